@@ -1,0 +1,124 @@
+/* Allocation: checked sizes, failure on demand for tests, arenas. */
+#include "ty_memory.h"
+
+#include <stdalign.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+static atomic_long fail_countdown; /* 0: never fail */
+
+static int must_fail(void)
+{
+    long left = atomic_load(&fail_countdown);
+    if (left == 0)
+        return 0;
+    if (left == 1)
+        return 1;
+    atomic_store(&fail_countdown, left - 1);
+    return 0;
+}
+
+void ty_memory_fail_after(long countdown)
+{
+    atomic_store(&fail_countdown, countdown);
+}
+
+void *ty_alloc(size_t count, size_t size)
+{
+    if (must_fail())
+        return NULL;
+    return calloc(count > 0 ? count : 1, size > 0 ? size : 1);
+}
+
+void *ty_resize(void *block, size_t count, size_t size)
+{
+    if (must_fail() || (size != 0 && count > SIZE_MAX / size))
+        return NULL;
+    return realloc(block, count * size > 0 ? count * size : 1);
+}
+
+void ty_free(void *block)
+{
+    free(block);
+}
+
+char *ty_strndup(const char *text, size_t length)
+{
+    char *copy;
+    if (length == SIZE_MAX || (copy = ty_alloc(length + 1, 1)) == NULL)
+        return NULL;
+    memcpy(copy, text, length);
+    return copy;
+}
+
+char *ty_strdup(const char *text)
+{
+    return text == NULL ? NULL : ty_strndup(text, strlen(text));
+}
+
+/* Blocks are cut from chunks that double in size; a chunk never moves. */
+typedef struct chunk {
+    struct chunk *next;
+    size_t used, size;
+    alignas(max_align_t) unsigned char bytes[];
+} chunk;
+
+struct ty_arena {
+    chunk *chunks;
+};
+
+ty_arena *ty_arena_new(void)
+{
+    return ty_alloc(1, sizeof(ty_arena));
+}
+
+void *ty_arena_alloc(ty_arena *arena, size_t count, size_t size)
+{
+    const size_t align = alignof(max_align_t);
+    size_t bytes;
+    chunk *c = arena->chunks;
+    void *block;
+
+    if (size != 0 && count > (SIZE_MAX / 2 - align) / size)
+        return NULL;
+    bytes = (count * size + align - 1) / align * align;
+    if (c == NULL || c->size - c->used < bytes) {
+        size_t room = c == NULL ? 4096 : c->size * 2;
+        if (room > ((size_t)16 << 20))
+            room = (size_t)16 << 20;
+        if (room < bytes)
+            room = bytes;
+        c = ty_alloc(1, sizeof(chunk) + room);
+        if (c == NULL)
+            return NULL;
+        c->size = room;
+        c->next = arena->chunks;
+        arena->chunks = c;
+    }
+    block = c->bytes + c->used;
+    c->used += bytes;
+    return block;
+}
+
+char *ty_arena_strdup(ty_arena *arena, const char *text)
+{
+    size_t length = strlen(text);
+    char *copy = ty_arena_alloc(arena, length + 1, 1);
+    if (copy != NULL)
+        memcpy(copy, text, length);
+    return copy;
+}
+
+void ty_arena_free(ty_arena *arena)
+{
+    if (arena == NULL)
+        return;
+    while (arena->chunks != NULL) {
+        chunk *next = arena->chunks->next;
+        ty_free(arena->chunks);
+        arena->chunks = next;
+    }
+    ty_free(arena);
+}

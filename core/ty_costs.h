@@ -1,0 +1,48 @@
+/**
+ * @file ty_costs.h
+ * What every instruction of a program costs on a given cluster. The planner fills it from a profile
+ * or a cost model; the estimator and the simulator read it. This is what keeps their difference
+ * to what they are meant to differ in: how things that share a core or a link slow each other.
+ */
+#ifndef TY_COSTS_H
+#define TY_COSTS_H
+
+#include "ty_plan.h"
+#include "ty_profile.h"
+#include "ty_program.h"
+#include "ty_status.h"
+
+#include <stdint.h>
+
+/**
+ * `seconds` is the time alone on an idle machine. For a transfer or collective it is
+ * latency_s + edge_bytes / rate, where rate is the smaller of `rate_limit_bytes_per_s` and the
+ * narrowest link of the pattern; an estimator uses `seconds`, a simulator the parts.
+ */
+typedef struct ty_instruction_cost {
+    double seconds;
+    double latency_s;              /* fixed part of a transfer or collective */
+    double edge_bytes;             /* bytes over each edge of the pattern (ring edge, tree edge, one route);
+                                      0 for what moves nothing */
+    double rate_limit_bytes_per_s; /* what the software drives over one edge; 0: no limit but the link */
+    double core_share;             /* cores of its host one member keeps busy while it runs: 1 for CPU
+                                      compute and CPU-driven copies, 0 for what a device or NIC does alone */
+} ty_instruction_cost;
+
+typedef struct ty_costs {
+    uint32_t stage_count;
+    uint32_t *instruction_counts;        /* [stage_count] */
+    ty_instruction_cost **instructions;  /* [stage][instruction], as in the program */
+    uint32_t rank_count;
+    uint32_t *rank_host;  /* [rank]: host index; ranks of one host share its cores */
+    uint32_t host_count;
+    double *host_cores;   /* [host]: HUGE_VAL where devices do not compete for cores */
+    ty_provenance provenance; /* of the least certain figure */
+} ty_costs;
+
+/** All zero, sized for the program. */
+ty_status ty_costs_new(const ty_plan *plan, const ty_program *program, ty_costs **out,
+                       ty_error *error) TY_MUST_CHECK;
+void ty_costs_free(ty_costs *costs);
+
+#endif

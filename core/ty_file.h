@@ -1,0 +1,44 @@
+/**
+ * @file ty_file.h
+ * Files as a whole: read completely, or replaced completely.
+ */
+#ifndef TY_FILE_H
+#define TY_FILE_H
+
+#include "ty_status.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/**
+ * Reads all of `path`; "-" is standard input.
+ * @param limit   refuses larger files (TY_EPARSE); 0 for 1 GiB
+ * @param bytes   [out] terminated with a NUL that `length` does not count; free with ty_free
+ */
+ty_status ty_file_read(const char *path, uint64_t limit, char **bytes, size_t *length,
+                       ty_error *error) TY_MUST_CHECK;
+
+/**
+ * Writes `path` so that it holds either its old content or all of the new one: a temporary file
+ * beside it, flushed to disk, then renamed. "-" is standard output. On failure (full disk
+ * included) the temporary file is removed and `path` is untouched.
+ */
+ty_status ty_file_write(const char *path, const void *bytes, size_t length,
+                        ty_error *error) TY_MUST_CHECK;
+
+/** Creates a directory and its parents; fine if it exists. */
+ty_status ty_directory_make(const char *path, ty_error *error) TY_MUST_CHECK;
+
+bool ty_file_exists(const char *path);
+
+/**
+ * Where a data file that comes with Trainyard lies, e.g. ("workloads/zoo", "lenet.json").
+ * Looked for under $TRAINYARD_DATA, then beside the installed program
+ * (../share/trainyard), then in the source tree the program was built from.
+ * @param path [out] free with ty_free; TY_EIO when there is no such file or directory.
+ */
+ty_status ty_data_path(const char *folder, const char *name, char **path,
+                       ty_error *error) TY_MUST_CHECK;
+
+#endif

@@ -1,0 +1,132 @@
+/**
+ * @file ty_json.h
+ * Strict JSON. Reading keeps track of which members were asked for, so that an unknown key is an
+ * error, and every message names the file and the JSON pointer:
+ * "plan.json:/stages/1/replicas: found -2, expected an integer from 1 to 1000000".
+ *
+ *     ty_json_document *document = NULL;
+ *     const ty_json *root, *layers;
+ *     TY_CHECK(ty_json_load(path, &document, error), status, cleanup);
+ *     root = ty_json_root(document);
+ *     TY_CHECK(ty_json_schema(root, "trainyard.workload/1", error), status, cleanup);
+ *     TY_CHECK(ty_json_array(root, "layers", 1, UINT32_MAX, &layers, error), status, cleanup);
+ *     ...
+ *     TY_CHECK(ty_json_end(root, error), status, cleanup);   // no member was left unread
+ *
+ * Refused on parsing: anything after the document, duplicate keys, numbers that overflow to infinity, NaN,
+ * nesting deeper than 200, invalid UTF-8, NUL bytes. Integers above 2^53 are refused where an
+ * integer is expected. Uses cJSON underneath; none of its types show.
+ */
+#ifndef TY_JSON_H
+#define TY_JSON_H
+
+#include "ty_status.h"
+#include "ty_text.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct ty_json_document ty_json_document; /* owns every value in it */
+typedef struct ty_json ty_json;                   /* one value; valid as long as its document */
+
+/** @param name what messages call the text: a path or "<standard input>". */
+ty_status ty_json_parse(const char *text, size_t length, const char *name, ty_json_document **out,
+                        ty_error *error) TY_MUST_CHECK;
+/** Reads and parses a file; "-" is standard input. */
+ty_status ty_json_load(const char *path, ty_json_document **out, ty_error *error) TY_MUST_CHECK;
+void ty_json_free(ty_json_document *document);
+
+const ty_json *ty_json_root(const ty_json_document *document);
+
+/** The root must be an object whose "schema" is exactly `schema`. */
+ty_status ty_json_schema(const ty_json *object, const char *schema, ty_error *error) TY_MUST_CHECK;
+
+/** Whether an object has a member (null counts as absent). Does not mark it as read. */
+bool ty_json_has(const ty_json *object, const char *key);
+
+/* A member that must be there, of the given type and inside the given inclusive range. */
+ty_status ty_json_number(const ty_json *object, const char *key, double minimum, double maximum,
+                         double *out, ty_error *error) TY_MUST_CHECK;
+ty_status ty_json_uint64(const ty_json *object, const char *key, uint64_t minimum,
+                         uint64_t maximum, uint64_t *out, ty_error *error) TY_MUST_CHECK;
+ty_status ty_json_uint32(const ty_json *object, const char *key, uint32_t minimum,
+                         uint32_t maximum, uint32_t *out, ty_error *error) TY_MUST_CHECK;
+ty_status ty_json_bool(const ty_json *object, const char *key, bool *out,
+                       ty_error *error) TY_MUST_CHECK;
+/** Borrowed, terminated, non-empty; valid as long as the document. */
+ty_status ty_json_string(const ty_json *object, const char *key, const char **out,
+                         ty_error *error) TY_MUST_CHECK;
+/** A string that is one of `names`; `out` gets its index. The message lists or suggests names. */
+ty_status ty_json_enum(const ty_json *object, const char *key, const char *const *names,
+                       size_t count, int *out, ty_error *error) TY_MUST_CHECK;
+ty_status ty_json_object(const ty_json *object, const char *key, const ty_json **out,
+                         ty_error *error) TY_MUST_CHECK;
+/** An array of `minimum` to `maximum` elements. */
+ty_status ty_json_array(const ty_json *object, const char *key, size_t minimum, size_t maximum,
+                        const ty_json **out, ty_error *error) TY_MUST_CHECK;
+
+/** Elements of an array, members of an object, 0 for anything else. */
+size_t ty_json_size(const ty_json *value);
+/** The i-th element or member; i < ty_json_size(). Marks it as read. Constant time. */
+const ty_json *ty_json_at(const ty_json *value, size_t i);
+/** Name of a member obtained by ty_json_at() on an object. */
+const char *ty_json_key(const ty_json *value);
+bool ty_json_is_object(const ty_json *value);
+bool ty_json_is_array(const ty_json *value);
+bool ty_json_is_string(const ty_json *value);
+bool ty_json_is_number(const ty_json *value);
+
+/* The same checks for a value in hand, such as an array element. */
+ty_status ty_json_as_number(const ty_json *value, double minimum, double maximum, double *out,
+                            ty_error *error) TY_MUST_CHECK;
+ty_status ty_json_as_uint64(const ty_json *value, uint64_t minimum, uint64_t maximum,
+                            uint64_t *out, ty_error *error) TY_MUST_CHECK;
+ty_status ty_json_as_uint32(const ty_json *value, uint32_t minimum, uint32_t maximum,
+                            uint32_t *out, ty_error *error) TY_MUST_CHECK;
+ty_status ty_json_as_string(const ty_json *value, const char **out, ty_error *error) TY_MUST_CHECK;
+
+/** Every member of the object must have been read: an unknown key is an error that suggests the known ones
+ *  asked for so far. Call it last on every object. */
+ty_status ty_json_end(const ty_json *object, ty_error *error) TY_MUST_CHECK;
+/** Marks a member and all below it as read, whatever it is: for notes and provenance. */
+void ty_json_ignore(const ty_json *object, const char *key);
+
+/** TY_EPARSE with "file:/pointer: found <value>, expected <...>". */
+ty_status ty_json_fail(const ty_json *value, ty_error *error, const char *expected, ...)
+    TY_PRINTF(3, 4);
+
+/** The value as compact JSON text, members in their order, numbers that read back exactly. */
+ty_status ty_json_text(const ty_json *value, char **out, ty_error *error) TY_MUST_CHECK;
+
+/**
+ * Writing: a stream of calls onto a ty_text, indented by two spaces; commas and nesting are kept
+ * for you. Numbers read back exactly; a NaN or infinity marks the text as failed.
+ *
+ *     ty_json_writer w = ty_json_writer_on(&text);
+ *     ty_json_open(&w, NULL, '{');
+ *     ty_json_put_string(&w, "schema", "trainyard.plan/1");
+ *     ty_json_open(&w, "stages", '[');  ...  ty_json_close(&w, ']');
+ *     ty_json_close(&w, '}');
+ */
+typedef struct ty_json_writer {
+    ty_text *text;
+    int depth;
+    bool is_first, is_flat;
+} ty_json_writer;
+
+ty_json_writer ty_json_writer_on(ty_text *text);
+/** Opens '{' or '['; `key` is NULL inside arrays and at the root. */
+void ty_json_open(ty_json_writer *writer, const char *key, char bracket);
+/** As ty_json_open, with everything inside on one line: for rows of numbers. */
+void ty_json_open_flat(ty_json_writer *writer, const char *key, char bracket);
+void ty_json_close(ty_json_writer *writer, char bracket);
+void ty_json_put_string(ty_json_writer *writer, const char *key, const char *value);
+void ty_json_put_number(ty_json_writer *writer, const char *key, double value);
+void ty_json_put_uint(ty_json_writer *writer, const char *key, uint64_t value);
+void ty_json_put_bool(ty_json_writer *writer, const char *key, bool value);
+void ty_json_put_null(ty_json_writer *writer, const char *key);
+/** Inserts JSON text as it is (a whole value, already valid). */
+void ty_json_put_raw(ty_json_writer *writer, const char *key, const char *json);
+
+#endif

@@ -1,0 +1,41 @@
+/**
+ * @file ty_memory.h
+ * Allocation for the whole project. Sizes are multiplied with an overflow check; tests can make
+ * the n-th allocation fail.
+ */
+#ifndef TY_MEMORY_H
+#define TY_MEMORY_H
+
+#include <stddef.h>
+
+/** `count` zeroed elements of `size` bytes; NULL when memory runs out or the product overflows. A
+ *  zero count gives a valid pointer. */
+void *ty_alloc(size_t count, size_t size);
+
+/** Grows or shrinks `block` (NULL allowed) to `count` elements of `size` bytes; new bytes are not
+ *  cleared. NULL on failure, `block` is then untouched. */
+void *ty_resize(void *block, size_t count, size_t size);
+
+/** Releases what ty_alloc, ty_resize or ty_strdup gave; NULL is ignored. */
+void ty_free(void *block);
+
+/** Copy of `text` (NULL gives NULL). NULL also when memory runs out. */
+char *ty_strdup(const char *text);
+
+/** Copy of the first `length` bytes of `text`, terminated. */
+char *ty_strndup(const char *text, size_t length);
+
+/**
+ * For tests: the allocation number `countdown` from now (1 is the next one) and all that follow fail, until
+ * called again with 0. Process-wide; the one deliberate global of the project.
+ */
+void ty_memory_fail_after(long countdown);
+
+/** An arena: many small blocks, freed at once. Blocks are zeroed and aligned for any type. */
+typedef struct ty_arena ty_arena;
+ty_arena *ty_arena_new(void);
+void *ty_arena_alloc(ty_arena *arena, size_t count, size_t size);
+char *ty_arena_strdup(ty_arena *arena, const char *text);
+void ty_arena_free(ty_arena *arena);
+
+#endif

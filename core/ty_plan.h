@@ -1,0 +1,162 @@
+/**
+ * @file ty_plan.h
+ * A plan says *what* to run: which layers form which stage, how many replicas each stage has and on
+ * which devices, how many micro-batches, in which schedule, which gradient buckets with which
+ * collective and compression. In which order follows from it: see ty_program.h.
+ *
+ * One shape covers every synchronous strategy:
+ *   data parallel      one stage with r replicas
+ *   pipeline           several stages with one replica each
+ *   hybrid             several stages, each with its own number of replicas
+ * A step has `micro_batches` micro-batches of `micro_batch_size` samples, numbered through all
+ * replicas: micro-batch m is done by replica m mod r of each stage. Gradient accumulation is a
+ * stage whose replicas each do several micro-batches.
+ *
+ * Ranks are numbered stage by stage: rank = replicas of all earlier stages + own replica index.
+ *
+ * A plan is self-contained: it carries the workload, the cluster and the profile it was made from,
+ * with their digests.
+ */
+#ifndef TY_PLAN_H
+#define TY_PLAN_H
+
+#include "ty_json.h"
+#include "ty_profile.h"
+#include "ty_status.h"
+#include "ty_text.h"
+#include "ty_workload.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef enum ty_schedule {
+    TY_GPIPE,            /* all forwards, then all backwards */
+    TY_ONE_F_ONE_B,      /* one forward, one backward, flush at the end of the step ("1f1b") */
+    TY_SCHEDULE_COUNT
+} ty_schedule;
+const char *ty_schedule_name(ty_schedule schedule); /* "gpipe", "1f1b" */
+
+typedef enum ty_recompute { TY_RECOMPUTE_NONE, TY_RECOMPUTE_FULL } ty_recompute;
+const char *ty_recompute_name(ty_recompute recompute);
+
+typedef struct ty_plan_stage {
+    uint32_t first_layer, layer_count;
+    uint32_t replicas;
+    uint32_t *devices; /* [replicas]: device index in the cluster */
+    ty_recompute recompute; /* full: only the stage's input is kept, forward runs again before backward */
+} ty_plan_stage;
+
+/**
+ * Gradients that travel together: a contiguous range of layers of one stage, averaged over its
+ * replicas; or one tied weight, summed over the replicas of the two stages that hold a copy.
+ */
+typedef struct ty_bucket {
+    uint32_t stage;
+    uint32_t first_layer, layer_count;
+    uint32_t tied_stage; /* the other stage of a tied weight, else TY_NO_STAGE; the bucket then is the one
+                            weight matrix of `first_layer` and `layer_count` is 1 */
+    uint64_t gradient_bytes; /* uncompressed, fp32 */
+    ty_algorithm algorithm;
+    ty_compression_kind compression;
+    double top_k_ratio; /* share of elements kept; 0 unless top-k */
+} ty_bucket;
+#define TY_NO_STAGE UINT32_MAX
+
+/** Bytes of a device's memory by purpose. */
+typedef struct ty_memory_use {
+    uint64_t parameter_bytes, gradient_bytes, optimizer_bytes;
+    uint64_t activation_bytes;    /* at the peak: micro-batches in flight times stash */
+    uint64_t communication_bytes; /* send, receive and bucket buffers */
+    uint64_t compression_bytes;   /* error feedback and encoded payloads */
+    uint64_t workspace_bytes;     /* libraries and allocator */
+} ty_memory_use;
+uint64_t ty_memory_use_total(const ty_memory_use *use);
+
+/** What a reader of the program found a step to be made of; predicted and measured alike. */
+typedef struct ty_step_summary {
+    double step_time_s;
+    double samples_per_s;
+    double tokens_per_s; /* 0 where samples are not sequences */
+    /* Shares of the step, averaged over ranks; they add up to 1. */
+    double compute_share;
+    double exposed_collective_share; /* compute waits for a gradient collective or its codec */
+    double exposed_transfer_share;   /* compute waits for a neighbour's activation while it is being sent */
+    double bubble_share;             /* compute waits for another stage's compute */
+    double input_share;              /* compute waits for data */
+    char limited_by[160];            /* "pipeline bubble 18 %, gradient all-reduce 9 %" */
+} ty_step_summary;
+
+/** One line of the search: a candidate and its fate. */
+typedef struct ty_candidate {
+    char *name;             /* "data parallel 2, 4 buckets" */
+    double step_time_s;     /* 0 when infeasible */
+    double simulated_step_time_s; /* 0 when it was not simulated */
+    uint64_t peak_memory_bytes;
+    char *reason;           /* why it lost: "12 % slower: pipeline bubble 25 %"; "chosen" for the winner */
+} ty_candidate;
+
+typedef struct ty_plan {
+    ty_workload *workload;
+    ty_digest workload_digest;
+    char *cluster_name;    /* as the user gave it: "local:2", "16x dgx-a100" */
+    char *cluster_json;    /* the whole cluster as JSON text; topologies/ reads it */
+    ty_digest cluster_digest;
+    ty_profile *profile;   /* NULL: planned from data sheets */
+
+    char *strategy;        /* for people: "data parallel 2", "1f1b 2 stages" */
+    ty_schedule schedule;
+    uint32_t global_batch; /* = micro_batches * micro_batch_size */
+    uint32_t micro_batch_size, micro_batches;
+    ty_optimizer optimizer;
+    uint64_t seed;         /* of initial weights and of the order of samples */
+    uint32_t stage_count;
+    ty_plan_stage *stages;
+    uint32_t bucket_count;
+    ty_bucket *buckets;    /* of each stage from its last layer to its first; tied ones at the end */
+
+    /* The answer. */
+    bool has_prediction;
+    ty_step_summary prediction; /* by the estimator */
+    ty_step_summary simulation; /* by the simulator; step_time_s 0 when it was not simulated */
+    ty_provenance provenance;   /* of the least certain figure that mattered */
+    ty_memory_use *memory;      /* [stage_count], per device */
+    uint32_t candidate_count;
+    ty_candidate *candidates;   /* best first */
+} ty_plan;
+
+ty_status ty_plan_load(const char *path, ty_plan **out, ty_error *error) TY_MUST_CHECK;
+ty_status ty_plan_from_json(const ty_json *object, ty_plan **out, ty_error *error) TY_MUST_CHECK;
+void ty_plan_to_json(const ty_plan *plan, ty_json_writer *writer, const char *key);
+ty_status ty_plan_save(const ty_plan *plan, const char *path, ty_error *error) TY_MUST_CHECK;
+void ty_plan_free(ty_plan *plan);
+/** A deep copy. */
+ty_status ty_plan_copy(const ty_plan *plan, ty_plan **out, ty_error *error) TY_MUST_CHECK;
+
+/**
+ * Everything that must hold: stages cover all layers once and in order and are divided at single-tensor
+ * cuts; every stage's replicas divide the micro-batches; no device is used twice; every trainable
+ * parameter of a replicated or tied stage is in exactly one bucket; batch arithmetic; embedded
+ * digests match their documents ("was made for another workload").
+ * @param name file name for messages.
+ */
+ty_status ty_plan_check(const ty_plan *plan, const char *name, ty_error *error) TY_MUST_CHECK;
+
+/** Digest of what is to be run (not of predictions and candidates). */
+ty_status ty_plan_digest(const ty_plan *plan, ty_digest *out, ty_error *error) TY_MUST_CHECK;
+
+uint32_t ty_plan_rank_count(const ty_plan *plan);
+uint32_t ty_plan_stage_of_rank(const ty_plan *plan, uint32_t rank);
+/** First rank of a stage; with stage == stage_count the number of ranks. */
+uint32_t ty_plan_first_rank(const ty_plan *plan, uint32_t stage);
+uint32_t ty_plan_device_of_rank(const ty_plan *plan, uint32_t rank);
+
+/** Bytes each member hands to the network for a bucket, after compression. */
+uint64_t ty_bucket_wire_bytes(const ty_bucket *bucket);
+/** Elements kept by top-k: at least 1. */
+uint64_t ty_bucket_top_k(const ty_bucket *bucket);
+/** The collective a bucket's compression permits: all-reduce, or all-gather for top-k. */
+ty_collective_kind ty_bucket_collective(const ty_bucket *bucket);
+/** Ranks that take part in a bucket, ascending. @param ranks [out] room for ty_plan_rank_count. */
+uint32_t ty_bucket_members(const ty_plan *plan, const ty_bucket *bucket, uint32_t *ranks);
+
+#endif

@@ -1,0 +1,129 @@
+/**
+ * @file ty_profile.h
+ * A profile: what was measured on some hardware. Layer times by signature and micro-batch,
+ * optimizer and compressor rates, point-to-point and collective times. `trainyard profile` makes it
+ * on this machine; the planner prefers it to any formula.
+ */
+#ifndef TY_PROFILE_H
+#define TY_PROFILE_H
+
+#include "ty_json.h"
+#include "ty_status.h"
+#include "ty_text.h"
+#include "ty_workload.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/** Where a figure comes from, from most to least trustworthy. */
+typedef enum ty_provenance {
+    TY_MEASURED,   /* on this hardware */
+    TY_CALIBRATED, /* from published curves */
+    TY_DATASHEET   /* peak rates and roofline */
+} ty_provenance;
+const char *ty_provenance_name(ty_provenance provenance);
+
+typedef enum ty_collective_kind {
+    TY_ALL_REDUCE,
+    TY_ALL_GATHER,
+    TY_REDUCE_SCATTER,
+    TY_BROADCAST
+} ty_collective_kind;
+const char *ty_collective_name(ty_collective_kind kind); /* "all_reduce" */
+
+typedef enum ty_algorithm { TY_RING, TY_TREE, TY_ALGORITHM_COUNT } ty_algorithm;
+const char *ty_algorithm_name(ty_algorithm algorithm); /* "ring" */
+
+typedef enum ty_compression_kind {
+    TY_COMPRESSION_NONE,
+    TY_COMPRESSION_FP16,
+    TY_COMPRESSION_TOP_K, /* the k largest magnitudes, with error feedback */
+    TY_COMPRESSION_COUNT
+} ty_compression_kind;
+const char *ty_compression_name(ty_compression_kind kind); /* "none", "fp16", "top-k" */
+
+typedef struct ty_layer_time {
+    char *signature;      /* ty_layer_signature */
+    uint32_t micro_batch; /* samples in one pass */
+    double forward_s, backward_s;
+} ty_layer_time;
+
+typedef struct ty_collective_time {
+    ty_collective_kind kind;
+    ty_algorithm algorithm;
+    uint32_t ranks;
+    uint64_t bytes; /* payload per rank */
+    double seconds;
+} ty_collective_time;
+
+typedef struct ty_transfer_time { /* one message between two ranks, one way */
+    uint64_t bytes;
+    double seconds;
+} ty_transfer_time;
+
+typedef struct ty_codec_time { /* one encode and one decode of a gradient bucket */
+    ty_compression_kind kind;
+    double ratio;        /* top-k: share kept */
+    uint32_t ranks;      /* decode of a gathered payload grows with it */
+    uint64_t elements;   /* of the uncompressed bucket */
+    double encode_s, decode_s;
+} ty_codec_time;
+
+typedef struct ty_update_time { /* one optimizer step */
+    ty_optimizer_kind kind;
+    uint64_t elements;
+    double seconds;
+} ty_update_time;
+
+typedef struct ty_profile {
+    char *machine;   /* host name and processor, for people */
+    char *backend;   /* "cpu", "cuda" */
+    char *date;      /* ISO 8601 */
+    char *versions;  /* of the libraries that did the work */
+    uint32_t cores;           /* that ranks of this host share */
+    uint32_t concurrent_ranks; /* ranks that computed side by side while layers were timed */
+    uint64_t memory_bytes;
+    double peak_flop_per_s;         /* one rank's matrix multiplication at its best size */
+    double memory_bandwidth_bytes_per_s; /* one rank's large copy, read plus written */
+    double instruction_overhead_s;  /* of an instruction beyond the work it does */
+    double load_s_per_byte;         /* batch assembly */
+    uint32_t layer_time_count;
+    ty_layer_time *layer_times;
+    uint32_t collective_time_count;
+    ty_collective_time *collective_times;
+    uint32_t transfer_time_count;
+    ty_transfer_time *transfer_times;
+    uint32_t codec_time_count;
+    ty_codec_time *codec_times;
+    uint32_t update_time_count;
+    ty_update_time *update_times;
+} ty_profile;
+
+ty_status ty_profile_load(const char *path, ty_profile **out, ty_error *error) TY_MUST_CHECK;
+ty_status ty_profile_from_json(const ty_json *object, ty_profile **out,
+                               ty_error *error) TY_MUST_CHECK;
+void ty_profile_to_json(const ty_profile *profile, ty_json_writer *writer, const char *key);
+ty_status ty_profile_save(const ty_profile *profile, const char *path,
+                          ty_error *error) TY_MUST_CHECK;
+void ty_profile_free(ty_profile *profile);
+
+/*
+ * Look-ups. Between measured sizes times are interpolated linearly in the size; beyond the largest
+ * the last slope goes on; below the smallest the time of the smallest scales no further down than
+ * the intercept of the first two. Each returns false when nothing was measured for the question.
+ */
+
+/** One layer's forward and backward seconds for a micro-batch of `samples`. */
+bool ty_profile_layer(const ty_profile *profile, const char *signature, uint32_t samples,
+                      double *forward_s, double *backward_s);
+/** A collective among `ranks`; between measured rank counts the nearest lower one is scaled by the
+ *  algorithm's number of steps. */
+bool ty_profile_collective(const ty_profile *profile, ty_collective_kind kind,
+                           ty_algorithm algorithm, uint32_t ranks, uint64_t bytes, double *seconds);
+bool ty_profile_transfer(const ty_profile *profile, uint64_t bytes, double *seconds);
+bool ty_profile_codec(const ty_profile *profile, ty_compression_kind kind, double ratio,
+                      uint32_t ranks, uint64_t elements, double *encode_s, double *decode_s);
+bool ty_profile_update(const ty_profile *profile, ty_optimizer_kind kind, uint64_t elements,
+                       double *seconds);
+
+#endif

@@ -1,0 +1,133 @@
+/**
+ * @file ty_program.h
+ * A program says *in which order*: for each stage, the instructions of one step. It is the only
+ * place where a schedule is written down; estimate, simulate and execute all walk it.
+ *
+ * What orders what, and nothing else does:
+ * - Instructions of one stream run in order.
+ * - An instruction also waits for those of its own rank that it names in `waits`.
+ * - A receive waits for the send it matches: same micro-batch, opposite direction, neighbouring stages. Sends
+ *   never wait for their receive: the receiver always has room (the memory model counts it).
+ * - A collective starts when all its members have reached it; its members are those of its bucket.
+ *
+ * One stage program serves all replicas of the stage. `micro_batch` counts a replica's own: replica
+ * q of r does, as its k-th, micro-batch k*r + q of the step. The partner of a transfer of
+ * micro-batch m is replica m mod r' of the peer stage.
+ *
+ * The body is repeated every step. An instruction's waits refer to the same step; across steps the
+ * streams' own order and the compute stream's updates keep weights and gradients apart: forward of
+ * the next step follows update in the compute stream.
+ */
+#ifndef TY_PROGRAM_H
+#define TY_PROGRAM_H
+
+#include "ty_plan.h"
+#include "ty_status.h"
+#include "ty_text.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef enum ty_stream {
+    TY_STREAM_COMPUTE,
+    TY_STREAM_SEND,
+    TY_STREAM_RECEIVE,
+    TY_STREAM_COLLECTIVE, /* also encodes and decodes */
+    TY_STREAM_INPUT,
+    TY_STREAM_COUNT
+} ty_stream;
+const char *ty_stream_name(ty_stream stream);
+
+typedef enum ty_op {
+    TY_OP_LOAD,       /* input: samples (first stage) and labels (last stage) of a micro-batch */
+    TY_OP_FORWARD,    /* compute: layers in order, stash kept for backward */
+    TY_OP_RECOMPUTE,  /* compute: forward again from the stashed stage input */
+    TY_OP_BACKWARD,   /* compute: layers in reverse, gradients accumulated over micro-batches */
+    TY_OP_SEND,       /* send: the output activation forward, or the input gradient backward */
+    TY_OP_RECEIVE,    /* receive: its counterpart */
+    TY_OP_ENCODE,     /* collective: compress a bucket (error feedback included) */
+    TY_OP_COLLECTIVE, /* collective: exchange a bucket among its members */
+    TY_OP_DECODE,     /* collective: back to fp32 */
+    TY_OP_UPDATE,     /* compute: optimizer step on a bucket's layers, gradients cleared */
+    TY_OP_COUNT
+} ty_op;
+const char *ty_op_name(ty_op op);
+
+typedef enum ty_direction {
+    TY_NO_DIRECTION,
+    TY_ACTIVATION, /* to the next stage */
+    TY_GRADIENT    /* to the previous stage */
+} ty_direction;
+
+#define TY_NO_MICRO_BATCH UINT32_MAX
+#define TY_NO_BUCKET UINT32_MAX
+
+typedef struct ty_instruction {
+    ty_op op;
+    ty_stream stream;
+    uint32_t first_layer, layer_count; /* load, send, receive: 0, 0 */
+    uint32_t micro_batch; /* the replica's own count, or TY_NO_MICRO_BATCH */
+    uint32_t bucket;      /* index into the plan's buckets, or TY_NO_BUCKET */
+    uint32_t peer_stage;  /* send, receive; else TY_NO_STAGE */
+    ty_direction direction;
+    uint64_t bytes;       /* send, receive, load: payload; collective: what each member puts in; encode, decode:
+                             uncompressed gradient; compute: 0 */
+    uint32_t wait_count;
+    uint32_t *waits; /* indices of earlier instructions of this stage program */
+} ty_instruction;
+
+typedef struct ty_stage_program {
+    uint32_t instruction_count;
+    ty_instruction *instructions; /* a valid execution order; streams are subsequences of it */
+} ty_stage_program;
+
+typedef struct ty_program {
+    ty_digest plan_digest;
+    uint32_t stage_count;
+    ty_stage_program *stages;
+} ty_program;
+
+/* Building: used by the schedules in planner/. */
+ty_status ty_program_new(const ty_plan *plan, ty_program **out, ty_error *error) TY_MUST_CHECK;
+/**
+ * Appends an instruction to a stage. `waits` are indices this function returned earlier; UINT32_MAX
+ * entries are skipped. The instruction's own wait fields are ignored.
+ * @param index [out] of the new instruction; may be NULL
+ */
+ty_status ty_program_append(ty_program *program, uint32_t stage, const ty_instruction *instruction,
+                            const uint32_t *waits, uint32_t wait_count, uint32_t *index,
+                            ty_error *error) TY_MUST_CHECK;
+
+/** Reads `trainyard.program/1`. Checks shape only; ty_program_check checks meaning. */
+ty_status ty_program_from_json(const ty_json *object, ty_program **out,
+                               ty_error *error) TY_MUST_CHECK;
+void ty_program_to_json(const ty_program *program, ty_json_writer *writer, const char *key);
+void ty_program_free(ty_program *program);
+
+/**
+ * Proves a program complete and free of deadlock before any reader runs it, by walking all ranks:
+ * - every send has its receive and every receive its send, with equal bytes;
+ * - every collective has all its members, which meet their common collectives in the same order;
+ * - per replica and micro-batch: one forward of every layer, then its backward of every layer once, after the
+ *   activation (gradient) it needs was received or loaded; recompute exactly where the plan says;
+ * - every bucket is exchanged once, after the last backward that adds to it, and updated once after
+ *   that; layers in no bucket are updated once too;
+ * - the walk reaches the end of every rank's streams. Otherwise TY_EPARSE names a rank, the
+ *   instruction it is stuck at and the partner it waits for.
+ */
+ty_status ty_program_check(const ty_plan *plan, const ty_program *program, const char *name,
+                           ty_error *error) TY_MUST_CHECK;
+
+/** The most micro-batches whose stash is alive at once on a replica of `stage`. */
+uint32_t ty_program_peak_in_flight(const ty_program *program, uint32_t stage);
+
+/** The micro-batch of the step that replica `replica` of `stage` does as its `micro_batch`-th. */
+uint32_t ty_program_global_micro_batch(const ty_plan *plan, uint32_t stage, uint32_t replica,
+                                       uint32_t micro_batch);
+/** The rank a send or receive of `rank` is matched with. */
+uint32_t ty_program_peer_rank(const ty_plan *plan, uint32_t rank, const ty_instruction *instruction);
+
+/** Readable listing, one instruction a line, per stage: `trainyard estimate --program`. */
+void ty_program_print(const ty_plan *plan, const ty_program *program, ty_text *text);
+
+#endif

@@ -1,0 +1,72 @@
+/**
+ * @file ty_run.h
+ * What goes to the worker (a job) and what comes back (a run).
+ */
+#ifndef TY_RUN_H
+#define TY_RUN_H
+
+#include "ty_json.h"
+#include "ty_plan.h"
+#include "ty_program.h"
+#include "ty_status.h"
+#include "ty_timeline.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef enum ty_job_kind {
+    TY_JOB_TRAIN,  /* run the program */
+    TY_JOB_PROFILE /* measure the layers of the workload and the collectives between the ranks started */
+} ty_job_kind;
+
+/**
+ * A self-contained job: everything `trainyard-worker` needs but the data set. For a profile job the
+ * plan is any plan of the workload; its micro-batch sizes to measure are listed beside it.
+ */
+typedef struct ty_job {
+    ty_job_kind kind;
+    ty_plan *plan;       /* owned */
+    ty_program *program; /* owned; NULL for a profile job */
+    char *backend;       /* "cpu" */
+    char *data;          /* directory of the data set; NULL: its usual place */
+    char *output;        /* file to write: trainyard.run/1 or trainyard.profile/1 */
+    uint32_t steps;      /* train: optimizer steps */
+    uint32_t warmup_steps;   /* not recorded in the timeline */
+    uint32_t timeline_steps; /* recorded after the warm-up; at most steps - warmup_steps */
+    double until_accuracy;   /* stop once test accuracy reaches it; 0: never evaluate */
+    uint32_t evaluate_every; /* steps between evaluations while until_accuracy > 0 */
+    char *gradients;     /* tests: after the first step write all gradients to this file; NULL: do not */
+    uint32_t micro_batch_count; /* profile: sizes to time */
+    uint32_t *micro_batches;
+} ty_job;
+
+ty_status ty_job_load(const char *path, ty_job **out, ty_error *error) TY_MUST_CHECK;
+ty_status ty_job_save(const ty_job *job, const char *path, ty_error *error) TY_MUST_CHECK;
+void ty_job_free(ty_job *job);
+
+typedef struct ty_evaluation {
+    uint32_t step; /* steps done before it */
+    double seconds; /* of training time, evaluations excluded */
+    double accuracy, loss; /* on the test set */
+} ty_evaluation;
+
+/** A measurement: `trainyard.run/1`. */
+typedef struct ty_run {
+    ty_digest plan_digest;
+    char *backend, *machine, *versions, *date;
+    uint32_t rank_count;
+    uint32_t step_count;
+    double *losses;          /* [step_count]: mean over the global batch, before the step's update */
+    double wall_s;           /* all steps, evaluations excluded */
+    ty_step_summary summary; /* of the timeline */
+    uint64_t *peak_memory_bytes; /* [rank_count]: resident set at its highest */
+    uint32_t evaluation_count;
+    ty_evaluation *evaluations;
+    ty_timeline *timeline;   /* owned */
+} ty_run;
+
+ty_status ty_run_load(const char *path, ty_run **out, ty_error *error) TY_MUST_CHECK;
+ty_status ty_run_save(const ty_run *run, const char *path, ty_error *error) TY_MUST_CHECK;
+void ty_run_free(ty_run *run);
+
+#endif

@@ -1,0 +1,67 @@
+/**
+ * @file ty_text.h
+ * Text: growing strings, quantities with units, names close to a misspelt one, digests.
+ */
+#ifndef TY_TEXT_H
+#define TY_TEXT_H
+
+#include "ty_status.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/**
+ * A growing string. Zero-initialise; append; then either ty_text_take() the result or
+ * ty_text_clear(). A failed append is remembered (`failed`) and later ones do nothing, so that
+ * only the end needs a check.
+ */
+typedef struct ty_text {
+    char *data; /* terminated; NULL while nothing was appended */
+    size_t length, capacity;
+    bool failed;
+} ty_text;
+
+void ty_text_append(ty_text *text, const char *bytes, size_t length);
+void ty_text_add(ty_text *text, const char *string);
+void ty_text_addf(ty_text *text, const char *format, ...) TY_PRINTF(2, 3);
+/** Hands the string over (never NULL on TY_OK; "" when nothing was appended) and empties `text`. */
+ty_status ty_text_take(ty_text *text, char **out, ty_error *error) TY_MUST_CHECK;
+void ty_text_clear(ty_text *text);
+
+/** Shortest decimal that reads back as exactly `value`, locale-independent; `value` is finite. */
+void ty_format_number(double value, char out[32]);
+
+/** "1.86 M", "25.6 GB", "3.2 GiB", "12.4 ms", "2.5 GB/s": three significant digits, for people. */
+void ty_format_count(double value, char out[32]);
+void ty_format_bytes(double bytes, char out[32]);   /* decimal: kB, MB, GB, TB */
+void ty_format_memory(double bytes, char out[32]);  /* binary: KiB, MiB, GiB, TiB */
+void ty_format_seconds(double seconds, char out[32]);
+void ty_format_bandwidth(double bytes_per_s, char out[32]);
+
+/**
+ * Reads a quantity as people write it. Bandwidth: "100Gb/s", "25GB/s", "400Gbps", "1e9" (bytes/s).
+ * Size: "64MiB", "25MB", "4096". Time: "5us", "1.5ms", "3s", "2e-6".
+ * @return TY_EINVAL naming the text and the units that are understood; never accepts a negative,
+ *         infinite or NaN value, or trailing characters.
+ */
+ty_status ty_parse_bandwidth(const char *text, double *bytes_per_s, ty_error *error) TY_MUST_CHECK;
+ty_status ty_parse_bytes(const char *text, uint64_t *bytes, ty_error *error) TY_MUST_CHECK;
+ty_status ty_parse_seconds(const char *text, double *seconds, ty_error *error) TY_MUST_CHECK;
+/** A whole decimal number in [minimum, maximum]; nothing before or after it. */
+ty_status ty_parse_uint(const char *text, uint64_t minimum, uint64_t maximum, uint64_t *out,
+                        ty_error *error) TY_MUST_CHECK;
+
+/**
+ * The entry of `names` closest to `word` (edit distance, at most a third of its length), or NULL.
+ * @param stride bytes between two `const char *` in the table; sizeof(char *) for a plain array.
+ */
+const char *ty_suggest(const char *word, const void *names, size_t count, size_t stride);
+
+/** SHA-256 of `length` bytes as 64 lower-case hexadecimal digits and a terminator. */
+typedef struct ty_digest {
+    char hex[65];
+} ty_digest;
+ty_digest ty_digest_of(const void *bytes, size_t length);
+
+#endif

@@ -1,0 +1,187 @@
+/**
+ * @file ty_workload.h
+ * A workload: a network as a directed acyclic graph of layers, and what its batches are made of.
+ *
+ * Layers are stored in a topological order: a layer's inputs have smaller indices. A pipeline
+ * stage is a contiguous range of that order. All sizes are per sample (an image, or a whole
+ * sequence), so that any micro-batch follows by multiplication; parameters are per layer. Byte
+ * figures hold for `element_bytes` per number (4: fp32); a plan in another precision scales them.
+ *
+ * The builders that make workloads are in workloads/; this header has what planner, simulator and
+ * worker must agree on.
+ */
+#ifndef TY_WORKLOAD_H
+#define TY_WORKLOAD_H
+
+#include "ty_json.h"
+#include "ty_status.h"
+#include "ty_text.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef enum ty_layer_kind {
+    TY_LAYER_LINEAR,    /* y = x W^T + b over the last dimension */
+    TY_LAYER_CONV2D,    /* [C,H,W] -> [C',H',W'] */
+    TY_LAYER_BATCH_NORM,
+    TY_LAYER_LAYER_NORM,
+    TY_LAYER_RMS_NORM,
+    TY_LAYER_POOL,      /* max or average over a window, or over the whole image */
+    TY_LAYER_RELU,
+    TY_LAYER_GELU,      /* the tanh form, as in GPT-2 */
+    TY_LAYER_SILU,
+    TY_LAYER_EMBEDDING, /* tokens [T] -> [T,D], plus learned positions if `positions` > 0 */
+    TY_LAYER_ATTENTION, /* [T,D] -> [T,D]: query/key/value projection, softmax(QK^T)V, output projection */
+    TY_LAYER_MLP,       /* [T,D] -> [T,D]: linear, activation (gelu unless gated), linear */
+    TY_LAYER_MOE,
+    TY_LAYER_LSTM,
+    TY_LAYER_SOFTMAX_CROSS_ENTROPY, /* mean loss over the labels; always the last layer */
+    TY_LAYER_ADD,       /* sum of all inputs */
+    TY_LAYER_CONCAT,    /* along the first dimension */
+    TY_LAYER_FLATTEN,   /* any shape -> [n] */
+    TY_LAYER_OPAQUE,    /* only sizes and times: planned, simulated and replayed, never trained */
+    TY_LAYER_KIND_COUNT
+} ty_layer_kind;
+
+/** Attributes are unsigned integers; which ones a kind has is a table (ty_layer_attribute_use). */
+typedef enum ty_attribute {
+    TY_IN_FEATURES,
+    TY_OUT_FEATURES,
+    TY_HAS_BIAS,
+    TY_IN_CHANNELS,
+    TY_OUT_CHANNELS,
+    TY_KERNEL_HEIGHT,
+    TY_KERNEL_WIDTH,
+    TY_STRIDE,
+    TY_PADDING_HEIGHT,
+    TY_PADDING_WIDTH,
+    TY_GROUPS,
+    TY_IS_AVERAGE, /* pool: mean instead of maximum */
+    TY_IS_GLOBAL,  /* pool: the window is the whole image */
+    TY_FEATURES,   /* norms, attention, mlp: size of the normalised or model dimension */
+    TY_HIDDEN_FEATURES,
+    TY_IS_GATED,   /* mlp: SwiGLU, three matrices */
+    TY_VOCABULARY,
+    TY_POSITIONS,
+    TY_HEADS,
+    TY_KV_HEADS,
+    TY_HEAD_SIZE,
+    TY_IS_CAUSAL,
+    TY_EXPERTS,
+    TY_EXPERTS_PER_TOKEN,
+    TY_CLASSES,
+    TY_ATTRIBUTE_COUNT
+} ty_attribute;
+
+typedef enum ty_attribute_use { TY_ATTRIBUTE_UNUSED, TY_ATTRIBUTE_REQUIRED } ty_attribute_use;
+
+const char *ty_layer_kind_name(ty_layer_kind kind);    /* "conv2d" */
+const char *ty_attribute_name(ty_attribute attribute); /* "in_channels": also the JSON key */
+/** Whether layers of `kind` have `attribute`; in JSON a used one must be there, others must not. */
+ty_attribute_use ty_layer_attribute_use(ty_layer_kind kind, ty_attribute attribute);
+
+#define TY_MAX_DIMENSIONS 4
+#define TY_NO_LAYER UINT32_MAX
+
+/** Shape of one sample's tensor, outermost first: image {C,H,W}, sequence {T,D}, vector {N}. */
+typedef struct ty_shape {
+    uint32_t dimension_count;
+    uint64_t dimensions[TY_MAX_DIMENSIONS];
+} ty_shape;
+uint64_t ty_shape_elements(const ty_shape *shape); /* product; 1 for no dimension */
+
+typedef struct ty_layer {
+    char *name; /* unique in the workload */
+    ty_layer_kind kind;
+    uint64_t attributes[TY_ATTRIBUTE_COUNT]; /* unused ones are 0 */
+    uint32_t input_count;
+    uint32_t *inputs;  /* producers, ascending; none: reads the batch */
+    uint32_t tied_to;  /* an earlier layer whose weight matrix this one uses, or TY_NO_LAYER */
+    bool is_frozen;    /* no gradient, no update */
+    ty_shape output;   /* per sample */
+    double forward_flop, backward_flop; /* per sample */
+    uint64_t parameter_bytes; /* of this layer's own parameters; tied weights count at the owner */
+    uint64_t output_bytes;    /* per sample */
+    uint64_t stash_bytes;     /* per sample: kept from forward for backward, the input excluded where it is
+                                 another layer's output */
+    uint64_t traffic_bytes;   /* per sample: read and written by forward, activations only (roofline) */
+    uint32_t kernel_count;    /* launches of one forward pass on an accelerator */
+    double measured_forward_s, measured_backward_s; /* per sample; opaque layers only, else 0 */
+} ty_layer;
+
+typedef enum ty_input_kind { TY_INPUT_REAL, TY_INPUT_TOKEN } ty_input_kind;
+
+typedef enum ty_optimizer_kind { TY_OPTIMIZER_SGD, TY_OPTIMIZER_ADAMW } ty_optimizer_kind;
+typedef struct ty_optimizer {
+    ty_optimizer_kind kind;
+    double learning_rate;
+    double momentum;            /* sgd */
+    double beta1, beta2, epsilon; /* adamw */
+    double weight_decay;        /* sgd: added to the gradient; adamw: decoupled */
+} ty_optimizer;
+const char *ty_optimizer_name(ty_optimizer_kind kind); /* "sgd", "adamw" */
+/** State numbers kept per parameter: 0 or 1 for SGD (momentum), 2 for AdamW. */
+uint32_t ty_optimizer_state_count(const ty_optimizer *optimizer);
+
+typedef struct ty_workload {
+    char *name;
+    char *source;  /* where the shape comes from: a paper, a model card, an imported file */
+    uint32_t element_bytes;
+    ty_input_kind input_kind;
+    ty_shape input;             /* per sample; tokens: {T} */
+    uint64_t sample_bytes;      /* read from storage per sample, labels included */
+    uint64_t tokens_per_sample; /* sequence length; 0 where samples are not sequences */
+    char *dataset;              /* "fashion-mnist", "text", or "synthetic" */
+    uint32_t global_batch;      /* the usual batch, used when the user names none */
+    ty_optimizer optimizer;     /* the usual optimizer */
+    uint32_t layer_count;
+    ty_layer *layers;
+} ty_workload;
+
+ty_status ty_workload_load(const char *path, ty_workload **out, ty_error *error) TY_MUST_CHECK;
+/** From an object inside another document; `trainyard.workload/1` as in docs/files.md. */
+ty_status ty_workload_from_json(const ty_json *object, ty_workload **out,
+                                ty_error *error) TY_MUST_CHECK;
+/** Appends the workload as a JSON object (key NULL: the root). */
+void ty_workload_to_json(const ty_workload *workload, ty_json_writer *writer, const char *key);
+ty_status ty_workload_save(const ty_workload *workload, const char *path,
+                           ty_error *error) TY_MUST_CHECK;
+/**
+ * Everything that must hold of a workload made by hand or read from a file: names unique, inputs
+ * earlier, every layer but the last used, shapes that fit their kinds, finite quantities >= 0, tied
+ * layers of the same matrix shape. TY_EPARSE with a pointer ("/layers/3/inputs/0: ...").
+ */
+ty_status ty_workload_check(const ty_workload *workload, const char *name,
+                            ty_error *error) TY_MUST_CHECK;
+void ty_workload_free(ty_workload *workload);
+
+/** Digest of the canonical JSON: equal exactly when two workloads are. */
+ty_status ty_workload_digest(const ty_workload *workload, ty_digest *out,
+                             ty_error *error) TY_MUST_CHECK;
+
+/** Shape of the layer's i-th input: the batch's shape for a layer without inputs. */
+const ty_shape *ty_layer_input_shape(const ty_workload *workload, uint32_t layer, uint32_t i);
+
+/**
+ * A short text that is equal for layers that cost the same: kind, attributes, input shape;
+ * e.g. "linear in_features=784 out_features=1024 has_bias=1 input=784". Profiles are keyed by it.
+ */
+ty_status ty_layer_signature(const ty_workload *workload, uint32_t layer, char **out,
+                             ty_error *error) TY_MUST_CHECK;
+
+/* Sums over a range of layers. */
+uint64_t ty_workload_parameter_bytes(const ty_workload *workload, uint32_t first, uint32_t count);
+uint64_t ty_workload_stash_bytes(const ty_workload *workload, uint32_t first, uint32_t count);
+double ty_workload_forward_flop(const ty_workload *workload, uint32_t first, uint32_t count);
+double ty_workload_backward_flop(const ty_workload *workload, uint32_t first, uint32_t count);
+
+/**
+ * Bytes per sample that cross the cut before layer `layer`: outputs of earlier layers that this or
+ * a later layer reads, each counted once. 0 for layer 0 and for the layer count.
+ */
+uint64_t ty_workload_cut_bytes(const ty_workload *workload, uint32_t layer);
+/** Whether exactly one tensor crosses the cut before `layer`, and it is the previous layer's
+ *  output: the cuts at which a workload may be divided into pipeline stages. */
+bool ty_workload_is_cut(const ty_workload *workload, uint32_t layer);
+
+#endif

@@ -1,0 +1,145 @@
+/**
+ * @file ty_planner.h
+ * Decides how to train a workload on a cluster. Costs (layers, collectives, memory, compression),
+ * lowering of a plan to its program, the estimator, and the search.
+ *
+ *     ty_plan_options options = ty_plan_options_default();
+ *     options.global_batch = 128;
+ *     TY_CHECK(ty_plan_search(workload, cluster, profile, &options, &plan, error), status, cleanup);
+ *
+ * Everything here is a pure function of its inputs: the same question gives the same plan.
+ */
+#ifndef TY_PLANNER_H
+#define TY_PLANNER_H
+
+#include "ty_core.h"
+#include "ty_topologies.h"
+#include "ty_workloads.h"
+
+/* ---- Lowering ---------------------------------------------------------------------------- */
+
+/**
+ * The program of a plan: the only place where schedules are written down. The result passes
+ * ty_program_check.
+ *
+ * GPipe: a replica does all its forwards, then all backwards in reverse order of micro-batches.
+ * 1F1B with flush: stage i warms up with w_i forwards, w_i = min(local micro-batches,
+ * floor((R - 1 - ranks of earlier stages) / r_i)) (PipeDream section 3.2 with unequal replicas; p-1-i when
+ * all have one), then alternates one backward after each forward, then drains.
+ * The last backward of a replica is cut at bucket boundaries, so that each bucket leaves as soon as
+ * its gradients are complete.
+ */
+ty_status ty_plan_lower(const ty_plan *plan, ty_program **out, ty_error *error) TY_MUST_CHECK;
+
+/* ---- Costs ------------------------------------------------------------------------------- */
+
+/**
+ * Costs of every instruction of a program on the plan's cluster. From `plan->profile` where it
+ * has the figure; else roofline: time of a layer = max(flop / (peak * efficiency), bytes / (bandwidth *
+ * efficiency)) + kernels * launch overhead.
+ */
+ty_status ty_costs_of_program(const ty_plan *plan, const ty_program *program,
+                              const ty_cluster *cluster, ty_costs **out,
+                              ty_error *error) TY_MUST_CHECK;
+
+/** Forward and backward seconds of one layer for `samples` on a device; returns the provenance. */
+ty_status ty_layer_cost(const ty_workload *workload, uint32_t layer, uint32_t samples,
+                        const ty_device_type *device, const ty_profile *profile,
+                        double *forward_s, double *backward_s, ty_provenance *provenance,
+                        ty_error *error) TY_MUST_CHECK;
+
+/**
+ * A collective by the latency-bandwidth model, for links of bandwidth B and latency a:
+ *   ring all-reduce      2(n-1) a + 2(n-1)/n S/B
+ *   tree all-reduce      2 ceil(log2 n) (a + S/B)        (reduce, then broadcast, along a binomial tree)
+ *   ring all-gather      (n-1) (a + S/B)                 (S: what each member contributes)
+ * Source: Thakur, Rabenseifner, Gropp, "Optimization of Collective Communication Operations in
+ * MPICH", 2005, section 3. `cost` gets the parts; returns TY_EINVAL for members == 0.
+ */
+ty_status ty_collective_cost(ty_collective_kind kind, ty_algorithm algorithm, uint32_t members,
+                             uint64_t bytes, double bandwidth_bytes_per_s, double latency_s,
+                             ty_instruction_cost *cost, ty_error *error) TY_MUST_CHECK;
+
+/** Memory of one device of a stage: what the worker will allocate, row by row. */
+ty_status ty_stage_memory(const ty_plan *plan, const ty_program *program, uint32_t stage,
+                          ty_memory_use *out, ty_error *error) TY_MUST_CHECK;
+
+/* ---- Estimating -------------------------------------------------------------------------- */
+
+/**
+ * Walks the program of `steps` consecutive steps with its costs and writes a timeline: every
+ * instruction starts as soon as its stream, its waits and its partners allow. Ranks that share the cores of a
+ * host slow each other: with total demand D > cores, all progress at cores/D.
+ * O(E log E) in the number of events E. Links are not shared: that is the simulator's business.
+ */
+ty_status ty_estimate(const ty_plan *plan, const ty_program *program, const ty_costs *costs,
+                      uint32_t steps, ty_timeline **out, ty_error *error) TY_MUST_CHECK;
+
+/* ---- Searching --------------------------------------------------------------------------- */
+
+/** How a finalist is simulated; the command line plugs in simulate/. TY_OK fills `summary`. */
+typedef ty_status (*ty_simulate_callback)(void *context, const ty_plan *plan,
+                                          const ty_program *program, const ty_costs *costs,
+                                          ty_step_summary *summary, ty_error *error);
+
+typedef struct ty_plan_options {
+    uint32_t global_batch;     /* 0: the workload's usual one */
+    uint32_t micro_batch_size; /* 0: searched */
+    uint32_t pipeline_stages;  /* 0: searched */
+    const char *replicas;      /* "2,1": replicas of each stage, fixed; NULL: searched */
+    bool fix_schedule;
+    ty_schedule schedule;      /* if fix_schedule */
+    bool fix_compression;
+    ty_compression_kind compression;
+    double top_k_ratio;        /* share kept when top-k is considered */
+    bool allow_lossy;          /* search may choose top-k by itself: it changes convergence */
+    uint64_t bucket_bytes;     /* 0: searched */
+    uint64_t seed;
+    uint32_t simulate_top;     /* finalists to simulate; 0: none */
+    ty_simulate_callback simulate;
+    void *simulate_context;
+    bool (*should_stop)(void *context); /* polled; NULL: never. The best so far is returned. */
+    void *stop_context;
+} ty_plan_options;
+ty_plan_options ty_plan_options_default(void);
+
+/**
+ * The best plan found: candidates are data parallelism over all devices, GPipe and 1F1B with every
+ * stage count and replica vector the partition proposes, each with its best micro-batch size, buckets and
+ * compression; ranked by the estimator, the best `simulate_top` by the simulator. `plan->candidates`
+ * tells every loser's reason.
+ * @param profile measured times, or NULL
+ * @return TY_EINFEASIBLE with the tightest constraint and by how much it is missed; TY_EINVAL for
+ *         questions without sense (global batch not divisible, fixed values that contradict).
+ */
+ty_status ty_plan_search(const ty_workload *workload, const ty_cluster *cluster,
+                         const ty_profile *profile, const ty_plan_options *options, ty_plan **out,
+                         ty_error *error) TY_MUST_CHECK;
+
+/**
+ * One stage division of a chain, exact by dynamic programming: minimises the time of the slowest
+ * stage, (compute of the stage + exposed share of its gradient exchange) / replicas or the transfer
+ * over its cut, whichever is larger, over all ways to cut at `cuts` and to give `devices` replicas out.
+ * Source: Narayanan et al., "PipeDream", SOSP 2019, section 3.1, on a flat machine list.
+ * @param layer_s      [layer_count] forward + backward seconds of one micro-batch
+ * @param transfer_s   [layer_count + 1] seconds for one micro-batch across the cut before a layer, both ways
+ * @param exchange_s   callback: seconds a step's gradient exchange of layers [first, first+count) among r
+ *                     replicas adds per micro-batch; 0 for r == 1
+ * @param first_layers [out, stages] first layer of each stage;  @param replicas [out, stages]
+ * @param bottleneck_s [out] seconds per micro-batch of the slowest stage
+ */
+typedef struct ty_partition_input {
+    uint32_t layer_count;
+    const double *layer_s, *transfer_s;
+    uint32_t cut_count;
+    const uint32_t *cuts;
+    uint32_t devices, stages; /* exactly that many stages; all devices used */
+    double (*exchange_s)(void *context, uint32_t first, uint32_t count, uint32_t replicas);
+    bool (*fits)(void *context, uint32_t first, uint32_t count, uint32_t replicas,
+                 uint32_t stages_after);
+    void *context;
+} ty_partition_input;
+ty_status ty_partition(const ty_partition_input *input, uint32_t *first_layers,
+                       uint32_t *replicas, double *bottleneck_s, ty_error *error) TY_MUST_CHECK;
+
+#endif

@@ -1,0 +1,122 @@
+/**
+ * @file ty_topologies.h
+ * A cluster: devices, hosts, switches and the links between them, as a graph (igraph underneath).
+ * Vertices are devices, hosts (the PCIe/memory hub of a server), NVLink switches, NICs and network
+ * switches; edges are links with a bandwidth per direction, a latency and a kind.
+ *
+ * Clusters come from one line of text, from the catalogue (data: topologies/catalogue/), from a
+ * `trainyard.cluster/1` file, or from this machine:
+ *   "16x dgx-a100"                     hosts of the catalogue behind non-blocking switches
+ *   "4x p100-server"                   likewise
+ *   "leaf:4 host:8 gpu:8 @h100-sxm nvlink4 ndr400 oversub:2"
+ *                                      leaves, hosts per leaf, devices per host; device, link inside the
+ *                                      host, link per device to its leaf, oversubscription of the leaf's uplinks
+ *   "local:4"                          four ranks on this machine, as measured by a profile
+ */
+#ifndef TY_TOPOLOGIES_H
+#define TY_TOPOLOGIES_H
+
+#include "ty_core.h"
+
+typedef struct ty_cluster ty_cluster; /* immutable */
+
+typedef enum ty_vertex_kind {
+    TY_VERTEX_DEVICE,
+    TY_VERTEX_HOST,
+    TY_VERTEX_DEVICE_SWITCH, /* NVSwitch, or a PCIe switch */
+    TY_VERTEX_NIC,
+    TY_VERTEX_SWITCH,        /* leaf, spine */
+    TY_VERTEX_KIND_COUNT
+} ty_vertex_kind;
+const char *ty_vertex_kind_name(ty_vertex_kind kind);
+
+/** A kind of device, from the catalogue. Peak rates are dense. */
+typedef struct ty_device_type {
+    char *name; /* "a100-sxm4-40gb" */
+    char *source;
+    double peak_fp32_flop_per_s, peak_tf32_flop_per_s, peak_fp16_flop_per_s; /* 0: not supported */
+    double memory_bandwidth_bytes_per_s;
+    uint64_t memory_bytes;
+    double launch_overhead_s;   /* per kernel */
+    double matmul_efficiency;   /* achieved share of peak in large matrix products and convolutions */
+    double memory_efficiency;   /* achieved share of memory bandwidth in elementwise work */
+    double core_share;          /* host cores one device keeps busy while computing: 1 for "cpu", else 0 */
+    double power_w;
+} ty_device_type;
+
+typedef struct ty_link_edge {
+    uint32_t from, to;  /* vertices; links are full duplex, listed once */
+    double bandwidth_bytes_per_s; /* per direction */
+    double latency_s;
+    char *kind;         /* "nvlink2", "pcie3", "edr100", "memory" */
+    char *source;
+} ty_link_edge;
+
+/**
+ * Name, one-line description, or path of a file.
+ * @param local needed for "local:N" only: this machine's profile (TY_EINVAL without it)
+ * @return TY_EPARSE: bad content or grammar, with the place and the nearest known name.
+ */
+ty_status ty_cluster_open(const char *text, const ty_profile *local, ty_cluster **out,
+                          ty_error *error) TY_MUST_CHECK;
+/** Whether `text` names this machine, and how many ranks ("local" alone: one per core, 0 here). */
+bool ty_cluster_is_local(const char *text, uint32_t *ranks);
+/** "local:N" from a measured profile: one device per rank, all on one host whose cores they share. */
+ty_status ty_cluster_local(uint32_t ranks, const ty_profile *profile, ty_cluster **out,
+                           ty_error *error) TY_MUST_CHECK;
+
+ty_status ty_cluster_from_json(const ty_json *object, ty_cluster **out,
+                               ty_error *error) TY_MUST_CHECK;
+/** From the text a plan carries. @param name file name for messages */
+ty_status ty_cluster_parse(const char *json, const char *name, ty_cluster **out,
+                           ty_error *error) TY_MUST_CHECK;
+void ty_cluster_to_json(const ty_cluster *cluster, ty_json_writer *writer, const char *key);
+ty_status ty_cluster_digest(const ty_cluster *cluster, ty_digest *out,
+                            ty_error *error) TY_MUST_CHECK;
+void ty_cluster_free(ty_cluster *cluster);
+
+/** Names of the catalogue's hosts (clusters are "Nx HOST"), sorted; free each and the array with ty_free. */
+ty_status ty_catalogue_list(char ***names, uint32_t *count, ty_error *error) TY_MUST_CHECK;
+
+const char *ty_cluster_name(const ty_cluster *cluster);
+uint32_t ty_cluster_device_count(const ty_cluster *cluster);
+uint32_t ty_cluster_host_count(const ty_cluster *cluster);
+const ty_device_type *ty_cluster_device_type(const ty_cluster *cluster, uint32_t device);
+uint32_t ty_cluster_device_host(const ty_cluster *cluster, uint32_t device);
+/** Cores of a host that its CPU devices share; 0 where they do not compute on the host. */
+uint32_t ty_cluster_host_cores(const ty_cluster *cluster, uint32_t host);
+
+/* The graph, for those who build something of it: the simulator's platform, pictures. */
+uint32_t ty_cluster_vertex_count(const ty_cluster *cluster);
+ty_vertex_kind ty_cluster_vertex_kind(const ty_cluster *cluster, uint32_t vertex);
+const char *ty_cluster_vertex_name(const ty_cluster *cluster, uint32_t vertex); /* unique */
+uint32_t ty_cluster_device_vertex(const ty_cluster *cluster, uint32_t device);
+uint32_t ty_cluster_link_count(const ty_cluster *cluster);
+const ty_link_edge *ty_cluster_link(const ty_cluster *cluster, uint32_t link);
+
+/** What one message between two devices meets. */
+typedef struct ty_path {
+    uint32_t link_count;
+    uint32_t *links;      /* in order from the first device; free with ty_path_clear */
+    double bandwidth_bytes_per_s; /* narrowest link; HUGE_VAL from a device to itself */
+    double latency_s;     /* sum */
+} ty_path;
+/** The widest of the shortest paths by latency; ties broken by lowest link index. */
+ty_status ty_cluster_path(const ty_cluster *cluster, uint32_t from_device, uint32_t to_device,
+                          ty_path *out, ty_error *error) TY_MUST_CHECK;
+void ty_path_clear(ty_path *path);
+
+/**
+ * What a ring over `devices` (in this order, closing) meets when all its edges are busy at once: the bandwidth left
+ * to each edge after links are shared among the ring's own edges, and the largest edge latency.
+ */
+ty_status ty_cluster_ring(const ty_cluster *cluster, const uint32_t *devices, uint32_t count,
+                          double *bandwidth_bytes_per_s, double *latency_s,
+                          ty_error *error) TY_MUST_CHECK;
+
+/** Least capacity, in bytes/s, of any cut that splits the hosts into two halves as equal as can be: exact max-flow
+ *  between the first and the second half in host order. 0 with fewer than two hosts. */
+ty_status ty_cluster_bisection(const ty_cluster *cluster, double *bandwidth_bytes_per_s,
+                               ty_error *error) TY_MUST_CHECK;
+
+#endif

@@ -1,0 +1,96 @@
+/**
+ * @file ty_workloads.h
+ * Where workloads come from: the zoo, files, and a builder for both.
+ *
+ *     ty_workload *lenet = NULL;
+ *     TY_CHECK(ty_workload_open("lenet", &lenet, error), status, cleanup);
+ *
+ * The zoo is data: workloads/zoo/NAME.json holds a list of layers, or the parameters of a family
+ * ("residual", "transformer"), and its source. No model has a name in the code.
+ */
+#ifndef TY_WORKLOADS_H
+#define TY_WORKLOADS_H
+
+#include "ty_core.h"
+
+/**
+ * A zoo name ("resnet50"), a zoo name with a sequence length or batch ("gpt2 sequence=512"), or the
+ * path of a `trainyard.workload/1` or `trainyard.zoo/1` file.
+ * @return TY_EPARSE for bad content; TY_EIO naming the closest zoo entry for an unknown name.
+ */
+ty_status ty_workload_open(const char *name_or_path, ty_workload **out,
+                           ty_error *error) TY_MUST_CHECK;
+
+/** Names of the zoo, sorted; free each and the array with ty_free. */
+ty_status ty_zoo_list(char ***names, uint32_t *count, ty_error *error) TY_MUST_CHECK;
+
+/**
+ * A builder: append layers, each given its kind, attributes and inputs; shapes, flop, bytes and
+ * kernel counts follow. Mistakes are kept until ty_builder_finish, so that a network reads as a
+ * list of layers.
+ *
+ *     ty_builder *b = ty_builder_new("mlp", TY_INPUT_REAL, &(ty_shape){3, {1, 28, 28}});
+ *     uint32_t x = ty_builder_flatten(b, TY_BATCH);
+ *     x = ty_builder_linear(b, x, 1024, true);
+ *     x = ty_builder_relu(b, x);
+ *     x = ty_builder_linear(b, x, 10, true);
+ *     ty_builder_loss(b, x);
+ *     TY_CHECK(ty_builder_finish(b, &workload, error), status, cleanup);  // frees b
+ */
+typedef struct ty_builder ty_builder;
+
+#define TY_BATCH UINT32_MAX /* as an input: the batch itself */
+
+ty_builder *ty_builder_new(const char *name, ty_input_kind input_kind, const ty_shape *input);
+/** Checks and completes the workload; frees the builder in any case. */
+ty_status ty_builder_finish(ty_builder *builder, ty_workload **out,
+                            ty_error *error) TY_MUST_CHECK;
+void ty_builder_free(ty_builder *builder);
+
+void ty_builder_set_source(ty_builder *builder, const char *source);
+/** Data set, usual global batch and optimizer. */
+void ty_builder_set_training(ty_builder *builder, const char *dataset, uint32_t global_batch,
+                             const ty_optimizer *optimizer);
+/** Name of the next layer; without it layers are called kind and number ("conv2d3"). */
+void ty_builder_name_next(ty_builder *builder, const char *name);
+
+/* Each returns the new layer's index, to be used as an input of later ones. */
+uint32_t ty_builder_linear(ty_builder *builder, uint32_t input, uint64_t out_features,
+                           bool has_bias);
+/** A linear layer without bias that uses the embedding's matrix (GPT-2's output layer). */
+uint32_t ty_builder_tied_linear(ty_builder *builder, uint32_t input, uint32_t embedding);
+typedef struct ty_window { /* of a convolution or pooling */
+    uint64_t height, width, stride, padding_height, padding_width;
+} ty_window;
+uint32_t ty_builder_conv2d(ty_builder *builder, uint32_t input, uint64_t out_channels,
+                           const ty_window *window, uint64_t groups, bool has_bias);
+uint32_t ty_builder_pool(ty_builder *builder, uint32_t input, const ty_window *window,
+                         bool is_average);
+uint32_t ty_builder_global_pool(ty_builder *builder, uint32_t input); /* average, [C,H,W] -> [C,1,1] */
+uint32_t ty_builder_batch_norm(ty_builder *builder, uint32_t input);
+uint32_t ty_builder_layer_norm(ty_builder *builder, uint32_t input);
+uint32_t ty_builder_rms_norm(ty_builder *builder, uint32_t input);
+uint32_t ty_builder_relu(ty_builder *builder, uint32_t input);
+uint32_t ty_builder_gelu(ty_builder *builder, uint32_t input);
+uint32_t ty_builder_silu(ty_builder *builder, uint32_t input);
+uint32_t ty_builder_flatten(ty_builder *builder, uint32_t input);
+uint32_t ty_builder_embedding(ty_builder *builder, uint32_t input, uint64_t vocabulary,
+                              uint64_t features, uint64_t positions);
+uint32_t ty_builder_attention(ty_builder *builder, uint32_t input, uint64_t heads,
+                              uint64_t kv_heads, uint64_t head_size, bool has_bias, bool is_causal);
+uint32_t ty_builder_mlp(ty_builder *builder, uint32_t input, uint64_t hidden_features,
+                        bool has_bias, bool is_gated);
+uint32_t ty_builder_add(ty_builder *builder, const uint32_t *inputs, uint32_t count);
+uint32_t ty_builder_concat(ty_builder *builder, const uint32_t *inputs, uint32_t count);
+uint32_t ty_builder_loss(ty_builder *builder, uint32_t input); /* softmax cross-entropy over the last dimension */
+
+/**
+ * The cuts at which a workload may be divided into stages, from its graph (igraph): positions c,
+ * ascending, such that exactly one tensor crosses between layers c-1 and c. 0 and layer_count are
+ * not included.
+ * @param cuts [out] free with ty_free
+ */
+ty_status ty_workload_cuts(const ty_workload *workload, uint32_t **cuts, uint32_t *count,
+                           ty_error *error) TY_MUST_CHECK;
+
+#endif
