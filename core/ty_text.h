@@ -19,7 +19,7 @@
 typedef struct ty_text {
     char *data; /* terminated; NULL while nothing was appended */
     size_t length, capacity;
-    bool failed;
+    ty_status failed; /* TY_OK; TY_ENOMEM; TY_EINVAL: something that has no text form was written */
 } ty_text;
 
 void ty_text_append(ty_text *text, const char *bytes, size_t length);
@@ -32,7 +32,8 @@ void ty_text_clear(ty_text *text);
 /** Shortest decimal that reads back as exactly `value`, locale-independent; `value` is finite. */
 void ty_format_number(double value, char out[32]);
 
-/** "1.86 M", "25.6 GB", "3.2 GiB", "12.4 ms", "2.5 GB/s": three significant digits, for people. */
+/** "1.86 M", "25.6 GB", "3.2 GiB", "12.4 ms", "2.5 GB/s": three significant digits without trailing
+ *  zeros, for people. Seconds go up to minutes, hours and days from two of them on. */
 void ty_format_count(double value, char out[32]);
 void ty_format_bytes(double bytes, char out[32]);   /* decimal: kB, MB, GB, TB */
 void ty_format_memory(double bytes, char out[32]);  /* binary: KiB, MiB, GiB, TiB */

@@ -1,0 +1,11 @@
+/* Digests of inputs, by which a plan names what it was made from. */
+#include "ty_text.h"
+
+#include <sha2.h>
+
+ty_digest ty_digest_of(const void *bytes, size_t length)
+{
+    ty_digest digest;
+    SHA256Data(bytes, length, digest.hex); /* allocates only when it is given no buffer */
+    return digest;
+}

@@ -1,0 +1,281 @@
+/* Files read completely or replaced completely, and where Trainyard's own data lies. */
+#include "ty_file.h"
+
+#include "ty_memory.h"
+#include "ty_text.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define DEFAULT_LIMIT ((uint64_t)1 << 30)
+#define TEMPORARY_ATTEMPTS 1000
+
+static ty_status read_all(int file, const char *name, uint64_t limit, char **bytes, size_t *length,
+                          ty_error *error)
+{
+    size_t capacity = 65536, used = 0;
+    char *data = ty_alloc(capacity + 1, 1), *grown;
+    ty_status status = TY_OK;
+
+    if (data == NULL)
+        return ty_fail(error, TY_ENOMEM, "%s: out of memory", name);
+    for (;;) {
+        ssize_t got = read(file, data + used, capacity - used);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0) {
+            status = ty_fail(error, TY_EIO, "%s: %s", name, strerror(errno));
+            goto cleanup;
+        }
+        if (got == 0)
+            break;
+        used += (size_t)got;
+        if (used > limit) {
+            status =
+                ty_fail(error, TY_EPARSE, "%s: found more than %llu bytes, expected at most that",
+                        name, (unsigned long long)limit);
+            goto cleanup;
+        }
+        if (used == capacity) {
+            capacity *= 2;
+            if ((grown = ty_resize(data, capacity + 1, 1)) == NULL) {
+                status = ty_fail(error, TY_ENOMEM, "%s: out of memory", name);
+                goto cleanup;
+            }
+            data = grown;
+        }
+    }
+    data[used] = '\0';
+    *bytes = data;
+    *length = used;
+    data = NULL;
+
+cleanup:
+    ty_free(data);
+    return status;
+}
+
+ty_status ty_file_read(const char *path, uint64_t limit, char **bytes, size_t *length,
+                       ty_error *error)
+{
+    ty_status status;
+    int file;
+
+    if (limit == 0)
+        limit = DEFAULT_LIMIT;
+    if (strcmp(path, "-") == 0)
+        return read_all(STDIN_FILENO, "<standard input>", limit, bytes, length, error);
+    file = open(path, O_RDONLY | O_CLOEXEC);
+    if (file < 0)
+        return ty_fail(error, TY_EIO, "%s: %s", path, strerror(errno));
+    status = read_all(file, path, limit, bytes, length, error);
+    close(file);
+    return status;
+}
+
+/* 0, or -1 with errno. */
+static int write_all(int file, const char *bytes, size_t length)
+{
+    while (length > 0) {
+        ssize_t put = write(file, bytes, length);
+        if (put < 0 && errno == EINTR)
+            continue;
+        if (put <= 0)
+            return -1;
+        bytes += put;
+        length -= (size_t)put;
+    }
+    return 0;
+}
+
+static ty_status write_standard_output(const void *bytes, size_t length, ty_error *error)
+{
+    /* Through stdio, so that it comes after what the program printed before. */
+    if (fwrite(bytes, 1, length, stdout) != length || fflush(stdout) != 0)
+        return ty_fail(error, TY_EIO, "<standard output>: %s", strerror(errno));
+    return TY_OK;
+}
+
+/* Devices and pipes cannot be replaced, only written to. */
+static ty_status write_in_place(const char *path, const void *bytes, size_t length, ty_error *error)
+{
+    ty_status status = TY_OK;
+    int file = open(path, O_WRONLY | O_CLOEXEC);
+
+    if (file < 0)
+        return ty_fail(error, TY_EIO, "%s: %s", path, strerror(errno));
+    if (write_all(file, bytes, length) != 0)
+        status = ty_fail(error, TY_EIO, "%s: %s", path, strerror(errno));
+    if (close(file) != 0 && status == TY_OK)
+        status = ty_fail(error, TY_EIO, "%s: %s", path, strerror(errno));
+    return status;
+}
+
+/* Opens a new file beside `path`; -1 with errno. The mode is the one a plain creation would get:
+ * mkstemp's 0600 would hide a shared plan from everyone else. */
+static int open_temporary(const char *path, ty_text *name)
+{
+    const char *slash = strrchr(path, '/');
+    int file = -1;
+
+    for (int attempt = 0; attempt < TEMPORARY_ATTEMPTS; attempt++) {
+        name->length = 0;
+        ty_text_append(name, path, slash == NULL ? 0 : (size_t)(slash - path) + 1);
+        ty_text_addf(name, ".trainyard-%ld-%d.tmp", (long)getpid(), attempt);
+        if (name->failed != TY_OK) {
+            errno = ENOMEM;
+            return -1;
+        }
+        file = open(name->data, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        if (file >= 0 || errno != EEXIST)
+            break;
+    }
+    return file;
+}
+
+/* So that the new name survives a power cut too; not every file system can, hence no check. */
+static void flush_directory(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    char *folder = slash == NULL   ? ty_strdup(".")
+                   : slash == path ? ty_strdup("/")
+                                   : ty_strndup(path, (size_t)(slash - path));
+    int file = folder == NULL ? -1 : open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+    if (file >= 0) {
+        (void)fsync(file);
+        close(file);
+    }
+    ty_free(folder);
+}
+
+static ty_status replace(const char *path, const struct stat *old, const void *bytes, size_t length,
+                         ty_error *error)
+{
+    ty_status status = TY_OK;
+    ty_text temporary = {0};
+    int file = open_temporary(path, &temporary);
+    bool is_good;
+
+    if (file < 0) {
+        status =
+            ty_fail(error, errno == ENOMEM ? TY_ENOMEM : TY_EIO, "%s: %s", path, strerror(errno));
+        goto cleanup;
+    }
+    is_good = (old == NULL || fchmod(file, old->st_mode & 07777) == 0) &&
+              write_all(file, bytes, length) == 0 && fsync(file) == 0;
+    if (!is_good)
+        status = ty_fail(error, TY_EIO, "%s: %s", path, strerror(errno));
+    if (close(file) != 0 && status == TY_OK)
+        status = ty_fail(error, TY_EIO, "%s: %s", path, strerror(errno));
+    if (status == TY_OK && rename(temporary.data, path) != 0)
+        status = ty_fail(error, TY_EIO, "%s: %s", path, strerror(errno));
+    if (status != TY_OK)
+        (void)unlink(temporary.data);
+    else
+        flush_directory(path);
+
+cleanup:
+    ty_text_clear(&temporary);
+    return status;
+}
+
+ty_status ty_file_write(const char *path, const void *bytes, size_t length, ty_error *error)
+{
+    struct stat old;
+    ty_status status;
+    char *target;
+
+    if (strcmp(path, "-") == 0)
+        return write_standard_output(bytes, length, error);
+    if (stat(path, &old) != 0)
+        return replace(path, NULL, bytes, length, error);
+    if (S_ISDIR(old.st_mode))
+        return ty_fail(error, TY_EIO, "%s: %s", path, strerror(EISDIR));
+    if (!S_ISREG(old.st_mode))
+        return write_in_place(path, bytes, length, error);
+    target = realpath(path, NULL); /* a symbolic link stays one */
+    if (target == NULL)
+        return ty_fail(error, TY_EIO, "%s: %s", path, strerror(errno));
+    status = replace(target, &old, bytes, length, error);
+    free(target);
+    return status;
+}
+
+ty_status ty_directory_make(const char *path, ty_error *error)
+{
+    ty_status status = TY_OK;
+    struct stat found;
+    char *copy = ty_strdup(path);
+
+    if (copy == NULL)
+        return ty_fail(error, TY_ENOMEM, "%s: out of memory", path);
+    for (char *end = copy + 1; copy[0] != '\0'; end++) {
+        char last = *end;
+        if (last != '/' && last != '\0')
+            continue;
+        *end = '\0';
+        if (mkdir(copy, 0777) != 0 && errno != EEXIST && stat(copy, &found) != 0) {
+            status = ty_fail(error, TY_EIO, "%s: %s", path, strerror(errno));
+            goto cleanup;
+        }
+        *end = last;
+        if (last == '\0')
+            break;
+    }
+    if (stat(path, &found) != 0 || !S_ISDIR(found.st_mode))
+        status = ty_fail(error, TY_EIO, "%s: %s", path, strerror(ENOTDIR));
+
+cleanup:
+    ty_free(copy);
+    return status;
+}
+
+bool ty_file_exists(const char *path)
+{
+    struct stat found;
+    return stat(path, &found) == 0;
+}
+
+/* "" unless the running program's folder can be found (Linux only). */
+static void program_folder(char *folder, size_t size)
+{
+    ssize_t length = readlink("/proc/self/exe", folder, size - 1);
+    char *slash;
+
+    folder[length > 0 ? length : 0] = '\0';
+    slash = strrchr(folder, '/');
+    if (slash != NULL)
+        *slash = '\0';
+}
+
+ty_status ty_data_path(const char *folder, const char *name, char **path, ty_error *error)
+{
+    char program[4096];
+    const char *bases[] = {getenv("TRAINYARD_DATA"), program, TY_SOURCE_DIR};
+    const char *const middles[] = {"", "/../share/trainyard", ""};
+    ty_text text = {0};
+    ty_status status;
+
+    program_folder(program, sizeof program);
+    for (size_t i = 0; i < 3; i++) {
+        if (bases[i] == NULL || bases[i][0] == '\0')
+            continue;
+        text.length = 0;
+        ty_text_addf(&text, "%s%s/%s", bases[i], middles[i], folder);
+        if (name != NULL && name[0] != '\0')
+            ty_text_addf(&text, "/%s", name);
+        if (text.failed != TY_OK || ty_file_exists(text.data))
+            return ty_text_take(&text, path, error);
+    }
+    status = ty_fail(error, TY_EIO, "%s/%s: no such file under %s, %s%s or %s", folder,
+                     name == NULL ? "" : name, bases[0] == NULL ? "$TRAINYARD_DATA" : bases[0],
+                     program, middles[1], TY_SOURCE_DIR);
+    ty_text_clear(&text);
+    return status;
+}
