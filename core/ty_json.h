@@ -13,9 +13,12 @@
  *     ...
  *     TY_CHECK(ty_json_end(root, error), status, cleanup);   // no member was left unread
  *
- * Refused on parsing: anything after the document, duplicate keys, numbers that overflow to infinity, NaN,
- * nesting deeper than 200, invalid UTF-8, NUL bytes. Integers above 2^53 are refused where an
- * integer is expected. Uses cJSON underneath; none of its types show.
+ * Refused on parsing, with line and column: whatever RFC 8259 refuses, anything after the document,
+ * nesting deeper than 200, invalid UTF-8, NUL characters; with a pointer: duplicate keys, numbers that
+ * overflow to infinity. Integers from 2^53 on are refused where an integer is expected, since
+ * they may have been rounded. A minimum of DBL_MIN is shown as "> 0", a maximum of HUGE_VAL not at
+ * all. Reading marks values, so that a document must not be shared by threads. Uses cJSON underneath;
+ * none of its types show.
  */
 #ifndef TY_JSON_H
 #define TY_JSON_H
@@ -42,7 +45,8 @@ const ty_json *ty_json_root(const ty_json_document *document);
 /** The root must be an object whose "schema" is exactly `schema`. */
 ty_status ty_json_schema(const ty_json *object, const char *schema, ty_error *error) TY_MUST_CHECK;
 
-/** Whether an object has a member (null counts as absent). Does not mark it as read. */
+/** Whether an object has a member. Does not mark it as read, unless it is null, which counts as
+ *  absent. */
 bool ty_json_has(const ty_json *object, const char *key);
 
 /* A member that must be there, of the given type and inside the given inclusive range. */
@@ -92,16 +96,22 @@ ty_status ty_json_end(const ty_json *object, ty_error *error) TY_MUST_CHECK;
 /** Marks a member and all below it as read, whatever it is: for notes and provenance. */
 void ty_json_ignore(const ty_json *object, const char *key);
 
+/** Where a value is, as messages say it: "plan.json:/stages/1", and "plan.json:" for the root, so that
+ *  a further pointer can be appended. Cut off at the size of the buffer. */
+#define TY_JSON_PLACE_SIZE 320
+void ty_json_place(const ty_json *value, char out[TY_JSON_PLACE_SIZE]);
+
 /** TY_EPARSE with "file:/pointer: found <value>, expected <...>". */
 ty_status ty_json_fail(const ty_json *value, ty_error *error, const char *expected, ...)
     TY_PRINTF(3, 4);
 
-/** The value as compact JSON text, members in their order, numbers that read back exactly. */
+/** The value as JSON text on one line, members in their order, numbers that read back exactly. */
 ty_status ty_json_text(const ty_json *value, char **out, ty_error *error) TY_MUST_CHECK;
 
 /**
  * Writing: a stream of calls onto a ty_text, indented by two spaces; commas and nesting are kept
- * for you. Numbers read back exactly; a NaN or infinity marks the text as failed.
+ * for you. Numbers read back exactly; what JSON cannot hold marks the text as failed (TY_EINVAL):
+ * a NaN or infinity, an integer from 2^53 on, a string that is not UTF-8.
  *
  *     ty_json_writer w = ty_json_writer_on(&text);
  *     ty_json_open(&w, NULL, '{');
@@ -112,7 +122,8 @@ ty_status ty_json_text(const ty_json *value, char **out, ty_error *error) TY_MUS
 typedef struct ty_json_writer {
     ty_text *text;
     int depth;
-    bool is_first, is_flat;
+    int flat_depth; /* of the outermost container written on one line; 0: none is open */
+    bool is_first;  /* in the innermost container */
 } ty_json_writer;
 
 ty_json_writer ty_json_writer_on(ty_text *text);

@@ -1,0 +1,291 @@
+/* The grammar of JSON, strictly: cJSON, which builds the values, is more generous. */
+#include "json_scan.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#define LONGEST_NUMBER 60
+
+typedef struct scanner {
+    const unsigned char *text, *at, *end;
+    size_t value_count;
+    const char *expected; /* set by the check that failed */
+} scanner;
+
+size_t ty_utf8_length(const unsigned char *bytes, size_t left)
+{
+    /* First byte, length, and the range of the second byte; the others are 80..BF. */
+    static const struct form {
+        unsigned char first, last, length, second_first, second_last;
+    } forms[] = {
+        {0x00, 0x7F, 1, 0, 0},       {0xC2, 0xDF, 2, 0x80, 0xBF}, {0xE0, 0xE0, 3, 0xA0, 0xBF},
+        {0xE1, 0xEC, 3, 0x80, 0xBF}, {0xED, 0xED, 3, 0x80, 0x9F}, {0xEE, 0xEF, 3, 0x80, 0xBF},
+        {0xF0, 0xF0, 4, 0x90, 0xBF}, {0xF1, 0xF3, 4, 0x80, 0xBF}, {0xF4, 0xF4, 4, 0x80, 0x8F},
+    };
+
+    for (size_t f = 0; f < sizeof forms / sizeof forms[0]; f++) {
+        const struct form *form = &forms[f];
+        if (bytes[0] < form->first || bytes[0] > form->last)
+            continue;
+        if (form->length > left)
+            return 0;
+        if (form->length > 1 && (bytes[1] < form->second_first || bytes[1] > form->second_last))
+            return 0;
+        for (size_t i = 2; i < form->length; i++) {
+            if (bytes[i] < 0x80 || bytes[i] > 0xBF)
+                return 0;
+        }
+        return form->length;
+    }
+    return 0;
+}
+
+/* The next byte, or -1 at the end. */
+static int peek(const scanner *s)
+{
+    return s->at < s->end ? *s->at : -1;
+}
+
+static bool is_digit(int c)
+{
+    return c >= '0' && c <= '9';
+}
+
+static bool refuse(scanner *s, const char *expected)
+{
+    s->expected = expected;
+    return false;
+}
+
+static void skip_blanks(scanner *s)
+{
+    while (peek(s) == ' ' || peek(s) == '\n' || peek(s) == '\r' || peek(s) == '\t')
+        s->at++;
+}
+
+static bool scan_digits(scanner *s)
+{
+    if (!is_digit(peek(s)))
+        return refuse(s, "a digit");
+    while (is_digit(peek(s)))
+        s->at++;
+    return true;
+}
+
+static bool scan_number(scanner *s)
+{
+    const unsigned char *start = s->at;
+
+    if (peek(s) == '-')
+        s->at++;
+    if (peek(s) == '0') {
+        s->at++;
+        if (is_digit(peek(s)))
+            return refuse(s, "no digit after a leading zero");
+    } else if (!scan_digits(s)) {
+        return false;
+    }
+    if (peek(s) == '.') {
+        s->at++;
+        if (!scan_digits(s))
+            return false;
+    }
+    if (peek(s) == 'e' || peek(s) == 'E') {
+        s->at++;
+        if (peek(s) == '+' || peek(s) == '-')
+            s->at++;
+        if (!scan_digits(s))
+            return false;
+    }
+    return s->at - start <= LONGEST_NUMBER || refuse(s, "a number of at most 60 characters");
+}
+
+/* The four digits of a \u escape, or -1. */
+static int32_t scan_hex(scanner *s)
+{
+    int32_t value = 0;
+    for (int i = 0; i < 4; i++, s->at++) {
+        int c = peek(s);
+        int digit = is_digit(c)            ? c - '0'
+                    : c >= 'a' && c <= 'f' ? c - 'a' + 10
+                    : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                           : -1;
+        if (digit < 0)
+            return -1;
+        value = value * 16 + digit;
+    }
+    return value;
+}
+
+static bool scan_escape(scanner *s)
+{
+    int c = peek(s);
+    int32_t code;
+
+    if (c <= 0 || strchr("\"\\/bfnrtu", c) == NULL)
+        return refuse(s, "one of \"\\/bfnrtu after a backslash");
+    s->at++;
+    if (c != 'u')
+        return true;
+    code = scan_hex(s);
+    if (code >= 0xD800 && code <= 0xDBFF && peek(s) == '\\') {
+        s->at++;
+        if (peek(s) != 'u')
+            return refuse(s, "the second half of a surrogate pair");
+        s->at++;
+        code = scan_hex(s);
+        return (code >= 0xDC00 && code <= 0xDFFF) ||
+               refuse(s, "the second half of a surrogate pair");
+    }
+    if (code < 0)
+        return refuse(s, "four hexadecimal digits");
+    if (code == 0)
+        return refuse(s, "no NUL character in a string");
+    return code < 0xD800 || code > 0xDFFF || refuse(s, "a surrogate pair");
+}
+
+static bool scan_string(scanner *s)
+{
+    s->at++; /* the opening quote */
+    while (peek(s) != '"') {
+        size_t length;
+        if (peek(s) < 0)
+            return refuse(s, "a closing quote");
+        if (peek(s) < 0x20)
+            return refuse(s, "no control character in a string");
+        if (peek(s) == '\\') {
+            s->at++;
+            if (!scan_escape(s))
+                return false;
+            continue;
+        }
+        length = ty_utf8_length(s->at, (size_t)(s->end - s->at));
+        if (length == 0)
+            return refuse(s, "valid UTF-8");
+        s->at += length;
+    }
+    s->at++;
+    return true;
+}
+
+static bool scan_word(scanner *s)
+{
+    static const char *const words[] = {"true", "false", "null"};
+    for (size_t i = 0; i < 3; i++) {
+        size_t length = strlen(words[i]);
+        if ((size_t)(s->end - s->at) >= length && memcmp(s->at, words[i], length) == 0) {
+            s->at += length;
+            return true;
+        }
+    }
+    return refuse(s, "a value");
+}
+
+/* A string, number or word; `{` and `[` are the caller's. */
+static bool scan_scalar(scanner *s)
+{
+    if (peek(s) == '"')
+        return scan_string(s);
+    if (peek(s) == '-' || is_digit(peek(s)))
+        return scan_number(s);
+    return scan_word(s);
+}
+
+static bool scan_key(scanner *s)
+{
+    skip_blanks(s);
+    if (peek(s) != '"')
+        return refuse(s, "a key in quotes");
+    if (!scan_string(s))
+        return false;
+    skip_blanks(s);
+    if (peek(s) != ':')
+        return refuse(s, "':'");
+    s->at++;
+    return true;
+}
+
+/* After a value: closes what ends here, and stops before the next value or at the root's end. */
+static bool scan_after_value(scanner *s, const char *closers, int *depth)
+{
+    while (*depth > 0) {
+        char closer = closers[*depth - 1];
+        skip_blanks(s);
+        if (peek(s) == ',') {
+            s->at++;
+            return closer != '}' || scan_key(s);
+        }
+        if (peek(s) != closer)
+            return refuse(s, closer == '}' ? "',' or '}'" : "',' or ']'");
+        s->at++;
+        --*depth;
+    }
+    return true;
+}
+
+/* One value with all that is in it. `closers` is the stack of brackets that are still open. */
+static bool scan_value(scanner *s)
+{
+    char closers[TY_JSON_MAX_DEPTH];
+    int depth = 0;
+
+    do {
+        skip_blanks(s);
+        s->value_count++;
+        if (peek(s) == '{' || peek(s) == '[') {
+            if (depth == TY_JSON_MAX_DEPTH)
+                return refuse(s, "at most 200 levels of nesting");
+            closers[depth] = peek(s) == '{' ? '}' : ']';
+            s->at++;
+            skip_blanks(s);
+            if (peek(s) == closers[depth]) {
+                s->at++;
+            } else {
+                depth++;
+                if (closers[depth - 1] == '}' && !scan_key(s))
+                    return false;
+                continue; /* with the first value inside */
+            }
+        } else if (!scan_scalar(s)) {
+            return false;
+        }
+        if (!scan_after_value(s, closers, &depth))
+            return false;
+    } while (depth > 0);
+    skip_blanks(s);
+    return s->at == s->end || refuse(s, "the end of the text after its one value");
+}
+
+static ty_status report(const scanner *s, const char *name, ty_error *error)
+{
+    size_t line = 1, column = 1;
+    char found[32];
+    int c = peek(s);
+
+    for (const unsigned char *p = s->text; p < s->at; p++) {
+        column = *p == '\n' ? 1 : column + 1;
+        line += *p == '\n';
+    }
+    if (c < 0)
+        snprintf(found, sizeof found, "the end of the text");
+    else if (c > 0x20 && c < 0x7F)
+        snprintf(found, sizeof found, "'%c'", c);
+    else
+        snprintf(found, sizeof found, "byte 0x%02x", (unsigned)c);
+    return ty_fail(error, TY_EPARSE, "%.200s: line %zu, column %zu: found %s, expected %s", name,
+                   line, column, found, s->expected);
+}
+
+ty_status ty_json_scan(const char *text, size_t length, const char *name, size_t *value_count,
+                       ty_error *error)
+{
+    const unsigned char *bytes = (const unsigned char *)text;
+    scanner s = {.text = bytes, .at = bytes, .end = bytes + length};
+
+    if (!scan_value(&s))
+        return report(&s, name, error);
+    *value_count = s.value_count;
+    return TY_OK;
+}

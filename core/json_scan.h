@@ -1,0 +1,25 @@
+/* Private to core: the strict reading of JSON text that comes before cJSON sees it. */
+#ifndef TY_JSON_SCAN_H
+#define TY_JSON_SCAN_H
+
+#include "ty_status.h"
+
+#include <stddef.h>
+
+#define TY_JSON_MAX_DEPTH 200
+
+/**
+ * Whether `text` is one JSON value by RFC 8259, and no more than that: valid UTF-8 without NUL (nor
+ * \u0000), at most TY_JSON_MAX_DEPTH deep, numbers of at most 60 characters (cJSON reads 63).
+ * cJSON lets pass what is refused here: control characters as blanks and in strings, "01", "1.",
+ * anything after the value.
+ * @param value_count [out] values in the text, the root included
+ * @return TY_EPARSE with line and column.
+ */
+ty_status ty_json_scan(const char *text, size_t length, const char *name, size_t *value_count,
+                       ty_error *error) TY_MUST_CHECK;
+
+/** Bytes of the UTF-8 sequence at `bytes`, 0 if it is none (RFC 3629; `left` >= 1). */
+size_t ty_utf8_length(const unsigned char *bytes, size_t left);
+
+#endif
