@@ -73,21 +73,29 @@ void ty_text_addf(ty_text *text, const char *format, ...)
     text->length += (size_t)length;
 }
 
+ty_status ty_text_check(const ty_text *text, ty_error *error)
+{
+    if (text->failed == TY_OK)
+        return TY_OK;
+    return ty_fail(error, text->failed, "%s",
+                   text->failed == TY_ENOMEM ? "out of memory while writing text"
+                                             : "a value has no text form: not a finite number, an "
+                                               "integer from 2^53 on, or invalid UTF-8");
+}
+
 ty_status ty_text_take(ty_text *text, char **out, ty_error *error)
 {
-    if (text_reserve(text, 0)) {
-        *out = text->data;
-        *text = (ty_text){0};
-        return TY_OK;
-    }
-    {
-        ty_status status = text->failed;
+    ty_status status;
+
+    (void)text_reserve(text, 0);
+    status = ty_text_check(text, error);
+    if (status != TY_OK) {
         ty_text_clear(text);
-        return ty_fail(error, status, "%s",
-                       status == TY_ENOMEM ? "out of memory while writing text"
-                                           : "a value has no text form: not a finite number, an "
-                                             "integer above 2^53, or invalid UTF-8");
+        return status;
     }
+    *out = text->data;
+    *text = (ty_text){0};
+    return TY_OK;
 }
 
 void ty_text_clear(ty_text *text)

@@ -25,6 +25,8 @@ typedef struct ty_text {
 void ty_text_append(ty_text *text, const char *bytes, size_t length);
 void ty_text_add(ty_text *text, const char *string);
 void ty_text_addf(ty_text *text, const char *format, ...) TY_PRINTF(2, 3);
+/** TY_OK, or why an append failed: for those who use `data` and `length` in place. */
+ty_status ty_text_check(const ty_text *text, ty_error *error) TY_MUST_CHECK;
 /** Hands the string over (never NULL on TY_OK; "" when nothing was appended) and empties `text`. */
 ty_status ty_text_take(ty_text *text, char **out, ty_error *error) TY_MUST_CHECK;
 void ty_text_clear(ty_text *text);

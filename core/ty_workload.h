@@ -89,6 +89,9 @@ typedef struct ty_shape {
     uint64_t dimensions[TY_MAX_DIMENSIONS];
 } ty_shape;
 uint64_t ty_shape_elements(const ty_shape *shape); /* product; 1 for no dimension */
+/** "1x28x28". */
+#define TY_SHAPE_TEXT_SIZE 88
+void ty_shape_text(const ty_shape *shape, char out[TY_SHAPE_TEXT_SIZE]);
 
 typedef struct ty_layer {
     char *name; /* unique in the workload */
@@ -163,8 +166,9 @@ ty_status ty_workload_digest(const ty_workload *workload, ty_digest *out,
 const ty_shape *ty_layer_input_shape(const ty_workload *workload, uint32_t layer, uint32_t i);
 
 /**
- * A short text that is equal for layers that cost the same: kind, attributes, input shape;
+ * A short text that is equal for layers that cost the same: kind, attributes, input shapes;
  * e.g. "linear in_features=784 out_features=1024 has_bias=1 input=784". Profiles are keyed by it.
+ * Opaque layers have their times in it; frozen layers and elements other than 4 bytes are told apart.
  */
 ty_status ty_layer_signature(const ty_workload *workload, uint32_t layer, char **out,
                              ty_error *error) TY_MUST_CHECK;

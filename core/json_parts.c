@@ -1,0 +1,93 @@
+/* Values that several of core's files have in common. */
+#include "json_parts.h"
+
+#include "ty_memory.h"
+
+#include <string.h>
+
+ty_status ty_json_digest(const ty_json *object, const char *key, ty_digest *out, ty_error *error)
+{
+    const char *hex;
+    ty_status status = ty_json_string(object, key, &hex, error);
+
+    if (status != TY_OK)
+        return status;
+    if (strlen(hex) != sizeof out->hex - 1 ||
+        strspn(hex, "0123456789abcdef") != sizeof out->hex - 1)
+        return ty_json_fail(object, error, "\"%s\" to be 64 lower-case hexadecimal digits", key);
+    memcpy(out->hex, hex, sizeof out->hex);
+    return TY_OK;
+}
+
+ty_status ty_json_string_copy(const ty_json *object, const char *key, char **out, ty_error *error)
+{
+    const char *value;
+    char *copy;
+    ty_status status = ty_json_string(object, key, &value, error);
+
+    if (status != TY_OK)
+        return status;
+    copy = ty_strdup(value);
+    if (copy == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory");
+    *out = copy;
+    return TY_OK;
+}
+
+ty_status ty_json_string_copy_if(const ty_json *object, const char *key, char **out,
+                                 ty_error *error)
+{
+    if (!ty_json_has(object, key)) {
+        ty_json_ignore(object, key);
+        *out = NULL;
+        return TY_OK;
+    }
+    return ty_json_string_copy(object, key, out, error);
+}
+
+void ty_json_put_string_if(ty_json_writer *writer, const char *key, const char *value)
+{
+    if (value != NULL)
+        ty_json_put_string(writer, key, value);
+}
+
+ty_status ty_json_uint32_array(const ty_json *object, const char *key, size_t minimum_count,
+                               size_t maximum_count, uint32_t minimum, uint32_t maximum,
+                               uint32_t **out, uint32_t *count, ty_error *error)
+{
+    const ty_json *array;
+    uint32_t *values;
+    size_t size;
+    ty_status status = ty_json_array(object, key, minimum_count, maximum_count, &array, error);
+
+    if (status != TY_OK)
+        return status;
+    size = ty_json_size(array);
+    values = ty_alloc(size, sizeof *values);
+    if (values == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory");
+    for (size_t i = 0; i < size; i++) {
+        status = ty_json_as_uint32(ty_json_at(array, i), minimum, maximum, &values[i], error);
+        if (status != TY_OK) {
+            ty_free(values);
+            return status;
+        }
+    }
+    *out = values;
+    *count = (uint32_t)size;
+    return TY_OK;
+}
+
+void ty_json_put_uint32_array(ty_json_writer *writer, const char *key, const uint32_t *values,
+                              uint32_t count)
+{
+    ty_json_open_flat(writer, key, '[');
+    for (uint32_t i = 0; i < count; i++)
+        ty_json_put_uint(writer, NULL, values[i]);
+    ty_json_close(writer, ']');
+}
+
+const char *ty_pointer_colon(const char *name)
+{
+    return strstr(name, ":/") == NULL ? ":" : "";
+}

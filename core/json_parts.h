@@ -1,0 +1,37 @@
+/* Values that several of core's files have in common. Internal to core. */
+#ifndef TY_JSON_PARTS_H
+#define TY_JSON_PARTS_H
+
+#include "ty_json.h"
+#include "ty_status.h"
+#include "ty_text.h"
+
+/** A member of 64 lower-case hexadecimal digits. */
+ty_status ty_json_digest(const ty_json *object, const char *key, ty_digest *out,
+                         ty_error *error) TY_MUST_CHECK;
+/** A copy of a string member; free with ty_free. */
+ty_status ty_json_string_copy(const ty_json *object, const char *key, char **out,
+                              ty_error *error) TY_MUST_CHECK;
+/** The same for a member that may be missing: `out` then is NULL. */
+ty_status ty_json_string_copy_if(const ty_json *object, const char *key, char **out,
+                                 ty_error *error) TY_MUST_CHECK;
+/** Writes a string member unless it is NULL. */
+void ty_json_put_string_if(ty_json_writer *writer, const char *key, const char *value);
+
+/** An array of integers, counted and in range; free with ty_free. */
+ty_status ty_json_uint32_array(const ty_json *object, const char *key, size_t minimum_count,
+                               size_t maximum_count, uint32_t minimum, uint32_t maximum,
+                               uint32_t **out, uint32_t *count, ty_error *error) TY_MUST_CHECK;
+void ty_json_put_uint32_array(ty_json_writer *writer, const char *key, const uint32_t *values,
+                              uint32_t count);
+
+/**
+ * What stands between the name of a document and a pointer into it: ":" after "job.json", nothing
+ * after "job.json:/plan", which is a pointer already.
+ */
+const char *ty_pointer_colon(const char *name);
+
+/** Above this an integer may not survive a reader that takes numbers for doubles: 2^53. */
+#define TY_JSON_MAX_INTEGER 9007199254740992u
+
+#endif

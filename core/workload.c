@@ -1,0 +1,273 @@
+/* Workloads: names and tables of their parts, sums over ranges of layers, cuts between them. */
+#include "ty_workload.h"
+
+#include "ty_file.h"
+#include "ty_memory.h"
+#include "workload_layers.h"
+
+#include <stdio.h>
+
+const char *const ty_layer_kind_names[TY_LAYER_KIND_COUNT] = {
+    [TY_LAYER_LINEAR] = "linear",
+    [TY_LAYER_CONV2D] = "conv2d",
+    [TY_LAYER_BATCH_NORM] = "batch_norm",
+    [TY_LAYER_LAYER_NORM] = "layer_norm",
+    [TY_LAYER_RMS_NORM] = "rms_norm",
+    [TY_LAYER_POOL] = "pool",
+    [TY_LAYER_RELU] = "relu",
+    [TY_LAYER_GELU] = "gelu",
+    [TY_LAYER_SILU] = "silu",
+    [TY_LAYER_EMBEDDING] = "embedding",
+    [TY_LAYER_ATTENTION] = "attention",
+    [TY_LAYER_MLP] = "mlp",
+    [TY_LAYER_MOE] = "moe",
+    [TY_LAYER_LSTM] = "lstm",
+    [TY_LAYER_SOFTMAX_CROSS_ENTROPY] = "softmax_cross_entropy",
+    [TY_LAYER_ADD] = "add",
+    [TY_LAYER_CONCAT] = "concat",
+    [TY_LAYER_FLATTEN] = "flatten",
+    [TY_LAYER_OPAQUE] = "opaque",
+};
+const char *const ty_input_kind_names[2] = {"real", "token"};
+const char *const ty_optimizer_names[2] = {"sgd", "adamw"};
+
+typedef enum range { SIZE, SIZE_OR_0, FLAG } range; /* >= 1; >= 0; 0 or 1 */
+
+static const struct attribute {
+    const char *name;
+    range range;
+} attributes[TY_ATTRIBUTE_COUNT] = {
+    [TY_IN_FEATURES] = {"in_features", SIZE},
+    [TY_OUT_FEATURES] = {"out_features", SIZE},
+    [TY_HAS_BIAS] = {"has_bias", FLAG},
+    [TY_IN_CHANNELS] = {"in_channels", SIZE},
+    [TY_OUT_CHANNELS] = {"out_channels", SIZE},
+    [TY_KERNEL_HEIGHT] = {"kernel_height", SIZE},
+    [TY_KERNEL_WIDTH] = {"kernel_width", SIZE},
+    [TY_STRIDE] = {"stride", SIZE},
+    [TY_PADDING_HEIGHT] = {"padding_height", SIZE_OR_0},
+    [TY_PADDING_WIDTH] = {"padding_width", SIZE_OR_0},
+    [TY_GROUPS] = {"groups", SIZE},
+    [TY_IS_AVERAGE] = {"is_average", FLAG},
+    [TY_IS_GLOBAL] = {"is_global", FLAG},
+    [TY_FEATURES] = {"features", SIZE},
+    [TY_HIDDEN_FEATURES] = {"hidden_features", SIZE},
+    [TY_IS_GATED] = {"is_gated", FLAG},
+    [TY_VOCABULARY] = {"vocabulary", SIZE},
+    [TY_POSITIONS] = {"positions", SIZE_OR_0},
+    [TY_HEADS] = {"heads", SIZE},
+    [TY_KV_HEADS] = {"kv_heads", SIZE},
+    [TY_HEAD_SIZE] = {"head_size", SIZE},
+    [TY_IS_CAUSAL] = {"is_causal", FLAG},
+    [TY_EXPERTS] = {"experts", SIZE},
+    [TY_EXPERTS_PER_TOKEN] = {"experts_per_token", SIZE},
+    [TY_CLASSES] = {"classes", SIZE},
+};
+
+#define BIT(attribute) (1u << (attribute))
+#define WINDOW                                                                                     \
+    (BIT(TY_KERNEL_HEIGHT) | BIT(TY_KERNEL_WIDTH) | BIT(TY_STRIDE) | BIT(TY_PADDING_HEIGHT) |      \
+     BIT(TY_PADDING_WIDTH))
+
+_Static_assert(TY_ATTRIBUTE_COUNT <= 32, "an attribute is a bit of the table below");
+static const uint32_t kind_attributes[TY_LAYER_KIND_COUNT] = {
+    [TY_LAYER_LINEAR] = BIT(TY_IN_FEATURES) | BIT(TY_OUT_FEATURES) | BIT(TY_HAS_BIAS),
+    [TY_LAYER_CONV2D] =
+        BIT(TY_IN_CHANNELS) | BIT(TY_OUT_CHANNELS) | WINDOW | BIT(TY_GROUPS) | BIT(TY_HAS_BIAS),
+    [TY_LAYER_BATCH_NORM] = BIT(TY_FEATURES),
+    [TY_LAYER_LAYER_NORM] = BIT(TY_FEATURES),
+    [TY_LAYER_RMS_NORM] = BIT(TY_FEATURES),
+    [TY_LAYER_POOL] = WINDOW | BIT(TY_IS_AVERAGE) | BIT(TY_IS_GLOBAL),
+    [TY_LAYER_EMBEDDING] = BIT(TY_VOCABULARY) | BIT(TY_FEATURES) | BIT(TY_POSITIONS),
+    [TY_LAYER_ATTENTION] = BIT(TY_FEATURES) | BIT(TY_HEADS) | BIT(TY_KV_HEADS) | BIT(TY_HEAD_SIZE) |
+                           BIT(TY_HAS_BIAS) | BIT(TY_IS_CAUSAL),
+    [TY_LAYER_MLP] =
+        BIT(TY_FEATURES) | BIT(TY_HIDDEN_FEATURES) | BIT(TY_HAS_BIAS) | BIT(TY_IS_GATED),
+    [TY_LAYER_MOE] = BIT(TY_FEATURES) | BIT(TY_HIDDEN_FEATURES) | BIT(TY_HAS_BIAS) |
+                     BIT(TY_IS_GATED) | BIT(TY_EXPERTS) | BIT(TY_EXPERTS_PER_TOKEN),
+    [TY_LAYER_LSTM] = BIT(TY_IN_FEATURES) | BIT(TY_HIDDEN_FEATURES) | BIT(TY_HAS_BIAS),
+    [TY_LAYER_SOFTMAX_CROSS_ENTROPY] = BIT(TY_CLASSES),
+};
+
+const char *ty_layer_kind_name(ty_layer_kind kind)
+{
+    return (unsigned)kind < TY_LAYER_KIND_COUNT ? ty_layer_kind_names[kind] : "unknown";
+}
+
+const char *ty_attribute_name(ty_attribute attribute)
+{
+    return (unsigned)attribute < TY_ATTRIBUTE_COUNT ? attributes[attribute].name : "unknown";
+}
+
+const char *ty_optimizer_name(ty_optimizer_kind kind)
+{
+    return (unsigned)kind < 2 ? ty_optimizer_names[kind] : "unknown";
+}
+
+ty_attribute_use ty_layer_attribute_use(ty_layer_kind kind, ty_attribute attribute)
+{
+    return (kind_attributes[kind] & BIT(attribute)) != 0 ? TY_ATTRIBUTE_REQUIRED
+                                                         : TY_ATTRIBUTE_UNUSED;
+}
+
+bool ty_attribute_is_size(ty_attribute attribute)
+{
+    return attributes[attribute].range == SIZE;
+}
+
+bool ty_attribute_is_flag(ty_attribute attribute)
+{
+    return attributes[attribute].range == FLAG;
+}
+
+uint32_t ty_optimizer_state_count(const ty_optimizer *optimizer)
+{
+    if (optimizer->kind == TY_OPTIMIZER_ADAMW)
+        return 2;
+    return optimizer->momentum != 0.0 ? 1 : 0;
+}
+
+uint64_t ty_shape_elements(const ty_shape *shape)
+{
+    uint64_t product = 1;
+    for (uint32_t i = 0; i < shape->dimension_count; i++)
+        product *= shape->dimensions[i];
+    return product;
+}
+
+void ty_shape_text(const ty_shape *shape, char out[TY_SHAPE_TEXT_SIZE])
+{
+    size_t length = 0;
+
+    out[0] = '\0';
+    for (uint32_t i = 0; i < shape->dimension_count && i < TY_MAX_DIMENSIONS; i++)
+        length += (size_t)snprintf(out + length, TY_SHAPE_TEXT_SIZE - length, "%s%llu",
+                                   i == 0 ? "" : "x", (unsigned long long)shape->dimensions[i]);
+}
+
+void ty_workload_free(ty_workload *workload)
+{
+    if (workload == NULL)
+        return;
+    for (uint32_t i = 0; i < workload->layer_count; i++) {
+        ty_free(workload->layers[i].name);
+        ty_free(workload->layers[i].inputs);
+    }
+    ty_free(workload->layers);
+    ty_free(workload->name);
+    ty_free(workload->source);
+    ty_free(workload->dataset);
+    ty_free(workload);
+}
+
+const ty_shape *ty_layer_input_shape(const ty_workload *workload, uint32_t layer, uint32_t i)
+{
+    const ty_layer *l = &workload->layers[layer];
+    return i < l->input_count ? &workload->layers[l->inputs[i]].output : &workload->input;
+}
+
+ty_status ty_layer_signature(const ty_workload *workload, uint32_t layer, char **out,
+                             ty_error *error)
+{
+    const ty_layer *l = &workload->layers[layer];
+    ty_text text = {0};
+    char shape[TY_SHAPE_TEXT_SIZE], number[32];
+
+    ty_text_add(&text, ty_layer_kind_name(l->kind));
+    for (ty_attribute a = 0; a < TY_ATTRIBUTE_COUNT; a++) {
+        if (ty_layer_attribute_use(l->kind, a) == TY_ATTRIBUTE_REQUIRED)
+            ty_text_addf(&text, " %s=%llu", ty_attribute_name(a),
+                         (unsigned long long)l->attributes[a]);
+    }
+    for (uint32_t i = 0; i == 0 || i < l->input_count; i++) {
+        ty_shape_text(ty_layer_input_shape(workload, layer, i), shape);
+        ty_text_addf(&text, "%s%s", i == 0 ? " input=" : ",", shape);
+    }
+    if (l->kind == TY_LAYER_OPAQUE) { /* has no attributes: its times are what it is */
+        ty_format_number(l->measured_forward_s, number);
+        ty_text_addf(&text, " forward_s=%s", number);
+        ty_format_number(l->measured_backward_s, number);
+        ty_text_addf(&text, " backward_s=%s", number);
+    }
+    if (l->is_frozen)
+        ty_text_add(&text, " is_frozen=1"); /* no gradient of its parameters */
+    if (workload->element_bytes != 4)
+        ty_text_addf(&text, " element_bytes=%u", workload->element_bytes);
+    return ty_text_take(&text, out, error);
+}
+
+uint64_t ty_workload_parameter_bytes(const ty_workload *workload, uint32_t first, uint32_t count)
+{
+    uint64_t sum = 0;
+    for (uint32_t i = first; i < first + count; i++)
+        sum += workload->layers[i].parameter_bytes;
+    return sum;
+}
+
+uint64_t ty_workload_stash_bytes(const ty_workload *workload, uint32_t first, uint32_t count)
+{
+    uint64_t sum = 0;
+    for (uint32_t i = first; i < first + count; i++)
+        sum += workload->layers[i].stash_bytes;
+    return sum;
+}
+
+double ty_workload_forward_flop(const ty_workload *workload, uint32_t first, uint32_t count)
+{
+    double sum = 0.0;
+    for (uint32_t i = first; i < first + count; i++)
+        sum += workload->layers[i].forward_flop;
+    return sum;
+}
+
+double ty_workload_backward_flop(const ty_workload *workload, uint32_t first, uint32_t count)
+{
+    double sum = 0.0;
+    for (uint32_t i = first; i < first + count; i++)
+        sum += workload->layers[i].backward_flop;
+    return sum;
+}
+
+/* Whether one of the layers [first, end) reads the output of `producer`. */
+static bool is_read(const ty_workload *workload, uint32_t producer, uint32_t first, uint32_t end)
+{
+    for (uint32_t i = first; i < end; i++) {
+        const ty_layer *l = &workload->layers[i];
+        for (uint32_t k = 0; k < l->input_count; k++) {
+            if (l->inputs[k] == producer)
+                return true;
+        }
+    }
+    return false;
+}
+
+uint64_t ty_workload_cut_bytes(const ty_workload *workload, uint32_t layer)
+{
+    uint64_t sum = 0;
+
+    for (uint32_t i = layer; i < workload->layer_count; i++) {
+        const ty_layer *l = &workload->layers[i];
+        for (uint32_t k = 0; k < l->input_count; k++) {
+            /* Counted at its first reader behind the cut. */
+            if (l->inputs[k] < layer && !is_read(workload, l->inputs[k], layer, i))
+                sum += workload->layers[l->inputs[k]].output_bytes;
+        }
+    }
+    return sum;
+}
+
+bool ty_workload_is_cut(const ty_workload *workload, uint32_t layer)
+{
+    if (layer == 0 || layer >= workload->layer_count)
+        return false;
+    for (uint32_t i = layer; i < workload->layer_count; i++) {
+        const ty_layer *l = &workload->layers[i];
+        if (l->input_count == 0)
+            return false; /* the batch crosses too */
+        for (uint32_t k = 0; k < l->input_count; k++) {
+            if (l->inputs[k] < layer && l->inputs[k] != layer - 1)
+                return false;
+        }
+    }
+    return is_read(workload, layer - 1, layer, workload->layer_count);
+}

@@ -1,0 +1,29 @@
+/* Private to core: what workload.c, workload_check.c and workload_json.c share. */
+#ifndef TY_WORKLOAD_LAYERS_H
+#define TY_WORKLOAD_LAYERS_H
+
+#include "ty_workload.h"
+
+#define TY_WORKLOAD_SCHEMA "trainyard.workload/1"
+
+/** Largest quantity that JSON carries exactly. */
+#define TY_MAX_QUANTITY (((uint64_t)1 << 53) - 1)
+
+/** Largest value of an attribute: products of two stay far from overflow. */
+#define TY_MAX_ATTRIBUTE INT32_MAX
+
+/** Names in the order of ty_layer_kind, ty_attribute, ty_input_kind and ty_optimizer_kind. */
+extern const char *const ty_layer_kind_names[TY_LAYER_KIND_COUNT];
+extern const char *const ty_input_kind_names[2];
+extern const char *const ty_optimizer_names[2];
+
+/** Whether an attribute of a layer that has it is at least 1 (sizes) or may be 0 (flags). */
+bool ty_attribute_is_size(ty_attribute attribute);
+/** Whether an attribute is 0 or 1. */
+bool ty_attribute_is_flag(ty_attribute attribute);
+
+/** As ty_workload_check; `place` is as ty_json_place gives it: pointers are appended to it. */
+ty_status ty_workload_check_at(const ty_workload *workload, const char *place,
+                               ty_error *error) TY_MUST_CHECK;
+
+#endif
