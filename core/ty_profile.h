@@ -109,18 +109,21 @@ void ty_profile_free(ty_profile *profile);
 
 /*
  * Look-ups. Between measured sizes times are interpolated linearly in the size; beyond the largest
- * the last slope goes on; below the smallest the time of the smallest scales no further down than
- * the intercept of the first two. Each returns false when nothing was measured for the question.
+ * the last slope goes on, never falling; below the smallest the first slope goes on towards its
+ * intercept, but not below the smallest's time in proportion (where the intercept is negative). A single
+ * measured size is scaled in proportion. Each returns false when nothing was measured for the question.
  */
 
 /** One layer's forward and backward seconds for a micro-batch of `samples`. */
 bool ty_profile_layer(const ty_profile *profile, const char *signature, uint32_t samples,
                       double *forward_s, double *backward_s);
-/** A collective among `ranks`; between measured rank counts the nearest lower one is scaled by the
- *  algorithm's number of steps. */
+/** A collective among `ranks`. Of the measured rank counts the nearest lower one (below all: the
+ *  smallest) is scaled by the algorithm's number of steps, at equal bytes per step. 1 rank: 0 s. */
 bool ty_profile_collective(const ty_profile *profile, ty_collective_kind kind,
                            ty_algorithm algorithm, uint32_t ranks, uint64_t bytes, double *seconds);
 bool ty_profile_transfer(const ty_profile *profile, uint64_t bytes, double *seconds);
+/** Rows of the measured ratio nearest to `ratio`; encode from the nearest lower rank count, decode of top-k
+ *  interpolated in the ranks. No compression takes no time. */
 bool ty_profile_codec(const ty_profile *profile, ty_compression_kind kind, double ratio,
                       uint32_t ranks, uint64_t elements, double *encode_s, double *decode_s);
 bool ty_profile_update(const ty_profile *profile, ty_optimizer_kind kind, uint64_t elements,
