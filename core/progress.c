@@ -48,18 +48,19 @@ void ty_progress_start(ty_progress *progress, FILE *stream, const char *title, u
 }
 
 /* "[######......] " of a total that is known. */
-static size_t draw_bar(char *line, size_t size, double share)
+static void draw_bar(char out[BAR_WIDTH + 4], double share)
 {
-    static const char full[] = "########################", empty[] = "........................";
-    int filled = (int)(share * BAR_WIDTH);
-    return (size_t)snprintf(line, size, "[%.*s%.*s] ", filled, full, BAR_WIDTH - filled, empty);
+    out[0] = '[';
+    memset(out + 1, '.', BAR_WIDTH);
+    memset(out + 1, '#', (size_t)(share * BAR_WIDTH));
+    memcpy(out + 1 + BAR_WIDTH, "] ", 3);
 }
 
 void ty_progress_update(ty_progress *progress, uint64_t done, const char *note)
 {
     double interval = progress->is_terminal ? TERMINAL_INTERVAL_S : PLAIN_INTERVAL_S;
     double now, elapsed, share = 0.0;
-    char line[512], of_total[32] = "", left[48] = "", bar[BAR_WIDTH + 8] = "";
+    char line[512], of_total[32] = "", left[48] = "", bar[BAR_WIDTH + 4] = "";
 
     if (progress->stream == NULL)
         return;
@@ -72,7 +73,7 @@ void ty_progress_update(ty_progress *progress, uint64_t done, const char *note)
         share = done < progress->total ? (double)done / (double)progress->total : 1.0;
         snprintf(of_total, sizeof of_total, "/%llu", (unsigned long long)progress->total);
         if (progress->is_terminal)
-            draw_bar(bar, sizeof bar, share);
+            draw_bar(bar, share);
     }
     if (share > 0.0 && share < 1.0) {
         char time[32];
