@@ -47,15 +47,22 @@ typedef struct ty_plan_stage {
 } ty_plan_stage;
 
 /**
- * Gradients that travel together: a contiguous range of layers of one stage, averaged over its
- * replicas; or one tied weight, summed over the replicas of the two stages that hold a copy.
+ * Gradients that travel together and are updated together: a contiguous range of layers of one
+ * stage, averaged over its replicas; or one tied weight, summed over the replicas of the two
+ * stages that hold a copy.
+ *
+ * Every trainable parameter of every stage belongs to exactly one bucket; a stage with one replica
+ * has buckets too, which are updated and not exchanged. Each stage that holds a bucket updates
+ * it once a step. A matrix whose user is in another stage than its owner has a bucket of its own;
+ * the owner's other parameters (a bias, positions) stay with the bucket of its range. A range may
+ * include layers without gradients, but not only such.
  */
 typedef struct ty_bucket {
-    uint32_t stage;
+    uint32_t stage; /* of a tied weight: the owner's, the earlier one */
     uint32_t first_layer, layer_count;
     uint32_t tied_stage; /* the other stage of a tied weight, else TY_NO_STAGE; the bucket then is the one
-                            weight matrix of `first_layer` and `layer_count` is 1 */
-    uint64_t gradient_bytes; /* uncompressed, fp32 */
+                            weight matrix of `first_layer`, the owner, and `layer_count` is 1 */
+    uint64_t gradient_bytes; /* uncompressed, fp32: ty_bucket_gradient_bytes */
     ty_algorithm algorithm;
     ty_compression_kind compression;
     double top_k_ratio; /* share of elements kept; 0 unless top-k */
@@ -108,7 +115,7 @@ typedef struct ty_plan {
     uint32_t global_batch; /* = micro_batches * micro_batch_size */
     uint32_t micro_batch_size, micro_batches;
     ty_optimizer optimizer;
-    uint64_t seed;         /* of initial weights and of the order of samples */
+    uint64_t seed;         /* of initial weights and of the order of samples; at most 2^53 */
     uint32_t stage_count;
     ty_plan_stage *stages;
     uint32_t bucket_count;
@@ -119,14 +126,19 @@ typedef struct ty_plan {
     ty_step_summary prediction; /* by the estimator */
     ty_step_summary simulation; /* by the simulator; step_time_s 0 when it was not simulated */
     ty_provenance provenance;   /* of the least certain figure that mattered */
-    ty_memory_use *memory;      /* [stage_count], per device */
+    ty_memory_use *memory;      /* [stage_count], per device; NULL without a prediction */
     uint32_t candidate_count;
     ty_candidate *candidates;   /* best first */
 } ty_plan;
 
+/**
+ * Reads `trainyard.plan/1` (docs/files.md), with ty_plan_check at the end: a plan that was loaded is
+ * a plan that holds. TY_EPARSE names file, pointer, what was found and what was expected.
+ */
 ty_status ty_plan_load(const char *path, ty_plan **out, ty_error *error) TY_MUST_CHECK;
 ty_status ty_plan_from_json(const ty_json *object, ty_plan **out, ty_error *error) TY_MUST_CHECK;
 void ty_plan_to_json(const ty_plan *plan, ty_json_writer *writer, const char *key);
+/** Writes a plan that passes ty_plan_check; any other is refused with its message. */
 ty_status ty_plan_save(const ty_plan *plan, const char *path, ty_error *error) TY_MUST_CHECK;
 void ty_plan_free(ty_plan *plan);
 /** A deep copy. */
@@ -135,28 +147,51 @@ ty_status ty_plan_copy(const ty_plan *plan, ty_plan **out, ty_error *error) TY_M
 /**
  * Everything that must hold: stages cover all layers once and in order and are divided at single-tensor
  * cuts; every stage's replicas divide the micro-batches; no device is used twice; every trainable
- * parameter of a replicated or tied stage is in exactly one bucket; batch arithmetic; embedded
- * digests match their documents ("was made for another workload").
+ * parameter is in exactly one bucket, and buckets are in order and as large as their gradients; batch
+ * arithmetic; embedded digests match their documents ("was made for another workload"): the
+ * workload's is ty_workload_digest, the cluster's the SHA-256 of its compact text (ty_json_text).
  * @param name file name for messages.
+ * @return TY_EPARSE with "name:/stages/1/replicas: found 3, expected ...".
  */
 ty_status ty_plan_check(const ty_plan *plan, const char *name, ty_error *error) TY_MUST_CHECK;
 
 /** Digest of what is to be run (not of predictions and candidates). */
 ty_status ty_plan_digest(const ty_plan *plan, ty_digest *out, ty_error *error) TY_MUST_CHECK;
 
+#define TY_MAX_RANKS 1000000
 uint32_t ty_plan_rank_count(const ty_plan *plan);
 uint32_t ty_plan_stage_of_rank(const ty_plan *plan, uint32_t rank);
 /** First rank of a stage; with stage == stage_count the number of ranks. */
 uint32_t ty_plan_first_rank(const ty_plan *plan, uint32_t stage);
 uint32_t ty_plan_device_of_rank(const ty_plan *plan, uint32_t rank);
 
-/** Bytes each member hands to the network for a bucket, after compression. */
+/** The stage that holds a layer. */
+uint32_t ty_plan_stage_of_layer(const ty_plan *plan, uint32_t layer);
+/**
+ * The other stage with a copy of the weight matrix that `layer` owns: that of the first later layer
+ * tied to it outside its own stage; TY_NO_STAGE when there is none.
+ */
+uint32_t ty_plan_tied_stage(const ty_plan *plan, uint32_t layer);
+
+/** Uncompressed fp32 bytes of the gradients a bucket holds, from the workload. Frozen layers have
+ *  none; matrices with a tied bucket count there only. O(layers). */
+uint64_t ty_bucket_gradient_bytes(const ty_plan *plan, const ty_bucket *bucket);
+/** Bytes each member hands to the network for a bucket, after compression: 2 per element for fp16,
+ *  8 per kept element (value and index) for top-k. */
 uint64_t ty_bucket_wire_bytes(const ty_bucket *bucket);
-/** Elements kept by top-k: at least 1. */
+/** Elements kept by top-k: the ratio's share rounded down, at least 1. */
 uint64_t ty_bucket_top_k(const ty_bucket *bucket);
 /** The collective a bucket's compression permits: all-reduce, or all-gather for top-k. */
 ty_collective_kind ty_bucket_collective(const ty_bucket *bucket);
 /** Ranks that take part in a bucket, ascending. @param ranks [out] room for ty_plan_rank_count. */
 uint32_t ty_bucket_members(const ty_plan *plan, const ty_bucket *bucket, uint32_t *ranks);
+/** How many they are. With one there is nothing to exchange. */
+uint32_t ty_bucket_member_count(const ty_plan *plan, const ty_bucket *bucket);
+
+/* A summary as a JSON object, the same wherever it stands. */
+void ty_step_summary_to_json(const ty_step_summary *summary, ty_json_writer *writer,
+                             const char *key);
+ty_status ty_step_summary_from_json(const ty_json *object, ty_step_summary *out,
+                                    ty_error *error) TY_MUST_CHECK;
 
 #endif

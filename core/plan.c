@@ -1,0 +1,355 @@
+/* Plans: names, ranks, buckets, life cycle. What a plan must satisfy is in plan_check.c, its file
+   in plan_json.c. */
+#include "ty_plan.h"
+
+#include "ty_memory.h"
+
+#include <assert.h>
+#include <string.h>
+
+enum { GRADIENT_ELEMENT_BYTES = 4, HALF_BYTES = 2, TOP_K_ELEMENT_BYTES = 8 };
+
+const char *ty_schedule_name(ty_schedule schedule)
+{
+    static const char *const names[TY_SCHEDULE_COUNT] = {
+        [TY_GPIPE] = "gpipe",
+        [TY_ONE_F_ONE_B] = "1f1b",
+    };
+    return (unsigned)schedule < TY_SCHEDULE_COUNT ? names[schedule] : "unknown";
+}
+
+const char *ty_recompute_name(ty_recompute recompute)
+{
+    static const char *const names[] = {
+        [TY_RECOMPUTE_NONE] = "none",
+        [TY_RECOMPUTE_FULL] = "full",
+    };
+    return (unsigned)recompute < sizeof names / sizeof names[0] ? names[recompute] : "unknown";
+}
+
+uint64_t ty_memory_use_total(const ty_memory_use *use)
+{
+    return use->parameter_bytes + use->gradient_bytes + use->optimizer_bytes +
+           use->activation_bytes + use->communication_bytes + use->compression_bytes +
+           use->workspace_bytes;
+}
+
+/* ---- Ranks --------------------------------------------------------------------------------- */
+
+uint32_t ty_plan_first_rank(const ty_plan *plan, uint32_t stage)
+{
+    uint32_t rank = 0;
+    assert(stage <= plan->stage_count);
+    for (uint32_t s = 0; s < stage; s++)
+        rank += plan->stages[s].replicas;
+    return rank;
+}
+
+uint32_t ty_plan_rank_count(const ty_plan *plan)
+{
+    return ty_plan_first_rank(plan, plan->stage_count);
+}
+
+uint32_t ty_plan_stage_of_rank(const ty_plan *plan, uint32_t rank)
+{
+    uint32_t stage = 0, end = plan->stages[0].replicas;
+    while (rank >= end) {
+        stage++;
+        assert(stage < plan->stage_count);
+        end += plan->stages[stage].replicas;
+    }
+    return stage;
+}
+
+uint32_t ty_plan_device_of_rank(const ty_plan *plan, uint32_t rank)
+{
+    uint32_t stage = ty_plan_stage_of_rank(plan, rank);
+    return plan->stages[stage].devices[rank - ty_plan_first_rank(plan, stage)];
+}
+
+/* ---- Layers and ties ----------------------------------------------------------------------- */
+
+uint32_t ty_plan_stage_of_layer(const ty_plan *plan, uint32_t layer)
+{
+    uint32_t stage = 0;
+    while (stage + 1 < plan->stage_count && layer >= plan->stages[stage + 1].first_layer)
+        stage++;
+    return stage;
+}
+
+/* A tied layer may be tied to one that is tied itself: the owner is at the end. */
+static uint32_t owner_of(const ty_workload *workload, uint32_t layer)
+{
+    while (workload->layers[layer].tied_to != TY_NO_LAYER)
+        layer = workload->layers[layer].tied_to;
+    return layer;
+}
+
+uint32_t ty_plan_tied_stage(const ty_plan *plan, uint32_t layer)
+{
+    const ty_workload *w = plan->workload;
+    uint32_t own = ty_plan_stage_of_layer(plan, layer);
+
+    if (w->layers[layer].tied_to != TY_NO_LAYER)
+        return TY_NO_STAGE;
+    for (uint32_t user = layer + 1; user < w->layer_count; user++) {
+        if (w->layers[user].tied_to == TY_NO_LAYER || owner_of(w, user) != layer)
+            continue;
+        uint32_t stage = ty_plan_stage_of_layer(plan, user);
+        if (stage != own)
+            return stage;
+    }
+    return TY_NO_STAGE;
+}
+
+/* Elements of the one matrix of a layer that another layer can be tied to. */
+static uint64_t matrix_elements(const ty_workload *workload, const ty_layer *layer)
+{
+    if (layer->kind == TY_LAYER_EMBEDDING && layer->output.dimension_count > 0)
+        return layer->attributes[TY_VOCABULARY] *
+               layer->output.dimensions[layer->output.dimension_count - 1];
+    if (layer->kind == TY_LAYER_LINEAR)
+        return layer->attributes[TY_IN_FEATURES] * layer->attributes[TY_OUT_FEATURES];
+    return layer->parameter_bytes / workload->element_bytes;
+}
+
+/* ---- Buckets ------------------------------------------------------------------------------- */
+
+uint64_t ty_bucket_gradient_bytes(const ty_plan *plan, const ty_bucket *bucket)
+{
+    const ty_workload *w = plan->workload;
+    const uint32_t end = bucket->first_layer + bucket->layer_count;
+    uint64_t elements = 0;
+
+    if (bucket->tied_stage != TY_NO_STAGE) {
+        const ty_layer *owner = &w->layers[bucket->first_layer];
+        return owner->is_frozen ? 0 : matrix_elements(w, owner) * GRADIENT_ELEMENT_BYTES;
+    }
+    for (uint32_t i = bucket->first_layer; i < end; i++)
+        if (!w->layers[i].is_frozen)
+            elements += w->layers[i].parameter_bytes / w->element_bytes;
+    /* Ties are few: look at the tied layers, not at each layer's possible users. A matrix whose
+       tied stage is met by several users is taken off at the first of them. */
+    for (uint32_t user = end; user < w->layer_count; user++) {
+        uint32_t owner, earlier;
+        if (w->layers[user].tied_to == TY_NO_LAYER)
+            continue;
+        owner = owner_of(w, user);
+        if (owner < bucket->first_layer || owner >= end || w->layers[owner].is_frozen ||
+            ty_plan_stage_of_layer(plan, user) == bucket->stage)
+            continue;
+        for (earlier = end; earlier < user; earlier++)
+            if (w->layers[earlier].tied_to != TY_NO_LAYER && owner_of(w, earlier) == owner &&
+                ty_plan_stage_of_layer(plan, earlier) != bucket->stage)
+                break;
+        if (earlier == user)
+            elements -= matrix_elements(w, &w->layers[owner]);
+    }
+    return elements * GRADIENT_ELEMENT_BYTES;
+}
+
+uint64_t ty_bucket_top_k(const ty_bucket *bucket)
+{
+    uint64_t elements = bucket->gradient_bytes / GRADIENT_ELEMENT_BYTES;
+    uint64_t kept = (uint64_t)(bucket->top_k_ratio * (double)elements);
+    if (kept > elements)
+        kept = elements;
+    return kept > 0 ? kept : 1;
+}
+
+uint64_t ty_bucket_wire_bytes(const ty_bucket *bucket)
+{
+    switch (bucket->compression) {
+    case TY_COMPRESSION_FP16:
+        return bucket->gradient_bytes / GRADIENT_ELEMENT_BYTES * HALF_BYTES;
+    case TY_COMPRESSION_TOP_K:
+        return ty_bucket_top_k(bucket) * TOP_K_ELEMENT_BYTES;
+    case TY_COMPRESSION_NONE:
+    case TY_COMPRESSION_COUNT:
+        break;
+    }
+    return bucket->gradient_bytes;
+}
+
+/* Kept elements sit at different places on every member, so they are gathered, not summed. */
+ty_collective_kind ty_bucket_collective(const ty_bucket *bucket)
+{
+    return bucket->compression == TY_COMPRESSION_TOP_K ? TY_ALL_GATHER : TY_ALL_REDUCE;
+}
+
+uint32_t ty_bucket_member_count(const ty_plan *plan, const ty_bucket *bucket)
+{
+    uint32_t count = plan->stages[bucket->stage].replicas;
+    if (bucket->tied_stage != TY_NO_STAGE)
+        count += plan->stages[bucket->tied_stage].replicas;
+    return count;
+}
+
+uint32_t ty_bucket_members(const ty_plan *plan, const ty_bucket *bucket, uint32_t *ranks)
+{
+    const uint32_t held[2] = {bucket->stage, bucket->tied_stage};
+    uint32_t count = 0;
+
+    for (int h = 0; h < 2 && held[h] != TY_NO_STAGE; h++) {
+        uint32_t first = ty_plan_first_rank(plan, held[h]);
+        for (uint32_t q = 0; q < plan->stages[held[h]].replicas; q++)
+            ranks[count++] = first + q;
+    }
+    return count;
+}
+
+/* ---- Life cycle ---------------------------------------------------------------------------- */
+
+void ty_plan_free(ty_plan *plan)
+{
+    if (plan == NULL)
+        return;
+    ty_workload_free(plan->workload);
+    ty_free(plan->cluster_name);
+    ty_free(plan->cluster_json);
+    ty_profile_free(plan->profile);
+    ty_free(plan->strategy);
+    for (uint32_t s = 0; plan->stages != NULL && s < plan->stage_count; s++)
+        ty_free(plan->stages[s].devices);
+    ty_free(plan->stages);
+    ty_free(plan->buckets);
+    ty_free(plan->memory);
+    for (uint32_t c = 0; plan->candidates != NULL && c < plan->candidate_count; c++) {
+        ty_free(plan->candidates[c].name);
+        ty_free(plan->candidates[c].reason);
+    }
+    ty_free(plan->candidates);
+    ty_free(plan);
+}
+
+static ty_status copy_text(const char *from, char **to, ty_error *error)
+{
+    *to = ty_strdup(from);
+    return *to == NULL && from != NULL ? ty_fail(error, TY_ENOMEM, "out of memory") : TY_OK;
+}
+
+static ty_status copy_block(const void *from, size_t count, size_t size, void **to, ty_error *error)
+{
+    *to = NULL;
+    if (from == NULL)
+        return TY_OK;
+    *to = ty_alloc(count, size);
+    if (*to == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory");
+    memcpy(*to, from, count * size);
+    return TY_OK;
+}
+
+/* Documents are copied by writing and reading them: what their files keep is what they are. */
+static ty_status copy_documents(const ty_plan *plan, ty_plan *copy, ty_error *error)
+{
+    ty_status status = TY_OK;
+    ty_text text = {0};
+    char *json = NULL;
+    ty_json_document *document = NULL;
+    const ty_json *root, *value;
+    ty_json_writer writer = ty_json_writer_on(&text);
+
+    ty_json_open(&writer, NULL, '{');
+    if (plan->workload != NULL)
+        ty_workload_to_json(plan->workload, &writer, "workload");
+    if (plan->profile != NULL)
+        ty_profile_to_json(plan->profile, &writer, "profile");
+    ty_json_close(&writer, '}');
+    TY_CHECK(ty_text_take(&text, &json, error), status, cleanup);
+    TY_CHECK(ty_json_parse(json, strlen(json), "copy of a plan", &document, error), status,
+             cleanup);
+    root = ty_json_root(document);
+    if (plan->workload != NULL) {
+        TY_CHECK(ty_json_object(root, "workload", &value, error), status, cleanup);
+        TY_CHECK(ty_workload_from_json(value, &copy->workload, error), status, cleanup);
+    }
+    if (plan->profile != NULL) {
+        TY_CHECK(ty_json_object(root, "profile", &value, error), status, cleanup);
+        TY_CHECK(ty_profile_from_json(value, &copy->profile, error), status, cleanup);
+    }
+
+cleanup:
+    ty_json_free(document);
+    ty_free(json);
+    ty_text_clear(&text);
+    return status;
+}
+
+static ty_status copy_stages(const ty_plan *plan, ty_plan *copy, ty_error *error)
+{
+    ty_status status;
+    if (plan->stages == NULL)
+        return TY_OK;
+    copy->stages = ty_alloc(plan->stage_count, sizeof *copy->stages);
+    if (copy->stages == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory");
+    copy->stage_count = plan->stage_count;
+    for (uint32_t s = 0; s < plan->stage_count; s++) {
+        void *devices = NULL;
+        status = copy_block(plan->stages[s].devices, plan->stages[s].replicas, sizeof(uint32_t),
+                            &devices, error);
+        if (status != TY_OK)
+            return status;
+        copy->stages[s] = plan->stages[s];
+        copy->stages[s].devices = devices;
+    }
+    return TY_OK;
+}
+
+static ty_status copy_candidates(const ty_plan *plan, ty_plan *copy, ty_error *error)
+{
+    ty_status status;
+    if (plan->candidates == NULL)
+        return TY_OK;
+    copy->candidates = ty_alloc(plan->candidate_count, sizeof *copy->candidates);
+    if (copy->candidates == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory");
+    copy->candidate_count = plan->candidate_count;
+    for (uint32_t c = 0; c < plan->candidate_count; c++) {
+        ty_candidate *to = &copy->candidates[c];
+        *to = plan->candidates[c];
+        to->name = to->reason = NULL;
+        if ((status = copy_text(plan->candidates[c].name, &to->name, error)) != TY_OK ||
+            (status = copy_text(plan->candidates[c].reason, &to->reason, error)) != TY_OK)
+            return status;
+    }
+    return TY_OK;
+}
+
+ty_status ty_plan_copy(const ty_plan *plan, ty_plan **out, ty_error *error)
+{
+    ty_status status = TY_OK;
+    void *block;
+    ty_plan *copy = ty_alloc(1, sizeof *copy);
+
+    if (copy == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory");
+    *copy = *plan; /* the numbers; everything owned is replaced below, so that free is safe */
+    copy->workload = NULL;
+    copy->profile = NULL;
+    copy->cluster_name = copy->cluster_json = copy->strategy = NULL;
+    copy->stages = NULL;
+    copy->buckets = NULL;
+    copy->memory = NULL;
+    copy->candidates = NULL;
+
+    TY_CHECK(copy_documents(plan, copy, error), status, cleanup);
+    TY_CHECK(copy_text(plan->cluster_name, &copy->cluster_name, error), status, cleanup);
+    TY_CHECK(copy_text(plan->cluster_json, &copy->cluster_json, error), status, cleanup);
+    TY_CHECK(copy_text(plan->strategy, &copy->strategy, error), status, cleanup);
+    TY_CHECK(copy_stages(plan, copy, error), status, cleanup);
+    TY_CHECK(copy_block(plan->buckets, plan->bucket_count, sizeof *plan->buckets, &block, error),
+             status, cleanup);
+    copy->buckets = block;
+    TY_CHECK(copy_block(plan->memory, plan->stage_count, sizeof *plan->memory, &block, error),
+             status, cleanup);
+    copy->memory = block;
+    TY_CHECK(copy_candidates(plan, copy, error), status, cleanup);
+    *out = copy;
+    copy = NULL;
+
+cleanup:
+    ty_plan_free(copy);
+    return status;
+}
