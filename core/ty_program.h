@@ -14,6 +14,9 @@
  * q of r does, as its k-th, micro-batch k*r + q of the step. The partner of a transfer of
  * micro-batch m is replica m mod r' of the peer stage.
  *
+ * A bucket with one member has no encode, collective or decode; without compression it has no
+ * encode and decode. Every stage that holds a bucket has one update for it.
+ *
  * The body is repeated every step. An instruction's waits refer to the same step; across steps the
  * streams' own order and the compute stream's updates keep weights and gradients apart: forward of
  * the next step follows update in the compute stream.
@@ -37,6 +40,7 @@ typedef enum ty_stream {
     TY_STREAM_COUNT
 } ty_stream;
 const char *ty_stream_name(ty_stream stream);
+#define TY_NO_INSTRUCTION UINT32_MAX
 
 typedef enum ty_op {
     TY_OP_LOAD,       /* input: samples (first stage) and labels (last stage) of a micro-batch */
@@ -52,12 +56,15 @@ typedef enum ty_op {
     TY_OP_COUNT
 } ty_op;
 const char *ty_op_name(ty_op op);
+/** The stream that an operation runs in; there is no other. */
+ty_stream ty_op_stream(ty_op op);
 
 typedef enum ty_direction {
     TY_NO_DIRECTION,
     TY_ACTIVATION, /* to the next stage */
     TY_GRADIENT    /* to the previous stage */
 } ty_direction;
+const char *ty_direction_name(ty_direction direction); /* "activation", "gradient" */
 
 #define TY_NO_MICRO_BATCH UINT32_MAX
 #define TY_NO_BUCKET UINT32_MAX
@@ -65,15 +72,16 @@ typedef enum ty_direction {
 typedef struct ty_instruction {
     ty_op op;
     ty_stream stream;
-    uint32_t first_layer, layer_count; /* load, send, receive: 0, 0 */
-    uint32_t micro_batch; /* the replica's own count, or TY_NO_MICRO_BATCH */
+    uint32_t first_layer, layer_count; /* load, send, receive: 0, 0; encode, collective, decode, update: the
+                                          bucket's, on the other stage of a tied weight too */
+    uint32_t micro_batch; /* the replica's own count; TY_NO_MICRO_BATCH for what belongs to a bucket */
     uint32_t bucket;      /* index into the plan's buckets, or TY_NO_BUCKET */
     uint32_t peer_stage;  /* send, receive; else TY_NO_STAGE */
     ty_direction direction;
     uint64_t bytes;       /* send, receive, load: payload; collective: what each member puts in; encode, decode:
                              uncompressed gradient; compute: 0 */
     uint32_t wait_count;
-    uint32_t *waits; /* indices of earlier instructions of this stage program */
+    uint32_t *waits; /* [wait_count]: indices of earlier instructions of this stage program */
 } ty_instruction;
 
 typedef struct ty_stage_program {
@@ -87,11 +95,14 @@ typedef struct ty_program {
     ty_stage_program *stages;
 } ty_program;
 
+/** An instruction of `op` in its stream with everything else absent: a start for designated fields. */
+ty_instruction ty_instruction_of(ty_op op);
+
 /* Building: used by the schedules in planner/. */
 ty_status ty_program_new(const ty_plan *plan, ty_program **out, ty_error *error) TY_MUST_CHECK;
 /**
- * Appends an instruction to a stage. `waits` are indices this function returned earlier; UINT32_MAX
- * entries are skipped. The instruction's own wait fields are ignored.
+ * Appends an instruction to a stage. `waits` are indices this function returned earlier;
+ * TY_NO_INSTRUCTION entries are skipped. The instruction's own wait fields are ignored.
  * @param index [out] of the new instruction; may be NULL
  */
 ty_status ty_program_append(ty_program *program, uint32_t stage, const ty_instruction *instruction,
@@ -108,15 +119,21 @@ void ty_program_free(ty_program *program);
  * Proves a program complete and free of deadlock before any reader runs it, by walking all ranks:
  * - every send has its receive and every receive its send, with equal bytes;
  * - every collective has all its members, which meet their common collectives in the same order;
- * - per replica and micro-batch: one forward of every layer, then its backward of every layer once, after the
- *   activation (gradient) it needs was received or loaded; recompute exactly where the plan says;
- * - every bucket is exchanged once, after the last backward that adds to it, and updated once after
- *   that; layers in no bucket are updated once too;
+ * - per replica and micro-batch: one forward of every layer in order, then its backward of every layer once in
+ *   reverse, after the activation (gradient) it needs was received or loaded; recompute of every
+ *   layer between the two exactly where the plan says; what a pass makes is sent only after it;
+ * - every bucket of more than one member is exchanged once, after the last backward that adds to it, and every
+ *   bucket is updated once after that;
+ * - payloads are those of the plan: the tensor that crosses the cut, the bucket's bytes on the wire;
+ * - the program was lowered from this very plan (digest);
  * - the walk reaches the end of every rank's streams. Otherwise TY_EPARSE names a rank, the
  *   instruction it is stuck at and the partner it waits for.
  */
 ty_status ty_program_check(const ty_plan *plan, const ty_program *program, const char *name,
                            ty_error *error) TY_MUST_CHECK;
+
+/** Instructions of all ranks in one step: the events of one step of a timeline. */
+uint64_t ty_program_event_count(const ty_plan *plan, const ty_program *program);
 
 /** The most micro-batches whose stash is alive at once on a replica of `stage`. */
 uint32_t ty_program_peak_in_flight(const ty_program *program, uint32_t stage);

@@ -1,0 +1,209 @@
+/* Programs: building, and the questions that every reader asks. The proof is in program_check.c,
+   the file in program_json.c, the listing in program_print.c. */
+#include "ty_program.h"
+
+#include "ty_memory.h"
+
+#include <assert.h>
+#include <string.h>
+
+static const struct {
+    const char *name;
+    ty_stream stream;
+} ops[TY_OP_COUNT] = {
+    [TY_OP_LOAD] = {"load", TY_STREAM_INPUT},
+    [TY_OP_FORWARD] = {"forward", TY_STREAM_COMPUTE},
+    [TY_OP_RECOMPUTE] = {"recompute", TY_STREAM_COMPUTE},
+    [TY_OP_BACKWARD] = {"backward", TY_STREAM_COMPUTE},
+    [TY_OP_SEND] = {"send", TY_STREAM_SEND},
+    [TY_OP_RECEIVE] = {"receive", TY_STREAM_RECEIVE},
+    [TY_OP_ENCODE] = {"encode", TY_STREAM_COLLECTIVE},
+    [TY_OP_COLLECTIVE] = {"collective", TY_STREAM_COLLECTIVE},
+    [TY_OP_DECODE] = {"decode", TY_STREAM_COLLECTIVE},
+    [TY_OP_UPDATE] = {"update", TY_STREAM_COMPUTE},
+};
+
+const char *ty_op_name(ty_op op)
+{
+    return (unsigned)op < TY_OP_COUNT ? ops[op].name : "unknown";
+}
+
+ty_stream ty_op_stream(ty_op op)
+{
+    assert((unsigned)op < TY_OP_COUNT);
+    return ops[op].stream;
+}
+
+const char *ty_stream_name(ty_stream stream)
+{
+    static const char *const names[TY_STREAM_COUNT] = {
+        [TY_STREAM_COMPUTE] = "compute", [TY_STREAM_SEND] = "send",
+        [TY_STREAM_RECEIVE] = "receive", [TY_STREAM_COLLECTIVE] = "collective",
+        [TY_STREAM_INPUT] = "input",
+    };
+    return (unsigned)stream < TY_STREAM_COUNT ? names[stream] : "unknown";
+}
+
+const char *ty_direction_name(ty_direction direction)
+{
+    static const char *const names[] = {
+        [TY_NO_DIRECTION] = "none",
+        [TY_ACTIVATION] = "activation",
+        [TY_GRADIENT] = "gradient",
+    };
+    return (unsigned)direction < sizeof names / sizeof names[0] ? names[direction] : "unknown";
+}
+
+/* ---- Building ------------------------------------------------------------------------------ */
+
+ty_instruction ty_instruction_of(ty_op op)
+{
+    return (ty_instruction){.op = op,
+                            .stream = ty_op_stream(op),
+                            .micro_batch = TY_NO_MICRO_BATCH,
+                            .bucket = TY_NO_BUCKET,
+                            .peer_stage = TY_NO_STAGE};
+}
+
+ty_status ty_program_new(const ty_plan *plan, ty_program **out, ty_error *error)
+{
+    ty_status status = TY_OK;
+    ty_program *program = ty_alloc(1, sizeof *program);
+
+    if (program == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory");
+    program->stages = ty_alloc(plan->stage_count, sizeof *program->stages);
+    if (program->stages == NULL) {
+        status = ty_fail(error, TY_ENOMEM, "out of memory");
+        goto cleanup;
+    }
+    program->stage_count = plan->stage_count;
+    TY_CHECK(ty_plan_digest(plan, &program->plan_digest, error), status, cleanup);
+    *out = program;
+    program = NULL;
+
+cleanup:
+    ty_program_free(program);
+    return status;
+}
+
+/* Room doubles at 16, 32, 64 ...: the count alone tells when. */
+static ty_status stage_grow(ty_stage_program *stage, ty_error *error)
+{
+    const uint32_t count = stage->instruction_count;
+    ty_instruction *grown;
+
+    if (count == TY_NO_INSTRUCTION / 2)
+        return ty_fail(error, TY_ENOMEM, "a stage program has too many instructions");
+    if (count != 0 && (count < 16 || (count & (count - 1)) != 0))
+        return TY_OK;
+    grown = ty_resize(stage->instructions, count == 0 ? 16 : (size_t)count * 2, sizeof *grown);
+    if (grown == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory");
+    stage->instructions = grown;
+    return TY_OK;
+}
+
+ty_status ty_program_append(ty_program *program, uint32_t stage, const ty_instruction *instruction,
+                            const uint32_t *waits, uint32_t wait_count, uint32_t *index,
+                            ty_error *error)
+{
+    ty_stage_program *s;
+    ty_instruction *added;
+    uint32_t *kept = NULL;
+    uint32_t kept_count = 0;
+    ty_status status;
+
+    if (stage >= program->stage_count)
+        return ty_fail(error, TY_EINVAL, "stage %u of a program of %u stages", stage,
+                       program->stage_count);
+    s = &program->stages[stage];
+    for (uint32_t i = 0; i < wait_count; i++) {
+        if (waits[i] == TY_NO_INSTRUCTION)
+            continue;
+        if (waits[i] >= s->instruction_count)
+            return ty_fail(error, TY_EINVAL, "stage %u: instruction %u cannot wait for %u", stage,
+                           s->instruction_count, waits[i]);
+        kept_count++;
+    }
+    if ((status = stage_grow(s, error)) != TY_OK)
+        return status;
+    if (kept_count > 0) {
+        kept = ty_alloc(kept_count, sizeof *kept);
+        if (kept == NULL)
+            return ty_fail(error, TY_ENOMEM, "out of memory");
+        kept_count = 0;
+        for (uint32_t i = 0; i < wait_count; i++)
+            if (waits[i] != TY_NO_INSTRUCTION)
+                kept[kept_count++] = waits[i];
+    }
+    added = &s->instructions[s->instruction_count];
+    *added = *instruction;
+    added->waits = kept;
+    added->wait_count = kept_count;
+    if (index != NULL)
+        *index = s->instruction_count;
+    s->instruction_count++;
+    return TY_OK;
+}
+
+void ty_program_free(ty_program *program)
+{
+    if (program == NULL)
+        return;
+    for (uint32_t s = 0; program->stages != NULL && s < program->stage_count; s++) {
+        for (uint32_t i = 0; i < program->stages[s].instruction_count; i++)
+            ty_free(program->stages[s].instructions[i].waits);
+        ty_free(program->stages[s].instructions);
+    }
+    ty_free(program->stages);
+    ty_free(program);
+}
+
+/* ---- Questions ----------------------------------------------------------------------------- */
+
+uint64_t ty_program_event_count(const ty_plan *plan, const ty_program *program)
+{
+    uint64_t count = 0;
+    for (uint32_t s = 0; s < program->stage_count; s++)
+        count += (uint64_t)plan->stages[s].replicas * program->stages[s].instruction_count;
+    return count;
+}
+
+/* A micro-batch's stash lives from the first piece of its forward, the one with the stage's first
+   layer, to the last piece of its backward, the one with that same layer. */
+uint32_t ty_program_peak_in_flight(const ty_program *program, uint32_t stage)
+{
+    const ty_stage_program *s = &program->stages[stage];
+    uint32_t first_layer = UINT32_MAX, alive = 0, peak = 0;
+
+    for (uint32_t i = 0; i < s->instruction_count; i++)
+        if (s->instructions[i].op == TY_OP_FORWARD && s->instructions[i].first_layer < first_layer)
+            first_layer = s->instructions[i].first_layer;
+    for (uint32_t i = 0; i < s->instruction_count; i++) {
+        if (s->instructions[i].first_layer != first_layer)
+            continue;
+        if (s->instructions[i].op == TY_OP_FORWARD && ++alive > peak)
+            peak = alive;
+        else if (s->instructions[i].op == TY_OP_BACKWARD && alive > 0)
+            alive--;
+    }
+    return peak;
+}
+
+uint32_t ty_program_global_micro_batch(const ty_plan *plan, uint32_t stage, uint32_t replica,
+                                       uint32_t micro_batch)
+{
+    return micro_batch * plan->stages[stage].replicas + replica;
+}
+
+uint32_t ty_program_peer_rank(const ty_plan *plan, uint32_t rank, const ty_instruction *instruction)
+{
+    uint32_t stage = ty_plan_stage_of_rank(plan, rank);
+    uint32_t global = ty_program_global_micro_batch(
+        plan, stage, rank - ty_plan_first_rank(plan, stage), instruction->micro_batch);
+
+    assert(instruction->peer_stage < plan->stage_count);
+    return ty_plan_first_rank(plan, instruction->peer_stage) +
+           global % plan->stages[instruction->peer_stage].replicas;
+}
