@@ -36,11 +36,14 @@ typedef struct ty_costs {
     uint32_t rank_count;
     uint32_t *rank_host;  /* [rank]: host index; ranks of one host share its cores */
     uint32_t host_count;
-    double *host_cores;   /* [host]: HUGE_VAL where devices do not compete for cores */
+    double *host_cores;   /* [host_count]: HUGE_VAL where devices do not compete for cores */
     ty_provenance provenance; /* of the least certain figure */
 } ty_costs;
 
-/** All zero, sized for the program. */
+/**
+ * All zero, sized for the program. Hosts are the cluster's: whoever fills the table sets
+ * `host_count` and gives `host_cores` a block from ty_alloc, which ty_costs_free releases.
+ */
 ty_status ty_costs_new(const ty_plan *plan, const ty_program *program, ty_costs **out,
                        ty_error *error) TY_MUST_CHECK;
 void ty_costs_free(ty_costs *costs);

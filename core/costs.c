@@ -1,0 +1,52 @@
+/* The table of what each instruction costs. The planner fills it. */
+#include "ty_costs.h"
+
+#include "ty_memory.h"
+
+ty_status ty_costs_new(const ty_plan *plan, const ty_program *program, ty_costs **out,
+                       ty_error *error)
+{
+    ty_status status = TY_OK;
+    ty_costs *costs = ty_alloc(1, sizeof *costs);
+
+    if (costs == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory");
+    costs->stage_count = program->stage_count;
+    costs->rank_count = ty_plan_rank_count(plan);
+    costs->instruction_counts = ty_alloc(program->stage_count, sizeof *costs->instruction_counts);
+    costs->instructions = ty_alloc(program->stage_count, sizeof *costs->instructions);
+    costs->rank_host = ty_alloc(costs->rank_count, sizeof *costs->rank_host);
+    if (costs->instruction_counts == NULL || costs->instructions == NULL ||
+        costs->rank_host == NULL) {
+        status = ty_fail(error, TY_ENOMEM, "out of memory");
+        goto cleanup;
+    }
+    for (uint32_t s = 0; s < program->stage_count; s++) {
+        uint32_t count = program->stages[s].instruction_count;
+        costs->instructions[s] = ty_alloc(count, sizeof **costs->instructions);
+        if (costs->instructions[s] == NULL) {
+            status = ty_fail(error, TY_ENOMEM, "out of memory");
+            goto cleanup;
+        }
+        costs->instruction_counts[s] = count;
+    }
+    *out = costs;
+    costs = NULL;
+
+cleanup:
+    ty_costs_free(costs);
+    return status;
+}
+
+void ty_costs_free(ty_costs *costs)
+{
+    if (costs == NULL)
+        return;
+    for (uint32_t s = 0; costs->instructions != NULL && s < costs->stage_count; s++)
+        ty_free(costs->instructions[s]);
+    ty_free(costs->instructions);
+    ty_free(costs->instruction_counts);
+    ty_free(costs->rank_host);
+    ty_free(costs->host_cores);
+    ty_free(costs);
+}
