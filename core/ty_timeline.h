@@ -48,7 +48,7 @@ ty_status ty_timeline_check(const ty_plan *plan, const ty_program *program,
                             const ty_timeline *timeline, const char *name,
                             ty_error *error) TY_MUST_CHECK;
 
-/** The event of (step, rank, instruction) in a sorted, checked timeline. */
+/** The event of (step, rank, instruction) in a sorted, checked timeline: arithmetic, no search. */
 const ty_event *ty_timeline_find(const ty_timeline *timeline, const ty_program *program,
                                  const ty_plan *plan, uint32_t step, uint32_t rank,
                                  uint32_t instruction);
@@ -62,7 +62,12 @@ const ty_event *ty_timeline_find(const ty_timeline *timeline, const ty_program *
  * not count.
  * Shares: each gap in a rank's compute stream is charged to what the next compute instruction waited
  * for last: a collective or its codec -> exposed_collective; a load -> input; a receive -> exposed
- * transfer for as long as its send had started, bubble before that; nothing -> bubble.
+ * transfer for as long as its send had started, bubble before that; nothing -> bubble. They are shares of
+ * the time from the end of the first step to the end of the last (with one step: from 0), over all
+ * ranks; what a rank has left at the end of it is bubble.
+ * @param program  one that passed ty_program_check
+ * @param timeline sorted; checked here
+ * @return TY_EPARSE when the timeline is not of this program, TY_EINVAL when its steps take no time.
  */
 ty_status ty_timeline_summarize(const ty_plan *plan, const ty_program *program,
                                 const ty_timeline *timeline, ty_step_summary *out,

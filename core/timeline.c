@@ -1,0 +1,221 @@
+/* Timelines: collecting, ordering, checking, finding, and their file. What a step is made of is in
+   timeline_summary.c. */
+#include "ty_timeline.h"
+
+#include "json_parts.h"
+#include "ty_memory.h"
+
+#include <assert.h>
+#include <float.h>
+#include <math.h>
+#include <stdlib.h>
+
+ty_status ty_timeline_new(const ty_plan *plan, uint32_t step_count, ty_timeline **out,
+                          ty_error *error)
+{
+    ty_status status = TY_OK;
+    ty_timeline *timeline = ty_alloc(1, sizeof *timeline);
+
+    if (timeline == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory");
+    timeline->rank_count = ty_plan_rank_count(plan);
+    timeline->step_count = step_count;
+    TY_CHECK(ty_plan_digest(plan, &timeline->plan_digest, error), status, cleanup);
+    *out = timeline;
+    timeline = NULL;
+
+cleanup:
+    ty_timeline_free(timeline);
+    return status;
+}
+
+ty_status ty_timeline_add(ty_timeline *timeline, const ty_event *event)
+{
+    if (timeline->event_count == timeline->capacity) {
+        uint64_t capacity = timeline->capacity == 0 ? 64 : timeline->capacity * 2;
+        ty_event *grown = ty_resize(timeline->events, capacity, sizeof *grown);
+        if (grown == NULL)
+            return TY_ENOMEM;
+        timeline->events = grown;
+        timeline->capacity = capacity;
+    }
+    timeline->events[timeline->event_count++] = *event;
+    return TY_OK;
+}
+
+void ty_timeline_free(ty_timeline *timeline)
+{
+    if (timeline == NULL)
+        return;
+    ty_free(timeline->events);
+    ty_free(timeline);
+}
+
+static int compare_events(const void *left, const void *right)
+{
+    const ty_event *a = left, *b = right;
+    if (a->step != b->step)
+        return a->step < b->step ? -1 : 1;
+    if (a->rank != b->rank)
+        return a->rank < b->rank ? -1 : 1;
+    return (a->instruction > b->instruction) - (a->instruction < b->instruction);
+}
+
+void ty_timeline_sort(ty_timeline *timeline)
+{
+    if (timeline->event_count > 1)
+        qsort(timeline->events, timeline->event_count, sizeof *timeline->events, compare_events);
+}
+
+/* ---- Checking and finding ------------------------------------------------------------------ */
+
+static ty_status check_event(const ty_event *event, uint64_t index, const ty_event *expected,
+                             const char *name, ty_error *error)
+{
+    if (compare_events(event, expected) != 0)
+        return ty_fail(error, TY_EPARSE,
+                       "%s:/events/%llu: found instruction %u of rank %u in step %u, expected "
+                       "instruction %u of rank %u in step %u",
+                       name, (unsigned long long)index, event->instruction, event->rank,
+                       event->step, expected->instruction, expected->rank, expected->step);
+    if (!isfinite(event->start_s) || !isfinite(event->end_s) || event->end_s < event->start_s)
+        return ty_fail(error, TY_EPARSE,
+                       "%s:/events/%llu: found start %g s and end %g s of instruction %u of rank "
+                       "%u in step %u, expected finite times in order",
+                       name, (unsigned long long)index, event->start_s, event->end_s,
+                       event->instruction, event->rank, event->step);
+    return TY_OK;
+}
+
+ty_status ty_timeline_check(const ty_plan *plan, const ty_program *program,
+                            const ty_timeline *timeline, const char *name, ty_error *error)
+{
+    const uint64_t step_events = ty_program_event_count(plan, program);
+    uint64_t index = 0;
+    ty_status status;
+
+    if (timeline->rank_count != ty_plan_rank_count(plan))
+        return ty_fail(error, TY_EPARSE, "%s:/rank_count: found %u, expected the plan's %u", name,
+                       timeline->rank_count, ty_plan_rank_count(plan));
+    if (timeline->event_count != step_events * timeline->step_count)
+        return ty_fail(error, TY_EPARSE,
+                       "%s:/events: found %llu events, expected %llu for each of %u steps", name,
+                       (unsigned long long)timeline->event_count, (unsigned long long)step_events,
+                       timeline->step_count);
+    for (uint32_t step = 0; step < timeline->step_count; step++) {
+        uint32_t rank = 0;
+        for (uint32_t s = 0; s < plan->stage_count; s++)
+            for (uint32_t q = 0; q < plan->stages[s].replicas; q++, rank++)
+                for (uint32_t i = 0; i < program->stages[s].instruction_count; i++, index++) {
+                    ty_event expected = {.rank = rank, .step = step, .instruction = i};
+                    status = check_event(&timeline->events[index], index, &expected, name, error);
+                    if (status != TY_OK)
+                        return status;
+                }
+    }
+    return TY_OK;
+}
+
+const ty_event *ty_timeline_find(const ty_timeline *timeline, const ty_program *program,
+                                 const ty_plan *plan, uint32_t step, uint32_t rank,
+                                 uint32_t instruction)
+{
+    uint64_t step_events = 0, before = 0;
+    uint32_t first_rank = 0;
+
+    for (uint32_t s = 0; s < plan->stage_count; s++) {
+        const uint32_t replicas = plan->stages[s].replicas;
+        const uint64_t count = program->stages[s].instruction_count;
+        if (rank >= first_rank)
+            before = step_events + (rank - first_rank) * count;
+        step_events += replicas * count;
+        first_rank += replicas;
+    }
+    before += step * step_events + instruction;
+    assert(rank < first_rank && before < timeline->event_count);
+    return &timeline->events[before];
+}
+
+/* ---- File ---------------------------------------------------------------------------------- */
+
+static ty_status read_event(const ty_json *row, const ty_timeline *timeline, ty_event *event,
+                            ty_error *error)
+{
+    struct {
+        uint32_t *value;
+        uint32_t limit;
+    } const indices[] = {
+        {&event->rank, timeline->rank_count - 1},
+        {&event->step, timeline->step_count - 1},
+        {&event->instruction, UINT32_MAX - 1},
+    };
+    ty_status status;
+
+    if (!ty_json_is_array(row) || ty_json_size(row) != 5)
+        return ty_json_fail(row, error, "[rank, step, instruction, start_s, end_s]");
+    for (size_t i = 0; i < 3; i++) {
+        status =
+            ty_json_as_uint32(ty_json_at(row, i), 0, indices[i].limit, indices[i].value, error);
+        if (status != TY_OK)
+            return status;
+    }
+    status = ty_json_as_number(ty_json_at(row, 3), -DBL_MAX, DBL_MAX, &event->start_s, error);
+    if (status != TY_OK)
+        return status;
+    return ty_json_as_number(ty_json_at(row, 4), event->start_s, DBL_MAX, &event->end_s, error);
+}
+
+ty_status ty_timeline_from_json(const ty_json *object, ty_timeline **out, ty_error *error)
+{
+    ty_status status = TY_OK;
+    const ty_json *events;
+    ty_timeline *timeline = ty_alloc(1, sizeof *timeline);
+
+    if (timeline == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_CHECK(ty_json_schema(object, "trainyard.timeline/1", error), status, cleanup);
+    TY_CHECK(ty_json_digest(object, "plan_digest", &timeline->plan_digest, error), status, cleanup);
+    TY_CHECK(ty_json_uint32(object, "rank_count", 1, TY_MAX_RANKS, &timeline->rank_count, error),
+             status, cleanup);
+    TY_CHECK(ty_json_uint32(object, "step_count", 1, UINT32_MAX, &timeline->step_count, error),
+             status, cleanup);
+    TY_CHECK(ty_json_array(object, "events", 0, SIZE_MAX, &events, error), status, cleanup);
+    for (size_t i = 0; i < ty_json_size(events); i++) {
+        ty_event event;
+        TY_CHECK(read_event(ty_json_at(events, i), timeline, &event, error), status, cleanup);
+        if (ty_timeline_add(timeline, &event) != TY_OK) {
+            status = ty_fail(error, TY_ENOMEM, "out of memory");
+            goto cleanup;
+        }
+    }
+    TY_CHECK(ty_json_end(object, error), status, cleanup);
+    ty_timeline_sort(timeline);
+    *out = timeline;
+    timeline = NULL;
+
+cleanup:
+    ty_timeline_free(timeline);
+    return status;
+}
+
+void ty_timeline_to_json(const ty_timeline *timeline, ty_json_writer *writer, const char *key)
+{
+    ty_json_open(writer, key, '{');
+    ty_json_put_string(writer, "schema", "trainyard.timeline/1");
+    ty_json_put_string(writer, "plan_digest", timeline->plan_digest.hex);
+    ty_json_put_uint(writer, "rank_count", timeline->rank_count);
+    ty_json_put_uint(writer, "step_count", timeline->step_count);
+    ty_json_open(writer, "events", '[');
+    for (uint64_t i = 0; i < timeline->event_count; i++) {
+        const ty_event *event = &timeline->events[i];
+        ty_json_open_flat(writer, NULL, '[');
+        ty_json_put_uint(writer, NULL, event->rank);
+        ty_json_put_uint(writer, NULL, event->step);
+        ty_json_put_uint(writer, NULL, event->instruction);
+        ty_json_put_number(writer, NULL, event->start_s);
+        ty_json_put_number(writer, NULL, event->end_s);
+        ty_json_close(writer, ']');
+    }
+    ty_json_close(writer, ']');
+    ty_json_close(writer, '}');
+}

@@ -1,0 +1,291 @@
+/*
+ * What a step is made of: one definition for predicted and measured timelines, see
+ * ty_timeline_summarize. The window looked at reaches from the end of the first step to the end of
+ * the last; with one step, from 0 to its end.
+ */
+#include "ty_timeline.h"
+
+#include "ty_memory.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MEDIAN_ABOVE_STEPS = 8 };
+
+/* What a moment of a rank's compute stream was spent on. */
+typedef enum share {
+    SHARE_COMPUTE,
+    SHARE_COLLECTIVE,
+    SHARE_TRANSFER,
+    SHARE_BUBBLE,
+    SHARE_INPUT,
+    SHARE_COUNT
+} share;
+
+typedef struct view {
+    const ty_plan *plan;
+    const ty_program *program;
+    const ty_timeline *timeline;
+    uint32_t **sends; /* [stage][2 * micro-batch + (direction is gradient)]: index of the send */
+    double from_s, to_s;
+    double seconds[SHARE_COUNT]; /* summed over ranks */
+} view;
+
+static const ty_event *event_of(const view *v, uint32_t step, uint32_t rank, uint32_t instruction)
+{
+    return ty_timeline_find(v->timeline, v->program, v->plan, step, rank, instruction);
+}
+
+/* ---- Steps --------------------------------------------------------------------------------- */
+
+/* The end of each step: the last end of any compute instruction in it. */
+static void step_ends(const view *v, double *ends)
+{
+    const ty_event *event = v->timeline->events;
+
+    for (uint32_t step = 0; step < v->timeline->step_count; step++) {
+        ends[step] = -HUGE_VAL;
+        for (uint32_t s = 0; s < v->plan->stage_count; s++) {
+            const ty_stage_program *stage = &v->program->stages[s];
+            for (uint32_t q = 0; q < v->plan->stages[s].replicas; q++)
+                for (uint32_t i = 0; i < stage->instruction_count; i++, event++)
+                    if (stage->instructions[i].stream == TY_STREAM_COMPUTE)
+                        ends[step] = fmax(ends[step], event->end_s);
+        }
+    }
+}
+
+static int compare_numbers(const void *left, const void *right)
+{
+    double a = *(const double *)left, b = *(const double *)right;
+    return (a > b) - (a < b);
+}
+
+/* Overwrites `ends` when it takes the median. */
+static double step_time(double *ends, uint32_t steps)
+{
+    const uint32_t differences = steps - 1;
+
+    if (steps == 1)
+        return ends[0];
+    if (steps <= MEDIAN_ABOVE_STEPS)
+        return (ends[differences] - ends[0]) / differences;
+    for (uint32_t i = 0; i < differences; i++)
+        ends[i] = ends[i + 1] - ends[i];
+    qsort(ends, differences, sizeof *ends, compare_numbers);
+    return (ends[(differences - 1) / 2] + ends[differences / 2]) / 2;
+}
+
+/* ---- Gaps ---------------------------------------------------------------------------------- */
+
+static size_t send_slot(const ty_instruction *instruction, uint32_t micro_batch)
+{
+    return 2 * (size_t)micro_batch + (instruction->direction == TY_GRADIENT);
+}
+
+/* Where each stage sends each of its micro-batches, so that a receive finds its send at once. */
+static ty_status find_sends(view *v, ty_error *error)
+{
+    v->sends = ty_alloc(v->plan->stage_count, sizeof *v->sends);
+    if (v->sends == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory");
+    for (uint32_t s = 0; s < v->plan->stage_count; s++) {
+        const ty_stage_program *stage = &v->program->stages[s];
+        const uint32_t local = v->plan->micro_batches / v->plan->stages[s].replicas;
+        v->sends[s] = ty_alloc(2 * (size_t)local, sizeof **v->sends);
+        if (v->sends[s] == NULL)
+            return ty_fail(error, TY_ENOMEM, "out of memory");
+        for (uint32_t i = 0; i < stage->instruction_count; i++) {
+            const ty_instruction *instruction = &stage->instructions[i];
+            if (instruction->op == TY_OP_SEND && instruction->micro_batch < local)
+                v->sends[s][send_slot(instruction, instruction->micro_batch)] = i;
+        }
+    }
+    return TY_OK;
+}
+
+static double send_start(const view *v, uint32_t step, uint32_t stage, uint32_t replica,
+                         const ty_instruction *receive)
+{
+    const uint32_t peer = receive->peer_stage;
+    const uint32_t global =
+        ty_program_global_micro_batch(v->plan, stage, replica, receive->micro_batch);
+    const uint32_t replicas = v->plan->stages[peer].replicas;
+    const uint32_t send = v->sends[peer][send_slot(receive, global / replicas)];
+
+    return event_of(v, step, ty_plan_first_rank(v->plan, peer) + global % replicas, send)->start_s;
+}
+
+/* The instruction a compute instruction waited for last, if that was after `since`. */
+static const ty_instruction *last_wait(const view *v, uint32_t step, uint32_t rank,
+                                       const ty_stage_program *stage,
+                                       const ty_instruction *instruction, double since)
+{
+    const ty_instruction *last = NULL;
+    double latest = since;
+
+    for (uint32_t w = 0; w < instruction->wait_count; w++) {
+        double end = event_of(v, step, rank, instruction->waits[w])->end_s;
+        if (end > latest) {
+            latest = end;
+            last = &stage->instructions[instruction->waits[w]];
+        }
+    }
+    return last;
+}
+
+static void charge(view *v, share to, double from_s, double to_s)
+{
+    from_s = fmax(from_s, v->from_s);
+    to_s = fmin(to_s, v->to_s);
+    if (to_s > from_s)
+        v->seconds[to] += to_s - from_s;
+}
+
+static void charge_gap(view *v, uint32_t step, uint32_t stage, uint32_t replica, uint32_t rank,
+                       const ty_instruction *next, double from_s, double to_s)
+{
+    static const share causes[TY_STREAM_COUNT] = {
+        [TY_STREAM_COMPUTE] = SHARE_BUBBLE,   [TY_STREAM_SEND] = SHARE_TRANSFER,
+        [TY_STREAM_RECEIVE] = SHARE_TRANSFER, [TY_STREAM_COLLECTIVE] = SHARE_COLLECTIVE,
+        [TY_STREAM_INPUT] = SHARE_INPUT,
+    };
+    const ty_instruction *cause =
+        last_wait(v, step, rank, &v->program->stages[stage], next, from_s);
+
+    if (cause == NULL) {
+        charge(v, SHARE_BUBBLE, from_s, to_s);
+    } else if (cause->op == TY_OP_RECEIVE) {
+        double sent = send_start(v, step, stage, replica, cause);
+        sent = fmin(fmax(sent, from_s), to_s);
+        charge(v, SHARE_BUBBLE, from_s, sent);
+        charge(v, SHARE_TRANSFER, sent, to_s);
+    } else {
+        charge(v, causes[cause->stream], from_s, to_s);
+    }
+}
+
+/* Splits the window of one rank: compute, the gaps before it, and what is left at the end. */
+static void charge_rank(view *v, uint32_t stage, uint32_t replica, uint32_t rank)
+{
+    const ty_stage_program *s = &v->program->stages[stage];
+    double cursor = v->timeline->step_count == 1 ? v->from_s : -HUGE_VAL;
+
+    for (uint32_t step = 0; step < v->timeline->step_count; step++) {
+        const ty_event *events = s->instruction_count > 0 ? event_of(v, step, rank, 0) : NULL;
+        for (uint32_t i = 0; i < s->instruction_count; i++) {
+            if (s->instructions[i].stream != TY_STREAM_COMPUTE)
+                continue;
+            if (events[i].start_s > cursor)
+                charge_gap(v, step, stage, replica, rank, &s->instructions[i], cursor,
+                           events[i].start_s);
+            charge(v, SHARE_COMPUTE, fmax(cursor, events[i].start_s), events[i].end_s);
+            cursor = fmax(cursor, events[i].end_s);
+        }
+    }
+    charge(v, SHARE_BUBBLE, cursor, v->to_s);
+}
+
+/* ---- In words ------------------------------------------------------------------------------ */
+
+static const char *share_label(const ty_plan *plan, share which)
+{
+    static const char *const labels[SHARE_COUNT] = {
+        [SHARE_COMPUTE] = "compute",
+        [SHARE_COLLECTIVE] = "gradient all-reduce",
+        [SHARE_TRANSFER] = "activation transfer",
+        [SHARE_BUBBLE] = "pipeline bubble",
+        [SHARE_INPUT] = "input",
+    };
+    if (which == SHARE_BUBBLE && plan->stage_count == 1)
+        return "idle";
+    if (which == SHARE_COLLECTIVE)
+        for (uint32_t b = 0; b < plan->bucket_count; b++)
+            if (ty_bucket_collective(&plan->buckets[b]) != TY_ALL_REDUCE)
+                return "gradient exchange";
+    return labels[which];
+}
+
+/* The two largest shares that are not compute; the second only where it rounds to something. */
+static void describe_limit(const ty_plan *plan, const double shares[SHARE_COUNT], char *text,
+                           size_t size)
+{
+    share first = SHARE_COLLECTIVE, second = SHARE_COUNT;
+    int length;
+
+    if (shares[SHARE_COMPUTE] > 0.95) {
+        snprintf(text, size, "compute");
+        return;
+    }
+    for (int i = SHARE_COLLECTIVE + 1; i < SHARE_COUNT; i++)
+        if (shares[i] > shares[first])
+            first = (share)i;
+    for (int i = SHARE_COLLECTIVE; i < SHARE_COUNT; i++)
+        if (i != (int)first && (second == SHARE_COUNT || shares[i] > shares[second]))
+            second = (share)i;
+    length = snprintf(text, size, "%s %.0f %%", share_label(plan, first), 100 * shares[first]);
+    if (shares[second] >= 0.005 && length > 0 && (size_t)length < size)
+        snprintf(text + length, size - (size_t)length, ", %s %.0f %%", share_label(plan, second),
+                 100 * shares[second]);
+}
+
+static void fill_summary(const view *v, double step_time_s, ty_step_summary *out)
+{
+    ty_step_summary summary = {.step_time_s = step_time_s};
+    double shares[SHARE_COUNT];
+    const double total = (v->to_s - v->from_s) * v->timeline->rank_count;
+
+    for (int i = 0; i < SHARE_COUNT; i++)
+        shares[i] = v->seconds[i] / total;
+    summary.samples_per_s = v->plan->global_batch / step_time_s;
+    summary.tokens_per_s = summary.samples_per_s * (double)v->plan->workload->tokens_per_sample;
+    summary.compute_share = shares[SHARE_COMPUTE];
+    summary.exposed_collective_share = shares[SHARE_COLLECTIVE];
+    summary.exposed_transfer_share = shares[SHARE_TRANSFER];
+    summary.bubble_share = shares[SHARE_BUBBLE];
+    summary.input_share = shares[SHARE_INPUT];
+    describe_limit(v->plan, shares, summary.limited_by, sizeof summary.limited_by);
+    *out = summary;
+}
+
+ty_status ty_timeline_summarize(const ty_plan *plan, const ty_program *program,
+                                const ty_timeline *timeline, ty_step_summary *out, ty_error *error)
+{
+    const uint32_t steps = timeline->step_count;
+    ty_status status = TY_OK;
+    view v = {.plan = plan, .program = program, .timeline = timeline};
+    double *ends = ty_alloc(steps, sizeof *ends);
+    double step_time_s;
+    uint32_t rank = 0;
+
+    if (ends == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_CHECK(ty_timeline_check(plan, program, timeline, "timeline", error), status, cleanup);
+    if (steps == 0) {
+        status = ty_fail(error, TY_EINVAL, "a timeline without steps cannot be summarised");
+        goto cleanup;
+    }
+    TY_CHECK(find_sends(&v, error), status, cleanup);
+    step_ends(&v, ends);
+    v.from_s = steps == 1 ? 0 : ends[0];
+    v.to_s = ends[steps - 1];
+    step_time_s = step_time(ends, steps);
+    if (!(step_time_s > 0) || !(v.to_s > v.from_s)) {
+        status = ty_fail(error, TY_EINVAL, "the steps of this timeline take no time (%g s each)",
+                         step_time_s);
+        goto cleanup;
+    }
+    for (uint32_t s = 0; s < plan->stage_count; s++)
+        for (uint32_t q = 0; q < plan->stages[s].replicas; q++, rank++)
+            charge_rank(&v, s, q, rank);
+    fill_summary(&v, step_time_s, out);
+
+cleanup:
+    for (uint32_t s = 0; v.sends != NULL && s < plan->stage_count; s++)
+        ty_free(v.sends[s]);
+    ty_free(v.sends);
+    ty_free(ends);
+    return status;
+}
