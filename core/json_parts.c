@@ -86,3 +86,8 @@ void ty_json_put_uint32_array(ty_json_writer *writer, const char *key, const uin
         ty_json_put_uint(writer, NULL, values[i]);
     ty_json_close(writer, ']');
 }
+
+const char *ty_pointer_colon(const char *name)
+{
+    return strstr(name, ":/") == NULL ? ":" : "";
+}

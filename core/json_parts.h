@@ -25,6 +25,12 @@ ty_status ty_json_uint32_array(const ty_json *object, const char *key, size_t mi
 void ty_json_put_uint32_array(ty_json_writer *writer, const char *key, const uint32_t *values,
                               uint32_t count);
 
+/**
+ * What stands between the name of a document and a pointer into it: ":" after "job.json", nothing
+ * after "job.json:/plan", which is a pointer already.
+ */
+const char *ty_pointer_colon(const char *name);
+
 /** Above this an integer may not survive a reader that takes numbers for doubles: 2^53. */
 #define TY_JSON_MAX_INTEGER 9007199254740992u
 

@@ -1,0 +1,50 @@
+/*
+ * What the two halves of ty_program_check share: the rules of one stage (program_check.c) and the
+ * walk of all ranks (program_walk.c). Internal to core.
+ */
+#ifndef TY_PROGRAM_CHECK_H
+#define TY_PROGRAM_CHECK_H
+
+#include "ty_program.h"
+
+/* Where a stage handles one micro-batch. Indices of instructions, or TY_NO_INSTRUCTION. */
+typedef struct pass_places {
+    uint32_t load;
+    uint32_t sends[3], receives[3];     /* [ty_direction] */
+    uint32_t forward_end, backward_end; /* the piece with the last (first) layer of the stage */
+    uint32_t forward_next, recompute_next,
+        backward_next; /* next layer expected; backward: one above */
+} pass_places;
+
+/* Where a stage handles one bucket. */
+typedef struct bucket_places {
+    uint32_t encode, collective, decode, update;
+} bucket_places;
+
+typedef struct stage_facts {
+    uint32_t micro_batches; /* of one replica */
+    uint32_t stream_lengths[TY_STREAM_COUNT];
+    uint32_t *streams[TY_STREAM_COUNT]; /* [stream_length]: instructions of the stream in order */
+    uint32_t *order;                    /* [instruction]: place in its stream */
+    uint32_t *clocks;        /* [instruction][TY_STREAM_COUNT]: how much of the list, seen from each
+                                stream,        is over when the instruction ends: 1 + index, 0 for nothing */
+    uint32_t *last_backward; /* [layers of the stage] */
+    pass_places *passes;     /* [micro_batches] */
+    bucket_places *buckets;  /* [buckets of the plan] */
+} stage_facts;
+
+typedef struct program_checker {
+    const ty_plan *plan;
+    const ty_program *program;
+    const char *name, *colon; /* how messages begin: "program.json" and ":" */
+    stage_facts *stages;      /* [stage] */
+    ty_error *error;
+} program_checker;
+
+/** "receive of the activation of micro-batch 2 from stage 0". */
+void ty_instruction_describe(const ty_instruction *instruction, char *text, size_t size);
+
+/** TY_OK when all ranks reach their ends, else TY_EPARSE naming who waits for whom. */
+ty_status ty_program_walk(const program_checker *checker) TY_MUST_CHECK;
+
+#endif
