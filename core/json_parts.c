@@ -3,7 +3,17 @@
 
 #include "ty_memory.h"
 
+#include <assert.h>
 #include <string.h>
+
+/* A member that is known to be there. */
+static const ty_json *member(const ty_json *object, const char *key)
+{
+    size_t i = 0;
+    while (strcmp(ty_json_key(ty_json_at(object, i)), key) != 0)
+        i++;
+    return ty_json_at(object, i);
+}
 
 ty_status ty_json_digest(const ty_json *object, const char *key, ty_digest *out, ty_error *error)
 {
@@ -14,7 +24,7 @@ ty_status ty_json_digest(const ty_json *object, const char *key, ty_digest *out,
         return status;
     if (strlen(hex) != sizeof out->hex - 1 ||
         strspn(hex, "0123456789abcdef") != sizeof out->hex - 1)
-        return ty_json_fail(object, error, "\"%s\" to be 64 lower-case hexadecimal digits", key);
+        return ty_json_fail(member(object, key), error, "64 lower-case hexadecimal digits");
     memcpy(out->hex, hex, sizeof out->hex);
     return TY_OK;
 }
@@ -38,7 +48,6 @@ ty_status ty_json_string_copy_if(const ty_json *object, const char *key, char **
                                  ty_error *error)
 {
     if (!ty_json_has(object, key)) {
-        ty_json_ignore(object, key);
         *out = NULL;
         return TY_OK;
     }
@@ -49,6 +58,17 @@ void ty_json_put_string_if(ty_json_writer *writer, const char *key, const char *
 {
     if (value != NULL)
         ty_json_put_string(writer, key, value);
+}
+
+ty_status ty_json_name(const ty_json *object, const char *key, const char *(*name)(int), int count,
+                       int *out, ty_error *error)
+{
+    const char *names[32];
+
+    assert(count <= (int)(sizeof names / sizeof names[0]));
+    for (int i = 0; i < count; i++)
+        names[i] = name(i);
+    return ty_json_enum(object, key, names, (size_t)count, out, error);
 }
 
 ty_status ty_json_uint32_array(const ty_json *object, const char *key, size_t minimum_count,
@@ -85,9 +105,4 @@ void ty_json_put_uint32_array(ty_json_writer *writer, const char *key, const uin
     for (uint32_t i = 0; i < count; i++)
         ty_json_put_uint(writer, NULL, values[i]);
     ty_json_close(writer, ']');
-}
-
-const char *ty_pointer_colon(const char *name)
-{
-    return strstr(name, ":/") == NULL ? ":" : "";
 }

@@ -18,6 +18,10 @@ ty_status ty_json_string_copy_if(const ty_json *object, const char *key, char **
 /** Writes a string member unless it is NULL. */
 void ty_json_put_string_if(ty_json_writer *writer, const char *key, const char *value);
 
+/** One of `count` names, which `name` gives by their number; `out` is set only on TY_OK. */
+ty_status ty_json_name(const ty_json *object, const char *key, const char *(*name)(int), int count,
+                       int *out, ty_error *error) TY_MUST_CHECK;
+
 /** An array of integers, counted and in range; free with ty_free. */
 ty_status ty_json_uint32_array(const ty_json *object, const char *key, size_t minimum_count,
                                size_t maximum_count, uint32_t minimum, uint32_t maximum,
@@ -25,13 +29,7 @@ ty_status ty_json_uint32_array(const ty_json *object, const char *key, size_t mi
 void ty_json_put_uint32_array(ty_json_writer *writer, const char *key, const uint32_t *values,
                               uint32_t count);
 
-/**
- * What stands between the name of a document and a pointer into it: ":" after "job.json", nothing
- * after "job.json:/plan", which is a pointer already.
- */
-const char *ty_pointer_colon(const char *name);
-
-/** Above this an integer may not survive a reader that takes numbers for doubles: 2^53. */
-#define TY_JSON_MAX_INTEGER 9007199254740992u
+/** From 2^53 on an integer may have been rounded by a reader that takes numbers for doubles. */
+#define TY_JSON_MAX_INTEGER 9007199254740991u
 
 #endif

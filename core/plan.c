@@ -142,8 +142,10 @@ uint64_t ty_bucket_gradient_bytes(const ty_plan *plan, const ty_bucket *bucket)
             if (w->layers[earlier].tied_to != TY_NO_LAYER && owner_of(w, earlier) == owner &&
                 ty_plan_stage_of_layer(plan, earlier) != bucket->stage)
                 break;
-        if (earlier == user)
-            elements -= matrix_elements(w, &w->layers[owner]);
+        if (earlier == user) {
+            uint64_t matrix = matrix_elements(w, &w->layers[owner]);
+            elements -= matrix < elements ? matrix : elements;
+        }
     }
     return elements * GRADIENT_ELEMENT_BYTES;
 }

@@ -7,7 +7,6 @@
  */
 #include "program_check.h"
 
-#include "json_parts.h"
 #include "ty_memory.h"
 
 #include <stdarg.h>
@@ -61,8 +60,8 @@ static ty_status complain(const checker *c, uint32_t stage, uint32_t index, cons
     vsnprintf(what, sizeof what, format, arguments);
     va_end(arguments);
     ty_instruction_describe(&c->program->stages[stage].instructions[index], which, sizeof which);
-    return ty_fail(c->error, TY_EPARSE, "%s%s/stages/%u/instructions/%u: %s: %s", c->name, c->colon,
-                   stage, index, which, what);
+    return ty_fail(c->error, TY_EPARSE, "%s/stages/%u/instructions/%u: %s: %s", c->place, stage,
+                   index, which, what);
 }
 
 /* For what is not there. */
@@ -77,8 +76,8 @@ static ty_status complain_missing(const checker *c, uint32_t stage, const char *
     va_start(arguments, format);
     vsnprintf(what, sizeof what, format, arguments);
     va_end(arguments);
-    return ty_fail(c->error, TY_EPARSE, "%s%s/stages/%u/instructions: expected %s", c->name,
-                   c->colon, stage, what);
+    return ty_fail(c->error, TY_EPARSE, "%s/stages/%u/instructions: expected %s", c->place, stage,
+                   what);
 }
 
 /* ---- Fields of one instruction ------------------------------------------------------------- */
@@ -587,24 +586,20 @@ static ty_status check_origin(const checker *c)
         return status;
     if (strcmp(digest.hex, c->program->plan_digest.hex) != 0)
         return ty_fail(c->error, TY_EPARSE,
-                       "%s%s/plan_digest: found %.12s..., this program was lowered from another "
+                       "%s/plan_digest: found %.12s..., this program was lowered from another "
                        "plan (digest %.12s...)",
-                       c->name, c->colon, c->program->plan_digest.hex, digest.hex);
+                       c->place, c->program->plan_digest.hex, digest.hex);
     if (c->program->stage_count != c->plan->stage_count)
-        return ty_fail(c->error, TY_EPARSE, "%s%s/stages: found %u, expected the plan's %u",
-                       c->name, c->colon, c->program->stage_count, c->plan->stage_count);
+        return ty_fail(c->error, TY_EPARSE, "%s/stages: found %u, expected the plan's %u", c->place,
+                       c->program->stage_count, c->plan->stage_count);
     return TY_OK;
 }
 
-ty_status ty_program_check(const ty_plan *plan, const ty_program *program, const char *name,
-                           ty_error *error)
+ty_status ty_program_check_at(const ty_plan *plan, const ty_program *program, const char *place,
+                              ty_error *error)
 {
     ty_status status = TY_OK;
-    checker c = {.plan = plan,
-                 .program = program,
-                 .name = name,
-                 .colon = ty_pointer_colon(name),
-                 .error = error};
+    checker c = {.plan = plan, .program = program, .place = place, .error = error};
 
     TY_CHECK(check_origin(&c), status, cleanup);
     c.stages = ty_alloc(plan->stage_count, sizeof *c.stages);
@@ -621,4 +616,13 @@ cleanup:
         facts_clear(&c.stages[s]);
     ty_free(c.stages);
     return status;
+}
+
+ty_status ty_program_check(const ty_plan *plan, const ty_program *program, const char *name,
+                           ty_error *error)
+{
+    char place[TY_JSON_PLACE_SIZE];
+
+    snprintf(place, sizeof place, "%s:", name);
+    return ty_program_check_at(plan, program, place, error);
 }

@@ -26,7 +26,8 @@ typedef struct stage_facts {
     uint32_t stream_lengths[TY_STREAM_COUNT];
     uint32_t *streams[TY_STREAM_COUNT]; /* [stream_length]: instructions of the stream in order */
     uint32_t *order;                    /* [instruction]: place in its stream */
-    uint32_t *clocks;        /* [instruction][TY_STREAM_COUNT]: how much of the list, seen from each
+    uint32_t
+        *clocks;             /* [instruction][TY_STREAM_COUNT]: how much of the list, seen from each
                                 stream,        is over when the instruction ends: 1 + index, 0 for nothing */
     uint32_t *last_backward; /* [layers of the stage] */
     pass_places *passes;     /* [micro_batches] */
@@ -36,10 +37,17 @@ typedef struct stage_facts {
 typedef struct program_checker {
     const ty_plan *plan;
     const ty_program *program;
-    const char *name, *colon; /* how messages begin: "program.json" and ":" */
-    stage_facts *stages;      /* [stage] */
+    const char *place;   /* how messages begin: "job.json:/program" */
+    stage_facts *stages; /* [stage] */
     ty_error *error;
 } program_checker;
+
+/**
+ * ty_program_check for a program inside a document.
+ * @param place what messages begin with, as ty_json_place gives it
+ */
+ty_status ty_program_check_at(const ty_plan *plan, const ty_program *program, const char *place,
+                              ty_error *error) TY_MUST_CHECK;
 
 /** "receive of the activation of micro-batch 2 from stage 0". */
 void ty_instruction_describe(const ty_instruction *instruction, char *text, size_t size);

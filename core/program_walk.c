@@ -208,12 +208,11 @@ static ty_status report_deadlock(const walker *w, place start)
     other = head_index(w, at);
     ty_instruction_describe(instruction_of(w, worst.rank, index), waiting, sizeof waiting);
     ty_instruction_describe(instruction_of(w, at.rank, other), awaited, sizeof awaited);
-    return ty_fail(
-        w->c->error, TY_EPARSE,
-        "%s%s/stages/%u/instructions/%u: deadlock: rank %u (stage %u) is stuck at the %s "
-        "and waits for rank %u (stage %u), which is stuck at instruction %u, the %s",
-        w->c->name, w->c->colon, w->stage_of[worst.rank], index, worst.rank,
-        w->stage_of[worst.rank], waiting, at.rank, w->stage_of[at.rank], other, awaited);
+    return ty_fail(w->c->error, TY_EPARSE,
+                   "%s/stages/%u/instructions/%u: deadlock: rank %u (stage %u) is stuck at the %s "
+                   "and waits for rank %u (stage %u), which is stuck at instruction %u, the %s",
+                   w->c->place, w->stage_of[worst.rank], index, worst.rank, w->stage_of[worst.rank],
+                   waiting, at.rank, w->stage_of[at.rank], other, awaited);
 }
 
 ty_status ty_program_walk(const program_checker *checker)

@@ -115,7 +115,7 @@ typedef struct ty_plan {
     uint32_t global_batch; /* = micro_batches * micro_batch_size */
     uint32_t micro_batch_size, micro_batches;
     ty_optimizer optimizer;
-    uint64_t seed;         /* of initial weights and of the order of samples; at most 2^53 */
+    uint64_t seed;         /* of initial weights and of the order of samples; below 2^53 */
     uint32_t stage_count;
     ty_plan_stage *stages;
     uint32_t bucket_count;

@@ -1,0 +1,503 @@
+/* What must hold of every plan, wherever it came from. */
+#include "plan_check.h"
+
+#include "json_parts.h"
+#include "ty_memory.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_STAGES = 10000, MAX_BUCKETS = 1000000 };
+
+typedef struct checker {
+    const ty_plan *plan;
+    const char *place;
+    ty_error *error;
+} checker;
+
+/* "plan.json:/stages/1/replicas: found 3, expected ..." */
+static ty_status complain(const checker *c, const char *format, ...) TY_PRINTF(2, 3);
+
+static ty_status complain(const checker *c, const char *format, ...)
+{
+    char what[384];
+    va_list arguments;
+
+    va_start(arguments, format);
+    vsnprintf(what, sizeof what, format, arguments);
+    va_end(arguments);
+    return ty_fail(c->error, TY_EPARSE, "%s%s", c->place, what);
+}
+
+/* ---- Batch and optimizer ------------------------------------------------------------------- */
+
+static ty_status check_batch(const checker *c)
+{
+    const ty_plan *p = c->plan;
+    const struct {
+        const char *name;
+        uint32_t value;
+    } counts[] = {
+        {"global_batch", p->global_batch},
+        {"micro_batch_size", p->micro_batch_size},
+        {"micro_batches", p->micro_batches},
+    };
+
+    for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++)
+        if (counts[i].value == 0)
+            return complain(c, "/%s: found 0, expected at least 1", counts[i].name);
+    if ((uint64_t)p->micro_batches * p->micro_batch_size != p->global_batch)
+        return complain(
+            c, "/global_batch: found %u, expected micro_batches * micro_batch_size = %llu",
+            p->global_batch, (unsigned long long)p->micro_batches * p->micro_batch_size);
+    if ((unsigned)p->schedule >= TY_SCHEDULE_COUNT)
+        return complain(c, "/schedule: found %d, expected a schedule", (int)p->schedule);
+    if (p->seed > TY_JSON_MAX_INTEGER)
+        return complain(c, "/seed: found %llu, expected less than 2^53",
+                        (unsigned long long)p->seed);
+    return TY_OK;
+}
+
+static ty_status check_optimizer(const checker *c)
+{
+    const ty_optimizer *o = &c->plan->optimizer;
+    const bool is_adamw = o->kind == TY_OPTIMIZER_ADAMW;
+    const struct {
+        const char *name;
+        double value, maximum;
+    } rates[] = {
+        {"learning_rate", o->learning_rate, 1e6},
+        {"momentum", o->momentum, 1},
+        {"beta1", o->beta1, 1},
+        {"beta2", o->beta2, 1},
+        {"epsilon", o->epsilon, 1},
+        {"weight_decay", o->weight_decay, 1e6},
+    };
+
+    if (o->kind != TY_OPTIMIZER_SGD && !is_adamw)
+        return complain(c, "/optimizer/kind: found %d, expected an optimizer", (int)o->kind);
+    for (size_t i = 0; i < sizeof rates / sizeof rates[0]; i++)
+        if (!(rates[i].value >= 0) || rates[i].value > rates[i].maximum)
+            return complain(c, "/optimizer/%s: found %g, expected a number from 0 to %g",
+                            rates[i].name, rates[i].value, rates[i].maximum);
+    return TY_OK;
+}
+
+/* ---- Stages -------------------------------------------------------------------------------- */
+
+static ty_status check_stage(const checker *c, uint32_t index, uint32_t first_layer)
+{
+    const ty_plan *p = c->plan;
+    const ty_plan_stage *s = &p->stages[index];
+
+    if (s->first_layer != first_layer)
+        return complain(c,
+                        "/stages/%u/first_layer: found %u, expected %u, the layer after the "
+                        "stage before",
+                        index, s->first_layer, first_layer);
+    if (s->layer_count == 0 || s->layer_count > p->workload->layer_count - first_layer)
+        return complain(c, "/stages/%u/layer_count: found %u, expected 1 to %u", index,
+                        s->layer_count, p->workload->layer_count - first_layer);
+    if (first_layer > 0 && !ty_workload_is_cut(p->workload, first_layer))
+        return complain(c,
+                        "/stages/%u/first_layer: the workload cannot be divided before layer %u "
+                        "(\"%s\"), expected a cut that one tensor crosses",
+                        index, first_layer, p->workload->layers[first_layer].name);
+    if (s->replicas == 0 || p->micro_batches % s->replicas != 0)
+        return complain(c, "/stages/%u/replicas: found %u, expected a divisor of micro_batches, %u",
+                        index, s->replicas, p->micro_batches);
+    if ((unsigned)s->recompute > TY_RECOMPUTE_FULL)
+        return complain(c, "/stages/%u/recompute: found %d, expected \"none\" or \"full\"", index,
+                        (int)s->recompute);
+    if (s->devices == NULL)
+        return complain(c, "/stages/%u/devices: found none, expected one per replica", index);
+    return TY_OK;
+}
+
+static int compare_indices(const void *left, const void *right)
+{
+    uint32_t a = *(const uint32_t *)left, b = *(const uint32_t *)right;
+    return (a > b) - (a < b);
+}
+
+static ty_status check_devices(const checker *c, uint32_t ranks)
+{
+    const ty_plan *p = c->plan;
+    ty_status status = TY_OK;
+    uint32_t count = 0;
+    uint32_t *devices = ty_alloc(ranks, sizeof *devices);
+
+    if (devices == NULL)
+        return ty_fail(c->error, TY_ENOMEM, "out of memory");
+    for (uint32_t s = 0; s < p->stage_count; s++)
+        for (uint32_t q = 0; q < p->stages[s].replicas; q++)
+            devices[count++] = p->stages[s].devices[q];
+    qsort(devices, count, sizeof *devices, compare_indices);
+    for (uint32_t i = 1; i < count; i++)
+        if (devices[i] == devices[i - 1]) {
+            status = complain(c, "/stages: found device %u twice, expected one rank per device",
+                              devices[i]);
+            break;
+        }
+    ty_free(devices);
+    return status;
+}
+
+static ty_status check_stages(const checker *c)
+{
+    const ty_plan *p = c->plan;
+    uint64_t ranks = 0;
+    uint32_t next_layer = 0;
+
+    if (p->stages == NULL || p->stage_count == 0 || p->stage_count > MAX_STAGES)
+        return complain(c, "/stages: found %u, expected 1 to %d", p->stage_count, MAX_STAGES);
+    for (uint32_t s = 0; s < p->stage_count; s++) {
+        ty_status status = check_stage(c, s, next_layer);
+        if (status != TY_OK)
+            return status;
+        next_layer += p->stages[s].layer_count;
+        ranks += p->stages[s].replicas;
+    }
+    if (next_layer != p->workload->layer_count)
+        return complain(c, "/stages: found layers 0 to %u, expected all %u of the workload",
+                        next_layer - 1, p->workload->layer_count);
+    if (ranks > TY_MAX_RANKS)
+        return complain(c, "/stages: found %llu replicas in all, expected at most %d",
+                        (unsigned long long)ranks, TY_MAX_RANKS);
+    return check_devices(c, (uint32_t)ranks);
+}
+
+/* ---- Buckets ------------------------------------------------------------------------------- */
+
+static ty_status check_codec(const checker *c, uint32_t index)
+{
+    const ty_bucket *b = &c->plan->buckets[index];
+
+    if ((unsigned)b->algorithm >= TY_ALGORITHM_COUNT)
+        return complain(c, "/buckets/%u/algorithm: found %d, expected an algorithm", index,
+                        (int)b->algorithm);
+    if ((unsigned)b->compression >= TY_COMPRESSION_COUNT)
+        return complain(c, "/buckets/%u/compression: found %d, expected a compression", index,
+                        (int)b->compression);
+    if (b->compression == TY_COMPRESSION_TOP_K ? !(b->top_k_ratio > 0 && b->top_k_ratio <= 1)
+                                               : b->top_k_ratio != 0)
+        return complain(c, "/buckets/%u/top_k_ratio: found %g, expected %s", index, b->top_k_ratio,
+                        b->compression == TY_COMPRESSION_TOP_K ? "more than 0 and at most 1"
+                                                               : "0 without top-k");
+    return TY_OK;
+}
+
+/* A bucket's own figures; its stage and range are valid already. */
+static ty_status check_bucket_bytes(const checker *c, uint32_t index)
+{
+    const ty_bucket *b = &c->plan->buckets[index];
+    const uint64_t bytes = ty_bucket_gradient_bytes(c->plan, b);
+
+    if (bytes == 0)
+        return complain(c, "/buckets/%u: layers %u to %u have no gradients for it, expected some",
+                        index, b->first_layer, b->first_layer + b->layer_count - 1);
+    if (b->gradient_bytes != bytes)
+        return complain(c, "/buckets/%u/gradient_bytes: found %llu, expected %llu", index,
+                        (unsigned long long)b->gradient_bytes, (unsigned long long)bytes);
+    return check_codec(c, index);
+}
+
+static ty_status check_range(const checker *c, uint32_t index)
+{
+    const ty_plan *p = c->plan;
+    const ty_bucket *b = &p->buckets[index];
+    const ty_plan_stage *s;
+
+    if (b->stage >= p->stage_count)
+        return complain(c, "/buckets/%u/stage: found %u, expected 0 to %u", index, b->stage,
+                        p->stage_count - 1);
+    s = &p->stages[b->stage];
+    if (b->layer_count == 0 || b->first_layer < s->first_layer ||
+        b->first_layer - s->first_layer >= s->layer_count ||
+        b->layer_count > s->first_layer + s->layer_count - b->first_layer)
+        return complain(c,
+                        "/buckets/%u: found layers %u + %u, expected a part of stage %u, layers "
+                        "%u to %u",
+                        index, b->first_layer, b->layer_count, b->stage, s->first_layer,
+                        s->first_layer + s->layer_count - 1);
+    return TY_OK;
+}
+
+/* `covered` counts the buckets of each layer; `lowest` is where the stage's buckets have come
+   down to. */
+static ty_status check_own_bucket(const checker *c, uint32_t index, uint32_t *lowest,
+                                  bool *is_covered)
+{
+    const ty_bucket *b = &c->plan->buckets[index];
+    ty_status status = check_range(c, index);
+
+    if (status != TY_OK)
+        return status;
+    if (b->first_layer + b->layer_count > lowest[b->stage])
+        return complain(c,
+                        "/buckets/%u: found layers %u to %u, expected them below layer %u: "
+                        "buckets of a stage go from its last layer to its first and do not "
+                        "overlap",
+                        index, b->first_layer, b->first_layer + b->layer_count - 1,
+                        lowest[b->stage]);
+    lowest[b->stage] = b->first_layer;
+    for (uint32_t i = 0; i < b->layer_count; i++)
+        is_covered[b->first_layer + i] = true;
+    return check_bucket_bytes(c, index);
+}
+
+static ty_status check_tied_bucket(const checker *c, uint32_t index, bool *is_tied_covered)
+{
+    const ty_bucket *b = &c->plan->buckets[index];
+    uint32_t tied_stage;
+    ty_status status = check_range(c, index);
+
+    if (status != TY_OK)
+        return status;
+    if (b->layer_count != 1)
+        return complain(c, "/buckets/%u/layer_count: found %u, expected 1 for a tied weight", index,
+                        b->layer_count);
+    tied_stage = ty_plan_tied_stage(c->plan, b->first_layer);
+    if (tied_stage == TY_NO_STAGE)
+        return complain(c,
+                        "/buckets/%u/first_layer: layer %u has no tied copy in another stage, "
+                        "expected one that has",
+                        index, b->first_layer);
+    if (b->tied_stage != tied_stage)
+        return complain(c, "/buckets/%u/tied_stage: found %u, expected %u", index, b->tied_stage,
+                        tied_stage);
+    if (is_tied_covered[b->first_layer])
+        return complain(c,
+                        "/buckets/%u/first_layer: layer %u has a tied bucket already, expected "
+                        "one",
+                        index, b->first_layer);
+    is_tied_covered[b->first_layer] = true;
+    return check_bucket_bytes(c, index);
+}
+
+/* Copies of one weight in three stages would need a bucket of three stages. */
+static ty_status check_tied_users(const checker *c, uint32_t owner, uint32_t tied_stage)
+{
+    const ty_workload *w = c->plan->workload;
+
+    for (uint32_t user = owner + 1; user < w->layer_count; user++) {
+        uint32_t layer = user, stage;
+        while (w->layers[layer].tied_to != TY_NO_LAYER)
+            layer = w->layers[layer].tied_to;
+        if (layer != owner)
+            continue;
+        stage = ty_plan_stage_of_layer(c->plan, user);
+        if (stage != ty_plan_stage_of_layer(c->plan, owner) && stage != tied_stage)
+            return complain(c,
+                            "/stages: found the weight of layer %u in stages %u, %u and %u, "
+                            "expected it in at most two",
+                            owner, ty_plan_stage_of_layer(c->plan, owner), tied_stage, stage);
+    }
+    return TY_OK;
+}
+
+static ty_status check_coverage(const checker *c, const bool *is_covered,
+                                const bool *is_tied_covered)
+{
+    const ty_plan *p = c->plan;
+
+    for (uint32_t i = 0; i < p->workload->layer_count; i++) {
+        const uint32_t stage = ty_plan_stage_of_layer(p, i);
+        const ty_bucket alone = {
+            .stage = stage, .first_layer = i, .layer_count = 1, .tied_stage = TY_NO_STAGE};
+        uint32_t tied_stage;
+        ty_status status;
+
+        if (p->workload->layers[i].is_frozen || p->workload->layers[i].parameter_bytes == 0)
+            continue;
+        if (!is_covered[i] && ty_bucket_gradient_bytes(p, &alone) > 0)
+            return complain(c,
+                            "/buckets: found none with layer %u (\"%s\") of stage %u, expected "
+                            "every trainable layer in one",
+                            i, p->workload->layers[i].name, stage);
+        tied_stage = ty_plan_tied_stage(p, i);
+        if (tied_stage == TY_NO_STAGE)
+            continue;
+        if (!is_tied_covered[i])
+            return complain(c,
+                            "/buckets: found none for the weight of layer %u (\"%s\"), tied "
+                            "between stages %u and %u, expected a tied bucket",
+                            i, p->workload->layers[i].name, stage, tied_stage);
+        if ((status = check_tied_users(c, i, tied_stage)) != TY_OK)
+            return status;
+    }
+    return TY_OK;
+}
+
+static ty_status check_buckets(const checker *c)
+{
+    const ty_plan *p = c->plan;
+    ty_status status = TY_OK;
+    bool are_tied = false;
+    uint32_t *lowest = ty_alloc(p->stage_count, sizeof *lowest);
+    bool *is_covered = ty_alloc(p->workload->layer_count, sizeof *is_covered);
+    bool *is_tied_covered = ty_alloc(p->workload->layer_count, sizeof *is_tied_covered);
+
+    if (lowest == NULL || is_covered == NULL || is_tied_covered == NULL) {
+        status = ty_fail(c->error, TY_ENOMEM, "out of memory");
+        goto cleanup;
+    }
+    if (p->bucket_count > MAX_BUCKETS || (p->bucket_count > 0 && p->buckets == NULL)) {
+        status =
+            complain(c, "/buckets: found %u, expected at most %d", p->bucket_count, MAX_BUCKETS);
+        goto cleanup;
+    }
+    for (uint32_t s = 0; s < p->stage_count; s++)
+        lowest[s] = p->stages[s].first_layer + p->stages[s].layer_count;
+    for (uint32_t b = 0; b < p->bucket_count; b++) {
+        const bool is_tied = p->buckets[b].tied_stage != TY_NO_STAGE;
+        if (are_tied && !is_tied) {
+            status =
+                complain(c, "/buckets/%u: found after a tied weight, expected tied ones last", b);
+            goto cleanup;
+        }
+        are_tied = is_tied;
+        TY_CHECK(is_tied ? check_tied_bucket(c, b, is_tied_covered)
+                         : check_own_bucket(c, b, lowest, is_covered),
+                 status, cleanup);
+    }
+    status = check_coverage(c, is_covered, is_tied_covered);
+
+cleanup:
+    ty_free(lowest);
+    ty_free(is_covered);
+    ty_free(is_tied_covered);
+    return status;
+}
+
+/* ---- The answer ---------------------------------------------------------------------------- */
+
+static ty_status check_summary(const checker *c, const char *key, const ty_step_summary *s)
+{
+    const struct {
+        const char *name;
+        double value, maximum;
+    } figures[] = {
+        {"step_time_s", s->step_time_s, HUGE_VAL},
+        {"samples_per_s", s->samples_per_s, HUGE_VAL},
+        {"tokens_per_s", s->tokens_per_s, HUGE_VAL},
+        {"compute_share", s->compute_share, 1 + 1e-6},
+        {"exposed_collective_share", s->exposed_collective_share, 1 + 1e-6},
+        {"exposed_transfer_share", s->exposed_transfer_share, 1 + 1e-6},
+        {"bubble_share", s->bubble_share, 1 + 1e-6},
+        {"input_share", s->input_share, 1 + 1e-6},
+    };
+
+    for (size_t i = 0; i < sizeof figures / sizeof figures[0]; i++)
+        if (!isfinite(figures[i].value) || figures[i].value < 0 ||
+            figures[i].value > figures[i].maximum)
+            return complain(
+                c, "/%s/%s: found %g, expected %s", key, figures[i].name, figures[i].value,
+                isfinite(figures[i].maximum) ? "a share from 0 to 1" : "a finite number >= 0");
+    return TY_OK;
+}
+
+static ty_status check_answer(const checker *c)
+{
+    const ty_plan *p = c->plan;
+    ty_status status;
+
+    for (uint32_t i = 0; i < p->candidate_count; i++) {
+        const ty_candidate *candidate = &p->candidates[i];
+        if (candidate->name == NULL || candidate->reason == NULL)
+            return complain(c, "/candidates/%u: found no %s", i,
+                            candidate->name == NULL ? "name" : "reason");
+        if (!isfinite(candidate->step_time_s) || candidate->step_time_s < 0 ||
+            !isfinite(candidate->simulated_step_time_s) || candidate->simulated_step_time_s < 0)
+            return complain(c,
+                            "/candidates/%u: found step times %g s and %g s, expected finite "
+                            "numbers >= 0",
+                            i, candidate->step_time_s, candidate->simulated_step_time_s);
+    }
+    if (!p->has_prediction)
+        return TY_OK;
+    if (p->memory == NULL)
+        return complain(c, "/memory: found none, expected one per stage with the prediction");
+    if ((unsigned)p->provenance > TY_DATASHEET)
+        return complain(c, "/provenance: found %d, expected a provenance", (int)p->provenance);
+    if ((status = check_summary(c, "prediction", &p->prediction)) != TY_OK)
+        return status;
+    return check_summary(c, "simulation", &p->simulation);
+}
+
+/* ---- Documents ----------------------------------------------------------------------------- */
+
+/* However the cluster's text is laid out, its digest is that of its one-line form. */
+static ty_status cluster_digest(const char *json, ty_digest *out, ty_error *error)
+{
+    ty_status status = TY_OK;
+    ty_json_document *document = NULL;
+    char *compact = NULL;
+
+    TY_CHECK(ty_json_parse(json, strlen(json), "cluster", &document, error), status, cleanup);
+    TY_CHECK(ty_json_text(ty_json_root(document), &compact, error), status, cleanup);
+    *out = ty_digest_of(compact, strlen(compact));
+
+cleanup:
+    ty_free(compact);
+    ty_json_free(document);
+    return status;
+}
+
+static ty_status check_documents(const checker *c)
+{
+    const ty_plan *p = c->plan;
+    ty_digest digest;
+    ty_status status;
+
+    if (p->cluster_name == NULL || p->cluster_name[0] == '\0' || p->strategy == NULL ||
+        p->strategy[0] == '\0')
+        return complain(c, "/%s: found nothing, expected a name",
+                        p->cluster_name == NULL || p->cluster_name[0] == '\0' ? "cluster_name"
+                                                                              : "strategy");
+    if ((status = ty_workload_digest(p->workload, &digest, c->error)) != TY_OK)
+        return status;
+    if (strcmp(digest.hex, p->workload_digest.hex) != 0)
+        return complain(c,
+                        "/workload_digest: this plan was made for another workload (digest "
+                        "%.12s...), found one with digest %.12s...",
+                        p->workload_digest.hex, digest.hex);
+    if (p->cluster_json == NULL)
+        return complain(c, "/cluster: found none, expected the cluster the plan was made for");
+    if ((status = cluster_digest(p->cluster_json, &digest, c->error)) != TY_OK)
+        return status;
+    if (strcmp(digest.hex, p->cluster_digest.hex) != 0)
+        return complain(c,
+                        "/cluster_digest: this plan was made for another cluster (digest "
+                        "%.12s...), found one with digest %.12s...",
+                        p->cluster_digest.hex, digest.hex);
+    return TY_OK;
+}
+
+ty_status ty_plan_check_at(const ty_plan *plan, const char *place, ty_error *error)
+{
+    static ty_status (*const checks[])(const checker *) = {
+        check_batch, check_optimizer, check_stages, check_buckets, check_answer, check_documents,
+    };
+    const checker c = {plan, place, error};
+
+    if (plan->workload == NULL || plan->workload->layer_count == 0)
+        return complain(&c, "/workload: found none, expected one with layers");
+    for (size_t i = 0; i < sizeof checks / sizeof checks[0]; i++) {
+        ty_status status = checks[i](&c);
+        if (status != TY_OK)
+            return status;
+    }
+    return TY_OK;
+}
+
+ty_status ty_plan_check(const ty_plan *plan, const char *name, ty_error *error)
+{
+    char place[TY_JSON_PLACE_SIZE];
+
+    snprintf(place, sizeof place, "%s:", name);
+    return ty_plan_check_at(plan, place, error);
+}

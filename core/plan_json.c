@@ -1,0 +1,571 @@
+/* Plan files, `trainyard.plan/1`: reading, writing, and the digest of what is to be run. */
+#include "json_parts.h"
+#include "plan_check.h"
+#include "ty_file.h"
+#include "ty_memory.h"
+
+#include <float.h>
+#include <math.h>
+#include <stddef.h>
+#include <string.h>
+
+#define SCHEMA "trainyard.plan/1"
+
+/* ---- Tables: names by number, figures by place ---------------------------------------------- */
+
+static const char *schedule_name(int i)
+{
+    return ty_schedule_name((ty_schedule)i);
+}
+
+static const char *recompute_name(int i)
+{
+    return ty_recompute_name((ty_recompute)i);
+}
+
+static const char *algorithm_name(int i)
+{
+    return ty_algorithm_name((ty_algorithm)i);
+}
+
+static const char *compression_name(int i)
+{
+    return ty_compression_name((ty_compression_kind)i);
+}
+
+static const char *optimizer_name(int i)
+{
+    return ty_optimizer_name((ty_optimizer_kind)i);
+}
+
+static const char *provenance_name(int i)
+{
+    return ty_provenance_name((ty_provenance)i);
+}
+
+typedef struct figure {
+    const char *key;
+    size_t offset;
+    double maximum;
+} figure;
+
+static const figure summary_figures[] = {
+    {"step_time_s", offsetof(ty_step_summary, step_time_s), DBL_MAX},
+    {"samples_per_s", offsetof(ty_step_summary, samples_per_s), DBL_MAX},
+    {"tokens_per_s", offsetof(ty_step_summary, tokens_per_s), DBL_MAX},
+    {"compute_share", offsetof(ty_step_summary, compute_share), 1 + 1e-6},
+    {"exposed_collective_share", offsetof(ty_step_summary, exposed_collective_share), 1 + 1e-6},
+    {"exposed_transfer_share", offsetof(ty_step_summary, exposed_transfer_share), 1 + 1e-6},
+    {"bubble_share", offsetof(ty_step_summary, bubble_share), 1 + 1e-6},
+    {"input_share", offsetof(ty_step_summary, input_share), 1 + 1e-6},
+};
+
+static const figure sgd_figures[] = {
+    {"learning_rate", offsetof(ty_optimizer, learning_rate), 1e6},
+    {"momentum", offsetof(ty_optimizer, momentum), 1},
+    {"weight_decay", offsetof(ty_optimizer, weight_decay), 1e6},
+};
+
+static const figure adamw_figures[] = {
+    {"learning_rate", offsetof(ty_optimizer, learning_rate), 1e6},
+    {"beta1", offsetof(ty_optimizer, beta1), 1},
+    {"beta2", offsetof(ty_optimizer, beta2), 1},
+    {"epsilon", offsetof(ty_optimizer, epsilon), 1},
+    {"weight_decay", offsetof(ty_optimizer, weight_decay), 1e6},
+};
+
+static const struct {
+    const char *key;
+    size_t offset;
+} memory_figures[] = {
+    {"parameter_bytes", offsetof(ty_memory_use, parameter_bytes)},
+    {"gradient_bytes", offsetof(ty_memory_use, gradient_bytes)},
+    {"optimizer_bytes", offsetof(ty_memory_use, optimizer_bytes)},
+    {"activation_bytes", offsetof(ty_memory_use, activation_bytes)},
+    {"communication_bytes", offsetof(ty_memory_use, communication_bytes)},
+    {"compression_bytes", offsetof(ty_memory_use, compression_bytes)},
+    {"workspace_bytes", offsetof(ty_memory_use, workspace_bytes)},
+};
+
+#define COUNT(table) (sizeof(table) / sizeof(table)[0])
+
+static ty_status read_figures(const ty_json *object, const figure *figures, size_t count,
+                              void *into, ty_error *error)
+{
+    for (size_t i = 0; i < count; i++) {
+        double value;
+        ty_status status =
+            ty_json_number(object, figures[i].key, 0, figures[i].maximum, &value, error);
+        if (status != TY_OK)
+            return status;
+        memcpy((char *)into + figures[i].offset, &value, sizeof value);
+    }
+    return TY_OK;
+}
+
+static void write_figures(const void *from, const figure *figures, size_t count,
+                          ty_json_writer *writer)
+{
+    for (size_t i = 0; i < count; i++) {
+        double value;
+        memcpy(&value, (const char *)from + figures[i].offset, sizeof value);
+        ty_json_put_number(writer, figures[i].key, value);
+    }
+}
+
+/* ---- Summary ------------------------------------------------------------------------------- */
+
+void ty_step_summary_to_json(const ty_step_summary *summary, ty_json_writer *writer,
+                             const char *key)
+{
+    ty_json_open(writer, key, '{');
+    write_figures(summary, summary_figures, COUNT(summary_figures), writer);
+    if (summary->limited_by[0] != '\0')
+        ty_json_put_string(writer, "limited_by", summary->limited_by);
+    ty_json_close(writer, '}');
+}
+
+ty_status ty_step_summary_from_json(const ty_json *object, ty_step_summary *out, ty_error *error)
+{
+    ty_step_summary summary = {0};
+    ty_status status =
+        read_figures(object, summary_figures, COUNT(summary_figures), &summary, error);
+
+    if (status != TY_OK)
+        return status;
+    if (ty_json_has(object, "limited_by")) {
+        const char *text;
+        if ((status = ty_json_string(object, "limited_by", &text, error)) != TY_OK)
+            return status;
+        if (strlen(text) >= sizeof summary.limited_by)
+            return ty_json_fail(object, error, "\"limited_by\" to be shorter than %zu bytes",
+                                sizeof summary.limited_by);
+        memcpy(summary.limited_by, text, strlen(text));
+    }
+    if ((status = ty_json_end(object, error)) != TY_OK)
+        return status;
+    *out = summary;
+    return TY_OK;
+}
+
+/* ---- Writing ------------------------------------------------------------------------------- */
+
+static void write_optimizer(const ty_optimizer *optimizer, ty_json_writer *writer)
+{
+    ty_json_open(writer, "optimizer", '{');
+    ty_json_put_string(writer, "kind", ty_optimizer_name(optimizer->kind));
+    if (optimizer->kind == TY_OPTIMIZER_SGD)
+        write_figures(optimizer, sgd_figures, COUNT(sgd_figures), writer);
+    else
+        write_figures(optimizer, adamw_figures, COUNT(adamw_figures), writer);
+    ty_json_close(writer, '}');
+}
+
+static void write_stage(const ty_plan_stage *stage, ty_json_writer *writer)
+{
+    ty_json_open(writer, NULL, '{');
+    ty_json_put_uint(writer, "first_layer", stage->first_layer);
+    ty_json_put_uint(writer, "layer_count", stage->layer_count);
+    ty_json_put_uint(writer, "replicas", stage->replicas);
+    ty_json_put_uint32_array(writer, "devices", stage->devices, stage->replicas);
+    ty_json_put_string(writer, "recompute", ty_recompute_name(stage->recompute));
+    ty_json_close(writer, '}');
+}
+
+static void write_bucket(const ty_bucket *bucket, ty_json_writer *writer)
+{
+    ty_json_open_flat(writer, NULL, '{');
+    ty_json_put_uint(writer, "stage", bucket->stage);
+    ty_json_put_uint(writer, "first_layer", bucket->first_layer);
+    ty_json_put_uint(writer, "layer_count", bucket->layer_count);
+    if (bucket->tied_stage != TY_NO_STAGE)
+        ty_json_put_uint(writer, "tied_stage", bucket->tied_stage);
+    ty_json_put_uint(writer, "gradient_bytes", bucket->gradient_bytes);
+    ty_json_put_string(writer, "algorithm", ty_algorithm_name(bucket->algorithm));
+    ty_json_put_string(writer, "compression", ty_compression_name(bucket->compression));
+    if (bucket->compression == TY_COMPRESSION_TOP_K)
+        ty_json_put_number(writer, "top_k_ratio", bucket->top_k_ratio);
+    ty_json_close(writer, '}');
+}
+
+/* What is to be run: all that the digest covers. */
+static void write_decision(const ty_plan *plan, ty_json_writer *writer)
+{
+    ty_json_put_string(writer, "workload_digest", plan->workload_digest.hex);
+    ty_json_put_string(writer, "cluster_digest", plan->cluster_digest.hex);
+    ty_json_put_string(writer, "schedule", ty_schedule_name(plan->schedule));
+    ty_json_put_uint(writer, "global_batch", plan->global_batch);
+    ty_json_put_uint(writer, "micro_batch_size", plan->micro_batch_size);
+    ty_json_put_uint(writer, "micro_batches", plan->micro_batches);
+    write_optimizer(&plan->optimizer, writer);
+    ty_json_put_uint(writer, "seed", plan->seed);
+    ty_json_open(writer, "stages", '[');
+    for (uint32_t s = 0; s < plan->stage_count; s++)
+        write_stage(&plan->stages[s], writer);
+    ty_json_close(writer, ']');
+    ty_json_open(writer, "buckets", '[');
+    for (uint32_t b = 0; b < plan->bucket_count; b++)
+        write_bucket(&plan->buckets[b], writer);
+    ty_json_close(writer, ']');
+}
+
+static void write_answer(const ty_plan *plan, ty_json_writer *writer)
+{
+    if (plan->has_prediction) {
+        ty_step_summary_to_json(&plan->prediction, writer, "prediction");
+        if (plan->simulation.step_time_s > 0)
+            ty_step_summary_to_json(&plan->simulation, writer, "simulation");
+        ty_json_put_string(writer, "provenance", ty_provenance_name(plan->provenance));
+        ty_json_open(writer, "memory", '[');
+        for (uint32_t s = 0; s < plan->stage_count; s++) {
+            ty_json_open_flat(writer, NULL, '{');
+            for (size_t i = 0; i < COUNT(memory_figures); i++) {
+                uint64_t bytes;
+                memcpy(&bytes, (const char *)&plan->memory[s] + memory_figures[i].offset,
+                       sizeof bytes);
+                ty_json_put_uint(writer, memory_figures[i].key, bytes);
+            }
+            ty_json_close(writer, '}');
+        }
+        ty_json_close(writer, ']');
+    }
+    ty_json_open(writer, "candidates", '[');
+    for (uint32_t i = 0; i < plan->candidate_count; i++) {
+        const ty_candidate *candidate = &plan->candidates[i];
+        ty_json_open_flat(writer, NULL, '{');
+        ty_json_put_string(writer, "name", candidate->name);
+        ty_json_put_number(writer, "step_time_s", candidate->step_time_s);
+        ty_json_put_number(writer, "simulated_step_time_s", candidate->simulated_step_time_s);
+        ty_json_put_uint(writer, "peak_memory_bytes", candidate->peak_memory_bytes);
+        ty_json_put_string(writer, "reason", candidate->reason);
+        ty_json_close(writer, '}');
+    }
+    ty_json_close(writer, ']');
+}
+
+void ty_plan_to_json(const ty_plan *plan, ty_json_writer *writer, const char *key)
+{
+    ty_json_open(writer, key, '{');
+    ty_json_put_string(writer, "schema", SCHEMA);
+    ty_json_put_string(writer, "strategy", plan->strategy);
+    ty_json_put_string(writer, "cluster_name", plan->cluster_name);
+    write_decision(plan, writer);
+    write_answer(plan, writer);
+    ty_workload_to_json(plan->workload, writer, "workload");
+    ty_json_put_raw(writer, "cluster", plan->cluster_json);
+    if (plan->profile != NULL)
+        ty_profile_to_json(plan->profile, writer, "profile");
+    ty_json_close(writer, '}');
+}
+
+ty_status ty_plan_save(const ty_plan *plan, const char *path, ty_error *error)
+{
+    ty_status status = TY_OK;
+    ty_text text = {0};
+    char *json = NULL;
+    ty_json_writer writer = ty_json_writer_on(&text);
+
+    TY_CHECK(ty_plan_check(plan, path, error), status, cleanup);
+    ty_plan_to_json(plan, &writer, NULL);
+    ty_text_add(&text, "\n");
+    TY_CHECK(ty_text_take(&text, &json, error), status, cleanup);
+    status = ty_file_write(path, json, strlen(json), error);
+
+cleanup:
+    ty_free(json);
+    ty_text_clear(&text);
+    return status;
+}
+
+ty_status ty_plan_digest(const ty_plan *plan, ty_digest *out, ty_error *error)
+{
+    ty_text text = {0};
+    char *json;
+    ty_status status;
+    ty_json_writer writer = ty_json_writer_on(&text);
+
+    ty_json_open(&writer, NULL, '{');
+    write_decision(plan, &writer);
+    ty_json_close(&writer, '}');
+    status = ty_text_take(&text, &json, error);
+    if (status != TY_OK) {
+        ty_text_clear(&text);
+        return status;
+    }
+    *out = ty_digest_of(json, strlen(json));
+    ty_free(json);
+    return TY_OK;
+}
+
+/* ---- Reading ------------------------------------------------------------------------------- */
+
+static ty_status read_optimizer(const ty_json *object, ty_optimizer *optimizer, ty_error *error)
+{
+    ty_status status;
+    int kind;
+
+    if ((status = ty_json_name(object, "kind", optimizer_name, 2, &kind, error)) != TY_OK)
+        return status;
+    optimizer->kind = (ty_optimizer_kind)kind;
+    status = optimizer->kind == TY_OPTIMIZER_SGD
+                 ? read_figures(object, sgd_figures, COUNT(sgd_figures), optimizer, error)
+                 : read_figures(object, adamw_figures, COUNT(adamw_figures), optimizer, error);
+    return status != TY_OK ? status : ty_json_end(object, error);
+}
+
+static ty_status read_stage(const ty_json *object, ty_plan_stage *stage, ty_error *error)
+{
+    ty_status status;
+    int recompute;
+    uint32_t count;
+
+    TY_CHECK(ty_json_uint32(object, "first_layer", 0, UINT32_MAX - 1, &stage->first_layer, error),
+             status, done);
+    TY_CHECK(ty_json_uint32(object, "layer_count", 1, UINT32_MAX - 1, &stage->layer_count, error),
+             status, done);
+    TY_CHECK(ty_json_uint32(object, "replicas", 1, TY_MAX_RANKS, &stage->replicas, error), status,
+             done);
+    TY_CHECK(ty_json_uint32_array(object, "devices", stage->replicas, stage->replicas, 0,
+                                  UINT32_MAX - 1, &stage->devices, &count, error),
+             status, done);
+    TY_CHECK(
+        ty_json_name(object, "recompute", recompute_name, TY_RECOMPUTE_FULL + 1, &recompute, error),
+        status, done);
+    stage->recompute = (ty_recompute)recompute;
+    status = ty_json_end(object, error);
+
+done:
+    return status;
+}
+
+static ty_status read_bucket(const ty_json *object, ty_bucket *bucket, ty_error *error)
+{
+    ty_status status;
+    int algorithm, compression;
+
+    TY_CHECK(ty_json_uint32(object, "stage", 0, UINT32_MAX - 1, &bucket->stage, error), status,
+             done);
+    TY_CHECK(ty_json_uint32(object, "first_layer", 0, UINT32_MAX - 1, &bucket->first_layer, error),
+             status, done);
+    TY_CHECK(ty_json_uint32(object, "layer_count", 1, UINT32_MAX - 1, &bucket->layer_count, error),
+             status, done);
+    bucket->tied_stage = TY_NO_STAGE;
+    if (ty_json_has(object, "tied_stage"))
+        TY_CHECK(
+            ty_json_uint32(object, "tied_stage", 0, UINT32_MAX - 1, &bucket->tied_stage, error),
+            status, done);
+    TY_CHECK(ty_json_uint64(object, "gradient_bytes", 1, TY_JSON_MAX_INTEGER,
+                            &bucket->gradient_bytes, error),
+             status, done);
+    TY_CHECK(
+        ty_json_name(object, "algorithm", algorithm_name, TY_ALGORITHM_COUNT, &algorithm, error),
+        status, done);
+    bucket->algorithm = (ty_algorithm)algorithm;
+    TY_CHECK(ty_json_name(object, "compression", compression_name, TY_COMPRESSION_COUNT,
+                          &compression, error),
+             status, done);
+    bucket->compression = (ty_compression_kind)compression;
+    if (bucket->compression == TY_COMPRESSION_TOP_K)
+        TY_CHECK(ty_json_number(object, "top_k_ratio", DBL_MIN, 1, &bucket->top_k_ratio, error),
+                 status, done);
+    status = ty_json_end(object, error);
+
+done:
+    return status;
+}
+
+static ty_status read_memory(const ty_json *object, ty_memory_use *memory, ty_error *error)
+{
+    for (size_t i = 0; i < COUNT(memory_figures); i++) {
+        uint64_t bytes;
+        ty_status status =
+            ty_json_uint64(object, memory_figures[i].key, 0, TY_JSON_MAX_INTEGER, &bytes, error);
+        if (status != TY_OK)
+            return status;
+        memcpy((char *)memory + memory_figures[i].offset, &bytes, sizeof bytes);
+    }
+    return ty_json_end(object, error);
+}
+
+static ty_status read_candidate(const ty_json *object, ty_candidate *candidate, ty_error *error)
+{
+    ty_status status;
+
+    TY_CHECK(ty_json_string_copy(object, "name", &candidate->name, error), status, done);
+    TY_CHECK(ty_json_number(object, "step_time_s", 0, DBL_MAX, &candidate->step_time_s, error),
+             status, done);
+    TY_CHECK(ty_json_number(object, "simulated_step_time_s", 0, DBL_MAX,
+                            &candidate->simulated_step_time_s, error),
+             status, done);
+    TY_CHECK(ty_json_uint64(object, "peak_memory_bytes", 0, TY_JSON_MAX_INTEGER,
+                            &candidate->peak_memory_bytes, error),
+             status, done);
+    TY_CHECK(ty_json_string_copy(object, "reason", &candidate->reason, error), status, done);
+    status = ty_json_end(object, error);
+
+done:
+    return status;
+}
+
+/* An array member with room for its elements, zeroed. */
+static ty_status read_array(const ty_json *object, const char *key, size_t minimum, size_t maximum,
+                            size_t size, const ty_json **array, void **room, ty_error *error)
+{
+    ty_status status = ty_json_array(object, key, minimum, maximum, array, error);
+
+    if (status != TY_OK)
+        return status;
+    *room = ty_alloc(ty_json_size(*array), size);
+    return *room == NULL ? ty_fail(error, TY_ENOMEM, "out of memory") : TY_OK;
+}
+
+static ty_status read_decision(const ty_json *object, ty_plan *plan, ty_error *error)
+{
+    ty_status status;
+    const ty_json *value;
+    void *room;
+    int schedule;
+
+    TY_CHECK(ty_json_digest(object, "workload_digest", &plan->workload_digest, error), status,
+             done);
+    TY_CHECK(ty_json_digest(object, "cluster_digest", &plan->cluster_digest, error), status, done);
+    TY_CHECK(ty_json_name(object, "schedule", schedule_name, TY_SCHEDULE_COUNT, &schedule, error),
+             status, done);
+    plan->schedule = (ty_schedule)schedule;
+    TY_CHECK(ty_json_uint32(object, "global_batch", 1, UINT32_MAX, &plan->global_batch, error),
+             status, done);
+    TY_CHECK(
+        ty_json_uint32(object, "micro_batch_size", 1, UINT32_MAX, &plan->micro_batch_size, error),
+        status, done);
+    TY_CHECK(
+        ty_json_uint32(object, "micro_batches", 1, UINT32_MAX - 1, &plan->micro_batches, error),
+        status, done);
+    TY_CHECK(ty_json_object(object, "optimizer", &value, error), status, done);
+    TY_CHECK(read_optimizer(value, &plan->optimizer, error), status, done);
+    TY_CHECK(ty_json_uint64(object, "seed", 0, TY_JSON_MAX_INTEGER, &plan->seed, error), status,
+             done);
+
+    TY_CHECK(read_array(object, "stages", 1, 10000, sizeof *plan->stages, &value, &room, error),
+             status, done);
+    plan->stages = room;
+    plan->stage_count = (uint32_t)ty_json_size(value);
+    for (uint32_t s = 0; s < plan->stage_count; s++)
+        TY_CHECK(read_stage(ty_json_at(value, s), &plan->stages[s], error), status, done);
+
+    TY_CHECK(read_array(object, "buckets", 0, 1000000, sizeof *plan->buckets, &value, &room, error),
+             status, done);
+    plan->buckets = room;
+    plan->bucket_count = (uint32_t)ty_json_size(value);
+    for (uint32_t b = 0; b < plan->bucket_count; b++)
+        TY_CHECK(read_bucket(ty_json_at(value, b), &plan->buckets[b], error), status, done);
+
+done:
+    return status;
+}
+
+static ty_status read_prediction(const ty_json *object, ty_plan *plan, ty_error *error)
+{
+    ty_status status;
+    const ty_json *value;
+    void *room;
+    int provenance;
+
+    TY_CHECK(ty_json_object(object, "prediction", &value, error), status, done);
+    TY_CHECK(ty_step_summary_from_json(value, &plan->prediction, error), status, done);
+    if (ty_json_has(object, "simulation")) {
+        TY_CHECK(ty_json_object(object, "simulation", &value, error), status, done);
+        TY_CHECK(ty_step_summary_from_json(value, &plan->simulation, error), status, done);
+    }
+    TY_CHECK(
+        ty_json_name(object, "provenance", provenance_name, TY_DATASHEET + 1, &provenance, error),
+        status, done);
+    plan->provenance = (ty_provenance)provenance;
+    TY_CHECK(read_array(object, "memory", plan->stage_count, plan->stage_count,
+                        sizeof *plan->memory, &value, &room, error),
+             status, done);
+    plan->memory = room;
+    for (uint32_t s = 0; s < plan->stage_count; s++)
+        TY_CHECK(read_memory(ty_json_at(value, s), &plan->memory[s], error), status, done);
+    plan->has_prediction = true;
+
+done:
+    return status;
+}
+
+static ty_status read_candidates(const ty_json *object, ty_plan *plan, ty_error *error)
+{
+    ty_status status;
+    const ty_json *value;
+    void *room;
+
+    TY_CHECK(read_array(object, "candidates", 0, 10000000, sizeof *plan->candidates, &value, &room,
+                        error),
+             status, done);
+    plan->candidates = room;
+    plan->candidate_count = (uint32_t)ty_json_size(value);
+    for (uint32_t i = 0; i < plan->candidate_count; i++)
+        TY_CHECK(read_candidate(ty_json_at(value, i), &plan->candidates[i], error), status, done);
+
+done:
+    return status;
+}
+
+static ty_status read_documents(const ty_json *object, ty_plan *plan, ty_error *error)
+{
+    ty_status status;
+    const ty_json *value;
+
+    TY_CHECK(ty_json_object(object, "workload", &value, error), status, done);
+    TY_CHECK(ty_workload_from_json(value, &plan->workload, error), status, done);
+    TY_CHECK(ty_json_object(object, "cluster", &value, error), status, done);
+    TY_CHECK(ty_json_text(value, &plan->cluster_json, error), status, done);
+    ty_json_ignore(object, "cluster"); /* topologies/ reads it */
+    if (ty_json_has(object, "profile")) {
+        TY_CHECK(ty_json_object(object, "profile", &value, error), status, done);
+        TY_CHECK(ty_profile_from_json(value, &plan->profile, error), status, done);
+    }
+
+done:
+    return status;
+}
+
+ty_status ty_plan_from_json(const ty_json *object, ty_plan **out, ty_error *error)
+{
+    ty_status status = TY_OK;
+    char place[TY_JSON_PLACE_SIZE];
+    ty_plan *plan = ty_alloc(1, sizeof *plan);
+
+    if (plan == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_CHECK(ty_json_schema(object, SCHEMA, error), status, cleanup);
+    TY_CHECK(ty_json_string_copy(object, "strategy", &plan->strategy, error), status, cleanup);
+    TY_CHECK(ty_json_string_copy(object, "cluster_name", &plan->cluster_name, error), status,
+             cleanup);
+    TY_CHECK(read_decision(object, plan, error), status, cleanup);
+    if (ty_json_has(object, "prediction"))
+        TY_CHECK(read_prediction(object, plan, error), status, cleanup);
+    TY_CHECK(read_candidates(object, plan, error), status, cleanup);
+    TY_CHECK(read_documents(object, plan, error), status, cleanup);
+    TY_CHECK(ty_json_end(object, error), status, cleanup);
+    ty_json_place(object, place);
+    TY_CHECK(ty_plan_check_at(plan, place, error), status, cleanup);
+    *out = plan;
+    plan = NULL;
+
+cleanup:
+    ty_plan_free(plan);
+    return status;
+}
+
+ty_status ty_plan_load(const char *path, ty_plan **out, ty_error *error)
+{
+    ty_status status = TY_OK;
+    ty_json_document *document = NULL;
+
+    TY_CHECK(ty_json_load(path, &document, error), status, cleanup);
+    status = ty_plan_from_json(ty_json_root(document), out, error);
+
+cleanup:
+    ty_json_free(document);
+    return status;
+}
