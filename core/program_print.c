@@ -1,0 +1,76 @@
+/* The readable listing of a program: `trainyard estimate --program`. */
+#include "ty_program.h"
+
+#include <stdio.h>
+
+/* "layers 3-7 (conv2 .. relu3)" */
+static void print_layers(const ty_plan *plan, const ty_instruction *in, ty_text *text)
+{
+    const ty_layer *layers = plan->workload->layers;
+    const uint32_t first = in->first_layer, last = first + in->layer_count - 1;
+
+    if (in->layer_count == 0)
+        return;
+    if (in->layer_count == 1)
+        ty_text_addf(text, "  layer %u (%s)", first, layers[first].name);
+    else
+        ty_text_addf(text, "  layers %u-%u (%s .. %s)", first, last, layers[first].name,
+                     layers[last].name);
+}
+
+static void print_bucket(const ty_plan *plan, const ty_instruction *in, ty_text *text)
+{
+    const ty_bucket *bucket = &plan->buckets[in->bucket];
+
+    ty_text_addf(text, "  bucket %u", in->bucket);
+    if (in->op == TY_OP_COLLECTIVE)
+        ty_text_addf(text, "  %s %s of %u", ty_algorithm_name(bucket->algorithm),
+                     ty_collective_name(ty_bucket_collective(bucket)),
+                     ty_bucket_member_count(plan, bucket));
+    else if (in->op == TY_OP_ENCODE || in->op == TY_OP_DECODE)
+        ty_text_addf(text, "  %s", ty_compression_name(bucket->compression));
+}
+
+static void print_instruction(const ty_plan *plan, uint32_t index, const ty_instruction *in,
+                              ty_text *text)
+{
+    char bytes[32];
+
+    ty_text_addf(text, "%6u  %-10s %-10s", index, ty_stream_name(in->stream), ty_op_name(in->op));
+    if (in->micro_batch != TY_NO_MICRO_BATCH)
+        ty_text_addf(text, "  micro-batch %u", in->micro_batch);
+    if (in->bucket != TY_NO_BUCKET)
+        print_bucket(plan, in, text);
+    if (in->peer_stage != TY_NO_STAGE)
+        ty_text_addf(text, "  %s %s stage %u", ty_direction_name(in->direction),
+                     in->op == TY_OP_SEND ? "to" : "from", in->peer_stage);
+    print_layers(plan, in, text);
+    if (in->bytes > 0) {
+        ty_format_bytes((double)in->bytes, bytes);
+        ty_text_addf(text, "  %s", bytes);
+    }
+    for (uint32_t w = 0; w < in->wait_count; w++)
+        ty_text_addf(text, "%s%u", w == 0 ? "  after " : ", ", in->waits[w]);
+    ty_text_add(text, "\n");
+}
+
+void ty_program_print(const ty_plan *plan, const ty_program *program, ty_text *text)
+{
+    for (uint32_t s = 0; s < program->stage_count; s++) {
+        const ty_plan_stage *stage = &plan->stages[s];
+        const uint32_t first_rank = ty_plan_first_rank(plan, s);
+        const uint32_t local = plan->micro_batches / stage->replicas;
+
+        ty_text_addf(text, "stage %u: ", s);
+        if (stage->replicas == 1)
+            ty_text_addf(text, "rank %u", first_rank);
+        else
+            ty_text_addf(text, "ranks %u-%u", first_rank, first_rank + stage->replicas - 1);
+        ty_text_addf(text, ", layers %u-%u, %u micro-batch%s of %u each, at most %u in flight\n",
+                     stage->first_layer, stage->first_layer + stage->layer_count - 1, local,
+                     local == 1 ? "" : "es", plan->micro_batch_size,
+                     ty_program_peak_in_flight(program, s));
+        for (uint32_t i = 0; i < program->stages[s].instruction_count; i++)
+            print_instruction(plan, i, &program->stages[s].instructions[i], text);
+    }
+}
