@@ -40,7 +40,9 @@ typedef struct ty_job {
     uint32_t *micro_batches;
 } ty_job;
 
+/** Reads `trainyard.job/1`. Its plan and program have passed their checks. */
 ty_status ty_job_load(const char *path, ty_job **out, ty_error *error) TY_MUST_CHECK;
+/** Writes a job whose plan and program pass their checks; any other is refused. */
 ty_status ty_job_save(const ty_job *job, const char *path, ty_error *error) TY_MUST_CHECK;
 void ty_job_free(ty_job *job);
 
@@ -62,10 +64,12 @@ typedef struct ty_run {
     uint64_t *peak_memory_bytes; /* [rank_count]: resident set at its highest */
     uint32_t evaluation_count;
     ty_evaluation *evaluations;
-    ty_timeline *timeline;   /* owned */
+    ty_timeline *timeline;   /* owned; NULL: none was recorded */
 } ty_run;
 
 ty_status ty_run_load(const char *path, ty_run **out, ty_error *error) TY_MUST_CHECK;
+/** TY_EINVAL for a run that is incomplete or whose losses are not finite: JSON has no NaN, and such
+ *  a run has diverged. */
 ty_status ty_run_save(const ty_run *run, const char *path, ty_error *error) TY_MUST_CHECK;
 void ty_run_free(ty_run *run);
 

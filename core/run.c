@@ -1,0 +1,440 @@
+/* Jobs (`trainyard.job/1`) and runs (`trainyard.run/1`): what goes to the worker and what comes
+   back. */
+#include "ty_run.h"
+
+#include "json_parts.h"
+#include "program_check.h"
+#include "ty_file.h"
+#include "ty_memory.h"
+
+#include <float.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#define JOB_SCHEMA "trainyard.job/1"
+#define RUN_SCHEMA "trainyard.run/1"
+
+enum { MAX_STEPS = 1000000000, MAX_SIZES = 1000 };
+
+/* ---- Jobs: checking ------------------------------------------------------------------------- */
+
+static const char *const job_kinds[] = {[TY_JOB_TRAIN] = "train", [TY_JOB_PROFILE] = "profile"};
+
+static ty_status check_train(const ty_job *job, const char *place, ty_error *error)
+{
+    const uint32_t room = job->steps - job->warmup_steps;
+
+    if (job->steps == 0 || job->steps > MAX_STEPS)
+        return ty_fail(error, TY_EPARSE, "%s/steps: found %u, expected 1 to %d", place, job->steps,
+                       MAX_STEPS);
+    if (job->warmup_steps > job->steps)
+        return ty_fail(error, TY_EPARSE, "%s/warmup_steps: found %u, expected at most steps, %u",
+                       place, job->warmup_steps, job->steps);
+    if (job->timeline_steps > room)
+        return ty_fail(error, TY_EPARSE,
+                       "%s/timeline_steps: found %u, expected at most steps - warmup_steps, %u",
+                       place, job->timeline_steps, room);
+    if (!(job->until_accuracy >= 0 && job->until_accuracy <= 1))
+        return ty_fail(error, TY_EPARSE,
+                       "%s/until_accuracy: found %g, expected a share from 0 to 1", place,
+                       job->until_accuracy);
+    if (job->until_accuracy > 0 && job->evaluate_every == 0)
+        return ty_fail(error, TY_EPARSE,
+                       "%s/evaluate_every: found 0, expected at least 1 with until_accuracy",
+                       place);
+    if (job->program == NULL)
+        return ty_fail(error, TY_EPARSE, "%s/program: found none, expected one to train with",
+                       place);
+    return TY_OK;
+}
+
+static ty_status check_job(const ty_job *job, const char *place, ty_error *error)
+{
+    if (job->plan == NULL)
+        return ty_fail(error, TY_EPARSE, "%s/plan: found none, expected one", place);
+    if (job->backend == NULL || job->output == NULL)
+        return ty_fail(error, TY_EPARSE, "%s/%s: found none, expected a name", place,
+                       job->backend == NULL ? "backend" : "output");
+    if (job->kind == TY_JOB_TRAIN)
+        return check_train(job, place, error);
+    if (job->kind != TY_JOB_PROFILE)
+        return ty_fail(error, TY_EPARSE, "%s/kind: found %d, expected a kind of job", place,
+                       (int)job->kind);
+    if (job->micro_batch_count == 0 || job->micro_batches == NULL)
+        return ty_fail(error, TY_EPARSE, "%s/micro_batches: found none, expected sizes to time",
+                       place);
+    for (uint32_t i = 0; i < job->micro_batch_count; i++)
+        if (job->micro_batches[i] == 0)
+            return ty_fail(error, TY_EPARSE, "%s/micro_batches/%u: found 0, expected at least 1",
+                           place, i);
+    return TY_OK;
+}
+
+/* ---- Jobs: file ----------------------------------------------------------------------------- */
+
+static ty_status read_train(const ty_json *root, ty_job *job, ty_error *error)
+{
+    ty_status status;
+    const ty_json *value;
+    char place[TY_JSON_PLACE_SIZE];
+
+    TY_CHECK(ty_json_uint32(root, "steps", 1, MAX_STEPS, &job->steps, error), status, done);
+    TY_CHECK(ty_json_uint32(root, "warmup_steps", 0, MAX_STEPS, &job->warmup_steps, error), status,
+             done);
+    TY_CHECK(ty_json_uint32(root, "timeline_steps", 0, MAX_STEPS, &job->timeline_steps, error),
+             status, done);
+    TY_CHECK(ty_json_number(root, "until_accuracy", 0, 1, &job->until_accuracy, error), status,
+             done);
+    TY_CHECK(ty_json_uint32(root, "evaluate_every", 0, MAX_STEPS, &job->evaluate_every, error),
+             status, done);
+    TY_CHECK(ty_json_string_copy_if(root, "gradients", &job->gradients, error), status, done);
+    TY_CHECK(ty_json_object(root, "program", &value, error), status, done);
+    TY_CHECK(ty_program_from_json(value, &job->program, error), status, done);
+    ty_json_place(value, place);
+    status = ty_program_check_at(job->plan, job->program, place, error);
+
+done:
+    return status;
+}
+
+static ty_status read_job(const ty_json *root, ty_job *job, ty_error *error)
+{
+    ty_status status;
+    const ty_json *value;
+    char place[TY_JSON_PLACE_SIZE];
+    int kind;
+
+    TY_CHECK(ty_json_schema(root, JOB_SCHEMA, error), status, done);
+    TY_CHECK(ty_json_enum(root, "kind", job_kinds, 2, &kind, error), status, done);
+    job->kind = (ty_job_kind)kind;
+    TY_CHECK(ty_json_string_copy(root, "backend", &job->backend, error), status, done);
+    TY_CHECK(ty_json_string_copy_if(root, "data", &job->data, error), status, done);
+    TY_CHECK(ty_json_string_copy(root, "output", &job->output, error), status, done);
+    TY_CHECK(ty_json_object(root, "plan", &value, error), status, done);
+    TY_CHECK(ty_plan_from_json(value, &job->plan, error), status, done);
+    if (job->kind == TY_JOB_TRAIN)
+        TY_CHECK(read_train(root, job, error), status, done);
+    else
+        TY_CHECK(ty_json_uint32_array(root, "micro_batches", 1, MAX_SIZES, 1, UINT32_MAX - 1,
+                                      &job->micro_batches, &job->micro_batch_count, error),
+                 status, done);
+    TY_CHECK(ty_json_end(root, error), status, done);
+    ty_json_place(root, place);
+    status = check_job(job, place, error);
+
+done:
+    return status;
+}
+
+ty_status ty_job_load(const char *path, ty_job **out, ty_error *error)
+{
+    ty_status status = TY_OK;
+    ty_json_document *document = NULL;
+    ty_job *job = ty_alloc(1, sizeof *job);
+
+    if (job == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_CHECK(ty_json_load(path, &document, error), status, cleanup);
+    TY_CHECK(read_job(ty_json_root(document), job, error), status, cleanup);
+    *out = job;
+    job = NULL;
+
+cleanup:
+    ty_json_free(document);
+    ty_job_free(job);
+    return status;
+}
+
+static void write_job(const ty_job *job, ty_json_writer *writer)
+{
+    ty_json_open(writer, NULL, '{');
+    ty_json_put_string(writer, "schema", JOB_SCHEMA);
+    ty_json_put_string(writer, "kind", job_kinds[job->kind]);
+    ty_json_put_string(writer, "backend", job->backend);
+    ty_json_put_string_if(writer, "data", job->data);
+    ty_json_put_string(writer, "output", job->output);
+    if (job->kind == TY_JOB_TRAIN) {
+        ty_json_put_uint(writer, "steps", job->steps);
+        ty_json_put_uint(writer, "warmup_steps", job->warmup_steps);
+        ty_json_put_uint(writer, "timeline_steps", job->timeline_steps);
+        ty_json_put_number(writer, "until_accuracy", job->until_accuracy);
+        ty_json_put_uint(writer, "evaluate_every", job->evaluate_every);
+        ty_json_put_string_if(writer, "gradients", job->gradients);
+        ty_program_to_json(job->program, writer, "program");
+    } else {
+        ty_json_put_uint32_array(writer, "micro_batches", job->micro_batches,
+                                 job->micro_batch_count);
+    }
+    ty_plan_to_json(job->plan, writer, "plan");
+    ty_json_close(writer, '}');
+}
+
+/* Hands a finished text to a file. */
+static ty_status save_text(ty_text *text, const char *path, ty_error *error)
+{
+    char *json = NULL;
+    ty_status status;
+
+    ty_text_add(text, "\n");
+    status = ty_text_take(text, &json, error);
+    if (status == TY_OK)
+        status = ty_file_write(path, json, strlen(json), error);
+    ty_free(json);
+    return status;
+}
+
+ty_status ty_job_save(const ty_job *job, const char *path, ty_error *error)
+{
+    ty_status status = TY_OK;
+    char place[TY_JSON_PLACE_SIZE];
+    ty_text text = {0};
+    ty_json_writer writer = ty_json_writer_on(&text);
+
+    snprintf(place, sizeof place, "%s:", path);
+    TY_CHECK(check_job(job, place, error), status, cleanup);
+    TY_CHECK(ty_plan_check(job->plan, path, error), status, cleanup);
+    if (job->kind == TY_JOB_TRAIN)
+        TY_CHECK(ty_program_check(job->plan, job->program, path, error), status, cleanup);
+    write_job(job, &writer);
+    status = save_text(&text, path, error);
+
+cleanup:
+    ty_text_clear(&text);
+    return status;
+}
+
+void ty_job_free(ty_job *job)
+{
+    if (job == NULL)
+        return;
+    ty_plan_free(job->plan);
+    ty_program_free(job->program);
+    ty_free(job->backend);
+    ty_free(job->data);
+    ty_free(job->output);
+    ty_free(job->gradients);
+    ty_free(job->micro_batches);
+    ty_free(job);
+}
+
+/* ---- Runs ----------------------------------------------------------------------------------- */
+
+static ty_status read_losses(const ty_json *root, ty_run *run, ty_error *error)
+{
+    const ty_json *array;
+    ty_status status = ty_json_array(root, "losses", 1, MAX_STEPS, &array, error);
+
+    if (status != TY_OK)
+        return status;
+    run->losses = ty_alloc(ty_json_size(array), sizeof *run->losses);
+    if (run->losses == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory");
+    run->step_count = (uint32_t)ty_json_size(array);
+    for (uint32_t i = 0; i < run->step_count && status == TY_OK; i++)
+        status = ty_json_as_number(ty_json_at(array, i), -DBL_MAX, DBL_MAX, &run->losses[i], error);
+    return status;
+}
+
+static ty_status read_memory(const ty_json *root, ty_run *run, ty_error *error)
+{
+    const ty_json *array;
+    ty_status status =
+        ty_json_array(root, "peak_memory_bytes", run->rank_count, run->rank_count, &array, error);
+
+    if (status != TY_OK)
+        return status;
+    run->peak_memory_bytes = ty_alloc(run->rank_count, sizeof *run->peak_memory_bytes);
+    if (run->peak_memory_bytes == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory");
+    for (uint32_t i = 0; i < run->rank_count && status == TY_OK; i++)
+        status = ty_json_as_uint64(ty_json_at(array, i), 0, TY_JSON_MAX_INTEGER,
+                                   &run->peak_memory_bytes[i], error);
+    return status;
+}
+
+static ty_status read_evaluation(const ty_json *object, ty_evaluation *evaluation, ty_error *error)
+{
+    ty_status status;
+
+    TY_CHECK(ty_json_uint32(object, "step", 0, MAX_STEPS, &evaluation->step, error), status, done);
+    TY_CHECK(ty_json_number(object, "seconds", 0, DBL_MAX, &evaluation->seconds, error), status,
+             done);
+    TY_CHECK(ty_json_number(object, "accuracy", 0, 1, &evaluation->accuracy, error), status, done);
+    TY_CHECK(ty_json_number(object, "loss", -DBL_MAX, DBL_MAX, &evaluation->loss, error), status,
+             done);
+    status = ty_json_end(object, error);
+
+done:
+    return status;
+}
+
+static ty_status read_evaluations(const ty_json *root, ty_run *run, ty_error *error)
+{
+    const ty_json *array;
+    ty_status status = ty_json_array(root, "evaluations", 0, MAX_STEPS, &array, error);
+
+    if (status != TY_OK)
+        return status;
+    run->evaluations = ty_alloc(ty_json_size(array), sizeof *run->evaluations);
+    if (run->evaluations == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory");
+    run->evaluation_count = (uint32_t)ty_json_size(array);
+    for (uint32_t i = 0; i < run->evaluation_count && status == TY_OK; i++)
+        status = read_evaluation(ty_json_at(array, i), &run->evaluations[i], error);
+    return status;
+}
+
+static ty_status read_run_timeline(const ty_json *root, ty_run *run, ty_error *error)
+{
+    ty_status status;
+    const ty_json *value;
+    char place[TY_JSON_PLACE_SIZE];
+
+    TY_CHECK(ty_json_object(root, "timeline", &value, error), status, done);
+    TY_CHECK(ty_timeline_from_json(value, &run->timeline, error), status, done);
+    ty_json_place(value, place);
+    if (run->timeline->rank_count != run->rank_count)
+        status = ty_fail(error, TY_EPARSE, "%s/rank_count: found %u, expected the run's %u", place,
+                         run->timeline->rank_count, run->rank_count);
+    else if (strcmp(run->timeline->plan_digest.hex, run->plan_digest.hex) != 0)
+        status = ty_fail(error, TY_EPARSE,
+                         "%s/plan_digest: this timeline is of another plan (digest %.12s...), "
+                         "expected the run's, %.12s...",
+                         place, run->timeline->plan_digest.hex, run->plan_digest.hex);
+
+done:
+    return status;
+}
+
+static ty_status read_run(const ty_json *root, ty_run *run, ty_error *error)
+{
+    ty_status status;
+    const ty_json *value;
+
+    TY_CHECK(ty_json_schema(root, RUN_SCHEMA, error), status, done);
+    TY_CHECK(ty_json_digest(root, "plan_digest", &run->plan_digest, error), status, done);
+    TY_CHECK(ty_json_string_copy(root, "backend", &run->backend, error), status, done);
+    TY_CHECK(ty_json_string_copy(root, "machine", &run->machine, error), status, done);
+    TY_CHECK(ty_json_string_copy(root, "versions", &run->versions, error), status, done);
+    TY_CHECK(ty_json_string_copy(root, "date", &run->date, error), status, done);
+    TY_CHECK(ty_json_uint32(root, "rank_count", 1, TY_MAX_RANKS, &run->rank_count, error), status,
+             done);
+    TY_CHECK(ty_json_number(root, "wall_s", 0, DBL_MAX, &run->wall_s, error), status, done);
+    TY_CHECK(ty_json_object(root, "summary", &value, error), status, done);
+    TY_CHECK(ty_step_summary_from_json(value, &run->summary, error), status, done);
+    TY_CHECK(read_losses(root, run, error), status, done);
+    TY_CHECK(read_memory(root, run, error), status, done);
+    TY_CHECK(read_evaluations(root, run, error), status, done);
+    if (ty_json_has(root, "timeline"))
+        TY_CHECK(read_run_timeline(root, run, error), status, done);
+    status = ty_json_end(root, error);
+
+done:
+    return status;
+}
+
+ty_status ty_run_load(const char *path, ty_run **out, ty_error *error)
+{
+    ty_status status = TY_OK;
+    ty_json_document *document = NULL;
+    ty_run *run = ty_alloc(1, sizeof *run);
+
+    if (run == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_CHECK(ty_json_load(path, &document, error), status, cleanup);
+    TY_CHECK(read_run(ty_json_root(document), run, error), status, cleanup);
+    *out = run;
+    run = NULL;
+
+cleanup:
+    ty_json_free(document);
+    ty_run_free(run);
+    return status;
+}
+
+static void write_run(const ty_run *run, ty_json_writer *writer)
+{
+    ty_json_open(writer, NULL, '{');
+    ty_json_put_string(writer, "schema", RUN_SCHEMA);
+    ty_json_put_string(writer, "plan_digest", run->plan_digest.hex);
+    ty_json_put_string(writer, "backend", run->backend);
+    ty_json_put_string(writer, "machine", run->machine);
+    ty_json_put_string(writer, "versions", run->versions);
+    ty_json_put_string(writer, "date", run->date);
+    ty_json_put_uint(writer, "rank_count", run->rank_count);
+    ty_json_put_number(writer, "wall_s", run->wall_s);
+    ty_step_summary_to_json(&run->summary, writer, "summary");
+    ty_json_open_flat(writer, "losses", '[');
+    for (uint32_t i = 0; i < run->step_count; i++)
+        ty_json_put_number(writer, NULL, run->losses[i]);
+    ty_json_close(writer, ']');
+    ty_json_open_flat(writer, "peak_memory_bytes", '[');
+    for (uint32_t i = 0; i < run->rank_count; i++)
+        ty_json_put_uint(writer, NULL, run->peak_memory_bytes[i]);
+    ty_json_close(writer, ']');
+    ty_json_open(writer, "evaluations", '[');
+    for (uint32_t i = 0; i < run->evaluation_count; i++) {
+        ty_json_open_flat(writer, NULL, '{');
+        ty_json_put_uint(writer, "step", run->evaluations[i].step);
+        ty_json_put_number(writer, "seconds", run->evaluations[i].seconds);
+        ty_json_put_number(writer, "accuracy", run->evaluations[i].accuracy);
+        ty_json_put_number(writer, "loss", run->evaluations[i].loss);
+        ty_json_close(writer, '}');
+    }
+    ty_json_close(writer, ']');
+    if (run->timeline != NULL)
+        ty_timeline_to_json(run->timeline, writer, "timeline");
+    ty_json_close(writer, '}');
+}
+
+/* JSON has no NaN, and a run that made one has a story to tell before it is filed. */
+static ty_status check_run(const ty_run *run, const char *path, ty_error *error)
+{
+    if (run->backend == NULL || run->machine == NULL || run->versions == NULL || run->date == NULL)
+        return ty_fail(error, TY_EINVAL, "%s: a run needs its backend, machine, versions and date",
+                       path);
+    if (run->rank_count == 0 || run->peak_memory_bytes == NULL || run->step_count == 0 ||
+        run->losses == NULL)
+        return ty_fail(error, TY_EINVAL, "%s: a run needs ranks and steps", path);
+    for (uint32_t i = 0; i < run->step_count; i++)
+        if (!isfinite(run->losses[i]))
+            return ty_fail(error, TY_EINVAL, "%s: the loss of step %u is %g: training diverged",
+                           path, i, run->losses[i]);
+    for (uint32_t i = 0; i < run->evaluation_count; i++)
+        if (!isfinite(run->evaluations[i].loss))
+            return ty_fail(error, TY_EINVAL,
+                           "%s: the test loss after step %u is %g: training diverged", path,
+                           run->evaluations[i].step, run->evaluations[i].loss);
+    return TY_OK;
+}
+
+ty_status ty_run_save(const ty_run *run, const char *path, ty_error *error)
+{
+    ty_status status = TY_OK;
+    ty_text text = {0};
+    ty_json_writer writer = ty_json_writer_on(&text);
+
+    TY_CHECK(check_run(run, path, error), status, cleanup);
+    write_run(run, &writer);
+    status = save_text(&text, path, error);
+
+cleanup:
+    ty_text_clear(&text);
+    return status;
+}
+
+void ty_run_free(ty_run *run)
+{
+    if (run == NULL)
+        return;
+    ty_free(run->backend);
+    ty_free(run->machine);
+    ty_free(run->versions);
+    ty_free(run->date);
+    ty_free(run->losses);
+    ty_free(run->peak_memory_bytes);
+    ty_free(run->evaluations);
+    ty_timeline_free(run->timeline);
+    ty_free(run);
+}
