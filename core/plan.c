@@ -77,14 +77,6 @@ uint32_t ty_plan_stage_of_layer(const ty_plan *plan, uint32_t layer)
     return stage;
 }
 
-/* A tied layer may be tied to one that is tied itself: the owner is at the end. */
-static uint32_t owner_of(const ty_workload *workload, uint32_t layer)
-{
-    while (workload->layers[layer].tied_to != TY_NO_LAYER)
-        layer = workload->layers[layer].tied_to;
-    return layer;
-}
-
 uint32_t ty_plan_tied_stage(const ty_plan *plan, uint32_t layer)
 {
     const ty_workload *w = plan->workload;
@@ -93,7 +85,7 @@ uint32_t ty_plan_tied_stage(const ty_plan *plan, uint32_t layer)
     if (w->layers[layer].tied_to != TY_NO_LAYER)
         return TY_NO_STAGE;
     for (uint32_t user = layer + 1; user < w->layer_count; user++) {
-        if (w->layers[user].tied_to == TY_NO_LAYER || owner_of(w, user) != layer)
+        if (w->layers[user].tied_to != layer)
             continue;
         uint32_t stage = ty_plan_stage_of_layer(plan, user);
         if (stage != own)
@@ -102,15 +94,13 @@ uint32_t ty_plan_tied_stage(const ty_plan *plan, uint32_t layer)
     return TY_NO_STAGE;
 }
 
-/* Elements of the one matrix of a layer that another layer can be tied to. */
-static uint64_t matrix_elements(const ty_workload *workload, const ty_layer *layer)
+/* Elements of the one matrix of a layer that another layer can be tied to: embeddings and linear
+   layers have one, see ty_workload_check. */
+static uint64_t matrix_elements(const ty_layer *layer)
 {
-    if (layer->kind == TY_LAYER_EMBEDDING && layer->output.dimension_count > 0)
-        return layer->attributes[TY_VOCABULARY] *
-               layer->output.dimensions[layer->output.dimension_count - 1];
-    if (layer->kind == TY_LAYER_LINEAR)
-        return layer->attributes[TY_IN_FEATURES] * layer->attributes[TY_OUT_FEATURES];
-    return layer->parameter_bytes / workload->element_bytes;
+    if (layer->kind == TY_LAYER_EMBEDDING)
+        return layer->attributes[TY_VOCABULARY] * layer->attributes[TY_FEATURES];
+    return layer->attributes[TY_IN_FEATURES] * layer->attributes[TY_OUT_FEATURES];
 }
 
 /* ---- Buckets ------------------------------------------------------------------------------- */
@@ -123,7 +113,7 @@ uint64_t ty_bucket_gradient_bytes(const ty_plan *plan, const ty_bucket *bucket)
 
     if (bucket->tied_stage != TY_NO_STAGE) {
         const ty_layer *owner = &w->layers[bucket->first_layer];
-        return owner->is_frozen ? 0 : matrix_elements(w, owner) * GRADIENT_ELEMENT_BYTES;
+        return owner->is_frozen ? 0 : matrix_elements(owner) * GRADIENT_ELEMENT_BYTES;
     }
     for (uint32_t i = bucket->first_layer; i < end; i++)
         if (!w->layers[i].is_frozen)
@@ -131,19 +121,17 @@ uint64_t ty_bucket_gradient_bytes(const ty_plan *plan, const ty_bucket *bucket)
     /* Ties are few: look at the tied layers, not at each layer's possible users. A matrix whose
        tied stage is met by several users is taken off at the first of them. */
     for (uint32_t user = end; user < w->layer_count; user++) {
-        uint32_t owner, earlier;
-        if (w->layers[user].tied_to == TY_NO_LAYER)
-            continue;
-        owner = owner_of(w, user);
-        if (owner < bucket->first_layer || owner >= end || w->layers[owner].is_frozen ||
-            ty_plan_stage_of_layer(plan, user) == bucket->stage)
+        const uint32_t owner = w->layers[user].tied_to;
+        uint32_t earlier;
+        if (owner == TY_NO_LAYER || owner < bucket->first_layer || owner >= end ||
+            w->layers[owner].is_frozen || ty_plan_stage_of_layer(plan, user) == bucket->stage)
             continue;
         for (earlier = end; earlier < user; earlier++)
-            if (w->layers[earlier].tied_to != TY_NO_LAYER && owner_of(w, earlier) == owner &&
+            if (w->layers[earlier].tied_to == owner &&
                 ty_plan_stage_of_layer(plan, earlier) != bucket->stage)
                 break;
         if (earlier == user) {
-            uint64_t matrix = matrix_elements(w, &w->layers[owner]);
+            uint64_t matrix = matrix_elements(&w->layers[owner]);
             elements -= matrix < elements ? matrix : elements;
         }
     }

@@ -284,12 +284,9 @@ static ty_status check_tied_users(const checker *c, uint32_t owner, uint32_t tie
     const ty_workload *w = c->plan->workload;
 
     for (uint32_t user = owner + 1; user < w->layer_count; user++) {
-        uint32_t layer = user, stage;
-        while (w->layers[layer].tied_to != TY_NO_LAYER)
-            layer = w->layers[layer].tied_to;
-        if (layer != owner)
+        const uint32_t stage = ty_plan_stage_of_layer(c->plan, user);
+        if (w->layers[user].tied_to != owner)
             continue;
-        stage = ty_plan_stage_of_layer(c->plan, user);
         if (stage != ty_plan_stage_of_layer(c->plan, owner) && stage != tied_stage)
             return complain(c,
                             "/stages: found the weight of layer %u in stages %u, %u and %u, "

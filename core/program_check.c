@@ -387,10 +387,8 @@ static bool adds_to(const ty_workload *w, uint32_t stage, uint32_t layer, const 
 
     if (bucket->stage == stage && is_in(bucket, layer) && l->parameter_bytes > 0 && !l->is_frozen)
         return true;
-    for (uint32_t owner = l->tied_to; owner != TY_NO_LAYER; owner = w->layers[owner].tied_to)
-        if (is_in(bucket, owner) && !w->layers[owner].is_frozen)
-            return true;
-    return false;
+    return l->tied_to != TY_NO_LAYER && is_in(bucket, l->tied_to) &&
+           !w->layers[l->tied_to].is_frozen;
 }
 
 static uint32_t last_backward_of(const checker *c, uint32_t stage, const ty_bucket *bucket)
