@@ -1,0 +1,612 @@
+/* Plans: ranks and buckets against closed forms, the check against plans spoilt one way each,
+   files there and back. */
+#include "toy.h"
+
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+Test(plan, ranks_go_stage_by_stage)
+{
+    for (size_t i = 0; i < toy_spec_count; i++) {
+        ty_plan *plan = toy_plan(&toy_specs[i]);
+        uint32_t rank = 0;
+        for (uint32_t s = 0; s < plan->stage_count; s++) {
+            cr_assert_eq(ty_plan_first_rank(plan, s), rank);
+            for (uint32_t q = 0; q < plan->stages[s].replicas; q++, rank++) {
+                cr_assert_eq(ty_plan_stage_of_rank(plan, rank), s);
+                cr_assert_eq(ty_plan_device_of_rank(plan, rank), 100 - rank, "%s rank %u",
+                             toy_specs[i].name, rank);
+            }
+        }
+        cr_assert_eq(ty_plan_rank_count(plan), rank);
+        cr_assert_eq(ty_plan_first_rank(plan, plan->stage_count), rank);
+        ty_plan_free(plan);
+    }
+}
+
+Test(plan, every_parameter_is_in_one_bucket)
+{
+    for (size_t i = 0; i < toy_spec_count; i++) {
+        ty_plan *plan = toy_plan(&toy_specs[i]);
+        uint64_t sum = 0;
+        for (uint32_t b = 0; b < plan->bucket_count; b++)
+            sum += plan->buckets[b].gradient_bytes;
+        cr_assert_eq(sum, ty_workload_parameter_bytes(plan->workload, 0, 6), "%s: %llu",
+                     toy_specs[i].name, (unsigned long long)sum);
+        ty_plan_free(plan);
+    }
+}
+
+Test(plan, tied_buckets_belong_to_two_stages)
+{
+    ty_plan *plan = toy_plan_named("hybrid tied");
+    const uint32_t expected[] = {0, 1, 2, 3, 4};
+    uint32_t ranks[5] = {0}, tied = plan->bucket_count - 2;
+
+    /* embed keeps its positions, the matrix 8 x 4 travels alone; down keeps its bias, matrix 4 x 4
+     */
+    cr_assert_eq(plan->buckets[tied].gradient_bytes, 128);
+    cr_assert_eq(plan->buckets[tied].tied_stage, 1);
+    cr_assert_eq(plan->buckets[tied + 1].gradient_bytes, 64);
+    cr_assert_eq(plan->buckets[1].first_layer, 0);
+    cr_assert_eq(plan->buckets[1].gradient_bytes, 48);
+    cr_assert_eq(ty_plan_tied_stage(plan, 0), 1);
+    cr_assert_eq(ty_plan_tied_stage(plan, 3), TY_NO_STAGE, "a user owns nothing");
+    cr_assert_eq(ty_bucket_members(plan, &plan->buckets[tied], ranks), 5);
+    cr_assert_arr_eq(ranks, expected, sizeof expected);
+    cr_assert_eq(ty_bucket_member_count(plan, &plan->buckets[tied]), 5);
+    cr_assert_eq(ty_bucket_members(plan, &plan->buckets[0], ranks), 3);
+    ty_plan_free(plan);
+
+    plan = toy_plan_named("pipeline tied inside"); /* down and up in one stage: no tied bucket */
+    cr_assert_eq(ty_plan_tied_stage(plan, 1), TY_NO_STAGE);
+    cr_assert_eq(ty_plan_tied_stage(plan, 0), 1);
+    ty_plan_free(plan);
+}
+
+Test(plan, frozen_layers_have_no_gradients)
+{
+    ty_plan *plan = toy_plan_named("alone");
+    ty_bucket whole = {0, 0, 6, TY_NO_STAGE, 0, 0, 0, 0};
+
+    cr_assert_eq(ty_bucket_gradient_bytes(plan, &whole), 176 + 80 + 80 + 128);
+    plan->workload->layers[0].is_frozen = true;
+    cr_assert_eq(ty_bucket_gradient_bytes(plan, &whole), 80 + 80 + 128);
+    plan->workload->element_bytes = 2; /* stored as halves, gradients are fp32 all the same */
+    cr_assert_eq(ty_bucket_gradient_bytes(plan, &whole), 2 * (80 + 80 + 128));
+    ty_plan_free(plan);
+}
+
+Test(plan, wire_bytes_of_compressions)
+{
+    const struct {
+        ty_compression_kind kind;
+        double ratio;
+        uint64_t gradient_bytes, wire_bytes, kept;
+        ty_collective_kind collective;
+    } rows[] = {
+        {TY_COMPRESSION_NONE, 0, 4000, 4000, 0, TY_ALL_REDUCE},
+        {TY_COMPRESSION_FP16, 0, 4000, 2000, 0, TY_ALL_REDUCE},
+        {TY_COMPRESSION_TOP_K, 0.01, 4000, 80, 10, TY_ALL_GATHER},
+        {TY_COMPRESSION_TOP_K, 0.0001, 4000, 8, 1, TY_ALL_GATHER},
+        {TY_COMPRESSION_TOP_K, 1, 4000, 8000, 1000, TY_ALL_GATHER},
+        {TY_COMPRESSION_TOP_K, 0.75, 8, 8, 1, TY_ALL_GATHER},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        ty_bucket bucket = {.gradient_bytes = rows[i].gradient_bytes,
+                            .compression = rows[i].kind,
+                            .top_k_ratio = rows[i].ratio};
+        cr_assert_eq(ty_bucket_wire_bytes(&bucket), rows[i].wire_bytes, "row %zu", i);
+        cr_assert_eq(ty_bucket_collective(&bucket), rows[i].collective, "row %zu", i);
+        if (rows[i].kept > 0)
+            cr_assert_eq(ty_bucket_top_k(&bucket), rows[i].kept, "row %zu", i);
+    }
+}
+
+Test(plan, memory_total_adds_all)
+{
+    ty_memory_use use = {1, 20, 300, 4000, 50000, 600000, 7000000};
+    cr_assert_eq(ty_memory_use_total(&use), 7654321);
+}
+
+/* ---- The check ----------------------------------------------------------------------------- */
+
+static void no_cut(ty_plan *p)
+{
+    /* relu reads embed as well: two tensors cross before layer 2 */
+    ty_layer *relu = &p->workload->layers[2];
+    relu->kind = TY_LAYER_ADD;
+    relu->inputs = ty_resize(relu->inputs, 2, sizeof *relu->inputs);
+    relu->inputs[0] = 0;
+    relu->inputs[1] = 1;
+    relu->input_count = 2;
+}
+static void late_first_layer(ty_plan *p)
+{
+    p->stages[1].first_layer++;
+}
+static void short_last_stage(ty_plan *p)
+{
+    p->stages[1].layer_count--;
+}
+static void long_last_stage(ty_plan *p)
+{
+    p->stages[1].layer_count = UINT32_MAX;
+}
+static void no_replicas(ty_plan *p)
+{
+    p->stages[0].replicas = 0;
+}
+static void odd_micro_batches(ty_plan *p)
+{
+    p->micro_batches = 5;
+    p->global_batch = 10;
+}
+static void wrong_batch(ty_plan *p)
+{
+    p->global_batch++;
+}
+static void overflowing_batch(ty_plan *p)
+{
+    p->micro_batches = 1u << 31;
+    p->micro_batch_size = 2;
+    p->global_batch = 0;
+}
+static void wrapped_batch(ty_plan *p)
+{
+    p->micro_batches = 1u << 31;
+    p->micro_batch_size = 6;
+    p->global_batch = 1;
+}
+static void zero_micro_batch(ty_plan *p)
+{
+    p->micro_batch_size = 0;
+}
+static void same_device(ty_plan *p)
+{
+    p->stages[1].devices[0] = p->stages[0].devices[1];
+}
+static void overlap(ty_plan *p)
+{
+    p->buckets[0].layer_count = 2;
+    p->buckets[0].first_layer = 0;
+    p->buckets[0].gradient_bytes = 256;
+    p->buckets[1].layer_count = 2;
+    p->buckets[1].first_layer = 0;
+    p->buckets[1].stage = 0;
+    p->buckets[1].gradient_bytes = 256;
+}
+static void gap(ty_plan *p)
+{
+    p->buckets[0].layer_count = 1; /* only down: embed is left out */
+    p->buckets[0].first_layer = 1;
+    p->buckets[0].gradient_bytes = 80;
+}
+static void bucket_outside(ty_plan *p)
+{
+    p->buckets[0].layer_count = 3;
+}
+static void bucket_of_no_stage(ty_plan *p)
+{
+    p->buckets[0].stage = 2;
+}
+static void empty_bucket(ty_plan *p)
+{
+    p->buckets[1].first_layer = 5;
+    p->buckets[1].layer_count = 1;
+}
+static void no_bucket(ty_plan *p)
+{
+    p->bucket_count--;
+}
+static void no_bucket_at_all(ty_plan *p)
+{
+    p->bucket_count = 0;
+}
+static void wrong_bytes(ty_plan *p)
+{
+    p->buckets[0].gradient_bytes -= 4;
+}
+static void ratio_without_top_k(ty_plan *p)
+{
+    p->buckets[0].top_k_ratio = 0.5;
+}
+static void ratio_zero(ty_plan *p)
+{
+    p->buckets[0].compression = TY_COMPRESSION_TOP_K;
+}
+static void ratio_nan(ty_plan *p)
+{
+    p->buckets[0].compression = TY_COMPRESSION_TOP_K;
+    p->buckets[0].top_k_ratio = (double)NAN;
+}
+static void ratio_two(ty_plan *p)
+{
+    p->buckets[0].compression = TY_COMPRESSION_TOP_K;
+    p->buckets[0].top_k_ratio = 2;
+}
+static void nan_rate(ty_plan *p)
+{
+    p->optimizer.learning_rate = (double)NAN;
+}
+static void negative_momentum(ty_plan *p)
+{
+    p->optimizer.momentum = -0.5;
+}
+static void big_seed(ty_plan *p)
+{
+    p->seed = UINT64_MAX;
+}
+static void other_workload(ty_plan *p)
+{
+    p->workload->layers[1].forward_flop = 101;
+}
+static void other_cluster(ty_plan *p)
+{
+    p->cluster_json[strlen(p->cluster_json) - 3]++;
+}
+static void no_cluster(ty_plan *p)
+{
+    ty_free(p->cluster_json);
+    p->cluster_json = NULL;
+}
+static void nan_prediction(ty_plan *p)
+{
+    p->has_prediction = true;
+    p->memory = ty_alloc(p->stage_count, sizeof *p->memory);
+    p->prediction.bubble_share = (double)NAN;
+}
+static void no_memory(ty_plan *p)
+{
+    p->has_prediction = true;
+}
+static void many_ranks(ty_plan *p)
+{
+    p->micro_batches = 2000000;
+    p->global_batch = 4000000;
+    p->stages[0].replicas = 1000000;
+}
+
+/* on "hybrid tied" */
+static void no_tied_bucket(ty_plan *p)
+{
+    p->bucket_count--;
+}
+static void tied_twice(ty_plan *p)
+{
+    p->buckets[p->bucket_count - 1] = p->buckets[p->bucket_count - 2];
+}
+static void tied_first(ty_plan *p)
+{
+    ty_bucket last = p->buckets[p->bucket_count - 1];
+    p->buckets[p->bucket_count - 1] = p->buckets[0];
+    p->buckets[0] = last;
+}
+static void tied_to_nothing(ty_plan *p)
+{
+    p->buckets[p->bucket_count - 1].first_layer = 2;
+}
+static void tied_elsewhere(ty_plan *p)
+{
+    p->buckets[p->bucket_count - 1].tied_stage = 0;
+}
+static void three_copies(ty_plan *p)
+{
+    p->workload->layers[1].tied_to = 0; /* not a workload that passes its own check */
+    p->stages = ty_resize(p->stages, 3, sizeof *p->stages);
+    p->stages[2] = p->stages[1];
+    p->stages[0].layer_count = 1;
+    p->stages[1].first_layer = 1;
+    p->stages[1].layer_count = 2;
+    p->stages[2].devices = ty_alloc(2, sizeof(uint32_t));
+    p->stages[2].devices[0] = 200;
+    p->stages[2].devices[1] = 201;
+    p->stage_count = 3;
+    p->workload->layers[1].parameter_bytes = 0;
+    p->workload->layers[3].parameter_bytes = 0;
+    p->workload->layers[3].tied_to = TY_NO_LAYER;
+    p->bucket_count = 2;
+    p->buckets[0] = (ty_bucket){0, 0, 1, TY_NO_STAGE, 48, TY_RING, 0, 0};
+    p->buckets[1] = (ty_bucket){0, 0, 1, 1, 128, TY_RING, 0, 0};
+}
+
+Test(plan, check_refuses_each_flaw)
+{
+    const struct {
+        const char *plan;
+        void (*spoil)(ty_plan *);
+        const char *message;
+    } rows[] = {
+        {"hybrid", no_cut, "toy:/stages/1/first_layer: the workload cannot be divided"},
+        {"hybrid", late_first_layer, "toy:/stages/1/first_layer: found 3, expected 2"},
+        {"hybrid", short_last_stage, "toy:/stages: found layers 0 to 4, expected all 6"},
+        {"hybrid", long_last_stage, "toy:/stages/1/layer_count: found 4294967295, expected 1 to 4"},
+        {"hybrid", no_replicas, "toy:/stages/0/replicas: found 0, expected a divisor"},
+        {"hybrid", odd_micro_batches,
+         "toy:/stages/0/replicas: found 2, expected a divisor of micro_batches, 5"},
+        {"hybrid", wrong_batch,
+         "toy:/global_batch: found 9, expected micro_batches * "
+         "micro_batch_size = 8"},
+        {"hybrid", overflowing_batch, "toy:/global_batch: found 0, expected at least 1"},
+        {"hybrid", wrapped_batch, "= 12884901888"},
+        {"hybrid", zero_micro_batch, "toy:/micro_batch_size: found 0"},
+        {"hybrid", same_device, "toy:/stages: found device 99 twice"},
+        {"hybrid", overlap, "toy:/buckets/1: found layers 0 to 1, expected them below layer 0"},
+        {"hybrid", gap, "toy:/buckets: found none with layer 0 (\"embed\") of stage 0"},
+        {"hybrid", bucket_outside,
+         "toy:/buckets/0: found layers 0 + 3, expected a part of stage 0"},
+        {"hybrid", bucket_of_no_stage, "toy:/buckets/0/stage: found 2, expected 0 to 1"},
+        {"hybrid", empty_bucket, "toy:/buckets/1: layers 5 to 5 have no gradients"},
+        {"hybrid", no_bucket, "toy:/buckets: found none with layer 3 (\"up\") of stage 1"},
+        {"alone", no_bucket_at_all, "toy:/buckets: found none with layer 0"},
+        {"hybrid", wrong_bytes, "toy:/buckets/0/gradient_bytes: found 252, expected 256"},
+        {"hybrid", ratio_without_top_k, "toy:/buckets/0/top_k_ratio: found 0.5, expected 0"},
+        {"hybrid", ratio_zero, "toy:/buckets/0/top_k_ratio: found 0, expected more than 0"},
+        {"hybrid", ratio_nan, "toy:/buckets/0/top_k_ratio: found nan"},
+        {"hybrid", ratio_two, "toy:/buckets/0/top_k_ratio: found 2"},
+        {"hybrid", nan_rate, "toy:/optimizer/learning_rate: found nan"},
+        {"hybrid", negative_momentum, "toy:/optimizer/momentum: found -0.5"},
+        {"hybrid", big_seed, "toy:/seed: found 18446744073709551615, expected less than 2^53"},
+        {"hybrid", other_workload, "toy:/workload_digest: this plan was made for another workload"},
+        {"hybrid", other_cluster, "toy:/cluster_digest: this plan was made for another cluster"},
+        {"hybrid", no_cluster, "toy:/cluster: found none"},
+        {"hybrid", nan_prediction, "toy:/prediction/bubble_share: found nan"},
+        {"hybrid", no_memory, "toy:/memory: found none"},
+        {"hybrid", many_ranks, "found 1000001 replicas in all, expected at most 1000000"},
+        {"hybrid tied", no_tied_bucket,
+         "toy:/buckets: found none for the weight of layer 1 "
+         "(\"down\"), tied between stages 0 and 1"},
+        {"hybrid tied", tied_twice, "layer 0 has a tied bucket already"},
+        {"hybrid tied", tied_first, "found after a tied weight, expected tied ones last"},
+        {"hybrid tied", tied_to_nothing, "layer 2 has no tied copy in another stage"},
+        {"hybrid tied", tied_elsewhere, "/tied_stage: found 0, expected 1"},
+        {"hybrid tied", three_copies,
+         "found the weight of layer 0 in stages 0, 1 and 2, expected it in at most two"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        ty_plan *plan = toy_plan_named(rows[i].plan);
+        ty_error error = {0};
+        rows[i].spoil(plan);
+        cr_expect_eq(ty_plan_check(plan, "toy", &error), TY_EPARSE, "row %zu: %s", i,
+                     rows[i].message);
+        cr_expect_not_null(strstr(error.message, rows[i].message), "row %zu: \"%s\" lacks \"%s\"",
+                           i, error.message, rows[i].message);
+        cr_expect_eq(error.status, TY_EPARSE);
+        ty_plan_free(plan);
+    }
+}
+
+/* ---- Files --------------------------------------------------------------------------------- */
+
+/* A plan with everything a plan can have. */
+static ty_plan *full_plan(void)
+{
+    ty_plan *plan = toy_plan_named("hybrid tied");
+
+    plan->has_prediction = true;
+    plan->prediction = (ty_step_summary){.step_time_s = 0.1,
+                                         .samples_per_s = 240,
+                                         .tokens_per_s = 720,
+                                         .compute_share = 0.7,
+                                         .exposed_collective_share = 0.1,
+                                         .bubble_share = 0.2,
+                                         .limited_by = "pipeline bubble 20 %"};
+    plan->simulation = plan->prediction;
+    plan->simulation.step_time_s = 1.0 / 3;
+    plan->provenance = TY_CALIBRATED;
+    plan->memory = ty_alloc(plan->stage_count, sizeof *plan->memory);
+    plan->memory[0] = (ty_memory_use){1, 2, 3, 4, 5, 6, 7};
+    plan->memory[1].workspace_bytes = 8;
+    plan->candidate_count = 2;
+    plan->candidates = ty_alloc(2, sizeof *plan->candidates);
+    plan->candidates[0] = (ty_candidate){ty_strdup("hybrid"), 0.1, 0, 28, ty_strdup("chosen")};
+    plan->candidates[1] =
+        (ty_candidate){ty_strdup("data parallel 5"), 0, 0, 99, ty_strdup("does not \"fit\"")};
+    plan->profile = ty_alloc(1, sizeof *plan->profile);
+    *plan->profile = (ty_profile){.machine = ty_strdup("a toy"),
+                                  .backend = ty_strdup("cpu"),
+                                  .date = ty_strdup("2020-01-01T00:00:00Z"),
+                                  .versions = ty_strdup("none"),
+                                  .cores = 2,
+                                  .concurrent_ranks = 2,
+                                  .memory_bytes = 1000000,
+                                  .peak_flop_per_s = 1e9,
+                                  .memory_bandwidth_bytes_per_s = 1e9};
+    plan->profile->transfer_time_count = 1;
+    plan->profile->transfer_times = ty_alloc(1, sizeof *plan->profile->transfer_times);
+    plan->profile->transfer_times[0] = (ty_transfer_time){100, 1e-6};
+    return plan;
+}
+
+Test(plan, files_go_there_and_back)
+{
+    const char *path = toy_path("plan.json");
+    for (size_t i = 0; i <= toy_spec_count; i++) {
+        ty_plan *plan = i < toy_spec_count ? toy_plan(&toy_specs[i]) : full_plan();
+        ty_plan *loaded = NULL;
+        ty_digest before, after;
+        ty_error error = {0};
+        char *first = NULL, *second = NULL;
+
+        cr_assert_eq(ty_plan_save(plan, path, &error), TY_OK, "%s", error.message);
+        cr_assert_eq(ty_plan_load(path, &loaded, &error), TY_OK, "%s", error.message);
+        cr_assert_eq(ty_plan_digest(plan, &before, NULL), TY_OK);
+        cr_assert_eq(ty_plan_digest(loaded, &after, NULL), TY_OK);
+        cr_assert_str_eq(before.hex, after.hex);
+        first = toy_read(path);
+        cr_assert_eq(ty_plan_save(loaded, path, &error), TY_OK, "%s", error.message);
+        second = toy_read(path);
+        cr_assert_str_eq(first, second);
+        cr_assert_eq(loaded->provenance, plan->provenance);
+        cr_assert_eq(loaded->has_prediction, plan->has_prediction);
+        cr_assert_eq(loaded->simulation.step_time_s, plan->simulation.step_time_s);
+        cr_assert_eq(loaded->stages[0].recompute, plan->stages[0].recompute);
+        cr_assert_eq((loaded->profile == NULL), (plan->profile == NULL));
+        ty_free(first);
+        ty_free(second);
+        ty_plan_free(plan);
+        ty_plan_free(loaded);
+    }
+    remove(path);
+}
+
+Test(plan, copies_are_equal_and_deep)
+{
+    ty_plan *plan = full_plan(), *copy = NULL;
+    char *first = toy_plan_json(plan), *second;
+
+    cr_assert_eq(ty_plan_copy(plan, &copy, NULL), TY_OK);
+    ty_plan_free(plan);
+    second = toy_plan_json(copy);
+    cr_assert_str_eq(first, second);
+    cr_assert_eq(ty_plan_check(copy, "copy", NULL), TY_OK);
+    ty_plan_free(copy);
+    ty_free(first);
+    ty_free(second);
+}
+
+Test(plan, digest_covers_the_decision_only)
+{
+    ty_plan *plan = full_plan();
+    ty_digest base, digest;
+    uint32_t *const decisions[] = {&plan->global_batch,          &plan->micro_batch_size,
+                                   &plan->micro_batches,         &plan->stages[1].devices[0],
+                                   &plan->stages[0].layer_count, &plan->buckets[0].first_layer,
+                                   &plan->buckets[0].stage,      &plan->buckets[2].layer_count};
+
+    cr_assert_eq(ty_plan_digest(plan, &base, NULL), TY_OK);
+    for (size_t i = 0; i < sizeof decisions / sizeof decisions[0]; i++) {
+        ++*decisions[i];
+        cr_assert_eq(ty_plan_digest(plan, &digest, NULL), TY_OK);
+        cr_assert_str_neq(base.hex, digest.hex, "decision %zu", i);
+        --*decisions[i];
+    }
+    plan->optimizer.learning_rate *= 2;
+    cr_assert_eq(ty_plan_digest(plan, &digest, NULL), TY_OK);
+    cr_assert_str_neq(base.hex, digest.hex);
+    plan->optimizer.learning_rate /= 2;
+    plan->prediction.step_time_s = 7;
+    plan->candidates[0].step_time_s = 7;
+    plan->memory[0].parameter_bytes = 7;
+    plan->strategy[0] = 'X';
+    cr_assert_eq(ty_plan_digest(plan, &digest, NULL), TY_OK);
+    cr_assert_str_eq(base.hex, digest.hex);
+    ty_plan_free(plan);
+}
+
+Test(plan, save_refuses_what_does_not_hold)
+{
+    const char *path = toy_path("refused.json");
+    ty_plan *plan = toy_plan_named("hybrid");
+    ty_error error = {0};
+
+    plan->global_batch = 9;
+    cr_assert_eq(ty_plan_save(plan, path, &error), TY_EPARSE);
+    cr_assert(!ty_file_exists(path));
+    plan->global_batch = 8;
+    cr_assert_eq(ty_plan_save(plan, "/no/such/folder/plan.json", &error), TY_EIO);
+    ty_plan_free(plan);
+}
+
+Test(plan, bad_files_are_refused_with_pointer)
+{
+    const struct {
+        const char *old, *new, *message;
+    } rows[] = {
+        {"trainyard.plan/1", "trainyard.plan/2", "/schema"},
+        {"\"micro_batches\": 12", "\"micro_batches\": 0", "/micro_batches: found 0"},
+        {"\"micro_batches\": 12", "\"micro_batchs\": 12", "micro_batches"},
+        {"\"micro_batches\": 12", "\"micro_batches\": 12, \"mode\": 1", "mode"},
+        {"\"micro_batches\": 12", "\"micro_batches\": 1e400", "micro_batches"},
+        {"\"global_batch\": 24", "\"global_batch\": 25", ":/global_batch: found 25, expected"},
+        {"\"global_batch\": 24", "\"global_batch\": -24", ":/global_batch: found -24"},
+        {"\"replicas\": 3", "\"replicas\": 2", ":/stages/0/devices: found an array of 3"},
+        {"\"recompute\": \"full\"", "\"recompute\": \"ful\"",
+         ":/stages/0/recompute: found \"ful\""},
+        {"\"schedule\": \"gpipe\"", "\"schedule\": \"gpip\"", ":/schedule: found \"gpip\""},
+        {"\"compression\": \"top-k\"", "\"compression\": \"topk\"",
+         ":/buckets/0/compression: found \"topk\""},
+        {"\"top_k_ratio\": 0.25", "\"top_k_ratio\": 1.25", ":/buckets/0/top_k_ratio: found 1.25"},
+        {"\"top_k_ratio\": 0.25", "\"top_k_ratio\": 0", ":/buckets/0/top_k_ratio: found 0"},
+        {"\"tied_stage\": 1", "\"tied_stage\": 0", "/tied_stage: found 0, expected 1"},
+        {"\"name\": \"embed\"", "\"name\": \"embedding\"",
+         ":/workload_digest: this plan was made for another workload (digest "},
+        {"\"name\": \"toy\"", "\"name\": \"tor\"",
+         ":/cluster_digest: this plan was made for another cluster (digest "},
+        {"\"workload_digest\": \"", "\"workload_digest\": \"zz", ":/workload_digest: found \"zz"},
+        {"\"bubble_share\": 0.2", "\"bubble_share\": 1.2", ":/prediction/bubble_share: found 1.2"},
+        {"\"provenance\": \"calibrated\"", "\"provenance\": \"guessed\"", ":/provenance"},
+        {"\"parameter_bytes\": 1,", "\"parameter_bytes\": 1.5,", ":/memory/0/parameter_bytes"},
+        {"\"reason\": \"chosen\"", "\"reason\": \"\"", ":/candidates/0/reason"},
+        {"\"learning_rate\": 0.1", "\"learning_rate\": \"0.1\"", ":/optimizer/learning_rate"},
+        {"\"seed\": 1", "\"seed\": 1.5", ":/seed: found 1.5"},
+    };
+    ty_plan *plan = full_plan();
+    char *good = toy_plan_json(plan);
+    const char *path = toy_path("bad.json");
+
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        char *bad = toy_replace(good, rows[i].old, rows[i].new);
+        ty_plan *loaded = NULL;
+        ty_error error = {0};
+        toy_write(path, bad);
+        cr_expect_eq(ty_plan_load(path, &loaded, &error), TY_EPARSE, "row %zu", i);
+        cr_expect_null(loaded);
+        cr_expect_not_null(strstr(error.message, rows[i].message), "row %zu: \"%s\" lacks \"%s\"",
+                           i, error.message, rows[i].message);
+        cr_expect_eq(strncmp(error.message, path, strlen(path)), 0, "row %zu: %s", i,
+                     error.message);
+        ty_free(bad);
+    }
+    for (size_t length = 0; length + 1 < strlen(good); length += 97) { /* truncated files */
+        char *bad = ty_strndup(good, length);
+        ty_plan *loaded = NULL;
+        toy_write(path, bad);
+        cr_expect_eq(ty_plan_load(path, &loaded, NULL), TY_EPARSE, "cut at %zu", length);
+        ty_free(bad);
+    }
+    remove(path);
+    ty_free(good);
+    ty_plan_free(plan);
+}
+
+Test(plan, survives_each_failing_allocation)
+{
+    const char *path = toy_path("memory.json");
+    ty_plan *plan = full_plan(), *out = NULL;
+    ty_status status = TY_ENOMEM;
+    long count;
+
+    cr_assert_eq(ty_plan_save(plan, path, NULL), TY_OK);
+    for (count = 1; status != TY_OK; count++) {
+        ty_error error = {0};
+        out = NULL;
+        ty_memory_fail_after(count);
+        status = ty_plan_load(path, &out, &error);
+        ty_memory_fail_after(0);
+        cr_assert(status == TY_OK || status == TY_ENOMEM, "%ld: %s", count, error.message);
+        cr_assert_eq(out == NULL, status != TY_OK);
+        ty_plan_free(out);
+    }
+    cr_assert_gt(count, 50);
+    status = TY_ENOMEM;
+    for (count = 1; status != TY_OK; count++) {
+        out = NULL;
+        ty_memory_fail_after(count);
+        status = ty_plan_copy(plan, &out, NULL);
+        ty_memory_fail_after(0);
+        cr_assert(status == TY_OK || status == TY_ENOMEM);
+        ty_plan_free(out);
+    }
+    status = TY_ENOMEM;
+    for (count = 1; status != TY_OK; count++) {
+        ty_memory_fail_after(count);
+        status = ty_plan_save(plan, path, NULL);
+        ty_memory_fail_after(0);
+        cr_assert(status == TY_OK || status == TY_ENOMEM);
+    }
+    remove(path);
+    ty_plan_free(plan);
+}

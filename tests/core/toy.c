@@ -1,0 +1,343 @@
+#include "toy.h"
+
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+const toy_spec toy_specs[] = {
+    {"alone", false, 1, {0}, {1}, 1, TY_COMPRESSION_NONE, false},
+    {"alone tied", true, 1, {0}, {1}, 2, TY_COMPRESSION_NONE, false},
+    {"data parallel", false, 1, {0}, {4}, 4, TY_COMPRESSION_NONE, false},
+    {"data parallel accumulating", false, 1, {0}, {2}, 6, TY_COMPRESSION_FP16, false},
+    {"data parallel top-k", true, 1, {0}, {3}, 3, TY_COMPRESSION_TOP_K, false},
+    {"pipeline", false, 2, {0, 2}, {1, 1}, 2, TY_COMPRESSION_NONE, false},
+    {"pipeline of four", false, 4, {0, 1, 3, 5}, {1, 1, 1, 1}, 4, TY_COMPRESSION_NONE, false},
+    {"pipeline recomputed", false, 2, {0, 3}, {1, 1}, 3, TY_COMPRESSION_NONE, true},
+    {"pipeline tied", true, 2, {0, 3}, {1, 1}, 2, TY_COMPRESSION_NONE, false},
+    {"pipeline tied inside", true, 3, {0, 1, 5}, {1, 2, 1}, 4, TY_COMPRESSION_NONE, false},
+    {"hybrid", false, 2, {0, 2}, {2, 1}, 4, TY_COMPRESSION_NONE, false},
+    {"hybrid up", false, 2, {0, 2}, {1, 3}, 6, TY_COMPRESSION_FP16, false},
+    {"hybrid tied", true, 2, {0, 3}, {3, 2}, 12, TY_COMPRESSION_TOP_K, true},
+};
+const size_t toy_spec_count = sizeof toy_specs / sizeof toy_specs[0];
+
+static ty_layer *add_layer(ty_workload *w, const char *name, ty_layer_kind kind, uint64_t features)
+{
+    ty_layer *layer = &w->layers[w->layer_count];
+    layer->name = ty_strdup(name);
+    layer->kind = kind;
+    layer->tied_to = TY_NO_LAYER;
+    layer->input_count = w->layer_count > 0;
+    layer->inputs = ty_alloc(1, sizeof(uint32_t));
+    layer->inputs[0] = w->layer_count - 1;
+    layer->output = (ty_shape){2, {3, features}};
+    layer->output_bytes = 3 * 4 * features;
+    layer->stash_bytes = layer->output_bytes;
+    layer->forward_flop = 100;
+    layer->backward_flop = 200;
+    w->layer_count++;
+    return layer;
+}
+
+static void add_linear(ty_workload *w, const char *name, uint64_t out, bool has_bias)
+{
+    ty_layer *layer = add_layer(w, name, TY_LAYER_LINEAR, out);
+    layer->attributes[TY_IN_FEATURES] = 4;
+    layer->attributes[TY_OUT_FEATURES] = out;
+    layer->attributes[TY_HAS_BIAS] = has_bias;
+    layer->parameter_bytes = (4 * out + (has_bias ? out : 0)) * 4;
+}
+
+ty_workload *toy_workload(bool is_tied)
+{
+    ty_workload *w = ty_alloc(1, sizeof *w);
+    ty_layer *layer;
+
+    w->name = ty_strdup(is_tied ? "toy tied" : "toy");
+    w->source = ty_strdup("made by hand");
+    w->dataset = ty_strdup("synthetic");
+    w->element_bytes = 4;
+    w->input_kind = TY_INPUT_TOKEN;
+    w->input = (ty_shape){1, {3}};
+    w->sample_bytes = 24;
+    w->tokens_per_sample = 3;
+    w->global_batch = 8;
+    w->optimizer = (ty_optimizer){.kind = TY_OPTIMIZER_SGD, .learning_rate = 0.1};
+    w->layers = ty_alloc(6, sizeof *w->layers);
+    layer = add_layer(w, "embed", TY_LAYER_EMBEDDING, 4);
+    layer->attributes[TY_VOCABULARY] = 8;
+    layer->attributes[TY_FEATURES] = 4;
+    layer->attributes[TY_POSITIONS] = 3;
+    layer->parameter_bytes = (8 * 4 + 3 * 4) * 4;
+    add_linear(w, "down", 4, true);
+    add_layer(w, "relu", TY_LAYER_RELU, 4);
+    add_linear(w, "up", 4, true);
+    add_linear(w, "head", 8, false);
+    layer = add_layer(w, "loss", TY_LAYER_SOFTMAX_CROSS_ENTROPY, 8);
+    layer->attributes[TY_CLASSES] = 8;
+    layer->output = (ty_shape){1, {1}};
+    layer->output_bytes = 4;
+    if (is_tied) {
+        w->layers[3].tied_to = 1;
+        w->layers[3].parameter_bytes = 16;
+        w->layers[4].tied_to = 0;
+        w->layers[4].parameter_bytes = 0;
+    }
+    cr_assert_eq(ty_workload_check(w, "toy", NULL), TY_OK);
+    return w;
+}
+
+static void add_bucket(ty_plan *plan, ty_bucket bucket, const toy_spec *spec)
+{
+    bucket.compression = spec->compression;
+    bucket.top_k_ratio = spec->compression == TY_COMPRESSION_TOP_K ? 0.25 : 0;
+    bucket.algorithm = plan->bucket_count % 2 == 0 ? TY_RING : TY_TREE;
+    bucket.gradient_bytes = ty_bucket_gradient_bytes(plan, &bucket);
+    if (bucket.gradient_bytes > 0)
+        plan->buckets[plan->bucket_count++] = bucket;
+}
+
+ty_plan *toy_plan(const toy_spec *spec)
+{
+    static const char cluster[] = "{\"schema\": \"trainyard.cluster/1\", \"name\": \"toy\"}";
+    ty_plan *plan = ty_alloc(1, sizeof *plan);
+    ty_json_document *document;
+    char *compact;
+    ty_error error = {0};
+
+    plan->workload = toy_workload(spec->is_tied);
+    cr_assert_eq(ty_workload_digest(plan->workload, &plan->workload_digest, NULL), TY_OK);
+    plan->cluster_name = ty_strdup("toy cluster");
+    plan->cluster_json = ty_strdup(cluster);
+    cr_assert_eq(ty_json_parse(cluster, strlen(cluster), "cluster", &document, NULL), TY_OK);
+    cr_assert_eq(ty_json_text(ty_json_root(document), &compact, NULL), TY_OK);
+    plan->cluster_digest = ty_digest_of(compact, strlen(compact));
+    ty_free(compact);
+    ty_json_free(document);
+    plan->strategy = ty_strdup(spec->name);
+    plan->micro_batch_size = 2;
+    plan->micro_batches = spec->micro_batches;
+    plan->global_batch = 2 * spec->micro_batches;
+    plan->optimizer = plan->workload->optimizer;
+    plan->seed = 1;
+    plan->stage_count = spec->stage_count;
+    plan->stages = ty_alloc(spec->stage_count, sizeof *plan->stages);
+    for (uint32_t s = 0, device = 0; s < spec->stage_count; s++) {
+        ty_plan_stage *stage = &plan->stages[s];
+        stage->first_layer = spec->first_layers[s];
+        stage->layer_count =
+            (s + 1 < spec->stage_count ? spec->first_layers[s + 1] : 6) - stage->first_layer;
+        stage->replicas = spec->replicas[s];
+        stage->recompute = spec->is_recomputed ? TY_RECOMPUTE_FULL : TY_RECOMPUTE_NONE;
+        stage->devices = ty_alloc(stage->replicas, sizeof *stage->devices);
+        for (uint32_t q = 0; q < stage->replicas; q++)
+            stage->devices[q] = 100 - device++;
+    }
+    plan->buckets = ty_alloc(16, sizeof *plan->buckets);
+    for (uint32_t s = 0; s < spec->stage_count; s++)
+        for (uint32_t end = plan->stages[s].first_layer + plan->stages[s].layer_count;
+             end > plan->stages[s].first_layer;) {
+            uint32_t first = end > plan->stages[s].first_layer + 1 ? end - 2 : end - 1;
+            add_bucket(plan, (ty_bucket){s, first, end - first, TY_NO_STAGE, 0, 0, 0, 0}, spec);
+            end = first;
+        }
+    for (uint32_t layer = 0; layer < 6; layer++) {
+        uint32_t other = ty_plan_tied_stage(plan, layer);
+        if (other != TY_NO_STAGE)
+            add_bucket(
+                plan, (ty_bucket){ty_plan_stage_of_layer(plan, layer), layer, 1, other, 0, 0, 0, 0},
+                spec);
+    }
+    cr_assert_eq(ty_plan_check(plan, "toy", &error), TY_OK, "%s: %s", spec->name, error.message);
+    return plan;
+}
+
+ty_plan *toy_plan_named(const char *name)
+{
+    for (size_t i = 0; i < toy_spec_count; i++)
+        if (strcmp(toy_specs[i].name, name) == 0)
+            return toy_plan(&toy_specs[i]);
+    cr_assert_fail("no toy plan is called %s", name);
+    return NULL;
+}
+
+/* ---- Programs ------------------------------------------------------------------------------ */
+
+static uint32_t append(ty_program *program, uint32_t stage, ty_instruction in, uint32_t wait_1,
+                       uint32_t wait_2)
+{
+    uint32_t waits[] = {wait_1, wait_2}, index = 0;
+    cr_assert_eq(ty_program_append(program, stage, &in, waits, 2, &index, NULL), TY_OK);
+    return index;
+}
+
+static ty_instruction pass(ty_op op, const ty_plan_stage *stage, uint32_t micro_batch)
+{
+    ty_instruction in = ty_instruction_of(op);
+    in.first_layer = stage->first_layer;
+    in.layer_count = stage->layer_count;
+    in.micro_batch = micro_batch;
+    return in;
+}
+
+static ty_instruction transfer(const ty_plan *plan, ty_op op, uint32_t stage,
+                               ty_direction direction, uint32_t micro_batch)
+{
+    ty_instruction in = ty_instruction_of(op);
+    bool goes_up = (op == TY_OP_SEND) == (direction == TY_ACTIVATION);
+    uint32_t later = goes_up ? stage + 1 : stage;
+    in.direction = direction;
+    in.micro_batch = micro_batch;
+    in.peer_stage = goes_up ? stage + 1 : stage - 1;
+    in.bytes = 2 * ty_workload_cut_bytes(plan->workload, plan->stages[later].first_layer);
+    return in;
+}
+
+static void append_forward(ty_program *program, const ty_plan *plan, uint32_t s, uint32_t m)
+{
+    uint32_t load = TY_NO_INSTRUCTION, receive = TY_NO_INSTRUCTION, forward;
+
+    if (s == 0 || s + 1 == plan->stage_count) {
+        ty_instruction in = ty_instruction_of(TY_OP_LOAD);
+        in.micro_batch = m;
+        in.bytes = plan->stage_count == 1 ? 48 : 24;
+        load = append(program, s, in, TY_NO_INSTRUCTION, TY_NO_INSTRUCTION);
+    }
+    if (s > 0)
+        receive = append(program, s, transfer(plan, TY_OP_RECEIVE, s, TY_ACTIVATION, m),
+                         TY_NO_INSTRUCTION, TY_NO_INSTRUCTION);
+    forward = append(program, s, pass(TY_OP_FORWARD, &plan->stages[s], m), load, receive);
+    if (s + 1 < plan->stage_count)
+        append(program, s, transfer(plan, TY_OP_SEND, s, TY_ACTIVATION, m), forward,
+               TY_NO_INSTRUCTION);
+}
+
+static uint32_t append_backward(ty_program *program, const ty_plan *plan, uint32_t s, uint32_t m)
+{
+    uint32_t receive = TY_NO_INSTRUCTION, backward;
+
+    if (s + 1 < plan->stage_count)
+        receive = append(program, s, transfer(plan, TY_OP_RECEIVE, s, TY_GRADIENT, m),
+                         TY_NO_INSTRUCTION, TY_NO_INSTRUCTION);
+    if (plan->stages[s].recompute == TY_RECOMPUTE_FULL)
+        append(program, s, pass(TY_OP_RECOMPUTE, &plan->stages[s], m), TY_NO_INSTRUCTION,
+               TY_NO_INSTRUCTION);
+    backward =
+        append(program, s, pass(TY_OP_BACKWARD, &plan->stages[s], m), receive, TY_NO_INSTRUCTION);
+    if (s > 0)
+        append(program, s, transfer(plan, TY_OP_SEND, s, TY_GRADIENT, m), backward,
+               TY_NO_INSTRUCTION);
+    return backward;
+}
+
+static void append_bucket(ty_program *program, const ty_plan *plan, uint32_t s, uint32_t b,
+                          uint32_t after)
+{
+    static const ty_op chain[] = {TY_OP_ENCODE, TY_OP_COLLECTIVE, TY_OP_DECODE, TY_OP_UPDATE};
+    const ty_bucket *bucket = &plan->buckets[b];
+    bool is_exchanged = ty_bucket_member_count(plan, bucket) > 1;
+
+    for (size_t i = is_exchanged ? 0 : 3; i < 4; i++) {
+        ty_instruction in = ty_instruction_of(chain[i]);
+        if (bucket->compression == TY_COMPRESSION_NONE && (i == 0 || i == 2))
+            continue;
+        in.first_layer = bucket->first_layer;
+        in.layer_count = bucket->layer_count;
+        in.bucket = b;
+        in.bytes = i == 1 ? ty_bucket_wire_bytes(bucket) : i == 3 ? 0 : bucket->gradient_bytes;
+        after = append(program, s, in, after, TY_NO_INSTRUCTION);
+    }
+}
+
+ty_program *toy_program(const ty_plan *plan)
+{
+    ty_program *program;
+
+    cr_assert_eq(ty_program_new(plan, &program, NULL), TY_OK);
+    for (uint32_t s = 0; s < plan->stage_count; s++) {
+        uint32_t count = plan->micro_batches / plan->stages[s].replicas, last = 0;
+        for (uint32_t m = 0; m < count; m++)
+            append_forward(program, plan, s, m);
+        for (uint32_t m = count; m-- > 0;)
+            last = append_backward(program, plan, s, m);
+        for (uint32_t b = 0; b < plan->bucket_count; b++)
+            if (plan->buckets[b].stage == s || plan->buckets[b].tied_stage == s)
+                append_bucket(program, plan, s, b, last);
+    }
+    return program;
+}
+
+void toy_event(ty_timeline *timeline, uint32_t step, uint32_t rank, uint32_t instruction,
+               double start_s, double end_s)
+{
+    ty_event event = {rank, step, instruction, start_s, end_s};
+    cr_assert_eq(ty_timeline_add(timeline, &event), TY_OK);
+}
+
+/* ---- Text ---------------------------------------------------------------------------------- */
+
+static char *take(ty_text *text)
+{
+    char *json;
+    ty_error error = {0};
+    cr_assert_eq(ty_text_take(text, &json, &error), TY_OK, "%s", error.message);
+    return json;
+}
+
+char *toy_plan_json(const ty_plan *plan)
+{
+    ty_text text = {0};
+    ty_json_writer writer = ty_json_writer_on(&text);
+    ty_plan_to_json(plan, &writer, NULL);
+    return take(&text);
+}
+
+char *toy_program_json(const ty_program *program)
+{
+    ty_text text = {0};
+    ty_json_writer writer = ty_json_writer_on(&text);
+    ty_program_to_json(program, &writer, NULL);
+    return take(&text);
+}
+
+char *toy_timeline_json(const ty_timeline *timeline)
+{
+    ty_text text = {0};
+    ty_json_writer writer = ty_json_writer_on(&text);
+    ty_timeline_to_json(timeline, &writer, NULL);
+    return take(&text);
+}
+
+char *toy_replace(const char *text, const char *old, const char *new)
+{
+    ty_text out = {0};
+    const char *at = strstr(text, old);
+
+    cr_assert_not_null(at, "nothing to replace: %s", old);
+    ty_text_append(&out, text, (size_t)(at - text));
+    ty_text_add(&out, new);
+    ty_text_add(&out, at + strlen(old));
+    return take(&out);
+}
+
+const char *toy_path(const char *name)
+{
+    static char path[256];
+    snprintf(path, sizeof path, "/tmp/trainyard-%ld-%s", (long)getpid(), name);
+    return path;
+}
+
+void toy_write(const char *path, const char *text)
+{
+    cr_assert_eq(ty_file_write(path, text, strlen(text), NULL), TY_OK);
+}
+
+char *toy_read(const char *path)
+{
+    char *bytes;
+    size_t length;
+    cr_assert_eq(ty_file_read(path, 0, &bytes, &length, NULL), TY_OK);
+    return bytes;
+}
