@@ -1,0 +1,21 @@
+/* The SimGrid platform of a cluster, for the files of simulate/: what its hosts are called. */
+#ifndef TY_PLATFORM_H
+#define TY_PLATFORM_H
+
+#include "ty_simulate.h"
+
+/** Speed of one core of every simulated host: play `seconds` of compute as seconds * this. */
+#define TY_SIMGRID_FLOP_PER_S 1e9
+
+/** Room for the name of a SimGrid host, terminator included. */
+enum { TY_SIMGRID_NAME_SIZE = 64 };
+
+/**
+ * Name of the SimGrid host that a device computes on: "device-7", or, where devices share the cores of
+ * their host (ty_cluster_host_cores > 0), the one multi-core host they have in common: "host-0".
+ * @return TY_EINVAL for a device the cluster does not have.
+ */
+ty_status ty_simgrid_host_name(const ty_cluster *cluster, uint32_t device,
+                               char out[TY_SIMGRID_NAME_SIZE], ty_error *error) TY_MUST_CHECK;
+
+#endif
