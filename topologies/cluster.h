@@ -1,0 +1,110 @@
+/* Inside of a cluster, for the files of topologies/: how one is built, checked and held. */
+#ifndef TY_CLUSTER_H
+#define TY_CLUSTER_H
+
+#include "ty_topologies.h"
+
+#define NO_INDEX UINT32_MAX
+
+/* Bounds of what is believed. A quarter of a million devices is ten times the largest training run
+ * published; a link of 1e18 bytes/s or 1000 s of latency is a slip of the unit. */
+enum { DEVICE_LIMIT = 1 << 18, VERTEX_LIMIT = 1 << 21, LINK_LIMIT = 1 << 22 };
+#define BANDWIDTH_MINIMUM 1.0
+#define BANDWIDTH_MAXIMUM 1e18
+#define LATENCY_MAXIMUM 1e3
+#define LANES_MINIMUM 1e-6
+#define LANES_MAXIMUM 1e9
+
+/** What links of one kind have in common; the strings belong to the cluster. */
+typedef struct link_type {
+    char *name, *source;
+    double bandwidth_bytes_per_s; /* of one lane, per direction */
+    double latency_s;
+} link_type;
+
+typedef struct cluster_vertex {
+    char *name;
+    ty_vertex_kind kind;
+    uint32_t device;      /* index among devices; NO_INDEX for others */
+    uint32_t host;        /* index among hosts: a device's own, a host's itself; else NO_INDEX */
+    uint32_t device_type; /* devices */
+    uint32_t cores;       /* hosts */
+    uint32_t island;      /* part of the graph without its network switches; NO_INDEX for those */
+} cluster_vertex;
+
+/** One end of a link, seen from a vertex. */
+typedef struct cluster_port {
+    uint32_t vertex, link;
+} cluster_port;
+
+typedef struct cluster_name {
+    const char *name;
+    uint32_t vertex;
+} cluster_name;
+
+struct ty_cluster {
+    ty_arena *arena; /* every string */
+    char *name;
+    uint32_t device_type_count, device_type_room;
+    ty_device_type *device_types;
+    uint32_t link_type_count, link_type_room;
+    link_type *link_types;
+    uint32_t vertex_count, vertex_room;
+    cluster_vertex *vertices;
+    uint32_t link_count, link_room;
+    ty_link_edge *links; /* bandwidth: that of the type times the lanes */
+    uint32_t link_kind_room, link_lane_room;
+    uint32_t *link_kinds;  /* [link_count] index of the type */
+    double *link_lanes;    /* [link_count] parallel links drawn as one; a fraction where oversubscribed */
+    uint32_t device_count, device_room;
+    uint32_t *device_vertices;
+    uint32_t host_count, host_room;
+    uint32_t *host_vertices;
+    /* From here on: made by cluster_finish. */
+    cluster_name *names;   /* sorted */
+    uint32_t *port_starts; /* [vertex_count + 1] */
+    cluster_port *ports;   /* [2 * link_count], of one vertex by ascending link */
+    uint32_t island_count;
+    uint32_t *island_gates; /* the only network switch an island is linked to, else NO_INDEX */
+};
+
+/* ---- Building: new, add, finish ---------------------------------------------------------- */
+
+ty_status cluster_new(const char *name, ty_cluster **out, ty_error *error) TY_MUST_CHECK;
+/** Copies the type and its strings. */
+ty_status cluster_add_device_type(ty_cluster *cluster, const ty_device_type *type, uint32_t *index,
+                                  ty_error *error) TY_MUST_CHECK;
+ty_status cluster_add_link_type(ty_cluster *cluster, const link_type *type, uint32_t *index,
+                                ty_error *error) TY_MUST_CHECK;
+/** Anything but a device. @param cores of a host vertex, else 0 */
+ty_status cluster_add_vertex(ty_cluster *cluster, ty_vertex_kind kind, const char *name,
+                             uint32_t cores, uint32_t *vertex, ty_error *error) TY_MUST_CHECK;
+/** @param host vertex of its host, or NO_INDEX to fill in later */
+ty_status cluster_add_device(ty_cluster *cluster, const char *name, uint32_t type, uint32_t host,
+                             uint32_t *vertex, ty_error *error) TY_MUST_CHECK;
+ty_status cluster_add_link(ty_cluster *cluster, uint32_t from, uint32_t to, uint32_t type,
+                           double lanes, ty_error *error) TY_MUST_CHECK;
+
+/** What is wrong with a graph, for the caller to put into the words of its source. */
+typedef struct cluster_problem {
+    const char *expected; /* NULL: nothing */
+    uint32_t vertex;
+} cluster_problem;
+
+/** Sorts the names; reports two that are equal. Needed before cluster_find. */
+ty_status cluster_sort_names(ty_cluster *cluster, cluster_problem *problem,
+                             ty_error *error) TY_MUST_CHECK;
+/** Vertex of that name, or NO_INDEX. */
+uint32_t cluster_find(const ty_cluster *cluster, const char *name);
+
+/**
+ * Checks the whole and derives what queries need. Refused: no device, equal names, a vertex that
+ * cannot be reached, devices that can only be reached through another device.
+ */
+ty_status cluster_finish(ty_cluster *cluster, cluster_problem *problem,
+                         ty_error *error) TY_MUST_CHECK;
+
+/** A one-line description, without "local" and files. */
+ty_status cluster_describe(const char *text, ty_cluster **out, ty_error *error) TY_MUST_CHECK;
+
+#endif

@@ -1,0 +1,76 @@
+/* Components and flows by igraph. Its errors become TY_EBACKEND (or TY_ENOMEM) here. */
+#include "graph.h"
+
+#include <igraph.h>
+
+static ty_status translate(igraph_error_t code, ty_error *error)
+{
+    if (code == IGRAPH_SUCCESS)
+        return TY_OK;
+    if (code == IGRAPH_ENOMEM)
+        return ty_fail(error, TY_ENOMEM, "out of memory in igraph");
+    return ty_fail(error, TY_EBACKEND, "igraph: %s", igraph_strerror(code));
+}
+
+/* igraph's own handler would print and abort. */
+static igraph_error_t create(igraph_t *graph, const graph_edges *edges)
+{
+    igraph_vector_int_t ends;
+    igraph_error_t code;
+
+    igraph_set_error_handler(igraph_error_handler_ignore);
+    code = igraph_vector_int_init(&ends, 2 * (igraph_integer_t)edges->edge_count);
+    if (code != IGRAPH_SUCCESS)
+        return code;
+    for (uint32_t i = 0; i < 2 * edges->edge_count; i++)
+        VECTOR(ends)[i] = edges->ends[i];
+    code = igraph_create(graph, &ends, edges->vertex_count, IGRAPH_UNDIRECTED);
+    igraph_vector_int_destroy(&ends);
+    return code;
+}
+
+ty_status graph_components(const graph_edges *edges, uint32_t *members, uint32_t *count,
+                           ty_error *error)
+{
+    igraph_t graph;
+    igraph_vector_int_t member;
+    igraph_integer_t components = 0;
+    igraph_error_t code = create(&graph, edges);
+
+    if (code != IGRAPH_SUCCESS)
+        return translate(code, error);
+    code = igraph_vector_int_init(&member, 0);
+    if (code == IGRAPH_SUCCESS) {
+        code = igraph_connected_components(&graph, &member, NULL, &components, IGRAPH_WEAK);
+        for (uint32_t v = 0; code == IGRAPH_SUCCESS && v < edges->vertex_count; v++)
+            members[v] = (uint32_t)VECTOR(member)[v];
+        igraph_vector_int_destroy(&member);
+    }
+    igraph_destroy(&graph);
+    if (code == IGRAPH_SUCCESS)
+        *count = (uint32_t)components;
+    return translate(code, error);
+}
+
+ty_status graph_max_flow(const graph_edges *edges, const double *capacities, uint32_t source,
+                         uint32_t target, double *flow, ty_error *error)
+{
+    igraph_t graph;
+    igraph_vector_t capacity;
+    igraph_real_t value = 0;
+    igraph_error_t code = create(&graph, edges);
+
+    if (code != IGRAPH_SUCCESS)
+        return translate(code, error);
+    code = igraph_vector_init(&capacity, edges->edge_count);
+    if (code == IGRAPH_SUCCESS) {
+        for (uint32_t e = 0; e < edges->edge_count; e++)
+            VECTOR(capacity)[e] = capacities[e];
+        code = igraph_maxflow_value(&graph, &value, source, target, &capacity, NULL);
+        igraph_vector_destroy(&capacity);
+    }
+    igraph_destroy(&graph);
+    if (code == IGRAPH_SUCCESS)
+        *flow = value;
+    return translate(code, error);
+}

@@ -1,0 +1,28 @@
+/* What igraph does for a cluster. The only file that includes igraph is graph.c; like igraph itself
+ * as Debian builds it, these functions must be called from one thread at a time. */
+#ifndef TY_GRAPH_H
+#define TY_GRAPH_H
+
+#include "ty_core.h"
+
+/** An undirected graph for the length of one question. */
+typedef struct graph_edges {
+    uint32_t vertex_count;
+    uint32_t edge_count;
+    const uint32_t *ends; /* [edge_count][2] */
+} graph_edges;
+
+/**
+ * Connected components.
+ * @param members [out, vertex_count] component of each vertex
+ * @param count   [out] components
+ */
+ty_status graph_components(const graph_edges *edges, uint32_t *members, uint32_t *count,
+                           ty_error *error) TY_MUST_CHECK;
+
+/** Maximum flow, and so least cut, between two different vertices; each edge carries its capacity
+ *  both ways. @param capacities [edge_count], > 0 */
+ty_status graph_max_flow(const graph_edges *edges, const double *capacities, uint32_t source,
+                         uint32_t target, double *flow, ty_error *error) TY_MUST_CHECK;
+
+#endif
