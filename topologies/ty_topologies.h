@@ -9,9 +9,9 @@
  *   "16x dgx-a100"                     hosts of the catalogue behind non-blocking switches
  *   "4x p100-server"                   likewise
  *   "leaf:4 host:8 gpu:8 @h100-sxm nvlink4 ndr400 oversub:2"
- *                                      leaves, hosts per leaf, devices per host; device, link inside the
- *                                      host, link per device to its leaf, oversubscription of the leaf's uplinks
- *   "local:4"                          four ranks on this machine, as measured by a profile
+ *                                      leaves, hosts per leaf, devices per host; device, link
+ * inside the host, link per device to its leaf, oversubscription of the leaf's uplinks "local:4"
+ * four ranks on this machine, as measured by a profile
  */
 #ifndef TY_TOPOLOGIES_H
 #define TY_TOPOLOGIES_H
@@ -25,7 +25,7 @@ typedef enum ty_vertex_kind {
     TY_VERTEX_HOST,
     TY_VERTEX_DEVICE_SWITCH, /* NVSwitch, or a PCIe switch */
     TY_VERTEX_NIC,
-    TY_VERTEX_SWITCH,        /* leaf, spine */
+    TY_VERTEX_SWITCH, /* leaf, spine */
     TY_VERTEX_KIND_COUNT
 } ty_vertex_kind;
 const char *ty_vertex_kind_name(ty_vertex_kind kind);
@@ -37,18 +37,18 @@ typedef struct ty_device_type {
     double peak_fp32_flop_per_s, peak_tf32_flop_per_s, peak_fp16_flop_per_s; /* 0: not supported */
     double memory_bandwidth_bytes_per_s;
     uint64_t memory_bytes;
-    double launch_overhead_s;   /* per kernel */
-    double matmul_efficiency;   /* achieved share of peak in large matrix products and convolutions */
-    double memory_efficiency;   /* achieved share of memory bandwidth in elementwise work */
-    double core_share;          /* host cores one device keeps busy while computing: 1 for "cpu", else 0 */
+    double launch_overhead_s; /* per kernel */
+    double matmul_efficiency; /* achieved share of peak in large matrix products and convolutions */
+    double memory_efficiency; /* achieved share of memory bandwidth in elementwise work */
+    double core_share; /* host cores one device keeps busy while computing: 1 for "cpu", else 0 */
     double power_w;
 } ty_device_type;
 
 typedef struct ty_link_edge {
-    uint32_t from, to;  /* vertices; links are full duplex, listed once */
+    uint32_t from, to;            /* vertices; links are full duplex, listed once */
     double bandwidth_bytes_per_s; /* per direction */
     double latency_s;
-    char *kind;         /* "nvlink2", "pcie3", "edr100", "memory" */
+    char *kind; /* "nvlink2", "pcie3", "edr100", "memory" */
     char *source;
 } ty_link_edge;
 
@@ -61,7 +61,8 @@ ty_status ty_cluster_open(const char *text, const ty_profile *local, ty_cluster 
                           ty_error *error) TY_MUST_CHECK;
 /** Whether `text` names this machine, and how many ranks ("local" alone: one per core, 0 here). */
 bool ty_cluster_is_local(const char *text, uint32_t *ranks);
-/** "local:N" from a measured profile: one device per rank, all on one host whose cores they share. */
+/** "local:N" from a measured profile: one device per rank, all on one host whose cores they share.
+ */
 ty_status ty_cluster_local(uint32_t ranks, const ty_profile *profile, ty_cluster **out,
                            ty_error *error) TY_MUST_CHECK;
 
@@ -75,7 +76,8 @@ ty_status ty_cluster_digest(const ty_cluster *cluster, ty_digest *out,
                             ty_error *error) TY_MUST_CHECK;
 void ty_cluster_free(ty_cluster *cluster);
 
-/** Names of the catalogue's hosts (clusters are "Nx HOST"), sorted; free each and the array with ty_free. */
+/** Names of the catalogue's hosts (clusters are "Nx HOST"), sorted; free each and the array with
+ * ty_free. */
 ty_status ty_catalogue_list(char ***names, uint32_t *count, ty_error *error) TY_MUST_CHECK;
 
 const char *ty_cluster_name(const ty_cluster *cluster);
@@ -97,9 +99,9 @@ const ty_link_edge *ty_cluster_link(const ty_cluster *cluster, uint32_t link);
 /** What one message between two devices meets. */
 typedef struct ty_path {
     uint32_t link_count;
-    uint32_t *links;      /* in order from the first device; free with ty_path_clear */
+    uint32_t *links;              /* in order from the first device; free with ty_path_clear */
     double bandwidth_bytes_per_s; /* narrowest link; HUGE_VAL from a device to itself */
-    double latency_s;     /* sum */
+    double latency_s;             /* sum */
 } ty_path;
 /** The widest of the shortest paths by latency; ties broken by lowest link index. */
 ty_status ty_cluster_path(const ty_cluster *cluster, uint32_t from_device, uint32_t to_device,
@@ -107,15 +109,17 @@ ty_status ty_cluster_path(const ty_cluster *cluster, uint32_t from_device, uint3
 void ty_path_clear(ty_path *path);
 
 /**
- * What a ring over `devices` (in this order, closing) meets when all its edges are busy at once: the bandwidth left
- * to each edge after links are shared among the ring's own edges, and the largest edge latency.
+ * What a ring over `devices` (in this order, closing) meets when all its edges are busy at once:
+ * the bandwidth left to each edge after links are shared among the ring's own edges, and the
+ * largest edge latency.
  */
 ty_status ty_cluster_ring(const ty_cluster *cluster, const uint32_t *devices, uint32_t count,
                           double *bandwidth_bytes_per_s, double *latency_s,
                           ty_error *error) TY_MUST_CHECK;
 
-/** Least capacity, in bytes/s, of any cut that splits the hosts into two halves as equal as can be: exact max-flow
- *  between the first and the second half in host order. 0 with fewer than two hosts. */
+/** Least capacity, in bytes/s, of any cut that splits the hosts into two halves as equal as can be:
+ * exact max-flow between the first and the second half in host order. 0 with fewer than two hosts.
+ */
 ty_status ty_cluster_bisection(const ty_cluster *cluster, double *bandwidth_bytes_per_s,
                                ty_error *error) TY_MUST_CHECK;
 

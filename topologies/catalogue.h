@@ -1,0 +1,67 @@
+/* The catalogue: kinds of devices, links and hosts, read from topologies/catalogue/. */
+#ifndef TY_CATALOGUE_H
+#define TY_CATALOGUE_H
+
+#include "cluster.h"
+
+/** Where links of a kind are used. */
+typedef enum link_use {
+    LINK_TO_SWITCH, /* a device to its host's device switch */
+    LINK_TO_HOST,   /* a device to its host's hub */
+    LINK_DIRECT,    /* device to device */
+    LINK_BRIDGE,    /* between switches, hubs and NICs of a host */
+    LINK_NETWORK,   /* a NIC to its network switch */
+    LINK_USE_COUNT
+} link_use;
+
+typedef struct catalogue_link {
+    char *name; /* first, for ty_suggest */
+    link_type type;
+    link_use use;
+    /* Networks only: */
+    link_type trunk; /* between network switches */
+    uint32_t port;   /* kind of link between a device and a NIC of its own */
+} catalogue_link;
+
+typedef struct catalogue_vertex {
+    char *name;
+    ty_vertex_kind kind;
+} catalogue_vertex;
+
+typedef struct catalogue_edge {
+    uint32_t from, to; /* vertices of the host */
+    uint32_t link;
+    double lanes;
+} catalogue_edge;
+
+/** A server: its inside, and the kind of link from each of its NICs to the network. */
+typedef struct catalogue_host {
+    char *name;
+    char *source;
+    uint32_t device_type;
+    uint32_t network;
+    uint32_t vertex_count; /* the host vertex is the first */
+    catalogue_vertex *vertices;
+    uint32_t edge_count;
+    catalogue_edge *edges;
+} catalogue_host;
+
+typedef struct catalogue {
+    ty_arena *arena; /* everything */
+    uint32_t device_type_count;
+    ty_device_type *device_types;
+    uint32_t link_count;
+    catalogue_link *links;
+    uint32_t host_count;
+    catalogue_host *hosts;
+} catalogue;
+
+ty_status catalogue_load(catalogue **out, ty_error *error) TY_MUST_CHECK;
+void catalogue_free(catalogue *catalogue);
+
+/* Index of the entry with a name, or NO_INDEX. */
+uint32_t catalogue_find_device(const catalogue *catalogue, const char *name);
+uint32_t catalogue_find_link(const catalogue *catalogue, const char *name);
+uint32_t catalogue_find_host(const catalogue *catalogue, const char *name);
+
+#endif

@@ -1,0 +1,263 @@
+/* The cluster: building it up, and the accessors of the finished, immutable thing. */
+#include "cluster.h"
+
+#include <string.h>
+
+const char *ty_vertex_kind_name(ty_vertex_kind kind)
+{
+    static const char *const names[TY_VERTEX_KIND_COUNT] = {
+        [TY_VERTEX_DEVICE] = "device",
+        [TY_VERTEX_HOST] = "host",
+        [TY_VERTEX_DEVICE_SWITCH] = "device_switch",
+        [TY_VERTEX_NIC] = "nic",
+        [TY_VERTEX_SWITCH] = "switch",
+    };
+    return (unsigned)kind < TY_VERTEX_KIND_COUNT ? names[kind] : "unknown";
+}
+
+static ty_status out_of_memory(ty_error *error)
+{
+    return ty_fail(error, TY_ENOMEM, "out of memory for a cluster");
+}
+
+/* Makes room for one more element; doubles, so that n additions cost O(n). */
+static ty_status grow(void *array, uint32_t count, uint32_t limit, uint32_t *room, size_t size,
+                      ty_error *error)
+{
+    void *block;
+    uint32_t wanted;
+
+    if (count >= limit)
+        return ty_fail(error, TY_EPARSE, "cluster: found more than %u of its parts, expected fewer",
+                       limit);
+    if (count < *room)
+        return TY_OK;
+    wanted = *room == 0 ? 8 : 2 * *room;
+    memcpy(&block, array, sizeof block);
+    block = ty_resize(block, wanted, size);
+    if (block == NULL)
+        return out_of_memory(error);
+    memcpy(array, &block, sizeof block);
+    *room = wanted;
+    return TY_OK;
+}
+
+ty_status cluster_new(const char *name, ty_cluster **out, ty_error *error)
+{
+    ty_cluster *cluster = ty_alloc(1, sizeof *cluster);
+
+    if (cluster == NULL)
+        return out_of_memory(error);
+    if ((cluster->arena = ty_arena_new()) == NULL ||
+        (cluster->name = ty_arena_strdup(cluster->arena, name)) == NULL) {
+        ty_cluster_free(cluster);
+        return out_of_memory(error);
+    }
+    *out = cluster;
+    return TY_OK;
+}
+
+void ty_cluster_free(ty_cluster *cluster)
+{
+    if (cluster == NULL)
+        return;
+    ty_free(cluster->device_types);
+    ty_free(cluster->link_types);
+    ty_free(cluster->vertices);
+    ty_free(cluster->links);
+    ty_free(cluster->link_kinds);
+    ty_free(cluster->link_lanes);
+    ty_free(cluster->device_vertices);
+    ty_free(cluster->host_vertices);
+    ty_free(cluster->names);
+    ty_free(cluster->port_starts);
+    ty_free(cluster->ports);
+    ty_free(cluster->island_gates);
+    ty_arena_free(cluster->arena);
+    ty_free(cluster);
+}
+
+ty_status cluster_add_device_type(ty_cluster *cluster, const ty_device_type *type, uint32_t *index,
+                                  ty_error *error)
+{
+    ty_device_type copy = *type;
+    ty_status status = grow(&cluster->device_types, cluster->device_type_count, VERTEX_LIMIT,
+                            &cluster->device_type_room, sizeof copy, error);
+    if (status != TY_OK)
+        return status;
+    copy.name = ty_arena_strdup(cluster->arena, type->name);
+    copy.source = ty_arena_strdup(cluster->arena, type->source);
+    if (copy.name == NULL || copy.source == NULL)
+        return out_of_memory(error);
+    *index = cluster->device_type_count;
+    cluster->device_types[cluster->device_type_count++] = copy;
+    return TY_OK;
+}
+
+ty_status cluster_add_link_type(ty_cluster *cluster, const link_type *type, uint32_t *index,
+                                ty_error *error)
+{
+    link_type copy = *type;
+    ty_status status = grow(&cluster->link_types, cluster->link_type_count, LINK_LIMIT,
+                            &cluster->link_type_room, sizeof copy, error);
+    if (status != TY_OK)
+        return status;
+    copy.name = ty_arena_strdup(cluster->arena, type->name);
+    copy.source = ty_arena_strdup(cluster->arena, type->source);
+    if (copy.name == NULL || copy.source == NULL)
+        return out_of_memory(error);
+    *index = cluster->link_type_count;
+    cluster->link_types[cluster->link_type_count++] = copy;
+    return TY_OK;
+}
+
+static ty_status add_vertex(ty_cluster *cluster, const cluster_vertex *vertex, uint32_t *index,
+                            ty_error *error)
+{
+    cluster_vertex copy = *vertex;
+    ty_status status = grow(&cluster->vertices, cluster->vertex_count, VERTEX_LIMIT,
+                            &cluster->vertex_room, sizeof copy, error);
+    if (status != TY_OK)
+        return status;
+    if ((copy.name = ty_arena_strdup(cluster->arena, vertex->name)) == NULL)
+        return out_of_memory(error);
+    *index = cluster->vertex_count;
+    cluster->vertices[cluster->vertex_count++] = copy;
+    return TY_OK;
+}
+
+ty_status cluster_add_vertex(ty_cluster *cluster, ty_vertex_kind kind, const char *name,
+                             uint32_t cores, uint32_t *vertex, ty_error *error)
+{
+    cluster_vertex added = {.kind = kind, .device = NO_INDEX, .host = NO_INDEX, .cores = cores};
+    ty_status status;
+    uint32_t index;
+
+    added.name = (char *)name; /* copied below, never written */
+    if (kind == TY_VERTEX_HOST) {
+        added.host = cluster->host_count;
+        TY_CHECK(grow(&cluster->host_vertices, cluster->host_count, VERTEX_LIMIT,
+                      &cluster->host_room, sizeof(uint32_t), error),
+                 status, done);
+    }
+    TY_CHECK(add_vertex(cluster, &added, &index, error), status, done);
+    if (kind == TY_VERTEX_HOST)
+        cluster->host_vertices[cluster->host_count++] = index;
+    *vertex = index;
+done:
+    return status;
+}
+
+ty_status cluster_add_device(ty_cluster *cluster, const char *name, uint32_t type, uint32_t host,
+                             uint32_t *vertex, ty_error *error)
+{
+    cluster_vertex added = {.kind = TY_VERTEX_DEVICE,
+                            .device = cluster->device_count,
+                            .host = host == NO_INDEX ? NO_INDEX : cluster->vertices[host].host,
+                            .device_type = type};
+    ty_status status;
+    uint32_t index;
+
+    added.name = (char *)name;
+    TY_CHECK(grow(&cluster->device_vertices, cluster->device_count, DEVICE_LIMIT,
+                  &cluster->device_room, sizeof(uint32_t), error),
+             status, done);
+    TY_CHECK(add_vertex(cluster, &added, &index, error), status, done);
+    cluster->device_vertices[cluster->device_count++] = index;
+    *vertex = index;
+done:
+    return status;
+}
+
+ty_status cluster_add_link(ty_cluster *cluster, uint32_t from, uint32_t to, uint32_t type,
+                           double lanes, ty_error *error)
+{
+    const link_type *kind = &cluster->link_types[type];
+    uint32_t count = cluster->link_count;
+    ty_status status;
+
+    TY_CHECK(
+        grow(&cluster->links, count, LINK_LIMIT, &cluster->link_room, sizeof(ty_link_edge), error),
+        status, done);
+    TY_CHECK(grow(&cluster->link_kinds, count, LINK_LIMIT, &cluster->link_kind_room,
+                  sizeof(uint32_t), error),
+             status, done);
+    TY_CHECK(grow(&cluster->link_lanes, count, LINK_LIMIT, &cluster->link_lane_room, sizeof(double),
+                  error),
+             status, done);
+    cluster->links[count] =
+        (ty_link_edge){.from = from,
+                       .to = to,
+                       .bandwidth_bytes_per_s = kind->bandwidth_bytes_per_s * lanes,
+                       .latency_s = kind->latency_s,
+                       .kind = kind->name,
+                       .source = kind->source};
+    cluster->link_kinds[count] = type;
+    cluster->link_lanes[count] = lanes;
+    cluster->link_count++;
+done:
+    return status;
+}
+
+/* ---- Accessors --------------------------------------------------------------------------- */
+
+const char *ty_cluster_name(const ty_cluster *cluster)
+{
+    return cluster->name;
+}
+
+uint32_t ty_cluster_device_count(const ty_cluster *cluster)
+{
+    return cluster->device_count;
+}
+
+uint32_t ty_cluster_host_count(const ty_cluster *cluster)
+{
+    return cluster->host_count;
+}
+
+const ty_device_type *ty_cluster_device_type(const ty_cluster *cluster, uint32_t device)
+{
+    uint32_t vertex = cluster->device_vertices[device];
+    return &cluster->device_types[cluster->vertices[vertex].device_type];
+}
+
+uint32_t ty_cluster_device_host(const ty_cluster *cluster, uint32_t device)
+{
+    return cluster->vertices[cluster->device_vertices[device]].host;
+}
+
+uint32_t ty_cluster_host_cores(const ty_cluster *cluster, uint32_t host)
+{
+    return cluster->vertices[cluster->host_vertices[host]].cores;
+}
+
+uint32_t ty_cluster_vertex_count(const ty_cluster *cluster)
+{
+    return cluster->vertex_count;
+}
+
+ty_vertex_kind ty_cluster_vertex_kind(const ty_cluster *cluster, uint32_t vertex)
+{
+    return cluster->vertices[vertex].kind;
+}
+
+const char *ty_cluster_vertex_name(const ty_cluster *cluster, uint32_t vertex)
+{
+    return cluster->vertices[vertex].name;
+}
+
+uint32_t ty_cluster_device_vertex(const ty_cluster *cluster, uint32_t device)
+{
+    return cluster->device_vertices[device];
+}
+
+uint32_t ty_cluster_link_count(const ty_cluster *cluster)
+{
+    return cluster->link_count;
+}
+
+const ty_link_edge *ty_cluster_link(const ty_cluster *cluster, uint32_t link)
+{
+    return &cluster->links[link];
+}

@@ -1,0 +1,255 @@
+/* Finishing a cluster: what must hold of its graph, and what queries need to be quick. */
+#include "cluster.h"
+#include "graph.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static ty_status out_of_memory(ty_error *error)
+{
+    return ty_fail(error, TY_ENOMEM, "out of memory for a cluster");
+}
+
+static int compare_names(const void *a, const void *b)
+{
+    const cluster_name *x = a, *y = b;
+    int order = strcmp(x->name, y->name);
+    if (order != 0)
+        return order;
+    return x->vertex < y->vertex ? -1 : x->vertex > y->vertex;
+}
+
+ty_status cluster_sort_names(ty_cluster *cluster, cluster_problem *problem, ty_error *error)
+{
+    ty_free(cluster->names);
+    cluster->names = ty_alloc(cluster->vertex_count, sizeof(cluster_name));
+    if (cluster->names == NULL)
+        return out_of_memory(error);
+    for (uint32_t v = 0; v < cluster->vertex_count; v++)
+        cluster->names[v] = (cluster_name){cluster->vertices[v].name, v};
+    qsort(cluster->names, cluster->vertex_count, sizeof(cluster_name), compare_names);
+    for (uint32_t i = 1; i < cluster->vertex_count; i++)
+        if (strcmp(cluster->names[i - 1].name, cluster->names[i].name) == 0) {
+            *problem =
+                (cluster_problem){"a name that no other vertex has", cluster->names[i].vertex};
+            break;
+        }
+    return TY_OK;
+}
+
+uint32_t cluster_find(const ty_cluster *cluster, const char *name)
+{
+    uint32_t low = 0, high = cluster->vertex_count;
+
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        int order = strcmp(name, cluster->names[middle].name);
+        if (order == 0)
+            return cluster->names[middle].vertex;
+        if (order < 0)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    return NO_INDEX;
+}
+
+/* Ports of every vertex by a counting sort over the links, so that each list ascends by link. */
+static ty_status make_ports(ty_cluster *cluster, ty_error *error)
+{
+    uint32_t *starts = ty_alloc((size_t)cluster->vertex_count + 1, sizeof *starts);
+    cluster_port *ports = ty_alloc(2 * (size_t)cluster->link_count, sizeof *ports);
+    uint32_t *next = ty_alloc(cluster->vertex_count, sizeof *next);
+
+    if (starts == NULL || ports == NULL || next == NULL) {
+        ty_free(starts);
+        ty_free(ports);
+        ty_free(next);
+        return out_of_memory(error);
+    }
+    for (uint32_t i = 0; i < cluster->link_count; i++) {
+        starts[cluster->links[i].from + 1]++;
+        starts[cluster->links[i].to + 1]++;
+    }
+    for (uint32_t v = 0; v < cluster->vertex_count; v++) {
+        starts[v + 1] += starts[v];
+        next[v] = starts[v];
+    }
+    for (uint32_t i = 0; i < cluster->link_count; i++) {
+        const ty_link_edge *link = &cluster->links[i];
+        ports[next[link->from]++] = (cluster_port){link->to, i};
+        ports[next[link->to]++] = (cluster_port){link->from, i};
+    }
+    ty_free(next);
+    cluster->port_starts = starts;
+    cluster->ports = ports;
+    return TY_OK;
+}
+
+/* Components of the graph whose links touch no vertex of `cut`; TY_VERTEX_KIND_COUNT cuts nothing.
+ */
+static ty_status components_without(const ty_cluster *cluster, ty_vertex_kind cut,
+                                    uint32_t *members, uint32_t *count, ty_error *error)
+{
+    graph_edges edges = {.vertex_count = cluster->vertex_count};
+    uint32_t *ends = ty_alloc(2 * (size_t)cluster->link_count, sizeof *ends);
+    ty_status status;
+
+    if (ends == NULL)
+        return out_of_memory(error);
+    for (uint32_t i = 0; i < cluster->link_count; i++) {
+        const ty_link_edge *link = &cluster->links[i];
+        if (cluster->vertices[link->from].kind == cut || cluster->vertices[link->to].kind == cut)
+            continue;
+        ends[2 * edges.edge_count] = link->from;
+        ends[2 * edges.edge_count + 1] = link->to;
+        edges.edge_count++;
+    }
+    edges.ends = ends;
+    status = graph_components(&edges, members, count, error);
+    ty_free(ends);
+    return status;
+}
+
+static ty_status check_reachable(const ty_cluster *cluster, uint32_t *members,
+                                 cluster_problem *problem, ty_error *error)
+{
+    uint32_t count;
+    ty_status status = components_without(cluster, TY_VERTEX_KIND_COUNT, members, &count, error);
+
+    for (uint32_t v = 1; status == TY_OK && v < cluster->vertex_count; v++)
+        if (members[v] != members[0]) {
+            *problem = (cluster_problem){"a vertex linked, directly or not, to all others", v};
+            break;
+        }
+    return status;
+}
+
+/* How many devices touch each component, each counted once per component. */
+static void count_devices(const ty_cluster *cluster, const uint32_t *members, uint32_t *touching,
+                          uint32_t *last)
+{
+    for (uint32_t d = 0; d < cluster->device_count; d++) {
+        uint32_t v = cluster->device_vertices[d];
+        for (uint32_t p = cluster->port_starts[v]; p < cluster->port_starts[v + 1]; p++) {
+            uint32_t next = cluster->ports[p].vertex;
+            if (cluster->vertices[next].kind == TY_VERTEX_DEVICE || last[members[next]] == d + 1)
+                continue;
+            last[members[next]] = d + 1;
+            touching[members[next]]++;
+        }
+    }
+}
+
+static bool touches(const ty_cluster *cluster, uint32_t vertex, const uint32_t *members,
+                    uint32_t component)
+{
+    for (uint32_t p = cluster->port_starts[vertex]; p < cluster->port_starts[vertex + 1]; p++) {
+        uint32_t next = cluster->ports[p].vertex;
+        if (cluster->vertices[next].kind != TY_VERTEX_DEVICE && members[next] == component)
+            return true;
+    }
+    return false;
+}
+
+/* Devices do not forward, so one part of what remains without them must touch every device. */
+static ty_status check_forwarding(const ty_cluster *cluster, uint32_t *members,
+                                  cluster_problem *problem, ty_error *error)
+{
+    uint32_t count, best = 0;
+    uint32_t *touching = ty_alloc(cluster->vertex_count, sizeof *touching);
+    uint32_t *last = ty_alloc(cluster->vertex_count, sizeof *last);
+    ty_status status = TY_ENOMEM;
+
+    if (touching == NULL || last == NULL) {
+        status = out_of_memory(error);
+        goto cleanup;
+    }
+    TY_CHECK(components_without(cluster, TY_VERTEX_DEVICE, members, &count, error), status,
+             cleanup);
+    count_devices(cluster, members, touching, last);
+    for (uint32_t c = 1; c < count; c++)
+        if (touching[c] > touching[best])
+            best = c;
+    for (uint32_t d = 0; d < cluster->device_count && cluster->device_count > 1; d++) {
+        uint32_t v = cluster->device_vertices[d];
+        if (!touches(cluster, v, members, best)) {
+            *problem = (cluster_problem){"a device that hosts, switches and NICs join to all "
+                                         "others (devices do not forward)",
+                                         v};
+            break;
+        }
+    }
+cleanup:
+    ty_free(touching);
+    ty_free(last);
+    return status;
+}
+
+/* Islands are what remains connected without the network switches: usually, servers. */
+static ty_status make_islands(ty_cluster *cluster, uint32_t *members, ty_error *error)
+{
+    uint32_t count;
+    ty_status status = components_without(cluster, TY_VERTEX_SWITCH, members, &count, error);
+    bool *has_several;
+
+    if (status != TY_OK)
+        return status;
+    cluster->island_gates = ty_alloc(count, sizeof(uint32_t));
+    has_several = ty_alloc(count, sizeof *has_several);
+    if (cluster->island_gates == NULL || has_several == NULL) {
+        ty_free(has_several);
+        return out_of_memory(error);
+    }
+    cluster->island_count = count;
+    for (uint32_t i = 0; i < count; i++)
+        cluster->island_gates[i] = NO_INDEX;
+    for (uint32_t v = 0; v < cluster->vertex_count; v++)
+        cluster->vertices[v].island =
+            cluster->vertices[v].kind == TY_VERTEX_SWITCH ? NO_INDEX : members[v];
+    for (uint32_t i = 0; i < cluster->link_count; i++) {
+        uint32_t from = cluster->links[i].from, to = cluster->links[i].to, island;
+        if (cluster->vertices[from].kind == TY_VERTEX_SWITCH) {
+            uint32_t swapped = from;
+            from = to;
+            to = swapped;
+        }
+        island = cluster->vertices[from].island;
+        if (island == NO_INDEX || cluster->vertices[to].kind != TY_VERTEX_SWITCH)
+            continue;
+        if (cluster->island_gates[island] != NO_INDEX && cluster->island_gates[island] != to)
+            has_several[island] = true;
+        cluster->island_gates[island] = to;
+    }
+    for (uint32_t i = 0; i < count; i++)
+        if (has_several[i])
+            cluster->island_gates[i] = NO_INDEX;
+    ty_free(has_several);
+    return TY_OK;
+}
+
+ty_status cluster_finish(ty_cluster *cluster, cluster_problem *problem, ty_error *error)
+{
+    uint32_t *members = ty_alloc(cluster->vertex_count, sizeof *members);
+    ty_status status = TY_OK;
+
+    if (members == NULL)
+        return out_of_memory(error);
+    if (cluster->device_count == 0) {
+        *problem = (cluster_problem){"a cluster with at least one device", NO_INDEX};
+        goto cleanup;
+    }
+    if (cluster->names == NULL)
+        TY_CHECK(cluster_sort_names(cluster, problem, error), status, cleanup);
+    if (problem->expected == NULL)
+        TY_CHECK(check_reachable(cluster, members, problem, error), status, cleanup);
+    if (problem->expected != NULL)
+        goto cleanup;
+    TY_CHECK(make_ports(cluster, error), status, cleanup);
+    TY_CHECK(check_forwarding(cluster, members, problem, error), status, cleanup);
+    if (problem->expected == NULL)
+        TY_CHECK(make_islands(cluster, members, error), status, cleanup);
+cleanup:
+    ty_free(members);
+    return status;
+}

@@ -1,0 +1,342 @@
+/* trainyard.cluster/1: the graph, written out.
+ *   device_types  what devices are
+ *   link_types    what links are: bandwidth and latency of one lane, and a source
+ *   vertices      name and kind; a device has a type and a host, a host may have cores
+ *   links         from, to, type; lanes (1 unless said) multiply the bandwidth */
+#include "cluster.h"
+
+#include <string.h>
+
+static const char schema[] = "trainyard.cluster/1";
+
+/* ---- Device types: one table for reading and writing ------------------------------------- */
+
+typedef struct figure {
+    const char *key;
+    size_t offset; /* of a double in ty_device_type */
+    double minimum, maximum;
+} figure;
+
+static const figure figures[] = {
+    {"peak_fp32_flop_per_s", offsetof(ty_device_type, peak_fp32_flop_per_s), 1, 1e18},
+    {"peak_tf32_flop_per_s", offsetof(ty_device_type, peak_tf32_flop_per_s), 0, 1e18},
+    {"peak_fp16_flop_per_s", offsetof(ty_device_type, peak_fp16_flop_per_s), 0, 1e18},
+    {"memory_bandwidth_bytes_per_s", offsetof(ty_device_type, memory_bandwidth_bytes_per_s), 1,
+     1e18},
+    {"launch_overhead_s", offsetof(ty_device_type, launch_overhead_s), 0, 1},
+    {"matmul_efficiency", offsetof(ty_device_type, matmul_efficiency), 1e-3, 1},
+    {"memory_efficiency", offsetof(ty_device_type, memory_efficiency), 1e-3, 1},
+    {"core_share", offsetof(ty_device_type, core_share), 0, 1e6},
+    {"power_w", offsetof(ty_device_type, power_w), 0, 1e6},
+};
+enum { FIGURE_COUNT = sizeof figures / sizeof figures[0] };
+
+static ty_status read_device_type(ty_cluster *cluster, const ty_json *row, ty_error *error)
+{
+    ty_device_type type = {0};
+    const char *name, *source;
+    uint32_t index;
+    ty_status status;
+
+    TY_CHECK(ty_json_string(row, "name", &name, error), status, done);
+    TY_CHECK(ty_json_string(row, "source", &source, error), status, done);
+    for (int i = 0; i < FIGURE_COUNT; i++)
+        TY_CHECK(ty_json_number(row, figures[i].key, figures[i].minimum, figures[i].maximum,
+                                (double *)(void *)((char *)&type + figures[i].offset), error),
+                 status, done);
+    TY_CHECK(ty_json_uint64(row, "memory_bytes", 1, (uint64_t)1 << 50, &type.memory_bytes, error),
+             status, done);
+    TY_CHECK(ty_json_end(row, error), status, done);
+    for (uint32_t i = 0; i < cluster->device_type_count; i++)
+        if (strcmp(cluster->device_types[i].name, name) == 0)
+            return ty_json_fail(row, error, "a name that no other device type has");
+    type.name = (char *)name; /* copied, never written */
+    type.source = (char *)source;
+    status = cluster_add_device_type(cluster, &type, &index, error);
+done:
+    return status;
+}
+
+static void write_device_type(const ty_device_type *type, ty_json_writer *writer)
+{
+    ty_json_open(writer, NULL, '{');
+    ty_json_put_string(writer, "name", type->name);
+    ty_json_put_string(writer, "source", type->source);
+    for (int i = 0; i < FIGURE_COUNT; i++) {
+        double value;
+        memcpy(&value, (const char *)type + figures[i].offset, sizeof value);
+        ty_json_put_number(writer, figures[i].key, value);
+    }
+    ty_json_put_uint(writer, "memory_bytes", type->memory_bytes);
+    ty_json_close(writer, '}');
+}
+
+/* ---- Link types -------------------------------------------------------------------------- */
+
+static ty_status read_link_type(ty_cluster *cluster, const ty_json *row, ty_error *error)
+{
+    link_type type = {0};
+    const char *name, *source;
+    uint32_t index;
+    ty_status status;
+
+    TY_CHECK(ty_json_string(row, "name", &name, error), status, done);
+    TY_CHECK(ty_json_string(row, "source", &source, error), status, done);
+    TY_CHECK(ty_json_number(row, "bandwidth_bytes_per_s", BANDWIDTH_MINIMUM, BANDWIDTH_MAXIMUM,
+                            &type.bandwidth_bytes_per_s, error),
+             status, done);
+    TY_CHECK(ty_json_number(row, "latency_s", 0, LATENCY_MAXIMUM, &type.latency_s, error), status,
+             done);
+    TY_CHECK(ty_json_end(row, error), status, done);
+    for (uint32_t i = 0; i < cluster->link_type_count; i++)
+        if (strcmp(cluster->link_types[i].name, name) == 0)
+            return ty_json_fail(row, error, "a name that no other link type has");
+    type.name = (char *)name;
+    type.source = (char *)source;
+    status = cluster_add_link_type(cluster, &type, &index, error);
+done:
+    return status;
+}
+
+/* ---- Vertices and links ------------------------------------------------------------------ */
+
+static uint32_t find_device_type(const ty_cluster *cluster, const char *name)
+{
+    for (uint32_t i = 0; i < cluster->device_type_count; i++)
+        if (strcmp(cluster->device_types[i].name, name) == 0)
+            return i;
+    return NO_INDEX;
+}
+
+static uint32_t find_link_type(const ty_cluster *cluster, const char *name)
+{
+    for (uint32_t i = 0; i < cluster->link_type_count; i++)
+        if (strcmp(cluster->link_types[i].name, name) == 0)
+            return i;
+    return NO_INDEX;
+}
+
+/* A device's host may come later in the list: it is filled in by read_hosts_of. */
+static ty_status read_vertex(ty_cluster *cluster, const ty_json *row, ty_error *error)
+{
+    const char *kinds[TY_VERTEX_KIND_COUNT], *name, *type;
+    uint32_t cores = 0, vertex, device_type;
+    int kind;
+    ty_status status;
+
+    for (int k = 0; k < TY_VERTEX_KIND_COUNT; k++)
+        kinds[k] = ty_vertex_kind_name((ty_vertex_kind)k);
+    TY_CHECK(ty_json_string(row, "name", &name, error), status, done);
+    TY_CHECK(ty_json_enum(row, "kind", kinds, TY_VERTEX_KIND_COUNT, &kind, error), status, done);
+    if (kind == TY_VERTEX_DEVICE) {
+        TY_CHECK(ty_json_string(row, "type", &type, error), status, done);
+        if ((device_type = find_device_type(cluster, type)) == NO_INDEX)
+            return ty_json_fail(row, error, "a type that is in /device_types");
+        status = cluster_add_device(cluster, name, device_type, NO_INDEX, &vertex, error);
+        goto done; /* "host" is still to be read */
+    }
+    if (kind == TY_VERTEX_HOST && ty_json_has(row, "cores"))
+        TY_CHECK(ty_json_uint32(row, "cores", 1, 1000000, &cores, error), status, done);
+    TY_CHECK(ty_json_end(row, error), status, done);
+    status = cluster_add_vertex(cluster, (ty_vertex_kind)kind, name, cores, &vertex, error);
+done:
+    return status;
+}
+
+static ty_status read_hosts_of(ty_cluster *cluster, const ty_json *vertices, ty_error *error)
+{
+    for (uint32_t d = 0; d < cluster->device_count; d++) {
+        uint32_t vertex = cluster->device_vertices[d], host;
+        const ty_json *row = ty_json_at(vertices, vertex);
+        const char *name;
+        ty_status status = ty_json_string(row, "host", &name, error);
+        if (status == TY_OK)
+            status = ty_json_end(row, error);
+        if (status != TY_OK)
+            return status;
+        host = cluster_find(cluster, name);
+        if (host == NO_INDEX || cluster->vertices[host].kind != TY_VERTEX_HOST)
+            return ty_json_fail(row, error, "as host the name of a vertex of kind host");
+        cluster->vertices[vertex].host = cluster->vertices[host].host;
+    }
+    return TY_OK;
+}
+
+static ty_status read_link(ty_cluster *cluster, const ty_json *row, ty_error *error)
+{
+    const char *from_name, *to_name, *type_name;
+    uint32_t from, to, type;
+    double lanes = 1;
+    ty_status status;
+
+    TY_CHECK(ty_json_string(row, "from", &from_name, error), status, done);
+    TY_CHECK(ty_json_string(row, "to", &to_name, error), status, done);
+    TY_CHECK(ty_json_string(row, "type", &type_name, error), status, done);
+    if (ty_json_has(row, "lanes"))
+        TY_CHECK(ty_json_number(row, "lanes", LANES_MINIMUM, LANES_MAXIMUM, &lanes, error), status,
+                 done);
+    TY_CHECK(ty_json_end(row, error), status, done);
+    from = cluster_find(cluster, from_name);
+    to = cluster_find(cluster, to_name);
+    type = find_link_type(cluster, type_name);
+    if (from == NO_INDEX || to == NO_INDEX || from == to)
+        return ty_json_fail(row, error, "a link between two vertices of the cluster");
+    if (type == NO_INDEX)
+        return ty_json_fail(row, error, "a type that is in /link_types");
+    status = cluster_add_link(cluster, from, to, type, lanes, error);
+done:
+    return status;
+}
+
+/* ---- The whole --------------------------------------------------------------------------- */
+
+typedef ty_status (*read_row)(ty_cluster *cluster, const ty_json *row, ty_error *error);
+
+static ty_status read_rows(ty_cluster *cluster, const ty_json *list, read_row read, ty_error *error)
+{
+    for (size_t i = 0; i < ty_json_size(list); i++) {
+        ty_status status = read(cluster, ty_json_at(list, i), error);
+        if (status != TY_OK)
+            return status;
+    }
+    return TY_OK;
+}
+
+static ty_status fail_for(const ty_json *vertices, const cluster_problem *problem, ty_error *error)
+{
+    if (problem->expected == NULL)
+        return TY_OK;
+    if (problem->vertex == NO_INDEX)
+        return ty_json_fail(vertices, error, "%s", problem->expected);
+    return ty_json_fail(ty_json_at(vertices, problem->vertex), error, "%s", problem->expected);
+}
+
+static ty_status read_graph(ty_cluster *cluster, const ty_json *object, ty_error *error)
+{
+    const ty_json *device_types, *link_types, *vertices, *links;
+    cluster_problem problem = {0};
+    ty_status status;
+
+    TY_CHECK(ty_json_array(object, "device_types", 1, 10000, &device_types, error), status, done);
+    TY_CHECK(ty_json_array(object, "link_types", 0, 10000, &link_types, error), status, done);
+    TY_CHECK(ty_json_array(object, "vertices", 1, VERTEX_LIMIT, &vertices, error), status, done);
+    TY_CHECK(ty_json_array(object, "links", 0, LINK_LIMIT, &links, error), status, done);
+    TY_CHECK(ty_json_end(object, error), status, done);
+    TY_CHECK(read_rows(cluster, device_types, read_device_type, error), status, done);
+    TY_CHECK(read_rows(cluster, link_types, read_link_type, error), status, done);
+    TY_CHECK(read_rows(cluster, vertices, read_vertex, error), status, done);
+    TY_CHECK(cluster_sort_names(cluster, &problem, error), status, done);
+    TY_CHECK(fail_for(vertices, &problem, error), status, done);
+    TY_CHECK(read_hosts_of(cluster, vertices, error), status, done);
+    TY_CHECK(read_rows(cluster, links, read_link, error), status, done);
+    TY_CHECK(cluster_finish(cluster, &problem, error), status, done);
+    status = fail_for(vertices, &problem, error);
+done:
+    return status;
+}
+
+ty_status ty_cluster_from_json(const ty_json *object, ty_cluster **out, ty_error *error)
+{
+    ty_cluster *cluster = NULL;
+    const char *name;
+    ty_status status;
+
+    TY_CHECK(ty_json_schema(object, schema, error), status, cleanup);
+    TY_CHECK(ty_json_string(object, "name", &name, error), status, cleanup);
+    TY_CHECK(cluster_new(name, &cluster, error), status, cleanup);
+    TY_CHECK(read_graph(cluster, object, error), status, cleanup);
+    *out = cluster;
+    cluster = NULL; /* given away */
+cleanup:
+    ty_cluster_free(cluster);
+    return status;
+}
+
+ty_status ty_cluster_parse(const char *json, const char *name, ty_cluster **out, ty_error *error)
+{
+    ty_json_document *document = NULL;
+    ty_status status = ty_json_parse(json, strlen(json), name, &document, error);
+
+    if (status == TY_OK)
+        status = ty_cluster_from_json(ty_json_root(document), out, error);
+    ty_json_free(document);
+    return status;
+}
+
+static void write_vertex(const ty_cluster *cluster, const cluster_vertex *vertex,
+                         ty_json_writer *writer)
+{
+    ty_json_open_flat(writer, NULL, '{');
+    ty_json_put_string(writer, "name", vertex->name);
+    ty_json_put_string(writer, "kind", ty_vertex_kind_name(vertex->kind));
+    if (vertex->kind == TY_VERTEX_DEVICE) {
+        uint32_t host = cluster->host_vertices[vertex->host];
+        ty_json_put_string(writer, "type", cluster->device_types[vertex->device_type].name);
+        ty_json_put_string(writer, "host", cluster->vertices[host].name);
+    }
+    if (vertex->cores > 0)
+        ty_json_put_uint(writer, "cores", vertex->cores);
+    ty_json_close(writer, '}');
+}
+
+static void write_link(const ty_cluster *cluster, uint32_t link, ty_json_writer *writer)
+{
+    const ty_link_edge *edge = &cluster->links[link];
+    double lanes = cluster->link_lanes[link];
+
+    ty_json_open_flat(writer, NULL, '{');
+    ty_json_put_string(writer, "from", cluster->vertices[edge->from].name);
+    ty_json_put_string(writer, "to", cluster->vertices[edge->to].name);
+    ty_json_put_string(writer, "type", edge->kind);
+    if (lanes < 1 || lanes > 1)
+        ty_json_put_number(writer, "lanes", lanes);
+    ty_json_close(writer, '}');
+}
+
+void ty_cluster_to_json(const ty_cluster *cluster, ty_json_writer *writer, const char *key)
+{
+    ty_json_open(writer, key, '{');
+    ty_json_put_string(writer, "schema", schema);
+    ty_json_put_string(writer, "name", cluster->name);
+    ty_json_open(writer, "device_types", '[');
+    for (uint32_t i = 0; i < cluster->device_type_count; i++)
+        write_device_type(&cluster->device_types[i], writer);
+    ty_json_close(writer, ']');
+    ty_json_open(writer, "link_types", '[');
+    for (uint32_t i = 0; i < cluster->link_type_count; i++) {
+        const link_type *type = &cluster->link_types[i];
+        ty_json_open(writer, NULL, '{');
+        ty_json_put_string(writer, "name", type->name);
+        ty_json_put_string(writer, "source", type->source);
+        ty_json_put_number(writer, "bandwidth_bytes_per_s", type->bandwidth_bytes_per_s);
+        ty_json_put_number(writer, "latency_s", type->latency_s);
+        ty_json_close(writer, '}');
+    }
+    ty_json_close(writer, ']');
+    ty_json_open(writer, "vertices", '[');
+    for (uint32_t v = 0; v < cluster->vertex_count; v++)
+        write_vertex(cluster, &cluster->vertices[v], writer);
+    ty_json_close(writer, ']');
+    ty_json_open(writer, "links", '[');
+    for (uint32_t i = 0; i < cluster->link_count; i++)
+        write_link(cluster, i, writer);
+    ty_json_close(writer, ']');
+    ty_json_close(writer, '}');
+}
+
+ty_status ty_cluster_digest(const ty_cluster *cluster, ty_digest *out, ty_error *error)
+{
+    ty_text text = {0};
+    ty_json_writer writer = ty_json_writer_on(&text);
+    char *json;
+    ty_status status;
+
+    ty_cluster_to_json(cluster, &writer, NULL);
+    status = ty_text_take(&text, &json, error);
+    ty_text_clear(&text);
+    if (status != TY_OK)
+        return status;
+    *out = ty_digest_of(json, strlen(json));
+    ty_free(json);
+    return TY_OK;
+}

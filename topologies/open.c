@@ -1,0 +1,63 @@
+/* What a user may write for a cluster: "local:4", a description, the name of a file. */
+#include "cluster.h"
+
+#include <string.h>
+
+static const char local_word[] = "local";
+
+bool ty_cluster_is_local(const char *text, uint32_t *ranks)
+{
+    uint64_t count = 0;
+
+    if (strncmp(text, local_word, sizeof local_word - 1) != 0)
+        return false;
+    text += sizeof local_word - 1;
+    if (*text != '\0' &&
+        (*text != ':' || ty_parse_uint(text + 1, 1, DEVICE_LIMIT, &count, NULL) != TY_OK))
+        return false;
+    *ranks = (uint32_t)count;
+    return true;
+}
+
+static ty_status open_file(const char *path, ty_cluster **out, ty_error *error)
+{
+    ty_json_document *document = NULL;
+    ty_status status = ty_json_load(path, &document, error);
+
+    if (status == TY_OK)
+        status = ty_cluster_from_json(ty_json_root(document), out, error);
+    ty_json_free(document);
+    return status;
+}
+
+static bool is_path(const char *text)
+{
+    size_t length = strlen(text);
+    return strcmp(text, "-") == 0 || strchr(text, '/') != NULL ||
+           (length > 5 && strcmp(text + length - 5, ".json") == 0);
+}
+
+ty_status ty_cluster_open(const char *text, const ty_profile *local, ty_cluster **out,
+                          ty_error *error)
+{
+    ty_status status;
+    uint32_t ranks;
+
+    if (ty_cluster_is_local(text, &ranks)) {
+        if (ranks == 0 && local != NULL)
+            ranks = local->cores;
+        return ty_cluster_local(ranks == 0 ? 1 : ranks, local, out, error);
+    }
+    if (strncmp(text, "local:", 6) == 0)
+        return ty_fail(error, TY_EPARSE,
+                       "cluster \"%.80s\", column 7: found \"%.60s\", expected a number of ranks "
+                       "from 1 to %d",
+                       text, text + 6, DEVICE_LIMIT);
+    if (is_path(text))
+        return open_file(text, out, error);
+    /* A bare word may still be a file; the catalogue's names go first. */
+    status = cluster_describe(text, out, error);
+    if (status == TY_EPARSE && ty_file_exists(text))
+        return open_file(text, out, error);
+    return status;
+}

@@ -1,0 +1,319 @@
+/* Dijkstra's algorithm with labels (latency, bandwidth), compared in that order. A label never gets
+ * better by going on (latency grows, the narrowest link narrows), so the first one taken from the
+ * heap is final. igraph answers neither "shortest, then widest" nor without work for every vertex
+ * of the cluster, hence our own; the tests compare it with a brute-force search. */
+#include "route.h"
+
+#include <math.h>
+
+router router_on(const ty_cluster *cluster)
+{
+    return (router){.cluster = cluster};
+}
+
+void router_clear(router *r)
+{
+    ty_free(r->labels);
+    ty_free(r->heap);
+    ty_free(r->links);
+    *r = (router){0};
+}
+
+static ty_status out_of_memory(ty_error *error)
+{
+    return ty_fail(error, TY_ENOMEM, "out of memory for a route");
+}
+
+/* ---- Labels: open addressing ------------------------------------------------------------- */
+
+static route_label *slot_of(route_label *labels, uint32_t room, uint32_t vertex)
+{
+    uint32_t slot = (vertex * 2654435769u) & (room - 1); /* Knuth's multiplicative hash */
+
+    while (labels[slot].vertex != 0 && labels[slot].vertex != vertex + 1)
+        slot = (slot + 1) & (room - 1);
+    return &labels[slot];
+}
+
+/* The label of a vertex, new ones with vertex == 0; valid until the next call. */
+static route_label *label_of(router *r, uint32_t vertex)
+{
+    if (2 * r->label_count >= r->label_room) {
+        uint32_t room = r->label_room == 0 ? 64 : 2 * r->label_room;
+        route_label *labels = ty_alloc(room, sizeof *labels);
+        if (labels == NULL)
+            return NULL;
+        for (uint32_t i = 0; i < r->label_room; i++)
+            if (r->labels[i].vertex != 0)
+                *slot_of(labels, room, r->labels[i].vertex - 1) = r->labels[i];
+        ty_free(r->labels);
+        r->labels = labels;
+        r->label_room = room;
+    }
+    return slot_of(r->labels, r->label_room, vertex);
+}
+
+static bool improves(uint64_t latency_ps, double bandwidth, uint32_t link, const route_label *old)
+{
+    if (latency_ps != old->latency_ps)
+        return latency_ps < old->latency_ps;
+    if (bandwidth > old->bandwidth_bytes_per_s || bandwidth < old->bandwidth_bytes_per_s)
+        return bandwidth > old->bandwidth_bytes_per_s;
+    return link < old->link;
+}
+
+/* ---- Heap -------------------------------------------------------------------------------- */
+
+static bool precedes(const route_candidate *a, const route_candidate *b)
+{
+    if (a->latency_ps != b->latency_ps)
+        return a->latency_ps < b->latency_ps;
+    if (a->bandwidth_bytes_per_s > b->bandwidth_bytes_per_s ||
+        a->bandwidth_bytes_per_s < b->bandwidth_bytes_per_s)
+        return a->bandwidth_bytes_per_s > b->bandwidth_bytes_per_s;
+    return a->vertex < b->vertex;
+}
+
+static bool push(router *r, route_candidate candidate)
+{
+    uint32_t i = r->heap_count;
+
+    if (r->heap_count == r->heap_room) {
+        uint32_t room = r->heap_room == 0 ? 64 : 2 * r->heap_room;
+        route_candidate *heap = ty_resize(r->heap, room, sizeof *heap);
+        if (heap == NULL)
+            return false;
+        r->heap = heap;
+        r->heap_room = room;
+    }
+    r->heap_count++;
+    for (; i > 0 && precedes(&candidate, &r->heap[(i - 1) / 2]); i = (i - 1) / 2)
+        r->heap[i] = r->heap[(i - 1) / 2];
+    r->heap[i] = candidate;
+    return true;
+}
+
+static route_candidate pop(router *r)
+{
+    route_candidate first = r->heap[0], last = r->heap[--r->heap_count];
+    uint32_t i = 0, child;
+
+    while ((child = 2 * i + 1) < r->heap_count) {
+        if (child + 1 < r->heap_count && precedes(&r->heap[child + 1], &r->heap[child]))
+            child++;
+        if (!precedes(&r->heap[child], &last))
+            break;
+        r->heap[i] = r->heap[child];
+        i = child;
+    }
+    r->heap[i] = last;
+    return first;
+}
+
+/* ---- Search ------------------------------------------------------------------------------ */
+
+/* Where a search may go: its ends, network switches, and the islands of its ends. */
+typedef struct bounds {
+    uint32_t from, to;
+    bool stays_home; /* other islands do not forward */
+} bounds;
+
+static bool may_enter(const ty_cluster *cluster, const bounds *b, uint32_t vertex)
+{
+    const cluster_vertex *v = &cluster->vertices[vertex];
+
+    if (vertex == b->to)
+        return true;
+    if (v->kind == TY_VERTEX_DEVICE)
+        return false;
+    return !b->stays_home || v->island == NO_INDEX ||
+           v->island == cluster->vertices[b->from].island ||
+           v->island == cluster->vertices[b->to].island;
+}
+
+static bool offer(router *r, const route_label *at, const cluster_port *port)
+{
+    const ty_link_edge *link = &r->cluster->links[port->link];
+    uint64_t latency_ps = at->latency_ps + (uint64_t)llround(link->latency_s * 1e12);
+    double bandwidth = fmin(at->bandwidth_bytes_per_s, link->bandwidth_bytes_per_s);
+    uint32_t previous = at->vertex - 1;
+    route_label *label = label_of(r, port->vertex); /* `at` may be gone from here on */
+
+    if (label == NULL)
+        return false;
+    if (label->vertex == 0)
+        r->label_count++;
+    else if (label->is_settled || !improves(latency_ps, bandwidth, port->link, label))
+        return true;
+    *label = (route_label){.vertex = port->vertex + 1,
+                           .link = port->link,
+                           .previous = previous,
+                           .latency_ps = latency_ps,
+                           .bandwidth_bytes_per_s = bandwidth};
+    return push(r, (route_candidate){latency_ps, bandwidth, port->vertex});
+}
+
+static bool start(router *r, uint32_t from)
+{
+    route_label *label;
+
+    for (uint32_t i = 0; i < r->label_room; i++)
+        r->labels[i].vertex = 0;
+    r->label_count = 0;
+    r->heap_count = 0;
+    if ((label = label_of(r, from)) == NULL)
+        return false;
+    *label = (route_label){.vertex = from + 1,
+                           .link = NO_INDEX,
+                           .previous = NO_INDEX,
+                           .bandwidth_bytes_per_s = HUGE_VAL};
+    r->label_count++;
+    return push(r, (route_candidate){0, HUGE_VAL, from});
+}
+
+/* Labels everything nearer than `to`; `is_found` says whether there is a way. */
+static ty_status spread(router *r, const bounds *b, bool *is_found, ty_error *error)
+{
+    const ty_cluster *cluster = r->cluster;
+
+    *is_found = false;
+    if (!start(r, b->from))
+        return out_of_memory(error);
+    while (r->heap_count > 0) {
+        uint32_t vertex = pop(r).vertex;
+        route_label *label = slot_of(r->labels, r->label_room, vertex), at;
+        if (label->is_settled)
+            continue;
+        label->is_settled = true;
+        if (vertex == b->to) {
+            *is_found = true;
+            return TY_OK;
+        }
+        at = *label;
+        for (uint32_t p = cluster->port_starts[vertex]; p < cluster->port_starts[vertex + 1]; p++)
+            if (may_enter(cluster, b, cluster->ports[p].vertex) &&
+                !offer(r, &at, &cluster->ports[p]))
+                return out_of_memory(error);
+    }
+    return TY_OK;
+}
+
+static void reverse(uint32_t *links, uint32_t count)
+{
+    for (uint32_t i = 0; i < count / 2; i++) {
+        uint32_t link = links[i];
+        links[i] = links[count - 1 - i];
+        links[count - 1 - i] = link;
+    }
+}
+
+/* Appends the links that lead back from `to` to the start of the search. */
+static ty_status trace(router *r, uint32_t to, ty_error *error)
+{
+    uint32_t vertex = to;
+
+    for (;;) {
+        const route_label *label = slot_of(r->labels, r->label_room, vertex);
+        if (label->link == NO_INDEX)
+            return TY_OK;
+        if (r->link_count == r->link_room) {
+            uint32_t room = r->link_room == 0 ? 16 : 2 * r->link_room;
+            uint32_t *links = ty_resize(r->links, room, sizeof *links);
+            if (links == NULL)
+                return out_of_memory(error);
+            r->links = links;
+            r->link_room = room;
+        }
+        r->links[r->link_count++] = label->link;
+        vertex = label->previous;
+    }
+}
+
+/* Appends the best way between two vertices, in order from the first. */
+static ty_status append(router *r, uint32_t from, uint32_t to, bool stays_home, bool *is_found,
+                        ty_error *error)
+{
+    bounds b = {from, to, stays_home};
+    uint32_t first = r->link_count;
+    ty_status status = spread(r, &b, is_found, error);
+
+    if (status != TY_OK || !*is_found)
+        return status;
+    status = trace(r, to, error);
+    if (status == TY_OK)
+        reverse(r->links + first, r->link_count - first);
+    return status;
+}
+
+/* Between islands with one network switch each, a route is the way up to the one switch, from there
+ * to the other, and the way down: the way up depends on the device alone. */
+static ty_status append_by_gates(router *r, uint32_t from, uint32_t to, bool *is_found,
+                                 ty_error *error)
+{
+    const ty_cluster *cluster = r->cluster;
+    const cluster_vertex *vertices = cluster->vertices;
+    uint32_t up = cluster->island_gates[vertices[from].island];
+    uint32_t down = cluster->island_gates[vertices[to].island];
+    uint32_t first;
+    ty_status status;
+
+    TY_CHECK(append(r, from, up, true, is_found, error), status, done);
+    if (*is_found && up < down)
+        TY_CHECK(append(r, up, down, true, is_found, error), status, done);
+    if (*is_found && up > down) {
+        first = r->link_count;
+        TY_CHECK(append(r, down, up, true, is_found, error), status, done);
+        reverse(r->links + first, r->link_count - first);
+    }
+    if (*is_found) {
+        first = r->link_count;
+        TY_CHECK(append(r, to, down, true, is_found, error), status, done);
+        reverse(r->links + first, r->link_count - first);
+    }
+done:
+    return status;
+}
+
+static void sum_up(router *r)
+{
+    r->latency_s = 0;
+    r->bandwidth_bytes_per_s = HUGE_VAL;
+    for (uint32_t i = 0; i < r->link_count; i++) {
+        const ty_link_edge *link = &r->cluster->links[r->links[i]];
+        r->latency_s += link->latency_s;
+        r->bandwidth_bytes_per_s = fmin(r->bandwidth_bytes_per_s, link->bandwidth_bytes_per_s);
+    }
+}
+
+ty_status router_find(router *r, uint32_t from_device, uint32_t to_device, ty_error *error)
+{
+    const ty_cluster *cluster = r->cluster;
+    uint32_t low = from_device < to_device ? from_device : to_device;
+    uint32_t high = from_device < to_device ? to_device : from_device;
+    uint32_t from, to, from_island, to_island;
+    bool is_found = true;
+    ty_status status = TY_OK;
+
+    if (high >= cluster->device_count)
+        return ty_fail(error, TY_EINVAL, "cluster %s: found device %u, expected one below %u",
+                       cluster->name, high, cluster->device_count);
+    r->link_count = 0;
+    from = cluster->device_vertices[low];
+    to = cluster->device_vertices[high];
+    from_island = cluster->vertices[from].island;
+    to_island = cluster->vertices[to].island;
+    if (from_island != to_island && cluster->island_gates[from_island] != NO_INDEX &&
+        cluster->island_gates[to_island] != NO_INDEX)
+        TY_CHECK(append_by_gates(r, from, to, &is_found, error), status, done);
+    else if (low != high)
+        TY_CHECK(append(r, from, to, true, &is_found, error), status, done);
+    if (!is_found) {
+        r->link_count = 0;
+        TY_CHECK(append(r, from, to, false, &is_found, error), status, done);
+    }
+    sum_up(r);
+    if (from_device > to_device)
+        reverse(r->links, r->link_count);
+done:
+    return status;
+}

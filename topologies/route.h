@@ -1,0 +1,48 @@
+/* Finding routes: a search that touches only the part of the cluster a route can use, so that one
+ * costs microseconds whatever the size of the cluster. Keep a router for many questions. */
+#ifndef TY_ROUTE_H
+#define TY_ROUTE_H
+
+#include "cluster.h"
+
+/** What the search knows of a vertex. */
+typedef struct route_label {
+    uint32_t vertex; /* plus one; 0: an empty slot */
+    uint32_t link, previous;
+    uint64_t latency_ps;
+    double bandwidth_bytes_per_s;
+    bool is_settled;
+} route_label;
+
+typedef struct route_candidate {
+    uint64_t latency_ps;
+    double bandwidth_bytes_per_s;
+    uint32_t vertex;
+} route_candidate;
+
+typedef struct router {
+    const ty_cluster *cluster;
+    route_label *labels; /* hash table by vertex, a power of two of slots */
+    uint32_t label_room, label_count;
+    route_candidate *heap;
+    uint32_t heap_room, heap_count;
+    uint32_t *links; /* the last route found, in order from its first device */
+    uint32_t link_room, link_count;
+    double bandwidth_bytes_per_s, latency_s;
+} router;
+
+router router_on(const ty_cluster *cluster);
+void router_clear(router *router);
+
+/**
+ * Routing rule, in this order:
+ * - Devices do not forward: a route passes hosts, switches and NICs only. Two devices with a link
+ * of their own may use it.
+ * - A host does not forward for others where there is any other way.
+ * - Least latency (to the picosecond), then most bandwidth, then least link index.
+ * The way back is the same way. Traffic leaves a host by the NIC nearest to its device.
+ */
+ty_status router_find(router *router, uint32_t from_device, uint32_t to_device,
+                      ty_error *error) TY_MUST_CHECK;
+
+#endif
