@@ -11,8 +11,8 @@
 enum { TY_SIMGRID_NAME_SIZE = 64 };
 
 /**
- * Name of the SimGrid host that a device computes on: "device-7", or, where devices share the cores of
- * their host (ty_cluster_host_cores > 0), the one multi-core host they have in common: "host-0".
+ * Name of the SimGrid host that a device computes on: "device-7", or, where devices share the cores
+ * of their host (ty_cluster_host_cores > 0), the one multi-core host they have in common: "host-0".
  * @return TY_EINVAL for a device the cluster does not have.
  */
 ty_status ty_simgrid_host_name(const ty_cluster *cluster, uint32_t device,
