@@ -1,0 +1,25 @@
+/* What the tests of clusters share: opening, a profile, random graphs. */
+#ifndef TY_TEST_SAMPLES_H
+#define TY_TEST_SAMPLES_H
+
+#include "ty_topologies.h"
+
+/** Opens a description (with sample_profile as this machine) or, starting with '{', parses JSON. */
+ty_cluster *sample_open(const char *text);
+
+/** Four cores; messages take 2 us + bytes / 4 GB/s exactly. */
+ty_profile sample_profile(void);
+
+/** A cluster as JSON; to be freed with ty_free. */
+char *sample_json(const ty_cluster *cluster);
+
+/**
+ * A random graph of `devices` devices on two or three hosts, with a few switches and NICs.
+ * Latencies and bandwidths come from small sets, so that ties are common. NULL where the graph is
+ * refused because a vertex cannot be reached.
+ */
+ty_cluster *sample_random(uint64_t seed, uint32_t devices);
+
+uint64_t sample_next(uint64_t *state); /* xorshift64* */
+
+#endif

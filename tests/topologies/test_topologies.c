@@ -1,0 +1,319 @@
+/* The catalogue, one-line descriptions and this machine as a cluster. */
+#include "samples.h"
+
+#include <criterion/criterion.h>
+#include <math.h>
+#include <string.h>
+
+Test(catalogue, lists_hosts_in_order)
+{
+    static const char *const wanted[] = {"dgx-a100",  "dgx-a100-40gb",  "dgx-h100",
+                                         "dgx1-v100", "dgx1-v100-32gb", "p100-server"};
+    char **names = NULL;
+    uint32_t count = 0;
+    ty_error error = {0};
+
+    cr_assert_eq(ty_catalogue_list(&names, &count, &error), TY_OK, "%s", error.message);
+    cr_assert_eq(count, sizeof wanted / sizeof wanted[0]);
+    for (uint32_t i = 0; i < count; i++) {
+        cr_assert_str_eq(names[i], wanted[i]);
+        ty_free(names[i]);
+    }
+    ty_free(names);
+}
+
+Test(catalogue, hosts_are_complete)
+{
+    char **names = NULL;
+    uint32_t count = 0;
+
+    cr_assert_eq(ty_catalogue_list(&names, &count, NULL), TY_OK);
+    for (uint32_t i = 0; i < count; i++) {
+        ty_cluster *c = sample_open(names[i]); /* a bare name is one host */
+        cr_assert_eq(ty_cluster_host_count(c), 1, "%s", names[i]);
+        for (uint32_t d = 0; d < ty_cluster_device_count(c); d++) {
+            const ty_device_type *type = ty_cluster_device_type(c, d);
+            uint32_t vertex = ty_cluster_device_vertex(c, d);
+            cr_assert_eq(ty_cluster_vertex_kind(c, vertex), TY_VERTEX_DEVICE);
+            cr_assert_gt(strlen(type->source), 20, "%s: source \"%s\"", names[i], type->source);
+            cr_assert(type->peak_fp32_flop_per_s > 9e12 && type->peak_fp16_flop_per_s > 1e13 &&
+                          type->memory_bandwidth_bytes_per_s > 7e11 &&
+                          type->memory_bytes >= (uint64_t)16 << 30 && type->power_w >= 250,
+                      "%s: %s", names[i], type->name);
+            cr_assert(type->matmul_efficiency > 0.5 && type->matmul_efficiency < 1 &&
+                          type->memory_efficiency > 0.5 && type->memory_efficiency < 1,
+                      "%s: %s", names[i], type->name);
+            cr_assert_eq(ty_cluster_device_host(c, d), 0);
+        }
+        cr_assert_eq(ty_cluster_host_cores(c, 0), 0);
+        for (uint32_t l = 0; l < ty_cluster_link_count(c); l++)
+            cr_assert_gt(strlen(ty_cluster_link(c, l)->source), 20, "%s: link %u", names[i], l);
+        ty_cluster_free(c);
+        ty_free(names[i]);
+    }
+    ty_free(names);
+}
+
+/* Data sheet figures that everybody knows, as a check of the units. */
+Test(catalogue, figures_are_those_of_the_data_sheets)
+{
+    static const struct {
+        const char *text, *device;
+        double fp32, fp16, bandwidth;
+        uint64_t gib;
+    } rows[] = {
+        {"p100-server", "p100-pcie-16gb", 9.3e12, 18.7e12, 732e9, 16},
+        {"host:1 gpu:4 @p100-sxm2 nvlink1 edr100", "p100-sxm2", 10.6e12, 21.2e12, 732e9, 16},
+        {"dgx1-v100", "v100-sxm2-16gb", 15.7e12, 125e12, 900e9, 16},
+        {"dgx1-v100-32gb", "v100-sxm2-32gb", 15.7e12, 125e12, 900e9, 32},
+        {"dgx-a100-40gb", "a100-sxm4-40gb", 19.5e12, 312e12, 1555e9, 40},
+        {"dgx-a100", "a100-sxm4-80gb", 19.5e12, 312e12, 2039e9, 80},
+        {"dgx-h100", "h100-sxm", 66.9e12, 989.4e12, 3350e9, 80},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        ty_cluster *c = sample_open(rows[i].text);
+        const ty_device_type *type = ty_cluster_device_type(c, 0);
+        cr_assert_str_eq(type->name, rows[i].device);
+        cr_assert(fabs(type->peak_fp32_flop_per_s - rows[i].fp32) < 1, "%s", type->name);
+        cr_assert(fabs(type->peak_fp16_flop_per_s - rows[i].fp16) < 1, "%s", type->name);
+        cr_assert(fabs(type->memory_bandwidth_bytes_per_s - rows[i].bandwidth) < 1, "%s",
+                  type->name);
+        cr_assert_eq(type->memory_bytes, rows[i].gib << 30, "%s", type->name);
+        ty_cluster_free(c);
+    }
+}
+
+static uint32_t count_kind(const ty_cluster *c, ty_vertex_kind kind)
+{
+    uint32_t count = 0;
+    for (uint32_t v = 0; v < ty_cluster_vertex_count(c); v++)
+        count += ty_cluster_vertex_kind(c, v) == kind;
+    return count;
+}
+
+Test(describe, makes_what_the_line_says)
+{
+    static const struct {
+        const char *text, *name;
+        uint32_t devices, hosts, device_switches, nics, switches;
+    } rows[] = {
+        {"16x dgx-a100", "16x dgx-a100", 128, 16, 16 * 11, 128, 1},
+        {"  4x\tp100-server ", "4x p100-server", 16, 4, 8, 4, 1},
+        {"1x dgx1-v100", "1x dgx1-v100", 8, 1, 6, 4, 1},
+        {"leaf:4 host:8 gpu:8 @h100-sxm nvlink4 ndr400 oversub:2", NULL, 256, 32, 32, 256, 5},
+        {"pod:4 leaf:8 host:4 gpu:8 @h100 nvlink4 ndr400 oversub:2", NULL, 1024, 128, 128, 1024,
+         32 + 4 + 1},
+        {"host:3 gpu:2 @p100-pcie-16gb pcie3 eth25", NULL, 6, 3, 0, 6, 1},
+        {"pod:2 leaf:1 host:1 gpu:1 @h100 nvlink4 ndr400", NULL, 2, 2, 2, 2, 2 + 2 + 1},
+        {"2048x dgx-h100", NULL, 16384, 2048, 2048 * 11, 16384, 1},
+        {"pod:8 leaf:32 host:8 gpu:8 @h100 nvlink4 ndr400", NULL, 16384, 2048, 2048, 16384, 265},
+        {"local:3", "local:3", 3, 1, 0, 0, 0},
+        {"local", "local:4", 4, 1, 0, 0, 0},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        ty_cluster *c = sample_open(rows[i].text);
+        cr_assert_str_eq(ty_cluster_name(c), rows[i].name != NULL ? rows[i].name : rows[i].text);
+        cr_assert_eq(ty_cluster_device_count(c), rows[i].devices, "%s", rows[i].text);
+        cr_assert_eq(ty_cluster_host_count(c), rows[i].hosts, "%s", rows[i].text);
+        cr_assert_eq(count_kind(c, TY_VERTEX_DEVICE), rows[i].devices, "%s", rows[i].text);
+        cr_assert_eq(count_kind(c, TY_VERTEX_HOST), rows[i].hosts, "%s", rows[i].text);
+        cr_assert_eq(count_kind(c, TY_VERTEX_DEVICE_SWITCH), rows[i].device_switches, "%s",
+                     rows[i].text);
+        cr_assert_eq(count_kind(c, TY_VERTEX_NIC), rows[i].nics, "%s", rows[i].text);
+        cr_assert_eq(count_kind(c, TY_VERTEX_SWITCH), rows[i].switches, "%s", rows[i].text);
+        ty_cluster_free(c);
+    }
+}
+
+/* Devices of a host are neighbours in the numbering: groups of consecutive devices stay inside. */
+Test(describe, numbers_devices_by_host)
+{
+    static const char *const texts[] = {"3x dgx1-v100",
+                                        "leaf:2 host:2 gpu:4 @h100-sxm nvlink4 ndr400"};
+    for (size_t i = 0; i < 2; i++) {
+        ty_cluster *c = sample_open(texts[i]);
+        uint32_t per_host = ty_cluster_device_count(c) / ty_cluster_host_count(c);
+        for (uint32_t d = 0; d < ty_cluster_device_count(c); d++)
+            cr_assert_eq(ty_cluster_device_host(c, d), d / per_host, "%s: device %u", texts[i], d);
+        ty_cluster_free(c);
+    }
+}
+
+Test(describe, refuses_bad_lines)
+{
+    static const struct {
+        const char *text;
+        ty_status status;
+        const char *parts[3]; /* of the message */
+    } rows[] = {
+        {"", TY_EPARSE, {"empty"}},
+        {"   ", TY_EPARSE, {"empty"}},
+        {"dgxa100", TY_EPARSE, {"\"dgxa100\"", "did you mean \"dgx-a100\""}},
+        {"16x dgx-a10",
+         TY_EPARSE,
+         {"word 2, column 5", "\"dgx-a10\"", "did you mean \"dgx-a100\""}},
+        {"16x", TY_EPARSE, {"\"16x\"", "a host of the catalogue"}},
+        {"0x dgx-a100", TY_EPARSE, {"word 1, column 1", "\"0x\"", "from 1 to 262144"}},
+        {"-3x dgx-a100", TY_EPARSE, {"\"-3x\"", "from 1 to 262144"}},
+        {"1.5x dgx-a100", TY_EPARSE, {"\"1.5x\""}},
+        {"18446744073709551617x dgx-a100", TY_EPARSE, {"\"18446744073709551617x\""}},
+        {"262144x dgx-a100", TY_EPARSE, {"2097152 devices", "at most 262144"}},
+        {"2x dgx-a100 dgx-a100", TY_EPARSE, {"word 3, column 13", "nothing after"}},
+        {"16 dgx-a100", TY_EPARSE, {"word 1", "\"16\"", "16x HOST"}},
+        {"leaf:4 hots:3 gpu:8", TY_EPARSE, {"word 2, column 8", "\"hots:3\"", "\"host\""}},
+        {"leaf:4 host:8", TY_EPARSE, {"its end after 2 words", "gpu:N"}},
+        {"leaf:4 gpu:8", TY_EPARSE, {"word 2", "host:N before"}},
+        {"gpu:8 host:4", TY_EPARSE, {"word 1", "host:N before"}},
+        {"host:4 leaf:2 gpu:8", TY_EPARSE, {"word 2", "outermost first"}},
+        {"host:4 host:4 gpu:8", TY_EPARSE, {"word 2", "each level once"}},
+        {"host:0 gpu:8", TY_EPARSE, {"\"host:0\"", "from 1"}},
+        {"host:-1 gpu:8", TY_EPARSE, {"\"host:-1\"", "from 1"}},
+        {"host:nan gpu:8", TY_EPARSE, {"\"host:nan\""}},
+        {"pod:65536 leaf:65536 host:65536 gpu:65536", TY_EPARSE, {"4294967296 devices"}},
+        {"host:4 gpu:8", TY_EPARSE, {"its end after 2 words", "a device of the catalogue"}},
+        {"host:4 gpu:8 h100-sxm nvlink4 ndr400", TY_EPARSE, {"word 3", "@ and a device"}},
+        {"host:4 gpu:8 @h100-smx nvlink4 ndr400", TY_EPARSE, {"did you mean \"h100-sxm\""}},
+        {"host:4 gpu:8 @v100 nvlink2 edr100", TY_EPARSE, {"\"@v100\""}}, /* two kinds */
+        {"host:4 gpu:8 @h100 nvlnk4 ndr400", TY_EPARSE, {"word 4", "did you mean \"nvlink4\""}},
+        {"host:4 gpu:8 @h100 ndr400 nvlink4", TY_EPARSE, {"word 4", "inside the host"}},
+        {"host:4 gpu:8 @h100 nvlink4", TY_EPARSE, {"its end after 4 words", "to the network"}},
+        {"host:4 gpu:8 @h100 nvlink4 pcie5", TY_EPARSE, {"word 5", "to the network"}},
+        {"host:4 gpu:8 @h100 nvlink4 ndr400 oversub:0", TY_EPARSE, {"word 6", "from 1 to 1000"}},
+        {"host:4 gpu:8 @h100 nvlink4 ndr400 oversub:nan", TY_EPARSE, {"from 1 to 1000"}},
+        {"host:4 gpu:8 @h100 nvlink4 ndr400 oversub:2x", TY_EPARSE, {"from 1 to 1000"}},
+        {"host:4 gpu:8 @h100 nvlink4 ndr400 oversub:2 2", TY_EPARSE, {"word 7", "nothing after"}},
+        {"a b c d e f g h i j k l m n o p q", TY_EPARSE, {"more than 16 words"}},
+        {"local:0", TY_EPARSE, {"column 7", "\"0\""}},
+        {"local:four", TY_EPARSE, {"column 7", "\"four\""}},
+        {"./no-such-file.json", TY_EIO, {"no-such-file.json"}},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        ty_profile local = sample_profile();
+        ty_cluster *c = NULL;
+        ty_error error = {0};
+        ty_status status = ty_cluster_open(rows[i].text, &local, &c, &error);
+        cr_assert_eq(status, rows[i].status, "\"%s\": status %d, %s", rows[i].text, status,
+                     error.message);
+        cr_assert_eq(error.status, status);
+        cr_assert_null(c);
+        for (int p = 0; p < 3 && rows[i].parts[p] != NULL; p++)
+            cr_assert_not_null(strstr(error.message, rows[i].parts[p]), "\"%s\": %s lacks %s",
+                               rows[i].text, error.message, rows[i].parts[p]);
+    }
+}
+
+/* ---- This machine ------------------------------------------------------------------------ */
+
+Test(local, is_recognised)
+{
+    static const struct {
+        const char *text;
+        bool is_local;
+        uint32_t ranks;
+    } rows[] = {
+        {"local", true, 0},     {"local:1", true, 1},    {"local:64", true, 64},
+        {"local:", false, 7},   {"local:0", false, 7},   {"local:-1", false, 7},
+        {"local:4 ", false, 7}, {"localhost", false, 7}, {"16x dgx-a100", false, 7},
+        {"", false, 7},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        uint32_t ranks = 7;
+        cr_assert_eq(ty_cluster_is_local(rows[i].text, &ranks), rows[i].is_local, "%s",
+                     rows[i].text);
+        cr_assert_eq(ranks, rows[i].ranks, "%s", rows[i].text);
+    }
+}
+
+Test(local, is_what_the_profile_measured)
+{
+    ty_profile profile = sample_profile();
+    ty_cluster *c = NULL;
+    ty_path path = {0};
+    const ty_device_type *type;
+
+    cr_assert_eq(ty_cluster_local(3, &profile, &c, NULL), TY_OK);
+    type = ty_cluster_device_type(c, 2);
+    cr_assert_str_eq(type->name, "cpu");
+    cr_assert_not_null(strstr(type->source, "test machine"));
+    cr_assert(fabs(type->peak_fp32_flop_per_s - 5e10) < 1);
+    cr_assert(fabs(type->memory_bandwidth_bytes_per_s - 1e10) < 1);
+    cr_assert_eq(type->memory_bytes, ((uint64_t)8 << 30) / 3);
+    cr_assert(fabs(type->core_share - 1) < 1e-12);
+    cr_assert(fabs(type->launch_overhead_s - 3e-6) < 1e-15);
+    cr_assert_eq(ty_cluster_host_cores(c, ty_cluster_device_host(c, 2)), 4);
+    cr_assert_eq(ty_cluster_path(c, 0, 2, &path, NULL), TY_OK);
+    cr_assert_eq(path.link_count, 2);
+    cr_assert(fabs(path.latency_s / 2e-6 - 1) < 1e-9, "%g", path.latency_s);
+    cr_assert(fabs(path.bandwidth_bytes_per_s / 4e9 - 1) < 1e-9, "%g", path.bandwidth_bytes_per_s);
+    ty_path_clear(&path);
+    ty_cluster_free(c);
+}
+
+/* The fit against one by hand: two points have one line; a line that would start below zero starts
+ * at zero, its slope then sum(w x y) / sum(w x x) with w = 1/y^2, that is sum(x/y) / sum(x^2/y^2).
+ */
+Test(local, fits_latency_and_bandwidth)
+{
+    static const struct {
+        ty_transfer_time times[3];
+        uint32_t count;
+        double latency_s, bandwidth;
+    } rows[] = {
+        {{{1000, 3e-6}, {3000, 5e-6}}, 2, 2e-6, 1e9},
+        {{{1000, 1e-6}, {2000, 3e-6}, {4000, 7e-6}},
+         3,
+         0,
+         (1e6 / 1e-12 + 4e6 / 9e-12 + 16e6 / 49e-12) / (1e3 / 1e-6 + 2e3 / 3e-6 + 4e3 / 7e-6)},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        ty_profile profile = sample_profile();
+        ty_cluster *c = NULL;
+        ty_path path = {0};
+        profile.transfer_times = (ty_transfer_time *)rows[i].times;
+        profile.transfer_time_count = rows[i].count;
+        cr_assert_eq(ty_cluster_local(2, &profile, &c, NULL), TY_OK);
+        cr_assert_eq(ty_cluster_path(c, 0, 1, &path, NULL), TY_OK);
+        cr_assert(fabs(path.latency_s - rows[i].latency_s) < 1e-15, "row %zu: %g", i,
+                  path.latency_s);
+        cr_assert(fabs(path.bandwidth_bytes_per_s / rows[i].bandwidth - 1) < 1e-9, "row %zu: %g", i,
+                  path.bandwidth_bytes_per_s);
+        ty_path_clear(&path);
+        ty_cluster_free(c);
+    }
+}
+
+Test(local, refuses_profiles_that_say_too_little)
+{
+    static ty_transfer_time same[] = {{1000, 1e-6}, {1000, 2e-6}};
+    static ty_transfer_time falling[] = {{1000, 2e-6}, {2000, 1e-6}};
+    static ty_transfer_time zero[] = {{1000, 0}, {2000, 1e-6}};
+    static ty_transfer_time nan_time[] = {{1000, 1e-6}, {2000, NAN}};
+    ty_profile rows[8];
+    ty_cluster *c = NULL;
+    ty_error error = {0};
+
+    for (int i = 0; i < 8; i++)
+        rows[i] = sample_profile();
+    rows[0].cores = 0;
+    rows[1].memory_bytes = 1;
+    rows[2].peak_flop_per_s = 0;
+    rows[3].transfer_time_count = 0;
+    rows[4].transfer_times = same;
+    rows[5].transfer_times = falling;
+    rows[6].transfer_times = zero;
+    rows[7].transfer_times = nan_time;
+    for (int i = 0; i < 8; i++) {
+        if (i >= 4)
+            rows[i].transfer_time_count = 2;
+        cr_assert_eq(ty_cluster_local(2, &rows[i], &c, &error), TY_EINVAL, "row %d", i);
+        cr_assert_not_null(strstr(error.message, "local:2"), "row %d: %s", i, error.message);
+        cr_assert_not_null(strstr(error.message, "expected"), "row %d: %s", i, error.message);
+        cr_assert_null(c);
+    }
+    cr_assert_eq(ty_cluster_local(2, NULL, &c, &error), TY_EINVAL);
+    cr_assert_eq(ty_cluster_open("local:2", NULL, &c, &error), TY_EINVAL);
+    cr_assert_not_null(strstr(error.message, "no profile"), "%s", error.message);
+    cr_assert_eq(ty_cluster_local(0, &rows[3], &c, &error), TY_EINVAL);
+    cr_assert_eq(ty_cluster_local(1, &rows[3], &c, &error), TY_OK, "%s", error.message);
+    ty_cluster_free(c); /* one rank sends nothing: no transfers needed */
+}
