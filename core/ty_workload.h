@@ -105,8 +105,10 @@ typedef struct ty_layer {
     double forward_flop, backward_flop; /* per sample */
     uint64_t parameter_bytes; /* of this layer's own parameters; tied weights count at the owner */
     uint64_t output_bytes;    /* per sample */
-    uint64_t stash_bytes;     /* per sample: kept from forward for backward, the input excluded where it is
-                                 another layer's output */
+    uint64_t stash_bytes;     /* per sample: kept from forward until backward is done: the layer's output
+                                 and what else its backward needs, but not its inputs, which count where
+                                 they are made. 0 where the output lies in its input's memory: flatten, and a
+                                 relu that alone reads its input */
     uint64_t traffic_bytes;   /* per sample: read and written by forward, activations only (roofline) */
     uint32_t kernel_count;    /* launches of one forward pass on an accelerator */
     double measured_forward_s, measured_backward_s; /* per sample; opaque layers only, else 0 */

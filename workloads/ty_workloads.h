@@ -7,6 +7,21 @@
  *
  * The zoo is data: workloads/zoo/NAME.json holds a list of layers, or the parameters of a family
  * ("residual", "transformer"), and its source. No model has a name in the code.
+ *
+ * `trainyard.zoo/1`: "name", "family", "source", "dataset", "global_batch", "optimizer" as in
+ * `trainyard.workload/1`, and by family
+ *   sequential   "input" (shape), "sample_bytes" (in storage, labels included), "layers": a list
+ *                of {"kind"}, and "name" if wanted, each reading the one before:
+ *     linear     "out_features", "has_bias" (true)
+ *     conv2d     "out_channels", "kernel", "stride" (1), "padding" (0), "groups" (1),
+ *                "has_bias" (true)
+ *     pool       "kernel", "stride" (kernel), "padding" (0), "is_average" (false);
+ *                or "is_global": true, alone
+ *     batch_norm, layer_norm, rms_norm, relu, gelu, silu, flatten, softmax_cross_entropy
+ *   residual     "input", "sample_bytes", "block" ("basic" or "bottleneck"), "blocks" (a list:
+ *                how many in each stage), "width" (of the first), "classes"
+ *   transformer  "blocks", "features", "heads", "hidden_features", "vocabulary", "positions",
+ *                "sequence", "token_bytes" (of one token in storage)
  */
 #ifndef TY_WORKLOADS_H
 #define TY_WORKLOADS_H
@@ -43,14 +58,15 @@ typedef struct ty_builder ty_builder;
 
 ty_builder *ty_builder_new(const char *name, ty_input_kind input_kind, const ty_shape *input);
 /** Checks and completes the workload; frees the builder in any case. */
-ty_status ty_builder_finish(ty_builder *builder, ty_workload **out,
-                            ty_error *error) TY_MUST_CHECK;
+ty_status ty_builder_finish(ty_builder *builder, ty_workload **out, ty_error *error) TY_MUST_CHECK;
 void ty_builder_free(ty_builder *builder);
 
 void ty_builder_set_source(ty_builder *builder, const char *source);
 /** Data set, usual global batch and optimizer. */
 void ty_builder_set_training(ty_builder *builder, const char *dataset, uint32_t global_batch,
                              const ty_optimizer *optimizer);
+/** Bytes read from storage per sample, labels included; without it, 4 per number and one label. */
+void ty_builder_set_sample_bytes(ty_builder *builder, uint64_t sample_bytes);
 /** Name of the next layer; without it layers are called kind and number ("conv2d3"). */
 void ty_builder_name_next(ty_builder *builder, const char *name);
 
@@ -66,7 +82,8 @@ uint32_t ty_builder_conv2d(ty_builder *builder, uint32_t input, uint64_t out_cha
                            const ty_window *window, uint64_t groups, bool has_bias);
 uint32_t ty_builder_pool(ty_builder *builder, uint32_t input, const ty_window *window,
                          bool is_average);
-uint32_t ty_builder_global_pool(ty_builder *builder, uint32_t input); /* average, [C,H,W] -> [C,1,1] */
+uint32_t ty_builder_global_pool(ty_builder *builder,
+                                uint32_t input); /* average, [C,H,W] -> [C,1,1] */
 uint32_t ty_builder_batch_norm(ty_builder *builder, uint32_t input);
 uint32_t ty_builder_layer_norm(ty_builder *builder, uint32_t input);
 uint32_t ty_builder_rms_norm(ty_builder *builder, uint32_t input);
@@ -82,7 +99,8 @@ uint32_t ty_builder_mlp(ty_builder *builder, uint32_t input, uint64_t hidden_fea
                         bool has_bias, bool is_gated);
 uint32_t ty_builder_add(ty_builder *builder, const uint32_t *inputs, uint32_t count);
 uint32_t ty_builder_concat(ty_builder *builder, const uint32_t *inputs, uint32_t count);
-uint32_t ty_builder_loss(ty_builder *builder, uint32_t input); /* softmax cross-entropy over the last dimension */
+uint32_t ty_builder_loss(ty_builder *builder,
+                         uint32_t input); /* softmax cross-entropy over the last dimension */
 
 /**
  * The cuts at which a workload may be divided into stages, from its graph (igraph): positions c,

@@ -1,0 +1,332 @@
+/* The builder against figures computed by hand, its mistakes, and failing allocations. */
+#include "ty_workloads.h"
+
+#include <criterion/criterion.h>
+#include <string.h>
+
+typedef struct expected {
+    const char *name;
+    uint64_t parameters; /* numbers; bytes are 4 times that, here and below */
+    double forward_flop, backward_flop;
+    uint64_t output, stash, traffic;
+    uint32_t kernels;
+} expected;
+
+static void check_layers(const ty_workload *w, const expected *rows, uint32_t count)
+{
+    cr_assert_eq(w->layer_count, count, "%u layers", w->layer_count);
+    for (uint32_t i = 0; i < count; i++) {
+        const ty_layer *l = &w->layers[i];
+        const expected *e = &rows[i];
+        cr_assert_str_eq(l->name, e->name);
+        cr_assert_eq(l->parameter_bytes, 4 * e->parameters, "%s: parameter bytes %llu", e->name,
+                     (unsigned long long)l->parameter_bytes);
+        cr_assert_eq(l->forward_flop, e->forward_flop, "%s: forward %g", e->name, l->forward_flop);
+        cr_assert_eq(l->backward_flop, e->backward_flop, "%s: backward %g", e->name,
+                     l->backward_flop);
+        cr_assert_eq(l->output_bytes, 4 * e->output, "%s: output bytes %llu", e->name,
+                     (unsigned long long)l->output_bytes);
+        cr_assert_eq(l->stash_bytes, 4 * e->stash, "%s: stash bytes %llu", e->name,
+                     (unsigned long long)l->stash_bytes);
+        cr_assert_eq(l->traffic_bytes, 4 * e->traffic, "%s: traffic bytes %llu", e->name,
+                     (unsigned long long)l->traffic_bytes);
+        cr_assert_eq(l->kernel_count, e->kernels, "%s: kernels %u", e->name, l->kernel_count);
+    }
+}
+
+static ty_workload *finish(ty_builder *b)
+{
+    ty_workload *w = NULL;
+    ty_error error = {0};
+    cr_assert_eq(ty_builder_finish(b, &w, &error), TY_OK, "%s", error.message);
+    return w;
+}
+
+/* One image of 6 x 6 through a 3 x 3 convolution to 2 channels, and so on. */
+Test(builder, image_quantities)
+{
+    static const expected rows[] = {
+        /* 2 x (9 + 1); 72 outputs x 9 multiply-adds; no gradient of the batch */
+        {"conv2d1", 20, 1296, 1296, 72, 72, 36 + 72, 1},
+        {"relu1", 0, 0, 0, 72, 0, 144, 1}, /* in place */
+        {"pool1", 0, 0, 0, 18, 18, 72 + 18, 1},
+        {"flatten1", 0, 0, 0, 18, 0, 0, 0},
+        {"output", 95, 180, 360, 5, 5, 23, 1},
+        {"softmax_cross_entropy1", 0, 0, 0, 1, 2, 10, 1},
+    };
+    ty_builder *b = ty_builder_new("image", TY_INPUT_REAL, &(ty_shape){3, {1, 6, 6}});
+    uint32_t x = ty_builder_conv2d(b, TY_BATCH, 2, &(ty_window){3, 3, 1, 1, 1}, 1, true);
+    ty_workload *w;
+    x = ty_builder_relu(b, x);
+    x = ty_builder_pool(b, x, &(ty_window){2, 2, 2, 0, 0}, false);
+    x = ty_builder_flatten(b, x);
+    ty_builder_name_next(b, "output");
+    x = ty_builder_linear(b, x, 5, true);
+    ty_builder_loss(b, x);
+    w = finish(b);
+    check_layers(w, rows, 6);
+    cr_assert_eq(ty_workload_stash_bytes(w, 0, 6), 4 * (72 + 18 + 5 + 2));
+    cr_assert_eq(w->sample_bytes, 4 * 37);
+    ty_workload_free(w);
+}
+
+/* Three tokens, vocabulary 5, 4 features; 2 query heads of size 2 share one key/value head. */
+Test(builder, sequence_quantities)
+{
+    static const expected rows[] = {
+        {"embedding1", 20 + 12, 0, 0, 12, 12, 3 + 36, 1},
+        {"layer_norm1", 8, 0, 0, 12, 12 + 6, 24, 1},
+        /* projections 4 x 8 and 4 x 4, biases 8 and 4; forward: 2*3*4*8 to project, 2 x 2*2*9*2 for
+         * scores and context, 2*3*4*4 out; kept: 3 x 8, probabilities 18, 3 x 4 */
+        {"attention1", 48 + 12, 192 + 144 + 96, 2 * (192 + 144 + 96), 12, 12 + 54,
+         24 + 2 * 54 + 2 * 18, 5},
+        {"add1", 0, 0, 0, 12, 12, 36, 1},
+        {"mlp1", 48 + 10, 288, 2 * 288, 12, 12 + 36, 24 + 72, 3},
+        {"linear1", 0, 120, 240, 15, 15, 27, 1},
+        {"softmax_cross_entropy1", 0, 0, 0, 1, 1 + 3, 30, 1},
+    };
+    ty_builder *b = ty_builder_new("sequence", TY_INPUT_TOKEN, &(ty_shape){1, {3}});
+    uint32_t embedding = ty_builder_embedding(b, TY_BATCH, 5, 4, 3), x;
+    ty_workload *w;
+    x = ty_builder_layer_norm(b, embedding);
+    x = ty_builder_attention(b, x, 2, 1, 2, true, true);
+    x = ty_builder_add(b, (uint32_t[]){x, embedding}, 2);
+    x = ty_builder_mlp(b, x, 6, true, false);
+    x = ty_builder_tied_linear(b, x, embedding);
+    ty_builder_loss(b, x);
+    w = finish(b);
+    check_layers(w, rows, 7);
+    cr_assert_eq(w->layers[5].tied_to, 0);
+    cr_assert_eq(w->layers[3].inputs[0], 0, "inputs of an add are put in order");
+    cr_assert_eq(w->tokens_per_sample, 3);
+    ty_workload_free(w);
+}
+
+/* What the others leave: groups, stride, averages, concatenation, norms, gates. */
+Test(builder, remaining_quantities)
+{
+    static const expected images[] = {
+        /* 4 x (1 x 9), 4 x 2 x 2 outputs of 9 multiply-adds each */
+        {"conv2d1", 36, 288, 288, 16, 16, 50 + 16, 1},
+        {"batch_norm1", 8, 0, 0, 16, 16 + 8, 48, 1},
+        {"relu1", 0, 0, 0, 16, 16, 32, 1}, /* not in place: its input has two readers */
+        {"concat1", 0, 0, 0, 32, 32, 64, 1},
+        {"pool1", 0, 0, 0, 8, 8, 40, 1},
+    };
+    static const expected sequences[] = {
+        {"embedding1", 20, 0, 0, 12, 12, 3 + 24, 1},
+        {"rms_norm1", 4, 0, 0, 12, 12 + 3, 24, 1},
+        {"mlp1", 72, 432, 2 * 432, 12, 12 + 54, 24 + 108, 4},
+        {"gelu1", 0, 0, 0, 12, 12, 24, 1},
+        {"silu1", 0, 0, 0, 12, 12, 24, 1},
+    };
+    ty_builder *b = ty_builder_new("images", TY_INPUT_REAL, &(ty_shape){3, {2, 5, 5}});
+    uint32_t x = ty_builder_conv2d(b, TY_BATCH, 4, &(ty_window){3, 3, 2, 0, 0}, 2, false), y;
+    ty_workload *w;
+    x = ty_builder_batch_norm(b, x);
+    y = ty_builder_relu(b, x);
+    x = ty_builder_concat(b, (uint32_t[]){x, y}, 2);
+    ty_builder_global_pool(b, x);
+    w = finish(b);
+    check_layers(w, images, 5);
+    ty_workload_free(w);
+
+    b = ty_builder_new("sequences", TY_INPUT_TOKEN, &(ty_shape){1, {3}});
+    x = ty_builder_embedding(b, TY_BATCH, 5, 4, 0);
+    x = ty_builder_rms_norm(b, x);
+    x = ty_builder_mlp(b, x, 6, false, true);
+    x = ty_builder_gelu(b, x);
+    ty_builder_silu(b, x);
+    w = finish(b);
+    check_layers(w, sequences, 5);
+    ty_workload_free(w);
+}
+
+/* A first layer behind a flatten needs no gradient of its input either. */
+Test(builder, no_gradient_of_the_batch_behind_a_flatten)
+{
+    ty_builder *b = ty_builder_new("flat", TY_INPUT_REAL, &(ty_shape){3, {1, 2, 2}});
+    uint32_t x = ty_builder_linear(b, ty_builder_flatten(b, TY_BATCH), 3, true);
+    ty_workload *w;
+    ty_builder_linear(b, x, 3, true);
+    w = finish(b);
+    cr_assert_eq(w->layers[1].backward_flop, w->layers[1].forward_flop);
+    cr_assert_eq(w->layers[2].backward_flop, 2 * w->layers[2].forward_flop);
+    ty_workload_free(w);
+}
+
+/* ---- Mistakes -------------------------------------------------------------------------------- */
+
+static void window_too_large(ty_builder *b)
+{
+    ty_builder_pool(b, TY_BATCH, &(ty_window){9, 9, 1, 0, 0}, false);
+}
+
+static void padding_too_large(ty_builder *b)
+{
+    ty_builder_pool(b, TY_BATCH, &(ty_window){2, 2, 1, 2, 2}, false);
+}
+
+static void no_stride(ty_builder *b)
+{
+    ty_builder_conv2d(b, TY_BATCH, 4, &(ty_window){1, 1, 0, 0, 0}, 1, false);
+}
+
+static void uneven_groups(ty_builder *b)
+{
+    ty_builder_conv2d(b, TY_BATCH, 4, &(ty_window){1, 1, 1, 0, 0}, 3, false);
+}
+
+static void no_features(ty_builder *b)
+{
+    ty_builder_linear(b, TY_BATCH, 0, true);
+}
+
+static void too_many_features(ty_builder *b)
+{
+    ty_builder_linear(b, TY_BATCH, UINT64_MAX, true);
+}
+
+static void too_many_parameters(ty_builder *b)
+{
+    uint32_t x = ty_builder_linear(b, TY_BATCH, 2000000000, false);
+    ty_builder_linear(b, x, 2000000000, false);
+}
+
+static void unknown_input(ty_builder *b)
+{
+    ty_builder_relu(b, 3);
+}
+
+static void different_shapes(ty_builder *b)
+{
+    uint32_t x = ty_builder_relu(b, TY_BATCH), y = ty_builder_flatten(b, x);
+    ty_builder_add(b, (uint32_t[]){x, y}, 2);
+}
+
+static void lonely_add(ty_builder *b)
+{
+    uint32_t x = ty_builder_relu(b, TY_BATCH);
+    ty_builder_add(b, &x, 1);
+}
+
+static void repeated_input(ty_builder *b)
+{
+    uint32_t x = ty_builder_relu(b, TY_BATCH);
+    ty_builder_add(b, (uint32_t[]){x, x}, 2);
+}
+
+static void attention_on_image(ty_builder *b)
+{
+    ty_builder_attention(b, TY_BATCH, 1, 1, 4, true, true);
+}
+
+static void embedding_of_numbers(ty_builder *b)
+{
+    ty_builder_embedding(b, TY_BATCH, 10, 4, 0);
+}
+
+static void tie_to_nothing(ty_builder *b)
+{
+    uint32_t x = ty_builder_relu(b, TY_BATCH);
+    ty_builder_tied_linear(b, x, x);
+}
+
+static void same_name(ty_builder *b)
+{
+    ty_builder_name_next(b, "relu2");
+    ty_builder_relu(b, ty_builder_relu(b, TY_BATCH));
+    ty_builder_relu(b, 1);
+}
+
+static void unused_layer(ty_builder *b)
+{
+    ty_builder_relu(b, TY_BATCH);
+    ty_builder_relu(b, TY_BATCH);
+}
+
+Test(builder, mistakes_are_kept_until_the_end)
+{
+    static const struct {
+        void (*make)(ty_builder *b);
+        ty_status status;
+        const char *message;
+    } rows[] = {
+        {window_too_large, TY_EINVAL, "pool1: expected a window inside"},
+        {padding_too_large, TY_EINVAL, "pool1: expected a window inside"},
+        {no_stride, TY_EINVAL, "conv2d1: expected a window inside"},
+        {uneven_groups, TY_EINVAL, "conv2d1: groups must divide"},
+        {no_features, TY_EINVAL, "linear1: a size is 0"},
+        {too_many_features, TY_EINVAL, "linear1: a size is 0 or too large"},
+        {too_many_parameters, TY_EINVAL, "linear2: sizes above 2^53"},
+        {unknown_input, TY_EINVAL, "relu1: inputs must be earlier"},
+        {different_shapes, TY_EINVAL, "add1: shapes of the inputs differ"},
+        {lonely_add, TY_EINVAL, "add1: expected at least two"},
+        {repeated_input, TY_EINVAL, "add1: inputs must be earlier layers, each once"},
+        {attention_on_image, TY_EINVAL, "attention1: expected a sequence"},
+        {embedding_of_numbers, TY_EINVAL, "embedding1: an embedding reads a batch of tokens"},
+        {tie_to_nothing, TY_EINVAL, "needs an earlier embedding"},
+        {same_name, TY_EPARSE, "/layers/1/name: found \"relu2\""},
+        {unused_layer, TY_EPARSE, "/layers/0: found no reader"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        ty_builder *b = ty_builder_new("wrong", TY_INPUT_REAL, &(ty_shape){3, {2, 4, 4}});
+        ty_workload *w = NULL;
+        ty_error error = {0};
+        ty_status status;
+        rows[i].make(b);
+        status = ty_builder_finish(b, &w, &error);
+        cr_assert_eq(status, rows[i].status, "row %zu: status %d: %s", i, status, error.message);
+        cr_assert(strstr(error.message, rows[i].message) != NULL, "row %zu: %s", i, error.message);
+        cr_assert_null(w);
+    }
+}
+
+Test(builder, refuses_senseless_batches)
+{
+    static const struct {
+        ty_input_kind kind;
+        ty_shape shape;
+    } rows[] = {{TY_INPUT_REAL, {0, {0}}},
+                {TY_INPUT_REAL, {5, {1, 1, 1, 1}}},
+                {TY_INPUT_REAL, {2, {4, 0}}},
+                {TY_INPUT_REAL, {4, {1u << 30, 1u << 30, 1u << 30, 1u << 30}}},
+                {TY_INPUT_TOKEN, {2, {4, 4}}}};
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        ty_builder *b = ty_builder_new("odd", rows[i].kind, &rows[i].shape);
+        ty_workload *w = NULL;
+        ty_error error = {0};
+        ty_builder_relu(b, TY_BATCH);
+        cr_assert_eq(ty_builder_finish(b, &w, &error), TY_EINVAL, "row %zu", i);
+        cr_assert(strstr(error.message, "no sensible shape") != NULL, "%s", error.message);
+    }
+}
+
+Test(builder, survives_failing_allocations)
+{
+    ty_status status = TY_ENOMEM;
+    long n;
+
+    for (n = 1; status != TY_OK; n++) {
+        ty_error error = {0};
+        ty_workload *w = NULL;
+        ty_builder *b;
+        uint32_t x, y;
+        cr_assert_lt(n, 500);
+        ty_memory_fail_after(n);
+        b = ty_builder_new("small", TY_INPUT_REAL, &(ty_shape){1, {4}});
+        ty_builder_set_source(b, "a test");
+        ty_builder_set_training(b, "synthetic", 8, &(ty_optimizer){.learning_rate = 0.1});
+        ty_builder_name_next(b, "first");
+        x = ty_builder_linear(b, TY_BATCH, 4, true);
+        y = ty_builder_relu(b, x);
+        x = ty_builder_add(b, (uint32_t[]){x, y}, 2);
+        ty_builder_loss(b, x);
+        status = ty_builder_finish(b, &w, &error);
+        ty_memory_fail_after(0);
+        cr_assert(status == TY_OK || status == TY_ENOMEM, "allocation %ld: status %d: %s", n,
+                  status, error.message);
+        ty_workload_free(w);
+    }
+    cr_assert_gt(n, 15);
+}

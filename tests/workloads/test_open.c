@@ -1,0 +1,120 @@
+/* What a user may type for a workload. */
+#include "ty_workloads.h"
+
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static ty_workload *open_one(const char *text)
+{
+    ty_workload *w = NULL;
+    ty_error error = {0};
+    cr_assert_eq(ty_workload_open(text, &w, &error), TY_OK, "%s: %s", text, error.message);
+    return w;
+}
+
+Test(open, overrides)
+{
+    ty_workload *usual = open_one("gpt2"), *w = open_one("gpt2 sequence=512 batch=64");
+    cr_assert_eq(w->tokens_per_sample, 512);
+    cr_assert_eq(w->input.dimensions[0], 512);
+    cr_assert_eq(w->sample_bytes, 513 * 2);
+    cr_assert_eq(w->global_batch, 64);
+    cr_assert_eq(ty_workload_parameter_bytes(w, 0, w->layer_count),
+                 ty_workload_parameter_bytes(usual, 0, usual->layer_count));
+    cr_assert_eq(usual->tokens_per_sample, 1024);
+    ty_workload_free(usual);
+    ty_workload_free(w);
+
+    w = open_one("  lenet   batch=7 ");
+    cr_assert_eq(w->global_batch, 7);
+    ty_workload_free(w);
+}
+
+Test(open, says_what_is_wrong)
+{
+    static const struct {
+        const char *text;
+        ty_status status;
+        const char *message;
+    } rows[] = {
+        {"resnet5", TY_EIO, "did you mean 'resnet50'?"},
+        {"vgg-16", TY_EIO, "did you mean 'vgg16'?"},
+        {"something-else-entirely", TY_EIO, "the zoo has gpt-tiny, gpt2, lenet"},
+        {"./no/such/file.json", TY_EIO, "./no/such/file.json"},
+        {"", TY_EINVAL, "expected the name"},
+        {"gpt2 sequnce=512", TY_EINVAL, "did you mean 'sequence'?"},
+        {"gpt2 512", TY_EINVAL, "found '512' behind the workload"},
+        {"gpt2 sequence=0", TY_EINVAL, "sequence: "},
+        {"gpt2 batch=-1", TY_EINVAL, "batch: "},
+        {"gpt2 sequence=2048", TY_EINVAL, "gpt2: found sequence=2048, expected at most its 1024"},
+        {"mlp sequence=16", TY_EINVAL, "mlp: found sequence=16, but its samples are not sequences"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        ty_workload *w = NULL;
+        ty_error error = {0};
+        ty_status status = ty_workload_open(rows[i].text, &w, &error);
+        cr_assert_eq(status, rows[i].status, "'%s': status %d: %s", rows[i].text, status,
+                     error.message);
+        cr_assert(strstr(error.message, rows[i].message) != NULL, "'%s': %s", rows[i].text,
+                  error.message);
+        cr_assert_null(w);
+    }
+}
+
+/* A workload written to a file, opened by path, with a blank in its name too. */
+Test(open, files)
+{
+    char folder[] = "/tmp/trainyard-open-XXXXXX", path[128], text[192];
+    static const char *const names[] = {"w.json", "w w.json"};
+
+    cr_assert_not_null(mkdtemp(folder));
+    for (size_t i = 0; i < 2; i++) {
+        ty_workload *w = open_one("lenet"), *again = NULL;
+        ty_digest before, after;
+        ty_error error = {0};
+
+        snprintf(path, sizeof path, "%s/%s", folder, names[i]);
+        cr_assert_eq(ty_workload_save(w, path, &error), TY_OK, "%s", error.message);
+        again = open_one(path);
+        cr_assert_eq(ty_workload_digest(w, &before, NULL), TY_OK);
+        cr_assert_eq(ty_workload_digest(again, &after, NULL), TY_OK);
+        cr_assert_str_eq(before.hex, after.hex);
+        ty_workload_free(again);
+        ty_workload_free(w);
+        if (i == 0) {
+            snprintf(text, sizeof text, "%s batch=5", path);
+            w = open_one(text);
+            cr_assert_eq(w->global_batch, 5);
+            ty_workload_free(w);
+            snprintf(text, sizeof text, "%s sequence=5", path);
+            cr_assert_eq(ty_workload_open(text, &w, &error), TY_EINVAL);
+            cr_assert(strstr(error.message, "sequence length") != NULL, "%s", error.message);
+        }
+        remove(path);
+    }
+    rmdir(folder);
+}
+
+Test(open, survives_failing_allocations)
+{
+    static const char *const texts[] = {"lenet batch=4", "gpt-tiny", "lenett"};
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+        ty_status status = TY_ENOMEM;
+        long n;
+        for (n = 1; status == TY_ENOMEM; n++) {
+            ty_workload *w = NULL;
+            ty_error error = {0};
+            cr_assert_lt(n, 100000);
+            ty_memory_fail_after(n);
+            status = ty_workload_open(texts[i], &w, &error);
+            ty_memory_fail_after(0);
+            cr_assert(status == TY_ENOMEM || status == (i == 2 ? TY_EIO : TY_OK),
+                      "'%s', allocation %ld: status %d: %s", texts[i], n, status, error.message);
+            ty_workload_free(w);
+        }
+        cr_assert_gt(n, 10, "'%s'", texts[i]);
+    }
+}

@@ -1,0 +1,266 @@
+/* The zoo against published figures, and what its files may not say. */
+#include "ty_workloads.h"
+#include "zoo.h"
+
+#include <criterion/criterion.h>
+#include <math.h>
+#include <string.h>
+
+static ty_workload *open_one(const char *name)
+{
+    ty_workload *w = NULL;
+    ty_error error = {0};
+    cr_assert_eq(ty_workload_open(name, &w, &error), TY_OK, "%s: %s", name, error.message);
+    return w;
+}
+
+/* Sources: see the files. GMAC: torchvision's model pages, at 224 x 224. */
+Test(zoo, published_figures)
+{
+    static const struct {
+        const char *name;
+        uint64_t parameters;
+        double forward_gmac; /* 0: none is published */
+        const char *dataset;
+        uint32_t batch;
+        ty_optimizer_kind optimizer;
+        double learning_rate, momentum;
+    } rows[] = {
+        {"mlp", 1863690, 0, "fashion-mnist", 128, TY_OPTIMIZER_SGD, 0.05, 0.9},
+        {"lenet", 431080, 0, "fashion-mnist", 128, TY_OPTIMIZER_SGD, 0.05, 0.9},
+        {"gpt-tiny", 3257856, 0, "text", 8, TY_OPTIMIZER_ADAMW, 1e-3, 0},
+        {"vgg16", 138357544, 15.47, "synthetic", 256, TY_OPTIMIZER_SGD, 0.01, 0.9},
+        {"resnet50", 25557032, 4.09, "synthetic", 256, TY_OPTIMIZER_SGD, 0.1, 0.9},
+        {"gpt2", 124439808, 0, "synthetic", 512, TY_OPTIMIZER_ADAMW, 6e-4, 0},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        ty_workload *w = open_one(rows[i].name);
+        double gmac = ty_workload_forward_flop(w, 0, w->layer_count) / 2e9;
+        cr_assert_eq(ty_workload_parameter_bytes(w, 0, w->layer_count), 4 * rows[i].parameters,
+                     "%s: %llu bytes of parameters", rows[i].name,
+                     (unsigned long long)ty_workload_parameter_bytes(w, 0, w->layer_count));
+        if (rows[i].forward_gmac > 0)
+            cr_assert_lt(fabs(gmac / rows[i].forward_gmac - 1), 0.001, "%s: %g GMAC", rows[i].name,
+                         gmac);
+        cr_assert_str_eq(w->name, rows[i].name);
+        cr_assert_str_eq(w->dataset, rows[i].dataset);
+        cr_assert_eq(w->global_batch, rows[i].batch);
+        cr_assert_eq(w->optimizer.kind, rows[i].optimizer);
+        cr_assert_eq(w->optimizer.learning_rate, rows[i].learning_rate);
+        cr_assert_eq(w->optimizer.momentum, rows[i].momentum);
+        ty_workload_free(w);
+    }
+}
+
+/* Per token 2 (12 L d^2 + V d) flop of products with weights and 4 L T d of attention (Kaplan et
+ * al., arXiv:2001.08361, table 1, with the output layer added); backward is twice that. */
+Test(zoo, gpt2_flop_by_closed_form)
+{
+    static const struct {
+        const char *name;
+        double blocks, features, vocabulary, tokens;
+    } rows[] = {{"gpt2", 12, 768, 50257, 1024},
+                {"gpt2 sequence=256", 12, 768, 50257, 256},
+                {"gpt-tiny", 4, 256, 256, 128}};
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        ty_workload *w = open_one(rows[i].name);
+        double d = rows[i].features;
+        double per_token = 2 * (12 * rows[i].blocks * d * d + rows[i].vocabulary * d) +
+                           4 * rows[i].blocks * rows[i].tokens * d;
+        double forward = ty_workload_forward_flop(w, 0, w->layer_count);
+        cr_assert_eq(forward, per_token * rows[i].tokens, "%s: forward %g", rows[i].name, forward);
+        cr_assert_eq(ty_workload_backward_flop(w, 0, w->layer_count), 2 * forward, "%s",
+                     rows[i].name);
+        ty_workload_free(w);
+    }
+}
+
+/* LeNet by hand, numbers per sample: outputs, less the relu in place, and one kept by the loss. */
+Test(zoo, lenet_stash_by_hand)
+{
+    ty_workload *w = open_one("lenet");
+    uint64_t conv1 = 20 * 24 * 24, pool1 = 20 * 12 * 12, conv2 = 50 * 8 * 8, pool2 = 50 * 4 * 4;
+    cr_assert_eq(ty_workload_stash_bytes(w, 0, w->layer_count),
+                 4 * (conv1 + pool1 + conv2 + pool2 + 500 + 10 + 2));
+    cr_assert_eq(w->sample_bytes, 785);
+    ty_workload_free(w);
+}
+
+Test(zoo, structure)
+{
+    static const struct {
+        const char *name;
+        uint32_t layers;
+    } rows[] = {
+        /* stem 4; blocks: 8 convolutions, norms, relus and 2 to join, 4 times 2 for a shortcut;
+           head 4 */
+        {"resnet50", 4 + 16 * 10 + 4 * 2 + 4},
+        {"gpt2", 1 + 12 * 6 + 3},
+        {"vgg16", 13 * 2 + 5 + 1 + 5 + 1},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        ty_workload *w = open_one(rows[i].name);
+        cr_assert_eq(w->layer_count, rows[i].layers, "%s: %u layers", rows[i].name, w->layer_count);
+        ty_workload_free(w);
+    }
+}
+
+/* Every entry: a valid workload called as its file, with a source, that survives being written and
+ * read. */
+Test(zoo, entries_hold_and_round_trip)
+{
+    char **names = NULL;
+    uint32_t count = 0;
+    ty_error error = {0};
+
+    cr_assert_eq(ty_zoo_list(&names, &count, &error), TY_OK, "%s", error.message);
+    cr_assert_geq(count, 6);
+    for (uint32_t i = 0; i < count; i++) {
+        ty_workload *w = open_one(names[i]), *again = NULL;
+        ty_json_document *document = NULL;
+        ty_text text = {0};
+        ty_json_writer writer = ty_json_writer_on(&text);
+        ty_digest before, after;
+
+        cr_assert(i == 0 || strcmp(names[i - 1], names[i]) < 0, "%s out of order", names[i]);
+        cr_assert_str_eq(w->name, names[i]);
+        cr_assert_gt(strlen(w->source), 20, "%s: source '%s'", names[i], w->source);
+        cr_assert_eq(ty_workload_check(w, names[i], &error), TY_OK, "%s", error.message);
+        ty_workload_to_json(w, &writer, NULL);
+        cr_assert_eq(ty_json_parse(text.data, text.length, names[i], &document, &error), TY_OK,
+                     "%s", error.message);
+        cr_assert_eq(ty_workload_from_json(ty_json_root(document), &again, &error), TY_OK, "%s",
+                     error.message);
+        cr_assert_eq(ty_workload_digest(w, &before, &error), TY_OK);
+        cr_assert_eq(ty_workload_digest(again, &after, &error), TY_OK);
+        cr_assert_str_eq(before.hex, after.hex, "%s", names[i]);
+        ty_text_clear(&text);
+        ty_json_free(document);
+        ty_workload_free(w);
+        ty_workload_free(again);
+    }
+    for (uint32_t i = 0; i < count; i++)
+        ty_free(names[i]);
+    ty_free(names);
+}
+
+/* ---- Bad files ------------------------------------------------------------------------------- */
+
+#define TRAINING                                                                                   \
+    "\"source\": \"a test\", \"dataset\": \"synthetic\", \"global_batch\": 8,"                     \
+    "\"optimizer\": {\"kind\": \"sgd\", \"learning_rate\": 0.1, \"momentum\": 0, "                 \
+    "\"weight_decay\": 0}"
+#define SEQUENTIAL(layers)                                                                         \
+    "{\"schema\": \"trainyard.zoo/1\", \"name\": \"x\", \"family\": \"sequential\", "              \
+    "\"input\": [1, 4, 4], \"sample_bytes\": 17, \"layers\": [" layers "], " TRAINING "}"
+#define RESIDUAL(input, blocks)                                                                    \
+    "{\"schema\": \"trainyard.zoo/1\", \"name\": \"x\", \"family\": \"residual\", "                \
+    "\"input\": " input ", \"sample_bytes\": 17, \"block\": \"basic\", \"blocks\": " blocks        \
+    ", \"width\": 8, \"classes\": 4, " TRAINING "}"
+#define TRANSFORMER(heads, sequence)                                                               \
+    "{\"schema\": \"trainyard.zoo/1\", \"name\": \"x\", \"family\": \"transformer\", "             \
+    "\"blocks\": 1, \"features\": 8, \"heads\": " heads ", \"hidden_features\": 16, "              \
+    "\"vocabulary\": 10, \"positions\": 16, \"sequence\": " sequence                               \
+    ", \"token_bytes\": 1, " TRAINING "}"
+
+static ty_status build(const char *text, const ty_zoo_overrides *overrides, ty_workload **out,
+                       ty_error *error)
+{
+    ty_json_document *document = NULL;
+    ty_status status = ty_json_parse(text, strlen(text), "x.json", &document, error);
+    if (status == TY_OK)
+        status = ty_zoo_build(ty_json_root(document), overrides, out, error);
+    ty_json_free(document);
+    return status;
+}
+
+Test(zoo, good_small_files)
+{
+    static const char *const texts[] = {
+        SEQUENTIAL("{\"kind\": \"flatten\"}, {\"kind\": \"linear\", \"out_features\": 3, "
+                   "\"has_bias\": false, \"name\": \"y\"}, {\"kind\": \"softmax_cross_entropy\"}"),
+        SEQUENTIAL("{\"kind\": \"conv2d\", \"out_channels\": 4, \"kernel\": 3, \"padding\": 1, "
+                   "\"stride\": 2, \"groups\": 1}, {\"kind\": \"batch_norm\"}, {\"kind\": "
+                   "\"pool\", \"is_global\": true}, {\"kind\": \"gelu\"}"),
+        RESIDUAL("[3, 32, 32]", "[1, 1]"),
+        TRANSFORMER("2", "16"),
+    };
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+        ty_workload *w = NULL;
+        ty_error error = {0};
+        cr_assert_eq(build(texts[i], &(ty_zoo_overrides){0}, &w, &error), TY_OK, "%zu: %s", i,
+                     error.message);
+        ty_workload_free(w);
+    }
+}
+
+Test(zoo, bad_files_are_refused_with_a_pointer)
+{
+    static const struct {
+        const char *text, *message;
+    } rows[] = {
+        {"[]", "x.json:"},
+        {"{\"schema\": \"trainyard.zoo/2\"}", "x.json:/schema"},
+        {"{\"schema\": \"trainyard.zoo/1\", \"name\": \"x\", \"family\": \"residul\"}",
+         "x.json:/family"},
+        {"{\"schema\": \"trainyard.zoo/1\", \"name\": \"\"}", "x.json:/name"},
+        {SEQUENTIAL(""), "x.json:/layers"},
+        {SEQUENTIAL("7"), "x.json:/layers/0: found 7, expected a layer"},
+        {SEQUENTIAL("{\"kind\": \"flatten\"}, {\"kind\": \"liner\"}"), "x.json:/layers/1/kind"},
+        {SEQUENTIAL("{\"kind\": \"linear\"}"), "x.json:/layers/0"},
+        {SEQUENTIAL("{\"kind\": \"linear\", \"out_features\": 0}"),
+         "x.json:/layers/0/out_features: found 0"},
+        {SEQUENTIAL("{\"kind\": \"linear\", \"out_features\": 1e12}"),
+         "x.json:/layers/0/out_features"},
+        {SEQUENTIAL("{\"kind\": \"relu\", \"slope\": 1}"), "x.json:/layers/0/slope"},
+        {SEQUENTIAL("{\"kind\": \"pool\", \"kernel\": 5}"),
+         "(pool1: expected a window inside the padded image"},
+        {SEQUENTIAL("{\"kind\": \"pool\", \"kernel\": 5}"), "x.json:/layers/0: "},
+        {SEQUENTIAL("{\"kind\": \"softmax_cross_entropy\"}, {\"kind\": \"relu\"}"),
+         "x:/layers/0/kind: found a loss"},
+        {RESIDUAL("[3, 32]", "[1]"), "expected an image"},
+        {RESIDUAL("[3, 32, 32]", "[1, 0]"), "x.json:/blocks/1: found 0"},
+        {RESIDUAL("[3, 32, 32]", "[]"), "x.json:/blocks"},
+        {RESIDUAL("[3, 0, 32]", "[1]"), "x.json:/input/1: found 0"},
+        {TRANSFORMER("3", "16"), "heads that divide features; 8 is not a multiple of 3"},
+        {TRANSFORMER("2", "17"), "sequence <= positions; 17 is above 16"},
+        {TRANSFORMER("\"2\"", "16"), "x.json:/heads: found \"2\""},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        ty_workload *w = NULL;
+        ty_error error = {0};
+        ty_status status = build(rows[i].text, &(ty_zoo_overrides){0}, &w, &error);
+        cr_assert_eq(status, TY_EPARSE, "row %zu: status %d: %s", i, status, error.message);
+        cr_assert(strstr(error.message, rows[i].message) != NULL, "row %zu: %s", i, error.message);
+        cr_assert_null(w);
+    }
+}
+
+Test(zoo, bad_training_is_refused)
+{
+    static const struct {
+        const char *from, *to, *message;
+    } rows[] = {
+        {"\"global_batch\": 8", "\"global_batch\": 0", "x.json:/global_batch: found 0"},
+        {"\"kind\": \"sgd\"", "\"kind\": \"adam\"", "x.json:/optimizer/kind"},
+        {"\"momentum\": 0", "\"momentum\": 2", "x.json:/optimizer/momentum: found 2"},
+        {"\"momentum\": 0", "\"beta1\": 0", "x.json:/optimizer"},
+        {"\"learning_rate\": 0.1", "\"learning_rate\": -1", "x.json:/optimizer/learning_rate"},
+        {"\"source\": \"a test\"", "\"origin\": \"a test\"", "x.json:"},
+        {"\"sample_bytes\": 17", "\"sample_bytes\": -17", "x.json:/sample_bytes: found -17"},
+    };
+    static const char good[] = SEQUENTIAL("{\"kind\": \"relu\"}");
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        const char *at = strstr(good, rows[i].from);
+        char text[2 * sizeof good];
+        ty_workload *w = NULL;
+        ty_error error = {0};
+        ty_status status;
+        cr_assert_not_null(at, "row %zu", i);
+        snprintf(text, sizeof text, "%.*s%s%s", (int)(at - good), good, rows[i].to,
+                 at + strlen(rows[i].from));
+        status = build(text, &(ty_zoo_overrides){0}, &w, &error);
+        cr_assert_eq(status, TY_EPARSE, "row %zu: status %d: %s", i, status, error.message);
+        cr_assert(strstr(error.message, rows[i].message) != NULL, "row %zu: %s", i, error.message);
+    }
+}

@@ -1,0 +1,624 @@
+/* The builder: layers are appended one by one; shapes follow here, flop and bytes from
+ * layer_quantities.c. The first mistake is kept and silences everything after it. */
+#include "builder.h"
+
+#include "layer_quantities.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct ty_builder {
+    ty_workload *workload;
+    uint32_t capacity;   /* of workload->layers */
+    bool *has_trainable; /* [capacity]: the layer or one it depends on has parameters */
+    uint32_t kind_counts[TY_LAYER_KIND_COUNT];
+    char *next_name;
+    ty_error mistake;
+};
+
+/* Largest size of anything; keeps products of two far from 2^64. */
+#define LARGEST_SIZE 2147483647u
+
+static ty_status fail(ty_builder *b, ty_status status, const char *name, const char *message)
+{
+    return ty_fail(&b->mistake, status, "%s: %s", name, message);
+}
+
+static bool is_broken(const ty_builder *b)
+{
+    return b == NULL || b->mistake.status != TY_OK;
+}
+
+const ty_error *ty_builder_mistake(const ty_builder *builder)
+{
+    static const ty_error no_memory = {TY_ENOMEM, "out of memory"};
+    if (builder == NULL)
+        return &no_memory;
+    return builder->mistake.status != TY_OK ? &builder->mistake : NULL;
+}
+
+/* ---- Life cycle ---------------------------------------------------------------------------- */
+
+static bool is_sensible(const ty_shape *shape)
+{
+    double product = 1;
+    if (shape->dimension_count == 0 || shape->dimension_count > TY_MAX_DIMENSIONS)
+        return false;
+    for (uint32_t i = 0; i < shape->dimension_count; i++) {
+        if (shape->dimensions[i] == 0 || shape->dimensions[i] > LARGEST_SIZE)
+            return false;
+        product *= (double)shape->dimensions[i];
+    }
+    return product < 1e15;
+}
+
+static void set_text(ty_builder *b, char **field, const char *text)
+{
+    char *copy = ty_strdup(text);
+    if (copy == NULL) {
+        fail(b, TY_ENOMEM, text, "out of memory");
+        return;
+    }
+    ty_free(*field);
+    *field = copy;
+}
+
+static void set_defaults(ty_builder *b, ty_input_kind input_kind, const ty_shape *input)
+{
+    ty_workload *w = b->workload;
+    bool is_token = input_kind == TY_INPUT_TOKEN;
+    w->element_bytes = 4;
+    w->input_kind = input_kind;
+    w->input = *input;
+    w->tokens_per_sample = is_token ? input->dimensions[0] : 0;
+    /* One number and one label per sample; for a sequence the labels are the tokens one further. */
+    w->sample_bytes = 4 * (ty_shape_elements(input) + 1);
+    w->global_batch = 32;
+    w->optimizer = (ty_optimizer){.kind = TY_OPTIMIZER_SGD, .learning_rate = 0.01};
+    set_text(b, &w->source, "built by hand");
+    set_text(b, &w->dataset, "synthetic");
+}
+
+ty_builder *ty_builder_new(const char *name, ty_input_kind input_kind, const ty_shape *input)
+{
+    ty_builder *b = ty_alloc(1, sizeof *b);
+    if (b == NULL)
+        return NULL;
+    b->workload = ty_alloc(1, sizeof *b->workload);
+    if (b->workload == NULL) {
+        ty_free(b);
+        return NULL;
+    }
+    set_text(b, &b->workload->name, name);
+    if (!is_sensible(input) || (input_kind == TY_INPUT_TOKEN && input->dimension_count != 1))
+        fail(b, TY_EINVAL, name, "the batch has no sensible shape");
+    else
+        set_defaults(b, input_kind, input);
+    return b;
+}
+
+void ty_builder_free(ty_builder *builder)
+{
+    if (builder == NULL)
+        return;
+    ty_workload_free(builder->workload);
+    ty_free(builder->has_trainable);
+    ty_free(builder->next_name);
+    ty_free(builder);
+}
+
+/* A rectifier that alone reads its input works in place: its output is all that is left of both. */
+static ty_status settle_in_place(const ty_workload *w, ty_error *error)
+{
+    uint32_t *reader_counts = ty_alloc(w->layer_count, sizeof *reader_counts);
+
+    if (reader_counts == NULL)
+        return ty_fail(error, TY_ENOMEM, "%s: out of memory", w->name);
+    for (uint32_t i = 0; i < w->layer_count; i++)
+        for (uint32_t k = 0; k < w->layers[i].input_count; k++)
+            reader_counts[w->layers[i].inputs[k]]++;
+    for (uint32_t i = 0; i < w->layer_count; i++)
+        if (w->layers[i].kind == TY_LAYER_RELU && w->layers[i].input_count == 1 &&
+            reader_counts[w->layers[i].inputs[0]] == 1)
+            w->layers[i].stash_bytes = 0;
+    ty_free(reader_counts);
+    return TY_OK;
+}
+
+ty_status ty_builder_finish(ty_builder *builder, ty_workload **out, ty_error *error)
+{
+    ty_status status = TY_OK;
+
+    if (is_broken(builder)) {
+        const ty_error *mistake = ty_builder_mistake(builder);
+        status = ty_fail(error, mistake->status, "%s", mistake->message);
+        goto cleanup;
+    }
+    TY_CHECK(settle_in_place(builder->workload, error), status, cleanup);
+    TY_CHECK(ty_workload_check(builder->workload, builder->workload->name, error), status, cleanup);
+    *out = builder->workload;
+    builder->workload = NULL; /* given away */
+
+cleanup:
+    ty_builder_free(builder);
+    return status;
+}
+
+/* ---- What is said about the whole ----------------------------------------------------------- */
+
+void ty_builder_set_source(ty_builder *builder, const char *source)
+{
+    if (!is_broken(builder))
+        set_text(builder, &builder->workload->source, source);
+}
+
+void ty_builder_set_training(ty_builder *builder, const char *dataset, uint32_t global_batch,
+                             const ty_optimizer *optimizer)
+{
+    if (is_broken(builder))
+        return;
+    set_text(builder, &builder->workload->dataset, dataset);
+    builder->workload->global_batch = global_batch;
+    builder->workload->optimizer = *optimizer;
+}
+
+void ty_builder_set_sample_bytes(ty_builder *builder, uint64_t sample_bytes)
+{
+    if (!is_broken(builder))
+        builder->workload->sample_bytes = sample_bytes;
+}
+
+void ty_builder_name_next(ty_builder *builder, const char *name)
+{
+    if (!is_broken(builder))
+        set_text(builder, &builder->next_name, name);
+}
+
+/* ---- Appending ------------------------------------------------------------------------------ */
+
+static ty_status reserve(ty_builder *b)
+{
+    uint32_t capacity = b->capacity == 0 ? 16 : b->capacity * 2;
+    ty_layer *layers;
+    bool *flags;
+
+    if (b->workload->layer_count < b->capacity)
+        return TY_OK;
+    layers = ty_resize(b->workload->layers, capacity, sizeof *layers);
+    if (layers == NULL)
+        return fail(b, TY_ENOMEM, b->workload->name, "out of memory");
+    b->workload->layers = layers;
+    flags = ty_resize(b->has_trainable, capacity, sizeof *flags);
+    if (flags == NULL)
+        return fail(b, TY_ENOMEM, b->workload->name, "out of memory");
+    b->has_trainable = flags;
+    b->capacity = capacity;
+    return TY_OK;
+}
+
+static char *take_name(ty_builder *b, ty_layer_kind kind)
+{
+    char text[64], *name = b->next_name;
+    b->next_name = NULL;
+    b->kind_counts[kind]++;
+    if (name != NULL)
+        return name;
+    snprintf(text, sizeof text, "%s%u", ty_layer_kind_name(kind), b->kind_counts[kind]);
+    return ty_strdup(text);
+}
+
+/* Inputs ascending without repetition; `input_count` 0 stands for the batch. */
+static ty_status set_inputs(ty_builder *b, ty_layer *l, const uint32_t *inputs, uint32_t count)
+{
+    uint32_t self = b->workload->layer_count;
+    if (count == 1 && inputs[0] == TY_BATCH)
+        count = 0;
+    for (uint32_t i = 0; i < count; i++)
+        if (inputs[i] >= self || (i > 0 && inputs[i] <= inputs[i - 1]))
+            return fail(b, TY_EINVAL, l->name,
+                        "inputs must be earlier layers, each once, in ascending order");
+    l->inputs = ty_alloc(count, sizeof *l->inputs);
+    if (l->inputs == NULL)
+        return fail(b, TY_ENOMEM, l->name, "out of memory");
+    if (count > 0)
+        memcpy(l->inputs, inputs, count * sizeof *inputs);
+    l->input_count = count;
+    return TY_OK;
+}
+
+/* A new layer with name, kind and inputs; NULL after a mistake. It counts once `finish_layer` ran.
+ */
+static ty_layer *begin_layer(ty_builder *b, ty_layer_kind kind, const uint32_t *inputs,
+                             uint32_t count)
+{
+    ty_layer *l;
+    if (is_broken(b) || reserve(b) != TY_OK)
+        return NULL;
+    l = &b->workload->layers[b->workload->layer_count];
+    memset(l, 0, sizeof *l);
+    l->kind = kind;
+    l->tied_to = TY_NO_LAYER;
+    l->name = take_name(b, kind);
+    if (l->name == NULL) {
+        fail(b, TY_ENOMEM, b->workload->name, "out of memory");
+        return NULL;
+    }
+    if (set_inputs(b, l, inputs, count) != TY_OK) {
+        ty_free(l->name);
+        return NULL;
+    }
+    return l;
+}
+
+static const ty_shape *input_shape(const ty_builder *b, const ty_layer *l)
+{
+    return l->input_count == 0 ? &b->workload->input : &b->workload->layers[l->inputs[0]].output;
+}
+
+static uint64_t last_dimension(const ty_shape *shape)
+{
+    return shape->dimensions[shape->dimension_count - 1];
+}
+
+static bool reads_tokens(const ty_builder *b, const ty_layer *l)
+{
+    return l->input_count == 0 && b->workload->input_kind == TY_INPUT_TOKEN;
+}
+
+static bool are_sizes(const ty_layer *l)
+{
+    for (int i = 0; i < TY_ATTRIBUTE_COUNT; i++)
+        if (l->attributes[i] > LARGEST_SIZE)
+            return false;
+    return true;
+}
+
+static ty_status complete(ty_builder *b, ty_layer *l)
+{
+    uint32_t self = b->workload->layer_count;
+    bool input_is_trained = false;
+    ty_status status;
+
+    if (reads_tokens(b, l) && l->kind != TY_LAYER_EMBEDDING)
+        return fail(b, TY_EINVAL, l->name, "only an embedding can read tokens");
+    if (!is_sensible(&l->output) || !are_sizes(l))
+        return fail(b, TY_EINVAL, l->name, "a size is 0 or too large");
+    for (uint32_t i = 0; i < l->input_count; i++)
+        input_is_trained = input_is_trained || b->has_trainable[l->inputs[i]];
+    status = ty_layer_set_quantities(b->workload, self, input_is_trained, &b->mistake);
+    b->has_trainable[self] =
+        input_is_trained || l->parameter_bytes > 0 || l->tied_to != TY_NO_LAYER;
+    return status;
+}
+
+static uint32_t finish_layer(ty_builder *b, ty_layer *l)
+{
+    if (is_broken(b) || complete(b, l) != TY_OK) {
+        ty_free(l->name);
+        ty_free(l->inputs);
+        return 0;
+    }
+    return b->workload->layer_count++;
+}
+
+/* ---- Linear, convolution, pooling ------------------------------------------------------------ */
+
+static uint32_t linear(ty_builder *b, uint32_t input, uint64_t out_features, bool has_bias,
+                       uint32_t tied_to)
+{
+    ty_layer *l = begin_layer(b, TY_LAYER_LINEAR, &input, 1);
+    if (l == NULL)
+        return 0;
+    l->output = *input_shape(b, l);
+    l->attributes[TY_IN_FEATURES] = last_dimension(&l->output);
+    l->attributes[TY_OUT_FEATURES] = out_features;
+    l->attributes[TY_HAS_BIAS] = has_bias;
+    l->tied_to = tied_to;
+    l->output.dimensions[l->output.dimension_count - 1] = out_features;
+    return finish_layer(b, l);
+}
+
+uint32_t ty_builder_linear(ty_builder *builder, uint32_t input, uint64_t out_features,
+                           bool has_bias)
+{
+    return linear(builder, input, out_features, has_bias, TY_NO_LAYER);
+}
+
+uint32_t ty_builder_tied_linear(ty_builder *builder, uint32_t input, uint32_t embedding)
+{
+    const ty_layer *owner;
+    if (is_broken(builder))
+        return 0;
+    if (embedding >= builder->workload->layer_count ||
+        builder->workload->layers[embedding].kind != TY_LAYER_EMBEDDING) {
+        fail(builder, TY_EINVAL, builder->workload->name,
+             "a tied linear layer needs an earlier embedding");
+        return 0;
+    }
+    owner = &builder->workload->layers[embedding];
+    if (input < builder->workload->layer_count &&
+        last_dimension(&builder->workload->layers[input].output) !=
+            owner->attributes[TY_FEATURES]) {
+        fail(builder, TY_EINVAL, owner->name, "features differ from those of the tied layer");
+        return 0;
+    }
+    return linear(builder, input, owner->attributes[TY_VOCABULARY], false, embedding);
+}
+
+/* floor((size + 2 padding - kernel) / stride) + 1; false where no window fits. */
+static bool slide(uint64_t size, uint64_t kernel, uint64_t stride, uint64_t padding, uint64_t *out)
+{
+    if (kernel == 0 || kernel > LARGEST_SIZE || stride == 0 || padding >= kernel ||
+        size + 2 * padding < kernel)
+        return false;
+    *out = (size + 2 * padding - kernel) / stride + 1;
+    return true;
+}
+
+/* Sets the window's attributes and the output shape for `channels`. */
+static bool set_window(ty_builder *b, ty_layer *l, const ty_window *window, uint64_t channels)
+{
+    const ty_shape *image = input_shape(b, l);
+    ty_shape *out = &l->output;
+
+    if (image->dimension_count != 3) {
+        fail(b, TY_EINVAL, l->name, "expected an image {channels, height, width} as input");
+        return false;
+    }
+    *out = (ty_shape){3, {channels}};
+    if (!slide(image->dimensions[1], window->height, window->stride, window->padding_height,
+               &out->dimensions[1]) ||
+        !slide(image->dimensions[2], window->width, window->stride, window->padding_width,
+               &out->dimensions[2])) {
+        fail(b, TY_EINVAL, l->name,
+             "expected a window inside the padded image, stride > 0 and padding < window");
+        return false;
+    }
+    l->attributes[TY_KERNEL_HEIGHT] = window->height;
+    l->attributes[TY_KERNEL_WIDTH] = window->width;
+    l->attributes[TY_STRIDE] = window->stride;
+    l->attributes[TY_PADDING_HEIGHT] = window->padding_height;
+    l->attributes[TY_PADDING_WIDTH] = window->padding_width;
+    return true;
+}
+
+uint32_t ty_builder_conv2d(ty_builder *builder, uint32_t input, uint64_t out_channels,
+                           const ty_window *window, uint64_t groups, bool has_bias)
+{
+    ty_layer *l = begin_layer(builder, TY_LAYER_CONV2D, &input, 1);
+    if (l == NULL)
+        return 0;
+    if (set_window(builder, l, window, out_channels)) {
+        uint64_t in_channels = input_shape(builder, l)->dimensions[0];
+        if (groups == 0 || in_channels % groups != 0 || out_channels % groups != 0)
+            fail(builder, TY_EINVAL, l->name, "groups must divide input and output channels");
+        l->attributes[TY_IN_CHANNELS] = in_channels;
+        l->attributes[TY_OUT_CHANNELS] = out_channels;
+        l->attributes[TY_GROUPS] = groups;
+        l->attributes[TY_HAS_BIAS] = has_bias;
+    }
+    return finish_layer(builder, l);
+}
+
+uint32_t ty_builder_pool(ty_builder *builder, uint32_t input, const ty_window *window,
+                         bool is_average)
+{
+    ty_layer *l = begin_layer(builder, TY_LAYER_POOL, &input, 1);
+    if (l == NULL)
+        return 0;
+    set_window(builder, l, window, input_shape(builder, l)->dimensions[0]);
+    l->attributes[TY_IS_AVERAGE] = is_average;
+    return finish_layer(builder, l);
+}
+
+/* The window is written out, so that only those who care need to look at is_global. */
+uint32_t ty_builder_global_pool(ty_builder *builder, uint32_t input)
+{
+    ty_layer *l = begin_layer(builder, TY_LAYER_POOL, &input, 1);
+    const ty_shape *image;
+    if (l == NULL)
+        return 0;
+    image = input_shape(builder, l);
+    set_window(builder, l,
+               &(ty_window){.height = image->dimensions[1],
+                            .width = image->dimension_count > 2 ? image->dimensions[2] : 0,
+                            .stride = 1},
+               image->dimensions[0]);
+    l->attributes[TY_IS_AVERAGE] = 1;
+    l->attributes[TY_IS_GLOBAL] = 1;
+    return finish_layer(builder, l);
+}
+
+/* ---- Layers whose output has the shape of their input ---------------------------------------- */
+
+static uint32_t same_shape(ty_builder *b, ty_layer_kind kind, uint32_t input)
+{
+    ty_layer *l = begin_layer(b, kind, &input, 1);
+    if (l == NULL)
+        return 0;
+    l->output = *input_shape(b, l);
+    if (ty_layer_attribute_use(kind, TY_FEATURES) == TY_ATTRIBUTE_REQUIRED)
+        l->attributes[TY_FEATURES] = last_dimension(&l->output);
+    return finish_layer(b, l);
+}
+
+uint32_t ty_builder_batch_norm(ty_builder *builder, uint32_t input)
+{
+    ty_layer *l = begin_layer(builder, TY_LAYER_BATCH_NORM, &input, 1);
+    if (l == NULL)
+        return 0;
+    l->output = *input_shape(builder, l);
+    l->attributes[TY_FEATURES] = l->output.dimensions[0]; /* channels come first */
+    return finish_layer(builder, l);
+}
+
+uint32_t ty_builder_layer_norm(ty_builder *builder, uint32_t input)
+{
+    return same_shape(builder, TY_LAYER_LAYER_NORM, input);
+}
+
+uint32_t ty_builder_rms_norm(ty_builder *builder, uint32_t input)
+{
+    return same_shape(builder, TY_LAYER_RMS_NORM, input);
+}
+
+uint32_t ty_builder_relu(ty_builder *builder, uint32_t input)
+{
+    return same_shape(builder, TY_LAYER_RELU, input);
+}
+
+uint32_t ty_builder_gelu(ty_builder *builder, uint32_t input)
+{
+    return same_shape(builder, TY_LAYER_GELU, input);
+}
+
+uint32_t ty_builder_silu(ty_builder *builder, uint32_t input)
+{
+    return same_shape(builder, TY_LAYER_SILU, input);
+}
+
+uint32_t ty_builder_flatten(ty_builder *builder, uint32_t input)
+{
+    ty_layer *l = begin_layer(builder, TY_LAYER_FLATTEN, &input, 1);
+    if (l == NULL)
+        return 0;
+    l->output = (ty_shape){1, {ty_shape_elements(input_shape(builder, l))}};
+    return finish_layer(builder, l);
+}
+
+/* ---- Sequences ------------------------------------------------------------------------------- */
+
+uint32_t ty_builder_embedding(ty_builder *builder, uint32_t input, uint64_t vocabulary,
+                              uint64_t features, uint64_t positions)
+{
+    ty_layer *l = begin_layer(builder, TY_LAYER_EMBEDDING, &input, 1);
+    uint64_t length;
+    if (l == NULL)
+        return 0;
+    length = input_shape(builder, l)->dimensions[0];
+    if (!reads_tokens(builder, l))
+        fail(builder, TY_EINVAL, l->name, "an embedding reads a batch of tokens");
+    else if (vocabulary == 0 || (positions > 0 && positions < length))
+        fail(builder, TY_EINVAL, l->name,
+             "expected a vocabulary, and no more tokens in a sequence than positions");
+    l->output = (ty_shape){2, {length, features}};
+    l->attributes[TY_VOCABULARY] = vocabulary;
+    l->attributes[TY_FEATURES] = features;
+    l->attributes[TY_POSITIONS] = positions;
+    return finish_layer(builder, l);
+}
+
+static bool expect_sequence(ty_builder *b, ty_layer *l)
+{
+    l->output = *input_shape(b, l);
+    l->attributes[TY_FEATURES] = last_dimension(&l->output);
+    if (l->output.dimension_count == 2)
+        return true;
+    fail(b, TY_EINVAL, l->name, "expected a sequence {tokens, features} as input");
+    return false;
+}
+
+uint32_t ty_builder_attention(ty_builder *builder, uint32_t input, uint64_t heads,
+                              uint64_t kv_heads, uint64_t head_size, bool has_bias, bool is_causal)
+{
+    ty_layer *l = begin_layer(builder, TY_LAYER_ATTENTION, &input, 1);
+    if (l == NULL)
+        return 0;
+    if (expect_sequence(builder, l) &&
+        (heads == 0 || kv_heads == 0 || head_size == 0 || heads % kv_heads != 0))
+        fail(builder, TY_EINVAL, l->name,
+             "expected heads of a size > 0, their number a multiple of the key/value heads");
+    l->attributes[TY_HEADS] = heads;
+    l->attributes[TY_KV_HEADS] = kv_heads;
+    l->attributes[TY_HEAD_SIZE] = head_size;
+    l->attributes[TY_HAS_BIAS] = has_bias;
+    l->attributes[TY_IS_CAUSAL] = is_causal;
+    return finish_layer(builder, l);
+}
+
+uint32_t ty_builder_mlp(ty_builder *builder, uint32_t input, uint64_t hidden_features,
+                        bool has_bias, bool is_gated)
+{
+    ty_layer *l = begin_layer(builder, TY_LAYER_MLP, &input, 1);
+    if (l == NULL)
+        return 0;
+    if (expect_sequence(builder, l) && hidden_features == 0)
+        fail(builder, TY_EINVAL, l->name, "expected hidden features > 0");
+    l->attributes[TY_HIDDEN_FEATURES] = hidden_features;
+    l->attributes[TY_HAS_BIAS] = has_bias;
+    l->attributes[TY_IS_GATED] = is_gated;
+    return finish_layer(builder, l);
+}
+
+/* ---- Several inputs, and the end ------------------------------------------------------------- */
+
+static int ascending(const void *a, const void *b)
+{
+    uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+    return (x > y) - (x < y);
+}
+
+static bool same(const ty_shape *a, const ty_shape *b, uint32_t from)
+{
+    if (a->dimension_count != b->dimension_count)
+        return false;
+    for (uint32_t i = from; i < a->dimension_count; i++)
+        if (a->dimensions[i] != b->dimensions[i])
+            return false;
+    return true;
+}
+
+/* Layers of many inputs whose shapes agree from dimension `from` on. */
+static uint32_t join(ty_builder *b, ty_layer_kind kind, const uint32_t *inputs, uint32_t count,
+                     uint32_t from)
+{
+    ty_layer *l = begin_layer(b, kind, inputs, count);
+    if (l == NULL)
+        return 0;
+    l->output = *input_shape(b, l);
+    if (l->input_count < 2)
+        fail(b, TY_EINVAL, l->name, "expected at least two layers as inputs");
+    for (uint32_t i = 1; i < l->input_count; i++) {
+        const ty_shape *other = &b->workload->layers[l->inputs[i]].output;
+        if (!same(&l->output, other, from))
+            fail(b, TY_EINVAL, l->name, "shapes of the inputs differ");
+        else if (from > 0)
+            l->output.dimensions[0] += other->dimensions[0];
+    }
+    return finish_layer(b, l);
+}
+
+uint32_t ty_builder_add(ty_builder *builder, const uint32_t *inputs, uint32_t count)
+{
+    uint32_t *sorted, layer;
+    if (is_broken(builder))
+        return 0;
+    sorted = ty_alloc(count, sizeof *sorted);
+    if (sorted == NULL) {
+        fail(builder, TY_ENOMEM, builder->workload->name, "out of memory");
+        return 0;
+    }
+    if (count > 0) {
+        memcpy(sorted, inputs, count * sizeof *sorted);
+        qsort(sorted, count, sizeof *sorted, ascending);
+    }
+    layer = join(builder, TY_LAYER_ADD, sorted, count, 0);
+    ty_free(sorted);
+    return layer;
+}
+
+uint32_t ty_builder_concat(ty_builder *builder, const uint32_t *inputs, uint32_t count)
+{
+    return join(builder, TY_LAYER_CONCAT, inputs, count, 1);
+}
+
+uint32_t ty_builder_loss(ty_builder *builder, uint32_t input)
+{
+    ty_layer *l = begin_layer(builder, TY_LAYER_SOFTMAX_CROSS_ENTROPY, &input, 1);
+    if (l == NULL)
+        return 0;
+    l->attributes[TY_CLASSES] = last_dimension(input_shape(builder, l));
+    l->output = (ty_shape){1, {1}};
+    return finish_layer(builder, l);
+}

@@ -1,0 +1,13 @@
+/**
+ * @file builder.h
+ * What the zoo reader asks of a builder beyond its public face. Internal to workloads/.
+ */
+#ifndef TY_WORKLOADS_BUILDER_H
+#define TY_WORKLOADS_BUILDER_H
+
+#include "ty_workloads.h"
+
+/** The first mistake so far, or NULL; so that a reader can say which of its lines made it. */
+const ty_error *ty_builder_mistake(const ty_builder *builder);
+
+#endif

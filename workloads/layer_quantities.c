@@ -1,0 +1,323 @@
+/* Flop, bytes and kernel counts of each layer kind: one row of formulas per kind.
+ *
+ * Flop. Those of matrix products and convolutions, as published figures and MFU count them; a
+ * multiply-add is 2. Scores of a causal attention are counted in full, also the half that the mask
+ * throws away: libraries compute it. Backward repeats every product once for the gradient of either
+ * factor, hence twice forward; a layer whose input needs no gradient saves the products with its
+ * input. Elementwise work is bound by memory everywhere, so it is in the traffic. Source: Narayanan
+ * et al., "Efficient large-scale language model training on GPU clusters using Megatron-LM", SC
+ * 2021, appendix.
+ *
+ * Stash. An executor keeps all outputs of a micro-batch until its backward is done; what a layer
+ * keeps beyond its output is the `kept` column: a maximum, for one, is found again. A flatten is
+ * its input under another shape: no memory, no kernel, no traffic.
+ *
+ * Traffic. Activations read and written by forward with one kernel per product and per fused
+ * elementwise group; weights are not in it. */
+#include "layer_quantities.h"
+
+/* What the formulas see. Counts are doubles: exact up to 2^53, no overflow beyond. */
+typedef struct view {
+    const ty_layer *layer;
+    double in;   /* elements of all inputs, per sample */
+    double out;  /* elements of the output */
+    double rows; /* of the first input seen as a matrix over its last dimension: T of [T,D] */
+} view;
+
+typedef double (*formula)(const view *v);
+
+typedef struct rule {
+    formula parameters; /* numbers; NULL stands for 0 in every column */
+    formula forward_flop;
+    formula input_product; /* the part of it that has the layer's input as a factor */
+    formula kept;          /* numbers kept for backward beyond the output */
+    formula traffic;       /* numbers read and written by forward */
+    formula kernels;
+} rule;
+
+static double at(const view *v, ty_attribute attribute)
+{
+    return (double)v->layer->attributes[attribute];
+}
+
+static double one(const view *v)
+{
+    (void)v;
+    return 1;
+}
+
+static double in_and_out(const view *v)
+{
+    return v->in + v->out;
+}
+
+/* ---- linear, convolution ---- */
+
+static double linear_matrix(const view *v)
+{
+    return at(v, TY_IN_FEATURES) * at(v, TY_OUT_FEATURES);
+}
+
+static double linear_parameters(const view *v)
+{
+    double matrix = v->layer->tied_to == TY_NO_LAYER ? linear_matrix(v) : 0;
+    return matrix + at(v, TY_HAS_BIAS) * at(v, TY_OUT_FEATURES);
+}
+
+static double linear_flop(const view *v)
+{
+    return 2 * v->rows * linear_matrix(v);
+}
+
+/* Weights that one output element of a convolution is the sum over. */
+static double filter(const view *v)
+{
+    return at(v, TY_IN_CHANNELS) / at(v, TY_GROUPS) * at(v, TY_KERNEL_HEIGHT) *
+           at(v, TY_KERNEL_WIDTH);
+}
+
+static double conv2d_parameters(const view *v)
+{
+    return at(v, TY_OUT_CHANNELS) * (filter(v) + at(v, TY_HAS_BIAS));
+}
+
+static double conv2d_flop(const view *v)
+{
+    return 2 * v->out * filter(v);
+}
+
+/* ---- norms ---- */
+
+static double gain_and_shift(const view *v)
+{
+    return 2 * at(v, TY_FEATURES);
+}
+
+static double gain(const view *v)
+{
+    return at(v, TY_FEATURES);
+}
+
+static double two_per_row(const view *v) /* mean and reciprocal deviation */
+{
+    return 2 * v->rows;
+}
+
+static double one_per_row(const view *v)
+{
+    return v->rows;
+}
+
+/* The statistics of a channel span the batch, so the input is read twice. They are kept once per
+ * micro-batch, here per sample: at most two numbers per channel too many. */
+static double batch_norm_traffic(const view *v)
+{
+    return 2 * v->in + v->out;
+}
+
+/* ---- embedding ---- */
+
+static double embedding_parameters(const view *v)
+{
+    return (at(v, TY_VOCABULARY) + at(v, TY_POSITIONS)) * at(v, TY_FEATURES);
+}
+
+static double embedding_traffic(const view *v) /* tokens; rows of the tables; their sum */
+{
+    return v->in + v->out * (at(v, TY_POSITIONS) > 0 ? 3 : 2);
+}
+
+/* ---- attention: T rows of D features; Q = heads * head size, K = kv heads * head size ---- */
+
+static double query_width(const view *v)
+{
+    return at(v, TY_HEADS) * at(v, TY_HEAD_SIZE);
+}
+
+static double projected_width(const view *v) /* queries, keys and values */
+{
+    return query_width(v) + 2 * at(v, TY_KV_HEADS) * at(v, TY_HEAD_SIZE);
+}
+
+static double score_count(const view *v)
+{
+    return at(v, TY_HEADS) * v->rows * v->rows;
+}
+
+static double attention_parameters(const view *v)
+{
+    double features = at(v, TY_FEATURES);
+    return features * (projected_width(v) + query_width(v)) +
+           at(v, TY_HAS_BIAS) * (projected_width(v) + features);
+}
+
+static double attention_input_product(const view *v)
+{
+    return 2 * v->rows * at(v, TY_FEATURES) * projected_width(v);
+}
+
+static double attention_flop(const view *v)
+{
+    double output = 2 * v->rows * at(v, TY_FEATURES) * query_width(v);
+    double scores_and_context = 4 * score_count(v) * at(v, TY_HEAD_SIZE);
+    return attention_input_product(v) + scores_and_context + output;
+}
+
+/* Queries, keys, values, probabilities, context: plain attention, which does not recompute. */
+static double attention_kept(const view *v)
+{
+    return v->rows * (projected_width(v) + query_width(v)) + score_count(v);
+}
+
+/* Everything inside is written once and read once; the softmax reads and writes the scores. */
+static double attention_traffic(const view *v)
+{
+    return v->in + v->out + 2 * attention_kept(v) + 2 * score_count(v);
+}
+
+static double attention_kernels(const view *v) /* projection, scores, softmax, context, output */
+{
+    (void)v;
+    return 5;
+}
+
+/* ---- mlp: T rows of D features, F hidden ones ---- */
+
+static double mlp_matrices(const view *v)
+{
+    return 2 + at(v, TY_IS_GATED);
+}
+
+static double hidden_elements(const view *v)
+{
+    return v->rows * at(v, TY_HIDDEN_FEATURES);
+}
+
+static double mlp_parameters(const view *v)
+{
+    double features = at(v, TY_FEATURES), hidden = at(v, TY_HIDDEN_FEATURES);
+    return mlp_matrices(v) * features * hidden +
+           at(v, TY_HAS_BIAS) * ((mlp_matrices(v) - 1) * hidden + features);
+}
+
+static double mlp_flop(const view *v)
+{
+    return 2 * mlp_matrices(v) * hidden_elements(v) * at(v, TY_FEATURES);
+}
+
+static double mlp_input_product(const view *v)
+{
+    return 2 * (mlp_matrices(v) - 1) * hidden_elements(v) * at(v, TY_FEATURES);
+}
+
+/* Before and after the activation; gated: gate, value and their product. */
+static double mlp_kept(const view *v)
+{
+    return mlp_matrices(v) * hidden_elements(v);
+}
+
+static double mlp_traffic(const view *v)
+{
+    return v->in + v->out + 2 * mlp_kept(v);
+}
+
+static double mlp_kernels(const view *v) /* one per matrix and the activation */
+{
+    return mlp_matrices(v) + 1;
+}
+
+/* ---- loss ---- */
+
+/* Logits are read for the logarithm of the sum of their exponentials and once more for the loss;
+ * backward makes the probabilities anew from the logits and that one number per row. */
+static double loss_traffic(const view *v)
+{
+    return 2 * v->in;
+}
+
+static const rule rules[TY_LAYER_KIND_COUNT] = {
+    [TY_LAYER_LINEAR] = {linear_parameters, linear_flop, linear_flop, NULL, in_and_out, one},
+    [TY_LAYER_CONV2D] = {conv2d_parameters, conv2d_flop, conv2d_flop, NULL, in_and_out, one},
+    [TY_LAYER_BATCH_NORM] = {gain_and_shift, NULL, NULL, gain_and_shift, batch_norm_traffic, one},
+    [TY_LAYER_LAYER_NORM] = {gain_and_shift, NULL, NULL, two_per_row, in_and_out, one},
+    [TY_LAYER_RMS_NORM] = {gain, NULL, NULL, one_per_row, in_and_out, one},
+    [TY_LAYER_POOL] = {NULL, NULL, NULL, NULL, in_and_out, one},
+    [TY_LAYER_RELU] = {NULL, NULL, NULL, NULL, in_and_out, one},
+    [TY_LAYER_GELU] = {NULL, NULL, NULL, NULL, in_and_out, one},
+    [TY_LAYER_SILU] = {NULL, NULL, NULL, NULL, in_and_out, one},
+    [TY_LAYER_EMBEDDING] = {embedding_parameters, NULL, NULL, NULL, embedding_traffic, one},
+    [TY_LAYER_ATTENTION] = {attention_parameters, attention_flop, attention_input_product,
+                            attention_kept, attention_traffic, attention_kernels},
+    [TY_LAYER_MLP] = {mlp_parameters, mlp_flop, mlp_input_product, mlp_kept, mlp_traffic,
+                      mlp_kernels},
+    [TY_LAYER_SOFTMAX_CROSS_ENTROPY] = {NULL, NULL, NULL, one_per_row, loss_traffic, one},
+    [TY_LAYER_ADD] = {NULL, NULL, NULL, NULL, in_and_out, one},
+    [TY_LAYER_CONCAT] = {NULL, NULL, NULL, NULL, in_and_out, one},
+    [TY_LAYER_FLATTEN] = {NULL, NULL, NULL, NULL, NULL, NULL},
+};
+
+static bool has_rule(ty_layer_kind kind)
+{
+    return kind == TY_LAYER_FLATTEN ||
+           ((unsigned)kind < TY_LAYER_KIND_COUNT && rules[kind].traffic != NULL);
+}
+
+static double value(formula f, const view *v)
+{
+    return f != NULL ? f(v) : 0;
+}
+
+static double elements(const ty_shape *shape)
+{
+    double product = 1;
+    for (uint32_t i = 0; i < shape->dimension_count; i++)
+        product *= (double)shape->dimensions[i];
+    return product;
+}
+
+static view view_of(const ty_workload *workload, uint32_t layer)
+{
+    const ty_layer *l = &workload->layers[layer];
+    const ty_shape *first = ty_layer_input_shape(workload, layer, 0);
+    view v = {.layer = l, .out = elements(&l->output)};
+    for (uint32_t i = 0; i < (l->input_count > 0 ? l->input_count : 1); i++)
+        v.in += elements(ty_layer_input_shape(workload, layer, i));
+    v.rows = first->dimension_count > 0
+                 ? elements(first) / (double)first->dimensions[first->dimension_count - 1]
+                 : 1;
+    return v;
+}
+
+#define LARGEST 9007199254740992.0 /* 2^53: what JSON carries exactly */
+
+ty_status ty_layer_set_quantities(ty_workload *workload, uint32_t layer, bool needs_input_gradient,
+                                  ty_error *error)
+{
+    ty_layer *l = &workload->layers[layer];
+    double size = (double)workload->element_bytes;
+    double parameters, output, stash, traffic;
+    const rule *r;
+    view v;
+
+    if (!has_rule(l->kind))
+        return ty_fail(error, TY_EINVAL, "%s: no formulas for layers of kind %s", l->name,
+                       ty_layer_kind_name(l->kind));
+    r = &rules[l->kind];
+    v = view_of(workload, layer);
+    parameters = value(r->parameters, &v) * size;
+    output = v.out * size;
+    stash = l->kind == TY_LAYER_FLATTEN ? 0 : (v.out + value(r->kept, &v)) * size;
+    traffic = value(r->traffic, &v) * size;
+    if (!(parameters <= LARGEST && stash <= LARGEST && traffic <= LARGEST))
+        return ty_fail(error, TY_EINVAL, "%s: sizes above 2^53 bytes", l->name);
+
+    l->forward_flop = value(r->forward_flop, &v);
+    l->backward_flop =
+        2 * l->forward_flop - (needs_input_gradient ? 0 : value(r->input_product, &v));
+    l->parameter_bytes = (uint64_t)parameters;
+    l->output_bytes = (uint64_t)output;
+    l->stash_bytes = (uint64_t)stash;
+    l->traffic_bytes = (uint64_t)traffic;
+    l->kernel_count = (uint32_t)value(r->kernels, &v);
+    return TY_OK;
+}

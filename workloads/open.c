@@ -1,0 +1,255 @@
+/* From what a user types to a workload: a zoo name or a path, and the overrides behind it. */
+#include "zoo.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define ZOO_SUFFIX ".json"
+
+static void free_names(char **names, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++)
+        ty_free(names[i]);
+    ty_free(names);
+}
+
+/* ---- The zoo's directory --------------------------------------------------------------------- */
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+/* Appends "lenet" for "lenet.json"; other files are passed over. */
+static ty_status add_name(const char *file, char ***names, uint32_t *count, ty_error *error)
+{
+    size_t length = strlen(file), suffix = strlen(ZOO_SUFFIX);
+    char **grown, *name;
+
+    if (file[0] == '.' || length <= suffix || strcmp(file + length - suffix, ZOO_SUFFIX) != 0)
+        return TY_OK;
+    grown = ty_resize(*names, *count + 1, sizeof **names);
+    if (grown == NULL)
+        return ty_fail(error, TY_ENOMEM, "%s: out of memory", file);
+    *names = grown;
+    name = ty_strndup(file, length - suffix);
+    if (name == NULL)
+        return ty_fail(error, TY_ENOMEM, "%s: out of memory", file);
+    grown[(*count)++] = name;
+    return TY_OK;
+}
+
+ty_status ty_zoo_list(char ***names, uint32_t *count, ty_error *error)
+{
+    ty_status status = TY_OK;
+    char *path = NULL, **list = NULL;
+    uint32_t n = 0;
+    DIR *directory = NULL;
+
+    TY_CHECK(ty_data_path("workloads", "zoo", &path, error), status, cleanup);
+    directory = opendir(path);
+    if (directory == NULL) {
+        status = ty_fail(error, TY_EIO, "%s: %s", path, strerror(errno));
+        goto cleanup;
+    }
+    for (const struct dirent *entry; (entry = readdir(directory)) != NULL;)
+        TY_CHECK(add_name(entry->d_name, &list, &n, error), status, cleanup);
+    if (n == 0) {
+        status = ty_fail(error, TY_EIO, "%s: no workload in this directory", path);
+        goto cleanup;
+    }
+    qsort(list, n, sizeof *list, by_name);
+    *names = list;
+    *count = n;
+    list = NULL; /* given away */
+
+cleanup:
+    if (directory != NULL)
+        closedir(directory);
+    if (list != NULL)
+        free_names(list, n);
+    ty_free(path);
+    return status;
+}
+
+/* ---- Reading one file ------------------------------------------------------------------------ */
+
+static bool is_zoo_document(const ty_json *root)
+{
+    const char *schema;
+    return ty_json_is_object(root) && ty_json_has(root, "schema") &&
+           ty_json_string(root, "schema", &schema, NULL) == TY_OK &&
+           strcmp(schema, TY_ZOO_SCHEMA) == 0;
+}
+
+static ty_status read_file(const char *path, const ty_zoo_overrides *overrides, ty_workload **out,
+                           ty_error *error)
+{
+    ty_status status = TY_OK;
+    ty_json_document *document = NULL;
+    ty_workload *workload = NULL;
+    const ty_json *root;
+
+    TY_CHECK(ty_json_load(path, &document, error), status, cleanup);
+    root = ty_json_root(document);
+    if (is_zoo_document(root)) {
+        status = ty_zoo_build(root, overrides, out, error);
+        goto cleanup;
+    }
+    if (overrides->sequence != 0) {
+        status = ty_fail(error, TY_EINVAL,
+                         "%s: found sequence=%llu, but the sequence length of a %s file is fixed",
+                         path, (unsigned long long)overrides->sequence, "trainyard.workload/1");
+        goto cleanup;
+    }
+    TY_CHECK(ty_workload_from_json(root, &workload, error), status, cleanup);
+    TY_CHECK(ty_workload_check(workload, path, error), status, cleanup);
+    if (overrides->batch != 0)
+        workload->global_batch = overrides->batch;
+    *out = workload;
+    workload = NULL; /* given away */
+
+cleanup:
+    ty_workload_free(workload);
+    ty_json_free(document);
+    return status;
+}
+
+/* ---- What the user typed --------------------------------------------------------------------- */
+
+static ty_status fail_unknown(const char *name, ty_error *error)
+{
+    ty_status status = TY_OK;
+    char **names = NULL;
+    uint32_t count = 0;
+    const char *close;
+    ty_text all = {0};
+
+    TY_CHECK(ty_zoo_list(&names, &count, error), status, cleanup);
+    close = ty_suggest(name, names, count, sizeof *names);
+    for (uint32_t i = 0; i < count; i++)
+        ty_text_addf(&all, "%s%s", i > 0 ? ", " : "", names[i]);
+    if (close != NULL)
+        status =
+            ty_fail(error, TY_EIO, "no workload or file '%s'; did you mean '%s'?", name, close);
+    else
+        status = ty_fail(error, TY_EIO, "no workload or file '%s'; the zoo has %s", name,
+                         all.data != NULL ? all.data : "others");
+
+cleanup:
+    ty_text_clear(&all);
+    if (names != NULL)
+        free_names(names, count);
+    return status;
+}
+
+/* Whether the zoo has `name`; only then `path` is set. */
+static ty_status find_in_zoo(const char *name, char **path, ty_error *error)
+{
+    ty_status status = TY_OK;
+    char **names = NULL;
+    uint32_t count = 0;
+    ty_text file = {0};
+    char *text = NULL;
+
+    TY_CHECK(ty_zoo_list(&names, &count, error), status, cleanup);
+    for (uint32_t i = 0; i < count; i++) {
+        if (strcmp(names[i], name) != 0)
+            continue;
+        ty_text_addf(&file, "%s" ZOO_SUFFIX, name);
+        TY_CHECK(ty_text_take(&file, &text, error), status, cleanup);
+        status = ty_data_path("workloads/zoo", text, path, error);
+        break;
+    }
+
+cleanup:
+    ty_text_clear(&file);
+    ty_free(text);
+    if (names != NULL)
+        free_names(names, count);
+    return status;
+}
+
+static ty_status open_name(const char *name, const ty_zoo_overrides *overrides, ty_workload **out,
+                           ty_error *error)
+{
+    ty_status status = TY_OK;
+    char *path = NULL;
+
+    if (strcmp(name, "-") == 0 || strchr(name, '/') != NULL || ty_file_exists(name))
+        return read_file(name, overrides, out, error);
+    TY_CHECK(find_in_zoo(name, &path, error), status, cleanup);
+    status = path != NULL ? read_file(path, overrides, out, error) : fail_unknown(name, error);
+
+cleanup:
+    ty_free(path);
+    return status;
+}
+
+static const char *const override_keys[] = {"sequence", "batch"};
+enum { SEQUENCE, BATCH, OVERRIDE_COUNT };
+
+static ty_status fail_override(const char *word, size_t key_length, ty_error *error)
+{
+    char *key = ty_strndup(word, key_length);
+    const char *close;
+
+    if (key == NULL)
+        return ty_fail(error, TY_ENOMEM, "%s: out of memory", word);
+    close = ty_suggest(key, override_keys, OVERRIDE_COUNT, sizeof override_keys[0]);
+    ty_free(key);
+    return ty_fail(error, TY_EINVAL,
+                   "found '%s' behind the workload, expected sequence=N or batch=N%s%s%s", word,
+                   close != NULL ? "; did you mean '" : "", close != NULL ? close : "",
+                   close != NULL ? "'?" : "");
+}
+
+/* "sequence=512" */
+static ty_status read_override(const char *word, ty_zoo_overrides *out, ty_error *error)
+{
+    const char *equals = strchr(word, '=');
+    uint64_t value;
+    ty_error detail = {0};
+    size_t key = 0, length = equals != NULL ? (size_t)(equals - word) : strlen(word);
+
+    while (key < OVERRIDE_COUNT &&
+           (strlen(override_keys[key]) != length || strncmp(word, override_keys[key], length) != 0))
+        key++;
+    if (equals == NULL || key == OVERRIDE_COUNT)
+        return fail_override(word, length, error);
+    if (ty_parse_uint(equals + 1, 1, 1u << 30, &value, &detail) != TY_OK)
+        return ty_fail(error, TY_EINVAL, "%s: %s", override_keys[key], detail.message);
+    if (key == SEQUENCE)
+        out->sequence = value;
+    else
+        out->batch = (uint32_t)value;
+    return TY_OK;
+}
+
+ty_status ty_workload_open(const char *name_or_path, ty_workload **out, ty_error *error)
+{
+    static const char blanks[] = " \t";
+    ty_status status = TY_OK;
+    ty_zoo_overrides overrides = {0};
+    char *text, *rest = NULL, *name, *word;
+
+    if (ty_file_exists(name_or_path) && strchr(name_or_path, ' ') != NULL)
+        return read_file(name_or_path, &overrides, out, error); /* a path with a blank in it */
+    text = ty_strdup(name_or_path);
+    if (text == NULL)
+        return ty_fail(error, TY_ENOMEM, "%s: out of memory", name_or_path);
+    name = strtok_r(text, blanks, &rest);
+    if (name == NULL) {
+        status = ty_fail(error, TY_EINVAL, "expected the name or file of a workload, found none");
+        goto cleanup;
+    }
+    while ((word = strtok_r(NULL, blanks, &rest)) != NULL)
+        TY_CHECK(read_override(word, &overrides, error), status, cleanup);
+    status = open_name(name, &overrides, out, error);
+
+cleanup:
+    ty_free(text);
+    return status;
+}

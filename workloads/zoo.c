@@ -1,0 +1,163 @@
+/* Zoo files: the keys that all have, and the choice of the family that reads the others. */
+#include "zoo.h"
+
+#include "zoo_family.h"
+
+#include <stdint.h>
+
+ty_status ty_zoo_size(const ty_json *object, const char *key, uint64_t fallback, uint64_t *out,
+                      ty_error *error)
+{
+    if (fallback != TY_ZOO_REQUIRED && !ty_json_has(object, key)) {
+        *out = fallback;
+        return TY_OK;
+    }
+    return ty_json_uint64(object, key, fallback == 0 ? 0 : 1, INT32_MAX, out, error);
+}
+
+ty_status ty_zoo_flag(const ty_json *object, const char *key, bool fallback, bool *out,
+                      ty_error *error)
+{
+    if (!ty_json_has(object, key)) {
+        *out = fallback;
+        return TY_OK;
+    }
+    return ty_json_bool(object, key, out, error);
+}
+
+ty_status ty_zoo_progress(const ty_zoo_reader *reader, const ty_json *value)
+{
+    const ty_error *mistake = ty_builder_mistake(reader->builder);
+    if (mistake == NULL)
+        return TY_OK;
+    if (mistake->status == TY_ENOMEM)
+        return ty_fail(reader->error, TY_ENOMEM, "%s", mistake->message);
+    return ty_json_fail(value, reader->error, "layers that fit (%s)", mistake->message);
+}
+
+ty_status ty_zoo_open_real(ty_zoo_reader *reader)
+{
+    ty_status status = TY_OK;
+    ty_shape input = {0};
+    const ty_json *shape;
+    uint64_t sample_bytes;
+
+    if (reader->overrides->sequence != 0)
+        return ty_fail(reader->error, TY_EINVAL,
+                       "%s: found sequence=%llu, but its samples are not sequences", reader->name,
+                       (unsigned long long)reader->overrides->sequence);
+    TY_CHECK(ty_json_array(reader->root, "input", 1, TY_MAX_DIMENSIONS, &shape, reader->error),
+             status, cleanup);
+    input.dimension_count = (uint32_t)ty_json_size(shape);
+    for (uint32_t i = 0; i < input.dimension_count; i++)
+        TY_CHECK(ty_json_as_uint64(ty_json_at(shape, i), 1, INT32_MAX, &input.dimensions[i],
+                                   reader->error),
+                 status, cleanup);
+    TY_CHECK(ty_json_uint64(reader->root, "sample_bytes", 1, (uint64_t)1 << 50, &sample_bytes,
+                            reader->error),
+             status, cleanup);
+    reader->builder = ty_builder_new(reader->name, TY_INPUT_REAL, &input);
+    ty_builder_set_sample_bytes(reader->builder, sample_bytes);
+    status = ty_zoo_progress(reader, shape);
+
+cleanup:
+    return status;
+}
+
+/* ---- Training -------------------------------------------------------------------------------- */
+
+static ty_status read_sgd(const ty_json *object, ty_optimizer *o, ty_error *error)
+{
+    return ty_json_number(object, "momentum", 0, 1, &o->momentum, error);
+}
+
+static ty_status read_adamw(const ty_json *object, ty_optimizer *o, ty_error *error)
+{
+    ty_status status = TY_OK;
+
+    TY_CHECK(ty_json_number(object, "beta1", 0, 1, &o->beta1, error), status, cleanup);
+    TY_CHECK(ty_json_number(object, "beta2", 0, 1, &o->beta2, error), status, cleanup);
+    TY_CHECK(ty_json_number(object, "epsilon", 0, 1, &o->epsilon, error), status, cleanup);
+
+cleanup:
+    return status;
+}
+
+static ty_status read_optimizer(const ty_json *root, ty_optimizer *out, ty_error *error)
+{
+    static const char *const names[] = {"sgd", "adamw"};
+    static ty_status (*const readers[])(const ty_json *, ty_optimizer *, ty_error *) = {read_sgd,
+                                                                                        read_adamw};
+    static const ty_optimizer_kind optimizer_kinds[] = {TY_OPTIMIZER_SGD, TY_OPTIMIZER_ADAMW};
+    ty_status status = TY_OK;
+    ty_optimizer o = {0};
+    const ty_json *object;
+    int kind;
+
+    TY_CHECK(ty_json_object(root, "optimizer", &object, error), status, cleanup);
+    TY_CHECK(ty_json_enum(object, "kind", names, sizeof names / sizeof names[0], &kind, error),
+             status, cleanup);
+    o.kind = optimizer_kinds[kind];
+    TY_CHECK(ty_json_number(object, "learning_rate", 0, 1e3, &o.learning_rate, error), status,
+             cleanup);
+    TY_CHECK(ty_json_number(object, "weight_decay", 0, 1e3, &o.weight_decay, error), status,
+             cleanup);
+    TY_CHECK(readers[kind](object, &o, error), status, cleanup);
+    TY_CHECK(ty_json_end(object, error), status, cleanup);
+    *out = o;
+
+cleanup:
+    return status;
+}
+
+/* Data set, usual batch and optimizer, for a builder that is open. */
+static ty_status read_training(ty_zoo_reader *reader)
+{
+    ty_status status = TY_OK;
+    const char *source, *dataset;
+    uint32_t batch;
+    ty_optimizer optimizer;
+
+    TY_CHECK(ty_json_string(reader->root, "source", &source, reader->error), status, cleanup);
+    TY_CHECK(ty_json_string(reader->root, "dataset", &dataset, reader->error), status, cleanup);
+    TY_CHECK(ty_json_uint32(reader->root, "global_batch", 1, 1u << 30, &batch, reader->error),
+             status, cleanup);
+    TY_CHECK(read_optimizer(reader->root, &optimizer, reader->error), status, cleanup);
+    if (reader->overrides->batch != 0)
+        batch = reader->overrides->batch;
+    ty_builder_set_source(reader->builder, source);
+    ty_builder_set_training(reader->builder, dataset, batch, &optimizer);
+    status = ty_zoo_progress(reader, reader->root);
+
+cleanup:
+    return status;
+}
+
+/* ---- The whole ------------------------------------------------------------------------------- */
+
+ty_status ty_zoo_build(const ty_json *root, const ty_zoo_overrides *overrides, ty_workload **out,
+                       ty_error *error)
+{
+    static const char *const names[] = {"sequential", "residual", "transformer"};
+    static const ty_zoo_family families[] = {ty_zoo_sequential, ty_zoo_residual,
+                                             ty_zoo_transformer};
+    ty_status status = TY_OK;
+    ty_zoo_reader reader = {.root = root, .overrides = overrides, .error = error};
+    ty_builder *builder;
+    int family;
+
+    TY_CHECK(ty_json_schema(root, TY_ZOO_SCHEMA, error), status, cleanup);
+    TY_CHECK(ty_json_string(root, "name", &reader.name, error), status, cleanup);
+    TY_CHECK(ty_json_enum(root, "family", names, sizeof names / sizeof names[0], &family, error),
+             status, cleanup);
+    TY_CHECK(families[family](&reader), status, cleanup);
+    TY_CHECK(read_training(&reader), status, cleanup);
+    TY_CHECK(ty_json_end(root, error), status, cleanup);
+    builder = reader.builder;
+    reader.builder = NULL; /* finishing frees it */
+    status = ty_builder_finish(builder, out, error);
+
+cleanup:
+    ty_builder_free(reader.builder);
+    return status;
+}
