@@ -1,0 +1,215 @@
+/* ty_layer_cost: the roofline by hand, measured times before it, and its errors. */
+#include "ty_planner.h"
+
+#include <criterion/criterion.h>
+#include <math.h>
+#include <string.h>
+
+/* 1 Tflop/s of which half is reached, 100 GB/s of which 80 % are, 5 us per kernel. */
+static ty_device_type simple_device(void)
+{
+    return (ty_device_type){.name = "simple",
+                            .peak_fp32_flop_per_s = 1e12,
+                            .memory_bandwidth_bytes_per_s = 1e11,
+                            .memory_bytes = 1u << 30,
+                            .launch_overhead_s = 5e-6,
+                            .matmul_efficiency = 0.5,
+                            .memory_efficiency = 0.8};
+}
+
+static ty_workload *finish(ty_builder *b)
+{
+    ty_workload *w = NULL;
+    ty_error error = {0};
+    cr_assert_eq(ty_builder_finish(b, &w, &error), TY_OK, "%s", error.message);
+    return w;
+}
+
+enum { FIRST, RELU, SECOND, FLATTEN, LOSS };
+static ty_workload *small_network(void)
+{
+    ty_builder *b = ty_builder_new("small", TY_INPUT_REAL, &(ty_shape){1, {1024}});
+    uint32_t x = ty_builder_linear(b, TY_BATCH, 1024, true);
+    x = ty_builder_relu(b, x);
+    x = ty_builder_linear(b, x, 10, false);
+    x = ty_builder_flatten(b, x);
+    ty_builder_loss(b, x);
+    return finish(b);
+}
+
+static void check_close(const char *name, double found, double expected)
+{
+    cr_assert(fabs(found - expected) <= 1e-12 * expected, "%s: %.15g, not %.15g", name, found,
+              expected);
+}
+
+Test(layer_cost, roofline_by_hand)
+{
+    static const struct {
+        const char *name;
+        uint32_t layer, samples;
+        double forward_s, backward_s;
+    } rows[] = {
+        /* Bound by arithmetic: 64 x 2 x 1024 x 1024 flop; backward has no gradient of the batch. */
+        {"wide", FIRST, 64, 134217728 / 5e11 + 5e-6, 134217728 / 5e11 + 10e-6},
+        /* Bound by memory: (1024 x 1024 + 1024) weights and 2048 activations of 4 bytes. */
+        {"one sample", FIRST, 1, (4198400 + 8192) / 8e10 + 5e-6,
+         (3 * 4198400.0 + 2 * 8192) / 8e10 + 10e-6},
+        {"elementwise", RELU, 64, 64 * 8192 / 8e10 + 5e-6, 1.5 * 64 * 8192 / 8e10 + 5e-6},
+        {"narrow", SECOND, 64, (64 * 4136 + 40960) / 8e10 + 5e-6,
+         (2 * 64 * 4136 + 3 * 40960) / 8e10 + 10e-6},
+        {"nothing to do", FLATTEN, 64, 0, 0},
+    };
+    ty_workload *w = small_network();
+    ty_device_type device = simple_device();
+
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        double forward_s, backward_s;
+        ty_provenance provenance = TY_MEASURED;
+        ty_error error = {0};
+        cr_assert_eq(ty_layer_cost(w, rows[i].layer, rows[i].samples, &device, NULL, &forward_s,
+                                   &backward_s, &provenance, &error),
+                     TY_OK, "%s: %s", rows[i].name, error.message);
+        check_close(rows[i].name, forward_s, rows[i].forward_s);
+        check_close(rows[i].name, backward_s, rows[i].backward_s);
+        cr_assert_eq(provenance, TY_DATASHEET, "%s", rows[i].name);
+    }
+    ty_workload_free(w);
+}
+
+/* Twice the rates and half the overhead make half the time, of every layer of the zoo's shapes. */
+Test(layer_cost, scales_with_the_device)
+{
+    static const char *const names[] = {"lenet", "resnet50", "gpt-tiny"};
+    ty_device_type slow = simple_device(), fast = slow;
+
+    fast.peak_fp32_flop_per_s *= 2;
+    fast.memory_bandwidth_bytes_per_s *= 2;
+    fast.launch_overhead_s /= 2;
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        ty_workload *w = NULL;
+        cr_assert_eq(ty_workload_open(names[i], &w, NULL), TY_OK);
+        for (uint32_t layer = 0; layer < w->layer_count; layer++) {
+            double slow_s[2], fast_s[2];
+            ty_provenance provenance;
+            cr_assert_eq(
+                ty_layer_cost(w, layer, 8, &slow, NULL, &slow_s[0], &slow_s[1], &provenance, NULL),
+                TY_OK);
+            cr_assert_eq(
+                ty_layer_cost(w, layer, 8, &fast, NULL, &fast_s[0], &fast_s[1], &provenance, NULL),
+                TY_OK);
+            check_close(w->layers[layer].name, 2 * fast_s[0], slow_s[0]);
+            check_close(w->layers[layer].name, 2 * fast_s[1], slow_s[1]);
+            cr_assert(slow_s[0] >= 8 * w->layers[layer].forward_flop / 5e11, "%s: above the peak",
+                      w->layers[layer].name);
+        }
+        ty_workload_free(w);
+    }
+}
+
+/* An embedding reads the rows of its tokens, however large its table; the output layer that shares
+ * the table reads all of it. */
+Test(layer_cost, tables_and_ties)
+{
+    ty_device_type device = simple_device();
+    double table_s[2], output_s[2];
+
+    for (int large = 0; large < 2; large++) {
+        uint64_t vocabulary = large ? 400000 : 200000;
+        ty_builder *b = ty_builder_new("tied", TY_INPUT_TOKEN, &(ty_shape){1, {1}});
+        uint32_t embedding = ty_builder_embedding(b, TY_BATCH, vocabulary, 64, 0);
+        ty_workload *w;
+        ty_provenance provenance;
+        double backward_s;
+        ty_builder_tied_linear(b, embedding, embedding);
+        w = finish(b);
+        cr_assert_eq(
+            ty_layer_cost(w, 0, 1, &device, NULL, &table_s[large], &backward_s, &provenance, NULL),
+            TY_OK);
+        cr_assert_eq(
+            ty_layer_cost(w, 1, 1, &device, NULL, &output_s[large], &backward_s, &provenance, NULL),
+            TY_OK);
+        check_close("output", output_s[large],
+                    ((double)vocabulary * 64 * 4 + 4 * (64 + (double)vocabulary)) / 8e10 + 5e-6);
+        ty_workload_free(w);
+    }
+    cr_assert_eq(table_s[0], table_s[1]);
+}
+
+Test(layer_cost, measured_times_come_first)
+{
+    ty_workload *w = small_network();
+    ty_device_type device = simple_device();
+    ty_layer_time times[2] = {{.micro_batch = 8, .forward_s = 0.25, .backward_s = 0.5},
+                              {.micro_batch = 16, .forward_s = 0.5, .backward_s = 1}};
+    ty_profile profile = {.layer_time_count = 2, .layer_times = times};
+    char *signature = NULL;
+    double forward_s, backward_s;
+    ty_provenance provenance = TY_DATASHEET;
+
+    cr_assert_eq(ty_layer_signature(w, FIRST, &signature, NULL), TY_OK);
+    times[0].signature = times[1].signature = signature;
+    cr_assert_eq(
+        ty_layer_cost(w, FIRST, 12, &device, &profile, &forward_s, &backward_s, &provenance, NULL),
+        TY_OK);
+    check_close("forward", forward_s, 0.375);
+    check_close("backward", backward_s, 0.75);
+    cr_assert_eq(provenance, TY_MEASURED);
+    cr_assert_eq(
+        ty_layer_cost(w, FIRST, 8, NULL, &profile, &forward_s, &backward_s, &provenance, NULL),
+        TY_OK, "needs no device");
+    cr_assert_eq(
+        ty_layer_cost(w, SECOND, 8, &device, &profile, &forward_s, &backward_s, &provenance, NULL),
+        TY_OK);
+    cr_assert_eq(provenance, TY_DATASHEET, "not measured");
+    ty_free(signature);
+    ty_workload_free(w);
+}
+
+Test(layer_cost, opaque_layers_have_their_own_times)
+{
+    ty_layer layer = {.name = "imported",
+                      .kind = TY_LAYER_OPAQUE,
+                      .tied_to = TY_NO_LAYER,
+                      .output = {1, {4}},
+                      .measured_forward_s = 0.5,
+                      .measured_backward_s = 0.75};
+    ty_workload w = {
+        .name = "w", .element_bytes = 4, .input = {1, {4}}, .layer_count = 1, .layers = &layer};
+    double forward_s, backward_s;
+    ty_provenance provenance;
+
+    cr_assert_eq(ty_layer_cost(&w, 0, 4, NULL, NULL, &forward_s, &backward_s, &provenance, NULL),
+                 TY_OK);
+    cr_assert(forward_s == 2 && backward_s == 3, "%g and %g", forward_s, backward_s);
+    cr_assert_eq(provenance, TY_CALIBRATED);
+}
+
+Test(layer_cost, refuses_what_it_cannot_know)
+{
+    ty_workload *w = small_network();
+    ty_device_type device = simple_device();
+    double forward_s = -1, backward_s = -1;
+    ty_provenance provenance = TY_CALIBRATED;
+    ty_error error = {0};
+
+    cr_assert_eq(
+        ty_layer_cost(w, 9, 1, &device, NULL, &forward_s, &backward_s, &provenance, &error),
+        TY_EINVAL);
+    cr_assert(strstr(error.message, "found layer 9") != NULL, "%s", error.message);
+    cr_assert_eq(
+        ty_layer_cost(w, 0, 0, &device, NULL, &forward_s, &backward_s, &provenance, &error),
+        TY_EINVAL);
+    cr_assert_eq(ty_layer_cost(w, 0, 1, NULL, NULL, &forward_s, &backward_s, &provenance, &error),
+                 TY_EINVAL);
+    cr_assert(strstr(error.message, "layer linear1: not in the profile") != NULL, "%s",
+              error.message);
+    w->element_bytes = 2; /* the device has no half precision */
+    cr_assert_eq(
+        ty_layer_cost(w, 0, 1, &device, NULL, &forward_s, &backward_s, &provenance, &error),
+        TY_EUNSUPPORTED);
+    cr_assert(strstr(error.message, "device simple: has no peak rate") != NULL, "%s",
+              error.message);
+    cr_assert(forward_s == -1 && backward_s == -1 && provenance == TY_CALIBRATED);
+    ty_workload_free(w);
+}

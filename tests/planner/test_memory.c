@@ -1,0 +1,238 @@
+/* ty_stage_memory against rows computed by hand. */
+#include "ty_planner.h"
+
+#include <criterion/criterion.h>
+#include <stdlib.h>
+#include <string.h>
+
+static ty_workload *finish(ty_builder *b)
+{
+    ty_workload *w = NULL;
+    ty_error error = {0};
+    cr_assert_eq(ty_builder_finish(b, &w, &error), TY_OK, "%s", error.message);
+    return w;
+}
+
+/* linear 4 -> 3, relu | linear 3 -> 2, loss. Bytes of parameters: 60 and 32. Outputs: 12, in place,
+ * 8, 4; the loss keeps 4 more. */
+static ty_workload *small_network(void)
+{
+    ty_builder *b = ty_builder_new("small", TY_INPUT_REAL, &(ty_shape){1, {4}});
+    uint32_t x = ty_builder_linear(b, TY_BATCH, 3, true);
+    x = ty_builder_relu(b, x);
+    x = ty_builder_linear(b, x, 2, true);
+    ty_builder_loss(b, x);
+    return finish(b);
+}
+
+/* Stages and their programs: "FFBB" is two forwards, then two backwards. */
+typedef struct setting {
+    ty_plan plan;
+    ty_plan_stage stages[2];
+    uint32_t devices[8];
+    ty_bucket buckets[2];
+    ty_program program;
+    ty_stage_program stage_programs[2];
+    ty_instruction instructions[2][16];
+} setting;
+
+static void set_stage(setting *s, uint32_t stage, uint32_t first, uint32_t count, uint32_t replicas,
+                      const char *passes)
+{
+    s->stages[stage] = (ty_plan_stage){
+        .first_layer = first, .layer_count = count, .replicas = replicas, .devices = s->devices};
+    for (uint32_t i = 0; passes[i] != '\0'; i++) {
+        s->instructions[stage][i] =
+            (ty_instruction){.op = passes[i] == 'F' ? TY_OP_FORWARD : TY_OP_BACKWARD,
+                             .first_layer = first,
+                             .layer_count = count,
+                             .bucket = TY_NO_BUCKET,
+                             .peer_stage = TY_NO_STAGE};
+        s->stage_programs[stage].instruction_count = i + 1;
+    }
+    s->stage_programs[stage].instructions = s->instructions[stage];
+    s->plan.stage_count = s->program.stage_count = stage + 1;
+}
+
+static setting *new_setting(ty_workload *w)
+{
+    setting *s = calloc(1, sizeof *s);
+    s->plan.workload = w;
+    s->plan.micro_batch_size = 5;
+    s->plan.optimizer = (ty_optimizer){.kind = TY_OPTIMIZER_SGD, .momentum = 0.9};
+    s->plan.stages = s->stages;
+    s->plan.buckets = s->buckets;
+    s->program.stages = s->stage_programs;
+    return s;
+}
+
+static void free_setting(setting *s)
+{
+    ty_workload_free(s->plan.workload);
+    free(s);
+}
+
+static void check(const setting *s, uint32_t stage, const char *name, const ty_memory_use *expected)
+{
+    ty_memory_use found;
+    ty_error error = {0};
+    cr_assert_eq(ty_stage_memory(&s->plan, &s->program, stage, &found, &error), TY_OK, "%s: %s",
+                 name, error.message);
+    const struct {
+        const char *row;
+        uint64_t found, expected;
+    } rows[] = {
+        {"parameters", found.parameter_bytes, expected->parameter_bytes},
+        {"gradients", found.gradient_bytes, expected->gradient_bytes},
+        {"optimizer", found.optimizer_bytes, expected->optimizer_bytes},
+        {"activations", found.activation_bytes, expected->activation_bytes},
+        {"communication", found.communication_bytes, expected->communication_bytes},
+        {"compression", found.compression_bytes, expected->compression_bytes},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+        cr_assert_eq(rows[i].found, rows[i].expected, "%s: %s %llu, not %llu", name, rows[i].row,
+                     (unsigned long long)rows[i].found, (unsigned long long)rows[i].expected);
+    cr_assert_gt(found.workspace_bytes, 0);
+}
+
+/* Two micro-batches in flight on the first stage, one on the second; five samples each. */
+Test(memory, pipeline)
+{
+    setting *s = new_setting(small_network());
+    set_stage(s, 0, 0, 2, 1, "FFBB");
+    set_stage(s, 1, 2, 2, 1, "FBFB");
+    /* Twice input 16 and stash 12, one set of gradients 12; to the neighbour 12 per slot and twice
+     * more. */
+    check(s, 0, "first stage",
+          &(ty_memory_use){.parameter_bytes = 60,
+                           .gradient_bytes = 60,
+                           .optimizer_bytes = 60,
+                           .activation_bytes = 5 * (2 * (16 + 12) + 12),
+                           .communication_bytes = 5 * (2 + 2) * 12});
+    /* Once input 12 and stash 8 + 8; gradients 8 + 4 and 4 for what the loss keeps. */
+    check(s, 1, "second stage",
+          &(ty_memory_use){.parameter_bytes = 32,
+                           .gradient_bytes = 32,
+                           .optimizer_bytes = 32,
+                           .activation_bytes = 5 * ((12 + 16) + 16),
+                           .communication_bytes = 5 * (1 + 2) * 12});
+    s->stages[0].recompute = TY_RECOMPUTE_FULL;
+    check(s, 0, "recomputing",
+          &(ty_memory_use){.parameter_bytes = 60,
+                           .gradient_bytes = 60,
+                           .optimizer_bytes = 60,
+                           .activation_bytes = 5 * (2 * (16 + 12) + 12 + 12),
+                           .communication_bytes = 5 * (2 + 2) * 12});
+    s->plan.workload->layers[0].is_frozen = true;
+    s->stages[0].recompute = TY_RECOMPUTE_NONE;
+    check(s, 0, "frozen",
+          &(ty_memory_use){.parameter_bytes = 60,
+                           .activation_bytes = 5 * (2 * (16 + 12) + 12),
+                           .communication_bytes = 5 * (2 + 2) * 12});
+    free_setting(s);
+}
+
+/* Recompute pays where inner tensors are large against the boundaries. */
+Test(memory, recompute_saves_on_real_networks)
+{
+    setting *s;
+    ty_workload *w = NULL;
+    ty_memory_use kept, recomputed;
+
+    cr_assert_eq(ty_workload_open("gpt-tiny", &w, NULL), TY_OK);
+    s = new_setting(w);
+    set_stage(s, 0, 0, w->layer_count, 1, "FFFFBBBB");
+    cr_assert_eq(ty_stage_memory(&s->plan, &s->program, 0, &kept, NULL), TY_OK);
+    s->stages[0].recompute = TY_RECOMPUTE_FULL;
+    cr_assert_eq(ty_stage_memory(&s->plan, &s->program, 0, &recomputed, NULL), TY_OK);
+    cr_assert_lt(2 * recomputed.activation_bytes, kept.activation_bytes);
+    cr_assert_eq(kept.parameter_bytes, 4 * 3257856);
+    free_setting(s);
+}
+
+/* All 23 parameters in one bucket: 92 bytes, as halves 46, two of them as value and index 16. */
+Test(memory, buckets_and_compression)
+{
+    static const struct {
+        const char *name;
+        uint32_t replicas;
+        ty_algorithm algorithm;
+        ty_compression_kind compression;
+        double ratio;
+        uint64_t communication, compressed;
+    } rows[] = {
+        {"alone", 1, TY_RING, TY_COMPRESSION_NONE, 0, 0, 0},
+        {"ring of two", 2, TY_RING, TY_COMPRESSION_NONE, 0, 92, 0},
+        {"ring of four", 4, TY_RING, TY_COMPRESSION_NONE, 0, 46, 0},
+        {"tree", 4, TY_TREE, TY_COMPRESSION_NONE, 0, 92, 0},
+        {"halves", 4, TY_TREE, TY_COMPRESSION_FP16, 0, 46, 46},
+        {"top-k", 4, TY_RING, TY_COMPRESSION_TOP_K, 0.1, 0, 92 + 4 * 16},
+        {"top-k alone", 1, TY_RING, TY_COMPRESSION_TOP_K, 0.1, 0, 0},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        setting *s = new_setting(small_network());
+        set_stage(s, 0, 0, 4, rows[i].replicas, "FB");
+        s->plan.bucket_count = 1;
+        s->buckets[0] = (ty_bucket){.layer_count = 4,
+                                    .tied_stage = TY_NO_STAGE,
+                                    .gradient_bytes = 92,
+                                    .algorithm = rows[i].algorithm,
+                                    .compression = rows[i].compression,
+                                    .top_k_ratio = rows[i].ratio};
+        check(s, 0, rows[i].name,
+              &(ty_memory_use){.parameter_bytes = 92,
+                               .gradient_bytes = 92,
+                               .optimizer_bytes = 92,
+                               .activation_bytes = 5 * (16 + 28 + 28),
+                               .communication_bytes = rows[i].communication,
+                               .compression_bytes = rows[i].compressed});
+        free_setting(s);
+    }
+}
+
+/* An embedding of 5 x 4 and an output layer that shares it, on two stages: both hold it, with
+ * AdamW's two numbers per parameter. */
+Test(memory, tied_copy)
+{
+    ty_builder *b = ty_builder_new("tied", TY_INPUT_TOKEN, &(ty_shape){1, {3}});
+    uint32_t x = ty_builder_embedding(b, TY_BATCH, 5, 4, 0);
+    setting *s;
+
+    ty_builder_loss(b, ty_builder_tied_linear(b, x, x));
+    s = new_setting(finish(b));
+    s->plan.optimizer = (ty_optimizer){.kind = TY_OPTIMIZER_ADAMW};
+    set_stage(s, 0, 0, 1, 1, "FB");
+    set_stage(s, 1, 1, 2, 1, "FB");
+    s->plan.bucket_count = 1;
+    s->buckets[0] = (ty_bucket){.layer_count = 1, .tied_stage = 1, .gradient_bytes = 80};
+    check(s, 0, "owner",
+          &(ty_memory_use){.parameter_bytes = 80,
+                           .gradient_bytes = 80,
+                           .optimizer_bytes = 160,
+                           .activation_bytes = 5 * (12 + 48 + 48),
+                           .communication_bytes = 5 * 3 * 48 + 80});
+    check(s, 1, "user",
+          &(ty_memory_use){.parameter_bytes = 80,
+                           .gradient_bytes = 80,
+                           .optimizer_bytes = 160,
+                           .activation_bytes = 5 * (48 + 60 + 16 + 60 + 4 + 12),
+                           .communication_bytes = 5 * 3 * 48 + 80});
+    free_setting(s);
+}
+
+Test(memory, refuses_strange_questions)
+{
+    setting *s = new_setting(small_network());
+    ty_memory_use use = {.parameter_bytes = 7};
+    ty_error error = {0};
+
+    set_stage(s, 0, 0, 4, 1, "FB");
+    cr_assert_eq(ty_stage_memory(&s->plan, &s->program, 1, &use, &error), TY_EINVAL);
+    cr_assert(strstr(error.message, "found stage 1") != NULL, "%s", error.message);
+    s->plan.micro_batch_size = UINT32_MAX;
+    s->plan.workload->layers[0].stash_bytes = (uint64_t)1 << 50;
+    cr_assert_eq(ty_stage_memory(&s->plan, &s->program, 0, &use, &error), TY_EINVAL);
+    cr_assert(strstr(error.message, "more than 2^53") != NULL, "%s", error.message);
+    cr_assert_eq(use.parameter_bytes, 7);
+    free_setting(s);
+}
