@@ -15,6 +15,12 @@ static void free_names(char **names, uint32_t count)
     ty_free(names);
 }
 
+static bool ends_in(const char *text, const char *suffix)
+{
+    size_t length = strlen(text), suffix_length = strlen(suffix);
+    return length > suffix_length && strcmp(text + length - suffix_length, suffix) == 0;
+}
+
 /* ---- The zoo's directory --------------------------------------------------------------------- */
 
 static int by_name(const void *a, const void *b)
@@ -25,16 +31,15 @@ static int by_name(const void *a, const void *b)
 /* Appends "lenet" for "lenet.json"; other files are passed over. */
 static ty_status add_name(const char *file, char ***names, uint32_t *count, ty_error *error)
 {
-    size_t length = strlen(file), suffix = strlen(ZOO_SUFFIX);
     char **grown, *name;
 
-    if (file[0] == '.' || length <= suffix || strcmp(file + length - suffix, ZOO_SUFFIX) != 0)
+    if (file[0] == '.' || !ends_in(file, ZOO_SUFFIX))
         return TY_OK;
     grown = ty_resize(*names, *count + 1, sizeof **names);
     if (grown == NULL)
         return ty_fail(error, TY_ENOMEM, "%s: out of memory", file);
     *names = grown;
-    name = ty_strndup(file, length - suffix);
+    name = ty_strndup(file, strlen(file) - strlen(ZOO_SUFFIX));
     if (name == NULL)
         return ty_fail(error, TY_ENOMEM, "%s: out of memory", file);
     grown[(*count)++] = name;
@@ -105,7 +110,6 @@ static ty_status read_file(const char *path, const ty_zoo_overrides *overrides, 
         goto cleanup;
     }
     TY_CHECK(ty_workload_from_json(root, &workload, error), status, cleanup);
-    TY_CHECK(ty_workload_check(workload, path, error), status, cleanup);
     if (overrides->batch != 0)
         workload->global_batch = overrides->batch;
     *out = workload;
@@ -172,16 +176,23 @@ cleanup:
     return status;
 }
 
+/* What looks like a path is one; other words are looked for in the zoo first, so that a folder
+ * called "mlp" does not hide it. */
 static ty_status open_name(const char *name, const ty_zoo_overrides *overrides, ty_workload **out,
                            ty_error *error)
 {
     ty_status status = TY_OK;
     char *path = NULL;
 
-    if (strcmp(name, "-") == 0 || strchr(name, '/') != NULL || ty_file_exists(name))
+    if (strcmp(name, "-") == 0 || strchr(name, '/') != NULL || ends_in(name, ZOO_SUFFIX))
         return read_file(name, overrides, out, error);
     TY_CHECK(find_in_zoo(name, &path, error), status, cleanup);
-    status = path != NULL ? read_file(path, overrides, out, error) : fail_unknown(name, error);
+    if (path != NULL)
+        status = read_file(path, overrides, out, error);
+    else if (ty_file_exists(name))
+        status = read_file(name, overrides, out, error);
+    else
+        status = fail_unknown(name, error);
 
 cleanup:
     ty_free(path);
