@@ -1,0 +1,139 @@
+/*
+ * What happens to gradients at the end of a step: the last backward is cut at bucket boundaries, so
+ * that each bucket is encoded, exchanged and decoded while the layers before it are still computed,
+ * and then the weights are updated. Buckets come last layer first, as backward makes them; a weight
+ * tied to another stage comes after all others on both stages, so that all ranks meet their
+ * common collectives in the same order.
+ */
+#include "lowering.h"
+
+static bool is_tied(const ty_bucket *bucket)
+{
+    return bucket->tied_stage != TY_NO_STAGE;
+}
+
+/* Whether a bucket has gradients of this stage. */
+static bool is_own(const ty_lowering *l, const ty_bucket *bucket)
+{
+    return bucket->stage == l->stage || (is_tied(bucket) && bucket->tied_stage == l->stage);
+}
+
+static ty_instruction bucket_instruction(const ty_lowering *l, ty_op op, uint32_t bucket)
+{
+    ty_instruction instruction = ty_instruction_of(op);
+    instruction.bucket = bucket;
+    instruction.first_layer = l->plan->buckets[bucket].first_layer;
+    instruction.layer_count = l->plan->buckets[bucket].layer_count;
+    return instruction;
+}
+
+/* Encode, collective, decode; the compressor's two only where there is one. */
+static ty_status exchange(ty_lowering *l, uint32_t bucket_index, uint32_t backward)
+{
+    const ty_bucket *bucket = &l->plan->buckets[bucket_index];
+    bool is_encoded = bucket->compression != TY_COMPRESSION_NONE;
+    const struct {
+        ty_op op;
+        bool is_needed;
+        uint64_t bytes;
+    } parts[] = {
+        {TY_OP_ENCODE, is_encoded, bucket->gradient_bytes},
+        {TY_OP_COLLECTIVE, true, ty_bucket_wire_bytes(bucket)},
+        {TY_OP_DECODE, is_encoded, bucket->gradient_bytes},
+    };
+    uint32_t previous = backward;
+    ty_status status = TY_OK;
+
+    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
+        ty_instruction part = bucket_instruction(l, parts[i].op, bucket_index);
+        if (!parts[i].is_needed)
+            continue;
+        part.bytes = parts[i].bytes;
+        TY_CHECK(ty_lower_append(l, &part, &previous, 1, &previous), status, done);
+    }
+    l->averaged[bucket_index] = previous;
+done:
+    return status;
+}
+
+/* The stage's next bucket from `from` on that its own replicas exchange, or the count. */
+static uint32_t next_exchanged(const ty_lowering *l, uint32_t from)
+{
+    const ty_plan *plan = l->plan;
+    if (plan->stages[l->stage].replicas == 1)
+        return plan->bucket_count;
+    while (from < plan->bucket_count &&
+           (plan->buckets[from].stage != l->stage || is_tied(&plan->buckets[from])))
+        from++;
+    return from;
+}
+
+/* Tied weights go after all other buckets of the stage, so waiting for the whole backward loses
+ * nothing. */
+static ty_status exchange_tied(ty_lowering *l, uint32_t backward)
+{
+    ty_status status = TY_OK;
+
+    for (uint32_t b = 0; b < l->plan->bucket_count; b++)
+        if (is_tied(&l->plan->buckets[b]) && is_own(l, &l->plan->buckets[b]))
+            TY_CHECK(exchange(l, b, backward), status, done);
+done:
+    return status;
+}
+
+/* Where the piece that ends before `end` starts: at its bucket, or with the stage for the last
+   piece, which takes the layers before the first bucket along since they have no gradients. */
+static ty_status piece_start(const ty_lowering *l, uint32_t bucket, bool is_final, uint32_t end,
+                             uint32_t *first)
+{
+    const ty_plan_stage *stage = &l->plan->stages[l->stage];
+
+    if (!is_final && (l->plan->buckets[bucket].first_layer <= stage->first_layer ||
+                      l->plan->buckets[bucket].first_layer >= end))
+        return ty_fail(
+            l->error, TY_EINVAL,
+            "plan:/buckets/%u/first_layer: found %u, expected more than %u and less than "
+            "%u: buckets go from the stage's last layer to its first",
+            bucket, l->plan->buckets[bucket].first_layer, stage->first_layer, end);
+    *first = is_final ? stage->first_layer : l->plan->buckets[bucket].first_layer;
+    return TY_OK;
+}
+
+ty_status ty_lower_last_backward(ty_lowering *l, uint32_t micro_batch, uint32_t received)
+{
+    const ty_plan_stage *stage = &l->plan->stages[l->stage];
+    const uint32_t none = l->plan->bucket_count;
+    uint32_t end = stage->first_layer + stage->layer_count, bucket = next_exchanged(l, 0);
+    uint32_t next, first = 0, backward;
+    ty_instruction piece;
+    ty_status status = TY_OK;
+
+    do {
+        next = bucket == none ? none : next_exchanged(l, bucket + 1);
+        TY_CHECK(piece_start(l, bucket, next == none, end, &first), status, done);
+        piece = ty_lower_compute(TY_OP_BACKWARD, micro_batch, first, end - first);
+        TY_CHECK(ty_lower_append(l, &piece, &received, 1, &backward), status, done);
+        if (next == none)
+            TY_CHECK(ty_lower_send_gradient(l, micro_batch, backward), status, done);
+        if (bucket != none)
+            TY_CHECK(exchange(l, bucket, backward), status, done);
+        end = first;
+        bucket = next;
+    } while (bucket != none);
+    status = exchange_tied(l, backward);
+done:
+    return status;
+}
+
+ty_status ty_lower_updates(ty_lowering *l)
+{
+    ty_status status = TY_OK;
+
+    for (uint32_t b = 0; b < l->plan->bucket_count; b++) {
+        ty_instruction update = bucket_instruction(l, TY_OP_UPDATE, b);
+        if (is_own(l, &l->plan->buckets[b]))
+            TY_CHECK(ty_lower_append(l, &update, &l->averaged[b], 1, NULL), status, done);
+    }
+done:
+    return status;
+}

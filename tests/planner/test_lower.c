@@ -1,0 +1,390 @@
+/* Lowering: orders written out by hand, the number of micro-batches in flight, and on random plans
+   what ty_program_check proves. */
+#include "plans.h"
+
+#include <criterion/criterion.h>
+
+#include <string.h>
+
+/* ---- A program as one line --------------------------------------------------------------- */
+
+static const char *const letters[TY_OP_COUNT] = {
+    [TY_OP_LOAD] = "L",   [TY_OP_FORWARD] = "F", [TY_OP_RECOMPUTE] = "R", [TY_OP_BACKWARD] = "B",
+    [TY_OP_SEND] = "S",   [TY_OP_RECEIVE] = "r", [TY_OP_ENCODE] = "E",    [TY_OP_COLLECTIVE] = "C",
+    [TY_OP_DECODE] = "D", [TY_OP_UPDATE] = "U",
+};
+
+/* Letter, > or < for a transfer to the next or previous stage's direction, micro-batch or bucket,
+   [layers] of a backward, and after @ the instructions it waits for. */
+static void add_instruction(ty_text *line, const ty_instruction *instruction, bool has_waits)
+{
+    const char *direction = instruction->direction == TY_ACTIVATION ? ">" : "<";
+    ty_text_addf(line, "%s%s%s%u", line->length > 0 ? " " : "", letters[instruction->op],
+                 instruction->direction == TY_NO_DIRECTION ? "" : direction,
+                 instruction->bucket == TY_NO_BUCKET ? instruction->micro_batch
+                                                     : instruction->bucket);
+    if (instruction->op == TY_OP_BACKWARD)
+        ty_text_addf(line, "[%u-%u]", instruction->first_layer,
+                     instruction->first_layer + instruction->layer_count - 1);
+    for (uint32_t i = 0; has_waits && i < instruction->wait_count; i++)
+        ty_text_addf(line, "%s%u", i == 0 ? "@" : ",", instruction->waits[i]);
+}
+
+static void expect_stage(const char *name, const ty_program *program, uint32_t stage,
+                         bool compute_only, const char *expected)
+{
+    ty_text line = {0};
+    const ty_stage_program *s = &program->stages[stage];
+
+    for (uint32_t i = 0; i < s->instruction_count; i++)
+        if (!compute_only || s->instructions[i].stream == TY_STREAM_COMPUTE)
+            add_instruction(&line, &s->instructions[i], !compute_only);
+    cr_assert(!line.failed);
+    cr_expect_str_eq(line.data, expected, "%s, stage %u:\n  found    %s\n  expected %s", name,
+                     stage, line.data, expected);
+    ty_text_clear(&line);
+}
+
+static ty_program *lower(const char *name, const ty_plan *plan)
+{
+    ty_program *program = NULL;
+    ty_error error = {0};
+
+    cr_assert_eq(ty_plan_lower(plan, &program, &error), TY_OK, "%s: %s", name, error.message);
+    cr_assert_eq(ty_program_check(plan, program, "program", &error), TY_OK, "%s: %s", name,
+                 error.message);
+    return program;
+}
+
+/* ---- By hand ----------------------------------------------------------------------------- */
+
+static const struct {
+    const char *name;
+    plan_shape shape;
+    const char *stages[MAX_STAGES];
+} programs[] = {
+    {"data parallel, two fp16 buckets",
+     {.schedule = TY_ONE_F_ONE_B,
+      .stage_count = 1,
+      .replicas = {2},
+      .layers = {3},
+      .buckets = {2},
+      .micro_batches = 4,
+      .compression = TY_COMPRESSION_FP16},
+     {"L0 F0@0 B0[0-2] L1 F1@3 B1[2-2] E0@5 C0@6 D0@7 B1[0-1] E1@9 C1@10 D1@11 U0@8 U1@12"}},
+    {"one device, nothing to exchange",
+     {.schedule = TY_GPIPE,
+      .stage_count = 1,
+      .replicas = {1},
+      .layers = {3},
+      .buckets = {2},
+      .micro_batches = 3,
+      .compression = TY_COMPRESSION_TOP_K},
+     {"L0 F0@0 L1 F1@2 L2@1 F2@4 B2[0-2] B1[0-2] B0[0-2] U0 U1"}},
+    {"gpipe 2+1 with recompute",
+     {.schedule = TY_GPIPE,
+      .stage_count = 2,
+      .replicas = {2, 1},
+      .layers = {2, 2},
+      .buckets = {1, 1},
+      .micro_batches = 2,
+      .is_recomputed = true},
+     {"L0 F0@0 S>0@1 r<0 R0 B0[0-1]@3 C0@5 U0@6",
+      "L0 r>0 F0@0,1 L1 r>1 F1@3,4 R1 B1[2-3] S<1@7 R0 B0[2-3] S<0@10 U1"}},
+    {"1f1b 1+2, tied weight",
+     {.schedule = TY_ONE_F_ONE_B,
+      .stage_count = 2,
+      .replicas = {1, 2},
+      .layers = {2, 3},
+      .buckets = {1, 2},
+      .micro_batches = 2,
+      .is_tied = true},
+     {"L0 F0@0 S>0@1 L1 F1@3 S>1@4 r<0 B0[0-1]@6 r<1 B1[0-1]@8 C3@9 U0 U3@10",
+      "L0 r>0 F0@0,1 B0[3-4] C1@3 B0[2-2] S<0@5 C2@5 C3@5 U1@4 U2@7 U3@8"}},
+    {"middle stage loads nothing",
+     {.schedule = TY_ONE_F_ONE_B,
+      .stage_count = 3,
+      .replicas = {1, 1, 1},
+      .layers = {1, 1, 1},
+      .buckets = {1, 1, 1},
+      .micro_batches = 1},
+     {"L0 F0@0 S>0@1 r<0 B0[0-0]@3 U0", "r>0 F0@0 S>0@1 r<0 B0[1-1]@3 S<0@4 U1",
+      "L0 r>0 F0@0,1 B0[2-2] S<0@3 U2"}},
+};
+
+Test(lower, programs_by_hand)
+{
+    for (size_t i = 0; i < sizeof programs / sizeof programs[0]; i++) {
+        ty_plan *plan = make_plan(&programs[i].shape);
+        ty_program *program = lower(programs[i].name, plan);
+        for (uint32_t s = 0; s < plan->stage_count; s++)
+            expect_stage(programs[i].name, program, s, false, programs[i].stages[s]);
+        ty_program_free(program);
+        ty_plan_free(plan);
+    }
+}
+
+/* PipeDream's warm-up and its generalisation to unequal replicas: R = 4, w = 3, 1, 0 for 1+2+1. */
+static const struct {
+    const char *name;
+    plan_shape shape;
+    const char *compute[MAX_STAGES];
+} orders[] = {
+    {"1f1b 1+1+1",
+     {.schedule = TY_ONE_F_ONE_B,
+      .stage_count = 3,
+      .replicas = {1, 1, 1},
+      .layers = {1, 1, 1},
+      .buckets = {1, 1, 1},
+      .micro_batches = 4},
+     {"F0 F1 F2 B0[0-0] F3 B1[0-0] B2[0-0] B3[0-0] U0",
+      "F0 F1 B0[1-1] F2 B1[1-1] F3 B2[1-1] B3[1-1] U1",
+      "F0 B0[2-2] F1 B1[2-2] F2 B2[2-2] F3 B3[2-2] U2"}},
+    {"1f1b 1+2+1",
+     {.schedule = TY_ONE_F_ONE_B,
+      .stage_count = 3,
+      .replicas = {1, 2, 1},
+      .layers = {1, 1, 1},
+      .buckets = {1, 1, 1},
+      .micro_batches = 4},
+     {"F0 F1 F2 F3 B0[0-0] B1[0-0] B2[0-0] B3[0-0] U0", "F0 F1 B0[1-1] B1[1-1] U1",
+      "F0 B0[2-2] F1 B1[2-2] F2 B2[2-2] F3 B3[2-2] U2"}},
+    {"fewer micro-batches than stages",
+     {.schedule = TY_ONE_F_ONE_B,
+      .stage_count = 3,
+      .replicas = {1, 1, 1},
+      .layers = {1, 1, 1},
+      .buckets = {1, 1, 1},
+      .micro_batches = 2},
+     {"F0 F1 B0[0-0] B1[0-0] U0", "F0 F1 B0[1-1] B1[1-1] U1", "F0 B0[2-2] F1 B1[2-2] U2"}},
+};
+
+Test(lower, compute_orders_by_hand)
+{
+    for (size_t i = 0; i < sizeof orders / sizeof orders[0]; i++) {
+        ty_plan *plan = make_plan(&orders[i].shape);
+        ty_program *program = lower(orders[i].name, plan);
+        for (uint32_t s = 0; s < plan->stage_count; s++)
+            expect_stage(orders[i].name, program, s, true, orders[i].compute[s]);
+        ty_program_free(program);
+        ty_plan_free(plan);
+    }
+}
+
+/* GPipe keeps m micro-batches, 1F1B min(p - i, m). */
+Test(lower, micro_batches_in_flight)
+{
+    for (uint32_t p = 1; p <= MAX_STAGES; p++) {
+        for (uint32_t m = 1; m <= 6; m++) {
+            for (int schedule = 0; schedule < TY_SCHEDULE_COUNT; schedule++) {
+                plan_shape shape = {
+                    .schedule = (ty_schedule)schedule, .stage_count = p, .micro_batches = m};
+                ty_plan *plan;
+                ty_program *program;
+                for (uint32_t s = 0; s < p; s++)
+                    shape.replicas[s] = shape.layers[s] = shape.buckets[s] = 1;
+                plan = make_plan(&shape);
+                program = lower("in flight", plan);
+                for (uint32_t s = 0; s < p; s++) {
+                    uint32_t few = p - s < m ? p - s : m;
+                    uint32_t expected = schedule == TY_GPIPE ? m : few;
+                    uint32_t found = ty_program_peak_in_flight(program, s);
+                    cr_expect_eq(found, expected, "%s, %u stages, %u micro-batches, stage %u: %u",
+                                 ty_schedule_name((ty_schedule)schedule), p, m, s, found);
+                }
+                ty_program_free(program);
+                ty_plan_free(plan);
+            }
+        }
+    }
+}
+
+Test(lower, payloads)
+{
+    plan_shape shape = {.schedule = TY_GPIPE,
+                        .stage_count = 2,
+                        .replicas = {2, 2},
+                        .layers = {2, 2},
+                        .buckets = {1, 1},
+                        .micro_batches = 2,
+                        .compression = TY_COMPRESSION_FP16};
+    ty_plan *plan = make_plan(&shape);
+    ty_program *program = lower("payloads", plan);
+    /* Two samples a micro-batch; parameters of layers 2 and 3: 3000 + 4000. */
+    const struct {
+        ty_op op;
+        uint64_t bytes;
+    } rows[] = {{TY_OP_LOAD, 2 * 4},      {TY_OP_RECEIVE, 2 * 400}, {TY_OP_SEND, 2 * 400},
+                {TY_OP_ENCODE, 7000 * 4}, {TY_OP_DECODE, 7000 * 4}, {TY_OP_COLLECTIVE, 7000 * 2},
+                {TY_OP_FORWARD, 0},       {TY_OP_BACKWARD, 0},      {TY_OP_UPDATE, 0}};
+
+    cr_expect_eq(program->stages[0].instructions[0].bytes, 2 * 404, "whole samples");
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        uint32_t count = 0;
+        for (uint32_t j = 0; j < program->stages[1].instruction_count; j++) {
+            const ty_instruction *instruction = &program->stages[1].instructions[j];
+            if (instruction->op != rows[i].op)
+                continue;
+            count++;
+            cr_expect_eq(instruction->bytes, rows[i].bytes, "%s: %llu bytes",
+                         ty_op_name(rows[i].op), (unsigned long long)instruction->bytes);
+        }
+        cr_expect_eq(count, 1, "%s: %u of them", ty_op_name(rows[i].op), count);
+    }
+    ty_program_free(program);
+    ty_plan_free(plan);
+}
+
+Test(lower, frozen_layers_are_not_updated)
+{
+    plan_shape shape = {.schedule = TY_GPIPE,
+                        .stage_count = 1,
+                        .replicas = {2},
+                        .layers = {4},
+                        .buckets = {4},
+                        .micro_batches = 2};
+    ty_plan *plan = make_plan(&shape);
+    ty_program *program;
+
+    /* Transfer learning: the first two layers are frozen, so their buckets go. */
+    plan->workload->layers[0].is_frozen = plan->workload->layers[1].is_frozen = true;
+    plan->bucket_count = 2;
+    cr_assert_eq(ty_workload_digest(plan->workload, &plan->workload_digest, NULL), TY_OK);
+    program = lower("frozen", plan);
+    expect_stage("frozen", program, 0, false, "L0 F0@0 B0[3-3] C0@2 B0[0-2] C1@4 U0@3 U1@5");
+    ty_program_free(program);
+    ty_plan_free(plan);
+}
+
+/* ---- At random --------------------------------------------------------------------------- */
+
+static uint64_t bytes_over(const ty_plan *plan, const ty_program *program, ty_op op, uint32_t stage,
+                           ty_direction direction)
+{
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < program->stages[stage].instruction_count; i++) {
+        const ty_instruction *instruction = &program->stages[stage].instructions[i];
+        if (instruction->op == op && instruction->direction == direction)
+            bytes += instruction->bytes * plan->stages[stage].replicas;
+    }
+    return bytes;
+}
+
+Test(lower, random_plans_are_proved)
+{
+    for (uint64_t seed = 1; seed <= 400; seed++) {
+        random_numbers numbers = {seed * 0x9E3779B97F4A7C15ULL};
+        plan_shape shape = random_shape(&numbers);
+        ty_plan *plan = make_plan(&shape);
+        ty_program *program = NULL;
+        ty_error error = {0};
+
+        cr_assert_eq(ty_plan_lower(plan, &program, &error), TY_OK, "seed %llu: %s",
+                     (unsigned long long)seed, error.message);
+        cr_assert_eq(ty_program_check(plan, program, "program", &error), TY_OK, "seed %llu: %s",
+                     (unsigned long long)seed, error.message);
+        for (uint32_t s = 0; s + 1 < plan->stage_count; s++) {
+            uint64_t all = (uint64_t)plan->micro_batches * 800;
+            cr_expect_eq(bytes_over(plan, program, TY_OP_SEND, s, TY_ACTIVATION), all);
+            cr_expect_eq(bytes_over(plan, program, TY_OP_RECEIVE, s + 1, TY_ACTIVATION), all);
+            cr_expect_eq(bytes_over(plan, program, TY_OP_SEND, s + 1, TY_GRADIENT), all);
+            cr_expect_eq(bytes_over(plan, program, TY_OP_RECEIVE, s, TY_GRADIENT), all);
+        }
+        ty_program_free(program);
+        ty_plan_free(plan);
+    }
+}
+
+/* ---- What goes wrong --------------------------------------------------------------------- */
+
+static void bad_schedule(ty_plan *plan)
+{
+    plan->schedule = TY_SCHEDULE_COUNT;
+}
+
+static void bad_replicas(ty_plan *plan)
+{
+    plan->micro_batches = 3;
+}
+
+static void no_stages(ty_plan *plan)
+{
+    plan->stage_count = 0;
+}
+
+static void bad_bucket_stage(ty_plan *plan)
+{
+    plan->buckets[1].stage = 7;
+}
+
+static void bad_bucket_order(ty_plan *plan)
+{
+    plan->buckets[0].first_layer = 0;
+}
+
+Test(lower, bad_plans_are_refused)
+{
+    static const struct {
+        void (*spoil)(ty_plan *plan);
+        const char *message;
+    } rows[] = {
+        {bad_schedule, "plan:/schedule: found 2, expected gpipe or 1f1b"},
+        {bad_replicas, "plan:/stages/0/replicas: found 2, expected a divisor of the 3"},
+        {no_stages, "plan:/stages: found none"},
+        {bad_bucket_stage, "plan:/buckets/1/stage: found 7, expected less than 1"},
+        {bad_bucket_order, "plan:/buckets/0/first_layer: found 0, expected more than 0"},
+    };
+
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        plan_shape shape = {.schedule = TY_GPIPE,
+                            .stage_count = 1,
+                            .replicas = {2},
+                            .layers = {3},
+                            .buckets = {2},
+                            .micro_batches = 4};
+        ty_plan *plan = make_plan(&shape);
+        ty_program *program = NULL;
+        ty_error error = {0};
+        uint32_t stage_count = plan->stage_count;
+
+        rows[i].spoil(plan);
+        cr_expect_eq(ty_plan_lower(plan, &program, &error), TY_EINVAL, "%s", rows[i].message);
+        cr_expect_eq(error.status, TY_EINVAL);
+        cr_expect(strstr(error.message, rows[i].message) != NULL, "found \"%s\", expected \"%s\"",
+                  error.message, rows[i].message);
+        cr_expect_null(program);
+        plan->stage_count = stage_count;
+        ty_plan_free(plan);
+    }
+}
+
+Test(lower, memory_may_run_out_anywhere)
+{
+    plan_shape shape = {.schedule = TY_ONE_F_ONE_B,
+                        .stage_count = 2,
+                        .replicas = {1, 2},
+                        .layers = {2, 3},
+                        .buckets = {1, 2},
+                        .micro_batches = 4,
+                        .is_tied = true,
+                        .compression = TY_COMPRESSION_FP16};
+    ty_plan *plan = make_plan(&shape);
+    ty_program *program = NULL;
+    ty_status status = TY_ENOMEM;
+    long n;
+
+    for (n = 1; status != TY_OK; n++) {
+        ty_error error = {0};
+        ty_memory_fail_after(n);
+        status = ty_plan_lower(plan, &program, &error);
+        ty_memory_fail_after(0);
+        if (status != TY_OK) {
+            cr_assert_eq(status, TY_ENOMEM, "allocation %ld: %s", n, error.message);
+            cr_assert_null(program);
+            cr_assert_eq(error.status, TY_ENOMEM);
+        }
+    }
+    cr_expect_gt(n, 20);
+    ty_program_free(program);
+    ty_plan_free(plan);
+}
