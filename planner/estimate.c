@@ -1,0 +1,492 @@
+/*
+ * The estimator: an event-driven walk of all ranks through `steps` steps of a program. Each stream
+ * of each rank is a slot with a cursor; a slot runs one instruction at a time. Whatever ends lets
+ * the rank's own streams, and the partners of a transfer or collective, try to go on.
+ */
+#include "core_sharing.h"
+#include "ty_planner.h"
+
+#include <math.h>
+
+typedef enum slot_state {
+    SLOT_IDLE,    /* the instruction at the cursor waits for earlier ones */
+    SLOT_READY,   /* a receive whose send has not ended */
+    SLOT_RUNNING, /* also a collective that waits for its members */
+    SLOT_DONE     /* all steps are behind it */
+} slot_state;
+
+typedef struct slot {
+    slot_state state;
+    uint32_t step, position; /* in the stream's part of the stage program */
+} slot;
+
+/* What all replicas of a stage have in common. */
+typedef struct stage_walk {
+    uint32_t first_rank, replicas;
+    uint32_t micro_batches; /* of one replica */
+    const ty_stage_program *program;
+    const ty_instruction_cost *costs;
+    uint32_t *order;                      /* instructions by stream; those of stream s are ... */
+    uint32_t starts[TY_STREAM_COUNT + 1]; /* ... order[starts[s]] to order[starts[s + 1]] */
+    uint32_t *sends; /* [2][micro_batches]: to the previous, to the next stage */
+} stage_walk;
+
+typedef struct bucket_walk {
+    uint32_t member_count, arrived;
+    uint32_t *members; /* ranks, ascending */
+} bucket_walk;
+
+typedef struct walk {
+    const ty_plan *plan;
+    const ty_costs *costs;
+    uint32_t steps, rank_count;
+    uint64_t step_events; /* instructions of all ranks in one step */
+    stage_walk *stages;
+    bucket_walk *buckets;
+    uint32_t *rank_stage;  /* [rank] */
+    uint64_t *first_event; /* [rank]: of its first instruction in a step */
+    slot *slots;           /* [rank][stream] */
+    double *starts, *ends; /* [step][rank][instruction]; an end < 0 has not come */
+    ty_sharing sharing;
+    ty_error *error;
+} walk;
+
+/* ---- Preparing --------------------------------------------------------------------------- */
+
+static ty_status no_memory(ty_error *error)
+{
+    return ty_fail(error, TY_ENOMEM, "out of memory");
+}
+
+/* Direction of a transfer as an index of stage_walk.sends: 0 to the previous stage, 1 to the next.
+ */
+static uint32_t direction_of(uint32_t from_stage, uint32_t to_stage)
+{
+    return to_stage > from_stage ? 1 : 0;
+}
+
+/* ty_program_check proves programs right; this only keeps wrong ones from reaching outside arrays.
+ */
+static ty_status check_instruction(const walk *w, uint32_t stage, const ty_instruction *instruction,
+                                   const ty_instruction_cost *cost)
+{
+    bool is_transfer = instruction->op == TY_OP_SEND || instruction->op == TY_OP_RECEIVE;
+    bool is_right = (uint32_t)instruction->stream < TY_STREAM_COUNT;
+
+    if (is_transfer)
+        is_right = is_right && instruction->micro_batch < w->stages[stage].micro_batches &&
+                   (instruction->peer_stage + 1 == stage || instruction->peer_stage == stage + 1) &&
+                   instruction->peer_stage < w->plan->stage_count;
+    if (instruction->op == TY_OP_COLLECTIVE)
+        is_right = is_right && instruction->bucket < w->plan->bucket_count &&
+                   (w->plan->buckets[instruction->bucket].stage == stage ||
+                    w->plan->buckets[instruction->bucket].tied_stage == stage);
+    for (uint32_t i = 0; i < instruction->wait_count; i++)
+        is_right = is_right && instruction->waits[i] < w->stages[stage].program->instruction_count;
+    if (!is_right)
+        return ty_fail(w->error, TY_EINVAL,
+                       "program:/stages/%u: a %s has no such stream, partner or bucket", stage,
+                       ty_op_name(instruction->op));
+    if (!(isfinite(cost->seconds) && cost->seconds >= 0 && isfinite(cost->core_share) &&
+          cost->core_share >= 0))
+        return ty_fail(w->error, TY_EINVAL,
+                       "costs of stage %u: a %s takes %g s and %g cores, expected numbers >= 0",
+                       stage, ty_op_name(instruction->op), cost->seconds, cost->core_share);
+    return TY_OK;
+}
+
+/* Sorts a stage's instructions by stream and finds its sends. */
+static ty_status prepare_stage(walk *w, uint32_t index, const ty_program *program)
+{
+    stage_walk *stage = &w->stages[index];
+    uint32_t count = program->stages[index].instruction_count, next = 0;
+    ty_status status;
+
+    stage->first_rank = ty_plan_first_rank(w->plan, index);
+    stage->replicas = w->plan->stages[index].replicas;
+    stage->micro_batches = w->plan->micro_batches / stage->replicas;
+    stage->program = &program->stages[index];
+    stage->costs = w->costs->instructions[index];
+    stage->order = ty_alloc(count, sizeof *stage->order);
+    stage->sends = ty_alloc((size_t)stage->micro_batches * 2, sizeof *stage->sends);
+    if (stage->order == NULL || stage->sends == NULL)
+        return no_memory(w->error);
+    for (uint32_t k = 0; k < stage->micro_batches * 2; k++)
+        stage->sends[k] = TY_NO_INSTRUCTION;
+    for (uint32_t s = 0; s < TY_STREAM_COUNT; s++) {
+        stage->starts[s] = next;
+        for (uint32_t i = 0; i < count; i++)
+            if ((uint32_t)stage->program->instructions[i].stream == s)
+                stage->order[next++] = i;
+    }
+    stage->starts[TY_STREAM_COUNT] = next;
+    for (uint32_t i = 0; i < count; i++) {
+        const ty_instruction *instruction = &stage->program->instructions[i];
+        status = check_instruction(w, index, instruction, &stage->costs[i]);
+        if (status != TY_OK)
+            return status;
+        if (instruction->op == TY_OP_SEND)
+            stage->sends[direction_of(index, instruction->peer_stage) * stage->micro_batches +
+                         instruction->micro_batch] = i;
+    }
+    return TY_OK;
+}
+
+static ty_status prepare_ranks(walk *w)
+{
+    w->rank_stage = ty_alloc(w->rank_count, sizeof *w->rank_stage);
+    w->first_event = ty_alloc(w->rank_count, sizeof *w->first_event);
+    w->slots = ty_alloc((size_t)w->rank_count * TY_STREAM_COUNT, sizeof *w->slots);
+    if (w->rank_stage == NULL || w->first_event == NULL || w->slots == NULL)
+        return no_memory(w->error);
+    for (uint32_t s = 0; s < w->plan->stage_count; s++) {
+        for (uint32_t q = 0; q < w->stages[s].replicas; q++) {
+            uint32_t rank = w->stages[s].first_rank + q;
+            w->rank_stage[rank] = s;
+            w->first_event[rank] = w->step_events;
+            w->step_events += w->stages[s].program->instruction_count;
+            for (uint32_t stream = 0; stream < TY_STREAM_COUNT; stream++)
+                if (w->stages[s].starts[stream] == w->stages[s].starts[stream + 1])
+                    w->slots[rank * TY_STREAM_COUNT + stream].state = SLOT_DONE;
+        }
+    }
+    if (w->step_events > SIZE_MAX / w->steps)
+        return no_memory(w->error);
+    w->starts = ty_alloc((size_t)w->step_events * w->steps, sizeof *w->starts);
+    w->ends = ty_alloc((size_t)w->step_events * w->steps, sizeof *w->ends);
+    if (w->starts == NULL || w->ends == NULL)
+        return no_memory(w->error);
+    for (uint64_t e = 0; e < w->step_events * w->steps; e++)
+        w->ends[e] = -1;
+    return TY_OK;
+}
+
+static ty_status prepare_buckets(walk *w)
+{
+    w->buckets = ty_alloc(w->plan->bucket_count, sizeof *w->buckets);
+    if (w->buckets == NULL)
+        return no_memory(w->error);
+    for (uint32_t b = 0; b < w->plan->bucket_count; b++) {
+        bucket_walk *bucket = &w->buckets[b];
+        bucket->member_count = ty_bucket_member_count(w->plan, &w->plan->buckets[b]);
+        bucket->members = ty_alloc(bucket->member_count, sizeof *bucket->members);
+        if (bucket->members == NULL)
+            return no_memory(w->error);
+        ty_bucket_members(w->plan, &w->plan->buckets[b], bucket->members);
+    }
+    return TY_OK;
+}
+
+/* The most each host can be asked for: in every stream of every rank the greediest instruction. */
+static ty_status prepare_sharing(walk *w)
+{
+    const ty_costs *costs = w->costs;
+    double *demand = ty_alloc(costs->host_count, sizeof *demand);
+    ty_status status;
+
+    if (demand == NULL)
+        return no_memory(w->error);
+    for (uint32_t rank = 0; rank < w->rank_count; rank++) {
+        const stage_walk *stage = &w->stages[w->rank_stage[rank]];
+        double most[TY_STREAM_COUNT] = {0};
+        for (uint32_t i = 0; i < stage->program->instruction_count; i++) {
+            double *m = &most[stage->program->instructions[i].stream];
+            *m = fmax(*m, stage->costs[i].core_share);
+        }
+        for (uint32_t s = 0; s < TY_STREAM_COUNT; s++)
+            demand[costs->rank_host[rank]] += most[s];
+    }
+    /* Each slot uses its own rank's host, a send the receiver's besides. */
+    status = ty_sharing_init(&w->sharing, w->rank_count * TY_STREAM_COUNT,
+                             w->rank_count * (TY_STREAM_COUNT + 1), costs->host_count,
+                             costs->host_cores, demand, w->error);
+    ty_free(demand);
+    return status;
+}
+
+static ty_status check_input(const ty_plan *plan, const ty_program *program, const ty_costs *costs,
+                             uint32_t steps, ty_error *error)
+{
+    uint32_t ranks = ty_plan_rank_count(plan);
+
+    if (steps == 0)
+        return ty_fail(error, TY_EINVAL, "steps: found 0, expected at least 1");
+    if (program->stage_count != plan->stage_count || costs->stage_count != plan->stage_count ||
+        costs->rank_count != ranks)
+        return ty_fail(error, TY_EINVAL,
+                       "costs for %u stages and %u ranks and a program of %u stages, expected the "
+                       "plan's %u stages and %u ranks",
+                       costs->stage_count, costs->rank_count, program->stage_count,
+                       plan->stage_count, ranks);
+    for (uint32_t s = 0; s < plan->stage_count; s++) {
+        if (plan->micro_batches % plan->stages[s].replicas != 0)
+            return ty_fail(error, TY_EINVAL,
+                           "plan:/stages/%u/replicas: found %u, expected a divisor of the %u "
+                           "micro-batches",
+                           s, plan->stages[s].replicas, plan->micro_batches);
+        if (costs->instruction_counts[s] != program->stages[s].instruction_count)
+            return ty_fail(error, TY_EINVAL,
+                           "costs of stage %u: found %u instructions, expected the program's %u", s,
+                           costs->instruction_counts[s], program->stages[s].instruction_count);
+    }
+    for (uint32_t rank = 0; rank < ranks; rank++)
+        if (costs->rank_host[rank] >= costs->host_count ||
+            !(costs->host_cores[costs->rank_host[rank]] > 0))
+            return ty_fail(error, TY_EINVAL,
+                           "costs: rank %u is on host %u, expected one of %u hosts with cores",
+                           rank, costs->rank_host[rank], costs->host_count);
+    return TY_OK;
+}
+
+/* ---- Walking ----------------------------------------------------------------------------- */
+
+static uint32_t instruction_at(const walk *w, uint32_t slot_index)
+{
+    const stage_walk *stage = &w->stages[w->rank_stage[slot_index / TY_STREAM_COUNT]];
+    return stage
+        ->order[stage->starts[slot_index % TY_STREAM_COUNT] + w->slots[slot_index].position];
+}
+
+static uint64_t event_of(const walk *w, uint32_t step, uint32_t rank, uint32_t instruction)
+{
+    return step * w->step_events + w->first_event[rank] + instruction;
+}
+
+/* The slot's instruction ends now; on to the next. */
+static void advance(walk *w, uint32_t slot_index)
+{
+    slot *s = &w->slots[slot_index];
+    uint32_t rank = slot_index / TY_STREAM_COUNT, stream = slot_index % TY_STREAM_COUNT;
+    const stage_walk *stage = &w->stages[w->rank_stage[rank]];
+
+    w->ends[event_of(w, s->step, rank, instruction_at(w, slot_index))] = w->sharing.now_s;
+    s->state = SLOT_IDLE;
+    if (++s->position < stage->starts[stream + 1] - stage->starts[stream])
+        return;
+    s->position = 0;
+    if (++s->step == w->steps)
+        s->state = SLOT_DONE;
+}
+
+/* The rank at the other end of a transfer. */
+static uint32_t peer_of(const walk *w, uint32_t rank, const ty_instruction *instruction,
+                        uint32_t *micro_batch)
+{
+    const stage_walk *own = &w->stages[w->rank_stage[rank]];
+    const stage_walk *peer = &w->stages[instruction->peer_stage];
+    uint32_t global = instruction->micro_batch * own->replicas + (rank - own->first_rank);
+
+    *micro_batch = global / peer->replicas;
+    return peer->first_rank + global % peer->replicas;
+}
+
+static bool has_arrived(const walk *w, uint32_t rank, uint32_t step, const ty_instruction *receive)
+{
+    const stage_walk *peer = &w->stages[receive->peer_stage];
+    uint32_t micro_batch, sender = peer_of(w, rank, receive, &micro_batch);
+    uint32_t to_next = direction_of(receive->peer_stage, w->rank_stage[rank]);
+    uint32_t send = peer->sends[to_next * peer->micro_batches + micro_batch];
+    return send != TY_NO_INSTRUCTION && w->ends[event_of(w, step, sender, send)] >= 0;
+}
+
+/* All members are there: the first one's slot stands for the whole collective. */
+static void start_collective(walk *w, const bucket_walk *bucket)
+{
+    uint32_t first = bucket->members[0] * TY_STREAM_COUNT + TY_STREAM_COLLECTIVE;
+    const stage_walk *stage = &w->stages[w->rank_stage[bucket->members[0]]];
+
+    ty_sharing_start(&w->sharing, first, stage->costs[instruction_at(w, first)].seconds);
+    for (uint32_t i = 0; i < bucket->member_count; i++) {
+        uint32_t rank = bucket->members[i];
+        uint32_t member = rank * TY_STREAM_COUNT + TY_STREAM_COLLECTIVE;
+        double share = w->stages[w->rank_stage[rank]].costs[instruction_at(w, member)].core_share;
+        if (share > 0)
+            ty_sharing_use(&w->sharing, first, w->costs->rank_host[rank], share);
+    }
+}
+
+static void start_instruction(walk *w, uint32_t slot_index, const ty_instruction *instruction)
+{
+    uint32_t rank = slot_index / TY_STREAM_COUNT, host = w->costs->rank_host[rank], ignored;
+    const stage_walk *stage = &w->stages[w->rank_stage[rank]];
+    const ty_instruction_cost *cost = &stage->costs[instruction - stage->program->instructions];
+
+    ty_sharing_start(&w->sharing, slot_index, cost->seconds);
+    if (cost->core_share <= 0)
+        return;
+    ty_sharing_use(&w->sharing, slot_index, host, cost->core_share);
+    if (instruction->op == TY_OP_SEND) {
+        uint32_t other = w->costs->rank_host[peer_of(w, rank, instruction, &ignored)];
+        if (other != host)
+            ty_sharing_use(&w->sharing, slot_index, other, 0);
+    }
+}
+
+/* Lets a slot go on if it can; true if something ended by that. */
+static bool try_slot(walk *w, uint32_t slot_index)
+{
+    slot *s = &w->slots[slot_index];
+    uint32_t rank = slot_index / TY_STREAM_COUNT, index;
+    const ty_instruction *instruction;
+    uint64_t first;
+
+    if (s->state == SLOT_RUNNING || s->state == SLOT_DONE)
+        return false;
+    index = instruction_at(w, slot_index);
+    instruction = &w->stages[w->rank_stage[rank]].program->instructions[index];
+    if (s->state == SLOT_IDLE) {
+        first = event_of(w, s->step, rank, 0);
+        for (uint32_t i = 0; i < instruction->wait_count; i++)
+            if (w->ends[first + instruction->waits[i]] < 0)
+                return false;
+        w->starts[first + index] = w->sharing.now_s;
+    }
+    if (instruction->op == TY_OP_RECEIVE) {
+        s->state = SLOT_READY;
+        if (!has_arrived(w, rank, s->step, instruction))
+            return false;
+        advance(w, slot_index);
+        return true;
+    }
+    s->state = SLOT_RUNNING;
+    if (instruction->op == TY_OP_COLLECTIVE) {
+        bucket_walk *bucket = &w->buckets[instruction->bucket];
+        if (++bucket->arrived == bucket->member_count)
+            start_collective(w, bucket);
+    } else {
+        start_instruction(w, slot_index, instruction);
+    }
+    return false;
+}
+
+static void try_rank(walk *w, uint32_t rank)
+{
+    bool has_ended = true;
+
+    while (has_ended) {
+        has_ended = false;
+        for (uint32_t s = 0; s < TY_STREAM_COUNT; s++)
+            while (try_slot(w, rank * TY_STREAM_COUNT + s))
+                has_ended = true;
+    }
+}
+
+/* What runs in a slot has ended: so it has for its partners. */
+static void end_slot(walk *w, uint32_t slot_index)
+{
+    uint32_t rank = slot_index / TY_STREAM_COUNT, ignored;
+    const stage_walk *stage = &w->stages[w->rank_stage[rank]];
+    const ty_instruction *instruction =
+        &stage->program->instructions[instruction_at(w, slot_index)];
+
+    if (instruction->op == TY_OP_COLLECTIVE) {
+        bucket_walk *bucket = &w->buckets[instruction->bucket];
+        bucket->arrived = 0;
+        for (uint32_t i = 0; i < bucket->member_count; i++)
+            advance(w, bucket->members[i] * TY_STREAM_COUNT + TY_STREAM_COLLECTIVE);
+        for (uint32_t i = 0; i < bucket->member_count; i++)
+            try_rank(w, bucket->members[i]);
+        return;
+    }
+    advance(w, slot_index);
+    try_rank(w, rank);
+    if (instruction->op == TY_OP_SEND)
+        try_rank(w, peer_of(w, rank, instruction, &ignored));
+}
+
+static ty_status run(walk *w)
+{
+    uint32_t ended;
+
+    for (uint32_t rank = 0; rank < w->rank_count; rank++)
+        try_rank(w, rank);
+    while (ty_sharing_next(&w->sharing, &ended))
+        end_slot(w, ended);
+    for (uint32_t i = 0; i < w->rank_count * TY_STREAM_COUNT; i++) {
+        uint32_t rank = i / TY_STREAM_COUNT;
+        const stage_walk *stage = &w->stages[w->rank_stage[rank]];
+        if (w->slots[i].state != SLOT_DONE)
+            return ty_fail(w->error, TY_EINVAL,
+                           "the program never ends: rank %u is stuck at instruction %u (%s) of "
+                           "step %u",
+                           rank, instruction_at(w, i),
+                           ty_op_name(stage->program->instructions[instruction_at(w, i)].op),
+                           w->slots[i].step);
+    }
+    return TY_OK;
+}
+
+/* ---- The answer -------------------------------------------------------------------------- */
+
+static ty_status write_timeline(const walk *w, ty_timeline **out)
+{
+    ty_timeline *timeline = NULL;
+    ty_event event;
+    ty_status status = TY_OK;
+
+    TY_CHECK(ty_timeline_new(w->plan, w->steps, &timeline, w->error), status, cleanup);
+    for (event.step = 0; event.step < w->steps; event.step++) {
+        for (event.rank = 0; event.rank < w->rank_count; event.rank++) {
+            uint32_t count = w->stages[w->rank_stage[event.rank]].program->instruction_count;
+            for (event.instruction = 0; event.instruction < count; event.instruction++) {
+                uint64_t e = event_of(w, event.step, event.rank, event.instruction);
+                event.start_s = w->starts[e];
+                event.end_s = w->ends[e];
+                if ((status = ty_timeline_add(timeline, &event)) != TY_OK) {
+                    status = ty_fail(w->error, status, "out of memory");
+                    goto cleanup;
+                }
+            }
+        }
+    }
+    *out = timeline;
+    timeline = NULL;
+
+cleanup:
+    ty_timeline_free(timeline);
+    return status;
+}
+
+static void walk_clear(walk *w)
+{
+    for (uint32_t s = 0; w->stages != NULL && s < w->plan->stage_count; s++) {
+        ty_free(w->stages[s].order);
+        ty_free(w->stages[s].sends);
+    }
+    for (uint32_t b = 0; w->buckets != NULL && b < w->plan->bucket_count; b++)
+        ty_free(w->buckets[b].members);
+    ty_free(w->stages);
+    ty_free(w->buckets);
+    ty_free(w->rank_stage);
+    ty_free(w->first_event);
+    ty_free(w->slots);
+    ty_free(w->starts);
+    ty_free(w->ends);
+    ty_sharing_clear(&w->sharing);
+}
+
+ty_status ty_estimate(const ty_plan *plan, const ty_program *program, const ty_costs *costs,
+                      uint32_t steps, ty_timeline **out, ty_error *error)
+{
+    walk w = {.plan = plan, .costs = costs, .steps = steps, .error = error};
+    ty_status status = TY_OK;
+
+    TY_CHECK(check_input(plan, program, costs, steps, error), status, cleanup);
+    w.rank_count = costs->rank_count;
+    w.stages = ty_alloc(plan->stage_count, sizeof *w.stages);
+    if (w.stages == NULL) {
+        status = no_memory(error);
+        goto cleanup;
+    }
+    for (uint32_t s = 0; s < plan->stage_count; s++)
+        TY_CHECK(prepare_stage(&w, s, program), status, cleanup);
+    TY_CHECK(prepare_ranks(&w), status, cleanup);
+    TY_CHECK(prepare_buckets(&w), status, cleanup);
+    TY_CHECK(prepare_sharing(&w), status, cleanup);
+    TY_CHECK(run(&w), status, cleanup);
+    status = write_timeline(&w, out);
+
+cleanup:
+    walk_clear(&w);
+    return status;
+}

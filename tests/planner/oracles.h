@@ -1,0 +1,17 @@
+/* Slow, obvious versions of the estimator. Both give [step][rank][instruction] arrays to be freed
+   with ty_free and abort when memory runs out or the program never ends. */
+#ifndef TY_TEST_ORACLES_H
+#define TY_TEST_ORACLES_H
+
+#include "ty_planner.h"
+
+/** Times are pushed later until nothing moves any more. Cores are not shared. */
+void relax(const ty_plan *plan, const ty_program *program, const ty_costs *costs, uint32_t steps,
+           double **starts, double **ends);
+
+/** From moment to moment: what can start starts, all rates are worked out anew, the first to end
+ * ends. */
+void walk_slowly(const ty_plan *plan, const ty_program *program, const ty_costs *costs,
+                 uint32_t steps, double **starts, double **ends);
+
+#endif
