@@ -26,8 +26,9 @@
  * 1F1B with flush: stage i warms up with w_i forwards, w_i = min(local micro-batches,
  * floor((R - 1 - ranks of earlier stages) / r_i)) (PipeDream section 3.2 with unequal replicas; p-1-i when
  * all have one), then alternates one backward after each forward, then drains.
- * The last backward of a replica is cut at bucket boundaries, so that each bucket leaves as soon as
- * its gradients are complete.
+ * The last backward of a replica is cut at the boundaries of buckets that are exchanged, so that
+ * each leaves as soon as its gradients are complete; tied weights go last. Loads are at most two
+ * micro-batches ahead of their forwards.
  */
 ty_status ty_plan_lower(const ty_plan *plan, ty_program **out, ty_error *error) TY_MUST_CHECK;
 
@@ -53,8 +54,13 @@ ty_status ty_layer_cost(const ty_workload *workload, uint32_t layer, uint32_t sa
  *   ring all-reduce      2(n-1) a + 2(n-1)/n S/B
  *   tree all-reduce      2 ceil(log2 n) (a + S/B)        (reduce, then broadcast, along a binomial tree)
  *   ring all-gather      (n-1) (a + S/B)                 (S: what each member contributes)
+ *   ring reduce-scatter  (n-1) a + (n-1)/n S/B
+ *   tree broadcast       ceil(log2 n) (a + S/B)
+ *   ring broadcast       (ceil(log2 n) + n-1) a + 2(n-1)/n S/B   (scatter, then a ring all-gather)
+ * All-gather and reduce-scatter have no tree: they cost what their ring costs, which is what runs.
+ * `edge_bytes` is all that makes up the bandwidth term; a tree's levels take turns, so each counts.
  * Source: Thakur, Rabenseifner, Gropp, "Optimization of Collective Communication Operations in
- * MPICH", 2005, section 3. `cost` gets the parts; returns TY_EINVAL for members == 0.
+ * MPICH", 2005, section 4. `cost` gets the parts; returns TY_EINVAL for members == 0.
  */
 ty_status ty_collective_cost(ty_collective_kind kind, ty_algorithm algorithm, uint32_t members,
                              uint64_t bytes, double bandwidth_bytes_per_s, double latency_s,
@@ -69,7 +75,8 @@ ty_status ty_stage_memory(const ty_plan *plan, const ty_program *program, uint32
 /**
  * Walks the program of `steps` consecutive steps with its costs and writes a timeline: every
  * instruction starts as soon as its stream, its waits and its partners allow. Ranks that share the cores of a
- * host slow each other: with total demand D > cores, all progress at cores/D.
+ * host slow each other: with total demand D > cores, all that use cores progress at cores/D. A collective
+ * goes at the pace of its slowest member's host, a transfer at that of the slower of its two.
  * O(E log E) in the number of events E. Links are not shared: that is the simulator's business.
  */
 ty_status ty_estimate(const ty_plan *plan, const ty_program *program, const ty_costs *costs,

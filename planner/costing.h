@@ -1,0 +1,58 @@
+/*
+ * Internal to planner/: costs.c walks a program and asks, per operation, one of the functions
+ * declared here. compute_costs.c prices what a device does alone, network_costs.c what crosses the
+ * network.
+ */
+#ifndef TY_COSTING_H
+#define TY_COSTING_H
+
+#include "ty_planner.h"
+
+/** What the replicas of the stage in hand have in common, filled in once per stage. */
+typedef struct ty_stage_costing {
+    uint32_t stage;
+    uint32_t type_count;            /* kinds of device among the replicas */
+    const ty_device_type **types;   /* [type_count] */
+    double *forward_s, *backward_s; /* [type_count][layer_count]: of one micro-batch */
+    double core_share;              /* of the greediest kind */
+    double ring_bandwidth_bytes_per_s, ring_latency_s; /* over the replicas; 0 until asked for */
+} ty_stage_costing;
+
+typedef struct ty_costing {
+    const ty_plan *plan;
+    const ty_profile *profile; /* NULL: data sheets only */
+    const ty_cluster *cluster;
+    bool is_local;            /* the cluster is the machine the profile was made on */
+    ty_provenance provenance; /* of the least certain figure so far */
+    ty_stage_costing stage;
+    ty_error *error;
+} ty_costing;
+
+typedef ty_status (*ty_cost_function)(ty_costing *costing, const ty_instruction *instruction,
+                                      ty_instruction_cost *cost);
+
+/* compute_costs.c */
+ty_status ty_cost_stage_open(ty_costing *costing, uint32_t stage) TY_MUST_CHECK;
+void ty_cost_stage_close(ty_costing *costing);
+ty_status ty_cost_layers(ty_costing *costing, const ty_instruction *instruction,
+                         ty_instruction_cost *cost) TY_MUST_CHECK;
+ty_status ty_cost_update(ty_costing *costing, const ty_instruction *instruction,
+                         ty_instruction_cost *cost) TY_MUST_CHECK;
+ty_status ty_cost_codec(ty_costing *costing, const ty_instruction *instruction,
+                        ty_instruction_cost *cost) TY_MUST_CHECK;
+ty_status ty_cost_load(ty_costing *costing, const ty_instruction *instruction,
+                       ty_instruction_cost *cost) TY_MUST_CHECK;
+
+/* network_costs.c */
+ty_status ty_cost_send(ty_costing *costing, const ty_instruction *instruction,
+                       ty_instruction_cost *cost) TY_MUST_CHECK;
+/** Nothing: the send carries the whole transfer. */
+ty_status ty_cost_receive(ty_costing *costing, const ty_instruction *instruction,
+                          ty_instruction_cost *cost) TY_MUST_CHECK;
+ty_status ty_cost_collective(ty_costing *costing, const ty_instruction *instruction,
+                             ty_instruction_cost *cost) TY_MUST_CHECK;
+
+/** A figure of this trustworthiness was used. */
+void ty_cost_relies_on(ty_costing *costing, ty_provenance provenance);
+
+#endif

@@ -1,0 +1,100 @@
+/* The costs of a program: one table from operation to the function that prices it. */
+#include "costing.h"
+
+#include <math.h>
+
+static const ty_cost_function functions[TY_OP_COUNT] = {
+    [TY_OP_LOAD] = ty_cost_load,        [TY_OP_FORWARD] = ty_cost_layers,
+    [TY_OP_RECOMPUTE] = ty_cost_layers, [TY_OP_BACKWARD] = ty_cost_layers,
+    [TY_OP_SEND] = ty_cost_send,        [TY_OP_RECEIVE] = ty_cost_receive,
+    [TY_OP_ENCODE] = ty_cost_codec,     [TY_OP_COLLECTIVE] = ty_cost_collective,
+    [TY_OP_DECODE] = ty_cost_codec,     [TY_OP_UPDATE] = ty_cost_update,
+};
+
+void ty_cost_relies_on(ty_costing *costing, ty_provenance provenance)
+{
+    if (provenance > costing->provenance)
+        costing->provenance = provenance;
+}
+
+static ty_status check_devices(const ty_plan *plan, const ty_cluster *cluster, ty_error *error)
+{
+    for (uint32_t s = 0; s < plan->stage_count; s++)
+        for (uint32_t q = 0; q < plan->stages[s].replicas; q++)
+            if (plan->stages[s].devices[q] >= ty_cluster_device_count(cluster))
+                return ty_fail(error, TY_EINVAL,
+                               "plan:/stages/%u/devices/%u: found %u, but cluster \"%s\" has %u "
+                               "devices",
+                               s, q, plan->stages[s].devices[q], ty_cluster_name(cluster),
+                               ty_cluster_device_count(cluster));
+    return TY_OK;
+}
+
+/* Which ranks share which host's cores. */
+static ty_status place_ranks(const ty_plan *plan, const ty_cluster *cluster, ty_costs *costs,
+                             ty_error *error)
+{
+    uint32_t hosts = ty_cluster_host_count(cluster), rank = 0;
+
+    costs->host_cores = ty_alloc(hosts, sizeof *costs->host_cores);
+    if (costs->host_cores == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory");
+    costs->host_count = hosts;
+    for (uint32_t h = 0; h < hosts; h++) {
+        uint32_t cores = ty_cluster_host_cores(cluster, h);
+        costs->host_cores[h] = cores > 0 ? (double)cores : HUGE_VAL;
+    }
+    for (uint32_t s = 0; s < plan->stage_count; s++)
+        for (uint32_t q = 0; q < plan->stages[s].replicas; q++)
+            costs->rank_host[rank++] = ty_cluster_device_host(cluster, plan->stages[s].devices[q]);
+    return TY_OK;
+}
+
+static ty_status cost_stage(ty_costing *costing, const ty_stage_program *stage, uint32_t index,
+                            ty_instruction_cost *out)
+{
+    ty_status status = TY_OK;
+
+    TY_CHECK(ty_cost_stage_open(costing, index), status, cleanup);
+    for (uint32_t i = 0; i < stage->instruction_count; i++) {
+        const ty_instruction *instruction = &stage->instructions[i];
+        if ((uint32_t)instruction->op >= TY_OP_COUNT) {
+            status = ty_fail(costing->error, TY_EINVAL,
+                             "program:/stages/%u: instruction %u has no operation", index, i);
+            goto cleanup;
+        }
+        TY_CHECK(functions[instruction->op](costing, instruction, &out[i]), status, cleanup);
+    }
+cleanup:
+    ty_cost_stage_close(costing);
+    return status;
+}
+
+ty_status ty_costs_of_program(const ty_plan *plan, const ty_program *program,
+                              const ty_cluster *cluster, ty_costs **out, ty_error *error)
+{
+    ty_costing costing = {
+        .plan = plan, .profile = plan->profile, .cluster = cluster, .error = error};
+    ty_costs *costs = NULL;
+    uint32_t ignored;
+    ty_status status = TY_OK;
+
+    if (program->stage_count != plan->stage_count)
+        return ty_fail(error, TY_EINVAL, "a program of %u stages, expected the plan's %u",
+                       program->stage_count, plan->stage_count);
+    TY_CHECK(check_devices(plan, cluster, error), status, cleanup);
+    costing.is_local = plan->profile != NULL && plan->cluster_name != NULL &&
+                       ty_cluster_is_local(plan->cluster_name, &ignored);
+    TY_CHECK(ty_costs_new(plan, program, &costs, error), status, cleanup);
+    TY_CHECK(place_ranks(plan, cluster, costs, error), status, cleanup);
+    for (uint32_t s = 0; s < plan->stage_count; s++)
+        TY_CHECK(cost_stage(&costing, &program->stages[s], s, costs->instructions[s]), status,
+                 cleanup);
+    costs->provenance = costing.provenance;
+    *out = costs;
+    costs = NULL;
+
+cleanup:
+    ty_costs_free(costs);
+    return status;
+}

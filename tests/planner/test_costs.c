@@ -1,0 +1,482 @@
+/*
+ * Costs: collectives against their steps added up one by one, and programs on two clusters whose
+ * figures are simple enough to do on paper: a made-up one without a profile, and this machine with
+ * a made-up profile.
+ */
+#include "plans.h"
+
+#include <criterion/criterion.h>
+
+#include <math.h>
+#include <string.h>
+
+static bool is_close(double a, double b)
+{
+    return fabs(a - b) <= 1e-12 * fmax(fabs(a), fabs(b));
+}
+
+/* ---- Collectives ------------------------------------------------------------------------- */
+
+/* A ring: every step one message of `part` bytes. */
+static double add_ring_steps(uint32_t steps, double part, double bandwidth, double latency)
+{
+    double seconds = 0;
+    for (uint32_t i = 0; i < steps; i++)
+        seconds += latency + part / bandwidth;
+    return seconds;
+}
+
+/* A binomial tree: the number of those who have it doubles with each message. */
+static double add_tree_rounds(uint32_t members, double part, double bandwidth, double latency)
+{
+    double seconds = 0;
+    for (uint32_t have = 1; have < members; have *= 2)
+        seconds += latency + part / bandwidth;
+    return seconds;
+}
+
+/* A scatter along a binomial tree, 2^k members: half of what is left goes on in each round. */
+static double add_scatter_rounds(uint32_t members, double part, double bandwidth, double latency)
+{
+    double seconds = 0;
+    for (uint32_t have = 1; have < members; have *= 2)
+        seconds += latency + (part /= 2) / bandwidth;
+    return seconds;
+}
+
+static double add_steps(ty_collective_kind kind, ty_algorithm algorithm, uint32_t n, double bytes,
+                        double bandwidth, double latency)
+{
+    double part = bytes / n;
+    bool is_tree = algorithm == TY_TREE;
+
+    switch (kind) {
+    case TY_ALL_REDUCE:
+        return is_tree ? 2 * add_tree_rounds(n, bytes, bandwidth, latency)
+                       : add_ring_steps(2 * (n - 1), part, bandwidth, latency);
+    case TY_ALL_GATHER:
+        return add_ring_steps(n - 1, bytes, bandwidth, latency);
+    case TY_REDUCE_SCATTER:
+        return add_ring_steps(n - 1, part, bandwidth, latency);
+    case TY_BROADCAST:
+        return is_tree ? add_tree_rounds(n, bytes, bandwidth, latency)
+                       : add_scatter_rounds(n, bytes, bandwidth, latency) +
+                             add_ring_steps(n - 1, part, bandwidth, latency);
+    }
+    return NAN;
+}
+
+Test(costs, collectives_step_by_step)
+{
+    const double bandwidth = 1e9, latency = 2e-6;
+
+    for (int kind = TY_ALL_REDUCE; kind <= TY_BROADCAST; kind++) {
+        for (int algorithm = 0; algorithm < TY_ALGORITHM_COUNT; algorithm++) {
+            for (uint32_t n = 1; n <= 17; n++) {
+                ty_instruction_cost cost;
+                double expected = add_steps((ty_collective_kind)kind, (ty_algorithm)algorithm, n,
+                                            1e6, bandwidth, latency);
+                if (kind == TY_BROADCAST && (n & (n - 1)) != 0)
+                    continue; /* the scatter above is for powers of two */
+                cr_assert_eq(ty_collective_cost((ty_collective_kind)kind, (ty_algorithm)algorithm,
+                                                n, 1000000, bandwidth, latency, &cost, NULL),
+                             TY_OK);
+                cr_expect(fabs(cost.seconds - expected) <= 1e-12 * (1 + expected),
+                          "%s %s of %u: found %.12g, expected %.12g",
+                          ty_algorithm_name((ty_algorithm)algorithm),
+                          ty_collective_name((ty_collective_kind)kind), n, cost.seconds, expected);
+                cr_expect_eq(cost.seconds, cost.latency_s + cost.edge_bytes / bandwidth);
+                cr_expect_eq(cost.rate_limit_bytes_per_s, 0);
+            }
+        }
+    }
+}
+
+Test(costs, bad_collectives_are_refused)
+{
+    const struct {
+        int kind, algorithm;
+        uint32_t members;
+        double bandwidth, latency;
+        const char *message;
+    } rows[] = {
+        {TY_ALL_REDUCE, TY_RING, 0, 1, 0, "all_reduce: found 0 members, expected at least 1"},
+        {TY_ALL_GATHER, TY_RING, 2, 0, 0, "all_gather: found 0 bytes/s and 0 s of latency"},
+        {TY_ALL_REDUCE, TY_RING, 2, NAN, 0, "expected a bandwidth > 0"},
+        {TY_ALL_REDUCE, TY_RING, 2, 1, -1, "expected a bandwidth > 0 and a latency >= 0"},
+        {TY_ALL_REDUCE, TY_ALGORITHM_COUNT, 2, 1, 0, "collective 0 by algorithm 2"},
+        {TY_BROADCAST + 1, TY_RING, 2, 1, 0, "collective 4 by algorithm 0"},
+    };
+
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        ty_instruction_cost cost = {.seconds = 42};
+        ty_error error = {0};
+        cr_expect_eq(ty_collective_cost((ty_collective_kind)rows[i].kind,
+                                        (ty_algorithm)rows[i].algorithm, rows[i].members, 1,
+                                        rows[i].bandwidth, rows[i].latency, &cost, &error),
+                     TY_EINVAL, "%s", rows[i].message);
+        cr_expect(strstr(error.message, rows[i].message) != NULL, "found \"%s\", expected \"%s\"",
+                  error.message, rows[i].message);
+        cr_expect_eq(cost.seconds, 42, "untouched on failure");
+    }
+}
+
+/* ---- Programs ---------------------------------------------------------------------------- */
+
+/* Two hosts with two devices each, one of them slow, behind a switch. */
+static const char two_hosts[] =
+    "{\"schema\": \"trainyard.cluster/1\", \"name\": \"two hosts\", \"device_types\": ["
+    "{\"name\": \"slow\", \"source\": \"made up\", \"peak_fp32_flop_per_s\": 1e12,"
+    " \"peak_tf32_flop_per_s\": 0, \"peak_fp16_flop_per_s\": 0,"
+    " \"memory_bandwidth_bytes_per_s\": 1e9, \"launch_overhead_s\": 0, \"matmul_efficiency\": 1,"
+    " \"memory_efficiency\": 0.5, \"core_share\": 0, \"power_w\": 100, \"memory_bytes\": "
+    "1000000000},"
+    "{\"name\": \"fast\", \"source\": \"made up\", \"peak_fp32_flop_per_s\": 2e12,"
+    " \"peak_tf32_flop_per_s\": 0, \"peak_fp16_flop_per_s\": 0,"
+    " \"memory_bandwidth_bytes_per_s\": 4e9, \"launch_overhead_s\": 0, \"matmul_efficiency\": 1,"
+    " \"memory_efficiency\": 0.5, \"core_share\": 0, \"power_w\": 100, \"memory_bytes\": "
+    "1000000000}],"
+    "\"link_types\": ["
+    "{\"name\": \"bus\", \"source\": \"made up\", \"bandwidth_bytes_per_s\": 1e9, \"latency_s\": "
+    "1e-6},"
+    "{\"name\": \"net\", \"source\": \"made up\", \"bandwidth_bytes_per_s\": 1e8, \"latency_s\": "
+    "1e-5}],"
+    "\"vertices\": ["
+    "{\"name\": \"a\", \"kind\": \"host\"}, {\"name\": \"b\", \"kind\": \"host\"},"
+    "{\"name\": \"a0\", \"kind\": \"device\", \"type\": \"slow\", \"host\": \"a\"},"
+    "{\"name\": \"a1\", \"kind\": \"device\", \"type\": \"fast\", \"host\": \"a\"},"
+    "{\"name\": \"b0\", \"kind\": \"device\", \"type\": \"fast\", \"host\": \"b\"},"
+    "{\"name\": \"b1\", \"kind\": \"device\", \"type\": \"fast\", \"host\": \"b\"},"
+    "{\"name\": \"s\", \"kind\": \"switch\"}],"
+    "\"links\": ["
+    "{\"from\": \"a0\", \"to\": \"a\", \"type\": \"bus\"},"
+    "{\"from\": \"a1\", \"to\": \"a\", \"type\": \"bus\"},"
+    "{\"from\": \"b0\", \"to\": \"b\", \"type\": \"bus\"},"
+    "{\"from\": \"b1\", \"to\": \"b\", \"type\": \"bus\"},"
+    "{\"from\": \"a\", \"to\": \"s\", \"type\": \"net\"},"
+    "{\"from\": \"b\", \"to\": \"s\", \"type\": \"net\"}]}";
+
+/* Layers 0 and 1 on a0 and a1, layers 2 and 3 on b0; (i + 1) ms forward and twice that backward a
+   sample, two samples a micro-batch. */
+static const plan_shape two_plus_one = {.schedule = TY_GPIPE,
+                                        .stage_count = 2,
+                                        .replicas = {2, 1},
+                                        .layers = {2, 2},
+                                        .buckets = {1, 1},
+                                        .micro_batches = 2,
+                                        .compression = TY_COMPRESSION_FP16,
+                                        .is_recomputed = true};
+
+typedef struct cost_case {
+    ty_plan *plan;
+    ty_program *program;
+    ty_cluster *cluster;
+    ty_costs *costs;
+} cost_case;
+
+static cost_case open_case(const plan_shape *shape)
+{
+    cost_case c = {.plan = make_plan(shape)};
+    ty_error error = {0};
+
+    for (uint32_t i = 0; i < c.plan->workload->layer_count; i++) {
+        c.plan->workload->layers[i].measured_forward_s = 1e-3 * (i + 1);
+        c.plan->workload->layers[i].measured_backward_s = 2e-3 * (i + 1);
+    }
+    cr_assert_eq(ty_plan_lower(c.plan, &c.program, &error), TY_OK, "%s", error.message);
+    return c;
+}
+
+static void find_costs(cost_case *c)
+{
+    ty_error error = {0};
+    cr_assert_eq(ty_costs_of_program(c->plan, c->program, c->cluster, &c->costs, &error), TY_OK,
+                 "%s", error.message);
+}
+
+static void close_case(cost_case *c)
+{
+    ty_costs_free(c->costs);
+    ty_cluster_free(c->cluster);
+    ty_program_free(c->program);
+    ty_plan_free(c->plan);
+}
+
+/* The first instruction of an operation in a stage. */
+static const ty_instruction_cost *cost_of(const cost_case *c, uint32_t stage, ty_op op)
+{
+    for (uint32_t i = 0; i < c->program->stages[stage].instruction_count; i++)
+        if (c->program->stages[stage].instructions[i].op == op)
+            return &c->costs->instructions[stage][i];
+    cr_assert(false, "stage %u has no %s", stage, ty_op_name(op));
+    return NULL;
+}
+
+typedef struct expected_cost {
+    uint32_t stage;
+    ty_op op;
+    ty_instruction_cost cost;
+} expected_cost;
+
+static void expect_costs(const cost_case *c, const expected_cost *rows, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        const ty_instruction_cost *found = cost_of(c, rows[i].stage, rows[i].op);
+        const ty_instruction_cost *expected = &rows[i].cost;
+        cr_expect(is_close(found->seconds, expected->seconds) &&
+                      is_close(found->latency_s, expected->latency_s) &&
+                      is_close(found->edge_bytes, expected->edge_bytes) &&
+                      is_close(found->rate_limit_bytes_per_s, expected->rate_limit_bytes_per_s) &&
+                      found->core_share == expected->core_share,
+                  "stage %u %s: found {%g %g %g %g %g}, expected {%g %g %g %g %g}", rows[i].stage,
+                  ty_op_name(rows[i].op), found->seconds, found->latency_s, found->edge_bytes,
+                  found->rate_limit_bytes_per_s, found->core_share, expected->seconds,
+                  expected->latency_s, expected->edge_bytes, expected->rate_limit_bytes_per_s,
+                  expected->core_share);
+    }
+}
+
+Test(costs, data_sheet_on_paper)
+{
+    /* Bucket 0: 3000 parameters; bucket 1: 7000. The slow device has 0.5e9 bytes/s, the fast one
+     * 2e9. */
+    const expected_cost rows[] = {
+        {0, TY_OP_LOAD, {.seconds = 0}},
+        {0, TY_OP_FORWARD, {.seconds = 2 * (1e-3 + 2e-3)}},
+        {0, TY_OP_RECOMPUTE, {.seconds = 2 * (1e-3 + 2e-3)}},
+        {0, TY_OP_BACKWARD, {.seconds = 2 * (2e-3 + 4e-3)}},
+        {0, TY_OP_RECEIVE, {.seconds = 0}},
+        {0, TY_OP_SEND, {.seconds = 22e-6 + 800 / 1e8, .latency_s = 22e-6, .edge_bytes = 800}},
+        {0, TY_OP_ENCODE, {.seconds = 1.5 * 12000 / 0.5e9}},
+        /* Ring of two over the bus: each way 6000 bytes, two steps of two links. */
+        {0,
+         TY_OP_COLLECTIVE,
+         {.seconds = 4e-6 + 6000 / 1e9, .latency_s = 4e-6, .edge_bytes = 6000}},
+        {0, TY_OP_DECODE, {.seconds = 1.5 * 12000 / 0.5e9}},
+        {0, TY_OP_UPDATE, {.seconds = 3.0 * 12000 / 0.5e9}},
+        {1, TY_OP_FORWARD, {.seconds = 2 * (3e-3 + 4e-3)}},
+        {1, TY_OP_SEND, {.seconds = 22e-6 + 800 / 1e8, .latency_s = 22e-6, .edge_bytes = 800}},
+        {1, TY_OP_UPDATE, {.seconds = 3.0 * 28000 / 2e9}},
+    };
+    cost_case c = open_case(&two_plus_one);
+    ty_error error = {0};
+
+    cr_assert_eq(ty_cluster_parse(two_hosts, "two hosts", &c.cluster, &error), TY_OK, "%s",
+                 error.message);
+    find_costs(&c);
+    expect_costs(&c, rows, sizeof rows / sizeof rows[0]);
+    cr_expect_eq(c.costs->provenance, TY_DATASHEET);
+    cr_expect_eq(c.costs->host_count, 2);
+    cr_expect(isinf(c.costs->host_cores[0]) && isinf(c.costs->host_cores[1]));
+    cr_expect(c.costs->rank_host[0] == 0 && c.costs->rank_host[1] == 0 &&
+              c.costs->rank_host[2] == 1);
+    close_case(&c);
+}
+
+/* Tied across hosts: the ring a0, a1, b0 shares nothing but is as slow as the network. */
+Test(costs, tied_weight_crosses_hosts)
+{
+    plan_shape shape = two_plus_one;
+    cost_case c;
+    double bytes = 4000 / 2; /* 1000 parameters, halves */
+    double edge = 2 * 2.0 / 3 * bytes;
+
+    shape.is_tied = true;
+    c = open_case(&shape);
+    cr_assert_eq(ty_cluster_parse(two_hosts, "two hosts", &c.cluster, NULL), TY_OK);
+    find_costs(&c);
+    expect_costs(
+        &c,
+        &(expected_cost){
+            1,
+            TY_OP_COLLECTIVE,
+            {.seconds = 4 * 22e-6 + edge / 1e8, .latency_s = 4 * 22e-6, .edge_bytes = edge}},
+        1);
+    close_case(&c);
+}
+
+/* ---- This machine ------------------------------------------------------------------------ */
+
+/* Seconds are those of the profile where it has the size; all in lines, so that sizes between are
+   known, too. Transfers: 100 us + 1 ns a byte. All-reduce of two: 200 us + 5 ns a byte. */
+static ty_profile *make_profile(const ty_workload *workload)
+{
+    static const double sizes[2] = {1000, 1000000};
+    ty_profile *profile = ty_alloc(1, sizeof *profile);
+
+    cr_assert_not_null(profile);
+    *profile = (ty_profile){.machine = ty_strdup("made up"),
+                            .backend = ty_strdup("cpu"),
+                            .date = ty_strdup("2024-01-01T00:00:00Z"),
+                            .versions = ty_strdup("none"),
+                            .cores = 2,
+                            .concurrent_ranks = 2,
+                            .memory_bytes = 1000000000,
+                            .peak_flop_per_s = 1e10,
+                            .memory_bandwidth_bytes_per_s = 1e10,
+                            .instruction_overhead_s = 1e-5,
+                            .load_s_per_byte = 1e-9,
+                            .layer_time_count = workload->layer_count,
+                            .collective_time_count = 2,
+                            .transfer_time_count = 2,
+                            .codec_time_count = 2,
+                            .update_time_count = 2};
+    profile->layer_times = ty_alloc(workload->layer_count, sizeof *profile->layer_times);
+    profile->collective_times = ty_alloc(2, sizeof *profile->collective_times);
+    profile->transfer_times = ty_alloc(2, sizeof *profile->transfer_times);
+    profile->codec_times = ty_alloc(2, sizeof *profile->codec_times);
+    profile->update_times = ty_alloc(2, sizeof *profile->update_times);
+    for (uint32_t i = 0; i < workload->layer_count; i++) {
+        profile->layer_times[i] =
+            (ty_layer_time){.micro_batch = 2, .forward_s = 1e-3, .backward_s = 3e-3};
+        cr_assert_eq(ty_layer_signature(workload, i, &profile->layer_times[i].signature, NULL),
+                     TY_OK);
+    }
+    for (int i = 0; i < 2; i++) {
+        uint64_t size = (uint64_t)sizes[i];
+        profile->transfer_times[i] = (ty_transfer_time){size, 100e-6 + 1e-9 * sizes[i]};
+        profile->collective_times[i] =
+            (ty_collective_time){TY_ALL_REDUCE, TY_RING, 2, size, 200e-6 + 5e-9 * sizes[i]};
+        profile->codec_times[i] =
+            (ty_codec_time){TY_COMPRESSION_FP16, 0, 2, size, 2e-9 * sizes[i], 1e-9 * sizes[i]};
+        profile->update_times[i] = (ty_update_time){TY_OPTIMIZER_SGD, size, 3e-9 * sizes[i]};
+    }
+    return profile;
+}
+
+static void make_local(cost_case *c, uint32_t ranks)
+{
+    ty_error error = {0};
+
+    c->plan->profile = make_profile(c->plan->workload);
+    ty_free(c->plan->cluster_name);
+    c->plan->cluster_name = ty_strdup("local:3");
+    cr_assert_eq(ty_cluster_local(ranks, c->plan->profile, &c->cluster, &error), TY_OK, "%s",
+                 error.message);
+}
+
+Test(costs, profile_on_paper)
+{
+    const double overhead = 1e-5;
+    const expected_cost rows[] = {
+        {0, TY_OP_LOAD, {.seconds = 808e-9, .core_share = 1}},
+        {0, TY_OP_FORWARD, {.seconds = 2 * 1e-3 + overhead, .core_share = 1}},
+        {0, TY_OP_BACKWARD, {.seconds = 2 * 3e-3 + overhead, .core_share = 1}},
+        {0, TY_OP_RECEIVE, {.seconds = 0}},
+        {0, TY_OP_ENCODE, {.seconds = 2e-9 * 3000, .core_share = 1}},
+        {0, TY_OP_DECODE, {.seconds = 1e-9 * 3000, .core_share = 1}},
+        {0, TY_OP_UPDATE, {.seconds = 3e-9 * 3000 + overhead, .core_share = 1}},
+        {1, TY_OP_LOAD, {.seconds = 8e-9, .core_share = 1}},
+    };
+    const ty_instruction_cost *send, *exchange;
+    cost_case c = open_case(&two_plus_one);
+
+    make_local(&c, 3);
+    find_costs(&c);
+    expect_costs(&c, rows, sizeof rows / sizeof rows[0]);
+    send = cost_of(&c, 0, TY_OP_SEND);
+    cr_expect(is_close(send->seconds, 100e-6 + 800e-9), "found %.12g", send->seconds);
+    cr_expect(send->edge_bytes == 800 && send->core_share == 1);
+    exchange = cost_of(&c, 0, TY_OP_COLLECTIVE);
+    cr_expect(is_close(exchange->seconds, 200e-6 + 6000 * 5e-9), "found %.12g", exchange->seconds);
+    cr_expect(is_close(exchange->latency_s, 200e-6 + 5e-9), "what one byte takes");
+    cr_expect(exchange->edge_bytes == 6000 && exchange->core_share == 1);
+    cr_expect_eq(c.costs->provenance, TY_MEASURED);
+    cr_expect_eq(c.costs->host_count, 1);
+    cr_expect_eq(c.costs->host_cores[0], 2);
+    close_case(&c);
+}
+
+/* What the simulator relies on: seconds are the fixed part and the bytes at the smaller of the
+   software's and the narrowest link's rate, whatever was measured. */
+static void expect_parts_add_up(const cost_case *c, double link_bytes_per_s, uint64_t seed)
+{
+    for (uint32_t s = 0; s < c->costs->stage_count; s++) {
+        for (uint32_t i = 0; i < c->costs->instruction_counts[s]; i++) {
+            const ty_instruction_cost *cost = &c->costs->instructions[s][i];
+            ty_op op = c->program->stages[s].instructions[i].op;
+            double rate = link_bytes_per_s;
+            if (op != TY_OP_SEND && op != TY_OP_COLLECTIVE)
+                continue;
+            if (cost->rate_limit_bytes_per_s > 0)
+                rate = fmin(rate, cost->rate_limit_bytes_per_s);
+            cr_expect(is_close(cost->seconds, cost->latency_s + cost->edge_bytes / rate) &&
+                          cost->latency_s >= 0,
+                      "seed %llu: %s of %g s: %g s + %g bytes at %g bytes/s",
+                      (unsigned long long)seed, ty_op_name(op), cost->seconds, cost->latency_s,
+                      cost->edge_bytes, rate);
+        }
+    }
+}
+
+Test(costs, parts_of_measured_times_add_up)
+{
+    for (uint64_t seed = 1; seed <= 100; seed++) {
+        random_numbers numbers = {seed * 0x9E3779B97F4A7C15ULL};
+        cost_case c = open_case(&two_plus_one);
+        ty_path path = {0};
+        ty_profile *p;
+
+        make_local(&c, 3);
+        p = c.plan->profile;
+        for (int i = 0; i < 2; i++) {
+            p->transfer_times[i].bytes = i * 1000 + random_below(&numbers, 900);
+            p->transfer_times[i].seconds *= 1 + random_below(&numbers, 100) / 10.0;
+            p->collective_times[i].bytes = i * 10000 + random_below(&numbers, 9000);
+            p->collective_times[i].seconds *= 1 + random_below(&numbers, 100) / 10.0;
+        }
+        if (random_below(&numbers, 4) == 0) /* faster than the link: the link stays the limit */
+            p->collective_times[0].seconds = p->collective_times[1].seconds = 1e-9;
+        find_costs(&c);
+        cr_assert_eq(ty_cluster_path(c.cluster, 0, 1, &path, NULL), TY_OK);
+        expect_parts_add_up(&c, path.bandwidth_bytes_per_s, seed);
+        ty_path_clear(&path);
+        close_case(&c);
+    }
+}
+
+/* ---- What goes wrong --------------------------------------------------------------------- */
+
+Test(costs, other_clusters_and_programs_are_refused)
+{
+    cost_case c = open_case(&two_plus_one);
+    ty_error error = {0};
+
+    cr_assert_eq(ty_cluster_parse(two_hosts, "two hosts", &c.cluster, NULL), TY_OK);
+    c.plan->stages[1].devices[0] = 4;
+    cr_expect_eq(ty_costs_of_program(c.plan, c.program, c.cluster, &c.costs, &error), TY_EINVAL);
+    cr_expect_str_eq(error.message, "plan:/stages/1/devices/0: found 4, but cluster \"two hosts\" "
+                                    "has 4 devices");
+    c.plan->stages[1].devices[0] = 2;
+    c.program->stages[0].instructions[1].layer_count = 3;
+    cr_expect_eq(ty_costs_of_program(c.plan, c.program, c.cluster, &c.costs, &error), TY_EINVAL);
+    cr_expect_str_eq(error.message, "program:/stages/0: a forward of layers 0 to 2, which are not "
+                                    "the stage's");
+    c.program->stage_count = 1;
+    cr_expect_eq(ty_costs_of_program(c.plan, c.program, c.cluster, &c.costs, &error), TY_EINVAL);
+    cr_expect_str_eq(error.message, "a program of 1 stages, expected the plan's 2");
+    c.program->stage_count = 2;
+    cr_expect_null(c.costs);
+    close_case(&c);
+}
+
+Test(costs, memory_may_run_out_anywhere)
+{
+    cost_case c = open_case(&two_plus_one);
+    ty_status status = TY_ENOMEM;
+    long n;
+
+    make_local(&c, 3);
+    for (n = 1; status != TY_OK; n++) {
+        ty_error error = {0};
+        ty_memory_fail_after(n);
+        status = ty_costs_of_program(c.plan, c.program, c.cluster, &c.costs, &error);
+        ty_memory_fail_after(0);
+        if (status != TY_OK) {
+            cr_assert_eq(status, TY_ENOMEM, "allocation %ld: %s", n, error.message);
+            cr_assert_null(c.costs);
+        }
+    }
+    cr_expect_gt(n, 10);
+    close_case(&c);
+}
