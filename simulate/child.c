@@ -1,0 +1,223 @@
+/* A child process with a shared page for its results and a pipe for its last words. */
+#include "child.h"
+
+#include "ty_memory.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { WORDS_SIZE = 8192, POLL_MS = 20 };
+
+/* Shared between parent and child. */
+struct shared {
+    ty_status status;
+    ty_error error;
+    _Alignas(max_align_t) unsigned char result[];
+};
+
+struct child {
+    pid_t pid;
+    int words_fd; /* what the child prints; -1 after its end */
+    size_t length;
+    char words[WORDS_SIZE]; /* the first of it: the cause stands before the backtrace */
+    int wait_status;
+};
+
+static double now_s(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
+/* The child's life; does not return. */
+static void live(ty_child_body body, void *context, struct shared *shared, int words_fd,
+                 double time_limit_s)
+{
+    signal(SIGINT, SIG_DFL);
+    signal(SIGTERM, SIG_DFL);
+    signal(SIGALRM, SIG_DFL);
+    dup2(words_fd, STDOUT_FILENO);
+    dup2(words_fd, STDERR_FILENO);
+    if (words_fd > STDERR_FILENO)
+        close(words_fd);
+    /* Should the parent be killed, nobody else ends us. */
+    if (time_limit_s < 1e9)
+        alarm((unsigned)ceil(time_limit_s) + 1u);
+    shared->status = body(context, shared->result, &shared->error);
+    /* No exit handlers: they belong to the parent's life. */
+    _exit(0);
+}
+
+/* Takes what is in the pipe. */
+static void listen(struct child *child)
+{
+    char spill[512];
+
+    while (child->words_fd >= 0) {
+        const size_t room = WORDS_SIZE - 1 - child->length;
+        const ssize_t got = room > 0 ? read(child->words_fd, child->words + child->length, room)
+                                     : read(child->words_fd, spill, sizeof spill);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0)
+            return; /* nothing more for now */
+        if (got == 0) {
+            close(child->words_fd);
+            child->words_fd = -1;
+        } else if (room > 0) {
+            child->length += (size_t)got;
+        }
+    }
+}
+
+static bool has_ended(struct child *child, int options)
+{
+    pid_t got;
+    do
+        got = waitpid(child->pid, &child->wait_status, options);
+    while (got < 0 && errno == EINTR);
+    return got != 0;
+}
+
+/* Waits for the end or the deadline; false when the deadline came first and the child was killed.
+ * The end of the pipe is no sign of the child's end: another thread's fork may hold it open. */
+static bool attend(struct child *child, double deadline_s)
+{
+    bool in_time = true;
+
+    while (!has_ended(child, WNOHANG)) {
+        const double left_s = deadline_s - now_s();
+        if (left_s <= 0.0) {
+            kill(child->pid, SIGKILL);
+            has_ended(child, 0);
+            in_time = false;
+            break;
+        }
+        struct pollfd words = {.fd = child->words_fd, .events = POLLIN};
+        const int slice_ms = child->words_fd < 0 ? 1 : POLL_MS;
+        const int left_ms = left_s < 1.0 ? (int)(left_s * 1e3) + 1 : POLL_MS;
+        (void)poll(&words, 1, left_ms < slice_ms ? left_ms : slice_ms);
+        listen(child);
+    }
+    listen(child);
+    return in_time;
+}
+
+/* The line that tells most: SimGrid's first error, without its prefix; else the last line. */
+static const char *last_words(struct child *child)
+{
+    static const char *const marks[] = {"/CRITICAL] ", "/ERROR] "};
+    char *words = child->words;
+
+    words[child->length] = '\0';
+    for (size_t i = 0; i < sizeof marks / sizeof *marks; i++) {
+        char *found = strstr(words, marks[i]);
+        if (found != NULL) {
+            found += strlen(marks[i]);
+            found[strcspn(found, "\n")] = '\0';
+            return found;
+        }
+    }
+    while (child->length > 0 && words[child->length - 1] == '\n')
+        words[--child->length] = '\0';
+    char *line = strrchr(words, '\n');
+    return line != NULL ? line + 1 : words;
+}
+
+static ty_status explain_death(struct child *child, ty_error *error)
+{
+    const int status = child->wait_status;
+    const char *words = last_words(child);
+    const char *separator = words[0] != '\0' ? ": " : "";
+
+    if (WIFSIGNALED(status) && (WTERMSIG(status) == SIGINT || WTERMSIG(status) == SIGTERM))
+        return ty_fail(error, TY_EINTERRUPTED, "simulation interrupted");
+    if (WIFEXITED(status) && WEXITSTATUS(status) == TY_CHILD_NO_MEMORY)
+        return ty_fail(error, TY_ENOMEM, "simulation: memory ran out");
+    if (WIFSIGNALED(status))
+        return ty_fail(error, TY_EBACKEND, "simulation died of signal %d (%s)%s%s",
+                       WTERMSIG(status), strsignal(WTERMSIG(status)), separator, words);
+    return ty_fail(error, TY_EBACKEND, "simulation ended early with exit code %d%s%s",
+                   WEXITSTATUS(status), separator, words);
+}
+
+static ty_status start(struct child *child, ty_child_body body, void *context,
+                       struct shared *shared, double time_limit_s, ty_error *error)
+{
+    int ends[2];
+
+    if (pipe(ends) != 0)
+        return ty_fail(error, TY_EIO, "cannot open a pipe to the simulation: %s", strerror(errno));
+    fflush(NULL); /* what is buffered must not be written twice */
+    child->pid = fork();
+    if (child->pid < 0) {
+        const int cause = errno;
+        close(ends[0]);
+        close(ends[1]);
+        return ty_fail(error, TY_EIO, "cannot start the simulation: %s", strerror(cause));
+    }
+    if (child->pid == 0) {
+        close(ends[0]);
+        live(body, context, shared, ends[1], time_limit_s);
+    }
+    close(ends[1]);
+    fcntl(ends[0], F_SETFL, O_NONBLOCK);
+    child->words_fd = ends[0];
+    return TY_OK;
+}
+
+ty_status ty_child_run(ty_child_body body, void *context, void *result, size_t result_size,
+                       double time_limit_s, ty_error *error)
+{
+    ty_status status = TY_OK;
+    struct child *child = ty_alloc(1, sizeof *child);
+    struct shared *shared = MAP_FAILED;
+    size_t size = 0;
+
+    if (child == NULL || result_size > SIZE_MAX - sizeof *shared) {
+        status = ty_fail(error, TY_ENOMEM, "simulation: memory ran out");
+        goto cleanup;
+    }
+    child->words_fd = -1;
+    size = sizeof *shared + result_size;
+    shared = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (shared == MAP_FAILED) {
+        status = ty_fail(error, TY_ENOMEM, "simulation: no memory for %zu bytes of results", size);
+        goto cleanup;
+    }
+    shared->status = ty_fail(&shared->error, TY_EBACKEND, "simulation ended early");
+    TY_CHECK(start(child, body, context, shared, time_limit_s, error), status, cleanup);
+    if (!attend(child, now_s() + time_limit_s)) {
+        status = ty_fail(error, TY_ELIMIT, "simulation stopped: its %g s were up", time_limit_s);
+        goto cleanup;
+    }
+    if (!WIFEXITED(child->wait_status) || WEXITSTATUS(child->wait_status) != 0) {
+        status = explain_death(child, error);
+        goto cleanup;
+    }
+    status = shared->status;
+    if (status == TY_OK)
+        memcpy(result, shared->result, result_size);
+    else
+        ty_fail(error, status, "%s", shared->error.message);
+
+cleanup:
+    if (child != NULL && child->words_fd >= 0)
+        close(child->words_fd);
+    if (shared != MAP_FAILED)
+        munmap(shared, size);
+    ty_free(child);
+    return status;
+}

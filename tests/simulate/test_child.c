@@ -1,0 +1,131 @@
+/* A child that does its work, fails, dies, hangs: the parent always gets an answer. */
+#include "child.h"
+
+#include <criterion/criterion.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+static ty_status doubles(void *context, void *result, ty_error *error)
+{
+    const uint64_t *numbers = context;
+    uint64_t *out = result;
+    (void)error;
+    for (int i = 0; i < 1000; i++)
+        out[i] = 2 * numbers[i];
+    return TY_OK;
+}
+
+static ty_status refuses(void *context, void *result, ty_error *error)
+{
+    memset(result, 1, 8);
+    return ty_fail(error, TY_EINVAL, "does not like %s", (const char *)context);
+}
+
+static ty_status aborts(void *context, void *result, ty_error *error)
+{
+    (void)context, (void)result, (void)error;
+    fprintf(stderr, "[0.0] file.cpp:1: [xbt/INFO] all well\n"
+                    "[0.0] file.cpp:2: [xbt/CRITICAL] Link not found: m\n  -> 0# backtrace\n");
+    abort();
+}
+
+static ty_status kills_itself(void *context, void *result, ty_error *error)
+{
+    (void)result, (void)error;
+    raise(*(int *)context);
+    return TY_OK;
+}
+
+static ty_status exits(void *context, void *result, ty_error *error)
+{
+    (void)result, (void)error;
+    printf("first line\nlast line\n");
+    fflush(stdout);
+    _exit(*(int *)context);
+}
+
+static ty_status chatters(void *context, void *result, ty_error *error)
+{
+    (void)context, (void)result, (void)error;
+    for (int i = 0; i < 20000; i++)
+        fprintf(stderr, "line %d of many that nobody reads\n", i);
+    return TY_OK;
+}
+
+static ty_status hangs(void *context, void *result, ty_error *error)
+{
+    (void)context, (void)result, (void)error;
+    for (int i = 0; i < 100; i++)
+        sleep(1);
+    return TY_OK;
+}
+
+Test(child, its_result_is_seen_and_nothing_else)
+{
+    uint64_t numbers[1000], out[1000];
+    ty_error error = {0};
+
+    for (uint64_t i = 0; i < 1000; i++)
+        numbers[i] = i * i;
+    cr_assert(ty_child_run(doubles, numbers, out, sizeof out, 10.0, &error) == TY_OK, "%s",
+              error.message);
+    for (uint64_t i = 0; i < 1000; i++)
+        cr_assert_eq(out[i], 2 * i * i);
+    cr_expect(ty_child_run(chatters, NULL, out, 0, 10.0, &error) == TY_OK, "%s", error.message);
+}
+
+Test(child, every_end_has_its_status_and_message)
+{
+    static char topic[] = "mondays";
+    static int killed = SIGKILL, interrupted = SIGINT, three = 3, zero = 0,
+               no_memory = TY_CHILD_NO_MEMORY;
+    const struct {
+        const char *name;
+        ty_child_body body;
+        void *context;
+        ty_status status;
+        const char *message;
+    } rows[] = {
+        {"refuses", refuses, topic, TY_EINVAL, "does not like mondays"},
+        {"aborts", aborts, NULL, TY_EBACKEND, "Link not found: m"},
+        {"is killed", kills_itself, &killed, TY_EBACKEND, "signal 9"},
+        {"is interrupted", kills_itself, &interrupted, TY_EINTERRUPTED, "interrupted"},
+        {"exits", exits, &three, TY_EBACKEND, "exit code 3: last line"},
+        {"exits as if all were well", exits, &zero, TY_EBACKEND, "ended early"},
+        {"runs out of memory", exits, &no_memory, TY_ENOMEM, "memory ran out"},
+    };
+
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        uint64_t result = 42;
+        ty_error error = {0};
+        const ty_status status =
+            ty_child_run(rows[i].body, rows[i].context, &result, sizeof result, 10.0, &error);
+        cr_expect(status == rows[i].status, "%s: status '%s'", rows[i].name,
+                  ty_status_name(status));
+        cr_expect(error.status == rows[i].status, "%s: error status", rows[i].name);
+        cr_expect(strstr(error.message, rows[i].message) != NULL, "%s: message '%s'", rows[i].name,
+                  error.message);
+        cr_expect(strchr(error.message, '\n') == NULL, "%s: one line", rows[i].name);
+        cr_expect_eq(result, 42, "%s: the result is untouched", rows[i].name);
+    }
+}
+
+Test(child, a_hanging_one_is_stopped_in_time)
+{
+    ty_error error = {0};
+    struct timespec before, after;
+
+    clock_gettime(CLOCK_MONOTONIC, &before);
+    const ty_status status = ty_child_run(hangs, NULL, NULL, 0, 0.2, &error);
+    clock_gettime(CLOCK_MONOTONIC, &after);
+    const double took_s =
+        (double)(after.tv_sec - before.tv_sec) + (double)(after.tv_nsec - before.tv_nsec) * 1e-9;
+    cr_expect(status == TY_ELIMIT, "status '%s'", ty_status_name(status));
+    cr_expect(strstr(error.message, "0.2 s") != NULL, "message '%s'", error.message);
+    cr_expect(took_s >= 0.2 && took_s < 5.0, "took %g s", took_s);
+}
