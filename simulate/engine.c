@@ -1,0 +1,224 @@
+/* All calls of SimGrid. See engine.h. */
+#include "engine.h"
+
+#include "child.h"
+#include "ty_memory.h"
+
+#include <math.h>
+#include <simgrid/actor.h>
+#include <simgrid/barrier.h>
+#include <simgrid/engine.h>
+#include <simgrid/exec.h>
+#include <simgrid/host.h>
+#include <simgrid/semaphore.h>
+#include <stdlib.h>
+
+/* Below SimGrid's resolution of time; it would round up and complain. */
+#define RESOLUTION_S 1e-9
+
+/* Into how many pieces a rate-limited message is cut at most. */
+#define MAX_PIECES 8.0
+
+#if defined(__has_feature) /* clang's way to say it; gcc defines macros */
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define IS_SANITIZED
+#endif
+#elif defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define IS_SANITIZED
+#endif
+
+/* Sanitizers cannot follow a switch of stacks. Else, with thousands of actors, no page of guard for
+ * each stack. */
+#ifdef IS_SANITIZED
+#define CONTEXTS "--cfg=contexts/factory:thread"
+#else
+#define CONTEXTS "--cfg=contexts/guard-size:0"
+#endif
+
+/* Latency + bytes / bandwidth exactly, flows sharing links evenly: no corrections fitted to TCP, no
+ * cap by window over round trip, no traffic of acknowledgements. */
+static char *const options[] = {
+    "trainyard",
+    "--cfg=network/model:CM02",
+    "--cfg=network/crosstraffic:0",
+    "--cfg=network/TCP-gamma:0",
+    "--cfg=contexts/stack-size:128", /* KiB */
+    CONTEXTS,
+    "--log=root.thres:error", /* what it says is for an error message */
+    NULL,
+};
+
+void ty_engine_open(const char *platform_path)
+{
+    char *arguments[sizeof options / sizeof *options];
+    int count = (int)(sizeof options / sizeof *options) - 1;
+
+    for (int i = 0; i <= count; i++)
+        arguments[i] = options[i];
+    simgrid_init(&count, arguments);
+    simgrid_load_platform(platform_path);
+}
+
+sg_host_t ty_engine_host(const char *name)
+{
+    return sg_host_by_name(name);
+}
+
+/* What an actor is to do, as its user data: SimGrid hands over nothing but strings. */
+struct part {
+    void (*code)(void *);
+    void *context;
+};
+
+static void act(int argc, char *argv[])
+{
+    (void)argc;
+    (void)argv;
+    struct part *part = sg_actor_self_get_data();
+    part->code(part->context);
+    ty_free(part);
+}
+
+void ty_engine_spawn(const char *name, sg_host_t host, void (*code)(void *), void *context)
+{
+    struct part *part = ty_alloc(1, sizeof *part);
+    if (part == NULL)
+        _Exit(TY_CHILD_NO_MEMORY);
+    *part = (struct part){code, context};
+    sg_actor_t actor = sg_actor_init(name, host);
+    sg_actor_set_data(actor, part);
+    sg_actor_start(actor, act, 0, NULL);
+}
+
+void ty_engine_run(void)
+{
+    simgrid_run();
+}
+
+double ty_engine_clock(void)
+{
+    return simgrid_get_clock();
+}
+
+sg_sem_t ty_engine_gate(void)
+{
+    return sg_sem_init(0);
+}
+
+void ty_engine_gate_open(sg_sem_t gate)
+{
+    sg_sem_release(gate);
+}
+
+void ty_engine_gate_wait(sg_sem_t gate)
+{
+    sg_sem_acquire(gate);
+}
+
+sg_bar_t ty_engine_barrier(unsigned count)
+{
+    return sg_barrier_init(count);
+}
+
+void ty_engine_barrier_wait(sg_bar_t barrier)
+{
+    sg_barrier_wait(barrier);
+}
+
+static void sleep_until(double time_s)
+{
+    const double left_s = time_s - simgrid_get_clock();
+    if (left_s >= RESOLUTION_S)
+        sg_actor_sleep_for(left_s);
+}
+
+/* Work in progress on several cores of a host. */
+struct work {
+    int count;
+    sg_exec_t *execs;
+};
+
+/* An exec keeps one core busy, so a share is split over as many cores as it needs; each part is
+ * bounded to its share of a core, so that it takes `seconds` also when it has the core alone. */
+static struct work work_begin(sg_host_t host, double share, double seconds)
+{
+    struct work work = {0, NULL};
+    if (share <= 0.0 || seconds < RESOLUTION_S)
+        return work;
+
+    const int cores = sg_host_core_count(host);
+    const double parts = fmin(ceil(share), (double)cores);
+    const double speed = sg_host_get_speed(host) * share / parts;
+    work.count = (int)parts;
+    work.execs = ty_alloc((size_t)work.count, sizeof *work.execs);
+    if (work.execs == NULL)
+        _Exit(TY_CHILD_NO_MEMORY);
+    for (int i = 0; i < work.count; i++) {
+        work.execs[i] = sg_actor_exec_init(seconds * speed);
+        sg_exec_set_host(work.execs[i], host);
+        sg_exec_set_bound(work.execs[i], speed);
+        sg_exec_start(work.execs[i]);
+    }
+    return work;
+}
+
+static void work_end(struct work *work)
+{
+    for (int i = 0; i < work->count; i++)
+        sg_exec_wait(work->execs[i]);
+    ty_free(work->execs);
+}
+
+void ty_engine_work(sg_host_t host, double share, double seconds)
+{
+    const double start_s = simgrid_get_clock();
+    struct work work = work_begin(host, share, seconds);
+
+    if (work.count == 0)
+        sleep_until(start_s + seconds);
+    work_end(&work);
+}
+
+/*
+ * The bytes of a message, route latency included. A paced one that is slower than its route is sent
+ * in pieces that leave at the pace of the limit: alone it takes exactly its least time, and beside
+ * others it takes its share of the links on average. Pieces are no shorter than the route's latency
+ * allows, so that the latency counts once; on a full link it counts once more for each piece, which
+ * together is less than the limit itself adds.
+ */
+static void flow(const ty_message *message, double route_latency_s)
+{
+    const double start_s = simgrid_get_clock();
+    const double bandwidth = sg_host_get_route_bandwidth(message->from, message->to);
+    const double slack_s = message->least_s - message->bytes / bandwidth;
+    double pieces = 1.0;
+    double sent = 0.0;
+
+    if (message->is_paced && slack_s > 0.0)
+        pieces = fmin(MAX_PIECES, fmax(1.0, floor(slack_s / route_latency_s)));
+    for (double piece = 0.0; piece < pieces; piece += 1.0) {
+        const double until = round(message->bytes * (piece + 1.0) / pieces);
+        sleep_until(start_s + message->least_s * piece / pieces);
+        if (until > sent)
+            sg_host_sendto(message->from, message->to, until - sent);
+        sent = until;
+    }
+    sleep_until(start_s + route_latency_s + message->least_s);
+}
+
+void ty_engine_message(const ty_message *message)
+{
+    const double start_s = simgrid_get_clock();
+    struct work at_source = work_begin(message->from, message->from_share, message->seconds);
+    struct work at_target = work_begin(message->to, message->to_share, message->seconds);
+
+    if (message->from == message->to) {
+        sleep_until(start_s + message->seconds);
+    } else {
+        const double route_s = sg_host_get_route_latency(message->from, message->to);
+        sleep_until(start_s + message->latency_s - route_s);
+        flow(message, route_s);
+    }
+    work_end(&at_source);
+    work_end(&at_target);
+}

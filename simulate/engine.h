@@ -1,0 +1,61 @@
+/* What the simulation needs of SimGrid, and the only files that call it: a platform, actors, gates
+ * and barriers between them, and two activities (work on cores, a message over a route).
+ *
+ * All of it happens in the child process: SimGrid's engine is one per process, and what it does not
+ * like ends the process. The C API of SimGrid 3.32 has no rate limit for a message and no wait for
+ * activities of mixed kinds; both are made here of what it has. */
+#ifndef TY_ENGINE_H
+#define TY_ENGINE_H
+
+#include <simgrid/forward.h>
+#include <stdbool.h>
+
+/** Starts SimGrid on a platform file. */
+void ty_engine_open(const char *platform_path);
+/** A host by name; NULL when the platform has none of it. */
+sg_host_t ty_engine_host(const char *name);
+
+/** An actor on `host` that calls `code(context)`; runs from ty_engine_run on. */
+void ty_engine_spawn(const char *name, sg_host_t host, void (*code)(void *), void *context);
+/** Until all actors returned or wait for each other for ever. */
+void ty_engine_run(void);
+
+/* The rest is for actors. Actors take turns: between two of these calls an actor is alone. */
+
+/** Simulated seconds since the start. */
+double ty_engine_clock(void);
+
+/** A gate lets one waiting actor through per opening; an opening nobody waited for is kept. */
+sg_sem_t ty_engine_gate(void);
+void ty_engine_gate_open(sg_sem_t gate);
+void ty_engine_gate_wait(sg_sem_t gate);
+
+/** A barrier for `count` actors, again and again. */
+sg_bar_t ty_engine_barrier(unsigned count);
+void ty_engine_barrier_wait(sg_bar_t barrier);
+
+/**
+ * Work that keeps `share` cores of `host` busy for `seconds` when it has them; longer when more is
+ * asked of the host's cores than there is. Share 0: seconds, whatever else happens.
+ */
+void ty_engine_work(sg_host_t host, double share, double seconds);
+
+/** A transfer of data from one host to another. */
+typedef struct ty_message {
+    sg_host_t from, to;
+    double latency_s; /* all of it; what the route has is not added again */
+    double bytes;
+    double least_s; /* the bytes take at least this long; 0: as long as the route needs */
+    bool is_paced;  /* they leave evenly over that time, as a rate limit makes them */
+    double seconds; /* of all, uncontended: what it takes when both hosts are one */
+    double from_share, to_share; /* cores kept busy at the two ends for `seconds` */
+} ty_message;
+
+/**
+ * Plays a message: ends when its latency and its bytes over the route have passed and the cores at
+ * both ends have done their share. On one host there is no route to share: the time is `seconds`,
+ * and its cores.
+ */
+void ty_engine_message(const ty_message *message);
+
+#endif

@@ -1,0 +1,231 @@
+/* From a program with its costs to a timeline: check, fork, walk, collect. */
+#include "ty_simulate.h"
+
+#include "child.h"
+#include "engine.h"
+#include "platform.h"
+#include "walk.h"
+
+#include "ty_memory.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+ty_simulate_options ty_simulate_options_default(void)
+{
+    return (ty_simulate_options){.steps = 3, .resolution = TY_FLOW, .time_limit_s = 300.0};
+}
+
+/* ---- Checks: SimGrid ends the process over what it does not like --------------------------- */
+
+static ty_status check_options(const ty_simulate_options *options, ty_error *error)
+{
+    if (options->steps < 1)
+        return ty_fail(error, TY_EINVAL, "simulation of 0 steps; expected at least 1");
+    if (options->resolution != TY_FLOW && options->resolution != TY_CHUNK)
+        return ty_fail(error, TY_EINVAL, "unknown resolution %d; expected flow or chunk",
+                       (int)options->resolution);
+    if (!(options->time_limit_s > 0.0))
+        return ty_fail(error, TY_EINVAL, "time limit of %g s; expected more than 0",
+                       options->time_limit_s);
+    return TY_OK;
+}
+
+static ty_status check_shape(const ty_plan *plan, const ty_program *program, const ty_costs *costs,
+                             ty_error *error)
+{
+    if (program->stage_count != plan->stage_count || costs->stage_count != plan->stage_count)
+        return ty_fail(error, TY_EINVAL, "a plan of %u stages, a program of %u, costs of %u",
+                       plan->stage_count, program->stage_count, costs->stage_count);
+    if (costs->rank_count != ty_plan_rank_count(plan))
+        return ty_fail(error, TY_EINVAL, "a plan of %u ranks, costs of %u",
+                       ty_plan_rank_count(plan), costs->rank_count);
+    for (uint32_t s = 0; s < plan->stage_count; s++)
+        if (costs->instruction_counts[s] != program->stages[s].instruction_count)
+            return ty_fail(error, TY_EINVAL, "stage %u: a program of %u instructions, costs of %u",
+                           s, program->stages[s].instruction_count, costs->instruction_counts[s]);
+    return TY_OK;
+}
+
+static ty_status check_cost(uint32_t stage, uint32_t index, const ty_instruction_cost *cost,
+                            ty_error *error)
+{
+    const struct {
+        const char *name;
+        double value;
+    } figures[] = {
+        {"seconds", cost->seconds},       {"latency_s", cost->latency_s},
+        {"edge_bytes", cost->edge_bytes}, {"rate_limit_bytes_per_s", cost->rate_limit_bytes_per_s},
+        {"core_share", cost->core_share},
+    };
+
+    for (size_t i = 0; i < sizeof figures / sizeof *figures; i++)
+        if (!isfinite(figures[i].value) || figures[i].value < 0.0)
+            return ty_fail(error, TY_EINVAL,
+                           "costs of stage %u, instruction %u: %s is %g; expected a finite number "
+                           ">= 0",
+                           stage, index, figures[i].name, figures[i].value);
+    return TY_OK;
+}
+
+static ty_status check_instruction(const ty_plan *plan, const ty_stage_program *program,
+                                   uint32_t stage, uint32_t index, ty_error *error)
+{
+    const ty_instruction *instruction = &program->instructions[index];
+    const char *fault = NULL;
+
+    if ((unsigned)instruction->op >= TY_OP_COUNT ||
+        (unsigned)instruction->stream >= TY_STREAM_COUNT)
+        fault = "no known operation or stream";
+    else if (instruction->op == TY_OP_COLLECTIVE && instruction->bucket >= plan->bucket_count)
+        fault = "a collective without a bucket";
+    else if ((instruction->op == TY_OP_SEND || instruction->op == TY_OP_RECEIVE) &&
+             (instruction->peer_stage >= plan->stage_count ||
+              instruction->direction == TY_NO_DIRECTION ||
+              instruction->micro_batch == TY_NO_MICRO_BATCH))
+        fault = "a transfer without peer, direction or micro-batch";
+    for (uint32_t w = 0; w < instruction->wait_count; w++)
+        if (instruction->waits[w] >= index)
+            fault = "it waits for no earlier instruction";
+    if (fault != NULL)
+        return ty_fail(error, TY_EINVAL, "stage %u, instruction %u: %s; was the program checked?",
+                       stage, index, fault);
+    return TY_OK;
+}
+
+/* Ranks must compete for the same cores in the costs and in the cluster. */
+static ty_status check_ranks(const ty_plan *plan, const ty_costs *costs, const ty_cluster *cluster,
+                             ty_error *error)
+{
+    for (uint32_t r = 0; r < costs->rank_count; r++) {
+        const uint32_t device = ty_plan_device_of_rank(plan, r);
+        const uint32_t host = costs->rank_host[r];
+
+        if (device >= ty_cluster_device_count(cluster))
+            return ty_fail(error, TY_EINVAL, "rank %u is on device %u; %s has %u devices", r,
+                           device, ty_cluster_name(cluster), ty_cluster_device_count(cluster));
+        if (host >= costs->host_count || host != ty_cluster_device_host(cluster, device))
+            return ty_fail(error, TY_EINVAL,
+                           "costs: rank %u is on host %u; its device is on host %u of %s", r, host,
+                           ty_cluster_device_host(cluster, device), ty_cluster_name(cluster));
+        const uint32_t cores = ty_cluster_host_cores(cluster, host);
+        const double expected = cores > 0 ? (double)cores : HUGE_VAL;
+        if (isfinite(costs->host_cores[host]) && costs->host_cores[host] != expected)
+            return ty_fail(error, TY_EINVAL, "costs: host %u has %g cores; in %s it has %g", host,
+                           costs->host_cores[host], ty_cluster_name(cluster), expected);
+    }
+    return TY_OK;
+}
+
+static ty_status check(const ty_plan *plan, const ty_program *program, const ty_costs *costs,
+                       const ty_cluster *cluster, const ty_simulate_options *options,
+                       ty_error *error)
+{
+    ty_status status = check_options(options, error);
+
+    if (status == TY_OK)
+        status = check_shape(plan, program, costs, error);
+    for (uint32_t s = 0; status == TY_OK && s < plan->stage_count; s++) {
+        for (uint32_t i = 0; status == TY_OK && i < costs->instruction_counts[s]; i++) {
+            status = check_cost(s, i, &costs->instructions[s][i], error);
+            if (status == TY_OK)
+                status = check_instruction(plan, &program->stages[s], s, i, error);
+        }
+    }
+    if (status == TY_OK)
+        status = check_ranks(plan, costs, cluster, error);
+    return status;
+}
+
+/* ---- The child ----------------------------------------------------------------------------- */
+
+struct task {
+    ty_walk *walk;
+    const ty_text *platform;
+};
+
+/* SimGrid reads platforms from files only. This one has no name to be left behind. */
+static ty_status open_platform(const ty_text *platform, ty_error *error)
+{
+    ty_status status = TY_OK;
+    char path[64];
+    FILE *file = tmpfile();
+
+    if (file == NULL)
+        return ty_fail(error, TY_EIO, "cannot make a temporary file: %s", strerror(errno));
+    if (fwrite(platform->data, 1, platform->length, file) != platform->length ||
+        fflush(file) != 0) {
+        status = ty_fail(error, TY_EIO, "cannot write a temporary file: %s", strerror(errno));
+        goto cleanup;
+    }
+    rewind(file);
+    snprintf(path, sizeof path, "/dev/fd/%d", fileno(file));
+    ty_engine_open(path);
+
+cleanup:
+    fclose(file);
+    return status;
+}
+
+static ty_status walk_in_child(void *context, void *result, ty_error *error)
+{
+    struct task *task = context;
+    ty_status status = open_platform(task->platform, error);
+
+    if (status == TY_OK)
+        status = ty_walk_run(task->walk, result, error);
+    return status;
+}
+
+static ty_status collect(ty_timeline *timeline, const ty_event *events, uint64_t count,
+                         ty_error *error)
+{
+    for (uint64_t e = 0; e < count; e++)
+        if (ty_timeline_add(timeline, &events[e]) != TY_OK)
+            return ty_fail(error, TY_ENOMEM, "simulation: memory ran out");
+    ty_timeline_sort(timeline);
+    return TY_OK;
+}
+
+ty_status ty_simulate(const ty_plan *plan, const ty_program *program, const ty_costs *costs,
+                      const ty_cluster *cluster, const ty_simulate_options *options,
+                      ty_timeline **out, ty_error *error)
+{
+    ty_status status = TY_OK;
+    ty_walk *walk = NULL;
+    ty_text platform = {0};
+    ty_event *events = NULL;
+    ty_timeline *timeline = NULL;
+    uint64_t count = 0;
+
+    TY_CHECK(check(plan, program, costs, cluster, options, error), status, cleanup);
+    TY_CHECK(ty_walk_new(plan, program, costs, cluster, options, &walk, error), status, cleanup);
+    TY_CHECK(ty_cluster_to_simgrid(cluster, &platform, error), status, cleanup);
+    TY_CHECK(ty_timeline_new(plan, options->steps, &timeline, error), status, cleanup);
+    if (platform.failed || walk->step_events > SIZE_MAX / sizeof *events / options->steps) {
+        status = ty_fail(error, TY_ENOMEM, "simulation: memory ran out");
+        goto cleanup;
+    }
+    count = walk->step_events * options->steps;
+    events = ty_alloc(count, sizeof *events);
+    if (events == NULL) {
+        status = ty_fail(error, TY_ENOMEM, "simulation: no memory for %llu events",
+                         (unsigned long long)count);
+        goto cleanup;
+    }
+    TY_CHECK(ty_child_run(walk_in_child, &(struct task){walk, &platform}, events,
+                          count * sizeof *events, options->time_limit_s, error),
+             status, cleanup);
+    TY_CHECK(collect(timeline, events, count, error), status, cleanup);
+    *out = timeline;
+    timeline = NULL;
+
+cleanup:
+    ty_timeline_free(timeline);
+    ty_free(events);
+    ty_text_clear(&platform);
+    ty_walk_free(walk);
+    return status;
+}

@@ -1,0 +1,185 @@
+/* What cannot be simulated is refused before SimGrid sees it, in words that name the place. */
+#include "scenario.h"
+
+#include "ty_memory.h"
+
+#include <criterion/criterion.h>
+#include <math.h>
+#include <string.h>
+
+static void open_pair(scenario *s)
+{
+    scenario_open(s, cluster_of_cores(2, 2), 2, (const uint32_t[]){1, 1}, 1);
+    const ty_instruction_cost cost = {.seconds = 1e-3, .latency_s = 1e-3, .core_share = 1.0};
+    const uint32_t forward = scenario_add(s, 0, op(TY_OP_FORWARD), NULL, cost);
+    scenario_add(s, 0, transfer(TY_OP_SEND, TY_ACTIVATION, 1, 0),
+                 (const uint32_t[]){forward, TY_NO_INSTRUCTION}, cost);
+    scenario_add(s, 1, transfer(TY_OP_RECEIVE, TY_ACTIVATION, 0, 0), NULL, cost);
+    scenario_close(s);
+}
+
+static void nan_seconds(scenario *s)
+{
+    s->costs->instructions[0][1].seconds = NAN;
+}
+static void negative_latency(scenario *s)
+{
+    s->costs->instructions[1][0].latency_s = -1e-9;
+}
+static void endless_bytes(scenario *s)
+{
+    s->costs->instructions[0][0].edge_bytes = HUGE_VAL;
+}
+static void negative_rate(scenario *s)
+{
+    s->costs->instructions[0][0].rate_limit_bytes_per_s = -1.0;
+}
+static void nan_share(scenario *s)
+{
+    s->costs->instructions[0][0].core_share = NAN;
+}
+static void no_steps(scenario *s)
+{
+    s->options.steps = 0;
+}
+static void no_time(scenario *s)
+{
+    s->options.time_limit_s = 0.0;
+}
+static void no_resolution(scenario *s)
+{
+    s->options.resolution = (ty_resolution)7;
+}
+static void missing_device(scenario *s)
+{
+    s->stages[1].devices[0] = 9;
+}
+static void other_host(scenario *s)
+{
+    s->costs->rank_host[1] = 1;
+}
+static void other_cores(scenario *s)
+{
+    s->costs->host_cores[0] = 3.0;
+}
+static void fewer_costs(scenario *s)
+{
+    s->costs->instruction_counts[0] = 1;
+}
+static void fewer_ranks(scenario *s)
+{
+    s->costs->rank_count = 1;
+}
+static void lost_send(scenario *s)
+{
+    s->codes[0].instructions[1].op = TY_OP_UPDATE;
+}
+static void lost_bucket(scenario *s)
+{
+    s->codes[0].instructions[0].op = TY_OP_COLLECTIVE;
+}
+static void wait_for_later(scenario *s)
+{
+    s->codes[0].instructions[1].waits[0] = 1;
+}
+
+Test(refusals, faults_are_named)
+{
+    static const struct {
+        const char *name;
+        void (*spoil)(scenario *s);
+        const char *message;
+    } rows[] = {
+        {"NaN seconds", nan_seconds, "stage 0, instruction 1: seconds is"},
+        {"negative latency", negative_latency, "stage 1, instruction 0: latency_s is -1e-09"},
+        {"endless bytes", endless_bytes, "edge_bytes is inf"},
+        {"negative rate", negative_rate, "rate_limit_bytes_per_s is -1"},
+        {"NaN share", nan_share, "core_share is"},
+        {"no steps", no_steps, "0 steps"},
+        {"no time", no_time, "time limit of 0 s"},
+        {"no resolution", no_resolution, "unknown resolution 7"},
+        {"missing device", missing_device, "rank 1 is on device 9"},
+        {"other host", other_host, "rank 1 is on host 1"},
+        {"other cores", other_cores, "host 0 has 3 cores"},
+        {"fewer costs", fewer_costs, "program of 2 instructions, costs of 1"},
+        {"fewer ranks", fewer_ranks, "plan of 2 ranks, costs of 1"},
+        {"lost send", lost_send, "rank 1, instruction 0: a receive without its send"},
+        {"lost bucket", lost_bucket, "stage 0, instruction 0: a collective without a bucket"},
+        {"wait for later", wait_for_later, "stage 0, instruction 1: it waits for no earlier"},
+    };
+
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        scenario s;
+        ty_timeline *timeline = NULL;
+        ty_error error = {0};
+        open_pair(&s);
+        rows[i].spoil(&s);
+        const ty_status status =
+            ty_simulate(&s.plan, &s.program, s.costs, s.cluster, &s.options, &timeline, &error);
+        cr_expect(status == TY_EINVAL, "%s: status '%s'", rows[i].name, ty_status_name(status));
+        cr_expect(strstr(error.message, rows[i].message) != NULL, "%s: message '%s'", rows[i].name,
+                  error.message);
+        cr_expect_null(timeline, "%s", rows[i].name);
+        scenario_free(&s);
+    }
+}
+
+Test(refusals, time_is_limited)
+{
+    scenario s;
+    ty_timeline *timeline = NULL;
+    ty_error error = {0};
+    open_pair(&s);
+    s.options.steps = 200000;
+    s.options.time_limit_s = 0.05;
+    const ty_status status =
+        ty_simulate(&s.plan, &s.program, s.costs, s.cluster, &s.options, &timeline, &error);
+    cr_expect(status == TY_ELIMIT, "status '%s': %s", ty_status_name(status), error.message);
+    cr_expect_null(timeline);
+    scenario_free(&s);
+}
+
+/* A program that nobody proved: the walk ends with someone waiting, and says who. */
+Test(refusals, a_deadlock_is_reported)
+{
+    scenario s;
+    ty_timeline *timeline = NULL;
+    ty_error error = {0};
+    scenario_open(&s, cluster_of_cores(2, 2), 2, (const uint32_t[]){1, 1}, 1);
+    for (uint32_t stage = 0; stage < 2; stage++) {
+        const ty_direction out = stage == 0 ? TY_ACTIVATION : TY_GRADIENT;
+        const ty_direction in = stage == 0 ? TY_GRADIENT : TY_ACTIVATION;
+        const uint32_t receive = scenario_add(&s, stage, transfer(TY_OP_RECEIVE, in, 1 - stage, 0),
+                                              NULL, (ty_instruction_cost){0});
+        scenario_add(&s, stage, transfer(TY_OP_SEND, out, 1 - stage, 0),
+                     (const uint32_t[]){receive, TY_NO_INSTRUCTION}, (ty_instruction_cost){0});
+    }
+    scenario_close(&s);
+    const ty_status status =
+        ty_simulate(&s.plan, &s.program, s.costs, s.cluster, &s.options, &timeline, &error);
+    cr_expect(status == TY_EBACKEND, "status '%s'", ty_status_name(status));
+    cr_expect(strstr(error.message, "rank 0") != NULL, "message '%s'", error.message);
+    cr_expect_null(timeline);
+    scenario_free(&s);
+}
+
+Test(refusals, every_allocation_may_fail)
+{
+    scenario s;
+    ty_timeline *timeline = NULL;
+    ty_status status = TY_ENOMEM;
+    open_pair(&s);
+    for (long n = 1; status != TY_OK; n++) {
+        ty_error error = {0};
+        cr_assert(n < 10000, "it never succeeds");
+        ty_memory_fail_after(n);
+        status =
+            ty_simulate(&s.plan, &s.program, s.costs, s.cluster, &s.options, &timeline, &error);
+        ty_memory_fail_after(0);
+        cr_assert(status == TY_OK || status == TY_ENOMEM, "allocation %ld: '%s', %s", n,
+                  ty_status_name(status), error.message);
+    }
+    cr_expect_not_null(timeline);
+    ty_timeline_free(timeline);
+    scenario_free(&s);
+}

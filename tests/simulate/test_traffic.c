@@ -1,0 +1,325 @@
+/* Transfers and collectives: closed forms on an empty network, fair shares on a busy one. */
+#include "scenario.h"
+
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdio.h>
+
+/* One device a host, so that every message goes over the network. */
+#define HOSTS "host:%u gpu:1 @v100-sxm2-16gb nvlink2 edr100"
+
+static ty_cluster *hosts(uint32_t leaves, uint32_t per_leaf, unsigned oversubscribed)
+{
+    char text[128];
+    snprintf(text, sizeof text, "leaf:%u " HOSTS " oversub:%u", leaves, per_leaf, oversubscribed);
+    return cluster_of(text);
+}
+
+static ty_path path_of(const ty_cluster *cluster, uint32_t from, uint32_t to)
+{
+    ty_path path = {0};
+    ty_error error = {0};
+    cr_assert(ty_cluster_path(cluster, from, to, &path, &error) == TY_OK, "%s", error.message);
+    return path;
+}
+
+/* What a message of `bytes` costs on a path, and no more. */
+static ty_instruction_cost message_cost(const ty_path *path, double bytes, double limit)
+{
+    const double rate =
+        limit > 0.0 && limit < path->bandwidth_bytes_per_s ? limit : path->bandwidth_bytes_per_s;
+    return (ty_instruction_cost){.seconds = path->latency_s + bytes / rate,
+                                 .latency_s = path->latency_s,
+                                 .edge_bytes = bytes,
+                                 .rate_limit_bytes_per_s = limit};
+}
+
+/* ---- Transfers ----------------------------------------------------------------------------- */
+
+Test(traffic, a_transfer_alone_takes_latency_and_bytes_over_rate)
+{
+    static const struct {
+        double bytes, limit_share, extra_latency_s;
+    } rows[] = {
+        {1e9, 0.0, 0.0},  {1e6, 0.0, 0.0},   {1e9, 0.5, 0.0},   {1e9, 0.99, 0.0},
+        {1e7, 0.1, 1e-3}, {12345, 0.0, 0.0}, {12345, 0.3, 0.0}, {0.0, 0.0, 0.0},
+        {0.0, 0.5, 1e-4}, {1e8, 2.0, 0.0},   {1.0, 0.0, 0.0},
+    };
+
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        scenario s;
+        char what[64];
+        scenario_open(&s, hosts(1, 2, 1), 2, (const uint32_t[]){1, 1}, 1);
+        ty_path path = path_of(s.cluster, 0, 1);
+        ty_instruction_cost cost =
+            message_cost(&path, rows[i].bytes, rows[i].limit_share * path.bandwidth_bytes_per_s);
+        cost.latency_s += rows[i].extra_latency_s;
+        cost.seconds += rows[i].extra_latency_s;
+        scenario_add(&s, 0, transfer(TY_OP_SEND, TY_ACTIVATION, 1, 0), NULL, cost);
+        scenario_add(&s, 1, transfer(TY_OP_RECEIVE, TY_ACTIVATION, 0, 0), NULL, cost);
+        scenario_close(&s);
+        ty_timeline *timeline = scenario_simulate(&s);
+        snprintf(what, sizeof what, "%g bytes at %g of the link", rows[i].bytes,
+                 rows[i].limit_share);
+        expect_close(what, event_of(&s, timeline, 0, 0, 0)->end_s, cost.seconds, 1e-6);
+        expect_close(what, event_of(&s, timeline, 0, 1, 0)->end_s, cost.seconds, 1e-6);
+        cr_expect_eq(event_of(&s, timeline, 0, 1, 0)->start_s, 0.0, "the receiver was ready at 0");
+        ty_timeline_free(timeline);
+        ty_path_clear(&path);
+        scenario_free(&s);
+    }
+}
+
+/* Two replicas send to one rank, whose link they share. Each could use `share` of it alone. */
+Test(traffic, transfers_share_the_receivers_link)
+{
+    static const struct {
+        double share, expected_slowdown; /* against bytes over the whole link */
+    } rows[] = {{0.0, 2.0}, {0.75, 2.0}, {0.5, 2.0}, {0.25, 4.0}};
+
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        scenario s;
+        const double bytes = 1e10;
+        scenario_open(&s, hosts(1, 3, 1), 2, (const uint32_t[]){2, 1}, 2);
+        ty_path path = path_of(s.cluster, 0, 2);
+        const double bandwidth = path.bandwidth_bytes_per_s;
+        const ty_instruction_cost cost = message_cost(&path, bytes, rows[i].share * bandwidth);
+        scenario_add(&s, 0, transfer(TY_OP_SEND, TY_ACTIVATION, 1, 0), NULL, cost);
+        scenario_add(&s, 1, transfer(TY_OP_RECEIVE, TY_ACTIVATION, 0, 0), NULL, cost);
+        scenario_add(&s, 1, transfer(TY_OP_RECEIVE, TY_ACTIVATION, 0, 1), NULL, cost);
+        scenario_close(&s);
+        ty_timeline *timeline = scenario_simulate(&s);
+        for (uint32_t r = 0; r < 2; r++)
+            expect_close("send", event_of(&s, timeline, 0, r, 0)->end_s,
+                         path.latency_s + rows[i].expected_slowdown * bytes / bandwidth, 1e-3);
+        ty_timeline_free(timeline);
+        ty_path_clear(&path);
+        scenario_free(&s);
+    }
+}
+
+/*
+ * Beside a transfer held to a quarter of the link by its software, one without a limit gets the
+ * other three quarters: on average, because the first one leaves in pieces.
+ */
+Test(traffic, a_slow_transfer_leaves_the_rest_of_the_link)
+{
+    scenario s;
+    scenario_open(&s, hosts(1, 3, 1), 3, (const uint32_t[]){1, 1, 1}, 1);
+    ty_path path = path_of(s.cluster, 0, 1);
+    const double bandwidth = path.bandwidth_bytes_per_s;
+    const ty_instruction_cost slow = message_cost(&path, bandwidth, bandwidth / 4.0);
+    const ty_instruction_cost fast = message_cost(&path, 1.5 * bandwidth, 0.0);
+    scenario_add(&s, 0, transfer(TY_OP_SEND, TY_ACTIVATION, 1, 0), NULL, slow);
+    scenario_add(&s, 1, transfer(TY_OP_RECEIVE, TY_ACTIVATION, 0, 0), NULL, slow);
+    scenario_add(&s, 2, transfer(TY_OP_SEND, TY_GRADIENT, 1, 0), NULL, fast);
+    scenario_close(&s);
+    ty_timeline *timeline = scenario_simulate(&s);
+    expect_close("slow", event_of(&s, timeline, 0, 0, 0)->end_s, 4.0, 1e-3);
+    expect_close("fast", event_of(&s, timeline, 0, 2, 0)->end_s, 2.0, 2e-2);
+    ty_timeline_free(timeline);
+    ty_path_clear(&path);
+    scenario_free(&s);
+}
+
+/* Both directions of a link are free for each other. */
+Test(traffic, opposite_transfers_do_not_meet)
+{
+    scenario s;
+    scenario_open(&s, hosts(1, 2, 1), 2, (const uint32_t[]){1, 1}, 1);
+    ty_path path = path_of(s.cluster, 0, 1);
+    const ty_instruction_cost cost = message_cost(&path, 1e9, 0.0);
+    scenario_add(&s, 0, transfer(TY_OP_SEND, TY_ACTIVATION, 1, 0), NULL, cost);
+    scenario_add(&s, 0, transfer(TY_OP_RECEIVE, TY_GRADIENT, 1, 0), NULL, cost);
+    scenario_add(&s, 1, transfer(TY_OP_SEND, TY_GRADIENT, 0, 0), NULL, cost);
+    scenario_add(&s, 1, transfer(TY_OP_RECEIVE, TY_ACTIVATION, 0, 0), NULL, cost);
+    scenario_close(&s);
+    ty_timeline *timeline = scenario_simulate(&s);
+    for (uint32_t r = 0; r < 2; r++)
+        expect_close("receive", event_of(&s, timeline, 0, r, 1)->end_s, cost.seconds, 1e-6);
+    ty_timeline_free(timeline);
+    ty_path_clear(&path);
+    scenario_free(&s);
+}
+
+/* Micro-batch m belongs to replica m mod 2 on one side and m mod 3 on the other. */
+Test(traffic, unequal_replicas_find_each_other)
+{
+    enum { MICRO_BATCHES = 6 };
+    scenario s;
+    scenario_open(&s, hosts(1, 5, 1), 2, (const uint32_t[]){2, 3}, MICRO_BATCHES);
+    const double latency_s = 1e-3;
+    for (uint32_t k = 0; k < 3; k++) {
+        const ty_instruction_cost work = {.seconds = 1.0};
+        const uint32_t forward = scenario_add(&s, 0, op(TY_OP_FORWARD), NULL, work);
+        scenario_add(&s, 0, transfer(TY_OP_SEND, TY_ACTIVATION, 1, k),
+                     (const uint32_t[]){forward, TY_NO_INSTRUCTION},
+                     (ty_instruction_cost){.seconds = latency_s, .latency_s = latency_s});
+    }
+    for (uint32_t k = 0; k < 2; k++)
+        scenario_add(&s, 1, transfer(TY_OP_RECEIVE, TY_ACTIVATION, 0, k), NULL,
+                     (ty_instruction_cost){0});
+    scenario_close(&s);
+    s.options.steps = 2;
+    ty_timeline *timeline = scenario_simulate(&s);
+    for (uint32_t step = 0; step < 2; step++) {
+        for (uint32_t m = 0; m < MICRO_BATCHES; m++) {
+            const double sent_s = step * 3.0 + m / 2 + 1.0; /* replica m mod 2 does it (m/2)-th */
+            char what[48];
+            snprintf(what, sizeof what, "micro-batch %u of step %u", m, step);
+            expect_close(what, event_of(&s, timeline, step, 2 + m % 3, m / 3)->end_s,
+                         sent_s + latency_s, 1e-6);
+        }
+    }
+    ty_timeline_free(timeline);
+    scenario_free(&s);
+}
+
+/* ---- Collectives --------------------------------------------------------------------------- */
+
+/*
+ * Thakur, Rabenseifner, Gropp 2005, section 3, for n members, S bytes each, latency a, bandwidth B:
+ * ring all-reduce 2(n-1) a + 2(n-1)/n S/B; ring all-gather (n-1) (a + S/B); binomial tree, there
+ * and back, 2 ceil(log2 n) (a + S/B).
+ */
+static ty_instruction_cost collective_cost(ty_collective_kind kind, ty_algorithm algorithm,
+                                           uint32_t members, double bytes, double bandwidth,
+                                           double latency_s)
+{
+    const double n = members;
+    const double rounds = 2.0 * ceil(log2(n));
+    ty_instruction_cost cost = {0};
+
+    if (kind == TY_ALL_GATHER) {
+        cost.latency_s = (n - 1) * latency_s;
+        cost.edge_bytes = (n - 1) * bytes;
+    } else if (algorithm == TY_RING) {
+        cost.latency_s = 2 * (n - 1) * latency_s;
+        cost.edge_bytes = 2 * (n - 1) / n * bytes;
+    } else {
+        cost.latency_s = rounds * latency_s;
+        cost.edge_bytes = rounds * bytes;
+    }
+    cost.seconds = cost.latency_s + cost.edge_bytes / bandwidth;
+    return cost;
+}
+
+static ty_instruction_cost collective_cost_on(const ty_cluster *cluster, ty_collective_kind kind,
+                                              ty_algorithm algorithm, const uint32_t *devices,
+                                              uint32_t members, double bytes, double limit_share)
+{
+    double bandwidth = 0.0, latency_s = 0.0;
+    ty_error error = {0};
+    cr_assert(ty_cluster_ring(cluster, devices, members, &bandwidth, &latency_s, &error) == TY_OK,
+              "%s", error.message);
+    const double rate = limit_share > 0.0 ? limit_share * bandwidth : bandwidth;
+    ty_instruction_cost cost = collective_cost(kind, algorithm, members, bytes, rate, latency_s);
+    cost.rate_limit_bytes_per_s = limit_share > 0.0 ? rate : 0.0;
+    return cost;
+}
+
+Test(traffic, collectives_alone_equal_their_closed_forms)
+{
+    static const struct {
+        ty_algorithm algorithm;
+        ty_compression_kind compression;
+        double bytes, limit_share;
+    } rows[] = {
+        {TY_RING, TY_COMPRESSION_NONE, 1e8, 0.0}, {TY_RING, TY_COMPRESSION_NONE, 1e8, 0.6},
+        {TY_RING, TY_COMPRESSION_NONE, 1e4, 0.0}, {TY_RING, TY_COMPRESSION_TOP_K, 1e7, 0.0},
+        {TY_TREE, TY_COMPRESSION_NONE, 1e8, 0.0}, {TY_TREE, TY_COMPRESSION_NONE, 1e8, 0.6},
+        {TY_TREE, TY_COMPRESSION_NONE, 1e4, 0.0}, {TY_TREE, TY_COMPRESSION_TOP_K, 1e7, 0.0},
+    };
+    static const ty_resolution resolutions[] = {TY_FLOW, TY_CHUNK};
+    static const double tolerances[] = {1e-6, 1e-2};
+    static const uint32_t devices[] = {0, 1, 2, 3, 4, 5, 6, 7, 8};
+
+    for (uint32_t n = 2; n <= 9; n++) {
+        for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+            scenario s;
+            scenario_open(&s, hosts(1, n, 1), 1, &n, n);
+            const uint32_t bucket = scenario_bucket(&s, 0, rows[i].algorithm, rows[i].compression);
+            const ty_collective_kind kind = ty_bucket_collective(&s.buckets[bucket]);
+            const ty_instruction_cost cost = collective_cost_on(
+                s.cluster, kind, rows[i].algorithm, devices, n, rows[i].bytes, rows[i].limit_share);
+            scenario_add(&s, 0, exchange(bucket), NULL, cost);
+            scenario_close(&s);
+            s.options.steps = 2;
+            for (int r = 0; r < 2; r++) {
+                char what[96];
+                s.options.resolution = resolutions[r];
+                ty_timeline *timeline = scenario_simulate(&s);
+                snprintf(what, sizeof what, "%s of %g bytes among %u, %s, limit %g",
+                         ty_algorithm_name(rows[i].algorithm), rows[i].bytes, n,
+                         r == 0 ? "flow" : "chunk", rows[i].limit_share);
+                for (uint32_t q = 0; q < n; q++) {
+                    expect_close(what, event_of(&s, timeline, 0, q, 0)->end_s, cost.seconds,
+                                 tolerances[r]);
+                    expect_close(what, event_of(&s, timeline, 1, q, 0)->end_s, 2 * cost.seconds,
+                                 tolerances[r]);
+                }
+                ty_timeline_free(timeline);
+            }
+            scenario_free(&s);
+        }
+    }
+}
+
+Test(traffic, a_collective_starts_with_its_last_member)
+{
+    scenario s;
+    scenario_open(&s, hosts(1, 3, 1), 2, (const uint32_t[]){2, 1}, 2);
+    s.buckets[scenario_bucket(&s, 0, TY_RING, TY_COMPRESSION_NONE)].tied_stage = 1;
+    const ty_instruction_cost cost = collective_cost_on(s.cluster, TY_ALL_REDUCE, TY_RING,
+                                                        (const uint32_t[]){0, 1, 2}, 3, 1e8, 0.0);
+    for (uint32_t stage = 0; stage < 2; stage++) {
+        const uint32_t forward = scenario_add(&s, stage, op(TY_OP_FORWARD), NULL,
+                                              (ty_instruction_cost){.seconds = 1.0 + stage});
+        scenario_add(&s, stage, exchange(0), (const uint32_t[]){forward, TY_NO_INSTRUCTION}, cost);
+    }
+    scenario_close(&s);
+    ty_timeline *timeline = scenario_simulate(&s);
+    for (uint32_t r = 0; r < 3; r++) {
+        const ty_event *event = event_of(&s, timeline, 0, r, 1);
+        expect_close("ready", event->start_s, r < 2 ? 1.0 : 2.0, 1e-6);
+        expect_close("done", event->end_s, 2.0 + cost.seconds, 1e-6);
+    }
+    ty_timeline_free(timeline);
+    scenario_free(&s);
+}
+
+/* Two leaves of two hosts; the uplink of either carries half a host. Each ring has a member on both
+ * sides. */
+Test(traffic, two_rings_over_one_uplink_take_twice)
+{
+    static const ty_resolution resolutions[] = {TY_FLOW, TY_CHUNK};
+
+    for (int r = 0; r < 2; r++) {
+        double ends_s[2];
+        for (int rings = 1; rings <= 2; rings++) {
+            scenario s;
+            scenario_open(&s, hosts(2, 2, 4), 2, (const uint32_t[]){2, 2}, 2);
+            for (uint32_t stage = 0; stage < 2; stage++) {
+                s.stages[stage].devices[0] = stage;
+                s.stages[stage].devices[1] = 2 + stage;
+                const uint32_t bucket = scenario_bucket(&s, stage, TY_RING, TY_COMPRESSION_NONE);
+                if (stage < (uint32_t)rings)
+                    scenario_add(&s, stage, exchange(bucket), NULL,
+                                 collective_cost_on(s.cluster, TY_ALL_REDUCE, TY_RING,
+                                                    s.stages[stage].devices, 2, 1e9, 0.0));
+            }
+            scenario_close(&s);
+            s.options.resolution = resolutions[r];
+            ty_timeline *timeline = scenario_simulate(&s);
+            ends_s[rings - 1] = event_of(&s, timeline, 0, 0, 0)->end_s;
+            if (rings == 1)
+                expect_close("one ring", ends_s[0], s.cost_rows[0][0].seconds, 1e-6);
+            else
+                expect_close("second ring", event_of(&s, timeline, 0, 2, 0)->end_s, ends_s[1],
+                             1e-6);
+            ty_timeline_free(timeline);
+            scenario_free(&s);
+        }
+        expect_close(r == 0 ? "flow" : "chunk", ends_s[1] / ends_s[0], 2.0, 1e-3);
+    }
+}
