@@ -149,6 +149,8 @@ static bool fits(const search *s, uint32_t stages, uint32_t from, uint32_t to, u
 {
     const ty_partition_input *in = s->in;
     uint32_t first = layer_at(s, from);
+    if (in->fixed_replicas != NULL && in->fixed_replicas[in->stages - stages] != replicas)
+        return false;
     return in->fits == NULL ||
            in->fits(in->context, first, layer_at(s, to) - first, replicas, stages - 1);
 }

@@ -70,6 +70,13 @@ ty_status ty_collective_cost(ty_collective_kind kind, ty_algorithm algorithm, ui
 ty_status ty_stage_memory(const ty_plan *plan, const ty_program *program, uint32_t stage,
                           ty_memory_use *out, ty_error *error) TY_MUST_CHECK;
 
+/**
+ * The simplest plan of a workload: one device, one micro-batch, the workload's usual batch. What
+ * other plans are measured against.
+ */
+ty_status ty_plan_of_workload(const ty_workload *workload, ty_plan **out,
+                              ty_error *error) TY_MUST_CHECK;
+
 /* ---- Estimating -------------------------------------------------------------------------- */
 
 /**
@@ -145,6 +152,7 @@ typedef struct ty_partition_input {
     bool (*fits)(void *context, uint32_t first, uint32_t count, uint32_t replicas,
                  uint32_t stages_after);
     void *context;
+    const uint32_t *fixed_replicas; /* [stages]; NULL: any */
 } ty_partition_input;
 ty_status ty_partition(const ty_partition_input *input, uint32_t *first_layers,
                        uint32_t *replicas, double *bottleneck_s, ty_error *error) TY_MUST_CHECK;
