@@ -13,28 +13,32 @@
 typedef struct ty_comparison_row {
     uint32_t stage;
     ty_op op;
-    uint32_t bucket;      /* collectives, codecs, updates; else TY_NO_BUCKET */
+    uint32_t bucket; /* collectives, codecs, updates; else TY_NO_BUCKET */
     uint32_t first_layer, layer_count;
-    double predicted_s, measured_s; /* median seconds of one such instruction, over ranks and steps */
-    double per_step;      /* how many a rank does in a step */
-    double error;         /* predicted / measured - 1; 0 when nothing was measured */
+    double predicted_s,
+        measured_s;  /* median seconds of one such instruction, over ranks and steps */
+    double per_step; /* how many a rank does in a step */
+    double error;    /* predicted / measured - 1; 0 when nothing was measured */
 } ty_comparison_row;
 
 typedef struct ty_comparison {
     ty_step_summary predicted, measured;
-    double step_time_error;   /* predicted / measured - 1 */
+    double step_time_error; /* predicted / measured - 1 */
     uint32_t row_count;
-    ty_comparison_row *rows;  /* by stage, then largest measured share of the step first */
-    uint64_t predicted_peak_memory_bytes, measured_peak_memory_bytes; /* largest over ranks; 0: unknown */
+    ty_comparison_row *rows; /* by stage, then largest measured share of the step first */
+    uint64_t predicted_peak_memory_bytes,
+        measured_peak_memory_bytes; /* largest over ranks; 0: unknown */
 } ty_comparison;
 
-/** Waiting instructions (receive, collective) are compared by the time after the last partner was ready. */
+/** Waiting instructions (receive, collective) are compared by the time after the last partner was
+ * ready. */
 ty_status ty_compare(const ty_plan *plan, const ty_program *program, const ty_timeline *predicted,
                      const ty_run *run, ty_comparison **out, ty_error *error) TY_MUST_CHECK;
 void ty_comparison_free(ty_comparison *comparison);
 
 /* Text for a terminal, at most 100 columns. */
-void ty_print_plan(const ty_plan *plan, ty_text *text);       /* stages, buckets, memory, prediction, candidates */
+void ty_print_plan(const ty_plan *plan,
+                   ty_text *text); /* stages, buckets, memory, prediction, candidates */
 void ty_print_summary(const ty_step_summary *summary, ty_text *text);
 void ty_print_memory(const ty_plan *plan, ty_text *text);
 void ty_print_comparison(const ty_plan *plan, const ty_comparison *comparison, ty_text *text);
@@ -46,8 +50,9 @@ void ty_comparison_to_json(const ty_plan *plan, const ty_comparison *comparison,
                            ty_json_writer *writer, const char *key);
 
 /**
- * Chrome/Perfetto trace: one process per rank, one thread per stream, X events in microseconds, flow
- * arrows from each send to its receive. Measured ranks follow predicted ones where both are given.
+ * Chrome/Perfetto trace: one process per rank, one thread per stream, X events in microseconds,
+ * flow arrows from each send to its receive. Measured ranks follow predicted ones where both are
+ * given.
  * @param measured may be NULL
  */
 ty_status ty_trace_write(const ty_plan *plan, const ty_program *program,
@@ -62,14 +67,15 @@ typedef struct ty_report_input {
     const ty_timeline *estimated, *simulated;
     const ty_run *run;
     const ty_comparison *comparison;
-    const char *command;  /* that made it, for the provenance */
+    const char *command; /* that made it, for the provenance */
 } ty_report_input;
 
 /**
  * One self-contained HTML page: verdict, step breakdown, timeline with predicted above measured,
- * errors per operation, memory, candidates, loss curve, provenance. No network, no external file; works
- * without script as tables and inline SVG.
+ * errors per operation, memory, candidates, loss curve, provenance. No network, no external file;
+ * works without script as tables and inline SVG.
  */
-ty_status ty_report_html(const ty_report_input *input, ty_text *html, ty_error *error) TY_MUST_CHECK;
+ty_status ty_report_html(const ty_report_input *input, ty_text *html,
+                         ty_error *error) TY_MUST_CHECK;
 
 #endif

@@ -1,0 +1,182 @@
+/* Predicted against measured: medians per kind of operation. */
+#include "partners.h"
+#include "ty_reports.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+/* Durations of one row while they are gathered. */
+typedef struct samples {
+    double *values;
+    uint64_t count, capacity;
+} samples;
+
+static ty_status samples_add(samples *s, double value)
+{
+    if (s->count == s->capacity) {
+        uint64_t capacity = s->capacity > 0 ? s->capacity * 2 : 64;
+        double *more = ty_resize(s->values, capacity, sizeof *more);
+        if (more == NULL)
+            return TY_ENOMEM;
+        s->values = more;
+        s->capacity = capacity;
+    }
+    s->values[s->count++] = value;
+    return TY_OK;
+}
+
+static int by_value(const void *left, const void *right)
+{
+    double a = *(const double *)left, b = *(const double *)right;
+    return a < b ? -1 : a > b;
+}
+
+static double median(samples *s)
+{
+    if (s->count == 0)
+        return 0;
+    qsort(s->values, s->count, sizeof *s->values, by_value);
+    return s->count % 2 == 1 ? s->values[s->count / 2]
+                             : 0.5 * (s->values[s->count / 2 - 1] + s->values[s->count / 2]);
+}
+
+static bool is_same_kind(const ty_comparison_row *row, uint32_t stage, const ty_instruction *in)
+{
+    return row->stage == stage && row->op == in->op && row->bucket == in->bucket &&
+           row->first_layer == in->first_layer && row->layer_count == in->layer_count;
+}
+
+/* Rows of all stages, and for every instruction the row it belongs to. */
+static ty_status make_rows(const ty_program *program, ty_comparison *c, uint32_t **row_of,
+                           ty_error *error)
+{
+    uint32_t total = 0;
+
+    for (uint32_t s = 0; s < program->stage_count; s++)
+        total += program->stages[s].instruction_count;
+    c->rows = ty_alloc(total, sizeof *c->rows);
+    if (c->rows == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory");
+    for (uint32_t s = 0; s < program->stage_count; s++) {
+        const ty_stage_program *stage = &program->stages[s];
+        uint32_t first = c->row_count;
+        row_of[s] = ty_alloc(stage->instruction_count, sizeof *row_of[s]);
+        if (row_of[s] == NULL)
+            return ty_fail(error, TY_ENOMEM, "out of memory");
+        for (uint32_t i = 0; i < stage->instruction_count; i++) {
+            const ty_instruction *in = &stage->instructions[i];
+            uint32_t r = first;
+            while (r < c->row_count && !is_same_kind(&c->rows[r], s, in))
+                r++;
+            if (r == c->row_count)
+                c->rows[c->row_count++] = (ty_comparison_row){.stage = s,
+                                                              .op = in->op,
+                                                              .bucket = in->bucket,
+                                                              .first_layer = in->first_layer,
+                                                              .layer_count = in->layer_count};
+            c->rows[r].per_step += 1;
+            row_of[s][i] = r;
+        }
+    }
+    return TY_OK;
+}
+
+/* Medians of one timeline into the rows, through `offset` of the field to fill. */
+static ty_status fill_medians(const ty_plan *plan, const partners *p, uint32_t *const *row_of,
+                              const ty_timeline *timeline, ty_comparison *c, size_t offset,
+                              ty_error *error)
+{
+    ty_status status = TY_OK;
+    samples *all = ty_alloc(c->row_count, sizeof *all);
+
+    if (all == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory");
+    for (uint64_t e = 0; e < timeline->event_count; e++) {
+        const ty_event *event = &timeline->events[e];
+        uint32_t row = row_of[ty_plan_stage_of_rank(plan, event->rank)][event->instruction];
+        TY_CHECK(samples_add(&all[row], event->end_s - ty_partners_ready_s(p, timeline, event)),
+                 status, done);
+    }
+    for (uint32_t r = 0; r < c->row_count; r++)
+        *(double *)((char *)&c->rows[r] + offset) = median(&all[r]);
+done:
+    for (uint32_t r = 0; r < c->row_count; r++)
+        ty_free(all[r].values);
+    ty_free(all);
+    return status == TY_ENOMEM ? ty_fail(error, TY_ENOMEM, "out of memory") : status;
+}
+
+static double share(const ty_comparison_row *row)
+{
+    return row->per_step * (row->measured_s > 0 ? row->measured_s : row->predicted_s);
+}
+
+static int by_stage_then_share(const void *left, const void *right)
+{
+    const ty_comparison_row *a = left, *b = right;
+
+    if (a->stage != b->stage)
+        return a->stage < b->stage ? -1 : 1;
+    if (share(a) < share(b) || share(a) > share(b))
+        return share(a) > share(b) ? -1 : 1;
+    return a->first_layer < b->first_layer ? -1 : a->first_layer > b->first_layer;
+}
+
+static void fill_memory(const ty_plan *plan, const ty_run *run, ty_comparison *c)
+{
+    for (uint32_t s = 0; plan->has_prediction && s < plan->stage_count; s++)
+        if (ty_memory_use_total(&plan->memory[s]) > c->predicted_peak_memory_bytes)
+            c->predicted_peak_memory_bytes = ty_memory_use_total(&plan->memory[s]);
+    for (uint32_t r = 0; r < run->rank_count; r++)
+        if (run->peak_memory_bytes[r] > c->measured_peak_memory_bytes)
+            c->measured_peak_memory_bytes = run->peak_memory_bytes[r];
+}
+
+ty_status ty_compare(const ty_plan *plan, const ty_program *program, const ty_timeline *predicted,
+                     const ty_run *run, ty_comparison **out, ty_error *error)
+{
+    ty_status status = TY_OK;
+    partners *p = NULL;
+    ty_comparison *c = ty_alloc(1, sizeof *c);
+    uint32_t **row_of = ty_alloc(program->stage_count, sizeof *row_of);
+
+    if (c == NULL || row_of == NULL) {
+        status = ty_fail(error, TY_ENOMEM, "out of memory");
+        goto done;
+    }
+    TY_CHECK(ty_partners_new(plan, program, &p, error), status, done);
+    TY_CHECK(ty_timeline_summarize(plan, program, predicted, &c->predicted, error), status, done);
+    TY_CHECK(ty_timeline_summarize(plan, program, run->timeline, &c->measured, error), status,
+             done);
+    c->step_time_error = c->predicted.step_time_s / c->measured.step_time_s - 1;
+    TY_CHECK(make_rows(program, c, row_of, error), status, done);
+    TY_CHECK(fill_medians(plan, p, row_of, predicted, c, offsetof(ty_comparison_row, predicted_s),
+                          error),
+             status, done);
+    TY_CHECK(fill_medians(plan, p, row_of, run->timeline, c,
+                          offsetof(ty_comparison_row, measured_s), error),
+             status, done);
+    for (uint32_t r = 0; r < c->row_count; r++)
+        if (c->rows[r].measured_s > 0)
+            c->rows[r].error = c->rows[r].predicted_s / c->rows[r].measured_s - 1;
+    qsort(c->rows, c->row_count, sizeof *c->rows, by_stage_then_share);
+    fill_memory(plan, run, c);
+    *out = c;
+    c = NULL;
+
+done:
+    if (row_of != NULL)
+        for (uint32_t s = 0; s < program->stage_count; s++)
+            ty_free(row_of[s]);
+    ty_free(row_of);
+    ty_partners_free(p);
+    ty_comparison_free(c);
+    return status;
+}
+
+void ty_comparison_free(ty_comparison *comparison)
+{
+    if (comparison != NULL)
+        ty_free(comparison->rows);
+    ty_free(comparison);
+}

@@ -1,0 +1,11 @@
+/** @file operation.h  What people call an instruction. Internal to reports/. */
+#ifndef TY_REPORTS_OPERATION_H
+#define TY_REPORTS_OPERATION_H
+
+#include "ty_core.h"
+
+/** "forward conv1 .. relu3", "all_reduce bucket 2", "send". */
+void ty_operation_name(const ty_plan *plan, ty_op op, uint32_t first_layer, uint32_t layer_count,
+                       uint32_t bucket, char *out, size_t size);
+
+#endif

@@ -1,0 +1,124 @@
+/* Looking up partners through tables made once per program. */
+#include "partners.h"
+
+#include <math.h>
+
+struct partners {
+    const ty_plan *plan;
+    const ty_program *program;
+    uint32_t *local_count;  /* [stages]: micro-batches of one replica */
+    uint32_t **sends;       /* [stages][2 * local_count]: by direction and micro-batch */
+    uint32_t **collectives; /* [stages][buckets] */
+    uint32_t *members;      /* scratch, [ranks] */
+};
+
+void ty_partners_free(partners *p)
+{
+    if (p == NULL)
+        return;
+    for (uint32_t s = 0; s < p->plan->stage_count; s++) {
+        if (p->sends != NULL)
+            ty_free(p->sends[s]);
+        if (p->collectives != NULL)
+            ty_free(p->collectives[s]);
+    }
+    ty_free(p->sends);
+    ty_free(p->collectives);
+    ty_free(p->local_count);
+    ty_free(p->members);
+    ty_free(p);
+}
+
+static uint32_t send_slot(const partners *p, uint32_t stage, ty_direction direction,
+                          uint32_t micro_batch)
+{
+    return (direction == TY_GRADIENT ? p->local_count[stage] : 0) + micro_batch;
+}
+
+static void fill_stage(partners *p, uint32_t stage)
+{
+    const ty_stage_program *program = &p->program->stages[stage];
+
+    for (uint32_t i = 0; i < 2 * p->local_count[stage]; i++)
+        p->sends[stage][i] = UINT32_MAX;
+    for (uint32_t b = 0; b < p->plan->bucket_count; b++)
+        p->collectives[stage][b] = UINT32_MAX;
+    for (uint32_t i = 0; i < program->instruction_count; i++) {
+        const ty_instruction *in = &program->instructions[i];
+        if (in->op == TY_OP_SEND)
+            p->sends[stage][send_slot(p, stage, in->direction, in->micro_batch)] = i;
+        else if (in->op == TY_OP_COLLECTIVE)
+            p->collectives[stage][in->bucket] = i;
+    }
+}
+
+ty_status ty_partners_new(const ty_plan *plan, const ty_program *program, partners **out,
+                          ty_error *error)
+{
+    partners *p = ty_alloc(1, sizeof *p);
+
+    if (p == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory");
+    p->plan = plan;
+    p->program = program;
+    p->local_count = ty_alloc(plan->stage_count, sizeof *p->local_count);
+    p->sends = ty_alloc(plan->stage_count, sizeof *p->sends);
+    p->collectives = ty_alloc(plan->stage_count, sizeof *p->collectives);
+    p->members = ty_alloc(ty_plan_rank_count(plan), sizeof *p->members);
+    if (p->local_count == NULL || p->sends == NULL || p->collectives == NULL || p->members == NULL)
+        goto failed;
+    for (uint32_t s = 0; s < plan->stage_count; s++) {
+        p->local_count[s] = plan->micro_batches / plan->stages[s].replicas;
+        p->sends[s] = ty_alloc((size_t)p->local_count[s] * 2, sizeof *p->sends[s]);
+        p->collectives[s] = ty_alloc(plan->bucket_count, sizeof *p->collectives[s]);
+        if (p->sends[s] == NULL || p->collectives[s] == NULL)
+            goto failed;
+        fill_stage(p, s);
+    }
+    *out = p;
+    return TY_OK;
+
+failed:
+    ty_partners_free(p);
+    return ty_fail(error, TY_ENOMEM, "out of memory");
+}
+
+uint32_t ty_partners_send(const partners *p, uint32_t rank, const ty_instruction *receive,
+                          uint32_t *sender)
+{
+    uint32_t stage = ty_plan_stage_of_rank(p->plan, rank);
+    uint32_t replica = rank - ty_plan_first_rank(p->plan, stage);
+    uint32_t global = ty_program_global_micro_batch(p->plan, stage, replica, receive->micro_batch);
+    uint32_t peer = receive->peer_stage;
+
+    *sender = ty_program_peer_rank(p->plan, rank, receive);
+    return p->sends[peer][send_slot(p, peer, receive->direction,
+                                    global / p->plan->stages[peer].replicas)];
+}
+
+double ty_partners_ready_s(const partners *p, const ty_timeline *timeline, const ty_event *event)
+{
+    uint32_t stage = ty_plan_stage_of_rank(p->plan, event->rank);
+    const ty_instruction *in = &p->program->stages[stage].instructions[event->instruction];
+    double ready_s = event->start_s;
+
+    if (in->op == TY_OP_RECEIVE) {
+        uint32_t sender;
+        uint32_t send = ty_partners_send(p, event->rank, in, &sender);
+        if (send != UINT32_MAX)
+            ready_s = fmax(
+                ready_s, ty_timeline_find(timeline, p->program, p->plan, event->step, sender, send)
+                             ->start_s);
+    } else if (in->op == TY_OP_COLLECTIVE) {
+        uint32_t count = ty_bucket_members(p->plan, &p->plan->buckets[in->bucket], p->members);
+        for (uint32_t m = 0; m < count; m++) {
+            uint32_t other = ty_plan_stage_of_rank(p->plan, p->members[m]);
+            uint32_t index = p->collectives[other][in->bucket];
+            if (index != UINT32_MAX)
+                ready_s = fmax(ready_s, ty_timeline_find(timeline, p->program, p->plan, event->step,
+                                                         p->members[m], index)
+                                            ->start_s);
+        }
+    }
+    return ready_s < event->end_s ? ready_s : event->end_s;
+}
