@@ -1,0 +1,137 @@
+/**
+ * @file cli.h
+ * What the subcommands share: the option table, opening inputs, starting the worker, exit codes.
+ * Only this folder prints and exits.
+ */
+#ifndef TY_CLI_H
+#define TY_CLI_H
+
+#include "ty_core.h"
+#include "ty_planner.h"
+#include "ty_reports.h"
+#include "ty_simulate.h"
+#include "ty_topologies.h"
+#include "ty_workloads.h"
+
+/** Documented in README and tested: do not renumber. */
+typedef enum exit_code {
+    EXIT_DONE = 0,
+    EXIT_FAILED = 1,
+    EXIT_USAGE = 2,
+    EXIT_BAD_INPUT = 3,
+    EXIT_NO_PLAN = 4,
+    EXIT_INTERRUPTED = 130
+} exit_code;
+
+/** Every option of every command; which a command accepts is in its table row. */
+typedef struct cli_options {
+    const char *workload, *cluster, *profile, *fix, *output, *candidates, *trace, *resolution;
+    const char *backend, *data, *until, *fail_over, *title, *directory, *seed_text, *micro_batches;
+    const char *global_batch_text, *top_text, *steps_text, *ranks_text;
+    uint64_t global_batch, top, steps, ranks, seed; /* parsed from the texts; 0 where not given */
+    bool json, quiet, no_simulate, program, help, version;
+    const char **files; /* what is not an option, in order */
+    int file_count;
+} cli_options;
+
+typedef struct cli_command {
+    const char *name;
+    const char *usage;          /* after the name: "PLAN [options]" */
+    const char *summary;        /* one line */
+    const char *details;        /* shown by --help below the options; may be NULL */
+    const char *const *options; /* names from the option table, NULL at the end */
+    int minimum_files, maximum_files;
+    exit_code (*run)(const cli_options *options);
+} cli_command;
+extern const cli_command commands[]; /* ends with a NULL name */
+
+exit_code cmd_plan(const cli_options *options);
+exit_code cmd_estimate(const cli_options *options);
+exit_code cmd_simulate(const cli_options *options);
+exit_code cmd_memory(const cli_options *options);
+exit_code cmd_run(const cli_options *options);
+exit_code cmd_compare(const cli_options *options);
+exit_code cmd_report(const cli_options *options);
+exit_code cmd_profile(const cli_options *options);
+exit_code cmd_workload(const cli_options *options);
+exit_code cmd_cluster(const cli_options *options);
+exit_code cmd_demo(const cli_options *options);
+
+/* ---- options.c --------------------------------------------------------------------------- */
+
+/** Parses what follows the command's name. On a mistake prints one line and returns EXIT_USAGE. */
+exit_code options_parse(const cli_command *command, int count, char **words, cli_options *out);
+void options_clear(cli_options *options);
+/** Help of a command, or of all (NULL), at most 80 columns. */
+void options_help(const cli_command *command, FILE *stream);
+
+/* ---- outcome.c --------------------------------------------------------------------------- */
+
+/** Prints "trainyard: error: ..." and gives the exit code for the status. */
+exit_code report_failure(const ty_error *error);
+/** The same where the failure came from reading something the user named: an absent file counts as
+ *  bad input. */
+exit_code report_bad_input(const ty_error *error);
+/** Prints a usage mistake in one line with a pointer to --help. */
+exit_code report_usage(const char *command, const char *format, ...) TY_PRINTF(2, 3);
+/** Text to standard output; full disks are noticed. Clears `text`. */
+exit_code print_text(ty_text *text);
+/** Catches SIGINT and SIGTERM from now on. */
+void interrupts_catch(void);
+bool interrupted(void *unused);
+
+/* ---- inputs.c ---------------------------------------------------------------------------- */
+
+/** Everything a plan file stands for. */
+typedef struct plan_inputs {
+    ty_plan *plan;
+    ty_program *program;
+    ty_cluster *cluster;
+    ty_costs *costs;
+} plan_inputs;
+ty_status plan_inputs_load(const char *path, plan_inputs *out, ty_error *error) TY_MUST_CHECK;
+/** Takes ownership of the plan, also on failure. */
+ty_status plan_inputs_from(ty_plan *plan, plan_inputs *out, ty_error *error) TY_MUST_CHECK;
+void plan_inputs_clear(plan_inputs *inputs);
+
+/** What a question about a workload and a cluster needs. A local cluster is measured first if no
+ *  profile was named and none is cached. */
+typedef struct cli_question {
+    ty_workload *workload;
+    ty_cluster *cluster;
+    ty_profile *profile; /* NULL: data sheets */
+} cli_question;
+ty_status question_open(const cli_options *options, cli_question *out,
+                        ty_error *error) TY_MUST_CHECK;
+void question_clear(cli_question *question);
+
+/** Applies --fix, --global-batch and the like. TY_EINVAL names the key. `replicas` gets storage
+ *  that must outlive the options. */
+ty_status plan_options_from(const cli_options *options, const cli_question *question,
+                            ty_text *replicas, ty_plan_options *out, ty_error *error) TY_MUST_CHECK;
+
+/* ---- worker.c ---------------------------------------------------------------------------- */
+
+/**
+ * Saves the job to a temporary file, starts `ranks` local workers under mpirun and waits. SIGINT
+ * ends them all.
+ * @return TY_OK, TY_EINTERRUPTED, or the status that the worker's exit code stands for; the worker
+ *         itself has then said why on stderr.
+ */
+ty_status worker_run(ty_job *job, uint32_t ranks, bool quiet, ty_error *error) TY_MUST_CHECK;
+
+/* ---- measure.c --------------------------------------------------------------------------- */
+
+/**
+ * A profile of this machine for the workload, with `ranks` ranks side by side.
+ * @param micro_batches sizes to time, ascending
+ */
+ty_status measure_profile(const ty_workload *workload, uint32_t ranks,
+                          const uint32_t *micro_batches, uint32_t micro_batch_count, bool quiet,
+                          ty_profile **out, ty_error *error) TY_MUST_CHECK;
+/** As above with the usual sizes for the workload, from the user's cache directory if it was
+ * measured before. */
+ty_status measure_profile_cached(const ty_workload *workload, uint32_t ranks, uint32_t global_batch,
+                                 bool quiet, ty_profile **out, ty_error *error) TY_MUST_CHECK;
+
+#endif

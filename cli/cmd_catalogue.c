@@ -1,0 +1,296 @@
+/* trainyard workload, trainyard cluster: what is known, and what it is made of. */
+#include "cli.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* ---- What both commands have in common --------------------------------------------------- */
+
+typedef struct catalogue_kind {
+    const char *command;
+    ty_status (*list)(char ***names, uint32_t *count, ty_error *error);
+    ty_status (*show)(const char *name, const cli_options *options, ty_text *text, ty_error *error);
+    ty_status (*export)(const char *name, ty_text *text, ty_error *error);
+} catalogue_kind;
+
+static ty_status list_names(const catalogue_kind *kind, ty_text *text, ty_error *error)
+{
+    char **names = NULL;
+    uint32_t count = 0;
+    ty_status status = kind->list(&names, &count, error);
+
+    for (uint32_t i = 0; status == TY_OK && i < count; i++) {
+        ty_text_addf(text, "%s\n", names[i]);
+        ty_free(names[i]);
+    }
+    ty_free(names);
+    return status;
+}
+
+static exit_code catalogue(const catalogue_kind *kind, const cli_options *options)
+{
+    ty_error error = {0};
+    ty_text text = {0};
+    ty_status status;
+    exit_code code;
+    const char *verb = options->files[0];
+    const char *name = options->file_count > 1 ? options->files[1] : NULL;
+    bool is_list = strcmp(verb, "list") == 0;
+    bool is_export = strcmp(verb, "export") == 0;
+
+    if (!is_list && !is_export && strcmp(verb, "show") != 0)
+        return report_usage(kind->command, "found '%s', expected list, show or export", verb);
+    if (is_list == (name != NULL))
+        return report_usage(kind->command, is_list ? "list takes no name" : "%s needs a name",
+                            verb);
+    if (is_list)
+        status = list_names(kind, &text, &error);
+    else if (is_export)
+        status = kind->export(name, &text, &error);
+    else
+        status = kind->show(name, options, &text, &error);
+    if (status != TY_OK) {
+        code = report_bad_input(&error);
+    } else if (options->output != NULL) {
+        char *bytes = NULL;
+        status = ty_text_take(&text, &bytes, &error);
+        if (status == TY_OK)
+            status = ty_file_write(options->output, bytes, strlen(bytes), &error);
+        code = status == TY_OK ? EXIT_DONE : report_failure(&error);
+        ty_free(bytes);
+    } else {
+        code = print_text(&text);
+    }
+    ty_text_clear(&text);
+    return code;
+}
+
+/* ---- Workloads --------------------------------------------------------------------------- */
+
+static void shape_text(const ty_shape *shape, char out[64])
+{
+    int at = 0;
+
+    out[0] = '\0';
+    for (uint32_t d = 0; d < shape->dimension_count && at < 48; d++)
+        at += snprintf(out + at, 64 - (size_t)at, "%s%llu", d > 0 ? "x" : "",
+                       (unsigned long long)shape->dimensions[d]);
+}
+
+static uint64_t activation_bytes(const ty_workload *w)
+{
+    uint64_t sum = 0;
+
+    for (uint32_t l = 0; l < w->layer_count; l++)
+        sum += w->layers[l].output_bytes;
+    return sum;
+}
+
+static void show_workload_json(const ty_workload *w, ty_text *text)
+{
+    ty_json_writer out = ty_json_writer_on(text);
+
+    ty_json_open(&out, NULL, '{');
+    ty_json_put_string(&out, "schema", "trainyard.workload-summary/1");
+    ty_json_put_string(&out, "name", w->name);
+    ty_json_put_string(&out, "source", w->source);
+    ty_json_put_uint(&out, "parameters",
+                     ty_workload_parameter_bytes(w, 0, w->layer_count) / w->element_bytes);
+    ty_json_put_number(&out, "forward_flop_per_sample",
+                       ty_workload_forward_flop(w, 0, w->layer_count));
+    ty_json_put_number(&out, "backward_flop_per_sample",
+                       ty_workload_backward_flop(w, 0, w->layer_count));
+    ty_json_put_uint(&out, "activation_bytes_per_sample", activation_bytes(w));
+    ty_json_put_uint(&out, "stash_bytes_per_sample", ty_workload_stash_bytes(w, 0, w->layer_count));
+    ty_json_put_uint(&out, "tokens_per_sample", w->tokens_per_sample);
+    ty_json_put_uint(&out, "global_batch", w->global_batch);
+    ty_json_open(&out, "layers", '[');
+    for (uint32_t l = 0; l < w->layer_count; l++) {
+        const ty_layer *layer = &w->layers[l];
+        ty_json_open_flat(&out, NULL, '{');
+        ty_json_put_string(&out, "name", layer->name);
+        ty_json_put_string(&out, "kind", ty_layer_kind_name(layer->kind));
+        ty_json_put_uint(&out, "parameters", layer->parameter_bytes / w->element_bytes);
+        ty_json_put_number(&out, "forward_flop", layer->forward_flop);
+        ty_json_put_uint(&out, "output_bytes", layer->output_bytes);
+        ty_json_close(&out, '}');
+    }
+    ty_json_close(&out, ']');
+    ty_json_close(&out, '}');
+    ty_text_add(text, "\n");
+}
+
+static void show_workload_text(const ty_workload *w, ty_text *text)
+{
+    char a[32], b[32], c[32], shape[64];
+
+    ty_format_count((double)(ty_workload_parameter_bytes(w, 0, w->layer_count) / w->element_bytes),
+                    a);
+    ty_format_count(ty_workload_forward_flop(w, 0, w->layer_count), b);
+    ty_format_bytes((double)activation_bytes(w), c);
+    ty_text_addf(text,
+                 "%s: %u layers, %s parameters, %sflop forward and %s of activations a sample\n",
+                 w->name, w->layer_count, a, b, c);
+    ty_text_addf(text, "%s\n\n", w->source);
+    ty_text_addf(text, "%-24s %-22s %14s %12s %12s\n", "layer", "kind", "output", "parameters",
+                 "forward flop");
+    for (uint32_t l = 0; l < w->layer_count; l++) {
+        const ty_layer *layer = &w->layers[l];
+        shape_text(&layer->output, shape);
+        ty_format_count((double)(layer->parameter_bytes / w->element_bytes), a);
+        ty_format_count(layer->forward_flop, b);
+        ty_text_addf(text, "%-24s %-22s %14s %12s %12s\n", layer->name,
+                     ty_layer_kind_name(layer->kind), shape, a, b);
+    }
+}
+
+static ty_status show_workload(const char *name, const cli_options *options, ty_text *text,
+                               ty_error *error)
+{
+    ty_workload *workload = NULL;
+    ty_status status = ty_workload_open(name, &workload, error);
+
+    if (status != TY_OK)
+        return status;
+    if (options->json)
+        show_workload_json(workload, text);
+    else
+        show_workload_text(workload, text);
+    ty_workload_free(workload);
+    return TY_OK;
+}
+
+static ty_status export_workload(const char *name, ty_text *text, ty_error *error)
+{
+    ty_workload *workload = NULL;
+    ty_json_writer writer = ty_json_writer_on(text);
+    ty_status status = ty_workload_open(name, &workload, error);
+
+    if (status != TY_OK)
+        return status;
+    ty_workload_to_json(workload, &writer, NULL);
+    ty_text_add(text, "\n");
+    ty_workload_free(workload);
+    return TY_OK;
+}
+
+exit_code cmd_workload(const cli_options *options)
+{
+    static const catalogue_kind workloads = {"workload", ty_zoo_list, show_workload,
+                                             export_workload};
+    return catalogue(&workloads, options);
+}
+
+/* ---- Clusters ---------------------------------------------------------------------------- */
+
+/* A local cluster is shown as it is measured for the smallest workload of the zoo. */
+static ty_status open_cluster(const char *name, bool quiet, ty_cluster **out, ty_error *error)
+{
+    ty_status status = TY_OK;
+    uint32_t ranks;
+    cli_question q = {0};
+
+    if (!ty_cluster_is_local(name, &ranks))
+        return ty_cluster_open(name, NULL, out, error);
+    TY_CHECK(question_open(&(cli_options){.workload = "mlp", .cluster = name, .quiet = quiet}, &q,
+                           error),
+             status, done);
+    *out = q.cluster;
+    q.cluster = NULL;
+done:
+    question_clear(&q);
+    return status;
+}
+
+static void show_cluster_json(const ty_cluster *cluster, double bisection, ty_text *text)
+{
+    ty_json_writer out = ty_json_writer_on(text);
+
+    ty_json_open(&out, NULL, '{');
+    ty_json_put_string(&out, "schema", "trainyard.cluster-summary/1");
+    ty_json_put_string(&out, "name", ty_cluster_name(cluster));
+    ty_json_put_uint(&out, "devices", ty_cluster_device_count(cluster));
+    ty_json_put_uint(&out, "hosts", ty_cluster_host_count(cluster));
+    ty_json_put_string(&out, "device_type", ty_cluster_device_type(cluster, 0)->name);
+    ty_json_put_number(&out, "bisection_bandwidth_bytes_per_s", bisection);
+    ty_json_open(&out, "links", '[');
+    for (uint32_t l = 0; l < ty_cluster_link_count(cluster); l++) {
+        const ty_link_edge *link = ty_cluster_link(cluster, l);
+        ty_json_open_flat(&out, NULL, '{');
+        ty_json_put_string(&out, "from", ty_cluster_vertex_name(cluster, link->from));
+        ty_json_put_string(&out, "to", ty_cluster_vertex_name(cluster, link->to));
+        ty_json_put_string(&out, "kind", link->kind);
+        ty_json_put_number(&out, "bandwidth_bytes_per_s", link->bandwidth_bytes_per_s);
+        ty_json_put_number(&out, "latency_s", link->latency_s);
+        ty_json_close(&out, '}');
+    }
+    ty_json_close(&out, ']');
+    ty_json_close(&out, '}');
+    ty_text_add(text, "\n");
+}
+
+static void show_cluster_text(const ty_cluster *cluster, double bisection, ty_text *text)
+{
+    const ty_device_type *type = ty_cluster_device_type(cluster, 0);
+    char memory[32], bandwidth[32], latency[32], peak[32];
+
+    ty_format_memory((double)type->memory_bytes, memory);
+    ty_format_count(type->peak_fp32_flop_per_s, peak);
+    ty_text_addf(text, "%s: %u devices on %u hosts\n", ty_cluster_name(cluster),
+                 ty_cluster_device_count(cluster), ty_cluster_host_count(cluster));
+    ty_text_addf(text, "device 0: %s, %s, %sflop/s fp32 (%s)\n", type->name, memory, peak,
+                 type->source);
+    if (bisection > 0) {
+        ty_format_bandwidth(bisection, bandwidth);
+        ty_text_addf(text, "bisection: %s each way\n", bandwidth);
+    }
+    ty_text_addf(text, "\n%-20s %-20s %-12s %12s %10s\n", "from", "to", "kind", "bandwidth",
+                 "latency");
+    for (uint32_t l = 0; l < ty_cluster_link_count(cluster); l++) {
+        const ty_link_edge *link = ty_cluster_link(cluster, l);
+        ty_format_bandwidth(link->bandwidth_bytes_per_s, bandwidth);
+        ty_format_seconds(link->latency_s, latency);
+        ty_text_addf(text, "%-20s %-20s %-12s %12s %10s\n",
+                     ty_cluster_vertex_name(cluster, link->from),
+                     ty_cluster_vertex_name(cluster, link->to), link->kind, bandwidth, latency);
+    }
+}
+
+static ty_status show_cluster(const char *name, const cli_options *options, ty_text *text,
+                              ty_error *error)
+{
+    ty_status status = TY_OK;
+    ty_cluster *cluster = NULL;
+    double bisection = 0;
+
+    TY_CHECK(open_cluster(name, options->quiet, &cluster, error), status, done);
+    TY_CHECK(ty_cluster_bisection(cluster, &bisection, error), status, done);
+    if (options->json)
+        show_cluster_json(cluster, bisection, text);
+    else
+        show_cluster_text(cluster, bisection, text);
+done:
+    ty_cluster_free(cluster);
+    return status;
+}
+
+static ty_status export_cluster(const char *name, ty_text *text, ty_error *error)
+{
+    ty_cluster *cluster = NULL;
+    ty_json_writer writer = ty_json_writer_on(text);
+    ty_status status = open_cluster(name, true, &cluster, error);
+
+    if (status != TY_OK)
+        return status;
+    ty_cluster_to_json(cluster, &writer, NULL);
+    ty_text_add(text, "\n");
+    ty_cluster_free(cluster);
+    return TY_OK;
+}
+
+exit_code cmd_cluster(const cli_options *options)
+{
+    static const catalogue_kind clusters = {"cluster", ty_catalogue_list, show_cluster,
+                                            export_cluster};
+    return catalogue(&clusters, options);
+}

@@ -1,0 +1,102 @@
+/* trainyard demo: the whole loop once, on this machine, in about a minute. */
+#include "cli.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define DEMO_WORKLOAD "lenet"
+#define DEMO_CLUSTER "local:2"
+#define DEMO_STEPS 400
+
+typedef struct demo_files {
+    char *plan, *run, *report;
+} demo_files;
+
+static ty_status file_in(const char *directory, const char *name, char **out, ty_error *error)
+{
+    ty_text text = {0};
+    ty_status status;
+
+    if (directory != NULL)
+        ty_text_addf(&text, "%s/", directory);
+    ty_text_add(&text, name);
+    status = ty_text_take(&text, out, error);
+    ty_text_clear(&text);
+    return status;
+}
+
+static ty_status files_make(const char *directory, demo_files *out, ty_error *error)
+{
+    ty_status status = TY_OK;
+
+    if (directory != NULL)
+        TY_CHECK(ty_directory_make(directory, error), status, done);
+    TY_CHECK(file_in(directory, "plan.json", &out->plan, error), status, done);
+    TY_CHECK(file_in(directory, "run.json", &out->run, error), status, done);
+    TY_CHECK(file_in(directory, "report.html", &out->report, error), status, done);
+done:
+    return status;
+}
+
+static void files_clear(demo_files *files)
+{
+    ty_free(files->plan);
+    ty_free(files->run);
+    ty_free(files->report);
+}
+
+static void headline(const char *text)
+{
+    printf("\n== %s\n", text);
+    fflush(stdout);
+}
+
+exit_code cmd_demo(const cli_options *options)
+{
+    exit_code code;
+    ty_error error = {0};
+    demo_files files = {0};
+    const char *plan_and_run[2];
+    cli_options step;
+
+    if (files_make(options->directory, &files, &error) != TY_OK) {
+        code = report_failure(&error);
+        goto cleanup;
+    }
+    interrupts_catch();
+
+    headline("Measure this machine and plan " DEMO_WORKLOAD " for two local ranks");
+    step = (cli_options){.workload = DEMO_WORKLOAD,
+                         .cluster = DEMO_CLUSTER,
+                         .output = files.plan,
+                         .seed = 1,
+                         .quiet = options->quiet};
+    if ((code = cmd_plan(&step)) != EXIT_DONE)
+        goto cleanup;
+
+    headline("Train it for real on Fashion-MNIST");
+    plan_and_run[0] = files.plan;
+    plan_and_run[1] = files.run;
+    step = (cli_options){.files = plan_and_run,
+                         .file_count = 1,
+                         .steps = options->steps > 0 ? options->steps : DEMO_STEPS,
+                         .data = options->data,
+                         .output = files.run,
+                         .quiet = options->quiet};
+    if ((code = cmd_run(&step)) != EXIT_DONE)
+        goto cleanup;
+
+    headline("Predicted against measured");
+    step = (cli_options){.files = plan_and_run, .file_count = 2};
+    if ((code = cmd_compare(&step)) != EXIT_DONE)
+        goto cleanup;
+
+    step.output = files.report;
+    if ((code = cmd_report(&step)) != EXIT_DONE)
+        goto cleanup;
+    printf("\nWrote %s, %s and %s.\n", files.plan, files.run, files.report);
+
+cleanup:
+    files_clear(&files);
+    return code;
+}

@@ -1,0 +1,174 @@
+/* trainyard plan, trainyard memory: questions to the planner. */
+#include "cli.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* The planner's finalists are judged by the simulator. */
+static ty_status simulate_finalist(void *context, const ty_plan *plan, const ty_program *program,
+                                   const ty_costs *costs, ty_step_summary *summary, ty_error *error)
+{
+    ty_status status = TY_OK;
+    const ty_cluster *cluster = context;
+    ty_simulate_options options = ty_simulate_options_default();
+    ty_timeline *timeline = NULL;
+
+    TY_CHECK(ty_simulate(plan, program, costs, cluster, &options, &timeline, error), status, done);
+    TY_CHECK(ty_timeline_summarize(plan, program, timeline, summary, error), status, done);
+done:
+    ty_timeline_free(timeline);
+    return status;
+}
+
+static ty_status answer(const cli_options *options, const cli_question *q, uint32_t top,
+                        ty_plan **out, ty_error *error)
+{
+    ty_status status = TY_OK;
+    ty_plan_options how;
+    ty_text replicas = {0};
+
+    TY_CHECK(plan_options_from(options, q, &replicas, &how, error), status, done);
+    if (top > 0) {
+        how.simulate_top = top;
+        how.simulate = simulate_finalist;
+        how.simulate_context = q->cluster;
+    }
+    interrupts_catch();
+    TY_CHECK(ty_plan_search(q->workload, q->cluster, q->profile, &how, out, error), status, done);
+    ty_free((*out)->cluster_name);
+    (*out)->cluster_name = ty_strdup(options->cluster);
+    if ((*out)->cluster_name == NULL) {
+        ty_plan_free(*out);
+        *out = NULL;
+        status = ty_fail(error, TY_ENOMEM, "out of memory");
+    }
+done:
+    ty_text_clear(&replicas);
+    return status;
+}
+
+/* RFC 4180: quotes around every text. */
+static void csv_text(ty_text *csv, const char *text)
+{
+    ty_text_add(csv, "\"");
+    for (const char *c = text; *c != '\0'; c++) {
+        if (*c == '"')
+            ty_text_add(csv, "\"");
+        ty_text_append(csv, c, 1);
+    }
+    ty_text_add(csv, "\"");
+}
+
+static ty_status write_candidates(const ty_plan *plan, const char *path, ty_error *error)
+{
+    ty_text csv = {0};
+    char *text = NULL;
+    ty_status status;
+
+    ty_text_add(&csv, "candidate,step_time_s,simulated_step_time_s,peak_memory_bytes,fate\r\n");
+    for (uint32_t c = 0; c < plan->candidate_count; c++) {
+        const ty_candidate *row = &plan->candidates[c];
+        char estimated[32], simulated[32];
+        ty_format_number(row->step_time_s, estimated);
+        ty_format_number(row->simulated_step_time_s, simulated);
+        csv_text(&csv, row->name);
+        ty_text_addf(&csv, ",%s,%s,%llu,", estimated, simulated,
+                     (unsigned long long)row->peak_memory_bytes);
+        csv_text(&csv, row->reason);
+        ty_text_add(&csv, "\r\n");
+    }
+    status = ty_text_take(&csv, &text, error);
+    if (status == TY_OK)
+        status = ty_file_write(path, text, strlen(text), error);
+    ty_free(text);
+    return status;
+}
+
+exit_code cmd_plan(const cli_options *options)
+{
+    exit_code code;
+    ty_error error = {0};
+    cli_question q = {0};
+    ty_plan *plan = NULL;
+    ty_text text = {0};
+    uint32_t top = options->no_simulate ? 0 : (uint32_t)(options->top > 0 ? options->top : 5);
+
+    if (question_open(options, &q, &error) != TY_OK)
+        return report_bad_input(&error);
+    if (answer(options, &q, top, &plan, &error) != TY_OK ||
+        (options->output != NULL && ty_plan_save(plan, options->output, &error) != TY_OK) ||
+        (options->candidates != NULL &&
+         write_candidates(plan, options->candidates, &error) != TY_OK)) {
+        code = report_failure(&error);
+        goto cleanup;
+    }
+    if (options->json) {
+        ty_json_writer writer = ty_json_writer_on(&text);
+        ty_plan_to_json(plan, &writer, NULL);
+        ty_text_add(&text, "\n");
+    } else if (options->output == NULL || strcmp(options->output, "-") != 0) {
+        ty_print_plan(plan, &text);
+    }
+    code = print_text(&text);
+    if (code == EXIT_DONE && interrupted(NULL))
+        code = EXIT_INTERRUPTED;
+
+cleanup:
+    ty_plan_free(plan);
+    question_clear(&q);
+    return code;
+}
+
+static void memory_to_json(const ty_plan *plan, ty_text *text)
+{
+    ty_json_writer w = ty_json_writer_on(text);
+
+    ty_json_open(&w, NULL, '{');
+    ty_json_put_string(&w, "schema", "trainyard.memory/1");
+    ty_json_put_string(&w, "workload", plan->workload->name);
+    ty_json_put_string(&w, "cluster", plan->cluster_name);
+    ty_json_put_string(&w, "strategy", plan->strategy);
+    ty_json_open(&w, "stages", '[');
+    for (uint32_t s = 0; s < plan->stage_count; s++) {
+        const ty_memory_use *use = &plan->memory[s];
+        ty_json_open(&w, NULL, '{');
+        ty_json_put_uint(&w, "parameter_bytes", use->parameter_bytes);
+        ty_json_put_uint(&w, "gradient_bytes", use->gradient_bytes);
+        ty_json_put_uint(&w, "optimizer_bytes", use->optimizer_bytes);
+        ty_json_put_uint(&w, "activation_bytes", use->activation_bytes);
+        ty_json_put_uint(&w, "communication_bytes", use->communication_bytes);
+        ty_json_put_uint(&w, "compression_bytes", use->compression_bytes);
+        ty_json_put_uint(&w, "workspace_bytes", use->workspace_bytes);
+        ty_json_put_uint(&w, "total_bytes", ty_memory_use_total(use));
+        ty_json_close(&w, '}');
+    }
+    ty_json_close(&w, ']');
+    ty_json_close(&w, '}');
+    ty_text_add(text, "\n");
+}
+
+exit_code cmd_memory(const cli_options *options)
+{
+    exit_code code;
+    ty_error error = {0};
+    cli_question q = {0};
+    ty_plan *plan = NULL;
+    ty_text text = {0};
+
+    if (question_open(options, &q, &error) != TY_OK)
+        return report_bad_input(&error);
+    if (answer(options, &q, 0, &plan, &error) != TY_OK) {
+        code = report_failure(&error);
+        goto cleanup;
+    }
+    if (options->json)
+        memory_to_json(plan, &text);
+    else
+        ty_print_memory(plan, &text);
+    code = print_text(&text);
+
+cleanup:
+    ty_plan_free(plan);
+    question_clear(&q);
+    return code;
+}

@@ -1,0 +1,70 @@
+/* trainyard profile: measures this machine for a workload. */
+#include "cli.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#define MAX_SIZES 16
+
+static ty_status parse_sizes(const char *text, uint32_t sizes[MAX_SIZES], uint32_t *count,
+                             ty_error *error)
+{
+    ty_status status = TY_OK;
+    char *copy = ty_strdup(text);
+    char *rest = copy;
+    char *item;
+    uint64_t size;
+
+    *count = 0;
+    if (copy == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory");
+    while (status == TY_OK && (item = strtok_r(rest, ",", &rest)) != NULL) {
+        status =
+            ty_parse_uint(item, *count > 0 ? sizes[*count - 1] + 1 : 1, 1u << 30, &size, error);
+        if (status == TY_OK && *count == MAX_SIZES)
+            status = ty_fail(error, TY_EINVAL, "at most %d sizes", MAX_SIZES);
+        else if (status == TY_OK)
+            sizes[(*count)++] = (uint32_t)size;
+    }
+    if (status == TY_OK && *count == 0)
+        status = ty_fail(error, TY_EINVAL, "found nothing, expected sizes as in 16,32,64");
+    ty_free(copy);
+    return status;
+}
+
+exit_code cmd_profile(const cli_options *options)
+{
+    exit_code code = EXIT_DONE;
+    ty_error error = {0};
+    ty_workload *workload = NULL;
+    ty_profile *profile = NULL;
+    uint32_t sizes[MAX_SIZES];
+    uint32_t count = 0;
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    uint32_t ranks = (uint32_t)(options->ranks > 0 ? options->ranks
+                                : cores > 0        ? (uint64_t)cores
+                                                   : 1);
+
+    if (options->workload == NULL)
+        return report_usage("profile", "--workload is needed");
+    if (options->backend != NULL && strcmp(options->backend, "cpu") != 0)
+        return report_usage("profile", "--backend: found '%s', expected cpu", options->backend);
+    if (options->micro_batches != NULL &&
+        parse_sizes(options->micro_batches, sizes, &count, &error) != TY_OK)
+        return report_usage("profile", "--micro-batches: %s", error.message);
+    if (ty_workload_open(options->workload, &workload, &error) != TY_OK)
+        return report_bad_input(&error);
+    if (count == 0) {
+        sizes[0] = workload->global_batch > 1 ? workload->global_batch / 2 : 1;
+        sizes[1] = workload->global_batch;
+        count = sizes[1] > sizes[0] ? 2 : 1;
+    }
+    interrupts_catch();
+    if (measure_profile(workload, ranks, sizes, count, options->quiet, &profile, &error) != TY_OK ||
+        ty_profile_save(profile, options->output != NULL ? options->output : "-", &error) != TY_OK)
+        code = report_failure(&error);
+    ty_profile_free(profile);
+    ty_workload_free(workload);
+    return code;
+}

@@ -1,0 +1,117 @@
+/* trainyard run: trains for real on local ranks. */
+#include "cli.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define USUAL_STEPS 60
+#define WARMUP_STEPS 10
+#define TIMELINE_STEPS 20
+#define EVALUATE_EVERY 50
+#define STEPS_WHEN_UNTIL 100000
+
+/* "accuracy=0.88" */
+static ty_status parse_until(const char *text, double *accuracy, ty_error *error)
+{
+    char after;
+
+    if (sscanf(text, "accuracy=%lf%c", accuracy, &after) != 1 || !(*accuracy > 0) || *accuracy > 1)
+        return ty_fail(error, TY_EINVAL,
+                       "--until: found '%s', expected accuracy=X with X above 0 and up to 1", text);
+    return TY_OK;
+}
+
+static ty_status job_prepare(const cli_options *options, plan_inputs *inputs, const char *output,
+                             ty_job **out, ty_error *error)
+{
+    ty_job *job = ty_alloc(1, sizeof *job);
+
+    if (job == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory");
+    job->kind = TY_JOB_TRAIN;
+    job->plan = inputs->plan;
+    job->program = inputs->program;
+    inputs->plan = NULL;
+    inputs->program = NULL;
+    job->backend = ty_strdup(options->backend != NULL ? options->backend : "cpu");
+    job->data = ty_strdup(options->data);
+    job->output = ty_strdup(output);
+    job->steps = (uint32_t)(options->steps > 0 ? options->steps : USUAL_STEPS);
+    if (options->until != NULL) {
+        ty_status status = parse_until(options->until, &job->until_accuracy, error);
+        if (status != TY_OK) {
+            ty_job_free(job);
+            return status;
+        }
+        job->evaluate_every = EVALUATE_EVERY;
+        if (options->steps == 0)
+            job->steps = STEPS_WHEN_UNTIL;
+    }
+    job->warmup_steps = job->steps > 2 * WARMUP_STEPS ? WARMUP_STEPS : job->steps / 4;
+    job->timeline_steps = job->steps - job->warmup_steps;
+    if (job->timeline_steps > TIMELINE_STEPS)
+        job->timeline_steps = TIMELINE_STEPS;
+    if (job->backend == NULL || job->output == NULL) {
+        ty_job_free(job);
+        return ty_fail(error, TY_ENOMEM, "out of memory");
+    }
+    *out = job;
+    return TY_OK;
+}
+
+/* The run as the worker wrote it, or a summary for people. */
+static ty_status show(const cli_options *options, const char *path, ty_text *text, ty_error *error)
+{
+    ty_status status;
+    ty_run *run = NULL;
+
+    if (options->json) {
+        char *bytes = NULL;
+        size_t length;
+        status = ty_file_read(path, 0, &bytes, &length, error);
+        if (status == TY_OK)
+            ty_text_append(text, bytes, length);
+        ty_free(bytes);
+        return status;
+    }
+    status = ty_run_load(path, &run, error);
+    if (status == TY_OK)
+        ty_print_run(run, text);
+    ty_run_free(run);
+    return status;
+}
+
+exit_code cmd_run(const cli_options *options)
+{
+    exit_code code = EXIT_DONE;
+    ty_error error = {0};
+    plan_inputs inputs = {0};
+    ty_job *job = NULL;
+    ty_text text = {0};
+    char scratch[] = "/tmp/trainyard-run-XXXXXX";
+    const char *output = options->output;
+
+    if (plan_inputs_load(options->files[0], &inputs, &error) != TY_OK)
+        return report_bad_input(&error);
+    if (output == NULL) {
+        int file = mkstemp(scratch);
+        if (file >= 0)
+            close(file);
+        output = scratch;
+    }
+    interrupts_catch();
+    if (job_prepare(options, &inputs, output, &job, &error) != TY_OK ||
+        worker_run(job, ty_plan_rank_count(job->plan), options->quiet, &error) != TY_OK ||
+        show(options, output, &text, &error) != TY_OK)
+        code = report_failure(&error);
+    else
+        code = print_text(&text);
+    if (output == scratch)
+        unlink(scratch);
+    ty_text_clear(&text);
+    ty_job_free(job);
+    plan_inputs_clear(&inputs);
+    return code;
+}

@@ -1,0 +1,251 @@
+/* Opening what commands are asked about: plan files, workloads, clusters, profiles, --fix. */
+#include "cli.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+void plan_inputs_clear(plan_inputs *inputs)
+{
+    ty_costs_free(inputs->costs);
+    ty_cluster_free(inputs->cluster);
+    ty_program_free(inputs->program);
+    ty_plan_free(inputs->plan);
+    *inputs = (plan_inputs){0};
+}
+
+ty_status plan_inputs_from(ty_plan *plan, plan_inputs *out, ty_error *error)
+{
+    ty_status status = TY_OK;
+    plan_inputs inputs = {.plan = plan};
+
+    TY_CHECK(ty_cluster_parse(plan->cluster_json, "plan:/cluster", &inputs.cluster, error), status,
+             cleanup);
+    TY_CHECK(ty_plan_lower(plan, &inputs.program, error), status, cleanup);
+    TY_CHECK(ty_costs_of_program(plan, inputs.program, inputs.cluster, &inputs.costs, error),
+             status, cleanup);
+    *out = inputs;
+    return TY_OK;
+
+cleanup:
+    plan_inputs_clear(&inputs);
+    return status;
+}
+
+ty_status plan_inputs_load(const char *path, plan_inputs *out, ty_error *error)
+{
+    ty_plan *plan = NULL;
+    ty_status status = ty_plan_load(path, &plan, error);
+
+    return status != TY_OK ? status : plan_inputs_from(plan, out, error);
+}
+
+void question_clear(cli_question *question)
+{
+    ty_workload_free(question->workload);
+    ty_cluster_free(question->cluster);
+    ty_profile_free(question->profile);
+    *question = (cli_question){0};
+}
+
+static uint32_t online_cores(void)
+{
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    return cores > 0 ? (uint32_t)cores : 1;
+}
+
+ty_status question_open(const cli_options *options, cli_question *out, ty_error *error)
+{
+    ty_status status = TY_OK;
+    cli_question q = {0};
+    uint32_t ranks = 0;
+
+    if (options->workload == NULL || options->cluster == NULL)
+        return ty_fail(error, TY_EINVAL, "--workload and --cluster are needed");
+    TY_CHECK(ty_workload_open(options->workload, &q.workload, error), status, cleanup);
+    if (options->profile != NULL)
+        TY_CHECK(ty_profile_load(options->profile, &q.profile, error), status, cleanup);
+    if (!ty_cluster_is_local(options->cluster, &ranks)) {
+        TY_CHECK(ty_cluster_open(options->cluster, NULL, &q.cluster, error), status, cleanup);
+    } else {
+        if (ranks == 0)
+            ranks = online_cores();
+        if (q.profile == NULL)
+            TY_CHECK(measure_profile_cached(q.workload, ranks, (uint32_t)options->global_batch,
+                                            options->quiet, &q.profile, error),
+                     status, cleanup);
+        TY_CHECK(ty_cluster_local(ranks, q.profile, &q.cluster, error), status, cleanup);
+    }
+    *out = q;
+    return TY_OK;
+
+cleanup:
+    question_clear(&q);
+    return status;
+}
+
+/* ---- --fix ------------------------------------------------------------------------------- */
+
+typedef struct fix_target {
+    ty_plan_options *options;
+    ty_text *replicas;
+    uint32_t devices;
+    uint64_t data_parallel, stages;
+} fix_target;
+
+static ty_status fix_stages(fix_target *target, const char *value, ty_error *error)
+{
+    ty_status status = ty_parse_uint(value, 1, target->devices, &target->stages, error);
+    if (status == TY_OK)
+        target->options->pipeline_stages = (uint32_t)target->stages;
+    return status;
+}
+
+static ty_status fix_data_parallel(fix_target *target, const char *value, ty_error *error)
+{
+    return ty_parse_uint(value, 1, target->devices, &target->data_parallel, error);
+}
+
+/* "2+1" becomes "2,1", which the planner checks. */
+static ty_status fix_replicas(fix_target *target, const char *value, ty_error *error)
+{
+    (void)error;
+    for (const char *c = value; *c != '\0'; c++)
+        ty_text_append(target->replicas, *c == '+' ? "," : c, 1);
+    target->options->replicas = target->replicas->data;
+    return TY_OK;
+}
+
+static ty_status fix_schedule(fix_target *target, const char *value, ty_error *error)
+{
+    for (int s = 0; s < TY_SCHEDULE_COUNT; s++) {
+        if (strcmp(value, ty_schedule_name((ty_schedule)s)) == 0) {
+            target->options->fix_schedule = true;
+            target->options->schedule = (ty_schedule)s;
+            return TY_OK;
+        }
+    }
+    return ty_fail(error, TY_EINVAL, "found '%s', expected gpipe or 1f1b", value);
+}
+
+static ty_status fix_micro_batch(fix_target *target, const char *value, ty_error *error)
+{
+    uint64_t size;
+    ty_status status = ty_parse_uint(value, 1, 1u << 30, &size, error);
+    if (status == TY_OK)
+        target->options->micro_batch_size = (uint32_t)size;
+    return status;
+}
+
+static ty_status fix_compression(fix_target *target, const char *value, ty_error *error)
+{
+    size_t length = strcspn(value, ":");
+    const char *ratio = value[length] == ':' ? value + length + 1 : NULL;
+
+    for (int c = 0; c < TY_COMPRESSION_COUNT; c++) {
+        const char *name = ty_compression_name((ty_compression_kind)c);
+        if (strlen(name) != length || strncmp(value, name, length) != 0)
+            continue;
+        if ((ratio != NULL) != (c == TY_COMPRESSION_TOP_K))
+            return ty_fail(error, TY_EINVAL,
+                           "found '%s', expected a share for top-k only, as in top-k:0.01", value);
+        if (ratio != NULL) {
+            char after;
+            if (sscanf(ratio, "%lf%c", &target->options->top_k_ratio, &after) != 1 ||
+                !(target->options->top_k_ratio > 0) || target->options->top_k_ratio > 1)
+                return ty_fail(error, TY_EINVAL, "found '%s', expected a share above 0 and up to 1",
+                               ratio);
+        }
+        target->options->fix_compression = true;
+        target->options->compression = (ty_compression_kind)c;
+        return TY_OK;
+    }
+    return ty_fail(error, TY_EINVAL, "found '%s', expected none, fp16 or top-k:SHARE", value);
+}
+
+static ty_status fix_bucket(fix_target *target, const char *value, ty_error *error)
+{
+    return ty_parse_bytes(value, &target->options->bucket_bytes, error);
+}
+
+typedef struct fix_key {
+    const char *name;
+    ty_status (*apply)(fix_target *target, const char *value, ty_error *error);
+} fix_key;
+
+static const fix_key fix_keys[] = {
+    {"pp", fix_stages},         {"dp", fix_data_parallel},        {"replicas", fix_replicas},
+    {"schedule", fix_schedule}, {"micro_batch", fix_micro_batch}, {"compression", fix_compression},
+    {"bucket", fix_bucket},
+};
+#define FIX_KEY_COUNT (sizeof fix_keys / sizeof fix_keys[0])
+
+static ty_status fix_one(fix_target *target, char *item, ty_error *error)
+{
+    char *equals = strchr(item, '=');
+    const char *close;
+    ty_error detail = {0};
+
+    if (equals == NULL)
+        return ty_fail(error, TY_EINVAL, "--fix: found '%s', expected KEY=VALUE", item);
+    *equals = '\0';
+    for (size_t k = 0; k < FIX_KEY_COUNT; k++) {
+        if (strcmp(item, fix_keys[k].name) != 0)
+            continue;
+        if (fix_keys[k].apply(target, equals + 1, &detail) != TY_OK)
+            return ty_fail(error, TY_EINVAL, "--fix %s: %s", item, detail.message);
+        return TY_OK;
+    }
+    close = ty_suggest(item, fix_keys, FIX_KEY_COUNT, sizeof fix_keys[0]);
+    return ty_fail(error, TY_EINVAL, "--fix: unknown key '%s'%s%s", item,
+                   close != NULL ? "; did you mean " : "", close != NULL ? close : "");
+}
+
+static ty_status fix_all(fix_target *target, const char *text, ty_error *error)
+{
+    ty_status status = TY_OK;
+    char *copy = ty_strdup(text);
+    char *rest = copy;
+    char *item;
+
+    if (copy == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory");
+    while (status == TY_OK && (item = strtok_r(rest, ",", &rest)) != NULL)
+        status = fix_one(target, item, error);
+    ty_free(copy);
+    return status;
+}
+
+ty_status plan_options_from(const cli_options *options, const cli_question *question,
+                            ty_text *replicas, ty_plan_options *out, ty_error *error)
+{
+    ty_status status = TY_OK;
+    fix_target target = {.options = out,
+                         .replicas = replicas,
+                         .devices = ty_cluster_device_count(question->cluster)};
+
+    *out = ty_plan_options_default();
+    out->global_batch = (uint32_t)options->global_batch;
+    out->seed = options->seed;
+    out->should_stop = interrupted;
+    if (options->fix != NULL)
+        TY_CHECK(fix_all(&target, options->fix, error), status, done);
+    /* Equal replication is what dp=N means: as many stages as the devices allow, N replicas each.
+     */
+    if (target.data_parallel > 0 && out->replicas == NULL) {
+        uint64_t stages = target.stages > 0 ? target.stages : target.devices / target.data_parallel;
+        if (stages * target.data_parallel != target.devices)
+            return ty_fail(error, TY_EINVAL,
+                           "--fix: dp=%llu times pp=%llu is not the %u devices of the cluster",
+                           (unsigned long long)target.data_parallel, (unsigned long long)stages,
+                           target.devices);
+        for (uint64_t s = 0; s < stages; s++)
+            ty_text_addf(replicas, "%s%llu", s > 0 ? "," : "",
+                         (unsigned long long)target.data_parallel);
+        out->replicas = replicas->data;
+    }
+    if (replicas->failed)
+        return ty_fail(error, TY_ENOMEM, "out of memory");
+done:
+    return status;
+}

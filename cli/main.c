@@ -1,0 +1,87 @@
+/* trainyard: one table of subcommands. */
+#include "cli.h"
+
+#include <locale.h>
+#include <stdio.h>
+#include <string.h>
+
+#define OPTIONS(...)                                                                               \
+    (const char *const[])                                                                          \
+    {                                                                                              \
+        __VA_ARGS__, NULL                                                                          \
+    }
+
+const cli_command commands[] = {
+    {"plan", "--workload W --cluster C [options]",
+     "find the best way to train a workload on a cluster",
+     "Prints the plan, what limits it, and why the other candidates lost.\n",
+     OPTIONS("workload", "cluster", "global-batch", "profile", "fix", "top", "no-simulate",
+             "candidates", "seed", "output", "json"),
+     0, 0, cmd_plan},
+    {"estimate", "PLAN [options]", "walk the plan's program with its costs: milliseconds", NULL,
+     OPTIONS("program", "trace", "json"), 1, 1, cmd_estimate},
+    {"simulate", "PLAN [options]", "play the program on a simulated network with contention", NULL,
+     OPTIONS("resolution", "steps", "trace", "json"), 1, 1, cmd_simulate},
+    {"memory", "--workload W --cluster C [options]",
+     "does it fit: bytes of every stage's devices by purpose", NULL,
+     OPTIONS("workload", "cluster", "global-batch", "profile", "fix", "json"), 0, 0, cmd_memory},
+    {"run", "PLAN [options]", "train for real on local ranks and measure", NULL,
+     OPTIONS("backend", "steps", "until", "data", "output", "json"), 1, 1, cmd_run},
+    {"compare", "PLAN RUN [options]", "predicted against measured, operation by operation", NULL,
+     OPTIONS("fail-over", "json"), 2, 2, cmd_compare},
+    {"report", "PLAN [RUN] -o report.html [options]", "one self-contained HTML page", NULL,
+     OPTIONS("title", "output"), 1, 2, cmd_report},
+    {"profile", "--workload W [options]", "measure layers, copies and collectives here", NULL,
+     OPTIONS("workload", "backend", "ranks", "micro-batches", "output"), 0, 0, cmd_profile},
+    {"workload", "list | show NAME | export NAME [options]",
+     "the zoo, and what a workload is made of", NULL, OPTIONS("output", "json"), 1, 2,
+     cmd_workload},
+    {"cluster", "list | show C | export C [options]",
+     "the catalogue, and what a cluster is made of", NULL, OPTIONS("output", "json"), 1, 2,
+     cmd_cluster},
+    {"demo", "[options]", "measure this machine, plan, simulate, train, compare, write report.html",
+     NULL, OPTIONS("steps", "data", "directory"), 0, 0, cmd_demo},
+    {NULL, NULL, NULL, NULL, NULL, 0, 0, NULL},
+};
+
+static exit_code unknown_command(const char *word)
+{
+    const char *close =
+        ty_suggest(word, commands, sizeof commands / sizeof commands[0] - 1, sizeof commands[0]);
+
+    if (close != NULL)
+        return report_usage(NULL, "unknown command '%s'; did you mean '%s'?", word, close);
+    return report_usage(NULL, "unknown command '%s'", word);
+}
+
+int main(int count, char **words)
+{
+    const char *name = count > 1 ? words[1] : NULL;
+
+    setlocale(LC_ALL, "C");
+    if (name == NULL) {
+        options_help(NULL, stderr);
+        return EXIT_USAGE;
+    }
+    if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0 || strcmp(name, "help") == 0) {
+        options_help(NULL, stdout);
+        return EXIT_DONE;
+    }
+    if (strcmp(name, "--version") == 0) {
+        puts("trainyard " TY_VERSION);
+        return EXIT_DONE;
+    }
+    for (const cli_command *c = commands; c->name != NULL; c++) {
+        if (strcmp(c->name, name) == 0) {
+            cli_options options;
+            exit_code code = options_parse(c, count - 2, words + 2, &options);
+            if (code == EXIT_DONE && options.help)
+                options_help(c, stdout);
+            else if (code == EXIT_DONE)
+                code = c->run(&options);
+            options_clear(&options);
+            return code;
+        }
+    }
+    return unknown_command(name);
+}

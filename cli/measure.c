@@ -1,0 +1,114 @@
+/* Measuring this machine through a profile job, and keeping what was measured. */
+#include "cli.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+ty_status measure_profile(const ty_workload *workload, uint32_t ranks,
+                          const uint32_t *micro_batches, uint32_t micro_batch_count, bool quiet,
+                          ty_profile **out, ty_error *error)
+{
+    ty_status status = TY_OK;
+    char output[] = "/tmp/trainyard-profile-XXXXXX";
+    int file = mkstemp(output);
+    ty_job *job = ty_alloc(1, sizeof *job);
+
+    if (file < 0 || job == NULL) {
+        status = ty_fail(error, file < 0 ? TY_EIO : TY_ENOMEM, "cannot prepare a profile job");
+        goto cleanup;
+    }
+    job->kind = TY_JOB_PROFILE;
+    job->backend = ty_strdup("cpu");
+    job->output = ty_strdup(output);
+    job->micro_batches = ty_alloc(micro_batch_count, sizeof *job->micro_batches);
+    if (job->backend == NULL || job->output == NULL || job->micro_batches == NULL) {
+        status = ty_fail(error, TY_ENOMEM, "out of memory");
+        goto cleanup;
+    }
+    memcpy(job->micro_batches, micro_batches, micro_batch_count * sizeof *micro_batches);
+    job->micro_batch_count = micro_batch_count;
+    TY_CHECK(ty_plan_of_workload(workload, &job->plan, error), status, cleanup);
+    TY_CHECK(worker_run(job, ranks, quiet, error), status, cleanup);
+    TY_CHECK(ty_profile_load(output, out, error), status, cleanup);
+
+cleanup:
+    if (file >= 0) {
+        close(file);
+        unlink(output);
+    }
+    ty_job_free(job);
+    return status;
+}
+
+/* The batch and its halves: what micro-batch sizes a plan of that batch is likely to use. */
+static uint32_t usual_sizes(uint32_t batch, uint32_t sizes[6])
+{
+    uint32_t count = 0;
+    uint32_t smallest = batch;
+
+    while (count < 5 && smallest > 1 && smallest % 2 == 0) {
+        smallest /= 2;
+        count++;
+    }
+    for (uint32_t i = 0; i <= count; i++)
+        sizes[i] = smallest << i;
+    return count + 1;
+}
+
+/* $XDG_CACHE_HOME/trainyard/profile-HOST-WORKLOAD-rRANKS-bBATCH.json */
+static ty_status cache_path(const ty_workload *workload, uint32_t ranks, uint32_t batch, char **out,
+                            ty_error *error)
+{
+    const char *cache = getenv("XDG_CACHE_HOME");
+    const char *home = getenv("HOME");
+    char host[65] = "";
+    ty_digest digest;
+    ty_text path = {0};
+    ty_status status = ty_workload_digest(workload, &digest, error);
+
+    if (status != TY_OK)
+        return status;
+    gethostname(host, sizeof host - 1);
+    if (cache != NULL && cache[0] != '\0')
+        ty_text_addf(&path, "%s/trainyard", cache);
+    else
+        ty_text_addf(&path, "%s/.cache/trainyard", home != NULL ? home : "/tmp");
+    status = ty_directory_make(path.data != NULL ? path.data : "", error);
+    ty_text_addf(&path, "/profile-%s-%s-%.12s-r%u-b%u.json", host, workload->name, digest.hex,
+                 ranks, batch);
+    if (status == TY_OK)
+        status = ty_text_take(&path, out, error);
+    ty_text_clear(&path);
+    return status;
+}
+
+ty_status measure_profile_cached(const ty_workload *workload, uint32_t ranks, uint32_t global_batch,
+                                 bool quiet, ty_profile **out, ty_error *error)
+{
+    ty_status status = TY_OK;
+    uint32_t batch = global_batch > 0 ? global_batch : workload->global_batch;
+    uint32_t sizes[6];
+    uint32_t size_count = usual_sizes(batch, sizes);
+    ty_profile *profile = NULL;
+    ty_error ignored = {0};
+    char *path = NULL;
+
+    TY_CHECK(cache_path(workload, ranks, batch, &path, error), status, cleanup);
+    /* A cached file that no longer reads is measured anew, not complained about. */
+    if (!ty_file_exists(path) || ty_profile_load(path, &profile, &ignored) != TY_OK) {
+        TY_CHECK(measure_profile(workload, ranks, sizes, size_count, quiet, &profile, error),
+                 status, cleanup);
+        TY_CHECK(ty_profile_save(profile, path, error), status, cleanup);
+        if (!quiet)
+            fprintf(stderr, "measured this machine; kept in %s\n", path);
+    }
+    *out = profile;
+    profile = NULL;
+
+cleanup:
+    ty_profile_free(profile);
+    ty_free(path);
+    return status;
+}

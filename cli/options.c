@@ -1,0 +1,242 @@
+/* The one option table, from which parsing and help follow. */
+#include "cli.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+typedef enum option_kind { OPTION_FLAG, OPTION_TEXT, OPTION_NUMBER } option_kind;
+
+typedef struct option_row {
+    const char *name;
+    char letter; /* 0: none */
+    option_kind kind;
+    size_t offset; /* of the bool or text in cli_options */
+    size_t number; /* of the parsed number */
+    uint64_t maximum;
+    const char *argument;
+    const char *help;
+} option_row;
+
+#define FLAG(name, letter, field, help)                                                            \
+    {                                                                                              \
+        name, letter, OPTION_FLAG, offsetof(cli_options, field), 0, 0, NULL, help                  \
+    }
+#define TEXT(name, letter, field, argument, help)                                                  \
+    {                                                                                              \
+        name, letter, OPTION_TEXT, offsetof(cli_options, field), 0, 0, argument, help              \
+    }
+#define NUMBER(name, field, maximum, argument, help)                                               \
+    {                                                                                              \
+        name, 0, OPTION_NUMBER, offsetof(cli_options, field##_text), offsetof(cli_options, field), \
+            maximum, argument, help                                                                \
+    }
+
+static const option_row table[] = {
+    TEXT("workload", 'w', workload, "W", "zoo name or workload file"),
+    TEXT("cluster", 'c', cluster, "C", "\"local:2\", \"16x dgx-a100\" or a cluster file"),
+    NUMBER("global-batch", global_batch, 1u << 30, "N", "samples per step (default: the usual)"),
+    TEXT("profile", 'p', profile, "FILE", "measured times to plan with"),
+    TEXT("fix", 0, fix, "KEY=V,...",
+         "pp=2, dp=4, replicas=2+1, schedule=1f1b, micro_batch=16, compression=top-k:0.01, "
+         "bucket=25MB"),
+    NUMBER("top", top, 100, "K", "candidates to simulate and print (default 5)"),
+    FLAG("no-simulate", 0, no_simulate, "rank by the estimate alone"),
+    TEXT("candidates", 0, candidates, "FILE", "write every candidate and its fate as CSV"),
+    NUMBER("seed", seed, UINT64_MAX, "N", "of initial weights and sample order (default 1)"),
+    FLAG("program", 0, program, "print the program: every instruction of every stage"),
+    TEXT("trace", 't', trace, "FILE", "write a Chrome/Perfetto trace"),
+    TEXT("resolution", 0, resolution, "R", "flow (default) or chunk"),
+    NUMBER("steps", steps, 100000000, "N", "steps to run"),
+    TEXT("until", 0, until, "accuracy=X", "stop when the test accuracy reaches X"),
+    TEXT("backend", 0, backend, "B", "what computes: cpu (default)"),
+    TEXT("data", 'd', data, "DIR", "where the data set lies"),
+    TEXT("fail-over", 0, fail_over, "P%", "exit 1 when the step time is off by more"),
+    NUMBER("ranks", ranks, 4096, "N", "ranks measured side by side (default: one per core)"),
+    TEXT("micro-batches", 0, micro_batches, "N,...", "micro-batch sizes to time"),
+    TEXT("title", 0, title, "TEXT", "headline of the report"),
+    TEXT("directory", 0, directory, "DIR", "where files are written (default: here)"),
+    TEXT("output", 'o', output, "FILE", "file to write; - is standard output"),
+    FLAG("json", 'j', json, "print one JSON document instead of text"),
+    FLAG("quiet", 'q', quiet, "no progress on stderr"),
+    FLAG("help", 'h', help, "this text"),
+};
+#define TABLE_COUNT (sizeof table / sizeof table[0])
+
+static bool accepts(const cli_command *command, const char *name)
+{
+    if (strcmp(name, "help") == 0 || strcmp(name, "quiet") == 0)
+        return true;
+    for (const char *const *o = command->options; *o != NULL; o++)
+        if (strcmp(*o, name) == 0)
+            return true;
+    return false;
+}
+
+static const option_row *find(const cli_command *command, const char *name, size_t length,
+                              char letter)
+{
+    for (size_t i = 0; i < TABLE_COUNT; i++) {
+        bool is_match = letter != 0 ? table[i].letter == letter
+                                    : strlen(table[i].name) == length &&
+                                          memcmp(table[i].name, name, length) == 0;
+        if (is_match && accepts(command, table[i].name))
+            return &table[i];
+    }
+    return NULL;
+}
+
+static exit_code unknown_option(const cli_command *command, const char *word)
+{
+    const char *names[TABLE_COUNT];
+    size_t count = 0;
+    const char *close;
+
+    for (size_t i = 0; i < TABLE_COUNT; i++)
+        if (accepts(command, table[i].name))
+            names[count++] = table[i].name;
+    close =
+        strncmp(word, "--", 2) == 0 ? ty_suggest(word + 2, names, count, sizeof names[0]) : NULL;
+    if (close != NULL)
+        return report_usage(command->name, "unknown option '%s'; did you mean '--%s'?", word,
+                            close);
+    return report_usage(command->name, "unknown option '%s'", word);
+}
+
+static exit_code set_value(const cli_command *command, const option_row *row, const char *value,
+                           cli_options *out)
+{
+    ty_error error = {0};
+
+    memcpy((char *)out + row->offset, &value, sizeof value);
+    if (row->kind == OPTION_NUMBER) {
+        uint64_t number;
+        uint64_t minimum = strcmp(row->name, "seed") == 0 ? 0 : 1;
+        if (ty_parse_uint(value, minimum, row->maximum, &number, &error) != TY_OK)
+            return report_usage(command->name, "--%s: %s", row->name, error.message);
+        memcpy((char *)out + row->number, &number, sizeof number);
+    }
+    return EXIT_DONE;
+}
+
+/* One word that starts with '-'; may take the next word as its value. */
+static exit_code parse_option(const cli_command *command, int count, char **words, int *at,
+                              cli_options *out)
+{
+    const char *word = words[*at];
+    bool is_long = word[1] == '-';
+    const char *equals = is_long ? strchr(word, '=') : NULL;
+    size_t length = equals != NULL ? (size_t)(equals - word) - 2 : strlen(word) - 2;
+    const option_row *row = is_long ? find(command, word + 2, length, 0)
+                                    : (word[2] == '\0' ? find(command, NULL, 0, word[1]) : NULL);
+
+    if (row == NULL)
+        return unknown_option(command, word);
+    if (row->kind == OPTION_FLAG) {
+        const bool yes = true;
+        if (equals != NULL)
+            return report_usage(command->name, "--%s takes no value", row->name);
+        memcpy((char *)out + row->offset, &yes, sizeof yes);
+        return EXIT_DONE;
+    }
+    if (equals != NULL)
+        return set_value(command, row, equals + 1, out);
+    if (*at + 1 >= count)
+        return report_usage(command->name, "--%s needs a value: %s", row->name, row->argument);
+    return set_value(command, row, words[++*at], out);
+}
+
+exit_code options_parse(const cli_command *command, int count, char **words, cli_options *out)
+{
+    exit_code code = EXIT_DONE;
+    bool only_files = false;
+
+    *out = (cli_options){.seed = 1};
+    out->files = ty_alloc((size_t)count + 1, sizeof *out->files);
+    if (out->files == NULL)
+        return report_failure(&(ty_error){TY_ENOMEM, "out of memory"});
+    for (int i = 0; i < count && code == EXIT_DONE; i++) {
+        if (!only_files && strcmp(words[i], "--") == 0)
+            only_files = true;
+        else if (!only_files && words[i][0] == '-' && words[i][1] != '\0')
+            code = parse_option(command, count, words, &i, out);
+        else
+            out->files[out->file_count++] = words[i];
+    }
+    if (code != EXIT_DONE || out->help)
+        return code;
+    if (out->file_count < command->minimum_files)
+        return report_usage(command->name, "needs %s", command->usage);
+    if (out->file_count > command->maximum_files)
+        return report_usage(command->name, "unexpected argument '%s'",
+                            out->files[command->maximum_files]);
+    return EXIT_DONE;
+}
+
+void options_clear(cli_options *options)
+{
+    ty_free(options->files);
+    options->files = NULL;
+}
+
+/* Prints `text` from column `column` on, broken at spaces before column 80. */
+static void print_wrapped(FILE *stream, const char *text, int column)
+{
+    int at = column;
+
+    while (*text != '\0') {
+        int length = (int)strcspn(text, " ");
+        if (at > column && at + 1 + length > 79) {
+            fprintf(stream, "\n%*s", column, "");
+            at = column;
+        } else if (at > column) {
+            fputc(' ', stream);
+            at++;
+        }
+        fprintf(stream, "%.*s", length, text);
+        at += length;
+        text += length;
+        text += strspn(text, " ");
+    }
+    fputc('\n', stream);
+}
+
+static void print_option(FILE *stream, const option_row *row)
+{
+    char left[64];
+    int width;
+
+    if (row->letter != 0)
+        width =
+            snprintf(left, sizeof left, "-%c, --%s%s%s", row->letter, row->name,
+                     row->argument != NULL ? " " : "", row->argument != NULL ? row->argument : "");
+    else
+        width =
+            snprintf(left, sizeof left, "    --%s%s%s", row->name, row->argument != NULL ? " " : "",
+                     row->argument != NULL ? row->argument : "");
+    fprintf(stream, "  %s%*s", left, width < 28 ? 28 - width : 1, "");
+    print_wrapped(stream, row->help, 30);
+}
+
+void options_help(const cli_command *command, FILE *stream)
+{
+    if (command == NULL) {
+        fputs("usage: trainyard COMMAND [options] [files]\n\n", stream);
+        for (const cli_command *c = commands; c->name != NULL; c++) {
+            fprintf(stream, "  %-10s", c->name);
+            print_wrapped(stream, c->summary, 12);
+        }
+        fputs("\ntrainyard COMMAND --help tells more; trainyard --version the version.\n"
+              "Exit codes: 0 done, 1 failed, 2 usage, 3 bad input, 4 no feasible plan,\n"
+              "130 interrupted.\n",
+              stream);
+        return;
+    }
+    fprintf(stream, "usage: trainyard %s %s\n\n", command->name, command->usage);
+    print_wrapped(stream, command->summary, 0);
+    fputc('\n', stream);
+    for (size_t i = 0; i < TABLE_COUNT; i++)
+        if (accepts(command, table[i].name))
+            print_option(stream, &table[i]);
+    if (command->details != NULL)
+        fprintf(stream, "\n%s", command->details);
+}

@@ -1,0 +1,91 @@
+/* How a command ends: messages, exit codes, interrupts. */
+#include "cli.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+static exit_code code_of(ty_status status)
+{
+    static const exit_code codes[] = {
+        [TY_OK] = EXIT_DONE,          [TY_EINVAL] = EXIT_USAGE,
+        [TY_ENOMEM] = EXIT_FAILED,    [TY_EIO] = EXIT_FAILED,
+        [TY_EPARSE] = EXIT_BAD_INPUT, [TY_EINFEASIBLE] = EXIT_NO_PLAN,
+        [TY_ELIMIT] = EXIT_FAILED,    [TY_EUNSUPPORTED] = EXIT_FAILED,
+        [TY_EBACKEND] = EXIT_FAILED,  [TY_EINTERRUPTED] = EXIT_INTERRUPTED,
+    };
+    return codes[status];
+}
+
+exit_code report_failure(const ty_error *error)
+{
+    if (error->status == TY_EINTERRUPTED)
+        fprintf(stderr, "trainyard: %s\n",
+                error->message[0] != '\0' ? error->message : "interrupted");
+    else
+        fprintf(stderr, "trainyard: error: %s\n",
+                error->message[0] != '\0' ? error->message : ty_status_name(error->status));
+    return code_of(error->status);
+}
+
+exit_code report_bad_input(const ty_error *error)
+{
+    exit_code code = report_failure(error);
+    return error->status == TY_EIO ? EXIT_BAD_INPUT : code;
+}
+
+exit_code report_usage(const char *command, const char *format, ...)
+{
+    va_list arguments;
+
+    fputs("trainyard: ", stderr);
+    if (command != NULL)
+        fprintf(stderr, "%s: ", command);
+    va_start(arguments, format);
+    vfprintf(stderr, format, arguments);
+    va_end(arguments);
+    fprintf(stderr, " (see trainyard %s%s--help)\n", command != NULL ? command : "",
+            command != NULL ? " " : "");
+    return EXIT_USAGE;
+}
+
+exit_code print_text(ty_text *text)
+{
+    ty_error error = {0};
+    char *string = NULL;
+    exit_code code = EXIT_DONE;
+
+    if (ty_text_take(text, &string, &error) != TY_OK)
+        return report_failure(&error);
+    errno = 0;
+    if (fputs(string, stdout) == EOF || fflush(stdout) == EOF) {
+        ty_fail(&error, TY_EIO, "standard output: %s", strerror(errno));
+        code = report_failure(&error);
+    }
+    ty_free(string);
+    return code;
+}
+
+static volatile sig_atomic_t interrupt_count;
+
+static void count_interrupt(int number)
+{
+    (void)number;
+    interrupt_count++;
+}
+
+void interrupts_catch(void)
+{
+    struct sigaction action = {.sa_handler = count_interrupt};
+
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+}
+
+bool interrupted(void *unused)
+{
+    (void)unused;
+    return interrupt_count > 0;
+}

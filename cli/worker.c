@@ -1,0 +1,147 @@
+/* Starting trainyard-worker on local ranks and seeing it to its end. */
+#include "cli.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <libgen.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+/* $TRAINYARD_WORKER, or beside this program, or in ../libexec. */
+static ty_status worker_path(char out[PATH_MAX], ty_error *error)
+{
+    static const char *const places[] = {"trainyard-worker",
+                                         "../libexec/trainyard/trainyard-worker"};
+    const char *named = getenv("TRAINYARD_WORKER");
+    char self[PATH_MAX];
+    ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
+
+    if (named != NULL) {
+        if (access(named, X_OK) != 0)
+            return ty_fail(error, TY_EIO, "%s: %s (TRAINYARD_WORKER)", named, strerror(errno));
+        snprintf(out, PATH_MAX, "%s", named);
+        return TY_OK;
+    }
+    if (length < 0)
+        return ty_fail(error, TY_EIO, "/proc/self/exe: %s", strerror(errno));
+    self[length] = '\0';
+    for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
+        char folder[PATH_MAX];
+        memcpy(folder, self, (size_t)length + 1);
+        if (snprintf(out, PATH_MAX, "%s/%s", dirname(folder), places[i]) < PATH_MAX &&
+            access(out, X_OK) == 0)
+            return TY_OK;
+    }
+    return ty_fail(error, TY_EIO, "trainyard-worker is not beside %s; set TRAINYARD_WORKER", self);
+}
+
+/* In the child: becomes mpirun. Waiting ranks yield their core, and a dying parent takes them
+ * along. */
+static void become_mpirun(const char *worker, const char *job, uint32_t ranks, bool quiet)
+{
+    char count[16];
+    char *words[20];
+    int n = 0;
+
+    snprintf(count, sizeof count, "%u", ranks);
+    words[n++] = "mpirun";
+    if (geteuid() == 0)
+        words[n++] = "--allow-run-as-root";
+    words[n++] = "--oversubscribe";
+    words[n++] = "--bind-to";
+    words[n++] = "none";
+    words[n++] = "--mca";
+    words[n++] = "mpi_yield_when_idle";
+    words[n++] = "1";
+    words[n++] = "--quiet";
+    words[n++] = "-n";
+    words[n++] = count;
+    words[n++] = (char *)worker;
+    words[n++] = (char *)job;
+    if (quiet)
+        words[n++] = "--quiet";
+    words[n] = NULL;
+    prctl(PR_SET_PDEATHSIG, SIGTERM);
+    unsetenv("OPENBLAS_CORETYPE"); /* a forced kernel set can halve the speed of OpenBLAS */
+    setenv("OMP_NUM_THREADS", "1", 1);
+    execvp(words[0], words);
+    fprintf(stderr, "trainyard: mpirun: %s\n", strerror(errno));
+    _exit(127);
+}
+
+/* Waits for the child; passes the first interrupt on, and kills its group 10 s later. */
+static int wait_for(pid_t child)
+{
+    const struct timespec nap = {0, 20000000};
+    double interrupted_at_s = 0;
+    bool is_killed = false;
+    int outcome = 0;
+
+    while (waitpid(child, &outcome, WNOHANG) == 0) {
+        if (interrupted(NULL) && interrupted_at_s <= 0) {
+            interrupted_at_s = ty_now_s();
+            kill(child, SIGINT);
+        }
+        if (interrupted_at_s > 0 && !is_killed && ty_now_s() - interrupted_at_s > 10) {
+            kill(-child, SIGKILL);
+            is_killed = true;
+        }
+        nanosleep(&nap, NULL);
+    }
+    return outcome;
+}
+
+static ty_status status_of(int outcome, ty_error *error)
+{
+    int code = WIFEXITED(outcome) ? WEXITSTATUS(outcome) : 1;
+
+    if (interrupted(NULL) || code == EXIT_INTERRUPTED)
+        return ty_fail(error, TY_EINTERRUPTED, "interrupted; nothing was written");
+    if (WIFEXITED(outcome) && code == 0)
+        return TY_OK;
+    if (code == EXIT_BAD_INPUT)
+        return ty_fail(error, TY_EPARSE, "the worker refused its input (see above)");
+    if (WIFSIGNALED(outcome))
+        return ty_fail(error, TY_EBACKEND, "mpirun was ended by signal %d", WTERMSIG(outcome));
+    return ty_fail(error, TY_EBACKEND, "the worker failed with exit code %d (see above)", code);
+}
+
+ty_status worker_run(ty_job *job, uint32_t ranks, bool quiet, ty_error *error)
+{
+    ty_status status = TY_OK;
+    char worker[PATH_MAX], folder[PATH_MAX], path[PATH_MAX + 16];
+    const char *temporary = getenv("TMPDIR");
+    pid_t child;
+
+    path[0] = '\0';
+    TY_CHECK(worker_path(worker, error), status, done);
+    snprintf(folder, sizeof folder, "%s/trainyard-XXXXXX", temporary != NULL ? temporary : "/tmp");
+    if (mkdtemp(folder) == NULL)
+        return ty_fail(error, TY_EIO, "%s: %s", folder, strerror(errno));
+    snprintf(path, sizeof path, "%s/job.json", folder);
+    TY_CHECK(ty_job_save(job, path, error), status, cleanup);
+    fflush(NULL);
+    child = fork();
+    if (child < 0) {
+        status = ty_fail(error, TY_EIO, "cannot start mpirun: %s", strerror(errno));
+        goto cleanup;
+    }
+    if (child == 0) {
+        setpgid(0, 0); /* the terminal's Ctrl-C reaches us alone; we pass it on once */
+        become_mpirun(worker, path, ranks, quiet);
+    }
+    status = status_of(wait_for(child), error);
+
+cleanup:
+    unlink(path);
+    rmdir(folder);
+done:
+    return status;
+}
