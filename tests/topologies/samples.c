@@ -60,7 +60,7 @@ static void write_types(ty_json_writer *w)
     static const char *const zeros[] = {"peak_tf32_flop_per_s", "peak_fp16_flop_per_s",
                                         "launch_overhead_s", "core_share", "power_w"};
     static const double latencies[] = {0, 1e-6, 2e-6, 3e-6};
-    char name[16];
+    char name[32];
 
     ty_json_open(w, "device_types", '[');
     ty_json_open(w, NULL, '{');
@@ -90,7 +90,7 @@ static void write_types(ty_json_writer *w)
 
 static void write_vertex(ty_json_writer *w, uint32_t v, const char *kind, uint32_t host)
 {
-    char name[16];
+    char name[32];
 
     ty_json_open(w, NULL, '{');
     snprintf(name, sizeof name, "v%u", v);
@@ -106,7 +106,7 @@ static void write_vertex(ty_json_writer *w, uint32_t v, const char *kind, uint32
 
 static void write_link(ty_json_writer *w, uint64_t *state, uint32_t from, uint32_t to)
 {
-    char name[16];
+    char name[32];
 
     ty_json_open(w, NULL, '{');
     snprintf(name, sizeof name, "v%u", from);
