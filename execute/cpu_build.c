@@ -1,0 +1,617 @@
+/*
+ * From a workload's layers to the values and nodes of a stage: parameter offsets, memory layouts,
+ * what may be computed in place, whose gradient is written and whose is added to.
+ */
+#include "cpu_layer.h"
+
+/* A kind that is not here, or NULL, cannot be trained by this backend. */
+static const cpu_kind *const kinds[TY_LAYER_KIND_COUNT] = {
+    [TY_LAYER_LINEAR] = &cpu_linear,
+    [TY_LAYER_RELU] = &cpu_relu,
+    [TY_LAYER_GELU] = &cpu_gelu,
+    [TY_LAYER_SILU] = &cpu_silu,
+    [TY_LAYER_SOFTMAX_CROSS_ENTROPY] = &cpu_loss_layer,
+};
+
+/* Flatten has no functions of its own: it is another name for its input, or a copy. */
+const cpu_kind *cpu_kind_of(ty_layer_kind kind)
+{
+    return kind == TY_LAYER_FLATTEN ? &cpu_copy : kinds[kind];
+}
+
+void *cpu_buffer(ty_stage_device *stage, uint64_t count, uint64_t size)
+{
+    const uint64_t alignment = 64;
+    unsigned char *block;
+
+    if (count > (UINT64_MAX - alignment) / size)
+        return NULL;
+    if (stage->block_count == stage->block_room) {
+        uint32_t room = stage->block_room == 0 ? 64 : stage->block_room * 2;
+        void **blocks = ty_resize(stage->blocks, room, sizeof *blocks);
+        if (blocks == NULL)
+            return NULL;
+        stage->blocks = blocks;
+        stage->block_room = room;
+    }
+    block = ty_alloc(count * size + alignment, 1);
+    if (block == NULL)
+        return NULL;
+    stage->blocks[stage->block_count++] = block;
+    stage->memory_bytes += count * size + alignment;
+    return block + (alignment - (uintptr_t)block % alignment);
+}
+
+/* What lowering needs to know beside the stage itself. */
+typedef struct lowering {
+    ty_stage_device *stage;
+    const ty_workload *workload;
+    uint32_t first, count;
+    uint32_t value_room, node_room;
+    uint32_t *values;  /* [1 + count]: the value of layer first - 1 + i */
+    uint32_t *readers; /* [1 + count]: layers of the stage that read it */
+    bool *trains;      /* [layer_count of the workload]: a parameter at or before it is trained */
+} lowering;
+
+/* ---- Parameters ---- */
+
+static uint32_t layer_tensors(const ty_workload *workload, uint32_t layer,
+                              cpu_tensor tensors[CPU_MAX_TENSORS])
+{
+    const cpu_kind *kind = cpu_kind_of(workload->layers[layer].kind);
+    return kind == NULL || kind->tensors == NULL ? 0 : kind->tensors(workload, layer, tensors);
+}
+
+static bool is_in_stage(const ty_stage_options *options, uint32_t layer)
+{
+    return layer >= options->first_layer && layer - options->first_layer < options->layer_count;
+}
+
+/* The layer whose matrix this one uses. */
+static uint32_t matrix_owner(const ty_workload *workload, uint32_t layer)
+{
+    uint32_t owner = workload->layers[layer].tied_to;
+    return owner == TY_NO_LAYER ? layer : owner;
+}
+
+/* Whether the layer's matrix lies behind all slices, because another stage has a copy. */
+static bool is_matrix_apart(const ty_stage_options *options, uint32_t layer)
+{
+    uint32_t tied = options->tied_layer;
+
+    return tied != TY_NO_LAYER &&
+           matrix_owner(options->workload, layer) == matrix_owner(options->workload, tied);
+}
+
+/* Parameters in the layer's own slice: without a matrix that lies elsewhere. */
+static uint64_t slice_count(const ty_stage_options *options, uint32_t layer)
+{
+    cpu_tensor tensors[CPU_MAX_TENSORS] = {0};
+    uint32_t count = layer_tensors(options->workload, layer, tensors);
+    uint64_t sum = 0;
+
+    for (uint32_t t = 0; t < count; t++) {
+        bool is_elsewhere = options->workload->layers[layer].tied_to != TY_NO_LAYER ||
+                            is_matrix_apart(options, layer);
+        sum += t == 0 && is_elsewhere ? 0 : tensors[t].count;
+    }
+    return sum;
+}
+
+/* Attributes and the workload's own figure must agree: costs are computed from one, training from
+ * the other. */
+static ty_status parameters_check(const ty_workload *workload, uint32_t index, ty_error *error)
+{
+    const ty_layer *layer = &workload->layers[index];
+    cpu_tensor tensors[CPU_MAX_TENSORS] = {0};
+    uint32_t count = layer_tensors(workload, index, tensors);
+    uint64_t sum = 0;
+
+    for (uint32_t t = layer->tied_to != TY_NO_LAYER ? 1 : 0; t < count; t++)
+        sum += tensors[t].count;
+    if (sum * workload->element_bytes != layer->parameter_bytes)
+        return ty_fail(error, TY_EINVAL,
+                       "layer %s: found %llu parameter bytes, its attributes make %llu",
+                       layer->name, (unsigned long long)layer->parameter_bytes,
+                       (unsigned long long)(sum * workload->element_bytes));
+    return TY_OK;
+}
+
+static ty_status parameters_place(ty_stage_device *stage, ty_error *error)
+{
+    const ty_stage_options *options = &stage->options;
+    uint64_t offset = 0;
+
+    stage->layer_offsets =
+        cpu_buffer(stage, (uint64_t)options->layer_count + 1, sizeof *stage->layer_offsets);
+    if (stage->layer_offsets == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory for the table of layers");
+    for (uint32_t i = 0; i < options->layer_count; i++) {
+        ty_status status = parameters_check(options->workload, options->first_layer + i, error);
+        if (status != TY_OK)
+            return status;
+        stage->layer_offsets[i] = offset;
+        offset += slice_count(options, options->first_layer + i);
+    }
+    stage->layer_offsets[options->layer_count] = offset;
+    stage->tied_offset = offset;
+    if (options->tied_layer != TY_NO_LAYER) {
+        cpu_tensor tensors[CPU_MAX_TENSORS] = {0};
+        if (!is_in_stage(options, options->tied_layer) ||
+            layer_tensors(options->workload, options->tied_layer, tensors) == 0)
+            return ty_fail(error, TY_EINVAL,
+                           "tied layer %u is not a layer with a matrix of this stage",
+                           (unsigned)options->tied_layer);
+        stage->tied_count = tensors[0].count;
+    }
+    stage->parameter_count = offset + stage->tied_count;
+    return TY_OK;
+}
+
+/* Where the tensors of a node's layer lie. */
+static ty_status parameters_locate(const ty_stage_device *stage, cpu_node *node, ty_error *error)
+{
+    const ty_stage_options *options = &stage->options;
+    cpu_tensor tensors[CPU_MAX_TENSORS] = {0};
+    uint32_t layer = node->layer_index, owner = matrix_owner(options->workload, layer);
+    uint32_t count = layer_tensors(options->workload, layer, tensors);
+    uint64_t offset = stage->layer_offsets[layer - options->first_layer];
+
+    for (uint32_t t = 0; t < count; t++) {
+        if (t == 0 && is_matrix_apart(options, layer)) {
+            node->offsets[0] = stage->tied_offset;
+        } else if (t == 0 && owner != layer) {
+            if (!is_in_stage(options, owner))
+                return ty_fail(
+                    error, TY_EINVAL,
+                    "layer %s uses the matrix of layer %s, which is in another stage and "
+                    "not named as tied",
+                    node->layer->name, options->workload->layers[owner].name);
+            node->offsets[0] = stage->layer_offsets[owner - options->first_layer];
+        } else {
+            node->offsets[t] = offset;
+            offset += tensors[t].count;
+        }
+    }
+    return TY_OK;
+}
+
+static void tensor_fill(const ty_stage_device *stage, uint32_t layer, uint32_t t,
+                        const cpu_tensor *tensor, uint64_t offset)
+{
+    float *to = stage->parameters + offset;
+
+    if (tensor->deviation > 0.0) {
+        ty_init_normal(stage->options.seed, layer, t, tensor->deviation, tensor->count, to);
+        return;
+    }
+    for (uint64_t i = 0; i < tensor->count; i++)
+        to[i] = tensor->constant;
+}
+
+/* A shared matrix starts as its owner would have it, whoever holds the copy. */
+static void parameters_fill(const ty_stage_device *stage)
+{
+    for (uint32_t n = 0; n < stage->node_count; n++) {
+        const cpu_node *node = &stage->nodes[n];
+        uint32_t owner = matrix_owner(stage->options.workload, node->layer_index);
+        cpu_tensor own[CPU_MAX_TENSORS] = {0}, first[CPU_MAX_TENSORS] = {0};
+        uint32_t count;
+
+        if (node->kind->tensors == NULL)
+            continue;
+        count = layer_tensors(stage->options.workload, node->layer_index, own);
+        layer_tensors(stage->options.workload, owner, first);
+        tensor_fill(stage, owner, 0, &first[0], node->offsets[0]);
+        for (uint32_t t = 1; t < count; t++)
+            tensor_fill(stage, node->layer_index, t, &own[t], node->offsets[t]);
+    }
+}
+
+/* ---- Values and nodes ---- */
+
+static ty_status value_add(lowering *low, const ty_shape *shape, cpu_layout layout,
+                           bool needs_gradient, uint32_t *out, ty_error *error)
+{
+    ty_stage_device *stage = low->stage;
+    uint32_t at = stage->value_count;
+
+    if (at == low->value_room) {
+        uint32_t room = low->value_room == 0 ? 64 : low->value_room * 2;
+        cpu_value *values = ty_resize(stage->values, room, sizeof *values);
+        if (values == NULL)
+            return ty_fail(error, TY_ENOMEM, "out of memory for %u tensors", (unsigned)room);
+        stage->values = values;
+        low->value_room = room;
+    }
+    stage->values[at] = (cpu_value){
+        .shape = *shape,
+        .layout = layout,
+        .count = ty_shape_elements(shape) * stage->options.micro_batch_size,
+        .data_of = at,
+        .gradient_of = at,
+        .needs_gradient = needs_gradient,
+    };
+    stage->value_count++;
+    *out = at;
+    return TY_OK;
+}
+
+static ty_status node_add(lowering *low, const cpu_kind *kind, uint32_t layer,
+                          const uint32_t *inputs, uint32_t input_count, uint32_t output,
+                          ty_error *error)
+{
+    ty_stage_device *stage = low->stage;
+    cpu_node *node;
+
+    if (stage->node_count == low->node_room) {
+        uint32_t room = low->node_room == 0 ? 64 : low->node_room * 2;
+        cpu_node *nodes = ty_resize(stage->nodes, room, sizeof *nodes);
+        if (nodes == NULL)
+            return ty_fail(error, TY_ENOMEM, "out of memory for %u nodes", (unsigned)room);
+        stage->nodes = nodes;
+        low->node_room = room;
+    }
+    node = &stage->nodes[stage->node_count];
+    *node = (cpu_node){
+        .kind = kind,
+        .layer = &low->workload->layers[layer],
+        .layer_index = layer,
+        .input_count = input_count,
+        .output = output,
+    };
+    node->inputs = cpu_buffer(stage, input_count, sizeof *node->inputs);
+    node->adds = cpu_buffer(stage, input_count, sizeof *node->adds);
+    if (node->inputs == NULL || node->adds == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory for layer %s", node->layer->name);
+    for (uint32_t i = 0; i < input_count; i++)
+        node->inputs[i] = inputs[i];
+    stage->node_count++;
+    return kind->tensors == NULL ? TY_OK : parameters_locate(stage, node, error);
+}
+
+/* One channel or one pixel lies the same way in both layouts. */
+static bool is_same_layout(const ty_shape *shape, cpu_layout a, cpu_layout b)
+{
+    return a == b || shape->dimension_count != 3 || shape->dimensions[0] == 1 ||
+           shape->dimensions[1] * shape->dimensions[2] == 1;
+}
+
+/* The value, or a converted copy of it in front of `layer`. */
+static ty_status value_in_layout(lowering *low, uint32_t value, cpu_layout layout, uint32_t layer,
+                                 uint32_t *out, ty_error *error)
+{
+    const cpu_value from = low->stage->values[value]; /* copied: adding a value moves the array */
+    ty_status status;
+
+    *out = value;
+    if (layout == CPU_ANY_LAYOUT || is_same_layout(&from.shape, from.layout, layout))
+        return TY_OK;
+    status = value_add(low, &from.shape, layout, from.needs_gradient, out, error);
+    if (status != TY_OK)
+        return status;
+    return node_add(low, layout == CPU_PLAIN ? &cpu_to_plain : &cpu_to_channels_last, layer, &value,
+                    1, *out, error);
+}
+
+/* Another name for `value`: same memory, same gradient. */
+static void value_share(lowering *low, uint32_t value, uint32_t alias)
+{
+    cpu_value *values = low->stage->values;
+
+    values[alias].data_of = values[value].data_of;
+    values[alias].gradient_of = values[value].gradient_of;
+    values[alias].is_private = values[alias].is_private && values[value].is_private;
+}
+
+/* Index into low->values and low->readers of what layer `layer` reads as its i-th input. */
+static uint32_t input_place(const lowering *low, const ty_layer *layer, uint32_t i)
+{
+    return layer->input_count == 0 ? 0 : layer->inputs[i] + 1 - low->first;
+}
+
+static ty_status lower_flatten(lowering *low, uint32_t index, uint32_t input, uint32_t output,
+                               ty_error *error)
+{
+    const ty_layer *layer = &low->workload->layers[index];
+    const cpu_value *from = &low->stage->values[input];
+
+    if (!is_same_layout(&from->shape, from->layout, CPU_PLAIN))
+        return node_add(low, &cpu_to_plain, index, &input, 1, output, error);
+    /* With other readers the input's gradient is a sum, so flatten's must be apart. */
+    if (low->readers[input_place(low, layer, 0)] > 1 && from->needs_gradient)
+        return node_add(low, &cpu_copy, index, &input, 1, output, error);
+    value_share(low, input, output);
+    return TY_OK;
+}
+
+/* Overwrites its input if nobody else wants it; the layer that made it may do the work at once. */
+static ty_status lower_relu(lowering *low, uint32_t index, uint32_t input, uint32_t output,
+                            ty_error *error)
+{
+    ty_stage_device *stage = low->stage;
+    cpu_node *last = stage->node_count > 0 ? &stage->nodes[stage->node_count - 1] : NULL;
+
+    if (stage->values[input].is_private) {
+        value_share(low, input, output);
+        if (last != NULL && last->output == input && last->kind->fuses_relu) {
+            last->has_relu = true;
+            return TY_OK;
+        }
+    }
+    return node_add(low, &cpu_relu, index, &input, 1, output, error);
+}
+
+static ty_status lower_layer(lowering *low, uint32_t index, ty_error *error)
+{
+    const ty_layer *layer = &low->workload->layers[index];
+    const cpu_kind *kind = cpu_kind_of(layer->kind);
+    uint32_t place = index + 1 - low->first, output, input_count;
+    uint32_t *inputs;
+    cpu_layout layout = kind->layout;
+    ty_status status = TY_OK;
+
+    input_count = layer->input_count > 0 ? layer->input_count : 1;
+    inputs = ty_alloc(input_count, sizeof *inputs);
+    if (inputs == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory for layer %s", layer->name);
+    for (uint32_t i = 0; i < input_count; i++) {
+        uint32_t value = low->values[input_place(low, layer, i)];
+        if (i == 0 && layout == CPU_ANY_LAYOUT)
+            layout = low->stage->values[value].layout;
+        if (layer->kind == TY_LAYER_FLATTEN) /* takes any, gives plain */
+            inputs[i] = value;
+        else
+            TY_CHECK(value_in_layout(low, value, layout, index, &inputs[i], error), status,
+                     cleanup);
+    }
+    TY_CHECK(value_add(low, &layer->output, layer->output.dimension_count == 3 ? layout : CPU_PLAIN,
+                       low->trains[index], &output, error),
+             status, cleanup);
+    low->stage->values[output].is_private = low->readers[place] == 1;
+    low->values[place] = output;
+    if (layer->kind == TY_LAYER_FLATTEN)
+        status = lower_flatten(low, index, inputs[0], output, error);
+    else if (layer->kind == TY_LAYER_RELU)
+        status = lower_relu(low, index, inputs[0], output, error);
+    else
+        status = node_add(low, kind, index, inputs, input_count, output, error);
+
+cleanup:
+    ty_free(inputs);
+    return status;
+}
+
+static ty_status readers_count(lowering *low, ty_error *error)
+{
+    for (uint32_t i = 0; i < low->count; i++) {
+        const ty_layer *layer = &low->workload->layers[low->first + i];
+        if (layer->input_count == 0 && low->first > 0)
+            return ty_fail(error, TY_EINVAL, "layer %s reads the batch, which only stage 0 has",
+                           layer->name);
+        if (layer->input_count == 0)
+            low->readers[0]++;
+        for (uint32_t k = 0; k < layer->input_count; k++) {
+            if (layer->inputs[k] + 1 < low->first)
+                return ty_fail(error, TY_EINVAL,
+                               "layer %s reads layer %s, which is not the end of the stage before",
+                               layer->name, low->workload->layers[layer->inputs[k]].name);
+            low->readers[layer->inputs[k] + 1 - low->first]++;
+        }
+    }
+    return TY_OK;
+}
+
+/* Whether anything at or before each layer is trained: what backward has to reach. */
+static void trains_find(lowering *low)
+{
+    for (uint32_t l = 0; l < low->workload->layer_count; l++) {
+        const ty_layer *layer = &low->workload->layers[l];
+        cpu_tensor tensors[CPU_MAX_TENSORS] = {0};
+        bool trains = !layer->is_frozen && layer_tensors(low->workload, l, tensors) > 0;
+        for (uint32_t i = 0; i < layer->input_count; i++)
+            trains = trains || low->trains[layer->inputs[i]];
+        low->trains[l] = trains;
+    }
+}
+
+/* The stage's output: plain, and kept per slot; a loss has none. */
+static ty_status lower_output(lowering *low, ty_error *error)
+{
+    ty_stage_device *stage = low->stage;
+    uint32_t last = low->first + low->count - 1, output = low->values[low->count];
+    ty_status status;
+
+    stage->output = CPU_NONE;
+    if (low->workload->layers[last].kind == TY_LAYER_SOFTMAX_CROSS_ENTROPY)
+        return TY_OK;
+    status = value_in_layout(low, output, CPU_PLAIN, last, &output, error);
+    if (status != TY_OK)
+        return status;
+    stage->output = output;
+    stage->values[stage->values[output].data_of].is_boundary = true;
+    stage->values[stage->values[output].gradient_of].is_boundary = true;
+    return TY_OK;
+}
+
+/* Backward goes down the nodes: the first to reach a gradient writes it, later ones add. */
+static ty_status gradients_order(ty_stage_device *stage, ty_error *error)
+{
+    bool *is_written = ty_alloc(stage->value_count, sizeof *is_written);
+
+    if (is_written == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory for %u tensors",
+                       (unsigned)stage->value_count);
+    for (uint32_t n = stage->node_count; n-- > 0;) {
+        cpu_node *node = &stage->nodes[n];
+        for (uint32_t i = 0; i < node->input_count; i++) {
+            uint32_t root = stage->values[node->inputs[i]].gradient_of;
+            node->adds[i] = is_written[root];
+            is_written[root] = true;
+        }
+        if (node->kind->tensors == NULL)
+            continue;
+        for (uint32_t later = n + 1; later < stage->node_count; later++) {
+            const cpu_node *other = &stage->nodes[later];
+            if (other->kind->tensors != NULL && !other->layer->is_frozen &&
+                other->offsets[0] == node->offsets[0])
+                node->adds_matrix = true;
+        }
+    }
+    ty_free(is_written);
+    return TY_OK;
+}
+
+static ty_status lower(ty_stage_device *stage, ty_error *error)
+{
+    const ty_stage_options *options = &stage->options;
+    lowering low = {
+        .stage = stage,
+        .workload = options->workload,
+        .first = options->first_layer,
+        .count = options->layer_count,
+    };
+    const ty_shape *input;
+    ty_status status = TY_OK;
+
+    low.values = ty_alloc((size_t)low.count + 1, sizeof *low.values);
+    low.readers = ty_alloc((size_t)low.count + 1, sizeof *low.readers);
+    low.trains = ty_alloc(low.workload->layer_count, sizeof *low.trains);
+    if (low.values == NULL || low.readers == NULL || low.trains == NULL) {
+        status = ty_fail(error, TY_ENOMEM, "out of memory for %u layers", (unsigned)low.count);
+        goto cleanup;
+    }
+    TY_CHECK(readers_count(&low, error), status, cleanup);
+    trains_find(&low);
+    input = low.first == 0 ? &low.workload->input : &low.workload->layers[low.first - 1].output;
+    TY_CHECK(value_add(&low, input, CPU_PLAIN, low.first > 0 && low.trains[low.first - 1],
+                       &low.values[0], error),
+             status, cleanup);
+    stage->values[0].is_boundary = true;
+    for (uint32_t i = 0; i < low.count; i++)
+        TY_CHECK(lower_layer(&low, low.first + i, error), status, cleanup);
+    TY_CHECK(lower_output(&low, error), status, cleanup);
+    TY_CHECK(gradients_order(stage, error), status, cleanup);
+
+cleanup:
+    ty_free(low.values);
+    ty_free(low.readers);
+    ty_free(low.trains);
+    return status;
+}
+
+/* ---- Memory ---- */
+
+/* A pointer per slot; one block for all of them, or one each. NULL when memory runs out. */
+static void *slots_allocate(ty_stage_device *stage, uint64_t bytes, bool is_shared)
+{
+    void **slots = cpu_buffer(stage, stage->options.slots, sizeof *slots);
+
+    for (uint32_t s = 0; slots != NULL && s < stage->options.slots; s++) {
+        slots[s] = is_shared && s > 0 ? slots[0] : cpu_buffer(stage, bytes, 1);
+        if (slots[s] == NULL)
+            return NULL;
+    }
+    return slots;
+}
+
+static bool is_token_input(const ty_stage_device *stage)
+{
+    return stage->options.first_layer == 0 && stage->options.workload->input_kind == TY_INPUT_TOKEN;
+}
+
+/* With full recompute the slots share everything but the stage's input and output. Gradients inside
+ * the stage are shared always. */
+static bool values_allocate(ty_stage_device *stage)
+{
+    bool is_recomputed = stage->options.recompute == TY_RECOMPUTE_FULL;
+
+    for (uint32_t v = 0; v < stage->value_count; v++) {
+        cpu_value *value = &stage->values[v];
+        const cpu_value *of = &stage->values[value->data_of];
+        bool is_loss = v == stage->value_count - 1 && stage->output == CPU_NONE;
+        if ((v == 0 && is_token_input(stage)) || is_loss)
+            continue;
+        value->data = value->data_of != v ? of->data
+                                          : slots_allocate(stage, value->count * sizeof(float),
+                                                           is_recomputed && !value->is_boundary);
+        if (value->data == NULL)
+            return false;
+        if (!value->needs_gradient)
+            continue;
+        of = &stage->values[value->gradient_of];
+        value->gradient =
+            value->gradient_of != v
+                ? of->gradient
+                : slots_allocate(stage, value->count * sizeof(float), !value->is_boundary);
+        if (value->gradient == NULL)
+            return false;
+    }
+    return true;
+}
+
+static bool nodes_allocate(ty_stage_device *stage)
+{
+    bool is_recomputed = stage->options.recompute == TY_RECOMPUTE_FULL;
+    uint64_t scratch = 0;
+
+    for (uint32_t n = 0; n < stage->node_count; n++) {
+        cpu_node *node = &stage->nodes[n];
+        node->stash = slots_allocate(stage, node->stash_bytes, is_recomputed);
+        if (node->stash == NULL)
+            return false;
+        scratch = node->scratch_bytes > scratch ? node->scratch_bytes : scratch;
+    }
+    stage->scratch = cpu_buffer(stage, scratch, 1);
+    return stage->scratch != NULL;
+}
+
+static bool batch_allocate(ty_stage_device *stage)
+{
+    const ty_stage_options *options = &stage->options;
+    uint64_t batch = options->micro_batch_size;
+
+    if (is_token_input(stage)) {
+        stage->tokens = slots_allocate(stage, stage->values[0].count * sizeof(int32_t), false);
+        if (stage->tokens == NULL)
+            return false;
+    }
+    if (stage->output == CPU_NONE) {
+        const cpu_value *logits = &stage->values[stage->nodes[stage->node_count - 1].inputs[0]];
+        stage->labels_per_sample = cpu_rows(logits) / batch;
+        stage->labels =
+            slots_allocate(stage, stage->labels_per_sample * batch * sizeof(int32_t), false);
+        stage->losses = cpu_buffer(stage, options->slots, sizeof *stage->losses);
+        if (stage->labels == NULL || stage->losses == NULL)
+            return false;
+    }
+    stage->parameters = cpu_buffer(stage, stage->parameter_count, sizeof(float));
+    stage->gradients = cpu_buffer(stage, stage->parameter_count, sizeof(float));
+    return stage->parameters != NULL && stage->gradients != NULL;
+}
+
+ty_status cpu_build(ty_stage_device *stage, ty_error *error)
+{
+    ty_status status = TY_OK;
+
+    TY_CHECK(parameters_place(stage, error), status, cleanup);
+    TY_CHECK(lower(stage, error), status, cleanup);
+    for (uint32_t n = 0; n < stage->node_count; n++) {
+        cpu_node *node = &stage->nodes[n];
+        if (node->kind->build != NULL)
+            TY_CHECK(node->kind->build(stage, node, error), status, cleanup);
+    }
+    if (!values_allocate(stage) || !nodes_allocate(stage) || !batch_allocate(stage)) {
+        status =
+            ty_fail(error, TY_ENOMEM,
+                    "out of memory after %.3g GB for layers %u to %u with %u slots of %u samples",
+                    (double)stage->memory_bytes * 1e-9, (unsigned)stage->options.first_layer,
+                    (unsigned)(stage->options.first_layer + stage->options.layer_count - 1),
+                    (unsigned)stage->options.slots, (unsigned)stage->options.micro_batch_size);
+        goto cleanup;
+    }
+    parameters_fill(stage);
+
+cleanup:
+    return status;
+}

@@ -1,0 +1,226 @@
+/**
+ * @file cpu_layer.h
+ * Inside the CPU backend: how a stage's layers become nodes that read and write values.
+ *
+ * A *value* is a tensor of one micro-batch: the stage's input, or what a layer makes of it. A
+ * *node* computes one value from others. Most layers are one node; a change of memory layout in
+ * front of a layer is a node of its own, flatten is none at all, and a relu behind a linear layer
+ * is a flag on the linear's node. cpu_build.c does the lowering, the cpu_*.c files hold one family
+ * of layers each.
+ *
+ * Every value has data for each slot. Gradients of values inside the stage are one set for all
+ * slots, because the backward passes of two micro-batches are never interleaved; those of the
+ * stage's input and output are per slot, because they wait for their neighbours.
+ */
+#ifndef TY_EXECUTE_CPU_LAYER_H
+#define TY_EXECUTE_CPU_LAYER_H
+
+#include "device.h"
+#include "dnnl_wrap.h"
+
+#define CPU_MAX_TENSORS 4
+#define CPU_NONE UINT32_MAX
+
+/* One parameter tensor of a layer, and how it starts. */
+typedef struct cpu_tensor {
+    uint64_t count;
+    double deviation; /* of a normal distribution; 0: all elements are `constant` */
+    float constant;
+} cpu_tensor;
+
+typedef enum cpu_layout {
+    CPU_PLAIN,         /* [B,C,H,W], as in the workload */
+    CPU_CHANNELS_LAST, /* [B,H,W,C]: what convolution and pooling compute in */
+    CPU_ANY_LAYOUT     /* of a kind: that of its first input */
+} cpu_layout;
+
+typedef struct cpu_value {
+    ty_shape shape; /* per sample, as in the workload whatever the layout */
+    cpu_layout layout;
+    uint64_t count;       /* floats of a micro-batch */
+    uint32_t data_of;     /* the value whose memory it uses; itself if its own */
+    uint32_t gradient_of; /* likewise for gradients */
+    bool needs_gradient;
+    bool is_boundary; /* input or output of the stage: kept per slot */
+    bool is_private;  /* one reader, so that it may be overwritten */
+    float **data;     /* [slots] */
+    float **gradient; /* [slots] */
+} cpu_value;
+
+typedef struct cpu_kind cpu_kind;
+
+typedef struct cpu_node {
+    const cpu_kind *kind;
+    const ty_layer *layer;
+    uint32_t layer_index; /* in the workload */
+    uint32_t input_count;
+    uint32_t *inputs; /* values */
+    bool *adds;       /* [input_count] add to the input's gradient: a later node has written it */
+    uint32_t output;  /* value */
+    bool has_relu;    /* linear: the output goes through a relu in place */
+    uint64_t offsets[CPU_MAX_TENSORS]; /* of the parameter tensors */
+    bool adds_matrix;     /* a later node with the same (tied) matrix has written its gradient */
+    uint64_t stash_bytes; /* kept from forward to backward, per slot */
+    uint64_t scratch_bytes;
+    void **stash; /* [slots] */
+    void *state;  /* the kind's own */
+} cpu_node;
+
+/* A kind of layer. One constant per kind; cpu_build.c has the table. */
+struct cpu_kind {
+    /** NULL: always. */
+    ty_status (*supports)(const ty_workload *workload, uint32_t layer, ty_error *error);
+    /** Fills `tensors`, returns how many. A matrix that can be tied is the first. NULL: none. */
+    uint32_t (*tensors)(const ty_workload *workload, uint32_t layer,
+                        cpu_tensor tensors[CPU_MAX_TENSORS]);
+    cpu_layout layout; /* of inputs and output */
+    bool fuses_relu;   /* heeds has_relu */
+    /** Once inputs and output are known: stash, scratch, state. NULL: nothing to do. */
+    ty_status (*build)(ty_stage_device *stage, cpu_node *node, ty_error *error);
+    ty_status (*forward)(ty_stage_device *stage, const cpu_node *node, uint32_t slot,
+                         ty_error *error);
+    ty_status (*backward)(ty_stage_device *stage, const cpu_node *node, uint32_t slot,
+                          bool is_first, ty_error *error);
+    void (*release)(cpu_node *node); /* frees state; NULL: ty_free */
+};
+
+/* What the loss layer leaves of a slot. */
+typedef struct cpu_loss {
+    double sum;
+    uint64_t correct;
+} cpu_loss;
+
+struct ty_stage_device {
+    ty_stage_options options;
+    uint32_t value_count, node_count;
+    cpu_value *values; /* [0] is the stage's input */
+    cpu_node *nodes;   /* in the order of forward */
+    uint32_t output;   /* value; CPU_NONE behind a loss */
+    int32_t **tokens;  /* [slots] or NULL */
+    int32_t **labels;  /* [slots] or NULL */
+    uint64_t labels_per_sample;
+    cpu_loss *losses; /* [slots] */
+    uint64_t parameter_count;
+    uint64_t *layer_offsets; /* [layer_count + 1] */
+    uint64_t tied_offset, tied_count;
+    float *parameters, *gradients;
+    void *scratch; /* the largest of any node; contents do not outlive a call */
+    void **blocks; /* every buffer above, for closing */
+    uint32_t block_count, block_room;
+    uint64_t memory_bytes;
+};
+
+/* ---- Building (cpu_build.c) ---- */
+
+extern const cpu_kind cpu_linear, cpu_conv2d, cpu_pool, cpu_relu, cpu_gelu, cpu_silu,
+    cpu_layer_norm, cpu_rms_norm, cpu_batch_norm, cpu_embedding, cpu_attention, cpu_mlp, cpu_add,
+    cpu_concat, cpu_loss_layer;
+/** Changes of layout, inserted where producer and consumer differ. */
+extern const cpu_kind cpu_to_plain, cpu_to_channels_last, cpu_copy;
+
+/** The kind's functions, or NULL where this backend cannot train the kind. */
+const cpu_kind *cpu_kind_of(ty_layer_kind kind);
+/** Lowers the stage's layers into values and nodes and allocates everything. */
+ty_status cpu_build(ty_stage_device *stage, ty_error *error) TY_MUST_CHECK;
+/** Zeroed, 64-byte aligned memory that lives as long as the stage; NULL when there is none. */
+void *cpu_buffer(ty_stage_device *stage, uint64_t count, uint64_t size);
+
+/* ---- For the layers: where a node's operands are ---- */
+
+static inline uint64_t cpu_batch(const ty_stage_device *stage)
+{
+    return stage->options.micro_batch_size;
+}
+
+static inline const float *cpu_in(const ty_stage_device *stage, const cpu_node *node, uint32_t i,
+                                  uint32_t slot)
+{
+    return stage->values[node->inputs[i]].data[slot];
+}
+
+static inline float *cpu_out(const ty_stage_device *stage, const cpu_node *node, uint32_t slot)
+{
+    return stage->values[node->output].data[slot];
+}
+
+/** Where the gradient of the i-th input goes, or NULL if nobody asks for it. */
+static inline float *cpu_in_gradient(const ty_stage_device *stage, const cpu_node *node, uint32_t i,
+                                     uint32_t slot)
+{
+    const cpu_value *value = &stage->values[node->inputs[i]];
+    return value->needs_gradient ? value->gradient[slot] : NULL;
+}
+
+static inline float *cpu_out_gradient(const ty_stage_device *stage, const cpu_node *node,
+                                      uint32_t slot)
+{
+    return stage->values[node->output].gradient[slot];
+}
+
+static inline const float *cpu_parameters(const ty_stage_device *stage, const cpu_node *node,
+                                          uint32_t tensor)
+{
+    return stage->parameters + node->offsets[tensor];
+}
+
+/** Where the gradient of a parameter tensor goes, or NULL for a frozen layer. */
+static inline float *cpu_gradients(const ty_stage_device *stage, const cpu_node *node,
+                                   uint32_t tensor)
+{
+    return node->layer->is_frozen ? NULL : stage->gradients + node->offsets[tensor];
+}
+
+/** Whether the gradient of a tensor is added to what is there rather than written. */
+static inline bool cpu_adds(const cpu_node *node, uint32_t tensor, bool is_first)
+{
+    return !is_first || (tensor == 0 && node->adds_matrix);
+}
+
+/** Rows of a value seen as a matrix whose columns are its innermost dimension. */
+static inline uint64_t cpu_rows(const cpu_value *value)
+{
+    return value->count / value->shape.dimensions[value->shape.dimension_count - 1];
+}
+
+/* ---- Arithmetic shared by layers (cpu_math.c) ---- */
+
+/** y[r,c] += bias[c]. */
+void cpu_add_bias(uint64_t rows, uint64_t columns, const float *bias, float *y);
+/** y[r,c] = max(0, y[r,c] + bias[c]). */
+void cpu_add_bias_relu(uint64_t rows, uint64_t columns, const float *bias, float *y);
+/** sums[c] (+)= sum over r of dy[r,c]. */
+void cpu_column_sums(uint64_t rows, uint64_t columns, const float *dy, bool adds, float *sums);
+/** dy = 0 where y <= 0. */
+void cpu_relu_mask(uint64_t count, const float *y, float *dy);
+/** y = max(0, x), in place if they are the same. */
+void cpu_relu_forward(uint64_t count, const float *x, float *y);
+void cpu_gelu_forward(uint64_t count, const float *x, float *y);
+void cpu_gelu_backward(uint64_t count, const float *x, const float *dy, float *dx);
+void cpu_silu_forward(uint64_t count, const float *x, float *y);
+void cpu_silu_backward(uint64_t count, const float *x, const float *dy, float *dx);
+/** to (+)= from. */
+void cpu_accumulate(uint64_t count, const float *from, bool adds, float *to);
+
+/** Linear map over rows: y = x W^T + b; bias may be NULL. */
+void cpu_affine(uint64_t rows, uint64_t in, uint64_t out, const float *x, const float *weight,
+                const float *bias, float *y);
+/** Its gradients; any of dw, db, dx may be NULL. */
+typedef struct cpu_affine_gradient {
+    float *weight, *bias, *x;
+    bool adds_weight, adds_bias, adds_x;
+} cpu_affine_gradient;
+void cpu_affine_backward(uint64_t rows, uint64_t in, uint64_t out, const float *x,
+                         const float *weight, const float *dy, const cpu_affine_gradient *to);
+
+/* ---- Initial weights (init.c) ---- */
+
+/** Standard normal numbers times `deviation`; element i depends on (seed, layer, tensor, i) only.
+ */
+void ty_init_normal(uint64_t seed, uint32_t layer, uint32_t tensor, double deviation,
+                    uint64_t count, float *out);
+/** Deviation for the matrix of a linear or conv2d layer with `fan_in` inputs per output. */
+double ty_init_deviation(const ty_workload *workload, uint32_t layer, uint64_t fan_in);
+/** Deviation for matrices inside attention and mlp layers. */
+double ty_init_transformer_deviation(const ty_workload *workload, bool is_output_projection);
+
+#endif

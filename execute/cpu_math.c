@@ -1,0 +1,72 @@
+/* Small loops that several layers share. */
+#include "cpu_math.h"
+#include "cpu_layer.h"
+
+CPU_CLONES void cpu_add_bias(uint64_t rows, uint64_t columns, const float *bias, float *y)
+{
+    for (uint64_t r = 0; r < rows; r++) {
+        float *row = y + r * columns;
+        for (uint64_t c = 0; c < columns; c++)
+            row[c] += bias[c];
+    }
+}
+
+CPU_CLONES void cpu_add_bias_relu(uint64_t rows, uint64_t columns, const float *bias, float *y)
+{
+    for (uint64_t r = 0; r < rows; r++) {
+        float *row = y + r * columns;
+        for (uint64_t c = 0; c < columns; c++) {
+            float sum = row[c] + bias[c];
+            row[c] = sum > 0.0f ? sum : 0.0f;
+        }
+    }
+}
+
+CPU_CLONES void cpu_column_sums(uint64_t rows, uint64_t columns, const float *dy, bool adds,
+                                float *sums)
+{
+    if (!adds)
+        memset(sums, 0, columns * sizeof *sums);
+    for (uint64_t r = 0; r < rows; r++) {
+        const float *row = dy + r * columns;
+        for (uint64_t c = 0; c < columns; c++)
+            sums[c] += row[c];
+    }
+}
+
+CPU_CLONES void cpu_relu_mask(uint64_t count, const float *y, float *dy)
+{
+    for (uint64_t i = 0; i < count; i++)
+        dy[i] = y[i] > 0.0f ? dy[i] : 0.0f;
+}
+
+CPU_CLONES void cpu_accumulate(uint64_t count, const float *from, bool adds, float *to)
+{
+    if (!adds) {
+        memcpy(to, from, count * sizeof *to);
+        return;
+    }
+    for (uint64_t i = 0; i < count; i++)
+        to[i] += from[i];
+}
+
+void cpu_affine(uint64_t rows, uint64_t in, uint64_t out, const float *x, const float *weight,
+                const float *bias, float *y)
+{
+    cpu_gemm(false, true, rows, out, in, 1.0f, x, in, weight, in, 0.0f, y, out);
+    if (bias != NULL)
+        cpu_add_bias(rows, out, bias, y);
+}
+
+void cpu_affine_backward(uint64_t rows, uint64_t in, uint64_t out, const float *x,
+                         const float *weight, const float *dy, const cpu_affine_gradient *to)
+{
+    if (to->bias != NULL)
+        cpu_column_sums(rows, out, dy, to->adds_bias, to->bias);
+    if (to->weight != NULL)
+        cpu_gemm(true, false, out, in, rows, 1.0f, dy, out, x, in, to->adds_weight ? 1.0f : 0.0f,
+                 to->weight, in);
+    if (to->x != NULL)
+        cpu_gemm(false, false, rows, in, out, 1.0f, dy, out, weight, in, to->adds_x ? 1.0f : 0.0f,
+                 to->x, in);
+}

@@ -1,0 +1,66 @@
+/**
+ * @file cpu_math.h
+ * Loops that compilers turn into vector code, compiled for several generations of x86 and chosen at
+ * run time, so that one build serves every machine.
+ */
+#ifndef TY_EXECUTE_CPU_MATH_H
+#define TY_EXECUTE_CPU_MATH_H
+
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+/* The choice is made by the dynamic loader, before a sanitizer's runtime is ready for it. */
+#if defined(__GNUC__) && !defined(__clang__) && defined(__x86_64__) &&                             \
+    !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#define CPU_CLONES __attribute__((target_clones("default", "arch=haswell", "arch=skylake-avx512")))
+#else
+#define CPU_CLONES
+#endif
+
+/**
+ * e^x to within 2 units in the last place for x in [-87, 88], clamped outside. Cody-Waite reduction
+ * by ln 2 in two parts and the degree-6 polynomial of Cephes expf (Moshier); written without
+ * branches so that loops over it vectorise.
+ */
+static inline float cpu_exp(float x)
+{
+    const float log2_e = 1.44269504088896341f;
+    const float ln2_high = 0.693359375f, ln2_low = -2.12194440e-4f;
+    const float shifter = 12582912.0f; /* 1.5 * 2^23: adding it rounds to an integer */
+    float n, r, p;
+    int32_t bits;
+
+    x = x < -87.0f ? -87.0f : x;
+    x = x > 88.0f ? 88.0f : x;
+    n = x * log2_e + shifter;
+    memcpy(&bits, &n, sizeof bits);
+    n -= shifter;
+    r = x - n * ln2_high;
+    r = r - n * ln2_low;
+    p = 1.9875691500e-4f;
+    p = p * r + 1.3981999507e-3f;
+    p = p * r + 8.3334519073e-3f;
+    p = p * r + 4.1665795894e-2f;
+    p = p * r + 1.6666665459e-1f;
+    p = p * r + 5.0000001201e-1f;
+    p = p * r * r + r + 1.0f;
+    /* 2^n: n sits in the low bits of the shifted sum. */
+    bits = (int32_t)(((uint32_t)bits + 127u) << 23);
+    memcpy(&n, &bits, sizeof n);
+    return p * n;
+}
+
+/** tanh(x) = 1 - 2 / (e^2x + 1). Absolute error below 2e-7, which is what gelu needs. */
+static inline float cpu_tanh(float x)
+{
+    return 1.0f - 2.0f / (cpu_exp(2.0f * x) + 1.0f);
+}
+
+/** 1 / (1 + e^-x). */
+static inline float cpu_sigmoid(float x)
+{
+    return 1.0f / (1.0f + cpu_exp(-x));
+}
+
+#endif

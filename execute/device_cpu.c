@@ -1,0 +1,254 @@
+/*
+ * The CPU backend: a stage's layers on one core, through oneDNN and vector loops. What the layers
+ * become is decided in cpu_build.c; here are the functions of the backend. Nothing is allocated
+ * between open and close.
+ */
+#include "cpu_layer.h"
+
+#include <string.h>
+
+static ty_status cpu_supports(const ty_workload *workload, uint32_t first_layer,
+                              uint32_t layer_count, ty_error *error)
+{
+    for (uint32_t l = first_layer; l < first_layer + layer_count; l++) {
+        const ty_layer *layer = &workload->layers[l];
+        const cpu_kind *kind = cpu_kind_of(layer->kind);
+        ty_status status;
+
+        if (kind == NULL)
+            return ty_fail(error, TY_EUNSUPPORTED,
+                           "layer %s: the cpu backend does not train layers of kind %s",
+                           layer->name, ty_layer_kind_name(layer->kind));
+        if (kind->supports != NULL && (status = kind->supports(workload, l, error)) != TY_OK)
+            return status;
+    }
+    return TY_OK;
+}
+
+static ty_status options_check(const ty_stage_options *options, ty_error *error)
+{
+    const ty_workload *workload = options->workload;
+
+    if (options->layer_count == 0 || options->first_layer >= workload->layer_count ||
+        options->layer_count > workload->layer_count - options->first_layer)
+        return ty_fail(error, TY_EINVAL, "found layers %u + %u, expected a range within 0 to %u",
+                       (unsigned)options->first_layer, (unsigned)options->layer_count,
+                       (unsigned)workload->layer_count);
+    if (options->micro_batch_size == 0 || options->slots == 0)
+        return ty_fail(error, TY_EINVAL,
+                       "found %u samples per micro-batch in %u slots, expected at least 1 of each",
+                       (unsigned)options->micro_batch_size, (unsigned)options->slots);
+    return cpu_supports(workload, options->first_layer, options->layer_count, error);
+}
+
+static void cpu_close(ty_stage_device *stage)
+{
+    if (stage == NULL)
+        return;
+    for (uint32_t n = 0; n < stage->node_count; n++)
+        if (stage->nodes[n].kind->release != NULL)
+            stage->nodes[n].kind->release(&stage->nodes[n]);
+    for (uint32_t b = 0; b < stage->block_count; b++)
+        ty_free(stage->blocks[b]);
+    ty_free(stage->blocks);
+    ty_free(stage->nodes);
+    ty_free(stage->values);
+    ty_free(stage);
+}
+
+static ty_status cpu_open(const ty_stage_options *options, ty_stage_device **out, ty_error *error)
+{
+    ty_stage_device *stage = NULL;
+    ty_status status = TY_OK;
+
+    cpu_single_thread();
+    TY_CHECK(options_check(options, error), status, cleanup);
+    stage = ty_alloc(1, sizeof *stage);
+    if (stage == NULL) {
+        status = ty_fail(error, TY_ENOMEM, "out of memory for a stage");
+        goto cleanup;
+    }
+    stage->options = *options;
+    TY_CHECK(cpu_build(stage, error), status, cleanup);
+    *out = stage;
+    stage = NULL; /* given away */
+
+cleanup:
+    cpu_close(stage);
+    return status;
+}
+
+/* ---- Buffers ---- */
+
+static float *cpu_input(ty_stage_device *stage, uint32_t slot)
+{
+    return stage->tokens != NULL ? NULL : stage->values[0].data[slot];
+}
+
+static int32_t *cpu_tokens(ty_stage_device *stage, uint32_t slot)
+{
+    return stage->tokens == NULL ? NULL : stage->tokens[slot];
+}
+
+static int32_t *cpu_labels(ty_stage_device *stage, uint32_t slot)
+{
+    return stage->labels == NULL ? NULL : stage->labels[slot];
+}
+
+static float *cpu_output(ty_stage_device *stage, uint32_t slot)
+{
+    return stage->output == CPU_NONE ? NULL : stage->values[stage->output].data[slot];
+}
+
+static float *gradient_of(ty_stage_device *stage, uint32_t value, uint32_t slot)
+{
+    if (value == CPU_NONE || stage->values[value].gradient == NULL)
+        return NULL;
+    return stage->values[value].gradient[slot];
+}
+
+static float *cpu_input_gradient(ty_stage_device *stage, uint32_t slot)
+{
+    return gradient_of(stage, 0, slot);
+}
+
+static float *cpu_output_gradient(ty_stage_device *stage, uint32_t slot)
+{
+    return gradient_of(stage, stage->output, slot);
+}
+
+/* ---- Passes ---- */
+
+static ty_status range_check(const ty_stage_device *stage, uint32_t slot, uint32_t first,
+                             uint32_t count, ty_error *error)
+{
+    const ty_stage_options *options = &stage->options;
+
+    if (slot >= options->slots)
+        return ty_fail(error, TY_EINVAL, "found slot %u, expected less than %u", (unsigned)slot,
+                       (unsigned)options->slots);
+    if (first < options->first_layer || first - options->first_layer > options->layer_count ||
+        count > options->layer_count - (first - options->first_layer))
+        return ty_fail(error, TY_EINVAL, "found layers %u + %u, the stage has %u + %u",
+                       (unsigned)first, (unsigned)count, (unsigned)options->first_layer,
+                       (unsigned)options->layer_count);
+    return TY_OK;
+}
+
+static bool is_between(const cpu_node *node, uint32_t first, uint32_t count)
+{
+    return node->layer_index >= first && node->layer_index - first < count;
+}
+
+static ty_status cpu_forward(ty_stage_device *stage, uint32_t slot, uint32_t first_layer,
+                             uint32_t layer_count, ty_error *error)
+{
+    ty_status status = range_check(stage, slot, first_layer, layer_count, error);
+
+    cpu_single_thread();
+    for (uint32_t n = 0; n < stage->node_count && status == TY_OK; n++)
+        if (is_between(&stage->nodes[n], first_layer, layer_count))
+            status = stage->nodes[n].kind->forward(stage, &stage->nodes[n], slot, error);
+    return status;
+}
+
+static ty_status cpu_recompute(ty_stage_device *stage, uint32_t slot, ty_error *error)
+{
+    return cpu_forward(stage, slot, stage->options.first_layer, stage->options.layer_count, error);
+}
+
+/* A layer behind frozen ones only has nothing to do: its output needs no gradient. */
+static ty_status cpu_backward(ty_stage_device *stage, uint32_t slot, uint32_t first_layer,
+                              uint32_t layer_count, bool is_first, ty_error *error)
+{
+    ty_status status = range_check(stage, slot, first_layer, layer_count, error);
+
+    cpu_single_thread();
+    for (uint32_t n = stage->node_count; n-- > 0 && status == TY_OK;) {
+        const cpu_node *node = &stage->nodes[n];
+        if (is_between(node, first_layer, layer_count) &&
+            stage->values[node->output].needs_gradient)
+            status = node->kind->backward(stage, node, slot, is_first, error);
+    }
+    return status;
+}
+
+static void cpu_loss_read(ty_stage_device *stage, uint32_t slot, double *loss_sum,
+                          uint64_t *correct, uint64_t *labels)
+{
+    bool has_loss = stage->losses != NULL;
+
+    *loss_sum = has_loss ? stage->losses[slot].sum : 0.0;
+    *correct = has_loss ? stage->losses[slot].correct : 0;
+    *labels = has_loss ? stage->labels_per_sample * cpu_batch(stage) : 0;
+}
+
+/* ---- Parameters ---- */
+
+static uint64_t cpu_parameter_count(const ty_stage_device *stage)
+{
+    return stage->parameter_count;
+}
+
+static float *cpu_parameter_array(ty_stage_device *stage)
+{
+    return stage->parameters;
+}
+
+static float *cpu_gradient_array(ty_stage_device *stage)
+{
+    return stage->gradients;
+}
+
+static void cpu_slice(const ty_stage_device *stage, uint32_t first_layer, uint32_t layer_count,
+                      uint64_t *offset, uint64_t *count)
+{
+    uint32_t first = first_layer - stage->options.first_layer;
+
+    *offset = stage->layer_offsets[first];
+    *count = stage->layer_offsets[first + layer_count] - *offset;
+}
+
+static void cpu_tied_slice(const ty_stage_device *stage, uint64_t *offset, uint64_t *count)
+{
+    *offset = stage->tied_offset;
+    *count = stage->tied_count;
+}
+
+static uint64_t cpu_memory_bytes(const ty_stage_device *stage)
+{
+    return stage->memory_bytes;
+}
+
+const ty_device_backend ty_device_cpu = {
+    .name = "cpu",
+    .supports = cpu_supports,
+    .open = cpu_open,
+    .close = cpu_close,
+    .input = cpu_input,
+    .tokens = cpu_tokens,
+    .labels = cpu_labels,
+    .output = cpu_output,
+    .input_gradient = cpu_input_gradient,
+    .output_gradient = cpu_output_gradient,
+    .forward = cpu_forward,
+    .recompute = cpu_recompute,
+    .backward = cpu_backward,
+    .loss = cpu_loss_read,
+    .parameter_count = cpu_parameter_count,
+    .parameters = cpu_parameter_array,
+    .gradients = cpu_gradient_array,
+    .slice = cpu_slice,
+    .tied_slice = cpu_tied_slice,
+    .memory_bytes = cpu_memory_bytes,
+};
+
+const ty_device_backend *ty_device_backend_find(const char *name)
+{
+    static const ty_device_backend *const backends[] = {&ty_device_cpu};
+
+    for (size_t i = 0; i < sizeof backends / sizeof *backends; i++)
+        if (strcmp(backends[i]->name, name) == 0)
+            return backends[i];
+    return NULL;
+}

@@ -1,0 +1,88 @@
+/* Initial weights: a counter-based generator, so that any part of any tensor can be made anywhere.
+ */
+#include "cpu_layer.h"
+
+#include <math.h>
+
+/* The finaliser of SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number
+ * generators", OOPSLA 2014): stream `key`, element i is mix(key + i * gamma). */
+static const uint64_t gamma_step = 0x9e3779b97f4a7c15u;
+
+static uint64_t mix(uint64_t x)
+{
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+    return x ^ (x >> 31);
+}
+
+/* Box and Muller, 1958: two uniforms of 32 bits give two normals. */
+static void normal_pair(uint64_t key, uint64_t pair, double out[2])
+{
+    uint64_t bits = mix(key + (pair + 1) * gamma_step);
+    double u = ((double)(bits >> 32) + 0.5) * 0x1p-32;
+    double angle = 6.283185307179586 * ((double)(bits & 0xffffffffu) * 0x1p-32);
+    double radius = sqrt(-2.0 * log(u));
+
+    out[0] = radius * cos(angle);
+    out[1] = radius * sin(angle);
+}
+
+void ty_init_normal(uint64_t seed, uint32_t layer, uint32_t tensor, double deviation,
+                    uint64_t count, float *out)
+{
+    uint64_t key = mix(seed + gamma_step);
+
+    key = mix(key ^ (((uint64_t)layer << 32) | tensor));
+    for (uint64_t i = 0; i < count; i += 2) {
+        double pair[2];
+        normal_pair(key, i / 2, pair);
+        out[i] = (float)(deviation * pair[0]);
+        if (i + 1 < count)
+            out[i + 1] = (float)(deviation * pair[1]);
+    }
+}
+
+static uint32_t attention_count(const ty_workload *workload)
+{
+    uint32_t count = 0;
+
+    for (uint32_t l = 0; l < workload->layer_count; l++)
+        count += workload->layers[l].kind == TY_LAYER_ATTENTION;
+    return count;
+}
+
+/* Whether a relu reads the layer, directly or behind layers that keep its scale. */
+static bool is_before_relu(const ty_workload *workload, uint32_t layer)
+{
+    for (uint32_t l = layer + 1; l < workload->layer_count; l++) {
+        const ty_layer *reader = &workload->layers[l];
+        bool keeps_scale = reader->kind == TY_LAYER_BATCH_NORM || reader->kind == TY_LAYER_POOL;
+        for (uint32_t i = 0; i < reader->input_count; i++) {
+            if (reader->inputs[i] != layer)
+                continue;
+            if (reader->kind == TY_LAYER_RELU || (keeps_scale && is_before_relu(workload, l)))
+                return true;
+        }
+    }
+    return false;
+}
+
+/* He et al., "Delving deep into rectifiers", ICCV 2015: variance 2 / fan in before a relu. */
+double ty_init_deviation(const ty_workload *workload, uint32_t layer, uint64_t fan_in)
+{
+    if (attention_count(workload) > 0)
+        return ty_init_transformer_deviation(workload, false);
+    return sqrt((is_before_relu(workload, layer) ? 2.0 : 1.0) / (double)fan_in);
+}
+
+/* Radford et al., "Language models are unsupervised multitask learners", 2019, section 2.3: layers
+ * that write to the residual stream start smaller by the square root of how many of them there
+ * are, two per block. */
+double ty_init_transformer_deviation(const ty_workload *workload, bool is_output_projection)
+{
+    uint32_t blocks = attention_count(workload);
+
+    if (!is_output_projection || blocks == 0)
+        return 0.02;
+    return 0.02 / sqrt(2.0 * blocks);
+}

@@ -1,0 +1,252 @@
+#include "network.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+ty_workload *network_new(ty_input_kind input_kind, uint32_t dimension_count,
+                         const uint64_t *dimensions)
+{
+    ty_workload *w = calloc(1, sizeof *w);
+    w->name = strdup("network");
+    w->dataset = strdup("synthetic");
+    w->element_bytes = 4;
+    w->input_kind = input_kind;
+    w->input.dimension_count = dimension_count;
+    memcpy(w->input.dimensions, dimensions, dimension_count * sizeof *dimensions);
+    w->tokens_per_sample = input_kind == TY_INPUT_TOKEN ? dimensions[0] : 0;
+    return w;
+}
+
+void network_free(ty_workload *w)
+{
+    if (w == NULL)
+        return;
+    for (uint32_t l = 0; l < w->layer_count; l++) {
+        free(w->layers[l].name);
+        free(w->layers[l].inputs);
+    }
+    free(w->layers);
+    free(w->name);
+    free(w->dataset);
+    free(w);
+}
+
+static ty_layer *add(ty_workload *w, ty_layer_kind kind, const int *inputs, uint32_t count)
+{
+    char name[32];
+    ty_layer *layer;
+    w->layers = realloc(w->layers, (w->layer_count + 1) * sizeof *w->layers);
+    layer = &w->layers[w->layer_count++];
+    memset(layer, 0, sizeof *layer);
+    snprintf(name, sizeof name, "layer%u", w->layer_count - 1);
+    layer->name = strdup(name);
+    layer->kind = kind;
+    layer->tied_to = TY_NO_LAYER;
+    layer->inputs = calloc(count, sizeof *layer->inputs);
+    for (uint32_t i = 0; i < count; i++)
+        if (inputs[i] >= 0)
+            layer->inputs[layer->input_count++] = (uint32_t)inputs[i];
+    layer->output = inputs[0] < 0 ? w->input : w->layers[inputs[0]].output;
+    return layer;
+}
+
+static uint64_t *last(ty_layer *layer)
+{
+    return &layer->output.dimensions[layer->output.dimension_count - 1];
+}
+
+static int done(ty_workload *w, uint64_t parameters)
+{
+    ty_layer *layer = &w->layers[w->layer_count - 1];
+    uint64_t elements = 1;
+    for (uint32_t d = 0; d < layer->output.dimension_count; d++)
+        elements *= layer->output.dimensions[d];
+    layer->parameter_bytes = 4 * parameters;
+    layer->output_bytes = 4 * elements;
+    return (int)w->layer_count - 1;
+}
+
+int network_linear(ty_workload *w, int input, uint64_t out, bool has_bias)
+{
+    ty_layer *layer = add(w, TY_LAYER_LINEAR, &input, 1);
+    uint64_t in = *last(layer);
+    layer->attributes[TY_IN_FEATURES] = in;
+    layer->attributes[TY_OUT_FEATURES] = out;
+    layer->attributes[TY_HAS_BIAS] = has_bias;
+    *last(layer) = out;
+    return done(w, in * out + (has_bias ? out : 0));
+}
+
+int network_tied_linear(ty_workload *w, int input, int embedding)
+{
+    ty_layer *layer = add(w, TY_LAYER_LINEAR, &input, 1);
+    layer->attributes[TY_IN_FEATURES] = *last(layer);
+    layer->attributes[TY_OUT_FEATURES] = w->layers[embedding].attributes[TY_VOCABULARY];
+    layer->tied_to = (uint32_t)embedding;
+    *last(layer) = layer->attributes[TY_OUT_FEATURES];
+    return done(w, 0);
+}
+
+static uint64_t window_out(uint64_t in, uint64_t window, uint64_t stride, uint64_t padding)
+{
+    return (in + 2 * padding - window) / stride + 1;
+}
+
+int network_conv2d(ty_workload *w, int input, uint64_t out, uint64_t height, uint64_t width,
+                   uint64_t stride, uint64_t padding, uint64_t groups, bool has_bias)
+{
+    ty_layer *layer = add(w, TY_LAYER_CONV2D, &input, 1);
+    uint64_t *shape = layer->output.dimensions, in = shape[0];
+    layer->attributes[TY_IN_CHANNELS] = in;
+    layer->attributes[TY_OUT_CHANNELS] = out;
+    layer->attributes[TY_KERNEL_HEIGHT] = height;
+    layer->attributes[TY_KERNEL_WIDTH] = width;
+    layer->attributes[TY_STRIDE] = stride;
+    layer->attributes[TY_PADDING_HEIGHT] = layer->attributes[TY_PADDING_WIDTH] = padding;
+    layer->attributes[TY_GROUPS] = groups;
+    layer->attributes[TY_HAS_BIAS] = has_bias;
+    shape[0] = out;
+    shape[1] = window_out(shape[1], height, stride, padding);
+    shape[2] = window_out(shape[2], width, stride, padding);
+    return done(w, out * (in / groups) * height * width + (has_bias ? out : 0));
+}
+
+int network_pool(ty_workload *w, int input, uint64_t window, uint64_t stride, uint64_t padding,
+                 bool is_average)
+{
+    ty_layer *layer = add(w, TY_LAYER_POOL, &input, 1);
+    uint64_t *shape = layer->output.dimensions;
+    layer->attributes[TY_KERNEL_HEIGHT] = layer->attributes[TY_KERNEL_WIDTH] = window;
+    layer->attributes[TY_STRIDE] = stride;
+    layer->attributes[TY_PADDING_HEIGHT] = layer->attributes[TY_PADDING_WIDTH] = padding;
+    layer->attributes[TY_IS_AVERAGE] = is_average;
+    shape[1] = window_out(shape[1], window, stride, padding);
+    shape[2] = window_out(shape[2], window, stride, padding);
+    return done(w, 0);
+}
+
+int network_global_pool(ty_workload *w, int input)
+{
+    ty_layer *layer = add(w, TY_LAYER_POOL, &input, 1);
+    layer->attributes[TY_IS_AVERAGE] = layer->attributes[TY_IS_GLOBAL] = 1;
+    layer->output.dimensions[1] = layer->output.dimensions[2] = 1;
+    return done(w, 0);
+}
+
+int network_simple(ty_workload *w, int input, ty_layer_kind kind)
+{
+    ty_layer *layer = add(w, kind, &input, 1);
+    uint64_t features = *last(layer), elements = 1, parameters = 0;
+    if (kind == TY_LAYER_LAYER_NORM || kind == TY_LAYER_RMS_NORM)
+        parameters = kind == TY_LAYER_LAYER_NORM ? 2 * features : features;
+    if (kind == TY_LAYER_BATCH_NORM) {
+        features = layer->output.dimensions[0];
+        parameters = 2 * features;
+    }
+    if (parameters > 0)
+        layer->attributes[TY_FEATURES] = features;
+    if (kind == TY_LAYER_FLATTEN) {
+        for (uint32_t d = 0; d < layer->output.dimension_count; d++)
+            elements *= layer->output.dimensions[d];
+        layer->output = (ty_shape){1, {elements}};
+    }
+    return done(w, parameters);
+}
+
+int network_embedding(ty_workload *w, uint64_t vocabulary, uint64_t features, uint64_t positions)
+{
+    ty_layer *layer = add(w, TY_LAYER_EMBEDDING, &(int){-1}, 1);
+    layer->attributes[TY_VOCABULARY] = vocabulary;
+    layer->attributes[TY_FEATURES] = features;
+    layer->attributes[TY_POSITIONS] = positions;
+    layer->output = (ty_shape){2, {w->input.dimensions[0], features}};
+    return done(w, (vocabulary + positions) * features);
+}
+
+int network_attention(ty_workload *w, int input, uint64_t heads, uint64_t kv_heads,
+                      uint64_t head_size, bool has_bias, bool is_causal)
+{
+    ty_layer *layer = add(w, TY_LAYER_ATTENTION, &input, 1);
+    uint64_t features = *last(layer), qkv = (heads + 2 * kv_heads) * head_size;
+    layer->attributes[TY_FEATURES] = features;
+    layer->attributes[TY_HEADS] = heads;
+    layer->attributes[TY_KV_HEADS] = kv_heads;
+    layer->attributes[TY_HEAD_SIZE] = head_size;
+    layer->attributes[TY_HAS_BIAS] = has_bias;
+    layer->attributes[TY_IS_CAUSAL] = is_causal;
+    return done(w, features * (qkv + heads * head_size) + (has_bias ? qkv + features : 0));
+}
+
+int network_mlp(ty_workload *w, int input, uint64_t hidden, bool has_bias, bool is_gated)
+{
+    ty_layer *layer = add(w, TY_LAYER_MLP, &input, 1);
+    uint64_t features = *last(layer), up = hidden * (is_gated ? 2 : 1);
+    layer->attributes[TY_FEATURES] = features;
+    layer->attributes[TY_HIDDEN_FEATURES] = hidden;
+    layer->attributes[TY_HAS_BIAS] = has_bias;
+    layer->attributes[TY_IS_GATED] = is_gated;
+    return done(w, features * (up + hidden) + (has_bias ? up + features : 0));
+}
+
+int network_join(ty_workload *w, ty_layer_kind kind, const int *inputs, uint32_t count)
+{
+    ty_layer *layer = add(w, kind, inputs, count);
+    if (kind == TY_LAYER_CONCAT)
+        for (uint32_t i = 1; i < count; i++)
+            layer->output.dimensions[0] += w->layers[inputs[i]].output.dimensions[0];
+    return done(w, 0);
+}
+
+int network_loss(ty_workload *w, int input)
+{
+    ty_layer *layer = add(w, TY_LAYER_SOFTMAX_CROSS_ENTROPY, &input, 1);
+    layer->attributes[TY_CLASSES] = *last(layer);
+    layer->output = (ty_shape){1, {1}};
+    return done(w, 0);
+}
+
+ty_workload *network_make_mlp(void)
+{
+    ty_workload *w = network_new(TY_INPUT_REAL, 3, (uint64_t[]){1, 28, 28});
+    int x = network_simple(w, -1, TY_LAYER_FLATTEN);
+    x = network_simple(w, network_linear(w, x, 1024, true), TY_LAYER_RELU);
+    x = network_simple(w, network_linear(w, x, 1024, true), TY_LAYER_RELU);
+    network_loss(w, network_linear(w, x, 10, true));
+    w->optimizer = (ty_optimizer){TY_OPTIMIZER_SGD, .learning_rate = 0.05, .momentum = 0.9};
+    return w;
+}
+
+ty_workload *network_make_lenet(void)
+{
+    ty_workload *w = network_new(TY_INPUT_REAL, 3, (uint64_t[]){1, 28, 28});
+    int x = network_conv2d(w, -1, 20, 5, 5, 1, 0, 1, true);
+    x = network_pool(w, x, 2, 2, 0, false);
+    x = network_conv2d(w, x, 50, 5, 5, 1, 0, 1, true);
+    x = network_pool(w, x, 2, 2, 0, false);
+    x = network_simple(w, x, TY_LAYER_FLATTEN);
+    x = network_simple(w, network_linear(w, x, 500, true), TY_LAYER_RELU);
+    network_loss(w, network_linear(w, x, 10, true));
+    w->optimizer = (ty_optimizer){TY_OPTIMIZER_SGD, .learning_rate = 0.05, .momentum = 0.9};
+    return w;
+}
+
+ty_workload *network_make_gpt(uint64_t layers, uint64_t features, uint64_t heads, uint64_t sequence,
+                              uint64_t vocabulary)
+{
+    ty_workload *w = network_new(TY_INPUT_TOKEN, 1, &sequence);
+    int tokens = network_embedding(w, vocabulary, features, sequence), x = tokens;
+    for (uint64_t l = 0; l < layers; l++) {
+        int y = network_simple(w, x, TY_LAYER_LAYER_NORM);
+        y = network_attention(w, y, heads, heads, features / heads, true, true);
+        x = network_join(w, TY_LAYER_ADD, (int[]){x, y}, 2);
+        y = network_simple(w, x, TY_LAYER_LAYER_NORM);
+        y = network_mlp(w, y, 4 * features, true, false);
+        x = network_join(w, TY_LAYER_ADD, (int[]){x, y}, 2);
+    }
+    x = network_simple(w, x, TY_LAYER_LAYER_NORM);
+    network_loss(w, network_tied_linear(w, x, tokens));
+    w->optimizer = (ty_optimizer){TY_OPTIMIZER_ADAMW, .learning_rate = 1e-3, .beta1 = 0.9,
+                                  .beta2 = 0.999,     .epsilon = 1e-8,       .weight_decay = 0.01};
+    return w;
+}

@@ -1,0 +1,35 @@
+/* Small networks made by hand, so that the tests of execute/ need core only. */
+#ifndef TEST_EXECUTE_NETWORK_H
+#define TEST_EXECUTE_NETWORK_H
+
+#include "ty_core.h"
+
+/* A workload under construction; layers name their inputs by index, -1 for the batch. */
+ty_workload *network_new(ty_input_kind input_kind, uint32_t dimension_count,
+                         const uint64_t *dimensions);
+void network_free(ty_workload *network);
+
+/* Each returns the index of the new layer. Shapes and parameter bytes follow from the inputs. */
+int network_linear(ty_workload *network, int input, uint64_t out, bool has_bias);
+int network_tied_linear(ty_workload *network, int input, int embedding);
+int network_conv2d(ty_workload *network, int input, uint64_t out, uint64_t height, uint64_t width,
+                   uint64_t stride, uint64_t padding, uint64_t groups, bool has_bias);
+int network_pool(ty_workload *network, int input, uint64_t window, uint64_t stride,
+                 uint64_t padding, bool is_average);
+int network_global_pool(ty_workload *network, int input);
+int network_simple(ty_workload *network, int input, ty_layer_kind kind); /* relu, norms, flatten.. */
+int network_embedding(ty_workload *network, uint64_t vocabulary, uint64_t features,
+                      uint64_t positions);
+int network_attention(ty_workload *network, int input, uint64_t heads, uint64_t kv_heads,
+                      uint64_t head_size, bool has_bias, bool is_causal);
+int network_mlp(ty_workload *network, int input, uint64_t hidden, bool has_bias, bool is_gated);
+int network_join(ty_workload *network, ty_layer_kind kind, const int *inputs, uint32_t count);
+int network_loss(ty_workload *network, int input);
+
+/* The networks of the benchmarks and of several tests. */
+ty_workload *network_make_mlp(void);   /* 784-1024-1024-10 */
+ty_workload *network_make_lenet(void); /* Caffe's: 20 and 50 filters, 500 hidden */
+ty_workload *network_make_gpt(uint64_t layers, uint64_t features, uint64_t heads, uint64_t sequence,
+                              uint64_t vocabulary);
+
+#endif
