@@ -7,6 +7,8 @@
 /* A kind that is not here, or NULL, cannot be trained by this backend. */
 static const cpu_kind *const kinds[TY_LAYER_KIND_COUNT] = {
     [TY_LAYER_LINEAR] = &cpu_linear,
+    [TY_LAYER_CONV2D] = &cpu_conv2d,
+    [TY_LAYER_POOL] = &cpu_pool,
     [TY_LAYER_RELU] = &cpu_relu,
     [TY_LAYER_GELU] = &cpu_gelu,
     [TY_LAYER_SILU] = &cpu_silu,

@@ -81,7 +81,7 @@ struct cpu_kind {
                          ty_error *error);
     ty_status (*backward)(ty_stage_device *stage, const cpu_node *node, uint32_t slot,
                           bool is_first, ty_error *error);
-    void (*release)(cpu_node *node); /* frees state; NULL: ty_free */
+    void (*release)(cpu_node *node); /* frees state; NULL: it lies in a cpu_buffer */
 };
 
 /* What the loss layer leaves of a slot. */

@@ -1,5 +1,6 @@
 /* oneDNN 2.x behind the few calls the CPU backend needs. */
 #include "dnnl_wrap.h"
+#include "ty_memory.h"
 
 #include <assert.h>
 #include <dlfcn.h>
@@ -37,4 +38,310 @@ void cpu_gemm(bool is_a_transposed, bool is_b_transposed, uint64_t m, uint64_t n
                    (dnnl_dim_t)b_stride, beta, c, (dnnl_dim_t)c_stride);
     assert(done == dnnl_success);
     (void)done;
+}
+
+/* ---- Convolution ---- */
+
+/* oneDNN chooses its own layout for weights, so each pass reorders them from or to ours. */
+typedef enum conv_pass { PASS_FORWARD, PASS_WEIGHTS, PASS_DATA, PASS_COUNT } conv_pass;
+
+typedef struct pass {
+    dnnl_primitive_desc_t description;
+    dnnl_primitive_t primitive;
+    dnnl_memory_t blocked; /* weights or their gradient in oneDNN's layout; NULL: in ours */
+    dnnl_primitive_t reorder;
+} pass;
+
+struct cpu_conv {
+    cpu_conv_shape shape;
+    const char *name; /* borrowed: the layer's */
+    uint64_t scratch_bytes;
+    dnnl_engine_t engine;
+    dnnl_stream_t stream;
+    dnnl_memory_desc_t source, target, weight, bias;
+    dnnl_memory_t source_memory, target_memory, weight_memory, bias_memory;
+    pass passes[PASS_COUNT];
+};
+
+static ty_status dnnl_result(const char *name, dnnl_status_t result, const char *what,
+                             ty_error *error)
+{
+    if (result == dnnl_success)
+        return TY_OK;
+    return ty_fail(error, result == dnnl_out_of_memory ? TY_ENOMEM : TY_EBACKEND,
+                   "layer %s: oneDNN failed with status %d: %s", name, (int)result, what);
+}
+
+#define DNNL_CHECK(call, conv, status, label)                                                      \
+    TY_CHECK(dnnl_result((conv)->name, (call), #call, error), status, label)
+
+static ty_status descriptions_make(cpu_conv *conv, ty_error *error)
+{
+    const cpu_conv_shape *s = &conv->shape;
+    dnnl_dim_t groups = (dnnl_dim_t)s->groups;
+    dnnl_dim_t out = (dnnl_dim_t)s->out_channels, in = (dnnl_dim_t)s->in_channels;
+    dnnl_dims_t source = {(dnnl_dim_t)s->batch, in, (dnnl_dim_t)s->in_height,
+                          (dnnl_dim_t)s->in_width};
+    dnnl_dims_t target = {(dnnl_dim_t)s->batch, out, (dnnl_dim_t)s->out_height,
+                          (dnnl_dim_t)s->out_width};
+    dnnl_dims_t weight = {out, in, (dnnl_dim_t)s->kernel_height, (dnnl_dim_t)s->kernel_width};
+    dnnl_dims_t grouped = {groups, out / groups, in / groups, (dnnl_dim_t)s->kernel_height,
+                           (dnnl_dim_t)s->kernel_width};
+    dnnl_dims_t bias = {out};
+    ty_status status = TY_OK;
+
+    DNNL_CHECK(dnnl_memory_desc_init_by_tag(&conv->source, 4, source, dnnl_f32, dnnl_nhwc), conv,
+               status, done);
+    DNNL_CHECK(dnnl_memory_desc_init_by_tag(&conv->target, 4, target, dnnl_f32, dnnl_nhwc), conv,
+               status, done);
+    if (groups == 1)
+        DNNL_CHECK(dnnl_memory_desc_init_by_tag(&conv->weight, 4, weight, dnnl_f32, dnnl_oihw),
+                   conv, status, done);
+    else
+        DNNL_CHECK(dnnl_memory_desc_init_by_tag(&conv->weight, 5, grouped, dnnl_f32, dnnl_goihw),
+                   conv, status, done);
+    DNNL_CHECK(dnnl_memory_desc_init_by_tag(&conv->bias, 1, bias, dnnl_f32, dnnl_a), conv, status,
+               done);
+done:
+    return status;
+}
+
+/* The operation of a pass, with weights in whatever layout is fastest. */
+static dnnl_status_t operation_init(const cpu_conv *conv, conv_pass which,
+                                    dnnl_convolution_desc_t *operation)
+{
+    const cpu_conv_shape *s = &conv->shape;
+    const dnnl_memory_desc_t *bias = s->has_bias ? &conv->bias : NULL;
+    dnnl_memory_desc_t any;
+    dnnl_dims_t strides = {(dnnl_dim_t)s->stride, (dnnl_dim_t)s->stride};
+    dnnl_dims_t padding = {(dnnl_dim_t)s->padding_height, (dnnl_dim_t)s->padding_width};
+    dnnl_status_t result = dnnl_memory_desc_init_by_tag(&any, conv->weight.ndims, conv->weight.dims,
+                                                        dnnl_f32, dnnl_format_tag_any);
+
+    if (result != dnnl_success)
+        return result;
+    if (which == PASS_FORWARD)
+        return dnnl_convolution_forward_desc_init(operation, dnnl_forward_training,
+                                                  dnnl_convolution_direct, &conv->source, &any,
+                                                  bias, &conv->target, strides, padding, padding);
+    if (which == PASS_WEIGHTS)
+        return dnnl_convolution_backward_weights_desc_init(operation, dnnl_convolution_direct,
+                                                           &conv->source, &any, bias, &conv->target,
+                                                           strides, padding, padding);
+    return dnnl_convolution_backward_data_desc_init(operation, dnnl_convolution_direct,
+                                                    &conv->source, &any, &conv->target, strides,
+                                                    padding, padding);
+}
+
+static ty_status reorder_make(cpu_conv *conv, pass *p, bool is_gradient,
+                              const dnnl_memory_desc_t *blocked, ty_error *error)
+{
+    const dnnl_memory_desc_t *from = is_gradient ? blocked : &conv->weight;
+    const dnnl_memory_desc_t *to = is_gradient ? &conv->weight : blocked;
+    dnnl_primitive_desc_t description = NULL;
+    uint64_t bytes = dnnl_memory_desc_get_size(blocked);
+    ty_status status = TY_OK;
+
+    if (dnnl_memory_desc_equal(blocked, &conv->weight))
+        return TY_OK;
+    DNNL_CHECK(dnnl_memory_create(&p->blocked, blocked, conv->engine, DNNL_MEMORY_NONE), conv,
+               status, cleanup);
+    DNNL_CHECK(dnnl_reorder_primitive_desc_create(&description, from, conv->engine, to,
+                                                  conv->engine, NULL),
+               conv, status, cleanup);
+    DNNL_CHECK(dnnl_primitive_create(&p->reorder, description), conv, status, cleanup);
+    if (bytes > conv->scratch_bytes)
+        conv->scratch_bytes = bytes;
+
+cleanup:
+    dnnl_primitive_desc_destroy(description);
+    return status;
+}
+
+static ty_status pass_make(cpu_conv *conv, conv_pass which, ty_error *error)
+{
+    pass *p = &conv->passes[which];
+    bool is_gradient = which == PASS_WEIGHTS;
+    dnnl_convolution_desc_t operation;
+    dnnl_primitive_attr_t attributes = NULL;
+    dnnl_post_ops_t after = NULL;
+    ty_status status = TY_OK;
+
+    DNNL_CHECK(operation_init(conv, which, &operation), conv, status, cleanup);
+    DNNL_CHECK(dnnl_primitive_attr_create(&attributes), conv, status, cleanup);
+    if (which == PASS_FORWARD && conv->shape.has_relu) {
+        DNNL_CHECK(dnnl_post_ops_create(&after), conv, status, cleanup);
+        DNNL_CHECK(dnnl_post_ops_append_eltwise(after, 1.0f, dnnl_eltwise_relu, 0.0f, 0.0f), conv,
+                   status, cleanup);
+        DNNL_CHECK(dnnl_primitive_attr_set_post_ops(attributes, after), conv, status, cleanup);
+    }
+    DNNL_CHECK(dnnl_primitive_desc_create(&p->description, &operation, attributes, conv->engine,
+                                          conv->passes[PASS_FORWARD].description),
+               conv, status, cleanup);
+    DNNL_CHECK(dnnl_primitive_create(&p->primitive, p->description), conv, status, cleanup);
+    status = reorder_make(
+        conv, p, is_gradient,
+        dnnl_primitive_desc_query_md(
+            p->description, is_gradient ? dnnl_query_diff_weights_md : dnnl_query_weights_md, 0),
+        error);
+
+cleanup:
+    dnnl_post_ops_destroy(after);
+    dnnl_primitive_attr_destroy(attributes);
+    return status;
+}
+
+static ty_status memories_make(cpu_conv *conv, ty_error *error)
+{
+    ty_status status = TY_OK;
+
+    DNNL_CHECK(
+        dnnl_memory_create(&conv->source_memory, &conv->source, conv->engine, DNNL_MEMORY_NONE),
+        conv, status, done);
+    DNNL_CHECK(
+        dnnl_memory_create(&conv->target_memory, &conv->target, conv->engine, DNNL_MEMORY_NONE),
+        conv, status, done);
+    DNNL_CHECK(
+        dnnl_memory_create(&conv->weight_memory, &conv->weight, conv->engine, DNNL_MEMORY_NONE),
+        conv, status, done);
+    DNNL_CHECK(dnnl_memory_create(&conv->bias_memory, &conv->bias, conv->engine, DNNL_MEMORY_NONE),
+               conv, status, done);
+done:
+    return status;
+}
+
+ty_status cpu_conv_open(const cpu_conv_shape *shape, const char *name, cpu_conv **out,
+                        ty_error *error)
+{
+    cpu_conv *conv = ty_alloc(1, sizeof *conv);
+    ty_status status = TY_OK;
+
+    if (conv == NULL)
+        return ty_fail(error, TY_ENOMEM, "layer %s: out of memory", name);
+    conv->shape = *shape;
+    conv->name = name;
+    DNNL_CHECK(dnnl_engine_create(&conv->engine, dnnl_cpu, 0), conv, status, cleanup);
+    DNNL_CHECK(dnnl_stream_create(&conv->stream, conv->engine, dnnl_stream_default_flags), conv,
+               status, cleanup);
+    TY_CHECK(descriptions_make(conv, error), status, cleanup);
+    TY_CHECK(memories_make(conv, error), status, cleanup);
+    TY_CHECK(pass_make(conv, PASS_FORWARD, error), status, cleanup);
+    if (shape->has_weight_gradient)
+        TY_CHECK(pass_make(conv, PASS_WEIGHTS, error), status, cleanup);
+    if (shape->has_input_gradient)
+        TY_CHECK(pass_make(conv, PASS_DATA, error), status, cleanup);
+    *out = conv;
+    conv = NULL; /* given away */
+
+cleanup:
+    cpu_conv_close(conv);
+    return status;
+}
+
+void cpu_conv_close(cpu_conv *conv)
+{
+    if (conv == NULL)
+        return;
+    for (int i = 0; i < PASS_COUNT; i++) {
+        dnnl_primitive_destroy(conv->passes[i].reorder);
+        dnnl_primitive_destroy(conv->passes[i].primitive);
+        dnnl_primitive_desc_destroy(conv->passes[i].description);
+        dnnl_memory_destroy(conv->passes[i].blocked);
+    }
+    dnnl_memory_destroy(conv->source_memory);
+    dnnl_memory_destroy(conv->target_memory);
+    dnnl_memory_destroy(conv->weight_memory);
+    dnnl_memory_destroy(conv->bias_memory);
+    dnnl_stream_destroy(conv->stream);
+    dnnl_engine_destroy(conv->engine);
+    ty_free(conv);
+}
+
+uint64_t cpu_conv_scratch_bytes(const cpu_conv *conv)
+{
+    return conv->scratch_bytes;
+}
+
+/* oneDNN's handles are not const, though what it only reads stays untouched. */
+static dnnl_memory_t memory_at(dnnl_memory_t memory, const void *data)
+{
+    void *handle;
+    memcpy(&handle, &data, sizeof handle);
+    dnnl_memory_set_data_handle(memory, handle);
+    return memory;
+}
+
+static ty_status reorder(cpu_conv *conv, const pass *p, dnnl_memory_t from, dnnl_memory_t to,
+                         ty_error *error)
+{
+    dnnl_exec_arg_t arguments[] = {{DNNL_ARG_FROM, from}, {DNNL_ARG_TO, to}};
+
+    return dnnl_result(conv->name, dnnl_primitive_execute(p->reorder, conv->stream, 2, arguments),
+                       "reordering weights", error);
+}
+
+/* The weights in the layout the pass wants. */
+static ty_status weights_prepare(cpu_conv *conv, const pass *p, const float *weight, void *scratch,
+                                 dnnl_memory_t *out, ty_error *error)
+{
+    *out = memory_at(conv->weight_memory, weight);
+    if (p->blocked == NULL)
+        return TY_OK;
+    *out = memory_at(p->blocked, scratch);
+    return reorder(conv, p, conv->weight_memory, p->blocked, error);
+}
+
+ty_status cpu_conv_forward(cpu_conv *conv, const float *x, const float *weight, const float *bias,
+                           float *y, void *scratch, ty_error *error)
+{
+    const pass *p = &conv->passes[PASS_FORWARD];
+    dnnl_memory_t weights;
+    ty_status status = weights_prepare(conv, p, weight, scratch, &weights, error);
+    dnnl_exec_arg_t arguments[] = {{DNNL_ARG_SRC, memory_at(conv->source_memory, x)},
+                                   {DNNL_ARG_DST, memory_at(conv->target_memory, y)},
+                                   {DNNL_ARG_WEIGHTS, weights},
+                                   {DNNL_ARG_BIAS, memory_at(conv->bias_memory, bias)}};
+
+    if (status != TY_OK)
+        return status;
+    return dnnl_result(
+        conv->name,
+        dnnl_primitive_execute(p->primitive, conv->stream, conv->shape.has_bias ? 4 : 3, arguments),
+        "convolution", error);
+}
+
+ty_status cpu_conv_backward_weights(cpu_conv *conv, const float *x, const float *dy, float *dw,
+                                    float *db, void *scratch, ty_error *error)
+{
+    const pass *p = &conv->passes[PASS_WEIGHTS];
+    dnnl_memory_t plain = memory_at(conv->weight_memory, dw);
+    dnnl_memory_t gradient = p->blocked == NULL ? plain : memory_at(p->blocked, scratch);
+    dnnl_exec_arg_t arguments[] = {{DNNL_ARG_SRC, memory_at(conv->source_memory, x)},
+                                   {DNNL_ARG_DIFF_DST, memory_at(conv->target_memory, dy)},
+                                   {DNNL_ARG_DIFF_WEIGHTS, gradient},
+                                   {DNNL_ARG_DIFF_BIAS, memory_at(conv->bias_memory, db)}};
+    ty_status status = dnnl_result(
+        conv->name,
+        dnnl_primitive_execute(p->primitive, conv->stream, conv->shape.has_bias ? 4 : 3, arguments),
+        "gradient of weights", error);
+
+    if (status == TY_OK && gradient != plain)
+        status = reorder(conv, p, gradient, plain, error);
+    return status;
+}
+
+ty_status cpu_conv_backward_data(cpu_conv *conv, const float *dy, const float *weight, float *dx,
+                                 void *scratch, ty_error *error)
+{
+    const pass *p = &conv->passes[PASS_DATA];
+    dnnl_memory_t weights;
+    ty_status status = weights_prepare(conv, p, weight, scratch, &weights, error);
+    dnnl_exec_arg_t arguments[] = {{DNNL_ARG_DIFF_SRC, memory_at(conv->source_memory, dx)},
+                                   {DNNL_ARG_DIFF_DST, memory_at(conv->target_memory, dy)},
+                                   {DNNL_ARG_WEIGHTS, weights}};
+
+    if (status != TY_OK)
+        return status;
+    return dnnl_result(conv->name, dnnl_primitive_execute(p->primitive, conv->stream, 3, arguments),
+                       "gradient of the input", error);
 }

@@ -23,4 +23,34 @@ void cpu_gemm(bool is_a_transposed, bool is_b_transposed, uint64_t m, uint64_t n
               float alpha, const float *a, uint64_t a_stride, const float *b, uint64_t b_stride,
               float beta, float *c, uint64_t c_stride);
 
+/**
+ * A convolution over channels-last images [B,H,W,C] with weights as in the parameter array,
+ * [out][in / groups][kernel height][kernel width]. Primitives are made once; calls allocate
+ * nothing.
+ */
+typedef struct cpu_conv cpu_conv;
+
+typedef struct cpu_conv_shape {
+    uint64_t batch, groups;
+    uint64_t in_channels, in_height, in_width;
+    uint64_t out_channels, out_height, out_width;
+    uint64_t kernel_height, kernel_width, stride, padding_height, padding_width;
+    bool has_bias, has_relu;
+    bool has_weight_gradient, has_input_gradient; /* which backward passes will be asked for */
+} cpu_conv_shape;
+
+/** @param name of the layer, for messages */
+ty_status cpu_conv_open(const cpu_conv_shape *shape, const char *name, cpu_conv **out,
+                        ty_error *error) TY_MUST_CHECK;
+void cpu_conv_close(cpu_conv *conv);
+/** Working memory that each of the calls below needs. */
+uint64_t cpu_conv_scratch_bytes(const cpu_conv *conv);
+ty_status cpu_conv_forward(cpu_conv *conv, const float *x, const float *weight, const float *bias,
+                           float *y, void *scratch, ty_error *error) TY_MUST_CHECK;
+/** Overwrites dw and db (NULL without bias). */
+ty_status cpu_conv_backward_weights(cpu_conv *conv, const float *x, const float *dy, float *dw,
+                                    float *db, void *scratch, ty_error *error) TY_MUST_CHECK;
+ty_status cpu_conv_backward_data(cpu_conv *conv, const float *dy, const float *weight, float *dx,
+                                 void *scratch, ty_error *error) TY_MUST_CHECK;
+
 #endif
