@@ -19,26 +19,16 @@ CPU_CLONES static void relu_gradient(uint64_t count, const float *y, const float
             dx[i] = y[i] > 0.0f ? dy[i] : 0.0f;
 }
 
-/* Hendrycks and Gimpel, "Gaussian Error Linear Units", 2016, the tanh form:
- * y = x/2 (1 + tanh(u)), u = sqrt(2/pi) (x + 0.044715 x^3). */
-static const float gelu_scale = 0.79788456080286536f, gelu_cubic = 0.044715f;
-
 CPU_CLONES void cpu_gelu_forward(uint64_t count, const float *x, float *y)
 {
-    for (uint64_t i = 0; i < count; i++) {
-        float v = x[i];
-        y[i] = 0.5f * v * (1.0f + cpu_tanh(gelu_scale * (v + gelu_cubic * v * v * v)));
-    }
+    for (uint64_t i = 0; i < count; i++)
+        y[i] = cpu_gelu_of(x[i]);
 }
 
 CPU_CLONES void cpu_gelu_backward(uint64_t count, const float *x, const float *dy, float *dx)
 {
-    for (uint64_t i = 0; i < count; i++) {
-        float v = x[i];
-        float t = cpu_tanh(gelu_scale * (v + gelu_cubic * v * v * v));
-        float slope = gelu_scale * (1.0f + 3.0f * gelu_cubic * v * v);
-        dx[i] = dy[i] * (0.5f * (1.0f + t) + 0.5f * v * (1.0f - t * t) * slope);
-    }
+    for (uint64_t i = 0; i < count; i++)
+        dx[i] = dy[i] * cpu_gelu_slope(x[i]);
 }
 
 CPU_CLONES void cpu_silu_forward(uint64_t count, const float *x, float *y)

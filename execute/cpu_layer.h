@@ -113,8 +113,8 @@ struct ty_stage_device {
 /* ---- Building (cpu_build.c) ---- */
 
 extern const cpu_kind cpu_linear, cpu_conv2d, cpu_pool, cpu_relu, cpu_gelu, cpu_silu,
-    cpu_layer_norm, cpu_rms_norm, cpu_batch_norm, cpu_embedding, cpu_attention, cpu_mlp, cpu_add,
-    cpu_concat, cpu_loss_layer;
+    cpu_layer_norm, cpu_rms_norm, cpu_embedding, cpu_attention, cpu_mlp, cpu_add, cpu_concat,
+    cpu_loss_layer;
 /** Changes of layout, inserted where producer and consumer differ. */
 extern const cpu_kind cpu_to_plain, cpu_to_channels_last, cpu_copy;
 
@@ -198,6 +198,8 @@ void cpu_gelu_forward(uint64_t count, const float *x, float *y);
 void cpu_gelu_backward(uint64_t count, const float *x, const float *dy, float *dx);
 void cpu_silu_forward(uint64_t count, const float *x, float *y);
 void cpu_silu_backward(uint64_t count, const float *x, const float *dy, float *dx);
+/** y = a + b. */
+void cpu_sum(uint64_t count, const float *a, const float *b, float *y);
 /** to (+)= from. */
 void cpu_accumulate(uint64_t count, const float *from, bool adds, float *to);
 

@@ -40,6 +40,12 @@ CPU_CLONES void cpu_relu_mask(uint64_t count, const float *y, float *dy)
         dy[i] = y[i] > 0.0f ? dy[i] : 0.0f;
 }
 
+CPU_CLONES void cpu_sum(uint64_t count, const float *a, const float *b, float *y)
+{
+    for (uint64_t i = 0; i < count; i++)
+        y[i] = a[i] + b[i];
+}
+
 CPU_CLONES void cpu_accumulate(uint64_t count, const float *from, bool adds, float *to)
 {
     if (!adds) {

@@ -51,16 +51,28 @@ static inline float cpu_exp(float x)
     return p * n;
 }
 
-/** tanh(x) = 1 - 2 / (e^2x + 1). Absolute error below 2e-7, which is what gelu needs. */
-static inline float cpu_tanh(float x)
-{
-    return 1.0f - 2.0f / (cpu_exp(2.0f * x) + 1.0f);
-}
-
 /** 1 / (1 + e^-x). */
 static inline float cpu_sigmoid(float x)
 {
     return 1.0f / (1.0f + cpu_exp(-x));
+}
+
+/**
+ * Hendrycks and Gimpel, "Gaussian error linear units", 2016, the tanh form: x/2 (1 + tanh(u)) with
+ * u = sqrt(2/pi) (x + 0.044715 x^3). Because (1 + tanh(u)) / 2 = sigmoid(2u), it is x sigmoid(2u).
+ */
+#define CPU_GELU_SCALE 1.5957691216057308f /* 2 sqrt(2/pi) */
+#define CPU_GELU_CUBIC 0.044715f
+static inline float cpu_gelu_of(float x)
+{
+    return x * cpu_sigmoid(CPU_GELU_SCALE * (x + CPU_GELU_CUBIC * x * x * x));
+}
+
+static inline float cpu_gelu_slope(float x)
+{
+    float s = cpu_sigmoid(CPU_GELU_SCALE * (x + CPU_GELU_CUBIC * x * x * x));
+    float slope = CPU_GELU_SCALE * (1.0f + 3.0f * CPU_GELU_CUBIC * x * x);
+    return s + x * s * (1.0f - s) * slope;
 }
 
 #endif

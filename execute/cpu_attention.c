@@ -1,0 +1,249 @@
+/*
+ * Multi-head attention (Vaswani et al., 2017), with fewer key and value heads than query heads if
+ * asked for (Ainslie et al., "GQA", 2023). Probabilities are kept for backward: at the sequence
+ * lengths a CPU trains, that is cheaper than computing them again.
+ */
+#include "cpu_layer.h"
+#include "cpu_math.h"
+
+enum { PROJECT, OUT, PROJECT_BIAS, OUT_BIAS };
+
+/* Query rows that are multiplied with keys at once; under a causal mask later keys are left out. */
+#define QUERY_BLOCK 64
+
+typedef struct attention {
+    uint64_t batch, length, rows; /* rows = batch * length */
+    uint64_t features, heads, kv_heads, head_size;
+    uint64_t queries; /* columns of queries: heads * head size */
+    uint64_t project; /* columns of queries, keys and values */
+    bool is_causal, has_bias;
+    float scale;
+} attention;
+
+static attention attention_of(const ty_stage_device *stage, const cpu_node *node)
+{
+    const uint64_t *a = node->layer->attributes;
+    uint64_t length = stage->values[node->output].shape.dimensions[0];
+
+    return (attention){
+        .batch = cpu_batch(stage),
+        .length = length,
+        .rows = cpu_batch(stage) * length,
+        .features = a[TY_FEATURES],
+        .heads = a[TY_HEADS],
+        .kv_heads = a[TY_KV_HEADS],
+        .head_size = a[TY_HEAD_SIZE],
+        .queries = a[TY_HEADS] * a[TY_HEAD_SIZE],
+        .project = (a[TY_HEADS] + 2 * a[TY_KV_HEADS]) * a[TY_HEAD_SIZE],
+        .is_causal = a[TY_IS_CAUSAL] != 0,
+        .has_bias = a[TY_HAS_BIAS] != 0,
+        .scale = 1.0f / sqrtf((float)a[TY_HEAD_SIZE]),
+    };
+}
+
+/* project [queries | keys | values][features], out [features][queries], and their biases */
+static uint32_t attention_tensors(const ty_workload *workload, uint32_t index,
+                                  cpu_tensor tensors[CPU_MAX_TENSORS])
+{
+    const uint64_t *a = workload->layers[index].attributes;
+    uint64_t queries = a[TY_HEADS] * a[TY_HEAD_SIZE];
+    uint64_t project = queries + 2 * a[TY_KV_HEADS] * a[TY_HEAD_SIZE];
+
+    tensors[PROJECT] = (cpu_tensor){.count = project * a[TY_FEATURES],
+                                    .deviation = ty_init_transformer_deviation(workload, false)};
+    tensors[OUT] = (cpu_tensor){.count = a[TY_FEATURES] * queries,
+                                .deviation = ty_init_transformer_deviation(workload, true)};
+    tensors[PROJECT_BIAS] = (cpu_tensor){.count = project};
+    tensors[OUT_BIAS] = (cpu_tensor){.count = a[TY_FEATURES]};
+    return a[TY_HAS_BIAS] != 0 ? 4 : 2;
+}
+
+/* What a slot keeps: projections [rows][project], probabilities [batch][heads][length][length],
+ * context [rows][queries]. */
+static uint64_t probability_count(const attention *at)
+{
+    return at->batch * at->heads * at->length * at->length;
+}
+
+static ty_status attention_build(ty_stage_device *stage, cpu_node *node, ty_error *error)
+{
+    attention at = attention_of(stage, node);
+
+    (void)error;
+    node->stash_bytes =
+        (at.rows * (at.project + at.queries) + probability_count(&at)) * sizeof(float);
+    node->scratch_bytes =
+        (at.rows * (at.project + at.queries) + at.length * at.length) * sizeof(float);
+    return TY_OK;
+}
+
+/* Softmax of `rows` rows of scores, of which row r sees keys [0, visible + r) under a mask. The
+ * rest of the row, up to `keys`, becomes 0. */
+CPU_CLONES static void softmax_rows(uint64_t rows, uint64_t keys, uint64_t stride, bool is_causal,
+                                    uint64_t visible, float *scores)
+{
+    for (uint64_t r = 0; r < rows; r++, scores += stride) {
+        uint64_t n = is_causal ? visible + r : keys;
+        float maximum = scores[0], sum = 0.0f, scale;
+#pragma omp simd reduction(max : maximum)
+        for (uint64_t i = 0; i < n; i++)
+            maximum = scores[i] > maximum ? scores[i] : maximum;
+#pragma omp simd reduction(+ : sum)
+        for (uint64_t i = 0; i < n; i++) {
+            scores[i] = cpu_exp(scores[i] - maximum);
+            sum += scores[i];
+        }
+        scale = 1.0f / sum;
+        for (uint64_t i = 0; i < n; i++)
+            scores[i] *= scale;
+        memset(scores + n, 0, (keys - n) * sizeof *scores);
+    }
+}
+
+/* dp becomes p (dp - sum(p dp)): the gradient of what went into the softmax. */
+CPU_CLONES static void softmax_gradient(uint64_t rows, uint64_t keys, uint64_t stride,
+                                        const float *p, float *dp)
+{
+    for (uint64_t r = 0; r < rows; r++, p += stride, dp += stride) {
+        float sum = 0.0f;
+#pragma omp simd reduction(+ : sum)
+        for (uint64_t i = 0; i < keys; i++)
+            sum += p[i] * dp[i];
+        for (uint64_t i = 0; i < keys; i++)
+            dp[i] = p[i] * (dp[i] - sum);
+    }
+}
+
+/* Keys that the queries of a block [first, end) may see. */
+static uint64_t keys_seen(const attention *at, uint64_t end)
+{
+    return at->is_causal ? end : at->length;
+}
+
+/* One head of one sample. q, k and v are columns of the projections; so the stride is theirs. */
+static void head_forward(const attention *at, const float *q, const float *k, const float *v,
+                         float *p, float *context)
+{
+    for (uint64_t first = 0; first < at->length; first += QUERY_BLOCK) {
+        uint64_t end = first + QUERY_BLOCK < at->length ? first + QUERY_BLOCK : at->length;
+        uint64_t keys = keys_seen(at, end), rows = end - first;
+        float *block = p + first * at->length;
+        cpu_gemm(false, true, rows, keys, at->head_size, at->scale, q + first * at->project,
+                 at->project, k, at->project, 0.0f, block, at->length);
+        softmax_rows(rows, keys, at->length, at->is_causal, first + 1, block);
+        cpu_gemm(false, false, rows, at->head_size, keys, 1.0f, block, at->length, v, at->project,
+                 0.0f, context + first * at->queries, at->queries);
+    }
+}
+
+static ty_status attention_forward(ty_stage_device *stage, const cpu_node *node, uint32_t slot,
+                                   ty_error *error)
+{
+    attention at = attention_of(stage, node);
+    float *project = node->stash[slot], *p = project + at.rows * at.project;
+    float *context = p + probability_count(&at);
+    uint64_t size = at.head_size, shared = at.heads / at.kv_heads;
+
+    (void)error;
+    cpu_affine(at.rows, at.features, at.project, cpu_in(stage, node, 0, slot),
+               cpu_parameters(stage, node, PROJECT),
+               at.has_bias ? cpu_parameters(stage, node, PROJECT_BIAS) : NULL, project);
+    for (uint64_t b = 0; b < at.batch; b++)
+        for (uint64_t h = 0; h < at.heads; h++) {
+            const float *q = project + b * at.length * at.project;
+            const float *k = q + at.queries + h / shared * size;
+            head_forward(&at, q + h * size, k, k + at.kv_heads * size,
+                         p + (b * at.heads + h) * at.length * at.length,
+                         context + b * at.length * at.queries + h * size);
+        }
+    cpu_affine(at.rows, at.queries, at.features, context, cpu_parameters(stage, node, OUT),
+               at.has_bias ? cpu_parameters(stage, node, OUT_BIAS) : NULL,
+               cpu_out(stage, node, slot));
+    return TY_OK;
+}
+
+/* Pointers into the projections of one head of one sample, or into their gradients. */
+typedef struct head {
+    float *q, *k, *v;
+} head;
+
+/* Adds to dk and dv when another head that shares them, or an earlier block, has written them. */
+static void head_backward(const attention *at, const head *x, const float *p, const float *dcontext,
+                          bool adds, float *dp, const head *dx)
+{
+    uint64_t stride = at->project, size = at->head_size;
+
+    /* The last block comes first: it sees all keys, so that it may overwrite. */
+    for (uint64_t end = at->length; end > 0;) {
+        uint64_t first = (end - 1) / QUERY_BLOCK * QUERY_BLOCK, rows = end - first;
+        uint64_t keys = keys_seen(at, end);
+        const float *pb = p + first * at->length, *dc = dcontext + first * at->queries;
+        float *dpb = dp + first * at->length;
+        float beta = adds || end < at->length ? 1.0f : 0.0f;
+
+        cpu_gemm(true, false, keys, size, rows, 1.0f, pb, at->length, dc, at->queries, beta, dx->v,
+                 stride);
+        cpu_gemm(false, true, rows, keys, size, 1.0f, dc, at->queries, x->v, stride, 0.0f, dpb,
+                 at->length);
+        softmax_gradient(rows, keys, at->length, pb, dpb);
+        cpu_gemm(false, false, rows, size, keys, at->scale, dpb, at->length, x->k, stride, 0.0f,
+                 dx->q + first * stride, stride);
+        cpu_gemm(true, false, keys, size, rows, at->scale, dpb, at->length, x->q + first * stride,
+                 stride, beta, dx->k, stride);
+        end = first;
+    }
+}
+
+static head head_at(const attention *at, float *project, uint64_t b, uint64_t h)
+{
+    float *row = project + b * at->length * at->project;
+    float *k = row + at->queries + h / (at->heads / at->kv_heads) * at->head_size;
+
+    return (head){row + h * at->head_size, k, k + at->kv_heads * at->head_size};
+}
+
+static ty_status attention_backward(ty_stage_device *stage, const cpu_node *node, uint32_t slot,
+                                    bool is_first, ty_error *error)
+{
+    attention at = attention_of(stage, node);
+    float *project = node->stash[slot], *p = project + at.rows * at.project;
+    float *context = p + probability_count(&at);
+    float *dproject = stage->scratch, *dcontext = dproject + at.rows * at.project;
+    float *dp = dcontext + at.rows * at.queries;
+    cpu_affine_gradient out = {
+        .weight = cpu_gradients(stage, node, OUT),
+        .bias = at.has_bias ? cpu_gradients(stage, node, OUT_BIAS) : NULL,
+        .x = dcontext,
+        .adds_weight = cpu_adds(node, OUT, is_first),
+        .adds_bias = cpu_adds(node, OUT_BIAS, is_first),
+    };
+    cpu_affine_gradient in = {
+        .weight = cpu_gradients(stage, node, PROJECT),
+        .bias = at.has_bias ? cpu_gradients(stage, node, PROJECT_BIAS) : NULL,
+        .x = cpu_in_gradient(stage, node, 0, slot),
+        .adds_weight = cpu_adds(node, PROJECT, is_first),
+        .adds_bias = cpu_adds(node, PROJECT_BIAS, is_first),
+        .adds_x = node->adds[0],
+    };
+
+    (void)error;
+    cpu_affine_backward(at.rows, at.queries, at.features, context, cpu_parameters(stage, node, OUT),
+                        cpu_out_gradient(stage, node, slot), &out);
+    for (uint64_t b = 0; b < at.batch; b++)
+        for (uint64_t h = 0; h < at.heads; h++) {
+            head x = head_at(&at, project, b, h), dx = head_at(&at, dproject, b, h);
+            head_backward(&at, &x, p + (b * at.heads + h) * at.length * at.length,
+                          dcontext + b * at.length * at.queries + h * at.head_size,
+                          h % (at.heads / at.kv_heads) != 0, dp, &dx);
+        }
+    cpu_affine_backward(at.rows, at.features, at.project, cpu_in(stage, node, 0, slot),
+                        cpu_parameters(stage, node, PROJECT), dproject, &in);
+    return TY_OK;
+}
+
+const cpu_kind cpu_attention = {
+    .tensors = attention_tensors,
+    .build = attention_build,
+    .forward = attention_forward,
+    .backward = attention_backward,
+};

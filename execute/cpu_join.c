@@ -1,0 +1,75 @@
+/* Sums of several inputs, and inputs one behind the other. */
+#include "cpu_layer.h"
+
+#include <string.h>
+
+static ty_status add_forward(ty_stage_device *stage, const cpu_node *node, uint32_t slot,
+                             ty_error *error)
+{
+    uint64_t count = stage->values[node->output].count;
+    float *y = cpu_out(stage, node, slot);
+    uint32_t next = 1;
+
+    (void)error;
+    if (node->input_count == 1)
+        cpu_accumulate(count, cpu_in(stage, node, 0, slot), false, y);
+    else
+        cpu_sum(count, cpu_in(stage, node, 0, slot), cpu_in(stage, node, next++, slot), y);
+    for (; next < node->input_count; next++)
+        cpu_accumulate(count, cpu_in(stage, node, next, slot), true, y);
+    return TY_OK;
+}
+
+/* An input may share the output's gradient (cpu_build.c decides); then nothing is left to do. */
+static ty_status add_backward(ty_stage_device *stage, const cpu_node *node, uint32_t slot,
+                              bool is_first, ty_error *error)
+{
+    const float *dy = cpu_out_gradient(stage, node, slot);
+
+    (void)is_first, (void)error;
+    for (uint32_t i = 0; i < node->input_count; i++) {
+        float *dx = cpu_in_gradient(stage, node, i, slot);
+        if (dx != NULL && dx != dy)
+            cpu_accumulate(stage->values[node->output].count, dy, node->adds[i], dx);
+    }
+    return TY_OK;
+}
+
+/* Along the first dimension of a sample: each input is one piece of every sample. */
+static ty_status concat_forward(ty_stage_device *stage, const cpu_node *node, uint32_t slot,
+                                ty_error *error)
+{
+    uint64_t batch = cpu_batch(stage), row = stage->values[node->output].count / batch, at = 0;
+    float *y = cpu_out(stage, node, slot);
+
+    (void)error;
+    for (uint32_t i = 0; i < node->input_count; i++) {
+        uint64_t piece = stage->values[node->inputs[i]].count / batch;
+        const float *x = cpu_in(stage, node, i, slot);
+        for (uint64_t b = 0; b < batch; b++)
+            memcpy(y + b * row + at, x + b * piece, piece * sizeof *y);
+        at += piece;
+    }
+    return TY_OK;
+}
+
+static ty_status concat_backward(ty_stage_device *stage, const cpu_node *node, uint32_t slot,
+                                 bool is_first, ty_error *error)
+{
+    uint64_t batch = cpu_batch(stage), row = stage->values[node->output].count / batch, at = 0;
+    const float *dy = cpu_out_gradient(stage, node, slot);
+
+    (void)is_first, (void)error;
+    for (uint32_t i = 0; i < node->input_count; i++) {
+        uint64_t piece = stage->values[node->inputs[i]].count / batch;
+        float *dx = cpu_in_gradient(stage, node, i, slot);
+        for (uint64_t b = 0; b < batch && dx != NULL; b++)
+            cpu_accumulate(piece, dy + b * row + at, node->adds[i], dx + b * piece);
+        at += piece;
+    }
+    return TY_OK;
+}
+
+const cpu_kind cpu_add = {
+    .layout = CPU_ANY_LAYOUT, .forward = add_forward, .backward = add_backward};
+const cpu_kind cpu_concat = {.forward = concat_forward, .backward = concat_backward};
