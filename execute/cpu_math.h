@@ -13,9 +13,16 @@
 /* The choice is made by the dynamic loader, before a sanitizer's runtime is ready for it. */
 #if defined(__GNUC__) && !defined(__clang__) && defined(__x86_64__) &&                             \
     !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-#define CPU_CLONES __attribute__((target_clones("default", "arch=haswell", "arch=skylake-avx512")))
+#define CPU_CLONES __attribute__((target_clones("default", "arch=haswell", "avx512f")))
 #else
 #define CPU_CLONES
+#endif
+
+/* Ordinary inlining stops at the border between generations. */
+#if defined(__GNUC__)
+#define CPU_INLINE static inline __attribute__((always_inline))
+#else
+#define CPU_INLINE static inline
 #endif
 
 /**
@@ -23,7 +30,7 @@
  * by ln 2 in two parts and the degree-6 polynomial of Cephes expf (Moshier); written without
  * branches so that loops over it vectorise.
  */
-static inline float cpu_exp(float x)
+CPU_INLINE float cpu_exp(float x)
 {
     const float log2_e = 1.44269504088896341f;
     const float ln2_high = 0.693359375f, ln2_low = -2.12194440e-4f;
@@ -51,10 +58,30 @@ static inline float cpu_exp(float x)
     return p * n;
 }
 
-/** 1 / (1 + e^-x). */
-static inline float cpu_sigmoid(float x)
+/**
+ * 1 / x for x in [1, 2^120], to within 2 units in the last place: an estimate from the bits (its
+ * exponent negated, error below 12 %) and three steps of Newton's method, each squaring the error.
+ * Dividing would take longer than all the rest of the functions below.
+ */
+CPU_INLINE float cpu_reciprocal(float x)
 {
-    return 1.0f / (1.0f + cpu_exp(-x));
+    int32_t bits;
+    float r;
+
+    memcpy(&bits, &x, sizeof bits);
+    bits = 0x7ef311c7 - bits;
+    memcpy(&r, &bits, sizeof r);
+    r = r * (2.0f - x * r);
+    r = r * (2.0f - x * r);
+    r = r + r * (1.0f - x * r);
+    return r;
+}
+
+/** 1 / (1 + e^-x). */
+CPU_INLINE float cpu_sigmoid(float x)
+{
+    float power = -x < 80.0f ? -x : 80.0f; /* below 2^120; the result would be below 2e-35 */
+    return cpu_reciprocal(1.0f + cpu_exp(power));
 }
 
 /**
@@ -63,12 +90,12 @@ static inline float cpu_sigmoid(float x)
  */
 #define CPU_GELU_SCALE 1.5957691216057308f /* 2 sqrt(2/pi) */
 #define CPU_GELU_CUBIC 0.044715f
-static inline float cpu_gelu_of(float x)
+CPU_INLINE float cpu_gelu_of(float x)
 {
     return x * cpu_sigmoid(CPU_GELU_SCALE * (x + CPU_GELU_CUBIC * x * x * x));
 }
 
-static inline float cpu_gelu_slope(float x)
+CPU_INLINE float cpu_gelu_slope(float x)
 {
     float s = cpu_sigmoid(CPU_GELU_SCALE * (x + CPU_GELU_CUBIC * x * x * x));
     float slope = CPU_GELU_SCALE * (1.0f + 3.0f * CPU_GELU_CUBIC * x * x);

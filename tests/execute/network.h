@@ -17,7 +17,8 @@ int network_conv2d(ty_workload *network, int input, uint64_t out, uint64_t heigh
 int network_pool(ty_workload *network, int input, uint64_t window, uint64_t stride,
                  uint64_t padding, bool is_average);
 int network_global_pool(ty_workload *network, int input);
-int network_simple(ty_workload *network, int input, ty_layer_kind kind); /* relu, norms, flatten.. */
+int network_simple(ty_workload *network, int input,
+                   ty_layer_kind kind); /* relu, norms, flatten.. */
 int network_embedding(ty_workload *network, uint64_t vocabulary, uint64_t features,
                       uint64_t positions);
 int network_attention(ty_workload *network, int input, uint64_t heads, uint64_t kv_heads,

@@ -1,0 +1,658 @@
+#include "reference.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* One layer's operands. */
+typedef struct operands {
+    reference *r;
+    const ty_layer *layer;
+    const uint64_t *a;        /* attributes */
+    const ty_shape *in, *out; /* per sample */
+    const double *x, *dy;
+    double *y, *dx;         /* dx is added to */
+    const double *w, *rest; /* the matrix (perhaps another layer's), and what follows it */
+    double *dw, *drest;     /* added to */
+} operands;
+
+static uint64_t elements(const ty_shape *shape)
+{
+    uint64_t n = 1;
+    for (uint32_t d = 0; d < shape->dimension_count; d++)
+        n *= shape->dimensions[d];
+    return n;
+}
+
+static uint64_t last(const ty_shape *shape)
+{
+    return shape->dimensions[shape->dimension_count - 1];
+}
+
+static const ty_shape *input_shape(const ty_workload *w, const ty_layer *layer, uint32_t i)
+{
+    return layer->input_count == 0 ? &w->input : &w->layers[layer->inputs[i]].output;
+}
+
+/* ---- Affine maps, used by several layers ---- */
+
+static void affine(uint64_t rows, uint64_t in, uint64_t out, const double *x, const double *w,
+                   const double *b, double *y)
+{
+    for (uint64_t r = 0; r < rows; r++)
+        for (uint64_t o = 0; o < out; o++) {
+            double sum = b == NULL ? 0 : b[o];
+            for (uint64_t i = 0; i < in; i++)
+                sum += x[r * in + i] * w[o * in + i];
+            y[r * out + o] = sum;
+        }
+}
+
+static void affine_back(uint64_t rows, uint64_t in, uint64_t out, const double *x, const double *w,
+                        const double *dy, double *dx, double *dw, double *db)
+{
+    for (uint64_t r = 0; r < rows; r++)
+        for (uint64_t o = 0; o < out; o++) {
+            double g = dy[r * out + o];
+            if (db != NULL)
+                db[o] += g;
+            for (uint64_t i = 0; i < in; i++) {
+                dw[o * in + i] += g * x[r * in + i];
+                dx[r * in + i] += g * w[o * in + i];
+            }
+        }
+}
+
+static void linear(operands *p)
+{
+    affine(p->r->batch * elements(p->out) / last(p->out), p->a[TY_IN_FEATURES],
+           p->a[TY_OUT_FEATURES], p->x, p->w, p->a[TY_HAS_BIAS] ? p->rest : NULL, p->y);
+}
+
+static void linear_back(operands *p)
+{
+    affine_back(p->r->batch * elements(p->out) / last(p->out), p->a[TY_IN_FEATURES],
+                p->a[TY_OUT_FEATURES], p->x, p->w, p->dy, p->dx, p->dw,
+                p->a[TY_HAS_BIAS] ? p->drest : NULL);
+}
+
+/* ---- Convolution and pooling: visit every (output, input) pair of pixels ---- */
+
+typedef void (*pixel_pair)(operands *p, uint64_t out, uint64_t in, uint64_t weight);
+
+static void conv_visit(operands *p, pixel_pair visit)
+{
+    uint64_t O = p->a[TY_OUT_CHANNELS], I = p->a[TY_IN_CHANNELS], G = p->a[TY_GROUPS];
+    uint64_t KH = p->a[TY_KERNEL_HEIGHT], KW = p->a[TY_KERNEL_WIDTH], S = p->a[TY_STRIDE];
+    uint64_t H = p->in->dimensions[1], W = p->in->dimensions[2];
+    uint64_t OH = p->out->dimensions[1], OW = p->out->dimensions[2];
+    for (uint64_t b = 0; b < p->r->batch; b++)
+        for (uint64_t o = 0; o < O; o++)
+            for (uint64_t i = 0; i < I / G; i++)
+                for (uint64_t at = 0; at < OH * OW * KH * KW; at++) {
+                    uint64_t kw = at % KW, kh = at / KW % KH, ow = at / KW / KH % OW;
+                    uint64_t oh = at / KW / KH / OW, c = o / (O / G) * (I / G) + i;
+                    int64_t h = (int64_t)(oh * S + kh) - (int64_t)p->a[TY_PADDING_HEIGHT];
+                    int64_t w = (int64_t)(ow * S + kw) - (int64_t)p->a[TY_PADDING_WIDTH];
+                    if (h < 0 || w < 0 || h >= (int64_t)H || w >= (int64_t)W)
+                        continue;
+                    visit(p, ((b * O + o) * OH + oh) * OW + ow,
+                          ((b * I + c) * H + (uint64_t)h) * W + (uint64_t)w,
+                          ((o * (I / G) + i) * KH + kh) * KW + kw);
+                }
+}
+
+static void conv_pair(operands *p, uint64_t out, uint64_t in, uint64_t weight)
+{
+    p->y[out] += p->x[in] * p->w[weight];
+}
+
+static void conv_pair_back(operands *p, uint64_t out, uint64_t in, uint64_t weight)
+{
+    p->dx[in] += p->dy[out] * p->w[weight];
+    p->dw[weight] += p->dy[out] * p->x[in];
+}
+
+static void conv(operands *p)
+{
+    uint64_t pixels = p->out->dimensions[1] * p->out->dimensions[2], O = p->a[TY_OUT_CHANNELS];
+    const double *bias = p->w + O * (p->a[TY_IN_CHANNELS] / p->a[TY_GROUPS]) *
+                                    p->a[TY_KERNEL_HEIGHT] * p->a[TY_KERNEL_WIDTH];
+    for (uint64_t i = 0; i < p->r->batch * O * pixels; i++)
+        p->y[i] = p->a[TY_HAS_BIAS] ? bias[i / pixels % O] : 0;
+    conv_visit(p, conv_pair);
+}
+
+static void conv_back(operands *p)
+{
+    uint64_t pixels = p->out->dimensions[1] * p->out->dimensions[2], O = p->a[TY_OUT_CHANNELS];
+    double *dbias = p->dw + O * (p->a[TY_IN_CHANNELS] / p->a[TY_GROUPS]) * p->a[TY_KERNEL_HEIGHT] *
+                                p->a[TY_KERNEL_WIDTH];
+    for (uint64_t i = 0; p->a[TY_HAS_BIAS] && i < p->r->batch * O * pixels; i++)
+        dbias[i / pixels % O] += p->dy[i];
+    conv_visit(p, conv_pair_back);
+}
+
+/* The pixels of one window, at most 4096. */
+static uint64_t window(operands *p, uint64_t out, uint64_t pixels[4096])
+{
+    bool all = p->a[TY_IS_GLOBAL];
+    uint64_t C = p->in->dimensions[0], H = p->in->dimensions[1], W = p->in->dimensions[2];
+    uint64_t OH = p->out->dimensions[1], OW = p->out->dimensions[2], count = 0;
+    uint64_t KH = all ? H : p->a[TY_KERNEL_HEIGHT], KW = all ? W : p->a[TY_KERNEL_WIDTH];
+    uint64_t S = all ? 1 : p->a[TY_STRIDE], ow = out % OW, oh = out / OW % OH;
+    uint64_t image = out / OW / OH;
+    (void)C;
+    for (uint64_t k = 0; k < KH * KW; k++) {
+        int64_t h = (int64_t)(oh * S + k / KW) - (all ? 0 : (int64_t)p->a[TY_PADDING_HEIGHT]);
+        int64_t w = (int64_t)(ow * S + k % KW) - (all ? 0 : (int64_t)p->a[TY_PADDING_WIDTH]);
+        if (h >= 0 && w >= 0 && h < (int64_t)H && w < (int64_t)W)
+            pixels[count++] = (image * H + (uint64_t)h) * W + (uint64_t)w;
+    }
+    return count;
+}
+
+static double window_area(operands *p)
+{
+    return p->a[TY_IS_GLOBAL] ? (double)(p->in->dimensions[1] * p->in->dimensions[2])
+                              : (double)(p->a[TY_KERNEL_HEIGHT] * p->a[TY_KERNEL_WIDTH]);
+}
+
+static void pool(operands *p)
+{
+    uint64_t pixels[4096];
+    for (uint64_t o = 0; o < p->r->batch * elements(p->out); o++) {
+        uint64_t count = window(p, o, pixels);
+        double sum = 0, maximum = -INFINITY;
+        for (uint64_t i = 0; i < count; i++) {
+            sum += p->x[pixels[i]];
+            maximum = fmax(maximum, p->x[pixels[i]]);
+        }
+        p->y[o] = p->a[TY_IS_AVERAGE] ? sum / window_area(p) : maximum;
+    }
+}
+
+static void pool_back(operands *p)
+{
+    uint64_t pixels[4096];
+    for (uint64_t o = 0; o < p->r->batch * elements(p->out); o++) {
+        uint64_t count = window(p, o, pixels);
+        for (uint64_t i = 0; i < count; i++) {
+            if (p->a[TY_IS_AVERAGE])
+                p->dx[pixels[i]] += p->dy[o] / window_area(p);
+            else if (p->x[pixels[i]] == p->y[o]) {
+                p->dx[pixels[i]] += p->dy[o];
+                break;
+            }
+        }
+    }
+}
+
+/* ---- Element by element ---- */
+
+static double relu_of(double x)
+{
+    return x > 0 ? x : 0;
+}
+static double relu_slope(double x)
+{
+    return x > 0;
+}
+static double gelu_of(double x)
+{
+    return 0.5 * x * (1 + tanh(sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+}
+static double gelu_slope(double x)
+{
+    double u = sqrt(2 / M_PI) * (x + 0.044715 * x * x * x), t = tanh(u);
+    return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * sqrt(2 / M_PI) * (1 + 3 * 0.044715 * x * x);
+}
+static double silu_of(double x)
+{
+    return x / (1 + exp(-x));
+}
+static double silu_slope(double x)
+{
+    double s = 1 / (1 + exp(-x));
+    return s * (1 + x * (1 - s));
+}
+
+static double (*of_kind(ty_layer_kind kind, bool is_slope))(double)
+{
+    if (kind == TY_LAYER_RELU)
+        return is_slope ? relu_slope : relu_of;
+    if (kind == TY_LAYER_GELU)
+        return is_slope ? gelu_slope : gelu_of;
+    return is_slope ? silu_slope : silu_of;
+}
+
+static void activation(operands *p)
+{
+    for (uint64_t i = 0; i < p->r->batch * elements(p->out); i++)
+        p->y[i] = of_kind(p->layer->kind, false)(p->x[i]);
+}
+
+static void activation_back(operands *p)
+{
+    for (uint64_t i = 0; i < p->r->batch * elements(p->out); i++)
+        p->dx[i] += p->dy[i] * of_kind(p->layer->kind, true)(p->x[i]);
+}
+
+static void flatten(operands *p)
+{
+    memcpy(p->y, p->x, p->r->batch * elements(p->out) * sizeof *p->y);
+}
+
+static void flatten_back(operands *p)
+{
+    for (uint64_t i = 0; i < p->r->batch * elements(p->out); i++)
+        p->dx[i] += p->dy[i];
+}
+
+/* ---- Norms, from their definitions; the gradient from the quotient rule ---- */
+
+static void norm_statistics(operands *p, uint64_t row, double *mean, double *scale)
+{
+    uint64_t n = last(p->in);
+    double variance = 0;
+    *mean = 0;
+    if (p->layer->kind == TY_LAYER_LAYER_NORM)
+        for (uint64_t i = 0; i < n; i++)
+            *mean += p->x[row * n + i] / (double)n;
+    for (uint64_t i = 0; i < n; i++)
+        variance += pow(p->x[row * n + i] - *mean, 2) / (double)n;
+    *scale = 1 / sqrt(variance + 1e-5);
+}
+
+static void norm(operands *p)
+{
+    uint64_t n = last(p->in);
+    for (uint64_t r = 0; r < p->r->batch * elements(p->in) / n; r++) {
+        double mean, scale;
+        norm_statistics(p, r, &mean, &scale);
+        for (uint64_t i = 0; i < n; i++)
+            p->y[r * n + i] = (p->x[r * n + i] - mean) * scale * p->w[i] +
+                              (p->layer->kind == TY_LAYER_LAYER_NORM ? p->w[n + i] : 0);
+    }
+}
+
+static void norm_back(operands *p)
+{
+    uint64_t n = last(p->in);
+    bool has_mean = p->layer->kind == TY_LAYER_LAYER_NORM;
+    for (uint64_t r = 0; r < p->r->batch * elements(p->in) / n; r++) {
+        const double *x = p->x + r * n, *dy = p->dy + r * n;
+        double mean, scale;
+        norm_statistics(p, r, &mean, &scale);
+        for (uint64_t i = 0; i < n; i++) {
+            p->dw[i] += dy[i] * (x[i] - mean) * scale;
+            if (has_mean)
+                p->dw[n + i] += dy[i];
+            /* y_i depends on x_j directly, through the mean, and through the scale. */
+            for (uint64_t j = 0; j < n; j++) {
+                double direct = (i == j) - (has_mean ? 1 / (double)n : 0);
+                double through = -(x[i] - mean) * (x[j] - mean) / (double)n * scale * scale;
+                p->dx[r * n + j] += dy[i] * p->w[i] * scale * (direct + through);
+            }
+        }
+    }
+}
+
+/* ---- Transformer layers ---- */
+
+static void embedding(operands *p)
+{
+    uint64_t D = p->a[TY_FEATURES], T = p->out->dimensions[0];
+    for (uint64_t i = 0; i < p->r->batch * T * D; i++) {
+        uint64_t token = (uint64_t)p->r->tokens[i / D];
+        p->y[i] =
+            p->w[token * D + i % D] + (p->a[TY_POSITIONS] ? p->rest[i / D % T * D + i % D] : 0);
+    }
+}
+
+static void embedding_back(operands *p)
+{
+    uint64_t D = p->a[TY_FEATURES], T = p->out->dimensions[0];
+    for (uint64_t i = 0; i < p->r->batch * T * D; i++) {
+        p->dw[(uint64_t)p->r->tokens[i / D] * D + i % D] += p->dy[i];
+        if (p->a[TY_POSITIONS])
+            p->drest[i / D % T * D + i % D] += p->dy[i];
+    }
+}
+
+/* Attention: everything computed anew for backward. */
+typedef struct heads {
+    uint64_t B, T, D, H, K, S, Q, P; /* batch, length, features, heads, kv heads, size, H S, all */
+    double *project, *p, *context;
+    const double *w, *out, *bias, *out_bias;
+} heads;
+
+static heads attention_run(operands *o, double *y)
+{
+    const uint64_t *a = o->a;
+    heads h = {o->r->batch,
+               o->in->dimensions[0],
+               a[TY_FEATURES],
+               a[TY_HEADS],
+               a[TY_KV_HEADS],
+               a[TY_HEAD_SIZE],
+               a[TY_HEADS] * a[TY_HEAD_SIZE],
+               (a[TY_HEADS] + 2 * a[TY_KV_HEADS]) * a[TY_HEAD_SIZE],
+               0,
+               0,
+               0,
+               0,
+               0,
+               0,
+               0};
+    h.project = calloc(h.B * h.T * h.P, sizeof(double));
+    h.p = calloc(h.B * h.H * h.T * h.T, sizeof(double));
+    h.context = calloc(h.B * h.T * h.Q, sizeof(double));
+    h.w = o->w;
+    h.out = h.w + h.P * h.D;
+    h.bias = a[TY_HAS_BIAS] ? h.out + h.D * h.Q : NULL;
+    h.out_bias = a[TY_HAS_BIAS] ? h.bias + h.P : NULL;
+    affine(h.B * h.T, h.D, h.P, o->x, h.w, h.bias, h.project);
+    for (uint64_t i = 0; i < h.B * h.H * h.T; i++) {
+        uint64_t t = i % h.T, head = i / h.T % h.H, b = i / h.T / h.H, kv = head / (h.H / h.K);
+        const double *q = h.project + (b * h.T + t) * h.P + head * h.S;
+        double sum = 0, *p = h.p + i * h.T;
+        for (uint64_t s = 0; s < h.T; s++) {
+            const double *k = h.project + (b * h.T + s) * h.P + h.Q + kv * h.S;
+            for (uint64_t c = 0; c < h.S; c++)
+                p[s] += q[c] * k[c] / sqrt((double)h.S);
+            p[s] = a[TY_IS_CAUSAL] && s > t ? 0 : exp(p[s]);
+            sum += p[s];
+        }
+        for (uint64_t s = 0; s < h.T; s++) {
+            p[s] /= sum;
+            for (uint64_t c = 0; c < h.S; c++)
+                h.context[(b * h.T + t) * h.Q + head * h.S + c] +=
+                    p[s] * h.project[(b * h.T + s) * h.P + h.Q + (h.K + kv) * h.S + c];
+        }
+    }
+    if (y != NULL)
+        affine(h.B * h.T, h.Q, h.D, h.context, h.out, h.out_bias, y);
+    return h;
+}
+
+static void heads_free(heads *h)
+{
+    free(h->project);
+    free(h->p);
+    free(h->context);
+}
+
+static void attention(operands *o)
+{
+    heads h = attention_run(o, o->y);
+    heads_free(&h);
+}
+
+static void attention_back(operands *o)
+{
+    heads h = attention_run(o, NULL);
+    double *dproject = calloc(h.B * h.T * h.P, sizeof(double));
+    double *dcontext = calloc(h.B * h.T * h.Q, sizeof(double));
+    double *dp = calloc(h.T, sizeof(double));
+    double *dout = o->dw + h.P * h.D;
+    bool has_bias = o->a[TY_HAS_BIAS];
+    affine_back(h.B * h.T, h.Q, h.D, h.context, h.out, o->dy, dcontext, dout,
+                has_bias ? dout + h.D * h.Q + h.P : NULL);
+    for (uint64_t i = 0; i < h.B * h.H * h.T; i++) {
+        uint64_t t = i % h.T, head = i / h.T % h.H, b = i / h.T / h.H, kv = head / (h.H / h.K);
+        const double *p = h.p + i * h.T, *dc = dcontext + (b * h.T + t) * h.Q + head * h.S;
+        uint64_t q = (b * h.T + t) * h.P + head * h.S;
+        double sum = 0;
+        for (uint64_t s = 0; s < h.T; s++) {
+            uint64_t v = (b * h.T + s) * h.P + h.Q + (h.K + kv) * h.S;
+            dp[s] = 0;
+            for (uint64_t c = 0; c < h.S; c++) {
+                dp[s] += dc[c] * h.project[v + c];
+                dproject[v + c] += p[s] * dc[c];
+            }
+            sum += p[s] * dp[s];
+        }
+        for (uint64_t s = 0; s < h.T; s++) {
+            uint64_t k = (b * h.T + s) * h.P + h.Q + kv * h.S;
+            double ds = p[s] * (dp[s] - sum) / sqrt((double)h.S);
+            for (uint64_t c = 0; c < h.S; c++) {
+                dproject[q + c] += ds * h.project[k + c];
+                dproject[k + c] += ds * h.project[q + c];
+            }
+        }
+    }
+    affine_back(h.B * h.T, h.D, h.P, o->x, h.w, dproject, o->dx, o->dw,
+                has_bias ? dout + h.D * h.Q : NULL);
+    free(dproject);
+    free(dcontext);
+    free(dp);
+    heads_free(&h);
+}
+
+/* mlp: hidden values before (h) and after (act) the activation. */
+static void mlp_run(operands *o, uint64_t rows, double **h, double **act)
+{
+    uint64_t D = o->a[TY_FEATURES], N = o->a[TY_HIDDEN_FEATURES], U = N * (o->a[TY_IS_GATED] + 1);
+    const double *bias = o->a[TY_HAS_BIAS] ? o->w + (U + N) * D : NULL;
+    *h = calloc(rows * U, sizeof(double));
+    *act = calloc(rows * N, sizeof(double));
+    affine(rows, D, U, o->x, o->w, bias, *h);
+    for (uint64_t i = 0; i < rows * N; i++) {
+        const double *row = *h + i / N * U;
+        (*act)[i] = o->a[TY_IS_GATED] ? silu_of(row[i % N]) * row[N + i % N] : gelu_of(row[i % N]);
+    }
+}
+
+static void mlp(operands *o)
+{
+    uint64_t D = o->a[TY_FEATURES], N = o->a[TY_HIDDEN_FEATURES], U = N * (o->a[TY_IS_GATED] + 1);
+    uint64_t rows = o->r->batch * elements(o->in) / D;
+    double *h, *act;
+    mlp_run(o, rows, &h, &act);
+    affine(rows, N, D, act, o->w + U * D, o->a[TY_HAS_BIAS] ? o->w + (U + N) * D + U : NULL, o->y);
+    free(h);
+    free(act);
+}
+
+static void mlp_back(operands *o)
+{
+    uint64_t D = o->a[TY_FEATURES], N = o->a[TY_HIDDEN_FEATURES], U = N * (o->a[TY_IS_GATED] + 1);
+    uint64_t rows = o->r->batch * elements(o->in) / D;
+    double *h, *act, *dact = calloc(rows * N, sizeof(double)),
+                     *dh = calloc(rows * U, sizeof(double));
+    double *dbias = o->a[TY_HAS_BIAS] ? o->dw + (U + N) * D : NULL;
+    mlp_run(o, rows, &h, &act);
+    affine_back(rows, N, D, act, o->w + U * D, o->dy, dact, o->dw + U * D,
+                dbias == NULL ? NULL : dbias + U);
+    for (uint64_t i = 0; i < rows * N; i++) {
+        const double *row = h + i / N * U;
+        double *drow = dh + i / N * U;
+        if (o->a[TY_IS_GATED]) {
+            drow[i % N] = dact[i] * silu_slope(row[i % N]) * row[N + i % N];
+            drow[N + i % N] = dact[i] * silu_of(row[i % N]);
+        } else {
+            drow[i % N] = dact[i] * gelu_slope(row[i % N]);
+        }
+    }
+    affine_back(rows, D, U, o->x, o->w, dh, o->dx, o->dw, dbias);
+    free(h);
+    free(act);
+    free(dact);
+    free(dh);
+}
+
+static void loss(operands *o)
+{
+    uint64_t C = last(o->in);
+    o->r->loss_sum = 0;
+    o->r->correct = 0;
+    for (uint64_t r = 0; r < o->r->batch * elements(o->in) / C; r++) {
+        double sum = 0;
+        uint64_t best = 0;
+        for (uint64_t c = 0; c < C; c++) {
+            sum += exp(o->x[r * C + c]);
+            best = o->x[r * C + c] > o->x[r * C + best] ? c : best;
+        }
+        o->r->loss_sum += log(sum) - o->x[r * C + (uint64_t)o->r->labels[r]];
+        o->r->correct += best == (uint64_t)o->r->labels[r];
+    }
+}
+
+static void loss_back(operands *o)
+{
+    uint64_t C = last(o->in);
+    for (uint64_t r = 0; r < o->r->batch * elements(o->in) / C; r++) {
+        double sum = 0;
+        for (uint64_t c = 0; c < C; c++)
+            sum += exp(o->x[r * C + c]);
+        for (uint64_t c = 0; c < C; c++)
+            o->dx[r * C + c] +=
+                o->r->loss_scale * (exp(o->x[r * C + c]) / sum - (c == (uint64_t)o->r->labels[r]));
+    }
+}
+
+static const struct {
+    void (*forward)(operands *), (*backward)(operands *);
+} kinds[TY_LAYER_KIND_COUNT] = {
+    [TY_LAYER_LINEAR] = {linear, linear_back},
+    [TY_LAYER_CONV2D] = {conv, conv_back},
+    [TY_LAYER_POOL] = {pool, pool_back},
+    [TY_LAYER_RELU] = {activation, activation_back},
+    [TY_LAYER_GELU] = {activation, activation_back},
+    [TY_LAYER_SILU] = {activation, activation_back},
+    [TY_LAYER_FLATTEN] = {flatten, flatten_back},
+    [TY_LAYER_LAYER_NORM] = {norm, norm_back},
+    [TY_LAYER_RMS_NORM] = {norm, norm_back},
+    [TY_LAYER_EMBEDDING] = {embedding, embedding_back},
+    [TY_LAYER_ATTENTION] = {attention, attention_back},
+    [TY_LAYER_MLP] = {mlp, mlp_back},
+    [TY_LAYER_SOFTMAX_CROSS_ENTROPY] = {loss, loss_back},
+};
+
+/* ---- The network ---- */
+
+static operands operands_of(reference *r, uint32_t index)
+{
+    const ty_layer *layer = &r->workload->layers[index];
+    bool is_tied = layer->tied_to != TY_NO_LAYER;
+    uint64_t own = r->offsets[index], matrix = is_tied ? r->offsets[layer->tied_to] : own;
+    uint64_t skip = 0; /* an embedding's positions follow its table; a linear's bias its matrix */
+    if (!is_tied && layer->kind == TY_LAYER_EMBEDDING)
+        skip = layer->attributes[TY_VOCABULARY] * layer->attributes[TY_FEATURES];
+    if (!is_tied && layer->kind == TY_LAYER_LINEAR)
+        skip = layer->attributes[TY_IN_FEATURES] * layer->attributes[TY_OUT_FEATURES];
+    return (operands){
+        .r = r,
+        .layer = layer,
+        .a = layer->attributes,
+        .in = input_shape(r->workload, layer, 0),
+        .out = &layer->output,
+        .x = layer->input_count == 0 ? r->input : r->outputs[layer->inputs[0]],
+        .y = r->outputs[index],
+        .dx = layer->input_count == 0 ? r->input_gradient : r->output_gradients[layer->inputs[0]],
+        .dy = r->output_gradients[index],
+        .w = r->parameters + matrix,
+        .dw = r->gradients + matrix,
+        .rest = r->parameters + own + skip,
+        .drest = r->gradients + own + skip,
+    };
+}
+
+/* Sums and concatenations have several inputs. */
+static void join(reference *r, uint32_t index, bool is_backward)
+{
+    const ty_layer *layer = &r->workload->layers[index];
+    uint64_t whole = elements(&layer->output), at = 0;
+    double *y = r->outputs[index], *dy = r->output_gradients[index];
+    if (!is_backward)
+        memset(y, 0, r->batch * whole * sizeof *y);
+    for (uint32_t k = 0; k < layer->input_count; k++) {
+        uint64_t piece = elements(input_shape(r->workload, layer, k));
+        double *x = r->outputs[layer->inputs[k]], *dx = r->output_gradients[layer->inputs[k]];
+        for (uint64_t i = 0; i < r->batch * piece; i++) {
+            uint64_t to = i / piece * whole + at + i % piece;
+            if (is_backward)
+                dx[i] += dy[to];
+            else
+                y[to] += x[i];
+        }
+        at += layer->kind == TY_LAYER_CONCAT ? piece : 0;
+    }
+}
+
+static bool is_join(const ty_layer *layer)
+{
+    return layer->kind == TY_LAYER_ADD || layer->kind == TY_LAYER_CONCAT;
+}
+
+reference *reference_new(const ty_workload *workload, uint64_t batch)
+{
+    reference *r = calloc(1, sizeof *r);
+    r->workload = workload;
+    r->batch = batch;
+    r->loss_scale = 1;
+    r->offsets = calloc(workload->layer_count + 1, sizeof *r->offsets);
+    r->outputs = calloc(workload->layer_count, sizeof *r->outputs);
+    r->output_gradients = calloc(workload->layer_count, sizeof *r->outputs);
+    for (uint32_t l = 0; l < workload->layer_count; l++) {
+        uint64_t n = batch * elements(&workload->layers[l].output);
+        r->offsets[l + 1] = r->offsets[l] + workload->layers[l].parameter_bytes / 4;
+        r->outputs[l] = calloc(n, sizeof(double));
+        r->output_gradients[l] = calloc(n, sizeof(double));
+    }
+    r->parameter_count = r->offsets[workload->layer_count];
+    r->parameters = calloc(r->parameter_count, sizeof(double));
+    r->gradients = calloc(r->parameter_count, sizeof(double));
+    r->input_gradient = calloc(batch * elements(&workload->input), sizeof(double));
+    return r;
+}
+
+void reference_free(reference *r)
+{
+    if (r == NULL)
+        return;
+    for (uint32_t l = 0; l < r->workload->layer_count; l++) {
+        free(r->outputs[l]);
+        free(r->output_gradients[l]);
+    }
+    free(r->outputs);
+    free(r->output_gradients);
+    free(r->offsets);
+    free(r->parameters);
+    free(r->gradients);
+    free(r->input_gradient);
+    free(r);
+}
+
+void reference_forward(reference *r)
+{
+    for (uint32_t l = 0; l < r->workload->layer_count; l++) {
+        operands o = operands_of(r, l);
+        if (is_join(o.layer))
+            join(r, l, false);
+        else
+            kinds[o.layer->kind].forward(&o);
+    }
+}
+
+void reference_backward(reference *r)
+{
+    const ty_workload *w = r->workload;
+    memset(r->gradients, 0, r->parameter_count * sizeof(double));
+    memset(r->input_gradient, 0, r->batch * elements(&w->input) * sizeof(double));
+    for (uint32_t l = 0; l < w->layer_count; l++)
+        memset(r->output_gradients[l], 0,
+               r->batch * elements(&w->layers[l].output) * sizeof(double));
+    for (uint32_t l = w->layer_count; l-- > 0;) {
+        operands o = operands_of(r, l);
+        if (is_join(o.layer))
+            join(r, l, true);
+        else
+            kinds[o.layer->kind].backward(&o);
+    }
+    for (uint32_t l = 0; l < w->layer_count; l++)
+        if (w->layers[l].is_frozen)
+            memset(r->gradients + r->offsets[l], 0,
+                   (r->offsets[l + 1] - r->offsets[l]) * sizeof(double));
+}

@@ -1,0 +1,784 @@
+/* The CPU backend against the reference, and against itself cut into stages, slots and pieces. */
+#include "device.h"
+#include "network.h"
+#include "reference.h"
+
+#include <criterion/criterion.h>
+#include <math.h>
+
+static const ty_device_backend *const cpu = &ty_device_cpu;
+
+/* ---- Networks: together they have every layer, in every place where lowering decides ---- */
+
+static ty_workload *make_linear(void)
+{
+    ty_workload *w = network_new(TY_INPUT_REAL, 3, (uint64_t[]){1, 5, 7});
+    int x = network_simple(w, -1, TY_LAYER_FLATTEN);
+    x = network_simple(w, network_linear(w, x, 33, true), TY_LAYER_RELU);
+    x = network_simple(w, network_linear(w, x, 17, false), TY_LAYER_RELU);
+    x = network_simple(w, network_linear(w, x, 20, true), TY_LAYER_GELU);
+    x = network_simple(w, network_linear(w, x, 18, true), TY_LAYER_SILU);
+    network_loss(w, network_linear(w, x, 10, true));
+    return w;
+}
+
+static ty_workload *make_lenet(void)
+{
+    ty_workload *w = network_new(TY_INPUT_REAL, 3, (uint64_t[]){1, 12, 12});
+    int x = network_pool(w, network_conv2d(w, -1, 5, 3, 3, 1, 0, 1, true), 2, 2, 0, false);
+    x = network_simple(w, network_conv2d(w, x, 7, 3, 2, 1, 1, 1, true), TY_LAYER_RELU);
+    x = network_simple(w, network_pool(w, x, 2, 2, 0, false), TY_LAYER_RELU);
+    x = network_simple(w, x, TY_LAYER_FLATTEN);
+    x = network_simple(w, network_linear(w, x, 11, true), TY_LAYER_RELU);
+    network_loss(w, network_linear(w, x, 10, true));
+    return w;
+}
+
+/* Colour images, groups, strides, padding, overlapping windows, joins, values read twice. */
+static ty_workload *make_residual(void)
+{
+    ty_workload *w = network_new(TY_INPUT_REAL, 3, (uint64_t[]){3, 11, 9});
+    int stem = network_simple(w, network_conv2d(w, -1, 18, 3, 3, 2, 1, 1, false), TY_LAYER_RELU);
+    int x = network_pool(w, stem, 3, 2, 1, false), y, z;
+    y = network_simple(w, network_conv2d(w, x, 18, 3, 3, 1, 1, 3, true), TY_LAYER_RELU);
+    y = network_conv2d(w, y, 18, 1, 1, 1, 0, 1, true);
+    x = network_simple(w, network_join(w, TY_LAYER_ADD, (int[]){x, y}, 2), TY_LAYER_RELU);
+    y = network_conv2d(w, x, 4, 1, 1, 1, 0, 1, true);
+    z = network_pool(w, x, 3, 1, 1, true);
+    x = network_join(w, TY_LAYER_CONCAT, (int[]){x, y, z}, 3);
+    y = network_simple(w, x, TY_LAYER_FLATTEN); /* x has two readers: a copy */
+    x = network_simple(w, network_global_pool(w, x), TY_LAYER_FLATTEN);
+    x = network_linear(w, x, 10, true);
+    y = network_linear(w, y, 10, true);
+    network_loss(w, network_join(w, TY_LAYER_ADD, (int[]){x, y}, 2));
+    return w;
+}
+
+/* Longer than a block of queries, and not a multiple of it. */
+static ty_workload *make_gpt(void)
+{
+    return network_make_gpt(2, 24, 3, 70, 31);
+}
+
+static ty_workload *make_llama(void)
+{
+    ty_workload *w = network_new(TY_INPUT_TOKEN, 1, (uint64_t[]){9});
+    int x = network_embedding(w, 23, 20, 0), y;
+    y = network_attention(w, network_simple(w, x, TY_LAYER_RMS_NORM), 6, 2, 4, false, true);
+    x = network_join(w, TY_LAYER_ADD, (int[]){x, y}, 2);
+    y = network_mlp(w, network_simple(w, x, TY_LAYER_RMS_NORM), 30, false, true);
+    x = network_join(w, TY_LAYER_ADD, (int[]){x, y}, 2);
+    y = network_attention(w, x, 2, 1, 7, true, false);
+    x = network_join(w, TY_LAYER_ADD, (int[]){x, y}, 2);
+    y = network_mlp(w, x, 15, true, true);
+    x = network_join(w, TY_LAYER_ADD, (int[]){x, y}, 2);
+    network_loss(w, network_linear(w, x, 23, true));
+    return w;
+}
+
+/* Sums whose inputs must not share a gradient: read directly by the branch, a relu in a branch, one
+ * value twice, a reader between, three inputs. */
+static ty_workload *make_sums(void)
+{
+    ty_workload *w = network_new(TY_INPUT_REAL, 1, (uint64_t[]){13});
+    int a = network_linear(w, -1, 13, true), b, c;
+    b = network_simple(w, network_linear(w, a, 13, true), TY_LAYER_RELU);
+    a = network_join(w, TY_LAYER_ADD, (int[]){a, b}, 2);
+    b = network_linear(w, a, 13, true);
+    c = network_simple(w, a, TY_LAYER_GELU);
+    a = network_join(w, TY_LAYER_ADD, (int[]){a, b, c}, 3);
+    a = network_join(w, TY_LAYER_ADD, (int[]){a, a}, 2);
+    b = network_simple(w, a, TY_LAYER_RELU);
+    c = network_linear(w, a, 13, false);
+    b = network_join(w, TY_LAYER_ADD, (int[]){b, c}, 2);
+    c = network_simple(w, b, TY_LAYER_LAYER_NORM);
+    a = network_join(w, TY_LAYER_ADD, (int[]){a, b}, 2);
+    a = network_join(w, TY_LAYER_ADD, (int[]){a, c}, 2);
+    network_loss(w, a);
+    return w;
+}
+
+static ty_workload *make_frozen(void)
+{
+    ty_workload *w = make_gpt();
+    for (uint32_t l = 0; l < w->layer_count; l++)
+        w->layers[l].is_frozen = l == 1 || l == 5 || l == 6;
+    return w;
+}
+
+/* No backward at all below the fourth layer. */
+static ty_workload *make_frozen_prefix(void)
+{
+    ty_workload *w = make_lenet();
+    for (uint32_t l = 0; l < 4; l++)
+        w->layers[l].is_frozen = true;
+    return w;
+}
+
+static const struct network {
+    const char *name;
+    ty_workload *(*make)(void);
+    uint32_t batch;
+} networks[] = {
+    {"linear", make_linear, 6},     {"lenet", make_lenet, 5},
+    {"residual", make_residual, 3}, {"gpt", make_gpt, 2},
+    {"llama", make_llama, 3},       {"sums", make_sums, 4},
+    {"frozen", make_frozen, 2},     {"frozen prefix", make_frozen_prefix, 3},
+};
+enum { NETWORKS = sizeof networks / sizeof *networks };
+
+/* ---- Data and comparison ---- */
+
+static uint64_t next_random(uint64_t *state)
+{
+    *state ^= *state << 13;
+    *state ^= *state >> 7;
+    *state ^= *state << 17;
+    return *state;
+}
+
+static double uniform(uint64_t *state)
+{
+    return (double)(next_random(state) >> 11) * 0x1p-53 * 2 - 1;
+}
+
+typedef struct batch {
+    uint64_t samples, inputs, labels, classes;
+    float *input;
+    int32_t *tokens, *label;
+} batch;
+
+static batch batch_new(const ty_workload *w, uint64_t samples, uint64_t seed)
+{
+    const ty_layer *loss = &w->layers[w->layer_count - 1];
+    const ty_shape *logits = &w->layers[loss->inputs[0]].output;
+    batch b = {samples, ty_shape_elements(&w->input),
+               0,       logits->dimensions[logits->dimension_count - 1],
+               NULL,    NULL,
+               NULL};
+    uint64_t state = seed * 2654435761u + 1;
+    b.labels = ty_shape_elements(logits) / b.classes;
+    b.input = calloc(samples * b.inputs, sizeof *b.input);
+    b.tokens = calloc(samples * b.inputs, sizeof *b.tokens);
+    b.label = calloc(samples * b.labels, sizeof *b.label);
+    for (uint64_t i = 0; i < samples * b.inputs; i++) {
+        b.input[i] = (float)uniform(&state);
+        b.tokens[i] = (int32_t)(next_random(&state) % b.classes);
+    }
+    for (uint64_t i = 0; i < samples * b.labels; i++)
+        b.label[i] = (int32_t)(next_random(&state) % b.classes);
+    return b;
+}
+
+static void batch_free(batch *b)
+{
+    free(b->input);
+    free(b->tokens);
+    free(b->label);
+}
+
+/* Weights larger and less regular than the initial ones, so that no path is nearly zero. */
+static void parameters_spread(ty_stage_device *stage, uint64_t seed)
+{
+    uint64_t state = seed + 77;
+    for (uint64_t i = 0; i < cpu->parameter_count(stage); i++)
+        cpu->parameters(stage)[i] += 0.2f * (float)uniform(&state);
+}
+
+static ty_stage_device *stage_open(const ty_stage_options *options)
+{
+    ty_error error = {0};
+    ty_stage_device *stage = NULL;
+    cr_assert_eq(cpu->open(options, &stage, &error), TY_OK, "%s", error.message);
+    return stage;
+}
+
+static ty_stage_options whole(const ty_workload *w, uint32_t samples, uint32_t slots)
+{
+    return (ty_stage_options){.workload = w,
+                              .layer_count = w->layer_count,
+                              .micro_batch_size = samples,
+                              .slots = slots,
+                              .loss_scale = 0.25,
+                              .seed = 42,
+                              .tied_layer = TY_NO_LAYER};
+}
+
+static void stage_fill(ty_stage_device *stage, uint32_t slot, const batch *b)
+{
+    if (cpu->tokens(stage, slot) != NULL)
+        memcpy(cpu->tokens(stage, slot), b->tokens, b->samples * b->inputs * sizeof *b->tokens);
+    else if (cpu->input(stage, slot) != NULL)
+        memcpy(cpu->input(stage, slot), b->input, b->samples * b->inputs * sizeof *b->input);
+    if (cpu->labels(stage, slot) != NULL)
+        memcpy(cpu->labels(stage, slot), b->label, b->samples * b->labels * sizeof *b->label);
+}
+
+static void forward(ty_stage_device *stage, const ty_stage_options *o, uint32_t slot)
+{
+    ty_error error = {0};
+    cr_assert_eq(cpu->forward(stage, slot, o->first_layer, o->layer_count, &error), TY_OK, "%s",
+                 error.message);
+}
+
+static void backward(ty_stage_device *stage, const ty_stage_options *o, uint32_t slot,
+                     bool is_first)
+{
+    ty_error error = {0};
+    cr_assert_eq(cpu->backward(stage, slot, o->first_layer, o->layer_count, is_first, &error),
+                 TY_OK, "%s", error.message);
+}
+
+static reference *reference_of(const ty_workload *w, const batch *b, const float *parameters,
+                               double loss_scale)
+{
+    reference *r = reference_new(w, b->samples);
+    double *input = calloc(b->samples * b->inputs, sizeof *input);
+    for (uint64_t i = 0; i < b->samples * b->inputs; i++)
+        input[i] = (double)b->input[i];
+    for (uint64_t i = 0; i < r->parameter_count; i++)
+        r->parameters[i] = (double)parameters[i];
+    r->input = input;
+    r->tokens = b->tokens;
+    r->labels = b->label;
+    r->loss_scale = loss_scale;
+    return r;
+}
+
+static void reference_drop(reference *r)
+{
+    free((void *)(uintptr_t)r->input);
+    reference_free(r);
+}
+
+/* Largest difference over the largest magnitude, layer by layer. */
+static void expect_close(const char *what, const ty_workload *w, const uint64_t *offsets,
+                         const float *found, const double *expected, double tolerance)
+{
+    for (uint32_t l = 0; l < w->layer_count; l++) {
+        double scale = 0, worst = 0;
+        for (uint64_t i = offsets[l]; i < offsets[l + 1]; i++) {
+            scale = fmax(scale, fabs(expected[i]));
+            cr_assert(isfinite(found[i]), "%s: %s is not finite", what, w->layers[l].name);
+            worst = fmax(worst, fabs((double)found[i] - expected[i]));
+        }
+        cr_assert_leq(worst, tolerance * scale, "%s: %s (%s): off by %g of %g", what,
+                      w->layers[l].name, ty_layer_kind_name(w->layers[l].kind), worst, scale);
+    }
+}
+
+/* ---- The reference's own oracle ---- */
+
+Test(kernels, reference_gradients_are_finite_differences)
+{
+    for (int n = 0; n < NETWORKS; n++) {
+        ty_workload *w = networks[n].make();
+        ty_stage_options o = whole(w, 2, 1);
+        ty_stage_device *stage = stage_open(&o);
+        batch b = batch_new(w, 2, 5);
+        reference *r;
+        uint64_t state = 99;
+        double largest = 0;
+        parameters_spread(stage, 1);
+        r = reference_of(w, &b, cpu->parameters(stage), 1);
+        reference_forward(r);
+        reference_backward(r);
+        for (uint64_t i = 0; i < r->parameter_count; i++)
+            largest = fmax(largest, fabs(r->gradients[i]));
+        for (int trial = 0; trial < 60; trial++) {
+            uint64_t i = next_random(&state) % r->parameter_count;
+            double step = 1e-6, kept = r->parameters[i], above, below, slope;
+            uint32_t layer = 0;
+            while (r->offsets[layer + 1] <= i)
+                layer++;
+            if (w->layers[layer].is_frozen)
+                continue;
+            r->parameters[i] = kept + step;
+            reference_forward(r);
+            above = r->loss_sum;
+            r->parameters[i] = kept - step;
+            reference_forward(r);
+            below = r->loss_sum;
+            r->parameters[i] = kept;
+            slope = (above - below) / (2 * step);
+            cr_assert_leq(fabs(slope - r->gradients[i]), 1e-6 * largest + 1e-8,
+                          "%s: parameter %lu of %s: slope %g, gradient %g", networks[n].name, i,
+                          w->layers[layer].name, slope, r->gradients[i]);
+        }
+        reference_drop(r);
+        batch_free(&b);
+        cpu->close(stage);
+        network_free(w);
+    }
+}
+
+/* ---- The backend against the reference ---- */
+
+Test(kernels, gradients_and_loss_match_the_reference)
+{
+    for (int n = 0; n < NETWORKS; n++) {
+        ty_workload *w = networks[n].make();
+        ty_stage_options o = whole(w, networks[n].batch, 1);
+        ty_stage_device *stage = stage_open(&o);
+        batch b = batch_new(w, networks[n].batch, 3);
+        reference *r;
+        double loss;
+        uint64_t correct, labels;
+        parameters_spread(stage, 2);
+        r = reference_of(w, &b, cpu->parameters(stage), o.loss_scale);
+        cr_assert_eq(cpu->parameter_count(stage), r->parameter_count, "%s", networks[n].name);
+        stage_fill(stage, 0, &b);
+        forward(stage, &o, 0);
+        backward(stage, &o, 0, true);
+        reference_forward(r);
+        reference_backward(r);
+        cpu->loss(stage, 0, &loss, &correct, &labels);
+        cr_assert_float_eq(loss, r->loss_sum, 1e-5 * r->loss_sum, "%s: loss %g, expected %g",
+                           networks[n].name, loss, r->loss_sum);
+        cr_assert_eq(correct, r->correct, "%s", networks[n].name);
+        cr_assert_eq(labels, b.samples * b.labels, "%s", networks[n].name);
+        expect_close(networks[n].name, w, r->offsets, cpu->gradients(stage), r->gradients, 1e-5);
+        reference_drop(r);
+        batch_free(&b);
+        cpu->close(stage);
+        network_free(w);
+    }
+}
+
+/* Two micro-batches in two slots, interleaved as a pipeline does, add up; is_first starts over. */
+Test(kernels, micro_batches_accumulate_from_the_first_on)
+{
+    for (int n = 0; n < NETWORKS; n++) {
+        ty_workload *w = networks[n].make();
+        ty_stage_options o = whole(w, networks[n].batch, 2);
+        ty_stage_device *stage = stage_open(&o);
+        batch b[2] = {batch_new(w, o.micro_batch_size, 11), batch_new(w, o.micro_batch_size, 12)};
+        reference *r[2];
+        parameters_spread(stage, 3);
+        for (int step = 0; step < 2; step++) {
+            for (uint32_t s = 0; s < 2; s++) {
+                stage_fill(stage, s, &b[s]);
+                forward(stage, &o, s);
+            }
+            backward(stage, &o, 0, true);
+            backward(stage, &o, 1, false);
+        }
+        for (int s = 0; s < 2; s++) {
+            r[s] = reference_of(w, &b[s], cpu->parameters(stage), o.loss_scale);
+            reference_forward(r[s]);
+            reference_backward(r[s]);
+        }
+        for (uint64_t i = 0; i < r[0]->parameter_count; i++)
+            r[0]->gradients[i] += r[1]->gradients[i];
+        expect_close(networks[n].name, w, r[0]->offsets, cpu->gradients(stage), r[0]->gradients,
+                     1e-5);
+        for (int s = 0; s < 2; s++) {
+            reference_drop(r[s]);
+            batch_free(&b[s]);
+        }
+        cpu->close(stage);
+        network_free(w);
+    }
+}
+
+/* Full recompute and backward layer by layer change nothing, not even rounding. */
+Test(kernels, recompute_and_pieces_give_the_same_bits)
+{
+    for (int n = 0; n < NETWORKS; n++) {
+        ty_workload *w = networks[n].make();
+        ty_stage_options o = whole(w, networks[n].batch, 2);
+        ty_stage_device *plain = stage_open(&o), *other;
+        batch b[2] = {batch_new(w, o.micro_batch_size, 21), batch_new(w, o.micro_batch_size, 22)};
+        ty_error error = {0};
+        o.recompute = TY_RECOMPUTE_FULL;
+        other = stage_open(&o);
+        for (uint32_t s = 0; s < 2; s++) {
+            stage_fill(plain, s, &b[s]);
+            stage_fill(other, s, &b[s]);
+            forward(plain, &o, s);
+            forward(other, &o, s);
+        }
+        for (uint32_t s = 0; s < 2; s++) {
+            double loss[2];
+            uint64_t correct[2], labels;
+            backward(plain, &o, s, s == 0);
+            cr_assert_eq(cpu->recompute(other, s, &error), TY_OK, "%s", error.message);
+            for (uint32_t l = w->layer_count; l-- > 0;)
+                cr_assert_eq(cpu->backward(other, s, l, 1, s == 0, &error), TY_OK);
+            cpu->loss(plain, s, &loss[0], &correct[0], &labels);
+            cpu->loss(other, s, &loss[1], &correct[1], &labels);
+            cr_assert(loss[0] == loss[1] && correct[0] == correct[1], "%s", networks[n].name);
+        }
+        cr_assert_arr_eq(cpu->gradients(plain), cpu->gradients(other),
+                         cpu->parameter_count(plain) * sizeof(float), "%s", networks[n].name);
+        cr_assert_lt(cpu->memory_bytes(other), cpu->memory_bytes(plain), "%s", networks[n].name);
+        batch_free(&b[0]);
+        batch_free(&b[1]);
+        cpu->close(plain);
+        cpu->close(other);
+        network_free(w);
+    }
+}
+
+/* ---- Cut into two stages ---- */
+
+static bool crosses(const ty_workload *w, uint32_t cut, uint32_t *tied)
+{
+    *tied = TY_NO_LAYER;
+    for (uint32_t l = cut; l < w->layer_count; l++)
+        if (w->layers[l].tied_to < cut)
+            *tied = l;
+    return *tied != TY_NO_LAYER;
+}
+
+static void two_stages(const struct network *network, const ty_workload *w, uint32_t cut)
+{
+    ty_stage_options o = whole(w, network->batch, 2), first = o, second = o;
+    ty_stage_device *one = stage_open(&o), *a, *z;
+    batch b = batch_new(w, network->batch, 31);
+    uint64_t bytes = network->batch * ty_shape_elements(&w->layers[cut - 1].output) * sizeof(float);
+    uint64_t rest = cpu->parameter_count(one), offset, count, tied_count = 0;
+    uint32_t user;
+    double *expected, loss[2];
+    uint64_t correct[2], labels;
+    float *joined;
+
+    first.layer_count = cut;
+    second.first_layer = cut;
+    second.layer_count = w->layer_count - cut;
+    if (crosses(w, cut, &user)) {
+        second.tied_layer = user;
+        first.tied_layer = w->layers[user].tied_to;
+    }
+    a = stage_open(&first);
+    z = stage_open(&second);
+    cpu->slice(a, 0, cut, &offset, &count);
+    cr_assert_eq(offset, 0);
+    cpu->tied_slice(a, &offset, &tied_count);
+    cr_assert_eq(count + tied_count, cpu->parameter_count(a));
+    cr_assert(tied_count == 0 || offset == count);
+    /* Same weights, wherever the layers are. */
+    cr_assert_arr_eq(cpu->parameters(one), cpu->parameters(a) + (tied_count > 0 ? offset : 0),
+                     (tied_count > 0 ? tied_count : count) * sizeof(float), "%s cut at %u",
+                     network->name, cut);
+    cpu->slice(z, cut, w->layer_count - cut, &offset, &count);
+    cr_assert_arr_eq(cpu->parameters(one) + rest - count, cpu->parameters(z), count * sizeof(float),
+                     "%s cut at %u", network->name, cut);
+    if (tied_count > 0)
+        cr_assert_arr_eq(cpu->parameters(z) + count, cpu->parameters(one),
+                         tied_count * sizeof(float));
+
+    stage_fill(one, 1, &b);
+    forward(one, &o, 1);
+    backward(one, &o, 1, true);
+    stage_fill(a, 1, &b);
+    forward(a, &first, 1);
+    memcpy(cpu->input(z, 1), cpu->output(a, 1), bytes);
+    stage_fill(z, 1, &(batch){b.samples, 0, b.labels, b.classes, b.input, b.tokens, b.label});
+    forward(z, &second, 1);
+    backward(z, &second, 1, true);
+    if (cpu->input_gradient(z, 1) != NULL) {
+        memcpy(cpu->output_gradient(a, 1), cpu->input_gradient(z, 1), bytes);
+        backward(a, &first, 1, true);
+    }
+    cpu->loss(one, 1, &loss[0], &correct[0], &labels);
+    cpu->loss(z, 1, &loss[1], &correct[1], &labels);
+    cr_assert_float_eq(loss[0], loss[1], 1e-6 * loss[0], "%s cut at %u", network->name, cut);
+    cr_assert_eq(correct[0], correct[1]);
+
+    /* Both stages' gradients in the order of the one stage's: the tied matrix is its first. */
+    joined = calloc(rest, sizeof *joined);
+    expected = calloc(rest, sizeof *expected);
+    for (uint64_t i = 0; i < rest; i++)
+        expected[i] = (double)cpu->gradients(one)[i];
+    for (uint64_t i = 0; i < tied_count; i++)
+        joined[i] = cpu->gradients(a)[rest - count - tied_count + i] + cpu->gradients(z)[count + i];
+    memcpy(joined + tied_count, cpu->gradients(a), (rest - count - tied_count) * sizeof *joined);
+    memcpy(joined + rest - count, cpu->gradients(z), count * sizeof *joined);
+    {
+        uint64_t offsets[64] = {0};
+        for (uint32_t l = 0; l < w->layer_count; l++)
+            offsets[l + 1] = offsets[l] + w->layers[l].parameter_bytes / 4;
+        expect_close(network->name, w, offsets, joined, expected, 2e-6);
+    }
+    free(joined);
+    free(expected);
+    batch_free(&b);
+    cpu->close(one);
+    cpu->close(a);
+    cpu->close(z);
+}
+
+Test(kernels, two_stages_equal_one)
+{
+    uint32_t cuts = 0, tied;
+    for (int n = 0; n < NETWORKS; n++) {
+        ty_workload *w = networks[n].make();
+        for (uint32_t cut = 1; cut < w->layer_count; cut++)
+            if (ty_workload_is_cut(w, cut)) {
+                two_stages(&networks[n], w, cut);
+                cuts += crosses(w, cut, &tied);
+            }
+        network_free(w);
+    }
+    cr_assert_gt(cuts, 0, "no cut had a tied matrix across it");
+}
+
+/* ---- Initial weights ---- */
+
+Test(kernels, initial_weights_have_the_documented_deviations)
+{
+    ty_workload *w = network_make_mlp(), *gpt = network_make_gpt(3, 128, 2, 8, 64);
+    ty_stage_options o = whole(w, 1, 1), p = whole(gpt, 1, 1);
+    ty_stage_device *mlp = stage_open(&o), *transformer = stage_open(&p);
+    const struct {
+        const char *what;
+        const float *at;
+        uint64_t count;
+        double deviation;
+    } rows[] = {
+        {"before relu", cpu->parameters(mlp), 1024 * 784, sqrt(2.0 / 784)},
+        {"bias", cpu->parameters(mlp) + 1024 * 784, 1024, 0},
+        {"last", cpu->parameters(mlp) + 1024 * 785 + 1024 * 1025, 10240, sqrt(1.0 / 1024)},
+        {"embedding", cpu->parameters(transformer), 64 * 128, 0.02},
+        {"projection", cpu->parameters(transformer) + 72 * 128 + 256, 384 * 128, 0.02},
+        {"output projection", cpu->parameters(transformer) + 72 * 128 + 256 + 384 * 128, 128 * 128,
+         0.02 / sqrt(6)},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        double sum = 0, squares = 0, n = (double)rows[i].count, deviation;
+        for (uint64_t k = 0; k < rows[i].count; k++) {
+            sum += (double)rows[i].at[k];
+            squares += (double)rows[i].at[k] * (double)rows[i].at[k];
+        }
+        deviation = sqrt(squares / n);
+        /* Five standard errors of mean and deviation. */
+        cr_assert_leq(fabs(sum / n), 5 * rows[i].deviation / sqrt(n), "%s", rows[i].what);
+        cr_assert_leq(fabs(deviation - rows[i].deviation), 5 * rows[i].deviation / sqrt(2 * n),
+                      "%s: %g, expected %g", rows[i].what, deviation, rows[i].deviation);
+    }
+    cpu->close(mlp);
+    cpu->close(transformer);
+    network_free(w);
+    network_free(gpt);
+}
+
+Test(kernels, another_seed_gives_other_weights)
+{
+    ty_workload *w = make_linear();
+    ty_stage_options o = whole(w, 1, 1);
+    ty_stage_device *a = stage_open(&o), *b = stage_open(&o), *c;
+    uint64_t bytes = cpu->parameter_count(a) * sizeof(float);
+    o.seed++;
+    c = stage_open(&o);
+    cr_assert_arr_eq(cpu->parameters(a), cpu->parameters(b), bytes);
+    cr_assert_arr_neq(cpu->parameters(a), cpu->parameters(c), bytes);
+    cpu->close(a);
+    cpu->close(b);
+    cpu->close(c);
+    network_free(w);
+}
+
+/* ---- Optimizers ---- */
+
+Test(kernels, optimizers_match_their_definitions)
+{
+    const ty_optimizer rows[] = {
+        {TY_OPTIMIZER_SGD, 0.1, 0, 0, 0, 0, 0},
+        {TY_OPTIMIZER_SGD, 0.1, 0, 0, 0, 0, 0.01},
+        {TY_OPTIMIZER_SGD, 0.05, 0.9, 0, 0, 0, 0.001},
+        {TY_OPTIMIZER_ADAMW, 0.01, 0, 0.9, 0.999, 1e-8, 0},
+        {TY_OPTIMIZER_ADAMW, 0.003, 0, 0.8, 0.95, 1e-6, 0.1},
+    };
+    enum { N = 37 };
+    for (size_t k = 0; k < sizeof rows / sizeof *rows; k++) {
+        const ty_optimizer *o = &rows[k];
+        float w[N], g[N], state[2 * N] = {0};
+        double W[N], m[N] = {0}, v[N] = {0};
+        uint64_t random = 7;
+        for (int i = 0; i < N; i++)
+            W[i] = (double)(w[i] = (float)uniform(&random));
+        for (uint64_t step = 1; step <= 20; step++) {
+            for (int i = 0; i < N; i++) {
+                double G = (double)(g[i] = (float)uniform(&random));
+                if (o->kind == TY_OPTIMIZER_SGD) {
+                    m[i] = o->momentum * m[i] + G + o->weight_decay * W[i];
+                    W[i] -= o->learning_rate * m[i];
+                } else {
+                    m[i] = o->beta1 * m[i] + (1 - o->beta1) * G;
+                    v[i] = o->beta2 * v[i] + (1 - o->beta2) * G * G;
+                    W[i] -= o->learning_rate *
+                            (m[i] / (1 - pow(o->beta1, (double)step)) /
+                                 (sqrt(v[i] / (1 - pow(o->beta2, (double)step))) + o->epsilon) +
+                             o->weight_decay * W[i]);
+                }
+            }
+            ty_optimizer_step(o, step, N, w, g, state);
+        }
+        for (int i = 0; i < N; i++)
+            cr_assert_leq(fabs((double)w[i] - W[i]), 2e-6, "optimizer %zu: %g, expected %g", k,
+                          (double)w[i], W[i]);
+    }
+}
+
+Test(kernels, mlp_learns_separable_data)
+{
+    ty_workload *w = network_make_mlp();
+    ty_stage_options o = whole(w, 64, 1);
+    ty_stage_device *stage;
+    float *state;
+    uint64_t random = 3, correct, labels;
+    double loss;
+    o.loss_scale = 1.0 / 64;
+    stage = stage_open(&o);
+    state = calloc(cpu->parameter_count(stage), sizeof *state);
+    for (int b = 0; b < 64; b++) {
+        int label = b % 10;
+        cpu->labels(stage, 0)[b] = label;
+        for (int i = 0; i < 784; i++)
+            cpu->input(stage, 0)[b * 784 + i] =
+                (float)uniform(&random) * 0.5f + (i / 79 == label ? 1.0f : 0.0f);
+    }
+    for (uint64_t step = 1; step <= 50; step++) {
+        forward(stage, &o, 0);
+        backward(stage, &o, 0, true);
+        ty_optimizer_step(&w->optimizer, step, cpu->parameter_count(stage), cpu->parameters(stage),
+                          cpu->gradients(stage), state);
+    }
+    cpu->loss(stage, 0, &loss, &correct, &labels);
+    cr_assert_lt(loss / (double)labels, 0.01);
+    cr_assert_eq(correct, labels);
+    free(state);
+    cpu->close(stage);
+    network_free(w);
+}
+
+/* ---- Mistakes ---- */
+
+Test(kernels, bad_options_are_refused)
+{
+    ty_workload *w = make_linear(), *gpt = make_gpt(), *lstm = make_linear();
+    const struct {
+        const char *name;
+        ty_status status;
+        const char *message;
+        ty_stage_options o;
+    } rows[] = {
+        {"no layers",
+         TY_EINVAL,
+         "expected a range",
+         {.workload = w, .micro_batch_size = 1, .slots = 1}},
+        {"too many layers",
+         TY_EINVAL,
+         "expected a range",
+         {.workload = w,
+          .first_layer = 1,
+          .layer_count = w->layer_count,
+          .micro_batch_size = 1,
+          .slots = 1}},
+        {"no samples", TY_EINVAL, "at least 1", {.workload = w, .layer_count = 2, .slots = 1}},
+        {"no slots",
+         TY_EINVAL,
+         "at least 1",
+         {.workload = w, .layer_count = 2, .micro_batch_size = 1}},
+        {"unnamed tie",
+         TY_EINVAL,
+         "not named as tied",
+         {.workload = gpt,
+          .first_layer = 10,
+          .layer_count = gpt->layer_count - 10,
+          .micro_batch_size = 1,
+          .slots = 1,
+          .tied_layer = TY_NO_LAYER}},
+        {"tie elsewhere",
+         TY_EINVAL,
+         "tied layer 0",
+         {.workload = gpt,
+          .first_layer = 10,
+          .layer_count = 2,
+          .micro_batch_size = 1,
+          .slots = 1,
+          .tied_layer = 0}},
+        {"inside a block",
+         TY_EINVAL,
+         "not the end of the stage before",
+         {.workload = gpt,
+          .first_layer = 2,
+          .layer_count = 2,
+          .micro_batch_size = 1,
+          .slots = 1,
+          .tied_layer = TY_NO_LAYER}},
+        {"kind",
+         TY_EUNSUPPORTED,
+         "lstm",
+         {.workload = lstm,
+          .layer_count = 3,
+          .micro_batch_size = 1,
+          .slots = 1,
+          .tied_layer = TY_NO_LAYER}},
+    };
+    lstm->layers[2].kind = TY_LAYER_LSTM;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        ty_stage_device *stage = NULL;
+        ty_error error = {0};
+        cr_assert_eq(cpu->open(&rows[i].o, &stage, &error), rows[i].status, "%s: %s", rows[i].name,
+                     error.message);
+        cr_assert_null(stage);
+        cr_assert_not_null(strstr(error.message, rows[i].message), "%s: %s", rows[i].name,
+                           error.message);
+    }
+    w->layers[1].parameter_bytes += 4;
+    {
+        ty_stage_options o = whole(w, 1, 1);
+        ty_stage_device *stage = NULL;
+        ty_error error = {0};
+        cr_assert_eq(cpu->open(&o, &stage, &error), TY_EINVAL);
+        cr_assert_not_null(strstr(error.message, "parameter bytes"), "%s", error.message);
+    }
+    network_free(w);
+    network_free(gpt);
+    network_free(lstm);
+}
+
+Test(kernels, bad_batches_are_refused)
+{
+    ty_workload *w = make_gpt();
+    ty_stage_options o = whole(w, 2, 1);
+    ty_stage_device *stage = stage_open(&o);
+    ty_error error = {0};
+    cpu->tokens(stage, 0)[3] = 31;
+    cr_assert_eq(cpu->forward(stage, 0, 0, w->layer_count, &error), TY_EINVAL);
+    cr_assert_not_null(strstr(error.message, "token 31 at place 3"), "%s", error.message);
+    cpu->tokens(stage, 0)[3] = 30;
+    cpu->labels(stage, 0)[5] = -1;
+    cr_assert_eq(cpu->forward(stage, 0, 0, w->layer_count, &error), TY_EINVAL);
+    cr_assert_not_null(strstr(error.message, "label -1 of row 5"), "%s", error.message);
+    cr_assert_eq(cpu->forward(stage, 1, 0, w->layer_count, &error), TY_EINVAL);
+    cr_assert_eq(cpu->forward(stage, 0, 1, w->layer_count, &error), TY_EINVAL);
+    cr_assert_eq(cpu->backward(stage, 0, 0, w->layer_count + 1, true, &error), TY_EINVAL);
+    cpu->close(stage);
+    network_free(w);
+}
+
+Test(kernels, every_failing_allocation_is_reported)
+{
+    ty_workload *w = make_residual();
+    ty_stage_options o = whole(w, 1, 2);
+    ty_stage_device *stage = NULL;
+    long n = 1;
+    for (; n < 100000; n++) {
+        ty_error error = {0};
+        ty_status status;
+        ty_memory_fail_after(n);
+        status = cpu->open(&o, &stage, &error);
+        ty_memory_fail_after(0);
+        if (status == TY_OK)
+            break;
+        cr_assert_eq(status, TY_ENOMEM, "allocation %ld: %s", n, error.message);
+        cr_assert_null(stage);
+        cr_assert_str_not_empty(error.message);
+    }
+    cr_assert_gt(n, 20);
+    cpu->close(stage);
+    network_free(w);
+}
