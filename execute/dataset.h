@@ -1,0 +1,46 @@
+/**
+ * @file dataset.h
+ * Inside the data loaders: one struct of functions per kind of data set, and what they share.
+ */
+#ifndef TY_EXECUTE_DATASET_H
+#define TY_EXECUTE_DATASET_H
+
+#include "device.h"
+
+struct ty_dataset {
+    uint64_t sample_count;
+    uint64_t input_count;  /* numbers or tokens of a sample */
+    uint64_t label_count;  /* of a sample */
+    uint64_t class_count;  /* labels are less than this */
+    uint64_t token_count;  /* tokens are less than this; 0 where the input is not tokens */
+    unsigned char *inputs; /* owned; what they hold is the kind's affair */
+    unsigned char *labels; /* owned, or NULL */
+    uint64_t stride;       /* text: bytes from one window to the next */
+    uint64_t first;        /* synthetic: number of the first sample */
+    void (*sample)(const ty_dataset *dataset, uint64_t sample, float *input, int32_t *tokens,
+                   int32_t *labels);
+};
+
+/* Each fills a data set whose counts follow from the workload already. */
+ty_status dataset_open_idx(ty_dataset *dataset, const char *directory, bool is_test,
+                           ty_error *error) TY_MUST_CHECK;
+ty_status dataset_open_text(ty_dataset *dataset, const char *path, bool is_test,
+                            ty_error *error) TY_MUST_CHECK;
+ty_status dataset_open_synthetic(ty_dataset *dataset, const char *unused, bool is_test,
+                                 ty_error *error) TY_MUST_CHECK;
+
+/** 64 well-mixed bits of (key, counter): the finaliser of SplitMix64. */
+uint64_t dataset_hash(uint64_t key, uint64_t counter);
+
+/**
+ * Checks the bytes of an IDX file (LeCun et al., http://yann.lecun.com/exdb/mnist/): two zero
+ * bytes, type 8 (unsigned byte), the number of dimensions, each dimension as a big-endian 32-bit
+ * number, then the data and nothing else.
+ * @param dimensions     [out] [dimension_count]
+ * @return TY_EPARSE with `name`, what was found and what was expected.
+ */
+ty_status idx_check(const unsigned char *bytes, size_t length, const char *name,
+                    uint32_t dimension_count, uint32_t *dimensions, ty_error *error) TY_MUST_CHECK;
+#define IDX_HEADER(dimension_count) (4 + 4 * (size_t)(dimension_count))
+
+#endif
