@@ -131,7 +131,7 @@ ty_status cluster_add_vertex(ty_cluster *cluster, ty_vertex_kind kind, const cha
 {
     cluster_vertex added = {.kind = kind, .device = NO_INDEX, .host = NO_INDEX, .cores = cores};
     ty_status status;
-    uint32_t index;
+    uint32_t index = 0;
 
     added.name = (char *)name; /* copied below, never written */
     if (kind == TY_VERTEX_HOST) {
@@ -156,7 +156,7 @@ ty_status cluster_add_device(ty_cluster *cluster, const char *name, uint32_t typ
                             .host = host == NO_INDEX ? NO_INDEX : cluster->vertices[host].host,
                             .device_type = type};
     ty_status status;
-    uint32_t index;
+    uint32_t index = 0;
 
     added.name = (char *)name;
     TY_CHECK(grow(&cluster->device_vertices, cluster->device_count, DEVICE_LIMIT,

@@ -1,8 +1,8 @@
 /* trainyard.cluster/1: the graph, written out.
- *   device_types  what devices are
- *   link_types    what links are: bandwidth and latency of one lane, and a source
- *   vertices      name and kind; a device has a type and a host, a host may have cores
- *   links         from, to, type; lanes (1 unless said) multiply the bandwidth */
+ * - device_types: what devices are;
+ * - link_types: what links are, bandwidth and latency of one lane, with a source;
+ * - vertices: name and kind; a device has a type and a host, a host may have cores;
+ * - links: from, to, type; lanes (1 unless said) multiply the bandwidth. */
 #include "cluster.h"
 
 #include <string.h>

@@ -51,7 +51,7 @@ static void fill(const ty_cluster *cluster, uint32_t host, uint32_t *ends, doubl
 ty_status ty_cluster_bisection(const ty_cluster *cluster, double *bandwidth_bytes_per_s,
                                ty_error *error)
 {
-    uint32_t count = cluster->link_count + cluster->device_count, host;
+    uint32_t count = cluster->link_count + cluster->device_count, host = 0;
     uint32_t *ends = ty_alloc(2 * (size_t)count, sizeof *ends);
     double *capacities = ty_alloc(count, sizeof *capacities);
     graph_edges edges = {.vertex_count = cluster->vertex_count + 2, .edge_count = count};

@@ -1,10 +1,10 @@
 /* One line of text -> cluster. Two forms:
- *   COUNTx HOST                                  hosts of the catalogue around one non-blocking
- * switch [pod:P] [leaf:L] host:H gpu:G @DEVICE INSIDE NETWORK [oversub:R] levels from the
- * outermost, what they are made of In the second, every device has a NIC of its own; leaves meet in
- * one spine (of their pod), spines in one core. A real fabric has many spines, which share the
- * traffic; one that is as wide as all of them together keeps what matters: the uplinks' sum, and
- * that they may be oversubscribed. */
+ * - COUNTx HOST: hosts of the catalogue around one non-blocking switch;
+ * - [pod:P] [leaf:L] host:H gpu:G @DEVICE INSIDE NETWORK [oversub:R].
+ *
+ * In the second, every device has a NIC of its own; leaves meet in one spine (of their pod), spines
+ * in one core. A real fabric has many spines, which share the traffic; one that is as wide as all
+ * of them together keeps what matters: the uplinks' sum, and that they may be oversubscribed. */
 #include "catalogue.h"
 
 #include <ctype.h>

@@ -107,7 +107,7 @@ ty_status ty_cluster_local(uint32_t ranks, const ty_profile *profile, ty_cluster
 {
     ty_cluster *cluster = NULL;
     cluster_problem problem = {0};
-    transfer_fit fit;
+    transfer_fit fit = {0};
     uint32_t device_type, link, host, device;
     char name[32];
     ty_status status;

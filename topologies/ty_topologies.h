@@ -6,12 +6,17 @@
  *
  * Clusters come from one line of text, from the catalogue (data: topologies/catalogue/), from a
  * `trainyard.cluster/1` file, or from this machine:
- *   "16x dgx-a100"                     hosts of the catalogue behind non-blocking switches
- *   "4x p100-server"                   likewise
- *   "leaf:4 host:8 gpu:8 @h100-sxm nvlink4 ndr400 oversub:2"
- *                                      leaves, hosts per leaf, devices per host; device, link
- * inside the host, link per device to its leaf, oversubscription of the leaf's uplinks "local:4"
- * four ranks on this machine, as measured by a profile
+ * - "16x dgx-a100", "4x p100-server": hosts of the catalogue around one non-blocking switch.
+ * - "leaf:4 host:8 gpu:8 @h100-sxm nvlink4 ndr400 oversub:2": leaves, hosts per leaf, devices per
+ *   host; device, link inside the host, link of each device's own NIC to its leaf, oversubscription
+ *   of the leaf's uplinks. "pod:4" in front adds a level, "leaf:1" may be left out, and so may the
+ *   end of a device's name where its start is unique ("@h100").
+ * - "local:4": four ranks on this machine, as measured by a profile.
+ *
+ * Devices are numbered host by host, in a host as the catalogue lists them: such that neighbours in
+ * the numbering, and the last and the first, have the best links. igraph answers questions about
+ * the whole graph (opening, bisection): from one thread at a time. Paths and rings have no such
+ * limit.
  */
 #ifndef TY_TOPOLOGIES_H
 #define TY_TOPOLOGIES_H
@@ -103,7 +108,14 @@ typedef struct ty_path {
     double bandwidth_bytes_per_s; /* narrowest link; HUGE_VAL from a device to itself */
     double latency_s;             /* sum */
 } ty_path;
-/** The widest of the shortest paths by latency; ties broken by lowest link index. */
+/**
+ * The path that least latency (to the picosecond), then most bandwidth, then least link index
+ * chooses under the routing rule: devices do not forward, so a path passes only hosts, switches and
+ * NICs (or is one direct link), and hosts do not forward for other hosts unless there is no other
+ * way. The way back is the same. Traffic thus leaves a host by the NIC nearest to its device. Costs
+ * microseconds, whatever the size of the cluster.
+ * @return TY_EINVAL for a device there is not.
+ */
 ty_status ty_cluster_path(const ty_cluster *cluster, uint32_t from_device, uint32_t to_device,
                           ty_path *out, ty_error *error) TY_MUST_CHECK;
 void ty_path_clear(ty_path *path);
