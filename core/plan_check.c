@@ -39,16 +39,17 @@ static ty_status check_batch(const checker *c)
     const ty_plan *p = c->plan;
     const struct {
         const char *name;
-        uint32_t value;
+        uint32_t value, maximum;
     } counts[] = {
-        {"global_batch", p->global_batch},
-        {"micro_batch_size", p->micro_batch_size},
-        {"micro_batches", p->micro_batches},
+        {"global_batch", p->global_batch, UINT32_MAX},
+        {"micro_batch_size", p->micro_batch_size, UINT32_MAX},
+        {"micro_batches", p->micro_batches, TY_MAX_MICRO_BATCHES},
     };
 
     for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++)
-        if (counts[i].value == 0)
-            return complain(c, "/%s: found 0, expected at least 1", counts[i].name);
+        if (counts[i].value == 0 || counts[i].value > counts[i].maximum)
+            return complain(c, "/%s: found %u, expected 1 to %u", counts[i].name, counts[i].value,
+                            counts[i].maximum);
     if ((uint64_t)p->micro_batches * p->micro_batch_size != p->global_batch)
         return complain(
             c, "/global_batch: found %u, expected micro_batches * micro_batch_size = %llu",

@@ -536,6 +536,9 @@ static ty_status facts_new(const checker *c, uint32_t stage)
     const uint32_t count = c->program->stages[stage].instruction_count;
 
     f->micro_batches = c->plan->micro_batches / own->replicas;
+    if (count / 2 < f->micro_batches) /* before room is made for so many */
+        return complain_missing(c, stage, "a forward and a backward for each of %u micro-batches",
+                                f->micro_batches);
     f->order = ty_alloc(count, sizeof *f->order);
     f->clocks = ty_alloc(count, TY_STREAM_COUNT * sizeof *f->clocks);
     f->last_backward = ty_alloc(own->layer_count, sizeof *f->last_backward);

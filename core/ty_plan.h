@@ -158,7 +158,9 @@ ty_status ty_plan_check(const ty_plan *plan, const char *name, ty_error *error) 
 /** Digest of what is to be run (not of predictions and candidates). */
 ty_status ty_plan_digest(const ty_plan *plan, ty_digest *out, ty_error *error) TY_MUST_CHECK;
 
+/** Beyond these a plan is refused as absurd. */
 #define TY_MAX_RANKS 1000000
+#define TY_MAX_MICRO_BATCHES 1000000
 uint32_t ty_plan_rank_count(const ty_plan *plan);
 uint32_t ty_plan_stage_of_rank(const ty_plan *plan, uint32_t rank);
 /** First rank of a stage; with stage == stage_count the number of ranks. */

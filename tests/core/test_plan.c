@@ -150,15 +150,19 @@ static void wrong_batch(ty_plan *p)
 }
 static void overflowing_batch(ty_plan *p)
 {
-    p->micro_batches = 1u << 31;
-    p->micro_batch_size = 2;
+    p->micro_batches = 1u << 16;
+    p->micro_batch_size = 1u << 16;
     p->global_batch = 0;
 }
 static void wrapped_batch(ty_plan *p)
 {
-    p->micro_batches = 1u << 31;
-    p->micro_batch_size = 6;
+    p->micro_batches = 3u << 16;
+    p->micro_batch_size = 1u << 16;
     p->global_batch = 1;
+}
+static void absurd_micro_batches(ty_plan *p)
+{
+    p->micro_batches = 1000001;
 }
 static void zero_micro_batch(ty_plan *p)
 {
@@ -264,8 +268,8 @@ static void no_memory(ty_plan *p)
 }
 static void many_ranks(ty_plan *p)
 {
-    p->micro_batches = 2000000;
-    p->global_batch = 4000000;
+    p->micro_batches = 1000000;
+    p->global_batch = 2000000;
     p->stages[0].replicas = 1000000;
 }
 
@@ -329,8 +333,10 @@ Test(plan, check_refuses_each_flaw)
         {"hybrid", wrong_batch,
          "toy:/global_batch: found 9, expected micro_batches * "
          "micro_batch_size = 8"},
-        {"hybrid", overflowing_batch, "toy:/global_batch: found 0, expected at least 1"},
+        {"hybrid", overflowing_batch, "toy:/global_batch: found 0, expected 1 to 4294967295"},
         {"hybrid", wrapped_batch, "= 12884901888"},
+        {"hybrid", absurd_micro_batches,
+         "toy:/micro_batches: found 1000001, expected 1 to 1000000"},
         {"hybrid", zero_micro_batch, "toy:/micro_batch_size: found 0"},
         {"hybrid", same_device, "toy:/stages: found device 99 twice"},
         {"hybrid", overlap, "toy:/buckets/1: found layers 0 to 1, expected them below layer 0"},

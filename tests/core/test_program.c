@@ -371,6 +371,12 @@ static void stage_too_few(ty_program *p)
     ty_free(p->stages[1].instructions);
 }
 
+static void nothing_to_do(ty_program *p)
+{
+    while (p->stages[1].instruction_count > 0)
+        drop(p, 1, p->stages[1].instruction_count - 1);
+}
+
 /* "pipeline recomputed" */
 static void drop_recompute(ty_program *p)
 {
@@ -571,6 +577,9 @@ Test(program, check_refuses_each_flaw)
         {"pipeline", drop_update, "expected one update of bucket 1, found none"},
         {"pipeline", other_plan, "toy:/plan_digest: found "},
         {"pipeline", stage_too_few, "toy:/stages: found 1, expected the plan's 2"},
+        {"pipeline", nothing_to_do,
+         "toy:/stages/1/instructions: expected a forward and a backward "
+         "for each of 2 micro-batches"},
         {"pipeline recomputed", drop_recompute, "expected recompute of all layers before it"},
         {"pipeline recomputed", recompute_in_part, "expected recompute of all layers before it"},
         {"pipeline recomputed", recompute_before_forward,
