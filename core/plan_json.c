@@ -3,6 +3,7 @@
 #include "plan_check.h"
 #include "ty_file.h"
 #include "ty_memory.h"
+#include "workload_layers.h"
 
 #include <float.h>
 #include <math.h>
@@ -33,23 +34,16 @@ static const char *compression_name(int i)
     return ty_compression_name((ty_compression_kind)i);
 }
 
-static const char *optimizer_name(int i)
-{
-    return ty_optimizer_name((ty_optimizer_kind)i);
-}
-
 static const char *provenance_name(int i)
 {
     return ty_provenance_name((ty_provenance)i);
 }
 
-typedef struct figure {
+static const struct {
     const char *key;
     size_t offset;
     double maximum;
-} figure;
-
-static const figure summary_figures[] = {
+} summary_figures[] = {
     {"step_time_s", offsetof(ty_step_summary, step_time_s), DBL_MAX},
     {"samples_per_s", offsetof(ty_step_summary, samples_per_s), DBL_MAX},
     {"tokens_per_s", offsetof(ty_step_summary, tokens_per_s), DBL_MAX},
@@ -58,20 +52,6 @@ static const figure summary_figures[] = {
     {"exposed_transfer_share", offsetof(ty_step_summary, exposed_transfer_share), 1 + 1e-6},
     {"bubble_share", offsetof(ty_step_summary, bubble_share), 1 + 1e-6},
     {"input_share", offsetof(ty_step_summary, input_share), 1 + 1e-6},
-};
-
-static const figure sgd_figures[] = {
-    {"learning_rate", offsetof(ty_optimizer, learning_rate), 1e6},
-    {"momentum", offsetof(ty_optimizer, momentum), 1},
-    {"weight_decay", offsetof(ty_optimizer, weight_decay), 1e6},
-};
-
-static const figure adamw_figures[] = {
-    {"learning_rate", offsetof(ty_optimizer, learning_rate), 1e6},
-    {"beta1", offsetof(ty_optimizer, beta1), 1},
-    {"beta2", offsetof(ty_optimizer, beta2), 1},
-    {"epsilon", offsetof(ty_optimizer, epsilon), 1},
-    {"weight_decay", offsetof(ty_optimizer, weight_decay), 1e6},
 };
 
 static const struct {
@@ -89,37 +69,17 @@ static const struct {
 
 #define COUNT(table) (sizeof(table) / sizeof(table)[0])
 
-static ty_status read_figures(const ty_json *object, const figure *figures, size_t count,
-                              void *into, ty_error *error)
-{
-    for (size_t i = 0; i < count; i++) {
-        double value;
-        ty_status status =
-            ty_json_number(object, figures[i].key, 0, figures[i].maximum, &value, error);
-        if (status != TY_OK)
-            return status;
-        memcpy((char *)into + figures[i].offset, &value, sizeof value);
-    }
-    return TY_OK;
-}
-
-static void write_figures(const void *from, const figure *figures, size_t count,
-                          ty_json_writer *writer)
-{
-    for (size_t i = 0; i < count; i++) {
-        double value;
-        memcpy(&value, (const char *)from + figures[i].offset, sizeof value);
-        ty_json_put_number(writer, figures[i].key, value);
-    }
-}
-
 /* ---- Summary ------------------------------------------------------------------------------- */
 
 void ty_step_summary_to_json(const ty_step_summary *summary, ty_json_writer *writer,
                              const char *key)
 {
     ty_json_open(writer, key, '{');
-    write_figures(summary, summary_figures, COUNT(summary_figures), writer);
+    for (size_t i = 0; i < COUNT(summary_figures); i++) {
+        double value;
+        memcpy(&value, (const char *)summary + summary_figures[i].offset, sizeof value);
+        ty_json_put_number(writer, summary_figures[i].key, value);
+    }
     if (summary->limited_by[0] != '\0')
         ty_json_put_string(writer, "limited_by", summary->limited_by);
     ty_json_close(writer, '}');
@@ -128,11 +88,16 @@ void ty_step_summary_to_json(const ty_step_summary *summary, ty_json_writer *wri
 ty_status ty_step_summary_from_json(const ty_json *object, ty_step_summary *out, ty_error *error)
 {
     ty_step_summary summary = {0};
-    ty_status status =
-        read_figures(object, summary_figures, COUNT(summary_figures), &summary, error);
+    ty_status status;
 
-    if (status != TY_OK)
-        return status;
+    for (size_t i = 0; i < COUNT(summary_figures); i++) {
+        double value;
+        status = ty_json_number(object, summary_figures[i].key, 0, summary_figures[i].maximum,
+                                &value, error);
+        if (status != TY_OK)
+            return status;
+        memcpy((char *)&summary + summary_figures[i].offset, &value, sizeof value);
+    }
     if (ty_json_has(object, "limited_by")) {
         const char *text;
         if ((status = ty_json_string(object, "limited_by", &text, error)) != TY_OK)
@@ -149,17 +114,6 @@ ty_status ty_step_summary_from_json(const ty_json *object, ty_step_summary *out,
 }
 
 /* ---- Writing ------------------------------------------------------------------------------- */
-
-static void write_optimizer(const ty_optimizer *optimizer, ty_json_writer *writer)
-{
-    ty_json_open(writer, "optimizer", '{');
-    ty_json_put_string(writer, "kind", ty_optimizer_name(optimizer->kind));
-    if (optimizer->kind == TY_OPTIMIZER_SGD)
-        write_figures(optimizer, sgd_figures, COUNT(sgd_figures), writer);
-    else
-        write_figures(optimizer, adamw_figures, COUNT(adamw_figures), writer);
-    ty_json_close(writer, '}');
-}
 
 static void write_stage(const ty_plan_stage *stage, ty_json_writer *writer)
 {
@@ -197,7 +151,7 @@ static void write_decision(const ty_plan *plan, ty_json_writer *writer)
     ty_json_put_uint(writer, "global_batch", plan->global_batch);
     ty_json_put_uint(writer, "micro_batch_size", plan->micro_batch_size);
     ty_json_put_uint(writer, "micro_batches", plan->micro_batches);
-    write_optimizer(&plan->optimizer, writer);
+    ty_optimizer_write(&plan->optimizer, writer);
     ty_json_put_uint(writer, "seed", plan->seed);
     ty_json_open(writer, "stages", '[');
     for (uint32_t s = 0; s < plan->stage_count; s++)
@@ -298,20 +252,6 @@ ty_status ty_plan_digest(const ty_plan *plan, ty_digest *out, ty_error *error)
 }
 
 /* ---- Reading ------------------------------------------------------------------------------- */
-
-static ty_status read_optimizer(const ty_json *object, ty_optimizer *optimizer, ty_error *error)
-{
-    ty_status status;
-    int kind;
-
-    if ((status = ty_json_name(object, "kind", optimizer_name, 2, &kind, error)) != TY_OK)
-        return status;
-    optimizer->kind = (ty_optimizer_kind)kind;
-    status = optimizer->kind == TY_OPTIMIZER_SGD
-                 ? read_figures(object, sgd_figures, COUNT(sgd_figures), optimizer, error)
-                 : read_figures(object, adamw_figures, COUNT(adamw_figures), optimizer, error);
-    return status != TY_OK ? status : ty_json_end(object, error);
-}
 
 static ty_status read_stage(const ty_json *object, ty_plan_stage *stage, ty_error *error)
 {
@@ -437,11 +377,10 @@ static ty_status read_decision(const ty_json *object, ty_plan *plan, ty_error *e
     TY_CHECK(
         ty_json_uint32(object, "micro_batch_size", 1, UINT32_MAX, &plan->micro_batch_size, error),
         status, done);
-    TY_CHECK(
-        ty_json_uint32(object, "micro_batches", 1, UINT32_MAX - 1, &plan->micro_batches, error),
-        status, done);
-    TY_CHECK(ty_json_object(object, "optimizer", &value, error), status, done);
-    TY_CHECK(read_optimizer(value, &plan->optimizer, error), status, done);
+    TY_CHECK(ty_json_uint32(object, "micro_batches", 1, TY_MAX_MICRO_BATCHES, &plan->micro_batches,
+                            error),
+             status, done);
+    TY_CHECK(ty_optimizer_read(object, &plan->optimizer, error), status, done);
     TY_CHECK(ty_json_uint64(object, "seed", 0, TY_JSON_MAX_INTEGER, &plan->seed, error), status,
              done);
 

@@ -97,7 +97,7 @@ done:
     return status;
 }
 
-static ty_status read_optimizer(const ty_json *object, ty_optimizer *optimizer, ty_error *error)
+ty_status ty_optimizer_read(const ty_json *object, ty_optimizer *optimizer, ty_error *error)
 {
     const ty_json *o = NULL;
     ty_status status;
@@ -161,7 +161,7 @@ static ty_status read_workload(const ty_json *object, ty_workload *w, ty_error *
     TY_CHECK(ty_json_string_copy(object, "dataset", &w->dataset, error), status, done);
     TY_CHECK(ty_json_uint32(object, "global_batch", 1, UINT32_MAX, &w->global_batch, error), status,
              done);
-    TY_CHECK(read_optimizer(object, &w->optimizer, error), status, done);
+    TY_CHECK(ty_optimizer_read(object, &w->optimizer, error), status, done);
     TY_CHECK(read_layers(object, w, error), status, done);
     TY_CHECK(ty_json_end(object, error), status, done);
 done:
@@ -241,8 +241,7 @@ static void write_layer(const ty_layer *layer, ty_json_writer *writer)
     ty_json_close(writer, '}');
 }
 
-/* Only what the kind of optimizer uses. */
-static void write_optimizer(const ty_optimizer *optimizer, ty_json_writer *writer)
+void ty_optimizer_write(const ty_optimizer *optimizer, ty_json_writer *writer)
 {
     ty_json_open_flat(writer, "optimizer", '{');
     ty_json_put_string(writer, "kind", ty_optimizer_name(optimizer->kind));
@@ -271,7 +270,7 @@ void ty_workload_to_json(const ty_workload *workload, ty_json_writer *writer, co
     ty_json_put_uint(writer, "tokens_per_sample", workload->tokens_per_sample);
     ty_json_put_string(writer, "dataset", workload->dataset);
     ty_json_put_uint(writer, "global_batch", workload->global_batch);
-    write_optimizer(&workload->optimizer, writer);
+    ty_optimizer_write(&workload->optimizer, writer);
     ty_json_open(writer, "layers", '[');
     for (uint32_t i = 0; i < workload->layer_count; i++)
         write_layer(&workload->layers[i], writer);

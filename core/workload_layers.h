@@ -1,4 +1,4 @@
-/* Private to core: what workload.c, workload_check.c and workload_json.c share. */
+/* Private to core: what the files of workloads share, and plans with them. */
 #ifndef TY_WORKLOAD_LAYERS_H
 #define TY_WORKLOAD_LAYERS_H
 
@@ -25,5 +25,10 @@ bool ty_attribute_is_flag(ty_attribute attribute);
 /** As ty_workload_check; `place` is as ty_json_place gives it: pointers are appended to it. */
 ty_status ty_workload_check_at(const ty_workload *workload, const char *place,
                                ty_error *error) TY_MUST_CHECK;
+
+/* The member "optimizer" of a document, with what its kind uses. */
+ty_status ty_optimizer_read(const ty_json *object, ty_optimizer *optimizer,
+                            ty_error *error) TY_MUST_CHECK;
+void ty_optimizer_write(const ty_optimizer *optimizer, ty_json_writer *writer);
 
 #endif
