@@ -127,22 +127,32 @@ done:
     return status;
 }
 
-ty_status ty_job_load(const char *path, ty_job **out, ty_error *error)
+ty_status ty_job_from_json(const ty_json *object, ty_job **out, ty_error *error)
 {
     ty_status status = TY_OK;
-    ty_json_document *document = NULL;
     ty_job *job = ty_alloc(1, sizeof *job);
 
     if (job == NULL)
         return ty_fail(error, TY_ENOMEM, "out of memory");
-    TY_CHECK(ty_json_load(path, &document, error), status, cleanup);
-    TY_CHECK(read_job(ty_json_root(document), job, error), status, cleanup);
+    TY_CHECK(read_job(object, job, error), status, cleanup);
     *out = job;
     job = NULL;
 
 cleanup:
-    ty_json_free(document);
     ty_job_free(job);
+    return status;
+}
+
+ty_status ty_job_load(const char *path, ty_job **out, ty_error *error)
+{
+    ty_status status = TY_OK;
+    ty_json_document *document = NULL;
+
+    TY_CHECK(ty_json_load(path, &document, error), status, cleanup);
+    status = ty_job_from_json(ty_json_root(document), out, error);
+
+cleanup:
+    ty_json_free(document);
     return status;
 }
 
@@ -334,22 +344,32 @@ done:
     return status;
 }
 
-ty_status ty_run_load(const char *path, ty_run **out, ty_error *error)
+ty_status ty_run_from_json(const ty_json *object, ty_run **out, ty_error *error)
 {
     ty_status status = TY_OK;
-    ty_json_document *document = NULL;
     ty_run *run = ty_alloc(1, sizeof *run);
 
     if (run == NULL)
         return ty_fail(error, TY_ENOMEM, "out of memory");
-    TY_CHECK(ty_json_load(path, &document, error), status, cleanup);
-    TY_CHECK(read_run(ty_json_root(document), run, error), status, cleanup);
+    TY_CHECK(read_run(object, run, error), status, cleanup);
     *out = run;
     run = NULL;
 
 cleanup:
-    ty_json_free(document);
     ty_run_free(run);
+    return status;
+}
+
+ty_status ty_run_load(const char *path, ty_run **out, ty_error *error)
+{
+    ty_status status = TY_OK;
+    ty_json_document *document = NULL;
+
+    TY_CHECK(ty_json_load(path, &document, error), status, cleanup);
+    status = ty_run_from_json(ty_json_root(document), out, error);
+
+cleanup:
+    ty_json_free(document);
     return status;
 }
 

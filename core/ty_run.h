@@ -41,6 +41,7 @@ typedef struct ty_job {
 } ty_job;
 
 /** Reads `trainyard.job/1`. Its plan and program have passed their checks. */
+ty_status ty_job_from_json(const ty_json *object, ty_job **out, ty_error *error) TY_MUST_CHECK;
 ty_status ty_job_load(const char *path, ty_job **out, ty_error *error) TY_MUST_CHECK;
 /** Writes a job whose plan and program pass their checks; any other is refused. */
 ty_status ty_job_save(const ty_job *job, const char *path, ty_error *error) TY_MUST_CHECK;
@@ -67,6 +68,9 @@ typedef struct ty_run {
     ty_timeline *timeline;   /* owned; NULL: none was recorded */
 } ty_run;
 
+/** Reads `trainyard.run/1`. The timeline, if any, is of the run's plan; only with that plan and its
+ *  program at hand can ty_timeline_check tell more. */
+ty_status ty_run_from_json(const ty_json *object, ty_run **out, ty_error *error) TY_MUST_CHECK;
 ty_status ty_run_load(const char *path, ty_run **out, ty_error *error) TY_MUST_CHECK;
 /** TY_EINVAL for a run that is incomplete or whose losses are not finite: JSON has no NaN, and such
  *  a run has diverged. */
