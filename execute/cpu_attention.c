@@ -211,15 +211,15 @@ static ty_status attention_backward(ty_stage_device *stage, const cpu_node *node
     float *dproject = stage->scratch, *dcontext = dproject + at.rows * at.project;
     float *dp = dcontext + at.rows * at.queries;
     cpu_affine_gradient out = {
-        .weight = cpu_gradients(stage, node, OUT),
-        .bias = at.has_bias ? cpu_gradients(stage, node, OUT_BIAS) : NULL,
+        .weight = cpu_parameter_gradient(stage, node, OUT),
+        .bias = at.has_bias ? cpu_parameter_gradient(stage, node, OUT_BIAS) : NULL,
         .x = dcontext,
         .adds_weight = cpu_adds(node, OUT, is_first),
         .adds_bias = cpu_adds(node, OUT_BIAS, is_first),
     };
     cpu_affine_gradient in = {
-        .weight = cpu_gradients(stage, node, PROJECT),
-        .bias = at.has_bias ? cpu_gradients(stage, node, PROJECT_BIAS) : NULL,
+        .weight = cpu_parameter_gradient(stage, node, PROJECT),
+        .bias = at.has_bias ? cpu_parameter_gradient(stage, node, PROJECT_BIAS) : NULL,
         .x = cpu_in_gradient(stage, node, 0, slot),
         .adds_weight = cpu_adds(node, PROJECT, is_first),
         .adds_bias = cpu_adds(node, PROJECT_BIAS, is_first),

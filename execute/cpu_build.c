@@ -1,6 +1,6 @@
 /*
  * From a workload's layers to the values and nodes of a stage: parameter offsets, memory layouts,
- * what may be computed in place, whose gradient is written and whose is added to.
+ * what may be computed in place.
  */
 #include "cpu_layer.h"
 
@@ -438,36 +438,8 @@ static ty_status lower_output(lowering *low, ty_error *error)
     if (status != TY_OK)
         return status;
     stage->output = output;
-    stage->values[stage->values[output].data_of].is_boundary = true;
-    stage->values[stage->values[output].gradient_of].is_boundary = true;
-    return TY_OK;
-}
-
-/* Backward goes down the nodes: the first to reach a gradient writes it, later ones add. */
-static ty_status gradients_order(ty_stage_device *stage, ty_error *error)
-{
-    bool *is_written = ty_alloc(stage->value_count, sizeof *is_written);
-
-    if (is_written == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory for %u tensors",
-                       (unsigned)stage->value_count);
-    for (uint32_t n = stage->node_count; n-- > 0;) {
-        cpu_node *node = &stage->nodes[n];
-        for (uint32_t i = 0; i < node->input_count; i++) {
-            uint32_t root = stage->values[node->inputs[i]].gradient_of;
-            node->adds[i] = is_written[root];
-            is_written[root] = true;
-        }
-        if (node->kind->tensors == NULL)
-            continue;
-        for (uint32_t later = n + 1; later < stage->node_count; later++) {
-            const cpu_node *other = &stage->nodes[later];
-            if (other->kind->tensors != NULL && !other->layer->is_frozen &&
-                other->offsets[0] == node->offsets[0])
-                node->adds_matrix = true;
-        }
-    }
-    ty_free(is_written);
+    stage->values[stage->values[output].data_of].is_kept = true;
+    stage->values[stage->values[output].gradient_of].is_gradient_kept = true;
     return TY_OK;
 }
 
@@ -496,11 +468,12 @@ static ty_status lower(ty_stage_device *stage, ty_error *error)
     TY_CHECK(value_add(&low, input, CPU_PLAIN, low.first > 0 && low.trains[low.first - 1],
                        &low.values[0], error),
              status, cleanup);
-    stage->values[0].is_boundary = true;
+    stage->values[0].is_kept = true;
+    stage->values[0].is_gradient_kept = true;
     for (uint32_t i = 0; i < low.count; i++)
         TY_CHECK(lower_layer(&low, low.first + i, error), status, cleanup);
     TY_CHECK(lower_output(&low, error), status, cleanup);
-    TY_CHECK(gradients_order(stage, error), status, cleanup);
+    TY_CHECK(cpu_gradients_place(stage, error), status, cleanup);
 
 cleanup:
     ty_free(low.values);
@@ -529,33 +502,41 @@ static bool is_token_input(const ty_stage_device *stage)
     return stage->options.first_layer == 0 && stage->options.workload->input_kind == TY_INPUT_TOKEN;
 }
 
-/* With full recompute the slots share everything but the stage's input and output. Gradients inside
- * the stage are shared always. */
-static bool values_allocate(ty_stage_device *stage)
+/* With full recompute the slots share everything but the stage's input and output. */
+static bool data_allocate(ty_stage_device *stage)
 {
     bool is_recomputed = stage->options.recompute == TY_RECOMPUTE_FULL;
 
     for (uint32_t v = 0; v < stage->value_count; v++) {
         cpu_value *value = &stage->values[v];
-        const cpu_value *of = &stage->values[value->data_of];
         bool is_loss = v == stage->value_count - 1 && stage->output == CPU_NONE;
         if ((v == 0 && is_token_input(stage)) || is_loss)
             continue;
-        value->data = value->data_of != v ? of->data
-                                          : slots_allocate(stage, value->count * sizeof(float),
-                                                           is_recomputed && !value->is_boundary);
+        value->data = value->data_of != v /* an earlier one */
+                          ? stage->values[value->data_of].data
+                          : slots_allocate(stage, value->count * sizeof(float),
+                                           is_recomputed && !value->is_kept);
         if (value->data == NULL)
             return false;
-        if (!value->needs_gradient)
+    }
+    return true;
+}
+
+/* Gradients inside the stage are one set for all slots. */
+static bool gradients_allocate(ty_stage_device *stage)
+{
+    for (uint32_t v = 0; v < stage->value_count; v++) {
+        cpu_value *value = &stage->values[v];
+        if (!value->needs_gradient || value->gradient_of != v)
             continue;
-        of = &stage->values[value->gradient_of];
         value->gradient =
-            value->gradient_of != v
-                ? of->gradient
-                : slots_allocate(stage, value->count * sizeof(float), !value->is_boundary);
+            slots_allocate(stage, value->count * sizeof(float), !value->is_gradient_kept);
         if (value->gradient == NULL)
             return false;
     }
+    for (uint32_t v = 0; v < stage->value_count; v++)
+        if (stage->values[v].needs_gradient)
+            stage->values[v].gradient = stage->values[stage->values[v].gradient_of].gradient;
     return true;
 }
 
@@ -610,7 +591,8 @@ ty_status cpu_build(ty_stage_device *stage, ty_error *error)
         if (node->kind->build != NULL)
             TY_CHECK(node->kind->build(stage, node, error), status, cleanup);
     }
-    if (!values_allocate(stage) || !nodes_allocate(stage) || !batch_allocate(stage)) {
+    if (!data_allocate(stage) || !gradients_allocate(stage) || !nodes_allocate(stage) ||
+        !batch_allocate(stage)) {
         status =
             ty_fail(error, TY_ENOMEM,
                     "out of memory after %.3g GB for layers %u to %u with %u slots of %u samples",

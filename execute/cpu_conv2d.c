@@ -87,8 +87,8 @@ static ty_status weight_gradients(ty_stage_device *stage, const cpu_node *node, 
                                   bool is_first, float *scratch, ty_error *error)
 {
     bool has_bias = node->layer->attributes[TY_HAS_BIAS] != 0;
-    float *dw = cpu_gradients(stage, node, 0),
-          *db = has_bias ? cpu_gradients(stage, node, 1) : NULL;
+    float *dw = cpu_parameter_gradient(stage, node, 0),
+          *db = has_bias ? cpu_parameter_gradient(stage, node, 1) : NULL;
     uint64_t weights = weight_count(node), out = node->layer->attributes[TY_OUT_CHANNELS];
     ty_status status;
 

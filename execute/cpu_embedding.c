@@ -42,7 +42,7 @@ static void gradient_clear(const ty_stage_device *stage, const cpu_node *node, u
                            uint64_t rows, bool is_first)
 {
     if (!cpu_adds(node, tensor, is_first))
-        memset(cpu_gradients(stage, node, tensor), 0,
+        memset(cpu_parameter_gradient(stage, node, tensor), 0,
                rows * node->layer->attributes[TY_FEATURES] * sizeof(float));
 }
 
@@ -53,7 +53,7 @@ static ty_status embedding_backward(ty_stage_device *stage, const cpu_node *node
     uint64_t features = a[TY_FEATURES], length = stage->values[0].shape.dimensions[0];
     const int32_t *tokens = stage->tokens[slot];
     const float *dy = cpu_out_gradient(stage, node, slot);
-    float *table = cpu_gradients(stage, node, 0), *positions = NULL;
+    float *table = cpu_parameter_gradient(stage, node, 0), *positions = NULL;
 
     (void)error;
     if (table == NULL)
@@ -61,7 +61,7 @@ static ty_status embedding_backward(ty_stage_device *stage, const cpu_node *node
     gradient_clear(stage, node, 0, a[TY_VOCABULARY], is_first);
     if (a[TY_POSITIONS] > 0) {
         gradient_clear(stage, node, 1, a[TY_POSITIONS], is_first);
-        positions = cpu_gradients(stage, node, 1);
+        positions = cpu_parameter_gradient(stage, node, 1);
     }
     for (uint64_t i = 0; i < cpu_batch(stage) * length; i++, dy += features) {
         cpu_accumulate(features, dy, true, table + (uint64_t)tokens[i] * features);

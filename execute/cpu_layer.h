@@ -41,10 +41,11 @@ typedef struct cpu_value {
     uint32_t data_of;     /* the value whose memory it uses; itself if its own */
     uint32_t gradient_of; /* likewise for gradients */
     bool needs_gradient;
-    bool is_boundary; /* input or output of the stage: kept per slot */
-    bool is_private;  /* one reader, so that it may be overwritten */
-    float **data;     /* [slots] */
-    float **gradient; /* [slots] */
+    bool is_kept;          /* input or output of the stage: per slot even under recompute */
+    bool is_gradient_kept; /* its gradient waits for a neighbour: per slot */
+    bool is_private;       /* one reader, so that it may be overwritten */
+    float **data;          /* [slots] */
+    float **gradient;      /* [slots] */
 } cpu_value;
 
 typedef struct cpu_kind cpu_kind;
@@ -122,6 +123,9 @@ extern const cpu_kind cpu_to_plain, cpu_to_channels_last, cpu_copy;
 const cpu_kind *cpu_kind_of(ty_layer_kind kind);
 /** Lowers the stage's layers into values and nodes and allocates everything. */
 ty_status cpu_build(ty_stage_device *stage, ty_error *error) TY_MUST_CHECK;
+/** Decides which values share a gradient, and which node is the first to write each
+ * (cpu_gradients.c). */
+ty_status cpu_gradients_place(ty_stage_device *stage, ty_error *error) TY_MUST_CHECK;
 /** Zeroed, 64-byte aligned memory that lives as long as the stage; NULL when there is none. */
 void *cpu_buffer(ty_stage_device *stage, uint64_t count, uint64_t size);
 
@@ -164,8 +168,8 @@ static inline const float *cpu_parameters(const ty_stage_device *stage, const cp
 }
 
 /** Where the gradient of a parameter tensor goes, or NULL for a frozen layer. */
-static inline float *cpu_gradients(const ty_stage_device *stage, const cpu_node *node,
-                                   uint32_t tensor)
+static inline float *cpu_parameter_gradient(const ty_stage_device *stage, const cpu_node *node,
+                                            uint32_t tensor)
 {
     return node->layer->is_frozen ? NULL : stage->gradients + node->offsets[tensor];
 }

@@ -52,8 +52,8 @@ static ty_status linear_backward(ty_stage_device *stage, const cpu_node *node, u
     uint64_t rows = cpu_rows(&stage->values[node->output]), out = out_features(layer);
     float *dy = cpu_out_gradient(stage, node, slot);
     cpu_affine_gradient to = {
-        .weight = cpu_gradients(stage, node, 0),
-        .bias = layer->attributes[TY_HAS_BIAS] != 0 ? cpu_gradients(stage, node, 1) : NULL,
+        .weight = cpu_parameter_gradient(stage, node, 0),
+        .bias = layer->attributes[TY_HAS_BIAS] != 0 ? cpu_parameter_gradient(stage, node, 1) : NULL,
         .x = cpu_in_gradient(stage, node, 0, slot),
         .adds_weight = cpu_adds(node, 0, is_first),
         .adds_bias = cpu_adds(node, 1, is_first),

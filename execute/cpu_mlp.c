@@ -117,15 +117,15 @@ static ty_status mlp_backward(ty_stage_device *stage, const cpu_node *node, uint
     const float *h = node->stash[slot], *a = h + m.rows * m.up;
     float *da = stage->scratch, *dh = da + m.rows * m.hidden;
     cpu_affine_gradient down = {
-        .weight = cpu_gradients(stage, node, DOWN),
-        .bias = m.has_bias ? cpu_gradients(stage, node, DOWN_BIAS) : NULL,
+        .weight = cpu_parameter_gradient(stage, node, DOWN),
+        .bias = m.has_bias ? cpu_parameter_gradient(stage, node, DOWN_BIAS) : NULL,
         .x = da,
         .adds_weight = cpu_adds(node, DOWN, is_first),
         .adds_bias = cpu_adds(node, DOWN_BIAS, is_first),
     };
     cpu_affine_gradient up = {
-        .weight = cpu_gradients(stage, node, UP),
-        .bias = m.has_bias ? cpu_gradients(stage, node, UP_BIAS) : NULL,
+        .weight = cpu_parameter_gradient(stage, node, UP),
+        .bias = m.has_bias ? cpu_parameter_gradient(stage, node, UP_BIAS) : NULL,
         .x = cpu_in_gradient(stage, node, 0, slot),
         .adds_weight = cpu_adds(node, UP, is_first),
         .adds_bias = cpu_adds(node, UP_BIAS, is_first),

@@ -135,7 +135,7 @@ static ty_status norm_build(ty_stage_device *stage, cpu_node *node, ty_error *er
 static float *cleared_gradient(const ty_stage_device *stage, const cpu_node *node, uint32_t tensor,
                                bool is_first)
 {
-    float *gradient = cpu_gradients(stage, node, tensor);
+    float *gradient = cpu_parameter_gradient(stage, node, tensor);
 
     if (gradient != NULL && !cpu_adds(node, tensor, is_first))
         memset(gradient, 0, features_of(node) * sizeof *gradient);

@@ -524,6 +524,91 @@ Test(kernels, two_stages_equal_one)
     cr_assert_gt(cuts, 0, "no cut had a tied matrix across it");
 }
 
+/* ---- Random graphs: what lowering shares, fuses and computes in place must not show ---- */
+
+static ty_workload *make_random(uint64_t seed)
+{
+    ty_workload *w = network_new(TY_INPUT_REAL, 3, (uint64_t[]){2, 3, 7});
+    uint64_t state = seed * 7919 + 1;
+    int layers = 3 + (int)(next_random(&state) % 10), sum[32], unread = 0;
+    network_conv2d(w, -1, 2, 3, 3, 1, 1, 1, true);
+    for (int l = 1; l < layers; l++) {
+        int input = (int)(next_random(&state) % (uint64_t)l), other;
+        if (next_random(&state) % 2)
+            input = l - 1;
+        other = (int)(next_random(&state) % (uint64_t)l);
+        if (other < input) {
+            int kept = input;
+            input = other;
+            other = kept;
+        }
+        switch (next_random(&state) % 8) {
+        case 0:
+            network_linear(w, other, 7, true);
+            break;
+        case 1:
+            network_conv2d(w, other, 2, 3, 3, 1, 1, 2, false);
+            break;
+        case 2:
+            network_simple(w, other, TY_LAYER_RELU);
+            break;
+        case 3:
+            network_simple(w, other, TY_LAYER_GELU);
+            break;
+        case 4:
+            network_simple(w, other, TY_LAYER_LAYER_NORM);
+            break;
+        case 5:
+            network_pool(w, other, 3, 1, 1, next_random(&state) % 2);
+            break;
+        default:
+            network_join(w, TY_LAYER_ADD, (int[]){input, other}, 2);
+            break;
+        }
+        w->layers[l].is_frozen = next_random(&state) % 8 == 0;
+    }
+    for (int l = 0; l < layers; l++) {
+        bool is_read = false;
+        for (uint32_t k = 0; k < w->layer_count; k++)
+            for (uint32_t i = 0; i < w->layers[k].input_count; i++)
+                is_read = is_read || w->layers[k].inputs[i] == (uint32_t)l;
+        if (!is_read)
+            sum[unread++] = l;
+    }
+    network_join(w, TY_LAYER_ADD, sum, (uint32_t)unread);
+    network_loss(w, network_simple(w, (int)w->layer_count - 1, TY_LAYER_FLATTEN));
+    return w;
+}
+
+Test(kernels, random_graphs_match_the_reference)
+{
+    for (uint64_t seed = 1; seed <= 400; seed++) {
+        char name[32];
+        struct network network = {name, NULL, 2};
+        ty_workload *w = make_random(seed);
+        ty_stage_options o = whole(w, 2, 1);
+        ty_stage_device *stage = stage_open(&o);
+        batch b = batch_new(w, 2, seed);
+        reference *r;
+        snprintf(name, sizeof name, "random graph %lu", seed);
+        parameters_spread(stage, seed);
+        r = reference_of(w, &b, cpu->parameters(stage), o.loss_scale);
+        stage_fill(stage, 0, &b);
+        forward(stage, &o, 0);
+        backward(stage, &o, 0, true);
+        reference_forward(r);
+        reference_backward(r);
+        expect_close(name, w, r->offsets, cpu->gradients(stage), r->gradients, 1e-3);
+        for (uint32_t cut = 1; cut < w->layer_count; cut++)
+            if (ty_workload_is_cut(w, cut))
+                two_stages(&network, w, cut);
+        reference_drop(r);
+        batch_free(&b);
+        cpu->close(stage);
+        network_free(w);
+    }
+}
+
 /* ---- Initial weights ---- */
 
 Test(kernels, initial_weights_have_the_documented_deviations)
