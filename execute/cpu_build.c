@@ -19,13 +19,13 @@ static const cpu_kind *const kinds[TY_LAYER_KIND_COUNT] = {
     [TY_LAYER_RELU] = &cpu_relu,
     [TY_LAYER_GELU] = &cpu_gelu,
     [TY_LAYER_SILU] = &cpu_silu,
+    [TY_LAYER_FLATTEN] = &cpu_to_plain,
     [TY_LAYER_SOFTMAX_CROSS_ENTROPY] = &cpu_loss_layer,
 };
 
-/* Flatten has no functions of its own: it is another name for its input, or a copy. */
 const cpu_kind *cpu_kind_of(ty_layer_kind kind)
 {
-    return kind == TY_LAYER_FLATTEN ? &cpu_copy : kinds[kind];
+    return kinds[kind];
 }
 
 void *cpu_buffer(ty_stage_device *stage, uint64_t count, uint64_t size)
@@ -319,17 +319,14 @@ static uint32_t input_place(const lowering *low, const ty_layer *layer, uint32_t
     return layer->input_count == 0 ? 0 : layer->inputs[i] + 1 - low->first;
 }
 
+/* Another name for its input, unless that lies in another layout. */
 static ty_status lower_flatten(lowering *low, uint32_t index, uint32_t input, uint32_t output,
                                ty_error *error)
 {
-    const ty_layer *layer = &low->workload->layers[index];
     const cpu_value *from = &low->stage->values[input];
 
     if (!is_same_layout(&from->shape, from->layout, CPU_PLAIN))
         return node_add(low, &cpu_to_plain, index, &input, 1, output, error);
-    /* With other readers the input's gradient is a sum, so flatten's must be apart. */
-    if (low->readers[input_place(low, layer, 0)] > 1 && from->needs_gradient)
-        return node_add(low, &cpu_copy, index, &input, 1, output, error);
     value_share(low, input, output);
     return TY_OK;
 }

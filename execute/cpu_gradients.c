@@ -55,7 +55,7 @@ static bool can_follow(const ty_stage_device *stage, uint32_t n, uint32_t value,
         const cpu_node *node = &stage->nodes[other];
         if (other != n && reads_of_group(stage, other, value) > 0)
             return false;
-        if (node->output == value && (node->has_relu || group_end(stage, root, n) > other))
+        if (node->output == value && group_end(stage, root, n) > other)
             return false;
     }
     return true;

@@ -117,7 +117,7 @@ extern const cpu_kind cpu_linear, cpu_conv2d, cpu_pool, cpu_relu, cpu_gelu, cpu_
     cpu_layer_norm, cpu_rms_norm, cpu_embedding, cpu_attention, cpu_mlp, cpu_add, cpu_concat,
     cpu_loss_layer;
 /** Changes of layout, inserted where producer and consumer differ. */
-extern const cpu_kind cpu_to_plain, cpu_to_channels_last, cpu_copy;
+extern const cpu_kind cpu_to_plain, cpu_to_channels_last;
 
 /** The kind's functions, or NULL where this backend cannot train the kind. */
 const cpu_kind *cpu_kind_of(ty_layer_kind kind);

@@ -1,4 +1,4 @@
-/* Changes of memory layout, and plain copies. */
+/* Changes of memory layout. */
 #include "cpu_layer.h"
 #include "cpu_math.h"
 
@@ -73,28 +73,6 @@ static ty_status to_channels_last_backward(ty_stage_device *stage, const cpu_nod
     return TY_OK;
 }
 
-static ty_status copy_forward(ty_stage_device *stage, const cpu_node *node, uint32_t slot,
-                              ty_error *error)
-{
-    (void)error;
-    cpu_accumulate(stage->values[node->output].count, cpu_in(stage, node, 0, slot), false,
-                   cpu_out(stage, node, slot));
-    return TY_OK;
-}
-
-static ty_status copy_backward(ty_stage_device *stage, const cpu_node *node, uint32_t slot,
-                               bool is_first, ty_error *error)
-{
-    float *dx = cpu_in_gradient(stage, node, 0, slot);
-
-    (void)is_first, (void)error;
-    if (dx != NULL)
-        cpu_accumulate(stage->values[node->output].count, cpu_out_gradient(stage, node, slot),
-                       node->adds[0], dx);
-    return TY_OK;
-}
-
 const cpu_kind cpu_to_plain = {.forward = to_plain_forward, .backward = to_plain_backward};
 const cpu_kind cpu_to_channels_last = {.forward = to_channels_last_forward,
                                        .backward = to_channels_last_backward};
-const cpu_kind cpu_copy = {.forward = copy_forward, .backward = copy_backward};

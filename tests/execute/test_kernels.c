@@ -46,7 +46,7 @@ static ty_workload *make_residual(void)
     y = network_conv2d(w, x, 4, 1, 1, 1, 0, 1, true);
     z = network_pool(w, x, 3, 1, 1, true);
     x = network_join(w, TY_LAYER_CONCAT, (int[]){x, y, z}, 3);
-    y = network_simple(w, x, TY_LAYER_FLATTEN); /* x has two readers: a copy */
+    y = network_simple(w, x, TY_LAYER_FLATTEN);
     x = network_simple(w, network_global_pool(w, x), TY_LAYER_FLATTEN);
     x = network_linear(w, x, 10, true);
     y = network_linear(w, y, 10, true);
