@@ -1,10 +1,11 @@
 /**
  * @file transport.h
- * A communication backend: what moves bytes between ranks. One struct of functions and one file per backend
- * ("mpi" between processes, "local" between threads of one process). Internal to execute/.
+ * A communication backend: what moves bytes between ranks. One struct of functions and one file per
+ * backend ("mpi" between processes, "local" between threads of one process). Internal to execute/.
  *
- * A transport is used by one thread of its rank, the communication thread, except for open, close and barrier.
- * Messages between two ranks with equal tags arrive in order. Waiting sleeps rather than spins: ranks may share cores with others.
+ * A transport is used by one thread of its rank at a time: the communication thread while a program
+ * runs, the rank's main thread before and after. Messages between two ranks with equal tags arrive
+ * in order. Waiting sleeps rather than spins: ranks share cores with others.
  */
 #ifndef TY_EXECUTE_TRANSPORT_H
 #define TY_EXECUTE_TRANSPORT_H
@@ -12,47 +13,101 @@
 #include "ty_core.h"
 
 typedef struct ty_transport ty_transport;
-typedef struct ty_request ty_request; /* a message on its way; freed by the test that finds it done */
+typedef struct ty_request
+    ty_request; /* a message on its way; freed by the test that finds it done */
 
 struct ty_transport {
     uint32_t rank, size;
+    bool is_broken; /* this rank failed alone: closing ends all ranks instead of waiting for them */
     void *state;
     /** Starts a message; the buffer stays untouched until it is done. */
     ty_status (*send)(ty_transport *transport, uint32_t to, uint32_t tag, const void *buffer,
                       uint64_t bytes, ty_request **out, ty_error *error);
     ty_status (*receive)(ty_transport *transport, uint32_t from, uint32_t tag, void *buffer,
                          uint64_t bytes, ty_request **out, ty_error *error);
-    /** Never blocks. */
+    /** Never blocks. On failure the request is freed too. */
     ty_status (*test)(ty_transport *transport, ty_request *request, bool *is_done, ty_error *error);
-    ty_status (*barrier)(ty_transport *transport, ty_error *error);
-    /** Ends all ranks at once because this one failed. */
-    void (*abort)(ty_transport *transport);
+    /** Gives a message up, after a failure; its buffer may be freed. */
+    void (*cancel)(ty_transport *transport, ty_request *request);
+    /** Waits for the other ranks, or ends them when this one is broken. Frees the transport. */
     void (*close)(ty_transport *transport);
 };
 
-/** MPI_COMM_WORLD with MPI_THREAD_MULTIPLE or FUNNELED through the communication thread. */
+/** Tags are below this. */
+#define TY_TAG_LIMIT (UINT32_C(1) << 30)
+
+/** MPI_COMM_WORLD, of all ranks that were started together; one per process. */
 ty_status ty_transport_mpi(ty_transport **out, ty_error *error) TY_MUST_CHECK;
 /** `size` transports that reach each other, for as many threads. @param out [size] */
 ty_status ty_transport_local(uint32_t size, ty_transport **out, ty_error *error) TY_MUST_CHECK;
 
-typedef enum ty_element { TY_ELEMENT_FLOAT, TY_ELEMENT_HALF, TY_ELEMENT_BYTE } ty_element;
+/**
+ * How long to sleep while messages are under way: a few yields, then 20 to 50 microseconds. Zero it
+ * when something moved.
+ */
+typedef struct ty_backoff {
+    uint32_t rounds;
+} ty_backoff;
+/** Nanoseconds to sleep this time; 0: yield. */
+long ty_backoff_next(ty_backoff *backoff);
+/** Sleeps or yields. */
+void ty_backoff_wait(ty_backoff *backoff);
+
+/* Whole messages, for set-up and results; they sleep until done. */
+ty_status ty_transport_send(ty_transport *transport, uint32_t to, uint32_t tag, const void *buffer,
+                            uint64_t bytes, ty_error *error) TY_MUST_CHECK;
+ty_status ty_transport_receive(ty_transport *transport, uint32_t from, uint32_t tag, void *buffer,
+                               uint64_t bytes, ty_error *error) TY_MUST_CHECK;
+
+typedef enum ty_element {
+    TY_ELEMENT_FLOAT,
+    TY_ELEMENT_HALF,
+    TY_ELEMENT_DOUBLE,
+    TY_ELEMENT_BYTE, /* cannot be summed */
+    TY_ELEMENT_COUNT
+} ty_element;
 
 /**
  * One collective as a state machine over point-to-point messages, so that the communication thread
  * can advance several things at once: ring and binomial-tree all-reduce (sum), ring all-gather. The
- * algorithm is exactly the one the plan names and the cost model prices.
- * @param members ranks, ascending, this one included; @param data in place: [count] for all-reduce,
- *        [members][count] for all-gather with this member's part filled in
- * @param tag     equal on all members and unused by other messages in flight
+ * algorithm is exactly the one the plan names and the cost model prices. All members get the same
+ * bits.
  */
 typedef struct ty_collective ty_collective;
-ty_status ty_collective_start(ty_transport *transport, ty_collective_kind kind,
-                              ty_algorithm algorithm, const uint32_t *members, uint32_t member_count, void *data,
-                              uint64_t count, ty_element element, uint32_t tag,
+typedef struct ty_collective_options {
+    ty_collective_kind kind;
+    ty_algorithm algorithm;  /* of an all-reduce; an all-gather is always a ring */
+    const uint32_t *members; /* ranks, ascending, this one included; NULL: all ranks */
+    uint32_t member_count;
+    void *data; /* in place: [count] for all-reduce, [members][count] for all-gather with this
+                   member's part filled in; untouched by others until done */
+    uint64_t count;
+    ty_element element;
+    uint32_t tag; /* equal on all members and unused by other messages under way */
+} ty_collective_options;
+
+ty_status ty_collective_start(ty_transport *transport, const ty_collective_options *options,
                               ty_collective **out, ty_error *error) TY_MUST_CHECK;
-/** Advances as far as messages allow; frees the collective when `is_done`. */
-ty_status ty_collective_test(ty_collective *collective, bool *is_done,
+/**
+ * Advances as far as messages allow; frees the collective when `is_done`.
+ * @param is_moved [out] whether anything happened: if not, waiting a little is in order
+ */
+ty_status ty_collective_test(ty_collective *collective, bool *is_done, bool *is_moved,
                              ty_error *error) TY_MUST_CHECK;
+/** Gives it up, after a failure; NULL is ignored. */
 void ty_collective_cancel(ty_collective *collective);
+/** Start to end, sleeping while messages are under way. */
+ty_status ty_collective_run(ty_transport *transport, const ty_collective_options *options,
+                            ty_error *error) TY_MUST_CHECK;
+
+/** Returns when all ranks are here. */
+ty_status ty_transport_barrier(ty_transport *transport, ty_error *error) TY_MUST_CHECK;
+
+/**
+ * What all ranks make of a step that any of them may have failed: TY_OK if it went well everywhere,
+ * else the failure of the lowest rank that failed, with its message, on every rank.
+ */
+ty_status ty_transport_agree(ty_transport *transport, ty_status status,
+                             ty_error *error) TY_MUST_CHECK;
 
 #endif

@@ -1,0 +1,154 @@
+/* What every transport offers on top of its own messages: sleeping waits, whole messages, barrier,
+ * and agreement on a failure. */
+#include "transport.h"
+
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+enum {
+    YIELDS = 8,          /* a message that is about to arrive costs no sleep */
+    SHORTEST_NS = 20000, /* below this the timer costs as much as it saves */
+    LONGEST_NS = 50000,
+    STEP_NS = 5000,
+    /* Tags of set-up messages; programs use other classes (see interpreter.c). */
+    BARRIER_TAG = 1,
+    AGREE_TAG = 2
+};
+
+long ty_backoff_next(ty_backoff *backoff)
+{
+    uint32_t round = backoff->rounds;
+    long delay;
+
+    if (round < UINT32_MAX)
+        backoff->rounds++;
+    if (round < YIELDS)
+        return 0;
+    delay = SHORTEST_NS + (long)(round - YIELDS < 64 ? round - YIELDS : 64) * STEP_NS;
+    return delay < LONGEST_NS ? delay : LONGEST_NS;
+}
+
+void ty_backoff_wait(ty_backoff *backoff)
+{
+    long delay = ty_backoff_next(backoff);
+
+    if (delay == 0)
+        sched_yield();
+    else
+        nanosleep(&(struct timespec){.tv_nsec = delay}, NULL);
+}
+
+static ty_status wait_for(ty_transport *transport, ty_request *request, ty_error *error)
+{
+    ty_backoff backoff = {0};
+    bool is_done = false;
+    ty_status status;
+
+    for (;;) {
+        status = transport->test(transport, request, &is_done, error);
+        if (status != TY_OK || is_done)
+            return status;
+        ty_backoff_wait(&backoff);
+    }
+}
+
+ty_status ty_transport_send(ty_transport *transport, uint32_t to, uint32_t tag, const void *buffer,
+                            uint64_t bytes, ty_error *error)
+{
+    ty_request *request = NULL;
+    ty_status status = transport->send(transport, to, tag, buffer, bytes, &request, error);
+
+    return status == TY_OK ? wait_for(transport, request, error) : status;
+}
+
+ty_status ty_transport_receive(ty_transport *transport, uint32_t from, uint32_t tag, void *buffer,
+                               uint64_t bytes, ty_error *error)
+{
+    ty_request *request = NULL;
+    ty_status status = transport->receive(transport, from, tag, buffer, bytes, &request, error);
+
+    return status == TY_OK ? wait_for(transport, request, error) : status;
+}
+
+ty_status ty_collective_run(ty_transport *transport, const ty_collective_options *options,
+                            ty_error *error)
+{
+    ty_collective *collective = NULL;
+    ty_backoff backoff = {0};
+    bool is_done = false;
+    ty_status status = ty_collective_start(transport, options, &collective, error);
+
+    while (status == TY_OK && !is_done) {
+        bool is_moved = false;
+
+        status = ty_collective_test(collective, &is_done, &is_moved, error);
+        if (status != TY_OK) {
+            ty_collective_cancel(collective);
+        } else if (is_moved) {
+            backoff.rounds = 0;
+        } else if (!is_done) {
+            ty_backoff_wait(&backoff);
+        }
+    }
+    return status;
+}
+
+ty_status ty_transport_barrier(ty_transport *transport, ty_error *error)
+{
+    double nothing = 0;
+
+    return ty_collective_run(transport,
+                             &(ty_collective_options){.kind = TY_ALL_REDUCE,
+                                                      .algorithm = TY_TREE,
+                                                      .member_count = transport->size,
+                                                      .data = &nothing,
+                                                      .count = 1,
+                                                      .element = TY_ELEMENT_DOUBLE,
+                                                      .tag = BARRIER_TAG},
+                             error);
+}
+
+/* Everyone's status first, which is all that is exchanged when nothing went wrong; then the
+ * messages, of which the lowest failed rank's counts. */
+ty_status ty_transport_agree(ty_transport *transport, ty_status status, ty_error *error)
+{
+    ty_status agreed = TY_OK;
+    ty_collective_options options = {.kind = TY_ALL_GATHER,
+                                     .member_count = transport->size,
+                                     .count = 1,
+                                     .element = TY_ELEMENT_BYTE,
+                                     .tag = AGREE_TAG};
+    uint8_t *statuses = ty_alloc(transport->size, 1);
+    ty_error *errors = NULL;
+    uint32_t i;
+
+    if (statuses == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory");
+    statuses[transport->rank] = (uint8_t)status;
+    options.data = statuses;
+    TY_CHECK(ty_collective_run(transport, &options, error), agreed, cleanup);
+    for (i = 0; i < transport->size && statuses[i] == TY_OK; i++) {
+    }
+    if (i == transport->size)
+        goto cleanup;
+
+    errors = ty_alloc(transport->size, sizeof *errors);
+    if (errors == NULL) {
+        agreed = ty_fail(error, TY_ENOMEM, "out of memory");
+        goto cleanup;
+    }
+    if (error != NULL)
+        errors[transport->rank] = *error;
+    options.data = errors;
+    options.count = sizeof *errors;
+    TY_CHECK(ty_collective_run(transport, &options, error), agreed, cleanup);
+    errors[i].message[sizeof errors[i].message - 1] = '\0';
+    agreed = ty_fail(error, (ty_status)statuses[i], "%s", errors[i].message);
+
+cleanup:
+    ty_free(statuses);
+    ty_free(errors);
+    return agreed;
+}

@@ -1,0 +1,249 @@
+/* The "local" transport: ranks are threads of one process. A hub of mailboxes under one lock: a
+ * message whose receive is already there is copied into place, another is kept as a copy until its
+ * receive comes, so that a send never waits. Lets whole plans run in a test without mpirun, and
+ * under the thread sanitizer. */
+#include "transport.h"
+
+#include <pthread.h>
+#include <string.h>
+
+typedef struct message {
+    struct message *next; /* in the mailbox; NULL once matched */
+    uint32_t peer, tag;   /* peer: the sender, in the receiver's mailbox */
+    uint64_t bytes;
+    void *buffer; /* of a receive: the caller's; of a kept send: the copy behind it */
+    bool is_done, is_bad;
+    uint64_t found_bytes; /* of a message that did not fit */
+} message;
+
+typedef struct mailbox {
+    message *receives, *sends; /* both oldest first; at most one list holds a given (peer, tag) */
+} mailbox;
+
+typedef struct hub {
+    pthread_mutex_t lock;
+    uint32_t size, open_count;
+    bool is_broken;
+    mailbox *mailboxes; /* [size] by receiver */
+} hub;
+
+/* Takes the oldest message of (peer, tag) out of a list. */
+static message *list_take(message **list, uint32_t peer, uint32_t tag)
+{
+    for (; *list != NULL; list = &(*list)->next) {
+        message *found = *list;
+        if (found->peer == peer && found->tag == tag) {
+            *list = found->next;
+            found->next = NULL;
+            return found;
+        }
+    }
+    return NULL;
+}
+
+static void list_append(message **list, message *added)
+{
+    while (*list != NULL)
+        list = &(*list)->next;
+    *list = added;
+}
+
+static void list_remove(message **list, const message *removed)
+{
+    for (; *list != NULL; list = &(*list)->next) {
+        if (*list == removed) {
+            *list = removed->next;
+            return;
+        }
+    }
+}
+
+static void list_free(message *list)
+{
+    while (list != NULL) {
+        message *next = list->next;
+        ty_free(list);
+        list = next;
+    }
+}
+
+static void deliver(message *receive, const void *buffer, uint64_t bytes)
+{
+    receive->is_done = true;
+    receive->is_bad = receive->bytes != bytes;
+    receive->found_bytes = bytes;
+    if (!receive->is_bad && bytes > 0)
+        memcpy(receive->buffer, buffer, bytes);
+}
+
+/* A message and, for a send that is kept, room for its copy behind it. */
+static message *message_new(uint32_t peer, uint32_t tag, void *buffer, uint64_t bytes,
+                            uint64_t copied)
+{
+    message *made = ty_alloc(1, sizeof *made + copied);
+
+    if (made != NULL) {
+        made->peer = peer;
+        made->tag = tag;
+        made->bytes = bytes;
+        made->buffer = copied > 0 ? (void *)(made + 1) : buffer;
+    }
+    return made;
+}
+
+static ty_status local_send(ty_transport *transport, uint32_t to, uint32_t tag, const void *buffer,
+                            uint64_t bytes, ty_request **out, ty_error *error)
+{
+    hub *shared = transport->state;
+    mailbox *box = &shared->mailboxes[to];
+    message *own = message_new(to, tag, NULL, bytes, 0), *receive, *kept;
+    ty_status status = TY_OK;
+
+    if (own == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory");
+    own->is_done = true; /* copied before this function returns */
+    pthread_mutex_lock(&shared->lock);
+    receive = list_take(&box->receives, transport->rank, tag);
+    if (receive != NULL) {
+        deliver(receive, buffer, bytes);
+    } else if ((kept = message_new(transport->rank, tag, NULL, bytes, bytes)) != NULL) {
+        if (bytes > 0)
+            memcpy(kept->buffer, buffer, bytes);
+        list_append(&box->sends, kept);
+    } else {
+        status = ty_fail(error, TY_ENOMEM, "out of memory for a message of %llu bytes",
+                         (unsigned long long)bytes);
+    }
+    pthread_mutex_unlock(&shared->lock);
+    if (status != TY_OK) {
+        ty_free(own);
+        return status;
+    }
+    *out = (ty_request *)own;
+    return TY_OK;
+}
+
+static ty_status local_receive(ty_transport *transport, uint32_t from, uint32_t tag, void *buffer,
+                               uint64_t bytes, ty_request **out, ty_error *error)
+{
+    hub *shared = transport->state;
+    mailbox *box = &shared->mailboxes[transport->rank];
+    message *own = message_new(from, tag, buffer, bytes, 0), *kept;
+
+    if (own == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory");
+    pthread_mutex_lock(&shared->lock);
+    kept = list_take(&box->sends, from, tag);
+    if (kept != NULL)
+        deliver(own, kept->buffer, kept->bytes);
+    else
+        list_append(&box->receives, own);
+    pthread_mutex_unlock(&shared->lock);
+    ty_free(kept);
+    *out = (ty_request *)own;
+    return TY_OK;
+}
+
+static void local_cancel(ty_transport *transport, ty_request *request)
+{
+    hub *shared = transport->state;
+    message *own = (message *)request;
+
+    if (own == NULL)
+        return;
+    pthread_mutex_lock(&shared->lock);
+    if (!own->is_done)
+        list_remove(&shared->mailboxes[transport->rank].receives, own);
+    pthread_mutex_unlock(&shared->lock);
+    ty_free(own);
+}
+
+static ty_status local_test(ty_transport *transport, ty_request *request, bool *is_done,
+                            ty_error *error)
+{
+    hub *shared = transport->state;
+    message *own = (message *)request;
+    ty_status status = TY_OK;
+    bool is_broken;
+
+    pthread_mutex_lock(&shared->lock);
+    *is_done = own->is_done;
+    is_broken = shared->is_broken;
+    pthread_mutex_unlock(&shared->lock);
+    if (!*is_done && is_broken)
+        status = ty_fail(error, TY_EBACKEND, "another rank failed");
+    else if (*is_done && own->is_bad)
+        status = ty_fail(error, TY_EBACKEND,
+                         "rank %u got %llu bytes from rank %u (tag %u), expected %llu",
+                         transport->rank, (unsigned long long)own->found_bytes, own->peer, own->tag,
+                         (unsigned long long)own->bytes);
+    if (status != TY_OK)
+        local_cancel(transport, request);
+    else if (*is_done)
+        ty_free(own);
+    return status;
+}
+
+static void hub_free(hub *shared)
+{
+    uint32_t i;
+
+    if (shared == NULL)
+        return;
+    for (i = 0; shared->mailboxes != NULL && i < shared->size; i++) {
+        list_free(shared->mailboxes[i].receives);
+        list_free(shared->mailboxes[i].sends);
+    }
+    ty_free(shared->mailboxes);
+    pthread_mutex_destroy(&shared->lock);
+    ty_free(shared);
+}
+
+static void local_close(ty_transport *transport)
+{
+    hub *shared = transport->state;
+    bool is_last;
+
+    pthread_mutex_lock(&shared->lock);
+    is_last = --shared->open_count == 0;
+    shared->is_broken = shared->is_broken || transport->is_broken;
+    pthread_mutex_unlock(&shared->lock);
+    if (is_last)
+        hub_free(shared);
+    ty_free(transport);
+}
+
+ty_status ty_transport_local(uint32_t size, ty_transport **out, ty_error *error)
+{
+    hub *shared = ty_alloc(1, sizeof *shared);
+    uint32_t i;
+
+    if (shared == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory");
+    shared->mailboxes = ty_alloc(size, sizeof *shared->mailboxes);
+    shared->size = size;
+    if (shared->mailboxes == NULL || pthread_mutex_init(&shared->lock, NULL) != 0) {
+        ty_free(shared->mailboxes);
+        ty_free(shared);
+        return ty_fail(error, TY_ENOMEM, "out of memory for %u local ranks", size);
+    }
+    for (i = 0; i < size; i++) {
+        out[i] = ty_alloc(1, sizeof **out);
+        if (out[i] == NULL) {
+            while (i > 0)
+                ty_free(out[--i]);
+            hub_free(shared);
+            return ty_fail(error, TY_ENOMEM, "out of memory for %u local ranks", size);
+        }
+        *out[i] = (ty_transport){.rank = i,
+                                 .size = size,
+                                 .state = shared,
+                                 .send = local_send,
+                                 .receive = local_receive,
+                                 .test = local_test,
+                                 .cancel = local_cancel,
+                                 .close = local_close};
+    }
+    shared->open_count = size;
+    return TY_OK;
+}

@@ -1,0 +1,177 @@
+/* The "mpi" transport: ranks are the processes of MPI_COMM_WORLD. The only file that calls MPI. */
+#include "transport.h"
+
+#include <mpi.h>
+
+#include <stdio.h>
+#include <time.h>
+
+#define PIECE_BYTES (UINT64_C(1) << 30) /* counts are ints: longer messages go in pieces */
+
+typedef struct message {
+    int piece_count;
+    MPI_Request pieces[];
+} message;
+
+static ty_status mpi_fail(ty_error *error, const char *call, int code)
+{
+    char text[MPI_MAX_ERROR_STRING] = "";
+    int length = 0;
+
+    MPI_Error_string(code, text, &length);
+    return ty_fail(error, TY_EBACKEND, "%s: %.*s", call, length, text);
+}
+
+static void mpi_cancel(ty_transport *transport, ty_request *request)
+{
+    message *own = (message *)request;
+    int i;
+
+    (void)transport;
+    for (i = 0; own != NULL && i < own->piece_count; i++) {
+        if (own->pieces[i] != MPI_REQUEST_NULL) {
+            MPI_Cancel(&own->pieces[i]);
+            MPI_Request_free(&own->pieces[i]);
+        }
+    }
+    ty_free(own);
+}
+
+static message *message_new(uint64_t bytes)
+{
+    uint64_t count = bytes == 0 ? 1 : (bytes - 1) / PIECE_BYTES + 1, i;
+    message *made = ty_alloc(1, sizeof *made + count * sizeof made->pieces[0]);
+
+    if (made == NULL)
+        return NULL;
+    made->piece_count = (int)count;
+    for (i = 0; i < count; i++)
+        made->pieces[i] = MPI_REQUEST_NULL;
+    return made;
+}
+
+static int piece_size(uint64_t bytes, int piece)
+{
+    uint64_t left = bytes - (uint64_t)piece * PIECE_BYTES;
+
+    return (int)(left < PIECE_BYTES ? left : PIECE_BYTES);
+}
+
+static ty_status mpi_send(ty_transport *transport, uint32_t to, uint32_t tag, const void *buffer,
+                          uint64_t bytes, ty_request **out, ty_error *error)
+{
+    message *made = message_new(bytes);
+    int i, code;
+
+    if (made == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory");
+    for (i = 0; i < made->piece_count; i++) {
+        code = MPI_Isend((const char *)buffer + (uint64_t)i * PIECE_BYTES, piece_size(bytes, i),
+                         MPI_BYTE, (int)to, (int)tag, MPI_COMM_WORLD, &made->pieces[i]);
+        if (code != MPI_SUCCESS) {
+            mpi_cancel(transport, (ty_request *)made);
+            return mpi_fail(error, "MPI_Isend", code);
+        }
+    }
+    *out = (ty_request *)made;
+    return TY_OK;
+}
+
+static ty_status mpi_receive(ty_transport *transport, uint32_t from, uint32_t tag, void *buffer,
+                             uint64_t bytes, ty_request **out, ty_error *error)
+{
+    message *made = message_new(bytes);
+    int i, code;
+
+    if (made == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory");
+    for (i = 0; i < made->piece_count; i++) {
+        code = MPI_Irecv((char *)buffer + (uint64_t)i * PIECE_BYTES, piece_size(bytes, i), MPI_BYTE,
+                         (int)from, (int)tag, MPI_COMM_WORLD, &made->pieces[i]);
+        if (code != MPI_SUCCESS) {
+            mpi_cancel(transport, (ty_request *)made);
+            return mpi_fail(error, "MPI_Irecv", code);
+        }
+    }
+    *out = (ty_request *)made;
+    return TY_OK;
+}
+
+static ty_status mpi_test(ty_transport *transport, ty_request *request, bool *is_done,
+                          ty_error *error)
+{
+    message *own = (message *)request;
+    int i, is_complete = 1, code = MPI_SUCCESS;
+
+    for (i = 0; i < own->piece_count && is_complete && code == MPI_SUCCESS; i++) {
+        if (own->pieces[i] != MPI_REQUEST_NULL)
+            code = MPI_Test(&own->pieces[i], &is_complete, MPI_STATUS_IGNORE);
+    }
+    if (code != MPI_SUCCESS) {
+        mpi_cancel(transport, request);
+        return mpi_fail(error, "MPI_Test", code);
+    }
+    *is_done = is_complete != 0;
+    if (*is_done)
+        ty_free(own);
+    return TY_OK;
+}
+
+/* MPI_Finalize of most libraries spins until the slowest rank is there, so sleep first. */
+static void mpi_close(ty_transport *transport)
+{
+    if (transport->is_broken) {
+        MPI_Abort(MPI_COMM_WORLD, 1);
+    } else {
+        ty_error ignored = {0};
+        if (ty_transport_barrier(transport, &ignored) != TY_OK)
+            MPI_Abort(MPI_COMM_WORLD, 1);
+        MPI_Finalize();
+    }
+    ty_free(transport);
+}
+
+static ty_status check_tags(ty_error *error)
+{
+    int *limit = NULL, is_set = 0;
+
+    MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, &limit, &is_set);
+    if (is_set && (unsigned)*limit < TY_TAG_LIMIT - 1)
+        return ty_fail(error, TY_EUNSUPPORTED, "this MPI has tags up to %d, expected at least %u",
+                       *limit, TY_TAG_LIMIT - 1);
+    return TY_OK;
+}
+
+ty_status ty_transport_mpi(ty_transport **out, ty_error *error)
+{
+    ty_transport *transport = ty_alloc(1, sizeof *transport);
+    int code, level = 0, rank = 0, size = 0;
+    ty_status status;
+
+    if (transport == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory");
+    /* One thread calls MPI and it is the one that is here: see interpreter.c. */
+    code = MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &level);
+    if (code != MPI_SUCCESS || level < MPI_THREAD_FUNNELED) {
+        ty_free(transport);
+        return ty_fail(error, TY_EBACKEND, "MPI does not start with threads");
+    }
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    *transport = (ty_transport){.rank = (uint32_t)rank,
+                                .size = (uint32_t)size,
+                                .send = mpi_send,
+                                .receive = mpi_receive,
+                                .test = mpi_test,
+                                .cancel = mpi_cancel,
+                                .close = mpi_close};
+    TY_CHECK(check_tags(error), status, cleanup);
+    *out = transport;
+    return TY_OK;
+
+cleanup:
+    MPI_Finalize();
+    ty_free(transport);
+    return status;
+}

@@ -1,0 +1,338 @@
+#include "collective_cases.h"
+
+#include "device.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+static const uint64_t counts[] = {0, 1, 2, 3, 5, 64, 1000, 65537, 300001};
+enum { COUNTS = sizeof counts / sizeof counts[0] };
+
+/* Small whole numbers, so that sums of floats and halves are exact in any order. */
+static int whole_value(uint32_t rank, uint64_t i)
+{
+    return (int)((rank * 7919u + i * 104729u + i / 7) % 17u) - 8;
+}
+
+static float fraction_value(uint32_t rank, uint64_t i)
+{
+    return (float)whole_value(rank, i) * 0.1f + (float)(rank + 1) / 3.0f;
+}
+
+/* A half of a whole number from -2048 to 2048, by its definition: 1.fraction * 2^exponent. */
+static uint16_t half_of(int value)
+{
+    int exponent;
+    double fraction = frexp(fabs((double)value), &exponent);
+
+    if (value == 0)
+        return 0;
+    return (uint16_t)((value < 0 ? 0x8000 : 0) + ((exponent + 14) << 10) +
+                      (int)((fraction * 2 - 1) * 1024));
+}
+
+static uint32_t case_tag(uint32_t a, uint64_t b)
+{
+    return 1000 + a * 100 + (uint32_t)(b % 97);
+}
+
+typedef struct group {
+    uint32_t count, members[16], position;
+} group;
+
+static ty_status wrong(ty_error *error, const char *what, const group *g, uint64_t count,
+                       uint64_t i, double found, double expected)
+{
+    return ty_fail(error, TY_EBACKEND, "%s of %llu among %u: element %llu is %g, expected %g", what,
+                   (unsigned long long)count, g->count, (unsigned long long)i, found, expected);
+}
+
+static ty_status check_float(ty_transport *t, ty_algorithm algorithm, const group *g,
+                             uint64_t count, ty_error *error)
+{
+    float *data = ty_alloc(count, sizeof *data);
+    uint64_t i;
+    uint32_t m;
+    ty_status status;
+
+    for (i = 0; i < count; i++)
+        data[i] = (float)whole_value(t->rank, i);
+    TY_CHECK(ty_collective_run(t,
+                               &(ty_collective_options){.kind = TY_ALL_REDUCE,
+                                                        .algorithm = algorithm,
+                                                        .members = g->members,
+                                                        .member_count = g->count,
+                                                        .data = data,
+                                                        .count = count,
+                                                        .element = TY_ELEMENT_FLOAT,
+                                                        .tag = case_tag(1, count)},
+                               error),
+             status, cleanup);
+    for (i = 0; i < count && status == TY_OK; i++) {
+        int expected = 0;
+        for (m = 0; m < g->count; m++)
+            expected += whole_value(g->members[m], i);
+        if (data[i] != (float)expected)
+            status = wrong(error, "float all-reduce", g, count, i, (double)data[i], expected);
+    }
+cleanup:
+    ty_free(data);
+    return status;
+}
+
+static ty_status check_half(ty_transport *t, ty_algorithm algorithm, const group *g, uint64_t count,
+                            ty_error *error)
+{
+    uint16_t *data = ty_alloc(count, sizeof *data);
+    uint64_t i;
+    uint32_t m;
+    ty_status status;
+
+    for (i = 0; i < count; i++)
+        data[i] = half_of(whole_value(t->rank, i));
+    TY_CHECK(ty_collective_run(t,
+                               &(ty_collective_options){.kind = TY_ALL_REDUCE,
+                                                        .algorithm = algorithm,
+                                                        .members = g->members,
+                                                        .member_count = g->count,
+                                                        .data = data,
+                                                        .count = count,
+                                                        .element = TY_ELEMENT_HALF,
+                                                        .tag = case_tag(2, count)},
+                               error),
+             status, cleanup);
+    for (i = 0; i < count && status == TY_OK; i++) {
+        int expected = 0;
+        for (m = 0; m < g->count; m++)
+            expected += whole_value(g->members[m], i);
+        if (data[i] != half_of(expected) && !(expected == 0 && data[i] == 0x8000))
+            status = wrong(error, "half all-reduce", g, count, i, data[i], half_of(expected));
+    }
+cleanup:
+    ty_free(data);
+    return status;
+}
+
+static ty_status check_gather(ty_transport *t, const group *g, uint64_t count, ty_error *error)
+{
+    uint8_t *data = ty_alloc(count * g->count, 1);
+    uint64_t i;
+    uint32_t m;
+    ty_status status;
+
+    for (i = 0; i < count; i++)
+        data[g->position * count + i] = (uint8_t)(whole_value(t->rank, i) + 100);
+    TY_CHECK(ty_collective_run(t,
+                               &(ty_collective_options){.kind = TY_ALL_GATHER,
+                                                        .members = g->members,
+                                                        .member_count = g->count,
+                                                        .data = data,
+                                                        .count = count,
+                                                        .element = TY_ELEMENT_BYTE,
+                                                        .tag = case_tag(3, count)},
+                               error),
+             status, cleanup);
+    for (m = 0; m < g->count && status == TY_OK; m++) {
+        for (i = 0; i < count && status == TY_OK; i++) {
+            int expected = whole_value(g->members[m], i) + 100;
+            if (data[m * count + i] != expected)
+                status = wrong(error, "all-gather", g, count, m * count + i, data[m * count + i],
+                               expected);
+        }
+    }
+cleanup:
+    ty_free(data);
+    return status;
+}
+
+/* Sums of fractions are right to rounding, and the same bits everywhere. */
+static ty_status check_bits(ty_transport *t, ty_algorithm algorithm, const group *g, uint64_t count,
+                            ty_error *error)
+{
+    float *data = ty_alloc(count, sizeof *data);
+    ty_digest *digests = ty_alloc(g->count, sizeof *digests);
+    uint64_t i;
+    uint32_t m;
+    ty_status status;
+
+    for (i = 0; i < count; i++)
+        data[i] = fraction_value(t->rank, i);
+    TY_CHECK(ty_collective_run(t,
+                               &(ty_collective_options){.kind = TY_ALL_REDUCE,
+                                                        .algorithm = algorithm,
+                                                        .members = g->members,
+                                                        .member_count = g->count,
+                                                        .data = data,
+                                                        .count = count,
+                                                        .element = TY_ELEMENT_FLOAT,
+                                                        .tag = case_tag(4, count)},
+                               error),
+             status, cleanup);
+    for (i = 0; i < count && status == TY_OK; i++) {
+        double expected = 0;
+        for (m = 0; m < g->count; m++)
+            expected += (double)fraction_value(g->members[m], i);
+        if (fabs((double)data[i] - expected) > 1e-5)
+            status = wrong(error, "sum of fractions", g, count, i, (double)data[i], expected);
+    }
+    digests[g->position] = ty_digest_of(data, count * sizeof *data);
+    if (status == TY_OK)
+        status = ty_collective_run(t,
+                                   &(ty_collective_options){.kind = TY_ALL_GATHER,
+                                                            .members = g->members,
+                                                            .member_count = g->count,
+                                                            .data = digests,
+                                                            .count = sizeof *digests,
+                                                            .element = TY_ELEMENT_BYTE,
+                                                            .tag = case_tag(5, count)},
+                                   error);
+    for (m = 0; m < g->count && status == TY_OK; m++) {
+        if (strcmp(digests[m].hex, digests[0].hex) != 0)
+            status = ty_fail(error, TY_EBACKEND, "members 0 and %u have different sums", m);
+    }
+cleanup:
+    ty_free(data);
+    ty_free(digests);
+    return status;
+}
+
+static ty_status check_group(ty_transport *t, const group *g, ty_error *error)
+{
+    ty_algorithm algorithm;
+    uint32_t i;
+    ty_status status = TY_OK;
+
+    for (i = 0; i < COUNTS; i++) {
+        for (algorithm = 0; algorithm < TY_ALGORITHM_COUNT; algorithm++) {
+            TY_CHECK(check_float(t, algorithm, g, counts[i], error), status, done);
+            TY_CHECK(check_half(t, algorithm, g, counts[i], error), status, done);
+        }
+        TY_CHECK(check_gather(t, g, counts[i], error), status, done);
+    }
+    TY_CHECK(check_bits(t, TY_RING, g, 10007, error), status, done);
+    TY_CHECK(check_bits(t, TY_TREE, g, 10007, error), status, done);
+done:
+    return status;
+}
+
+/* Two collectives of different tags advanced in turns, started in opposite orders on odd ranks. */
+static ty_status check_two_at_once(ty_transport *t, ty_error *error)
+{
+    enum { LENGTH = 70001 };
+    float *data[2] = {ty_alloc(LENGTH, sizeof(float)), ty_alloc(LENGTH, sizeof(float))};
+    ty_collective *running[2] = {NULL, NULL};
+    ty_backoff backoff = {0};
+    uint32_t i, k, n = t->size;
+    ty_status status = TY_OK;
+
+    for (i = 0; i < 2; i++) {
+        uint32_t which = (i + t->rank) % 2;
+        ty_collective_options options = {.kind = TY_ALL_REDUCE,
+                                         .algorithm = which == 0 ? TY_RING : TY_TREE,
+                                         .member_count = n,
+                                         .data = data[which],
+                                         .count = LENGTH,
+                                         .element = TY_ELEMENT_FLOAT,
+                                         .tag = 2000 + which};
+        for (k = 0; k < LENGTH; k++)
+            data[which][k] = (float)(which + 1);
+        TY_CHECK(ty_collective_start(t, &options, &running[which], error), status, cleanup);
+    }
+    while (running[0] != NULL || running[1] != NULL) {
+        bool is_moved = false;
+        for (i = 0; i < 2; i++) {
+            bool is_done = false;
+            if (running[i] == NULL)
+                continue;
+            TY_CHECK(ty_collective_test(running[i], &is_done, &is_moved, error), status, cleanup);
+            if (is_done)
+                running[i] = NULL;
+        }
+        if (is_moved)
+            backoff.rounds = 0;
+        else
+            ty_backoff_wait(&backoff);
+    }
+    for (k = 0; k < LENGTH && status == TY_OK; k++) {
+        if (data[0][k] != (float)n || data[1][k] != (float)(2 * n))
+            status = ty_fail(error, TY_EBACKEND, "two at once: %g and %g, expected %u and %u",
+                             (double)data[0][k], (double)data[1][k], n, 2 * n);
+    }
+cleanup:
+    ty_collective_cancel(running[0]);
+    ty_collective_cancel(running[1]);
+    ty_free(data[0]);
+    ty_free(data[1]);
+    return status;
+}
+
+ty_status collective_cases_run(ty_transport *t, ty_error *error)
+{
+    group all = {.count = t->size, .position = t->rank};
+    group odd = {.count = 0};
+    uint32_t i;
+    ty_status status;
+
+    for (i = 0; i < t->size; i++) {
+        all.members[i] = i;
+        if (i % 2 == 1) {
+            if (i == t->rank)
+                odd.position = odd.count;
+            odd.members[odd.count++] = i;
+        }
+    }
+    TY_CHECK(check_group(t, &all, error), status, done);
+    if (t->rank % 2 == 1)
+        TY_CHECK(check_group(t, &odd, error), status, done);
+    TY_CHECK(check_two_at_once(t, error), status, done);
+    TY_CHECK(ty_transport_barrier(t, error), status, done);
+done:
+    return status;
+}
+
+/* Messages to the next rank with two tags, received in the other order; order within a tag kept. */
+ty_status message_cases_run(ty_transport *t, ty_error *error)
+{
+    enum { MESSAGES = 20, LENGTH = 3000 };
+    uint32_t to = (t->rank + 1) % t->size, from = (t->rank + t->size - 1) % t->size, i;
+    static const uint32_t tags[2] = {77, TY_TAG_LIMIT - 1};
+    uint32_t *sent = ty_alloc(2 * MESSAGES, LENGTH * sizeof *sent);
+    uint32_t *received = ty_alloc(LENGTH, sizeof *received);
+    ty_request *requests[2 * MESSAGES];
+    ty_status status = TY_OK;
+
+    for (i = 0; i < 2 * MESSAGES; i++) {
+        sent[i * LENGTH] = i;
+        sent[(i + 1) * LENGTH - 1] = t->rank;
+        TY_CHECK(t->send(t, to, tags[i % 2], &sent[i * LENGTH], LENGTH * sizeof *sent, &requests[i],
+                         error),
+                 status, cleanup);
+    }
+    for (i = 0; i < 2 * MESSAGES; i++) {
+        uint32_t which = i < MESSAGES ? 1 : 0, expected = 2 * (i % MESSAGES) + which;
+
+        TY_CHECK(
+            ty_transport_receive(t, from, tags[which], received, LENGTH * sizeof *received, error),
+            status, cleanup);
+        if (received[0] != expected || received[LENGTH - 1] != from) {
+            status = ty_fail(error, TY_EBACKEND, "message %u of rank %u, expected %u of %u",
+                             received[0], received[LENGTH - 1], expected, from);
+            goto cleanup;
+        }
+    }
+    for (i = 0; i < 2 * MESSAGES; i++) {
+        bool is_done = false;
+        ty_backoff backoff = {0};
+        while (!is_done) {
+            TY_CHECK(t->test(t, requests[i], &is_done, error), status, cleanup);
+            if (!is_done)
+                ty_backoff_wait(&backoff);
+        }
+    }
+    TY_CHECK(ty_transport_barrier(t, error), status, cleanup);
+cleanup:
+    ty_free(sent);
+    ty_free(received);
+    return status;
+}

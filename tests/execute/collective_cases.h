@@ -1,0 +1,11 @@
+/* What every transport must do, run by all of its ranks together; the same for threads and MPI. */
+#ifndef TY_TEST_COLLECTIVE_CASES_H
+#define TY_TEST_COLLECTIVE_CASES_H
+
+#include "transport.h"
+
+/** @return TY_OK, or TY_EBACKEND naming the case, what was found and what was expected. */
+ty_status collective_cases_run(ty_transport *transport, ty_error *error);
+ty_status message_cases_run(ty_transport *transport, ty_error *error);
+
+#endif
