@@ -1,0 +1,108 @@
+/* Evaluation: the test set forward through the pipeline with the weights as they are. */
+#include "interpreter_state.h"
+
+enum { SUM_TAG = 3, BATCH_TAG = 4 };
+
+typedef struct totals {
+    double loss_sum, correct, labels;
+} totals;
+
+/* Sums doubles over all ranks. */
+static ty_status sum_over_ranks(ty_interpreter *in, double *values, uint32_t count, ty_error *error)
+{
+    return ty_collective_run(in->options.transport,
+                             &(ty_collective_options){.kind = TY_ALL_REDUCE,
+                                                      .algorithm = TY_TREE,
+                                                      .member_count = in->options.transport->size,
+                                                      .data = values,
+                                                      .count = count,
+                                                      .element = TY_ELEMENT_DOUBLE,
+                                                      .tag = SUM_TAG},
+                             error);
+}
+
+static void load(ty_interpreter *in, const ty_dataset *dataset, uint64_t batch)
+{
+    const ty_plan *plan = in->options.plan;
+    const ty_device_backend *backend = in->options.backend;
+    bool is_first = in->stage == 0, is_last = in->stage + 1 == plan->stage_count;
+    bool is_token = plan->workload->input_kind == TY_INPUT_TOKEN;
+    uint64_t row = ty_shape_elements(&plan->workload->input), size = plan->micro_batch_size, j;
+    float *input = is_first && !is_token ? backend->input(in->device, 0) : NULL;
+    int32_t *tokens = is_first && is_token ? backend->tokens(in->device, 0) : NULL;
+    int32_t *labels = is_last ? backend->labels(in->device, 0) : NULL;
+
+    for (j = 0; j < size; j++)
+        ty_dataset_sample(dataset, batch * size + j, input != NULL ? input + j * row : NULL,
+                          tokens != NULL ? tokens + j * row : NULL,
+                          labels != NULL ? labels + j * in->labels_per_sample : NULL);
+}
+
+static uint32_t rank_of(const ty_plan *plan, uint32_t stage, uint64_t batch)
+{
+    return ty_plan_first_rank(plan, stage) + (uint32_t)(batch % plan->stages[stage].replicas);
+}
+
+static ty_status pass(ty_interpreter *in, const ty_dataset *dataset, uint64_t batch, totals *sum,
+                      ty_error *error)
+{
+    const ty_plan *plan = in->options.plan;
+    const ty_plan_stage *stage = &plan->stages[in->stage];
+    ty_transport *transport = in->options.transport;
+    const ty_device_backend *backend = in->options.backend;
+    bool is_first = in->stage == 0, is_last = in->stage + 1 == plan->stage_count;
+    double loss_sum = 0;
+    uint64_t correct = 0, labels = 0;
+    ty_status status = TY_OK;
+
+    if (is_first || is_last)
+        load(in, dataset, batch);
+    if (!is_first)
+        TY_CHECK(ty_transport_receive(transport, rank_of(plan, in->stage - 1, batch), BATCH_TAG,
+                                      backend->input(in->device, 0),
+                                      interpreter_cut_bytes(plan, stage->first_layer), error),
+                 status, done);
+    TY_CHECK(backend->forward(in->device, 0, stage->first_layer, stage->layer_count, error), status,
+             done);
+    if (!is_last)
+        return ty_transport_send(
+            transport, rank_of(plan, in->stage + 1, batch), BATCH_TAG,
+            backend->output(in->device, 0),
+            interpreter_cut_bytes(plan, stage->first_layer + stage->layer_count), error);
+    backend->loss(in->device, 0, &loss_sum, &correct, &labels);
+    sum->loss_sum += loss_sum;
+    sum->correct += (double)correct;
+    sum->labels += (double)labels;
+done:
+    return status;
+}
+
+ty_status ty_interpreter_evaluate(ty_interpreter *in, const ty_dataset *dataset, double *loss,
+                                  double *accuracy, ty_error *error)
+{
+    const ty_plan *plan = in->options.plan;
+    double batches = 0;
+    totals sum = {0};
+    uint64_t batch;
+    ty_status status;
+
+    if (in->rank == 0)
+        batches = (double)(ty_dataset_sample_count(dataset) / plan->micro_batch_size);
+    TY_CHECK(sum_over_ranks(in, &batches, 1, error), status, broken);
+    if (batches < 1)
+        return ty_fail(error, TY_EUNSUPPORTED,
+                       "the test set is smaller than one micro-batch of %u samples",
+                       plan->micro_batch_size);
+    for (batch = 0; batch < (uint64_t)batches; batch++) {
+        if (rank_of(plan, in->stage, batch) == in->rank)
+            TY_CHECK(pass(in, dataset, batch, &sum, error), status, broken);
+    }
+    TY_CHECK(sum_over_ranks(in, &sum.loss_sum, sizeof sum / sizeof(double), error), status, broken);
+    *loss = sum.loss_sum / sum.labels;
+    *accuracy = sum.correct / sum.labels;
+    return TY_OK;
+
+broken:
+    in->options.transport->is_broken = true;
+    return status;
+}

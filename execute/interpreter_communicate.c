@@ -1,0 +1,558 @@
+/* The communication thread: advances sends, receives and collectives together, and after each step
+ * exchanges the loss and whether anyone was asked to stop. Sleeps when nothing moves. */
+#include "interpreter_state.h"
+
+#include <math.h>
+#include <sched.h>
+#include <string.h>
+#include <time.h>
+#ifdef __linux__
+#include <sys/prctl.h>
+#endif
+
+enum { STAGED_AHEAD = 2 }; /* activations that may land before their slot is free */
+
+/* ---- Sends ------------------------------------------------------------------------------- */
+
+static uint32_t transfer_tag(const ty_interpreter *in, const ty_instruction *transfer,
+                             uint32_t step)
+{
+    uint32_t m = ty_program_global_micro_batch(in->options.plan, in->stage, in->replica,
+                                               transfer->micro_batch);
+
+    return (uint32_t)TAG_TRANSFER | (step % 2 == 1 ? (uint32_t)TAG_PARITY : 0) |
+           (transfer->direction == TY_GRADIENT ? (uint32_t)TAG_GRADIENT : 0) | m;
+}
+
+/* The next send if what it sends is there; with its slot. */
+static uint32_t ready_send(ty_interpreter *in, uint32_t *slot)
+{
+    uint32_t next;
+
+    pthread_mutex_lock(&in->lock);
+    next = interpreter_head(in, TY_STREAM_SEND, &in->send);
+    if (next != NO_INDEX && !interpreter_waits_done(in, next, in->send.step))
+        next = NO_INDEX;
+    if (next != NO_INDEX)
+        *slot =
+            interpreter_micro_batch(in, in->send.step, in->program->instructions[next].micro_batch)
+                ->slot;
+    pthread_mutex_unlock(&in->lock);
+    return next;
+}
+
+static ty_status sends_start(ty_interpreter *in, bool *is_moved, ty_error *error)
+{
+    ty_transport *transport = in->options.transport;
+    uint32_t next, slot = NO_INDEX;
+
+    while ((next = ready_send(in, &slot)) != NO_INDEX) {
+        const ty_instruction *send = &in->program->instructions[next];
+        uint32_t end = (in->departure_first + in->departure_count) % in->departure_capacity;
+        departure *started = &in->departures[end];
+        const float *buffer = send->direction == TY_ACTIVATION
+                                  ? in->options.backend->output(in->device, slot)
+                                  : in->options.backend->input_gradient(in->device, slot);
+        ty_status status;
+
+        *started = (departure){next, in->send.step, ty_now_s(), NULL};
+        status = transport->send(transport, ty_program_peer_rank(in->options.plan, in->rank, send),
+                                 transfer_tag(in, send, in->send.step), buffer, send->bytes,
+                                 &started->request, error);
+        if (status != TY_OK)
+            return status;
+        in->departure_count++;
+        interpreter_advance(in, TY_STREAM_SEND, &in->send);
+        *is_moved = true;
+    }
+    return TY_OK;
+}
+
+/* Several may be under way, but they are done in order, each from when the one before was away. */
+static ty_status sends_finish(ty_interpreter *in, bool *is_moved, ty_error *error)
+{
+    while (in->departure_count > 0) {
+        departure *oldest = &in->departures[in->departure_first];
+        bool is_done = false;
+        double start_s;
+        ty_status status =
+            in->options.transport->test(in->options.transport, oldest->request, &is_done, error);
+
+        if (status != TY_OK)
+            oldest->request = NULL;
+        if (status != TY_OK || !is_done)
+            return status;
+        start_s = fmax(oldest->started_s, in->last_departure_s);
+        in->last_departure_s = ty_now_s();
+        pthread_mutex_lock(&in->lock);
+        interpreter_done(in, oldest->instruction, oldest->step, start_s, in->last_departure_s);
+        pthread_mutex_unlock(&in->lock);
+        in->departure_first = (in->departure_first + 1) % in->departure_capacity;
+        in->departure_count--;
+        *is_moved = true;
+    }
+    return TY_OK;
+}
+
+/* ---- Receives ---------------------------------------------------------------------------- */
+
+static arrival *arrival_at(ty_interpreter *in, uint32_t step, uint32_t instruction)
+{
+    return &in->arrivals[(size_t)(step % PARITIES) * in->program->instruction_count + instruction];
+}
+
+static void *staging_take(ty_interpreter *in)
+{
+    void **grown;
+
+    if (in->staging_free == 0) {
+        /* Room to take every buffer back is made here, so that giving back cannot fail. */
+        grown = ty_resize(in->staging, in->staging_capacity + 1, sizeof *grown);
+        if (grown == NULL)
+            return NULL;
+        in->staging = grown;
+        in->staging_capacity++;
+        in->staging[in->staging_free++] = ty_alloc(1, in->staging_bytes);
+    }
+    in->staging_used++;
+    return in->staging[--in->staging_free];
+}
+
+static void staging_give(ty_interpreter *in, void *buffer)
+{
+    in->staging[in->staging_free++] = buffer;
+    in->staging_used--;
+}
+
+/* Posts a receive into its slot, or, for an activation whose slot is still taken, into a buffer of
+ * its own; leaves it for later when that would be one too many and nobody waits for it yet. */
+static ty_status receive_post(ty_interpreter *in, uint32_t index, uint32_t step, uint32_t slot,
+                              bool is_head, bool *is_moved, ty_error *error)
+{
+    const ty_instruction *receive = &in->program->instructions[index];
+    arrival *coming = arrival_at(in, step, index);
+    void *buffer;
+    ty_status status;
+
+    if (slot == NO_INDEX) {
+        if (receive->direction == TY_GRADIENT || (in->staging_used >= STAGED_AHEAD && !is_head))
+            return TY_OK;
+        coming->staging = buffer = staging_take(in);
+        if (buffer == NULL)
+            return ty_fail(error, TY_ENOMEM, "out of memory for %llu bytes of activations",
+                           (unsigned long long)in->staging_bytes);
+    } else {
+        buffer = receive->direction == TY_ACTIVATION
+                     ? in->options.backend->input(in->device, slot)
+                     : in->options.backend->output_gradient(in->device, slot);
+    }
+    status = in->options.transport->receive(
+        in->options.transport, ty_program_peer_rank(in->options.plan, in->rank, receive),
+        transfer_tag(in, receive, step), buffer, receive->bytes, &coming->request, error);
+    if (status != TY_OK)
+        return status;
+    coming->is_posted = true;
+    in->receives_under_way++;
+    *is_moved = true;
+    return TY_OK;
+}
+
+static uint32_t slot_of(ty_interpreter *in, uint32_t step, uint32_t micro_batch)
+{
+    uint32_t slot;
+
+    pthread_mutex_lock(&in->lock);
+    slot = interpreter_micro_batch(in, step, micro_batch)->slot;
+    pthread_mutex_unlock(&in->lock);
+    return slot;
+}
+
+/* Moves an activation that landed elsewhere into its slot, once it has one. */
+static bool receive_place(ty_interpreter *in, uint32_t index, uint32_t step)
+{
+    const ty_instruction *receive = &in->program->instructions[index];
+    arrival *landed = arrival_at(in, step, index);
+    uint32_t slot = slot_of(in, step, receive->micro_batch);
+
+    if (slot == NO_INDEX)
+        return false;
+    memcpy(in->options.backend->input(in->device, slot), landed->staging, receive->bytes);
+    staging_give(in, landed->staging);
+    landed->staging = NULL;
+    landed->is_here = landed->is_posted;
+    pthread_mutex_lock(&in->lock);
+    interpreter_micro_batch(in, step, receive->micro_batch)->is_placed = true;
+    interpreter_wake(in);
+    pthread_mutex_unlock(&in->lock);
+    return true;
+}
+
+/* Placing comes before posting: it frees buffers. */
+static bool receives_place(ty_interpreter *in)
+{
+    const stream_order *order = &in->streams[TY_STREAM_RECEIVE];
+    bool is_moved = false;
+    uint32_t parity, i;
+
+    for (parity = 0; in->staging_used > 0 && parity < PARITIES; parity++) {
+        for (i = 0; i < order->count; i++) {
+            const arrival *landed = arrival_at(in, parity, order->instructions[i]);
+            if (landed->staging != NULL && landed->is_here)
+                is_moved |= receive_place(in, order->instructions[i], parity);
+        }
+    }
+    return is_moved;
+}
+
+/* Posts what may be posted of the steps that may start; looks only when something has changed. */
+static ty_status receives_start(ty_interpreter *in, bool *is_moved, ty_error *error)
+{
+    const stream_order *order = &in->streams[TY_STREAM_RECEIVE];
+    stream_cursor at = in->receive;
+    uint64_t generation;
+    uint32_t limit;
+    ty_status status = TY_OK;
+
+    pthread_mutex_lock(&in->lock);
+    limit = interpreter_step_limit(in);
+    generation = in->generation;
+    pthread_mutex_unlock(&in->lock);
+    if (order->count == 0 || generation == in->scanned_generation)
+        return TY_OK;
+    in->scanned_generation = generation;
+    *is_moved |= receives_place(in);
+    for (; at.step < limit && status == TY_OK; interpreter_advance(in, TY_STREAM_RECEIVE, &at)) {
+        uint32_t index = order->instructions[at.position];
+        uint32_t slot = slot_of(in, at.step, in->program->instructions[index].micro_batch);
+        bool is_head = at.step == in->receive.step && at.position == in->receive.position;
+
+        if (!arrival_at(in, at.step, index)->is_posted)
+            status = receive_post(in, index, at.step, slot, is_head, is_moved, error);
+    }
+    return status;
+}
+
+/* The next receive, if all it names is done. */
+static uint32_t ready_receive(ty_interpreter *in)
+{
+    uint32_t next;
+
+    pthread_mutex_lock(&in->lock);
+    next = interpreter_head(in, TY_STREAM_RECEIVE, &in->receive);
+    if (next != NO_INDEX && !interpreter_waits_done(in, next, in->receive.step))
+        next = NO_INDEX;
+    pthread_mutex_unlock(&in->lock);
+    if (next != NO_INDEX && !in->receive.is_ready) {
+        in->receive.is_ready = true;
+        in->receive.ready_s = ty_now_s();
+    }
+    return next;
+}
+
+static void receive_done(ty_interpreter *in, uint32_t index, arrival *landed)
+{
+    const ty_instruction *receive = &in->program->instructions[index];
+    uint32_t step = in->receive.step;
+    bool is_staged = landed->staging != NULL;
+
+    landed->is_posted = false;
+    landed->is_here = is_staged;
+    pthread_mutex_lock(&in->lock);
+    if (!is_staged && receive->direction == TY_ACTIVATION)
+        interpreter_micro_batch(in, step, receive->micro_batch)->is_placed = true;
+    interpreter_done(in, index, step, in->receive.ready_s, ty_now_s());
+    pthread_mutex_unlock(&in->lock);
+    interpreter_advance(in, TY_STREAM_RECEIVE, &in->receive);
+}
+
+static ty_status receives_finish(ty_interpreter *in, bool *is_moved, ty_error *error)
+{
+    uint32_t next;
+
+    while ((next = ready_receive(in)) != NO_INDEX) {
+        arrival *coming = arrival_at(in, in->receive.step, next);
+        ty_status status;
+
+        if (!coming->is_posted)
+            break;
+        if (!coming->is_here) {
+            status = in->options.transport->test(in->options.transport, coming->request,
+                                                 &coming->is_here, error);
+            if (status != TY_OK || coming->is_here) {
+                coming->request = NULL;
+                in->receives_under_way--;
+            }
+            if (status != TY_OK || !coming->is_here)
+                return status;
+        }
+        receive_done(in, next, coming);
+        *is_moved = true;
+    }
+    return TY_OK;
+}
+
+/* ---- Collectives ------------------------------------------------------------------------- */
+
+static ty_status run_encode(ty_interpreter *in, const ty_instruction *encode)
+{
+    bucket_state *bucket = &in->buckets[encode->bucket];
+    bool is_gathered =
+        ty_bucket_collective(&in->options.plan->buckets[encode->bucket]) == TY_ALL_GATHER;
+
+    ty_codec_encode(bucket->codec, in->options.backend->gradients(in->device) + bucket->offset,
+                    bucket->payload + (is_gathered ? bucket->position * bucket->payload_bytes : 0));
+    return TY_OK;
+}
+
+static ty_status run_decode(ty_interpreter *in, const ty_instruction *decode)
+{
+    bucket_state *bucket = &in->buckets[decode->bucket];
+
+    ty_codec_decode(bucket->codec, bucket->payload, bucket->member_count,
+                    in->options.backend->gradients(in->device) + bucket->offset);
+    return TY_OK;
+}
+
+static ty_status bucket_exchange(ty_interpreter *in, const ty_instruction *exchange,
+                                 ty_error *error)
+{
+    const ty_bucket *planned = &in->options.plan->buckets[exchange->bucket];
+    bucket_state *bucket = &in->buckets[exchange->bucket];
+    uint32_t parity = in->collective.step % 2 == 1 ? (uint32_t)TAG_PARITY : 0;
+    ty_collective_options options = {.kind = ty_bucket_collective(planned),
+                                     .algorithm = planned->algorithm,
+                                     .members = bucket->members,
+                                     .member_count = bucket->member_count,
+                                     .data = bucket->payload,
+                                     .count = bucket->count,
+                                     .element = TY_ELEMENT_HALF,
+                                     .tag = (uint32_t)TAG_BUCKET | parity | exchange->bucket};
+
+    if (bucket->codec == NULL) {
+        options.data = in->options.backend->gradients(in->device) + bucket->offset;
+        options.element = TY_ELEMENT_FLOAT;
+    } else if (options.kind == TY_ALL_GATHER) {
+        options.count = bucket->payload_bytes;
+        options.element = TY_ELEMENT_BYTE;
+    }
+    return ty_collective_start(in->options.transport, &options, &in->running, error);
+}
+
+static uint32_t ready_collective(ty_interpreter *in)
+{
+    uint32_t next;
+
+    pthread_mutex_lock(&in->lock);
+    next = interpreter_head(in, TY_STREAM_COLLECTIVE, &in->collective);
+    if (next != NO_INDEX && !interpreter_waits_done(in, next, in->collective.step))
+        next = NO_INDEX;
+    pthread_mutex_unlock(&in->lock);
+    return next;
+}
+
+static void collective_done(ty_interpreter *in, uint32_t index)
+{
+    pthread_mutex_lock(&in->lock);
+    interpreter_done(in, index, in->collective.step, in->running_since_s, ty_now_s());
+    pthread_mutex_unlock(&in->lock);
+    interpreter_advance(in, TY_STREAM_COLLECTIVE, &in->collective);
+}
+
+/* One instruction at most, so that transfers do not wait for a queue of compressions. */
+static ty_status collective_advance(ty_interpreter *in, bool *is_moved, ty_error *error)
+{
+    uint32_t next = ready_collective(in);
+    const ty_instruction *instruction;
+    bool is_done = true;
+    ty_status status = TY_OK;
+
+    if (next == NO_INDEX)
+        return TY_OK;
+    instruction = &in->program->instructions[next];
+    if (in->running == NULL) {
+        in->running_since_s = ty_now_s();
+        *is_moved = true;
+        if (instruction->op == TY_OP_ENCODE)
+            status = run_encode(in, instruction);
+        else if (instruction->op == TY_OP_DECODE)
+            status = run_decode(in, instruction);
+        else
+            status = bucket_exchange(in, instruction, error);
+    }
+    if (status == TY_OK && in->running != NULL) {
+        status = ty_collective_test(in->running, &is_done, is_moved, error);
+        if (status == TY_OK && is_done)
+            in->running = NULL;
+    }
+    if (status == TY_OK && is_done)
+        collective_done(in, next);
+    return status;
+}
+
+/* ---- After each step --------------------------------------------------------------------- */
+
+static ty_status control_start(ty_interpreter *in, ty_error *error)
+{
+    const volatile sig_atomic_t *stop = in->options.stop;
+    step_control *sums;
+    uint32_t parity;
+    bool is_due;
+
+    pthread_mutex_lock(&in->lock);
+    is_due = in->steps_done > in->controls_done;
+    parity = in->controls_done % PARITIES;
+    sums = &in->sums[parity];
+    if (is_due) {
+        in->control = *sums;
+        *sums = (step_control){0};
+    }
+    pthread_mutex_unlock(&in->lock);
+    if (!is_due)
+        return TY_OK;
+    in->control.stop_count = stop != NULL && *stop != 0;
+    return ty_collective_start(
+        in->options.transport,
+        &(ty_collective_options){.kind = TY_ALL_REDUCE,
+                                 .algorithm = TY_TREE,
+                                 .member_count = in->options.transport->size,
+                                 .data = &in->control,
+                                 .count = CONTROL_COUNT,
+                                 .element = TY_ELEMENT_DOUBLE,
+                                 .tag = (uint32_t)TAG_CONTROL |
+                                        (parity == 1 ? (uint32_t)TAG_PARITY : 0)},
+        &in->control_running, error);
+}
+
+/* A rank may be one step ahead of the one whose verdict is in, so stopping takes effect after that.
+ */
+static void control_done(ty_interpreter *in)
+{
+    double loss = in->control.loss_sum / in->control.label_count;
+    uint32_t last;
+
+    in->is_diverged = in->is_diverged || !isfinite(loss);
+    in->is_stopped = in->is_stopped || in->control.stop_count > 0;
+    pthread_mutex_lock(&in->lock);
+    in->losses[in->controls_done] = loss;
+    last = in->controls_done + PARITIES;
+    if ((in->is_diverged || in->is_stopped) && in->target > last)
+        in->target = last;
+    in->controls_done++;
+    interpreter_bind_slots(in);
+    interpreter_wake(in);
+    pthread_mutex_unlock(&in->lock);
+    if (in->options.on_step != NULL)
+        in->options.on_step(in->options.context, in->controls_done, loss);
+}
+
+static ty_status control_advance(ty_interpreter *in, bool *is_moved, ty_error *error)
+{
+    bool is_done = false;
+    ty_status status = TY_OK;
+
+    if (in->control_running == NULL)
+        status = control_start(in, error);
+    if (status != TY_OK || in->control_running == NULL)
+        return status;
+    status = ty_collective_test(in->control_running, &is_done, is_moved, error);
+    if (status == TY_OK && is_done) {
+        in->control_running = NULL;
+        control_done(in);
+        *is_moved = true;
+    }
+    return status;
+}
+
+/* ---- The loop ---------------------------------------------------------------------------- */
+
+static struct timespec later(long nanoseconds)
+{
+    struct timespec at;
+
+    clock_gettime(CLOCK_MONOTONIC, &at);
+    at.tv_nsec += nanoseconds;
+    if (at.tv_nsec >= 1000000000) {
+        at.tv_nsec -= 1000000000;
+        at.tv_sec++;
+    }
+    return at;
+}
+
+/* Sleeps until the compute thread did something, or a little while messages are under way. */
+static void rest(ty_interpreter *in, uint64_t seen, ty_backoff *backoff)
+{
+    bool is_under_way = in->receives_under_way > 0 || in->departure_count > 0 ||
+                        in->running != NULL || in->control_running != NULL;
+    long delay = is_under_way ? ty_backoff_next(backoff) : 0;
+
+    if (is_under_way && delay == 0) {
+        sched_yield();
+        return;
+    }
+    pthread_mutex_lock(&in->lock);
+    if (in->generation == seen) {
+        struct timespec at = later(delay);
+        if (is_under_way)
+            pthread_cond_timedwait(&in->for_communication, &in->lock, &at);
+        else
+            pthread_cond_wait(&in->for_communication, &in->lock);
+    }
+    pthread_mutex_unlock(&in->lock);
+}
+
+static bool look(ty_interpreter *in, uint64_t *generation)
+{
+    bool must_go_on;
+
+    pthread_mutex_lock(&in->lock);
+    *generation = in->generation;
+    must_go_on = in->failure == TY_OK && in->controls_done < in->target;
+    pthread_mutex_unlock(&in->lock);
+    return must_go_on;
+}
+
+ty_status interpreter_communicate(ty_interpreter *in, ty_error *error)
+{
+    ty_backoff backoff = {0};
+    uint64_t generation = 0;
+    ty_status status = TY_OK;
+
+#ifdef __linux__
+    prctl(PR_SET_TIMERSLACK, 1000UL); /* short sleeps are else lengthened by 50 microseconds */
+#endif
+    while (look(in, &generation)) {
+        bool is_moved = false;
+
+        TY_CHECK(receives_finish(in, &is_moved, error), status, done);
+        TY_CHECK(sends_finish(in, &is_moved, error), status, done);
+        TY_CHECK(receives_start(in, &is_moved, error), status, done);
+        TY_CHECK(sends_start(in, &is_moved, error), status, done);
+        TY_CHECK(collective_advance(in, &is_moved, error), status, done);
+        TY_CHECK(control_advance(in, &is_moved, error), status, done);
+        if (is_moved)
+            backoff.rounds = 0;
+        else
+            rest(in, generation, &backoff);
+    }
+done:
+    return status;
+}
+
+void interpreter_cancel(ty_interpreter *in)
+{
+    ty_transport *transport = in->options.transport;
+    uint32_t i;
+
+    for (i = 0; in->arrivals != NULL && i < PARITIES * in->program->instruction_count; i++) {
+        if (in->arrivals[i].request != NULL)
+            transport->cancel(transport, in->arrivals[i].request);
+        ty_free(in->arrivals[i].staging);
+    }
+    for (i = 0; i < in->departure_count; i++) {
+        departure *left = &in->departures[(in->departure_first + i) % in->departure_capacity];
+        if (left->request != NULL)
+            transport->cancel(transport, left->request);
+    }
+    ty_collective_cancel(in->running);
+    ty_collective_cancel(in->control_running);
+}
