@@ -1,0 +1,291 @@
+/* A job on one rank: checks, training in stretches between evaluations, results. */
+#include "profile_job.h"
+#include "results.h"
+#include "ty_execute.h"
+
+#include <pthread.h>
+#include <string.h>
+
+typedef struct training {
+    const ty_job *job;
+    ty_transport *transport;
+    const ty_execute_options *options;
+    ty_dataset *dataset, *test_set; /* of the first and last stage */
+    ty_interpreter *interpreter;
+    ty_progress progress;
+    double origin_s;
+    double stretch_started_s; /* of the steps under way */
+    ty_run *run;              /* wall time and evaluations so far */
+} training;
+
+/* ---- Checks and set-up ------------------------------------------------------------------- */
+
+static ty_status job_check(const ty_job *job, const ty_transport *transport, ty_error *error)
+{
+    uint32_t ranks = ty_plan_rank_count(job->plan);
+    ty_status status;
+
+    if (ranks != transport->size)
+        return ty_fail(error, TY_EINVAL, "the plan has %u ranks, %u were started", ranks,
+                       transport->size);
+    if ((uint64_t)job->warmup_steps + job->timeline_steps > job->steps)
+        return ty_fail(error, TY_EINVAL,
+                       "%u warm-up steps and %u recorded ones are more than %u steps",
+                       job->warmup_steps, job->timeline_steps, job->steps);
+    TY_CHECK(ty_plan_check(job->plan, "plan", error), status, done);
+    TY_CHECK(ty_program_check(job->plan, job->program, "program", error), status, done);
+done:
+    return status;
+}
+
+static void on_step(void *context, uint32_t steps_done, double loss)
+{
+    training *t = context;
+    double seconds = t->run->wall_s + ty_now_s() - t->stretch_started_s;
+    char note[96];
+
+    if (t->transport->rank != 0)
+        return;
+    snprintf(note, sizeof note, "loss %.4f, %.0f samples/s", loss,
+             seconds > 0 ? (double)steps_done * t->job->plan->global_batch / seconds : 0);
+    ty_progress_update(&t->progress, steps_done, note);
+}
+
+static ty_status training_prepare(training *t, ty_error *error)
+{
+    const ty_job *job = t->job;
+    const ty_plan *plan = job->plan;
+    const ty_device_backend *backend = ty_device_backend_find(job->backend);
+    uint32_t stage;
+    ty_status status;
+
+    TY_CHECK(job_check(job, t->transport, error), status, done);
+    if (backend == NULL)
+        return ty_fail(error, TY_EUNSUPPORTED,
+                       "no backend is called \"%s\"; this worker has \"%s\"", job->backend,
+                       ty_device_cpu.name);
+    stage = ty_plan_stage_of_rank(plan, t->transport->rank);
+    if (stage == 0 || stage + 1 == plan->stage_count) {
+        TY_CHECK(ty_dataset_open(plan->workload, job->data, false, &t->dataset, error), status,
+                 done);
+        if (job->until_accuracy > 0)
+            TY_CHECK(ty_dataset_open(plan->workload, job->data, true, &t->test_set, error), status,
+                     done);
+    }
+    TY_CHECK(ty_interpreter_open(&(ty_interpreter_options){.plan = plan,
+                                                           .program = job->program,
+                                                           .backend = backend,
+                                                           .dataset = t->dataset,
+                                                           .transport = t->transport,
+                                                           .steps = job->steps,
+                                                           .first_recorded = job->warmup_steps,
+                                                           .recorded_steps = job->timeline_steps,
+                                                           .stop = t->options->stop,
+                                                           .on_step = on_step,
+                                                           .context = t},
+                                 &t->interpreter, error),
+             status, done);
+    t->run = ty_alloc(1, sizeof *t->run);
+    if (t->run == NULL)
+        status = ty_fail(error, TY_ENOMEM, "out of memory");
+done:
+    return status;
+}
+
+static void training_free(training *t)
+{
+    ty_interpreter_close(t->interpreter);
+    if (t->dataset != NULL)
+        ty_dataset_close(t->dataset);
+    if (t->test_set != NULL)
+        ty_dataset_close(t->test_set);
+    ty_run_free(t->run);
+}
+
+/* ---- Training ---------------------------------------------------------------------------- */
+
+/* Steps after which something other than a step comes next. */
+static uint32_t stretch_end(const ty_job *job, uint32_t done)
+{
+    uint32_t end = job->steps;
+
+    if (job->gradients != NULL && done == 0)
+        end = 1;
+    if (job->until_accuracy > 0 && job->evaluate_every > 0 &&
+        (done / job->evaluate_every + 1) * (uint64_t)job->evaluate_every < end)
+        end = (done / job->evaluate_every + 1) * job->evaluate_every;
+    return end;
+}
+
+static ty_status evaluate(training *t, bool *is_reached, ty_error *error)
+{
+    ty_run *run = t->run;
+    ty_evaluation *grown,
+        made = {.step = ty_interpreter_steps(t->interpreter), .seconds = run->wall_s};
+    ty_status status;
+
+    TY_CHECK(
+        ty_interpreter_evaluate(t->interpreter, t->test_set, &made.loss, &made.accuracy, error),
+        status, done);
+    grown = ty_resize(run->evaluations, run->evaluation_count + 1, sizeof *grown);
+    if (grown == NULL) {
+        t->transport->is_broken = true;
+        return ty_fail(error, TY_ENOMEM, "out of memory for evaluations");
+    }
+    run->evaluations = grown;
+    run->evaluations[run->evaluation_count++] = made;
+    *is_reached = made.accuracy >= t->job->until_accuracy;
+done:
+    return status;
+}
+
+static ty_status train(training *t, ty_error *error)
+{
+    const ty_job *job = t->job;
+    bool is_reached = false;
+    uint32_t done = 0;
+    ty_status status = TY_OK;
+
+    while (done < job->steps && !is_reached) {
+        uint32_t end = stretch_end(job, done);
+
+        t->stretch_started_s = ty_now_s();
+        TY_CHECK(ty_interpreter_run(t->interpreter, end, error), status, done);
+        t->run->wall_s += ty_now_s() - t->stretch_started_s;
+        if (done == 0 && job->gradients != NULL)
+            TY_CHECK(ty_interpreter_save_gradients(t->interpreter, job->gradients, error), status,
+                     done);
+        done = end;
+        if (job->until_accuracy > 0 &&
+            (done == job->steps || (job->evaluate_every > 0 && done % job->evaluate_every == 0)))
+            TY_CHECK(evaluate(t, &is_reached, error), status, done);
+    }
+done:
+    return status;
+}
+
+static void progress_end(training *t)
+{
+    const ty_run *run = t->run;
+    uint32_t steps = ty_interpreter_steps(t->interpreter);
+    char note[160], seconds[32];
+
+    ty_format_seconds(run->wall_s, seconds);
+    if (run->evaluation_count > 0)
+        snprintf(note, sizeof note, "%u steps in %s, test accuracy %.2f %%", steps, seconds,
+                 100 * run->evaluations[run->evaluation_count - 1].accuracy);
+    else
+        snprintf(note, sizeof note, "%u steps in %s, loss %.4f, %.0f samples/s", steps, seconds,
+                 steps > 0 ? ty_interpreter_losses(t->interpreter)[steps - 1] : 0,
+                 (double)steps * t->job->plan->global_batch / run->wall_s);
+    ty_progress_finish(&t->progress, note);
+}
+
+static ty_status train_job(const ty_job *job, ty_transport *transport,
+                           const ty_execute_options *options, ty_error *error)
+{
+    training t = {.job = job, .transport = transport, .options = options};
+    ty_status status;
+
+    status = training_prepare(&t, error);
+    TY_CHECK(ty_transport_agree(transport, status, error), status, cleanup);
+    ty_progress_start(&t.progress, transport->rank == 0 ? options->progress : NULL, "training",
+                      job->steps, "steps");
+    TY_CHECK(ty_results_clock(transport, &t.origin_s, error), status, broken);
+    TY_CHECK(train(&t, error), status, cleanup);
+    progress_end(&t);
+    status = ty_results_save(job, t.interpreter, transport, t.origin_s, t.run, error);
+    /* An unwritable output is rank 0's failure but everyone's result. */
+    TY_CHECK(ty_transport_agree(transport, status, error), status, cleanup);
+    goto cleanup;
+
+broken:
+    transport->is_broken = true;
+cleanup:
+    training_free(&t);
+    return status;
+}
+
+ty_status ty_execute_job(const ty_job *job, ty_transport *transport,
+                         const ty_execute_options *options, ty_error *error)
+{
+    if (job->kind == TY_JOB_PROFILE)
+        return ty_profile_job(job, transport, options, error);
+    return train_job(job, transport, options, error);
+}
+
+/* ---- In one process ---------------------------------------------------------------------- */
+
+typedef struct local_rank {
+    pthread_t thread;
+    bool is_started;
+    const ty_job *job;
+    ty_transport *transport;
+    const ty_execute_options *options;
+    bool is_broken;
+    ty_status status;
+    ty_error error;
+} local_rank;
+
+static void *local_main(void *argument)
+{
+    local_rank *rank = argument;
+
+    rank->status = ty_execute_job(rank->job, rank->transport, rank->options, &rank->error);
+    rank->is_broken = rank->transport->is_broken;
+    rank->transport->close(rank->transport);
+    return NULL;
+}
+
+/* The failure of a rank on its own account, before those of ranks that it left alone. */
+static const local_rank *first_failure(const local_rank *ranks, uint32_t count)
+{
+    const local_rank *found = NULL;
+    uint32_t i;
+
+    for (i = 0; i < count; i++) {
+        bool is_bystander = strstr(ranks[i].error.message, "another rank failed") != NULL;
+        if (ranks[i].status != TY_OK && (found == NULL || !is_bystander)) {
+            found = &ranks[i];
+            if (!is_bystander)
+                break;
+        }
+    }
+    return found;
+}
+
+ty_status ty_execute_job_locally(const ty_job *job, uint32_t count,
+                                 const ty_execute_options *options, ty_error *error)
+{
+    local_rank *ranks = ty_alloc(count, sizeof *ranks);
+    ty_transport **transports = ty_alloc(count, sizeof(ty_transport *));
+    const local_rank *failed;
+    uint32_t i;
+    ty_status status;
+
+    if (ranks == NULL || transports == NULL) {
+        status = ty_fail(error, TY_ENOMEM, "out of memory for %u ranks", count);
+        goto cleanup;
+    }
+    TY_CHECK(ty_transport_local(count, transports, error), status, cleanup);
+    for (i = 0; i < count; i++) {
+        ranks[i] = (local_rank){.job = job, .transport = transports[i], .options = options};
+        ranks[i].is_started = pthread_create(&ranks[i].thread, NULL, local_main, &ranks[i]) == 0;
+        if (!ranks[i].is_started) {
+            ranks[i].status = ty_fail(&ranks[i].error, TY_EBACKEND, "no thread for rank %u", i);
+            transports[i]->is_broken = true;
+            transports[i]->close(transports[i]);
+        }
+    }
+    for (i = 0; i < count; i++) {
+        if (ranks[i].is_started)
+            pthread_join(ranks[i].thread, NULL);
+    }
+    failed = first_failure(ranks, count);
+    if (failed != NULL)
+        status = ty_fail(error, failed->status, "%s", failed->error.message);
+cleanup:
+    ty_free(ranks);
+    ty_free(transports);
+    return status;
+}

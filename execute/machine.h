@@ -1,0 +1,26 @@
+/* What the machine and the libraries call themselves, for runs and profiles. Internal to execute/.
+ */
+#ifndef TY_EXECUTE_MACHINE_H
+#define TY_EXECUTE_MACHINE_H
+
+#include "ty_core.h"
+
+/** "hostname, processor model"; free with ty_free, as the others. */
+ty_status ty_machine_name(char **out, ty_error *error) TY_MUST_CHECK;
+/** "oneDNN 2.6.3, Open MPI v4.1.4, ..." */
+ty_status ty_machine_versions(char **out, ty_error *error) TY_MUST_CHECK;
+/** Now, "2024-05-31T12:00:00Z". */
+ty_status ty_machine_date(char **out, ty_error *error) TY_MUST_CHECK;
+/** Cores this process may use, and the machine's memory. */
+uint32_t ty_machine_cores(void);
+uint64_t ty_machine_memory_bytes(void);
+/** The largest resident set this process has had. */
+uint64_t ty_machine_peak_memory_bytes(void);
+
+/** Equal on ranks whose ty_now_s is the same clock. */
+typedef struct ty_boot_id {
+    char text[64];
+} ty_boot_id;
+ty_boot_id ty_machine_boot(void);
+
+#endif

@@ -1,0 +1,148 @@
+/* A profile job from start to file: a list of parts, each measured by all ranks together, with a
+ * look at whether anyone was asked to stop before each. */
+#include "profile_job.h"
+
+#include "machine.h"
+
+typedef ty_status (*part_function)(ty_profiler *p, uint32_t argument, ty_error *error);
+
+typedef struct part {
+    part_function run;
+    uint32_t argument; /* micro-batch size or number of ranks */
+    const char *name;
+} part;
+
+static ty_status parts_run(ty_profiler *p, uint32_t argument, ty_error *error)
+{
+    (void)argument;
+    return ty_profile_parts(p, error);
+}
+
+static ty_status codecs_run(ty_profiler *p, uint32_t argument, ty_error *error)
+{
+    (void)argument;
+    return ty_profile_codecs(p, error);
+}
+
+static ty_status transfers_run(ty_profiler *p, uint32_t argument, ty_error *error)
+{
+    (void)argument;
+    return ty_profile_transfers(p, error);
+}
+
+/* Rank counts whose collectives are timed: doubling, since look-ups scale between them; and all. */
+static uint32_t next_rank_count(uint32_t ranks, uint32_t size)
+{
+    if (ranks >= size)
+        return size + 1;
+    return 2 * ranks < size ? 2 * ranks : size;
+}
+
+/* @param parts room for micro_batch_count + 40 */
+static uint32_t parts_list(const ty_job *job, uint32_t size, part *parts)
+{
+    uint32_t count = 0, i;
+
+    for (i = 0; i < job->micro_batch_count; i++) {
+        uint32_t earlier = 0;
+        while (job->micro_batches[earlier] != job->micro_batches[i])
+            earlier++;
+        if (earlier == i) /* a size listed twice is measured once */
+            parts[count++] = (part){ty_profile_layers, job->micro_batches[i], "layers"};
+    }
+    parts[count++] = (part){parts_run, 0, "optimizer and machine"};
+    parts[count++] = (part){codecs_run, 0, "compression"};
+    parts[count++] = (part){transfers_run, 0, "transfers"};
+    for (i = 2; i <= size; i = next_rank_count(i, size))
+        parts[count++] = (part){ty_profile_collectives, i, "collectives"};
+    return count;
+}
+
+static ty_status describe(ty_profiler *p, ty_error *error)
+{
+    ty_profile *profile = p->profile;
+    ty_status status;
+
+    TY_CHECK(ty_machine_name(&profile->machine, error), status, done);
+    TY_CHECK(ty_machine_versions(&profile->versions, error), status, done);
+    TY_CHECK(ty_machine_date(&profile->date, error), status, done);
+    profile->backend = ty_strdup(p->backend->name);
+    if (profile->backend == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory for a profile");
+    profile->cores = ty_machine_cores();
+    profile->memory_bytes = ty_machine_memory_bytes();
+    profile->concurrent_ranks = p->transport->size;
+done:
+    return status;
+}
+
+static ty_status prepare(ty_profiler *p, ty_error *error)
+{
+    ty_status status;
+
+    p->backend = ty_device_backend_find(p->job->backend);
+    if (p->backend == NULL)
+        return ty_fail(error, TY_EUNSUPPORTED,
+                       "no backend is called \"%s\"; this worker has \"%s\"", p->job->backend,
+                       ty_device_cpu.name);
+    TY_CHECK(ty_workload_check(p->workload, "plan:/workload", error), status, done);
+    TY_CHECK(p->backend->supports(p->workload, 0, p->workload->layer_count, error), status, done);
+    p->profile = ty_alloc(1, sizeof *p->profile);
+    if (p->profile == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory for a profile");
+    status = describe(p, error);
+done:
+    return status;
+}
+
+static ty_status stop_asked(const ty_execute_options *options, ty_error *error)
+{
+    if (options->stop == NULL || *options->stop == 0)
+        return TY_OK;
+    return ty_fail(error, TY_EINTERRUPTED, "stopped before all was measured");
+}
+
+static ty_status measure_all(ty_profiler *p, const ty_execute_options *options, ty_error *error)
+{
+    ty_progress progress;
+    part *parts = ty_alloc((size_t)p->job->micro_batch_count + 40, sizeof *parts);
+    uint32_t count, i;
+    ty_status status = TY_OK;
+
+    if (parts == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory for a profile");
+    count = parts_list(p->job, p->transport->size, parts);
+    ty_progress_start(&progress, p->transport->rank == 0 ? options->progress : NULL, "measuring",
+                      count, "parts");
+    for (i = 0; i < count; i++) {
+        TY_CHECK(ty_transport_agree(p->transport, stop_asked(options, error), error), status,
+                 cleanup);
+        ty_progress_update(&progress, i, parts[i].name);
+        status = parts[i].run(p, parts[i].argument, error);
+        if (status != TY_OK) {
+            p->transport->is_broken = true;
+            goto cleanup;
+        }
+    }
+    ty_progress_finish(&progress, p->job->output);
+cleanup:
+    ty_free(parts);
+    return status;
+}
+
+ty_status ty_profile_job(const ty_job *job, ty_transport *transport,
+                         const ty_execute_options *options, ty_error *error)
+{
+    ty_profiler p = {.job = job, .workload = job->plan->workload, .transport = transport};
+    ty_status status;
+
+    status = prepare(&p, error);
+    TY_CHECK(ty_transport_agree(transport, status, error), status, cleanup);
+    TY_CHECK(measure_all(&p, options, error), status, cleanup);
+    if (transport->rank == 0)
+        status = ty_profile_save(p.profile, job->output, error);
+    status = ty_transport_agree(transport, status, error);
+cleanup:
+    ty_profile_free(p.profile);
+    return status;
+}

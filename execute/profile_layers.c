@@ -1,0 +1,202 @@
+/* Layers are timed inside whole passes over the network, in its order, so that each finds the
+ * caches as its predecessor leaves them. */
+#include "profile_job.h"
+
+#include <string.h>
+
+enum { MAX_PASSES = 400, MIN_PASSES = 5, WARM_PASSES = 2 };
+static const double budget_s = 0.6;       /* 1 % noise on the median of passes of a few ms */
+static const double longest_budget_s = 2; /* for slow passes */
+enum { AIM_PASSES = 20 };
+
+typedef struct layer_samples {
+    uint32_t layer_count, pass_count;
+    double *forward_s, *backward_s; /* [layer][MAX_PASSES] */
+} layer_samples;
+
+/* Numbers without meaning, but of ordinary size and never the same twice in a row. */
+static void batch_fill(const ty_profiler *p, ty_stage_device *device, uint32_t micro_batch)
+{
+    const ty_workload *w = p->workload;
+    const ty_shape *scores = ty_layer_input_shape(w, w->layer_count - 1, 0);
+    uint64_t classes = scores->dimensions[scores->dimension_count - 1], i;
+    uint64_t inputs = ty_shape_elements(&w->input) * micro_batch;
+    uint64_t labels = ty_shape_elements(scores) / classes * micro_batch;
+    float *input = p->backend->input(device, 0);
+    int32_t *tokens = p->backend->tokens(device, 0);
+    uint64_t vocabulary = classes;
+
+    for (i = 0; i < w->layer_count; i++) {
+        if (w->layers[i].kind == TY_LAYER_EMBEDDING)
+            vocabulary = w->layers[i].attributes[TY_VOCABULARY];
+    }
+    for (i = 0; i < inputs; i++) {
+        uint64_t hash = (i + 1) * UINT64_C(0x9E3779B97F4A7C15) >> 32;
+        if (tokens != NULL)
+            tokens[i] = (int32_t)(hash % vocabulary);
+        else
+            input[i] = (float)(hash % 2000) * 0.001f - 1.0f;
+    }
+    for (i = 0; i < labels; i++)
+        p->backend->labels(device, 0)[i] = (int32_t)((i * 7 + 3) % classes);
+}
+
+static ty_status pass_time(const ty_profiler *p, ty_stage_device *device, layer_samples *samples,
+                           uint32_t pass, ty_error *error)
+{
+    double started_s = ty_now_s(), now_s;
+    uint32_t layer;
+    ty_status status = TY_OK;
+
+    for (layer = 0; layer < samples->layer_count; layer++) {
+        TY_CHECK(p->backend->forward(device, 0, layer, 1, error), status, done);
+        now_s = ty_now_s();
+        samples->forward_s[layer * MAX_PASSES + pass] = now_s - started_s;
+        started_s = now_s;
+    }
+    while (layer-- > 0) {
+        TY_CHECK(p->backend->backward(device, 0, layer, 1, true, error), status, done);
+        now_s = ty_now_s();
+        samples->backward_s[layer * MAX_PASSES + pass] = now_s - started_s;
+        started_s = now_s;
+    }
+done:
+    return status;
+}
+
+static ty_status passes_time(const ty_profiler *p, ty_stage_device *device, layer_samples *samples,
+                             ty_error *error)
+{
+    double started_s, end_s, pass_s;
+    uint32_t i;
+    ty_status status = TY_OK;
+
+    for (i = 0; i < WARM_PASSES; i++)
+        TY_CHECK(pass_time(p, device, samples, 0, error), status, done);
+    TY_CHECK(ty_transport_barrier(p->transport, error), status, done);
+    started_s = ty_now_s();
+    TY_CHECK(pass_time(p, device, samples, 0, error), status, done);
+    pass_s = ty_now_s() - started_s;
+    end_s = started_s + AIM_PASSES * pass_s;
+    if (end_s < started_s + budget_s)
+        end_s = started_s + budget_s;
+    if (end_s > started_s + longest_budget_s)
+        end_s = started_s + longest_budget_s;
+    for (i = 1; i < MAX_PASSES && (i < MIN_PASSES || ty_now_s() < end_s); i++)
+        TY_CHECK(pass_time(p, device, samples, i, error), status, done);
+    samples->pass_count = i;
+    /* Ranks with fast passes keep their cores busy until the slower ones have all theirs. */
+    while (ty_now_s() < end_s)
+        TY_CHECK(pass_time(p, device, samples, i - 1, error), status, done);
+done:
+    return status;
+}
+
+static ty_status row_add(ty_profile *profile, const ty_layer_time *row, ty_error *error)
+{
+    ty_layer_time *rows =
+        ty_resize(profile->layer_times, profile->layer_time_count + 1, sizeof *rows);
+
+    if (rows == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory for a profile");
+    profile->layer_times = rows;
+    rows[profile->layer_time_count++] = *row;
+    return TY_OK;
+}
+
+/* Layers of one signature make one row: the mean of their medians. */
+static ty_status rows_add(ty_profiler *p, uint32_t micro_batch, const double *medians, char **names,
+                          ty_error *error)
+{
+    uint32_t count = p->workload->layer_count, layer, other;
+    ty_status status = TY_OK;
+
+    for (layer = 0; layer < count; layer++) {
+        ty_layer_time row = {.micro_batch = micro_batch};
+        uint32_t alike = 0;
+
+        for (other = 0; other < layer && strcmp(names[other], names[layer]) != 0; other++) {
+        }
+        if (other < layer)
+            continue;
+        for (other = layer; other < count; other++) {
+            if (strcmp(names[other], names[layer]) != 0)
+                continue;
+            row.forward_s += medians[2 * other];
+            row.backward_s += medians[2 * other + 1];
+            alike++;
+        }
+        row.forward_s /= alike;
+        row.backward_s /= alike;
+        row.signature = ty_strdup(names[layer]);
+        if (row.signature == NULL)
+            return ty_fail(error, TY_ENOMEM, "out of memory for a profile");
+        status = row_add(p->profile, &row, error);
+        if (status != TY_OK) {
+            ty_free(row.signature);
+            break;
+        }
+    }
+    return status;
+}
+
+static ty_status samples_reduce(ty_profiler *p, uint32_t micro_batch, const layer_samples *samples,
+                                ty_error *error)
+{
+    uint32_t count = samples->layer_count, layer;
+    double *medians = ty_alloc(count, 2 * sizeof *medians);
+    char **names = ty_alloc(count, sizeof *names);
+    ty_status status = TY_OK;
+
+    if (medians == NULL || names == NULL) {
+        status = ty_fail(error, TY_ENOMEM, "out of memory for a profile");
+        goto cleanup;
+    }
+    for (layer = 0; layer < count; layer++) {
+        TY_CHECK(ty_layer_signature(p->workload, layer, &names[layer], error), status, cleanup);
+        medians[2 * layer] =
+            ty_median(&samples->forward_s[layer * MAX_PASSES], samples->pass_count);
+        medians[2 * layer + 1] =
+            ty_median(&samples->backward_s[layer * MAX_PASSES], samples->pass_count);
+    }
+    TY_CHECK(ty_mean_over_ranks(p->transport, medians, 2 * (uint64_t)count, error), status,
+             cleanup);
+    status = rows_add(p, micro_batch, medians, names, error);
+cleanup:
+    for (layer = 0; names != NULL && layer < count; layer++)
+        ty_free(names[layer]);
+    ty_free(names);
+    ty_free(medians);
+    return status;
+}
+
+ty_status ty_profile_layers(ty_profiler *p, uint32_t micro_batch, ty_error *error)
+{
+    ty_stage_options options = {.workload = p->workload,
+                                .layer_count = p->workload->layer_count,
+                                .micro_batch_size = micro_batch,
+                                .slots = 1,
+                                .loss_scale = 1.0 / micro_batch,
+                                .seed = 1,
+                                .tied_layer = TY_NO_LAYER};
+    layer_samples samples = {.layer_count = options.layer_count};
+    ty_stage_device *device = NULL;
+    ty_status status;
+
+    samples.forward_s = ty_alloc(options.layer_count, MAX_PASSES * sizeof(double));
+    samples.backward_s = ty_alloc(options.layer_count, MAX_PASSES * sizeof(double));
+    if (samples.forward_s == NULL || samples.backward_s == NULL) {
+        status = ty_fail(error, TY_ENOMEM, "out of memory for a profile");
+        goto cleanup;
+    }
+    TY_CHECK(p->backend->open(&options, &device, error), status, cleanup);
+    batch_fill(p, device, micro_batch);
+    TY_CHECK(passes_time(p, device, &samples, error), status, cleanup);
+    status = samples_reduce(p, micro_batch, &samples, error);
+cleanup:
+    if (device != NULL)
+        p->backend->close(device);
+    ty_free(samples.forward_s);
+    ty_free(samples.backward_s);
+    return status;
+}

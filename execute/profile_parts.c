@@ -1,0 +1,434 @@
+/* What is neither a layer nor a message: optimizer steps, compression, rates of the machine, batch
+ * assembly, and what an instruction costs by itself. */
+#include "dnnl_wrap.h"
+#include "profile_job.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_SAMPLES = 400, MIN_SAMPLES = 5 };
+static const double shortest_sample_s = 20e-6; /* a thousand times what reading the clock takes */
+static const double part_budget_s = 0.04;
+
+/* ---- Measuring --------------------------------------------------------------------------- */
+
+static int compare_doubles(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+
+    return (x > y) - (x < y);
+}
+
+double ty_median(double *values, uint32_t count)
+{
+    qsort(values, count, sizeof *values, compare_doubles);
+    return count % 2 == 1 ? values[count / 2] : (values[count / 2 - 1] + values[count / 2]) / 2;
+}
+
+double ty_measure(void (*work)(void *context), void *context, double budget_s)
+{
+    double samples[MAX_SAMPLES];
+    double started_s, end_s;
+    uint32_t batch = 1, count = 0, i;
+
+    work(context);
+    started_s = ty_now_s();
+    work(context);
+    while ((ty_now_s() - started_s) * batch < shortest_sample_s) {
+        batch *= 2;
+        started_s = ty_now_s();
+        work(context);
+    }
+    end_s = ty_now_s() + budget_s;
+    while (count < MAX_SAMPLES && (count < MIN_SAMPLES || ty_now_s() < end_s)) {
+        started_s = ty_now_s();
+        for (i = 0; i < batch; i++)
+            work(context);
+        samples[count++] = (ty_now_s() - started_s) / batch;
+    }
+    return ty_median(samples, count);
+}
+
+ty_status ty_mean_over_ranks(ty_transport *transport, double *values, uint64_t count,
+                             ty_error *error)
+{
+    enum { MEAN_TAG = 10 };
+    uint64_t i;
+    ty_status status = ty_collective_run(transport,
+                                         &(ty_collective_options){.kind = TY_ALL_REDUCE,
+                                                                  .algorithm = TY_TREE,
+                                                                  .member_count = transport->size,
+                                                                  .data = values,
+                                                                  .count = count,
+                                                                  .element = TY_ELEMENT_DOUBLE,
+                                                                  .tag = MEAN_TAG},
+                                         error);
+
+    for (i = 0; i < count && status == TY_OK; i++)
+        values[i] /= transport->size;
+    return status;
+}
+
+/* Floats of both signs that compressors cannot guess. */
+static void noise_fill(float *values, uint64_t count)
+{
+    uint64_t i;
+
+    for (i = 0; i < count; i++) {
+        uint64_t hash = (i + 1) * UINT64_C(0x9E3779B97F4A7C15);
+        values[i] = (float)(int32_t)(hash >> 32) * 0x1p-31f;
+    }
+}
+
+static ty_status no_memory(ty_error *error)
+{
+    return ty_fail(error, TY_ENOMEM, "out of memory for a profile");
+}
+
+/* ---- Optimizer --------------------------------------------------------------------------- */
+
+static const uint64_t element_counts[] = {4096, 65536, 1048576};
+enum { ELEMENT_COUNTS = sizeof element_counts / sizeof element_counts[0] };
+
+typedef struct update_work {
+    const ty_optimizer *optimizer;
+    uint64_t count;
+    float *parameters, *gradients, *state;
+} update_work;
+
+static void update_run(void *context)
+{
+    update_work *work = context;
+
+    ty_optimizer_step(work->optimizer, 1, work->count, work->parameters, work->gradients,
+                      work->state);
+}
+
+static ty_status updates_time(ty_profiler *p, ty_error *error)
+{
+    const ty_optimizer *optimizer = &p->job->plan->optimizer;
+    uint64_t largest = element_counts[ELEMENT_COUNTS - 1];
+    update_work work = {.optimizer = optimizer,
+                        .parameters = ty_alloc(largest, sizeof(float)),
+                        .gradients = ty_alloc(largest, sizeof(float)),
+                        .state =
+                            ty_alloc(largest * ty_optimizer_state_count(optimizer), sizeof(float))};
+    ty_profile *profile = p->profile;
+    uint32_t i;
+    ty_status status = TY_OK;
+
+    profile->update_times = ty_alloc(ELEMENT_COUNTS, sizeof *profile->update_times);
+    if (work.parameters == NULL || work.gradients == NULL || work.state == NULL ||
+        profile->update_times == NULL) {
+        status = no_memory(error);
+        goto cleanup;
+    }
+    noise_fill(work.gradients, largest);
+    for (i = 0; i < ELEMENT_COUNTS; i++) {
+        double seconds;
+
+        work.count = element_counts[i];
+        TY_CHECK(ty_transport_barrier(p->transport, error), status, cleanup);
+        seconds = ty_measure(update_run, &work, part_budget_s);
+        TY_CHECK(ty_mean_over_ranks(p->transport, &seconds, 1, error), status, cleanup);
+        profile->update_times[profile->update_time_count++] =
+            (ty_update_time){optimizer->kind, work.count, seconds};
+    }
+cleanup:
+    ty_free(work.parameters);
+    ty_free(work.gradients);
+    ty_free(work.state);
+    return status;
+}
+
+/* ---- Codecs ------------------------------------------------------------------------------ */
+
+typedef struct codec_work {
+    ty_codec *codec;
+    uint32_t members;
+    float *gradients, *source;
+    char *encoded;
+} codec_work;
+
+static void encode_run(void *context)
+{
+    codec_work *work = context;
+
+    ty_codec_encode(work->codec, work->source, work->encoded);
+}
+
+static void decode_run(void *context)
+{
+    codec_work *work = context;
+
+    ty_codec_decode(work->codec, work->encoded, work->members, work->gradients);
+}
+
+static ty_status codec_time(ty_profiler *p, ty_codec_time *row, const codec_work *buffers,
+                            ty_error *error)
+{
+    bool is_gathered = row->kind == TY_COMPRESSION_TOP_K;
+    uint64_t kept = (uint64_t)(row->ratio * (double)row->elements), bytes;
+    codec_work work = *buffers;
+    double seconds[2];
+    uint32_t m;
+    ty_status status;
+
+    work.members = row->ranks;
+    TY_CHECK(ty_codec_open(row->kind, row->elements, is_gathered && kept == 0 ? 1 : kept,
+                           &work.codec, error),
+             status, cleanup);
+    bytes = ty_codec_bytes(work.codec);
+    work.encoded = ty_alloc(row->ranks, bytes);
+    if (work.encoded == NULL) {
+        status = no_memory(error);
+        goto cleanup;
+    }
+    TY_CHECK(ty_transport_barrier(p->transport, error), status, cleanup);
+    seconds[0] = ty_measure(encode_run, &work, part_budget_s);
+    for (m = 1; is_gathered && m < row->ranks; m++)
+        memcpy(work.encoded + m * bytes, work.encoded, bytes);
+    seconds[1] = ty_measure(decode_run, &work, part_budget_s);
+    TY_CHECK(ty_mean_over_ranks(p->transport, seconds, 2, error), status, cleanup);
+    row->encode_s = seconds[0];
+    row->decode_s = seconds[1];
+cleanup:
+    if (work.codec != NULL)
+        ty_codec_close(work.codec);
+    ty_free(work.encoded);
+    return status;
+}
+
+/* Two ranks always, since a gathered payload is what grows; all that were started if more. */
+ty_status ty_profile_codecs(ty_profiler *p, ty_error *error)
+{
+    static const struct {
+        ty_compression_kind kind;
+        double ratio;
+    } kinds[] = {{TY_COMPRESSION_FP16, 0},
+                 {TY_COMPRESSION_TOP_K, 0.001},
+                 {TY_COMPRESSION_TOP_K, 0.01},
+                 {TY_COMPRESSION_TOP_K, 0.1}};
+    enum { KINDS = sizeof kinds / sizeof kinds[0], RANK_COUNTS = 2 };
+    const uint32_t rank_counts[RANK_COUNTS] = {2, p->transport->size};
+    uint64_t largest = element_counts[ELEMENT_COUNTS - 1];
+    codec_work buffers = {.source = ty_alloc(largest, sizeof(float)),
+                          .gradients = ty_alloc(largest, sizeof(float))};
+    ty_profile *profile = p->profile;
+    uint32_t r, k, i;
+    ty_status status = TY_OK;
+
+    profile->codec_times =
+        ty_alloc(RANK_COUNTS * KINDS * ELEMENT_COUNTS, sizeof *profile->codec_times);
+    if (buffers.source == NULL || buffers.gradients == NULL || profile->codec_times == NULL) {
+        status = no_memory(error);
+        goto cleanup;
+    }
+    noise_fill(buffers.source, largest);
+    for (r = 0; r < (p->transport->size > 2 ? RANK_COUNTS : 1); r++) {
+        for (k = 0; k < KINDS; k++) {
+            for (i = 0; i < ELEMENT_COUNTS; i++) {
+                ty_codec_time row = {.kind = kinds[k].kind,
+                                     .ratio = kinds[k].ratio,
+                                     .ranks = rank_counts[r],
+                                     .elements = element_counts[i]};
+                TY_CHECK(codec_time(p, &row, &buffers, error), status, cleanup);
+                profile->codec_times[profile->codec_time_count++] = row;
+            }
+        }
+    }
+cleanup:
+    ty_free(buffers.source);
+    ty_free(buffers.gradients);
+    return status;
+}
+
+/* ---- Rates of the machine ---------------------------------------------------------------- */
+
+enum { MATRIX_SIDE = 768, COPY_BYTES = 64 << 20 };
+
+typedef struct matrix_work {
+    float *a, *b, *c;
+} matrix_work;
+
+static void matrix_run(void *context)
+{
+    matrix_work *work = context;
+
+    cpu_gemm(false, false, MATRIX_SIDE, MATRIX_SIDE, MATRIX_SIDE, 1.0f, work->a, MATRIX_SIDE,
+             work->b, MATRIX_SIDE, 0.0f, work->c, MATRIX_SIDE);
+}
+
+static void copy_run(void *context)
+{
+    char **halves = context;
+
+    memcpy(halves[1], halves[0], COPY_BYTES);
+}
+
+static ty_status rates_time(ty_profiler *p, ty_error *error)
+{
+    enum { CELLS = MATRIX_SIDE * MATRIX_SIDE };
+    matrix_work matrix = {ty_alloc(CELLS, sizeof(float)), ty_alloc(CELLS, sizeof(float)),
+                          ty_alloc(CELLS, sizeof(float))};
+    char *halves[2] = {ty_alloc(COPY_BYTES, 1), ty_alloc(COPY_BYTES, 1)};
+    double rates[2];
+    ty_status status = TY_OK;
+
+    if (matrix.a == NULL || matrix.b == NULL || matrix.c == NULL || halves[0] == NULL ||
+        halves[1] == NULL) {
+        status = no_memory(error);
+        goto cleanup;
+    }
+    noise_fill(matrix.a, CELLS);
+    noise_fill(matrix.b, CELLS);
+    memset(halves[0], 1, COPY_BYTES);
+    TY_CHECK(ty_transport_barrier(p->transport, error), status, cleanup);
+    rates[0] = 2.0 * MATRIX_SIDE * CELLS / ty_measure(matrix_run, &matrix, 0.2);
+    TY_CHECK(ty_transport_barrier(p->transport, error), status, cleanup);
+    rates[1] = 2.0 * COPY_BYTES / ty_measure(copy_run, halves, 0.2);
+    TY_CHECK(ty_mean_over_ranks(p->transport, rates, 2, error), status, cleanup);
+    p->profile->peak_flop_per_s = rates[0];
+    p->profile->memory_bandwidth_bytes_per_s = rates[1];
+cleanup:
+    ty_free(matrix.a);
+    ty_free(matrix.b);
+    ty_free(matrix.c);
+    ty_free(halves[0]);
+    ty_free(halves[1]);
+    return status;
+}
+
+/* ---- Batch assembly ---------------------------------------------------------------------- */
+
+enum { LOAD_SAMPLES = 64 };
+
+typedef struct load_work {
+    const ty_dataset *dataset;
+    uint64_t position, inputs, labels;
+    float *input;
+    int32_t *tokens, *label;
+} load_work;
+
+static void load_run(void *context)
+{
+    load_work *work = context;
+    uint32_t i;
+
+    for (i = 0; i < LOAD_SAMPLES; i++) {
+        uint64_t sample = ty_dataset_shuffled(work->dataset, 1, work->position++);
+
+        ty_dataset_sample(work->dataset, sample,
+                          work->input != NULL ? work->input + i * work->inputs : NULL,
+                          work->tokens != NULL ? work->tokens + i * work->inputs : NULL,
+                          work->label + i * work->labels);
+    }
+}
+
+/* Without the data set there is nothing to time and the figure stays 0: layers and network can be
+ * measured on a machine that has no data yet. */
+static ty_status load_time(ty_profiler *p, ty_error *error)
+{
+    const ty_workload *w = p->workload;
+    const ty_shape *scores = ty_layer_input_shape(w, w->layer_count - 1, 0);
+    bool is_token = w->input_kind == TY_INPUT_TOKEN;
+    ty_dataset *dataset = NULL;
+    load_work work = {.inputs = ty_shape_elements(&w->input)};
+    double seconds = 0;
+    ty_status status = TY_OK;
+
+    work.labels = ty_shape_elements(scores) / scores->dimensions[scores->dimension_count - 1];
+    work.input = is_token ? NULL : ty_alloc(LOAD_SAMPLES, work.inputs * sizeof(float));
+    work.tokens = is_token ? ty_alloc(LOAD_SAMPLES, work.inputs * sizeof(int32_t)) : NULL;
+    work.label = ty_alloc(LOAD_SAMPLES, work.labels * sizeof(int32_t));
+    if ((work.input == NULL && work.tokens == NULL) || work.label == NULL) {
+        status = no_memory(error);
+        goto cleanup;
+    }
+    if (ty_dataset_open(w, p->job->data, false, &dataset, NULL) == TY_OK) {
+        work.dataset = dataset;
+        seconds = ty_measure(load_run, &work, part_budget_s);
+    }
+    TY_CHECK(ty_mean_over_ranks(p->transport, &seconds, 1, error), status, cleanup);
+    if (w->sample_bytes > 0)
+        p->profile->load_s_per_byte = seconds / LOAD_SAMPLES / (double)w->sample_bytes;
+cleanup:
+    if (dataset != NULL)
+        ty_dataset_close(dataset);
+    ty_free(work.input);
+    ty_free(work.tokens);
+    ty_free(work.label);
+    return status;
+}
+
+/* ---- Instructions ------------------------------------------------------------------------ */
+
+/* What the interpreter does around an instruction: take the lock, count, and wake a thread that
+ * sleeps on a condition; see interpreter.c. */
+typedef struct wake_work {
+    pthread_mutex_t lock;
+    pthread_cond_t condition;
+    uint64_t count;
+    bool is_over;
+} wake_work;
+
+static void *wake_sleep(void *context)
+{
+    wake_work *work = context;
+
+    pthread_mutex_lock(&work->lock);
+    while (!work->is_over)
+        pthread_cond_wait(&work->condition, &work->lock);
+    pthread_mutex_unlock(&work->lock);
+    return NULL;
+}
+
+static void wake_run(void *context)
+{
+    wake_work *work = context;
+
+    pthread_mutex_lock(&work->lock);
+    work->count++;
+    pthread_cond_signal(&work->condition);
+    pthread_mutex_unlock(&work->lock);
+}
+
+static ty_status overhead_time(ty_profiler *p, ty_error *error)
+{
+    wake_work work = {.count = 0};
+    pthread_t sleeper;
+    double seconds;
+    ty_status status = TY_OK;
+
+    pthread_mutex_init(&work.lock, NULL);
+    pthread_cond_init(&work.condition, NULL);
+    if (pthread_create(&sleeper, NULL, wake_sleep, &work) != 0) {
+        status = ty_fail(error, TY_EBACKEND, "no thread to measure with");
+        goto cleanup;
+    }
+    seconds = ty_measure(wake_run, &work, part_budget_s);
+    pthread_mutex_lock(&work.lock);
+    work.is_over = true;
+    pthread_cond_signal(&work.condition);
+    pthread_mutex_unlock(&work.lock);
+    pthread_join(sleeper, NULL);
+    TY_CHECK(ty_mean_over_ranks(p->transport, &seconds, 1, error), status, cleanup);
+    p->profile->instruction_overhead_s = seconds;
+cleanup:
+    pthread_cond_destroy(&work.condition);
+    pthread_mutex_destroy(&work.lock);
+    return status;
+}
+
+ty_status ty_profile_parts(ty_profiler *p, ty_error *error)
+{
+    ty_status status;
+
+    TY_CHECK(updates_time(p, error), status, done);
+    TY_CHECK(rates_time(p, error), status, done);
+    TY_CHECK(load_time(p, error), status, done);
+    TY_CHECK(overhead_time(p, error), status, done);
+done:
+    return status;
+}

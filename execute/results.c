@@ -1,0 +1,202 @@
+/* What the ranks measured, brought together on rank 0 as a run. */
+#include "results.h"
+
+#include "machine.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { RESULT_TAG = 6, CLOCK_TAG = 7 };
+
+typedef struct rank_result {
+    uint64_t event_count, peak_memory_bytes;
+} rank_result;
+
+typedef struct rank_clock {
+    ty_boot_id boot;
+    double now_s;
+} rank_clock;
+
+/* Ranks of one host share a clock. Another host's is set by the moment all passed the barrier. */
+ty_status ty_results_clock(ty_transport *transport, double *origin_s, ty_error *error)
+{
+    rank_clock *clocks = ty_alloc(transport->size, sizeof *clocks);
+    rank_clock *own;
+    ty_status status;
+
+    if (clocks == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory");
+    own = &clocks[transport->rank];
+    TY_CHECK(ty_transport_barrier(transport, error), status, cleanup);
+    *own = (rank_clock){ty_machine_boot(), ty_now_s()};
+    TY_CHECK(ty_collective_run(transport,
+                               &(ty_collective_options){.kind = TY_ALL_GATHER,
+                                                        .member_count = transport->size,
+                                                        .data = clocks,
+                                                        .count = sizeof *clocks,
+                                                        .element = TY_ELEMENT_BYTE,
+                                                        .tag = CLOCK_TAG},
+                               error),
+             status, cleanup);
+    *origin_s = strcmp(clocks[0].boot.text, own->boot.text) == 0 ? clocks[0].now_s : own->now_s;
+cleanup:
+    ty_free(clocks);
+    return status;
+}
+
+static ty_status results_send(ty_transport *transport, const rank_result *own,
+                              const ty_event *events, ty_error *error)
+{
+    ty_status status;
+
+    TY_CHECK(ty_transport_send(transport, 0, RESULT_TAG, own, sizeof *own, error), status, done);
+    TY_CHECK(ty_transport_send(transport, 0, RESULT_TAG, events, own->event_count * sizeof *events,
+                               error),
+             status, done);
+done:
+    return status;
+}
+
+static ty_status results_receive(ty_transport *transport, uint32_t from, rank_result *result,
+                                 ty_event **events, ty_error *error)
+{
+    ty_event *received = NULL;
+    ty_status status;
+
+    TY_CHECK(ty_transport_receive(transport, from, RESULT_TAG, result, sizeof *result, error),
+             status, cleanup);
+    received = ty_alloc(result->event_count, sizeof *received);
+    if (received == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory for a timeline");
+    TY_CHECK(ty_transport_receive(transport, from, RESULT_TAG, received,
+                                  result->event_count * sizeof *received, error),
+             status, cleanup);
+    *events = received;
+    return TY_OK;
+cleanup:
+    ty_free(received);
+    return status;
+}
+
+static ty_status events_add(ty_timeline *timeline, const ty_event *events, uint64_t count,
+                            ty_error *error)
+{
+    uint64_t i;
+    ty_status status = TY_OK;
+
+    for (i = 0; i < count && status == TY_OK; i++)
+        status = ty_timeline_add(timeline, &events[i]);
+    return status == TY_OK ? TY_OK : ty_fail(error, status, "out of memory for a timeline");
+}
+
+/* The first event of the recorded steps is at 0. */
+static void timeline_rebase(ty_timeline *timeline)
+{
+    double first_s = HUGE_VAL;
+    uint64_t i;
+
+    for (i = 0; i < timeline->event_count; i++)
+        first_s = fmin(first_s, timeline->events[i].start_s);
+    for (i = 0; i < timeline->event_count; i++) {
+        timeline->events[i].start_s -= first_s;
+        timeline->events[i].end_s -= first_s;
+    }
+}
+
+static ty_status run_collect(ty_transport *transport, const rank_result *own,
+                             const ty_event *events, ty_run *run, ty_error *error)
+{
+    uint32_t rank;
+    ty_status status;
+
+    TY_CHECK(events_add(run->timeline, events, own->event_count, error), status, done);
+    run->peak_memory_bytes[0] = own->peak_memory_bytes;
+    for (rank = 1; rank < transport->size; rank++) {
+        ty_event *received = NULL;
+        rank_result result;
+
+        TY_CHECK(results_receive(transport, rank, &result, &received, error), status, done);
+        status = events_add(run->timeline, received, result.event_count, error);
+        ty_free(received);
+        if (status != TY_OK)
+            goto done;
+        run->peak_memory_bytes[rank] = result.peak_memory_bytes;
+    }
+    timeline_rebase(run->timeline);
+    ty_timeline_sort(run->timeline);
+done:
+    return status;
+}
+
+static ty_status run_describe(const ty_job *job, ty_run *run, ty_error *error)
+{
+    ty_status status;
+
+    TY_CHECK(ty_plan_digest(job->plan, &run->plan_digest, error), status, done);
+    TY_CHECK(ty_machine_name(&run->machine, error), status, done);
+    TY_CHECK(ty_machine_versions(&run->versions, error), status, done);
+    TY_CHECK(ty_machine_date(&run->date, error), status, done);
+    run->backend = ty_strdup(job->backend);
+    if (run->backend == NULL)
+        status = ty_fail(error, TY_ENOMEM, "out of memory");
+done:
+    return status;
+}
+
+static ty_status run_fill(const ty_job *job, ty_interpreter *interpreter, ty_run *run,
+                          ty_error *error)
+{
+    uint32_t recorded = job->timeline_steps, i;
+    ty_status status;
+
+    run->rank_count = ty_plan_rank_count(job->plan);
+    run->step_count = ty_interpreter_steps(interpreter);
+    run->losses = ty_alloc(run->step_count, sizeof *run->losses);
+    run->peak_memory_bytes = ty_alloc(run->rank_count, sizeof *run->peak_memory_bytes);
+    if (run->losses == NULL || run->peak_memory_bytes == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory for a run");
+    for (i = 0; i < run->step_count; i++)
+        run->losses[i] = ty_interpreter_losses(interpreter)[i];
+    /* Training that reached its accuracy early may have recorded fewer steps. */
+    if (run->step_count < job->warmup_steps + recorded)
+        recorded = run->step_count > job->warmup_steps ? run->step_count - job->warmup_steps : 0;
+    TY_CHECK(ty_timeline_new(job->plan, recorded, &run->timeline, error), status, done);
+    TY_CHECK(run_describe(job, run, error), status, done);
+done:
+    return status;
+}
+
+ty_status ty_results_save(const ty_job *job, ty_interpreter *interpreter, ty_transport *transport,
+                          double origin_s, ty_run *run, ty_error *error)
+{
+    rank_result own = {.peak_memory_bytes = ty_machine_peak_memory_bytes()};
+    const ty_event *measured = ty_interpreter_events(interpreter, &own.event_count);
+    ty_event *events = ty_alloc(own.event_count, sizeof *events);
+    uint64_t i;
+    ty_status status;
+
+    if (events == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory for a timeline");
+    for (i = 0; i < own.event_count; i++) {
+        events[i] = measured[i];
+        events[i].start_s -= origin_s;
+        events[i].end_s -= origin_s;
+    }
+    if (transport->rank != 0) {
+        status = results_send(transport, &own, events, error);
+        goto cleanup;
+    }
+    TY_CHECK(run_fill(job, interpreter, run, error), status, cleanup);
+    TY_CHECK(run_collect(transport, &own, events, run, error), status, cleanup);
+    if (run->timeline->step_count > 0) {
+        TY_CHECK(ty_timeline_check(job->plan, job->program, run->timeline, "timeline", error),
+                 status, cleanup);
+        TY_CHECK(
+            ty_timeline_summarize(job->plan, job->program, run->timeline, &run->summary, error),
+            status, cleanup);
+    }
+    status = ty_run_save(run, job->output, error);
+cleanup:
+    ty_free(events);
+    return status;
+}

@@ -1,0 +1,19 @@
+/* What the ranks measured, brought together on rank 0. Internal to execute/. */
+#ifndef TY_EXECUTE_RESULTS_H
+#define TY_EXECUTE_RESULTS_H
+
+#include "interpreter.h"
+
+/** The reading of this rank's ty_now_s that all ranks take as 0. On all ranks at once. */
+ty_status ty_results_clock(ty_transport *transport, double *origin_s,
+                           ty_error *error) TY_MUST_CHECK;
+
+/**
+ * Gathers timeline, losses and memory on rank 0, which fills in `run` and writes the job's output.
+ * On all ranks.
+ * @param run wall time and evaluations are filled in by the caller
+ */
+ty_status ty_results_save(const ty_job *job, ty_interpreter *interpreter, ty_transport *transport,
+                          double origin_s, ty_run *run, ty_error *error) TY_MUST_CHECK;
+
+#endif

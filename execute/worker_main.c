@@ -1,0 +1,133 @@
+/* trainyard-worker: one rank of a job. Everything it knows comes from the job file. */
+#include "transport.h"
+#include "ty_execute.h"
+
+#include <getopt.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { EXIT_USAGE = 2, EXIT_INPUT = 3, EXIT_INTERRUPTED = 130 };
+
+static const char usage[] =
+    "usage: mpirun -n RANKS trainyard-worker JOB.json\n"
+    "\n"
+    "Runs one rank of a job written by `trainyard run` or `trainyard profile`. Rank 0 reports\n"
+    "progress on standard error and writes the output file named in the job.\n"
+    "\n"
+    "  -h, --help     this text\n"
+    "  -V, --version  version\n"
+    "\n"
+    "exit status: 0 done, 1 failed, 2 usage (a wrong number of ranks included), 3 bad input file,\n"
+    "130 interrupted (the step under way was finished, nothing was written)\n";
+
+static volatile sig_atomic_t stop_requested; /* signal handlers have no other way to tell */
+
+static void on_signal(int signal)
+{
+    (void)signal;
+    stop_requested = 1;
+}
+
+static void signals_catch(void)
+{
+    struct sigaction action = {0};
+
+    action.sa_handler = on_signal;
+    action.sa_flags = SA_RESTART;
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+}
+
+/* One thread per rank computes; more would fight for its core. An inherited kernel choice for
+ * OpenBLAS would make ranks and profiles differ. */
+static void libraries_configure(void)
+{
+    setenv("OPENBLAS_NUM_THREADS", "1", 1);
+    setenv("OMP_NUM_THREADS", "1", 1);
+    unsetenv("OPENBLAS_CORETYPE");
+}
+
+static int exit_code(ty_status status)
+{
+    switch (status) {
+    case TY_OK:
+        return EXIT_SUCCESS;
+    case TY_EINVAL:
+        return EXIT_USAGE;
+    case TY_EPARSE:
+        return EXIT_INPUT;
+    case TY_EINTERRUPTED:
+        return EXIT_INTERRUPTED;
+    case TY_ENOMEM:
+    case TY_EIO:
+    case TY_EINFEASIBLE:
+    case TY_ELIMIT:
+    case TY_EUNSUPPORTED:
+    case TY_EBACKEND:
+        break;
+    }
+    return EXIT_FAILURE;
+}
+
+/* A failure all ranks share is told once; one of a single rank by that rank. */
+static void failure_print(const ty_transport *transport, const ty_error *error)
+{
+    if (transport->rank == 0 || transport->is_broken)
+        fprintf(stderr, "trainyard-worker: %s\n", error->message);
+}
+
+static int run(const char *path)
+{
+    ty_transport *transport = NULL;
+    ty_job *job = NULL;
+    ty_error error = {0};
+    int code;
+    ty_status status = ty_transport_mpi(&transport, &error);
+
+    if (status != TY_OK) {
+        fprintf(stderr, "trainyard-worker: %s\n", error.message);
+        return EXIT_FAILURE;
+    }
+    signals_catch();
+    status = ty_job_load(path, &job, &error);
+    status = ty_transport_agree(transport, status, &error);
+    if (status == TY_OK) {
+        status = ty_execute_job(job, transport,
+                                &(ty_execute_options){.progress = stderr, .stop = &stop_requested},
+                                &error);
+        code = exit_code(status);
+    } else {
+        code = EXIT_INPUT;
+    }
+    if (status != TY_OK)
+        failure_print(transport, &error);
+    transport->close(transport);
+    ty_job_free(job);
+    return code;
+}
+
+int main(int argc, char **argv)
+{
+    static const struct option options[] = {
+        {"help", no_argument, NULL, 'h'}, {"version", no_argument, NULL, 'V'}, {0}};
+    int option;
+
+    while ((option = getopt_long(argc, argv, "hV", options, NULL)) != -1) {
+        if (option == 'h') {
+            fputs(usage, stdout);
+            return EXIT_SUCCESS;
+        }
+        if (option == 'V') {
+            puts("trainyard-worker " TY_VERSION);
+            return EXIT_SUCCESS;
+        }
+        return EXIT_USAGE;
+    }
+    if (argc - optind != 1) {
+        fputs(usage, stderr);
+        return EXIT_USAGE;
+    }
+    libraries_configure();
+    return run(argv[optind]);
+}

@@ -1,0 +1,200 @@
+#include "plans.h"
+
+#include <criterion/criterion.h>
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static void add_bucket(ty_plan *plan, const plan_shape *shape, ty_bucket bucket)
+{
+    bucket.algorithm = shape->algorithm;
+    bucket.compression = shape->compression;
+    bucket.top_k_ratio = shape->compression == TY_COMPRESSION_TOP_K ? shape->top_k_ratio : 0;
+    bucket.gradient_bytes = ty_bucket_gradient_bytes(plan, &bucket);
+    if (bucket.gradient_bytes > 0)
+        plan->buckets[plan->bucket_count++] = bucket;
+}
+
+/* As many layers each as can be, from the stage's last layer with parameters to its first. */
+static void add_buckets(ty_plan *plan, const plan_shape *shape, uint32_t stage)
+{
+    const ty_plan_stage *own = &plan->stages[stage];
+    uint32_t end = own->first_layer + own->layer_count, left = shape->buckets;
+
+    for (; left > 0 && end > own->first_layer; left--) {
+        uint32_t count = (end - own->first_layer + left - 1) / left;
+
+        add_bucket(plan, shape,
+                   (ty_bucket){.stage = stage,
+                               .first_layer = end - count,
+                               .layer_count = count,
+                               .tied_stage = TY_NO_STAGE});
+        end -= count;
+    }
+}
+
+static void add_stages(ty_plan *plan, const plan_shape *shape)
+{
+    uint32_t device = 0;
+
+    while (plan->stage_count < 4 && shape->replicas[plan->stage_count] > 0)
+        plan->stage_count++;
+    plan->stages = ty_alloc(plan->stage_count, sizeof *plan->stages);
+    for (uint32_t s = 0; s < plan->stage_count; s++) {
+        ty_plan_stage *stage = &plan->stages[s];
+        uint32_t end = s + 1 < plan->stage_count ? shape->cuts[s] : plan->workload->layer_count;
+
+        stage->first_layer = s == 0 ? 0 : shape->cuts[s - 1];
+        stage->layer_count = end - stage->first_layer;
+        stage->replicas = shape->replicas[s];
+        stage->recompute = shape->recompute;
+        stage->devices = ty_alloc(stage->replicas, sizeof *stage->devices);
+        for (uint32_t q = 0; q < stage->replicas; q++)
+            stage->devices[q] = device++;
+    }
+}
+
+ty_plan *make_plan(const char *workload, const plan_shape *shape)
+{
+    ty_plan *plan = ty_alloc(1, sizeof *plan);
+    ty_error error = {0};
+
+    cr_assert_eq(ty_workload_open(workload, &plan->workload, &error), TY_OK, "%s", error.message);
+    if (plan->workload->input_kind == TY_INPUT_TOKEN) {
+        ty_free(plan->workload->dataset);
+        plan->workload->dataset = ty_strdup("synthetic");
+    }
+    cr_assert_eq(ty_workload_digest(plan->workload, &plan->workload_digest, &error), TY_OK);
+    plan->cluster_name = ty_strdup("this process");
+    plan->cluster_json = ty_strdup("{}");
+    plan->cluster_digest = ty_digest_of("{}", 2);
+    plan->strategy = ty_strdup(shape->name);
+    plan->schedule = shape->schedule;
+    plan->global_batch = shape->global_batch;
+    plan->micro_batch_size = shape->micro_batch_size;
+    plan->micro_batches = shape->global_batch / shape->micro_batch_size;
+    plan->optimizer = plan->workload->optimizer;
+    /* The usual rate for the usual batch; tests have smaller ones and should not diverge. */
+    plan->optimizer.learning_rate *= (double)shape->global_batch / plan->workload->global_batch;
+    plan->seed = 42;
+    add_stages(plan, shape);
+    plan->buckets = ty_alloc(plan->stage_count * shape->buckets + plan->workload->layer_count,
+                             sizeof *plan->buckets);
+    for (uint32_t s = 0; s < plan->stage_count; s++)
+        add_buckets(plan, shape, s);
+    for (uint32_t layer = 0; layer < plan->workload->layer_count; layer++) {
+        uint32_t tied_stage = ty_plan_tied_stage(plan, layer);
+        if (tied_stage != TY_NO_STAGE)
+            add_bucket(plan, shape,
+                       (ty_bucket){.stage = ty_plan_stage_of_layer(plan, layer),
+                                   .first_layer = layer,
+                                   .layer_count = 1,
+                                   .tied_stage = tied_stage});
+    }
+    cr_assert_eq(ty_plan_check(plan, shape->name, &error), TY_OK, "%s", error.message);
+    return plan;
+}
+
+char *directory_make(void)
+{
+    char name[] = "/tmp/trainyard-test-XXXXXX";
+
+    cr_assert_not_null(mkdtemp(name));
+    return ty_strdup(name);
+}
+
+static char *path_in(const char *directory, const char *name)
+{
+    char path[512];
+
+    snprintf(path, sizeof path, "%s/%s", directory, name);
+    return ty_strdup(path);
+}
+
+void directory_remove(char *directory)
+{
+    DIR *entries = opendir(directory);
+    struct dirent *entry;
+
+    cr_assert_not_null(entries);
+    while ((entry = readdir(entries)) != NULL) {
+        char *path = path_in(directory, entry->d_name);
+        if (entry->d_name[0] != '.')
+            unlink(path);
+        ty_free(path);
+    }
+    closedir(entries);
+    rmdir(directory);
+    ty_free(directory);
+}
+
+/* One IDX file of bytes. */
+static void write_idx(const char *directory, const char *name, uint32_t dimension_count,
+                      const uint32_t *dimensions, const unsigned char *bytes)
+{
+    char *path = path_in(directory, name);
+    FILE *file = fopen(path, "wb");
+    size_t length = 1;
+
+    cr_assert_not_null(file);
+    fputc(0, file);
+    fputc(0, file);
+    fputc(8, file); /* unsigned bytes */
+    fputc((int)dimension_count, file);
+    for (uint32_t d = 0; d < dimension_count; d++) {
+        for (int shift = 24; shift >= 0; shift -= 8)
+            fputc((int)(dimensions[d] >> shift & 255), file);
+        length *= dimensions[d];
+    }
+    cr_assert_eq(fwrite(bytes, 1, length, file), length);
+    fclose(file);
+    ty_free(path);
+}
+
+/* Images of ten kinds in noise, one label in four wrong, so that the loss falls but not to 0. */
+static void write_images(const char *directory, const char *part, uint32_t count)
+{
+    enum { SIDE = 28, PIXELS = SIDE * SIDE };
+    unsigned char *images = ty_alloc(count, PIXELS), *labels = ty_alloc(count, 1);
+    uint32_t random = 12345;
+    char name[64];
+
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t kind = i * 7 % 10;
+        for (uint32_t j = 0; j < PIXELS; j++) {
+            random = random * 1664525 + 1013904223;
+            images[i * PIXELS + j] =
+                (unsigned char)((random >> 24) / 2 + (j / 13 % 10 == kind ? 120 : 0));
+        }
+        random = random * 1664525 + 1013904223;
+        labels[i] = (unsigned char)((random >> 24) < 64 ? (random >> 8) % 10 : kind);
+    }
+    snprintf(name, sizeof name, "%s-images-idx3-ubyte", part);
+    write_idx(directory, name, 3, (uint32_t[]){count, SIDE, SIDE}, images);
+    snprintf(name, sizeof name, "%s-labels-idx1-ubyte", part);
+    write_idx(directory, name, 1, (uint32_t[]){count}, labels);
+    ty_free(images);
+    ty_free(labels);
+}
+
+ty_job *make_job(ty_plan *plan, uint32_t steps, const char *directory)
+{
+    ty_job *job = ty_alloc(1, sizeof *job);
+    ty_error error = {0};
+
+    job->kind = TY_JOB_TRAIN;
+    job->plan = plan;
+    cr_assert_eq(ty_plan_lower(plan, &job->program, &error), TY_OK, "%s", error.message);
+    job->backend = ty_strdup("cpu");
+    job->data = ty_strdup(directory);
+    write_images(directory, "train", 1000);
+    write_images(directory, "t10k", 100);
+    job->output = path_in(directory, "run.json");
+    job->gradients = path_in(directory, "gradients.bin");
+    job->steps = steps;
+    job->warmup_steps = steps > 2 ? 1 : 0;
+    job->timeline_steps = steps > 2 ? 2 : 1;
+    return job;
+}

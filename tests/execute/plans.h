@@ -1,0 +1,30 @@
+/* Plans for the tests of the runtime: a workload divided as asked, lowered, run in this process. */
+#ifndef TY_TEST_EXECUTE_PLANS_H
+#define TY_TEST_EXECUTE_PLANS_H
+
+#include "ty_execute.h"
+#include "ty_planner.h"
+
+typedef struct plan_shape {
+    const char *name;
+    ty_schedule schedule;
+    uint32_t replicas[4]; /* of each stage; 0 ends them */
+    uint32_t cuts[3];     /* first layer of each later stage */
+    uint32_t buckets;     /* of each stage, at most */
+    uint32_t global_batch, micro_batch_size;
+    ty_algorithm algorithm;
+    ty_compression_kind compression;
+    double top_k_ratio;
+    ty_recompute recompute;
+} plan_shape;
+
+/** Fails the test on anything unexpected. */
+ty_plan *make_plan(const char *workload, const plan_shape *shape);
+/** A training job for the plan, which it takes over; paths are under `directory`, and so is the
+ * data: images are written there, token workloads get synthetic text. */
+ty_job *make_job(ty_plan *plan, uint32_t steps, const char *directory);
+/** A new directory under /tmp; free the name with directory_remove, which also empties it. */
+char *directory_make(void);
+void directory_remove(char *directory);
+
+#endif
