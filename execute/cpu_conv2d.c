@@ -10,7 +10,7 @@ static uint32_t conv2d_tensors(const ty_workload *workload, uint32_t index,
 
     tensors[0] = (cpu_tensor){
         .count = a[TY_OUT_CHANNELS] * fan_in,
-        .deviation = ty_init_deviation(workload, index, fan_in),
+        .deviation = ty_init_deviation(workload, fan_in),
     };
     tensors[1] = (cpu_tensor){.count = a[TY_OUT_CHANNELS]};
     return a[TY_HAS_BIAS] != 0 ? 2 : 1;

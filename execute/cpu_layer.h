@@ -225,7 +225,7 @@ void cpu_affine_backward(uint64_t rows, uint64_t in, uint64_t out, const float *
 void ty_init_normal(uint64_t seed, uint32_t layer, uint32_t tensor, double deviation,
                     uint64_t count, float *out);
 /** Deviation for the matrix of a linear or conv2d layer with `fan_in` inputs per output. */
-double ty_init_deviation(const ty_workload *workload, uint32_t layer, uint64_t fan_in);
+double ty_init_deviation(const ty_workload *workload, uint64_t fan_in);
 /** Deviation for matrices inside attention and mlp layers. */
 double ty_init_transformer_deviation(const ty_workload *workload, bool is_output_projection);
 

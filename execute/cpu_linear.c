@@ -19,7 +19,7 @@ static uint32_t linear_tensors(const ty_workload *workload, uint32_t index,
 
     tensors[0] = (cpu_tensor){
         .count = in_features(layer) * out_features(layer),
-        .deviation = ty_init_deviation(workload, index, in_features(layer)),
+        .deviation = ty_init_deviation(workload, in_features(layer)),
     };
     tensors[1] = (cpu_tensor){.count = out_features(layer)};
     return layer->attributes[TY_HAS_BIAS] != 0 ? 2 : 1;

@@ -46,8 +46,8 @@ typedef struct ty_device_backend {
     /**
      * Weights depend on (seed, layer index in the workload, position in the tensor) only, never on
      * how layers are divided into stages: the oracle tests rest on it. Linear and conv: normal with
-     * deviation sqrt(2 / fan in) before relu, else sqrt(1 / fan in); embeddings and transformer matrices:
-     * normal 0.02, output projections 0.02 / sqrt(2 * blocks); biases 0; norm gains 1.
+     * deviation sqrt(1 / (3 fan in)); in networks with attention: normal 0.02, output projections
+     * 0.02 / sqrt(2 * blocks); biases 0; norm gains 1.
      */
     ty_status (*open)(const ty_stage_options *options, ty_stage_device **out, ty_error *error);
     void (*close)(ty_stage_device *stage);

@@ -51,28 +51,14 @@ static uint32_t attention_count(const ty_workload *workload)
     return count;
 }
 
-/* Whether a relu reads the layer, directly or behind layers that keep its scale. */
-static bool is_before_relu(const ty_workload *workload, uint32_t layer)
-{
-    for (uint32_t l = layer + 1; l < workload->layer_count; l++) {
-        const ty_layer *reader = &workload->layers[l];
-        bool keeps_scale = reader->kind == TY_LAYER_BATCH_NORM || reader->kind == TY_LAYER_POOL;
-        for (uint32_t i = 0; i < reader->input_count; i++) {
-            if (reader->inputs[i] != layer)
-                continue;
-            if (reader->kind == TY_LAYER_RELU || (keeps_scale && is_before_relu(workload, l)))
-                return true;
-        }
-    }
-    return false;
-}
-
-/* He et al., "Delving deep into rectifiers", ICCV 2015: variance 2 / fan in before a relu. */
-double ty_init_deviation(const ty_workload *workload, uint32_t layer, uint64_t fan_in)
+/* The default of torch.nn.Linear and torch.nn.Conv2d (variance of a uniform number within 1 /
+ * sqrt(fan in)), which the learning rates of small networks are usually given for: LeNet at 0.05
+ * with momentum 0.9 diverges from the larger He initialisation. */
+double ty_init_deviation(const ty_workload *workload, uint64_t fan_in)
 {
     if (attention_count(workload) > 0)
         return ty_init_transformer_deviation(workload, false);
-    return sqrt((is_before_relu(workload, layer) ? 2.0 : 1.0) / (double)fan_in);
+    return sqrt(1.0 / (3.0 * (double)fan_in));
 }
 
 /* Radford et al., "Language models are unsupervised multitask learners", 2019, section 2.3: layers

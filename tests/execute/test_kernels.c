@@ -622,9 +622,9 @@ Test(kernels, initial_weights_have_the_documented_deviations)
         uint64_t count;
         double deviation;
     } rows[] = {
-        {"before relu", cpu->parameters(mlp), 1024 * 784, sqrt(2.0 / 784)},
+        {"first", cpu->parameters(mlp), 1024 * 784, sqrt(1.0 / (3 * 784))},
         {"bias", cpu->parameters(mlp) + 1024 * 784, 1024, 0},
-        {"last", cpu->parameters(mlp) + 1024 * 785 + 1024 * 1025, 10240, sqrt(1.0 / 1024)},
+        {"last", cpu->parameters(mlp) + 1024 * 785 + 1024 * 1025, 10240, sqrt(1.0 / (3 * 1024))},
         {"embedding", cpu->parameters(transformer), 64 * 128, 0.02},
         {"projection", cpu->parameters(transformer) + 72 * 128 + 256, 384 * 128, 0.02},
         {"output projection", cpu->parameters(transformer) + 72 * 128 + 256 + 384 * 128, 128 * 128,
