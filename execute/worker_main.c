@@ -10,11 +10,12 @@
 enum { EXIT_USAGE = 2, EXIT_INPUT = 3, EXIT_INTERRUPTED = 130 };
 
 static const char usage[] =
-    "usage: mpirun -n RANKS trainyard-worker JOB.json\n"
+    "usage: mpirun -n RANKS trainyard-worker [options] JOB.json\n"
     "\n"
     "Runs one rank of a job written by `trainyard run` or `trainyard profile`. Rank 0 reports\n"
     "progress on standard error and writes the output file named in the job.\n"
     "\n"
+    "  -q, --quiet    no progress on standard error\n"
     "  -h, --help     this text\n"
     "  -V, --version  version\n"
     "\n"
@@ -77,7 +78,7 @@ static void failure_print(const ty_transport *transport, const ty_error *error)
         fprintf(stderr, "trainyard-worker: %s\n", error->message);
 }
 
-static int run(const char *path)
+static int run(const char *path, FILE *progress)
 {
     ty_transport *transport = NULL;
     ty_job *job = NULL;
@@ -93,9 +94,9 @@ static int run(const char *path)
     status = ty_job_load(path, &job, &error);
     status = ty_transport_agree(transport, status, &error);
     if (status == TY_OK) {
-        status = ty_execute_job(job, transport,
-                                &(ty_execute_options){.progress = stderr, .stop = &stop_requested},
-                                &error);
+        status = ty_execute_job(
+            job, transport, &(ty_execute_options){.progress = progress, .stop = &stop_requested},
+            &error);
         code = exit_code(status);
     } else {
         code = EXIT_INPUT;
@@ -110,10 +111,19 @@ static int run(const char *path)
 int main(int argc, char **argv)
 {
     static const struct option options[] = {
-        {"help", no_argument, NULL, 'h'}, {"version", no_argument, NULL, 'V'}, {0}};
+        {"quiet", no_argument, NULL, 'q'},
+        {"help", no_argument, NULL, 'h'},
+        {"version", no_argument, NULL, 'V'},
+        {0},
+    };
+    FILE *progress = stderr;
     int option;
 
-    while ((option = getopt_long(argc, argv, "hV", options, NULL)) != -1) {
+    while ((option = getopt_long(argc, argv, "qhV", options, NULL)) != -1) {
+        if (option == 'q') {
+            progress = NULL;
+            continue;
+        }
         if (option == 'h') {
             fputs(usage, stdout);
             return EXIT_SUCCESS;
@@ -129,5 +139,5 @@ int main(int argc, char **argv)
         return EXIT_USAGE;
     }
     libraries_configure();
-    return run(argv[optind]);
+    return run(argv[optind], progress);
 }
