@@ -63,6 +63,7 @@ static ty_status describe(ty_profiler *p, ty_error *error)
     ty_profile *profile = p->profile;
     ty_status status;
 
+    p->active = p->transport->size < ty_machine_cores() ? p->transport->size : ty_machine_cores();
     TY_CHECK(ty_machine_name(&profile->machine, error), status, done);
     TY_CHECK(ty_machine_versions(&profile->versions, error), status, done);
     TY_CHECK(ty_machine_date(&profile->date, error), status, done);
@@ -71,7 +72,7 @@ static ty_status describe(ty_profiler *p, ty_error *error)
         return ty_fail(error, TY_ENOMEM, "out of memory for a profile");
     profile->cores = ty_machine_cores();
     profile->memory_bytes = ty_machine_memory_bytes();
-    profile->concurrent_ranks = p->transport->size;
+    profile->concurrent_ranks = p->active;
 done:
     return status;
 }

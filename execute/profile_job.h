@@ -16,22 +16,27 @@ typedef struct ty_profiler {
     const ty_workload *workload;
     const ty_device_backend *backend;
     ty_transport *transport;
+    uint32_t active;     /* ranks below it compute side by side: as many as there are cores. Sharing
+                            of cores among more is the predictors' business */
     ty_profile *profile; /* being filled, alike on all ranks but for what only rank 0 times */
 } ty_profiler;
 
+/** Whether this rank is one of those that compute. */
+bool ty_profiler_is_active(const ty_profiler *profiler);
 /**
  * Median seconds of one call of `work`, after a first one that does not count. Calls too short for
- * the clock are timed in batches. Stops after `budget_s`, but not before five samples.
+ * the clock are timed in batches. Stops after `budget_s`, but not before five samples. 0 at once on
+ * a rank that is not active.
  */
-double ty_measure(void (*work)(void *context), void *context, double budget_s);
+double ty_measure(const ty_profiler *profiler, void (*work)(void *context), void *context,
+                  double budget_s);
 /** Sorts `values`. */
 double ty_median(double *values, uint32_t count);
-/** The mean over all ranks, on all ranks. */
-ty_status ty_mean_over_ranks(ty_transport *transport, double *values, uint64_t count,
+/** The mean over the active ranks, on all ranks. */
+ty_status ty_mean_over_ranks(const ty_profiler *profiler, double *values, uint64_t count,
                              ty_error *error) TY_MUST_CHECK;
 
-/* The parts, each on all ranks at once, so that shared cores and memory are as busy as they will
- * be. */
+/* The parts, each on all active ranks at once, so that shared memory is as busy as it will be. */
 ty_status ty_profile_layers(ty_profiler *profiler, uint32_t micro_batch,
                             ty_error *error) TY_MUST_CHECK; /* profile_layers.c */
 /** Optimizer, codecs, matrix product, copy, batch assembly, instruction overhead. */

@@ -71,9 +71,11 @@ static ty_status passes_time(const ty_profiler *p, ty_stage_device *device, laye
     uint32_t i;
     ty_status status = TY_OK;
 
-    for (i = 0; i < WARM_PASSES; i++)
+    for (i = 0; i < WARM_PASSES && ty_profiler_is_active(p); i++)
         TY_CHECK(pass_time(p, device, samples, 0, error), status, done);
     TY_CHECK(ty_transport_barrier(p->transport, error), status, done);
+    if (!ty_profiler_is_active(p))
+        return TY_OK;
     started_s = ty_now_s();
     TY_CHECK(pass_time(p, device, samples, 0, error), status, done);
     pass_s = ty_now_s() - started_s;
@@ -154,13 +156,14 @@ static ty_status samples_reduce(ty_profiler *p, uint32_t micro_batch, const laye
     }
     for (layer = 0; layer < count; layer++) {
         TY_CHECK(ty_layer_signature(p->workload, layer, &names[layer], error), status, cleanup);
+        if (samples->pass_count == 0)
+            continue;
         medians[2 * layer] =
             ty_median(&samples->forward_s[layer * MAX_PASSES], samples->pass_count);
         medians[2 * layer + 1] =
             ty_median(&samples->backward_s[layer * MAX_PASSES], samples->pass_count);
     }
-    TY_CHECK(ty_mean_over_ranks(p->transport, medians, 2 * (uint64_t)count, error), status,
-             cleanup);
+    TY_CHECK(ty_mean_over_ranks(p, medians, 2 * (uint64_t)count, error), status, cleanup);
     status = rows_add(p, micro_batch, medians, names, error);
 cleanup:
     for (layer = 0; names != NULL && layer < count; layer++)

@@ -26,12 +26,19 @@ double ty_median(double *values, uint32_t count)
     return count % 2 == 1 ? values[count / 2] : (values[count / 2 - 1] + values[count / 2]) / 2;
 }
 
-double ty_measure(void (*work)(void *context), void *context, double budget_s)
+bool ty_profiler_is_active(const ty_profiler *p)
+{
+    return p->transport->rank < p->active;
+}
+
+double ty_measure(const ty_profiler *p, void (*work)(void *context), void *context, double budget_s)
 {
     double samples[MAX_SAMPLES];
     double started_s, end_s;
     uint32_t batch = 1, count = 0, i;
 
+    if (!ty_profiler_is_active(p))
+        return 0;
     work(context);
     started_s = ty_now_s();
     work(context);
@@ -50,23 +57,25 @@ double ty_measure(void (*work)(void *context), void *context, double budget_s)
     return ty_median(samples, count);
 }
 
-ty_status ty_mean_over_ranks(ty_transport *transport, double *values, uint64_t count,
-                             ty_error *error)
+ty_status ty_mean_over_ranks(const ty_profiler *p, double *values, uint64_t count, ty_error *error)
 {
     enum { MEAN_TAG = 10 };
     uint64_t i;
-    ty_status status = ty_collective_run(transport,
-                                         &(ty_collective_options){.kind = TY_ALL_REDUCE,
-                                                                  .algorithm = TY_TREE,
-                                                                  .member_count = transport->size,
-                                                                  .data = values,
-                                                                  .count = count,
-                                                                  .element = TY_ELEMENT_DOUBLE,
-                                                                  .tag = MEAN_TAG},
-                                         error);
+    ty_status status;
 
+    if (!ty_profiler_is_active(p))
+        memset(values, 0, count * sizeof *values);
+    status = ty_collective_run(p->transport,
+                               &(ty_collective_options){.kind = TY_ALL_REDUCE,
+                                                        .algorithm = TY_TREE,
+                                                        .member_count = p->transport->size,
+                                                        .data = values,
+                                                        .count = count,
+                                                        .element = TY_ELEMENT_DOUBLE,
+                                                        .tag = MEAN_TAG},
+                               error);
     for (i = 0; i < count && status == TY_OK; i++)
-        values[i] /= transport->size;
+        values[i] /= p->active;
     return status;
 }
 
@@ -130,8 +139,8 @@ static ty_status updates_time(ty_profiler *p, ty_error *error)
 
         work.count = element_counts[i];
         TY_CHECK(ty_transport_barrier(p->transport, error), status, cleanup);
-        seconds = ty_measure(update_run, &work, part_budget_s);
-        TY_CHECK(ty_mean_over_ranks(p->transport, &seconds, 1, error), status, cleanup);
+        seconds = ty_measure(p, update_run, &work, part_budget_s);
+        TY_CHECK(ty_mean_over_ranks(p, &seconds, 1, error), status, cleanup);
         profile->update_times[profile->update_time_count++] =
             (ty_update_time){optimizer->kind, work.count, seconds};
     }
@@ -186,11 +195,11 @@ static ty_status codec_time(ty_profiler *p, ty_codec_time *row, const codec_work
         goto cleanup;
     }
     TY_CHECK(ty_transport_barrier(p->transport, error), status, cleanup);
-    seconds[0] = ty_measure(encode_run, &work, part_budget_s);
+    seconds[0] = ty_measure(p, encode_run, &work, part_budget_s);
     for (m = 1; is_gathered && m < row->ranks; m++)
         memcpy(work.encoded + m * bytes, work.encoded, bytes);
-    seconds[1] = ty_measure(decode_run, &work, part_budget_s);
-    TY_CHECK(ty_mean_over_ranks(p->transport, seconds, 2, error), status, cleanup);
+    seconds[1] = ty_measure(p, decode_run, &work, part_budget_s);
+    TY_CHECK(ty_mean_over_ranks(p, seconds, 2, error), status, cleanup);
     row->encode_s = seconds[0];
     row->decode_s = seconds[1];
 cleanup:
@@ -285,10 +294,10 @@ static ty_status rates_time(ty_profiler *p, ty_error *error)
     noise_fill(matrix.b, CELLS);
     memset(halves[0], 1, COPY_BYTES);
     TY_CHECK(ty_transport_barrier(p->transport, error), status, cleanup);
-    rates[0] = 2.0 * MATRIX_SIDE * CELLS / ty_measure(matrix_run, &matrix, 0.2);
+    rates[0] = 2.0 * MATRIX_SIDE * CELLS / ty_measure(p, matrix_run, &matrix, 0.2);
     TY_CHECK(ty_transport_barrier(p->transport, error), status, cleanup);
-    rates[1] = 2.0 * COPY_BYTES / ty_measure(copy_run, halves, 0.2);
-    TY_CHECK(ty_mean_over_ranks(p->transport, rates, 2, error), status, cleanup);
+    rates[1] = 2.0 * COPY_BYTES / ty_measure(p, copy_run, halves, 0.2);
+    TY_CHECK(ty_mean_over_ranks(p, rates, 2, error), status, cleanup);
     p->profile->peak_flop_per_s = rates[0];
     p->profile->memory_bandwidth_bytes_per_s = rates[1];
 cleanup:
@@ -348,9 +357,9 @@ static ty_status load_time(ty_profiler *p, ty_error *error)
     }
     if (ty_dataset_open(w, p->job->data, false, &dataset, NULL) == TY_OK) {
         work.dataset = dataset;
-        seconds = ty_measure(load_run, &work, part_budget_s);
+        seconds = ty_measure(p, load_run, &work, part_budget_s);
     }
-    TY_CHECK(ty_mean_over_ranks(p->transport, &seconds, 1, error), status, cleanup);
+    TY_CHECK(ty_mean_over_ranks(p, &seconds, 1, error), status, cleanup);
     if (w->sample_bytes > 0)
         p->profile->load_s_per_byte = seconds / LOAD_SAMPLES / (double)w->sample_bytes;
 cleanup:
@@ -407,13 +416,13 @@ static ty_status overhead_time(ty_profiler *p, ty_error *error)
         status = ty_fail(error, TY_EBACKEND, "no thread to measure with");
         goto cleanup;
     }
-    seconds = ty_measure(wake_run, &work, part_budget_s);
+    seconds = ty_measure(p, wake_run, &work, part_budget_s);
     pthread_mutex_lock(&work.lock);
     work.is_over = true;
     pthread_cond_signal(&work.condition);
     pthread_mutex_unlock(&work.lock);
     pthread_join(sleeper, NULL);
-    TY_CHECK(ty_mean_over_ranks(p->transport, &seconds, 1, error), status, cleanup);
+    TY_CHECK(ty_mean_over_ranks(p, &seconds, 1, error), status, cleanup);
     p->profile->instruction_overhead_s = seconds;
 cleanup:
     pthread_cond_destroy(&work.condition);

@@ -137,6 +137,16 @@ static ty_status find_ring(ty_costing *costing, const ty_bucket *bucket,
     return TY_OK;
 }
 
+/* A collective was measured with all its members on the host; where they were more than its cores,
+ * they took turns. What it takes alone is less by that, because readers of the costs let crowded
+ * ranks share cores themselves. */
+static double crowd_of_measurement(const ty_costing *costing, uint32_t members)
+{
+    double demand = members * costing->stage.core_share;
+
+    return fmax(1, demand / costing->profile->cores);
+}
+
 ty_status ty_cost_collective(ty_costing *costing, const ty_instruction *instruction,
                              ty_instruction_cost *cost)
 {
@@ -161,7 +171,9 @@ ty_status ty_cost_collective(ty_costing *costing, const ty_instruction *instruct
         ty_profile_collective(costing->profile, kind, bucket->algorithm, members,
                               instruction->bytes, &seconds) &&
         ty_profile_collective(costing->profile, kind, bucket->algorithm, members, 1, &smallest_s))
-        *cost = measured_parts(seconds, smallest_s, cost->edge_bytes, bandwidth);
+        *cost = measured_parts(seconds / crowd_of_measurement(costing, members),
+                               smallest_s / crowd_of_measurement(costing, members),
+                               cost->edge_bytes, bandwidth);
     else
         ty_cost_relies_on(costing, TY_DATASHEET);
     cost->core_share = costing->stage.core_share;

@@ -387,6 +387,21 @@ Test(costs, profile_on_paper)
     close_case(&c);
 }
 
+/* Two members that shared one core while they were measured take half as long by themselves. */
+Test(costs, measured_crowds_are_taken_apart)
+{
+    const ty_instruction_cost *exchange;
+    cost_case c = open_case(&two_plus_one);
+
+    make_local(&c, 3);
+    c.plan->profile->cores = 1;
+    find_costs(&c);
+    exchange = cost_of(&c, 0, TY_OP_COLLECTIVE);
+    cr_expect(is_close(exchange->seconds, (200e-6 + 6000 * 5e-9) / 2), "found %.12g",
+              exchange->seconds);
+    close_case(&c);
+}
+
 /* What the simulator relies on: seconds are the fixed part and the bytes at the smaller of the
    software's and the narrowest link's rate, whatever was measured. */
 static void expect_parts_add_up(const cost_case *c, double link_bytes_per_s, uint64_t seed)
