@@ -1,0 +1,52 @@
+# What the command line's tests share. Sourced with $TRAINYARD and $WORKER set to the programs.
+set -u
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+export XDG_CACHE_HOME="${TY_TEST_CACHE:-$scratch/cache}"
+passed=0
+failed=0
+
+pass() {
+    passed=$((passed + 1))
+}
+
+fail() {
+    failed=$((failed + 1))
+    printf 'FAILED: %s\n' "$*"
+    [ ! -s "$scratch/err" ] || sed 's/^/    stderr: /' "$scratch/err" | head -n 5
+}
+
+# expect CODE WORDS...: runs trainyard; the exit code must be CODE. Output is in $scratch/out and err.
+expect() {
+    wanted=$1
+    shift
+    "$TRAINYARD" "$@" >"$scratch/out" 2>"$scratch/err" </dev/null
+    got=$?
+    if [ $got -eq "$wanted" ]; then pass; else fail "exit code $got instead of $wanted: trainyard $*"; fi
+}
+
+# The last command's error output must be one line that has all the given texts.
+expect_error_line() {
+    lines=$(wc -l <"$scratch/err")
+    [ "$lines" -eq 1 ] || fail "$lines lines on stderr instead of 1"
+    for text in "$@"; do
+        if grep -qF -- "$text" "$scratch/err"; then pass; else fail "stderr lacks '$text'"; fi
+    done
+}
+
+expect_output() {
+    for text in "$@"; do
+        if grep -qF -- "$text" "$scratch/out"; then pass; else fail "stdout lacks '$text'"; fi
+    done
+}
+
+# Nothing but the named files may lie in $scratch/work.
+expect_only() {
+    there=$(cd "$scratch/work" && ls -A | sort | tr '\n' ' ')
+    if [ "$there" = "${*:+$* }" ]; then pass; else fail "files left behind: '$there' instead of '$*'"; fi
+}
+
+finish() {
+    printf '%s passed, %s failed\n' $passed $failed
+    [ $failed -eq 0 ]
+}

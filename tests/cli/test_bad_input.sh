@@ -1,0 +1,72 @@
+#!/bin/sh
+# Bad files: exit code 3, one line with file, pointer, found and expected, and nothing left behind.
+. "$(dirname "$0")/lib.sh"
+mkdir "$scratch/work"
+plan=$scratch/good.json
+
+expect 0 plan -w lenet -c "1x p100-server" --fix pp=2,dp=2 --no-simulate -o "$plan"
+
+# edit NAME SED-EXPRESSION: a damaged copy of the plan.
+edit() {
+    bad=$scratch/$1.json
+    sed "$2" "$plan" >"$bad"
+    if cmp -s "$plan" "$bad"; then fail "the edit of $1 changed nothing"; fi
+}
+
+head -c 3000 "$plan" >"$scratch/truncated.json"
+expect 3 estimate "$scratch/truncated.json"
+expect_error_line "truncated.json"
+: >"$scratch/empty.json"
+expect 3 estimate "$scratch/empty.json"
+expect_error_line "empty.json"
+expect 3 estimate "$scratch/absent.json"
+expect_error_line "absent.json"
+edit unknown-key '0,/"global_batch"/s//"globall_batch"/'
+expect 3 estimate "$bad"
+expect_error_line "unknown-key.json" "global"
+edit negative '0,/"replicas": [0-9]*/s//"replicas": -2/'
+expect 3 estimate "$bad"
+expect_error_line "negative.json:/stages/0/replicas" "-2" "expected"
+edit nan '0,/"replicas": [0-9]*/s//"replicas": NaN/'
+expect 3 estimate "$bad"
+expect_error_line "nan.json"
+edit huge '0,/"micro_batch_size": [0-9]*/s//"micro_batch_size": 1e400/'
+expect 3 estimate "$bad"
+expect_error_line "huge.json" "micro_batch_size"
+edit other-workload '0,/"out_channels": 20/s//"out_channels": 21/'
+expect 3 estimate "$bad"
+expect_error_line "other-workload.json"
+edit digest '0,/"workload_digest": "./s//"workload_digest": "x/'
+expect 3 estimate "$bad"
+expect_error_line "digest.json" "workload"
+
+expect 0 workload export lenet -o "$scratch/w.json"
+sed '0,/"inputs": \[0\]/s//"inputs": [5]/' "$scratch/w.json" >"$scratch/cycle.json"
+expect 3 workload show "$scratch/cycle.json"
+expect_error_line "cycle.json" "inputs" "5"
+sed 's/"trainyard.workload\/1"/"trainyard.workload\/9"/' "$scratch/w.json" >"$scratch/schema.json"
+expect 3 workload show "$scratch/schema.json"
+expect_error_line "schema.json" "trainyard.workload/9"
+
+# A corrupt data set is refused by the worker, and no run file appears.
+mkdir "$scratch/data"
+for part in train-images-idx3 train-labels-idx1 t10k-images-idx3 t10k-labels-idx1; do
+    printf 'not an IDX file' >"$scratch/data/$part-ubyte"
+done
+export XDG_CACHE_HOME="$scratch/cache"
+expect 0 plan -w mlp -c "1x p100-server" --fix pp=1,dp=4 --no-simulate -o "$scratch/mlp.json"
+expect 3 run "$scratch/mlp.json" --steps 2 --data "$scratch/data" -o "$scratch/work/run.json"
+if grep -q "idx" "$scratch/err"; then pass; else fail "the message does not name the IDX file"; fi
+expect_only
+
+# Output that cannot be written leaves nothing half-written.
+expect 1 plan -w lenet -c "1x p100-server" --no-simulate -o "$scratch/no/such/folder/plan.json"
+expect_error_line "no/such/folder"
+if [ "$(id -u)" -eq 0 ] && mkdir "$scratch/full" && mount -t tmpfs -o size=16k none "$scratch/full" 2>/dev/null; then
+    expect 1 plan -w vgg16 -c "1x dgx-a100" --no-simulate -o "$scratch/full/plan.json"
+    if [ -z "$(ls -A "$scratch/full")" ]; then pass; else fail "a full disk keeps: $(ls -A "$scratch/full")"; fi
+    umount "$scratch/full"
+else
+    echo "skipped: the full disk (needs root and a tmpfs)"
+fi
+finish

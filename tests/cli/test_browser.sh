@@ -1,0 +1,52 @@
+#!/bin/sh
+# The report in headless Chromium: no console message, no network request, both timelines drawn.
+. "$(dirname "$0")/lib.sh"
+if ! command -v chromium >/dev/null; then
+    echo "skipped: chromium is not installed"
+    echo "1 passed, 0 failed, 1 skipped"
+    exit 0
+fi
+mkdir "$scratch/work"
+plan=$scratch/work/plan.json
+run=$scratch/work/run.json
+page=$scratch/work/report.html
+
+# chrome PAGE WIDTH: the page from disk; leaves dom, err and, in urls, the addresses that were asked for.
+chrome() {
+    timeout 60 chromium --headless --no-sandbox --disable-gpu --disable-quic --no-first-run \
+        --disable-background-networking --disable-component-update --disable-sync --disable-extensions \
+        --disable-features=NetworkTimeServiceQuerying --user-data-dir="$scratch/chromium" \
+        --enable-logging=stderr --log-net-log="$scratch/net.json" --window-size="$2",2000 \
+        --virtual-time-budget=3000 --dump-dom "file://$1" >"$scratch/dom" 2>"$scratch/err"
+    grep -oE '"url":"(https?|wss?)://[^"/?]*' "$scratch/net.json" | sort -u >"$scratch/urls"
+}
+
+# browse NAME WIDTH: the report must load without a word on the console or a request of its own.
+browse() {
+    chrome "$page" "$2"
+    if [ -s "$scratch/dom" ]; then pass; else fail "$1: chromium printed no document"; fi
+    if grep -q 'CONSOLE' "$scratch/err"; then fail "$1: console: $(grep CONSOLE "$scratch/err")"; else pass; fi
+    others=$(comm -13 "$scratch/own_urls" "$scratch/urls")
+    if [ -z "$others" ]; then pass; else fail "$1: network: $others"; fi
+}
+
+# What the browser asks for by itself, with a page that has nothing in it.
+echo '<!doctype html><title>nothing</title>' >"$scratch/nothing.html"
+chrome "$scratch/nothing.html" 800
+cp "$scratch/urls" "$scratch/own_urls"
+
+expect 0 plan -w mlp -c local:2 --fix pp=2 -q -o "$plan"
+expect 0 run "$plan" --steps 12 -q -o "$run"
+expect 0 report "$plan" "$run" -o "$page"
+browse measured 1280
+for text in 'predicted: forward' 'measured: forward' 'predicted: backward' 'measured: backward'; do
+    if grep -q "$text" "$scratch/dom"; then pass; else fail "the timeline lacks '$text'"; fi
+done
+# The script ran: it reveals the zoom buttons.
+if grep -q '<div class="tools">' "$scratch/dom"; then pass; else fail "the page's script did not run"; fi
+browse phone 390
+
+expect 0 report "$plan" -o "$page" --title "A plan alone"
+browse planned 1280
+if grep -q 'measured:' "$scratch/dom"; then fail "a plan alone shows a measurement"; else pass; fi
+finish

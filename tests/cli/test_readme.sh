@@ -1,0 +1,26 @@
+#!/bin/sh
+# Every command of the README's sh blocks runs and ends with 0. The bootstrap lines are what builds and
+# tests this very tree, so they are not run from inside it.
+. "$(dirname "$0")/lib.sh"
+mkdir "$scratch/work" "$scratch/bin"
+ln -s "$TRAINYARD" "$scratch/bin/trainyard"
+export TRAINYARD_WORKER="$WORKER"
+PATH="$scratch/bin:$PATH"
+cd "$scratch/work" || exit 1
+
+for page in "$SOURCE/README.md" "$SOURCE"/docs/*.md; do
+    awk '/^```sh$/ { inside = 1; next } /^```/ { inside = 0 } inside' "$page" >"$scratch/commands"
+    while IFS= read -r line; do
+        case $line in
+        '' | '#'* | ./bootstrap* | git\ * | cd\ *) continue ;;
+        esac
+        line=$(printf '%s\n' "$line" | sed 's|build/release/trainyard|trainyard|g')
+        if sh -c "$line" >"$scratch/out" 2>"$scratch/err" </dev/null; then
+            pass
+        else
+            fail "$(basename "$page"): $line"
+        fi
+    done <"$scratch/commands"
+done
+[ $passed -gt 3 ] || fail "the README has hardly any commands"
+finish

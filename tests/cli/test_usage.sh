@@ -1,0 +1,64 @@
+#!/bin/sh
+# Wrong words, help, exit codes.
+. "$(dirname "$0")/lib.sh"
+
+expect 2
+expect 2 plann
+expect_error_line "unknown command 'plann'" "did you mean 'plan'"
+expect 2 plan --worklod lenet
+expect_error_line "--worklod" "did you mean '--workload'"
+expect 2 plan --workload
+expect_error_line "needs a value"
+expect 2 plan --workload lenet
+expect_error_line "--cluster"
+expect 2 plan -w lenet -c "2x p100-server" --global-batch 0
+expect_error_line "--global-batch"
+expect 2 plan -w lenet -c "2x p100-server" --global-batch 12x
+expect_error_line "--global-batch"
+expect 2 plan -w lenet -c "2x p100-server" --fix pq=2
+expect_error_line "unknown key 'pq'"
+expect 2 plan -w lenet -c "2x p100-server" --fix schedule=zigzag
+expect_error_line "zigzag" "gpipe or 1f1b"
+expect 2 plan -w lenet -c "2x p100-server" --fix compression=top-k
+expect_error_line "top-k:0.01"
+expect 2 plan -w lenet -c "2x p100-server" --fix replicas=3+1
+expect_error_line "needs 4 devices" "has 8"
+expect 2 plan -w lenet -c "2x p100-server" --global-batch 128 --fix micro_batch=48
+expect_error_line "128" "48"
+expect 2 plan -w mlp -c "2x p100-server" --fix pp=8
+expect_error_line "at most"
+expect 2 estimate
+expect 2 estimate a b
+expect 2 simulate --resolution packet nothing.json
+expect_error_line "flow or chunk"
+expect 2 workload dance
+expect_error_line "list, show or export"
+expect 2 report plan.json
+expect_error_line "-o FILE"
+
+for command in plan estimate simulate memory run compare report profile workload cluster demo; do
+    expect 0 $command --help
+    expect_output "usage: trainyard $command"
+    if awk 'length($0) > 80 { exit 1 }' "$scratch/out"; then pass; else fail "$command --help is wider than 80 columns"; fi
+done
+expect 0 --help
+expect_output "Exit codes"
+if awk 'length($0) > 80 { exit 1 }' "$scratch/out"; then pass; else fail "--help is wider than 80 columns"; fi
+expect 0 --version
+expect_output "trainyard 0."
+
+expect 0 workload list
+expect_output lenet vgg16 gpt2
+expect 0 workload show lenet
+expect_output "431" conv
+expect 0 workload show gpt2 --json
+expect_output '"parameters": 124439808'
+expect 0 cluster list
+expect_output dgx-a100 dgx1-v100
+expect 0 cluster show "2x dgx-a100" --json
+expect_output '"devices": 16' '"hosts": 2'
+expect 3 workload show lenett
+expect_error_line "lenett" "lenet"
+expect 3 cluster show "2x dgx-a10"
+expect_error_line "dgx-a10"
+finish
