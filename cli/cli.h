@@ -67,7 +67,8 @@ void options_help(const cli_command *command, FILE *stream);
 
 /* ---- outcome.c --------------------------------------------------------------------------- */
 
-/** Prints "trainyard: error: ..." and gives the exit code for the status. */
+/** Prints "trainyard: error: ..." and gives the exit code for the status. An empty message is one
+ *  that the worker has given already. */
 exit_code report_failure(const ty_error *error);
 /** The same where the failure came from reading something the user named: an absent file counts as
  *  bad input. */
@@ -115,8 +116,8 @@ ty_status plan_options_from(const cli_options *options, const cli_question *ques
 /**
  * Saves the job to a temporary file, starts `ranks` local workers under mpirun and waits. SIGINT
  * ends them all.
- * @return TY_OK, TY_EINTERRUPTED, or the status that the worker's exit code stands for; the worker
- *         itself has then said why on stderr.
+ * @return TY_OK, TY_EINTERRUPTED, or the status that the worker's exit code stands for, with an
+ *         empty message: the worker itself has said why on stderr.
  */
 ty_status worker_run(ty_job *job, uint32_t ranks, bool quiet, ty_error *error) TY_MUST_CHECK;
 

@@ -21,12 +21,9 @@ static exit_code code_of(ty_status status)
 
 exit_code report_failure(const ty_error *error)
 {
-    if (error->status == TY_EINTERRUPTED)
-        fprintf(stderr, "trainyard: %s\n",
-                error->message[0] != '\0' ? error->message : "interrupted");
-    else
-        fprintf(stderr, "trainyard: error: %s\n",
-                error->message[0] != '\0' ? error->message : ty_status_name(error->status));
+    if (error->message[0] != '\0')
+        fprintf(stderr, "trainyard: %s%s\n", error->status == TY_EINTERRUPTED ? "" : "error: ",
+                error->message);
     return code_of(error->status);
 }
 

@@ -100,17 +100,15 @@ static int wait_for(pid_t child)
 
 static ty_status status_of(int outcome, ty_error *error)
 {
-    int code = WIFEXITED(outcome) ? WEXITSTATUS(outcome) : 1;
+    int code = WIFEXITED(outcome) ? WEXITSTATUS(outcome) : EXIT_FAILED;
 
     if (interrupted(NULL) || code == EXIT_INTERRUPTED)
         return ty_fail(error, TY_EINTERRUPTED, "interrupted; nothing was written");
-    if (WIFEXITED(outcome) && code == 0)
-        return TY_OK;
-    if (code == EXIT_BAD_INPUT)
-        return ty_fail(error, TY_EPARSE, "the worker refused its input (see above)");
     if (WIFSIGNALED(outcome))
         return ty_fail(error, TY_EBACKEND, "mpirun was ended by signal %d", WTERMSIG(outcome));
-    return ty_fail(error, TY_EBACKEND, "the worker failed with exit code %d (see above)", code);
+    if (code == EXIT_DONE)
+        return TY_OK;
+    return ty_fail(error, code == EXIT_BAD_INPUT ? TY_EPARSE : TY_EBACKEND, "%s", "");
 }
 
 ty_status worker_run(ty_job *job, uint32_t ranks, bool quiet, ty_error *error)
