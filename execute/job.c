@@ -26,8 +26,10 @@ static ty_status job_check(const ty_job *job, const ty_transport *transport, ty_
     ty_status status;
 
     if (ranks != transport->size)
-        return ty_fail(error, TY_EINVAL, "the plan has %u ranks, %u were started", ranks,
-                       transport->size);
+        return ty_fail(error, TY_EPARSE,
+                       "job:/plan/stages: found a plan of %u ranks, expected one of %u, as many as "
+                       "were started",
+                       ranks, transport->size);
     if ((uint64_t)job->warmup_steps + job->timeline_steps > job->steps)
         return ty_fail(error, TY_EINVAL,
                        "%u warm-up steps and %u recorded ones are more than %u steps",

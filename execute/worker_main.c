@@ -19,7 +19,7 @@ static const char usage[] =
     "  -h, --help     this text\n"
     "  -V, --version  version\n"
     "\n"
-    "exit status: 0 done, 1 failed, 2 usage (a wrong number of ranks included), 3 bad input file,\n"
+    "exit status: 0 done, 1 failed, 2 usage, 3 bad input file (a wrong number of ranks included),\n"
     "130 interrupted (the step under way was finished, nothing was written)\n";
 
 static volatile sig_atomic_t stop_requested; /* signal handlers have no other way to tell */

@@ -24,12 +24,19 @@ expect 0 plan -w mlp -c local:2 --fix pp=2 -q -o "$work/other.json"
 expect 3 compare "$work/other.json" "$work/run.json"
 expect_error_line "another plan"
 
-# More ranks than the plan has.
-if command -v mpirun >/dev/null; then
-    root=
-    [ "$(id -u)" -ne 0 ] || root=--allow-run-as-root
-    sh -c "$TRAINYARD run $work/plan.json --steps 4 -q" >/dev/null 2>&1
-fi
+# More ranks than the plan has: the job file is caught on its way to the worker.
+cat >"$scratch/catch" <<CATCH
+#!/bin/sh
+cp "\$1" "$scratch/job.json"
+CATCH
+chmod +x "$scratch/catch"
+TRAINYARD_WORKER=$scratch/catch "$TRAINYARD" run "$work/plan.json" --steps 4 -q >"$scratch/out" 2>&1
+root=
+[ "$(id -u)" -ne 0 ] || root=--allow-run-as-root
+mpirun $root --oversubscribe --quiet -n 3 "$WORKER" -q "$scratch/job.json" >"$scratch/out" 2>"$scratch/err"
+got=$?
+if [ $got -eq 3 ]; then pass; else fail "exit code $got instead of 3 for three ranks of a plan of two"; fi
+expect_error_line "/plan/stages" "found a plan of 2 ranks" "expected one of 3"
 
 # Ctrl-C: exit code 130, no stray rank, no run file, nothing in the temporary folder.
 export TMPDIR="$scratch/tmp"
