@@ -17,8 +17,8 @@ typedef struct window {
     uint64_t top, bottom, left, right;
 } window;
 
-static void clip(uint64_t at, uint64_t stride, uint64_t padding, uint64_t size, uint64_t limit,
-                 uint64_t *first, uint64_t *end)
+CPU_INLINE void clip(uint64_t at, uint64_t stride, uint64_t padding, uint64_t size, uint64_t limit,
+                     uint64_t *first, uint64_t *end)
 {
     uint64_t start = at * stride, stop = start + size;
 
@@ -27,7 +27,7 @@ static void clip(uint64_t at, uint64_t stride, uint64_t padding, uint64_t size, 
     *end = stop < limit ? stop : limit;
 }
 
-static window window_at(const pool *p, uint64_t row, uint64_t column)
+CPU_INLINE window window_at(const pool *p, uint64_t row, uint64_t column)
 {
     window w;
 
@@ -36,7 +36,7 @@ static window window_at(const pool *p, uint64_t row, uint64_t column)
     return w;
 }
 
-CPU_CLONES static void window_maximum(const pool *p, const window *w, const float *image, float *y)
+CPU_INLINE void window_maximum(const pool *p, const window *w, const float *image, float *y)
 {
     uint64_t channels = p->channels;
 
@@ -50,7 +50,7 @@ CPU_CLONES static void window_maximum(const pool *p, const window *w, const floa
 }
 
 /* The divisor counts padding, as PyTorch's and torchvision's networks have it. */
-CPU_CLONES static void window_average(const pool *p, const window *w, const float *image, float *y)
+CPU_INLINE void window_average(const pool *p, const window *w, const float *image, float *y)
 {
     uint64_t channels = p->channels;
     float scale = 1.0f / (float)(p->height * p->width);
@@ -68,8 +68,8 @@ CPU_CLONES static void window_average(const pool *p, const window *w, const floa
 
 /* The first input equal to the maximum gets its gradient. A relu in place behind the pooling only
  * changes outputs whose gradient it makes zero. */
-CPU_CLONES static void maximum_gradient(const pool *p, const window *w, const float *image,
-                                        const float *y, const float *dy, float *dimage)
+CPU_INLINE void maximum_gradient(const pool *p, const window *w, const float *image, const float *y,
+                                 const float *dy, float *dimage)
 {
     for (uint64_t first = 0; first < p->channels; first += CHANNEL_BLOCK) {
         uint64_t left = p->channels - first, count = left < CHANNEL_BLOCK ? left : CHANNEL_BLOCK;
@@ -80,7 +80,7 @@ CPU_CLONES static void maximum_gradient(const pool *p, const window *w, const fl
             for (uint64_t v = w->left; v < w->right; v++) {
                 uint64_t at = (h * p->in_width + v) * p->channels + first;
                 const float *x = image + at;
-                float *dx = dimage + at;
+                float *restrict dx = dimage + at;
                 for (uint64_t c = 0; c < count; c++) {
                     float part = x[c] == y[first + c] ? rest[c] : 0.0f;
                     rest[c] -= part;
@@ -90,8 +90,7 @@ CPU_CLONES static void maximum_gradient(const pool *p, const window *w, const fl
     }
 }
 
-CPU_CLONES static void average_gradient(const pool *p, const window *w, const float *dy,
-                                        float *dimage)
+CPU_INLINE void average_gradient(const pool *p, const window *w, const float *dy, float *dimage)
 {
     float scale = 1.0f / (float)(p->height * p->width);
 
@@ -135,22 +134,45 @@ static ty_status pool_build(ty_stage_device *stage, cpu_node *node, ty_error *er
     return TY_OK;
 }
 
-static ty_status pool_forward(ty_stage_device *stage, const cpu_node *node, uint32_t slot,
-                              ty_error *error)
+CPU_CLONES static void image_forward(const pool *p, const float *image, float *y)
 {
-    const pool *p = node->state;
-    const float *image = cpu_in(stage, node, 0, slot);
-    float *y = cpu_out(stage, node, slot);
-
-    (void)error;
-    for (uint64_t b = 0; b < p->batch; b++, image += p->in_height * p->in_width * p->channels)
-        for (uint64_t i = 0; i < p->out_height * p->out_width; i++, y += p->channels) {
-            window w = window_at(p, i / p->out_width, i % p->out_width);
+    for (uint64_t row = 0; row < p->out_height; row++)
+        for (uint64_t column = 0; column < p->out_width; column++, y += p->channels) {
+            window w = window_at(p, row, column);
             if (p->is_average)
                 window_average(p, &w, image, y);
             else
                 window_maximum(p, &w, image, y);
         }
+}
+
+CPU_CLONES static void image_backward(const pool *p, const float *image, const float *y,
+                                      const float *dy, float *dimage)
+{
+    for (uint64_t row = 0; row < p->out_height; row++)
+        for (uint64_t column = 0; column < p->out_width; column++) {
+            window w = window_at(p, row, column);
+            if (p->is_average)
+                average_gradient(p, &w, dy, dimage);
+            else
+                maximum_gradient(p, &w, image, y, dy, dimage);
+            y += p->channels;
+            dy += p->channels;
+        }
+}
+
+static ty_status pool_forward(ty_stage_device *stage, const cpu_node *node, uint32_t slot,
+                              ty_error *error)
+{
+    const pool *p = node->state;
+    uint64_t in = p->in_height * p->in_width * p->channels;
+    uint64_t out = p->out_height * p->out_width * p->channels;
+    const float *image = cpu_in(stage, node, 0, slot);
+    float *y = cpu_out(stage, node, slot);
+
+    (void)error;
+    for (uint64_t b = 0; b < p->batch; b++)
+        image_forward(p, image + b * in, y + b * out);
     return TY_OK;
 }
 
@@ -158,7 +180,8 @@ static ty_status pool_backward(ty_stage_device *stage, const cpu_node *node, uin
                                bool is_first, ty_error *error)
 {
     const pool *p = node->state;
-    uint64_t pixels = p->in_height * p->in_width * p->channels;
+    uint64_t in = p->in_height * p->in_width * p->channels;
+    uint64_t out = p->out_height * p->out_width * p->channels;
     const float *image = cpu_in(stage, node, 0, slot), *y = cpu_out(stage, node, slot);
     const float *dy = cpu_out_gradient(stage, node, slot);
     float *dimage = cpu_in_gradient(stage, node, 0, slot);
@@ -167,17 +190,9 @@ static ty_status pool_backward(ty_stage_device *stage, const cpu_node *node, uin
     if (dimage == NULL)
         return TY_OK;
     if (!p->is_tiling && !node->adds[0])
-        memset(dimage, 0, p->batch * pixels * sizeof *dimage);
-    for (uint64_t b = 0; b < p->batch; b++, image += pixels, dimage += pixels)
-        for (uint64_t i = 0; i < p->out_height * p->out_width; i++) {
-            window w = window_at(p, i / p->out_width, i % p->out_width);
-            if (p->is_average)
-                average_gradient(p, &w, dy, dimage);
-            else
-                maximum_gradient(p, &w, image, y, dy, dimage);
-            y += p->channels;
-            dy += p->channels;
-        }
+        memset(dimage, 0, p->batch * in * sizeof *dimage);
+    for (uint64_t b = 0; b < p->batch; b++)
+        image_backward(p, image + b * in, y + b * out, dy + b * out, dimage + b * in);
     return TY_OK;
 }
 

@@ -14,7 +14,10 @@
  *
  * Order of calls for one micro-batch in `slot`: fill input (or tokens, labels) -> forward -> read
  * output -> fill output gradient -> backward -> read input gradient. Ranges of layers may be given in
- * pieces (backward cut at bucket boundaries), forward ascending and backward descending.
+ * pieces (backward cut at bucket boundaries), forward ascending and backward descending. Micro-batches
+ * may be interleaved, but gradients inside a stage are one set for all slots: one micro-batch's
+ * backward is done before another's begins. Under full recompute activations are one set too:
+ * nothing comes between a recompute and the end of its backward, or between pieces of a forward.
  * One thread at a time per stage device; gradient slices that no later backward of the step touches
  * may be read and written by another thread meanwhile.
  */
@@ -56,8 +59,10 @@ typedef struct ty_device_backend {
     float *(*input)(ty_stage_device *stage, uint32_t slot);
     int32_t *(*tokens)(ty_stage_device *stage, uint32_t slot); /* token input; NULL if none */
     int32_t *(*labels)(ty_stage_device *stage, uint32_t slot); /* last stage: [B] or [B, T]; else NULL */
-    float *(*output)(ty_stage_device *stage, uint32_t slot);
+    float *(*output)(ty_stage_device *stage, uint32_t slot); /* last stage: NULL */
+    /** NULL in the first stage, and where nothing before the stage is trained. */
     float *(*input_gradient)(ty_stage_device *stage, uint32_t slot);
+    /** Used up by backward. NULL in the last stage, and where nothing so far is trained. */
     float *(*output_gradient)(ty_stage_device *stage, uint32_t slot);
 
     ty_status (*forward)(ty_stage_device *stage, uint32_t slot, uint32_t first_layer,
@@ -73,7 +78,8 @@ typedef struct ty_device_backend {
     void (*loss)(ty_stage_device *stage, uint32_t slot, double *loss_sum, uint64_t *correct,
                  uint64_t *labels);
 
-    /* Parameters: arrays of parameter_count floats. */
+    /* Parameters: arrays of parameter_count floats. Gradients of frozen layers stay 0; with weight
+     * decay their slices must be kept from the optimizer. */
     uint64_t (*parameter_count)(const ty_stage_device *stage);
     float *(*parameters)(ty_stage_device *stage);
     float *(*gradients)(ty_stage_device *stage);
@@ -126,7 +132,8 @@ void ty_half_add(uint16_t *target, const uint16_t *source, uint64_t count);
 typedef struct ty_dataset ty_dataset;
 /**
  * Opens the workload's data set: "fashion-mnist" (IDX files, .gz or not, in `directory` or where Debian's
- * dataset-fashion-mnist puts them), "text" (any text file; windows of tokens_per_sample + 1 bytes), "synthetic".
+ * dataset-fashion-mnist puts them), "text" (`directory` is a text file, or NULL for the GPL that Debian
+ * installs; windows of tokens_per_sample + 1 bytes), "synthetic".
  * @param is_test the test part
  * @return TY_EIO: absent; TY_EPARSE: not an IDX file, truncated, sizes that disagree, labels out of range.
  */
