@@ -1,11 +1,20 @@
 #include "plans.h"
 
-#include <criterion/criterion.h>
 #include <dirent.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+/* Criterion is of no use to thread_cases.c; a message and an abort fail either kind of test. */
+static void must(bool holds, const char *what, const char *detail)
+{
+    if (!holds) {
+        fprintf(stderr, "%s: %s\n", what, detail);
+        abort();
+    }
+}
 
 static void add_bucket(ty_plan *plan, const plan_shape *shape, ty_bucket bucket)
 {
@@ -61,12 +70,13 @@ ty_plan *make_plan(const char *workload, const plan_shape *shape)
     ty_plan *plan = ty_alloc(1, sizeof *plan);
     ty_error error = {0};
 
-    cr_assert_eq(ty_workload_open(workload, &plan->workload, &error), TY_OK, "%s", error.message);
+    must(ty_workload_open(workload, &plan->workload, &error) == TY_OK, workload, error.message);
     if (plan->workload->input_kind == TY_INPUT_TOKEN) {
         ty_free(plan->workload->dataset);
         plan->workload->dataset = ty_strdup("synthetic");
     }
-    cr_assert_eq(ty_workload_digest(plan->workload, &plan->workload_digest, &error), TY_OK);
+    must(ty_workload_digest(plan->workload, &plan->workload_digest, &error) == TY_OK, workload,
+         error.message);
     plan->cluster_name = ty_strdup("this process");
     plan->cluster_json = ty_strdup("{}");
     plan->cluster_digest = ty_digest_of("{}", 2);
@@ -93,7 +103,7 @@ ty_plan *make_plan(const char *workload, const plan_shape *shape)
                                    .layer_count = 1,
                                    .tied_stage = tied_stage});
     }
-    cr_assert_eq(ty_plan_check(plan, shape->name, &error), TY_OK, "%s", error.message);
+    must(ty_plan_check(plan, shape->name, &error) == TY_OK, shape->name, error.message);
     return plan;
 }
 
@@ -101,7 +111,7 @@ char *directory_make(void)
 {
     char name[] = "/tmp/trainyard-test-XXXXXX";
 
-    cr_assert_not_null(mkdtemp(name));
+    must(mkdtemp(name) != NULL, name, "no directory");
     return ty_strdup(name);
 }
 
@@ -118,7 +128,7 @@ void directory_remove(char *directory)
     DIR *entries = opendir(directory);
     struct dirent *entry;
 
-    cr_assert_not_null(entries);
+    must(entries != NULL, directory, "cannot be read");
     while ((entry = readdir(entries)) != NULL) {
         char *path = path_in(directory, entry->d_name);
         if (entry->d_name[0] != '.')
@@ -138,7 +148,7 @@ static void write_idx(const char *directory, const char *name, uint32_t dimensio
     FILE *file = fopen(path, "wb");
     size_t length = 1;
 
-    cr_assert_not_null(file);
+    must(file != NULL, path, "cannot be written");
     fputc(0, file);
     fputc(0, file);
     fputc(8, file); /* unsigned bytes */
@@ -148,7 +158,7 @@ static void write_idx(const char *directory, const char *name, uint32_t dimensio
             fputc((int)(dimensions[d] >> shift & 255), file);
         length *= dimensions[d];
     }
-    cr_assert_eq(fwrite(bytes, 1, length, file), length);
+    must(fwrite(bytes, 1, length, file) == length, path, "cannot be written");
     fclose(file);
     ty_free(path);
 }
@@ -186,7 +196,7 @@ ty_job *make_job(ty_plan *plan, uint32_t steps, const char *directory)
 
     job->kind = TY_JOB_TRAIN;
     job->plan = plan;
-    cr_assert_eq(ty_plan_lower(plan, &job->program, &error), TY_OK, "%s", error.message);
+    must(ty_plan_lower(plan, &job->program, &error) == TY_OK, plan->strategy, error.message);
     job->backend = ty_strdup("cpu");
     job->data = ty_strdup(directory);
     write_images(directory, "train", 1000);

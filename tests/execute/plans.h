@@ -18,7 +18,7 @@ typedef struct plan_shape {
     ty_recompute recompute;
 } plan_shape;
 
-/** Fails the test on anything unexpected. */
+/** Aborts the test with a message on anything unexpected, as do all here. */
 ty_plan *make_plan(const char *workload, const plan_shape *shape);
 /** A training job for the plan, which it takes over; paths are under `directory`, and so is the
  * data: images are written there, token workloads get synthetic text. */

@@ -1,0 +1,118 @@
+/* What the thread sanitizer should see: transports, collectives and whole jobs with threads for
+ * ranks, in a plain program, since Criterion's own processes do not start under that sanitizer. */
+#include "collective_cases.h"
+#include "plans.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <stdio.h>
+
+enum { MAX_RANKS = 5, STEPS = 5 };
+
+typedef struct rank_thread {
+    pthread_t thread;
+    ty_transport *transport;
+    ty_status status;
+    ty_error error;
+} rank_thread;
+
+static void *rank_main(void *argument)
+{
+    rank_thread *rank = argument;
+
+    rank->status = message_cases_run(rank->transport, &rank->error);
+    if (rank->status == TY_OK)
+        rank->status = collective_cases_run(rank->transport, &rank->error);
+    rank->transport->is_broken = rank->status != TY_OK;
+    rank->transport->close(rank->transport);
+    return NULL;
+}
+
+static ty_status transports_run(uint32_t size, ty_error *error)
+{
+    ty_transport *transports[MAX_RANKS];
+    rank_thread ranks[MAX_RANKS];
+    uint32_t i;
+    ty_status status = ty_transport_local(size, transports, error);
+
+    for (i = 0; i < size && status == TY_OK; i++) {
+        ranks[i] = (rank_thread){.transport = transports[i]};
+        if (pthread_create(&ranks[i].thread, NULL, rank_main, &ranks[i]) != 0)
+            return ty_fail(error, TY_EBACKEND, "no thread for rank %u", i);
+    }
+    for (i = 0; i < size && status == TY_OK; i++) {
+        pthread_join(ranks[i].thread, NULL);
+        if (ranks[i].status != TY_OK)
+            status = ty_fail(error, ranks[i].status, "%s", ranks[i].error.message);
+    }
+    return status;
+}
+
+static ty_status job_run(const plan_shape *shape, double losses[STEPS], ty_error *error)
+{
+    char *directory = directory_make();
+    ty_job *job = make_job(make_plan("lenet", shape), STEPS, directory);
+    ty_run *run = NULL;
+    uint32_t i;
+    ty_status status;
+
+    job->until_accuracy = 1;
+    job->evaluate_every = 3;
+    TY_CHECK(
+        ty_execute_job_locally(job, ty_plan_rank_count(job->plan), &(ty_execute_options){0}, error),
+        status, cleanup);
+    TY_CHECK(ty_run_load(job->output, &run, error), status, cleanup);
+    for (i = 0; i < STEPS; i++)
+        losses[i] = run->losses[i];
+cleanup:
+    ty_run_free(run);
+    ty_job_free(job);
+    directory_remove(directory);
+    return status;
+}
+
+#define BATCH .global_batch = 12, .micro_batch_size = 2
+static const plan_shape shapes[] = {
+    {"one rank", .replicas = {1}, .buckets = 1, BATCH},
+    {"data parallel 3, ring", .replicas = {3}, .buckets = 3, BATCH},
+    {"data parallel 2, all of top-k", .replicas = {2}, .buckets = 2, BATCH,
+     .compression = TY_COMPRESSION_TOP_K, .top_k_ratio = 1},
+    {"gpipe 3 stages", .schedule = TY_GPIPE, .replicas = {1, 1, 1}, .cuts = {2, 5}, .buckets = 1,
+     BATCH},
+    {"1f1b 3 stages, recompute", .schedule = TY_ONE_F_ONE_B, .replicas = {1, 1, 1}, .cuts = {2, 5},
+     .buckets = 1, BATCH, .recompute = TY_RECOMPUTE_FULL},
+    {"1f1b 2+1, tree", .schedule = TY_ONE_F_ONE_B, .replicas = {2, 1}, .cuts = {5}, .buckets = 2,
+     BATCH, .algorithm = TY_TREE},
+};
+
+static ty_status jobs_run(ty_error *error)
+{
+    double expected[STEPS], found[STEPS];
+    ty_status status = job_run(&shapes[0], expected, error);
+
+    for (size_t i = 1; i < sizeof shapes / sizeof shapes[0] && status == TY_OK; i++) {
+        status = job_run(&shapes[i], found, error);
+        for (uint32_t s = 0; s < STEPS && status == TY_OK; s++) {
+            if (fabs(found[s] - expected[s]) > 1e-3 * expected[s])
+                status = ty_fail(error, TY_EBACKEND, "%s: loss of step %u is %g, expected %g",
+                                 shapes[i].name, s, found[s], expected[s]);
+        }
+    }
+    return status;
+}
+
+int main(void)
+{
+    ty_error error = {0};
+    ty_status status;
+
+    for (uint32_t size = 1; size <= MAX_RANKS; size++)
+        TY_CHECK(transports_run(size, &error), status, done);
+    status = jobs_run(&error);
+done:
+    if (status != TY_OK)
+        fprintf(stderr, "%s\n", error.message);
+    else
+        puts("all threads agree");
+    return status == TY_OK ? 0 : 1;
+}
