@@ -3,7 +3,6 @@
 #include "interpreter_state.h"
 
 #include <math.h>
-#include <sched.h>
 #include <string.h>
 #include <time.h>
 #ifdef __linux__
@@ -485,10 +484,8 @@ static void rest(ty_interpreter *in, uint64_t seen, ty_backoff *backoff)
                         in->running != NULL || in->control_running != NULL;
     long delay = is_under_way ? ty_backoff_next(backoff) : 0;
 
-    if (is_under_way && delay == 0) {
-        sched_yield();
+    if (is_under_way && delay == 0)
         return;
-    }
     pthread_mutex_lock(&in->lock);
     if (in->generation == seen) {
         struct timespec at = later(delay);

@@ -2,8 +2,6 @@
  * instruction has to wait anyway. */
 #include "interpreter_state.h"
 
-#include <sched.h>
-
 static ty_status run_load(ty_interpreter *in, const ty_instruction *load, uint32_t step,
                           uint32_t slot, ty_error *error)
 {

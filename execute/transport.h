@@ -42,15 +42,14 @@ ty_status ty_transport_mpi(ty_transport **out, ty_error *error) TY_MUST_CHECK;
 ty_status ty_transport_local(uint32_t size, ty_transport **out, ty_error *error) TY_MUST_CHECK;
 
 /**
- * How long to sleep while messages are under way: a few yields, then 20 to 50 microseconds. Zero it
- * when something moved.
+ * How long to sleep while messages are under way: not at all a few times, then 5 to 50
+ * microseconds. Zero it when something moved.
  */
 typedef struct ty_backoff {
     uint32_t rounds;
 } ty_backoff;
-/** Nanoseconds to sleep this time; 0: yield. */
+/** Nanoseconds to sleep this time; 0: look again at once. */
 long ty_backoff_next(ty_backoff *backoff);
-/** Sleeps or yields. */
 void ty_backoff_wait(ty_backoff *backoff);
 
 /* Whole messages, for set-up and results; they sleep until done. */

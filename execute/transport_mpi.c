@@ -3,8 +3,7 @@
 
 #include <mpi.h>
 
-#include <stdio.h>
-#include <time.h>
+#include <stdlib.h>
 
 #define PIECE_BYTES (UINT64_C(1) << 30) /* counts are ints: longer messages go in pieces */
 
@@ -150,6 +149,9 @@ ty_status ty_transport_mpi(ty_transport **out, ty_error *error)
 
     if (transport == NULL)
         return ty_fail(error, TY_ENOMEM, "out of memory");
+    /* With more ranks than cores Open MPI would call sched_yield in every test that finds nothing,
+     * which can cost a scheduler's slice; whoever tests here sleeps in between anyway. */
+    setenv("OMPI_MCA_mpi_yield_when_idle", "0", 1);
     /* One thread calls MPI and it is the one that is here: see interpreter.c. */
     code = MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &level);
     if (code != MPI_SUCCESS || level < MPI_THREAD_FUNNELED) {

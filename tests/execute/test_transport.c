@@ -161,7 +161,7 @@ Test(transport, collectives_without_sense_are_refused)
     run_all_well(2, refusal_case);
 }
 
-Test(transport, backoff_yields_first_and_stays_short)
+Test(transport, backoff_looks_again_first_and_stays_short)
 {
     ty_backoff backoff = {0};
     long last = 0;
