@@ -181,8 +181,9 @@ Test(worker, refuses_a_wrong_number_of_ranks)
     fixture f = fixture_make(&pipeline, 5);
     int code = run_ranks(&f, 2);
 
-    cr_assert_eq(code, 2, "exit %d: %s", code, f.log);
-    cr_assert_not_null(strstr(f.log, "the plan has 3 ranks, 2 were started"), "%s", f.log);
+    cr_assert_eq(code, 3, "exit %d: %s", code, f.log);
+    cr_assert_not_null(strstr(f.log, "/plan/stages: found a plan of 3 ranks, expected one of 2"),
+                       "%s", f.log);
     cr_assert(!ty_file_exists(f.job->output));
     fixture_free(&f);
 }
