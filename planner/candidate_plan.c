@@ -3,114 +3,75 @@
 
 #include <string.h>
 
-static bool is_trainable(const ty_layer *layer)
-{
-    return layer->parameter_bytes > 0 && !layer->is_frozen;
-}
-
-static uint32_t stage_of_layer(const candidate *c, uint32_t layer)
-{
-    uint32_t stage = 0;
-
-    while (stage + 1 < c->stage_count && c->first_layers[stage + 1] <= layer)
-        stage++;
-    return stage;
-}
-
 static uint32_t stage_end(const search_question *q, const candidate *c, uint32_t stage)
 {
     return stage + 1 < c->stage_count ? c->first_layers[stage + 1] : q->workload->layer_count;
 }
 
-/* Bytes of an embedding's matrix, which another stage's output layer shares. */
-static uint64_t matrix_bytes(const ty_workload *w, uint32_t layer)
+static ty_bucket bucket_of(const ty_plan *plan, const candidate *c, uint32_t stage,
+                           uint32_t first_layer)
 {
-    const ty_layer *l = &w->layers[layer];
-    return l->attributes[TY_VOCABULARY] * l->attributes[TY_OUT_FEATURES] * w->element_bytes;
-}
+    bool is_exchanged = plan->stages[stage].replicas > 1;
+    ty_bucket bucket = {.stage = stage,
+                        .first_layer = first_layer,
+                        .layer_count = 1,
+                        .tied_stage = TY_NO_STAGE,
+                        .algorithm = TY_RING};
 
-/* The stage that uses `layer`'s matrix from elsewhere, or TY_NO_STAGE. */
-static uint32_t tied_stage_of(const search_question *q, const candidate *c, uint32_t layer)
-{
-    for (uint32_t l = layer + 1; l < q->workload->layer_count; l++)
-        if (q->workload->layers[l].tied_to == layer &&
-            stage_of_layer(c, l) != stage_of_layer(c, layer))
-            return stage_of_layer(c, l);
-    return TY_NO_STAGE;
-}
-
-static void bucket_settle(const search_question *q, const candidate *c, ty_bucket *bucket)
-{
-    bool is_exchanged = c->replicas[bucket->stage] > 1;
-
-    bucket->tied_stage = TY_NO_STAGE;
-    bucket->algorithm = TY_RING;
-    bucket->compression = is_exchanged ? c->compression : TY_COMPRESSION_NONE;
-    bucket->top_k_ratio = bucket->compression == TY_COMPRESSION_TOP_K ? c->top_k_ratio : 0;
-    bucket->gradient_bytes = 0;
-    for (uint32_t l = bucket->first_layer; l < bucket->first_layer + bucket->layer_count; l++) {
-        const ty_layer *layer = &q->workload->layers[l];
-        if (!is_trainable(layer))
-            continue;
-        bucket->gradient_bytes +=
-            layer->parameter_bytes / q->workload->element_bytes * sizeof(float);
-        if (tied_stage_of(q, c, l) != TY_NO_STAGE)
-            bucket->gradient_bytes -=
-                matrix_bytes(q->workload, l) / q->workload->element_bytes * sizeof(float);
-    }
+    bucket.compression = is_exchanged ? c->compression : TY_COMPRESSION_NONE;
+    bucket.top_k_ratio = bucket.compression == TY_COMPRESSION_TOP_K ? c->top_k_ratio : 0;
+    bucket.gradient_bytes = ty_bucket_gradient_bytes(plan, &bucket);
+    return bucket;
 }
 
 /* The buckets of one stage, from its last layer down: each is closed once it is large enough. */
-static uint32_t stage_buckets(const search_question *q, const candidate *c, uint32_t stage,
-                              ty_bucket *out)
+static void add_stage_buckets(const candidate *c, uint32_t stage, ty_plan *plan)
 {
-    const ty_workload *w = q->workload;
-    uint64_t limit = c->replicas[stage] > 1 ? c->bucket_bytes : UINT64_MAX;
-    uint32_t count = 0;
-    uint64_t bytes = 0;
+    const ty_plan_stage *planned = &plan->stages[stage];
+    uint64_t limit = planned->replicas > 1 ? c->bucket_bytes : UINT64_MAX;
     ty_bucket *open = NULL;
 
-    for (uint32_t l = stage_end(q, c, stage); l-- > c->first_layers[stage];) {
-        if (!is_trainable(&w->layers[l]))
+    for (uint32_t l = planned->first_layer + planned->layer_count; l-- > planned->first_layer;) {
+        ty_bucket one = bucket_of(plan, c, stage, l);
+        if (one.gradient_bytes == 0)
             continue;
-        if (open == NULL || bytes >= limit) {
-            open = &out[count++];
-            *open = (ty_bucket){.stage = stage, .first_layer = l, .layer_count = 1};
-            bytes = 0;
+        if (open == NULL || open->gradient_bytes >= limit) {
+            open = &plan->buckets[plan->bucket_count++];
+            *open = one;
+            continue;
         }
         open->layer_count += open->first_layer - l;
         open->first_layer = l;
-        bytes += w->layers[l].parameter_bytes;
+        open->gradient_bytes += one.gradient_bytes;
     }
-    for (uint32_t b = 0; b < count; b++)
-        bucket_settle(q, c, &out[b]);
-    return count;
+}
+
+/* A bucket for each matrix that is used on two stages, uncompressed whatever the others are. */
+static void add_tied_buckets(const candidate *c, ty_plan *plan)
+{
+    for (uint32_t l = 0; l < plan->workload->layer_count; l++) {
+        uint32_t owner = ty_plan_stage_of_layer(plan, l), user = ty_plan_tied_stage(plan, l);
+        ty_bucket *tied = &plan->buckets[plan->bucket_count];
+        if (user == TY_NO_STAGE || plan->workload->layers[l].is_frozen)
+            continue;
+        *tied = bucket_of(plan, c, owner, l);
+        tied->tied_stage = user;
+        tied->compression = TY_COMPRESSION_NONE;
+        tied->top_k_ratio = 0;
+        tied->gradient_bytes = ty_bucket_gradient_bytes(plan, tied);
+        plan->bucket_count++;
+    }
 }
 
 static ty_status plan_buckets(const search_question *q, const candidate *c, ty_plan *plan,
                               ty_error *error)
 {
-    const ty_workload *w = q->workload;
-
-    plan->buckets = ty_alloc((size_t)w->layer_count * 2, sizeof *plan->buckets);
+    plan->buckets = ty_alloc((size_t)q->workload->layer_count * 2, sizeof *plan->buckets);
     if (plan->buckets == NULL)
         return ty_fail(error, TY_ENOMEM, "out of memory");
-    for (uint32_t s = 0; s < c->stage_count; s++)
-        plan->bucket_count += stage_buckets(q, c, s, plan->buckets + plan->bucket_count);
-    for (uint32_t l = 0; l < w->layer_count; l++) {
-        uint32_t user = is_trainable(&w->layers[l]) ? tied_stage_of(q, c, l) : TY_NO_STAGE;
-        if (user == TY_NO_STAGE)
-            continue;
-        plan->buckets[plan->bucket_count++] = (ty_bucket){
-            .stage = stage_of_layer(c, l),
-            .first_layer = l,
-            .layer_count = 1,
-            .tied_stage = user,
-            .gradient_bytes = matrix_bytes(w, l) / w->element_bytes * sizeof(float),
-            .algorithm = TY_RING,
-            .compression = TY_COMPRESSION_NONE,
-        };
-    }
+    for (uint32_t s = 0; s < plan->stage_count; s++)
+        add_stage_buckets(c, s, plan);
+    add_tied_buckets(c, plan);
     return TY_OK;
 }
 
