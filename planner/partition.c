@@ -15,9 +15,11 @@ typedef struct search {
     const ty_partition_input *in;
     uint32_t position_count; /* cut_count + 2 */
     uint32_t most_replicas;  /* devices - stages + 1: every other stage has one at least */
-    double *prefix_s;        /* [layer_count + 1] seconds of the layers before */
-    double *stage_s;         /* [position][position][replica count - 1]; HUGE_VAL: empty */
-    double *best;            /* [stages + 1][devices + 1][position], of the current pass */
+    uint32_t *choices;       /* numbers of replicas that any stage can have, ascending */
+    uint32_t choice_count;
+    double *prefix_s; /* [layer_count + 1] seconds of the layers before */
+    double *stage_s;  /* [position][position][replica count - 1]; HUGE_VAL: empty */
+    double *best;     /* [stages + 1][devices + 1][position], of the current pass */
 } search;
 
 static uint32_t layer_at(const search *s, uint32_t position)
@@ -32,11 +34,10 @@ static double *stage_s(const search *s, uint32_t from, uint32_t to, uint32_t rep
     return &s->stage_s[((size_t)from * s->position_count + to) * s->most_replicas + replicas - 1];
 }
 
-/* Value of the best division of everything from `position` on into `stages` with `devices`. */
-static double *best(const search *s, uint32_t stages, uint32_t devices, uint32_t position)
+/* Value of the best division of everything from `position` on into `stages`, by devices. */
+static double *best(const search *s, uint32_t stages, uint32_t position)
 {
-    return &s->best[((size_t)stages * (s->in->devices + 1) + devices) * s->position_count +
-                    position];
+    return &s->best[((size_t)stages * s->position_count + position) * (s->in->devices + 1)];
 }
 
 /* ---- Input ----------------------------------------------------------------------------------- */
@@ -81,26 +82,56 @@ cleanup:
 
 /* ---- Stage times ----------------------------------------------------------------------------- */
 
-static ty_status fill_stages(search *s, ty_error *error)
+static bool is_fixed_otherwise(const search *s, uint32_t replicas)
+{
+    if (s->in->fixed_replicas == NULL)
+        return false;
+    for (uint32_t stage = 0; stage < s->in->stages; stage++)
+        if (s->in->fixed_replicas[stage] == replicas)
+            return false;
+    return true;
+}
+
+/* The time of one stage; HUGE_VAL where it does not fit even as the last one. */
+static ty_status find_stage(search *s, uint32_t first, uint32_t end, uint32_t replicas,
+                            double *seconds, ty_error *error)
 {
     const ty_partition_input *in = s->in;
-    for (uint32_t from = 0; from + 1 < s->position_count; from++)
-        for (uint32_t to = from + 1; to < s->position_count; to++) {
-            uint32_t first = layer_at(s, from), end = layer_at(s, to);
-            double compute = s->prefix_s[end] - s->prefix_s[first];
-            for (uint32_t r = 1; r <= s->most_replicas; r++) {
-                double exchange = in->exchange_s == NULL || r == 1
-                                      ? 0
-                                      : in->exchange_s(in->context, first, end - first, r);
-                if (!(exchange >= 0 && exchange < HUGE_VAL))
-                    return ty_fail(error, TY_EINVAL,
-                                   "exchange of layers %u to %u: found %g s, expected a finite "
-                                   "number >= 0",
-                                   first, end - 1, exchange);
-                *stage_s(s, from, to, r) = (compute + exchange) / r;
-            }
-        }
+    double exchange = 0;
+
+    *seconds = HUGE_VAL;
+    if (in->fits != NULL && !in->fits(in->context, first, end - first, replicas, 0))
+        return TY_OK;
+    if (in->exchange_s != NULL && replicas > 1)
+        exchange = in->exchange_s(in->context, first, end - first, replicas);
+    if (!(exchange >= 0 && exchange < HUGE_VAL))
+        return ty_fail(error, TY_EINVAL,
+                       "exchange of layers %u to %u: found %g s, expected a finite number >= 0",
+                       first, end - 1, exchange);
+    *seconds = (s->prefix_s[end] - s->prefix_s[first] + exchange) / replicas;
     return TY_OK;
+}
+
+static ty_status fill_stages(search *s, ty_error *error)
+{
+    ty_status status = TY_OK;
+
+    for (uint32_t r = 1; r <= s->most_replicas; r++) {
+        bool is_possible = false;
+        if (is_fixed_otherwise(s, r))
+            continue;
+        for (uint32_t from = 0; from + 1 < s->position_count; from++)
+            for (uint32_t to = from + 1; to < s->position_count; to++) {
+                double *seconds = stage_s(s, from, to, r);
+                TY_CHECK(find_stage(s, layer_at(s, from), layer_at(s, to), r, seconds, error),
+                         status, done);
+                is_possible = is_possible || *seconds < HUGE_VAL;
+            }
+        if (is_possible)
+            s->choices[s->choice_count++] = r;
+    }
+done:
+    return status;
 }
 
 static ty_status prepare(search *s, ty_error *error)
@@ -110,9 +141,10 @@ static ty_status prepare(search *s, ty_error *error)
 
     s->prefix_s = ty_alloc((size_t)in->layer_count + 1, sizeof(double));
     s->stage_s = ty_alloc(square, s->most_replicas * sizeof(double));
+    s->choices = ty_alloc(s->most_replicas, sizeof *s->choices);
     s->best = ty_alloc(((size_t)in->stages + 1) * ((size_t)in->devices + 1),
                        s->position_count * sizeof(double));
-    if (s->prefix_s == NULL || s->stage_s == NULL || s->best == NULL)
+    if (s->prefix_s == NULL || s->stage_s == NULL || s->choices == NULL || s->best == NULL)
         return ty_fail(error, TY_ENOMEM, "partition: out of memory");
     for (uint32_t i = 0; i < in->layer_count; i++)
         s->prefix_s[i + 1] = s->prefix_s[i] + in->layer_s[i];
@@ -121,28 +153,31 @@ static ty_status prepare(search *s, ty_error *error)
 
 /* ---- The two passes -------------------------------------------------------------------------- */
 
-/* How a stage and the rest behind it make the whole; `cut_s` is the transfer between them. */
-typedef double (*combine)(double stage, double cut_s, double rest, double limit_s);
+typedef struct pass {
+    bool is_sum;    /* of the cuts, instead of the slowest part */
+    double limit_s; /* of every stage and cut; HUGE_VAL: none yet */
+} pass;
 
-static double slowest(double stage, double cut_s, double rest, double limit_s)
+/* What the first of `stages` stages adds by itself, the cut behind it included, if it ends at `to`;
+ * HUGE_VAL where that is too slow. */
+static double own_value(const search *s, const pass *p, uint32_t stages, uint32_t from, uint32_t to,
+                        uint32_t replicas)
 {
-    (void)limit_s;
-    return fmax(fmax(stage, cut_s), rest);
+    double seconds = *stage_s(s, from, to, replicas);
+    double cut_s = stages == 1 ? 0 : s->in->transfer_s[layer_at(s, to)];
+
+    if (seconds > p->limit_s || cut_s > p->limit_s || !(seconds < HUGE_VAL))
+        return HUGE_VAL;
+    if (p->is_sum)
+        return cut_s;
+    return seconds > cut_s ? seconds : cut_s;
 }
 
-static double cut_total(double stage, double cut_s, double rest, double limit_s)
+static double join(const pass *p, double own, double rest)
 {
-    return stage <= limit_s && cut_s <= limit_s ? cut_s + rest : HUGE_VAL;
-}
-
-/* One choice for the first of `stages` stages: it ends at `to` and has `replicas`. */
-static double choice(const search *s, uint32_t stages, uint32_t devices, uint32_t from, uint32_t to,
-                     uint32_t replicas, combine join, double limit_s)
-{
-    bool is_last = stages == 1;
-    double cut_s = is_last ? 0 : s->in->transfer_s[layer_at(s, to)];
-    double rest = is_last ? 0 : *best(s, stages - 1, devices - replicas, to);
-    return join(*stage_s(s, from, to, replicas), cut_s, rest, limit_s);
+    if (p->is_sum)
+        return own + rest;
+    return own > rest ? own : rest;
 }
 
 static bool fits(const search *s, uint32_t stages, uint32_t from, uint32_t to, uint32_t replicas)
@@ -165,68 +200,81 @@ static void end_range(const search *s, uint32_t stages, uint32_t from, uint32_t 
     *highest = end - (stages - 1);
 }
 
-/* `best` of `stages` stages from `from` on, for all numbers of devices at once, so that `fits` is
- * asked once for each stage. */
-static void fill_from(const search *s, uint32_t stages, uint32_t from, combine join, double limit_s)
+/* Lets one choice for the first stage compete, for all numbers of devices at once; `fits` is asked
+ * once, and not before the choice would win. */
+static void try_choice(const search *s, const pass *p, uint32_t stages, uint32_t from, uint32_t to,
+                       uint32_t replicas)
 {
-    uint32_t lowest, highest, spare = s->most_replicas - 1;
+    double own = own_value(s, p, stages, from, to, replicas);
+    const double *rest = best(s, stages - 1, to);
+    double *row = best(s, stages, from);
+    uint32_t most = stages + s->most_replicas - 1;
+    bool is_checked = false;
 
-    for (uint32_t d = stages; d <= stages + spare; d++)
-        *best(s, stages, d, from) = HUGE_VAL;
-    end_range(s, stages, from, &lowest, &highest);
-    for (uint32_t to = lowest; to <= highest; to++)
-        for (uint32_t r = 1; r <= s->most_replicas; r++) {
-            if (*stage_s(s, from, to, r) > limit_s || !fits(s, stages, from, to, r))
-                continue;
-            for (uint32_t d = stages - 1 + r; d <= stages + spare; d++) {
-                double value;
-                if (stages == 1 && d != r)
-                    break;
-                value = choice(s, stages, d, from, to, r, join, limit_s);
-                if (value < *best(s, stages, d, from))
-                    *best(s, stages, d, from) = value;
-            }
-        }
+    if (own == HUGE_VAL)
+        return;
+    for (uint32_t d = stages - 1 + replicas; d <= most; d++) {
+        double value = join(p, own, rest[d - replicas]);
+        if (!(value < row[d]))
+            continue;
+        if (!is_checked && !fits(s, stages, from, to, replicas))
+            return;
+        is_checked = true;
+        row[d] = value;
+    }
 }
 
-static double run_pass(const search *s, combine join, double limit_s)
+static double run_pass(const search *s, const pass *p)
 {
     uint32_t end = s->position_count - 1;
+    size_t cells = ((size_t)s->in->stages + 1) * s->position_count * (s->in->devices + 1);
+
+    for (size_t i = 0; i < cells; i++)
+        s->best[i] = HUGE_VAL;
+    best(s, 0, end)[0] = 0; /* nothing is left, for nobody */
     for (uint32_t stages = 1; stages <= s->in->stages; stages++) {
         uint32_t before = s->in->stages - stages; /* stages in front: one cut for each */
-        uint32_t highest = before == 0 ? 0 : end - stages;
-        for (uint32_t from = before; from <= highest; from++)
-            fill_from(s, stages, from, join, limit_s);
+        uint32_t last = before == 0 ? 0 : end - stages;
+        for (uint32_t from = before; from <= last; from++) {
+            uint32_t lowest, highest;
+            end_range(s, stages, from, &lowest, &highest);
+            for (uint32_t to = lowest; to <= highest; to++)
+                for (uint32_t i = 0; i < s->choice_count; i++)
+                    try_choice(s, p, stages, from, to, s->choices[i]);
+        }
     }
-    return *best(s, s->in->stages, s->in->devices, 0);
+    return best(s, s->in->stages, 0)[s->in->devices];
 }
 
-/* The first choice, by earliest end and then fewest replicas, that has the value of the second
- * pass's table; there is one, computed by the same sums. */
-static void find_choice(const search *s, uint32_t stages, uint32_t devices, uint32_t from,
-                        double limit_s, uint32_t *to, uint32_t *replicas)
+/* The first choice, by earliest end and then fewest replicas, that has the value of the pass's
+ * table; there is one, computed by the same sums. */
+static void find_choice(const search *s, const pass *p, uint32_t stages, uint32_t devices,
+                        uint32_t from, uint32_t *to, uint32_t *replicas)
 {
-    double wanted = *best(s, stages, devices, from);
+    double wanted = best(s, stages, from)[devices];
     uint32_t lowest, highest;
 
     end_range(s, stages, from, &lowest, &highest);
     for (*to = lowest; *to <= highest; (*to)++)
-        for (*replicas = stages == 1 ? devices : 1; *replicas + stages - 1 <= devices;
-             (*replicas)++)
-            if (choice(s, stages, devices, from, *to, *replicas, cut_total, limit_s) == wanted &&
+        for (uint32_t i = 0; i < s->choice_count; i++) {
+            *replicas = s->choices[i];
+            if (*replicas + stages - 1 <= devices &&
+                join(p, own_value(s, p, stages, from, *to, *replicas),
+                     best(s, stages - 1, *to)[devices - *replicas]) == wanted &&
                 fits(s, stages, from, *to, *replicas))
                 return;
+        }
     assert(false && "the table holds a value that no choice has");
 }
 
-static void trace(const search *s, double limit_s, uint32_t *first_layers, uint32_t *replicas)
+static void trace(const search *s, const pass *p, uint32_t *first_layers, uint32_t *replicas)
 {
     uint32_t devices = s->in->devices, from = 0;
 
     for (uint32_t stages = s->in->stages; stages > 0; stages--) {
         uint32_t stage = s->in->stages - stages, to;
         first_layers[stage] = layer_at(s, from);
-        find_choice(s, stages, devices, from, limit_s, &to, &replicas[stage]);
+        find_choice(s, p, stages, devices, from, &to, &replicas[stage]);
         devices -= replicas[stage];
         from = to;
     }
@@ -237,25 +285,27 @@ ty_status ty_partition(const ty_partition_input *input, uint32_t *first_layers, 
 {
     ty_status status = TY_OK;
     search s = {.in = input};
-    double limit_s;
+    pass p = {.is_sum = false, .limit_s = HUGE_VAL};
 
     TY_CHECK(check_input(input, error), status, cleanup);
     s.position_count = input->cut_count + 2;
     s.most_replicas = input->devices - input->stages + 1;
     TY_CHECK(prepare(&s, error), status, cleanup);
-    limit_s = run_pass(&s, slowest, HUGE_VAL);
-    if (limit_s == HUGE_VAL) {
+    p.limit_s = run_pass(&s, &p);
+    if (p.limit_s == HUGE_VAL) {
         status = ty_fail(error, TY_EINFEASIBLE, "no division into %u stages on %u devices fits",
                          input->stages, input->devices);
         goto cleanup;
     }
-    run_pass(&s, cut_total, limit_s);
-    trace(&s, limit_s, first_layers, replicas);
-    *bottleneck_s = limit_s;
+    p.is_sum = true;
+    run_pass(&s, &p);
+    trace(&s, &p, first_layers, replicas);
+    *bottleneck_s = p.limit_s;
 
 cleanup:
     ty_free(s.prefix_s);
     ty_free(s.stage_s);
+    ty_free(s.choices);
     ty_free(s.best);
     return status;
 }

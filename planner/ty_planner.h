@@ -139,6 +139,8 @@ ty_status ty_plan_search(const ty_workload *workload, const ty_cluster *cluster,
  * @param transfer_s   [layer_count + 1] seconds for one micro-batch across the cut before a layer, both ways
  * @param exchange_s   callback: seconds a step's gradient exchange of layers [first, first+count) among r
  *                     replicas adds per micro-batch; 0 for r == 1
+ * @param fits         callback: whether a stage fits its devices with that many stages behind it; what does
+ *                     not fit as the last stage does not fit before others; NULL: all fit
  * @param first_layers [out, stages] first layer of each stage;  @param replicas [out, stages]
  * @param bottleneck_s [out] seconds per micro-batch of the slowest stage
  */
