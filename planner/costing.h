@@ -8,6 +8,13 @@
 
 #include "ty_planner.h"
 
+/** A transfer to a neighbour: all micro-batches take the same. */
+typedef struct ty_stage_transfer {
+    bool is_known;
+    uint64_t bytes;
+    ty_instruction_cost cost;
+} ty_stage_transfer;
+
 /** What the replicas of the stage in hand have in common, filled in once per stage. */
 typedef struct ty_stage_costing {
     uint32_t stage;
@@ -16,6 +23,7 @@ typedef struct ty_stage_costing {
     double *forward_s, *backward_s; /* [type_count][layer_count]: of one micro-batch */
     double core_share;              /* of the greediest kind */
     double ring_bandwidth_bytes_per_s, ring_latency_s; /* over the replicas; 0 until asked for */
+    ty_stage_transfer transfers[2];                    /* to the previous stage, to the next */
 } ty_stage_costing;
 
 typedef struct ty_costing {
@@ -51,6 +59,18 @@ ty_status ty_cost_receive(ty_costing *costing, const ty_instruction *instruction
                           ty_instruction_cost *cost) TY_MUST_CHECK;
 ty_status ty_cost_collective(ty_costing *costing, const ty_instruction *instruction,
                              ty_instruction_cost *cost) TY_MUST_CHECK;
+
+/** One exchange of a bucket; asks `stage` for nothing but the ring, which may be unknown yet. */
+ty_status ty_cost_bucket(ty_costing *costing, uint32_t bucket, ty_algorithm algorithm,
+                         uint64_t bytes, ty_instruction_cost *cost) TY_MUST_CHECK;
+
+/** Starts a costing of all of a plan. */
+ty_costing ty_costing_of(const ty_plan *plan, const ty_cluster *cluster, ty_error *error);
+
+/* algorithm_choice.c */
+/** Ring or tree for each bucket, whichever is cheaper for its bytes. */
+ty_status ty_choose_algorithms(ty_plan *plan, const ty_cluster *cluster,
+                               ty_error *error) TY_MUST_CHECK;
 
 /** A figure of this trustworthiness was used. */
 void ty_cost_relies_on(ty_costing *costing, ty_provenance provenance);

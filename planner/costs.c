@@ -17,6 +17,18 @@ void ty_cost_relies_on(ty_costing *costing, ty_provenance provenance)
         costing->provenance = provenance;
 }
 
+ty_costing ty_costing_of(const ty_plan *plan, const ty_cluster *cluster, ty_error *error)
+{
+    uint32_t ignored;
+
+    return (ty_costing){.plan = plan,
+                        .profile = plan->profile,
+                        .cluster = cluster,
+                        .is_local = plan->profile != NULL && plan->cluster_name != NULL &&
+                                    ty_cluster_is_local(plan->cluster_name, &ignored),
+                        .error = error};
+}
+
 static ty_status check_devices(const ty_plan *plan, const ty_cluster *cluster, ty_error *error)
 {
     for (uint32_t s = 0; s < plan->stage_count; s++)
@@ -73,18 +85,14 @@ cleanup:
 ty_status ty_costs_of_program(const ty_plan *plan, const ty_program *program,
                               const ty_cluster *cluster, ty_costs **out, ty_error *error)
 {
-    ty_costing costing = {
-        .plan = plan, .profile = plan->profile, .cluster = cluster, .error = error};
+    ty_costing costing = ty_costing_of(plan, cluster, error);
     ty_costs *costs = NULL;
-    uint32_t ignored;
     ty_status status = TY_OK;
 
     if (program->stage_count != plan->stage_count)
         return ty_fail(error, TY_EINVAL, "a program of %u stages, expected the plan's %u",
                        program->stage_count, plan->stage_count);
     TY_CHECK(check_devices(plan, cluster, error), status, cleanup);
-    costing.is_local = plan->profile != NULL && plan->cluster_name != NULL &&
-                       ty_cluster_is_local(plan->cluster_name, &ignored);
     TY_CHECK(ty_costs_new(plan, program, &costs, error), status, cleanup);
     TY_CHECK(place_ranks(plan, cluster, costs, error), status, cleanup);
     for (uint32_t s = 0; s < plan->stage_count; s++)

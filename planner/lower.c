@@ -49,12 +49,11 @@ static uint64_t cut_bytes(const ty_plan *plan, uint32_t layer)
 static ty_instruction transfer(const ty_lowering *l, ty_op op, uint32_t micro_batch,
                                ty_direction direction, uint32_t peer_stage)
 {
-    uint32_t later = peer_stage > l->stage ? peer_stage : l->stage;
     ty_instruction instruction = ty_instruction_of(op);
     instruction.micro_batch = micro_batch;
     instruction.peer_stage = peer_stage;
     instruction.direction = direction;
-    instruction.bytes = cut_bytes(l->plan, l->plan->stages[later].first_layer);
+    instruction.bytes = peer_stage > l->stage ? l->output_bytes : l->input_bytes;
     return instruction;
 }
 
@@ -172,6 +171,8 @@ static ty_status lower_stage(ty_lowering *l)
     ty_status status = TY_OK;
 
     l->micro_batches = l->plan->micro_batches / stage_of(l)->replicas;
+    l->input_bytes = cut_bytes(l->plan, stage_of(l)->first_layer);
+    l->output_bytes = cut_bytes(l->plan, stage_of(l)->first_layer + stage_of(l)->layer_count);
     l->forwards = ty_alloc(l->micro_batches, sizeof *l->forwards);
     l->averaged = ty_alloc(l->plan->bucket_count, sizeof *l->averaged);
     if (l->forwards == NULL || l->averaged == NULL) {

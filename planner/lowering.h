@@ -12,10 +12,11 @@ typedef struct ty_lowering {
     const ty_plan *plan;
     ty_program *program;
     uint32_t stage;
-    uint32_t micro_batches; /* of one replica */
-    uint32_t *forwards;     /* [micro_batches]: index of the forward instruction */
-    uint32_t *averaged;     /* [plan->bucket_count]: the instruction that leaves this stage's bucket
-                               averaged,     or TY_NO_INSTRUCTION where nothing is exchanged */
+    uint32_t micro_batches;             /* of one replica */
+    uint64_t input_bytes, output_bytes; /* of one micro-batch across the stage's two cuts */
+    uint32_t *forwards;                 /* [micro_batches]: index of the forward instruction */
+    uint32_t *averaged; /* [plan->bucket_count]: the instruction that leaves this stage's bucket
+                           averaged,     or TY_NO_INSTRUCTION where nothing is exchanged */
     ty_error *error;
 } ty_lowering;
 

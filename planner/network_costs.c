@@ -61,21 +61,16 @@ static ty_status worst_path(const ty_costing *costing, uint32_t peer_stage, doub
     return TY_OK;
 }
 
-ty_status ty_cost_send(ty_costing *costing, const ty_instruction *instruction,
-                       ty_instruction_cost *cost)
+static ty_status cost_transfer(ty_costing *costing, uint32_t peer_stage, uint64_t payload,
+                               ty_instruction_cost *cost)
 {
-    double bytes = (double)instruction->bytes, bandwidth = HUGE_VAL, latency_s = 0;
+    double bytes = (double)payload, bandwidth = HUGE_VAL, latency_s = 0;
     double seconds, smallest_s;
-    ty_status status;
+    ty_status status = worst_path(costing, peer_stage, bytes, &bandwidth, &latency_s);
 
-    if (instruction->peer_stage >= costing->plan->stage_count)
-        return ty_fail(costing->error, TY_EINVAL,
-                       "program:/stages/%u: a send to stage %u, but the plan has %u",
-                       costing->stage.stage, instruction->peer_stage, costing->plan->stage_count);
-    status = worst_path(costing, instruction->peer_stage, bytes, &bandwidth, &latency_s);
     if (status != TY_OK)
         return status;
-    if (costing->is_local && ty_profile_transfer(costing->profile, instruction->bytes, &seconds) &&
+    if (costing->is_local && ty_profile_transfer(costing->profile, payload, &seconds) &&
         ty_profile_transfer(costing->profile, 1, &smallest_s)) {
         *cost = measured_parts(seconds, smallest_s, bytes, bandwidth);
     } else {
@@ -84,6 +79,28 @@ ty_status ty_cost_send(ty_costing *costing, const ty_instruction *instruction,
         ty_cost_relies_on(costing, TY_DATASHEET);
     }
     cost->core_share = costing->stage.core_share;
+    return TY_OK;
+}
+
+ty_status ty_cost_send(ty_costing *costing, const ty_instruction *instruction,
+                       ty_instruction_cost *cost)
+{
+    uint32_t stage = costing->stage.stage, peer = instruction->peer_stage;
+    ty_stage_transfer *known = &costing->stage.transfers[peer > stage ? 1 : 0];
+
+    if (peer >= costing->plan->stage_count || (peer + 1 != stage && peer != stage + 1))
+        return ty_fail(costing->error, TY_EINVAL,
+                       "program:/stages/%u: a send to stage %u, which is no neighbour of it in a "
+                       "plan of %u",
+                       stage, peer, costing->plan->stage_count);
+    if (!known->is_known || known->bytes != instruction->bytes) {
+        ty_status status = cost_transfer(costing, peer, instruction->bytes, &known->cost);
+        if (status != TY_OK)
+            return status;
+        known->bytes = instruction->bytes;
+        known->is_known = true;
+    }
+    *cost = known->cost;
     return TY_OK;
 }
 
@@ -147,36 +164,44 @@ static double crowd_of_measurement(const ty_costing *costing, uint32_t members)
     return fmax(1, demand / costing->profile->cores);
 }
 
+ty_status ty_cost_bucket(ty_costing *costing, uint32_t index, ty_algorithm algorithm,
+                         uint64_t bytes, ty_instruction_cost *cost)
+{
+    const ty_bucket *bucket = &costing->plan->buckets[index];
+    ty_collective_kind kind = ty_bucket_collective(bucket);
+    uint32_t members = ty_bucket_member_count(costing->plan, bucket);
+    double bandwidth, latency_s, seconds, smallest_s;
+    ty_status status;
+
+    TY_CHECK(find_ring(costing, bucket, &bandwidth, &latency_s), status, done);
+    TY_CHECK(ty_collective_cost(kind, algorithm, members, bytes, bandwidth, latency_s, cost,
+                                costing->error),
+             status, done);
+    if (costing->is_local &&
+        ty_profile_collective(costing->profile, kind, algorithm, members, bytes, &seconds) &&
+        ty_profile_collective(costing->profile, kind, algorithm, members, 1, &smallest_s))
+        *cost = measured_parts(seconds / crowd_of_measurement(costing, members),
+                               smallest_s / crowd_of_measurement(costing, members),
+                               cost->edge_bytes, bandwidth);
+    else
+        ty_cost_relies_on(costing, TY_DATASHEET);
+done:
+    return status;
+}
+
 ty_status ty_cost_collective(ty_costing *costing, const ty_instruction *instruction,
                              ty_instruction_cost *cost)
 {
-    const ty_bucket *bucket;
-    ty_collective_kind kind;
-    double bandwidth, latency_s, seconds, smallest_s;
-    uint32_t members;
     ty_status status;
 
     if (instruction->bucket >= costing->plan->bucket_count)
         return ty_fail(costing->error, TY_EINVAL,
                        "program:/stages/%u: a collective of bucket %u, but the plan has %u",
                        costing->stage.stage, instruction->bucket, costing->plan->bucket_count);
-    bucket = &costing->plan->buckets[instruction->bucket];
-    kind = ty_bucket_collective(bucket);
-    members = ty_bucket_member_count(costing->plan, bucket);
-    TY_CHECK(find_ring(costing, bucket, &bandwidth, &latency_s), status, done);
-    TY_CHECK(ty_collective_cost(kind, bucket->algorithm, members, instruction->bytes, bandwidth,
-                                latency_s, cost, costing->error),
-             status, done);
-    if (costing->is_local &&
-        ty_profile_collective(costing->profile, kind, bucket->algorithm, members,
-                              instruction->bytes, &seconds) &&
-        ty_profile_collective(costing->profile, kind, bucket->algorithm, members, 1, &smallest_s))
-        *cost = measured_parts(seconds / crowd_of_measurement(costing, members),
-                               smallest_s / crowd_of_measurement(costing, members),
-                               cost->edge_bytes, bandwidth);
-    else
-        ty_cost_relies_on(costing, TY_DATASHEET);
-    cost->core_share = costing->stage.core_share;
-done:
+    status = ty_cost_bucket(costing, instruction->bucket,
+                            costing->plan->buckets[instruction->bucket].algorithm,
+                            instruction->bytes, cost);
+    if (status == TY_OK)
+        cost->core_share = costing->stage.core_share;
     return status;
 }
