@@ -128,7 +128,7 @@ typedef struct ty_plan {
     ty_provenance provenance;   /* of the least certain figure that mattered */
     ty_memory_use *memory;      /* [stage_count], per device; NULL without a prediction */
     uint32_t candidate_count;
-    ty_candidate *candidates;   /* best first */
+    ty_candidate *candidates;   /* the chosen one first; order: ty_plan_search */
 } ty_plan;
 
 /**

@@ -1,6 +1,13 @@
 /**
  * @file candidate.h
  * One point of the plan space, before it is a plan. Internal to planner/.
+ *
+ *   question.c        what was asked, checked
+ *   candidates.c      which points of the space are worth a look
+ *   quick_estimate.c  a first figure for each, in microseconds
+ *   candidate_plan.c  from a candidate to a plan, its program and its costs
+ *   search.c          which of them are estimated and simulated
+ *   answer.c          the best as a plan, the others' fates
  */
 #ifndef TY_PLANNER_CANDIDATE_H
 #define TY_PLANNER_CANDIDATE_H
@@ -8,6 +15,8 @@
 #include "ty_planner.h"
 
 #define TY_MAX_STAGES 256
+
+/* ---- The question ------------------------------------------------------------------------ */
 
 /** What a search was asked, with everything that does not change between candidates. */
 typedef struct search_question {
@@ -17,53 +26,100 @@ typedef struct search_question {
     const ty_plan_options *options;
     uint32_t global_batch;
     uint32_t device_count;
-    bool ignore_memory; /* nothing fits: look for what misses least */
+    uint64_t largest_memory_bytes; /* of any device */
+    bool ignore_memory;            /* nothing fits: look for what misses least */
+    uint32_t fixed_stages;         /* by the options; 0: searched */
+    bool has_fixed_replicas;
+    uint32_t fixed_replicas[TY_MAX_STAGES]; /* [fixed_stages] */
     uint32_t *cuts;
     uint32_t cut_count;
     ty_digest workload_digest, cluster_digest;
     char *cluster_json;
 } search_question;
 
-/** Borrows everything it is given; ty_search_question_clear frees what it adds. */
+/**
+ * Borrows everything it is given; ty_search_question_clear frees what it adds.
+ * @return TY_EINVAL for a question without sense, with the nearest one that has some
+ */
 ty_status ty_search_question_make(const ty_workload *workload, const ty_cluster *cluster,
                                   const ty_profile *profile, const ty_plan_options *options,
                                   search_question *question, ty_error *error) TY_MUST_CHECK;
 void ty_search_question_clear(search_question *question);
+bool ty_search_must_stop(const search_question *question);
 
-typedef struct candidate {
+/* ---- Candidates -------------------------------------------------------------------------- */
+
+/** Where the layers are cut and how many replicas each stage has. */
+typedef struct division {
     uint32_t stage_count;
     uint32_t first_layers[TY_MAX_STAGES], replicas[TY_MAX_STAGES];
+} division;
+
+typedef struct candidate {
+    const division *division;
     uint32_t micro_batches;
     ty_schedule schedule;
     uint64_t bucket_bytes; /* UINT64_MAX: one bucket a stage */
     ty_compression_kind compression;
     double top_k_ratio;
-    double bound_s; /* quick estimate of the step, to order candidates before the real one */
+    /* Candidates with equal schedule, stage count and replicas are one strategy; they differ in
+     * micro-batches, buckets and compression. */
+    uint32_t strategy; /* below the list's strategy_count */
+    double quick_s;    /* of a step, by quick_estimate.c */
 
     /* What became of it. */
-    bool is_estimated;
-    ty_step_summary estimate, simulation; /* simulation.step_time_s 0: not simulated */
+    bool is_judged;                       /* its memory is known */
+    ty_step_summary estimate, simulation; /* step_time_s 0: it was not estimated, not simulated */
+    double expected_s;                    /* the step where there is no estimate */
     uint64_t peak_memory_bytes;
     uint64_t missing_bytes; /* > 0: does not fit a device, by that much */
     uint32_t missing_stage;
+    bool is_best_of_strategy;
 } candidate;
 
-/**
- * The plan of a candidate: stages on consecutive devices, buckets; memory filled in, no prediction
- * yet. It borrows the question's workload, profile and cluster text (hundreds of such plans are
- * made in a search): free it with ty_candidate_plan_free, keep it with ty_plan_copy.
- */
-ty_status ty_candidate_to_plan(const search_question *question, const candidate *c, ty_plan **out,
-                               ty_error *error) TY_MUST_CHECK;
-void ty_candidate_plan_free(ty_plan *plan);
+typedef struct candidate_list {
+    candidate *items;
+    uint32_t count, capacity;
+    uint32_t strategy_count;
+    bool is_cut_short;   /* by should_stop */
+    ty_arena *divisions; /* owns every division */
+} candidate_list;
 
-/** "1f1b 2 stages, replicas 2+1" / with details "..., 8 micro-batches of 16, 25.0 MB buckets,
- * fp16". */
+/** All candidates worth a look, with quick estimates, in no order. */
+ty_status ty_candidates_enumerate(const search_question *question, candidate_list *out,
+                                  ty_error *error) TY_MUST_CHECK;
+void ty_candidates_clear(candidate_list *list);
+
+uint32_t ty_division_end(const search_question *question, const division *d, uint32_t stage);
+bool ty_division_is_replicated(const division *d);
+
+/* ---- From a candidate to a plan ---------------------------------------------------------- */
+
+/**
+ * A candidate's plan with its program. The plan borrows the question's workload, profile and
+ * cluster text (hundreds of such plans are made in a search): keep it with ty_plan_copy.
+ */
+typedef struct draft {
+    ty_plan *plan; /* stages on consecutive devices, buckets, memory; no prediction yet */
+    ty_program *program;
+} draft;
+ty_status ty_draft_make(const search_question *question, const candidate *c, draft *out,
+                        ty_error *error) TY_MUST_CHECK;
+void ty_draft_clear(draft *d);
+
+/** "1f1b 2 stages, replicas 2+1" / with details "..., 8 x 16, 25 MiB buckets, fp16". */
 ty_status ty_candidate_name(const search_question *question, const candidate *c, bool with_details,
                             char **out, ty_error *error) TY_MUST_CHECK;
 
-/** All candidates worth a look, with bounds, in no order; free with ty_free. */
-ty_status ty_candidates_enumerate(const search_question *question, candidate **out, uint32_t *count,
-                                  ty_error *error) TY_MUST_CHECK;
+/* ---- The answer -------------------------------------------------------------------------- */
+
+/** The first of `list`, which is in its final order, as a plan with the fates of the others. */
+ty_status ty_answer_make(const search_question *question, const candidate_list *list, ty_plan **out,
+                         ty_error *error) TY_MUST_CHECK;
+/** Nothing fits: TY_EINFEASIBLE with the candidate that misses least, and what would help. */
+ty_status ty_answer_refuse(const search_question *question, const candidate_list *list,
+                           ty_error *error) TY_MUST_CHECK;
+/** Seconds of a candidate's step, as well as they are known. */
+double ty_candidate_time_s(const candidate *c);
 
 #endif

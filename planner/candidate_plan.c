@@ -1,12 +1,6 @@
 /* From a candidate to a plan: stages, devices, gradient buckets, names. */
 #include "candidate.h"
-
-#include <string.h>
-
-static uint32_t stage_end(const search_question *q, const candidate *c, uint32_t stage)
-{
-    return stage + 1 < c->stage_count ? c->first_layers[stage + 1] : q->workload->layer_count;
-}
+#include "costing.h"
 
 static ty_bucket bucket_of(const ty_plan *plan, const candidate *c, uint32_t stage,
                            uint32_t first_layer)
@@ -75,21 +69,21 @@ static ty_status plan_buckets(const search_question *q, const candidate *c, ty_p
     return TY_OK;
 }
 
-static ty_status plan_stages(const search_question *q, const candidate *c, ty_plan *plan,
+static ty_status plan_stages(const search_question *q, const division *d, ty_plan *plan,
                              ty_error *error)
 {
     uint32_t device = 0;
 
-    plan->stages = ty_alloc(c->stage_count, sizeof *plan->stages);
-    plan->memory = ty_alloc(c->stage_count, sizeof *plan->memory);
+    plan->stages = ty_alloc(d->stage_count, sizeof *plan->stages);
+    plan->memory = ty_alloc(d->stage_count, sizeof *plan->memory);
     if (plan->stages == NULL || plan->memory == NULL)
         return ty_fail(error, TY_ENOMEM, "out of memory");
-    plan->stage_count = c->stage_count;
-    for (uint32_t s = 0; s < c->stage_count; s++) {
+    plan->stage_count = d->stage_count;
+    for (uint32_t s = 0; s < d->stage_count; s++) {
         ty_plan_stage *stage = &plan->stages[s];
-        stage->first_layer = c->first_layers[s];
-        stage->layer_count = stage_end(q, c, s) - c->first_layers[s];
-        stage->replicas = c->replicas[s];
+        stage->first_layer = d->first_layers[s];
+        stage->layer_count = ty_division_end(q, d, s) - d->first_layers[s];
+        stage->replicas = d->replicas[s];
         stage->devices = ty_alloc(stage->replicas, sizeof *stage->devices);
         if (stage->devices == NULL)
             return ty_fail(error, TY_ENOMEM, "out of memory");
@@ -99,24 +93,14 @@ static ty_status plan_stages(const search_question *q, const candidate *c, ty_pl
     return TY_OK;
 }
 
-ty_status ty_candidate_to_plan(const search_question *q, const candidate *c, ty_plan **out,
-                               ty_error *error)
+static ty_status make_plan(const search_question *q, const candidate *c, ty_plan *plan,
+                           ty_error *error)
 {
     ty_status status = TY_OK;
-    ty_program *program = NULL;
-    ty_plan *plan = ty_alloc(1, sizeof *plan);
 
-    if (plan == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
     plan->workload = (ty_workload *)q->workload;
     plan->profile = (ty_profile *)q->profile;
     plan->cluster_json = q->cluster_json;
-    plan->cluster_name = ty_strdup(ty_cluster_name(q->cluster));
-    if (plan->cluster_name == NULL) {
-        status = ty_fail(error, TY_ENOMEM, "out of memory");
-        goto failed;
-    }
-    TY_CHECK(ty_candidate_name(q, c, false, &plan->strategy, error), status, failed);
     plan->workload_digest = q->workload_digest;
     plan->cluster_digest = q->cluster_digest;
     plan->schedule = c->schedule;
@@ -125,35 +109,52 @@ ty_status ty_candidate_to_plan(const search_question *q, const candidate *c, ty_
     plan->micro_batch_size = q->global_batch / c->micro_batches;
     plan->optimizer = q->workload->optimizer;
     plan->seed = q->options->seed;
-    TY_CHECK(plan_stages(q, c, plan, error), status, failed);
-    TY_CHECK(plan_buckets(q, c, plan, error), status, failed);
-    TY_CHECK(ty_plan_lower(plan, &program, error), status, failed);
-    for (uint32_t s = 0; s < plan->stage_count; s++)
-        TY_CHECK(ty_stage_memory(plan, program, s, &plan->memory[s], error), status, failed);
-    ty_program_free(program);
-    *out = plan;
-    return TY_OK;
-
-failed:
-    ty_program_free(program);
-    ty_candidate_plan_free(plan);
+    plan->cluster_name = ty_strdup(ty_cluster_name(q->cluster));
+    if (plan->cluster_name == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_CHECK(ty_candidate_name(q, c, false, &plan->strategy, error), status, done);
+    TY_CHECK(plan_stages(q, c->division, plan, error), status, done);
+    TY_CHECK(plan_buckets(q, c, plan, error), status, done);
+    status = ty_choose_algorithms(plan, q->cluster, error);
+done:
     return status;
 }
 
-void ty_candidate_plan_free(ty_plan *plan)
+ty_status ty_draft_make(const search_question *q, const candidate *c, draft *out, ty_error *error)
 {
-    if (plan == NULL)
-        return;
-    plan->workload = NULL;
-    plan->profile = NULL;
-    plan->cluster_json = NULL;
-    ty_plan_free(plan);
+    ty_status status = TY_OK;
+    draft d = {.plan = ty_alloc(1, sizeof *d.plan)};
+
+    if (d.plan == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_CHECK(make_plan(q, c, d.plan, error), status, failed);
+    TY_CHECK(ty_plan_lower(d.plan, &d.program, error), status, failed);
+    for (uint32_t s = 0; s < d.plan->stage_count; s++)
+        TY_CHECK(ty_stage_memory(d.plan, d.program, s, &d.plan->memory[s], error), status, failed);
+    *out = d;
+    return TY_OK;
+
+failed:
+    ty_draft_clear(&d);
+    return status;
 }
 
-static bool is_equal_replication(const candidate *c)
+void ty_draft_clear(draft *d)
 {
-    for (uint32_t s = 1; s < c->stage_count; s++)
-        if (c->replicas[s] != c->replicas[0])
+    if (d->plan != NULL) { /* not what is borrowed */
+        d->plan->workload = NULL;
+        d->plan->profile = NULL;
+        d->plan->cluster_json = NULL;
+    }
+    ty_plan_free(d->plan);
+    ty_program_free(d->program);
+    *d = (draft){0};
+}
+
+static bool has_equal_replicas(const division *d)
+{
+    for (uint32_t s = 1; s < d->stage_count; s++)
+        if (d->replicas[s] != d->replicas[0])
             return false;
     return true;
 }
@@ -161,25 +162,25 @@ static bool is_equal_replication(const candidate *c)
 ty_status ty_candidate_name(const search_question *q, const candidate *c, bool with_details,
                             char **out, ty_error *error)
 {
+    const division *d = c->division;
     ty_text name = {0};
-    ty_status status;
 
-    if (c->stage_count == 1 && c->replicas[0] == 1)
+    if (d->stage_count == 1 && d->replicas[0] == 1)
         ty_text_add(&name, "single device");
-    else if (c->stage_count == 1)
-        ty_text_addf(&name, "data parallel %u", c->replicas[0]);
+    else if (d->stage_count == 1)
+        ty_text_addf(&name, "data parallel %u", d->replicas[0]);
     else
-        ty_text_addf(&name, "%s %u stages", ty_schedule_name(c->schedule), c->stage_count);
-    if (c->stage_count > 1 && (!is_equal_replication(c) || c->replicas[0] > 1)) {
+        ty_text_addf(&name, "%s %u stages", ty_schedule_name(c->schedule), d->stage_count);
+    if (d->stage_count > 1 && (!has_equal_replicas(d) || d->replicas[0] > 1)) {
         ty_text_add(&name, ", replicas ");
-        for (uint32_t s = 0; s < c->stage_count; s++)
-            ty_text_addf(&name, "%s%u", s > 0 ? "+" : "", c->replicas[s]);
+        for (uint32_t s = 0; s < d->stage_count; s++)
+            ty_text_addf(&name, "%s%u", s > 0 ? "+" : "", d->replicas[s]);
     }
     if (with_details) {
         ty_text_addf(&name, ", %u x %u", c->micro_batches, q->global_batch / c->micro_batches);
         if (c->bucket_bytes != UINT64_MAX) {
             char bytes[32];
-            ty_format_bytes((double)c->bucket_bytes, bytes);
+            ty_format_memory((double)c->bucket_bytes, bytes);
             ty_text_addf(&name, ", %s buckets", bytes);
         }
     }
@@ -187,7 +188,5 @@ ty_status ty_candidate_name(const search_question *q, const candidate *c, bool w
         ty_text_addf(&name, ", top-k %.3g %%", c->top_k_ratio * 100);
     else if (c->compression != TY_COMPRESSION_NONE)
         ty_text_addf(&name, ", %s", ty_compression_name(c->compression));
-    status = ty_text_take(&name, out, error);
-    ty_text_clear(&name);
-    return status;
+    return ty_text_take(&name, out, error);
 }

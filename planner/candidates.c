@@ -1,172 +1,153 @@
-/* Which points of the plan space are worth a look, and a quick bound on each. */
-#include "candidate.h"
+/* Which points of the plan space are worth a look: micro-batch sizes, divisions into stages, and of
+ * each division its schedules, compressors and buckets. */
+#include "quick_estimate.h"
 
-#include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* Micro-batches a step is cut into, beyond which bubbles shrink by less than overheads grow. */
 #define MOST_MICRO_BATCHES_PER_STAGE 8
+/* Up to here every stage count is tried, above it every fourth. */
+#define MOST_DENSE_STAGES 8
+/* fp16 is proposed where it may save this share of the step; it costs accuracy, and two casts. */
+#define LEAST_COMPRESSION_GAIN 0.01
 
-/* What the bound of one micro-batch size is made of. */
-typedef struct size_costs {
-    uint32_t micro_batches;
-    double *layer_s;    /* [layers] forward + backward of one micro-batch */
-    double *transfer_s; /* [layers + 1] activation and gradient across the cut before a layer */
-} size_costs;
+typedef struct strategy {
+    ty_schedule schedule;
+    const division *division; /* one of those with its replicas */
+} strategy;
 
 typedef struct enumeration {
     const search_question *q;
-    const size_costs *costs; /* of the micro-batch size at hand */
-    double *ring_bandwidth,
-        *ring_latency; /* [devices + 1] by number of members; 0: not known yet */
-    uint32_t stages;
-    candidate *candidates;
-    uint32_t count, capacity;
+    quick_costs costs;
+    candidate_list list;
+    strategy *strategies; /* [list.strategy_count] */
+    uint32_t strategy_room;
+    ty_error *error;
 } enumeration;
 
-static uint64_t parameter_bytes(const enumeration *e, uint32_t first, uint32_t count)
+uint32_t ty_division_end(const search_question *q, const division *d, uint32_t stage)
 {
-    return ty_workload_parameter_bytes(e->q->workload, first, count);
+    return stage + 1 < d->stage_count ? d->first_layers[stage + 1] : q->workload->layer_count;
 }
 
-/* Seconds of one all-reduce among `members` neighbouring devices. */
-static double all_reduce_s(enumeration *e, uint64_t bytes, uint32_t members)
+bool ty_division_is_replicated(const division *d)
 {
-    double seconds = 0;
-    ty_instruction_cost cost;
+    for (uint32_t s = 0; s < d->stage_count; s++)
+        if (d->replicas[s] > 1)
+            return true;
+    return false;
+}
 
-    if (members < 2 || bytes == 0)
-        return 0;
-    if (e->q->profile != NULL &&
-        ty_profile_collective(e->q->profile, TY_ALL_REDUCE, TY_RING, members, bytes, &seconds))
-        return seconds;
-    if (!(e->ring_bandwidth[members] > 0)) {
-        uint32_t *devices = ty_alloc(members, sizeof *devices);
-        if (devices == NULL)
-            return INFINITY;
-        for (uint32_t d = 0; d < members; d++)
-            devices[d] = d;
-        if (ty_cluster_ring(e->q->cluster, devices, members, &e->ring_bandwidth[members],
-                            &e->ring_latency[members], NULL) != TY_OK)
-            e->ring_bandwidth[members] = 1;
-        ty_free(devices);
+void ty_candidates_clear(candidate_list *list)
+{
+    ty_free(list->items);
+    ty_arena_free(list->divisions);
+    *list = (candidate_list){0};
+}
+
+/* ---- One candidate ----------------------------------------------------------------------- */
+
+static ty_status out_of_memory(enumeration *e)
+{
+    return ty_fail(e->error, TY_ENOMEM, "out of memory");
+}
+
+static bool is_same_strategy(const strategy *a, const strategy *b)
+{
+    return a->schedule == b->schedule && a->division->stage_count == b->division->stage_count &&
+           memcmp(a->division->replicas, b->division->replicas,
+                  a->division->stage_count * sizeof *a->division->replicas) == 0;
+}
+
+static ty_status find_strategy(enumeration *e, const candidate *c, uint32_t *index)
+{
+    const strategy wanted = {c->schedule, c->division};
+
+    for (*index = 0; *index < e->list.strategy_count; ++*index)
+        if (is_same_strategy(&e->strategies[*index], &wanted))
+            return TY_OK;
+    if (e->list.strategy_count == e->strategy_room) {
+        uint32_t room = e->strategy_room > 0 ? e->strategy_room * 2 : 32;
+        strategy *more = ty_resize(e->strategies, room, sizeof *more);
+        if (more == NULL)
+            return out_of_memory(e);
+        e->strategies = more;
+        e->strategy_room = room;
     }
-    if (ty_collective_cost(TY_ALL_REDUCE, TY_RING, members, bytes, e->ring_bandwidth[members],
-                           e->ring_latency[members], &cost, NULL) != TY_OK)
-        return INFINITY;
-    return cost.seconds;
-}
-
-static double exchange_s(void *context, uint32_t first, uint32_t count, uint32_t replicas)
-{
-    enumeration *e = context;
-    double micro_batches = e->costs->micro_batches;
-
-    return all_reduce_s(e, parameter_bytes(e, first, count), replicas) * replicas / micro_batches;
-}
-
-/* A first look at memory: parameters, gradients, optimizer state, and as many stashes as 1F1B
- * keeps. */
-static bool fits(void *context, uint32_t first, uint32_t count, uint32_t replicas,
-                 uint32_t stages_after)
-{
-    enumeration *e = context;
-    const ty_workload *w = e->q->workload;
-    uint32_t states = 2 + ty_optimizer_state_count(&w->optimizer);
-    uint32_t micro_batch = e->q->global_batch / e->costs->micro_batches;
-    double bytes = (double)parameter_bytes(e, first, count) * states;
-
-    if (e->costs->micro_batches % replicas != 0)
-        return false;
-    bytes += (double)ty_workload_stash_bytes(w, first, count) * micro_batch * (stages_after + 1);
-    return e->q->ignore_memory ||
-           bytes <= (double)ty_cluster_device_type(e->q->cluster, 0)->memory_bytes;
-}
-
-/* ---- The quick bound --------------------------------------------------------------------- */
-
-/* Slowest stage working without a pause, plus filling and draining the others, plus its exchange.
- */
-static double bound(enumeration *e, const candidate *c)
-{
-    double slowest = 0, sum = 0, transfers = 0;
-
-    for (uint32_t s = 0; s < c->stage_count; s++) {
-        uint32_t first = c->first_layers[s];
-        uint32_t end =
-            s + 1 < c->stage_count ? c->first_layers[s + 1] : e->q->workload->layer_count;
-        double one = 0, busy;
-        for (uint32_t l = first; l < end; l++)
-            one += e->costs->layer_s[l];
-        busy = one * (c->micro_batches / c->replicas[s]);
-        busy += all_reduce_s(e, parameter_bytes(e, first, end - first), c->replicas[s]) *
-                (c->stage_count == 1 ? 0.5 : 1); /* about half of it hides behind backward */
-        slowest = fmax(slowest, busy - one);
-        sum += one;
-        transfers += e->costs->transfer_s[first];
-    }
-    return slowest + sum + transfers;
+    e->strategies[e->list.strategy_count++] = wanted;
+    return TY_OK;
 }
 
 static ty_status push(enumeration *e, const candidate *c)
 {
-    for (uint32_t i = 0; i < e->count; i++) {
-        const candidate *o = &e->candidates[i];
-        if (o->stage_count == c->stage_count && o->micro_batches == c->micro_batches &&
-            o->schedule == c->schedule && o->bucket_bytes == c->bucket_bytes &&
-            o->compression == c->compression &&
-            memcmp(o->first_layers, c->first_layers, c->stage_count * sizeof(uint32_t)) == 0 &&
-            memcmp(o->replicas, c->replicas, c->stage_count * sizeof(uint32_t)) == 0)
-            return TY_OK;
-    }
-    if (e->count == e->capacity) {
-        uint32_t capacity = e->capacity > 0 ? e->capacity * 2 : 64;
-        candidate *more = ty_resize(e->candidates, capacity, sizeof *more);
+    candidate_list *list = &e->list;
+
+    if (list->count == list->capacity) {
+        uint32_t capacity = list->capacity > 0 ? list->capacity * 2 : 64;
+        candidate *more = ty_resize(list->items, capacity, sizeof *more);
         if (more == NULL)
-            return TY_ENOMEM;
-        e->candidates = more;
-        e->capacity = capacity;
+            return out_of_memory(e);
+        list->items = more;
+        list->capacity = capacity;
     }
-    e->candidates[e->count] = *c;
-    e->candidates[e->count].bound_s = bound(e, c);
-    e->count++;
-    return TY_OK;
+    list->items[list->count] = *c;
+    list->items[list->count].quick_s = ty_quick_step_s(&e->costs, c);
+    list->count++;
+    return e->costs.status == TY_OK ? TY_OK : out_of_memory(e);
 }
 
 /* ---- Buckets, compression, schedules of one division ------------------------------------- */
-
-static bool is_replicated(const candidate *c)
-{
-    for (uint32_t s = 0; s < c->stage_count; s++)
-        if (c->replicas[s] > 1)
-            return true;
-    return false;
-}
 
 /* Sizes tried: everything at once, PyTorch's 25 MiB, and finer ones for networks with fewer bytes
  * (facts: DDP's bucket_cap is 25 MiB with a first bucket of 1 MiB). */
 static const uint64_t usual_bucket_bytes[] = {UINT64_MAX, 25u << 20, 4u << 20, 1u << 20,
                                               256u << 10};
+#define MOST_BUCKETS 64 /* of a stage, beyond which latency eats what overlap gains */
+
+/* The most gradients any stage has to exchange. */
+static uint64_t largest_exchange(const enumeration *e, const division *d)
+{
+    uint64_t largest = 0;
+
+    for (uint32_t s = 0; s < d->stage_count; s++) {
+        uint64_t bytes = e->costs.gradient_sums[ty_division_end(e->q, d, s)] -
+                         e->costs.gradient_sums[d->first_layers[s]];
+        if (d->replicas[s] > 1 && bytes > largest)
+            largest = bytes;
+    }
+    return largest;
+}
 
 static ty_status push_buckets(enumeration *e, candidate *c)
 {
-    const ty_plan_options *o = e->q->options;
-    uint64_t parameters = parameter_bytes(e, 0, e->q->workload->layer_count);
+    uint64_t fixed = e->q->options->bucket_bytes;
+    uint64_t largest = largest_exchange(e, c->division);
     ty_status status = TY_OK;
 
-    c->bucket_bytes = o->bucket_bytes > 0 ? o->bucket_bytes : UINT64_MAX;
-    if (o->bucket_bytes > 0 || !is_replicated(c))
+    if (fixed > 0 && largest > 0) {
+        c->bucket_bytes = fixed;
         return push(e, c);
+    }
     for (size_t i = 0; status == TY_OK && i < sizeof usual_bucket_bytes / sizeof(uint64_t); i++) {
-        bool is_useful =
-            usual_bucket_bytes[i] == UINT64_MAX ||
-            (usual_bucket_bytes[i] < parameters && usual_bucket_bytes[i] * 64 > parameters);
-        c->bucket_bytes = usual_bucket_bytes[i];
-        if (is_useful)
+        uint64_t bytes = usual_bucket_bytes[i];
+        c->bucket_bytes = bytes;
+        if (bytes == UINT64_MAX || (bytes < largest && largest / bytes < MOST_BUCKETS))
             status = push(e, c);
     }
     return status;
+}
+
+/* Compressing changes what is learnt, so it has to promise something, if it was not asked for. */
+static bool is_worth_compressing(enumeration *e, const candidate *c)
+{
+    const ty_plan_options *o = e->q->options;
+    candidate plain = *c;
+
+    if (c->compression == TY_COMPRESSION_TOP_K && !o->allow_lossy)
+        return false;
+    plain.compression = TY_COMPRESSION_NONE;
+    return ty_quick_compression_gain_s(&e->costs, c) >=
+           LEAST_COMPRESSION_GAIN * ty_quick_step_s(&e->costs, &plain);
 }
 
 static ty_status push_compressions(enumeration *e, candidate *c)
@@ -174,14 +155,17 @@ static ty_status push_compressions(enumeration *e, candidate *c)
     const ty_plan_options *o = e->q->options;
     ty_status status = TY_OK;
 
+    c->bucket_bytes = UINT64_MAX;
     for (int k = 0; status == TY_OK && k < TY_COMPRESSION_COUNT; k++) {
-        bool is_wanted = o->fix_compression ? k == (int)o->compression
-                                            : k != TY_COMPRESSION_TOP_K || o->allow_lossy;
-        if (!is_wanted || (k != TY_COMPRESSION_NONE && !is_replicated(c)))
-            continue;
         c->compression = (ty_compression_kind)k;
         c->top_k_ratio = k == TY_COMPRESSION_TOP_K ? o->top_k_ratio : 0;
+        if (o->fix_compression && c->compression != o->compression)
+            continue;
+        if (k != TY_COMPRESSION_NONE && (!ty_division_is_replicated(c->division) ||
+                                         (!o->fix_compression && !is_worth_compressing(e, c))))
+            continue;
         status = push_buckets(e, c);
+        c->bucket_bytes = UINT64_MAX;
     }
     return status;
 }
@@ -193,145 +177,112 @@ static ty_status push_schedules(enumeration *e, candidate *c)
 
     for (int k = 0; status == TY_OK && k < TY_SCHEDULE_COUNT; k++) {
         /* With one stage, 1F1B is gradient accumulation with the smallest stash. */
-        if (o->fix_schedule ? k != (int)o->schedule : c->stage_count == 1 && k != TY_ONE_F_ONE_B)
+        if (o->fix_schedule ? k != (int)o->schedule
+                            : c->division->stage_count == 1 && k != TY_ONE_F_ONE_B)
             continue;
         c->schedule = (ty_schedule)k;
-        status = push_compressions(e, c);
+        status = find_strategy(e, c, &c->strategy);
+        if (status == TY_OK)
+            status = push_compressions(e, c);
     }
     return status;
 }
 
 /* ---- Divisions into stages --------------------------------------------------------------- */
 
-static ty_status push_division(enumeration *e, const uint32_t *fixed_replicas, ty_error *error)
+static double exchange_s(void *context, uint32_t first, uint32_t count, uint32_t replicas)
+{
+    enumeration *e = context;
+    const candidate plain = {.bucket_bytes = UINT64_MAX};
+    double ignored;
+
+    return ty_quick_exchange_s(&e->costs, first, first + count, replicas, &plain, &ignored) *
+           replicas / e->costs.micro_batches;
+}
+
+static bool fits(void *context, uint32_t first, uint32_t count, uint32_t replicas,
+                 uint32_t stages_after)
+{
+    const enumeration *e = context;
+
+    return e->costs.micro_batches % replicas == 0 &&
+           (e->q->ignore_memory ||
+            ty_quick_fits(&e->costs, first, first + count, replicas, stages_after));
+}
+
+/* The best division of that many stages, or NULL where there is none. */
+static ty_status divide(enumeration *e, uint32_t stages, const uint32_t *replicas, division **out)
 {
     const search_question *q = e->q;
-    candidate c = {.stage_count = e->stages, .micro_batches = e->costs->micro_batches};
-    double ignored;
     ty_error detail = {0};
     ty_partition_input input = {
         .layer_count = q->workload->layer_count,
-        .layer_s = e->costs->layer_s,
-        .transfer_s = e->costs->transfer_s,
+        .layer_s = e->costs.layer_s,
+        .transfer_s = e->costs.transfer_s,
         .cut_count = q->cut_count,
         .cuts = q->cuts,
         .devices = q->device_count,
-        .stages = e->stages,
-        .fixed_replicas = fixed_replicas,
+        .stages = stages,
+        .fixed_replicas = replicas,
         .exchange_s = exchange_s,
         .fits = fits,
         .context = e,
     };
-    ty_status status = ty_partition(&input, c.first_layers, c.replicas, &ignored, &detail);
+    double ignored;
+    ty_status status;
+    division *d = ty_arena_alloc(e->list.divisions, 1, sizeof *d);
 
+    *out = NULL;
+    if (d == NULL)
+        return out_of_memory(e);
+    d->stage_count = stages;
+    status = ty_partition(&input, d->first_layers, d->replicas, &ignored, &detail);
+    if (e->costs.status != TY_OK)
+        return out_of_memory(e);
     if (status == TY_EINFEASIBLE)
         return TY_OK; /* no division of this kind; others may do */
     if (status != TY_OK)
-        return ty_fail(error, status, "%s", detail.message);
-    return push_schedules(e, &c);
-}
-
-/* "2,1" into numbers; the sum must be the device count. */
-static ty_status parse_replicas(const search_question *q, uint32_t out[TY_MAX_STAGES],
-                                uint32_t *count, ty_error *error)
-{
-    const char *text = q->options->replicas;
-    uint64_t sum = 0;
-
-    *count = 0;
-    while (*text != '\0') {
-        char *end;
-        unsigned long value = strtoul(text, &end, 10);
-        if (end == text || value < 1 || value > q->device_count || *count == TY_MAX_STAGES ||
-            (*end != ',' && *end != '\0'))
-            return ty_fail(error, TY_EINVAL,
-                           "replicas: found '%s', expected numbers of devices as in 2,1",
-                           q->options->replicas);
-        out[(*count)++] = (uint32_t)value;
-        sum += value;
-        text = *end == ',' ? end + 1 : end;
-    }
-    if (sum != q->device_count)
-        return ty_fail(error, TY_EINVAL, "replicas: '%s' needs %llu devices, the cluster has %u",
-                       q->options->replicas, (unsigned long long)sum, q->device_count);
+        return ty_fail(e->error, status, "%s", detail.message);
+    *out = d;
     return TY_OK;
 }
 
-static ty_status push_stage_count(enumeration *e, ty_error *error)
+/* The division with the least bottleneck and, where it is another, the one with as many replicas
+ * for each stage, whose transfers pair up. */
+static ty_status push_divisions(enumeration *e, uint32_t stages)
 {
     const search_question *q = e->q;
-    ty_status status = TY_OK;
+    candidate c = {.micro_batches = e->costs.micro_batches};
     uint32_t replicas[TY_MAX_STAGES];
+    division *best = NULL, *equal = NULL;
+    ty_status status = TY_OK;
 
-    if (q->options->replicas != NULL) {
-        uint32_t count;
-        TY_CHECK(parse_replicas(q, replicas, &count, error), status, done);
-        return count == e->stages ? push_division(e, replicas, error) : TY_OK;
-    }
-    TY_CHECK(push_division(e, NULL, error), status, done);
-    if (q->device_count % e->stages == 0 && e->stages > 1 && e->stages < q->device_count) {
-        for (uint32_t s = 0; s < e->stages; s++)
-            replicas[s] = q->device_count / e->stages;
-        TY_CHECK(push_division(e, replicas, error), status, done);
-    }
+    TY_CHECK(divide(e, stages, q->has_fixed_replicas ? q->fixed_replicas : NULL, &best), status,
+             done);
+    if ((c.division = best) != NULL)
+        TY_CHECK(push_schedules(e, &c), status, done);
+    if (q->has_fixed_replicas || stages == 1 || q->device_count % stages != 0)
+        goto done;
+    for (uint32_t s = 0; s < stages; s++)
+        replicas[s] = q->device_count / stages;
+    TY_CHECK(divide(e, stages, replicas, &equal), status, done);
+    if (equal == NULL || (best != NULL && memcmp(best, equal, sizeof *best) == 0))
+        goto done;
+    c.division = equal;
+    status = push_schedules(e, &c);
 done:
     return status;
 }
 
 /* ---- Micro-batch sizes ------------------------------------------------------------------- */
 
-static void size_costs_clear(size_costs *costs)
-{
-    ty_free(costs->layer_s);
-    ty_free(costs->transfer_s);
-}
-
-static ty_status size_costs_make(const search_question *q, uint32_t micro_batches, size_costs *out,
-                                 ty_error *error)
-{
-    ty_status status = TY_OK;
-    const ty_workload *w = q->workload;
-    uint32_t samples = q->global_batch / micro_batches;
-    const ty_device_type *type = ty_cluster_device_type(q->cluster, 0);
-    ty_path path = {0};
-    double latency_s = 0, bandwidth = HUGE_VAL;
-
-    *out = (size_costs){.micro_batches = micro_batches,
-                        .layer_s = ty_alloc(w->layer_count, sizeof(double)),
-                        .transfer_s = ty_alloc(w->layer_count + 1, sizeof(double))};
-    if (out->layer_s == NULL || out->transfer_s == NULL) {
-        status = ty_fail(error, TY_ENOMEM, "out of memory");
-        goto done;
-    }
-    if (q->device_count > 1) {
-        TY_CHECK(ty_cluster_path(q->cluster, 0, q->device_count - 1, &path, error), status, done);
-        latency_s = path.latency_s;
-        bandwidth = path.bandwidth_bytes_per_s;
-        ty_path_clear(&path);
-    }
-    for (uint32_t l = 0; l < w->layer_count; l++) {
-        double forward_s, backward_s;
-        ty_provenance provenance;
-        TY_CHECK(ty_layer_cost(w, l, samples, type, q->profile, &forward_s, &backward_s,
-                               &provenance, error),
-                 status, done);
-        out->layer_s[l] = forward_s + backward_s;
-        if (l > 0)
-            out->transfer_s[l] =
-                2 * (latency_s + (double)(ty_workload_cut_bytes(w, l) * samples) / bandwidth);
-    }
-done:
-    return status;
-}
-
 /* Whether a step of the global batch may have that many micro-batches in `stages` stages. */
 static bool is_sensible(const search_question *q, uint32_t stages, uint32_t micro_batches)
 {
-    uint32_t fixed = q->options->micro_batch_size;
     uint32_t replicas = q->device_count / stages > 0 ? q->device_count / stages : 1;
 
-    if (fixed > 0)
-        return q->global_batch / micro_batches == fixed;
+    if (q->options->micro_batch_size > 0)
+        return q->global_batch / micro_batches == q->options->micro_batch_size;
     if (stages == 1) /* accumulation only where memory asks for it */
         return micro_batches % q->device_count == 0;
     return micro_batches >= replicas &&
@@ -340,68 +291,54 @@ static bool is_sensible(const search_question *q, uint32_t stages, uint32_t micr
 
 static bool is_stage_count(const search_question *q, uint32_t stages)
 {
-    if (q->options->pipeline_stages > 0)
-        return stages == q->options->pipeline_stages;
-    if (q->options->replicas != NULL || stages <= 8)
-        return true;
-    return stages % 4 == 0 || stages == q->device_count;
+    if (q->fixed_stages > 0)
+        return stages == q->fixed_stages;
+    return stages <= MOST_DENSE_STAGES || stages % 4 == 0 || stages == q->device_count;
 }
 
-static ty_status enumerate_size(enumeration *e, uint32_t micro_batches, ty_error *error)
+static ty_status enumerate_size(enumeration *e, uint32_t micro_batches)
 {
     const search_question *q = e->q;
     ty_status status = TY_OK;
-    size_costs costs = {0};
     uint32_t most = q->cut_count + 1 < q->device_count ? q->cut_count + 1 : q->device_count;
-    bool is_made = false;
 
     if (most > TY_MAX_STAGES)
         most = TY_MAX_STAGES;
     for (uint32_t stages = 1; stages <= most; stages++) {
         if (!is_stage_count(q, stages) || !is_sensible(q, stages, micro_batches))
             continue;
-        if (!is_made)
-            TY_CHECK(size_costs_make(q, micro_batches, &costs, error), status, done);
-        is_made = true;
-        e->costs = &costs;
-        e->stages = stages;
-        TY_CHECK(push_stage_count(e, error), status, done);
+        if (e->costs.micro_batches != micro_batches)
+            TY_CHECK(ty_quick_costs_set(&e->costs, micro_batches, e->error), status, done);
+        TY_CHECK(push_divisions(e, stages), status, done);
     }
 done:
-    size_costs_clear(&costs);
     return status;
 }
 
-ty_status ty_candidates_enumerate(const search_question *q, candidate **out, uint32_t *count,
-                                  ty_error *error)
+ty_status ty_candidates_enumerate(const search_question *q, candidate_list *out, ty_error *error)
 {
     ty_status status = TY_OK;
-    enumeration e = {.q = q};
+    enumeration e = {.q = q, .error = error};
 
-    e.ring_bandwidth = ty_alloc(q->device_count + 1, sizeof(double));
-    e.ring_latency = ty_alloc(q->device_count + 1, sizeof(double));
-    if (e.ring_bandwidth == NULL || e.ring_latency == NULL) {
-        status = ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_CHECK(ty_quick_costs_make(q, &e.costs, error), status, done);
+    e.list.divisions = ty_arena_new();
+    if (e.list.divisions == NULL) {
+        status = out_of_memory(&e);
         goto done;
     }
     for (uint32_t m = 1; m <= q->global_batch; m++) {
         if (q->global_batch % m != 0)
             continue;
-        if (q->options->should_stop != NULL && e.count > 0 &&
-            q->options->should_stop(q->options->stop_context))
+        e.list.is_cut_short = e.list.count > 0 && ty_search_must_stop(q);
+        if (e.list.is_cut_short)
             break;
-        status = enumerate_size(&e, m, error);
-        if (status == TY_ENOMEM)
-            ty_fail(error, TY_ENOMEM, "out of memory");
-        if (status != TY_OK)
-            goto done;
+        TY_CHECK(enumerate_size(&e, m), status, done);
     }
-    *out = e.candidates;
-    *count = e.count;
-    e.candidates = NULL;
+    *out = e.list;
+    e.list = (candidate_list){0};
 done:
-    ty_free(e.candidates);
-    ty_free(e.ring_bandwidth);
-    ty_free(e.ring_latency);
+    ty_candidates_clear(&e.list);
+    ty_quick_costs_clear(&e.costs);
+    ty_free(e.strategies);
     return status;
 }

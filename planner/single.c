@@ -1,8 +1,6 @@
 /* The plan that needs no planning: everything on one device. */
 #include "candidate.h"
 
-#include <string.h>
-
 /* A device with room for anything. Its rates are nominal: nothing is predicted from this plan. */
 static const ty_profile nominal_machine = {
     .cores = 1,
@@ -17,20 +15,20 @@ ty_status ty_plan_of_workload(const ty_workload *workload, ty_plan **out, ty_err
     ty_status status = TY_OK;
     ty_cluster *cluster = NULL;
     search_question q = {0};
-    candidate c = {.stage_count = 1,
-                   .replicas = {1},
+    const division whole = {.stage_count = 1, .replicas = {1}};
+    candidate c = {.division = &whole,
                    .micro_batches = 1,
                    .schedule = TY_ONE_F_ONE_B,
                    .bucket_bytes = UINT64_MAX};
     ty_plan_options options = ty_plan_options_default();
-    ty_plan *plan = NULL;
+    draft d = {0};
 
     TY_CHECK(ty_cluster_local(1, &nominal_machine, &cluster, error), status, done);
     TY_CHECK(ty_search_question_make(workload, cluster, NULL, &options, &q, error), status, done);
-    TY_CHECK(ty_candidate_to_plan(&q, &c, &plan, error), status, done);
-    TY_CHECK(ty_plan_copy(plan, out, error), status, done);
+    TY_CHECK(ty_draft_make(&q, &c, &d, error), status, done);
+    TY_CHECK(ty_plan_copy(d.plan, out, error), status, done);
 done:
-    ty_candidate_plan_free(plan);
+    ty_draft_clear(&d);
     ty_search_question_clear(&q);
     ty_cluster_free(cluster);
     return status;

@@ -119,12 +119,21 @@ ty_plan_options ty_plan_options_default(void);
 
 /**
  * The best plan found: candidates are data parallelism over all devices, GPipe and 1F1B with every
- * stage count and replica vector the partition proposes, each with its best micro-batch size, buckets and
- * compression; ranked by the estimator, the best `simulate_top` by the simulator. `plan->candidates`
- * tells every loser's reason.
+ * stage count and replica vector the partition proposes, each with its micro-batch sizes, buckets and
+ * compression; ranked by the estimator, the best `simulate_top` by the simulator, which skips variants
+ * within 1 % of one it has seen that differ only in buckets and compression. fp16 is proposed
+ * by itself where it may save 1 % of the step, top-k only with `allow_lossy`. Tied weights
+ * travel uncompressed. The quick look that orders candidates takes all devices for the first one
+ * and stages on consecutive devices; estimator and simulator use every device's own figures.
+ *
+ * `plan->candidates` holds every candidate and its fate: first the best of each strategy (schedule,
+ * stage count, replicas), best first and the chosen one at the top, then all other variants
+ * (micro-batches, buckets, compression), best first. Simulated ones come before estimated
+ * ones, those before the others, whose time is the quick look's, and what does not fit comes last.
  * @param profile measured times, or NULL
  * @return TY_EINFEASIBLE with the tightest constraint and by how much it is missed; TY_EINVAL for
- *         questions without sense (global batch not divisible, fixed values that contradict).
+ *         questions without sense (global batch not divisible, fixed values that contradict);
+ *         TY_EINTERRUPTED when `should_stop` came before anything that fits was found.
  */
 ty_status ty_plan_search(const ty_workload *workload, const ty_cluster *cluster,
                          const ty_profile *profile, const ty_plan_options *options, ty_plan **out,

@@ -1,0 +1,135 @@
+/* The answer of a search: the best candidate as a plan, and why the others lost; or why there is
+ * none. */
+#include "candidate.h"
+
+double ty_candidate_time_s(const candidate *c)
+{
+    if (c->simulation.step_time_s > 0)
+        return c->simulation.step_time_s;
+    return c->estimate.step_time_s > 0 ? c->estimate.step_time_s : c->expected_s;
+}
+
+/* By which share a candidate is slower than the best, like compared with like. */
+static double slower_by(const candidate *c, const candidate *best)
+{
+    if (c->simulation.step_time_s > 0)
+        return c->simulation.step_time_s / best->simulation.step_time_s - 1;
+    return ty_candidate_time_s(c) / best->estimate.step_time_s - 1;
+}
+
+static void add_loss(const candidate *c, const candidate *best, ty_text *text)
+{
+    const ty_step_summary *s = c->simulation.step_time_s > 0 ? &c->simulation : &c->estimate;
+    bool is_estimated = c->estimate.step_time_s > 0;
+    bool could_be_simulated = best->simulation.step_time_s > 0 && c->simulation.step_time_s <= 0;
+    double slower = slower_by(c, best) * 100;
+
+    if (slower >= 0.05 && is_estimated)
+        ty_text_addf(text, "%.*f %% slower: %s", slower < 10 ? 1 : 0, slower, s->limited_by);
+    else if (slower >= 0.5)
+        ty_text_addf(text, "about %.0f %% slower, not estimated", slower);
+    else if (!is_estimated)
+        ty_text_add(text, "not estimated: others looked better");
+    else if (could_be_simulated)
+        ty_text_add(text, "not simulated: within 1 % of one that was");
+    else
+        ty_text_addf(text, "as fast, less simple: %s", s->limited_by);
+}
+
+static ty_status fate(const candidate *c, const candidate *best, char **out, ty_error *error)
+{
+    ty_text text = {0};
+
+    if (c == best) {
+        ty_text_add(&text, "chosen");
+    } else if (c->missing_bytes > 0) {
+        char bytes[32];
+        ty_format_memory((double)c->missing_bytes, bytes);
+        ty_text_addf(&text, "does not fit: stage %u misses %s a device", c->missing_stage, bytes);
+    } else {
+        add_loss(c, best, &text);
+    }
+    return ty_text_take(&text, out, error);
+}
+
+static ty_status add_candidates(const search_question *q, const candidate_list *list, ty_plan *plan,
+                                ty_error *error)
+{
+    ty_status status = TY_OK;
+
+    plan->candidates = ty_alloc(list->count, sizeof *plan->candidates);
+    if (plan->candidates == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory");
+    for (uint32_t i = 0; i < list->count; i++) {
+        const candidate *c = &list->items[i];
+        ty_candidate *row = &plan->candidates[i];
+        plan->candidate_count = i + 1;
+        TY_CHECK(ty_candidate_name(q, c, true, &row->name, error), status, done);
+        TY_CHECK(fate(c, &list->items[0], &row->reason, error), status, done);
+        if (c->missing_bytes == 0)
+            row->step_time_s =
+                c->estimate.step_time_s > 0 ? c->estimate.step_time_s : c->expected_s;
+        row->simulated_step_time_s = c->simulation.step_time_s;
+        row->peak_memory_bytes = c->peak_memory_bytes;
+    }
+done:
+    return status;
+}
+
+ty_status ty_answer_make(const search_question *q, const candidate_list *list, ty_plan **out,
+                         ty_error *error)
+{
+    const candidate *best = &list->items[0];
+    ty_status status = TY_OK;
+    draft d = {0};
+    ty_costs *costs = NULL;
+    ty_plan *plan = NULL;
+
+    TY_CHECK(ty_draft_make(q, best, &d, error), status, done);
+    TY_CHECK(ty_costs_of_program(d.plan, d.program, q->cluster, &costs, error), status, done);
+    TY_CHECK(ty_plan_copy(d.plan, &plan, error), status, done);
+    plan->has_prediction = true;
+    plan->prediction = best->estimate;
+    plan->simulation = best->simulation;
+    plan->provenance = costs->provenance;
+    TY_CHECK(add_candidates(q, list, plan, error), status, done);
+    TY_CHECK(ty_plan_check(plan, "plan", error), status, done);
+    *out = plan;
+    plan = NULL;
+
+done:
+    ty_plan_free(plan);
+    ty_costs_free(costs);
+    ty_draft_clear(&d);
+    return status;
+}
+
+ty_status ty_answer_refuse(const search_question *q, const candidate_list *list, ty_error *error)
+{
+    const candidate *least = NULL;
+    char *name = NULL;
+    char missing[32], need[32];
+    ty_status status;
+
+    for (uint32_t i = 0; i < list->count; i++)
+        if (list->items[i].is_judged &&
+            (least == NULL || list->items[i].missing_bytes < least->missing_bytes))
+            least = &list->items[i];
+    if (least == NULL)
+        return ty_fail(error, TY_EINFEASIBLE,
+                       "no way to divide %s with a global batch of %u over %u devices: every "
+                       "stage's replicas must divide the micro-batches; try a batch that is a "
+                       "multiple of %u",
+                       q->workload->name, q->global_batch, q->device_count, q->device_count);
+    status = ty_candidate_name(q, least, true, &name, error);
+    if (status != TY_OK)
+        return status;
+    ty_format_memory((double)least->missing_bytes, missing);
+    ty_format_memory((double)least->peak_memory_bytes, need);
+    ty_fail(error, TY_EINFEASIBLE,
+            "%s does not fit: the closest plan (%s) needs %s a device and misses %s on stage %u; "
+            "use more devices, or a smaller global batch than %u",
+            q->workload->name, name, need, missing, least->missing_stage, q->global_batch);
+    ty_free(name);
+    return TY_EINFEASIBLE;
+}

@@ -1,0 +1,189 @@
+/* What a search was asked: options against workload and cluster, so that the search itself meets
+ * only questions with sense. */
+#include "candidate.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define SEED_LIMIT ((uint64_t)1 << 53) /* as plan files hold it */
+
+ty_plan_options ty_plan_options_default(void)
+{
+    return (ty_plan_options){.seed = 1, .top_k_ratio = 0.01};
+}
+
+void ty_search_question_clear(search_question *q)
+{
+    ty_free(q->cuts);
+    ty_free(q->cluster_json);
+}
+
+bool ty_search_must_stop(const search_question *q)
+{
+    return q->options->should_stop != NULL && q->options->should_stop(q->options->stop_context);
+}
+
+/* The cluster as compact text, which is what plans carry and what its digest is of. */
+static ty_status cluster_text(const ty_cluster *cluster, char **out, ty_error *error)
+{
+    ty_status status = TY_OK;
+    ty_text text = {0};
+    ty_json_writer writer = ty_json_writer_on(&text);
+    ty_json_document *document = NULL;
+
+    ty_cluster_to_json(cluster, &writer, NULL);
+    TY_CHECK(ty_text_check(&text, error), status, done);
+    TY_CHECK(ty_json_parse(text.data, text.length, "cluster", &document, error), status, done);
+    TY_CHECK(ty_json_text(ty_json_root(document), out, error), status, done);
+done:
+    ty_json_free(document);
+    ty_text_clear(&text);
+    return status;
+}
+
+/* "2,1" into numbers; the sum must be the device count. */
+static ty_status parse_replicas(search_question *q, ty_error *error)
+{
+    const char *text = q->options->replicas;
+    uint64_t sum = 0;
+
+    for (;;) {
+        char *end;
+        unsigned long value = strtoul(text, &end, 10);
+        if (*text < '0' || *text > '9' || value < 1 || (*end != ',' && *end != '\0'))
+            return ty_fail(error, TY_EINVAL,
+                           "replicas: found '%s', expected numbers of devices as in 2,1",
+                           q->options->replicas);
+        if (q->fixed_stages == TY_MAX_STAGES || value > q->device_count)
+            sum = UINT32_MAX; /* more than any cluster has */
+        else
+            q->fixed_replicas[q->fixed_stages++] = (uint32_t)value;
+        sum += value < UINT32_MAX ? value : UINT32_MAX;
+        if (*end == '\0')
+            break;
+        text = end + 1;
+    }
+    if (sum != q->device_count)
+        return ty_fail(error, TY_EINVAL, "replicas: '%s' is not for %u devices, which %s has",
+                       q->options->replicas, q->device_count, ty_cluster_name(q->cluster));
+    q->has_fixed_replicas = true;
+    return TY_OK;
+}
+
+static ty_status check_stages(search_question *q, ty_error *error)
+{
+    const ty_plan_options *o = q->options;
+    ty_status status = TY_OK;
+
+    if (o->replicas != NULL)
+        TY_CHECK(parse_replicas(q, error), status, done);
+    else
+        q->fixed_stages = o->pipeline_stages;
+    if (o->pipeline_stages > 0 && o->pipeline_stages != q->fixed_stages)
+        return ty_fail(error, TY_EINVAL,
+                       "%u pipeline stages were asked for, and replicas for %u: '%s'",
+                       o->pipeline_stages, q->fixed_stages, o->replicas);
+    if (q->fixed_stages > q->device_count)
+        return ty_fail(error, TY_EINVAL, "%u pipeline stages need %u devices, the cluster has %u",
+                       q->fixed_stages, q->fixed_stages, q->device_count);
+    if (q->fixed_stages > q->cut_count + 1)
+        return ty_fail(error, TY_EINVAL,
+                       "%s can be divided into at most %u stages, %u were asked for",
+                       q->workload->name, q->cut_count + 1, q->fixed_stages);
+    if (q->fixed_stages > TY_MAX_STAGES)
+        return ty_fail(error, TY_EINVAL, "%u pipeline stages were asked for, expected at most %d",
+                       q->fixed_stages, TY_MAX_STAGES);
+done:
+    return status;
+}
+
+static ty_status check_batch(const search_question *q, ty_error *error)
+{
+    const ty_plan_options *o = q->options;
+    uint32_t micro_batches =
+        o->micro_batch_size > 0 ? q->global_batch / o->micro_batch_size : q->global_batch;
+
+    if (o->micro_batch_size > 0 && q->global_batch % o->micro_batch_size != 0)
+        return ty_fail(error, TY_EINVAL,
+                       "a global batch of %u cannot be cut into micro-batches of %u",
+                       q->global_batch, o->micro_batch_size);
+    for (uint32_t s = 0; q->has_fixed_replicas && s < q->fixed_stages; s++)
+        if (micro_batches % q->fixed_replicas[s] != 0)
+            return ty_fail(error, TY_EINVAL,
+                           "replicas: the %u of stage %u do not share %u micro-batches evenly",
+                           q->fixed_replicas[s], s, micro_batches);
+    if (micro_batches < q->device_count && q->fixed_stages == 0 &&
+        q->cut_count + 1 < q->device_count)
+        return ty_fail(error, TY_EINVAL,
+                       "a global batch of %u%s is too small for %u devices: ask for at least %u",
+                       q->global_batch, o->micro_batch_size > 1 ? " in such micro-batches" : "",
+                       q->device_count,
+                       q->device_count * (o->micro_batch_size > 1 ? o->micro_batch_size : 1));
+    return TY_OK;
+}
+
+static ty_status check_compression(const search_question *q, ty_error *error)
+{
+    const ty_plan_options *o = q->options;
+    bool is_compressed = o->fix_compression && o->compression != TY_COMPRESSION_NONE;
+    bool has_top_k = o->fix_compression ? o->compression == TY_COMPRESSION_TOP_K : o->allow_lossy;
+
+    if (o->fix_compression && (uint32_t)o->compression >= TY_COMPRESSION_COUNT)
+        return ty_fail(error, TY_EINVAL, "compression: found %d, expected none, fp16 or top-k",
+                       (int)o->compression);
+    if (has_top_k && !(o->top_k_ratio > 0 && o->top_k_ratio <= 1))
+        return ty_fail(error, TY_EINVAL, "top-k ratio: found %g, expected more than 0, at most 1",
+                       o->top_k_ratio);
+    if (is_compressed && (q->device_count == 1 || q->fixed_stages == q->device_count))
+        return ty_fail(error, TY_EINVAL,
+                       "%u stages on %u devices exchange no gradients: nothing is there for %s",
+                       q->device_count, q->device_count, ty_compression_name(o->compression));
+    return TY_OK;
+}
+
+static ty_status check_rest(const search_question *q, ty_error *error)
+{
+    const ty_plan_options *o = q->options;
+
+    if (o->fix_schedule && (uint32_t)o->schedule >= TY_SCHEDULE_COUNT)
+        return ty_fail(error, TY_EINVAL, "schedule: found %d, expected gpipe or 1f1b",
+                       (int)o->schedule);
+    if (o->seed >= SEED_LIMIT)
+        return ty_fail(error, TY_EINVAL, "seed: found %llu, expected less than 2^53",
+                       (unsigned long long)o->seed);
+    if (o->simulate_top > 0 && o->simulate == NULL)
+        return ty_fail(error, TY_EINVAL, "%u finalists are to be simulated, but nothing does that",
+                       o->simulate_top);
+    return TY_OK;
+}
+
+ty_status ty_search_question_make(const ty_workload *workload, const ty_cluster *cluster,
+                                  const ty_profile *profile, const ty_plan_options *options,
+                                  search_question *q, ty_error *error)
+{
+    ty_status status = TY_OK;
+
+    *q = (search_question){.workload = workload,
+                           .cluster = cluster,
+                           .profile = profile,
+                           .options = options,
+                           .device_count = ty_cluster_device_count(cluster)};
+    q->global_batch = options->global_batch > 0 ? options->global_batch : workload->global_batch;
+    for (uint32_t d = 0; d < q->device_count; d++) {
+        uint64_t bytes = ty_cluster_device_type(cluster, d)->memory_bytes;
+        q->largest_memory_bytes = bytes > q->largest_memory_bytes ? bytes : q->largest_memory_bytes;
+    }
+    TY_CHECK(ty_workload_cuts(workload, &q->cuts, &q->cut_count, error), status, failed);
+    TY_CHECK(check_stages(q, error), status, failed);
+    TY_CHECK(check_batch(q, error), status, failed);
+    TY_CHECK(check_compression(q, error), status, failed);
+    TY_CHECK(check_rest(q, error), status, failed);
+    TY_CHECK(ty_workload_digest(workload, &q->workload_digest, error), status, failed);
+    TY_CHECK(cluster_text(cluster, &q->cluster_json, error), status, failed);
+    q->cluster_digest = ty_digest_of(q->cluster_json, strlen(q->cluster_json));
+    return TY_OK;
+
+failed:
+    ty_search_question_clear(q);
+    return status;
+}

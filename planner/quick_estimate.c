@@ -1,0 +1,214 @@
+/* First figures for candidates, from running sums over layers. */
+#include "quick_estimate.h"
+
+#include <math.h>
+
+#define GRADIENT_ELEMENT_BYTES 4 /* gradients and their optimizer are fp32 */
+
+void ty_quick_costs_clear(quick_costs *costs)
+{
+    ty_free(costs->gradient_sums);
+    ty_free(costs->state_sums);
+    ty_free(costs->stash_sums);
+    ty_free(costs->ring_bandwidth);
+    ty_free(costs->ring_latency);
+    ty_free(costs->layer_s);
+    ty_free(costs->compute_sums);
+    ty_free(costs->backward_sums);
+    ty_free(costs->transfer_s);
+}
+
+static void sum_bytes(quick_costs *costs)
+{
+    const ty_workload *w = costs->q->workload;
+    uint64_t states = 1 + ty_optimizer_state_count(&w->optimizer);
+
+    for (uint32_t l = 0; l < w->layer_count; l++) {
+        const ty_layer *layer = &w->layers[l];
+        uint64_t gradients =
+            layer->is_frozen ? 0
+                             : layer->parameter_bytes / w->element_bytes * GRADIENT_ELEMENT_BYTES;
+        costs->gradient_sums[l + 1] = costs->gradient_sums[l] + gradients;
+        costs->state_sums[l + 1] =
+            costs->state_sums[l] + layer->parameter_bytes + gradients * states;
+        costs->stash_sums[l + 1] = costs->stash_sums[l] + layer->stash_bytes;
+    }
+}
+
+ty_status ty_quick_costs_make(const search_question *q, quick_costs *out, ty_error *error)
+{
+    size_t layers = q->workload->layer_count, devices = q->device_count;
+
+    *out = (quick_costs){.q = q,
+                         .gradient_sums = ty_alloc(layers + 1, sizeof(uint64_t)),
+                         .state_sums = ty_alloc(layers + 1, sizeof(uint64_t)),
+                         .stash_sums = ty_alloc(layers + 1, sizeof(uint64_t)),
+                         .ring_bandwidth = ty_alloc(devices + 1, sizeof(double)),
+                         .ring_latency = ty_alloc(devices + 1, sizeof(double)),
+                         .layer_s = ty_alloc(layers, sizeof(double)),
+                         .compute_sums = ty_alloc(layers + 1, sizeof(double)),
+                         .backward_sums = ty_alloc(layers + 1, sizeof(double)),
+                         .transfer_s = ty_alloc(layers + 1, sizeof(double))};
+    if (out->gradient_sums == NULL || out->state_sums == NULL || out->stash_sums == NULL ||
+        out->ring_bandwidth == NULL || out->ring_latency == NULL || out->layer_s == NULL ||
+        out->compute_sums == NULL || out->backward_sums == NULL || out->transfer_s == NULL) {
+        ty_quick_costs_clear(out);
+        return ty_fail(error, TY_ENOMEM, "out of memory");
+    }
+    sum_bytes(out);
+    return TY_OK;
+}
+
+/* Every cut is priced as the way from the first device to the last: which stages will be neighbours
+ * across which link is not known yet. */
+static ty_status price_transfers(quick_costs *costs, uint32_t samples, ty_error *error)
+{
+    const search_question *q = costs->q;
+    ty_path path = {0};
+    ty_status status;
+
+    if (q->device_count < 2)
+        return TY_OK;
+    status = ty_cluster_path(q->cluster, 0, q->device_count - 1, &path, error);
+    if (status != TY_OK)
+        return status;
+    for (uint32_t i = 0; i < q->cut_count; i++) {
+        double bytes = (double)(ty_workload_cut_bytes(q->workload, q->cuts[i]) * samples);
+        costs->transfer_s[q->cuts[i]] = 2 * (path.latency_s + bytes / path.bandwidth_bytes_per_s);
+    }
+    ty_path_clear(&path);
+    return TY_OK;
+}
+
+ty_status ty_quick_costs_set(quick_costs *costs, uint32_t micro_batches, ty_error *error)
+{
+    const search_question *q = costs->q;
+    uint32_t samples = q->global_batch / micro_batches;
+    ty_status status = TY_OK;
+
+    for (uint32_t l = 0; l < q->workload->layer_count; l++) {
+        double forward_s, backward_s;
+        ty_provenance ignored;
+        TY_CHECK(ty_layer_cost(q->workload, l, samples, ty_cluster_device_type(q->cluster, 0),
+                               q->profile, &forward_s, &backward_s, &ignored, error),
+                 status, done);
+        costs->layer_s[l] = forward_s + backward_s;
+        costs->compute_sums[l + 1] = costs->compute_sums[l] + forward_s + backward_s;
+        costs->backward_sums[l + 1] = costs->backward_sums[l] + backward_s;
+    }
+    TY_CHECK(price_transfers(costs, samples, error), status, done);
+    costs->micro_batches = micro_batches;
+done:
+    return status;
+}
+
+/* ---- Exchanges --------------------------------------------------------------------------- */
+
+/* The ring of the first devices; looked up once for each number of them. */
+static bool find_ring(quick_costs *costs, uint32_t members)
+{
+    uint32_t *devices;
+
+    if (costs->status != TY_OK || costs->ring_bandwidth[members] > 0)
+        return costs->status == TY_OK;
+    devices = ty_alloc(members, sizeof *devices);
+    for (uint32_t d = 0; devices != NULL && d < members; d++)
+        devices[d] = d;
+    costs->status = devices == NULL ? TY_ENOMEM
+                                    : ty_cluster_ring(costs->q->cluster, devices, members,
+                                                      &costs->ring_bandwidth[members],
+                                                      &costs->ring_latency[members], NULL);
+    ty_free(devices);
+    return costs->status == TY_OK;
+}
+
+/* One collective, with its compressor where that was measured. */
+static double bucket_s(quick_costs *costs, uint64_t gradient_bytes, uint32_t members,
+                       const candidate *c)
+{
+    const ty_profile *profile = costs->q->profile;
+    ty_bucket bucket = {.gradient_bytes = gradient_bytes,
+                        .compression = c->compression,
+                        .top_k_ratio = c->top_k_ratio};
+    ty_collective_kind kind = ty_bucket_collective(&bucket);
+    uint64_t bytes = ty_bucket_wire_bytes(&bucket);
+    ty_instruction_cost cost;
+    double seconds, encode_s = 0, decode_s = 0;
+
+    if (profile != NULL && c->compression != TY_COMPRESSION_NONE)
+        (void)ty_profile_codec(profile, c->compression, c->top_k_ratio, members,
+                               gradient_bytes / GRADIENT_ELEMENT_BYTES, &encode_s, &decode_s);
+    if (profile != NULL && ty_profile_collective(profile, kind, TY_RING, members, bytes, &seconds))
+        return seconds + encode_s + decode_s;
+    if (!find_ring(costs, members) ||
+        ty_collective_cost(kind, TY_RING, members, bytes, costs->ring_bandwidth[members],
+                           costs->ring_latency[members], &cost, NULL) != TY_OK)
+        return INFINITY;
+    return cost.seconds + encode_s + decode_s;
+}
+
+double ty_quick_exchange_s(quick_costs *costs, uint32_t first, uint32_t end, uint32_t members,
+                           const candidate *c, double *buckets)
+{
+    uint64_t bytes = costs->gradient_sums[end] - costs->gradient_sums[first];
+
+    *buckets = 1;
+    if (members < 2 || bytes == 0)
+        return 0;
+    *buckets = fmax(1, ceil((double)bytes / (double)c->bucket_bytes));
+    return *buckets * bucket_s(costs, (uint64_t)((double)bytes / *buckets), members, c);
+}
+
+/* ---- A step ------------------------------------------------------------------------------ */
+
+bool ty_quick_fits(const quick_costs *costs, uint32_t first, uint32_t end, uint32_t replicas,
+                   uint32_t stages_after)
+{
+    uint32_t micro_batch = costs->q->global_batch / costs->micro_batches;
+    uint32_t local = costs->micro_batches / replicas;
+    /* What 1F1B keeps, if each stage behind has one replica, see ty_plan_lower; GPipe keeps more.
+     */
+    uint32_t kept = 1 + (replicas + stages_after - 1) / replicas;
+    double bytes = (double)(costs->state_sums[end] - costs->state_sums[first]);
+
+    kept = kept < local ? kept : local;
+    bytes += (double)(costs->stash_sums[end] - costs->stash_sums[first]) * micro_batch * kept;
+    return bytes <= (double)costs->q->largest_memory_bytes;
+}
+
+double ty_quick_step_s(quick_costs *costs, const candidate *c)
+{
+    double slowest_s = 0, sum_s = 0, transfers_s = 0;
+
+    for (uint32_t s = 0; s < c->division->stage_count; s++) {
+        uint32_t first = c->division->first_layers[s], replicas = c->division->replicas[s];
+        uint32_t end = ty_division_end(costs->q, c->division, s);
+        double one_s = costs->compute_sums[end] - costs->compute_sums[first];
+        double backward_s = costs->backward_sums[end] - costs->backward_sums[first];
+        double buckets, exchange_s;
+        exchange_s = ty_quick_exchange_s(costs, first, end, replicas, c, &buckets);
+        /* The last bucket is complete when backward is; the others have had their share of it. */
+        exchange_s = fmax(exchange_s / buckets, exchange_s - backward_s * (buckets - 1) / buckets);
+        slowest_s = fmax(slowest_s, one_s * (c->micro_batches / replicas - 1) + exchange_s);
+        sum_s += one_s;
+        transfers_s += costs->transfer_s[first];
+    }
+    return slowest_s + sum_s + transfers_s;
+}
+
+double ty_quick_compression_gain_s(quick_costs *costs, const candidate *c)
+{
+    candidate plain = *c;
+    double gain_s = 0;
+
+    plain.compression = TY_COMPRESSION_NONE;
+    for (uint32_t s = 0; s < c->division->stage_count; s++) {
+        uint32_t first = c->division->first_layers[s], replicas = c->division->replicas[s];
+        uint32_t end = ty_division_end(costs->q, c->division, s);
+        double ignored;
+        double with_s = ty_quick_exchange_s(costs, first, end, replicas, c, &ignored);
+        double without_s = ty_quick_exchange_s(costs, first, end, replicas, &plain, &ignored);
+        gain_s = fmax(gain_s, without_s - with_s);
+    }
+    return gain_s;
+}

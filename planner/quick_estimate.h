@@ -1,0 +1,55 @@
+/**
+ * @file quick_estimate.h
+ * What the search looks at before it estimates: seconds and bytes of any range of layers as
+ * differences of running sums, exchanges over a ring. Internal to planner/.
+ */
+#ifndef TY_PLANNER_QUICK_ESTIMATE_H
+#define TY_PLANNER_QUICK_ESTIMATE_H
+
+#include "candidate.h"
+
+typedef struct quick_costs {
+    const search_question *q;
+    ty_status status; /* of the first look-up that failed: what it was for is infinite */
+    uint64_t *gradient_sums, *state_sums, *stash_sums; /* [layers + 1]: bytes of all layers before;
+                                           state: parameters, gradients and optimizer; stash: of a
+                                           sample */
+    double *ring_bandwidth,
+        *ring_latency; /* [devices + 1] by members; bandwidth 0: not known yet */
+    /* Of the micro-batch size in hand. */
+    uint32_t micro_batches;
+    double *layer_s;                      /* [layers]: forward + backward */
+    double *compute_sums, *backward_sums; /* [layers + 1]: seconds of all layers before */
+    double *transfer_s; /* [layers + 1]: activation and gradient across the cut before a layer */
+} quick_costs;
+
+ty_status ty_quick_costs_make(const search_question *question, quick_costs *out,
+                              ty_error *error) TY_MUST_CHECK;
+void ty_quick_costs_clear(quick_costs *costs);
+/** For a step of that many micro-batches. */
+ty_status ty_quick_costs_set(quick_costs *costs, uint32_t micro_batches,
+                             ty_error *error) TY_MUST_CHECK;
+
+/**
+ * Seconds of the exchange of layers [first, end) among neighbouring devices in `buckets` equal
+ * parts; infinite once a look-up failed.
+ */
+double ty_quick_exchange_s(quick_costs *costs, uint32_t first, uint32_t end, uint32_t members,
+                           const candidate *c, double *buckets);
+
+/** Whether a stage may fit the largest device: what it needs at least. */
+bool ty_quick_fits(const quick_costs *costs, uint32_t first, uint32_t end, uint32_t replicas,
+                   uint32_t stages_after);
+
+/**
+ * A step, neither from above nor from below: the slowest stage working without a pause, filling and
+ * draining the others, and what of an exchange does not hide behind the last backward. It knows
+ * nothing of the schedule, of shared cores, or of transfers that hide or queue.
+ */
+double ty_quick_step_s(quick_costs *costs, const candidate *c);
+
+/** What compression takes off the exchanges of a step, were nothing hidden: the most it can gain.
+ */
+double ty_quick_compression_gain_s(quick_costs *costs, const candidate *c);
+
+#endif
