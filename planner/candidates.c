@@ -247,29 +247,113 @@ static ty_status divide(enumeration *e, uint32_t stages, const uint32_t *replica
     return TY_OK;
 }
 
+static bool all_fit(enumeration *e, const division *d)
+{
+    bool does = true;
+
+    for (uint32_t s = 0; does && s < d->stage_count; s++)
+        does = fits(e, d->first_layers[s], ty_division_end(e->q, d, s) - d->first_layers[s],
+                    d->replicas[s], d->stage_count - 1 - s);
+    return does;
+}
+
+/* The cut next to a stage's first layer, or 0 where there is none before the next stage's. */
+static uint32_t next_cut(const search_question *q, const division *d, uint32_t stage, bool is_later)
+{
+    uint32_t found = 0;
+
+    for (uint32_t i = 0; i < q->cut_count; i++) {
+        uint32_t cut = q->cuts[i];
+        if (is_later && found == 0 && cut > d->first_layers[stage] &&
+            cut < ty_division_end(q, d, stage))
+            found = cut;
+        if (!is_later && cut > d->first_layers[stage - 1] && cut < d->first_layers[stage])
+            found = cut;
+    }
+    return found;
+}
+
+/* The partition minimises the slowest stage, a step also fills and drains the others: moves single
+ * cuts for as long as that makes the quick estimate less. */
+static ty_status nudge(enumeration *e, const division *from, const division **out)
+{
+    division *d = ty_arena_alloc(e->list.divisions, 1, sizeof *d);
+    candidate c = {
+        .division = d, .micro_batches = e->costs.micro_batches, .bucket_bytes = UINT64_MAX};
+    bool has_moved = true;
+    double best_s;
+
+    if (d == NULL)
+        return out_of_memory(e);
+    *d = *from;
+    best_s = ty_quick_step_s(&e->costs, &c);
+    while (has_moved) {
+        has_moved = false;
+        for (uint32_t k = 0; k < 2 * (d->stage_count - 1); k++) {
+            uint32_t stage = 1 + k / 2, old = d->first_layers[stage];
+            uint32_t cut = next_cut(e->q, d, stage, k % 2 == 1);
+            double seconds;
+            if (cut == 0)
+                continue;
+            d->first_layers[stage] = cut;
+            seconds = ty_quick_step_s(&e->costs, &c);
+            if (seconds < best_s && all_fit(e, d)) {
+                best_s = seconds;
+                has_moved = true;
+            } else {
+                d->first_layers[stage] = old;
+            }
+        }
+    }
+    *out = d;
+    return TY_OK;
+}
+
+static bool is_same_division(const division *a, const division *b)
+{
+    return memcmp(a, b, sizeof *a) == 0;
+}
+
+/* The best division of that many stages, as the partition finds it and as nudged, unless they are
+ * `known`. */
+static ty_status push_division(enumeration *e, uint32_t stages, const uint32_t *replicas,
+                               const division **known)
+{
+    candidate c = {.micro_batches = e->costs.micro_batches};
+    division *best = NULL;
+    const division *nudged = NULL;
+    ty_status status = TY_OK;
+
+    TY_CHECK(divide(e, stages, replicas, &best), status, done);
+    if (best == NULL || (*known != NULL && is_same_division(best, *known)))
+        goto done;
+    *known = c.division = best;
+    TY_CHECK(push_schedules(e, &c), status, done);
+    TY_CHECK(nudge(e, best, &nudged), status, done);
+    if (is_same_division(best, nudged))
+        goto done;
+    c.division = nudged;
+    status = push_schedules(e, &c);
+done:
+    return status;
+}
+
 /* The division with the least bottleneck and, where it is another, the one with as many replicas
  * for each stage, whose transfers pair up. */
 static ty_status push_divisions(enumeration *e, uint32_t stages)
 {
     const search_question *q = e->q;
-    candidate c = {.micro_batches = e->costs.micro_batches};
+    const division *known = NULL;
     uint32_t replicas[TY_MAX_STAGES];
-    division *best = NULL, *equal = NULL;
     ty_status status = TY_OK;
 
-    TY_CHECK(divide(e, stages, q->has_fixed_replicas ? q->fixed_replicas : NULL, &best), status,
-             done);
-    if ((c.division = best) != NULL)
-        TY_CHECK(push_schedules(e, &c), status, done);
+    TY_CHECK(push_division(e, stages, q->has_fixed_replicas ? q->fixed_replicas : NULL, &known),
+             status, done);
     if (q->has_fixed_replicas || stages == 1 || q->device_count % stages != 0)
         goto done;
     for (uint32_t s = 0; s < stages; s++)
         replicas[s] = q->device_count / stages;
-    TY_CHECK(divide(e, stages, replicas, &equal), status, done);
-    if (equal == NULL || (best != NULL && memcmp(best, equal, sizeof *best) == 0))
-        goto done;
-    c.division = equal;
-    status = push_schedules(e, &c);
+    status = push_division(e, stages, replicas, &known);
 done:
     return status;
 }

@@ -16,6 +16,7 @@ void ty_search_question_clear(search_question *q)
 {
     ty_free(q->cuts);
     ty_free(q->cluster_json);
+    *q = (search_question){0};
 }
 
 bool ty_search_must_stop(const search_question *q)

@@ -16,6 +16,7 @@ void ty_quick_costs_clear(quick_costs *costs)
     ty_free(costs->compute_sums);
     ty_free(costs->backward_sums);
     ty_free(costs->transfer_s);
+    *costs = (quick_costs){0};
 }
 
 static void sum_bytes(quick_costs *costs)

@@ -322,6 +322,10 @@ ty_status ty_plan_search(const ty_workload *workload, const ty_cluster *cluster,
 
     TY_CHECK(ty_search_question_make(workload, cluster, profile, options, &q, error), status, done);
     TY_CHECK(enumerate(&q, &s.list, error), status, done);
+    if (s.list.count == 0) {
+        status = ty_answer_refuse(&q, &s.list, error);
+        goto done;
+    }
     s.corrections = ty_alloc(s.list.strategy_count, sizeof *s.corrections);
     if (s.corrections == NULL) {
         status = ty_fail(error, TY_ENOMEM, "out of memory");

@@ -1,0 +1,771 @@
+/*
+ * The search: the whole zoo on clusters of 16 devices, toy chains against everything that can be
+ * enumerated, options, refusals, interruption and failing memory.
+ */
+#include "plans.h"
+
+#include "ty_workloads.h"
+
+#include <criterion/criterion.h>
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const clusters[] = {"2x dgx-a100", "4x p100-server", "2x dgx1-v100"};
+#define CLUSTER_COUNT (sizeof clusters / sizeof *clusters)
+
+static ty_workload *open_workload(const char *name)
+{
+    ty_workload *workload = NULL;
+    ty_error error = {0};
+    cr_assert_eq(ty_workload_open(name, &workload, &error), TY_OK, "%s", error.message);
+    return workload;
+}
+
+static ty_cluster *open_cluster(const char *text)
+{
+    ty_cluster *cluster = NULL;
+    ty_error error = {0};
+    cr_assert_eq(ty_cluster_open(text, NULL, &cluster, &error), TY_OK, "%s", error.message);
+    return cluster;
+}
+
+/* Two hosts with two devices each, behind a switch. */
+static ty_cluster *small_cluster(uint64_t memory_bytes, double bus, double net)
+{
+    static const char format[] =
+        "{\"schema\": \"trainyard.cluster/1\", \"name\": \"small\", \"device_types\": ["
+        "{\"name\": \"d\", \"source\": \"made up\", \"peak_fp32_flop_per_s\": 1e12,"
+        " \"peak_tf32_flop_per_s\": 0, \"peak_fp16_flop_per_s\": 0,"
+        " \"memory_bandwidth_bytes_per_s\": 1e11, \"launch_overhead_s\": 0,"
+        " \"matmul_efficiency\": 1, \"memory_efficiency\": 0.5, \"core_share\": 0,"
+        " \"power_w\": 100, \"memory_bytes\": %llu}],"
+        "\"link_types\": ["
+        "{\"name\": \"bus\", \"source\": \"made up\", \"bandwidth_bytes_per_s\": %.0f,"
+        " \"latency_s\": 1e-6},"
+        "{\"name\": \"net\", \"source\": \"made up\", \"bandwidth_bytes_per_s\": %.0f,"
+        " \"latency_s\": 5e-6}],"
+        "\"vertices\": ["
+        "{\"name\": \"a\", \"kind\": \"host\"}, {\"name\": \"b\", \"kind\": \"host\"},"
+        "{\"name\": \"a0\", \"kind\": \"device\", \"type\": \"d\", \"host\": \"a\"},"
+        "{\"name\": \"a1\", \"kind\": \"device\", \"type\": \"d\", \"host\": \"a\"},"
+        "{\"name\": \"b0\", \"kind\": \"device\", \"type\": \"d\", \"host\": \"b\"},"
+        "{\"name\": \"b1\", \"kind\": \"device\", \"type\": \"d\", \"host\": \"b\"},"
+        "{\"name\": \"s\", \"kind\": \"switch\"}],"
+        "\"links\": ["
+        "{\"from\": \"a0\", \"to\": \"a\", \"type\": \"bus\"},"
+        "{\"from\": \"a1\", \"to\": \"a\", \"type\": \"bus\"},"
+        "{\"from\": \"b0\", \"to\": \"b\", \"type\": \"bus\"},"
+        "{\"from\": \"b1\", \"to\": \"b\", \"type\": \"bus\"},"
+        "{\"from\": \"a\", \"to\": \"s\", \"type\": \"net\"},"
+        "{\"from\": \"b\", \"to\": \"s\", \"type\": \"net\"}]}";
+    char text[4096];
+    ty_cluster *cluster = NULL;
+    ty_error error = {0};
+
+    snprintf(text, sizeof text, format, (unsigned long long)memory_bytes, bus, net);
+    cr_assert_eq(ty_cluster_parse(text, "small", &cluster, &error), TY_OK, "%s", error.message);
+    return cluster;
+}
+
+/* A plan of a chain, for its workload: layers with given seconds a sample. */
+#define CHAIN_LAYERS 5
+#define CHAIN_BATCH 16
+#define DEVICES 4
+static ty_plan *random_chain(random_numbers *numbers)
+{
+    const plan_shape shape = {.schedule = TY_GPIPE,
+                              .stage_count = 1,
+                              .replicas = {1},
+                              .layers = {CHAIN_LAYERS},
+                              .buckets = {1},
+                              .micro_batches = 1};
+    ty_plan *plan = make_plan(&shape);
+
+    plan->workload->global_batch = CHAIN_BATCH;
+    plan->workload->optimizer = plan->optimizer;
+    for (uint32_t i = 0; i < CHAIN_LAYERS; i++) {
+        ty_layer *layer = &plan->workload->layers[i];
+        uint32_t size = 100 + random_below(numbers, 20000);
+        layer->output.dimensions[0] = size;
+        layer->output_bytes = layer->stash_bytes = size * 4ull;
+        layer->parameter_bytes = 4000ull * (1 + random_below(numbers, 2000));
+        layer->measured_forward_s = 1e-4 * (1 + random_below(numbers, 20));
+        layer->measured_backward_s = 2 * layer->measured_forward_s;
+    }
+    return plan;
+}
+
+static ty_plan *search(const ty_workload *workload, const ty_cluster *cluster,
+                       const ty_plan_options *options)
+{
+    ty_plan *plan = NULL;
+    ty_error error = {0};
+    cr_assert_eq(ty_plan_search(workload, cluster, NULL, options, &plan, &error), TY_OK, "%s: %s",
+                 workload->name, error.message);
+    return plan;
+}
+
+static char *json_of(const ty_plan *plan)
+{
+    ty_text text = {0};
+    ty_json_writer writer = ty_json_writer_on(&text);
+    char *json = NULL;
+
+    ty_plan_to_json(plan, &writer, NULL);
+    cr_assert_eq(ty_text_take(&text, &json, NULL), TY_OK);
+    return json;
+}
+
+/* ---- The zoo ----------------------------------------------------------------------------- */
+
+static void expect_good_plan(const ty_plan *plan, const ty_cluster *cluster)
+{
+    ty_error error = {0};
+    ty_program *program = NULL;
+    double best_s = plan->candidates[0].step_time_s;
+
+    cr_expect_eq(ty_plan_check(plan, "plan", &error), TY_OK, "%s", error.message);
+    cr_assert_eq(ty_plan_lower(plan, &program, &error), TY_OK, "%s", error.message);
+    cr_expect_eq(ty_program_check(plan, program, "program", &error), TY_OK, "%s", error.message);
+    for (uint32_t s = 0; s < plan->stage_count; s++) {
+        ty_memory_use use;
+        cr_assert_eq(ty_stage_memory(plan, program, s, &use, &error), TY_OK);
+        cr_expect_eq(memcmp(&use, &plan->memory[s], sizeof use), 0, "the plan's own figures");
+        for (uint32_t r = 0; r < plan->stages[s].replicas; r++)
+            cr_expect_leq(
+                ty_memory_use_total(&use),
+                ty_cluster_device_type(cluster, plan->stages[s].devices[r])->memory_bytes);
+    }
+    cr_expect_str_eq(plan->candidates[0].reason, "chosen");
+    cr_expect_eq(best_s, plan->prediction.step_time_s);
+    for (uint32_t c = 1; c < plan->candidate_count; c++) {
+        const char *reason = plan->candidates[c].reason;
+        bool is_estimated =
+            strstr(reason, "% slower: ") != NULL || strstr(reason, "as fast") != NULL;
+        cr_expect(!is_estimated || plan->candidates[c].step_time_s >= best_s, "%s: %s",
+                  plan->candidates[c].name, reason);
+    }
+    ty_program_free(program);
+}
+
+/* Names of the zoo at each of which the loop of a test stops. */
+static void each_question(void (*visit)(const ty_workload *, const ty_cluster *))
+{
+    char **names = NULL;
+    uint32_t count = 0;
+
+    cr_assert_eq(ty_zoo_list(&names, &count, NULL), TY_OK);
+    cr_assert_geq(count, 6);
+    for (uint32_t i = 0; i < count; i++) {
+        ty_workload *workload = open_workload(names[i]);
+        if (workload->global_batch < 16)
+            workload->global_batch = 16;
+        for (size_t c = 0; c < CLUSTER_COUNT; c++) {
+            ty_cluster *cluster = open_cluster(clusters[c]);
+            visit(workload, cluster);
+            ty_cluster_free(cluster);
+        }
+        ty_workload_free(workload);
+        ty_free(names[i]);
+    }
+    ty_free(names);
+}
+
+static void plan_twice(const ty_workload *workload, const ty_cluster *cluster)
+{
+    ty_plan_options options = ty_plan_options_default();
+    ty_plan *first = search(workload, cluster, &options);
+    ty_plan *second = search(workload, cluster, &options);
+    char *a = json_of(first), *b = json_of(second);
+
+    expect_good_plan(first, cluster);
+    cr_expect_str_eq(a, b, "%s on %s: two answers to one question", workload->name,
+                     ty_cluster_name(cluster));
+    ty_free(a);
+    ty_free(b);
+    ty_plan_free(first);
+    ty_plan_free(second);
+}
+
+Test(search, zoo_is_planned_the_same_way_twice)
+{
+    each_question(plan_twice);
+}
+
+/* The first word of a row up to its details: what it calls its strategy. */
+static size_t strategy_length(const char *name)
+{
+    const char *details = strstr(name, " x "); /* ", 16 x 32" */
+    while (details > name && *details != ',')
+        details--;
+    return (size_t)(details - name);
+}
+
+static void expect_strategies_first(const ty_workload *workload, const ty_cluster *cluster)
+{
+    ty_plan_options options = ty_plan_options_default();
+    ty_plan *plan = search(workload, cluster, &options);
+    uint32_t different = 0;
+
+    for (uint32_t i = 0; i < plan->candidate_count; i++) {
+        bool is_new = true;
+        for (uint32_t k = 0; k < i && is_new; k++)
+            is_new = strategy_length(plan->candidates[i].name) !=
+                         strategy_length(plan->candidates[k].name) ||
+                     strncmp(plan->candidates[i].name, plan->candidates[k].name,
+                             strategy_length(plan->candidates[k].name)) != 0;
+        cr_expect(!is_new || i == different, "%s is the first of its kind in row %u",
+                  plan->candidates[i].name, i);
+        different += is_new;
+    }
+    cr_expect_gt(different, 3);
+    ty_plan_free(plan);
+}
+
+Test(search, rows_start_with_the_best_of_each_strategy)
+{
+    each_question(expect_strategies_first);
+}
+
+Test(search, tied_weights_get_a_bucket)
+{
+    ty_workload *gpt2 = open_workload("gpt2");
+    ty_cluster *cluster = open_cluster(clusters[0]);
+    ty_plan_options options = ty_plan_options_default();
+    ty_plan *plan;
+    const ty_bucket *tied;
+
+    options.pipeline_stages = 2;
+    plan = search(gpt2, cluster, &options);
+    tied = &plan->buckets[plan->bucket_count - 1];
+    cr_expect_eq(tied->stage, 0);
+    cr_expect_eq(tied->tied_stage, 1);
+    cr_expect_eq(tied->layer_count, 1);
+    cr_expect_eq(gpt2->layers[tied->first_layer].kind, TY_LAYER_EMBEDDING);
+    cr_expect_eq(tied->gradient_bytes, 50257ull * 768 * 4, "found %llu",
+                 (unsigned long long)tied->gradient_bytes);
+    ty_plan_free(plan);
+    ty_cluster_free(cluster);
+    ty_workload_free(gpt2);
+}
+
+/* ---- Options ----------------------------------------------------------------------------- */
+
+static uint32_t exchanged_buckets(const ty_plan *plan, ty_compression_kind compression)
+{
+    uint32_t count = 0;
+
+    for (uint32_t b = 0; b < plan->bucket_count; b++) {
+        const ty_bucket *bucket = &plan->buckets[b];
+        if (bucket->tied_stage != TY_NO_STAGE || ty_bucket_member_count(plan, bucket) == 1)
+            continue;
+        cr_expect_eq(bucket->compression, compression, "bucket %u", b);
+        count++;
+    }
+    return count;
+}
+
+Test(search, fixed_options_are_honoured)
+{
+    static const struct {
+        const char *name;
+        ty_plan_options options;
+    } rows[] = {
+        {"stages", {.pipeline_stages = 4}},
+        {"one stage", {.pipeline_stages = 1}},
+        {"replicas", {.replicas = "8,4,4"}},
+        {"replicas of one stage", {.replicas = "16"}},
+        {"both", {.pipeline_stages = 3, .replicas = "8,4,4"}},
+        {"gpipe", {.pipeline_stages = 2, .fix_schedule = true, .schedule = TY_GPIPE}},
+        {"1f1b", {.pipeline_stages = 2, .fix_schedule = true, .schedule = TY_ONE_F_ONE_B}},
+        {"micro-batch", {.micro_batch_size = 4}},
+        {"batch", {.global_batch = 512}},
+        {"none", {.fix_compression = true, .compression = TY_COMPRESSION_NONE}},
+        {"fp16", {.fix_compression = true, .compression = TY_COMPRESSION_FP16}},
+        {"top-k", {.fix_compression = true, .compression = TY_COMPRESSION_TOP_K}},
+        {"buckets", {.pipeline_stages = 1, .bucket_bytes = 10000000}},
+        {"one bucket", {.pipeline_stages = 1, .bucket_bytes = 1u << 30}},
+        {"seed", {.seed = 7}},
+    };
+    ty_workload *vgg = open_workload("vgg16");
+    ty_cluster *cluster = open_cluster(clusters[1]);
+
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        ty_plan_options o = rows[i].options;
+        ty_plan *plan;
+        o.top_k_ratio = 0.02;
+        plan = search(vgg, cluster, &o);
+        expect_good_plan(plan, cluster);
+        cr_expect(o.pipeline_stages == 0 || plan->stage_count == o.pipeline_stages, "%s",
+                  rows[i].name);
+        cr_expect(o.micro_batch_size == 0 || plan->micro_batch_size == o.micro_batch_size, "%s",
+                  rows[i].name);
+        cr_expect_eq(plan->global_batch, o.global_batch > 0 ? o.global_batch : 256, "%s",
+                     rows[i].name);
+        cr_expect(!o.fix_schedule || plan->schedule == o.schedule, "%s", rows[i].name);
+        if (o.fix_compression)
+            cr_expect_gt(exchanged_buckets(plan, o.compression), 0, "%s", rows[i].name);
+        if (o.replicas != NULL) {
+            char text[64] = "";
+            for (uint32_t s = 0; s < plan->stage_count; s++)
+                snprintf(text + strlen(text), sizeof text - strlen(text), "%s%u", s > 0 ? "," : "",
+                         plan->stages[s].replicas);
+            cr_expect_str_eq(text, o.replicas);
+        }
+        /* A bucket is closed once it is that large: all but the last one are. */
+        for (uint32_t b = 0; o.bucket_bytes > 0 && b + 1 < plan->bucket_count; b++)
+            cr_expect_geq(plan->buckets[b].gradient_bytes, o.bucket_bytes, "%s", rows[i].name);
+        cr_expect(o.bucket_bytes != 1u << 30 || plan->bucket_count == 1, "%s", rows[i].name);
+        cr_expect_eq(plan->seed, o.seed);
+        for (uint32_t b = 0; b < plan->bucket_count; b++)
+            cr_expect(plan->buckets[b].compression != TY_COMPRESSION_TOP_K ||
+                          plan->buckets[b].top_k_ratio == 0.02,
+                      "%s", rows[i].name);
+        ty_plan_free(plan);
+    }
+    ty_cluster_free(cluster);
+    ty_workload_free(vgg);
+}
+
+/* lossy compression is the user's to allow, and fp16 has to promise something */
+Test(search, compression_is_proposed_where_it_helps)
+{
+    ty_workload *resnet = open_workload("resnet50");
+    ty_plan_options options = ty_plan_options_default();
+    ty_cluster *one = open_cluster("1x dgx-a100"), *many = open_cluster(clusters[1]);
+    ty_plan *plan = search(resnet, one, &options);
+
+    for (uint32_t c = 0; c < plan->candidate_count; c++)
+        cr_expect(strncmp(plan->candidates[c].name, "data parallel", 13) != 0 ||
+                      strstr(plan->candidates[c].name, "fp16") == NULL,
+                  "%s: over NVLink there is nothing to gain", plan->candidates[c].name);
+    ty_plan_free(plan);
+    for (int is_lossy = 0; is_lossy < 2; is_lossy++) {
+        bool has_fp16 = false, has_top_k = false;
+        options.allow_lossy = is_lossy;
+        plan = search(resnet, many, &options);
+        for (uint32_t c = 0; c < plan->candidate_count; c++) {
+            has_fp16 = has_fp16 || strstr(plan->candidates[c].name, "fp16") != NULL;
+            has_top_k = has_top_k || strstr(plan->candidates[c].name, "top-k") != NULL;
+        }
+        cr_expect(has_fp16, "over 25 GbE there is");
+        cr_expect_eq(has_top_k, is_lossy);
+        ty_plan_free(plan);
+    }
+    ty_cluster_free(one);
+    ty_cluster_free(many);
+    ty_workload_free(resnet);
+}
+
+Test(search, nonsense_is_refused)
+{
+    static const struct {
+        ty_plan_options options;
+        const char *message;
+    } rows[] = {
+        {{.micro_batch_size = 3}, "a global batch of 256 cannot be cut into micro-batches of 3"},
+        {{.micro_batch_size = 512}, "cannot be cut into micro-batches of 512"},
+        {{.pipeline_stages = 17}, "17 pipeline stages need 17 devices, the cluster has 16"},
+        {{.replicas = "8,4"}, "replicas: '8,4' is not for 16 devices"},
+        {{.replicas = "8,9"}, "replicas: '8,9' is not for 16 devices"},
+        {{.replicas = "99999999999999999999"}, "is not for 16 devices"},
+        {{.replicas = "8,,8"}, "expected numbers of devices as in 2,1"},
+        {{.replicas = "16,"}, "expected numbers of devices as in 2,1"},
+        {{.replicas = ""}, "expected numbers of devices as in 2,1"},
+        {{.replicas = "-1,17"}, "expected numbers of devices as in 2,1"},
+        {{.replicas = "16,0"}, "expected numbers of devices as in 2,1"},
+        {{.pipeline_stages = 3, .replicas = "8,8"}, "3 pipeline stages were asked for"},
+        {{.replicas = "10,6"}, "the 10 of stage 0 do not share 256 micro-batches evenly"},
+        {{.replicas = "8,8", .micro_batch_size = 64},
+         "the 8 of stage 0 do not share 4 micro-batches evenly"},
+        {{.fix_compression = true, .compression = TY_COMPRESSION_FP16, .pipeline_stages = 16},
+         "exchange no gradients: nothing is there for fp16"},
+        {{.fix_compression = true, .compression = TY_COMPRESSION_TOP_K},
+         "top-k ratio: found 0, expected more than 0"},
+        {{.allow_lossy = true, .top_k_ratio = 1.5}, "top-k ratio: found 1.5"},
+        {{.allow_lossy = true, .top_k_ratio = NAN}, "top-k ratio: found"},
+        {{.fix_compression = true, .compression = (ty_compression_kind)9}, "compression: found 9"},
+        {{.fix_schedule = true, .schedule = (ty_schedule)9}, "schedule: found 9"},
+        {{.seed = (uint64_t)1 << 53}, "seed: found 9007199254740992, expected less than 2^53"},
+        {{.simulate_top = 3}, "3 finalists are to be simulated, but nothing does that"},
+    };
+    ty_workload *vgg = open_workload("vgg16"), *mlp = open_workload("mlp");
+    ty_cluster *cluster = open_cluster(clusters[0]);
+    ty_plan_options small = {.global_batch = 8};
+    ty_plan *plan = NULL;
+    ty_error error = {0};
+
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        cr_expect_eq(ty_plan_search(vgg, cluster, NULL, &rows[i].options, &plan, &error), TY_EINVAL,
+                     "%s", rows[i].message);
+        cr_expect(strstr(error.message, rows[i].message) != NULL, "found \"%s\", expected \"%s\"",
+                  error.message, rows[i].message);
+        cr_expect_null(plan);
+    }
+    cr_expect_eq(ty_plan_search(mlp, cluster, NULL, &small, &plan, &error), TY_EINVAL);
+    cr_expect(strstr(error.message, "a global batch of 8 is too small for 16 devices: ask for at "
+                                    "least 16") != NULL,
+              "%s", error.message);
+    ty_cluster_free(cluster);
+    ty_workload_free(vgg);
+    ty_workload_free(mlp);
+}
+
+/* ---- Everything that can be enumerated --------------------------------------------------- */
+
+typedef struct enumeration {
+    const ty_plan *chain;
+    const ty_cluster *cluster;
+    uint32_t stages, first_layers[DEVICES + 1], replicas[DEVICES + 1];
+    char best[100];
+    uint32_t plans;
+    double best_s;
+} enumeration;
+
+static ty_plan *toy_plan(const enumeration *e, uint32_t micro_batches, ty_schedule schedule,
+                         ty_algorithm algorithm)
+{
+    ty_plan *plan = NULL;
+    uint32_t device = 0;
+
+    cr_assert_eq(ty_plan_copy(e->chain, &plan, NULL), TY_OK);
+    ty_free(plan->stages[0].devices);
+    ty_free(plan->stages);
+    ty_free(plan->buckets);
+    plan->schedule = schedule;
+    plan->micro_batches = micro_batches;
+    plan->micro_batch_size = CHAIN_BATCH / micro_batches;
+    plan->global_batch = CHAIN_BATCH;
+    plan->stage_count = plan->bucket_count = e->stages;
+    plan->stages = ty_alloc(e->stages, sizeof *plan->stages);
+    plan->buckets = ty_alloc(e->stages, sizeof *plan->buckets);
+    for (uint32_t s = 0; s < e->stages; s++) {
+        ty_plan_stage *stage = &plan->stages[s];
+        ty_bucket *bucket = &plan->buckets[s];
+        uint32_t end = s + 1 < e->stages ? e->first_layers[s + 1] : CHAIN_LAYERS;
+        stage->first_layer = e->first_layers[s];
+        stage->layer_count = end - e->first_layers[s];
+        stage->replicas = e->replicas[s];
+        stage->devices = ty_alloc(stage->replicas, sizeof *stage->devices);
+        for (uint32_t r = 0; r < stage->replicas; r++)
+            stage->devices[r] = device++;
+        *bucket = (ty_bucket){.stage = s,
+                              .first_layer = stage->first_layer,
+                              .layer_count = stage->layer_count,
+                              .tied_stage = TY_NO_STAGE,
+                              .algorithm = algorithm};
+        bucket->gradient_bytes = ty_bucket_gradient_bytes(plan, bucket);
+    }
+    return plan;
+}
+
+static double step_time(const ty_plan *plan, const ty_cluster *cluster)
+{
+    ty_program *program = NULL;
+    ty_costs *costs = NULL;
+    ty_timeline *timeline = NULL;
+    ty_step_summary summary;
+    ty_error error = {0};
+
+    cr_assert_eq(ty_plan_lower(plan, &program, &error), TY_OK, "%s", error.message);
+    cr_assert_eq(ty_costs_of_program(plan, program, cluster, &costs, &error), TY_OK, "%s",
+                 error.message);
+    cr_assert_eq(ty_estimate(plan, program, costs, 3, &timeline, &error), TY_OK, "%s",
+                 error.message);
+    cr_assert_eq(ty_timeline_summarize(plan, program, timeline, &summary, &error), TY_OK, "%s",
+                 error.message);
+    ty_timeline_free(timeline);
+    ty_costs_free(costs);
+    ty_program_free(program);
+    return summary.step_time_s;
+}
+
+static void try_division(enumeration *e)
+{
+    for (uint32_t m = 1; m <= CHAIN_BATCH; m++) {
+        bool is_shared = CHAIN_BATCH % m == 0;
+        for (uint32_t s = 0; s < e->stages; s++)
+            is_shared = is_shared && m % e->replicas[s] == 0;
+        for (int schedule = 0; is_shared && schedule < TY_SCHEDULE_COUNT; schedule++)
+            for (int algorithm = 0; algorithm < TY_ALGORITHM_COUNT; algorithm++) {
+                ty_plan *plan = toy_plan(e, m, (ty_schedule)schedule, (ty_algorithm)algorithm);
+                double seconds = step_time(plan, e->cluster);
+                if (seconds < e->best_s) {
+                    e->best_s = seconds;
+                    snprintf(e->best, sizeof e->best, "%s, %u micro-batches, stages at",
+                             ty_schedule_name((ty_schedule)schedule), m);
+                    for (uint32_t s = 0; s < e->stages; s++)
+                        snprintf(e->best + strlen(e->best), sizeof e->best - strlen(e->best),
+                                 " %u x %u", e->first_layers[s], e->replicas[s]);
+                }
+                e->plans++;
+                ty_plan_free(plan);
+            }
+    }
+}
+
+/* All ways to go on from stage `stage`, which begins at `first`, with `devices` left. */
+static void divide(enumeration *e, uint32_t stage, uint32_t first, uint32_t devices)
+{
+    e->first_layers[stage] = first;
+    for (uint32_t r = 1; r <= devices; r++) {
+        e->replicas[stage] = r;
+        if (r == devices) {
+            e->stages = stage + 1;
+            try_division(e);
+            continue;
+        }
+        for (uint32_t next = first + 1; next < CHAIN_LAYERS; next++)
+            divide(e, stage + 1, next, devices - r);
+    }
+}
+
+/* One bucket a stage and no compression, so that the two spaces are one. The search looks at a few
+ * divisions for each number of stages, so that now and then it misses the best one by a little. */
+#define ROUNDS 25
+Test(search, as_good_as_enumeration)
+{
+    random_numbers numbers = {20240607};
+    double worst = 1;
+    int optimal = 0;
+
+    for (int round = 0; round < ROUNDS; round++) {
+        ty_plan *chain = random_chain(&numbers);
+        double net = round % 2 == 0 ? 1e9 : 1e10;
+        ty_cluster *cluster = small_cluster(1ull << 36, 1e10, net);
+        enumeration e = {.chain = chain, .cluster = cluster, .best_s = HUGE_VAL};
+        ty_plan_options options = {.bucket_bytes = 1ull << 40,
+                                   .fix_compression = true,
+                                   .compression = TY_COMPRESSION_NONE};
+        ty_plan *plan = search(chain->workload, cluster, &options);
+        double found_s = plan->prediction.step_time_s;
+
+        divide(&e, 0, 0, DEVICES);
+        cr_expect_gt(e.plans, 300);
+        cr_expect_leq(found_s, e.best_s * 1.02,
+                      "round %d: found %.6g s (%s), the best is %.6g s (%s)", round, found_s,
+                      plan->candidates[0].name, e.best_s, e.best);
+        cr_expect_geq(found_s, e.best_s * (1 - 1e-9), "round %d: better than everything", round);
+        worst = fmax(worst, found_s / e.best_s);
+        optimal += found_s <= e.best_s * (1 + 1e-9);
+        ty_plan_free(plan);
+        ty_cluster_free(cluster);
+        ty_plan_free(chain);
+    }
+    cr_expect_geq(optimal, ROUNDS * 9 / 10);
+    cr_log_info("%d of %d answers are the best, the worst takes %.4f times as long", optimal,
+                ROUNDS, worst);
+}
+
+/* ---- Memory, interruption ---------------------------------------------------------------- */
+
+Test(search, too_little_memory_is_told)
+{
+    random_numbers numbers = {3};
+    ty_plan *chain = random_chain(&numbers), *plan = NULL;
+    ty_plan_options options = ty_plan_options_default();
+    /* Less than the workspace alone, and just more than that: no division of the second kind
+     * survives the first look, all of the first do not. */
+    const uint64_t sizes[] = {1u << 20, (64u << 20) + (1u << 16)};
+
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        ty_cluster *cluster = small_cluster(sizes[i], 1e10, 1e9);
+        ty_error error = {0};
+        char expected[32], need_text[32], missing_text[32];
+        unsigned stage = 99;
+        const char *at;
+        cr_assert_eq(ty_plan_search(chain->workload, cluster, NULL, &options, &plan, &error),
+                     TY_EINFEASIBLE);
+        cr_expect_null(plan);
+        cr_expect(strstr(error.message, "chain does not fit: the closest plan (") != NULL, "%s",
+                  error.message);
+        at = strstr(error.message, "needs ");
+        cr_assert_not_null(at);
+        cr_assert_eq(sscanf(at, "needs %31[0-9.] %*s a device and misses %31[0-9.] %*s on stage %u",
+                            need_text, missing_text, &stage),
+                     3, "%s", error.message);
+        cr_expect_lt(stage, 4);
+        /* What it needs and what it misses differ by what a device has. */
+        ty_format_memory(atof(need_text) * 1048576 - (double)sizes[i], expected);
+        cr_expect_float_eq(
+            atof(need_text) - atof(missing_text) * (strstr(at, "KiB on stage") ? 1.0 / 1024 : 1),
+            (double)sizes[i] / 1048576, 0.6, "%s (about %s)", error.message, expected);
+        ty_cluster_free(cluster);
+    }
+    ty_plan_free(chain);
+}
+
+/* A batch whose only divisors do not suit the devices. */
+Test(search, no_division_is_told)
+{
+    random_numbers numbers = {4};
+    ty_plan *chain = random_chain(&numbers), *plan = NULL;
+    ty_cluster *cluster = small_cluster(1ull << 36, 1e10, 1e9);
+    ty_plan_options options = {.global_batch = 7, .pipeline_stages = 1};
+    ty_error error = {0};
+
+    cr_expect_eq(ty_plan_search(chain->workload, cluster, NULL, &options, &plan, &error),
+                 TY_EINFEASIBLE);
+    cr_expect(strstr(error.message, "no way to divide chain with a global batch of 7 over 4 "
+                                    "devices") != NULL,
+              "%s", error.message);
+    ty_cluster_free(cluster);
+    ty_plan_free(chain);
+}
+
+typedef struct patience {
+    int polls, most;
+} patience;
+
+static bool is_out_of_patience(void *context)
+{
+    patience *p = context;
+    return ++p->polls > p->most;
+}
+
+Test(search, interruption_returns_the_best_so_far)
+{
+    ty_workload *resnet = open_workload("resnet50");
+    ty_cluster *cluster = open_cluster(clusters[0]);
+    ty_plan_options options = ty_plan_options_default();
+    ty_plan *whole = search(resnet, cluster, &options);
+
+    for (int most = 0; most < 40; most += 3) {
+        patience p = {.most = most};
+        ty_plan *plan;
+        uint32_t estimated = 0;
+        options.should_stop = is_out_of_patience;
+        options.stop_context = &p;
+        plan = search(resnet, cluster, &options);
+        expect_good_plan(plan, cluster);
+        for (uint32_t c = 0; c < plan->candidate_count; c++)
+            estimated += plan->candidates[c].peak_memory_bytes > 0;
+        cr_expect_leq(estimated, (uint32_t)most + 1, "%u after %d polls", estimated, most);
+        cr_expect_geq(plan->prediction.step_time_s, whole->prediction.step_time_s);
+        ty_plan_free(plan);
+    }
+    ty_plan_free(whole);
+    ty_cluster_free(cluster);
+    ty_workload_free(resnet);
+}
+
+/* ---- Simulated finalists ----------------------------------------------------------------- */
+
+/* A simulator for which everything but GPipe takes twice as long, and which counts. */
+static ty_status prefer_gpipe(void *context, const ty_plan *plan, const ty_program *program,
+                              const ty_costs *costs, ty_step_summary *summary, ty_error *error)
+{
+    ty_timeline *timeline = NULL;
+    ty_status status;
+
+    ++*(uint32_t *)context;
+    TY_CHECK(ty_estimate(plan, program, costs, 3, &timeline, error), status, done);
+    TY_CHECK(ty_timeline_summarize(plan, program, timeline, summary, error), status, done);
+    if (plan->stage_count == 1 || plan->schedule != TY_GPIPE)
+        summary->step_time_s *= 2;
+done:
+    ty_timeline_free(timeline);
+    return status;
+}
+
+static ty_status interrupted_simulator(void *context, const ty_plan *plan,
+                                       const ty_program *program, const ty_costs *costs,
+                                       ty_step_summary *summary, ty_error *error)
+{
+    uint32_t *count = context;
+    if (*count > 0)
+        return ty_fail(error, TY_EINTERRUPTED, "interrupted");
+    return prefer_gpipe(context, plan, program, costs, summary, error);
+}
+
+static ty_status broken_simulator(void *context, const ty_plan *plan, const ty_program *program,
+                                  const ty_costs *costs, ty_step_summary *summary, ty_error *error)
+{
+    (void)context, (void)plan, (void)program, (void)costs, (void)summary;
+    return ty_fail(error, TY_EBACKEND, "the simulator is broken");
+}
+
+Test(search, the_simulator_has_the_last_word)
+{
+    ty_workload *vgg = open_workload("vgg16");
+    ty_cluster *cluster = open_cluster(clusters[1]);
+    uint32_t simulated = 0, rows = 0;
+    ty_plan_options options = {.simulate_top = 8,
+                               .simulate = prefer_gpipe,
+                               .simulate_context = &simulated,
+                               .top_k_ratio = 0.01};
+    ty_plan *plan = search(vgg, cluster, &options);
+    ty_plan *other = NULL;
+    ty_error error = {0};
+
+    cr_expect_eq(simulated, 8);
+    cr_expect_eq(plan->schedule, TY_GPIPE);
+    cr_expect_gt(plan->stage_count, 1);
+    cr_expect_eq(plan->simulation.step_time_s, plan->prediction.step_time_s);
+    for (uint32_t c = 0; c < plan->candidate_count; c++)
+        rows += plan->candidates[c].simulated_step_time_s > 0;
+    cr_expect_eq(rows, 8);
+    for (uint32_t a = 0; a < plan->candidate_count; a++)
+        cr_expect(plan->candidates[a].simulated_step_time_s <= 0 ||
+                      plan->candidates[a].simulated_step_time_s >=
+                          plan->candidates[0].simulated_step_time_s,
+                  "row %u", a);
+    simulated = 0;
+    options.simulate = interrupted_simulator;
+    other = search(vgg, cluster, &options);
+    cr_expect_gt(other->simulation.step_time_s, 0, "the one that was simulated");
+    cr_expect_eq(other->stage_count, 1);
+    ty_plan_free(other);
+    other = NULL;
+    options.simulate = broken_simulator;
+    cr_expect_eq(ty_plan_search(vgg, cluster, NULL, &options, &other, &error), TY_EBACKEND);
+    cr_expect_str_eq(error.message, "the simulator is broken");
+    cr_expect_null(other);
+    ty_plan_free(plan);
+    ty_cluster_free(cluster);
+    ty_workload_free(vgg);
+}
+
+/* ---- Failing memory ---------------------------------------------------------------------- */
+
+Test(search, survives_failing_allocations)
+{
+    random_numbers numbers = {5};
+    ty_plan *chain = random_chain(&numbers), *plan = NULL;
+    ty_cluster *cluster = small_cluster(1ull << 36, 1e10, 1e9);
+    ty_cluster *tiny = small_cluster(1u << 20, 1e10, 1e9);
+    const struct {
+        const ty_cluster *cluster;
+        ty_plan_options options;
+        ty_status end;
+    } rows[] = {
+        {cluster, {.micro_batch_size = 4, .pipeline_stages = 2}, TY_OK},
+        {cluster, {.micro_batch_size = 8, .replicas = "2,2"}, TY_OK},
+        {tiny, {.micro_batch_size = 4, .pipeline_stages = 2}, TY_EINFEASIBLE},
+    };
+
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        ty_status status = TY_ENOMEM;
+        long n;
+        for (n = 1; status == TY_ENOMEM; n += 1 + n / 200) {
+            ty_error error = {0};
+            ty_memory_fail_after(n);
+            status = ty_plan_search(chain->workload, rows[i].cluster, NULL, &rows[i].options, &plan,
+                                    &error);
+            ty_memory_fail_after(0);
+            cr_assert(status == rows[i].end || status == TY_ENOMEM, "allocation %ld: %d, %s", n,
+                      (int)status, error.message);
+            cr_assert_neq(error.message[0] == '\0', status != TY_OK, "allocation %ld", n);
+            cr_assert_eq(plan == NULL, status != TY_OK);
+        }
+        cr_expect_gt(n, 200);
+        ty_plan_free(plan);
+        plan = NULL;
+    }
+    ty_cluster_free(cluster);
+    ty_cluster_free(tiny);
+    ty_plan_free(chain);
+}
