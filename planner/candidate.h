@@ -4,6 +4,7 @@
  *
  *   question.c        what was asked, checked
  *   candidates.c      which points of the space are worth a look
+ *   divisions.c       ways to cut the layers into stages
  *   quick_estimate.c  a first figure for each, in microseconds
  *   candidate_plan.c  from a candidate to a plan, its program and its costs
  *   search.c          which of them are estimated and simulated
@@ -90,6 +91,7 @@ ty_status ty_candidates_enumerate(const search_question *question, candidate_lis
                                   ty_error *error) TY_MUST_CHECK;
 void ty_candidates_clear(candidate_list *list);
 
+/** The layer behind a stage. */
 uint32_t ty_division_end(const search_question *question, const division *d, uint32_t stage);
 bool ty_division_is_replicated(const division *d);
 

@@ -1,5 +1,5 @@
-/* Which points of the plan space are worth a look: micro-batch sizes, divisions into stages, and of
- * each division its schedules, compressors and buckets. */
+/* Which points of the plan space are worth a look: micro-batch sizes, stage counts, and of each
+ * division its schedules, compressors and buckets. */
 #include "quick_estimate.h"
 
 #include <string.h>
@@ -24,19 +24,6 @@ typedef struct enumeration {
     uint32_t strategy_room;
     ty_error *error;
 } enumeration;
-
-uint32_t ty_division_end(const search_question *q, const division *d, uint32_t stage)
-{
-    return stage + 1 < d->stage_count ? d->first_layers[stage + 1] : q->workload->layer_count;
-}
-
-bool ty_division_is_replicated(const division *d)
-{
-    for (uint32_t s = 0; s < d->stage_count; s++)
-        if (d->replicas[s] > 1)
-            return true;
-    return false;
-}
 
 void ty_candidates_clear(candidate_list *list)
 {
@@ -188,173 +175,17 @@ static ty_status push_schedules(enumeration *e, candidate *c)
     return status;
 }
 
-/* ---- Divisions into stages --------------------------------------------------------------- */
-
-static double exchange_s(void *context, uint32_t first, uint32_t count, uint32_t replicas)
-{
-    enumeration *e = context;
-    const candidate plain = {.bucket_bytes = UINT64_MAX};
-    double ignored;
-
-    return ty_quick_exchange_s(&e->costs, first, first + count, replicas, &plain, &ignored) *
-           replicas / e->costs.micro_batches;
-}
-
-static bool fits(void *context, uint32_t first, uint32_t count, uint32_t replicas,
-                 uint32_t stages_after)
-{
-    const enumeration *e = context;
-
-    return e->costs.micro_batches % replicas == 0 &&
-           (e->q->ignore_memory ||
-            ty_quick_fits(&e->costs, first, first + count, replicas, stages_after));
-}
-
-/* The best division of that many stages, or NULL where there is none. */
-static ty_status divide(enumeration *e, uint32_t stages, const uint32_t *replicas, division **out)
-{
-    const search_question *q = e->q;
-    ty_error detail = {0};
-    ty_partition_input input = {
-        .layer_count = q->workload->layer_count,
-        .layer_s = e->costs.layer_s,
-        .transfer_s = e->costs.transfer_s,
-        .cut_count = q->cut_count,
-        .cuts = q->cuts,
-        .devices = q->device_count,
-        .stages = stages,
-        .fixed_replicas = replicas,
-        .exchange_s = exchange_s,
-        .fits = fits,
-        .context = e,
-    };
-    double ignored;
-    ty_status status;
-    division *d = ty_arena_alloc(e->list.divisions, 1, sizeof *d);
-
-    *out = NULL;
-    if (d == NULL)
-        return out_of_memory(e);
-    d->stage_count = stages;
-    status = ty_partition(&input, d->first_layers, d->replicas, &ignored, &detail);
-    if (e->costs.status != TY_OK)
-        return out_of_memory(e);
-    if (status == TY_EINFEASIBLE)
-        return TY_OK; /* no division of this kind; others may do */
-    if (status != TY_OK)
-        return ty_fail(e->error, status, "%s", detail.message);
-    *out = d;
-    return TY_OK;
-}
-
-static bool all_fit(enumeration *e, const division *d)
-{
-    bool does = true;
-
-    for (uint32_t s = 0; does && s < d->stage_count; s++)
-        does = fits(e, d->first_layers[s], ty_division_end(e->q, d, s) - d->first_layers[s],
-                    d->replicas[s], d->stage_count - 1 - s);
-    return does;
-}
-
-/* The cut next to a stage's first layer, or 0 where there is none before the next stage's. */
-static uint32_t next_cut(const search_question *q, const division *d, uint32_t stage, bool is_later)
-{
-    uint32_t found = 0;
-
-    for (uint32_t i = 0; i < q->cut_count; i++) {
-        uint32_t cut = q->cuts[i];
-        if (is_later && found == 0 && cut > d->first_layers[stage] &&
-            cut < ty_division_end(q, d, stage))
-            found = cut;
-        if (!is_later && cut > d->first_layers[stage - 1] && cut < d->first_layers[stage])
-            found = cut;
-    }
-    return found;
-}
-
-/* The partition minimises the slowest stage, a step also fills and drains the others: moves single
- * cuts for as long as that makes the quick estimate less. */
-static ty_status nudge(enumeration *e, const division *from, const division **out)
-{
-    division *d = ty_arena_alloc(e->list.divisions, 1, sizeof *d);
-    candidate c = {
-        .division = d, .micro_batches = e->costs.micro_batches, .bucket_bytes = UINT64_MAX};
-    bool has_moved = true;
-    double best_s;
-
-    if (d == NULL)
-        return out_of_memory(e);
-    *d = *from;
-    best_s = ty_quick_step_s(&e->costs, &c);
-    while (has_moved) {
-        has_moved = false;
-        for (uint32_t k = 0; k < 2 * (d->stage_count - 1); k++) {
-            uint32_t stage = 1 + k / 2, old = d->first_layers[stage];
-            uint32_t cut = next_cut(e->q, d, stage, k % 2 == 1);
-            double seconds;
-            if (cut == 0)
-                continue;
-            d->first_layers[stage] = cut;
-            seconds = ty_quick_step_s(&e->costs, &c);
-            if (seconds < best_s && all_fit(e, d)) {
-                best_s = seconds;
-                has_moved = true;
-            } else {
-                d->first_layers[stage] = old;
-            }
-        }
-    }
-    *out = d;
-    return TY_OK;
-}
-
-static bool is_same_division(const division *a, const division *b)
-{
-    return memcmp(a, b, sizeof *a) == 0;
-}
-
-/* The best division of that many stages, as the partition finds it and as nudged, unless they are
- * `known`. */
-static ty_status push_division(enumeration *e, uint32_t stages, const uint32_t *replicas,
-                               const division **known)
-{
-    candidate c = {.micro_batches = e->costs.micro_batches};
-    division *best = NULL;
-    const division *nudged = NULL;
-    ty_status status = TY_OK;
-
-    TY_CHECK(divide(e, stages, replicas, &best), status, done);
-    if (best == NULL || (*known != NULL && is_same_division(best, *known)))
-        goto done;
-    *known = c.division = best;
-    TY_CHECK(push_schedules(e, &c), status, done);
-    TY_CHECK(nudge(e, best, &nudged), status, done);
-    if (is_same_division(best, nudged))
-        goto done;
-    c.division = nudged;
-    status = push_schedules(e, &c);
-done:
-    return status;
-}
-
-/* The division with the least bottleneck and, where it is another, the one with as many replicas
- * for each stage, whose transfers pair up. */
 static ty_status push_divisions(enumeration *e, uint32_t stages)
 {
-    const search_question *q = e->q;
-    const division *known = NULL;
-    uint32_t replicas[TY_MAX_STAGES];
-    ty_status status = TY_OK;
+    const division *found[TY_MOST_DIVISIONS];
+    uint32_t count = 0;
+    ty_status status =
+        ty_divisions_propose(&e->costs, stages, e->list.divisions, found, &count, e->error);
 
-    TY_CHECK(push_division(e, stages, q->has_fixed_replicas ? q->fixed_replicas : NULL, &known),
-             status, done);
-    if (q->has_fixed_replicas || stages == 1 || q->device_count % stages != 0)
-        goto done;
-    for (uint32_t s = 0; s < stages; s++)
-        replicas[s] = q->device_count / stages;
-    status = push_division(e, stages, replicas, &known);
-done:
+    for (uint32_t i = 0; status == TY_OK && i < count; i++) {
+        candidate c = {.division = found[i], .micro_batches = e->costs.micro_batches};
+        status = push_schedules(e, &c);
+    }
     return status;
 }
 

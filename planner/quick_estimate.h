@@ -52,4 +52,18 @@ double ty_quick_step_s(quick_costs *costs, const candidate *c);
  */
 double ty_quick_compression_gain_s(quick_costs *costs, const candidate *c);
 
+/* divisions.c */
+
+#define TY_MOST_DIVISIONS 4
+
+/**
+ * Divisions into that many stages for the micro-batch size in hand: the one with the least
+ * bottleneck, the one with as many replicas for each stage, whose transfers pair up, and both with
+ * their cuts nudged; those of them that exist and differ.
+ * @param arena owns what is found
+ */
+ty_status ty_divisions_propose(quick_costs *costs, uint32_t stages, ty_arena *arena,
+                               const division *found[TY_MOST_DIVISIONS], uint32_t *count,
+                               ty_error *error) TY_MUST_CHECK;
+
 #endif

@@ -1,0 +1,198 @@
+/* Where to cut, and how many replicas each stage gets: what the partition finds, and what is found
+ * near it. */
+#include "quick_estimate.h"
+
+#include <string.h>
+
+uint32_t ty_division_end(const search_question *q, const division *d, uint32_t stage)
+{
+    return stage + 1 < d->stage_count ? d->first_layers[stage + 1] : q->workload->layer_count;
+}
+
+bool ty_division_is_replicated(const division *d)
+{
+    for (uint32_t s = 0; s < d->stage_count; s++)
+        if (d->replicas[s] > 1)
+            return true;
+    return false;
+}
+
+static bool is_same_division(const division *a, const division *b)
+{
+    return memcmp(a, b, sizeof *a) == 0; /* unused entries are 0 */
+}
+
+static ty_status out_of_memory(ty_error *error)
+{
+    return ty_fail(error, TY_ENOMEM, "out of memory");
+}
+
+/* ---- By the partition -------------------------------------------------------------------- */
+
+static double exchange_s(void *context, uint32_t first, uint32_t count, uint32_t replicas)
+{
+    quick_costs *costs = context;
+    const candidate plain = {.bucket_bytes = UINT64_MAX};
+    double ignored;
+
+    return ty_quick_exchange_s(costs, first, first + count, replicas, &plain, &ignored) * replicas /
+           costs->micro_batches;
+}
+
+static bool fits(void *context, uint32_t first, uint32_t count, uint32_t replicas,
+                 uint32_t stages_after)
+{
+    const quick_costs *costs = context;
+
+    return costs->micro_batches % replicas == 0 &&
+           (costs->q->ignore_memory ||
+            ty_quick_fits(costs, first, first + count, replicas, stages_after));
+}
+
+/* The division with the least bottleneck, or NULL where there is none of that many stages. */
+static ty_status divide(quick_costs *costs, uint32_t stages, const uint32_t *replicas,
+                        ty_arena *arena, division **out, ty_error *error)
+{
+    const search_question *q = costs->q;
+    ty_error detail = {0};
+    ty_partition_input input = {
+        .layer_count = q->workload->layer_count,
+        .layer_s = costs->layer_s,
+        .transfer_s = costs->transfer_s,
+        .cut_count = q->cut_count,
+        .cuts = q->cuts,
+        .devices = q->device_count,
+        .stages = stages,
+        .fixed_replicas = replicas,
+        .exchange_s = exchange_s,
+        .fits = fits,
+        .context = costs,
+    };
+    double ignored;
+    ty_status status;
+    division *d = ty_arena_alloc(arena, 1, sizeof *d);
+
+    *out = NULL;
+    if (d == NULL)
+        return out_of_memory(error);
+    d->stage_count = stages;
+    status = ty_partition(&input, d->first_layers, d->replicas, &ignored, &detail);
+    if (costs->status != TY_OK)
+        return ty_fail(error, costs->status, "looking up a ring failed");
+    if (status == TY_EINFEASIBLE)
+        return TY_OK;
+    if (status != TY_OK)
+        return ty_fail(error, status, "%s", detail.message);
+    *out = d;
+    return TY_OK;
+}
+
+/* ---- Near the partition's ---------------------------------------------------------------- */
+
+static bool all_fit(quick_costs *costs, const division *d)
+{
+    for (uint32_t s = 0; s < d->stage_count; s++) {
+        uint32_t count = ty_division_end(costs->q, d, s) - d->first_layers[s];
+        if (!fits(costs, d->first_layers[s], count, d->replicas[s], d->stage_count - 1 - s))
+            return false;
+    }
+    return true;
+}
+
+/* The nearest cut before or behind a stage's first layer that leaves both stages a layer; 0 where
+ * there is none. */
+static uint32_t nearest_cut(const search_question *q, const division *d, uint32_t stage,
+                            bool is_later)
+{
+    uint32_t lowest = is_later ? d->first_layers[stage] : d->first_layers[stage - 1];
+    uint32_t limit = is_later ? ty_division_end(q, d, stage) : d->first_layers[stage];
+    uint32_t found = 0;
+
+    for (uint32_t i = 0; i < q->cut_count && q->cuts[i] < limit; i++)
+        if (q->cuts[i] > lowest && (found == 0 || !is_later))
+            found = q->cuts[i];
+    return found;
+}
+
+/* Moves the first layer of a stage to the nearest cut, if the step gets shorter by that. */
+static bool try_cut(quick_costs *costs, division *d, uint32_t stage, bool is_later, double *step_s)
+{
+    const candidate c = {
+        .division = d, .micro_batches = costs->micro_batches, .bucket_bytes = UINT64_MAX};
+    uint32_t old = d->first_layers[stage], cut = nearest_cut(costs->q, d, stage, is_later);
+    double seconds;
+
+    if (cut == 0)
+        return false;
+    d->first_layers[stage] = cut;
+    seconds = ty_quick_step_s(costs, &c);
+    if (seconds < *step_s && all_fit(costs, d)) {
+        *step_s = seconds;
+        return true;
+    }
+    d->first_layers[stage] = old;
+    return false;
+}
+
+/* The partition minimises the slowest stage, a step also fills and drains the others: moves single
+ * cuts for as long as that makes the quick estimate less. */
+static void nudge(quick_costs *costs, division *d)
+{
+    const candidate c = {
+        .division = d, .micro_batches = costs->micro_batches, .bucket_bytes = UINT64_MAX};
+    double step_s = ty_quick_step_s(costs, &c);
+    bool has_moved = true;
+
+    while (has_moved) {
+        has_moved = false;
+        for (uint32_t s = 1; s < d->stage_count; s++)
+            for (int later = 0; later < 2; later++)
+                has_moved = try_cut(costs, d, s, later == 1, &step_s) || has_moved;
+    }
+}
+
+/* ---- All of them ------------------------------------------------------------------------- */
+
+static void add_new(const division *d, const division **found, uint32_t *count)
+{
+    for (uint32_t i = 0; i < *count; i++)
+        if (is_same_division(found[i], d))
+            return;
+    found[(*count)++] = d;
+}
+
+static ty_status propose(quick_costs *costs, uint32_t stages, const uint32_t *replicas,
+                         ty_arena *arena, const division **found, uint32_t *count, ty_error *error)
+{
+    division *best = NULL, *nudged;
+    ty_status status = divide(costs, stages, replicas, arena, &best, error);
+
+    if (status != TY_OK || best == NULL)
+        return status;
+    nudged = ty_arena_alloc(arena, 1, sizeof *nudged);
+    if (nudged == NULL)
+        return out_of_memory(error);
+    *nudged = *best;
+    nudge(costs, nudged);
+    add_new(best, found, count);
+    add_new(nudged, found, count);
+    return TY_OK;
+}
+
+ty_status ty_divisions_propose(quick_costs *costs, uint32_t stages, ty_arena *arena,
+                               const division *found[TY_MOST_DIVISIONS], uint32_t *count,
+                               ty_error *error)
+{
+    const search_question *q = costs->q;
+    uint32_t replicas[TY_MAX_STAGES];
+    ty_status status;
+
+    *count = 0;
+    status = propose(costs, stages, q->has_fixed_replicas ? q->fixed_replicas : NULL, arena, found,
+                     count, error);
+    if (status != TY_OK || q->has_fixed_replicas || stages == 1 || q->device_count % stages != 0)
+        return status;
+    for (uint32_t s = 0; s < stages; s++)
+        replicas[s] = q->device_count / stages;
+    return propose(costs, stages, replicas, arena, found, count, error);
+}
