@@ -41,7 +41,7 @@ static ty_status show(const cli_options *options, const plan_inputs *inputs, con
         ty_json_put_number(&w, "samples_per_s", summary.samples_per_s);
         if (summary.tokens_per_s > 0)
             ty_json_put_number(&w, "tokens_per_s", summary.tokens_per_s);
-        ty_summary_to_json(&summary, &w, "summary");
+        ty_step_summary_to_json(&summary, &w, "summary");
         ty_timeline_to_json(timeline, &w, "timeline");
         ty_json_close(&w, '}');
         ty_text_add(text, "\n");

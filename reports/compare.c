@@ -2,7 +2,6 @@
 #include "partners.h"
 #include "ty_reports.h"
 
-#include <math.h>
 #include <stdlib.h>
 
 /* Durations of one row while they are gathered. */
@@ -81,29 +80,56 @@ static ty_status make_rows(const ty_program *program, ty_comparison *c, uint32_t
     return TY_OK;
 }
 
-/* Medians of one timeline into the rows, through `offset` of the field to fill. */
-static ty_status fill_medians(const ty_plan *plan, const partners *p, uint32_t *const *row_of,
-                              const ty_timeline *timeline, ty_comparison *c, size_t offset,
+/* Medians of one timeline for each of the rows. */
+static ty_status find_medians(const ty_plan *plan, const partners *p, uint32_t *const *row_of,
+                              const ty_timeline *timeline, uint32_t row_count, double *medians,
                               ty_error *error)
 {
     ty_status status = TY_OK;
-    samples *all = ty_alloc(c->row_count, sizeof *all);
+    samples *all = ty_alloc(row_count, sizeof *all);
 
     if (all == NULL)
         return ty_fail(error, TY_ENOMEM, "out of memory");
     for (uint64_t e = 0; e < timeline->event_count; e++) {
         const ty_event *event = &timeline->events[e];
         uint32_t row = row_of[ty_plan_stage_of_rank(plan, event->rank)][event->instruction];
-        TY_CHECK(samples_add(&all[row], event->end_s - ty_partners_ready_s(p, timeline, event)),
-                 status, done);
+        double own_s = event->end_s - ty_partners_ready_s(p, timeline, event);
+        if (samples_add(&all[row], own_s) != TY_OK) {
+            status = ty_fail(error, TY_ENOMEM, "out of memory");
+            goto done;
+        }
     }
-    for (uint32_t r = 0; r < c->row_count; r++)
-        *(double *)((char *)&c->rows[r] + offset) = median(&all[r]);
+    for (uint32_t r = 0; r < row_count; r++)
+        medians[r] = median(&all[r]);
 done:
-    for (uint32_t r = 0; r < c->row_count; r++)
+    for (uint32_t r = 0; r < row_count; r++)
         ty_free(all[r].values);
     ty_free(all);
-    return status == TY_ENOMEM ? ty_fail(error, TY_ENOMEM, "out of memory") : status;
+    return status;
+}
+
+static ty_status fill_medians(const ty_plan *plan, const partners *p, uint32_t *const *row_of,
+                              const ty_timeline *predicted, const ty_timeline *measured,
+                              ty_comparison *c, ty_error *error)
+{
+    ty_status status = TY_OK;
+    double *medians = ty_alloc(c->row_count, 2 * sizeof *medians); /* predicted, then measured */
+
+    if (medians == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_CHECK(find_medians(plan, p, row_of, predicted, c->row_count, medians, error), status, done);
+    TY_CHECK(find_medians(plan, p, row_of, measured, c->row_count, medians + c->row_count, error),
+             status, done);
+    for (uint32_t r = 0; r < c->row_count; r++) {
+        ty_comparison_row *row = &c->rows[r];
+        row->predicted_s = medians[r];
+        row->measured_s = medians[c->row_count + r];
+        if (row->measured_s > 0)
+            row->error = row->predicted_s / row->measured_s - 1;
+    }
+done:
+    ty_free(medians);
+    return status;
 }
 
 static double share(const ty_comparison_row *row)
@@ -119,12 +145,16 @@ static int by_stage_then_share(const void *left, const void *right)
         return a->stage < b->stage ? -1 : 1;
     if (share(a) < share(b) || share(a) > share(b))
         return share(a) > share(b) ? -1 : 1;
+    if (a->op != b->op)
+        return a->op < b->op ? -1 : 1;
+    if (a->bucket != b->bucket)
+        return a->bucket < b->bucket ? -1 : 1;
     return a->first_layer < b->first_layer ? -1 : a->first_layer > b->first_layer;
 }
 
 static void fill_memory(const ty_plan *plan, const ty_run *run, ty_comparison *c)
 {
-    for (uint32_t s = 0; plan->has_prediction && s < plan->stage_count; s++)
+    for (uint32_t s = 0; plan->memory != NULL && s < plan->stage_count; s++)
         if (ty_memory_use_total(&plan->memory[s]) > c->predicted_peak_memory_bytes)
             c->predicted_peak_memory_bytes = ty_memory_use_total(&plan->memory[s]);
     for (uint32_t r = 0; r < run->rank_count; r++)
@@ -137,9 +167,14 @@ ty_status ty_compare(const ty_plan *plan, const ty_program *program, const ty_ti
 {
     ty_status status = TY_OK;
     partners *p = NULL;
-    ty_comparison *c = ty_alloc(1, sizeof *c);
-    uint32_t **row_of = ty_alloc(program->stage_count, sizeof *row_of);
+    ty_comparison *c = NULL;
+    uint32_t **row_of = NULL;
 
+    if (run->timeline == NULL)
+        return ty_fail(error, TY_EINVAL,
+                       "the run has no timeline to compare with: it recorded none");
+    c = ty_alloc(1, sizeof *c);
+    row_of = ty_alloc(program->stage_count, sizeof *row_of);
     if (c == NULL || row_of == NULL) {
         status = ty_fail(error, TY_ENOMEM, "out of memory");
         goto done;
@@ -150,15 +185,7 @@ ty_status ty_compare(const ty_plan *plan, const ty_program *program, const ty_ti
              done);
     c->step_time_error = c->predicted.step_time_s / c->measured.step_time_s - 1;
     TY_CHECK(make_rows(program, c, row_of, error), status, done);
-    TY_CHECK(fill_medians(plan, p, row_of, predicted, c, offsetof(ty_comparison_row, predicted_s),
-                          error),
-             status, done);
-    TY_CHECK(fill_medians(plan, p, row_of, run->timeline, c,
-                          offsetof(ty_comparison_row, measured_s), error),
-             status, done);
-    for (uint32_t r = 0; r < c->row_count; r++)
-        if (c->rows[r].measured_s > 0)
-            c->rows[r].error = c->rows[r].predicted_s / c->rows[r].measured_s - 1;
+    TY_CHECK(fill_medians(plan, p, row_of, predicted, run->timeline, c, error), status, done);
     qsort(c->rows, c->row_count, sizeof *c->rows, by_stage_then_share);
     fill_memory(plan, run, c);
     *out = c;

@@ -1,27 +1,6 @@
-/* The JSON forms of summaries and comparisons. */
+/* The JSON form of comparisons. */
 #include "operation.h"
 #include "ty_reports.h"
-
-static void put_summary_members(const ty_step_summary *s, ty_json_writer *w)
-{
-    ty_json_put_number(w, "step_time_s", s->step_time_s);
-    ty_json_put_number(w, "samples_per_s", s->samples_per_s);
-    if (s->tokens_per_s > 0)
-        ty_json_put_number(w, "tokens_per_s", s->tokens_per_s);
-    ty_json_put_number(w, "compute_share", s->compute_share);
-    ty_json_put_number(w, "exposed_collective_share", s->exposed_collective_share);
-    ty_json_put_number(w, "exposed_transfer_share", s->exposed_transfer_share);
-    ty_json_put_number(w, "bubble_share", s->bubble_share);
-    ty_json_put_number(w, "input_share", s->input_share);
-    ty_json_put_string(w, "limited_by", s->limited_by);
-}
-
-void ty_summary_to_json(const ty_step_summary *summary, ty_json_writer *writer, const char *key)
-{
-    ty_json_open(writer, key, '{');
-    put_summary_members(summary, writer);
-    ty_json_close(writer, '}');
-}
 
 void ty_comparison_to_json(const ty_plan *plan, const ty_comparison *c, ty_json_writer *w,
                            const char *key)
@@ -36,8 +15,8 @@ void ty_comparison_to_json(const ty_plan *plan, const ty_comparison *c, ty_json_
     ty_json_put_number(w, "step_time_error", c->step_time_error);
     ty_json_put_uint(w, "predicted_peak_memory_bytes", c->predicted_peak_memory_bytes);
     ty_json_put_uint(w, "measured_peak_memory_bytes", c->measured_peak_memory_bytes);
-    ty_summary_to_json(&c->predicted, w, "predicted");
-    ty_summary_to_json(&c->measured, w, "measured");
+    ty_step_summary_to_json(&c->predicted, w, "predicted");
+    ty_step_summary_to_json(&c->measured, w, "measured");
     ty_json_open(w, "operations", '[');
     for (uint32_t r = 0; r < c->row_count; r++) {
         const ty_comparison_row *row = &c->rows[r];

@@ -38,11 +38,24 @@ static const ty_step_summary *prediction_of(const ty_report_input *in)
     return in->plan->simulation.step_time_s > 0 ? &in->plan->simulation : &in->plan->prediction;
 }
 
+static void put_memory_card(const ty_report_input *in, ty_text *html)
+{
+    char memory[32];
+    uint64_t peak = 0;
+
+    if (in->plan->memory == NULL)
+        return;
+    for (uint32_t i = 0; i < in->plan->stage_count; i++)
+        if (ty_memory_use_total(&in->plan->memory[i]) > peak)
+            peak = ty_memory_use_total(&in->plan->memory[i]);
+    ty_format_memory((double)peak, memory);
+    put_card(html, "memory of a device", memory);
+}
+
 static void put_verdict(const ty_report_input *in, ty_text *html)
 {
     const ty_step_summary *s = prediction_of(in);
-    char time[32], rate[32], memory[32], error[32];
-    uint64_t peak = 0;
+    char time[32], rate[32], error[32];
 
     ty_format_seconds(s->step_time_s, time);
     ty_format_count(s->samples_per_s, rate);
@@ -52,6 +65,10 @@ static void put_verdict(const ty_report_input *in, ty_text *html)
     ty_html_escape(html, in->plan->cluster_name);
     ty_text_add(html, "</strong> with <strong>");
     ty_html_escape(html, in->plan->strategy);
+    if (!(s->step_time_s > 0)) {
+        ty_text_add(html, "</strong>. Nothing was predicted.</p>\n");
+        return;
+    }
     ty_text_addf(html, "</strong>: %s a step, %s samples/s predicted", time, rate);
     if (in->comparison != NULL) {
         ty_format_seconds(in->comparison->measured.step_time_s, time);
@@ -73,11 +90,7 @@ static void put_verdict(const ty_report_input *in, ty_text *html)
     } else {
         put_card(html, "predicted samples/s", rate);
     }
-    for (uint32_t i = 0; i < in->plan->stage_count; i++)
-        if (ty_memory_use_total(&in->plan->memory[i]) > peak)
-            peak = ty_memory_use_total(&in->plan->memory[i]);
-    ty_format_memory((double)peak, memory);
-    put_card(html, "memory of a device", memory);
+    put_memory_card(in, html);
     ty_text_add(html, "</ul>\n");
 }
 
@@ -196,9 +209,13 @@ static void put_errors(const ty_report_input *in, ty_text *html)
         ty_format_seconds(row->measured_s, measured);
         ty_text_addf(html, "<tr><td>%u</td><td class=\"text\">", row->stage);
         ty_html_escape(html, name);
-        ty_text_addf(html, "</td><td>%.0f</td><td>%s</td><td>%s</td><td%s>%+.1f %%</td></tr>\n",
-                     row->per_step, predicted, measured,
-                     fabs(row->error) > 0.1 ? " class=\"over\"" : "", row->error * 100);
+        ty_text_addf(html, "</td><td>%.0f</td><td>%s</td><td>%s</td>", row->per_step, predicted,
+                     measured);
+        if (row->measured_s > 0)
+            ty_text_addf(html, "<td%s>%+.1f %%</td></tr>\n",
+                         fabs(row->error) > 0.1 ? " class=\"over\"" : "", row->error * 100);
+        else
+            ty_text_add(html, "<td>–</td></tr>\n");
     }
     ty_text_add(html, "</tbody></table></div>\n");
 }
@@ -215,7 +232,8 @@ static void put_stages(const ty_report_input *in, ty_text *html)
                 "</th><th>workspace</th><th>total</th></tr></thead><tbody>\n");
     for (uint32_t s = 0; s < plan->stage_count; s++) {
         const ty_plan_stage *stage = &plan->stages[s];
-        const ty_memory_use *use = &plan->memory[s];
+        static const ty_memory_use unknown = {0};
+        const ty_memory_use *use = plan->memory != NULL ? &plan->memory[s] : &unknown;
         const uint64_t columns[] = {use->parameter_bytes,     use->gradient_bytes,
                                     use->optimizer_bytes,     use->activation_bytes,
                                     use->communication_bytes, use->compression_bytes,
@@ -227,14 +245,17 @@ static void put_stages(const ty_report_input *in, ty_text *html)
                        plan->workload->layers[stage->first_layer + stage->layer_count - 1].name);
         ty_text_addf(html, " (%u)</td><td>%u</td>", stage->layer_count, stage->replicas);
         for (size_t i = 0; i < sizeof columns / sizeof columns[0]; i++) {
-            char bytes[32];
-            ty_format_memory((double)columns[i], bytes);
+            char bytes[32] = "–";
+            if (plan->memory != NULL)
+                ty_format_memory((double)columns[i], bytes);
             ty_text_addf(html, "<td>%s</td>", bytes);
         }
         ty_text_add(html, "</tr>\n");
     }
     ty_text_add(html, "</tbody></table></div>\n");
 }
+
+#define SHOWN_CANDIDATES 40
 
 static void put_candidates(const ty_report_input *in, ty_text *html)
 {
@@ -245,7 +266,7 @@ static void put_candidates(const ty_report_input *in, ty_text *html)
                 "tabindex=\"0\"><table><thead><tr><th "
                 "class=\"text\">candidate</th><th>estimated</th><th>simulated</th><th>memory</"
                 "th><th class=\"text\">fate</th></tr></thead><tbody>\n");
-    for (uint32_t c = 0; c < in->plan->candidate_count && c < 40; c++) {
+    for (uint32_t c = 0; c < in->plan->candidate_count && c < SHOWN_CANDIDATES; c++) {
         const ty_candidate *row = &in->plan->candidates[c];
         char estimated[32] = "–", simulated[32] = "–", memory[32] = "–";
         if (row->step_time_s > 0)
@@ -262,35 +283,64 @@ static void put_candidates(const ty_report_input *in, ty_text *html)
         ty_text_add(html, "</td></tr>\n");
     }
     ty_text_add(html, "</tbody></table></div>\n");
+    if (in->plan->candidate_count > SHOWN_CANDIDATES)
+        ty_text_addf(html, "<p class=\"faint\">And %u more.</p>\n",
+                     in->plan->candidate_count - SHOWN_CANDIDATES);
 }
 
 /* ---- Loss -------------------------------------------------------------------------------- */
 
 #define MOST_CURVE_POINTS 400
 
+/* A diverged run has losses that are no numbers. */
+static void loss_text(double loss, char out[32])
+{
+    if (isfinite(loss))
+        snprintf(out, 32, "%.4f", loss);
+    else
+        snprintf(out, 32, "not finite");
+}
+
+/* The curve is broken where losses are no numbers. */
+static void put_curve(const ty_run *run, double highest, ty_text *html)
+{
+    uint32_t stride = run->step_count / MOST_CURVE_POINTS + 1;
+    bool is_drawing = false;
+
+    for (uint32_t s = 0; s < run->step_count; s += stride) {
+        if (!isfinite(run->losses[s])) {
+            is_drawing = false;
+            continue;
+        }
+        ty_text_addf(html, "%c%.1f %.2f", is_drawing ? 'L' : 'M',
+                     1000.0 * s / (run->step_count - 1),
+                     highest > 0 ? 100 - 100 * run->losses[s] / highest : 100.0);
+        is_drawing = true;
+    }
+}
+
 static void put_loss(const ty_report_input *in, ty_text *html)
 {
     const ty_run *run = in->run;
     double highest = 0;
-    uint32_t stride;
+    char first[32], last[32];
 
     if (run == NULL || run->step_count < 2)
         return;
     for (uint32_t s = 0; s < run->step_count; s++)
-        highest = fmax(highest, run->losses[s]);
-    stride = run->step_count / MOST_CURVE_POINTS + 1;
+        if (isfinite(run->losses[s]))
+            highest = fmax(highest, run->losses[s]);
+    loss_text(run->losses[0], first);
+    loss_text(run->losses[run->step_count - 1], last);
     ty_text_addf(
         html,
-        "<h2>Loss</h2>\n<p class=\"faint\">Mean over each step's %u samples: %.4f at the first "
-        "step, %.4f at step %u. The curve's top is %.3g, its foot 0.</p>\n<div "
+        "<h2>Loss</h2>\n<p class=\"faint\">Mean over each step's %u samples: %s at the first "
+        "step, %s at step %u. The curve's top is %.3g, its foot 0.</p>\n<div "
         "class=\"chart\"><svg width=\"100%%\" height=\"180\" viewBox=\"0 0 1000 100\" "
         "preserveAspectRatio=\"none\" role=\"img\" aria-label=\"Loss against steps\"><path "
         "class=\"curve\" d=\"",
-        in->plan->global_batch, run->losses[0], run->losses[run->step_count - 1], run->step_count,
-        highest);
-    for (uint32_t s = 0; s < run->step_count; s += stride)
-        ty_text_addf(html, "%c%.1f %.2f", s == 0 ? 'M' : 'L', 1000.0 * s / (run->step_count - 1),
-                     highest > 0 ? 100 - 100 * run->losses[s] / highest : 100.0);
+        in->plan->global_batch, first, last, run->step_count, highest);
+    put_curve(run, highest, html);
     ty_text_add(html, "\"/></svg></div>\n");
 }
 
@@ -361,5 +411,5 @@ ty_status ty_report_html(const ty_report_input *in, ty_text *html, ty_error *err
     ty_text_add(html, "<script>\n");
     ty_text_add(html, ty_page_js);
     ty_text_add(html, "</script>\n</body></html>\n");
-    return html->failed ? ty_fail(error, TY_ENOMEM, "out of memory") : TY_OK;
+    return ty_text_check(html, error);
 }

@@ -236,12 +236,16 @@ static void put_table(view *v, const step_view *predicted, const step_view *meas
             ty_text_add(v->html, "</tr>\n");
         }
     }
-    ty_text_add(v->html, "</tbody></table></div></details>\n");
+    ty_text_add(v->html, "</tbody></table></div>");
+    if (rows == MOST_TABLE_ROWS)
+        ty_text_addf(v->html, "<p class=\"faint\">The first %d instructions.</p>", MOST_TABLE_ROWS);
+    ty_text_add(v->html, "</details>\n");
 }
 
 ty_status ty_html_timeline(const ty_report_input *in, ty_text *html, ty_error *error)
 {
     const ty_timeline *timeline = in->simulated != NULL ? in->simulated : in->estimated;
+    const ty_timeline *recorded = in->run != NULL ? in->run->timeline : NULL;
     ty_step_summary summary;
     step_view predicted, measured = {0};
     partners *p = NULL;
@@ -250,29 +254,33 @@ ty_status ty_html_timeline(const ty_report_input *in, ty_text *html, ty_error *e
 
     if (timeline == NULL)
         return TY_OK;
+    if (recorded != NULL && recorded->step_count == 0)
+        recorded = NULL;
     TY_CHECK(ty_partners_new(in->plan, in->program, &p, error), status, done);
     TY_CHECK(ty_timeline_summarize(in->plan, in->program, timeline, &summary, error), status, done);
     v.partners = p;
     choose_ranks(&v);
     predicted = choose_step(in, timeline, summary.step_time_s);
     v.length_s = predicted.end_s - predicted.start_s;
-    if (in->run != NULL) {
-        measured = choose_step(in, in->run->timeline, in->run->summary.step_time_s);
+    if (recorded != NULL) {
+        TY_CHECK(ty_timeline_check(in->plan, in->program, recorded, "run:/timeline", error), status,
+                 done);
+        measured = choose_step(in, recorded, in->run->summary.step_time_s);
         v.length_s = fmax(v.length_s, measured.end_s - measured.start_s);
     }
     ty_text_add(html, "<h2 id=\"timeline\">Timeline of one step</h2>\n");
     ty_text_addf(
         html, "<p class=\"faint\">%s. Times count from the step's first computation.%s</p>\n",
-        in->run != NULL ? "In each lane the upper bar is the prediction, the lower one the "
-                          "measurement"
-                        : "Predicted; nothing was measured yet",
+        recorded != NULL ? "In each lane the upper bar is the prediction, the lower one the "
+                           "measurement"
+                         : "Predicted; nothing was measured yet",
         v.rank_count < ty_plan_rank_count(in->plan) ? " One rank of each stage is shown." : "");
     put_legend(&v);
     ty_text_add(html, "<div class=\"tools\" hidden><button data-zoom=\"2\">Zoom in</button><button "
                       "data-zoom=\"0.5\">Zoom out</button><button data-zoom=\"0\">Whole "
                       "step</button><span id=\"pointed\" class=\"faint\"></span></div>\n");
-    put_lanes(&v, &predicted, in->run != NULL ? &measured : NULL);
-    put_table(&v, &predicted, in->run != NULL ? &measured : NULL);
+    put_lanes(&v, &predicted, recorded != NULL ? &measured : NULL);
+    put_table(&v, &predicted, recorded != NULL ? &measured : NULL);
 done:
     ty_partners_free(p);
     return status;

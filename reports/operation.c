@@ -2,6 +2,22 @@
 #include "operation.h"
 
 #include <stdio.h>
+#include <string.h>
+
+/* A name that had to be cut must not end inside a character. */
+static void trim_character(char *text)
+{
+    size_t length = strlen(text), start = length;
+
+    while (start > 0 && ((unsigned char)text[start - 1] & 0xc0) == 0x80)
+        start--;
+    if (start > 0) {
+        unsigned char lead = (unsigned char)text[start - 1];
+        size_t size = lead >= 0xf0 ? 4 : lead >= 0xe0 ? 3 : lead >= 0xc0 ? 2 : 1;
+        if (length - (start - 1) < size)
+            text[start - 1] = '\0';
+    }
+}
 
 void ty_operation_name(const ty_plan *plan, ty_op op, uint32_t first_layer, uint32_t layer_count,
                        uint32_t bucket, char *out, size_t size)
@@ -19,4 +35,5 @@ void ty_operation_name(const ty_plan *plan, ty_op op, uint32_t first_layer, uint
                  plan->workload->layers[first_layer + layer_count - 1].name);
     else
         snprintf(out, size, "%s", verb);
+    trim_character(out);
 }

@@ -1,9 +1,27 @@
 /* Plans, summaries, memory, runs and comparisons as text for a terminal. */
 #include "operation.h"
 #include "ty_reports.h"
+#include "wrap.h"
 
 #include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
+
+#define LABEL_COLUMNS 12 /* "throughput  " */
+
+/* "label       value", with values below each other. */
+TY_PRINTF(3, 4)
+static void add_fact(ty_text *text, const char *label, const char *format, ...)
+{
+    char value[1024];
+    va_list arguments;
+
+    va_start(arguments, format);
+    vsnprintf(value, sizeof value, format, arguments);
+    va_end(arguments);
+    ty_wrap_cell(text, LABEL_COLUMNS, label);
+    ty_wrap_add(text, LABEL_COLUMNS, LABEL_COLUMNS, value);
+}
 
 static const char *provenance_sentence(ty_provenance provenance)
 {
@@ -26,65 +44,111 @@ void ty_print_summary(const ty_step_summary *s, ty_text *text)
         ty_format_count(s->tokens_per_s, tokens);
         ty_text_addf(text, ", %s tokens/s", tokens);
     }
-    ty_text_addf(text,
-                 "\nmade of     compute %.1f %%, gradient exchange %.1f %%, transfers %.1f %%, "
-                 "bubble %.1f %%, input %.1f %%\nlimited by  %s\n",
-                 s->compute_share * 100, s->exposed_collective_share * 100,
-                 s->exposed_transfer_share * 100, s->bubble_share * 100, s->input_share * 100,
-                 s->limited_by);
+    ty_text_add(text, "\n");
+    add_fact(text, "made of",
+             "compute %.1f %%, gradient exchange %.1f %%, transfers %.1f %%, bubble %.1f %%, "
+             "input %.1f %%",
+             s->compute_share * 100, s->exposed_collective_share * 100,
+             s->exposed_transfer_share * 100, s->bubble_share * 100, s->input_share * 100);
+    add_fact(text, "limited by", "%s", s->limited_by);
+}
+
+/* "0..7" where they follow each other, else a list. */
+static void devices_text(const ty_plan_stage *stage, ty_text *text)
+{
+    bool is_range = stage->replicas > 1;
+
+    for (uint32_t r = 1; r < stage->replicas; r++)
+        is_range = is_range && stage->devices[r] == stage->devices[r - 1] + 1;
+    if (is_range)
+        ty_text_addf(text, "%u..%u", stage->devices[0], stage->devices[stage->replicas - 1]);
+    for (uint32_t r = 0; !is_range && r < stage->replicas; r++)
+        ty_text_addf(text, "%s%u", r > 0 ? "," : "", stage->devices[r]);
 }
 
 static void print_stages(const ty_plan *plan, ty_text *text)
 {
-    ty_text_add(text,
-                "stage  layers                              replicas  devices     parameters\n");
+    const ty_workload *w = plan->workload;
+
+    ty_text_addf(text, "stage  %-44s  replicas  %-14s  parameters\n", "layers", "devices");
     for (uint32_t s = 0; s < plan->stage_count; s++) {
         const ty_plan_stage *stage = &plan->stages[s];
-        const ty_workload *w = plan->workload;
-        char range[80], devices[24], parameters[32];
-        snprintf(range, sizeof range, "%.16s .. %.16s (%u)", w->layers[stage->first_layer].name,
-                 w->layers[stage->first_layer + stage->layer_count - 1].name, stage->layer_count);
-        if (stage->replicas > 1)
-            snprintf(devices, sizeof devices, "%u..%u", stage->devices[0],
-                     stage->devices[stage->replicas - 1]);
-        else
-            snprintf(devices, sizeof devices, "%u", stage->devices[0]);
-        ty_format_count(
-            (double)(ty_workload_parameter_bytes(w, stage->first_layer, stage->layer_count) /
-                     w->element_bytes),
-            parameters);
-        ty_text_addf(text, "%5u  %-34s  %8u  %-10s  %10s\n", s, range, stage->replicas, devices,
-                     parameters);
+        uint64_t bytes = ty_workload_parameter_bytes(w, stage->first_layer, stage->layer_count);
+        char parameters[32];
+        ty_text range = {0}, devices = {0};
+        ty_text_addf(&range, "%s .. %s (%u)", w->layers[stage->first_layer].name,
+                     w->layers[stage->first_layer + stage->layer_count - 1].name,
+                     stage->layer_count);
+        devices_text(stage, &devices);
+        ty_format_count((double)(bytes / w->element_bytes), parameters);
+        ty_text_addf(text, "%5u  ", s);
+        ty_wrap_cell(text, 44, range.data != NULL ? range.data : "");
+        ty_text_addf(text, "  %8u  ", stage->replicas);
+        ty_wrap_cell(text, 14, devices.data != NULL ? devices.data : "");
+        ty_text_addf(text, "  %10s\n", parameters);
+        ty_text_clear(&range);
+        ty_text_clear(&devices);
     }
+}
+
+/* "ring and tree": the names of those of `count` kinds that are there. */
+static void kinds_text(const bool *is_there, int count, const char *(*name)(int), ty_text *text)
+{
+    bool is_first = true;
+
+    for (int k = 0; k < count; k++) {
+        if (!is_there[k])
+            continue;
+        ty_text_addf(text, "%s%s", is_first ? ", " : " and ", name(k));
+        is_first = false;
+    }
+}
+
+static const char *algorithm_name(int algorithm)
+{
+    return ty_algorithm_name((ty_algorithm)algorithm);
+}
+
+static const char *compression_name(int compression)
+{
+    return compression == TY_COMPRESSION_NONE
+               ? "uncompressed"
+               : ty_compression_name((ty_compression_kind)compression);
 }
 
 static void print_buckets(const ty_plan *plan, ty_text *text)
 {
     uint64_t bytes = 0;
     uint32_t exchanged = 0;
+    bool algorithms[TY_ALGORITHM_COUNT] = {false}, compressions[TY_COMPRESSION_COUNT] = {false};
     char size[32];
+    ty_text kinds = {0};
 
     for (uint32_t b = 0; b < plan->bucket_count; b++) {
         const ty_bucket *bucket = &plan->buckets[b];
-        if (plan->stages[bucket->stage].replicas > 1 || bucket->tied_stage != TY_NO_STAGE) {
-            exchanged++;
-            bytes += ty_bucket_wire_bytes(bucket);
-        }
+        if (ty_bucket_member_count(plan, bucket) == 1)
+            continue;
+        exchanged++;
+        bytes += ty_bucket_wire_bytes(bucket);
+        algorithms[bucket->algorithm] = true;
+        compressions[bucket->compression] = true;
     }
     if (exchanged == 0)
         return;
     ty_format_bytes((double)bytes, size);
-    ty_text_addf(text, "gradients   %u bucket%s, %s handed to the network a step, %s%s%s\n",
-                 exchanged, exchanged > 1 ? "s" : "", size,
-                 ty_algorithm_name(plan->buckets[0].algorithm),
-                 plan->buckets[0].compression != TY_COMPRESSION_NONE ? ", " : "",
-                 plan->buckets[0].compression != TY_COMPRESSION_NONE
-                     ? ty_compression_name(plan->buckets[0].compression)
-                     : "");
+    kinds_text(algorithms, TY_ALGORITHM_COUNT, algorithm_name, &kinds);
+    kinds_text(compressions, TY_COMPRESSION_COUNT, compression_name, &kinds);
+    add_fact(text, "gradients", "%u bucket%s, %s handed to the network a step%s", exchanged,
+             exchanged > 1 ? "s" : "", size, kinds.data != NULL ? kinds.data : "");
+    ty_text_clear(&kinds);
 }
 
 void ty_print_memory(const ty_plan *plan, ty_text *text)
 {
+    if (plan->memory == NULL) {
+        ty_text_add(text, "memory      not predicted\n");
+        return;
+    }
     ty_text_add(text,
                 "stage  parameters  gradients  optimizer  activations  exchange  compression  "
                 "workspace       total\n");
@@ -107,10 +171,12 @@ void ty_print_memory(const ty_plan *plan, ty_text *text)
 
 /* How many losers a person wants to read about. */
 #define SHOWN_CANDIDATES 12
+#define FIGURE_COLUMNS 22
 
+/* Two lines each: figures and name, then the fate. */
 static void print_candidates(const ty_plan *plan, ty_text *text)
 {
-    ty_text_add(text, "candidate                                     estimate  simulated  why\n");
+    ty_text_add(text, " estimate  simulated  candidate and its fate\n");
     for (uint32_t c = 0; c < plan->candidate_count && c < SHOWN_CANDIDATES; c++) {
         const ty_candidate *row = &plan->candidates[c];
         char estimated[32] = "-", simulated[32] = "-";
@@ -118,7 +184,10 @@ static void print_candidates(const ty_plan *plan, ty_text *text)
             ty_format_seconds(row->step_time_s, estimated);
         if (row->simulated_step_time_s > 0)
             ty_format_seconds(row->simulated_step_time_s, simulated);
-        ty_text_addf(text, "%-44s %9s  %9s  %s\n", row->name, estimated, simulated, row->reason);
+        ty_text_addf(text, "%9s  %9s  ", estimated, simulated);
+        ty_wrap_add(text, FIGURE_COLUMNS, FIGURE_COLUMNS + 4, row->name);
+        ty_wrap_cell(text, FIGURE_COLUMNS + 2, "");
+        ty_wrap_add(text, FIGURE_COLUMNS + 2, FIGURE_COLUMNS + 4, row->reason);
     }
     if (plan->candidate_count > SHOWN_CANDIDATES)
         ty_text_addf(text, "... and %u more (--candidates FILE writes all)\n",
@@ -127,7 +196,11 @@ static void print_candidates(const ty_plan *plan, ty_text *text)
 
 void ty_print_plan(const ty_plan *plan, ty_text *text)
 {
-    ty_text_addf(text, "%s on %s: %s\n", plan->workload->name, plan->cluster_name, plan->strategy);
+    ty_text title = {0};
+
+    ty_text_addf(&title, "%s on %s: %s", plan->workload->name, plan->cluster_name, plan->strategy);
+    ty_wrap_add(text, 0, LABEL_COLUMNS, title.data != NULL ? title.data : "");
+    ty_text_clear(&title);
     ty_text_addf(text, "batch       %u samples a step in %u micro-batch%s of %u\n",
                  plan->global_batch, plan->micro_batches, plan->micro_batches > 1 ? "es" : "",
                  plan->micro_batch_size);
@@ -135,8 +208,8 @@ void ty_print_plan(const ty_plan *plan, ty_text *text)
     if (plan->has_prediction) {
         ty_print_summary(plan->simulation.step_time_s > 0 ? &plan->simulation : &plan->prediction,
                          text);
-        ty_text_addf(text, "provenance  %s%s\n", provenance_sentence(plan->provenance),
-                     plan->simulation.step_time_s > 0 ? ", simulated" : ", estimated");
+        add_fact(text, "provenance", "%s%s", provenance_sentence(plan->provenance),
+                 plan->simulation.step_time_s > 0 ? ", simulated" : ", estimated");
     }
     ty_text_add(text, "\n");
     print_stages(plan, text);
@@ -176,13 +249,16 @@ void ty_print_comparison(const ty_plan *plan, const ty_comparison *c, ty_text *t
                  "predicted", "measured", "error");
     for (uint32_t r = 0; r < c->row_count; r++) {
         const ty_comparison_row *row = &c->rows[r];
-        char name[96];
+        char name[96], error[32] = "-";
         ty_operation_name(plan, row->op, row->first_layer, row->layer_count, row->bucket, name,
                           sizeof name);
         ty_format_seconds(row->predicted_s, predicted);
         ty_format_seconds(row->measured_s, measured);
-        ty_text_addf(text, "%5u  %-44.44s %8.0f %10s %10s %+7.1f%%\n", row->stage, name,
-                     row->per_step, predicted, measured, row->error * 100);
+        if (row->measured_s > 0)
+            snprintf(error, sizeof error, "%+.1f%%", row->error * 100);
+        ty_text_addf(text, "%5u  ", row->stage);
+        ty_wrap_cell(text, 44, name);
+        ty_text_addf(text, " %8.0f %10s %10s %8s\n", row->per_step, predicted, measured, error);
     }
 }
 

@@ -88,12 +88,15 @@ static void put_flow(trace *t, const ty_timeline *timeline, const ty_event *even
     uint32_t sender;
     uint32_t send = ty_partners_send(t->partners, event->rank, in, &sender);
     const ty_event *from;
+    double ready_s;
 
     if (send == UINT32_MAX)
         return;
     from = ty_timeline_find(timeline, t->program, t->plan, event->step, sender, send);
+    ready_s = ty_partners_ready_s(t->partners, timeline, event);
     put_flow_end(t, "s", sender, TY_STREAM_SEND, from->start_s);
-    put_flow_end(t, "f", event->rank, TY_STREAM_RECEIVE, event->end_s);
+    /* Inside its slice, whose end no longer belongs to it. */
+    put_flow_end(t, "f", event->rank, TY_STREAM_RECEIVE, 0.5 * (ready_s + event->end_s));
     t->next_flow++;
 }
 
@@ -117,10 +120,12 @@ ty_status ty_trace_write(const ty_plan *plan, const ty_program *program,
 {
     partners *p = NULL;
     trace t = {.plan = plan, .program = program, .writer = ty_json_writer_on(text)};
-    ty_status status = ty_partners_new(plan, program, &p, error);
+    ty_status status = TY_OK;
 
-    if (status != TY_OK)
-        return status;
+    TY_CHECK(ty_timeline_check(plan, program, predicted, "predicted", error), status, done);
+    if (measured != NULL)
+        TY_CHECK(ty_timeline_check(plan, program, measured, "measured", error), status, done);
+    TY_CHECK(ty_partners_new(plan, program, &p, error), status, done);
     t.partners = p;
     ty_json_open(&t.writer, NULL, '{');
     ty_json_put_string(&t.writer, "displayTimeUnit", "ms");
@@ -133,7 +138,8 @@ ty_status ty_trace_write(const ty_plan *plan, const ty_program *program,
     ty_json_close(&t.writer, ']');
     ty_json_close(&t.writer, '}');
     ty_text_add(text, "\n");
+    status = ty_text_check(text, error);
+done:
     ty_partners_free(p);
-    return text->failed ? ty_fail(error, TY_ENOMEM, "out of memory, or a time that is no number")
-                        : TY_OK;
+    return status;
 }

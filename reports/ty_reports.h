@@ -30,13 +30,17 @@ typedef struct ty_comparison {
         measured_peak_memory_bytes; /* largest over ranks; 0: unknown */
 } ty_comparison;
 
-/** Waiting instructions (receive, collective) are compared by the time after the last partner was
- * ready. */
+/**
+ * Waiting instructions (receive, collective) are compared by the time after the last partner was
+ * ready.
+ * @return TY_EINVAL for a run without a timeline, TY_EPARSE for timelines of another program
+ */
 ty_status ty_compare(const ty_plan *plan, const ty_program *program, const ty_timeline *predicted,
                      const ty_run *run, ty_comparison **out, ty_error *error) TY_MUST_CHECK;
 void ty_comparison_free(ty_comparison *comparison);
 
-/* Text for a terminal, at most 100 columns. */
+/* Text for a terminal, at most 100 columns wide; what is longer goes on in an indented line. */
+#define TY_PRINT_COLUMNS 100
 void ty_print_plan(const ty_plan *plan,
                    ty_text *text); /* stages, buckets, memory, prediction, candidates */
 void ty_print_summary(const ty_step_summary *summary, ty_text *text);
@@ -44,8 +48,7 @@ void ty_print_memory(const ty_plan *plan, ty_text *text);
 void ty_print_comparison(const ty_plan *plan, const ty_comparison *comparison, ty_text *text);
 void ty_print_run(const ty_run *run, ty_text *text);
 
-/* JSON documents: "trainyard.estimate/1", "trainyard.comparison/1". */
-void ty_summary_to_json(const ty_step_summary *summary, ty_json_writer *writer, const char *key);
+/** A document: "trainyard.comparison/1". */
 void ty_comparison_to_json(const ty_plan *plan, const ty_comparison *comparison,
                            ty_json_writer *writer, const char *key);
 
@@ -54,6 +57,7 @@ void ty_comparison_to_json(const ty_plan *plan, const ty_comparison *comparison,
  * flow arrows from each send to its receive. Measured ranks follow predicted ones where both are
  * given.
  * @param measured may be NULL
+ * @return TY_EPARSE for timelines of another program
  */
 ty_status ty_trace_write(const ty_plan *plan, const ty_program *program,
                          const ty_timeline *predicted, const ty_timeline *measured, ty_text *text,
