@@ -1,0 +1,42 @@
+/*
+ * Plans with programs and timelines made by rule, for the tests of reports.
+ *
+ * Instruction i of a stage's program begins i * 10 ms after its step and takes some time by its
+ * operation. Steps begin every second. A receive begins with the step and ends some time after its
+ * send begins; rank r is at a collective (ranks - r) ms later than at other instructions, and all
+ * its members leave it at once, some time after the last one came.
+ */
+#ifndef TY_TEST_SCENE_H
+#define TY_TEST_SCENE_H
+
+#include "ty_reports.h"
+
+#include "toy.h"
+
+typedef struct scene {
+    ty_plan *plan;
+    ty_program *program;
+} scene;
+
+/* Of one of toy_specs. */
+scene scene_of(const char *spec);
+void scene_clear(scene *s);
+
+/* Seconds of an instruction: from the sender's start for a receive, from the last member's for a
+ * collective. */
+typedef double (*scene_rule)(uint32_t rank, uint32_t step, uint32_t index,
+                             const ty_instruction *instruction);
+ty_timeline *scene_timeline(const scene *s, uint32_t steps, scene_rule rule);
+
+/* 2 ms for everything. */
+double scene_two_ms(uint32_t rank, uint32_t step, uint32_t index, const ty_instruction *in);
+/* 1 ms, and for each rank and step one more. */
+double scene_slowing(uint32_t rank, uint32_t step, uint32_t index, const ty_instruction *in);
+
+/* A run of the plan with that timeline, which it takes over; ten steps of falling loss. */
+ty_run *scene_run(const scene *s, ty_timeline *timeline);
+
+/* A prediction, memory and candidates, with which the plan still passes ty_plan_check. */
+void scene_predict(scene *s);
+
+#endif
