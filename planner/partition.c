@@ -173,9 +173,9 @@ static double own_value(const search *s, const pass *p, uint32_t stages, uint32_
     return seconds > cut_s ? seconds : cut_s;
 }
 
-static double join(const pass *p, double own, double rest)
+static double join(bool is_sum, double own, double rest)
 {
-    if (p->is_sum)
+    if (is_sum)
         return own + rest;
     return own > rest ? own : rest;
 }
@@ -205,22 +205,22 @@ static void end_range(const search *s, uint32_t stages, uint32_t from, uint32_t 
 static void try_choice(const search *s, const pass *p, uint32_t stages, uint32_t from, uint32_t to,
                        uint32_t replicas)
 {
-    double own = own_value(s, p, stages, from, to, replicas);
-    const double *rest = best(s, stages - 1, to);
-    double *row = best(s, stages, from);
-    uint32_t most = stages + s->most_replicas - 1;
-    bool is_checked = false;
+    const double own = own_value(s, p, stages, from, to, replicas);
+    const double *rest = best(s, stages - 1, to) + (stages - 1);
+    double *row = best(s, stages, from) + (stages - 1 + replicas);
+    const uint32_t count = s->most_replicas - replicas + 1;
+    const bool is_sum = p->is_sum;
+    bool wins = false;
 
     if (own == HUGE_VAL)
         return;
-    for (uint32_t d = stages - 1 + replicas; d <= most; d++) {
-        double value = join(p, own, rest[d - replicas]);
-        if (!(value < row[d]))
-            continue;
-        if (!is_checked && !fits(s, stages, from, to, replicas))
-            return;
-        is_checked = true;
-        row[d] = value;
+    for (uint32_t d = 0; d < count; d++)
+        wins |= join(is_sum, own, rest[d]) < row[d];
+    if (!wins || !fits(s, stages, from, to, replicas))
+        return;
+    for (uint32_t d = 0; d < count; d++) {
+        double value = join(is_sum, own, rest[d]);
+        row[d] = value < row[d] ? value : row[d];
     }
 }
 
@@ -259,7 +259,7 @@ static void find_choice(const search *s, const pass *p, uint32_t stages, uint32_
         for (uint32_t i = 0; i < s->choice_count; i++) {
             *replicas = s->choices[i];
             if (*replicas + stages - 1 <= devices &&
-                join(p, own_value(s, p, stages, from, *to, *replicas),
+                join(p->is_sum, own_value(s, p, stages, from, *to, *replicas),
                      best(s, stages - 1, *to)[devices - *replicas]) == wanted &&
                 fits(s, stages, from, *to, *replicas))
                 return;
