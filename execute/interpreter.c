@@ -96,27 +96,35 @@ static void mark_sends(ty_interpreter *in, const ty_instruction *did, micro_batc
         own->is_gradient_busy = false;
 }
 
-static void micro_batch_done(ty_interpreter *in, const ty_instruction *did, uint32_t step)
+/* Whether its slot went to another micro-batch. */
+static bool micro_batch_done(ty_interpreter *in, const ty_instruction *did, uint32_t step)
 {
     micro_batch_state *batch = interpreter_micro_batch(in, step, did->micro_batch);
+    bool is_slot_free = false;
 
     if (batch->slot != NO_INDEX)
         mark_sends(in, did, batch);
     if (did->op != TY_OP_SEND && --batch->held == 0) {
         in->free_slots[in->free_count++] = batch->slot;
         interpreter_bind_slots(in);
+        is_slot_free = true;
     }
     if (--batch->left == 0) {
         *batch = (micro_batch_state){.slot = NO_INDEX,
                                      .held = in->micro_batch_held[did->micro_batch],
                                      .left = in->micro_batch_left[did->micro_batch]};
     }
+    return is_slot_free;
 }
 
+/* Waking a thread costs more than most of what an instruction does besides its work, so the compute
+ * thread wakes the other one only for what it waits for. */
 void interpreter_done(ty_interpreter *in, uint32_t instruction, uint32_t step, double start_s,
                       double end_s)
 {
     const ty_instruction *did = &in->program->instructions[instruction];
+    bool is_computed = did->stream == TY_STREAM_COMPUTE || did->stream == TY_STREAM_INPUT;
+    bool must_wake = !is_computed || in->is_awaited[instruction];
     uint32_t first = in->options.first_recorded;
 
     in->done[instruction]++;
@@ -127,13 +135,15 @@ void interpreter_done(ty_interpreter *in, uint32_t instruction, uint32_t step, d
                                                    .start_s = start_s,
                                                    .end_s = end_s};
     }
-    if (did->micro_batch != TY_NO_MICRO_BATCH)
-        micro_batch_done(in, did, step);
+    if (did->micro_batch != TY_NO_MICRO_BATCH && micro_batch_done(in, did, step))
+        must_wake = must_wake || in->streams[TY_STREAM_RECEIVE].count > 0;
     if (--in->left_in_step[step % PARITIES] == 0) {
         in->left_in_step[step % PARITIES] = in->program->instruction_count;
         in->steps_done++;
+        must_wake = true;
     }
-    interpreter_wake(in);
+    if (must_wake)
+        interpreter_wake(in);
 }
 
 /* ---- Opening ----------------------------------------------------------------------------- */
@@ -153,7 +163,7 @@ uint64_t ty_labels_per_sample(const ty_workload *workload)
 
 static ty_status streams_make(ty_interpreter *in, ty_error *error)
 {
-    uint32_t i, count = in->program->instruction_count;
+    uint32_t i, k, count = in->program->instruction_count;
     ty_stream s;
 
     for (s = 0; s < TY_STREAM_COUNT; s++) {
@@ -161,9 +171,18 @@ static ty_status streams_make(ty_interpreter *in, ty_error *error)
         if (in->streams[s].instructions == NULL)
             return no_memory(error);
     }
+    in->is_awaited = ty_alloc(count, sizeof *in->is_awaited);
+    if (in->is_awaited == NULL)
+        return no_memory(error);
     for (i = 0; i < count; i++) {
-        stream_order *order = &in->streams[in->program->instructions[i].stream];
+        const ty_instruction *instruction = &in->program->instructions[i];
+        stream_order *order = &in->streams[instruction->stream];
+
         order->instructions[order->count++] = i;
+        if (instruction->stream == TY_STREAM_COMPUTE || instruction->stream == TY_STREAM_INPUT)
+            continue;
+        for (k = 0; k < instruction->wait_count; k++)
+            in->is_awaited[instruction->waits[k]] = true;
     }
     return TY_OK;
 }
@@ -507,6 +526,7 @@ void ty_interpreter_close(ty_interpreter *in)
     ty_free(in->micro_batch_left);
     ty_free(in->micro_batch_held);
     ty_free(in->micro_batches);
+    ty_free(in->is_awaited);
     ty_free(in->done);
     ty_free(in->arrivals);
     ty_free(in->departures);

@@ -80,6 +80,7 @@ struct ty_interpreter {
     uint32_t *forward_order; /* [local_micro_batches]: as compute first meets them */
     uint32_t first_backward; /* the micro-batch whose backward starts the gradients anew */
     uint32_t *micro_batch_left, *micro_batch_held; /* [local_micro_batches]: instructions */
+    bool *is_awaited;                              /* [instruction]: by the communication thread */
     bucket_state *buckets;                         /* [plan->bucket_count] */
 
     /* Under `lock`. */

@@ -14,8 +14,10 @@ typedef struct part {
 
 static ty_status parts_run(ty_profiler *p, uint32_t argument, ty_error *error)
 {
+    ty_status status = ty_profile_parts(p, error);
+
     (void)argument;
-    return ty_profile_parts(p, error);
+    return status == TY_OK ? ty_profile_overhead(p, error) : status;
 }
 
 static ty_status codecs_run(ty_profiler *p, uint32_t argument, ty_error *error)

@@ -1,9 +1,8 @@
 /* What is neither a layer nor a message: optimizer steps, compression, rates of the machine, batch
- * assembly, and what an instruction costs by itself. */
+ * assembly. */
 #include "dnnl_wrap.h"
 #include "profile_job.h"
 
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -371,65 +370,6 @@ cleanup:
     return status;
 }
 
-/* ---- Instructions ------------------------------------------------------------------------ */
-
-/* What the interpreter does around an instruction: take the lock, count, and wake a thread that
- * sleeps on a condition; see interpreter.c. */
-typedef struct wake_work {
-    pthread_mutex_t lock;
-    pthread_cond_t condition;
-    uint64_t count;
-    bool is_over;
-} wake_work;
-
-static void *wake_sleep(void *context)
-{
-    wake_work *work = context;
-
-    pthread_mutex_lock(&work->lock);
-    while (!work->is_over)
-        pthread_cond_wait(&work->condition, &work->lock);
-    pthread_mutex_unlock(&work->lock);
-    return NULL;
-}
-
-static void wake_run(void *context)
-{
-    wake_work *work = context;
-
-    pthread_mutex_lock(&work->lock);
-    work->count++;
-    pthread_cond_signal(&work->condition);
-    pthread_mutex_unlock(&work->lock);
-}
-
-static ty_status overhead_time(ty_profiler *p, ty_error *error)
-{
-    wake_work work = {.count = 0};
-    pthread_t sleeper;
-    double seconds;
-    ty_status status = TY_OK;
-
-    pthread_mutex_init(&work.lock, NULL);
-    pthread_cond_init(&work.condition, NULL);
-    if (pthread_create(&sleeper, NULL, wake_sleep, &work) != 0) {
-        status = ty_fail(error, TY_EBACKEND, "no thread to measure with");
-        goto cleanup;
-    }
-    seconds = ty_measure(p, wake_run, &work, part_budget_s);
-    pthread_mutex_lock(&work.lock);
-    work.is_over = true;
-    pthread_cond_signal(&work.condition);
-    pthread_mutex_unlock(&work.lock);
-    pthread_join(sleeper, NULL);
-    TY_CHECK(ty_mean_over_ranks(p, &seconds, 1, error), status, cleanup);
-    p->profile->instruction_overhead_s = seconds;
-cleanup:
-    pthread_cond_destroy(&work.condition);
-    pthread_mutex_destroy(&work.lock);
-    return status;
-}
-
 ty_status ty_profile_parts(ty_profiler *p, ty_error *error)
 {
     ty_status status;
@@ -437,7 +377,6 @@ ty_status ty_profile_parts(ty_profiler *p, ty_error *error)
     TY_CHECK(updates_time(p, error), status, done);
     TY_CHECK(rates_time(p, error), status, done);
     TY_CHECK(load_time(p, error), status, done);
-    TY_CHECK(overhead_time(p, error), status, done);
 done:
     return status;
 }
