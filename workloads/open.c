@@ -79,48 +79,6 @@ cleanup:
     return status;
 }
 
-/* ---- Reading one file ------------------------------------------------------------------------ */
-
-static bool is_zoo_document(const ty_json *root)
-{
-    const char *schema;
-    return ty_json_is_object(root) && ty_json_has(root, "schema") &&
-           ty_json_string(root, "schema", &schema, NULL) == TY_OK &&
-           strcmp(schema, TY_ZOO_SCHEMA) == 0;
-}
-
-static ty_status read_file(const char *path, const ty_zoo_overrides *overrides, ty_workload **out,
-                           ty_error *error)
-{
-    ty_status status = TY_OK;
-    ty_json_document *document = NULL;
-    ty_workload *workload = NULL;
-    const ty_json *root;
-
-    TY_CHECK(ty_json_load(path, &document, error), status, cleanup);
-    root = ty_json_root(document);
-    if (is_zoo_document(root)) {
-        status = ty_zoo_build(root, overrides, out, error);
-        goto cleanup;
-    }
-    if (overrides->sequence != 0) {
-        status = ty_fail(error, TY_EINVAL,
-                         "%s: found sequence=%llu, but the sequence length of a %s file is fixed",
-                         path, (unsigned long long)overrides->sequence, "trainyard.workload/1");
-        goto cleanup;
-    }
-    TY_CHECK(ty_workload_from_json(root, &workload, error), status, cleanup);
-    if (overrides->batch != 0)
-        workload->global_batch = overrides->batch;
-    *out = workload;
-    workload = NULL; /* given away */
-
-cleanup:
-    ty_workload_free(workload);
-    ty_json_free(document);
-    return status;
-}
-
 /* ---- What the user typed --------------------------------------------------------------------- */
 
 static ty_status fail_unknown(const char *name, ty_error *error)
@@ -185,12 +143,12 @@ static ty_status open_name(const char *name, const ty_zoo_overrides *overrides, 
     char *path = NULL;
 
     if (strcmp(name, "-") == 0 || strchr(name, '/') != NULL || ends_in(name, ZOO_SUFFIX))
-        return read_file(name, overrides, out, error);
+        return ty_workload_import(name, overrides, out, NULL, error);
     TY_CHECK(find_in_zoo(name, &path, error), status, cleanup);
     if (path != NULL)
-        status = read_file(path, overrides, out, error);
+        status = ty_workload_import(path, overrides, out, NULL, error);
     else if (ty_file_exists(name))
-        status = read_file(name, overrides, out, error);
+        status = ty_workload_import(name, overrides, out, NULL, error);
     else
         status = fail_unknown(name, error);
 
@@ -247,7 +205,8 @@ ty_status ty_workload_open(const char *name_or_path, ty_workload **out, ty_error
     char *text, *rest = NULL, *name, *word;
 
     if (ty_file_exists(name_or_path) && strchr(name_or_path, ' ') != NULL)
-        return read_file(name_or_path, &overrides, out, error); /* a path with a blank in it */
+        /* a path with a blank in it */
+        return ty_workload_import(name_or_path, &overrides, out, NULL, error);
     text = ty_strdup(name_or_path);
     if (text == NULL)
         return ty_fail(error, TY_ENOMEM, "%s: out of memory", name_or_path);

@@ -30,11 +30,38 @@
 
 /**
  * A zoo name ("resnet50"), a zoo name with a sequence length or batch ("gpt2 sequence=512"), or the
- * path of a `trainyard.workload/1` or `trainyard.zoo/1` file.
+ * path of a `trainyard.workload/1` or `trainyard.zoo/1` file or of any that ty_workload_import
+ * reads.
  * @return TY_EPARSE for bad content; TY_EIO naming the closest zoo entry for an unknown name.
  */
 ty_status ty_workload_open(const char *name_or_path, ty_workload **out,
                            ty_error *error) TY_MUST_CHECK;
+
+/** What is asked for beside the file; 0: as the file says, or else the importer's usual value. */
+typedef struct ty_import_options {
+    uint64_t sequence; /* tokens per sample */
+    uint32_t batch;    /* samples per step */
+} ty_import_options;
+
+/** What an importer found out. Zero-initialise it. */
+typedef struct ty_import_report {
+    const char *format; /* the kind of file it was taken for: "Hugging Face config.json" */
+    char **notes;       /* what was left out or assumed, a sentence each */
+    uint32_t note_count;
+} ty_import_report;
+void ty_import_report_clear(ty_import_report *report);
+
+/**
+ * A workload from a file that another program wrote or reads; the kind is guessed from the content.
+ * docs/workloads.md lists the kinds, and what of each is read, ignored and assumed.
+ * @param path    "-" is standard input
+ * @param options may be NULL
+ * @param report  [out] may be NULL; clear it with ty_import_report_clear
+ * @return TY_EPARSE for a file of no known kind, one that is broken, and one that holds no model;
+ *         TY_EINVAL for an option that does not suit the file.
+ */
+ty_status ty_workload_import(const char *path, const ty_import_options *options, ty_workload **out,
+                             ty_import_report *report, ty_error *error) TY_MUST_CHECK;
 
 /** Names of the zoo, sorted; free each and the array with ty_free. */
 ty_status ty_zoo_list(char ***names, uint32_t *count, ty_error *error) TY_MUST_CHECK;

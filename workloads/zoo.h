@@ -8,10 +8,7 @@
 #include "ty_workloads.h"
 
 /** What the user asked for beside the name; 0: as the file says. */
-typedef struct ty_zoo_overrides {
-    uint64_t sequence;
-    uint32_t batch;
-} ty_zoo_overrides;
+typedef ty_import_options ty_zoo_overrides;
 
 #define TY_ZOO_SCHEMA "trainyard.zoo/1"
 

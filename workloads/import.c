@@ -1,0 +1,197 @@
+/* From a file of any known kind to a workload: the table of kinds, and what their readers share. */
+#include "import.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Kinds that are told by a few bytes stand before those that need the whole file parsed. */
+static const ty_import_format *const formats[] = {
+    &ty_import_workload,
+    &ty_import_zoo,
+};
+#define FORMAT_COUNT (sizeof formats / sizeof formats[0])
+
+struct ty_import_state {
+    ty_json_document *document;
+    ty_error json_error; /* why there is no document, once it was asked for */
+    bool is_parsed;
+    ty_import_report report;
+    ty_status note_status; /* TY_ENOMEM once a note was lost */
+};
+
+const ty_json *ty_import_json(ty_import_source *source)
+{
+    struct ty_import_state *state = source->state;
+
+    if (!state->is_parsed) {
+        state->is_parsed = true;
+        state->json_error.status = ty_json_parse(source->bytes, source->length, source->path,
+                                                 &state->document, &state->json_error);
+    }
+    return state->document != NULL ? ty_json_root(state->document) : NULL;
+}
+
+void ty_import_note(ty_import_source *source, const char *format, ...)
+{
+    struct ty_import_state *state = source->state;
+    ty_import_report *report = &state->report;
+    char sentence[512], *copy, **grown;
+    va_list arguments;
+
+    va_start(arguments, format);
+    vsnprintf(sentence, sizeof sentence, format, arguments);
+    va_end(arguments);
+    copy = ty_strdup(sentence);
+    grown = ty_resize(report->notes, (size_t)report->note_count + 1, sizeof *grown);
+    if (grown != NULL)
+        report->notes = grown;
+    if (copy == NULL || grown == NULL) {
+        state->note_status = TY_ENOMEM;
+        ty_free(copy);
+        return;
+    }
+    grown[report->note_count++] = copy;
+}
+
+void ty_import_report_clear(ty_import_report *report)
+{
+    for (uint32_t i = 0; i < report->note_count; i++)
+        ty_free(report->notes[i]);
+    ty_free(report->notes);
+    *report = (ty_import_report){0};
+}
+
+/* ---- Name ------------------------------------------------------------------------------------ */
+
+typedef struct piece { /* of the path */
+    const char *at;
+    size_t length;
+} piece;
+
+static piece last_component(const char *path, size_t length)
+{
+    size_t end = length, start;
+
+    while (end > 0 && path[end - 1] == '/')
+        end--;
+    for (start = end; start > 0 && path[start - 1] != '/';)
+        start--;
+    return (piece){path + start, end - start};
+}
+
+static bool is_piece(const piece *p, const char *text)
+{
+    return p->length == strlen(text) && memcmp(p->at, text, p->length) == 0;
+}
+
+ty_status ty_import_name(const ty_import_source *source, char **out)
+{
+    static const char *const endings[] = {".gz", ".json", ".txt", ".sh", ".onnx", ".et"};
+    piece base = last_component(source->path, strlen(source->path));
+    piece folder = last_component(source->path, (size_t)(base.at - source->path));
+
+    for (size_t i = 0; i < sizeof endings / sizeof endings[0]; i++) {
+        size_t length = strlen(endings[i]);
+        if (base.length > length && memcmp(base.at + base.length - length, endings[i], length) == 0)
+            base.length -= length;
+    }
+    if (is_piece(&base, "config") && folder.length > 0 && !is_piece(&folder, ".") &&
+        !is_piece(&folder, ".."))
+        base = folder;
+    if (base.length == 0 || is_piece(&base, "-"))
+        base = (piece){"imported", 8};
+    *out = ty_strndup(base.at, base.length);
+    return *out != NULL ? TY_OK
+                        : ty_fail(source->error, TY_ENOMEM, "%s: out of memory", source->path);
+}
+
+/* ---- The whole ------------------------------------------------------------------------------- */
+
+static char first_character(const ty_import_source *source)
+{
+    return source->bytes[strspn(source->bytes, " \t\r\n")];
+}
+
+/* What to say of a file that no probe knows. */
+static ty_status fail_unknown(ty_import_source *source)
+{
+    const ty_json *root = strchr("{[", first_character(source)) != NULL && source->length > 0
+                              ? ty_import_json(source)
+                              : NULL;
+    const ty_error *json_error = &source->state->json_error;
+    char known[320] = "";
+
+    if (root == NULL && source->state->is_parsed)
+        return ty_fail(source->error, json_error->status, "%s", json_error->message);
+    if (root != NULL && ty_json_is_object(root) && ty_json_has(root, "schema"))
+        return ty_json_schema(root, "trainyard.workload/1", source->error);
+    for (size_t i = 0; i < FORMAT_COUNT; i++) {
+        size_t length = strlen(known);
+        snprintf(known + length, sizeof known - length, "%s%s", i > 0 ? ", " : "",
+                 formats[i]->name);
+    }
+    return ty_fail(source->error, TY_EPARSE, "%s: found no kind of file that is known, expected %s",
+                   source->path, known);
+}
+
+static ty_status read_source(ty_import_source *source, ty_workload **out)
+{
+    for (size_t i = 0; i < FORMAT_COUNT; i++) {
+        if (!formats[i]->probe(source))
+            continue;
+        source->state->report.format = formats[i]->name;
+        return formats[i]->read(source, out);
+    }
+    return fail_unknown(source);
+}
+
+ty_status ty_import_bytes(const char *path, const char *bytes, size_t length,
+                          const ty_import_options *options, ty_workload **out,
+                          ty_import_report *report, ty_error *error)
+{
+    static const ty_import_options as_it_says = {0};
+    ty_status status = TY_OK;
+    ty_workload *workload = NULL;
+    struct ty_import_state state = {0};
+    ty_import_source source = {.path = path,
+                               .bytes = bytes,
+                               .length = length,
+                               .options = options != NULL ? options : &as_it_says,
+                               .error = error,
+                               .state = &state};
+
+    TY_CHECK(read_source(&source, &workload), status, cleanup);
+    if (state.note_status != TY_OK) {
+        status = ty_fail(error, state.note_status, "%s: out of memory", path);
+        goto cleanup;
+    }
+    *out = workload;
+    workload = NULL; /* given away */
+    if (report != NULL) {
+        *report = state.report;
+        state.report = (ty_import_report){0};
+    }
+
+cleanup:
+    ty_workload_free(workload);
+    ty_import_report_clear(&state.report);
+    ty_json_free(state.document);
+    return status;
+}
+
+ty_status ty_workload_import(const char *path, const ty_import_options *options, ty_workload **out,
+                             ty_import_report *report, ty_error *error)
+{
+    ty_status status = TY_OK;
+    char *bytes = NULL;
+    size_t length = 0;
+
+    TY_CHECK(ty_file_read(path, 0, &bytes, &length, error), status, cleanup);
+    status = ty_import_bytes(strcmp(path, "-") == 0 ? "<standard input>" : path, bytes, length,
+                             options, out, report, error);
+
+cleanup:
+    ty_free(bytes);
+    return status;
+}

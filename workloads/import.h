@@ -1,0 +1,51 @@
+/**
+ * @file import.h
+ * What an importer is: a row of the table in import.c, in a file of its own. Internal to
+ * workloads/.
+ *
+ * To add a kind of file: write import_NAME.c with `const ty_import_format ty_import_NAME`, declare
+ * it below and put it into the table; docs/workloads.md gets a row.
+ */
+#ifndef TY_WORKLOADS_IMPORT_H
+#define TY_WORKLOADS_IMPORT_H
+
+#include "ty_workloads.h"
+
+/** The file that is being read, and where what is found out about it goes. */
+typedef struct ty_import_source {
+    const char *path;  /* as the user gave it: messages begin with it */
+    const char *bytes; /* the whole file; a NUL that `length` does not count follows */
+    size_t length;
+    const ty_import_options *options;
+    ty_error *error;
+    struct ty_import_state *state; /* of import.c */
+} ty_import_source;
+
+typedef struct ty_import_format {
+    const char *name; /* as people call it: "Hugging Face config.json" */
+    /** Whether the file is of this kind: a look at a few features, cheap, and never a failure. */
+    bool (*probe)(ty_import_source *source);
+    /** The workload, or what is wrong: "path:/pointer: found ..., expected ...". */
+    ty_status (*read)(ty_import_source *source, ty_workload **out);
+} ty_import_format;
+
+/** The file as JSON, parsed when first asked for; NULL where it is none. */
+const ty_json *ty_import_json(ty_import_source *source);
+
+/** Tells the user what was left out or assumed: one sentence, no full stop. */
+void ty_import_note(ty_import_source *source, const char *format, ...) TY_PRINTF(2, 3);
+
+/** A name for the workload, from the path: "llama" of "x/llama.json" and of "llama/config.json".
+ *  @param out [out] free with ty_free */
+ty_status ty_import_name(const ty_import_source *source, char **out) TY_MUST_CHECK;
+
+/** As ty_workload_import, for bytes in memory; a NUL follows them. */
+ty_status ty_import_bytes(const char *path, const char *bytes, size_t length,
+                          const ty_import_options *options, ty_workload **out,
+                          ty_import_report *report, ty_error *error) TY_MUST_CHECK;
+
+/* In the order of the table: the first whose probe agrees reads the file. */
+extern const ty_import_format ty_import_workload; /* trainyard.workload/1 */
+extern const ty_import_format ty_import_zoo;      /* trainyard.zoo/1 */
+
+#endif
