@@ -673,6 +673,20 @@ void ty_json_ignore(const ty_json *object, const char *key)
         remember_asked(object, key);
 }
 
+const char *ty_json_next_unread(const ty_json *object)
+{
+    if (!ty_json_is_object(object))
+        return NULL;
+    for (size_t i = 0; i < object->size; i++) {
+        ty_json *member = &object->children[i];
+        if (member->is_read)
+            continue;
+        member->is_read = true;
+        return member->item->string;
+    }
+    return NULL;
+}
+
 /* ---- back to text ---- */
 
 static void write_value(const ty_json *value, const char *key, ty_json_writer *writer)

@@ -96,6 +96,10 @@ ty_status ty_json_end(const ty_json *object, ty_error *error) TY_MUST_CHECK;
 /** Marks a member and all below it as read, whatever it is: for notes and provenance. */
 void ty_json_ignore(const ty_json *object, const char *key);
 
+/** Name of the next member that was not read; it counts as read from now on. NULL when there is no more.
+ *  For documents of others, where an unknown key is no mistake but worth a note. */
+const char *ty_json_next_unread(const ty_json *object);
+
 /** Where a value is, as messages say it: "plan.json:/stages/1", and "plan.json:" for the root, so that
  *  a further pointer can be appended. Cut off at the size of the buffer. */
 #define TY_JSON_PLACE_SIZE 320

@@ -31,14 +31,17 @@ typedef enum ty_layer_kind {
     TY_LAYER_GELU,      /* the tanh form, as in GPT-2 */
     TY_LAYER_SILU,
     TY_LAYER_EMBEDDING, /* tokens [T] -> [T,D], plus learned positions if `positions` > 0 */
-    TY_LAYER_ATTENTION, /* [T,D] -> [T,D]: query/key/value projection, softmax(QK^T)V, output projection */
+    TY_LAYER_ATTENTION, /* [T,D] -> [T,D]: query/key/value projection, softmax(QK^T)V, output projection;
+                           of two inputs the first has the keys and values, the second the queries */
     TY_LAYER_MLP,       /* [T,D] -> [T,D]: linear, activation (gelu unless gated), linear */
-    TY_LAYER_MOE,
+    TY_LAYER_MOE,       /* [T,D] -> [T,D]: a router, experts that are mlps, shared ones that see all tokens */
     TY_LAYER_LSTM,
     TY_LAYER_SOFTMAX_CROSS_ENTROPY, /* mean loss over the labels; always the last layer */
     TY_LAYER_ADD,       /* sum of all inputs */
     TY_LAYER_CONCAT,    /* along the first dimension */
     TY_LAYER_FLATTEN,   /* any shape -> [n] */
+    TY_LAYER_TANH,
+    TY_LAYER_SLICE,     /* `rows` from `first_row` on of the first dimension */
     TY_LAYER_OPAQUE,    /* only sizes and times: planned, simulated and replayed, never trained */
     TY_LAYER_KIND_COUNT
 } ty_layer_kind;
@@ -70,14 +73,34 @@ typedef enum ty_attribute {
     TY_EXPERTS,
     TY_EXPERTS_PER_TOKEN,
     TY_CLASSES,
+    TY_FIRST_ROW, /* slice */
+    TY_ROWS,
+    /* Optional ones. */
+    TY_TOKEN_TYPES,      /* embedding: rows of a table of segments, as in BERT */
+    TY_VALUE_HEAD_SIZE,  /* attention: of values, where it is not head_size */
+    TY_HAS_QKV_BIAS,     /* attention: biases of queries, keys and values but not of the output */
+    TY_HAS_QK_NORM,      /* attention: rms norms of every head's queries and keys, shared by the heads */
+    TY_QUERY_RANK,       /* attention with latents (DeepSeek-V2): numbers the queries are made from */
+    TY_KV_RANK,          /* ... and keys and values; latents have rms norms */
+    TY_ROTARY_SIZE,      /* ... and how much of head_size is rotated: one key for all heads */
+    TY_RELATIVE_BUCKETS, /* attention: learned biases of the scores, per bucket of distances and head */
+    TY_IS_FUSED,         /* attention: scores are made anew in backward, never kept (FlashAttention) */
+    TY_IS_RELU,          /* mlp: relu instead of gelu */
+    TY_SHARED_FEATURES,  /* moe: hidden features of the shared experts, all together */
+    TY_HAS_ROUTER_BIAS,  /* moe: a number per expert added to its score */
     TY_ATTRIBUTE_COUNT
 } ty_attribute;
 
-typedef enum ty_attribute_use { TY_ATTRIBUTE_UNUSED, TY_ATTRIBUTE_REQUIRED } ty_attribute_use;
+typedef enum ty_attribute_use {
+    TY_ATTRIBUTE_UNUSED,
+    TY_ATTRIBUTE_REQUIRED,
+    TY_ATTRIBUTE_OPTIONAL /* 0: absent, from files and signatures too */
+} ty_attribute_use;
 
 const char *ty_layer_kind_name(ty_layer_kind kind);    /* "conv2d" */
 const char *ty_attribute_name(ty_attribute attribute); /* "in_channels": also the JSON key */
-/** Whether layers of `kind` have `attribute`; in JSON a used one must be there, others must not. */
+/** Whether layers of `kind` have `attribute`; in JSON a required one must be there, unused ones must
+ *  not. */
 ty_attribute_use ty_layer_attribute_use(ty_layer_kind kind, ty_attribute attribute);
 
 #define TY_MAX_DIMENSIONS 4

@@ -26,6 +26,8 @@ const char *const ty_layer_kind_names[TY_LAYER_KIND_COUNT] = {
     [TY_LAYER_ADD] = "add",
     [TY_LAYER_CONCAT] = "concat",
     [TY_LAYER_FLATTEN] = "flatten",
+    [TY_LAYER_TANH] = "tanh",
+    [TY_LAYER_SLICE] = "slice",
     [TY_LAYER_OPAQUE] = "opaque",
 };
 const char *const ty_input_kind_names[2] = {"real", "token"};
@@ -62,15 +64,29 @@ static const struct attribute {
     [TY_EXPERTS] = {"experts", SIZE},
     [TY_EXPERTS_PER_TOKEN] = {"experts_per_token", SIZE},
     [TY_CLASSES] = {"classes", SIZE},
+    [TY_FIRST_ROW] = {"first_row", SIZE_OR_0},
+    [TY_ROWS] = {"rows", SIZE},
+    [TY_TOKEN_TYPES] = {"token_types", SIZE},
+    [TY_VALUE_HEAD_SIZE] = {"value_head_size", SIZE},
+    [TY_HAS_QKV_BIAS] = {"has_qkv_bias", FLAG},
+    [TY_HAS_QK_NORM] = {"has_qk_norm", FLAG},
+    [TY_QUERY_RANK] = {"query_rank", SIZE},
+    [TY_KV_RANK] = {"kv_rank", SIZE},
+    [TY_ROTARY_SIZE] = {"rotary_size", SIZE},
+    [TY_RELATIVE_BUCKETS] = {"relative_buckets", SIZE},
+    [TY_IS_FUSED] = {"is_fused", FLAG},
+    [TY_IS_RELU] = {"is_relu", FLAG},
+    [TY_SHARED_FEATURES] = {"shared_features", SIZE},
+    [TY_HAS_ROUTER_BIAS] = {"has_router_bias", FLAG},
 };
 
-#define BIT(attribute) (1u << (attribute))
+#define BIT(attribute) ((uint64_t)1 << (attribute))
 #define WINDOW                                                                                     \
     (BIT(TY_KERNEL_HEIGHT) | BIT(TY_KERNEL_WIDTH) | BIT(TY_STRIDE) | BIT(TY_PADDING_HEIGHT) |      \
      BIT(TY_PADDING_WIDTH))
 
-_Static_assert(TY_ATTRIBUTE_COUNT <= 32, "an attribute is a bit of the table below");
-static const uint32_t kind_attributes[TY_LAYER_KIND_COUNT] = {
+_Static_assert(TY_ATTRIBUTE_COUNT <= 64, "an attribute is a bit of the tables below");
+static const uint64_t kind_attributes[TY_LAYER_KIND_COUNT] = {
     [TY_LAYER_LINEAR] = BIT(TY_IN_FEATURES) | BIT(TY_OUT_FEATURES) | BIT(TY_HAS_BIAS),
     [TY_LAYER_CONV2D] =
         BIT(TY_IN_CHANNELS) | BIT(TY_OUT_CHANNELS) | WINDOW | BIT(TY_GROUPS) | BIT(TY_HAS_BIAS),
@@ -87,6 +103,16 @@ static const uint32_t kind_attributes[TY_LAYER_KIND_COUNT] = {
                      BIT(TY_IS_GATED) | BIT(TY_EXPERTS) | BIT(TY_EXPERTS_PER_TOKEN),
     [TY_LAYER_LSTM] = BIT(TY_IN_FEATURES) | BIT(TY_HIDDEN_FEATURES) | BIT(TY_HAS_BIAS),
     [TY_LAYER_SOFTMAX_CROSS_ENTROPY] = BIT(TY_CLASSES),
+    [TY_LAYER_SLICE] = BIT(TY_FIRST_ROW) | BIT(TY_ROWS),
+};
+
+static const uint64_t kind_options[TY_LAYER_KIND_COUNT] = {
+    [TY_LAYER_EMBEDDING] = BIT(TY_TOKEN_TYPES),
+    [TY_LAYER_ATTENTION] = BIT(TY_VALUE_HEAD_SIZE) | BIT(TY_HAS_QKV_BIAS) | BIT(TY_HAS_QK_NORM) |
+                           BIT(TY_QUERY_RANK) | BIT(TY_KV_RANK) | BIT(TY_ROTARY_SIZE) |
+                           BIT(TY_RELATIVE_BUCKETS) | BIT(TY_IS_FUSED),
+    [TY_LAYER_MLP] = BIT(TY_IS_RELU),
+    [TY_LAYER_MOE] = BIT(TY_SHARED_FEATURES) | BIT(TY_HAS_ROUTER_BIAS),
 };
 
 const char *ty_layer_kind_name(ty_layer_kind kind)
@@ -106,8 +132,16 @@ const char *ty_optimizer_name(ty_optimizer_kind kind)
 
 ty_attribute_use ty_layer_attribute_use(ty_layer_kind kind, ty_attribute attribute)
 {
-    return (kind_attributes[kind] & BIT(attribute)) != 0 ? TY_ATTRIBUTE_REQUIRED
-                                                         : TY_ATTRIBUTE_UNUSED;
+    if ((kind_attributes[kind] & BIT(attribute)) != 0)
+        return TY_ATTRIBUTE_REQUIRED;
+    return (kind_options[kind] & BIT(attribute)) != 0 ? TY_ATTRIBUTE_OPTIONAL : TY_ATTRIBUTE_UNUSED;
+}
+
+bool ty_attribute_is_shown(const ty_layer *layer, ty_attribute attribute)
+{
+    ty_attribute_use use = ty_layer_attribute_use(layer->kind, attribute);
+    return use == TY_ATTRIBUTE_REQUIRED ||
+           (use == TY_ATTRIBUTE_OPTIONAL && layer->attributes[attribute] != 0);
 }
 
 bool ty_attribute_is_size(ty_attribute attribute)
@@ -175,7 +209,7 @@ ty_status ty_layer_signature(const ty_workload *workload, uint32_t layer, char *
 
     ty_text_add(&text, ty_layer_kind_name(l->kind));
     for (ty_attribute a = 0; a < TY_ATTRIBUTE_COUNT; a++) {
-        if (ty_layer_attribute_use(l->kind, a) == TY_ATTRIBUTE_REQUIRED)
+        if (ty_attribute_is_shown(l, a))
             ty_text_addf(&text, " %s=%llu", ty_attribute_name(a),
                          (unsigned long long)l->attributes[a]);
     }

@@ -37,7 +37,7 @@ typedef struct shapes {
     const ty_workload *workload;
     uint32_t index;
     ty_shape out;        /* what the layer's output must be */
-    char complaint[128]; /* what the input should have been; "" if it is fine */
+    char complaint[160]; /* what the input should have been; "" if it is fine */
 } shapes;
 
 static uint64_t attribute_of(const shapes *s, ty_attribute attribute)
@@ -165,12 +165,42 @@ static void embedding_shape(shapes *s)
     s->out = (ty_shape){2, {s->in->dimensions[0], attribute_of(s, TY_FEATURES)}};
 }
 
+/* Latents belong together, and the rotated part of a head leaves something of it. */
+static bool latents_fit(const shapes *s)
+{
+    uint64_t kv = attribute_of(s, TY_KV_RANK), rotary = attribute_of(s, TY_ROTARY_SIZE);
+
+    if (kv == 0)
+        return rotary == 0 && attribute_of(s, TY_QUERY_RANK) == 0;
+    return s->layer->input_count < 2 && rotary < attribute_of(s, TY_HEAD_SIZE) &&
+           attribute_of(s, TY_KV_HEADS) == attribute_of(s, TY_HEADS);
+}
+
 static void attention_shape(shapes *s)
 {
-    if (has_dimensions(s, 2, "a sequence of 2 dimensions") && ends_in(s, TY_FEATURES) &&
-        attribute_of(s, TY_HEADS) % attribute_of(s, TY_KV_HEADS) != 0)
-        snprintf(s->complaint, sizeof s->complaint, "heads to be a multiple of kv_heads");
+    if (has_dimensions(s, 2, "a sequence of 2 dimensions") && ends_in(s, TY_FEATURES)) {
+        if (attribute_of(s, TY_HEADS) % attribute_of(s, TY_KV_HEADS) != 0)
+            snprintf(s->complaint, sizeof s->complaint, "heads to be a multiple of kv_heads");
+        else if (!latents_fit(s))
+            snprintf(s->complaint, sizeof s->complaint,
+                     "query_rank and rotary_size only with kv_rank; with it one input, kv_heads "
+                     "equal to heads, and rotary_size below head_size");
+    }
+    if (s->complaint[0] == '\0' && s->layer->input_count > 1) { /* the queries decide the shape */
+        s->in = ty_layer_input_shape(s->workload, s->index, 1);
+        if (has_dimensions(s, 2, "a sequence of 2 dimensions"))
+            ends_in(s, TY_FEATURES);
+    }
     s->out = *s->in;
+}
+
+static void slice_shape(shapes *s)
+{
+    if (attribute_of(s, TY_FIRST_ROW) + attribute_of(s, TY_ROWS) > s->in->dimensions[0])
+        snprintf(s->complaint, sizeof s->complaint, "at least %llu rows (first_row and rows)",
+                 (unsigned long long)(attribute_of(s, TY_FIRST_ROW) + attribute_of(s, TY_ROWS)));
+    s->out = *s->in;
+    s->out.dimensions[0] = attribute_of(s, TY_ROWS);
 }
 
 static void moe_shape(shapes *s)
@@ -244,6 +274,8 @@ static void (*const shape_rules[TY_LAYER_KIND_COUNT])(shapes *) = {
     [TY_LAYER_ADD] = add_shape,
     [TY_LAYER_CONCAT] = concat_shape,
     [TY_LAYER_FLATTEN] = flatten_shape,
+    [TY_LAYER_TANH] = same_shape,
+    [TY_LAYER_SLICE] = slice_shape,
     [TY_LAYER_OPAQUE] = NULL, /* any */
 };
 
@@ -295,11 +327,14 @@ static ty_status check_inputs(const checker *c, uint32_t index, bool *is_used)
 {
     const ty_layer *layer = &c->workload->layers[index];
     bool is_join = layer->kind == TY_LAYER_ADD || layer->kind == TY_LAYER_CONCAT;
+    uint32_t most = layer->kind == TY_LAYER_ATTENTION ? 2 : 1;
     char pointer[32];
 
-    if (is_join ? layer->input_count < 2 : layer->input_count > 1 && layer->kind != TY_LAYER_OPAQUE)
-        return bad(c, index, "/inputs", "found %u, expected %s for %s", layer->input_count,
-                   is_join ? "at least 2" : "at most 1", ty_layer_kind_name(layer->kind));
+    if (is_join ? layer->input_count < 2
+                : layer->input_count > most && layer->kind != TY_LAYER_OPAQUE)
+        return bad(c, index, "/inputs", "found %u, expected %s %u for %s", layer->input_count,
+                   is_join ? "at least" : "at most", is_join ? 2 : most,
+                   ty_layer_kind_name(layer->kind));
     for (uint32_t i = 0; i < layer->input_count; i++) {
         uint32_t low = i == 0 ? 0 : layer->inputs[i - 1] + 1;
         if (layer->inputs[i] < low || layer->inputs[i] >= index) {
@@ -321,8 +356,9 @@ static ty_status check_attributes(const checker *c, uint32_t index)
     const ty_layer *layer = &c->workload->layers[index];
 
     for (ty_attribute a = 0; a < TY_ATTRIBUTE_COUNT; a++) {
-        bool is_used = ty_layer_attribute_use(layer->kind, a) == TY_ATTRIBUTE_REQUIRED;
-        uint64_t minimum = is_used && ty_attribute_is_size(a) ? 1 : 0;
+        ty_attribute_use use = ty_layer_attribute_use(layer->kind, a);
+        bool is_used = use != TY_ATTRIBUTE_UNUSED;
+        uint64_t minimum = use == TY_ATTRIBUTE_REQUIRED && ty_attribute_is_size(a) ? 1 : 0;
         uint64_t maximum = !is_used ? 0 : ty_attribute_is_flag(a) ? 1 : TY_MAX_ATTRIBUTE;
         char pointer[64];
         if (layer->attributes[a] >= minimum && layer->attributes[a] <= maximum)

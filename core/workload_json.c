@@ -29,12 +29,14 @@ static ty_status read_attributes(const ty_json *object, ty_layer *layer, ty_erro
 
     TY_CHECK(ty_json_object(object, "attributes", &attributes, error), status, done);
     for (ty_attribute a = 0; a < TY_ATTRIBUTE_COUNT; a++) {
-        if (ty_layer_attribute_use(layer->kind, a) == TY_ATTRIBUTE_REQUIRED)
-            TY_CHECK(ty_json_uint64(attributes, ty_attribute_name(a),
-                                    ty_attribute_is_size(a) ? 1 : 0,
-                                    ty_attribute_is_flag(a) ? 1 : TY_MAX_ATTRIBUTE,
-                                    &layer->attributes[a], error),
-                     status, done);
+        ty_attribute_use use = ty_layer_attribute_use(layer->kind, a);
+        if (use == TY_ATTRIBUTE_UNUSED ||
+            (use == TY_ATTRIBUTE_OPTIONAL && !ty_json_has(attributes, ty_attribute_name(a))))
+            continue;
+        TY_CHECK(ty_json_uint64(attributes, ty_attribute_name(a), ty_attribute_is_size(a) ? 1 : 0,
+                                ty_attribute_is_flag(a) ? 1 : TY_MAX_ATTRIBUTE,
+                                &layer->attributes[a], error),
+                 status, done);
     }
     TY_CHECK(ty_json_end(attributes, error), status, done);
 done:
@@ -217,7 +219,7 @@ static void write_layer(const ty_layer *layer, ty_json_writer *writer)
     ty_json_put_string(writer, "kind", ty_layer_kind_name(layer->kind));
     ty_json_open_flat(writer, "attributes", '{');
     for (ty_attribute a = 0; a < TY_ATTRIBUTE_COUNT; a++) {
-        if (ty_layer_attribute_use(layer->kind, a) == TY_ATTRIBUTE_REQUIRED)
+        if (ty_attribute_is_shown(layer, a))
             ty_json_put_uint(writer, ty_attribute_name(a), layer->attributes[a]);
     }
     ty_json_close(writer, '}');

@@ -19,6 +19,8 @@ extern const char *const ty_optimizer_names[2];
 
 /** Whether an attribute of a layer that has it is at least 1 (sizes) or may be 0 (flags). */
 bool ty_attribute_is_size(ty_attribute attribute);
+/** Whether files and signatures name an attribute of this layer. */
+bool ty_attribute_is_shown(const ty_layer *layer, ty_attribute attribute);
 /** Whether an attribute is 0 or 1. */
 bool ty_attribute_is_flag(ty_attribute attribute);
 

@@ -307,6 +307,23 @@ Test(json, unread_members_are_errors)
     ty_json_free(document);
 }
 
+Test(json, unread_members_are_listed)
+{
+    ty_json_document *document = parse("{\"a\": 1, \"b\": {\"c\": 2}, \"d\": null, \"e\": 3}");
+    const ty_json *root = ty_json_root(document);
+    ty_error error = {0};
+    uint32_t number;
+
+    cr_assert_eq(ty_json_uint32(root, "e", 3, 3, &number, &error), TY_OK);
+    cr_expect_not(ty_json_has(root, "d"));
+    cr_expect_str_eq(ty_json_next_unread(root), "a");
+    cr_expect_str_eq(ty_json_next_unread(root), "b");
+    cr_expect_null(ty_json_next_unread(root));
+    cr_assert_eq(ty_json_end(root, &error), TY_OK, "%s", error.message);
+    cr_expect_null(ty_json_next_unread(ty_json_at(root, 0)), "a number has no members");
+    ty_json_free(document);
+}
+
 Test(json, more_optional_keys_than_are_remembered)
 {
     ty_json_document *document = parse("{\"key_number_99\": 1}");

@@ -66,7 +66,7 @@ Test(workload, names_and_attributes)
 {
     static const struct {
         ty_layer_kind kind;
-        const char *name, *attributes;
+        const char *name, *attributes; /* options behind the bar */
     } rows[] = {
         {TY_LAYER_LINEAR, "linear", "in_features out_features has_bias "},
         {TY_LAYER_CONV2D, "conv2d",
@@ -80,26 +80,38 @@ Test(workload, names_and_attributes)
         {TY_LAYER_RELU, "relu", ""},
         {TY_LAYER_GELU, "gelu", ""},
         {TY_LAYER_SILU, "silu", ""},
-        {TY_LAYER_EMBEDDING, "embedding", "features vocabulary positions "},
-        {TY_LAYER_ATTENTION, "attention", "has_bias features heads kv_heads head_size is_causal "},
-        {TY_LAYER_MLP, "mlp", "has_bias features hidden_features is_gated "},
+        {TY_LAYER_EMBEDDING, "embedding", "features vocabulary positions | token_types "},
+        {TY_LAYER_ATTENTION, "attention",
+         "has_bias features heads kv_heads head_size is_causal "
+         "| value_head_size has_qkv_bias has_qk_norm query_rank kv_rank rotary_size "
+         "relative_buckets "
+         "is_fused "},
+        {TY_LAYER_MLP, "mlp", "has_bias features hidden_features is_gated | is_relu "},
         {TY_LAYER_MOE, "moe",
-         "has_bias features hidden_features is_gated experts experts_per_token "},
+         "has_bias features hidden_features is_gated experts experts_per_token "
+         "| shared_features has_router_bias "},
         {TY_LAYER_LSTM, "lstm", "in_features has_bias hidden_features "},
         {TY_LAYER_SOFTMAX_CROSS_ENTROPY, "softmax_cross_entropy", "classes "},
         {TY_LAYER_ADD, "add", ""},
         {TY_LAYER_CONCAT, "concat", ""},
         {TY_LAYER_FLATTEN, "flatten", ""},
+        {TY_LAYER_TANH, "tanh", ""},
+        {TY_LAYER_SLICE, "slice", "first_row rows "},
         {TY_LAYER_OPAQUE, "opaque", ""},
     };
 
     cr_assert_eq(sizeof rows / sizeof rows[0], TY_LAYER_KIND_COUNT);
     for (size_t i = 0; i < TY_LAYER_KIND_COUNT; i++) {
-        char names[256] = "";
+        char names[256] = "", options[256] = "";
         for (ty_attribute a = 0; a < TY_ATTRIBUTE_COUNT; a++) {
-            if (ty_layer_attribute_use(rows[i].kind, a) == TY_ATTRIBUTE_REQUIRED)
+            ty_attribute_use use = ty_layer_attribute_use(rows[i].kind, a);
+            if (use == TY_ATTRIBUTE_REQUIRED)
                 strcat(strcat(names, ty_attribute_name(a)), " ");
+            else if (use == TY_ATTRIBUTE_OPTIONAL)
+                strcat(strcat(options, ty_attribute_name(a)), " ");
         }
+        if (options[0] != '\0')
+            strcat(strcat(names, "| "), options);
         cr_expect_str_eq(ty_layer_kind_name(rows[i].kind), rows[i].name);
         cr_expect_str_eq(names, rows[i].attributes, "%s", rows[i].name);
     }
@@ -271,6 +283,16 @@ Test(workload, every_rule_is_checked)
         {GPT, "\"norm1\"", "[0]", "[]", "/layers/1/inputs: found none, expected one"},
         {GPT, "\"attention1\"", "\"heads\": 4", "\"heads\": 3",
          "expected heads to be a multiple of kv_heads"},
+        {GPT, "\"attention1\"", "\"heads\": 4", "\"heads\": 4, \"rotary_size\": 2",
+         "expected query_rank and rotary_size only with kv_rank"},
+        {GPT, "\"attention1\"", "\"heads\": 4", "\"heads\": 4, \"kv_rank\": 2",
+         "with it one input, kv_heads equal to heads"},
+        {GPT, "\"attention1\"", "\"heads\": 4", "\"heads\": 4, \"value_head_size\": 0",
+         "/attributes/value_head_size: found 0"},
+        {GPT, "\"attention1\"", "\"heads\": 4", "\"heads\": 4, \"is_fused\": 2",
+         "/attributes/is_fused: found 2"},
+        {GPT, "\"attention1\"", "\"heads\": 4", "\"heads\": 4, \"is_relu\": 1",
+         "/attributes/is_relu: found an unknown key"},
         {GPT, "\"experts\"", "\"experts_per_token\": 2", "\"experts_per_token\": 5",
          "expected experts_per_token to be at most experts"},
         {GPT, "\"memory\"", "\"in_features\": 16", "\"in_features\": 8", "/layers/10: found lstm"},
@@ -302,7 +324,7 @@ Test(workload, every_rule_is_checked)
 /* What only a workload made by hand can get wrong. */
 static void bad_kind(ty_workload *w)
 {
-    w->layers[1].kind = TY_LAYER_KIND_COUNT;
+    w->layers[1].kind = 99;
 }
 static void bad_optimizer(ty_workload *w)
 {
@@ -353,7 +375,7 @@ Test(workload, made_by_hand)
     static const struct {
         void (*spoil)(ty_workload *);
         const char *message;
-    } rows[] = {{bad_kind, "hand:/layers/1/kind: found number 19"},
+    } rows[] = {{bad_kind, "hand:/layers/1/kind: found number 99"},
                 {bad_optimizer, "hand:/optimizer/kind: found number 7"},
                 {no_source, "hand:/source: found nothing"},
                 {nan_flop, "hand:/layers/1/backward_flop: found"},
@@ -403,6 +425,43 @@ Test(workload, digests)
         cr_expect_eq(strcmp(digest_of(w).hex, original.hex) == 0, rows[i].is_same, "row %zu: %s", i,
                      rows[i].put);
         ty_workload_free(w);
+        ty_free(text);
+    }
+}
+
+/* An optional attribute is told apart everywhere, and is nowhere to be seen when it is 0. */
+Test(workload, optional_attributes)
+{
+    static const struct {
+        const char *find, *put, *signature;
+    } rows[] = {
+        {"\"heads\": 4", "\"heads\": 4, \"is_fused\": 0", " is_causal=1 input=8x16"},
+        {"\"heads\": 4", "\"heads\": 4, \"is_fused\": 1", " is_causal=1 is_fused=1 input=8x16"},
+        {"\"heads\": 4, \"kv_heads\": 2",
+         "\"heads\": 4, \"kv_heads\": 4, \"kv_rank\": 8, \"rotary_size\": 2",
+         " is_causal=1 kv_rank=8 rotary_size=2 input=8x16"},
+        {"\"inputs\": [1]", "\"inputs\": [0, 1]", " is_causal=1 input=8x16,8x16"},
+    };
+    ty_workload *w = load(GPT), *again;
+    ty_digest original = digest_of(w);
+
+    ty_workload_free(w);
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        char *text = edited(GPT, "\"attention1\"", rows[i].find, rows[i].put), *signature = NULL;
+        ty_text written = {0};
+        ty_json_writer writer = ty_json_writer_on(&written);
+        ty_error error = {0};
+        cr_assert_eq(from_text(text, &w, &error), TY_OK, "row %zu: %s", i, error.message);
+        cr_expect_eq(strcmp(digest_of(w).hex, original.hex) == 0, i == 0, "row %zu", i);
+        cr_assert_eq(ty_layer_signature(w, 2, &signature, &error), TY_OK);
+        cr_expect(strstr(signature, rows[i].signature) != NULL, "row %zu: %s", i, signature);
+        ty_workload_to_json(w, &writer, NULL);
+        cr_assert_eq(from_text(written.data, &again, &error), TY_OK, "%s", error.message);
+        cr_expect_str_eq(digest_of(again).hex, digest_of(w).hex, "row %zu", i);
+        ty_workload_free(w);
+        ty_workload_free(again);
+        ty_text_clear(&written);
+        ty_free(signature);
         ty_free(text);
     }
 }
