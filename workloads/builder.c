@@ -14,6 +14,7 @@ struct ty_builder {
     bool *has_trainable; /* [capacity]: the layer or one it depends on has parameters */
     uint32_t kind_counts[TY_LAYER_KIND_COUNT];
     char *next_name;
+    uint64_t next_attributes[TY_ATTRIBUTE_COUNT];
     ty_error mistake;
 };
 
@@ -175,6 +176,12 @@ void ty_builder_name_next(ty_builder *builder, const char *name)
         set_text(builder, &builder->next_name, name);
 }
 
+void ty_builder_set_next(ty_builder *builder, ty_attribute attribute, uint64_t value)
+{
+    if (!is_broken(builder))
+        builder->next_attributes[attribute] = value;
+}
+
 /* ---- Appending ------------------------------------------------------------------------------ */
 
 static ty_status reserve(ty_builder *b)
@@ -227,7 +234,22 @@ static ty_status set_inputs(ty_builder *b, ty_layer *l, const uint32_t *inputs, 
     return TY_OK;
 }
 
-/* A new layer with name, kind and inputs; NULL after a mistake. It counts once `finish_layer` ran.
+/* Optional attributes that were set for this layer; others are mistakes. */
+static ty_status take_attributes(ty_builder *b, ty_layer *l)
+{
+    for (ty_attribute a = 0; a < TY_ATTRIBUTE_COUNT; a++) {
+        if (b->next_attributes[a] != 0 &&
+            ty_layer_attribute_use(l->kind, a) != TY_ATTRIBUTE_OPTIONAL)
+            return ty_fail(&b->mistake, TY_EINVAL, "%s: %s has no optional attribute %s", l->name,
+                           ty_layer_kind_name(l->kind), ty_attribute_name(a));
+        l->attributes[a] = b->next_attributes[a];
+        b->next_attributes[a] = 0;
+    }
+    return TY_OK;
+}
+
+/* A new layer with name, kind, options and inputs; NULL after a mistake. It counts once
+ * `finish_layer` ran.
  */
 static ty_layer *begin_layer(ty_builder *b, ty_layer_kind kind, const uint32_t *inputs,
                              uint32_t count)
@@ -244,7 +266,7 @@ static ty_layer *begin_layer(ty_builder *b, ty_layer_kind kind, const uint32_t *
         fail(b, TY_ENOMEM, b->workload->name, "out of memory");
         return NULL;
     }
-    if (set_inputs(b, l, inputs, count) != TY_OK) {
+    if (take_attributes(b, l) != TY_OK || set_inputs(b, l, inputs, count) != TY_OK) {
         ty_free(l->name);
         return NULL;
     }
@@ -325,7 +347,7 @@ uint32_t ty_builder_linear(ty_builder *builder, uint32_t input, uint64_t out_fea
     return linear(builder, input, out_features, has_bias, TY_NO_LAYER);
 }
 
-uint32_t ty_builder_tied_linear(ty_builder *builder, uint32_t input, uint32_t embedding)
+static uint32_t tied_linear(ty_builder *builder, uint32_t input, uint32_t embedding, bool has_bias)
 {
     const ty_layer *owner;
     if (is_broken(builder))
@@ -343,7 +365,17 @@ uint32_t ty_builder_tied_linear(ty_builder *builder, uint32_t input, uint32_t em
         fail(builder, TY_EINVAL, owner->name, "features differ from those of the tied layer");
         return 0;
     }
-    return linear(builder, input, owner->attributes[TY_VOCABULARY], false, embedding);
+    return linear(builder, input, owner->attributes[TY_VOCABULARY], has_bias, embedding);
+}
+
+uint32_t ty_builder_tied_linear(ty_builder *builder, uint32_t input, uint32_t embedding)
+{
+    return tied_linear(builder, input, embedding, false);
+}
+
+uint32_t ty_builder_tied_linear_with_bias(ty_builder *builder, uint32_t input, uint32_t embedding)
+{
+    return tied_linear(builder, input, embedding, true);
 }
 
 /* floor((size + 2 padding - kernel) / stride) + 1; false where no window fits. */
@@ -478,6 +510,26 @@ uint32_t ty_builder_silu(ty_builder *builder, uint32_t input)
     return same_shape(builder, TY_LAYER_SILU, input);
 }
 
+uint32_t ty_builder_tanh(ty_builder *builder, uint32_t input)
+{
+    return same_shape(builder, TY_LAYER_TANH, input);
+}
+
+uint32_t ty_builder_slice(ty_builder *builder, uint32_t input, uint64_t first_row, uint64_t rows)
+{
+    ty_layer *l = begin_layer(builder, TY_LAYER_SLICE, &input, 1);
+    if (l == NULL)
+        return 0;
+    l->output = *input_shape(builder, l);
+    if (first_row > LARGEST_SIZE || rows > LARGEST_SIZE ||
+        first_row + rows > l->output.dimensions[0])
+        fail(builder, TY_EINVAL, l->name, "expected rows that the input has");
+    l->output.dimensions[0] = rows;
+    l->attributes[TY_FIRST_ROW] = first_row;
+    l->attributes[TY_ROWS] = rows;
+    return finish_layer(builder, l);
+}
+
 uint32_t ty_builder_flatten(ty_builder *builder, uint32_t input)
 {
     ty_layer *l = begin_layer(builder, TY_LAYER_FLATTEN, &input, 1);
@@ -509,14 +561,36 @@ uint32_t ty_builder_embedding(ty_builder *builder, uint32_t input, uint64_t voca
     return finish_layer(builder, l);
 }
 
+/* The shape is that of the last input, which brings the queries where there are two. */
 static bool expect_sequence(ty_builder *b, ty_layer *l)
 {
-    l->output = *input_shape(b, l);
+    l->output = l->input_count > 1 ? b->workload->layers[l->inputs[l->input_count - 1]].output
+                                   : *input_shape(b, l);
     l->attributes[TY_FEATURES] = last_dimension(&l->output);
     if (l->output.dimension_count == 2)
         return true;
     fail(b, TY_EINVAL, l->name, "expected a sequence {tokens, features} as input");
     return false;
+}
+
+static uint32_t finish_attention(ty_builder *builder, ty_layer *l, uint64_t heads,
+                                 uint64_t kv_heads, uint64_t head_size, bool has_bias,
+                                 bool is_causal)
+{
+    if (expect_sequence(builder, l) &&
+        (heads == 0 || kv_heads == 0 || head_size == 0 || heads % kv_heads != 0))
+        fail(builder, TY_EINVAL, l->name,
+             "expected heads of a size > 0, their number a multiple of the key/value heads");
+    if (l->attributes[TY_KV_RANK] > 0 &&
+        (kv_heads != heads || l->attributes[TY_ROTARY_SIZE] >= head_size || l->input_count > 1))
+        fail(builder, TY_EINVAL, l->name,
+             "latents need as many key/value heads as heads, and a part of each not rotated");
+    l->attributes[TY_HEADS] = heads;
+    l->attributes[TY_KV_HEADS] = kv_heads;
+    l->attributes[TY_HEAD_SIZE] = head_size;
+    l->attributes[TY_HAS_BIAS] = has_bias;
+    l->attributes[TY_IS_CAUSAL] = is_causal;
+    return finish_layer(builder, l);
 }
 
 uint32_t ty_builder_attention(ty_builder *builder, uint32_t input, uint64_t heads,
@@ -525,15 +599,40 @@ uint32_t ty_builder_attention(ty_builder *builder, uint32_t input, uint64_t head
     ty_layer *l = begin_layer(builder, TY_LAYER_ATTENTION, &input, 1);
     if (l == NULL)
         return 0;
+    return finish_attention(builder, l, heads, kv_heads, head_size, has_bias, is_causal);
+}
+
+uint32_t ty_builder_cross_attention(ty_builder *builder, uint32_t input, uint32_t memory,
+                                    uint64_t heads, uint64_t kv_heads, uint64_t head_size,
+                                    bool has_bias)
+{
+    ty_layer *l = begin_layer(builder, TY_LAYER_ATTENTION, (uint32_t[]){memory, input}, 2);
+    const ty_shape *keys;
+    if (l == NULL)
+        return 0;
+    keys = input_shape(builder, l);
+    if (keys->dimension_count != 2 ||
+        last_dimension(keys) != last_dimension(&builder->workload->layers[input].output))
+        fail(builder, TY_EINVAL, l->name, "expected two sequences of as many features");
+    return finish_attention(builder, l, heads, kv_heads, head_size, has_bias, false);
+}
+
+uint32_t ty_builder_moe(ty_builder *builder, uint32_t input, uint64_t experts,
+                        uint64_t experts_per_token, uint64_t hidden_features, bool has_bias,
+                        bool is_gated)
+{
+    ty_layer *l = begin_layer(builder, TY_LAYER_MOE, &input, 1);
+    if (l == NULL)
+        return 0;
     if (expect_sequence(builder, l) &&
-        (heads == 0 || kv_heads == 0 || head_size == 0 || heads % kv_heads != 0))
+        (hidden_features == 0 || experts_per_token == 0 || experts_per_token > experts))
         fail(builder, TY_EINVAL, l->name,
-             "expected heads of a size > 0, their number a multiple of the key/value heads");
-    l->attributes[TY_HEADS] = heads;
-    l->attributes[TY_KV_HEADS] = kv_heads;
-    l->attributes[TY_HEAD_SIZE] = head_size;
+             "expected hidden features > 0, and no more experts per token than experts");
+    l->attributes[TY_HIDDEN_FEATURES] = hidden_features;
     l->attributes[TY_HAS_BIAS] = has_bias;
-    l->attributes[TY_IS_CAUSAL] = is_causal;
+    l->attributes[TY_IS_GATED] = is_gated;
+    l->attributes[TY_EXPERTS] = experts;
+    l->attributes[TY_EXPERTS_PER_TOKEN] = experts_per_token;
     return finish_layer(builder, l);
 }
 

@@ -119,66 +119,138 @@ static double batch_norm_traffic(const view *v)
 
 static double embedding_parameters(const view *v)
 {
-    return (at(v, TY_VOCABULARY) + at(v, TY_POSITIONS)) * at(v, TY_FEATURES);
+    double rows = at(v, TY_VOCABULARY) + at(v, TY_POSITIONS) + at(v, TY_TOKEN_TYPES);
+    return rows * at(v, TY_FEATURES);
 }
 
 static double embedding_traffic(const view *v) /* tokens; rows of the tables; their sum */
 {
-    return v->in + v->out * (at(v, TY_POSITIONS) > 0 ? 3 : 2);
+    return v->in + v->out * (2 + (at(v, TY_POSITIONS) > 0) + (at(v, TY_TOKEN_TYPES) > 0));
 }
 
-/* ---- attention: T rows of D features; Q = heads * head size, K = kv heads * head size ---- */
+/* ---- attention ----
+ *
+ * T query rows and S rows of keys and values, of D features each; T = S and the same rows unless
+ * there is a second input. Heads of size h, the values' of size w; H of them have queries, K keys
+ * and values.
+ *
+ * With latents (DeepSeek-AI, arXiv:2405.04434, section 2.1 and appendix C) queries come from q
+ * numbers per row instead of D, keys and values from k; the last r numbers of a key are made from
+ * the row directly, once for all heads. Rotating queries and keys by their positions has no
+ * parameters and happens in place. */
+
+static double query_rows(const view *v)
+{
+    return v->out / at(v, TY_FEATURES);
+}
+
+static double head_values(const view *v)
+{
+    return at(v, TY_VALUE_HEAD_SIZE) > 0 ? at(v, TY_VALUE_HEAD_SIZE) : at(v, TY_HEAD_SIZE);
+}
 
 static double query_width(const view *v)
 {
     return at(v, TY_HEADS) * at(v, TY_HEAD_SIZE);
 }
 
-static double projected_width(const view *v) /* queries, keys and values */
+static double kv_width(const view *v) /* keys and values */
 {
-    return query_width(v) + 2 * at(v, TY_KV_HEADS) * at(v, TY_HEAD_SIZE);
+    return at(v, TY_KV_HEADS) * (at(v, TY_HEAD_SIZE) + head_values(v));
+}
+
+static double context_width(const view *v)
+{
+    return at(v, TY_HEADS) * head_values(v);
+}
+
+static double kv_latent(const view *v) /* and the part of the keys beside it */
+{
+    return at(v, TY_KV_RANK) + at(v, TY_ROTARY_SIZE);
+}
+
+/* Width of what the layer's input is multiplied to, for queries and for keys and values. */
+static double first_query_width(const view *v)
+{
+    return at(v, TY_QUERY_RANK) > 0 ? at(v, TY_QUERY_RANK) : query_width(v);
+}
+
+static double first_kv_width(const view *v)
+{
+    return at(v, TY_KV_RANK) > 0 ? kv_latent(v) : kv_width(v);
+}
+
+/* Matrices from latents to queries, and to keys and values less the rotated part. */
+static double query_expansion(const view *v)
+{
+    return at(v, TY_QUERY_RANK) * query_width(v);
+}
+
+static double kv_expansion(const view *v)
+{
+    return at(v, TY_KV_RANK) * (kv_width(v) - at(v, TY_HEADS) * at(v, TY_ROTARY_SIZE));
 }
 
 static double score_count(const view *v)
 {
-    return at(v, TY_HEADS) * v->rows * v->rows;
+    return at(v, TY_HEADS) * query_rows(v) * v->rows;
 }
 
 static double attention_parameters(const view *v)
 {
     double features = at(v, TY_FEATURES);
-    return features * (projected_width(v) + query_width(v)) +
-           at(v, TY_HAS_BIAS) * (projected_width(v) + features);
+    double projected = first_query_width(v) + first_kv_width(v);
+    double matrices =
+        features * (projected + context_width(v)) + query_expansion(v) + kv_expansion(v);
+    double biases = at(v, TY_HAS_BIAS) * (projected + features) +
+                    (at(v, TY_HAS_BIAS) > 0 ? 0 : at(v, TY_HAS_QKV_BIAS)) * projected;
+    double norms =
+        at(v, TY_QUERY_RANK) + at(v, TY_KV_RANK) + at(v, TY_HAS_QK_NORM) * 2 * at(v, TY_HEAD_SIZE);
+    return matrices + biases + norms + at(v, TY_RELATIVE_BUCKETS) * at(v, TY_HEADS);
 }
 
 static double attention_input_product(const view *v)
 {
-    return 2 * v->rows * at(v, TY_FEATURES) * projected_width(v);
+    return 2 * at(v, TY_FEATURES) *
+           (query_rows(v) * first_query_width(v) + v->rows * first_kv_width(v));
 }
 
 static double attention_flop(const view *v)
 {
-    double output = 2 * v->rows * at(v, TY_FEATURES) * query_width(v);
-    double scores_and_context = 4 * score_count(v) * at(v, TY_HEAD_SIZE);
-    return attention_input_product(v) + scores_and_context + output;
+    double expansion = 2 * (query_rows(v) * query_expansion(v) + v->rows * kv_expansion(v));
+    double output = 2 * query_rows(v) * at(v, TY_FEATURES) * context_width(v);
+    double scores_and_context = 2 * score_count(v) * (at(v, TY_HEAD_SIZE) + head_values(v));
+    return attention_input_product(v) + expansion + scores_and_context + output;
 }
 
-/* Queries, keys, values, probabilities, context: plain attention, which does not recompute. */
+/* Queries, keys, values, context; what norms of latents and heads read; probabilities, or, where
+ * scores are made anew, the logarithm of each row's sum (Dao et al., arXiv:2205.14135, section
+ * 3.1). Making them anew is no model flop: it is not in the backward's. */
 static double attention_kept(const view *v)
 {
-    return v->rows * (projected_width(v) + query_width(v)) + score_count(v);
+    double queries = query_rows(v) * (query_width(v) + context_width(v) + 2 * at(v, TY_QUERY_RANK));
+    double keys = v->rows * (kv_width(v) + 2 * at(v, TY_KV_RANK));
+    double normed = at(v, TY_HAS_QK_NORM) * (query_rows(v) * query_width(v) +
+                                             v->rows * at(v, TY_KV_HEADS) * at(v, TY_HEAD_SIZE));
+    double scores = at(v, TY_IS_FUSED) > 0 ? at(v, TY_HEADS) * query_rows(v) : score_count(v);
+    return queries + keys + normed + scores;
 }
 
 /* Everything inside is written once and read once; the softmax reads and writes the scores. */
 static double attention_traffic(const view *v)
 {
-    return v->in + v->out + 2 * attention_kept(v) + 2 * score_count(v);
+    double softmax = at(v, TY_IS_FUSED) > 0 ? 0 : 2 * score_count(v);
+    return v->in + v->out + 2 * attention_kept(v) + softmax;
 }
 
-static double attention_kernels(const view *v) /* projection, scores, softmax, context, output */
+/* Projection, scores, softmax, context, output. Fused, the three in the middle are one. A second
+ * input has a projection of its own, and so have latents, each with a norm and a matrix to
+ * follow. */
+static double attention_kernels(const view *v)
 {
-    (void)v;
-    return 5;
+    double products = at(v, TY_IS_FUSED) > 0 ? 3 : 5;
+    double latents = (at(v, TY_QUERY_RANK) > 0 ? 2 : 0) + (at(v, TY_KV_RANK) > 0 ? 3 : 0);
+    return products + latents + 2 * at(v, TY_HAS_QK_NORM) + (v->layer->input_count > 1);
 }
 
 /* ---- mlp: T rows of D features, F hidden ones ---- */
@@ -210,10 +282,11 @@ static double mlp_input_product(const view *v)
     return 2 * (mlp_matrices(v) - 1) * hidden_elements(v) * at(v, TY_FEATURES);
 }
 
-/* Before and after the activation; gated: gate, value and their product. */
+/* Before and after the activation, which relu overwrites; gated: gate, value and their product. */
 static double mlp_kept(const view *v)
 {
-    return mlp_matrices(v) * hidden_elements(v);
+    double in_place = at(v, TY_IS_RELU) * (1 - at(v, TY_IS_GATED));
+    return (mlp_matrices(v) - in_place) * hidden_elements(v);
 }
 
 static double mlp_traffic(const view *v)
@@ -224,6 +297,66 @@ static double mlp_traffic(const view *v)
 static double mlp_kernels(const view *v) /* one per matrix and the activation */
 {
     return mlp_matrices(v) + 1;
+}
+
+/* ---- moe: T rows of D features; E experts of F hidden features, k of them for a token; shared
+ * ones of S hidden features together, for all tokens ---- */
+
+/* Hidden numbers of a token, in all mlps it passes. */
+static double hidden_of_token(const view *v)
+{
+    return at(v, TY_EXPERTS_PER_TOKEN) * at(v, TY_HIDDEN_FEATURES) + at(v, TY_SHARED_FEATURES);
+}
+
+static double moe_parameters(const view *v)
+{
+    double features = at(v, TY_FEATURES), experts = at(v, TY_EXPERTS);
+    double hidden = experts * at(v, TY_HIDDEN_FEATURES) + at(v, TY_SHARED_FEATURES);
+    double mlps = experts + (at(v, TY_SHARED_FEATURES) > 0);
+    return (features + at(v, TY_HAS_ROUTER_BIAS)) * experts + mlp_matrices(v) * features * hidden +
+           at(v, TY_HAS_BIAS) * ((mlp_matrices(v) - 1) * hidden + mlps * features);
+}
+
+static double router_flop(const view *v)
+{
+    return 2 * v->out * at(v, TY_EXPERTS);
+}
+
+static double moe_flop(const view *v)
+{
+    return router_flop(v) + 2 * mlp_matrices(v) * v->out * hidden_of_token(v);
+}
+
+static double moe_input_product(const view *v)
+{
+    return router_flop(v) + 2 * (mlp_matrices(v) - 1) * v->out * hidden_of_token(v);
+}
+
+/* The router's scores, a token's copies for its experts and what they make of them, all hidden
+ * numbers as in an mlp. */
+static double moe_kept(const view *v)
+{
+    return v->rows * (at(v, TY_EXPERTS) + mlp_matrices(v) * hidden_of_token(v)) +
+           2 * at(v, TY_EXPERTS_PER_TOKEN) * v->out;
+}
+
+static double moe_traffic(const view *v)
+{
+    return v->in + v->out + 2 * moe_kept(v);
+}
+
+/* Router, choice, dispatch, combination; experts run as groups: one per matrix and the activation.
+ */
+static double moe_kernels(const view *v)
+{
+    return 4 + mlp_kernels(v) * (1 + (at(v, TY_SHARED_FEATURES) > 0));
+}
+
+/* ---- slice ---- */
+
+static double out_twice(const view *v) /* copied: the rest of the input is not touched */
+{
+    return 2 * v->out;
 }
 
 /* ---- loss ---- */
@@ -250,9 +383,13 @@ static const rule rules[TY_LAYER_KIND_COUNT] = {
                             attention_kept, attention_traffic, attention_kernels},
     [TY_LAYER_MLP] = {mlp_parameters, mlp_flop, mlp_input_product, mlp_kept, mlp_traffic,
                       mlp_kernels},
+    [TY_LAYER_MOE] = {moe_parameters, moe_flop, moe_input_product, moe_kept, moe_traffic,
+                      moe_kernels},
     [TY_LAYER_SOFTMAX_CROSS_ENTROPY] = {NULL, NULL, NULL, one_per_row, loss_traffic, one},
     [TY_LAYER_ADD] = {NULL, NULL, NULL, NULL, in_and_out, one},
     [TY_LAYER_CONCAT] = {NULL, NULL, NULL, NULL, in_and_out, one},
+    [TY_LAYER_TANH] = {NULL, NULL, NULL, NULL, in_and_out, one},
+    [TY_LAYER_SLICE] = {NULL, NULL, NULL, NULL, out_twice, one},
     [TY_LAYER_FLATTEN] = {NULL, NULL, NULL, NULL, NULL, NULL},
 };
 

@@ -96,12 +96,16 @@ void ty_builder_set_training(ty_builder *builder, const char *dataset, uint32_t 
 void ty_builder_set_sample_bytes(ty_builder *builder, uint64_t sample_bytes);
 /** Name of the next layer; without it layers are called kind and number ("conv2d3"). */
 void ty_builder_name_next(ty_builder *builder, const char *name);
+/** An optional attribute of the next layer; which a kind has says ty_layer_attribute_use. */
+void ty_builder_set_next(ty_builder *builder, ty_attribute attribute, uint64_t value);
 
 /* Each returns the new layer's index, to be used as an input of later ones. */
 uint32_t ty_builder_linear(ty_builder *builder, uint32_t input, uint64_t out_features,
                            bool has_bias);
 /** A linear layer without bias that uses the embedding's matrix (GPT-2's output layer). */
 uint32_t ty_builder_tied_linear(ty_builder *builder, uint32_t input, uint32_t embedding);
+/** The same with a bias of its own (BERT's). */
+uint32_t ty_builder_tied_linear_with_bias(ty_builder *builder, uint32_t input, uint32_t embedding);
 typedef struct ty_window { /* of a convolution or pooling */
     uint64_t height, width, stride, padding_height, padding_width;
 } ty_window;
@@ -117,13 +121,24 @@ uint32_t ty_builder_rms_norm(ty_builder *builder, uint32_t input);
 uint32_t ty_builder_relu(ty_builder *builder, uint32_t input);
 uint32_t ty_builder_gelu(ty_builder *builder, uint32_t input);
 uint32_t ty_builder_silu(ty_builder *builder, uint32_t input);
+uint32_t ty_builder_tanh(ty_builder *builder, uint32_t input);
 uint32_t ty_builder_flatten(ty_builder *builder, uint32_t input);
+/** `rows` of the first dimension from `first_row` on: tokens of a sequence. */
+uint32_t ty_builder_slice(ty_builder *builder, uint32_t input, uint64_t first_row, uint64_t rows);
 uint32_t ty_builder_embedding(ty_builder *builder, uint32_t input, uint64_t vocabulary,
                               uint64_t features, uint64_t positions);
 uint32_t ty_builder_attention(ty_builder *builder, uint32_t input, uint64_t heads,
                               uint64_t kv_heads, uint64_t head_size, bool has_bias, bool is_causal);
+/** Queries from `input`, keys and values from `memory`, an earlier layer. */
+uint32_t ty_builder_cross_attention(ty_builder *builder, uint32_t input, uint32_t memory,
+                                    uint64_t heads, uint64_t kv_heads, uint64_t head_size,
+                                    bool has_bias);
 uint32_t ty_builder_mlp(ty_builder *builder, uint32_t input, uint64_t hidden_features,
                         bool has_bias, bool is_gated);
+/** @param hidden_features of one expert */
+uint32_t ty_builder_moe(ty_builder *builder, uint32_t input, uint64_t experts,
+                        uint64_t experts_per_token, uint64_t hidden_features, bool has_bias,
+                        bool is_gated);
 uint32_t ty_builder_add(ty_builder *builder, const uint32_t *inputs, uint32_t count);
 uint32_t ty_builder_concat(ty_builder *builder, const uint32_t *inputs, uint32_t count);
 uint32_t ty_builder_loss(ty_builder *builder,

@@ -142,6 +142,67 @@ Test(builder, remaining_quantities)
     ty_workload_free(w);
 }
 
+/* Optional attributes, each against the same layer worked out by hand: 3 tokens of 4 features. */
+Test(builder, optional_attributes)
+{
+    static const expected rows[] = {
+        {"embedding1", 4 * (5 + 3 + 2), 0, 0, 12, 12, 3 + 4 * 12, 1},
+        /* as sequence_quantities' attention, but biases of 4, 2 and 2, two norms of 2, a table of 3
+         * distances for 2 heads; what the norms read, 3 x 4 and 3 x 2, is kept */
+        {"attention1", 48 + 8 + 4 + 6, 432, 864, 12, 12 + 54 + 18, 24 + 2 * 72 + 2 * 18, 7},
+        /* the same, fused: 3 x 2 sums instead of 18 probabilities, and no pass over scores */
+        {"attention2", 48 + 12, 432, 864, 12, 12 + 42, 24 + 2 * 42, 3},
+        /* latents of 5 and 6 + 1, 2 heads of 3 (1 rotated) with values of 2: 4 x (5 + 7 + 4) and
+         * 5 x 6 and 6 x 2 x (2 + 2) and norms of 5 and 6. Flop 2*3*4*12 and 2*3*(30 + 48), scores
+         * and context 2*18*5, output 2*3*4*4. Kept: queries 6, context 4, latents 2 x 5 and 2 x 6,
+         * keys and values 10 */
+        {"attention3", 64 + 30 + 48 + 11, 288 + 468 + 180 + 96, 2 * 1032, 12,
+         12 + 3 * (6 + 4 + 10 + 10 + 12) + 6, 24 + 2 * 132, 8},
+        {"mlp1", 48, 288, 576, 12, 12 + 18, 24 + 36, 3}, /* hidden ones once */
+        /* router 4 x 3 + 3; 3 experts of 5 and a shared one of 6, three matrices each; a token is
+         * in 2 x 5 + 6 hidden features. Kept: 3 scores, 3 x 16 hidden, 2 copies before and after */
+        {"moe1", 15 + 3 * 4 * 21, 72 + 1152, 2 * 1224, 12, 12 + 3 * 51 + 48, 24 + 2 * 201, 12},
+        {"moe2", 12 + 2 * 4 * 15 + 15 + 12, 72 + 240, 624, 12, 12 + 3 * 13 + 24, 24 + 2 * 63, 7},
+        {"slice1", 0, 0, 0, 8, 8, 16, 1},
+        {"tanh1", 0, 0, 0, 8, 8, 16, 1},
+        /* 2 queries over 3 keys, 2 heads of 2: products of 2 x 4 x 4 and 3 x 4 x 8 and 2 x 4 x 4 */
+        {"attention4", 64, 64 + 192 + 96 + 64, 832, 8, 8 + 2 * 8 + 3 * 8 + 12, 20 + 8 + 2 * 52 + 24,
+         6},
+        {"linear1", 5, 80, 160, 10, 10, 18, 1},
+    };
+    ty_builder *b = ty_builder_new("sequence", TY_INPUT_TOKEN, &(ty_shape){1, {3}});
+    uint32_t embedding, memory, x;
+    ty_workload *w;
+    ty_builder_set_next(b, TY_TOKEN_TYPES, 2);
+    embedding = ty_builder_embedding(b, TY_BATCH, 5, 4, 3);
+    ty_builder_set_next(b, TY_HAS_QKV_BIAS, 1);
+    ty_builder_set_next(b, TY_HAS_QK_NORM, 1);
+    ty_builder_set_next(b, TY_RELATIVE_BUCKETS, 3);
+    x = ty_builder_attention(b, embedding, 2, 1, 2, false, true);
+    ty_builder_set_next(b, TY_IS_FUSED, 1);
+    x = ty_builder_attention(b, x, 2, 1, 2, true, true);
+    ty_builder_set_next(b, TY_IS_FUSED, 1);
+    ty_builder_set_next(b, TY_QUERY_RANK, 5);
+    ty_builder_set_next(b, TY_KV_RANK, 6);
+    ty_builder_set_next(b, TY_ROTARY_SIZE, 1);
+    ty_builder_set_next(b, TY_VALUE_HEAD_SIZE, 2);
+    x = ty_builder_attention(b, x, 2, 2, 3, false, true);
+    ty_builder_set_next(b, TY_IS_RELU, 1);
+    x = ty_builder_mlp(b, x, 6, false, false);
+    ty_builder_set_next(b, TY_SHARED_FEATURES, 6);
+    ty_builder_set_next(b, TY_HAS_ROUTER_BIAS, 1);
+    x = ty_builder_moe(b, x, 3, 2, 5, false, true);
+    memory = ty_builder_moe(b, x, 3, 1, 5, true, false);
+    x = ty_builder_slice(b, memory, 1, 2);
+    x = ty_builder_tanh(b, x);
+    x = ty_builder_cross_attention(b, x, memory, 2, 2, 2, false);
+    ty_builder_tied_linear_with_bias(b, x, embedding);
+    w = finish(b);
+    check_layers(w, rows, sizeof rows / sizeof rows[0]);
+    cr_assert_eq(w->layers[9].inputs[0], memory);
+    ty_workload_free(w);
+}
+
 /* A first layer behind a flatten needs no gradient of its input either. */
 Test(builder, no_gradient_of_the_batch_behind_a_flatten)
 {
@@ -245,6 +306,45 @@ static void unused_layer(ty_builder *b)
     ty_builder_relu(b, TY_BATCH);
 }
 
+static void stray_option(ty_builder *b)
+{
+    ty_builder_set_next(b, TY_IS_FUSED, 1);
+    ty_builder_relu(b, TY_BATCH);
+}
+
+static void required_option(ty_builder *b)
+{
+    ty_builder_set_next(b, TY_HAS_BIAS, 1);
+    ty_builder_linear(b, TY_BATCH, 4, true);
+}
+
+static void rows_beyond_the_end(ty_builder *b)
+{
+    ty_builder_slice(b, TY_BATCH, 1, 2);
+}
+
+static void no_rows(ty_builder *b)
+{
+    ty_builder_slice(b, TY_BATCH, 1, 0);
+}
+
+static void memory_behind_the_queries(ty_builder *b)
+{
+    uint32_t x = ty_builder_relu(b, TY_BATCH), y = ty_builder_relu(b, x);
+    ty_builder_cross_attention(b, x, y, 1, 1, 4, true);
+}
+
+static void memory_is_an_image(ty_builder *b)
+{
+    uint32_t x = ty_builder_relu(b, TY_BATCH), y = ty_builder_relu(b, x);
+    ty_builder_cross_attention(b, y, x, 1, 1, 4, true);
+}
+
+static void moe_on_image(ty_builder *b)
+{
+    ty_builder_moe(b, TY_BATCH, 4, 2, 8, false, true);
+}
+
 Test(builder, mistakes_are_kept_until_the_end)
 {
     static const struct {
@@ -266,6 +366,13 @@ Test(builder, mistakes_are_kept_until_the_end)
         {attention_on_image, TY_EINVAL, "attention1: expected a sequence"},
         {embedding_of_numbers, TY_EINVAL, "embedding1: an embedding reads a batch of tokens"},
         {tie_to_nothing, TY_EINVAL, "needs an earlier embedding"},
+        {stray_option, TY_EINVAL, "relu1: relu has no optional attribute is_fused"},
+        {required_option, TY_EINVAL, "linear1: linear has no optional attribute has_bias"},
+        {rows_beyond_the_end, TY_EINVAL, "slice1: expected rows that the input has"},
+        {no_rows, TY_EINVAL, "slice1: a size is 0"},
+        {memory_behind_the_queries, TY_EINVAL, "attention1: inputs must be earlier layers"},
+        {memory_is_an_image, TY_EINVAL, "attention1: expected a sequence"},
+        {moe_on_image, TY_EINVAL, "moe1: expected a sequence"},
         {same_name, TY_EPARSE, "/layers/1/name: found \"relu2\""},
         {unused_layer, TY_EPARSE, "/layers/0: found no reader"},
     };
@@ -279,6 +386,38 @@ Test(builder, mistakes_are_kept_until_the_end)
         cr_assert_eq(status, rows[i].status, "row %zu: status %d: %s", i, status, error.message);
         cr_assert(strstr(error.message, rows[i].message) != NULL, "row %zu: %s", i, error.message);
         cr_assert_null(w);
+    }
+}
+
+Test(builder, mistakes_with_tokens)
+{
+    static const struct {
+        uint64_t kv_rank, query_rank, rotary_size, kv_heads, experts_per_token;
+        ty_status status;
+        const char *message;
+    } rows[] = {
+        {4, 4, 1, 2, 1, TY_OK, ""},
+        {4, 4, 1, 1, 1, TY_EINVAL, "attention1: latents need as many key/value heads"},
+        {4, 0, 2, 2, 1, TY_EINVAL, "attention1: latents need"},
+        {0, 4, 0, 2, 1, TY_EPARSE, "expected query_rank and rotary_size only with kv_rank"},
+        {4, 0, 0, 2, 3, TY_EINVAL, "moe1: expected hidden features > 0, and no more experts"},
+        {4, 0, 0, 2, 0, TY_EINVAL, "moe1: expected hidden features > 0, and no more experts"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        ty_builder *b = ty_builder_new("wrong", TY_INPUT_TOKEN, &(ty_shape){1, {3}});
+        uint32_t x = ty_builder_embedding(b, TY_BATCH, 5, 4, 0);
+        ty_workload *w = NULL;
+        ty_error error = {0};
+        ty_status status;
+        ty_builder_set_next(b, TY_KV_RANK, rows[i].kv_rank);
+        ty_builder_set_next(b, TY_QUERY_RANK, rows[i].query_rank);
+        ty_builder_set_next(b, TY_ROTARY_SIZE, rows[i].rotary_size);
+        x = ty_builder_attention(b, x, 2, rows[i].kv_heads, 2, false, true);
+        ty_builder_moe(b, x, 2, rows[i].experts_per_token, 8, false, true);
+        status = ty_builder_finish(b, &w, &error);
+        cr_assert_eq(status, rows[i].status, "row %zu: status %d: %s", i, status, error.message);
+        cr_assert(strstr(error.message, rows[i].message) != NULL, "row %zu: %s", i, error.message);
+        ty_workload_free(w);
     }
 }
 
