@@ -87,21 +87,19 @@ static ty_status fail_unknown(const char *name, ty_error *error)
     char **names = NULL;
     uint32_t count = 0;
     const char *close;
-    ty_text all = {0};
 
     TY_CHECK(ty_zoo_list(&names, &count, error), status, cleanup);
     close = ty_suggest(name, names, count, sizeof *names);
-    for (uint32_t i = 0; i < count; i++)
-        ty_text_addf(&all, "%s%s", i > 0 ? ", " : "", names[i]);
     if (close != NULL)
         status =
             ty_fail(error, TY_EIO, "no workload or file '%s'; did you mean '%s'?", name, close);
     else
-        status = ty_fail(error, TY_EIO, "no workload or file '%s'; the zoo has %s", name,
-                         all.data != NULL ? all.data : "others");
+        status = ty_fail(error, TY_EIO,
+                         "no workload or file '%s', nor one called like it among the %u of the zoo "
+                         "(trainyard workload list)",
+                         name, count);
 
 cleanup:
-    ty_text_clear(&all);
     if (names != NULL)
         free_names(names, count);
     return status;

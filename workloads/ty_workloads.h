@@ -20,8 +20,10 @@
  *     batch_norm, layer_norm, rms_norm, relu, gelu, silu, flatten, softmax_cross_entropy
  *   residual     "input", "sample_bytes", "block" ("basic" or "bottleneck"), "blocks" (a list:
  *                how many in each stage), "width" (of the first), "classes"
- *   transformer  "blocks", "features", "heads", "hidden_features", "vocabulary", "positions",
- *                "sequence", "token_bytes" (of one token in storage)
+ *   transformer, decoder, encoder, encoder_decoder
+ *                "blocks", "features", "heads", "vocabulary", "sequence", "token_bytes" (of one
+ *                token in storage), and what docs/workloads.md lists: the families differ in what
+ *                they take for granted
  */
 #ifndef TY_WORKLOADS_H
 #define TY_WORKLOADS_H

@@ -138,9 +138,13 @@ cleanup:
 ty_status ty_zoo_build(const ty_json *root, const ty_zoo_overrides *overrides, ty_workload **out,
                        ty_error *error)
 {
-    static const char *const names[] = {"sequential", "residual", "transformer"};
-    static const ty_zoo_family families[] = {ty_zoo_sequential, ty_zoo_residual,
-                                             ty_zoo_transformer};
+    static const char *const names[] = {
+        "sequential", "residual", "transformer", "decoder", "encoder", "encoder_decoder",
+    };
+    static const ty_zoo_family families[] = {
+        ty_zoo_sequential, ty_zoo_residual, ty_zoo_transformer,
+        ty_zoo_decoder,    ty_zoo_encoder,  ty_zoo_encoder_decoder,
+    };
     ty_status status = TY_OK;
     ty_zoo_reader reader = {.root = root, .overrides = overrides, .error = error};
     ty_builder *builder;

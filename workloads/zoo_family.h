@@ -21,6 +21,9 @@ typedef ty_status (*ty_zoo_family)(ty_zoo_reader *reader);
 ty_status ty_zoo_sequential(ty_zoo_reader *reader) TY_MUST_CHECK;
 ty_status ty_zoo_residual(ty_zoo_reader *reader) TY_MUST_CHECK;
 ty_status ty_zoo_transformer(ty_zoo_reader *reader) TY_MUST_CHECK;
+ty_status ty_zoo_decoder(ty_zoo_reader *reader) TY_MUST_CHECK;
+ty_status ty_zoo_encoder(ty_zoo_reader *reader) TY_MUST_CHECK;
+ty_status ty_zoo_encoder_decoder(ty_zoo_reader *reader) TY_MUST_CHECK;
 
 /* Helpers of the families. */
 

@@ -1,109 +1,162 @@
-/* The family "transformer": a decoder as GPT-2 has it. Token and learned position embeddings,
- * blocks of norm, causal attention, add, norm, mlp (gelu), add, a last norm, and an output layer
- * that shares the token embedding's matrix. Source: Radford et al., "Language Models are
- * Unsupervised Multitask Learners", 2019, section 2.3. Dropout is left out. */
+/* The families of language models. They differ only in what a file may leave out:
+ *   transformer      a decoder as GPT-2 has it: learned positions, layer norms, biases everywhere,
+ *                    gelu, logits made with the embedding's matrix
+ *   decoder          as Llama has it: rotated positions, rms norms, no biases, gated mlps, logits
+ *                    with a matrix of their own, fused attention
+ *   encoder          as BERT has it
+ *   encoder_decoder  as T5 has it */
+#include "transformer.h"
 #include "zoo_family.h"
 
-#include <stdio.h>
+#include <stddef.h>
+#include <string.h>
 
-typedef struct transformer {
-    uint64_t blocks, features, heads, hidden_features, vocabulary, positions, sequence;
-    uint64_t token_bytes; /* of one token in storage */
-} transformer;
+static const ty_transformer transformer = {.form = TY_DECODER,
+                                           .kv_heads = 0,
+                                           .positions = TY_ZOO_REQUIRED,
+                                           .hidden_features = TY_ZOO_REQUIRED,
+                                           .has_attention_bias = true,
+                                           .has_mlp_bias = true,
+                                           .is_tied = true};
 
-static ty_status read_sizes(ty_zoo_reader *reader, transformer *t)
+static const ty_transformer decoder = {
+    .form = TY_DECODER, .is_gated = true, .is_rms_norm = true, .is_fused = true};
+
+static const ty_transformer encoder = {.form = TY_ENCODER,
+                                       .head = TY_POOLER_HEAD,
+                                       .positions = TY_ZOO_REQUIRED,
+                                       .token_types = TY_ZOO_REQUIRED,
+                                       .hidden_features = TY_ZOO_REQUIRED,
+                                       .has_attention_bias = true,
+                                       .has_mlp_bias = true,
+                                       .is_tied = true};
+
+static const ty_transformer encoder_decoder = {.form = TY_ENCODER_DECODER,
+                                               .decoder_blocks = TY_ZOO_REQUIRED,
+                                               .decoder_sequence = TY_ZOO_REQUIRED,
+                                               .head_size = TY_ZOO_REQUIRED,
+                                               .hidden_features = TY_ZOO_REQUIRED,
+                                               .relative_buckets = TY_ZOO_REQUIRED,
+                                               .is_rms_norm = true,
+                                               .is_relu = true,
+                                               .is_tied = true};
+
+/* Keys, called as their fields; what the family says of one is its fallback. */
+#define FIELD(name)                                                                                \
+    {                                                                                              \
+#name, offsetof(ty_transformer, name)                                                      \
+    }
+static const struct field {
+    const char *key;
+    size_t offset;
+} always[] = {FIELD(blocks),     FIELD(features), FIELD(heads),
+              FIELD(vocabulary), FIELD(sequence), FIELD(token_bytes)},
+  sizes[] = {FIELD(decoder_blocks),   FIELD(kv_heads),         FIELD(head_size),
+             FIELD(hidden_features),  FIELD(positions),        FIELD(token_types),
+             FIELD(decoder_sequence), FIELD(longest_sequence), FIELD(value_head_size),
+             FIELD(query_rank),       FIELD(kv_rank),          FIELD(rotary_size),
+             FIELD(relative_buckets), FIELD(experts),          FIELD(experts_per_token),
+             FIELD(expert_features),  FIELD(shared_features),  FIELD(dense_blocks),
+             FIELD(expert_interval)},
+  flags[] = {
+      FIELD(has_attention_bias), FIELD(has_qkv_bias), FIELD(has_mlp_bias), FIELD(has_qk_norm),
+      FIELD(has_router_bias),    FIELD(is_gated),     FIELD(is_relu),      FIELD(is_rms_norm),
+      FIELD(is_fused),           FIELD(is_tied)};
+#define COUNT(table) (sizeof(table) / sizeof(table)[0])
+
+static uint64_t *size_of(ty_transformer *t, const struct field *f)
 {
-    const struct {
-        const char *key;
-        uint64_t *out;
-    } rows[] = {
-        {"blocks", &t->blocks},         {"features", &t->features},
-        {"heads", &t->heads},           {"hidden_features", &t->hidden_features},
-        {"vocabulary", &t->vocabulary}, {"positions", &t->positions},
-        {"sequence", &t->sequence},     {"token_bytes", &t->token_bytes},
-    };
+    return (uint64_t *)(void *)((char *)t + f->offset);
+}
+
+static bool *flag_of(ty_transformer *t, const struct field *f)
+{
+    return (bool *)(void *)((char *)t + f->offset);
+}
+
+static ty_status read_head(const ty_zoo_reader *reader, ty_transformer *t)
+{
+    static const char *const names[] = {"language", "masked", "pooler"};
+    static const ty_transformer_head heads[] = {TY_LANGUAGE_HEAD, TY_MASKED_HEAD, TY_POOLER_HEAD};
+    int head;
+    ty_status status;
+
+    if (t->form != TY_ENCODER || !ty_json_has(reader->root, "head"))
+        return TY_OK;
+    status = ty_json_enum(reader->root, "head", names, COUNT(names), &head, reader->error);
+    if (status == TY_OK)
+        t->head = heads[head];
+    return status;
+}
+
+static ty_status read_sizes(const ty_zoo_reader *reader, ty_transformer *t)
+{
     ty_status status = TY_OK;
 
-    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
-        TY_CHECK(
-            ty_zoo_size(reader->root, rows[i].key, TY_ZOO_REQUIRED, rows[i].out, reader->error),
-            status, cleanup);
+    for (size_t i = 0; i < COUNT(always); i++)
+        TY_CHECK(ty_zoo_size(reader->root, always[i].key, TY_ZOO_REQUIRED, size_of(t, &always[i]),
+                             reader->error),
+                 status, cleanup);
+    for (size_t i = 0; i < COUNT(sizes); i++)
+        TY_CHECK(ty_zoo_size(reader->root, sizes[i].key, *size_of(t, &sizes[i]),
+                             size_of(t, &sizes[i]), reader->error),
+                 status, cleanup);
+    for (size_t i = 0; i < COUNT(flags); i++)
+        TY_CHECK(ty_zoo_flag(reader->root, flags[i].key, *flag_of(t, &flags[i]),
+                             flag_of(t, &flags[i]), reader->error),
+                 status, cleanup);
+    status = read_head(reader, t);
 
 cleanup:
     return status;
 }
 
-static ty_status check_sizes(const ty_zoo_reader *reader, const transformer *t)
+static ty_status check_sizes(const ty_zoo_reader *reader, const ty_transformer *t)
 {
-    if (t->blocks > 10000)
-        return ty_json_fail(reader->root, reader->error, "at most 10000 blocks");
-    if (t->features % t->heads != 0)
-        return ty_json_fail(reader->root, reader->error,
-                            "heads that divide features; %llu is not a multiple of %llu",
-                            (unsigned long long)t->features, (unsigned long long)t->heads);
-    if (t->sequence <= t->positions)
-        return TY_OK;
-    if (reader->overrides->sequence != 0)
+    char expected[TY_TRANSFORMER_TEXT_SIZE];
+    uint64_t longest = ty_transformer_longest(t);
+
+    if (reader->overrides->sequence != 0 && longest > 0 && t->sequence > longest)
         return ty_fail(reader->error, TY_EINVAL,
                        "%s: found sequence=%llu, expected at most its %llu positions", reader->name,
-                       (unsigned long long)t->sequence, (unsigned long long)t->positions);
-    return ty_json_fail(reader->root, reader->error, "sequence <= positions; %llu is above %llu",
-                        (unsigned long long)t->sequence, (unsigned long long)t->positions);
+                       (unsigned long long)t->sequence, (unsigned long long)longest);
+    if (!ty_transformer_fits(t, expected))
+        return ty_json_fail(reader->root, reader->error, "%s", expected);
+    return TY_OK;
 }
 
-static void name_next(ty_builder *b, uint64_t block, const char *part)
-{
-    char name[64];
-    snprintf(name, sizeof name, "block%llu.%s", (unsigned long long)block, part);
-    ty_builder_name_next(b, name);
-}
-
-static uint32_t append_block(ty_builder *b, uint32_t x, const transformer *t, uint64_t block)
-{
-    uint32_t inner;
-
-    name_next(b, block, "attention_norm");
-    inner = ty_builder_layer_norm(b, x);
-    name_next(b, block, "attention");
-    inner = ty_builder_attention(b, inner, t->heads, t->heads, t->features / t->heads, true, true);
-    name_next(b, block, "attention_add");
-    x = ty_builder_add(b, (uint32_t[]){x, inner}, 2);
-    name_next(b, block, "mlp_norm");
-    inner = ty_builder_layer_norm(b, x);
-    name_next(b, block, "mlp");
-    inner = ty_builder_mlp(b, inner, t->hidden_features, true, false);
-    name_next(b, block, "mlp_add");
-    return ty_builder_add(b, (uint32_t[]){x, inner}, 2);
-}
-
-ty_status ty_zoo_transformer(ty_zoo_reader *reader)
+static ty_status read_family(ty_zoo_reader *reader, const ty_transformer *family)
 {
     ty_status status = TY_OK;
-    transformer t;
-    uint32_t x, embedding;
+    ty_transformer t = *family;
 
     TY_CHECK(read_sizes(reader, &t), status, cleanup);
     if (reader->overrides->sequence != 0)
         t.sequence = reader->overrides->sequence;
     TY_CHECK(check_sizes(reader, &t), status, cleanup);
-
-    reader->builder = ty_builder_new(reader->name, TY_INPUT_TOKEN, &(ty_shape){1, {t.sequence}});
-    /* The labels are the tokens one further on. */
-    ty_builder_set_sample_bytes(reader->builder, (t.sequence + 1) * t.token_bytes);
-    ty_builder_name_next(reader->builder, "embedding");
-    embedding =
-        ty_builder_embedding(reader->builder, TY_BATCH, t.vocabulary, t.features, t.positions);
-    x = embedding;
-    for (uint64_t i = 1; i <= t.blocks; i++)
-        x = append_block(reader->builder, x, &t, i);
-    ty_builder_name_next(reader->builder, "final_norm");
-    x = ty_builder_layer_norm(reader->builder, x);
-    ty_builder_name_next(reader->builder, "output");
-    x = ty_builder_tied_linear(reader->builder, x, embedding);
-    ty_builder_name_next(reader->builder, "loss");
-    ty_builder_loss(reader->builder, x);
+    reader->builder = ty_transformer_build(&t, reader->name);
     status = ty_zoo_progress(reader, reader->root);
 
 cleanup:
     return status;
+}
+
+ty_status ty_zoo_transformer(ty_zoo_reader *reader)
+{
+    return read_family(reader, &transformer);
+}
+
+ty_status ty_zoo_decoder(ty_zoo_reader *reader)
+{
+    return read_family(reader, &decoder);
+}
+
+ty_status ty_zoo_encoder(ty_zoo_reader *reader)
+{
+    return read_family(reader, &encoder);
+}
+
+ty_status ty_zoo_encoder_decoder(ty_zoo_reader *reader)
+{
+    return read_family(reader, &encoder_decoder);
 }
