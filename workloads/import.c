@@ -7,8 +7,10 @@
 
 /* Kinds that are told by a few bytes stand before those that need the whole file parsed. */
 static const ty_import_format *const formats[] = {
-    &ty_import_workload,
-    &ty_import_zoo,
+    &ty_import_workload,        &ty_import_zoo,
+    &ty_import_megatron,        &ty_import_hf,
+    &ty_import_calculon,        &ty_import_calculon_execution,
+    &ty_import_calculon_system, &ty_import_deepspeed,
 };
 #define FORMAT_COUNT (sizeof formats / sizeof formats[0])
 
@@ -108,31 +110,32 @@ ty_status ty_import_name(const ty_import_source *source, char **out)
 
 /* ---- The whole ------------------------------------------------------------------------------- */
 
-static char first_character(const ty_import_source *source)
+static bool looks_like_json(const ty_import_source *source)
 {
-    return source->bytes[strspn(source->bytes, " \t\r\n")];
+    char first = source->bytes[strspn(source->bytes, " \t\r\n")];
+    return first == '{' || first == '[';
 }
 
 /* What to say of a file that no probe knows. */
 static ty_status fail_unknown(ty_import_source *source)
 {
-    const ty_json *root = strchr("{[", first_character(source)) != NULL && source->length > 0
-                              ? ty_import_json(source)
-                              : NULL;
+    const ty_json *root = looks_like_json(source) ? ty_import_json(source) : NULL;
     const ty_error *json_error = &source->state->json_error;
     char known[320] = "";
 
-    if (root == NULL && source->state->is_parsed)
+    if (looks_like_json(source) && root == NULL)
         return ty_fail(source->error, json_error->status, "%s", json_error->message);
     if (root != NULL && ty_json_is_object(root) && ty_json_has(root, "schema"))
         return ty_json_schema(root, "trainyard.workload/1", source->error);
     for (size_t i = 0; i < FORMAT_COUNT; i++) {
         size_t length = strlen(known);
-        snprintf(known + length, sizeof known - length, "%s%s", i > 0 ? ", " : "",
-                 formats[i]->name);
+        if (!formats[i]->is_refused)
+            snprintf(known + length, sizeof known - length, "%s%s", i > 0 ? ", " : "",
+                     formats[i]->name);
     }
-    return ty_fail(source->error, TY_EPARSE, "%s: found no kind of file that is known, expected %s",
-                   source->path, known);
+    return ty_fail(source->error, TY_EPARSE,
+                   "%.150s: found no kind of file that is known, expected one of %s", source->path,
+                   known);
 }
 
 static ty_status read_source(ty_import_source *source, ty_workload **out)

@@ -27,6 +27,7 @@ typedef struct ty_import_format {
     bool (*probe)(ty_import_source *source);
     /** The workload, or what is wrong: "path:/pointer: found ..., expected ...". */
     ty_status (*read)(ty_import_source *source, ty_workload **out);
+    bool is_refused; /* holds no workload: `read` only says what the file is */
 } ty_import_format;
 
 /** The file as JSON, parsed when first asked for; NULL where it is none. */
@@ -47,5 +48,11 @@ ty_status ty_import_bytes(const char *path, const char *bytes, size_t length,
 /* In the order of the table: the first whose probe agrees reads the file. */
 extern const ty_import_format ty_import_workload; /* trainyard.workload/1 */
 extern const ty_import_format ty_import_zoo;      /* trainyard.zoo/1 */
+extern const ty_import_format ty_import_megatron;
+extern const ty_import_format ty_import_hf;
+extern const ty_import_format ty_import_calculon;
+extern const ty_import_format ty_import_calculon_execution;
+extern const ty_import_format ty_import_calculon_system;
+extern const ty_import_format ty_import_deepspeed;
 
 #endif

@@ -52,5 +52,5 @@ static ty_status read_zoo(ty_import_source *source, ty_workload **out)
     return ty_zoo_build(ty_import_json(source), source->options, out, source->error);
 }
 
-const ty_import_format ty_import_workload = {WORKLOAD_SCHEMA, probe_workload, read_workload};
-const ty_import_format ty_import_zoo = {TY_ZOO_SCHEMA, probe_zoo, read_zoo};
+const ty_import_format ty_import_workload = {WORKLOAD_SCHEMA, probe_workload, read_workload, false};
+const ty_import_format ty_import_zoo = {TY_ZOO_SCHEMA, probe_zoo, read_zoo, false};

@@ -1,0 +1,97 @@
+/* From the sizes that an importer has read to a workload: what the user asked for, what nobody
+ * said, and the check that it all goes together. */
+#include "import_language.h"
+
+#define USUAL_SEQUENCE 4096
+#define USUAL_BATCH 512
+#define USUAL_LEARNING_RATE 3e-4
+
+const ty_optimizer ty_import_usual_optimizer = {
+    .kind = TY_OPTIMIZER_ADAMW, .beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .weight_decay = 0.1};
+
+static ty_status set_sequence(ty_import_source *source, ty_transformer *t)
+{
+    uint64_t longest = ty_transformer_longest(t), asked = source->options->sequence;
+
+    if (asked > 0 && longest > 0 && asked > longest)
+        return ty_fail(source->error, TY_EINVAL,
+                       "%s: found sequence=%llu, expected at most its %llu positions", source->path,
+                       (unsigned long long)asked, (unsigned long long)longest);
+    if (asked > 0)
+        t->sequence = asked;
+    if (t->sequence > 0)
+        return TY_OK;
+    t->sequence = longest > 0 && longest < USUAL_SEQUENCE ? longest : USUAL_SEQUENCE;
+    if (longest > t->sequence)
+        ty_import_note(source, "sequences of %d tokens assumed; the model allows %llu",
+                       USUAL_SEQUENCE, (unsigned long long)longest);
+    else
+        ty_import_note(source, "sequences of %llu tokens assumed", (unsigned long long)t->sequence);
+    return TY_OK;
+}
+
+static void set_training(ty_import_source *source, ty_import_training *training)
+{
+    if (source->options->batch > 0)
+        training->batch = source->options->batch;
+    if (training->batch == 0) {
+        training->batch = USUAL_BATCH;
+        ty_import_note(source, "a global batch of %d assumed", USUAL_BATCH);
+    }
+    if (training->optimizer.learning_rate > 0)
+        return;
+    training->optimizer = ty_import_usual_optimizer;
+    training->optimizer.learning_rate = USUAL_LEARNING_RATE;
+    ty_import_note(source, "AdamW with a learning rate of %g assumed", USUAL_LEARNING_RATE);
+}
+
+static ty_status build(ty_import_source *source, const ty_transformer *t,
+                       const ty_import_training *training, const char *whole, ty_workload **out)
+{
+    ty_status status = TY_OK;
+    char *name = NULL;
+    ty_builder *builder = NULL;
+    ty_text origin = {0};
+    ty_error mistake = {0};
+
+    TY_CHECK(ty_import_name(source, &name), status, cleanup);
+    ty_text_addf(&origin, "imported from %s", source->path);
+    TY_CHECK(ty_text_check(&origin, source->error), status, cleanup);
+    builder = ty_transformer_build(t, name);
+    ty_builder_set_source(builder, origin.data);
+    ty_builder_set_training(builder, "synthetic", training->batch, &training->optimizer);
+    status = ty_builder_finish(builder, out, &mistake); /* frees it */
+    if (status != TY_OK && status != TY_ENOMEM)
+        status = ty_fail(source->error, TY_EPARSE, "%.200s expected sizes that fit (%s)", whole,
+                         mistake.message);
+    else if (status != TY_OK)
+        ty_fail(source->error, status, "%s: out of memory", source->path);
+
+cleanup:
+    ty_text_clear(&origin);
+    ty_free(name);
+    return status;
+}
+
+ty_status ty_import_transformer(ty_import_source *source, const ty_transformer *sizes,
+                                const ty_import_training *training, const char *whole,
+                                ty_workload **out)
+{
+    ty_status status = TY_OK;
+    ty_transformer t = *sizes;
+    ty_import_training how = *training;
+    char expected[TY_TRANSFORMER_TEXT_SIZE];
+
+    TY_CHECK(set_sequence(source, &t), status, cleanup);
+    set_training(source, &how);
+    if (t.token_bytes == 0) /* what the numbers of the vocabulary need */
+        t.token_bytes = t.vocabulary <= 65536 ? 2 : 4;
+    if (!ty_transformer_fits(&t, expected)) {
+        status = ty_fail(source->error, TY_EPARSE, "%.200s expected %s", whole, expected);
+        goto cleanup;
+    }
+    status = build(source, &t, &how, whole, out);
+
+cleanup:
+    return status;
+}

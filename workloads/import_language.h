@@ -1,0 +1,31 @@
+/**
+ * @file import_language.h
+ * The end that importers of language models have in common. Internal to workloads/.
+ */
+#ifndef TY_WORKLOADS_IMPORT_LANGUAGE_H
+#define TY_WORKLOADS_IMPORT_LANGUAGE_H
+
+#include "import.h"
+#include "transformer.h"
+
+/** What a file says of training; what is 0 is assumed and noted. */
+typedef struct ty_import_training {
+    uint32_t batch;
+    ty_optimizer optimizer; /* learning_rate 0: the file has no optimizer */
+} ty_import_training;
+
+/** AdamW as large models are trained: betas 0.9 and 0.95, weight decay 0.1. Source: Brown et al.,
+ *  arXiv:2005.14165, appendix B. No learning rate. */
+extern const ty_optimizer ty_import_usual_optimizer;
+
+/**
+ * The workload of a transformer: the user's sequence length and batch are put in, what nobody gave is
+ * assumed. A sequence of 0 becomes the longest possible, at most 4,096; bytes of a stored token of
+ * 0 become 2 or 4.
+ * @param whole where complaints about sizes that do not go together point, e.g. "config.json:"
+ */
+ty_status ty_import_transformer(ty_import_source *source, const ty_transformer *sizes,
+                                const ty_import_training *training, const char *whole,
+                                ty_workload **out) TY_MUST_CHECK;
+
+#endif
