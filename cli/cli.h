@@ -27,8 +27,8 @@ typedef enum exit_code {
 typedef struct cli_options {
     const char *workload, *cluster, *profile, *fix, *output, *candidates, *trace, *resolution;
     const char *backend, *data, *until, *fail_over, *title, *directory, *seed_text, *micro_batches;
-    const char *global_batch_text, *top_text, *steps_text, *ranks_text;
-    uint64_t global_batch, top, steps, ranks, seed; /* parsed from the texts; 0 where not given */
+    const char *global_batch_text, *top_text, *steps_text, *ranks_text, *sequence_text;
+    uint64_t global_batch, top, steps, ranks, seed, sequence; /* parsed from the texts; 0 where not given */
     bool json, quiet, no_simulate, program, help, version;
     const char **files; /* what is not an option, in order */
     int file_count;

@@ -11,6 +11,9 @@ typedef struct catalogue_kind {
     ty_status (*list)(char ***names, uint32_t *count, ty_error *error);
     ty_status (*show)(const char *name, const cli_options *options, ty_text *text, ty_error *error);
     ty_status (*export)(const char *name, ty_text *text, ty_error *error);
+    /* From another program's file; NULL: not for this kind. */
+    ty_status (*import)(const char *path, const cli_options *options, ty_text *text,
+                        ty_error *error);
 } catalogue_kind;
 
 static ty_status list_names(const catalogue_kind *kind, ty_text *text, ty_error *error)
@@ -37,9 +40,16 @@ static exit_code catalogue(const catalogue_kind *kind, const cli_options *option
     const char *name = options->file_count > 1 ? options->files[1] : NULL;
     bool is_list = strcmp(verb, "list") == 0;
     bool is_export = strcmp(verb, "export") == 0;
+    bool is_import = kind->import != NULL && strcmp(verb, "import") == 0;
 
-    if (!is_list && !is_export && strcmp(verb, "show") != 0)
-        return report_usage(kind->command, "found '%s', expected list, show or export", verb);
+    if (!is_list && !is_export && !is_import && strcmp(verb, "show") != 0)
+        return report_usage(kind->command, "found '%s', expected list, show%s or export", verb,
+                            kind->import != NULL ? ", import" : "");
+    if (!is_import && (options->sequence > 0 || options->global_batch > 0))
+        return report_usage(kind->command,
+                            "--seq and --global-batch belong to import; for others write '%s "
+                            "sequence=N batch=N'",
+                            name != NULL ? name : "NAME");
     if (is_list == (name != NULL))
         return report_usage(kind->command, is_list ? "list takes no name" : "%s needs a name",
                             verb);
@@ -47,6 +57,8 @@ static exit_code catalogue(const catalogue_kind *kind, const cli_options *option
         status = list_names(kind, &text, &error);
     else if (is_export)
         status = kind->export(name, &text, &error);
+    else if (is_import)
+        status = kind->import(name, options, &text, &error);
     else
         status = kind->show(name, options, &text, &error);
     if (status != TY_OK) {
@@ -174,10 +186,45 @@ static ty_status export_workload(const char *name, ty_text *text, ty_error *erro
     return TY_OK;
 }
 
+static void print_report(const char *path, const ty_import_report *report)
+{
+    fprintf(stderr, "trainyard: %s: %s\n", path, report->format);
+    for (uint32_t i = 0; i < report->note_count; i++)
+        fprintf(stderr, "trainyard: note: %s\n", report->notes[i]);
+}
+
+/* The workload itself if it goes to a file, else what it is made of. */
+static ty_status import_workload(const char *path, const cli_options *options, ty_text *text,
+                                 ty_error *error)
+{
+    ty_import_options how = {.sequence = options->sequence,
+                             .batch = (uint32_t)options->global_batch};
+    ty_import_report report = {0};
+    ty_workload *workload = NULL;
+    ty_json_writer writer = ty_json_writer_on(text);
+    ty_status status = ty_workload_import(path, &how, &workload, &report, error);
+
+    if (status != TY_OK)
+        return status;
+    if (!options->quiet)
+        print_report(path, &report);
+    if (options->output != NULL) {
+        ty_workload_to_json(workload, &writer, NULL);
+        ty_text_add(text, "\n");
+    } else if (options->json) {
+        show_workload_json(workload, text);
+    } else {
+        show_workload_text(workload, text);
+    }
+    ty_import_report_clear(&report);
+    ty_workload_free(workload);
+    return TY_OK;
+}
+
 exit_code cmd_workload(const cli_options *options)
 {
     static const catalogue_kind workloads = {"workload", ty_zoo_list, show_workload,
-                                             export_workload};
+                                             export_workload, import_workload};
     return catalogue(&workloads, options);
 }
 
@@ -291,6 +338,6 @@ static ty_status export_cluster(const char *name, ty_text *text, ty_error *error
 exit_code cmd_cluster(const cli_options *options)
 {
     static const catalogue_kind clusters = {"cluster", ty_catalogue_list, show_cluster,
-                                            export_cluster};
+                                            export_cluster, NULL};
     return catalogue(&clusters, options);
 }

@@ -35,6 +35,7 @@ static const option_row table[] = {
     TEXT("workload", 'w', workload, "W", "zoo name or workload file"),
     TEXT("cluster", 'c', cluster, "C", "\"local:2\", \"16x dgx-a100\" or a cluster file"),
     NUMBER("global-batch", global_batch, 1u << 30, "N", "samples per step (default: the usual)"),
+    NUMBER("seq", sequence, 1u << 30, "N", "tokens per sample (default: the usual)"),
     TEXT("profile", 'p', profile, "FILE", "measured times to plan with"),
     TEXT("fix", 0, fix, "KEY=V,...",
          "pp=2, dp=4, replicas=2+1, schedule=1f1b, micro_batch=16, compression=top-k:0.01, "

@@ -89,7 +89,7 @@ static bool is_piece(const piece *p, const char *text)
 
 ty_status ty_import_name(const ty_import_source *source, char **out)
 {
-    static const char *const endings[] = {".gz", ".json", ".txt", ".sh", ".onnx", ".et"};
+    static const char *const endings[] = {".gz", ".json", ".txt", ".sh", ".yaml", ".onnx", ".et"};
     piece base = last_component(source->path, strlen(source->path));
     piece folder = last_component(source->path, (size_t)(base.at - source->path));
 

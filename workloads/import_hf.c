@@ -275,8 +275,8 @@ static ty_status finish_t5(config *c)
     }
     c->t.decoder_sequence =
         c->source->options->sequence > 0 ? c->source->options->sequence : c->t.longest_sequence;
-    if (c->t.decoder_sequence == 0)
-        c->t.decoder_sequence = 512;
+    if (c->t.decoder_sequence == 0) /* relative positions set no limit; 512 as in the paper */
+        c->t.sequence = c->t.decoder_sequence = 512;
     ty_import_note(c->source, "targets of %llu tokens assumed",
                    (unsigned long long)c->t.decoder_sequence);
 

@@ -2,6 +2,8 @@
  * said, and the check that it all goes together. */
 #include "import_language.h"
 
+#include <string.h>
+
 #define USUAL_SEQUENCE 4096
 #define USUAL_BATCH 512
 #define USUAL_LEARNING_RATE 3e-4
@@ -53,9 +55,11 @@ static ty_status build(ty_import_source *source, const ty_transformer *t,
     ty_builder *builder = NULL;
     ty_text origin = {0};
     ty_error mistake = {0};
+    /* Without folders: the same file is the same workload wherever it lies. */
+    const char *base = strrchr(source->path, '/');
 
     TY_CHECK(ty_import_name(source, &name), status, cleanup);
-    ty_text_addf(&origin, "imported from %s", source->path);
+    ty_text_addf(&origin, "imported from %s", base != NULL ? base + 1 : source->path);
     TY_CHECK(ty_text_check(&origin, source->error), status, cleanup);
     builder = ty_transformer_build(t, name);
     ty_builder_set_source(builder, origin.data);

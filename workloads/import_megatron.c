@@ -260,15 +260,18 @@ static given next_option(const scanner *s, size_t *at)
     return g;
 }
 
-/* A decimal number, whatever the locale; false for anything else. */
-static bool parse_number(const char *text, double *out)
+/* A decimal number, whatever the locale. */
+static ty_status parse_number(const char *text, double *out)
 {
+    ty_status status = TY_OK;
     ty_json_document *document = NULL;
-    bool is_number = ty_json_parse(text, strlen(text), "number", &document, NULL) == TY_OK &&
-                     ty_json_as_number(ty_json_root(document), 0, 1e6, out, NULL) == TY_OK;
 
+    TY_CHECK(ty_json_parse(text, strlen(text), "number", &document, NULL), status, cleanup);
+    status = ty_json_as_number(ty_json_root(document), 0, 1e6, out, NULL);
+
+cleanup:
     ty_json_free(document);
-    return is_number;
+    return status;
 }
 
 static ty_status set_option(const ty_import_source *source, const given *g, arguments *out)
@@ -276,6 +279,7 @@ static ty_status set_option(const ty_import_source *source, const given *g, argu
     char *field = (char *)out + g->option->offset;
     uint64_t size;
     double number;
+    ty_status status;
 
     if (g->option->kind == FLAG) {
         const bool is_set = g->value == NULL || strcmp(g->value, "false") != 0;
@@ -291,7 +295,10 @@ static ty_status set_option(const ty_import_source *source, const given *g, argu
         memcpy(field, &size, sizeof size);
         break;
     case NUMBER:
-        if (!parse_number(g->value, &number))
+        status = parse_number(g->value, &number);
+        if (status == TY_ENOMEM)
+            return out_of_memory(source);
+        if (status != TY_OK)
             return fail_option(source, g, "a number from 0 to 1000000");
         memcpy(field, &number, sizeof number);
         break;
