@@ -1,0 +1,2 @@
+/* Importing Hugging Face configurations. */
+#include "import_fuzz.h"

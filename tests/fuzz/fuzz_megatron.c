@@ -1,0 +1,2 @@
+/* Importing files of Megatron-LM arguments. */
+#include "import_fuzz.h"
