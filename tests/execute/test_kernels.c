@@ -740,9 +740,19 @@ Test(kernels, mlp_learns_separable_data)
 
 /* ---- Mistakes ---- */
 
+static ty_layer *first_of(ty_workload *w, ty_layer_kind kind)
+{
+    for (uint32_t i = 0; i < w->layer_count; i++)
+        if (w->layers[i].kind == kind)
+            return &w->layers[i];
+    cr_assert_fail("no %s", ty_layer_kind_name(kind));
+    return NULL;
+}
+
 Test(kernels, bad_options_are_refused)
 {
     ty_workload *w = make_linear(), *gpt = make_gpt(), *lstm = make_linear();
+    ty_workload *relu = make_gpt(), *cross = make_gpt();
     const struct {
         const char *name;
         ty_status status;
@@ -793,6 +803,22 @@ Test(kernels, bad_options_are_refused)
           .micro_batch_size = 1,
           .slots = 1,
           .tied_layer = TY_NO_LAYER}},
+        {"option",
+         TY_EUNSUPPORTED,
+         "does not train mlp with is_relu",
+         {.workload = relu,
+          .layer_count = relu->layer_count,
+          .micro_batch_size = 1,
+          .slots = 1,
+          .tied_layer = TY_NO_LAYER}},
+        {"two sequences",
+         TY_EUNSUPPORTED,
+         "does not train attention to another sequence",
+         {.workload = cross,
+          .layer_count = cross->layer_count,
+          .micro_batch_size = 1,
+          .slots = 1,
+          .tied_layer = TY_NO_LAYER}},
         {"kind",
          TY_EUNSUPPORTED,
          "lstm",
@@ -803,6 +829,8 @@ Test(kernels, bad_options_are_refused)
           .tied_layer = TY_NO_LAYER}},
     };
     lstm->layers[2].kind = TY_LAYER_LSTM;
+    first_of(relu, TY_LAYER_MLP)->attributes[TY_IS_RELU] = 1;
+    first_of(cross, TY_LAYER_ATTENTION)->input_count = 2;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         ty_stage_device *stage = NULL;
         ty_error error = {0};
@@ -823,6 +851,8 @@ Test(kernels, bad_options_are_refused)
     network_free(w);
     network_free(gpt);
     network_free(lstm);
+    network_free(relu);
+    network_free(cross);
 }
 
 Test(kernels, bad_batches_are_refused)
