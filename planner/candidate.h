@@ -28,6 +28,7 @@ typedef struct search_question {
     uint32_t global_batch;
     uint32_t device_count;
     uint64_t largest_memory_bytes; /* of any device */
+    bool is_short_of_memory;       /* the usual micro-batches do not fit: look at smaller ones */
     bool ignore_memory;            /* nothing fits: look for what misses least */
     uint32_t fixed_stages;         /* by the options; 0: searched */
     bool has_fixed_replicas;

@@ -201,7 +201,8 @@ static bool is_sensible(const search_question *q, uint32_t stages, uint32_t micr
     if (stages == 1) /* accumulation only where memory asks for it */
         return micro_batches % q->device_count == 0;
     return micro_batches >= replicas &&
-           micro_batches <= replicas * stages * MOST_MICRO_BATCHES_PER_STAGE;
+           (q->is_short_of_memory ||
+            micro_batches <= replicas * stages * MOST_MICRO_BATCHES_PER_STAGE);
 }
 
 static bool is_stage_count(const search_question *q, uint32_t stages)

