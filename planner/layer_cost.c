@@ -82,6 +82,14 @@ cleanup:
     return status;
 }
 
+/* An opaque layer that was never timed but has work is costed like any other. */
+static bool has_own_times(const ty_layer *l)
+{
+    bool is_timed = l->measured_forward_s > 0 || l->measured_backward_s > 0;
+    bool has_work = l->forward_flop > 0 || l->backward_flop > 0 || l->traffic_bytes > 0;
+    return l->kind == TY_LAYER_OPAQUE && (is_timed || !has_work);
+}
+
 ty_status ty_layer_cost(const ty_workload *workload, uint32_t layer, uint32_t samples,
                         const ty_device_type *device, const ty_profile *profile, double *forward_s,
                         double *backward_s, ty_provenance *provenance, ty_error *error)
@@ -100,7 +108,7 @@ ty_status ty_layer_cost(const ty_workload *workload, uint32_t layer, uint32_t sa
     l = &workload->layers[layer];
     TY_CHECK(look_up(workload, layer, samples, profile, &forward, &backward, &is_found, error),
              status, cleanup);
-    if (!is_found && l->kind == TY_LAYER_OPAQUE) {
+    if (!is_found && has_own_times(l)) {
         forward = l->measured_forward_s * samples; /* imported: measured, but not on this device */
         backward = l->measured_backward_s * samples;
         source = TY_CALIBRATED;

@@ -302,7 +302,7 @@ static ty_status complete(ty_builder *b, ty_layer *l)
     bool input_is_trained = false;
     ty_status status;
 
-    if (reads_tokens(b, l) && l->kind != TY_LAYER_EMBEDDING)
+    if (reads_tokens(b, l) && l->kind != TY_LAYER_EMBEDDING && l->kind != TY_LAYER_OPAQUE)
         return fail(b, TY_EINVAL, l->name, "only an embedding can read tokens");
     if (!is_sensible(&l->output) || !are_sizes(l))
         return fail(b, TY_EINVAL, l->name, "a size is 0 or too large");
@@ -650,6 +650,23 @@ uint32_t ty_builder_mlp(ty_builder *builder, uint32_t input, uint64_t hidden_fea
     return finish_layer(builder, l);
 }
 
+uint32_t ty_builder_lstm(ty_builder *builder, uint32_t input, uint64_t hidden_features,
+                         bool has_bias)
+{
+    ty_layer *l = begin_layer(builder, TY_LAYER_LSTM, &input, 1);
+    if (l == NULL)
+        return 0;
+    l->output = *input_shape(builder, l);
+    l->attributes[TY_IN_FEATURES] = last_dimension(&l->output);
+    if (l->output.dimension_count != 2 || hidden_features == 0)
+        fail(builder, TY_EINVAL, l->name,
+             "expected a sequence {steps, features} as input, and hidden features > 0");
+    l->output.dimensions[l->output.dimension_count - 1] = hidden_features;
+    l->attributes[TY_HIDDEN_FEATURES] = hidden_features;
+    l->attributes[TY_HAS_BIAS] = has_bias;
+    return finish_layer(builder, l);
+}
+
 /* ---- Several inputs, and the end ------------------------------------------------------------- */
 
 static int ascending(const void *a, const void *b)
@@ -688,20 +705,29 @@ static uint32_t join(ty_builder *b, ty_layer_kind kind, const uint32_t *inputs, 
     return finish_layer(b, l);
 }
 
-uint32_t ty_builder_add(ty_builder *builder, const uint32_t *inputs, uint32_t count)
+/* A sorted copy; NULL after a mistake. */
+static uint32_t *sort_inputs(ty_builder *b, const uint32_t *inputs, uint32_t count)
 {
-    uint32_t *sorted, layer;
-    if (is_broken(builder))
-        return 0;
+    uint32_t *sorted;
+    if (is_broken(b))
+        return NULL;
     sorted = ty_alloc(count, sizeof *sorted);
     if (sorted == NULL) {
-        fail(builder, TY_ENOMEM, builder->workload->name, "out of memory");
-        return 0;
+        fail(b, TY_ENOMEM, b->workload->name, "out of memory");
+        return NULL;
     }
     if (count > 0) {
         memcpy(sorted, inputs, count * sizeof *sorted);
         qsort(sorted, count, sizeof *sorted, ascending);
     }
+    return sorted;
+}
+
+uint32_t ty_builder_add(ty_builder *builder, const uint32_t *inputs, uint32_t count)
+{
+    uint32_t *sorted = sort_inputs(builder, inputs, count), layer;
+    if (sorted == NULL)
+        return 0;
     layer = join(builder, TY_LAYER_ADD, sorted, count, 0);
     ty_free(sorted);
     return layer;
@@ -719,5 +745,36 @@ uint32_t ty_builder_loss(ty_builder *builder, uint32_t input)
         return 0;
     l->attributes[TY_CLASSES] = last_dimension(input_shape(builder, l));
     l->output = (ty_shape){1, {1}};
+    return finish_layer(builder, l);
+}
+
+/* ---- Layers without formulas ----------------------------------------------------------------- */
+
+const ty_shape *ty_builder_shape(const ty_builder *builder, uint32_t layer)
+{
+    if (is_broken(builder))
+        return NULL;
+    if (layer == TY_BATCH)
+        return &builder->workload->input;
+    return layer < builder->workload->layer_count ? &builder->workload->layers[layer].output : NULL;
+}
+
+uint32_t ty_builder_opaque(ty_builder *builder, const uint32_t *inputs, uint32_t count,
+                           const ty_opaque *known)
+{
+    uint32_t *sorted = sort_inputs(builder, inputs, count);
+    ty_layer *l = sorted == NULL ? NULL : begin_layer(builder, TY_LAYER_OPAQUE, sorted, count);
+
+    ty_free(sorted);
+    if (l == NULL)
+        return 0;
+    l->output = known->output;
+    l->parameter_bytes = known->parameter_bytes;
+    l->forward_flop = known->forward_flop;
+    l->backward_flop = known->backward_flop;
+    l->measured_forward_s = known->measured_forward_s;
+    l->measured_backward_s = known->measured_backward_s;
+    l->kernel_count = !known->is_view;
+    l->traffic_bytes = !known->is_timed && !known->is_view; /* whether it is to be worked out */
     return finish_layer(builder, l);
 }

@@ -359,6 +359,47 @@ static double out_twice(const view *v) /* copied: the rest of the input is not t
     return 2 * v->out;
 }
 
+/* ---- lstm: T steps of D features, H hidden ones; gates as cuDNN and PyTorch lay them out, each
+ * with a bias for its input and one for its state. The products with the input are one; every step
+ * has one with the state, which waits for the step before. Kept: the four gates and the cell. ----
+ */
+
+static double lstm_gates(const view *v)
+{
+    return 4 * at(v, TY_HIDDEN_FEATURES);
+}
+
+static double lstm_parameters(const view *v)
+{
+    return lstm_gates(v) *
+           (at(v, TY_IN_FEATURES) + at(v, TY_HIDDEN_FEATURES) + 2 * at(v, TY_HAS_BIAS));
+}
+
+static double lstm_input_product(const view *v)
+{
+    return 2 * v->rows * lstm_gates(v) * at(v, TY_IN_FEATURES);
+}
+
+static double lstm_flop(const view *v)
+{
+    return lstm_input_product(v) + 2 * v->rows * lstm_gates(v) * at(v, TY_HIDDEN_FEATURES);
+}
+
+static double lstm_kept(const view *v)
+{
+    return v->rows * (lstm_gates(v) + at(v, TY_HIDDEN_FEATURES));
+}
+
+static double lstm_traffic(const view *v)
+{
+    return v->in + v->out + 2 * lstm_kept(v);
+}
+
+static double lstm_kernels(const view *v)
+{
+    return 1 + v->rows;
+}
+
 /* ---- loss ---- */
 
 /* Logits are read for the logarithm of the sum of their exponentials and once more for the loss;
@@ -385,6 +426,8 @@ static const rule rules[TY_LAYER_KIND_COUNT] = {
                       mlp_kernels},
     [TY_LAYER_MOE] = {moe_parameters, moe_flop, moe_input_product, moe_kept, moe_traffic,
                       moe_kernels},
+    [TY_LAYER_LSTM] = {lstm_parameters, lstm_flop, lstm_input_product, lstm_kept, lstm_traffic,
+                       lstm_kernels},
     [TY_LAYER_SOFTMAX_CROSS_ENTROPY] = {NULL, NULL, NULL, one_per_row, loss_traffic, one},
     [TY_LAYER_ADD] = {NULL, NULL, NULL, NULL, in_and_out, one},
     [TY_LAYER_CONCAT] = {NULL, NULL, NULL, NULL, in_and_out, one},
@@ -427,6 +470,21 @@ static view view_of(const ty_workload *workload, uint32_t layer)
 
 #define LARGEST 9007199254740992.0 /* 2^53: what JSON carries exactly */
 
+/* Parameters, flop and times of an opaque layer are given; sizes follow from its shapes. One
+ * without a kernel is a view of its input; traffic is asked for by a 1. */
+static ty_status set_opaque(const ty_workload *workload, ty_layer *l, const view *v,
+                            ty_error *error)
+{
+    double size = (double)workload->element_bytes, traffic = (v->in + v->out) * size;
+
+    if (!(traffic <= LARGEST && (double)l->parameter_bytes <= LARGEST))
+        return ty_fail(error, TY_EINVAL, "%s: sizes above 2^53 bytes", l->name);
+    l->output_bytes = (uint64_t)(v->out * size);
+    l->stash_bytes = l->kernel_count == 0 ? 0 : l->output_bytes;
+    l->traffic_bytes = l->traffic_bytes == 0 ? 0 : (uint64_t)traffic;
+    return TY_OK;
+}
+
 ty_status ty_layer_set_quantities(ty_workload *workload, uint32_t layer, bool needs_input_gradient,
                                   ty_error *error)
 {
@@ -436,6 +494,10 @@ ty_status ty_layer_set_quantities(ty_workload *workload, uint32_t layer, bool ne
     const rule *r;
     view v;
 
+    if (l->kind == TY_LAYER_OPAQUE) {
+        v = view_of(workload, layer);
+        return set_opaque(workload, l, &v, error);
+    }
     if (!has_rule(l->kind))
         return ty_fail(error, TY_EINVAL, "%s: no formulas for layers of kind %s", l->name,
                        ty_layer_kind_name(l->kind));

@@ -10,14 +10,33 @@
  *
  * `trainyard.zoo/1`: "name", "family", "source", "dataset", "global_batch", "optimizer" as in
  * `trainyard.workload/1`, and by family
- *   sequential   "input" (shape), "sample_bytes" (in storage, labels included), "layers": a list
- *                of {"kind"}, and "name" if wanted, each reading the one before:
- *     linear     "out_features", "has_bias" (true)
- *     conv2d     "out_channels", "kernel", "stride" (1), "padding" (0), "groups" (1),
- *                "has_bias" (true)
- *     pool       "kernel", "stride" (kernel), "padding" (0), "is_average" (false);
- *                or "is_global": true, alone
- *     batch_norm, layer_norm, rms_norm, relu, gelu, silu, flatten, softmax_cross_entropy
+ *   sequential   "input" (shape) and "sample_bytes" (in storage, labels included), or "sequence" and
+ *                "token_bytes" for tokens; "layers": a list of statements, each working on the
+ *                tensor that the one before left; "blocks" if wanted. The statements:
+ *     {"kind"}   a layer, with "name" if wanted:
+ *       linear     "out_features", "has_bias" (true)
+ *       conv2d     "out_channels", "kernel", "stride" (1), "padding" (0), "groups" (1),
+ *                  "has_bias" (true); kernel and padding are a size or [height, width]
+ *       pool       "kernel", "stride" (kernel), "padding" (0), "is_average" (false);
+ *                  or "is_global": true, alone
+ *       embedding  "vocabulary", "features", "positions" (0)
+ *       tied_linear
+ *                  "embedding": the label of the one whose matrix it uses
+ *       lstm       "hidden_features", "has_bias" (true)
+ *       opaque     "output" (that of its input), "parameters" (0), "forward_flop" (0), "inputs":
+ *                  labels
+ *       batch_norm, layer_norm, rms_norm, relu, gelu, silu, flatten, softmax_cross_entropy
+ *     {"repeat": n, "layers": [..]}
+ *                the same statements n times
+ *     {"branches": [..], "join"}
+ *                lists of statements side by side, [] being the tensor itself, joined by "add",
+ *                "concat" (first dimension) or "concat_features" (last one)
+ *     {"label": "x"}, {"from": "x"}
+ *                names the tensor; goes on from a named one
+ *     {"join", "inputs"}
+ *                joins labelled tensors
+ *     {"block": "b", ..}
+ *                the statements of "blocks": {"b": [..]}; "$key" in them stands for a member here
  *   residual     "input", "sample_bytes", "block" ("basic" or "bottleneck"), "blocks" (a list:
  *                how many in each stage), "width" (of the first), "classes"
  *   transformer, decoder, encoder, encoder_decoder
@@ -145,6 +164,29 @@ uint32_t ty_builder_add(ty_builder *builder, const uint32_t *inputs, uint32_t co
 uint32_t ty_builder_concat(ty_builder *builder, const uint32_t *inputs, uint32_t count);
 uint32_t ty_builder_loss(ty_builder *builder,
                          uint32_t input); /* softmax cross-entropy over the last dimension */
+
+/** Attends to nothing outside its own direction: [T,D] -> [T,H]; biases as cuDNN has them, two per
+ * gate. */
+uint32_t ty_builder_lstm(ty_builder *builder, uint32_t input, uint64_t hidden_features,
+                         bool has_bias);
+
+/** What is known of a layer that has no formulas. Zero-initialise; the other bytes follow from the
+ * shapes. */
+typedef struct ty_opaque {
+    ty_shape output;
+    uint64_t parameter_bytes;
+    double forward_flop, backward_flop;             /* per sample */
+    double measured_forward_s, measured_backward_s; /* per sample */
+    bool is_timed; /* the times are known, be they 0; else costs follow from flop and bytes */
+    bool is_view;  /* its output lies in its input's memory */
+} ty_opaque;
+/** Any number of inputs, TY_BATCH alone or distinct layers in any order. */
+uint32_t ty_builder_opaque(ty_builder *builder, const uint32_t *inputs, uint32_t count,
+                           const ty_opaque *known);
+
+/** Shape of a layer appended before, or of the batch; NULL after a mistake. Valid until the next
+ * layer. */
+const ty_shape *ty_builder_shape(const ty_builder *builder, uint32_t layer);
 
 /**
  * The cuts at which a workload may be divided into stages, from its graph (igraph): positions c,

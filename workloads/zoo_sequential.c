@@ -1,118 +1,238 @@
-/* The family "sequential": "layers" is a list, each layer reads the one before. */
-#include "zoo_family.h"
+/* The family "sequential": "layers" is a list of statements, each working on the tensor that the
+ * one before left.
+ *
+ *     {"kind": "relu"}                                                a layer
+ *     {"repeat": 3, "layers": [...]}
+ *     {"branches": [[], [...]], "join": "add"}                        side by side
+ *     {"label": "a"}  {"from": "a"}  {"join": "add", "inputs": ["a", "b"]}
+ *     {"block": "conv", "channels": 64}                               with "blocks": {"conv":
+ * [...]}, in it {"out_channels": "$channels"}
+ *
+ * Files are data, so what they can make is bounded: statements run, nesting, labels, branches. */
+#include "zoo_scope.h"
 
-typedef struct layer_kind {
-    const char *name;
-    /* One of the two: kinds with figures of their own are read, plain ones only appended. */
-    ty_status (*read)(ty_zoo_reader *reader, const ty_json *layer, uint32_t *x);
-    uint32_t (*append)(ty_builder *builder, uint32_t input);
-} layer_kind;
+#define MOST_STEPS 200000
+#define MOST_DEPTH 40
 
-static ty_status read_linear(ty_zoo_reader *reader, const ty_json *layer, uint32_t *x)
+static ty_status run_list(ty_zoo_script *script, const ty_zoo_frame *frame, const ty_json *list,
+                          uint32_t *x);
+
+/* ---- Joins ----------------------------------------------------------------------------------- */
+
+/* Side by side in the last dimension: [T,A] and [T,B] -> [T,A+B]. */
+static uint32_t concat_features(ty_builder *b, const uint32_t *inputs, uint32_t count)
 {
-    ty_status status = TY_OK;
-    uint64_t out_features;
-    bool has_bias;
+    const ty_shape *shape = ty_builder_shape(b, inputs[0]);
+    ty_opaque known = {0};
 
-    TY_CHECK(ty_zoo_size(layer, "out_features", TY_ZOO_REQUIRED, &out_features, reader->error),
-             status, cleanup);
-    TY_CHECK(ty_zoo_flag(layer, "has_bias", true, &has_bias, reader->error), status, cleanup);
-    *x = ty_builder_linear(reader->builder, *x, out_features, has_bias);
-
-cleanup:
-    return status;
-}
-
-/* Square windows. @param usual_stride when the file names none; 0: as large as the window */
-static ty_status read_window(const ty_json *layer, uint64_t usual_stride, ty_window *out,
-                             ty_error *error)
-{
-    ty_status status = TY_OK;
-    uint64_t kernel, stride, padding;
-
-    TY_CHECK(ty_zoo_size(layer, "kernel", TY_ZOO_REQUIRED, &kernel, error), status, cleanup);
-    TY_CHECK(ty_zoo_size(layer, "stride", usual_stride > 0 ? usual_stride : kernel, &stride, error),
-             status, cleanup);
-    TY_CHECK(ty_zoo_size(layer, "padding", 0, &padding, error), status, cleanup);
-    *out = (ty_window){kernel, kernel, stride, padding, padding};
-
-cleanup:
-    return status;
-}
-
-static ty_status read_conv2d(ty_zoo_reader *reader, const ty_json *layer, uint32_t *x)
-{
-    ty_status status = TY_OK;
-    uint64_t out_channels, groups;
-    ty_window window;
-    bool has_bias;
-
-    TY_CHECK(ty_zoo_size(layer, "out_channels", TY_ZOO_REQUIRED, &out_channels, reader->error),
-             status, cleanup);
-    TY_CHECK(read_window(layer, 1, &window, reader->error), status, cleanup);
-    TY_CHECK(ty_zoo_size(layer, "groups", 1, &groups, reader->error), status, cleanup);
-    TY_CHECK(ty_zoo_flag(layer, "has_bias", true, &has_bias, reader->error), status, cleanup);
-    *x = ty_builder_conv2d(reader->builder, *x, out_channels, &window, groups, has_bias);
-
-cleanup:
-    return status;
-}
-
-static ty_status read_pool(ty_zoo_reader *reader, const ty_json *layer, uint32_t *x)
-{
-    ty_status status = TY_OK;
-    ty_window window;
-    bool is_global, is_average;
-
-    TY_CHECK(ty_zoo_flag(layer, "is_global", false, &is_global, reader->error), status, cleanup);
-    if (is_global) {
-        *x = ty_builder_global_pool(reader->builder, *x);
-        goto cleanup;
+    if (shape == NULL)
+        return ty_builder_concat(b, inputs, count); /* a mistake was made before */
+    known.output = *shape;
+    for (uint32_t i = 1; i < count; i++) {
+        shape = ty_builder_shape(b, inputs[i]);
+        if (shape == NULL || shape->dimension_count != known.output.dimension_count)
+            return ty_builder_add(b, inputs, count); /* which says that the shapes differ */
+        known.output.dimensions[shape->dimension_count - 1] +=
+            shape->dimensions[shape->dimension_count - 1];
     }
-    TY_CHECK(ty_zoo_flag(layer, "is_average", false, &is_average, reader->error), status, cleanup);
-    TY_CHECK(read_window(layer, 0, &window, reader->error), status, cleanup);
-    *x = ty_builder_pool(reader->builder, *x, &window, is_average);
-
-cleanup:
-    return status;
+    return ty_builder_opaque(b, inputs, count, &known);
 }
 
-static const layer_kind kinds[] = {
-    {"linear", read_linear, NULL},
-    {"conv2d", read_conv2d, NULL},
-    {"pool", read_pool, NULL},
-    {"batch_norm", NULL, ty_builder_batch_norm},
-    {"layer_norm", NULL, ty_builder_layer_norm},
-    {"rms_norm", NULL, ty_builder_rms_norm},
-    {"relu", NULL, ty_builder_relu},
-    {"gelu", NULL, ty_builder_gelu},
-    {"silu", NULL, ty_builder_silu},
-    {"flatten", NULL, ty_builder_flatten},
-    {"softmax_cross_entropy", NULL, ty_builder_loss},
-};
-#define KIND_COUNT (sizeof kinds / sizeof kinds[0])
-
-static ty_status read_layer(ty_zoo_reader *reader, const ty_json *layer, uint32_t *x)
+/* Ascending, as a concatenation must have its inputs: which comes first changes no cost. */
+static void sort(uint32_t *inputs, uint32_t count)
 {
+    for (uint32_t i = 1; i < count; i++) {
+        uint32_t moving = inputs[i], at = i;
+        for (; at > 0 && inputs[at - 1] > moving; at--)
+            inputs[at] = inputs[at - 1];
+        inputs[at] = moving;
+    }
+}
+
+static ty_status join(const ty_zoo_script *script, const ty_json *object, uint32_t *inputs,
+                      uint32_t count, uint32_t *x)
+{
+    static const char *const names[] = {"add", "concat", "concat_features"};
+    static uint32_t (*const joins[])(ty_builder *, const uint32_t *, uint32_t) = {
+        ty_builder_add, ty_builder_concat, concat_features};
     ty_status status = TY_OK;
-    const char *names[KIND_COUNT], *name;
     int kind;
 
-    for (size_t i = 0; i < KIND_COUNT; i++)
-        names[i] = kinds[i].name;
-    if (!ty_json_is_object(layer))
-        return ty_json_fail(layer, reader->error, "a layer: {\"kind\": ...}");
-    TY_CHECK(ty_json_enum(layer, "kind", names, KIND_COUNT, &kind, reader->error), status, cleanup);
-    if (ty_json_has(layer, "name")) {
-        TY_CHECK(ty_json_string(layer, "name", &name, reader->error), status, cleanup);
-        ty_builder_name_next(reader->builder, name);
+    TY_CHECK(ty_json_enum(object, "join", names, sizeof names / sizeof names[0], &kind,
+                          script->reader->error),
+             status, cleanup);
+    sort(inputs, count);
+    *x = joins[kind](script->reader->builder, inputs, count);
+
+cleanup:
+    return status;
+}
+
+/* ---- Statements ------------------------------------------------------------------------------ */
+
+typedef ty_status (*statement)(ty_zoo_script *script, const ty_zoo_frame *frame,
+                               const ty_json *object, uint32_t *x);
+
+static ty_status run_layer(ty_zoo_script *script, const ty_zoo_frame *frame, const ty_json *object,
+                           uint32_t *x)
+{
+    return ty_zoo_layer(script, frame, object, x);
+}
+
+static ty_status run_repeat(ty_zoo_script *script, const ty_zoo_frame *frame, const ty_json *object,
+                            uint32_t *x)
+{
+    ty_status status = TY_OK;
+    const ty_json *list;
+    uint64_t count;
+
+    TY_CHECK(
+        ty_zoo_scoped_size(frame, object, "repeat", TY_ZOO_REQUIRED, &count, script->reader->error),
+        status, cleanup);
+    TY_CHECK(ty_json_array(object, "layers", 1, MOST_STEPS, &list, script->reader->error), status,
+             cleanup);
+    for (uint64_t i = 0; i < count; i++)
+        TY_CHECK(run_list(script, frame, list, x), status, cleanup);
+
+cleanup:
+    return status;
+}
+
+static ty_status run_branches(ty_zoo_script *script, const ty_zoo_frame *frame,
+                              const ty_json *object, uint32_t *x)
+{
+    ty_error *error = script->reader->error;
+    ty_status status = TY_OK;
+    uint32_t ends[TY_ZOO_MOST_BRANCHES], count;
+    const ty_json *branches;
+
+    TY_CHECK(ty_json_array(object, "branches", 2, TY_ZOO_MOST_BRANCHES, &branches, error), status,
+             cleanup);
+    count = (uint32_t)ty_json_size(branches);
+    for (uint32_t i = 0; i < count; i++) {
+        const ty_json *branch = ty_json_at(branches, i);
+        ends[i] = *x;
+        if (!ty_json_is_array(branch))
+            return ty_json_fail(branch, error, "a list of statements");
+        TY_CHECK(run_list(script, frame, branch, &ends[i]), status, cleanup);
     }
-    if (kinds[kind].append != NULL)
-        *x = kinds[kind].append(reader->builder, *x);
-    else
-        TY_CHECK(kinds[kind].read(reader, layer, x), status, cleanup);
-    TY_CHECK(ty_json_end(layer, reader->error), status, cleanup);
-    status = ty_zoo_progress(reader, layer);
+    status = join(script, object, ends, count, x);
+
+cleanup:
+    return status;
+}
+
+static ty_status run_block(ty_zoo_script *script, const ty_zoo_frame *frame, const ty_json *object,
+                           uint32_t *x)
+{
+    const ty_zoo_frame inner = {object, frame, frame->depth + 1};
+    ty_error *error = script->reader->error;
+    ty_status status = TY_OK;
+    const ty_json *list;
+    const char *name;
+
+    TY_CHECK(ty_json_string(object, "block", &name, error), status, cleanup);
+    if (script->blocks == NULL || !ty_json_has(script->blocks, name))
+        return ty_json_fail(object, error, "one of the file's \"blocks\"");
+    TY_CHECK(ty_json_array(script->blocks, name, 1, MOST_STEPS, &list, error), status, cleanup);
+    status = run_list(script, &inner, list, x);
+
+cleanup:
+    return status;
+}
+
+static ty_status run_label(ty_zoo_script *script, const ty_zoo_frame *frame, const ty_json *object,
+                           uint32_t *x)
+{
+    (void)frame;
+    return ty_zoo_label_set(script, object, *x);
+}
+
+static ty_status run_from(ty_zoo_script *script, const ty_zoo_frame *frame, const ty_json *object,
+                          uint32_t *x)
+{
+    (void)frame;
+    return ty_zoo_label_get(script, object, "from", x);
+}
+
+static ty_status run_join(ty_zoo_script *script, const ty_zoo_frame *frame, const ty_json *object,
+                          uint32_t *x)
+{
+    uint32_t inputs[TY_ZOO_MOST_BRANCHES], count;
+    ty_status status = ty_zoo_label_list(script, object, inputs, &count);
+    (void)frame;
+    return status != TY_OK ? status : join(script, object, inputs, count, x);
+}
+
+/* A statement is known by the first of these members that it has. */
+static const struct {
+    const char *key;
+    statement run;
+} statements[] = {
+    {"kind", run_layer},  {"repeat", run_repeat}, {"branches", run_branches}, {"block", run_block},
+    {"label", run_label}, {"from", run_from},     {"join", run_join},
+};
+
+static ty_status run_one(ty_zoo_script *script, const ty_zoo_frame *frame, const ty_json *object,
+                         uint32_t *x)
+{
+    ty_error *error = script->reader->error;
+    ty_status status = TY_OK;
+
+    if (++script->steps > MOST_STEPS)
+        return ty_json_fail(object, error, "at most %d statements with all repetitions",
+                            MOST_STEPS);
+    for (size_t i = 0; i < sizeof statements / sizeof statements[0]; i++) {
+        if (!ty_json_is_object(object) || !ty_json_has(object, statements[i].key))
+            continue;
+        TY_CHECK(statements[i].run(script, frame, object, x), status, cleanup);
+        TY_CHECK(ty_json_end(object, error), status, cleanup);
+        status = ty_zoo_progress(script->reader, object);
+        goto cleanup;
+    }
+    status = ty_json_fail(object, error, "a layer: {\"kind\": ...}, or another statement");
+
+cleanup:
+    return status;
+}
+
+static ty_status run_list(ty_zoo_script *script, const ty_zoo_frame *frame, const ty_json *list,
+                          uint32_t *x)
+{
+    const ty_zoo_frame inner = {frame->use, frame->outer, frame->depth + 1};
+    ty_status status = TY_OK;
+
+    if (inner.depth > MOST_DEPTH)
+        return ty_json_fail(list, script->reader->error, "statements nested at most %d deep",
+                            MOST_DEPTH);
+    for (size_t i = 0; i < ty_json_size(list); i++)
+        TY_CHECK(run_one(script, &inner, ty_json_at(list, i), x), status, cleanup);
+
+cleanup:
+    return status;
+}
+
+/* ---- The whole ------------------------------------------------------------------------------- */
+
+/* Opens a builder for tokens where the file has a "sequence". */
+static ty_status open_builder(ty_zoo_reader *reader)
+{
+    ty_status status = TY_OK;
+    uint64_t sequence, token_bytes;
+
+    if (!ty_json_has(reader->root, "sequence"))
+        return ty_zoo_open_real(reader);
+    if (reader->overrides->sequence != 0)
+        return ty_fail(reader->error, TY_EINVAL,
+                       "%s: found sequence=%llu, but the sequence length of its layers is fixed",
+                       reader->name, (unsigned long long)reader->overrides->sequence);
+    TY_CHECK(ty_zoo_size(reader->root, "sequence", TY_ZOO_REQUIRED, &sequence, reader->error),
+             status, cleanup);
+    TY_CHECK(ty_zoo_size(reader->root, "token_bytes", TY_ZOO_REQUIRED, &token_bytes, reader->error),
+             status, cleanup);
+    reader->builder = ty_builder_new(reader->name, TY_INPUT_TOKEN, &(ty_shape){1, {sequence}});
+    ty_builder_set_sample_bytes(reader->builder, sequence * token_bytes);
+    status = ty_zoo_progress(reader, reader->root);
 
 cleanup:
     return status;
@@ -120,15 +240,21 @@ cleanup:
 
 ty_status ty_zoo_sequential(ty_zoo_reader *reader)
 {
+    ty_zoo_script script = {.reader = reader};
+    const ty_zoo_frame outermost = {0};
     ty_status status = TY_OK;
     const ty_json *layers;
     uint32_t x = TY_BATCH;
 
-    TY_CHECK(ty_zoo_open_real(reader), status, cleanup);
-    TY_CHECK(ty_json_array(reader->root, "layers", 1, 100000, &layers, reader->error), status,
+    TY_CHECK(open_builder(reader), status, cleanup);
+    if (ty_json_has(reader->root, "blocks"))
+        TY_CHECK(ty_json_object(reader->root, "blocks", &script.blocks, reader->error), status,
+                 cleanup);
+    TY_CHECK(ty_json_array(reader->root, "layers", 1, MOST_STEPS, &layers, reader->error), status,
              cleanup);
-    for (size_t i = 0; i < ty_json_size(layers); i++)
-        TY_CHECK(read_layer(reader, ty_json_at(layers, i), &x), status, cleanup);
+    TY_CHECK(run_list(&script, &outermost, layers, &x), status, cleanup);
+    if (script.blocks != NULL)
+        status = ty_json_end(script.blocks, reader->error);
 
 cleanup:
     return status;

@@ -70,6 +70,38 @@ Test(builder, image_quantities)
     ty_workload_free(w);
 }
 
+/* Two steps of 3 features through an LSTM of 4: 16 gates; then what has no formulas. */
+Test(builder, recurrent_and_opaque_quantities)
+{
+    static const expected rows[] = {
+        /* 16 x (3 + 4 + 2); 2 x 2 x 16 x 7 forward; backward without the gradient of the batch,
+         * which would be 2 x 2 x 16 x 3; kept: 16 gates and 4 cells a step; written and read */
+        {"lstm1", 144, 448, 704, 8, 8 + 40, 6 + 8 + 80, 3},
+        {"opaque1", 10, 100, 250, 5, 5, 8 + 5, 1},
+        {"opaque2", 0, 0, 0, 5, 5, 0, 1},
+        {"opaque3", 0, 0, 0, 5, 0, 0, 0},
+        {"opaque4", 0, 0, 0, 1, 1, 0, 1},
+    };
+    const ty_opaque known = {
+        .output = {1, {5}}, .parameter_bytes = 40, .forward_flop = 100, .backward_flop = 250};
+    const ty_opaque timed = {.output = {1, {5}}, .measured_forward_s = 0.5, .is_timed = true};
+    const ty_opaque view = {.output = {1, {5}}, .is_view = true};
+    const ty_opaque last = {.output = {1, {1}}, .is_timed = true};
+    ty_builder *b = ty_builder_new("steps", TY_INPUT_REAL, &(ty_shape){2, {2, 3}});
+    uint32_t x = ty_builder_lstm(b, TY_BATCH, 4, true), y;
+    ty_workload *w;
+
+    x = ty_builder_opaque(b, &x, 1, &known);
+    x = ty_builder_opaque(b, &x, 1, &timed);
+    y = ty_builder_opaque(b, &x, 1, &view);
+    ty_builder_opaque(b, (uint32_t[]){y, x}, 2, &last);
+    w = finish(b);
+    check_layers(w, rows, 5);
+    cr_assert_eq(w->layers[2].measured_forward_s, 0.5);
+    cr_assert_eq(w->layers[4].inputs[0], x);
+    ty_workload_free(w);
+}
+
 /* Three tokens, vocabulary 5, 4 features; 2 query heads of size 2 share one key/value head. */
 Test(builder, sequence_quantities)
 {

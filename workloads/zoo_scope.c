@@ -1,0 +1,119 @@
+/* Arguments of blocks, found from the inside outwards, and labels, the last one given to a name. */
+#include "zoo_scope.h"
+
+#include <string.h>
+
+/* Follows "$key" to the object and key that hold a value. */
+static ty_status follow(const ty_zoo_frame *frame, const ty_json **object, const char **key,
+                        ty_error *error)
+{
+    const char *text;
+
+    while (ty_json_has(*object, *key) && ty_json_string(*object, *key, &text, NULL) == TY_OK &&
+           text[0] == '$') {
+        if (frame == NULL || frame->use == NULL || !ty_json_has(frame->use, text + 1))
+            return ty_json_fail(*object, error, "a block used with \"%s\", which \"%s\" refers to",
+                                text + 1, *key);
+        *object = frame->use;
+        *key = text + 1;
+        frame = frame->outer;
+    }
+    return TY_OK;
+}
+
+ty_status ty_zoo_scoped_size(const ty_zoo_frame *frame, const ty_json *object, const char *key,
+                             uint64_t fallback, uint64_t *out, ty_error *error)
+{
+    ty_status status = follow(frame, &object, &key, error);
+    return status != TY_OK ? status : ty_zoo_size(object, key, fallback, out, error);
+}
+
+ty_status ty_zoo_scoped_sizes(const ty_zoo_frame *frame, const ty_json *object, const char *key,
+                              uint64_t fallback, uint64_t *out, uint32_t count, ty_error *error)
+{
+    ty_status status = follow(frame, &object, &key, error);
+    const ty_json *list;
+
+    if (status != TY_OK)
+        return status;
+    if (ty_json_has(object, key) && ty_json_array(object, key, 0, SIZE_MAX, &list, NULL) == TY_OK) {
+        TY_CHECK(ty_json_array(object, key, count, count, &list, error), status, cleanup);
+        for (uint32_t i = 0; i < count; i++)
+            TY_CHECK(ty_json_as_uint64(ty_json_at(list, i), fallback == 0 ? 0 : 1, INT32_MAX,
+                                       &out[i], error),
+                     status, cleanup);
+        goto cleanup;
+    }
+    TY_CHECK(ty_zoo_size(object, key, fallback, &out[0], error), status, cleanup);
+    for (uint32_t i = 1; i < count; i++)
+        out[i] = out[0];
+
+cleanup:
+    return status;
+}
+
+ty_status ty_zoo_label_set(ty_zoo_script *script, const ty_json *object, uint32_t layer)
+{
+    ty_zoo_labels *labels = &script->labels;
+    ty_status status = TY_OK;
+    const char *name;
+    uint32_t i = 0;
+
+    TY_CHECK(ty_json_string(object, "label", &name, script->reader->error), status, cleanup);
+    while (i < labels->count && strcmp(labels->entries[i].name, name) != 0)
+        i++;
+    if (i == TY_ZOO_MOST_LABELS)
+        return ty_json_fail(object, script->reader->error, "at most %d labels", TY_ZOO_MOST_LABELS);
+    if (i == labels->count)
+        labels->count++;
+    labels->entries[i].name = name;
+    labels->entries[i].layer = layer;
+
+cleanup:
+    return status;
+}
+
+static ty_status find(const ty_zoo_script *script, const ty_json *where, const char *name,
+                      uint32_t *layer)
+{
+    for (uint32_t i = 0; i < script->labels.count; i++) {
+        if (strcmp(script->labels.entries[i].name, name) != 0)
+            continue;
+        *layer = script->labels.entries[i].layer;
+        return TY_OK;
+    }
+    return ty_json_fail(where, script->reader->error, "a label given before; \"%s\" was not", name);
+}
+
+ty_status ty_zoo_label_get(const ty_zoo_script *script, const ty_json *object, const char *key,
+                           uint32_t *layer)
+{
+    ty_status status = TY_OK;
+    const char *name;
+
+    TY_CHECK(ty_json_string(object, key, &name, script->reader->error), status, cleanup);
+    status = find(script, object, name, layer);
+
+cleanup:
+    return status;
+}
+
+ty_status ty_zoo_label_list(const ty_zoo_script *script, const ty_json *object,
+                            uint32_t inputs[TY_ZOO_MOST_BRANCHES], uint32_t *count)
+{
+    ty_status status = TY_OK;
+    const ty_json *list;
+    const char *name;
+
+    TY_CHECK(ty_json_array(object, "inputs", 1, TY_ZOO_MOST_BRANCHES, &list, script->reader->error),
+             status, cleanup);
+    *count = (uint32_t)ty_json_size(list);
+    for (uint32_t i = 0; i < *count; i++) {
+        TY_CHECK(ty_json_as_string(ty_json_at(list, i), &name, script->reader->error), status,
+                 cleanup);
+        TY_CHECK(find(script, ty_json_at(list, i), name, &inputs[i]), status, cleanup);
+    }
+
+cleanup:
+    return status;
+}
