@@ -75,6 +75,68 @@ Test(zoo, gpt2_flop_by_closed_form)
     }
 }
 
+/* Parameter counts: torchvision's model pages, and sums by hand where the file says "by its
+ * shapes". GMAC: infer_gmacs of timm's results/benchmark-infer-amp-nhwc-pt240-cu124-rtx4090.csv;
+ * torchvision's pages for alexnet and squeezenet. timm counts some elementwise work too, hence 1.5
+ * %. */
+Test(zoo, published_figures_of_image_networks)
+{
+    static const struct {
+        const char *name;
+        uint64_t parameters;
+        double forward_gmac;
+    } rows[] = {
+        {"alexnet", 61100840, 0.714},     {"vgg19", 143667240, 19.63},
+        {"resnet18", 11689512, 1.82},     {"resnet101", 44549160, 7.83},
+        {"resnet152", 60192808, 11.56},   {"resnext50-32x4d", 25028904, 4.26},
+        {"inception-v3", 23834568, 5.73}, {"inception-v3-aux", 27161264, 0},
+        {"squeezenet", 1248424, 0.82},    {"densenet121", 7978856, 2.87},
+        {"amoebanet-d", 122470120, 0},    {"unet", 232687328, 0},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        ty_workload *w = open_one(rows[i].name);
+        double gmac = ty_workload_forward_flop(w, 0, w->layer_count) / 2e9;
+        cr_assert_eq(ty_workload_parameter_bytes(w, 0, w->layer_count), 4 * rows[i].parameters,
+                     "%s: %llu bytes of parameters", rows[i].name,
+                     (unsigned long long)ty_workload_parameter_bytes(w, 0, w->layer_count));
+        if (rows[i].forward_gmac > 0)
+            cr_assert_lt(fabs(gmac / rows[i].forward_gmac - 1), 0.015, "%s: %g GMAC", rows[i].name,
+                         gmac);
+        ty_workload_free(w);
+    }
+}
+
+/* An LSTM of D inputs and H outputs has 4 H (D + H + 2). */
+static uint64_t lstm(uint64_t in, uint64_t hidden)
+{
+    return 4 * hidden * (in + hidden + 2);
+}
+
+Test(zoo, recurrent_and_other_networks_by_their_shapes)
+{
+    /* PipeDream's profile of GNMT (4 + 4 layers) has 775,063,808 bytes, less the 1,025 numbers that
+     * normalise its attention. */
+    const uint64_t gnmt8 = 775063808 / 4 + 1025;
+    const struct {
+        const char *name;
+        uint64_t parameters;
+    } rows[] = {
+        {"gnmt-8", gnmt8},
+        {"gnmt-16", gnmt8 + 4 * lstm(1024, 1024) + 4 * lstm(2048, 1024)},
+        {"awd-lm", 10000 * 400 + lstm(400, 1150) + 4 * lstm(1150, 1150) + lstm(1150, 400)},
+        {"s2vt", 4097 * 500 + 12594 * 500 + lstm(500, 1000) + lstm(1500, 1000) + 1001 * 12594},
+        {"dlrm-kaggle", 33762577ull * 16 + 14 * 512 + 513 * 256 + 257 * 64 + 65 * 16 + 368 * 512 +
+                            513 * 256 + 257},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        ty_workload *w = open_one(rows[i].name);
+        cr_assert_eq(ty_workload_parameter_bytes(w, 0, w->layer_count), 4 * rows[i].parameters,
+                     "%s: %llu bytes of parameters", rows[i].name,
+                     (unsigned long long)ty_workload_parameter_bytes(w, 0, w->layer_count));
+        ty_workload_free(w);
+    }
+}
+
 /* LeNet by hand, numbers per sample: outputs, less the relu in place, and one kept by the loss. */
 Test(zoo, lenet_stash_by_hand)
 {
@@ -182,6 +244,11 @@ Test(zoo, good_small_files)
         SEQUENTIAL("{\"kind\": \"conv2d\", \"out_channels\": 4, \"kernel\": 3, \"padding\": 1, "
                    "\"stride\": 2, \"groups\": 1}, {\"kind\": \"batch_norm\"}, {\"kind\": "
                    "\"pool\", \"is_global\": true}, {\"kind\": \"gelu\"}"),
+        SEQUENTIAL(
+            "{\"label\": \"a\"}, {\"repeat\": 3, \"layers\": [{\"kind\": \"conv2d\", "
+            "\"out_channels\": 2, \"kernel\": [1, 3], \"padding\": [0, 1]}]}, {\"branches\": "
+            "[[], [{\"kind\": \"relu\"}]], \"join\": \"concat\"}, {\"label\": \"b\"}, "
+            "{\"kind\": \"opaque\", \"inputs\": [\"b\"], \"output\": [7], \"parameters\": 5}"),
         RESIDUAL("[3, 32, 32]", "[1, 1]"),
         TRANSFORMER("2", "16"),
     };
@@ -218,6 +285,31 @@ Test(zoo, bad_files_are_refused_with_a_pointer)
         {SEQUENTIAL("{\"kind\": \"pool\", \"kernel\": 5}"), "x.json:/layers/0: "},
         {SEQUENTIAL("{\"kind\": \"softmax_cross_entropy\"}, {\"kind\": \"relu\"}"),
          "x:/layers/0/kind: found a loss"},
+        {SEQUENTIAL("{\"from\": \"a\"}"), "a label given before; \"a\" was not"},
+        {SEQUENTIAL("{\"repeat\": 2, \"layers\": []}"), "x.json:/layers/0/layers"},
+        {SEQUENTIAL("{\"repeat\": 0, \"layers\": [{\"kind\": \"relu\"}]}"),
+         "x.json:/layers/0/repeat: found 0"},
+        {SEQUENTIAL("{\"repeat\": 1000000000, \"layers\": [{\"label\": \"a\"}]}"),
+         "at most 200000 statements"},
+        {SEQUENTIAL("{\"branches\": [[], []], \"join\": \"add\"}"),
+         "inputs must be earlier layers"},
+        {SEQUENTIAL("{\"branches\": [[], 7], \"join\": \"add\"}"),
+         "x.json:/layers/0/branches/1: found 7"},
+        {SEQUENTIAL("{\"branches\": [[]], \"join\": \"add\"}"), "x.json:/layers/0/branches"},
+        {SEQUENTIAL("{\"branches\": [[], []], \"join\": \"ad\"}"), "x.json:/layers/0/join"},
+        {SEQUENTIAL("{\"block\": \"b\"}"), "expected one of the file's \"blocks\""},
+        {SEQUENTIAL("{\"label\": \"a\", \"layer\": 1}"), "x.json:/layers/0/layer"},
+        {SEQUENTIAL("{\"kind\": \"linear\", \"out_features\": \"$n\"}"), "a block used with \"n\""},
+        {SEQUENTIAL("{\"kind\": \"conv2d\", \"out_channels\": 1, \"kernel\": [1, 2, 3]}"),
+         "x.json:/layers/0/kernel"},
+        {SEQUENTIAL("{\"kind\": \"lstm\", \"hidden_features\": 3}"), "expected a sequence"},
+        {SEQUENTIAL("{\"kind\": \"relu\"}], \"blocks\": {\"b\": [{\"kind\": \"relu\"}]}, \"x\": ["),
+         "x.json:/blocks/b"},
+        {SEQUENTIAL("{\"block\": \"b\"}], \"blocks\": {\"b\": [{\"block\": \"b\"}]}, \"x\": ["),
+         "nested at most 40 deep"},
+        {SEQUENTIAL("{\"block\": \"b\", \"n\": 1}], \"blocks\": {\"b\": [{\"kind\": \"relu\"}]}, "
+                    "\"x\": ["),
+         "x.json:/layers/0/n"},
         {RESIDUAL("[3, 32]", "[1]"), "expected an image"},
         {RESIDUAL("[3, 32, 32]", "[1, 0]"), "x.json:/blocks/1: found 0"},
         {RESIDUAL("[3, 32, 32]", "[]"), "x.json:/blocks"},
