@@ -11,6 +11,9 @@ static const ty_import_format *const formats[] = {
     &ty_import_megatron,        &ty_import_hf,
     &ty_import_calculon,        &ty_import_calculon_execution,
     &ty_import_calculon_system, &ty_import_deepspeed,
+    &ty_import_workload,
+    &ty_import_zoo,
+    &ty_import_pipedream,
 };
 #define FORMAT_COUNT (sizeof formats / sizeof formats[0])
 
