@@ -14,6 +14,7 @@ static const ty_import_format *const formats[] = {
     &ty_import_workload,
     &ty_import_zoo,
     &ty_import_pipedream,
+    &ty_import_onnx,
 };
 #define FORMAT_COUNT (sizeof formats / sizeof formats[0])
 

@@ -55,5 +55,6 @@ extern const ty_import_format ty_import_calculon_execution;
 extern const ty_import_format ty_import_calculon_system;
 extern const ty_import_format ty_import_deepspeed;
 extern const ty_import_format ty_import_pipedream;
+extern const ty_import_format ty_import_onnx;
 
 #endif
