@@ -38,26 +38,32 @@ const ty_json *ty_import_json(ty_import_source *source)
     return state->document != NULL ? ty_json_root(state->document) : NULL;
 }
 
+ty_status ty_import_report_add(ty_import_report *report, const char *note, ty_error *error)
+{
+    char *copy = ty_strdup(note), **grown;
+
+    grown = ty_resize(report->notes, (size_t)report->note_count + 1, sizeof *grown);
+    if (grown != NULL)
+        report->notes = grown;
+    if (copy == NULL || grown == NULL) {
+        ty_free(copy);
+        return ty_fail(error, TY_ENOMEM, "out of memory");
+    }
+    grown[report->note_count++] = copy;
+    return TY_OK;
+}
+
 void ty_import_note(ty_import_source *source, const char *format, ...)
 {
     struct ty_import_state *state = source->state;
-    ty_import_report *report = &state->report;
-    char sentence[512], *copy, **grown;
+    char sentence[512];
     va_list arguments;
 
     va_start(arguments, format);
     vsnprintf(sentence, sizeof sentence, format, arguments);
     va_end(arguments);
-    copy = ty_strdup(sentence);
-    grown = ty_resize(report->notes, (size_t)report->note_count + 1, sizeof *grown);
-    if (grown != NULL)
-        report->notes = grown;
-    if (copy == NULL || grown == NULL) {
+    if (ty_import_report_add(&state->report, sentence, NULL) != TY_OK)
         state->note_status = TY_ENOMEM;
-        ty_free(copy);
-        return;
-    }
-    grown[report->note_count++] = copy;
 }
 
 void ty_import_report_clear(ty_import_report *report)

@@ -53,16 +53,67 @@ static const char small[] =
         "0") "node3 -- Size(0)" FIGURES("0", "0", "4",
                                         "0") "node5 -- __getitem__(1)" FIGURES("0", "0", "8",
                                                                                "0") "node6 -- "
-                                                                                    "Add" FIGURES("0",
-                                                                                                  "0",
-                                                                                                  "16",
-                                                                                                  "0") "\tnode1 -- node2\n\tnode2 -- node3\n\tnode3 -- node4\n\tnode2 -- node4\n\tnode2 -- node5\n"
-                                                                                                       "\tnode4 -- node6\n\tnode1 -- node6\n\tnode2 -- node6\n\tnode6 -- node7\n"
-                                                                                                       "node7 -- Linear(in_features=2, out_features=4, bias=False)" FIGURES(
-                                                                                                           "1",
-                                                                                                           "1",
-                                                                                                           "32",
-                                                                                                           "32");
+                                                                                    "Add" FIGURES(
+                                                                                        "0", "0",
+                                                                                        "16",
+                                                                                        "0") "\tnod"
+                                                                                             "e1 "
+                                                                                             "-- "
+                                                                                             "node2"
+                                                                                             "\n\tn"
+                                                                                             "ode2 "
+                                                                                             "-- "
+                                                                                             "node3"
+                                                                                             "\n\tn"
+                                                                                             "ode3 "
+                                                                                             "-- "
+                                                                                             "node4"
+                                                                                             "\n\tn"
+                                                                                             "ode2 "
+                                                                                             "-- "
+                                                                                             "node4"
+                                                                                             "\n\tn"
+                                                                                             "ode2 "
+                                                                                             "-- "
+                                                                                             "node5"
+                                                                                             "\n"
+                                                                                             "\tnod"
+                                                                                             "e4 "
+                                                                                             "-- "
+                                                                                             "node6"
+                                                                                             "\n\tn"
+                                                                                             "ode1 "
+                                                                                             "-- "
+                                                                                             "node6"
+                                                                                             "\n\tn"
+                                                                                             "ode2 "
+                                                                                             "-- "
+                                                                                             "node6"
+                                                                                             "\n\tn"
+                                                                                             "ode6 "
+                                                                                             "-- "
+                                                                                             "node7"
+                                                                                             "\n"
+                                                                                             "node7"
+                                                                                             " -- "
+                                                                                             "Linea"
+                                                                                             "r(in_"
+                                                                                             "featu"
+                                                                                             "res="
+                                                                                             "2, "
+                                                                                             "out_"
+                                                                                             "featu"
+                                                                                             "res="
+                                                                                             "4, "
+                                                                                             "bias="
+                                                                                             "False"
+                                                                                             ")" FIGURES(
+                                                                                                 "1",
+                                                                                                 "1",
+                                                                                                 "3"
+                                                                                                 "2",
+                                                                                                 "3"
+                                                                                                 "2");
 
 Test(pipedream, small_profile_by_hand)
 {

@@ -1,0 +1,52 @@
+/**
+ * @file json_stream.h
+ * JSON read from front to end in a fixed amount of memory, from a plain or gzip file: for traces of
+ * hundreds of megabytes, of which a few members matter. Internal to workloads/.
+ *
+ *     TY_CHECK(ty_json_stream_open(path, &s, error), status, cleanup);
+ *     TY_CHECK(ty_json_stream_enter(s, '{', error), status, cleanup);
+ *     while (has_next) { ty_json_stream_next(...); ... read or skip its value ... }
+ *
+ * Every function fails with TY_EPARSE naming the byte of the text. Where the text ends too early
+ * ty_json_stream_is_cut() says so: what was read until then may still be of use.
+ */
+#ifndef TY_WORKLOADS_JSON_STREAM_H
+#define TY_WORKLOADS_JSON_STREAM_H
+
+#include "ty_core.h"
+
+#define TY_JSON_STREAM_TEXT 4096 /* of a string that is kept; longer ones are cut */
+#define TY_JSON_STREAM_DEPTH 200 /* of a value that is skipped */
+/** Largest text, unpacked: what a small compressed file can cost in time is bounded by it. */
+#define TY_JSON_STREAM_LIMIT ((uint64_t)8 << 30)
+
+typedef struct ty_json_stream ty_json_stream;
+
+ty_status ty_json_stream_open(const char *path, ty_json_stream **out,
+                              ty_error *error) TY_MUST_CHECK;
+void ty_json_stream_close(ty_json_stream *stream);
+/** Bytes of text read so far. */
+uint64_t ty_json_stream_position(const ty_json_stream *stream);
+/** Whether the text, or the compressed file, ended in the middle. */
+bool ty_json_stream_is_cut(const ty_json_stream *stream);
+
+/** The first character of the next value: one of { [ " t f n - 0-9; 0 at the end of the text. */
+ty_status ty_json_stream_peek(ty_json_stream *stream, char *out, ty_error *error) TY_MUST_CHECK;
+/** Opens an object or array. */
+ty_status ty_json_stream_enter(ty_json_stream *stream, char bracket, ty_error *error) TY_MUST_CHECK;
+/**
+ * Goes to the next element of the array, or member of the object, last entered and not left.
+ * @param is_first [in, out] true before the first one
+ * @param has_next [out] false where it closed
+ * @param key      of the member; NULL for arrays; TY_JSON_STREAM_TEXT bytes
+ */
+ty_status ty_json_stream_next(ty_json_stream *stream, char closing, bool *is_first, bool *has_next,
+                              char *key, ty_error *error) TY_MUST_CHECK;
+/** A string, cut to TY_JSON_STREAM_TEXT - 1 bytes. */
+ty_status ty_json_stream_string(ty_json_stream *stream, char out[TY_JSON_STREAM_TEXT],
+                                ty_error *error) TY_MUST_CHECK;
+ty_status ty_json_stream_number(ty_json_stream *stream, double *out, ty_error *error) TY_MUST_CHECK;
+/** Any value, however large. */
+ty_status ty_json_stream_skip(ty_json_stream *stream, ty_error *error) TY_MUST_CHECK;
+
+#endif
