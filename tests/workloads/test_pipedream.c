@@ -174,7 +174,7 @@ Test(pipedream, several_ends)
     ty_workload *w = import_good("x.txt", text, sizeof text - 1, &report);
 
     cr_assert_eq(w->layer_count, 4);
-    cr_assert_str_eq(w->layers[3].name, "end");
+    cr_assert_str_eq(w->layers[3].name, "opaque4");
     cr_assert_eq(w->layers[3].input_count, 2);
     cr_assert(report_has_note(&report, "2 ends are joined"));
     cr_assert(report_has_note(&report, "taken as one sample"));
