@@ -1,20 +1,22 @@
 /* From a file of any known kind to a workload: the table of kinds, and what their readers share. */
 #include "import.h"
 
+#include "gunzip.h"
+
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
 /* Kinds that are told by a few bytes stand before those that need the whole file parsed. */
 static const ty_import_format *const formats[] = {
+    &ty_import_archive,         &ty_import_onnx,
+    &ty_import_chakra,          &ty_import_pipedream,
+    &ty_import_profiler_trace,  &ty_import_observer_trace,
     &ty_import_workload,        &ty_import_zoo,
     &ty_import_megatron,        &ty_import_hf,
     &ty_import_calculon,        &ty_import_calculon_execution,
     &ty_import_calculon_system, &ty_import_deepspeed,
-    &ty_import_workload,
-    &ty_import_zoo,
-    &ty_import_pipedream,
-    &ty_import_onnx,
+    &ty_import_chakra_json,
 };
 #define FORMAT_COUNT (sizeof formats / sizeof formats[0])
 
@@ -140,7 +142,7 @@ static ty_status fail_unknown(ty_import_source *source)
     for (size_t i = 0; i < FORMAT_COUNT; i++) {
         size_t length = strlen(known);
         if (!formats[i]->is_refused)
-            snprintf(known + length, sizeof known - length, "%s%s", i > 0 ? ", " : "",
+            snprintf(known + length, sizeof known - length, "%s%s", length > 0 ? ", " : "",
                      formats[i]->name);
     }
     return ty_fail(source->error, TY_EPARSE,
@@ -201,6 +203,8 @@ ty_status ty_workload_import(const char *path, const ty_import_options *options,
     size_t length = 0;
 
     TY_CHECK(ty_file_read(path, 0, &bytes, &length, error), status, cleanup);
+    if (ty_is_gzip(bytes, length))
+        TY_CHECK(ty_gunzip(path, &bytes, &length, error), status, cleanup);
     status = ty_import_bytes(strcmp(path, "-") == 0 ? "<standard input>" : path, bytes, length,
                              options, out, report, error);
 

@@ -56,5 +56,10 @@ extern const ty_import_format ty_import_calculon_system;
 extern const ty_import_format ty_import_deepspeed;
 extern const ty_import_format ty_import_pipedream;
 extern const ty_import_format ty_import_onnx;
+extern const ty_import_format ty_import_chakra;
+extern const ty_import_format ty_import_chakra_json;
+extern const ty_import_format ty_import_archive;
+extern const ty_import_format ty_import_profiler_trace;
+extern const ty_import_format ty_import_observer_trace;
 
 #endif

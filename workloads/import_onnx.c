@@ -841,4 +841,4 @@ static bool probe(ty_import_source *source)
            memchr("\x12\x1a\x22\x32\x3a\x42", b[2], 6) != NULL;
 }
 
-const ty_import_format ty_import_onnx = {"ONNX", probe, read};
+const ty_import_format ty_import_onnx = {"ONNX", probe, read, false};

@@ -381,4 +381,4 @@ static bool probe(ty_import_source *source)
     return dashes != NULL && read_id((piece){text.at, dashes}, &id);
 }
 
-const ty_import_format ty_import_pipedream = {"PipeDream graph.txt", probe, read};
+const ty_import_format ty_import_pipedream = {"PipeDream graph.txt", probe, read, false};

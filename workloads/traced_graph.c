@@ -238,7 +238,7 @@ static ty_status gather_inputs(ty_traced_graph *g, ty_traced_node *n)
                            g->source->path, TY_TRACED_MOST_EDGES);
     }
     g->input_count += count;
-    n->inputs = ty_alloc(count, sizeof *n->inputs);
+    n->inputs = ty_alloc((size_t)count + 1, sizeof *n->inputs); /* one more for a chain */
     if (n->inputs == NULL)
         return fail_memory(g);
     for (uint32_t k = 0; k < n->in_count; k++) {
@@ -264,10 +264,17 @@ static ty_status gather_inputs(ty_traced_graph *g, ty_traced_node *n)
 static ty_status settle(ty_traced_graph *g)
 {
     ty_status status = TY_OK;
-    uint32_t kept = 0, unread = 0;
+    uint32_t kept = 0, unread = 0, last = UINT32_MAX;
 
-    for (uint32_t i = 0; i < g->node_count; i++)
-        TY_CHECK(gather_inputs(g, &g->nodes[g->order[i]]), status, cleanup);
+    for (uint32_t i = 0; i < g->node_count; i++) {
+        ty_traced_node *n = &g->nodes[g->order[i]];
+        TY_CHECK(gather_inputs(g, n), status, cleanup);
+        if (n->is_passed_over)
+            continue;
+        if (g->is_chain && n->input_count == 0 && last != UINT32_MAX)
+            n->inputs[n->input_count++] = last;
+        last = g->order[i];
+    }
     for (uint32_t i = g->node_count; i-- > 0;) {
         ty_traced_node *n = &g->nodes[g->order[i]];
         if (n->is_passed_over)
@@ -319,13 +326,14 @@ static int by_name(const void *a, const void *b)
 }
 
 /* Marks the nodes that need their number: those whose name another kept node has, or that is no
- * name. A number in front makes any name unique, since "node12 " is its own beginning. */
+ * name. Where there are such, names that look numbered get theirs too, so that all differ. */
 static ty_status find_numbered(const ty_traced_graph *g, bool *is_numbered)
 {
     const ty_traced_node **sorted = ty_alloc(g->node_count, sizeof *sorted);
     char text[NAME_LENGTH + 1];
     size_t prefix = strlen(g->prefix);
     uint32_t count = 0;
+    bool is_any = false;
 
     if (sorted == NULL)
         return fail_memory(g);
@@ -335,13 +343,15 @@ static ty_status find_numbered(const ty_traced_graph *g, bool *is_numbered)
     if (count > 0)
         qsort(sorted, count, sizeof *sorted, by_name);
     for (uint32_t i = 0; i < count; i++) {
-        const ty_traced_node *n = sorted[i];
         bool is_shared = (i > 0 && by_name(&sorted[i - 1], &sorted[i]) == 0) ||
                          (i + 1 < count && by_name(&sorted[i], &sorted[i + 1]) == 0);
-        is_numbered[n - g->nodes] =
-            g->is_always_numbered || is_shared || !plain_name(n, text) ||
-            (n->name_length >= prefix && memcmp(n->name, g->prefix, prefix) == 0);
+        bool *is_this = &is_numbered[sorted[i] - g->nodes];
+        *is_this = g->is_always_numbered || is_shared || !plain_name(sorted[i], text);
+        is_any = is_any || *is_this;
     }
+    for (uint32_t i = 0; i < count && is_any; i++)
+        if (sorted[i]->name_length >= prefix && memcmp(sorted[i]->name, g->prefix, prefix) == 0)
+            is_numbered[sorted[i] - g->nodes] = true;
     ty_free(sorted);
     return TY_OK;
 }

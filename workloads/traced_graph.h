@@ -16,6 +16,7 @@ typedef struct ty_traced_node {
     ty_opaque known;          /* all but the output */
     bool is_passed_over;      /* those who read it read what it reads */
     bool is_work;             /* stays a layer though nothing reads it */
+    bool is_host;             /* for the importer's own use */
     uint32_t in_count;        /* edges to it, once connected */
     /* Of traced_graph.c. */
     bool is_kept;
@@ -34,6 +35,7 @@ typedef struct ty_traced_graph {
     const char *prefix;      /* of a node's number in messages: "node" */
     bool is_always_numbered; /* layers are called "node12 NAME"; else NAME where that is unique */
     bool may_be_partial;     /* edges from nodes that are not there are dropped */
+    bool is_chain;           /* a node that reads nothing follows the one before it */
     uint32_t node_count, node_capacity;
     ty_traced_node *nodes; /* ascending by id, once connected */
     uint32_t edge_count, edge_capacity;

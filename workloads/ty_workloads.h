@@ -84,18 +84,27 @@ void ty_import_report_clear(ty_import_report *report);
 ty_status ty_workload_import(const char *path, const ty_import_options *options, ty_workload **out,
                              ty_import_report *report, ty_error *error) TY_MUST_CHECK;
 
+/**
+ * Writes a workload as a Chakra execution trace (.et) of one data-parallel rank: forward and
+ * backward of every layer, an all-reduce of its gradients. Imported again it is the same, but that
+ * every layer is opaque.
+ */
+ty_status ty_workload_export_chakra(const ty_workload *workload, const char *path,
+                                    ty_error *error) TY_MUST_CHECK;
+
 /** Appends a note to a report. */
 ty_status ty_import_report_add(ty_import_report *report, const char *note,
                                ty_error *error) TY_MUST_CHECK;
 
 /**
- * A profile from a trace of PyTorch's profiler (Kineto; Chrome's trace format), plain or gzip, of any size:
- * memory follows the number of different names. Rows are "kernel NAME" (mean of its launches), "annotation
- * NAME" (record_function on the device) and "host annotation NAME", forward only, per call; collectives
- * where the trace says their size and group. A file that ends too early gives what it has, with a note.
+ * A profile from a trace of PyTorch's profiler (Kineto; Chrome's trace format), plain or gzip, of
+ * any size: memory follows the number of different names. Rows are "kernel NAME" (mean of its
+ * launches), "annotation NAME" (record_function on the device) and "host annotation NAME", forward
+ * only, per call; collectives where the trace says their size and group. A file that ends too early
+ * gives what it has, with a note.
  * @param report [out] may be NULL; clear it with ty_import_report_clear, also after a failure
- * @return TY_EPARSE naming the byte for what is no JSON or holds no times; TY_ELIMIT for more than 8 GiB of
- *         text or too many names.
+ * @return TY_EPARSE naming the byte for what is no JSON or holds no times; TY_ELIMIT for more than
+ * 8 GiB of text or too many names.
  */
 ty_status ty_profile_import_kineto(const char *path, ty_profile **out, ty_import_report *report,
                                    ty_error *error) TY_MUST_CHECK;

@@ -377,7 +377,7 @@ Test(import, bad_files_are_refused)
     static const struct {
         const char *text, *message;
     } rows[] = {
-        {"", "f: found no kind of file that is known, expected one of trainyard.workload/1"},
+        {"", "f: found no kind of file that is known, expected one of ONNX, Chakra"},
         {"hello", "Megatron-LM arguments, Hugging Face config.json, Calculon model"},
         {"{\"a\": 1}", "f: found no kind of file"},
         {"[1, 2]", "f: found no kind of file"},

@@ -34,7 +34,7 @@ static ty_status import(const char *text, size_t length, bool is_packed, size_t 
     gzclose(packed);
     if (drop > 0) {
         FILE *file = fopen(path, "rb");
-        long size;
+        long size = 0;
         cr_assert(file != NULL && fseek(file, 0, SEEK_END) == 0 && (size = ftell(file)) > 0);
         fclose(file);
         cr_assert_eq(truncate(path, size - (long)drop), 0);

@@ -1,0 +1,76 @@
+/* Files that people take for workloads, each with the reason why it is none and what to do. */
+#include "import.h"
+
+#include <string.h>
+
+static bool probe_archive(ty_import_source *source)
+{
+    return source->length > 262 && memcmp(source->bytes + 257, "ustar", 5) == 0;
+}
+
+static ty_status refuse_archive(ty_import_source *source, ty_workload **out)
+{
+    (void)out;
+    return ty_fail(
+        source->error, TY_EPARSE,
+        "%s: found a tar archive, expected one file; unpack it and import what is inside",
+        source->path);
+}
+
+/* The beginning tells, so that a trace that was cut off is told too. */
+static bool begins_with_member(const ty_import_source *source, const char *const *members,
+                               size_t count)
+{
+    size_t window = source->length < 4096 ? source->length : 4096;
+
+    if (source->length == 0 || source->bytes[strspn(source->bytes, " \t\r\n")] != '{')
+        return false;
+    for (size_t i = 0; i < count; i++)
+        for (size_t at = 0; at + strlen(members[i]) <= window; at++)
+            if (memcmp(source->bytes + at, members[i], strlen(members[i])) == 0)
+                return true;
+    return false;
+}
+
+static bool probe_profiler_trace(ty_import_source *source)
+{
+    static const char *const members[] = {"\"traceEvents\"", "\"schemaVersion\""};
+    return begins_with_member(source, members, 2);
+}
+
+static ty_status refuse_profiler_trace(ty_import_source *source, ty_workload **out)
+{
+    (void)out;
+    return ty_fail(
+        source->error, TY_EPARSE,
+        "%s: found a trace of PyTorch's profiler, which has times but no network: it can "
+        "be imported as a profile",
+        source->path);
+}
+
+static bool probe_observer_trace(ty_import_source *source)
+{
+    const ty_json *root;
+    static const char *const members[] = {"\"start_ts\""};
+
+    if (!begins_with_member(source, members, 1))
+        return false;
+    root = ty_import_json(source);
+    return root == NULL || (ty_json_is_object(root) && ty_json_has(root, "nodes"));
+}
+
+static ty_status refuse_observer_trace(ty_import_source *source, ty_workload **out)
+{
+    (void)out;
+    return ty_fail(source->error, TY_EPARSE,
+                   "%s: found an execution trace of PyTorch's ExecutionTraceObserver, which has no "
+                   "times; link it with a profiler trace (chakra_trace_link, chakra_converter) and "
+                   "import the Chakra trace",
+                   source->path);
+}
+
+const ty_import_format ty_import_archive = {"tar archive", probe_archive, refuse_archive, true};
+const ty_import_format ty_import_profiler_trace = {"PyTorch profiler trace", probe_profiler_trace,
+                                                   refuse_profiler_trace, true};
+const ty_import_format ty_import_observer_trace = {"PyTorch execution trace", probe_observer_trace,
+                                                   refuse_observer_trace, true};
