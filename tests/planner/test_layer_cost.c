@@ -185,6 +185,36 @@ Test(layer_cost, opaque_layers_have_their_own_times)
     cr_assert_eq(provenance, TY_CALIBRATED);
 }
 
+/* One that was never timed is costed by its flop and bytes like any other; one without either is
+ * free. */
+Test(layer_cost, opaque_layers_without_times_have_a_roofline)
+{
+    const ty_device_type device = {.name = "d",
+                                   .peak_fp32_flop_per_s = 100,
+                                   .memory_bandwidth_bytes_per_s = 10,
+                                   .matmul_efficiency = 1,
+                                   .memory_efficiency = 1};
+    ty_layer layer = {.name = "untimed",
+                      .kind = TY_LAYER_OPAQUE,
+                      .tied_to = TY_NO_LAYER,
+                      .output = {1, {4}},
+                      .forward_flop = 400,
+                      .backward_flop = 800};
+    ty_workload w = {
+        .name = "w", .element_bytes = 4, .input = {1, {4}}, .layer_count = 1, .layers = &layer};
+    double forward_s, backward_s;
+    ty_provenance provenance;
+
+    cr_assert_eq(ty_layer_cost(&w, 0, 2, &device, NULL, &forward_s, &backward_s, &provenance, NULL),
+                 TY_OK);
+    cr_assert(forward_s == 8 && backward_s == 16, "%g and %g", forward_s, backward_s);
+    cr_assert_eq(provenance, TY_DATASHEET);
+    layer.forward_flop = layer.backward_flop = 0;
+    cr_assert_eq(ty_layer_cost(&w, 0, 2, NULL, NULL, &forward_s, &backward_s, &provenance, NULL),
+                 TY_OK);
+    cr_assert(forward_s == 0 && backward_s == 0, "%g and %g", forward_s, backward_s);
+}
+
 Test(layer_cost, refuses_what_it_cannot_know)
 {
     ty_workload *w = small_network();
