@@ -56,9 +56,7 @@ static ty_status parse_replicas(search_question *q, ty_error *error)
             return ty_fail(error, TY_EINVAL,
                            "replicas: found '%s', expected numbers of devices as in 2,1",
                            q->options->replicas);
-        if (q->fixed_stages == TY_MAX_STAGES || value > q->device_count)
-            sum = UINT32_MAX; /* more than any cluster has */
-        else
+        if (q->fixed_stages < TY_MAX_STAGES && value <= q->device_count)
             q->fixed_replicas[q->fixed_stages++] = (uint32_t)value;
         sum += value < UINT32_MAX ? value : UINT32_MAX;
         if (*end == '\0')
@@ -66,8 +64,9 @@ static ty_status parse_replicas(search_question *q, ty_error *error)
         text = end + 1;
     }
     if (sum != q->device_count)
-        return ty_fail(error, TY_EINVAL, "replicas: '%s' is not for %u devices, which %s has",
-                       q->options->replicas, q->device_count, ty_cluster_name(q->cluster));
+        return ty_fail(error, TY_EINVAL, "replicas: '%s' needs %llu devices, %s has %u",
+                       q->options->replicas, (unsigned long long)sum, ty_cluster_name(q->cluster),
+                       q->device_count);
     q->has_fixed_replicas = true;
     return TY_OK;
 }

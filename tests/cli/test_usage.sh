@@ -32,7 +32,7 @@ expect 2 estimate a b
 expect 2 simulate --resolution packet nothing.json
 expect_error_line "flow or chunk"
 expect 2 workload dance
-expect_error_line "list, show or export"
+expect_error_line "dance" "list, show"
 expect 2 report plan.json
 expect_error_line "-o FILE"
 
