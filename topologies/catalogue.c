@@ -1,9 +1,10 @@
 /* Reading the catalogue. Every figure is {"value": ..., "source": KEY}, the key standing for a text
  * in the file's "sources": a figure without a source is refused. */
-#include "catalogue.h"
+#include "catalogue_read.h"
 
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 static const char folder[] = "topologies/catalogue";
 
@@ -21,8 +22,8 @@ static ty_status copy_string(const catalogue *c, const char *text, char **out, t
     return TY_OK;
 }
 
-static ty_status copy_member(const catalogue *c, const ty_json *object, const char *key, char **out,
-                             ty_error *error)
+ty_status catalogue_copy_member(const catalogue *c, const ty_json *object, const char *key,
+                                char **out, ty_error *error)
 {
     const char *text;
     ty_status status = ty_json_string(object, key, &text, error);
@@ -31,16 +32,7 @@ static ty_status copy_member(const catalogue *c, const ty_json *object, const ch
 
 /* ---- Figures and their sources ----------------------------------------------------------- */
 
-/* The sources an entry has named, each once: "NVIDIA data sheet; Calculon systems/a100_80g.json".
- */
-typedef struct citation {
-    const ty_json *sources; /* of the file: key -> text */
-    ty_text text;
-    const char *seen[16];
-    uint32_t count;
-} citation;
-
-static ty_status cite(citation *cited, const ty_json *figure, ty_error *error)
+ty_status catalogue_cite(citation *cited, const ty_json *figure, ty_error *error)
 {
     const char *key, *text;
     ty_status status = ty_json_string(figure, "source", &key, error);
@@ -61,7 +53,7 @@ static ty_status cite(citation *cited, const ty_json *figure, ty_error *error)
     return TY_OK;
 }
 
-static ty_status take_citation(const catalogue *c, citation *cited, char **out, ty_error *error)
+ty_status catalogue_take_citation(const catalogue *c, citation *cited, char **out, ty_error *error)
 {
     char *text;
     ty_status status = ty_text_take(&cited->text, &text, error);
@@ -73,15 +65,15 @@ static ty_status take_citation(const catalogue *c, citation *cited, char **out, 
     return status;
 }
 
-static ty_status read_figure(const ty_json *object, const char *key, double minimum, double maximum,
-                             citation *cited, double *out, ty_error *error)
+ty_status catalogue_read_figure(const ty_json *object, const char *key, double minimum,
+                                double maximum, citation *cited, double *out, ty_error *error)
 {
     const ty_json *figure;
     ty_status status;
 
     TY_CHECK(ty_json_object(object, key, &figure, error), status, done);
     TY_CHECK(ty_json_number(figure, "value", minimum, maximum, out, error), status, done);
-    TY_CHECK(cite(cited, figure, error), status, done);
+    TY_CHECK(catalogue_cite(cited, figure, error), status, done);
     status = ty_json_end(figure, error);
 done:
     return status;
@@ -107,21 +99,100 @@ static ty_status read_device(const catalogue *c, const ty_json *object, const ty
         {"launch_overhead_s", &out->launch_overhead_s, 0, 1, false},
         {"matmul_efficiency", &out->matmul_efficiency, 1e-3, 1, false},
         {"memory_efficiency", &out->memory_efficiency, 1e-3, 1, false},
-        {"power_w", &out->power_w, 0, 1e6, false},
+        {"power_w", &out->power_w, 0, 1e6, true},
     };
     ty_status status;
 
-    TY_CHECK(copy_member(c, object, "name", &out->name, error), status, cleanup);
+    TY_CHECK(catalogue_copy_member(c, object, "name", &out->name, error), status, cleanup);
     for (size_t i = 0; i < sizeof figures / sizeof figures[0]; i++)
         if (!figures[i].is_optional || ty_json_has(object, figures[i].key))
-            TY_CHECK(read_figure(object, figures[i].key, figures[i].minimum, figures[i].maximum,
-                                 &cited, figures[i].value, error),
+            TY_CHECK(catalogue_read_figure(object, figures[i].key, figures[i].minimum,
+                                           figures[i].maximum, &cited, figures[i].value, error),
                      status, cleanup);
     out->memory_bytes = (uint64_t)memory_bytes;
-    TY_CHECK(ty_json_end(object, error), status, cleanup);
-    status = take_citation(c, &cited, &out->source, error);
+    status = catalogue_take_citation(c, &cited, &out->source, error);
 cleanup:
     ty_text_clear(&cited.text);
+    return status;
+}
+
+/* A link by its name and use; absent is NO_INDEX. */
+static ty_status read_link_name(const catalogue *c, const ty_json *object, const char *key,
+                                link_use use, uint32_t *out, ty_error *error)
+{
+    const char *name;
+    ty_status status;
+
+    *out = NO_INDEX;
+    if (!ty_json_has(object, key))
+        return TY_OK;
+    if ((status = ty_json_string(object, key, &name, error)) != TY_OK)
+        return status;
+    *out = catalogue_find_link(c, name);
+    if (*out == NO_INDEX || c->links[*out].use != use)
+        return ty_json_fail(object, error, "as %s a link of links.json with that use", key);
+    return TY_OK;
+}
+
+/* How a device is linked to others and to its host. */
+static ty_status read_ports(const catalogue *c, const ty_json *object, catalogue_device *out,
+                            ty_error *error)
+{
+    ty_status status;
+
+    TY_CHECK(read_link_name(c, object, "port", LINK_TO_HOST, &out->port, error), status, done);
+    if (out->port == NO_INDEX)
+        return ty_json_fail(object, error, "a port: the link of the device to its host");
+    TY_CHECK(read_link_name(c, object, "scale_up", LINK_TO_SWITCH, &out->scale_up, error), status,
+             done);
+    TY_CHECK(read_link_name(c, object, "direct", LINK_DIRECT, &out->direct, error), status, done);
+    if (ty_json_has(object, "scale_up_links"))
+        TY_CHECK(ty_json_number(object, "scale_up_links", 1, 1000, &out->scale_up_links, error),
+                 status, done);
+done:
+    return status;
+}
+
+static ty_status add_match(catalogue *c, const ty_json *entry, const ty_json *value,
+                           uint32_t device, ty_error *error)
+{
+    const char *text;
+    char *copy;
+    ty_status status = ty_json_as_string(value, &text, error);
+
+    if (status != TY_OK)
+        return status;
+    for (uint32_t i = 0; i < c->match_count; i++)
+        if (strcmp(c->matches[i].text, text) == 0)
+            return ty_json_fail(value, error, "a match that no other device has");
+    if (strchr(text, ':') == NULL)
+        return ty_json_fail(entry, error, "matches of the form \"KEY:TEXT\"");
+    if (c->match_count == c->match_room) {
+        uint32_t room = c->match_room == 0 ? 64 : 2 * c->match_room;
+        catalogue_match *matches = ty_arena_alloc(c->arena, room, sizeof *matches);
+        if (matches == NULL)
+            return out_of_memory(error);
+        if (c->match_count > 0)
+            memcpy(matches, c->matches, c->match_count * sizeof *matches);
+        c->matches = matches;
+        c->match_room = room;
+    }
+    if ((status = copy_string(c, text, &copy, error)) != TY_OK)
+        return status;
+    c->matches[c->match_count++] = (catalogue_match){copy, device};
+    return TY_OK;
+}
+
+static ty_status read_matches(catalogue *c, const ty_json *object, uint32_t device, ty_error *error)
+{
+    const ty_json *list;
+    ty_status status;
+
+    if (!ty_json_has(object, "matches"))
+        return TY_OK;
+    status = ty_json_array(object, "matches", 1, 100, &list, error);
+    for (size_t i = 0; status == TY_OK && i < ty_json_size(list); i++)
+        status = add_match(c, object, ty_json_at(list, i), device, error);
     return status;
 }
 
@@ -132,8 +203,8 @@ static ty_status read_trunk(const catalogue *c, const ty_json *object, citation 
     char name[80];
     ty_status status;
 
-    TY_CHECK(read_figure(object, "trunk_latency_s", 0, LATENCY_MAXIMUM, cited,
-                         &out->trunk.latency_s, error),
+    TY_CHECK(catalogue_read_figure(object, "trunk_latency_s", 0, LATENCY_MAXIMUM, cited,
+                                   &out->trunk.latency_s, error),
              status, done);
     TY_CHECK(ty_json_string(object, "port", &port, error), status, done);
     out->port = catalogue_find_link(c, port);
@@ -159,156 +230,22 @@ static ty_status read_link(const catalogue *c, const ty_json *object, const ty_j
     int use;
     ty_status status;
 
-    TY_CHECK(copy_member(c, object, "name", &out->name, error), status, cleanup);
+    TY_CHECK(catalogue_copy_member(c, object, "name", &out->name, error), status, cleanup);
     TY_CHECK(ty_json_enum(object, "use", uses, LINK_USE_COUNT, &use, error), status, cleanup);
     out->use = (link_use)use;
-    TY_CHECK(read_figure(object, "bandwidth_bytes_per_s", BANDWIDTH_MINIMUM, BANDWIDTH_MAXIMUM,
-                         &cited, &out->type.bandwidth_bytes_per_s, error),
+    TY_CHECK(catalogue_read_figure(object, "bandwidth_bytes_per_s", BANDWIDTH_MINIMUM,
+                                   BANDWIDTH_MAXIMUM, &cited, &out->type.bandwidth_bytes_per_s,
+                                   error),
              status, cleanup);
-    TY_CHECK(
-        read_figure(object, "latency_s", 0, LATENCY_MAXIMUM, &cited, &out->type.latency_s, error),
-        status, cleanup);
+    TY_CHECK(catalogue_read_figure(object, "latency_s", 0, LATENCY_MAXIMUM, &cited,
+                                   &out->type.latency_s, error),
+             status, cleanup);
     if (out->use == LINK_NETWORK)
         TY_CHECK(read_trunk(c, object, &cited, out, error), status, cleanup);
     TY_CHECK(ty_json_end(object, error), status, cleanup);
-    TY_CHECK(take_citation(c, &cited, &out->type.source, error), status, cleanup);
+    TY_CHECK(catalogue_take_citation(c, &cited, &out->type.source, error), status, cleanup);
     out->trunk.source = out->type.source;
     out->type.name = out->name;
-cleanup:
-    ty_text_clear(&cited.text);
-    return status;
-}
-
-/* ---- Hosts ------------------------------------------------------------------------------- */
-
-static uint32_t find_vertex(const catalogue_host *host, const char *name)
-{
-    for (uint32_t v = 0; v < host->vertex_count; v++)
-        if (strcmp(host->vertices[v].name, name) == 0)
-            return v;
-    return NO_INDEX;
-}
-
-static ty_status read_vertices(const catalogue *c, const ty_json *object, catalogue_host *host,
-                               ty_error *error)
-{
-    const ty_json *list, *row;
-    const char *kinds[TY_VERTEX_KIND_COUNT];
-    ty_status status;
-
-    for (int k = 0; k < TY_VERTEX_KIND_COUNT; k++)
-        kinds[k] = ty_vertex_kind_name((ty_vertex_kind)k);
-    TY_CHECK(ty_json_array(object, "vertices", 1, 10000, &list, error), status, done);
-    host->vertices = ty_arena_alloc(c->arena, ty_json_size(list), sizeof *host->vertices);
-    if (host->vertices == NULL)
-        return out_of_memory(error);
-    for (size_t i = 0; i < ty_json_size(list); i++) {
-        catalogue_vertex *vertex = &host->vertices[i];
-        int kind;
-        row = ty_json_at(list, i);
-        TY_CHECK(ty_json_enum(row, "kind", kinds, TY_VERTEX_KIND_COUNT, &kind, error), status,
-                 done);
-        vertex->kind = (ty_vertex_kind)kind;
-        TY_CHECK(copy_member(c, row, "name", &vertex->name, error), status, done);
-        if ((vertex->kind == TY_VERTEX_HOST) != (i == 0) || vertex->kind == TY_VERTEX_SWITCH)
-            return ty_json_fail(row, error, "one host, first, and no network switch");
-        if (find_vertex(host, vertex->name) != NO_INDEX)
-            return ty_json_fail(row, error, "a name that no other vertex has");
-        host->vertex_count++;
-        TY_CHECK(ty_json_end(row, error), status, done);
-    }
-done:
-    return status;
-}
-
-static ty_status read_edge(const catalogue *c, const ty_json *row, const catalogue_host *host,
-                           catalogue_edge *out, ty_error *error)
-{
-    const char *from, *to, *link;
-    ty_status status;
-
-    out->lanes = 1;
-    TY_CHECK(ty_json_string(row, "from", &from, error), status, done);
-    TY_CHECK(ty_json_string(row, "to", &to, error), status, done);
-    TY_CHECK(ty_json_string(row, "type", &link, error), status, done);
-    if (ty_json_has(row, "lanes"))
-        TY_CHECK(ty_json_number(row, "lanes", LANES_MINIMUM, LANES_MAXIMUM, &out->lanes, error),
-                 status, done);
-    TY_CHECK(ty_json_end(row, error), status, done);
-    out->from = find_vertex(host, from);
-    out->to = find_vertex(host, to);
-    out->link = catalogue_find_link(c, link);
-    if (out->from == NO_INDEX || out->to == NO_INDEX || out->from == out->to)
-        return ty_json_fail(row, error, "a link between two vertices of the host");
-    if (out->link == NO_INDEX || c->links[out->link].use == LINK_NETWORK)
-        return ty_json_fail(row, error, "a type of link used inside hosts");
-done:
-    return status;
-}
-
-static ty_status read_edges(const catalogue *c, const ty_json *object, catalogue_host *host,
-                            ty_error *error)
-{
-    const ty_json *list;
-    ty_status status = ty_json_array(object, "links", 1, 100000, &list, error);
-
-    if (status != TY_OK)
-        return status;
-    host->edges = ty_arena_alloc(c->arena, ty_json_size(list), sizeof *host->edges);
-    if (host->edges == NULL)
-        return out_of_memory(error);
-    for (size_t i = 0; i < ty_json_size(list) && status == TY_OK; i++)
-        status = read_edge(c, ty_json_at(list, i), host, &host->edges[host->edge_count++], error);
-    return status;
-}
-
-/* The inside of a host: its own, or that of an earlier host it is "like" but for its devices. */
-static ty_status read_inside(const catalogue *c, const ty_json *object, catalogue_host *host,
-                             ty_error *error)
-{
-    const char *name;
-    uint32_t like;
-    ty_status status;
-
-    if (!ty_json_has(object, "like")) {
-        status = read_vertices(c, object, host, error);
-        return status == TY_OK ? read_edges(c, object, host, error) : status;
-    }
-    if ((status = ty_json_string(object, "like", &name, error)) != TY_OK)
-        return status;
-    if ((like = catalogue_find_host(c, name)) == NO_INDEX)
-        return ty_json_fail(object, error, "to be like an earlier host");
-    host->vertex_count = c->hosts[like].vertex_count;
-    host->vertices = c->hosts[like].vertices;
-    host->edge_count = c->hosts[like].edge_count;
-    host->edges = c->hosts[like].edges;
-    return TY_OK;
-}
-
-static ty_status read_host(const catalogue *c, const ty_json *object, const ty_json *sources,
-                           catalogue_host *out, ty_error *error)
-{
-    citation cited = {.sources = sources};
-    const char *device, *network;
-    ty_status status;
-
-    TY_CHECK(copy_member(c, object, "name", &out->name, error), status, cleanup);
-    TY_CHECK(cite(&cited, object, error), status, cleanup);
-    TY_CHECK(take_citation(c, &cited, &out->source, error), status, cleanup);
-    TY_CHECK(ty_json_string(object, "device", &device, error), status, cleanup);
-    TY_CHECK(ty_json_string(object, "network", &network, error), status, cleanup);
-    out->device_type = catalogue_find_device(c, device);
-    out->network = catalogue_find_link(c, network);
-    if (out->device_type == NO_INDEX) {
-        status = ty_json_fail(object, error, "as device one of devices.json");
-        goto cleanup;
-    }
-    if (out->network == NO_INDEX || c->links[out->network].use != LINK_NETWORK) {
-        status = ty_json_fail(object, error, "as network one of links.json");
-        goto cleanup;
-    }
-    TY_CHECK(read_inside(c, object, out, error), status, cleanup);
-    status = ty_json_end(object, error);
 cleanup:
     ty_text_clear(&cited.text);
     return status;
@@ -324,18 +261,25 @@ static ty_status add_device(catalogue *c, const ty_json *entry, const ty_json *s
                             ty_error *error)
 {
     ty_device_type type = {0};
-    ty_status status = read_device(c, entry, sources, &type, error);
+    catalogue_device device = {0};
+    ty_status status;
 
-    if (status != TY_OK)
-        return status;
+    TY_CHECK(read_device(c, entry, sources, &type, error), status, done);
+    TY_CHECK(read_ports(c, entry, &device, error), status, done);
+    TY_CHECK(read_matches(c, entry, c->device_type_count, error), status, done);
+    TY_CHECK(ty_json_end(entry, error), status, done);
     if (catalogue_find_device(c, type.name) != NO_INDEX)
         return ty_json_fail(entry, error, "a name that no other device has");
     if (c->device_types == NULL)
         c->device_types = ty_arena_alloc(c->arena, room, sizeof type);
-    if (c->device_types == NULL)
+    if (c->devices == NULL)
+        c->devices = ty_arena_alloc(c->arena, room, sizeof device);
+    if (c->device_types == NULL || c->devices == NULL)
         return out_of_memory(error);
+    c->devices[c->device_type_count] = device;
     c->device_types[c->device_type_count++] = type;
-    return TY_OK;
+done:
+    return status;
 }
 
 static ty_status add_link(catalogue *c, const ty_json *entry, const ty_json *sources, size_t room,
@@ -360,7 +304,7 @@ static ty_status add_host(catalogue *c, const ty_json *entry, const ty_json *sou
                           ty_error *error)
 {
     catalogue_host host = {0};
-    ty_status status = read_host(c, entry, sources, &host, error);
+    ty_status status = catalogue_read_host(c, entry, sources, &host, error);
 
     if (status != TY_OK)
         return status;
@@ -372,6 +316,35 @@ static ty_status add_host(catalogue *c, const ty_json *entry, const ty_json *sou
         return out_of_memory(error);
     c->hosts[c->host_count++] = host;
     return TY_OK;
+}
+
+static ty_status add_cluster(catalogue *c, const ty_json *entry, const ty_json *sources,
+                             size_t room, ty_error *error)
+{
+    catalogue_cluster cluster = {0};
+    citation cited = {.sources = sources};
+    ty_status status;
+
+    TY_CHECK(catalogue_copy_member(c, entry, "name", &cluster.name, error), status, cleanup);
+    TY_CHECK(catalogue_copy_member(c, entry, "line", &cluster.line, error), status, cleanup);
+    TY_CHECK(catalogue_cite(&cited, entry, error), status, cleanup);
+    TY_CHECK(catalogue_take_citation(c, &cited, &cluster.source, error), status, cleanup);
+    TY_CHECK(ty_json_end(entry, error), status, cleanup);
+    if (catalogue_find_cluster(c, cluster.name) != NO_INDEX ||
+        catalogue_find_host(c, cluster.name) != NO_INDEX) {
+        status = ty_json_fail(entry, error, "a name that no other cluster and no host has");
+        goto cleanup;
+    }
+    if (c->clusters == NULL)
+        c->clusters = ty_arena_alloc(c->arena, room, sizeof cluster);
+    if (c->clusters == NULL) {
+        status = out_of_memory(error);
+        goto cleanup;
+    }
+    c->clusters[c->cluster_count++] = cluster;
+cleanup:
+    ty_text_clear(&cited.text);
+    return status;
 }
 
 /* A file of the catalogue: {"schema", "sources", LIST}; every source must be used. */
@@ -407,10 +380,11 @@ cleanup:
 ty_status catalogue_load(catalogue **out, ty_error *error)
 {
     static const catalogue_file files[] = {
-        /* in this order: links and hosts name what came before */
-        {"devices.json", "trainyard.devices/1", "devices", add_device},
+        /* in this order: each names what came before */
         {"links.json", "trainyard.links/1", "links", add_link},
+        {"devices.json", "trainyard.devices/1", "devices", add_device},
         {"hosts.json", "trainyard.hosts/1", "hosts", add_host},
+        {"clusters.json", "trainyard.clusters/1", "clusters", add_cluster},
     };
     catalogue *c = ty_alloc(1, sizeof *c);
     ty_status status;
@@ -457,5 +431,26 @@ uint32_t catalogue_find_host(const catalogue *c, const char *name)
     for (uint32_t i = 0; i < c->host_count; i++)
         if (strcmp(c->hosts[i].name, name) == 0)
             return i;
+    return NO_INDEX;
+}
+
+uint32_t catalogue_find_cluster(const catalogue *c, const char *name)
+{
+    for (uint32_t i = 0; i < c->cluster_count; i++)
+        if (strcmp(c->clusters[i].name, name) == 0)
+            return i;
+    return NO_INDEX;
+}
+
+uint32_t catalogue_match_device(const catalogue *c, const char *key, const char *text)
+{
+    size_t length = strlen(key);
+
+    for (uint32_t i = 0; i < c->match_count; i++) {
+        const char *match = c->matches[i].text;
+        if (strncmp(match, key, length) == 0 && match[length] == ':' &&
+            strcasecmp(match + length + 1, text) == 0)
+            return c->matches[i].device;
+    }
     return NO_INDEX;
 }

@@ -23,6 +23,25 @@ typedef struct catalogue_link {
     uint32_t port;   /* kind of link between a device and a NIC of its own */
 } catalogue_link;
 
+/** What the catalogue knows of a kind of device beyond ty_device_type. */
+typedef struct catalogue_device {
+    uint32_t scale_up, direct; /* links: to a switch among devices, and one between two; NO_INDEX */
+    double scale_up_links;     /* links that `scale_up` stands for */
+    uint32_t port;             /* link to its host */
+} catalogue_device;
+
+/** What other tools call a device: "name:NVIDIA A10G", "pci:10de:2237", "gcn:906", "alias:h100". */
+typedef struct catalogue_match {
+    char *text;
+    uint32_t device;
+} catalogue_match;
+
+/** A whole cluster by name: short for a one-line description. */
+typedef struct catalogue_cluster {
+    char *name;
+    char *source, *line;
+} catalogue_cluster;
+
 typedef struct catalogue_vertex {
     char *name;
     ty_vertex_kind kind;
@@ -36,8 +55,8 @@ typedef struct catalogue_edge {
 
 /** A server: its inside, and the kind of link from each of its NICs to the network. */
 typedef struct catalogue_host {
-    char *name;
-    char *source;
+    char *name;        /* first, for ty_suggest */
+    ty_host_type type; /* the name and the source again, price and power */
     uint32_t device_type;
     uint32_t network;
     uint32_t vertex_count; /* the host vertex is the first */
@@ -50,10 +69,15 @@ typedef struct catalogue {
     ty_arena *arena; /* everything */
     uint32_t device_type_count;
     ty_device_type *device_types;
+    catalogue_device *devices; /* [device_type_count] */
+    uint32_t match_count, match_room;
+    catalogue_match *matches;
     uint32_t link_count;
     catalogue_link *links;
     uint32_t host_count;
     catalogue_host *hosts;
+    uint32_t cluster_count;
+    catalogue_cluster *clusters;
 } catalogue;
 
 ty_status catalogue_load(catalogue **out, ty_error *error) TY_MUST_CHECK;
@@ -63,5 +87,8 @@ void catalogue_free(catalogue *catalogue);
 uint32_t catalogue_find_device(const catalogue *catalogue, const char *name);
 uint32_t catalogue_find_link(const catalogue *catalogue, const char *name);
 uint32_t catalogue_find_host(const catalogue *catalogue, const char *name);
+uint32_t catalogue_find_cluster(const catalogue *catalogue, const char *name);
+/** Device that is called `text` elsewhere; case does not matter. @param key "name", "pci", ... */
+uint32_t catalogue_match_device(const catalogue *catalogue, const char *key, const char *text);
 
 #endif

@@ -62,6 +62,7 @@ void ty_cluster_free(ty_cluster *cluster)
     if (cluster == NULL)
         return;
     ty_free(cluster->device_types);
+    ty_free(cluster->host_types);
     ty_free(cluster->link_types);
     ty_free(cluster->vertices);
     ty_free(cluster->links);
@@ -91,6 +92,30 @@ ty_status cluster_add_device_type(ty_cluster *cluster, const ty_device_type *typ
         return out_of_memory(error);
     *index = cluster->device_type_count;
     cluster->device_types[cluster->device_type_count++] = copy;
+    return TY_OK;
+}
+
+static bool copy_string(ty_cluster *cluster, char **text)
+{
+    if (*text == NULL)
+        return true;
+    *text = ty_arena_strdup(cluster->arena, *text);
+    return *text != NULL;
+}
+
+ty_status cluster_add_host_type(ty_cluster *cluster, const ty_host_type *type, uint32_t *index,
+                                ty_error *error)
+{
+    ty_host_type copy = *type;
+    ty_status status = grow(&cluster->host_types, cluster->host_type_count, VERTEX_LIMIT,
+                            &cluster->host_type_room, sizeof copy, error);
+    if (status != TY_OK)
+        return status;
+    if (!copy_string(cluster, &copy.name) || !copy_string(cluster, &copy.source) ||
+        !copy_string(cluster, &copy.price_date) || !copy_string(cluster, &copy.price_source))
+        return out_of_memory(error);
+    *index = cluster->host_type_count;
+    cluster->host_types[cluster->host_type_count++] = copy;
     return TY_OK;
 }
 
@@ -129,7 +154,8 @@ static ty_status add_vertex(ty_cluster *cluster, const cluster_vertex *vertex, u
 ty_status cluster_add_vertex(ty_cluster *cluster, ty_vertex_kind kind, const char *name,
                              uint32_t cores, uint32_t *vertex, ty_error *error)
 {
-    cluster_vertex added = {.kind = kind, .device = NO_INDEX, .host = NO_INDEX, .cores = cores};
+    cluster_vertex added = {
+        .kind = kind, .device = NO_INDEX, .host = NO_INDEX, .cores = cores, .host_type = NO_INDEX};
     ty_status status;
     uint32_t index = 0;
 
@@ -154,7 +180,8 @@ ty_status cluster_add_device(ty_cluster *cluster, const char *name, uint32_t typ
     cluster_vertex added = {.kind = TY_VERTEX_DEVICE,
                             .device = cluster->device_count,
                             .host = host == NO_INDEX ? NO_INDEX : cluster->vertices[host].host,
-                            .device_type = type};
+                            .device_type = type,
+                            .host_type = NO_INDEX};
     ty_status status;
     uint32_t index = 0;
 
@@ -230,6 +257,12 @@ uint32_t ty_cluster_device_host(const ty_cluster *cluster, uint32_t device)
 uint32_t ty_cluster_host_cores(const ty_cluster *cluster, uint32_t host)
 {
     return cluster->vertices[cluster->host_vertices[host]].cores;
+}
+
+const ty_host_type *ty_cluster_host_type(const ty_cluster *cluster, uint32_t host)
+{
+    uint32_t type = cluster->vertices[cluster->host_vertices[host]].host_type;
+    return type == NO_INDEX ? NULL : &cluster->host_types[type];
 }
 
 uint32_t ty_cluster_vertex_count(const ty_cluster *cluster)

@@ -29,6 +29,7 @@ typedef struct cluster_vertex {
     uint32_t host;        /* index among hosts: a device's own, a host's itself; else NO_INDEX */
     uint32_t device_type; /* devices */
     uint32_t cores;       /* hosts */
+    uint32_t host_type;   /* hosts; NO_INDEX where nothing more is known of it */
     uint32_t island;      /* part of the graph without its network switches; NO_INDEX for those */
 } cluster_vertex;
 
@@ -47,6 +48,8 @@ struct ty_cluster {
     char *name;
     uint32_t device_type_count, device_type_room;
     ty_device_type *device_types;
+    uint32_t host_type_count, host_type_room;
+    ty_host_type *host_types;
     uint32_t link_type_count, link_type_room;
     link_type *link_types;
     uint32_t vertex_count, vertex_room;
@@ -72,9 +75,11 @@ struct ty_cluster {
 /* ---- Building: new, add, finish ---------------------------------------------------------- */
 
 ty_status cluster_new(const char *name, ty_cluster **out, ty_error *error) TY_MUST_CHECK;
-/** Copies the type and its strings. */
+/* Copy the type and its strings. */
 ty_status cluster_add_device_type(ty_cluster *cluster, const ty_device_type *type, uint32_t *index,
                                   ty_error *error) TY_MUST_CHECK;
+ty_status cluster_add_host_type(ty_cluster *cluster, const ty_host_type *type, uint32_t *index,
+                                ty_error *error) TY_MUST_CHECK;
 ty_status cluster_add_link_type(ty_cluster *cluster, const link_type *type, uint32_t *index,
                                 ty_error *error) TY_MUST_CHECK;
 /** Anything but a device. @param cores of a host vertex, else 0 */

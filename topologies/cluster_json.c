@@ -1,7 +1,8 @@
 /* trainyard.cluster/1: the graph, written out.
  * - device_types: what devices are;
  * - link_types: what links are, bandwidth and latency of one lane, with a source;
- * - vertices: name and kind; a device has a type and a host, a host may have cores;
+ * - vertices: name and kind; a device has a type and a host, a host may have cores
+ *                 and a type;
  * - links: from, to, type; lanes (1 unless said) multiply the bandwidth. */
 #include "cluster.h"
 
@@ -71,6 +72,53 @@ static void write_device_type(const ty_device_type *type, ty_json_writer *writer
     ty_json_close(writer, '}');
 }
 
+/* ---- Host types -------------------------------------------------------------------------- */
+
+static ty_status read_host_type(ty_cluster *cluster, const ty_json *row, ty_error *error)
+{
+    ty_host_type type = {0};
+    const char *name, *source, *date, *price_source;
+    uint32_t index;
+    ty_status status;
+
+    TY_CHECK(ty_json_string(row, "name", &name, error), status, done);
+    TY_CHECK(ty_json_string(row, "source", &source, error), status, done);
+    if (ty_json_has(row, "price_usd_per_hour")) {
+        TY_CHECK(ty_json_number(row, "price_usd_per_hour", 0, 1e6, &type.price_usd_per_hour, error),
+                 status, done);
+        TY_CHECK(ty_json_string(row, "price_date", &date, error), status, done);
+        TY_CHECK(ty_json_string(row, "price_source", &price_source, error), status, done);
+        type.price_date = (char *)date; /* copied, never written */
+        type.price_source = (char *)price_source;
+    }
+    if (ty_json_has(row, "power_w"))
+        TY_CHECK(ty_json_number(row, "power_w", 0, 1e7, &type.power_w, error), status, done);
+    TY_CHECK(ty_json_end(row, error), status, done);
+    for (uint32_t i = 0; i < cluster->host_type_count; i++)
+        if (strcmp(cluster->host_types[i].name, name) == 0)
+            return ty_json_fail(row, error, "a name that no other host type has");
+    type.name = (char *)name;
+    type.source = (char *)source;
+    status = cluster_add_host_type(cluster, &type, &index, error);
+done:
+    return status;
+}
+
+static void write_host_type(const ty_host_type *type, ty_json_writer *writer)
+{
+    ty_json_open(writer, NULL, '{');
+    ty_json_put_string(writer, "name", type->name);
+    ty_json_put_string(writer, "source", type->source);
+    if (type->price_date != NULL) {
+        ty_json_put_number(writer, "price_usd_per_hour", type->price_usd_per_hour);
+        ty_json_put_string(writer, "price_date", type->price_date);
+        ty_json_put_string(writer, "price_source", type->price_source);
+    }
+    if (type->power_w > 0)
+        ty_json_put_number(writer, "power_w", type->power_w);
+    ty_json_close(writer, '}');
+}
+
 /* ---- Link types -------------------------------------------------------------------------- */
 
 static ty_status read_link_type(ty_cluster *cluster, const ty_json *row, ty_error *error)
@@ -116,11 +164,25 @@ static uint32_t find_link_type(const ty_cluster *cluster, const char *name)
     return NO_INDEX;
 }
 
+static ty_status read_type_of_host(ty_cluster *cluster, const ty_json *row, uint32_t *index,
+                                   ty_error *error)
+{
+    const char *name;
+    ty_status status = ty_json_string(row, "type", &name, error);
+
+    if (status != TY_OK)
+        return status;
+    for (*index = 0; *index < cluster->host_type_count; (*index)++)
+        if (strcmp(cluster->host_types[*index].name, name) == 0)
+            return TY_OK;
+    return ty_json_fail(row, error, "a type that is in /host_types");
+}
+
 /* A device's host may come later in the list: it is filled in by read_hosts_of. */
 static ty_status read_vertex(ty_cluster *cluster, const ty_json *row, ty_error *error)
 {
     const char *kinds[TY_VERTEX_KIND_COUNT], *name, *type;
-    uint32_t cores = 0, vertex, device_type;
+    uint32_t cores = 0, vertex, device_type, host_type = NO_INDEX;
     int kind;
     ty_status status;
 
@@ -137,8 +199,12 @@ static ty_status read_vertex(ty_cluster *cluster, const ty_json *row, ty_error *
     }
     if (kind == TY_VERTEX_HOST && ty_json_has(row, "cores"))
         TY_CHECK(ty_json_uint32(row, "cores", 1, 1000000, &cores, error), status, done);
+    if (kind == TY_VERTEX_HOST && ty_json_has(row, "type"))
+        TY_CHECK(read_type_of_host(cluster, row, &host_type, error), status, done);
     TY_CHECK(ty_json_end(row, error), status, done);
-    status = cluster_add_vertex(cluster, (ty_vertex_kind)kind, name, cores, &vertex, error);
+    TY_CHECK(cluster_add_vertex(cluster, (ty_vertex_kind)kind, name, cores, &vertex, error), status,
+             done);
+    cluster->vertices[vertex].host_type = host_type;
 done:
     return status;
 }
@@ -213,16 +279,20 @@ static ty_status fail_for(const ty_json *vertices, const cluster_problem *proble
 
 static ty_status read_graph(ty_cluster *cluster, const ty_json *object, ty_error *error)
 {
-    const ty_json *device_types, *link_types, *vertices, *links;
+    const ty_json *device_types, *host_types = NULL, *link_types, *vertices, *links;
     cluster_problem problem = {0};
     ty_status status;
 
     TY_CHECK(ty_json_array(object, "device_types", 1, 10000, &device_types, error), status, done);
+    if (ty_json_has(object, "host_types"))
+        TY_CHECK(ty_json_array(object, "host_types", 0, 10000, &host_types, error), status, done);
     TY_CHECK(ty_json_array(object, "link_types", 0, 10000, &link_types, error), status, done);
     TY_CHECK(ty_json_array(object, "vertices", 1, VERTEX_LIMIT, &vertices, error), status, done);
     TY_CHECK(ty_json_array(object, "links", 0, LINK_LIMIT, &links, error), status, done);
     TY_CHECK(ty_json_end(object, error), status, done);
     TY_CHECK(read_rows(cluster, device_types, read_device_type, error), status, done);
+    if (host_types != NULL)
+        TY_CHECK(read_rows(cluster, host_types, read_host_type, error), status, done);
     TY_CHECK(read_rows(cluster, link_types, read_link_type, error), status, done);
     TY_CHECK(read_rows(cluster, vertices, read_vertex, error), status, done);
     TY_CHECK(cluster_sort_names(cluster, &problem, error), status, done);
@@ -274,6 +344,8 @@ static void write_vertex(const ty_cluster *cluster, const cluster_vertex *vertex
         ty_json_put_string(writer, "type", cluster->device_types[vertex->device_type].name);
         ty_json_put_string(writer, "host", cluster->vertices[host].name);
     }
+    if (vertex->host_type != NO_INDEX)
+        ty_json_put_string(writer, "type", cluster->host_types[vertex->host_type].name);
     if (vertex->cores > 0)
         ty_json_put_uint(writer, "cores", vertex->cores);
     ty_json_close(writer, '}');
@@ -302,6 +374,12 @@ void ty_cluster_to_json(const ty_cluster *cluster, ty_json_writer *writer, const
     for (uint32_t i = 0; i < cluster->device_type_count; i++)
         write_device_type(&cluster->device_types[i], writer);
     ty_json_close(writer, ']');
+    if (cluster->host_type_count > 0) {
+        ty_json_open(writer, "host_types", '[');
+        for (uint32_t i = 0; i < cluster->host_type_count; i++)
+            write_host_type(&cluster->host_types[i], writer);
+        ty_json_close(writer, ']');
+    }
     ty_json_open(writer, "link_types", '[');
     for (uint32_t i = 0; i < cluster->link_type_count; i++) {
         const link_type *type = &cluster->link_types[i];

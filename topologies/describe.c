@@ -1,11 +1,15 @@
-/* One line of text -> cluster. Two forms:
- * - COUNTx HOST: hosts of the catalogue around one non-blocking switch;
- * - [pod:P] [leaf:L] host:H gpu:G @DEVICE INSIDE NETWORK [oversub:R].
+/* One line of text -> cluster; docs/clusters.md is its manual.
+ *   line   = NAME | part | part + part ... | [site] + [site] ... WAN
+ *   site   = [site:N] "[" part or part + part ... "]"
+ *   part   = [COUNTx] HOST                        hosts around one non-blocking switch
+ *          | [pod:P] [leaf:L] host:H HOST [oversub:R]
+ *          | [pod:P] [leaf:L] host:H gpu:G @DEVICE INSIDE NETWORK [oversub:R]
+ *          | torus:XxYxZ @DEVICE LINK [host:D]
  *
- * In the second, every device has a NIC of its own; leaves meet in one spine (of their pod), spines
- * in one core. A real fabric has many spines, which share the traffic; one that is as wide as all
- * of them together keeps what matters: the uplinks' sum, and that they may be oversubscribed. */
-#include "catalogue.h"
+ * With gpu:G, every device has a NIC of its own. Leaves meet in one spine (of their pod), spines in
+ * one core. A real fabric has many spines, which share the traffic; one that is as wide as all of
+ * them together keeps what matters: the uplinks' sum, and that they may be oversubscribed. */
+#include "build.h"
 
 #include <ctype.h>
 #include <math.h>
@@ -13,7 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { WORD_LIMIT = 16 };
+enum { WORD_LIMIT = 256 };
 
 typedef struct word {
     char *text;
@@ -22,33 +26,55 @@ typedef struct word {
 
 typedef struct description {
     const char *text; /* as given */
-    char *copy;
-    word words[WORD_LIMIT];
+    char *copy;       /* the words, each terminated */
+    word *words;      /* [WORD_LIMIT] */
     uint32_t count;
     const catalogue *catalogue;
 } description;
 
-/* ---- Words ------------------------------------------------------------------------------- */
+/* ---- Words: whatever stands between blanks, and each of + [ ] -------------------------------- */
+
+static bool is_mark(char c)
+{
+    return c == '[' || c == ']' || c == '+';
+}
 
 static ty_status split(description *d, ty_error *error)
 {
-    char *at = d->copy;
+    const char *at = d->text;
+    char *out = d->copy; /* twice the text's room: a mark takes two */
 
     for (;;) {
         while (isspace((unsigned char)*at))
-            *at++ = '\0';
+            at++;
         if (*at == '\0')
-            break;
+            return TY_OK;
         if (d->count == WORD_LIMIT)
             return ty_fail(error, TY_EPARSE,
                            "cluster \"%.80s\": found more than %d words, expected \"16x HOST\" or "
                            "\"leaf:4 host:8 gpu:8 @DEVICE LINK NETWORK\"",
                            d->text, WORD_LIMIT);
-        d->words[d->count++] = (word){at, (size_t)(at - d->copy) + 1};
-        while (*at != '\0' && !isspace((unsigned char)*at))
-            at++;
+        d->words[d->count++] = (word){out, (size_t)(at - d->text) + 1};
+        if (is_mark(*at))
+            *out++ = *at++;
+        else
+            while (*at != '\0' && !isspace((unsigned char)*at) && !is_mark(*at))
+                *out++ = *at++;
+        *out++ = '\0';
     }
-    return TY_OK;
+}
+
+static bool is_word(const description *d, uint32_t i, const char *text)
+{
+    return i < d->count && strcmp(d->words[i].text, text) == 0;
+}
+
+/* Where the part that starts at `i` ends: at + or ] or with the line. */
+static uint32_t part_end(const description *d, uint32_t i)
+{
+    while (i < d->count && !is_mark(d->words[i].text[0]))
+        i++;
+    return i;
 }
 
 /* TY_EPARSE: where, what was found, what was expected. */
@@ -84,7 +110,12 @@ static uint32_t match_device(const catalogue *c, const char *name)
     size_t length = strlen(name);
     uint32_t found = catalogue_find_device(c, name), matches = 0;
 
-    for (uint32_t i = 0; found == NO_INDEX && i < c->device_type_count; i++)
+    if (found == NO_INDEX)
+        found = catalogue_match_device(c, "alias", name);
+    if (found != NO_INDEX)
+        return found;
+
+    for (uint32_t i = 0; i < c->device_type_count; i++)
         matches += strncmp(c->device_types[i].name, name, length) == 0 &&
                    c->device_types[i].name[length] == '-';
     for (uint32_t i = 0; matches == 1 && found == NO_INDEX; i++)
@@ -144,104 +175,6 @@ static ty_status read_count(const description *d, uint32_t i, const char *digits
     return fail_at(d, i, error, expected, NULL);
 }
 
-/* Index of a catalogue link's type in the cluster: added when first used. */
-typedef struct type_table {
-    ty_cluster *cluster;
-    const catalogue *catalogue;
-    uint32_t *links, *trunks; /* [catalogue->link_count] or NO_INDEX */
-} type_table;
-
-static ty_status type_table_open(type_table *t, ty_cluster *cluster, const catalogue *c,
-                                 ty_error *error)
-{
-    *t = (type_table){.cluster = cluster, .catalogue = c};
-    t->links = ty_alloc(2 * (size_t)c->link_count, sizeof *t->links);
-    if (t->links == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory for a cluster");
-    t->trunks = t->links + c->link_count;
-    for (uint32_t i = 0; i < 2 * c->link_count; i++)
-        t->links[i] = NO_INDEX;
-    return TY_OK;
-}
-
-static ty_status add_typed_link(type_table *t, uint32_t from, uint32_t to, uint32_t link,
-                                bool is_trunk, double lanes, ty_error *error)
-{
-    const catalogue_link *entry = &t->catalogue->links[link];
-    uint32_t *type = is_trunk ? &t->trunks[link] : &t->links[link];
-    ty_status status;
-
-    if (*type == NO_INDEX)
-        TY_CHECK(
-            cluster_add_link_type(t->cluster, is_trunk ? &entry->trunk : &entry->type, type, error),
-            status, done);
-    status = cluster_add_link(t->cluster, from, to, *type, lanes, error);
-done:
-    return status;
-}
-
-/* One server as the catalogue draws it, its NICs linked to `network_switch`. */
-static ty_status add_catalogue_host(type_table *t, const catalogue_host *host, uint32_t number,
-                                    uint32_t device_type, uint32_t network_switch, ty_error *error)
-{
-    uint32_t first = t->cluster->vertex_count, vertex;
-    char name[200];
-    ty_status status;
-
-    snprintf(name, sizeof name, "host-%u", number);
-    TY_CHECK(cluster_add_vertex(t->cluster, TY_VERTEX_HOST, name, 0, &vertex, error), status, done);
-    for (uint32_t v = 1; v < host->vertex_count; v++) {
-        const catalogue_vertex *inner = &host->vertices[v];
-        snprintf(name, sizeof name, "host-%u/%.100s", number, inner->name);
-        if (inner->kind == TY_VERTEX_DEVICE)
-            TY_CHECK(cluster_add_device(t->cluster, name, device_type, first, &vertex, error),
-                     status, done);
-        else
-            TY_CHECK(cluster_add_vertex(t->cluster, inner->kind, name, 0, &vertex, error), status,
-                     done);
-    }
-    for (uint32_t e = 0; e < host->edge_count; e++)
-        TY_CHECK(add_typed_link(t, first + host->edges[e].from, first + host->edges[e].to,
-                                host->edges[e].link, false, host->edges[e].lanes, error),
-                 status, done);
-    for (uint32_t v = 1; v < host->vertex_count; v++)
-        if (host->vertices[v].kind == TY_VERTEX_NIC)
-            TY_CHECK(add_typed_link(t, first + v, network_switch, host->network, false, 1, error),
-                     status, done);
-done:
-    return status;
-}
-
-static ty_status build_hosts(const description *d, uint64_t count, uint32_t host_index,
-                             ty_cluster *cluster, ty_error *error)
-{
-    const catalogue_host *host = &d->catalogue->hosts[host_index];
-    type_table types = {0};
-    uint32_t device_type, network_switch;
-    ty_status status;
-
-    TY_CHECK(type_table_open(&types, cluster, d->catalogue, error), status, cleanup);
-    TY_CHECK(cluster_add_device_type(cluster, &d->catalogue->device_types[host->device_type],
-                                     &device_type, error),
-             status, cleanup);
-    TY_CHECK(cluster_add_vertex(cluster, TY_VERTEX_SWITCH, "fabric", 0, &network_switch, error),
-             status, cleanup);
-    for (uint32_t h = 0; h < count; h++)
-        TY_CHECK(add_catalogue_host(&types, host, h, device_type, network_switch, error), status,
-                 cleanup);
-cleanup:
-    ty_free(types.links);
-    return status;
-}
-
-static uint32_t devices_in(const catalogue_host *host)
-{
-    uint32_t count = 0;
-    for (uint32_t v = 0; v < host->vertex_count; v++)
-        count += host->vertices[v].kind == TY_VERTEX_DEVICE;
-    return count;
-}
-
 /* Refuses more devices than are believed, before anything is built. */
 static ty_status check_size(const description *d, uint64_t devices, ty_error *error)
 {
@@ -251,27 +184,78 @@ static ty_status check_size(const description *d, uint64_t devices, ty_error *er
                    d->text, (unsigned long long)devices, DEVICE_LIMIT);
 }
 
-static ty_status parse_hosts(const description *d, ty_cluster *cluster, ty_error *error)
+/* "16x", "-3x", "0x": a number, good or bad, followed by x. */
+static bool is_count(const char *text)
 {
-    uint64_t count = 1;
-    uint32_t host, last = d->count - 1;
+    size_t length = strlen(text);
+    return length >= 2 && text[length - 1] == 'x' &&
+           (isdigit((unsigned char)text[0]) || text[0] == '-' || text[0] == '+');
+}
+
+/* What is built of a line: where names start, and how many hosts there are so far. */
+typedef struct site {
+    builder *b;
+    const char *prefix; /* "" or "site-1/" */
+    uint32_t hosts;
+    uint64_t devices; /* so far, in all sites */
+    uint32_t top;     /* the switch in which all meet; NO_INDEX: not yet there */
+} site;
+
+/* The one switch around which hosts without levels stand, made when first needed. */
+static ty_status need_fabric(site *s, ty_error *error)
+{
+    char name[80];
+
+    if (s->top != NO_INDEX)
+        return TY_OK;
+    snprintf(name, sizeof name, "%sfabric", s->prefix);
+    return cluster_add_vertex(s->b->cluster, TY_VERTEX_SWITCH, name, 0, &s->top, error);
+}
+
+static ty_status add_hosts(site *s, uint64_t count, uint32_t host, uint32_t network_switch,
+                           ty_error *error)
+{
+    char name[80];
+    ty_status status = TY_OK;
+
+    for (uint64_t h = 0; h < count && status == TY_OK; h++) {
+        snprintf(name, sizeof name, "%shost-%u", s->prefix, s->hosts++);
+        status = builder_host_below(s->b, host, name, network_switch, error);
+    }
+    return status;
+}
+
+/* "16x" in front of a host, or nothing for 1. */
+static ty_status read_multiple(const description *d, uint32_t i, uint64_t *count, ty_error *error)
+{
+    char *digits = d->words[i].text;
+    size_t length = strlen(digits);
     ty_status status;
 
-    if (d->count > 1) {
-        char *digits = d->words[0].text;
-        size_t length = strlen(digits);
-        digits[length - 1] = '\0'; /* the x */
-        status = read_count(d, 0, digits, &count, NULL);
-        digits[length - 1] = 'x';
-        if (status != TY_OK)
-            return fail_at(d, 0, error, "a number of hosts from 1 to 262144, followed by \"x\"",
-                           NULL);
-    }
-    if (d->count > 2)
-        return fail_at(d, 2, error, "nothing after the host", NULL);
-    TY_CHECK(read_host(d, last, &host, error), status, done);
-    TY_CHECK(check_size(d, count * devices_in(&d->catalogue->hosts[host]), error), status, done);
-    status = build_hosts(d, count, host, cluster, error);
+    digits[length - 1] = '\0'; /* the x */
+    status = read_count(d, i, digits, count, NULL);
+    digits[length - 1] = 'x';
+    if (status != TY_OK)
+        return fail_at(d, i, error, "a number of hosts from 1 to 262144, followed by \"x\"", NULL);
+    return TY_OK;
+}
+
+static ty_status parse_hosts(const description *d, uint32_t first, uint32_t end, site *s,
+                             ty_error *error)
+{
+    uint64_t count = 1;
+    uint32_t host, at = first;
+    ty_status status;
+
+    if (is_count(d->words[at].text) || end - first > 1)
+        TY_CHECK(read_multiple(d, at++, &count, error), status, done);
+    TY_CHECK(read_host(d, at++, &host, error), status, done);
+    if (at < end)
+        return fail_at(d, at, error, "nothing after the host", NULL);
+    s->devices += count * catalogue_host_count_of(&d->catalogue->hosts[host], TY_VERTEX_DEVICE);
+    TY_CHECK(check_size(d, s->devices, error), status, done);
+    TY_CHECK(need_fabric(s, error), status, done);
+    status = add_hosts(s, count, host, s->top, error);
 done:
     return status;
 }
@@ -283,7 +267,9 @@ static const char *const level_names[LEVEL_COUNT] = {"pod", "leaf", "host", "gpu
 
 typedef struct fabric {
     uint64_t levels[LEVEL_COUNT];
+    uint32_t host;                    /* of the catalogue; NO_INDEX: made of what follows */
     uint32_t device, inside, network; /* of the catalogue */
+    uint32_t nics;                    /* of a host */
     double oversubscription;
 } fabric;
 
@@ -304,7 +290,9 @@ static ty_status read_level(const description *d, uint32_t i, int *level, uint64
                    ty_suggest(key, level_names, LEVEL_COUNT, sizeof level_names[0]));
 }
 
-static ty_status read_levels(const description *d, uint32_t *next, fabric *f, ty_error *error)
+/* Down to gpu:N, or to host:N where a host of the catalogue follows. */
+static ty_status read_levels(const description *d, uint32_t *next, uint32_t end, fabric *f,
+                             ty_error *error)
 {
     int previous = -1, level;
     uint64_t devices = 1;
@@ -312,8 +300,12 @@ static ty_status read_levels(const description *d, uint32_t *next, fabric *f, ty
 
     for (; previous != GPU; (*next)++) {
         uint64_t count;
-        if (*next == d->count)
-            return fail_at(d, *next, error, previous == HOST ? "gpu:N" : "host:N and gpu:N", NULL);
+        if (*next == end)
+            return fail_at(
+                d, *next, error,
+                previous == HOST ? "gpu:N or a host of the catalogue" : "host:N and gpu:N", NULL);
+        if (previous == HOST && strchr(d->words[*next].text, ':') == NULL)
+            break;
         TY_CHECK(read_level(d, *next, &level, &count, error), status, done);
         if (level <= previous)
             return fail_at(d, *next, error, "each level once, the outermost first", NULL);
@@ -344,146 +336,420 @@ static ty_status read_oversubscription(const description *d, uint32_t i, double 
     return fail_at(d, i, error, "oversub:R with R from 1 to 1000, or nothing", NULL);
 }
 
-static ty_status parse_fabric(const description *d, fabric *f, ty_error *error)
+/* What a host is: one of the catalogue, or so many devices linked thus. */
+static ty_status read_content(const description *d, uint32_t *next, bool has_devices, fabric *f,
+                              ty_error *error)
 {
-    uint32_t next = 0;
+    const catalogue_host *host;
     ty_status status;
 
-    *f = (fabric){.levels = {1, 1, 1, 1}, .oversubscription = 1};
-    TY_CHECK(read_levels(d, &next, f, error), status, done);
-    TY_CHECK(read_device(d, next++, &f->device, error), status, done);
-    TY_CHECK(read_link(d, next++, false, &f->inside, error), status, done);
-    TY_CHECK(read_link(d, next++, true, &f->network, error), status, done);
-    if (next < d->count)
+    if (has_devices) {
+        TY_CHECK(read_device(d, (*next)++, &f->device, error), status, done);
+        TY_CHECK(read_link(d, (*next)++, false, &f->inside, error), status, done);
+        TY_CHECK(read_link(d, (*next)++, true, &f->network, error), status, done);
+        f->nics = (uint32_t)f->levels[GPU];
+        return TY_OK;
+    }
+    TY_CHECK(read_host(d, (*next)++, &f->host, error), status, done);
+    host = &d->catalogue->hosts[f->host];
+    f->network = host->network;
+    f->levels[GPU] = catalogue_host_count_of(host, TY_VERTEX_DEVICE);
+    f->nics = catalogue_host_count_of(host, TY_VERTEX_NIC);
+done:
+    return status;
+}
+
+static ty_status parse_fabric(const description *d, uint32_t first, uint32_t end, fabric *f,
+                              ty_error *error)
+{
+    uint32_t next = first;
+    bool has_devices;
+    ty_status status;
+
+    *f = (fabric){.levels = {1, 1, 1, 1}, .oversubscription = 1, .host = NO_INDEX};
+    TY_CHECK(read_levels(d, &next, end, f, error), status, done);
+    has_devices = strncmp(d->words[next - 1].text, "gpu:", 4) == 0;
+    TY_CHECK(read_content(d, &next, has_devices, f, error), status, done);
+    if (next < end)
         TY_CHECK(read_oversubscription(d, next++, &f->oversubscription, error), status, done);
-    if (next < d->count)
+    if (next < end)
         return fail_at(d, next, error, "nothing after the oversubscription", NULL);
 done:
     return status;
 }
 
 /* A host: hub, perhaps a device switch, and devices, each with its NIC. */
-static ty_status add_fabric_host(type_table *t, const fabric *f, uint32_t number, uint32_t leaf,
-                                 uint32_t device_type, ty_error *error)
+static ty_status add_fabric_host(site *s, const fabric *f, uint32_t leaf, ty_error *error)
 {
-    bool has_switch = t->catalogue->links[f->inside].use == LINK_TO_SWITCH;
-    uint32_t port = t->catalogue->links[f->network].port;
+    const catalogue *c = s->b->catalogue;
+    ty_cluster *cluster = s->b->cluster;
+    uint32_t number = s->hosts++;
+    bool has_switch = c->links[f->inside].use == LINK_TO_SWITCH;
+    uint32_t port = c->links[f->network].port;
     uint32_t hub, inner, device, nic;
-    char name[64];
+    char name[96];
     ty_status status;
 
-    snprintf(name, sizeof name, "host-%u", number);
-    TY_CHECK(cluster_add_vertex(t->cluster, TY_VERTEX_HOST, name, 0, &hub, error), status, done);
+    snprintf(name, sizeof name, "%shost-%u", s->prefix, number);
+    TY_CHECK(cluster_add_vertex(cluster, TY_VERTEX_HOST, name, 0, &hub, error), status, done);
     inner = hub;
     if (has_switch) {
-        snprintf(name, sizeof name, "host-%u/device-switch", number);
-        TY_CHECK(cluster_add_vertex(t->cluster, TY_VERTEX_DEVICE_SWITCH, name, 0, &inner, error),
+        snprintf(name, sizeof name, "%shost-%u/device-switch", s->prefix, number);
+        TY_CHECK(cluster_add_vertex(cluster, TY_VERTEX_DEVICE_SWITCH, name, 0, &inner, error),
                  status, done);
     }
     for (uint32_t g = 0; g < f->levels[GPU]; g++) {
-        snprintf(name, sizeof name, "host-%u/gpu-%u", number, g);
-        TY_CHECK(cluster_add_device(t->cluster, name, device_type, hub, &device, error), status,
-                 done);
-        snprintf(name, sizeof name, "host-%u/nic-%u", number, g);
-        TY_CHECK(cluster_add_vertex(t->cluster, TY_VERTEX_NIC, name, 0, &nic, error), status, done);
-        TY_CHECK(add_typed_link(t, device, inner, f->inside, false, 1, error), status, done);
+        snprintf(name, sizeof name, "%shost-%u/gpu-%u", s->prefix, number, g);
+        TY_CHECK(builder_device(s->b, name, f->device, hub, &device, error), status, done);
+        snprintf(name, sizeof name, "%shost-%u/nic-%u", s->prefix, number, g);
+        TY_CHECK(cluster_add_vertex(cluster, TY_VERTEX_NIC, name, 0, &nic, error), status, done);
+        TY_CHECK(builder_link(s->b, device, inner, f->inside, false, 1, error), status, done);
         if (has_switch)
-            TY_CHECK(add_typed_link(t, device, hub, port, false, 1, error), status, done);
-        TY_CHECK(add_typed_link(t, device, nic, port, false, 1, error), status, done);
-        TY_CHECK(add_typed_link(t, nic, leaf, f->network, false, 1, error), status, done);
+            TY_CHECK(builder_link(s->b, device, hub, port, false, 1, error), status, done);
+        TY_CHECK(builder_link(s->b, device, nic, port, false, 1, error), status, done);
+        TY_CHECK(builder_link(s->b, nic, leaf, f->network, false, 1, error), status, done);
     }
 done:
     return status;
 }
 
 /* A switch one level up, or NO_INDEX where a single one below needs none. */
-static ty_status add_upper(type_table *t, bool is_needed, const char *name, uint32_t *vertex,
-                           ty_error *error)
+static ty_status add_upper(site *s, bool is_needed, const char *kind, uint32_t number,
+                           uint32_t *vertex, ty_error *error)
 {
+    char name[96];
+
     *vertex = NO_INDEX;
     if (!is_needed)
         return TY_OK;
-    return cluster_add_vertex(t->cluster, TY_VERTEX_SWITCH, name, 0, vertex, error);
+    snprintf(name, sizeof name, "%s%s-%u", s->prefix, kind, number);
+    return cluster_add_vertex(s->b->cluster, TY_VERTEX_SWITCH, name, 0, vertex, error);
 }
 
-static ty_status add_pod(type_table *t, const fabric *f, uint32_t pod, uint32_t core,
-                         uint32_t device_type, ty_error *error)
+static ty_status add_leaf(site *s, const fabric *f, uint32_t number, uint32_t spine,
+                          ty_error *error)
 {
-    uint32_t leaves = (uint32_t)f->levels[LEAF], hosts = (uint32_t)f->levels[HOST];
-    double uplinks = (double)hosts * (double)f->levels[GPU] / f->oversubscription;
-    uint32_t spine, leaf;
-    char name[64];
+    double uplinks = (double)f->levels[HOST] * f->nics / f->oversubscription;
+    uint32_t leaf;
     ty_status status;
 
-    snprintf(name, sizeof name, "spine-%u", pod);
-    TY_CHECK(add_upper(t, leaves > 1 || core != NO_INDEX, name, &spine, error), status, done);
-    if (core != NO_INDEX)
-        TY_CHECK(add_typed_link(t, spine, core, f->network, true, uplinks * leaves, error), status,
-                 done);
-    for (uint32_t l = 0; l < leaves; l++) {
-        uint32_t number = pod * leaves + l;
-        snprintf(name, sizeof name, "leaf-%u", number);
-        TY_CHECK(cluster_add_vertex(t->cluster, TY_VERTEX_SWITCH, name, 0, &leaf, error), status,
-                 done);
-        if (spine != NO_INDEX)
-            TY_CHECK(add_typed_link(t, leaf, spine, f->network, true, uplinks, error), status,
-                     done);
-        for (uint32_t h = 0; h < hosts; h++)
-            TY_CHECK(add_fabric_host(t, f, number * hosts + h, leaf, device_type, error), status,
-                     done);
-    }
+    TY_CHECK(add_upper(s, true, "leaf", number, &leaf, error), status, done);
+    if (s->top == NO_INDEX)
+        s->top = leaf;
+    if (spine != NO_INDEX)
+        TY_CHECK(builder_link(s->b, leaf, spine, f->network, true, uplinks, error), status, done);
+    if (f->host != NO_INDEX)
+        return add_hosts(s, f->levels[HOST], f->host, leaf, error);
+    for (uint32_t h = 0; h < f->levels[HOST]; h++)
+        TY_CHECK(add_fabric_host(s, f, leaf, error), status, done);
 done:
     return status;
 }
 
-static ty_status parse_levels(const description *d, ty_cluster *cluster, ty_error *error)
+static ty_status add_pod(site *s, const fabric *f, uint32_t pod, uint32_t core, ty_error *error)
 {
-    type_table types = {0};
-    fabric f;
-    uint32_t device_type, core;
+    uint32_t leaves = (uint32_t)f->levels[LEAF], spine;
+    double uplinks = (double)f->levels[HOST] * f->nics / f->oversubscription;
     ty_status status;
 
-    TY_CHECK(parse_fabric(d, &f, error), status, cleanup);
-    TY_CHECK(type_table_open(&types, cluster, d->catalogue, error), status, cleanup);
-    TY_CHECK(cluster_add_device_type(cluster, &d->catalogue->device_types[f.device], &device_type,
-                                     error),
-             status, cleanup);
-    TY_CHECK(add_upper(&types, f.levels[POD] > 1, "core", &core, error), status, cleanup);
-    for (uint32_t pod = 0; pod < f.levels[POD]; pod++)
-        TY_CHECK(add_pod(&types, &f, pod, core, device_type, error), status, cleanup);
-cleanup:
-    ty_free(types.links);
+    TY_CHECK(add_upper(s, leaves > 1 || core != NO_INDEX, "spine", pod, &spine, error), status,
+             done);
+    if (core != NO_INDEX)
+        TY_CHECK(builder_link(s->b, spine, core, f->network, true, uplinks * leaves, error), status,
+                 done);
+    if (s->top == NO_INDEX)
+        s->top = spine;
+    for (uint32_t l = 0; l < leaves; l++)
+        TY_CHECK(add_leaf(s, f, pod * leaves + l, spine, error), status, done);
+done:
     return status;
 }
 
-/* ---- Both -------------------------------------------------------------------------------- */
-
-/* "16x", "-3x", "0x": a number, good or bad, followed by x. */
-static bool is_count(const char *text)
+static ty_status parse_levels(const description *d, uint32_t first, uint32_t end, site *s,
+                              ty_error *error)
 {
-    size_t length = strlen(text);
-    return length >= 2 && text[length - 1] == 'x' &&
-           (isdigit((unsigned char)text[0]) || text[0] == '-' || text[0] == '+');
+    fabric f;
+    char name[80];
+    ty_status status;
+
+    TY_CHECK(parse_fabric(d, first, end, &f, error), status, done);
+    s->devices += f.levels[POD] * f.levels[LEAF] * f.levels[HOST] * f.levels[GPU];
+    TY_CHECK(check_size(d, s->devices, error), status, done);
+    snprintf(name, sizeof name, "%score", s->prefix);
+    if (f.levels[POD] > 1)
+        TY_CHECK(cluster_add_vertex(s->b->cluster, TY_VERTEX_SWITCH, name, 0, &s->top, error),
+                 status, done);
+    for (uint32_t pod = 0, core = s->top; pod < f.levels[POD]; pod++)
+        TY_CHECK(add_pod(s, &f, pod, core, error), status, done);
+done:
+    return status;
+}
+
+/* ---- Tori: every device has a router of its own, linked to its neighbours' ------------------- */
+
+enum { DIMENSION_LIMIT = 4 };
+
+typedef struct torus {
+    uint32_t sizes[DIMENSION_LIMIT], dimensions, count;
+    uint32_t device, link;
+    uint32_t per_host;
+} torus;
+
+static ty_status read_shape(const description *d, uint32_t i, torus *t, ty_error *error)
+{
+    const char *at = strchr(d->words[i].text, ':') + 1;
+    uint64_t count = 1;
+
+    for (t->dimensions = 0; t->dimensions < DIMENSION_LIMIT; at++) {
+        char digits[16];
+        size_t length = strcspn(at, "x");
+        uint64_t size;
+        if (length >= sizeof digits)
+            break;
+        memcpy(digits, at, length);
+        digits[length] = '\0';
+        if (ty_parse_uint(digits, 1, 4096, &size, NULL) != TY_OK)
+            break;
+        t->sizes[t->dimensions++] = (uint32_t)size;
+        count *= size;
+        if (count > DEVICE_LIMIT)
+            return check_size(d, count, error);
+        at += length;
+        if (*at == '\0') {
+            t->count = (uint32_t)count;
+            return TY_OK;
+        }
+    }
+    return fail_at(d, i, error, "torus: and two to four sizes from 1 to 4096, as in torus:4x4x4",
+                   NULL);
+}
+
+static ty_status parse_torus(const description *d, uint32_t first, uint32_t end, torus *t,
+                             ty_error *error)
+{
+    static const char key[] = "host:";
+    uint64_t per_host = 1;
+    uint32_t next = first;
+    ty_status status;
+
+    TY_CHECK(read_shape(d, next++, t, error), status, done);
+    TY_CHECK(read_device(d, next++, &t->device, error), status, done);
+    TY_CHECK(read_link(d, next++, true, &t->link, error), status, done);
+    if (next < end) {
+        const char *text = d->words[next].text;
+        if (strncmp(text, key, sizeof key - 1) != 0)
+            return fail_at(d, next, error, "host:D, the devices of a host, or nothing", NULL);
+        TY_CHECK(read_count(d, next, text + sizeof key - 1, &per_host, error), status, done);
+        if (t->count % per_host != 0)
+            return fail_at(d, next, error, "a divisor of the number of devices", NULL);
+        next++;
+    }
+    if (next < end)
+        return fail_at(d, next, error, "nothing after the devices of a host", NULL);
+    t->per_host = (uint32_t)per_host;
+done:
+    return status;
+}
+
+/* Device, router and hub. The way to one's own router is inside the chip: as wide as all its ports,
+ * and without delay. */
+static ty_status add_cell(site *s, const torus *t, uint32_t i, uint32_t hub, uint32_t *router,
+                          ty_error *error)
+{
+    const catalogue *c = s->b->catalogue;
+    const link_type *link = &c->links[t->link].type;
+    link_type inner = *link;
+    char name[96], kind[96];
+    uint32_t device;
+    ty_status status;
+
+    snprintf(kind, sizeof kind, "%.60s-port", link->name);
+    inner.name = kind;
+    inner.latency_s = 0;
+    snprintf(name, sizeof name, "%srouter-%u", s->prefix, i);
+    TY_CHECK(cluster_add_vertex(s->b->cluster, TY_VERTEX_SWITCH, name, 0, router, error), status,
+             done);
+    snprintf(name, sizeof name, "%shost-%u/gpu-%u", s->prefix, i / t->per_host, i % t->per_host);
+    TY_CHECK(builder_device(s->b, name, t->device, hub, &device, error), status, done);
+    TY_CHECK(builder_link(s->b, device, hub, c->devices[t->device].port, false, 1, error), status,
+             done);
+    status = builder_own_link(s->b, device, *router, &inner, 2 * t->dimensions, error);
+done:
+    return status;
+}
+
+/* Two ports of a dimension of two meet the same neighbour. */
+static ty_status add_rows(site *s, const torus *t, const uint32_t *routers, ty_error *error)
+{
+    for (uint32_t dimension = 0, stride = 1; dimension < t->dimensions; dimension++) {
+        uint32_t size = t->sizes[dimension];
+        for (uint32_t i = 0; i < t->count && size > 1; i++) {
+            uint32_t at = i / stride % size;
+            uint32_t next = i + (at + 1 < size ? stride : stride - size * stride);
+            ty_status status;
+            if (size == 2 && at == 1)
+                continue;
+            status = builder_link(s->b, routers[i], routers[next], t->link, true, size == 2 ? 2 : 1,
+                                  error);
+            if (status != TY_OK)
+                return status;
+        }
+        stride *= size;
+    }
+    return TY_OK;
+}
+
+static ty_status build_torus(const description *d, uint32_t first, uint32_t end, site *s,
+                             ty_error *error)
+{
+    torus t = {0};
+    uint32_t *routers = NULL, hub = NO_INDEX;
+    char name[96];
+    ty_status status;
+
+    TY_CHECK(parse_torus(d, first, end, &t, error), status, cleanup);
+    if ((routers = ty_alloc(t.count, sizeof *routers)) == NULL) {
+        status = ty_fail(error, TY_ENOMEM, "out of memory for a cluster");
+        goto cleanup;
+    }
+    for (uint32_t i = 0; i < t.count; i++) {
+        if (i % t.per_host == 0) {
+            snprintf(name, sizeof name, "%shost-%u", s->prefix, s->hosts++);
+            TY_CHECK(cluster_add_vertex(s->b->cluster, TY_VERTEX_HOST, name, 0, &hub, error),
+                     status, cleanup);
+        }
+        TY_CHECK(add_cell(s, &t, i, hub, &routers[i], error), status, cleanup);
+    }
+    s->devices += t.count;
+    s->top = routers[0];
+    status = add_rows(s, &t, routers, error);
+cleanup:
+    ty_free(routers);
+    return status;
+}
+
+/* ---- Sites and the whole ------------------------------------------------------------------- */
+
+/* Levels and tori stand alone; hosts may be added up. */
+static ty_status build_parts(const description *d, uint32_t *next, site *s, ty_error *error)
+{
+    uint32_t first = *next;
+
+    for (;;) {
+        uint32_t end = part_end(d, *next);
+        const char *text = d->words[*next].text;
+        bool is_torus = *next < end && strncmp(text, "torus:", 6) == 0;
+        bool is_levels = *next < end && !is_torus &&
+                         (strchr(text, ':') != NULL || (end - *next > 1 && !is_count(text)));
+        ty_status status;
+        if (*next == end)
+            return fail_at(d, *next, error, "hosts (\"16x HOST\"), levels or a torus", NULL);
+        if (is_torus || is_levels) {
+            if (*next != first || is_word(d, end, "+"))
+                return fail_at(d, *next == first ? end : *next, error,
+                               "hosts on both sides of \"+\"", NULL);
+            status = is_torus ? build_torus(d, *next, end, s, error)
+                              : parse_levels(d, *next, end, s, error);
+        } else {
+            status = parse_hosts(d, *next, end, s, error);
+        }
+        *next = end;
+        if (status != TY_OK || !is_word(d, end, "+"))
+            return status;
+        (*next)++;
+    }
+}
+
+/* [site:N] "[" ... "]": N equal sites, each linked to the point where all meet. */
+static ty_status build_site(const description *d, uint32_t *next, builder *b, uint32_t wan,
+                            uint32_t hub, uint32_t *number, uint64_t *devices, ty_error *error)
+{
+    uint64_t copies = 1;
+    uint32_t first;
+    ty_status status;
+
+    if (*next < d->count && strncmp(d->words[*next].text, "site:", 5) == 0) {
+        TY_CHECK(read_count(d, *next, d->words[*next].text + 5, &copies, error), status, done);
+        (*next)++;
+    }
+    if (!is_word(d, *next, "["))
+        return fail_at(d, *next, error, "\"[\" before what is in the site", NULL);
+    first = ++*next;
+    for (uint64_t copy = 0; copy < copies; copy++) {
+        char prefix[32];
+        site s = {.b = b, .prefix = prefix, .devices = *devices, .top = NO_INDEX};
+        snprintf(prefix, sizeof prefix, "site-%u/", (*number)++);
+        *next = first;
+        TY_CHECK(build_parts(d, next, &s, error), status, done);
+        TY_CHECK(builder_link(b, s.top, hub, wan, false, 1, error), status, done);
+        *devices = s.devices;
+    }
+    if (!is_word(d, *next, "]"))
+        return fail_at(d, *next, error, "\"]\" or \"+\" after what is in the site", NULL);
+    (*next)++;
+done:
+    return status;
+}
+
+static ty_status build_sites(const description *d, builder *b, ty_error *error)
+{
+    uint32_t next = 0, number = 0, last = d->count - 1, wan, hub;
+    uint64_t devices = 0;
+    ty_status status;
+
+    if (is_word(d, last, "]"))
+        return fail_at(d, d->count, error, "a kind of link between the sites, such as \"wan10\"",
+                       NULL);
+    TY_CHECK(read_link(d, last, true, &wan, error), status, done);
+    TY_CHECK(cluster_add_vertex(b->cluster, TY_VERTEX_SWITCH, "wan", 0, &hub, error), status, done);
+    for (;;) {
+        TY_CHECK(build_site(d, &next, b, wan, hub, &number, &devices, error), status, done);
+        if (!is_word(d, next, "+"))
+            break;
+        next++;
+    }
+    if (next != last)
+        return fail_at(d, next, error, "\"+\" and another site, or the link between them", NULL);
+done:
+    return status;
+}
+
+static ty_status build(const description *d, builder *b, ty_error *error)
+{
+    site s = {.b = b, .prefix = "", .top = NO_INDEX};
+    uint32_t next = 0;
+    ty_status status;
+
+    if (is_word(d, 0, "[") || strncmp(d->words[0].text, "site:", 5) == 0)
+        return build_sites(d, b, error);
+    status = build_parts(d, &next, &s, error);
+    if (status == TY_OK && next < d->count)
+        return fail_at(d, next, error, "\"+\" or nothing", NULL);
+    return status;
 }
 
 /* The name of a cluster is its description with single blanks. */
 static ty_status join(const description *d, char **out, ty_error *error)
 {
     ty_text text = {0};
+    ty_status status;
 
-    for (uint32_t i = 0; i < d->count; i++)
-        ty_text_addf(&text, "%s%s", i == 0 ? "" : " ", d->words[i].text);
-    ty_status status = ty_text_take(&text, out, error);
+    for (uint32_t i = 0; i < d->count; i++) {
+        bool is_joined = i == 0 || is_word(d, i, "]") || is_word(d, i - 1, "[");
+        ty_text_addf(&text, "%s%s", is_joined ? "" : " ", d->words[i].text);
+    }
+    status = ty_text_take(&text, out, error);
     ty_text_clear(&text);
     return status;
 }
 
-static ty_status parse(description *d, ty_cluster **out, ty_error *error)
+/* @param name of the cluster; NULL: the line */
+static ty_status parse(description *d, const char *name, ty_cluster **out, ty_error *error)
 {
     cluster_problem problem = {0};
     ty_cluster *cluster = NULL;
-    char *name = NULL;
-    bool is_levels;
+    builder b = {0};
+    char *line = NULL;
     ty_status status;
 
     TY_CHECK(split(d, error), status, cleanup);
@@ -492,12 +758,10 @@ static ty_status parse(description *d, ty_cluster **out, ty_error *error)
                          "cluster: found an empty description, expected e.g. \"16x dgx-a100\"");
         goto cleanup;
     }
-    TY_CHECK(join(d, &name, error), status, cleanup);
-    TY_CHECK(cluster_new(name, &cluster, error), status, cleanup);
-    is_levels =
-        strchr(d->words[0].text, ':') != NULL || (d->count > 1 && !is_count(d->words[0].text));
-    TY_CHECK(is_levels ? parse_levels(d, cluster, error) : parse_hosts(d, cluster, error), status,
-             cleanup);
+    TY_CHECK(join(d, &line, error), status, cleanup);
+    TY_CHECK(cluster_new(name != NULL ? name : line, &cluster, error), status, cleanup);
+    TY_CHECK(builder_open(&b, cluster, d->catalogue, error), status, cleanup);
+    TY_CHECK(build(d, &b, error), status, cleanup);
     TY_CHECK(cluster_finish(cluster, &problem, error), status, cleanup);
     if (problem.expected != NULL) {
         status = ty_fail(
@@ -509,27 +773,56 @@ static ty_status parse(description *d, ty_cluster **out, ty_error *error)
     *out = cluster;
     cluster = NULL; /* given away */
 cleanup:
+    builder_close(&b);
     ty_cluster_free(cluster);
-    ty_free(name);
+    ty_free(line);
     return status;
+}
+
+/* A single word that is neither a host nor a cluster: both kinds of name are candidates. */
+static ty_status check_name(const catalogue *c, const char *text, ty_error *error)
+{
+    const char *near;
+
+    if (strpbrk(text, " \t[+:") != NULL || text[0] == '\0' ||
+        catalogue_find_host(c, text) != NO_INDEX)
+        return TY_OK;
+    near = ty_suggest(text, &c->clusters[0].name, c->cluster_count, sizeof c->clusters[0]);
+    if (near == NULL || ty_suggest(text, &c->hosts[0].name, c->host_count, sizeof c->hosts[0]))
+        return TY_OK; /* left to the reader of hosts */
+    return ty_fail(error, TY_EPARSE,
+                   "cluster \"%.80s\", word 1, column 1: found \"%.60s\", expected a host or a "
+                   "cluster of the catalogue; did you mean \"%s\"?",
+                   text, text, near);
 }
 
 ty_status cluster_describe(const char *text, ty_cluster **out, ty_error *error)
 {
-    description d = {.text = text, .copy = ty_strdup(text)};
+    description d = {.text = text};
+    const char *name = NULL;
     catalogue *c = NULL;
+    uint32_t known;
     ty_status status;
 
-    if (d.copy == NULL) {
+    TY_CHECK(catalogue_load(&c, error), status, cleanup);
+    d.catalogue = c;
+    if ((known = catalogue_find_cluster(c, text)) != NO_INDEX) {
+        name = c->clusters[known].name;
+        d.text = c->clusters[known].line;
+    }
+    if (known == NO_INDEX)
+        TY_CHECK(check_name(c, text, error), status, cleanup);
+    d.copy = ty_alloc(2 * strlen(d.text) + 2, 1);
+    d.words = ty_alloc(WORD_LIMIT, sizeof *d.words);
+    if (d.copy == NULL || d.words == NULL) {
         status = ty_fail(error, TY_ENOMEM, "out of memory for a cluster");
         goto cleanup;
     }
-    TY_CHECK(catalogue_load(&c, error), status, cleanup);
-    d.catalogue = c;
-    status = parse(&d, out, error);
+    status = parse(&d, name, out, error);
 cleanup:
     catalogue_free(c);
     ty_free(d.copy);
+    ty_free(d.words);
     return status;
 }
 
@@ -542,15 +835,20 @@ ty_status ty_catalogue_list(char ***names, uint32_t *count, ty_error *error)
 {
     catalogue *c = NULL;
     char **list = NULL;
-    uint32_t filled = 0;
+    uint32_t filled = 0, all = 0;
     ty_status status;
 
     TY_CHECK(catalogue_load(&c, error), status, cleanup);
-    list = ty_alloc(c->host_count, sizeof *list);
-    for (; list != NULL && filled < c->host_count; filled++)
-        if ((list[filled] = ty_strdup(c->hosts[filled].name)) == NULL)
+    all = c->host_count + c->cluster_count;
+    list = ty_alloc(all, sizeof *list);
+    for (; list != NULL && filled < all; filled++) {
+        uint32_t cluster = filled - c->host_count;
+        list[filled] =
+            ty_strdup(filled < c->host_count ? c->hosts[filled].name : c->clusters[cluster].name);
+        if (list[filled] == NULL)
             break;
-    if (list == NULL || filled < c->host_count) {
+    }
+    if (list == NULL || filled < all) {
         status = ty_fail(error, TY_ENOMEM, "out of memory for the catalogue");
         goto cleanup;
     }

@@ -49,6 +49,15 @@ typedef struct ty_device_type {
     double power_w;
 } ty_device_type;
 
+/** A kind of host, from the catalogue: what it is beyond its inside. */
+typedef struct ty_host_type {
+    char *name; /* "p4d.24xlarge" */
+    char *source;
+    double price_usd_per_hour; /* of the whole host, on demand; 0 where price_date is NULL */
+    char *price_date, *price_source;
+    double power_w; /* of the whole host under load; 0: not known */
+} ty_host_type;
+
 typedef struct ty_link_edge {
     uint32_t from, to;            /* vertices; links are full duplex, listed once */
     double bandwidth_bytes_per_s; /* per direction */
@@ -81,8 +90,8 @@ ty_status ty_cluster_digest(const ty_cluster *cluster, ty_digest *out,
                             ty_error *error) TY_MUST_CHECK;
 void ty_cluster_free(ty_cluster *cluster);
 
-/** Names of the catalogue's hosts (clusters are "Nx HOST"), sorted; free each and the array with
- * ty_free. */
+/** Names of the catalogue's hosts (each is a cluster, and so is "Nx HOST") and clusters, sorted;
+ * free each and the array with ty_free. */
 ty_status ty_catalogue_list(char ***names, uint32_t *count, ty_error *error) TY_MUST_CHECK;
 
 const char *ty_cluster_name(const ty_cluster *cluster);
@@ -90,6 +99,8 @@ uint32_t ty_cluster_device_count(const ty_cluster *cluster);
 uint32_t ty_cluster_host_count(const ty_cluster *cluster);
 const ty_device_type *ty_cluster_device_type(const ty_cluster *cluster, uint32_t device);
 uint32_t ty_cluster_device_host(const ty_cluster *cluster, uint32_t device);
+/** NULL where nothing is known of a host but its inside. */
+const ty_host_type *ty_cluster_host_type(const ty_cluster *cluster, uint32_t host);
 /** Cores of a host that its CPU devices share; 0 where they do not compute on the host. */
 uint32_t ty_cluster_host_cores(const ty_cluster *cluster, uint32_t host);
 

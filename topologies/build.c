@@ -1,0 +1,145 @@
+/* Building a cluster out of the catalogue's parts. */
+#include "build.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { NAME_ROOM = 320 };
+
+ty_status builder_open(builder *b, ty_cluster *cluster, const catalogue *c, ty_error *error)
+{
+    size_t links = c->link_count, devices = c->device_type_count, hosts = c->host_count;
+    size_t count = 2 * links + devices + hosts;
+
+    *b = (builder){.cluster = cluster, .catalogue = c};
+    b->links = ty_alloc(count, sizeof *b->links);
+    if (b->links == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory for a cluster");
+    b->trunks = b->links + links;
+    b->device_types = b->trunks + links;
+    b->host_types = b->device_types + devices;
+    for (size_t i = 0; i < count; i++)
+        b->links[i] = NO_INDEX;
+    return TY_OK;
+}
+
+void builder_close(builder *b)
+{
+    ty_free(b->links);
+    *b = (builder){0};
+}
+
+ty_status builder_link(builder *b, uint32_t from, uint32_t to, uint32_t link, bool is_trunk,
+                       double lanes, ty_error *error)
+{
+    const catalogue_link *entry = &b->catalogue->links[link];
+    uint32_t *type = is_trunk ? &b->trunks[link] : &b->links[link];
+    ty_status status;
+
+    if (*type == NO_INDEX)
+        TY_CHECK(
+            cluster_add_link_type(b->cluster, is_trunk ? &entry->trunk : &entry->type, type, error),
+            status, done);
+    status = cluster_add_link(b->cluster, from, to, *type, lanes, error);
+done:
+    return status;
+}
+
+ty_status builder_own_link(builder *b, uint32_t from, uint32_t to, const link_type *type,
+                           double lanes, ty_error *error)
+{
+    const ty_cluster *cluster = b->cluster;
+    uint32_t index = 0;
+    ty_status status;
+
+    while (index < cluster->link_type_count &&
+           strcmp(cluster->link_types[index].name, type->name) != 0)
+        index++;
+    if (index == cluster->link_type_count)
+        TY_CHECK(cluster_add_link_type(b->cluster, type, &index, error), status, done);
+    status = cluster_add_link(b->cluster, from, to, index, lanes, error);
+done:
+    return status;
+}
+
+ty_status builder_device(builder *b, const char *name, uint32_t type, uint32_t host,
+                         uint32_t *vertex, ty_error *error)
+{
+    uint32_t *index = &b->device_types[type];
+    ty_status status;
+
+    if (*index == NO_INDEX)
+        TY_CHECK(
+            cluster_add_device_type(b->cluster, &b->catalogue->device_types[type], index, error),
+            status, done);
+    status = cluster_add_device(b->cluster, name, *index, host, vertex, error);
+done:
+    return status;
+}
+
+/* The host vertex, with its type where the catalogue says more of it than its inside. */
+static ty_status add_hub(builder *b, uint32_t host, const char *name, uint32_t *vertex,
+                         ty_error *error)
+{
+    const ty_host_type *type = &b->catalogue->hosts[host].type;
+    uint32_t *index = &b->host_types[host];
+    ty_status status;
+
+    TY_CHECK(cluster_add_vertex(b->cluster, TY_VERTEX_HOST, name, 0, vertex, error), status, done);
+    if (*index == NO_INDEX)
+        TY_CHECK(cluster_add_host_type(b->cluster, type, index, error), status, done);
+    b->cluster->vertices[*vertex].host_type = *index;
+done:
+    return status;
+}
+
+ty_status builder_host(builder *b, uint32_t host, const char *name, uint32_t *first,
+                       ty_error *error)
+{
+    const catalogue_host *h = &b->catalogue->hosts[host];
+    uint32_t hub, vertex;
+    char inner[NAME_ROOM];
+    ty_status status;
+
+    TY_CHECK(add_hub(b, host, name, &hub, error), status, done);
+    for (uint32_t v = 1; v < h->vertex_count; v++) {
+        snprintf(inner, sizeof inner, "%.200s/%.100s", name, h->vertices[v].name);
+        if (h->vertices[v].kind == TY_VERTEX_DEVICE)
+            TY_CHECK(builder_device(b, inner, h->device_type, hub, &vertex, error), status, done);
+        else
+            TY_CHECK(cluster_add_vertex(b->cluster, h->vertices[v].kind, inner, 0, &vertex, error),
+                     status, done);
+    }
+    for (uint32_t e = 0; e < h->edge_count; e++)
+        TY_CHECK(builder_link(b, hub + h->edges[e].from, hub + h->edges[e].to, h->edges[e].link,
+                              false, h->edges[e].lanes, error),
+                 status, done);
+    *first = hub;
+done:
+    return status;
+}
+
+ty_status builder_host_below(builder *b, uint32_t host, const char *name, uint32_t network_switch,
+                             ty_error *error)
+{
+    const catalogue_host *h = &b->catalogue->hosts[host];
+    uint32_t first;
+    ty_status status;
+
+    TY_CHECK(builder_host(b, host, name, &first, error), status, done);
+    for (uint32_t v = 1; v < h->vertex_count; v++)
+        if (h->vertices[v].kind == TY_VERTEX_NIC)
+            TY_CHECK(builder_link(b, first + v, network_switch, h->network, false, 1, error),
+                     status, done);
+done:
+    return status;
+}
+
+uint32_t catalogue_host_count_of(const catalogue_host *host, ty_vertex_kind kind)
+{
+    uint32_t count = 0;
+
+    for (uint32_t v = 0; v < host->vertex_count; v++)
+        count += host->vertices[v].kind == kind;
+    return count;
+}
