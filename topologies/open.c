@@ -1,5 +1,5 @@
 /* What a user may write for a cluster: "local:4", a description, the name of a file. */
-#include "cluster.h"
+#include "import.h"
 
 #include <string.h>
 
@@ -19,14 +19,25 @@ bool ty_cluster_is_local(const char *text, uint32_t *ranks)
     return true;
 }
 
+/* A cluster file, or one of another tool that says enough by itself. */
 static ty_status open_file(const char *path, ty_cluster **out, ty_error *error)
 {
+    const char *name = strcmp(path, "-") == 0 ? "<standard input>" : path;
     ty_json_document *document = NULL;
-    ty_status status = ty_json_load(path, &document, error);
+    char *text = NULL;
+    size_t length;
+    ty_status status;
 
-    if (status == TY_OK)
-        status = ty_cluster_from_json(ty_json_root(document), out, error);
+    TY_CHECK(ty_file_read(path, 0, &text, &length, error), status, cleanup);
+    if (import_knows(text, length)) {
+        status = ty_cluster_import_text(text, length, name, NULL, out, NULL, error);
+        goto cleanup;
+    }
+    TY_CHECK(ty_json_parse(text, length, name, &document, error), status, cleanup);
+    status = ty_cluster_from_json(ty_json_root(document), out, error);
+cleanup:
     ty_json_free(document);
+    ty_free(text);
     return status;
 }
 

@@ -80,6 +80,46 @@ bool ty_cluster_is_local(const char *text, uint32_t *ranks);
 ty_status ty_cluster_local(uint32_t ranks, const ty_profile *profile, ty_cluster **out,
                            ty_error *error) TY_MUST_CHECK;
 
+/* ---- Importing --------------------------------------------------------------------------- */
+
+typedef struct ty_cluster_import_options {
+    const char *format; /* name of a format; NULL: found out from the content */
+    const char *host;   /* the catalogue's host for machines whose inside the file does not say */
+    const char *device; /* the catalogue's device where the file does not say which */
+    uint32_t hosts;     /* so many copies of a machine that is described once; 0: 1 */
+    double oversubscription; /* of switches whose uplinks the file does not rate; 0: 1 */
+    const char *root;        /* switch to start at, where only a part is wanted; NULL: all */
+} ty_cluster_import_options;
+
+/** What an import found, and what it had to assume or left out. */
+typedef struct ty_import_notes {
+    const char *format; /* static */
+    char *text;         /* a line each, "" for none; free with ty_import_notes_clear */
+} ty_import_notes;
+void ty_import_notes_clear(ty_import_notes *notes);
+
+/** Formats that are read: name and title ("nccl", "NCCL topology XML"), in the order they are
+ * tried. NULL from `index` == their number on. */
+const char *ty_cluster_format(uint32_t index, const char **title);
+
+/**
+ * Reads a cluster from a file of another tool: NCCL/RCCL topology XML, `nvidia-smi topo -m`, Slurm
+ * topology.conf, and so on (docs/clusters.md). One machine becomes options->hosts equal ones around
+ * one switch. "-" is standard input.
+ * @param options may be NULL
+ * @param notes   [out] may be NULL
+ * @return TY_EPARSE: what the file says is wrong, or it is none of these formats; TY_EINVAL: an
+ *         option is needed that is missing or names nothing; TY_EUNSUPPORTED: a known format that
+ *         does not describe a cluster, such as an NCCL graph file.
+ */
+ty_status ty_cluster_import(const char *path, const ty_cluster_import_options *options,
+                            ty_cluster **out, ty_import_notes *notes,
+                            ty_error *error) TY_MUST_CHECK;
+/** The same from memory. @param name file name for messages */
+ty_status ty_cluster_import_text(const char *text, size_t length, const char *name,
+                                 const ty_cluster_import_options *options, ty_cluster **out,
+                                 ty_import_notes *notes, ty_error *error) TY_MUST_CHECK;
+
 ty_status ty_cluster_from_json(const ty_json *object, ty_cluster **out,
                                ty_error *error) TY_MUST_CHECK;
 /** From the text a plan carries. @param name file name for messages */
