@@ -1,4 +1,5 @@
-/* Components and flows by igraph. Its errors become TY_EBACKEND (or TY_ENOMEM) here. */
+/* Components, flows and automorphisms by igraph. Its errors become TY_EBACKEND (or TY_ENOMEM) here.
+ */
 #include "graph.h"
 
 #include <igraph.h>
@@ -72,5 +73,58 @@ ty_status graph_max_flow(const graph_edges *edges, const double *capacities, uin
     igraph_destroy(&graph);
     if (code == IGRAPH_SUCCESS)
         *flow = value;
+    return translate(code, error);
+}
+
+static uint32_t root_of(uint32_t *orbits, uint32_t vertex)
+{
+    while (orbits[vertex] != vertex)
+        vertex = orbits[vertex] = orbits[orbits[vertex]];
+    return vertex;
+}
+
+/* Joins each vertex with where each generator takes it; the least vertex stands for all. */
+static void join(const igraph_vector_int_list_t *generators, uint32_t count, uint32_t *orbits)
+{
+    for (uint32_t v = 0; v < count; v++)
+        orbits[v] = v;
+    for (igraph_integer_t g = 0; g < igraph_vector_int_list_size(generators); g++) {
+        const igraph_vector_int_t *generator = igraph_vector_int_list_get_ptr(generators, g);
+        for (uint32_t v = 0; v < count; v++) {
+            uint32_t a = root_of(orbits, v);
+            uint32_t b = root_of(orbits, (uint32_t)VECTOR(*generator)[v]);
+            orbits[a > b ? a : b] = a < b ? a : b;
+        }
+    }
+    for (uint32_t v = 0; v < count; v++)
+        orbits[v] = root_of(orbits, v);
+}
+
+ty_status graph_orbits(const graph_edges *edges, const uint32_t *colours, uint32_t *orbits,
+                       ty_error *error)
+{
+    igraph_t graph;
+    igraph_vector_int_t colour;
+    igraph_vector_int_list_t generators;
+    igraph_error_t code = create(&graph, edges);
+
+    if (code != IGRAPH_SUCCESS)
+        return translate(code, error);
+    code = igraph_vector_int_init(&colour, edges->vertex_count);
+    if (code != IGRAPH_SUCCESS)
+        goto free_graph;
+    for (uint32_t v = 0; v < edges->vertex_count; v++)
+        VECTOR(colour)[v] = colours[v];
+    code = igraph_vector_int_list_init(&generators, 0);
+    if (code != IGRAPH_SUCCESS)
+        goto free_colour;
+    code = igraph_automorphism_group(&graph, &colour, &generators, IGRAPH_BLISS_FL, NULL);
+    if (code == IGRAPH_SUCCESS)
+        join(&generators, edges->vertex_count, orbits);
+    igraph_vector_int_list_destroy(&generators);
+free_colour:
+    igraph_vector_int_destroy(&colour);
+free_graph:
+    igraph_destroy(&graph);
     return translate(code, error);
 }

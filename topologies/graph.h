@@ -25,4 +25,12 @@ ty_status graph_components(const graph_edges *edges, uint32_t *members, uint32_t
 ty_status graph_max_flow(const graph_edges *edges, const double *capacities, uint32_t source,
                          uint32_t target, double *flow, ty_error *error) TY_MUST_CHECK;
 
+/**
+ * Orbits of the automorphisms that keep colours.
+ * @param colours [vertex_count]
+ * @param orbits  [out, vertex_count] the least vertex of each vertex's orbit
+ */
+ty_status graph_orbits(const graph_edges *edges, const uint32_t *colours, uint32_t *orbits,
+                       ty_error *error) TY_MUST_CHECK;
+
 #endif

@@ -186,4 +186,91 @@ ty_status ty_cluster_ring(const ty_cluster *cluster, const uint32_t *devices, ui
 ty_status ty_cluster_bisection(const ty_cluster *cluster, double *bandwidth_bytes_per_s,
                                ty_error *error) TY_MUST_CHECK;
 
+/* ---- Analyses ---------------------------------------------------------------------------- */
+
+/**
+ * The path of most bandwidth between two devices, of least latency among those. As ever, devices do
+ * not forward; hosts do. O((links + vertices) log vertices).
+ */
+ty_status ty_cluster_widest_path(const ty_cluster *cluster, uint32_t from_device,
+                                 uint32_t to_device, ty_path *out, ty_error *error) TY_MUST_CHECK;
+
+/**
+ * Most that one group of devices can send to another at once, over all paths: maximum flow, with
+ * what the devices themselves can send as a limit. Other devices do not forward. The groups share
+ * no device (TY_EINVAL).
+ */
+ty_status ty_cluster_flow(const ty_cluster *cluster, const uint32_t *from, uint32_t from_count,
+                          const uint32_t *to, uint32_t to_count, double *bandwidth_bytes_per_s,
+                          ty_error *error) TY_MUST_CHECK;
+
+/** Rings through all of some devices that can be busy at once, each on lanes of its own. */
+typedef struct ty_ring_set {
+    uint32_t ring_count, device_count;
+    uint32_t *devices;            /* [ring_count][device_count]; free with ty_ring_set_clear */
+    double bandwidth_bytes_per_s; /* sum over the rings of their slowest lane, per direction */
+} ty_ring_set;
+void ty_ring_set_clear(ty_ring_set *set);
+/**
+ * As many rings over direct links (NVLink meshes) as their lanes allow, each lane used once; where
+ * there is no such ring, the one over the routes in the order given. Exact for meshes of up to
+ * eight devices; for more, the best within a fixed budget of steps.
+ * @param count 2 to 64
+ */
+ty_status ty_cluster_find_rings(const ty_cluster *cluster, const uint32_t *devices, uint32_t count,
+                                ty_ring_set *out, ty_error *error) TY_MUST_CHECK;
+
+/**
+ * A tree over devices whose slowest edge is as fast as can be (and each edge as fast as can be in
+ * turn), edges being routes. Prim's algorithm; O(count^2) routes.
+ * @param parents [out, count] index into `devices`; devices[0] is the root, its own parent
+ * @param bandwidth_bytes_per_s [out] of the slowest edge alone; HUGE_VAL for one device
+ */
+ty_status ty_cluster_find_tree(const ty_cluster *cluster, const uint32_t *devices, uint32_t count,
+                               uint32_t *parents, double *bandwidth_bytes_per_s,
+                               ty_error *error) TY_MUST_CHECK;
+
+/** A switch, a NIC, another host or a link without which devices are cut off. */
+typedef struct ty_weak_point {
+    bool is_link;
+    uint32_t index;   /* of the vertex, or link */
+    uint32_t devices; /* cut off from the larger part of the network (counted in vertices) */
+} ty_weak_point;
+/**
+ * Single points of failure, those with the most devices behind first. A host counts where others'
+ * devices need it.
+ * @param points [out] free with ty_free
+ */
+ty_status ty_cluster_weak_points(const ty_cluster *cluster, ty_weak_point **points, uint32_t *count,
+                                 ty_error *error) TY_MUST_CHECK;
+
+/**
+ * Devices that cannot be told apart by what they are and how they are linked, near and far: colour
+ * refinement, and for clusters of up to some thousand vertices the orbits of the automorphisms,
+ * which are exact. (Colour refinement alone never parts what is alike, but may join what is not.)
+ * @param classes  [out, device_count] numbered from 0 in the order of their first device
+ * @param is_exact [out] may be NULL
+ */
+ty_status ty_cluster_classes(const ty_cluster *cluster, uint32_t *classes, uint32_t *class_count,
+                             bool *is_exact, ty_error *error) TY_MUST_CHECK;
+
+/** What is worth knowing of a cluster before money is spent on it. */
+typedef enum ty_finding_kind {
+    TY_FINDING_OVERSUBSCRIBED, /* a switch: more can come from below than go up; value: ratio */
+    TY_FINDING_WEAK_POINT,     /* value: devices cut off */
+    TY_FINDING_SLOW_LINK,      /* narrower than its like; value: share of the usual width */
+    TY_FINDING_ODD_DEVICE,     /* few devices are linked like it; value: how many */
+    TY_FINDING_KIND_COUNT
+} ty_finding_kind;
+typedef struct ty_finding {
+    ty_finding_kind kind;
+    bool is_link;
+    uint32_t index; /* of a vertex, or link */
+    double value;
+} ty_finding;
+const char *ty_finding_kind_name(ty_finding_kind kind);
+/** @param findings [out] by kind, then the worst first; free with ty_free */
+ty_status ty_cluster_examine(const ty_cluster *cluster, ty_finding **findings, uint32_t *count,
+                             ty_error *error) TY_MUST_CHECK;
+
 #endif

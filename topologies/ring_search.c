@@ -1,0 +1,225 @@
+/* Rings in meshes of direct links: Hamiltonian cycles, packed so that each lane is used once. All
+ * cycles are listed by backtracking, then the largest set that the lanes carry is searched for,
+ * depth first, with what the devices' lanes allow as the bound. */
+#include "cluster.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { MESH_LIMIT = 64, CYCLE_LIMIT = 20000 };
+#define STEP_LIMIT 20000000u
+
+typedef struct mesh {
+    uint32_t count;
+    uint16_t lanes[MESH_LIMIT][MESH_LIMIT];
+    double rates[MESH_LIMIT][MESH_LIMIT]; /* of a lane */
+    uint32_t cycle_count;
+    uint8_t *cycles; /* [cycle_count][count] */
+    uint32_t steps;
+    /* The packing: */
+    uint32_t chosen[MESH_LIMIT * 8], chosen_count;
+    uint32_t best[MESH_LIMIT * 8], best_count;
+    double best_rate;
+} mesh;
+
+void ty_ring_set_clear(ty_ring_set *set)
+{
+    ty_free(set->devices);
+    *set = (ty_ring_set){0};
+}
+
+static void read_mesh(const ty_cluster *c, const uint32_t *devices, uint32_t count, mesh *m)
+{
+    m->count = count;
+    for (uint32_t a = 0; a < count; a++) {
+        uint32_t v = c->device_vertices[devices[a]];
+        for (uint32_t p = c->port_starts[v]; p < c->port_starts[v + 1]; p++)
+            for (uint32_t b = 0; b < count; b++) {
+                const cluster_port *port = &c->ports[p];
+                double lanes = floor(c->link_lanes[port->link]);
+                if (port->vertex != c->device_vertices[devices[b]] || lanes < 1)
+                    continue;
+                m->lanes[a][b] = (uint16_t)fmin(m->lanes[a][b] + lanes, 1000);
+                m->rates[a][b] = c->link_types[c->link_kinds[port->link]].bandwidth_bytes_per_s;
+            }
+    }
+}
+
+/* ---- Cycles ------------------------------------------------------------------------------ */
+
+/* Goes on from path[at - 1]. The last device is larger than the second: each cycle once. */
+static void list_cycles(mesh *m, uint8_t *path, uint32_t at, uint64_t used)
+{
+    if (m->cycle_count == CYCLE_LIMIT || ++m->steps > STEP_LIMIT)
+        return;
+    if (at == m->count) {
+        bool is_closed = m->lanes[path[at - 1]][0] > 0;
+        if (is_closed && (at == 2 || path[1] < path[at - 1]))
+            memcpy(m->cycles + (size_t)m->cycle_count++ * m->count, path, m->count);
+        return;
+    }
+    for (uint32_t next = 1; next < m->count; next++)
+        if (m->lanes[path[at - 1]][next] > 0 && (used >> next & 1) == 0) {
+            path[at] = (uint8_t)next;
+            list_cycles(m, path, at + 1, used | (uint64_t)1 << next);
+        }
+}
+
+/* ---- Packing ----------------------------------------------------------------------------- */
+
+/* Two devices go there and back on the two directions of one lane. */
+static uint32_t edges_of(const mesh *m)
+{
+    return m->count == 2 ? 1 : m->count;
+}
+
+/* Adds a cycle (sign -1: takes its lanes) or takes it out (+1). */
+static void use_cycle(mesh *m, uint32_t cycle, int sign)
+{
+    const uint8_t *path = m->cycles + (size_t)cycle * m->count;
+
+    for (uint32_t i = 0; i < edges_of(m); i++) {
+        uint8_t a = path[i], b = path[(i + 1) % m->count];
+        m->lanes[a][b] = (uint16_t)(m->lanes[a][b] + sign);
+        m->lanes[b][a] = (uint16_t)(m->lanes[b][a] + sign);
+    }
+}
+
+static bool fits(const mesh *m, uint32_t cycle)
+{
+    const uint8_t *path = m->cycles + (size_t)cycle * m->count;
+
+    for (uint32_t i = 0; i < edges_of(m); i++)
+        if (m->lanes[path[i]][path[(i + 1) % m->count]] == 0)
+            return false;
+    return true;
+}
+
+static double rate_of(const mesh *m, uint32_t cycle)
+{
+    const uint8_t *path = m->cycles + (size_t)cycle * m->count;
+    double rate = HUGE_VAL;
+
+    for (uint32_t i = 0; i < m->count; i++)
+        rate = fmin(rate, m->rates[path[i]][path[(i + 1) % m->count]]);
+    return rate;
+}
+
+/* Every ring takes two lanes of every device, but for two devices. */
+static uint32_t most_rings(const mesh *m)
+{
+    uint32_t least = UINT32_MAX;
+
+    for (uint32_t a = 0; a < m->count; a++) {
+        uint32_t lanes = 0;
+        for (uint32_t b = 0; b < m->count; b++)
+            lanes += m->lanes[a][b];
+        if (m->count > 2)
+            lanes /= 2;
+        if (lanes < least)
+            least = lanes;
+    }
+    return least;
+}
+
+static void keep_best(mesh *m)
+{
+    double rate = 0;
+
+    for (uint32_t i = 0; i < m->chosen_count; i++)
+        rate += rate_of(m, m->chosen[i]);
+    if (m->chosen_count < m->best_count ||
+        (m->chosen_count == m->best_count && rate <= m->best_rate))
+        return;
+    memcpy(m->best, m->chosen, m->chosen_count * sizeof m->chosen[0]);
+    m->best_count = m->chosen_count;
+    m->best_rate = rate;
+}
+
+/* Cycles from `first` on; one may be taken again. True once no more rings are possible. */
+static bool pack(mesh *m, uint32_t first, uint32_t bound)
+{
+    keep_best(m);
+    if (m->best_count == bound || m->chosen_count == sizeof m->chosen / sizeof m->chosen[0])
+        return true;
+    if (m->chosen_count + most_rings(m) <= m->best_count)
+        return false;
+    for (uint32_t cycle = first; cycle < m->cycle_count; cycle++) {
+        bool is_done;
+        if (++m->steps > STEP_LIMIT)
+            return true;
+        if (!fits(m, cycle))
+            continue;
+        m->chosen[m->chosen_count++] = cycle;
+        use_cycle(m, cycle, -1);
+        is_done = pack(m, cycle, bound);
+        use_cycle(m, cycle, 1);
+        m->chosen_count--;
+        if (is_done)
+            return true;
+    }
+    return false;
+}
+
+/* ---- The whole --------------------------------------------------------------------------- */
+
+static ty_status take_rings(const mesh *m, const uint32_t *devices, ty_ring_set *out,
+                            ty_error *error)
+{
+    uint32_t *list = ty_alloc((size_t)m->best_count * m->count, sizeof *list);
+
+    if (list == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory for rings");
+    for (uint32_t r = 0; r < m->best_count; r++)
+        for (uint32_t i = 0; i < m->count; i++)
+            list[(size_t)r * m->count + i] = devices[m->cycles[(size_t)m->best[r] * m->count + i]];
+    *out = (ty_ring_set){m->best_count, m->count, list, m->best_rate};
+    return TY_OK;
+}
+
+static ty_status take_route(const ty_cluster *cluster, const uint32_t *devices, uint32_t count,
+                            ty_ring_set *out, ty_error *error)
+{
+    double bandwidth, latency;
+    uint32_t *list;
+    ty_status status = ty_cluster_ring(cluster, devices, count, &bandwidth, &latency, error);
+
+    if (status != TY_OK)
+        return status;
+    if ((list = ty_alloc(count, sizeof *list)) == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory for rings");
+    memcpy(list, devices, count * sizeof *list);
+    *out = (ty_ring_set){1, count, list, bandwidth};
+    return TY_OK;
+}
+
+ty_status ty_cluster_find_rings(const ty_cluster *cluster, const uint32_t *devices, uint32_t count,
+                                ty_ring_set *out, ty_error *error)
+{
+    uint8_t path[MESH_LIMIT] = {0};
+    double bandwidth, latency;
+    mesh *m = NULL;
+    ty_status status;
+
+    if (count < 2 || count > MESH_LIMIT)
+        return ty_fail(error, TY_EINVAL, "rings: found %u devices, expected 2 to %d", count,
+                       MESH_LIMIT);
+    /* refuses devices that are not there, or there twice */
+    TY_CHECK(ty_cluster_ring(cluster, devices, count, &bandwidth, &latency, error), status, done);
+    m = ty_alloc(1, sizeof *m);
+    if (m == NULL || (m->cycles = ty_alloc((size_t)CYCLE_LIMIT * count, 1)) == NULL) {
+        status = ty_fail(error, TY_ENOMEM, "out of memory for rings");
+        goto done;
+    }
+    read_mesh(cluster, devices, count, m);
+    list_cycles(m, path, 1, 1);
+    m->steps = 0;
+    (void)pack(m, 0, most_rings(m));
+    status = m->best_count > 0 ? take_rings(m, devices, out, error)
+                               : take_route(cluster, devices, count, out, error);
+done:
+    if (m != NULL)
+        ty_free(m->cycles);
+    ty_free(m);
+    return status;
+}
