@@ -13,10 +13,9 @@
 
 /* In the order they are tried: those that are told by a name of their own first. */
 static const import_format *const formats[] = {
-    &import_nccl,
-    &import_nccl_graph,
-    &import_smi,
-    &import_slurm,
+    &import_nccl,    &import_nccl_graph, &import_hwloc, &import_simgrid,
+    &import_smi,     &import_slurm,      &import_ibnet, &import_k8s,
+    &import_foreign, &import_topograph,  &import_astra, &import_hosts_csv,
 };
 enum { FORMAT_COUNT = sizeof formats / sizeof formats[0] };
 
@@ -89,6 +88,25 @@ ty_status import_need_device(const importer *im, const char *what, ty_error *err
                    "%.160s: found a file that %s, expected the kind of device it is about, one of "
                    "the catalogue (--device a100-sxm4-80gb, or --host dgx-a100)",
                    im->name, what);
+}
+
+ty_status import_catalogue_hosts(importer *im, const char *what, ty_error *error)
+{
+    uint32_t fabric, count = im->options->hosts > 0 ? im->options->hosts : 1;
+    char name[32];
+    ty_status status;
+
+    TY_CHECK(import_need_host(im, what, error), status, done);
+    import_note(im, "the file %s: the inside is that of %s", what,
+                im->catalogue->hosts[im->host].name);
+    TY_CHECK(cluster_add_vertex(im->cluster, TY_VERTEX_SWITCH, "fabric", 0, &fabric, error), status,
+             done);
+    for (uint32_t h = 0; h < count; h++) {
+        snprintf(name, sizeof name, "host-%u", h);
+        TY_CHECK(builder_host_below(&im->builder, im->host, name, fabric, error), status, done);
+    }
+done:
+    return status;
 }
 
 import_lines import_lines_of(const char *text, size_t length)

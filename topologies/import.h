@@ -35,6 +35,9 @@ ty_status import_fail(const importer *im, ty_error *error, unsigned line, const 
  *  devices" */
 ty_status import_need_host(const importer *im, const char *what, ty_error *error) TY_MUST_CHECK;
 ty_status import_need_device(const importer *im, const char *what, ty_error *error) TY_MUST_CHECK;
+/** So many hosts of the options around one switch, for files that say nothing of the inside; notes
+ *  it. @param what "names no GPU" */
+ty_status import_catalogue_hosts(importer *im, const char *what, ty_error *error) TY_MUST_CHECK;
 /** The device a file is about: options.device, else that of options.host, else NO_INDEX. */
 uint32_t import_device(const importer *im);
 
@@ -71,5 +74,7 @@ bool import_next_line(import_lines *lines);
 extern const import_format import_nccl, import_nccl_graph, import_smi, import_slurm;
 extern const import_format import_hwloc, import_ibnet, import_topograph, import_k8s;
 extern const import_format import_simgrid, import_astra, import_hosts_csv;
+/** Files of other simulators that are not clusters: told apart, and refused with a reason. */
+extern const import_format import_foreign;
 
 #endif

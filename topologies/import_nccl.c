@@ -401,26 +401,6 @@ static bool names_gpu(const xml_element *element, int depth)
     return false;
 }
 
-/* Nothing but addresses: the inside is the catalogue's. */
-static ty_status add_catalogue_hosts(importer *im, uint32_t count, ty_error *error)
-{
-    uint32_t fabric;
-    char name[32];
-    ty_status status;
-
-    TY_CHECK(import_need_host(im, "names no GPU", error), status, done);
-    import_note(im, "the file names no GPU: the inside is that of %s",
-                im->catalogue->hosts[im->host].name);
-    TY_CHECK(cluster_add_vertex(im->cluster, TY_VERTEX_SWITCH, "fabric", 0, &fabric, error), status,
-             done);
-    for (uint32_t h = 0; h < count; h++) {
-        snprintf(name, sizeof name, "host-%u", h);
-        TY_CHECK(builder_host_below(&im->builder, im->host, name, fabric, error), status, done);
-    }
-done:
-    return status;
-}
-
 static ty_status check_copies(const importer *im, uint32_t fabric, uint32_t count, ty_error *error)
 {
     if (fabric != NO_INDEX || count == 1)
@@ -445,7 +425,7 @@ static ty_status read(importer *im, ty_error *error)
         goto cleanup;
     }
     if (!names_gpu(root, 0)) {
-        status = add_catalogue_hosts(im, count, error);
+        status = import_catalogue_hosts(im, "names no GPU", error);
         goto cleanup;
     }
     for (uint32_t h = 0; h < count; h++) {

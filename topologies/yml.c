@@ -1,0 +1,155 @@
+/* YAML by libyaml. */
+#include "yml.h"
+
+#include <string.h>
+#include <yaml.h>
+
+struct yml_document {
+    yaml_document_t document;
+};
+
+/* By the scanner alone, before a tree is built: an alias, or nesting no file has, ends it. */
+static ty_status check_events(const char *text, size_t length, const char *name, ty_error *error)
+{
+    enum { DEPTH_LIMIT = 64 };
+    yaml_parser_t parser;
+    ty_status status = TY_OK;
+    int depth = 0;
+    bool is_end = false;
+
+    if (!yaml_parser_initialize(&parser))
+        return ty_fail(error, TY_ENOMEM, "out of memory for YAML");
+    yaml_parser_set_input_string(&parser, (const unsigned char *)text, length);
+    while (status == TY_OK && !is_end) {
+        yaml_event_t event;
+        unsigned line;
+        if (!yaml_parser_parse(&parser, &event)) {
+            status = ty_fail(error, parser.error == YAML_MEMORY_ERROR ? TY_ENOMEM : TY_EPARSE,
+                             "%.200s:%zu: found malformed YAML (%.100s), expected well-formed",
+                             name, parser.problem_mark.line + 1,
+                             parser.problem != NULL ? parser.problem : "no reason given");
+            break;
+        }
+        line = (unsigned)event.start_mark.line + 1;
+        depth += event.type == YAML_SEQUENCE_START_EVENT || event.type == YAML_MAPPING_START_EVENT;
+        depth -= event.type == YAML_SEQUENCE_END_EVENT || event.type == YAML_MAPPING_END_EVENT;
+        is_end = event.type == YAML_STREAM_END_EVENT;
+        if (event.type == YAML_ALIAS_EVENT)
+            status =
+                ty_fail(error, TY_EPARSE, "%.200s:%u: found an alias, expected none", name, line);
+        else if (depth > DEPTH_LIMIT)
+            status = ty_fail(error, TY_EPARSE, "%.200s:%u: found nesting deeper than %d", name,
+                             line, DEPTH_LIMIT);
+        yaml_event_delete(&event);
+    }
+    yaml_parser_delete(&parser);
+    return status;
+}
+
+ty_status yml_parse(const char *text, size_t length, const char *name, yml_document **out,
+                    ty_error *error)
+{
+    yml_document *d;
+    yaml_parser_t parser;
+    ty_status status = check_events(text, length, name, error);
+
+    if (status != TY_OK)
+        return status;
+    if ((d = ty_alloc(1, sizeof *d)) == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory for YAML");
+    if (!yaml_parser_initialize(&parser)) {
+        ty_free(d);
+        return ty_fail(error, TY_ENOMEM, "out of memory for YAML");
+    }
+    yaml_parser_set_input_string(&parser, (const unsigned char *)text, length);
+    if (!yaml_parser_load(&parser, &d->document)) {
+        status = ty_fail(error, parser.error == YAML_MEMORY_ERROR ? TY_ENOMEM : TY_EPARSE,
+                         "%.200s:%zu: found malformed YAML, expected well-formed", name,
+                         parser.problem_mark.line + 1);
+        ty_free(d);
+    } else if (yaml_document_get_root_node(&d->document) == NULL) {
+        status = ty_fail(error, TY_EPARSE, "%.200s: found no document, expected one", name);
+        yml_free(d);
+    } else {
+        *out = d;
+    }
+    yaml_parser_delete(&parser);
+    return status;
+}
+
+void yml_free(yml_document *document)
+{
+    if (document == NULL)
+        return;
+    yaml_document_delete(&document->document);
+    ty_free(document);
+}
+
+/* libyaml takes its documents without const, and does not write to them here. */
+static const yaml_node_t *node_of(yml_node node)
+{
+    if (node.document == NULL)
+        return NULL;
+    return yaml_document_get_node((yaml_document_t *)(void *)&node.document->document, node.index);
+}
+
+yml_node yml_root(const yml_document *document)
+{
+    return (yml_node){document, 1};
+}
+
+const char *yml_text(yml_node node)
+{
+    const yaml_node_t *n = node_of(node);
+    return n != NULL && n->type == YAML_SCALAR_NODE ? (const char *)n->data.scalar.value : "";
+}
+
+bool yml_is_sequence(yml_node node)
+{
+    const yaml_node_t *n = node_of(node);
+    return n != NULL && n->type == YAML_SEQUENCE_NODE;
+}
+
+bool yml_is_mapping(yml_node node)
+{
+    const yaml_node_t *n = node_of(node);
+    return n != NULL && n->type == YAML_MAPPING_NODE;
+}
+
+unsigned yml_line(yml_node node)
+{
+    const yaml_node_t *n = node_of(node);
+    return n != NULL ? (unsigned)n->start_mark.line + 1 : 0;
+}
+
+size_t yml_size(yml_node node)
+{
+    const yaml_node_t *n = node_of(node);
+
+    if (yml_is_sequence(node))
+        return (size_t)(n->data.sequence.items.top - n->data.sequence.items.start);
+    if (yml_is_mapping(node))
+        return (size_t)(n->data.mapping.pairs.top - n->data.mapping.pairs.start);
+    return 0;
+}
+
+yml_node yml_at(yml_node node, size_t i, yml_node *key)
+{
+    const yaml_node_t *n = node_of(node);
+
+    if (yml_is_sequence(node))
+        return (yml_node){node.document, n->data.sequence.items.start[i]};
+    if (key != NULL)
+        *key = (yml_node){node.document, n->data.mapping.pairs.start[i].key};
+    return (yml_node){node.document, n->data.mapping.pairs.start[i].value};
+}
+
+yml_node yml_get(yml_node node, const char *key)
+{
+    for (size_t i = 0; yml_is_mapping(node) && i < yml_size(node); i++) {
+        yml_node name, value = yml_at(node, i, &name);
+        if (strcmp(yml_text(name), key) == 0)
+            return value;
+    }
+    return (yml_node){0};
+}
