@@ -31,6 +31,7 @@ typedef struct fabric {
     cable *cables;
     uint32_t cable_count, cable_room;
     uint32_t unnamed, spare; /* adapters left out */
+    uint32_t partial;        /* hosts with fewer adapters than NICs */
 } fabric;
 
 /* Catalogue links by what ibnetdiscover calls a lane's rate. */
@@ -423,6 +424,7 @@ static ty_status add_host(fabric *f, const char *name, const adapter *list, uint
         used++;
     }
     f->spare += count - used;
+    f->partial += used < catalogue_host_count_of(host, TY_VERTEX_NIC);
 done:
     return status;
 }
@@ -448,6 +450,10 @@ static ty_status add_hosts(fabric *f, const uint32_t *vertices, tree *hosts, ty_
     if (f->spare > 0)
         import_note(f->im, "%u adapters more than a %s has: left out", f->spare,
                     f->im->catalogue->hosts[f->im->host].name);
+    if (f->partial > 0)
+        import_note(f->im,
+                    "%u hosts show fewer adapters than a %s has: its other NICs lead nowhere",
+                    f->partial, f->im->catalogue->hosts[f->im->host].name);
 cleanup:
     ty_free(list);
     return status;
