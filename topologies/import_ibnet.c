@@ -182,6 +182,18 @@ done:
     return status;
 }
 
+/* What a cable's comment calls its far end: all that some files say of adapters. */
+static void take_label(ib_node *node, const import_lines *l, size_t at)
+{
+    const char *hash = memchr(l->line + at, '#', l->length - at);
+
+    if (hash == NULL || node->label[0] != '\0')
+        return;
+    at = (size_t)(hash - l->line) + 1;
+    skip_blanks(l, &at);
+    (void)read_quoted(l, &at, node->label, sizeof node->label);
+}
+
 /* [1](guid) "S-..."[32](guid) # "label" lid 236 4xNDR */
 static ty_status read_cable(fabric *f, const import_lines *l, uint32_t from, ty_error *error)
 {
@@ -203,6 +215,8 @@ static ty_status read_cable(fabric *f, const import_lines *l, uint32_t from, ty_
         return import_fail(f->im, error, l->number,
                            "found no width and rate, expected one such as 4xNDR");
     TY_CHECK(node_of(f, id, l->number, &c.to, error), status, done);
+    if (!f->nodes[c.to].is_defined && id[0] == 'H')
+        take_label(&f->nodes[c.to], l, at);
     if (c.to < c.from || (c.to == c.from && c.to_port < c.from_port)) {
         cable turned = c;
         turned.from = c.to;
@@ -248,9 +262,9 @@ static ty_status read_records(fabric *f, ty_error *error)
             TY_CHECK(read_cable(f, &l, node, error), status, done);
     }
     for (uint32_t n = 0; n < f->names.count; n++)
-        if (!f->nodes[n].is_defined)
+        if (!f->nodes[n].is_defined && f->names.nodes[n].name[0] != 'H')
             return import_fail(f->im, error, f->names.nodes[n].line,
-                               "found a cable to %.40s, expected a Switch or Ca line for it",
+                               "found a cable to %.40s, expected a Switch line for it",
                                f->names.nodes[n].name);
 done:
     return status;
