@@ -27,8 +27,10 @@ typedef enum exit_code {
 typedef struct cli_options {
     const char *workload, *cluster, *profile, *fix, *output, *candidates, *trace, *resolution;
     const char *backend, *data, *until, *fail_over, *title, *directory, *seed_text, *micro_batches;
+    const char *host, *device, *format, *to, *root, *oversubscription, *hosts_text;
     const char *global_batch_text, *top_text, *steps_text, *ranks_text, *sequence_text;
-    uint64_t global_batch, top, steps, ranks, seed, sequence; /* parsed from the texts; 0 where not given */
+    /* Parsed from the texts; 0 where not given. */
+    uint64_t global_batch, top, steps, ranks, seed, sequence, hosts;
     bool json, quiet, no_simulate, program, help, version;
     const char **files; /* what is not an option, in order */
     int file_count;
@@ -55,6 +57,7 @@ exit_code cmd_report(const cli_options *options);
 exit_code cmd_profile(const cli_options *options);
 exit_code cmd_workload(const cli_options *options);
 exit_code cmd_cluster(const cli_options *options);
+exit_code cluster_catalogue(const cli_options *options); /* cmd_catalogue.c */
 exit_code cmd_demo(const cli_options *options);
 
 /* ---- options.c --------------------------------------------------------------------------- */

@@ -335,7 +335,8 @@ static ty_status export_cluster(const char *name, ty_text *text, ty_error *error
     return TY_OK;
 }
 
-exit_code cmd_cluster(const cli_options *options)
+/* What cmd_cluster leaves to the catalogue: list, show and export as JSON. */
+exit_code cluster_catalogue(const cli_options *options)
 {
     static const catalogue_kind clusters = {"cluster", ty_catalogue_list, show_cluster,
                                             export_cluster, NULL};

@@ -5,6 +5,7 @@
 #include "xml.h"
 
 #include <ctype.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -117,12 +118,11 @@ static uint32_t count_things(const importer *im, const xml_element *e, int depth
 
 /* ---- The tree ---------------------------------------------------------------------------- */
 
-/* Raw rates of sixteen lanes in GB/s, as hwloc gives them; the widest that fits says the
- * generation.
- */
+/* hwloc gives GB/s before PCIe's own overhead; the fastest generation of which it is no tiny part
+ * says the rest: sixteen lanes of each in turn. */
 static import_pcie link_of(const xml_element *e)
 {
-    static const double rates[] = {3.99, 7.99, 15.7, 31.4, 62.9, 120};
+    static const double rates[] = {4, 8, 15.753846, 31.507692, 63.015385, 121};
     const char *speed = xml_attribute(e, "pci_link_speed");
     double rate = speed == NULL ? 0 : strtod(speed, NULL);
     import_pcie link = {.generation = 3, .lanes = 1};
@@ -130,11 +130,9 @@ static import_pcie link_of(const xml_element *e)
     if (!(rate > 0.2 && rate < 300))
         return link;
     for (uint32_t g = 3; g < 6; g++)
-        if (rate >= rates[g])
+        if (rate >= 0.99 * rates[g])
             link.generation = g + 1;
-    link.lanes = rate / (rates[link.generation - 1] * 1.0034);
-    if (link.lanes > 0.99 && link.lanes < 1.01)
-        link.lanes = 1;
+    link.lanes = fmax(1, round(16 * rate / rates[link.generation - 1])) / 16;
     return link;
 }
 

@@ -163,10 +163,11 @@ static ty_status check_matrix(const matrix *m, ty_error *error)
 {
     if (m->gpus == 0)
         return import_fail(m->im, error, 0, "found no GPU, expected at least one");
-    for (uint32_t a = 0; a < m->count; a++) {
+    for (uint32_t a = 0; a < m->count; a++)
         if (m->things[a].row == NO_INDEX)
             return import_fail(m->im, error, 0, "found no row %s, expected one as for each column",
                                m->things[a].name);
+    for (uint32_t a = 0; a < m->count; a++)
         for (uint32_t b = 0; b < m->count; b++) {
             const cell *c = &m->cells[a * THING_LIMIT + b], *d = &m->cells[b * THING_LIMIT + a];
             if ((c->relation == SELF) != (a == b) || c->relation != d->relation ||
@@ -176,7 +177,6 @@ static ty_status check_matrix(const matrix *m, ty_error *error)
                                    "symmetric matrix with X on its diagonal",
                                    m->things[a].name, m->things[b].name);
         }
-    }
     return TY_OK;
 }
 

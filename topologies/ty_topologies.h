@@ -186,6 +186,15 @@ ty_status ty_cluster_ring(const ty_cluster *cluster, const uint32_t *devices, ui
 ty_status ty_cluster_bisection(const ty_cluster *cluster, double *bandwidth_bytes_per_s,
                                ty_error *error) TY_MUST_CHECK;
 
+/**
+ * Writes a cluster in the words of another tool: "dot" (Graphviz), "slurm" (topology.conf; of a
+ * fabric that is no tree, the leaves below one switch), "nccl" (topology XML of the first host).
+ * @param text appended to
+ * @return TY_EINVAL: no such format; TY_EUNSUPPORTED: the format cannot express the cluster
+ */
+ty_status ty_cluster_export(const ty_cluster *cluster, const char *format, ty_text *text,
+                            ty_error *error) TY_MUST_CHECK;
+
 /* ---- Analyses ---------------------------------------------------------------------------- */
 
 /**

@@ -502,3 +502,477 @@ Test(import_real, smi_gives_the_dgx1_of_the_catalogue)
     ty_cluster_free(drawn);
     ty_cluster_free(imported);
 }
+
+/* ---- Our own files, drawn by hand --------------------------------------------------------- */
+
+static const ty_link_edge *link_between(const ty_cluster *c, const char *a, const char *b)
+{
+    for (uint32_t l = 0; l < ty_cluster_link_count(c); l++) {
+        const ty_link_edge *link = ty_cluster_link(c, l);
+        const char *x = ty_cluster_vertex_name(c, link->from);
+        const char *y = ty_cluster_vertex_name(c, link->to);
+        if ((strcmp(x, a) == 0 && strcmp(y, b) == 0) || (strcmp(x, b) == 0 && strcmp(y, a) == 0))
+            return link;
+    }
+    return NULL;
+}
+
+/* A link, or the lack of one (kind NULL). */
+typedef struct wanted_link {
+    const char *a, *b, *kind;
+    double bandwidth;
+} wanted_link;
+
+static void check_links(const ty_cluster *c, const wanted_link *rows, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        const ty_link_edge *link = link_between(c, rows[i].a, rows[i].b);
+        cr_assert_eq(link != NULL, rows[i].kind != NULL, "%s - %s", rows[i].a, rows[i].b);
+        if (link == NULL)
+            continue;
+        cr_assert_str_eq(link->kind, rows[i].kind, "%s - %s", rows[i].a, rows[i].b);
+        cr_assert(fabs(link->bandwidth_bytes_per_s - rows[i].bandwidth) < 1e-6 * rows[i].bandwidth,
+                  "%s - %s: %g", rows[i].a, rows[i].b, link->bandwidth_bytes_per_s);
+    }
+}
+#define CHECK_LINKS(c, rows) check_links(c, rows, sizeof(rows) / sizeof(rows)[0])
+
+Test(import, nccl)
+{
+    static const wanted_link rows[] = {
+        {"host-0/cpu-0", "host-0", "upi-sapphire-rapids", 22e9},
+        {"host-0/pci-0000:01:00.0", "host-0/cpu-0", "pcie5-bridge", 48e9},
+        {"host-0/gpu-0", "host-0/pci-0000:01:00.0", "pcie5", 24e9}, /* eight lanes */
+        {"host-0/gpu-1", "host-0/cpu-1", "pcie5", 48e9},
+        {"host-0/gpu-0", "host-0/nvswitch", "nvlink4", 9 * 20.6e9},
+        {"host-0/gpu-1", "host-0/nvswitch", "nvlink4", 9 * 20.6e9},
+        {"host-0/gpu-0", "host-0/gpu-1", NULL, 0},
+        {"host-0/nic-0", "host-0/pci-0000:01:00.0", "pcie4-bridge", 24e9},
+        {"host-0/nic-0", "fabric", "ndr400", 50e9}, /* two ports of 200 */
+    };
+    ty_cluster *c = import(DATA "nccl.xml", NULL, NULL);
+    ty_cluster *opened = sample_open(DATA "nccl.xml");
+    char *a = sample_json(c), *b = sample_json(opened);
+
+    CHECK_LINKS(c, rows);
+    cr_assert_str_eq(a, b, "opening is importing without options");
+    ty_free(a);
+    ty_free(b);
+    ty_cluster_free(c);
+    ty_cluster_free(opened);
+}
+
+Test(import, smi)
+{
+    static const wanted_link rows[] = {
+        {"host-0/gpu-0", "host-0/gpu-1", "nvlink3-direct", 80e9},
+        {"host-0/gpu-0", "host-0/pcie-0", "pcie4", 24e9},
+        {"host-0/nic-0", "host-0/pcie-0", "pcie4-bridge", 24e9},
+        {"host-0/gpu-1", "host-0/root-0", "pcie4", 24e9},
+        {"host-0/pcie-0", "host-0/root-0", "pcie4-bridge", 24e9},
+        {"host-0/root-0", "host-0/numa-0", "pcie4-bridge", 24e9},
+        {"host-0/numa-0", "host-0", "upi-skylake", 10e9},
+        {"host-0/gpu-2", "host-0", "pcie4", 24e9},
+        {"host-0/nic-0", "fabric", "hdr200", 25e9},
+    };
+    ty_import_notes notes = {0};
+    ty_cluster *c =
+        import(DATA "smi.txt", &(ty_cluster_import_options){.host = "dgx-a100"}, &notes);
+
+    CHECK_LINKS(c, rows);
+    cr_assert_not_null(strstr(notes.text, "hdr200, as of dgx-a100"));
+    ty_import_notes_clear(&notes);
+    ty_cluster_free(c);
+}
+
+Test(import, slurm)
+{
+    static const wanted_link rows[] = {
+        {"rack1", "top", "eth25-trunk", 3 * 2.942e9 / 2},
+        {"rack2", "top", "eth25-trunk", 4 * 2.942e9 / 2},
+        {"a02/nic-0", "rack1", "eth25", 2.942e9},
+        {"login/nic-0", "rack2", "eth25", 2.942e9},
+    };
+    ty_import_notes notes = {0};
+    ty_cluster *c =
+        import(DATA "topology.conf",
+               &(ty_cluster_import_options){.host = "p100-server", .oversubscription = 2}, &notes);
+
+    CHECK_LINKS(c, rows);
+    cr_assert_eq(ty_cluster_device_count(c), 28);
+    cr_assert_not_null(strstr(notes.text, "LinkSpeed"));
+    ty_import_notes_clear(&notes);
+    ty_cluster_free(c);
+}
+
+Test(import, hwloc)
+{
+    static const wanted_link rows[] = {
+        {"host-0/package-0", "host-0", "infinity-fabric", 16e9},
+        {"host-0/bridge-0", "host-0/package-0", "pcie3-bridge", 12e9},
+        {"host-0/gpu-0", "host-0/bridge-0", "pcie3", 12e9},
+        {"host-0/gpu-1", "host-0/bridge-0", "pcie3", 6e9},
+        {"host-0/gpu-0", "host-0/gpu-1", "nvlink2-direct", 40e9},
+        {"host-0/nic-0", "fabric", "edr100", 12.5e9},
+    };
+    ty_cluster *c = import(DATA "hwloc.xml",
+                           &(ty_cluster_import_options){.host = "dgx1-v100", .hosts = 2}, NULL);
+
+    CHECK_LINKS(c, rows);
+    cr_assert_eq(ty_cluster_host_count(c), 2);
+    cr_assert_str_eq(ty_cluster_device_type(c, 3)->name, "v100-sxm2-16gb");
+    ty_cluster_free(c);
+}
+
+Test(import, ibnetdiscover)
+{
+    static const wanted_link rows[] = {
+        {"leaf-1:MQM8700/U1", "spine:MQM8700/U1", "hdr200-trunk", 50e9}, /* two cables */
+        {"leaf-2:MQM8700/U1", "spine:MQM8700/U1", "hdr200-trunk", 25e9},
+        {"alpha/nic-0", "leaf-1:MQM8700/U1", "hdr200", 25e9},
+        {"beta/nic-0", "leaf-1:MQM8700/U1", "hdr200", 25e9},
+        {"gamma/nic-0", "leaf-2:MQM8700/U1", "hdr200", 12.5e9},
+    };
+    ty_import_notes notes = {0};
+    ty_cluster *c =
+        import(DATA "ibnetdiscover.txt", &(ty_cluster_import_options){.host = "NC24s_v3"}, &notes);
+
+    CHECK_LINKS(c, rows);
+    cr_assert_eq(ty_cluster_host_count(c), 3);
+    cr_assert_not_null(strstr(notes.text, "1 adapters do not say"));
+    ty_import_notes_clear(&notes);
+    ty_cluster_free(c);
+}
+
+Test(import, trees_of_other_kinds)
+{
+    static const struct {
+        const char *path, *host;
+        uint32_t hosts, switches;
+        wanted_link links[3];
+    } rows[] = {
+        {DATA "topograph.yaml",
+         "p100-server",
+         5,
+         3,
+         {{"leaf-a", "spine", "eth25-trunk", 3 * 2.942e9},
+          {"leaf-b", "spine", "eth25-trunk", 2 * 2.942e9},
+          {"n7/nic-0", "leaf-a", "eth25", 2.942e9}}},
+        {DATA "nodes.json",
+         NULL,
+         2,
+         5,
+         {{"cluster/region-us-east-1", "cluster", "wan10", 1.25e9},
+          {"cluster/region-us-east-1/zone-us-east-1a", "cluster/region-us-east-1", "efa100-trunk",
+           4 * 11.25e9},
+          {"gpu-b/nic-7", "cluster/region-eastus/zone-eastus-1", "hdr200", 25e9}}},
+        {DATA "hosts.csv",
+         "p100-server",
+         3,
+         6,
+         {{"cluster/P1", "cluster", "eth25-trunk", 2 * 2.942e9},
+          {"cluster/P2/S1", "cluster/P2", "eth25-trunk", 2.942e9},
+          {"10.0.0.3/nic-0", "cluster/P2/S1", "eth25", 2.942e9}}},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        ty_cluster *c =
+            import(rows[i].path, &(ty_cluster_import_options){.host = rows[i].host}, NULL);
+        cr_assert_eq(ty_cluster_host_count(c), rows[i].hosts, "%s", rows[i].path);
+        cr_assert_eq(count_kind(c, TY_VERTEX_SWITCH), rows[i].switches, "%s", rows[i].path);
+        check_links(c, rows[i].links, 3);
+        ty_cluster_free(c);
+    }
+}
+
+Test(import, simgrid_routes_become_a_graph)
+{
+    ty_cluster *c = import(DATA "platform.xml", NULL, NULL);
+    ty_path path = {0};
+
+    cr_assert_eq(ty_cluster_device_count(c), 3);
+    cr_assert_eq(count_kind(c, TY_VERTEX_SWITCH), 1); /* where la, lb and lc meet */
+    cr_assert(fabs(ty_cluster_device_type(c, 0)->peak_fp32_flop_per_s - 200e9) < 1);
+    cr_assert_eq(ty_cluster_path(c, 1, 2, &path, NULL), TY_OK);
+    cr_assert(fabs(path.latency_s - 1.01e-3) < 1e-12 &&
+                  fabs(path.bandwidth_bytes_per_s - 125e6) < 1,
+              "%g %g", path.latency_s, path.bandwidth_bytes_per_s);
+    ty_path_clear(&path);
+    ty_cluster_free(c);
+}
+
+/* Two levels: four leaves of two hosts, each leaf linked to both cores. */
+Test(import, simgrid_fat_tree)
+{
+    ty_cluster *c = import(DATA "fat-tree.xml", NULL, NULL);
+    uint32_t from[4] = {0, 1, 2, 3}, to[4] = {4, 5, 6, 7};
+    double flow;
+
+    cr_assert_eq(ty_cluster_device_count(c), 8);
+    cr_assert_eq(count_kind(c, TY_VERTEX_SWITCH), 4 + 2);
+    cr_assert_eq(ty_cluster_link_count(c), 8 + 8 + 4 * 2); /* devices, hosts, leaves */
+    cr_assert_eq(ty_cluster_flow(c, from, 4, to, 4, &flow, NULL), TY_OK);
+    cr_assert(fabs(flow - 4e9) < 1, "%g", flow);
+    ty_cluster_free(c);
+}
+
+Test(import, astra_dimensions)
+{
+    ty_cluster *c =
+        import(DATA "network.yml", &(ty_cluster_import_options){.device = "tpu-v4"}, NULL);
+    ty_path path = {0};
+
+    cr_assert_eq(ty_cluster_device_count(c), 12);
+    cr_assert_eq(ty_cluster_host_count(c), 3);
+    /* devices to hubs and routers, three full meshes of four, four rings of three */
+    cr_assert_eq(ty_cluster_link_count(c), 2 * 12 + 3 * 6 + 4 * 3);
+    cr_assert_eq(ty_cluster_path(c, 0, 4, &path, NULL), TY_OK);
+    cr_assert(fabs(path.latency_s - 1e-6) < 1e-15 && fabs(path.bandwidth_bytes_per_s - 25e9) < 1);
+    ty_path_clear(&path);
+    ty_cluster_free(c);
+}
+
+/* ---- What is refused ---------------------------------------------------------------------- */
+
+static const struct {
+    const char *text;
+    ty_status status;
+    const char *part;
+} bad_texts[] = {
+    {"", TY_EPARSE, "none of the formats"},
+    {"hello\n", TY_EPARSE, "none of the formats"},
+    {"<system version=\"1\">", TY_EPARSE, "malformed XML"},
+    {"<system version=\"1\"/>", TY_EINVAL, "names no GPU"},
+    {"<!DOCTYPE s [<!ENTITY a \"aaaa\"><!ENTITY b \"&a;&a;\">]><system>&b;</system>", TY_EPARSE,
+     "declaration of an entity"},
+    {"<system><cpu><pci class=\"0x030200\"><gpu dev=\"0\" sm=\"70\"><nvlink target=\"x\" "
+     "count=\"-1\"/></gpu></pci></cpu></system>",
+     TY_EPARSE, "count of \"-1\""},
+    {"<graphs version=\"1\"/>", TY_EUNSUPPORTED, "graph file"},
+    {"<topology version=\"1.0\"/>", TY_EPARSE, "hwloc 2 or 3"},
+    {"<platform version=\"3\"/>", TY_EPARSE, "expected 4"},
+    {"<platform version=\"4.1\"><cluster id=\"c\" prefix=\"n\" radical=\"0-99999999999\" "
+     "speed=\"1Gf\" bw=\"1Bps\" lat=\"0\"/></platform>",
+     TY_EPARSE, "radical"},
+    {"<platform version=\"4.1\"><host id=\"a\" speed=\"1Gf\"/><host id=\"a\" speed=\"1Gf\"/>"
+     "</platform>",
+     TY_EPARSE, "second time"},
+    {"<platform version=\"4.1\"><host id=\"a\" speed=\"1nan\"/></platform>", TY_EPARSE, "speed"},
+    {"\tGPU0\tGPU1\nGPU0\t X \tPIX\nGPU1\tSYS\t X \n", TY_EPARSE, "different seen from each other"},
+    {"\tGPU0\tGPU1\nGPU0\t X \tPIX\n", TY_EPARSE, "no row GPU1"},
+    {"\tGPU0\tGPU1\nGPU0\t X \tFAR\n", TY_EPARSE, "\"FAR\" between GPU0 and GPU1"},
+    {"SwitchName=a Nodes=n[3-1]\n", TY_EPARSE, "ranges from low to high"},
+    {"SwitchName=a Nodes=n[0-99999999]\n", TY_EPARSE, "fewer names"},
+    {"SwitchName=a Nodes=n1 Speed=3\n", TY_EPARSE, "found key \"Speed\""},
+    {"SwitchName=a Switches=b\nSwitchName=b Switches=a\n", TY_EPARSE, "below itself"},
+    {"SwitchName=a Switches=b\n", TY_EPARSE, "switch b"},
+    {"SwitchName=a Nodes=n1\nSwitchName=b Nodes=n1\n", TY_EPARSE, "expected one place"},
+    {"SwitchName=a Nodes=n1\nSwitchName=a Nodes=n2\n", TY_EPARSE, "second time"},
+    {"Switch\t2 \"S-1\" # \"a\"\n[x]\n", TY_EPARSE, "malformed port"},
+    {"Switch\t2 \"S-1\" # \"a\"\n[1]\t\"S-2\"[1] # \"b\" lid 1 4xHDR\n", TY_EPARSE, "S-2"},
+    {"Switch\t2 \"S-1\" # \"a\"\n[1]\t\"H-2\"[1] # \"b\" lid 1\n", TY_EPARSE, "4xNDR"},
+    {"topology: [ Ring ]\nnpus_count: [ 4, 4 ]\nbandwidth: [ 1 ]\nlatency: [ 1 ]\n", TY_EPARSE,
+     "2 values of npus_count"},
+    {"topology: [ Star ]\nnpus_count: [ 4 ]\n", TY_EPARSE, "\"Star\""},
+    {"topology: [ Ring ]\nnpus_count: [ 1e300 ]\nbandwidth: [ 1 ]\nlatency: [ 1 ]\n", TY_EPARSE,
+     "1e300"},
+    {"topology: &a [ Ring ]\nnpus_count: *a\n", TY_EPARSE, "alias"},
+    {"topology: [\nnpus_count: x\n", TY_EPARSE, "malformed YAML"},
+    {"switches: {}\nblocks:\n- switch: a\n", TY_EPARSE, "without switch or nodes"},
+    {"{\"apiVersion\": \"v1\", \"items\": []}", TY_EPARSE, "items"},
+    {"host,rack\na,r1\na,r2\n", TY_EPARSE, "second time"},
+};
+
+Test(import, refuses_bad_files)
+{
+    for (size_t i = 0; i < sizeof bad_texts / sizeof bad_texts[0]; i++) {
+        const char *text = bad_texts[i].text;
+        bool needs_host = bad_texts[i].status != TY_EINVAL;
+        ty_cluster_import_options options = {.host = needs_host ? "p100-server" : NULL};
+        ty_cluster *c = NULL;
+        ty_error error = {0};
+        ty_status status =
+            ty_cluster_import_text(text, strlen(text), "bad", &options, &c, NULL, &error);
+        cr_assert_eq(status, bad_texts[i].status, "%s: %s: %s", text, ty_status_name(status),
+                     error.message);
+        cr_assert_null(c);
+        cr_assert_not_null(strstr(error.message, bad_texts[i].part), "%s: \"%s\" lacks \"%s\"",
+                           text, error.message, bad_texts[i].part);
+    }
+}
+
+Test(import, refuses_bad_options)
+{
+    static const struct {
+        ty_cluster_import_options options;
+        const char *part;
+    } rows[] = {
+        {{.host = "dgxa100"}, "did you mean \"dgx-a100\""},
+        {{.device = "h10"}, "a device of the catalogue"},
+        {{.format = "slurn", .host = "dgx-a100"}, "did you mean \"slurm\""},
+        {{.host = "dgx-a100", .oversubscription = 0.5}, "oversubscription"},
+        {{.host = "dgx-a100", .root = "rack3"}, "found \"rack3\""},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        ty_cluster *c = NULL;
+        ty_error error = {0};
+        cr_assert_eq(ty_cluster_import(DATA "topology.conf", &rows[i].options, &c, NULL, &error),
+                     TY_EINVAL, "%s", error.message);
+        cr_assert_not_null(strstr(error.message, rows[i].part), "%s", error.message);
+    }
+}
+
+/* Nesting is refused long before it is a danger to the stack. */
+Test(import, refuses_deep_nesting)
+{
+    static const struct {
+        const char *head, *open;
+    } rows[] = {
+        {"<system><cpu>", "<pci busid=\"a\">"},
+        {"<topology version=\"2.0\">", "<object type=\"Bridge\">"},
+        {"<platform version=\"4.1\">", "<zone id=\"a\">"},
+        {"switches: x\nblocks: ", "["},
+        {"{\"apiVersion\": 1, \"items\": ", "["},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        ty_text text = {0};
+        ty_cluster *c = NULL;
+        ty_error error = {0};
+        ty_text_add(&text, rows[i].head);
+        for (int d = 0; d < 100000; d++)
+            ty_text_add(&text, rows[i].open);
+        cr_assert_eq(ty_cluster_import_text(text.data, text.length, "deep", NULL, &c, NULL, &error),
+                     TY_EPARSE, "%s: %s", rows[i].head, error.message);
+        ty_text_clear(&text);
+    }
+}
+
+/* ---- Memory ------------------------------------------------------------------------------- */
+
+static ty_status try_with(long allocations, const char *path,
+                          const ty_cluster_import_options *options)
+{
+    ty_cluster *c = NULL;
+    ty_import_notes notes = {0};
+    ty_status status;
+
+    ty_memory_fail_after(allocations);
+    status = ty_cluster_import(path, options, &c, &notes, NULL);
+    ty_memory_fail_after(0);
+    cr_assert_eq(status == TY_OK, c != NULL, "%s: allocation %ld", path, allocations);
+    cr_assert(status == TY_OK || (status == TY_ENOMEM && notes.text == NULL),
+              "%s: allocation %ld: %s", path, allocations, ty_status_name(status));
+    ty_import_notes_clear(&notes);
+    ty_cluster_free(c);
+    return status;
+}
+
+/* The catalogue is read first; what importers allocate comes last, and each of it is made to fail.
+ */
+Test(import, survives_every_failing_allocation)
+{
+    static const char *const paths[] = {
+        DATA "nccl.xml",          DATA "smi.txt",        DATA "topology.conf", DATA "hwloc.xml",
+        DATA "ibnetdiscover.txt", DATA "topograph.yaml", DATA "nodes.json",    DATA "platform.xml",
+        DATA "fat-tree.xml",      DATA "network.yml",    DATA "hosts.csv"};
+    ty_cluster_import_options options = {.host = "dgx-a100", .hosts = 2};
+
+    for (size_t i = 0; i < sizeof paths / sizeof paths[0]; i++) {
+        long low = 0, high = 1;
+        while (try_with(high, paths[i], &options) != TY_OK)
+            high *= 2;
+        while (high - low > 1) { /* what `low` gets is too few, what `high` gets enough */
+            long middle = low + (high - low) / 2;
+            if (try_with(middle, paths[i], &options) == TY_OK)
+                high = middle;
+            else
+                low = middle;
+        }
+        for (long n = high > 150 ? high - 150 : 1; n < high; n++)
+            cr_assert_eq(try_with(n, paths[i], &options), TY_ENOMEM);
+    }
+}
+
+/* ---- Exports ------------------------------------------------------------------------------ */
+
+static char *export_as(const char *name, const char *format)
+{
+    ty_cluster *c = sample_open(name);
+    ty_text text = {0};
+    ty_error error = {0};
+    char *out = NULL;
+
+    cr_assert_eq(ty_cluster_export(c, format, &text, &error), TY_OK, "%s: %s", name, error.message);
+    cr_assert_eq(ty_text_take(&text, &out, NULL), TY_OK);
+    ty_cluster_free(c);
+    return out;
+}
+
+/* There and back: every pair of devices has the bandwidth it had. */
+Test(export, nccl_comes_back)
+{
+    static const char *const names[] = {"dgx-a100", "dgx-h100",     "dgx1-v100",     "dgx-b200",
+                                        "dgx2",     "p4d.24xlarge", "mi300x-server", "p100-server"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        char *text = export_as(names[i], "nccl");
+        ty_cluster *before = sample_open(names[i]), *after = NULL;
+        ty_error error = {0};
+        cr_assert_eq(ty_cluster_import_text(text, strlen(text), "back", NULL, &after, NULL, &error),
+                     TY_OK, "%s: %s", names[i], error.message);
+        cr_assert_eq(ty_cluster_device_count(after), ty_cluster_device_count(before));
+        /* devices come in the order of the PCIe tree: compare sorted */
+        double sums[2] = {0, 0};
+        for (uint32_t a = 0; a < ty_cluster_device_count(before); a++)
+            for (uint32_t b = 0; b < a; b++) {
+                sums[0] += path_bandwidth(before, a, b);
+                sums[1] += path_bandwidth(after, a, b);
+            }
+        cr_assert(fabs(sums[0] - sums[1]) < 1e-6 * sums[0], "%s: %g and %g", names[i], sums[0],
+                  sums[1]);
+        cr_assert_eq(count_kind(after, TY_VERTEX_NIC), count_kind(before, TY_VERTEX_NIC));
+        ty_free(text);
+        ty_cluster_free(before);
+        ty_cluster_free(after);
+    }
+}
+
+Test(export, slurm_comes_back)
+{
+    char *text = export_as("pod:2 leaf:2 host:3 dgx-a100", "slurm");
+    ty_cluster_import_options options = {.host = "dgx-a100"};
+    ty_cluster *before = sample_open("pod:2 leaf:2 host:3 dgx-a100"), *after = NULL;
+    double x, y;
+
+    cr_assert_eq(ty_cluster_import_text(text, strlen(text), "back", &options, &after, NULL, NULL),
+                 TY_OK, "%s", text);
+    cr_assert_eq(ty_cluster_device_count(after), ty_cluster_device_count(before));
+    cr_assert_eq(count_kind(after, TY_VERTEX_SWITCH), count_kind(before, TY_VERTEX_SWITCH));
+    cr_assert_eq(ty_cluster_bisection(before, &x, NULL), TY_OK);
+    cr_assert_eq(ty_cluster_bisection(after, &y, NULL), TY_OK);
+    cr_assert(fabs(x - y) < 1e-6 * x, "%g and %g", x, y);
+    ty_free(text);
+    ty_cluster_free(before);
+    ty_cluster_free(after);
+}
+
+Test(export, dot_names_every_vertex_and_link)
+{
+    ty_cluster *c = sample_open("2x p100-server"), *other = NULL;
+    char *text = export_as("2x p100-server", "dot");
+    ty_text out = {0};
+    ty_error error = {0};
+    uint32_t edges = 0;
+
+    for (uint32_t v = 0; v < ty_cluster_vertex_count(c); v++)
+        cr_assert_not_null(strstr(text, ty_cluster_vertex_name(c, v)));
+    for (const char *at = text; (at = strstr(at, " -- ")) != NULL; at += 4)
+        edges++;
+    cr_assert_eq(edges, ty_cluster_link_count(c));
+    cr_assert_eq(ty_cluster_export(c, "slrm", &out, &error), TY_EINVAL);
+    cr_assert_not_null(strstr(error.message, "did you mean \"slurm\""));
+    other = sample_open("local:2");
+    cr_assert_eq(ty_cluster_export(other, "slurm", &out, &error), TY_EUNSUPPORTED);
+    ty_cluster_free(other);
+    ty_cluster_free(c);
+    ty_text_clear(&out);
+    ty_free(text);
+}

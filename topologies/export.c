@@ -1,0 +1,475 @@
+/* Clusters in the words of other tools: Graphviz, Slurm, NCCL. */
+#include "catalogue.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+/* ---- Graphviz ---------------------------------------------------------------------------- */
+
+static void quote(ty_text *text, const char *name)
+{
+    ty_text_add(text, "\"");
+    for (; *name != '\0'; name++) {
+        if (*name == '"' || *name == '\\')
+            ty_text_add(text, "\\");
+        ty_text_append(text, name, 1);
+    }
+    ty_text_add(text, "\"");
+}
+
+static void write_dot_vertex(const ty_cluster *c, uint32_t v, ty_text *text)
+{
+    static const char *const shapes[TY_VERTEX_KIND_COUNT] = {
+        [TY_VERTEX_DEVICE] = "box",
+        [TY_VERTEX_HOST] = "house",
+        [TY_VERTEX_DEVICE_SWITCH] = "diamond",
+        [TY_VERTEX_NIC] = "cds",
+        [TY_VERTEX_SWITCH] = "hexagon",
+    };
+    ty_text_add(text, "  ");
+    quote(text, c->vertices[v].name);
+    ty_text_addf(text, " [shape=%s];\n", shapes[c->vertices[v].kind]);
+}
+
+static ty_status export_dot(const ty_cluster *c, ty_text *text, ty_error *error)
+{
+    char bandwidth[32];
+
+    ty_text_add(text, "graph ");
+    quote(text, c->name);
+    ty_text_add(text, " {\n  overlap=false;\n  node [fontsize=10];\n  edge [fontsize=8];\n");
+    for (uint32_t v = 0; v < c->vertex_count; v++)
+        write_dot_vertex(c, v, text);
+    for (uint32_t i = 0; i < c->link_count; i++) {
+        const ty_link_edge *link = &c->links[i];
+        ty_format_bandwidth(link->bandwidth_bytes_per_s, bandwidth);
+        ty_text_add(text, "  ");
+        quote(text, c->vertices[link->from].name);
+        ty_text_add(text, " -- ");
+        quote(text, c->vertices[link->to].name);
+        ty_text_addf(text, " [label=\"%s %s\"];\n", link->kind, bandwidth);
+    }
+    ty_text_add(text, "}\n");
+    return ty_text_check(text, error);
+}
+
+/* ---- Slurm ------------------------------------------------------------------------------- */
+
+/* Slurm's names have letters, digits, and what cannot be mistaken for a list. */
+static void write_slurm_name(ty_text *text, const char *name)
+{
+    for (; *name != '\0'; name++) {
+        bool is_plain = (*name >= 'a' && *name <= 'z') || (*name >= 'A' && *name <= 'Z') ||
+                        (*name >= '0' && *name <= '9') || strchr("-_.", *name) != NULL;
+        ty_text_append(text, is_plain ? name : "_", 1);
+    }
+}
+
+typedef struct slurm {
+    const ty_cluster *c;
+    uint32_t *levels, *queue; /* [vertex] as in examine.c: 1 is a leaf */
+    uint32_t *parents;        /* [vertex] of switches: the one above, NO_INDEX, or several */
+    uint32_t *leaves;         /* [host] the switch it is on */
+    bool has_several;
+} slurm;
+
+static void find_levels(slurm *s)
+{
+    const ty_cluster *c = s->c;
+    uint32_t head = 0, tail = 0;
+
+    for (uint32_t v = 0; v < c->vertex_count; v++)
+        if (c->vertices[v].kind != TY_VERTEX_SWITCH)
+            s->queue[tail++] = v;
+    while (head < tail) {
+        uint32_t v = s->queue[head++];
+        for (uint32_t p = c->port_starts[v]; p < c->port_starts[v + 1]; p++) {
+            uint32_t next = c->ports[p].vertex;
+            if (c->vertices[next].kind == TY_VERTEX_SWITCH && s->levels[next] == 0) {
+                s->levels[next] = s->levels[v] + 1;
+                s->queue[tail++] = next;
+            }
+        }
+    }
+}
+
+/* A switch below two, or beside one of its level, is no tree. */
+static void find_parents(slurm *s)
+{
+    const ty_cluster *c = s->c;
+
+    for (uint32_t v = 0; v < c->vertex_count; v++) {
+        s->parents[v] = NO_INDEX;
+        if (s->levels[v] == 0)
+            continue;
+        for (uint32_t p = c->port_starts[v]; p < c->port_starts[v + 1]; p++) {
+            uint32_t next = c->ports[p].vertex;
+            if (s->levels[next] > s->levels[v] && s->parents[v] == NO_INDEX)
+                s->parents[v] = next;
+            else if (s->levels[next] == s->levels[v] ||
+                     (s->levels[next] > s->levels[v] && s->parents[v] != next))
+                s->has_several = true;
+        }
+    }
+}
+
+/* The first switch that a NIC or hub of the host's island is on. */
+static void find_leaves(slurm *s, uint32_t *of_island)
+{
+    const ty_cluster *c = s->c;
+
+    for (uint32_t i = 0; i < c->island_count; i++)
+        of_island[i] = NO_INDEX;
+    for (uint32_t v = 0; v < c->vertex_count; v++) {
+        uint32_t island = c->vertices[v].island;
+        for (uint32_t p = c->port_starts[v]; island != NO_INDEX && p < c->port_starts[v + 1]; p++)
+            if (s->levels[c->ports[p].vertex] > 0 && of_island[island] == NO_INDEX)
+                of_island[island] = c->ports[p].vertex;
+    }
+    for (uint32_t h = 0; h < c->host_count; h++)
+        s->leaves[h] = of_island[c->vertices[c->host_vertices[h]].island];
+}
+
+/* "Key=a,b,c" of what is below a switch; nothing where nothing is. */
+static void write_below(const slurm *s, uint32_t parent, bool are_hosts, ty_text *text)
+{
+    const ty_cluster *c = s->c;
+    uint32_t count = are_hosts ? c->host_count : c->vertex_count, written = 0;
+
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t above = are_hosts ? s->leaves[i] : s->levels[i] > 0 ? s->parents[i] : NO_INDEX;
+        if (above != parent)
+            continue;
+        ty_text_add(text, written++ > 0 ? "," : are_hosts ? " Nodes=" : " Switches=");
+        write_slurm_name(text, c->vertices[are_hosts ? c->host_vertices[i] : i].name);
+    }
+}
+
+/* Of a fabric that is no tree only the leaves remain, below one switch: what Slurm can use. */
+static void write_slurm(const slurm *s, ty_text *text)
+{
+    const ty_cluster *c = s->c;
+    uint32_t leaves = 0;
+
+    for (uint32_t v = 0; v < c->vertex_count; v++) {
+        if (s->levels[v] == 0 || (s->has_several && s->levels[v] > 1))
+            continue;
+        ty_text_add(text, "SwitchName=");
+        write_slurm_name(text, c->vertices[v].name);
+        write_below(s, v, true, text);
+        if (!s->has_several)
+            write_below(s, v, false, text);
+        ty_text_add(text, "\n");
+    }
+    for (uint32_t v = 0; s->has_several && v < c->vertex_count; v++)
+        if (s->levels[v] == 1) {
+            ty_text_add(text, leaves++ == 0 ? "SwitchName=all Switches=" : ",");
+            write_slurm_name(text, c->vertices[v].name);
+        }
+    if (leaves > 0)
+        ty_text_add(text, "\n");
+}
+
+static ty_status export_slurm(const ty_cluster *c, ty_text *text, ty_error *error)
+{
+    size_t vertices = c->vertex_count;
+    slurm s = {.c = c};
+    ty_status status;
+
+    s.levels = ty_alloc(4 * vertices + c->host_count, sizeof *s.levels);
+    if (s.levels == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory for an export");
+    s.queue = s.levels + vertices;
+    s.parents = s.queue + vertices;
+    s.leaves = s.parents + 2 * vertices;
+    find_levels(&s);
+    find_parents(&s);
+    find_leaves(&s, s.parents + vertices); /* islands are no more than vertices */
+    for (uint32_t h = 0; h < c->host_count; h++)
+        if (s.leaves[h] == NO_INDEX) {
+            status = ty_fail(error, TY_EUNSUPPORTED,
+                             "cluster %s: found host %s on no network switch, expected one",
+                             c->name, c->vertices[c->host_vertices[h]].name);
+            goto cleanup;
+        }
+    ty_text_addf(text, "# topology.conf of %s\n", c->name);
+    write_slurm(&s, text);
+    status = ty_text_check(text, error);
+cleanup:
+    ty_free(s.levels);
+    return status;
+}
+
+/* ---- NCCL -------------------------------------------------------------------------------- */
+
+typedef struct nccl {
+    const ty_cluster *c;
+    const catalogue *catalogue;
+    uint32_t hub;
+    ty_text *text;
+    uint32_t gpus, nics, numas;
+    bool *is_written; /* [vertex] */
+} nccl;
+
+static bool has_prefix(const char *text, const char *prefix)
+{
+    return strncmp(text, prefix, strlen(prefix)) == 0;
+}
+
+static void write_busid(nccl *n, uint32_t vertex)
+{
+    uint32_t number = vertex - n->hub; /* vertices of a host follow each other */
+    ty_text_addf(n->text, "%04x:%02x:00.0", number >> 8, number & 255);
+}
+
+/* What the catalogue knows a device as; NULL: nothing of that key. */
+static const char *match_of(const nccl *n, uint32_t vertex, const char *key)
+{
+    const ty_cluster *c = n->c;
+    uint32_t type =
+        catalogue_find_device(n->catalogue, c->device_types[c->vertices[vertex].device_type].name);
+    size_t length = strlen(key);
+
+    for (uint32_t i = 0; i < n->catalogue->match_count; i++)
+        if (n->catalogue->matches[i].device == type &&
+            strncmp(n->catalogue->matches[i].text, key, length) == 0 &&
+            n->catalogue->matches[i].text[length] == ':')
+            return n->catalogue->matches[i].text + length + 1;
+    return NULL;
+}
+
+static void write_pcie(nccl *n, uint32_t link)
+{
+    static const char *const speeds[] = {"2.5", "5.0", "8.0", "16.0", "32.0", "64.0"};
+    const char *kind = n->c->links[link].kind;
+    int generation =
+        has_prefix(kind, "pcie") && kind[4] >= '1' && kind[4] <= '6' ? kind[4] - '0' : 3;
+
+    ty_text_addf(n->text, " link_speed=\"%s GT/s PCIe\" link_width=\"%.0f\"",
+                 speeds[generation - 1], fmax(1, round(16 * n->c->link_lanes[link])));
+}
+
+static uint32_t other_end(const ty_link_edge *link, uint32_t vertex)
+{
+    return link->from == vertex ? link->to : link->from;
+}
+
+static void write_indent(nccl *n, int depth)
+{
+    for (int i = 0; i < depth; i++)
+        ty_text_add(n->text, "  ");
+}
+
+/* NVLinks and their like: to other devices, and to switches that only devices are on. */
+static void write_gpu_links(nccl *n, uint32_t vertex, int depth)
+{
+    const ty_cluster *c = n->c;
+
+    for (uint32_t p = c->port_starts[vertex]; p < c->port_starts[vertex + 1]; p++) {
+        uint32_t link = c->ports[p].link, next = c->ports[p].vertex;
+        const char *kind = c->links[link].kind;
+        bool is_switch = has_prefix(kind, "nvlink") && c->vertices[next].kind != TY_VERTEX_DEVICE;
+        double count = c->link_lanes[link];
+        uint32_t type = catalogue_find_device(
+            n->catalogue, c->device_types[c->vertices[vertex].device_type].name);
+        if (!is_switch && c->vertices[next].kind != TY_VERTEX_DEVICE)
+            continue;
+        if (is_switch && type != NO_INDEX && n->catalogue->devices[type].scale_up_links > 0)
+            count *= n->catalogue->devices[type].scale_up_links;
+        write_indent(n, depth);
+        ty_text_addf(n->text, "<%s target=\"", has_prefix(kind, "xgmi") ? "xgmi" : "nvlink");
+        write_busid(n, next);
+        ty_text_addf(n->text, "\" count=\"%.0f\" tclass=\"%s\"/>\n", fmax(1, round(count)),
+                     is_switch ? "0x068000" : "0x030200");
+    }
+}
+
+static void write_gpu(nccl *n, uint32_t vertex, uint32_t link, int depth)
+{
+    const char *pci = match_of(n, vertex, "pci"), *sm = match_of(n, vertex, "sm");
+    const char *gcn = match_of(n, vertex, "gcn");
+
+    write_indent(n, depth);
+    ty_text_add(n->text, "<pci busid=\"");
+    write_busid(n, vertex);
+    ty_text_add(n->text, "\" class=\"0x030200\"");
+    if (pci != NULL)
+        ty_text_addf(n->text, " vendor=\"0x%.4s\" device=\"0x%.4s\"", pci, pci + 5);
+    write_pcie(n, link);
+    ty_text_add(n->text, ">\n");
+    write_indent(n, depth + 1);
+    ty_text_addf(n->text, "<gpu dev=\"%u\" rank=\"%u\" gdr=\"1\"", n->gpus, n->gpus);
+    n->gpus++;
+    if (sm != NULL)
+        ty_text_addf(n->text, " sm=\"%s\"", sm);
+    if (gcn != NULL)
+        ty_text_addf(n->text, " gcn=\"%s\"", gcn);
+    ty_text_add(n->text, ">\n");
+    write_gpu_links(n, vertex, depth + 2);
+    write_indent(n, depth + 1);
+    ty_text_add(n->text, "</gpu>\n");
+    write_indent(n, depth);
+    ty_text_add(n->text, "</pci>\n");
+}
+
+/* Its way to the network gives its speed; without one it has none to tell. */
+static void write_nic(nccl *n, uint32_t vertex, uint32_t link, int depth)
+{
+    const ty_cluster *c = n->c;
+    double rate = 0;
+    bool is_infiniband = false;
+
+    for (uint32_t p = c->port_starts[vertex]; p < c->port_starts[vertex + 1]; p++)
+        if (c->vertices[c->ports[p].vertex].kind == TY_VERTEX_SWITCH) {
+            const ty_link_edge *out = &c->links[c->ports[p].link];
+            rate += out->bandwidth_bytes_per_s;
+            is_infiniband = strchr("qfehnx", out->kind[0]) != NULL &&
+                            strstr(out->kind, "dr") != NULL; /* qdr40 ... xdr800 */
+        }
+    write_indent(n, depth);
+    ty_text_add(n->text, "<pci busid=\"");
+    write_busid(n, vertex);
+    ty_text_addf(n->text, "\" class=\"%s\"", is_infiniband ? "0x020700" : "0x020000");
+    write_pcie(n, link);
+    ty_text_add(n->text, ">\n");
+    write_indent(n, depth + 1);
+    ty_text_addf(n->text,
+                 "<nic><net name=\"%s_%u\" dev=\"%u\" speed=\"%.0f\" port=\"1\" "
+                 "latency=\"0\" guid=\"0x%x\" maxconn=\"131072\" gdr=\"1\"/></nic>\n",
+                 is_infiniband ? "mlx5" : "eth", n->nics, n->nics, rate * 8 / 1e6, n->nics + 1);
+    n->nics++;
+    write_indent(n, depth);
+    ty_text_add(n->text, "</pci>\n");
+}
+
+static bool is_smp(const char *kind)
+{
+    return !has_prefix(kind, "pcie") && !has_prefix(kind, "nvlink") && !has_prefix(kind, "xgmi") &&
+           strcmp(kind, "c2c") != 0 && strcmp(kind, "soc") != 0;
+}
+
+/* What hangs below a processor or a PCIe switch. Depth is bounded by the vertices, each once. */
+static void write_below_pci(nccl *n, uint32_t parent, int depth)
+{
+    const ty_cluster *c = n->c;
+
+    for (uint32_t p = c->port_starts[parent]; p < c->port_starts[parent + 1]; p++) {
+        uint32_t v = c->ports[p].vertex, link = c->ports[p].link;
+        ty_vertex_kind kind = c->vertices[v].kind;
+        if (n->is_written[v] || kind == TY_VERTEX_SWITCH || kind == TY_VERTEX_HOST ||
+            is_smp(c->links[link].kind) || has_prefix(c->links[link].kind, "nvlink"))
+            continue;
+        n->is_written[v] = true;
+        if (kind == TY_VERTEX_DEVICE) {
+            write_gpu(n, v, link, depth);
+        } else if (kind == TY_VERTEX_NIC) {
+            write_nic(n, v, link, depth);
+        } else {
+            write_indent(n, depth);
+            ty_text_add(n->text, "<pci busid=\"");
+            write_busid(n, v);
+            ty_text_add(n->text, "\" class=\"0x060400\"");
+            write_pcie(n, link);
+            ty_text_add(n->text, ">\n");
+            if (depth < 60)
+                write_below_pci(n, v, depth + 1);
+            write_indent(n, depth);
+            ty_text_add(n->text, "</pci>\n");
+        }
+    }
+}
+
+static void write_cpu(nccl *n, uint32_t vertex, const char *smp)
+{
+    static const struct {
+        const char *link, *attributes;
+    } makers[] = {
+        {"infinity-fabric",
+         "arch=\"x86_64\" vendor=\"AuthenticAMD\" familyid=\"23\" modelid=\"49\""},
+        {"qpi-broadwell", "arch=\"x86_64\" vendor=\"GenuineIntel\" familyid=\"6\" modelid=\"79\""},
+        {"upi-skylake", "arch=\"x86_64\" vendor=\"GenuineIntel\" familyid=\"6\" modelid=\"85\""},
+        {"upi-sapphire-rapids",
+         "arch=\"x86_64\" vendor=\"GenuineIntel\" familyid=\"6\" modelid=\"143\""},
+        {"upi-emerald-rapids",
+         "arch=\"x86_64\" vendor=\"GenuineIntel\" familyid=\"6\" modelid=\"207\""},
+        {"arm-interconnect", "arch=\"arm64\""},
+        {"power9-x-bus", "arch=\"ppc64le\""},
+    };
+    const char *attributes = makers[2].attributes;
+
+    for (size_t i = 0; smp != NULL && i < sizeof makers / sizeof makers[0]; i++)
+        if (strcmp(makers[i].link, smp) == 0)
+            attributes = makers[i].attributes;
+    ty_text_addf(n->text, "  <cpu numaid=\"%u\" affinity=\"\" %s>\n", n->numas++, attributes);
+    write_below_pci(n, vertex, 2);
+    ty_text_add(n->text, "  </cpu>\n");
+}
+
+/* Processors are what the hub is linked to otherwise than by PCIe; without any, the hub is one. */
+static void write_system(nccl *n)
+{
+    const ty_cluster *c = n->c;
+
+    n->is_written[n->hub] = true;
+    ty_text_add(n->text, "<system version=\"1\">\n");
+    for (uint32_t p = c->port_starts[n->hub]; p < c->port_starts[n->hub + 1]; p++) {
+        const ty_link_edge *link = &c->links[c->ports[p].link];
+        uint32_t v = other_end(link, n->hub);
+        if (c->vertices[v].kind == TY_VERTEX_DEVICE_SWITCH && is_smp(link->kind)) {
+            n->is_written[v] = true;
+            write_cpu(n, v, link->kind);
+        }
+    }
+    if (n->numas == 0)
+        write_cpu(n, n->hub, NULL);
+    ty_text_add(n->text, "</system>\n");
+}
+
+static ty_status export_nccl(const ty_cluster *c, ty_text *text, ty_error *error)
+{
+    nccl n = {.c = c, .text = text, .hub = c->host_vertices[0]};
+    uint32_t devices = 0;
+    catalogue *known = NULL;
+    ty_status status;
+
+    n.is_written = ty_alloc(c->vertex_count, sizeof *n.is_written);
+    if (n.is_written == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory for an export");
+    TY_CHECK(catalogue_load(&known, error), status, cleanup);
+    n.catalogue = known;
+    write_system(&n);
+    for (uint32_t d = 0; d < c->device_count; d++)
+        devices += ty_cluster_device_host(c, d) == 0;
+    if (n.gpus != devices)
+        status = ty_fail(error, TY_EUNSUPPORTED,
+                         "cluster %s: found %u of the %u devices of its first host on PCIe, "
+                         "expected all",
+                         c->name, n.gpus, devices);
+    else
+        status = ty_text_check(text, error);
+cleanup:
+    catalogue_free(known);
+    ty_free(n.is_written);
+    return status;
+}
+
+/* ---- All --------------------------------------------------------------------------------- */
+
+ty_status ty_cluster_export(const ty_cluster *cluster, const char *format, ty_text *text,
+                            ty_error *error)
+{
+    static const struct {
+        const char *name;
+        ty_status (*write)(const ty_cluster *cluster, ty_text *text, ty_error *error);
+    } formats[] = {{"dot", export_dot}, {"nccl", export_nccl}, {"slurm", export_slurm}};
+    const char *near;
+
+    for (size_t i = 0; i < sizeof formats / sizeof formats[0]; i++)
+        if (strcmp(formats[i].name, format) == 0)
+            return formats[i].write(cluster, text, error);
+    near = ty_suggest(format, formats, sizeof formats / sizeof formats[0], sizeof formats[0]);
+    return ty_fail(error, TY_EINVAL, "found format \"%.40s\", expected dot, nccl or slurm%s%s%s",
+                   format, near != NULL ? "; did you mean \"" : "", near != NULL ? near : "",
+                   near != NULL ? "\"?" : "");
+}
