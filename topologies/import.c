@@ -299,10 +299,24 @@ static const char *base_name(const char *path)
     return slash != NULL && slash[1] != '\0' ? slash + 1 : path;
 }
 
+/* Names go into JSON, and may have been cut within a character: what is not ASCII is shown as "?".
+ */
+static void make_plain(char *name)
+{
+    for (; *name != '\0'; name++)
+        if ((unsigned char)*name < ' ' || (unsigned char)*name > '~')
+            *name = '?';
+}
+
 static ty_status finish(importer *im, ty_error *error)
 {
     cluster_problem problem = {0};
-    ty_status status = cluster_finish(im->cluster, &problem, error);
+    ty_status status;
+
+    make_plain(im->cluster->name);
+    for (uint32_t v = 0; v < im->cluster->vertex_count; v++)
+        make_plain(im->cluster->vertices[v].name);
+    status = cluster_finish(im->cluster, &problem, error);
 
     if (status != TY_OK || problem.expected == NULL)
         return status;

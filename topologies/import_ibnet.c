@@ -291,7 +291,8 @@ static void drop_doubles(fabric *f)
 {
     uint32_t kept = 0;
 
-    qsort(f->cables, f->cable_count, sizeof *f->cables, compare_cables);
+    if (f->cable_count > 0)
+        qsort(f->cables, f->cable_count, sizeof *f->cables, compare_cables);
     for (uint32_t i = 0; i < f->cable_count; i++)
         if (kept == 0 || compare_cables(&f->cables[kept - 1], &f->cables[i]) != 0)
             f->cables[kept++] = f->cables[i];

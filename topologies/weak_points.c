@@ -440,7 +440,8 @@ ty_status ty_cluster_weak_points(const ty_cluster *cluster, ty_weak_point **poin
             TY_CHECK(examine_link(&w, i, error), status, cleanup);
     for (uint32_t d = 0; d < cluster->device_count && cluster->device_count > 1; d++)
         TY_CHECK(examine_device(&w, d, error), status, cleanup);
-    qsort(w.points, w.count, sizeof *w.points, compare_points);
+    if (w.count > 0)
+        qsort(w.points, w.count, sizeof *w.points, compare_points);
     if (w.points == NULL && (w.points = ty_alloc(1, sizeof *w.points)) == NULL) {
         status = ty_fail(error, TY_ENOMEM, "out of memory for weak points");
         goto cleanup;

@@ -129,6 +129,16 @@ Test(describe, makes_what_the_line_says)
         {"pod:2 leaf:1 host:1 gpu:1 @h100 nvlink4 ndr400", NULL, 2, 2, 2, 2, 2 + 2 + 1},
         {"2048x dgx-h100", NULL, 16384, 2048, 2048 * 11, 16384, 1},
         {"pod:8 leaf:32 host:8 gpu:8 @h100 nvlink4 ndr400", NULL, 16384, 2048, 2048, 16384, 265},
+        {"8x dgx-a100 + 4x dgx1-v100", NULL, 96, 12, 8 * 11 + 4 * 6, 64 + 16, 1},
+        {"leaf:2 host:3 dgx-a100 oversub:2", NULL, 48, 6, 66, 48, 3},
+        {"pod:3 leaf:8 host:16 dgx-a100", NULL, 3072, 384, 384 * 11, 3072, 24 + 3 + 1},
+        {"site:2 [4x dgx-a100] wan10", NULL, 64, 8, 88, 64, 3},
+        {" [ 2x dgx-a100+1x dgx1-v100 ]+[leaf:2 host:1 dgx-a100] wan100 ",
+         "[2x dgx-a100 + 1x dgx1-v100] + [leaf:2 host:1 dgx-a100] wan100", 40, 5, 50, 36,
+         1 + 3 + 1},
+        {"torus:4x4x4 @tpu-v4 ici-v4 host:4", NULL, 64, 16, 0, 0, 64},
+        {"torus:3x2 @tpu-v3 ici-v3", NULL, 6, 6, 0, 0, 6},
+        {"horovod-p100", "horovod-p100", 512, 128, 256, 128, 1},
         {"local:3", "local:3", 3, 1, 0, 0, 0},
         {"local", "local:4", 4, 1, 0, 0, 0},
     };
@@ -353,4 +363,66 @@ Test(local, refuses_profiles_that_say_too_little)
     cr_assert_eq(ty_cluster_local(0, &rows[3], &c, &error), TY_EINVAL);
     cr_assert_eq(ty_cluster_local(1, &rows[3], &c, &error), TY_OK, "%s", error.message);
     ty_cluster_free(c); /* one rank sends nothing: no transfers needed */
+}
+
+/* Figures that follow from a line: bandwidths between sites, along a torus, up from a leaf. */
+Test(describe, new_forms_have_the_closed_form)
+{
+    static const struct {
+        const char *text;
+        uint32_t from, to;
+        double bandwidth, latency; /* latency 0: not checked */
+    } rows[] = {
+        /* a site's link is shared by all: 10 Gbit/s, 15 ms to the middle and on */
+        {"site:2 [4x dgx-a100] wan10", 0, 32, 1.25e9, 0.03},
+        {"[1x dgx-a100] + [1x dgx1-v100] wan100", 0, 8, 12e9, 0.03},
+        /* one hop, two hops, and round the edge of a torus */
+        {"torus:4x4x4 @tpu-v4 ici-v4 host:4", 0, 1, 50e9, 1e-6},
+        {"torus:4x4x4 @tpu-v4 ici-v4 host:4", 0, 3, 50e9, 1e-6},
+        {"torus:4x4x4 @tpu-v4 ici-v4 host:4", 0, 42, 50e9, 6e-6},
+        {"torus:2x3 @tpu-v4 ici-v4", 0, 1, 100e9, 1e-6}, /* both ports meet the same neighbour */
+        {"2x dgx-a100 + 1x dgx1-v100", 0, 16, 12e9, 0},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        ty_cluster *c = sample_open(rows[i].text);
+        ty_path path = {0};
+        cr_assert_eq(ty_cluster_path(c, rows[i].from, rows[i].to, &path, NULL), TY_OK);
+        cr_assert(fabs(path.bandwidth_bytes_per_s - rows[i].bandwidth) < 1, "%s: %g", rows[i].text,
+                  path.bandwidth_bytes_per_s);
+        if (rows[i].latency > 0)
+            cr_assert(fabs(path.latency_s - rows[i].latency) < 1e-2 * rows[i].latency, "%s: %g",
+                      rows[i].text, path.latency_s);
+        ty_path_clear(&path);
+        ty_cluster_free(c);
+    }
+}
+
+/* Prices and power come with hosts, survive JSON, and are absent where nobody knows them. */
+Test(catalogue, prices_have_a_date_and_a_source)
+{
+    static const struct {
+        const char *text;
+        double price, power;
+    } rows[] = {{"p4d.24xlarge", 21.957642, 0},
+                {"2x ND40rs_v2", 22.032, 0},
+                {"dgx-h100", 0, 10200},
+                {"xeon-server", 0, 0}};
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        ty_cluster *c = sample_open(rows[i].text), *again;
+        char *json = sample_json(c);
+        again = sample_open(json);
+        for (uint32_t h = 0; h < ty_cluster_host_count(again); h++) {
+            const ty_host_type *type = ty_cluster_host_type(again, h);
+            cr_assert_not_null(type);
+            cr_assert(fabs(type->price_usd_per_hour - rows[i].price) < 1e-9, "%s", rows[i].text);
+            cr_assert(fabs(type->power_w - rows[i].power) < 1e-9, "%s", rows[i].text);
+            cr_assert_eq(type->price_date != NULL, rows[i].price > 0, "%s", rows[i].text);
+            if (type->price_date != NULL)
+                cr_assert(strncmp(type->price_date, "202", 3) == 0 &&
+                          strlen(type->price_source) > 20);
+        }
+        ty_free(json);
+        ty_cluster_free(c);
+        ty_cluster_free(again);
+    }
 }
