@@ -43,8 +43,8 @@ static exit_code catalogue(const catalogue_kind *kind, const cli_options *option
     bool is_import = kind->import != NULL && strcmp(verb, "import") == 0;
 
     if (!is_list && !is_export && !is_import && strcmp(verb, "show") != 0)
-        return report_usage(kind->command, "found '%s', expected list, show%s or export", verb,
-                            kind->import != NULL ? ", import" : "");
+        return report_usage(kind->command, "found '%s', expected list, show, %s or export", verb,
+                            kind->import != NULL ? "import" : "check, import");
     if (!is_import && (options->sequence > 0 || options->global_batch > 0))
         return report_usage(kind->command,
                             "--seq and --global-batch belong to import; for others write '%s "

@@ -37,10 +37,10 @@ const cli_command commands[] = {
      "the zoo, what a workload is made of, and files of other programs",
      "import guesses what the file is and says on stderr what it ignores and assumes.\n",
      OPTIONS("seq", "global-batch", "output", "json"), 1, 2, cmd_workload},
-    {"cluster", "list | show C | check C | import FILE | export C [options]",
+    {"cluster", "list | show C | check C | import FILE | export C",
      "the catalogue, what a cluster is made of, and files of other tools",
-     "import reads NCCL XML, nvidia-smi topo -m, hwloc, Slurm, ibnetdiscover, topograph,\n"
-     "Kubernetes, SimGrid, ASTRA-sim and CSV; check names weak points, bottlenecks, oddities.\n",
+     "import reads NCCL XML, nvidia-smi topo -m, hwloc, Slurm, ibnetdiscover, SimGrid,\n"
+     "topograph, Kubernetes, ASTRA-sim and CSV; check names weak points and bottlenecks.\n",
      OPTIONS("host", "device", "hosts", "oversubscription", "root", "format", "to", "output",
              "json"),
      1, 2, cmd_cluster},

@@ -10,7 +10,12 @@
  * - "leaf:4 host:8 gpu:8 @h100-sxm nvlink4 ndr400 oversub:2": leaves, hosts per leaf, devices per
  *   host; device, link inside the host, link of each device's own NIC to its leaf, oversubscription
  *   of the leaf's uplinks. "pod:4" in front adds a level, "leaf:1" may be left out, and so may the
- *   end of a device's name where its start is unique ("@h100").
+ *   end of a device's name where its start is unique ("@h100"). "leaf:4 host:8 dgx-a100" takes
+ *   hosts of the catalogue instead.
+ * - "8x dgx-a100 + 4x dgx1-v100": several kinds of host; "torus:4x4x4 @tpu-v4 ici-v4 host:4"; and
+ *   sites joined by a WAN: "site:2 [4x dgx-a100] wan10", "[4x p4d.24xlarge] + [8x g5.48xlarge]
+ *   wan10".
+ * - A cluster of the catalogue by its name, or a file of another tool. docs/clusters.md has it all.
  * - "local:4": four ranks on this machine, as measured by a profile.
  *
  * Devices are numbered host by host, in a host as the catalogue lists them: such that neighbours in
