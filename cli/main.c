@@ -40,7 +40,7 @@ const cli_command commands[] = {
     {"cluster", "list | show C | check C | import FILE | export C",
      "the catalogue, what a cluster is made of, and files of other tools",
      "import reads NCCL XML, nvidia-smi topo -m, hwloc, Slurm, ibnetdiscover, SimGrid,\n"
-     "topograph, Kubernetes, ASTRA-sim and CSV; check names weak points and bottlenecks.\n",
+     "topograph, Kubernetes, ASTRA-sim and CSV; check names weak points and the like.\n",
      OPTIONS("host", "device", "hosts", "oversubscription", "root", "format", "to", "output",
              "json"),
      1, 2, cmd_cluster},
