@@ -2,7 +2,7 @@
  * with a bandwidth in GB/s and a latency in ns a link. NPUs forward for each other there; devices
  * do not here, so each gets a router, linked to it as wide as all its links and without delay. The
  * innermost dimension is a host. */
-#include "import.h"
+#include "importer.h"
 #include "yml.h"
 
 #include <ctype.h>
@@ -268,7 +268,7 @@ static const foreign foreigners[] = {
      "host:2 gpu:1 @DEVICE LINK NETWORK oversub:R\" says the same"},
 };
 
-/* No terminator is needed: texts of probes end in a NUL (import.c, ty_file_read). */
+/* No terminator is needed: texts of probes end in a NUL (importer.c, ty_file_read). */
 static bool contains(const char *text, size_t length, const char *mark)
 {
     size_t size = strlen(mark);

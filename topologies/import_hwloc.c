@@ -1,7 +1,7 @@
 /* hwloc's XML (`lstopo machine.xml`), versions 2 and 3. Read here rather than by libhwloc, since
  * each version of the library refuses the files of later ones, and what is needed is little:
  * packages, bridges, PCI devices with the OS devices on them, and the NVLink matrix. */
-#include "import.h"
+#include "importer.h"
 #include "xml.h"
 
 #include <ctype.h>

@@ -4,7 +4,7 @@
  * machines is sparse: PCIe functions with classes at best, which NCCL completes from the running
  * system; here options say what is missing. NVSwitches appear only as targets of links and are
  * drawn as one, as NCCL does. */
-#include "import.h"
+#include "importer.h"
 #include "xml.h"
 
 #include <stdio.h>

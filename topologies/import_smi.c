@@ -4,7 +4,7 @@
  * share a switch, switches at PXB share a root port, and so on. NV# hides the level two GPUs have
  * otherwise; NICs and the NUMA column stand in. What the GPUs are, and the PCIe generation, is for
  * the options to say. */
-#include "import.h"
+#include "importer.h"
 
 #include <ctype.h>
 #include <stdio.h>

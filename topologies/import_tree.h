@@ -3,7 +3,7 @@
 #ifndef TY_IMPORT_TREE_H
 #define TY_IMPORT_TREE_H
 
-#include "import.h"
+#include "importer.h"
 
 typedef struct tree_node {
     char *name;

@@ -1,5 +1,5 @@
 /* What a user may write for a cluster: "local:4", a description, the name of a file. */
-#include "import.h"
+#include "importer.h"
 
 #include <string.h>
 

@@ -1,7 +1,8 @@
 /* What the importers share. Each is a file import_NAME.c with a probe and a reader, and a row in
- * import.c. A reader adds to `cluster`; import.c makes it, finishes it and words what is wrong. */
-#ifndef TY_IMPORT_H
-#define TY_IMPORT_H
+ * importer.c. A reader adds to `cluster`; importer.c makes it, finishes it and words what is wrong.
+ */
+#ifndef TY_IMPORTER_H
+#define TY_IMPORTER_H
 
 #include "build.h"
 

@@ -1,5 +1,5 @@
 /* Importing: which format it is, its reader, and what readers share. */
-#include "import.h"
+#include "importer.h"
 
 #include <ctype.h>
 #include <math.h>
