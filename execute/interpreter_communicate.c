@@ -9,6 +9,13 @@
 #include <sys/prctl.h>
 #endif
 
+enum {
+    /* Between looks while this rank computes. */
+    BUSY_SHORTEST_NS = 25000,
+    BUSY_AWAITED_NS = 200000,
+    BUSY_NS = 1000000,
+    ROUNDS_PER_DOUBLING = 4
+};
 enum { STAGED_AHEAD = 2 }; /* activations that may land before their slot is free */
 
 /* ---- Sends ------------------------------------------------------------------------------- */
@@ -477,7 +484,21 @@ static struct timespec later(long nanoseconds)
     return at;
 }
 
-/* Sleeps until the compute thread did something, or a little while messages are under way. */
+/* While the compute thread works, nobody on this rank waits for what is under way, and every look
+ * costs the core that computes; the partners of what this rank sends or sums may wait, but only so
+ * long. */
+static long busy_delay(const ty_interpreter *in, const ty_backoff *backoff)
+{
+    bool is_awaited = in->departure_count > 0 || in->running != NULL;
+    long longest = is_awaited ? BUSY_AWAITED_NS : BUSY_NS;
+    uint32_t doublings = backoff->rounds / ROUNDS_PER_DOUBLING;
+
+    return doublings < 6 && BUSY_SHORTEST_NS << doublings < longest ? BUSY_SHORTEST_NS << doublings
+                                                                    : longest;
+}
+
+/* Sleeps until the compute thread did something or has nothing to do, or a little while messages
+ * are under way. */
 static void rest(ty_interpreter *in, uint64_t seen, ty_backoff *backoff)
 {
     bool is_under_way = in->receives_under_way > 0 || in->departure_count > 0 ||
@@ -488,7 +509,7 @@ static void rest(ty_interpreter *in, uint64_t seen, ty_backoff *backoff)
         return;
     pthread_mutex_lock(&in->lock);
     if (in->generation == seen) {
-        struct timespec at = later(delay);
+        struct timespec at = later(in->is_compute_waiting ? delay : busy_delay(in, backoff));
         if (is_under_way)
             pthread_cond_timedwait(&in->for_communication, &in->lock, &at);
         else

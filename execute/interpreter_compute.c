@@ -160,6 +160,15 @@ static bool is_finished(const ty_interpreter *in, ty_stream stream, const stream
     return in->streams[stream].count == 0 || at->step >= in->target;
 }
 
+/* The communication thread looks more often from now on: the core is free. */
+static void wait_for_messages(ty_interpreter *in)
+{
+    in->is_compute_waiting = true;
+    pthread_cond_signal(&in->for_communication);
+    pthread_cond_wait(&in->for_compute, &in->lock);
+    in->is_compute_waiting = false;
+}
+
 void *interpreter_compute(void *argument)
 {
     ty_interpreter *in = argument;
@@ -178,7 +187,7 @@ void *interpreter_compute(void *argument)
         else if (load != NO_INDEX && is_ready(in, load, in->input.step))
             status = run_one(in, TY_STREAM_INPUT, &in->input, load, &error);
         else
-            pthread_cond_wait(&in->for_compute, &in->lock);
+            wait_for_messages(in);
     }
     pthread_mutex_unlock(&in->lock);
     if (status != TY_OK)
