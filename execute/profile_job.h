@@ -38,7 +38,7 @@ ty_status ty_mean_over_ranks(const ty_profiler *profiler, double *values, uint64
 
 /* The parts, each on all active ranks at once, so that shared memory is as busy as it will be. */
 ty_status ty_profile_layers(ty_profiler *profiler, uint32_t micro_batch,
-                            ty_error *error) TY_MUST_CHECK; /* profile_layers.c */
+                            ty_error *error) TY_MUST_CHECK; /* and optimizer steps */
 /** Optimizer, matrix product, copy, batch assembly. */
 ty_status ty_profile_parts(ty_profiler *profiler, ty_error *error) TY_MUST_CHECK;
 ty_status ty_profile_overhead(ty_profiler *profiler, ty_error *error) TY_MUST_CHECK;

@@ -1,5 +1,5 @@
-/* Layers are timed inside whole passes over the network, in its order, so that each finds the
- * caches as its predecessor leaves them. */
+/* Layers and optimizer steps are timed inside whole passes over the network, in its order, so that
+ * each finds the caches as its predecessor leaves them. */
 #include "profile_job.h"
 
 #include <string.h>
@@ -8,22 +8,26 @@ enum { MAX_PASSES = 400, MIN_PASSES = 5, WARM_PASSES = 2 };
 static const double budget_s = 0.6;       /* 1 % noise on the median of passes of a few ms */
 static const double longest_budget_s = 2; /* for slow passes */
 enum { AIM_PASSES = 20 };
+/* As in training, micro-batches lie in different buffers and gradients are mostly added to. */
+enum { SLOTS = 2, MICRO_BATCHES = 4 };
 
 typedef struct layer_samples {
     uint32_t layer_count, pass_count;
-    double *forward_s, *backward_s; /* [layer][MAX_PASSES] */
+    double *forward_s, *backward_s, *update_s; /* [layer][MAX_PASSES] */
+    float *optimizer_state;
 } layer_samples;
 
 /* Numbers without meaning, but of ordinary size and never the same twice in a row. */
-static void batch_fill(const ty_profiler *p, ty_stage_device *device, uint32_t micro_batch)
+static void batch_fill(const ty_profiler *p, ty_stage_device *device, uint32_t slot,
+                       uint32_t micro_batch)
 {
     const ty_workload *w = p->workload;
     const ty_shape *scores = ty_layer_input_shape(w, w->layer_count - 1, 0);
     uint64_t classes = scores->dimensions[scores->dimension_count - 1], i;
     uint64_t inputs = ty_shape_elements(&w->input) * micro_batch;
     uint64_t labels = ty_shape_elements(scores) / classes * micro_batch;
-    float *input = p->backend->input(device, 0);
-    int32_t *tokens = p->backend->tokens(device, 0);
+    float *input = p->backend->input(device, slot);
+    int32_t *tokens = p->backend->tokens(device, slot);
     uint64_t vocabulary = classes;
 
     for (i = 0; i < w->layer_count; i++) {
@@ -38,26 +42,46 @@ static void batch_fill(const ty_profiler *p, ty_stage_device *device, uint32_t m
             input[i] = (float)(hash % 2000) * 0.001f - 1.0f;
     }
     for (i = 0; i < labels; i++)
-        p->backend->labels(device, 0)[i] = (int32_t)((i * 7 + 3) % classes);
+        p->backend->labels(device, slot)[i] = (int32_t)((i * 7 + 3) % classes);
+}
+
+static void update_layer(const ty_profiler *p, ty_stage_device *device, layer_samples *samples,
+                         uint32_t layer)
+{
+    const ty_optimizer *optimizer = &p->workload->optimizer;
+    uint64_t offset = 0, count = 0;
+
+    p->backend->slice(device, layer, 1, &offset, &count);
+    if (count > 0)
+        ty_optimizer_step(optimizer, 1, count, p->backend->parameters(device) + offset,
+                          p->backend->gradients(device) + offset,
+                          samples->optimizer_state + offset * ty_optimizer_state_count(optimizer));
 }
 
 static ty_status pass_time(const ty_profiler *p, ty_stage_device *device, layer_samples *samples,
                            uint32_t pass, ty_error *error)
 {
     double started_s = ty_now_s(), now_s;
-    uint32_t layer;
+    uint32_t slot = pass % SLOTS, layer;
+    bool is_first = pass % MICRO_BATCHES == 0;
     ty_status status = TY_OK;
 
     for (layer = 0; layer < samples->layer_count; layer++) {
-        TY_CHECK(p->backend->forward(device, 0, layer, 1, error), status, done);
+        TY_CHECK(p->backend->forward(device, slot, layer, 1, error), status, done);
         now_s = ty_now_s();
         samples->forward_s[layer * MAX_PASSES + pass] = now_s - started_s;
         started_s = now_s;
     }
     while (layer-- > 0) {
-        TY_CHECK(p->backend->backward(device, 0, layer, 1, true, error), status, done);
+        TY_CHECK(p->backend->backward(device, slot, layer, 1, is_first, error), status, done);
         now_s = ty_now_s();
         samples->backward_s[layer * MAX_PASSES + pass] = now_s - started_s;
+        started_s = now_s;
+    }
+    for (layer = samples->layer_count; layer-- > 0;) {
+        update_layer(p, device, samples, layer);
+        now_s = ty_now_s();
+        samples->update_s[layer * MAX_PASSES + pass] = now_s - started_s;
         started_s = now_s;
     }
 done:
@@ -142,11 +166,49 @@ static ty_status rows_add(ty_profiler *p, uint32_t micro_batch, const double *me
     return status;
 }
 
+static ty_status update_row_add(ty_profile *profile, const ty_update_time *row, ty_error *error)
+{
+    ty_update_time *rows;
+
+    for (uint32_t i = 0; i < profile->update_time_count; i++)
+        if (profile->update_times[i].elements == row->elements)
+            return TY_OK; /* another layer of that size, or another micro-batch */
+    rows = ty_resize(profile->update_times, profile->update_time_count + 1, sizeof *rows);
+    if (rows == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory for a profile");
+    profile->update_times = rows;
+    rows[profile->update_time_count++] = *row;
+    return TY_OK;
+}
+
+/* A row for each size of layer, and one for all of them together. */
+static ty_status update_rows_add(ty_profiler *p, const double *medians, ty_error *error)
+{
+    const ty_workload *w = p->workload;
+    ty_update_time whole = {.kind = w->optimizer.kind};
+    ty_status status = TY_OK;
+
+    for (uint32_t layer = 0; layer < w->layer_count; layer++) {
+        ty_update_time row = {.kind = w->optimizer.kind,
+                              .elements = w->layers[layer].parameter_bytes / w->element_bytes,
+                              .seconds = medians[layer]};
+        if (row.elements == 0)
+            continue;
+        whole.elements += row.elements;
+        whole.seconds += row.seconds;
+        TY_CHECK(update_row_add(p->profile, &row, error), status, done);
+    }
+    if (whole.elements > 0)
+        status = update_row_add(p->profile, &whole, error);
+done:
+    return status;
+}
+
 static ty_status samples_reduce(ty_profiler *p, uint32_t micro_batch, const layer_samples *samples,
                                 ty_error *error)
 {
     uint32_t count = samples->layer_count, layer;
-    double *medians = ty_alloc(count, 2 * sizeof *medians);
+    double *medians = ty_alloc(count, 3 * sizeof *medians);
     char **names = ty_alloc(count, sizeof *names);
     ty_status status = TY_OK;
 
@@ -162,9 +224,12 @@ static ty_status samples_reduce(ty_profiler *p, uint32_t micro_batch, const laye
             ty_median(&samples->forward_s[layer * MAX_PASSES], samples->pass_count);
         medians[2 * layer + 1] =
             ty_median(&samples->backward_s[layer * MAX_PASSES], samples->pass_count);
+        medians[2 * count + layer] =
+            ty_median(&samples->update_s[layer * MAX_PASSES], samples->pass_count);
     }
-    TY_CHECK(ty_mean_over_ranks(p, medians, 2 * (uint64_t)count, error), status, cleanup);
-    status = rows_add(p, micro_batch, medians, names, error);
+    TY_CHECK(ty_mean_over_ranks(p, medians, 3 * (uint64_t)count, error), status, cleanup);
+    TY_CHECK(rows_add(p, micro_batch, medians, names, error), status, cleanup);
+    status = update_rows_add(p, medians + 2 * count, error);
 cleanup:
     for (layer = 0; names != NULL && layer < count; layer++)
         ty_free(names[layer]);
@@ -178,7 +243,7 @@ ty_status ty_profile_layers(ty_profiler *p, uint32_t micro_batch, ty_error *erro
     ty_stage_options options = {.workload = p->workload,
                                 .layer_count = p->workload->layer_count,
                                 .micro_batch_size = micro_batch,
-                                .slots = 1,
+                                .slots = SLOTS,
                                 .loss_scale = 1.0 / micro_batch,
                                 .seed = 1,
                                 .tied_layer = TY_NO_LAYER};
@@ -188,12 +253,21 @@ ty_status ty_profile_layers(ty_profiler *p, uint32_t micro_batch, ty_error *erro
 
     samples.forward_s = ty_alloc(options.layer_count, MAX_PASSES * sizeof(double));
     samples.backward_s = ty_alloc(options.layer_count, MAX_PASSES * sizeof(double));
-    if (samples.forward_s == NULL || samples.backward_s == NULL) {
+    samples.update_s = ty_alloc(options.layer_count, MAX_PASSES * sizeof(double));
+    if (samples.forward_s == NULL || samples.backward_s == NULL || samples.update_s == NULL) {
         status = ty_fail(error, TY_ENOMEM, "out of memory for a profile");
         goto cleanup;
     }
     TY_CHECK(p->backend->open(&options, &device, error), status, cleanup);
-    batch_fill(p, device, micro_batch);
+    samples.optimizer_state = ty_alloc(p->backend->parameter_count(device) *
+                                           ty_optimizer_state_count(&p->workload->optimizer),
+                                       sizeof(float));
+    if (samples.optimizer_state == NULL) {
+        status = ty_fail(error, TY_ENOMEM, "out of memory for a profile");
+        goto cleanup;
+    }
+    for (uint32_t slot = 0; slot < SLOTS; slot++)
+        batch_fill(p, device, slot, micro_batch);
     TY_CHECK(passes_time(p, device, &samples, error), status, cleanup);
     status = samples_reduce(p, micro_batch, &samples, error);
 cleanup:
@@ -201,5 +275,7 @@ cleanup:
         p->backend->close(device);
     ty_free(samples.forward_s);
     ty_free(samples.backward_s);
+    ty_free(samples.update_s);
+    ty_free(samples.optimizer_state);
     return status;
 }

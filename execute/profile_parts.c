@@ -1,4 +1,4 @@
-/* What is neither a layer nor a message: optimizer steps, compression, rates of the machine, batch
+/* What is neither a layer nor a message: compression, rates of the machine, batch
  * assembly. */
 #include "dnnl_wrap.h"
 #include "profile_job.h"
@@ -94,61 +94,8 @@ static ty_status no_memory(ty_error *error)
     return ty_fail(error, TY_ENOMEM, "out of memory for a profile");
 }
 
-/* ---- Optimizer --------------------------------------------------------------------------- */
-
 static const uint64_t element_counts[] = {4096, 65536, 1048576};
 enum { ELEMENT_COUNTS = sizeof element_counts / sizeof element_counts[0] };
-
-typedef struct update_work {
-    const ty_optimizer *optimizer;
-    uint64_t count;
-    float *parameters, *gradients, *state;
-} update_work;
-
-static void update_run(void *context)
-{
-    update_work *work = context;
-
-    ty_optimizer_step(work->optimizer, 1, work->count, work->parameters, work->gradients,
-                      work->state);
-}
-
-static ty_status updates_time(ty_profiler *p, ty_error *error)
-{
-    const ty_optimizer *optimizer = &p->job->plan->optimizer;
-    uint64_t largest = element_counts[ELEMENT_COUNTS - 1];
-    update_work work = {.optimizer = optimizer,
-                        .parameters = ty_alloc(largest, sizeof(float)),
-                        .gradients = ty_alloc(largest, sizeof(float)),
-                        .state =
-                            ty_alloc(largest * ty_optimizer_state_count(optimizer), sizeof(float))};
-    ty_profile *profile = p->profile;
-    uint32_t i;
-    ty_status status = TY_OK;
-
-    profile->update_times = ty_alloc(ELEMENT_COUNTS, sizeof *profile->update_times);
-    if (work.parameters == NULL || work.gradients == NULL || work.state == NULL ||
-        profile->update_times == NULL) {
-        status = no_memory(error);
-        goto cleanup;
-    }
-    noise_fill(work.gradients, largest);
-    for (i = 0; i < ELEMENT_COUNTS; i++) {
-        double seconds;
-
-        work.count = element_counts[i];
-        TY_CHECK(ty_transport_barrier(p->transport, error), status, cleanup);
-        seconds = ty_measure(p, update_run, &work, part_budget_s);
-        TY_CHECK(ty_mean_over_ranks(p, &seconds, 1, error), status, cleanup);
-        profile->update_times[profile->update_time_count++] =
-            (ty_update_time){optimizer->kind, work.count, seconds};
-    }
-cleanup:
-    ty_free(work.parameters);
-    ty_free(work.gradients);
-    ty_free(work.state);
-    return status;
-}
 
 /* ---- Codecs ------------------------------------------------------------------------------ */
 
@@ -374,7 +321,6 @@ ty_status ty_profile_parts(ty_profiler *p, ty_error *error)
 {
     ty_status status;
 
-    TY_CHECK(updates_time(p, error), status, done);
     TY_CHECK(rates_time(p, error), status, done);
     TY_CHECK(load_time(p, error), status, done);
 done:
