@@ -5,7 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MOST_CUTS 64
+#define MOST_CUTS 64                   /* on many devices */
+#define FEWEST_CUTS 40                 /* on few */
 #define SEED_LIMIT ((uint64_t)1 << 53) /* as plan files hold it */
 
 ty_plan_options ty_plan_options_default(void)
@@ -163,11 +164,13 @@ static ty_status check_rest(const search_question *q, ty_error *error)
 static void thin_cuts(search_question *q)
 {
     const ty_workload *w = q->workload;
-    uint32_t most = q->fixed_stages * 2 > MOST_CUTS ? q->fixed_stages * 2 : MOST_CUTS;
+    uint32_t most = q->device_count * 2 < MOST_CUTS ? q->device_count * 2 : MOST_CUTS;
     double total = ty_workload_forward_flop(w, 0, w->layer_count);
     double before = 0;
     uint32_t kept = 0, layer = 0;
 
+    most = most < FEWEST_CUTS ? FEWEST_CUTS : most;
+    most = most < q->fixed_stages * 2 ? q->fixed_stages * 2 : most;
     if (q->cut_count <= most || !(total > 0))
         return;
     for (uint32_t i = 0; i < q->cut_count; i++) {
