@@ -188,8 +188,9 @@ static void check_cluster(const char *text)
     job j = {.cluster = cluster, .messages = messages};
 
     j.count = choose_pairs(cluster, messages, 4096);
-    cr_assert_gt(j.count, 0, "%.60s", text);
-    play(&j);
+    cr_assert_eq(j.count > 0, ty_cluster_device_count(cluster) > 1, "%.60s", text);
+    if (j.count > 0) /* a device alone sends to nobody */
+        play(&j);
     for (size_t i = 0; i < j.count; i++) {
         const message *m = &messages[i];
         ty_path path = {0};
