@@ -40,9 +40,9 @@ expect_output() {
     done
 }
 
-# Nothing but the named files may lie in $scratch/work.
+# Nothing but the named files may lie in $scratch/made.
 expect_only() {
-    there=$(cd "$scratch/work" && ls -A | sort | tr '\n' ' ')
+    there=$(cd "$scratch/made" && ls -A | sort | tr '\n' ' ')
     if [ "$there" = "${*:+$* }" ]; then pass; else fail "files left behind: '$there' instead of '$*'"; fi
 }
 

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Bad files: exit code 3, one line with file, pointer, found and expected, and nothing left behind.
 . "$(dirname "$0")/lib.sh"
-mkdir "$scratch/work"
+mkdir "$scratch/made"
 plan=$scratch/good.json
 
 expect 0 plan -w lenet -c "1x p100-server" --fix pp=2,dp=2 --no-simulate -o "$plan"
@@ -55,7 +55,7 @@ for part in train-images-idx3 train-labels-idx1 t10k-images-idx3 t10k-labels-idx
 done
 export XDG_CACHE_HOME="$scratch/cache"
 expect 0 plan -w mlp -c "1x p100-server" --fix pp=1,dp=4 --no-simulate -o "$scratch/mlp.json"
-expect 3 run "$scratch/mlp.json" --steps 2 --data "$scratch/data" -o "$scratch/work/run.json"
+expect 3 run "$scratch/mlp.json" --steps 2 --data "$scratch/data" -o "$scratch/made/run.json"
 expect_error_line "train-images-idx3-ubyte" "found" "expected"
 expect_only
 

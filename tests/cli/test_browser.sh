@@ -6,10 +6,10 @@ if ! command -v chromium >/dev/null; then
     echo "1 passed, 0 failed, 1 skipped"
     exit 0
 fi
-mkdir "$scratch/work"
-plan=$scratch/work/plan.json
-run=$scratch/work/run.json
-page=$scratch/work/report.html
+mkdir "$scratch/made"
+plan=$scratch/made/plan.json
+run=$scratch/made/run.json
+page=$scratch/made/report.html
 
 # chrome PAGE WIDTH: the page from disk; leaves dom, err and, in urls, the addresses that were asked for.
 chrome() {

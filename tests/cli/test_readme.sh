@@ -2,11 +2,11 @@
 # Every command of the README's sh blocks runs and ends with 0. The bootstrap lines are what builds and
 # tests this very tree, so they are not run from inside it.
 . "$(dirname "$0")/lib.sh"
-mkdir "$scratch/work" "$scratch/bin"
+mkdir "$scratch/made" "$scratch/bin"
 ln -s "$TRAINYARD" "$scratch/bin/trainyard"
 export TRAINYARD_WORKER="$WORKER"
 PATH="$scratch/bin:$PATH"
-cd "$scratch/work" || exit 1
+cd "$scratch/made" || exit 1
 
 for page in "$SOURCE/README.md" "$SOURCE"/docs/*.md; do
     awk '/^```sh$/ { inside = 1; next } /^```/ { inside = 0 } inside' "$page" >"$scratch/commands"

@@ -1,8 +1,8 @@
 #!/bin/sh
 # Real runs through the command line: compare, report, trace, interrupts, stray ranks.
 . "$(dirname "$0")/lib.sh"
-mkdir "$scratch/work"
-work=$scratch/work
+mkdir "$scratch/made"
+work=$scratch/made
 
 expect 0 plan -w mlp -c local:2 --fix pp=1 -q -o "$work/plan.json"
 expect 0 run "$work/plan.json" --steps 20 -q -o "$work/run.json"
