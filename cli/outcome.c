@@ -22,8 +22,8 @@ static exit_code code_of(ty_status status)
 exit_code report_failure(const ty_error *error)
 {
     if (error->message[0] != '\0')
-        fprintf(stderr, "trainyard: %s%s\n", error->status == TY_EINTERRUPTED ? "" : "error: ",
-                error->message);
+        fprintf(stderr, "trainyard: %s%s\n",
+                error->status == TY_EINTERRUPTED ? "" : "error: ", error->message);
     return code_of(error->status);
 }
 

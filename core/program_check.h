@@ -26,9 +26,9 @@ typedef struct stage_facts {
     uint32_t stream_lengths[TY_STREAM_COUNT];
     uint32_t *streams[TY_STREAM_COUNT]; /* [stream_length]: instructions of the stream in order */
     uint32_t *order;                    /* [instruction]: place in its stream */
-    uint32_t
-        *clocks;             /* [instruction][TY_STREAM_COUNT]: how much of the list, seen from each
-                                stream,        is over when the instruction ends: 1 + index, 0 for nothing */
+    /* [instruction][TY_STREAM_COUNT]: how much of the list, seen from each stream, is over when the
+     * instruction ends: 1 + index, 0 for nothing. */
+    uint32_t *clocks;
     uint32_t *last_backward; /* [layers of the stage] */
     pass_places *passes;     /* [micro_batches] */
     bucket_places *buckets;  /* [buckets of the plan] */

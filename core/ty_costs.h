@@ -21,22 +21,23 @@
  */
 typedef struct ty_instruction_cost {
     double seconds;
-    double latency_s;              /* fixed part of a transfer or collective */
-    double edge_bytes;             /* bytes over each edge of the pattern (ring edge, tree edge, one route);
-                                      0 for what moves nothing */
-    double rate_limit_bytes_per_s; /* what the software drives over one edge; 0: no limit but the link */
-    double core_share;             /* cores of its host one member keeps busy while it runs: 1 for CPU
-                                      compute and CPU-driven copies, 0 for what a device or NIC does alone */
+    double latency_s;  /* fixed part of a transfer or collective */
+    double edge_bytes; /* bytes over each edge of the pattern (ring edge, tree edge, one route);
+                          0 for what moves nothing */
+    double rate_limit_bytes_per_s; /* what the software drives over one edge; 0: no limit but the
+                                      link */
+    double core_share; /* cores of its host one member keeps busy while it runs: 1 for CPU
+                          compute and CPU-driven copies, 0 for what a device or NIC does alone */
 } ty_instruction_cost;
 
 typedef struct ty_costs {
     uint32_t stage_count;
-    uint32_t *instruction_counts;        /* [stage_count] */
-    ty_instruction_cost **instructions;  /* [stage][instruction], as in the program */
+    uint32_t *instruction_counts;       /* [stage_count] */
+    ty_instruction_cost **instructions; /* [stage][instruction], as in the program */
     uint32_t rank_count;
-    uint32_t *rank_host;  /* [rank]: host index; ranks of one host share its cores */
+    uint32_t *rank_host; /* [rank]: host index; ranks of one host share its cores */
     uint32_t host_count;
-    double *host_cores;   /* [host_count]: HUGE_VAL where devices do not compete for cores */
+    double *host_cores;       /* [host_count]: HUGE_VAL where devices do not compete for cores */
     ty_provenance provenance; /* of the least certain figure */
 } ty_costs;
 

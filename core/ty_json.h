@@ -14,11 +14,11 @@
  *     TY_CHECK(ty_json_end(root, error), status, cleanup);   // no member was left unread
  *
  * Refused on parsing, with line and column: whatever RFC 8259 refuses, anything after the document,
- * nesting deeper than 200, invalid UTF-8, NUL characters; with a pointer: duplicate keys, numbers that
- * overflow to infinity. Integers from 2^53 on are refused where an integer is expected, since
+ * nesting deeper than 200, invalid UTF-8, NUL characters; with a pointer: duplicate keys, numbers
+ * that overflow to infinity. Integers from 2^53 on are refused where an integer is expected, since
  * they may have been rounded. A minimum of DBL_MIN is shown as "> 0", a maximum of HUGE_VAL not at
- * all. Reading marks values, so that a document must not be shared by threads. Uses cJSON underneath;
- * none of its types show.
+ * all. Reading marks values, so that a document must not be shared by threads. Uses cJSON
+ * underneath; none of its types show.
  */
 #ifndef TY_JSON_H
 #define TY_JSON_H
@@ -52,10 +52,10 @@ bool ty_json_has(const ty_json *object, const char *key);
 /* A member that must be there, of the given type and inside the given inclusive range. */
 ty_status ty_json_number(const ty_json *object, const char *key, double minimum, double maximum,
                          double *out, ty_error *error) TY_MUST_CHECK;
-ty_status ty_json_uint64(const ty_json *object, const char *key, uint64_t minimum,
-                         uint64_t maximum, uint64_t *out, ty_error *error) TY_MUST_CHECK;
-ty_status ty_json_uint32(const ty_json *object, const char *key, uint32_t minimum,
-                         uint32_t maximum, uint32_t *out, ty_error *error) TY_MUST_CHECK;
+ty_status ty_json_uint64(const ty_json *object, const char *key, uint64_t minimum, uint64_t maximum,
+                         uint64_t *out, ty_error *error) TY_MUST_CHECK;
+ty_status ty_json_uint32(const ty_json *object, const char *key, uint32_t minimum, uint32_t maximum,
+                         uint32_t *out, ty_error *error) TY_MUST_CHECK;
 ty_status ty_json_bool(const ty_json *object, const char *key, bool *out,
                        ty_error *error) TY_MUST_CHECK;
 /** Borrowed, terminated, non-empty; valid as long as the document. */
@@ -84,24 +84,24 @@ bool ty_json_is_number(const ty_json *value);
 /* The same checks for a value in hand, such as an array element. */
 ty_status ty_json_as_number(const ty_json *value, double minimum, double maximum, double *out,
                             ty_error *error) TY_MUST_CHECK;
-ty_status ty_json_as_uint64(const ty_json *value, uint64_t minimum, uint64_t maximum,
-                            uint64_t *out, ty_error *error) TY_MUST_CHECK;
-ty_status ty_json_as_uint32(const ty_json *value, uint32_t minimum, uint32_t maximum,
-                            uint32_t *out, ty_error *error) TY_MUST_CHECK;
+ty_status ty_json_as_uint64(const ty_json *value, uint64_t minimum, uint64_t maximum, uint64_t *out,
+                            ty_error *error) TY_MUST_CHECK;
+ty_status ty_json_as_uint32(const ty_json *value, uint32_t minimum, uint32_t maximum, uint32_t *out,
+                            ty_error *error) TY_MUST_CHECK;
 ty_status ty_json_as_string(const ty_json *value, const char **out, ty_error *error) TY_MUST_CHECK;
 
-/** Every member of the object must have been read: an unknown key is an error that suggests the known ones
- *  asked for so far. Call it last on every object. */
+/** Every member of the object must have been read: an unknown key is an error that suggests the
+ * known ones asked for so far. Call it last on every object. */
 ty_status ty_json_end(const ty_json *object, ty_error *error) TY_MUST_CHECK;
 /** Marks a member and all below it as read, whatever it is: for notes and provenance. */
 void ty_json_ignore(const ty_json *object, const char *key);
 
-/** Name of the next member that was not read; it counts as read from now on. NULL when there is no more.
- *  For documents of others, where an unknown key is no mistake but worth a note. */
+/** Name of the next member that was not read; it counts as read from now on. NULL when there is no
+ * more. For documents of others, where an unknown key is no mistake but worth a note. */
 const char *ty_json_next_unread(const ty_json *object);
 
-/** Where a value is, as messages say it: "plan.json:/stages/1", and "plan.json:" for the root, so that
- *  a further pointer can be appended. Cut off at the size of the buffer. */
+/** Where a value is, as messages say it: "plan.json:/stages/1", and "plan.json:" for the root, so
+ * that a further pointer can be appended. Cut off at the size of the buffer. */
 #define TY_JSON_PLACE_SIZE 320
 void ty_json_place(const ty_json *value, char out[TY_JSON_PLACE_SIZE]);
 

@@ -26,8 +26,8 @@ char *ty_strdup(const char *text);
 char *ty_strndup(const char *text, size_t length);
 
 /**
- * For tests: the allocation number `countdown` from now (1 is the next one) and all that follow fail, until
- * called again with 0. Process-wide; the one deliberate global of the project.
+ * For tests: the allocation number `countdown` from now (1 is the next one) and all that follow
+ * fail, until called again with 0. Process-wide; the one deliberate global of the project.
  */
 void ty_memory_fail_after(long countdown);
 

@@ -30,8 +30,8 @@
 #include <stdint.h>
 
 typedef enum ty_schedule {
-    TY_GPIPE,            /* all forwards, then all backwards */
-    TY_ONE_F_ONE_B,      /* one forward, one backward, flush at the end of the step ("1f1b") */
+    TY_GPIPE,       /* all forwards, then all backwards */
+    TY_ONE_F_ONE_B, /* one forward, one backward, flush at the end of the step ("1f1b") */
     TY_SCHEDULE_COUNT
 } ty_schedule;
 const char *ty_schedule_name(ty_schedule schedule); /* "gpipe", "1f1b" */
@@ -43,7 +43,8 @@ typedef struct ty_plan_stage {
     uint32_t first_layer, layer_count;
     uint32_t replicas;
     uint32_t *devices; /* [replicas]: device index in the cluster */
-    ty_recompute recompute; /* full: only the stage's input is kept, forward runs again before backward */
+    /* full: only the stage's input is kept, forward runs again before backward */
+    ty_recompute recompute;
 } ty_plan_stage;
 
 /**
@@ -60,8 +61,9 @@ typedef struct ty_plan_stage {
 typedef struct ty_bucket {
     uint32_t stage; /* of a tied weight: the owner's, the earlier one */
     uint32_t first_layer, layer_count;
-    uint32_t tied_stage; /* the other stage of a tied weight, else TY_NO_STAGE; the bucket then is the one
-                            weight matrix of `first_layer`, the owner, and `layer_count` is 1 */
+    /* The other stage of a tied weight, else TY_NO_STAGE; the bucket then is the one weight matrix
+     * of `first_layer`, the owner, and `layer_count` is 1. */
+    uint32_t tied_stage;
     uint64_t gradient_bytes; /* uncompressed, fp32: ty_bucket_gradient_bytes */
     ty_algorithm algorithm;
     ty_compression_kind compression;
@@ -87,7 +89,8 @@ typedef struct ty_step_summary {
     /* Shares of the step, averaged over ranks; they add up to 1. */
     double compute_share;
     double exposed_collective_share; /* compute waits for a gradient collective or its codec */
-    double exposed_transfer_share;   /* compute waits for a neighbour's activation while it is being sent */
+    double exposed_transfer_share;   /* compute waits for a neighbour's activation while it is being
+                                        sent */
     double bubble_share;             /* compute waits for another stage's compute */
     double input_share;              /* compute waits for data */
     char limited_by[160];            /* "pipeline bubble 18 %, gradient all-reduce 9 %" */
@@ -95,31 +98,31 @@ typedef struct ty_step_summary {
 
 /** One line of the search: a candidate and its fate. */
 typedef struct ty_candidate {
-    char *name;             /* "data parallel 2, 4 buckets" */
-    double step_time_s;     /* 0 when infeasible */
+    char *name;                   /* "data parallel 2, 4 buckets" */
+    double step_time_s;           /* 0 when infeasible */
     double simulated_step_time_s; /* 0 when it was not simulated */
     uint64_t peak_memory_bytes;
-    char *reason;           /* why it lost: "12 % slower: pipeline bubble 25 %"; "chosen" for the winner */
+    char *reason; /* why it lost: "12 % slower: pipeline bubble 25 %"; "chosen" for the winner */
 } ty_candidate;
 
 typedef struct ty_plan {
     ty_workload *workload;
     ty_digest workload_digest;
-    char *cluster_name;    /* as the user gave it: "local:2", "16x dgx-a100" */
-    char *cluster_json;    /* the whole cluster as JSON text; topologies/ reads it */
+    char *cluster_name; /* as the user gave it: "local:2", "16x dgx-a100" */
+    char *cluster_json; /* the whole cluster as JSON text; topologies/ reads it */
     ty_digest cluster_digest;
-    ty_profile *profile;   /* NULL: planned from data sheets */
+    ty_profile *profile; /* NULL: planned from data sheets */
 
-    char *strategy;        /* for people: "data parallel 2", "1f1b 2 stages" */
+    char *strategy; /* for people: "data parallel 2", "1f1b 2 stages" */
     ty_schedule schedule;
     uint32_t global_batch; /* = micro_batches * micro_batch_size */
     uint32_t micro_batch_size, micro_batches;
     ty_optimizer optimizer;
-    uint64_t seed;         /* of initial weights and of the order of samples; below 2^53 */
+    uint64_t seed; /* of initial weights and of the order of samples; below 2^53 */
     uint32_t stage_count;
     ty_plan_stage *stages;
     uint32_t bucket_count;
-    ty_bucket *buckets;    /* of each stage from its last layer to its first; tied ones at the end */
+    ty_bucket *buckets; /* of each stage from its last layer to its first; tied ones at the end */
 
     /* The answer. */
     bool has_prediction;
@@ -128,12 +131,12 @@ typedef struct ty_plan {
     ty_provenance provenance;   /* of the least certain figure that mattered */
     ty_memory_use *memory;      /* [stage_count], per device; NULL without a prediction */
     uint32_t candidate_count;
-    ty_candidate *candidates;   /* the chosen one first; order: ty_plan_search */
+    ty_candidate *candidates; /* the chosen one first; order: ty_plan_search */
 } ty_plan;
 
 /**
- * Reads `trainyard.plan/1` (docs/files.md), with ty_plan_check at the end: a plan that was loaded is
- * a plan that holds. TY_EPARSE names file, pointer, what was found and what was expected.
+ * Reads `trainyard.plan/1` (docs/files.md), with ty_plan_check at the end: a plan that was loaded
+ * is a plan that holds. TY_EPARSE names file, pointer, what was found and what was expected.
  */
 ty_status ty_plan_load(const char *path, ty_plan **out, ty_error *error) TY_MUST_CHECK;
 ty_status ty_plan_from_json(const ty_json *object, ty_plan **out, ty_error *error) TY_MUST_CHECK;
@@ -145,11 +148,12 @@ void ty_plan_free(ty_plan *plan);
 ty_status ty_plan_copy(const ty_plan *plan, ty_plan **out, ty_error *error) TY_MUST_CHECK;
 
 /**
- * Everything that must hold: stages cover all layers once and in order and are divided at single-tensor
- * cuts; every stage's replicas divide the micro-batches; no device is used twice; every trainable
- * parameter is in exactly one bucket, and buckets are in order and as large as their gradients; batch
- * arithmetic; embedded digests match their documents ("was made for another workload"): the
- * workload's is ty_workload_digest, the cluster's the SHA-256 of its compact text (ty_json_text).
+ * Everything that must hold: stages cover all layers once and in order and are divided at
+ * single-tensor cuts; every stage's replicas divide the micro-batches; no device is used twice;
+ * every trainable parameter is in exactly one bucket, and buckets are in order and as large as
+ * their gradients; batch arithmetic; embedded digests match their documents ("was made for another
+ * workload"): the workload's is ty_workload_digest, the cluster's the SHA-256 of its compact text
+ * (ty_json_text).
  * @param name file name for messages.
  * @return TY_EPARSE with "name:/stages/1/replicas: found 3, expected ...".
  */

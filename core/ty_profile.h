@@ -63,9 +63,9 @@ typedef struct ty_transfer_time { /* one message between two ranks, one way */
 
 typedef struct ty_codec_time { /* one encode and one decode of a gradient bucket */
     ty_compression_kind kind;
-    double ratio;        /* top-k: share kept */
-    uint32_t ranks;      /* decode of a gathered payload grows with it */
-    uint64_t elements;   /* of the uncompressed bucket */
+    double ratio;      /* top-k: share kept */
+    uint32_t ranks;    /* decode of a gathered payload grows with it */
+    uint64_t elements; /* of the uncompressed bucket */
     double encode_s, decode_s;
 } ty_codec_time;
 
@@ -76,17 +76,17 @@ typedef struct ty_update_time { /* one optimizer step */
 } ty_update_time;
 
 typedef struct ty_profile {
-    char *machine;   /* host name and processor, for people */
-    char *backend;   /* "cpu", "cuda" */
-    char *date;      /* ISO 8601 */
-    char *versions;  /* of the libraries that did the work */
-    uint32_t cores;           /* that ranks of this host share */
+    char *machine;             /* host name and processor, for people */
+    char *backend;             /* "cpu", "cuda" */
+    char *date;                /* ISO 8601 */
+    char *versions;            /* of the libraries that did the work */
+    uint32_t cores;            /* that ranks of this host share */
     uint32_t concurrent_ranks; /* ranks that computed side by side while layers were timed */
     uint64_t memory_bytes;
-    double peak_flop_per_s;         /* one rank's matrix multiplication at its best size */
+    double peak_flop_per_s;              /* one rank's matrix multiplication at its best size */
     double memory_bandwidth_bytes_per_s; /* one rank's large copy, read plus written */
-    double instruction_overhead_s;  /* of an instruction beyond the work it does */
-    double load_s_per_byte;         /* batch assembly */
+    double instruction_overhead_s;       /* of an instruction beyond the work it does */
+    double load_s_per_byte;              /* batch assembly */
     uint32_t layer_time_count;
     ty_layer_time *layer_times;
     uint32_t collective_time_count;
@@ -110,8 +110,9 @@ void ty_profile_free(ty_profile *profile);
 /*
  * Look-ups. Between measured sizes times are interpolated linearly in the size; beyond the largest
  * the last slope goes on, never falling; below the smallest the first slope goes on towards its
- * intercept, but not below the smallest's time in proportion (where the intercept is negative). A single
- * measured size is scaled in proportion. Each returns false when nothing was measured for the question.
+ * intercept, but not below the smallest's time in proportion (where the intercept is negative). A
+ * single measured size is scaled in proportion. Each returns false when nothing was measured for
+ * the question.
  */
 
 /** One layer's forward and backward seconds for a micro-batch of `samples`. */
@@ -122,8 +123,8 @@ bool ty_profile_layer(const ty_profile *profile, const char *signature, uint32_t
 bool ty_profile_collective(const ty_profile *profile, ty_collective_kind kind,
                            ty_algorithm algorithm, uint32_t ranks, uint64_t bytes, double *seconds);
 bool ty_profile_transfer(const ty_profile *profile, uint64_t bytes, double *seconds);
-/** Rows of the measured ratio nearest to `ratio`; encode from the nearest lower rank count, decode of top-k
- *  interpolated in the ranks. No compression takes no time. */
+/** Rows of the measured ratio nearest to `ratio`; encode from the nearest lower rank count, decode
+ * of top-k interpolated in the ranks. No compression takes no time. */
 bool ty_profile_codec(const ty_profile *profile, ty_compression_kind kind, double ratio,
                       uint32_t ranks, uint64_t elements, double *encode_s, double *decode_s);
 bool ty_profile_update(const ty_profile *profile, ty_optimizer_kind kind, uint64_t elements,

@@ -6,8 +6,9 @@
  * What orders what, and nothing else does:
  * - Instructions of one stream run in order.
  * - An instruction also waits for those of its own rank that it names in `waits`.
- * - A receive waits for the send it matches: same micro-batch, opposite direction, neighbouring stages. Sends
- *   never wait for their receive: the receiver always has room (the memory model counts it).
+ * - A receive waits for the send it matches: same micro-batch, opposite direction, neighbouring
+ * stages. Sends never wait for their receive: the receiver always has room (the memory model counts
+ * it).
  * - A collective starts when all its members have reached it; its members are those of its bucket.
  *
  * One stage program serves all replicas of the stage. `micro_batch` counts a replica's own: replica
@@ -72,14 +73,15 @@ const char *ty_direction_name(ty_direction direction); /* "activation", "gradien
 typedef struct ty_instruction {
     ty_op op;
     ty_stream stream;
-    uint32_t first_layer, layer_count; /* load, send, receive: 0, 0; encode, collective, decode, update: the
-                                          bucket's, on the other stage of a tied weight too */
-    uint32_t micro_batch; /* the replica's own count; TY_NO_MICRO_BATCH for what belongs to a bucket */
+    uint32_t first_layer,
+        layer_count;      /* load, send, receive: 0, 0; encode, collective, decode, update: the
+                             bucket's, on the other stage of a tied weight too */
+    uint32_t micro_batch; /* the replica's own count; TY_NO_MICRO_BATCH where a bucket is meant */
     uint32_t bucket;      /* index into the plan's buckets, or TY_NO_BUCKET */
     uint32_t peer_stage;  /* send, receive; else TY_NO_STAGE */
     ty_direction direction;
-    uint64_t bytes;       /* send, receive, load: payload; collective: what each member puts in; encode, decode:
-                             uncompressed gradient; compute: 0 */
+    uint64_t bytes; /* send, receive, load: payload; collective: what each member puts in; encode,
+                       decode: uncompressed gradient; compute: 0 */
     uint32_t wait_count;
     uint32_t *waits; /* [wait_count]: indices of earlier instructions of this stage program */
 } ty_instruction;
@@ -95,7 +97,8 @@ typedef struct ty_program {
     ty_stage_program *stages;
 } ty_program;
 
-/** An instruction of `op` in its stream with everything else absent: a start for designated fields. */
+/** An instruction of `op` in its stream with everything else absent: a start for designated fields.
+ */
 ty_instruction ty_instruction_of(ty_op op);
 
 /* Building: used by the schedules in planner/. */
@@ -119,12 +122,14 @@ void ty_program_free(ty_program *program);
  * Proves a program complete and free of deadlock before any reader runs it, by walking all ranks:
  * - every send has its receive and every receive its send, with equal bytes;
  * - every collective has all its members, which meet their common collectives in the same order;
- * - per replica and micro-batch: one forward of every layer in order, then its backward of every layer once in
- *   reverse, after the activation (gradient) it needs was received or loaded; recompute of every
- *   layer between the two exactly where the plan says; what a pass makes is sent only after it;
- * - every bucket of more than one member is exchanged once, after the last backward that adds to it, and every
- *   bucket is updated once after that;
- * - payloads are those of the plan: the tensor that crosses the cut, the bucket's bytes on the wire;
+ * - per replica and micro-batch: one forward of every layer in order, then its backward of every
+ * layer once in reverse, after the activation (gradient) it needs was received or loaded; recompute
+ * of every layer between the two exactly where the plan says; what a pass makes is sent only after
+ * it;
+ * - every bucket of more than one member is exchanged once, after the last backward that adds to
+ * it, and every bucket is updated once after that;
+ * - payloads are those of the plan: the tensor that crosses the cut, the bucket's bytes on the
+ * wire;
  * - the program was lowered from this very plan (digest);
  * - the walk reaches the end of every rank's streams. Otherwise TY_EPARSE names a rank, the
  *   instruction it is stuck at and the partner it waits for.
@@ -142,7 +147,8 @@ uint32_t ty_program_peak_in_flight(const ty_program *program, uint32_t stage);
 uint32_t ty_program_global_micro_batch(const ty_plan *plan, uint32_t stage, uint32_t replica,
                                        uint32_t micro_batch);
 /** The rank a send or receive of `rank` is matched with. */
-uint32_t ty_program_peer_rank(const ty_plan *plan, uint32_t rank, const ty_instruction *instruction);
+uint32_t ty_program_peer_rank(const ty_plan *plan, uint32_t rank,
+                              const ty_instruction *instruction);
 
 /** Readable listing, one instruction a line, per stage: `trainyard estimate --program`. */
 void ty_program_print(const ty_plan *plan, const ty_program *program, ty_text *text);

@@ -1,8 +1,8 @@
 /**
  * @file ty_progress.h
- * One line that says how far a long job is. On a terminal it is redrawn in place at most ten times a
- * second; elsewhere a plain line appears every ten seconds. Goes to the stream it is given, which is stderr everywhere
- * in Trainyard.
+ * One line that says how far a long job is. On a terminal it is redrawn in place at most ten times
+ * a second; elsewhere a plain line appears every ten seconds. Goes to the stream it is given, which
+ * is stderr everywhere in Trainyard.
  *
  *     ty_progress progress;
  *     ty_progress_start(&progress, stderr, "training", 200, "steps");

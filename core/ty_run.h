@@ -16,7 +16,8 @@
 
 typedef enum ty_job_kind {
     TY_JOB_TRAIN,  /* run the program */
-    TY_JOB_PROFILE /* measure the layers of the workload and the collectives between the ranks started */
+    TY_JOB_PROFILE /* measure the layers of the workload and the collectives between the ranks
+                      started */
 } ty_job_kind;
 
 /**
@@ -25,17 +26,17 @@ typedef enum ty_job_kind {
  */
 typedef struct ty_job {
     ty_job_kind kind;
-    ty_plan *plan;       /* owned */
-    ty_program *program; /* owned; NULL for a profile job */
-    char *backend;       /* "cpu" */
-    char *data;          /* directory of the data set; NULL: its usual place */
-    char *output;        /* file to write: trainyard.run/1 or trainyard.profile/1 */
-    uint32_t steps;      /* train: optimizer steps */
+    ty_plan *plan;           /* owned */
+    ty_program *program;     /* owned; NULL for a profile job */
+    char *backend;           /* "cpu" */
+    char *data;              /* directory of the data set; NULL: its usual place */
+    char *output;            /* file to write: trainyard.run/1 or trainyard.profile/1 */
+    uint32_t steps;          /* train: optimizer steps */
     uint32_t warmup_steps;   /* not recorded in the timeline */
     uint32_t timeline_steps; /* recorded after the warm-up; at most steps - warmup_steps */
     double until_accuracy;   /* stop once test accuracy reaches it; 0: never evaluate */
     uint32_t evaluate_every; /* steps between evaluations while until_accuracy > 0 */
-    char *gradients;     /* tests: after the first step write all gradients to this file; NULL: do not */
+    char *gradients;         /* file for all gradients after the first step (tests); NULL: none */
     uint32_t micro_batch_count; /* profile: sizes to time */
     uint32_t *micro_batches;
 } ty_job;
@@ -48,8 +49,8 @@ ty_status ty_job_save(const ty_job *job, const char *path, ty_error *error) TY_M
 void ty_job_free(ty_job *job);
 
 typedef struct ty_evaluation {
-    uint32_t step; /* steps done before it */
-    double seconds; /* of training time, evaluations excluded */
+    uint32_t step;         /* steps done before it */
+    double seconds;        /* of training time, evaluations excluded */
     double accuracy, loss; /* on the test set */
 } ty_evaluation;
 
@@ -59,13 +60,13 @@ typedef struct ty_run {
     char *backend, *machine, *versions, *date;
     uint32_t rank_count;
     uint32_t step_count;
-    double *losses;          /* [step_count]: mean over the global batch, before the step's update */
-    double wall_s;           /* all steps, evaluations excluded */
-    ty_step_summary summary; /* of the timeline */
+    double *losses; /* [step_count]: mean over the global batch, before the step's update */
+    double wall_s;  /* all steps, evaluations excluded */
+    ty_step_summary summary;     /* of the timeline */
     uint64_t *peak_memory_bytes; /* [rank_count]: resident set at its highest */
     uint32_t evaluation_count;
     ty_evaluation *evaluations;
-    ty_timeline *timeline;   /* owned; NULL: none was recorded */
+    ty_timeline *timeline; /* owned; NULL: none was recorded */
 } ty_run;
 
 /** Reads `trainyard.run/1`. The timeline, if any, is of the run's plan; only with that plan and its

@@ -37,8 +37,8 @@ void ty_format_number(double value, char out[32]);
 /** "1.86 M", "25.6 GB", "3.2 GiB", "12.4 ms", "2.5 GB/s": three significant digits without trailing
  *  zeros, for people. Seconds go up to minutes, hours and days from two of them on. */
 void ty_format_count(double value, char out[32]);
-void ty_format_bytes(double bytes, char out[32]);   /* decimal: kB, MB, GB, TB */
-void ty_format_memory(double bytes, char out[32]);  /* binary: KiB, MiB, GiB, TiB */
+void ty_format_bytes(double bytes, char out[32]);  /* decimal: kB, MB, GB, TB */
+void ty_format_memory(double bytes, char out[32]); /* binary: KiB, MiB, GiB, TiB */
 void ty_format_seconds(double seconds, char out[32]);
 void ty_format_bandwidth(double bytes_per_s, char out[32]);
 

@@ -16,10 +16,10 @@
 
 typedef struct ty_event {
     uint32_t rank;
-    uint32_t step;        /* 0-based, of the recorded steps */
-    uint32_t instruction; /* index in the rank's stage program */
-    double start_s, end_s; /* since the start of step 0; on waiting instructions (receive, collective)
-                              start is when the rank was ready for it */
+    uint32_t step;         /* 0-based, of the recorded steps */
+    uint32_t instruction;  /* index in the rank's stage program */
+    double start_s, end_s; /* since the start of step 0; on waiting instructions (receive,
+                              collective) start is when the rank was ready for it */
 } ty_event;
 
 typedef struct ty_timeline {
@@ -57,17 +57,17 @@ const ty_event *ty_timeline_find(const ty_timeline *timeline, const ty_program *
  * What a step is made of; one definition for predicted and measured timelines.
  *
  * Step time: with several steps, (end of the last step - end of the first) / (steps - 1), the end
- * of a step being the last end of any compute instruction in it; with one step, its end. With more than
- * 8 steps the median of the differences of successive ends is taken instead, so that one disturbed step does
- * not count.
- * Shares: each gap in a rank's compute stream is charged to what the next compute instruction waited
- * for last: a collective or its codec -> exposed_collective; a load -> input; a receive -> exposed
- * transfer for as long as its send had started, bubble before that; nothing -> bubble. They are shares of
- * the time from the end of the first step to the end of the last (with one step: from 0), over all
- * ranks; what a rank has left at the end of it is bubble.
+ * of a step being the last end of any compute instruction in it; with one step, its end. With more
+ * than 8 steps the median of the differences of successive ends is taken instead, so that one
+ * disturbed step does not count. Shares: each gap in a rank's compute stream is charged to what the
+ * next compute instruction waited for last: a collective or its codec -> exposed_collective; a load
+ * -> input; a receive -> exposed transfer for as long as its send had started, bubble before that;
+ * nothing -> bubble. They are shares of the time from the end of the first step to the end of the
+ * last (with one step: from 0), over all ranks; what a rank has left at the end of it is bubble.
  * @param program  one that passed ty_program_check
  * @param timeline sorted; checked here
- * @return TY_EPARSE when the timeline is not of this program, TY_EINVAL when its steps take no time.
+ * @return TY_EPARSE when the timeline is not of this program, TY_EINVAL when its steps take no
+ * time.
  */
 ty_status ty_timeline_summarize(const ty_plan *plan, const ty_program *program,
                                 const ty_timeline *timeline, ty_step_summary *out,

@@ -21,28 +21,30 @@
 #include <stdint.h>
 
 typedef enum ty_layer_kind {
-    TY_LAYER_LINEAR,    /* y = x W^T + b over the last dimension */
-    TY_LAYER_CONV2D,    /* [C,H,W] -> [C',H',W'] */
+    TY_LAYER_LINEAR, /* y = x W^T + b over the last dimension */
+    TY_LAYER_CONV2D, /* [C,H,W] -> [C',H',W'] */
     TY_LAYER_BATCH_NORM,
     TY_LAYER_LAYER_NORM,
     TY_LAYER_RMS_NORM,
-    TY_LAYER_POOL,      /* max or average over a window, or over the whole image */
+    TY_LAYER_POOL, /* max or average over a window, or over the whole image */
     TY_LAYER_RELU,
-    TY_LAYER_GELU,      /* the tanh form, as in GPT-2 */
+    TY_LAYER_GELU, /* the tanh form, as in GPT-2 */
     TY_LAYER_SILU,
     TY_LAYER_EMBEDDING, /* tokens [T] -> [T,D], plus learned positions if `positions` > 0 */
-    TY_LAYER_ATTENTION, /* [T,D] -> [T,D]: query/key/value projection, softmax(QK^T)V, output projection;
-                           of two inputs the first has the keys and values, the second the queries */
+    TY_LAYER_ATTENTION, /* [T,D] -> [T,D]: query/key/value projection, softmax(QK^T)V, output
+                           projection; of two inputs the first has the keys and values, the second
+                           the queries */
     TY_LAYER_MLP,       /* [T,D] -> [T,D]: linear, activation (gelu unless gated), linear */
-    TY_LAYER_MOE,       /* [T,D] -> [T,D]: a router, experts that are mlps, shared ones that see all tokens */
+    TY_LAYER_MOE,       /* [T,D] -> [T,D]: a router, experts that are mlps, shared ones that see all
+                           tokens */
     TY_LAYER_LSTM,
     TY_LAYER_SOFTMAX_CROSS_ENTROPY, /* mean loss over the labels; always the last layer */
-    TY_LAYER_ADD,       /* sum of all inputs */
-    TY_LAYER_CONCAT,    /* along the first dimension */
-    TY_LAYER_FLATTEN,   /* any shape -> [n] */
+    TY_LAYER_ADD,                   /* sum of all inputs */
+    TY_LAYER_CONCAT,                /* along the first dimension */
+    TY_LAYER_FLATTEN,               /* any shape -> [n] */
     TY_LAYER_TANH,
-    TY_LAYER_SLICE,     /* `rows` from `first_row` on of the first dimension */
-    TY_LAYER_OPAQUE,    /* only sizes and times: planned, simulated and replayed, never trained */
+    TY_LAYER_SLICE,  /* `rows` from `first_row` on of the first dimension */
+    TY_LAYER_OPAQUE, /* only sizes and times: planned, simulated and replayed, never trained */
     TY_LAYER_KIND_COUNT
 } ty_layer_kind;
 
@@ -63,7 +65,7 @@ typedef enum ty_attribute {
     TY_IS_GLOBAL,  /* pool: the window is the whole image */
     TY_FEATURES,   /* norms, attention, mlp: size of the normalised or model dimension */
     TY_HIDDEN_FEATURES,
-    TY_IS_GATED,   /* mlp: SwiGLU, three matrices */
+    TY_IS_GATED, /* mlp: SwiGLU, three matrices */
     TY_VOCABULARY,
     TY_POSITIONS,
     TY_HEADS,
@@ -76,18 +78,19 @@ typedef enum ty_attribute {
     TY_FIRST_ROW, /* slice */
     TY_ROWS,
     /* Optional ones. */
-    TY_TOKEN_TYPES,      /* embedding: rows of a table of segments, as in BERT */
-    TY_VALUE_HEAD_SIZE,  /* attention: of values, where it is not head_size */
-    TY_HAS_QKV_BIAS,     /* attention: biases of queries, keys and values but not of the output */
-    TY_HAS_QK_NORM,      /* attention: rms norms of every head's queries and keys, shared by the heads */
-    TY_QUERY_RANK,       /* attention with latents (DeepSeek-V2): numbers the queries are made from */
-    TY_KV_RANK,          /* ... and keys and values; latents have rms norms */
-    TY_ROTARY_SIZE,      /* ... and how much of head_size is rotated: one key for all heads */
-    TY_RELATIVE_BUCKETS, /* attention: learned biases of the scores, per bucket of distances and head */
-    TY_IS_FUSED,         /* attention: scores are made anew in backward, never kept (FlashAttention) */
-    TY_IS_RELU,          /* mlp: relu instead of gelu */
-    TY_SHARED_FEATURES,  /* moe: hidden features of the shared experts, all together */
-    TY_HAS_ROUTER_BIAS,  /* moe: a number per expert added to its score */
+    TY_TOKEN_TYPES,     /* embedding: rows of a table of segments, as in BERT */
+    TY_VALUE_HEAD_SIZE, /* attention: of values, where it is not head_size */
+    TY_HAS_QKV_BIAS,    /* attention: biases of queries, keys and values but not of the output */
+    TY_HAS_QK_NORM, /* attention: rms norms of every head's queries and keys, shared by the heads */
+    TY_QUERY_RANK,  /* attention with latents (DeepSeek-V2): numbers the queries are made from */
+    TY_KV_RANK,     /* ... and keys and values; latents have rms norms */
+    TY_ROTARY_SIZE, /* ... and how much of head_size is rotated: one key for all heads */
+    TY_RELATIVE_BUCKETS, /* attention: learned biases of the scores, per bucket of distances and
+                            head */
+    TY_IS_FUSED, /* attention: scores are made anew in backward, never kept (FlashAttention) */
+    TY_IS_RELU,  /* mlp: relu instead of gelu */
+    TY_SHARED_FEATURES, /* moe: hidden features of the shared experts, all together */
+    TY_HAS_ROUTER_BIAS, /* moe: a number per expert added to its score */
     TY_ATTRIBUTE_COUNT
 } ty_attribute;
 
@@ -99,8 +102,8 @@ typedef enum ty_attribute_use {
 
 const char *ty_layer_kind_name(ty_layer_kind kind);    /* "conv2d" */
 const char *ty_attribute_name(ty_attribute attribute); /* "in_channels": also the JSON key */
-/** Whether layers of `kind` have `attribute`; in JSON a required one must be there, unused ones must
- *  not. */
+/** Whether layers of `kind` have `attribute`; in JSON a required one must be there, unused ones
+ * must not. */
 ty_attribute_use ty_layer_attribute_use(ty_layer_kind kind, ty_attribute attribute);
 
 #define TY_MAX_DIMENSIONS 4
@@ -121,18 +124,18 @@ typedef struct ty_layer {
     ty_layer_kind kind;
     uint64_t attributes[TY_ATTRIBUTE_COUNT]; /* unused ones are 0 */
     uint32_t input_count;
-    uint32_t *inputs;  /* producers, ascending; none: reads the batch */
-    uint32_t tied_to;  /* an earlier layer whose weight matrix this one uses, or TY_NO_LAYER */
-    bool is_frozen;    /* no gradient, no update */
-    ty_shape output;   /* per sample */
+    uint32_t *inputs; /* producers, ascending; none: reads the batch */
+    uint32_t tied_to; /* an earlier layer whose weight matrix this one uses, or TY_NO_LAYER */
+    bool is_frozen;   /* no gradient, no update */
+    ty_shape output;  /* per sample */
     double forward_flop, backward_flop; /* per sample */
     uint64_t parameter_bytes; /* of this layer's own parameters; tied weights count at the owner */
     uint64_t output_bytes;    /* per sample */
-    uint64_t stash_bytes;     /* per sample: kept from forward until backward is done: the layer's output
-                                 and what else its backward needs, but not its inputs, which count where
-                                 they are made. 0 where the output lies in its input's memory: flatten, and a
-                                 relu that alone reads its input */
-    uint64_t traffic_bytes;   /* per sample: read and written by forward, activations only (roofline) */
+    uint64_t stash_bytes;     /* per sample: kept from forward until backward is done: the layer's
+                                 output     and what else its backward needs, but not its inputs, which
+                                 count where     they are made. 0 where the output lies in its input's
+                                 memory: flatten, and a relu that alone reads its input */
+    uint64_t traffic_bytes;   /* per sample: activations read and written by forward (roofline) */
     uint32_t kernel_count;    /* launches of one forward pass on an accelerator */
     double measured_forward_s, measured_backward_s; /* per sample; opaque layers only, else 0 */
 } ty_layer;
@@ -143,9 +146,9 @@ typedef enum ty_optimizer_kind { TY_OPTIMIZER_SGD, TY_OPTIMIZER_ADAMW } ty_optim
 typedef struct ty_optimizer {
     ty_optimizer_kind kind;
     double learning_rate;
-    double momentum;            /* sgd */
+    double momentum;              /* sgd */
     double beta1, beta2, epsilon; /* adamw */
-    double weight_decay;        /* sgd: added to the gradient; adamw: decoupled */
+    double weight_decay;          /* sgd: added to the gradient; adamw: decoupled */
 } ty_optimizer;
 const char *ty_optimizer_name(ty_optimizer_kind kind); /* "sgd", "adamw" */
 /** State numbers kept per parameter: 0 or 1 for SGD (momentum), 2 for AdamW. */
@@ -153,7 +156,7 @@ uint32_t ty_optimizer_state_count(const ty_optimizer *optimizer);
 
 typedef struct ty_workload {
     char *name;
-    char *source;  /* where the shape comes from: a paper, a model card, an imported file */
+    char *source; /* where the shape comes from: a paper, a model card, an imported file */
     uint32_t element_bytes;
     ty_input_kind input_kind;
     ty_shape input;             /* per sample; tokens: {T} */
@@ -193,7 +196,8 @@ const ty_shape *ty_layer_input_shape(const ty_workload *workload, uint32_t layer
 /**
  * A short text that is equal for layers that cost the same: kind, attributes, input shapes;
  * e.g. "linear in_features=784 out_features=1024 has_bias=1 input=784". Profiles are keyed by it.
- * Opaque layers have their times in it; frozen layers and elements other than 4 bytes are told apart.
+ * Opaque layers have their times in it; frozen layers and elements other than 4 bytes are told
+ * apart.
  */
 ty_status ty_layer_signature(const ty_workload *workload, uint32_t layer, char **out,
                              ty_error *error) TY_MUST_CHECK;

@@ -1,25 +1,26 @@
 /**
  * @file device.h
- * A device backend: what computes a stage's layers. One struct of functions and one file per backend
- * (device_cpu.c is the first). Internal to execute/.
+ * A device backend: what computes a stage's layers. One struct of functions and one file per
+ * backend (device_cpu.c is the first). Internal to execute/.
  *
  * A ty_stage_device is one rank's part of the network, built for fixed shapes: layers
  * [first_layer, first_layer + layer_count) for `micro_batch_size` samples, with `slots` sets of
- * activations so that as many micro-batches can be in flight. Activations are fp32, batch outermost, shapes as in the
- * workload: [B, C, H, W], [B, T, D], [B, N]; token inputs are int32 [B, T].
+ * activations so that as many micro-batches can be in flight. Activations are fp32, batch
+ * outermost, shapes as in the workload: [B, C, H, W], [B, T, D], [B, N]; token inputs are int32 [B,
+ * T].
  *
  * Parameters of all layers lie in one array, in layer order, gradients likewise, so that a bucket
- * (a contiguous range of layers) is a contiguous slice of both. A weight matrix that is tied across two
- * stages lies behind all others and belongs to no layer's slice.
+ * (a contiguous range of layers) is a contiguous slice of both. A weight matrix that is tied across
+ * two stages lies behind all others and belongs to no layer's slice.
  *
  * Order of calls for one micro-batch in `slot`: fill input (or tokens, labels) -> forward -> read
- * output -> fill output gradient -> backward -> read input gradient. Ranges of layers may be given in
- * pieces (backward cut at bucket boundaries), forward ascending and backward descending. Micro-batches
- * may be interleaved, but gradients inside a stage are one set for all slots: one micro-batch's
- * backward is done before another's begins. Under full recompute activations are one set too:
- * nothing comes between a recompute and the end of its backward, or between pieces of a forward.
- * One thread at a time per stage device; gradient slices that no later backward of the step touches
- * may be read and written by another thread meanwhile.
+ * output -> fill output gradient -> backward -> read input gradient. Ranges of layers may be given
+ * in pieces (backward cut at bucket boundaries), forward ascending and backward descending.
+ * Micro-batches may be interleaved, but gradients inside a stage are one set for all slots: one
+ * micro-batch's backward is done before another's begins. Under full recompute activations are one
+ * set too: nothing comes between a recompute and the end of its backward, or between pieces of a
+ * forward. One thread at a time per stage device; gradient slices that no later backward of the
+ * step touches may be read and written by another thread meanwhile.
  */
 #ifndef TY_EXECUTE_DEVICE_H
 #define TY_EXECUTE_DEVICE_H
@@ -32,12 +33,13 @@ typedef struct ty_stage_options {
     const ty_workload *workload; /* borrowed for the life of the stage device */
     uint32_t first_layer, layer_count;
     uint32_t micro_batch_size;
-    uint32_t slots;              /* micro-batches in flight; >= 1 */
-    ty_recompute recompute;      /* full: forward keeps only the input of each slot */
-    double loss_scale;           /* of the gradient of the summed loss: 1 / (global batch * labels per sample) */
-    uint64_t seed;               /* of the initial weights */
-    uint32_t tied_layer;         /* layer of this stage (owner or user) whose matrix is tied to another stage's,
-                                    or TY_NO_LAYER */
+    uint32_t slots;         /* micro-batches in flight; >= 1 */
+    ty_recompute recompute; /* full: forward keeps only the input of each slot */
+    double
+        loss_scale; /* of the gradient of the summed loss: 1 / (global batch * labels per sample) */
+    uint64_t seed;  /* of the initial weights */
+    uint32_t tied_layer; /* layer of this stage (owner or user) whose matrix is tied to another
+                            stage's, or TY_NO_LAYER */
 } ty_stage_options;
 
 typedef struct ty_device_backend {
@@ -58,7 +60,8 @@ typedef struct ty_device_backend {
     /* Buffers of a slot; host memory for "cpu". Sizes follow from the workload's shapes. */
     float *(*input)(ty_stage_device *stage, uint32_t slot);
     int32_t *(*tokens)(ty_stage_device *stage, uint32_t slot); /* token input; NULL if none */
-    int32_t *(*labels)(ty_stage_device *stage, uint32_t slot); /* last stage: [B] or [B, T]; else NULL */
+    int32_t *(*labels)(ty_stage_device *stage,
+                       uint32_t slot); /* last stage: [B] or [B, T]; else NULL */
     float *(*output)(ty_stage_device *stage, uint32_t slot); /* last stage: NULL */
     /** NULL in the first stage, and where nothing before the stage is trained. */
     float *(*input_gradient)(ty_stage_device *stage, uint32_t slot);
@@ -73,8 +76,8 @@ typedef struct ty_device_backend {
      *         micro-batch of a step for this range */
     ty_status (*backward)(ty_stage_device *stage, uint32_t slot, uint32_t first_layer,
                           uint32_t layer_count, bool is_first, ty_error *error);
-    /** Sum of the loss over the slot's labels, and how many predictions were right. Last stage, after
-     *  forward. */
+    /** Sum of the loss over the slot's labels, and how many predictions were right. Last stage,
+     * after forward. */
     void (*loss)(ty_stage_device *stage, uint32_t slot, double *loss_sum, uint64_t *correct,
                  uint64_t *labels);
 
@@ -110,9 +113,10 @@ void ty_optimizer_step(const ty_optimizer *optimizer, uint64_t step, uint64_t co
 
 /**
  * A compressor of one bucket of `count` floats. It is not thread-safe; each bucket has its own.
- * fp16: halves, summed in fp32 and rounded once per hop. top-k: the k largest magnitudes of gradient + residual as (index, value)
- * pairs; what is not sent stays in the residual (error feedback; Lin et al., "Deep Gradient Compression", ICLR 2018,
- * without momentum correction). Ties go to the lower index.
+ * fp16: halves, summed in fp32 and rounded once per hop. top-k: the k largest magnitudes of
+ * gradient + residual as (index, value) pairs; what is not sent stays in the residual (error
+ * feedback; Lin et al., "Deep Gradient Compression", ICLR 2018, without momentum correction). Ties
+ * go to the lower index.
  */
 typedef struct ty_codec ty_codec;
 ty_status ty_codec_open(ty_compression_kind kind, uint64_t count, uint64_t top_k, ty_codec **out,
@@ -122,20 +126,23 @@ void ty_codec_close(ty_codec *codec);
 uint64_t ty_codec_bytes(const ty_codec *codec);
 /** @param encoded [out] ty_codec_bytes */
 void ty_codec_encode(ty_codec *codec, const float *gradients, void *encoded);
-/** fp16: `encoded` holds the sum. top-k: the payloads of all `members`, one after the other. Writes the sum over members. */
+/** fp16: `encoded` holds the sum. top-k: the payloads of all `members`, one after the other. Writes
+ * the sum over members. */
 void ty_codec_decode(ty_codec *codec, const void *encoded, uint32_t members, float *gradients);
-/** target += source, `count` halves each, summed in fp32. For the reducing steps of a collective. */
+/** target += source, `count` halves each, summed in fp32. For the reducing steps of a collective.
+ */
 void ty_half_add(uint16_t *target, const uint16_t *source, uint64_t count);
 
 /* ---- Data (data_*.c) --------------------------------------------------------------------- */
 
 typedef struct ty_dataset ty_dataset;
 /**
- * Opens the workload's data set: "fashion-mnist" (IDX files, .gz or not, in `directory` or where Debian's
- * dataset-fashion-mnist puts them), "text" (`directory` is a text file, or NULL for the GPL that Debian
- * installs; windows of tokens_per_sample + 1 bytes), "synthetic".
+ * Opens the workload's data set: "fashion-mnist" (IDX files, .gz or not, in `directory` or where
+ * Debian's dataset-fashion-mnist puts them), "text" (`directory` is a text file, or NULL for the
+ * GPL that Debian installs; windows of tokens_per_sample + 1 bytes), "synthetic".
  * @param is_test the test part
- * @return TY_EIO: absent; TY_EPARSE: not an IDX file, truncated, sizes that disagree, labels out of range.
+ * @return TY_EIO: absent; TY_EPARSE: not an IDX file, truncated, sizes that disagree, labels out of
+ * range.
  */
 ty_status ty_dataset_open(const ty_workload *workload, const char *directory, bool is_test,
                           ty_dataset **out, ty_error *error) TY_MUST_CHECK;

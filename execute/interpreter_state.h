@@ -86,7 +86,7 @@ struct ty_interpreter {
     /* Under `lock`. */
     pthread_mutex_t lock;
     pthread_cond_t for_compute, for_communication;
-    uint64_t generation; /* counts everything that may let something else go on */
+    uint64_t generation;     /* counts everything that may let something else go on */
     bool is_compute_waiting; /* the compute thread sleeps until a message brings it on */
     ty_status failure;
     ty_error error;

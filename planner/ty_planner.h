@@ -5,7 +5,8 @@
  *
  *     ty_plan_options options = ty_plan_options_default();
  *     options.global_batch = 128;
- *     TY_CHECK(ty_plan_search(workload, cluster, profile, &options, &plan, error), status, cleanup);
+ *     TY_CHECK(ty_plan_search(workload, cluster, profile, &options, &plan, error), status,
+ * cleanup);
  *
  * Everything here is a pure function of its inputs: the same question gives the same plan.
  */
@@ -24,11 +25,11 @@
  *
  * GPipe: a replica does all its forwards, then all backwards in reverse order of micro-batches.
  * 1F1B with flush: stage i warms up with w_i forwards, w_i = min(local micro-batches,
- * floor((R - 1 - ranks of earlier stages) / r_i)) (PipeDream section 3.2 with unequal replicas; p-1-i when
- * all have one), then alternates one backward after each forward, then drains.
- * The last backward of a replica is cut at the boundaries of buckets that are exchanged, so that
- * each leaves as soon as its gradients are complete; tied weights go last. Loads are at most two
- * micro-batches ahead of their forwards.
+ * floor((R - 1 - ranks of earlier stages) / r_i)) (PipeDream section 3.2 with unequal replicas;
+ * p-1-i when all have one), then alternates one backward after each forward, then drains. The last
+ * backward of a replica is cut at the boundaries of buckets that are exchanged, so that each leaves
+ * as soon as its gradients are complete; tied weights go last. Loads are at most two micro-batches
+ * ahead of their forwards.
  */
 ty_status ty_plan_lower(const ty_plan *plan, ty_program **out, ty_error *error) TY_MUST_CHECK;
 
@@ -36,8 +37,8 @@ ty_status ty_plan_lower(const ty_plan *plan, ty_program **out, ty_error *error) 
 
 /**
  * Costs of every instruction of a program on the plan's cluster. From `plan->profile` where it
- * has the figure; else roofline: time of a layer = max(flop / (peak * efficiency), bytes / (bandwidth *
- * efficiency)) + kernels * launch overhead.
+ * has the figure; else roofline: time of a layer = max(flop / (peak * efficiency), bytes /
+ * (bandwidth * efficiency)) + kernels * launch overhead.
  */
 ty_status ty_costs_of_program(const ty_plan *plan, const ty_program *program,
                               const ty_cluster *cluster, ty_costs **out,
@@ -45,22 +46,21 @@ ty_status ty_costs_of_program(const ty_plan *plan, const ty_program *program,
 
 /** Forward and backward seconds of one layer for `samples` on a device; returns the provenance. */
 ty_status ty_layer_cost(const ty_workload *workload, uint32_t layer, uint32_t samples,
-                        const ty_device_type *device, const ty_profile *profile,
-                        double *forward_s, double *backward_s, ty_provenance *provenance,
+                        const ty_device_type *device, const ty_profile *profile, double *forward_s,
+                        double *backward_s, ty_provenance *provenance,
                         ty_error *error) TY_MUST_CHECK;
 
 /**
  * A collective by the latency-bandwidth model, for links of bandwidth B and latency a:
  *   ring all-reduce      2(n-1) a + 2(n-1)/n S/B
- *   tree all-reduce      2 ceil(log2 n) (a + S/B)        (reduce, then broadcast, along a binomial tree)
- *   ring all-gather      (n-1) (a + S/B)                 (S: what each member contributes)
- *   ring reduce-scatter  (n-1) a + (n-1)/n S/B
- *   tree broadcast       ceil(log2 n) (a + S/B)
- *   ring broadcast       (ceil(log2 n) + n-1) a + 2(n-1)/n S/B   (scatter, then a ring all-gather)
- * All-gather and reduce-scatter have no tree: they cost what their ring costs, which is what runs.
- * `edge_bytes` is all that makes up the bandwidth term; a tree's levels take turns, so each counts.
- * Source: Thakur, Rabenseifner, Gropp, "Optimization of Collective Communication Operations in
- * MPICH", 2005, section 4. `cost` gets the parts; returns TY_EINVAL for members == 0.
+ *   tree all-reduce      2 ceil(log2 n) (a + S/B)        (reduce, then broadcast, along a binomial
+ * tree) ring all-gather      (n-1) (a + S/B)                 (S: what each member contributes) ring
+ * reduce-scatter  (n-1) a + (n-1)/n S/B tree broadcast       ceil(log2 n) (a + S/B) ring broadcast
+ * (ceil(log2 n) + n-1) a + 2(n-1)/n S/B   (scatter, then a ring all-gather) All-gather and
+ * reduce-scatter have no tree: they cost what their ring costs, which is what runs. `edge_bytes` is
+ * all that makes up the bandwidth term; a tree's levels take turns, so each counts. Source: Thakur,
+ * Rabenseifner, Gropp, "Optimization of Collective Communication Operations in MPICH", 2005,
+ * section 4. `cost` gets the parts; returns TY_EINVAL for members == 0.
  */
 ty_status ty_collective_cost(ty_collective_kind kind, ty_algorithm algorithm, uint32_t members,
                              uint64_t bytes, double bandwidth_bytes_per_s, double latency_s,
@@ -81,10 +81,11 @@ ty_status ty_plan_of_workload(const ty_workload *workload, ty_plan **out,
 
 /**
  * Walks the program of `steps` consecutive steps with its costs and writes a timeline: every
- * instruction starts as soon as its stream, its waits and its partners allow. Ranks that share the cores of a
- * host slow each other: with total demand D > cores, all that use cores progress at cores/D. A collective
- * goes at the pace of its slowest member's host, a transfer at that of the slower of its two.
- * O(E log E) in the number of events E. Links are not shared: that is the simulator's business.
+ * instruction starts as soon as its stream, its waits and its partners allow. Ranks that share the
+ * cores of a host slow each other: with total demand D > cores, all that use cores progress at
+ * cores/D. A collective goes at the pace of its slowest member's host, a transfer at that of the
+ * slower of its two. O(E log E) in the number of events E. Links are not shared: that is the
+ * simulator's business.
  */
 ty_status ty_estimate(const ty_plan *plan, const ty_program *program, const ty_costs *costs,
                       uint32_t steps, ty_timeline **out, ty_error *error) TY_MUST_CHECK;
@@ -102,14 +103,14 @@ typedef struct ty_plan_options {
     uint32_t pipeline_stages;  /* 0: searched */
     const char *replicas;      /* "2,1": replicas of each stage, fixed; NULL: searched */
     bool fix_schedule;
-    ty_schedule schedule;      /* if fix_schedule */
+    ty_schedule schedule; /* if fix_schedule */
     bool fix_compression;
     ty_compression_kind compression;
-    double top_k_ratio;        /* share kept when top-k is considered */
-    bool allow_lossy;          /* search may choose top-k by itself: it changes convergence */
-    uint64_t bucket_bytes;     /* 0: searched */
+    double top_k_ratio;    /* share kept when top-k is considered */
+    bool allow_lossy;      /* search may choose top-k by itself: it changes convergence */
+    uint64_t bucket_bytes; /* 0: searched */
     uint64_t seed;
-    uint32_t simulate_top;     /* finalists to simulate; 0: none */
+    uint32_t simulate_top; /* finalists to simulate; 0: none */
     ty_simulate_callback simulate;
     void *simulate_context;
     bool (*should_stop)(void *context); /* polled; NULL: never. The best so far is returned. */
@@ -119,10 +120,10 @@ ty_plan_options ty_plan_options_default(void);
 
 /**
  * The best plan found: candidates are data parallelism over all devices, GPipe and 1F1B with every
- * stage count and replica vector the partition proposes, each with its micro-batch sizes, buckets and
- * compression; ranked by the estimator, the best `simulate_top` by the simulator, which skips variants
- * within 1 % of one it has seen that differ only in buckets and compression. fp16 is proposed
- * by itself where it may save 1 % of the step, top-k only with `allow_lossy`. Tied weights
+ * stage count and replica vector the partition proposes, each with its micro-batch sizes, buckets
+ * and compression; ranked by the estimator, the best `simulate_top` by the simulator, which skips
+ * variants within 1 % of one it has seen that differ only in buckets and compression. fp16 is
+ * proposed by itself where it may save 1 % of the step, top-k only with `allow_lossy`. Tied weights
  * travel uncompressed. The quick look that orders candidates takes all devices for the first one
  * and stages on consecutive devices; estimator and simulator use every device's own figures.
  *
@@ -142,14 +143,15 @@ ty_status ty_plan_search(const ty_workload *workload, const ty_cluster *cluster,
 /**
  * One stage division of a chain, exact by dynamic programming: minimises the time of the slowest
  * stage, (compute of the stage + exposed share of its gradient exchange) / replicas or the transfer
- * over its cut, whichever is larger, over all ways to cut at `cuts` and to give `devices` replicas out.
- * Source: Narayanan et al., "PipeDream", SOSP 2019, section 3.1, on a flat machine list.
+ * over its cut, whichever is larger, over all ways to cut at `cuts` and to give `devices` replicas
+ * out. Source: Narayanan et al., "PipeDream", SOSP 2019, section 3.1, on a flat machine list.
  * @param layer_s      [layer_count] forward + backward seconds of one micro-batch
- * @param transfer_s   [layer_count + 1] seconds for one micro-batch across the cut before a layer, both ways
- * @param exchange_s   callback: seconds a step's gradient exchange of layers [first, first+count) among r
- *                     replicas adds per micro-batch; 0 for r == 1
- * @param fits         callback: whether a stage fits its devices with that many stages behind it; what does
- *                     not fit as the last stage does not fit before others; NULL: all fit
+ * @param transfer_s   [layer_count + 1] seconds for one micro-batch across the cut before a layer,
+ * both ways
+ * @param exchange_s   callback: seconds a step's gradient exchange of layers [first, first+count)
+ * among r replicas adds per micro-batch; 0 for r == 1
+ * @param fits         callback: whether a stage fits its devices with that many stages behind it;
+ * what does not fit as the last stage does not fit before others; NULL: all fit
  * @param first_layers [out, stages] first layer of each stage;  @param replicas [out, stages]
  * @param bottleneck_s [out] seconds per micro-batch of the slowest stage
  */
@@ -165,7 +167,7 @@ typedef struct ty_partition_input {
     void *context;
     const uint32_t *fixed_replicas; /* [stages]; NULL: any */
 } ty_partition_input;
-ty_status ty_partition(const ty_partition_input *input, uint32_t *first_layers,
-                       uint32_t *replicas, double *bottleneck_s, ty_error *error) TY_MUST_CHECK;
+ty_status ty_partition(const ty_partition_input *input, uint32_t *first_layers, uint32_t *replicas,
+                       double *bottleneck_s, ty_error *error) TY_MUST_CHECK;
 
 #endif

@@ -4,28 +4,32 @@
  * estimator, but transfers and collectives share real links, and ranks share real cores.
  *
  *     ty_simulate_options options = ty_simulate_options_default();
- *     TY_CHECK(ty_simulate(plan, program, costs, cluster, &options, &timeline, error), status, cleanup);
+ *     TY_CHECK(ty_simulate(plan, program, costs, cluster, &options, &timeline, error), status,
+ * cleanup);
  *
  * How a cost is played:
- * - Compute, load, encode, decode, update: `seconds`; with a core_share on a host whose cores are shared
- *   (host_cores finite), work of that many cores for as long, which stretches when the host's ranks
- *   ask for more cores than there are. Cores go to work in equal parts, up to what each can use.
- * - Send: latency_s, then edge_bytes over the route of the two devices, no faster than the rate limit; beside it
- *   core_share cores are busy at both ends for `seconds`. Done when all is done. The receive ends then, or at
- *   once when it comes later; its own cost is not read.
- * - Collective: starts when the last member is ready. Its edges, between members in ascending order of
- *   rank (a closed ring; or the edges of a binomial tree, up and then down), carry their bytes as above, each
- *   member keeping its cores busy.
- * - Between ranks of one simulated host there is no link to share: such an edge takes `seconds`, and cores.
+ * - Compute, load, encode, decode, update: `seconds`; with a core_share on a host whose cores are
+ * shared (host_cores finite), work of that many cores for as long, which stretches when the host's
+ * ranks ask for more cores than there are. Cores go to work in equal parts, up to what each can
+ * use.
+ * - Send: latency_s, then edge_bytes over the route of the two devices, no faster than the rate
+ * limit; beside it core_share cores are busy at both ends for `seconds`. Done when all is done. The
+ * receive ends then, or at once when it comes later; its own cost is not read.
+ * - Collective: starts when the last member is ready. Its edges, between members in ascending order
+ * of rank (a closed ring; or the edges of a binomial tree, up and then down), carry their bytes as
+ * above, each member keeping its cores busy.
+ * - Between ranks of one simulated host there is no link to share: such an edge takes `seconds`,
+ * and cores.
  *
  * On an empty cluster every instruction takes its `seconds`, if they come from the same links.
  *
- * A rate limit below the route's bandwidth is played by sending in up to eight pieces at the pace of the limit:
- * exact alone, and within an eighth of the message of the even sharing that a true limit gives.
+ * A rate limit below the route's bandwidth is played by sending in up to eight pieces at the pace
+ * of the limit: exact alone, and within an eighth of the message of the even sharing that a true
+ * limit gives.
  *
- * SimGrid allows one platform per process and aborts on what it does not like. Everything is checked
- * before it sees anything, and each simulation runs in a child process whose death is reported as
- * TY_EBACKEND with its reason. Deterministic.
+ * SimGrid allows one platform per process and aborts on what it does not like. Everything is
+ * checked before it sees anything, and each simulation runs in a child process whose death is
+ * reported as TY_EBACKEND with its reason. Deterministic.
  */
 #ifndef TY_SIMULATE_H
 #define TY_SIMULATE_H
@@ -40,25 +44,28 @@ typedef enum ty_resolution {
 } ty_resolution;
 
 typedef struct ty_simulate_options {
-    uint32_t steps;           /* consecutive steps; >= 1 */
+    uint32_t steps; /* consecutive steps; >= 1 */
     ty_resolution resolution;
-    double time_limit_s;      /* wall-clock seconds before the child is stopped (TY_ELIMIT); > 0 */
+    double time_limit_s; /* wall-clock seconds before the child is stopped (TY_ELIMIT); > 0 */
 } ty_simulate_options;
 ty_simulate_options ty_simulate_options_default(void); /* 3 steps, flow, 300 s */
 
 /**
  * Simulates consecutive steps of a program that passed ty_program_check.
- * @param costs   of this program on this cluster: finite, >= 0; hosts and their cores as in the cluster
+ * @param costs   of this program on this cluster: finite, >= 0; hosts and their cores as in the
+ * cluster
  * @param out     [out] a sorted timeline with every instruction of every rank and step
- * @return TY_EINVAL naming the figure that does not fit; TY_ELIMIT when the time was up; TY_EINTERRUPTED when the
- *         child was interrupted; TY_EBACKEND when SimGrid failed, with what it said.
- * Some 10 microseconds per instruction or message, more where very many messages share a link.
+ * @return TY_EINVAL naming the figure that does not fit; TY_ELIMIT when the time was up;
+ * TY_EINTERRUPTED when the child was interrupted; TY_EBACKEND when SimGrid failed, with what it
+ * said. Some 10 microseconds per instruction or message, more where very many messages share a
+ * link.
  */
 ty_status ty_simulate(const ty_plan *plan, const ty_program *program, const ty_costs *costs,
                       const ty_cluster *cluster, const ty_simulate_options *options,
                       ty_timeline **out, ty_error *error) TY_MUST_CHECK;
 
-/** The SimGrid platform (XML, DTD 4.1) of a cluster: one host per device, links and routes as in the graph. */
+/** The SimGrid platform (XML, DTD 4.1) of a cluster: one host per device, links and routes as in
+ * the graph. */
 ty_status ty_cluster_to_simgrid(const ty_cluster *cluster, ty_text *xml,
                                 ty_error *error) TY_MUST_CHECK;
 

@@ -19,9 +19,9 @@ typedef struct ty_import_training {
 extern const ty_optimizer ty_import_usual_optimizer;
 
 /**
- * The workload of a transformer: the user's sequence length and batch are put in, what nobody gave is
- * assumed. A sequence of 0 becomes the longest possible, at most 4,096; bytes of a stored token of
- * 0 become 2 or 4.
+ * The workload of a transformer: the user's sequence length and batch are put in, what nobody gave
+ * is assumed. A sequence of 0 becomes the longest possible, at most 4,096; bytes of a stored token
+ * of 0 become 2 or 4.
  * @param whole where complaints about sizes that do not go together point, e.g. "config.json:"
  */
 ty_status ty_import_transformer(ty_import_source *source, const ty_transformer *sizes,

@@ -26,9 +26,9 @@ typedef struct ty_transformer {
     ty_transformer_head head;
     uint64_t blocks, decoder_blocks; /* the second of an encoder-decoder only */
     uint64_t features, heads;
-    uint64_t kv_heads;        /* 0: heads */
-    uint64_t head_size;       /* 0: features / heads */
-    uint64_t hidden_features; /* of an mlp */
+    uint64_t kv_heads;                           /* 0: heads */
+    uint64_t head_size;                          /* 0: features / heads */
+    uint64_t hidden_features;                    /* of an mlp */
     uint64_t vocabulary, positions, token_types; /* rows of the embedding's tables */
     uint64_t sequence, decoder_sequence;
     uint64_t longest_sequence; /* 0: positions, if there are any */

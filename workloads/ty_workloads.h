@@ -10,9 +10,9 @@
  *
  * `trainyard.zoo/1`: "name", "family", "source", "dataset", "global_batch", "optimizer" as in
  * `trainyard.workload/1`, and by family
- *   sequential   "input" (shape) and "sample_bytes" (in storage, labels included), or "sequence" and
- *                "token_bytes" for tokens; "layers": a list of statements, each working on the
- *                tensor that the one before left; "blocks" if wanted. The statements:
+ *   sequential   "input" (shape) and "sample_bytes" (in storage, labels included), or "sequence"
+ * and "token_bytes" for tokens; "layers": a list of statements, each working on the tensor that the
+ * one before left; "blocks" if wanted. The statements:
  *     {"kind"}   a layer, with "name" if wanted:
  *       linear     "out_features", "has_bias" (true)
  *       conv2d     "out_channels", "kernel", "stride" (1), "padding" (0), "groups" (1),
