@@ -35,9 +35,8 @@ typedef struct ty_stage_options {
     uint32_t micro_batch_size;
     uint32_t slots;         /* micro-batches in flight; >= 1 */
     ty_recompute recompute; /* full: forward keeps only the input of each slot */
-    double
-        loss_scale; /* of the gradient of the summed loss: 1 / (global batch * labels per sample) */
-    uint64_t seed;  /* of the initial weights */
+    double loss_scale;   /* of the summed loss's gradient: 1 / (global batch * labels per sample) */
+    uint64_t seed;       /* of the initial weights */
     uint32_t tied_layer; /* layer of this stage (owner or user) whose matrix is tied to another
                             stage's, or TY_NO_LAYER */
 } ty_stage_options;

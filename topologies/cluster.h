@@ -58,8 +58,7 @@ struct ty_cluster {
     ty_link_edge *links; /* bandwidth: that of the type times the lanes */
     uint32_t link_kind_room, link_lane_room;
     uint32_t *link_kinds; /* [link_count] index of the type */
-    double
-        *link_lanes; /* [link_count] parallel links drawn as one; a fraction where oversubscribed */
+    double *link_lanes;   /* [link_count] parallel links in one; a fraction if oversubscribed */
     uint32_t device_count, device_room;
     uint32_t *device_vertices;
     uint32_t host_count, host_room;
