@@ -249,7 +249,8 @@ done:
     return status;
 }
 
-static void show_cluster_json(const ty_cluster *cluster, double bisection, ty_text *text)
+static void show_cluster_json(const ty_cluster *cluster, double bisection, uint32_t class_count,
+                              ty_text *text)
 {
     ty_json_writer out = ty_json_writer_on(text);
 
@@ -260,6 +261,7 @@ static void show_cluster_json(const ty_cluster *cluster, double bisection, ty_te
     ty_json_put_uint(&out, "hosts", ty_cluster_host_count(cluster));
     ty_json_put_string(&out, "device_type", ty_cluster_device_type(cluster, 0)->name);
     ty_json_put_number(&out, "bisection_bandwidth_bytes_per_s", bisection);
+    ty_json_put_uint(&out, "equivalence_classes", class_count);
     ty_json_open(&out, "links", '[');
     for (uint32_t l = 0; l < ty_cluster_link_count(cluster); l++) {
         const ty_link_edge *link = ty_cluster_link(cluster, l);
@@ -308,15 +310,23 @@ static ty_status show_cluster(const char *name, const cli_options *options, ty_t
 {
     ty_status status = TY_OK;
     ty_cluster *cluster = NULL;
+    uint32_t *classes = NULL, class_count = 0;
     double bisection = 0;
 
     TY_CHECK(open_cluster(name, options->quiet, &cluster, error), status, done);
     TY_CHECK(ty_cluster_bisection(cluster, &bisection, error), status, done);
+    classes = ty_alloc(ty_cluster_device_count(cluster), sizeof *classes);
+    if (classes == NULL) {
+        status = ty_fail(error, TY_ENOMEM, "out of memory");
+        goto done;
+    }
+    TY_CHECK(ty_cluster_classes(cluster, classes, &class_count, NULL, error), status, done);
     if (options->json)
-        show_cluster_json(cluster, bisection, text);
+        show_cluster_json(cluster, bisection, class_count, text);
     else
         show_cluster_text(cluster, bisection, text);
 done:
+    ty_free(classes);
     ty_cluster_free(cluster);
     return status;
 }

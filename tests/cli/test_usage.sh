@@ -56,7 +56,7 @@ expect_output '"parameters": 124439808'
 expect 0 cluster list
 expect_output dgx-a100 dgx1-v100
 expect 0 cluster show "2x dgx-a100" --json
-expect_output '"devices": 16' '"hosts": 2'
+expect_output '"devices": 16' '"hosts": 2' '"equivalence_classes": 1' '"bisection_bandwidth_bytes_per_s"'
 expect 3 workload show lenett
 expect_error_line "lenett" "lenet"
 expect 3 cluster show "2x dgx-a10"
