@@ -31,7 +31,7 @@ typedef struct cli_options {
     const char *global_batch_text, *top_text, *steps_text, *ranks_text, *sequence_text;
     /* Parsed from the texts; 0 where not given. */
     uint64_t global_batch, top, steps, ranks, seed, sequence, hosts;
-    bool json, quiet, no_simulate, program, help, version;
+    bool json, quiet, no_simulate, program, help;
     const char **files; /* what is not an option, in order */
     int file_count;
 } cli_options;

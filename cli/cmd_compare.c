@@ -61,6 +61,15 @@ done:
     return status;
 }
 
+/* "5%" or "5" */
+static bool parse_percentage(const char *text, double *out)
+{
+    char sign, after;
+    int read = sscanf(text, "%lf%c%c", out, &sign, &after);
+
+    return (read == 1 || (read == 2 && sign == '%')) && *out >= 0 && isfinite(*out);
+}
+
 exit_code cmd_compare(const cli_options *options)
 {
     exit_code code;
@@ -68,10 +77,8 @@ exit_code cmd_compare(const cli_options *options)
     findings f = {0};
     ty_text text = {0};
     double limit = 0;
-    char after[2] = "";
 
-    if (options->fail_over != NULL &&
-        (sscanf(options->fail_over, "%lf%1[%]%1s", &limit, after, after) < 1 || !(limit >= 0)))
+    if (options->fail_over != NULL && !parse_percentage(options->fail_over, &limit))
         return report_usage("compare", "--fail-over: found '%s', expected a percentage as in 5%%",
                             options->fail_over);
     if (findings_read(options->files[0], options->files[1], &f, &error) != TY_OK) {

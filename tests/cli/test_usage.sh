@@ -33,6 +33,10 @@ expect 2 simulate --resolution packet nothing.json
 expect_error_line "flow or chunk"
 expect 2 workload dance
 expect_error_line "dance" "list, show"
+for limit in 5%junk 5x -1% nan ''; do
+    expect 2 compare plan.json run.json --fail-over "$limit"
+    expect_error_line "--fail-over" "percentage"
+done
 expect 2 report plan.json
 expect_error_line "-o FILE"
 
