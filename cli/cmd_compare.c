@@ -51,7 +51,9 @@ static ty_status findings_make(findings *f, ty_error *error)
     ty_simulate_options how = ty_simulate_options_default();
     const plan_inputs *in = &f->inputs;
 
-    TY_CHECK(ty_estimate(in->plan, in->program, in->costs, 3, &f->estimated, error), status, done);
+    TY_CHECK(ty_estimate(in->plan, in->program, in->costs,
+                         3 + 2 * ty_program_largest_lead(in->program), &f->estimated, error),
+             status, done);
     TY_CHECK(ty_simulate(in->plan, in->program, in->costs, in->cluster, &how, &f->simulated, error),
              status, done);
     if (f->run != NULL)

@@ -64,7 +64,8 @@ exit_code cmd_estimate(const cli_options *options)
 
     if (plan_inputs_load(options->files[0], &inputs, &error) != TY_OK)
         return report_bad_input(&error);
-    if (ty_estimate(inputs.plan, inputs.program, inputs.costs, 3, &timeline, &error) != TY_OK ||
+    if (ty_estimate(inputs.plan, inputs.program, inputs.costs,
+                    3 + 2 * ty_program_largest_lead(inputs.program), &timeline, &error) != TY_OK ||
         show(options, &inputs, "trainyard.estimate/1", timeline, &text, &error) != TY_OK) {
         code = report_failure(&error);
         goto cleanup;

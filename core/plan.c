@@ -5,26 +5,37 @@
 #include "ty_memory.h"
 
 #include <assert.h>
+#include <math.h>
 #include <string.h>
 
-enum { GRADIENT_ELEMENT_BYTES = 4, HALF_BYTES = 2, TOP_K_ELEMENT_BYTES = 8 };
+enum { HALF_BYTES = 2, TOP_K_ELEMENT_BYTES = 8 };
 
 const char *ty_schedule_name(ty_schedule schedule)
 {
     static const char *const names[TY_SCHEDULE_COUNT] = {
         [TY_GPIPE] = "gpipe",
         [TY_ONE_F_ONE_B] = "1f1b",
+        [TY_INTERLEAVED] = "interleaved",
+        [TY_ZERO_BUBBLE] = "zb-h1",
+        [TY_PIPEDREAM] = "pipedream",
+        [TY_PIPEDREAM_2BW] = "pipedream-2bw",
     };
     return (unsigned)schedule < TY_SCHEDULE_COUNT ? names[schedule] : "unknown";
 }
 
+bool ty_schedule_is_asynchronous(ty_schedule schedule)
+{
+    return schedule == TY_PIPEDREAM || schedule == TY_PIPEDREAM_2BW;
+}
+
 const char *ty_recompute_name(ty_recompute recompute)
 {
-    static const char *const names[] = {
+    static const char *const names[TY_RECOMPUTE_COUNT] = {
         [TY_RECOMPUTE_NONE] = "none",
+        [TY_RECOMPUTE_SELECTIVE] = "selective",
         [TY_RECOMPUTE_FULL] = "full",
     };
-    return (unsigned)recompute < sizeof names / sizeof names[0] ? names[recompute] : "unknown";
+    return (unsigned)recompute < TY_RECOMPUTE_COUNT ? names[recompute] : "unknown";
 }
 
 uint64_t ty_memory_use_total(const ty_memory_use *use)
@@ -36,18 +47,39 @@ uint64_t ty_memory_use_total(const ty_memory_use *use)
 
 /* ---- Ranks --------------------------------------------------------------------------------- */
 
-uint32_t ty_plan_first_rank(const ty_plan *plan, uint32_t stage)
+uint32_t ty_plan_interleave(const ty_plan *plan)
 {
-    uint32_t rank = 0;
-    assert(stage <= plan->stage_count);
-    for (uint32_t s = 0; s < stage; s++)
-        rank += plan->stages[s].replicas;
-    return rank;
+    return plan->interleave > 1 ? plan->interleave : 1;
+}
+
+uint32_t ty_plan_width(const ty_plan *plan)
+{
+    return plan->tensor_parallel > 1 ? plan->tensor_parallel : 1;
+}
+
+uint32_t ty_plan_position_count(const ty_plan *plan)
+{
+    return plan->stage_count / ty_plan_interleave(plan);
 }
 
 uint32_t ty_plan_rank_count(const ty_plan *plan)
 {
-    return ty_plan_first_rank(plan, plan->stage_count);
+    uint32_t ranks = 0;
+    for (uint32_t s = 0; s < ty_plan_position_count(plan); s++)
+        ranks += plan->stages[s].replicas;
+    return ranks;
+}
+
+uint32_t ty_plan_first_rank(const ty_plan *plan, uint32_t stage)
+{
+    uint32_t rank = 0;
+
+    assert(stage <= plan->stage_count);
+    if (stage == plan->stage_count)
+        return ty_plan_rank_count(plan);
+    for (uint32_t s = 0; s < stage % ty_plan_position_count(plan); s++)
+        rank += plan->stages[s].replicas;
+    return rank;
 }
 
 uint32_t ty_plan_stage_of_rank(const ty_plan *plan, uint32_t rank)
@@ -55,7 +87,7 @@ uint32_t ty_plan_stage_of_rank(const ty_plan *plan, uint32_t rank)
     uint32_t stage = 0, end = plan->stages[0].replicas;
     while (rank >= end) {
         stage++;
-        assert(stage < plan->stage_count);
+        assert(stage < ty_plan_position_count(plan));
         end += plan->stages[stage].replicas;
     }
     return stage;
@@ -63,8 +95,14 @@ uint32_t ty_plan_stage_of_rank(const ty_plan *plan, uint32_t rank)
 
 uint32_t ty_plan_device_of_rank(const ty_plan *plan, uint32_t rank)
 {
-    uint32_t stage = ty_plan_stage_of_rank(plan, rank);
-    return plan->stages[stage].devices[rank - ty_plan_first_rank(plan, stage)];
+    return ty_plan_device_of_lane(plan, rank, 0);
+}
+
+uint32_t ty_plan_device_of_lane(const ty_plan *plan, uint32_t rank, uint32_t lane)
+{
+    const uint32_t stage = ty_plan_stage_of_rank(plan, rank);
+    const uint32_t replica = rank - ty_plan_first_rank(plan, stage);
+    return plan->stages[stage].devices[replica * ty_plan_width(plan) + lane];
 }
 
 /* ---- Layers and ties ----------------------------------------------------------------------- */
@@ -105,6 +143,14 @@ static uint64_t matrix_elements(const ty_layer *layer)
 
 /* ---- Buckets ------------------------------------------------------------------------------- */
 
+/* How many of a layer's elements the greediest lane has. */
+static uint64_t lane_elements(const ty_plan *plan, uint32_t layer, uint64_t elements)
+{
+    if (ty_plan_width(plan) == 1)
+        return elements;
+    return (uint64_t)ceil((double)elements * ty_tensor_parameter_share(plan, layer));
+}
+
 uint64_t ty_bucket_gradient_bytes(const ty_plan *plan, const ty_bucket *bucket)
 {
     const ty_workload *w = plan->workload;
@@ -113,11 +159,13 @@ uint64_t ty_bucket_gradient_bytes(const ty_plan *plan, const ty_bucket *bucket)
 
     if (bucket->tied_stage != TY_NO_STAGE) {
         const ty_layer *owner = &w->layers[bucket->first_layer];
-        return owner->is_frozen ? 0 : matrix_elements(owner) * GRADIENT_ELEMENT_BYTES;
+        return owner->is_frozen ? 0
+                                : lane_elements(plan, bucket->first_layer, matrix_elements(owner)) *
+                                      TY_GRADIENT_ELEMENT_BYTES;
     }
     for (uint32_t i = bucket->first_layer; i < end; i++)
         if (!w->layers[i].is_frozen)
-            elements += w->layers[i].parameter_bytes / w->element_bytes;
+            elements += lane_elements(plan, i, w->layers[i].parameter_bytes / w->element_bytes);
     /* Ties are few: look at the tied layers, not at each layer's possible users. A matrix whose
        tied stage is met by several users is taken off at the first of them. */
     for (uint32_t user = end; user < w->layer_count; user++) {
@@ -131,16 +179,16 @@ uint64_t ty_bucket_gradient_bytes(const ty_plan *plan, const ty_bucket *bucket)
                 ty_plan_stage_of_layer(plan, earlier) != bucket->stage)
                 break;
         if (earlier == user) {
-            uint64_t matrix = matrix_elements(&w->layers[owner]);
+            uint64_t matrix = lane_elements(plan, owner, matrix_elements(&w->layers[owner]));
             elements -= matrix < elements ? matrix : elements;
         }
     }
-    return elements * GRADIENT_ELEMENT_BYTES;
+    return elements * TY_GRADIENT_ELEMENT_BYTES;
 }
 
 uint64_t ty_bucket_top_k(const ty_bucket *bucket)
 {
-    uint64_t elements = bucket->gradient_bytes / GRADIENT_ELEMENT_BYTES;
+    uint64_t elements = bucket->gradient_bytes / TY_GRADIENT_ELEMENT_BYTES;
     uint64_t kept = (uint64_t)(bucket->top_k_ratio * (double)elements);
     if (kept > elements)
         kept = elements;
@@ -151,7 +199,7 @@ uint64_t ty_bucket_wire_bytes(const ty_bucket *bucket)
 {
     switch (bucket->compression) {
     case TY_COMPRESSION_FP16:
-        return bucket->gradient_bytes / GRADIENT_ELEMENT_BYTES * HALF_BYTES;
+        return bucket->gradient_bytes / TY_GRADIENT_ELEMENT_BYTES * HALF_BYTES;
     case TY_COMPRESSION_TOP_K:
         return ty_bucket_top_k(bucket) * TOP_K_ELEMENT_BYTES;
     case TY_COMPRESSION_NONE:
@@ -173,6 +221,12 @@ uint32_t ty_bucket_member_count(const ty_plan *plan, const ty_bucket *bucket)
     if (bucket->tied_stage != TY_NO_STAGE)
         count += plan->stages[bucket->tied_stage].replicas;
     return count;
+}
+
+bool ty_bucket_is_sharded(const ty_plan *plan, const ty_bucket *bucket)
+{
+    return plan->zero > 0 && bucket->tied_stage == TY_NO_STAGE &&
+           ty_bucket_member_count(plan, bucket) > 1;
 }
 
 uint32_t ty_bucket_members(const ty_plan *plan, const ty_bucket *bucket, uint32_t *ranks)
@@ -277,8 +331,9 @@ static ty_status copy_stages(const ty_plan *plan, ty_plan *copy, ty_error *error
     copy->stage_count = plan->stage_count;
     for (uint32_t s = 0; s < plan->stage_count; s++) {
         void *devices = NULL;
-        status = copy_block(plan->stages[s].devices, plan->stages[s].replicas, sizeof(uint32_t),
-                            &devices, error);
+        status = copy_block(plan->stages[s].devices,
+                            (size_t)plan->stages[s].replicas * ty_plan_width(plan),
+                            sizeof(uint32_t), &devices, error);
         if (status != TY_OK)
             return status;
         copy->stages[s] = plan->stages[s];

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_STAGES = 10000, MAX_BUCKETS = 1000000 };
+enum { MAX_BUCKETS = 1000000 };
 
 typedef struct checker {
     const ty_plan *plan;
@@ -89,6 +89,92 @@ static ty_status check_optimizer(const checker *c)
 
 /* ---- Stages -------------------------------------------------------------------------------- */
 
+/* What a schedule asks of the stages. */
+static ty_status check_schedule(const checker *c)
+{
+    const ty_plan *p = c->plan;
+    const uint32_t positions = ty_plan_position_count(p);
+
+    for (uint32_t s = 0; s < p->stage_count; s++) {
+        const uint32_t replicas = p->stages[s].replicas;
+        const uint32_t local = replicas > 0 ? p->micro_batches / replicas : 0;
+        if (p->schedule == TY_INTERLEAVED &&
+            (replicas != p->stages[0].replicas || local % positions != 0))
+            return complain(c,
+                            "/stages/%u/replicas: found %u with %u micro-batches each, expected as "
+                            "many as in stage 0, and a multiple of the %u positions",
+                            s, replicas, local, positions);
+        if (p->schedule == TY_PIPEDREAM_2BW && local < positions)
+            return complain(c,
+                            "/stages/%u/replicas: found %u with %u micro-batches each, expected at "
+                            "least %u, one for each stage",
+                            s, replicas, local, positions);
+        if (p->schedule == TY_ZERO_BUBBLE && p->stages[s].recompute == TY_RECOMPUTE_FULL)
+            return complain(c,
+                            "/stages/%u/recompute: found \"full\" with schedule \"zb-h1\", whose "
+                            "backward comes in two parts, expected \"none\" or \"selective\"",
+                            s);
+    }
+    return TY_OK;
+}
+
+static ty_status check_dimensions(const checker *c)
+{
+    const ty_plan *p = c->plan;
+    const uint32_t interleave = ty_plan_interleave(p);
+    ty_error why = {0};
+    ty_status status;
+
+    if (p->stage_count % interleave != 0 || (interleave > 1 && p->stage_count / interleave < 2))
+        return complain(c,
+                        "/interleave: found %u with %u stages, expected a divisor that leaves at "
+                        "least two positions",
+                        interleave, p->stage_count);
+    if ((p->schedule == TY_INTERLEAVED) != (interleave > 1))
+        return complain(c,
+                        "/interleave: found %u with schedule \"%s\", expected more than 1 with "
+                        "\"interleaved\" and with no other",
+                        interleave, ty_schedule_name(p->schedule));
+    if (p->tensor_parallel > TY_MAX_TENSOR_PARALLEL ||
+        ty_tensor_check(p->workload, ty_plan_width(p), &why) != TY_OK)
+        return complain(c, "/tensor_parallel: found %u: %s", p->tensor_parallel,
+                        p->tensor_parallel > TY_MAX_TENSOR_PARALLEL ? "too many lanes"
+                                                                    : why.message);
+    if (p->sequence_parallel && ty_plan_width(p) == 1)
+        return complain(c, "/sequence_parallel: found true without tensor parallelism, expected "
+                           "false");
+    if ((status = check_schedule(c)) != TY_OK)
+        return status;
+    if (p->zero > 3)
+        return complain(c, "/zero: found %u, expected 0 to 3", p->zero);
+    if (p->zero > 0 && p->schedule != TY_GPIPE && p->schedule != TY_ONE_F_ONE_B &&
+        p->schedule != TY_INTERLEAVED)
+        return complain(c, "/zero: found %u with schedule \"%s\", expected 0", p->zero,
+                        ty_schedule_name(p->schedule));
+    return TY_OK;
+}
+
+/* All stages of a position lie on the same devices. */
+static ty_status check_position(const checker *c, uint32_t index)
+{
+    const ty_plan *p = c->plan;
+    const uint32_t first = index % ty_plan_position_count(p);
+    const size_t devices = (size_t)p->stages[index].replicas * ty_plan_width(p);
+
+    if (index == first)
+        return TY_OK;
+    if (p->stages[index].replicas != p->stages[first].replicas)
+        return complain(c,
+                        "/stages/%u/replicas: found %u, expected %u as in stage %u, which shares "
+                        "its devices",
+                        index, p->stages[index].replicas, p->stages[first].replicas, first);
+    if (memcmp(p->stages[index].devices, p->stages[first].devices,
+               devices * sizeof *p->stages[index].devices) != 0)
+        return complain(c, "/stages/%u/devices: expected those of stage %u, %u positions before it",
+                        index, first, ty_plan_position_count(p));
+    return TY_OK;
+}
+
 static ty_status check_stage(const checker *c, uint32_t index, uint32_t first_layer)
 {
     const ty_plan *p = c->plan;
@@ -110,12 +196,14 @@ static ty_status check_stage(const checker *c, uint32_t index, uint32_t first_la
     if (s->replicas == 0 || p->micro_batches % s->replicas != 0)
         return complain(c, "/stages/%u/replicas: found %u, expected a divisor of micro_batches, %u",
                         index, s->replicas, p->micro_batches);
-    if ((unsigned)s->recompute > TY_RECOMPUTE_FULL)
-        return complain(c, "/stages/%u/recompute: found %d, expected \"none\" or \"full\"", index,
-                        (int)s->recompute);
+    if ((unsigned)s->recompute >= TY_RECOMPUTE_COUNT)
+        return complain(c,
+                        "/stages/%u/recompute: found %d, expected \"none\", \"selective\" or "
+                        "\"full\"",
+                        index, (int)s->recompute);
     if (s->devices == NULL)
         return complain(c, "/stages/%u/devices: found none, expected one per replica", index);
-    return TY_OK;
+    return check_position(c, index);
 }
 
 static int compare_indices(const void *left, const void *right)
@@ -124,23 +212,22 @@ static int compare_indices(const void *left, const void *right)
     return (a > b) - (a < b);
 }
 
-static ty_status check_devices(const checker *c, uint32_t ranks)
+static ty_status check_devices(const checker *c, uint32_t used)
 {
     const ty_plan *p = c->plan;
     ty_status status = TY_OK;
     uint32_t count = 0;
-    uint32_t *devices = ty_alloc(ranks, sizeof *devices);
+    uint32_t *devices = ty_alloc(used, sizeof *devices);
 
     if (devices == NULL)
         return ty_fail(c->error, TY_ENOMEM, "out of memory");
-    for (uint32_t s = 0; s < p->stage_count; s++)
-        for (uint32_t q = 0; q < p->stages[s].replicas; q++)
+    for (uint32_t s = 0; s < ty_plan_position_count(p); s++)
+        for (uint32_t q = 0; q < p->stages[s].replicas * ty_plan_width(p); q++)
             devices[count++] = p->stages[s].devices[q];
     qsort(devices, count, sizeof *devices, compare_indices);
     for (uint32_t i = 1; i < count; i++)
         if (devices[i] == devices[i - 1]) {
-            status = complain(c, "/stages: found device %u twice, expected one rank per device",
-                              devices[i]);
+            status = complain(c, "/stages: found device %u twice, expected each once", devices[i]);
             break;
         }
     ty_free(devices);
@@ -150,25 +237,29 @@ static ty_status check_devices(const checker *c, uint32_t ranks)
 static ty_status check_stages(const checker *c)
 {
     const ty_plan *p = c->plan;
-    uint64_t ranks = 0;
+    uint64_t devices = 0;
     uint32_t next_layer = 0;
+    ty_status status;
 
-    if (p->stages == NULL || p->stage_count == 0 || p->stage_count > MAX_STAGES)
-        return complain(c, "/stages: found %u, expected 1 to %d", p->stage_count, MAX_STAGES);
+    if (p->stages == NULL || p->stage_count == 0 || p->stage_count > TY_MAX_STAGES_OF_A_PLAN)
+        return complain(c, "/stages: found %u, expected 1 to %d", p->stage_count,
+                        TY_MAX_STAGES_OF_A_PLAN);
+    if ((status = check_dimensions(c)) != TY_OK)
+        return status;
     for (uint32_t s = 0; s < p->stage_count; s++) {
-        ty_status status = check_stage(c, s, next_layer);
-        if (status != TY_OK)
+        if ((status = check_stage(c, s, next_layer)) != TY_OK)
             return status;
         next_layer += p->stages[s].layer_count;
-        ranks += p->stages[s].replicas;
+        if (s < ty_plan_position_count(p))
+            devices += (uint64_t)p->stages[s].replicas * ty_plan_width(p);
     }
     if (next_layer != p->workload->layer_count)
         return complain(c, "/stages: found layers 0 to %u, expected all %u of the workload",
                         next_layer - 1, p->workload->layer_count);
-    if (ranks > TY_MAX_RANKS)
-        return complain(c, "/stages: found %llu replicas in all, expected at most %d",
-                        (unsigned long long)ranks, TY_MAX_RANKS);
-    return check_devices(c, (uint32_t)ranks);
+    if (devices > TY_MAX_RANKS)
+        return complain(c, "/stages: found %llu devices in all, expected at most %d",
+                        (unsigned long long)devices, TY_MAX_RANKS);
+    return check_devices(c, (uint32_t)devices);
 }
 
 /* ---- Buckets ------------------------------------------------------------------------------- */
@@ -270,6 +361,11 @@ static ty_status check_tied_bucket(const checker *c, uint32_t index, bool *is_ti
     if (b->tied_stage != tied_stage)
         return complain(c, "/buckets/%u/tied_stage: found %u, expected %u", index, b->tied_stage,
                         tied_stage);
+    if (tied_stage % ty_plan_position_count(c->plan) == b->stage % ty_plan_position_count(c->plan))
+        return complain(c,
+                        "/buckets/%u: the weight is tied between stages %u and %u, which share "
+                        "devices, expected different ones",
+                        index, b->stage, tied_stage);
     if (is_tied_covered[b->first_layer])
         return complain(c,
                         "/buckets/%u/first_layer: layer %u has a tied bucket already, expected "

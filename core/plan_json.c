@@ -115,13 +115,14 @@ ty_status ty_step_summary_from_json(const ty_json *object, ty_step_summary *out,
 
 /* ---- Writing ------------------------------------------------------------------------------- */
 
-static void write_stage(const ty_plan_stage *stage, ty_json_writer *writer)
+static void write_stage(const ty_plan *plan, const ty_plan_stage *stage, ty_json_writer *writer)
 {
     ty_json_open(writer, NULL, '{');
     ty_json_put_uint(writer, "first_layer", stage->first_layer);
     ty_json_put_uint(writer, "layer_count", stage->layer_count);
     ty_json_put_uint(writer, "replicas", stage->replicas);
-    ty_json_put_uint32_array(writer, "devices", stage->devices, stage->replicas);
+    ty_json_put_uint32_array(writer, "devices", stage->devices,
+                             stage->replicas * ty_plan_width(plan));
     ty_json_put_string(writer, "recompute", ty_recompute_name(stage->recompute));
     ty_json_close(writer, '}');
 }
@@ -142,6 +143,19 @@ static void write_bucket(const ty_bucket *bucket, ty_json_writer *writer)
     ty_json_close(writer, '}');
 }
 
+/* What most plans do without is left out there. */
+static void write_dimensions(const ty_plan *plan, ty_json_writer *writer)
+{
+    if (plan->interleave > 1)
+        ty_json_put_uint(writer, "interleave", plan->interleave);
+    if (plan->tensor_parallel > 1)
+        ty_json_put_uint(writer, "tensor_parallel", plan->tensor_parallel);
+    if (plan->sequence_parallel)
+        ty_json_put_bool(writer, "sequence_parallel", true);
+    if (plan->zero > 0)
+        ty_json_put_uint(writer, "zero", plan->zero);
+}
+
 /* What is to be run: all that the digest covers. */
 static void write_decision(const ty_plan *plan, ty_json_writer *writer)
 {
@@ -151,11 +165,12 @@ static void write_decision(const ty_plan *plan, ty_json_writer *writer)
     ty_json_put_uint(writer, "global_batch", plan->global_batch);
     ty_json_put_uint(writer, "micro_batch_size", plan->micro_batch_size);
     ty_json_put_uint(writer, "micro_batches", plan->micro_batches);
+    write_dimensions(plan, writer);
     ty_optimizer_write(&plan->optimizer, writer);
     ty_json_put_uint(writer, "seed", plan->seed);
     ty_json_open(writer, "stages", '[');
     for (uint32_t s = 0; s < plan->stage_count; s++)
-        write_stage(&plan->stages[s], writer);
+        write_stage(plan, &plan->stages[s], writer);
     ty_json_close(writer, ']');
     ty_json_open(writer, "buckets", '[');
     for (uint32_t b = 0; b < plan->bucket_count; b++)
@@ -253,7 +268,9 @@ ty_status ty_plan_digest(const ty_plan *plan, ty_digest *out, ty_error *error)
 
 /* ---- Reading ------------------------------------------------------------------------------- */
 
-static ty_status read_stage(const ty_json *object, ty_plan_stage *stage, ty_error *error)
+/* `width`: devices a replica. */
+static ty_status read_stage(const ty_json *object, uint32_t width, ty_plan_stage *stage,
+                            ty_error *error)
 {
     ty_status status;
     int recompute;
@@ -265,11 +282,12 @@ static ty_status read_stage(const ty_json *object, ty_plan_stage *stage, ty_erro
              status, done);
     TY_CHECK(ty_json_uint32(object, "replicas", 1, TY_MAX_RANKS, &stage->replicas, error), status,
              done);
-    TY_CHECK(ty_json_uint32_array(object, "devices", stage->replicas, stage->replicas, 0,
-                                  UINT32_MAX - 1, &stage->devices, &count, error),
+    TY_CHECK(ty_json_uint32_array(object, "devices", (size_t)stage->replicas * width,
+                                  (size_t)stage->replicas * width, 0, UINT32_MAX - 1,
+                                  &stage->devices, &count, error),
              status, done);
     TY_CHECK(
-        ty_json_name(object, "recompute", recompute_name, TY_RECOMPUTE_FULL + 1, &recompute, error),
+        ty_json_name(object, "recompute", recompute_name, TY_RECOMPUTE_COUNT, &recompute, error),
         status, done);
     stage->recompute = (ty_recompute)recompute;
     status = ty_json_end(object, error);
@@ -359,6 +377,30 @@ static ty_status read_array(const ty_json *object, const char *key, size_t minim
     return *room == NULL ? ty_fail(error, TY_ENOMEM, "out of memory") : TY_OK;
 }
 
+static ty_status read_dimensions(const ty_json *object, ty_plan *plan, ty_error *error)
+{
+    const struct {
+        const char *key;
+        uint32_t minimum, maximum;
+        uint32_t *value;
+    } dimensions[] = {
+        {"interleave", 1, TY_MAX_STAGES_OF_A_PLAN, &plan->interleave},
+        {"tensor_parallel", 1, TY_MAX_TENSOR_PARALLEL, &plan->tensor_parallel},
+        {"zero", 0, 3, &plan->zero},
+    };
+    ty_status status = TY_OK;
+
+    for (size_t i = 0; i < COUNT(dimensions); i++)
+        if (ty_json_has(object, dimensions[i].key))
+            TY_CHECK(ty_json_uint32(object, dimensions[i].key, dimensions[i].minimum,
+                                    dimensions[i].maximum, dimensions[i].value, error),
+                     status, done);
+    if (ty_json_has(object, "sequence_parallel"))
+        status = ty_json_bool(object, "sequence_parallel", &plan->sequence_parallel, error);
+done:
+    return status;
+}
+
 static ty_status read_decision(const ty_json *object, ty_plan *plan, ty_error *error)
 {
     ty_status status;
@@ -380,16 +422,19 @@ static ty_status read_decision(const ty_json *object, ty_plan *plan, ty_error *e
     TY_CHECK(ty_json_uint32(object, "micro_batches", 1, TY_MAX_MICRO_BATCHES, &plan->micro_batches,
                             error),
              status, done);
+    TY_CHECK(read_dimensions(object, plan, error), status, done);
     TY_CHECK(ty_optimizer_read(object, &plan->optimizer, error), status, done);
     TY_CHECK(ty_json_uint64(object, "seed", 0, TY_JSON_MAX_INTEGER, &plan->seed, error), status,
              done);
 
-    TY_CHECK(read_array(object, "stages", 1, 10000, sizeof *plan->stages, &value, &room, error),
+    TY_CHECK(read_array(object, "stages", 1, TY_MAX_STAGES_OF_A_PLAN, sizeof *plan->stages, &value,
+                        &room, error),
              status, done);
     plan->stages = room;
     plan->stage_count = (uint32_t)ty_json_size(value);
     for (uint32_t s = 0; s < plan->stage_count; s++)
-        TY_CHECK(read_stage(ty_json_at(value, s), &plan->stages[s], error), status, done);
+        TY_CHECK(read_stage(ty_json_at(value, s), ty_plan_width(plan), &plan->stages[s], error),
+                 status, done);
 
     TY_CHECK(read_array(object, "buckets", 0, 1000000, sizeof *plan->buckets, &value, &room, error),
              status, done);

@@ -11,16 +11,20 @@ static const struct {
     const char *name;
     ty_stream stream;
 } ops[TY_OP_COUNT] = {
+    [TY_OP_BEGIN] = {"begin", TY_STREAM_COMPUTE},
     [TY_OP_LOAD] = {"load", TY_STREAM_INPUT},
     [TY_OP_FORWARD] = {"forward", TY_STREAM_COMPUTE},
     [TY_OP_RECOMPUTE] = {"recompute", TY_STREAM_COMPUTE},
     [TY_OP_BACKWARD] = {"backward", TY_STREAM_COMPUTE},
+    [TY_OP_BACKWARD_INPUT] = {"backward_input", TY_STREAM_COMPUTE},
+    [TY_OP_BACKWARD_WEIGHT] = {"backward_weight", TY_STREAM_COMPUTE},
     [TY_OP_SEND] = {"send", TY_STREAM_SEND},
     [TY_OP_RECEIVE] = {"receive", TY_STREAM_RECEIVE},
     [TY_OP_ENCODE] = {"encode", TY_STREAM_COLLECTIVE},
     [TY_OP_COLLECTIVE] = {"collective", TY_STREAM_COLLECTIVE},
     [TY_OP_DECODE] = {"decode", TY_STREAM_COLLECTIVE},
     [TY_OP_UPDATE] = {"update", TY_STREAM_COMPUTE},
+    [TY_OP_GATHER] = {"gather", TY_STREAM_COLLECTIVE},
 };
 
 const char *ty_op_name(ty_op op)
@@ -60,6 +64,7 @@ ty_instruction ty_instruction_of(ty_op op)
 {
     return (ty_instruction){.op = op,
                             .stream = ty_op_stream(op),
+                            .stage = TY_NO_STAGE,
                             .micro_batch = TY_NO_MICRO_BATCH,
                             .bucket = TY_NO_BUCKET,
                             .peer_stage = TY_NO_STAGE};
@@ -72,12 +77,12 @@ ty_status ty_program_new(const ty_plan *plan, ty_program **out, ty_error *error)
 
     if (program == NULL)
         return ty_fail(error, TY_ENOMEM, "out of memory");
-    program->stages = ty_alloc(plan->stage_count, sizeof *program->stages);
+    program->stage_count = ty_plan_position_count(plan);
+    program->stages = ty_alloc(program->stage_count, sizeof *program->stages);
     if (program->stages == NULL) {
         status = ty_fail(error, TY_ENOMEM, "out of memory");
         goto cleanup;
     }
-    program->stage_count = plan->stage_count;
     TY_CHECK(ty_plan_digest(plan, &program->plan_digest, error), status, cleanup);
     *out = program;
     program = NULL;
@@ -139,6 +144,8 @@ ty_status ty_program_append(ty_program *program, uint32_t stage, const ty_instru
     }
     added = &s->instructions[s->instruction_count];
     *added = *instruction;
+    if (added->stage == TY_NO_STAGE && added->op != TY_OP_BEGIN)
+        added->stage = stage;
     added->waits = kept;
     added->wait_count = kept_count;
     if (index != NULL)
@@ -165,30 +172,116 @@ void ty_program_free(ty_program *program)
 uint64_t ty_program_event_count(const ty_plan *plan, const ty_program *program)
 {
     uint64_t count = 0;
-    for (uint32_t s = 0; s < program->stage_count; s++)
+    for (uint32_t s = 0; s < program->stage_count; s++) /* the first stages of all positions */
         count += (uint64_t)plan->stages[s].replicas * program->stages[s].instruction_count;
     return count;
 }
 
-/* A micro-batch's stash lives from the first piece of its forward, the one with the stage's first
-   layer, to the last piece of its backward, the one with that same layer. */
-uint32_t ty_program_peak_in_flight(const ty_program *program, uint32_t stage)
+uint32_t ty_program_lead(const ty_program *program, uint32_t position)
 {
-    const ty_stage_program *s = &program->stages[stage];
-    uint32_t first_layer = UINT32_MAX, alive = 0, peak = 0;
+    const ty_stage_program *s = &program->stages[position];
+    uint32_t lead = 0;
 
     for (uint32_t i = 0; i < s->instruction_count; i++)
-        if (s->instructions[i].op == TY_OP_FORWARD && s->instructions[i].first_layer < first_layer)
-            first_layer = s->instructions[i].first_layer;
-    for (uint32_t i = 0; i < s->instruction_count; i++) {
-        if (s->instructions[i].first_layer != first_layer)
-            continue;
-        if (s->instructions[i].op == TY_OP_FORWARD && ++alive > peak)
-            peak = alive;
-        else if (s->instructions[i].op == TY_OP_BACKWARD && alive > 0)
-            alive--;
+        if (s->instructions[i].lead > lead)
+            lead = s->instructions[i].lead;
+    return lead;
+}
+
+uint32_t ty_program_largest_lead(const ty_program *program)
+{
+    uint32_t largest = 0;
+
+    for (uint32_t p = 0; p < program->stage_count; p++) {
+        const uint32_t lead = ty_program_lead(program, p);
+        largest = lead > largest ? lead : largest;
     }
+    return largest;
+}
+
+/* A micro-batch's stash lives from the first piece of its forward, the one with the stage's first
+   layer, to the last piece of its backward, the one with that same layer; where backward comes in
+   two parts, to that of the weights. +1, -1 or 0. */
+static int stash_change(const ty_instruction *in, uint32_t first_layer)
+{
+    if (in->first_layer != first_layer)
+        return 0;
+    if (in->op == TY_OP_FORWARD)
+        return 1;
+    return in->op == TY_OP_BACKWARD || in->op == TY_OP_BACKWARD_WEIGHT ? -1 : 0;
+}
+
+/* The first layer that the list of a position computes for one of its stages. */
+static uint32_t first_layer_of(const ty_stage_program *s, uint32_t stage)
+{
+    uint32_t first = UINT32_MAX;
+
+    for (uint32_t i = 0; i < s->instruction_count; i++)
+        if (s->instructions[i].op == TY_OP_FORWARD && s->instructions[i].stage == stage &&
+            s->instructions[i].first_layer < first)
+            first = s->instructions[i].first_layer;
+    return first;
+}
+
+/* Steps that overlap have stashes of several rounds alive: enough rounds to fill the pipe are gone
+   through. */
+double ty_program_peak_stash(const ty_plan *plan, const ty_program *program, uint32_t position,
+                             const double *weights)
+{
+    const ty_stage_program *s = &program->stages[position];
+    const uint32_t lead = ty_program_lead(program, position);
+    double alive = 0, peak = 0;
+
+    for (uint32_t round = 0; round <= lead; round++)
+        for (uint32_t i = 0; i < s->instruction_count; i++) {
+            const ty_instruction *in = &s->instructions[i];
+            if (round + in->lead < lead || in->stage >= plan->stage_count)
+                continue;
+            alive += stash_change(in, plan->stages[in->stage].first_layer) *
+                     weights[in->stage / program->stage_count];
+            peak = alive > peak ? alive : peak;
+        }
     return peak;
+}
+
+uint32_t ty_program_peak_in_flight(const ty_program *program, uint32_t stage)
+{
+    const uint32_t position = stage % program->stage_count;
+    const ty_stage_program *s = &program->stages[position];
+    const uint32_t lead = ty_program_lead(program, position);
+    const uint32_t first = first_layer_of(s, stage);
+    uint32_t alive = 0, peak = 0;
+
+    for (uint32_t round = 0; round <= lead; round++)
+        for (uint32_t i = 0; i < s->instruction_count; i++) {
+            const ty_instruction *in = &s->instructions[i];
+            if (in->stage != stage || round + in->lead < lead)
+                continue;
+            if (stash_change(in, first) > 0 && ++alive > peak)
+                peak = alive;
+            else if (stash_change(in, first) < 0 && alive > 0)
+                alive--;
+        }
+    return peak;
+}
+
+ty_collective_kind ty_bucket_exchange(const ty_plan *plan, const ty_bucket *bucket)
+{
+    return ty_bucket_is_sharded(plan, bucket) ? TY_REDUCE_SCATTER : ty_bucket_collective(bucket);
+}
+
+uint64_t ty_plan_transfer_bytes(const ty_plan *plan, uint32_t stage)
+{
+    const uint64_t bytes = ty_workload_cut_bytes(plan->workload, plan->stages[stage].first_layer) *
+                           plan->micro_batch_size;
+    return plan->sequence_parallel ? bytes / ty_plan_width(plan) : bytes;
+}
+
+uint64_t ty_bucket_gather_bytes(const ty_plan *plan, const ty_bucket *bucket)
+{
+    const uint64_t elements = bucket->gradient_bytes / TY_GRADIENT_ELEMENT_BYTES;
+    const uint32_t members = ty_bucket_member_count(plan, bucket);
+    return (elements + members - 1) / members * plan->workload->element_bytes;
 }
 
 uint32_t ty_program_global_micro_batch(const ty_plan *plan, uint32_t stage, uint32_t replica,

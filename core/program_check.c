@@ -1,9 +1,12 @@
 /*
- * The proof of a program, first half: what must hold within each stage. As all replicas of a stage
- * run the same list, it is enough to look at each list once. program_walk.c then walks all ranks.
+ * The proof of a program, first half: what must hold within each position. As all replicas run the
+ * same list, it is enough to look at each list once. program_walk.c then walks all ranks.
  *
  * "Before" means: by the order of streams and by waits, not by luck. Streams run in order, so what
- * is surely over when an instruction ends is a prefix of every stream; five numbers hold it.
+ * is surely over when an instruction ends is a prefix of every stream; five numbers hold it. Where
+ * steps overlap, one step goes through the list in its own order, what is most rounds ahead first.
+ *
+ * Below, `at` is a position, whose list is looked at, and `stage` one of the plan.
  */
 #include "program_check.h"
 
@@ -19,11 +22,12 @@ typedef program_checker checker;
 static const struct {
     bool is_pass, is_transfer, is_bucket;
 } uses[TY_OP_COUNT] = {
-    [TY_OP_FORWARD] = {.is_pass = true},      [TY_OP_RECOMPUTE] = {.is_pass = true},
-    [TY_OP_BACKWARD] = {.is_pass = true},     [TY_OP_SEND] = {.is_transfer = true},
-    [TY_OP_RECEIVE] = {.is_transfer = true},  [TY_OP_ENCODE] = {.is_bucket = true},
-    [TY_OP_COLLECTIVE] = {.is_bucket = true}, [TY_OP_DECODE] = {.is_bucket = true},
-    [TY_OP_UPDATE] = {.is_bucket = true},
+    [TY_OP_BACKWARD_INPUT] = {.is_pass = true}, [TY_OP_BACKWARD_WEIGHT] = {.is_pass = true},
+    [TY_OP_GATHER] = {.is_bucket = true},       [TY_OP_FORWARD] = {.is_pass = true},
+    [TY_OP_RECOMPUTE] = {.is_pass = true},      [TY_OP_BACKWARD] = {.is_pass = true},
+    [TY_OP_SEND] = {.is_transfer = true},       [TY_OP_RECEIVE] = {.is_transfer = true},
+    [TY_OP_ENCODE] = {.is_bucket = true},       [TY_OP_COLLECTIVE] = {.is_bucket = true},
+    [TY_OP_DECODE] = {.is_bucket = true},       [TY_OP_UPDATE] = {.is_bucket = true},
 };
 
 /* ---- Messages ------------------------------------------------------------------------------ */
@@ -44,6 +48,8 @@ void ty_instruction_describe(const ty_instruction *instruction, char *text, size
         snprintf(text, size, "%s of micro-batch %u through layers %u to %u", op,
                  instruction->micro_batch, instruction->first_layer,
                  instruction->first_layer + instruction->layer_count - 1);
+    else if (instruction->op == TY_OP_BEGIN)
+        snprintf(text, size, "%s", op);
     else
         snprintf(text, size, "%s of micro-batch %u", op, instruction->micro_batch);
 }
@@ -82,18 +88,23 @@ static ty_status complain_missing(const checker *c, uint32_t stage, const char *
 
 /* ---- Fields of one instruction ------------------------------------------------------------- */
 
-static ty_status check_transfer_fields(const checker *c, uint32_t stage, uint32_t index)
+static const ty_instruction *instruction_at(const checker *c, uint32_t at, uint32_t index)
 {
-    const ty_instruction *in = &c->program->stages[stage].instructions[index];
+    return &c->program->stages[at].instructions[index];
+}
+
+static ty_status check_transfer_fields(const checker *c, uint32_t at, uint32_t index)
+{
+    const ty_instruction *in = instruction_at(c, at, index);
     const bool goes_up = (in->direction == TY_ACTIVATION) == (in->op == TY_OP_SEND);
 
     if (in->direction != TY_ACTIVATION && in->direction != TY_GRADIENT)
-        return complain(c, stage, index, "expected direction \"activation\" or \"gradient\"");
-    if (goes_up ? stage + 1 == c->plan->stage_count : stage == 0)
-        return complain(c, stage, index, "there is no stage %s stage %u",
-                        goes_up ? "after" : "before", stage);
-    if (in->peer_stage != (goes_up ? stage + 1 : stage - 1))
-        return complain(c, stage, index, "expected stage %u", goes_up ? stage + 1 : stage - 1);
+        return complain(c, at, index, "expected direction \"activation\" or \"gradient\"");
+    if (goes_up ? in->stage + 1 == c->plan->stage_count : in->stage == 0)
+        return complain(c, at, index, "there is no stage %s stage %u", goes_up ? "after" : "before",
+                        in->stage);
+    if (in->peer_stage != (goes_up ? in->stage + 1 : in->stage - 1))
+        return complain(c, at, index, "expected stage %u", goes_up ? in->stage + 1 : in->stage - 1);
     return TY_OK;
 }
 
@@ -102,52 +113,56 @@ static bool holds_bucket(const ty_bucket *bucket, uint32_t stage)
     return bucket->stage == stage || bucket->tied_stage == stage;
 }
 
-static ty_status check_layer_fields(const checker *c, uint32_t stage, uint32_t index)
+static ty_status check_layer_fields(const checker *c, uint32_t at, uint32_t index)
 {
-    const ty_instruction *in = &c->program->stages[stage].instructions[index];
-    const ty_plan_stage *own = &c->plan->stages[stage];
+    const ty_instruction *in = instruction_at(c, at, index);
+    const ty_plan_stage *own;
     uint32_t first = 0, count = 0;
 
     if (uses[in->op].is_pass) {
+        own = &c->plan->stages[in->stage];
         if (in->layer_count == 0 || in->first_layer < own->first_layer ||
             in->first_layer - own->first_layer >= own->layer_count ||
             in->layer_count > own->first_layer + own->layer_count - in->first_layer)
-            return complain(c, stage, index, "expected layers of the stage, %u to %u",
+            return complain(c, at, index, "expected layers of the stage, %u to %u",
                             own->first_layer, own->first_layer + own->layer_count - 1);
         return TY_OK;
     }
     if (uses[in->op].is_bucket) {
         const ty_bucket *bucket = &c->plan->buckets[in->bucket];
-        if (!holds_bucket(bucket, stage))
-            return complain(c, stage, index, "the bucket belongs to stage %u", bucket->stage);
+        if (!holds_bucket(bucket, in->stage))
+            return complain(c, at, index, "the bucket belongs to stage %u", bucket->stage);
         first = bucket->first_layer;
         count = bucket->layer_count;
     }
     if (in->first_layer != first || in->layer_count != count)
-        return complain(c, stage, index, "found layers %u + %u, expected %u + %u", in->first_layer,
+        return complain(c, at, index, "found layers %u + %u, expected %u + %u", in->first_layer,
                         in->layer_count, first, count);
     return TY_OK;
 }
 
-static uint64_t expected_bytes(const ty_plan *plan, uint32_t stage, const ty_instruction *in)
+static uint64_t expected_bytes(const ty_plan *plan, const ty_instruction *in)
 {
     switch (in->op) {
     case TY_OP_SEND:
-    case TY_OP_RECEIVE: {
-        uint32_t later = in->peer_stage > stage ? in->peer_stage : stage;
-        return ty_workload_cut_bytes(plan->workload, plan->stages[later].first_layer) *
-               plan->micro_batch_size;
-    }
+    case TY_OP_RECEIVE:
+        return ty_plan_transfer_bytes(plan,
+                                      in->peer_stage > in->stage ? in->peer_stage : in->stage);
     case TY_OP_ENCODE:
     case TY_OP_DECODE:
         return plan->buckets[in->bucket].gradient_bytes;
     case TY_OP_COLLECTIVE:
         return ty_bucket_wire_bytes(&plan->buckets[in->bucket]);
+    case TY_OP_GATHER:
+        return ty_bucket_gather_bytes(plan, &plan->buckets[in->bucket]);
     case TY_OP_LOAD:
         return plan->workload->sample_bytes * plan->micro_batch_size;
+    case TY_OP_BEGIN:
     case TY_OP_FORWARD:
     case TY_OP_RECOMPUTE:
     case TY_OP_BACKWARD:
+    case TY_OP_BACKWARD_INPUT:
+    case TY_OP_BACKWARD_WEIGHT:
     case TY_OP_UPDATE:
     case TY_OP_COUNT:
         break;
@@ -155,70 +170,118 @@ static uint64_t expected_bytes(const ty_plan *plan, uint32_t stage, const ty_ins
     return 0;
 }
 
-static ty_status check_bytes(const checker *c, uint32_t stage, uint32_t index)
+static ty_status check_bytes(const checker *c, uint32_t at, uint32_t index)
 {
-    const ty_instruction *in = &c->program->stages[stage].instructions[index];
-    const uint64_t expected = expected_bytes(c->plan, stage, in);
+    const ty_instruction *in = instruction_at(c, at, index);
+    const uint64_t expected = expected_bytes(c->plan, in);
 
     /* A stage that loads only samples or only labels reads a part of them. */
     if (in->op == TY_OP_LOAD ? in->bytes > expected : in->bytes != expected)
-        return complain(c, stage, index, "found %llu bytes, expected %s%llu",
+        return complain(c, at, index, "found %llu bytes, expected %s%llu",
                         (unsigned long long)in->bytes, in->op == TY_OP_LOAD ? "at most " : "",
                         (unsigned long long)expected);
     return TY_OK;
 }
 
-static ty_status check_fields(const checker *c, uint32_t stage, uint32_t index)
+/* Bucket and micro-batch: the one or the other, none for begin, and both for a gather of ZeRO 3. */
+static ty_status check_subject(const checker *c, uint32_t at, uint32_t index)
 {
-    const ty_instruction *in = &c->program->stages[stage].instructions[index];
-    const uint32_t micro_batches = c->stages[stage].micro_batches;
+    const ty_instruction *in = instruction_at(c, at, index);
+    const uint32_t micro_batches = c->stages[at].micro_batches;
+    const bool is_gather_of_pass = in->op == TY_OP_GATHER && c->plan->zero == 3;
+
+    if (uses[in->op].is_bucket) {
+        if (in->bucket >= c->plan->bucket_count)
+            return complain(c, at, index, "the plan has %u buckets", c->plan->bucket_count);
+        if (!is_gather_of_pass && in->micro_batch != TY_NO_MICRO_BATCH)
+            return complain(c, at, index, "a bucket belongs to no micro-batch");
+    } else if (in->bucket != TY_NO_BUCKET) {
+        return complain(c, at, index, "belongs to no bucket");
+    }
+    if ((is_gather_of_pass || (!uses[in->op].is_bucket && in->op != TY_OP_BEGIN)) &&
+        in->micro_batch >= micro_batches)
+        return complain(c, at, index, "a replica of the stage has %u micro-batches", micro_batches);
+    if (in->op == TY_OP_BEGIN && in->micro_batch != TY_NO_MICRO_BATCH)
+        return complain(c, at, index, "belongs to no micro-batch");
+    return TY_OK;
+}
+
+static ty_status check_fields(const checker *c, uint32_t at, uint32_t index)
+{
+    const ty_instruction *in = instruction_at(c, at, index);
     ty_status status;
 
     if ((unsigned)in->op >= TY_OP_COUNT)
-        return complain(c, stage, index, "expected an operation of a program");
+        return complain(c, at, index, "expected an operation of a program");
     if (in->stream != ty_op_stream(in->op))
-        return complain(c, stage, index, "found stream \"%s\", expected \"%s\"",
+        return complain(c, at, index, "found stream \"%s\", expected \"%s\"",
                         ty_stream_name(in->stream), ty_stream_name(ty_op_stream(in->op)));
-    if (uses[in->op].is_bucket) {
-        if (in->bucket >= c->plan->bucket_count)
-            return complain(c, stage, index, "the plan has %u buckets", c->plan->bucket_count);
-        if (in->micro_batch != TY_NO_MICRO_BATCH)
-            return complain(c, stage, index, "a bucket belongs to no micro-batch");
-    } else {
-        if (in->micro_batch >= micro_batches)
-            return complain(c, stage, index, "a replica of the stage has %u micro-batches",
-                            micro_batches);
-        if (in->bucket != TY_NO_BUCKET)
-            return complain(c, stage, index, "belongs to no bucket");
-    }
+    if (in->op == TY_OP_BEGIN ? in->stage != TY_NO_STAGE
+                              : in->stage >= c->plan->stage_count || in->stage % c->positions != at)
+        return complain(c, at, index, "found stage %u, expected one of position %u", in->stage, at);
+    if (in->lead > 0 && !ty_schedule_is_asynchronous(c->plan->schedule))
+        return complain(c, at, index, "is %u steps ahead, expected 0 in schedule \"%s\"", in->lead,
+                        ty_schedule_name(c->plan->schedule));
+    if (in->lead >= ty_plan_rank_count(c->plan))
+        return complain(c, at, index, "is %u steps ahead, expected less than the plan's ranks, %u",
+                        in->lead, ty_plan_rank_count(c->plan));
+    if ((status = check_subject(c, at, index)) != TY_OK)
+        return status;
     if (uses[in->op].is_transfer) {
-        if ((status = check_transfer_fields(c, stage, index)) != TY_OK)
+        if ((status = check_transfer_fields(c, at, index)) != TY_OK)
             return status;
     } else if (in->peer_stage != TY_NO_STAGE || in->direction != TY_NO_DIRECTION) {
-        return complain(c, stage, index, "has neither peer stage nor direction");
+        return complain(c, at, index, "has neither peer stage nor direction");
     }
-    if ((status = check_layer_fields(c, stage, index)) != TY_OK ||
-        (status = check_bytes(c, stage, index)) != TY_OK)
+    if ((status = check_layer_fields(c, at, index)) != TY_OK ||
+        (status = check_bytes(c, at, index)) != TY_OK)
         return status;
     for (uint32_t w = 0; w < in->wait_count; w++)
-        if (in->waits[w] >= index)
-            return complain(c, stage, index, "waits for instruction %u, expected an earlier one",
+        if (in->waits[w] >= index || instruction_at(c, at, in->waits[w])->lead < in->lead)
+            return complain(c, at, index, "waits for instruction %u, expected an earlier one",
                             in->waits[w]);
     return TY_OK;
 }
 
 /* ---- Order --------------------------------------------------------------------------------- */
 
-static void set_clock(const checker *c, uint32_t stage, uint32_t index)
+/* The order in which one step goes through a list: stable, by falling lead. */
+static void set_sequence(const checker *c, uint32_t at)
 {
-    stage_facts *f = &c->stages[stage];
-    const ty_instruction *in = &c->program->stages[stage].instructions[index];
-    uint32_t *clock = &f->clocks[(size_t)index * TY_STREAM_COUNT];
-    const uint32_t place = f->stream_lengths[in->stream];
+    const ty_stage_program *s = &c->program->stages[at];
+    stage_facts *f = &c->stages[at];
+    uint32_t turn = 0;
 
-    f->order[index] = place;
-    if (place > 0)
-        memcpy(clock, &f->clocks[(size_t)f->streams[in->stream][place - 1] * TY_STREAM_COUNT],
+    for (uint32_t lead = f->lead + 1; lead-- > 0;)
+        for (uint32_t i = 0; i < s->instruction_count; i++)
+            if (s->instructions[i].lead == lead) {
+                f->turns[i] = turn;
+                f->sequence[turn++] = i;
+            }
+}
+
+/* Streams hold the list in its own order; clocks go by the step's. */
+static void set_streams(const checker *c, uint32_t at)
+{
+    const ty_stage_program *s = &c->program->stages[at];
+    stage_facts *f = &c->stages[at];
+
+    for (uint32_t i = 0; i < s->instruction_count; i++) {
+        const ty_stream stream = s->instructions[i].stream;
+        f->order[i] = f->stream_lengths[stream];
+        f->streams[stream][f->stream_lengths[stream]++] = i;
+    }
+}
+
+/* `last`: what each stream did before, in the step's order. */
+static void set_clock(const checker *c, uint32_t at, uint32_t index, uint32_t last[TY_STREAM_COUNT])
+{
+    stage_facts *f = &c->stages[at];
+    const ty_instruction *in = instruction_at(c, at, index);
+    uint32_t *clock = &f->clocks[(size_t)index * TY_STREAM_COUNT];
+
+    if (last[in->stream] != TY_NO_INSTRUCTION)
+        memcpy(clock, &f->clocks[(size_t)last[in->stream] * TY_STREAM_COUNT],
                TY_STREAM_COUNT * sizeof *clock);
     for (uint32_t w = 0; w < in->wait_count; w++) {
         const uint32_t *other = &f->clocks[(size_t)in->waits[w] * TY_STREAM_COUNT];
@@ -226,66 +289,106 @@ static void set_clock(const checker *c, uint32_t stage, uint32_t index)
             if (other[s] > clock[s])
                 clock[s] = other[s];
     }
-    clock[in->stream] = index + 1;
-    f->streams[in->stream][f->stream_lengths[in->stream]++] = index;
+    clock[in->stream] = f->turns[index] + 1;
+    last[in->stream] = index;
 }
 
-static bool is_before(const checker *c, uint32_t stage, uint32_t first, uint32_t second)
+static bool is_before(const checker *c, uint32_t at, uint32_t first, uint32_t second)
 {
-    const ty_instruction *a = &c->program->stages[stage].instructions[first];
-    const uint32_t *clock = &c->stages[stage].clocks[(size_t)second * TY_STREAM_COUNT];
-    return clock[a->stream] > first;
+    const stage_facts *f = &c->stages[at];
+    const uint32_t *clock = &f->clocks[(size_t)second * TY_STREAM_COUNT];
+    return clock[instruction_at(c, at, first)->stream] > f->turns[first];
 }
 
 /* `needed`, which may be absent, must be surely over when `index` starts. */
-static ty_status require(const checker *c, uint32_t stage, uint32_t index, uint32_t needed,
+static ty_status require(const checker *c, uint32_t at, uint32_t index, uint32_t needed,
                          const char *what)
 {
     if (needed == TY_NO_INSTRUCTION)
-        return complain(c, stage, index, "expected %s before it", what);
-    if (!is_before(c, stage, needed, index))
-        return complain(c, stage, index, "does not wait for %s, instruction %u", what, needed);
+        return complain(c, at, index, "expected %s before it", what);
+    if (!is_before(c, at, needed, index))
+        return complain(c, at, index, "does not wait for %s, instruction %u", what, needed);
     return TY_OK;
 }
 
 /* An instruction that must be there once: notes its place. */
-static ty_status note_once(const checker *c, uint32_t stage, uint32_t index, uint32_t *place)
+static ty_status note_once(const checker *c, uint32_t at, uint32_t index, uint32_t *place)
 {
     if (*place != TY_NO_INSTRUCTION)
-        return complain(c, stage, index, "is already instruction %u", *place);
+        return complain(c, at, index, "is already instruction %u", *place);
     *place = index;
     return TY_OK;
 }
 
 /* ---- One micro-batch ----------------------------------------------------------------------- */
 
+pass_places *ty_program_pass(const program_checker *c, uint32_t stage, uint32_t micro_batch)
+{
+    const stage_facts *f = &c->stages[stage % c->positions];
+    return &f->passes[(size_t)(stage / c->positions) * f->micro_batches + micro_batch];
+}
+
 static bool stage_loads(const checker *c, uint32_t stage)
 {
     return stage == 0 || stage + 1 == c->plan->stage_count;
 }
 
-static ty_status check_forward(const checker *c, uint32_t stage, uint32_t index, pass_places *pass)
+static bool is_in(const ty_bucket *bucket, uint32_t layer)
 {
-    const ty_instruction *in = &c->program->stages[stage].instructions[index];
-    const ty_plan_stage *own = &c->plan->stages[stage];
+    return layer >= bucket->first_layer && layer - bucket->first_layer < bucket->layer_count;
+}
+
+static bool overlaps(const ty_bucket *bucket, const ty_instruction *in)
+{
+    return is_in(bucket, in->first_layer) ||
+           (bucket->first_layer >= in->first_layer &&
+            bucket->first_layer - in->first_layer < in->layer_count);
+}
+
+/* Sharded weights are gathered before a pass uses them: for the step, or for the very pass. */
+static ty_status check_gathered(const checker *c, uint32_t at, uint32_t index)
+{
+    const ty_instruction *in = instruction_at(c, at, index);
+    ty_status status;
+
+    if (c->plan->zero == 0)
+        return TY_OK;
+    for (uint32_t b = 0; b < c->plan->bucket_count; b++) {
+        const ty_bucket *bucket = &c->plan->buckets[b];
+        const uint32_t gather = c->stages[at].buckets[b].gather;
+        if (bucket->stage != in->stage || !ty_bucket_is_sharded(c->plan, bucket) ||
+            !overlaps(bucket, in))
+            continue;
+        if ((status = require(c, at, index, gather, "the gather of its weights")) != TY_OK)
+            return status;
+        if (c->plan->zero == 3 && instruction_at(c, at, gather)->micro_batch != in->micro_batch)
+            return complain(c, at, index, "expected a gather of bucket %u for its micro-batch", b);
+    }
+    return TY_OK;
+}
+
+static ty_status check_forward(const checker *c, uint32_t at, uint32_t index, pass_places *pass)
+{
+    const ty_instruction *in = instruction_at(c, at, index);
+    const ty_plan_stage *own = &c->plan->stages[in->stage];
     const uint32_t end = in->first_layer + in->layer_count;
     const bool has_last = end == own->first_layer + own->layer_count;
     ty_status status;
 
     if (pass->forward_end != TY_NO_INSTRUCTION)
-        return complain(c, stage, index, "is done already at instruction %u", pass->forward_end);
+        return complain(c, at, index, "is done already at instruction %u", pass->forward_end);
     if (in->first_layer != pass->forward_next)
-        return complain(c, stage, index, "expected layer %u next", pass->forward_next);
-    if (in->first_layer == own->first_layer && stage > 0) {
-        status = require(c, stage, index, pass->receives[TY_ACTIVATION],
-                         "the receive of its activation");
+        return complain(c, at, index, "expected layer %u next", pass->forward_next);
+    if (in->first_layer == own->first_layer && in->stage > 0) {
+        status =
+            require(c, at, index, pass->receives[TY_ACTIVATION], "the receive of its activation");
         if (status != TY_OK)
             return status;
     }
     /* Samples at the first layer, labels at the loss. */
-    if ((in->first_layer == own->first_layer && stage == 0) ||
-        (has_last && stage + 1 == c->plan->stage_count)) {
-        status = require(c, stage, index, pass->load, "the load of its data");
+    if ((in->first_layer == own->first_layer && in->stage == 0) ||
+        (has_last && in->stage + 1 == c->plan->stage_count)) {
+        status = require(c, at, index, pass->load, "the load of its data");
         if (status != TY_OK)
             return status;
     }
@@ -295,88 +398,126 @@ static ty_status check_forward(const checker *c, uint32_t stage, uint32_t index,
     return TY_OK;
 }
 
-static ty_status check_recompute(const checker *c, uint32_t stage, uint32_t index,
-                                 pass_places *pass)
+static ty_status check_recompute(const checker *c, uint32_t at, uint32_t index, pass_places *pass)
 {
-    const ty_instruction *in = &c->program->stages[stage].instructions[index];
+    const ty_instruction *in = instruction_at(c, at, index);
 
-    if (c->plan->stages[stage].recompute == TY_RECOMPUTE_NONE)
-        return complain(c, stage, index, "the plan does not recompute this stage");
+    if (c->plan->stages[in->stage].recompute != TY_RECOMPUTE_FULL)
+        return complain(c, at, index, "the plan does not recompute this stage");
     if (pass->forward_end == TY_NO_INSTRUCTION)
-        return complain(c, stage, index, "expected all forwards of the micro-batch before it");
+        return complain(c, at, index, "expected all forwards of the micro-batch before it");
     if (in->first_layer != pass->recompute_next)
-        return complain(c, stage, index, "found layer %u, expected each layer once in order",
+        return complain(c, at, index, "found layer %u, expected each layer once in order",
                         in->first_layer);
     pass->recompute_next = in->first_layer + in->layer_count;
     return TY_OK;
 }
 
-static ty_status check_backward(const checker *c, uint32_t stage, uint32_t index, pass_places *pass)
+/* What must be over before the first piece of a backward. */
+static ty_status check_backward_start(const checker *c, uint32_t at, uint32_t index,
+                                      const pass_places *pass)
 {
-    const ty_instruction *in = &c->program->stages[stage].instructions[index];
-    const ty_plan_stage *own = &c->plan->stages[stage];
-    const uint32_t end = own->first_layer + own->layer_count;
-    ty_status status;
+    const ty_instruction *in = instruction_at(c, at, index);
+    const ty_plan_stage *own = &c->plan->stages[in->stage];
 
-    if (pass->backward_end != TY_NO_INSTRUCTION)
-        return complain(c, stage, index, "is done already at instruction %u", pass->backward_end);
-    if (in->first_layer + in->layer_count != pass->backward_next)
-        return complain(c, stage, index, "expected layer %u next", pass->backward_next - 1);
-    if (pass->backward_next == end) {
-        if (pass->forward_end == TY_NO_INSTRUCTION)
-            return complain(c, stage, index, "expected all forwards of the micro-batch before it");
-        if (own->recompute == TY_RECOMPUTE_FULL && pass->recompute_next != end)
-            return complain(c, stage, index, "expected recompute of all layers before it");
-        if (stage + 1 < c->plan->stage_count) {
-            status = require(c, stage, index, pass->receives[TY_GRADIENT],
-                             "the receive of its gradient");
-            if (status != TY_OK)
-                return status;
-        }
-    }
-    pass->backward_next = in->first_layer;
-    if (in->first_layer == own->first_layer)
-        pass->backward_end = index;
-    for (uint32_t i = 0; i < in->layer_count; i++)
-        c->stages[stage].last_backward[in->first_layer - own->first_layer + i] = index;
+    if (pass->forward_end == TY_NO_INSTRUCTION)
+        return complain(c, at, index, "expected all forwards of the micro-batch before it");
+    if (own->recompute == TY_RECOMPUTE_FULL &&
+        pass->recompute_next != own->first_layer + own->layer_count)
+        return complain(c, at, index, "expected recompute of all layers before it");
+    if (in->stage + 1 < c->plan->stage_count)
+        return require(c, at, index, pass->receives[TY_GRADIENT], "the receive of its gradient");
     return TY_OK;
 }
 
-static ty_status check_send(const checker *c, uint32_t stage, uint32_t index, pass_places *pass)
+/* Gradients of activations: backward, or its first part. */
+static ty_status check_input_part(const checker *c, uint32_t at, uint32_t index, pass_places *pass)
 {
-    const bool is_activation =
-        c->program->stages[stage].instructions[index].direction == TY_ACTIVATION;
+    const ty_instruction *in = instruction_at(c, at, index);
+    const ty_plan_stage *own = &c->plan->stages[in->stage];
+    ty_status status;
+
+    if (pass->backward_end != TY_NO_INSTRUCTION)
+        return complain(c, at, index, "is done already at instruction %u", pass->backward_end);
+    if (in->first_layer + in->layer_count != pass->backward_next)
+        return complain(c, at, index, "expected layer %u next", pass->backward_next - 1);
+    if (pass->backward_next == own->first_layer + own->layer_count &&
+        (status = check_backward_start(c, at, index, pass)) != TY_OK)
+        return status;
+    pass->backward_next = in->first_layer;
+    if (in->first_layer == own->first_layer)
+        pass->backward_end = index;
+    return TY_OK;
+}
+
+/* Gradients of weights: backward, or its second part, behind the first part of the same layers. */
+static ty_status check_weight_part(const checker *c, uint32_t at, uint32_t index, pass_places *pass)
+{
+    const ty_instruction *in = instruction_at(c, at, index);
+    const ty_plan_stage *own = &c->plan->stages[in->stage];
+    uint32_t *last_backward = c->stages[at].last_backward;
+
+    if (pass->weight_end != TY_NO_INSTRUCTION)
+        return complain(c, at, index, "is done already at instruction %u", pass->weight_end);
+    if (in->first_layer + in->layer_count != pass->weight_next)
+        return complain(c, at, index, "expected layer %u next", pass->weight_next - 1);
+    if (in->first_layer < pass->backward_next)
+        return complain(c, at, index, "expected backward_input of layer %u before it",
+                        in->first_layer);
+    pass->weight_next = in->first_layer;
+    if (in->first_layer == own->first_layer)
+        pass->weight_end = index;
+    for (uint32_t i = 0; i < in->layer_count; i++)
+        if (last_backward[in->first_layer + i] <= c->stages[at].turns[index])
+            last_backward[in->first_layer + i] = c->stages[at].turns[index] + 1;
+    return TY_OK;
+}
+
+static ty_status check_send(const checker *c, uint32_t at, uint32_t index, pass_places *pass)
+{
+    const bool is_activation = instruction_at(c, at, index)->direction == TY_ACTIVATION;
     ty_status status =
-        note_once(c, stage, index, &pass->sends[is_activation ? TY_ACTIVATION : TY_GRADIENT]);
+        note_once(c, at, index, &pass->sends[is_activation ? TY_ACTIVATION : TY_GRADIENT]);
 
     if (status != TY_OK)
         return status;
-    return require(c, stage, index, is_activation ? pass->forward_end : pass->backward_end,
+    return require(c, at, index, is_activation ? pass->forward_end : pass->backward_end,
                    is_activation ? "the forward that makes it" : "the backward that makes it");
 }
 
 /* ---- Buckets ------------------------------------------------------------------------------- */
 
-static ty_status note_bucket(const checker *c, uint32_t stage, uint32_t index)
+/* The weights that a gather brings together are those of the step before. */
+static ty_status note_gather(const checker *c, uint32_t at, uint32_t index)
 {
-    const ty_instruction *in = &c->program->stages[stage].instructions[index];
-    const ty_bucket *bucket = &c->plan->buckets[in->bucket];
-    bucket_places *places = &c->stages[stage].buckets[in->bucket];
+    const ty_instruction *in = instruction_at(c, at, index);
+    uint32_t *place = &c->stages[at].buckets[in->bucket].gather;
 
-    if (in->op == TY_OP_UPDATE)
-        return note_once(c, stage, index, &places->update);
-    if (ty_bucket_member_count(c->plan, bucket) == 1)
-        return complain(c, stage, index, "the bucket has one member and is not exchanged");
-    if (in->op == TY_OP_COLLECTIVE)
-        return note_once(c, stage, index, &places->collective);
-    if (bucket->compression == TY_COMPRESSION_NONE)
-        return complain(c, stage, index, "the bucket is not compressed");
-    return note_once(c, stage, index, in->op == TY_OP_ENCODE ? &places->encode : &places->decode);
+    if (!ty_bucket_is_sharded(c->plan, &c->plan->buckets[in->bucket]))
+        return complain(c, at, index, "the bucket is not sharded");
+    if (c->plan->zero < 3 && *place != TY_NO_INSTRUCTION)
+        return complain(c, at, index, "is already instruction %u", *place);
+    *place = index;
+    return require(c, at, index, c->stages[at].begin, "the begin of the step");
 }
 
-static bool is_in(const ty_bucket *bucket, uint32_t layer)
+static ty_status note_bucket(const checker *c, uint32_t at, uint32_t index)
 {
-    return layer >= bucket->first_layer && layer - bucket->first_layer < bucket->layer_count;
+    const ty_instruction *in = instruction_at(c, at, index);
+    const ty_bucket *bucket = &c->plan->buckets[in->bucket];
+    bucket_places *places = &c->stages[at].buckets[in->bucket];
+
+    if (in->op == TY_OP_UPDATE)
+        return note_once(c, at, index, &places->update);
+    if (in->op == TY_OP_GATHER)
+        return note_gather(c, at, index);
+    if (ty_bucket_member_count(c->plan, bucket) == 1)
+        return complain(c, at, index, "the bucket has one member and is not exchanged");
+    if (in->op == TY_OP_COLLECTIVE)
+        return note_once(c, at, index, &places->collective);
+    if (bucket->compression == TY_COMPRESSION_NONE)
+        return complain(c, at, index, "the bucket is not compressed");
+    return note_once(c, at, index, in->op == TY_OP_ENCODE ? &places->encode : &places->decode);
 }
 
 /* Whether the backward of a layer of `stage` adds to a bucket: by its own parameters, or by those
@@ -391,23 +532,25 @@ static bool adds_to(const ty_workload *w, uint32_t stage, uint32_t layer, const 
            !w->layers[l->tied_to].is_frozen;
 }
 
-static uint32_t last_backward_of(const checker *c, uint32_t stage, const ty_bucket *bucket)
+/* The last instruction of a position that adds to a bucket, or TY_NO_INSTRUCTION. */
+static uint32_t last_backward_of(const checker *c, uint32_t at, const ty_bucket *bucket)
 {
-    const ty_plan_stage *own = &c->plan->stages[stage];
-    const uint32_t *last_backward = c->stages[stage].last_backward;
+    const stage_facts *f = &c->stages[at];
     uint32_t last = 0;
 
-    for (uint32_t i = 0; i < own->layer_count; i++)
-        if (last_backward[i] > last &&
-            adds_to(c->plan->workload, stage, own->first_layer + i, bucket))
-            last = last_backward[i];
-    return last;
+    for (uint32_t s = at; s < c->plan->stage_count; s += c->positions) {
+        const ty_plan_stage *own = &c->plan->stages[s];
+        for (uint32_t l = own->first_layer; l < own->first_layer + own->layer_count; l++)
+            if (f->last_backward[l] > last && adds_to(c->plan->workload, s, l, bucket))
+                last = f->last_backward[l];
+    }
+    return last > 0 ? f->sequence[last - 1] : TY_NO_INSTRUCTION;
 }
 
-static ty_status check_bucket(const checker *c, uint32_t stage, uint32_t index)
+static ty_status check_bucket(const checker *c, uint32_t at, uint32_t index)
 {
     const ty_bucket *bucket = &c->plan->buckets[index];
-    const bucket_places *places = &c->stages[stage].buckets[index];
+    const bucket_places *places = &c->stages[at].buckets[index];
     const bool is_encoded = bucket->compression != TY_COMPRESSION_NONE;
     const struct {
         uint32_t place;
@@ -420,7 +563,7 @@ static ty_status check_bucket(const checker *c, uint32_t stage, uint32_t index)
         {places->update, "the update of its bucket", true},
     };
     const bool is_exchanged = ty_bucket_member_count(c->plan, bucket) > 1;
-    uint32_t before = last_backward_of(c, stage, bucket);
+    uint32_t before = last_backward_of(c, at, bucket);
     const char *name = "the last backward that adds to its bucket";
     ty_status status;
 
@@ -428,13 +571,13 @@ static ty_status check_bucket(const checker *c, uint32_t stage, uint32_t index)
         if (!chain[i].is_needed)
             continue;
         if (chain[i].place == TY_NO_INSTRUCTION)
-            return complain_missing(c, stage, "one %s of bucket %u, found none",
+            return complain_missing(c, at, "one %s of bucket %u, found none",
                                     i == 0   ? "encode"
                                     : i == 1 ? "collective"
                                     : i == 2 ? "decode"
                                              : "update",
                                     index);
-        if ((status = require(c, stage, chain[i].place, before, name)) != TY_OK)
+        if ((status = require(c, at, chain[i].place, before, name)) != TY_OK)
             return status;
         before = chain[i].place;
         name = chain[i].name;
@@ -442,43 +585,52 @@ static ty_status check_bucket(const checker *c, uint32_t stage, uint32_t index)
     return TY_OK;
 }
 
-/* ---- One stage ----------------------------------------------------------------------------- */
+/* ---- One position -------------------------------------------------------------------------- */
 
-static ty_status check_instruction(const checker *c, uint32_t stage, uint32_t index)
+static ty_status check_pass_piece(const checker *c, uint32_t at, uint32_t index, pass_places *pass)
 {
-    const ty_instruction *in = &c->program->stages[stage].instructions[index];
-    pass_places *pass = uses[in->op].is_bucket ? NULL : &c->stages[stage].passes[in->micro_batch];
+    const ty_op op = instruction_at(c, at, index)->op;
+    ty_status status = check_gathered(c, at, index);
 
-    switch (in->op) {
-    case TY_OP_LOAD:
-        if (!stage_loads(c, stage))
-            return complain(c, stage, index, "only the first and the last stage load");
-        return note_once(c, stage, index, &pass->load);
-    case TY_OP_FORWARD:
-        return check_forward(c, stage, index, pass);
-    case TY_OP_RECOMPUTE:
-        return check_recompute(c, stage, index, pass);
-    case TY_OP_BACKWARD:
-        return check_backward(c, stage, index, pass);
-    case TY_OP_SEND:
-        return check_send(c, stage, index, pass);
-    case TY_OP_RECEIVE:
-        return note_once(c, stage, index, &pass->receives[in->direction]);
-    case TY_OP_ENCODE:
-    case TY_OP_COLLECTIVE:
-    case TY_OP_DECODE:
-    case TY_OP_UPDATE:
-        return note_bucket(c, stage, index);
-    case TY_OP_COUNT:
-        break;
+    if (status != TY_OK)
+        return status;
+    if (op == TY_OP_FORWARD)
+        return check_forward(c, at, index, pass);
+    if (op == TY_OP_RECOMPUTE)
+        return check_recompute(c, at, index, pass);
+    if (op != TY_OP_BACKWARD_WEIGHT && (status = check_input_part(c, at, index, pass)) != TY_OK)
+        return status;
+    return op == TY_OP_BACKWARD_INPUT ? TY_OK : check_weight_part(c, at, index, pass);
+}
+
+static ty_status check_instruction(const checker *c, uint32_t at, uint32_t index)
+{
+    const ty_instruction *in = instruction_at(c, at, index);
+    pass_places *pass;
+
+    if (in->op == TY_OP_BEGIN) {
+        if (c->stages[at].order[index] != 0)
+            return complain(c, at, index, "expected it at the head of its stream");
+        return note_once(c, at, index, &c->stages[at].begin);
     }
-    return TY_OK;
+    if (uses[in->op].is_bucket)
+        return note_bucket(c, at, index);
+    pass = ty_program_pass(c, in->stage, in->micro_batch);
+    if (uses[in->op].is_pass)
+        return check_pass_piece(c, at, index, pass);
+    if (in->op == TY_OP_SEND)
+        return check_send(c, at, index, pass);
+    if (in->op == TY_OP_RECEIVE)
+        return note_once(c, at, index, &pass->receives[in->direction]);
+    if (!stage_loads(c, in->stage))
+        return complain(c, at, index, "only the first and the last stage load");
+    return note_once(c, at, index, &pass->load);
 }
 
 /* That nothing of a micro-batch is missing. */
-static ty_status check_pass(const checker *c, uint32_t stage, uint32_t micro_batch)
+static ty_status check_pass(const checker *c, uint32_t at, uint32_t stage, uint32_t micro_batch)
 {
-    const pass_places *pass = &c->stages[stage].passes[micro_batch];
+    const pass_places *pass = ty_program_pass(c, stage, micro_batch);
     const bool is_first = stage == 0, is_last = stage + 1 == c->plan->stage_count;
     const struct {
         bool is_needed;
@@ -492,83 +644,118 @@ static ty_status check_pass(const checker *c, uint32_t stage, uint32_t micro_bat
     };
 
     if (pass->forward_end == TY_NO_INSTRUCTION)
-        return complain_missing(c, stage, "a forward of layer %u for micro-batch %u",
+        return complain_missing(c, at, "a forward of layer %u for micro-batch %u",
                                 pass->forward_next, micro_batch);
     if (pass->backward_end == TY_NO_INSTRUCTION)
-        return complain_missing(c, stage, "a backward of layer %u for micro-batch %u",
+        return complain_missing(c, at, "a backward of layer %u for micro-batch %u",
                                 pass->backward_next - 1, micro_batch);
+    if (pass->weight_end == TY_NO_INSTRUCTION)
+        return complain_missing(c, at, "a backward_weight of layer %u for micro-batch %u",
+                                pass->weight_next - 1, micro_batch);
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
         if (parts[i].is_needed && parts[i].place == TY_NO_INSTRUCTION)
-            return complain_missing(c, stage, "%s of micro-batch %u, to match stage %u",
-                                    parts[i].what, micro_batch,
-                                    i == 0 || i == 3 ? stage - 1 : stage + 1);
+            return complain_missing(c, at, "%s of micro-batch %u, to match stage %u", parts[i].what,
+                                    micro_batch, i == 0 || i == 3 ? stage - 1 : stage + 1);
     return TY_OK;
 }
 
-static ty_status check_stage(const checker *c, uint32_t stage)
+static ty_status check_all_there(const checker *c, uint32_t at)
 {
-    const ty_stage_program *s = &c->program->stages[stage];
     ty_status status;
 
-    for (uint32_t i = 0; i < s->instruction_count; i++) {
-        if ((status = check_fields(c, stage, i)) != TY_OK)
+    for (uint32_t s = at; s < c->plan->stage_count; s += c->positions) {
+        for (uint32_t m = 0; m < c->stages[at].micro_batches; m++)
+            if ((status = check_pass(c, at, s, m)) != TY_OK)
+                return status;
+        for (uint32_t b = 0; b < c->plan->bucket_count; b++)
+            if (holds_bucket(&c->plan->buckets[b], s) && (status = check_bucket(c, at, b)) != TY_OK)
+                return status;
+    }
+    return TY_OK;
+}
+
+static ty_status check_position(const checker *c, uint32_t at)
+{
+    const ty_stage_program *s = &c->program->stages[at];
+    const stage_facts *f = &c->stages[at];
+    uint32_t last[TY_STREAM_COUNT];
+    ty_status status;
+
+    for (uint32_t i = 0; i < s->instruction_count; i++)
+        if ((status = check_fields(c, at, i)) != TY_OK)
             return status;
-        set_clock(c, stage, i);
-        if ((status = check_instruction(c, stage, i)) != TY_OK)
+    set_sequence(c, at);
+    set_streams(c, at);
+    for (int i = 0; i < TY_STREAM_COUNT; i++)
+        last[i] = TY_NO_INSTRUCTION;
+    for (uint32_t turn = 0; turn < s->instruction_count; turn++) {
+        set_clock(c, at, f->sequence[turn], last);
+        if ((status = check_instruction(c, at, f->sequence[turn])) != TY_OK)
             return status;
     }
-    for (uint32_t m = 0; m < c->stages[stage].micro_batches; m++)
-        if ((status = check_pass(c, stage, m)) != TY_OK)
-            return status;
-    for (uint32_t b = 0; b < c->plan->bucket_count; b++)
-        if (holds_bucket(&c->plan->buckets[b], stage) &&
-            (status = check_bucket(c, stage, b)) != TY_OK)
-            return status;
-    return TY_OK;
+    return check_all_there(c, at);
 }
 
 /* ---- All ----------------------------------------------------------------------------------- */
 
-static ty_status facts_new(const checker *c, uint32_t stage)
+static void passes_clear(const checker *c, uint32_t at)
 {
-    stage_facts *f = &c->stages[stage];
-    const ty_plan_stage *own = &c->plan->stages[stage];
-    const uint32_t count = c->program->stages[stage].instruction_count;
+    const uint32_t none = TY_NO_INSTRUCTION;
 
-    f->micro_batches = c->plan->micro_batches / own->replicas;
-    if (count / 2 < f->micro_batches) /* before room is made for so many */
-        return complain_missing(c, stage, "a forward and a backward for each of %u micro-batches",
+    for (uint32_t s = at; s < c->plan->stage_count; s += c->positions)
+        for (uint32_t m = 0; m < c->stages[at].micro_batches; m++) {
+            const uint32_t first = c->plan->stages[s].first_layer;
+            const uint32_t end = first + c->plan->stages[s].layer_count;
+            *ty_program_pass(c, s, m) = (pass_places){
+                .load = none,
+                .sends = {none, none, none},
+                .receives = {none, none, none},
+                .forward_end = none,
+                .backward_end = none,
+                .weight_end = none,
+                .forward_next = first,
+                .recompute_next = first,
+                .backward_next = end,
+                .weight_next = end,
+            };
+        }
+}
+
+static ty_status facts_new(const checker *c, uint32_t at)
+{
+    stage_facts *f = &c->stages[at];
+    const uint32_t none = TY_NO_INSTRUCTION, held = ty_plan_interleave(c->plan);
+    const uint32_t count = c->program->stages[at].instruction_count;
+
+    f->begin = none;
+    f->micro_batches = c->plan->micro_batches / c->plan->stages[at].replicas;
+    f->lead = ty_program_lead(c->program, at);
+    if (count / 2 / held < f->micro_batches) /* before room is made for so many */
+        return complain_missing(c, at, "a forward and a backward for each of %u micro-batches",
                                 f->micro_batches);
+    f->sequence = ty_alloc(count, sizeof *f->sequence);
+    f->turns = ty_alloc(count, sizeof *f->turns);
     f->order = ty_alloc(count, sizeof *f->order);
     f->clocks = ty_alloc(count, TY_STREAM_COUNT * sizeof *f->clocks);
-    f->last_backward = ty_alloc(own->layer_count, sizeof *f->last_backward);
-    f->passes = ty_alloc(f->micro_batches, sizeof *f->passes);
+    f->last_backward = ty_alloc(c->plan->workload->layer_count, sizeof *f->last_backward);
+    f->passes = ty_alloc((size_t)f->micro_batches * held, sizeof *f->passes);
     f->buckets = ty_alloc(c->plan->bucket_count, sizeof *f->buckets);
     for (int i = 0; i < TY_STREAM_COUNT; i++)
         if ((f->streams[i] = ty_alloc(count, sizeof **f->streams)) == NULL)
             return ty_fail(c->error, TY_ENOMEM, "out of memory");
-    if (f->order == NULL || f->clocks == NULL || f->last_backward == NULL || f->passes == NULL ||
-        f->buckets == NULL)
+    if (f->sequence == NULL || f->turns == NULL || f->order == NULL || f->clocks == NULL ||
+        f->last_backward == NULL || f->passes == NULL || f->buckets == NULL)
         return ty_fail(c->error, TY_ENOMEM, "out of memory");
-    for (uint32_t m = 0; m < f->micro_batches; m++)
-        f->passes[m] = (pass_places){
-            .load = TY_NO_INSTRUCTION,
-            .sends = {TY_NO_INSTRUCTION, TY_NO_INSTRUCTION, TY_NO_INSTRUCTION},
-            .receives = {TY_NO_INSTRUCTION, TY_NO_INSTRUCTION, TY_NO_INSTRUCTION},
-            .forward_end = TY_NO_INSTRUCTION,
-            .backward_end = TY_NO_INSTRUCTION,
-            .forward_next = own->first_layer,
-            .recompute_next = own->first_layer,
-            .backward_next = own->first_layer + own->layer_count,
-        };
+    passes_clear(c, at);
     for (uint32_t b = 0; b < c->plan->bucket_count; b++)
-        f->buckets[b] = (bucket_places){TY_NO_INSTRUCTION, TY_NO_INSTRUCTION, TY_NO_INSTRUCTION,
-                                        TY_NO_INSTRUCTION};
+        f->buckets[b] = (bucket_places){none, none, none, none, none};
     return TY_OK;
 }
 
 static void facts_clear(stage_facts *f)
 {
+    ty_free(f->sequence);
+    ty_free(f->turns);
     ty_free(f->order);
     ty_free(f->clocks);
     ty_free(f->last_backward);
@@ -590,9 +777,9 @@ static ty_status check_origin(const checker *c)
                        "%s/plan_digest: found %.12s..., this program was lowered from another "
                        "plan (digest %.12s...)",
                        c->place, c->program->plan_digest.hex, digest.hex);
-    if (c->program->stage_count != c->plan->stage_count)
+    if (c->program->stage_count != c->positions)
         return ty_fail(c->error, TY_EPARSE, "%s/stages: found %u, expected the plan's %u", c->place,
-                       c->program->stage_count, c->plan->stage_count);
+                       c->program->stage_count, c->positions);
     return TY_OK;
 }
 
@@ -600,21 +787,25 @@ ty_status ty_program_check_at(const ty_plan *plan, const ty_program *program, co
                               ty_error *error)
 {
     ty_status status = TY_OK;
-    checker c = {.plan = plan, .program = program, .place = place, .error = error};
+    checker c = {.plan = plan,
+                 .program = program,
+                 .place = place,
+                 .positions = ty_plan_position_count(plan),
+                 .error = error};
 
     TY_CHECK(check_origin(&c), status, cleanup);
-    c.stages = ty_alloc(plan->stage_count, sizeof *c.stages);
+    c.stages = ty_alloc(c.positions, sizeof *c.stages);
     if (c.stages == NULL)
         return ty_fail(error, TY_ENOMEM, "out of memory");
-    for (uint32_t s = 0; s < plan->stage_count; s++) {
-        TY_CHECK(facts_new(&c, s), status, cleanup);
-        TY_CHECK(check_stage(&c, s), status, cleanup);
+    for (uint32_t p = 0; p < c.positions; p++) {
+        TY_CHECK(facts_new(&c, p), status, cleanup);
+        TY_CHECK(check_position(&c, p), status, cleanup);
     }
     status = ty_program_walk(&c);
 
 cleanup:
-    for (uint32_t s = 0; c.stages != NULL && s < plan->stage_count; s++)
-        facts_clear(&c.stages[s]);
+    for (uint32_t p = 0; c.stages != NULL && p < c.positions; p++)
+        facts_clear(&c.stages[p]);
     ty_free(c.stages);
     return status;
 }

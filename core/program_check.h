@@ -1,6 +1,6 @@
 /*
- * What the two halves of ty_program_check share: the rules of one stage (program_check.c) and the
- * walk of all ranks (program_walk.c). Internal to core.
+ * What the two halves of ty_program_check share: the rules of one position (program_check.c) and
+ * the walk of all ranks (program_walk.c). Internal to core.
  */
 #ifndef TY_PROGRAM_CHECK_H
 #define TY_PROGRAM_CHECK_H
@@ -12,35 +12,46 @@ typedef struct pass_places {
     uint32_t load;
     uint32_t sends[3], receives[3];     /* [ty_direction] */
     uint32_t forward_end, backward_end; /* the piece with the last (first) layer of the stage */
-    uint32_t forward_next, recompute_next,
-        backward_next; /* next layer expected; backward: one above */
+    uint32_t weight_end; /* the same of the weights' part of backward, if it is apart */
+    uint32_t forward_next, recompute_next, backward_next,
+        weight_next; /* next layer expected; backward: one above */
 } pass_places;
 
 /* Where a stage handles one bucket. */
 typedef struct bucket_places {
     uint32_t encode, collective, decode, update;
+    uint32_t gather; /* the last one so far */
 } bucket_places;
 
 typedef struct stage_facts {
     uint32_t micro_batches; /* of one replica */
+    uint32_t lead;          /* rounds the position runs ahead */
+    uint32_t begin;         /* its begin, or TY_NO_INSTRUCTION */
+    uint32_t *sequence;     /* [instruction]: the list in the order in which one step goes through
+                               it: what is most rounds ahead first */
+    uint32_t *turns;        /* [instruction]: its place there */
     uint32_t stream_lengths[TY_STREAM_COUNT];
     uint32_t *streams[TY_STREAM_COUNT]; /* [stream_length]: instructions of the stream in order */
     uint32_t *order;                    /* [instruction]: place in its stream */
-    /* [instruction][TY_STREAM_COUNT]: how much of the list, seen from each stream, is over when the
-     * instruction ends: 1 + index, 0 for nothing. */
+    /* [instruction][TY_STREAM_COUNT]: how much of the sequence, seen from each stream, is over when
+     * the instruction ends: 1 + turn, 0 for nothing. */
     uint32_t *clocks;
-    uint32_t *last_backward; /* [layers of the stage] */
-    pass_places *passes;     /* [micro_batches] */
+    uint32_t *last_backward; /* [layers of the workload]: 1 + turn, 0 for none */
+    pass_places *passes;     /* [stages of the position][micro_batches] */
     bucket_places *buckets;  /* [buckets of the plan] */
 } stage_facts;
 
 typedef struct program_checker {
     const ty_plan *plan;
     const ty_program *program;
-    const char *place;   /* how messages begin: "job.json:/program" */
-    stage_facts *stages; /* [stage] */
+    const char *place; /* how messages begin: "job.json:/program" */
+    uint32_t positions;
+    stage_facts *stages; /* [position] */
     ty_error *error;
 } program_checker;
+
+/** Where a position handles a micro-batch of one of its stages. */
+pass_places *ty_program_pass(const program_checker *checker, uint32_t stage, uint32_t micro_batch);
 
 /**
  * ty_program_check for a program inside a document.

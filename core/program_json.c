@@ -24,11 +24,15 @@ static const char *direction_name(int i)
 }
 
 /* What an instruction has not is not written. */
-static void write_instruction(const ty_instruction *in, ty_json_writer *writer)
+static void write_instruction(const ty_instruction *in, uint32_t position, ty_json_writer *writer)
 {
     ty_json_open_flat(writer, NULL, '{');
     ty_json_put_string(writer, "op", ty_op_name(in->op));
     ty_json_put_string(writer, "stream", ty_stream_name(in->stream));
+    if (in->stage != position && in->stage != TY_NO_STAGE)
+        ty_json_put_uint(writer, "stage", in->stage);
+    if (in->lead > 0)
+        ty_json_put_uint(writer, "lead", in->lead);
     if (in->layer_count > 0) {
         ty_json_put_uint(writer, "first_layer", in->first_layer);
         ty_json_put_uint(writer, "layer_count", in->layer_count);
@@ -58,7 +62,7 @@ void ty_program_to_json(const ty_program *program, ty_json_writer *writer, const
         ty_json_open(writer, NULL, '{');
         ty_json_open(writer, "instructions", '[');
         for (uint32_t i = 0; i < program->stages[s].instruction_count; i++)
-            write_instruction(&program->stages[s].instructions[i], writer);
+            write_instruction(&program->stages[s].instructions[i], s, writer);
         ty_json_close(writer, ']');
         ty_json_close(writer, '}');
     }
@@ -86,6 +90,8 @@ static ty_status read_instruction(const ty_json *object, ty_instruction *in, ty_
     TY_CHECK(ty_json_name(object, "stream", stream_name, TY_STREAM_COUNT, &number, error), status,
              done);
     in->stream = (ty_stream)number;
+    TY_CHECK(read_index_if(object, "stage", &in->stage, error), status, done);
+    TY_CHECK(read_index_if(object, "lead", &in->lead, error), status, done);
     TY_CHECK(read_index_if(object, "first_layer", &in->first_layer, error), status, done);
     TY_CHECK(read_index_if(object, "layer_count", &in->layer_count, error), status, done);
     TY_CHECK(read_index_if(object, "micro_batch", &in->micro_batch, error), status, done);

@@ -25,7 +25,7 @@ static void print_bucket(const ty_plan *plan, const ty_instruction *in, ty_text 
     ty_text_addf(text, "  bucket %u", in->bucket);
     if (in->op == TY_OP_COLLECTIVE)
         ty_text_addf(text, "  %s %s of %u", ty_algorithm_name(bucket->algorithm),
-                     ty_collective_name(ty_bucket_collective(bucket)),
+                     ty_collective_name(ty_bucket_exchange(plan, bucket)),
                      ty_bucket_member_count(plan, bucket));
     else if (in->op == TY_OP_ENCODE || in->op == TY_OP_DECODE)
         ty_text_addf(text, "  %s", ty_compression_name(bucket->compression));
@@ -37,6 +37,10 @@ static void print_instruction(const ty_plan *plan, uint32_t index, const ty_inst
     char bytes[32];
 
     ty_text_addf(text, "%6u  %-10s %-10s", index, ty_stream_name(in->stream), ty_op_name(in->op));
+    if (ty_plan_interleave(plan) > 1 && in->stage != TY_NO_STAGE)
+        ty_text_addf(text, "  stage %u", in->stage);
+    if (in->lead > 0)
+        ty_text_addf(text, "  %u step%s ahead", in->lead, in->lead == 1 ? "" : "s");
     if (in->micro_batch != TY_NO_MICRO_BATCH)
         ty_text_addf(text, "  micro-batch %u", in->micro_batch);
     if (in->bucket != TY_NO_BUCKET)
@@ -54,22 +58,36 @@ static void print_instruction(const ty_plan *plan, uint32_t index, const ty_inst
     ty_text_add(text, "\n");
 }
 
+static void print_position(const ty_plan *plan, const ty_program *program, uint32_t position,
+                           ty_text *text)
+{
+    const ty_plan_stage *stage = &plan->stages[position];
+    const uint32_t first_rank = ty_plan_first_rank(plan, position);
+    const uint32_t local = plan->micro_batches / stage->replicas;
+
+    ty_text_addf(text, "stage %u", position);
+    for (uint32_t s = position + program->stage_count; s < plan->stage_count;
+         s += program->stage_count)
+        ty_text_addf(text, ", %u", s);
+    if (stage->replicas == 1)
+        ty_text_addf(text, ": rank %u", first_rank);
+    else
+        ty_text_addf(text, ": ranks %u-%u", first_rank, first_rank + stage->replicas - 1);
+    if (ty_plan_width(plan) > 1)
+        ty_text_addf(text, " of %u devices", ty_plan_width(plan));
+    for (uint32_t s = position; s < plan->stage_count; s += program->stage_count)
+        ty_text_addf(text, "%s %u-%u", s == position ? ", layers" : " and",
+                     plan->stages[s].first_layer,
+                     plan->stages[s].first_layer + plan->stages[s].layer_count - 1);
+    ty_text_addf(text, ", %u micro-batch%s of %u each, at most %u in flight\n", local,
+                 local == 1 ? "" : "es", plan->micro_batch_size,
+                 ty_program_peak_in_flight(program, position));
+}
+
 void ty_program_print(const ty_plan *plan, const ty_program *program, ty_text *text)
 {
     for (uint32_t s = 0; s < program->stage_count; s++) {
-        const ty_plan_stage *stage = &plan->stages[s];
-        const uint32_t first_rank = ty_plan_first_rank(plan, s);
-        const uint32_t local = plan->micro_batches / stage->replicas;
-
-        ty_text_addf(text, "stage %u: ", s);
-        if (stage->replicas == 1)
-            ty_text_addf(text, "rank %u", first_rank);
-        else
-            ty_text_addf(text, "ranks %u-%u", first_rank, first_rank + stage->replicas - 1);
-        ty_text_addf(text, ", layers %u-%u, %u micro-batch%s of %u each, at most %u in flight\n",
-                     stage->first_layer, stage->first_layer + stage->layer_count - 1, local,
-                     local == 1 ? "" : "es", plan->micro_batch_size,
-                     ty_program_peak_in_flight(program, s));
+        print_position(plan, program, s, text);
         for (uint32_t i = 0; i < program->stages[s].instruction_count; i++)
             print_instruction(plan, i, &program->stages[s].instructions[i], text);
     }

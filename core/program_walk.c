@@ -5,6 +5,11 @@
  *
  * How far a rank has come is one number per stream, since streams run in order. A rank is looked
  * at again when a send to it or a collective of it is over, so the walk is linear in the events.
+ * Where steps overlap, enough of them are walked to fill the pipe and drain it; a place in a stream
+ * then counts rounds times the stream's length.
+ *
+ * Replicas and lanes that do the same are walked once: with equal replicas everywhere, micro-batch
+ * m meets none but the m-th replicas, and exchanges join alike ranks at alike places.
  */
 #include "program_check.h"
 
@@ -14,9 +19,11 @@
 
 typedef struct walker {
     const program_checker *c;
-    uint32_t rank_count;
-    uint32_t *stage_of;                /* [rank] */
-    uint32_t *first_ranks;             /* [stage] */
+    uint32_t rank_count;               /* of those that are walked */
+    uint32_t steps, lead;              /* of the walk; rounds before the first step's end */
+    bool is_folded;                    /* one replica stands for all */
+    uint32_t *stage_of;                /* [rank]: position */
+    uint32_t *first_ranks;             /* [position] */
     uint32_t (*done)[TY_STREAM_COUNT]; /* [rank]: instructions of each stream that are over */
     bool *has_arrived;  /* [rank]: waits inside the collective at the head of its stream */
     uint32_t *arrivals; /* [bucket]: members that have arrived */
@@ -36,15 +43,22 @@ static const stage_facts *facts_of(const walker *w, uint32_t rank)
     return &w->c->stages[w->stage_of[rank]];
 }
 
+static uint32_t replicas_of(const walker *w, uint32_t position)
+{
+    return w->is_folded ? 1 : w->c->plan->stages[position].replicas;
+}
+
 static bool is_finished(const walker *w, uint32_t rank, ty_stream stream)
 {
-    return w->done[rank][stream] == facts_of(w, rank)->stream_lengths[stream];
+    return w->done[rank][stream] ==
+           (w->lead + w->steps) * facts_of(w, rank)->stream_lengths[stream];
 }
 
 /* Index of the instruction a stream has reached; the stream is not finished. */
 static uint32_t head_index(const walker *w, place at)
 {
-    return facts_of(w, at.rank)->streams[at.stream][w->done[at.rank][at.stream]];
+    const stage_facts *f = facts_of(w, at.rank);
+    return f->streams[at.stream][w->done[at.rank][at.stream] % f->stream_lengths[at.stream]];
 }
 
 static const ty_instruction *instruction_of(const walker *w, uint32_t rank, uint32_t index)
@@ -52,31 +66,47 @@ static const ty_instruction *instruction_of(const walker *w, uint32_t rank, uint
     return &w->c->program->stages[w->stage_of[rank]].instructions[index];
 }
 
-static bool is_done(const walker *w, uint32_t rank, uint32_t index)
+/* The step, counted from `lead` on, that the head of a stream belongs to. */
+static uint32_t head_step(const walker *w, place at)
 {
-    return facts_of(w, rank)->order[index] < w->done[rank][instruction_of(w, rank, index)->stream];
+    const uint32_t round =
+        w->done[at.rank][at.stream] / facts_of(w, at.rank)->stream_lengths[at.stream];
+    return round + instruction_of(w, at.rank, head_index(w, at))->lead;
+}
+
+/* Whether an instruction is over for a step. */
+static bool is_done(const walker *w, uint32_t rank, uint32_t index, uint32_t step)
+{
+    const stage_facts *f = facts_of(w, rank);
+    const ty_instruction *in = instruction_of(w, rank, index);
+    return (step - in->lead) * f->stream_lengths[in->stream] + f->order[index] <
+           w->done[rank][in->stream];
+}
+
+static uint32_t position_of(const walker *w, uint32_t stage)
+{
+    return stage % w->c->positions;
 }
 
 static uint32_t global_micro_batch(const walker *w, uint32_t rank, const ty_instruction *in)
 {
-    const uint32_t stage = w->stage_of[rank];
-    return ty_program_global_micro_batch(w->c->plan, stage, rank - w->first_ranks[stage],
-                                         in->micro_batch);
+    const uint32_t position = w->stage_of[rank];
+    return in->micro_batch * replicas_of(w, position) + (rank - w->first_ranks[position]);
 }
 
 static uint32_t peer_of(const walker *w, uint32_t rank, const ty_instruction *in)
 {
-    return w->first_ranks[in->peer_stage] +
-           global_micro_batch(w, rank, in) % w->c->plan->stages[in->peer_stage].replicas;
+    const uint32_t peer = position_of(w, in->peer_stage);
+    return w->first_ranks[peer] + global_micro_batch(w, rank, in) % replicas_of(w, peer);
 }
 
 /* The send that a receive of `rank` is matched with: an instruction of its peer. */
 static uint32_t send_of(const walker *w, uint32_t rank, const ty_instruction *receive)
 {
-    const uint32_t replicas = w->c->plan->stages[receive->peer_stage].replicas;
-    return w->c->stages[receive->peer_stage]
-        .passes[global_micro_batch(w, rank, receive) / replicas]
-        .sends[receive->direction];
+    const uint32_t replicas = replicas_of(w, position_of(w, receive->peer_stage));
+    return ty_program_pass(w->c, receive->peer_stage,
+                           global_micro_batch(w, rank, receive) / replicas)
+        ->sends[receive->direction];
 }
 
 static void enqueue(walker *w, uint32_t rank)
@@ -99,19 +129,27 @@ static uint32_t dequeue(walker *w)
 
 /* ---- Walking ------------------------------------------------------------------------------- */
 
-/* The n-th member of a bucket. */
+/* Members of a bucket that are walked, and the n-th of them. */
+static uint32_t member_count(const walker *w, const ty_bucket *bucket)
+{
+    uint32_t count = replicas_of(w, position_of(w, bucket->stage));
+    if (bucket->tied_stage != TY_NO_STAGE)
+        count += replicas_of(w, position_of(w, bucket->tied_stage));
+    return count;
+}
+
 static uint32_t member_at(const walker *w, const ty_bucket *bucket, uint32_t n)
 {
-    const uint32_t replicas = w->c->plan->stages[bucket->stage].replicas;
-    return n < replicas ? w->first_ranks[bucket->stage] + n
-                        : w->first_ranks[bucket->tied_stage] + n - replicas;
+    const uint32_t own = position_of(w, bucket->stage), replicas = replicas_of(w, own);
+    return n < replicas ? w->first_ranks[own] + n
+                        : w->first_ranks[position_of(w, bucket->tied_stage)] + n - replicas;
 }
 
 /* A rank has reached a collective; the last member to do so ends it for all. */
 static bool arrive(walker *w, uint32_t rank, uint32_t index)
 {
     const ty_bucket *bucket = &w->c->plan->buckets[index];
-    const uint32_t members = ty_bucket_member_count(w->c->plan, bucket);
+    const uint32_t members = member_count(w, bucket);
 
     if (w->has_arrived[rank])
         return false;
@@ -132,17 +170,22 @@ static bool arrive(walker *w, uint32_t rank, uint32_t index)
 static bool advance(walker *w, place at)
 {
     const ty_instruction *in;
+    uint32_t step;
 
     if (is_finished(w, at.rank, at.stream))
         return false;
     in = instruction_of(w, at.rank, head_index(w, at));
-    for (uint32_t i = 0; i < in->wait_count; i++)
-        if (!is_done(w, at.rank, in->waits[i]))
+    step = head_step(w, at);
+    if (step >= w->lead && step < w->lead + w->steps) {
+        for (uint32_t i = 0; i < in->wait_count; i++)
+            if (!is_done(w, at.rank, in->waits[i], step))
+                return false;
+        if (in->op == TY_OP_COLLECTIVE || in->op == TY_OP_GATHER)
+            return arrive(w, at.rank, in->bucket);
+        if (in->op == TY_OP_RECEIVE &&
+            !is_done(w, peer_of(w, at.rank, in), send_of(w, at.rank, in), step))
             return false;
-    if (in->op == TY_OP_COLLECTIVE)
-        return arrive(w, at.rank, in->bucket);
-    if (in->op == TY_OP_RECEIVE && !is_done(w, peer_of(w, at.rank, in), send_of(w, at.rank, in)))
-        return false;
+    }
     w->done[at.rank][at.stream]++;
     if (in->op == TY_OP_SEND)
         enqueue(w, peer_of(w, at.rank, in));
@@ -170,17 +213,24 @@ static place waits_for(const walker *w, place at)
     uint32_t n = 0;
 
     for (uint32_t i = 0; i < in->wait_count; i++)
-        if (!is_done(w, at.rank, in->waits[i]))
+        if (!is_done(w, at.rank, in->waits[i], head_step(w, at)))
             return (place){at.rank, instruction_of(w, at.rank, in->waits[i])->stream};
-    if (in->op != TY_OP_COLLECTIVE)
+    if (in->op != TY_OP_COLLECTIVE && in->op != TY_OP_GATHER)
         return (place){peer_of(w, at.rank, in), TY_STREAM_SEND};
     bucket = &w->c->plan->buckets[in->bucket];
     for (;; n++) {
         place member = {member_at(w, bucket, n), TY_STREAM_COLLECTIVE};
-        const ty_instruction *head = instruction_of(w, member.rank, head_index(w, member));
-        if (!w->has_arrived[member.rank] || head->bucket != in->bucket)
+        if (!w->has_arrived[member.rank] ||
+            instruction_of(w, member.rank, head_index(w, member))->bucket != in->bucket)
             return member;
     }
+}
+
+/* The plan's number of a rank that is walked. */
+static uint32_t number_of(const walker *w, uint32_t rank)
+{
+    const uint32_t position = w->stage_of[rank];
+    return ty_plan_first_rank(w->c->plan, position) + rank - w->first_ranks[position];
 }
 
 static ty_status report_deadlock(const walker *w, place start)
@@ -211,50 +261,76 @@ static ty_status report_deadlock(const walker *w, place start)
     return ty_fail(w->c->error, TY_EPARSE,
                    "%s/stages/%u/instructions/%u: deadlock: rank %u (stage %u) is stuck at the %s "
                    "and waits for rank %u (stage %u), which is stuck at instruction %u, the %s",
-                   w->c->place, w->stage_of[worst.rank], index, worst.rank, w->stage_of[worst.rank],
-                   waiting, at.rank, w->stage_of[at.rank], other, awaited);
+                   w->c->place, w->stage_of[worst.rank], index, number_of(w, worst.rank),
+                   w->stage_of[worst.rank], waiting, number_of(w, at.rank), w->stage_of[at.rank],
+                   other, awaited);
+}
+
+/* Equal replicas everywhere, so that replica q of a stage meets only replica q of another. */
+static bool has_equal_replicas(const ty_plan *plan)
+{
+    for (uint32_t s = 1; s < plan->stage_count; s++)
+        if (plan->stages[s].replicas != plan->stages[0].replicas)
+            return false;
+    return true;
+}
+
+static ty_status walker_open(walker *w)
+{
+    const program_checker *c = w->c;
+
+    w->is_folded = has_equal_replicas(c->plan);
+    for (uint32_t p = 0; p < c->positions; p++) {
+        w->rank_count += replicas_of(w, p);
+        if (c->stages[p].lead > w->lead)
+            w->lead = c->stages[p].lead;
+    }
+    w->steps = w->lead > 0 ? w->lead + 2 : 1;
+    w->stage_of = ty_alloc(w->rank_count, sizeof *w->stage_of);
+    w->first_ranks = ty_alloc(c->positions, sizeof *w->first_ranks);
+    w->done = ty_alloc(w->rank_count, sizeof *w->done);
+    w->has_arrived = ty_alloc(w->rank_count, sizeof *w->has_arrived);
+    w->arrivals = ty_alloc(c->plan->bucket_count, sizeof *w->arrivals);
+    w->queue = ty_alloc(w->rank_count, sizeof *w->queue);
+    w->is_queued = ty_alloc(w->rank_count, sizeof *w->is_queued);
+    if (w->stage_of == NULL || w->first_ranks == NULL || w->done == NULL ||
+        w->has_arrived == NULL || w->arrivals == NULL || w->queue == NULL || w->is_queued == NULL)
+        return ty_fail(c->error, TY_ENOMEM, "out of memory");
+    for (uint32_t p = 0, rank = 0; p < c->positions; p++) {
+        w->first_ranks[p] = rank;
+        for (uint32_t q = 0; q < replicas_of(w, p); q++)
+            w->stage_of[rank++] = p;
+    }
+    return TY_OK;
+}
+
+static void walker_close(walker *w)
+{
+    ty_free(w->stage_of);
+    ty_free(w->first_ranks);
+    ty_free(w->done);
+    ty_free(w->has_arrived);
+    ty_free(w->arrivals);
+    ty_free(w->queue);
+    ty_free(w->is_queued);
 }
 
 ty_status ty_program_walk(const program_checker *checker)
 {
-    const ty_plan *plan = checker->plan;
     ty_status status = TY_OK;
-    const uint32_t ranks = ty_plan_rank_count(plan);
-    walker w = {.c = checker, .rank_count = ranks};
+    walker w = {.c = checker};
 
-    w.stage_of = ty_alloc(ranks, sizeof *w.stage_of);
-    w.first_ranks = ty_alloc(plan->stage_count, sizeof *w.first_ranks);
-    w.done = ty_alloc(ranks, sizeof *w.done);
-    w.has_arrived = ty_alloc(ranks, sizeof *w.has_arrived);
-    w.arrivals = ty_alloc(plan->bucket_count, sizeof *w.arrivals);
-    w.queue = ty_alloc(ranks, sizeof *w.queue);
-    w.is_queued = ty_alloc(ranks, sizeof *w.is_queued);
-    if (w.stage_of == NULL || w.first_ranks == NULL || w.done == NULL || w.has_arrived == NULL ||
-        w.arrivals == NULL || w.queue == NULL || w.is_queued == NULL) {
-        status = ty_fail(checker->error, TY_ENOMEM, "out of memory");
-        goto cleanup;
-    }
-    for (uint32_t s = 0, rank = 0; s < plan->stage_count; s++) {
-        w.first_ranks[s] = rank;
-        for (uint32_t q = 0; q < plan->stages[s].replicas; q++)
-            w.stage_of[rank++] = s;
-    }
-    for (uint32_t rank = 0; rank < ranks; rank++)
+    TY_CHECK(walker_open(&w), status, cleanup);
+    for (uint32_t rank = 0; rank < w.rank_count; rank++)
         enqueue(&w, rank);
     while (w.queue_length > 0)
         walk_rank(&w, dequeue(&w));
-    for (uint32_t rank = 0; rank < ranks && status == TY_OK; rank++)
+    for (uint32_t rank = 0; rank < w.rank_count && status == TY_OK; rank++)
         for (int s = 0; s < TY_STREAM_COUNT && status == TY_OK; s++)
             if (!is_finished(&w, rank, (ty_stream)s))
                 status = report_deadlock(&w, (place){rank, (ty_stream)s});
 
 cleanup:
-    ty_free(w.stage_of);
-    ty_free(w.first_ranks);
-    ty_free(w.done);
-    ty_free(w.has_arrived);
-    ty_free(w.arrivals);
-    ty_free(w.queue);
-    ty_free(w.is_queued);
+    walker_close(&w);
     return status;
 }

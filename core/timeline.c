@@ -104,7 +104,7 @@ ty_status ty_timeline_check(const ty_plan *plan, const ty_program *program,
                        timeline->step_count);
     for (uint32_t step = 0; step < timeline->step_count; step++) {
         uint32_t rank = 0;
-        for (uint32_t s = 0; s < plan->stage_count; s++)
+        for (uint32_t s = 0; s < program->stage_count; s++)
             for (uint32_t q = 0; q < plan->stages[s].replicas; q++, rank++)
                 for (uint32_t i = 0; i < program->stages[s].instruction_count; i++, index++) {
                     ty_event expected = {.rank = rank, .step = step, .instruction = i};
@@ -123,7 +123,7 @@ const ty_event *ty_timeline_find(const ty_timeline *timeline, const ty_program *
     uint64_t step_events = 0, before = 0;
     uint32_t first_rank = 0;
 
-    for (uint32_t s = 0; s < plan->stage_count; s++) {
+    for (uint32_t s = 0; s < program->stage_count; s++) {
         const uint32_t replicas = plan->stages[s].replicas;
         const uint64_t count = program->stages[s].instruction_count;
         if (rank >= first_rank)

@@ -47,7 +47,7 @@ static void step_ends(const view *v, double *ends)
 
     for (uint32_t step = 0; step < v->timeline->step_count; step++) {
         ends[step] = -HUGE_VAL;
-        for (uint32_t s = 0; s < v->plan->stage_count; s++) {
+        for (uint32_t s = 0; s < v->program->stage_count; s++) {
             const ty_stage_program *stage = &v->program->stages[s];
             for (uint32_t q = 0; q < v->plan->stages[s].replicas; q++)
                 for (uint32_t i = 0; i < stage->instruction_count; i++, event++)
@@ -61,6 +61,15 @@ static int compare_numbers(const void *left, const void *right)
 {
     double a = *(const double *)left, b = *(const double *)right;
     return (a > b) - (a < b);
+}
+
+/* Where steps overlap, the first ones fill the pipe and the last ones drain it: as many at either
+   end as can be done without. */
+static uint32_t settling_steps(const ty_program *program, uint32_t steps)
+{
+    const uint32_t spare = steps > 2 ? (steps - 2) / 2 : 0;
+    const uint32_t lead = ty_program_largest_lead(program);
+    return lead < spare ? lead : spare;
 }
 
 /* Overwrites `ends` when it takes the median. */
@@ -92,15 +101,15 @@ static ty_status find_sends(view *v, ty_error *error)
     if (v->sends == NULL)
         return ty_fail(error, TY_ENOMEM, "out of memory");
     for (uint32_t s = 0; s < v->plan->stage_count; s++) {
-        const ty_stage_program *stage = &v->program->stages[s];
+        const ty_stage_program *list = &v->program->stages[s % v->program->stage_count];
         const uint32_t local = v->plan->micro_batches / v->plan->stages[s].replicas;
         v->sends[s] = ty_alloc(2 * (size_t)local, sizeof **v->sends);
         if (v->sends[s] == NULL)
             return ty_fail(error, TY_ENOMEM, "out of memory");
-        for (uint32_t i = 0; i < stage->instruction_count; i++) {
-            const ty_instruction *instruction = &stage->instructions[i];
-            if (instruction->op == TY_OP_SEND && instruction->micro_batch < local)
-                v->sends[s][send_slot(instruction, instruction->micro_batch)] = i;
+        for (uint32_t i = 0; i < list->instruction_count; i++) {
+            const ty_instruction *in = &list->instructions[i];
+            if (in->op == TY_OP_SEND && in->stage == s && in->micro_batch < local)
+                v->sends[s][send_slot(in, in->micro_batch)] = i;
         }
     }
     return TY_OK;
@@ -167,22 +176,26 @@ static void charge_gap(view *v, uint32_t step, uint32_t stage, uint32_t replica,
     }
 }
 
-/* Splits the window of one rank: compute, the gaps before it, and what is left at the end. */
+/* Splits the window of one rank: compute, the gaps before it, and what is left at the end. The
+   compute stream is gone through in the order in which it ran: by rounds, where steps overlap. */
 static void charge_rank(view *v, uint32_t stage, uint32_t replica, uint32_t rank)
 {
     const ty_stage_program *s = &v->program->stages[stage];
-    double cursor = v->timeline->step_count == 1 ? v->from_s : -HUGE_VAL;
+    const uint32_t lead = ty_program_lead(v->program, stage), steps = v->timeline->step_count;
+    double cursor = steps == 1 ? v->from_s : -HUGE_VAL;
 
-    for (uint32_t step = 0; step < v->timeline->step_count; step++) {
-        const ty_event *events = s->instruction_count > 0 ? event_of(v, step, rank, 0) : NULL;
+    for (uint32_t round = 0; round < lead + steps; round++) {
         for (uint32_t i = 0; i < s->instruction_count; i++) {
-            if (s->instructions[i].stream != TY_STREAM_COMPUTE)
+            const uint32_t step = round + s->instructions[i].lead - lead;
+            const ty_event *event;
+            if (s->instructions[i].stream != TY_STREAM_COMPUTE || step >= steps)
                 continue;
-            if (events[i].start_s > cursor)
+            event = event_of(v, step, rank, i);
+            if (event->start_s > cursor)
                 charge_gap(v, step, stage, replica, rank, &s->instructions[i], cursor,
-                           events[i].start_s);
-            charge(v, SHARE_COMPUTE, fmax(cursor, events[i].start_s), events[i].end_s);
-            cursor = fmax(cursor, events[i].end_s);
+                           event->start_s);
+            charge(v, SHARE_COMPUTE, fmax(cursor, event->start_s), event->end_s);
+            cursor = fmax(cursor, event->end_s);
         }
     }
     charge(v, SHARE_BUBBLE, cursor, v->to_s);
@@ -258,7 +271,7 @@ ty_status ty_timeline_summarize(const ty_plan *plan, const ty_program *program,
     view v = {.plan = plan, .program = program, .timeline = timeline};
     double *ends = ty_alloc(steps, sizeof *ends);
     double step_time_s;
-    uint32_t rank = 0;
+    uint32_t rank = 0, settling;
 
     if (ends == NULL)
         return ty_fail(error, TY_ENOMEM, "out of memory");
@@ -269,15 +282,16 @@ ty_status ty_timeline_summarize(const ty_plan *plan, const ty_program *program,
     }
     TY_CHECK(find_sends(&v, error), status, cleanup);
     step_ends(&v, ends);
-    v.from_s = steps == 1 ? 0 : ends[0];
-    v.to_s = ends[steps - 1];
-    step_time_s = step_time(ends, steps);
+    settling = settling_steps(program, steps);
+    v.from_s = steps == 1 ? 0 : ends[settling];
+    v.to_s = ends[steps - 1 - settling];
+    step_time_s = step_time(&ends[settling], steps - 2 * settling);
     if (!(step_time_s > 0) || !(v.to_s > v.from_s)) {
         status = ty_fail(error, TY_EINVAL, "the steps of this timeline take no time (%g s each)",
                          step_time_s);
         goto cleanup;
     }
-    for (uint32_t s = 0; s < plan->stage_count; s++)
+    for (uint32_t s = 0; s < program->stage_count; s++)
         for (uint32_t q = 0; q < plan->stages[s].replicas; q++, rank++)
             charge_rank(&v, s, q, rank);
     fill_summary(&v, step_time_s, out);

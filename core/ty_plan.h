@@ -4,15 +4,24 @@
  * which devices, how many micro-batches, in which schedule, which gradient buckets with which
  * collective and compression. In which order follows from it: see ty_program.h.
  *
- * One shape covers every synchronous strategy:
- *   data parallel      one stage with r replicas
+ * One shape covers every strategy:
+ *   data parallel      one stage with r replicas; `zero` shards what its replicas would duplicate
  *   pipeline           several stages with one replica each
  *   hybrid             several stages, each with its own number of replicas
+ *   tensor parallel    every replica is a group of `tensor_parallel` devices
+ *   interleaved        `interleave` stages, far apart in the network, share their devices
  * A step has `micro_batches` micro-batches of `micro_batch_size` samples, numbered through all
  * replicas: micro-batch m is done by replica m mod r of each stage. Gradient accumulation is a
  * stage whose replicas each do several micro-batches.
  *
- * Ranks are numbered stage by stage: rank = replicas of all earlier stages + own replica index.
+ * Positions: with interleave v, stages s, s + P, s + 2P, ... lie on the same devices, P =
+ * stage_count / v being the number of positions of the pipeline. Without interleaving a position is
+ * a stage. A position's program runs all its stages.
+ *
+ * Ranks are numbered position by position: rank = replicas of all earlier positions + own replica
+ * index. A rank is a replica: with tensor parallelism a group of devices, its lanes, which run the
+ * same program in step, each on its share of every layer (ty_tensor_share). Whatever is said of a
+ * rank's transfers and exchanges holds for each lane with the same lane of its partners.
  *
  * A plan is self-contained: it carries the workload, the cluster and the profile it was made from,
  * with their digests.
@@ -30,20 +39,36 @@
 #include <stdint.h>
 
 typedef enum ty_schedule {
-    TY_GPIPE,       /* all forwards, then all backwards */
-    TY_ONE_F_ONE_B, /* one forward, one backward, flush at the end of the step ("1f1b") */
+    TY_GPIPE,         /* all forwards, then all backwards */
+    TY_ONE_F_ONE_B,   /* one forward, one backward, flush at the end of the step ("1f1b") */
+    TY_INTERLEAVED,   /* 1F1B over several stages a position ("interleaved") */
+    TY_ZERO_BUBBLE,   /* 1F1B, the weights' part of backward put off into the bubble ("zb-h1") */
+    TY_PIPEDREAM,     /* 1F1B without a flush: backward uses the weights its forward used
+                         ("pipedream") */
+    TY_PIPEDREAM_2BW, /* without a flush; a whole step uses one version, the one before the newest:
+                         two are kept ("pipedream-2bw") */
     TY_SCHEDULE_COUNT
 } ty_schedule;
-const char *ty_schedule_name(ty_schedule schedule); /* "gpipe", "1f1b" */
+const char *ty_schedule_name(ty_schedule schedule);
+/** Whether steps overlap: weights are updated while micro-batches are on their way, so gradients
+ * are stale. */
+bool ty_schedule_is_asynchronous(ty_schedule schedule);
 
-typedef enum ty_recompute { TY_RECOMPUTE_NONE, TY_RECOMPUTE_FULL } ty_recompute;
+typedef enum ty_recompute {
+    TY_RECOMPUTE_NONE,
+    TY_RECOMPUTE_SELECTIVE, /* attention's inner activations only: softmax and what it makes */
+    TY_RECOMPUTE_FULL,
+    TY_RECOMPUTE_COUNT
+} ty_recompute;
 const char *ty_recompute_name(ty_recompute recompute);
 
 typedef struct ty_plan_stage {
     uint32_t first_layer, layer_count;
     uint32_t replicas;
-    uint32_t *devices; /* [replicas]: device index in the cluster */
-    /* full: only the stage's input is kept, forward runs again before backward */
+    uint32_t *devices; /* [replicas][tensor_parallel]: device index in the cluster; the same for all
+                          stages of a position */
+    /* full: only the stage's input is kept, forward runs again before backward; selective: the
+     * executor's backward of attention does so by itself, no instruction says it */
     ty_recompute recompute;
 } ty_plan_stage;
 
@@ -70,6 +95,7 @@ typedef struct ty_bucket {
     double top_k_ratio; /* share of elements kept; 0 unless top-k */
 } ty_bucket;
 #define TY_NO_STAGE UINT32_MAX
+#define TY_GRADIENT_ELEMENT_BYTES 4 /* gradients are fp32 */
 
 /** Bytes of a device's memory by purpose. */
 typedef struct ty_memory_use {
@@ -117,6 +143,12 @@ typedef struct ty_plan {
     ty_schedule schedule;
     uint32_t global_batch; /* = micro_batches * micro_batch_size */
     uint32_t micro_batch_size, micro_batches;
+    uint32_t interleave;      /* stages a position; 0 counts as 1 */
+    uint32_t tensor_parallel; /* devices a replica; 0 counts as 1 */
+    bool sequence_parallel; /* what tensor parallelism leaves whole is divided along the sequence */
+    /* 1: optimizer state is sharded over a stage's replicas, 2: gradients too, 3: weights too;
+     * 0: nothing (Rajbhandari et al., "ZeRO", SC 2020) */
+    uint32_t zero;
     ty_optimizer optimizer;
     uint64_t seed; /* of initial weights and of the order of samples; below 2^53 */
     uint32_t stage_count;
@@ -165,11 +197,20 @@ ty_status ty_plan_digest(const ty_plan *plan, ty_digest *out, ty_error *error) T
 /** Beyond these a plan is refused as absurd. */
 #define TY_MAX_RANKS 1000000
 #define TY_MAX_MICRO_BATCHES 1000000
+#define TY_MAX_TENSOR_PARALLEL 1024
+#define TY_MAX_STAGES_OF_A_PLAN 10000
 uint32_t ty_plan_rank_count(const ty_plan *plan);
+/** Stages a position, at least 1; and lanes a rank, at least 1. */
+uint32_t ty_plan_interleave(const ty_plan *plan);
+uint32_t ty_plan_width(const ty_plan *plan);
+uint32_t ty_plan_position_count(const ty_plan *plan);
+/** A rank's position, which is also its first stage. */
 uint32_t ty_plan_stage_of_rank(const ty_plan *plan, uint32_t rank);
-/** First rank of a stage; with stage == stage_count the number of ranks. */
+/** First rank of a stage's position; with stage == stage_count the number of ranks. */
 uint32_t ty_plan_first_rank(const ty_plan *plan, uint32_t stage);
+/** The device of a rank's first lane. */
 uint32_t ty_plan_device_of_rank(const ty_plan *plan, uint32_t rank);
+uint32_t ty_plan_device_of_lane(const ty_plan *plan, uint32_t rank, uint32_t lane);
 
 /** The stage that holds a layer. */
 uint32_t ty_plan_stage_of_layer(const ty_plan *plan, uint32_t layer);
@@ -189,10 +230,55 @@ uint64_t ty_bucket_wire_bytes(const ty_bucket *bucket);
 uint64_t ty_bucket_top_k(const ty_bucket *bucket);
 /** The collective a bucket's compression permits: all-reduce, or all-gather for top-k. */
 ty_collective_kind ty_bucket_collective(const ty_bucket *bucket);
+/** What an exchange of gradients needs of a network: everything, or with ZeRO each member's share
+ * of the sum, and later the weights that came of it. */
+bool ty_bucket_is_sharded(const ty_plan *plan, const ty_bucket *bucket);
 /** Ranks that take part in a bucket, ascending. @param ranks [out] room for ty_plan_rank_count. */
 uint32_t ty_bucket_members(const ty_plan *plan, const ty_bucket *bucket, uint32_t *ranks);
 /** How many they are. With one there is nothing to exchange. */
 uint32_t ty_bucket_member_count(const ty_plan *plan, const ty_bucket *bucket);
+
+/* ---- Tensor parallelism ------------------------------------------------------------------- */
+
+/**
+ * How a layer is divided among the lanes of a rank (Shoeybi et al., "Megatron-LM", 2019, section 3;
+ * Korthikanti et al., "Reducing Activation Recomputation", 2022, section 4.2).
+ */
+typedef enum ty_tensor_split {
+    TY_SPLIT_NONE,      /* whole on every lane: convolutions, pooling, whatever has no rule */
+    TY_SPLIT_SEQUENCE,  /* weights whole; with sequence parallelism work and activations divided:
+                           norms, activations, residual additions */
+    TY_SPLIT_HEADS,     /* attention: each lane has its heads */
+    TY_SPLIT_HIDDEN,    /* mlp and its gate: each lane has its part of the hidden features */
+    TY_SPLIT_EXPERTS,   /* moe: each expert's hidden features are divided */
+    TY_SPLIT_VOCABULARY /* embeddings, the output projection and the loss behind it */
+} ty_tensor_split;
+ty_tensor_split ty_layer_tensor_split(const ty_workload *workload, uint32_t layer);
+/** Whether `lanes` divide everything of the workload that is divided; else TY_EINVAL naming layer
+ * and figure, and the nearest numbers that do. */
+ty_status ty_tensor_check(const ty_workload *workload, uint32_t lanes,
+                          ty_error *error) TY_MUST_CHECK;
+/** Share of a layer's parameters, and of its work and stash, that each lane has: 1 / lanes or 1. */
+double ty_tensor_parameter_share(const ty_plan *plan, uint32_t layer);
+double ty_tensor_work_share(const ty_plan *plan, uint32_t layer);
+
+/** A collective inside a layer, among the lanes of a rank. */
+typedef struct ty_inner_collective {
+    ty_collective_kind kind;
+    uint64_t
+        bytes; /* all-reduce, reduce-scatter: each lane's input; all-gather: each lane's part */
+    uint32_t count;
+} ty_inner_collective;
+#define TY_MAX_INNER_COLLECTIVES 4
+/**
+ * What one pass of a layer over one micro-batch exchanges among lanes: with tensor parallelism an
+ * all-reduce behind attention and behind the mlp forward, and one before each backward; with
+ * sequence parallelism each is an all-gather and a reduce-scatter instead. Nothing without.
+ * @param out [out] room for TY_MAX_INNER_COLLECTIVES
+ * @return how many
+ */
+uint32_t ty_layer_inner_collectives(const ty_plan *plan, uint32_t layer, bool is_backward,
+                                    ty_inner_collective *out);
 
 /* A summary as a JSON object, the same wherever it stands. */
 void ty_step_summary_to_json(const ty_step_summary *summary, ty_json_writer *writer,

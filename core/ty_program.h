@@ -1,7 +1,8 @@
 /**
  * @file ty_program.h
- * A program says *in which order*: for each stage, the instructions of one step. It is the only
- * place where a schedule is written down; estimate, simulate and execute all walk it.
+ * A program says *in which order*: for each position of the pipeline (a stage, or with interleaving
+ * the stages that share its devices), the instructions of one step. It is the only place where a
+ * schedule is written down; estimate, simulate and execute all walk it.
  *
  * What orders what, and nothing else does:
  * - Instructions of one stream run in order.
@@ -11,16 +12,26 @@
  * it).
  * - A collective starts when all its members have reached it; its members are those of its bucket.
  *
- * One stage program serves all replicas of the stage. `micro_batch` counts a replica's own: replica
- * q of r does, as its k-th, micro-batch k*r + q of the step. The partner of a transfer of
- * micro-batch m is replica m mod r' of the peer stage.
+ * One stage program serves all replicas of its position, and all their lanes. `micro_batch` counts
+ * a replica's own: replica q of r does, as its k-th, micro-batch k*r + q of the step. The partner
+ * of a transfer of micro-batch m is replica m mod r' of the peer stage.
  *
  * A bucket with one member has no encode, collective or decode; without compression it has no
- * encode and decode. Every stage that holds a bucket has one update for it.
+ * encode and decode. Every stage that holds a bucket has one update for it. Of a sharded bucket
+ * (ZeRO) the collective leaves each member with its share of the sum, update is of that share, and
+ * gather brings the weights together where they are next needed: once a step before the first
+ * forward, or with ZeRO 3 before every pass. Begin, at the head of the compute stream, lets gathers
+ * wait for the updates of the step before.
  *
- * The body is repeated every step. An instruction's waits refer to the same step; across steps the
+ * The list is repeated every step. An instruction's waits refer to the same step; across steps the
  * streams' own order and the compute stream's updates keep weights and gradients apart: forward of
  * the next step follows update in the compute stream.
+ *
+ * Asynchronous schedules have no flush: the list is the body of a loop in which steps overlap. An
+ * instruction with `lead` l does, in the loop's t-th round, its part of step t + l. Rounds start at
+ * minus the largest lead, and instructions of steps that are not of the run (before its first or
+ * behind its last) are left out: that fills and drains the pipe. Everything above holds of steps;
+ * streams run in order of rounds, then of the list.
  */
 #ifndef TY_PROGRAM_H
 #define TY_PROGRAM_H
@@ -44,16 +55,22 @@ const char *ty_stream_name(ty_stream stream);
 #define TY_NO_INSTRUCTION UINT32_MAX
 
 typedef enum ty_op {
-    TY_OP_LOAD,       /* input: samples (first stage) and labels (last stage) of a micro-batch */
-    TY_OP_FORWARD,    /* compute: layers in order, stash kept for backward */
-    TY_OP_RECOMPUTE,  /* compute: forward again from the stashed stage input */
-    TY_OP_BACKWARD,   /* compute: layers in reverse, gradients accumulated over micro-batches */
-    TY_OP_SEND,       /* send: the output activation forward, or the input gradient backward */
-    TY_OP_RECEIVE,    /* receive: its counterpart */
-    TY_OP_ENCODE,     /* collective: compress a bucket (error feedback included) */
-    TY_OP_COLLECTIVE, /* collective: exchange a bucket among its members */
-    TY_OP_DECODE,     /* collective: back to fp32 */
-    TY_OP_UPDATE,     /* compute: optimizer step on a bucket's layers, gradients cleared */
+    TY_OP_BEGIN,     /* compute: nothing; the updates of the step before are over (ZeRO only) */
+    TY_OP_LOAD,      /* input: samples (first stage) and labels (last stage) of a micro-batch */
+    TY_OP_FORWARD,   /* compute: layers in order, stash kept for backward */
+    TY_OP_RECOMPUTE, /* compute: forward again from the stashed stage input */
+    TY_OP_BACKWARD,  /* compute: layers in reverse, gradients accumulated over micro-batches */
+    TY_OP_BACKWARD_INPUT,  /* compute: the part of backward that makes gradients of activations */
+    TY_OP_BACKWARD_WEIGHT, /* compute: the part that makes gradients of weights; layers in reverse
+                            */
+    TY_OP_SEND,            /* send: the output activation forward, or the input gradient backward */
+    TY_OP_RECEIVE,         /* receive: its counterpart */
+    TY_OP_ENCODE,          /* collective: compress a bucket (error feedback included) */
+    TY_OP_COLLECTIVE,      /* collective: exchange a bucket among its members */
+    TY_OP_DECODE,          /* collective: back to fp32 */
+    TY_OP_UPDATE,          /* compute: optimizer step on a bucket's layers, or the own share of it;
+                              gradients cleared */
+    TY_OP_GATHER, /* collective: the weights of a sharded bucket, from its members' shares */
     TY_OP_COUNT
 } ty_op;
 const char *ty_op_name(ty_op op);
@@ -73,15 +90,18 @@ const char *ty_direction_name(ty_direction direction); /* "activation", "gradien
 typedef struct ty_instruction {
     ty_op op;
     ty_stream stream;
+    uint32_t stage; /* of the plan: one of the position's; TY_NO_STAGE for begin */
+    uint32_t lead;  /* rounds ahead; 0 in synchronous schedules */
     uint32_t first_layer,
         layer_count;      /* load, send, receive: 0, 0; encode, collective, decode, update: the
                              bucket's, on the other stage of a tied weight too */
-    uint32_t micro_batch; /* the replica's own count; TY_NO_MICRO_BATCH where a bucket is meant */
+    uint32_t micro_batch; /* the replica's own count; TY_NO_MICRO_BATCH where a bucket is meant; a
+                             gather of ZeRO 3 has both */
     uint32_t bucket;      /* index into the plan's buckets, or TY_NO_BUCKET */
     uint32_t peer_stage;  /* send, receive; else TY_NO_STAGE */
     ty_direction direction;
-    uint64_t bytes; /* send, receive, load: payload; collective: what each member puts in; encode,
-                       decode: uncompressed gradient; compute: 0 */
+    uint64_t bytes; /* of one lane. Send, receive, load: payload; collective, gather: what each
+                       member puts in; encode, decode: uncompressed gradient; compute: 0 */
     uint32_t wait_count;
     uint32_t *waits; /* [wait_count]: indices of earlier instructions of this stage program */
 } ty_instruction;
@@ -93,7 +113,7 @@ typedef struct ty_stage_program {
 
 typedef struct ty_program {
     ty_digest plan_digest;
-    uint32_t stage_count;
+    uint32_t stage_count; /* positions: the plan's stages unless they are interleaved */
     ty_stage_program *stages;
 } ty_program;
 
@@ -104,7 +124,8 @@ ty_instruction ty_instruction_of(ty_op op);
 /* Building: used by the schedules in planner/. */
 ty_status ty_program_new(const ty_plan *plan, ty_program **out, ty_error *error) TY_MUST_CHECK;
 /**
- * Appends an instruction to a stage. `waits` are indices this function returned earlier;
+ * Appends an instruction to a position; one without a stage, unless it is begin, is of the
+ * position's first. `waits` are indices this function returned earlier;
  * TY_NO_INSTRUCTION entries are skipped. The instruction's own wait fields are ignored.
  * @param index [out] of the new instruction; may be NULL
  */
@@ -128,6 +149,7 @@ void ty_program_free(ty_program *program);
  * it;
  * - every bucket of more than one member is exchanged once, after the last backward that adds to
  * it, and every bucket is updated once after that;
+ * - sharded weights are gathered before the passes that use them;
  * - payloads are those of the plan: the tensor that crosses the cut, the bucket's bytes on the
  * wire;
  * - the program was lowered from this very plan (digest);
@@ -140,8 +162,27 @@ ty_status ty_program_check(const ty_plan *plan, const ty_program *program, const
 /** Instructions of all ranks in one step: the events of one step of a timeline. */
 uint64_t ty_program_event_count(const ty_plan *plan, const ty_program *program);
 
-/** The most micro-batches whose stash is alive at once on a replica of `stage`. */
+/** The most micro-batches whose stash of plan stage `stage` is alive at once on a replica. */
 uint32_t ty_program_peak_in_flight(const ty_program *program, uint32_t stage);
+/**
+ * The most that the stashes of all stages of a position weigh at once on a replica.
+ * @param weights [stages of the position]: of one micro-batch of its n-th stage
+ */
+double ty_program_peak_stash(const ty_plan *plan, const ty_program *program, uint32_t position,
+                             const double *weights);
+/** Rounds a position runs ahead: the largest lead of its instructions. */
+uint32_t ty_program_lead(const ty_program *program, uint32_t position);
+/** Of all positions: so many steps at either end of a run are not like those between. */
+uint32_t ty_program_largest_lead(const ty_program *program);
+
+/** What an exchange of a bucket's gradients is: all-reduce or all-gather as its compression
+ * permits, or a reduce-scatter where it is sharded. */
+ty_collective_kind ty_bucket_exchange(const ty_plan *plan, const ty_bucket *bucket);
+/** Bytes that each lane of a rank sends of one micro-batch across the cut before plan stage
+ * `stage`, either way; 0 for the first. */
+uint64_t ty_plan_transfer_bytes(const ty_plan *plan, uint32_t stage);
+/** What each member of a sharded bucket puts into a gather of its weights. */
+uint64_t ty_bucket_gather_bytes(const ty_plan *plan, const ty_bucket *bucket);
 
 /** The micro-batch of the step that replica `replica` of `stage` does as its `micro_batch`-th. */
 uint32_t ty_program_global_micro_batch(const ty_plan *plan, uint32_t stage, uint32_t replica,

@@ -59,8 +59,10 @@ const ty_event *ty_timeline_find(const ty_timeline *timeline, const ty_program *
  * Step time: with several steps, (end of the last step - end of the first) / (steps - 1), the end
  * of a step being the last end of any compute instruction in it; with one step, its end. With more
  * than 8 steps the median of the differences of successive ends is taken instead, so that one
- * disturbed step does not count. Shares: each gap in a rank's compute stream is charged to what the
- * next compute instruction waited for last: a collective or its codec -> exposed_collective; a load
+ * disturbed step does not count. Where steps overlap, as many steps at either end are left out as
+ * the program runs ahead, down to two. Shares: each gap in a rank's compute stream is charged to
+ * what the next compute instruction waited for last: a collective or its codec ->
+ * exposed_collective; a load
  * -> input; a receive -> exposed transfer for as long as its send had started, bubble before that;
  * nothing -> bubble. They are shares of the time from the end of the first step to the end of the
  * last (with one step: from 0), over all ranks; what a rank has left at the end of it is bubble.

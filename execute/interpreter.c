@@ -454,13 +454,36 @@ static ty_status locks_make(ty_interpreter *in, ty_error *error)
     return TY_OK;
 }
 
+/* What a plan may say and this runtime does not do yet. */
+static ty_status check_plan(const ty_plan *plan, ty_error *error)
+{
+    const char *what = NULL;
+
+    if (plan->schedule != TY_GPIPE && plan->schedule != TY_ONE_F_ONE_B)
+        return ty_fail(error, TY_EUNSUPPORTED, "the worker cannot run schedule \"%s\" yet",
+                       ty_schedule_name(plan->schedule));
+    if (ty_plan_width(plan) > 1)
+        what = "tensor parallelism";
+    else if (plan->zero > 0)
+        what = "ZeRO";
+    for (uint32_t s = 0; s < plan->stage_count; s++)
+        if (plan->stages[s].recompute == TY_RECOMPUTE_SELECTIVE)
+            what = "selective recomputing";
+    if (what != NULL)
+        return ty_fail(error, TY_EUNSUPPORTED, "the worker cannot run plans with %s yet", what);
+    return TY_OK;
+}
+
 ty_status ty_interpreter_open(const ty_interpreter_options *options, ty_interpreter **out,
                               ty_error *error)
 {
     const ty_plan *plan = options->plan;
-    ty_interpreter *in = ty_alloc(1, sizeof *in);
-    ty_status status;
+    ty_interpreter *in;
+    ty_status status = check_plan(plan, error);
 
+    if (status != TY_OK)
+        return status;
+    in = ty_alloc(1, sizeof *in);
     if (in == NULL)
         return no_memory(error);
     in->options = *options;

@@ -28,7 +28,7 @@ ty_status ty_choose_algorithms(ty_plan *plan, const ty_cluster *cluster, ty_erro
         ty_bucket *bucket = &plan->buckets[b];
         /* Only all-reduces have a choice, and among two members a tree is a ring with more bytes.
          */
-        if (ty_bucket_collective(bucket) != TY_ALL_REDUCE ||
+        if (ty_bucket_exchange(plan, bucket) != TY_ALL_REDUCE ||
             ty_bucket_member_count(plan, bucket) < 3)
             continue;
         if (bucket->stage != costing.stage.stage)

@@ -163,9 +163,11 @@ static ty_status push_schedules(enumeration *e, candidate *c)
     ty_status status = TY_OK;
 
     for (int k = 0; status == TY_OK && k < TY_SCHEDULE_COUNT; k++) {
-        /* With one stage, 1F1B is gradient accumulation with the smallest stash. */
-        if (o->fix_schedule ? k != (int)o->schedule
-                            : c->division->stage_count == 1 && k != TY_ONE_F_ONE_B)
+        /* With one stage, 1F1B is gradient accumulation with the smallest stash. Schedules that
+         * change what is learnt, or need stages of their own, are for those who ask for them. */
+        const bool is_usual =
+            k == TY_ONE_F_ONE_B || (k == TY_GPIPE && c->division->stage_count > 1);
+        if (o->fix_schedule ? k != (int)o->schedule : !is_usual)
             continue;
         c->schedule = (ty_schedule)k;
         status = find_strategy(e, c, &c->strategy);

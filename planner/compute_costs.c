@@ -4,8 +4,6 @@
 
 #include <math.h>
 
-#define GRADIENT_ELEMENT_BYTES 4 /* gradients and their optimizer are fp32 */
-
 /* Passes over the gradient's bytes when nothing was measured and memory bandwidth is what limits.
    fp16 reads four bytes and writes two, and back. Selecting the k largest by a sampled threshold
    took 7.3 times as long as the cast to fp16 (1.6 against 0.22 ns an element, PyTorch 1.13 on one
@@ -31,11 +29,12 @@ static ty_status find_types(ty_costing *costing)
 {
     const ty_plan_stage *planned = &costing->plan->stages[costing->stage.stage];
     ty_stage_costing *stage = &costing->stage;
+    const uint32_t devices = planned->replicas * ty_plan_width(costing->plan);
 
-    stage->types = ty_alloc(planned->replicas, sizeof *stage->types);
+    stage->types = ty_alloc(devices, sizeof *stage->types);
     if (stage->types == NULL)
         return ty_fail(costing->error, TY_ENOMEM, "out of memory");
-    for (uint32_t q = 0; q < planned->replicas; q++) {
+    for (uint32_t q = 0; q < devices; q++) {
         const ty_device_type *type = ty_cluster_device_type(costing->cluster, planned->devices[q]);
         if (is_known(stage, type))
             continue;
@@ -45,31 +44,82 @@ static ty_status find_types(ty_costing *costing)
     return TY_OK;
 }
 
+/* What selective recomputing does twice: everything of attention that has no weights. */
+static double selective_share(const ty_workload *workload, const ty_layer *layer)
+{
+    const double weights = ty_layer_weight_flop(workload, layer);
+
+    if (layer->kind != TY_LAYER_ATTENTION || layer->attributes[TY_IS_FUSED] > 0 ||
+        !(layer->backward_flop > 0))
+        return 0;
+    return fmax(0, layer->forward_flop - weights) / layer->backward_flop;
+}
+
+/* One layer on each kind of device, and its collectives among lanes. */
+static ty_status cost_layer(ty_costing *costing, uint32_t layer, ty_recompute recompute)
+{
+    const ty_plan *plan = costing->plan;
+    const ty_workload *workload = plan->workload;
+    const ty_layer *l = &workload->layers[layer];
+    const ty_layer_share share = {.work = ty_tensor_work_share(plan, layer),
+                                  .parameters = ty_tensor_parameter_share(plan, layer)};
+    ty_stage_costing *stage = &costing->stage;
+    ty_inner_collective inner[TY_MAX_INNER_COLLECTIVES];
+    ty_status status = TY_OK;
+
+    for (uint32_t t = 0; t < stage->type_count; t++) {
+        const size_t at = (size_t)t * workload->layer_count + layer;
+        ty_provenance provenance = TY_MEASURED;
+        TY_CHECK(ty_layer_share_cost(workload, layer, plan->micro_batch_size, share,
+                                     stage->types[t], costing->profile, &stage->forward_s[at],
+                                     &stage->backward_s[at], &provenance, costing->error),
+                 status, done);
+        stage->weight_s[at] = stage->backward_s[at] * ty_layer_weight_share(workload, l);
+        if (recompute == TY_RECOMPUTE_SELECTIVE)
+            stage->backward_s[at] *= 1 + selective_share(workload, l);
+        ty_cost_relies_on(costing, provenance);
+    }
+    for (int pass = 0; pass < 2; pass++) {
+        const uint32_t count = ty_layer_inner_collectives(plan, layer, pass == 1, inner);
+        for (uint32_t i = 0; i < count; i++) {
+            double seconds = 0;
+            TY_CHECK(ty_cost_inner(costing, &inner[i], &seconds), status, done);
+            stage->inner_s[pass][layer] += seconds;
+        }
+    }
+done:
+    return status;
+}
+
+static ty_status stage_room(ty_costing *costing)
+{
+    ty_stage_costing *stage = &costing->stage;
+    const size_t layers = costing->plan->workload->layer_count;
+
+    stage->forward_s = ty_alloc(stage->type_count * layers, sizeof *stage->forward_s);
+    stage->backward_s = ty_alloc(stage->type_count * layers, sizeof *stage->backward_s);
+    stage->weight_s = ty_alloc(stage->type_count * layers, sizeof *stage->weight_s);
+    for (int pass = 0; pass < 2; pass++)
+        stage->inner_s[pass] = ty_alloc(layers, sizeof *stage->inner_s[pass]);
+    if (stage->forward_s == NULL || stage->backward_s == NULL || stage->weight_s == NULL ||
+        stage->inner_s[0] == NULL || stage->inner_s[1] == NULL)
+        return ty_fail(costing->error, TY_ENOMEM, "out of memory");
+    return TY_OK;
+}
+
 ty_status ty_cost_stage_open(ty_costing *costing, uint32_t index)
 {
     const ty_plan *plan = costing->plan;
-    const ty_plan_stage *planned = &plan->stages[index];
-    ty_stage_costing *stage = &costing->stage;
     ty_status status = TY_OK;
 
-    *stage = (ty_stage_costing){.stage = index};
+    costing->stage = (ty_stage_costing){.stage = index};
     TY_CHECK(find_types(costing), status, done);
-    stage->forward_s =
-        ty_alloc((size_t)stage->type_count * planned->layer_count, sizeof *stage->forward_s);
-    stage->backward_s =
-        ty_alloc((size_t)stage->type_count * planned->layer_count, sizeof *stage->backward_s);
-    if (stage->forward_s == NULL || stage->backward_s == NULL)
-        return ty_fail(costing->error, TY_ENOMEM, "out of memory");
-    for (uint32_t t = 0; t < stage->type_count; t++) {
-        for (uint32_t i = 0; i < planned->layer_count; i++) {
-            size_t at = (size_t)t * planned->layer_count + i;
-            ty_provenance provenance = TY_MEASURED;
-            TY_CHECK(ty_layer_cost(plan->workload, planned->first_layer + i, plan->micro_batch_size,
-                                   stage->types[t], costing->profile, &stage->forward_s[at],
-                                   &stage->backward_s[at], &provenance, costing->error),
-                     status, done);
-            ty_cost_relies_on(costing, provenance);
-        }
+    TY_CHECK(stage_room(costing), status, done);
+    for (uint32_t s = index; s < plan->stage_count; s += ty_plan_position_count(plan)) {
+        const ty_plan_stage *planned = &plan->stages[s];
+        for (uint32_t i = 0; i < planned->layer_count; i++)
+            TY_CHECK(cost_layer(costing, planned->first_layer + i, planned->recompute), status,
+                     done);
     }
 done:
     return status;
@@ -80,6 +130,9 @@ void ty_cost_stage_close(ty_costing *costing)
     ty_free(costing->stage.types);
     ty_free(costing->stage.forward_s);
     ty_free(costing->stage.backward_s);
+    ty_free(costing->stage.weight_s);
+    ty_free(costing->stage.inner_s[0]);
+    ty_free(costing->stage.inner_s[1]);
     costing->stage = (ty_stage_costing){0};
 }
 
@@ -90,30 +143,56 @@ static double instruction_overhead_s(const ty_costing *costing)
     return costing->profile == NULL ? 0 : costing->profile->instruction_overhead_s;
 }
 
+/* Seconds of an operation on one layer, which lies at `at` of the kind of device. */
+static double layer_seconds(const ty_stage_costing *stage, ty_op op, size_t at)
+{
+    if (op == TY_OP_BACKWARD)
+        return stage->backward_s[at];
+    if (op == TY_OP_BACKWARD_INPUT)
+        return stage->backward_s[at] - stage->weight_s[at];
+    return op == TY_OP_BACKWARD_WEIGHT ? stage->weight_s[at] : stage->forward_s[at];
+}
+
 ty_status ty_cost_layers(ty_costing *costing, const ty_instruction *instruction,
                          ty_instruction_cost *cost)
 {
+    const ty_plan *plan = costing->plan;
     const ty_stage_costing *stage = &costing->stage;
-    const ty_plan_stage *planned = &costing->plan->stages[stage->stage];
-    const double *layer_s =
-        instruction->op == TY_OP_BACKWARD ? stage->backward_s : stage->forward_s;
-    uint32_t first = instruction->first_layer - planned->first_layer;
-    double slowest_s = 0;
+    const ty_op op = instruction->op;
+    const bool is_backward = op == TY_OP_BACKWARD || op == TY_OP_BACKWARD_INPUT;
+    const uint32_t own = instruction->stage < plan->stage_count ? instruction->stage : stage->stage;
+    const ty_plan_stage *planned = &plan->stages[own];
+    const uint32_t first = instruction->first_layer - planned->first_layer;
+    double slowest_s = 0, inner_s = 0;
 
-    if (instruction->first_layer < planned->first_layer || first > planned->layer_count ||
+    if (own % ty_plan_position_count(plan) != stage->stage ||
+        instruction->first_layer < planned->first_layer || first > planned->layer_count ||
         instruction->layer_count > planned->layer_count - first)
         return ty_fail(costing->error, TY_EINVAL,
                        "program:/stages/%u: a %s of layers %u to %u, which are not the stage's",
-                       stage->stage, ty_op_name(instruction->op), instruction->first_layer,
+                       stage->stage, ty_op_name(op), instruction->first_layer,
                        instruction->first_layer + instruction->layer_count - 1);
     for (uint32_t t = 0; t < stage->type_count; t++) {
         double sum_s = 0;
         for (uint32_t i = 0; i < instruction->layer_count; i++)
-            sum_s += layer_s[(size_t)t * planned->layer_count + first + i];
+            sum_s += layer_seconds(
+                stage, op, (size_t)t * plan->workload->layer_count + instruction->first_layer + i);
         slowest_s = fmax(slowest_s, sum_s);
     }
-    *cost = (ty_instruction_cost){.seconds = slowest_s + instruction_overhead_s(costing),
+    for (uint32_t i = 0; op != TY_OP_BACKWARD_WEIGHT && i < instruction->layer_count; i++)
+        inner_s += stage->inner_s[is_backward][instruction->first_layer + i];
+    *cost = (ty_instruction_cost){.seconds = slowest_s + inner_s + instruction_overhead_s(costing),
+                                  .inner_s = inner_s,
                                   .core_share = stage->core_share};
+    return TY_OK;
+}
+
+ty_status ty_cost_begin(ty_costing *costing, const ty_instruction *instruction,
+                        ty_instruction_cost *cost)
+{
+    (void)costing;
+    (void)instruction;
+    *cost = (ty_instruction_cost){0};
     return TY_OK;
 }
 
@@ -150,14 +229,18 @@ ty_status ty_cost_update(ty_costing *costing, const ty_instruction *instruction,
     const ty_optimizer *optimizer = &costing->plan->optimizer;
     const ty_bucket *bucket = NULL;
     double passes = 3 + 2 * (double)ty_optimizer_state_count(optimizer), seconds;
+    uint64_t bytes;
     ty_status status = bucket_of(costing, instruction, &bucket);
 
     if (status != TY_OK)
         return status;
+    bytes = bucket->gradient_bytes;
+    if (ty_bucket_is_sharded(costing->plan, bucket))
+        bytes /= ty_bucket_member_count(costing->plan, bucket);
     if (costing->profile == NULL ||
-        !ty_profile_update(costing->profile, optimizer->kind,
-                           bucket->gradient_bytes / GRADIENT_ELEMENT_BYTES, &seconds)) {
-        seconds = memory_seconds(costing, passes * (double)bucket->gradient_bytes);
+        !ty_profile_update(costing->profile, optimizer->kind, bytes / TY_GRADIENT_ELEMENT_BYTES,
+                           &seconds)) {
+        seconds = memory_seconds(costing, passes * (double)bytes);
         ty_cost_relies_on(costing, TY_DATASHEET);
     }
     *cost = (ty_instruction_cost){.seconds = seconds + instruction_overhead_s(costing),
@@ -188,7 +271,8 @@ ty_status ty_cost_codec(ty_costing *costing, const ty_instruction *instruction,
     members = ty_bucket_member_count(costing->plan, bucket);
     if (costing->profile != NULL &&
         ty_profile_codec(costing->profile, bucket->compression, bucket->top_k_ratio, members,
-                         bucket->gradient_bytes / GRADIENT_ELEMENT_BYTES, &encode_s, &decode_s)) {
+                         bucket->gradient_bytes / TY_GRADIENT_ELEMENT_BYTES, &encode_s,
+                         &decode_s)) {
         seconds = is_encode ? encode_s : decode_s;
     } else {
         seconds = memory_seconds(costing, codec_passes(bucket, members, is_encode) *

@@ -15,15 +15,19 @@ typedef struct ty_stage_transfer {
     ty_instruction_cost cost;
 } ty_stage_transfer;
 
-/** What the replicas of the stage in hand have in common, filled in once per stage. */
+/** What the replicas of the position in hand have in common, filled in once per position. */
 typedef struct ty_stage_costing {
-    uint32_t stage;
-    uint32_t type_count;            /* kinds of device among the replicas */
-    const ty_device_type **types;   /* [type_count] */
-    double *forward_s, *backward_s; /* [type_count][layer_count]: of one micro-batch */
-    double core_share;              /* of the greediest kind */
+    uint32_t stage;               /* the position, which is its first stage */
+    uint32_t type_count;          /* kinds of device among the replicas */
+    const ty_device_type **types; /* [type_count] */
+    /* [type_count][layers of the workload]: of one micro-batch, one lane's share, filled in for the
+     * layers of the position; `weight_s` is the part of backward that makes gradients of weights */
+    double *forward_s, *backward_s, *weight_s;
+    double *inner_s[2]; /* [layers of the workload]: among lanes, forward and backward */
+    double core_share;  /* of the greediest kind */
     double ring_bandwidth_bytes_per_s, ring_latency_s; /* over the replicas; 0 until asked for */
-    ty_stage_transfer transfers[2];                    /* to the previous stage, to the next */
+    double lane_bandwidth_bytes_per_s, lane_latency_s; /* over the lanes; 0 until asked for */
+    ty_stage_transfer transfers[2];                    /* to the previous position, to the next */
 } ty_stage_costing;
 
 typedef struct ty_costing {
@@ -48,6 +52,9 @@ ty_status ty_cost_update(ty_costing *costing, const ty_instruction *instruction,
                          ty_instruction_cost *cost) TY_MUST_CHECK;
 ty_status ty_cost_codec(ty_costing *costing, const ty_instruction *instruction,
                         ty_instruction_cost *cost) TY_MUST_CHECK;
+/** Begin: nothing. */
+ty_status ty_cost_begin(ty_costing *costing, const ty_instruction *instruction,
+                        ty_instruction_cost *cost) TY_MUST_CHECK;
 ty_status ty_cost_load(ty_costing *costing, const ty_instruction *instruction,
                        ty_instruction_cost *cost) TY_MUST_CHECK;
 
@@ -59,6 +66,10 @@ ty_status ty_cost_receive(ty_costing *costing, const ty_instruction *instruction
                           ty_instruction_cost *cost) TY_MUST_CHECK;
 ty_status ty_cost_collective(ty_costing *costing, const ty_instruction *instruction,
                              ty_instruction_cost *cost) TY_MUST_CHECK;
+
+/** Seconds of a collective among the lanes of a rank of the position in hand. */
+ty_status ty_cost_inner(ty_costing *costing, const ty_inner_collective *inner,
+                        double *seconds) TY_MUST_CHECK;
 
 /** One exchange of a bucket; asks `stage` for nothing but the ring, which may be unknown yet. */
 ty_status ty_cost_bucket(ty_costing *costing, uint32_t bucket, ty_algorithm algorithm,

@@ -4,11 +4,13 @@
 #include <math.h>
 
 static const ty_cost_function functions[TY_OP_COUNT] = {
-    [TY_OP_LOAD] = ty_cost_load,        [TY_OP_FORWARD] = ty_cost_layers,
-    [TY_OP_RECOMPUTE] = ty_cost_layers, [TY_OP_BACKWARD] = ty_cost_layers,
-    [TY_OP_SEND] = ty_cost_send,        [TY_OP_RECEIVE] = ty_cost_receive,
-    [TY_OP_ENCODE] = ty_cost_codec,     [TY_OP_COLLECTIVE] = ty_cost_collective,
-    [TY_OP_DECODE] = ty_cost_codec,     [TY_OP_UPDATE] = ty_cost_update,
+    [TY_OP_LOAD] = ty_cost_load,         [TY_OP_FORWARD] = ty_cost_layers,
+    [TY_OP_RECOMPUTE] = ty_cost_layers,  [TY_OP_BACKWARD] = ty_cost_layers,
+    [TY_OP_SEND] = ty_cost_send,         [TY_OP_RECEIVE] = ty_cost_receive,
+    [TY_OP_ENCODE] = ty_cost_codec,      [TY_OP_COLLECTIVE] = ty_cost_collective,
+    [TY_OP_DECODE] = ty_cost_codec,      [TY_OP_UPDATE] = ty_cost_update,
+    [TY_OP_BEGIN] = ty_cost_begin,       [TY_OP_BACKWARD_INPUT] = ty_cost_layers,
+    [TY_OP_GATHER] = ty_cost_collective, [TY_OP_BACKWARD_WEIGHT] = ty_cost_layers,
 };
 
 void ty_cost_relies_on(ty_costing *costing, ty_provenance provenance)
@@ -32,7 +34,7 @@ ty_costing ty_costing_of(const ty_plan *plan, const ty_cluster *cluster, ty_erro
 static ty_status check_devices(const ty_plan *plan, const ty_cluster *cluster, ty_error *error)
 {
     for (uint32_t s = 0; s < plan->stage_count; s++)
-        for (uint32_t q = 0; q < plan->stages[s].replicas; q++)
+        for (uint32_t q = 0; q < plan->stages[s].replicas * ty_plan_width(plan); q++)
             if (plan->stages[s].devices[q] >= ty_cluster_device_count(cluster))
                 return ty_fail(error, TY_EINVAL,
                                "plan:/stages/%u/devices/%u: found %u, but cluster \"%s\" has %u "
@@ -56,9 +58,10 @@ static ty_status place_ranks(const ty_plan *plan, const ty_cluster *cluster, ty_
         uint32_t cores = ty_cluster_host_cores(cluster, h);
         costs->host_cores[h] = cores > 0 ? (double)cores : HUGE_VAL;
     }
-    for (uint32_t s = 0; s < plan->stage_count; s++)
+    for (uint32_t s = 0; s < ty_plan_position_count(plan); s++)
         for (uint32_t q = 0; q < plan->stages[s].replicas; q++)
-            costs->rank_host[rank++] = ty_cluster_device_host(cluster, plan->stages[s].devices[q]);
+            costs->rank_host[rank++] =
+                ty_cluster_device_host(cluster, plan->stages[s].devices[q * ty_plan_width(plan)]);
     return TY_OK;
 }
 
@@ -89,13 +92,13 @@ ty_status ty_costs_of_program(const ty_plan *plan, const ty_program *program,
     ty_costs *costs = NULL;
     ty_status status = TY_OK;
 
-    if (program->stage_count != plan->stage_count)
+    if (program->stage_count != ty_plan_position_count(plan))
         return ty_fail(error, TY_EINVAL, "a program of %u stages, expected the plan's %u",
-                       program->stage_count, plan->stage_count);
+                       program->stage_count, ty_plan_position_count(plan));
     TY_CHECK(check_devices(plan, cluster, error), status, cleanup);
     TY_CHECK(ty_costs_new(plan, program, &costs, error), status, cleanup);
     TY_CHECK(place_ranks(plan, cluster, costs, error), status, cleanup);
-    for (uint32_t s = 0; s < plan->stage_count; s++)
+    for (uint32_t s = 0; s < program->stage_count; s++)
         TY_CHECK(cost_stage(&costing, &program->stages[s], s, costs->instructions[s]), status,
                  cleanup);
     costs->provenance = costing.provenance;

@@ -2,6 +2,10 @@
  * The estimator: an event-driven walk of all ranks through `steps` steps of a program. Each stream
  * of each rank is a slot with a cursor; a slot runs one instruction at a time. Whatever ends lets
  * the rank's own streams, and the partners of a transfer or collective, try to go on.
+ *
+ * Where no cores are shared and all stages have as many replicas, replica q meets none but the
+ * q-th replicas of its neighbours and the instructions of all cost the same: the first replica is
+ * walked for all, and the walk does not grow with the number of devices.
  */
 #include "core_sharing.h"
 #include "ty_planner.h"
@@ -17,18 +21,19 @@ typedef enum slot_state {
 
 typedef struct slot {
     slot_state state;
-    uint32_t step, position; /* in the stream's part of the stage program */
+    uint32_t round, position; /* of the loop, and in the stream's part of the stage program */
 } slot;
 
-/* What all replicas of a stage have in common. */
+/* What all replicas of a position have in common. */
 typedef struct stage_walk {
-    uint32_t first_rank, replicas;
-    uint32_t micro_batches; /* of one replica */
+    uint32_t first_rank, replicas; /* of those that are walked */
+    uint32_t micro_batches;        /* of one replica */
+    uint32_t lead;                 /* rounds ahead */
     const ty_stage_program *program;
     const ty_instruction_cost *costs;
     uint32_t *order;                      /* instructions by stream; those of stream s are ... */
     uint32_t starts[TY_STREAM_COUNT + 1]; /* ... order[starts[s]] to order[starts[s + 1]] */
-    uint32_t *sends; /* [2][micro_batches]: to the previous, to the next stage */
+    uint32_t *sends; /* [stages of the position][2][micro_batches]: to the previous, to the next */
 } stage_walk;
 
 typedef struct bucket_walk {
@@ -40,7 +45,9 @@ typedef struct walk {
     const ty_plan *plan;
     const ty_costs *costs;
     uint32_t steps, rank_count;
-    uint64_t step_events; /* instructions of all ranks in one step */
+    uint32_t positions, held; /* lists of the program; stages of each */
+    bool is_folded;           /* one replica is walked for all */
+    uint64_t step_events;     /* instructions of all ranks in one step */
     stage_walk *stages;
     bucket_walk *buckets;
     uint32_t *rank_stage;  /* [rank] */
@@ -65,6 +72,20 @@ static uint32_t direction_of(uint32_t from_stage, uint32_t to_stage)
     return to_stage > from_stage ? 1 : 0;
 }
 
+/* What starts when all members of a bucket are there. */
+static bool is_exchange(const ty_instruction *instruction)
+{
+    return instruction->op == TY_OP_COLLECTIVE || instruction->op == TY_OP_GATHER;
+}
+
+/* Where the send of a stage's micro-batch is noted. */
+static uint32_t *send_of(const walk *w, uint32_t stage, uint32_t to_next, uint32_t micro_batch)
+{
+    const stage_walk *own = &w->stages[stage % w->positions];
+    return &own->sends[((size_t)(stage / w->positions) * 2 + to_next) * own->micro_batches +
+                       micro_batch];
+}
+
 /* ty_program_check proves programs right; this only keeps wrong ones from reaching outside arrays.
  */
 static ty_status check_instruction(const walk *w, uint32_t stage, const ty_instruction *instruction,
@@ -75,12 +96,15 @@ static ty_status check_instruction(const walk *w, uint32_t stage, const ty_instr
 
     if (is_transfer)
         is_right = is_right && instruction->micro_batch < w->stages[stage].micro_batches &&
-                   (instruction->peer_stage + 1 == stage || instruction->peer_stage == stage + 1) &&
+                   instruction->stage < w->plan->stage_count &&
+                   instruction->stage % w->positions == stage &&
+                   (instruction->peer_stage + 1 == instruction->stage ||
+                    instruction->peer_stage == instruction->stage + 1) &&
                    instruction->peer_stage < w->plan->stage_count;
-    if (instruction->op == TY_OP_COLLECTIVE)
+    if (is_exchange(instruction))
         is_right = is_right && instruction->bucket < w->plan->bucket_count &&
-                   (w->plan->buckets[instruction->bucket].stage == stage ||
-                    w->plan->buckets[instruction->bucket].tied_stage == stage);
+                   (w->plan->buckets[instruction->bucket].stage == instruction->stage ||
+                    w->plan->buckets[instruction->bucket].tied_stage == instruction->stage);
     for (uint32_t i = 0; i < instruction->wait_count; i++)
         is_right = is_right && instruction->waits[i] < w->stages[stage].program->instruction_count;
     if (!is_right)
@@ -102,16 +126,17 @@ static ty_status prepare_stage(walk *w, uint32_t index, const ty_program *progra
     uint32_t count = program->stages[index].instruction_count, next = 0;
     ty_status status;
 
-    stage->first_rank = ty_plan_first_rank(w->plan, index);
-    stage->replicas = w->plan->stages[index].replicas;
-    stage->micro_batches = w->plan->micro_batches / stage->replicas;
+    stage->first_rank = w->is_folded ? index : ty_plan_first_rank(w->plan, index);
+    stage->replicas = w->is_folded ? 1 : w->plan->stages[index].replicas;
+    stage->micro_batches = w->plan->micro_batches / w->plan->stages[index].replicas;
+    stage->lead = ty_program_lead(program, index);
     stage->program = &program->stages[index];
     stage->costs = w->costs->instructions[index];
     stage->order = ty_alloc(count, sizeof *stage->order);
-    stage->sends = ty_alloc((size_t)stage->micro_batches * 2, sizeof *stage->sends);
+    stage->sends = ty_alloc((size_t)stage->micro_batches * 2 * w->held, sizeof *stage->sends);
     if (stage->order == NULL || stage->sends == NULL)
         return no_memory(w->error);
-    for (uint32_t k = 0; k < stage->micro_batches * 2; k++)
+    for (size_t k = 0; k < (size_t)stage->micro_batches * 2 * w->held; k++)
         stage->sends[k] = TY_NO_INSTRUCTION;
     for (uint32_t s = 0; s < TY_STREAM_COUNT; s++) {
         stage->starts[s] = next;
@@ -126,10 +151,53 @@ static ty_status prepare_stage(walk *w, uint32_t index, const ty_program *progra
         if (status != TY_OK)
             return status;
         if (instruction->op == TY_OP_SEND)
-            stage->sends[direction_of(index, instruction->peer_stage) * stage->micro_batches +
-                         instruction->micro_batch] = i;
+            *send_of(w, instruction->stage,
+                     direction_of(instruction->stage, instruction->peer_stage),
+                     instruction->micro_batch) = i;
     }
     return TY_OK;
+}
+
+static uint32_t instruction_at(const walk *w, uint32_t slot_index)
+{
+    const stage_walk *stage = &w->stages[w->rank_stage[slot_index / TY_STREAM_COUNT]];
+    return stage
+        ->order[stage->starts[slot_index % TY_STREAM_COUNT] + w->slots[slot_index].position];
+}
+
+static uint64_t event_of(const walk *w, uint32_t step, uint32_t rank, uint32_t instruction)
+{
+    return step * w->step_events + w->first_event[rank] + instruction;
+}
+
+/* The step that a slot's instruction belongs to; not one of the run where the loop fills or drains.
+ */
+static uint32_t step_of(const walk *w, uint32_t slot_index)
+{
+    const stage_walk *stage = &w->stages[w->rank_stage[slot_index / TY_STREAM_COUNT]];
+    const ty_instruction *in = &stage->program->instructions[instruction_at(w, slot_index)];
+    return w->slots[slot_index].round + in->lead - stage->lead;
+}
+
+/* To the next instruction of a stream. */
+static void move(walk *w, uint32_t slot_index)
+{
+    slot *s = &w->slots[slot_index];
+    const uint32_t stream = slot_index % TY_STREAM_COUNT;
+    const stage_walk *stage = &w->stages[w->rank_stage[slot_index / TY_STREAM_COUNT]];
+
+    if (++s->position < stage->starts[stream + 1] - stage->starts[stream])
+        return;
+    s->position = 0;
+    if (++s->round == w->steps + stage->lead)
+        s->state = SLOT_DONE;
+}
+
+/* Over what belongs to no step of the run. */
+static void skip(walk *w, uint32_t slot_index)
+{
+    while (w->slots[slot_index].state != SLOT_DONE && step_of(w, slot_index) >= w->steps)
+        move(w, slot_index);
 }
 
 static ty_status prepare_ranks(walk *w)
@@ -139,7 +207,7 @@ static ty_status prepare_ranks(walk *w)
     w->slots = ty_alloc((size_t)w->rank_count * TY_STREAM_COUNT, sizeof *w->slots);
     if (w->rank_stage == NULL || w->first_event == NULL || w->slots == NULL)
         return no_memory(w->error);
-    for (uint32_t s = 0; s < w->plan->stage_count; s++) {
+    for (uint32_t s = 0; s < w->positions; s++) {
         for (uint32_t q = 0; q < w->stages[s].replicas; q++) {
             uint32_t rank = w->stages[s].first_rank + q;
             w->rank_stage[rank] = s;
@@ -148,6 +216,8 @@ static ty_status prepare_ranks(walk *w)
             for (uint32_t stream = 0; stream < TY_STREAM_COUNT; stream++)
                 if (w->stages[s].starts[stream] == w->stages[s].starts[stream + 1])
                     w->slots[rank * TY_STREAM_COUNT + stream].state = SLOT_DONE;
+                else
+                    skip(w, rank * TY_STREAM_COUNT + stream);
         }
     }
     if (w->step_events > SIZE_MAX / w->steps)
@@ -168,13 +238,28 @@ static ty_status prepare_buckets(walk *w)
         return no_memory(w->error);
     for (uint32_t b = 0; b < w->plan->bucket_count; b++) {
         bucket_walk *bucket = &w->buckets[b];
-        bucket->member_count = ty_bucket_member_count(w->plan, &w->plan->buckets[b]);
+        const ty_bucket *planned = &w->plan->buckets[b];
+        const bool is_tied = planned->tied_stage != TY_NO_STAGE;
+        bucket->member_count =
+            w->is_folded ? (is_tied ? 2u : 1u) : ty_bucket_member_count(w->plan, planned);
         bucket->members = ty_alloc(bucket->member_count, sizeof *bucket->members);
         if (bucket->members == NULL)
             return no_memory(w->error);
-        ty_bucket_members(w->plan, &w->plan->buckets[b], bucket->members);
+        if (!w->is_folded)
+            ty_bucket_members(w->plan, planned, bucket->members);
+        else
+            bucket->members[0] = w->stages[planned->stage % w->positions].first_rank;
+        if (w->is_folded && is_tied)
+            bucket->members[1] = w->stages[planned->tied_stage % w->positions].first_rank;
     }
     return TY_OK;
+}
+
+/* The host of a rank that is walked. */
+static uint32_t host_of(const walk *w, uint32_t rank)
+{
+    const uint32_t position = w->rank_stage[rank];
+    return w->costs->rank_host[w->is_folded ? ty_plan_first_rank(w->plan, position) : rank];
 }
 
 /* The most each host can be asked for: in every stream of every rank the greediest instruction. */
@@ -194,7 +279,7 @@ static ty_status prepare_sharing(walk *w)
             *m = fmax(*m, stage->costs[i].core_share);
         }
         for (uint32_t s = 0; s < TY_STREAM_COUNT; s++)
-            demand[costs->rank_host[rank]] += most[s];
+            demand[host_of(w, rank)] += most[s];
     }
     /* Each slot uses its own rank's host, a send the receiver's besides. */
     status = ty_sharing_init(&w->sharing, w->rank_count * TY_STREAM_COUNT,
@@ -207,18 +292,18 @@ static ty_status prepare_sharing(walk *w)
 static ty_status check_input(const ty_plan *plan, const ty_program *program, const ty_costs *costs,
                              uint32_t steps, ty_error *error)
 {
-    uint32_t ranks = ty_plan_rank_count(plan);
+    const uint32_t ranks = ty_plan_rank_count(plan), positions = ty_plan_position_count(plan);
 
     if (steps == 0)
         return ty_fail(error, TY_EINVAL, "steps: found 0, expected at least 1");
-    if (program->stage_count != plan->stage_count || costs->stage_count != plan->stage_count ||
+    if (program->stage_count != positions || costs->stage_count != positions ||
         costs->rank_count != ranks)
         return ty_fail(error, TY_EINVAL,
                        "costs for %u stages and %u ranks and a program of %u stages, expected the "
                        "plan's %u stages and %u ranks",
-                       costs->stage_count, costs->rank_count, program->stage_count,
-                       plan->stage_count, ranks);
-    for (uint32_t s = 0; s < plan->stage_count; s++) {
+                       costs->stage_count, costs->rank_count, program->stage_count, positions,
+                       ranks);
+    for (uint32_t s = 0; s < positions; s++) {
         if (plan->micro_batches % plan->stages[s].replicas != 0)
             return ty_fail(error, TY_EINVAL,
                            "plan:/stages/%u/replicas: found %u, expected a divisor of the %u "
@@ -240,32 +325,16 @@ static ty_status check_input(const ty_plan *plan, const ty_program *program, con
 
 /* ---- Walking ----------------------------------------------------------------------------- */
 
-static uint32_t instruction_at(const walk *w, uint32_t slot_index)
-{
-    const stage_walk *stage = &w->stages[w->rank_stage[slot_index / TY_STREAM_COUNT]];
-    return stage
-        ->order[stage->starts[slot_index % TY_STREAM_COUNT] + w->slots[slot_index].position];
-}
-
-static uint64_t event_of(const walk *w, uint32_t step, uint32_t rank, uint32_t instruction)
-{
-    return step * w->step_events + w->first_event[rank] + instruction;
-}
-
 /* The slot's instruction ends now; on to the next. */
 static void advance(walk *w, uint32_t slot_index)
 {
-    slot *s = &w->slots[slot_index];
-    uint32_t rank = slot_index / TY_STREAM_COUNT, stream = slot_index % TY_STREAM_COUNT;
-    const stage_walk *stage = &w->stages[w->rank_stage[rank]];
+    const uint32_t rank = slot_index / TY_STREAM_COUNT;
 
-    w->ends[event_of(w, s->step, rank, instruction_at(w, slot_index))] = w->sharing.now_s;
-    s->state = SLOT_IDLE;
-    if (++s->position < stage->starts[stream + 1] - stage->starts[stream])
-        return;
-    s->position = 0;
-    if (++s->step == w->steps)
-        s->state = SLOT_DONE;
+    w->ends[event_of(w, step_of(w, slot_index), rank, instruction_at(w, slot_index))] =
+        w->sharing.now_s;
+    w->slots[slot_index].state = SLOT_IDLE;
+    move(w, slot_index);
+    skip(w, slot_index);
 }
 
 /* The rank at the other end of a transfer. */
@@ -273,7 +342,7 @@ static uint32_t peer_of(const walk *w, uint32_t rank, const ty_instruction *inst
                         uint32_t *micro_batch)
 {
     const stage_walk *own = &w->stages[w->rank_stage[rank]];
-    const stage_walk *peer = &w->stages[instruction->peer_stage];
+    const stage_walk *peer = &w->stages[instruction->peer_stage % w->positions];
     uint32_t global = instruction->micro_batch * own->replicas + (rank - own->first_rank);
 
     *micro_batch = global / peer->replicas;
@@ -282,10 +351,9 @@ static uint32_t peer_of(const walk *w, uint32_t rank, const ty_instruction *inst
 
 static bool has_arrived(const walk *w, uint32_t rank, uint32_t step, const ty_instruction *receive)
 {
-    const stage_walk *peer = &w->stages[receive->peer_stage];
     uint32_t micro_batch, sender = peer_of(w, rank, receive, &micro_batch);
-    uint32_t to_next = direction_of(receive->peer_stage, w->rank_stage[rank]);
-    uint32_t send = peer->sends[to_next * peer->micro_batches + micro_batch];
+    uint32_t to_next = direction_of(receive->peer_stage, receive->stage);
+    uint32_t send = *send_of(w, receive->peer_stage, to_next, micro_batch);
     return send != TY_NO_INSTRUCTION && w->ends[event_of(w, step, sender, send)] >= 0;
 }
 
@@ -301,13 +369,13 @@ static void start_collective(walk *w, const bucket_walk *bucket)
         uint32_t member = rank * TY_STREAM_COUNT + TY_STREAM_COLLECTIVE;
         double share = w->stages[w->rank_stage[rank]].costs[instruction_at(w, member)].core_share;
         if (share > 0)
-            ty_sharing_use(&w->sharing, first, w->costs->rank_host[rank], share);
+            ty_sharing_use(&w->sharing, first, host_of(w, rank), share);
     }
 }
 
 static void start_instruction(walk *w, uint32_t slot_index, const ty_instruction *instruction)
 {
-    uint32_t rank = slot_index / TY_STREAM_COUNT, host = w->costs->rank_host[rank], ignored;
+    uint32_t rank = slot_index / TY_STREAM_COUNT, host = host_of(w, rank), ignored;
     const stage_walk *stage = &w->stages[w->rank_stage[rank]];
     const ty_instruction_cost *cost = &stage->costs[instruction - stage->program->instructions];
 
@@ -316,7 +384,7 @@ static void start_instruction(walk *w, uint32_t slot_index, const ty_instruction
         return;
     ty_sharing_use(&w->sharing, slot_index, host, cost->core_share);
     if (instruction->op == TY_OP_SEND) {
-        uint32_t other = w->costs->rank_host[peer_of(w, rank, instruction, &ignored)];
+        uint32_t other = host_of(w, peer_of(w, rank, instruction, &ignored));
         if (other != host)
             ty_sharing_use(&w->sharing, slot_index, other, 0);
     }
@@ -335,7 +403,7 @@ static bool try_slot(walk *w, uint32_t slot_index)
     index = instruction_at(w, slot_index);
     instruction = &w->stages[w->rank_stage[rank]].program->instructions[index];
     if (s->state == SLOT_IDLE) {
-        first = event_of(w, s->step, rank, 0);
+        first = event_of(w, step_of(w, slot_index), rank, 0);
         for (uint32_t i = 0; i < instruction->wait_count; i++)
             if (w->ends[first + instruction->waits[i]] < 0)
                 return false;
@@ -343,13 +411,13 @@ static bool try_slot(walk *w, uint32_t slot_index)
     }
     if (instruction->op == TY_OP_RECEIVE) {
         s->state = SLOT_READY;
-        if (!has_arrived(w, rank, s->step, instruction))
+        if (!has_arrived(w, rank, step_of(w, slot_index), instruction))
             return false;
         advance(w, slot_index);
         return true;
     }
     s->state = SLOT_RUNNING;
-    if (instruction->op == TY_OP_COLLECTIVE) {
+    if (is_exchange(instruction)) {
         bucket_walk *bucket = &w->buckets[instruction->bucket];
         if (++bucket->arrived == bucket->member_count)
             start_collective(w, bucket);
@@ -379,7 +447,7 @@ static void end_slot(walk *w, uint32_t slot_index)
     const ty_instruction *instruction =
         &stage->program->instructions[instruction_at(w, slot_index)];
 
-    if (instruction->op == TY_OP_COLLECTIVE) {
+    if (is_exchange(instruction)) {
         bucket_walk *bucket = &w->buckets[instruction->bucket];
         bucket->arrived = 0;
         for (uint32_t i = 0; i < bucket->member_count; i++)
@@ -411,33 +479,42 @@ static ty_status run(walk *w)
                            "step %u",
                            rank, instruction_at(w, i),
                            ty_op_name(stage->program->instructions[instruction_at(w, i)].op),
-                           w->slots[i].step);
+                           step_of(w, i));
     }
     return TY_OK;
 }
 
 /* ---- The answer -------------------------------------------------------------------------- */
 
+/* All events of one rank and step, `walked` standing for it. */
+static ty_status write_rank(const walk *w, ty_event event, uint32_t walked, ty_timeline *timeline)
+{
+    const uint32_t count = w->stages[w->rank_stage[walked]].program->instruction_count;
+
+    for (event.instruction = 0; event.instruction < count; event.instruction++) {
+        uint64_t e = event_of(w, event.step, walked, event.instruction);
+        event.start_s = w->starts[e];
+        event.end_s = w->ends[e];
+        if (ty_timeline_add(timeline, &event) != TY_OK)
+            return ty_fail(w->error, TY_ENOMEM, "out of memory");
+    }
+    return TY_OK;
+}
+
 static ty_status write_timeline(const walk *w, ty_timeline **out)
 {
     ty_timeline *timeline = NULL;
-    ty_event event;
+    ty_event event = {0};
     ty_status status = TY_OK;
 
     TY_CHECK(ty_timeline_new(w->plan, w->steps, &timeline, w->error), status, cleanup);
     for (event.step = 0; event.step < w->steps; event.step++) {
-        for (event.rank = 0; event.rank < w->rank_count; event.rank++) {
-            uint32_t count = w->stages[w->rank_stage[event.rank]].program->instruction_count;
-            for (event.instruction = 0; event.instruction < count; event.instruction++) {
-                uint64_t e = event_of(w, event.step, event.rank, event.instruction);
-                event.start_s = w->starts[e];
-                event.end_s = w->ends[e];
-                if ((status = ty_timeline_add(timeline, &event)) != TY_OK) {
-                    status = ty_fail(w->error, status, "out of memory");
-                    goto cleanup;
-                }
-            }
-        }
+        event.rank = 0;
+        for (uint32_t p = 0; p < w->positions; p++)
+            for (uint32_t q = 0; q < w->plan->stages[p].replicas; q++, event.rank++)
+                TY_CHECK(write_rank(w, event, w->stages[p].first_rank + (w->is_folded ? 0 : q),
+                                    timeline),
+                         status, cleanup);
     }
     *out = timeline;
     timeline = NULL;
@@ -449,7 +526,7 @@ cleanup:
 
 static void walk_clear(walk *w)
 {
-    for (uint32_t s = 0; w->stages != NULL && s < w->plan->stage_count; s++) {
+    for (uint32_t s = 0; w->stages != NULL && s < w->positions; s++) {
         ty_free(w->stages[s].order);
         ty_free(w->stages[s].sends);
     }
@@ -465,6 +542,17 @@ static void walk_clear(walk *w)
     ty_sharing_clear(&w->sharing);
 }
 
+static bool can_fold(const ty_plan *plan, const ty_costs *costs)
+{
+    for (uint32_t s = 1; s < plan->stage_count; s++)
+        if (plan->stages[s].replicas != plan->stages[0].replicas)
+            return false;
+    for (uint32_t h = 0; h < costs->host_count; h++)
+        if (isfinite(costs->host_cores[h]))
+            return false;
+    return true;
+}
+
 ty_status ty_estimate(const ty_plan *plan, const ty_program *program, const ty_costs *costs,
                       uint32_t steps, ty_timeline **out, ty_error *error)
 {
@@ -472,13 +560,16 @@ ty_status ty_estimate(const ty_plan *plan, const ty_program *program, const ty_c
     ty_status status = TY_OK;
 
     TY_CHECK(check_input(plan, program, costs, steps, error), status, cleanup);
-    w.rank_count = costs->rank_count;
-    w.stages = ty_alloc(plan->stage_count, sizeof *w.stages);
+    w.positions = program->stage_count;
+    w.held = ty_plan_interleave(plan);
+    w.is_folded = can_fold(plan, costs);
+    w.rank_count = w.is_folded ? w.positions : costs->rank_count;
+    w.stages = ty_alloc(w.positions, sizeof *w.stages);
     if (w.stages == NULL) {
         status = no_memory(error);
         goto cleanup;
     }
-    for (uint32_t s = 0; s < plan->stage_count; s++)
+    for (uint32_t s = 0; s < w.positions; s++)
         TY_CHECK(prepare_stage(&w, s, program), status, cleanup);
     TY_CHECK(prepare_ranks(&w), status, cleanup);
     TY_CHECK(prepare_buckets(&w), status, cleanup);

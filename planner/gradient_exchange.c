@@ -12,15 +12,26 @@ static bool is_tied(const ty_bucket *bucket)
     return bucket->tied_stage != TY_NO_STAGE;
 }
 
-/* Whether a bucket has gradients of this stage. */
+/* Whether a bucket has gradients of this position. */
 static bool is_own(const ty_lowering *l, const ty_bucket *bucket)
 {
-    return bucket->stage == l->stage || (is_tied(bucket) && bucket->tied_stage == l->stage);
+    const uint32_t positions = l->program->stage_count;
+    return bucket->stage % positions == l->position ||
+           (is_tied(bucket) && bucket->tied_stage % positions == l->position);
 }
 
-static ty_instruction bucket_instruction(const ty_lowering *l, ty_op op, uint32_t bucket)
+/* The stage of this position that holds a bucket. */
+static uint32_t holder(const ty_lowering *l, const ty_bucket *bucket)
+{
+    return bucket->stage % l->program->stage_count == l->position ? bucket->stage
+                                                                  : bucket->tied_stage;
+}
+
+ty_instruction ty_lower_bucket_instruction(const ty_lowering *l, ty_op op, uint32_t stage,
+                                           uint32_t bucket)
 {
     ty_instruction instruction = ty_instruction_of(op);
+    instruction.stage = stage;
     instruction.bucket = bucket;
     instruction.first_layer = l->plan->buckets[bucket].first_layer;
     instruction.layer_count = l->plan->buckets[bucket].layer_count;
@@ -45,7 +56,8 @@ static ty_status exchange(ty_lowering *l, uint32_t bucket_index, uint32_t backwa
     ty_status status = TY_OK;
 
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
-        ty_instruction part = bucket_instruction(l, parts[i].op, bucket_index);
+        ty_instruction part =
+            ty_lower_bucket_instruction(l, parts[i].op, holder(l, bucket), bucket_index);
         if (!parts[i].is_needed)
             continue;
         part.bytes = parts[i].bytes;
@@ -56,37 +68,28 @@ done:
     return status;
 }
 
-/* The stage's next bucket from `from` on that its own replicas exchange, or the count. */
-static uint32_t next_exchanged(const ty_lowering *l, uint32_t from)
+uint32_t ty_lower_next_bucket(const ty_lowering *l, uint32_t stage, uint32_t from)
 {
     const ty_plan *plan = l->plan;
-    if (plan->stages[l->stage].replicas == 1)
-        return plan->bucket_count;
     while (from < plan->bucket_count &&
-           (plan->buckets[from].stage != l->stage || is_tied(&plan->buckets[from])))
+           (plan->buckets[from].stage != stage || is_tied(&plan->buckets[from])))
         from++;
     return from;
 }
 
-/* Tied weights go after all other buckets of the stage, so waiting for the whole backward loses
- * nothing. */
-static ty_status exchange_tied(ty_lowering *l, uint32_t backward)
+/* The stage's next bucket from `from` on that its own replicas exchange, or the count. */
+static uint32_t next_exchanged(const ty_lowering *l, uint32_t stage, uint32_t from)
 {
-    ty_status status = TY_OK;
-
-    for (uint32_t b = 0; b < l->plan->bucket_count; b++)
-        if (is_tied(&l->plan->buckets[b]) && is_own(l, &l->plan->buckets[b]))
-            TY_CHECK(exchange(l, b, backward), status, done);
-done:
-    return status;
+    return l->plan->stages[stage].replicas == 1 ? l->plan->bucket_count
+                                                : ty_lower_next_bucket(l, stage, from);
 }
 
 /* Where the piece that ends before `end` starts: at its bucket, or with the stage for the last
    piece, which takes the layers before the first bucket along since they have no gradients. */
-static ty_status piece_start(const ty_lowering *l, uint32_t bucket, bool is_final, uint32_t end,
-                             uint32_t *first)
+static ty_status piece_start(const ty_lowering *l, uint32_t own, uint32_t bucket, bool is_final,
+                             uint32_t end, uint32_t *first)
 {
-    const ty_plan_stage *stage = &l->plan->stages[l->stage];
+    const ty_plan_stage *stage = &l->plan->stages[own];
 
     if (!is_final && (l->plan->buckets[bucket].first_layer <= stage->first_layer ||
                       l->plan->buckets[bucket].first_layer >= end))
@@ -99,28 +102,60 @@ static ty_status piece_start(const ty_lowering *l, uint32_t bucket, bool is_fina
     return TY_OK;
 }
 
-ty_status ty_lower_last_backward(ty_lowering *l, uint32_t micro_batch, uint32_t received)
+/* One piece, behind its gather with ZeRO 3. `previous`: the piece before the one before it. */
+static ty_status last_piece(ty_lowering *l, const ty_instruction *piece, ty_lower_pass pass,
+                            uint32_t bucket, uint32_t received, uint32_t previous, uint32_t *index)
 {
-    const ty_plan_stage *stage = &l->plan->stages[l->stage];
+    uint32_t waits[2] = {received, TY_NO_INSTRUCTION};
+    ty_status status = TY_OK;
+
+    if (bucket != l->plan->bucket_count && l->plan->zero == 3)
+        TY_CHECK(ty_lower_gather(l, pass, bucket, previous, &waits[1]), status, done);
+    status = ty_lower_append(l, piece, waits, 2, index);
+done:
+    return status;
+}
+
+ty_status ty_lower_last_backward(ty_lowering *l, ty_op op, ty_lower_pass pass, uint32_t received)
+{
+    const ty_plan_stage *stage = &l->plan->stages[pass.stage];
     const uint32_t none = l->plan->bucket_count;
-    uint32_t end = stage->first_layer + stage->layer_count, bucket = next_exchanged(l, 0);
-    uint32_t next, first = 0, backward;
+    uint32_t end = stage->first_layer + stage->layer_count;
+    uint32_t bucket = next_exchanged(l, pass.stage, 0), next, first = 0;
+    uint32_t backward = TY_NO_INSTRUCTION, previous;
     ty_instruction piece;
     ty_status status = TY_OK;
 
     do {
-        next = bucket == none ? none : next_exchanged(l, bucket + 1);
-        TY_CHECK(piece_start(l, bucket, next == none, end, &first), status, done);
-        piece = ty_lower_compute(TY_OP_BACKWARD, micro_batch, first, end - first);
-        TY_CHECK(ty_lower_append(l, &piece, &received, 1, &backward), status, done);
-        if (next == none)
-            TY_CHECK(ty_lower_send_gradient(l, micro_batch, backward), status, done);
+        next = bucket == none ? none : next_exchanged(l, pass.stage, bucket + 1);
+        TY_CHECK(piece_start(l, pass.stage, bucket, next == none, end, &first), status, done);
+        piece = ty_lower_compute(op, pass, first, end - first);
+        previous = backward;
+        TY_CHECK(last_piece(l, &piece, pass, bucket, received, previous, &backward), status, done);
+        if (next == none && op == TY_OP_BACKWARD)
+            TY_CHECK(ty_lower_send_gradient(l, pass, backward), status, done);
         if (bucket != none)
             TY_CHECK(exchange(l, bucket, backward), status, done);
         end = first;
         bucket = next;
     } while (bucket != none);
-    status = exchange_tied(l, backward);
+    l->backwards[pass.stage / l->program->stage_count] = backward;
+done:
+    return status;
+}
+
+/* Tied weights go after all other buckets of the position, so waiting for the whole backward loses
+ * nothing. */
+static ty_status exchange_tied(ty_lowering *l)
+{
+    ty_status status = TY_OK;
+
+    for (uint32_t b = 0; b < l->plan->bucket_count; b++) {
+        const ty_bucket *bucket = &l->plan->buckets[b];
+        if (is_tied(bucket) && is_own(l, bucket))
+            TY_CHECK(exchange(l, b, l->backwards[holder(l, bucket) / l->program->stage_count]),
+                     status, done);
+    }
 done:
     return status;
 }
@@ -129,10 +164,14 @@ ty_status ty_lower_updates(ty_lowering *l)
 {
     ty_status status = TY_OK;
 
+    TY_CHECK(exchange_tied(l), status, done);
     for (uint32_t b = 0; b < l->plan->bucket_count; b++) {
-        ty_instruction update = bucket_instruction(l, TY_OP_UPDATE, b);
-        if (is_own(l, &l->plan->buckets[b]))
-            TY_CHECK(ty_lower_append(l, &update, &l->averaged[b], 1, NULL), status, done);
+        const ty_bucket *bucket = &l->plan->buckets[b];
+        ty_instruction update;
+        if (!is_own(l, bucket))
+            continue;
+        update = ty_lower_bucket_instruction(l, TY_OP_UPDATE, holder(l, bucket), b);
+        TY_CHECK(ty_lower_append(l, &update, &l->averaged[b], 1, NULL), status, done);
     }
 done:
     return status;

@@ -39,16 +39,17 @@ static double seconds(const pass *p, double peak_flop_per_s, const ty_device_typ
  * kernel. Assumes full overlap of computing and memory traffic within a kernel and none between
  * kernels. */
 static ty_status roofline(const ty_workload *workload, const ty_layer *layer, double samples,
-                          const ty_device_type *device, double *forward_s, double *backward_s,
-                          ty_error *error)
+                          ty_layer_share share, const ty_device_type *device, double *forward_s,
+                          double *backward_s, ty_error *error)
 {
     double peak =
         workload->element_bytes <= 2 ? device->peak_fp16_flop_per_s : device->peak_fp32_flop_per_s;
-    double weights = weight_bytes(workload, layer);
-    double traffic = samples * (double)layer->traffic_bytes;
+    double weights = weight_bytes(workload, layer) * share.parameters;
+    double traffic = samples * (double)layer->traffic_bytes * share.work;
     bool has_weights = layer->parameter_bytes > 0 || layer->tied_to != TY_NO_LAYER;
-    pass forward = {samples * layer->forward_flop, traffic + weights, layer->kernel_count};
-    pass backward = {samples * layer->backward_flop,
+    pass forward = {samples * layer->forward_flop * share.work, traffic + weights,
+                    layer->kernel_count};
+    pass backward = {samples * layer->backward_flop * share.work,
                      has_weights ? BACKWARD_TRAFFIC_WITH_WEIGHTS * traffic +
                                        BACKWARD_WEIGHT_TRAFFIC * weights
                                  : BACKWARD_TRAFFIC_WITHOUT * traffic,
@@ -90,9 +91,45 @@ static bool has_own_times(const ty_layer *l)
     return l->kind == TY_LAYER_OPAQUE && (is_timed || !has_work);
 }
 
+double ty_layer_weight_flop(const ty_workload *workload, const ty_layer *layer)
+{
+    const double elements = (double)layer->parameter_bytes / workload->element_bytes;
+    const double rows =
+        layer->output.dimension_count == 2 ? (double)layer->output.dimensions[0] : 1;
+
+    if (layer->kind == TY_LAYER_CONV2D)
+        return layer->forward_flop;
+    if (layer->kind == TY_LAYER_LINEAR) /* a tied one has no parameters of its own */
+        return layer->forward_flop;
+    if (layer->kind == TY_LAYER_EMBEDDING)
+        return 0;
+    return fmin(2 * elements * rows, layer->forward_flop);
+}
+
+double ty_layer_weight_share(const ty_workload *workload, const ty_layer *layer)
+{
+    if (layer->kind == TY_LAYER_EMBEDDING) /* nothing comes before it */
+        return 1;
+    if (layer->kind == TY_LAYER_OPAQUE)
+        return layer->parameter_bytes > 0 ? 0.5 : 0; /* of the two products of backward */
+    return layer->backward_flop > 0
+               ? fmin(1, ty_layer_weight_flop(workload, layer) / layer->backward_flop)
+               : 0;
+}
+
 ty_status ty_layer_cost(const ty_workload *workload, uint32_t layer, uint32_t samples,
                         const ty_device_type *device, const ty_profile *profile, double *forward_s,
                         double *backward_s, ty_provenance *provenance, ty_error *error)
+{
+    const ty_layer_share all = {1, 1};
+    return ty_layer_share_cost(workload, layer, samples, all, device, profile, forward_s,
+                               backward_s, provenance, error);
+}
+
+ty_status ty_layer_share_cost(const ty_workload *workload, uint32_t layer, uint32_t samples,
+                              ty_layer_share share, const ty_device_type *device,
+                              const ty_profile *profile, double *forward_s, double *backward_s,
+                              ty_provenance *provenance, ty_error *error)
 {
     ty_status status = TY_OK;
     double forward = 0, backward = 0;
@@ -112,14 +149,20 @@ ty_status ty_layer_cost(const ty_workload *workload, uint32_t layer, uint32_t sa
         forward = l->measured_forward_s * samples; /* imported: measured, but not on this device */
         backward = l->measured_backward_s * samples;
         source = TY_CALIBRATED;
+        is_found = true;
     } else if (!is_found && device == NULL) {
         status = ty_fail(error, TY_EINVAL, "layer %s: not in the profile, and no device is given",
                          l->name);
         goto cleanup;
     } else if (!is_found) {
-        TY_CHECK(roofline(workload, l, samples, device, &forward, &backward, error), status,
+        TY_CHECK(roofline(workload, l, samples, share, device, &forward, &backward, error), status,
                  cleanup);
         source = TY_DATASHEET;
+    }
+    if (is_found && share.work < 1) {
+        forward *= share.work;
+        backward *= share.work;
+        source = TY_CALIBRATED;
     }
     *forward_s = forward;
     *backward_s = backward;

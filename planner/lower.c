@@ -1,4 +1,4 @@
-/* Plan -> program: one stage at a time, in the order its schedule asks for. */
+/* Plan -> program: one position at a time, in the order its schedule asks for. */
 #include "lowering.h"
 
 /* The input stream may be this many micro-batches ahead of the forwards: one batch is used while
@@ -10,23 +10,35 @@
 static const ty_schedule_function schedules[TY_SCHEDULE_COUNT] = {
     [TY_GPIPE] = ty_schedule_gpipe,
     [TY_ONE_F_ONE_B] = ty_schedule_one_f_one_b,
+    [TY_INTERLEAVED] = ty_schedule_interleaved,
+    [TY_ZERO_BUBBLE] = ty_schedule_zero_bubble,
+    [TY_PIPEDREAM] = ty_schedule_pipedream,
+    [TY_PIPEDREAM_2BW] = ty_schedule_pipedream,
 };
 
-static const ty_plan_stage *stage_of(const ty_lowering *l)
+static const ty_plan_stage *stage_of(const ty_lowering *l, ty_lower_pass pass)
 {
-    return &l->plan->stages[l->stage];
+    return &l->plan->stages[pass.stage];
 }
 
-static bool is_last_stage(const ty_lowering *l)
+static bool is_last_stage(const ty_lowering *l, ty_lower_pass pass)
 {
-    return l->stage + 1 == l->plan->stage_count;
+    return pass.stage + 1 == l->plan->stage_count;
 }
 
-ty_instruction ty_lower_compute(ty_op op, uint32_t micro_batch, uint32_t first_layer,
+/* Where a stage's forwards are noted. */
+static uint32_t *forwards_of(const ty_lowering *l, uint32_t stage)
+{
+    return &l->forwards[(size_t)(stage / l->program->stage_count) * l->micro_batches];
+}
+
+ty_instruction ty_lower_compute(ty_op op, ty_lower_pass pass, uint32_t first_layer,
                                 uint32_t layer_count)
 {
     ty_instruction instruction = ty_instruction_of(op);
-    instruction.micro_batch = micro_batch;
+    instruction.stage = pass.stage;
+    instruction.lead = pass.lead;
+    instruction.micro_batch = pass.micro_batch;
     instruction.first_layer = first_layer;
     instruction.layer_count = layer_count;
     return instruction;
@@ -35,116 +47,161 @@ ty_instruction ty_lower_compute(ty_op op, uint32_t micro_batch, uint32_t first_l
 ty_status ty_lower_append(ty_lowering *l, const ty_instruction *instruction, const uint32_t *waits,
                           uint32_t wait_count, uint32_t *index)
 {
-    return ty_program_append(l->program, l->stage, instruction, waits, wait_count, index, l->error);
-}
-
-/* Bytes of one micro-batch across the cut before layer `layer`. */
-static uint64_t cut_bytes(const ty_plan *plan, uint32_t layer)
-{
-    return ty_workload_cut_bytes(plan->workload, layer) * plan->micro_batch_size;
+    return ty_program_append(l->program, l->position, instruction, waits, wait_count, index,
+                             l->error);
 }
 
 /* What crosses the cut between two neighbouring stages, either way: as large forward as backward.
  */
-static ty_instruction transfer(const ty_lowering *l, ty_op op, uint32_t micro_batch,
+static ty_instruction transfer(const ty_lowering *l, ty_op op, ty_lower_pass pass,
                                ty_direction direction, uint32_t peer_stage)
 {
-    ty_instruction instruction = ty_instruction_of(op);
-    instruction.micro_batch = micro_batch;
+    ty_instruction instruction = ty_lower_compute(op, pass, 0, 0);
     instruction.peer_stage = peer_stage;
     instruction.direction = direction;
-    instruction.bytes = peer_stage > l->stage ? l->output_bytes : l->input_bytes;
+    instruction.bytes =
+        ty_plan_transfer_bytes(l->plan, peer_stage > pass.stage ? peer_stage : pass.stage);
     return instruction;
 }
 
 /* The first stage reads whole samples; a last stage that is not the first reads labels only, which
    may be stored more tightly than they are used. */
-static ty_status lower_load(ty_lowering *l, uint32_t micro_batch, uint32_t *index)
+static ty_status lower_load(ty_lowering *l, ty_lower_pass pass, uint32_t *index)
 {
     const ty_workload *workload = l->plan->workload;
-    ty_instruction load = ty_instruction_of(TY_OP_LOAD);
+    const uint32_t m = pass.micro_batch;
+    ty_instruction load = ty_lower_compute(TY_OP_LOAD, pass, 0, 0);
     uint64_t labels = workload->tokens_per_sample > 0 ? workload->tokens_per_sample : 1;
     uint64_t bytes = workload->sample_bytes;
 
-    if (l->stage != 0 && !is_last_stage(l))
+    if (pass.stage != 0 && !is_last_stage(l, pass))
         return TY_OK;
-    if (l->stage != 0 && labels * LABEL_BYTES < bytes)
+    if (pass.stage != 0 && labels * LABEL_BYTES < bytes)
         bytes = labels * LABEL_BYTES;
-    load.micro_batch = micro_batch;
     load.bytes = bytes * l->plan->micro_batch_size;
     return ty_lower_append(l, &load,
-                           micro_batch < LOAD_AHEAD ? NULL : &l->forwards[micro_batch - LOAD_AHEAD],
-                           micro_batch < LOAD_AHEAD ? 0 : 1, index);
+                           m < LOAD_AHEAD ? NULL : &forwards_of(l, pass.stage)[m - LOAD_AHEAD],
+                           m < LOAD_AHEAD ? 0 : 1, index);
 }
 
-ty_status ty_lower_forward(ty_lowering *l, uint32_t micro_batch)
+/* All of a stage in one instruction, or in pieces behind their gathers. */
+static ty_status lower_pass(ty_lowering *l, ty_op op, ty_lower_pass pass, const uint32_t waits[2],
+                            uint32_t *index)
 {
-    const ty_plan_stage *stage = stage_of(l);
+    const ty_plan_stage *stage = stage_of(l, pass);
+    ty_instruction whole;
+
+    if (ty_lower_is_gathered(l, pass) && (op == TY_OP_FORWARD || l->plan->zero == 3))
+        return ty_lower_gathered_pass(l, op, pass, waits, index);
+    whole = ty_lower_compute(op, pass, stage->first_layer, stage->layer_count);
+    return ty_lower_append(l, &whole, waits, 2, index);
+}
+
+ty_status ty_lower_forward(ty_lowering *l, ty_lower_pass pass)
+{
+    uint32_t *forward = &forwards_of(l, pass.stage)[pass.micro_batch];
     uint32_t sources[2] = {TY_NO_INSTRUCTION, TY_NO_INSTRUCTION}; /* load, receive */
     ty_instruction instruction;
     ty_status status = TY_OK;
 
-    TY_CHECK(lower_load(l, micro_batch, &sources[0]), status, done);
-    if (l->stage > 0) {
-        instruction = transfer(l, TY_OP_RECEIVE, micro_batch, TY_ACTIVATION, l->stage - 1);
+    TY_CHECK(lower_load(l, pass, &sources[0]), status, done);
+    if (pass.stage > 0) {
+        instruction = transfer(l, TY_OP_RECEIVE, pass, TY_ACTIVATION, pass.stage - 1);
         TY_CHECK(ty_lower_append(l, &instruction, NULL, 0, &sources[1]), status, done);
     }
-    instruction =
-        ty_lower_compute(TY_OP_FORWARD, micro_batch, stage->first_layer, stage->layer_count);
-    TY_CHECK(ty_lower_append(l, &instruction, sources, 2, &l->forwards[micro_batch]), status, done);
-    if (!is_last_stage(l)) {
-        instruction = transfer(l, TY_OP_SEND, micro_batch, TY_ACTIVATION, l->stage + 1);
-        TY_CHECK(ty_lower_append(l, &instruction, &l->forwards[micro_batch], 1, NULL), status,
-                 done);
+    TY_CHECK(lower_pass(l, TY_OP_FORWARD, pass, sources, forward), status, done);
+    if (!is_last_stage(l, pass)) {
+        instruction = transfer(l, TY_OP_SEND, pass, TY_ACTIVATION, pass.stage + 1);
+        TY_CHECK(ty_lower_append(l, &instruction, forward, 1, NULL), status, done);
     }
 done:
     return status;
 }
 
-ty_status ty_lower_send_gradient(ty_lowering *l, uint32_t micro_batch, uint32_t backward)
+ty_status ty_lower_send_gradient(ty_lowering *l, ty_lower_pass pass, uint32_t backward)
 {
     ty_instruction send;
-    if (l->stage == 0)
+    if (pass.stage == 0)
         return TY_OK;
-    send = transfer(l, TY_OP_SEND, micro_batch, TY_GRADIENT, l->stage - 1);
+    send = transfer(l, TY_OP_SEND, pass, TY_GRADIENT, pass.stage - 1);
     return ty_lower_append(l, &send, &backward, 1, NULL);
 }
 
-ty_status ty_lower_backward(ty_lowering *l, uint32_t micro_batch, bool is_last)
+/* The gradient that backward starts from, and the forward again where nothing was kept. */
+static ty_status lower_backward_inputs(ty_lowering *l, ty_lower_pass pass, uint32_t *received)
 {
-    const ty_plan_stage *stage = stage_of(l);
-    uint32_t received = TY_NO_INSTRUCTION, backward;
+    const uint32_t nothing[2] = {TY_NO_INSTRUCTION, TY_NO_INSTRUCTION};
     ty_instruction instruction;
     ty_status status = TY_OK;
+    uint32_t ignored;
 
-    if (!is_last_stage(l)) {
-        instruction = transfer(l, TY_OP_RECEIVE, micro_batch, TY_GRADIENT, l->stage + 1);
-        TY_CHECK(ty_lower_append(l, &instruction, NULL, 0, &received), status, done);
+    *received = TY_NO_INSTRUCTION;
+    if (!is_last_stage(l, pass)) {
+        instruction = transfer(l, TY_OP_RECEIVE, pass, TY_GRADIENT, pass.stage + 1);
+        TY_CHECK(ty_lower_append(l, &instruction, NULL, 0, received), status, done);
     }
-    if (stage->recompute == TY_RECOMPUTE_FULL) {
+    if (stage_of(l, pass)->recompute == TY_RECOMPUTE_FULL)
         /* Waits for nothing: it may run while the gradient is still on its way. */
-        instruction =
-            ty_lower_compute(TY_OP_RECOMPUTE, micro_batch, stage->first_layer, stage->layer_count);
-        TY_CHECK(ty_lower_append(l, &instruction, NULL, 0, NULL), status, done);
-    }
-    if (is_last)
-        return ty_lower_last_backward(l, micro_batch, received);
-    instruction =
-        ty_lower_compute(TY_OP_BACKWARD, micro_batch, stage->first_layer, stage->layer_count);
-    TY_CHECK(ty_lower_append(l, &instruction, &received, 1, &backward), status, done);
-    status = ty_lower_send_gradient(l, micro_batch, backward);
+        status = lower_pass(l, TY_OP_RECOMPUTE, pass, nothing, &ignored);
 done:
     return status;
+}
+
+ty_status ty_lower_backward(ty_lowering *l, ty_lower_pass pass, bool is_last)
+{
+    uint32_t waits[2] = {TY_NO_INSTRUCTION, TY_NO_INSTRUCTION}, backward;
+    ty_status status = TY_OK;
+
+    TY_CHECK(lower_backward_inputs(l, pass, &waits[0]), status, done);
+    if (is_last)
+        return ty_lower_last_backward(l, TY_OP_BACKWARD, pass, waits[0]);
+    TY_CHECK(lower_pass(l, TY_OP_BACKWARD, pass, waits, &backward), status, done);
+    status = ty_lower_send_gradient(l, pass, backward);
+done:
+    return status;
+}
+
+ty_status ty_lower_backward_input(ty_lowering *l, ty_lower_pass pass)
+{
+    uint32_t waits[2] = {TY_NO_INSTRUCTION, TY_NO_INSTRUCTION}, backward;
+    ty_status status = TY_OK;
+
+    TY_CHECK(lower_backward_inputs(l, pass, &waits[0]), status, done);
+    TY_CHECK(lower_pass(l, TY_OP_BACKWARD_INPUT, pass, waits, &backward), status, done);
+    status = ty_lower_send_gradient(l, pass, backward);
+done:
+    return status;
+}
+
+ty_status ty_lower_backward_weight(ty_lowering *l, ty_lower_pass pass, bool is_last)
+{
+    const uint32_t nothing[2] = {TY_NO_INSTRUCTION, TY_NO_INSTRUCTION};
+    uint32_t ignored;
+
+    if (is_last)
+        return ty_lower_last_backward(l, TY_OP_BACKWARD_WEIGHT, pass, TY_NO_INSTRUCTION);
+    return lower_pass(l, TY_OP_BACKWARD_WEIGHT, pass, nothing, &ignored);
+}
+
+uint32_t ty_lower_warmup(const ty_lowering *l)
+{
+    uint32_t later = 0;
+
+    for (uint32_t s = l->position; s < l->program->stage_count; s++)
+        later += l->plan->stages[s].replicas;
+    return (later - 1) / l->plan->stages[l->position].replicas;
 }
 
 /* What lowering itself relies on; ty_plan_check says the rest, and costs a search too much. */
 static ty_status check_plan(const ty_plan *plan, ty_error *error)
 {
     if ((uint32_t)plan->schedule >= TY_SCHEDULE_COUNT)
-        return ty_fail(error, TY_EINVAL, "plan:/schedule: found %d, expected gpipe or 1f1b",
+        return ty_fail(error, TY_EINVAL, "plan:/schedule: found %d, expected a schedule",
                        (int)plan->schedule);
-    if (plan->stage_count == 0)
-        return ty_fail(error, TY_EINVAL, "plan:/stages: found none, expected at least one");
+    if (plan->stage_count == 0 || plan->stage_count % ty_plan_interleave(plan) != 0)
+        return ty_fail(error, TY_EINVAL,
+                       "plan:/stages: found %u, expected a multiple of interleave, %u",
+                       plan->stage_count, ty_plan_interleave(plan));
     for (uint32_t s = 0; s < plan->stage_count; s++) {
         uint32_t replicas = plan->stages[s].replicas;
         if (replicas == 0 || plan->micro_batches == 0 || plan->micro_batches % replicas != 0)
@@ -152,6 +209,11 @@ static ty_status check_plan(const ty_plan *plan, ty_error *error)
                            "plan:/stages/%u/replicas: found %u, expected a divisor of the %u "
                            "micro-batches",
                            s, replicas, plan->micro_batches);
+        if (replicas != plan->stages[s % ty_plan_position_count(plan)].replicas)
+            return ty_fail(error, TY_EINVAL,
+                           "plan:/stages/%u/replicas: found %u, expected those of the stage it "
+                           "shares its devices with",
+                           s, replicas);
     }
     for (uint32_t b = 0; b < plan->bucket_count; b++) {
         const ty_bucket *bucket = &plan->buckets[b];
@@ -166,27 +228,33 @@ static ty_status check_plan(const ty_plan *plan, ty_error *error)
     return TY_OK;
 }
 
-static ty_status lower_stage(ty_lowering *l)
+static ty_status lower_position(ty_lowering *l)
 {
+    const size_t held = ty_plan_interleave(l->plan), buckets = l->plan->bucket_count;
     ty_status status = TY_OK;
 
-    l->micro_batches = l->plan->micro_batches / stage_of(l)->replicas;
-    l->input_bytes = cut_bytes(l->plan, stage_of(l)->first_layer);
-    l->output_bytes = cut_bytes(l->plan, stage_of(l)->first_layer + stage_of(l)->layer_count);
-    l->forwards = ty_alloc(l->micro_batches, sizeof *l->forwards);
-    l->averaged = ty_alloc(l->plan->bucket_count, sizeof *l->averaged);
-    if (l->forwards == NULL || l->averaged == NULL) {
+    l->micro_batches = l->plan->micro_batches / l->plan->stages[l->position].replicas;
+    l->forwards = ty_alloc(held * l->micro_batches, sizeof *l->forwards);
+    l->backwards = ty_alloc(held, sizeof *l->backwards);
+    l->averaged = ty_alloc(buckets, sizeof *l->averaged);
+    l->gathers = ty_alloc(buckets, sizeof *l->gathers);
+    if (l->forwards == NULL || l->backwards == NULL || l->averaged == NULL || l->gathers == NULL) {
         status = ty_fail(l->error, TY_ENOMEM, "out of memory");
         goto cleanup;
     }
-    for (uint32_t b = 0; b < l->plan->bucket_count; b++)
-        l->averaged[b] = TY_NO_INSTRUCTION;
+    for (size_t k = 0; k < held * l->micro_batches; k++)
+        l->forwards[k] = TY_NO_INSTRUCTION;
+    for (size_t b = 0; b < buckets; b++)
+        l->averaged[b] = l->gathers[b] = TY_NO_INSTRUCTION;
+    TY_CHECK(ty_lower_begin(l), status, cleanup);
     TY_CHECK(schedules[l->plan->schedule](l), status, cleanup);
     status = ty_lower_updates(l);
 
 cleanup:
     ty_free(l->forwards);
+    ty_free(l->backwards);
     ty_free(l->averaged);
+    ty_free(l->gathers);
     return status;
 }
 
@@ -197,8 +265,9 @@ ty_status ty_plan_lower(const ty_plan *plan, ty_program **out, ty_error *error)
 
     TY_CHECK(check_plan(plan, error), status, cleanup);
     TY_CHECK(ty_program_new(plan, &lowering.program, error), status, cleanup);
-    for (lowering.stage = 0; lowering.stage < plan->stage_count; lowering.stage++)
-        TY_CHECK(lower_stage(&lowering), status, cleanup);
+    for (lowering.position = 0; lowering.position < lowering.program->stage_count;
+         lowering.position++)
+        TY_CHECK(lower_position(&lowering), status, cleanup);
     *out = lowering.program;
     lowering.program = NULL;
 

@@ -1,7 +1,8 @@
 /*
- * Internal to planner/: what a schedule writes a stage's program with. lower.c owns the state and
- * offers "forward" and "backward" of a micro-batch; the schedule_*.c files only say in which order;
- * gradient_exchange.c cuts the last backward and writes what follows it.
+ * Internal to planner/: what a schedule writes a position's program with. lower.c owns the state
+ * and offers "forward" and "backward" of a micro-batch; the schedule_*.c files only say in which
+ * order; gradient_exchange.c cuts the last backward and writes what follows it; sharding.c brings
+ * sharded weights together.
  */
 #ifndef TY_LOWERING_H
 #define TY_LOWERING_H
@@ -11,46 +12,95 @@
 typedef struct ty_lowering {
     const ty_plan *plan;
     ty_program *program;
-    uint32_t stage;
-    uint32_t micro_batches;             /* of one replica */
-    uint64_t input_bytes, output_bytes; /* of one micro-batch across the stage's two cuts */
-    uint32_t *forwards;                 /* [micro_batches]: index of the forward instruction */
-    uint32_t *averaged; /* [plan->bucket_count]: the instruction that leaves this stage's bucket
+    uint32_t position;
+    uint32_t micro_batches; /* of one replica */
+    uint32_t *forwards;     /* [stages of the position][micro_batches]: the forward's last piece, or
+                               TY_NO_INSTRUCTION while it is not written */
+    uint32_t *backwards;    /* [stages of the position]: the last piece of the last backward */
+    uint32_t *averaged; /* [plan->bucket_count]: the instruction that leaves this position's bucket
                            averaged,     or TY_NO_INSTRUCTION where nothing is exchanged */
+    uint32_t begin;     /* with ZeRO: where the step begins */
+    uint32_t *gathers;  /* [plan->bucket_count]: the bucket's last gather */
     ty_error *error;
 } ty_lowering;
 
-/** A schedule: calls ty_lower_forward and ty_lower_backward once for each micro-batch. */
+/**
+ * A schedule: for each stage of the position calls ty_lower_forward once for each micro-batch, and
+ * ty_lower_backward, or ty_lower_backward_input and ty_lower_backward_weight.
+ */
 typedef ty_status (*ty_schedule_function)(ty_lowering *lowering);
 ty_status ty_schedule_gpipe(ty_lowering *lowering) TY_MUST_CHECK;
 ty_status ty_schedule_one_f_one_b(ty_lowering *lowering) TY_MUST_CHECK;
+ty_status ty_schedule_interleaved(ty_lowering *lowering) TY_MUST_CHECK;
+ty_status ty_schedule_zero_bubble(ty_lowering *lowering) TY_MUST_CHECK;
+/** Both asynchronous ones: they differ in which weights a pass uses, not in its place. */
+ty_status ty_schedule_pipedream(ty_lowering *lowering) TY_MUST_CHECK;
 
-/** Load or receive, forward, and send of the replica's `micro_batch`-th micro-batch. */
-ty_status ty_lower_forward(ty_lowering *lowering, uint32_t micro_batch) TY_MUST_CHECK;
+/** Forwards that a position with all its replicas makes before its first backward, so that those
+ * behind it have work (PipeDream, section 3.2). */
+uint32_t ty_lower_warmup(const ty_lowering *lowering);
+
+/** A micro-batch of a stage, and how many rounds ahead it is handled. */
+typedef struct ty_lower_pass {
+    uint32_t stage, micro_batch, lead;
+} ty_lower_pass;
+
+/** Load or receive, forward, and send. */
+ty_status ty_lower_forward(ty_lowering *lowering, ty_lower_pass pass) TY_MUST_CHECK;
 /**
  * Receive, recompute, backward, and send.
  * @param is_last the step's last backward of this stage: gradients leave with it
  */
-ty_status ty_lower_backward(ty_lowering *lowering, uint32_t micro_batch,
-                            bool is_last) TY_MUST_CHECK;
+ty_status ty_lower_backward(ty_lowering *lowering, ty_lower_pass pass, bool is_last) TY_MUST_CHECK;
+/** The same in two: receive, gradients of activations, send; and the gradients of weights. */
+ty_status ty_lower_backward_input(ty_lowering *lowering, ty_lower_pass pass) TY_MUST_CHECK;
+ty_status ty_lower_backward_weight(ty_lowering *lowering, ty_lower_pass pass,
+                                   bool is_last) TY_MUST_CHECK;
 
-/** Appends to the stage in hand. */
+/** Appends to the position in hand. */
 ty_status ty_lower_append(ty_lowering *lowering, const ty_instruction *instruction,
                           const uint32_t *waits, uint32_t wait_count,
                           uint32_t *index) TY_MUST_CHECK;
 /** A compute instruction on layers. */
-ty_instruction ty_lower_compute(ty_op op, uint32_t micro_batch, uint32_t first_layer,
+ty_instruction ty_lower_compute(ty_op op, ty_lower_pass pass, uint32_t first_layer,
                                 uint32_t layer_count);
-/** Sends the input gradient of `micro_batch` to the previous stage, if there is one. */
-ty_status ty_lower_send_gradient(ty_lowering *lowering, uint32_t micro_batch,
+/** Sends the input gradient to the previous stage, if there is one. */
+ty_status ty_lower_send_gradient(ty_lowering *lowering, ty_lower_pass pass,
                                  uint32_t backward) TY_MUST_CHECK;
 
 /* gradient_exchange.c */
 
-/** The backward of the last micro-batch in pieces, each followed by the exchange of its bucket. */
-ty_status ty_lower_last_backward(ty_lowering *lowering, uint32_t micro_batch,
+/**
+ * The last backward of a stage, or the weights' part of it, in pieces, each followed by the
+ * exchange of its bucket.
+ * @param op       TY_OP_BACKWARD or TY_OP_BACKWARD_WEIGHT
+ * @param received what the first piece waits for
+ */
+ty_status ty_lower_last_backward(ty_lowering *lowering, ty_op op, ty_lower_pass pass,
                                  uint32_t received) TY_MUST_CHECK;
-/** The updates of all trainable layers of the stage. */
+/** Exchanges of tied weights, and the updates of all trainable layers of the position. */
 ty_status ty_lower_updates(ty_lowering *lowering) TY_MUST_CHECK;
+/** A stage's next bucket of its own from `from` on, from its last layer down, that `is_wanted`;
+ * or the plan's count. */
+uint32_t ty_lower_next_bucket(const ty_lowering *lowering, uint32_t stage, uint32_t from);
+ty_instruction ty_lower_bucket_instruction(const ty_lowering *lowering, ty_op op, uint32_t stage,
+                                           uint32_t bucket);
+
+/* sharding.c */
+
+/** Begin, and the gathers of a step: nothing without ZeRO. */
+ty_status ty_lower_begin(ty_lowering *lowering) TY_MUST_CHECK;
+/** Whether a pass of a micro-batch is cut at buckets because their weights are gathered for it. */
+bool ty_lower_is_gathered(const ty_lowering *lowering, ty_lower_pass pass);
+/**
+ * A pass over all of a stage, cut where sharded weights begin, each piece behind its gather.
+ * @param waits [2] of the first piece
+ * @param index [out] the last piece
+ */
+ty_status ty_lower_gathered_pass(ty_lowering *lowering, ty_op op, ty_lower_pass pass,
+                                 const uint32_t waits[2], uint32_t *index) TY_MUST_CHECK;
+/** With ZeRO 3, the gather of a bucket for one pass. @param after what it waits for besides */
+ty_status ty_lower_gather(ty_lowering *lowering, ty_lower_pass pass, uint32_t bucket,
+                          uint32_t after, uint32_t *index) TY_MUST_CHECK;
 
 #endif

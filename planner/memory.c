@@ -17,14 +17,27 @@
 
 typedef struct context {
     const ty_plan *plan;
-    const ty_plan_stage *stage;
-    uint32_t index, end; /* of the stage; layer behind its last */
+    const ty_program *program;
+    const ty_plan_stage *stage; /* one of the position's */
+    uint32_t index, end;        /* of that stage; layer behind its last */
     double slots, samples;
 } context;
 
 static const ty_layer *layer_at(const context *c, uint32_t layer)
 {
     return &c->plan->workload->layers[layer];
+}
+
+/* The same for another stage. */
+static context context_of(const ty_plan *plan, const ty_program *program, uint32_t stage)
+{
+    return (context){.plan = plan,
+                     .program = program,
+                     .stage = &plan->stages[stage],
+                     .index = stage,
+                     .end = plan->stages[stage].first_layer + plan->stages[stage].layer_count,
+                     .slots = ty_program_peak_in_flight(program, stage),
+                     .samples = plan->micro_batch_size};
 }
 
 /* ---- Parameters ------------------------------------------------------------------------------ */
@@ -44,17 +57,32 @@ static double tied_copies(const context *c, bool only_trained)
             earlier++;
         if (earlier == user)
             bytes += (double)l->attributes[TY_IN_FEATURES] *
-                     (double)l->attributes[TY_OUT_FEATURES] * c->plan->workload->element_bytes;
+                     (double)l->attributes[TY_OUT_FEATURES] * c->plan->workload->element_bytes *
+                     ty_tensor_parameter_share(c->plan, l->tied_to);
     }
     return bytes;
 }
 
+/* One lane's. */
 static double parameters(const context *c, bool only_trained)
 {
     double bytes = tied_copies(c, only_trained);
     for (uint32_t i = c->stage->first_layer; i < c->end; i++)
         if (!only_trained || !layer_at(c, i)->is_frozen)
-            bytes += (double)layer_at(c, i)->parameter_bytes;
+            bytes +=
+                (double)layer_at(c, i)->parameter_bytes * ty_tensor_parameter_share(c->plan, i);
+    return bytes;
+}
+
+/* The part of them that is divided among the replicas when something is sharded. */
+static double sharded_parameters(const context *c)
+{
+    double bytes = 0;
+    for (uint32_t b = 0; b < c->plan->bucket_count; b++)
+        if (c->plan->buckets[b].stage == c->index &&
+            ty_bucket_is_sharded(c->plan, &c->plan->buckets[b]))
+            bytes += (double)c->plan->buckets[b].gradient_bytes / TY_GRADIENT_ELEMENT_BYTES *
+                     c->plan->workload->element_bytes;
     return bytes;
 }
 
@@ -64,21 +92,47 @@ static double stage_input(const context *c)
 {
     const ty_workload *w = c->plan->workload;
     if (c->stage->first_layer > 0)
-        return (double)ty_workload_cut_bytes(w, c->stage->first_layer);
+        return (double)ty_plan_transfer_bytes(c->plan, c->index) / c->samples;
     return (double)ty_shape_elements(&w->input) * w->element_bytes;
 }
 
 /* What crosses to the next stage; 0 behind the last. */
 static double stage_output(const context *c)
 {
-    return (double)ty_workload_cut_bytes(c->plan->workload, c->end);
+    if (c->index + 1 == c->plan->stage_count)
+        return 0;
+    return (double)ty_plan_transfer_bytes(c->plan, c->index + 1) / c->samples;
+}
+
+/* What attention keeps of its scores and selective recomputing makes anew: all but a number for
+ * each row of queries and head. */
+static double score_bytes(const context *c, uint32_t layer)
+{
+    const ty_layer *l = layer_at(c, layer);
+    const ty_workload *w = c->plan->workload;
+    double queries, keys, heads;
+
+    if (c->stage->recompute != TY_RECOMPUTE_SELECTIVE || l->kind != TY_LAYER_ATTENTION ||
+        l->attributes[TY_IS_FUSED] > 0)
+        return 0;
+    heads = (double)l->attributes[TY_HEADS];
+    keys = (double)ty_layer_input_shape(w, layer, 0)->dimensions[0];
+    queries = (double)l->output.dimensions[0];
+    return fmin(heads * queries * (keys - 1) * w->element_bytes, (double)l->stash_bytes);
+}
+
+/* What a layer keeps on one lane. */
+static double layer_stash(const context *c, uint32_t layer)
+{
+    return ((double)layer_at(c, layer)->stash_bytes - score_bytes(c, layer)) *
+           ty_tensor_work_share(c->plan, layer);
 }
 
 static double stash(const context *c)
 {
     double bytes = 0;
     for (uint32_t i = c->stage->first_layer; i < c->end; i++)
-        bytes += (double)layer_at(c, i)->stash_bytes;
+        bytes += layer_stash(c, i);
     return bytes;
 }
 
@@ -88,22 +142,46 @@ static double activation_gradients(const context *c)
 {
     double outputs = 0, inner = 0;
     for (uint32_t i = c->stage->first_layer; i < c->end; i++) {
-        double kept = (double)layer_at(c, i)->stash_bytes;
-        double output = fmin(kept, (double)layer_at(c, i)->output_bytes);
+        const double share = ty_tensor_work_share(c->plan, i);
+        double kept = (double)layer_at(c, i)->stash_bytes * share;
+        double output = fmin(kept, (double)layer_at(c, i)->output_bytes * share);
         outputs += output;
         inner = fmax(inner, kept - output);
     }
     return outputs + inner;
 }
 
-/* Recomputing, the slots share everything but the stage's input, and its output where that is to be
- * sent. */
-static double activations(const context *c)
+/* What a micro-batch of a stage keeps while it is in flight: recomputing, slots share everything
+ * but the stage's input, and its output where that is to be sent. */
+static double slot_bytes(const context *c)
 {
-    double kept = c->stage->recompute == TY_RECOMPUTE_FULL
-                      ? c->slots * (stage_input(c) + stage_output(c)) + stash(c)
-                      : c->slots * (stage_input(c) + stash(c));
-    return c->samples * (kept + activation_gradients(c));
+    return c->samples * (c->stage->recompute == TY_RECOMPUTE_FULL ? stage_input(c) + stage_output(c)
+                                                                  : stage_input(c) + stash(c));
+}
+
+/* All stages of the position: their slots together at the fullest moment; gradients of one stage at
+ * a time, and what recomputing makes of one. */
+static double activations(const ty_plan *plan, const ty_program *program, uint32_t position,
+                          double *weights)
+{
+    double passing = 0;
+
+    for (uint32_t s = position; s < plan->stage_count; s += program->stage_count) {
+        const context c = context_of(plan, program, s);
+        double again = c.stage->recompute == TY_RECOMPUTE_FULL ? stash(&c) : 0;
+        weights[s / program->stage_count] = slot_bytes(&c);
+        passing = fmax(passing, c.samples * (again + activation_gradients(&c)));
+    }
+    return ty_program_peak_stash(plan, program, position, weights) + passing;
+}
+
+/* Versions of the weights beside the newest: PipeDream keeps one for each step that a micro-batch
+ * can be behind (section 3.3), 2BW one (section 3.1). */
+static double stashed_versions(const ty_plan *plan, const ty_program *program, uint32_t position)
+{
+    if (plan->schedule == TY_PIPEDREAM_2BW)
+        return 1;
+    return plan->schedule == TY_PIPEDREAM ? ty_program_lead(program, position) : 0;
 }
 
 /* ---- Buffers --------------------------------------------------------------------------------- */
@@ -117,7 +195,7 @@ static bool is_exchanged_here(const context *c, const ty_bucket *bucket)
 /* To each neighbour: staging, and per slot the gradient that is received or waits to be sent. */
 static double neighbour_buffers(const context *c)
 {
-    double input = c->stage->first_layer > 0 ? stage_input(c) : 0;
+    double input = c->index > 0 ? stage_input(c) : 0;
     return c->samples * (c->slots + STAGING_BUFFERS) * (input + stage_output(c));
 }
 
@@ -164,34 +242,72 @@ static double compression(const context *c)
 
 #define LARGEST 9007199254740992.0 /* 2^53 */
 
+/* With ZeRO 3 two buckets are together at a time, the one in use and the next. */
+static double gathered(const context *c)
+{
+    double largest = 0;
+
+    if (c->plan->zero < 3)
+        return 0;
+    for (uint32_t b = 0; b < c->plan->bucket_count; b++)
+        if (c->plan->buckets[b].stage == c->index &&
+            ty_bucket_is_sharded(c->plan, &c->plan->buckets[b]))
+            largest =
+                fmax(largest, (double)c->plan->buckets[b].gradient_bytes /
+                                  TY_GRADIENT_ELEMENT_BYTES * c->plan->workload->element_bytes);
+    return 2 * largest;
+}
+
+typedef struct rows {
+    double weights, gradients, optimizer, activations, communication, compression;
+} rows;
+
+/* What one stage adds to its position. */
+static void add_stage(const context *c, double state, double versions, rows *r)
+{
+    const double all = parameters(c, false), trained = parameters(c, true);
+    const double sharded = sharded_parameters(c);
+    const double kept = sharded / c->stage->replicas; /* of it, on one replica */
+    const uint32_t zero = c->plan->zero;
+
+    r->weights += all * (1 + versions) - (zero >= 3 ? sharded - kept : 0);
+    r->gradients += trained - (zero >= 2 ? sharded - kept : 0);
+    r->optimizer += state * (trained - (zero >= 1 ? sharded - kept : 0));
+    r->communication += neighbour_buffers(c) + bucket_buffers(c) + gathered(c);
+    r->compression += compression(c);
+}
+
 ty_status ty_stage_memory(const ty_plan *plan, const ty_program *program, uint32_t stage,
                           ty_memory_use *out, ty_error *error)
 {
-    context c = {.plan = plan, .index = stage, .samples = plan->micro_batch_size};
-    double state = ty_optimizer_state_count(&plan->optimizer);
-    double all, trained, live, communicated, compressed;
+    const uint32_t position = plan->stage_count > 0 ? stage % ty_plan_position_count(plan) : 0;
+    const double state = ty_optimizer_state_count(&plan->optimizer);
+    double *weights;
+    rows r = {0};
 
-    if (stage >= plan->stage_count || program->stage_count != plan->stage_count)
+    if (stage >= plan->stage_count || program->stage_count != ty_plan_position_count(plan))
         return ty_fail(error, TY_EINVAL,
                        "found stage %u and a program of %u stages, expected one "
                        "of %u",
                        stage, program->stage_count, plan->stage_count);
-    c.stage = &plan->stages[stage];
-    c.end = c.stage->first_layer + c.stage->layer_count;
-    c.slots = ty_program_peak_in_flight(program, stage);
-    all = parameters(&c, false);
-    trained = parameters(&c, true);
-    live = activations(&c);
-    communicated = neighbour_buffers(&c) + bucket_buffers(&c);
-    compressed = compression(&c);
-    if (!(all + trained * (1 + state) + live + communicated + compressed < LARGEST))
+    weights = ty_alloc(ty_plan_interleave(plan), sizeof *weights);
+    if (weights == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory");
+    for (uint32_t s = position; s < plan->stage_count; s += program->stage_count) {
+        const context c = context_of(plan, program, s);
+        add_stage(&c, state, stashed_versions(plan, program, position), &r);
+    }
+    r.activations = activations(plan, program, position, weights);
+    ty_free(weights);
+    if (!(r.weights + r.gradients + r.optimizer + r.activations + r.communication + r.compression <
+          LARGEST))
         return ty_fail(error, TY_EINVAL, "stage %u: needs more than 2^53 bytes", stage);
-    *out = (ty_memory_use){.parameter_bytes = (uint64_t)all,
-                           .gradient_bytes = (uint64_t)trained,
-                           .optimizer_bytes = (uint64_t)(trained * state),
-                           .activation_bytes = (uint64_t)live,
-                           .communication_bytes = (uint64_t)communicated,
-                           .compression_bytes = (uint64_t)compressed,
+    *out = (ty_memory_use){.parameter_bytes = (uint64_t)r.weights,
+                           .gradient_bytes = (uint64_t)r.gradients,
+                           .optimizer_bytes = (uint64_t)r.optimizer,
+                           .activation_bytes = (uint64_t)r.activations,
+                           .communication_bytes = (uint64_t)r.communication,
+                           .compression_bytes = (uint64_t)r.compression,
                            .workspace_bytes = WORKSPACE_BYTES};
     return TY_OK;
 }

@@ -34,6 +34,8 @@ static ty_status worst_path(const ty_costing *costing, uint32_t peer_stage, doub
     const ty_plan *plan = costing->plan;
     const ty_plan_stage *own = &plan->stages[costing->stage.stage];
     const ty_plan_stage *peer = &plan->stages[peer_stage];
+    const uint32_t width =
+        ty_plan_width(plan); /* lanes meet their like: the first stands for all */
     double worst_s = -1;
     ty_status status;
 
@@ -46,8 +48,8 @@ static ty_status worst_path(const ty_costing *costing, uint32_t peer_stage, doub
         double seconds;
         if (m > 0 && from == 0 && to == 0)
             break;
-        status = ty_cluster_path(costing->cluster, own->devices[from], peer->devices[to], &path,
-                                 costing->error);
+        status = ty_cluster_path(costing->cluster, own->devices[from * width],
+                                 peer->devices[to * width], &path, costing->error);
         if (status != TY_OK)
             return status;
         seconds = path.latency_s + bytes / path.bandwidth_bytes_per_s;
@@ -85,10 +87,11 @@ static ty_status cost_transfer(ty_costing *costing, uint32_t peer_stage, uint64_
 ty_status ty_cost_send(ty_costing *costing, const ty_instruction *instruction,
                        ty_instruction_cost *cost)
 {
-    uint32_t stage = costing->stage.stage, peer = instruction->peer_stage;
+    const uint32_t stage = instruction->stage, peer = instruction->peer_stage;
     ty_stage_transfer *known = &costing->stage.transfers[peer > stage ? 1 : 0];
 
-    if (peer >= costing->plan->stage_count || (peer + 1 != stage && peer != stage + 1))
+    if (peer >= costing->plan->stage_count || stage >= costing->plan->stage_count ||
+        (peer + 1 != stage && peer != stage + 1))
         return ty_fail(costing->error, TY_EINVAL,
                        "program:/stages/%u: a send to stage %u, which is no neighbour of it in a "
                        "plan of %u",
@@ -114,6 +117,45 @@ ty_status ty_cost_receive(ty_costing *costing, const ty_instruction *instruction
 }
 
 /* ---- Collectives ------------------------------------------------------------------------- */
+
+/* The narrowest ring that the lanes of one of the position's ranks form. */
+static ty_status find_lanes(ty_costing *costing)
+{
+    const ty_plan_stage *planned = &costing->plan->stages[costing->stage.stage];
+    const uint32_t width = ty_plan_width(costing->plan);
+    ty_stage_costing *stage = &costing->stage;
+
+    for (uint32_t q = 0; q < planned->replicas; q++) {
+        double bandwidth, latency_s;
+        ty_status status = ty_cluster_ring(costing->cluster, &planned->devices[(size_t)q * width],
+                                           width, &bandwidth, &latency_s, costing->error);
+        if (status != TY_OK)
+            return status;
+        if (q > 0 && bandwidth >= stage->lane_bandwidth_bytes_per_s)
+            continue;
+        stage->lane_bandwidth_bytes_per_s = bandwidth;
+        stage->lane_latency_s = latency_s;
+    }
+    return TY_OK;
+}
+
+ty_status ty_cost_inner(ty_costing *costing, const ty_inner_collective *inner, double *seconds)
+{
+    const ty_stage_costing *stage = &costing->stage;
+    ty_instruction_cost cost;
+    ty_status status = TY_OK;
+
+    if (!(stage->lane_bandwidth_bytes_per_s > 0))
+        TY_CHECK(find_lanes(costing), status, done);
+    TY_CHECK(ty_collective_cost(inner->kind, TY_RING, ty_plan_width(costing->plan), inner->bytes,
+                                stage->lane_bandwidth_bytes_per_s, stage->lane_latency_s, &cost,
+                                costing->error),
+             status, done);
+    ty_cost_relies_on(costing, TY_DATASHEET);
+    *seconds = cost.seconds * inner->count;
+done:
+    return status;
+}
 
 static ty_status ring_of_bucket(const ty_costing *costing, const ty_bucket *bucket,
                                 double *bandwidth_bytes_per_s, double *latency_s)
@@ -164,11 +206,10 @@ static double crowd_of_measurement(const ty_costing *costing, uint32_t members)
     return fmax(1, demand / costing->profile->cores);
 }
 
-ty_status ty_cost_bucket(ty_costing *costing, uint32_t index, ty_algorithm algorithm,
-                         uint64_t bytes, ty_instruction_cost *cost)
+static ty_status cost_exchange(ty_costing *costing, const ty_bucket *bucket,
+                               ty_collective_kind kind, ty_algorithm algorithm, uint64_t bytes,
+                               ty_instruction_cost *cost)
 {
-    const ty_bucket *bucket = &costing->plan->buckets[index];
-    ty_collective_kind kind = ty_bucket_collective(bucket);
     uint32_t members = ty_bucket_member_count(costing->plan, bucket);
     double bandwidth, latency_s, seconds, smallest_s;
     ty_status status;
@@ -189,18 +230,29 @@ done:
     return status;
 }
 
+ty_status ty_cost_bucket(ty_costing *costing, uint32_t index, ty_algorithm algorithm,
+                         uint64_t bytes, ty_instruction_cost *cost)
+{
+    const ty_bucket *bucket = &costing->plan->buckets[index];
+    return cost_exchange(costing, bucket, ty_bucket_exchange(costing->plan, bucket), algorithm,
+                         bytes, cost);
+}
+
 ty_status ty_cost_collective(ty_costing *costing, const ty_instruction *instruction,
                              ty_instruction_cost *cost)
 {
+    const ty_bucket *bucket;
     ty_status status;
 
     if (instruction->bucket >= costing->plan->bucket_count)
         return ty_fail(costing->error, TY_EINVAL,
                        "program:/stages/%u: a collective of bucket %u, but the plan has %u",
                        costing->stage.stage, instruction->bucket, costing->plan->bucket_count);
-    status = ty_cost_bucket(costing, instruction->bucket,
-                            costing->plan->buckets[instruction->bucket].algorithm,
-                            instruction->bytes, cost);
+    bucket = &costing->plan->buckets[instruction->bucket];
+    status = cost_exchange(
+        costing, bucket,
+        instruction->op == TY_OP_GATHER ? TY_ALL_GATHER : ty_bucket_exchange(costing->plan, bucket),
+        bucket->algorithm, instruction->bytes, cost);
     if (status == TY_OK)
         cost->core_share = costing->stage.core_share;
     return status;

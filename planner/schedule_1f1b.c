@@ -10,28 +10,21 @@
  */
 #include "lowering.h"
 
-static uint32_t warmup_forwards(const ty_lowering *lowering)
+ty_status ty_schedule_one_f_one_b(ty_lowering *l)
 {
-    const ty_plan *plan = lowering->plan;
-    uint32_t later = 0, warmup;
-
-    for (uint32_t s = lowering->stage; s < plan->stage_count; s++)
-        later += plan->stages[s].replicas;
-    warmup = (later - 1) / plan->stages[lowering->stage].replicas;
-    return warmup < lowering->micro_batches ? warmup : lowering->micro_batches;
-}
-
-ty_status ty_schedule_one_f_one_b(ty_lowering *lowering)
-{
-    uint32_t count = lowering->micro_batches, warmup = warmup_forwards(lowering);
+    const uint32_t count = l->micro_batches;
+    const uint32_t warmup = ty_lower_warmup(l) < count ? ty_lower_warmup(l) : count;
+    ty_lower_pass pass = {.stage = l->position};
     ty_status status = TY_OK;
 
-    for (uint32_t k = 0; k < warmup; k++)
-        TY_CHECK(ty_lower_forward(lowering, k), status, done);
+    for (; pass.micro_batch < warmup; pass.micro_batch++)
+        TY_CHECK(ty_lower_forward(l, pass), status, done);
     for (uint32_t k = 0; k < count; k++) {
-        if (warmup + k < count)
-            TY_CHECK(ty_lower_forward(lowering, warmup + k), status, done);
-        TY_CHECK(ty_lower_backward(lowering, k, k + 1 == count), status, done);
+        pass.micro_batch = warmup + k;
+        if (pass.micro_batch < count)
+            TY_CHECK(ty_lower_forward(l, pass), status, done);
+        pass.micro_batch = k;
+        TY_CHECK(ty_lower_backward(l, pass, k + 1 == count), status, done);
     }
 done:
     return status;

@@ -5,14 +5,15 @@
  */
 #include "lowering.h"
 
-ty_status ty_schedule_gpipe(ty_lowering *lowering)
+ty_status ty_schedule_gpipe(ty_lowering *l)
 {
+    ty_lower_pass pass = {.stage = l->position};
     ty_status status = TY_OK;
 
-    for (uint32_t k = 0; k < lowering->micro_batches; k++)
-        TY_CHECK(ty_lower_forward(lowering, k), status, done);
-    for (uint32_t k = lowering->micro_batches; k > 0; k--)
-        TY_CHECK(ty_lower_backward(lowering, k - 1, k == 1), status, done);
+    for (; pass.micro_batch < l->micro_batches; pass.micro_batch++)
+        TY_CHECK(ty_lower_forward(l, pass), status, done);
+    while (pass.micro_batch-- > 0)
+        TY_CHECK(ty_lower_backward(l, pass, pass.micro_batch == 0), status, done);
 done:
     return status;
 }

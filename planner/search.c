@@ -58,8 +58,10 @@ static ty_status estimate(const search_question *q, const draft *d, candidate *c
     ty_timeline *timeline = NULL;
 
     TY_CHECK(ty_costs_of_program(d->plan, d->program, q->cluster, &costs, error), status, done);
-    TY_CHECK(ty_estimate(d->plan, d->program, costs, ESTIMATED_STEPS, &timeline, error), status,
-             done);
+    TY_CHECK(ty_estimate(d->plan, d->program, costs,
+                         ESTIMATED_STEPS + 2 * ty_program_largest_lead(d->program), &timeline,
+                         error),
+             status, done);
     status = ty_timeline_summarize(d->plan, d->program, timeline, &c->estimate, error);
 done:
     ty_timeline_free(timeline);

@@ -30,6 +30,10 @@
  * backward of a replica is cut at the boundaries of buckets that are exchanged, so that each leaves
  * as soon as its gradients are complete; tied weights go last. Loads are at most two micro-batches
  * ahead of their forwards.
+ * Interleaved: the same with passes of several stages a position, in groups of as many
+ * micro-batches as there are positions. Zero bubble (H1): backward in two parts, position n puts
+ * off n of the weights' parts. PipeDream and 2BW: no flush; forwards run w_i micro-batches ahead of
+ * backwards, across steps.
  */
 ty_status ty_plan_lower(const ty_plan *plan, ty_program **out, ty_error *error) TY_MUST_CHECK;
 
@@ -50,6 +54,21 @@ ty_status ty_layer_cost(const ty_workload *workload, uint32_t layer, uint32_t sa
                         double *backward_s, ty_provenance *provenance,
                         ty_error *error) TY_MUST_CHECK;
 
+/** The part of a layer that one lane of a tensor parallel rank has. */
+typedef struct ty_layer_share {
+    double work, parameters; /* 1: all of it */
+} ty_layer_share;
+/** The same for a share of a layer. A measured time is taken in proportion, and calibrated then. */
+ty_status ty_layer_share_cost(const ty_workload *workload, uint32_t layer, uint32_t samples,
+                              ty_layer_share share, const ty_device_type *device,
+                              const ty_profile *profile, double *forward_s, double *backward_s,
+                              ty_provenance *provenance, ty_error *error) TY_MUST_CHECK;
+/** Flop a sample of a forward pass's products with weights: what the gradients of the weights take
+ * once more. 0 for a layer without weights. */
+double ty_layer_weight_flop(const ty_workload *workload, const ty_layer *layer);
+/** The share of a layer's backward that makes gradients of weights. */
+double ty_layer_weight_share(const ty_workload *workload, const ty_layer *layer);
+
 /**
  * A collective by the latency-bandwidth model, for links of bandwidth B and latency a:
  *   ring all-reduce      2(n-1) a + 2(n-1)/n S/B
@@ -66,7 +85,7 @@ ty_status ty_collective_cost(ty_collective_kind kind, ty_algorithm algorithm, ui
                              uint64_t bytes, double bandwidth_bytes_per_s, double latency_s,
                              ty_instruction_cost *cost, ty_error *error) TY_MUST_CHECK;
 
-/** Memory of one device of a stage: what the worker will allocate, row by row. */
+/** Memory of one device of a stage's position: what the worker will allocate, row by row. */
 ty_status ty_stage_memory(const ty_plan *plan, const ty_program *program, uint32_t stage,
                           ty_memory_use *out, ty_error *error) TY_MUST_CHECK;
 

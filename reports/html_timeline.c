@@ -15,10 +15,13 @@
 
 /* Okabe and Ito's palette, which colour-blind readers can tell apart. */
 static const char *const colours[TY_OP_COUNT] = {
-    [TY_OP_LOAD] = "#8c8c8c",     [TY_OP_FORWARD] = "#0072b2",    [TY_OP_RECOMPUTE] = "#56b4e9",
-    [TY_OP_BACKWARD] = "#d55e00", [TY_OP_SEND] = "#cc79a7",       [TY_OP_RECEIVE] = "#cc79a7",
-    [TY_OP_ENCODE] = "#b5a800",   [TY_OP_COLLECTIVE] = "#009e73", [TY_OP_DECODE] = "#b5a800",
-    [TY_OP_UPDATE] = "#e69f00",
+    [TY_OP_LOAD] = "#8c8c8c",      [TY_OP_FORWARD] = "#0072b2",
+    [TY_OP_RECOMPUTE] = "#56b4e9", [TY_OP_BACKWARD] = "#d55e00",
+    [TY_OP_SEND] = "#cc79a7",      [TY_OP_RECEIVE] = "#cc79a7",
+    [TY_OP_ENCODE] = "#b5a800",    [TY_OP_COLLECTIVE] = "#009e73",
+    [TY_OP_DECODE] = "#b5a800",    [TY_OP_UPDATE] = "#e69f00",
+    [TY_OP_BEGIN] = "#8c8c8c",     [TY_OP_BACKWARD_INPUT] = "#d55e00",
+    [TY_OP_GATHER] = "#44aa99",    [TY_OP_BACKWARD_WEIGHT] = "#aa4499",
 };
 
 typedef struct view {

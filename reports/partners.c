@@ -37,7 +37,7 @@ static uint32_t send_slot(const partners *p, uint32_t stage, ty_direction direct
 
 static void fill_stage(partners *p, uint32_t stage)
 {
-    const ty_stage_program *program = &p->program->stages[stage];
+    const ty_stage_program *program = &p->program->stages[stage % p->program->stage_count];
 
     for (uint32_t i = 0; i < 2 * p->local_count[stage]; i++)
         p->sends[stage][i] = UINT32_MAX;
@@ -45,6 +45,8 @@ static void fill_stage(partners *p, uint32_t stage)
         p->collectives[stage][b] = UINT32_MAX;
     for (uint32_t i = 0; i < program->instruction_count; i++) {
         const ty_instruction *in = &program->instructions[i];
+        if (in->stage != stage)
+            continue;
         if (in->op == TY_OP_SEND)
             p->sends[stage][send_slot(p, stage, in->direction, in->micro_batch)] = i;
         else if (in->op == TY_OP_COLLECTIVE)
@@ -112,8 +114,12 @@ double ty_partners_ready_s(const partners *p, const ty_timeline *timeline, const
     } else if (in->op == TY_OP_COLLECTIVE) {
         uint32_t count = ty_bucket_members(p->plan, &p->plan->buckets[in->bucket], p->members);
         for (uint32_t m = 0; m < count; m++) {
-            uint32_t other = ty_plan_stage_of_rank(p->plan, p->members[m]);
-            uint32_t index = p->collectives[other][in->bucket];
+            const ty_bucket *bucket = &p->plan->buckets[in->bucket];
+            const uint32_t position = ty_plan_stage_of_rank(p->plan, p->members[m]);
+            const uint32_t holder = bucket->stage % p->program->stage_count == position
+                                        ? bucket->stage
+                                        : bucket->tied_stage;
+            uint32_t index = p->collectives[holder][in->bucket];
             if (index != UINT32_MAX)
                 ready_s = fmax(ready_s, ty_timeline_find(timeline, p->program, p->plan, event->step,
                                                          p->members[m], index)

@@ -29,7 +29,7 @@ void ty_chunk_ring(ty_walker *walker, ty_group *group, uint32_t member,
     const uint32_t n = group->member_count;
     const uint32_t next = (member + 1) % n;
     const uint32_t messages = group->kind == TY_ALL_REDUCE ? 2 * (n - 1) : n - 1;
-    const uint64_t before = (uint64_t)walker->step * messages;
+    const uint64_t before = group->plays[member]++ * messages;
     ty_message message = message_of(cost, messages, ty_group_host(walk, group, member),
                                     ty_group_host(walk, group, next));
 
@@ -72,7 +72,7 @@ void ty_chunk_tree(ty_walker *walker, ty_group *group, uint32_t member,
     const uint32_t messages = 2 * ty_tree_rounds(n);
     const double share = ty_walk_share(&walk->ranks[walker->rank], cost);
     const sg_host_t self = ty_group_host(walk, group, member);
-    const uint64_t step = walker->step;
+    const uint64_t step = group->plays[member]++;
     const uint64_t taken = step * (children + (member != 0));
 
     for (uint32_t k = 0; k < children; k++) {

@@ -36,13 +36,15 @@ static ty_status check_options(const ty_simulate_options *options, ty_error *err
 static ty_status check_shape(const ty_plan *plan, const ty_program *program, const ty_costs *costs,
                              ty_error *error)
 {
-    if (program->stage_count != plan->stage_count || costs->stage_count != plan->stage_count)
+    const uint32_t positions = ty_plan_position_count(plan);
+
+    if (program->stage_count != positions || costs->stage_count != positions)
         return ty_fail(error, TY_EINVAL, "a plan of %u stages, a program of %u, costs of %u",
-                       plan->stage_count, program->stage_count, costs->stage_count);
+                       positions, program->stage_count, costs->stage_count);
     if (costs->rank_count != ty_plan_rank_count(plan))
         return ty_fail(error, TY_EINVAL, "a plan of %u ranks, costs of %u",
                        ty_plan_rank_count(plan), costs->rank_count);
-    for (uint32_t s = 0; s < plan->stage_count; s++)
+    for (uint32_t s = 0; s < positions; s++)
         if (costs->instruction_counts[s] != program->stages[s].instruction_count)
             return ty_fail(error, TY_EINVAL, "stage %u: a program of %u instructions, costs of %u",
                            s, program->stages[s].instruction_count, costs->instruction_counts[s]);
@@ -79,10 +81,12 @@ static ty_status check_instruction(const ty_plan *plan, const ty_stage_program *
     if ((unsigned)instruction->op >= TY_OP_COUNT ||
         (unsigned)instruction->stream >= TY_STREAM_COUNT)
         fault = "no known operation or stream";
-    else if (instruction->op == TY_OP_COLLECTIVE && instruction->bucket >= plan->bucket_count)
+    else if ((instruction->op == TY_OP_COLLECTIVE || instruction->op == TY_OP_GATHER) &&
+             instruction->bucket >= plan->bucket_count)
         fault = "a collective without a bucket";
     else if ((instruction->op == TY_OP_SEND || instruction->op == TY_OP_RECEIVE) &&
              (instruction->peer_stage >= plan->stage_count ||
+              instruction->stage >= plan->stage_count ||
               instruction->direction == TY_NO_DIRECTION ||
               instruction->micro_batch == TY_NO_MICRO_BATCH))
         fault = "a transfer without peer, direction or micro-batch";
@@ -127,7 +131,7 @@ static ty_status check(const ty_plan *plan, const ty_program *program, const ty_
 
     if (status == TY_OK)
         status = check_shape(plan, program, costs, error);
-    for (uint32_t s = 0; status == TY_OK && s < plan->stage_count; s++) {
+    for (uint32_t s = 0; status == TY_OK && s < program->stage_count; s++) {
         for (uint32_t i = 0; status == TY_OK && i < costs->instruction_counts[s]; i++) {
             status = check_cost(s, i, &costs->instructions[s][i], error);
             if (status == TY_OK)

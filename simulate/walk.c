@@ -21,7 +21,7 @@ static ty_status out_of_memory(ty_error *error)
 static ty_status sends_index(const ty_plan *plan, const ty_program *program, uint32_t stage,
                              struct sends *sends, ty_error *error)
 {
-    const ty_stage_program *code = &program->stages[stage];
+    const ty_stage_program *code = &program->stages[stage % program->stage_count];
 
     sends->micro_batches = plan->micro_batches / plan->stages[stage].replicas;
     for (int d = 0; d < 2; d++) {
@@ -33,10 +33,10 @@ static ty_status sends_index(const ty_plan *plan, const ty_program *program, uin
     }
     for (uint32_t i = 0; i < code->instruction_count; i++) {
         const ty_instruction *send = &code->instructions[i];
-        if (send->op != TY_OP_SEND)
+        if (send->op != TY_OP_SEND || send->stage != stage)
             continue;
         if (send->direction == TY_NO_DIRECTION || send->micro_batch >= sends->micro_batches ||
-            send->peer_stage >= program->stage_count)
+            send->peer_stage >= plan->stage_count)
             return ty_fail(error, TY_EINVAL,
                            "stage %u, instruction %u: a send without direction, micro-batch or "
                            "peer; was the program checked?",
@@ -79,11 +79,12 @@ static ty_status match(ty_walk *walk, const struct sends *sends, uint32_t rank, 
 static ty_status match_all(ty_walk *walk, const ty_program *program, ty_error *error)
 {
     ty_status status = TY_OK;
-    struct sends *sends = ty_alloc(program->stage_count, sizeof *sends);
+    const uint32_t stages = walk->plan->stage_count;
+    struct sends *sends = ty_alloc(stages, sizeof *sends);
 
     if (sends == NULL)
         return out_of_memory(error);
-    for (uint32_t s = 0; s < program->stage_count; s++)
+    for (uint32_t s = 0; s < stages; s++)
         TY_CHECK(sends_index(walk->plan, program, s, &sends[s], error), status, cleanup);
     for (uint32_t r = 0; r < walk->rank_count; r++)
         for (uint32_t i = 0; i < walk->ranks[r].program->instruction_count; i++)
@@ -91,25 +92,27 @@ static ty_status match_all(ty_walk *walk, const ty_program *program, ty_error *e
                 TY_CHECK(match(walk, sends, r, i, error), status, cleanup);
 
 cleanup:
-    for (uint32_t s = 0; s < program->stage_count; s++)
+    for (uint32_t s = 0; s < stages; s++)
         for (int d = 0; d < 2; d++)
             ty_free(sends[s].instructions[d]);
     ty_free(sends);
     return status;
 }
 
-static ty_status group_fill(const ty_walk *walk, uint32_t bucket, ty_group *group, ty_error *error)
+static ty_status group_fill(const ty_walk *walk, uint32_t bucket, bool is_gather, ty_group *group,
+                            ty_error *error)
 {
     const ty_bucket *what = &walk->plan->buckets[bucket];
-
     const uint32_t members = ty_bucket_member_count(walk->plan, what);
 
     group->ranks = ty_alloc(members, sizeof *group->ranks);
+    group->plays = ty_alloc(members, sizeof *group->plays);
     group->arrived = ty_alloc(members, sizeof *group->arrived);
     group->invited = ty_alloc(members, sizeof *group->invited);
-    if (group->ranks == NULL || group->arrived == NULL || group->invited == NULL)
+    if (group->ranks == NULL || group->plays == NULL || group->arrived == NULL ||
+        group->invited == NULL)
         return out_of_memory(error);
-    group->kind = ty_bucket_collective(what);
+    group->kind = is_gather ? TY_ALL_GATHER : ty_bucket_exchange(walk->plan, what);
     /* What is gathered goes round in a ring whatever the plan says of reductions. */
     group->algorithm = group->kind == TY_ALL_REDUCE ? what->algorithm : TY_RING;
     group->member_count = ty_bucket_members(walk->plan, what, group->ranks);
@@ -136,7 +139,10 @@ static ty_status rank_fill(ty_walk *walk, const ty_program *program, const ty_co
     if (self->host_name == NULL || self->done == NULL || self->arrival == NULL)
         return out_of_memory(error);
     for (int s = 0; s < TY_STREAM_COUNT; s++)
-        self->walkers[s] = (ty_walker){.walk = walk, .rank = rank, .stream = (ty_stream)s};
+        self->walkers[s] = (ty_walker){.walk = walk,
+                                       .rank = rank,
+                                       .stream = (ty_stream)s,
+                                       .lead = ty_program_lead(program, self->stage)};
     walk->step_events += self->program->instruction_count;
     return TY_OK;
 }
@@ -154,18 +160,20 @@ ty_status ty_walk_new(const ty_plan *plan, const ty_program *program, const ty_c
     walk->steps = options->steps;
     walk->resolution = options->resolution;
     walk->ranks = ty_alloc(ty_plan_rank_count(plan), sizeof *walk->ranks);
-    walk->groups = ty_alloc(plan->bucket_count, sizeof *walk->groups);
+    walk->groups = ty_alloc((size_t)plan->bucket_count * 2, sizeof *walk->groups);
     if (walk->ranks == NULL || walk->groups == NULL) {
         status = out_of_memory(error);
         goto cleanup;
     }
     walk->rank_count = ty_plan_rank_count(plan);
-    walk->group_count = plan->bucket_count;
+    walk->group_count = plan->bucket_count * 2;
     for (uint32_t r = 0; r < walk->rank_count; r++)
         TY_CHECK(rank_fill(walk, program, costs, cluster, r, error), status, cleanup);
     TY_CHECK(match_all(walk, program, error), status, cleanup);
     for (uint32_t b = 0; b < walk->group_count; b++)
-        TY_CHECK(group_fill(walk, b, &walk->groups[b], error), status, cleanup);
+        TY_CHECK(group_fill(walk, b % plan->bucket_count, b >= plan->bucket_count, &walk->groups[b],
+                            error),
+                 status, cleanup);
     *out = walk;
     walk = NULL;
 
@@ -185,6 +193,7 @@ void ty_walk_free(ty_walk *walk)
     }
     for (uint32_t b = 0; b < walk->group_count; b++) {
         ty_free(walk->groups[b].ranks);
+        ty_free(walk->groups[b].plays);
         ty_free(walk->groups[b].arrived);
         ty_free(walk->groups[b].invited);
     }

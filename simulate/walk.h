@@ -18,6 +18,7 @@ typedef struct ty_walker {
     uint32_t rank;
     ty_stream stream;
     uint32_t step; /* the one it is in */
+    uint32_t lead; /* rounds that its rank runs ahead */
     sg_sem_t gate;
     const uint64_t *awaited; /* the counter it waits for; NULL while it runs */
     uint64_t awaited_value;
@@ -36,13 +37,14 @@ typedef struct ty_walk_rank {
     ty_walker walkers[TY_STREAM_COUNT];
 } ty_walk_rank;
 
-/** The members of a bucket's exchange. */
+/** The members of a bucket's exchange, or of the gathers of its weights. */
 typedef struct ty_group {
     uint32_t member_count; /* 1: nothing to exchange */
     uint32_t *ranks;       /* [member_count], ascending: the order of the ring and of the tree */
     ty_collective_kind kind;
     ty_algorithm algorithm;
     sg_bar_t barrier;
+    uint64_t *plays;   /* [member_count]: how often it has been played */
     uint64_t *arrived; /* [member_count]: messages that reached it */
     uint64_t *invited; /* [member_count]: messages it was ready for, where senders wait for that */
 } ty_group;
@@ -54,7 +56,7 @@ struct ty_walk {
     uint32_t rank_count;
     ty_walk_rank *ranks;
     uint32_t group_count;
-    ty_group *groups;     /* [bucket] */
+    ty_group *groups;     /* [2][bucket]: exchanges, then gathers */
     uint64_t step_events; /* of all ranks in one step */
     ty_event *events;     /* [steps][rank][instruction]: where walkers write */
 };

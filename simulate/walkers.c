@@ -99,7 +99,10 @@ static void play_collective(ty_walker *walker, uint32_t index)
     };
     ty_walk *walk = walker->walk;
     const ty_walk_rank *rank = &walk->ranks[walker->rank];
-    ty_group *group = &walk->groups[rank->program->instructions[index].bucket];
+    const ty_instruction *instruction = &rank->program->instructions[index];
+    ty_group *group =
+        &walk->groups[instruction->bucket +
+                      (instruction->op == TY_OP_GATHER ? walk->plan->bucket_count : 0)];
 
     ty_engine_barrier_wait(group->barrier);
     plays[walk->resolution][group->algorithm](walker, group, member_of(group, walker->rank),
@@ -110,11 +113,13 @@ static void play_collective(ty_walker *walker, uint32_t index)
 static void play(ty_walker *walker, uint32_t index)
 {
     static void (*const plays[TY_OP_COUNT])(ty_walker *, uint32_t) = {
-        [TY_OP_LOAD] = play_work,      [TY_OP_FORWARD] = play_work,
-        [TY_OP_RECOMPUTE] = play_work, [TY_OP_BACKWARD] = play_work,
-        [TY_OP_SEND] = play_send,      [TY_OP_RECEIVE] = play_receive,
-        [TY_OP_ENCODE] = play_work,    [TY_OP_COLLECTIVE] = play_collective,
-        [TY_OP_DECODE] = play_work,    [TY_OP_UPDATE] = play_work,
+        [TY_OP_LOAD] = play_work,         [TY_OP_FORWARD] = play_work,
+        [TY_OP_RECOMPUTE] = play_work,    [TY_OP_BACKWARD] = play_work,
+        [TY_OP_SEND] = play_send,         [TY_OP_RECEIVE] = play_receive,
+        [TY_OP_ENCODE] = play_work,       [TY_OP_COLLECTIVE] = play_collective,
+        [TY_OP_DECODE] = play_work,       [TY_OP_UPDATE] = play_work,
+        [TY_OP_BEGIN] = play_work,        [TY_OP_BACKWARD_INPUT] = play_work,
+        [TY_OP_GATHER] = play_collective, [TY_OP_BACKWARD_WEIGHT] = play_work,
     };
     plays[walker->walk->ranks[walker->rank].program->instructions[index].op](walker, index);
 }
@@ -148,10 +153,13 @@ static void live(void *context)
     const ty_walk *walk = walker->walk;
     const ty_stage_program *program = walk->ranks[walker->rank].program;
 
-    for (walker->step = 0; walker->step < walk->steps; walker->step++)
-        for (uint32_t i = 0; i < program->instruction_count; i++)
-            if (program->instructions[i].stream == walker->stream)
+    /* Rounds of the program's loop; what belongs to no step of the run is left out. */
+    for (uint32_t round = 0; round < walk->steps + walker->lead; round++)
+        for (uint32_t i = 0; i < program->instruction_count; i++) {
+            walker->step = round + program->instructions[i].lead - walker->lead;
+            if (program->instructions[i].stream == walker->stream && walker->step < walk->steps)
                 take(walker, i);
+        }
 }
 
 static bool has_instructions(const ty_stage_program *program, ty_stream stream)

@@ -360,7 +360,7 @@ Test(plan, check_refuses_each_flaw)
         {"hybrid", no_cluster, "toy:/cluster: found none"},
         {"hybrid", nan_prediction, "toy:/prediction/bubble_share: found nan"},
         {"hybrid", no_memory, "toy:/memory: found none"},
-        {"hybrid", many_ranks, "found 1000001 replicas in all, expected at most 1000000"},
+        {"hybrid", many_ranks, "found 1000001 devices in all, expected at most 1000000"},
         {"hybrid tied", no_tied_bucket,
          "toy:/buckets: found none for the weight of layer 1 "
          "(\"down\"), tied between stages 0 and 1"},

@@ -98,6 +98,8 @@ ty_plan *make_plan(const plan_shape *shape)
 
     plan->stages = need(ty_alloc(shape->stage_count, sizeof *plan->stages));
     plan->stage_count = shape->stage_count;
+    plan->interleave = shape->interleave;
+    plan->zero = shape->zero;
     for (uint32_t s = 0; s < shape->stage_count; s++) {
         ty_plan_stage *stage = &plan->stages[s];
         *stage = (ty_plan_stage){.first_layer = layer_count,
@@ -107,7 +109,9 @@ ty_plan *make_plan(const plan_shape *shape)
                                      shape->is_recomputed ? TY_RECOMPUTE_FULL : TY_RECOMPUTE_NONE};
         stage->devices = need(ty_alloc(stage->replicas, sizeof *stage->devices));
         for (uint32_t q = 0; q < stage->replicas; q++)
-            stage->devices[q] = device++;
+            stage->devices[q] = s < ty_plan_position_count(plan)
+                                    ? device++
+                                    : plan->stages[s % ty_plan_position_count(plan)].devices[q];
         layer_count += shape->layers[s];
         room += shape->buckets[s];
     }

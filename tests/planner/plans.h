@@ -5,15 +5,18 @@
 #include "ty_planner.h"
 
 #define MAX_STAGES 4
+#define MAX_SHAPE_STAGES 16 /* with interleaving */
 
 /* A plan in short: a chain whose layer i has (i + 1) * 1000 parameters and whose cuts carry 400
    bytes per sample, in micro-batches of two samples. */
 typedef struct plan_shape {
     ty_schedule schedule;
     uint32_t stage_count;
-    uint32_t replicas[MAX_STAGES];
-    uint32_t layers[MAX_STAGES];
-    uint32_t buckets[MAX_STAGES]; /* of each stage, at most its layers */
+    uint32_t interleave; /* 0: 1; stage_count counts them all */
+    uint32_t zero;
+    uint32_t replicas[MAX_SHAPE_STAGES];
+    uint32_t layers[MAX_SHAPE_STAGES];
+    uint32_t buckets[MAX_SHAPE_STAGES]; /* of each stage, at most its layers */
     uint32_t micro_batches;
     ty_compression_kind compression;
     bool is_tied; /* the last layer uses the first one's matrix; needs two stages, and two

@@ -110,7 +110,7 @@ Test(estimate, balanced_pipelines)
 {
     for (uint32_t p = 1; p <= MAX_STAGES; p++) {
         for (uint32_t m = 1; m <= 8; m++) {
-            for (int schedule = 0; schedule < TY_SCHEDULE_COUNT; schedule++) {
+            for (int schedule = 0; schedule <= TY_ONE_F_ONE_B; schedule++) {
                 plan_shape shape = {
                     .schedule = (ty_schedule)schedule, .stage_count = p, .micro_batches = m};
                 const double f = 1, b = 2;
@@ -133,6 +133,155 @@ Test(estimate, balanced_pipelines)
             }
         }
     }
+}
+
+static plan_shape even_shape(ty_schedule schedule, uint32_t stages, uint32_t micro_batches)
+{
+    plan_shape shape = {
+        .schedule = schedule, .stage_count = stages, .micro_batches = micro_batches};
+
+    for (uint32_t s = 0; s < stages; s++)
+        shape.replicas[s] = shape.layers[s] = shape.buckets[s] = 1;
+    return shape;
+}
+
+static void set_all_seconds(estimate_case *c, ty_op op, double seconds)
+{
+    for (uint32_t p = 0; p < c->program->stage_count; p++)
+        set_seconds(c->costs, c->program, p, op, seconds);
+}
+
+/* With v stages a position the bubble is a v-th: (v m + p - 1)(f + b) (Narayanan et al., 2021,
+   section 2.2). */
+Test(estimate, interleaved_pipeline)
+{
+    for (uint32_t p = 2; p <= 4; p++)
+        for (uint32_t v = 2; v * p <= MAX_SHAPE_STAGES; v++)
+            for (uint32_t m = p; m <= 4 * p; m += p) {
+                plan_shape shape = even_shape(TY_INTERLEAVED, v * p, m);
+                const double expected = (v * m + p - 1) * 3;
+                estimate_case c;
+                double found;
+                ty_error error = {0};
+                shape.interleave = v;
+                c = open_case(&shape);
+                cr_assert_eq(ty_program_check(c.plan, c.program, "program", &error), TY_OK, "%s",
+                             error.message);
+                set_all_seconds(&c, TY_OP_FORWARD, 1);
+                set_all_seconds(&c, TY_OP_BACKWARD, 2);
+                found = run_case(&c, 1);
+                cr_expect(is_close(found, expected), "%u x %u stages, %u micro-batches: %g, not %g",
+                          v, p, m, found, expected);
+                close_case(&c);
+            }
+}
+
+/* Zero bubble H1: the bubble is (p - 1)(f + b - w), w being the weights' part, once there are
+   enough micro-batches to put off (Qi et al., 2024, table 2). */
+Test(estimate, zero_bubble_pipeline)
+{
+    for (uint32_t p = 1; p <= MAX_STAGES; p++)
+        for (uint32_t m = 2 * p; m <= 4 * p; m++) {
+            const plan_shape shape = even_shape(TY_ZERO_BUBBLE, p, m);
+            const double expected = m * 3 + (p - 1);
+            estimate_case c = open_case(&shape);
+            double found;
+
+            set_all_seconds(&c, TY_OP_FORWARD, 1);
+            set_all_seconds(&c, TY_OP_BACKWARD_INPUT, 1);
+            set_all_seconds(&c, TY_OP_BACKWARD_WEIGHT, 1);
+            found = run_case(&c, 1);
+            cr_expect(is_close(found, expected), "%u stages, %u micro-batches: %g, not %g", p, m,
+                      found, expected);
+            close_case(&c);
+        }
+}
+
+/* Without a flush a step takes what the slowest stage takes, and nothing else. */
+Test(estimate, pipeline_without_flush)
+{
+    for (uint32_t p = 1; p <= MAX_STAGES; p++)
+        for (uint32_t m = 1; m <= 8; m++) {
+            const plan_shape shape = even_shape(TY_PIPEDREAM, p, m);
+            estimate_case c = open_case(&shape);
+            ty_step_summary summary;
+            ty_error error = {0};
+
+            cr_assert_eq(ty_program_check(c.plan, c.program, "program", &error), TY_OK, "%s",
+                         error.message);
+            set_all_seconds(&c, TY_OP_FORWARD, 1);
+            set_all_seconds(&c, TY_OP_BACKWARD, 2);
+            set_seconds(c.costs, c.program, p / 2, TY_OP_BACKWARD, 3);
+            run_case(&c, 4 + 2 * ty_program_largest_lead(c.program));
+            cr_assert_eq(ty_timeline_summarize(c.plan, c.program, c.timeline, &summary, &error),
+                         TY_OK, "%s", error.message);
+            cr_expect(is_close(summary.step_time_s, 4.0 * m), "%u stages, %u micro-batches: %g", p,
+                      m, summary.step_time_s);
+            close_case(&c);
+        }
+}
+
+/* One replica stands for all where nothing tells them apart. */
+Test(estimate, folding_changes_nothing)
+{
+    random_numbers numbers = {4711};
+
+    for (int i = 0; i < 60; i++) {
+        plan_shape shape = random_shape(&numbers);
+        estimate_case c;
+        ty_timeline *all;
+        const uint32_t replicas = 1 + random_below(&numbers, 3);
+        shape.micro_batches = replicas * (1 + random_below(&numbers, 4));
+        for (uint32_t s = 0; s < shape.stage_count; s++)
+            shape.replicas[s] = replicas;
+        if (shape.schedule == TY_ONE_F_ONE_B && !shape.is_recomputed && !shape.is_tied)
+            shape.zero = random_below(&numbers, 4);
+        c = open_case(&shape);
+        set_random_seconds(c.costs, c.plan, c.program, &numbers);
+        for (uint32_t h = 0; h < c.costs->host_count; h++)
+            c.costs->host_cores[h] = 1000; /* enough, but somebody has to look */
+        run_case(&c, 2);
+        all = c.timeline;
+        c.timeline = NULL;
+        for (uint32_t h = 0; h < c.costs->host_count; h++)
+            c.costs->host_cores[h] = HUGE_VAL;
+        run_case(&c, 2);
+        for (uint64_t e = 0; e < all->event_count; e++)
+            cr_assert(is_close(all->events[e].start_s, c.timeline->events[e].start_s) &&
+                          is_close(all->events[e].end_s, c.timeline->events[e].end_s),
+                      "plan %d, event %llu", i, (unsigned long long)e);
+        ty_timeline_free(all);
+        close_case(&c);
+    }
+}
+
+/* ZeRO: weights are gathered before they are used, and the program is proved for all levels. */
+Test(estimate, sharded_programs_hold)
+{
+    for (uint32_t zero = 1; zero <= 3; zero++)
+        for (uint32_t m = 2; m <= 6; m += 2) {
+            plan_shape shape = even_shape(m == 4 ? TY_GPIPE : TY_ONE_F_ONE_B, 2, m);
+            estimate_case c;
+            ty_error error = {0};
+            double found, expected;
+
+            shape.zero = zero;
+            shape.replicas[0] = shape.replicas[1] = 2;
+            shape.layers[0] = shape.layers[1] = shape.buckets[0] = shape.buckets[1] = 2;
+            c = open_case(&shape);
+            cr_assert_eq(ty_program_check(c.plan, c.program, "program", &error), TY_OK, "%s",
+                         error.message);
+            set_all_seconds(&c, TY_OP_GATHER, 1);
+            /* The second stage's gathers and the pipe's one way: with ZeRO 1 and 2 two of them
+               before the first forward is through; with ZeRO 3 two for every pass there is. */
+            found = run_case(&c, 1);
+            expected = zero < 3 ? 2 : 0;
+            for (uint32_t i = 0; zero == 3 && i < c.program->stages[0].instruction_count; i++)
+                expected += c.program->stages[0].instructions[i].op == TY_OP_GATHER;
+            cr_expect(zero < 3 ? is_close(found, expected) : found >= expected,
+                      "zero %u, %u micro-batches: %g, not %g", zero, m, found, expected);
+            close_case(&c);
+        }
 }
 
 /* One micro-batch through a pipe: everything in turn. */

@@ -171,7 +171,19 @@ Test(lower, compute_orders_by_hand)
     }
 }
 
-/* GPipe keeps m micro-batches, 1F1B min(p - i, m). */
+/* Micro-batches that stage i of p keeps. GPipe: m; 1F1B: min(p - i, m); zero bubble: what the first
+   stage of 1F1B keeps; without a flush p - i, of this step or the next ones. */
+static uint32_t expected_in_flight(ty_schedule schedule, uint32_t p, uint32_t i, uint32_t m)
+{
+    const uint32_t few = p - i < m ? p - i : m;
+
+    if (schedule == TY_GPIPE)
+        return m;
+    if (schedule == TY_ZERO_BUBBLE)
+        return p < m ? p : m;
+    return ty_schedule_is_asynchronous(schedule) ? p - i : few;
+}
+
 Test(lower, micro_batches_in_flight)
 {
     for (uint32_t p = 1; p <= MAX_STAGES; p++) {
@@ -181,13 +193,14 @@ Test(lower, micro_batches_in_flight)
                     .schedule = (ty_schedule)schedule, .stage_count = p, .micro_batches = m};
                 ty_plan *plan;
                 ty_program *program;
+                if (schedule == TY_INTERLEAVED || (schedule == TY_PIPEDREAM_2BW && m < p))
+                    continue;
                 for (uint32_t s = 0; s < p; s++)
                     shape.replicas[s] = shape.layers[s] = shape.buckets[s] = 1;
                 plan = make_plan(&shape);
                 program = lower("in flight", plan);
                 for (uint32_t s = 0; s < p; s++) {
-                    uint32_t few = p - s < m ? p - s : m;
-                    uint32_t expected = schedule == TY_GPIPE ? m : few;
+                    uint32_t expected = expected_in_flight((ty_schedule)schedule, p, s, m);
                     uint32_t found = ty_program_peak_in_flight(program, s);
                     cr_expect_eq(found, expected, "%s, %u stages, %u micro-batches, stage %u: %u",
                                  ty_schedule_name((ty_schedule)schedule), p, m, s, found);
@@ -328,9 +341,9 @@ Test(lower, bad_plans_are_refused)
         void (*spoil)(ty_plan *plan);
         const char *message;
     } rows[] = {
-        {bad_schedule, "plan:/schedule: found 2, expected gpipe or 1f1b"},
+        {bad_schedule, "expected a schedule"},
         {bad_replicas, "plan:/stages/0/replicas: found 2, expected a divisor of the 3"},
-        {no_stages, "plan:/stages: found none"},
+        {no_stages, "plan:/stages: found 0"},
         {bad_bucket_stage, "plan:/buckets/1/stage: found 7, expected less than 1"},
         {bad_bucket_order, "plan:/buckets/0/first_layer: found 0, expected more than 0"},
     };

@@ -44,6 +44,7 @@ static void set_stage(setting *s, uint32_t stage, uint32_t first, uint32_t count
     for (uint32_t i = 0; passes[i] != '\0'; i++) {
         s->instructions[stage][i] =
             (ty_instruction){.op = passes[i] == 'F' ? TY_OP_FORWARD : TY_OP_BACKWARD,
+                             .stage = stage,
                              .first_layer = first,
                              .layer_count = count,
                              .bucket = TY_NO_BUCKET,

@@ -497,7 +497,7 @@ static void try_division(enumeration *e)
         bool is_shared = CHAIN_BATCH % m == 0;
         for (uint32_t s = 0; s < e->stages; s++)
             is_shared = is_shared && m % e->replicas[s] == 0;
-        for (int schedule = 0; is_shared && schedule < TY_SCHEDULE_COUNT; schedule++)
+        for (int schedule = 0; is_shared && schedule <= TY_ONE_F_ONE_B; schedule++)
             for (int algorithm = 0; algorithm < TY_ALGORITHM_COUNT; algorithm++) {
                 ty_plan *plan = toy_plan(e, m, (ty_schedule)schedule, (ty_algorithm)algorithm);
                 double seconds = step_time(plan, e->cluster);

@@ -1,0 +1,25 @@
+/*
+ * One forward, one backward without a flush: while a step's micro-batches go back, those of the
+ * next steps are on their way. Each position runs as many micro-batches ahead as 1F1B warms up.
+ * Source: Narayanan et al., "PipeDream", SOSP 2019, section 3.2; with two versions of the weights,
+ * each used for a whole step, PipeDream-2BW (ICML 2021), section 3.1, where a step must have at
+ * least as many micro-batches as the pipe is deep.
+ */
+#include "lowering.h"
+
+ty_status ty_schedule_pipedream(ty_lowering *l)
+{
+    const uint32_t count = l->micro_batches, warmup = ty_lower_warmup(l);
+    ty_status status = TY_OK;
+
+    for (uint32_t k = 0; k < count; k++) {
+        const ty_lower_pass ahead = {.stage = l->position,
+                                     .micro_batch = (warmup + k) % count,
+                                     .lead = (warmup + k) / count};
+        const ty_lower_pass back = {.stage = l->position, .micro_batch = k};
+        TY_CHECK(ty_lower_forward(l, ahead), status, done);
+        TY_CHECK(ty_lower_backward(l, back, k + 1 == count), status, done);
+    }
+done:
+    return status;
+}
