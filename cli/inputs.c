@@ -125,7 +125,10 @@ static ty_status fix_schedule(fix_target *target, const char *value, ty_error *e
             return TY_OK;
         }
     }
-    return ty_fail(error, TY_EINVAL, "found '%s', expected gpipe or 1f1b", value);
+    return ty_fail(error, TY_EINVAL,
+                   "found '%s', expected gpipe, 1f1b, interleaved, zb-h1, pipedream or "
+                   "pipedream-2bw",
+                   value);
 }
 
 static ty_status fix_micro_batch(fix_target *target, const char *value, ty_error *error)
@@ -168,15 +171,75 @@ static ty_status fix_bucket(fix_target *target, const char *value, ty_error *err
     return ty_parse_bytes(value, &target->options->bucket_bytes, error);
 }
 
+/* A number among the dimensions; any of them means that no others are tried. */
+static ty_status fix_number(fix_target *target, const char *value, uint64_t least, uint64_t most,
+                            uint32_t *out, ty_error *error)
+{
+    uint64_t number;
+    ty_status status = ty_parse_uint(value, least, most, &number, error);
+
+    if (status == TY_OK) {
+        *out = (uint32_t)number;
+        target->options->fix_dimensions = true;
+    }
+    return status;
+}
+
+static ty_status fix_tensor(fix_target *target, const char *value, ty_error *error)
+{
+    return fix_number(target, value, 1, target->devices,
+                      &target->options->dimensions.tensor_parallel, error);
+}
+
+static ty_status fix_zero(fix_target *target, const char *value, ty_error *error)
+{
+    return fix_number(target, value, 0, 3, &target->options->dimensions.zero, error);
+}
+
+static ty_status fix_interleave(fix_target *target, const char *value, ty_error *error)
+{
+    return fix_number(target, value, 1, TY_MAX_STAGES_OF_A_PLAN,
+                      &target->options->dimensions.interleave, error);
+}
+
+static ty_status fix_sequence(fix_target *target, const char *value, ty_error *error)
+{
+    uint32_t number = 0;
+    ty_status status = fix_number(target, value, 0, 1, &number, error);
+    target->options->dimensions.sequence_parallel = number == 1;
+    return status;
+}
+
+static ty_status fix_recompute(fix_target *target, const char *value, ty_error *error)
+{
+    for (int r = 0; r < TY_RECOMPUTE_COUNT; r++) {
+        if (strcmp(value, ty_recompute_name((ty_recompute)r)) == 0) {
+            target->options->fix_dimensions = true;
+            target->options->dimensions.recompute = (ty_recompute)r;
+            return TY_OK;
+        }
+    }
+    return ty_fail(error, TY_EINVAL, "found '%s', expected none, selective or full", value);
+}
+
 typedef struct fix_key {
     const char *name;
     ty_status (*apply)(fix_target *target, const char *value, ty_error *error);
 } fix_key;
 
 static const fix_key fix_keys[] = {
-    {"pp", fix_stages},         {"dp", fix_data_parallel},        {"replicas", fix_replicas},
-    {"schedule", fix_schedule}, {"micro_batch", fix_micro_batch}, {"compression", fix_compression},
+    {"pp", fix_stages},
+    {"dp", fix_data_parallel},
+    {"replicas", fix_replicas},
+    {"schedule", fix_schedule},
+    {"micro_batch", fix_micro_batch},
+    {"compression", fix_compression},
     {"bucket", fix_bucket},
+    {"tp", fix_tensor},
+    {"sp", fix_sequence},
+    {"zero", fix_zero},
+    {"interleave", fix_interleave},
+    {"recompute", fix_recompute},
 };
 #define FIX_KEY_COUNT (sizeof fix_keys / sizeof fix_keys[0])
 
@@ -233,12 +296,16 @@ ty_status plan_options_from(const cli_options *options, const cli_question *ques
     /* Equal replication is what dp=N means: as many stages as the devices allow, N replicas each.
      */
     if (target.data_parallel > 0 && out->replicas == NULL) {
-        uint64_t stages = target.stages > 0 ? target.stages : target.devices / target.data_parallel;
-        if (stages * target.data_parallel != target.devices)
+        const uint64_t lanes =
+            out->dimensions.tensor_parallel > 1 ? out->dimensions.tensor_parallel : 1;
+        const uint64_t ranks = target.devices / lanes;
+        uint64_t stages = target.stages > 0 ? target.stages : ranks / target.data_parallel;
+        if (stages * target.data_parallel * lanes != target.devices)
             return ty_fail(error, TY_EINVAL,
-                           "--fix: dp=%llu times pp=%llu is not the %u devices of the cluster",
+                           "--fix: dp=%llu times pp=%llu times tp=%llu is not the %u devices of "
+                           "the cluster",
                            (unsigned long long)target.data_parallel, (unsigned long long)stages,
-                           target.devices);
+                           (unsigned long long)lanes, target.devices);
         for (uint64_t s = 0; s < stages; s++)
             ty_text_addf(replicas, "%s%llu", s > 0 ? "," : "",
                          (unsigned long long)target.data_parallel);

@@ -4,6 +4,7 @@
  *
  *   question.c        what was asked, checked
  *   candidates.c      which points of the space are worth a look
+ *   dimensions.c      what else is divided, where that is needed
  *   divisions.c       ways to cut the layers into stages
  *   quick_estimate.c  a first figure for each, in microseconds
  *   candidate_plan.c  from a candidate to a plan, its program and its costs
@@ -27,6 +28,8 @@ typedef struct search_question {
     const ty_plan_options *options;
     uint32_t global_batch;
     uint32_t device_count;
+    ty_plan_dimensions dimensions; /* in hand: of the candidates that are enumerated */
+    uint32_t rank_count;           /* with them: devices / lanes */
     uint64_t largest_memory_bytes; /* of any device */
     bool is_short_of_memory;       /* the usual micro-batches do not fit: look at smaller ones */
     bool ignore_memory;            /* nothing fits: look for what misses least */
@@ -47,6 +50,9 @@ ty_status ty_search_question_make(const ty_workload *workload, const ty_cluster 
                                   const ty_profile *profile, const ty_plan_options *options,
                                   search_question *question, ty_error *error) TY_MUST_CHECK;
 void ty_search_question_clear(search_question *question);
+/** Takes dimensions in hand; TY_EINVAL where the workload or the cluster does not allow them. */
+ty_status ty_search_question_divide(search_question *question, const ty_plan_dimensions *dimensions,
+                                    ty_error *error) TY_MUST_CHECK;
 bool ty_search_must_stop(const search_question *question);
 
 /* ---- Candidates -------------------------------------------------------------------------- */
@@ -59,6 +65,7 @@ typedef struct division {
 
 typedef struct candidate {
     const division *division;
+    ty_plan_dimensions dimensions;
     uint32_t micro_batches;
     ty_schedule schedule;
     uint64_t bucket_bytes; /* UINT64_MAX: one bucket a stage */
@@ -83,18 +90,27 @@ typedef struct candidate_list {
     candidate *items;
     uint32_t count, capacity;
     uint32_t strategy_count;
+    struct strategy *strategies; /* [strategy_count] */
+    uint32_t strategy_room;
     bool is_cut_short;   /* by should_stop */
     ty_arena *divisions; /* owns every division */
 } candidate_list;
 
-/** All candidates worth a look, with quick estimates, in no order. */
-ty_status ty_candidates_enumerate(const search_question *question, candidate_list *out,
+/** Adds all candidates worth a look that have the dimensions in hand, with quick estimates, in no
+ * order. `list` is empty (all 0) or was filled before. */
+ty_status ty_candidates_enumerate(const search_question *question, candidate_list *list,
                                   ty_error *error) TY_MUST_CHECK;
 void ty_candidates_clear(candidate_list *list);
 
 /** The layer behind a stage. */
 uint32_t ty_division_end(const search_question *question, const division *d, uint32_t stage);
 bool ty_division_is_replicated(const division *d);
+
+/** dimensions.c: what is tried where nothing fits without, the cheapest first. At most
+ * TY_MOST_DIMENSIONS. @return how many */
+#define TY_MOST_DIMENSIONS 64
+uint32_t ty_dimensions_propose(const search_question *question,
+                               ty_plan_dimensions out[TY_MOST_DIMENSIONS]);
 
 /* ---- From a candidate to a plan ---------------------------------------------------------- */
 

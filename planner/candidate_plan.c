@@ -69,9 +69,10 @@ static ty_status plan_buckets(const search_question *q, const candidate *c, ty_p
     return TY_OK;
 }
 
-static ty_status plan_stages(const search_question *q, const division *d, ty_plan *plan,
+static ty_status plan_stages(const search_question *q, const candidate *c, ty_plan *plan,
                              ty_error *error)
 {
+    const division *d = c->division;
     uint32_t device = 0;
 
     plan->stages = ty_alloc(d->stage_count, sizeof *plan->stages);
@@ -84,11 +85,15 @@ static ty_status plan_stages(const search_question *q, const division *d, ty_pla
         stage->first_layer = d->first_layers[s];
         stage->layer_count = ty_division_end(q, d, s) - d->first_layers[s];
         stage->replicas = d->replicas[s];
-        stage->devices = ty_alloc(stage->replicas, sizeof *stage->devices);
+        stage->recompute = c->dimensions.recompute;
+        stage->devices =
+            ty_alloc((size_t)stage->replicas * ty_plan_width(plan), sizeof *stage->devices);
         if (stage->devices == NULL)
             return ty_fail(error, TY_ENOMEM, "out of memory");
-        for (uint32_t r = 0; r < stage->replicas; r++)
-            stage->devices[r] = device++;
+        for (uint32_t r = 0; r < stage->replicas * ty_plan_width(plan); r++)
+            stage->devices[r] = s < ty_plan_position_count(plan)
+                                    ? device++
+                                    : plan->stages[s % ty_plan_position_count(plan)].devices[r];
     }
     return TY_OK;
 }
@@ -104,6 +109,10 @@ static ty_status make_plan(const search_question *q, const candidate *c, ty_plan
     plan->workload_digest = q->workload_digest;
     plan->cluster_digest = q->cluster_digest;
     plan->schedule = c->schedule;
+    plan->interleave = c->dimensions.interleave;
+    plan->tensor_parallel = c->dimensions.tensor_parallel;
+    plan->sequence_parallel = c->dimensions.sequence_parallel;
+    plan->zero = c->dimensions.zero;
     plan->global_batch = q->global_batch;
     plan->micro_batches = c->micro_batches;
     plan->micro_batch_size = q->global_batch / c->micro_batches;
@@ -113,7 +122,7 @@ static ty_status make_plan(const search_question *q, const candidate *c, ty_plan
     if (plan->cluster_name == NULL)
         return ty_fail(error, TY_ENOMEM, "out of memory");
     TY_CHECK(ty_candidate_name(q, c, false, &plan->strategy, error), status, done);
-    TY_CHECK(plan_stages(q, c->division, plan, error), status, done);
+    TY_CHECK(plan_stages(q, c, plan, error), status, done);
     TY_CHECK(plan_buckets(q, c, plan, error), status, done);
     status = ty_choose_algorithms(plan, q->cluster, error);
 done:
@@ -159,13 +168,27 @@ static bool has_equal_replicas(const division *d)
     return true;
 }
 
+static void name_dimensions(const ty_plan_dimensions *d, ty_text *name)
+{
+    if (d->interleave > 1)
+        ty_text_addf(name, ", %u stages a device", d->interleave);
+    if (d->tensor_parallel > 1)
+        ty_text_addf(name, ", tensor parallel %u", d->tensor_parallel);
+    if (d->sequence_parallel)
+        ty_text_add(name, ", sequence parallel");
+    if (d->zero > 0)
+        ty_text_addf(name, ", ZeRO %u", d->zero);
+    if (d->recompute != TY_RECOMPUTE_NONE)
+        ty_text_addf(name, ", %s recompute", ty_recompute_name(d->recompute));
+}
+
 ty_status ty_candidate_name(const search_question *q, const candidate *c, bool with_details,
                             char **out, ty_error *error)
 {
     const division *d = c->division;
     ty_text name = {0};
 
-    if (d->stage_count == 1 && d->replicas[0] == 1)
+    if (d->stage_count == 1 && d->replicas[0] == 1 && c->dimensions.tensor_parallel <= 1)
         ty_text_add(&name, "single device");
     else if (d->stage_count == 1)
         ty_text_addf(&name, "data parallel %u", d->replicas[0]);
@@ -176,6 +199,7 @@ ty_status ty_candidate_name(const search_question *q, const candidate *c, bool w
         for (uint32_t s = 0; s < d->stage_count; s++)
             ty_text_addf(&name, "%s%u", s > 0 ? "+" : "", d->replicas[s]);
     }
+    name_dimensions(&c->dimensions, &name);
     if (with_details) {
         ty_text_addf(&name, ", %u x %u", c->micro_batches, q->global_batch / c->micro_batches);
         if (c->bucket_bytes != UINT64_MAX) {

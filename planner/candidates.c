@@ -13,21 +13,21 @@
 
 typedef struct strategy {
     ty_schedule schedule;
+    ty_plan_dimensions dimensions;
     const division *division; /* one of those with its replicas */
 } strategy;
 
 typedef struct enumeration {
     const search_question *q;
     quick_costs costs;
-    candidate_list list;
-    strategy *strategies; /* [list.strategy_count] */
-    uint32_t strategy_room;
+    candidate_list *list;
     ty_error *error;
 } enumeration;
 
 void ty_candidates_clear(candidate_list *list)
 {
     ty_free(list->items);
+    ty_free(list->strategies);
     ty_arena_free(list->divisions);
     *list = (candidate_list){0};
 }
@@ -41,33 +41,39 @@ static ty_status out_of_memory(enumeration *e)
 
 static bool is_same_strategy(const strategy *a, const strategy *b)
 {
-    return a->schedule == b->schedule && a->division->stage_count == b->division->stage_count &&
+    const ty_plan_dimensions *da = &a->dimensions, *db = &b->dimensions;
+
+    return da->tensor_parallel == db->tensor_parallel &&
+           da->sequence_parallel == db->sequence_parallel && da->zero == db->zero &&
+           da->interleave == db->interleave && da->recompute == db->recompute &&
+           a->schedule == b->schedule && a->division->stage_count == b->division->stage_count &&
            memcmp(a->division->replicas, b->division->replicas,
                   a->division->stage_count * sizeof *a->division->replicas) == 0;
 }
 
 static ty_status find_strategy(enumeration *e, const candidate *c, uint32_t *index)
 {
-    const strategy wanted = {c->schedule, c->division};
+    candidate_list *list = e->list;
+    const strategy wanted = {c->schedule, c->dimensions, c->division};
 
-    for (*index = 0; *index < e->list.strategy_count; ++*index)
-        if (is_same_strategy(&e->strategies[*index], &wanted))
+    for (*index = 0; *index < list->strategy_count; ++*index)
+        if (is_same_strategy(&list->strategies[*index], &wanted))
             return TY_OK;
-    if (e->list.strategy_count == e->strategy_room) {
-        uint32_t room = e->strategy_room > 0 ? e->strategy_room * 2 : 32;
-        strategy *more = ty_resize(e->strategies, room, sizeof *more);
+    if (list->strategy_count == list->strategy_room) {
+        uint32_t room = list->strategy_room > 0 ? list->strategy_room * 2 : 32;
+        strategy *more = ty_resize(list->strategies, room, sizeof *more);
         if (more == NULL)
             return out_of_memory(e);
-        e->strategies = more;
-        e->strategy_room = room;
+        list->strategies = more;
+        list->strategy_room = room;
     }
-    e->strategies[e->list.strategy_count++] = wanted;
+    list->strategies[list->strategy_count++] = wanted;
     return TY_OK;
 }
 
 static ty_status push(enumeration *e, const candidate *c)
 {
-    candidate_list *list = &e->list;
+    candidate_list *list = e->list;
 
     if (list->count == list->capacity) {
         uint32_t capacity = list->capacity > 0 ? list->capacity * 2 : 64;
@@ -157,6 +163,25 @@ static ty_status push_compressions(enumeration *e, candidate *c)
     return status;
 }
 
+/* What ty_plan_check asks of each schedule. */
+static bool suits_schedule(const search_question *q, const candidate *c, ty_schedule schedule)
+{
+    const uint32_t stages = c->division->stage_count;
+    const uint32_t interleave = q->dimensions.interleave > 1 ? q->dimensions.interleave : 1;
+
+    for (uint32_t s = 0; s < stages; s++) {
+        const uint32_t local = c->micro_batches / c->division->replicas[s];
+        if (schedule == TY_INTERLEAVED && local % (stages / interleave) != 0)
+            return false;
+        if (schedule == TY_PIPEDREAM_2BW && local < stages)
+            return false;
+    }
+    if (schedule == TY_ZERO_BUBBLE && q->dimensions.recompute == TY_RECOMPUTE_FULL)
+        return false;
+    return q->dimensions.zero == 0 || schedule == TY_GPIPE || schedule == TY_ONE_F_ONE_B ||
+           schedule == TY_INTERLEAVED;
+}
+
 static ty_status push_schedules(enumeration *e, candidate *c)
 {
     const ty_plan_options *o = e->q->options;
@@ -167,7 +192,11 @@ static ty_status push_schedules(enumeration *e, candidate *c)
          * change what is learnt, or need stages of their own, are for those who ask for them. */
         const bool is_usual =
             k == TY_ONE_F_ONE_B || (k == TY_GPIPE && c->division->stage_count > 1);
-        if (o->fix_schedule ? k != (int)o->schedule : !is_usual)
+        if (c->dimensions.interleave > 1 ? k != TY_INTERLEAVED
+            : o->fix_schedule            ? k != (int)o->schedule
+                                         : !is_usual)
+            continue;
+        if (!suits_schedule(e->q, c, (ty_schedule)k))
             continue;
         c->schedule = (ty_schedule)k;
         status = find_strategy(e, c, &c->strategy);
@@ -182,10 +211,12 @@ static ty_status push_divisions(enumeration *e, uint32_t stages)
     const division *found[TY_MOST_DIVISIONS];
     uint32_t count = 0;
     ty_status status =
-        ty_divisions_propose(&e->costs, stages, e->list.divisions, found, &count, e->error);
+        ty_divisions_propose(&e->costs, stages, e->list->divisions, found, &count, e->error);
 
     for (uint32_t i = 0; status == TY_OK && i < count; i++) {
-        candidate c = {.division = found[i], .micro_batches = e->costs.micro_batches};
+        candidate c = {.division = found[i],
+                       .dimensions = e->q->dimensions,
+                       .micro_batches = e->costs.micro_batches};
         status = push_schedules(e, &c);
     }
     return status;
@@ -196,12 +227,12 @@ static ty_status push_divisions(enumeration *e, uint32_t stages)
 /* Whether a step of the global batch may have that many micro-batches in `stages` stages. */
 static bool is_sensible(const search_question *q, uint32_t stages, uint32_t micro_batches)
 {
-    uint32_t replicas = q->device_count / stages > 0 ? q->device_count / stages : 1;
+    uint32_t replicas = q->rank_count / stages > 0 ? q->rank_count / stages : 1;
 
     if (q->options->micro_batch_size > 0)
         return q->global_batch / micro_batches == q->options->micro_batch_size;
     if (stages == 1) /* accumulation only where memory asks for it */
-        return micro_batches % q->device_count == 0;
+        return micro_batches % q->rank_count == 0;
     return micro_batches >= replicas &&
            (q->is_short_of_memory ||
             micro_batches <= replicas * stages * MOST_MICRO_BATCHES_PER_STAGE);
@@ -211,52 +242,51 @@ static bool is_stage_count(const search_question *q, uint32_t stages)
 {
     if (q->fixed_stages > 0)
         return stages == q->fixed_stages;
-    return stages <= MOST_DENSE_STAGES || stages % 4 == 0 || stages == q->device_count;
+    return stages <= MOST_DENSE_STAGES || stages % 4 == 0 || stages == q->rank_count;
 }
 
 static ty_status enumerate_size(enumeration *e, uint32_t micro_batches)
 {
     const search_question *q = e->q;
     ty_status status = TY_OK;
-    uint32_t most = q->cut_count + 1 < q->device_count ? q->cut_count + 1 : q->device_count;
+    const uint32_t interleave = q->dimensions.interleave > 1 ? q->dimensions.interleave : 1;
+    uint32_t most = (q->cut_count + 1) / interleave;
 
-    if (most > TY_MAX_STAGES)
-        most = TY_MAX_STAGES;
-    for (uint32_t stages = 1; stages <= most; stages++) {
-        if (!is_stage_count(q, stages) || !is_sensible(q, stages, micro_batches))
+    most = most < q->rank_count ? most : q->rank_count;
+    if (most > TY_MAX_STAGES / interleave)
+        most = TY_MAX_STAGES / interleave;
+    for (uint32_t positions = interleave > 1 ? 2 : 1; positions <= most; positions++) {
+        if (!is_stage_count(q, positions) || !is_sensible(q, positions, micro_batches))
             continue;
         if (e->costs.micro_batches != micro_batches)
             TY_CHECK(ty_quick_costs_set(&e->costs, micro_batches, e->error), status, done);
-        TY_CHECK(push_divisions(e, stages), status, done);
+        TY_CHECK(push_divisions(e, positions * interleave), status, done);
     }
 done:
     return status;
 }
 
-ty_status ty_candidates_enumerate(const search_question *q, candidate_list *out, ty_error *error)
+ty_status ty_candidates_enumerate(const search_question *q, candidate_list *list, ty_error *error)
 {
     ty_status status = TY_OK;
-    enumeration e = {.q = q, .error = error};
+    enumeration e = {.q = q, .list = list, .error = error};
 
     TY_CHECK(ty_quick_costs_make(q, &e.costs, error), status, done);
-    e.list.divisions = ty_arena_new();
-    if (e.list.divisions == NULL) {
+    if (list->divisions == NULL)
+        list->divisions = ty_arena_new();
+    if (list->divisions == NULL) {
         status = out_of_memory(&e);
         goto done;
     }
     for (uint32_t m = 1; m <= q->global_batch; m++) {
         if (q->global_batch % m != 0)
             continue;
-        e.list.is_cut_short = e.list.count > 0 && ty_search_must_stop(q);
-        if (e.list.is_cut_short)
+        list->is_cut_short = list->count > 0 && ty_search_must_stop(q);
+        if (list->is_cut_short)
             break;
         TY_CHECK(enumerate_size(&e, m), status, done);
     }
-    *out = e.list;
-    e.list = (candidate_list){0};
 done:
-    ty_candidates_clear(&e.list);
     ty_quick_costs_clear(&e.costs);
-    ty_free(e.strategies);
     return status;
 }

@@ -49,6 +49,11 @@ static bool fits(void *context, uint32_t first, uint32_t count, uint32_t replica
             ty_quick_fits(costs, first, first + count, replicas, stages_after));
 }
 
+static uint32_t interleave_of(const search_question *q)
+{
+    return q->dimensions.interleave > 1 ? q->dimensions.interleave : 1;
+}
+
 /* The division with the least bottleneck, or NULL where there is none of that many stages. */
 static ty_status divide(quick_costs *costs, uint32_t stages, const uint32_t *replicas,
                         ty_arena *arena, division **out, ty_error *error)
@@ -61,7 +66,7 @@ static ty_status divide(quick_costs *costs, uint32_t stages, const uint32_t *rep
         .transfer_s = costs->transfer_s,
         .cut_count = q->cut_count,
         .cuts = q->cuts,
-        .devices = q->device_count,
+        .devices = q->rank_count * interleave_of(q),
         .stages = stages,
         .fixed_replicas = replicas,
         .exchange_s = exchange_s,
@@ -184,15 +189,18 @@ ty_status ty_divisions_propose(quick_costs *costs, uint32_t stages, ty_arena *ar
                                ty_error *error)
 {
     const search_question *q = costs->q;
+    const uint32_t positions = stages / interleave_of(q);
     uint32_t replicas[TY_MAX_STAGES];
-    ty_status status;
+    ty_status status = TY_OK;
 
     *count = 0;
-    status = propose(costs, stages, q->has_fixed_replicas ? q->fixed_replicas : NULL, arena, found,
-                     count, error);
-    if (status != TY_OK || q->has_fixed_replicas || stages == 1 || q->device_count % stages != 0)
+    if (interleave_of(q) == 1)
+        status = propose(costs, stages, q->has_fixed_replicas ? q->fixed_replicas : NULL, arena,
+                         found, count, error);
+    if (status != TY_OK || (q->has_fixed_replicas && interleave_of(q) == 1) || stages == 1 ||
+        q->rank_count % positions != 0)
         return status;
     for (uint32_t s = 0; s < stages; s++)
-        replicas[s] = q->device_count / stages;
+        replicas[s] = q->rank_count / positions;
     return propose(costs, stages, replicas, arena, found, count, error);
 }

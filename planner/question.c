@@ -57,17 +57,18 @@ static ty_status parse_replicas(search_question *q, ty_error *error)
             return ty_fail(error, TY_EINVAL,
                            "replicas: found '%s', expected numbers of devices as in 2,1",
                            q->options->replicas);
-        if (q->fixed_stages < TY_MAX_STAGES && value <= q->device_count)
+        if (q->fixed_stages < TY_MAX_STAGES && value <= q->rank_count)
             q->fixed_replicas[q->fixed_stages++] = (uint32_t)value;
         sum += value < UINT32_MAX ? value : UINT32_MAX;
         if (*end == '\0')
             break;
         text = end + 1;
     }
-    if (sum != q->device_count)
+    if (sum != q->rank_count)
         return ty_fail(error, TY_EINVAL, "replicas: '%s' needs %llu devices, %s has %u",
-                       q->options->replicas, (unsigned long long)sum, ty_cluster_name(q->cluster),
-                       q->device_count);
+                       q->options->replicas,
+                       (unsigned long long)sum * (q->device_count / q->rank_count),
+                       ty_cluster_name(q->cluster), q->device_count);
     q->has_fixed_replicas = true;
     return TY_OK;
 }
@@ -85,7 +86,7 @@ static ty_status check_stages(search_question *q, ty_error *error)
         return ty_fail(error, TY_EINVAL,
                        "%u pipeline stages were asked for, and replicas for %u: '%s'",
                        o->pipeline_stages, q->fixed_stages, o->replicas);
-    if (q->fixed_stages > q->device_count)
+    if (q->fixed_stages > q->rank_count)
         return ty_fail(error, TY_EINVAL, "%u pipeline stages need %u devices, the cluster has %u",
                        q->fixed_stages, q->fixed_stages, q->device_count);
     if (q->fixed_stages > q->cut_count + 1)
@@ -114,8 +115,7 @@ static ty_status check_batch(const search_question *q, ty_error *error)
             return ty_fail(error, TY_EINVAL,
                            "replicas: the %u of stage %u do not share %u micro-batches evenly",
                            q->fixed_replicas[s], s, micro_batches);
-    if (micro_batches < q->device_count && q->fixed_stages == 0 &&
-        q->cut_count + 1 < q->device_count)
+    if (micro_batches < q->rank_count && q->fixed_stages == 0 && q->cut_count + 1 < q->rank_count)
         return ty_fail(error, TY_EINVAL,
                        "a global batch of %u%s is too small for %u devices: ask for at least %u",
                        q->global_batch, o->micro_batch_size > 1 ? " in such micro-batches" : "",
@@ -136,7 +136,7 @@ static ty_status check_compression(const search_question *q, ty_error *error)
     if (has_top_k && !(o->top_k_ratio > 0 && o->top_k_ratio <= 1))
         return ty_fail(error, TY_EINVAL, "top-k ratio: found %g, expected more than 0, at most 1",
                        o->top_k_ratio);
-    if (is_compressed && (q->device_count == 1 || q->fixed_stages == q->device_count))
+    if (is_compressed && (q->rank_count == 1 || q->fixed_stages == q->rank_count))
         return ty_fail(error, TY_EINVAL,
                        "%u stages on %u devices exchange no gradients: nothing is there for %s",
                        q->device_count, q->device_count, ty_compression_name(o->compression));
@@ -156,6 +156,27 @@ static ty_status check_rest(const search_question *q, ty_error *error)
     if (o->simulate_top > 0 && o->simulate == NULL)
         return ty_fail(error, TY_EINVAL, "%u finalists are to be simulated, but nothing does that",
                        o->simulate_top);
+    return TY_OK;
+}
+
+ty_status ty_search_question_divide(search_question *q, const ty_plan_dimensions *d,
+                                    ty_error *error)
+{
+    const uint32_t lanes = d->tensor_parallel > 1 ? d->tensor_parallel : 1;
+    ty_status status = ty_tensor_check(q->workload, lanes, error);
+
+    if (status != TY_OK)
+        return status;
+    if (q->device_count % lanes != 0)
+        return ty_fail(error, TY_EINVAL,
+                       "tensor parallel %u: %s has %u devices, expected a divisor of them", lanes,
+                       ty_cluster_name(q->cluster), q->device_count);
+    if (d->sequence_parallel && lanes == 1)
+        return ty_fail(error, TY_EINVAL, "sequence parallelism needs tensor parallelism");
+    if (d->zero > 3)
+        return ty_fail(error, TY_EINVAL, "zero: found %u, expected 0 to 3", d->zero);
+    q->dimensions = *d;
+    q->rank_count = q->device_count / lanes;
     return TY_OK;
 }
 
@@ -198,6 +219,7 @@ ty_status ty_search_question_make(const ty_workload *workload, const ty_cluster 
         uint64_t bytes = ty_cluster_device_type(cluster, d)->memory_bytes;
         q->largest_memory_bytes = bytes > q->largest_memory_bytes ? bytes : q->largest_memory_bytes;
     }
+    TY_CHECK(ty_search_question_divide(q, &options->dimensions, error), status, failed);
     TY_CHECK(ty_workload_cuts(workload, &q->cuts, &q->cut_count, error), status, failed);
     TY_CHECK(check_stages(q, error), status, failed);
     thin_cuts(q);

@@ -3,8 +3,6 @@
 
 #include <math.h>
 
-#define GRADIENT_ELEMENT_BYTES 4 /* gradients and their optimizer are fp32 */
-
 void ty_quick_costs_clear(quick_costs *costs)
 {
     ty_free(costs->gradient_sums);
@@ -19,20 +17,37 @@ void ty_quick_costs_clear(quick_costs *costs)
     *costs = (quick_costs){0};
 }
 
+/* A plan of which only the dimensions are looked at. */
+static ty_plan dimensions_of(const search_question *q, uint32_t samples)
+{
+    return (ty_plan){.workload = (ty_workload *)q->workload,
+                     .micro_batch_size = samples,
+                     .tensor_parallel = q->dimensions.tensor_parallel,
+                     .sequence_parallel = q->dimensions.sequence_parallel};
+}
+
 static void sum_bytes(quick_costs *costs)
 {
     const ty_workload *w = costs->q->workload;
-    uint64_t states = 1 + ty_optimizer_state_count(&w->optimizer);
+    const ty_plan plan = dimensions_of(costs->q, 1);
+    const uint64_t states = 1 + ty_optimizer_state_count(&w->optimizer);
+    const bool is_kept = costs->q->dimensions.recompute == TY_RECOMPUTE_NONE;
 
     for (uint32_t l = 0; l < w->layer_count; l++) {
         const ty_layer *layer = &w->layers[l];
+        const double share = ty_tensor_parameter_share(&plan, l);
+        const uint64_t parameters = (uint64_t)((double)layer->parameter_bytes * share);
         uint64_t gradients =
-            layer->is_frozen ? 0
-                             : layer->parameter_bytes / w->element_bytes * GRADIENT_ELEMENT_BYTES;
+            layer->is_frozen ? 0 : parameters / w->element_bytes * TY_GRADIENT_ELEMENT_BYTES;
         costs->gradient_sums[l + 1] = costs->gradient_sums[l] + gradients;
-        costs->state_sums[l + 1] =
-            costs->state_sums[l] + layer->parameter_bytes + gradients * states;
-        costs->stash_sums[l + 1] = costs->stash_sums[l] + layer->stash_bytes;
+        /* The least there can be: with ZeRO all but nothing of what it divides, recomputing nothing
+         * of the stash. */
+        costs->state_sums[l + 1] = costs->state_sums[l] +
+                                   (costs->q->dimensions.zero >= 3 ? 0 : parameters) +
+                                   gradients * (costs->q->dimensions.zero >= 1 ? 0 : states);
+        costs->stash_sums[l + 1] =
+            costs->stash_sums[l] +
+            (is_kept ? (uint64_t)((double)layer->stash_bytes * ty_tensor_work_share(&plan, l)) : 0);
     }
 }
 
@@ -68,7 +83,7 @@ static ty_status price_transfers(quick_costs *costs, uint32_t samples, ty_error 
     ty_path path = {0};
     ty_status status;
 
-    if (q->device_count < 2)
+    if (q->rank_count < 2)
         return TY_OK;
     status = ty_cluster_path(q->cluster, 0, q->device_count - 1, &path, error);
     if (status != TY_OK)
@@ -81,18 +96,75 @@ static ty_status price_transfers(quick_costs *costs, uint32_t samples, ty_error 
     return TY_OK;
 }
 
+/* The ring of every `stride`-th of the first devices. */
+static bool look_up_ring(quick_costs *costs, uint32_t members, uint32_t stride, double *bandwidth,
+                         double *latency_s)
+{
+    uint32_t *devices = ty_alloc(members, sizeof *devices);
+
+    for (uint32_t d = 0; devices != NULL && d < members; d++)
+        devices[d] = d * stride;
+    costs->status = devices == NULL ? TY_ENOMEM
+                                    : ty_cluster_ring(costs->q->cluster, devices, members,
+                                                      bandwidth, latency_s, NULL);
+    ty_free(devices);
+    return costs->status == TY_OK;
+}
+
+static uint32_t lanes(const quick_costs *costs)
+{
+    const uint32_t width = costs->q->dimensions.tensor_parallel;
+    return width > 1 ? width : 1;
+}
+
+/* The ring of the first ranks; looked up once for each number of them. */
+static bool find_ring(quick_costs *costs, uint32_t members)
+{
+    if (costs->status != TY_OK || costs->ring_bandwidth[members] > 0)
+        return costs->status == TY_OK;
+    return look_up_ring(costs, members, lanes(costs), &costs->ring_bandwidth[members],
+                        &costs->ring_latency[members]);
+}
+
+/* Seconds of a layer's collectives among the lanes of the first rank. */
+static double inner_s(quick_costs *costs, const ty_plan *plan, uint32_t layer, bool is_backward)
+{
+    ty_inner_collective inner[TY_MAX_INNER_COLLECTIVES];
+    const uint32_t count = ty_layer_inner_collectives(plan, layer, is_backward, inner);
+    double seconds = 0;
+
+    for (uint32_t i = 0; i < count && costs->status == TY_OK; i++) {
+        ty_instruction_cost cost = {0};
+        if (!(costs->lane_bandwidth > 0) &&
+            !look_up_ring(costs, lanes(costs), 1, &costs->lane_bandwidth, &costs->lane_latency))
+            return HUGE_VAL;
+        costs->status = ty_collective_cost(inner[i].kind, TY_RING, lanes(costs), inner[i].bytes,
+                                           costs->lane_bandwidth, costs->lane_latency, &cost, NULL);
+        seconds += cost.seconds * inner[i].count;
+    }
+    return costs->status == TY_OK ? seconds : HUGE_VAL;
+}
+
 ty_status ty_quick_costs_set(quick_costs *costs, uint32_t micro_batches, ty_error *error)
 {
     const search_question *q = costs->q;
     uint32_t samples = q->global_batch / micro_batches;
+    const ty_plan plan = dimensions_of(q, samples);
     ty_status status = TY_OK;
 
     for (uint32_t l = 0; l < q->workload->layer_count; l++) {
+        const ty_layer_share share = {.work = ty_tensor_work_share(&plan, l),
+                                      .parameters = ty_tensor_parameter_share(&plan, l)};
         double forward_s, backward_s;
         ty_provenance ignored;
-        TY_CHECK(ty_layer_cost(q->workload, l, samples, ty_cluster_device_type(q->cluster, 0),
-                               q->profile, &forward_s, &backward_s, &ignored, error),
+        TY_CHECK(ty_layer_share_cost(q->workload, l, samples, share,
+                                     ty_cluster_device_type(q->cluster, 0), q->profile, &forward_s,
+                                     &backward_s, &ignored, error),
                  status, done);
+        backward_s += inner_s(costs, &plan, l, true);
+        if (q->dimensions.recompute == TY_RECOMPUTE_FULL)
+            backward_s += forward_s;
+        forward_s += inner_s(costs, &plan, l, false);
         costs->layer_s[l] = forward_s + backward_s;
         costs->compute_sums[l + 1] = costs->compute_sums[l] + forward_s + backward_s;
         costs->backward_sums[l + 1] = costs->backward_sums[l] + backward_s;
@@ -104,24 +176,6 @@ done:
 }
 
 /* ---- Exchanges --------------------------------------------------------------------------- */
-
-/* The ring of the first devices; looked up once for each number of them. */
-static bool find_ring(quick_costs *costs, uint32_t members)
-{
-    uint32_t *devices;
-
-    if (costs->status != TY_OK || costs->ring_bandwidth[members] > 0)
-        return costs->status == TY_OK;
-    devices = ty_alloc(members, sizeof *devices);
-    for (uint32_t d = 0; devices != NULL && d < members; d++)
-        devices[d] = d;
-    costs->status = devices == NULL ? TY_ENOMEM
-                                    : ty_cluster_ring(costs->q->cluster, devices, members,
-                                                      &costs->ring_bandwidth[members],
-                                                      &costs->ring_latency[members], NULL);
-    ty_free(devices);
-    return costs->status == TY_OK;
-}
 
 /* One collective, with its compressor where that was measured. */
 static double bucket_s(quick_costs *costs, uint64_t gradient_bytes, uint32_t members,
@@ -138,7 +192,7 @@ static double bucket_s(quick_costs *costs, uint64_t gradient_bytes, uint32_t mem
 
     if (profile != NULL && c->compression != TY_COMPRESSION_NONE)
         (void)ty_profile_codec(profile, c->compression, c->top_k_ratio, members,
-                               gradient_bytes / GRADIENT_ELEMENT_BYTES, &encode_s, &decode_s);
+                               gradient_bytes / TY_GRADIENT_ELEMENT_BYTES, &encode_s, &decode_s);
     if (profile != NULL && ty_profile_collective(profile, kind, TY_RING, members, bytes, &seconds))
         return seconds + encode_s + decode_s;
     if (!find_ring(costs, members) ||

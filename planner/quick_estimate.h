@@ -15,7 +15,8 @@ typedef struct quick_costs {
                                            state: parameters, gradients and optimizer; stash: of a
                                            sample */
     double *ring_bandwidth,
-        *ring_latency; /* [devices + 1] by members; bandwidth 0: not known yet */
+        *ring_latency;                   /* [devices + 1] by members; bandwidth 0: not known yet */
+    double lane_bandwidth, lane_latency; /* of the lanes of a rank; 0: not known yet */
     /* Of the micro-batch size in hand. */
     uint32_t micro_batches;
     double *layer_s;                      /* [layers]: forward + backward */

@@ -39,7 +39,7 @@ static void judge_memory(const search_question *q, const ty_plan *plan, candidat
         uint64_t need = ty_memory_use_total(&plan->memory[s]);
         if (need > c->peak_memory_bytes)
             c->peak_memory_bytes = need;
-        for (uint32_t r = 0; r < plan->stages[s].replicas; r++) {
+        for (uint32_t r = 0; r < plan->stages[s].replicas * ty_plan_width(plan); r++) {
             uint64_t room =
                 ty_cluster_device_type(q->cluster, plan->stages[s].devices[r])->memory_bytes;
             if (need > room && need - room > c->missing_bytes) {
@@ -123,6 +123,10 @@ static int compare_shape(const candidate *a, const candidate *b)
 {
     const division *da = a->division, *db = b->division;
     int orders[] = {
+        compare_counts(a->dimensions.tensor_parallel, b->dimensions.tensor_parallel),
+        compare_counts((uint64_t)a->dimensions.recompute, (uint64_t)b->dimensions.recompute),
+        compare_counts(a->dimensions.zero, b->dimensions.zero),
+        compare_counts(a->dimensions.interleave, b->dimensions.interleave),
         compare_counts(da->stage_count, db->stage_count),
         compare_counts(a->micro_batches, b->micro_batches),
         compare_counts((uint64_t)a->compression, (uint64_t)b->compression),
@@ -194,7 +198,7 @@ static ty_status send_scouts(search *s, ty_error *error)
         candidate *c = &s->list.items[i];
         if (c->quick_s > HOPELESS_SCOUT * s->best_s)
             break;
-        if (s->corrections[c->strategy] <= 0)
+        if (s->corrections[c->strategy] <= 0 && !c->is_judged)
             TY_CHECK(judge(s, c, error), status, done);
     }
 done:
@@ -302,21 +306,41 @@ done:
     return status;
 }
 
-/* All candidates of the question as it stands, judged. */
+/* All candidates of the question as it stands. */
 static ty_status look(search *s, ty_error *error)
 {
     ty_status status = TY_OK;
 
-    ty_free(s->corrections);
-    s->corrections = NULL;
-    ty_candidates_clear(&s->list);
     TY_CHECK(ty_candidates_enumerate(s->q, &s->list, error), status, done);
     if (s->list.count == 0)
         return TY_OK;
+    ty_free(s->corrections);
     s->corrections = ty_alloc(s->list.strategy_count, sizeof *s->corrections);
     if (s->corrections == NULL)
         return ty_fail(error, TY_ENOMEM, "out of memory");
     status = judge_all(s, error);
+done:
+    return status;
+}
+
+static bool has_found(const search *s)
+{
+    return s->estimates > 0 || s->list.is_cut_short;
+}
+
+/* With everything else that can be divided, from the cheapest on. What was looked at before stays:
+ * it did not fit. */
+static ty_status look_further(search *s, search_question *q, ty_error *error)
+{
+    ty_plan_dimensions dimensions[TY_MOST_DIMENSIONS];
+    const uint32_t count = ty_dimensions_propose(q, dimensions);
+    ty_status status = TY_OK;
+
+    q->is_short_of_memory = true;
+    for (uint32_t i = 0; i < count && !has_found(s); i++) {
+        TY_CHECK(ty_search_question_divide(q, &dimensions[i], error), status, done);
+        TY_CHECK(look(s, error), status, done);
+    }
 done:
     return status;
 }
@@ -328,16 +352,22 @@ ty_status ty_plan_search(const ty_workload *workload, const ty_cluster *cluster,
     ty_status status = TY_OK;
     search_question q = {0};
     search s = {.q = &q, .best_s = HUGE_VAL};
-    /* Where the usual micro-batches do not fit, smaller ones may; and those that miss least are
-     * still worth telling. */
-    bool *const concessions[] = {&q.is_short_of_memory, &q.ignore_memory};
+    bool can_divide;
 
     TY_CHECK(ty_search_question_make(workload, cluster, profile, options, &q, error), status, done);
     TY_CHECK(look(&s, error), status, done);
-    for (size_t i = 0; i < 2 && s.estimates == 0 && !s.list.is_cut_short; i++) {
-        if (i == 1 && s.list.count > 0)
-            break;
-        *concessions[i] = true;
+    /* Where the usual micro-batches do not fit, smaller ones may; then other ways to divide; and
+     * what misses least is still worth telling. */
+    can_divide = !options->fix_dimensions && !q.has_fixed_replicas && !options->fix_schedule;
+    if (!has_found(&s)) {
+        q.is_short_of_memory = true;
+        ty_candidates_clear(&s.list); /* all of them come again, and smaller ones */
+        TY_CHECK(look(&s, error), status, done);
+    }
+    if (!has_found(&s) && can_divide)
+        TY_CHECK(look_further(&s, &q, error), status, done);
+    if (!has_found(&s) && s.list.count == 0) {
+        q.ignore_memory = true;
         TY_CHECK(look(&s, error), status, done);
     }
     if (s.estimates > 0)

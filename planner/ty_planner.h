@@ -116,11 +116,25 @@ typedef ty_status (*ty_simulate_callback)(void *context, const ty_plan *plan,
                                           const ty_program *program, const ty_costs *costs,
                                           ty_step_summary *summary, ty_error *error);
 
+/**
+ * What a plan divides beside layers and samples. The default, all 0, divides nothing more; fields
+ * are as in ty_plan and ty_plan_stage.
+ */
+typedef struct ty_plan_dimensions {
+    uint32_t tensor_parallel; /* 0 counts as 1 */
+    bool sequence_parallel;
+    uint32_t zero;
+    uint32_t interleave; /* stages a position; 0 counts as 1; more only with "interleaved" */
+    ty_recompute recompute;
+} ty_plan_dimensions;
+
 typedef struct ty_plan_options {
     uint32_t global_batch;     /* 0: the workload's usual one */
     uint32_t micro_batch_size; /* 0: searched */
-    uint32_t pipeline_stages;  /* 0: searched */
+    uint32_t pipeline_stages;  /* positions of the pipeline; 0: searched */
     const char *replicas;      /* "2,1": replicas of each stage, fixed; NULL: searched */
+    bool fix_dimensions;       /* else what fits without them is preferred */
+    ty_plan_dimensions dimensions;
     bool fix_schedule;
     ty_schedule schedule; /* if fix_schedule */
     bool fix_compression;
@@ -143,8 +157,10 @@ ty_plan_options ty_plan_options_default(void);
  * and compression; ranked by the estimator, the best `simulate_top` by the simulator, which skips
  * variants within 1 % of one it has seen that differ only in buckets and compression. fp16 is
  * proposed by itself where it may save 1 % of the step, top-k only with `allow_lossy`. Tied weights
- * travel uncompressed. The quick look that orders candidates takes all devices for the first one
- * and stages on consecutive devices; estimator and simulator use every device's own figures.
+ * travel uncompressed. Where nothing fits, ZeRO, recomputing and tensor parallelism inside hosts
+ * are tried, the cheapest first; `dimensions` asks for them. The quick look that orders candidates
+ * takes all devices for the first one and stages on consecutive devices; estimator and simulator
+ * use every device's own figures.
  *
  * `plan->candidates` holds every candidate and its fate: first the best of each strategy (schedule,
  * stage count, replicas), best first and the chosen one at the top, then all other variants
