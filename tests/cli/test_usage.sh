@@ -18,7 +18,7 @@ expect_error_line "--global-batch"
 expect 2 plan -w lenet -c "2x p100-server" --fix pq=2
 expect_error_line "unknown key 'pq'"
 expect 2 plan -w lenet -c "2x p100-server" --fix schedule=zigzag
-expect_error_line "zigzag" "gpipe or 1f1b"
+expect_error_line "zigzag" "gpipe, 1f1b"
 expect 2 plan -w lenet -c "2x p100-server" --fix compression=top-k
 expect_error_line "top-k:0.01"
 expect 2 plan -w lenet -c "2x p100-server" --fix replicas=3+1
