@@ -9,6 +9,7 @@
 #include <string.h>
 
 enum { HALF_BYTES = 2, TOP_K_ELEMENT_BYTES = 8 };
+enum { SCORE_BYTES = 8 }; /* of a member of a population: its score and its seed, 4 each */
 
 const char *ty_schedule_name(ty_schedule schedule)
 {
@@ -213,6 +214,26 @@ uint64_t ty_bucket_wire_bytes(const ty_bucket *bucket)
 ty_collective_kind ty_bucket_collective(const ty_bucket *bucket)
 {
     return bucket->compression == TY_COMPRESSION_TOP_K ? TY_ALL_GATHER : TY_ALL_REDUCE;
+}
+
+uint64_t ty_plan_exchange_bytes(const ty_plan *plan, const ty_bucket *bucket)
+{
+    if (plan->workload->learning == TY_LEARNING_EVOLUTION)
+        return (uint64_t)SCORE_BYTES * plan->global_batch / plan->stages[bucket->stage].replicas;
+    return ty_bucket_wire_bytes(bucket);
+}
+
+ty_collective_kind ty_plan_exchange_kind(const ty_plan *plan, const ty_bucket *bucket)
+{
+    if (plan->workload->learning == TY_LEARNING_EVOLUTION)
+        return TY_ALL_GATHER;
+    return ty_bucket_is_sharded(plan, bucket) ? TY_REDUCE_SCATTER : ty_bucket_collective(bucket);
+}
+
+uint32_t ty_plan_exchange_interval(const ty_plan *plan, const ty_bucket *bucket)
+{
+    bool is_alone = plan->workload->local_steps > 1 && bucket->tied_stage == TY_NO_STAGE;
+    return is_alone ? plan->workload->local_steps : 1;
 }
 
 uint32_t ty_bucket_member_count(const ty_plan *plan, const ty_bucket *bucket)

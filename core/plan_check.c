@@ -318,6 +318,21 @@ static ty_status check_range(const checker *c, uint32_t index)
     return TY_OK;
 }
 
+static ty_status check_frozen(const checker *c, uint32_t index)
+{
+    const ty_bucket *b = &c->plan->buckets[index];
+
+    for (uint32_t i = b->first_layer; i < b->first_layer + b->layer_count; i++) {
+        const ty_layer *layer = &c->plan->workload->layers[i];
+        if (layer->is_frozen && layer->parameter_bytes > 0)
+            return complain(c,
+                            "/buckets/%u: found layer %u (\"%s\"), which is frozen, expected only "
+                            "layers that are trained or have no parameters",
+                            index, i, layer->name);
+    }
+    return TY_OK;
+}
+
 /* `covered` counts the buckets of each layer; `lowest` is where the stage's buckets have come
    down to. */
 static ty_status check_own_bucket(const checker *c, uint32_t index, uint32_t *lowest,
@@ -336,6 +351,8 @@ static ty_status check_own_bucket(const checker *c, uint32_t index, uint32_t *lo
                         index, b->first_layer, b->first_layer + b->layer_count - 1,
                         lowest[b->stage]);
     lowest[b->stage] = b->first_layer;
+    if ((status = check_frozen(c, index)) != TY_OK)
+        return status;
     for (uint32_t i = 0; i < b->layer_count; i++)
         is_covered[b->first_layer + i] = true;
     return check_bucket_bytes(c, index);
@@ -426,6 +443,24 @@ static ty_status check_coverage(const checker *c, const bool *is_covered,
     return TY_OK;
 }
 
+/* Scores are known behind the last layer: evolution evaluates whole networks, uncompressed. */
+static ty_status check_evolution(const checker *c)
+{
+    const ty_plan *p = c->plan;
+
+    if (p->workload->learning != TY_LEARNING_EVOLUTION)
+        return TY_OK;
+    if (p->stage_count > 1)
+        return complain(c, "/stages: found %u, expected 1 where a population is evaluated",
+                        p->stage_count);
+    for (uint32_t b = 0; b < p->bucket_count; b++)
+        if (p->buckets[b].compression != TY_COMPRESSION_NONE)
+            return complain(
+                c, "/buckets/%u/compression: found %s, expected none: scores are exchanged", b,
+                ty_compression_name(p->buckets[b].compression));
+    return TY_OK;
+}
+
 static ty_status check_buckets(const checker *c)
 {
     const ty_plan *p = c->plan;
@@ -458,7 +493,8 @@ static ty_status check_buckets(const checker *c)
                          : check_own_bucket(c, b, lowest, is_covered),
                  status, cleanup);
     }
-    status = check_coverage(c, is_covered, is_tied_covered);
+    TY_CHECK(check_coverage(c, is_covered, is_tied_covered), status, cleanup);
+    status = check_evolution(c);
 
 cleanup:
     ty_free(lowest);

@@ -199,47 +199,68 @@ uint32_t ty_program_largest_lead(const ty_program *program)
     return largest;
 }
 
-/* A micro-batch's stash lives from the first piece of its forward, the one with the stage's first
-   layer, to the last piece of its backward, the one with that same layer; where backward comes in
-   two parts, to that of the weights. +1, -1 or 0. */
-static int stash_change(const ty_instruction *in, uint32_t first_layer)
+/* The lowest layers that the list of a position computes forward and backward for one of its
+   stages; UINT32_MAX: none. */
+typedef struct lowest_layers {
+    uint32_t forward, backward;
+} lowest_layers;
+
+static bool ends_stash(ty_op op)
 {
-    if (in->first_layer != first_layer)
-        return 0;
-    if (in->op == TY_OP_FORWARD)
-        return 1;
-    return in->op == TY_OP_BACKWARD || in->op == TY_OP_BACKWARD_WEIGHT ? -1 : 0;
+    return op == TY_OP_BACKWARD || op == TY_OP_BACKWARD_WEIGHT;
 }
 
-/* The first layer that the list of a position computes for one of its stages. */
-static uint32_t first_layer_of(const ty_stage_program *s, uint32_t stage)
+static lowest_layers lowest_layers_of(const ty_stage_program *s, uint32_t stage)
 {
-    uint32_t first = UINT32_MAX;
+    lowest_layers lowest = {UINT32_MAX, UINT32_MAX};
 
-    for (uint32_t i = 0; i < s->instruction_count; i++)
-        if (s->instructions[i].op == TY_OP_FORWARD && s->instructions[i].stage == stage &&
-            s->instructions[i].first_layer < first)
-            first = s->instructions[i].first_layer;
-    return first;
+    for (uint32_t i = 0; i < s->instruction_count; i++) {
+        const ty_instruction *in = &s->instructions[i];
+        if (in->stage != stage)
+            continue;
+        if (in->op == TY_OP_FORWARD && in->first_layer < lowest.forward)
+            lowest.forward = in->first_layer;
+        if (ends_stash(in->op) && in->first_layer < lowest.backward)
+            lowest.backward = in->first_layer;
+    }
+    return lowest;
+}
+
+/* A micro-batch's stash lives from the first piece of its forward, the one with the stage's first
+   layer, to the last piece of its backward, the one with the lowest layer; where backward comes in
+   two parts, to that of the weights. +1, -1 or 0. */
+static int stash_change(const ty_instruction *in, lowest_layers lowest)
+{
+    if (in->op == TY_OP_FORWARD)
+        return in->first_layer == lowest.forward;
+    return ends_stash(in->op) && in->first_layer == lowest.backward ? -1 : 0;
 }
 
 /* Steps that overlap have stashes of several rounds alive: enough rounds to fill the pipe are gone
-   through. */
-double ty_program_peak_stash(const ty_plan *plan, const ty_program *program, uint32_t position,
-                             const double *weights)
+   through. Without any backward, for frozen layers, a stash is over with the forward. */
+double ty_program_peak_stash(const ty_program *program, uint32_t position, const double *weights)
 {
     const ty_stage_program *s = &program->stages[position];
     const uint32_t lead = ty_program_lead(program, position);
+    uint32_t stage = TY_NO_STAGE;
+    lowest_layers lowest = {UINT32_MAX, UINT32_MAX};
     double alive = 0, peak = 0;
 
     for (uint32_t round = 0; round <= lead; round++)
         for (uint32_t i = 0; i < s->instruction_count; i++) {
             const ty_instruction *in = &s->instructions[i];
-            if (round + in->lead < lead || in->stage >= plan->stage_count)
+            double change;
+            if (round + in->lead < lead || (in->op != TY_OP_FORWARD && !ends_stash(in->op)))
                 continue;
-            alive += stash_change(in, plan->stages[in->stage].first_layer) *
-                     weights[in->stage / program->stage_count];
+            if (in->stage != stage) {
+                stage = in->stage;
+                lowest = lowest_layers_of(s, stage);
+            }
+            change = stash_change(in, lowest) * weights[stage / program->stage_count];
+            alive += change;
             peak = alive > peak ? alive : peak;
+            if (change > 0 && lowest.backward == UINT32_MAX)
+                alive -= change;
         }
     return peak;
 }
@@ -249,25 +270,22 @@ uint32_t ty_program_peak_in_flight(const ty_program *program, uint32_t stage)
     const uint32_t position = stage % program->stage_count;
     const ty_stage_program *s = &program->stages[position];
     const uint32_t lead = ty_program_lead(program, position);
-    const uint32_t first = first_layer_of(s, stage);
+    const lowest_layers lowest = lowest_layers_of(s, stage);
     uint32_t alive = 0, peak = 0;
 
+    if (lowest.backward == UINT32_MAX)
+        return lowest.forward == UINT32_MAX ? 0 : 1;
     for (uint32_t round = 0; round <= lead; round++)
         for (uint32_t i = 0; i < s->instruction_count; i++) {
             const ty_instruction *in = &s->instructions[i];
             if (in->stage != stage || round + in->lead < lead)
                 continue;
-            if (stash_change(in, first) > 0 && ++alive > peak)
+            if (stash_change(in, lowest) > 0 && ++alive > peak)
                 peak = alive;
-            else if (stash_change(in, first) < 0 && alive > 0)
+            else if (stash_change(in, lowest) < 0 && alive > 0)
                 alive--;
         }
     return peak;
-}
-
-ty_collective_kind ty_bucket_exchange(const ty_plan *plan, const ty_bucket *bucket)
-{
-    return ty_bucket_is_sharded(plan, bucket) ? TY_REDUCE_SCATTER : ty_bucket_collective(bucket);
 }
 
 uint64_t ty_plan_transfer_bytes(const ty_plan *plan, uint32_t stage)

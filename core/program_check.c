@@ -86,6 +86,31 @@ static ty_status complain_missing(const checker *c, uint32_t stage, const char *
                    what);
 }
 
+/* ---- Where backward ends -------------------------------------------------------------------- */
+
+/* The lowest layer of a stage that backward comes to; the layer behind the stage: none. */
+static uint32_t lowest_backward(const checker *c, uint32_t stage)
+{
+    const ty_plan_stage *own = &c->plan->stages[stage];
+    const uint32_t end = own->first_layer + own->layer_count;
+
+    if (c->first_backward <= own->first_layer)
+        return own->first_layer;
+    return c->first_backward < end ? c->first_backward : end;
+}
+
+static bool has_backward(const checker *c, uint32_t stage)
+{
+    const ty_plan_stage *own = &c->plan->stages[stage];
+    return lowest_backward(c, stage) < own->first_layer + own->layer_count;
+}
+
+/* Whether a gradient crosses the cut before a stage: something before it is trained. */
+static bool has_gradient_before(const checker *c, uint32_t stage)
+{
+    return stage > 0 && c->plan->stages[stage].first_layer > c->first_backward;
+}
+
 /* ---- Fields of one instruction ------------------------------------------------------------- */
 
 static const ty_instruction *instruction_at(const checker *c, uint32_t at, uint32_t index)
@@ -105,6 +130,10 @@ static ty_status check_transfer_fields(const checker *c, uint32_t at, uint32_t i
                         in->stage);
     if (in->peer_stage != (goes_up ? in->stage + 1 : in->stage - 1))
         return complain(c, at, index, "expected stage %u", goes_up ? in->stage + 1 : in->stage - 1);
+    if (in->direction == TY_GRADIENT &&
+        !has_gradient_before(c, goes_up ? in->stage + 1 : in->stage))
+        return complain(c, at, index, "nothing before stage %u is trained",
+                        goes_up ? in->stage + 1 : in->stage);
     return TY_OK;
 }
 
@@ -152,7 +181,7 @@ static uint64_t expected_bytes(const ty_plan *plan, const ty_instruction *in)
     case TY_OP_DECODE:
         return plan->buckets[in->bucket].gradient_bytes;
     case TY_OP_COLLECTIVE:
-        return ty_bucket_wire_bytes(&plan->buckets[in->bucket]);
+        return ty_plan_exchange_bytes(plan, &plan->buckets[in->bucket]);
     case TY_OP_GATHER:
         return ty_bucket_gather_bytes(plan, &plan->buckets[in->bucket]);
     case TY_OP_LOAD:
@@ -404,6 +433,8 @@ static ty_status check_recompute(const checker *c, uint32_t at, uint32_t index, 
 
     if (c->plan->stages[in->stage].recompute != TY_RECOMPUTE_FULL)
         return complain(c, at, index, "the plan does not recompute this stage");
+    if (!has_backward(c, in->stage))
+        return complain(c, at, index, "the stage has no backward to recompute for");
     if (pass->forward_end == TY_NO_INSTRUCTION)
         return complain(c, at, index, "expected all forwards of the micro-batch before it");
     if (in->first_layer != pass->recompute_next)
@@ -439,13 +470,15 @@ static ty_status check_input_part(const checker *c, uint32_t at, uint32_t index,
 
     if (pass->backward_end != TY_NO_INSTRUCTION)
         return complain(c, at, index, "is done already at instruction %u", pass->backward_end);
+    if (in->first_layer < lowest_backward(c, in->stage))
+        return complain(c, at, index, "nothing before layer %u is trained", c->first_backward);
     if (in->first_layer + in->layer_count != pass->backward_next)
         return complain(c, at, index, "expected layer %u next", pass->backward_next - 1);
     if (pass->backward_next == own->first_layer + own->layer_count &&
         (status = check_backward_start(c, at, index, pass)) != TY_OK)
         return status;
     pass->backward_next = in->first_layer;
-    if (in->first_layer == own->first_layer)
+    if (in->first_layer == lowest_backward(c, in->stage))
         pass->backward_end = index;
     return TY_OK;
 }
@@ -454,7 +487,6 @@ static ty_status check_input_part(const checker *c, uint32_t at, uint32_t index,
 static ty_status check_weight_part(const checker *c, uint32_t at, uint32_t index, pass_places *pass)
 {
     const ty_instruction *in = instruction_at(c, at, index);
-    const ty_plan_stage *own = &c->plan->stages[in->stage];
     uint32_t *last_backward = c->stages[at].last_backward;
 
     if (pass->weight_end != TY_NO_INSTRUCTION)
@@ -465,7 +497,7 @@ static ty_status check_weight_part(const checker *c, uint32_t at, uint32_t index
         return complain(c, at, index, "expected backward_input of layer %u before it",
                         in->first_layer);
     pass->weight_next = in->first_layer;
-    if (in->first_layer == own->first_layer)
+    if (in->first_layer == lowest_backward(c, in->stage))
         pass->weight_end = index;
     for (uint32_t i = 0; i < in->layer_count; i++)
         if (last_backward[in->first_layer + i] <= c->stages[at].turns[index])
@@ -547,6 +579,20 @@ static uint32_t last_backward_of(const checker *c, uint32_t at, const ty_bucket 
     return last > 0 ? f->sequence[last - 1] : TY_NO_INSTRUCTION;
 }
 
+/* The last instruction whose result an exchange of the bucket carries: in evolution scores, which
+   forwards make. */
+static uint32_t source_of(const checker *c, uint32_t at, const ty_bucket *bucket)
+{
+    const stage_facts *f = &c->stages[at];
+    uint32_t last = 0;
+
+    if (c->plan->workload->learning != TY_LEARNING_EVOLUTION)
+        return last_backward_of(c, at, bucket);
+    for (uint32_t m = 0; m < f->micro_batches; m++)
+        last = f->passes[m].forward_end > last ? f->passes[m].forward_end : last;
+    return last;
+}
+
 static ty_status check_bucket(const checker *c, uint32_t at, uint32_t index)
 {
     const ty_bucket *bucket = &c->plan->buckets[index];
@@ -563,8 +609,10 @@ static ty_status check_bucket(const checker *c, uint32_t at, uint32_t index)
         {places->update, "the update of its bucket", true},
     };
     const bool is_exchanged = ty_bucket_member_count(c->plan, bucket) > 1;
-    uint32_t before = last_backward_of(c, at, bucket);
-    const char *name = "the last backward that adds to its bucket";
+    const bool is_evolution = c->plan->workload->learning == TY_LEARNING_EVOLUTION;
+    uint32_t before = source_of(c, at, bucket);
+    const char *name =
+        is_evolution ? "the last forward" : "the last backward that adds to its bucket";
     ty_status status;
 
     for (size_t i = is_exchanged ? 0 : 3; i < sizeof chain / sizeof chain[0]; i++) {
@@ -639,17 +687,18 @@ static ty_status check_pass(const checker *c, uint32_t at, uint32_t stage, uint3
     } parts[] = {
         {!is_first, pass->receives[TY_ACTIVATION], "a receive of the activation"},
         {!is_last, pass->sends[TY_ACTIVATION], "a send of the activation"},
-        {!is_last, pass->receives[TY_GRADIENT], "a receive of the gradient"},
-        {!is_first, pass->sends[TY_GRADIENT], "a send of the gradient"},
+        {!is_last && has_gradient_before(c, stage + 1), pass->receives[TY_GRADIENT],
+         "a receive of the gradient"},
+        {has_gradient_before(c, stage), pass->sends[TY_GRADIENT], "a send of the gradient"},
     };
 
     if (pass->forward_end == TY_NO_INSTRUCTION)
         return complain_missing(c, at, "a forward of layer %u for micro-batch %u",
                                 pass->forward_next, micro_batch);
-    if (pass->backward_end == TY_NO_INSTRUCTION)
+    if (has_backward(c, stage) && pass->backward_end == TY_NO_INSTRUCTION)
         return complain_missing(c, at, "a backward of layer %u for micro-batch %u",
                                 pass->backward_next - 1, micro_batch);
-    if (pass->weight_end == TY_NO_INSTRUCTION)
+    if (has_backward(c, stage) && pass->weight_end == TY_NO_INSTRUCTION)
         return complain_missing(c, at, "a backward_weight of layer %u for micro-batch %u",
                                 pass->weight_next - 1, micro_batch);
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
@@ -730,9 +779,10 @@ static ty_status facts_new(const checker *c, uint32_t at)
     f->begin = none;
     f->micro_batches = c->plan->micro_batches / c->plan->stages[at].replicas;
     f->lead = ty_program_lead(c->program, at);
-    if (count / 2 / held < f->micro_batches) /* before room is made for so many */
-        return complain_missing(c, at, "a forward and a backward for each of %u micro-batches",
-                                f->micro_batches);
+    if ((has_backward(c, at) ? count / 2 : count) / held <
+        f->micro_batches) /* before making room */
+        return complain_missing(c, at, "a forward%s for each of %u micro-batches",
+                                has_backward(c, at) ? " and a backward" : "", f->micro_batches);
     f->sequence = ty_alloc(count, sizeof *f->sequence);
     f->turns = ty_alloc(count, sizeof *f->turns);
     f->order = ty_alloc(count, sizeof *f->order);
@@ -791,6 +841,7 @@ ty_status ty_program_check_at(const ty_plan *plan, const ty_program *program, co
                  .program = program,
                  .place = place,
                  .positions = ty_plan_position_count(plan),
+                 .first_backward = ty_workload_first_backward(plan->workload),
                  .error = error};
 
     TY_CHECK(check_origin(&c), status, cleanup);

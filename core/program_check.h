@@ -46,7 +46,8 @@ typedef struct program_checker {
     const ty_program *program;
     const char *place; /* how messages begin: "job.json:/program" */
     uint32_t positions;
-    stage_facts *stages; /* [position] */
+    uint32_t first_backward; /* ty_workload_first_backward */
+    stage_facts *stages;     /* [position] */
     ty_error *error;
 } program_checker;
 

@@ -81,7 +81,8 @@ typedef struct ty_plan_stage {
  * has buckets too, which are updated and not exchanged. Each stage that holds a bucket updates
  * it once a step. A matrix whose user is in another stage than its owner has a bucket of its own;
  * the owner's other parameters (a bias, positions) stay with the bucket of its range. A range may
- * include layers without gradients, but not only such.
+ * include layers without parameters, but not only such, and no frozen ones with parameters: the
+ * gradients of a bucket lie side by side.
  */
 typedef struct ty_bucket {
     uint32_t stage; /* of a tied weight: the owner's, the earlier one */
@@ -182,10 +183,10 @@ ty_status ty_plan_copy(const ty_plan *plan, ty_plan **out, ty_error *error) TY_M
 /**
  * Everything that must hold: stages cover all layers once and in order and are divided at
  * single-tensor cuts; every stage's replicas divide the micro-batches; no device is used twice;
- * every trainable parameter is in exactly one bucket, and buckets are in order and as large as
- * their gradients; batch arithmetic; embedded digests match their documents ("was made for another
- * workload"): the workload's is ty_workload_digest, the cluster's the SHA-256 of its compact text
- * (ty_json_text).
+ * every trainable parameter is in exactly one bucket and no frozen one in any, and buckets are in
+ * order and as large as their gradients; evolution has one stage; batch arithmetic; embedded
+ * digests match their documents ("was made for another workload"): the workload's is
+ * ty_workload_digest, the cluster's the SHA-256 of its compact text (ty_json_text).
  * @param name file name for messages.
  * @return TY_EPARSE with "name:/stages/1/replicas: found 3, expected ...".
  */
@@ -230,9 +231,19 @@ uint64_t ty_bucket_wire_bytes(const ty_bucket *bucket);
 uint64_t ty_bucket_top_k(const ty_bucket *bucket);
 /** The collective a bucket's compression permits: all-reduce, or all-gather for top-k. */
 ty_collective_kind ty_bucket_collective(const ty_bucket *bucket);
-/** What an exchange of gradients needs of a network: everything, or with ZeRO each member's share
- * of the sum, and later the weights that came of it. */
+/** Whether ZeRO divides a bucket among its members: each gets its share of the sum, and later the
+ * weights that came of the others' shares. */
 bool ty_bucket_is_sharded(const ty_plan *plan, const ty_bucket *bucket);
+/**
+ * What a step exchanges for a bucket. In evolution that is an all-gather of a score and a seed for
+ * each sample, whatever the bucket's size and compression; of a sharded bucket a reduce-scatter;
+ * else the two above.
+ */
+uint64_t ty_plan_exchange_bytes(const ty_plan *plan, const ty_bucket *bucket);
+ty_collective_kind ty_plan_exchange_kind(const ty_plan *plan, const ty_bucket *bucket);
+/** Steps between two exchanges of a bucket: the workload's local steps, 1 without; a tied weight's
+ *  gradients belong together in every step. */
+uint32_t ty_plan_exchange_interval(const ty_plan *plan, const ty_bucket *bucket);
 /** Ranks that take part in a bucket, ascending. @param ranks [out] room for ty_plan_rank_count. */
 uint32_t ty_bucket_members(const ty_plan *plan, const ty_bucket *bucket, uint32_t *ranks);
 /** How many they are. With one there is nothing to exchange. */

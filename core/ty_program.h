@@ -23,6 +23,14 @@
  * forward, or with ZeRO 3 before every pass. Begin, at the head of the compute stream, lets gathers
  * wait for the updates of the step before.
  *
+ * Frozen layers. Backward covers only layers from ty_workload_first_backward on: a stage that ends
+ * before it has no recompute and no backward, and no gradient crosses a cut at or before it. Their
+ * layers are in no bucket.
+ *
+ * Scenarios (ty_workload.h). Where replicas take local steps, the buckets of a step are exchanged
+ * after its whole backward, and readers count each exchange as the share of one step in it. In
+ * evolution there is no backward; the buckets are exchanged after the last forward.
+ *
  * The list is repeated every step. An instruction's waits refer to the same step; across steps the
  * streams' own order and the compute stream's updates keep weights and gradients apart: forward of
  * the next step follows update in the compute stream.
@@ -144,9 +152,9 @@ void ty_program_free(ty_program *program);
  * - every send has its receive and every receive its send, with equal bytes;
  * - every collective has all its members, which meet their common collectives in the same order;
  * - per replica and micro-batch: one forward of every layer in order, then its backward of every
- * layer once in reverse, after the activation (gradient) it needs was received or loaded; recompute
- * of every layer between the two exactly where the plan says; what a pass makes is sent only after
- * it;
+ * layer that is not before ty_workload_first_backward once in reverse, after the activation
+ * (gradient) it needs was received or loaded; recompute of every layer between the two exactly
+ * where the plan says; what a pass makes is sent only after it;
  * - every bucket of more than one member is exchanged once, after the last backward that adds to
  * it, and every bucket is updated once after that;
  * - sharded weights are gathered before the passes that use them;
@@ -168,16 +176,12 @@ uint32_t ty_program_peak_in_flight(const ty_program *program, uint32_t stage);
  * The most that the stashes of all stages of a position weigh at once on a replica.
  * @param weights [stages of the position]: of one micro-batch of its n-th stage
  */
-double ty_program_peak_stash(const ty_plan *plan, const ty_program *program, uint32_t position,
-                             const double *weights);
+double ty_program_peak_stash(const ty_program *program, uint32_t position, const double *weights);
 /** Rounds a position runs ahead: the largest lead of its instructions. */
 uint32_t ty_program_lead(const ty_program *program, uint32_t position);
 /** Of all positions: so many steps at either end of a run are not like those between. */
 uint32_t ty_program_largest_lead(const ty_program *program);
 
-/** What an exchange of a bucket's gradients is: all-reduce or all-gather as its compression
- * permits, or a reduce-scatter where it is sharded. */
-ty_collective_kind ty_bucket_exchange(const ty_plan *plan, const ty_bucket *bucket);
 /** Bytes that each lane of a rank sends of one micro-batch across the cut before plan stage
  * `stage`, either way; 0 for the first. */
 uint64_t ty_plan_transfer_bytes(const ty_plan *plan, uint32_t stage);

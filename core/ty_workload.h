@@ -126,7 +126,7 @@ typedef struct ty_layer {
     uint32_t input_count;
     uint32_t *inputs; /* producers, ascending; none: reads the batch */
     uint32_t tied_to; /* an earlier layer whose weight matrix this one uses, or TY_NO_LAYER */
-    bool is_frozen;   /* no gradient, no update */
+    bool is_frozen;   /* no gradient, no update; see ty_workload_first_backward */
     ty_shape output;  /* per sample */
     double forward_flop, backward_flop; /* per sample */
     uint64_t parameter_bytes; /* of this layer's own parameters; tied weights count at the owner */
@@ -154,6 +154,19 @@ const char *ty_optimizer_name(ty_optimizer_kind kind); /* "sgd", "adamw" */
 /** State numbers kept per parameter: 0 or 1 for SGD (momentum), 2 for AdamW. */
 uint32_t ty_optimizer_state_count(const ty_optimizer *optimizer);
 
+/** How parameters get better, and so what a step has to compute and exchange. */
+typedef enum ty_learning {
+    TY_LEARNING_GRADIENT,
+    /* Every sample is a member of a population, evaluated forward only, with parameters of its own:
+     * the shared ones plus noise from a seed. Members' scores are exchanged, never gradients; every
+     * replica makes all members' noise anew to update its copy. Source: Salimans et al., "Evolution
+     * Strategies as a Scalable Alternative to Reinforcement Learning", arXiv:1703.03864, algorithm
+     * 2. */
+    TY_LEARNING_EVOLUTION,
+    TY_LEARNING_COUNT
+} ty_learning;
+const char *ty_learning_name(ty_learning learning); /* "gradient", "evolution" */
+
 typedef struct ty_workload {
     char *name;
     char *source; /* where the shape comes from: a paper, a model card, an imported file */
@@ -165,6 +178,13 @@ typedef struct ty_workload {
     char *dataset;              /* "fashion-mnist", "text", or "synthetic" */
     uint32_t global_batch;      /* the usual batch, used when the user names none */
     ty_optimizer optimizer;     /* the usual optimizer */
+    /* What scenarios have beyond a layer graph; all 0 in ordinary training (docs/workloads.md). */
+    ty_learning learning;
+    uint32_t local_steps; /* steps a replica does alone before weights are averaged (federated);
+                             0: gradients are averaged in every step */
+    double input_s_per_sample; /* of a source that makes samples in its own time, a sensor or an
+                                  environment with its actors; every replica of the first stage has
+                                  one. 0: samples lie in storage */
     uint32_t layer_count;
     ty_layer *layers;
 } ty_workload;
@@ -201,6 +221,24 @@ const ty_shape *ty_layer_input_shape(const ty_workload *workload, uint32_t layer
  */
 ty_status ty_layer_signature(const ty_workload *workload, uint32_t layer, char **out,
                              ty_error *error) TY_MUST_CHECK;
+
+/**
+ * Whether a gradient trains parameters that the layer's pass uses: own ones unless it is frozen, or
+ * the matrix of the layer it is tied to unless that one is.
+ */
+bool ty_layer_is_trained(const ty_workload *workload, uint32_t layer);
+/**
+ * Where backward ends: the first trained layer, where frozen ones are before it. What is before has
+ * no backward, sends no gradients and keeps nothing for one. 0 in a network without frozen layers,
+ * the layer count where nothing is trained by gradients. O(layers).
+ */
+uint32_t ty_workload_first_backward(const ty_workload *workload);
+/**
+ * Which layers take part in backward: trained ones and those that read from one, however far back;
+ * all, in a network without frozen layers. A frozen branch beside a trained one has none either.
+ * @param takes_part [out] [layer_count]
+ */
+void ty_workload_mark_backward(const ty_workload *workload, bool *takes_part);
 
 /* Sums over a range of layers. */
 uint64_t ty_workload_parameter_bytes(const ty_workload *workload, uint32_t first, uint32_t count);

@@ -32,6 +32,7 @@ const char *const ty_layer_kind_names[TY_LAYER_KIND_COUNT] = {
 };
 const char *const ty_input_kind_names[2] = {"real", "token"};
 const char *const ty_optimizer_names[2] = {"sgd", "adamw"};
+const char *const ty_learning_names[TY_LEARNING_COUNT] = {"gradient", "evolution"};
 
 typedef enum range { SIZE, SIZE_OR_0, FLAG } range; /* >= 1; >= 0; 0 or 1 */
 
@@ -128,6 +129,11 @@ const char *ty_attribute_name(ty_attribute attribute)
 const char *ty_optimizer_name(ty_optimizer_kind kind)
 {
     return (unsigned)kind < 2 ? ty_optimizer_names[kind] : "unknown";
+}
+
+const char *ty_learning_name(ty_learning learning)
+{
+    return (unsigned)learning < TY_LEARNING_COUNT ? ty_learning_names[learning] : "unknown";
 }
 
 ty_attribute_use ty_layer_attribute_use(ty_layer_kind kind, ty_attribute attribute)
@@ -229,6 +235,53 @@ ty_status ty_layer_signature(const ty_workload *workload, uint32_t layer, char *
         ty_text_addf(&text, " element_bytes=%u", workload->element_bytes);
     return ty_text_take(&text, out, error);
 }
+
+/* ---- Frozen layers ------------------------------------------------------------------------- */
+
+bool ty_layer_is_trained(const ty_workload *workload, uint32_t layer)
+{
+    const ty_layer *l = &workload->layers[layer];
+
+    if (workload->learning == TY_LEARNING_EVOLUTION || l->is_frozen)
+        return false;
+    return l->parameter_bytes > 0 ||
+           (l->tied_to != TY_NO_LAYER && !workload->layers[l->tied_to].is_frozen);
+}
+
+/* Parameters may be unknown (imported traces), so that only frozen layers are taken at their word.
+ */
+static bool has_backward_everywhere(const ty_workload *workload)
+{
+    for (uint32_t i = 0; i < workload->layer_count; i++)
+        if (workload->layers[i].is_frozen)
+            return false;
+    return workload->learning == TY_LEARNING_GRADIENT;
+}
+
+uint32_t ty_workload_first_backward(const ty_workload *workload)
+{
+    uint32_t first = 0;
+
+    if (has_backward_everywhere(workload))
+        return 0;
+    while (first < workload->layer_count && !ty_layer_is_trained(workload, first))
+        first++;
+    return first;
+}
+
+void ty_workload_mark_backward(const ty_workload *workload, bool *takes_part)
+{
+    bool is_everywhere = has_backward_everywhere(workload);
+
+    for (uint32_t i = 0; i < workload->layer_count; i++) {
+        const ty_layer *l = &workload->layers[i];
+        takes_part[i] = is_everywhere || ty_layer_is_trained(workload, i);
+        for (uint32_t k = 0; k < l->input_count; k++)
+            takes_part[i] = takes_part[i] || takes_part[l->inputs[k]];
+    }
+}
+
+/* ---- Sums ---------------------------------------------------------------------------------- */
 
 uint64_t ty_workload_parameter_bytes(const ty_workload *workload, uint32_t first, uint32_t count)
 {

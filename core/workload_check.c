@@ -487,6 +487,27 @@ static ty_status check_optimizer(const checker *c)
     return TY_OK;
 }
 
+static ty_status check_scenario(const checker *c)
+{
+    const ty_workload *w = c->workload;
+
+    if ((unsigned)w->learning >= TY_LEARNING_COUNT)
+        return bad(c, TY_NO_LAYER, "/learning", "found number %d, expected gradient or evolution",
+                   (int)w->learning);
+    if (w->local_steps > TY_MAX_LOCAL_STEPS)
+        return bad(c, TY_NO_LAYER, "/local_steps", "found %u, expected at most %d", w->local_steps,
+                   TY_MAX_LOCAL_STEPS);
+    if (w->local_steps > 1 && w->learning == TY_LEARNING_EVOLUTION)
+        return bad(c, TY_NO_LAYER, "/local_steps",
+                   "found %u, expected none: in evolution every step exchanges scores",
+                   w->local_steps);
+    if (!(w->input_s_per_sample >= 0.0 && w->input_s_per_sample <= TY_MAX_INPUT_S))
+        return bad(c, TY_NO_LAYER, "/input_s_per_sample",
+                   "found %g, expected a number from 0 to %g", w->input_s_per_sample,
+                   TY_MAX_INPUT_S);
+    return TY_OK;
+}
+
 static ty_status check_whole(const checker *c)
 {
     const ty_workload *w = c->workload;
@@ -559,6 +580,7 @@ ty_status ty_workload_check_at(const ty_workload *workload, const char *place, t
 
     TY_CHECK(check_whole(&c), status, cleanup);
     TY_CHECK(check_optimizer(&c), status, cleanup);
+    TY_CHECK(check_scenario(&c), status, cleanup);
     is_used = ty_alloc(workload->layer_count, sizeof *is_used);
     if (is_used == NULL) {
         status = ty_fail(error, TY_ENOMEM, "%.200s out of memory", place);

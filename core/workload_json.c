@@ -142,6 +142,31 @@ done:
     return status;
 }
 
+/* Absent: ordinary training. Local steps of 1 are what every step does anyway. */
+static ty_status read_scenario(const ty_json *object, ty_workload *w, ty_error *error)
+{
+    ty_status status = TY_OK;
+    int learning = TY_LEARNING_GRADIENT;
+
+    if (ty_json_has(object, "learning"))
+        TY_CHECK(ty_json_enum(object, "learning", ty_learning_names, TY_LEARNING_COUNT, &learning,
+                              error),
+                 status, done);
+    w->learning = (ty_learning)learning;
+    if (ty_json_has(object, "local_steps"))
+        TY_CHECK(
+            ty_json_uint32(object, "local_steps", 1, TY_MAX_LOCAL_STEPS, &w->local_steps, error),
+            status, done);
+    if (w->local_steps == 1)
+        w->local_steps = 0;
+    if (ty_json_has(object, "input_s_per_sample"))
+        TY_CHECK(ty_json_number(object, "input_s_per_sample", 0.0, TY_MAX_INPUT_S,
+                                &w->input_s_per_sample, error),
+                 status, done);
+done:
+    return status;
+}
+
 static ty_status read_workload(const ty_json *object, ty_workload *w, ty_error *error)
 {
     ty_status status;
@@ -164,6 +189,7 @@ static ty_status read_workload(const ty_json *object, ty_workload *w, ty_error *
     TY_CHECK(ty_json_uint32(object, "global_batch", 1, UINT32_MAX, &w->global_batch, error), status,
              done);
     TY_CHECK(ty_optimizer_read(object, &w->optimizer, error), status, done);
+    TY_CHECK(read_scenario(object, w, error), status, done);
     TY_CHECK(read_layers(object, w, error), status, done);
     TY_CHECK(ty_json_end(object, error), status, done);
 done:
@@ -273,6 +299,12 @@ void ty_workload_to_json(const ty_workload *workload, ty_json_writer *writer, co
     ty_json_put_string(writer, "dataset", workload->dataset);
     ty_json_put_uint(writer, "global_batch", workload->global_batch);
     ty_optimizer_write(&workload->optimizer, writer);
+    if (workload->learning != TY_LEARNING_GRADIENT)
+        ty_json_put_string(writer, "learning", ty_learning_name(workload->learning));
+    if (workload->local_steps > 1)
+        ty_json_put_uint(writer, "local_steps", workload->local_steps);
+    if (workload->input_s_per_sample > 0)
+        ty_json_put_number(writer, "input_s_per_sample", workload->input_s_per_sample);
     ty_json_open(writer, "layers", '[');
     for (uint32_t i = 0; i < workload->layer_count; i++)
         write_layer(&workload->layers[i], writer);

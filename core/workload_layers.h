@@ -9,6 +9,10 @@
 /** Largest quantity that JSON carries exactly. */
 #define TY_MAX_QUANTITY (((uint64_t)1 << 53) - 1)
 
+/** Beyond these a scenario is refused as absurd: a sample a day, a million steps alone. */
+#define TY_MAX_INPUT_S 86400.0
+#define TY_MAX_LOCAL_STEPS 1000000
+
 /** Largest value of an attribute: products of two stay far from overflow. */
 #define TY_MAX_ATTRIBUTE INT32_MAX
 
@@ -16,6 +20,7 @@
 extern const char *const ty_layer_kind_names[TY_LAYER_KIND_COUNT];
 extern const char *const ty_input_kind_names[2];
 extern const char *const ty_optimizer_names[2];
+extern const char *const ty_learning_names[TY_LEARNING_COUNT];
 
 /** Whether an attribute of a layer that has it is at least 1 (sizes) or may be 0 (flags). */
 bool ty_attribute_is_size(ty_attribute attribute);

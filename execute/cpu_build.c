@@ -126,6 +126,34 @@ static ty_status parameters_check(const ty_workload *workload, uint32_t index, t
     return TY_OK;
 }
 
+/* Whether the layer's matrix is that of a frozen layer of another stage, which no bucket keeps
+ * equal: it lies behind all else, once for each such layer. */
+static bool is_frozen_copy(const ty_stage_options *options, uint32_t layer)
+{
+    uint32_t owner = options->workload->layers[layer].tied_to;
+
+    return owner != TY_NO_LAYER && options->workload->layers[owner].is_frozen &&
+           !is_in_stage(options, owner) && !is_matrix_apart(options, layer);
+}
+
+/* Numbers in the copies before layer `end` of the stage. */
+static uint64_t frozen_copies_before(const ty_stage_options *options, uint32_t end)
+{
+    uint64_t sum = 0;
+
+    for (uint32_t layer = options->first_layer; layer < end; layer++) {
+        cpu_tensor tensors[CPU_MAX_TENSORS] = {0};
+        if (is_frozen_copy(options, layer) && layer_tensors(options->workload, layer, tensors) > 0)
+            sum += tensors[0].count;
+    }
+    return sum;
+}
+
+static uint64_t frozen_copies(const ty_stage_options *options)
+{
+    return frozen_copies_before(options, options->first_layer + options->layer_count);
+}
+
 static ty_status parameters_place(ty_stage_device *stage, ty_error *error)
 {
     const ty_stage_options *options = &stage->options;
@@ -153,7 +181,7 @@ static ty_status parameters_place(ty_stage_device *stage, ty_error *error)
                            (unsigned)options->tied_layer);
         stage->tied_count = tensors[0].count;
     }
-    stage->parameter_count = offset + stage->tied_count;
+    stage->parameter_count = offset + stage->tied_count + frozen_copies(options);
     return TY_OK;
 }
 
@@ -169,6 +197,9 @@ static ty_status parameters_locate(const ty_stage_device *stage, cpu_node *node,
     for (uint32_t t = 0; t < count; t++) {
         if (t == 0 && is_matrix_apart(options, layer)) {
             node->offsets[0] = stage->tied_offset;
+        } else if (t == 0 && is_frozen_copy(options, layer)) {
+            node->offsets[0] =
+                stage->tied_offset + stage->tied_count + frozen_copies_before(options, layer);
         } else if (t == 0 && owner != layer) {
             if (!is_in_stage(options, owner))
                 return ty_fail(
@@ -269,6 +300,8 @@ static ty_status node_add(lowering *low, const cpu_kind *kind, uint32_t layer,
         .input_count = input_count,
         .output = output,
     };
+    node->is_matrix_frozen = node->layer->tied_to != TY_NO_LAYER &&
+                             low->workload->layers[node->layer->tied_to].is_frozen;
     node->inputs = cpu_buffer(stage, input_count, sizeof *node->inputs);
     node->adds = cpu_buffer(stage, input_count, sizeof *node->adds);
     if (node->inputs == NULL || node->adds == NULL)
@@ -413,8 +446,7 @@ static void trains_find(lowering *low)
 {
     for (uint32_t l = 0; l < low->workload->layer_count; l++) {
         const ty_layer *layer = &low->workload->layers[l];
-        cpu_tensor tensors[CPU_MAX_TENSORS] = {0};
-        bool trains = !layer->is_frozen && layer_tensors(low->workload, l, tensors) > 0;
+        bool trains = ty_layer_is_trained(low->workload, l);
         for (uint32_t i = 0; i < layer->input_count; i++)
             trains = trains || low->trains[layer->inputs[i]];
         low->trains[l] = trains;
@@ -499,20 +531,41 @@ static bool is_token_input(const ty_stage_device *stage)
     return stage->options.first_layer == 0 && stage->options.workload->input_kind == TY_INPUT_TOKEN;
 }
 
-/* With full recompute the slots share everything but the stage's input and output. */
+static bool is_used_by_backward(const ty_stage_device *stage, uint32_t root)
+{
+    for (uint32_t n = 0; n < stage->node_count; n++) {
+        const cpu_node *node = &stage->nodes[n];
+        if (!stage->values[node->output].needs_gradient)
+            continue;
+        if (stage->values[node->output].data_of == root)
+            return true;
+        for (uint32_t i = 0; i < node->input_count; i++)
+            if (stage->values[node->inputs[i]].data_of == root)
+                return true;
+    }
+    return false;
+}
+
+/* Slots share what nothing needs once forward is over: all but the stage's input and output where
+ * forward is repeated, and what lies before the first trained layer. */
+static bool is_passing(const ty_stage_device *stage, uint32_t root)
+{
+    return !stage->values[root].is_kept &&
+           (stage->options.recompute == TY_RECOMPUTE_FULL || !is_used_by_backward(stage, root));
+}
+
 static bool data_allocate(ty_stage_device *stage)
 {
-    bool is_recomputed = stage->options.recompute == TY_RECOMPUTE_FULL;
 
     for (uint32_t v = 0; v < stage->value_count; v++) {
         cpu_value *value = &stage->values[v];
         bool is_loss = v == stage->value_count - 1 && stage->output == CPU_NONE;
         if ((v == 0 && is_token_input(stage)) || is_loss)
             continue;
-        value->data = value->data_of != v /* an earlier one */
-                          ? stage->values[value->data_of].data
-                          : slots_allocate(stage, value->count * sizeof(float),
-                                           is_recomputed && !value->is_kept);
+        value->data =
+            value->data_of != v /* an earlier one */
+                ? stage->values[value->data_of].data
+                : slots_allocate(stage, value->count * sizeof(float), is_passing(stage, v));
         if (value->data == NULL)
             return false;
     }
@@ -544,7 +597,8 @@ static bool nodes_allocate(ty_stage_device *stage)
 
     for (uint32_t n = 0; n < stage->node_count; n++) {
         cpu_node *node = &stage->nodes[n];
-        node->stash = slots_allocate(stage, node->stash_bytes, is_recomputed);
+        node->stash = slots_allocate(stage, node->stash_bytes,
+                                     is_recomputed || !stage->values[node->output].needs_gradient);
         if (node->stash == NULL)
             return false;
         scratch = node->scratch_bytes > scratch ? node->scratch_bytes : scratch;

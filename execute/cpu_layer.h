@@ -60,6 +60,7 @@ typedef struct cpu_node {
     uint32_t output;  /* value */
     bool has_relu;    /* linear: the output goes through a relu in place */
     uint64_t offsets[CPU_MAX_TENSORS]; /* of the parameter tensors */
+    bool is_matrix_frozen;             /* tied to a frozen layer's */
     bool adds_matrix;     /* a later node with the same (tied) matrix has written its gradient */
     uint64_t stash_bytes; /* kept from forward to backward, per slot */
     uint64_t scratch_bytes;
@@ -167,11 +168,12 @@ static inline const float *cpu_parameters(const ty_stage_device *stage, const cp
     return stage->parameters + node->offsets[tensor];
 }
 
-/** Where the gradient of a parameter tensor goes, or NULL for a frozen layer. */
+/** Where the gradient of a parameter tensor goes, or NULL where it is frozen. */
 static inline float *cpu_parameter_gradient(const ty_stage_device *stage, const cpu_node *node,
                                             uint32_t tensor)
 {
-    return node->layer->is_frozen ? NULL : stage->gradients + node->offsets[tensor];
+    bool is_frozen = node->layer->is_frozen || (tensor == 0 && node->is_matrix_frozen);
+    return is_frozen ? NULL : stage->gradients + node->offsets[tensor];
 }
 
 /** Whether the gradient of a tensor is added to what is there rather than written. */

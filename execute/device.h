@@ -18,9 +18,10 @@
  * in pieces (backward cut at bucket boundaries), forward ascending and backward descending.
  * Micro-batches may be interleaved, but gradients inside a stage are one set for all slots: one
  * micro-batch's backward is done before another's begins. Under full recompute activations are one
- * set too: nothing comes between a recompute and the end of its backward, or between pieces of a
- * forward. One thread at a time per stage device; gradient slices that no later backward of the
- * step touches may be read and written by another thread meanwhile.
+ * set too, and so are always those that no backward needs, of frozen layers: nothing comes between
+ * a recompute and the end of its backward, or between pieces of a forward. One thread at a time per
+ * stage device; gradient slices that no later backward of the step touches may be read and written
+ * by another thread meanwhile.
  */
 #ifndef TY_EXECUTE_DEVICE_H
 #define TY_EXECUTE_DEVICE_H

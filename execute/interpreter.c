@@ -88,7 +88,7 @@ static void mark_sends(ty_interpreter *in, const ty_instruction *did, micro_batc
     if (did->op == TY_OP_FORWARD && in->stage + 1 < in->options.plan->stage_count &&
         did->first_layer + did->layer_count == stage->first_layer + stage->layer_count)
         own->is_output_busy = true;
-    if (did->op == TY_OP_BACKWARD && in->stage > 0 && did->first_layer == stage->first_layer)
+    if (did->op == TY_OP_BACKWARD && in->sends_gradient && did->first_layer == stage->first_layer)
         own->is_gradient_busy = true;
     if (did->op == TY_OP_SEND && did->direction == TY_ACTIVATION)
         own->is_output_busy = false;
@@ -346,7 +346,7 @@ static ty_status bucket_open(ty_interpreter *in, uint32_t index, ty_error *error
     if (state->count * sizeof(float) != bucket->gradient_bytes)
         return ty_fail(error, TY_EUNSUPPORTED,
                        "plan: /buckets/%u: found %llu bytes of gradients, the device has %llu "
-                       "there; frozen layers inside a bucket are not supported",
+                       "there",
                        index, (unsigned long long)bucket->gradient_bytes,
                        (unsigned long long)(state->count * sizeof(float)));
     if (bucket->compression == TY_COMPRESSION_NONE)
@@ -492,6 +492,8 @@ ty_status ty_interpreter_open(const ty_interpreter_options *options, ty_interpre
     in->replica = in->rank - ty_plan_first_rank(plan, in->stage);
     in->program = &options->program->stages[in->stage];
     in->local_micro_batches = plan->micro_batches / plan->stages[in->stage].replicas;
+    in->sends_gradient =
+        plan->stages[in->stage].first_layer > ty_workload_first_backward(plan->workload);
     in->slot_count = ty_program_peak_in_flight(options->program, in->stage);
     in->labels_per_sample = ty_labels_per_sample(plan->workload);
     in->scanned_generation = UINT64_MAX; /* not looked yet */

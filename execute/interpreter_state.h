@@ -78,6 +78,7 @@ struct ty_interpreter {
     uint64_t labels_per_sample;
     stream_order streams[TY_STREAM_COUNT];
     uint32_t *forward_order; /* [local_micro_batches]: as compute first meets them */
+    bool sends_gradient;     /* something before the stage is trained */
     uint32_t first_backward; /* the micro-batch whose backward starts the gradients anew */
     uint32_t *micro_batch_left, *micro_batch_held; /* [local_micro_batches]: instructions */
     bool *is_awaited;                              /* [instruction]: by the communication thread */

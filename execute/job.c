@@ -20,6 +20,21 @@ typedef struct training {
 
 /* ---- Checks and set-up ------------------------------------------------------------------- */
 
+/* What is planned and simulated, but not run. */
+static ty_status scenario_check(const ty_workload *workload, ty_error *error)
+{
+    if (workload->learning != TY_LEARNING_GRADIENT)
+        return ty_fail(error, TY_EUNSUPPORTED,
+                       "%s: the worker trains by gradients, not by evolution", workload->name);
+    if (workload->local_steps > 1)
+        return ty_fail(
+            error, TY_EUNSUPPORTED,
+            "%s: the worker exchanges gradients in every step; it does not take %u steps "
+            "alone and average weights",
+            workload->name, workload->local_steps);
+    return TY_OK;
+}
+
 static ty_status job_check(const ty_job *job, const ty_transport *transport, ty_error *error)
 {
     uint32_t ranks = ty_plan_rank_count(job->plan);
@@ -36,6 +51,7 @@ static ty_status job_check(const ty_job *job, const ty_transport *transport, ty_
                        job->warmup_steps, job->timeline_steps, job->steps);
     TY_CHECK(ty_plan_check(job->plan, "plan", error), status, done);
     TY_CHECK(ty_program_check(job->plan, job->program, "program", error), status, done);
+    status = scenario_check(job->plan->workload, error);
 done:
     return status;
 }

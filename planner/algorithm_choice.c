@@ -7,8 +7,8 @@ static ty_status choose(ty_costing *costing, ty_bucket *bucket, uint32_t index)
 
     for (int a = 0; a < TY_ALGORITHM_COUNT; a++) {
         ty_instruction_cost cost;
-        ty_status status =
-            ty_cost_bucket(costing, index, (ty_algorithm)a, ty_bucket_wire_bytes(bucket), &cost);
+        ty_status status = ty_cost_bucket(costing, index, (ty_algorithm)a,
+                                          ty_plan_exchange_bytes(costing->plan, bucket), &cost);
         if (status != TY_OK)
             return status;
         if (a > 0 && !(cost.seconds < best_s))
@@ -28,7 +28,7 @@ ty_status ty_choose_algorithms(ty_plan *plan, const ty_cluster *cluster, ty_erro
         ty_bucket *bucket = &plan->buckets[b];
         /* Only all-reduces have a choice, and among two members a tree is a ring with more bytes.
          */
-        if (ty_bucket_exchange(plan, bucket) != TY_ALL_REDUCE ||
+        if (ty_plan_exchange_kind(plan, bucket) != TY_ALL_REDUCE ||
             ty_bucket_member_count(plan, bucket) < 3)
             continue;
         if (bucket->stage != costing.stage.stage)

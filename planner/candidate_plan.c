@@ -18,7 +18,13 @@ static ty_bucket bucket_of(const ty_plan *plan, const candidate *c, uint32_t sta
     return bucket;
 }
 
-/* The buckets of one stage, from its last layer down: each is closed once it is large enough. */
+static bool is_frozen_with_weights(const ty_layer *layer)
+{
+    return layer->is_frozen && layer->parameter_bytes > 0;
+}
+
+/* The buckets of one stage, from its last layer down: each is closed once it is large enough, or at
+ * a frozen layer, whose weights would lie inside it. */
 static void add_stage_buckets(const candidate *c, uint32_t stage, ty_plan *plan)
 {
     const ty_plan_stage *planned = &plan->stages[stage];
@@ -27,6 +33,8 @@ static void add_stage_buckets(const candidate *c, uint32_t stage, ty_plan *plan)
 
     for (uint32_t l = planned->first_layer + planned->layer_count; l-- > planned->first_layer;) {
         ty_bucket one = bucket_of(plan, c, stage, l);
+        if (is_frozen_with_weights(&plan->workload->layers[l]))
+            open = NULL;
         if (one.gradient_bytes == 0)
             continue;
         if (open == NULL || open->gradient_bytes >= limit) {

@@ -117,6 +117,10 @@ static ty_status push_buckets(enumeration *e, candidate *c)
     uint64_t largest = largest_exchange(e, c->division);
     ty_status status = TY_OK;
 
+    /* Finer buckets leave earlier; after local steps, and with scores, all leave at the end. */
+    if (e->q->workload->local_steps > 1 || e->q->workload->learning == TY_LEARNING_EVOLUTION)
+        return push(e, c);
+
     if (fixed > 0 && largest > 0) {
         c->bucket_bytes = fixed;
         return push(e, c);
@@ -150,6 +154,8 @@ static ty_status push_compressions(enumeration *e, candidate *c)
 
     c->bucket_bytes = UINT64_MAX;
     for (int k = 0; status == TY_OK && k < TY_COMPRESSION_COUNT; k++) {
+        if (k != TY_COMPRESSION_NONE && e->q->workload->learning == TY_LEARNING_EVOLUTION)
+            break;
         c->compression = (ty_compression_kind)k;
         c->top_k_ratio = k == TY_COMPRESSION_TOP_K ? o->top_k_ratio : 0;
         if (o->fix_compression && c->compression != o->compression)
@@ -255,6 +261,8 @@ static ty_status enumerate_size(enumeration *e, uint32_t micro_batches)
     most = most < q->rank_count ? most : q->rank_count;
     if (most > TY_MAX_STAGES / interleave)
         most = TY_MAX_STAGES / interleave;
+    if (q->workload->learning == TY_LEARNING_EVOLUTION)
+        most = 1;
     for (uint32_t positions = interleave > 1 ? 2 : 1; positions <= most; positions++) {
         if (!is_stage_count(q, positions) || !is_sensible(q, positions, micro_batches))
             continue;

@@ -56,7 +56,8 @@ static double selective_share(const ty_workload *workload, const ty_layer *layer
 }
 
 /* One layer on each kind of device, and its collectives among lanes. */
-static ty_status cost_layer(ty_costing *costing, uint32_t layer, ty_recompute recompute)
+static ty_status cost_layer(ty_costing *costing, uint32_t layer, bool has_backward,
+                            ty_recompute recompute)
 {
     const ty_plan *plan = costing->plan;
     const ty_workload *workload = plan->workload;
@@ -74,12 +75,14 @@ static ty_status cost_layer(ty_costing *costing, uint32_t layer, ty_recompute re
                                      stage->types[t], costing->profile, &stage->forward_s[at],
                                      &stage->backward_s[at], &provenance, costing->error),
                  status, done);
+        if (!has_backward) /* no gradient reaches it, whatever it would take */
+            stage->backward_s[at] = 0;
         stage->weight_s[at] = stage->backward_s[at] * ty_layer_weight_share(workload, l);
         if (recompute == TY_RECOMPUTE_SELECTIVE)
             stage->backward_s[at] *= 1 + selective_share(workload, l);
         ty_cost_relies_on(costing, provenance);
     }
-    for (int pass = 0; pass < 2; pass++) {
+    for (int pass = 0; pass < (has_backward ? 2 : 1); pass++) {
         const uint32_t count = ty_layer_inner_collectives(plan, layer, pass == 1, inner);
         for (uint32_t i = 0; i < count; i++) {
             double seconds = 0;
@@ -111,17 +114,23 @@ ty_status ty_cost_stage_open(ty_costing *costing, uint32_t index)
 {
     const ty_plan *plan = costing->plan;
     ty_status status = TY_OK;
+    bool *takes_part = ty_alloc(plan->workload->layer_count, sizeof *takes_part);
 
+    if (takes_part == NULL)
+        return ty_fail(costing->error, TY_ENOMEM, "out of memory");
+    ty_workload_mark_backward(plan->workload, takes_part);
     costing->stage = (ty_stage_costing){.stage = index};
     TY_CHECK(find_types(costing), status, done);
     TY_CHECK(stage_room(costing), status, done);
     for (uint32_t s = index; s < plan->stage_count; s += ty_plan_position_count(plan)) {
         const ty_plan_stage *planned = &plan->stages[s];
         for (uint32_t i = 0; i < planned->layer_count; i++)
-            TY_CHECK(cost_layer(costing, planned->first_layer + i, planned->recompute), status,
-                     done);
+            TY_CHECK(cost_layer(costing, planned->first_layer + i,
+                                takes_part[planned->first_layer + i], planned->recompute),
+                     status, done);
     }
 done:
+    ty_free(takes_part);
     return status;
 }
 
@@ -221,6 +230,15 @@ static ty_status bucket_of(const ty_costing *costing, const ty_instruction *inst
     return TY_OK;
 }
 
+/* Passes over a bucket's numbers beyond an optimizer's: in evolution the noise of each member is
+   read (from a table of random numbers) and added up. Source: Salimans et al., arXiv:1703.03864,
+   section 2.1. */
+static double noise_passes(const ty_costing *costing)
+{
+    bool is_evolution = costing->plan->workload->learning == TY_LEARNING_EVOLUTION;
+    return is_evolution ? (double)costing->plan->global_batch : 0;
+}
+
 /* An optimizer step reads weight and gradient and writes the weight; each number of state is read
    and written, too. */
 ty_status ty_cost_update(ty_costing *costing, const ty_instruction *instruction,
@@ -228,7 +246,8 @@ ty_status ty_cost_update(ty_costing *costing, const ty_instruction *instruction,
 {
     const ty_optimizer *optimizer = &costing->plan->optimizer;
     const ty_bucket *bucket = NULL;
-    double passes = 3 + 2 * (double)ty_optimizer_state_count(optimizer), seconds;
+    const double noise = noise_passes(costing);
+    double passes = 3 + 2 * (double)ty_optimizer_state_count(optimizer) + noise, seconds;
     uint64_t bytes;
     ty_status status = bucket_of(costing, instruction, &bucket);
 
@@ -237,7 +256,7 @@ ty_status ty_cost_update(ty_costing *costing, const ty_instruction *instruction,
     bytes = bucket->gradient_bytes;
     if (ty_bucket_is_sharded(costing->plan, bucket))
         bytes /= ty_bucket_member_count(costing->plan, bucket);
-    if (costing->profile == NULL ||
+    if (costing->profile == NULL || noise > 0 ||
         !ty_profile_update(costing->profile, optimizer->kind, bytes / TY_GRADIENT_ELEMENT_BYTES,
                            &seconds)) {
         seconds = memory_seconds(costing, passes * (double)bytes);
@@ -279,17 +298,25 @@ ty_status ty_cost_codec(ty_costing *costing, const ty_instruction *instruction,
                                               (double)bucket->gradient_bytes);
         ty_cost_relies_on(costing, TY_DATASHEET);
     }
+    seconds /= ty_plan_exchange_interval(costing->plan, bucket);
     *cost = (ty_instruction_cost){.seconds = seconds, .core_share = costing->stage.core_share};
     return TY_OK;
 }
 
-/* Without a measurement the input is taken to keep up: a data sheet says nothing about storage. */
+/* Without a measurement storage is taken to keep up: a data sheet says nothing about it. A source
+ * with its own pace is the workload's; samples are read while it makes the next, without a core. */
 ty_status ty_cost_load(ty_costing *costing, const ty_instruction *instruction,
                        ty_instruction_cost *cost)
 {
     double s_per_byte = costing->profile == NULL ? 0 : costing->profile->load_s_per_byte;
+    double read_s = (double)instruction->bytes * s_per_byte;
+    double source_s = costing->stage.stage > 0 ? 0
+                                               : costing->plan->workload->input_s_per_sample *
+                                                     costing->plan->micro_batch_size;
 
-    *cost = (ty_instruction_cost){.seconds = (double)instruction->bytes * s_per_byte,
-                                  .core_share = costing->stage.core_share};
+    *cost = (ty_instruction_cost){.seconds = fmax(read_s, source_s),
+                                  .core_share = source_s > read_s ? 0 : costing->stage.core_share};
+    if (source_s > 0)
+        ty_cost_relies_on(costing, TY_CALIBRATED);
     return TY_OK;
 }

@@ -49,7 +49,7 @@ static ty_status exchange(ty_lowering *l, uint32_t bucket_index, uint32_t backwa
         uint64_t bytes;
     } parts[] = {
         {TY_OP_ENCODE, is_encoded, bucket->gradient_bytes},
-        {TY_OP_COLLECTIVE, true, ty_bucket_wire_bytes(bucket)},
+        {TY_OP_COLLECTIVE, true, ty_plan_exchange_bytes(l->plan, bucket)},
         {TY_OP_DECODE, is_encoded, bucket->gradient_bytes},
     };
     uint32_t previous = backward;
@@ -84,21 +84,40 @@ static uint32_t next_exchanged(const ty_lowering *l, uint32_t stage, uint32_t fr
                                                 : ty_lower_next_bucket(l, stage, from);
 }
 
-/* Where the piece that ends before `end` starts: at its bucket, or with the stage for the last
+/* Weights that are averaged after local steps are known only when backward is over. */
+static ty_status exchange_own(ty_lowering *l, uint32_t stage, uint32_t source)
+{
+    ty_status status = TY_OK;
+
+    for (uint32_t b = next_exchanged(l, stage, 0); b < l->plan->bucket_count;
+         b = next_exchanged(l, stage, b + 1))
+        TY_CHECK(exchange(l, b, source), status, done);
+done:
+    return status;
+}
+
+ty_status ty_lower_scores(ty_lowering *l)
+{
+    if (l->plan->workload->learning != TY_LEARNING_EVOLUTION)
+        return TY_OK;
+    return exchange_own(l, l->position, l->forwards[l->micro_batches - 1]);
+}
+
+/* Where the piece that ends before `end` starts: at its bucket, or where backward ends for the last
    piece, which takes the layers before the first bucket along since they have no gradients. */
 static ty_status piece_start(const ty_lowering *l, uint32_t own, uint32_t bucket, bool is_final,
                              uint32_t end, uint32_t *first)
 {
-    const ty_plan_stage *stage = &l->plan->stages[own];
+    const uint32_t lowest = ty_lower_first_backward(l, own);
 
-    if (!is_final && (l->plan->buckets[bucket].first_layer <= stage->first_layer ||
+    if (!is_final && (l->plan->buckets[bucket].first_layer <= lowest ||
                       l->plan->buckets[bucket].first_layer >= end))
         return ty_fail(
             l->error, TY_EINVAL,
             "plan:/buckets/%u/first_layer: found %u, expected more than %u and less than "
             "%u: buckets go from the stage's last layer to its first",
-            bucket, l->plan->buckets[bucket].first_layer, stage->first_layer, end);
-    *first = is_final ? stage->first_layer : l->plan->buckets[bucket].first_layer;
+            bucket, l->plan->buckets[bucket].first_layer, lowest, end);
+    *first = is_final ? lowest : l->plan->buckets[bucket].first_layer;
     return TY_OK;
 }
 
@@ -120,8 +139,9 @@ ty_status ty_lower_last_backward(ty_lowering *l, ty_op op, ty_lower_pass pass, u
 {
     const ty_plan_stage *stage = &l->plan->stages[pass.stage];
     const uint32_t none = l->plan->bucket_count;
+    const bool is_overlapped = l->plan->workload->local_steps <= 1;
     uint32_t end = stage->first_layer + stage->layer_count;
-    uint32_t bucket = next_exchanged(l, pass.stage, 0), next, first = 0;
+    uint32_t bucket = is_overlapped ? next_exchanged(l, pass.stage, 0) : none, next, first = 0;
     uint32_t backward = TY_NO_INSTRUCTION, previous;
     ty_instruction piece;
     ty_status status = TY_OK;
@@ -140,6 +160,8 @@ ty_status ty_lower_last_backward(ty_lowering *l, ty_op op, ty_lower_pass pass, u
         bucket = next;
     } while (bucket != none);
     l->backwards[pass.stage / l->program->stage_count] = backward;
+    if (!is_overlapped)
+        status = exchange_own(l, pass.stage, backward);
 done:
     return status;
 }

@@ -84,16 +84,44 @@ static ty_status lower_load(ty_lowering *l, ty_lower_pass pass, uint32_t *index)
                            m < LOAD_AHEAD ? 0 : 1, index);
 }
 
+uint32_t ty_lower_first_backward(const ty_lowering *l, uint32_t stage)
+{
+    const ty_plan_stage *s = &l->plan->stages[stage];
+    const uint32_t first = ty_workload_first_backward(l->plan->workload);
+    const uint32_t end = s->first_layer + s->layer_count;
+
+    if (first <= s->first_layer)
+        return s->first_layer;
+    return first < end ? first : end;
+}
+
+static bool has_backward(const ty_lowering *l, uint32_t stage)
+{
+    const ty_plan_stage *s = &l->plan->stages[stage];
+    return ty_lower_first_backward(l, stage) < s->first_layer + s->layer_count;
+}
+
+/* Whether a gradient crosses the cut before a stage: something before it is trained. */
+static bool has_gradient_before(const ty_lowering *l, uint32_t stage)
+{
+    return stage > 0 &&
+           ty_workload_first_backward(l->plan->workload) < l->plan->stages[stage].first_layer;
+}
+
 /* All of a stage in one instruction, or in pieces behind their gathers. */
 static ty_status lower_pass(ty_lowering *l, ty_op op, ty_lower_pass pass, const uint32_t waits[2],
                             uint32_t *index)
 {
     const ty_plan_stage *stage = stage_of(l, pass);
+    const bool is_backward =
+        op == TY_OP_BACKWARD || op == TY_OP_BACKWARD_INPUT || op == TY_OP_BACKWARD_WEIGHT;
+    const uint32_t first =
+        is_backward ? ty_lower_first_backward(l, pass.stage) : stage->first_layer;
     ty_instruction whole;
 
     if (ty_lower_is_gathered(l, pass) && (op == TY_OP_FORWARD || l->plan->zero == 3))
         return ty_lower_gathered_pass(l, op, pass, waits, index);
-    whole = ty_lower_compute(op, pass, stage->first_layer, stage->layer_count);
+    whole = ty_lower_compute(op, pass, first, stage->first_layer + stage->layer_count - first);
     return ty_lower_append(l, &whole, waits, 2, index);
 }
 
@@ -121,7 +149,7 @@ done:
 ty_status ty_lower_send_gradient(ty_lowering *l, ty_lower_pass pass, uint32_t backward)
 {
     ty_instruction send;
-    if (pass.stage == 0)
+    if (!has_gradient_before(l, pass.stage))
         return TY_OK;
     send = transfer(l, TY_OP_SEND, pass, TY_GRADIENT, pass.stage - 1);
     return ty_lower_append(l, &send, &backward, 1, NULL);
@@ -152,6 +180,8 @@ ty_status ty_lower_backward(ty_lowering *l, ty_lower_pass pass, bool is_last)
     uint32_t waits[2] = {TY_NO_INSTRUCTION, TY_NO_INSTRUCTION}, backward;
     ty_status status = TY_OK;
 
+    if (!has_backward(l, pass.stage))
+        return TY_OK;
     TY_CHECK(lower_backward_inputs(l, pass, &waits[0]), status, done);
     if (is_last)
         return ty_lower_last_backward(l, TY_OP_BACKWARD, pass, waits[0]);
@@ -166,6 +196,8 @@ ty_status ty_lower_backward_input(ty_lowering *l, ty_lower_pass pass)
     uint32_t waits[2] = {TY_NO_INSTRUCTION, TY_NO_INSTRUCTION}, backward;
     ty_status status = TY_OK;
 
+    if (!has_backward(l, pass.stage))
+        return TY_OK;
     TY_CHECK(lower_backward_inputs(l, pass, &waits[0]), status, done);
     TY_CHECK(lower_pass(l, TY_OP_BACKWARD_INPUT, pass, waits, &backward), status, done);
     status = ty_lower_send_gradient(l, pass, backward);
@@ -178,6 +210,8 @@ ty_status ty_lower_backward_weight(ty_lowering *l, ty_lower_pass pass, bool is_l
     const uint32_t nothing[2] = {TY_NO_INSTRUCTION, TY_NO_INSTRUCTION};
     uint32_t ignored;
 
+    if (!has_backward(l, pass.stage))
+        return TY_OK;
     if (is_last)
         return ty_lower_last_backward(l, TY_OP_BACKWARD_WEIGHT, pass, TY_NO_INSTRUCTION);
     return lower_pass(l, TY_OP_BACKWARD_WEIGHT, pass, nothing, &ignored);
@@ -248,6 +282,7 @@ static ty_status lower_position(ty_lowering *l)
         l->averaged[b] = l->gathers[b] = TY_NO_INSTRUCTION;
     TY_CHECK(ty_lower_begin(l), status, cleanup);
     TY_CHECK(schedules[l->plan->schedule](l), status, cleanup);
+    TY_CHECK(ty_lower_scores(l), status, cleanup);
     status = ty_lower_updates(l);
 
 cleanup:

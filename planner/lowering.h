@@ -48,7 +48,7 @@ typedef struct ty_lower_pass {
 /** Load or receive, forward, and send. */
 ty_status ty_lower_forward(ty_lowering *lowering, ty_lower_pass pass) TY_MUST_CHECK;
 /**
- * Receive, recompute, backward, and send.
+ * Receive, recompute, backward, and send; nothing where the stage and all before it are frozen.
  * @param is_last the step's last backward of this stage: gradients leave with it
  */
 ty_status ty_lower_backward(ty_lowering *lowering, ty_lower_pass pass, bool is_last) TY_MUST_CHECK;
@@ -64,11 +64,18 @@ ty_status ty_lower_append(ty_lowering *lowering, const ty_instruction *instructi
 /** A compute instruction on layers. */
 ty_instruction ty_lower_compute(ty_op op, ty_lower_pass pass, uint32_t first_layer,
                                 uint32_t layer_count);
-/** Sends the input gradient to the previous stage, if there is one. */
+/** Sends the input gradient to the previous stage, if anything there is trained. */
 ty_status ty_lower_send_gradient(ty_lowering *lowering, ty_lower_pass pass,
                                  uint32_t backward) TY_MUST_CHECK;
 
+/** The lowest layer of a stage that backward comes to; the layer behind the stage where it has
+ * none. */
+uint32_t ty_lower_first_backward(const ty_lowering *lowering, uint32_t stage);
+
 /* gradient_exchange.c */
+
+/** In evolution, the exchange of the population's scores after the last forward; else nothing. */
+ty_status ty_lower_scores(ty_lowering *lowering) TY_MUST_CHECK;
 
 /**
  * The last backward of a stage, or the weights' part of it, in pieces, each followed by the

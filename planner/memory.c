@@ -21,6 +21,8 @@ typedef struct context {
     const ty_plan_stage *stage; /* one of the position's */
     uint32_t index, end;        /* of that stage; layer behind its last */
     double slots, samples;
+    bool *takes_part; /* [layers]: in backward */
+    bool *is_kept;    /* [layers]: without backward, but its output is kept */
 } context;
 
 static const ty_layer *layer_at(const context *c, uint32_t layer)
@@ -28,16 +30,17 @@ static const ty_layer *layer_at(const context *c, uint32_t layer)
     return &c->plan->workload->layers[layer];
 }
 
-/* The same for another stage. */
-static context context_of(const ty_plan *plan, const ty_program *program, uint32_t stage)
+/* A stage of the plan and program in `all`, which has marked what takes part in backward. */
+static context context_of(const context *all, uint32_t stage)
 {
-    return (context){.plan = plan,
-                     .program = program,
-                     .stage = &plan->stages[stage],
-                     .index = stage,
-                     .end = plan->stages[stage].first_layer + plan->stages[stage].layer_count,
-                     .slots = ty_program_peak_in_flight(program, stage),
-                     .samples = plan->micro_batch_size};
+    context c = *all;
+
+    c.stage = &c.plan->stages[stage];
+    c.index = stage;
+    c.end = c.stage->first_layer + c.stage->layer_count;
+    c.slots = ty_program_peak_in_flight(c.program, stage);
+    c.samples = c.plan->micro_batch_size;
+    return c;
 }
 
 /* ---- Parameters ------------------------------------------------------------------------------ */
@@ -128,12 +131,50 @@ static double layer_stash(const context *c, uint32_t layer)
            ty_tensor_work_share(c->plan, layer);
 }
 
+/* The layer in whose memory the output of `layer` lies: rectifiers and views have none of their
+ * own. The layer before the stage's first where that is the stage's input. */
+static uint32_t holder(const context *c, uint32_t layer)
+{
+    while (layer >= c->stage->first_layer && layer < c->end &&
+           layer_at(c, layer)->stash_bytes == 0 && layer_at(c, layer)->input_count <= 1)
+        layer = layer_at(c, layer)->input_count == 1 ? layer_at(c, layer)->inputs[0] : TY_NO_LAYER;
+    return layer;
+}
+
+/* Outputs that outlive their forward, of layers without backward: what layers with one read, and
+ * what is sent on. */
+static void mark_kept(const context *c, bool *is_kept)
+{
+    for (uint32_t i = c->stage->first_layer; i < c->end; i++)
+        for (uint32_t k = 0; c->takes_part[i] && k < layer_at(c, i)->input_count; k++)
+            if (holder(c, layer_at(c, i)->inputs[k]) < c->end)
+                is_kept[holder(c, layer_at(c, i)->inputs[k])] = true;
+    if (stage_output(c) > 0 && holder(c, c->end - 1) < c->end)
+        is_kept[holder(c, c->end - 1)] = true;
+}
+
+/* What a micro-batch keeps until its backward is over. */
 static double stash(const context *c)
+{
+    double bytes = 0;
+    for (uint32_t i = c->stage->first_layer; i < c->end; i++) {
+        const ty_layer *layer = layer_at(c, i);
+        if (c->takes_part[i])
+            bytes += layer_stash(c, i);
+        else if (c->is_kept[i])
+            bytes += fmin((double)layer->stash_bytes, (double)layer->output_bytes) *
+                     ty_tensor_work_share(c->plan, i);
+    }
+    return bytes;
+}
+
+/* What forward uses and no backward needs: one set, whatever is in flight. */
+static double passing(const context *c)
 {
     double bytes = 0;
     for (uint32_t i = c->stage->first_layer; i < c->end; i++)
         bytes += layer_stash(c, i);
-    return bytes;
+    return bytes - stash(c);
 }
 
 /* A gradient for each output that has memory of its own, and for the largest of what layers keep
@@ -143,7 +184,7 @@ static double activation_gradients(const context *c)
     double outputs = 0, inner = 0;
     for (uint32_t i = c->stage->first_layer; i < c->end; i++) {
         const double share = ty_tensor_work_share(c->plan, i);
-        double kept = (double)layer_at(c, i)->stash_bytes * share;
+        double kept = c->takes_part[i] ? (double)layer_at(c, i)->stash_bytes * share : 0;
         double output = fmin(kept, (double)layer_at(c, i)->output_bytes * share);
         outputs += output;
         inner = fmax(inner, kept - output);
@@ -161,18 +202,18 @@ static double slot_bytes(const context *c)
 
 /* All stages of the position: their slots together at the fullest moment; gradients of one stage at
  * a time, and what recomputing makes of one. */
-static double activations(const ty_plan *plan, const ty_program *program, uint32_t position,
-                          double *weights)
+static double activations(const context *all, uint32_t position, double *weights)
 {
-    double passing = 0;
+    const uint32_t positions = all->program->stage_count;
+    double most = 0;
 
-    for (uint32_t s = position; s < plan->stage_count; s += program->stage_count) {
-        const context c = context_of(plan, program, s);
+    for (uint32_t s = position; s < all->plan->stage_count; s += positions) {
+        const context c = context_of(all, s);
         double again = c.stage->recompute == TY_RECOMPUTE_FULL ? stash(&c) : 0;
-        weights[s / program->stage_count] = slot_bytes(&c);
-        passing = fmax(passing, c.samples * (again + activation_gradients(&c)));
+        weights[s / positions] = slot_bytes(&c);
+        most = fmax(most, c.samples * (again + passing(&c) + activation_gradients(&c)));
     }
-    return ty_program_peak_stash(plan, program, position, weights) + passing;
+    return ty_program_peak_stash(all->program, position, weights) + most;
 }
 
 /* Versions of the weights beside the newest: PipeDream keeps one for each step that a micro-batch
@@ -192,19 +233,25 @@ static bool is_exchanged_here(const context *c, const ty_bucket *bucket)
            ty_bucket_member_count(c->plan, bucket) > 1;
 }
 
-/* To each neighbour: staging, and per slot the gradient that is received or waits to be sent. */
+/* To each neighbour: staging, and per slot the gradient that is received or waits to be sent, where
+ * one crosses the cut. */
 static double neighbour_buffers(const context *c)
 {
+    const uint32_t first_backward = ty_workload_first_backward(c->plan->workload);
     double input = c->index > 0 ? stage_input(c) : 0;
-    return c->samples * (c->slots + STAGING_BUFFERS) * (input + stage_output(c));
+    double input_slots = c->stage->first_layer > first_backward ? c->slots : 0;
+    double output_slots = c->end > first_backward ? c->slots : 0;
+
+    return c->samples * ((input_slots + STAGING_BUFFERS) * input +
+                         (output_slots + STAGING_BUFFERS) * stage_output(c));
 }
 
 /* Scratch of a collective: a tree receives whole payloads to add them, a ring pieces of them; what
  * is gathered arrives in place. */
 static double collective_scratch(const context *c, const ty_bucket *bucket)
 {
-    double wire = (double)ty_bucket_wire_bytes(bucket);
-    if (ty_bucket_collective(bucket) == TY_ALL_GATHER)
+    double wire = (double)ty_plan_exchange_bytes(c->plan, bucket);
+    if (ty_plan_exchange_kind(c->plan, bucket) == TY_ALL_GATHER)
         return 0;
     if (bucket->algorithm == TY_TREE)
         return wire;
@@ -282,6 +329,7 @@ ty_status ty_stage_memory(const ty_plan *plan, const ty_program *program, uint32
 {
     const uint32_t position = plan->stage_count > 0 ? stage % ty_plan_position_count(plan) : 0;
     const double state = ty_optimizer_state_count(&plan->optimizer);
+    context all = {.plan = plan, .program = program};
     double *weights;
     rows r = {0};
 
@@ -291,14 +339,22 @@ ty_status ty_stage_memory(const ty_plan *plan, const ty_program *program, uint32
                        "of %u",
                        stage, program->stage_count, plan->stage_count);
     weights = ty_alloc(ty_plan_interleave(plan), sizeof *weights);
-    if (weights == NULL)
+    all.takes_part = ty_alloc(plan->workload->layer_count, 2 * sizeof *all.takes_part);
+    if (weights == NULL || all.takes_part == NULL) {
+        ty_free(weights);
+        ty_free(all.takes_part);
         return ty_fail(error, TY_ENOMEM, "out of memory");
+    }
+    all.is_kept = all.takes_part + plan->workload->layer_count;
+    ty_workload_mark_backward(plan->workload, all.takes_part);
     for (uint32_t s = position; s < plan->stage_count; s += program->stage_count) {
-        const context c = context_of(plan, program, s);
+        const context c = context_of(&all, s);
+        mark_kept(&c, all.is_kept);
         add_stage(&c, state, stashed_versions(plan, program, position), &r);
     }
-    r.activations = activations(plan, program, position, weights);
+    r.activations = activations(&all, position, weights);
     ty_free(weights);
+    ty_free(all.takes_part);
     if (!(r.weights + r.gradients + r.optimizer + r.activations + r.communication + r.compression <
           LARGEST))
         return ty_fail(error, TY_EINVAL, "stage %u: needs more than 2^53 bytes", stage);

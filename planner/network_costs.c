@@ -234,8 +234,16 @@ ty_status ty_cost_bucket(ty_costing *costing, uint32_t index, ty_algorithm algor
                          uint64_t bytes, ty_instruction_cost *cost)
 {
     const ty_bucket *bucket = &costing->plan->buckets[index];
-    return cost_exchange(costing, bucket, ty_bucket_exchange(costing->plan, bucket), algorithm,
+    return cost_exchange(costing, bucket, ty_plan_exchange_kind(costing->plan, bucket), algorithm,
                          bytes, cost);
+}
+
+/* An exchange every few steps, seen from one: as much sooner, with as much less to move. */
+static void share_among_steps(ty_instruction_cost *cost, uint32_t interval)
+{
+    cost->seconds /= interval;
+    cost->latency_s /= interval;
+    cost->edge_bytes /= interval;
 }
 
 ty_status ty_cost_collective(ty_costing *costing, const ty_instruction *instruction,
@@ -249,11 +257,14 @@ ty_status ty_cost_collective(ty_costing *costing, const ty_instruction *instruct
                        "program:/stages/%u: a collective of bucket %u, but the plan has %u",
                        costing->stage.stage, instruction->bucket, costing->plan->bucket_count);
     bucket = &costing->plan->buckets[instruction->bucket];
-    status = cost_exchange(
-        costing, bucket,
-        instruction->op == TY_OP_GATHER ? TY_ALL_GATHER : ty_bucket_exchange(costing->plan, bucket),
-        bucket->algorithm, instruction->bytes, cost);
-    if (status == TY_OK)
-        cost->core_share = costing->stage.core_share;
-    return status;
+    status = cost_exchange(costing, bucket,
+                           instruction->op == TY_OP_GATHER
+                               ? TY_ALL_GATHER
+                               : ty_plan_exchange_kind(costing->plan, bucket),
+                           bucket->algorithm, instruction->bytes, cost);
+    if (status != TY_OK)
+        return status;
+    share_among_steps(cost, ty_plan_exchange_interval(costing->plan, bucket));
+    cost->core_share = costing->stage.core_share;
+    return TY_OK;
 }

@@ -143,6 +143,25 @@ static ty_status check_compression(const search_question *q, ty_error *error)
     return TY_OK;
 }
 
+/* A population's members are evaluated whole, and what is exchanged are their scores. */
+static ty_status check_evolution(const search_question *q, ty_error *error)
+{
+    const ty_plan_options *o = q->options;
+
+    if (q->workload->learning != TY_LEARNING_EVOLUTION)
+        return TY_OK;
+    if (q->fixed_stages > 1)
+        return ty_fail(error, TY_EINVAL,
+                       "%u pipeline stages were asked for, but %s evaluates a population, each "
+                       "member on one device",
+                       q->fixed_stages, q->workload->name);
+    if (o->fix_compression && o->compression != TY_COMPRESSION_NONE)
+        return ty_fail(error, TY_EINVAL,
+                       "%s exchanges scores, no gradients: nothing is there for %s",
+                       q->workload->name, ty_compression_name(o->compression));
+    return TY_OK;
+}
+
 static ty_status check_rest(const search_question *q, ty_error *error)
 {
     const ty_plan_options *o = q->options;
@@ -225,6 +244,7 @@ ty_status ty_search_question_make(const ty_workload *workload, const ty_cluster 
     thin_cuts(q);
     TY_CHECK(check_batch(q, error), status, failed);
     TY_CHECK(check_compression(q, error), status, failed);
+    TY_CHECK(check_evolution(q, error), status, failed);
     TY_CHECK(check_rest(q, error), status, failed);
     TY_CHECK(ty_workload_digest(workload, &q->workload_digest, error), status, failed);
     TY_CHECK(cluster_text(cluster, &q->cluster_json, error), status, failed);

@@ -14,6 +14,7 @@ void ty_quick_costs_clear(quick_costs *costs)
     ty_free(costs->compute_sums);
     ty_free(costs->backward_sums);
     ty_free(costs->transfer_s);
+    ty_free(costs->takes_part);
     *costs = (quick_costs){0};
 }
 
@@ -47,7 +48,9 @@ static void sum_bytes(quick_costs *costs)
                                    gradients * (costs->q->dimensions.zero >= 1 ? 0 : states);
         costs->stash_sums[l + 1] =
             costs->stash_sums[l] +
-            (is_kept ? (uint64_t)((double)layer->stash_bytes * ty_tensor_work_share(&plan, l)) : 0);
+            (is_kept && costs->takes_part[l]
+                 ? (uint64_t)((double)layer->stash_bytes * ty_tensor_work_share(&plan, l))
+                 : 0);
     }
 }
 
@@ -64,13 +67,17 @@ ty_status ty_quick_costs_make(const search_question *q, quick_costs *out, ty_err
                          .layer_s = ty_alloc(layers, sizeof(double)),
                          .compute_sums = ty_alloc(layers + 1, sizeof(double)),
                          .backward_sums = ty_alloc(layers + 1, sizeof(double)),
-                         .transfer_s = ty_alloc(layers + 1, sizeof(double))};
+                         .transfer_s = ty_alloc(layers + 1, sizeof(double)),
+                         .takes_part = ty_alloc(layers, sizeof(bool))};
     if (out->gradient_sums == NULL || out->state_sums == NULL || out->stash_sums == NULL ||
         out->ring_bandwidth == NULL || out->ring_latency == NULL || out->layer_s == NULL ||
-        out->compute_sums == NULL || out->backward_sums == NULL || out->transfer_s == NULL) {
+        out->compute_sums == NULL || out->backward_sums == NULL || out->transfer_s == NULL ||
+        out->takes_part == NULL) {
         ty_quick_costs_clear(out);
         return ty_fail(error, TY_ENOMEM, "out of memory");
     }
+    out->first_backward = ty_workload_first_backward(q->workload);
+    ty_workload_mark_backward(q->workload, out->takes_part);
     sum_bytes(out);
     return TY_OK;
 }
@@ -90,7 +97,9 @@ static ty_status price_transfers(quick_costs *costs, uint32_t samples, ty_error 
         return status;
     for (uint32_t i = 0; i < q->cut_count; i++) {
         double bytes = (double)(ty_workload_cut_bytes(q->workload, q->cuts[i]) * samples);
-        costs->transfer_s[q->cuts[i]] = 2 * (path.latency_s + bytes / path.bandwidth_bytes_per_s);
+        double ways = q->cuts[i] > costs->first_backward ? 2 : 1;
+        costs->transfer_s[q->cuts[i]] =
+            ways * (path.latency_s + bytes / path.bandwidth_bytes_per_s);
     }
     ty_path_clear(&path);
     return TY_OK;
@@ -161,7 +170,7 @@ ty_status ty_quick_costs_set(quick_costs *costs, uint32_t micro_batches, ty_erro
                                      ty_cluster_device_type(q->cluster, 0), q->profile, &forward_s,
                                      &backward_s, &ignored, error),
                  status, done);
-        backward_s += inner_s(costs, &plan, l, true);
+        backward_s = costs->takes_part[l] ? backward_s + inner_s(costs, &plan, l, true) : 0;
         if (q->dimensions.recompute == TY_RECOMPUTE_FULL)
             backward_s += forward_s;
         forward_s += inner_s(costs, &plan, l, false);
@@ -185,8 +194,10 @@ static double bucket_s(quick_costs *costs, uint64_t gradient_bytes, uint32_t mem
     ty_bucket bucket = {.gradient_bytes = gradient_bytes,
                         .compression = c->compression,
                         .top_k_ratio = c->top_k_ratio};
-    ty_collective_kind kind = ty_bucket_collective(&bucket);
-    uint64_t bytes = ty_bucket_wire_bytes(&bucket);
+    bool is_evolution = costs->q->workload->learning == TY_LEARNING_EVOLUTION;
+    ty_collective_kind kind = is_evolution ? TY_ALL_GATHER : ty_bucket_collective(&bucket);
+    /* Scores are a few bytes a sample: latency is what counts. */
+    uint64_t bytes = is_evolution ? costs->q->global_batch : ty_bucket_wire_bytes(&bucket);
     ty_instruction_cost cost;
     double seconds, encode_s = 0, decode_s = 0;
 
@@ -211,7 +222,8 @@ double ty_quick_exchange_s(quick_costs *costs, uint32_t first, uint32_t end, uin
     if (members < 2 || bytes == 0)
         return 0;
     *buckets = fmax(1, ceil((double)bytes / (double)c->bucket_bytes));
-    return *buckets * bucket_s(costs, (uint64_t)((double)bytes / *buckets), members, c);
+    return *buckets * bucket_s(costs, (uint64_t)((double)bytes / *buckets), members, c) /
+           fmax(1, costs->q->workload->local_steps);
 }
 
 /* ---- A step ------------------------------------------------------------------------------ */
@@ -231,6 +243,13 @@ bool ty_quick_fits(const quick_costs *costs, uint32_t first, uint32_t end, uint3
     return bytes <= (double)costs->q->largest_memory_bytes;
 }
 
+/* What the first stage's sources take to make a step's samples. */
+static double source_s(const quick_costs *costs, const candidate *c)
+{
+    return costs->q->workload->input_s_per_sample * costs->q->global_batch /
+           c->division->replicas[0];
+}
+
 double ty_quick_step_s(quick_costs *costs, const candidate *c)
 {
     double slowest_s = 0, sum_s = 0, transfers_s = 0;
@@ -248,7 +267,7 @@ double ty_quick_step_s(quick_costs *costs, const candidate *c)
         sum_s += one_s;
         transfers_s += costs->transfer_s[first];
     }
-    return slowest_s + sum_s + transfers_s;
+    return fmax(slowest_s + sum_s + transfers_s, source_s(costs, c));
 }
 
 double ty_quick_compression_gain_s(quick_costs *costs, const candidate *c)

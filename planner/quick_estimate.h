@@ -15,7 +15,9 @@ typedef struct quick_costs {
                                            state: parameters, gradients and optimizer; stash: of a
                                            sample */
     double *ring_bandwidth,
-        *ring_latency;                   /* [devices + 1] by members; bandwidth 0: not known yet */
+        *ring_latency; /* [devices + 1] by members; bandwidth 0: not known yet */
+    bool *takes_part;  /* [layers]: in backward */
+    uint32_t first_backward;
     double lane_bandwidth, lane_latency; /* of the lanes of a rank; 0: not known yet */
     /* Of the micro-batch size in hand. */
     uint32_t micro_batches;

@@ -89,12 +89,13 @@ bool ty_lower_is_gathered(const ty_lowering *l, ty_lower_pass pass)
 }
 
 /* Layers of the piece that starts with the n-th of `count` ascending buckets. */
-static void piece_range(const ty_lowering *l, uint32_t stage, const uint32_t *buckets,
-                        uint32_t count, uint32_t n, uint32_t *first, uint32_t *end)
+static void piece_range(const ty_lowering *l, uint32_t stage, uint32_t lowest,
+                        const uint32_t *buckets, uint32_t count, uint32_t n, uint32_t *first,
+                        uint32_t *end)
 {
     const ty_plan_stage *s = &l->plan->stages[stage];
 
-    *first = n == 0 ? s->first_layer : l->plan->buckets[buckets[n]].first_layer;
+    *first = n == 0 ? lowest : l->plan->buckets[buckets[n]].first_layer;
     *end = n + 1 == count ? s->first_layer + s->layer_count
                           : l->plan->buckets[buckets[n + 1]].first_layer;
 }
@@ -115,7 +116,10 @@ ty_status ty_lower_gathered_pass(ty_lowering *l, ty_op op, ty_lower_pass pass,
         uint32_t behind[3] = {i == 0 ? waits[0] : TY_NO_INSTRUCTION,
                               i == 0 ? waits[1] : TY_NO_INSTRUCTION, TY_NO_INSTRUCTION};
         ty_instruction piece;
-        piece_range(l, pass.stage, buckets, count, n, &first, &end);
+        piece_range(l, pass.stage,
+                    is_upward ? l->plan->stages[pass.stage].first_layer
+                              : ty_lower_first_backward(l, pass.stage),
+                    buckets, count, n, &first, &end);
         if (l->plan->zero == 3)
             TY_CHECK(ty_lower_gather(l, pass, buckets[n], pieces[i % GATHER_AHEAD], gather), status,
                      done);

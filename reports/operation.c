@@ -25,7 +25,7 @@ void ty_operation_name(const ty_plan *plan, ty_op op, uint32_t first_layer, uint
     const char *verb = ty_op_name(op);
 
     if (op == TY_OP_COLLECTIVE)
-        verb = ty_collective_name(ty_bucket_exchange(plan, &plan->buckets[bucket]));
+        verb = ty_collective_name(ty_plan_exchange_kind(plan, &plan->buckets[bucket]));
     if (bucket != TY_NO_BUCKET && op != TY_OP_BACKWARD && op != TY_OP_BACKWARD_WEIGHT)
         snprintf(out, size, "%s bucket %u", verb, bucket);
     else if (layer_count == 1)

@@ -120,6 +120,8 @@ static void print_buckets(const ty_plan *plan, ty_text *text)
 {
     uint64_t bytes = 0;
     uint32_t exchanged = 0;
+    const bool is_evolution = plan->workload->learning == TY_LEARNING_EVOLUTION;
+    char when[32] = "a step";
     bool algorithms[TY_ALGORITHM_COUNT] = {false}, compressions[TY_COMPRESSION_COUNT] = {false};
     char size[32];
     ty_text kinds = {0};
@@ -129,7 +131,7 @@ static void print_buckets(const ty_plan *plan, ty_text *text)
         if (ty_bucket_member_count(plan, bucket) == 1)
             continue;
         exchanged++;
-        bytes += ty_bucket_wire_bytes(bucket);
+        bytes += ty_plan_exchange_bytes(plan, bucket);
         algorithms[bucket->algorithm] = true;
         compressions[bucket->compression] = true;
     }
@@ -138,8 +140,11 @@ static void print_buckets(const ty_plan *plan, ty_text *text)
     ty_format_bytes((double)bytes, size);
     kinds_text(algorithms, TY_ALGORITHM_COUNT, algorithm_name, &kinds);
     kinds_text(compressions, TY_COMPRESSION_COUNT, compression_name, &kinds);
-    add_fact(text, "gradients", "%u bucket%s, %s handed to the network a step%s", exchanged,
-             exchanged > 1 ? "s" : "", size, kinds.data != NULL ? kinds.data : "");
+    if (plan->workload->local_steps > 1)
+        snprintf(when, sizeof when, "every %u steps", plan->workload->local_steps);
+    add_fact(text, is_evolution ? "scores" : "gradients",
+             "%u bucket%s, %s handed to the network %s%s", exchanged, exchanged > 1 ? "s" : "",
+             size, when, kinds.data != NULL ? kinds.data : "");
     ty_text_clear(&kinds);
 }
 

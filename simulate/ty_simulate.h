@@ -18,6 +18,8 @@
  * - Collective: starts when the last member is ready. Its edges, between members in ascending order
  * of rank (a closed ring; or the edges of a binomial tree, up and then down), carry their bytes as
  * above, each member keeping its cores busy.
+ * - A collective of every k-th step (ty_plan_exchange_interval): `seconds`, its share of one step,
+ * and cores; no traffic, since a share may be shorter than a route's latency.
  * - Between ranks of one simulated host there is no link to share: such an edge takes `seconds`,
  * and cores.
  *

@@ -112,7 +112,8 @@ static ty_status group_fill(const ty_walk *walk, uint32_t bucket, bool is_gather
     if (group->ranks == NULL || group->plays == NULL || group->arrived == NULL ||
         group->invited == NULL)
         return out_of_memory(error);
-    group->kind = is_gather ? TY_ALL_GATHER : ty_bucket_exchange(walk->plan, what);
+    group->is_share = !is_gather && ty_plan_exchange_interval(walk->plan, what) > 1;
+    group->kind = is_gather ? TY_ALL_GATHER : ty_plan_exchange_kind(walk->plan, what);
     /* What is gathered goes round in a ring whatever the plan says of reductions. */
     group->algorithm = group->kind == TY_ALL_REDUCE ? what->algorithm : TY_RING;
     group->member_count = ty_bucket_members(walk->plan, what, group->ranks);

@@ -43,6 +43,7 @@ typedef struct ty_group {
     uint32_t *ranks;       /* [member_count], ascending: the order of the ring and of the tree */
     ty_collective_kind kind;
     ty_algorithm algorithm;
+    bool is_share; /* of an exchange every few steps: what its cost is, without the network */
     sg_bar_t barrier;
     uint64_t *plays;   /* [member_count]: how often it has been played */
     uint64_t *arrived; /* [member_count]: messages that reached it */

@@ -105,8 +105,11 @@ static void play_collective(ty_walker *walker, uint32_t index)
                       (instruction->op == TY_OP_GATHER ? walk->plan->bucket_count : 0)];
 
     ty_engine_barrier_wait(group->barrier);
-    plays[walk->resolution][group->algorithm](walker, group, member_of(group, walker->rank),
-                                              &rank->costs[index]);
+    if (group->is_share) /* less than a route's latency may be left of it: there is no such flow */
+        play_work(walker, index);
+    else
+        plays[walk->resolution][group->algorithm](walker, group, member_of(group, walker->rank),
+                                                  &rank->costs[index]);
     ty_engine_barrier_wait(group->barrier);
 }
 

@@ -70,10 +70,18 @@ Test(plan, frozen_layers_have_no_gradients)
 {
     ty_plan *plan = toy_plan_named("alone");
     ty_bucket whole = {0, 0, 6, TY_NO_STAGE, 0, 0, 0, 0};
+    ty_error error = {0};
 
     cr_assert_eq(ty_bucket_gradient_bytes(plan, &whole), 176 + 80 + 80 + 128);
     plan->workload->layers[0].is_frozen = true;
     cr_assert_eq(ty_bucket_gradient_bytes(plan, &whole), 80 + 80 + 128);
+    /* And none lies inside a bucket: gradients of one are a stretch of memory. */
+    plan->buckets[plan->bucket_count - 1].gradient_bytes =
+        ty_bucket_gradient_bytes(plan, &plan->buckets[plan->bucket_count - 1]);
+    cr_assert_eq(ty_workload_digest(plan->workload, &plan->workload_digest, NULL), TY_OK);
+    cr_expect_eq(ty_plan_check(plan, "p", &error), TY_EPARSE);
+    cr_expect_neq(strstr(error.message, "which is frozen, expected only layers that are trained"),
+                  NULL, "%s", error.message);
     plan->workload->element_bytes = 2; /* stored as halves, gradients are fp32 all the same */
     cr_assert_eq(ty_bucket_gradient_bytes(plan, &whole), 2 * (80 + 80 + 128));
     ty_plan_free(plan);

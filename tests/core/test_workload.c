@@ -211,6 +211,65 @@ Test(workload, is_found_inside_another_document)
     ty_text_clear(&text);
 }
 
+/* The members that only scenarios have go there and back, and 1 local step is none. */
+Test(workload, scenarios)
+{
+    char *text = edited(CNN, "{", "\"layers\": [",
+                        "\"learning\": \"gradient\", \"local_steps\": 20, "
+                        "\"input_s_per_sample\": 0.25, \"layers\": [");
+    char *plain = edited(CNN, "{", "\"layers\": [", "\"local_steps\": 1, \"layers\": [");
+    ty_workload *w = NULL, *again = NULL;
+    ty_json_document *document = NULL;
+    ty_text written = {0};
+    ty_json_writer writer = ty_json_writer_on(&written);
+    ty_error error = {0};
+
+    cr_assert_eq(from_text(text, &w, &error), TY_OK, "%s", error.message);
+    cr_assert_eq(w->local_steps, 20);
+    cr_assert_eq(w->input_s_per_sample, 0.25);
+    ty_workload_to_json(w, &writer, NULL);
+    cr_assert_eq(ty_json_parse(written.data, written.length, "w", &document, &error), TY_OK);
+    cr_assert_eq(ty_workload_from_json(ty_json_root(document), &again, &error), TY_OK, "%s",
+                 error.message);
+    cr_expect_str_eq(digest_of(w).hex, digest_of(again).hex);
+    ty_workload_free(w);
+    ty_workload_free(again);
+    cr_assert_eq(from_text(plain, &w, &error), TY_OK, "%s", error.message);
+    again = load(CNN);
+    cr_expect_str_eq(digest_of(w).hex, digest_of(again).hex);
+    ty_workload_free(w);
+    ty_workload_free(again);
+    ty_json_free(document);
+    ty_text_clear(&written);
+    free(text);
+    free(plain);
+}
+
+/* conv1 is frozen: backward ends at the norm behind it, which is trained. */
+Test(workload, backward_of_frozen_layers)
+{
+    ty_workload *w = load(CNN);
+    bool takes_part[16];
+
+    cr_assert_leq(w->layer_count, 16);
+    cr_expect_eq(ty_workload_first_backward(w), 1);
+    ty_workload_mark_backward(w, takes_part);
+    for (uint32_t l = 0; l < w->layer_count; l++)
+        cr_expect_eq(takes_part[l], l > 0, "layer %u", l);
+    w->layers[0].is_frozen = false;
+    cr_expect_eq(ty_workload_first_backward(w), 0);
+    for (uint32_t l = 0; l < w->layer_count; l++)
+        w->layers[l].is_frozen = true;
+    cr_expect_eq(ty_workload_first_backward(w), w->layer_count);
+    ty_workload_mark_backward(w, takes_part);
+    cr_expect_not(takes_part[w->layer_count - 1]);
+    for (uint32_t l = 0; l < w->layer_count; l++)
+        w->layers[l].is_frozen = false;
+    w->learning = TY_LEARNING_EVOLUTION;
+    cr_expect_eq(ty_workload_first_backward(w), w->layer_count);
+    ty_workload_free(w);
+}
+
 /* One edit of a good file each, and what is said about it. */
 Test(workload, every_rule_is_checked)
 {
@@ -251,6 +310,17 @@ Test(workload, every_rule_is_checked)
          "/layers/0/output_shape: found 8x14x15, expected 8x14x14"},
         {CNN, "conv1", "\"kernel_count\": 1", "\"kernel_count\": 1, \"color\": 1",
          "/layers/0/color: found an unknown key"},
+        {CNN, "schema", "\"layers\": [", "\"learning\": \"guessing\", \"layers\": [",
+         "/learning: found \"guessing\""},
+        {CNN, "schema", "\"layers\": [", "\"local_steps\": 0, \"layers\": [",
+         "/local_steps: found 0"},
+        {CNN, "schema", "\"layers\": [",
+         "\"learning\": \"evolution\", \"local_steps\": 2, \"layers\": [",
+         "/local_steps: found 2, expected none"},
+        {CNN, "schema", "\"layers\": [", "\"input_s_per_sample\": -1, \"layers\": [",
+         "/input_s_per_sample: found -1"},
+        {CNN, "schema", "\"layers\": [", "\"input_s_per_sample\": 1e9, \"layers\": [",
+         "/input_s_per_sample: found 1"},
         {CNN, "conv1", "\"is_frozen\"", "\"is_frosen\"",
          "/layers/0/is_frosen: found an unknown key, expected \"is_frozen\"?"},
         {CNN, "norm1", "\"features\": 8", "\"features\": 9",

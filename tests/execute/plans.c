@@ -26,14 +26,16 @@ static void add_bucket(ty_plan *plan, const plan_shape *shape, ty_bucket bucket)
         plan->buckets[plan->bucket_count++] = bucket;
 }
 
-/* As many layers each as can be, from the stage's last layer with parameters to its first. */
+/* As many layers each as can be, from the stage's last layer with parameters to its first that is
+ * not frozen. */
 static void add_buckets(ty_plan *plan, const plan_shape *shape, uint32_t stage)
 {
     const ty_plan_stage *own = &plan->stages[stage];
     uint32_t end = own->first_layer + own->layer_count, left = shape->buckets;
+    uint32_t first = own->first_layer > shape->frozen ? own->first_layer : shape->frozen;
 
-    for (; left > 0 && end > own->first_layer; left--) {
-        uint32_t count = (end - own->first_layer + left - 1) / left;
+    for (; left > 0 && end > first; left--) {
+        uint32_t count = (end - first + left - 1) / left;
 
         add_bucket(plan, shape,
                    (ty_bucket){.stage = stage,
@@ -75,6 +77,8 @@ ty_plan *make_plan(const char *workload, const plan_shape *shape)
         ty_free(plan->workload->dataset);
         plan->workload->dataset = ty_strdup("synthetic");
     }
+    for (uint32_t layer = 0; layer < shape->frozen; layer++)
+        plan->workload->layers[layer].is_frozen = true;
     must(ty_workload_digest(plan->workload, &plan->workload_digest, &error) == TY_OK, workload,
          error.message);
     plan->cluster_name = ty_strdup("this process");

@@ -16,6 +16,7 @@ typedef struct plan_shape {
     ty_compression_kind compression;
     double top_k_ratio;
     ty_recompute recompute;
+    uint32_t frozen; /* layers before this one are */
 } plan_shape;
 
 /** Aborts the test with a message on anything unexpected, as do all here. */

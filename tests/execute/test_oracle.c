@@ -108,6 +108,7 @@ static void compare(const char *workload, const plan_shape *shapes, size_t count
     outcome expected;
 
     alone.global_batch = alone.micro_batch_size = shapes[0].global_batch;
+    alone.frozen = shapes[0].frozen;
     expected = run_plan(workload, &alone, steps);
     cr_assert(least_loss(expected.run) < expected.run->losses[0], "%s does not learn", workload);
     for (size_t i = 0; i < count; i++) {
@@ -167,6 +168,29 @@ Test(oracle, lenet)
     compare("lenet", shapes, sizeof shapes / sizeof shapes[0], 50, 1e-5, 1e-3);
 }
 
+/* Transfer learning: both convolutions are frozen, one cut before them, at the first trained layer
+ * (5) and behind it. */
+Test(oracle, frozen_lenet)
+{
+    static const plan_shape shapes[] = {
+        {"data parallel 2", .replicas = {2}, .buckets = 2, BATCH, .frozen = 4},
+        {"gpipe frozen stage", GPIPE, .replicas = {1, 1}, .cuts = {4}, .buckets = 1, BATCH,
+         .frozen = 4},
+        {"1f1b frozen stage at the cut", ONE_F_ONE_B, .replicas = {1, 1}, .cuts = {5}, .buckets = 1,
+         BATCH, .frozen = 4},
+        {"1f1b 2 frozen stages", ONE_F_ONE_B, .replicas = {1, 1, 1}, .cuts = {2, 4}, .buckets = 1,
+         BATCH, .frozen = 4},
+        {"1f1b cut inside both", ONE_F_ONE_B, .replicas = {1, 2, 1}, .cuts = {2, 7}, .buckets = 2,
+         BATCH, .frozen = 4},
+        {"gpipe frozen stage, recompute", GPIPE, .replicas = {2, 1}, .cuts = {2}, .buckets = 1,
+         BATCH, .recompute = TY_RECOMPUTE_FULL, .frozen = 4},
+        {"data parallel 4, tree", .replicas = {4}, .buckets = 1, BATCH, .frozen = 4,
+         .algorithm = TY_TREE},
+    };
+
+    compare("lenet", shapes, sizeof shapes / sizeof shapes[0], 30, 1e-5, 1e-3);
+}
+
 #undef BATCH
 #define BATCH .global_batch = 8, .micro_batch_size = 1
 
@@ -185,6 +209,23 @@ Test(oracle, gpt_tiny)
     };
 
     compare("gpt-tiny sequence=32", shapes, sizeof shapes / sizeof shapes[0], 50, 1e-5, 1e-3);
+}
+
+/* Embedding and first two blocks are frozen; the output layer uses the embedding's frozen matrix in
+ * another stage. */
+Test(oracle, frozen_gpt_tiny)
+{
+    static const plan_shape shapes[] = {
+        {"data parallel 2", .replicas = {2}, .buckets = 3, BATCH, .frozen = 13},
+        {"1f1b frozen stage", ONE_F_ONE_B, .replicas = {1, 1}, .cuts = {13}, .buckets = 1, BATCH,
+         .frozen = 13},
+        {"gpipe 3 stages", GPIPE, .replicas = {1, 1, 1}, .cuts = {7, 19}, .buckets = 1, BATCH,
+         .frozen = 13},
+        {"1f1b 2+1", ONE_F_ONE_B, .replicas = {2, 1}, .cuts = {13}, .buckets = 2, BATCH,
+         .frozen = 13},
+    };
+
+    compare("gpt-tiny sequence=32", shapes, sizeof shapes / sizeof shapes[0], 30, 1e-5, 1e-3);
 }
 
 #undef BATCH

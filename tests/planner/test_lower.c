@@ -264,7 +264,115 @@ Test(lower, frozen_layers_are_not_updated)
     plan->bucket_count = 2;
     cr_assert_eq(ty_workload_digest(plan->workload, &plan->workload_digest, NULL), TY_OK);
     program = lower("frozen", plan);
-    expect_stage("frozen", program, 0, false, "L0 F0@0 B0[3-3] C0@2 B0[0-2] C1@4 U0@3 U1@5");
+    expect_stage("frozen", program, 0, false, "L0 F0@0 B0[3-3] C0@2 B0[2-2] C1@4 U0@3 U1@5");
+    ty_program_free(program);
+    ty_plan_free(plan);
+}
+
+/* Two of three stages before the first trained layer: they only pass activations on; the third cuts
+ * its backward there. */
+Test(lower, frozen_stages_have_no_backward)
+{
+    plan_shape shape = {.schedule = TY_ONE_F_ONE_B,
+                        .stage_count = 3,
+                        .replicas = {1, 1, 1},
+                        .layers = {1, 1, 2},
+                        .buckets = {1, 1, 1},
+                        .is_recomputed = true,
+                        .micro_batches = 2};
+    ty_plan *plan = make_plan(&shape);
+    ty_program *program;
+    ty_error error = {0};
+
+    for (uint32_t l = 0; l < 3; l++)
+        plan->workload->layers[l].is_frozen = true;
+    plan->buckets[0] = plan->buckets[2];
+    plan->buckets[0].first_layer = 3;
+    plan->buckets[0].layer_count = 1;
+    plan->buckets[0].gradient_bytes = ty_bucket_gradient_bytes(plan, &plan->buckets[0]);
+    plan->bucket_count = 1;
+    cr_assert_eq(ty_workload_digest(plan->workload, &plan->workload_digest, NULL), TY_OK);
+    program = lower("frozen stages", plan);
+    expect_stage("frozen stages", program, 0, false, "L0 F0@0 S>0@1 L1 F1@3 S>1@4");
+    expect_stage("frozen stages", program, 1, false, "r>0 F0@0 S>0@1 r>1 F1@3 S>1@4");
+    cr_expect_eq(ty_program_peak_in_flight(program, 0), 1);
+    for (uint32_t i = 0; i < program->stages[2].instruction_count; i++) {
+        const ty_instruction *in = &program->stages[2].instructions[i];
+        cr_expect(in->direction != TY_GRADIENT);
+        cr_expect(in->op != TY_OP_BACKWARD || (in->first_layer == 3 && in->layer_count == 1));
+    }
+    /* What a network that is frozen so far must not do. */
+    for (uint32_t i = 0; i < program->stages[2].instruction_count; i++) {
+        ty_instruction *in = &program->stages[2].instructions[i];
+        ty_instruction kept = *in;
+        if (in->op != TY_OP_BACKWARD)
+            continue;
+        in->first_layer--;
+        in->layer_count++;
+        cr_expect_eq(ty_program_check(plan, program, "program", &error), TY_EPARSE);
+        cr_expect_neq(strstr(error.message, "nothing before layer 3 is trained"), NULL, "%s",
+                      error.message);
+        *in = kept;
+    }
+    program->stages[1].instructions[0].direction = TY_GRADIENT;
+    program->stages[1].instructions[0].peer_stage = 2;
+    cr_expect_eq(ty_program_check(plan, program, "program", &error), TY_EPARSE);
+    cr_expect_neq(strstr(error.message, "nothing before stage 2 is trained"), NULL, "%s",
+                  error.message);
+    program->stages[1].instructions[0].direction = TY_ACTIVATION;
+    program->stages[1].instructions[0].peer_stage = 0;
+    cr_expect_eq(ty_program_check(plan, program, "program", &error), TY_OK, "%s", error.message);
+    /* The same program for a network that is trained from the start is not complete. */
+    for (uint32_t l = 0; l < 3; l++)
+        plan->workload->layers[l].is_frozen = false;
+    cr_expect_eq(ty_program_check(plan, program, "program", &error), TY_EPARSE);
+    ty_program_free(program);
+    ty_plan_free(plan);
+}
+
+/* After local steps weights are averaged: all buckets leave when the whole backward is over. */
+Test(lower, local_steps_exchange_at_the_end)
+{
+    plan_shape shape = {.schedule = TY_GPIPE,
+                        .stage_count = 1,
+                        .replicas = {2},
+                        .layers = {4},
+                        .buckets = {2},
+                        .micro_batches = 2};
+    ty_plan *plan = make_plan(&shape);
+    ty_program *program;
+
+    plan->workload->local_steps = 8;
+    cr_assert_eq(ty_workload_digest(plan->workload, &plan->workload_digest, NULL), TY_OK);
+    program = lower("local steps", plan);
+    expect_stage("local steps", program, 0, false, "L0 F0@0 B0[0-3] C0@2 C1@2 U0@3 U1@4");
+    ty_program_free(program);
+    ty_plan_free(plan);
+}
+
+/* A population: forwards, then an all-gather of the scores of each replica's four samples. */
+Test(lower, evolution_exchanges_scores)
+{
+    plan_shape shape = {.schedule = TY_GPIPE,
+                        .stage_count = 1,
+                        .replicas = {2},
+                        .layers = {4},
+                        .buckets = {1},
+                        .micro_batches = 4};
+    ty_plan *plan = make_plan(&shape);
+    ty_program *program;
+    ty_error error = {0};
+
+    plan->workload->learning = TY_LEARNING_EVOLUTION;
+    cr_assert_eq(ty_workload_digest(plan->workload, &plan->workload_digest, NULL), TY_OK);
+    program = lower("evolution", plan);
+    expect_stage("evolution", program, 0, false, "L0 F0@0 L1 F1@2 C0@3 U0@4");
+    cr_expect_eq(program->stages[0].instructions[4].bytes, 4 * 8);
+    cr_expect_eq(ty_plan_exchange_kind(plan, &plan->buckets[0]), TY_ALL_GATHER);
+    program->stages[0].instructions[4].waits[0] = 1;
+    cr_expect_eq(ty_program_check(plan, program, "program", &error), TY_EPARSE);
+    cr_expect_neq(strstr(error.message, "does not wait for the last forward"), NULL, "%s",
+                  error.message);
     ty_program_free(program);
     ty_plan_free(plan);
 }

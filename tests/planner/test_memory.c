@@ -126,10 +126,39 @@ Test(memory, pipeline)
                            .communication_bytes = 5 * (2 + 2) * 12});
     s->plan.workload->layers[0].is_frozen = true;
     s->stages[0].recompute = TY_RECOMPUTE_NONE;
+    /* Nothing is trained in the first stage: input and output of each slot, no gradients either
+     * way.
+     */
     check(s, 0, "frozen",
           &(ty_memory_use){.parameter_bytes = 60,
-                           .activation_bytes = 5 * (2 * (16 + 12) + 12),
-                           .communication_bytes = 5 * (2 + 2) * 12});
+                           .activation_bytes = 5 * (2 * (16 + 12)),
+                           .communication_bytes = 5 * 2 * 12});
+    /* The stage behind it sends no gradient back: two buffers for what it receives. */
+    check(s, 1, "behind frozen layers",
+          &(ty_memory_use){.parameter_bytes = 32,
+                           .gradient_bytes = 32,
+                           .optimizer_bytes = 32,
+                           .activation_bytes = 5 * ((12 + 16) + 16),
+                           .communication_bytes = 5 * 2 * 12});
+    free_setting(s);
+}
+
+/* One stage whose first two layers are frozen: of their 12 + 0 bytes the rectified 12 are read by a
+ * trained layer and kept in each of two slots; gradients are of the last two layers only. */
+Test(memory, frozen_prefix)
+{
+    setting *s = new_setting(small_network());
+    s->plan.workload->layers[0].is_frozen = true;
+    set_stage(s, 0, 0, 4, 1, "FFBB");
+    check(s, 0, "prefix",
+          &(ty_memory_use){.parameter_bytes = 92,
+                           .gradient_bytes = 32,
+                           .optimizer_bytes = 32,
+                           .activation_bytes = 5 * (2 * (16 + 12 + 16) + 16)});
+    /* All frozen: no backward, so nothing is kept for one. */
+    s->plan.workload->layers[2].is_frozen = true;
+    check(s, 0, "all",
+          &(ty_memory_use){.parameter_bytes = 92, .activation_bytes = 5 * (2 * 16 + 28)});
     free_setting(s);
 }
 

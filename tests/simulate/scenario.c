@@ -41,6 +41,7 @@ ty_cluster *cluster_of_cores(uint32_t ranks, uint32_t cores)
 void scenario_open(scenario *s, ty_cluster *cluster, uint32_t stages, const uint32_t *replicas,
                    uint32_t micro_batches)
 {
+    static ty_workload ordinary = {.name = "no layers"};
     uint32_t device = 0;
 
     cr_assert(stages <= MOST_STAGES);
@@ -49,6 +50,7 @@ void scenario_open(scenario *s, ty_cluster *cluster, uint32_t stages, const uint
     s->options = ty_simulate_options_default();
     s->options.steps = 1;
     s->options.time_limit_s = 60.0;
+    s->plan.workload = &ordinary;
     s->plan.cluster_name = "test";
     s->plan.strategy = "test";
     s->plan.micro_batches = micro_batches;
