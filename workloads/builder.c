@@ -127,6 +127,33 @@ static ty_status settle_in_place(const ty_workload *w, ty_error *error)
     return TY_OK;
 }
 
+/* Which gradients are needed is known once all layers are there and those that are frozen. */
+static ty_status settle_frozen(ty_workload *w, ty_error *error)
+{
+    ty_status status = TY_OK;
+    bool is_any_frozen = false;
+    bool *takes_part = ty_alloc(w->layer_count, sizeof *takes_part);
+
+    if (takes_part == NULL)
+        return ty_fail(error, TY_ENOMEM, "%s: out of memory", w->name);
+    for (uint32_t i = 0; i < w->layer_count; i++)
+        is_any_frozen = is_any_frozen || w->layers[i].is_frozen;
+    ty_workload_mark_backward(w, takes_part);
+    for (uint32_t i = 0; is_any_frozen && i < w->layer_count; i++) {
+        const ty_layer *l = &w->layers[i];
+        bool needs_input_gradient = false;
+        if (l->kind == TY_LAYER_OPAQUE) /* its backward is what was said */
+            continue;
+        for (uint32_t k = 0; k < l->input_count; k++)
+            needs_input_gradient = needs_input_gradient || takes_part[l->inputs[k]];
+        TY_CHECK(ty_layer_set_quantities(w, i, needs_input_gradient, error), status, cleanup);
+    }
+
+cleanup:
+    ty_free(takes_part);
+    return status;
+}
+
 ty_status ty_builder_finish(ty_builder *builder, ty_workload **out, ty_error *error)
 {
     ty_status status = TY_OK;
@@ -136,6 +163,7 @@ ty_status ty_builder_finish(ty_builder *builder, ty_workload **out, ty_error *er
         status = ty_fail(error, mistake->status, "%s", mistake->message);
         goto cleanup;
     }
+    TY_CHECK(settle_frozen(builder->workload, error), status, cleanup);
     TY_CHECK(settle_in_place(builder->workload, error), status, cleanup);
     TY_CHECK(ty_workload_check(builder->workload, builder->workload->name, error), status, cleanup);
     *out = builder->workload;
@@ -162,6 +190,42 @@ void ty_builder_set_training(ty_builder *builder, const char *dataset, uint32_t 
     set_text(builder, &builder->workload->dataset, dataset);
     builder->workload->global_batch = global_batch;
     builder->workload->optimizer = *optimizer;
+}
+
+void ty_builder_set_scenario(ty_builder *builder, ty_learning learning, uint32_t local_steps,
+                             double input_s_per_sample)
+{
+    if (is_broken(builder))
+        return;
+    builder->workload->learning = learning;
+    builder->workload->local_steps = local_steps > 1 ? local_steps : 0;
+    builder->workload->input_s_per_sample = input_s_per_sample;
+}
+
+void ty_builder_freeze(ty_builder *builder, uint32_t first, uint32_t end)
+{
+    if (is_broken(builder))
+        return;
+    for (uint32_t i = first; i < end && i < builder->workload->layer_count; i++)
+        builder->workload->layers[i].is_frozen = true;
+}
+
+void ty_builder_freeze_through(ty_builder *builder, const char *name)
+{
+    if (is_broken(builder))
+        return;
+    for (uint32_t i = 0; i < builder->workload->layer_count; i++) {
+        if (strcmp(builder->workload->layers[i].name, name) != 0)
+            continue;
+        ty_builder_freeze(builder, 0, i + 1);
+        return;
+    }
+    fail(builder, TY_EINVAL, name, "no layer of this name to freeze");
+}
+
+uint32_t ty_builder_layer_count(const ty_builder *builder)
+{
+    return is_broken(builder) ? 0 : builder->workload->layer_count;
 }
 
 void ty_builder_set_sample_bytes(ty_builder *builder, uint64_t sample_bytes)

@@ -10,4 +10,7 @@
 /** The first mistake so far, or NULL; so that a reader can say which of its lines made it. */
 const ty_error *ty_builder_mistake(const ty_builder *builder);
 
+/** Layers appended so far. */
+uint32_t ty_builder_layer_count(const ty_builder *builder);
+
 #endif

@@ -33,6 +33,7 @@ typedef struct rule {
     formula kept;          /* numbers kept for backward beyond the output */
     formula traffic;       /* numbers read and written by forward */
     formula kernels;
+    formula unweighted; /* the part of forward_flop that has no parameters as a factor */
 } rule;
 
 static double at(const view *v, ty_attribute attribute)
@@ -215,12 +216,16 @@ static double attention_input_product(const view *v)
            (query_rows(v) * first_query_width(v) + v->rows * first_kv_width(v));
 }
 
+static double attention_scores(const view *v) /* and context */
+{
+    return 2 * score_count(v) * (at(v, TY_HEAD_SIZE) + head_values(v));
+}
+
 static double attention_flop(const view *v)
 {
     double expansion = 2 * (query_rows(v) * query_expansion(v) + v->rows * kv_expansion(v));
     double output = 2 * query_rows(v) * at(v, TY_FEATURES) * context_width(v);
-    double scores_and_context = 2 * score_count(v) * (at(v, TY_HEAD_SIZE) + head_values(v));
-    return attention_input_product(v) + expansion + scores_and_context + output;
+    return attention_input_product(v) + expansion + attention_scores(v) + output;
 }
 
 /* Queries, keys, values, context; what norms of latents and heads read; probabilities, or, where
@@ -421,7 +426,7 @@ static const rule rules[TY_LAYER_KIND_COUNT] = {
     [TY_LAYER_SILU] = {NULL, NULL, NULL, NULL, in_and_out, one},
     [TY_LAYER_EMBEDDING] = {embedding_parameters, NULL, NULL, NULL, embedding_traffic, one},
     [TY_LAYER_ATTENTION] = {attention_parameters, attention_flop, attention_input_product,
-                            attention_kept, attention_traffic, attention_kernels},
+                            attention_kept, attention_traffic, attention_kernels, attention_scores},
     [TY_LAYER_MLP] = {mlp_parameters, mlp_flop, mlp_input_product, mlp_kept, mlp_traffic,
                       mlp_kernels},
     [TY_LAYER_MOE] = {moe_parameters, moe_flop, moe_input_product, moe_kept, moe_traffic,
@@ -485,6 +490,19 @@ static ty_status set_opaque(const ty_workload *workload, ty_layer *l, const view
     return TY_OK;
 }
 
+/* Every product is repeated for the gradient of either factor: of the input where anything before
+ * is trained, of the parameters where they are. */
+static double backward_flop(const ty_layer *l, const rule *r, const view *v,
+                            bool needs_input_gradient)
+{
+    double forward = value(r->forward_flop, v);
+    double of_parameters = forward - value(r->unweighted, v);
+
+    if (l->is_frozen)
+        return needs_input_gradient ? 2 * forward - of_parameters : 0;
+    return 2 * forward - (needs_input_gradient ? 0 : value(r->input_product, v));
+}
+
 ty_status ty_layer_set_quantities(ty_workload *workload, uint32_t layer, bool needs_input_gradient,
                                   ty_error *error)
 {
@@ -511,8 +529,7 @@ ty_status ty_layer_set_quantities(ty_workload *workload, uint32_t layer, bool ne
         return ty_fail(error, TY_EINVAL, "%s: sizes above 2^53 bytes", l->name);
 
     l->forward_flop = value(r->forward_flop, &v);
-    l->backward_flop =
-        2 * l->forward_flop - (needs_input_gradient ? 0 : value(r->input_product, &v));
+    l->backward_flop = backward_flop(l, r, &v, needs_input_gradient);
     l->parameter_bytes = (uint64_t)parameters;
     l->output_bytes = (uint64_t)output;
     l->stash_bytes = (uint64_t)stash;

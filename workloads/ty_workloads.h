@@ -19,13 +19,14 @@
  *                  "has_bias" (true); kernel and padding are a size or [height, width]
  *       pool       "kernel", "stride" (kernel), "padding" (0), "is_average" (false);
  *                  or "is_global": true, alone
+ *       slice      "rows" of the first dimension from "first_row" (0) on
  *       embedding  "vocabulary", "features", "positions" (0)
  *       tied_linear
  *                  "embedding": the label of the one whose matrix it uses
  *       lstm       "hidden_features", "has_bias" (true)
  *       opaque     "output" (that of its input), "parameters" (0), "forward_flop" (0), "inputs":
  *                  labels
- *       batch_norm, layer_norm, rms_norm, relu, gelu, silu, flatten, softmax_cross_entropy
+ *       batch_norm, layer_norm, rms_norm, relu, gelu, silu, tanh, flatten, softmax_cross_entropy
  *     {"repeat": n, "layers": [..]}
  *                the same statements n times
  *     {"branches": [..], "join"}
@@ -35,6 +36,8 @@
  *                names the tensor; goes on from a named one
  *     {"join", "inputs"}
  *                joins labelled tensors
+ *     {"frozen": [..]}
+ *                the same statements; their layers are not trained
  *     {"block": "b", ..}
  *                the statements of "blocks": {"b": [..]}; "$key" in them stands for a member here
  *   residual     "input", "sample_bytes", "block" ("basic" or "bottleneck"), "blocks" (a list:
@@ -43,6 +46,8 @@
  *                "blocks", "features", "heads", "vocabulary", "sequence", "token_bytes" (of one
  *                token in storage), and what docs/workloads.md lists: the families differ in what
  *                they take for granted
+ * In all families: "frozen_through" (the name of a layer: it and all before it are not trained),
+ * "learning" ("gradient"), "local_steps" and "input_s_per_sample" as in `trainyard.workload/1`.
  */
 #ifndef TY_WORKLOADS_H
 #define TY_WORKLOADS_H
@@ -138,6 +143,14 @@ void ty_builder_set_source(ty_builder *builder, const char *source);
 /** Data set, usual global batch and optimizer. */
 void ty_builder_set_training(ty_builder *builder, const char *dataset, uint32_t global_batch,
                              const ty_optimizer *optimizer);
+/** What scenarios have beyond layers, as in ty_workload. */
+void ty_builder_set_scenario(ty_builder *builder, ty_learning learning, uint32_t local_steps,
+                             double input_s_per_sample);
+/** Freezes layers [first, end): finishing takes what their gradients cost off the backward of all.
+ */
+void ty_builder_freeze(ty_builder *builder, uint32_t first, uint32_t end);
+/** Freezes all layers up to the one of that name; a mistake if there is none. */
+void ty_builder_freeze_through(ty_builder *builder, const char *name);
 /** Bytes read from storage per sample, labels included; without it, 4 per number and one label. */
 void ty_builder_set_sample_bytes(ty_builder *builder, uint64_t sample_bytes);
 /** Name of the next layer; without it layers are called kind and number ("conv2d3"). */

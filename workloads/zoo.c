@@ -3,6 +3,7 @@
 
 #include "zoo_family.h"
 
+#include <math.h>
 #include <stdint.h>
 
 ty_status ty_zoo_size(const ty_json *object, const char *key, uint64_t fallback, uint64_t *out,
@@ -133,6 +134,38 @@ cleanup:
     return status;
 }
 
+/* What scenarios add, in any family; the layers are all there. */
+static ty_status read_scenario(ty_zoo_reader *reader)
+{
+    static const char *const names[TY_LEARNING_COUNT] = {"gradient", "evolution"};
+    ty_status status = TY_OK;
+    int learning = TY_LEARNING_GRADIENT;
+    uint64_t local_steps;
+    double input_s = 0;
+    const char *last_frozen;
+
+    if (ty_json_has(reader->root, "learning"))
+        TY_CHECK(ty_json_enum(reader->root, "learning", names, TY_LEARNING_COUNT, &learning,
+                              reader->error),
+                 status, cleanup);
+    TY_CHECK(ty_zoo_size(reader->root, "local_steps", 1, &local_steps, reader->error), status,
+             cleanup);
+    if (ty_json_has(reader->root, "input_s_per_sample"))
+        TY_CHECK(ty_json_number(reader->root, "input_s_per_sample", 0, HUGE_VAL, &input_s,
+                                reader->error),
+                 status, cleanup);
+    ty_builder_set_scenario(reader->builder, (ty_learning)learning, (uint32_t)local_steps, input_s);
+    if (ty_json_has(reader->root, "frozen_through")) {
+        TY_CHECK(ty_json_string(reader->root, "frozen_through", &last_frozen, reader->error),
+                 status, cleanup);
+        ty_builder_freeze_through(reader->builder, last_frozen);
+    }
+    status = ty_zoo_progress(reader, reader->root);
+
+cleanup:
+    return status;
+}
+
 /* ---- The whole ------------------------------------------------------------------------------- */
 
 ty_status ty_zoo_build(const ty_json *root, const ty_zoo_overrides *overrides, ty_workload **out,
@@ -156,6 +189,7 @@ ty_status ty_zoo_build(const ty_json *root, const ty_zoo_overrides *overrides, t
              status, cleanup);
     TY_CHECK(families[family](&reader), status, cleanup);
     TY_CHECK(read_training(&reader), status, cleanup);
+    TY_CHECK(read_scenario(&reader), status, cleanup);
     TY_CHECK(ty_json_end(root, error), status, cleanup);
     builder = reader.builder;
     reader.builder = NULL; /* finishing frees it */

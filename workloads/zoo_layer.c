@@ -95,6 +95,19 @@ cleanup:
     return status;
 }
 
+static ty_status read_slice(const place *p)
+{
+    ty_status status = TY_OK;
+    uint64_t first_row, rows;
+
+    TY_CHECK(read_size(p, "first_row", 0, &first_row), status, cleanup);
+    TY_CHECK(read_size(p, "rows", TY_ZOO_REQUIRED, &rows), status, cleanup);
+    *p->x = ty_builder_slice(p->script->reader->builder, *p->x, first_row, rows);
+
+cleanup:
+    return status;
+}
+
 static ty_status read_embedding(const place *p)
 {
     ty_status status = TY_OK;
@@ -192,6 +205,7 @@ static const layer_kind kinds[] = {
     {"linear", read_linear, NULL},
     {"conv2d", read_conv2d, NULL},
     {"pool", read_pool, NULL},
+    {"slice", read_slice, NULL},
     {"embedding", read_embedding, NULL},
     {"tied_linear", read_tied_linear, NULL},
     {"lstm", read_lstm, NULL},
@@ -202,6 +216,7 @@ static const layer_kind kinds[] = {
     {"relu", NULL, ty_builder_relu},
     {"gelu", NULL, ty_builder_gelu},
     {"silu", NULL, ty_builder_silu},
+    {"tanh", NULL, ty_builder_tanh},
     {"flatten", NULL, ty_builder_flatten},
     {"softmax_cross_entropy", NULL, ty_builder_loss},
 };

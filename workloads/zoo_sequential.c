@@ -3,6 +3,7 @@
  *
  *     {"kind": "relu"}                                                a layer
  *     {"repeat": 3, "layers": [...]}
+ *     {"frozen": [...]}                                               not trained
  *     {"branches": [[], [...]], "join": "add"}                        side by side
  *     {"label": "a"}  {"from": "a"}  {"join": "add", "inputs": ["a", "b"]}
  *     {"block": "conv", "channels": 64}                               with "blocks": {"conv":
@@ -98,6 +99,23 @@ cleanup:
     return status;
 }
 
+static ty_status run_frozen(ty_zoo_script *script, const ty_zoo_frame *frame, const ty_json *object,
+                            uint32_t *x)
+{
+    uint32_t first = ty_builder_layer_count(script->reader->builder);
+    ty_status status = TY_OK;
+    const ty_json *list;
+
+    TY_CHECK(ty_json_array(object, "frozen", 1, MOST_STEPS, &list, script->reader->error), status,
+             cleanup);
+    TY_CHECK(run_list(script, frame, list, x), status, cleanup);
+    ty_builder_freeze(script->reader->builder, first,
+                      ty_builder_layer_count(script->reader->builder));
+
+cleanup:
+    return status;
+}
+
 static ty_status run_branches(ty_zoo_script *script, const ty_zoo_frame *frame,
                               const ty_json *object, uint32_t *x)
 {
@@ -169,8 +187,9 @@ static const struct {
     const char *key;
     statement run;
 } statements[] = {
-    {"kind", run_layer},  {"repeat", run_repeat}, {"branches", run_branches}, {"block", run_block},
-    {"label", run_label}, {"from", run_from},     {"join", run_join},
+    {"kind", run_layer},  {"repeat", run_repeat}, {"branches", run_branches},
+    {"block", run_block}, {"label", run_label},   {"from", run_from},
+    {"join", run_join},   {"frozen", run_frozen},
 };
 
 static ty_status run_one(ty_zoo_script *script, const ty_zoo_frame *frame, const ty_json *object,

@@ -1,4 +1,5 @@
 /* The zoo against published figures, and what its files may not say. */
+#include "layer_quantities.h"
 #include "ty_workloads.h"
 #include "zoo.h"
 
@@ -297,6 +298,12 @@ Test(zoo, bad_files_are_refused_with_a_pointer)
          "x.json:/layers/0/branches/1: found 7"},
         {SEQUENTIAL("{\"branches\": [[]], \"join\": \"add\"}"), "x.json:/layers/0/branches"},
         {SEQUENTIAL("{\"branches\": [[], []], \"join\": \"ad\"}"), "x.json:/layers/0/join"},
+        {SEQUENTIAL("{\"frozen\": []}"), "x.json:/layers/0/frozen"},
+        {SEQUENTIAL("{\"kind\": \"relu\"}], \"frozen_through\": \"y\", \"x\": ["),
+         "y: no layer of this name to freeze"},
+        {SEQUENTIAL("{\"kind\": \"relu\"}], \"learning\": \"guess\", \"x\": ["),
+         "x.json:/learning"},
+        {SEQUENTIAL("{\"kind\": \"slice\", \"rows\": 2}"), "expected rows that the input has"},
         {SEQUENTIAL("{\"block\": \"b\"}"), "expected one of the file's \"blocks\""},
         {SEQUENTIAL("{\"label\": \"a\", \"layer\": 1}"), "x.json:/layers/0/layer"},
         {SEQUENTIAL("{\"kind\": \"linear\", \"out_features\": \"$n\"}"), "a block used with \"n\""},
@@ -355,4 +362,44 @@ Test(zoo, bad_training_is_refused)
         cr_assert_eq(status, TY_EPARSE, "row %zu: status %d: %s", i, status, error.message);
         cr_assert(strstr(error.message, rows[i].message) != NULL, "row %zu: %s", i, error.message);
     }
+}
+
+/* Freezing takes off what its gradients cost: of a frozen layer without anything trained before it
+ * all of backward, of the first trained one its input's gradient, of one behind trained ones that
+ * of its weights. */
+Test(zoo, frozen_layers_compute_less)
+{
+    static const char text[] =
+        SEQUENTIAL("{\"kind\": \"flatten\"}, {\"frozen\": [{\"kind\": \"linear\", "
+                   "\"out_features\": 8}]}, {\"kind\": \"linear\", \"out_features\": 8}, "
+                   "{\"frozen\": [{\"kind\": \"linear\", \"out_features\": 8}]}, "
+                   "{\"kind\": \"linear\", \"out_features\": 8}");
+    static const double shares[] = {0, 0, 1, 1, 2}; /* of forward */
+    ty_workload *w = NULL;
+    ty_error error = {0};
+
+    cr_assert_eq(build(text, &(ty_zoo_overrides){0}, &w, &error), TY_OK, "%s", error.message);
+    for (uint32_t l = 0; l < 5; l++) {
+        cr_expect_eq(w->layers[l].backward_flop, shares[l] * w->layers[l].forward_flop, "layer %u",
+                     l);
+        cr_expect_eq(w->layers[l].is_frozen, l == 1 || l == 3, "layer %u", l);
+    }
+    ty_workload_free(w);
+}
+
+/* Scores of attention have no weights: their gradients stay when the projections are frozen. */
+Test(zoo, frozen_attention_keeps_its_scores)
+{
+    ty_workload *w = open_one("gpt-tiny");
+    uint32_t layer = 0;
+
+    while (w->layers[layer].kind != TY_LAYER_ATTENTION)
+        layer++;
+    w->layers[layer].is_frozen = true;
+    cr_assert_eq(ty_layer_set_quantities(w, layer, true, NULL), TY_OK);
+    /* Scores and their product with the values, 2 T^2 d each, repeated twice; projections, 8 T d^2,
+     * once. */
+    cr_expect_eq(w->layers[layer].backward_flop,
+                 2 * (2 * 2 * 128.0 * 128 * 256) + 8 * 128.0 * 256 * 256);
+    ty_workload_free(w);
 }
