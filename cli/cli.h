@@ -55,6 +55,8 @@ exit_code cmd_run(const cli_options *options);
 exit_code cmd_compare(const cli_options *options);
 exit_code cmd_report(const cli_options *options);
 exit_code cmd_profile(const cli_options *options);
+/** What a file was taken for, and what was ignored or assumed, on stderr. */
+void print_import_report(const char *path, const ty_import_report *report);
 exit_code cmd_workload(const cli_options *options);
 exit_code cmd_cluster(const cli_options *options);
 exit_code cluster_catalogue(const cli_options *options); /* cmd_catalogue.c */

@@ -98,6 +98,34 @@ static uint64_t activation_bytes(const ty_workload *w)
     return sum;
 }
 
+/* By gradients or by evolution: all that are not frozen. */
+static uint64_t trained_parameters(const ty_workload *w)
+{
+    uint64_t bytes = 0;
+
+    for (uint32_t l = 0; l < w->layer_count; l++)
+        bytes += w->layers[l].is_frozen ? 0 : w->layers[l].parameter_bytes;
+    return bytes / w->element_bytes;
+}
+
+/* A line for each thing that ordinary training does not have. */
+static void show_scenario(const ty_workload *w, ty_text *text)
+{
+    char trained[32], seconds[32];
+
+    ty_format_count((double)trained_parameters(w), trained);
+    ty_format_seconds(w->input_s_per_sample, seconds);
+    if (trained_parameters(w) * w->element_bytes <
+        ty_workload_parameter_bytes(w, 0, w->layer_count))
+        ty_text_addf(text, "trained: %s parameters; the others are frozen\n", trained);
+    if (w->learning == TY_LEARNING_EVOLUTION)
+        ty_text_add(text, "evolution: a population of a batch's size, evaluated forward only\n");
+    if (w->local_steps > 1)
+        ty_text_addf(text, "local steps: weights are averaged every %u steps\n", w->local_steps);
+    if (w->input_s_per_sample > 0)
+        ty_text_addf(text, "input: %s a sample from a source of every replica's own\n", seconds);
+}
+
 static void show_workload_json(const ty_workload *w, ty_text *text)
 {
     ty_json_writer out = ty_json_writer_on(text);
@@ -116,6 +144,10 @@ static void show_workload_json(const ty_workload *w, ty_text *text)
     ty_json_put_uint(&out, "stash_bytes_per_sample", ty_workload_stash_bytes(w, 0, w->layer_count));
     ty_json_put_uint(&out, "tokens_per_sample", w->tokens_per_sample);
     ty_json_put_uint(&out, "global_batch", w->global_batch);
+    ty_json_put_uint(&out, "trained_parameters", trained_parameters(w));
+    ty_json_put_string(&out, "learning", ty_learning_name(w->learning));
+    ty_json_put_uint(&out, "local_steps", w->local_steps > 1 ? w->local_steps : 1);
+    ty_json_put_number(&out, "input_s_per_sample", w->input_s_per_sample);
     ty_json_open(&out, "layers", '[');
     for (uint32_t l = 0; l < w->layer_count; l++) {
         const ty_layer *layer = &w->layers[l];
@@ -143,7 +175,9 @@ static void show_workload_text(const ty_workload *w, ty_text *text)
     ty_text_addf(text,
                  "%s: %u layers, %s parameters, %sflop forward and %s of activations a sample\n",
                  w->name, w->layer_count, a, b, c);
-    ty_text_addf(text, "%s\n\n", w->source);
+    ty_text_addf(text, "%s\n", w->source);
+    show_scenario(w, text);
+    ty_text_add(text, "\n");
     ty_text_addf(text, "%-24s %-22s %14s %12s %12s\n", "layer", "kind", "output", "parameters",
                  "forward flop");
     for (uint32_t l = 0; l < w->layer_count; l++) {
@@ -186,7 +220,7 @@ static ty_status export_workload(const char *name, ty_text *text, ty_error *erro
     return TY_OK;
 }
 
-static void print_report(const char *path, const ty_import_report *report)
+void print_import_report(const char *path, const ty_import_report *report)
 {
     fprintf(stderr, "trainyard: %s: %s\n", path, report->format);
     for (uint32_t i = 0; i < report->note_count; i++)
@@ -207,7 +241,7 @@ static ty_status import_workload(const char *path, const cli_options *options, t
     if (status != TY_OK)
         return status;
     if (!options->quiet)
-        print_report(path, &report);
+        print_import_report(path, &report);
     if (options->output != NULL) {
         ty_workload_to_json(workload, &writer, NULL);
         ty_text_add(text, "\n");

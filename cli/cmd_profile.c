@@ -33,6 +33,60 @@ static ty_status parse_sizes(const char *text, uint32_t sizes[MAX_SIZES], uint32
     return status;
 }
 
+/* ---- profile import ------------------------------------------------------------------------ */
+
+static ty_status import_trace(const char *path, const cli_options *options, uint32_t samples,
+                              ty_import_report *report, ty_profile **out, ty_error *error)
+{
+    ty_status status = TY_OK;
+    ty_profile *trace = NULL;
+    ty_workload *workload = NULL;
+
+    TY_CHECK(ty_profile_import_kineto(path, &trace, report, error), status, cleanup);
+    if (options->workload == NULL) {
+        *out = trace;
+        trace = NULL; /* given away */
+        goto cleanup;
+    }
+    TY_CHECK(ty_workload_open(options->workload, &workload, error), status, cleanup);
+    status = ty_profile_of_trace(trace, workload, samples, out, report, error);
+
+cleanup:
+    ty_workload_free(workload);
+    ty_profile_free(trace);
+    return status;
+}
+
+static exit_code import(const char *path, const cli_options *options)
+{
+    exit_code code = EXIT_DONE;
+    ty_error error = {0};
+    ty_import_report report = {0};
+    ty_profile *profile = NULL;
+    uint32_t sizes[MAX_SIZES] = {0}, count = 0;
+
+    if ((options->workload != NULL) != (options->micro_batches != NULL))
+        return report_usage("profile", "import needs --workload and --micro-batches together");
+    if (options->micro_batches != NULL &&
+        (parse_sizes(options->micro_batches, sizes, &count, &error) != TY_OK || count != 1))
+        return report_usage("profile",
+                            "--micro-batches: expected one number, the samples of a pass");
+    if (import_trace(path, options, sizes[0], &report, &profile, &error) != TY_OK) {
+        code = report_bad_input(&error);
+    } else {
+        if (!options->quiet)
+            print_import_report(path, &report);
+        if (ty_profile_save(profile, options->output != NULL ? options->output : "-", &error) !=
+            TY_OK)
+            code = report_failure(&error);
+    }
+    ty_import_report_clear(&report);
+    ty_profile_free(profile);
+    return code;
+}
+
+/* ---- profile ------------------------------------------------------------------------------- */
+
 exit_code cmd_profile(const cli_options *options)
 {
     exit_code code = EXIT_DONE;
@@ -46,6 +100,12 @@ exit_code cmd_profile(const cli_options *options)
                                 : cores > 0        ? (uint64_t)cores
                                                    : 1);
 
+    if (options->file_count > 0) {
+        if (strcmp(options->files[0], "import") != 0 || options->file_count != 2)
+            return report_usage("profile", "found '%s', expected import TRACE or no argument",
+                                options->files[0]);
+        return import(options->files[1], options);
+    }
     if (options->workload == NULL)
         return report_usage("profile", "--workload is needed");
     if (options->backend != NULL && strcmp(options->backend, "cpu") != 0)

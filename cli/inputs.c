@@ -5,6 +5,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#define UNKNOWN_RATE 1 /* flop/s: stands for one in a profile made of a trace */
+
 void plan_inputs_clear(plan_inputs *inputs)
 {
     ty_costs_free(inputs->costs);
@@ -48,6 +50,36 @@ void question_clear(cli_question *question)
     *question = (cli_question){0};
 }
 
+/* A profile that times layers, but none of these, would change nothing without a word. */
+static ty_status check_profile(const char *path, const ty_profile *profile,
+                               const ty_workload *workload, bool is_local, ty_error *error)
+{
+    if (is_local && profile->peak_flop_per_s <= UNKNOWN_RATE)
+        return ty_fail(error, TY_EPARSE,
+                       "%s: has no rates, as profiles from traces do not: they say nothing of this "
+                       "machine; name the cluster that was traced",
+                       path);
+    for (uint32_t l = 0; l < workload->layer_count; l++) {
+        char *signature = NULL;
+        double forward_s, backward_s;
+        bool is_found;
+        ty_status status = ty_layer_signature(workload, l, &signature, error);
+        if (status != TY_OK)
+            return status;
+        is_found = ty_profile_layer(profile, signature, 1, &forward_s, &backward_s);
+        ty_free(signature);
+        if (is_found)
+            return TY_OK;
+    }
+    if (profile->layer_time_count == 0)
+        return TY_OK; /* of collectives, say */
+    return ty_fail(error, TY_EPARSE,
+                   "%s: has %u layer times, as of \"%.80s\", and none of a layer of %s; of a trace "
+                   "make one with 'trainyard profile import TRACE --workload ...'",
+                   path, profile->layer_time_count, profile->layer_times[0].signature,
+                   workload->name);
+}
+
 static uint32_t online_cores(void)
 {
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
@@ -63,8 +95,12 @@ ty_status question_open(const cli_options *options, cli_question *out, ty_error 
     if (options->workload == NULL || options->cluster == NULL)
         return ty_fail(error, TY_EINVAL, "--workload and --cluster are needed");
     TY_CHECK(ty_workload_open(options->workload, &q.workload, error), status, cleanup);
-    if (options->profile != NULL)
+    if (options->profile != NULL) {
         TY_CHECK(ty_profile_load(options->profile, &q.profile, error), status, cleanup);
+        TY_CHECK(check_profile(options->profile, q.profile, q.workload,
+                               ty_cluster_is_local(options->cluster, &ranks), error),
+                 status, cleanup);
+    }
     if (!ty_cluster_is_local(options->cluster, &ranks)) {
         TY_CHECK(ty_cluster_open(options->cluster, NULL, &q.cluster, error), status, cleanup);
     } else {

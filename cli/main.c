@@ -31,8 +31,12 @@ const cli_command commands[] = {
      OPTIONS("fail-over", "json"), 2, 2, cmd_compare},
     {"report", "PLAN [RUN] -o report.html [options]", "one self-contained HTML page", NULL,
      OPTIONS("title", "output"), 1, 2, cmd_report},
-    {"profile", "--workload W [options]", "measure layers, copies and collectives here", NULL,
-     OPTIONS("workload", "backend", "ranks", "micro-batches", "output"), 0, 0, cmd_profile},
+    {"profile", "--workload W | import TRACE [options]",
+     "measure layers, copies and collectives here, or import a trace",
+     "import reads traces of PyTorch's profiler. With --workload W and\n"
+     "--micro-batches N, the samples of one pass, layers get the times of the\n"
+     "annotations NAME and NAME.backward; without, every name its mean.\n",
+     OPTIONS("workload", "backend", "ranks", "micro-batches", "output"), 0, 2, cmd_profile},
     {"workload", "list | show NAME | import FILE | export NAME [options]",
      "the zoo, what a workload is made of, and files of other programs",
      "import guesses what the file is and says on stderr what it ignores and assumes.\n",

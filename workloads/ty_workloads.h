@@ -114,6 +114,19 @@ ty_status ty_import_report_add(ty_import_report *report, const char *note,
 ty_status ty_profile_import_kineto(const char *path, ty_profile **out, ty_import_report *report,
                                    ty_error *error) TY_MUST_CHECK;
 
+/**
+ * Layer times of a workload from an imported trace, for `plan --profile`: a layer takes forward
+ * what the trace's annotation of its name took per call on the device, and backward what the one
+ * called NAME.backward did; layers that cost the same get their mean. Layers without kernels need
+ * none, nor do those without backward a second. Collectives are kept, all other names dropped.
+ * @param samples in one pass of the trace
+ * @param report  [out] may be NULL: says how many layers were found
+ * @return TY_EPARSE where no layer's name is in the trace, or only one of a layer's two.
+ */
+ty_status ty_profile_of_trace(const ty_profile *trace, const ty_workload *workload,
+                              uint32_t samples, ty_profile **out, ty_import_report *report,
+                              ty_error *error) TY_MUST_CHECK;
+
 /** Names of the zoo, sorted; free each and the array with ty_free. */
 ty_status ty_zoo_list(char ***names, uint32_t *count, ty_error *error) TY_MUST_CHECK;
 

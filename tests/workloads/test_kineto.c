@@ -246,3 +246,83 @@ Test(kineto, missing_file_and_failing_allocations)
     ty_profile_free(p);
     unlink(path);
 }
+
+/* ---- Times of a workload's layers --------------------------------------------------------- */
+
+#define CALL(name, microseconds)                                                                   \
+    "{\"ph\": \"X\", \"cat\": \"gpu_user_annotation\", \"name\": \"" name                          \
+    "\", \"ts\": 1, \"dur\": " #microseconds ", \"args\": {}},"
+#define TRACE(calls) "{\"traceEvents\": [" calls CALL("ProfilerStep", 1) "{}]}"
+
+static ty_workload *open_lenet(void)
+{
+    ty_workload *w = NULL;
+    cr_assert_eq(ty_workload_open("lenet", &w, NULL), TY_OK);
+    return w;
+}
+
+static ty_profile *trace_of(const char *text)
+{
+    ty_profile *p = NULL;
+    ty_error error = {0};
+    cr_assert_eq(import(text, strlen(text), false, 0, &p, NULL, &error), TY_OK, "%s",
+                 error.message);
+    return p;
+}
+
+/* Two calls of a convolution, one of its backward; the pooling layer's backward alone is no use. */
+Test(kineto, annotations_become_layer_times)
+{
+    ty_workload *w = open_lenet();
+    ty_profile *trace = trace_of(TRACE(CALL("conv2d1", 10) CALL("conv2d1", 30) CALL(
+                   "conv2d1.backward", 50) CALL("linear1", 7) CALL("linear1.backward", 9))),
+               *p = NULL;
+    ty_import_report report = {0};
+    ty_error error = {0};
+    char *signature = NULL;
+    double forward_s, backward_s;
+
+    cr_assert_eq(ty_profile_of_trace(trace, w, 64, &p, &report, &error), TY_OK, "%s",
+                 error.message);
+    cr_assert_eq(p->layer_time_count, 2);
+    cr_assert(report_has_note(&report, "2 of the 8 layers of lenet that take time"));
+    cr_assert_eq(ty_layer_signature(w, 0, &signature, NULL), TY_OK);
+    cr_assert(ty_profile_layer(p, signature, 64, &forward_s, &backward_s));
+    cr_assert_float_eq(forward_s, 20e-6, 1e-15);
+    cr_assert_float_eq(backward_s, 50e-6, 1e-15);
+    ty_free(signature);
+    ty_profile_free(p);
+    /* Nothing before the last linear layer is trained: it alone needs both. */
+    for (uint32_t l = 0; l < 7; l++)
+        w->layers[l].is_frozen = true;
+    ty_import_report_clear(&report);
+    ty_profile_free(trace);
+    trace = trace_of(TRACE(CALL("conv2d1", 10)));
+    cr_assert_eq(ty_profile_of_trace(trace, w, 64, &p, NULL, &error), TY_OK, "%s", error.message);
+    cr_assert_eq(p->layer_times[0].backward_s, 0);
+    ty_profile_free(p);
+    ty_profile_free(trace);
+    ty_workload_free(w);
+}
+
+Test(kineto, traces_without_layers_are_refused)
+{
+    static const struct {
+        const char *text, *message;
+    } rows[] = {
+        {TRACE(CALL("forward", 10)), "none of the 9 layers of lenet"},
+        {TRACE(CALL("conv2d1", 10)), "an annotation \"conv2d1\" but none \"conv2d1.backward\""},
+        {TRACE(CALL("conv2d1.backward", 10)), "but none \"conv2d1\""},
+    };
+    ty_workload *w = open_lenet();
+
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        ty_profile *trace = trace_of(rows[i].text), *p = NULL;
+        ty_error error = {0};
+        cr_expect_eq(ty_profile_of_trace(trace, w, 64, &p, NULL, &error), TY_EPARSE);
+        cr_expect_neq(strstr(error.message, rows[i].message), NULL, "%s", error.message);
+        cr_expect_eq(ty_profile_of_trace(trace, w, 0, &p, NULL, &error), TY_EINVAL);
+        ty_profile_free(trace);
+    }
+    ty_workload_free(w);
+}

@@ -1,0 +1,54 @@
+#!/bin/sh
+# Scenarios on the command line: shown, planned, simulated; run where the worker can; traces as
+# profiles.
+. "$(dirname "$0")/lib.sh"
+
+while read -r name cluster; do
+    expect 0 workload show "$name"
+    expect 0 plan -w "$name" -c "$cluster" -o "$scratch/$name.json"
+    expect 0 simulate "$scratch/$name.json"
+    expect_output "step time"
+done <<END
+transfer-resnet50 1x dgx1-v100
+mean-teacher-cifar10 1x p100-server
+dqn-atari 1x v100-pcie-server
+es-humanoid evolution-xeon
+fedavg-cnn phones
+pilotnet-navigation robots
+collaborative-bert-base collaborating-sites
+END
+expect 0 plan -w fedavg-cnn -c phones --no-simulate
+expect_output "every 300 steps"
+expect 0 plan -w es-humanoid -c evolution-xeon --no-simulate
+expect_output "scores      1 bucket"
+expect 0 workload show fedavg-cnn
+expect_output "averaged every 300 steps"
+expect 0 workload show transfer-resnet50
+expect_output "trained: 209 k parameters"
+
+# Local steps and evolution are planned, not run.
+expect 0 plan -w fedavg-cnn -c "1x p100-server" --fix pp=1,dp=4 --no-simulate -o "$scratch/f.json"
+expect 1 run "$scratch/f.json" --steps 2 -o "$scratch/run.json"
+expect_error_line "fedavg-cnn" "300 steps alone"
+
+# A trace's annotations are the times of layers they are named after; kernels alone are refused.
+event() { printf '{"ph": "X", "cat": "%s", "name": "%s", "ts": 1, "dur": %s, "args": {}}' "$1" "$2" "$3"; }
+{
+    printf '{"traceEvents": ['
+    event gpu_user_annotation conv2d1 400000
+    printf ','
+    event gpu_user_annotation conv2d1.backward 600000
+    printf ']}\n'
+} >"$scratch/trace.json"
+expect 0 profile import "$scratch/trace.json" -w lenet --micro-batches 128 -o "$scratch/p.json"
+expect 0 plan -w lenet -c "1x p100-server" --fix pp=1,dp=4,micro_batch=32 --no-simulate -p "$scratch/p.json"
+expect_output "step time   250 ms" # a quarter of the samples in a quarter of a second
+expect 3 plan -w lenet -c local:2 -p "$scratch/p.json"
+expect_error_line "p.json" "name the cluster"
+expect 3 plan -w mlp -c "1x p100-server" -p "$scratch/p.json"
+expect_error_line "p.json" "none of a layer of mlp"
+expect 3 profile import "$scratch/trace.json" -w mlp --micro-batches 128 -o "$scratch/q.json"
+expect_error_line "none of the 7 layers of mlp" "record_function"
+expect 2 profile import "$scratch/trace.json" -w mlp
+expect 2 profile export "$scratch/trace.json"
+finish
