@@ -8,9 +8,11 @@
 #include <math.h>
 #include <string.h>
 
-const char *const ty_collective_names[4] = {"all_reduce", "all_gather", "reduce_scatter",
-                                            "broadcast"};
-const char *const ty_algorithm_names[TY_ALGORITHM_COUNT] = {"ring", "tree"};
+const char *const ty_collective_names[TY_COLLECTIVE_COUNT] = {
+    "all_reduce", "all_gather", "reduce_scatter", "broadcast",
+    "reduce",     "all_to_all", "send_receive"};
+const char *const ty_algorithm_names[TY_ALGORITHM_COUNT] = {
+    "ring", "tree", "automatic", "hierarchical", "parameter-server", "block-manager"};
 const char *const ty_compression_names[TY_COMPRESSION_COUNT] = {"none", "fp16", "top-k"};
 
 const char *ty_provenance_name(ty_provenance provenance)
@@ -21,12 +23,17 @@ const char *ty_provenance_name(ty_provenance provenance)
 
 const char *ty_collective_name(ty_collective_kind kind)
 {
-    return (unsigned)kind < 4 ? ty_collective_names[kind] : "unknown";
+    return (unsigned)kind < TY_COLLECTIVE_COUNT ? ty_collective_names[kind] : "unknown";
 }
 
 const char *ty_algorithm_name(ty_algorithm algorithm)
 {
     return (unsigned)algorithm < TY_ALGORITHM_COUNT ? ty_algorithm_names[algorithm] : "unknown";
+}
+
+bool ty_algorithm_is_built_in(ty_algorithm algorithm)
+{
+    return algorithm == TY_RING || algorithm == TY_TREE;
 }
 
 const char *ty_compression_name(ty_compression_kind kind)
@@ -157,6 +164,20 @@ bool ty_profile_collective(const ty_profile *profile, ty_collective_kind kind,
                      : step_count(kind, algorithm, ranks) / step_count(kind, algorithm, measured);
     *seconds = alone;
     return true;
+}
+
+bool ty_profile_placed_collective(const ty_profile *profile, ty_collective_kind kind,
+                                  ty_algorithm algorithm, uint32_t ranks, uint32_t hosts,
+                                  uint64_t bytes, double *seconds)
+{
+    ty_curve curve = {.size = (double)bytes};
+
+    for (uint32_t i = 0; i < profile->collective_time_count; i++) {
+        const ty_collective_time *row = &profile->collective_times[i];
+        if (is_collective(row, kind, algorithm) && row->ranks == ranks && row->hosts == hosts)
+            ty_curve_add(&curve, (double)row->bytes, row->seconds);
+    }
+    return ty_curve_seconds(&curve, seconds);
 }
 
 /* ---- codecs ---- */

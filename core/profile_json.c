@@ -54,7 +54,8 @@ static ty_status read_collective_time(const ty_json *object, void *out, ty_error
     ty_status status;
     int kind = 0, algorithm = 0;
 
-    TY_CHECK(ty_json_enum(object, "kind", ty_collective_names, 4, &kind, error), status, done);
+    TY_CHECK(ty_json_enum(object, "kind", ty_collective_names, TY_COLLECTIVE_COUNT, &kind, error),
+             status, done);
     TY_CHECK(ty_json_enum(object, "algorithm", ty_algorithm_names, TY_ALGORITHM_COUNT, &algorithm,
                           error),
              status, done);
@@ -63,6 +64,8 @@ static ty_status read_collective_time(const ty_json *object, void *out, ty_error
     TY_CHECK(ty_json_uint32(object, "ranks", 2, UINT32_MAX, &row->ranks, error), status, done);
     TY_CHECK(read_size(object, "bytes", &row->bytes, error), status, done);
     TY_CHECK(read_seconds(object, "seconds", &row->seconds, error), status, done);
+    if (ty_json_has(object, "hosts"))
+        TY_CHECK(ty_json_uint32(object, "hosts", 1, row->ranks, &row->hosts, error), status, done);
 done:
     return status;
 }
@@ -75,6 +78,8 @@ static void write_collective_time(const void *in, ty_json_writer *writer)
     ty_json_put_uint(writer, "ranks", row->ranks);
     ty_json_put_uint(writer, "bytes", row->bytes);
     ty_json_put_number(writer, "seconds", row->seconds);
+    if (row->hosts > 0)
+        ty_json_put_uint(writer, "hosts", row->hosts);
 }
 
 static ty_status read_transfer_time(const ty_json *object, void *out, ty_error *error)
@@ -175,6 +180,8 @@ static int compare_collective_times(const void *left, const void *right)
         order = compare_uints(a->algorithm, b->algorithm);
     if (order == 0)
         order = compare_uints(a->ranks, b->ranks);
+    if (order == 0)
+        order = compare_uints(a->hosts, b->hosts);
     return order != 0 ? order : compare_uints(a->bytes, b->bytes);
 }
 

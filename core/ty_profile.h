@@ -27,12 +27,27 @@ typedef enum ty_collective_kind {
     TY_ALL_REDUCE,
     TY_ALL_GATHER,
     TY_REDUCE_SCATTER,
-    TY_BROADCAST
+    TY_BROADCAST,
+    TY_REDUCE,
+    TY_ALL_TO_ALL,
+    TY_SEND_RECEIVE, /* from each of the members to one other */
+    TY_COLLECTIVE_COUNT
 } ty_collective_kind;
 const char *ty_collective_name(ty_collective_kind kind); /* "all_reduce" */
 
-typedef enum ty_algorithm { TY_RING, TY_TREE, TY_ALGORITHM_COUNT } ty_algorithm;
-const char *ty_algorithm_name(ty_algorithm algorithm); /* "ring" */
+/** How the members of a bucket exchange it. */
+typedef enum ty_algorithm {
+    TY_RING,
+    TY_TREE,
+    TY_AUTOMATIC,        /* the collective library's own choice by size (NCCL's on GPUs) */
+    TY_HIERARCHICAL,     /* reduce-scatter in each host, all-reduce across, all-gather in it */
+    TY_PARAMETER_SERVER, /* push and pull; every member serves an equal share of the bucket */
+    TY_BLOCK_MANAGER,    /* BigDL's: slices gathered and summed, then read by all */
+    TY_ALGORITHM_COUNT
+} ty_algorithm;
+const char *ty_algorithm_name(ty_algorithm algorithm); /* "ring", "parameter-server" */
+/** Whether the worker can run it; the others can be planned and simulated. */
+bool ty_algorithm_is_built_in(ty_algorithm algorithm);
 
 typedef enum ty_compression_kind {
     TY_COMPRESSION_NONE,
@@ -54,6 +69,7 @@ typedef struct ty_collective_time {
     uint32_t ranks;
     uint64_t bytes; /* payload per rank */
     double seconds;
+    uint32_t hosts; /* that the ranks were on, in equal parts; 0: not said */
 } ty_collective_time;
 
 typedef struct ty_transfer_time { /* one message between two ranks, one way */
@@ -122,6 +138,10 @@ bool ty_profile_layer(const ty_profile *profile, const char *signature, uint32_t
  *  smallest) is scaled by the algorithm's number of steps, at equal bytes per step. 1 rank: 0 s. */
 bool ty_profile_collective(const ty_profile *profile, ty_collective_kind kind,
                            ty_algorithm algorithm, uint32_t ranks, uint64_t bytes, double *seconds);
+/** The same for this very number of ranks and hosts: what a collective library measured. */
+bool ty_profile_placed_collective(const ty_profile *profile, ty_collective_kind kind,
+                                  ty_algorithm algorithm, uint32_t ranks, uint32_t hosts,
+                                  uint64_t bytes, double *seconds);
 bool ty_profile_transfer(const ty_profile *profile, uint64_t bytes, double *seconds);
 /** Rows of the measured ratio nearest to `ratio`; encode from the nearest lower rank count, decode
  * of top-k interpolated in the ranks. No compression takes no time. */

@@ -185,6 +185,41 @@ ty_status ty_cluster_ring(const ty_cluster *cluster, const uint32_t *devices, ui
                           double *bandwidth_bytes_per_s, double *latency_s,
                           ty_error *error) TY_MUST_CHECK;
 
+/**
+ * Devices host by host, for an exchange that keeps every NIC of a host busy: each device passes on
+ * to the next of its own host ("around"), and to its like in the next host ("across"). A ring in
+ * channels, as NCCL's, is all rings of this kind at once: of E bytes over each edge, a device
+ * passes (g-1)/g E around and E/g across.
+ */
+typedef struct ty_rails {
+    uint32_t hosts, per_host;  /* devices in unequal numbers count as hosts of one */
+    uint32_t *order;           /* [hosts][per_host] index into `devices`; ty_rails_clear */
+    double around_share;       /* of what goes around, this much takes the direct link to the next
+                                  device: meshes have more rings than one; 1 else */
+    double around_bytes_per_s; /* a device's rate when all go around; HUGE_VAL with one per host */
+    double across_bytes_per_s; /* when all go across; HUGE_VAL with one host */
+    double around_latency_s, across_latency_s; /* largest; 0 where there is no such way */
+    double bandwidth_bytes_per_s; /* E over seconds of the channelled ring, both ways at once */
+} ty_rails;
+/** O(count) routes. */
+ty_status ty_cluster_rails(const ty_cluster *cluster, const uint32_t *devices, uint32_t count,
+                           ty_rails *out, ty_error *error) TY_MUST_CHECK;
+void ty_rails_clear(ty_rails *rails);
+
+/** What links a device to others of its host and to the network, as far as its routes show. */
+typedef struct ty_device_ports {
+    double links_bytes_per_s;   /* sum of its direct links to devices or device switches that are no
+                                   PCI; 0: none */
+    const char *network_kind;   /* of the link from its NIC to the network; NULL: no network */
+    uint32_t network_link;      /* index of that link */
+    double network_bytes_per_s; /* narrowest link from the device up to there */
+    const char *bridge_kind;    /* of a link of its host's hub; NULL: none */
+} ty_device_ports;
+/** @param outside a device of another host, to see the way out; TY_NO_DEVICE: no network */
+ty_status ty_cluster_device_ports(const ty_cluster *cluster, uint32_t device, uint32_t outside,
+                                  ty_device_ports *out, ty_error *error) TY_MUST_CHECK;
+#define TY_NO_DEVICE UINT32_MAX
+
 /** Least capacity, in bytes/s, of any cut that splits the hosts into two halves as equal as can be:
  * exact max-flow between the first and the second half in host order. 0 with fewer than two hosts.
  */

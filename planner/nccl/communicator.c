@@ -1,0 +1,138 @@
+/* From devices of a cluster to what NCCL's model asks of a machine. The first host stands for all:
+ * what the network really leaves to the members is the business of ty_cluster_rails. */
+#include "nccl_constants.h"
+
+#include <math.h>
+#include <string.h>
+
+static const nccl_constants *const k = &ty_nccl_constants;
+
+/* Value of the first entry that `name` starts with; -1: none. */
+static int look_up(const nccl_name *names, const char *name)
+{
+    for (uint32_t i = 0; i < NCCL_NAMES && names[i].prefix != NULL; i++)
+        if (strncmp(name, names[i].prefix, strlen(names[i].prefix)) == 0)
+            return names[i].value;
+    return -1;
+}
+
+bool ty_is_nccl_device(const char *name)
+{
+    return look_up(k->devices, name) >= 0;
+}
+
+static ty_gpu_generation generation_of(int capability)
+{
+    enum { AMPERE_FROM = 80, HOPPER_FROM = 90, BLACKWELL_FROM = 100 };
+
+    if (capability >= BLACKWELL_FROM)
+        return TY_BLACKWELL;
+    if (capability >= HOPPER_FROM)
+        return TY_HOPPER;
+    return capability >= AMPERE_FROM ? TY_AMPERE : TY_VOLTA;
+}
+
+static ty_status find_generation(const ty_cluster *cluster, const uint32_t *devices, uint32_t count,
+                                 ty_communicator *c, ty_error *error)
+{
+    const ty_device_type *previous = NULL;
+    int least = INT32_MAX;
+
+    for (uint32_t i = 0; i < count; i++) {
+        const ty_device_type *type = ty_cluster_device_type(cluster, devices[i]);
+        int capability;
+        if (type == previous)
+            continue;
+        capability = look_up(k->devices, type->name);
+        if (capability < 0)
+            return ty_fail(error, TY_EUNSUPPORTED,
+                           "device %u is a %s: found no compute capability of it, expected a GPU "
+                           "that NCCL runs on",
+                           devices[i], type->name);
+        least = capability < least ? capability : least;
+        previous = type;
+    }
+    c->generation = generation_of(least);
+    return TY_OK;
+}
+
+/* NICs that the devices of the first host use, and the rate of one. */
+static ty_status find_network(const ty_cluster *cluster, const uint32_t *devices,
+                              const ty_rails *rails, ty_communicator *c, ty_device_ports *first,
+                              ty_error *error)
+{
+    enum { MOST = 64 };
+    uint32_t links[MOST], outside = TY_NO_DEVICE;
+    ty_status status = TY_OK;
+
+    if (rails->hosts > 1)
+        outside = devices[rails->order[rails->per_host]];
+    c->nic_bytes_per_s = HUGE_VAL;
+    for (uint32_t i = 0; i < rails->per_host; i++) {
+        ty_device_ports ports;
+        bool is_known = outside == TY_NO_DEVICE;
+        TY_CHECK(ty_cluster_device_ports(cluster, devices[rails->order[i]], outside, &ports, error),
+                 status, done);
+        if (i == 0)
+            *first = ports;
+        for (uint32_t j = 0; j < c->nics; j++)
+            is_known = is_known || links[j] == ports.network_link;
+        if (!is_known && c->nics < MOST)
+            links[c->nics++] = ports.network_link;
+        if (outside != TY_NO_DEVICE)
+            c->nic_bytes_per_s = fmin(c->nic_bytes_per_s, ports.network_bytes_per_s);
+    }
+    if (outside == TY_NO_DEVICE)
+        c->nic_bytes_per_s = 0;
+done:
+    return status;
+}
+
+/* Inside a host: an NVSwitch gives every GPU all of its links, a mesh as many rings as it has. */
+static ty_status find_inside(const ty_cluster *cluster, const uint32_t *devices,
+                             const ty_rails *rails, const ty_device_ports *first,
+                             ty_communicator *c, ty_error *error)
+{
+    ty_path path = {0};
+    ty_status status = TY_OK;
+
+    if (rails->per_host < 2)
+        return TY_OK;
+    status =
+        ty_cluster_path(cluster, devices[rails->order[0]], devices[rails->order[1]], &path, error);
+    if (status != TY_OK)
+        return status;
+    c->has_nvlink = first->links_bytes_per_s > 0 &&
+                    path.bandwidth_bytes_per_s <= first->links_bytes_per_s * (1 + 1e-9) &&
+                    path.link_count <= 2;
+    c->has_nvswitch = c->has_nvlink && path.link_count == 2;
+    c->gpu_bytes_per_s = rails->around_bytes_per_s;
+    c->path_bytes_per_s = fmin(path.bandwidth_bytes_per_s, rails->around_bytes_per_s);
+    ty_path_clear(&path);
+    return TY_OK;
+}
+
+ty_status ty_communicator_of(const ty_cluster *cluster, const uint32_t *devices, uint32_t count,
+                             ty_communicator *out, ty_error *error)
+{
+    ty_communicator c = {.ranks = count};
+    ty_device_ports first = {0};
+    ty_rails rails = {0};
+    int processor = -1;
+    ty_status status;
+
+    TY_CHECK(ty_cluster_rails(cluster, devices, count, &rails, error), status, cleanup);
+    TY_CHECK(find_generation(cluster, devices, count, &c, error), status, cleanup);
+    c.nodes = rails.hosts;
+    TY_CHECK(find_network(cluster, devices, &rails, &c, &first, error), status, cleanup);
+    TY_CHECK(find_inside(cluster, devices, &rails, &first, &c, error), status, cleanup);
+    if (first.bridge_kind != NULL)
+        processor = look_up(k->interconnects, first.bridge_kind);
+    c.processor = processor < 0 ? TY_PROCESSOR_OTHER : (ty_host_processor)processor;
+    c.has_nvls = c.has_nvswitch && c.generation >= TY_HOPPER;
+    c.has_ll128 = c.has_nvlink || (rails.per_host == 1 && first.links_bytes_per_s > 0);
+    *out = c;
+cleanup:
+    ty_rails_clear(&rails);
+    return status;
+}

@@ -1,0 +1,26 @@
+# nccl.json -> a C table. cmake -DINPUT=nccl.json -DOUTPUT=nccl_constants.c -P constants.cmake
+# A figure is {"source": KEY, "value": number or nested array}; its key is a member of
+# nccl_constants, so that a misspelt one does not compile. A figure without a source is refused.
+cmake_policy(SET CMP0057 NEW)
+file(READ "${INPUT}" text)
+string(JSON schema GET "${text}" schema)
+if(NOT schema STREQUAL "trainyard.nccl/1")
+    message(FATAL_ERROR "${INPUT}:/schema: found '${schema}', expected trainyard.nccl/1")
+endif()
+set(rows "")
+string(JSON count LENGTH "${text}" constants)
+math(EXPR last "${count} - 1")
+foreach(i RANGE ${last})
+    string(JSON key MEMBER "${text}" constants ${i})
+    string(JSON source ERROR_VARIABLE problem GET "${text}" constants ${key} source)
+    string(JSON title ERROR_VARIABLE problem GET "${text}" sources "${source}")
+    if(problem)
+        message(FATAL_ERROR "${INPUT}:/constants/${key}/source: ${problem}")
+    endif()
+    string(JSON value GET "${text}" constants ${key} value)
+    string(REPLACE "[" "{" value "${value}")
+    string(REPLACE "]" "}" value "${value}")
+    string(APPEND rows "    .${key} = ${value}, /* ${title} */\n")
+endforeach()
+file(WRITE "${OUTPUT}" "/* Made from nccl.json. */\n#include \"nccl_constants.h\"\n\n\
+const nccl_constants ty_nccl_constants = {\n${rows}};\n")

@@ -1,0 +1,81 @@
+/* Exchanges that frameworks make of simpler ones. Each is a sum of phases, which follow one
+ * another. */
+#include "ty_collective_model.h"
+
+#include <math.h>
+
+static ty_exchange_time sum(double latency_s, double host_s, double rail_s)
+{
+    return (ty_exchange_time){latency_s + host_s + rail_s, latency_s, host_s, rail_s};
+}
+
+ty_exchange_time ty_hierarchical_all_reduce(const ty_exchange_links *links, double bytes)
+{
+    double g = links->per_host, hosts = links->hosts;
+
+    return sum(2 * (g - 1) * links->host_latency_s + 2 * (hosts - 1) * links->rail_latency_s,
+               g > 1 ? 2 * (g - 1) / g * bytes / links->host_bytes_per_s : 0,
+               hosts > 1 ? 2 * (hosts - 1) / hosts * bytes / g / links->rail_bytes_per_s : 0);
+}
+
+ty_exchange_time ty_block_manager_all_reduce(const ty_exchange_links *links, double bytes)
+{
+    double g = links->per_host, n = g * links->hosts;
+    double latency_s = 0;
+
+    if (g > 1)
+        latency_s = links->host_latency_s;
+    if (links->hosts > 1)
+        latency_s = fmax(latency_s, links->rail_latency_s);
+    return sum(2 * latency_s, g > 1 ? 2 * (g - 1) / n * bytes / links->host_bytes_per_s : 0,
+               links->hosts > 1 ? 2 * (n - g) / n * bytes / links->rail_bytes_per_s : 0);
+}
+
+ty_status ty_parameter_server_seconds(const ty_parameter_servers *s, double bytes, double *seconds,
+                                      ty_error *error)
+{
+    double workers = s->workers, servers = s->servers, way_s;
+
+    if (s->workers == 0 || s->servers == 0)
+        return ty_fail(error, TY_EINVAL, "parameter server: found %u workers and %u servers",
+                       s->workers, s->servers);
+    if (s->place == TY_SERVERS_COLOCATED && s->servers > s->workers)
+        return ty_fail(error, TY_EINVAL,
+                       "parameter server: found %u servers on the hosts of %u workers, expected at "
+                       "most one on each",
+                       s->servers, s->workers);
+    if (!(bytes >= 0) || !(s->worker_bytes_per_s > 0) || !(s->latency_s >= 0) ||
+        (s->place == TY_SERVERS_DEDICATED && !(s->server_bytes_per_s > 0)))
+        return ty_fail(error, TY_EINVAL,
+                       "parameter server: found %g bytes, %g and %g bytes/s, %g s of latency",
+                       bytes, s->worker_bytes_per_s, s->server_bytes_per_s, s->latency_s);
+    if (s->place == TY_SERVERS_DEDICATED)
+        way_s =
+            fmax(bytes / s->worker_bytes_per_s, workers / servers * bytes / s->server_bytes_per_s);
+    else /* a host sends its own all but its own share, and receives that share of all others */
+        way_s = fmax((workers > servers ? 1 : (servers - 1) / servers), (workers - 1) / servers) *
+                bytes / s->worker_bytes_per_s;
+    *seconds = s->workers == 1 && s->place == TY_SERVERS_COLOCATED ? 0 : 2 * (s->latency_s + way_s);
+    return TY_OK;
+}
+
+double ty_sparse_crossover_density(const ty_collective_table *table, uint64_t rows,
+                                   uint64_t row_bytes, uint64_t index_bytes)
+{
+    double dense_s = ty_collective_seconds(table, TY_ALL_REDUCE, rows * row_bytes);
+    uint64_t low = 0, high = rows; /* touched rows: sparse is faster at `low`, if ever */
+
+    if (table->ranks < 2 || rows == 0 ||
+        ty_collective_seconds(table, TY_ALL_GATHER, row_bytes + index_bytes) >= dense_s)
+        return 0;
+    while (low < high) {
+        uint64_t middle = low + (high - low + 1) / 2;
+        double sparse_s =
+            ty_collective_seconds(table, TY_ALL_GATHER, middle * (row_bytes + index_bytes));
+        if (sparse_s < dense_s)
+            low = middle;
+        else
+            high = middle - 1;
+    }
+    return (double)low / (double)rows;
+}

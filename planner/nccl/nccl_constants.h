@@ -1,0 +1,48 @@
+/* The figures of nccl.json, compiled in: constants.cmake writes the table, with sources. Indices:
+ * algorithm and protocol as in ty_collective_model.h; hops are NVLink, PCI, network; generations as
+ * ty_gpu_generation; sizes of a communicator are one, two and more nodes; processors as
+ * ty_host_processor. */
+#ifndef TY_NCCL_CONSTANTS_H
+#define TY_NCCL_CONSTANTS_H
+
+#include "ty_collective_model.h"
+
+enum { NCCL_HOPS = 3, NCCL_SIZES = 3, NCCL_RUNGS = 24, NCCL_NAMES = 32 };
+
+/** What a name that starts like this means. */
+typedef struct nccl_name {
+    const char *prefix;
+    int value;
+} nccl_name;
+
+typedef struct nccl_constants {
+    double base_latency_us[TY_NCCL_ALGORITHM_COUNT][TY_NCCL_PROTOCOL_COUNT];
+    double hop_latency_us[NCCL_HOPS][TY_NCCL_ALGORITHM_COUNT][TY_NCCL_PROTOCOL_COUNT];
+    double ll_total_gb_per_s[TY_GPU_GENERATION_COUNT][NCCL_SIZES];
+    double ring_ll128_channel_gb_per_s[TY_GPU_GENERATION_COUNT][NCCL_SIZES];
+    double tree_ll128_channel_gb_per_s[TY_GPU_GENERATION_COUNT][NCCL_SIZES];
+    double tree_channel_gb_per_s[TY_GPU_GENERATION_COUNT][NCCL_SIZES];
+    double nvls_tree_channel_gb_per_s[TY_GPU_GENERATION_COUNT][NCCL_SIZES];
+    double nvls_efficiency[TY_GPU_GENERATION_COUNT];
+    double tree_correction[TY_NCCL_PROTOCOL_COUNT][NCCL_RUNGS]; /* by log2(bytes / 64); 0: end */
+    double plateau_factor[TY_GPU_GENERATION_COUNT], plateau_bytes;
+    double post_overhead_us[TY_PROCESSOR_COUNT], post_overhead_simple_factor;
+    double ll128_share, tree_share, tree_ll_divisor, tree_ll128_host_share, tree_ll128_share;
+    double plain_tree_share;
+    double pat_share, pat_hop_divisor, pat_rank_us;
+    double collnet_rank_us, collnet_reduce_share, collnet_gather_share;
+    double collnet_most_ranks_per_node;
+    double intra_ladder_gb_per_s[TY_GPU_GENERATION_COUNT][NCCL_RUNGS]; /* descending; 0: end */
+    double inter_ladder_gb_per_s[TY_GPU_GENERATION_COUNT][NCCL_RUNGS];
+    double search_stop_ratio, duplicate_from_gb_per_s, keep_below_gb_per_s, keep_above_channels;
+    double most_channels;
+    double p2p_base_us, p2p_hop_us[NCCL_HOPS];
+    double call_overhead_us[3]; /* see ty_collective_calibration */
+    double efficiency[3];
+    nccl_name devices[NCCL_NAMES];       /* start of a device's name: compute capability times 10 */
+    nccl_name interconnects[NCCL_NAMES]; /* start of a link's kind: ty_host_processor */
+} nccl_constants;
+
+extern const nccl_constants ty_nccl_constants;
+
+#endif

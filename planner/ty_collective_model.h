@@ -1,0 +1,244 @@
+/**
+ * @file ty_collective_model.h
+ * What a collective library makes of a machine: an equivalent of NCCL's performance model, and the
+ * exchanges that frameworks build on top of it.
+ *
+ * A communicator (how many GPUs, on how many nodes, how they are linked) becomes a table of latency
+ * and bandwidth for every algorithm and protocol; for a size the pair that takes least by that
+ * table is the one NCCL chooses. Making a table costs microseconds, asking it far less than one.
+ *
+ *     ty_communicator communicator;
+ *     ty_collective_table table;
+ *     TY_CHECK(ty_communicator_of(cluster, devices, 16, &communicator, error), status, done);
+ *     TY_CHECK(ty_collective_table_make(&communicator, NULL, &table, error), status, done);
+ *     seconds = ty_collective_seconds(&table, TY_ALL_REDUCE, 64 << 20);
+ *
+ * Source of the model and of its constants: NVIDIA/nccl 2.28.9 and 2.30.7, src/graph/tuning.cc,
+ * search.cc and topo.cc; planner/nccl/nccl.json has every constant with its source. Not modelled:
+ * congestion, tuner plugins, symmetric-memory kernels, RCCL. How far it is from measurements:
+ * docs/collectives.md.
+ *
+ * Bytes are what each member puts in: of an all-gather its own piece (nccl-tests' size divided by
+ * the ranks), of everything else the whole buffer (nccl-tests' size).
+ */
+#ifndef TY_COLLECTIVE_MODEL_H
+#define TY_COLLECTIVE_MODEL_H
+
+#include "ty_core.h"
+#include "ty_topologies.h"
+
+/* ---- What it depends on ------------------------------------------------------------------ */
+
+typedef enum ty_gpu_generation { /* by compute capability: below 8, 8, 9, 10 and above */
+                                 TY_VOLTA,
+                                 TY_AMPERE,
+                                 TY_HOPPER,
+                                 TY_BLACKWELL,
+                                 TY_GPU_GENERATION_COUNT
+} ty_gpu_generation;
+
+typedef enum ty_host_processor {
+    TY_PROCESSOR_OTHER,
+    TY_PROCESSOR_INTEL,
+    TY_PROCESSOR_AMD,
+    TY_PROCESSOR_COUNT
+} ty_host_processor;
+
+/** Bandwidths are per direction. Nodes hold ranks / nodes GPUs each. */
+typedef struct ty_communicator {
+    uint32_t ranks, nodes;
+    ty_gpu_generation generation; /* of the oldest GPU */
+    ty_host_processor processor;
+    bool has_nvlink;          /* between all GPUs of a node; else PCI */
+    bool has_nvswitch;        /* every GPU reaches every other at its full rate */
+    bool has_nvls;            /* reduction in the NVSwitch: Hopper and later */
+    bool has_collnet;         /* reduction in the network switch (SHARP), switched on */
+    bool has_ll128;           /* NVLink inside nodes and RDMA between */
+    double gpu_bytes_per_s;   /* all that a GPU sends to its node's others */
+    double path_bytes_per_s;  /* most that one path between two of them carries */
+    uint32_t nics;            /* of a node that its GPUs use */
+    double nic_bytes_per_s;   /* of one, its PCI link included */
+    double network_latency_s; /* what a network plug-in reports; InfiniBand and sockets: 0 */
+} ty_communicator;
+
+/**
+ * The communicator of some devices of a cluster.
+ * @return TY_EUNSUPPORTED when one is not a GPU that NCCL runs on; TY_EINVAL for a device there
+ *         is not or that comes twice.
+ */
+ty_status ty_communicator_of(const ty_cluster *cluster, const uint32_t *devices, uint32_t count,
+                             ty_communicator *out, ty_error *error) TY_MUST_CHECK;
+/** Whether NCCL runs on a device of this name: whether its compute capability is known. */
+bool ty_is_nccl_device(const char *name);
+
+/* ---- Graphs ------------------------------------------------------------------------------ */
+
+/** The order is that of NCCL's own tables. */
+typedef enum ty_nccl_algorithm {
+    TY_NCCL_TREE,
+    TY_NCCL_RING,
+    TY_NCCL_COLLNET_DIRECT,
+    TY_NCCL_COLLNET_CHAIN,
+    TY_NCCL_NVLS,
+    TY_NCCL_NVLS_TREE,
+    TY_NCCL_PAT,
+    TY_NCCL_ALGORITHM_COUNT
+} ty_nccl_algorithm;
+typedef enum ty_nccl_protocol {
+    TY_NCCL_LL,
+    TY_NCCL_LL128,
+    TY_NCCL_SIMPLE,
+    TY_NCCL_PROTOCOL_COUNT
+} ty_nccl_protocol;
+const char *ty_nccl_algorithm_name(ty_nccl_algorithm algorithm); /* "NVLS" */
+const char *ty_nccl_protocol_name(ty_nccl_protocol protocol);    /* "LL128" */
+
+/** Channels and what each carries, in GB/s (1e9 bytes/s) as NCCL counts. 0 channels: none. */
+typedef struct ty_nccl_graph {
+    uint32_t channels;
+    double intra_gb_per_s, inter_gb_per_s;
+} ty_nccl_graph;
+typedef struct ty_nccl_graphs {
+    ty_nccl_graph ring, tree, nvls, collnet;
+} ty_nccl_graphs;
+/**
+ * What NCCL's search would find: as many channels of the fastest rate as the links hold.
+ * Source: search.cc reduced to machines whose GPUs are alike. O(rungs of the ladder of rates).
+ */
+void ty_nccl_graphs_find(const ty_communicator *communicator, ty_nccl_graphs *out);
+
+/* ---- Tables ------------------------------------------------------------------------------ */
+
+/**
+ * How measured times differ from NCCL's own model, which ranks algorithms and is no clock: seconds
+ * = overhead + latency + bytes / (bandwidth * efficiency). By medium: NVLink or PCI inside a node,
+ * NVLS, network.
+ */
+typedef enum ty_collective_medium {
+    TY_MEDIUM_NODE,
+    TY_MEDIUM_NVLS,
+    TY_MEDIUM_NETWORK,
+    TY_MEDIUM_COUNT
+} ty_collective_medium;
+typedef struct ty_collective_calibration {
+    double overhead_s[TY_MEDIUM_COUNT];
+    double efficiency[TY_MEDIUM_COUNT];
+} ty_collective_calibration;
+/** NCCL's own figures: no overhead, efficiency 1. */
+ty_collective_calibration ty_collective_uncalibrated(void);
+/** The fit that comes with Trainyard (nccl.json). */
+ty_collective_calibration ty_collective_calibrated(void);
+
+typedef struct ty_collective_pair {
+    ty_nccl_algorithm algorithm;
+    ty_nccl_protocol protocol;
+    double latency_s, bytes_per_s;           /* NCCL's: they decide */
+    double real_latency_s, real_bytes_per_s; /* calibrated: they are answered */
+} ty_collective_pair;
+
+#define TY_MOST_PAIRS (TY_NCCL_ALGORITHM_COUNT * TY_NCCL_PROTOCOL_COUNT)
+/** Immutable once made; plain memory. */
+typedef struct ty_collective_table {
+    uint32_t ranks, nodes, ring_channels;
+    ty_gpu_generation generation;
+    ty_host_processor processor;
+    uint32_t pair_counts[TY_COLLECTIVE_COUNT];
+    ty_collective_pair pairs[TY_COLLECTIVE_COUNT][TY_MOST_PAIRS];
+} ty_collective_table;
+
+/** @param calibration NULL: the one that comes with Trainyard
+ *  @return TY_EINVAL when the communicator makes no sense (no ranks, more nodes than ranks, a rate
+ *  that is not positive). */
+ty_status ty_collective_table_make(const ty_communicator *communicator,
+                                   const ty_collective_calibration *calibration,
+                                   ty_collective_table *out, ty_error *error) TY_MUST_CHECK;
+
+/** What NCCL would do with a size, and how long it takes: seconds = latency + bytes / rate. */
+typedef struct ty_collective_choice {
+    ty_nccl_algorithm algorithm;
+    ty_nccl_protocol protocol;
+    double seconds, latency_s;
+    double bytes_per_s; /* of `bytes`; HUGE_VAL where nothing moves */
+} ty_collective_choice;
+ty_collective_choice ty_collective_choose(const ty_collective_table *table, ty_collective_kind kind,
+                                          uint64_t bytes);
+/** The same with the algorithm given, as by NCCL_ALGO; the best of all where it cannot be had. */
+ty_collective_choice ty_collective_choose_by(const ty_collective_table *table,
+                                             ty_collective_kind kind, ty_nccl_algorithm algorithm,
+                                             uint64_t bytes);
+/** Seconds alone. 0 with one rank. */
+double ty_collective_seconds(const ty_collective_table *table, ty_collective_kind kind,
+                             uint64_t bytes);
+/** Busiest link's bytes over seconds, as nccl-tests prints it: algorithm bandwidth times 2(n-1)/n
+ *  of an all-reduce, (n-1)/n of what is gathered, scattered or exchanged, 1 of the others.
+ *  Source: nccl-tests doc/PERFORMANCE.md. */
+double ty_collective_bus_factor(ty_collective_kind kind, uint32_t ranks);
+/** The table's entry as NCCL has it; false where the pair is not allowed. */
+bool ty_collective_entry(const ty_collective_table *table, ty_collective_kind kind,
+                         ty_nccl_algorithm algorithm, ty_nccl_protocol protocol, double *latency_s,
+                         double *bytes_per_s);
+
+/* ---- Exchanges of frameworks ------------------------------------------------------------- */
+
+/** Links of an exchange that no library's model covers. */
+typedef struct ty_exchange_links {
+    uint32_t hosts, per_host;
+    double host_bytes_per_s, host_latency_s; /* a member's rate to the others of its host */
+    double rail_bytes_per_s, rail_latency_s; /* a member's rate to other hosts, all sending */
+} ty_exchange_links;
+
+/** Seconds of an exchange in its phases. */
+typedef struct ty_exchange_time {
+    double seconds, latency_s;
+    double host_s, rail_s; /* transfer inside hosts and between them; with latency_s all of it */
+} ty_exchange_time;
+
+/**
+ * Reduce-scatter inside each host, all-reduce of the pieces across hosts (each member with its
+ * likes), all-gather inside: Horovod's HOROVOD_HIERARCHICAL_ALLREDUCE (Sergeev and Del Balso,
+ * arXiv:1802.05799; horovod/common/ops/nccl_operations.cc). Rings in each phase:
+ *   2 (g-1) a_host + 2 (N-1) a_rail + 2 (g-1)/g S/B_host + 2 (N-1)/N (S/g)/B_rail
+ */
+ty_exchange_time ty_hierarchical_all_reduce(const ty_exchange_links *links, double bytes);
+/**
+ * BigDL's all-reduce over Spark's block manager: every task reads its slice of the gradient from
+ * all others, sums it, and then reads all slices of the result (Dai et al., arXiv:1804.05839,
+ * section 3.3, algorithm 2). Two rounds in which everybody sends to everybody:
+ *   2 a + 2 [(g-1)/n S/B_host + (n-g)/n S/B_rail]
+ * Launching two Spark jobs is not in it.
+ */
+ty_exchange_time ty_block_manager_all_reduce(const ty_exchange_links *links, double bytes);
+
+/** Where the servers of a parameter-server exchange run. */
+typedef enum ty_server_place {
+    TY_SERVERS_DEDICATED, /* on hosts of their own */
+    TY_SERVERS_COLOCATED  /* on the first `servers` workers' hosts; all of them: sharded */
+} ty_server_place;
+typedef struct ty_parameter_servers {
+    ty_server_place place;
+    uint32_t workers, servers;
+    double worker_bytes_per_s, server_bytes_per_s; /* of each one's network link */
+    double latency_s;
+} ty_parameter_servers;
+/**
+ * Push of the gradient and pull of the weights, each server with an equal share of them; push and
+ * pull one after the other (Li et al., OSDI 2014; the bounds as in Jiang et al., BytePS, OSDI 2020,
+ * section 2.2). With W workers and P servers, each way takes the longest of
+ *   dedicated: S/B_worker, W/P S/B_server
+ *   co-located: what the busiest host sends as worker, and receives as server: (W-1)/P S/B, and S/B
+ *   of a host without a server.
+ * @return TY_EINVAL: no workers, no servers, more co-located servers than workers
+ */
+ty_status ty_parameter_server_seconds(const ty_parameter_servers *servers, double bytes,
+                                      double *seconds, ty_error *error) TY_MUST_CHECK;
+
+/**
+ * Share of the rows of an embedding's gradient below which an all-gather of the touched rows (index
+ * and values) beats the dense all-reduce; TensorFlow IndexedSlices, Horovod's sparse_as_dense.
+ * @param rows, row_bytes of the whole matrix; @param index_bytes of one row's index
+ * @return in [0, 1]: 0 where dense always wins. By bisection on the table's own times.
+ */
+double ty_sparse_crossover_density(const ty_collective_table *table, uint64_t rows,
+                                   uint64_t row_bytes, uint64_t index_bytes);
+
+#endif

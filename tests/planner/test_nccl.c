@@ -1,0 +1,418 @@
+/* The model of NCCL against figures worked out by hand from its tables, and against what its logs
+ * print. */
+#include "ty_planner.h"
+
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+enum {
+    TREE = TY_NCCL_TREE,
+    RING = TY_NCCL_RING,
+    NVLS = TY_NCCL_NVLS,
+    NVLS_TREE = TY_NCCL_NVLS_TREE
+};
+
+static ty_communicator hopper(uint32_t nodes, uint32_t per_node)
+{
+    return (ty_communicator){.ranks = nodes * per_node,
+                             .nodes = nodes,
+                             .generation = TY_HOPPER,
+                             .processor = TY_PROCESSOR_INTEL,
+                             .has_nvlink = true,
+                             .has_nvswitch = true,
+                             .has_nvls = true,
+                             .has_ll128 = true,
+                             .gpu_bytes_per_s = 18 * 20.6e9,
+                             .path_bytes_per_s = 18 * 20.6e9,
+                             .nics = nodes > 1 ? per_node : 0,
+                             .nic_bytes_per_s = 48e9};
+}
+
+static ty_communicator ampere(void)
+{
+    ty_communicator c = hopper(1, 8);
+    c.generation = TY_AMPERE;
+    c.has_nvls = false;
+    c.gpu_bytes_per_s = c.path_bytes_per_s = 12 * 20e9;
+    return c;
+}
+
+static ty_communicator volta_tcp(void)
+{
+    return (ty_communicator){.ranks = 4,
+                             .nodes = 4,
+                             .generation = TY_VOLTA,
+                             .processor = TY_PROCESSOR_INTEL,
+                             .nics = 1,
+                             .nic_bytes_per_s = 25e9 / 8};
+}
+
+static ty_collective_table table_of(const ty_communicator *c)
+{
+    ty_collective_calibration plain = ty_collective_uncalibrated();
+    ty_collective_table table;
+    ty_error error = {0};
+
+    cr_assert_eq(ty_collective_table_make(c, &plain, &table, &error), TY_OK, "%s", error.message);
+    return table;
+}
+
+/* Latency in us and bandwidth in GB/s of all-reduce, to the digits given; 0: not allowed. */
+Test(nccl, tables)
+{
+    const struct {
+        const char *name;
+        ty_communicator c;
+        double expected[8][2]; /* tree LL, LL128, Simple; ring; NVLS; NVLSTree */
+    } rows[] = {
+        {"1x8 Hopper",
+         hopper(1, 8),
+         {{15.2, 43.6},
+          {31.5, 128.8},
+          {64.4, 165.6},
+          {15.0, 80.6},
+          {40.6, 189.3},
+          {56.0, 205.7},
+          {25, 274.3},
+          {0, 0}}},
+        {"1x4 Hopper",
+         hopper(1, 4),
+         {{10.4, 43.6},
+          {21.5, 128.8},
+          {32.4, 165.6},
+          {10.2, 94.0},
+          {25.4, 220.8},
+          {28.8, 240},
+          {25, 160},
+          {0, 0}}},
+        {"1x8 Ampere",
+         ampere(),
+         {{15.2, 29.1},
+          {31.5, 85.9},
+          {64.4, 110.4},
+          {15.0, 50.1},
+          {40.6, 126.2},
+          {56.0, 137.1},
+          {0, 0},
+          {0, 0}}},
+        {"2x8 Hopper",
+         hopper(2, 8),
+         {{25.2, 19.5},
+          {48.5, 146.8},
+          {92.4, 165.6},
+          {40.0, 20.8},
+          {75.2, 156.6},
+          {131.6, 204.8},
+          {0, 0},
+          {66.8, 246.2}}},
+        {"4x8 Hopper",
+         hopper(4, 8),
+         {{35.2, 10.2},
+          {65.5, 116},
+          {120.4, 144},
+          {78.8, 10.5},
+          {144.4, 151.5},
+          {282.8, 198.2},
+          {0, 0},
+          {108.6, 187.9}}},
+        {"16x8 Hopper",
+         hopper(16, 8),
+         {{55.2, 10.2},
+          {99.5, 116},
+          {176.4, 144},
+          {311.6, 10.3},
+          {559.6, 148},
+          {1190, 193.5},
+          {0, 0},
+          {192.2, 183.4}}},
+        {"64x8 Hopper",
+         hopper(64, 8),
+         {{75.2, 10.2},
+          {133.5, 116},
+          {232.4, 144},
+          {1242.8, 10.2},
+          {2220.4, 147.1},
+          {4818.8, 192.4},
+          {0, 0},
+          {275.8, 182.4}}},
+        {"4x1 Volta, TCP",
+         volta_tcp(),
+         {{26.8, 0.3}, {0, 0}, {64.4, 1.2}, {36.6, 1.0}, {0, 0}, {92.4, 2.0}, {0, 0}, {0, 0}}},
+    };
+    static const int pairs[8][2] = {{TREE, 0}, {TREE, 1}, {TREE, 2}, {RING, 0},
+                                    {RING, 1}, {RING, 2}, {NVLS, 2}, {NVLS_TREE, 2}};
+
+    for (size_t r = 0; r < sizeof rows / sizeof rows[0]; r++) {
+        ty_collective_table table = table_of(&rows[r].c);
+        for (int p = 0; p < 8; p++) {
+            double latency_s = 0, rate = 0;
+            bool is_there =
+                ty_collective_entry(&table, TY_ALL_REDUCE, (ty_nccl_algorithm)pairs[p][0],
+                                    (ty_nccl_protocol)pairs[p][1], &latency_s, &rate);
+            cr_expect_eq(is_there, rows[r].expected[p][1] > 0, "%s, pair %d", rows[r].name, p);
+            cr_expect(fabs(latency_s * 1e6 - rows[r].expected[p][0]) < 0.51 &&
+                          fabs(rate / 1e9 - rows[r].expected[p][1]) < 0.06,
+                      "%s, %s/%s: found %.2f us and %.2f GB/s, expected %g and %g", rows[r].name,
+                      ty_nccl_algorithm_name((ty_nccl_algorithm)pairs[p][0]),
+                      ty_nccl_protocol_name((ty_nccl_protocol)pairs[p][1]), latency_s * 1e6,
+                      rate / 1e9, rows[r].expected[p][0], rows[r].expected[p][1]);
+        }
+    }
+}
+
+/* What NCCL does with a size. 8 x H200: "RING LL up to 1 MiB, NVLS from 2 MiB" was measured, too.
+ */
+Test(nccl, choices)
+{
+    const struct {
+        uint32_t nodes;
+        uint64_t bytes;
+        int algorithm, protocol;
+        double us; /* 0: not worked out */
+    } rows[] = {
+        {1, 1 << 20, RING, TY_NCCL_LL, 28.0},         {1, 2 << 20, NVLS, TY_NCCL_SIMPLE, 32.6},
+        {2, 128 << 10, TREE, TY_NCCL_LL, 0},          {2, 1 << 20, TREE, TY_NCCL_LL128, 0},
+        {2, 8 << 20, NVLS_TREE, TY_NCCL_SIMPLE, 0},   {4, 1 << 20, TREE, TY_NCCL_LL128, 0},
+        {4, 8 << 20, TREE, TY_NCCL_LL128, 0},         {4, 64 << 20, NVLS_TREE, TY_NCCL_SIMPLE, 0},
+        {4, 1 << 30, RING, TY_NCCL_SIMPLE, 0},        {64, 32 << 20, TREE, TY_NCCL_LL128, 455},
+        {64, 64 << 20, NVLS_TREE, TY_NCCL_SIMPLE, 0},
+    };
+
+    for (size_t r = 0; r < sizeof rows / sizeof rows[0]; r++) {
+        ty_communicator c = hopper(rows[r].nodes, 8);
+        ty_collective_table table = table_of(&c);
+        ty_collective_choice found = ty_collective_choose(&table, TY_ALL_REDUCE, rows[r].bytes);
+        cr_expect((int)found.algorithm == rows[r].algorithm &&
+                      (int)found.protocol == rows[r].protocol,
+                  "%ux8, %llu bytes: found %s/%s of %.1f us", rows[r].nodes,
+                  (unsigned long long)rows[r].bytes, ty_nccl_algorithm_name(found.algorithm),
+                  ty_nccl_protocol_name(found.protocol), found.seconds * 1e6);
+        if (rows[r].us > 0)
+            cr_expect(fabs(found.seconds * 1e6 - rows[r].us) < 0.5, "found %.2f us, expected %g",
+                      found.seconds * 1e6, rows[r].us);
+    }
+}
+
+static double bus_gb_per_s(const ty_communicator *c, int algorithm, uint64_t bytes)
+{
+    ty_collective_table table = table_of(c);
+    double seconds = algorithm < 0 ? ty_collective_seconds(&table, TY_ALL_REDUCE, bytes)
+                                   : ty_collective_choose_by(&table, TY_ALL_REDUCE,
+                                                             (ty_nccl_algorithm)algorithm, bytes)
+                                         .seconds;
+    return (double)bytes / seconds / 1e9 * ty_collective_bus_factor(TY_ALL_REDUCE, c->ranks);
+}
+
+Test(nccl, bus_bandwidths)
+{
+    ty_communicator one = hopper(1, 8), two = hopper(2, 8), four = hopper(4, 8);
+    double found = bus_gb_per_s(&one, -1, 1 << 30);
+
+    cr_expect(fabs(found - 477) < 1, "one node: %g", found);
+    found = bus_gb_per_s(&one, RING, (uint64_t)8 << 30);
+    cr_expect(fabs(found - 360) < 1, "one node, ring: %g", found);
+    found = bus_gb_per_s(&two, -1, 1 << 30);
+    cr_expect(fabs(found - 455) < 1, "two nodes: %g", found);
+    found = bus_gb_per_s(&four, -1, 1 << 30);
+    cr_expect(fabs(found - 358) < 1, "four nodes: %g", found);
+}
+
+/* Graphs as NCCL logs them: DGX H100 and A100 alone, 8 x 400G, two H20 with two NICs. */
+Test(nccl, graphs)
+{
+    const struct {
+        const char *name;
+        ty_communicator c;
+        ty_nccl_graph ring;
+    } rows[] = {
+        {"1x8 Hopper: 24 channels with both directions", hopper(1, 8), {12, 30, 30}},
+        {"1x8 Ampere: 24 channels", ampere(), {12, 20, 20}},
+        {"2x8 Hopper: 16 channels", hopper(2, 8), {8, 48, 48}},
+        {"2x2 Hopper: 4 channels of 24", hopper(2, 2), {4, 24, 24}},
+    };
+
+    for (size_t r = 0; r < sizeof rows / sizeof rows[0]; r++) {
+        ty_nccl_graphs graphs;
+        ty_nccl_graphs_find(&rows[r].c, &graphs);
+        cr_expect(graphs.ring.channels == rows[r].ring.channels &&
+                      graphs.ring.intra_gb_per_s == rows[r].ring.intra_gb_per_s &&
+                      graphs.ring.inter_gb_per_s == rows[r].ring.inter_gb_per_s,
+                  "%s: found %u x %g/%g", rows[r].name, graphs.ring.channels,
+                  graphs.ring.intra_gb_per_s, graphs.ring.inter_gb_per_s);
+    }
+}
+
+/* ---- Clusters ---------------------------------------------------------------------------- */
+
+static ty_communicator communicator_of(const char *text, uint32_t count)
+{
+    uint32_t devices[64];
+    ty_cluster *cluster = NULL;
+    ty_communicator c;
+    ty_error error = {0};
+
+    cr_assert_eq(ty_cluster_open(text, NULL, &cluster, &error), TY_OK, "%s", error.message);
+    for (uint32_t d = 0; d < count; d++)
+        devices[d] = d;
+    cr_assert_eq(ty_communicator_of(cluster, devices, count, &c, &error), TY_OK, "%s",
+                 error.message);
+    ty_cluster_free(cluster);
+    return c;
+}
+
+Test(nccl, communicators_of_the_catalogue)
+{
+    ty_communicator c = communicator_of("2x dgx-h100", 16);
+
+    cr_expect(c.ranks == 16 && c.nodes == 2 && c.generation == TY_HOPPER);
+    cr_expect(c.has_nvlink && c.has_nvswitch && c.has_nvls && c.has_ll128);
+    cr_expect_eq(c.processor, TY_PROCESSOR_INTEL);
+    cr_expect_eq(c.nics, 8);
+    cr_expect_eq(c.nic_bytes_per_s, 48e9, "PCI is narrower than the NIC");
+    cr_expect_float_eq(c.gpu_bytes_per_s, 18 * 20.6e9, 1);
+    c = communicator_of("2x p4d.24xlarge", 16);
+    cr_expect(c.nics == 4 && c.generation == TY_AMPERE && !c.has_nvls);
+    c = communicator_of("1x dgx1-v100", 8);
+    cr_expect(c.has_nvlink && !c.has_nvswitch && c.nodes == 1);
+    cr_expect_float_eq(c.gpu_bytes_per_s, 6 * 20e9, 1, "six links of a GPU: found %g",
+                       c.gpu_bytes_per_s);
+    c = communicator_of("2x p100-server", 8);
+    cr_expect(!c.has_nvlink && !c.has_ll128 && c.nics == 1 && c.generation == TY_VOLTA);
+}
+
+Test(nccl, others_are_refused)
+{
+    const uint32_t devices[] = {0, 1};
+    ty_cluster *cluster = NULL;
+    ty_communicator c = {.ranks = 7};
+    ty_collective_table table;
+    ty_error error = {0};
+
+    cr_assert_eq(ty_cluster_open("2x xeon-server", NULL, &cluster, &error), TY_OK);
+    cr_expect_eq(ty_communicator_of(cluster, devices, 2, &c, &error), TY_EUNSUPPORTED);
+    cr_expect(strstr(error.message, "found no compute capability") != NULL, "%s", error.message);
+    cr_expect_eq(c.ranks, 7, "untouched on failure");
+    ty_cluster_free(cluster);
+    c = hopper(2, 8);
+    c.nic_bytes_per_s = NAN;
+    cr_expect_eq(ty_collective_table_make(&c, NULL, &table, &error), TY_EINVAL);
+    c = hopper(2, 8);
+    c.nodes = 17;
+    cr_expect_eq(ty_collective_table_make(&c, NULL, &table, &error), TY_EINVAL);
+    c = hopper(1, 8);
+    c.gpu_bytes_per_s = 0;
+    cr_expect_eq(ty_collective_table_make(&c, NULL, &table, &error), TY_EINVAL);
+}
+
+/* ---- What must hold of every table ----------------------------------------------------------- */
+
+Test(nccl, choice_is_the_least_of_all)
+{
+    for (uint32_t nodes = 1; nodes <= 64; nodes *= 2) {
+        ty_communicator c = hopper(nodes, 8);
+        ty_collective_table table = table_of(&c);
+        for (int kind = 0; kind < TY_COLLECTIVE_COUNT; kind++)
+            for (uint64_t bytes = 1; bytes < (uint64_t)1 << 34; bytes *= 3) {
+                ty_collective_choice best =
+                    ty_collective_choose(&table, (ty_collective_kind)kind, bytes);
+                cr_expect(best.seconds > 0 && isfinite(best.seconds));
+                cr_expect(fabs(best.latency_s + (double)bytes / best.bytes_per_s - best.seconds) <=
+                          1e-9 * best.seconds);
+                cr_expect_eq(best.seconds,
+                             ty_collective_seconds(&table, (ty_collective_kind)kind, bytes));
+                for (int a = 0; a < TY_NCCL_ALGORITHM_COUNT; a++)
+                    cr_expect(ty_collective_choose_by(&table, (ty_collective_kind)kind,
+                                                      (ty_nccl_algorithm)a, bytes)
+                                      .seconds >= best.seconds,
+                              "%u nodes, %s of %llu by %s", nodes,
+                              ty_collective_name((ty_collective_kind)kind),
+                              (unsigned long long)bytes,
+                              ty_nccl_algorithm_name((ty_nccl_algorithm)a));
+            }
+    }
+}
+
+Test(nccl, alone_nothing_moves)
+{
+    ty_communicator c = hopper(1, 1);
+    ty_collective_table table = table_of(&c);
+
+    for (int kind = 0; kind < TY_COLLECTIVE_COUNT; kind++)
+        cr_expect_eq(ty_collective_seconds(&table, (ty_collective_kind)kind, 1 << 20), 0);
+}
+
+/* ---- Exchanges of frameworks ----------------------------------------------------------------- */
+
+/* Two hosts of four, 100 bytes/s inside and 10 outside, S = 800: 2 * 600/100 + 2 * 100/10 and 12
+ * steps of 1 s inside... by hand. */
+Test(exchanges, by_hand)
+{
+    const ty_exchange_links links = {2, 4, 100, 1, 10, 5};
+    ty_exchange_time t = ty_hierarchical_all_reduce(&links, 800);
+
+    cr_expect_eq(t.latency_s, 2 * 3 * 1 + 2 * 1 * 5);
+    cr_expect_eq(t.host_s, 2 * 0.75 * 800 / 100);
+    cr_expect_eq(t.rail_s, 2 * 0.5 * 200 / 10);
+    cr_expect_eq(t.seconds, t.latency_s + t.host_s + t.rail_s);
+    t = ty_block_manager_all_reduce(&links, 800);
+    cr_expect_eq(t.latency_s, 10);
+    cr_expect_eq(t.host_s, 2 * 300 / 100.0);
+    cr_expect_eq(t.rail_s, 2 * 400 / 10.0);
+}
+
+/* Message by message: every worker's share to every server, all links of one rate. */
+static double push_by_hand(const ty_parameter_servers *s, double bytes)
+{
+    double out[64] = {0}, in[64] = {0}, longest = 0;
+
+    for (uint32_t w = 0; w < s->workers; w++)
+        for (uint32_t p = 0; p < s->servers; p++) {
+            uint32_t target = s->place == TY_SERVERS_COLOCATED ? p : s->workers + p;
+            if (target == w)
+                continue;
+            out[w] += bytes / s->servers;
+            in[target] += bytes / s->servers;
+        }
+    for (uint32_t h = 0; h < s->workers + s->servers; h++) {
+        bool is_server = s->place == TY_SERVERS_DEDICATED && h >= s->workers;
+        double rate = is_server ? s->server_bytes_per_s : s->worker_bytes_per_s;
+        longest = fmax(longest, fmax(out[h], in[h]) / rate);
+    }
+    return longest;
+}
+
+Test(exchanges, parameter_servers_message_by_message)
+{
+    for (uint32_t workers = 1; workers <= 12; workers++)
+        for (uint32_t servers = 1; servers <= 12; servers++)
+            for (int place = 0; place < 2; place++) {
+                ty_parameter_servers s = {(ty_server_place)place, workers, servers, 100, 250, 0.5};
+                double seconds = 0, expected = 2 * (0.5 + push_by_hand(&s, 1000));
+                ty_error error = {0};
+                ty_status status = ty_parameter_server_seconds(&s, 1000, &seconds, &error);
+                if (place == TY_SERVERS_COLOCATED && servers > workers) {
+                    cr_expect_eq(status, TY_EINVAL);
+                    continue;
+                }
+                if (place == TY_SERVERS_COLOCATED && workers == 1)
+                    expected = 0;
+                cr_assert_eq(status, TY_OK, "%s", error.message);
+                cr_expect_float_eq(seconds, expected, 1e-9, "%u workers, %u servers, %s", workers,
+                                   servers, place == 0 ? "dedicated" : "co-located");
+            }
+}
+
+/* Without latency dense and gathered bytes break even at (2 (n-1)/n V) / ((n-1) (V + I)) of the
+ * rows; with large matrices latency is small. Rings only, where both have the same rate. */
+Test(exchanges, sparse_crossover)
+{
+    ty_communicator c = ampere();
+    ty_collective_table table = table_of(&c);
+    double found = ty_sparse_crossover_density(&table, 1000000, 4096, 8);
+    double rings = 2.0 / 8 * 4096 / (4096 + 8);
+
+    cr_expect(fabs(found - rings) < 0.02 * rings, "found %g, expected about %g", found, rings);
+    cr_expect_eq(ty_sparse_crossover_density(&table, 1, 4, 1 << 30), 0);
+}

@@ -1,0 +1,289 @@
+/* Exchanges that use all NICs of a host: who passes on to whom, and what the links leave them. */
+#include "route.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct placed {
+    uint32_t host, index;
+} placed;
+
+static int compare_placed(const void *left, const void *right)
+{
+    const placed *a = left, *b = right;
+    if (a->host != b->host)
+        return a->host < b->host ? -1 : 1;
+    return a->index < b->index ? -1 : a->index > b->index;
+}
+
+static ty_status out_of_memory(ty_error *error)
+{
+    return ty_fail(error, TY_ENOMEM, "out of memory for rails");
+}
+
+void ty_rails_clear(ty_rails *rails)
+{
+    ty_free(rails->order);
+    *rails = (ty_rails){0};
+}
+
+/* Hosts in equal parts, or every device for itself. */
+static ty_status place(const ty_cluster *cluster, const uint32_t *devices, uint32_t count,
+                       ty_rails *rails, ty_error *error)
+{
+    placed *all = ty_alloc(count, sizeof *all);
+    uint32_t hosts = 0, run = 0;
+    bool is_equal = true;
+
+    rails->order = ty_alloc(count, sizeof *rails->order);
+    if (all == NULL || rails->order == NULL) {
+        ty_free(all);
+        return out_of_memory(error);
+    }
+    for (uint32_t i = 0; i < count; i++)
+        all[i] = (placed){ty_cluster_device_host(cluster, devices[i]), i};
+    qsort(all, count, sizeof *all, compare_placed);
+    for (uint32_t i = 0; i < count; i++) {
+        bool is_last = i + 1 == count || all[i + 1].host != all[i].host;
+        run++;
+        if (!is_last)
+            continue;
+        is_equal = is_equal && (hosts == 0 || run == rails->per_host);
+        rails->per_host = run;
+        hosts++;
+        run = 0;
+    }
+    rails->hosts = is_equal ? hosts : count;
+    rails->per_host = is_equal ? rails->per_host : 1;
+    for (uint32_t i = 0; i < count; i++)
+        rails->order[i] = is_equal ? all[i].index : i;
+    ty_free(all);
+    return TY_OK;
+}
+
+/* ---- Loads of links ------------------------------------------------------------------------ */
+
+typedef struct loads {
+    router router;
+    double *loads; /* [link][forth, back] */
+    double latency_s;
+    bool is_direct; /* every route was one link */
+} loads;
+
+static ty_status add_route(loads *l, uint32_t from, uint32_t to, double weight, ty_error *error)
+{
+    const ty_cluster *cluster = l->router.cluster;
+    uint32_t at = cluster->device_vertices[from];
+    ty_status status = router_find(&l->router, from, to, error);
+
+    if (status != TY_OK)
+        return status;
+    for (uint32_t i = 0; i < l->router.link_count; i++) {
+        const ty_link_edge *link = &cluster->links[l->router.links[i]];
+        l->loads[2 * (size_t)l->router.links[i] + (link->from != at)] += weight;
+        at = link->from == at ? link->to : link->from;
+    }
+    l->latency_s = fmax(l->latency_s, l->router.latency_s);
+    l->is_direct = l->is_direct && l->router.link_count == 1;
+    return TY_OK;
+}
+
+/* Bytes per second of a unit of weight; clears the loads. */
+static double rate_of(loads *l)
+{
+    const ty_cluster *cluster = l->router.cluster;
+    double rate = HUGE_VAL;
+
+    for (size_t i = 0; i < 2 * (size_t)cluster->link_count; i++)
+        if (l->loads[i] > 0)
+            rate = fmin(rate, cluster->links[i / 2].bandwidth_bytes_per_s / l->loads[i]);
+    return rate;
+}
+
+static void forget(loads *l)
+{
+    memset(l->loads, 0, 2 * (size_t)l->router.cluster->link_count * sizeof *l->loads);
+    l->latency_s = 0;
+    l->is_direct = true;
+}
+
+static ty_status go_around(loads *l, const uint32_t *devices, const ty_rails *rails, double weight,
+                           ty_error *error)
+{
+    uint32_t g = rails->per_host;
+    ty_status status = TY_OK;
+
+    for (uint32_t i = 0; g > 1 && i < rails->hosts * g; i++) {
+        uint32_t next = i - i % g + (i + 1) % g;
+        TY_CHECK(add_route(l, devices[rails->order[i]], devices[rails->order[next]], weight, error),
+                 status, done);
+    }
+done:
+    return status;
+}
+
+static ty_status go_across(loads *l, const uint32_t *devices, const ty_rails *rails, double weight,
+                           ty_error *error)
+{
+    uint32_t n = rails->hosts * rails->per_host;
+    ty_status status = TY_OK;
+
+    for (uint32_t i = 0; rails->hosts > 1 && i < n; i++) {
+        uint32_t next = (i + rails->per_host) % n;
+        TY_CHECK(add_route(l, devices[rails->order[i]], devices[rails->order[next]], weight, error),
+                 status, done);
+    }
+done:
+    return status;
+}
+
+/* Of a mesh: how much more its rings carry together than the one over neighbours. Lanes are
+ * full-duplex, so that every ring runs both ways. */
+static ty_status share_mesh(const ty_cluster *cluster, const uint32_t *devices, ty_rails *rails,
+                            ty_error *error)
+{
+    enum { BOTH_WAYS = 2, MOST = 16 };
+    uint32_t members[MOST], g = rails->per_host;
+    ty_ring_set set = {0};
+    ty_status status;
+
+    if (g < 3 || g > MOST)
+        return TY_OK;
+    for (uint32_t i = 0; i < g; i++)
+        members[i] = devices[rails->order[i]];
+    status = ty_cluster_find_rings(cluster, members, g, &set, error);
+    if (status != TY_OK)
+        return status;
+    rails->around_share =
+        fmin(1, rails->around_bytes_per_s / (BOTH_WAYS * set.bandwidth_bytes_per_s));
+    rails->around_bytes_per_s /= rails->around_share;
+    ty_ring_set_clear(&set);
+    return TY_OK;
+}
+
+static ty_status measure(loads *l, const uint32_t *devices, ty_rails *rails, ty_error *error)
+{
+    double g = rails->per_host;
+    ty_status status;
+
+    forget(l);
+    TY_CHECK(go_across(l, devices, rails, 1, error), status, done);
+    rails->across_bytes_per_s = rate_of(l);
+    rails->across_latency_s = l->latency_s;
+    forget(l);
+    TY_CHECK(go_around(l, devices, rails, 1, error), status, done);
+    rails->around_bytes_per_s = rate_of(l);
+    rails->around_latency_s = l->latency_s;
+    if (l->is_direct && rails->per_host > 1)
+        TY_CHECK(share_mesh(l->router.cluster, devices, rails, error), status, done);
+    forget(l);
+    TY_CHECK(go_around(l, devices, rails,
+                       (rails->hosts > 1 ? (g - 1) / g : 1) * rails->around_share, error),
+             status, done);
+    TY_CHECK(go_across(l, devices, rails, 1 / g, error), status, done);
+    rails->bandwidth_bytes_per_s = rate_of(l);
+done:
+    return status;
+}
+
+ty_status ty_cluster_rails(const ty_cluster *cluster, const uint32_t *devices, uint32_t count,
+                           ty_rails *out, ty_error *error)
+{
+    loads l = {.router = router_on(cluster)};
+    ty_rails rails = {.around_share = 1};
+    ty_status status = TY_OK;
+
+    if (count == 0)
+        return ty_fail(error, TY_EINVAL, "rails: found no device, expected at least one");
+    for (uint32_t i = 0; i < count; i++)
+        if (devices[i] >= cluster->device_count)
+            return ty_fail(error, TY_EINVAL, "rails: found device %u, expected one below %u",
+                           devices[i], cluster->device_count);
+    TY_CHECK(place(cluster, devices, count, &rails, error), status, cleanup);
+    l.loads = ty_alloc(2 * (size_t)cluster->link_count, sizeof *l.loads);
+    if (l.loads == NULL) {
+        status = out_of_memory(error);
+        goto cleanup;
+    }
+    TY_CHECK(measure(&l, devices, &rails, error), status, cleanup);
+    *out = rails;
+    rails.order = NULL;
+cleanup:
+    ty_rails_clear(&rails);
+    ty_free(l.loads);
+    router_clear(&l.router);
+    return status;
+}
+
+/* ---- One device ---------------------------------------------------------------------------- */
+
+static bool is_pci(const char *kind)
+{
+    return strncmp(kind, "pcie", 4) == 0;
+}
+
+/* Links to devices and device switches are scale-up links unless they are PCI. */
+static void see_links(const ty_cluster *cluster, uint32_t device, ty_device_ports *ports)
+{
+    uint32_t v = cluster->device_vertices[device];
+
+    for (uint32_t p = cluster->port_starts[v]; p < cluster->port_starts[v + 1]; p++) {
+        const ty_link_edge *link = &cluster->links[cluster->ports[p].link];
+        ty_vertex_kind kind = cluster->vertices[cluster->ports[p].vertex].kind;
+        if ((kind == TY_VERTEX_DEVICE || kind == TY_VERTEX_DEVICE_SWITCH) && !is_pci(link->kind))
+            ports->links_bytes_per_s += link->bandwidth_bytes_per_s;
+    }
+}
+
+static void see_bridge(const ty_cluster *cluster, uint32_t device, ty_device_ports *ports)
+{
+    uint32_t hub = cluster->host_vertices[ty_cluster_device_host(cluster, device)];
+
+    for (uint32_t p = cluster->port_starts[hub]; p < cluster->port_starts[hub + 1]; p++) {
+        const char *kind = cluster->links[cluster->ports[p].link].kind;
+        if (ports->bridge_kind == NULL || is_pci(ports->bridge_kind))
+            ports->bridge_kind = kind;
+    }
+}
+
+/* Up to the first network switch. */
+static ty_status see_way_out(const ty_cluster *cluster, uint32_t device, uint32_t outside,
+                             ty_device_ports *ports, ty_error *error)
+{
+    router r = router_on(cluster);
+    uint32_t at = cluster->device_vertices[device];
+    ty_status status = router_find(&r, device, outside, error);
+
+    ports->network_bytes_per_s = HUGE_VAL;
+    for (uint32_t i = 0; status == TY_OK && i < r.link_count; i++) {
+        const ty_link_edge *link = &cluster->links[r.links[i]];
+        at = link->from == at ? link->to : link->from;
+        ports->network_bytes_per_s = fmin(ports->network_bytes_per_s, link->bandwidth_bytes_per_s);
+        ports->network_kind = link->kind;
+        ports->network_link = r.links[i];
+        if (cluster->vertices[at].kind == TY_VERTEX_SWITCH)
+            break;
+    }
+    router_clear(&r);
+    return status;
+}
+
+ty_status ty_cluster_device_ports(const ty_cluster *cluster, uint32_t device, uint32_t outside,
+                                  ty_device_ports *out, ty_error *error)
+{
+    ty_device_ports ports = {0};
+    ty_status status = TY_OK;
+
+    if (device >= cluster->device_count ||
+        (outside != TY_NO_DEVICE && outside >= cluster->device_count))
+        return ty_fail(error, TY_EINVAL, "found device %u, expected one below %u",
+                       device >= cluster->device_count ? device : outside, cluster->device_count);
+    see_links(cluster, device, &ports);
+    see_bridge(cluster, device, &ports);
+    if (outside != TY_NO_DEVICE)
+        status = see_way_out(cluster, device, outside, &ports, error);
+    if (status == TY_OK)
+        *out = ports;
+    return status;
+}
