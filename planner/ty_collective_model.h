@@ -111,13 +111,16 @@ void ty_nccl_graphs_find(const ty_communicator *communicator, ty_nccl_graphs *ou
 
 /**
  * How measured times differ from NCCL's own model, which ranks algorithms and is no clock: seconds
- * = overhead + latency + bytes / (bandwidth * efficiency). By medium: NVLink or PCI inside a node,
- * NVLS, network.
+ * = overhead + latency + bytes / (bandwidth * efficiency), by where a collective runs and how it
+ * synchronises: with flags (LL, LL128), or by Simple's fences, on which NVLS and trees of it build,
+ * too.
  */
 typedef enum ty_collective_medium {
-    TY_MEDIUM_NODE,
+    TY_MEDIUM_NODE_FLAGS,
+    TY_MEDIUM_NODE_SIMPLE,
     TY_MEDIUM_NVLS,
-    TY_MEDIUM_NETWORK,
+    TY_MEDIUM_NETWORK_FLAGS,
+    TY_MEDIUM_NETWORK_SIMPLE,
     TY_MEDIUM_COUNT
 } ty_collective_medium;
 typedef struct ty_collective_calibration {

@@ -13,6 +13,7 @@
 #ifndef TY_PLANNER_H
 #define TY_PLANNER_H
 
+#include "ty_collective_log.h"
 #include "ty_collective_model.h"
 #include "ty_core.h"
 #include "ty_topologies.h"

@@ -138,36 +138,66 @@ done:
     return status;
 }
 
-/* Of a mesh: how much more its rings carry together than the one over neighbours. Lanes are
- * full-duplex, so that every ring runs both ways. */
-static ty_status share_mesh(const ty_cluster *cluster, const uint32_t *devices, ty_rails *rails,
-                            ty_error *error)
+enum { MESH_MOST = 16 };
+
+/* Whether two devices of the first host have a link of their own. */
+static bool is_mesh(const ty_cluster *cluster, const uint32_t *members, uint32_t count)
 {
-    enum { BOTH_WAYS = 2, MOST = 16 };
-    uint32_t members[MOST], g = rails->per_host;
+    uint32_t v = cluster->device_vertices[members[0]];
+
+    for (uint32_t p = cluster->port_starts[v]; p < cluster->port_starts[v + 1]; p++)
+        for (uint32_t i = 1; i < count; i++)
+            if (cluster->ports[p].vertex == cluster->device_vertices[members[i]])
+                return true;
+    return false;
+}
+
+/* Puts the devices of every host into the order that a ring takes through the first. */
+static void reorder(ty_rails *rails, const uint32_t *members, const uint32_t *ring)
+{
+    uint32_t g = rails->per_host, turned[MESH_MOST];
+
+    for (uint32_t h = 0; h < rails->hosts; h++) {
+        uint32_t *order = rails->order + (size_t)h * g;
+        for (uint32_t i = 0; i < g; i++)
+            for (uint32_t j = 0; j < g; j++)
+                if (members[j] == ring[i])
+                    turned[i] = order[j];
+        memcpy(order, turned, g * sizeof *order);
+    }
+}
+
+/* Of a mesh: neighbours in one of its rings, and what all of its rings carry together. Lanes are
+ * full-duplex, so that every ring runs both ways. */
+static ty_status find_mesh(const ty_cluster *cluster, const uint32_t *devices, ty_rails *rails,
+                           double *all_bytes_per_s, ty_error *error)
+{
+    enum { BOTH_WAYS = 2 };
+    uint32_t members[MESH_MOST], g = rails->per_host;
     ty_ring_set set = {0};
     ty_status status;
 
-    if (g < 3 || g > MOST)
+    if (g < 3 || g > MESH_MOST)
         return TY_OK;
     for (uint32_t i = 0; i < g; i++)
         members[i] = devices[rails->order[i]];
+    if (!is_mesh(cluster, members, g))
+        return TY_OK;
     status = ty_cluster_find_rings(cluster, members, g, &set, error);
     if (status != TY_OK)
         return status;
-    rails->around_share =
-        fmin(1, rails->around_bytes_per_s / (BOTH_WAYS * set.bandwidth_bytes_per_s));
-    rails->around_bytes_per_s /= rails->around_share;
+    reorder(rails, members, set.devices);
+    *all_bytes_per_s = BOTH_WAYS * set.bandwidth_bytes_per_s;
     ty_ring_set_clear(&set);
     return TY_OK;
 }
 
 static ty_status measure(loads *l, const uint32_t *devices, ty_rails *rails, ty_error *error)
 {
-    double g = rails->per_host;
+    double g = rails->per_host, mesh = 0;
     ty_status status;
 
-    forget(l);
+    TY_CHECK(find_mesh(l->router.cluster, devices, rails, &mesh, error), status, done);
     TY_CHECK(go_across(l, devices, rails, 1, error), status, done);
     rails->across_bytes_per_s = rate_of(l);
     rails->across_latency_s = l->latency_s;
@@ -175,8 +205,10 @@ static ty_status measure(loads *l, const uint32_t *devices, ty_rails *rails, ty_
     TY_CHECK(go_around(l, devices, rails, 1, error), status, done);
     rails->around_bytes_per_s = rate_of(l);
     rails->around_latency_s = l->latency_s;
-    if (l->is_direct && rails->per_host > 1)
-        TY_CHECK(share_mesh(l->router.cluster, devices, rails, error), status, done);
+    if (l->is_direct && mesh > rails->around_bytes_per_s) {
+        rails->around_share = rails->around_bytes_per_s / mesh;
+        rails->around_bytes_per_s = mesh;
+    }
     forget(l);
     TY_CHECK(go_around(l, devices, rails,
                        (rails->hosts > 1 ? (g - 1) / g : 1) * rails->around_share, error),
@@ -190,7 +222,7 @@ done:
 ty_status ty_cluster_rails(const ty_cluster *cluster, const uint32_t *devices, uint32_t count,
                            ty_rails *out, ty_error *error)
 {
-    loads l = {.router = router_on(cluster)};
+    loads l = {.router = router_on(cluster), .is_direct = true};
     ty_rails rails = {.around_share = 1};
     ty_status status = TY_OK;
 

@@ -5,6 +5,8 @@
 #include <math.h>
 #include <string.h>
 
+#define US 1e-6
+
 static const nccl_constants *const k = &ty_nccl_constants;
 
 /* Value of the first entry that `name` starts with; -1: none. */
@@ -56,34 +58,48 @@ static ty_status find_generation(const ty_cluster *cluster, const uint32_t *devi
     return TY_OK;
 }
 
-/* NICs that the devices of the first host use, and the rate of one. */
+/* NICs that the devices of a host use, each with the rate of the device nearest to it: a channel
+ * enters and leaves a host there. */
+typedef struct nic_list {
+    uint32_t count, links[64];
+    double rates[64];
+} nic_list;
+
+static void add_nic(nic_list *nics, const ty_device_ports *ports)
+{
+    uint32_t i = 0;
+
+    while (i < nics->count && nics->links[i] != ports->network_link)
+        i++;
+    if (i == sizeof nics->links / sizeof nics->links[0])
+        return;
+    if (i == nics->count) {
+        nics->links[nics->count] = ports->network_link;
+        nics->rates[nics->count++] = 0;
+    }
+    nics->rates[i] = fmax(nics->rates[i], ports->network_bytes_per_s);
+}
+
 static ty_status find_network(const ty_cluster *cluster, const uint32_t *devices,
                               const ty_rails *rails, ty_communicator *c, ty_device_ports *first,
                               ty_error *error)
 {
-    enum { MOST = 64 };
-    uint32_t links[MOST], outside = TY_NO_DEVICE;
+    uint32_t outside = rails->hosts > 1 ? devices[rails->order[rails->per_host]] : TY_NO_DEVICE;
+    nic_list nics = {0};
     ty_status status = TY_OK;
 
-    if (rails->hosts > 1)
-        outside = devices[rails->order[rails->per_host]];
-    c->nic_bytes_per_s = HUGE_VAL;
     for (uint32_t i = 0; i < rails->per_host; i++) {
         ty_device_ports ports;
-        bool is_known = outside == TY_NO_DEVICE;
         TY_CHECK(ty_cluster_device_ports(cluster, devices[rails->order[i]], outside, &ports, error),
                  status, done);
         if (i == 0)
             *first = ports;
-        for (uint32_t j = 0; j < c->nics; j++)
-            is_known = is_known || links[j] == ports.network_link;
-        if (!is_known && c->nics < MOST)
-            links[c->nics++] = ports.network_link;
         if (outside != TY_NO_DEVICE)
-            c->nic_bytes_per_s = fmin(c->nic_bytes_per_s, ports.network_bytes_per_s);
+            add_nic(&nics, &ports);
     }
-    if (outside == TY_NO_DEVICE)
-        c->nic_bytes_per_s = 0;
+    c->nics = nics.count;
+    for (uint32_t i = 0; i < nics.count; i++)
+        c->nic_bytes_per_s = i == 0 ? nics.rates[0] : fmin(c->nic_bytes_per_s, nics.rates[i]);
 done:
     return status;
 }
@@ -118,7 +134,7 @@ ty_status ty_communicator_of(const ty_cluster *cluster, const uint32_t *devices,
     ty_communicator c = {.ranks = count};
     ty_device_ports first = {0};
     ty_rails rails = {0};
-    int processor = -1;
+    int processor = -1, plugin_us = -1;
     ty_status status;
 
     TY_CHECK(ty_cluster_rails(cluster, devices, count, &rails, error), status, cleanup);
@@ -129,6 +145,9 @@ ty_status ty_communicator_of(const ty_cluster *cluster, const uint32_t *devices,
     if (first.bridge_kind != NULL)
         processor = look_up(k->interconnects, first.bridge_kind);
     c.processor = processor < 0 ? TY_PROCESSOR_OTHER : (ty_host_processor)processor;
+    if (first.network_kind != NULL)
+        plugin_us = look_up(k->networks, first.network_kind);
+    c.network_latency_s = plugin_us < 0 ? 0 : US * plugin_us;
     c.has_nvls = c.has_nvswitch && c.generation >= TY_HOPPER;
     c.has_ll128 = c.has_nvlink || (rails.per_host == 1 && first.links_bytes_per_s > 0);
     *out = c;

@@ -36,10 +36,11 @@ typedef struct nccl_constants {
     double inter_ladder_gb_per_s[TY_GPU_GENERATION_COUNT][NCCL_RUNGS];
     double search_stop_ratio, duplicate_from_gb_per_s, keep_below_gb_per_s, keep_above_channels;
     double most_channels;
-    double p2p_base_us, p2p_hop_us[NCCL_HOPS];
-    double call_overhead_us[3]; /* see ty_collective_calibration */
-    double efficiency[3];
+    double p2p_base_us, p2p_hop_us[NCCL_HOPS], p2p_peer_us, p2p_share;
+    double call_overhead_us[TY_MEDIUM_COUNT];
+    double efficiency[TY_MEDIUM_COUNT];
     nccl_name devices[NCCL_NAMES];       /* start of a device's name: compute capability times 10 */
+    nccl_name networks[NCCL_NAMES];      /* start of a link's kind: us its plug-in reports */
     nccl_name interconnects[NCCL_NAMES]; /* start of a link's kind: ty_host_processor */
 } nccl_constants;
 

@@ -263,8 +263,9 @@ static ty_collective_pair exchange_pair(const tuning *t, ty_collective_kind kind
 
     pair.latency_s = US * (k->p2p_base_us + k->p2p_hop_us[t->nodes > 1 ? HOP_NETWORK : t->hop]);
     if (kind == TY_ALL_TO_ALL)
-        pair.bytes_per_s =
-            1 / fmax((t->per_node - 1) / t->n / inside, (t->n - t->per_node) / t->n / outside);
+        pair.latency_s += US * k->p2p_peer_us * (t->n - 1);
+    if (kind == TY_ALL_TO_ALL)
+        pair.bytes_per_s = k->p2p_share / fmax((t->per_node - 1) / t->n / inside, (t->n - t->per_node) / t->n / outside);
     else
         pair.bytes_per_s = t->nodes > 1 ? fmin(c->nic_bytes_per_s, outside) : inside;
     return pair;
@@ -272,17 +273,21 @@ static ty_collective_pair exchange_pair(const tuning *t, ty_collective_kind kind
 
 /* ---- The table ------------------------------------------------------------------------------- */
 
-static ty_collective_medium medium_of(const tuning *t, ty_nccl_algorithm algorithm)
+static ty_collective_medium medium_of(const tuning *t, const ty_collective_pair *pair)
 {
+    bool has_flags = pair->protocol != TY_NCCL_SIMPLE;
+
     if (t->nodes > 1)
-        return TY_MEDIUM_NETWORK;
-    return algorithm == TY_NCCL_NVLS ? TY_MEDIUM_NVLS : TY_MEDIUM_NODE;
+        return has_flags ? TY_MEDIUM_NETWORK_FLAGS : TY_MEDIUM_NETWORK_SIMPLE;
+    if (pair->algorithm == TY_NCCL_NVLS)
+        return TY_MEDIUM_NVLS;
+    return has_flags ? TY_MEDIUM_NODE_FLAGS : TY_MEDIUM_NODE_SIMPLE;
 }
 
 static void add_pair(const tuning *t, const ty_collective_calibration *calibration,
                      ty_collective_kind kind, ty_collective_pair pair, ty_collective_table *out)
 {
-    ty_collective_medium medium = medium_of(t, pair.algorithm);
+    ty_collective_medium medium = medium_of(t, &pair);
 
     pair.real_latency_s = pair.latency_s + calibration->overhead_s[medium];
     pair.real_bytes_per_s = pair.bytes_per_s * calibration->efficiency[medium];
@@ -357,7 +362,7 @@ ty_status ty_collective_table_make(const ty_communicator *c,
 
 ty_collective_calibration ty_collective_uncalibrated(void)
 {
-    return (ty_collective_calibration){.efficiency = {1, 1, 1}};
+    return (ty_collective_calibration){.efficiency = {1, 1, 1, 1, 1}};
 }
 
 ty_collective_calibration ty_collective_calibrated(void)
