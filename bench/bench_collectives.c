@@ -163,9 +163,8 @@ static ty_status read_record(const ty_json *record, series *s, ty_error *error)
     TY_CHECK(ty_json_enum(measured, "metric", metrics, 2, &metric, error), status, done);
     TY_CHECK(ty_json_number(measured, "value", 0, 1e15, &value, error), status, done);
     s->kind = (ty_collective_kind)kind;
-    seconds = metric == 0
-                  ? value * 1e-6
-                  : size / (value * 1e9) * ty_collective_bus_factor(s->kind, s->ranks);
+    seconds = metric == 0 ? value * 1e-6
+                          : size / (value * 1e9) * ty_collective_bus_factor(s->kind, s->ranks);
     add_point(s, (uint64_t)(kind == TY_ALL_GATHER ? size / s->ranks : size), size, seconds);
 done:
     return status;
@@ -365,11 +364,12 @@ static void print_table(const series *all, const ty_collective_calibration *cali
 
     plain_all.count = fitted_all.count = 0;
     plain_all.sum = fitted_all.sum = 0;
-    printf("%s machines\n\n"
-           "| series | machine | rows | NCCL mean %% | median | p90 | calibrated mean %% | median | "
-           "p90 | signed mean |\n"
-           "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n",
-           is_training ? "Training" : "Held-out");
+    printf(
+        "%s machines\n\n"
+        "| series | machine | rows | NCCL mean %% | median | p90 | calibrated mean %% | median | "
+        "p90 | signed mean |\n"
+        "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n",
+        is_training ? "Training" : "Held-out");
     for (uint32_t s = 0; s < SOURCE_COUNT; s++) {
         static collected a, b;
         if (all[s].from->is_training != is_training)

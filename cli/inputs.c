@@ -202,6 +202,20 @@ static ty_status fix_compression(fix_target *target, const char *value, ty_error
     return ty_fail(error, TY_EINVAL, "found '%s', expected none, fp16 or top-k:SHARE", value);
 }
 
+static ty_status fix_algorithm(fix_target *target, const char *value, ty_error *error)
+{
+    for (int a = 0; a < TY_ALGORITHM_COUNT; a++)
+        if (strcmp(value, ty_algorithm_name((ty_algorithm)a)) == 0) {
+            target->options->fix_algorithm = true;
+            target->options->algorithm = (ty_algorithm)a;
+            return TY_OK;
+        }
+    return ty_fail(error, TY_EINVAL,
+                   "found '%s', expected ring, tree, automatic, hierarchical, parameter-server or "
+                   "block-manager",
+                   value);
+}
+
 static ty_status fix_bucket(fix_target *target, const char *value, ty_error *error)
 {
     return ty_parse_bytes(value, &target->options->bucket_bytes, error);
@@ -276,6 +290,7 @@ static const fix_key fix_keys[] = {
     {"zero", fix_zero},
     {"interleave", fix_interleave},
     {"recompute", fix_recompute},
+    {"algorithm", fix_algorithm},
 };
 #define FIX_KEY_COUNT (sizeof fix_keys / sizeof fix_keys[0])
 

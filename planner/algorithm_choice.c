@@ -1,22 +1,42 @@
-/* Ring or tree: a ring moves fewer bytes over each edge, a tree has fewer steps to wait for. */
+/* A library chooses by itself where there is one. Else ring or tree: a ring moves fewer bytes over
+ * each edge, a tree has fewer steps to wait for. */
 #include "costing.h"
 
 static ty_status choose(ty_costing *costing, ty_bucket *bucket, uint32_t index)
 {
+    static const ty_algorithm choices[] = {TY_RING, TY_TREE};
     double best_s = 0;
 
-    for (int a = 0; a < TY_ALGORITHM_COUNT; a++) {
+    for (size_t i = 0; i < sizeof choices / sizeof choices[0]; i++) {
         ty_instruction_cost cost;
-        ty_status status = ty_cost_bucket(costing, index, (ty_algorithm)a,
+        ty_status status = ty_cost_bucket(costing, index, choices[i],
                                           ty_plan_exchange_bytes(costing->plan, bucket), &cost);
         if (status != TY_OK)
             return status;
-        if (a > 0 && !(cost.seconds < best_s))
+        if (i > 0 && !(cost.seconds < best_s))
             continue;
-        bucket->algorithm = (ty_algorithm)a;
+        bucket->algorithm = choices[i];
         best_s = cost.seconds;
     }
     return TY_OK;
+}
+
+static ty_status choose_any(ty_costing *costing, ty_bucket *bucket, uint32_t index)
+{
+    uint32_t members = ty_bucket_member_count(costing->plan, bucket);
+    bool is_library = false;
+    ty_status status = TY_OK;
+
+    if (members < 2)
+        return TY_OK;
+    TY_CHECK(ty_cost_is_library(costing, bucket, &is_library), status, done);
+    if (is_library)
+        bucket->algorithm = TY_AUTOMATIC;
+    /* Only all-reduces have a choice, and among two members a tree is a ring with more bytes. */
+    else if (ty_bucket_collective(bucket) == TY_ALL_REDUCE && members > 2)
+        status = choose(costing, bucket, index);
+done:
+    return status;
 }
 
 ty_status ty_choose_algorithms(ty_plan *plan, const ty_cluster *cluster, ty_error *error)
@@ -26,15 +46,13 @@ ty_status ty_choose_algorithms(ty_plan *plan, const ty_cluster *cluster, ty_erro
 
     for (uint32_t b = 0; b < plan->bucket_count; b++) {
         ty_bucket *bucket = &plan->buckets[b];
-        /* Only all-reduces have a choice, and among two members a tree is a ring with more bytes.
-         */
-        if (ty_plan_exchange_kind(plan, bucket) != TY_ALL_REDUCE ||
-            ty_bucket_member_count(plan, bucket) < 3)
-            continue;
-        if (bucket->stage != costing.stage.stage)
-            costing.stage = (ty_stage_costing){.stage = bucket->stage};
-        TY_CHECK(choose(&costing, bucket, b), status, done);
+        if (bucket->stage != costing.stage.stage) {
+            ty_cost_stage_close(&costing);
+            costing.stage.stage = bucket->stage;
+        }
+        TY_CHECK(choose_any(&costing, bucket, b), status, done);
     }
 done:
+    ty_cost_stage_close(&costing);
     return status;
 }

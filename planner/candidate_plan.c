@@ -132,7 +132,12 @@ static ty_status make_plan(const search_question *q, const candidate *c, ty_plan
     TY_CHECK(ty_candidate_name(q, c, false, &plan->strategy, error), status, done);
     TY_CHECK(plan_stages(q, c, plan, error), status, done);
     TY_CHECK(plan_buckets(q, c, plan, error), status, done);
-    status = ty_choose_algorithms(plan, q->cluster, error);
+    if (!q->options->fix_algorithm) {
+        status = ty_choose_algorithms(plan, q->cluster, error);
+        goto done;
+    }
+    for (uint32_t b = 0; b < plan->bucket_count; b++)
+        plan->buckets[b].algorithm = q->options->algorithm;
 done:
     return status;
 }

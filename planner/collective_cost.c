@@ -66,19 +66,52 @@ static double scattered_broadcast_steps(double n)
     return tree_steps(n) + n - 1;
 }
 
+static double one_step(double n)
+{
+    return n > 1 ? 1 : 0;
+}
+
+static double all_bytes(double n, double bytes)
+{
+    return n > 1 ? bytes : 0;
+}
+
+/* Everybody sends everybody else a share, twice. */
+static double two_exchange_steps(double n)
+{
+    return n > 1 ? 2 : 0;
+}
+
 /* Source of all rows: Thakur, Rabenseifner, Gropp, "Optimization of Collective Communication
    Operations in MPICH", 2005: all-gather 4.1, broadcast 4.2, reduce-scatter and all-reduce 4.3
    to 4.5. */
-static const pattern patterns[][TY_ALGORITHM_COUNT] = {
-    [TY_ALL_REDUCE] = {[TY_RING] = {two_ring_steps, two_ring_scattered},
-                       [TY_TREE] = {two_tree_steps, two_tree_bytes}},
-    [TY_ALL_GATHER] =
-        {[TY_RING] = {ring_steps, ring_gathered}, [TY_TREE] = {ring_steps, ring_gathered}},
-    [TY_REDUCE_SCATTER] =
-        {[TY_RING] = {ring_steps, ring_scattered}, [TY_TREE] = {ring_steps, ring_scattered}},
-    [TY_BROADCAST] = {[TY_RING] = {scattered_broadcast_steps, two_ring_scattered},
-                      [TY_TREE] = {tree_steps, tree_bytes}},
+/* A broadcast of one, and a reduction to one, are each other's reverse. */
+static const pattern rings[TY_COLLECTIVE_COUNT] = {
+    [TY_ALL_REDUCE] = {two_ring_steps, two_ring_scattered},
+    [TY_ALL_GATHER] = {ring_steps, ring_gathered},
+    [TY_REDUCE_SCATTER] = {ring_steps, ring_scattered},
+    [TY_BROADCAST] = {scattered_broadcast_steps, two_ring_scattered},
+    [TY_REDUCE] = {scattered_broadcast_steps, two_ring_scattered},
+    [TY_ALL_TO_ALL] = {ring_steps, ring_scattered},
+    [TY_SEND_RECEIVE] = {one_step, all_bytes},
 };
+static const pattern trees[TY_COLLECTIVE_COUNT] = {
+    [TY_ALL_REDUCE] = {two_tree_steps, two_tree_bytes},
+    [TY_BROADCAST] = {tree_steps, tree_bytes},
+    [TY_REDUCE] = {tree_steps, tree_bytes},
+};
+static const pattern shared_servers = {two_exchange_steps, two_ring_scattered};
+
+/* Among members each on a host of its own, a hierarchy is a ring. */
+static const pattern *pattern_of(ty_collective_kind kind, ty_algorithm algorithm)
+{
+    if (algorithm == TY_TREE && trees[kind].steps != NULL)
+        return &trees[kind];
+    if ((algorithm == TY_PARAMETER_SERVER || algorithm == TY_BLOCK_MANAGER) &&
+        kind == TY_ALL_REDUCE)
+        return &shared_servers;
+    return &rings[kind];
+}
 
 ty_status ty_collective_cost(ty_collective_kind kind, ty_algorithm algorithm, uint32_t members,
                              uint64_t bytes, double bandwidth_bytes_per_s, double latency_s,
@@ -86,8 +119,7 @@ ty_status ty_collective_cost(ty_collective_kind kind, ty_algorithm algorithm, ui
 {
     const pattern *p;
 
-    if ((size_t)kind >= sizeof patterns / sizeof patterns[0] ||
-        (size_t)algorithm >= TY_ALGORITHM_COUNT)
+    if ((size_t)kind >= TY_COLLECTIVE_COUNT || (size_t)algorithm >= TY_ALGORITHM_COUNT)
         return ty_fail(error, TY_EINVAL, "collective %d by algorithm %d: there is no such thing",
                        (int)kind, (int)algorithm);
     if (members == 0)
@@ -98,7 +130,7 @@ ty_status ty_collective_cost(ty_collective_kind kind, ty_algorithm algorithm, ui
                        "%s: found %g bytes/s and %g s of latency, expected a bandwidth > 0 and a "
                        "latency >= 0",
                        ty_collective_name(kind), bandwidth_bytes_per_s, latency_s);
-    p = &patterns[kind][algorithm];
+    p = pattern_of(kind, algorithm);
     *cost = (ty_instruction_cost){.latency_s = p->steps(members) * latency_s,
                                   .edge_bytes = p->edge_bytes(members, (double)bytes)};
     cost->seconds = cost->latency_s + cost->edge_bytes / bandwidth_bytes_per_s;

@@ -6,6 +6,7 @@
 #ifndef TY_COSTING_H
 #define TY_COSTING_H
 
+#include "group_network.h"
 #include "ty_planner.h"
 
 /** A transfer to a neighbour: all micro-batches take the same. */
@@ -23,11 +24,11 @@ typedef struct ty_stage_costing {
     /* [type_count][layers of the workload]: of one micro-batch, one lane's share, filled in for the
      * layers of the position; `weight_s` is the part of backward that makes gradients of weights */
     double *forward_s, *backward_s, *weight_s;
-    double *inner_s[2]; /* [layers of the workload]: among lanes, forward and backward */
-    double core_share;  /* of the greediest kind */
-    double ring_bandwidth_bytes_per_s, ring_latency_s; /* over the replicas; 0 until asked for */
-    double lane_bandwidth_bytes_per_s, lane_latency_s; /* over the lanes; 0 until asked for */
-    ty_stage_transfer transfers[2];                    /* to the previous position, to the next */
+    double *inner_s[2];       /* [layers of the workload]: among lanes, forward and backward */
+    double core_share;        /* of the greediest kind */
+    ty_group_network network; /* of the replicas; 0 members until asked for */
+    ty_group_network lanes;   /* of the lanes of a rank; 0 members until asked for */
+    ty_stage_transfer transfers[2]; /* to the previous position, to the next */
 } ty_stage_costing;
 
 typedef struct ty_costing {
@@ -71,15 +72,19 @@ ty_status ty_cost_collective(ty_costing *costing, const ty_instruction *instruct
 ty_status ty_cost_inner(ty_costing *costing, const ty_inner_collective *inner,
                         double *seconds) TY_MUST_CHECK;
 
-/** One exchange of a bucket; asks `stage` for nothing but the ring, which may be unknown yet. */
+/** One exchange of a bucket; asks `stage` for nothing but the network, which may be unknown yet. */
 ty_status ty_cost_bucket(ty_costing *costing, uint32_t bucket, ty_algorithm algorithm,
                          uint64_t bytes, ty_instruction_cost *cost) TY_MUST_CHECK;
+
+/** Whether a collective library chooses the algorithm for a bucket's members by itself. */
+ty_status ty_cost_is_library(ty_costing *costing, const ty_bucket *bucket, bool *out) TY_MUST_CHECK;
 
 /** Starts a costing of all of a plan. */
 ty_costing ty_costing_of(const ty_plan *plan, const ty_cluster *cluster, ty_error *error);
 
 /* algorithm_choice.c */
-/** Ring or tree for each bucket, whichever is cheaper for its bytes. */
+/** The library's own choice on devices that it is modelled for; else ring or tree for each bucket,
+ * whichever is cheaper for its bytes. */
 ty_status ty_choose_algorithms(ty_plan *plan, const ty_cluster *cluster,
                                ty_error *error) TY_MUST_CHECK;
 

@@ -253,7 +253,8 @@ static double collective_scratch(const context *c, const ty_bucket *bucket)
     double wire = (double)ty_plan_exchange_bytes(c->plan, bucket);
     if (ty_plan_exchange_kind(c->plan, bucket) == TY_ALL_GATHER)
         return 0;
-    if (bucket->algorithm == TY_TREE)
+    if (bucket->algorithm == TY_TREE || bucket->algorithm == TY_PARAMETER_SERVER ||
+        bucket->algorithm == TY_BLOCK_MANAGER) /* whole payloads, or everybody's share */
         return wire;
     return fmin(wire, RING_PIECES * wire / ty_bucket_member_count(c->plan, bucket));
 }

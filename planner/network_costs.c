@@ -118,47 +118,49 @@ ty_status ty_cost_receive(ty_costing *costing, const ty_instruction *instruction
 
 /* ---- Collectives ------------------------------------------------------------------------- */
 
-/* The narrowest ring that the lanes of one of the position's ranks form. */
+/* The lanes of the position's rank whose ring is narrowest. */
 static ty_status find_lanes(ty_costing *costing)
 {
     const ty_plan_stage *planned = &costing->plan->stages[costing->stage.stage];
     const uint32_t width = ty_plan_width(costing->plan);
-    ty_stage_costing *stage = &costing->stage;
+    ty_group_network *narrowest = &costing->stage.lanes;
 
     for (uint32_t q = 0; q < planned->replicas; q++) {
-        double bandwidth, latency_s;
-        ty_status status = ty_cluster_ring(costing->cluster, &planned->devices[(size_t)q * width],
-                                           width, &bandwidth, &latency_s, costing->error);
+        ty_group_network found;
+        ty_status status = ty_group_network_find(
+            costing->cluster, &planned->devices[(size_t)q * width], width, &found, costing->error);
         if (status != TY_OK)
             return status;
-        if (q > 0 && bandwidth >= stage->lane_bandwidth_bytes_per_s)
+        if (q > 0 && found.ring_bandwidth_bytes_per_s >= narrowest->ring_bandwidth_bytes_per_s) {
+            ty_group_network_clear(&found);
             continue;
-        stage->lane_bandwidth_bytes_per_s = bandwidth;
-        stage->lane_latency_s = latency_s;
+        }
+        ty_group_network_clear(narrowest);
+        *narrowest = found;
     }
     return TY_OK;
 }
 
 ty_status ty_cost_inner(ty_costing *costing, const ty_inner_collective *inner, double *seconds)
 {
-    const ty_stage_costing *stage = &costing->stage;
+    const ty_group_network *lanes = &costing->stage.lanes;
     ty_instruction_cost cost;
     ty_status status = TY_OK;
 
-    if (!(stage->lane_bandwidth_bytes_per_s > 0))
+    if (lanes->members == 0)
         TY_CHECK(find_lanes(costing), status, done);
-    TY_CHECK(ty_collective_cost(inner->kind, TY_RING, ty_plan_width(costing->plan), inner->bytes,
-                                stage->lane_bandwidth_bytes_per_s, stage->lane_latency_s, &cost,
-                                costing->error),
+    TY_CHECK(ty_group_exchange_cost(lanes, inner->kind,
+                                    lanes->table != NULL ? TY_AUTOMATIC : TY_RING, inner->bytes,
+                                    &cost, costing->error),
              status, done);
-    ty_cost_relies_on(costing, TY_DATASHEET);
+    ty_cost_relies_on(costing, lanes->table != NULL ? TY_CALIBRATED : TY_DATASHEET);
     *seconds = cost.seconds * inner->count;
 done:
     return status;
 }
 
-static ty_status ring_of_bucket(const ty_costing *costing, const ty_bucket *bucket,
-                                double *bandwidth_bytes_per_s, double *latency_s)
+static ty_status network_of_bucket(const ty_costing *costing, const ty_bucket *bucket,
+                                   ty_group_network *out)
 {
     const ty_plan *plan = costing->plan;
     uint32_t count = ty_bucket_member_count(plan, bucket);
@@ -170,30 +172,36 @@ static ty_status ring_of_bucket(const ty_costing *costing, const ty_bucket *buck
     ty_bucket_members(plan, bucket, devices);
     for (uint32_t i = 0; i < count; i++)
         devices[i] = ty_plan_device_of_rank(plan, devices[i]);
-    status = ty_cluster_ring(costing->cluster, devices, count, bandwidth_bytes_per_s, latency_s,
-                             costing->error);
+    status = ty_group_network_find(costing->cluster, devices, count, out, costing->error);
     ty_free(devices);
     return status;
 }
 
-/* The ring of a bucket's members; all untied buckets of a stage have the same. */
-static ty_status find_ring(ty_costing *costing, const ty_bucket *bucket,
-                           double *bandwidth_bytes_per_s, double *latency_s)
+/* The network of a bucket's members; all untied buckets of a stage have the same. `own` is filled
+ * and used for a tied one, and cleared by the caller. */
+static ty_status find_network(ty_costing *costing, const ty_bucket *bucket, ty_group_network *own,
+                              const ty_group_network **out)
 {
-    ty_stage_costing *stage = &costing->stage;
-    ty_status status;
+    ty_status status = TY_OK;
 
+    *out = bucket->tied_stage != TY_NO_STAGE ? own : &costing->stage.network;
     if (bucket->tied_stage != TY_NO_STAGE)
-        return ring_of_bucket(costing, bucket, bandwidth_bytes_per_s, latency_s);
-    if (!(stage->ring_bandwidth_bytes_per_s > 0)) {
-        status = ring_of_bucket(costing, bucket, &stage->ring_bandwidth_bytes_per_s,
-                                &stage->ring_latency_s);
-        if (status != TY_OK)
-            return status;
-    }
-    *bandwidth_bytes_per_s = stage->ring_bandwidth_bytes_per_s;
-    *latency_s = stage->ring_latency_s;
-    return TY_OK;
+        status = network_of_bucket(costing, bucket, own);
+    else if (costing->stage.network.members == 0)
+        status = network_of_bucket(costing, bucket, &costing->stage.network);
+    return status;
+}
+
+ty_status ty_cost_is_library(ty_costing *costing, const ty_bucket *bucket, bool *out)
+{
+    ty_group_network own = {0};
+    const ty_group_network *network;
+    ty_status status = find_network(costing, bucket, &own, &network);
+
+    if (status == TY_OK)
+        *out = network->table != NULL;
+    ty_group_network_clear(&own);
+    return status;
 }
 
 /* A collective was measured with all its members on the host; where they were more than its cores,
@@ -206,27 +214,60 @@ static double crowd_of_measurement(const ty_costing *costing, uint32_t members)
     return fmax(1, demand / costing->profile->cores);
 }
 
+/* On this machine: rows of the worker's own algorithms. */
+static bool measured_here(const ty_costing *costing, ty_collective_kind kind,
+                          ty_algorithm algorithm, const ty_group_network *network, uint64_t bytes,
+                          ty_instruction_cost *cost)
+{
+    double crowd = costing->is_local ? crowd_of_measurement(costing, network->members) : 1;
+    double seconds, smallest_s;
+
+    if (!costing->is_local ||
+        !ty_profile_collective(costing->profile, kind, algorithm, network->members, bytes,
+                               &seconds) ||
+        !ty_profile_collective(costing->profile, kind, algorithm, network->members, 1, &smallest_s))
+        return false;
+    *cost = measured_parts(seconds / crowd, smallest_s / crowd, cost->edge_bytes,
+                           network->ring_bandwidth_bytes_per_s);
+    return true;
+}
+
+/* On another: rows of as many ranks on as many hosts. */
+static bool measured_there(const ty_costing *costing, ty_collective_kind kind,
+                           ty_algorithm algorithm, const ty_group_network *network, uint64_t bytes,
+                           ty_instruction_cost *cost)
+{
+    double seconds, smallest_s, edge_bytes, rate;
+
+    if (costing->profile == NULL || algorithm != TY_AUTOMATIC ||
+        !ty_profile_placed_collective(costing->profile, kind, algorithm, network->members,
+                                      network->rails.hosts, bytes, &seconds) ||
+        !ty_profile_placed_collective(costing->profile, kind, algorithm, network->members,
+                                      network->rails.hosts, 1, &smallest_s))
+        return false;
+    ty_group_automatic_edge(network, kind, bytes, &edge_bytes, &rate);
+    *cost = measured_parts(seconds, smallest_s, edge_bytes, rate);
+    return true;
+}
+
 static ty_status cost_exchange(ty_costing *costing, const ty_bucket *bucket,
                                ty_collective_kind kind, ty_algorithm algorithm, uint64_t bytes,
                                ty_instruction_cost *cost)
 {
-    uint32_t members = ty_bucket_member_count(costing->plan, bucket);
-    double bandwidth, latency_s, seconds, smallest_s;
+    const ty_group_network *network;
+    ty_group_network own = {0};
     ty_status status;
 
-    TY_CHECK(find_ring(costing, bucket, &bandwidth, &latency_s), status, done);
-    TY_CHECK(ty_collective_cost(kind, algorithm, members, bytes, bandwidth, latency_s, cost,
-                                costing->error),
-             status, done);
-    if (costing->is_local &&
-        ty_profile_collective(costing->profile, kind, algorithm, members, bytes, &seconds) &&
-        ty_profile_collective(costing->profile, kind, algorithm, members, 1, &smallest_s))
-        *cost = measured_parts(seconds / crowd_of_measurement(costing, members),
-                               smallest_s / crowd_of_measurement(costing, members),
-                               cost->edge_bytes, bandwidth);
-    else
-        ty_cost_relies_on(costing, TY_DATASHEET);
-done:
+    TY_CHECK(find_network(costing, bucket, &own, &network), status, cleanup);
+    TY_CHECK(ty_group_exchange_cost(network, kind, algorithm, bytes, cost, costing->error), status,
+             cleanup);
+    if (!measured_here(costing, kind, algorithm, network, bytes, cost) &&
+        !measured_there(costing, kind, algorithm, network, bytes, cost))
+        ty_cost_relies_on(costing, algorithm == TY_AUTOMATIC && network->table != NULL
+                                       ? TY_CALIBRATED
+                                       : TY_DATASHEET);
+cleanup:
+    ty_group_network_clear(&own);
     return status;
 }
 

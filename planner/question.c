@@ -130,6 +130,9 @@ static ty_status check_compression(const search_question *q, ty_error *error)
     bool is_compressed = o->fix_compression && o->compression != TY_COMPRESSION_NONE;
     bool has_top_k = o->fix_compression ? o->compression == TY_COMPRESSION_TOP_K : o->allow_lossy;
 
+    if (o->fix_algorithm && (uint32_t)o->algorithm >= TY_ALGORITHM_COUNT)
+        return ty_fail(error, TY_EINVAL, "algorithm: found %d, expected one of %d",
+                       (int)o->algorithm, (int)TY_ALGORITHM_COUNT);
     if (o->fix_compression && (uint32_t)o->compression >= TY_COMPRESSION_COUNT)
         return ty_fail(error, TY_EINVAL, "compression: found %d, expected none, fp16 or top-k",
                        (int)o->compression);

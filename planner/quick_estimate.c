@@ -8,8 +8,10 @@ void ty_quick_costs_clear(quick_costs *costs)
     ty_free(costs->gradient_sums);
     ty_free(costs->state_sums);
     ty_free(costs->stash_sums);
-    ty_free(costs->ring_bandwidth);
-    ty_free(costs->ring_latency);
+    for (uint32_t d = 0; costs->networks != NULL && d <= costs->q->device_count; d++)
+        ty_group_network_clear(&costs->networks[d]);
+    ty_free(costs->networks);
+    ty_group_network_clear(&costs->lanes);
     ty_free(costs->layer_s);
     ty_free(costs->compute_sums);
     ty_free(costs->backward_sums);
@@ -62,17 +64,15 @@ ty_status ty_quick_costs_make(const search_question *q, quick_costs *out, ty_err
                          .gradient_sums = ty_alloc(layers + 1, sizeof(uint64_t)),
                          .state_sums = ty_alloc(layers + 1, sizeof(uint64_t)),
                          .stash_sums = ty_alloc(layers + 1, sizeof(uint64_t)),
-                         .ring_bandwidth = ty_alloc(devices + 1, sizeof(double)),
-                         .ring_latency = ty_alloc(devices + 1, sizeof(double)),
+                         .networks = ty_alloc(devices + 1, sizeof(ty_group_network)),
                          .layer_s = ty_alloc(layers, sizeof(double)),
                          .compute_sums = ty_alloc(layers + 1, sizeof(double)),
                          .backward_sums = ty_alloc(layers + 1, sizeof(double)),
                          .transfer_s = ty_alloc(layers + 1, sizeof(double)),
                          .takes_part = ty_alloc(layers, sizeof(bool))};
     if (out->gradient_sums == NULL || out->state_sums == NULL || out->stash_sums == NULL ||
-        out->ring_bandwidth == NULL || out->ring_latency == NULL || out->layer_s == NULL ||
-        out->compute_sums == NULL || out->backward_sums == NULL || out->transfer_s == NULL ||
-        out->takes_part == NULL) {
+        out->networks == NULL || out->layer_s == NULL || out->compute_sums == NULL ||
+        out->backward_sums == NULL || out->transfer_s == NULL || out->takes_part == NULL) {
         ty_quick_costs_clear(out);
         return ty_fail(error, TY_ENOMEM, "out of memory");
     }
@@ -105,17 +105,20 @@ static ty_status price_transfers(quick_costs *costs, uint32_t samples, ty_error 
     return TY_OK;
 }
 
-/* The ring of every `stride`-th of the first devices. */
-static bool look_up_ring(quick_costs *costs, uint32_t members, uint32_t stride, double *bandwidth,
-                         double *latency_s)
+/* The network of every `stride`-th of the first devices. */
+static bool look_up_network(quick_costs *costs, uint32_t members, uint32_t stride,
+                            ty_group_network *out)
 {
-    uint32_t *devices = ty_alloc(members, sizeof *devices);
+    uint32_t *devices;
 
+    if (costs->status != TY_OK || out->members > 0)
+        return costs->status == TY_OK;
+    devices = ty_alloc(members, sizeof *devices);
     for (uint32_t d = 0; devices != NULL && d < members; d++)
         devices[d] = d * stride;
-    costs->status = devices == NULL ? TY_ENOMEM
-                                    : ty_cluster_ring(costs->q->cluster, devices, members,
-                                                      bandwidth, latency_s, NULL);
+    costs->status = devices == NULL
+                        ? TY_ENOMEM
+                        : ty_group_network_find(costs->q->cluster, devices, members, out, NULL);
     ty_free(devices);
     return costs->status == TY_OK;
 }
@@ -126,13 +129,10 @@ static uint32_t lanes(const quick_costs *costs)
     return width > 1 ? width : 1;
 }
 
-/* The ring of the first ranks; looked up once for each number of them. */
-static bool find_ring(quick_costs *costs, uint32_t members)
+/* The network of the first ranks; looked up once for each number of them. */
+static bool find_network(quick_costs *costs, uint32_t members)
 {
-    if (costs->status != TY_OK || costs->ring_bandwidth[members] > 0)
-        return costs->status == TY_OK;
-    return look_up_ring(costs, members, lanes(costs), &costs->ring_bandwidth[members],
-                        &costs->ring_latency[members]);
+    return look_up_network(costs, members, lanes(costs), &costs->networks[members]);
 }
 
 /* Seconds of a layer's collectives among the lanes of the first rank. */
@@ -144,11 +144,11 @@ static double inner_s(quick_costs *costs, const ty_plan *plan, uint32_t layer, b
 
     for (uint32_t i = 0; i < count && costs->status == TY_OK; i++) {
         ty_instruction_cost cost = {0};
-        if (!(costs->lane_bandwidth > 0) &&
-            !look_up_ring(costs, lanes(costs), 1, &costs->lane_bandwidth, &costs->lane_latency))
+        if (!look_up_network(costs, lanes(costs), 1, &costs->lanes))
             return HUGE_VAL;
-        costs->status = ty_collective_cost(inner[i].kind, TY_RING, lanes(costs), inner[i].bytes,
-                                           costs->lane_bandwidth, costs->lane_latency, &cost, NULL);
+        costs->status = ty_group_exchange_cost(&costs->lanes, inner[i].kind,
+                                               costs->lanes.table != NULL ? TY_AUTOMATIC : TY_RING,
+                                               inner[i].bytes, &cost, NULL);
         seconds += cost.seconds * inner[i].count;
     }
     return costs->status == TY_OK ? seconds : HUGE_VAL;
@@ -186,6 +186,14 @@ done:
 
 /* ---- Exchanges --------------------------------------------------------------------------- */
 
+/* What the plan will have: fixed, the library's choice, or a ring for first figures. */
+static ty_algorithm algorithm_of(const quick_costs *costs, uint32_t members)
+{
+    if (costs->q->options->fix_algorithm)
+        return costs->q->options->algorithm;
+    return costs->networks[members].table != NULL ? TY_AUTOMATIC : TY_RING;
+}
+
 /* One collective, with its compressor where that was measured. */
 static double bucket_s(quick_costs *costs, uint64_t gradient_bytes, uint32_t members,
                        const candidate *c)
@@ -206,9 +214,9 @@ static double bucket_s(quick_costs *costs, uint64_t gradient_bytes, uint32_t mem
                                gradient_bytes / TY_GRADIENT_ELEMENT_BYTES, &encode_s, &decode_s);
     if (profile != NULL && ty_profile_collective(profile, kind, TY_RING, members, bytes, &seconds))
         return seconds + encode_s + decode_s;
-    if (!find_ring(costs, members) ||
-        ty_collective_cost(kind, TY_RING, members, bytes, costs->ring_bandwidth[members],
-                           costs->ring_latency[members], &cost, NULL) != TY_OK)
+    if (!find_network(costs, members) ||
+        ty_group_exchange_cost(&costs->networks[members], kind, algorithm_of(costs, members), bytes,
+                               &cost, NULL) != TY_OK)
         return INFINITY;
     return cost.seconds + encode_s + decode_s;
 }

@@ -7,6 +7,7 @@
 #define TY_PLANNER_QUICK_ESTIMATE_H
 
 #include "candidate.h"
+#include "group_network.h"
 
 typedef struct quick_costs {
     const search_question *q;
@@ -14,11 +15,10 @@ typedef struct quick_costs {
     uint64_t *gradient_sums, *state_sums, *stash_sums; /* [layers + 1]: bytes of all layers before;
                                            state: parameters, gradients and optimizer; stash: of a
                                            sample */
-    double *ring_bandwidth,
-        *ring_latency; /* [devices + 1] by members; bandwidth 0: not known yet */
-    bool *takes_part;  /* [layers]: in backward */
+    ty_group_network *networks; /* [devices + 1] by ranks; 0 members: not known yet */
+    ty_group_network lanes;     /* of the first rank; 0 members: not known yet */
+    bool *takes_part;           /* [layers]: in backward */
     uint32_t first_backward;
-    double lane_bandwidth, lane_latency; /* of the lanes of a rank; 0: not known yet */
     /* Of the micro-batch size in hand. */
     uint32_t micro_batches;
     double *layer_s;                      /* [layers]: forward + backward */

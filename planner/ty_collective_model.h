@@ -188,12 +188,15 @@ typedef struct ty_exchange_links {
     uint32_t hosts, per_host;
     double host_bytes_per_s, host_latency_s; /* a member's rate to the others of its host */
     double rail_bytes_per_s, rail_latency_s; /* a member's rate to other hosts, all sending */
+    double exchange_bytes_per_s; /* S over seconds while everybody sends everybody a share S/n;
+                                    HUGE_VAL: both ways at once do not disturb each other */
 } ty_exchange_links;
 
 /** Seconds of an exchange in its phases. */
 typedef struct ty_exchange_time {
     double seconds, latency_s;
-    double host_s, rail_s; /* transfer inside hosts and between them; with latency_s all of it */
+    double host_s, rail_s; /* transfer inside hosts and between them: hierarchical phases follow one
+                              another, of an exchange with everybody the longer counts */
 } ty_exchange_time;
 
 /**
@@ -207,7 +210,7 @@ ty_exchange_time ty_hierarchical_all_reduce(const ty_exchange_links *links, doub
  * BigDL's all-reduce over Spark's block manager: every task reads its slice of the gradient from
  * all others, sums it, and then reads all slices of the result (Dai et al., arXiv:1804.05839,
  * section 3.3, algorithm 2). Two rounds in which everybody sends to everybody:
- *   2 a + 2 [(g-1)/n S/B_host + (n-g)/n S/B_rail]
+ *   2 a + 2 max((g-1)/n S/B_host, (n-g)/n S/B_rail, S/B_exchange)
  * Launching two Spark jobs is not in it.
  */
 ty_exchange_time ty_block_manager_all_reduce(const ty_exchange_links *links, double bytes);

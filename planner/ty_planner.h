@@ -141,8 +141,10 @@ typedef struct ty_plan_options {
     ty_schedule schedule; /* if fix_schedule */
     bool fix_compression;
     ty_compression_kind compression;
-    double top_k_ratio;    /* share kept when top-k is considered */
-    bool allow_lossy;      /* search may choose top-k by itself: it changes convergence */
+    double top_k_ratio; /* share kept when top-k is considered */
+    bool allow_lossy;   /* search may choose top-k by itself: it changes convergence */
+    bool fix_algorithm; /* of all exchanges; else chosen for each bucket */
+    ty_algorithm algorithm;
     uint64_t bucket_bytes; /* 0: searched */
     uint64_t seed;
     uint32_t simulate_top; /* finalists to simulate; 0: none */

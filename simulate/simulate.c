@@ -60,7 +60,7 @@ static ty_status check_cost(uint32_t stage, uint32_t index, const ty_instruction
     } figures[] = {
         {"seconds", cost->seconds},       {"latency_s", cost->latency_s},
         {"edge_bytes", cost->edge_bytes}, {"rate_limit_bytes_per_s", cost->rate_limit_bytes_per_s},
-        {"core_share", cost->core_share},
+        {"core_share", cost->core_share}, {"across_share", cost->across_share},
     };
 
     for (size_t i = 0; i < sizeof figures / sizeof *figures; i++)

@@ -99,8 +99,29 @@ cleanup:
     return status;
 }
 
-static ty_status group_fill(const ty_walk *walk, uint32_t bucket, bool is_gather, ty_group *group,
+/* Who passes on to whom inside hosts and across them. */
+static ty_status find_rails(const ty_walk *walk, const ty_cluster *cluster, ty_group *group,
                             ty_error *error)
+{
+    uint32_t n = group->member_count, *devices = ty_alloc(n, sizeof *devices);
+    ty_status status;
+
+    group->position = ty_alloc(n, sizeof *group->position);
+    if (devices == NULL || group->position == NULL) {
+        ty_free(devices);
+        return out_of_memory(error);
+    }
+    for (uint32_t m = 0; m < n; m++)
+        devices[m] = ty_plan_device_of_rank(walk->plan, group->ranks[m]);
+    status = ty_cluster_rails(cluster, devices, n, &group->rails, error);
+    for (uint32_t p = 0; status == TY_OK && p < n; p++)
+        group->position[group->rails.order[p]] = p;
+    ty_free(devices);
+    return status;
+}
+
+static ty_status group_fill(const ty_walk *walk, const ty_cluster *cluster, uint32_t bucket,
+                            bool is_gather, ty_group *group, ty_error *error)
 {
     const ty_bucket *what = &walk->plan->buckets[bucket];
     const uint32_t members = ty_bucket_member_count(walk->plan, what);
@@ -115,9 +136,12 @@ static ty_status group_fill(const ty_walk *walk, uint32_t bucket, bool is_gather
     group->is_share = !is_gather && ty_plan_exchange_interval(walk->plan, what) > 1;
     group->kind = is_gather ? TY_ALL_GATHER : ty_plan_exchange_kind(walk->plan, what);
     /* What is gathered goes round in a ring whatever the plan says of reductions. */
-    group->algorithm = group->kind == TY_ALL_REDUCE ? what->algorithm : TY_RING;
+    group->algorithm =
+        group->kind == TY_ALL_REDUCE || what->algorithm == TY_AUTOMATIC ? what->algorithm : TY_RING;
     group->member_count = ty_bucket_members(walk->plan, what, group->ranks);
-    return TY_OK;
+    if (members < 2 || !ty_is_railed(group->algorithm))
+        return TY_OK;
+    return find_rails(walk, cluster, group, error);
 }
 
 static ty_status rank_fill(ty_walk *walk, const ty_program *program, const ty_costs *costs,
@@ -172,8 +196,8 @@ ty_status ty_walk_new(const ty_plan *plan, const ty_program *program, const ty_c
         TY_CHECK(rank_fill(walk, program, costs, cluster, r, error), status, cleanup);
     TY_CHECK(match_all(walk, program, error), status, cleanup);
     for (uint32_t b = 0; b < walk->group_count; b++)
-        TY_CHECK(group_fill(walk, b % plan->bucket_count, b >= plan->bucket_count, &walk->groups[b],
-                            error),
+        TY_CHECK(group_fill(walk, cluster, b % plan->bucket_count, b >= plan->bucket_count,
+                            &walk->groups[b], error),
                  status, cleanup);
     *out = walk;
     walk = NULL;
@@ -197,6 +221,8 @@ void ty_walk_free(ty_walk *walk)
         ty_free(walk->groups[b].plays);
         ty_free(walk->groups[b].arrived);
         ty_free(walk->groups[b].invited);
+        ty_free(walk->groups[b].position);
+        ty_rails_clear(&walk->groups[b].rails);
     }
     ty_free(walk->ranks);
     ty_free(walk->groups);

@@ -43,7 +43,9 @@ typedef struct ty_group {
     uint32_t *ranks;       /* [member_count], ascending: the order of the ring and of the tree */
     ty_collective_kind kind;
     ty_algorithm algorithm;
-    bool is_share; /* of an exchange every few steps: what its cost is, without the network */
+    bool is_share;      /* of an exchange every few steps: what its cost is, without the network */
+    ty_rails rails;     /* where the algorithm follows hosts: order indexes `ranks` */
+    uint32_t *position; /* [member_count] in rails.order */
     sg_bar_t barrier;
     uint64_t *plays;   /* [member_count]: how often it has been played */
     uint64_t *arrived; /* [member_count]: messages that reached it */
@@ -94,6 +96,17 @@ double ty_walk_share(const ty_walk_rank *rank, const ty_instruction_cost *cost);
  */
 typedef void (*ty_collective_play)(ty_walker *walker, ty_group *group, uint32_t member,
                                    const ty_instruction_cost *cost);
+/** Whether an algorithm needs `rails`. */
+bool ty_is_railed(ty_algorithm algorithm);
+void ty_flow_rails(ty_walker *walker, ty_group *group, uint32_t member,
+                   const ty_instruction_cost *cost);
+void ty_chunk_rails(ty_walker *walker, ty_group *group, uint32_t member,
+                    const ty_instruction_cost *cost);
+/* Phases are messages in both resolutions. */
+void ty_phased_hierarchical(ty_walker *walker, ty_group *group, uint32_t member,
+                            const ty_instruction_cost *cost);
+void ty_phased_exchange(ty_walker *walker, ty_group *group, uint32_t member,
+                        const ty_instruction_cost *cost);
 void ty_flow_ring(ty_walker *walker, ty_group *group, uint32_t member,
                   const ty_instruction_cost *cost);
 void ty_flow_tree(ty_walker *walker, ty_group *group, uint32_t member,

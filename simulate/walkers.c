@@ -94,8 +94,18 @@ static uint32_t member_of(const ty_group *group, uint32_t rank)
 static void play_collective(ty_walker *walker, uint32_t index)
 {
     static const ty_collective_play plays[][TY_ALGORITHM_COUNT] = {
-        [TY_FLOW] = {[TY_RING] = ty_flow_ring, [TY_TREE] = ty_flow_tree},
-        [TY_CHUNK] = {[TY_RING] = ty_chunk_ring, [TY_TREE] = ty_chunk_tree},
+        [TY_FLOW] = {[TY_RING] = ty_flow_ring,
+                     [TY_TREE] = ty_flow_tree,
+                     [TY_AUTOMATIC] = ty_flow_rails,
+                     [TY_HIERARCHICAL] = ty_phased_hierarchical,
+                     [TY_PARAMETER_SERVER] = ty_phased_exchange,
+                     [TY_BLOCK_MANAGER] = ty_phased_exchange},
+        [TY_CHUNK] = {[TY_RING] = ty_chunk_ring,
+                      [TY_TREE] = ty_chunk_tree,
+                      [TY_AUTOMATIC] = ty_chunk_rails,
+                      [TY_HIERARCHICAL] = ty_phased_hierarchical,
+                      [TY_PARAMETER_SERVER] = ty_phased_exchange,
+                      [TY_BLOCK_MANAGER] = ty_phased_exchange},
     };
     ty_walk *walk = walker->walk;
     const ty_walk_rank *rank = &walk->ranks[walker->rank];

@@ -194,7 +194,7 @@ static ty_status find_mesh(const ty_cluster *cluster, const uint32_t *devices, t
 
 static ty_status measure(loads *l, const uint32_t *devices, ty_rails *rails, ty_error *error)
 {
-    double g = rails->per_host, mesh = 0;
+    double g = rails->per_host, n = g * rails->hosts, mesh = 0;
     ty_status status;
 
     TY_CHECK(find_mesh(l->router.cluster, devices, rails, &mesh, error), status, done);
@@ -209,6 +209,10 @@ static ty_status measure(loads *l, const uint32_t *devices, ty_rails *rails, ty_
         rails->around_share = rails->around_bytes_per_s / mesh;
         rails->around_bytes_per_s = mesh;
     }
+    forget(l);
+    TY_CHECK(go_around(l, devices, rails, (g - 1) / n * rails->around_share, error), status, done);
+    TY_CHECK(go_across(l, devices, rails, (n - g) / n, error), status, done);
+    rails->exchange_bytes_per_s = rate_of(l);
     forget(l);
     TY_CHECK(go_around(l, devices, rails,
                        (rails->hosts > 1 ? (g - 1) / g : 1) * rails->around_share, error),

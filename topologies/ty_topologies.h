@@ -199,6 +199,8 @@ typedef struct ty_rails {
     double around_bytes_per_s; /* a device's rate when all go around; HUGE_VAL with one per host */
     double across_bytes_per_s; /* when all go across; HUGE_VAL with one host */
     double around_latency_s, across_latency_s; /* largest; 0 where there is no such way */
+    double exchange_bytes_per_s;  /* S over seconds in which every device sends a share S/n to every
+                                     other; HUGE_VAL alone */
     double bandwidth_bytes_per_s; /* E over seconds of the channelled ring, both ways at once */
 } ty_rails;
 /** O(count) routes. */

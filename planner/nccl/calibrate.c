@@ -10,7 +10,8 @@ static ty_status find_hosts(const ty_collective_log *log, const ty_cluster *clus
     uint32_t devices = ty_cluster_device_count(cluster), packed;
 
     if (log->ranks > devices)
-        return ty_fail(error, TY_EINVAL, "found %u ranks in the log, expected at most the %u "
+        return ty_fail(error, TY_EINVAL,
+                       "found %u ranks in the log, expected at most the %u "
                        "devices of cluster \"%s\"",
                        log->ranks, devices, ty_cluster_name(cluster));
     packed = ty_cluster_device_host(cluster, log->ranks - 1) + 1;
@@ -53,15 +54,15 @@ ty_status ty_profile_calibrate(ty_profile *profile, const ty_collective_log *log
 
     for (uint32_t i = 0; status == TY_OK && i < log->row_count; i++) {
         const ty_collective_log_row *row = &log->rows[i];
-        status = put_row(profile,
-                         &(ty_collective_time){.kind = log->kind,
-                                               .algorithm = TY_AUTOMATIC,
-                                               .ranks = log->ranks,
-                                               .hosts = hosts,
-                                               .bytes = row->bytes,
-                                               .seconds = fmin(row->out_of_place_s,
-                                                               row->in_place_s)},
-                         error);
+        status =
+            put_row(profile,
+                    &(ty_collective_time){.kind = log->kind,
+                                          .algorithm = TY_AUTOMATIC,
+                                          .ranks = log->ranks,
+                                          .hosts = hosts,
+                                          .bytes = row->bytes,
+                                          .seconds = fmin(row->out_of_place_s, row->in_place_s)},
+                    error);
     }
     return status;
 }

@@ -4,31 +4,37 @@
 
 #include <math.h>
 
-static ty_exchange_time sum(double latency_s, double host_s, double rail_s)
-{
-    return (ty_exchange_time){latency_s + host_s + rail_s, latency_s, host_s, rail_s};
-}
-
 ty_exchange_time ty_hierarchical_all_reduce(const ty_exchange_links *links, double bytes)
 {
     double g = links->per_host, hosts = links->hosts;
 
-    return sum(2 * (g - 1) * links->host_latency_s + 2 * (hosts - 1) * links->rail_latency_s,
-               g > 1 ? 2 * (g - 1) / g * bytes / links->host_bytes_per_s : 0,
-               hosts > 1 ? 2 * (hosts - 1) / hosts * bytes / g / links->rail_bytes_per_s : 0);
+    ty_exchange_time t = {.latency_s = 2 * (g - 1) * links->host_latency_s +
+                                       2 * (hosts - 1) * links->rail_latency_s};
+
+    if (g > 1)
+        t.host_s = 2 * (g - 1) / g * bytes / links->host_bytes_per_s;
+    if (hosts > 1)
+        t.rail_s = 2 * (hosts - 1) / hosts * bytes / g / links->rail_bytes_per_s;
+    t.seconds = t.latency_s + t.host_s + t.rail_s;
+    return t;
 }
 
 ty_exchange_time ty_block_manager_all_reduce(const ty_exchange_links *links, double bytes)
 {
     double g = links->per_host, n = g * links->hosts;
-    double latency_s = 0;
+    ty_exchange_time t = {0};
 
-    if (g > 1)
-        latency_s = links->host_latency_s;
-    if (links->hosts > 1)
-        latency_s = fmax(latency_s, links->rail_latency_s);
-    return sum(2 * latency_s, g > 1 ? 2 * (g - 1) / n * bytes / links->host_bytes_per_s : 0,
-               links->hosts > 1 ? 2 * (n - g) / n * bytes / links->rail_bytes_per_s : 0);
+    if (g > 1) {
+        t.latency_s = 2 * links->host_latency_s;
+        t.host_s = 2 * (g - 1) / n * bytes / links->host_bytes_per_s;
+    }
+    if (links->hosts > 1) {
+        t.latency_s = fmax(t.latency_s, 2 * links->rail_latency_s);
+        t.rail_s = 2 * (n - g) / n * bytes / links->rail_bytes_per_s;
+    }
+    t.seconds = t.latency_s +
+                fmax(fmax(t.host_s, t.rail_s), n > 1 ? 2 * bytes / links->exchange_bytes_per_s : 0);
+    return t;
 }
 
 ty_status ty_parameter_server_seconds(const ty_parameter_servers *s, double bytes, double *seconds,

@@ -13,14 +13,14 @@ typedef struct log_reader {
     const char *name;
     uint32_t line;
     ty_collective_log *log;
-    bool is_named;           /* the log said which program it is of */
-    bool counts_wrong;       /* the header has #wrong */
-    double bus_over_algo;    /* of the largest row */
+    bool is_named;        /* the log said which program it is of */
+    bool counts_wrong;    /* the header has #wrong */
+    double bus_over_algo; /* of the largest row */
     uint64_t largest;
     double element_bytes, elements;
     uint32_t host_count, host_room;
     char (*hosts)[NAME_SIZE];
-    char last[160];          /* last line that was no row, for a log without any */
+    char last[160]; /* last line that was no row, for a log without any */
     ty_error *error;
 } log_reader;
 
@@ -33,20 +33,23 @@ typedef struct log_name {
 
 /* Longer names first where one contains another. */
 static const log_name programs[] = {
-    {"all_reduce_perf", TY_ALL_REDUCE},         {"all_gather_perf", TY_ALL_GATHER},
-    {"reduce_scatter_perf", TY_REDUCE_SCATTER}, {"alltoall_perf", TY_ALL_TO_ALL},
-    {"broadcast_perf", TY_BROADCAST},           {"sendrecv_perf", TY_SEND_RECEIVE},
+    {"all_reduce_perf", TY_ALL_REDUCE},
+    {"all_gather_perf", TY_ALL_GATHER},
+    {"reduce_scatter_perf", TY_REDUCE_SCATTER},
+    {"alltoall_perf", TY_ALL_TO_ALL},
+    {"broadcast_perf", TY_BROADCAST},
+    {"sendrecv_perf", TY_SEND_RECEIVE},
     {"reduce_perf", TY_REDUCE},
 };
 static const log_name words[] = {
-    {"allreduce", TY_ALL_REDUCE},           {"all_reduce", TY_ALL_REDUCE},
-    {"all-reduce", TY_ALL_REDUCE},          {"allgather", TY_ALL_GATHER},
-    {"all_gather", TY_ALL_GATHER},          {"all-gather", TY_ALL_GATHER},
-    {"reducescatter", TY_REDUCE_SCATTER},   {"reduce_scatter", TY_REDUCE_SCATTER},
-    {"reduce-scatter", TY_REDUCE_SCATTER},  {"alltoall", TY_ALL_TO_ALL},
-    {"all_to_all", TY_ALL_TO_ALL},          {"all-to-all", TY_ALL_TO_ALL},
-    {"broadcast", TY_BROADCAST},            {"sendrecv", TY_SEND_RECEIVE},
-    {"send_receive", TY_SEND_RECEIVE},      {"reduce", TY_REDUCE},
+    {"allreduce", TY_ALL_REDUCE},          {"all_reduce", TY_ALL_REDUCE},
+    {"all-reduce", TY_ALL_REDUCE},         {"allgather", TY_ALL_GATHER},
+    {"all_gather", TY_ALL_GATHER},         {"all-gather", TY_ALL_GATHER},
+    {"reducescatter", TY_REDUCE_SCATTER},  {"reduce_scatter", TY_REDUCE_SCATTER},
+    {"reduce-scatter", TY_REDUCE_SCATTER}, {"alltoall", TY_ALL_TO_ALL},
+    {"all_to_all", TY_ALL_TO_ALL},         {"all-to-all", TY_ALL_TO_ALL},
+    {"broadcast", TY_BROADCAST},           {"sendrecv", TY_SEND_RECEIVE},
+    {"send_receive", TY_SEND_RECEIVE},     {"reduce", TY_REDUCE},
 };
 
 static ty_collective_kind kind_in(const char *text, const log_name *names, size_t count)
@@ -62,9 +65,9 @@ static double type_bytes(const char *type)
     static const struct {
         const char *name;
         double bytes;
-    } types[] = {{"int8", 1},   {"uint8", 1},  {"fp8_e4m3", 1}, {"fp8_e5m2", 1}, {"f8e4m3", 1},
-                 {"f8e5m2", 1}, {"half", 2},   {"bfloat16", 2}, {"int32", 4},    {"uint32", 4},
-                 {"float", 4},  {"int64", 8},  {"uint64", 8},   {"double", 8}};
+    } types[] = {{"int8", 1},   {"uint8", 1}, {"fp8_e4m3", 1}, {"fp8_e5m2", 1}, {"f8e4m3", 1},
+                 {"f8e5m2", 1}, {"half", 2},  {"bfloat16", 2}, {"int32", 4},    {"uint32", 4},
+                 {"float", 4},  {"int64", 8}, {"uint64", 8},   {"double", 8}};
 
     for (size_t i = 0; i < sizeof types / sizeof types[0]; i++)
         if (strcmp(type, types[i].name) == 0)

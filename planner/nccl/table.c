@@ -265,7 +265,8 @@ static ty_collective_pair exchange_pair(const tuning *t, ty_collective_kind kind
     if (kind == TY_ALL_TO_ALL)
         pair.latency_s += US * k->p2p_peer_us * (t->n - 1);
     if (kind == TY_ALL_TO_ALL)
-        pair.bytes_per_s = k->p2p_share / fmax((t->per_node - 1) / t->n / inside, (t->n - t->per_node) / t->n / outside);
+        pair.bytes_per_s = k->p2p_share / fmax((t->per_node - 1) / t->n / inside,
+                                               (t->n - t->per_node) / t->n / outside);
     else
         pair.bytes_per_s = t->nodes > 1 ? fmin(c->nic_bytes_per_s, outside) : inside;
     return pair;

@@ -224,8 +224,8 @@ Test(profile, collectives_at_other_sizes_and_rank_counts)
         ty_collective_kind kind = (ty_collective_kind)(c / 2);
         ty_algorithm algorithm = c % 2 == 0 ? TY_RING : TY_TREE;
         for (int i = 0; i < 4; i++) {
-            rows[i] = (ty_collective_time){kind, algorithm, i < 2 ? 4 : 2,
-                                           i % 2 == 0 ? 1048576 : 1024, 0.0};
+            rows[i] = (ty_collective_time){
+                kind, algorithm, i < 2 ? 4 : 2, i % 2 == 0 ? 1048576 : 1024, 0.0, 0};
             rows[i].seconds = model(kind, algorithm, rows[i].ranks, (double)rows[i].bytes);
         }
         for (uint32_t ranks = 2; ranks <= 16; ranks++) {
@@ -243,7 +243,7 @@ Test(profile, collectives_at_other_sizes_and_rank_counts)
 Test(profile, collectives_at_the_edges)
 {
     ty_profile *p = load(BENCH);
-    ty_collective_time one = {TY_ALL_REDUCE, TY_RING, 8, 800, 14.0};
+    ty_collective_time one = {TY_ALL_REDUCE, TY_RING, 8, 800, 14.0, 0};
     ty_profile eight = {.collective_time_count = 1, .collective_times = &one};
     double seconds = -1.0;
 

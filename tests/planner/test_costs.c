@@ -58,10 +58,17 @@ static double add_steps(ty_collective_kind kind, ty_algorithm algorithm, uint32_
         return add_ring_steps(n - 1, bytes, bandwidth, latency);
     case TY_REDUCE_SCATTER:
         return add_ring_steps(n - 1, part, bandwidth, latency);
+    case TY_REDUCE:
     case TY_BROADCAST:
         return is_tree ? add_tree_rounds(n, bytes, bandwidth, latency)
                        : add_scatter_rounds(n, bytes, bandwidth, latency) +
                              add_ring_steps(n - 1, part, bandwidth, latency);
+    case TY_ALL_TO_ALL:
+        return add_ring_steps(n - 1, part, bandwidth, latency);
+    case TY_SEND_RECEIVE:
+        return n > 1 ? latency + bytes / bandwidth : 0;
+    case TY_COLLECTIVE_COUNT:
+        break;
     }
     return NAN;
 }
@@ -70,13 +77,13 @@ Test(costs, collectives_step_by_step)
 {
     const double bandwidth = 1e9, latency = 2e-6;
 
-    for (int kind = TY_ALL_REDUCE; kind <= TY_BROADCAST; kind++) {
-        for (int algorithm = 0; algorithm < TY_ALGORITHM_COUNT; algorithm++) {
+    for (int kind = 0; kind < TY_COLLECTIVE_COUNT; kind++) {
+        for (int algorithm = 0; algorithm <= TY_TREE; algorithm++) {
             for (uint32_t n = 1; n <= 17; n++) {
                 ty_instruction_cost cost;
                 double expected = add_steps((ty_collective_kind)kind, (ty_algorithm)algorithm, n,
                                             1e6, bandwidth, latency);
-                if (kind == TY_BROADCAST && (n & (n - 1)) != 0)
+                if ((kind == TY_BROADCAST || kind == TY_REDUCE) && (n & (n - 1)) != 0)
                     continue; /* the scatter above is for powers of two */
                 cr_assert_eq(ty_collective_cost((ty_collective_kind)kind, (ty_algorithm)algorithm,
                                                 n, 1000000, bandwidth, latency, &cost, NULL),
@@ -92,6 +99,26 @@ Test(costs, collectives_step_by_step)
     }
 }
 
+/* Two rounds, in each a message of a share to every other member, one after the other on the way
+ * out, all on their way at once. */
+Test(costs, shares_to_everybody_message_by_message)
+{
+    static const ty_algorithm algorithms[] = {TY_PARAMETER_SERVER, TY_BLOCK_MANAGER};
+
+    for (uint32_t n = 1; n <= 17; n++)
+        for (int a = 0; a < 2; a++) {
+            double expected = n > 1 ? 2 * 2e-6 : 0;
+            ty_instruction_cost cost;
+            for (uint32_t message = 0; message < 2 * (n - 1); message++)
+                expected += 1e6 / n / 1e9;
+            cr_assert_eq(ty_collective_cost(TY_ALL_REDUCE, algorithms[a], n, 1000000, 1e9, 2e-6,
+                                            &cost, NULL),
+                         TY_OK);
+            cr_expect(fabs(cost.seconds - expected) <= 1e-12 * (1 + expected),
+                      "%u: found %.12g, expected %.12g", n, cost.seconds, expected);
+        }
+}
+
 Test(costs, bad_collectives_are_refused)
 {
     const struct {
@@ -104,8 +131,8 @@ Test(costs, bad_collectives_are_refused)
         {TY_ALL_GATHER, TY_RING, 2, 0, 0, "all_gather: found 0 bytes/s and 0 s of latency"},
         {TY_ALL_REDUCE, TY_RING, 2, NAN, 0, "expected a bandwidth > 0"},
         {TY_ALL_REDUCE, TY_RING, 2, 1, -1, "expected a bandwidth > 0 and a latency >= 0"},
-        {TY_ALL_REDUCE, TY_ALGORITHM_COUNT, 2, 1, 0, "collective 0 by algorithm 2"},
-        {TY_BROADCAST + 1, TY_RING, 2, 1, 0, "collective 4 by algorithm 0"},
+        {TY_ALL_REDUCE, TY_ALGORITHM_COUNT, 2, 1, 0, "collective 0 by algorithm 6"},
+        {TY_COLLECTIVE_COUNT, TY_RING, 2, 1, 0, "collective 7 by algorithm 0"},
     };
 
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
@@ -336,7 +363,7 @@ static ty_profile *make_profile(const ty_workload *workload)
         uint64_t size = (uint64_t)sizes[i];
         profile->transfer_times[i] = (ty_transfer_time){size, 100e-6 + 1e-9 * sizes[i]};
         profile->collective_times[i] =
-            (ty_collective_time){TY_ALL_REDUCE, TY_RING, 2, size, 200e-6 + 5e-9 * sizes[i]};
+            (ty_collective_time){TY_ALL_REDUCE, TY_RING, 2, size, 200e-6 + 5e-9 * sizes[i], 0};
         profile->codec_times[i] =
             (ty_codec_time){TY_COMPRESSION_FP16, 0, 2, size, 2e-9 * sizes[i], 1e-9 * sizes[i]};
         profile->update_times[i] = (ty_update_time){TY_OPTIMIZER_SGD, size, 3e-9 * sizes[i]};

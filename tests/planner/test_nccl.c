@@ -349,7 +349,7 @@ Test(nccl, alone_nothing_moves)
  * steps of 1 s inside... by hand. */
 Test(exchanges, by_hand)
 {
-    const ty_exchange_links links = {2, 4, 100, 1, 10, 5};
+    ty_exchange_links links = {2, 4, 100, 1, 10, 5, HUGE_VAL};
     ty_exchange_time t = ty_hierarchical_all_reduce(&links, 800);
 
     cr_expect_eq(t.latency_s, 2 * 3 * 1 + 2 * 1 * 5);
@@ -360,6 +360,10 @@ Test(exchanges, by_hand)
     cr_expect_eq(t.latency_s, 10);
     cr_expect_eq(t.host_s, 2 * 300 / 100.0);
     cr_expect_eq(t.rail_s, 2 * 400 / 10.0);
+    cr_expect_eq(t.seconds, 10 + 80, "both ways at once");
+    links.exchange_bytes_per_s = 8;
+    t = ty_block_manager_all_reduce(&links, 800);
+    cr_expect_eq(t.seconds, 10 + 200, "on links that both share");
 }
 
 /* Message by message: every worker's share to every server, all links of one rate. */

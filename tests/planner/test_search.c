@@ -498,7 +498,7 @@ static void try_division(enumeration *e)
         for (uint32_t s = 0; s < e->stages; s++)
             is_shared = is_shared && m % e->replicas[s] == 0;
         for (int schedule = 0; is_shared && schedule <= TY_ONE_F_ONE_B; schedule++)
-            for (int algorithm = 0; algorithm < TY_ALGORITHM_COUNT; algorithm++) {
+            for (int algorithm = 0; algorithm <= TY_TREE; algorithm++) {
                 ty_plan *plan = toy_plan(e, m, (ty_schedule)schedule, (ty_algorithm)algorithm);
                 double seconds = step_time(plan, e->cluster);
                 if (seconds < e->best_s) {

@@ -1,0 +1,35 @@
+/* What lies between the members of an exchange, found out once and asked for every bucket. Internal
+ * to planner/. */
+#ifndef TY_GROUP_NETWORK_H
+#define TY_GROUP_NETWORK_H
+
+#include "ty_planner.h"
+
+typedef struct ty_group_network {
+    uint32_t members;
+    ty_rails rails;
+    double ring_bandwidth_bytes_per_s, ring_latency_s; /* one ring, members in their order */
+    ty_collective_table *table; /* NULL: no library's model covers the devices */
+} ty_group_network;
+
+/** @param devices of the members, in their order */
+ty_status ty_group_network_find(const ty_cluster *cluster, const uint32_t *devices, uint32_t count,
+                                ty_group_network *out, ty_error *error) TY_MUST_CHECK;
+void ty_group_network_clear(ty_group_network *network);
+
+/**
+ * An exchange of `bytes` that each member puts in, without measured figures:
+ * - ring, tree: ty_collective_cost on one ring;
+ * - automatic: the library's choice over all NICs of a host, no faster than the links; where no
+ *   library is modelled, rings over all NICs;
+ * - hierarchical, parameter server (a share on every member), block manager: ty_collective_model.h.
+ * Only an all-reduce has the last three; others are priced, and played, as a ring.
+ */
+ty_status ty_group_exchange_cost(const ty_group_network *network, ty_collective_kind kind,
+                                 ty_algorithm algorithm, uint64_t bytes, ty_instruction_cost *cost,
+                                 ty_error *error) TY_MUST_CHECK;
+/** Bytes over each edge of the channelled ring, and what its links allow. */
+void ty_group_automatic_edge(const ty_group_network *network, ty_collective_kind kind,
+                             uint64_t bytes, double *edge_bytes, double *link_bytes_per_s);
+
+#endif
