@@ -27,6 +27,7 @@ typedef enum exit_code {
 typedef struct cli_options {
     const char *workload, *cluster, *profile, *fix, *output, *candidates, *trace, *resolution;
     const char *backend, *data, *until, *fail_over, *title, *directory, *seed_text, *micro_batches;
+    const char *collective;
     const char *host, *device, *format, *to, *root, *oversubscription, *hosts_text;
     const char *global_batch_text, *top_text, *steps_text, *ranks_text, *sequence_text;
     /* Parsed from the texts; 0 where not given. */
@@ -57,6 +58,7 @@ exit_code cmd_report(const cli_options *options);
 exit_code cmd_profile(const cli_options *options);
 /** What a file was taken for, and what was ignored or assumed, on stderr. */
 void print_import_report(const char *path, const ty_import_report *report);
+exit_code cmd_calibrate(const cli_options *options);
 exit_code cmd_workload(const cli_options *options);
 exit_code cmd_cluster(const cli_options *options);
 exit_code cluster_catalogue(const cli_options *options); /* cmd_catalogue.c */

@@ -39,7 +39,7 @@ static const option_row table[] = {
     TEXT("profile", 'p', profile, "FILE", "measured times to plan with"),
     TEXT("fix", 0, fix, "KEY=V,...",
          "pp=2, dp=4, replicas=2+1, schedule=1f1b, micro_batch=16, compression=top-k:0.01, "
-         "bucket=25MB"),
+         "bucket=25MB, algorithm=hierarchical"),
     NUMBER("top", top, 100, "K", "candidates to simulate and print (default 5)"),
     FLAG("no-simulate", 0, no_simulate, "rank by the estimate alone"),
     TEXT("candidates", 0, candidates, "FILE", "write every candidate and its fate as CSV"),
@@ -54,6 +54,7 @@ static const option_row table[] = {
     TEXT("fail-over", 0, fail_over, "P%", "exit 1 when the step time is off by more"),
     NUMBER("ranks", ranks, 4096, "N", "ranks measured side by side (default: one per core)"),
     TEXT("micro-batches", 0, micro_batches, "N,...", "micro-batch sizes to time"),
+    TEXT("collective", 0, collective, "K", "of logs that do not say: all_reduce, all_to_all, ..."),
     TEXT("title", 0, title, "TEXT", "headline of the report"),
     TEXT("directory", 0, directory, "DIR", "where files are written (default: here)"),
     TEXT("host", 0, host, "HOST", "the catalogue's host where a file does not say the inside"),

@@ -315,6 +315,10 @@ static ty_status prepare(ty_collective *c, const ty_collective_options *options,
     if (options->kind != TY_ALL_REDUCE && options->kind != TY_ALL_GATHER)
         return ty_fail(error, TY_EUNSUPPORTED, "collective %s is not built in",
                        ty_collective_name(options->kind));
+    if (c->is_reduce && !ty_algorithm_is_built_in(options->algorithm))
+        return ty_fail(error, TY_EUNSUPPORTED,
+                       "all_reduce by %s is not built in, expected ring or tree",
+                       ty_algorithm_name(options->algorithm));
     if (c->is_reduce && c->type->add == NULL)
         return ty_fail(error, TY_EINVAL, "bytes cannot be summed");
     scratch = c->is_reduce && options->algorithm == TY_TREE ? tree_prepare(c) : ring_prepare(c);

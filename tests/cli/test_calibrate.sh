@@ -1,0 +1,46 @@
+#!/bin/sh
+# Logs of nccl-tests become a profile that the planner prefers; plans that cannot run are refused.
+. "$(dirname "$0")/lib.sh"
+log=$scratch/all_reduce.log
+profile=$scratch/profile.json
+
+{
+    echo "all_reduce_perf -b 1M -e 1G"
+    echo "# size count type redop root time algbw busbw #wrong time algbw busbw #wrong"
+    i=0
+    while [ $i -lt 8 ]; do
+        echo "#  Rank  $i Group  0 Pid 1 on alpha device  $i [0x0f] NVIDIA H100"
+        i=$((i + 1))
+    done
+    echo "1048576 262144 float sum -1 1000 1.05 1.84 0 1000 1.05 1.84 0"
+    echo "1073741824 268435456 float sum -1 1000000 1.07 1.88 0 1000000 1.07 1.88 0"
+} >"$log"
+expect 0 calibrate "$log" -c "1x dgx-h100" -o "$profile"
+grep -q '"algorithm": "automatic"' "$profile" || fail "no row of the library's own choice"
+grep -q '"hosts": 1' "$profile" || fail "no row says on how many hosts it was"
+
+# Far slower than the model: only the log can make the plan so slow.
+expect 0 plan -w vgg16 -c "1x dgx-h100" --fix dp=8 --no-simulate -o "$scratch/model.json"
+expect 0 plan -w vgg16 -c "1x dgx-h100" -p "$profile" --fix dp=8 --no-simulate \
+    -o "$scratch/measured.json"
+step() { sed -n 's/.*"step_time_s": \([0-9.e-]*\).*/\1/p' "$1" | head -n 1; }
+awk "BEGIN { exit !($(step "$scratch/measured.json") > 3 * $(step "$scratch/model.json")) }" ||
+    fail "the planner did not prefer what was measured"
+
+expect 2 calibrate "$log"
+expect 3 calibrate "$scratch/absent.log" -c "1x dgx-h100"
+echo "srun: error: no" >"$scratch/failed.log"
+expect 3 calibrate "$scratch/failed.log" -c "1x dgx-h100" -o "$scratch/none.json"
+expect_error_line "failed.log" "no rows" "srun: error: no"
+test ! -e "$scratch/none.json" || fail "a failed calibration left a file"
+expect 3 calibrate "$log" -c "1x p100-server"
+expect_error_line "all_reduce.log" "8 ranks" "4 devices"
+expect 2 calibrate "$log" -c "1x dgx-h100" --collective all_reduc
+
+for algorithm in hierarchical parameter-server block-manager automatic; do
+    expect 0 plan -w lenet -c "2x xeon-server" --fix dp=2,algorithm=$algorithm -o "$scratch/a.json"
+    expect 0 simulate "$scratch/a.json"
+    expect 1 run "$scratch/a.json"
+    expect_error_line "algorithm" "$algorithm" "ring and tree"
+done
+finish
