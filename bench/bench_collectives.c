@@ -3,13 +3,14 @@
  * prints the table of docs/collectives.md: errors of NCCL's own model and of the calibrated one, of
  * rows of 1 MiB and more, training and held-out machines apart. --fit fits the calibration to the
  * training machines and prints it for planner/nccl/nccl.json, then the table with it. DATA holds
- * nccl-logs/ and measurements/. */
+ * nccl-logs/ and measurements/. What a table and an answer of it cost goes to stderr. */
 #include "ty_planner.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #define LEAST_BYTES 1048576.0
 
@@ -391,6 +392,30 @@ static void print_table(const series *all, const ty_collective_calibration *cali
     printf("\n");
 }
 
+/* Nanoseconds to ask a table, and microseconds to make one. */
+static void print_speed(const series *s)
+{
+    enum { QUESTIONS = 1000000, TABLES = 1000 };
+    ty_collective_table table;
+    struct timespec t[3];
+    double sum = 0;
+
+    clock_gettime(CLOCK_MONOTONIC, &t[0]);
+    for (int i = 0; i < TABLES; i++)
+        if (ty_collective_table_make(&s->communicator, NULL, &table, NULL) != TY_OK)
+            return;
+    clock_gettime(CLOCK_MONOTONIC, &t[1]);
+    for (uint64_t i = 0; i < QUESTIONS; i++)
+        sum += ty_collective_seconds(&table, TY_ALL_REDUCE, 1024 * i);
+    clock_gettime(CLOCK_MONOTONIC, &t[2]);
+    fprintf(stderr, "a table: %.2f us; an answer: %.0f ns (mean %.3g s)\n",
+            ((double)(t[1].tv_sec - t[0].tv_sec) * 1e9 + (double)(t[1].tv_nsec - t[0].tv_nsec)) /
+                TABLES / 1e3,
+            ((double)(t[2].tv_sec - t[1].tv_sec) * 1e9 + (double)(t[2].tv_nsec - t[1].tv_nsec)) /
+                QUESTIONS,
+            sum / QUESTIONS);
+}
+
 int main(int count, char **words)
 {
     static series all[SOURCE_COUNT];
@@ -413,6 +438,7 @@ int main(int count, char **words)
         calibration = fit(all);
     print_table(all, &calibration, true);
     print_table(all, &calibration, false);
+    print_speed(&all[5]); /* several nodes: the most pairs to compare */
     for (uint32_t s = 0; s < SOURCE_COUNT; s++)
         ty_free(all[s].points);
     return EXIT_SUCCESS;

@@ -83,17 +83,18 @@ static ty_status show(const cli_options *options, const char *path, ty_text *tex
     return status;
 }
 
-/* Of all the ways to exchange a bucket the worker has but two yet. */
+/* Not every way to exchange a bucket is one the worker has. */
 static ty_status check_algorithms(const ty_plan *plan, ty_error *error)
 {
     for (uint32_t b = 0; b < plan->bucket_count; b++) {
         const ty_bucket *bucket = &plan->buckets[b];
         if (ty_bucket_member_count(plan, bucket) > 1 &&
             !ty_algorithm_is_built_in(bucket->algorithm))
-            return ty_fail(error, TY_EUNSUPPORTED,
-                           "plan:/buckets/%u/algorithm: found %s, which can be planned and "
-                           "simulated; run has ring and tree (plan with --fix algorithm=ring)",
-                           b, ty_algorithm_name(bucket->algorithm));
+            return ty_fail(
+                error, TY_EUNSUPPORTED,
+                "plan:/buckets/%u/algorithm: found %s, which can be planned and "
+                "simulated; run has ring, tree and automatic (plan with --fix algorithm=ring)",
+                b, ty_algorithm_name(bucket->algorithm));
     }
     return TY_OK;
 }

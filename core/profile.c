@@ -33,7 +33,7 @@ const char *ty_algorithm_name(ty_algorithm algorithm)
 
 bool ty_algorithm_is_built_in(ty_algorithm algorithm)
 {
-    return algorithm == TY_RING || algorithm == TY_TREE;
+    return algorithm == TY_RING || algorithm == TY_TREE || algorithm == TY_AUTOMATIC;
 }
 
 const char *ty_compression_name(ty_compression_kind kind)

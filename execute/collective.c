@@ -317,7 +317,7 @@ static ty_status prepare(ty_collective *c, const ty_collective_options *options,
                        ty_collective_name(options->kind));
     if (c->is_reduce && !ty_algorithm_is_built_in(options->algorithm))
         return ty_fail(error, TY_EUNSUPPORTED,
-                       "all_reduce by %s is not built in, expected ring or tree",
+                       "all_reduce by %s is not built in, expected ring, tree or automatic",
                        ty_algorithm_name(options->algorithm));
     if (c->is_reduce && c->type->add == NULL)
         return ty_fail(error, TY_EINVAL, "bytes cannot be summed");

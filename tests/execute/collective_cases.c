@@ -204,7 +204,7 @@ static ty_status check_group(ty_transport *t, const group *g, ty_error *error)
     ty_status status = TY_OK;
 
     for (i = 0; i < COUNTS; i++) {
-        for (algorithm = 0; algorithm <= TY_TREE; algorithm++) {
+        for (algorithm = 0; algorithm <= TY_AUTOMATIC; algorithm++) {
             TY_CHECK(check_float(t, algorithm, g, counts[i], error), status, done);
             TY_CHECK(check_half(t, algorithm, g, counts[i], error), status, done);
         }
