@@ -57,7 +57,7 @@ typedef struct ty_communicator {
     double gpu_bytes_per_s;   /* all that a GPU sends to its node's others */
     double path_bytes_per_s;  /* most that one path between two of them carries */
     uint32_t nics;            /* of a node that its GPUs use */
-    double nic_bytes_per_s;   /* of one, its PCI link included */
+    double nic_bytes_per_s;   /* of one by its name, no more than its PCI link */
     double network_latency_s; /* what a network plug-in reports; InfiniBand and sockets: 0 */
 } ty_communicator;
 

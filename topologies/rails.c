@@ -291,11 +291,12 @@ static ty_status see_way_out(const ty_cluster *cluster, uint32_t device, uint32_
     uint32_t at = cluster->device_vertices[device];
     ty_status status = router_find(&r, device, outside, error);
 
-    ports->network_bytes_per_s = HUGE_VAL;
+    ports->network_bytes_per_s = ports->up_bytes_per_s = HUGE_VAL;
     for (uint32_t i = 0; status == TY_OK && i < r.link_count; i++) {
         const ty_link_edge *link = &cluster->links[r.links[i]];
         at = link->from == at ? link->to : link->from;
-        ports->network_bytes_per_s = fmin(ports->network_bytes_per_s, link->bandwidth_bytes_per_s);
+        ports->up_bytes_per_s = fmin(ports->up_bytes_per_s, ports->network_bytes_per_s);
+        ports->network_bytes_per_s = link->bandwidth_bytes_per_s;
         ports->network_kind = link->kind;
         ports->network_link = r.links[i];
         if (cluster->vertices[at].kind == TY_VERTEX_SWITCH)

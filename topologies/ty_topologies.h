@@ -214,7 +214,8 @@ typedef struct ty_device_ports {
                                    PCI; 0: none */
     const char *network_kind;   /* of the link from its NIC to the network; NULL: no network */
     uint32_t network_link;      /* index of that link */
-    double network_bytes_per_s; /* narrowest link from the device up to there */
+    double network_bytes_per_s; /* of that link */
+    double up_bytes_per_s;      /* narrowest link from the device up to it */
     const char *bridge_kind;    /* of a link of its host's hub; NULL: none */
 } ty_device_ports;
 /** @param outside a device of another host, to see the way out; TY_NO_DEVICE: no network */

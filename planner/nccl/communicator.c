@@ -6,6 +6,7 @@
 #include <string.h>
 
 #define US 1e-6
+#define GB 1e9
 
 static const nccl_constants *const k = &ty_nccl_constants;
 
@@ -65,6 +66,25 @@ typedef struct nic_list {
     double rates[64];
 } nic_list;
 
+/* What a NIC says of itself, which is what NCCL plans with: the line rate in Gbit/s that ends a
+ * link's name ("eth25", "efa400"), where the link carries most of it. Else what the link carries.
+ */
+static double line_rate(const ty_device_ports *ports)
+{
+    const double most = 0.8, bits = 8;
+    const char *end = ports->network_kind + strlen(ports->network_kind), *digits = end;
+    uint64_t gigabits = 0;
+    double rate = ports->network_bytes_per_s;
+
+    while (digits > ports->network_kind && digits[-1] >= '0' && digits[-1] <= '9')
+        digits--;
+    if (digits == end || ty_parse_uint(digits, 1, 10000, &gigabits, NULL) != TY_OK)
+        return rate;
+    return rate < (double)gigabits * GB / bits && rate > most * (double)gigabits * GB / bits
+               ? (double)gigabits * GB / bits
+               : rate;
+}
+
 static void add_nic(nic_list *nics, const ty_device_ports *ports)
 {
     uint32_t i = 0;
@@ -77,7 +97,7 @@ static void add_nic(nic_list *nics, const ty_device_ports *ports)
         nics->links[nics->count] = ports->network_link;
         nics->rates[nics->count++] = 0;
     }
-    nics->rates[i] = fmax(nics->rates[i], ports->network_bytes_per_s);
+    nics->rates[i] = fmax(nics->rates[i], fmin(ports->up_bytes_per_s, line_rate(ports)));
 }
 
 static ty_status find_network(const ty_cluster *cluster, const uint32_t *devices,
