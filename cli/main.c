@@ -37,8 +37,6 @@ const cli_command commands[] = {
      "--micro-batches N, the samples of one pass, layers get the times of the\n"
      "annotations NAME and NAME.backward; without, every name its mean.\n",
      OPTIONS("workload", "backend", "ranks", "micro-batches", "output"), 0, 2, cmd_profile},
-    {"profile", "--workload W [options]", "measure layers, copies and collectives here", NULL,
-     OPTIONS("workload", "backend", "ranks", "micro-batches", "output"), 0, 0, cmd_profile},
     {"calibrate", "FILE... --cluster C [options]",
      "turn logs of nccl-tests into measured collectives of a profile",
      "The profile goes to plan and memory with --profile; with --profile here, rows are\n"

@@ -725,7 +725,7 @@ Test(search, the_simulator_has_the_last_word)
     options.simulate = interrupted_simulator;
     other = search(vgg, cluster, &options);
     cr_expect_gt(other->simulation.step_time_s, 0, "the one that was simulated");
-    cr_expect_eq(other->stage_count, 1);
+    cr_expect_eq(other->stage_count, 1, "%s", other->strategy);
     ty_plan_free(other);
     other = NULL;
     options.simulate = broken_simulator;
