@@ -16,6 +16,7 @@
 #include "ty_collective_log.h"
 #include "ty_collective_model.h"
 #include "ty_core.h"
+#include "ty_layout.h"
 #include "ty_topologies.h"
 #include "ty_workloads.h"
 

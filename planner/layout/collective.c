@@ -1,0 +1,80 @@
+/* How groups of ranks lie in the hosts, and what a collective or a transfer among them takes. */
+#include "parts.h"
+
+#include <math.h>
+
+static uint32_t least(uint32_t a, uint32_t b)
+{
+    return a < b ? a : b;
+}
+
+ty_layout_group layout_group(const ty_layout_cluster *cluster, uint32_t stride, uint32_t members)
+{
+    uint32_t host = least(cluster->devices_per_host, cluster->devices);
+    uint32_t inside = stride < host ? least(members, host / stride) : 1;
+    return (ty_layout_group){members, inside, host / inside};
+}
+
+double ty_layout_latency_bandwidth(const void *question, ty_collective_kind kind,
+                                   bool is_all_to_all, const ty_layout_group *group, double bytes)
+{
+    const ty_layout_question *q = question;
+    const ty_layout_cluster *cluster = &q->cluster;
+    const ty_layout_constants *k = &q->constants;
+    double n = group->members, h = group->members_per_host, hosts = ceil(n / h);
+    double inside = cluster->host_bandwidth_bytes_per_s * k->host_bandwidth_efficiency;
+    double outside = cluster->nic_bandwidth_bytes_per_s * k->nic_bandwidth_efficiency /
+                     (cluster->oversubscription * group->groups_per_host);
+    double hops = (h - 1) * k->collective_hop_s +
+                  (hosts > 1 ? ceil(log2(hosts)) * k->collective_nic_hop_s : 0);
+    double bandwidth = hosts > 1 ? fmin(inside, outside) : inside;
+
+    if (group->members <= 1)
+        return 0;
+    if (is_all_to_all) /* what stays in the host, and what all members of a host send out of it */
+        return k->collective_s + hops +
+               fmax(bytes * (h - 1) / n / inside,
+                    hosts > 1 ? bytes * (n - h) / n * h / outside : 0);
+    if (kind == TY_ALL_REDUCE)
+        return k->collective_s + 2 * hops + 2 * (n - 1) / n * bytes / bandwidth;
+    return k->collective_s + hops + (n - 1) / n * bytes / bandwidth;
+}
+
+static double ask(const ty_layout_question *q, ty_collective_kind kind, bool is_all_to_all,
+                  const ty_layout_group *group, double bytes)
+{
+    if (group->members <= 1)
+        return 0;
+    if (q->collective != NULL)
+        return q->collective(q->collective_context, kind, is_all_to_all, group, bytes);
+    return ty_layout_latency_bandwidth(q, kind, is_all_to_all, group, bytes);
+}
+
+double layout_collect(const ty_layout_question *q, ty_collective_kind kind,
+                      const ty_layout_group *group, double bytes)
+{
+    return ask(q, kind, false, group, bytes);
+}
+
+double layout_all_to_all(const ty_layout_question *q, const ty_layout_group *group, double bytes)
+{
+    return ask(q, TY_ALL_GATHER, true, group, bytes);
+}
+
+/* All devices of a stage in a host send at the same time; where stages lie in one host, they use
+ * its inner links. */
+double layout_send(const ty_layout_question *q, const ty_layout *l, double bytes)
+{
+    const ty_layout_cluster *cluster = &q->cluster;
+    uint32_t host = least(cluster->devices_per_host, cluster->devices);
+    uint32_t stride = l->tensor * l->context * l->data;
+    double efficiency = q->constants.send_bandwidth_efficiency, bandwidth;
+
+    if (l->pipeline == 1)
+        return 0;
+    bandwidth = cluster->host_bandwidth_bytes_per_s * efficiency;
+    if ((uint64_t)stride * l->pipeline > host)
+        bandwidth = fmin(bandwidth, cluster->nic_bandwidth_bytes_per_s * efficiency /
+                                        (cluster->oversubscription * least(stride, host)));
+    return q->constants.send_s + bytes / bandwidth;
+}
