@@ -126,11 +126,15 @@ typedef struct ty_layout_constants {
     double host_slot_s;       /* ... per micro-batch and stage: loop, loss, synchronisation */
     double host_step_s;       /* ... per step: optimizer, scaler, logging */
     double host_bandwidth_efficiency, nic_bandwidth_efficiency; /* of collectives */
-    double collective_s;                                        /* base of a collective */
-    double collective_hop_s;                                    /* per member inside a host */
-    double collective_nic_hop_s;                                /* per doubling of hosts */
-    double send_bandwidth_efficiency;                           /* of transfers between stages */
-    double send_s;          /* latency of one, host synchronisation included */
+    double nic_contention;   /* loss per further group that shares a host's adapters: with g groups
+                                they carry 1 / (1 + loss (g - 1)) */
+    double nic_group_bytes_per_s; /* most that a group draws from the network which does not fill
+                                     its hosts, and so has no adapter of its own; 0: no limit */
+    double collective_s;     /* base of a collective */
+    double collective_hop_s; /* per member inside a host */
+    double collective_nic_hop_s;      /* per doubling of hosts */
+    double send_bandwidth_efficiency; /* of transfers between stages */
+    double send_s;                    /* latency of one, host synchronisation included */
     double logit_bytes;     /* memory traffic per token and vocabulary entry, head and loss */
     double optimizer_bytes; /* memory traffic per parameter of a step */
     double overlap_loss;    /* share of compute lost while a collective runs beside it */

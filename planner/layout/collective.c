@@ -24,13 +24,16 @@ double ty_layout_latency_bandwidth(const void *question, ty_collective_kind kind
     double n = group->members, h = group->members_per_host, hosts = ceil(n / h);
     double inside = cluster->host_bandwidth_bytes_per_s * k->host_bandwidth_efficiency;
     double outside = cluster->nic_bandwidth_bytes_per_s * k->nic_bandwidth_efficiency /
-                     (cluster->oversubscription * group->groups_per_host);
+                     (cluster->oversubscription * group->groups_per_host *
+                      (1 + k->nic_contention * (group->groups_per_host - 1)));
     double hops = (h - 1) * k->collective_hop_s +
                   (hosts > 1 ? ceil(log2(hosts)) * k->collective_nic_hop_s : 0);
     double bandwidth = hosts > 1 ? fmin(inside, outside) : inside;
 
     if (group->members <= 1)
         return 0;
+    if (hosts > 1 && group->groups_per_host > 1 && k->nic_group_bytes_per_s > 0)
+        bandwidth = fmin(bandwidth, k->nic_group_bytes_per_s);
     if (is_all_to_all) /* what stays in the host, and what all members of a host send out of it */
         return k->collective_s + hops +
                fmax(bytes * (h - 1) / n / inside,

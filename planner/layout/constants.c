@@ -36,6 +36,8 @@ static const figure figures[] = {
     FIGURE(host_step_s, 0, 10),
     FIGURE(host_bandwidth_efficiency, DBL_MIN, 1),
     FIGURE(nic_bandwidth_efficiency, DBL_MIN, 1),
+    FIGURE(nic_contention, 0, 10),
+    FIGURE(nic_group_bytes_per_s, 0, 1e15),
     FIGURE(collective_s, 0, 1),
     FIGURE(collective_hop_s, 0, 1),
     FIGURE(collective_nic_hop_s, 0, 1),

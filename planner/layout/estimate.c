@@ -100,7 +100,8 @@ static double exposed(const ty_layout_question *q, double all_s, double last_s, 
 
 typedef struct stage {
     double layers, end_s;
-    double slot_s; /* forward and backward of a micro-batch, without transfers */
+    double slot_s;     /* forward and backward of a micro-batch, without transfers */
+    double transfer_s; /* between two micro-batches: there and back with each neighbour */
     layout_share share;
     exchange exchange;
     double sharded_s; /* exposed per micro-batch: ZeRO-2 and ZeRO-3 */
@@ -125,9 +126,9 @@ static double sharded_s(const ty_layout_question *q, const ty_layout *l, const l
 }
 
 static stage stage_of(const ty_layout_question *q, const ty_layout *l, const layout_cell *cell,
-                      double layers, double end_s, layout_share share)
+                      double layers, double end_s, double transfer_s, layout_share share)
 {
-    stage s = {.layers = layers, .end_s = end_s, .share = share};
+    stage s = {.layers = layers, .end_s = end_s, .transfer_s = transfer_s, .share = share};
     s.exchange = exchange_of_stage(q, l, &share);
     s.sharded_s = sharded_s(q, l, cell, &s);
     s.slot_s = layers * (cell->forward_s + cell->backward_s + cell->recompute_s) + end_s +
@@ -178,30 +179,38 @@ typedef struct pipeline {
     double sum_s; /* of one micro-batch's slots over all stages */
 } pipeline;
 
+static void take(pipeline *p, const stage *s)
+{
+    if (p->slowest == NULL ||
+        s->slot_s + s->transfer_s > p->slowest->slot_s + p->slowest->transfer_s)
+        p->slowest = s;
+}
+
+/* What a stage sends to a neighbour and what it receives from it pass each other. */
 static void pipeline_of(const ty_layout_question *q, const ty_layout *l, const layout_cell *cell,
                         pipeline *out)
 {
     layout_stages layers = layout_stages_of(q->shape.layers, l->pipeline);
     double both = l->pipeline == 1 ? cell->head_s : 0;
+    double pass = layout_send(q, l, cell->message_bytes) * l->interleave;
 
-    out->first =
-        stage_of(q, l, cell, layers.first, cell->embedding_s + both, layout_first_share(q, l));
-    out->slowest = &out->first;
+    out->slowest = NULL;
+    out->first = stage_of(q, l, cell, layers.first, cell->embedding_s + both, pass,
+                          layout_first_share(q, l));
+    take(out, &out->first);
     out->sum_s = out->first.slot_s;
     if (l->pipeline > 2) {
-        out->middle = stage_of(q, l, cell, layers.middle, 0, layout_middle_share(q, l));
+        out->middle = stage_of(q, l, cell, layers.middle, 0, 2 * pass, layout_middle_share(q, l));
+        take(out, &out->middle);
         /* What does not divide makes some of the middle stages longer, not all. */
         out->sum_s += (q->shape.layers - layers.first - layers.last) *
                           (cell->forward_s + cell->backward_s + cell->recompute_s) +
                       (l->pipeline - 2) * (q->constants.host_slot_s + out->middle.sharded_s);
-        if (out->middle.slot_s > out->slowest->slot_s)
-            out->slowest = &out->middle;
     }
     if (l->pipeline > 1) {
-        out->last = stage_of(q, l, cell, layers.last, cell->head_s, layout_last_share(q, l));
+        out->last = stage_of(q, l, cell, layers.last, cell->head_s, pass, layout_last_share(q, l));
+        take(out, &out->last);
         out->sum_s += out->last.slot_s;
-        if (out->last.slot_s > out->slowest->slot_s)
-            out->slowest = &out->last;
     }
 }
 
@@ -273,8 +282,7 @@ void layout_time_with(const ty_layout_question *q, const ty_layout *l, const lay
     out->data_s = longest_data_s(q, l, cell, &p);
     divide(q, l, cell, p.slowest, out);
     out->bubble_s = bubble_s(l, cell, &p, q->shape.layers);
-    /* A stage in the middle waits for a transfer each way per micro-batch and chunk. */
-    out->transfer_s = 2 * send * ((m - 1) * l->interleave + (l->pipeline - 1));
+    out->transfer_s = (m - 1) * p.slowest->transfer_s + 2 * send * (l->pipeline - 1);
     out->optimizer_s = longest_optimizer_s(q, l, &p);
     out->other_s = m * (p.slowest->end_s + q->constants.host_slot_s);
     skew = q->constants.data_skew * log2(data_hosts(q, l));

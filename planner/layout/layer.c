@@ -12,8 +12,8 @@
 #define KERNELS_OF_HEAD 30.0
 #define BACKWARD_KERNELS 2.0
 
-/* A backward kernel reads one tensor more: three transfers for forward's two. */
-#define BACKWARD_TRAFFIC 1.5
+/* Each of the two gradients reads the gradient of the output and one factor. */
+#define BACKWARD_TRAFFIC 2.0
 /* Gradients of inputs and of weights cost one product each. */
 #define BACKWARD_PRODUCTS 2.0
 /* A fused attention makes its scores anew: five products for forward's two (Dao et al. 2022). */
