@@ -64,14 +64,15 @@ double layout_all_to_all(const ty_layout_question *q, const ty_layout_group *gro
     return ask(q, TY_ALL_GATHER, true, group, bytes);
 }
 
-/* All devices of a stage in a host send at the same time; where stages lie in one host, they use
- * its inner links. */
+/* Each tensor parallel rank sends its part, which the receivers gather among themselves (Narayanan
+ * et al. 2021, section 4.1) unless they work on parts. All devices of a stage in a host send at the
+ * same time; where stages lie in one host, they use its inner links. */
 double layout_send(const ty_layout_question *q, const ty_layout *l, double bytes)
 {
     const ty_layout_cluster *cluster = &q->cluster;
     uint32_t host = least(cluster->devices_per_host, cluster->devices);
     uint32_t stride = l->tensor * l->context * l->data;
-    double efficiency = q->constants.send_bandwidth_efficiency, bandwidth;
+    double efficiency = q->constants.send_bandwidth_efficiency, bandwidth, gather = 0;
 
     if (l->pipeline == 1)
         return 0;
@@ -79,5 +80,9 @@ double layout_send(const ty_layout_question *q, const ty_layout *l, double bytes
     if ((uint64_t)stride * l->pipeline > host)
         bandwidth = fmin(bandwidth, cluster->nic_bandwidth_bytes_per_s * efficiency /
                                         (cluster->oversubscription * least(stride, host)));
-    return q->constants.send_s + bytes / bandwidth;
+    if (!l->sequence_parallel && l->tensor > 1) {
+        ty_layout_group group = layout_group(cluster, 1, l->tensor);
+        gather = layout_collect(q, TY_ALL_GATHER, &group, bytes);
+    }
+    return q->constants.send_s + bytes / l->tensor / bandwidth + gather;
 }

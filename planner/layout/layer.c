@@ -350,7 +350,7 @@ static void memory(const scene *c, layout_cell *out)
     /* fp32 logits; the norm's and the head's inputs. */
     out->head_bytes = 4 * c->tokens * s->vocabulary / c->t + row * (1 + c->split);
     out->embedding_bytes = s->has_dropout ? c->tokens * s->hidden * c->split : 0;
-    out->message_bytes = row * c->split;
+    out->message_bytes = row;
 }
 
 void layout_cell_of(const ty_layout_question *q, const ty_layout *l, layout_cell *out)

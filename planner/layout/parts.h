@@ -28,7 +28,7 @@ ty_layout_group layout_group(const ty_layout_cluster *cluster, uint32_t stride, 
 double layout_collect(const ty_layout_question *q, ty_collective_kind kind,
                       const ty_layout_group *group, double bytes);
 double layout_all_to_all(const ty_layout_question *q, const ty_layout_group *group, double bytes);
-/** Seconds of a transfer between neighbouring stages. */
+/** Seconds of a transfer between neighbouring stages, of what all tensor parallel ranks need. */
 double layout_send(const ty_layout_question *q, const ty_layout *l, double bytes);
 
 /* ---- One layer, one micro-batch ---------------------------------------------------------------
@@ -45,7 +45,7 @@ typedef struct layout_cell {
     double kept_bytes;                    /* per layer between forward and backward */
     double layer_bytes;                   /* of the layer that is at work */
     double head_bytes, embedding_bytes;   /* kept by the ends */
-    double message_bytes;                 /* to the next stage */
+    double message_bytes;                 /* what the next stage needs of one replica */
 } layout_cell;
 void layout_cell_of(const ty_layout_question *q, const ty_layout *l, layout_cell *out);
 
