@@ -29,11 +29,24 @@ typedef struct reader {
 /* ---- Optional members -------------------------------------------------------------------------
  */
 
+/* A source may state a size in words ("128 then 512"): such a row is not predicted. */
+static bool is_in_words(const reader *r, const ty_json *object, const char *key)
+{
+    for (size_t i = 0; i < ty_json_size(object); i++) {
+        const ty_json *value = ty_json_at(object, i);
+        if (strcmp(ty_json_key(value), key) == 0 && ty_json_is_string(value)) {
+            snprintf(r->out->reason, sizeof r->out->reason, "%s is stated in words", key);
+            return true;
+        }
+    }
+    return false;
+}
+
 static ty_status size_of(const reader *r, const ty_json *object, const char *key,
                          uint32_t otherwise, uint32_t *out)
 {
     *out = otherwise;
-    if (object == NULL || !ty_json_has(object, key))
+    if (object == NULL || !ty_json_has(object, key) || is_in_words(r, object, key))
         return TY_OK;
     return ty_json_uint32(object, key, 0, UINT32_MAX, out, r->error);
 }
@@ -51,7 +64,7 @@ static ty_status number_of(const reader *r, const ty_json *object, const char *k
                            double otherwise, double *out)
 {
     *out = otherwise;
-    if (object == NULL || !ty_json_has(object, key))
+    if (object == NULL || !ty_json_has(object, key) || is_in_words(r, object, key))
         return TY_OK;
     return ty_json_number(object, key, 0, HUGE_VAL, out, r->error);
 }
