@@ -6,7 +6,8 @@
  *     fit_layout --rows FILE...                   every row: predicted, measured
  *
  * Deterministic: Nelder-Mead from the constants as they are, restarted with a fixed generator. What
- * is fitted are the constants that the set has itself (not those of the set it is like). */
+ * is fitted are the constants whose source begins with "fitted" in the set itself (not in the set
+ * it is like). */
 #include "ty_planner.h"
 
 #include "ty_file.h"
@@ -363,7 +364,8 @@ static ty_status own_constants(problem *p, ty_error *error)
 {
     ty_status status = TY_OK;
     ty_json_document *document = NULL;
-    const ty_json *sets, *set;
+    const ty_json *sets, *set, *entry;
+    const char *source;
     char *path = NULL;
 
     TY_CHECK(ty_layout_constants_load(p->set, &p->start, error), status, cleanup);
@@ -377,6 +379,10 @@ static ty_status own_constants(problem *p, ty_error *error)
         if (name == NULL)
             break;
         if (!ty_json_has(set, name) || !(*value > 0))
+            continue;
+        TY_CHECK(ty_json_object(set, name, &entry, error), status, cleanup);
+        TY_CHECK(ty_json_string(entry, "source", &source, error), status, cleanup);
+        if (strncmp(source, "fitted", strlen("fitted")) != 0)
             continue;
         p->most[p->dimensions] = strstr(name, "efficiency") != NULL
                                      ? (strstr(name, "bandwidth_eff") ? 0.8 : 0.95)
