@@ -126,13 +126,13 @@ typedef struct ty_layout_constants {
     double host_slot_s;       /* ... per micro-batch and stage: loop, loss, synchronisation */
     double host_step_s;       /* ... per step: optimizer, scaler, logging */
     double host_bandwidth_efficiency, nic_bandwidth_efficiency; /* of collectives */
-    double nic_contention;   /* loss per further group that shares a host's adapters: with g groups
-                                they carry 1 / (1 + loss (g - 1)) */
+    double nic_contention; /* loss per further group that shares a host's adapters: with g groups
+                              they carry 1 / (1 + loss (g - 1)) */
     double nic_group_bytes_per_s; /* most that a group draws from the network which does not fill
                                      its hosts, and so has no adapter of its own; 0: no limit */
-    double collective_s;     /* base of a collective */
-    double collective_hop_s; /* per member inside a host */
-    double collective_nic_hop_s;      /* per doubling of hosts */
+    double collective_s;          /* base of a collective */
+    double collective_hop_s;      /* per member inside a host */
+    double collective_nic_hop_s;  /* per doubling of hosts */
     double send_bandwidth_efficiency; /* of transfers between stages */
     double send_s;                    /* latency of one, host synchronisation included */
     double logit_bytes;     /* memory traffic per token and vocabulary entry, head and loss */
@@ -159,7 +159,7 @@ typedef struct ty_layout_group {
 
 /**
  * Seconds of one collective; the one place where networks are modelled, so that a finer model can
- * be put in. Must not shrink when bytes grow.
+ * be put in. Not negative, and the same for the same arguments.
  * @param bytes what each member holds before an all-reduce or reduce-scatter, after an all-gather;
  *              of an all-to-all (`is_all_to_all`) what each member sends in all
  */
@@ -190,7 +190,8 @@ ty_status ty_layout_shape_of(const ty_workload *workload, ty_layout_shape *out,
 ty_status ty_layout_cluster_of(const ty_cluster *cluster, ty_layout_cluster *out,
                                ty_error *error) TY_MUST_CHECK;
 ty_layout_device ty_layout_device_of(const ty_device_type *type);
-/** All of it, with the default constants. @param global_batch 0: the workload's usual one */
+/** All of it, with the default constants, whose efficiencies are over the catalogue's rates.
+ * @param global_batch 0: the workload's usual one */
 ty_status ty_layout_question_of(const ty_workload *workload, const ty_cluster *cluster,
                                 uint32_t global_batch, ty_layout_question *out,
                                 ty_error *error) TY_MUST_CHECK;
@@ -207,7 +208,9 @@ double ty_layout_model_flop(const ty_layout_shape *shape, uint32_t global_batch)
  *   2 (n-1)/n S / B + base + 2 ((h-1) hop + ceil(log2(n/h)) nic_hop)
  * where B is the bandwidth of the device inside the host, or of the host's adapters over the
  * groups that share them (and the oversubscription) if that is less and the group leaves the host;
- * all-gather and reduce-scatter take half. Sources: Thakur et al. 2005; NCCL's tuner for the hops.
+ * less still for a group that does not fill its hosts where the constants limit it
+ * (nic_group_bytes_per_s); all-gather and reduce-scatter take half. Sources: Thakur et al. 2005;
+ * NCCL's tuner for the hops.
  */
 double ty_layout_latency_bandwidth(const void *question, ty_collective_kind kind,
                                    bool is_all_to_all, const ty_layout_group *group, double bytes);
@@ -287,7 +290,7 @@ typedef struct ty_layout_answer {
 
 /**
  * The best layouts and the front of time against memory, exactly: what is pruned provably belongs
- * to neither. Deterministic. One arena of some MB.
+ * to neither. Deterministic. Needs some tens of MB.
  * @return TY_EINFEASIBLE: none fits; the message has what misses least, by how much, and the
  *         smallest change that makes it fit. TY_EINVAL: no layout passes the rules and options.
  *         TY_EINTERRUPTED: stopped before any was found.

@@ -8,6 +8,13 @@ static uint32_t least(uint32_t a, uint32_t b)
     return a < b ? a : b;
 }
 
+/* Hosts of one device have no links inside. */
+static double inside_bandwidth(const ty_layout_cluster *cluster, double efficiency)
+{
+    double bandwidth = cluster->host_bandwidth_bytes_per_s;
+    return bandwidth > 0 ? bandwidth * efficiency : HUGE_VAL;
+}
+
 ty_layout_group layout_group(const ty_layout_cluster *cluster, uint32_t stride, uint32_t members)
 {
     uint32_t host = least(cluster->devices_per_host, cluster->devices);
@@ -22,12 +29,13 @@ double ty_layout_latency_bandwidth(const void *question, ty_collective_kind kind
     const ty_layout_cluster *cluster = &q->cluster;
     const ty_layout_constants *k = &q->constants;
     double n = group->members, h = group->members_per_host, hosts = ceil(n / h);
-    double inside = cluster->host_bandwidth_bytes_per_s * k->host_bandwidth_efficiency;
+    double inside = inside_bandwidth(cluster, k->host_bandwidth_efficiency);
     double outside = cluster->nic_bandwidth_bytes_per_s * k->nic_bandwidth_efficiency /
                      (cluster->oversubscription * group->groups_per_host *
                       (1 + k->nic_contention * (group->groups_per_host - 1)));
-    double hops = (h - 1) * k->collective_hop_s +
-                  (hosts > 1 ? ceil(log2(hosts)) * k->collective_nic_hop_s : 0);
+    double hop = fmax(k->collective_hop_s, cluster->host_latency_s);
+    double nic_hop = fmax(k->collective_nic_hop_s, cluster->nic_latency_s);
+    double hops = (h - 1) * hop + (hosts > 1 ? ceil(log2(hosts)) * nic_hop : 0);
     double bandwidth = hosts > 1 ? fmin(inside, outside) : inside;
 
     if (group->members <= 1)
@@ -73,16 +81,19 @@ double layout_send(const ty_layout_question *q, const ty_layout *l, double bytes
     uint32_t host = least(cluster->devices_per_host, cluster->devices);
     uint32_t stride = l->tensor * l->context * l->data;
     double efficiency = q->constants.send_bandwidth_efficiency, bandwidth, gather = 0;
+    double latency = cluster->host_latency_s;
 
     if (l->pipeline == 1)
         return 0;
-    bandwidth = cluster->host_bandwidth_bytes_per_s * efficiency;
-    if ((uint64_t)stride * l->pipeline > host)
+    bandwidth = inside_bandwidth(cluster, efficiency);
+    if ((uint64_t)stride * l->pipeline > host) {
+        latency = cluster->nic_latency_s;
         bandwidth = fmin(bandwidth, cluster->nic_bandwidth_bytes_per_s * efficiency /
                                         (cluster->oversubscription * least(stride, host)));
+    }
     if (!l->sequence_parallel && l->tensor > 1) {
         ty_layout_group group = layout_group(cluster, 1, l->tensor);
         gather = layout_collect(q, TY_ALL_GATHER, &group, bytes);
     }
-    return q->constants.send_s + bytes / l->tensor / bandwidth + gather;
+    return fmax(q->constants.send_s, latency) + bytes / l->tensor / bandwidth + gather;
 }

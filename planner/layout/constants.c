@@ -133,8 +133,10 @@ static ty_status read_set(const ty_json *sets, const char *name, int depth,
 
     for (size_t i = 0; i < ty_json_size(sets); i++) {
         set = ty_json_at(sets, i);
-        if (strcmp(ty_json_key(set), name) == 0)
-            return read_members(sets, set, depth, out, error);
+        if (strcmp(ty_json_key(set), name) == 0) {
+            status = read_members(sets, set, depth, out, error);
+            goto cleanup;
+        }
         ty_text_addf(&names, "%s%s", i > 0 ? ", " : "", ty_json_key(set));
     }
     TY_CHECK(ty_text_check(&names, error), status, cleanup);

@@ -197,7 +197,8 @@ static double exchange(const scene *c)
 
 static bool is_softmax_unfused(const scene *c)
 {
-    return !c->s->is_fused && (c->l->micro_batch * c->s->heads / c->l->tensor) % SOFTMAX_BATCH != 0;
+    return !c->s->is_fused &&
+           ((uint64_t)c->l->micro_batch * c->s->heads / c->l->tensor) % SOFTMAX_BATCH != 0;
 }
 
 static pass forward_of(const scene *c)

@@ -307,16 +307,17 @@ static ty_status read_degrees(reader *r)
 {
     ty_layout *l = &r->out->layout;
     ty_status status = TY_OK;
-    uint32_t devices = r->out->question.cluster.devices, rest;
+    uint32_t devices = r->out->question.cluster.devices;
+    uint64_t rest;
 
     TY_CHECK(size_of(r, r->parallel, "tp", 1, &l->tensor), status, cleanup);
     TY_CHECK(size_of(r, r->parallel, "cp", 1, &l->context), status, cleanup);
     TY_CHECK(size_of(r, r->parallel, "ep", 1, &l->expert), status, cleanup);
     TY_CHECK(size_of(r, r->parallel, "pp", 1, &l->pipeline), status, cleanup);
     TY_CHECK(size_of(r, r->parallel, "interleave", 1, &l->interleave), status, cleanup);
-    rest = l->tensor * l->context * l->pipeline;
-    TY_CHECK(size_of(r, r->parallel, "dp", rest > 0 ? devices / rest : 0, &l->data), status,
-             cleanup);
+    rest = (uint64_t)l->tensor * l->context * l->pipeline; /* wrapping breaks a rule later */
+    TY_CHECK(size_of(r, r->parallel, "dp", rest > 0 ? (uint32_t)(devices / rest) : 0, &l->data),
+             status, cleanup);
     if (ty_json_has(r->parallel, "model_parallel") && !ty_json_has(r->parallel, "tp"))
         give_up(r, "tensor and pipeline degrees not told apart");
 
@@ -395,6 +396,12 @@ cleanup:
     return status;
 }
 
+/* A number of sequences made from others; 0 where it is none that a step may have. */
+static uint32_t sequences(double count)
+{
+    return count >= 1 && count <= UINT32_MAX ? (uint32_t)count : 0;
+}
+
 static ty_status read_batch(reader *r)
 {
     ty_layout *l = &r->out->layout;
@@ -406,12 +413,13 @@ static ty_status read_batch(reader *r)
     TY_CHECK(size_of(r, r->batch, "per_gpu", 0, &per_device), status, cleanup);
     TY_CHECK(size_of(r, r->batch, "grad_accum", 0, &accumulated), status, cleanup);
     TY_CHECK(number_of(r, r->batch, "tokens", 0, &tokens), status, cleanup);
-    TY_CHECK(size_of(r, r->batch, "global", per_device * q->cluster.devices, &q->global_batch),
+    TY_CHECK(size_of(r, r->batch, "global", sequences((double)per_device * q->cluster.devices),
+                     &q->global_batch),
              status, cleanup);
-    if (q->global_batch == 0 && tokens > 0 && q->shape.sequence > 0)
-        q->global_batch = (uint32_t)(tokens / q->shape.sequence);
+    if (q->global_batch == 0 && q->shape.sequence > 0)
+        q->global_batch = sequences(tokens / q->shape.sequence);
     if (per_device == 0 && accumulated > 0 && l->data > 0)
-        per_device = q->global_batch / (accumulated * l->data);
+        per_device = sequences((double)q->global_batch / ((double)accumulated * l->data));
     TY_CHECK(size_of(r, r->batch, "micro", per_device, &l->micro_batch), status, cleanup);
     if (q->global_batch == 0)
         give_up(r, "global batch not stated");

@@ -138,7 +138,40 @@ ty_status layout_choices_of(const ty_layout_options *o, layout_choice **out, uin
 /* ---- Every combination
  * ----------------------------------------------------------------------------------- */
 
-/* Digits count up like those of a number; each stands for a value of a dimension. */
+/* The next number, the first digit fastest; false behind the last. */
+static bool count_up(layout_counter *counter, const uint32_t counts[LAYOUT_DIGITS])
+{
+    uint32_t *d = counter->digits;
+    size_t i = 0;
+
+    while (counter->is_started && i < LAYOUT_DIGITS && d[i] == counts[i] - 1)
+        d[i++] = 0;
+    if (i == LAYOUT_DIGITS)
+        return false;
+    d[i] += counter->is_started ? 1 : 0;
+    counter->is_started = true;
+    return true;
+}
+
+static ty_layout layout_of(const uint32_t d[LAYOUT_DIGITS], const layout_axes *a,
+                           const layout_choice *choices)
+{
+    ty_layout l = {.tensor = a->tensors.values[d[11]],
+                   .context = a->contexts.values[d[10]],
+                   .expert = a->experts.values[d[9]],
+                   .pipeline = a->pipelines.values[d[8]],
+                   .micro_batch = a->micro_batches.values[d[7]],
+                   .interleave = a->chunks.values[d[6]],
+                   .schedule = (ty_layout_schedule)d[5],
+                   .recompute = (ty_layout_recompute)d[4],
+                   .precision = (ty_layout_precision)d[3],
+                   .sequence_parallel = d[2] == 1,
+                   .overlap_tensor = d[1] == 1};
+    layout_choose(&choices[d[0]], &l);
+    return l;
+}
+
+/* Each digit of a number stands for a value of a dimension. */
 bool layout_next(const ty_layout_question *q, const ty_layout_options *o, const layout_axes *a,
                  const layout_choice *choices, uint32_t choice_count, layout_counter *counter,
                  ty_layout *out)
@@ -155,35 +188,17 @@ bool layout_next(const ty_layout_question *q, const ty_layout_options *o, const 
                                             a->experts.count,
                                             a->contexts.count,
                                             a->tensors.count};
-    uint32_t *d = counter->digits;
 
     for (size_t i = 0; i < LAYOUT_DIGITS; i++)
         if (counts[i] == 0)
             return false;
-    for (;;) {
-        size_t i = 0;
-        while (counter->is_started && i < LAYOUT_DIGITS && d[i] == counts[i] - 1)
-            d[i++] = 0;
-        if (i == LAYOUT_DIGITS)
-            return false;
-        d[i] += counter->is_started ? 1 : 0;
-        counter->is_started = true;
-        *out = (ty_layout){.tensor = a->tensors.values[d[11]],
-                           .context = a->contexts.values[d[10]],
-                           .expert = a->experts.values[d[9]],
-                           .pipeline = a->pipelines.values[d[8]],
-                           .micro_batch = a->micro_batches.values[d[7]],
-                           .interleave = a->chunks.values[d[6]],
-                           .schedule = (ty_layout_schedule)d[5],
-                           .recompute = (ty_layout_recompute)d[4],
-                           .precision = (ty_layout_precision)d[3],
-                           .sequence_parallel = d[2] == 1,
-                           .overlap_tensor = d[1] == 1};
-        layout_choose(&choices[d[0]], out);
+    while (count_up(counter, counts)) {
+        *out = layout_of(counter->digits, a, choices);
         if (layout_set_data(q, o, out) && allows(o->schedules, out->schedule) &&
             allows(o->recomputes, out->recompute) && allows(o->precisions, out->precision) &&
             allows(o->sequence_parallel, out->sequence_parallel) &&
             allows(o->overlap_tensor, out->overlap_tensor))
             return true;
     }
+    return false;
 }

@@ -375,6 +375,27 @@ Test(layout_collective, formula_by_hand)
         ty_layout_latency_bandwidth(&q, TY_ALL_REDUCE, false, &(ty_layout_group){1, 1, 8}, 1e9), 0);
 }
 
+/* Hosts of one device need no rate inside. */
+Test(layout_collective, hosts_of_one_device)
+{
+    published p = {"plain", 8, 1024, 16, 16, 1, 2, 2, 1, 8};
+    ty_layout_question q;
+    ty_layout l;
+    ty_error error = {0};
+    double slow;
+
+    q = question_for(&p);
+    q.cluster.devices_per_host = 1;
+    q.cluster.host_bandwidth_bytes_per_s = 0;
+    cr_assert_eq(ty_layout_question_check(&q, &error), TY_OK, "%s", error.message);
+    l = layout_for(&p, true, TY_LAYOUT_SELECTIVE);
+    slow = estimate(&q, &l).step_time_s;
+    cr_expect(isfinite(slow));
+    q.cluster.devices_per_host = 8;
+    q.cluster.host_bandwidth_bytes_per_s = 300e9;
+    cr_expect(estimate(&q, &l).step_time_s < slow);
+}
+
 /* A model of another's takes the place of the built-in one, everywhere. */
 Test(layout_collective, another_model_is_asked)
 {

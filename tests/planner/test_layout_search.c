@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define QUESTIONS 3000
+#define QUESTIONS 2000
 
 static uint64_t seed = 20261120;
 
