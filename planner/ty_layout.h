@@ -271,7 +271,7 @@ typedef struct ty_layout_options {
     bool (*should_stop)(void *context); /* polled every some thousand layouts; NULL: never */
     void *stop_context;
 } ty_layout_options;
-/** Everything free, half precision, lossless or fp16 gradients, five bucket sizes, the best ten. */
+/** Everything free, half precision, lossless or fp16 gradients, six bucket sizes, the best ten. */
 ty_layout_options ty_layout_options_default(void);
 
 typedef struct ty_layout_result {

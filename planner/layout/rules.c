@@ -126,6 +126,8 @@ static const char *broken_choice(const ty_layout_question *q, const ty_layout *l
         return "gpipe needs stages";
     if (l->tensor == 1 && (l->sequence_parallel || l->overlap_tensor))
         return "sequence parallelism and its overlap need tensor parallelism";
+    if (l->overlap_tensor && l->tensor > q->cluster.devices_per_host)
+        return "overlap of tensor parallelism needs direct links: groups inside a host";
     if (l->recompute == TY_LAYOUT_SELECTIVE && q->shape.is_fused)
         return "selective recomputation is for attention that keeps its scores";
     if (!has_replicas && (l->zero > 0 || l->overlap_gradients || l->bucket_bytes > 0 ||

@@ -8,8 +8,8 @@
 #define MEBIBYTE ((uint64_t)1 << 20)
 
 /* As PyTorch's DistributedDataParallel and Megatron-LM have them by default, and some beside. */
-static const uint64_t usual_buckets[] = {0, 25 * MEBIBYTE, 100 * MEBIBYTE, 160 * MEBIBYTE,
-                                         640 * MEBIBYTE};
+static const uint64_t usual_buckets[] = {
+    0, 25 * MEBIBYTE, 50 * MEBIBYTE, 100 * MEBIBYTE, 160 * MEBIBYTE, 640 * MEBIBYTE};
 
 ty_layout_options ty_layout_options_default(void)
 {
