@@ -17,6 +17,7 @@
 #include "ty_collective_model.h"
 #include "ty_core.h"
 #include "ty_layout.h"
+#include "ty_partition.h"
 #include "ty_topologies.h"
 #include "ty_workloads.h"
 

@@ -126,6 +126,23 @@ ty_status ty_profile_import_kineto(const char *path, ty_profile **out, ty_import
 ty_status ty_profile_of_trace(const ty_profile *trace, const ty_workload *workload,
                               uint32_t samples, ty_profile **out, ty_import_report *report,
                               ty_error *error) TY_MUST_CHECK;
+/** A line of a PipeDream profile (graph.txt), as it stands there: one mini-batch. */
+typedef struct ty_pipedream_node {
+    uint64_t id; /* 12 of "node12" */
+    const char *name;
+    size_t name_length;
+    double forward_ms, backward_ms, activation_bytes, parameter_bytes; /* lists are added up */
+} ty_pipedream_node;
+typedef struct ty_pipedream_visitor {
+    void *context;
+    ty_status (*node)(void *context, const ty_pipedream_node *node, ty_error *error);
+    ty_status (*edge)(void *context, uint64_t from, uint64_t to, ty_error *error);
+} ty_pipedream_visitor;
+
+/** Calls the visitor for every line of a profile's text, in order, and stops at its first failure.
+ * Names lie in `bytes`. TY_EPARSE with `path` and line for what is no profile. */
+ty_status ty_pipedream_read(const char *path, const char *bytes, size_t length,
+                            const ty_pipedream_visitor *visitor, ty_error *error) TY_MUST_CHECK;
 
 /** Names of the zoo, sorted; free each and the array with ty_free. */
 ty_status ty_zoo_list(char ***names, uint32_t *count, ty_error *error) TY_MUST_CHECK;

@@ -1,0 +1,267 @@
+/* The ideals of a graph, found by growing them layer by layer from the empty one. */
+#include "bit_rows.h"
+#include "graph_links.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct finder {
+    const graph_links *links;
+    const double *weights; /* [layer] what the order goes by */
+    ty_ideal_kind kind;
+    uint32_t limit, first_source;
+    uint32_t words, count, capacity;
+    uint64_t *sets;
+    uint32_t *slots; /* hash table of set numbers + 1; 0: free */
+    uint32_t slot_count;
+    uint64_t *trial; /* [words] */
+} finder;
+
+static uint64_t *set_of(const finder *f, uint32_t i)
+{
+    return &f->sets[(size_t)i * f->words];
+}
+
+/* Fowler, Noll and Vo's mixing on words, folded; only speed depends on it. */
+static uint32_t hash(const uint64_t *set, uint32_t words, uint32_t slot_count)
+{
+    uint64_t h = 0xcbf29ce484222325u;
+    for (uint32_t w = 0; w < words; w++) {
+        h = (h ^ set[w]) * 0x100000001b3u;
+        h ^= h >> 29;
+    }
+    return (uint32_t)(h ^ h >> 32) & (slot_count - 1);
+}
+
+static void put(finder *f, uint32_t number)
+{
+    uint32_t slot = hash(set_of(f, number), f->words, f->slot_count);
+    while (f->slots[slot] != 0)
+        slot = (slot + 1) & (f->slot_count - 1);
+    f->slots[slot] = number + 1;
+}
+
+static bool is_known(const finder *f, const uint64_t *set)
+{
+    for (uint32_t slot = hash(set, f->words, f->slot_count); f->slots[slot] != 0;
+         slot = (slot + 1) & (f->slot_count - 1))
+        if (memcmp(set_of(f, f->slots[slot] - 1), set, f->words * sizeof *set) == 0)
+            return true;
+    return false;
+}
+
+static ty_status make_room(finder *f, ty_error *error)
+{
+    uint32_t capacity = f->capacity == 0 ? 256 : f->capacity * 2;
+    uint64_t *sets;
+    uint32_t *slots;
+
+    if (f->count < f->capacity)
+        return TY_OK;
+    sets = ty_resize(f->sets, (size_t)capacity * f->words, sizeof *sets);
+    if (sets == NULL)
+        return ty_fail(error, TY_ENOMEM, "ideals: out of memory");
+    f->sets = sets;
+    slots = ty_alloc((size_t)capacity * 2, sizeof *slots);
+    if (slots == NULL)
+        return ty_fail(error, TY_ENOMEM, "ideals: out of memory");
+    ty_free(f->slots);
+    f->slots = slots;
+    f->slot_count = capacity * 2;
+    f->capacity = capacity;
+    for (uint32_t i = 0; i < f->count; i++)
+        put(f, i);
+    return TY_OK;
+}
+
+/* Keeps f->trial if it is new. */
+static ty_status keep_trial(finder *f, ty_error *error)
+{
+    ty_status status = TY_OK;
+
+    TY_CHECK(make_room(f, error), status, done);
+    if (is_known(f, f->trial))
+        goto done;
+    if (f->count == f->limit)
+        return ty_fail(error, TY_ELIMIT,
+                       "a graph of %u layers has more than %u ideals; merge it first",
+                       f->links->layer_count, f->limit);
+    memcpy(set_of(f, f->count), f->trial, f->words * sizeof *f->trial);
+    put(f, f->count++);
+done:
+    return status;
+}
+
+/* Whether a layer may be added, with all its ancestors, to a set that lacks it. */
+static bool may_join(const finder *f, uint32_t number, uint32_t layer)
+{
+    const graph_links *g = f->links;
+    const uint64_t *set = set_of(f, number);
+    bool has_some = false, has_all = true;
+
+    for (uint32_t i = g->source_starts[layer]; i < g->source_starts[layer + 1]; i++) {
+        bool is_in = bit_has(set, g->sources[i]);
+        has_some = has_some || is_in;
+        has_all = has_all && is_in;
+    }
+    if (f->kind == TY_IDEALS_ALL)
+        return has_all;
+    return number == 0 ? layer == f->first_source : has_some;
+}
+
+static ty_status grow_all(finder *f, ty_error *error)
+{
+    ty_status status = TY_OK;
+
+    memset(f->trial, 0, f->words * sizeof *f->trial);
+    TY_CHECK(keep_trial(f, error), status, done);
+    for (uint32_t i = 0; i < f->count; i++)
+        for (uint32_t v = 0; v < f->links->layer_count; v++) {
+            if (bit_has(set_of(f, i), v) || !may_join(f, i, v))
+                continue;
+            memcpy(f->trial, set_of(f, i), f->words * sizeof *f->trial);
+            bits_join(f->trial, graph_ancestors(f->links, v), f->words);
+            TY_CHECK(keep_trial(f, error), status, done);
+        }
+done:
+    return status;
+}
+
+/* ---- Order ----------------------------------------------------------------------------------- */
+
+typedef struct ranked {
+    double weight;
+    uint32_t size, words;
+    const uint64_t *set;
+} ranked;
+
+static int by_rank(const void *left, const void *right)
+{
+    const ranked *a = left, *b = right;
+
+    if (a->weight != b->weight)
+        return a->weight < b->weight ? -1 : 1;
+    if (a->size != b->size)
+        return a->size < b->size ? -1 : 1;
+    for (uint32_t w = 0; w < a->words; w++)
+        if (a->set[w] != b->set[w])
+            return a->set[w] < b->set[w] ? -1 : 1;
+    return 0;
+}
+
+/* Sums run over layers in one order, so that a part never weighs more than the whole, rounding
+ * included. */
+static double weigh(const finder *f, const uint64_t *set)
+{
+    double sum = 0;
+    for (uint32_t v = 0; v < f->links->layer_count; v++)
+        if (bit_has(set, v))
+            sum += f->weights[v];
+    return sum;
+}
+
+static ty_status sort_sets(const finder *f, uint64_t *out, ty_error *error)
+{
+    ranked *ranks = ty_alloc(f->count, sizeof *ranks);
+
+    if (ranks == NULL)
+        return ty_fail(error, TY_ENOMEM, "ideals: out of memory");
+    for (uint32_t i = 0; i < f->count; i++) {
+        const uint64_t *set = set_of(f, i);
+        ranks[i] = (ranked){weigh(f, set), bits_count(set, f->words), f->words, set};
+    }
+    qsort(ranks, f->count, sizeof *ranks, by_rank);
+    for (uint32_t i = 0; i < f->count; i++)
+        memcpy(&out[(size_t)i * f->words], ranks[i].set, f->words * sizeof *out);
+    ty_free(ranks);
+    return TY_OK;
+}
+
+/* ---- Finding --------------------------------------------------------------------------------- */
+
+static uint32_t first_source(const graph_links *links)
+{
+    uint32_t v = 0;
+    while (graph_source_count(links, v) > 0)
+        v++;
+    return v;
+}
+
+static ty_status find(finder *f, ty_ideals **out, ty_error *error)
+{
+    ty_status status = TY_OK;
+    ty_ideals *ideals = NULL;
+
+    f->trial = ty_alloc(f->words, sizeof *f->trial);
+    if (f->trial == NULL)
+        return ty_fail(error, TY_ENOMEM, "ideals: out of memory");
+    TY_CHECK(grow_all(f, error), status, cleanup);
+    ideals = ty_alloc(1, sizeof *ideals);
+    if (ideals != NULL)
+        ideals->sets = ty_alloc((size_t)f->count * f->words, sizeof *ideals->sets);
+    if (ideals == NULL || ideals->sets == NULL) {
+        status = ty_fail(error, TY_ENOMEM, "ideals: out of memory");
+        goto cleanup;
+    }
+    ideals->layer_count = f->links->layer_count;
+    ideals->count = f->count;
+    ideals->words = f->words;
+    TY_CHECK(sort_sets(f, ideals->sets, error), status, cleanup);
+    *out = ideals;
+    ideals = NULL;
+
+cleanup:
+    ty_ideals_free(ideals);
+    ty_free(f->sets);
+    ty_free(f->slots);
+    ty_free(f->trial);
+    return status;
+}
+
+ty_status ty_ideals_find(const ty_layer_graph *graph, ty_ideal_kind kind, uint32_t limit,
+                         ty_ideals **out, ty_error *error)
+{
+    ty_status status = TY_OK;
+    ty_arena *arena = ty_arena_new();
+    double *weights = ty_alloc(graph->layer_count, sizeof *weights);
+    graph_links links;
+    finder f = {.links = &links, .weights = weights, .kind = kind};
+
+    if (arena == NULL || weights == NULL) {
+        status = ty_fail(error, TY_ENOMEM, "ideals: out of memory");
+        goto cleanup;
+    }
+    TY_CHECK(
+        graph_links_make(arena, graph->layer_count, graph->edges, graph->edge_count, &links, error),
+        status, cleanup);
+    for (uint32_t v = 0; v < graph->layer_count; v++)
+        weights[v] = graph->layers[v].compute_s;
+    f.limit = limit == 0 || limit > TY_MOST_IDEALS ? TY_MOST_IDEALS : limit;
+    f.words = links.words;
+    f.first_source = first_source(&links);
+    status = find(&f, out, error);
+
+cleanup:
+    ty_free(weights);
+    ty_arena_free(arena);
+    return status;
+}
+
+void ty_ideals_free(ty_ideals *ideals)
+{
+    if (ideals == NULL)
+        return;
+    ty_free(ideals->sets);
+    ty_free(ideals);
+}
+
+bool ty_ideal_has(const ty_ideals *ideals, uint32_t ideal, uint32_t layer)
+{
+    return bit_has(&ideals->sets[(size_t)ideal * ideals->words], layer);
+}
+
+bool ty_ideal_is_inside(const ty_ideals *ideals, uint32_t part, uint32_t whole)
+{
+    return bits_inside(&ideals->sets[(size_t)part * ideals->words],
+                       &ideals->sets[(size_t)whole * ideals->words], ideals->words);
+}
