@@ -1,6 +1,7 @@
 /* The ideals of a graph, found by growing them layer by layer from the empty one. */
 #include "bit_rows.h"
 #include "graph_links.h"
+#include "set_table.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -10,86 +11,26 @@ typedef struct finder {
     const double *weights; /* [layer] what the order goes by */
     ty_ideal_kind kind;
     uint32_t limit, first_source;
-    uint32_t words, count, capacity;
-    uint64_t *sets;
-    uint32_t *slots; /* hash table of set numbers + 1; 0: free */
-    uint32_t slot_count;
+    uint32_t words;
+    set_table found;
     uint64_t *trial; /* [words] */
 } finder;
 
-static uint64_t *set_of(const finder *f, uint32_t i)
+static const uint64_t *set_of(const finder *f, uint32_t i)
 {
-    return &f->sets[(size_t)i * f->words];
-}
-
-/* Fowler, Noll and Vo's mixing on words, folded; only speed depends on it. */
-static uint32_t hash(const uint64_t *set, uint32_t words, uint32_t slot_count)
-{
-    uint64_t h = 0xcbf29ce484222325u;
-    for (uint32_t w = 0; w < words; w++) {
-        h = (h ^ set[w]) * 0x100000001b3u;
-        h ^= h >> 29;
-    }
-    return (uint32_t)(h ^ h >> 32) & (slot_count - 1);
-}
-
-static void put(finder *f, uint32_t number)
-{
-    uint32_t slot = hash(set_of(f, number), f->words, f->slot_count);
-    while (f->slots[slot] != 0)
-        slot = (slot + 1) & (f->slot_count - 1);
-    f->slots[slot] = number + 1;
-}
-
-static bool is_known(const finder *f, const uint64_t *set)
-{
-    for (uint32_t slot = hash(set, f->words, f->slot_count); f->slots[slot] != 0;
-         slot = (slot + 1) & (f->slot_count - 1))
-        if (memcmp(set_of(f, f->slots[slot] - 1), set, f->words * sizeof *set) == 0)
-            return true;
-    return false;
-}
-
-static ty_status make_room(finder *f, ty_error *error)
-{
-    uint32_t capacity = f->capacity == 0 ? 256 : f->capacity * 2;
-    uint64_t *sets;
-    uint32_t *slots;
-
-    if (f->count < f->capacity)
-        return TY_OK;
-    sets = ty_resize(f->sets, (size_t)capacity * f->words, sizeof *sets);
-    if (sets == NULL)
-        return ty_fail(error, TY_ENOMEM, "ideals: out of memory");
-    f->sets = sets;
-    slots = ty_alloc((size_t)capacity * 2, sizeof *slots);
-    if (slots == NULL)
-        return ty_fail(error, TY_ENOMEM, "ideals: out of memory");
-    ty_free(f->slots);
-    f->slots = slots;
-    f->slot_count = capacity * 2;
-    f->capacity = capacity;
-    for (uint32_t i = 0; i < f->count; i++)
-        put(f, i);
-    return TY_OK;
+    return set_table_at(&f->found, i);
 }
 
 /* Keeps f->trial if it is new. */
 static ty_status keep_trial(finder *f, ty_error *error)
 {
-    ty_status status = TY_OK;
-
-    TY_CHECK(make_room(f, error), status, done);
-    if (is_known(f, f->trial))
-        goto done;
-    if (f->count == f->limit)
+    if (set_table_find(&f->found, f->trial) != UINT32_MAX)
+        return TY_OK;
+    if (f->found.count == f->limit)
         return ty_fail(error, TY_ELIMIT,
                        "a graph of %u layers has more than %u ideals; merge it first",
                        f->links->layer_count, f->limit);
-    memcpy(set_of(f, f->count), f->trial, f->words * sizeof *f->trial);
-    put(f, f->count++);
-done:
-    return status;
+    return set_table_add(&f->found, f->trial, error);
 }
 
 /* Whether a layer may be added, with all its ancestors, to a set that lacks it. */
@@ -115,7 +56,7 @@ static ty_status grow_all(finder *f, ty_error *error)
 
     memset(f->trial, 0, f->words * sizeof *f->trial);
     TY_CHECK(keep_trial(f, error), status, done);
-    for (uint32_t i = 0; i < f->count; i++)
+    for (uint32_t i = 0; i < f->found.count; i++)
         for (uint32_t v = 0; v < f->links->layer_count; v++) {
             if (bit_has(set_of(f, i), v) || !may_join(f, i, v))
                 continue;
@@ -162,16 +103,16 @@ static double weigh(const finder *f, const uint64_t *set)
 
 static ty_status sort_sets(const finder *f, uint64_t *out, ty_error *error)
 {
-    ranked *ranks = ty_alloc(f->count, sizeof *ranks);
+    ranked *ranks = ty_alloc(f->found.count, sizeof *ranks);
 
     if (ranks == NULL)
         return ty_fail(error, TY_ENOMEM, "ideals: out of memory");
-    for (uint32_t i = 0; i < f->count; i++) {
+    for (uint32_t i = 0; i < f->found.count; i++) {
         const uint64_t *set = set_of(f, i);
         ranks[i] = (ranked){weigh(f, set), bits_count(set, f->words), f->words, set};
     }
-    qsort(ranks, f->count, sizeof *ranks, by_rank);
-    for (uint32_t i = 0; i < f->count; i++)
+    qsort(ranks, f->found.count, sizeof *ranks, by_rank);
+    for (uint32_t i = 0; i < f->found.count; i++)
         memcpy(&out[(size_t)i * f->words], ranks[i].set, f->words * sizeof *out);
     ty_free(ranks);
     return TY_OK;
@@ -198,13 +139,13 @@ static ty_status find(finder *f, ty_ideals **out, ty_error *error)
     TY_CHECK(grow_all(f, error), status, cleanup);
     ideals = ty_alloc(1, sizeof *ideals);
     if (ideals != NULL)
-        ideals->sets = ty_alloc((size_t)f->count * f->words, sizeof *ideals->sets);
+        ideals->sets = ty_alloc((size_t)f->found.count * f->words, sizeof *ideals->sets);
     if (ideals == NULL || ideals->sets == NULL) {
         status = ty_fail(error, TY_ENOMEM, "ideals: out of memory");
         goto cleanup;
     }
     ideals->layer_count = f->links->layer_count;
-    ideals->count = f->count;
+    ideals->count = f->found.count;
     ideals->words = f->words;
     TY_CHECK(sort_sets(f, ideals->sets, error), status, cleanup);
     *out = ideals;
@@ -212,8 +153,7 @@ static ty_status find(finder *f, ty_ideals **out, ty_error *error)
 
 cleanup:
     ty_ideals_free(ideals);
-    ty_free(f->sets);
-    ty_free(f->slots);
+    set_table_clear(&f->found);
     ty_free(f->trial);
     return status;
 }
@@ -237,7 +177,7 @@ ty_status ty_ideals_find(const ty_layer_graph *graph, ty_ideal_kind kind, uint32
     for (uint32_t v = 0; v < graph->layer_count; v++)
         weights[v] = graph->layers[v].compute_s;
     f.limit = limit == 0 || limit > TY_MOST_IDEALS ? TY_MOST_IDEALS : limit;
-    f.words = links.words;
+    f.words = f.found.words = links.words;
     f.first_source = first_source(&links);
     status = find(&f, out, error);
 
