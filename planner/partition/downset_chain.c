@@ -182,6 +182,7 @@ ty_status ty_downset_chain_find(const ty_layer_graph *graph, uint32_t limit, ty_
     ty_status status = TY_OK;
     ty_arena *arena = ty_arena_new();
     ty_downset_chain *chain = new_chain(graph->layer_count);
+    ty_error attempt = {0};
     graph_links g;
 
     if (arena == NULL || chain == NULL) {
@@ -193,9 +194,11 @@ ty_status ty_downset_chain_find(const ty_layer_graph *graph, uint32_t limit, ty_
     TY_CHECK(
         graph_links_make(arena, graph->layer_count, graph->edges, graph->edge_count, &g, error),
         status, cleanup);
-    status = find_order(graph, limit, chain->layers, error);
+    status = find_order(graph, limit, chain->layers, &attempt);
     if (status == TY_ELIMIT)
         status = find_merged_order(graph, &g, limit, arena, chain->layers, error);
+    else if (status != TY_OK)
+        status = ty_fail(error, status, "%s", attempt.message);
     if (status != TY_OK)
         goto cleanup;
     TY_CHECK(price_cuts(graph, &g, arena, chain, error), status, cleanup);
