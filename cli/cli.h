@@ -28,11 +28,12 @@ typedef struct cli_options {
     const char *workload, *cluster, *profile, *fix, *output, *candidates, *trace, *resolution;
     const char *backend, *data, *until, *fail_over, *title, *directory, *seed_text, *micro_batches;
     const char *collective;
+    const char *mode, *machines, *bandwidths, *ratio, *memory, *merge;
     const char *host, *device, *format, *to, *root, *oversubscription, *hosts_text;
     const char *global_batch_text, *top_text, *steps_text, *ranks_text, *sequence_text;
     /* Parsed from the texts; 0 where not given. */
     uint64_t global_batch, top, steps, ranks, seed, sequence, hosts;
-    bool json, quiet, no_simulate, program, help;
+    bool json, quiet, no_simulate, program, straight, fewer, help;
     const char **files; /* what is not an option, in order */
     int file_count;
 } cli_options;
@@ -59,6 +60,7 @@ exit_code cmd_profile(const cli_options *options);
 /** What a file was taken for, and what was ignored or assumed, on stderr. */
 void print_import_report(const char *path, const ty_import_report *report);
 exit_code cmd_calibrate(const cli_options *options);
+exit_code cmd_partition(const cli_options *options);
 exit_code cmd_workload(const cli_options *options);
 exit_code cmd_cluster(const cli_options *options);
 exit_code cluster_catalogue(const cli_options *options); /* cmd_catalogue.c */

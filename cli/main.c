@@ -42,6 +42,17 @@ const cli_command commands[] = {
      "The profile goes to plan and memory with --profile; with --profile here, rows are\n"
      "added to that one.\n",
      OPTIONS("cluster", "profile", "collective", "output"), 1, 4096, cmd_calibrate},
+    {"profile", "--workload W [options]", "measure layers, copies and collectives here", NULL,
+     OPTIONS("workload", "backend", "ranks", "micro-batches", "output"), 0, 0, cmd_profile},
+    {"partition", "GRAPH --machines 4x2 --bandwidths B,B [options]",
+     "divide a measured layer graph into stages, as PipeDream or Piper would",
+     "GRAPH is a PipeDream profile (graph.txt); with --mode piper, an input of Piper,\n"
+     "whose figures --machines N, --bandwidths, --memory and --global-batch replace (a\n"
+     "sample is a micro-batch). flat places replicas on devices, and is never worse\n"
+     "than pipedream.\n",
+     OPTIONS("mode", "machines", "bandwidths", "ratio", "memory", "straight", "fewer", "merge",
+             "global-batch", "json"),
+     1, 1, cmd_partition},
     {"workload", "list | show NAME | import FILE | export NAME [options]",
      "the zoo, what a workload is made of, and files of other programs",
      "import guesses what the file is and says on stderr what it ignores and assumes.\n",

@@ -227,6 +227,35 @@ static void leave_out(const profile_text *p, const ty_graph_edge *edges, bool *i
     }
 }
 
+/* The graph with its layers in a topological order: the first source stays the first. */
+static ty_status make_sorted(const profile_text *p, const ty_graph_layer *layers, uint32_t count,
+                             ty_graph_edge *edges, uint32_t edge_count, ty_layer_graph **out,
+                             ty_error *error)
+{
+    ty_status status = TY_OK;
+    ty_graph_layer *sorted = ty_arena_alloc(p->arena, count, sizeof *sorted);
+    uint32_t *places = ty_arena_alloc(p->arena, count, sizeof *places);
+    graph_links links;
+
+    if (sorted == NULL || places == NULL)
+        return ty_fail(error, TY_ENOMEM, "graph: out of memory");
+    if (count > MOST_LAYERS)
+        return ty_fail(error, TY_EPARSE, "%s: found %u layers, expected at most %u", p->path, count,
+                       MOST_LAYERS);
+    status = graph_links_make(p->arena, count, edges, edge_count, &links, error);
+    if (status == TY_EINVAL)
+        return ty_fail(error, TY_EPARSE, "%s: found a circle of edges, expected none", p->path);
+    if (status != TY_OK)
+        return status;
+    for (uint32_t i = 0; i < count; i++) {
+        sorted[i] = layers[links.order[i]];
+        places[links.order[i]] = i;
+    }
+    for (uint32_t e = 0; e < edge_count; e++)
+        edges[e] = (ty_graph_edge){places[edges[e].from], places[edges[e].to]};
+    return ty_layer_graph_make(sorted, count, edges, edge_count, out, error);
+}
+
 static ty_status build(const profile_text *p, ty_layer_graph **out, ty_error *error)
 {
     ty_status status = TY_OK;
@@ -255,9 +284,7 @@ static ty_status build(const profile_text *p, ty_layer_graph **out, ty_error *er
     if (layer_count == 0)
         return ty_fail(error, TY_EPARSE, "%s: found no layers beside inputs, expected some",
                        p->path);
-    status = ty_layer_graph_make(layers, layer_count, edges, edge_count, out, error);
-    if (status == TY_EINVAL)
-        status = ty_fail(error, TY_EPARSE, "%s: found a circle of edges, expected none", p->path);
+    status = make_sorted(p, layers, layer_count, edges, edge_count, out, error);
 done:
     return status;
 }

@@ -70,7 +70,9 @@ static void try_stage(search *s, piper_stage *stage, uint32_t ideal, uint32_t ne
         uint32_t total = rest->replicas + replicas;
         double time_s;
         suffix *best;
-        if (total > most_total || !can_begin(s, ideal, rest->devices + devices))
+        if (!can_begin(s, ideal, rest->devices + devices))
+            break; /* the others have more */
+        if (total > most_total)
             continue;
         best = grid_at(s, rest->devices + devices, total);
         if (rest->time_s >= best->time_s)

@@ -40,7 +40,45 @@ done
 expect 2 report plan.json
 expect_error_line "-o FILE"
 
-for command in plan estimate simulate memory run compare report profile workload cluster demo; do
+expect 2 partition
+expect_error_line "GRAPH"
+expect 2 partition graph.txt
+expect_error_line "--machines"
+expect 2 partition graph.txt --machines 4x2 --bandwidths 10GB/s
+expect_error_line "--bandwidths" "4x2"
+expect 2 partition graph.txt --machines 4xx --bandwidths 10GB/s,1GB/s
+expect_error_line "--machines"
+expect 2 partition graph.txt --mode zigzag
+expect_error_line "zigzag" "pipedream, flat or piper"
+expect 2 partition graph.txt --machines 4 --bandwidths 10GB/s --ratio none
+expect_error_line "--ratio" "none"
+expect 2 partition graph.txt --machines 4 --bandwidths 10GB/s --merge all
+expect_error_line "--merge" "branches"
+expect 2 partition graph.txt --machines 4 --bandwidths 10GB/s --memory 16XB
+expect_error_line "--memory"
+expect 3 partition nothing.txt --machines 4 --bandwidths 10GB/s
+expect_error_line "nothing.txt"
+cat > "$scratch/chain.txt" <<'END'
+node1 -- Input -- forward_compute_time=9, backward_compute_time=0, activation_size=64, parameter_size=0
+node2 -- Conv -- forward_compute_time=10, backward_compute_time=20, activation_size=1e6, parameter_size=4e6
+node3 -- ReLU -- forward_compute_time=1, backward_compute_time=1, activation_size=1e6, parameter_size=0
+node4 -- Linear -- forward_compute_time=4, backward_compute_time=6, activation_size=4e3, parameter_size=4e8
+	node1 -- node2
+	node2 -- node3
+	node3 -- node4
+END
+expect 0 partition "$scratch/chain.txt" --machines 4 --bandwidths 10GB/s --ratio 1
+expect_output "3 layers, 3 states" "11 ms" "node2 .. node3" "node4 .. node4"
+expect 0 partition "$scratch/chain.txt" --machines 2x2 --bandwidths 10GB/s,1GB/s --mode flat --ratio 1 --json
+expect_output '"schema": "trainyard.partition/1"' '"mode": "flat"' '"states": 3' '"layers": ["node3", "node4"]'
+expect 4 partition "$scratch/chain.txt" --machines 2 --bandwidths 1GB/s --straight --memory 1MB
+expect_error_line "states"
+expect 3 partition "$scratch/chain.txt" --mode piper
+sed 's/node3 -- node4/node3 -- node9/' "$scratch/chain.txt" > "$scratch/broken.txt"
+expect 3 partition "$scratch/broken.txt" --machines 4 --bandwidths 10GB/s
+expect_error_line "broken.txt" "node9"
+
+for command in plan estimate simulate memory run compare report profile partition workload cluster demo; do
     expect 0 $command --help
     expect_output "usage: trainyard $command"
     if awk 'length($0) > 80 { exit 1 }' "$scratch/out"; then pass; else fail "$command --help is wider than 80 columns"; fi
