@@ -21,6 +21,11 @@ typedef struct suffix {
     uint32_t tensor, stage_replicas;
 } suffix;
 
+/* What part of the grid holds suffixes. */
+typedef struct used_grid {
+    uint32_t first_replicas, last_replicas, most_beyond; /* devices beyond one per replica */
+} used_grid;
+
 typedef struct search {
     piper_costs *costs;
     const ty_ideals *ideals;
@@ -31,7 +36,8 @@ typedef struct search {
     uint32_t *ends;
     suffix *suffixes;
     uint32_t suffix_count, suffix_capacity;
-    suffix *grid; /* [devices + 1][most_replicas + 1] of the ideal at hand; time_s HUGE_VAL: none */
+    suffix *grid; /* [devices - replicas][replicas] of the ideal at hand; time_s HUGE_VAL: none */
+    used_grid used;
     double *best_s; /* [most_replicas + 1] */
     uint64_t pair_count;
 } search;
@@ -41,9 +47,10 @@ static ty_status out_of_memory(ty_error *error)
     return ty_fail(error, TY_ENOMEM, "piper: out of memory");
 }
 
+/* Rows are of devices beyond one per replica: one row will do where nothing is tensor-parallel. */
 static suffix *grid_at(const search *s, uint32_t devices, uint32_t replicas)
 {
-    return &s->grid[(size_t)devices * (s->most_replicas + 1) + replicas];
+    return &s->grid[(size_t)(devices - replicas) * (s->most_replicas + 1) + replicas];
 }
 
 /* ---- One ideal ------------------------------------------------------------------------------- */
@@ -55,34 +62,48 @@ static bool can_begin(const search *s, uint32_t ideal, uint32_t devices)
            s->compute_s[ideal] <= s->bound_s * (s->devices - devices) * (1 + 1e-9);
 }
 
+static void put(search *s, const suffix *one)
+{
+    const uint32_t beyond = one->devices - one->replicas;
+
+    *grid_at(s, one->devices, one->replicas) = *one;
+    if (one->replicas < s->used.first_replicas)
+        s->used.first_replicas = one->replicas;
+    if (one->replicas > s->used.last_replicas)
+        s->used.last_replicas = one->replicas;
+    if (beyond > s->used.most_beyond)
+        s->used.most_beyond = beyond;
+}
+
 /* Lets one stage in front of every suffix of `next` compete. */
 static void try_stage(search *s, piper_stage *stage, uint32_t ideal, uint32_t next, uint32_t degree,
                       uint32_t replicas)
 {
     const uint32_t tensor = s->costs->tensors[degree], devices = tensor * replicas;
     uint32_t most_total = s->most_replicas;
+    double least_s;
 
-    if (!can_begin(s, ideal, devices) ||
-        piper_least_s(stage, degree, replicas) > s->bound_s * (1 + 1e-9))
+    least_s = piper_least_s(stage, degree, replicas) * (1 - 1e-9); /* rounding */
+    if (!can_begin(s, ideal, devices) || least_s > s->bound_s)
         return;
     for (uint32_t i = s->starts[next]; i < s->ends[next]; i++) {
         const suffix *rest = &s->suffixes[i];
         uint32_t total = rest->replicas + replicas;
         double time_s;
-        suffix *best;
+        const suffix *best;
         if (!can_begin(s, ideal, rest->devices + devices))
             break; /* the others have more */
         if (total > most_total)
             continue;
         best = grid_at(s, rest->devices + devices, total);
-        if (rest->time_s >= best->time_s)
+        if (rest->time_s >= best->time_s || least_s >= best->time_s)
             continue;
         time_s = piper_stage_s(stage, degree, replicas, total);
         if (time_s == HUGE_VAL)
             most_total = total - 1; /* more in flight fit even less */
         time_s = rest->time_s > time_s ? rest->time_s : time_s;
         if (time_s < best->time_s && time_s <= s->bound_s)
-            *best = (suffix){rest->devices + devices, total, time_s, next, i, tensor, replicas};
+            put(s, &(suffix){rest->devices + devices, total, time_s, next, i, tensor, replicas});
     }
 }
 
@@ -122,11 +143,17 @@ static ty_status keep_best(search *s, ty_error *error)
 {
     ty_status status = TY_OK;
 
-    for (uint32_t r = 0; r <= s->most_replicas; r++)
+    for (uint32_t r = s->used.first_replicas; r <= s->used.last_replicas; r++)
         s->best_s[r] = HUGE_VAL; /* with so many replicas, of fewer devices */
-    for (uint32_t k = 1; k <= s->devices; k++) {
+    for (uint32_t k = s->used.first_replicas; k <= s->used.last_replicas + s->used.most_beyond;
+         k++) {
+        uint32_t first = s->used.first_replicas, last = s->used.last_replicas;
         double least_s = HUGE_VAL; /* of as few replicas */
-        for (uint32_t r = 1; r <= s->most_replicas && r <= k; r++) {
+        if (k > s->used.most_beyond && k - s->used.most_beyond > first) {
+            first = k - s->used.most_beyond;
+            least_s = s->best_s[first - 1];
+        }
+        for (uint32_t r = first; r <= last && r <= k; r++) {
             suffix *at = grid_at(s, k, r);
             least_s = s->best_s[r] < least_s ? s->best_s[r] : least_s;
             if (at->time_s < least_s) {
@@ -137,6 +164,7 @@ static ty_status keep_best(search *s, ty_error *error)
             at->time_s = HUGE_VAL;
         }
     }
+    s->used = (used_grid){.first_replicas = s->most_replicas};
 done:
     return status;
 }
@@ -165,6 +193,7 @@ static ty_status solve_round(search *s, ty_error *error)
 
     for (size_t i = 0; i < ((size_t)s->devices + 1) * (s->most_replicas + 1); i++)
         s->grid[i].time_s = HUGE_VAL;
+    s->used = (used_grid){.first_replicas = s->most_replicas};
     s->suffixes[0] = (suffix){.next = NO_SUFFIX}; /* nothing is left */
     s->suffix_count = 1;
     s->starts[last] = 0;
