@@ -66,8 +66,9 @@ ty_status ty_layer_graph_of_workload(const ty_workload *workload, uint32_t sampl
 void ty_layer_graph_free(ty_layer_graph *graph);
 
 /**
- * A coarser graph with fewer ideals. A merged layer has the sum of its members' time, parameters
- * and inner activations; what it hands on is the activations of its last members.
+ * A coarser graph with fewer ideals. A merged layer has the sum of its members' time and
+ * parameters, and the activations that its members hand on; those that stay inside are lost to
+ * memory limits, as with PipeDream's compressor.
  *
  * First, with `limit` 0 only this: runs of layers behind a branching one, each the only reader of
  * the one before and reading nothing else, become one (PipeDream's compress_branches). Then, until
@@ -191,7 +192,7 @@ void ty_division_free(ty_division *division);
  * Source: msr-fiddle/pipedream, optimizer/optimizer_graph_hierarchical.py; Narayanan et al., SOSP
  * 2019, section 3.1. O(levels N^3 M^2) at worst; the bound T[i][k][m] >= C(i..k)/devices leaves a
  * few k of each.
- * @return TY_EINFEASIBLE where nothing fits, saying what the memory limit is missed by;
+ * @return TY_EINFEASIBLE where nothing fits, saying what there is to hold and the limit;
  *         TY_EINVAL for options out of range.
  */
 ty_status ty_divide_hierarchical(const ty_states *states, const ty_divide_options *options,
@@ -207,8 +208,8 @@ ty_status ty_divide_hierarchical(const ty_states *states, const ty_divide_option
  *   - a run of stages on whole units of a higher level (servers), divided inside as PipeDream does.
  * So every device has its level's bandwidth to itself, as in PipeDream's formula. The answer is
  * never worse than ty_divide_hierarchical's, which is among those looked at. A memory limit counts
- * the devices behind a stage, or the units behind a run. Ties: the first of hierarchical, then
- * fewest parts, then from the back earliest begin and fewest replicas.
+ * the devices behind a stage, or the units behind a run. Ties: the hierarchical answer where it is
+ * as good, else as above.
  */
 ty_status ty_divide_flat(const ty_states *states, const ty_divide_options *options,
                          ty_division **out, ty_error *error) TY_MUST_CHECK;

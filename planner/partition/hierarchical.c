@@ -268,18 +268,21 @@ ty_status hierarchy_answer(const hierarchy *h, double time_s, division_parts *pa
 ty_status hierarchy_fail(const hierarchy *h, ty_error *error)
 {
     const ty_states *s = h->states;
-    double largest = 0;
-    char limit[32], layer[32];
+    const uint32_t last = s->ideals->count - 1;
+    const uint32_t devices = h->unit_devices[h->options->level_count];
+    char limit[32], held[32];
 
-    for (uint32_t i = 1; i < s->ideals->count; i++)
-        if (s->activation_bytes[i] + s->parameter_bytes[i] > largest)
-            largest = s->activation_bytes[i] + s->parameter_bytes[i];
+    if (h->options->memory_bytes == 0)
+        return ty_fail(error, TY_EINFEASIBLE,
+                       "no division of %u states uses all of %u devices without replicas; let some "
+                       "stay idle",
+                       last, devices);
     ty_format_memory(h->options->memory_bytes, limit);
-    ty_format_memory(largest, layer);
+    ty_format_memory(s->activation_bytes[last] + s->parameter_bytes[last], held);
     return ty_fail(error, TY_EINFEASIBLE,
-                   "no division of %u states holds its activations and parameters, %s in all, "
-                   "within %s per device for all micro-batches in flight",
-                   s->ideals->count - 1, layer, limit);
+                   "no division of %u states on %u devices holds the mini-batches in flight within "
+                   "%s per device; activations and parameters of one are %s in all",
+                   last, devices, limit, held);
 }
 
 void ty_division_free(ty_division *division)

@@ -73,6 +73,9 @@ expect 0 partition "$scratch/chain.txt" --machines 2x2 --bandwidths 10GB/s,1GB/s
 expect_output '"schema": "trainyard.partition/1"' '"mode": "flat"' '"states": 3' '"layers": ["node3", "node4"]'
 expect 4 partition "$scratch/chain.txt" --machines 2 --bandwidths 1GB/s --straight --memory 1MB
 expect_error_line "states"
+expect 4 partition "$scratch/chain.txt" --machines 9 --bandwidths 1GB/s --straight
+expect_error_line "idle"
+expect 0 partition "$scratch/chain.txt" --machines 9 --bandwidths 1GB/s --straight --fewer
 expect 3 partition "$scratch/chain.txt" --mode piper
 sed 's/node3 -- node4/node3 -- node9/' "$scratch/chain.txt" > "$scratch/broken.txt"
 expect 3 partition "$scratch/broken.txt" --machines 4 --bandwidths 10GB/s
