@@ -2,6 +2,8 @@
  * at every level. */
 #include "small_graphs.h"
 
+#include "ty_memory.h"
+
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stddef.h>
@@ -231,9 +233,9 @@ Test(division, equals_brute_force)
     cr_assert_gt(feasible, 500);
 }
 
-/* Four equal layers on two servers of two: each server's pair is as good as any, so that the ties
- * decide: least held by the largest stage, then least bytes over the cut. */
-Test(division, ties_take_the_cheaper_cut)
+/* Every cut is as good as data parallelism, so that the ties decide: least held by the largest
+ * stage. */
+Test(division, ties_hold_the_least)
 {
     const ty_graph_layer layers[4] = {{.compute_s = 1, .activation_bytes = 5},
                                       {.compute_s = 0, .activation_bytes = 1},
@@ -293,4 +295,51 @@ Test(division, refusals)
     cr_assert_null(division);
     ty_states_free(states);
     ty_layer_graph_free(graph);
+}
+
+/* A graph merged, divided and laid out as a chain, with all that is made on the way. */
+static ty_status do_all(const small_graph *g, ty_error *error)
+{
+    const ty_level levels[] = {{2, 2}, {2, 1}};
+    const ty_divide_options o = {.levels = levels, .level_count = 2, .activation_ratio = 1};
+    ty_status status = TY_OK;
+    ty_layer_graph *graph = NULL, *merged = NULL;
+    ty_states *states = NULL;
+    ty_division *division = NULL;
+    ty_downset_chain *chain = NULL;
+    uint32_t owners[MOST_SMALL];
+
+    TY_CHECK(ty_layer_graph_make(g->layers, g->n, g->edges, g->edge_count, &graph, error), status,
+             cleanup);
+    TY_CHECK(ty_layer_graph_merge(graph, 9, &merged, owners, error), status, cleanup);
+    TY_CHECK(ty_states_find(graph, 0, &states, error), status, cleanup);
+    TY_CHECK(ty_divide_flat(states, &o, &division, error), status, cleanup);
+    TY_CHECK(ty_downset_chain_find(graph, 9, &chain, error), status, cleanup);
+
+cleanup:
+    ty_downset_chain_free(chain);
+    ty_division_free(division);
+    ty_states_free(states);
+    ty_layer_graph_free(merged);
+    ty_layer_graph_free(graph);
+    return status;
+}
+
+Test(division, runs_out_of_memory)
+{
+    uint64_t state = 7;
+    small_graph g = random_graph(&state, MOST_SMALL);
+    long failures = 0;
+
+    while (g.n < MOST_SMALL || g.edge_count < 9 || g.edge_count > 11)
+        g = random_graph(&state, MOST_SMALL);
+    for (ty_status status = TY_ENOMEM; status != TY_OK; failures++) {
+        ty_error error = {0};
+        ty_memory_fail_after(failures + 1);
+        status = do_all(&g, &error);
+        ty_memory_fail_after(0);
+        cr_assert(status == TY_OK || (status == TY_ENOMEM && error.message[0] != '\0'),
+                  "allocation %ld: %s", failures + 1, error.message);
+    }
+    cr_assert_gt(failures, 50);
 }

@@ -2,6 +2,8 @@
 #include "gnmt_shape.h"
 #include "small_graphs.h"
 
+#include "ty_memory.h"
+
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdio.h>
@@ -209,6 +211,28 @@ Test(piper, equals_brute_force)
     }
     cr_assert_gt(feasible, 150);
     cr_assert_gt(exact * 10, feasible * 9);
+}
+
+Test(piper, runs_out_of_memory)
+{
+    static piper_case c;
+    uint64_t state = 11;
+    long failures = 0;
+
+    do
+        random_case(&state, &c);
+    while (c.graph.n < 4 || c.in.devices < 3 || c.in.memory_bytes < 1e6);
+    for (ty_status status = TY_ENOMEM; status != TY_OK; failures++) {
+        ty_piper_division *division = NULL;
+        ty_error error = {0};
+        ty_memory_fail_after(failures + 1);
+        status = ty_divide_piper(&c.in, &division, &error);
+        ty_memory_fail_after(0);
+        cr_assert(status == TY_OK || (status == TY_ENOMEM && error.message[0] != '\0'),
+                  "allocation %ld: %s", failures + 1, error.message);
+        ty_piper_division_free(division);
+    }
+    cr_assert_gt(failures, 20);
 }
 
 /* ---- GNMT's shape ------------------------------------------------------------------------------
