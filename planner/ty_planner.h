@@ -18,6 +18,9 @@
 #include "ty_core.h"
 #include "ty_layout.h"
 #include "ty_partition.h"
+#include "ty_convergence.h"
+#include "ty_core.h"
+#include "ty_economics.h"
 #include "ty_topologies.h"
 #include "ty_workloads.h"
 

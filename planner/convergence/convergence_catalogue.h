@@ -1,0 +1,22 @@
+/**
+ * @file convergence_catalogue.h
+ * planner/catalogue/convergence.json, opened. Internal to planner/convergence/.
+ */
+#ifndef TY_PLANNER_CONVERGENCE_CATALOGUE_H
+#define TY_PLANNER_CONVERGENCE_CATALOGUE_H
+
+#include "ty_convergence.h"
+
+typedef struct ty_convergence_catalogue {
+    ty_json_document *document;
+    const ty_json *sources, *tasks, *compressors, *staleness; /* parts of the document */
+} ty_convergence_catalogue;
+
+ty_status ty_convergence_catalogue_open(ty_convergence_catalogue *out,
+                                        ty_error *error) TY_MUST_CHECK;
+void ty_convergence_catalogue_close(ty_convergence_catalogue *catalogue);
+/** The text of a source. @param out [out] free with ty_free */
+ty_status ty_convergence_cite(const ty_convergence_catalogue *c, const char *key, char **out,
+                              ty_error *error) TY_MUST_CHECK;
+
+#endif

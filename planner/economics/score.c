@@ -1,0 +1,221 @@
+/* A plan by everything a decision may turn on. */
+#include "economics_catalogue.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+/* How far a predicted step time is off, as a deviation of its log. Data sheets: mean error of the
+   one-device figures in docs/validation.md; profiles: docs/accuracy.md. */
+static const struct {
+    ty_provenance provenance;
+    double log_deviation;
+} step_deviations[] = {{TY_MEASURED, 0.12}, {TY_CALIBRATED, 0.2}, {TY_DATASHEET, 0.35}};
+
+#define OPTIMIZER_ELEMENT_BYTES 4 /* state numbers are fp32 */
+#define SECONDS_PER_HOUR 3600.0
+
+ty_score_question ty_score_question_default(void)
+{
+    return (ty_score_question){.staleness = TY_STALENESS_NONE};
+}
+
+static double step_deviation(const ty_plan *plan, const ty_score_question *q)
+{
+    if (q->step_log_deviation > 0)
+        return q->step_log_deviation;
+    for (size_t i = 0; i < sizeof step_deviations / sizeof step_deviations[0]; i++)
+        if (step_deviations[i].provenance == plan->provenance)
+            return step_deviations[i].log_deviation;
+    return step_deviations[2].log_deviation;
+}
+
+static uint64_t checkpoint_bytes(const ty_plan *plan)
+{
+    uint64_t parameters =
+        ty_workload_parameter_bytes(plan->workload, 0, plan->workload->layer_count);
+    uint64_t elements = parameters / plan->workload->element_bytes;
+
+    return parameters +
+           elements * OPTIMIZER_ELEMENT_BYTES * ty_optimizer_state_count(&plan->optimizer);
+}
+
+/* ---- Parts ------------------------------------------------------------------------------- */
+
+static ty_status score_step(const ty_plan *plan, const ty_cluster *cluster,
+                            const ty_score_question *q, ty_score *s, ty_error *error)
+{
+    const ty_step_summary *summary =
+        plan->simulation.step_time_s > 0 ? &plan->simulation : &plan->prediction;
+    ty_input_outlook input;
+    double hosts = ty_cluster_host_count(cluster), input_s;
+    ty_status status;
+
+    s->step_time_s = summary->step_time_s;
+    s->provenance = plan->provenance;
+    if (q->input != NULL) {
+        status = ty_input_rate(q->input, &input, error);
+        if (status != TY_OK)
+            return status;
+        input_s = plan->global_batch / (input.samples_per_s * hosts);
+        if (input_s > s->step_time_s) {
+            s->step_time_s = input_s;
+            s->is_bound_by_input = true;
+            snprintf(s->input_bound_by, sizeof s->input_bound_by, "%s", input.bound_by);
+        }
+    }
+    s->samples_per_s = plan->global_batch / s->step_time_s;
+    return TY_OK;
+}
+
+static double or_else(double asked, double known)
+{
+    return asked > 0 ? asked : known;
+}
+
+static ty_status score_failures(const ty_plan *plan, const ty_cluster *cluster,
+                                const ty_score_question *q, ty_score *s, ty_error *error)
+{
+    ty_economics_catalogue known;
+    ty_failure_question failures;
+    uint32_t hosts = ty_cluster_host_count(cluster);
+    ty_status status = ty_economics_catalogue_load(&known, error);
+
+    if (status != TY_OK)
+        return status;
+    s->checkpoint_bytes = checkpoint_bytes(plan);
+    failures = (ty_failure_question){
+        .devices = ty_plan_rank_count(plan),
+        .hosts = hosts,
+        .device_mtbf_s = or_else(q->device_mtbf_s, known.device_mtbf_s),
+        .host_mtbf_s = or_else(q->host_mtbf_s, known.host_mtbf_s),
+        .checkpoint_write_s =
+            (double)s->checkpoint_bytes /
+            or_else(q->checkpoint_bytes_per_s, known.checkpoint_bytes_per_s_per_host * hosts),
+        .restart_s = or_else(q->restart_s, known.restart_s),
+        .checkpoint_interval_s = q->checkpoint_interval_s,
+    };
+    return ty_failures(&failures, &s->failures, error);
+}
+
+/* The compressor that most of the gradient goes through. */
+static const char *compressor_of(const ty_plan *plan)
+{
+    uint64_t bytes[TY_COMPRESSION_COUNT] = {0};
+    int most = TY_COMPRESSION_NONE;
+
+    for (uint32_t b = 0; b < plan->bucket_count; b++)
+        bytes[plan->buckets[b].compression] += plan->buckets[b].gradient_bytes;
+    for (int k = 0; k < TY_COMPRESSION_COUNT; k++)
+        if (bytes[k] > bytes[most])
+            most = k;
+    return ty_compression_name((ty_compression_kind)most);
+}
+
+static ty_status score_target(const ty_plan *plan, const ty_score_question *q, ty_score *s,
+                              ty_error *error)
+{
+    const char *compressor = q->compressor != NULL ? q->compressor : compressor_of(plan);
+    uint32_t depth = q->staleness_depth > 0 ? q->staleness_depth : plan->stage_count;
+    double batch = plan->global_batch;
+    ty_status status = TY_OK;
+
+    s->compression_multiplier = s->staleness_multiplier = ty_interval_exact(1);
+    if (q->task == NULL)
+        return TY_OK;
+    TY_CHECK(ty_compression_multiplier(q->task, batch, compressor, q->compressor_effect,
+                                       &s->compression_multiplier, error),
+             status, done);
+    TY_CHECK(ty_staleness_multiplier(q->task, batch, ty_staleness_delay(q->staleness, depth),
+                                     &s->staleness_multiplier, error),
+             status, done);
+    s->has_target = true;
+    s->is_prior = q->task->is_prior;
+    s->samples_to_target = ty_interval_product(
+        ty_convergence_samples(q->task, batch),
+        ty_interval_product(s->compression_multiplier, s->staleness_multiplier));
+    s->steps = s->samples_to_target.expected / batch;
+    if (!(s->failures.goodput > 0)) {
+        status = ty_fail(error, TY_EINFEASIBLE,
+                         "the cluster fails every %.3g s: no checkpoint is reached",
+                         s->failures.system_mtbf_s);
+        goto done;
+    }
+    s->time_to_target_s = ty_interval_scale(
+        ty_interval_product(s->samples_to_target,
+                            ty_interval_of_deviation(s->step_time_s, step_deviation(plan, q))),
+        1 / (batch * s->failures.goodput));
+done:
+    return status;
+}
+
+static ty_status score_cost(const ty_plan *plan, const ty_cluster *cluster,
+                            const ty_score_question *q, ty_score *s, ty_text *notes,
+                            ty_error *error)
+{
+    const ty_step_summary *summary =
+        plan->simulation.step_time_s > 0 ? &plan->simulation : &plan->prediction;
+    double load = fmin(1, fmax(0, summary->compute_share * summary->step_time_s / s->step_time_s));
+    ty_cluster_rates rates;
+    ty_status status = ty_cluster_rates_of(cluster, load, &q->rates, &rates, error);
+
+    if (status != TY_OK)
+        return status;
+    s->has_price = rates.has_price;
+    s->has_power = rates.power_w.expected > 0;
+    s->price_usd_per_hour = rates.price_usd_per_s * SECONDS_PER_HOUR;
+    s->power_w = rates.power_w;
+    if (s->has_target && s->has_price)
+        s->money_usd = ty_interval_scale(s->time_to_target_s, rates.price_usd_per_s);
+    if (s->has_target && s->has_power)
+        s->energy_j = ty_interval_product(s->time_to_target_s, s->power_w);
+    ty_text_addf(notes, "%s\n", rates.assumption);
+    if (!s->has_price)
+        ty_text_add(notes, "money: not every host has a price; give one per device and hour\n");
+    return TY_OK;
+}
+
+static void note_target(const ty_plan *plan, const ty_score_question *q, ty_text *notes)
+{
+    const ty_convergence *t = q->task;
+    double batch = plan->global_batch;
+
+    if (t == NULL) {
+        ty_text_add(notes, "no task: time to target, money and energy to target are not known\n");
+        return;
+    }
+    ty_text_addf(notes, "convergence: %s (%s), %s\n", t->name, t->is_prior ? "prior" : "measured",
+                 t->source);
+    if (batch < t->smallest_batch || batch > t->largest_batch)
+        ty_text_addf(
+            notes, "convergence: batch %g is outside %g to %g, where the task's figures are from\n",
+            batch, t->smallest_batch, t->largest_batch);
+}
+
+ty_status ty_score_plan(const ty_plan *plan, const ty_cluster *cluster, const ty_score_question *q,
+                        ty_score *out, ty_error *error)
+{
+    ty_score s = {0};
+    ty_text notes = {0};
+    ty_status status = TY_OK;
+
+    if (!plan->has_prediction || !(plan->prediction.step_time_s > 0))
+        return ty_fail(error, TY_EINVAL, "the plan has no prediction: estimate it first");
+    TY_CHECK(score_step(plan, cluster, q, &s, error), status, cleanup);
+    TY_CHECK(score_failures(plan, cluster, q, &s, error), status, cleanup);
+    TY_CHECK(score_target(plan, q, &s, error), status, cleanup);
+    TY_CHECK(score_cost(plan, cluster, q, &s, &notes, error), status, cleanup);
+    note_target(plan, q, &notes);
+    TY_CHECK(ty_text_take(&notes, &s.notes, error), status, cleanup);
+    *out = s;
+
+cleanup:
+    ty_text_clear(&notes);
+    return status;
+}
+
+void ty_score_clear(ty_score *score)
+{
+    ty_free(score->notes);
+    *score = (ty_score){0};
+}

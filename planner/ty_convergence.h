@@ -1,0 +1,209 @@
+/**
+ * @file ty_convergence.h
+ * How many steps a network needs to reach its target, and how long that takes: what the global
+ * batch, late gradients and compressed gradients cost or save beside the step time.
+ *
+ *     ty_convergence *task = NULL;
+ *     TY_CHECK(ty_convergence_open("resnet50-imagenet", &task, error), status, cleanup);
+ *     double steps = ty_convergence_steps(task, 8192);
+ *
+ * The law: with N the gradient noise scale and B the global batch, both in samples,
+ *     steps(B)   = S (1 + N/B)          S: steps to target with exact gradients
+ *     samples(B) = E (1 + B/N)          E = S N: samples to target with the smallest batches
+ * Source: McCandlish et al. 2018 (arXiv:1812.06162), equation 2.11. It assumes that the learning
+ * rate is tuned for every batch. E is for a target, an optimizer and a data set: a task.
+ *
+ * Tasks and the effects of compressors and staleness are data with sources:
+ * planner/catalogue/convergence.json. What comes from there is a prior; what a calibration run
+ * measured replaces it. Every uncertain figure is a ty_interval.
+ */
+#ifndef TY_CONVERGENCE_H
+#define TY_CONVERGENCE_H
+
+#include "ty_core.h"
+
+/* ---- Intervals --------------------------------------------------------------------------- */
+
+/** A positive figure that is believed to lie in [low, high] eight times in ten. */
+typedef struct ty_interval {
+    double low, expected, high;
+} ty_interval;
+
+/** A figure known exactly. */
+ty_interval ty_interval_exact(double value);
+/** expected * exp(-+ TY_INTERVAL_DEVIATIONS * log_deviation): from a standard deviation of the log.
+ */
+ty_interval ty_interval_of_deviation(double expected, double log_deviation);
+/** Product of independent figures: the distances of the bounds, as logs, add in quadrature. */
+ty_interval ty_interval_product(ty_interval a, ty_interval b);
+/** Sum of figures that err together: bounds are added, which is the wider choice. */
+ty_interval ty_interval_sum(ty_interval a, ty_interval b);
+ty_interval ty_interval_scale(ty_interval a, double factor);
+/** {"low": ..., "expected": ..., "high": ...} on one line. */
+void ty_interval_to_json(ty_interval interval, ty_json_writer *writer, const char *key);
+
+/** Standard deviations from the middle to the bounds of the central 80 % of a normal distribution.
+ */
+#define TY_INTERVAL_DEVIATIONS 1.2816
+
+/* ---- Steps and samples ------------------------------------------------------------------- */
+
+typedef enum ty_scaling_rule {
+    TY_SCALING_LINEAR, /* SGD: learning rate in proportion to the batch */
+    TY_SCALING_SQRT,   /* Adam, LAMB: to its square root */
+    TY_SCALING_RULE_COUNT
+} ty_scaling_rule;
+const char *ty_scaling_rule_name(ty_scaling_rule rule); /* "linear", "sqrt" */
+
+/** One task: workload, data set, target. */
+typedef struct ty_convergence {
+    char *name;   /* "resnet50-imagenet" */
+    char *target; /* "75.9 % top-1" */
+    char *source;
+    bool is_prior;              /* from the catalogue; false: measured in a calibration run */
+    double noise_scale_samples; /* N, averaged over the run */
+    double minimum_samples;     /* E */
+    double log_deviation; /* of samples to target around the law; spread between runs included */
+    double smallest_batch, largest_batch; /* range the figures were taken in */
+    double noise_growth;                  /* noise scale at the end over that at the start; >= 1 */
+    ty_scaling_rule scaling_rule;
+    double scaling_limit_batch; /* largest batch the rule is known to hold to; 0: not known */
+} ty_convergence;
+
+/**
+ * A task of the catalogue by its name, or a `trainyard.calibration/1` file with a "convergence"
+ * member (docs/convergence.md).
+ * @return TY_EIO naming the closest task for an unknown name; TY_EPARSE for bad content.
+ */
+ty_status ty_convergence_open(const char *name_or_path, ty_convergence **out,
+                              ty_error *error) TY_MUST_CHECK;
+/** The catalogue's task for a workload of the zoo; TY_EIO where there is none. */
+ty_status ty_convergence_of_workload(const char *workload, ty_convergence **out,
+                                     ty_error *error) TY_MUST_CHECK;
+ty_status ty_convergence_from_json(const ty_json *object, ty_convergence **out,
+                                   ty_error *error) TY_MUST_CHECK;
+void ty_convergence_to_json(const ty_convergence *task, ty_json_writer *writer, const char *key);
+void ty_convergence_free(ty_convergence *task);
+
+/** Steps to target; batch > 0. */
+double ty_convergence_steps(const ty_convergence *task, double batch);
+/** Samples to target with its interval, wider by a factor two a doubling (as a log deviation of
+ * TY_EXTRAPOLATION_DEVIATION each) outside the range of the task's figures. */
+ty_interval ty_convergence_samples(const ty_convergence *task, double batch);
+#define TY_EXTRAPOLATION_DEVIATION 0.1
+
+/** One batch size and what it took. */
+typedef struct ty_convergence_point {
+    double batch, samples; /* > 0 */
+    double weight;         /* e.g. the square root of the number of runs; > 0 */
+} ty_convergence_point;
+
+/**
+ * The law through points: least weighted squares of log(samples). N by golden section over its
+ * log between a hundredth of the smallest batch and a hundred times the largest, E in closed form.
+ * Where the points show no growth N is the upper end: a lower bound of the noise scale.
+ * @param count at least 1; with one batch size only N is `assumed_noise`, which must then be > 0
+ * @param rms_log_error [out] weighted, over the points
+ */
+ty_status ty_convergence_fit(const ty_convergence_point *points, uint32_t count,
+                             double assumed_noise, double *noise_scale_samples,
+                             double *minimum_samples, double *rms_log_error,
+                             ty_error *error) TY_MUST_CHECK;
+
+/**
+ * Noise scale from squared gradient norms at two batch sizes, each averaged over steps: in data
+ * parallel training the ranks' own (b) and that of the average (B), for free.
+ *   |G|^2 = (B |g_B|^2 - b |g_b|^2) / (B - b),  tr S = (|g_b|^2 - |g_B|^2) / (1/b - 1/B),  N = tr
+ * S / |G|^2. Source: McCandlish et al., appendix A.1.
+ * @return TY_EINVAL unless 0 < b < B and norms > 0; TY_EINFEASIBLE where the difference of the
+ *         norms leaves no signal or no noise: average over more steps.
+ */
+ty_status ty_noise_scale(double small_batch, double small_norm_squared, double large_batch,
+                         double large_norm_squared, double *noise_scale_samples,
+                         ty_error *error) TY_MUST_CHECK;
+
+/* ---- Late and compressed gradients ------------------------------------------------------- */
+
+typedef enum ty_staleness_kind {
+    TY_STALENESS_NONE,            /* synchronous, pipelines with flush included */
+    TY_STALENESS_WEIGHT_STASHING, /* PipeDream: stage s of n is n-1-s updates late */
+    TY_STALENESS_VERTICAL_SYNC,   /* all stages n-1 updates late */
+    TY_STALENESS_DOUBLE_BUFFERED, /* PipeDream-2BW: one update late */
+    TY_STALENESS_ASYNCHRONOUS, /* n workers and a parameter server: n-1 updates late on average */
+    TY_STALENESS_BOUNDED,      /* workers at most n updates apart: n/2 on average */
+    TY_STALENESS_KIND_COUNT
+} ty_staleness_kind;
+const char *ty_staleness_name(ty_staleness_kind kind);
+/** Mean delay in updates. @param depth stages, workers or bound, as above; >= 1 */
+double ty_staleness_delay(ty_staleness_kind kind, uint32_t depth);
+
+/**
+ * Factor on steps for a mean delay of d updates:  (N/B + 1 + c d) / (N/B + 1).
+ * The delay only lengthens the part of training that exact gradients would take (Stich and
+ * Karimireddy 2020, theorem 1); c is of the catalogue and uncertain.
+ */
+ty_status ty_staleness_multiplier(const ty_convergence *task, double batch, double delay,
+                                  ty_interval *out, ty_error *error) TY_MUST_CHECK;
+
+/** What is known of a compressor's effect. */
+typedef struct ty_compressor_effect {
+    /* From a calibration run; a NaN where not measured. Of an unbiased compressor E|Cg-g|^2 /
+     * |g|^2; of one with error feedback 1 - |Cg-g|^2 / |g|^2, averaged over steps. */
+    double omega, delta;
+    uint32_t workers; /* whose errors average out, with omega; >= 1 */
+} ty_compressor_effect;
+
+/**
+ * Factor on steps for a compressor by its catalogue name: none, fp16, bf16, fp8, int8, one-bit,
+ * ternary, top-k, random-k, dgc, powersgd.
+ * - `effect` NULL: the catalogue's prior, judged from published accuracies.
+ * - omega measured: (1 + omega/p + (1+omega) N/B) / (1 + N/B): the variance of the mean gradient.
+ * - delta measured: 1 + c (1/delta - 1) / (1 + N/B), c as for staleness: error feedback delays what
+ *   was not sent by 1/delta - 1 steps on average.
+ * @return TY_EINVAL for an unknown name, with the nearest one; or measured figures out of range
+ */
+ty_status ty_compression_multiplier(const ty_convergence *task, double batch,
+                                    const char *compressor, const ty_compressor_effect *effect,
+                                    ty_interval *out, ty_error *error) TY_MUST_CHECK;
+/** The catalogue's compressors and what their prior rests on; NULL from `index` == their number on.
+ * Free both. */
+ty_status ty_compressor_list(uint32_t index, char **name, char **source, ty_interval *prior,
+                             ty_error *error) TY_MUST_CHECK;
+
+/* ---- Learning rate ----------------------------------------------------------------------- */
+
+/**
+ * Learning rate for a batch, from one known to work for another: in proportion to B/B0 or its
+ * square root, but never more than the noise scale supports, base_rate (1 + N/B0) / (1 + N/B) times
+ * for the linear rule and its square root for the other (the limit of both rules: McCandlish et
+ * al., equation 2.9).
+ * @param is_beyond_limit [out] the batch is larger than any the task's rule is known to hold for
+ */
+ty_status ty_learning_rate(const ty_convergence *task, double base_rate, double base_batch,
+                           double batch, double *rate, bool *is_beyond_limit,
+                           ty_error *error) TY_MUST_CHECK;
+
+/* ---- Choosing the batch ------------------------------------------------------------------ */
+
+/** A global batch that can be run, and its step time on the cluster in question. */
+typedef struct ty_batch_option {
+    double batch, step_time_s; /* > 0 */
+} ty_batch_option;
+
+/** The option of least steps(B) * step time; ties go to the smaller batch. */
+ty_status ty_best_batch(const ty_convergence *task, const ty_batch_option *options, uint32_t count,
+                        uint32_t *best, double *training_time_s, ty_error *error) TY_MUST_CHECK;
+
+/**
+ * A batch for each phase of training. The noise scale grows from phase to phase by a constant
+ * factor, by `task->noise_growth` from the first to the last, its mean being the task's; phases do
+ * equal parts of the steps that exact gradients would take, S / phases. Each phase takes its best
+ * option, which is the optimum, since phases do not depend on each other.
+ * @param chosen          [out, phases] index of an option
+ * @param training_time_s [out] of the whole; never above that of ty_best_batch
+ */
+ty_status ty_batch_schedule(const ty_convergence *task, const ty_batch_option *options,
+                            uint32_t count, uint32_t phases, uint32_t *chosen,
+                            double *training_time_s, ty_error *error) TY_MUST_CHECK;
+
+#endif

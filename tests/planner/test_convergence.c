@@ -1,0 +1,344 @@
+/* Convergence: the law against its inverse, choices against brute force and closed forms. */
+#include "ty_convergence.h"
+
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static void check_near(double found, double expected, double tolerance, const char *what)
+{
+    cr_assert(fabs(found - expected) <= tolerance * fabs(expected),
+              "%s: found %.17g, expected %.17g", what, found, expected);
+}
+
+static ty_convergence made_task(double noise, double minimum)
+{
+    return (ty_convergence){.noise_scale_samples = noise,
+                            .minimum_samples = minimum,
+                            .log_deviation = 0.1,
+                            .smallest_batch = 64,
+                            .largest_batch = 4096,
+                            .noise_growth = 16};
+}
+
+/* (S(B)/S - 1) (E(B)/E - 1) = 1 for every batch: McCandlish et al., equation 2.11. */
+Test(convergence, steps_and_samples_lie_on_the_hyperbola)
+{
+    ty_convergence t = made_task(5000, 1e6);
+    double least_steps = t.minimum_samples / t.noise_scale_samples;
+
+    for (double b = 1; b < 1e6; b *= 3) {
+        double steps = ty_convergence_steps(&t, b),
+               samples = ty_convergence_samples(&t, b).expected;
+        check_near((steps / least_steps - 1) * (samples / t.minimum_samples - 1), 1, 1e-9,
+                   "product");
+        check_near(steps * b, samples, 1e-12, "samples");
+    }
+}
+
+Test(convergence, interval_widens_outside_the_data)
+{
+    ty_convergence t = made_task(5000, 1e6);
+    ty_interval inside = ty_convergence_samples(&t, 4096),
+                outside = ty_convergence_samples(&t, 8192);
+
+    check_near(log(inside.high / inside.expected), 0.1 * TY_INTERVAL_DEVIATIONS, 1e-12, "inside");
+    check_near(log(outside.expected / outside.low),
+               (0.1 + TY_EXTRAPOLATION_DEVIATION) * TY_INTERVAL_DEVIATIONS, 1e-12, "outside");
+}
+
+Test(convergence, fit_finds_what_points_were_made_from)
+{
+    const double noises[] = {20, 1000, 44356, 3e5};
+
+    for (size_t i = 0; i < sizeof noises / sizeof noises[0]; i++) {
+        ty_convergence t = made_task(noises[i], 7e6);
+        ty_convergence_point points[12];
+        double noise = 0, minimum = 0, error_left = 1;
+        for (int p = 0; p < 12; p++) {
+            double b = 32 * pow(2, p);
+            points[p] = (ty_convergence_point){b, ty_convergence_samples(&t, b).expected, 1 + p};
+        }
+        cr_assert_eq(ty_convergence_fit(points, 12, 0, &noise, &minimum, &error_left, NULL), TY_OK);
+        check_near(noise, noises[i], 1e-6, "noise scale");
+        check_near(minimum, 7e6, 1e-6, "minimum");
+        cr_assert_lt(error_left, 1e-7);
+    }
+}
+
+/* A slow grid is the oracle of the golden section, on points with errors. */
+Test(convergence, fit_is_the_best_of_a_grid)
+{
+    srand(7);
+    for (int round = 0; round < 20; round++) {
+        ty_convergence_point points[6];
+        double noise, minimum, rms, best = HUGE_VAL;
+        for (int p = 0; p < 6; p++) {
+            double b = 100 * pow(3, p);
+            points[p] = (ty_convergence_point){
+                b, 1e6 * (1 + b / 2000) * exp(0.2 * ((double)rand() / RAND_MAX - 0.5)), 1};
+        }
+        cr_assert_eq(ty_convergence_fit(points, 6, 0, &noise, &minimum, &rms, NULL), TY_OK);
+        for (double log_noise = log(1.0); log_noise < log(1e6); log_noise += 0.01) {
+            double sum = 0, squares = 0;
+            for (int p = 0; p < 6; p++)
+                sum += log(points[p].samples / (1 + points[p].batch / exp(log_noise))) / 6;
+            for (int p = 0; p < 6; p++)
+                squares +=
+                    pow(log(points[p].samples / (1 + points[p].batch / exp(log_noise))) - sum, 2);
+            best = fmin(best, sqrt(squares / 6));
+        }
+        cr_assert_leq(rms, best * (1 + 1e-9), "round %d: %g, grid %g", round, rms, best);
+    }
+}
+
+Test(convergence, fit_refuses_what_it_cannot_use)
+{
+    const ty_convergence_point one = {256, 1e6, 1}, bad = {256, -1, 1};
+    double noise = 0, minimum, rms;
+    ty_error error = {0};
+
+    cr_assert_eq(ty_convergence_fit(&one, 1, 0, &noise, &minimum, &rms, &error), TY_EINVAL);
+    cr_assert_not_null(strstr(error.message, "two batch sizes"));
+    cr_assert_eq(ty_convergence_fit(&bad, 1, 100, &noise, &minimum, &rms, &error), TY_EINVAL);
+    cr_assert_eq(ty_convergence_fit(&one, 0, 100, &noise, &minimum, &rms, &error), TY_EINVAL);
+    cr_assert_eq(noise, 0);
+    cr_assert_eq(ty_convergence_fit(&one, 1, 256, &noise, &minimum, &rms, &error), TY_OK);
+    check_near(minimum, 5e5, 1e-12, "half of the samples at B = N");
+}
+
+/* |g_B|^2 = |G|^2 + tr/B exactly. */
+Test(convergence, noise_scale_from_norms)
+{
+    double noise = 0;
+    ty_error error = {0};
+
+    cr_assert_eq(ty_noise_scale(32, 4 + 800.0 / 32, 1024, 4 + 800.0 / 1024, &noise, &error), TY_OK);
+    check_near(noise, 200, 1e-9, "noise scale");
+    cr_assert_eq(ty_noise_scale(32, 4, 1024, 5, &noise, &error), TY_EINFEASIBLE);
+    cr_assert_not_null(strstr(error.message, "no noise"));
+    cr_assert_eq(ty_noise_scale(64, 4, 64, 4, &noise, &error), TY_EINVAL);
+    cr_assert_eq(ty_noise_scale(32, NAN, 64, 4, &noise, &error), TY_EINVAL);
+}
+
+/* Stochastic descent on a quadratic of many dimensions, with noise of known scale: the measured
+ * noise scale of the last step's gradients. */
+Test(convergence, noise_scale_of_drawn_gradients)
+{
+    const int draws = 20000, small = 4, large = 64;
+    double small_sum = 0, large_sum = 0, noise = 0;
+
+    srand(3);
+    for (int d = 0; d < draws; d++) {
+        double part = 0, sum = 0;
+        for (int i = 0; i < large; i++) {
+            double g =
+                1 + 3 * sqrt(12) * ((double)rand() / RAND_MAX - 0.5); /* mean 1, variance 9 */
+            sum += g;
+            part = i == small - 1 ? sum : part;
+        }
+        small_sum += pow(part / small, 2) / draws;
+        large_sum += pow(sum / large, 2) / draws;
+    }
+    cr_assert_eq(ty_noise_scale(small, small_sum, large, large_sum, &noise, NULL), TY_OK);
+    check_near(noise, 9, 0.05, "noise scale");
+}
+
+Test(convergence, staleness)
+{
+    ty_convergence t = made_task(1000, 1e6);
+    ty_interval small, large, none;
+
+    cr_assert_eq(ty_staleness_delay(TY_STALENESS_WEIGHT_STASHING, 4), 1.5);
+    cr_assert_eq(ty_staleness_delay(TY_STALENESS_VERTICAL_SYNC, 4), 3);
+    cr_assert_eq(ty_staleness_delay(TY_STALENESS_DOUBLE_BUFFERED, 9), 1);
+    cr_assert_eq(ty_staleness_delay(TY_STALENESS_ASYNCHRONOUS, 8), 7);
+    cr_assert_eq(ty_staleness_delay(TY_STALENESS_NONE, 8), 0);
+    cr_assert_eq(ty_staleness_multiplier(&t, 1, 3, &small, NULL), TY_OK);
+    cr_assert_eq(ty_staleness_multiplier(&t, 1e6, 3, &large, NULL), TY_OK);
+    cr_assert_eq(ty_staleness_multiplier(&t, 1e6, 0, &none, NULL), TY_OK);
+    cr_assert_lt(small.expected, 1.01, "small batches hide delays");
+    check_near(large.expected, 1 + 3 / (1 + 1e-3), 1e-9, "large batches pay them in full");
+    cr_assert_eq(none.high, 1);
+    cr_assert(small.low <= small.expected && small.expected <= small.high);
+    cr_assert_eq(ty_staleness_multiplier(&t, 1, -1, &none, NULL), TY_EINVAL);
+}
+
+Test(convergence, every_compressor_has_a_prior_with_a_source)
+{
+    static const char *const wanted[] = {"none",     "fp16",    "bf16",    "fp8",
+                                         "int8",     "one-bit", "ternary", "top-k",
+                                         "random-k", "dgc",     "powersgd"};
+    ty_convergence t = made_task(1000, 1e6);
+    ty_error error = {0};
+
+    for (size_t i = 0; i < sizeof wanted / sizeof wanted[0]; i++) {
+        ty_interval m = {0}, listed = {0};
+        char *name = NULL, *source = NULL;
+        cr_assert_eq(ty_compression_multiplier(&t, 256, wanted[i], NULL, &m, &error), TY_OK, "%s",
+                     error.message);
+        cr_assert(m.low >= 1 && m.expected >= m.low && m.high >= m.expected, "%s", wanted[i]);
+        cr_assert_eq(ty_compressor_list((uint32_t)i, &name, &source, &listed, &error), TY_OK);
+        cr_assert_str_eq(name, wanted[i]);
+        cr_assert_gt(strlen(source), 3);
+        cr_assert_eq(listed.high, m.high);
+        ty_free(name);
+        ty_free(source);
+    }
+    cr_assert_eq(ty_compression_multiplier(&t, 256, "topk", NULL, &(ty_interval){0}, &error),
+                 TY_EINVAL);
+    cr_assert_not_null(strstr(error.message, "did you mean top-k"));
+}
+
+/* The variance of the mean of p workers' unbiased estimates, by drawing them. */
+Test(convergence, measured_omega_is_the_variance_of_the_mean)
+{
+    ty_convergence t = made_task(1000, 1e6);
+    ty_compressor_effect effect = {.omega = 0.5, .delta = NAN, .workers = 8};
+    ty_interval m;
+
+    cr_assert_eq(ty_compression_multiplier(&t, 250, "int8", &effect, &m, NULL), TY_OK);
+    check_near(m.expected, (1 + 0.5 / 8 + 1.5 * 4) / 5, 1e-12, "omega");
+    effect = (ty_compressor_effect){.omega = NAN, .delta = 1, .workers = 8};
+    cr_assert_eq(ty_compression_multiplier(&t, 250, "top-k", &effect, &m, NULL), TY_OK);
+    cr_assert_eq(m.high, 1, "nothing is lost at delta 1");
+    effect.delta = 0;
+    cr_assert_eq(ty_compression_multiplier(&t, 250, "top-k", &effect, &m, NULL), TY_EINVAL);
+    effect.delta = NAN;
+    cr_assert_eq(ty_compression_multiplier(&t, 250, "top-k", &effect, &m, NULL), TY_EINVAL);
+}
+
+Test(convergence, learning_rate)
+{
+    ty_convergence t = made_task(1e9, 1e6);
+    bool is_beyond = true;
+    double rate = 0;
+
+    t.scaling_limit_batch = 8192;
+    cr_assert_eq(ty_learning_rate(&t, 0.1, 256, 8192, &rate, &is_beyond, NULL), TY_OK);
+    check_near(rate, 3.2, 1e-4, "Goyal et al.: 0.1 at 256 is 3.2 at 8192");
+    cr_assert_not(is_beyond);
+    t.scaling_rule = TY_SCALING_SQRT;
+    cr_assert_eq(ty_learning_rate(&t, 0.1, 256, 16384, &rate, &is_beyond, NULL), TY_OK);
+    check_near(rate, 0.8, 1e-4, "square root");
+    cr_assert(is_beyond);
+    t.noise_scale_samples = 100; /* far above the noise scale more batch supports no more rate */
+    cr_assert_eq(ty_learning_rate(&t, 0.1, 1e5, 1e7, &rate, &is_beyond, NULL), TY_OK);
+    cr_assert_lt(rate, 0.1001);
+    cr_assert_eq(ty_learning_rate(&t, 0.1, 0, 1, &rate, &is_beyond, NULL), TY_EINVAL);
+}
+
+/* A step of a + b B takes least time to target at B = sqrt(N a / b). */
+Test(convergence, best_batch_is_the_closed_form)
+{
+    ty_convergence t = made_task(3000, 1e6);
+    ty_batch_option options[4000];
+    double a = 0.02, b = 1e-4, time_s = 0;
+    uint32_t best = 0;
+
+    for (int i = 0; i < 4000; i++)
+        options[i] = (ty_batch_option){i + 1, a + b * (i + 1)};
+    cr_assert_eq(ty_best_batch(&t, options, 4000, &best, &time_s, NULL), TY_OK);
+    cr_assert_leq(fabs(options[best].batch - sqrt(3000 * a / b)), 1);
+    check_near(time_s, ty_convergence_steps(&t, options[best].batch) * options[best].step_time_s,
+               1e-12, "time");
+}
+
+static double schedule_time(const ty_convergence *t, const ty_batch_option *options,
+                            const uint32_t *chosen, uint32_t phases)
+{
+    double ratio = phases > 1 ? pow(t->noise_growth, 1.0 / (phases - 1)) : 1, mean = 0, sum = 0;
+
+    for (uint32_t p = 0; p < phases; p++)
+        mean += pow(ratio, p) / phases;
+    for (uint32_t p = 0; p < phases; p++) {
+        const ty_batch_option *o = &options[chosen[p]];
+        sum += t->minimum_samples / t->noise_scale_samples / phases *
+               (1 + t->noise_scale_samples * pow(ratio, p) / mean / o->batch) * o->step_time_s;
+    }
+    return sum;
+}
+
+Test(convergence, batch_schedule_is_the_best_of_all)
+{
+    ty_convergence t = made_task(3000, 1e6);
+    const ty_batch_option options[] = {{256, 0.03}, {1024, 0.05}, {4096, 0.13}, {16384, 0.45}};
+    uint32_t chosen[4], tried[4], one = 0;
+    double found = 0, constant = 0, best = HUGE_VAL;
+
+    cr_assert_eq(ty_batch_schedule(&t, options, 4, 4, chosen, &found, NULL), TY_OK);
+    for (uint32_t code = 0; code < 256; code++) {
+        for (int p = 0; p < 4; p++)
+            tried[p] = code >> 2 * p & 3;
+        best = fmin(best, schedule_time(&t, options, tried, 4));
+    }
+    check_near(found, best, 1e-12, "brute force");
+    cr_assert_eq(ty_best_batch(&t, options, 4, &one, &constant, NULL), TY_OK);
+    cr_assert_leq(found, constant);
+    for (int p = 1; p < 4; p++)
+        cr_assert_geq(chosen[p], chosen[p - 1], "batches grow with the noise");
+    t.noise_growth = 1;
+    cr_assert_eq(ty_batch_schedule(&t, options, 4, 4, chosen, &found, NULL), TY_OK);
+    check_near(found, constant, 1e-12, "no growth");
+}
+
+Test(convergence, tasks_of_the_catalogue)
+{
+    ty_convergence *t = NULL;
+    ty_error error = {0};
+
+    cr_assert_eq(ty_convergence_of_workload("resnet50", &t, &error), TY_OK, "%s", error.message);
+    cr_assert(t->is_prior);
+    /* The two medians of the logs that the doubling from 32768 to 65536 is known by: 60 and 88. */
+    check_near(ty_convergence_samples(t, 65536).expected /
+                   ty_convergence_samples(t, 32768).expected,
+               88.0 / 60, 0.05, "doubling the batch");
+    ty_convergence_free(t);
+    t = NULL;
+    cr_assert_eq(ty_convergence_open("resnet50-imagnet", &t, &error), TY_EIO);
+    cr_assert_not_null(strstr(error.message, "did you mean resnet50-imagenet"));
+    cr_assert_null(t);
+}
+
+Test(convergence, calibration_file)
+{
+    char path[] = "/tmp/ty_calibration_XXXXXX";
+    const char *good =
+        "{\"schema\": \"trainyard.calibration/1\", \"convergence\": {\"name\": \"mine\", "
+        "\"target\": \"loss 2\", \"source\": \"measured\", \"noise_scale_samples\": 500, "
+        "\"minimum_samples\": 1e5, \"log_deviation\": 0.05, \"smallest_batch\": 8, "
+        "\"largest_batch\": 64, \"noise_growth\": 2, \"scaling_rule\": \"sqrt\"}}";
+    ty_convergence *t = NULL;
+    ty_error error = {0};
+    int file = mkstemp(path);
+
+    cr_assert_geq(file, 0);
+    close(file);
+    cr_assert_eq(ty_file_write(path, good, strlen(good), &error), TY_OK);
+    cr_assert_eq(ty_convergence_open(path, &t, &error), TY_OK, "%s", error.message);
+    cr_assert_not(t->is_prior);
+    cr_assert_eq(t->noise_scale_samples, 500);
+    ty_convergence_free(t);
+    t = NULL;
+    cr_assert_eq(ty_file_write(path,
+                               "{\"schema\": \"trainyard.calibration/1\", \"convergence\": "
+                               "{\"name\": \"x\", \"target\": \"y\", \"source\": \"z\", "
+                               "\"noise_scale_samples\": -1}}",
+                               118, &error),
+                 TY_OK);
+    cr_assert_neq(ty_convergence_open(path, &t, &error), TY_OK);
+    unlink(path);
+}
+
+Test(convergence, intervals)
+{
+    ty_interval a = ty_interval_of_deviation(2, 0.3), b = ty_interval_of_deviation(5, 0.4);
+    ty_interval p = ty_interval_product(a, b), e = ty_interval_product(a, ty_interval_exact(3));
+
+    check_near(p.expected, 10, 1e-12, "product");
+    check_near(log(p.high / 10), 0.5 * TY_INTERVAL_DEVIATIONS, 1e-12, "quadrature");
+    check_near(e.high, 3 * a.high, 1e-12, "exact factor");
+}

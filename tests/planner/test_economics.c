@@ -1,0 +1,264 @@
+/* Failures against Monte Carlo, input, money and energy against figures by hand. */
+#include "ty_economics.h"
+#include "ty_planner.h"
+
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void check_near(double found, double expected, double tolerance, const char *what)
+{
+    cr_assert(fabs(found - expected) <= tolerance * fabs(expected),
+              "%s: found %.17g, expected %.17g", what, found, expected);
+}
+
+/* ---- Failures ---------------------------------------------------------------------------- */
+
+static double exponential(double mean)
+{
+    return -mean * log((rand() + 1.0) / (RAND_MAX + 2.0));
+}
+
+/* Seconds to get one interval's work and checkpoint done, failures and restarts included; a failure
+ * while restarting starts the restart again. */
+static double one_interval(double work_s, double write_s, double restart_s, double mtbf_s)
+{
+    double clock = 0, need = work_s + write_s;
+
+    for (;;) {
+        double failure = exponential(mtbf_s);
+        if (failure >= need)
+            return clock + need;
+        clock += failure;
+        for (;;) {
+            double again = exponential(mtbf_s);
+            if (again >= restart_s)
+                break;
+            clock += again;
+        }
+        clock += restart_s;
+    }
+}
+
+Test(failures, goodput_is_what_playing_it_gives)
+{
+    static const struct {
+        double mtbf, write, restart, interval;
+    } cases[] = {
+        {3600, 30, 120, 400}, {86400, 60, 300, 3000}, {1000, 50, 200, 900}, {500, 5, 400, 50}};
+
+    srand(11);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        ty_failure_question q = {.devices = 4,
+                                 .device_mtbf_s = 4 * cases[i].mtbf,
+                                 .host_mtbf_s = HUGE_VAL,
+                                 .checkpoint_write_s = cases[i].write,
+                                 .restart_s = cases[i].restart,
+                                 .checkpoint_interval_s = cases[i].interval};
+        ty_failure_outlook o;
+        double clock = 0;
+        int rounds = 60000;
+        for (int r = 0; r < rounds; r++)
+            clock +=
+                one_interval(cases[i].interval, cases[i].write, cases[i].restart, cases[i].mtbf);
+        cr_assert_eq(ty_failures(&q, &o, NULL), TY_OK);
+        check_near(o.system_mtbf_s, cases[i].mtbf, 1e-12, "mtbf");
+        check_near(o.goodput, rounds * cases[i].interval / clock, 0.02, "goodput");
+    }
+}
+
+Test(failures, chosen_interval_is_the_best)
+{
+    for (double write = 0.01; write < 1000; write *= 7) {
+        ty_failure_question q = {.devices = 1,
+                                 .device_mtbf_s = 20000,
+                                 .host_mtbf_s = HUGE_VAL,
+                                 .checkpoint_write_s = write,
+                                 .restart_s = 100};
+        ty_failure_outlook chosen, other;
+        double best = 0;
+        cr_assert_eq(ty_failures(&q, &chosen, NULL), TY_OK);
+        check_near(chosen.checkpoint_interval_s, sqrt(2 * write * 20000), 0.2, "Young's rule");
+        for (double t = 1; t < 1e5; t *= 1.01) {
+            q.checkpoint_interval_s = t;
+            cr_assert_eq(ty_failures(&q, &other, NULL), TY_OK);
+            best = fmax(best, other.goodput);
+        }
+        cr_assert_geq(chosen.goodput, best * (1 - 1e-4), "write %g: %g of %g", write,
+                      chosen.goodput, best);
+    }
+}
+
+Test(failures, limits)
+{
+    ty_failure_question q = {.devices = 8,
+                             .hosts = 1,
+                             .device_mtbf_s = HUGE_VAL,
+                             .host_mtbf_s = HUGE_VAL,
+                             .checkpoint_write_s = 10};
+    ty_failure_outlook o = {0};
+
+    cr_assert_eq(ty_failures(&q, &o, NULL), TY_OK);
+    cr_assert_eq(o.goodput, 1, "nothing fails, nothing is written");
+    q.checkpoint_interval_s = 90;
+    cr_assert_eq(ty_failures(&q, &o, NULL), TY_OK);
+    check_near(o.goodput, 0.9, 1e-12, "only writing");
+    q.device_mtbf_s = 0;
+    cr_assert_eq(ty_failures(&q, &o, NULL), TY_EINVAL);
+    q.device_mtbf_s = NAN;
+    cr_assert_eq(ty_failures(&q, &o, NULL), TY_EINVAL);
+}
+
+/* ---- Input ------------------------------------------------------------------------------- */
+
+Test(input, slowest_part_sets_the_rate)
+{
+    const ty_storage_level levels[] = {
+        {"memory", 10e9, 100}, {"disk", 1e9, 300}, {"network", 0.1e9, UINT64_MAX}};
+    ty_input_question q = {.levels = levels,
+                           .level_count = 3,
+                           .data_bytes = 1000,
+                           .sample_bytes = 1e5,
+                           .preprocess_samples_per_s = 100,
+                           .preprocess_cores = 10};
+    ty_input_outlook o;
+
+    cr_assert_eq(ty_input_rate(&q, &o, NULL), TY_OK);
+    cr_assert_str_eq(o.bound_by, "preprocessing");
+    check_near(o.samples_per_s, 1000, 1e-12, "preprocessing");
+    check_near(o.level_share[1], 0.3, 1e-12, "disk");
+    q.preprocess_cores = 1000;
+    cr_assert_eq(ty_input_rate(&q, &o, NULL), TY_OK);
+    cr_assert_str_eq(o.bound_by, "network");
+    check_near(o.samples_per_s, 0.1e9 / (1e5 * 0.6), 1e-12, "network");
+    q.data_bytes = 400;
+    cr_assert_eq(ty_input_rate(&q, &o, NULL), TY_OK);
+    cr_assert_str_eq(o.bound_by, "disk");
+    q.level_count = 2;
+    q.data_bytes = 401;
+    cr_assert_eq(ty_input_rate(&q, &o, NULL), TY_EINVAL);
+}
+
+/* ---- Money, energy, score ---------------------------------------------------------------- */
+
+static ty_cluster *open_cluster(const char *line)
+{
+    ty_cluster *cluster = NULL;
+    ty_error error = {0};
+
+    cr_assert_eq(ty_cluster_open(line, NULL, &cluster, &error), TY_OK, "%s", error.message);
+    return cluster;
+}
+
+Test(money, prices_and_power_add_up)
+{
+    ty_cluster *priced = open_cluster("4x p4d.24xlarge"), *owned = open_cluster("2x dgx-a100");
+    ty_cost_rates rates = {0};
+    ty_cluster_rates a, b, idle;
+
+    cr_assert_eq(ty_cluster_rates_of(priced, 1, &rates, &a, NULL), TY_OK);
+    cr_assert(a.has_price);
+    check_near(a.price_usd_per_s * 3600, 4 * 21.957642, 1e-9, "list price");
+    cr_assert_eq(ty_cluster_rates_of(owned, 1, &rates, &b, NULL), TY_OK);
+    cr_assert_not(b.has_price);
+    check_near(b.power_w.high, 2 * 6500, 1e-9, "rated power");
+    rates = (ty_cost_rates){
+        .price_usd_per_device_hour = 2, .price_usd_per_kwh = 0.1, .power_usage_effectiveness = 1.5};
+    cr_assert_eq(ty_cluster_rates_of(owned, 0, &rates, &idle, NULL), TY_OK);
+    check_near(idle.power_w.expected, 2 * 6500 * 0.25 * 1.5, 1e-9, "idle, with the building");
+    check_near(idle.price_usd_per_s * 3600, 16 * 2 + idle.power_w.expected / 1000 * 0.1, 1e-9,
+               "energy paid for");
+    cr_assert_eq(ty_cluster_rates_of(owned, 1.1, &rates, &idle, NULL), TY_EINVAL);
+    rates.power_usage_effectiveness = 0.5;
+    cr_assert_eq(ty_cluster_rates_of(owned, 1, &rates, &idle, NULL), TY_EINVAL);
+    ty_cluster_free(priced);
+    ty_cluster_free(owned);
+}
+
+static ty_plan *plan_resnet(const ty_cluster *cluster, uint32_t batch)
+{
+    ty_workload *workload = NULL;
+    ty_plan_options options = ty_plan_options_default();
+    ty_plan *plan = NULL;
+    ty_error error = {0};
+
+    options.global_batch = batch;
+    options.pipeline_stages = 1;
+    options.fix_compression = true;
+    options.compression = TY_COMPRESSION_NONE;
+    cr_assert_eq(ty_workload_open("resnet50", &workload, &error), TY_OK, "%s", error.message);
+    cr_assert_eq(ty_plan_search(workload, cluster, NULL, &options, &plan, &error), TY_OK, "%s",
+                 error.message);
+    ty_workload_free(workload);
+    return plan;
+}
+
+Test(score, figures_hang_together)
+{
+    ty_cluster *cluster = open_cluster("2x p3.16xlarge");
+    ty_plan *plan = plan_resnet(cluster, 1024);
+    ty_score_question q = ty_score_question_default();
+    ty_convergence *task = NULL;
+    ty_score s;
+    ty_text text = {0};
+    ty_json_writer w = ty_json_writer_on(&text);
+    ty_error error = {0};
+
+    cr_assert_eq(ty_convergence_of_workload("resnet50", &task, &error), TY_OK);
+    q.task = task;
+    cr_assert_eq(ty_score_plan(plan, cluster, &q, &s, &error), TY_OK, "%s", error.message);
+    check_near(s.time_to_target_s.expected,
+               ty_convergence_steps(task, 1024) * plan->prediction.step_time_s / s.failures.goodput,
+               1e-9, "steps x step time / goodput");
+    check_near(s.money_usd.expected, s.time_to_target_s.expected / 3600 * 2 * 24.48, 1e-9, "money");
+    check_near(s.energy_j.expected, s.time_to_target_s.expected * s.power_w.expected, 1e-9,
+               "energy");
+    cr_assert(s.failures.goodput > 0.99 && s.failures.goodput < 1);
+    cr_assert(s.time_to_target_s.low < s.time_to_target_s.expected &&
+              s.time_to_target_s.expected < s.time_to_target_s.high);
+    check_near((double)s.checkpoint_bytes, 2 * 4 * 25557032.0, 0.01, "weights and momentum");
+    ty_score_to_json(&s, &w, NULL);
+    cr_assert_eq(text.failed, TY_OK);
+    cr_assert_not_null(strstr(text.data, "trainyard.score/1"));
+    cr_assert_not_null(strstr(text.data, "\"convergence_provenance\": \"prior\""));
+    ty_text_clear(&text);
+    ty_score_clear(&s);
+    q.compressor = "top-k";
+    q.staleness = TY_STALENESS_ASYNCHRONOUS;
+    q.staleness_depth = 16;
+    cr_assert_eq(ty_score_plan(plan, cluster, &q, &s, &error), TY_OK);
+    cr_assert_gt(s.time_to_target_s.expected * 1.0,
+                 1.05 * ty_convergence_steps(task, 1024) * plan->prediction.step_time_s);
+    ty_score_clear(&s);
+    ty_convergence_free(task);
+    ty_plan_free(plan);
+    ty_cluster_free(cluster);
+}
+
+Test(score, slow_input_is_named)
+{
+    ty_cluster *cluster = open_cluster("2x p3.16xlarge");
+    ty_plan *plan = plan_resnet(cluster, 1024);
+    const ty_storage_level network = {"network storage", 1e6, UINT64_MAX};
+    ty_input_question input = {.levels = &network,
+                               .level_count = 1,
+                               .data_bytes = 1u << 30,
+                               .sample_bytes = 1e5,
+                               .preprocess_samples_per_s = HUGE_VAL,
+                               .preprocess_cores = 1};
+    ty_score_question q = ty_score_question_default();
+    ty_score s;
+
+    q.input = &input;
+    cr_assert_eq(ty_score_plan(plan, cluster, &q, &s, NULL), TY_OK);
+    cr_assert(s.is_bound_by_input);
+    cr_assert_str_eq(s.input_bound_by, "network storage");
+    check_near(s.samples_per_s, 2 * 10, 1e-9, "two hosts of ten samples/s");
+    cr_assert_not(s.has_target);
+    ty_score_clear(&s);
+    plan->has_prediction = false;
+    cr_assert_eq(ty_score_plan(plan, cluster, &q, &s, NULL), TY_EINVAL);
+    ty_plan_free(plan);
+    ty_cluster_free(cluster);
+}
