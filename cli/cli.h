@@ -65,6 +65,7 @@ exit_code cmd_workload(const cli_options *options);
 exit_code cmd_cluster(const cli_options *options);
 exit_code cluster_catalogue(const cli_options *options); /* cmd_catalogue.c */
 exit_code cmd_demo(const cli_options *options);
+exit_code cmd_validate(const cli_options *options);
 
 /* ---- options.c --------------------------------------------------------------------------- */
 

@@ -64,6 +64,8 @@ const cli_command commands[] = {
      OPTIONS("host", "device", "hosts", "oversubscription", "root", "format", "to", "output",
              "json"),
      1, 2, cmd_cluster},
+    {"validate", "FILE|DIR [options]", "predictions against published measurements", NULL,
+     OPTIONS("json"), 1, 1, cmd_validate},
     {"demo", "[options]", "measure this machine, plan, simulate, train, compare, write report.html",
      NULL, OPTIONS("steps", "data", "directory"), 0, 0, cmd_demo},
     {NULL, NULL, NULL, NULL, NULL, 0, 0, NULL},

@@ -22,6 +22,7 @@
 #include "ty_core.h"
 #include "ty_economics.h"
 #include "ty_topologies.h"
+#include "ty_validate.h"
 #include "ty_workloads.h"
 
 /* ---- Lowering ---------------------------------------------------------------------------- */

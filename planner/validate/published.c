@@ -1,0 +1,190 @@
+/* From the names in published measurements to devices, links and workloads. */
+#include "published.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+typedef enum match { MATCH_STARTS, MATCH_CONTAINS, MATCH_IS } match;
+
+static const char *const match_keys[] = {"starts", "contains", "is"};
+
+static bool matches(match how, const char *text, const char *pattern)
+{
+    if (how == MATCH_STARTS)
+        return strncmp(text, pattern, strlen(pattern)) == 0;
+    return how == MATCH_IS ? strcmp(text, pattern) == 0 : strstr(text, pattern) != NULL;
+}
+
+static ty_status open_names(ty_json_document **document, ty_error *error)
+{
+    char *path = NULL;
+    ty_status status = TY_OK;
+
+    TY_CHECK(ty_data_path("planner/catalogue", "published.json", &path, error), status, cleanup);
+    TY_CHECK(ty_json_load(path, document, error), status, cleanup);
+    status = ty_json_schema(ty_json_root(*document), "trainyard.published/1", error);
+
+cleanup:
+    ty_free(path);
+    return status;
+}
+
+/* The first row of a list that the text matches; NULL: none. */
+static ty_status find(const ty_json_document *document, const char *list, match how,
+                      const char *text, const ty_json **out, ty_error *error)
+{
+    const ty_json *rows;
+    ty_status status = ty_json_array(ty_json_root(document), list, 1, UINT16_MAX, &rows, error);
+
+    *out = NULL;
+    for (size_t i = 0; status == TY_OK && i < ty_json_size(rows); i++) {
+        const ty_json *row = ty_json_at(rows, i);
+        const char *pattern = ""; /* is in every text: the row is for what no other one names */
+        if (!ty_json_has(row, "otherwise"))
+            status = ty_json_string(row, match_keys[how], &pattern, error);
+        if (status == TY_OK && matches(how, text, pattern)) {
+            *out = row;
+            break;
+        }
+    }
+    return status;
+}
+
+/* ---- Clusters ---------------------------------------------------------------------------- */
+
+/* "2x dgx1-v100" where the row names a host of so many devices; "" where it does not. */
+static ty_status host_line(const ty_json *gpu, const ty_record *record, uint32_t hosts,
+                           uint32_t per_host, ty_text *line, ty_error *error)
+{
+    const char *host, *node;
+    uint32_t host_devices;
+    ty_status status = TY_OK;
+
+    if (!ty_json_has(gpu, "host"))
+        return TY_OK;
+    TY_CHECK(ty_json_string(gpu, "host", &host, error), status, done);
+    TY_CHECK(ty_json_uint32(gpu, "per_host", 1, 1024, &host_devices, error), status, done);
+    if (ty_json_string(gpu, "node", &node, NULL) != TY_OK)
+        node = "";
+    if (strstr(record->node, node) != NULL &&
+        (per_host == host_devices || (hosts == 1 && per_host < host_devices)))
+        ty_text_addf(line, "%ux %s", hosts, host);
+done:
+    return status;
+}
+
+static ty_status device_line(const ty_json_document *names, const ty_json *gpu,
+                             const ty_record *record, uint32_t hosts, uint32_t per_host,
+                             ty_text *line, char reason[TY_SKIP_REASON_SIZE], ty_error *error)
+{
+    const char *device, *inside, *link = "eth10"; /* not used inside one host */
+    const ty_json *network = NULL;
+    ty_status status = TY_OK;
+
+    TY_CHECK(ty_json_string(gpu, "device", &device, error), status, done);
+    TY_CHECK(ty_json_string(gpu, "inside", &inside, error), status, done);
+    if (hosts > 1) {
+        TY_CHECK(find(names, "networks", MATCH_CONTAINS, record->network, &network, error), status,
+                 done);
+        if (network == NULL) {
+            snprintf(reason, TY_SKIP_REASON_SIZE, "network between nodes not stated, or not known");
+            goto done;
+        }
+        TY_CHECK(ty_json_string(network, "link", &link, error), status, done);
+    }
+    ty_text_addf(line, "leaf:1 host:%u gpu:%u @%s %s %s", hosts, per_host, device, inside, link);
+done:
+    return status;
+}
+
+static ty_status describe(const ty_json_document *names, const ty_record *record, ty_text *line,
+                          char reason[TY_SKIP_REASON_SIZE], ty_error *error)
+{
+    uint32_t gpus = (uint32_t)record->gpus, per_host = gpus, hosts;
+    const ty_json *gpu;
+    ty_status status = TY_OK;
+
+    TY_CHECK(find(names, "gpus", MATCH_STARTS, record->gpu, &gpu, error), status, done);
+    if (gpu == NULL) {
+        snprintf(reason, TY_SKIP_REASON_SIZE, "device not stated, or not in the catalogue");
+        goto done;
+    }
+    if (record->gpus_per_node >= 1 && record->gpus_per_node < gpus)
+        per_host = (uint32_t)record->gpus_per_node;
+    hosts = (gpus + per_host - 1) / per_host;
+    TY_CHECK(host_line(gpu, record, hosts, per_host, line, error), status, done);
+    if (line->length == 0)
+        status = device_line(names, gpu, record, hosts, per_host, line, reason, error);
+done:
+    return status;
+}
+
+ty_status ty_published_cluster(const ty_record *record, ty_cluster **cluster,
+                               char reason[TY_SKIP_REASON_SIZE], ty_error *error)
+{
+    ty_json_document *names = NULL;
+    ty_text line = {0};
+    ty_status status = TY_OK;
+
+    *cluster = NULL;
+    if (!(record->gpus >= 1 && record->gpus <= TY_MAX_RANKS)) {
+        snprintf(reason, TY_SKIP_REASON_SIZE, "number of devices not stated");
+        return TY_OK;
+    }
+    TY_CHECK(open_names(&names, error), status, cleanup);
+    TY_CHECK(describe(names, record, &line, reason, error), status, cleanup);
+    TY_CHECK(ty_text_check(&line, error), status, cleanup);
+    if (line.length > 0)
+        status = ty_cluster_open(line.data, NULL, cluster, error);
+
+cleanup:
+    ty_text_clear(&line);
+    ty_json_free(names);
+    return status;
+}
+
+/* ---- Workloads and software -------------------------------------------------------------- */
+
+ty_status ty_published_workload(const ty_record *record, ty_workload **workload,
+                                char reason[TY_SKIP_REASON_SIZE], ty_error *error)
+{
+    ty_json_document *names = NULL;
+    const ty_json *row;
+    const char *name;
+    ty_status status = TY_OK;
+
+    *workload = NULL;
+    TY_CHECK(open_names(&names, error), status, cleanup);
+    TY_CHECK(find(names, "models", MATCH_IS, record->model, &row, error), status, cleanup);
+    if (row == NULL) {
+        snprintf(reason, TY_SKIP_REASON_SIZE, "model is not in the zoo: %.100s",
+                 record->model[0] != '\0' ? record->model : "not stated");
+        goto cleanup;
+    }
+    TY_CHECK(ty_json_string(row, "workload", &name, error), status, cleanup);
+    status = ty_workload_open(name, workload, error);
+
+cleanup:
+    ty_json_free(names);
+    return status;
+}
+
+ty_status ty_published_bucket_bytes(const ty_record *record, uint64_t *bytes, ty_error *error)
+{
+    ty_json_document *names = NULL;
+    const ty_json *row;
+    ty_status status = TY_OK;
+
+    TY_CHECK(open_names(&names, error), status, cleanup);
+    TY_CHECK(find(names, "buckets", MATCH_CONTAINS, record->update, &row, error), status, cleanup);
+    if (row == NULL)
+        status =
+            ty_fail(error, TY_EPARSE, "published.json: no bucket size for \"%s\"", record->update);
+    else
+        status = ty_json_uint64(row, "bytes", 1, UINT32_MAX, bytes, error);
+
+cleanup:
+    ty_json_free(names);
+    return status;
+}
