@@ -22,7 +22,55 @@ ty_fixed_plan ty_fixed_data_parallel(const ty_workload *workload, const ty_clust
                            .micro_batches = devices,
                            .schedule = TY_ONE_F_ONE_B,
                            .bucket_bytes = bucket_bytes,
-                           .compute_scale = 1};
+                           .compute_scale = 1,
+                           .devices = devices};
+}
+
+/* Acklam's rational approximation, to 1e-9, of the inverse normal distribution for p >= 0.5. */
+static double inverse_normal(double p)
+{
+    static const double a[] = {-39.69683028665376, 220.9460984245205,  -275.9285104469687,
+                               138.3577518672690,  -30.66479806614716, 2.506628277459239};
+    static const double b[] = {-54.47609879822406, 161.5858368580409, -155.6989798598866,
+                               66.80131188771972, -13.28068155288572};
+    static const double c[] = {-0.007784894002430293, -0.3223964580411365, -2.400758277161838,
+                               -2.549732539343734,    4.374664141464968,   2.938163982698783};
+    static const double d[] = {0.007784695709041462, 0.3224671290700398, 2.445134137142996,
+                               3.754408661907416};
+    const double centre = 0.97575; /* below it the first form holds */
+    double q = p - 0.5, r = q * q, t = sqrt(-2 * log(1 - p));
+
+    if (p <= centre)
+        return (((((a[0] * r + a[1]) * r + a[2]) * r + a[3]) * r + a[4]) * r + a[5]) * q /
+               (((((b[0] * r + b[1]) * r + b[2]) * r + b[3]) * r + b[4]) * r + 1);
+    return -(((((c[0] * t + c[1]) * t + c[2]) * t + c[3]) * t + c[4]) * t + c[5]) /
+           ((((d[0] * t + d[1]) * t + d[2]) * t + d[3]) * t + 1);
+}
+
+double ty_expected_largest(uint32_t n)
+{
+    return n > 1 ? inverse_normal((n - 0.375) / (n + 0.25)) : 0;
+}
+
+ty_status ty_fixed_plan_use_server(ty_fixed_plan *plan, double root_bytes_per_s,
+                                   uint32_t devices_per_host, ty_error *error)
+{
+    uint32_t local = plan->devices < devices_per_host ? plan->devices : devices_per_host;
+    uint32_t hosts = (plan->devices + local - 1) / local;
+    ty_path path = {0};
+    ty_status status = TY_OK;
+
+    if (plan->devices < 2)
+        return TY_OK;
+    status = ty_cluster_path(plan->cluster, 0, plan->devices - 1, &path, error);
+    if (status != TY_OK)
+        return status;
+    plan->server_s_per_byte = 2.0 * local / root_bytes_per_s;
+    if (hosts > 1)
+        plan->server_s_per_byte += 2.0 * (hosts - 1) / hosts / path.bandwidth_bytes_per_s;
+    plan->server_latency_s = 2 * path.latency_s;
+    ty_path_clear(&path);
+    return TY_OK;
 }
 
 static bool is_device_work(ty_op op)
@@ -37,6 +85,18 @@ static void scale_compute(const ty_program *program, double scale, ty_costs *cos
         for (uint32_t i = 0; i < program->stages[s].instruction_count; i++)
             if (is_device_work(program->stages[s].instructions[i].op))
                 costs->instructions[s][i].seconds *= scale;
+}
+
+static void replace_collectives(const ty_fixed_plan *plan, const draft *d, ty_costs *costs)
+{
+    for (uint32_t s = 0; s < d->program->stage_count; s++) {
+        for (uint32_t i = 0; i < d->program->stages[s].instruction_count; i++) {
+            const ty_instruction *instruction = &d->program->stages[s].instructions[i];
+            if (instruction->op == TY_OP_COLLECTIVE)
+                costs->instructions[s][i].seconds =
+                    plan->server_latency_s + plan->server_s_per_byte * (double)instruction->bytes;
+        }
+    }
 }
 
 static ty_status recompute_all(draft *d, ty_error *error)
@@ -59,11 +119,13 @@ static ty_status time_draft(const ty_fixed_plan *plan, const draft *d, double *s
     TY_CHECK(ty_costs_of_program(d->plan, d->program, plan->cluster, &costs, error), status,
              cleanup);
     scale_compute(d->program, plan->compute_scale, costs);
+    if (plan->server_s_per_byte > 0)
+        replace_collectives(plan, d, costs);
     TY_CHECK(ty_estimate(d->plan, d->program, costs, TIMED_STEPS, &timeline, error), status,
              cleanup);
     TY_CHECK(ty_timeline_summarize(d->plan, d->program, timeline, &summary, error), status,
              cleanup);
-    *step_time_s = summary.step_time_s;
+    *step_time_s = summary.step_time_s * (1 + plan->jitter * ty_expected_largest(plan->devices));
 
 cleanup:
     ty_timeline_free(timeline);
@@ -91,9 +153,10 @@ ty_status ty_fixed_plan_step(const ty_fixed_plan *plan, double *step_time_s, ty_
         where.first_layers[s] = plan->first_layers[s];
         where.replicas[s] = plan->replicas[s];
     }
-    options.global_batch = plan->micro_batches * plan->micro_batch_size;
+    options.global_batch = ty_cluster_device_count(plan->cluster); /* any that is allowed */
     TY_CHECK(ty_search_question_make(plan->workload, plan->cluster, NULL, &options, &q, error),
              status, cleanup);
+    q.global_batch = plan->micro_batches * plan->micro_batch_size;
     TY_CHECK(ty_draft_make(&q, &c, &d, error), status, cleanup);
     if (plan->recompute)
         TY_CHECK(recompute_all(&d, error), status, cleanup);

@@ -21,7 +21,29 @@ typedef struct ty_fixed_plan {
     uint64_t bucket_bytes; /* UINT64_MAX: one a stage */
     bool recompute;
     double compute_scale; /* of everything devices do alone: how much slower than costed; 1 */
+    /* Not collectives but servers in each host and on all hosts: seconds a byte of gradient takes;
+     * 0: collectives. */
+    double server_s_per_byte;
+    double server_latency_s;
+    /* Deviation of a device's step time as a share of it: all wait for the slowest of `devices`. */
+    double jitter;
+    uint32_t devices;
 } ty_fixed_plan;
+
+/**
+ * Mean of the largest of n standard normal numbers, by Blom's approximation of its quantile (1958):
+ * the inverse normal distribution at (n - 0.375)/(n + 0.25); 0 for n = 1.
+ */
+double ty_expected_largest(uint32_t n);
+
+/**
+ * Gradients over servers: every device of a host sends its own to the host's memory and reads the
+ * sum back over the host's roots; hosts push to and pull from the shares that all others serve.
+ *   seconds per byte = 2 n/R + 2 (H-1)/H / B
+ * for n devices a host, roots of R bytes/s, H hosts and B bytes/s between them.
+ */
+ty_status ty_fixed_plan_use_server(ty_fixed_plan *plan, double root_bytes_per_s,
+                                   uint32_t devices_per_host, ty_error *error) TY_MUST_CHECK;
 
 /** Data parallelism over the first `devices` devices with so many samples each. */
 ty_fixed_plan ty_fixed_data_parallel(const ty_workload *workload, const ty_cluster *cluster,

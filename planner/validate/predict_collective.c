@@ -7,6 +7,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#define LARGEST_RING_SEARCH 64 /* of ty_cluster_find_rings */
+
 static const struct {
     const char *operation;
     ty_collective_kind kind;
@@ -41,6 +43,22 @@ done:
     return status;
 }
 
+/* Inside a host NCCL runs as many rings at once as its direct links have lanes for. */
+static ty_status use_all_lanes(const ty_cluster *cluster, const uint32_t *devices, uint32_t members,
+                               double *bandwidth_bytes_per_s, ty_error *error)
+{
+    ty_ring_set rings = {0};
+    ty_status status;
+
+    if (ty_cluster_host_count(cluster) > 1 || members > LARGEST_RING_SEARCH)
+        return TY_OK;
+    status = ty_cluster_find_rings(cluster, devices, members, &rings, error);
+    if (status == TY_OK)
+        *bandwidth_bytes_per_s = fmax(*bandwidth_bytes_per_s, rings.bandwidth_bytes_per_s);
+    ty_ring_set_clear(&rings);
+    return status;
+}
+
 static ty_status time_collective(const ty_record *r, const ty_cluster *cluster, size_t op,
                                  double *seconds, ty_error *error)
 {
@@ -56,6 +74,7 @@ static ty_status time_collective(const ty_record *r, const ty_cluster *cluster, 
         devices[i] = i;
     TY_CHECK(ty_cluster_ring(cluster, devices, members, &bandwidth, &latency_s, error), status,
              cleanup);
+    TY_CHECK(use_all_lanes(cluster, devices, members, &bandwidth, error), status, cleanup);
     status = fastest(operations[op].kind, members, (uint64_t)bytes, bandwidth, latency_s, seconds,
                      error);
 

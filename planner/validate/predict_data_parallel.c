@@ -104,6 +104,7 @@ typedef struct question {
     ty_workload *workload;
     ty_cluster *cluster;
     ty_fixed_plan plan;
+    bool is_fitted; /* the jitter was fitted to records of this model */
 } question;
 
 static void question_clear(question *q)
@@ -117,7 +118,8 @@ static ty_status question_make(const ty_record *r, question *q, char reason[TY_S
                                ty_error *error)
 {
     double batch = batch_per_device(r);
-    uint64_t bucket_bytes;
+    ty_published_exchange exchange;
+    double per_host = r->gpus_per_node >= 1 ? r->gpus_per_node : r->gpus;
     ty_status status = TY_OK;
 
     if (!(batch >= 1 && batch <= 1e6)) {
@@ -130,9 +132,13 @@ static ty_status question_make(const ty_record *r, question *q, char reason[TY_S
     TY_CHECK(ty_published_cluster(r, &q->cluster, reason, error), status, done);
     if (q->cluster == NULL)
         goto done;
-    TY_CHECK(ty_published_bucket_bytes(r, &bucket_bytes, error), status, done);
+    TY_CHECK(ty_published_exchange_of(r, &exchange, error), status, done);
     q->plan = ty_fixed_data_parallel(q->workload, q->cluster, (uint32_t)r->gpus, (uint32_t)batch,
-                                     bucket_bytes);
+                                     exchange.bucket_bytes);
+    TY_CHECK(ty_published_jitter(r, &q->plan.jitter, &q->is_fitted, error), status, done);
+    if (exchange.is_server)
+        status = ty_fixed_plan_use_server(&q->plan, exchange.root_bytes_per_s, (uint32_t)per_host,
+                                          error);
 done:
     return status;
 }
@@ -219,6 +225,7 @@ ty_status ty_predict_data_parallel_scaling(const ty_records *records, uint32_t i
             status = efficiency(r, &q, out, error);
         else
             status = from_baseline(r, &records->items[baseline_of(records, index)], &q, out, error);
+        out->is_fitted = q.is_fitted;
     }
     question_clear(&q);
     return status;

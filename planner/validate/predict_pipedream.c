@@ -135,14 +135,14 @@ static ty_status predict(const ty_record *r, const ty_workload *workload, const 
     uint32_t batch = (uint32_t)r->batch_per_gpu, devices = (uint32_t)r->gpus;
     ty_workload *chain = NULL;
     ty_fixed_plan parallel;
-    uint64_t bucket_bytes;
+    ty_published_exchange exchange;
     double step_s, minibatch_s;
     ty_status status = TY_OK;
 
     TY_CHECK(ty_workload_chain(workload, ty_cluster_device_type(cluster, 0), batch, &chain, error),
              status, cleanup);
-    TY_CHECK(ty_published_bucket_bytes(r, &bucket_bytes, error), status, cleanup);
-    parallel = ty_fixed_data_parallel(chain, cluster, devices, batch, bucket_bytes);
+    TY_CHECK(ty_published_exchange_of(r, &exchange, error), status, cleanup);
+    parallel = ty_fixed_data_parallel(chain, cluster, devices, batch, exchange.bucket_bytes);
     TY_CHECK(ty_fixed_plan_step(&parallel, &step_s, error), status, cleanup);
     TY_CHECK(pipeline_s(chain, cluster, batch, stages, replicas, &minibatch_s, error), status,
              cleanup);

@@ -170,7 +170,29 @@ cleanup:
     return status;
 }
 
-ty_status ty_published_bucket_bytes(const ty_record *record, uint64_t *bytes, ty_error *error)
+static ty_status read_exchange(const ty_json *root, const ty_json *row, ty_published_exchange *out,
+                               ty_error *error)
+{
+    const ty_json *server;
+    double roots;
+    ty_status status = TY_OK;
+
+    *out = (ty_published_exchange){0};
+    TY_CHECK(ty_json_uint64(row, "bytes", 1, UINT32_MAX, &out->bucket_bytes, error), status, done);
+    if (!ty_json_has(row, "is_server"))
+        return TY_OK;
+    TY_CHECK(ty_json_bool(row, "is_server", &out->is_server, error), status, done);
+    TY_CHECK(ty_json_object(root, "server", &server, error), status, done);
+    TY_CHECK(ty_json_number(server, "root_bytes_per_s", 1, 1e15, &out->root_bytes_per_s, error),
+             status, done);
+    TY_CHECK(ty_json_number(server, "roots", 1, 64, &roots, error), status, done);
+    out->root_bytes_per_s *= roots;
+done:
+    return status;
+}
+
+ty_status ty_published_exchange_of(const ty_record *record, ty_published_exchange *out,
+                                   ty_error *error)
 {
     ty_json_document *names = NULL;
     const ty_json *row;
@@ -179,10 +201,29 @@ ty_status ty_published_bucket_bytes(const ty_record *record, uint64_t *bytes, ty
     TY_CHECK(open_names(&names, error), status, cleanup);
     TY_CHECK(find(names, "buckets", MATCH_CONTAINS, record->update, &row, error), status, cleanup);
     if (row == NULL)
-        status =
-            ty_fail(error, TY_EPARSE, "published.json: no bucket size for \"%s\"", record->update);
+        status = ty_fail(error, TY_EPARSE, "published.json: no exchange for \"%s\"",
+                         record->update);
     else
-        status = ty_json_uint64(row, "bytes", 1, UINT32_MAX, bytes, error);
+        status = read_exchange(ty_json_root(names), row, out, error);
+
+cleanup:
+    ty_json_free(names);
+    return status;
+}
+
+ty_status ty_published_jitter(const ty_record *record, double *share, bool *is_fitted,
+                              ty_error *error)
+{
+    ty_json_document *names = NULL;
+    const ty_json *jitter;
+    const char *model;
+    ty_status status = TY_OK;
+
+    TY_CHECK(open_names(&names, error), status, cleanup);
+    TY_CHECK(ty_json_object(ty_json_root(names), "jitter", &jitter, error), status, cleanup);
+    TY_CHECK(ty_json_string(jitter, "fitted_model", &model, error), status, cleanup);
+    *is_fitted = strcmp(record->model, model) == 0;
+    status = ty_json_number(jitter, "value", 0, 1, share, error);
 
 cleanup:
     ty_json_free(names);

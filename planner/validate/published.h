@@ -23,9 +23,18 @@ ty_status ty_published_cluster(const ty_record *record, ty_cluster **cluster,
 ty_status ty_published_workload(const ty_record *record, ty_workload **workload,
                                 char reason[TY_SKIP_REASON_SIZE], ty_error *error) TY_MUST_CHECK;
 
-/** Bytes of gradient that the record's software sends at once; the usual ones of today where it is
- * not known. */
-ty_status ty_published_bucket_bytes(const ty_record *record, uint64_t *bytes,
-                                    ty_error *error) TY_MUST_CHECK;
+/** How the record's software exchanges gradients. */
+typedef struct ty_published_exchange {
+    uint64_t bucket_bytes;   /* sent at once; today's usual ones where the software is not known */
+    bool is_server;          /* summed by a server in each host and by servers on all hosts */
+    double root_bytes_per_s; /* of all roots of a host together, per direction; servers only */
+} ty_published_exchange;
+ty_status ty_published_exchange_of(const ty_record *record, ty_published_exchange *out,
+                                   ty_error *error) TY_MUST_CHECK;
+
+/** Deviation of one device's step time from step to step, as a share of it.
+ * @param is_fitted [out] whether the record's model is the one this constant was fitted to */
+ty_status ty_published_jitter(const ty_record *record, double *share, bool *is_fitted,
+                              ty_error *error) TY_MUST_CHECK;
 
 #endif
