@@ -89,7 +89,7 @@ typedef struct ty_verdict {
 /**
  * One way to predict some kinds of records. `predict` is asked only for what `takes` accepts; it
  * may look at the other records of the file, for a baseline of the same series. TY_OK with a reason
- * is a skip; other statuses end the validation.
+ * is a skip, and so are failures, by their message; TY_ENOMEM and TY_EIO end the validation.
  */
 typedef struct ty_predictor {
     const char *name; /* "data-parallel-scaling" */

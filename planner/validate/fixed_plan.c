@@ -7,8 +7,11 @@
 #include <stdio.h>
 
 #define TIMED_STEPS 3
-#define CALIBRATION_ROUNDS 40 /* halvings: to 1e-12 of the first bracket */
-#define LARGEST_SCALE 1e4
+/* A step is computing, in proportion to the scale, and the rest: each round leaves the rest's share
+   of the error. */
+#define CALIBRATION_ROUNDS 200
+#define CALIBRATION_TOLERANCE 1e-6
+#define SMALLEST_SCALE 1e-4
 
 ty_fixed_plan ty_fixed_data_parallel(const ty_workload *workload, const ty_cluster *cluster,
                                      uint32_t devices, uint32_t batch_per_device,
@@ -171,21 +174,27 @@ cleanup:
 ty_status ty_fixed_plan_calibrate(ty_fixed_plan *plan, double measured_s, double *scale,
                                   ty_error *error)
 {
-    double low = 1 / LARGEST_SCALE, high = LARGEST_SCALE, step_s;
+    double step_s = 0, candidate_scale = 1;
     ty_status status = TY_OK;
 
-    plan->compute_scale = low;
-    TY_CHECK(ty_fixed_plan_step(plan, &step_s, error), status, done);
-    if (step_s > measured_s)
-        return ty_fail(error, TY_EINFEASIBLE,
-                       "communication alone takes %.3g s of a step that was measured at %.3g s",
-                       step_s, measured_s);
+    if (!(measured_s > 0) || isinf(measured_s))
+        return ty_fail(error, TY_EINVAL, "found a step of %g s, expected a number > 0", measured_s);
     for (int i = 0; i < CALIBRATION_ROUNDS; i++) {
-        plan->compute_scale = sqrt(low * high);
+        plan->compute_scale = candidate_scale;
         TY_CHECK(ty_fixed_plan_step(plan, &step_s, error), status, done);
-        *(step_s > measured_s ? &high : &low) = plan->compute_scale;
+        if (fabs(step_s / measured_s - 1) < CALIBRATION_TOLERANCE) {
+            *scale = candidate_scale;
+            return TY_OK;
+        }
+        candidate_scale *= measured_s / step_s;
+        if (candidate_scale < SMALLEST_SCALE)
+            break;
     }
-    *scale = plan->compute_scale = sqrt(low * high);
+    status =
+        ty_fail(error, TY_EINFEASIBLE,
+                "what does not depend on computing takes %.3g s of a step that was measured at "
+                "%.3g s",
+                step_s, measured_s);
 done:
     return status;
 }

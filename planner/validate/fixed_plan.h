@@ -56,8 +56,8 @@ ty_status ty_fixed_plan_step(const ty_fixed_plan *plan, double *step_time_s,
 
 /**
  * The compute scale at which the plan's step takes `measured_s`: what calibrates a model of layers
- * by one measurement. Bisection: the step grows with the scale.
- * @return TY_EINFEASIBLE where communication alone takes longer than was measured
+ * by one measurement. Found by scaling again until the step is right to a millionth.
+ * @return TY_EINFEASIBLE where communication alone takes as long as was measured, or nearly so
  */
 ty_status ty_fixed_plan_calibrate(ty_fixed_plan *plan, double measured_s, double *scale,
                                   ty_error *error) TY_MUST_CHECK;

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #define SECONDS_PER_MINUTE 60.0
+#define LARGEST_BATCH 65536.0     /* per device */
 #define IMAGENET_IMAGES 1281167.0 /* ILSVRC 2012, training set */
 
 static bool is_image_rate(const ty_record *r)
@@ -54,11 +55,17 @@ static bool is_same(const char *a, const char *b)
     return strcmp(a, b) == 0;
 }
 
+/* Equal, as far as both sources say. */
+static bool is_same_or_not_stated(const char *a, const char *b)
+{
+    return a[0] == '\0' || b[0] == '\0' || strcmp(a, b) == 0;
+}
+
 /* Whether two records differ in the number of devices alone. */
 static bool is_of_series(const ty_record *a, const ty_record *b)
 {
     return is_same(a->model, b->model) && is_same(a->dtype, b->dtype) && is_same(a->gpu, b->gpu) &&
-           is_same(a->node, b->node) && is_same(a->update, b->update) &&
+           is_same_or_not_stated(a->node, b->node) && is_same_or_not_stated(a->update, b->update) &&
            is_same(a->input_data, b->input_data) && is_same(a->software, b->software) &&
            is_same(a->framework, b->framework) && is_same(a->source_table, b->source_table) &&
            is_same(a->metric, b->metric) &&
@@ -122,8 +129,9 @@ static ty_status question_make(const ty_record *r, question *q, char reason[TY_S
     double per_host = r->gpus_per_node >= 1 ? r->gpus_per_node : r->gpus;
     ty_status status = TY_OK;
 
-    if (!(batch >= 1 && batch <= 1e6)) {
-        snprintf(reason, TY_SKIP_REASON_SIZE, "batch per device not stated");
+    if (!(batch >= 1 && batch <= LARGEST_BATCH)) {
+        snprintf(reason, TY_SKIP_REASON_SIZE, "batch per device not stated, or above %g",
+                 LARGEST_BATCH);
         return TY_OK;
     }
     TY_CHECK(ty_published_workload(r, &q->workload, reason, error), status, done);

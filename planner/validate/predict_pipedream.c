@@ -164,7 +164,7 @@ ty_status ty_predict_pipedream(const ty_records *records, uint32_t index, ty_ver
     ty_cluster *cluster = NULL;
     ty_status status = TY_OK;
 
-    if (stages == 0 || !(r->batch_per_gpu >= 1 && r->batch_per_gpu <= 1e6)) {
+    if (stages == 0 || !(r->batch_per_gpu >= 1 && r->batch_per_gpu <= 65536)) {
         snprintf(out->reason, sizeof out->reason, "configuration or batch not stated");
         return TY_OK;
     }

@@ -16,6 +16,7 @@
    many as make the bubble small. */
 #define ASSUMED_MICRO_BATCH 32
 #define ASSUMED_MICRO_BATCHES 32
+#define MOST_MICRO_BATCHES 4096 /* more change nothing */
 
 bool ty_takes_pipeline(const ty_records *records, uint32_t index)
 {
@@ -37,7 +38,7 @@ static shape shape_of(const ty_record *r)
     bool is_pipeline = strcmp(r->schedule, "gpipe") == 0;
 
     return (shape){(uint32_t)fmin(stages, TY_FIXED_PLAN_STAGES),
-                   is_pipeline ? (uint32_t)fmin(micro_batches, TY_MAX_MICRO_BATCHES) : 1,
+                   is_pipeline ? (uint32_t)fmin(micro_batches, MOST_MICRO_BATCHES) : 1,
                    is_pipeline && strcmp(r->recompute, "none") != 0};
 }
 

@@ -24,8 +24,12 @@ static ty_status judge_row(const ty_records *records, uint32_t index, const char
         p++;
     *predictor = ty_predictor_at(p)->name;
     status = ty_predictor_at(p)->predict(records, index, out, &detail);
-    if (status != TY_OK)
+    if (status == TY_ENOMEM || status == TY_EIO)
         return ty_fail(error, status, "%s: %s", r->id, detail.message);
+    if (status != TY_OK) { /* a row that makes no sense is no reason to lose the others */
+        *out = (ty_verdict){0};
+        snprintf(out->reason, sizeof out->reason, "%.*s", TY_SKIP_REASON_SIZE - 1, detail.message);
+    }
     if (out->is_predicted && !(r->value > 0)) {
         out->is_predicted = false;
         snprintf(out->reason, sizeof out->reason, "measured figure is not above 0");

@@ -82,6 +82,7 @@ expect 3 partition "$scratch/broken.txt" --machines 4 --bandwidths 10GB/s
 expect_error_line "broken.txt" "node9"
 
 for command in plan estimate simulate memory run compare report profile partition workload cluster demo; do
+for command in plan estimate simulate memory run compare report profile workload cluster validate demo; do
     expect 0 $command --help
     expect_output "usage: trainyard $command"
     if awk 'length($0) > 80 { exit 1 }' "$scratch/out"; then pass; else fail "$command --help is wider than 80 columns"; fi
