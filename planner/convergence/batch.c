@@ -1,16 +1,16 @@
 /* Which batch, and which learning rate with it. */
-#include "ty_convergence.h"
+#include "convergence_catalogue.h"
 
 #include <math.h>
 
-static const char *const rule_names[TY_SCALING_RULE_COUNT] = {
+const char *const ty_scaling_rule_names[TY_SCALING_RULE_COUNT] = {
     [TY_SCALING_LINEAR] = "linear",
     [TY_SCALING_SQRT] = "sqrt",
 };
 
 const char *ty_scaling_rule_name(ty_scaling_rule rule)
 {
-    return (size_t)rule < TY_SCALING_RULE_COUNT ? rule_names[rule] : "unknown";
+    return (size_t)rule < TY_SCALING_RULE_COUNT ? ty_scaling_rule_names[rule] : "unknown";
 }
 
 ty_status ty_learning_rate(const ty_convergence *task, double base_rate, double base_batch,

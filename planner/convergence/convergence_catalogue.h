@@ -15,6 +15,9 @@ typedef struct ty_convergence_catalogue {
 ty_status ty_convergence_catalogue_open(ty_convergence_catalogue *out,
                                         ty_error *error) TY_MUST_CHECK;
 void ty_convergence_catalogue_close(ty_convergence_catalogue *catalogue);
+/** What the rules are called in files. */
+extern const char *const ty_scaling_rule_names[TY_SCALING_RULE_COUNT];
+
 /** The text of a source. @param out [out] free with ty_free */
 ty_status ty_convergence_cite(const ty_convergence_catalogue *c, const char *key, char **out,
                               ty_error *error) TY_MUST_CHECK;

@@ -5,11 +5,6 @@
 #include <math.h>
 #include <string.h>
 
-static const char *const rule_names[TY_SCALING_RULE_COUNT] = {
-    [TY_SCALING_LINEAR] = "linear",
-    [TY_SCALING_SQRT] = "sqrt",
-};
-
 ty_status ty_convergence_catalogue_open(ty_convergence_catalogue *out, ty_error *error)
 {
     ty_status status = TY_OK;
@@ -75,7 +70,8 @@ static ty_status read_figures(const ty_json *object, ty_convergence *t, ty_error
         TY_CHECK(ty_json_number(object, figures[i].key, figures[i].minimum, figures[i].maximum,
                                 figures[i].value, error),
                  status, done);
-    TY_CHECK(ty_json_enum(object, "scaling_rule", rule_names, TY_SCALING_RULE_COUNT, &rule, error),
+    TY_CHECK(ty_json_enum(object, "scaling_rule", ty_scaling_rule_names, TY_SCALING_RULE_COUNT,
+                          &rule, error),
              status, done);
     t->scaling_rule = (ty_scaling_rule)rule;
     if (ty_json_has(object, "scaling_limit_batch"))

@@ -308,10 +308,7 @@ ty_status ty_chain_divide(const ty_workload *chain, const ty_cluster *cluster, u
                           const uint32_t *replicas, bool recompute, ty_fixed_plan *plan,
                           ty_error *error)
 {
-    static const uint32_t ones[TY_FIXED_PLAN_STAGES] = {
-        1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1,
-        1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1,
-        1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
+    uint32_t ones[TY_FIXED_PLAN_STAGES];
     const uint32_t *fixed = replicas != NULL ? replicas : ones;
     cut_costs c = {0};
     ty_partition_input input = {
@@ -322,8 +319,10 @@ ty_status ty_chain_divide(const ty_workload *chain, const ty_cluster *cluster, u
     if (stage_count == 0 || stage_count > TY_FIXED_PLAN_STAGES)
         return ty_fail(error, TY_EINVAL, "found %u stages, expected 1 to %d", stage_count,
                        TY_FIXED_PLAN_STAGES);
-    for (uint32_t s = 0; s < stage_count; s++)
+    for (uint32_t s = 0; s < stage_count; s++) {
+        ones[s] = 1;
         input.devices += fixed[s];
+    }
     TY_CHECK(cost_cuts(chain, cluster, plan->micro_batch_size, recompute, &c, error), status,
              cleanup);
     input.layer_s = c.layer_s;
