@@ -77,6 +77,22 @@ static double exposed_exchange_s(void *context, uint32_t first, uint32_t count, 
     return fmax(0, cost.seconds - compute_s);
 }
 
+/* Seconds of every layer, and of every cut, for one mini-batch. */
+static void cost_chain(const ty_workload *chain, uint32_t batch, const ty_path *path,
+                       double *layer_s, double *transfer_s, uint32_t *cuts)
+{
+    for (uint32_t i = 0; i < chain->layer_count; i++) {
+        layer_s[i] =
+            batch * (chain->layers[i].measured_forward_s + chain->layers[i].measured_backward_s);
+        if (i == 0)
+            continue;
+        cuts[i - 1] = i;
+        /* Activations one way, gradients the other: links are full duplex. */
+        transfer_s[i] = path->latency_s + batch * (double)ty_workload_cut_bytes(chain, i) /
+                                              path->bandwidth_bytes_per_s;
+    }
+}
+
 /* Seconds per mini-batch of the best pipeline with such replicas. */
 static ty_status pipeline_s(const ty_workload *chain, const ty_cluster *cluster, uint32_t batch,
                             uint32_t stages, const uint32_t *replicas, double *seconds,
@@ -105,16 +121,7 @@ static ty_status pipeline_s(const ty_workload *chain, const ty_cluster *cluster,
         goto cleanup;
     }
     TY_CHECK(ty_cluster_path(cluster, 0, last, &path, error), status, cleanup);
-    for (uint32_t i = 0; i < n; i++) {
-        layer_s[i] =
-            batch * (chain->layers[i].measured_forward_s + chain->layers[i].measured_backward_s);
-        if (i == 0)
-            continue;
-        cuts[i - 1] = i;
-        /* Activations one way, gradients the other: links are full duplex. */
-        transfer_s[i] = path.latency_s + batch * (double)ty_workload_cut_bytes(chain, i) /
-                                             path.bandwidth_bytes_per_s;
-    }
+    cost_chain(chain, batch, &path, layer_s, transfer_s, cuts);
     for (uint32_t s = 0; s < stages; s++)
         input.devices += replicas[s];
     TY_CHECK(ty_partition(&input, first_layers, given, seconds, error), status, cleanup);
