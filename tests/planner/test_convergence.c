@@ -342,3 +342,27 @@ Test(convergence, intervals)
     check_near(log(p.high / 10), 0.5 * TY_INTERVAL_DEVIATIONS, 1e-12, "quadrature");
     check_near(e.high, 3 * a.high, 1e-12, "exact factor");
 }
+
+Test(convergence, no_allocation_is_taken_for_granted)
+{
+    for (long n = 1, done = 0; !done; n++) {
+        ty_convergence *t = NULL;
+        ty_interval m;
+        char *name = NULL, *source = NULL;
+        ty_status opened, listed;
+        ty_memory_fail_after(n);
+        opened = ty_convergence_of_workload("resnet50", &t, NULL);
+        ty_memory_fail_after(n);
+        listed = ty_compressor_list(3, &name, &source, &m, NULL);
+        ty_memory_fail_after(0);
+        done = opened == TY_OK && listed == TY_OK;
+        cr_assert((opened == TY_OK) == (t != NULL));
+        cr_assert((listed == TY_OK) == (name != NULL && source != NULL));
+        cr_assert(opened == TY_OK || opened == TY_ENOMEM);
+        cr_assert(listed == TY_OK || listed == TY_ENOMEM);
+        ty_convergence_free(t);
+        ty_free(name);
+        ty_free(source);
+        cr_assert_lt(n, 10000);
+    }
+}

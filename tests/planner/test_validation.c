@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static void check_near(double found, double expected, double tolerance, const char *what)
 {
@@ -98,6 +99,36 @@ Test(records, no_allocation_is_taken_for_granted)
         cr_assert_eq(status, TY_ENOMEM);
         cr_assert_lt(n, 1000);
     }
+}
+
+Test(records, validation_survives_every_lack_of_memory)
+{
+    char path[] = "/tmp/ty_records_XXXXXX";
+    const char *text = FILE_OF(
+        RECORD(", \"model\": {\"name\": \"ResNet-50\", \"family\": \"cnn\", \"dtype\": \"fp32\"}, "
+               "\"batch\": {\"per_gpu\": 8}, \"cluster\": {\"gpu\": \"P100\", \"gpus\": 2}"));
+    int file = mkstemp(path);
+
+    cr_assert_geq(file, 0);
+    close(file);
+    cr_assert_eq(ty_file_write(path, text, strlen(text), NULL), TY_OK);
+    for (long n = 1, step = 1;; n += step) {
+        ty_validation *v = NULL;
+        ty_status status;
+        ty_memory_fail_after(n);
+        status = ty_validation_run(path, &v, NULL);
+        ty_memory_fail_after(0);
+        cr_assert((status == TY_OK) == (v != NULL));
+        cr_assert(status == TY_OK || status == TY_ENOMEM, "allocation %ld: status %d", n, status);
+        if (v != NULL && v->sources[0].score.rows == 1) {
+            ty_validation_free(v);
+            break;
+        }
+        ty_validation_free(v);
+        step = n < 200 ? 1 : 37; /* the workload and the cluster make thousands */
+        cr_assert_lt(n, 1000000);
+    }
+    unlink(path);
 }
 
 /* ---- Scores ------------------------------------------------------------------------------ */
