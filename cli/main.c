@@ -42,8 +42,6 @@ const cli_command commands[] = {
      "The profile goes to plan and memory with --profile; with --profile here, rows are\n"
      "added to that one.\n",
      OPTIONS("cluster", "profile", "collective", "output"), 1, 4096, cmd_calibrate},
-    {"profile", "--workload W [options]", "measure layers, copies and collectives here", NULL,
-     OPTIONS("workload", "backend", "ranks", "micro-batches", "output"), 0, 0, cmd_profile},
     {"partition", "GRAPH --machines 4x2 --bandwidths B,B [options]",
      "divide a measured layer graph into stages, as PipeDream or Piper would",
      "GRAPH is a PipeDream profile (graph.txt); with --mode piper, an input of Piper,\n"
