@@ -109,6 +109,7 @@ static ty_status read_job(const ty_json *root, ty_job *job, ty_error *error)
     TY_CHECK(ty_json_enum(root, "kind", job_kinds, 2, &kind, error), status, done);
     job->kind = (ty_job_kind)kind;
     TY_CHECK(ty_json_string_copy(root, "backend", &job->backend, error), status, done);
+    TY_CHECK(ty_json_string_copy_if(root, "precision", &job->precision, error), status, done);
     TY_CHECK(ty_json_string_copy_if(root, "data", &job->data, error), status, done);
     TY_CHECK(ty_json_string_copy(root, "output", &job->output, error), status, done);
     TY_CHECK(ty_json_object(root, "plan", &value, error), status, done);
@@ -162,6 +163,7 @@ static void write_job(const ty_job *job, ty_json_writer *writer)
     ty_json_put_string(writer, "schema", JOB_SCHEMA);
     ty_json_put_string(writer, "kind", job_kinds[job->kind]);
     ty_json_put_string(writer, "backend", job->backend);
+    ty_json_put_string_if(writer, "precision", job->precision);
     ty_json_put_string_if(writer, "data", job->data);
     ty_json_put_string(writer, "output", job->output);
     if (job->kind == TY_JOB_TRAIN) {
@@ -221,6 +223,7 @@ void ty_job_free(ty_job *job)
     ty_plan_free(job->plan);
     ty_program_free(job->program);
     ty_free(job->backend);
+    ty_free(job->precision);
     ty_free(job->data);
     ty_free(job->output);
     ty_free(job->gradients);

@@ -28,7 +28,8 @@ typedef struct ty_job {
     ty_job_kind kind;
     ty_plan *plan;           /* owned */
     ty_program *program;     /* owned; NULL for a profile job */
-    char *backend;           /* "cpu" */
+    char *backend;           /* "cpu", "cuda" */
+    char *precision;         /* "fp32", "tf32", "bf16", "fp16"; NULL: fp32 */
     char *data;              /* directory of the data set; NULL: its usual place */
     char *output;            /* file to write: trainyard.run/1 or trainyard.profile/1 */
     uint32_t steps;          /* train: optimizer steps */

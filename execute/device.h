@@ -30,6 +30,19 @@
 
 typedef struct ty_stage_device ty_stage_device;
 
+/** What passes compute in. Parameters, gradients, optimizer state and what crosses between stages
+ * are fp32 in all of them. tf32: products of 10-bit significands, sums in fp32. */
+typedef enum ty_precision {
+    TY_PRECISION_FP32,
+    TY_PRECISION_TF32,
+    TY_PRECISION_BF16,
+    TY_PRECISION_FP16, /* with loss scaling */
+    TY_PRECISION_COUNT
+} ty_precision;
+const char *ty_precision_name(ty_precision precision); /* "fp32", "tf32", "bf16", "fp16" */
+/** From its name; NULL means fp32. TY_EPARSE names what was found and what there is. */
+ty_status ty_precision_find(const char *name, ty_precision *out, ty_error *error) TY_MUST_CHECK;
+
 typedef struct ty_stage_options {
     const ty_workload *workload; /* borrowed for the life of the stage device */
     uint32_t first_layer, layer_count;
@@ -40,7 +53,62 @@ typedef struct ty_stage_options {
     uint64_t seed;       /* of the initial weights */
     uint32_t tied_layer; /* layer of this stage (owner or user) whose matrix is tied to another
                             stage's, or TY_NO_LAYER */
+    ty_precision precision;
+    uint32_t local_rank; /* of the ranks on this host: which of its devices to use */
 } ty_stage_options;
+
+/* A compressor that runs where the gradients are; see ty_codec. */
+typedef struct ty_device_codec ty_device_codec;
+/* How device memory travels between ranks; see device_link.h. */
+typedef struct ty_device_link ty_device_link;
+typedef struct ty_link_options ty_link_options;
+
+/**
+ * What a backend offers whose memory the host cannot touch. Then `output`, `input_gradient`,
+ * `output_gradient`, `parameters`, `gradients` and the `input` of every stage but the first are
+ * addresses of the device; `tokens`, `labels` and the first stage's `input` stay host memory, which
+ * forward copies. All functions return when the work is done. One thread at a time calls them,
+ * which may be another one than that of the passes.
+ */
+typedef struct ty_device_memory {
+    /** Zeroed; NULL when there is none. Freed by `release` before the stage is closed. */
+    void *(*allocate)(ty_stage_device *stage, uint64_t bytes);
+    void (*release)(ty_stage_device *stage, void *memory);
+    /** Host memory that copies fast. */
+    void *(*host_allocate)(ty_stage_device *stage, uint64_t bytes);
+    void (*host_release)(ty_stage_device *stage, void *memory);
+    ty_status (*read)(ty_stage_device *stage, void *host, const void *device, uint64_t bytes,
+                      ty_error *error);
+    ty_status (*write)(ty_stage_device *stage, void *device, const void *host, uint64_t bytes,
+                       ty_error *error);
+    ty_status (*copy)(ty_stage_device *stage, void *to, const void *from, uint64_t bytes,
+                      ty_error *error);
+    /**
+     * ty_optimizer_step on a slice, by the thread of the passes; the state is the backend's. Under
+     * fp16 the gradients are first divided by the factor of `scale_loss`.
+     * @param is_finite [out] false: a gradient overflowed and the slice was left as it is
+     */
+    ty_status (*update)(ty_stage_device *stage, const ty_optimizer *optimizer, uint64_t step,
+                        uint64_t offset, uint64_t count, bool *is_finite, ty_error *error);
+    /** From now on the loss's gradient is multiplied by `factor`; fp16 only. */
+    void (*scale_loss)(ty_stage_device *stage, double factor);
+    ty_status (*codec_open)(ty_stage_device *stage, ty_compression_kind kind, uint64_t count,
+                            uint64_t top_k, ty_device_codec **out, ty_error *error);
+    void (*codec_close)(ty_device_codec *codec);
+    uint64_t (*codec_bytes)(const ty_device_codec *codec);
+    ty_status (*codec_encode)(ty_device_codec *codec, const float *gradients, void *encoded,
+                              ty_error *error);
+    ty_status (*codec_decode)(ty_device_codec *codec, const void *encoded, uint32_t members,
+                              float *gradients, ty_error *error);
+    /** Whether link_open may succeed here: TY_EUNSUPPORTED says why not. NULL: never. */
+    ty_status (*link_check)(ty_stage_device *stage, ty_error *error);
+    /** Between devices without the host's memory. Collective: all ranks call it together. */
+    ty_status (*link_open)(const ty_link_options *options, ty_device_link **out, ty_error *error);
+    /** Ordinal of the stage's device on this host. */
+    uint32_t (*ordinal)(const ty_stage_device *stage);
+    /** "NVIDIA H100, CUDA 13.0, cuDNN 9.19, NCCL 2.28": for the run's record. */
+    const char *(*describe)(const ty_stage_device *stage);
+} ty_device_memory;
 
 typedef struct ty_device_backend {
     const char *name; /* "cpu" */
@@ -93,10 +161,15 @@ typedef struct ty_device_backend {
     void (*tied_slice)(const ty_stage_device *stage, uint64_t *offset, uint64_t *count);
     /** Allocated bytes, for the memory row of a run. */
     uint64_t (*memory_bytes)(const ty_stage_device *stage);
+    const ty_device_memory *memory; /* NULL: all of the above is host memory */
 } ty_device_backend;
 
-/** NULL when no backend has that name. */
-const ty_device_backend *ty_device_backend_find(const char *name);
+/**
+ * "cpu", or "cuda": a plugin (backends.c) that is loaded when it is first asked for.
+ * @return TY_EUNSUPPORTED: no such backend, the plugin is not there, or there is no GPU.
+ */
+ty_status ty_device_backend_find(const char *name, const ty_device_backend **out,
+                                 ty_error *error) TY_MUST_CHECK;
 extern const ty_device_backend ty_device_cpu;
 
 /* ---- Optimizers (optimizer.c) ------------------------------------------------------------ */

@@ -49,6 +49,9 @@ static ty_status options_check(const ty_stage_options *options, ty_error *error)
 {
     const ty_workload *workload = options->workload;
 
+    if (options->precision != TY_PRECISION_FP32)
+        return ty_fail(error, TY_EUNSUPPORTED, "the cpu backend computes in fp32, not in %s",
+                       ty_precision_name(options->precision));
     if (options->layer_count == 0 || options->first_layer >= workload->layer_count ||
         options->layer_count > workload->layer_count - options->first_layer)
         return ty_fail(error, TY_EINVAL, "found layers %u + %u, expected a range within 0 to %u",
@@ -262,13 +265,3 @@ const ty_device_backend ty_device_cpu = {
     .tied_slice = cpu_tied_slice,
     .memory_bytes = cpu_memory_bytes,
 };
-
-const ty_device_backend *ty_device_backend_find(const char *name)
-{
-    static const ty_device_backend *const backends[] = {&ty_device_cpu};
-
-    for (size_t i = 0; i < sizeof backends / sizeof *backends; i++)
-        if (strcmp(backends[i]->name, name) == 0)
-            return backends[i];
-    return NULL;
-}

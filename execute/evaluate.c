@@ -38,6 +38,39 @@ static void load(ty_interpreter *in, const ty_dataset *dataset, uint64_t batch)
                           labels != NULL ? labels + j * in->labels_per_sample : NULL);
 }
 
+/* One micro-batch's activation from the stage before, into slot 0. */
+static ty_status cut_receive(ty_interpreter *in, uint32_t from, uint64_t bytes, ty_error *error)
+{
+    float *input = in->options.backend->input(in->device, 0);
+    void *host = input;
+    ty_status status;
+
+    if (in->memory != NULL && (host = ty_alloc(1, bytes)) == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory for activations");
+    status = ty_transport_receive(in->options.transport, from, BATCH_TAG, host, bytes, error);
+    if (in->memory != NULL) {
+        if (status == TY_OK)
+            status = in->memory->write(in->device, input, host, bytes, error);
+        ty_free(host);
+    }
+    return status;
+}
+
+static ty_status cut_send(ty_interpreter *in, uint32_t to, uint64_t bytes, ty_error *error)
+{
+    const float *output = NULL;
+    float *owned = NULL;
+    ty_status status;
+
+    TY_CHECK(interpreter_host_floats(in, in->options.backend->output(in->device, 0),
+                                     bytes / sizeof(float), &output, &owned, error),
+             status, done);
+    status = ty_transport_send(in->options.transport, to, BATCH_TAG, output, bytes, error);
+done:
+    ty_free(owned);
+    return status;
+}
+
 static uint32_t rank_of(const ty_plan *plan, uint32_t stage, uint64_t batch)
 {
     return ty_plan_first_rank(plan, stage) + (uint32_t)(batch % plan->stages[stage].replicas);
@@ -48,7 +81,6 @@ static ty_status pass(ty_interpreter *in, const ty_dataset *dataset, uint64_t ba
 {
     const ty_plan *plan = in->options.plan;
     const ty_plan_stage *stage = &plan->stages[in->stage];
-    ty_transport *transport = in->options.transport;
     const ty_device_backend *backend = in->options.backend;
     bool is_first = in->stage == 0, is_last = in->stage + 1 == plan->stage_count;
     double loss_sum = 0;
@@ -58,17 +90,15 @@ static ty_status pass(ty_interpreter *in, const ty_dataset *dataset, uint64_t ba
     if (is_first || is_last)
         load(in, dataset, batch);
     if (!is_first)
-        TY_CHECK(ty_transport_receive(transport, rank_of(plan, in->stage - 1, batch), BATCH_TAG,
-                                      backend->input(in->device, 0),
-                                      interpreter_cut_bytes(plan, stage->first_layer), error),
+        TY_CHECK(cut_receive(in, rank_of(plan, in->stage - 1, batch),
+                             interpreter_cut_bytes(plan, stage->first_layer), error),
                  status, done);
     TY_CHECK(backend->forward(in->device, 0, stage->first_layer, stage->layer_count, error), status,
              done);
     if (!is_last)
-        return ty_transport_send(
-            transport, rank_of(plan, in->stage + 1, batch), BATCH_TAG,
-            backend->output(in->device, 0),
-            interpreter_cut_bytes(plan, stage->first_layer + stage->layer_count), error);
+        return cut_send(in, rank_of(plan, in->stage + 1, batch),
+                        interpreter_cut_bytes(plan, stage->first_layer + stage->layer_count),
+                        error);
     backend->loss(in->device, 0, &loss_sum, &correct, &labels);
     sum->loss_sum += loss_sum;
     sum->correct += (double)correct;

@@ -38,10 +38,15 @@ static ty_status part_move(ty_interpreter *in, uint32_t from, part own, ty_text 
                            ty_error *error)
 {
     ty_transport *transport = in->options.transport;
-    const float *gradients = in->options.backend->gradients(in->device) + own.offset;
+    const float *gradients = NULL;
     float *received = NULL;
     ty_status status = TY_OK;
 
+    if (in->rank == from)
+        TY_CHECK(interpreter_host_floats(in,
+                                         in->options.backend->gradients(in->device) + own.offset,
+                                         own.count, &gradients, &received, error),
+                 status, cleanup);
     if (in->rank == from && from != 0) {
         TY_CHECK(ty_transport_send(transport, 0, GRADIENT_TAG, &own.count, sizeof own.count, error),
                  status, cleanup);
@@ -50,12 +55,12 @@ static ty_status part_move(ty_interpreter *in, uint32_t from, part own, ty_text 
                  status, cleanup);
     }
     if (in->rank != 0)
-        return TY_OK;
+        goto cleanup;
     if (from != 0) {
         TY_CHECK(ty_transport_receive(transport, from, GRADIENT_TAG, &own.count, sizeof own.count,
                                       error),
                  status, cleanup);
-        received = ty_alloc(own.count, sizeof *received);
+        received = ty_alloc(own.count, sizeof *received); /* rank 0 had none of its own */
         if (received == NULL) {
             status = ty_fail(error, TY_ENOMEM, "out of memory for gradients");
             goto cleanup;

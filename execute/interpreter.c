@@ -148,6 +148,9 @@ void interpreter_done(ty_interpreter *in, uint32_t instruction, uint32_t step, d
 
 /* ---- Opening ----------------------------------------------------------------------------- */
 
+/* 2^16, as in torch.amp.GradScaler; only fp16 asks for it. */
+static const double initial_loss_scale = 65536;
+
 static ty_status no_memory(ty_error *error)
 {
     return ty_fail(error, TY_ENOMEM, "out of memory for the interpreter");
@@ -288,13 +291,18 @@ static ty_status device_open(ty_interpreter *in, ty_error *error)
         .recompute = stage->recompute,
         .loss_scale = 1.0 / ((double)plan->global_batch * (double)in->labels_per_sample),
         .seed = plan->seed,
-        .tied_layer = tied_layer(plan, in->stage)};
+        .tied_layer = tied_layer(plan, in->stage),
+        .precision = in->options.precision,
+        .local_rank = in->options.transport->local_rank};
     ty_status status;
 
     TY_CHECK(backend->supports(plan->workload, stage->first_layer, stage->layer_count, error),
              status, done);
     TY_CHECK(backend->open(&options, &in->device, error), status, done);
+    in->memory = backend->memory;
     in->state_count = ty_optimizer_state_count(&plan->optimizer);
+    if (in->memory != NULL)
+        return TY_OK; /* the backend keeps it */
     in->optimizer_state =
         ty_alloc(backend->parameter_count(in->device), in->state_count * sizeof(float));
     if (in->optimizer_state == NULL)
@@ -315,14 +323,39 @@ static bool is_exchanged(const ty_interpreter *in, uint32_t bucket)
     return false;
 }
 
+/* The bucket's compressor and what it writes. */
+static ty_status codec_open(ty_interpreter *in, const ty_bucket *bucket, bucket_state *state,
+                            ty_error *error)
+{
+    uint64_t top_k = bucket->compression == TY_COMPRESSION_TOP_K ? ty_bucket_top_k(bucket) : 0;
+    uint64_t parts =
+        ty_bucket_collective(bucket) == TY_ALL_GATHER ? state->member_count : UINT64_C(1);
+    ty_status status;
+
+    if (in->memory == NULL) {
+        TY_CHECK(ty_codec_open(bucket->compression, state->count, top_k, &state->codec, error),
+                 status, done);
+        state->payload_bytes = ty_codec_bytes(state->codec);
+        state->payload = ty_alloc(parts, state->payload_bytes);
+    } else {
+        TY_CHECK(in->memory->codec_open(in->device, bucket->compression, state->count, top_k,
+                                        &state->device_codec, error),
+                 status, done);
+        state->payload_bytes = in->memory->codec_bytes(state->device_codec);
+        state->payload = in->memory->allocate(in->device, parts * state->payload_bytes);
+    }
+    if (state->payload == NULL)
+        status = no_memory(error);
+done:
+    return status;
+}
+
 static ty_status bucket_open(ty_interpreter *in, uint32_t index, ty_error *error)
 {
     const ty_plan *plan = in->options.plan;
     const ty_bucket *bucket = &plan->buckets[index];
     bucket_state *state = &in->buckets[index];
-    bool is_gathered = ty_bucket_collective(bucket) == TY_ALL_GATHER;
     uint32_t i;
-    ty_status status;
 
     state->members = ty_alloc(ty_plan_rank_count(plan), sizeof *state->members);
     if (state->members == NULL)
@@ -351,15 +384,13 @@ static ty_status bucket_open(ty_interpreter *in, uint32_t index, ty_error *error
                        (unsigned long long)(state->count * sizeof(float)));
     if (bucket->compression == TY_COMPRESSION_NONE)
         return TY_OK;
-    status =
-        ty_codec_open(bucket->compression, state->count,
-                      bucket->compression == TY_COMPRESSION_TOP_K ? ty_bucket_top_k(bucket) : 0,
-                      &state->codec, error);
-    if (status != TY_OK)
-        return status;
-    state->payload_bytes = ty_codec_bytes(state->codec);
-    state->payload = ty_alloc(is_gathered ? state->member_count : 1, state->payload_bytes);
-    return state->payload != NULL ? TY_OK : no_memory(error);
+    if (bucket->compression == TY_COMPRESSION_TOP_K && in->options.precision == TY_PRECISION_FP16)
+        return ty_fail(
+            error, TY_EUNSUPPORTED,
+            "plan: /buckets/%u: top-k keeps gradients from step to step, and fp16 scales "
+            "them differently in each; found both, expected bf16 or no top-k",
+            index);
+    return codec_open(in, bucket, state, error);
 }
 
 static ty_status buckets_open(ty_interpreter *in, ty_error *error)
@@ -496,6 +527,7 @@ ty_status ty_interpreter_open(const ty_interpreter_options *options, ty_interpre
         plan->stages[in->stage].first_layer > ty_workload_first_backward(plan->workload);
     in->slot_count = ty_program_peak_in_flight(options->program, in->stage);
     in->labels_per_sample = ty_labels_per_sample(plan->workload);
+    in->loss_scales[0] = in->loss_scales[1] = initial_loss_scale;
     in->scanned_generation = UINT64_MAX; /* not looked yet */
     status = locks_make(in, error);
     if (status != TY_OK) {
@@ -509,6 +541,7 @@ ty_status ty_interpreter_open(const ty_interpreter_options *options, ty_interpre
     TY_CHECK(device_open(in, error), status, cleanup);
     TY_CHECK(buffers_there(in, error), status, cleanup);
     TY_CHECK(buckets_open(in, error), status, cleanup);
+    TY_CHECK(interpreter_orders_make(in, error), status, cleanup);
     *out = in;
     return TY_OK;
 
@@ -517,15 +550,36 @@ cleanup:
     return status;
 }
 
+ty_status ty_interpreter_connect(ty_interpreter *in, ty_error *error)
+{
+    ty_link_options options = {.plan = in->options.plan,
+                               .program = in->options.program,
+                               .backend = in->options.backend,
+                               .stage = in->device,
+                               .transport = in->options.transport};
+
+    return in->memory == NULL ? TY_OK : ty_device_link_open(&options, &in->link, error);
+}
+
+static void memory_free(ty_interpreter *in, void *memory)
+{
+    if (in->memory == NULL)
+        ty_free(memory);
+    else if (memory != NULL)
+        in->memory->release(in->device, memory);
+}
+
 static void buckets_close(ty_interpreter *in)
 {
     uint32_t i;
 
     for (i = 0; in->buckets != NULL && i < in->options.plan->bucket_count; i++) {
         ty_free(in->buckets[i].members);
-        ty_free(in->buckets[i].payload);
+        memory_free(in, in->buckets[i].payload);
         if (in->buckets[i].codec != NULL)
             ty_codec_close(in->buckets[i].codec);
+        if (in->buckets[i].device_codec != NULL)
+            in->memory->codec_close(in->buckets[i].device_codec);
     }
     ty_free(in->buckets);
 }
@@ -538,11 +592,15 @@ void ty_interpreter_close(ty_interpreter *in)
     if (in == NULL)
         return;
     interpreter_cancel(in);
+    if (in->link != NULL)
+        in->link->close(in->link);
     buckets_close(in);
+    for (i = 0; i < in->staging_free; i++)
+        memory_free(in, in->staging[i]);
     if (in->device != NULL)
         in->options.backend->close(in->device);
-    for (i = 0; i < in->staging_free; i++)
-        ty_free(in->staging[i]);
+    ty_free(in->orders);
+    ty_free(in->order_counts);
     ty_free(in->staging);
     for (s = 0; s < TY_STREAM_COUNT; s++)
         ty_free(in->streams[s].instructions);
@@ -563,6 +621,53 @@ void ty_interpreter_close(ty_interpreter *in)
     pthread_cond_destroy(&in->for_communication);
     pthread_mutex_destroy(&in->lock);
     ty_free(in);
+}
+
+/* ---- Device memory ----------------------------------------------------------------------- */
+
+static bool is_same_pair(const ty_interpreter *in, uint32_t a, uint32_t b)
+{
+    const ty_instruction *x = &in->program->instructions[a], *y = &in->program->instructions[b];
+    const ty_plan *plan = in->options.plan;
+
+    return x->op == y->op && x->direction == y->direction &&
+           ty_program_peer_rank(plan, in->rank, x) == ty_program_peer_rank(plan, in->rank, y);
+}
+
+ty_status interpreter_orders_make(ty_interpreter *in, ty_error *error)
+{
+    uint32_t i, k, count = in->program->instruction_count;
+
+    in->orders = ty_alloc(count, sizeof *in->orders);
+    in->order_counts = ty_alloc(count, sizeof *in->order_counts);
+    if (in->orders == NULL || in->order_counts == NULL)
+        return no_memory(error);
+    for (i = 0; in->memory != NULL && i < count; i++) {
+        ty_op op = in->program->instructions[i].op;
+
+        if (op != TY_OP_SEND && op != TY_OP_RECEIVE)
+            continue;
+        for (k = 0; k < count; k++) {
+            if (in->program->instructions[k].op != op || !is_same_pair(in, i, k))
+                continue;
+            in->orders[i] += k < i;
+            in->order_counts[i]++;
+        }
+    }
+    return TY_OK;
+}
+
+ty_status interpreter_host_floats(ty_interpreter *in, const float *from, uint64_t count,
+                                  const float **out, float **owned, ty_error *error)
+{
+    *out = from;
+    if (in->memory == NULL)
+        return TY_OK;
+    *owned = ty_alloc(count, sizeof **owned);
+    if (*owned == NULL)
+        return no_memory(error);
+    *out = *owned;
+    return in->memory->read(in->device, *owned, from, count * sizeof *from, error);
 }
 
 /* ---- Running ----------------------------------------------------------------------------- */

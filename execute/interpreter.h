@@ -23,6 +23,7 @@ typedef struct ty_interpreter_options {
     const ty_program *program;
     const ty_device_backend *backend;
     const ty_dataset *dataset; /* of the first and last stage; else NULL */
+    ty_precision precision;
     ty_transport *transport;
     uint32_t steps;                          /* in all: what `losses` has room for */
     uint32_t first_recorded, recorded_steps; /* steps whose events are kept */
@@ -34,6 +35,10 @@ typedef struct ty_interpreter_options {
 /** The rank's part of the network and everything that moves its data. */
 ty_status ty_interpreter_open(const ty_interpreter_options *options, ty_interpreter **out,
                               ty_error *error) TY_MUST_CHECK;
+
+/** Opens the way between devices whose memory is their own; nothing to do for the others. All ranks
+ * call it together, once all are open. */
+ty_status ty_interpreter_connect(ty_interpreter *interpreter, ty_error *error) TY_MUST_CHECK;
 
 /**
  * Runs on until `until` steps are done on all ranks. All ranks call it with the same `until`.

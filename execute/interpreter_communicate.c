@@ -18,7 +18,7 @@ enum {
 };
 enum { STAGED_AHEAD = 2 }; /* activations that may land before their slot is free */
 
-/* ---- Sends ------------------------------------------------------------------------------- */
+/* ---- Messages: the transport's, or the link's between devices --------------------------- */
 
 static uint32_t transfer_tag(const ty_interpreter *in, const ty_instruction *transfer,
                              uint32_t step)
@@ -29,6 +29,59 @@ static uint32_t transfer_tag(const ty_interpreter *in, const ty_instruction *tra
     return (uint32_t)TAG_TRANSFER | (step % 2 == 1 ? (uint32_t)TAG_PARITY : 0) |
            (transfer->direction == TY_GRADIENT ? (uint32_t)TAG_GRADIENT : 0) | m;
 }
+
+static ty_transfer transfer_of(const ty_interpreter *in, uint32_t index, uint32_t step,
+                               void *buffer)
+{
+    const ty_instruction *transfer = &in->program->instructions[index];
+
+    return (ty_transfer){.peer = ty_program_peer_rank(in->options.plan, in->rank, transfer),
+                         .tag = transfer_tag(in, transfer, step),
+                         .direction = transfer->direction,
+                         .order = in->orders[index] + step * in->order_counts[index],
+                         .buffer = buffer,
+                         .bytes = transfer->bytes};
+}
+
+static ty_status message_send(ty_interpreter *in, const ty_transfer *transfer, ty_request **out,
+                              ty_error *error)
+{
+    ty_transport *transport = in->options.transport;
+
+    if (in->link != NULL)
+        return in->link->send(in->link, transfer, out, error);
+    return transport->send(transport, transfer->peer, transfer->tag, transfer->buffer,
+                           transfer->bytes, out, error);
+}
+
+static ty_status message_receive(ty_interpreter *in, const ty_transfer *transfer, ty_request **out,
+                                 ty_error *error)
+{
+    ty_transport *transport = in->options.transport;
+
+    if (in->link != NULL)
+        return in->link->receive(in->link, transfer, out, error);
+    return transport->receive(transport, transfer->peer, transfer->tag, transfer->buffer,
+                              transfer->bytes, out, error);
+}
+
+static ty_status message_test(ty_interpreter *in, ty_request *request, bool *is_done,
+                              ty_error *error)
+{
+    if (in->link != NULL)
+        return in->link->test(in->link, request, is_done, error);
+    return in->options.transport->test(in->options.transport, request, is_done, error);
+}
+
+static void message_cancel(ty_interpreter *in, ty_request *request)
+{
+    if (in->link != NULL)
+        in->link->cancel(in->link, request);
+    else
+        in->options.transport->cancel(in->options.transport, request);
+}
+
+/* ---- Sends ------------------------------------------------------------------------------- */
 
 /* The next send if what it sends is there; with its slot. */
 static uint32_t ready_send(ty_interpreter *in, uint32_t *slot)
@@ -49,22 +102,20 @@ static uint32_t ready_send(ty_interpreter *in, uint32_t *slot)
 
 static ty_status sends_start(ty_interpreter *in, bool *is_moved, ty_error *error)
 {
-    ty_transport *transport = in->options.transport;
     uint32_t next, slot = NO_INDEX;
 
     while ((next = ready_send(in, &slot)) != NO_INDEX) {
         const ty_instruction *send = &in->program->instructions[next];
         uint32_t end = (in->departure_first + in->departure_count) % in->departure_capacity;
         departure *started = &in->departures[end];
-        const float *buffer = send->direction == TY_ACTIVATION
-                                  ? in->options.backend->output(in->device, slot)
-                                  : in->options.backend->input_gradient(in->device, slot);
+        float *buffer = send->direction == TY_ACTIVATION
+                            ? in->options.backend->output(in->device, slot)
+                            : in->options.backend->input_gradient(in->device, slot);
+        ty_transfer transfer = transfer_of(in, next, in->send.step, buffer);
         ty_status status;
 
         *started = (departure){next, in->send.step, ty_now_s(), NULL};
-        status = transport->send(transport, ty_program_peer_rank(in->options.plan, in->rank, send),
-                                 transfer_tag(in, send, in->send.step), buffer, send->bytes,
-                                 &started->request, error);
+        status = message_send(in, &transfer, &started->request, error);
         if (status != TY_OK)
             return status;
         in->departure_count++;
@@ -81,8 +132,7 @@ static ty_status sends_finish(ty_interpreter *in, bool *is_moved, ty_error *erro
         departure *oldest = &in->departures[in->departure_first];
         bool is_done = false;
         double start_s;
-        ty_status status =
-            in->options.transport->test(in->options.transport, oldest->request, &is_done, error);
+        ty_status status = message_test(in, oldest->request, &is_done, error);
 
         if (status != TY_OK)
             oldest->request = NULL;
@@ -118,7 +168,9 @@ static void *staging_take(ty_interpreter *in)
             return NULL;
         in->staging = grown;
         in->staging_capacity++;
-        in->staging[in->staging_free++] = ty_alloc(1, in->staging_bytes);
+        in->staging[in->staging_free++] = in->memory == NULL
+                                              ? ty_alloc(1, in->staging_bytes)
+                                              : in->memory->allocate(in->device, in->staging_bytes);
     }
     in->staging_used++;
     return in->staging[--in->staging_free];
@@ -137,6 +189,7 @@ static ty_status receive_post(ty_interpreter *in, uint32_t index, uint32_t step,
 {
     const ty_instruction *receive = &in->program->instructions[index];
     arrival *coming = arrival_at(in, step, index);
+    ty_transfer transfer;
     void *buffer;
     ty_status status;
 
@@ -152,9 +205,8 @@ static ty_status receive_post(ty_interpreter *in, uint32_t index, uint32_t step,
                      ? in->options.backend->input(in->device, slot)
                      : in->options.backend->output_gradient(in->device, slot);
     }
-    status = in->options.transport->receive(
-        in->options.transport, ty_program_peer_rank(in->options.plan, in->rank, receive),
-        transfer_tag(in, receive, step), buffer, receive->bytes, &coming->request, error);
+    transfer = transfer_of(in, index, step, buffer);
+    status = message_receive(in, &transfer, &coming->request, error);
     if (status != TY_OK)
         return status;
     coming->is_posted = true;
@@ -174,15 +226,24 @@ static uint32_t slot_of(ty_interpreter *in, uint32_t step, uint32_t micro_batch)
 }
 
 /* Moves an activation that landed elsewhere into its slot, once it has one. */
-static bool receive_place(ty_interpreter *in, uint32_t index, uint32_t step)
+static ty_status receive_place(ty_interpreter *in, uint32_t index, uint32_t step, bool *is_moved,
+                               ty_error *error)
 {
     const ty_instruction *receive = &in->program->instructions[index];
     arrival *landed = arrival_at(in, step, index);
     uint32_t slot = slot_of(in, step, receive->micro_batch);
+    float *input;
+    ty_status status = TY_OK;
 
     if (slot == NO_INDEX)
-        return false;
-    memcpy(in->options.backend->input(in->device, slot), landed->staging, receive->bytes);
+        return TY_OK;
+    input = in->options.backend->input(in->device, slot);
+    if (in->memory == NULL)
+        memcpy(input, landed->staging, receive->bytes);
+    else
+        status = in->memory->copy(in->device, input, landed->staging, receive->bytes, error);
+    if (status != TY_OK)
+        return status;
     staging_give(in, landed->staging);
     landed->staging = NULL;
     landed->is_here = landed->is_posted;
@@ -190,24 +251,25 @@ static bool receive_place(ty_interpreter *in, uint32_t index, uint32_t step)
     interpreter_micro_batch(in, step, receive->micro_batch)->is_placed = true;
     interpreter_wake(in);
     pthread_mutex_unlock(&in->lock);
-    return true;
+    *is_moved = true;
+    return TY_OK;
 }
 
 /* Placing comes before posting: it frees buffers. */
-static bool receives_place(ty_interpreter *in)
+static ty_status receives_place(ty_interpreter *in, bool *is_moved, ty_error *error)
 {
     const stream_order *order = &in->streams[TY_STREAM_RECEIVE];
-    bool is_moved = false;
     uint32_t parity, i;
+    ty_status status = TY_OK;
 
     for (parity = 0; in->staging_used > 0 && parity < PARITIES; parity++) {
-        for (i = 0; i < order->count; i++) {
+        for (i = 0; i < order->count && status == TY_OK; i++) {
             const arrival *landed = arrival_at(in, parity, order->instructions[i]);
             if (landed->staging != NULL && landed->is_here)
-                is_moved |= receive_place(in, order->instructions[i], parity);
+                status = receive_place(in, order->instructions[i], parity, is_moved, error);
         }
     }
-    return is_moved;
+    return status;
 }
 
 /* Posts what may be posted of the steps that may start; looks only when something has changed. */
@@ -226,7 +288,7 @@ static ty_status receives_start(ty_interpreter *in, bool *is_moved, ty_error *er
     if (order->count == 0 || generation == in->scanned_generation)
         return TY_OK;
     in->scanned_generation = generation;
-    *is_moved |= receives_place(in);
+    status = receives_place(in, is_moved, error);
     for (; at.step < limit && status == TY_OK; interpreter_advance(in, TY_STREAM_RECEIVE, &at)) {
         uint32_t index = order->instructions[at.position];
         uint32_t slot = slot_of(in, at.step, in->program->instructions[index].micro_batch);
@@ -282,8 +344,7 @@ static ty_status receives_finish(ty_interpreter *in, bool *is_moved, ty_error *e
         if (!coming->is_posted)
             break;
         if (!coming->is_here) {
-            status = in->options.transport->test(in->options.transport, coming->request,
-                                                 &coming->is_here, error);
+            status = message_test(in, coming->request, &coming->is_here, error);
             if (status != TY_OK || coming->is_here) {
                 coming->request = NULL;
                 in->receives_under_way--;
@@ -299,23 +360,29 @@ static ty_status receives_finish(ty_interpreter *in, bool *is_moved, ty_error *e
 
 /* ---- Collectives ------------------------------------------------------------------------- */
 
-static ty_status run_encode(ty_interpreter *in, const ty_instruction *encode)
+static ty_status run_encode(ty_interpreter *in, const ty_instruction *encode, ty_error *error)
 {
     bucket_state *bucket = &in->buckets[encode->bucket];
     bool is_gathered =
         ty_bucket_collective(&in->options.plan->buckets[encode->bucket]) == TY_ALL_GATHER;
+    const float *gradients = in->options.backend->gradients(in->device) + bucket->offset;
+    char *own = bucket->payload + (is_gathered ? bucket->position * bucket->payload_bytes : 0);
 
-    ty_codec_encode(bucket->codec, in->options.backend->gradients(in->device) + bucket->offset,
-                    bucket->payload + (is_gathered ? bucket->position * bucket->payload_bytes : 0));
+    if (in->memory != NULL)
+        return in->memory->codec_encode(bucket->device_codec, gradients, own, error);
+    ty_codec_encode(bucket->codec, gradients, own);
     return TY_OK;
 }
 
-static ty_status run_decode(ty_interpreter *in, const ty_instruction *decode)
+static ty_status run_decode(ty_interpreter *in, const ty_instruction *decode, ty_error *error)
 {
     bucket_state *bucket = &in->buckets[decode->bucket];
+    float *gradients = in->options.backend->gradients(in->device) + bucket->offset;
 
-    ty_codec_decode(bucket->codec, bucket->payload, bucket->member_count,
-                    in->options.backend->gradients(in->device) + bucket->offset);
+    if (in->memory != NULL)
+        return in->memory->codec_decode(bucket->device_codec, bucket->payload, bucket->member_count,
+                                        gradients, error);
+    ty_codec_decode(bucket->codec, bucket->payload, bucket->member_count, gradients);
     return TY_OK;
 }
 
@@ -334,14 +401,33 @@ static ty_status bucket_exchange(ty_interpreter *in, const ty_instruction *excha
                                      .element = TY_ELEMENT_HALF,
                                      .tag = (uint32_t)TAG_BUCKET | parity | exchange->bucket};
 
-    if (bucket->codec == NULL) {
+    if (bucket->payload == NULL) {
         options.data = in->options.backend->gradients(in->device) + bucket->offset;
         options.element = TY_ELEMENT_FLOAT;
     } else if (options.kind == TY_ALL_GATHER) {
         options.count = bucket->payload_bytes;
         options.element = TY_ELEMENT_BYTE;
     }
+    if (in->link != NULL)
+        return in->link->exchange(in->link, &options, &in->exchange, error);
     return ty_collective_start(in->options.transport, &options, &in->running, error);
+}
+
+/* How far the bucket's exchange is. */
+static ty_status exchange_test(ty_interpreter *in, bool *is_done, bool *is_moved, ty_error *error)
+{
+    ty_status status = TY_OK;
+
+    if (in->running != NULL) {
+        status = ty_collective_test(in->running, is_done, is_moved, error);
+        if (status == TY_OK && *is_done)
+            in->running = NULL;
+    } else if (in->exchange != NULL) {
+        status = in->link->test(in->link, in->exchange, is_done, error);
+        if (status != TY_OK || *is_done)
+            in->exchange = NULL;
+    }
+    return status;
 }
 
 static uint32_t ready_collective(ty_interpreter *in)
@@ -375,21 +461,18 @@ static ty_status collective_advance(ty_interpreter *in, bool *is_moved, ty_error
     if (next == NO_INDEX)
         return TY_OK;
     instruction = &in->program->instructions[next];
-    if (in->running == NULL) {
+    if (in->running == NULL && in->exchange == NULL) {
         in->running_since_s = ty_now_s();
         *is_moved = true;
         if (instruction->op == TY_OP_ENCODE)
-            status = run_encode(in, instruction);
+            status = run_encode(in, instruction, error);
         else if (instruction->op == TY_OP_DECODE)
-            status = run_decode(in, instruction);
+            status = run_decode(in, instruction, error);
         else
             status = bucket_exchange(in, instruction, error);
     }
-    if (status == TY_OK && in->running != NULL) {
-        status = ty_collective_test(in->running, &is_done, is_moved, error);
-        if (status == TY_OK && is_done)
-            in->running = NULL;
-    }
+    if (status == TY_OK)
+        status = exchange_test(in, &is_done, is_moved, error);
     if (status == TY_OK && is_done)
         collective_done(in, next);
     return status;
@@ -429,6 +512,27 @@ static ty_status control_start(ty_interpreter *in, ty_error *error)
         &in->control_running, error);
 }
 
+/* Dynamic loss scaling (Micikevicius et al., "Mixed precision training", ICLR 2018), with the
+ * constants of torch.amp.GradScaler. A rank may be one step ahead of the one whose verdict is in,
+ * so the new factor is that of the step after next, on all ranks. Needs the lock. */
+static void loss_scale_adapt(ty_interpreter *in)
+{
+    enum { GROWTH_STEPS = 2000 };
+    const double largest = 16777216, smallest = 1;
+    double *own = &in->loss_scales[in->controls_done % PARITIES];
+    double next = in->loss_scales[(in->controls_done + 1) % PARITIES];
+
+    if (in->control.overflow_count > 0) {
+        in->clean_steps = 0;
+        *own = fmax(*own / 2, smallest);
+    } else if (++in->clean_steps == GROWTH_STEPS) {
+        in->clean_steps = 0;
+        *own = fmin(next * 2, largest);
+    } else {
+        *own = next;
+    }
+}
+
 /* A rank may be one step ahead of the one whose verdict is in, so stopping takes effect after that.
  */
 static void control_done(ty_interpreter *in)
@@ -440,6 +544,7 @@ static void control_done(ty_interpreter *in)
     in->is_stopped = in->is_stopped || in->control.stop_count > 0;
     pthread_mutex_lock(&in->lock);
     in->losses[in->controls_done] = loss;
+    loss_scale_adapt(in);
     last = in->controls_done + PARITIES;
     if ((in->is_diverged || in->is_stopped) && in->target > last)
         in->target = last;
@@ -489,7 +594,7 @@ static struct timespec later(long nanoseconds)
  * long. */
 static long busy_delay(const ty_interpreter *in, const ty_backoff *backoff)
 {
-    bool is_awaited = in->departure_count > 0 || in->running != NULL;
+    bool is_awaited = in->departure_count > 0 || in->running != NULL || in->exchange != NULL;
     long longest = is_awaited ? BUSY_AWAITED_NS : BUSY_NS;
     uint32_t doublings = backoff->rounds / ROUNDS_PER_DOUBLING;
 
@@ -502,7 +607,7 @@ static long busy_delay(const ty_interpreter *in, const ty_backoff *backoff)
 static void rest(ty_interpreter *in, uint64_t seen, ty_backoff *backoff)
 {
     bool is_under_way = in->receives_under_way > 0 || in->departure_count > 0 ||
-                        in->running != NULL || in->control_running != NULL;
+                        in->running != NULL || in->exchange != NULL || in->control_running != NULL;
     long delay = is_under_way ? ty_backoff_next(backoff) : 0;
 
     if (is_under_way && delay == 0)
@@ -558,19 +663,23 @@ done:
 
 void interpreter_cancel(ty_interpreter *in)
 {
-    ty_transport *transport = in->options.transport;
     uint32_t i;
 
     for (i = 0; in->arrivals != NULL && i < PARITIES * in->program->instruction_count; i++) {
         if (in->arrivals[i].request != NULL)
-            transport->cancel(transport, in->arrivals[i].request);
-        ty_free(in->arrivals[i].staging);
+            message_cancel(in, in->arrivals[i].request);
+        if (in->memory == NULL)
+            ty_free(in->arrivals[i].staging);
+        else if (in->arrivals[i].staging != NULL)
+            in->memory->release(in->device, in->arrivals[i].staging);
     }
     for (i = 0; i < in->departure_count; i++) {
         departure *left = &in->departures[(in->departure_first + i) % in->departure_capacity];
         if (left->request != NULL)
-            transport->cancel(transport, left->request);
+            message_cancel(in, left->request);
     }
+    if (in->exchange != NULL)
+        in->link->cancel(in->link, in->exchange);
     ty_collective_cancel(in->running);
     ty_collective_cancel(in->control_running);
 }

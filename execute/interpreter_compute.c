@@ -67,30 +67,51 @@ static ty_status run_backward(ty_interpreter *in, const ty_instruction *backward
                                          backward->micro_batch == in->first_backward, error);
 }
 
-static void update_slice(ty_interpreter *in, uint32_t step, uint64_t offset, uint64_t count)
+/* On the device, an overflow is counted, and the slice keeps its weights. */
+static ty_status update_on_device(ty_interpreter *in, uint32_t step, uint64_t offset,
+                                  uint64_t count, ty_error *error)
+{
+    bool is_finite = true;
+    ty_status status = in->memory->update(in->device, &in->options.plan->optimizer,
+                                          (uint64_t)step + 1, offset, count, &is_finite, error);
+
+    if (status == TY_OK && !is_finite) {
+        pthread_mutex_lock(&in->lock);
+        in->sums[step % PARITIES].overflow_count += 1;
+        pthread_mutex_unlock(&in->lock);
+    }
+    return status;
+}
+
+static ty_status update_slice(ty_interpreter *in, uint32_t step, uint64_t offset, uint64_t count,
+                              ty_error *error)
 {
     const ty_device_backend *backend = in->options.backend;
 
+    if (count > 0 && in->memory != NULL)
+        return update_on_device(in, step, offset, count, error);
     if (count > 0)
         ty_optimizer_step(&in->options.plan->optimizer, (uint64_t)step + 1, count,
                           backend->parameters(in->device) + offset,
                           backend->gradients(in->device) + offset,
                           in->optimizer_state + offset * in->state_count);
+    return TY_OK;
 }
 
-/* Layers one by one, so that frozen ones keep their weights whatever the optimizer decays. */
+/* Without frozen layers, so that they keep their weights whatever the optimizer decays. Layers that
+ * lie side by side are updated at once. */
 static ty_status run_update(ty_interpreter *in, const ty_instruction *update, uint32_t step,
                             uint32_t slot, ty_error *error)
 {
     const ty_plan *plan = in->options.plan;
+    uint64_t first = 0, end = 0;
     uint32_t layer;
+    ty_status status = TY_OK;
 
     (void)slot;
-    (void)error;
     if (update->bucket != TY_NO_BUCKET && plan->buckets[update->bucket].tied_stage != TY_NO_STAGE) {
         const bucket_state *bucket = &in->buckets[update->bucket];
-        update_slice(in, step, bucket->offset, bucket->count);
-        return TY_OK;
+        return update_slice(in, step, bucket->offset, bucket->count, error);
     }
     for (layer = update->first_layer; layer < update->first_layer + update->layer_count; layer++) {
         uint64_t offset = 0, count = 0;
@@ -98,9 +119,15 @@ static ty_status run_update(ty_interpreter *in, const ty_instruction *update, ui
         if (plan->workload->layers[layer].is_frozen)
             continue;
         in->options.backend->slice(in->device, layer, 1, &offset, &count);
-        update_slice(in, step, offset, count);
+        if (count > 0 && offset != end) {
+            TY_CHECK(update_slice(in, step, first, end - first, error), status, done);
+            first = offset;
+        }
+        end = count > 0 ? offset + count : end;
     }
-    return TY_OK;
+    status = update_slice(in, step, first, end - first, error);
+done:
+    return status;
 }
 
 typedef ty_status (*run_function)(ty_interpreter *in, const ty_instruction *instruction,
@@ -143,9 +170,13 @@ static ty_status run_one(ty_interpreter *in, ty_stream stream, stream_cursor *at
                         ? NO_INDEX
                         : interpreter_micro_batch(in, at->step, next->micro_batch)->slot;
     double start_s = ty_now_s();
+    double loss_scale = in->loss_scales[at->step % PARITIES];
+    bool is_scaled = in->options.precision == TY_PRECISION_FP16;
     ty_status status;
 
     pthread_mutex_unlock(&in->lock);
+    if (is_scaled && stream == TY_STREAM_COMPUTE && at->position == 0)
+        in->memory->scale_loss(in->device, loss_scale);
     status = run_functions[next->op](in, next, at->step, slot, error);
     pthread_mutex_lock(&in->lock);
     if (status == TY_OK) {

@@ -2,6 +2,7 @@
 #ifndef TY_EXECUTE_INTERPRETER_STATE_H
 #define TY_EXECUTE_INTERPRETER_STATE_H
 
+#include "device_link.h"
 #include "interpreter.h"
 
 #include <pthread.h>
@@ -57,13 +58,15 @@ typedef struct bucket_state {
     uint64_t offset, count; /* in the gradients */
     uint32_t member_count, position;
     uint32_t *members;
-    ty_codec *codec;        /* NULL: not compressed */
+    ty_codec *codec; /* NULL: not compressed, or compressed where the gradients are: */
+    ty_device_codec *device_codec;
     uint64_t payload_bytes; /* of one member */
     char *payload;          /* encoded; of all members where they are gathered */
 } bucket_state;
 
 typedef struct step_control { /* summed over all ranks after each step */
     double loss_sum, label_count, stop_count;
+    double overflow_count; /* updates left out because of gradients beyond fp16 */
 } step_control;
 enum { CONTROL_COUNT = sizeof(step_control) / sizeof(double) };
 
@@ -72,6 +75,9 @@ struct ty_interpreter {
     uint32_t rank, stage, replica;
     const ty_stage_program *program;
     ty_stage_device *device;
+    const ty_device_memory *memory;  /* NULL: the device's memory is the host's */
+    ty_device_link *link;            /* NULL: messages go through the transport */
+    uint64_t *orders, *order_counts; /* [instruction]: see ty_transfer; per step */
     float *optimizer_state;
     uint32_t state_count;
     uint32_t slot_count, local_micro_batches;
@@ -99,8 +105,10 @@ struct ty_interpreter {
     micro_batch_state *micro_batches; /* [PARITIES][local_micro_batches] */
     slot_state *slots;
     uint32_t *free_slots, free_count;
-    uint64_t bound_count;        /* micro-batches of all steps that have got a slot */
-    step_control sums[PARITIES]; /* this rank's */
+    uint64_t bound_count;         /* micro-batches of all steps that have got a slot */
+    step_control sums[PARITIES];  /* this rank's */
+    double loss_scales[PARITIES]; /* of the steps of each parity */
+    uint32_t clean_steps;         /* without an overflow, one after the other */
     ty_event *events;
     uint64_t event_count;
 
@@ -119,6 +127,7 @@ struct ty_interpreter {
     uint64_t staging_bytes;
     uint64_t scanned_generation;
     ty_collective *running; /* the collective stream's */
+    ty_request *exchange;   /* the same over a link */
     double running_since_s;
     ty_collective *control_running;
     step_control control;
@@ -146,6 +155,12 @@ void interpreter_done(ty_interpreter *interpreter, uint32_t instruction, uint32_
 /* Gives free slots to the next micro-batches in forward order. */
 void interpreter_bind_slots(ty_interpreter *interpreter);
 void interpreter_wake(ty_interpreter *interpreter);
+/* Numbers the messages between each pair of ranks. */
+ty_status interpreter_orders_make(ty_interpreter *interpreter, ty_error *error);
+/* A copy on the host of `count` floats of the device, or the floats themselves where they are the
+ * host's; `*owned` is to be freed. */
+ty_status interpreter_host_floats(ty_interpreter *interpreter, const float *from, uint64_t count,
+                                  const float **out, float **owned, ty_error *error);
 /* Bytes of a micro-batch's tensor across the cut before `layer`. Needs no lock. */
 uint64_t interpreter_cut_bytes(const ty_plan *plan, uint32_t layer);
 

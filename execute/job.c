@@ -73,15 +73,14 @@ static ty_status training_prepare(training *t, ty_error *error)
 {
     const ty_job *job = t->job;
     const ty_plan *plan = job->plan;
-    const ty_device_backend *backend = ty_device_backend_find(job->backend);
+    const ty_device_backend *backend = NULL;
+    ty_precision precision = TY_PRECISION_FP32;
     uint32_t stage;
     ty_status status;
 
     TY_CHECK(job_check(job, t->transport, error), status, done);
-    if (backend == NULL)
-        return ty_fail(error, TY_EUNSUPPORTED,
-                       "no backend is called \"%s\"; this worker has \"%s\"", job->backend,
-                       ty_device_cpu.name);
+    TY_CHECK(ty_precision_find(job->precision, &precision, error), status, done);
+    TY_CHECK(ty_device_backend_find(job->backend, &backend, error), status, done);
     stage = ty_plan_stage_of_rank(plan, t->transport->rank);
     if (stage == 0 || stage + 1 == plan->stage_count) {
         TY_CHECK(ty_dataset_open(plan->workload, job->data, false, &t->dataset, error), status,
@@ -95,6 +94,7 @@ static ty_status training_prepare(training *t, ty_error *error)
                                                            .backend = backend,
                                                            .dataset = t->dataset,
                                                            .transport = t->transport,
+                                                           .precision = precision,
                                                            .steps = job->steps,
                                                            .first_recorded = job->warmup_steps,
                                                            .recorded_steps = job->timeline_steps,
@@ -207,6 +207,7 @@ static ty_status train_job(const ty_job *job, ty_transport *transport,
 
     status = training_prepare(&t, error);
     TY_CHECK(ty_transport_agree(transport, status, error), status, cleanup);
+    TY_CHECK(ty_interpreter_connect(t.interpreter, error), status, broken);
     ty_progress_start(&t.progress, transport->rank == 0 ? options->progress : NULL, "training",
                       job->steps, "steps");
     TY_CHECK(ty_results_clock(transport, &t.origin_s, error), status, broken);

@@ -83,11 +83,10 @@ static ty_status prepare(ty_profiler *p, ty_error *error)
 {
     ty_status status;
 
-    p->backend = ty_device_backend_find(p->job->backend);
-    if (p->backend == NULL)
+    TY_CHECK(ty_device_backend_find(p->job->backend, &p->backend, error), status, done);
+    if (p->backend->memory != NULL)
         return ty_fail(error, TY_EUNSUPPORTED,
-                       "no backend is called \"%s\"; this worker has \"%s\"", p->job->backend,
-                       ty_device_cpu.name);
+                       "profiles are made of the cpu backend only; found \"%s\"", p->job->backend);
     TY_CHECK(ty_workload_check(p->workload, "plan:/workload", error), status, done);
     TY_CHECK(p->backend->supports(p->workload, 0, p->workload->layer_count, error), status, done);
     p->profile = ty_alloc(1, sizeof *p->profile);

@@ -18,6 +18,7 @@ typedef struct ty_request
 
 struct ty_transport {
     uint32_t rank, size;
+    uint32_t local_rank; /* among the ranks of its host, which are numbered from 0 */
     bool is_broken; /* this rank failed alone: closing ends all ranks instead of waiting for them */
     void *state;
     /** Starts a message; the buffer stays untouched until it is done. */

@@ -237,6 +237,7 @@ ty_status ty_transport_local(uint32_t size, ty_transport **out, ty_error *error)
         }
         *out[i] = (ty_transport){.rank = i,
                                  .size = size,
+                                 .local_rank = i,
                                  .state = shared,
                                  .send = local_send,
                                  .receive = local_receive,

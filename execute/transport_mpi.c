@@ -141,6 +141,21 @@ static ty_status check_tags(ty_error *error)
     return TY_OK;
 }
 
+/* Ranks that can share memory are on one host. */
+static ty_status local_rank(uint32_t *out, ty_error *error)
+{
+    MPI_Comm host;
+    int rank = 0;
+    int code = MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host);
+
+    if (code != MPI_SUCCESS)
+        return mpi_fail(error, "MPI_Comm_split_type", code);
+    MPI_Comm_rank(host, &rank);
+    MPI_Comm_free(&host);
+    *out = (uint32_t)rank;
+    return TY_OK;
+}
+
 ty_status ty_transport_mpi(ty_transport **out, ty_error *error)
 {
     ty_transport *transport = ty_alloc(1, sizeof *transport);
@@ -169,6 +184,7 @@ ty_status ty_transport_mpi(ty_transport **out, ty_error *error)
                                 .cancel = mpi_cancel,
                                 .close = mpi_close};
     TY_CHECK(check_tags(error), status, cleanup);
+    TY_CHECK(local_rank(&transport->local_rank, error), status, cleanup);
     *out = transport;
     return TY_OK;
 

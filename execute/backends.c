@@ -1,0 +1,112 @@
+/* Backends by name. "cuda" lies in a plugin of its own, so that the worker starts on machines that
+ * have no GPU and none of its libraries. */
+#include "device.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cuda/cuda_plugin.h"
+
+static const char *const precision_names[TY_PRECISION_COUNT] = {
+    [TY_PRECISION_FP32] = "fp32",
+    [TY_PRECISION_TF32] = "tf32",
+    [TY_PRECISION_BF16] = "bf16",
+    [TY_PRECISION_FP16] = "fp16",
+};
+
+const char *ty_precision_name(ty_precision precision)
+{
+    return precision_names[precision];
+}
+
+ty_status ty_precision_find(const char *name, ty_precision *out, ty_error *error)
+{
+    for (ty_precision p = 0; p < TY_PRECISION_COUNT; p++) {
+        if (name == NULL || strcmp(name, precision_names[p]) == 0) {
+            *out = p;
+            return TY_OK;
+        }
+    }
+    return ty_fail(error, TY_EPARSE, "precision: found \"%s\", expected fp32, tf32, bf16 or fp16",
+                   name);
+}
+
+/* ---- The plugin -------------------------------------------------------------------------- */
+
+/* Loaded once, by whichever thread asks first, and never unloaded: CUDA keeps threads of its own.
+ */
+static pthread_mutex_t plugin_lock = PTHREAD_MUTEX_INITIALIZER;
+static const ty_cuda_plugin *plugin;
+
+/* Beside the program, or where TRAINYARD_CUDA_PLUGIN says. */
+static void plugin_path(char *out, size_t size)
+{
+    const char *named = getenv("TRAINYARD_CUDA_PLUGIN");
+    char program[4096] = "";
+    ssize_t length = readlink("/proc/self/exe", program, sizeof program - 1);
+    char *slash;
+
+    if (named != NULL && named[0] != '\0') {
+        snprintf(out, size, "%s", named);
+        return;
+    }
+    program[length > 0 ? length : 0] = '\0';
+    slash = strrchr(program, '/');
+    snprintf(out, size, "%.*s/" TY_CUDA_PLUGIN_FILE, slash != NULL ? (int)(slash - program) : 0,
+             program);
+    if (access(out, R_OK) != 0)
+        snprintf(out, size, "%s", TY_CUDA_PLUGIN_FILE); /* the loader's own places */
+}
+
+static ty_status plugin_load(ty_error *error)
+{
+    char path[4096 + sizeof TY_CUDA_PLUGIN_FILE];
+    ty_cuda_plugin_get *get;
+    const ty_cuda_plugin *found;
+    void *handle;
+
+    plugin_path(path, sizeof path);
+    handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (handle == NULL)
+        return ty_fail(error, TY_EUNSUPPORTED, "the cuda backend cannot be loaded: %s", dlerror());
+    /* POSIX lets an object pointer be a function; C does not say so. */
+    *(void **)(void *)&get = dlsym(handle, TY_CUDA_PLUGIN_SYMBOL);
+    found = get != NULL ? get() : NULL;
+    if (found == NULL || found->version != TY_CUDA_PLUGIN_VERSION) {
+        dlclose(handle);
+        return ty_fail(error, TY_EUNSUPPORTED, "%s is not of this version of trainyard", path);
+    }
+    plugin = found;
+    return TY_OK;
+}
+
+static ty_status cuda_find(const ty_device_backend **out, ty_error *error)
+{
+    ty_status status = TY_OK;
+
+    pthread_mutex_lock(&plugin_lock);
+    if (plugin == NULL)
+        status = plugin_load(error);
+    pthread_mutex_unlock(&plugin_lock);
+    if (status == TY_OK)
+        status = plugin->check(error);
+    if (status == TY_OK)
+        *out = plugin->backend;
+    return status;
+}
+
+ty_status ty_device_backend_find(const char *name, const ty_device_backend **out, ty_error *error)
+{
+    if (strcmp(name, ty_device_cpu.name) == 0) {
+        *out = &ty_device_cpu;
+        return TY_OK;
+    }
+    if (strcmp(name, "cuda") == 0)
+        return cuda_find(out, error);
+    return ty_fail(error, TY_EUNSUPPORTED,
+                   "no backend is called \"%s\"; this worker has \"cpu\" and \"cuda\"", name);
+}

@@ -1,0 +1,190 @@
+/**
+ * @file cuda_kernels.h
+ * The backend's own kernels, as functions that start them on a stream. Internal to execute/cuda/.
+ *
+ * Activations are of one `cuda_type`; parameters, their gradients and all sums are float. Where a
+ * function has `adds`, it adds to what is there instead of overwriting. Every kernel sums in a fixed
+ * order: the same input gives the same bits. Failures to start show in cudaGetLastError.
+ */
+#ifndef TY_EXECUTE_CUDA_KERNELS_H
+#define TY_EXECUTE_CUDA_KERNELS_H
+
+#include <cuda_runtime_api.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum cuda_type { CUDA_TYPE_FLOAT, CUDA_TYPE_BF16, CUDA_TYPE_HALF } cuda_type;
+typedef enum cuda_activation { CUDA_RELU, CUDA_GELU, CUDA_SILU, CUDA_TANH } cuda_activation;
+
+/* ---- Elements (elements.cu) ---- */
+
+void cuda_convert(cuda_type from_type, const void *from, cuda_type to_type, void *to,
+                  uint64_t count, cudaStream_t stream);
+/** to (+)= from. */
+void cuda_accumulate(cuda_type type, uint64_t count, const void *from, bool adds, void *to,
+                     cudaStream_t stream);
+/** y = a + b. */
+void cuda_sum(cuda_type type, uint64_t count, const void *a, const void *b, void *y,
+              cudaStream_t stream);
+void cuda_activate(cuda_type type, cuda_activation kind, uint64_t count, const void *x, void *y,
+                   cudaStream_t stream);
+/** @param x the input, or for relu and tanh the output */
+void cuda_activate_backward(cuda_type type, cuda_activation kind, uint64_t count, const void *x,
+                            const void *dy, bool adds, void *dx, cudaStream_t stream);
+/** a[r][i] = silu(h[r][i]) h[r][n + i]. h: [rows][2n], a: [rows][n] */
+void cuda_gate(cuda_type type, uint64_t rows, uint64_t n, const void *h, void *a,
+               cudaStream_t stream);
+void cuda_gate_backward(cuda_type type, uint64_t rows, uint64_t n, const void *h, const void *da,
+                        void *dh, cudaStream_t stream);
+/** y[r][c] += bias[c / repeat % columns], for y of `count` elements. */
+void cuda_add_bias(cuda_type type, uint64_t count, uint64_t columns, uint64_t repeat,
+                   const float *bias, void *y, cudaStream_t stream);
+/** Copies `width` of every `from_stride` elements to `width` of every `to_stride`. */
+void cuda_copy_rows(cuda_type type, uint64_t rows, uint64_t width, const void *from,
+                    uint64_t from_stride, bool adds, void *to, uint64_t to_stride,
+                    cudaStream_t stream);
+/** Floats of scratch that cuda_column_sums needs. */
+uint64_t cuda_column_sums_scratch(uint64_t rows, uint64_t columns);
+/** sums[c] (+)= sum over r of dy[r][c]. */
+void cuda_column_sums(cuda_type type, uint64_t rows, uint64_t columns, const void *dy, bool adds,
+                      float *sums, float *scratch, cudaStream_t stream);
+/** sums[c] (+)= sum over samples and pixels of dy[b][c][p]. */
+void cuda_channel_sums(cuda_type type, uint64_t batch, uint64_t channels, uint64_t pixels,
+                       const void *dy, bool adds, float *sums, cudaStream_t stream);
+
+/* ---- Norms (norm.cu): over the innermost dimension, or per channel ---- */
+
+/** statistics: [rows][2], mean and 1 / deviation; rms: mean is 0 and shift NULL. */
+void cuda_norm(cuda_type type, bool is_rms, uint64_t rows, uint64_t n, const void *x,
+               const float *gain, const float *shift, void *y, float *statistics,
+               cudaStream_t stream);
+/** dgain, dshift, dx may each be NULL. @param scratch cuda_norm_scratch floats */
+void cuda_norm_backward(cuda_type type, bool is_rms, uint64_t rows, uint64_t n, const void *x,
+                        const float *gain, const float *statistics, const void *dy, float *dgain,
+                        float *dshift, bool adds_parameters, bool adds_x, void *dx, float *scratch,
+                        cudaStream_t stream);
+uint64_t cuda_norm_scratch(uint64_t rows, uint64_t n);
+/** Ioffe and Szegedy, 2015, with the batch's own statistics. statistics: [channels][2] */
+void cuda_batch_norm(cuda_type type, uint64_t batch, uint64_t channels, uint64_t pixels,
+                     const void *x, const float *gain, const float *shift, void *y,
+                     float *statistics, cudaStream_t stream);
+void cuda_batch_norm_backward(cuda_type type, uint64_t batch, uint64_t channels, uint64_t pixels,
+                              const void *x, const float *gain, const float *statistics,
+                              const void *dy, float *dgain, float *dshift, bool adds_parameters,
+                              bool adds_x, void *dx, cudaStream_t stream);
+
+/* ---- Pooling (pool.cu): [B,C,H,W] ---- */
+
+typedef struct cuda_pool {
+    uint64_t images; /* batch * channels */
+    uint64_t in_height, in_width, out_height, out_width;
+    uint64_t height, width, stride, padding_height, padding_width;
+    bool is_average; /* the divisor counts padding */
+} cuda_pool;
+void cuda_pool_forward(cuda_type type, const cuda_pool *pool, const void *x, void *y,
+                       cudaStream_t stream);
+/** Of equal maxima the first in row-major order gets the gradient. */
+void cuda_pool_backward(cuda_type type, const cuda_pool *pool, const void *x, const void *y,
+                        const void *dy, bool adds, void *dx, cudaStream_t stream);
+
+/* ---- Loss (loss.cu) ---- */
+
+typedef struct cuda_loss {
+    double sum;
+    uint64_t correct;
+    int64_t bad_row; /* the first row whose label is out of range, or -1 */
+} cuda_loss;
+/** @param log_sums [rows], kept for backward
+ *  @param row_loss, row_best [rows] scratch
+ *  @param loss [out] one, in device memory */
+void cuda_cross_entropy(cuda_type type, uint64_t rows, uint64_t classes, const void *logits,
+                        const int32_t *labels, float *log_sums, float *row_loss, int32_t *row_best,
+                        cuda_loss *loss, cudaStream_t stream);
+/** dx = scale (softmax - 1 at the label). @param scale in device memory */
+void cuda_cross_entropy_backward(cuda_type type, uint64_t rows, uint64_t classes,
+                                 const void *logits, const int32_t *labels, const float *log_sums,
+                                 const float *scale, bool adds, void *dx, cudaStream_t stream);
+
+/* ---- Embedding (embedding.cu) ---- */
+
+/** y[i] = table[tokens[i]] + positions[i % length]. positions may be NULL. */
+void cuda_embedding(cuda_type type, uint64_t count, uint64_t length, uint64_t features,
+                    const int32_t *tokens, const float *table, const float *positions, void *y,
+                    cudaStream_t stream);
+/**
+ * Which places of a batch hold which token, so that each row of the table is summed by one block in
+ * the order of the places. order: [count] places, grouped by token, ascending; starts: [groups + 1];
+ * group_tokens: [groups].
+ */
+typedef struct cuda_token_groups {
+    const int32_t *order, *starts, *group_tokens;
+    const int32_t *group_count; /* in device memory */
+} cuda_token_groups;
+/** Adds to dtable and dpositions (which may be NULL). @param most_groups bound of group_count */
+void cuda_embedding_backward(cuda_type type, uint64_t count, uint64_t length, uint64_t features,
+                             const cuda_token_groups *groups, uint64_t most_groups, const void *dy,
+                             float *dtable, float *dpositions, cudaStream_t stream);
+
+/* ---- Attention (attention.cu) ---- */
+
+/** Query heads lie at row + h * head_size, keys and values where said; strides in elements. */
+typedef struct cuda_attention {
+    uint64_t batch, length, heads, kv_heads, head_size;
+    uint64_t stride;           /* of a row of queries, keys and values */
+    uint64_t key_at, value_at; /* offsets in a row */
+    uint64_t context_stride;   /* of a row of the context: heads * head_size */
+    float scale;
+    bool is_causal;
+    uint32_t tile_queries, tile_keys; /* multiples of 16; see cuda_attention_tiles */
+} cuda_attention;
+/** Chooses the largest tiles whose working memory fits `shared_bytes`, false when none does. */
+bool cuda_attention_tiles(cuda_type type, uint64_t shared_bytes, cuda_attention *attention);
+/** Bytes of shared memory of a block: the most of the three kernels. */
+uint64_t cuda_attention_shared(cuda_type type, const cuda_attention *attention);
+/** Lets the kernels use as much shared memory; once per device. */
+cudaError_t cuda_attention_prepare(uint64_t shared_bytes);
+/** Dao et al., "FlashAttention", NeurIPS 2022. @param log_sums [batch][heads][length] */
+void cuda_attention_forward(cuda_type type, const cuda_attention *attention, const void *project,
+                            void *context, float *log_sums, cudaStream_t stream);
+/** @param delta [batch][heads][length] scratch. dproject is overwritten. */
+void cuda_attention_backward(cuda_type type, const cuda_attention *attention, const void *project,
+                             const void *context, const float *log_sums, const void *dcontext,
+                             float *delta, void *dproject, cudaStream_t stream);
+
+/* ---- Optimizer (update.cu) ---- */
+
+typedef struct cuda_update {
+    bool is_adamw;
+    float rate, momentum, decay;                    /* sgd */
+    float beta1, beta2, root_scale, epsilon, keep;  /* adamw; see optimizer.c */
+} cuda_update;
+/** @param copy the weights in the type of the passes, or NULL. State as in ty_optimizer_step; NULL
+ *  where there is none. */
+void cuda_update_step(cuda_type type, const cuda_update *update, uint64_t count, float *parameters,
+                      const float *gradients, float *state, void *copy, cudaStream_t stream);
+/** gradients *= factor; *is_bad becomes 1 where one is not finite, and is left otherwise. */
+void cuda_unscale(uint64_t count, float factor, float *gradients, int32_t *is_bad,
+                  cudaStream_t stream);
+
+/* ---- Compressors (codec.cu): the encodings of codec_fp16.c and codec_top_k.c ---- */
+
+void cuda_half_encode(uint64_t count, const float *from, uint16_t *to, cudaStream_t stream);
+void cuda_half_decode(uint64_t count, const uint16_t *from, float *to, cudaStream_t stream);
+/** Bytes of scratch for cuda_top_k_encode. */
+uint64_t cuda_top_k_scratch(uint64_t count);
+/** @param encoded [k] pairs of uint32 index and float value, by ascending index */
+void cuda_top_k_encode(uint64_t count, uint64_t k, const float *gradients, float *residual,
+                       void *encoded, void *scratch, cudaStream_t stream);
+/** gradients = the sum of the members' pairs. */
+void cuda_top_k_decode(uint64_t count, uint64_t k, uint32_t members, const void *encoded,
+                       float *gradients, cudaStream_t stream);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,28 @@
+/**
+ * @file cuda_plugin.h
+ * What the worker and its CUDA plugin agree on. Internal to execute/.
+ *
+ * The plugin holds the "cuda" backend: its own kernels, the CUDA runtime (static), and calls into
+ * cuBLASLt, cuDNN and NCCL, which it loads when a layer or a link first needs them. It is built
+ * where the CUDA toolkit is and loads, and says that there is no GPU, everywhere.
+ */
+#ifndef TY_EXECUTE_CUDA_PLUGIN_H
+#define TY_EXECUTE_CUDA_PLUGIN_H
+
+#include "device.h"
+
+#define TY_CUDA_PLUGIN_FILE "libtrainyard-cuda.so"
+#define TY_CUDA_PLUGIN_SYMBOL "ty_cuda_plugin_get"
+/** Raised with every change of device.h, device_link.h, transport.h or a core structure in them. */
+#define TY_CUDA_PLUGIN_VERSION 1
+
+typedef struct ty_cuda_plugin {
+    uint32_t version;
+    const ty_device_backend *backend;
+    /** TY_EUNSUPPORTED where there is no GPU or no driver for it. */
+    ty_status (*check)(ty_error *error);
+} ty_cuda_plugin;
+
+typedef const ty_cuda_plugin *ty_cuda_plugin_get(void);
+
+#endif

@@ -1,0 +1,258 @@
+/* Work that treats every element alike, and sums of columns and channels. */
+#include "kernel.cuh"
+
+#include "activation.h"
+
+template <typename A, typename B>
+static __global__ void convert(uint64_t count, const A *from, B *to)
+{
+    FOR_EACH (i, count)
+        to[i] = of_float<B>(to_float(from[i]));
+}
+
+template <typename A>
+static void convert_from(const void *from, cuda_type to_type, void *to, uint64_t count,
+                         cudaStream_t stream)
+{
+    TY_DISPATCH(to_type, TY_LAUNCH((convert<A, T>), grid_for(count), BLOCK, 0, stream, count,
+                                   (const A *)from, (T *)to))
+}
+
+void cuda_convert(cuda_type from_type, const void *from, cuda_type to_type, void *to,
+                  uint64_t count, cudaStream_t stream)
+{
+    TY_DISPATCH(from_type, convert_from<T>(from, to_type, to, count, stream))
+}
+
+template <typename T>
+static __global__ void accumulate(uint64_t count, const T *from, bool adds, T *to)
+{
+    FOR_EACH (i, count)
+        put(&to[i], to_float(from[i]), adds);
+}
+
+void cuda_accumulate(cuda_type type, uint64_t count, const void *from, bool adds, void *to,
+                     cudaStream_t stream)
+{
+    TY_DISPATCH(type, TY_LAUNCH(accumulate<T>, grid_for(count), BLOCK, 0, stream, count,
+                                (const T *)from, adds, (T *)to))
+}
+
+template <typename T>
+static __global__ void sum_pair(uint64_t count, const T *a, const T *b, T *y)
+{
+    FOR_EACH (i, count)
+        y[i] = of_float<T>(to_float(a[i]) + to_float(b[i]));
+}
+
+void cuda_sum(cuda_type type, uint64_t count, const void *a, const void *b, void *y,
+              cudaStream_t stream)
+{
+    TY_DISPATCH(type, TY_LAUNCH(sum_pair<T>, grid_for(count), BLOCK, 0, stream, count,
+                                (const T *)a, (const T *)b, (T *)y))
+}
+
+static __device__ __forceinline__ float activated(cuda_activation kind, float x)
+{
+    switch (kind) {
+    case CUDA_RELU:
+        return x > 0.0f ? x : 0.0f;
+    case CUDA_GELU:
+        return gelu_of(x);
+    case CUDA_SILU:
+        return x * sigmoid_of(x);
+    case CUDA_TANH:
+        return tanhf(x);
+    }
+    return x;
+}
+
+static __device__ __forceinline__ float slope(cuda_activation kind, float x)
+{
+    switch (kind) {
+    case CUDA_RELU:
+        return x > 0.0f ? 1.0f : 0.0f;
+    case CUDA_GELU:
+        return gelu_slope(x);
+    case CUDA_SILU:
+        return silu_slope(x);
+    case CUDA_TANH:
+        return 1.0f - x * x;
+    }
+    return 1.0f;
+}
+
+template <typename T>
+static __global__ void activate(cuda_activation kind, uint64_t count, const T *x, T *y)
+{
+    FOR_EACH (i, count)
+        y[i] = of_float<T>(activated(kind, to_float(x[i])));
+}
+
+void cuda_activate(cuda_type type, cuda_activation kind, uint64_t count, const void *x, void *y,
+                   cudaStream_t stream)
+{
+    TY_DISPATCH(type, TY_LAUNCH(activate<T>, grid_for(count), BLOCK, 0, stream, kind, count,
+                                (const T *)x, (T *)y))
+}
+
+template <typename T>
+static __global__ void activate_backward(cuda_activation kind, uint64_t count, const T *x,
+                                         const T *dy, bool adds, T *dx)
+{
+    FOR_EACH (i, count)
+        put(&dx[i], to_float(dy[i]) * slope(kind, to_float(x[i])), adds);
+}
+
+void cuda_activate_backward(cuda_type type, cuda_activation kind, uint64_t count, const void *x,
+                            const void *dy, bool adds, void *dx, cudaStream_t stream)
+{
+    TY_DISPATCH(type, TY_LAUNCH(activate_backward<T>, grid_for(count), BLOCK, 0, stream, kind,
+                                count, (const T *)x, (const T *)dy, adds, (T *)dx))
+}
+
+template <typename T> static __global__ void gate(uint64_t rows, uint64_t n, const T *h, T *a)
+{
+    FOR_EACH (i, rows * n) {
+        uint64_t at = i / n * 2 * n + i % n;
+        float g = to_float(h[at]);
+        a[i] = of_float<T>(g * sigmoid_of(g) * to_float(h[at + n]));
+    }
+}
+
+void cuda_gate(cuda_type type, uint64_t rows, uint64_t n, const void *h, void *a,
+               cudaStream_t stream)
+{
+    TY_DISPATCH(type, TY_LAUNCH(gate<T>, grid_for(rows * n), BLOCK, 0, stream, rows, n,
+                                (const T *)h, (T *)a))
+}
+
+template <typename T>
+static __global__ void gate_backward(uint64_t rows, uint64_t n, const T *h, const T *da, T *dh)
+{
+    FOR_EACH (i, rows * n) {
+        uint64_t at = i / n * 2 * n + i % n;
+        float g = to_float(h[at]), value = to_float(h[at + n]), d = to_float(da[i]);
+        dh[at] = of_float<T>(d * value * silu_slope(g));
+        dh[at + n] = of_float<T>(d * g * sigmoid_of(g));
+    }
+}
+
+void cuda_gate_backward(cuda_type type, uint64_t rows, uint64_t n, const void *h, const void *da,
+                        void *dh, cudaStream_t stream)
+{
+    TY_DISPATCH(type, TY_LAUNCH(gate_backward<T>, grid_for(rows * n), BLOCK, 0, stream, rows, n,
+                                (const T *)h, (const T *)da, (T *)dh))
+}
+
+template <typename T>
+static __global__ void add_bias(uint64_t count, uint64_t columns, uint64_t repeat,
+                                const float *bias, T *y)
+{
+    FOR_EACH (i, count)
+        y[i] = of_float<T>(to_float(y[i]) + bias[i / repeat % columns]);
+}
+
+void cuda_add_bias(cuda_type type, uint64_t count, uint64_t columns, uint64_t repeat,
+                   const float *bias, void *y, cudaStream_t stream)
+{
+    TY_DISPATCH(type, TY_LAUNCH(add_bias<T>, grid_for(count), BLOCK, 0, stream, count, columns,
+                                repeat, bias, (T *)y))
+}
+
+template <typename T>
+static __global__ void copy_rows(uint64_t rows, uint64_t width, const T *from, uint64_t from_stride,
+                                 bool adds, T *to, uint64_t to_stride)
+{
+    FOR_EACH (i, rows * width)
+        put(&to[i / width * to_stride + i % width],
+            to_float(from[i / width * from_stride + i % width]), adds);
+}
+
+void cuda_copy_rows(cuda_type type, uint64_t rows, uint64_t width, const void *from,
+                    uint64_t from_stride, bool adds, void *to, uint64_t to_stride,
+                    cudaStream_t stream)
+{
+    TY_DISPATCH(type, TY_LAUNCH(copy_rows<T>, grid_for(rows * width), BLOCK, 0, stream, rows, width,
+                                (const T *)from, from_stride, adds, (T *)to, to_stride))
+}
+
+/* ---- Column sums: bands of rows first, then the bands ---- */
+
+enum { BAND_ROWS = 128 };
+
+static uint64_t band_count(uint64_t rows)
+{
+    uint64_t bands = (rows + BAND_ROWS - 1) / BAND_ROWS;
+
+    return bands < 1 ? 1 : bands < 512 ? bands : 512;
+}
+
+uint64_t cuda_column_sums_scratch(uint64_t rows, uint64_t columns)
+{
+    return band_count(rows) * columns;
+}
+
+/* Block (x, y): 32 columns of band y; its 8 warps take every 8th row. */
+template <typename T>
+static __global__ void band_sums(uint64_t rows, uint64_t columns, const T *dy, float *bands)
+{
+    __shared__ float parts[BLOCK];
+    uint64_t column = (uint64_t)blockIdx.x * WARP + threadIdx.x % WARP;
+    uint64_t first = rows * blockIdx.y / gridDim.y, end = rows * (blockIdx.y + 1) / gridDim.y;
+    float sum = 0.0f;
+
+    if (column < columns)
+        for (uint64_t r = first + threadIdx.x / WARP; r < end; r += BLOCK / WARP)
+            sum += to_float(dy[r * columns + column]);
+    parts[threadIdx.x] = sum;
+    __syncthreads();
+    if (threadIdx.x < WARP && column < columns) {
+        for (unsigned w = 1; w < BLOCK / WARP; w++)
+            sum += parts[w * WARP + threadIdx.x];
+        bands[blockIdx.y * columns + column] = sum;
+    }
+}
+
+static __global__ void bands_join(uint64_t band_count, uint64_t columns, const float *bands,
+                                  bool adds, float *sums)
+{
+    FOR_EACH (c, columns) {
+        float sum = 0.0f;
+        for (uint64_t b = 0; b < band_count; b++)
+            sum += bands[b * columns + c];
+        put(&sums[c], sum, adds);
+    }
+}
+
+void cuda_column_sums(cuda_type type, uint64_t rows, uint64_t columns, const void *dy, bool adds,
+                      float *sums, float *scratch, cudaStream_t stream)
+{
+    dim3 grid((unsigned)((columns + WARP - 1) / WARP), (unsigned)band_count(rows));
+
+    TY_DISPATCH(type, TY_LAUNCH_GRID(band_sums<T>, grid, BLOCK, 0, stream, rows, columns,
+                                     (const T *)dy, scratch))
+    TY_LAUNCH(bands_join, grid_for(columns), BLOCK, 0, stream, band_count(rows), columns, scratch,
+              adds, sums);
+}
+
+template <typename T>
+static __global__ void channel_sums(uint64_t batch, uint64_t channels, uint64_t pixels, const T *dy,
+                                    bool adds, float *sums)
+{
+    uint64_t channel = blockIdx.x;
+    float sum = 0.0f;
+
+    for (uint64_t i = threadIdx.x; i < batch * pixels; i += blockDim.x)
+        sum += to_float(dy[(i / pixels * channels + channel) * pixels + i % pixels]);
+    sum = block_sum(sum);
+    if (threadIdx.x == 0)
+        put(&sums[channel], sum, adds);
+}
+
+void cuda_channel_sums(cuda_type type, uint64_t batch, uint64_t channels, uint64_t pixels,
+                       const void *dy, bool adds, float *sums, cudaStream_t stream)
+{
+    TY_DISPATCH(type, TY_LAUNCH(channel_sums<T>, channels, BLOCK, 0, stream, batch, channels,
+                                pixels, (const T *)dy, adds, sums))
+}

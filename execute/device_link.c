@@ -1,0 +1,118 @@
+/* Which way device memory travels: decided from what all ranks have, so that all decide alike. */
+#include "device_link.h"
+
+#include "machine.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { PLACE_TAG = 8 };
+
+typedef enum link_choice { LINK_AUTO, LINK_HOST, LINK_NCCL } link_choice;
+
+/* Where a rank computes, and what it asks for. */
+typedef struct rank_place {
+    ty_boot_id boot;
+    uint32_t ordinal;
+    bool can_link;
+    link_choice choice;
+    ty_error reason; /* why not */
+} rank_place;
+
+bool ty_device_link_is_shared(void)
+{
+    const char *value = getenv("TRAINYARD_NCCL_SHARED_GPU");
+
+    return value != NULL && strcmp(value, "1") == 0;
+}
+
+static ty_status choice_read(link_choice *out, ty_error *error)
+{
+    const char *value = getenv("TRAINYARD_LINK");
+
+    *out = LINK_AUTO;
+    if (value == NULL || strcmp(value, "") == 0 || strcmp(value, "auto") == 0)
+        return TY_OK;
+    if (strcmp(value, "host") == 0)
+        *out = LINK_HOST;
+    else if (strcmp(value, "nccl") == 0)
+        *out = LINK_NCCL;
+    else
+        return ty_fail(error, TY_EINVAL,
+                       "TRAINYARD_LINK: found \"%s\", expected host, nccl or auto", value);
+    return TY_OK;
+}
+
+static bool is_same_device(const rank_place *a, const rank_place *b)
+{
+    return a->ordinal == b->ordinal && strcmp(a->boot.text, b->boot.text) == 0;
+}
+
+/* Why the ranks cannot be linked directly, or NULL. */
+static const char *obstacle(const rank_place *places, uint32_t count)
+{
+    uint32_t i, k;
+
+    for (i = 0; i < count; i++) {
+        if (!places[i].can_link)
+            return places[i].reason.message;
+        for (k = 0; k < i && !ty_device_link_is_shared(); k++) {
+            if (is_same_device(&places[i], &places[k]))
+                return "two ranks share a GPU, which NCCL refuses (TRAINYARD_NCCL_SHARED_GPU=1 "
+                       "lets "
+                       "them pose as two hosts)";
+        }
+    }
+    return NULL;
+}
+
+static ty_status places_gather(const ty_link_options *options, rank_place *places, ty_error *error)
+{
+    const ty_device_memory *memory = options->backend->memory;
+    ty_transport *transport = options->transport;
+    rank_place *own = &places[transport->rank];
+    ty_status status = choice_read(&own->choice, error);
+
+    TY_CHECK(ty_transport_agree(transport, status, error), status, done);
+    own->boot = ty_machine_boot();
+    own->ordinal = memory->ordinal(options->stage);
+    own->can_link =
+        memory->link_check != NULL && memory->link_check(options->stage, &own->reason) == TY_OK;
+    if (memory->link_check == NULL)
+        (void)ty_fail(&own->reason, TY_EUNSUPPORTED, "the %s backend has no link of its own",
+                      options->backend->name);
+    status = ty_collective_run(transport,
+                               &(ty_collective_options){.kind = TY_ALL_GATHER,
+                                                        .member_count = transport->size,
+                                                        .data = places,
+                                                        .count = sizeof *places,
+                                                        .element = TY_ELEMENT_BYTE,
+                                                        .tag = PLACE_TAG},
+                               error);
+done:
+    return status;
+}
+
+ty_status ty_device_link_open(const ty_link_options *options, ty_device_link **out, ty_error *error)
+{
+    ty_transport *transport = options->transport;
+    rank_place *places = ty_alloc(transport->size, sizeof *places);
+    const char *reason;
+    link_choice choice;
+    ty_status status;
+
+    if (places == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_CHECK(places_gather(options, places, error), status, cleanup);
+    choice = places[0].choice; /* rank 0's word counts for all */
+    reason = obstacle(places, transport->size);
+    if (choice == LINK_NCCL && reason != NULL)
+        status = ty_fail(error, TY_EUNSUPPORTED, "no NCCL between these ranks: %s", reason);
+    else if (choice == LINK_HOST || reason != NULL || transport->size == 1)
+        status = ty_device_link_host(options, out, error);
+    else
+        status = options->backend->memory->link_open(options, out, error);
+cleanup:
+    ty_free(places);
+    return status;
+}

@@ -1,0 +1,66 @@
+/**
+ * @file device_link.h
+ * How device memory travels between ranks: through the host's memory over any transport
+ * (device_link_host.c), or from device to device (transport_nccl.c). Internal to execute/.
+ *
+ * Used by one thread of its rank at a time, as transports are. What is handed over is complete in
+ * device memory, and what a finished request leaves is complete there too.
+ */
+#ifndef TY_EXECUTE_DEVICE_LINK_H
+#define TY_EXECUTE_DEVICE_LINK_H
+
+#include "device.h"
+#include "transport.h"
+
+typedef struct ty_transfer {
+    uint32_t peer; /* rank */
+    uint32_t tag;  /* as of a transport's message */
+    ty_direction direction;
+    /* The how many-th message of this direction between this pair, from 0 on, by the programs of
+     * both. NCCL knows no tags, so messages are matched by their order. */
+    uint64_t order;
+    void *buffer; /* device memory */
+    uint64_t bytes;
+} ty_transfer;
+
+struct ty_device_link {
+    const char *name; /* "host", "nccl" */
+    void *state;
+    ty_status (*send)(ty_device_link *link, const ty_transfer *transfer, ty_request **out,
+                      ty_error *error);
+    ty_status (*receive)(ty_device_link *link, const ty_transfer *transfer, ty_request **out,
+                         ty_error *error);
+    /** A collective on device memory, in place as ty_collective_start has it. */
+    ty_status (*exchange)(ty_device_link *link, const ty_collective_options *options,
+                          ty_request **out, ty_error *error);
+    /** Never blocks; frees the request when it is done or failed. */
+    ty_status (*test)(ty_device_link *link, ty_request *request, bool *is_done, ty_error *error);
+    void (*cancel)(ty_device_link *link, ty_request *request);
+    void (*close)(ty_device_link *link);
+};
+
+struct ty_link_options {
+    const ty_plan *plan;
+    const ty_program *program;
+    const ty_device_backend *backend;
+    ty_stage_device *stage;
+    ty_transport *transport; /* for the host's part: rendezvous, or everything */
+};
+
+/** Copies through host memory; works over every transport and for every backend with device memory.
+ */
+ty_status ty_device_link_host(const ty_link_options *options, ty_device_link **out,
+                              ty_error *error) TY_MUST_CHECK;
+
+/**
+ * Chooses and opens the link, the same on all ranks, which call it together. The environment
+ * variable TRAINYARD_LINK may say "host", "nccl" or "auto": NCCL where every rank has a device of
+ * its own and the library can be loaded.
+ */
+ty_status ty_device_link_open(const ty_link_options *options, ty_device_link **out,
+                              ty_error *error) TY_MUST_CHECK;
+
+/** What TRAINYARD_NCCL_SHARED_GPU=1 asks for: ranks on one GPU that pose as hosts of their own. */
+bool ty_device_link_is_shared(void);
+
+#endif
