@@ -1,0 +1,615 @@
+/*
+ * Attention without keeping scores (Dao et al., "FlashAttention", NeurIPS 2022): a block holds a
+ * tile of queries and walks over tiles of keys, or the other way round in backward, where the scores
+ * are made again from the kept log-sums. Backward is two kernels, one that owns keys and one that
+ * owns queries, so that no sum depends on which block is first.
+ *
+ * Tiles lie in shared memory with rows padded against bank conflicts; their products go 16 x 16
+ * through the tensor cores (bf16 from compute capability 8.0 on, half from 7.0), or element by
+ * element. Sums are fp32.
+ */
+#include "kernel.cuh"
+
+#ifndef TY_CUDA_EMULATED
+#include <mma.h>
+#endif
+
+enum { SIDE = 16, ATTENTION_THREADS = 128, WARPS = ATTENTION_THREADS / WARP, ALIGNMENT = 128 };
+
+/* ---- Products of tiles ---- */
+
+/* A matrix in shared memory. */
+template <typename T> struct tile {
+    T *data;
+    int stride;
+    bool is_transposed; /* element (r, c) lies at data[c * stride + r] */
+
+    __device__ __forceinline__ T *at(int r, int c) const
+    {
+        return is_transposed ? data + c * stride + r : data + r * stride + c;
+    }
+};
+
+/* One 16 x 16 part of c (+)= a b, by one warp, each lane some elements. */
+template <typename T>
+static __device__ void part_multiply_scalar(int depth, tile<T> a, tile<T> b, int row, int column,
+                                            bool adds, float *c, int stride)
+{
+    for (int e = (int)(threadIdx.x % WARP); e < SIDE * SIDE; e += WARP) {
+        int r = row + e / SIDE, n = column + e % SIDE;
+        float sum = adds ? c[r * stride + n] : 0.0f;
+        for (int k = 0; k < depth; k++)
+            sum += to_float(*a.at(r, k)) * to_float(*b.at(k, n));
+        c[r * stride + n] = sum;
+    }
+}
+
+template <typename T>
+static __device__ __forceinline__ void part_multiply(int depth, tile<T> a, tile<T> b, int row,
+                                                     int column, bool adds, float *c, int stride)
+{
+    part_multiply_scalar(depth, a, b, row, column, adds, c, stride);
+}
+
+#if !defined(TY_CUDA_EMULATED) && defined(__CUDA_ARCH__)
+template <typename T, typename LayoutA, typename LayoutB>
+static __device__ __forceinline__ void part_multiply_cores(int depth, tile<T> a, tile<T> b, int row,
+                                                           int column, bool adds, float *c,
+                                                           int stride)
+{
+    using namespace nvcuda::wmma;
+    fragment<accumulator, SIDE, SIDE, SIDE, float> sum;
+    fragment<matrix_a, SIDE, SIDE, SIDE, T, LayoutA> left;
+    fragment<matrix_b, SIDE, SIDE, SIDE, T, LayoutB> right;
+    float *to = c + row * stride + column;
+
+    if (adds)
+        load_matrix_sync(sum, to, (unsigned)stride, mem_row_major);
+    else
+        fill_fragment(sum, 0.0f);
+    for (int k = 0; k < depth; k += SIDE) {
+        load_matrix_sync(left, a.at(row, k), (unsigned)a.stride);
+        load_matrix_sync(right, b.at(k, column), (unsigned)b.stride);
+        mma_sync(sum, left, right, sum);
+    }
+    store_matrix_sync(to, sum, (unsigned)stride, mem_row_major);
+}
+
+template <typename T>
+static __device__ __forceinline__ void part_multiply_any(int depth, tile<T> a, tile<T> b, int row,
+                                                         int column, bool adds, float *c,
+                                                         int stride)
+{
+    using namespace nvcuda::wmma;
+
+    if (a.is_transposed && b.is_transposed)
+        part_multiply_cores<T, col_major, col_major>(depth, a, b, row, column, adds, c, stride);
+    else if (a.is_transposed)
+        part_multiply_cores<T, col_major, row_major>(depth, a, b, row, column, adds, c, stride);
+    else if (b.is_transposed)
+        part_multiply_cores<T, row_major, col_major>(depth, a, b, row, column, adds, c, stride);
+    else
+        part_multiply_cores<T, row_major, row_major>(depth, a, b, row, column, adds, c, stride);
+}
+
+#if __CUDA_ARCH__ >= 700
+template <>
+__device__ __forceinline__ void part_multiply<half>(int depth, tile<half> a, tile<half> b, int row,
+                                                    int column, bool adds, float *c, int stride)
+{
+    part_multiply_any(depth, a, b, row, column, adds, c, stride);
+}
+#endif
+#if __CUDA_ARCH__ >= 800
+template <>
+__device__ __forceinline__ void part_multiply<bf16>(int depth, tile<bf16> a, tile<bf16> b, int row,
+                                                    int column, bool adds, float *c, int stride)
+{
+    part_multiply_any(depth, a, b, row, column, adds, c, stride);
+}
+#endif
+#endif
+
+/* c[rows][columns] (+)= a[rows][depth] b[depth][columns], by the whole block; all sizes are
+ * multiples of 16. Barriers are the caller's. */
+template <typename T>
+static __device__ void tile_multiply(int rows, int columns, int depth, tile<T> a, tile<T> b,
+                                     bool adds, float *c, int stride)
+{
+    int across = columns / SIDE;
+
+    for (int part = (int)(threadIdx.x / WARP); part < rows / SIDE * across; part += WARPS)
+        part_multiply(depth, a, b, part / across * SIDE, part % across * SIDE, adds, c, stride);
+}
+
+/* ---- Where things lie ---- */
+
+/* Row strides in elements: padded by 16 bytes. */
+typedef struct strides {
+    int size; /* the head's, rounded up to 16 */
+    int head; /* of rows of queries, keys, values */
+    int sum;  /* of fp32 rows as long as a head */
+    int score, probability;
+} strides;
+
+static __host__ __device__ __forceinline__ strides strides_of(const cuda_attention *at)
+{
+    strides s;
+
+    s.size = (int)((at->head_size + SIDE - 1) / SIDE * SIDE);
+    s.head = s.size + 8;
+    s.sum = s.size + 4;
+    s.score = (int)at->tile_keys + 4;
+    s.probability = (int)at->tile_keys + 8;
+    return s;
+}
+
+/* Takes pieces of shared memory, or only counts them when `base` is NULL. */
+typedef struct carver {
+    unsigned char *base;
+    uint64_t used;
+} carver;
+
+template <typename T> static __host__ __device__ __forceinline__ T *take(carver *from, int count)
+{
+    T *piece = from->base == NULL ? NULL : (T *)(from->base + from->used);
+
+    from->used += ((uint64_t)count * sizeof(T) + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    return piece;
+}
+
+template <typename T> struct forward_memory {
+    T *q, *k, *v, *p;
+    float *scores, *sums, *maximum, *total;
+};
+
+template <typename T>
+static __host__ __device__ __forceinline__ forward_memory<T> forward_carve(const cuda_attention *at,
+                                                                           carver *from)
+{
+    strides s = strides_of(at);
+    int queries = (int)at->tile_queries, keys = (int)at->tile_keys;
+    forward_memory<T> m;
+
+    m.q = take<T>(from, queries * s.head);
+    m.k = take<T>(from, keys * s.head);
+    m.v = take<T>(from, keys * s.head);
+    m.p = take<T>(from, queries * s.probability);
+    m.scores = take<float>(from, queries * s.score);
+    m.sums = take<float>(from, queries * s.sum);
+    m.maximum = take<float>(from, queries);
+    m.total = take<float>(from, queries);
+    return m;
+}
+
+template <typename T> struct backward_memory {
+    T *q, *k, *v, *dout, *p, *ds;
+    float *scores, *dp, *sums, *other_sums, *log_sums, *delta;
+};
+
+template <typename T>
+static __host__ __device__ __forceinline__ backward_memory<T>
+backward_carve(const cuda_attention *at, carver *from)
+{
+    strides s = strides_of(at);
+    int queries = (int)at->tile_queries, keys = (int)at->tile_keys;
+    int most = queries > keys ? queries : keys;
+    backward_memory<T> m;
+
+    m.q = take<T>(from, queries * s.head);
+    m.dout = take<T>(from, queries * s.head);
+    m.k = take<T>(from, keys * s.head);
+    m.v = take<T>(from, keys * s.head);
+    m.p = take<T>(from, queries * s.probability);
+    m.ds = take<T>(from, queries * s.probability);
+    m.scores = take<float>(from, queries * s.score);
+    m.dp = take<float>(from, queries * s.score);
+    m.sums = take<float>(from, most * s.sum);
+    m.other_sums = take<float>(from, keys * s.sum);
+    m.log_sums = take<float>(from, queries);
+    m.delta = take<float>(from, queries);
+    return m;
+}
+
+/* Rows [first, first + rows) of one head, zeros behind the end of the sequence or of the head. */
+template <typename T>
+static __device__ void tile_load(const T *from, uint64_t stride, uint64_t first, int rows,
+                                 const cuda_attention *at, T *to)
+{
+    strides s = strides_of(at);
+
+    for (int i = (int)threadIdx.x; i < rows * s.size; i += ATTENTION_THREADS) {
+        int r = i / s.size, c = i % s.size;
+        bool is_inside = first + (uint64_t)r < at->length && (uint64_t)c < at->head_size;
+        to[r * s.head + c] =
+            is_inside ? from[(first + (uint64_t)r) * stride + (uint64_t)c] : of_float<T>(0.0f);
+    }
+}
+
+/* Back again, times `scale`. */
+template <typename T>
+static __device__ void tile_store(const float *from, float scale, uint64_t first, int rows,
+                                  const cuda_attention *at, T *to, uint64_t stride)
+{
+    strides s = strides_of(at);
+
+    for (int i = (int)threadIdx.x; i < rows * s.size; i += ATTENTION_THREADS) {
+        int r = i / s.size, c = i % s.size;
+        if (first + (uint64_t)r < at->length && (uint64_t)c < at->head_size)
+            to[(first + (uint64_t)r) * stride + (uint64_t)c] =
+                of_float<T>(from[r * s.sum + c] * scale);
+    }
+}
+
+static __device__ void zero(float *to, int count)
+{
+    for (int i = (int)threadIdx.x; i < count; i += ATTENTION_THREADS)
+        to[i] = 0.0f;
+}
+
+static __device__ __forceinline__ bool is_seen(const cuda_attention *at, uint64_t query,
+                                               uint64_t key)
+{
+    return query < at->length && key < at->length && (!at->is_causal || key <= query);
+}
+
+/* One behind the last key that queries before `end` see. */
+static __device__ __forceinline__ uint64_t keys_seen(const cuda_attention *at, uint64_t end)
+{
+    return at->is_causal && end < at->length ? end : at->length;
+}
+
+/* The places of head h of sample b. */
+template <typename T>
+static __device__ __forceinline__ const T *rows_of(const cuda_attention *at, const T *project,
+                                                   uint64_t b, uint64_t offset)
+{
+    return project + b * at->length * at->stride + offset;
+}
+
+static __device__ __forceinline__ uint64_t key_offset(const cuda_attention *at, uint64_t kv_head)
+{
+    return at->key_at + kv_head * at->head_size;
+}
+
+static __device__ __forceinline__ uint64_t value_offset(const cuda_attention *at, uint64_t kv_head)
+{
+    return at->value_at + kv_head * at->head_size;
+}
+
+template <typename T> static __device__ __forceinline__ tile<T> tile_of(T *data, int stride)
+{
+    tile<T> made = {data, stride, false};
+    return made;
+}
+
+template <typename T> static __device__ __forceinline__ tile<T> transposed(T *data, int stride)
+{
+    tile<T> made = {data, stride, true};
+    return made;
+}
+
+/* ---- Forward ---- */
+
+/* One step of the running softmax: a warp takes every fourth row. Scores become probabilities up to
+ * the row's maximum so far, and what was summed under the old maximum is scaled to the new one. */
+template <typename T>
+static __device__ void softmax_step(const cuda_attention *at, const forward_memory<T> *m,
+                                    uint64_t first_query, uint64_t first_key)
+{
+    strides s = strides_of(at);
+    int lane = (int)(threadIdx.x % WARP), keys = (int)at->tile_keys;
+
+    for (int r = (int)(threadIdx.x / WARP); r < (int)at->tile_queries; r += WARPS) {
+        float before = m->maximum[r], maximum = before, sum = 0.0f, keep;
+        for (int c = lane; c < keys; c += WARP) {
+            bool sees = is_seen(at, first_query + (uint64_t)r, first_key + (uint64_t)c);
+            float score = sees ? m->scores[r * s.score + c] * at->scale : -INFINITY;
+            m->scores[r * s.score + c] = score;
+            maximum = fmaxf(maximum, score);
+        }
+        maximum = warp_maximum(maximum);
+        for (int c = lane; c < keys; c += WARP) {
+            float score = m->scores[r * s.score + c];
+            float p = score == -INFINITY ? 0.0f : expf(score - maximum);
+            m->p[r * s.probability + c] = of_float<T>(p);
+            sum += p;
+        }
+        sum = warp_sum(sum);
+        keep = before == -INFINITY ? 0.0f : expf(before - maximum);
+        for (int c = lane; c < s.size; c += WARP)
+            m->sums[r * s.sum + c] *= keep;
+        __syncwarp();
+        if (lane == 0) {
+            m->maximum[r] = maximum;
+            m->total[r] = m->total[r] * keep + sum;
+        }
+    }
+}
+
+/* The context's rows and the log of each row's sum. */
+template <typename T>
+static __device__ void forward_finish(const cuda_attention *at, const forward_memory<T> *m,
+                                      uint64_t first, uint64_t b, uint64_t h, T *context,
+                                      float *log_sums)
+{
+    strides s = strides_of(at);
+    int queries = (int)at->tile_queries;
+
+    for (int i = (int)threadIdx.x; i < queries * s.size; i += ATTENTION_THREADS)
+        m->sums[i / s.size * s.sum + i % s.size] /= m->total[i / s.size];
+    for (int r = (int)threadIdx.x; r < queries; r += ATTENTION_THREADS)
+        if (first + (uint64_t)r < at->length)
+            log_sums[(b * at->heads + h) * at->length + first + (uint64_t)r] =
+                m->maximum[r] + logf(m->total[r]);
+    __syncthreads();
+    tile_store(m->sums, 1.0f, first, queries, at,
+               context + b * at->length * at->context_stride + h * at->head_size,
+               at->context_stride);
+}
+
+/* Block (x, y, z): query tile x of head y of sample z. */
+template <typename T>
+static __global__ void attention_forward(cuda_attention at, const T *project, T *context,
+                                         float *log_sums)
+{
+    TY_DYNAMIC_SHARED(shared);
+    carver from = {shared, 0};
+    forward_memory<T> m = forward_carve<T>(&at, &from);
+    strides s = strides_of(&at);
+    int queries = (int)at.tile_queries, keys = (int)at.tile_keys;
+    uint64_t first = (uint64_t)blockIdx.x * at.tile_queries, h = blockIdx.y, b = blockIdx.z;
+    uint64_t kv = h / (at.heads / at.kv_heads), end = keys_seen(&at, first + at.tile_queries);
+
+    tile_load(rows_of(&at, project, b, h * at.head_size), at.stride, first, queries, &at, m.q);
+    zero(m.sums, queries * s.sum);
+    for (int r = (int)threadIdx.x; r < queries; r += ATTENTION_THREADS) {
+        m.maximum[r] = -INFINITY;
+        m.total[r] = 0.0f;
+    }
+    for (uint64_t key = 0; key < end; key += at.tile_keys) {
+        __syncthreads();
+        tile_load(rows_of(&at, project, b, key_offset(&at, kv)), at.stride, key, keys, &at, m.k);
+        tile_load(rows_of(&at, project, b, value_offset(&at, kv)), at.stride, key, keys, &at, m.v);
+        __syncthreads();
+        tile_multiply(queries, keys, s.size, tile_of(m.q, s.head), transposed(m.k, s.head), false,
+                      m.scores, s.score);
+        __syncthreads();
+        softmax_step(&at, &m, first, key);
+        __syncthreads();
+        tile_multiply(queries, s.size, keys, tile_of(m.p, s.probability), tile_of(m.v, s.head),
+                      true, m.sums, s.sum);
+    }
+    __syncthreads();
+    /* Rows behind the end saw nothing. */
+    for (int r = (int)threadIdx.x; r < queries; r += ATTENTION_THREADS)
+        if (m.total[r] == 0.0f)
+            m.total[r] = 1.0f;
+    __syncthreads();
+    forward_finish(&at, &m, first, b, h, context, log_sums);
+}
+
+/* ---- Backward ---- */
+
+/* delta: the product of a row's context and its gradient. One warp a row. */
+template <typename T>
+static __global__ void context_delta(cuda_attention at, const T *context, const T *dcontext,
+                                     float *delta)
+{
+    uint64_t row = ((uint64_t)blockIdx.x * blockDim.x + threadIdx.x) / WARP;
+    uint64_t b = row / (at.heads * at.length), h = row / at.length % at.heads, t = row % at.length;
+    uint64_t place = (b * at.length + t) * at.context_stride + h * at.head_size;
+    float sum = 0.0f;
+
+    if (b >= at.batch)
+        return;
+    for (uint64_t i = threadIdx.x % WARP; i < at.head_size; i += WARP)
+        sum += to_float(context[place + i]) * to_float(dcontext[place + i]);
+    sum = warp_sum(sum);
+    if (threadIdx.x % WARP == 0)
+        delta[row] = sum;
+}
+
+/* Queries of a tile and what belongs to them. */
+template <typename T>
+static __device__ void queries_load(const cuda_attention *at, const backward_memory<T> *m,
+                                    uint64_t b, uint64_t h, uint64_t first, const T *project,
+                                    const T *dcontext, const float *log_sums, const float *delta)
+{
+    int queries = (int)at->tile_queries;
+    uint64_t row = (b * at->heads + h) * at->length + first;
+
+    tile_load(rows_of(at, project, b, h * at->head_size), at->stride, first, queries, at, m->q);
+    tile_load(dcontext + b * at->length * at->context_stride + h * at->head_size,
+              at->context_stride, first, queries, at, m->dout);
+    for (int r = (int)threadIdx.x; r < queries; r += ATTENTION_THREADS) {
+        bool is_inside = first + (uint64_t)r < at->length;
+        m->log_sums[r] = is_inside ? log_sums[row + (uint64_t)r] : 0.0f;
+        m->delta[r] = is_inside ? delta[row + (uint64_t)r] : 0.0f;
+    }
+}
+
+template <typename T>
+static __device__ void keys_load(const cuda_attention *at, const backward_memory<T> *m, uint64_t b,
+                                 uint64_t kv, uint64_t first, const T *project)
+{
+    tile_load(rows_of(at, project, b, key_offset(at, kv)), at->stride, first, (int)at->tile_keys,
+              at, m->k);
+    tile_load(rows_of(at, project, b, value_offset(at, kv)), at->stride, first, (int)at->tile_keys,
+              at, m->v);
+}
+
+/* Probabilities and the gradient of the scores of one pair of tiles; with barriers around. */
+template <typename T>
+static __device__ void scores_again(const cuda_attention *at, const backward_memory<T> *m,
+                                    uint64_t first_query, uint64_t first_key)
+{
+    strides s = strides_of(at);
+    int queries = (int)at->tile_queries, keys = (int)at->tile_keys;
+
+    __syncthreads();
+    tile_multiply(queries, keys, s.size, tile_of(m->q, s.head), transposed(m->k, s.head), false,
+                  m->scores, s.score);
+    tile_multiply(queries, keys, s.size, tile_of(m->dout, s.head), transposed(m->v, s.head), false,
+                  m->dp, s.score);
+    __syncthreads();
+    for (int i = (int)threadIdx.x; i < queries * keys; i += ATTENTION_THREADS) {
+        int r = i / keys, c = i % keys;
+        bool sees = is_seen(at, first_query + (uint64_t)r, first_key + (uint64_t)c);
+        float p =
+            sees ? expf(m->scores[r * s.score + c] * at->scale - m->log_sums[r]) : 0.0f;
+        m->p[r * s.probability + c] = of_float<T>(p);
+        m->ds[r * s.probability + c] = of_float<T>(p * (m->dp[r * s.score + c] - m->delta[r]));
+    }
+    __syncthreads();
+}
+
+/* Block (x, y, z): key tile x of key head y of sample z, over all query heads that share it. */
+template <typename T>
+static __global__ void keys_backward(cuda_attention at, const T *project, const T *dcontext,
+                                     const float *log_sums, const float *delta, T *dproject)
+{
+    TY_DYNAMIC_SHARED(shared);
+    carver from = {shared, 0};
+    backward_memory<T> m = backward_carve<T>(&at, &from);
+    strides s = strides_of(&at);
+    int keys = (int)at.tile_keys, queries = (int)at.tile_queries;
+    uint64_t first = (uint64_t)blockIdx.x * at.tile_keys, kv = blockIdx.y, b = blockIdx.z;
+    uint64_t group = at.heads / at.kv_heads;
+    uint64_t start = at.is_causal ? first / at.tile_queries * at.tile_queries : 0;
+
+    keys_load(&at, &m, b, kv, first, project);
+    zero(m.sums, keys * s.sum);
+    zero(m.other_sums, keys * s.sum);
+    for (uint64_t h = kv * group; h < (kv + 1) * group; h++)
+        for (uint64_t query = start; query < at.length; query += at.tile_queries) {
+            __syncthreads();
+            queries_load(&at, &m, b, h, query, project, dcontext, log_sums, delta);
+            scores_again(&at, &m, query, first);
+            tile_multiply(keys, s.size, queries, transposed(m.p, s.probability),
+                          tile_of(m.dout, s.head), true, m.other_sums, s.sum);
+            tile_multiply(keys, s.size, queries, transposed(m.ds, s.probability),
+                          tile_of(m.q, s.head), true, m.sums, s.sum);
+        }
+    __syncthreads();
+    tile_store(m.sums, at.scale, first, keys, &at,
+               dproject + b * at.length * at.stride + key_offset(&at, kv), at.stride);
+    tile_store(m.other_sums, 1.0f, first, keys, &at,
+               dproject + b * at.length * at.stride + value_offset(&at, kv), at.stride);
+}
+
+/* Block (x, y, z): query tile x of head y of sample z. */
+template <typename T>
+static __global__ void queries_backward(cuda_attention at, const T *project, const T *dcontext,
+                                        const float *log_sums, const float *delta, T *dproject)
+{
+    TY_DYNAMIC_SHARED(shared);
+    carver from = {shared, 0};
+    backward_memory<T> m = backward_carve<T>(&at, &from);
+    strides s = strides_of(&at);
+    int queries = (int)at.tile_queries, keys = (int)at.tile_keys;
+    uint64_t first = (uint64_t)blockIdx.x * at.tile_queries, h = blockIdx.y, b = blockIdx.z;
+    uint64_t kv = h / (at.heads / at.kv_heads), end = keys_seen(&at, first + at.tile_queries);
+
+    queries_load(&at, &m, b, h, first, project, dcontext, log_sums, delta);
+    zero(m.sums, queries * s.sum);
+    for (uint64_t key = 0; key < end; key += at.tile_keys) {
+        __syncthreads();
+        keys_load(&at, &m, b, kv, key, project);
+        scores_again(&at, &m, first, key);
+        tile_multiply(queries, s.size, keys, tile_of(m.ds, s.probability), tile_of(m.k, s.head),
+                      true, m.sums, s.sum);
+    }
+    __syncthreads();
+    tile_store(m.sums, at.scale, first, queries, &at,
+               dproject + b * at.length * at.stride + h * at.head_size, at.stride);
+}
+
+/* ---- Starting ---- */
+
+template <typename T> static uint64_t shared_of(const cuda_attention *at)
+{
+    carver forward = {NULL, 0}, backward = {NULL, 0};
+
+    (void)forward_carve<T>(at, &forward);
+    (void)backward_carve<T>(at, &backward);
+    return forward.used > backward.used ? forward.used : backward.used;
+}
+
+uint64_t cuda_attention_shared(cuda_type type, const cuda_attention *at)
+{
+    TY_DISPATCH(type, return shared_of<T>(at))
+    return 0;
+}
+
+bool cuda_attention_tiles(cuda_type type, uint64_t shared_bytes, cuda_attention *at)
+{
+    static const uint32_t tiles[][2] = {{64, 64}, {32, 64}, {32, 32}, {16, 32}, {16, 16}};
+
+    for (size_t i = 0; i < sizeof tiles / sizeof *tiles; i++) {
+        at->tile_queries = tiles[i][0];
+        at->tile_keys = tiles[i][1];
+        if (cuda_attention_shared(type, at) <= shared_bytes)
+            return true;
+    }
+    return false;
+}
+
+template <typename T> static cudaError_t prepare(int bytes)
+{
+    const cudaFuncAttribute most = cudaFuncAttributeMaxDynamicSharedMemorySize;
+    cudaError_t code = cudaFuncSetAttribute((const void *)attention_forward<T>, most, bytes);
+
+    if (code == cudaSuccess)
+        code = cudaFuncSetAttribute((const void *)keys_backward<T>, most, bytes);
+    if (code == cudaSuccess)
+        code = cudaFuncSetAttribute((const void *)queries_backward<T>, most, bytes);
+    return code;
+}
+
+cudaError_t cuda_attention_prepare(uint64_t shared_bytes)
+{
+    cudaError_t code = prepare<float>((int)shared_bytes);
+
+    if (code == cudaSuccess)
+        code = prepare<half>((int)shared_bytes);
+    if (code == cudaSuccess)
+        code = prepare<bf16>((int)shared_bytes);
+    return code;
+}
+
+static dim3 grid_of(const cuda_attention *at, uint32_t side, uint64_t heads)
+{
+    return dim3((unsigned)((at->length + side - 1) / side), (unsigned)heads, (unsigned)at->batch);
+}
+
+void cuda_attention_forward(cuda_type type, const cuda_attention *at, const void *project,
+                            void *context, float *log_sums, cudaStream_t stream)
+{
+    dim3 grid = grid_of(at, at->tile_queries, at->heads);
+    uint64_t shared = cuda_attention_shared(type, at);
+
+    TY_DISPATCH(type, TY_LAUNCH_GRID(attention_forward<T>, grid, ATTENTION_THREADS, shared, stream,
+                                     *at, (const T *)project, (T *)context, log_sums))
+}
+
+void cuda_attention_backward(cuda_type type, const cuda_attention *at, const void *project,
+                             const void *context, const float *log_sums, const void *dcontext,
+                             float *delta, void *dproject, cudaStream_t stream)
+{
+    dim3 keys = grid_of(at, at->tile_keys, at->kv_heads);
+    dim3 queries = grid_of(at, at->tile_queries, at->heads);
+    uint64_t shared = cuda_attention_shared(type, at);
+    uint64_t rows = at->batch * at->heads * at->length;
+
+    TY_DISPATCH(type, TY_LAUNCH(context_delta<T>, (rows * WARP + BLOCK - 1) / BLOCK, BLOCK, 0,
+                                stream, *at, (const T *)context, (const T *)dcontext, delta))
+    TY_DISPATCH(type,
+                TY_LAUNCH_GRID(keys_backward<T>, keys, ATTENTION_THREADS, shared, stream, *at,
+                               (const T *)project, (const T *)dcontext, log_sums, delta,
+                               (T *)dproject))
+    TY_DISPATCH(type,
+                TY_LAUNCH_GRID(queries_backward<T>, queries, ATTENTION_THREADS, shared, stream, *at,
+                               (const T *)project, (const T *)dcontext, log_sums, delta,
+                               (T *)dproject))
+}

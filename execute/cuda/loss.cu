@@ -1,0 +1,99 @@
+/* Softmax and cross-entropy: one block a row, then one block for the sums. */
+#include "kernel.cuh"
+
+template <typename T>
+static __global__ void cross_entropy(uint64_t classes, const T *logits, const int32_t *labels,
+                                     float *log_sums, float *row_loss, int32_t *row_best)
+{
+    __shared__ unsigned long long best;
+    uint64_t row = blockIdx.x;
+    int32_t label = labels[row];
+    bool is_label = label >= 0 && (uint64_t)label < classes;
+    float maximum = -INFINITY, sum = 0.0f;
+
+    logits += row * classes;
+    for (uint64_t c = threadIdx.x; c < classes; c += blockDim.x)
+        maximum = fmaxf(maximum, to_float(logits[c]));
+    maximum = block_maximum(maximum);
+    if (threadIdx.x == 0)
+        best = classes;
+    for (uint64_t c = threadIdx.x; c < classes; c += blockDim.x)
+        sum += expf(to_float(logits[c]) - maximum);
+    sum = block_sum(sum); /* its barriers also show everyone `best` */
+    for (uint64_t c = threadIdx.x; c < classes; c += blockDim.x)
+        if (to_float(logits[c]) == maximum)
+            atomicMin(&best, (unsigned long long)c); /* the lowest of equals, in any order */
+    __syncthreads();
+    if (threadIdx.x != 0)
+        return;
+    log_sums[row] = maximum + logf(sum);
+    row_loss[row] = is_label ? log_sums[row] - to_float(logits[label]) : 0.0f;
+    row_best[row] = !is_label ? -1 : best == (unsigned long long)label ? 1 : 0;
+}
+
+/* Sums in double, row by row in each thread and then thread by thread. */
+static __global__ void loss_sum(uint64_t rows, const float *row_loss, const int32_t *row_best,
+                                cuda_loss *loss)
+{
+    __shared__ double sums[BLOCK];
+    __shared__ unsigned long long rights[BLOCK];
+    __shared__ unsigned long long bad;
+    double sum = 0.0;
+    unsigned long long right = 0;
+
+    if (threadIdx.x == 0)
+        bad = rows;
+    __syncthreads();
+    for (uint64_t r = threadIdx.x; r < rows; r += blockDim.x) {
+        sum += (double)row_loss[r];
+        right += row_best[r] == 1;
+        if (row_best[r] < 0)
+            atomicMin(&bad, (unsigned long long)r);
+    }
+    sums[threadIdx.x] = sum;
+    rights[threadIdx.x] = right;
+    __syncthreads();
+    if (threadIdx.x != 0)
+        return;
+    for (unsigned t = 1; t < blockDim.x; t++) {
+        sum += sums[t];
+        right += rights[t];
+    }
+    loss->sum = sum;
+    loss->correct = right;
+    loss->bad_row = bad < rows ? (int64_t)bad : -1;
+}
+
+void cuda_cross_entropy(cuda_type type, uint64_t rows, uint64_t classes, const void *logits,
+                        const int32_t *labels, float *log_sums, float *row_loss, int32_t *row_best,
+                        cuda_loss *loss, cudaStream_t stream)
+{
+    TY_DISPATCH(type, TY_LAUNCH(cross_entropy<T>, rows, BLOCK, 0, stream, classes,
+                                (const T *)logits, labels, log_sums, row_loss, row_best))
+    TY_LAUNCH(loss_sum, 1, BLOCK, 0, stream, rows, row_loss, row_best, loss);
+}
+
+/* One block a row: a division per element would cost more than the rest. */
+template <typename T>
+static __global__ void cross_entropy_backward(uint64_t classes, const T *logits,
+                                              const int32_t *labels, const float *log_sums,
+                                              const float *scale, bool adds, T *dx)
+{
+    uint64_t row = blockIdx.x;
+    float log_sum = log_sums[row], factor = *scale;
+
+    logits += row * classes;
+    dx += row * classes;
+    for (uint64_t c = threadIdx.x; c < classes; c += blockDim.x) {
+        float p = expf(to_float(logits[c]) - log_sum);
+        put(&dx[c], factor * (c == (uint64_t)labels[row] ? p - 1.0f : p), adds);
+    }
+}
+
+void cuda_cross_entropy_backward(cuda_type type, uint64_t rows, uint64_t classes,
+                                 const void *logits, const int32_t *labels, const float *log_sums,
+                                 const float *scale, bool adds, void *dx, cudaStream_t stream)
+{
+    TY_DISPATCH(type, TY_LAUNCH(cross_entropy_backward<T>, rows, BLOCK, 0, stream, classes,
+                                (const T *)logits, labels, log_sums, scale, adds, (T *)dx))
+}
