@@ -17,6 +17,7 @@
 
 #include "device.h"
 #include "dnnl_wrap.h"
+#include "init.h"
 
 #define CPU_MAX_TENSORS 4
 #define CPU_NONE UINT32_MAX
@@ -219,16 +220,5 @@ typedef struct cpu_affine_gradient {
 } cpu_affine_gradient;
 void cpu_affine_backward(uint64_t rows, uint64_t in, uint64_t out, const float *x,
                          const float *weight, const float *dy, const cpu_affine_gradient *to);
-
-/* ---- Initial weights (init.c) ---- */
-
-/** Standard normal numbers times `deviation`; element i depends on (seed, layer, tensor, i) only.
- */
-void ty_init_normal(uint64_t seed, uint32_t layer, uint32_t tensor, double deviation,
-                    uint64_t count, float *out);
-/** Deviation for the matrix of a linear or conv2d layer with `fan_in` inputs per output. */
-double ty_init_deviation(const ty_workload *workload, uint64_t fan_in);
-/** Deviation for matrices inside attention and mlp layers. */
-double ty_init_transformer_deviation(const ty_workload *workload, bool is_output_projection);
 
 #endif

@@ -19,13 +19,6 @@ typedef struct rank_place {
     ty_error reason; /* why not */
 } rank_place;
 
-bool ty_device_link_is_shared(void)
-{
-    const char *value = getenv("TRAINYARD_NCCL_SHARED_GPU");
-
-    return value != NULL && strcmp(value, "1") == 0;
-}
-
 static ty_status choice_read(link_choice *out, ty_error *error)
 {
     const char *value = getenv("TRAINYARD_LINK");

@@ -12,6 +12,9 @@
 #include "device.h"
 #include "transport.h"
 
+#include <stdlib.h>
+#include <string.h>
+
 typedef struct ty_transfer {
     uint32_t peer; /* rank */
     uint32_t tag;  /* as of a transport's message */
@@ -61,6 +64,11 @@ ty_status ty_device_link_open(const ty_link_options *options, ty_device_link **o
                               ty_error *error) TY_MUST_CHECK;
 
 /** What TRAINYARD_NCCL_SHARED_GPU=1 asks for: ranks on one GPU that pose as hosts of their own. */
-bool ty_device_link_is_shared(void);
+static inline bool ty_device_link_is_shared(void)
+{
+    const char *value = getenv("TRAINYARD_NCCL_SHARED_GPU");
+
+    return value != NULL && strcmp(value, "1") == 0;
+}
 
 #endif

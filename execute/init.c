@@ -1,6 +1,6 @@
 /* Initial weights: a counter-based generator, so that any part of any tensor can be made anywhere.
  */
-#include "cpu_layer.h"
+#include "init.h"
 
 #include <math.h>
 

@@ -3,8 +3,8 @@
  * The backend's own kernels, as functions that start them on a stream. Internal to execute/cuda/.
  *
  * Activations are of one `cuda_type`; parameters, their gradients and all sums are float. Where a
- * function has `adds`, it adds to what is there instead of overwriting. Every kernel sums in a fixed
- * order: the same input gives the same bits. Failures to start show in cudaGetLastError.
+ * function has `adds`, it adds to what is there instead of overwriting. Every kernel sums in a
+ * fixed order: the same input gives the same bits. Failures to start show in cudaGetLastError.
  */
 #ifndef TY_EXECUTE_CUDA_KERNELS_H
 #define TY_EXECUTE_CUDA_KERNELS_H
@@ -27,6 +27,9 @@ void cuda_convert(cuda_type from_type, const void *from, cuda_type to_type, void
 /** to (+)= from. */
 void cuda_accumulate(cuda_type type, uint64_t count, const void *from, bool adds, void *to,
                      cudaStream_t stream);
+/** The same into floats. */
+void cuda_accumulate_float(cuda_type type, uint64_t count, const void *from, bool adds, float *to,
+                           cudaStream_t stream);
 /** y = a + b. */
 void cuda_sum(cuda_type type, uint64_t count, const void *a, const void *b, void *y,
               cudaStream_t stream);
@@ -117,8 +120,8 @@ void cuda_embedding(cuda_type type, uint64_t count, uint64_t length, uint64_t fe
                     cudaStream_t stream);
 /**
  * Which places of a batch hold which token, so that each row of the table is summed by one block in
- * the order of the places. order: [count] places, grouped by token, ascending; starts: [groups + 1];
- * group_tokens: [groups].
+ * the order of the places. order: [count] places, grouped by token, ascending; starts: [groups +
+ * 1]; group_tokens: [groups].
  */
 typedef struct cuda_token_groups {
     const int32_t *order, *starts, *group_tokens;
@@ -159,8 +162,8 @@ void cuda_attention_backward(cuda_type type, const cuda_attention *attention, co
 
 typedef struct cuda_update {
     bool is_adamw;
-    float rate, momentum, decay;                    /* sgd */
-    float beta1, beta2, root_scale, epsilon, keep;  /* adamw; see optimizer.c */
+    float rate, momentum, decay;                   /* sgd */
+    float beta1, beta2, root_scale, epsilon, keep; /* adamw; see optimizer.c */
 } cuda_update;
 /** @param copy the weights in the type of the passes, or NULL. State as in ty_optimizer_step; NULL
  *  where there is none. */

@@ -23,6 +23,6 @@ typedef struct ty_cuda_plugin {
     ty_status (*check)(ty_error *error);
 } ty_cuda_plugin;
 
-typedef const ty_cuda_plugin *ty_cuda_plugin_get(void);
+typedef const ty_cuda_plugin *ty_cuda_plugin_getter(void);
 
 #endif

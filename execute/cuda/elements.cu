@@ -39,6 +39,20 @@ void cuda_accumulate(cuda_type type, uint64_t count, const void *from, bool adds
 }
 
 template <typename T>
+static __global__ void accumulate_float(uint64_t count, const T *from, bool adds, float *to)
+{
+    FOR_EACH (i, count)
+        put(&to[i], to_float(from[i]), adds);
+}
+
+void cuda_accumulate_float(cuda_type type, uint64_t count, const void *from, bool adds, float *to,
+                           cudaStream_t stream)
+{
+    TY_DISPATCH(type, TY_LAUNCH(accumulate_float<T>, grid_for(count), BLOCK, 0, stream, count,
+                                (const T *)from, adds, to))
+}
+
+template <typename T>
 static __global__ void sum_pair(uint64_t count, const T *a, const T *b, T *y)
 {
     FOR_EACH (i, count)

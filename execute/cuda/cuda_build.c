@@ -1,0 +1,605 @@
+/* From a workload's layers to the values and nodes of a stage, and their memory. */
+#include "cuda_stage.h"
+
+#include <string.h>
+
+/* A kind that is not here, or NULL, cannot be trained by this backend. */
+static const cuda_kind *const kinds[TY_LAYER_KIND_COUNT] = {
+    [TY_LAYER_LINEAR] = &cuda_linear,
+    [TY_LAYER_CONV2D] = &cuda_conv2d,
+    [TY_LAYER_POOL] = &cuda_pool_kind,
+    [TY_LAYER_BATCH_NORM] = &cuda_batch_norm_kind,
+    [TY_LAYER_LAYER_NORM] = &cuda_layer_norm,
+    [TY_LAYER_RMS_NORM] = &cuda_rms_norm,
+    [TY_LAYER_EMBEDDING] = &cuda_embedding_kind,
+    [TY_LAYER_ATTENTION] = &cuda_attention_kind,
+    [TY_LAYER_MLP] = &cuda_mlp,
+    [TY_LAYER_ADD] = &cuda_add,
+    [TY_LAYER_CONCAT] = &cuda_concat,
+    [TY_LAYER_RELU] = &cuda_relu,
+    [TY_LAYER_GELU] = &cuda_gelu,
+    [TY_LAYER_SILU] = &cuda_silu,
+    [TY_LAYER_TANH] = &cuda_tanh,
+    [TY_LAYER_FLATTEN] = &cuda_add, /* never run: it is another name for its input */
+    [TY_LAYER_SOFTMAX_CROSS_ENTROPY] = &cuda_loss_kind,
+};
+
+const cuda_kind *cuda_kind_of(ty_layer_kind kind)
+{
+    return kinds[kind];
+}
+
+/* What layers of a known kind may ask for beyond what is built; TY_ATTRIBUTE_COUNT: nothing. */
+static ty_attribute unknown_option(const ty_layer *layer)
+{
+    for (ty_attribute a = 0; a < TY_ATTRIBUTE_COUNT; a++)
+        if (ty_layer_attribute_use(layer->kind, a) == TY_ATTRIBUTE_OPTIONAL && a != TY_IS_FUSED &&
+            layer->attributes[a] != 0)
+            return a;
+    return TY_ATTRIBUTE_COUNT;
+}
+
+ty_status cuda_supports(const ty_workload *workload, uint32_t first_layer, uint32_t layer_count,
+                        ty_error *error)
+{
+    for (uint32_t l = first_layer; l < first_layer + layer_count; l++) {
+        const ty_layer *layer = &workload->layers[l];
+
+        if (cuda_kind_of(layer->kind) == NULL)
+            return ty_fail(error, TY_EUNSUPPORTED,
+                           "layer %s: the cuda backend does not train layers of kind %s",
+                           layer->name, ty_layer_kind_name(layer->kind));
+        if (unknown_option(layer) != TY_ATTRIBUTE_COUNT)
+            return ty_fail(error, TY_EUNSUPPORTED,
+                           "layer %s: the cuda backend does not train %s with %s", layer->name,
+                           ty_layer_kind_name(layer->kind),
+                           ty_attribute_name(unknown_option(layer)));
+        if (layer->kind == TY_LAYER_ATTENTION && layer->input_count > 1)
+            return ty_fail(
+                error, TY_EUNSUPPORTED,
+                "layer %s: the cuda backend does not train attention to another sequence",
+                layer->name);
+    }
+    return TY_OK;
+}
+
+/* ---- Buffers ---- */
+
+static bool block_keep(void ***blocks, uint32_t *count, uint32_t *room, void *block)
+{
+    if (*count == *room) {
+        uint32_t grown_room = *room == 0 ? 64 : *room * 2;
+        void **grown = ty_resize(*blocks, grown_room, sizeof *grown);
+        if (grown == NULL)
+            return false;
+        *blocks = grown;
+        *room = grown_room;
+    }
+    (*blocks)[(*count)++] = block;
+    return true;
+}
+
+void *cuda_buffer(ty_stage_device *stage, uint64_t bytes)
+{
+    void *made = NULL;
+
+    bytes = bytes > 0 ? bytes : 1;
+    if (cudaMalloc(&made, bytes) != cudaSuccess)
+        return NULL;
+    if (cudaMemset(made, 0, bytes) != cudaSuccess ||
+        !block_keep(&stage->blocks, &stage->block_count, &stage->block_room, made)) {
+        cudaFree(made);
+        return NULL;
+    }
+    stage->memory_bytes += bytes;
+    return made;
+}
+
+void *cuda_host_buffer(ty_stage_device *stage, uint64_t bytes)
+{
+    void *made = NULL;
+
+    bytes = bytes > 0 ? bytes : 1;
+    if (cudaHostAlloc(&made, bytes, cudaHostAllocDefault) != cudaSuccess)
+        return NULL;
+    memset(made, 0, bytes);
+    if (!block_keep(&stage->host_blocks, &stage->host_block_count, &stage->host_block_room, made)) {
+        cudaFreeHost(made);
+        return NULL;
+    }
+    return made;
+}
+
+void cuda_buffers_free(ty_stage_device *stage)
+{
+    for (uint32_t b = 0; b < stage->block_count; b++)
+        cudaFree(stage->blocks[b]);
+    for (uint32_t b = 0; b < stage->host_block_count; b++)
+        cudaFreeHost(stage->host_blocks[b]);
+    ty_free(stage->blocks);
+    ty_free(stage->host_blocks);
+}
+
+/* ---- Parameters: placed as the CPU backend places them ---- */
+
+static uint32_t layer_tensors(const ty_workload *workload, uint32_t layer,
+                              cuda_tensor tensors[CUDA_MAX_TENSORS])
+{
+    const cuda_kind *kind = cuda_kind_of(workload->layers[layer].kind);
+
+    return kind == NULL || kind->tensors == NULL ? 0 : kind->tensors(workload, layer, tensors);
+}
+
+static bool is_in_stage(const ty_stage_options *options, uint32_t layer)
+{
+    return layer >= options->first_layer && layer - options->first_layer < options->layer_count;
+}
+
+/* The layer whose matrix this one uses. */
+static uint32_t matrix_owner(const ty_workload *workload, uint32_t layer)
+{
+    uint32_t owner = workload->layers[layer].tied_to;
+
+    return owner == TY_NO_LAYER ? layer : owner;
+}
+
+/* Whether the layer's matrix lies behind all slices, because another stage has a copy. */
+static bool is_matrix_apart(const ty_stage_options *options, uint32_t layer)
+{
+    uint32_t tied = options->tied_layer;
+
+    return tied != TY_NO_LAYER &&
+           matrix_owner(options->workload, layer) == matrix_owner(options->workload, tied);
+}
+
+/* Parameters in the layer's own slice, checked against the workload's figure. */
+static ty_status slice_count(const ty_stage_options *options, uint32_t index, uint64_t *out,
+                             ty_error *error)
+{
+    const ty_workload *workload = options->workload;
+    const ty_layer *layer = &workload->layers[index];
+    cuda_tensor tensors[CUDA_MAX_TENSORS] = {0};
+    uint32_t count = layer_tensors(workload, index, tensors);
+    uint64_t own = 0;
+
+    *out = 0;
+    for (uint32_t t = 0; t < count; t++) {
+        bool is_tied = t == 0 && layer->tied_to != TY_NO_LAYER;
+        own += is_tied ? 0 : tensors[t].count;
+        *out += is_tied || (t == 0 && is_matrix_apart(options, index)) ? 0 : tensors[t].count;
+    }
+    if (own * workload->element_bytes != layer->parameter_bytes)
+        return ty_fail(error, TY_EINVAL,
+                       "layer %s: found %llu parameter bytes, its attributes make %llu",
+                       layer->name, (unsigned long long)layer->parameter_bytes,
+                       (unsigned long long)(own * workload->element_bytes));
+    return TY_OK;
+}
+
+static ty_status parameters_place(ty_stage_device *stage, ty_error *error)
+{
+    const ty_stage_options *options = &stage->options;
+    cuda_tensor tensors[CUDA_MAX_TENSORS] = {0};
+    uint64_t offset = 0, count = 0;
+    ty_status status = TY_OK;
+
+    stage->layer_offsets = ty_alloc((size_t)options->layer_count + 1, sizeof *stage->layer_offsets);
+    if (stage->layer_offsets == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory for the table of layers");
+    for (uint32_t i = 0; i < options->layer_count; i++) {
+        TY_CHECK(slice_count(options, options->first_layer + i, &count, error), status, done);
+        stage->layer_offsets[i] = offset;
+        offset += count;
+    }
+    stage->layer_offsets[options->layer_count] = offset;
+    stage->tied_offset = offset;
+    if (options->tied_layer != TY_NO_LAYER) {
+        if (!is_in_stage(options, options->tied_layer) ||
+            layer_tensors(options->workload, options->tied_layer, tensors) == 0)
+            return ty_fail(error, TY_EINVAL,
+                           "tied layer %u is not a layer with a matrix of this stage",
+                           (unsigned)options->tied_layer);
+        stage->tied_count = tensors[0].count;
+    }
+    stage->parameter_count = offset + stage->tied_count;
+done:
+    return status;
+}
+
+/* Where the tensors of a node's layer lie. */
+static ty_status parameters_locate(const ty_stage_device *stage, cuda_node *node, ty_error *error)
+{
+    const ty_stage_options *options = &stage->options;
+    cuda_tensor tensors[CUDA_MAX_TENSORS] = {0};
+    uint32_t layer = node->layer_index, owner = matrix_owner(options->workload, layer);
+    uint32_t count = layer_tensors(options->workload, layer, tensors);
+    uint64_t offset = stage->layer_offsets[layer - options->first_layer];
+
+    for (uint32_t t = 0; t < count; t++) {
+        if (t == 0 && is_matrix_apart(options, layer)) {
+            node->offsets[0] = stage->tied_offset;
+        } else if (t == 0 && owner != layer) {
+            if (!is_in_stage(options, owner))
+                return ty_fail(error, TY_EINVAL,
+                               "layer %s uses the matrix of layer %s, which is in another stage "
+                               "and not named as tied",
+                               node->layer->name, options->workload->layers[owner].name);
+            node->offsets[0] = stage->layer_offsets[owner - options->first_layer];
+        } else {
+            node->offsets[t] = offset;
+            offset += tensors[t].count;
+        }
+    }
+    return TY_OK;
+}
+
+static void tensor_fill(const ty_stage_device *stage, float *parameters, uint32_t layer, uint32_t t,
+                        const cuda_tensor *tensor, uint64_t offset)
+{
+    float *to = parameters + offset;
+
+    if (tensor->deviation > 0.0) {
+        ty_init_normal(stage->options.seed, layer, t, tensor->deviation, tensor->count, to);
+        return;
+    }
+    for (uint64_t i = 0; i < tensor->count; i++)
+        to[i] = tensor->constant;
+}
+
+/* Made on the host. A shared matrix starts as its owner would have it, whoever holds the copy. */
+static ty_status parameters_fill(ty_stage_device *stage, ty_error *error)
+{
+    const ty_workload *workload = stage->options.workload;
+    float *host = ty_alloc(stage->parameter_count, sizeof *host);
+    ty_status status = TY_OK;
+
+    if (host == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory for initial weights");
+    for (uint32_t n = 0; n < stage->node_count; n++) {
+        const cuda_node *node = &stage->nodes[n];
+        uint32_t owner = matrix_owner(workload, node->layer_index);
+        cuda_tensor own[CUDA_MAX_TENSORS] = {0}, first[CUDA_MAX_TENSORS] = {0};
+        uint32_t count = layer_tensors(workload, node->layer_index, own);
+
+        layer_tensors(workload, owner, first);
+        if (count > 0)
+            tensor_fill(stage, host, owner, 0, &first[0], node->offsets[0]);
+        for (uint32_t t = 1; t < count; t++)
+            tensor_fill(stage, host, node->layer_index, t, &own[t], node->offsets[t]);
+    }
+    CUDA_CHECK(cudaMemcpyAsync(stage->parameters, host, stage->parameter_count * sizeof *host,
+                               cudaMemcpyHostToDevice, stage->stream),
+               status, done);
+    if (stage->type != CUDA_TYPE_FLOAT)
+        cuda_convert(CUDA_TYPE_FLOAT, stage->parameters, stage->type, stage->weights,
+                     stage->parameter_count, stage->stream);
+    CUDA_CHECK(cudaStreamSynchronize(stage->stream), status, done);
+done:
+    ty_free(host);
+    return status;
+}
+
+/* ---- Values and nodes ---- */
+
+/* Value 0 is the stage's input, value 1 + i what its i-th layer makes. */
+static uint32_t value_of(const ty_stage_options *options, const ty_layer *layer, uint32_t i)
+{
+    return layer->input_count == 0 ? 0 : layer->inputs[i] + 1 - options->first_layer;
+}
+
+static ty_status inputs_check(const ty_stage_options *options, const ty_layer *layer,
+                              ty_error *error)
+{
+    if (layer->input_count == 0 && options->first_layer > 0)
+        return ty_fail(error, TY_EINVAL, "layer %s reads the batch, which only stage 0 has",
+                       layer->name);
+    for (uint32_t k = 0; k < layer->input_count; k++)
+        if (layer->inputs[k] + 1 < options->first_layer)
+            return ty_fail(error, TY_EINVAL,
+                           "layer %s reads layer %s, which is not the end of the stage before",
+                           layer->name, options->workload->layers[layer->inputs[k]].name);
+    return TY_OK;
+}
+
+/* Whether anything at or before each layer is trained: what backward has to reach. */
+static void trains_find(const ty_workload *workload, bool *trains)
+{
+    for (uint32_t l = 0; l < workload->layer_count; l++) {
+        const ty_layer *layer = &workload->layers[l];
+        cuda_tensor tensors[CUDA_MAX_TENSORS] = {0};
+
+        trains[l] = !layer->is_frozen && layer_tensors(workload, l, tensors) > 0;
+        for (uint32_t i = 0; i < layer->input_count; i++)
+            trains[l] = trains[l] || trains[layer->inputs[i]];
+    }
+}
+
+static cuda_value value_make(const ty_stage_device *stage, uint32_t at, const ty_shape *shape,
+                             bool needs_gradient)
+{
+    return (cuda_value){.shape = *shape,
+                        .count = ty_shape_elements(shape) * stage->options.micro_batch_size,
+                        .same_as = at,
+                        .needs_gradient = needs_gradient};
+}
+
+static ty_status node_add(ty_stage_device *stage, uint32_t index, ty_error *error)
+{
+    const ty_stage_options *options = &stage->options;
+    const ty_layer *layer = &options->workload->layers[index];
+    cuda_node *node = &stage->nodes[stage->node_count];
+
+    *node = (cuda_node){.kind = cuda_kind_of(layer->kind),
+                        .layer = layer,
+                        .layer_index = index,
+                        .input_count = layer->input_count > 0 ? layer->input_count : 1,
+                        .output = index + 1 - options->first_layer};
+    node->inputs = ty_alloc(node->input_count, sizeof *node->inputs);
+    node->adds = ty_alloc(node->input_count, sizeof *node->adds);
+    stage->node_count++;
+    if (node->inputs == NULL || node->adds == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory for layer %s", layer->name);
+    for (uint32_t i = 0; i < node->input_count; i++)
+        node->inputs[i] = value_of(options, layer, i);
+    return parameters_locate(stage, node, error);
+}
+
+static ty_status layers_lower(ty_stage_device *stage, const bool *trains, ty_error *error)
+{
+    const ty_stage_options *options = &stage->options;
+    const ty_workload *workload = options->workload;
+    uint32_t first = options->first_layer;
+    ty_status status = TY_OK;
+
+    stage->values[0] =
+        value_make(stage, 0, first == 0 ? &workload->input : &workload->layers[first - 1].output,
+                   first > 0 && trains[first - 1]);
+    for (uint32_t i = 0; i < options->layer_count; i++) {
+        const ty_layer *layer = &workload->layers[first + i];
+        cuda_value *made = &stage->values[i + 1];
+
+        TY_CHECK(inputs_check(options, layer, error), status, done);
+        *made = value_make(stage, i + 1, &layer->output, trains[first + i]);
+        if (layer->kind == TY_LAYER_FLATTEN)
+            made->same_as = stage->values[value_of(options, layer, 0)].same_as;
+        else
+            TY_CHECK(node_add(stage, first + i, error), status, done);
+    }
+done:
+    return status;
+}
+
+/* Backward goes down the nodes: the first to reach a gradient writes it, later ones add. */
+static void gradients_order(ty_stage_device *stage, bool *is_written)
+{
+    for (uint32_t n = stage->node_count; n-- > 0;) {
+        cuda_node *node = &stage->nodes[n];
+
+        for (uint32_t i = 0; i < node->input_count; i++) {
+            uint32_t root = stage->values[node->inputs[i]].same_as;
+            node->adds[i] = is_written[root];
+            is_written[root] = true;
+        }
+        for (uint32_t later = n + 1; node->kind->tensors != NULL && later < stage->node_count;
+             later++) {
+            const cuda_node *other = &stage->nodes[later];
+            if (other->kind->tensors != NULL && !other->layer->is_frozen &&
+                other->offsets[0] == node->offsets[0])
+                node->adds_matrix = true;
+        }
+    }
+}
+
+static ty_status lower(ty_stage_device *stage, ty_error *error)
+{
+    const ty_stage_options *options = &stage->options;
+    const ty_workload *workload = options->workload;
+    uint32_t last = options->first_layer + options->layer_count - 1;
+    bool *trains = ty_alloc(workload->layer_count, sizeof *trains);
+    bool *is_written = ty_alloc((size_t)options->layer_count + 1, sizeof *is_written);
+    ty_status status = TY_OK;
+
+    stage->value_count = options->layer_count + 1;
+    stage->values = ty_alloc(stage->value_count, sizeof *stage->values);
+    stage->nodes = ty_alloc(options->layer_count, sizeof *stage->nodes);
+    if (trains == NULL || is_written == NULL || stage->values == NULL || stage->nodes == NULL) {
+        status = ty_fail(error, TY_ENOMEM, "out of memory for %u layers",
+                         (unsigned)options->layer_count);
+        goto cleanup;
+    }
+    trains_find(workload, trains);
+    TY_CHECK(layers_lower(stage, trains, error), status, cleanup);
+    gradients_order(stage, is_written);
+    stage->output = workload->layers[last].kind == TY_LAYER_SOFTMAX_CROSS_ENTROPY
+                        ? CUDA_NONE
+                        : stage->value_count - 1;
+cleanup:
+    ty_free(trains);
+    ty_free(is_written);
+    return status;
+}
+
+/* ---- Memory ---- */
+
+typedef void *(*allocator)(ty_stage_device *stage, uint64_t bytes);
+
+/* A pointer per slot; one block for all of them, or one each. NULL when memory runs out. */
+static void *slots_allocate(ty_stage_device *stage, uint64_t bytes, bool is_shared,
+                            allocator allocate)
+{
+    void **slots = cuda_host_buffer(stage, stage->options.slots * sizeof *slots);
+
+    for (uint32_t s = 0; slots != NULL && s < stage->options.slots; s++) {
+        slots[s] = is_shared && s > 0 ? slots[0] : allocate(stage, bytes);
+        if (slots[s] == NULL)
+            return NULL;
+    }
+    return slots;
+}
+
+static bool is_token_input(const ty_stage_device *stage)
+{
+    return stage->options.first_layer == 0 && stage->options.workload->input_kind == TY_INPUT_TOKEN;
+}
+
+/* Under full recompute the slots share all that is inside the stage. */
+static bool values_allocate(ty_stage_device *stage)
+{
+    bool is_recomputed = stage->options.recompute == TY_RECOMPUTE_FULL;
+
+    for (uint32_t v = 0; v < stage->value_count; v++) {
+        cuda_value *value = &stage->values[v];
+        bool is_loss = v == stage->value_count - 1 && stage->output == CUDA_NONE;
+        uint64_t bytes = value->count * stage->element;
+
+        if ((v == 0 && is_token_input(stage)) || is_loss)
+            continue;
+        if (value->same_as != v) {
+            value->data = stage->values[value->same_as].data;
+            value->gradient = stage->values[value->same_as].gradient;
+            continue;
+        }
+        value->data = slots_allocate(stage, bytes, is_recomputed, cuda_buffer);
+        if (value->needs_gradient)
+            value->gradient = cuda_buffer(stage, bytes);
+        if (value->data == NULL || (value->needs_gradient && value->gradient == NULL))
+            return false;
+    }
+    return true;
+}
+
+static bool nodes_allocate(ty_stage_device *stage)
+{
+    bool is_recomputed = stage->options.recompute == TY_RECOMPUTE_FULL;
+    uint64_t scratch = 0, sums = 0;
+
+    for (uint32_t n = 0; n < stage->node_count; n++) {
+        cuda_node *node = &stage->nodes[n];
+        if (node->stash_bytes > 0) {
+            node->stash = slots_allocate(stage, node->stash_bytes, is_recomputed, cuda_buffer);
+            if (node->stash == NULL)
+                return false;
+        }
+        scratch = node->scratch_bytes > scratch ? node->scratch_bytes : scratch;
+        sums = node->sum_floats > sums ? node->sum_floats : sums;
+    }
+    stage->scratch = cuda_buffer(stage, scratch);
+    stage->sums = cuda_buffer(stage, sums * sizeof(float));
+    return stage->scratch != NULL && stage->sums != NULL;
+}
+
+/* What is handed over at the stage's borders. */
+static bool borders_allocate(ty_stage_device *stage)
+{
+    const cuda_value *input = &stage->values[0];
+    uint64_t in = input->count * sizeof(float), out;
+
+    if (!is_token_input(stage)) {
+        stage->input = slots_allocate(stage, in, false, cuda_buffer);
+        if (stage->input == NULL)
+            return false;
+        if (stage->options.first_layer == 0)
+            stage->host_input = slots_allocate(stage, in, false, cuda_host_buffer);
+        if (stage->options.first_layer == 0 && stage->host_input == NULL)
+            return false;
+    }
+    if (input->needs_gradient) {
+        stage->input_gradient = slots_allocate(stage, in, false, cuda_buffer);
+        if (stage->input_gradient == NULL)
+            return false;
+    }
+    if (stage->output == CUDA_NONE)
+        return true;
+    out = stage->values[stage->output].count * sizeof(float);
+    stage->output_floats = slots_allocate(stage, out, false, cuda_buffer);
+    if (stage->values[stage->output].needs_gradient)
+        stage->output_gradient = slots_allocate(stage, out, false, cuda_buffer);
+    return stage->output_floats != NULL &&
+           (!stage->values[stage->output].needs_gradient || stage->output_gradient != NULL);
+}
+
+/* Per slot: tokens; the places ordered by token, where each group starts, its token, how many. */
+static bool tokens_allocate(ty_stage_device *stage)
+{
+    uint64_t count = stage->values[0].count, bytes = count * sizeof(int32_t);
+    uint64_t group_bytes = (3 * count + 2) * sizeof(int32_t);
+
+    if (!is_token_input(stage))
+        return true;
+    stage->host_tokens = slots_allocate(stage, bytes, false, cuda_host_buffer);
+    stage->token_slots = cuda_host_buffer(stage, stage->options.slots * sizeof *stage->token_slots);
+    if (stage->host_tokens == NULL || stage->token_slots == NULL)
+        return false;
+    for (uint32_t s = 0; s < stage->options.slots; s++) {
+        token_slot *slot = &stage->token_slots[s];
+        slot->tokens = cuda_buffer(stage, bytes);
+        slot->groups = cuda_buffer(stage, group_bytes);
+        slot->host_groups = cuda_host_buffer(stage, group_bytes);
+        if (slot->tokens == NULL || slot->groups == NULL || slot->host_groups == NULL)
+            return false;
+    }
+    return true;
+}
+
+static bool loss_allocate(ty_stage_device *stage)
+{
+    const cuda_value *logits;
+    uint64_t rows;
+
+    if (stage->output != CUDA_NONE)
+        return true;
+    logits = &stage->values[stage->nodes[stage->node_count - 1].inputs[0]];
+    rows = cuda_rows(logits);
+    stage->labels_per_sample = rows / cuda_batch(stage);
+    stage->host_labels = slots_allocate(stage, rows * sizeof(int32_t), false, cuda_host_buffer);
+    stage->labels = slots_allocate(stage, rows * sizeof(int32_t), false, cuda_buffer);
+    stage->losses = slots_allocate(stage, sizeof(cuda_loss), false, cuda_buffer);
+    stage->host_losses = cuda_host_buffer(stage, stage->options.slots * sizeof(cuda_loss));
+    stage->row_loss = cuda_buffer(stage, rows * sizeof *stage->row_loss);
+    stage->row_best = cuda_buffer(stage, rows * sizeof *stage->row_best);
+    return stage->host_labels != NULL && stage->labels != NULL && stage->losses != NULL &&
+           stage->host_losses != NULL && stage->row_loss != NULL && stage->row_best != NULL;
+}
+
+static bool parameters_allocate(ty_stage_device *stage)
+{
+    stage->parameters = cuda_buffer(stage, stage->parameter_count * sizeof(float));
+    stage->gradients = cuda_buffer(stage, stage->parameter_count * sizeof(float));
+    stage->weights = stage->type == CUDA_TYPE_FLOAT
+                         ? stage->parameters
+                         : cuda_buffer(stage, stage->parameter_count * stage->element);
+    stage->scale = cuda_buffer(stage, sizeof *stage->scale);
+    stage->host_scale = cuda_host_buffer(stage, sizeof *stage->host_scale);
+    stage->is_bad = cuda_buffer(stage, sizeof *stage->is_bad);
+    stage->host_is_bad = cuda_host_buffer(stage, sizeof *stage->host_is_bad);
+    return stage->parameters != NULL && stage->gradients != NULL && stage->weights != NULL &&
+           stage->scale != NULL && stage->host_scale != NULL && stage->is_bad != NULL &&
+           stage->host_is_bad != NULL;
+}
+
+ty_status cuda_build(ty_stage_device *stage, ty_error *error)
+{
+    ty_status status = TY_OK;
+
+    TY_CHECK(parameters_place(stage, error), status, cleanup);
+    TY_CHECK(lower(stage, error), status, cleanup);
+    for (uint32_t n = 0; n < stage->node_count; n++) {
+        cuda_node *node = &stage->nodes[n];
+        if (node->kind->build != NULL)
+            TY_CHECK(node->kind->build(stage, node, error), status, cleanup);
+    }
+    if (!values_allocate(stage) || !nodes_allocate(stage) || !borders_allocate(stage) ||
+        !tokens_allocate(stage) || !loss_allocate(stage) || !parameters_allocate(stage)) {
+        (void)cudaGetLastError();
+        status = ty_fail(error, TY_ENOMEM,
+                         "out of GPU memory after %.3g GB for layers %u to %u with %u slots of %u "
+                         "samples",
+                         (double)stage->memory_bytes * 1e-9, (unsigned)stage->options.first_layer,
+                         (unsigned)(stage->options.first_layer + stage->options.layer_count - 1),
+                         (unsigned)stage->options.slots, (unsigned)stage->options.micro_batch_size);
+        goto cleanup;
+    }
+    status = parameters_fill(stage, error);
+cleanup:
+    return status;
+}

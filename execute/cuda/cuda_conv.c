@@ -1,0 +1,279 @@
+/* Convolutions through cuDNN, [B,C,H,W]. Weight gradients in bf16 and half come out in that type
+ * and are added to the fp32 ones. */
+#include "cuda_stage.h"
+
+#define DNN_CHECK(call, status, label)                                                             \
+    do {                                                                                           \
+        cudnnStatus_t code_ = (call);                                                              \
+        if (code_ != CUDNN_STATUS_SUCCESS) {                                                       \
+            (status) = cuda_dnn_fail(error, #call, code_);                                         \
+            goto label;                                                                            \
+        }                                                                                          \
+    } while (0)
+
+typedef struct conv {
+    cudnnTensorDescriptor_t x, y;
+    cudnnFilterDescriptor_t w;
+    cudnnConvolutionDescriptor_t operation;
+    cudnnConvolutionFwdAlgo_t forward;
+    cudnnConvolutionBwdDataAlgo_t data;
+    cudnnConvolutionBwdFilterAlgo_t filter;
+    size_t workspace_bytes; /* the most of the three */
+    uint64_t weights, pixels;
+} conv;
+
+/* weight [out][in / groups][height][width], bias [out] */
+static uint32_t conv2d_tensors(const ty_workload *workload, uint32_t index,
+                               cuda_tensor tensors[CUDA_MAX_TENSORS])
+{
+    const uint64_t *a = workload->layers[index].attributes;
+    uint64_t fan_in = a[TY_IN_CHANNELS] / a[TY_GROUPS] * a[TY_KERNEL_HEIGHT] * a[TY_KERNEL_WIDTH];
+
+    tensors[0] = (cuda_tensor){.count = a[TY_OUT_CHANNELS] * fan_in,
+                               .deviation = ty_init_deviation(workload, fan_in)};
+    tensors[1] = (cuda_tensor){.count = a[TY_OUT_CHANNELS]};
+    return a[TY_HAS_BIAS] != 0 ? 2 : 1;
+}
+
+static void conv2d_release(ty_stage_device *stage, cuda_node *node)
+{
+    conv *c = node->state;
+
+    if (c == NULL)
+        return;
+    if (c->x != NULL)
+        stage->dnn->cudnnDestroyTensorDescriptor(c->x);
+    if (c->y != NULL)
+        stage->dnn->cudnnDestroyTensorDescriptor(c->y);
+    if (c->w != NULL)
+        stage->dnn->cudnnDestroyFilterDescriptor(c->w);
+    if (c->operation != NULL)
+        stage->dnn->cudnnDestroyConvolutionDescriptor(c->operation);
+    ty_free(c);
+}
+
+/* Loaded with the first convolution of a stage. */
+static ty_status dnn_open(ty_stage_device *stage, ty_error *error)
+{
+    ty_status status = TY_OK;
+
+    if (stage->dnn_handle != NULL)
+        return TY_OK;
+    TY_CHECK(cuda_dnn_load(&stage->dnn, error), status, done);
+    DNN_CHECK(stage->dnn->cudnnCreate(&stage->dnn_handle), status, done);
+    DNN_CHECK(stage->dnn->cudnnSetStream(stage->dnn_handle, stage->stream), status, done);
+done:
+    return status;
+}
+
+static cudnnDataType_t data_type(cuda_type type)
+{
+    return type == CUDA_TYPE_FLOAT  ? CUDNN_DATA_FLOAT
+           : type == CUDA_TYPE_BF16 ? CUDNN_DATA_BFLOAT16
+                                    : CUDNN_DATA_HALF;
+}
+
+static cudnnMathType_t math_type(ty_precision precision)
+{
+    return precision == TY_PRECISION_FP32   ? CUDNN_FMA_MATH
+           : precision == TY_PRECISION_TF32 ? CUDNN_DEFAULT_MATH
+                                            : CUDNN_TENSOR_OP_MATH;
+}
+
+static ty_status tensor_make(const ty_stage_device *stage, const cuda_value *value,
+                             cudnnTensorDescriptor_t *out, ty_error *error)
+{
+    const uint64_t *d = value->shape.dimensions;
+    ty_status status = TY_OK;
+
+    DNN_CHECK(stage->dnn->cudnnCreateTensorDescriptor(out), status, done);
+    DNN_CHECK(stage->dnn->cudnnSetTensor4dDescriptor(*out, CUDNN_TENSOR_NCHW,
+                                                     data_type(stage->type), (int)cuda_batch(stage),
+                                                     (int)d[0], (int)d[1], (int)d[2]),
+              status, done);
+done:
+    return status;
+}
+
+static ty_status operation_make(const ty_stage_device *stage, const uint64_t *a, conv *c,
+                                ty_error *error)
+{
+    const cuda_dnn *dnn = stage->dnn;
+    ty_status status = TY_OK;
+
+    DNN_CHECK(dnn->cudnnCreateFilterDescriptor(&c->w), status, done);
+    DNN_CHECK(dnn->cudnnSetFilter4dDescriptor(c->w, data_type(stage->type), CUDNN_TENSOR_NCHW,
+                                              (int)a[TY_OUT_CHANNELS],
+                                              (int)(a[TY_IN_CHANNELS] / a[TY_GROUPS]),
+                                              (int)a[TY_KERNEL_HEIGHT], (int)a[TY_KERNEL_WIDTH]),
+              status, done);
+    DNN_CHECK(dnn->cudnnCreateConvolutionDescriptor(&c->operation), status, done);
+    DNN_CHECK(dnn->cudnnSetConvolution2dDescriptor(c->operation, (int)a[TY_PADDING_HEIGHT],
+                                                   (int)a[TY_PADDING_WIDTH], (int)a[TY_STRIDE],
+                                                   (int)a[TY_STRIDE], 1, 1, CUDNN_CROSS_CORRELATION,
+                                                   CUDNN_DATA_FLOAT),
+              status, done);
+    DNN_CHECK(dnn->cudnnSetConvolutionGroupCount(c->operation, (int)a[TY_GROUPS]), status, done);
+    DNN_CHECK(dnn->cudnnSetConvolutionMathType(c->operation, math_type(stage->options.precision)),
+              status, done);
+done:
+    return status;
+}
+
+enum { MOST_ALGORITHMS = 16 };
+
+/* Takes the first of the fastest that gives the same bits every time and whose working memory is no
+ * more than WORKSPACE_LIMIT; otherwise the first that runs. */
+#define WORKSPACE_LIMIT (UINT64_C(256) << 20)
+#define ALGORITHM_TAKE(found, count, into, c)                                                      \
+    do {                                                                                           \
+        int best_ = -1;                                                                            \
+        for (int i_ = 0; i_ < (count); i_++) {                                                     \
+            bool runs_ = (found)[i_].status == CUDNN_STATUS_SUCCESS &&                             \
+                         (found)[i_].memory <= WORKSPACE_LIMIT;                                    \
+            bool repeats_ = (found)[i_].determinism == CUDNN_DETERMINISTIC;                        \
+            if (runs_ &&                                                                           \
+                (best_ < 0 || (repeats_ && (found)[best_].determinism != CUDNN_DETERMINISTIC)))    \
+                best_ = i_;                                                                        \
+        }                                                                                          \
+        if (best_ >= 0) {                                                                          \
+            (into) = (found)[best_].algo;                                                          \
+            if ((found)[best_].memory > (c)->workspace_bytes)                                      \
+                (c)->workspace_bytes = (found)[best_].memory;                                      \
+        } else {                                                                                   \
+            status = ty_fail(error, TY_EUNSUPPORTED, "cuDNN has no algorithm for it");             \
+        }                                                                                          \
+    } while (0)
+
+static ty_status algorithms_find(const ty_stage_device *stage, conv *c, ty_error *error)
+{
+    const cuda_dnn *dnn = stage->dnn;
+    cudnnConvolutionFwdAlgoPerf_t forward[MOST_ALGORITHMS];
+    cudnnConvolutionBwdDataAlgoPerf_t data[MOST_ALGORITHMS];
+    cudnnConvolutionBwdFilterAlgoPerf_t filter[MOST_ALGORITHMS];
+    int count = 0;
+    ty_status status = TY_OK;
+
+    DNN_CHECK(dnn->cudnnGetConvolutionForwardAlgorithm_v7(stage->dnn_handle, c->x, c->w,
+                                                          c->operation, c->y, MOST_ALGORITHMS,
+                                                          &count, forward),
+              status, done);
+    ALGORITHM_TAKE(forward, count, c->forward, c);
+    DNN_CHECK(dnn->cudnnGetConvolutionBackwardDataAlgorithm_v7(
+                  stage->dnn_handle, c->w, c->y, c->operation, c->x, MOST_ALGORITHMS, &count, data),
+              status, done);
+    ALGORITHM_TAKE(data, count, c->data, c);
+    DNN_CHECK(dnn->cudnnGetConvolutionBackwardFilterAlgorithm_v7(stage->dnn_handle, c->x, c->y,
+                                                                 c->operation, c->w,
+                                                                 MOST_ALGORITHMS, &count, filter),
+              status, done);
+    ALGORITHM_TAKE(filter, count, c->filter, c);
+done:
+    return status;
+}
+
+/* Scratch: cuDNN's working memory, then a weight gradient that is to be added. */
+static uint64_t own_scratch_offset(const conv *c)
+{
+    return (c->workspace_bytes + 255) / 256 * 256;
+}
+
+static ty_status conv2d_build(ty_stage_device *stage, cuda_node *node, ty_error *error)
+{
+    const uint64_t *a = node->layer->attributes;
+    const cuda_value *in = &stage->values[node->inputs[0]], *out = &stage->values[node->output];
+    conv *c = ty_alloc(1, sizeof *c);
+    ty_error reason = {0};
+    ty_status status;
+
+    if (c == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory");
+    node->state = c;
+    c->weights = a[TY_OUT_CHANNELS] * (a[TY_IN_CHANNELS] / a[TY_GROUPS]) * a[TY_KERNEL_HEIGHT] *
+                 a[TY_KERNEL_WIDTH];
+    c->pixels = out->shape.dimensions[1] * out->shape.dimensions[2];
+    TY_CHECK(dnn_open(stage, &reason), status, done);
+    TY_CHECK(tensor_make(stage, in, &c->x, &reason), status, done);
+    TY_CHECK(tensor_make(stage, out, &c->y, &reason), status, done);
+    TY_CHECK(operation_make(stage, a, c, &reason), status, done);
+    TY_CHECK(algorithms_find(stage, c, &reason), status, done);
+    node->scratch_bytes = own_scratch_offset(c) + c->weights * sizeof(float);
+done:
+    if (status != TY_OK)
+        return ty_fail(error, status, "layer %s: %s", node->layer->name, reason.message);
+    return TY_OK;
+}
+
+static ty_status conv2d_forward(ty_stage_device *stage, const cuda_node *node, uint32_t slot,
+                                ty_error *error)
+{
+    const float one = 1.0f, zero = 0.0f;
+    const conv *c = node->state;
+    void *y = cuda_out(stage, node, slot);
+    ty_status status = TY_OK;
+
+    DNN_CHECK(stage->dnn->cudnnConvolutionForward(
+                  stage->dnn_handle, &one, c->x, cuda_in(stage, node, 0, slot), c->w,
+                  cuda_weights(stage, node, 0), c->operation, c->forward, stage->scratch,
+                  c->workspace_bytes, &zero, c->y, y),
+              status, done);
+    if (node->layer->attributes[TY_HAS_BIAS] != 0)
+        cuda_add_bias(stage->type, cuda_count(stage, node),
+                      node->layer->attributes[TY_OUT_CHANNELS], c->pixels,
+                      cuda_parameters(stage, node, 1), y, stage->stream);
+done:
+    return status;
+}
+
+static ty_status weights_backward(ty_stage_device *stage, const cuda_node *node, uint32_t slot,
+                                  bool is_first, ty_error *error)
+{
+    const float one = 1.0f, zero = 0.0f;
+    const conv *c = node->state;
+    bool is_float = stage->type == CUDA_TYPE_FLOAT, adds = cuda_adds(node, 0, is_first);
+    float *dw = cuda_parameter_gradient(stage, node, 0);
+    void *own = (char *)stage->scratch + own_scratch_offset(c);
+    void *dy = cuda_out_gradient(stage, node);
+    ty_status status = TY_OK;
+
+    if (dw == NULL)
+        return TY_OK;
+    DNN_CHECK(stage->dnn->cudnnConvolutionBackwardFilter(
+                  stage->dnn_handle, &one, c->x, cuda_in(stage, node, 0, slot), c->y, dy,
+                  c->operation, c->filter, stage->scratch, c->workspace_bytes,
+                  is_float && adds ? &one : &zero, c->w, is_float ? (void *)dw : own),
+              status, done);
+    if (!is_float)
+        cuda_accumulate_float(stage->type, c->weights, own, adds, dw, stage->stream);
+    if (node->layer->attributes[TY_HAS_BIAS] != 0)
+        cuda_channel_sums(stage->type, cuda_batch(stage), node->layer->attributes[TY_OUT_CHANNELS],
+                          c->pixels, dy, cuda_adds(node, 1, is_first),
+                          cuda_parameter_gradient(stage, node, 1), stage->stream);
+done:
+    return status;
+}
+
+static ty_status conv2d_backward(ty_stage_device *stage, const cuda_node *node, uint32_t slot,
+                                 bool is_first, ty_error *error)
+{
+    const float one = 1.0f, zero = 0.0f;
+    const conv *c = node->state;
+    void *dx = cuda_in_gradient(stage, node, 0);
+    ty_status status = weights_backward(stage, node, slot, is_first, error);
+
+    if (status != TY_OK || dx == NULL)
+        return status;
+    DNN_CHECK(stage->dnn->cudnnConvolutionBackwardData(
+                  stage->dnn_handle, &one, c->w, cuda_weights(stage, node, 0), c->y,
+                  cuda_out_gradient(stage, node), c->operation, c->data, stage->scratch,
+                  c->workspace_bytes, node->adds[0] ? &one : &zero, c->x, dx),
+              status, done);
+done:
+    return status;
+}
+
+const cuda_kind cuda_conv2d = {.tensors = conv2d_tensors,
+                               .build = conv2d_build,
+                               .forward = conv2d_forward,
+                               .backward = conv2d_backward,
+                               .release = conv2d_release};

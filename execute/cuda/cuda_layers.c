@@ -1,0 +1,403 @@
+/* Layers that are the backend's own kernels: activations, norms, pooling, embedding, joins, loss.
+ */
+#include "cuda_stage.h"
+
+/* ---- Activations: relu and tanh need their output again, the others their input ---- */
+
+static ty_status activation_forward(ty_stage_device *stage, const cuda_node *node, uint32_t slot,
+                                    cuda_activation kind)
+{
+    cuda_activate(stage->type, kind, cuda_count(stage, node), cuda_in(stage, node, 0, slot),
+                  cuda_out(stage, node, slot), stage->stream);
+    return TY_OK;
+}
+
+static ty_status activation_backward(ty_stage_device *stage, const cuda_node *node, uint32_t slot,
+                                     cuda_activation kind)
+{
+    bool is_of_output = kind == CUDA_RELU || kind == CUDA_TANH;
+    void *dx = cuda_in_gradient(stage, node, 0);
+
+    if (dx != NULL)
+        cuda_activate_backward(stage->type, kind, cuda_count(stage, node),
+                               is_of_output ? cuda_out(stage, node, slot)
+                                            : cuda_in(stage, node, 0, slot),
+                               cuda_out_gradient(stage, node), node->adds[0], dx, stage->stream);
+    return TY_OK;
+}
+
+#define ACTIVATION(name, kind)                                                                     \
+    static ty_status name##_forward(ty_stage_device *stage, const cuda_node *node, uint32_t slot,  \
+                                    ty_error *error)                                               \
+    {                                                                                              \
+        (void)error;                                                                               \
+        return activation_forward(stage, node, slot, kind);                                        \
+    }                                                                                              \
+    static ty_status name##_backward(ty_stage_device *stage, const cuda_node *node, uint32_t slot, \
+                                     bool is_first, ty_error *error)                               \
+    {                                                                                              \
+        (void)is_first, (void)error;                                                               \
+        return activation_backward(stage, node, slot, kind);                                       \
+    }                                                                                              \
+    const cuda_kind cuda_##name = {.forward = name##_forward, .backward = name##_backward}
+
+ACTIVATION(relu, CUDA_RELU);
+ACTIVATION(gelu, CUDA_GELU);
+ACTIVATION(silu, CUDA_SILU);
+ACTIVATION(tanh, CUDA_TANH);
+
+/* ---- Norms: gain [features], shift [features] ---- */
+
+static uint32_t norm_tensors(const ty_workload *workload, uint32_t index,
+                             cuda_tensor tensors[CUDA_MAX_TENSORS])
+{
+    const ty_layer *layer = &workload->layers[index];
+    uint64_t features = layer->attributes[TY_FEATURES];
+
+    tensors[0] = (cuda_tensor){.count = features, .constant = 1.0f};
+    tensors[1] = (cuda_tensor){.count = features};
+    return layer->kind == TY_LAYER_RMS_NORM ? 1 : 2;
+}
+
+static bool is_rms(const cuda_node *node)
+{
+    return node->layer->kind == TY_LAYER_RMS_NORM;
+}
+
+static ty_status norm_build(ty_stage_device *stage, cuda_node *node, ty_error *error)
+{
+    uint64_t rows = cuda_rows(&stage->values[node->output]);
+
+    (void)error;
+    node->stash_bytes = 2 * rows * sizeof(float);
+    node->sum_floats = cuda_norm_scratch(rows, node->layer->attributes[TY_FEATURES]);
+    return TY_OK;
+}
+
+static ty_status norm_forward(ty_stage_device *stage, const cuda_node *node, uint32_t slot,
+                              ty_error *error)
+{
+    (void)error;
+    cuda_norm(stage->type, is_rms(node), cuda_rows(&stage->values[node->output]),
+              node->layer->attributes[TY_FEATURES], cuda_in(stage, node, 0, slot),
+              cuda_parameters(stage, node, 0),
+              is_rms(node) ? NULL : cuda_parameters(stage, node, 1), cuda_out(stage, node, slot),
+              node->stash[slot], stage->stream);
+    return TY_OK;
+}
+
+static ty_status norm_backward(ty_stage_device *stage, const cuda_node *node, uint32_t slot,
+                               bool is_first, ty_error *error)
+{
+    (void)error;
+    cuda_norm_backward(stage->type, is_rms(node), cuda_rows(&stage->values[node->output]),
+                       node->layer->attributes[TY_FEATURES], cuda_in(stage, node, 0, slot),
+                       cuda_parameters(stage, node, 0), node->stash[slot],
+                       cuda_out_gradient(stage, node), cuda_parameter_gradient(stage, node, 0),
+                       is_rms(node) ? NULL : cuda_parameter_gradient(stage, node, 1),
+                       cuda_adds(node, 0, is_first), node->adds[0],
+                       cuda_in_gradient(stage, node, 0), stage->sums, stage->stream);
+    return TY_OK;
+}
+
+const cuda_kind cuda_layer_norm = {.tensors = norm_tensors,
+                                   .build = norm_build,
+                                   .forward = norm_forward,
+                                   .backward = norm_backward};
+const cuda_kind cuda_rms_norm = {.tensors = norm_tensors,
+                                 .build = norm_build,
+                                 .forward = norm_forward,
+                                 .backward = norm_backward};
+
+/* Channels are a sample's first dimension; without pixels behind it, each is one number. */
+static uint64_t pixels_of(const ty_stage_device *stage, const cuda_node *node)
+{
+    return cuda_count(stage, node) / cuda_batch(stage) / node->layer->attributes[TY_FEATURES];
+}
+
+static ty_status batch_norm_build(ty_stage_device *stage, cuda_node *node, ty_error *error)
+{
+    (void)stage, (void)error;
+    node->stash_bytes = 2 * node->layer->attributes[TY_FEATURES] * sizeof(float);
+    return TY_OK;
+}
+
+static ty_status batch_norm_forward(ty_stage_device *stage, const cuda_node *node, uint32_t slot,
+                                    ty_error *error)
+{
+    (void)error;
+    cuda_batch_norm(stage->type, cuda_batch(stage), node->layer->attributes[TY_FEATURES],
+                    pixels_of(stage, node), cuda_in(stage, node, 0, slot),
+                    cuda_parameters(stage, node, 0), cuda_parameters(stage, node, 1),
+                    cuda_out(stage, node, slot), node->stash[slot], stage->stream);
+    return TY_OK;
+}
+
+static ty_status batch_norm_backward(ty_stage_device *stage, const cuda_node *node, uint32_t slot,
+                                     bool is_first, ty_error *error)
+{
+    (void)error;
+    cuda_batch_norm_backward(
+        stage->type, cuda_batch(stage), node->layer->attributes[TY_FEATURES],
+        pixels_of(stage, node), cuda_in(stage, node, 0, slot), cuda_parameters(stage, node, 0),
+        node->stash[slot], cuda_out_gradient(stage, node), cuda_parameter_gradient(stage, node, 0),
+        cuda_parameter_gradient(stage, node, 1), cuda_adds(node, 0, is_first), node->adds[0],
+        cuda_in_gradient(stage, node, 0), stage->stream);
+    return TY_OK;
+}
+
+const cuda_kind cuda_batch_norm_kind = {.tensors = norm_tensors,
+                                        .build = batch_norm_build,
+                                        .forward = batch_norm_forward,
+                                        .backward = batch_norm_backward};
+
+/* ---- Pooling ---- */
+
+static cuda_pool pool_of(const ty_stage_device *stage, const cuda_node *node)
+{
+    const uint64_t *a = node->layer->attributes;
+    const ty_shape *in = &stage->values[node->inputs[0]].shape;
+    const ty_shape *out = &stage->values[node->output].shape;
+    bool is_global = a[TY_IS_GLOBAL] != 0;
+
+    return (cuda_pool){.images = cuda_batch(stage) * in->dimensions[0],
+                       .in_height = in->dimensions[1],
+                       .in_width = in->dimensions[2],
+                       .out_height = out->dimensions[1],
+                       .out_width = out->dimensions[2],
+                       .height = is_global ? in->dimensions[1] : a[TY_KERNEL_HEIGHT],
+                       .width = is_global ? in->dimensions[2] : a[TY_KERNEL_WIDTH],
+                       .stride = is_global ? 1 : a[TY_STRIDE],
+                       .padding_height = is_global ? 0 : a[TY_PADDING_HEIGHT],
+                       .padding_width = is_global ? 0 : a[TY_PADDING_WIDTH],
+                       .is_average = a[TY_IS_AVERAGE] != 0};
+}
+
+static ty_status pool_forward(ty_stage_device *stage, const cuda_node *node, uint32_t slot,
+                              ty_error *error)
+{
+    cuda_pool pool = pool_of(stage, node);
+
+    (void)error;
+    cuda_pool_forward(stage->type, &pool, cuda_in(stage, node, 0, slot),
+                      cuda_out(stage, node, slot), stage->stream);
+    return TY_OK;
+}
+
+static ty_status pool_backward(ty_stage_device *stage, const cuda_node *node, uint32_t slot,
+                               bool is_first, ty_error *error)
+{
+    cuda_pool pool = pool_of(stage, node);
+    void *dx = cuda_in_gradient(stage, node, 0);
+
+    (void)is_first, (void)error;
+    if (dx != NULL)
+        cuda_pool_backward(stage->type, &pool, cuda_in(stage, node, 0, slot),
+                           cuda_out(stage, node, slot), cuda_out_gradient(stage, node),
+                           node->adds[0], dx, stage->stream);
+    return TY_OK;
+}
+
+const cuda_kind cuda_pool_kind = {.forward = pool_forward, .backward = pool_backward};
+
+/* ---- Embedding: table [vocabulary][features], positions [positions][features] ---- */
+
+static uint32_t embedding_tensors(const ty_workload *workload, uint32_t index,
+                                  cuda_tensor tensors[CUDA_MAX_TENSORS])
+{
+    const uint64_t *a = workload->layers[index].attributes;
+    double deviation = ty_init_transformer_deviation(workload, false);
+
+    tensors[0] = (cuda_tensor){.count = a[TY_VOCABULARY] * a[TY_FEATURES], .deviation = deviation};
+    tensors[1] = (cuda_tensor){.count = a[TY_POSITIONS] * a[TY_FEATURES], .deviation = deviation};
+    return a[TY_POSITIONS] > 0 ? 2 : 1;
+}
+
+static ty_status embedding_build(ty_stage_device *stage, cuda_node *node, ty_error *error)
+{
+    uint64_t vocabulary = node->layer->attributes[TY_VOCABULARY];
+
+    (void)error;
+    if (stage->token_vocabulary == 0 || vocabulary < stage->token_vocabulary)
+        stage->token_vocabulary = vocabulary;
+    return TY_OK;
+}
+
+static ty_status embedding_forward(ty_stage_device *stage, const cuda_node *node, uint32_t slot,
+                                   ty_error *error)
+{
+    const uint64_t *a = node->layer->attributes;
+
+    (void)error;
+    cuda_embedding(stage->type, stage->values[0].count, stage->values[0].shape.dimensions[0],
+                   a[TY_FEATURES], stage->token_slots[slot].tokens, cuda_parameters(stage, node, 0),
+                   a[TY_POSITIONS] > 0 ? cuda_parameters(stage, node, 1) : NULL,
+                   cuda_out(stage, node, slot), stage->stream);
+    return TY_OK;
+}
+
+static ty_status gradient_clear(ty_stage_device *stage, const cuda_node *node, uint32_t tensor,
+                                uint64_t rows, bool is_first, ty_error *error)
+{
+    ty_status status = TY_OK;
+
+    if (!cuda_adds(node, tensor, is_first))
+        CUDA_CHECK(cudaMemsetAsync(cuda_parameter_gradient(stage, node, tensor), 0,
+                                   rows * node->layer->attributes[TY_FEATURES] * sizeof(float),
+                                   stage->stream),
+                   status, done);
+done:
+    return status;
+}
+
+static ty_status embedding_backward(ty_stage_device *stage, const cuda_node *node, uint32_t slot,
+                                    bool is_first, ty_error *error)
+{
+    const uint64_t *a = node->layer->attributes;
+    uint64_t count = stage->values[0].count;
+    const int32_t *groups = stage->token_slots[slot].groups;
+    cuda_token_groups of = {.order = groups,
+                            .starts = groups + count,
+                            .group_tokens = groups + 2 * count + 1,
+                            .group_count = groups + 3 * count + 1};
+    float *table = cuda_parameter_gradient(stage, node, 0);
+    bool has_positions = a[TY_POSITIONS] > 0;
+    ty_status status;
+
+    if (table == NULL)
+        return TY_OK;
+    TY_CHECK(gradient_clear(stage, node, 0, a[TY_VOCABULARY], is_first, error), status, done);
+    if (has_positions)
+        TY_CHECK(gradient_clear(stage, node, 1, a[TY_POSITIONS], is_first, error), status, done);
+    cuda_embedding_backward(
+        stage->type, count, stage->values[0].shape.dimensions[0], a[TY_FEATURES], &of,
+        count < a[TY_VOCABULARY] ? count : a[TY_VOCABULARY], cuda_out_gradient(stage, node), table,
+        has_positions ? cuda_parameter_gradient(stage, node, 1) : NULL, stage->stream);
+done:
+    return status;
+}
+
+const cuda_kind cuda_embedding_kind = {.tensors = embedding_tensors,
+                                       .build = embedding_build,
+                                       .forward = embedding_forward,
+                                       .backward = embedding_backward};
+
+/* ---- Joins ---- */
+
+static ty_status add_forward(ty_stage_device *stage, const cuda_node *node, uint32_t slot,
+                             ty_error *error)
+{
+    uint64_t count = cuda_count(stage, node);
+    void *y = cuda_out(stage, node, slot);
+    uint32_t next = 1;
+
+    (void)error;
+    if (node->input_count == 1)
+        cuda_accumulate(stage->type, count, cuda_in(stage, node, 0, slot), false, y, stage->stream);
+    else
+        cuda_sum(stage->type, count, cuda_in(stage, node, 0, slot),
+                 cuda_in(stage, node, next++, slot), y, stage->stream);
+    for (; next < node->input_count; next++)
+        cuda_accumulate(stage->type, count, cuda_in(stage, node, next, slot), true, y,
+                        stage->stream);
+    return TY_OK;
+}
+
+static ty_status add_backward(ty_stage_device *stage, const cuda_node *node, uint32_t slot,
+                              bool is_first, ty_error *error)
+{
+    (void)slot, (void)is_first, (void)error;
+    for (uint32_t i = 0; i < node->input_count; i++) {
+        void *dx = cuda_in_gradient(stage, node, i);
+        if (dx != NULL)
+            cuda_accumulate(stage->type, cuda_count(stage, node), cuda_out_gradient(stage, node),
+                            node->adds[i], dx, stage->stream);
+    }
+    return TY_OK;
+}
+
+/* Along the first dimension of a sample: each input is one piece of every sample. */
+static ty_status concat_forward(ty_stage_device *stage, const cuda_node *node, uint32_t slot,
+                                ty_error *error)
+{
+    uint64_t batch = cuda_batch(stage), row = cuda_count(stage, node) / batch, at = 0;
+    char *y = cuda_out(stage, node, slot);
+
+    (void)error;
+    for (uint32_t i = 0; i < node->input_count; i++) {
+        uint64_t piece = stage->values[node->inputs[i]].count / batch;
+        cuda_copy_rows(stage->type, batch, piece, cuda_in(stage, node, i, slot), piece, false,
+                       y + at * stage->element, row, stage->stream);
+        at += piece;
+    }
+    return TY_OK;
+}
+
+static ty_status concat_backward(ty_stage_device *stage, const cuda_node *node, uint32_t slot,
+                                 bool is_first, ty_error *error)
+{
+    uint64_t batch = cuda_batch(stage), row = cuda_count(stage, node) / batch, at = 0;
+    const char *dy = cuda_out_gradient(stage, node);
+
+    (void)slot, (void)is_first, (void)error;
+    for (uint32_t i = 0; i < node->input_count; i++) {
+        uint64_t piece = stage->values[node->inputs[i]].count / batch;
+        void *dx = cuda_in_gradient(stage, node, i);
+        if (dx != NULL)
+            cuda_copy_rows(stage->type, batch, piece, dy + at * stage->element, row, node->adds[i],
+                           dx, piece, stage->stream);
+        at += piece;
+    }
+    return TY_OK;
+}
+
+const cuda_kind cuda_add = {.forward = add_forward, .backward = add_backward};
+const cuda_kind cuda_concat = {.forward = concat_forward, .backward = concat_backward};
+
+/* ---- Loss ---- */
+
+static const cuda_value *logits_of(const ty_stage_device *stage, const cuda_node *node)
+{
+    return &stage->values[node->inputs[0]];
+}
+
+static uint64_t class_count(const cuda_value *logits)
+{
+    return logits->shape.dimensions[logits->shape.dimension_count - 1];
+}
+
+static ty_status loss_build(ty_stage_device *stage, cuda_node *node, ty_error *error)
+{
+    (void)error;
+    node->stash_bytes = cuda_rows(logits_of(stage, node)) * sizeof(float);
+    return TY_OK;
+}
+
+static ty_status loss_forward(ty_stage_device *stage, const cuda_node *node, uint32_t slot,
+                              ty_error *error)
+{
+    const cuda_value *logits = logits_of(stage, node);
+
+    (void)error;
+    cuda_cross_entropy(stage->type, cuda_rows(logits), class_count(logits), logits->data[slot],
+                       stage->labels[slot], node->stash[slot], stage->row_loss, stage->row_best,
+                       stage->losses[slot], stage->stream);
+    return TY_OK;
+}
+
+static ty_status loss_backward(ty_stage_device *stage, const cuda_node *node, uint32_t slot,
+                               bool is_first, ty_error *error)
+{
+    const cuda_value *logits = logits_of(stage, node);
+    void *dx = cuda_in_gradient(stage, node, 0);
+
+    (void)is_first, (void)error;
+    if (dx != NULL)
+        cuda_cross_entropy_backward(stage->type, cuda_rows(logits), class_count(logits),
+                                    logits->data[slot], stage->labels[slot], node->stash[slot],
+                                    stage->scale, node->adds[0], dx, stage->stream);
+    return TY_OK;
+}
+
+const cuda_kind cuda_loss_kind = {
+    .build = loss_build, .forward = loss_forward, .backward = loss_backward};

@@ -1,0 +1,338 @@
+/*
+ * Matrix products through cuBLASLt. It counts columns first, so that a row-major matrix is its own
+ * transpose: y = x W^T becomes y^T = W x^T. Algorithms are asked for once per shape and kept.
+ */
+#include "cuda_stage.h"
+
+/* A product D = op(A) op(B), column-major, m x n over k. */
+typedef struct shape {
+    uint64_t m, n, k, lda, ldb, ldd;
+    bool transposes_a, transposes_b;
+    bool is_sum_float; /* D is fp32 whatever the type */
+    int epilogue;
+    uint32_t alignment[3]; /* of A, B and D in bytes */
+} shape;
+
+typedef struct operands {
+    const void *a, *b, *bias;
+    void *d, *aux;
+    bool adds;
+} operands;
+
+typedef struct product {
+    shape key;
+    cublasLtMatmulDesc_t operation;
+    cublasLtMatrixLayout_t a, b, d;
+    cublasLtMatmulAlgo_t algorithm;
+} product;
+
+struct cuda_plan_cache {
+    product *products;
+    uint32_t count, room;
+};
+
+#define BLAS_CHECK(call, status, label)                                                            \
+    do {                                                                                           \
+        cublasStatus_t code_ = (call);                                                             \
+        if (code_ != CUBLAS_STATUS_SUCCESS) {                                                      \
+            (status) = cuda_blas_fail(error, #call, code_);                                        \
+            goto label;                                                                            \
+        }                                                                                          \
+    } while (0)
+
+static bool is_same(const shape *x, const shape *y)
+{
+    return x->m == y->m && x->n == y->n && x->k == y->k && x->lda == y->lda && x->ldb == y->ldb &&
+           x->ldd == y->ldd && x->transposes_a == y->transposes_a &&
+           x->transposes_b == y->transposes_b && x->is_sum_float == y->is_sum_float &&
+           x->epilogue == y->epilogue && x->alignment[0] == y->alignment[0] &&
+           x->alignment[1] == y->alignment[1] && x->alignment[2] == y->alignment[2];
+}
+
+/* The largest power of two up to 256 that divides the address. */
+static uint32_t alignment_of(const void *address)
+{
+    uint32_t alignment = 256;
+
+    while ((uintptr_t)address % alignment != 0)
+        alignment /= 2;
+    return alignment;
+}
+
+static cudaDataType_t data_type(cuda_type type)
+{
+    return type == CUDA_TYPE_FLOAT ? CUDA_R_32F : type == CUDA_TYPE_BF16 ? CUDA_R_16BF : CUDA_R_16F;
+}
+
+static void product_free(const cuda_blas *blas, product *p)
+{
+    if (p->a != NULL)
+        blas->cublasLtMatrixLayoutDestroy(p->a);
+    if (p->b != NULL)
+        blas->cublasLtMatrixLayoutDestroy(p->b);
+    if (p->d != NULL)
+        blas->cublasLtMatrixLayoutDestroy(p->d);
+    if (p->operation != NULL)
+        blas->cublasLtMatmulDescDestroy(p->operation);
+}
+
+void cuda_products_free(ty_stage_device *stage)
+{
+    cuda_plan_cache *cache = stage->products;
+
+    for (uint32_t i = 0; cache != NULL && i < cache->count; i++)
+        product_free(stage->blas, &cache->products[i]);
+    if (cache != NULL)
+        ty_free(cache->products);
+    ty_free(cache);
+    stage->products = NULL;
+}
+
+static ty_status attribute_set(const cuda_blas *blas, cublasLtMatmulDesc_t operation,
+                               cublasLtMatmulDescAttributes_t attribute, const void *value,
+                               size_t size, ty_error *error)
+{
+    cublasStatus_t code = blas->cublasLtMatmulDescSetAttribute(operation, attribute, value, size);
+
+    return code == CUBLAS_STATUS_SUCCESS
+               ? TY_OK
+               : cuda_blas_fail(error, "cublasLtMatmulDescSetAttribute", code);
+}
+
+/* The pointers of an epilogue change from call to call. */
+static ty_status epilogue_set(const ty_stage_device *stage, const product *p, const operands *o,
+                              ty_error *error)
+{
+    int64_t aux_stride = (int64_t)p->key.ldd;
+    ty_status status = TY_OK;
+
+    if (o->bias != NULL)
+        TY_CHECK(attribute_set(stage->blas, p->operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER,
+                               &o->bias, sizeof o->bias, error),
+                 status, done);
+    if (o->aux != NULL) {
+        TY_CHECK(attribute_set(stage->blas, p->operation, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER,
+                               &o->aux, sizeof o->aux, error),
+                 status, done);
+        TY_CHECK(attribute_set(stage->blas, p->operation, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD,
+                               &aux_stride, sizeof aux_stride, error),
+                 status, done);
+    }
+done:
+    return status;
+}
+
+static ty_status operation_make(const ty_stage_device *stage, const operands *o, product *p,
+                                ty_error *error)
+{
+    const cuda_blas *blas = stage->blas;
+    bool is_tf32 = stage->options.precision == TY_PRECISION_TF32;
+    int32_t a = p->key.transposes_a ? CUBLAS_OP_T : CUBLAS_OP_N;
+    int32_t b = p->key.transposes_b ? CUBLAS_OP_T : CUBLAS_OP_N;
+    cublasLtEpilogue_t epilogue = (cublasLtEpilogue_t)p->key.epilogue;
+    ty_status status = TY_OK;
+
+    BLAS_CHECK(
+        blas->cublasLtMatmulDescCreate(
+            &p->operation, is_tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F, CUDA_R_32F),
+        status, done);
+    TY_CHECK(attribute_set(blas, p->operation, CUBLASLT_MATMUL_DESC_TRANSA, &a, sizeof a, error),
+             status, done);
+    TY_CHECK(attribute_set(blas, p->operation, CUBLASLT_MATMUL_DESC_TRANSB, &b, sizeof b, error),
+             status, done);
+    TY_CHECK(attribute_set(blas, p->operation, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue,
+                           sizeof epilogue, error),
+             status, done);
+    status = epilogue_set(stage, p, o, error);
+done:
+    return status;
+}
+
+static ty_status layouts_make(const ty_stage_device *stage, product *p, ty_error *error)
+{
+    const cuda_blas *blas = stage->blas;
+    const shape *k = &p->key;
+    cudaDataType_t type = data_type(stage->type);
+    ty_status status = TY_OK;
+
+    BLAS_CHECK(blas->cublasLtMatrixLayoutCreate(&p->a, type, k->transposes_a ? k->k : k->m,
+                                                k->transposes_a ? k->m : k->k, (int64_t)k->lda),
+               status, done);
+    BLAS_CHECK(blas->cublasLtMatrixLayoutCreate(&p->b, type, k->transposes_b ? k->n : k->k,
+                                                k->transposes_b ? k->k : k->n, (int64_t)k->ldb),
+               status, done);
+    BLAS_CHECK(blas->cublasLtMatrixLayoutCreate(&p->d, k->is_sum_float ? CUDA_R_32F : type, k->m,
+                                                k->n, (int64_t)k->ldd),
+               status, done);
+done:
+    return status;
+}
+
+static ty_status preference_make(const ty_stage_device *stage, const shape *k,
+                                 cublasLtMatmulPreference_t *out, ty_error *error)
+{
+    static const cublasLtMatmulPreferenceAttributes_t aligned[] = {
+        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES};
+    const cuda_blas *blas = stage->blas;
+    ty_status status = TY_OK;
+
+    BLAS_CHECK(blas->cublasLtMatmulPreferenceCreate(out), status, done);
+    BLAS_CHECK(blas->cublasLtMatmulPreferenceSetAttribute(
+                   *out, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &stage->workspace_bytes,
+                   sizeof stage->workspace_bytes),
+               status, done);
+    for (int i = 0; i < 4; i++)
+        BLAS_CHECK(blas->cublasLtMatmulPreferenceSetAttribute(
+                       *out, aligned[i], &k->alignment[i < 2 ? i : 2], sizeof k->alignment[0]),
+                   status, done);
+done:
+    return status;
+}
+
+/* TY_EUNSUPPORTED when cuBLASLt has nothing for this shape and epilogue. */
+static ty_status product_make(const ty_stage_device *stage, const shape *key, const operands *o,
+                              product *p, ty_error *error)
+{
+    const cuda_blas *blas = stage->blas;
+    cublasLtMatmulPreference_t preference = NULL;
+    cublasLtMatmulHeuristicResult_t found;
+    int count = 0;
+    cublasStatus_t code;
+    ty_status status;
+
+    p->key = *key;
+    TY_CHECK(operation_make(stage, o, p, error), status, done);
+    TY_CHECK(layouts_make(stage, p, error), status, done);
+    TY_CHECK(preference_make(stage, key, &preference, error), status, done);
+    code = blas->cublasLtMatmulAlgoGetHeuristic(stage->blas_handle, p->operation, p->a, p->b, p->d,
+                                                p->d, preference, 1, &found, &count);
+    if (code != CUBLAS_STATUS_SUCCESS || count == 0)
+        status = ty_fail(error, TY_EUNSUPPORTED,
+                         "cuBLASLt has no product of %llu x %llu x %llu with epilogue %d",
+                         (unsigned long long)key->m, (unsigned long long)key->n,
+                         (unsigned long long)key->k, key->epilogue);
+    else
+        p->algorithm = found.algo;
+done:
+    if (preference != NULL)
+        blas->cublasLtMatmulPreferenceDestroy(preference);
+    return status;
+}
+
+static ty_status product_find(ty_stage_device *stage, const shape *key, const operands *o,
+                              product **out, ty_error *error)
+{
+    cuda_plan_cache *cache = stage->products;
+    product made = {0};
+    ty_status status;
+
+    if (cache == NULL)
+        cache = stage->products = ty_alloc(1, sizeof *cache);
+    for (uint32_t i = 0; cache != NULL && i < cache->count; i++) {
+        *out = &cache->products[i];
+        if (is_same(&cache->products[i].key, key))
+            return TY_OK;
+    }
+    if (cache != NULL && cache->count == cache->room) {
+        uint32_t room = cache->room == 0 ? 32 : 2 * cache->room;
+        product *grown = ty_resize(cache->products, room, sizeof *grown);
+        if (grown == NULL)
+            return ty_fail(error, TY_ENOMEM, "out of memory");
+        cache->products = grown;
+        cache->room = room;
+    }
+    if (cache == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory");
+    status = product_make(stage, key, o, &made, error);
+    if (status != TY_OK) {
+        product_free(stage->blas, &made);
+        return status;
+    }
+    *out = &cache->products[cache->count++];
+    **out = made;
+    return TY_OK;
+}
+
+static ty_status multiply(ty_stage_device *stage, shape *key, const operands *o, ty_error *error)
+{
+    const float one = 1.0f, beta = o->adds ? 1.0f : 0.0f;
+    product *p = NULL;
+    ty_status status;
+
+    key->alignment[0] = alignment_of(o->a);
+    key->alignment[1] = alignment_of(o->b);
+    key->alignment[2] = alignment_of(o->d);
+    TY_CHECK(product_find(stage, key, o, &p, error), status, done);
+    TY_CHECK(epilogue_set(stage, p, o, error), status, done);
+    BLAS_CHECK(stage->blas->cublasLtMatmul(stage->blas_handle, p->operation, &one, o->a, p->a, o->b,
+                                           p->b, &beta, o->d, p->d, o->d, p->d, &p->algorithm,
+                                           stage->workspace, stage->workspace_bytes, stage->stream),
+               status, done);
+done:
+    return status;
+}
+
+/* ---- Affine maps ---- */
+
+ty_status cuda_affine_forward(ty_stage_device *stage, const cuda_affine *f, ty_error *error)
+{
+    shape key = {.m = f->out,
+                 .n = f->rows,
+                 .k = f->in,
+                 .lda = f->in,
+                 .ldb = f->in,
+                 .ldd = f->out,
+                 .transposes_a = true};
+    operands o = {.a = f->weight, .b = f->x, .d = f->y, .bias = f->bias, .aux = f->before_gelu};
+
+    if (f->before_gelu != NULL)
+        key.epilogue =
+            f->bias != NULL ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX;
+    else
+        key.epilogue = f->bias != NULL ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
+    return multiply(stage, &key, &o, error);
+}
+
+uint64_t cuda_affine_sums(uint64_t rows, uint64_t out)
+{
+    return cuda_column_sums_scratch(rows, out);
+}
+
+/* dW^T [in x out] = x^T dy; dx^T [in x rows] = W^T dy^T. */
+ty_status cuda_affine_backward(ty_stage_device *stage, const cuda_affine_gradient *g,
+                               ty_error *error)
+{
+    shape weight = {.m = g->in,
+                    .n = g->out,
+                    .k = g->rows,
+                    .lda = g->in,
+                    .ldb = g->out,
+                    .ldd = g->in,
+                    .transposes_b = true,
+                    .is_sum_float = true,
+                    .epilogue = CUBLASLT_EPILOGUE_DEFAULT};
+    shape input = {.m = g->in,
+                   .n = g->rows,
+                   .k = g->out,
+                   .lda = g->in,
+                   .ldb = g->out,
+                   .ldd = g->in,
+                   .epilogue = g->x_before_gelu != NULL ? CUBLASLT_EPILOGUE_DGELU
+                                                        : CUBLASLT_EPILOGUE_DEFAULT};
+    operands of_weight = {.a = g->x, .b = g->dy, .d = g->dweight, .adds = g->adds_weight};
+    operands of_input = {.a = g->weight, .b = g->dy, .d = g->dx, .adds = g->adds_x};
+    ty_status status = TY_OK;
+
+    if (g->x_before_gelu != NULL)
+        of_input.aux = (void *)(uintptr_t)g->x_before_gelu; /* read only, but declared otherwise */
+    if (g->dbias != NULL)
+        cuda_column_sums(stage->type, g->rows, g->out, g->dy, g->adds_bias, g->dbias, stage->sums,
+                         stage->stream);
+    if (g->dweight != NULL)
+        TY_CHECK(multiply(stage, &weight, &of_weight, error), status, done);
+    if (g->dx != NULL)
+        status = multiply(stage, &input, &of_input, error);
+done:
+    return status;
+}

@@ -1,0 +1,265 @@
+/**
+ * @file cuda_stage.h
+ * Inside the CUDA backend: a stage's layers as nodes that read and write values.
+ *
+ * A *value* is a tensor of one micro-batch in the type of the precision: the stage's input, or what
+ * a layer makes of it, [B, C, H, W] as in the workload. A *node* is a layer; flatten is none, its
+ * value is another name for its input. Data of values is per slot (one set for all under full
+ * recompute), gradients inside the stage are one set. At the stage's borders lie float buffers per
+ * slot, which forward and backward convert from and to.
+ *
+ * Parameters and gradients are arrays of floats, laid out as the CPU backend does; under bf16 and
+ * fp16 a copy of the weights in that type is what the passes read, and updates keep it.
+ *
+ * A pass is queued on the stage's stream and awaited once at its end, so that an instruction's time
+ * is its work's. Memory functions have a stream of their own.
+ */
+#ifndef TY_EXECUTE_CUDA_STAGE_H
+#define TY_EXECUTE_CUDA_STAGE_H
+
+#include "cuda_kernels.h"
+#include "cuda_libraries.h"
+#include "device.h"
+#include "init.h"
+
+#define CUDA_MAX_TENSORS 4
+#define CUDA_NONE UINT32_MAX
+
+/* One parameter tensor of a layer, and how it starts; as in the CPU backend. */
+typedef struct cuda_tensor {
+    uint64_t count;
+    double deviation; /* of a normal distribution; 0: all elements are `constant` */
+    float constant;
+} cuda_tensor;
+
+typedef struct cuda_value {
+    ty_shape shape;   /* per sample */
+    uint64_t count;   /* elements of a micro-batch */
+    uint32_t same_as; /* the value whose memory it uses; itself if its own */
+    bool needs_gradient;
+    void **data;    /* [slots] */
+    void *gradient; /* one set */
+} cuda_value;
+
+typedef struct cuda_kind cuda_kind;
+
+typedef struct cuda_node {
+    const cuda_kind *kind;
+    const ty_layer *layer;
+    uint32_t layer_index; /* in the workload */
+    uint32_t input_count;
+    uint32_t *inputs; /* values */
+    bool *adds;       /* [input_count] add to the input's gradient: a later node has written it */
+    uint32_t output;
+    uint64_t offsets[CUDA_MAX_TENSORS];
+    bool adds_matrix; /* a later node with the same (tied) matrix has written its gradient */
+    uint64_t stash_bytes, scratch_bytes;
+    uint64_t sum_floats; /* of scratch for sums over rows */
+    void **stash;        /* [slots] */
+    void *state;         /* the kind's own */
+} cuda_node;
+
+struct cuda_kind {
+    uint32_t (*tensors)(const ty_workload *workload, uint32_t layer,
+                        cuda_tensor tensors[CUDA_MAX_TENSORS]); /* NULL: none */
+    ty_status (*build)(ty_stage_device *stage, cuda_node *node, ty_error *error);
+    ty_status (*forward)(ty_stage_device *stage, const cuda_node *node, uint32_t slot,
+                         ty_error *error);
+    ty_status (*backward)(ty_stage_device *stage, const cuda_node *node, uint32_t slot,
+                          bool is_first, ty_error *error);
+    void (*release)(ty_stage_device *stage, cuda_node *node); /* NULL: no state */
+};
+
+typedef struct cuda_plan_cache cuda_plan_cache; /* of matrix products; cuda_product.c */
+
+/* Which places of a slot's batch hold which token; see cuda_token_groups. */
+typedef struct token_slot {
+    int32_t *tokens;               /* device */
+    int32_t *host_groups, *groups; /* order, starts, group tokens, count */
+} token_slot;
+
+struct ty_stage_device {
+    ty_stage_options options;
+    int ordinal;
+    char description[160];
+    uint64_t shared_bytes; /* of a block, at most */
+    cudaStream_t stream, side;
+    cuda_type type;
+    uint64_t element; /* bytes */
+
+    const cuda_blas *blas;
+    cublasLtHandle_t blas_handle;
+    cuda_plan_cache *products;
+    const cuda_dnn *dnn; /* NULL without convolutions */
+    cudnnHandle_t dnn_handle;
+    void *workspace;
+    uint64_t workspace_bytes;
+
+    uint32_t value_count, node_count;
+    cuda_value *values; /* [0] is the stage's input */
+    cuda_node *nodes;
+    uint32_t output; /* value; CUDA_NONE behind a loss */
+
+    float **host_input;      /* [slots], first stage with real input; else NULL */
+    float **input;           /* [slots], device floats */
+    float **output_floats;   /* [slots], or NULL behind a loss */
+    float **input_gradient;  /* [slots] or NULL */
+    float **output_gradient; /* [slots] or NULL */
+    int32_t **host_tokens, **host_labels, **labels; /* [slots] or NULL */
+    token_slot *token_slots;
+    uint64_t token_vocabulary;
+    uint64_t labels_per_sample;
+    cuda_loss **losses;     /* [slots], device */
+    cuda_loss *host_losses; /* [slots], pinned */
+    float *row_loss;        /* [rows] */
+    int32_t *row_best;
+
+    uint64_t parameter_count;
+    uint64_t *layer_offsets; /* [layer_count + 1] */
+    uint64_t tied_offset, tied_count;
+    float *parameters, *gradients, *optimizer_state;
+    uint32_t state_count; /* of optimizer_state */
+    void *weights;        /* in the stage's type; `parameters` for floats */
+    double loss_factor;   /* of scale_loss */
+    float *scale, *host_scale;
+    int32_t *is_bad, *host_is_bad;
+
+    void *scratch;
+    float *sums;
+
+    void **blocks, **host_blocks;
+    uint32_t block_count, block_room, host_block_count, host_block_room;
+    uint64_t memory_bytes;
+};
+
+/* ---- Building (cuda_build.c) ---- */
+
+const cuda_kind *cuda_kind_of(ty_layer_kind kind);
+ty_status cuda_build(ty_stage_device *stage, ty_error *error) TY_MUST_CHECK;
+/** Zeroed memory that lives as long as the stage; NULL when there is none. */
+void *cuda_buffer(ty_stage_device *stage, uint64_t bytes);
+void *cuda_host_buffer(ty_stage_device *stage, uint64_t bytes);
+void cuda_buffers_free(ty_stage_device *stage);
+ty_status cuda_supports(const ty_workload *workload, uint32_t first_layer, uint32_t layer_count,
+                        ty_error *error);
+
+extern const cuda_kind cuda_linear, cuda_conv2d, cuda_pool_kind, cuda_relu, cuda_gelu, cuda_silu,
+    cuda_tanh, cuda_layer_norm, cuda_rms_norm, cuda_batch_norm_kind, cuda_embedding_kind,
+    cuda_attention_kind, cuda_mlp, cuda_add, cuda_concat, cuda_loss_kind;
+
+/* ---- What kinds ask of the stage ---- */
+
+static inline uint64_t cuda_batch(const ty_stage_device *stage)
+{
+    return stage->options.micro_batch_size;
+}
+
+static inline void *cuda_in(const ty_stage_device *stage, const cuda_node *node, uint32_t i,
+                            uint32_t slot)
+{
+    return stage->values[node->inputs[i]].data[slot];
+}
+
+static inline void *cuda_out(const ty_stage_device *stage, const cuda_node *node, uint32_t slot)
+{
+    return stage->values[node->output].data[slot];
+}
+
+/** Where the gradient of the i-th input goes, or NULL if nobody asks for it. */
+static inline void *cuda_in_gradient(const ty_stage_device *stage, const cuda_node *node,
+                                     uint32_t i)
+{
+    return stage->values[node->inputs[i]].gradient;
+}
+
+static inline void *cuda_out_gradient(const ty_stage_device *stage, const cuda_node *node)
+{
+    return stage->values[node->output].gradient;
+}
+
+static inline uint64_t cuda_count(const ty_stage_device *stage, const cuda_node *node)
+{
+    return stage->values[node->output].count;
+}
+
+static inline const float *cuda_parameters(const ty_stage_device *stage, const cuda_node *node,
+                                           uint32_t tensor)
+{
+    return stage->parameters + node->offsets[tensor];
+}
+
+/** The same in the stage's type. */
+static inline const void *cuda_weights(const ty_stage_device *stage, const cuda_node *node,
+                                       uint32_t tensor)
+{
+    return (const char *)stage->weights + node->offsets[tensor] * stage->element;
+}
+
+/** Where the gradient of a parameter tensor goes, or NULL for a frozen layer. */
+static inline float *cuda_parameter_gradient(const ty_stage_device *stage, const cuda_node *node,
+                                             uint32_t tensor)
+{
+    return node->layer->is_frozen ? NULL : stage->gradients + node->offsets[tensor];
+}
+
+static inline bool cuda_adds(const cuda_node *node, uint32_t tensor, bool is_first)
+{
+    return !is_first || (tensor == 0 && node->adds_matrix);
+}
+
+/** Rows of a value seen as a matrix whose columns are its innermost dimension. */
+static inline uint64_t cuda_rows(const cuda_value *value)
+{
+    return value->count / value->shape.dimensions[value->shape.dimension_count - 1];
+}
+
+/* ---- Matrix products (cuda_product.c) ---- */
+
+/** y = x W^T, row-major: x [rows][in], W [out][in], y [rows][out], in the stage's type. */
+typedef struct cuda_affine {
+    uint64_t rows, in, out;
+    const void *x, *weight, *bias; /* bias may be NULL */
+    void *y;
+    void *before_gelu; /* not NULL: y = gelu of what is written here */
+} cuda_affine;
+ty_status cuda_affine_forward(ty_stage_device *stage, const cuda_affine *affine,
+                              ty_error *error) TY_MUST_CHECK;
+
+typedef struct cuda_affine_gradient {
+    uint64_t rows, in, out;
+    const void *x, *weight, *dy;
+    float *dweight, *dbias;    /* may be NULL */
+    void *dx;                  /* may be NULL */
+    const void *x_before_gelu; /* not NULL: dx is the gradient of this, of which x is the gelu */
+    bool adds_weight, adds_bias, adds_x;
+} cuda_affine_gradient;
+ty_status cuda_affine_backward(ty_stage_device *stage, const cuda_affine_gradient *affine,
+                               ty_error *error) TY_MUST_CHECK;
+/** Floats of scratch for the sums of cuda_affine_backward. */
+uint64_t cuda_affine_sums(uint64_t rows, uint64_t out);
+void cuda_products_free(ty_stage_device *stage);
+
+/* ---- Compressors (cuda_codec.c) ---- */
+
+ty_status cuda_codec_open(ty_stage_device *stage, ty_compression_kind kind, uint64_t count,
+                          uint64_t top_k, ty_device_codec **out, ty_error *error);
+void cuda_codec_close(ty_device_codec *codec);
+uint64_t cuda_codec_bytes(const ty_device_codec *codec);
+ty_status cuda_codec_encode(ty_device_codec *codec, const float *gradients, void *encoded,
+                            ty_error *error);
+ty_status cuda_codec_decode(ty_device_codec *codec, const void *encoded, uint32_t members,
+                            float *gradients, ty_error *error);
+
+/* ---- Links (transport_nccl.c) ---- */
+
+ty_status cuda_link_check(ty_stage_device *stage, ty_error *error);
+ty_status cuda_link_open(const ty_link_options *options, ty_device_link **out, ty_error *error);
+
+/* ---- Shared by the files of the backend (device_cuda.c) ---- */
+
+/** Makes the calling thread's calls go to the stage's GPU. */
+ty_status cuda_use(const ty_stage_device *stage, ty_error *error) TY_MUST_CHECK;
+/** Waits for the side stream, and tells of anything that failed on it. */
+ty_status cuda_side_wait(const ty_stage_device *stage, ty_error *error) TY_MUST_CHECK;
+
+#endif

@@ -1,0 +1,691 @@
+/* The CUDA backend: a stage's layers on one GPU. What the layers become is decided in cuda_build.c;
+ * here are the functions of the backend and of the plugin that holds it. */
+#include "cuda_plugin.h"
+#include "cuda_stage.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Of matrix products; NVIDIA's advice for Hopper is 32 MiB (cuBLAS documentation, "cuBLAS
+ * workspace"). */
+#define WORKSPACE_BYTES (UINT64_C(32) << 20)
+
+ty_status cuda_use(const ty_stage_device *stage, ty_error *error)
+{
+    cudaError_t code = cudaSetDevice(stage->ordinal);
+
+    return code == cudaSuccess ? TY_OK : cuda_fail(error, "cudaSetDevice", code);
+}
+
+/* Kernels that could not be started, then what went wrong on the way. */
+static ty_status stream_wait(cudaStream_t stream, ty_error *error)
+{
+    ty_status status = TY_OK;
+
+    CUDA_CHECK(cudaGetLastError(), status, done);
+    CUDA_CHECK(cudaStreamSynchronize(stream), status, done);
+done:
+    return status;
+}
+
+ty_status cuda_side_wait(const ty_stage_device *stage, ty_error *error)
+{
+    return stream_wait(stage->side, error);
+}
+
+/* ---- Opening ---- */
+
+static ty_status options_check(const ty_stage_options *options, ty_error *error)
+{
+    const ty_workload *workload = options->workload;
+
+    if (options->layer_count == 0 || options->first_layer >= workload->layer_count ||
+        options->layer_count > workload->layer_count - options->first_layer)
+        return ty_fail(error, TY_EINVAL, "found layers %u + %u, expected a range within 0 to %u",
+                       (unsigned)options->first_layer, (unsigned)options->layer_count,
+                       (unsigned)workload->layer_count);
+    if (options->micro_batch_size == 0 || options->slots == 0)
+        return ty_fail(error, TY_EINVAL,
+                       "found %u samples per micro-batch in %u slots, expected at least 1 of each",
+                       (unsigned)options->micro_batch_size, (unsigned)options->slots);
+    return cuda_supports(workload, options->first_layer, options->layer_count, error);
+}
+
+static void device_close(ty_stage_device *stage)
+{
+    if (stage == NULL)
+        return;
+    (void)cudaSetDevice(stage->ordinal);
+    for (uint32_t n = 0; n < stage->node_count; n++) {
+        if (stage->nodes[n].kind->release != NULL)
+            stage->nodes[n].kind->release(stage, &stage->nodes[n]);
+        ty_free(stage->nodes[n].inputs);
+        ty_free(stage->nodes[n].adds);
+    }
+    cuda_products_free(stage);
+    if (stage->dnn_handle != NULL)
+        stage->dnn->cudnnDestroy(stage->dnn_handle);
+    if (stage->blas_handle != NULL)
+        stage->blas->cublasLtDestroy(stage->blas_handle);
+    cuda_buffers_free(stage);
+    if (stage->stream != NULL)
+        cudaStreamDestroy(stage->stream);
+    if (stage->side != NULL)
+        cudaStreamDestroy(stage->side);
+    ty_free(stage->layer_offsets);
+    ty_free(stage->values);
+    ty_free(stage->nodes);
+    ty_free(stage);
+}
+
+/* Which GPU, what it has, and the attention kernels' right to its shared memory. */
+static ty_status device_choose(ty_stage_device *stage, ty_error *error)
+{
+    struct cudaDeviceProp properties;
+    int count = 0, shared = 0, runtime = 0;
+    ty_status status = TY_OK;
+
+    CUDA_CHECK(cudaGetDeviceCount(&count), status, done);
+    if (count == 0)
+        return ty_fail(error, TY_EUNSUPPORTED, "there is no GPU");
+    stage->ordinal = (int)(stage->options.local_rank % (uint32_t)count);
+    CUDA_CHECK(cudaSetDevice(stage->ordinal), status, done);
+    CUDA_CHECK(cudaGetDeviceProperties(&properties, stage->ordinal), status, done);
+    CUDA_CHECK(
+        cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, stage->ordinal),
+        status, done);
+    CUDA_CHECK(cudaRuntimeGetVersion(&runtime), status, done);
+    if (stage->options.precision == TY_PRECISION_BF16 && properties.major < 8)
+        return ty_fail(error, TY_EUNSUPPORTED,
+                       "%s has compute capability %d.%d, and bf16 needs 8.0; fp16 may do",
+                       properties.name, properties.major, properties.minor);
+    stage->shared_bytes = (uint64_t)shared;
+    CUDA_CHECK(cuda_attention_prepare(stage->shared_bytes), status, done);
+    snprintf(stage->description, sizeof stage->description, "%.64s, CUDA %d.%d, %s",
+             properties.name, runtime / 1000, runtime % 1000 / 10,
+             ty_precision_name(stage->options.precision));
+done:
+    return status;
+}
+
+static ty_status libraries_open(ty_stage_device *stage, ty_error *error)
+{
+    cublasStatus_t code;
+    ty_status status = TY_OK;
+
+    CUDA_CHECK(cudaStreamCreateWithFlags(&stage->stream, cudaStreamNonBlocking), status, done);
+    CUDA_CHECK(cudaStreamCreateWithFlags(&stage->side, cudaStreamNonBlocking), status, done);
+    TY_CHECK(cuda_blas_load(&stage->blas, error), status, done);
+    code = stage->blas->cublasLtCreate(&stage->blas_handle);
+    if (code != CUBLAS_STATUS_SUCCESS)
+        return cuda_blas_fail(error, "cublasLtCreate", code);
+    stage->workspace_bytes = WORKSPACE_BYTES;
+    stage->workspace = cuda_buffer(stage, WORKSPACE_BYTES);
+    if (stage->workspace == NULL)
+        status = ty_fail(error, TY_ENOMEM, "out of GPU memory for matrix products");
+done:
+    return status;
+}
+
+static void device_scale_loss(ty_stage_device *stage, double factor)
+{
+    stage->loss_factor = factor;
+    *stage->host_scale = (float)(stage->options.loss_scale * factor);
+}
+
+static ty_status device_open(const ty_stage_options *options, ty_stage_device **out,
+                             ty_error *error)
+{
+    static const cuda_type types[TY_PRECISION_COUNT] = {[TY_PRECISION_FP32] = CUDA_TYPE_FLOAT,
+                                                        [TY_PRECISION_TF32] = CUDA_TYPE_FLOAT,
+                                                        [TY_PRECISION_BF16] = CUDA_TYPE_BF16,
+                                                        [TY_PRECISION_FP16] = CUDA_TYPE_HALF};
+    ty_stage_device *stage = NULL;
+    ty_status status = TY_OK;
+
+    TY_CHECK(options_check(options, error), status, cleanup);
+    stage = ty_alloc(1, sizeof *stage);
+    if (stage == NULL) {
+        status = ty_fail(error, TY_ENOMEM, "out of memory for a stage");
+        goto cleanup;
+    }
+    stage->options = *options;
+    stage->type = types[options->precision];
+    stage->element = stage->type == CUDA_TYPE_FLOAT ? sizeof(float) : sizeof(uint16_t);
+    TY_CHECK(device_choose(stage, error), status, cleanup);
+    TY_CHECK(libraries_open(stage, error), status, cleanup);
+    TY_CHECK(cuda_build(stage, error), status, cleanup);
+    device_scale_loss(stage, 1.0);
+    *out = stage;
+    stage = NULL; /* given away */
+
+cleanup:
+    device_close(stage);
+    return status;
+}
+
+/* ---- Buffers ---- */
+
+static float *device_input(ty_stage_device *stage, uint32_t slot)
+{
+    if (stage->host_input != NULL)
+        return stage->host_input[slot];
+    return stage->input == NULL ? NULL : stage->input[slot];
+}
+
+static int32_t *device_tokens(ty_stage_device *stage, uint32_t slot)
+{
+    return stage->host_tokens == NULL ? NULL : stage->host_tokens[slot];
+}
+
+static int32_t *device_labels(ty_stage_device *stage, uint32_t slot)
+{
+    return stage->host_labels == NULL ? NULL : stage->host_labels[slot];
+}
+
+static float *device_output(ty_stage_device *stage, uint32_t slot)
+{
+    return stage->output_floats == NULL ? NULL : stage->output_floats[slot];
+}
+
+static float *device_input_gradient(ty_stage_device *stage, uint32_t slot)
+{
+    return stage->input_gradient == NULL ? NULL : stage->input_gradient[slot];
+}
+
+static float *device_output_gradient(ty_stage_device *stage, uint32_t slot)
+{
+    return stage->output_gradient == NULL ? NULL : stage->output_gradient[slot];
+}
+
+/* ---- Passes: what comes in ---- */
+
+/* A counting sort by token, stable, so that sums over places go in their order. */
+static void tokens_group(const int32_t *tokens, uint64_t count, int32_t *groups, int32_t *places)
+{
+    int32_t *order = groups, *starts = groups + count, *group_tokens = groups + 2 * count + 1;
+    int32_t *group_count = groups + 3 * count + 1;
+    int32_t found = 0, at = 0;
+
+    /* places[t]: first how often the token is there, then where its next place goes. */
+    for (uint64_t i = 0; i < count; i++)
+        places[tokens[i]]++;
+    for (uint64_t i = 0; i < count; i++) {
+        int32_t token = tokens[i], here = places[token];
+        if (here <= 0)
+            continue; /* its group has been started */
+        starts[found] = at;
+        group_tokens[found++] = token;
+        places[token] = -1 - at;
+        at += here;
+    }
+    starts[found] = at;
+    *group_count = found;
+    for (uint64_t i = 0; i < count; i++)
+        order[-1 - places[tokens[i]]--] = (int32_t)i;
+}
+
+static ty_status tokens_enter(ty_stage_device *stage, uint32_t slot, ty_error *error)
+{
+    const int32_t *tokens = stage->host_tokens[slot];
+    uint64_t count = stage->values[0].count;
+    token_slot *to = &stage->token_slots[slot];
+    int32_t *places = NULL;
+    ty_status status = TY_OK;
+
+    for (uint64_t i = 0; i < count; i++)
+        if (tokens[i] < 0 || (uint64_t)tokens[i] >= stage->token_vocabulary)
+            return ty_fail(error, TY_EINVAL, "layer %s: token %ld at place %lu, expected 0 to %lu",
+                           stage->nodes[0].layer->name, (long)tokens[i], (unsigned long)i,
+                           (unsigned long)(stage->token_vocabulary - 1));
+    places = ty_alloc(stage->token_vocabulary, sizeof *places);
+    if (places == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory for tokens");
+    tokens_group(tokens, count, to->host_groups, places);
+    CUDA_CHECK(cudaMemcpyAsync(to->tokens, tokens, count * sizeof *tokens, cudaMemcpyHostToDevice,
+                               stage->stream),
+               status, done);
+    CUDA_CHECK(cudaMemcpyAsync(to->groups, to->host_groups, (3 * count + 2) * sizeof *tokens,
+                               cudaMemcpyHostToDevice, stage->stream),
+               status, done);
+done:
+    ty_free(places);
+    return status;
+}
+
+static ty_status input_enter(ty_stage_device *stage, uint32_t slot, ty_error *error)
+{
+    const cuda_value *value = &stage->values[0];
+    ty_status status = TY_OK;
+
+    if (stage->host_tokens != NULL)
+        return tokens_enter(stage, slot, error);
+    if (stage->host_input != NULL)
+        CUDA_CHECK(cudaMemcpyAsync(stage->input[slot], stage->host_input[slot],
+                                   value->count * sizeof(float), cudaMemcpyHostToDevice,
+                                   stage->stream),
+                   status, done);
+    cuda_convert(CUDA_TYPE_FLOAT, stage->input[slot], stage->type, value->data[slot], value->count,
+                 stage->stream);
+done:
+    return status;
+}
+
+static ty_status labels_enter(ty_stage_device *stage, uint32_t slot, ty_error *error)
+{
+    uint64_t count = stage->labels_per_sample * cuda_batch(stage);
+    ty_status status = TY_OK;
+
+    CUDA_CHECK(cudaMemcpyAsync(stage->labels[slot], stage->host_labels[slot],
+                               count * sizeof(int32_t), cudaMemcpyHostToDevice, stage->stream),
+               status, done);
+done:
+    return status;
+}
+
+/* ---- Passes ---- */
+
+static ty_status range_check(const ty_stage_device *stage, uint32_t slot, uint32_t first,
+                             uint32_t count, ty_error *error)
+{
+    const ty_stage_options *options = &stage->options;
+
+    if (slot >= options->slots)
+        return ty_fail(error, TY_EINVAL, "found slot %u, expected less than %u", (unsigned)slot,
+                       (unsigned)options->slots);
+    if (first < options->first_layer || first - options->first_layer > options->layer_count ||
+        count > options->layer_count - (first - options->first_layer))
+        return ty_fail(error, TY_EINVAL, "found layers %u + %u, the stage has %u + %u",
+                       (unsigned)first, (unsigned)count, (unsigned)options->first_layer,
+                       (unsigned)options->layer_count);
+    return TY_OK;
+}
+
+static bool is_between(const cuda_node *node, uint32_t first, uint32_t count)
+{
+    return node->layer_index >= first && node->layer_index - first < count;
+}
+
+/* Whether the range has the stage's last layer. */
+static bool is_to_end(const ty_stage_device *stage, uint32_t first, uint32_t count)
+{
+    return count > 0 && first + count == stage->options.first_layer + stage->options.layer_count;
+}
+
+static ty_status loss_leave(ty_stage_device *stage, uint32_t slot, ty_error *error)
+{
+    ty_status status = TY_OK;
+
+    CUDA_CHECK(cudaMemcpyAsync(&stage->host_losses[slot], stage->losses[slot], sizeof(cuda_loss),
+                               cudaMemcpyDeviceToHost, stage->stream),
+               status, done);
+done:
+    return status;
+}
+
+static ty_status loss_check(const ty_stage_device *stage, uint32_t slot, ty_error *error)
+{
+    const cuda_node *node = &stage->nodes[stage->node_count - 1];
+    const cuda_value *logits = &stage->values[node->inputs[0]];
+    int64_t row = stage->host_losses[slot].bad_row;
+
+    if (row < 0)
+        return TY_OK;
+    return ty_fail(
+        error, TY_EINVAL, "layer %s: label %ld of row %lu, expected 0 to %lu", node->layer->name,
+        (long)stage->host_labels[slot][row], (unsigned long)row,
+        (unsigned long)(logits->shape.dimensions[logits->shape.dimension_count - 1] - 1));
+}
+
+static ty_status device_forward(ty_stage_device *stage, uint32_t slot, uint32_t first,
+                                uint32_t count, ty_error *error)
+{
+    bool is_end = is_to_end(stage, first, count), has_loss = stage->output == CUDA_NONE;
+    ty_status status;
+
+    TY_CHECK(range_check(stage, slot, first, count, error), status, done);
+    TY_CHECK(cuda_use(stage, error), status, done);
+    if (count > 0 && first == stage->options.first_layer)
+        TY_CHECK(input_enter(stage, slot, error), status, done);
+    if (is_end && has_loss)
+        TY_CHECK(labels_enter(stage, slot, error), status, done);
+    for (uint32_t n = 0; n < stage->node_count; n++)
+        if (is_between(&stage->nodes[n], first, count))
+            TY_CHECK(stage->nodes[n].kind->forward(stage, &stage->nodes[n], slot, error), status,
+                     done);
+    if (is_end && has_loss)
+        TY_CHECK(loss_leave(stage, slot, error), status, done);
+    if (is_end && !has_loss)
+        cuda_convert(stage->type, stage->values[stage->output].data[slot], CUDA_TYPE_FLOAT,
+                     stage->output_floats[slot], stage->values[stage->output].count, stage->stream);
+    TY_CHECK(stream_wait(stage->stream, error), status, done);
+    if (is_end && has_loss)
+        status = loss_check(stage, slot, error);
+done:
+    return status;
+}
+
+static ty_status device_recompute(ty_stage_device *stage, uint32_t slot, ty_error *error)
+{
+    return device_forward(stage, slot, stage->options.first_layer, stage->options.layer_count,
+                          error);
+}
+
+/* What backward starts from: the loss's factor, or the neighbour's gradient. */
+static ty_status gradient_enter(ty_stage_device *stage, uint32_t slot, ty_error *error)
+{
+    ty_status status = TY_OK;
+
+    if (stage->output == CUDA_NONE)
+        CUDA_CHECK(cudaMemcpyAsync(stage->scale, stage->host_scale, sizeof *stage->scale,
+                                   cudaMemcpyHostToDevice, stage->stream),
+                   status, done);
+    else if (stage->output_gradient != NULL)
+        cuda_convert(CUDA_TYPE_FLOAT, stage->output_gradient[slot], stage->type,
+                     stage->values[stage->output].gradient, stage->values[stage->output].count,
+                     stage->stream);
+done:
+    return status;
+}
+
+static ty_status device_backward(ty_stage_device *stage, uint32_t slot, uint32_t first,
+                                 uint32_t count, bool is_first, ty_error *error)
+{
+    ty_status status;
+
+    TY_CHECK(range_check(stage, slot, first, count, error), status, done);
+    TY_CHECK(cuda_use(stage, error), status, done);
+    if (is_to_end(stage, first, count))
+        TY_CHECK(gradient_enter(stage, slot, error), status, done);
+    for (uint32_t n = stage->node_count; n-- > 0;) {
+        const cuda_node *node = &stage->nodes[n];
+        if (is_between(node, first, count) && stage->values[node->output].needs_gradient)
+            TY_CHECK(node->kind->backward(stage, node, slot, is_first, error), status, done);
+    }
+    if (count > 0 && first == stage->options.first_layer && stage->input_gradient != NULL)
+        cuda_convert(stage->type, stage->values[0].gradient, CUDA_TYPE_FLOAT,
+                     stage->input_gradient[slot], stage->values[0].count, stage->stream);
+    status = stream_wait(stage->stream, error);
+done:
+    return status;
+}
+
+static void device_loss(ty_stage_device *stage, uint32_t slot, double *loss_sum, uint64_t *correct,
+                        uint64_t *labels)
+{
+    bool has_loss = stage->losses != NULL;
+
+    *loss_sum = has_loss ? stage->host_losses[slot].sum : 0.0;
+    *correct = has_loss ? stage->host_losses[slot].correct : 0;
+    *labels = has_loss ? stage->labels_per_sample * cuda_batch(stage) : 0;
+}
+
+/* ---- Parameters ---- */
+
+static uint64_t device_parameter_count(const ty_stage_device *stage)
+{
+    return stage->parameter_count;
+}
+
+static float *device_parameters(ty_stage_device *stage)
+{
+    return stage->parameters;
+}
+
+static float *device_gradients(ty_stage_device *stage)
+{
+    return stage->gradients;
+}
+
+static void device_slice(const ty_stage_device *stage, uint32_t first_layer, uint32_t layer_count,
+                         uint64_t *offset, uint64_t *count)
+{
+    uint32_t first = first_layer - stage->options.first_layer;
+
+    *offset = stage->layer_offsets[first];
+    *count = stage->layer_offsets[first + layer_count] - *offset;
+}
+
+static void device_tied_slice(const ty_stage_device *stage, uint64_t *offset, uint64_t *count)
+{
+    *offset = stage->tied_offset;
+    *count = stage->tied_count;
+}
+
+static uint64_t device_memory_bytes(const ty_stage_device *stage)
+{
+    return stage->memory_bytes;
+}
+
+/* ---- Updates ---- */
+
+static cuda_update update_of(const ty_optimizer *optimizer, uint64_t step)
+{
+    double correction1 = 1.0 - pow(optimizer->beta1, (double)step);
+    double correction2 = 1.0 - pow(optimizer->beta2, (double)step);
+
+    if (optimizer->kind == TY_OPTIMIZER_SGD)
+        return (cuda_update){.rate = (float)optimizer->learning_rate,
+                             .momentum = (float)optimizer->momentum,
+                             .decay = (float)optimizer->weight_decay};
+    return (cuda_update){.is_adamw = true,
+                         .rate = (float)(optimizer->learning_rate / correction1),
+                         .beta1 = (float)optimizer->beta1,
+                         .beta2 = (float)optimizer->beta2,
+                         .root_scale = (float)(1.0 / sqrt(correction2)),
+                         .epsilon = (float)optimizer->epsilon,
+                         .keep = (float)(1.0 - optimizer->learning_rate * optimizer->weight_decay)};
+}
+
+/* Gradients without the loss's factor, and whether they are all numbers. */
+static ty_status unscale(ty_stage_device *stage, uint64_t offset, uint64_t count, bool *is_finite,
+                         ty_error *error)
+{
+    ty_status status = TY_OK;
+
+    CUDA_CHECK(cudaMemsetAsync(stage->is_bad, 0, sizeof *stage->is_bad, stage->stream), status,
+               done);
+    cuda_unscale(count, (float)(1.0 / stage->loss_factor), stage->gradients + offset, stage->is_bad,
+                 stage->stream);
+    CUDA_CHECK(cudaMemcpyAsync(stage->host_is_bad, stage->is_bad, sizeof *stage->is_bad,
+                               cudaMemcpyDeviceToHost, stage->stream),
+               status, done);
+    TY_CHECK(stream_wait(stage->stream, error), status, done);
+    *is_finite = *stage->host_is_bad == 0;
+done:
+    return status;
+}
+
+static ty_status device_update(ty_stage_device *stage, const ty_optimizer *optimizer, uint64_t step,
+                               uint64_t offset, uint64_t count, bool *is_finite, ty_error *error)
+{
+    cuda_update update = update_of(optimizer, step);
+    uint32_t states = ty_optimizer_state_count(optimizer);
+    bool is_copied = stage->type != CUDA_TYPE_FLOAT;
+    ty_status status;
+
+    TY_CHECK(cuda_use(stage, error), status, done);
+    if (states > 0 && stage->optimizer_state == NULL) {
+        stage->optimizer_state =
+            cuda_buffer(stage, stage->parameter_count * states * sizeof(float));
+        stage->state_count = states;
+    }
+    if (states > 0 && stage->optimizer_state == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of GPU memory for the optimizer's state");
+    if (states != stage->state_count)
+        return ty_fail(error, TY_EINVAL, "found %u numbers of state per parameter, had %u",
+                       (unsigned)states, (unsigned)stage->state_count);
+    *is_finite = true;
+    if (stage->options.precision == TY_PRECISION_FP16)
+        TY_CHECK(unscale(stage, offset, count, is_finite, error), status, done);
+    if (!*is_finite)
+        return TY_OK;
+    cuda_update_step(
+        stage->type, &update, count, stage->parameters + offset, stage->gradients + offset,
+        states > 0 ? stage->optimizer_state + offset * states : NULL,
+        is_copied ? (char *)stage->weights + offset * stage->element : NULL, stage->stream);
+    status = stream_wait(stage->stream, error);
+done:
+    return status;
+}
+
+/* ---- Memory ---- */
+
+static void *memory_allocate(ty_stage_device *stage, uint64_t bytes)
+{
+    void *made = NULL;
+
+    if (cudaSetDevice(stage->ordinal) != cudaSuccess ||
+        cudaMalloc(&made, bytes > 0 ? bytes : 1) != cudaSuccess ||
+        cudaMemset(made, 0, bytes > 0 ? bytes : 1) != cudaSuccess) {
+        (void)cudaGetLastError();
+        cudaFree(made);
+        return NULL;
+    }
+    return made;
+}
+
+static void memory_release(ty_stage_device *stage, void *memory)
+{
+    (void)cudaSetDevice(stage->ordinal);
+    cudaFree(memory);
+}
+
+static void *memory_host_allocate(ty_stage_device *stage, uint64_t bytes)
+{
+    void *made = NULL;
+
+    if (cudaSetDevice(stage->ordinal) != cudaSuccess ||
+        cudaHostAlloc(&made, bytes > 0 ? bytes : 1, cudaHostAllocDefault) != cudaSuccess) {
+        (void)cudaGetLastError();
+        return NULL;
+    }
+    return made;
+}
+
+static void memory_host_release(ty_stage_device *stage, void *memory)
+{
+    (void)stage;
+    cudaFreeHost(memory);
+}
+
+static ty_status memory_move(ty_stage_device *stage, void *to, const void *from, uint64_t bytes,
+                             enum cudaMemcpyKind kind, ty_error *error)
+{
+    ty_status status;
+
+    TY_CHECK(cuda_use(stage, error), status, done);
+    CUDA_CHECK(cudaMemcpyAsync(to, from, bytes, kind, stage->side), status, done);
+    status = stream_wait(stage->side, error);
+done:
+    return status;
+}
+
+static ty_status memory_read(ty_stage_device *stage, void *host, const void *device, uint64_t bytes,
+                             ty_error *error)
+{
+    return memory_move(stage, host, device, bytes, cudaMemcpyDeviceToHost, error);
+}
+
+static ty_status memory_write(ty_stage_device *stage, void *device, const void *host,
+                              uint64_t bytes, ty_error *error)
+{
+    ty_status status = memory_move(stage, device, host, bytes, cudaMemcpyHostToDevice, error);
+    const char *at = device, *parameters = (const char *)stage->parameters;
+    bool is_weight = at >= parameters && at < parameters + stage->parameter_count * sizeof(float);
+
+    /* Weights from outside have a copy to follow them. */
+    if (status == TY_OK && is_weight && stage->type != CUDA_TYPE_FLOAT) {
+        cuda_convert(CUDA_TYPE_FLOAT, stage->parameters, stage->type, stage->weights,
+                     stage->parameter_count, stage->side);
+        status = stream_wait(stage->side, error);
+    }
+    return status;
+}
+
+static ty_status memory_copy(ty_stage_device *stage, void *to, const void *from, uint64_t bytes,
+                             ty_error *error)
+{
+    return memory_move(stage, to, from, bytes, cudaMemcpyDeviceToDevice, error);
+}
+
+static uint32_t device_ordinal(const ty_stage_device *stage)
+{
+    return (uint32_t)stage->ordinal;
+}
+
+static const char *device_describe(const ty_stage_device *stage)
+{
+    return stage->description;
+}
+
+/* ---- The backend and its plugin ---- */
+
+static const ty_device_memory memory = {
+    .allocate = memory_allocate,
+    .release = memory_release,
+    .host_allocate = memory_host_allocate,
+    .host_release = memory_host_release,
+    .read = memory_read,
+    .write = memory_write,
+    .copy = memory_copy,
+    .update = device_update,
+    .scale_loss = device_scale_loss,
+    .codec_open = cuda_codec_open,
+    .codec_close = cuda_codec_close,
+    .codec_bytes = cuda_codec_bytes,
+    .codec_encode = cuda_codec_encode,
+    .codec_decode = cuda_codec_decode,
+    .link_check = cuda_link_check,
+    .link_open = cuda_link_open,
+    .ordinal = device_ordinal,
+    .describe = device_describe,
+};
+
+static const ty_device_backend backend = {
+    .name = "cuda",
+    .supports = cuda_supports,
+    .open = device_open,
+    .close = device_close,
+    .input = device_input,
+    .tokens = device_tokens,
+    .labels = device_labels,
+    .output = device_output,
+    .input_gradient = device_input_gradient,
+    .output_gradient = device_output_gradient,
+    .forward = device_forward,
+    .recompute = device_recompute,
+    .backward = device_backward,
+    .loss = device_loss,
+    .parameter_count = device_parameter_count,
+    .parameters = device_parameters,
+    .gradients = device_gradients,
+    .slice = device_slice,
+    .tied_slice = device_tied_slice,
+    .memory_bytes = device_memory_bytes,
+    .memory = &memory,
+};
+
+static ty_status check(ty_error *error)
+{
+    int count = 0;
+    cudaError_t code = cudaGetDeviceCount(&count);
+
+    if (code != cudaSuccess)
+        return ty_fail(error, TY_EUNSUPPORTED, "no GPU can be used here: %s",
+                       cudaGetErrorString(code));
+    if (count == 0)
+        return ty_fail(error, TY_EUNSUPPORTED, "there is no GPU here");
+    return TY_OK;
+}
+
+__attribute__((visibility("default"))) const ty_cuda_plugin *ty_cuda_plugin_get(void);
+
+const ty_cuda_plugin *ty_cuda_plugin_get(void)
+{
+    static const ty_cuda_plugin plugin = {
+        .version = TY_CUDA_PLUGIN_VERSION, .backend = &backend, .check = check};
+
+    return &plugin;
+}
