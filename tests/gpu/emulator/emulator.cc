@@ -1,0 +1,333 @@
+/* Fibers for a block's threads, and the part of the CUDA runtime that the backend calls. */
+#include "emulator.h"
+
+#include <csetjmp>
+#include <cstdio>
+#include <cstdlib>
+#include <ucontext.h>
+#include <vector>
+
+thread_local emulated_index threadIdx, blockIdx;
+thread_local dim3 gridDim, blockDim;
+
+namespace
+{
+enum { LANES = 32, STACK_BYTES = 64 * 1024 };
+
+struct barrier {
+    unsigned alive = 0, arrived = 0;
+    unsigned long generation = 0;
+};
+
+struct warp {
+    barrier gate;
+    uint32_t lanes[LANES] = {};
+};
+
+/* Switching by setjmp and longjmp: swapcontext would ask the kernel for the signal mask each time. */
+struct fiber {
+    ucontext_t context;
+    jmp_buf place;
+    bool is_started, is_done;
+};
+
+struct machine {
+    std::vector<fiber> fibers;
+    std::vector<std::vector<char>> stacks;
+    std::vector<warp> warps;
+    std::vector<unsigned char> shared;
+    barrier block;
+    jmp_buf main;
+    ucontext_t unused;
+    unsigned current = 0;
+    bool is_meeting = false; /* a thread of this launch came to a barrier */
+    bool is_direct = false;  /* none did in the first block: threads run without fibers */
+    const std::function<void()> *body = nullptr;
+};
+
+thread_local machine here;
+
+void turn_over()
+{
+    if (_setjmp(here.fibers[here.current].place) == 0)
+        _longjmp(here.main, 1);
+}
+
+void pass(barrier &gate)
+{
+    unsigned long generation = gate.generation;
+
+    here.is_meeting = true;
+    if (here.is_direct) {
+        fprintf(stderr, "emulator: only some blocks of a kernel come to a barrier\n");
+        abort();
+    }
+    if (++gate.arrived == gate.alive) {
+        gate.arrived = 0;
+        gate.generation++;
+        return;
+    }
+    while (gate.generation == generation)
+        turn_over();
+}
+
+void leave(barrier &gate)
+{
+    gate.alive--;
+    if (gate.alive > 0 && gate.arrived == gate.alive) {
+        gate.arrived = 0;
+        gate.generation++;
+    }
+}
+
+void fiber_main()
+{
+    (*here.body)();
+    leave(here.warps[here.current / LANES].gate);
+    leave(here.block);
+    here.fibers[here.current].is_done = true;
+    for (;;)
+        turn_over();
+}
+
+void block_prepare(unsigned threads)
+{
+    here.fibers.resize(threads);
+    while (here.stacks.size() < threads)
+        here.stacks.emplace_back(STACK_BYTES);
+    here.warps.assign((threads + LANES - 1) / LANES, warp());
+    here.block = barrier();
+    here.block.alive = threads;
+    for (unsigned t = 0; t < threads; t++) {
+        fiber &own = here.fibers[t];
+        own.is_done = own.is_started = false;
+        here.warps[t / LANES].gate.alive++;
+        getcontext(&own.context);
+        own.context.uc_stack.ss_sp = here.stacks[t].data();
+        own.context.uc_stack.ss_size = STACK_BYTES;
+        own.context.uc_link = nullptr;
+        makecontext(&own.context, fiber_main, 0);
+    }
+}
+
+void fiber_resume(fiber &own)
+{
+    if (_setjmp(here.main) != 0)
+        return;
+    if (own.is_started)
+        _longjmp(own.place, 1);
+    own.is_started = true;
+    swapcontext(&here.unused, &own.context);
+}
+
+void block_run(unsigned threads)
+{
+    unsigned left = threads;
+
+    block_prepare(threads);
+    while (left > 0) {
+        left = 0;
+        for (unsigned t = 0; t < threads; t++) {
+            if (here.fibers[t].is_done)
+                continue;
+            here.current = t;
+            threadIdx = {t, 0, 0};
+            fiber_resume(here.fibers[t]);
+            left += !here.fibers[t].is_done;
+        }
+    }
+}
+
+void block_run_direct(unsigned threads)
+{
+    for (unsigned t = 0; t < threads; t++) {
+        threadIdx = {t, 0, 0};
+        (*here.body)();
+    }
+}
+} // namespace
+
+void emulate(dim3 grid, unsigned threads, size_t shared_bytes, const std::function<void()> &body)
+{
+    gridDim = grid;
+    blockDim = dim3(threads);
+    here.body = &body;
+    here.is_meeting = here.is_direct = false;
+    here.shared.assign(shared_bytes + 128, 0xff); /* NaN: shared memory starts with anything */
+    for (unsigned z = 0; z < grid.z; z++)
+        for (unsigned y = 0; y < grid.y; y++)
+            for (unsigned x = 0; x < grid.x; x++) {
+                blockIdx = {x, y, z};
+                here.is_direct = (x > 0 || y > 0 || z > 0) && !here.is_meeting;
+                if (here.is_direct)
+                    block_run_direct(threads);
+                else
+                    block_run(threads);
+            }
+}
+
+unsigned char *emulated_shared(void)
+{
+    uintptr_t at = (uintptr_t)here.shared.data();
+
+    return (unsigned char *)((at + 127) / 128 * 128);
+}
+
+void __syncthreads(void)
+{
+    emulated_index own = threadIdx;
+    pass(here.block);
+    threadIdx = own;
+}
+
+void __syncwarp(void)
+{
+    emulated_index own = threadIdx;
+    pass(here.warps[here.current / LANES].gate);
+    threadIdx = own;
+}
+
+const uint32_t *emulated_lanes(uint32_t own)
+{
+    warp &mine = here.warps[here.current / LANES];
+
+    mine.lanes[here.current % LANES] = own;
+    __syncwarp();
+    return mine.lanes;
+}
+
+/* ---- The CUDA runtime: one device, whose memory is the host's and whose work is done at once ---- */
+
+extern "C" {
+
+cudaError_t cudaMalloc(void **out, size_t bytes)
+{
+    *out = aligned_alloc(256, (bytes + 255) / 256 * 256);
+    if (*out != nullptr)
+        memset(*out, 0xff, bytes);
+    return *out != nullptr ? cudaSuccess : cudaErrorMemoryAllocation;
+}
+
+cudaError_t cudaFree(void *memory)
+{
+    free(memory);
+    return cudaSuccess;
+}
+
+cudaError_t cudaHostAlloc(void **out, size_t bytes, unsigned)
+{
+    return cudaMalloc(out, bytes);
+}
+
+cudaError_t cudaFreeHost(void *memory)
+{
+    free(memory);
+    return cudaSuccess;
+}
+
+cudaError_t cudaMemset(void *memory, int value, size_t bytes)
+{
+    memset(memory, value, bytes);
+    return cudaSuccess;
+}
+
+cudaError_t cudaMemsetAsync(void *memory, int value, size_t bytes, cudaStream_t)
+{
+    return cudaMemset(memory, value, bytes);
+}
+
+cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaMemcpyKind,
+                            cudaStream_t)
+{
+    memmove(to, from, bytes);
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *out, unsigned)
+{
+    *out = (cudaStream_t)malloc(1);
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamDestroy(cudaStream_t stream)
+{
+    free((void *)stream);
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamSynchronize(cudaStream_t)
+{
+    return cudaSuccess;
+}
+
+cudaError_t cudaSetDevice(int)
+{
+    return cudaSuccess;
+}
+
+cudaError_t cudaGetDeviceCount(int *count)
+{
+    *count = 1;
+    return cudaSuccess;
+}
+
+cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *properties, int)
+{
+    memset(properties, 0, sizeof *properties);
+    strcpy(properties->name, "emulated GPU");
+    properties->major = 9;
+    return cudaSuccess;
+}
+
+/* As much shared memory as TRAINYARD_EMULATED_SHARED says, so that tests reach every tile size. */
+cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr, int)
+{
+    const char *asked = getenv("TRAINYARD_EMULATED_SHARED");
+
+    *value = asked != nullptr ? atoi(asked) : 227 * 1024;
+    return cudaSuccess;
+}
+
+cudaError_t cudaRuntimeGetVersion(int *version)
+{
+    *version = CUDART_VERSION;
+    return cudaSuccess;
+}
+
+cudaError_t cudaGetLastError(void)
+{
+    return cudaSuccess;
+}
+
+const char *cudaGetErrorString(cudaError_t)
+{
+    return "emulated failure";
+}
+
+cudaError_t cudaFuncSetAttribute(const void *, enum cudaFuncAttribute, int)
+{
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *out, unsigned)
+{
+    *out = (cudaEvent_t)malloc(1);
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventDestroy(cudaEvent_t event)
+{
+    free((void *)event);
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventRecord(cudaEvent_t, cudaStream_t)
+{
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventQuery(cudaEvent_t)
+{
+    return cudaSuccess;
+}
+}

@@ -1,0 +1,102 @@
+/**
+ * @file emulator.h
+ * Runs the kernels of execute/cuda on a CPU: the same sources, compiled by a C++ compiler. The
+ * threads of a block are fibers of one thread that take turns at barriers and shuffles; blocks run
+ * one after the other. Included by kernel.cuh in place of nvcc's own words.
+ */
+#ifndef TY_TEST_GPU_EMULATOR_H
+#define TY_TEST_GPU_EMULATOR_H
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_runtime_api.h>
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+
+using std::isfinite;
+
+#undef __global__
+#undef __device__
+#undef __host__
+#undef __shared__
+#undef __forceinline__
+#define __global__
+#define __device__
+#define __host__
+#define __shared__ static thread_local
+#define __forceinline__ inline
+
+struct emulated_index {
+    unsigned x, y, z;
+};
+extern thread_local emulated_index threadIdx, blockIdx;
+extern thread_local dim3 gridDim, blockDim;
+
+void emulate(dim3 grid, unsigned threads, size_t shared_bytes, const std::function<void()> &body);
+unsigned char *emulated_shared(void);
+/* Barriers of the block, and of the 32 threads of a warp. */
+void __syncthreads(void);
+void __syncwarp(void);
+/* The 32 bits that each lane of the warp brought; valid until the next barrier of the warp. */
+const uint32_t *emulated_lanes(uint32_t own);
+
+#define TY_LAUNCH_GRID(kernel, grid, threads, shared_bytes, stream, ...)                           \
+    do {                                                                                           \
+        auto *launched_ = kernel;                                                                  \
+        (void)(stream);                                                                            \
+        emulate((grid), (unsigned)(threads), (shared_bytes), [&] { launched_(__VA_ARGS__); });     \
+    } while (0)
+#define TY_DYNAMIC_SHARED(name) unsigned char *name = emulated_shared()
+
+static inline float __shfl_xor_sync(unsigned, float value, int mask)
+{
+    uint32_t bits;
+    std::memcpy(&bits, &value, sizeof bits);
+    bits = emulated_lanes(bits)[(threadIdx.x % 32) ^ (unsigned)mask];
+    std::memcpy(&value, &bits, sizeof value);
+    __syncwarp();
+    return value;
+}
+
+static inline unsigned __ballot_sync(unsigned, bool is_set)
+{
+    const uint32_t *lanes = emulated_lanes(is_set ? 1 : 0);
+    unsigned mask = 0;
+    for (unsigned lane = 0; lane < 32; lane++)
+        mask |= lanes[lane] << lane;
+    __syncwarp();
+    return mask;
+}
+
+static inline int __popc(unsigned bits)
+{
+    return __builtin_popcount(bits);
+}
+
+static inline uint32_t __float_as_uint(float value)
+{
+    uint32_t bits;
+    std::memcpy(&bits, &value, sizeof bits);
+    return bits;
+}
+
+/* One fiber runs at a time, so that nothing has to be atomic. */
+template <typename T> static inline T atomicAdd(T *to, T value)
+{
+    T before = *to;
+    *to += value;
+    return before;
+}
+
+template <typename T> static inline T atomicMin(T *to, T value)
+{
+    T before = *to;
+    if (value < before)
+        *to = value;
+    return before;
+}
+
+#endif

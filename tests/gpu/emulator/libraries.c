@@ -1,0 +1,585 @@
+/*
+ * Stand-ins for the parts of cuBLASLt and cuDNN that the backend calls: slow loops that do what the
+ * libraries' manuals say. What they accept they check, so that a wrong layout fails here too.
+ */
+#include "codec.h"
+#include "cuda_libraries.h"
+
+#include "activation.h"
+
+#include <string.h>
+
+/* ---- Numbers of any type ---- */
+
+static float number_get(cudaDataType_t type, const void *from, uint64_t i)
+{
+    float value;
+    uint32_t bits;
+
+    if (type == CUDA_R_32F)
+        return ((const float *)from)[i];
+    if (type == CUDA_R_16F) {
+        half_to_float(1, (const uint16_t *)from + i, &value);
+        return value;
+    }
+    bits = (uint32_t)((const uint16_t *)from)[i] << 16;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+static void number_put(cudaDataType_t type, void *to, uint64_t i, float value)
+{
+    uint32_t bits;
+
+    if (type == CUDA_R_32F) {
+        ((float *)to)[i] = value;
+    } else if (type == CUDA_R_16F) {
+        half_from_float(1, &value, (uint16_t *)to + i);
+    } else {
+        memcpy(&bits, &value, sizeof bits);
+        ((uint16_t *)to)[i] = (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+    }
+}
+
+/* ---- cuBLASLt ---- */
+
+typedef struct layout {
+    cudaDataType_t type;
+    uint64_t rows, columns;
+    int64_t stride;
+} layout;
+
+typedef struct operation {
+    int32_t transposes_a, transposes_b;
+    cublasLtEpilogue_t epilogue;
+    const void *bias;
+    void *aux;
+    int64_t aux_stride;
+} operation;
+
+static cublasStatus_t fake_create(cublasLtHandle_t *out)
+{
+    *out = ty_alloc(1, 1);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+static cublasStatus_t fake_destroy(cublasLtHandle_t handle)
+{
+    ty_free(handle);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+static size_t fake_version(void)
+{
+    return 0;
+}
+
+static cublasStatus_t fake_operation_create(cublasLtMatmulDesc_t *out, cublasComputeType_t compute,
+                                            cudaDataType_t scale)
+{
+    (void)compute, (void)scale;
+    *out = ty_alloc(1, sizeof(operation));
+    ((operation *)(void *)*out)->epilogue = CUBLASLT_EPILOGUE_DEFAULT;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+static cublasStatus_t fake_operation_destroy(cublasLtMatmulDesc_t made)
+{
+    ty_free(made);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+static cublasStatus_t fake_operation_set(cublasLtMatmulDesc_t made,
+                                         cublasLtMatmulDescAttributes_t attribute,
+                                         const void *value, size_t size)
+{
+    operation *own = (operation *)(void *)made;
+    void *to = attribute == CUBLASLT_MATMUL_DESC_TRANSA                 ? (void *)&own->transposes_a
+               : attribute == CUBLASLT_MATMUL_DESC_TRANSB               ? (void *)&own->transposes_b
+               : attribute == CUBLASLT_MATMUL_DESC_EPILOGUE             ? (void *)&own->epilogue
+               : attribute == CUBLASLT_MATMUL_DESC_BIAS_POINTER         ? (void *)&own->bias
+               : attribute == CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER ? (void *)&own->aux
+               : attribute == CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD      ? (void *)&own->aux_stride
+                                                                        : NULL;
+
+    if (to == NULL)
+        return CUBLAS_STATUS_INVALID_VALUE;
+    memcpy(to, value, size);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+static cublasStatus_t fake_layout_create(cublasLtMatrixLayout_t *out, cudaDataType type,
+                                         uint64_t rows, uint64_t columns, int64_t stride)
+{
+    layout *made = ty_alloc(1, sizeof *made);
+
+    *made = (layout){type, rows, columns, stride};
+    *out = (cublasLtMatrixLayout_t)(void *)made;
+    return stride >= (int64_t)rows ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INVALID_VALUE;
+}
+
+static cublasStatus_t fake_layout_destroy(cublasLtMatrixLayout_t made)
+{
+    ty_free(made);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+static cublasStatus_t fake_preference_create(cublasLtMatmulPreference_t *out)
+{
+    *out = ty_alloc(1, 1);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+static cublasStatus_t fake_preference_destroy(cublasLtMatmulPreference_t made)
+{
+    ty_free(made);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+static cublasStatus_t fake_preference_set(cublasLtMatmulPreference_t made,
+                                          cublasLtMatmulPreferenceAttributes_t attribute,
+                                          const void *value, size_t size)
+{
+    (void)made, (void)attribute, (void)value, (void)size;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+/* Shapes that fit, or nothing is found. */
+static cublasStatus_t fake_heuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t made,
+                                     cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+                                     cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
+                                     cublasLtMatmulPreference_t preference, int asked,
+                                     cublasLtMatmulHeuristicResult_t *results, int *found)
+{
+    const operation *o = (const operation *)(void *)made;
+    const layout *x = (layout *)(void *)a, *y = (layout *)(void *)b, *z = (layout *)(void *)d;
+    uint64_t k = o->transposes_a ? x->rows : x->columns;
+
+    (void)handle, (void)c, (void)preference, (void)asked;
+    memset(results, 0, sizeof *results);
+    *found = (o->transposes_a ? x->columns : x->rows) == z->rows &&
+             (o->transposes_b ? y->rows : y->columns) == z->columns &&
+             (o->transposes_b ? y->columns : y->rows) == k;
+    return *found ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_NOT_SUPPORTED;
+}
+
+static float fake_epilogue(const operation *o, cudaDataType_t type, uint64_t row, uint64_t column,
+                           float sum)
+{
+    uint64_t aux = column * (uint64_t)o->aux_stride + row;
+    bool has_bias =
+        o->epilogue == CUBLASLT_EPILOGUE_BIAS || o->epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
+
+    if (has_bias)
+        sum += number_get(type, o->bias, row);
+    if (o->epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS ||
+        o->epilogue == CUBLASLT_EPILOGUE_GELU_AUX) {
+        number_put(type, o->aux, aux, sum);
+        return gelu_of(sum);
+    }
+    return o->epilogue == CUBLASLT_EPILOGUE_DGELU ? sum * gelu_slope(number_get(type, o->aux, aux))
+                                                  : sum;
+}
+
+/* A matrix as [rows][depth]; `is_by_depth` says that it lies so, column-major, already. */
+static float *floats_of(const layout *of, const void *data, bool is_by_depth, uint64_t rows,
+                        uint64_t depth)
+{
+    uint64_t stride = (uint64_t)of->stride;
+    float *made = ty_alloc(rows * depth, sizeof *made);
+
+    for (uint64_t r = 0; r < rows; r++)
+        for (uint64_t k = 0; k < depth; k++)
+            made[r * depth + k] =
+                number_get(of->type, data, is_by_depth ? r * stride + k : k * stride + r);
+    return made;
+}
+
+/* Eight sums side by side, for the vectoriser. */
+static float dot(uint64_t depth, const float *a, const float *b)
+{
+    float sums[8] = {0}, sum = 0;
+    uint64_t k = 0;
+
+    for (; k + 8 <= depth; k += 8)
+        for (int lane = 0; lane < 8; lane++)
+            sums[lane] += a[k + (uint64_t)lane] * b[k + (uint64_t)lane];
+    for (; k < depth; k++)
+        sum += a[k] * b[k];
+    for (int lane = 0; lane < 8; lane++)
+        sum += sums[lane];
+    return sum;
+}
+
+static cublasStatus_t fake_matmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t made,
+                                  const void *alpha, const void *a, cublasLtMatrixLayout_t a_layout,
+                                  const void *b, cublasLtMatrixLayout_t b_layout, const void *beta,
+                                  const void *c, cublasLtMatrixLayout_t c_layout, void *d,
+                                  cublasLtMatrixLayout_t d_layout,
+                                  const cublasLtMatmulAlgo_t *algorithm, void *workspace,
+                                  size_t workspace_bytes, cudaStream_t stream)
+{
+    const operation *o = (const operation *)(void *)made;
+    const layout *x = (layout *)(void *)a_layout, *y = (layout *)(void *)b_layout,
+                 *z = (layout *)(void *)d_layout;
+    uint64_t depth = o->transposes_a ? x->rows : x->columns;
+    float *left = floats_of(x, a, o->transposes_a, z->rows, depth);
+    float *right = floats_of(y, b, !o->transposes_b, z->columns, depth);
+
+    (void)handle, (void)c_layout, (void)algorithm, (void)workspace, (void)workspace_bytes,
+        (void)stream;
+    for (uint64_t n = 0; n < z->columns; n++)
+        for (uint64_t m = 0; m < z->rows; m++) {
+            uint64_t at = n * (uint64_t)z->stride + m;
+            float sum = *(const float *)alpha * dot(depth, left + m * depth, right + n * depth);
+            if (*(const float *)beta != 0)
+                sum += *(const float *)beta * number_get(z->type, c, at);
+            number_put(z->type, d, at, fake_epilogue(o, z->type, m, n, sum));
+        }
+    ty_free(left);
+    ty_free(right);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+ty_status cuda_blas_load(const cuda_blas **out, ty_error *error)
+{
+    static const cuda_blas fake = {
+        .cublasLtCreate = fake_create,
+        .cublasLtDestroy = fake_destroy,
+        .cublasLtGetVersion = fake_version,
+        .cublasLtMatmul = fake_matmul,
+        .cublasLtMatmulAlgoGetHeuristic = fake_heuristic,
+        .cublasLtMatmulDescCreate = fake_operation_create,
+        .cublasLtMatmulDescDestroy = fake_operation_destroy,
+        .cublasLtMatmulDescSetAttribute = fake_operation_set,
+        .cublasLtMatmulPreferenceCreate = fake_preference_create,
+        .cublasLtMatmulPreferenceDestroy = fake_preference_destroy,
+        .cublasLtMatmulPreferenceSetAttribute = fake_preference_set,
+        .cublasLtMatrixLayoutCreate = fake_layout_create,
+        .cublasLtMatrixLayoutDestroy = fake_layout_destroy,
+    };
+
+    (void)error;
+    *out = &fake;
+    return TY_OK;
+}
+
+/* ---- cuDNN ---- */
+
+typedef struct tensor {
+    cudaDataType_t type;
+    int n, c, h, w;
+} tensor;
+
+typedef struct convolution {
+    int padding_h, padding_w, stride_h, stride_w, groups;
+} convolution;
+
+static cudaDataType_t number_type(cudnnDataType_t type)
+{
+    return type == CUDNN_DATA_FLOAT  ? CUDA_R_32F
+           : type == CUDNN_DATA_HALF ? CUDA_R_16F
+                                     : CUDA_R_16BF;
+}
+
+static cudnnStatus_t fake_dnn_create(cudnnHandle_t *out)
+{
+    *out = ty_alloc(1, 1);
+    return CUDNN_STATUS_SUCCESS;
+}
+
+static cudnnStatus_t fake_dnn_destroy(cudnnHandle_t handle)
+{
+    ty_free(handle);
+    return CUDNN_STATUS_SUCCESS;
+}
+
+static cudnnStatus_t fake_dnn_stream(cudnnHandle_t handle, cudaStream_t stream)
+{
+    (void)handle, (void)stream;
+    return CUDNN_STATUS_SUCCESS;
+}
+
+static cudnnStatus_t fake_tensor_create(cudnnTensorDescriptor_t *out)
+{
+    *out = ty_alloc(1, sizeof(tensor));
+    return CUDNN_STATUS_SUCCESS;
+}
+
+static cudnnStatus_t fake_tensor_destroy(cudnnTensorDescriptor_t made)
+{
+    ty_free(made);
+    return CUDNN_STATUS_SUCCESS;
+}
+
+static cudnnStatus_t fake_tensor_set(cudnnTensorDescriptor_t made, cudnnTensorFormat_t format,
+                                     cudnnDataType_t type, int n, int c, int h, int w)
+{
+    *(tensor *)(void *)made = (tensor){number_type(type), n, c, h, w};
+    return format == CUDNN_TENSOR_NCHW ? CUDNN_STATUS_SUCCESS : CUDNN_STATUS_NOT_SUPPORTED;
+}
+
+static cudnnStatus_t fake_filter_create(cudnnFilterDescriptor_t *out)
+{
+    *out = ty_alloc(1, sizeof(tensor));
+    return CUDNN_STATUS_SUCCESS;
+}
+
+static cudnnStatus_t fake_filter_destroy(cudnnFilterDescriptor_t made)
+{
+    ty_free(made);
+    return CUDNN_STATUS_SUCCESS;
+}
+
+static cudnnStatus_t fake_filter_set(cudnnFilterDescriptor_t made, cudnnDataType_t type,
+                                     cudnnTensorFormat_t format, int k, int c, int h, int w)
+{
+    *(tensor *)(void *)made = (tensor){number_type(type), k, c, h, w};
+    return format == CUDNN_TENSOR_NCHW ? CUDNN_STATUS_SUCCESS : CUDNN_STATUS_NOT_SUPPORTED;
+}
+
+static cudnnStatus_t fake_convolution_create(cudnnConvolutionDescriptor_t *out)
+{
+    *out = ty_alloc(1, sizeof(convolution));
+    return CUDNN_STATUS_SUCCESS;
+}
+
+static cudnnStatus_t fake_convolution_destroy(cudnnConvolutionDescriptor_t made)
+{
+    ty_free(made);
+    return CUDNN_STATUS_SUCCESS;
+}
+
+static cudnnStatus_t fake_convolution_set(cudnnConvolutionDescriptor_t made, int padding_h,
+                                          int padding_w, int stride_h, int stride_w, int dilation_h,
+                                          int dilation_w, cudnnConvolutionMode_t mode,
+                                          cudnnDataType_t compute)
+{
+    *(convolution *)(void *)made = (convolution){padding_h, padding_w, stride_h, stride_w, 1};
+    return dilation_h == 1 && dilation_w == 1 && mode == CUDNN_CROSS_CORRELATION &&
+                   compute == CUDNN_DATA_FLOAT
+               ? CUDNN_STATUS_SUCCESS
+               : CUDNN_STATUS_NOT_SUPPORTED;
+}
+
+static cudnnStatus_t fake_groups_set(cudnnConvolutionDescriptor_t made, int groups)
+{
+    ((convolution *)(void *)made)->groups = groups;
+    return CUDNN_STATUS_SUCCESS;
+}
+
+static cudnnStatus_t fake_math_set(cudnnConvolutionDescriptor_t made, cudnnMathType_t math)
+{
+    (void)made, (void)math;
+    return CUDNN_STATUS_SUCCESS;
+}
+
+#define FAKE_ALGORITHM(result, found)                                                              \
+    do {                                                                                           \
+        memset((result), 0, sizeof *(result));                                                     \
+        (result)->status = CUDNN_STATUS_SUCCESS;                                                   \
+        (result)->determinism = CUDNN_DETERMINISTIC;                                               \
+        (result)->memory = 1000;                                                                   \
+        *(found) = 1;                                                                              \
+    } while (0)
+
+static cudnnStatus_t fake_forward_find(cudnnHandle_t handle, const cudnnTensorDescriptor_t x,
+                                       const cudnnFilterDescriptor_t w,
+                                       const cudnnConvolutionDescriptor_t c,
+                                       const cudnnTensorDescriptor_t y, const int asked, int *found,
+                                       cudnnConvolutionFwdAlgoPerf_t *results)
+{
+    (void)handle, (void)x, (void)w, (void)c, (void)y, (void)asked;
+    FAKE_ALGORITHM(results, found);
+    return CUDNN_STATUS_SUCCESS;
+}
+
+static cudnnStatus_t fake_data_find(cudnnHandle_t handle, const cudnnFilterDescriptor_t w,
+                                    const cudnnTensorDescriptor_t dy,
+                                    const cudnnConvolutionDescriptor_t c,
+                                    const cudnnTensorDescriptor_t dx, const int asked, int *found,
+                                    cudnnConvolutionBwdDataAlgoPerf_t *results)
+{
+    (void)handle, (void)w, (void)dy, (void)c, (void)dx, (void)asked;
+    FAKE_ALGORITHM(results, found);
+    return CUDNN_STATUS_SUCCESS;
+}
+
+static cudnnStatus_t fake_filter_find(cudnnHandle_t handle, const cudnnTensorDescriptor_t x,
+                                      const cudnnTensorDescriptor_t dy,
+                                      const cudnnConvolutionDescriptor_t c,
+                                      const cudnnFilterDescriptor_t dw, const int asked, int *found,
+                                      cudnnConvolutionBwdFilterAlgoPerf_t *results)
+{
+    (void)handle, (void)x, (void)dy, (void)c, (void)dw, (void)asked;
+    FAKE_ALGORITHM(results, found);
+    return CUDNN_STATUS_SUCCESS;
+}
+
+/* Where an output, a weight and an input meet. */
+typedef struct meeting {
+    uint64_t x, w, y;
+} meeting;
+
+/* Calls `meet` for every product that a convolution sums. */
+static void convolve(const tensor *x, const tensor *w, const convolution *c, const tensor *y,
+                     void (*meet)(void *context, meeting at), void *context)
+{
+    int outs = w->n / c->groups;
+
+    for (int n = 0; n < y->n; n++)
+        for (int k = 0; k < y->c; k++)
+            for (int p = 0; p < y->h; p++)
+                for (int q = 0; q < y->w; q++)
+                    for (int ch = 0; ch < w->c; ch++)
+                        for (int r = 0; r < w->h; r++)
+                            for (int s = 0; s < w->w; s++) {
+                                int row = p * c->stride_h + r - c->padding_h;
+                                int column = q * c->stride_w + s - c->padding_w;
+                                int from = k / outs * w->c + ch;
+                                if (row < 0 || row >= x->h || column < 0 || column >= x->w)
+                                    continue;
+                                meet(context,
+                                     (meeting){(uint64_t)(((n * x->c + from) * x->h + row) * x->w +
+                                                          column),
+                                               (uint64_t)(((k * w->c + ch) * w->h + r) * w->w + s),
+                                               (uint64_t)(((n * y->c + k) * y->h + p) * y->w + q)});
+                            }
+}
+
+typedef struct passes {
+    cudaDataType_t type;
+    const void *x, *w, *y; /* y: its gradient, backward */
+    float *sums;
+} passes;
+
+static void meet_forward(void *context, meeting at)
+{
+    const passes *p = context;
+    p->sums[at.y] += number_get(p->type, p->x, at.x) * number_get(p->type, p->w, at.w);
+}
+
+static void meet_data(void *context, meeting at)
+{
+    const passes *p = context;
+    p->sums[at.x] += number_get(p->type, p->y, at.y) * number_get(p->type, p->w, at.w);
+}
+
+static void meet_filter(void *context, meeting at)
+{
+    const passes *p = context;
+    p->sums[at.w] += number_get(p->type, p->y, at.y) * number_get(p->type, p->x, at.x);
+}
+
+static void finish(const tensor *of, const void *alpha, const void *beta, const float *sums,
+                   void *to)
+{
+    uint64_t count = (uint64_t)of->n * (uint64_t)of->c * (uint64_t)of->h * (uint64_t)of->w;
+    float keep = *(const float *)beta;
+
+    for (uint64_t i = 0; i < count; i++)
+        number_put(of->type, to, i,
+                   *(const float *)alpha * sums[i] +
+                       (keep != 0 ? keep * number_get(of->type, to, i) : 0));
+}
+
+static float *sums_new(const tensor *of)
+{
+    return ty_alloc((size_t)of->n * (size_t)of->c * (size_t)of->h * (size_t)of->w, sizeof(float));
+}
+
+static cudnnStatus_t fake_forward(cudnnHandle_t handle, const void *alpha,
+                                  const cudnnTensorDescriptor_t x, const void *x_data,
+                                  const cudnnFilterDescriptor_t w, const void *w_data,
+                                  const cudnnConvolutionDescriptor_t c,
+                                  cudnnConvolutionFwdAlgo_t algorithm, void *workspace,
+                                  size_t workspace_bytes, const void *beta,
+                                  const cudnnTensorDescriptor_t y, void *y_data)
+{
+    passes p = {((tensor *)(void *)x)->type, x_data, w_data, NULL, sums_new((tensor *)(void *)y)};
+
+    (void)handle, (void)algorithm;
+    memset(workspace, 0xff, workspace_bytes); /* it is ours to spoil */
+    convolve((tensor *)(void *)x, (tensor *)(void *)w, (convolution *)(void *)c,
+             (tensor *)(void *)y, meet_forward, &p);
+    finish((tensor *)(void *)y, alpha, beta, p.sums, y_data);
+    ty_free(p.sums);
+    return CUDNN_STATUS_SUCCESS;
+}
+
+static cudnnStatus_t fake_data(cudnnHandle_t handle, const void *alpha,
+                               const cudnnFilterDescriptor_t w, const void *w_data,
+                               const cudnnTensorDescriptor_t dy, const void *dy_data,
+                               const cudnnConvolutionDescriptor_t c,
+                               cudnnConvolutionBwdDataAlgo_t algorithm, void *workspace,
+                               size_t workspace_bytes, const void *beta,
+                               const cudnnTensorDescriptor_t dx, void *dx_data)
+{
+    passes p = {((tensor *)(void *)dy)->type, NULL, w_data, dy_data,
+                sums_new((tensor *)(void *)dx)};
+
+    (void)handle, (void)algorithm;
+    memset(workspace, 0xff, workspace_bytes);
+    convolve((tensor *)(void *)dx, (tensor *)(void *)w, (convolution *)(void *)c,
+             (tensor *)(void *)dy, meet_data, &p);
+    finish((tensor *)(void *)dx, alpha, beta, p.sums, dx_data);
+    ty_free(p.sums);
+    return CUDNN_STATUS_SUCCESS;
+}
+
+static cudnnStatus_t fake_filter(cudnnHandle_t handle, const void *alpha,
+                                 const cudnnTensorDescriptor_t x, const void *x_data,
+                                 const cudnnTensorDescriptor_t dy, const void *dy_data,
+                                 const cudnnConvolutionDescriptor_t c,
+                                 cudnnConvolutionBwdFilterAlgo_t algorithm, void *workspace,
+                                 size_t workspace_bytes, const void *beta,
+                                 const cudnnFilterDescriptor_t dw, void *dw_data)
+{
+    passes p = {((tensor *)(void *)dy)->type, x_data, NULL, dy_data,
+                sums_new((tensor *)(void *)dw)};
+
+    (void)handle, (void)algorithm;
+    memset(workspace, 0xff, workspace_bytes);
+    convolve((tensor *)(void *)x, (tensor *)(void *)dw, (convolution *)(void *)c,
+             (tensor *)(void *)dy, meet_filter, &p);
+    finish((tensor *)(void *)dw, alpha, beta, p.sums, dw_data);
+    ty_free(p.sums);
+    return CUDNN_STATUS_SUCCESS;
+}
+
+ty_status cuda_dnn_load(const cuda_dnn **out, ty_error *error)
+{
+    static const cuda_dnn fake = {
+        .cudnnGetVersion = fake_version,
+        .cudnnCreate = fake_dnn_create,
+        .cudnnDestroy = fake_dnn_destroy,
+        .cudnnSetStream = fake_dnn_stream,
+        .cudnnCreateTensorDescriptor = fake_tensor_create,
+        .cudnnDestroyTensorDescriptor = fake_tensor_destroy,
+        .cudnnSetTensor4dDescriptor = fake_tensor_set,
+        .cudnnCreateFilterDescriptor = fake_filter_create,
+        .cudnnDestroyFilterDescriptor = fake_filter_destroy,
+        .cudnnSetFilter4dDescriptor = fake_filter_set,
+        .cudnnCreateConvolutionDescriptor = fake_convolution_create,
+        .cudnnDestroyConvolutionDescriptor = fake_convolution_destroy,
+        .cudnnSetConvolution2dDescriptor = fake_convolution_set,
+        .cudnnSetConvolutionGroupCount = fake_groups_set,
+        .cudnnSetConvolutionMathType = fake_math_set,
+        .cudnnGetConvolutionForwardAlgorithm_v7 = fake_forward_find,
+        .cudnnGetConvolutionBackwardDataAlgorithm_v7 = fake_data_find,
+        .cudnnGetConvolutionBackwardFilterAlgorithm_v7 = fake_filter_find,
+        .cudnnConvolutionForward = fake_forward,
+        .cudnnConvolutionBackwardData = fake_data,
+        .cudnnConvolutionBackwardFilter = fake_filter,
+    };
+
+    (void)error;
+    *out = &fake;
+    return TY_OK;
+}
+
+ty_status cuda_nccl_load(const cuda_nccl **out, ty_error *error)
+{
+    (void)out;
+    return ty_fail(error, TY_EUNSUPPORTED, "the emulator has no NCCL");
+}
