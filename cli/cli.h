@@ -27,7 +27,7 @@ typedef enum exit_code {
 typedef struct cli_options {
     const char *workload, *cluster, *profile, *fix, *output, *candidates, *trace, *resolution;
     const char *backend, *data, *until, *fail_over, *title, *directory, *seed_text, *micro_batches;
-    const char *collective;
+    const char *collective, *precision;
     const char *mode, *machines, *bandwidths, *ratio, *memory, *merge;
     const char *host, *device, *format, *to, *root, *oversubscription, *hosts_text;
     const char *global_batch_text, *top_text, *steps_text, *ranks_text, *sequence_text;

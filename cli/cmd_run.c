@@ -36,6 +36,7 @@ static ty_status job_prepare(const cli_options *options, plan_inputs *inputs, co
     inputs->plan = NULL;
     inputs->program = NULL;
     job->backend = ty_strdup(options->backend != NULL ? options->backend : "cpu");
+    job->precision = ty_strdup(options->precision);
     job->data = ty_strdup(options->data);
     job->output = ty_strdup(output);
     job->steps = (uint32_t)(options->steps > 0 ? options->steps : USUAL_STEPS);

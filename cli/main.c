@@ -26,7 +26,7 @@ const cli_command commands[] = {
      "does it fit: bytes of every stage's devices by purpose", NULL,
      OPTIONS("workload", "cluster", "global-batch", "profile", "fix", "json"), 0, 0, cmd_memory},
     {"run", "PLAN [options]", "train for real on local ranks and measure", NULL,
-     OPTIONS("backend", "steps", "until", "data", "output", "json"), 1, 1, cmd_run},
+     OPTIONS("backend", "precision", "steps", "until", "data", "output", "json"), 1, 1, cmd_run},
     {"compare", "PLAN RUN [options]", "predicted against measured, operation by operation", NULL,
      OPTIONS("fail-over", "json"), 2, 2, cmd_compare},
     {"report", "PLAN [RUN] -o report.html [options]", "one self-contained HTML page", NULL,

@@ -730,10 +730,68 @@ static void others_run(int count, char **names)
             report(plans[i].name, case_plan(&plans[i]));
 }
 
+/* ---- For tests/gpu/check ---- */
+
+/* The wall time of the later half of the steps, which the first ones' loading does not touch. */
+static int bench(const char *workload, const char *precision, uint32_t batch, uint32_t steps)
+{
+    plan_shape shape = {.name = "one rank", .replicas = {1}, .buckets = 1};
+    outcome some = {0}, more = {0};
+    double step_s, samples;
+    bool is_right;
+
+    shape.global_batch = shape.micro_batch_size = batch;
+    is_right = plan_run(workload, &shape, "cuda", precision, steps, &some) &&
+               plan_run(workload, &shape, "cuda", precision, 3 * steps, &more);
+    if (is_right) {
+        step_s = (more.run->wall_s - some.run->wall_s) / (2 * steps);
+        samples = batch / step_s;
+        printf("{\"workload\": \"%s\", \"precision\": \"%s\", \"batch\": %u, \"steps\": %u, "
+               "\"step_time_s\": %.6g, \"samples_per_s\": %.6g, \"first_loss\": %.6g, "
+               "\"last_loss\": %.6g}\n",
+               workload, precision, batch, steps, step_s, samples, more.run->losses[0],
+               more.run->losses[3 * steps - 1]);
+    } else {
+        fprintf(stderr, "%s\n", message);
+    }
+    outcome_free(&some);
+    outcome_free(&more);
+    return !is_right;
+}
+
+static int job_write(const char *workload, uint32_t ranks, const char *folder)
+{
+    plan_shape shape = {.name = "data parallel",
+                        .replicas = {ranks},
+                        .buckets = 3,
+                        .global_batch = 8,
+                        .micro_batch_size = 2};
+    ty_job *job = make_job(make_plan(workload, &shape), 10, folder);
+    ty_error error = {0};
+    char path[4096];
+    ty_status status;
+
+    ty_free(job->backend);
+    job->backend = ty_strdup("cuda");
+    snprintf(path, sizeof path, "%s/job.json", folder);
+    status = ty_job_save(job, path, &error);
+    if (status != TY_OK)
+        fprintf(stderr, "%s\n", error.message);
+    else
+        printf("%s\n", job->output);
+    ty_job_free(job);
+    return status != TY_OK;
+}
+
 int main(int argc, char **argv)
 {
     ty_error error = {0};
     int first = 1;
+
+    if (argc == 6 && strcmp(argv[1], "--bench") == 0)
+        return bench(argv[2], argv[3], (uint32_t)atoi(argv[4]), (uint32_t)atoi(argv[5]));
+    if (argc == 5 && strcmp(argv[1], "--job") == 0)
+        return job_write(argv[2], (uint32_t)atoi(argv[3]), argv[4]);
 
     for (; first < argc && argv[first][0] == '-'; first++) {
         if (strcmp(argv[first], "--quick") == 0)
