@@ -728,3 +728,15 @@ ty_stage_device *ty_interpreter_device(const ty_interpreter *in)
 {
     return in->device;
 }
+
+ty_status ty_interpreter_describe(const ty_interpreter *in, char **out, ty_error *error)
+{
+    ty_text text = {0};
+
+    *out = NULL;
+    if (in->memory == NULL)
+        return TY_OK;
+    ty_text_addf(&text, "%s, link %s", in->memory->describe(in->device),
+                 in->link != NULL ? in->link->name : "none");
+    return ty_text_take(&text, out, error);
+}

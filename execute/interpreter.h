@@ -73,6 +73,10 @@ const double *ty_interpreter_losses(const ty_interpreter *interpreter); /* [step
 /** Times are on the clock of ty_now_s. */
 const ty_event *ty_interpreter_events(const ty_interpreter *interpreter, uint64_t *count);
 ty_stage_device *ty_interpreter_device(const ty_interpreter *interpreter);
+/** What computes, in words: "NVIDIA H100, CUDA 13.0, bf16, link nccl"; NULL where it is the
+ * machine. */
+ty_status ty_interpreter_describe(const ty_interpreter *interpreter, char **out,
+                                  ty_error *error) TY_MUST_CHECK;
 
 /** Labels of one sample: 1, or one per position of a sequence. */
 uint64_t ty_labels_per_sample(const ty_workload *workload);

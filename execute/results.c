@@ -128,13 +128,32 @@ done:
     return status;
 }
 
-static ty_status run_describe(const ty_job *job, ty_run *run, ty_error *error)
+/* The libraries, and what computed where it was not the machine itself. */
+static ty_status versions_describe(const ty_interpreter *interpreter, char **out, ty_error *error)
+{
+    char *libraries = NULL, *device = NULL;
+    ty_text text = {0};
+    ty_status status;
+
+    TY_CHECK(ty_machine_versions(&libraries, error), status, done);
+    TY_CHECK(ty_interpreter_describe(interpreter, &device, error), status, done);
+    ty_text_addf(&text, "%s%s%s", libraries, device != NULL ? ", " : "",
+                 device != NULL ? device : "");
+    status = ty_text_take(&text, out, error);
+done:
+    ty_free(libraries);
+    ty_free(device);
+    return status;
+}
+
+static ty_status run_describe(const ty_job *job, const ty_interpreter *interpreter, ty_run *run,
+                              ty_error *error)
 {
     ty_status status;
 
     TY_CHECK(ty_plan_digest(job->plan, &run->plan_digest, error), status, done);
     TY_CHECK(ty_machine_name(&run->machine, error), status, done);
-    TY_CHECK(ty_machine_versions(&run->versions, error), status, done);
+    TY_CHECK(versions_describe(interpreter, &run->versions, error), status, done);
     TY_CHECK(ty_machine_date(&run->date, error), status, done);
     run->backend = ty_strdup(job->backend);
     if (run->backend == NULL)
@@ -161,7 +180,7 @@ static ty_status run_fill(const ty_job *job, ty_interpreter *interpreter, ty_run
     if (run->step_count < job->warmup_steps + recorded)
         recorded = run->step_count > job->warmup_steps ? run->step_count - job->warmup_steps : 0;
     TY_CHECK(ty_timeline_new(job->plan, recorded, &run->timeline, error), status, done);
-    TY_CHECK(run_describe(job, run, error), status, done);
+    TY_CHECK(run_describe(job, interpreter, run, error), status, done);
 done:
     return status;
 }

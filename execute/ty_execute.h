@@ -2,7 +2,7 @@
  * @file ty_execute.h
  * Runs programs on real devices. Built into `trainyard-worker`, which links core only.
  *
- *   device backends         what computes layers: "cpu" (oneDNN, OpenBLAS)
+ *   device backends         what computes layers: "cpu" (oneDNN, OpenBLAS), "cuda" (a plugin)
  *   communication backends  what moves tensors between ranks: "mpi", "local" (threads of one
  * process) interpreter             one compute thread and one communication thread per rank walk
  * the program
