@@ -6,36 +6,6 @@
 
 /* ---- Not predicted ----------------------------------------------------------------------- */
 
-static bool is_language_model(const ty_record *r)
-{
-    static const char *const families[] = {"gpt", "moe-gpt", "bert", "t5", "encoder-decoder"};
-
-    for (size_t i = 0; i < sizeof families / sizeof families[0]; i++)
-        if (strcmp(r->model_family, families[i]) == 0)
-            return true;
-    return false;
-}
-
-static bool takes_language_model(const ty_records *records, uint32_t index)
-{
-    const ty_record *r = &records->items[index];
-    return is_language_model(r) &&
-           (strcmp(r->kind, "training-speed") == 0 || strcmp(r->kind, "memory") == 0);
-}
-
-/* The place of the predictor for layouts of transformers (tensor, pipeline, context and expert
-   parallelism): ty_record has the layout, ty_record_number(r, "model", "hidden") and the like the
-   rest. */
-static ty_status skip_language_model(const ty_records *records, uint32_t index, ty_verdict *out,
-                                     ty_error *error)
-{
-    (void)records;
-    (void)index;
-    (void)error;
-    snprintf(out->reason, sizeof out->reason, "language models: no predictor of layouts yet");
-    return TY_OK;
-}
-
 static bool takes_all(const ty_records *records, uint32_t index)
 {
     (void)records;
@@ -66,11 +36,14 @@ static const ty_predictor predictors[] = {
      ty_predict_pipeline},
     {"pipedream", "steady state of an asynchronous pipeline over data parallelism",
      ty_takes_pipedream, ty_predict_pipedream},
-    {"collective", "ring or tree over the cluster's links", ty_takes_collective,
-     ty_predict_collective},
+    {"collective", "collectives of 1 MiB and more, by the library's modelled choice",
+     ty_takes_large_collective, ty_predict_collective},
+    {"collective-small", "smaller ones, where launching is most of the time",
+     ty_takes_small_collective, ty_predict_collective},
     {"noise-scale-law", "samples to target at a batch size, fitted to other batch sizes",
      ty_takes_convergence, ty_predict_convergence},
-    {"language-model", "layouts of transformers", takes_language_model, skip_language_model},
+    {"layout", "layouts of transformers, in closed form (docs/layout.md)", ty_takes_layout,
+     ty_predict_layout},
     {"none", "what nobody predicts", takes_all, skip_all},
 };
 

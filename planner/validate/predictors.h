@@ -24,9 +24,14 @@ bool ty_takes_pipedream(const ty_records *records, uint32_t index);
 ty_status ty_predict_pipedream(const ty_records *records, uint32_t index, ty_verdict *out,
                                ty_error *error) TY_MUST_CHECK;
 
-bool ty_takes_collective(const ty_records *records, uint32_t index);
+bool ty_takes_large_collective(const ty_records *records, uint32_t index);
+bool ty_takes_small_collective(const ty_records *records, uint32_t index);
 ty_status ty_predict_collective(const ty_records *records, uint32_t index, ty_verdict *out,
                                 ty_error *error) TY_MUST_CHECK;
+
+bool ty_takes_layout(const ty_records *records, uint32_t index);
+ty_status ty_predict_layout(const ty_records *records, uint32_t index, ty_verdict *out,
+                            ty_error *error) TY_MUST_CHECK;
 
 bool ty_takes_convergence(const ty_records *records, uint32_t index);
 ty_status ty_predict_convergence(const ty_records *records, uint32_t index, ty_verdict *out,
