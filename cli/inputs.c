@@ -86,6 +86,50 @@ static uint32_t online_cores(void)
     return cores > 0 ? (uint32_t)cores : 1;
 }
 
+/* Halves pay where the devices have units for them. */
+#define FASTER_HALVES 2.0
+
+/* Language models are trained in half precision on devices that are made for it, unless it is said
+ * otherwise; everything else as its workload says. */
+static ty_status choose_precision(const char *asked, const ty_cluster *cluster, bool is_local,
+                                  ty_workload *workload, ty_error *error)
+{
+    const ty_device_type *device = ty_cluster_device_type(cluster, 0);
+    const bool has_halves =
+        device->peak_fp16_flop_per_s > FASTER_HALVES * device->peak_fp32_flop_per_s;
+
+    if (asked == NULL) {
+        if (has_halves && !is_local && workload->tokens_per_sample > 0 &&
+            workload->element_bytes == 4)
+            ty_workload_set_element_bytes(workload, 2);
+        return TY_OK;
+    }
+    if (strcmp(asked, "bf16") == 0 || strcmp(asked, "fp16") == 0)
+        ty_workload_set_element_bytes(workload, 2);
+    else if (strcmp(asked, "fp32") == 0)
+        ty_workload_set_element_bytes(workload, 4);
+    else
+        return ty_fail(error, TY_EINVAL, "--precision: found '%s', expected fp32, bf16 or fp16",
+                       asked);
+    return TY_OK;
+}
+
+static ty_status open_workload(const cli_options *options, ty_workload **out, ty_error *error)
+{
+    ty_text line = {0};
+    ty_status status = TY_OK;
+
+    if (options->sequence == 0)
+        return ty_workload_open(options->workload, out, error);
+    ty_text_addf(&line, "%s sequence=%llu", options->workload,
+                 (unsigned long long)options->sequence);
+    TY_CHECK(ty_text_check(&line, error), status, done);
+    status = ty_workload_open(line.data, out, error);
+done:
+    ty_text_clear(&line);
+    return status;
+}
+
 ty_status question_open(const cli_options *options, cli_question *out, ty_error *error)
 {
     ty_status status = TY_OK;
@@ -94,7 +138,7 @@ ty_status question_open(const cli_options *options, cli_question *out, ty_error 
 
     if (options->workload == NULL || options->cluster == NULL)
         return ty_fail(error, TY_EINVAL, "--workload and --cluster are needed");
-    TY_CHECK(ty_workload_open(options->workload, &q.workload, error), status, cleanup);
+    TY_CHECK(open_workload(options, &q.workload, error), status, cleanup);
     if (options->profile != NULL) {
         TY_CHECK(ty_profile_load(options->profile, &q.profile, error), status, cleanup);
         TY_CHECK(check_profile(options->profile, q.profile, q.workload,
@@ -112,6 +156,9 @@ ty_status question_open(const cli_options *options, cli_question *out, ty_error 
                      status, cleanup);
         TY_CHECK(ty_cluster_local(ranks, q.profile, &q.cluster, error), status, cleanup);
     }
+    TY_CHECK(choose_precision(options->precision, q.cluster,
+                              ty_cluster_is_local(options->cluster, &ranks), q.workload, error),
+             status, cleanup);
     *out = q;
     return TY_OK;
 

@@ -50,7 +50,7 @@ static const option_row table[] = {
     NUMBER("steps", steps, 100000000, "N", "steps to run"),
     TEXT("until", 0, until, "accuracy=X", "stop when the test accuracy reaches X"),
     TEXT("backend", 0, backend, "B", "what computes: cpu (default) or cuda"),
-    TEXT("precision", 0, precision, "P", "fp32 (default); cuda also tf32, bf16, fp16"),
+    TEXT("precision", 0, precision, "P", "fp32, tf32, bf16 or fp16"),
     TEXT("data", 'd', data, "DIR", "where the data set lies"),
     TEXT("fail-over", 0, fail_over, "P%", "exit 1 when the step time is off by more"),
     NUMBER("ranks", ranks, 4096, "N", "ranks measured side by side (default: one per core)"),

@@ -236,27 +236,41 @@ static int stash_change(const ty_instruction *in, lowest_layers lowest)
     return ends_stash(in->op) && in->first_layer == lowest.backward ? -1 : 0;
 }
 
+/* Stages of a position whose lowest layers are looked up once; beyond, at every instruction. */
+#define KNOWN_STAGES 64
+
+static uint32_t stages_of(const ty_program *program, uint32_t position)
+{
+    const ty_stage_program *s = &program->stages[position];
+    uint32_t most = 0;
+
+    for (uint32_t i = 0; i < s->instruction_count; i++)
+        if (s->instructions[i].op == TY_OP_FORWARD &&
+            s->instructions[i].stage / program->stage_count >= most)
+            most = s->instructions[i].stage / program->stage_count + 1;
+    return most;
+}
+
 /* Steps that overlap have stashes of several rounds alive: enough rounds to fill the pipe are gone
    through. Without any backward, for frozen layers, a stash is over with the forward. */
 double ty_program_peak_stash(const ty_program *program, uint32_t position, const double *weights)
 {
     const ty_stage_program *s = &program->stages[position];
     const uint32_t lead = ty_program_lead(program, position);
-    uint32_t stage = TY_NO_STAGE;
-    lowest_layers lowest = {UINT32_MAX, UINT32_MAX};
+    lowest_layers known[KNOWN_STAGES], lowest;
     double alive = 0, peak = 0;
 
+    for (uint32_t local = 0; local < KNOWN_STAGES && local < stages_of(program, position); local++)
+        known[local] = lowest_layers_of(s, position + local * program->stage_count);
     for (uint32_t round = 0; round <= lead; round++)
         for (uint32_t i = 0; i < s->instruction_count; i++) {
             const ty_instruction *in = &s->instructions[i];
+            const uint32_t local = in->stage / program->stage_count;
             double change;
             if (round + in->lead < lead || (in->op != TY_OP_FORWARD && !ends_stash(in->op)))
                 continue;
-            if (in->stage != stage) {
-                stage = in->stage;
-                lowest = lowest_layers_of(s, stage);
-            }
-            change = stash_change(in, lowest) * weights[stage / program->stage_count];
+            lowest = local < KNOWN_STAGES ? known[local] : lowest_layers_of(s, in->stage);
+            change = stash_change(in, lowest) * weights[local];
             alive += change;
             peak = alive > peak ? alive : peak;
             if (change > 0 && lowest.backward == UINT32_MAX)

@@ -205,6 +205,12 @@ ty_status ty_workload_save(const ty_workload *workload, const char *path,
 ty_status ty_workload_check(const ty_workload *workload, const char *name,
                             ty_error *error) TY_MUST_CHECK;
 void ty_workload_free(ty_workload *workload);
+/**
+ * Weights and activations in numbers of so many bytes: all sizes in proportion. 2 means half
+ * precision, with gradients, optimizer and a copy of the weights in fp32 (Micikevicius et al.,
+ * "Mixed Precision Training", ICLR 2018). @param bytes 1 to 8
+ */
+void ty_workload_set_element_bytes(ty_workload *workload, uint32_t bytes);
 
 /** Digest of the canonical JSON: equal exactly when two workloads are. */
 ty_status ty_workload_digest(const ty_workload *workload, ty_digest *out,

@@ -236,6 +236,20 @@ ty_status ty_layer_signature(const ty_workload *workload, uint32_t layer, char *
     return ty_text_take(&text, out, error);
 }
 
+void ty_workload_set_element_bytes(ty_workload *workload, uint32_t bytes)
+{
+    const uint64_t old = workload->element_bytes;
+
+    for (uint32_t i = 0; i < workload->layer_count; i++) {
+        ty_layer *l = &workload->layers[i];
+        l->parameter_bytes = l->parameter_bytes / old * bytes;
+        l->output_bytes = l->output_bytes / old * bytes;
+        l->stash_bytes = l->stash_bytes / old * bytes;
+        l->traffic_bytes = l->traffic_bytes / old * bytes;
+    }
+    workload->element_bytes = bytes;
+}
+
 /* ---- Frozen layers ------------------------------------------------------------------------- */
 
 bool ty_layer_is_trained(const ty_workload *workload, uint32_t layer)

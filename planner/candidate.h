@@ -5,6 +5,7 @@
  *   question.c        what was asked, checked
  *   candidates.c      which points of the space are worth a look
  *   dimensions.c      what else is divided, where that is needed
+ *   layout_seeds.c    where to look first for a transformer
  *   divisions.c       ways to cut the layers into stages
  *   quick_estimate.c  a first figure for each, in microseconds
  *   candidate_plan.c  from a candidate to a plan, its program and its costs
@@ -28,12 +29,13 @@ typedef struct search_question {
     const ty_plan_options *options;
     uint32_t global_batch;
     uint32_t device_count;
-    ty_plan_dimensions dimensions; /* in hand: of the candidates that are enumerated */
-    uint32_t rank_count;           /* with them: devices / lanes */
-    uint64_t largest_memory_bytes; /* of any device */
-    bool is_short_of_memory;       /* the usual micro-batches do not fit: look at smaller ones */
-    bool ignore_memory;            /* nothing fits: look for what misses least */
-    uint32_t fixed_stages;         /* by the options; 0: searched */
+    ty_plan_dimensions dimensions;   /* in hand: of the candidates that are enumerated */
+    uint32_t rank_count;             /* with them: devices / lanes */
+    uint64_t largest_memory_bytes;   /* of any device */
+    bool is_short_of_memory;         /* the usual micro-batches do not fit: look at smaller ones */
+    bool ignore_memory;              /* nothing fits: look for what misses least */
+    uint32_t fixed_stages;           /* by the options; 0: searched */
+    uint32_t fixed_micro_batch_size; /* by the options; 0: searched */
     bool has_fixed_replicas;
     uint32_t fixed_replicas[TY_MAX_STAGES]; /* [fixed_stages] */
     uint32_t *cuts;
@@ -111,6 +113,16 @@ bool ty_division_is_replicated(const division *d);
 #define TY_MOST_DIMENSIONS 64
 uint32_t ty_dimensions_propose(const search_question *question,
                                ty_plan_dimensions out[TY_MOST_DIMENSIONS]);
+
+/** layout_seeds.c: a layout worth a look, as a question with everything fixed but buckets. */
+typedef struct layout_seed {
+    ty_plan_dimensions dimensions;
+    uint32_t positions, replicas, micro_batch_size;
+} layout_seed;
+#define TY_MOST_LAYOUT_SEEDS 16
+/** The best layouts of a transformer on equal accelerators, best first; none for other questions,
+ * and for those that fix what a layout decides. @return how many */
+uint32_t ty_layout_seeds(const search_question *question, layout_seed out[TY_MOST_LAYOUT_SEEDS]);
 
 /* ---- From a candidate to a plan ---------------------------------------------------------- */
 

@@ -235,8 +235,8 @@ static bool is_sensible(const search_question *q, uint32_t stages, uint32_t micr
 {
     uint32_t replicas = q->rank_count / stages > 0 ? q->rank_count / stages : 1;
 
-    if (q->options->micro_batch_size > 0)
-        return q->global_batch / micro_batches == q->options->micro_batch_size;
+    if (q->fixed_micro_batch_size > 0)
+        return q->global_batch / micro_batches == q->fixed_micro_batch_size;
     if (stages == 1) /* accumulation only where memory asks for it */
         return micro_batches % q->rank_count == 0;
     return micro_batches >= replicas &&

@@ -306,21 +306,32 @@ static double gathered(const context *c)
     return 2 * largest;
 }
 
+/* Gradients and optimizer state are fp32; weights of fewer bytes have an fp32 copy that is updated
+ * (Micikevicius et al., "Mixed Precision Training", 2018, section 3.1). */
+static double state_bytes(const ty_plan *plan)
+{
+    const double numbers = ty_optimizer_state_count(&plan->optimizer);
+    const double copy = plan->workload->element_bytes < TY_GRADIENT_ELEMENT_BYTES ? 1 : 0;
+    return (numbers + copy) * TY_GRADIENT_ELEMENT_BYTES;
+}
+
 typedef struct rows {
     double weights, gradients, optimizer, activations, communication, compression;
 } rows;
 
-/* What one stage adds to its position. */
+/* What one stage adds to its position; `state` bytes of optimizer state a parameter. */
 static void add_stage(const context *c, double state, double versions, rows *r)
 {
     const double all = parameters(c, false), trained = parameters(c, true);
     const double sharded = sharded_parameters(c);
     const double kept = sharded / c->stage->replicas; /* of it, on one replica */
     const uint32_t zero = c->plan->zero;
+    const double element = c->plan->workload->element_bytes;
 
     r->weights += all * (1 + versions) - (zero >= 3 ? sharded - kept : 0);
-    r->gradients += trained - (zero >= 2 ? sharded - kept : 0);
-    r->optimizer += state * (trained - (zero >= 1 ? sharded - kept : 0));
+    r->gradients +=
+        (trained - (zero >= 2 ? sharded - kept : 0)) / element * TY_GRADIENT_ELEMENT_BYTES;
+    r->optimizer += state * (trained - (zero >= 1 ? sharded - kept : 0)) / element;
     r->communication += neighbour_buffers(c) + bucket_buffers(c) + gathered(c);
     r->compression += compression(c);
 }
@@ -329,7 +340,7 @@ ty_status ty_stage_memory(const ty_plan *plan, const ty_program *program, uint32
                           ty_memory_use *out, ty_error *error)
 {
     const uint32_t position = plan->stage_count > 0 ? stage % ty_plan_position_count(plan) : 0;
-    const double state = ty_optimizer_state_count(&plan->optimizer);
+    const double state = state_bytes(plan);
     context all = {.plan = plan, .program = program};
     double *weights;
     rows r = {0};

@@ -100,6 +100,12 @@ done:
     return status;
 }
 
+/* Whether ranks may be groups of devices, so that there are fewer of them. */
+static bool may_have_lanes(const search_question *q)
+{
+    return !q->options->fix_dimensions && ty_tensor_check(q->workload, 2, NULL) == TY_OK;
+}
+
 static ty_status check_batch(const search_question *q, ty_error *error)
 {
     const ty_plan_options *o = q->options;
@@ -115,7 +121,7 @@ static ty_status check_batch(const search_question *q, ty_error *error)
             return ty_fail(error, TY_EINVAL,
                            "replicas: the %u of stage %u do not share %u micro-batches evenly",
                            q->fixed_replicas[s], s, micro_batches);
-    if (micro_batches < q->rank_count && q->fixed_stages == 0 && q->cut_count + 1 < q->rank_count)
+    if (micro_batches < q->rank_count && q->fixed_stages == 0 && !may_have_lanes(q) && q->cut_count + 1 < q->rank_count)
         return ty_fail(error, TY_EINVAL,
                        "a global batch of %u%s is too small for %u devices: ask for at least %u",
                        q->global_batch, o->micro_batch_size > 1 ? " in such micro-batches" : "",
@@ -236,6 +242,7 @@ ty_status ty_search_question_make(const ty_workload *workload, const ty_cluster 
                            .profile = profile,
                            .options = options,
                            .device_count = ty_cluster_device_count(cluster)};
+    q->fixed_micro_batch_size = options->micro_batch_size;
     q->global_batch = options->global_batch > 0 ? options->global_batch : workload->global_batch;
     for (uint32_t d = 0; d < q->device_count; d++) {
         uint64_t bytes = ty_cluster_device_type(cluster, d)->memory_bytes;

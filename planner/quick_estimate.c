@@ -33,7 +33,8 @@ static void sum_bytes(quick_costs *costs)
 {
     const ty_workload *w = costs->q->workload;
     const ty_plan plan = dimensions_of(costs->q, 1);
-    const uint64_t states = 1 + ty_optimizer_state_count(&w->optimizer);
+    const uint64_t states = 1 + ty_optimizer_state_count(&w->optimizer) +
+                            (w->element_bytes < TY_GRADIENT_ELEMENT_BYTES ? 1 : 0);
     const bool is_kept = costs->q->dimensions.recompute == TY_RECOMPUTE_NONE;
 
     for (uint32_t l = 0; l < w->layer_count; l++) {

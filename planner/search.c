@@ -22,6 +22,9 @@
  * once. */
 #define LEAST_DIFFERENCE 0.01
 
+/* Up to here a transformer's layouts are looked at beside everything else, beyond instead of it. */
+#define FEW_DEVICES 16
+
 typedef struct search {
     const search_question *q;
     candidate_list list;
@@ -306,19 +309,24 @@ done:
     return status;
 }
 
+/* Those that were not judged before, all in order again. */
+static ty_status judge_list(search *s, ty_error *error)
+{
+    ty_free(s->corrections);
+    s->corrections = ty_alloc(s->list.strategy_count, sizeof *s->corrections);
+    if (s->corrections == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory");
+    return judge_all(s, error);
+}
+
 /* All candidates of the question as it stands. */
 static ty_status look(search *s, ty_error *error)
 {
     ty_status status = TY_OK;
 
     TY_CHECK(ty_candidates_enumerate(s->q, &s->list, error), status, done);
-    if (s->list.count == 0)
-        return TY_OK;
-    ty_free(s->corrections);
-    s->corrections = ty_alloc(s->list.strategy_count, sizeof *s->corrections);
-    if (s->corrections == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
-    status = judge_all(s, error);
+    if (s->list.count > 0)
+        status = judge_list(s, error);
 done:
     return status;
 }
@@ -326,6 +334,39 @@ done:
 static bool has_found(const search *s)
 {
     return s->estimates > 0 || s->list.is_cut_short;
+}
+
+/* The seed's question instead of the open one. */
+static ty_status plant(search_question *q, const layout_seed *seed, ty_error *error)
+{
+    ty_status status = ty_search_question_divide(q, &seed->dimensions, error);
+
+    q->fixed_stages = seed->positions;
+    q->fixed_micro_batch_size = seed->micro_batch_size;
+    q->has_fixed_replicas = true;
+    for (uint32_t s = 0; s < seed->positions; s++)
+        q->fixed_replicas[s] = seed->replicas;
+    return status;
+}
+
+static ty_status look_at_layouts(search *s, const search_question *q, ty_error *error)
+{
+    layout_seed seeds[TY_MOST_LAYOUT_SEEDS];
+    const uint32_t count = ty_layout_seeds(q, seeds);
+    search_question planted = *q; /* borrows what the open one owns */
+    ty_status status = TY_OK;
+
+    s->q = &planted;
+    for (uint32_t i = 0; i < count; i++) {
+        TY_CHECK(plant(&planted, &seeds[i], error), status, done);
+        TY_CHECK(ty_candidates_enumerate(&planted, &s->list, error), status, done);
+    }
+    s->q = q;
+    if (s->list.count > 0)
+        status = judge_list(s, error);
+done:
+    s->q = q;
+    return status;
 }
 
 /* With everything else that can be divided, from the cheapest on. What was looked at before stays:
@@ -355,7 +396,9 @@ ty_status ty_plan_search(const ty_workload *workload, const ty_cluster *cluster,
     bool can_divide;
 
     TY_CHECK(ty_search_question_make(workload, cluster, profile, options, &q, error), status, done);
-    TY_CHECK(look(&s, error), status, done);
+    TY_CHECK(look_at_layouts(&s, &q, error), status, done);
+    if (!has_found(&s) || q.device_count <= FEW_DEVICES)
+        TY_CHECK(look(&s, error), status, done);
     /* Where the usual micro-batches do not fit, smaller ones may; then other ways to divide; and
      * what misses least is still worth telling. */
     can_divide = !options->fix_dimensions && !q.has_fixed_replicas && !options->fix_schedule;

@@ -54,15 +54,16 @@ void ty_print_summary(const ty_step_summary *s, ty_text *text)
 }
 
 /* "0..7" where they follow each other, else a list. */
-static void devices_text(const ty_plan_stage *stage, ty_text *text)
+static void devices_text(const ty_plan *plan, const ty_plan_stage *stage, ty_text *text)
 {
-    bool is_range = stage->replicas > 1;
+    const uint32_t count = stage->replicas * ty_plan_width(plan);
+    bool is_range = count > 1;
 
-    for (uint32_t r = 1; r < stage->replicas; r++)
+    for (uint32_t r = 1; r < count; r++)
         is_range = is_range && stage->devices[r] == stage->devices[r - 1] + 1;
     if (is_range)
-        ty_text_addf(text, "%u..%u", stage->devices[0], stage->devices[stage->replicas - 1]);
-    for (uint32_t r = 0; !is_range && r < stage->replicas; r++)
+        ty_text_addf(text, "%u..%u", stage->devices[0], stage->devices[count - 1]);
+    for (uint32_t r = 0; !is_range && r < count; r++)
         ty_text_addf(text, "%s%u", r > 0 ? "," : "", stage->devices[r]);
 }
 
@@ -79,7 +80,7 @@ static void print_stages(const ty_plan *plan, ty_text *text)
         ty_text_addf(&range, "%s .. %s (%u)", w->layers[stage->first_layer].name,
                      w->layers[stage->first_layer + stage->layer_count - 1].name,
                      stage->layer_count);
-        devices_text(stage, &devices);
+        devices_text(plan, stage, &devices);
         ty_format_count((double)(bytes / w->element_bytes), parameters);
         ty_text_addf(text, "%5u  ", s);
         ty_wrap_cell(text, 44, range.data != NULL ? range.data : "");
@@ -213,6 +214,9 @@ void ty_print_plan(const ty_plan *plan, ty_text *text)
     if (plan->has_prediction) {
         ty_print_summary(plan->simulation.step_time_s > 0 ? &plan->simulation : &plan->prediction,
                          text);
+        if (plan->workload->element_bytes < 4)
+            add_fact(text, "precision", "%u bits, gradients and weights that are updated in 32",
+                     8 * plan->workload->element_bytes);
         add_fact(text, "provenance", "%s%s", provenance_sentence(plan->provenance),
                  plan->simulation.step_time_s > 0 ? ", simulated" : ", estimated");
     }

@@ -1,0 +1,106 @@
+/* Where to look first for a transformer on a cluster of equal hosts: the best layouts by the closed
+ * form of ty_layout.h, which sees the whole space. What plans cannot say (context and expert
+ * parallelism) is left out of it. */
+#include "candidate.h"
+
+#define LAYOUTS_ASKED 200 /* of which most differ only in buckets and overlap */
+
+static bool is_accelerator(const search_question *q)
+{
+    return ty_cluster_device_type(q->cluster, 0)->core_share <= 0;
+}
+
+/* Whether the question leaves open what layouts would decide. */
+static bool is_open(const search_question *q)
+{
+    const ty_plan_options *o = q->options;
+
+    return !o->fix_dimensions && !o->fix_schedule && o->replicas == NULL &&
+           o->pipeline_stages == 0 && o->micro_batch_size == 0;
+}
+
+static ty_layout_options layout_options(const search_question *q)
+{
+    ty_layout_options options = ty_layout_options_default();
+    const bool is_half = q->workload->element_bytes < 4;
+
+    options.context = options.expert = 1;
+    options.schedules = 1u << TY_LAYOUT_1F1B;
+    options.precisions = 1u << (is_half ? TY_LAYOUT_HALF : TY_LAYOUT_FP32);
+    options.zeros = 1u << 0 | 1u << 1 | 1u << 3;
+    options.compressions = 1u << TY_COMPRESSION_NONE;
+    options.overlap_tensor = 1u << 0;
+    options.top = LAYOUTS_ASKED;
+    options.should_stop = q->options->should_stop;
+    options.stop_context = q->options->stop_context;
+    return options;
+}
+
+static ty_recompute recompute_of(ty_layout_recompute recompute)
+{
+    static const ty_recompute same[TY_LAYOUT_RECOMPUTE_COUNT] = {
+        [TY_LAYOUT_KEEP_ALL] = TY_RECOMPUTE_NONE,
+        [TY_LAYOUT_SELECTIVE] = TY_RECOMPUTE_SELECTIVE,
+        [TY_LAYOUT_FULL] = TY_RECOMPUTE_FULL,
+    };
+    return same[recompute];
+}
+
+static layout_seed seed_of(const ty_layout *l)
+{
+    return (layout_seed){
+        .dimensions = {.tensor_parallel = l->tensor,
+                       .sequence_parallel = l->sequence_parallel && l->tensor > 1,
+                       .zero = l->data > 1 ? l->zero : 0,
+                       .interleave = l->interleave > 1 ? l->interleave : 0,
+                       .recompute = recompute_of(l->recompute)},
+        .positions = l->pipeline,
+        .replicas = l->data,
+        .micro_batch_size = l->micro_batch,
+    };
+}
+
+static bool is_same_seed(const layout_seed *a, const layout_seed *b)
+{
+    const ty_plan_dimensions *x = &a->dimensions, *y = &b->dimensions;
+
+    return a->positions == b->positions && a->replicas == b->replicas &&
+           a->micro_batch_size == b->micro_batch_size && x->tensor_parallel == y->tensor_parallel &&
+           x->sequence_parallel == y->sequence_parallel && x->zero == y->zero &&
+           x->interleave == y->interleave && x->recompute == y->recompute;
+}
+
+static uint32_t add_seed(layout_seed seeds[TY_MOST_LAYOUT_SEEDS], uint32_t count,
+                         const search_question *q, const ty_layout *layout)
+{
+    const layout_seed seed = seed_of(layout);
+    const uint32_t stages = layout->pipeline * layout->interleave;
+
+    if (count == TY_MOST_LAYOUT_SEEDS || stages > TY_MAX_STAGES || stages > q->cut_count + 1)
+        return count;
+    for (uint32_t i = 0; i < count; i++)
+        if (is_same_seed(&seeds[i], &seed))
+            return count;
+    seeds[count] = seed;
+    return count + 1;
+}
+
+uint32_t ty_layout_seeds(const search_question *q, layout_seed seeds[TY_MOST_LAYOUT_SEEDS])
+{
+    ty_layout_question question;
+    ty_layout_options options;
+    ty_layout_answer *answer = NULL;
+    uint32_t count = 0;
+
+    if (q->device_count < 2 || !is_open(q) || !is_accelerator(q) ||
+        q->workload->learning != TY_LEARNING_GRADIENT ||
+        ty_layout_question_of(q->workload, q->cluster, q->global_batch, &question, NULL) != TY_OK)
+        return 0;
+    options = layout_options(q);
+    if (ty_layout_search(&question, &options, &answer, NULL) != TY_OK)
+        return 0;
+    for (uint32_t i = 0; i < answer->best_count; i++)
+        count = add_seed(seeds, count, q, &answer->best[i].layout);
+    ty_layout_answer_free(answer);
+    return count;
+}
