@@ -35,6 +35,10 @@ ty_status builder_host(builder *b, uint32_t host, const char *name, uint32_t *fi
 ty_status builder_host_below(builder *b, uint32_t host, const char *name, uint32_t network_switch,
                              ty_error *error) TY_MUST_CHECK;
 
+/** cluster_describe, with a catalogue that is read already. */
+ty_status describe_with(const catalogue *catalogue, const char *text, ty_cluster **out,
+                        ty_error *error) TY_MUST_CHECK;
+
 uint32_t catalogue_host_count_of(const catalogue_host *host, ty_vertex_kind kind);
 
 #endif

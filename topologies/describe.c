@@ -796,22 +796,19 @@ static ty_status check_name(const catalogue *c, const char *text, ty_error *erro
                    text, text, near);
 }
 
-ty_status cluster_describe(const char *text, ty_cluster **out, ty_error *error)
+ty_status describe_with(const catalogue *c, const char *text, ty_cluster **out, ty_error *error)
 {
-    description d = {.text = text};
+    description d = {.text = text, .catalogue = c};
     const char *name = NULL;
-    catalogue *c = NULL;
-    uint32_t known;
+    uint32_t known = catalogue_find_cluster(c, text);
     ty_status status;
 
-    TY_CHECK(catalogue_load(&c, error), status, cleanup);
-    d.catalogue = c;
-    if ((known = catalogue_find_cluster(c, text)) != NO_INDEX) {
+    if (known != NO_INDEX) {
         name = c->clusters[known].name;
         d.text = c->clusters[known].line;
-    }
-    if (known == NO_INDEX)
+    } else {
         TY_CHECK(check_name(c, text, error), status, cleanup);
+    }
     d.copy = ty_alloc(2 * strlen(d.text) + 2, 1);
     d.words = ty_alloc(WORD_LIMIT, sizeof *d.words);
     if (d.copy == NULL || d.words == NULL) {
@@ -820,9 +817,19 @@ ty_status cluster_describe(const char *text, ty_cluster **out, ty_error *error)
     }
     status = parse(&d, name, out, error);
 cleanup:
-    catalogue_free(c);
     ty_free(d.copy);
     ty_free(d.words);
+    return status;
+}
+
+ty_status cluster_describe(const char *text, ty_cluster **out, ty_error *error)
+{
+    catalogue *c = NULL;
+    ty_status status = catalogue_load(&c, error);
+
+    if (status == TY_OK)
+        status = describe_with(c, text, out, error);
+    catalogue_free(c);
     return status;
 }
 

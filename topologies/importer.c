@@ -341,14 +341,16 @@ done:
     return status;
 }
 
-ty_status ty_cluster_import_text(const char *text, size_t length, const char *name,
-                                 const ty_cluster_import_options *options, ty_cluster **out,
-                                 ty_import_notes *notes, ty_error *error)
+ty_status import_with(const catalogue *c, const char *text, size_t length, const char *name,
+                      const ty_cluster_import_options *options, ty_cluster **out,
+                      ty_import_notes *notes, ty_error *error)
 {
     static const ty_cluster_import_options none = {0};
-    importer im = {.name = name, .length = length, .options = options != NULL ? options : &none};
+    importer im = {.name = name,
+                   .length = length,
+                   .options = options != NULL ? options : &none,
+                   .catalogue = c};
     const import_format *format = NULL;
-    catalogue *c = NULL;
     char *copy = NULL, *noted = NULL;
     ty_status status;
 
@@ -356,8 +358,6 @@ ty_status ty_cluster_import_text(const char *text, size_t length, const char *na
         return ty_fail(error, TY_ENOMEM, "out of memory for %.160s", name);
     memcpy(copy, text, length);
     im.text = copy;
-    TY_CHECK(catalogue_load(&c, error), status, cleanup);
-    im.catalogue = c;
     TY_CHECK(read_all(&im, &format, error), status, cleanup);
     TY_CHECK(ty_text_take(&im.notes, &noted, error), status, cleanup);
     if (notes != NULL) {
@@ -370,9 +370,21 @@ cleanup:
     builder_close(&im.builder);
     ty_cluster_free(im.cluster);
     ty_text_clear(&im.notes);
-    catalogue_free(c);
     ty_free(noted);
     ty_free(copy);
+    return status;
+}
+
+ty_status ty_cluster_import_text(const char *text, size_t length, const char *name,
+                                 const ty_cluster_import_options *options, ty_cluster **out,
+                                 ty_import_notes *notes, ty_error *error)
+{
+    catalogue *c = NULL;
+    ty_status status = catalogue_load(&c, error);
+
+    if (status == TY_OK)
+        status = import_with(c, text, length, name, options, out, notes, error);
+    catalogue_free(c);
     return status;
 }
 

@@ -24,6 +24,11 @@ typedef struct import_format {
     ty_status (*read)(importer *im, ty_error *error);
 } import_format;
 
+/** ty_cluster_import_text, with a catalogue that is read already. */
+ty_status import_with(const catalogue *catalogue, const char *text, size_t length, const char *name,
+                      const ty_cluster_import_options *options, ty_cluster **out,
+                      ty_import_notes *notes, ty_error *error) TY_MUST_CHECK;
+
 /** Whether a text is in one of the formats. */
 bool import_knows(const char *text, size_t length);
 

@@ -1,0 +1,3 @@
+/* Importing hwloc XML. */
+#define FORMAT "hwloc"
+#include "cluster_import_fuzz.h"

@@ -1,0 +1,3 @@
+/* Importing ibnetdiscover. */
+#define FORMAT "ibnetdiscover"
+#include "cluster_import_fuzz.h"

@@ -1,0 +1,3 @@
+/* Importing NCCL and RCCL topology XML. */
+#define FORMAT "nccl"
+#include "cluster_import_fuzz.h"

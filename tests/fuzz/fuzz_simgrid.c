@@ -1,0 +1,3 @@
+/* Importing SimGrid platform XML. */
+#define FORMAT "simgrid"
+#include "cluster_import_fuzz.h"

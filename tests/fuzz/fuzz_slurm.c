@@ -1,0 +1,3 @@
+/* Importing Slurm topology.conf. */
+#define FORMAT "slurm"
+#include "cluster_import_fuzz.h"

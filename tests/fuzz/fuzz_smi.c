@@ -1,0 +1,3 @@
+/* Importing nvidia-smi topo -m. */
+#define FORMAT "smi"
+#include "cluster_import_fuzz.h"

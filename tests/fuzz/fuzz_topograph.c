@@ -1,0 +1,3 @@
+/* Importing topograph cluster models. */
+#define FORMAT "topograph"
+#include "cluster_import_fuzz.h"
