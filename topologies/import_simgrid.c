@@ -1,9 +1,7 @@
 /* SimGrid platforms (XML, version 4). A platform says which links a message passes; here it becomes
  * a graph again: routes place their links end to end, and a link that is already placed must fit.
- * Clusters (star, fat tree, torus) are drawn as their parameters say. A host is one device: SimGrid
- * knows its speed but no memory. */
-#include "import_tree.h"
-#include "xml.h"
+ * A host is one device: SimGrid knows its speed but no memory. */
+#include "import_simgrid.h"
 
 #include <ctype.h>
 #include <math.h>
@@ -11,34 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { DEPTH_LIMIT = 32, LEVEL_LIMIT = 8, NAME_ROOM = 200 };
+enum { DEPTH_LIMIT = 32 };
 
-typedef struct point {
-    bool is_host, is_linked;
-    double flop_per_s;
-    uint32_t vertex;
-} point;
-
-typedef struct wire {
-    double bandwidth, latency, lanes;
-    uint32_t from, to; /* points; NO_INDEX: not placed by a route yet */
-} wire;
-
-typedef struct platform {
-    importer *im;
-    tree names, link_names; /* of points and of links that routes name */
-    point *points;
-    uint32_t point_room;
-    wire *wires;
-    uint32_t wire_count, wire_room;
-    uint32_t *link_wires; /* [link_names] */
-    uint32_t link_room;
-    uint32_t junctions;
-    double speed; /* of the hosts, the first's */
-    bool has_backbone;
-} platform;
-
-static ty_status out_of_memory(const platform *p, ty_error *error)
+ty_status simgrid_out_of_memory(const platform *p, ty_error *error)
 {
     return ty_fail(error, TY_ENOMEM, "out of memory for %.160s", p->im->name);
 }
@@ -58,8 +31,8 @@ static const struct unit {
     {"ps", 1e-12},   {"m", 60},
 };
 
-static ty_status read_quantity(const importer *im, const xml_element *e, const char *key,
-                               double minimum, double maximum, double *out, ty_error *error)
+ty_status simgrid_quantity(const importer *im, const xml_element *e, const char *key,
+                           double minimum, double maximum, double *out, ty_error *error)
 {
     const char *text = xml_attribute(e, key);
     char *end = NULL;
@@ -76,8 +49,8 @@ static ty_status read_quantity(const importer *im, const xml_element *e, const c
                        key, text != NULL ? text : "");
 }
 
-static ty_status need(const importer *im, const xml_element *e, const char *key, const char **out,
-                      ty_error *error)
+ty_status simgrid_need(const importer *im, const xml_element *e, const char *key, const char **out,
+                       ty_error *error)
 {
     *out = xml_attribute(e, key);
     if (*out == NULL || (*out)[0] == '\0')
@@ -97,7 +70,7 @@ static ty_status point_of(platform *p, const char *name, unsigned line, uint32_t
         return status;
     point *points = ty_resize(p->points, p->names.room, sizeof *points);
     if (points == NULL)
-        return out_of_memory(p, error);
+        return simgrid_out_of_memory(p, error);
     memset(points + p->point_room, 0, (p->names.room - p->point_room) * sizeof *points);
     p->points = points;
     p->point_room = p->names.room;
@@ -105,8 +78,8 @@ static ty_status point_of(platform *p, const char *name, unsigned line, uint32_t
 }
 
 /* A host, router or switch of its own name. */
-static ty_status new_point(platform *p, const char *name, unsigned line, double flop_per_s,
-                           uint32_t *index, ty_error *error)
+ty_status simgrid_new_point(platform *p, const char *name, unsigned line, double flop_per_s,
+                            uint32_t *index, ty_error *error)
 {
     uint32_t before = p->names.count;
     ty_status status = point_of(p, name, line, index, error);
@@ -121,14 +94,16 @@ static ty_status new_point(platform *p, const char *name, unsigned line, double 
     return TY_OK;
 }
 
-static ty_status new_wire(platform *p, uint32_t from, uint32_t to, double bandwidth, double latency,
-                          double lanes, ty_error *error)
+ty_status simgrid_new_wire(platform *p, uint32_t from, uint32_t to, double bandwidth,
+                           double latency, double lanes, ty_error *error)
 {
+    if (p->wire_count == LINK_LIMIT)
+        return import_fail(p->im, error, 0, "found more than %d links, expected fewer", LINK_LIMIT);
     if (p->wire_count == p->wire_room) {
         uint32_t room = p->wire_room == 0 ? 256 : 2 * p->wire_room;
-        wire *wires = p->wire_room > LINK_LIMIT ? NULL : ty_resize(p->wires, room, sizeof *wires);
+        wire *wires = ty_resize(p->wires, room, sizeof *wires);
         if (wires == NULL)
-            return out_of_memory(p, error);
+            return simgrid_out_of_memory(p, error);
         p->wires = wires;
         p->wire_room = room;
     }
@@ -136,268 +111,12 @@ static ty_status new_wire(platform *p, uint32_t from, uint32_t to, double bandwi
     return TY_OK;
 }
 
-static ty_status new_junction(platform *p, uint32_t *index, ty_error *error)
+ty_status simgrid_new_junction(platform *p, uint32_t *index, ty_error *error)
 {
     char name[48];
 
     snprintf(name, sizeof name, "junction-%u", p->junctions++);
-    return new_point(p, name, 0, 0, index, error);
-}
-
-/* ---- Clusters ---------------------------------------------------------------------------- */
-
-typedef struct cluster_tag {
-    const char *id, *prefix, *suffix;
-    unsigned line;
-    double speed, bandwidth, latency, cores;
-    uint32_t count;
-    uint32_t *hosts; /* [count] points */
-} cluster_tag;
-
-/* "0-99,105": so many names. */
-static ty_status add_hosts(platform *p, const xml_element *e, cluster_tag *c, ty_error *error)
-{
-    const char *at;
-    ty_status status;
-
-    TY_CHECK(need(p->im, e, "radical", &at, error), status, done);
-    while (*at != '\0') {
-        char *end;
-        unsigned long low = strtoul(at, &end, 10), high = low;
-        bool is_ok = isdigit((unsigned char)*at) != 0;
-        if (is_ok && *end == '-' && isdigit((unsigned char)end[1]))
-            high = strtoul(end + 1, &end, 10);
-        is_ok = is_ok && (*end == '\0' || *end == ',') && low <= high &&
-                high - low < DEVICE_LIMIT && c->count + (high - low) < DEVICE_LIMIT;
-        if (!is_ok)
-            return import_fail(p->im, error, c->line,
-                               "found radical=\"%.40s\", expected ranges such as 0-15", at);
-        uint32_t *hosts = ty_resize(c->hosts, c->count + (high - low) + 1, sizeof *hosts);
-        if (hosts == NULL)
-            return out_of_memory(p, error);
-        c->hosts = hosts;
-        for (unsigned long i = low; i <= high; i++) {
-            char name[NAME_ROOM];
-            snprintf(name, sizeof name, "%.60s%lu%.60s", c->prefix, i, c->suffix);
-            TY_CHECK(new_point(p, name, c->line, c->speed * c->cores, &c->hosts[c->count], error),
-                     status, done);
-            c->count++;
-        }
-        at = *end == ',' ? end + 1 : end;
-    }
-    status = TY_OK;
-done:
-    return status;
-}
-
-/* Hosts around a switch. A backbone is passed by every message: its latency is shared out to the
- * two hosts' links, its bandwidth bounds each. */
-static ty_status add_star(platform *p, const xml_element *e, const cluster_tag *c, ty_error *error)
-{
-    double bandwidth = c->bandwidth, latency = c->latency, bb_bandwidth = 0, bb_latency = 0;
-    uint32_t center, router;
-    char name[NAME_ROOM];
-    ty_status status;
-
-    if (xml_attribute(e, "bb_bw") != NULL) {
-        TY_CHECK(read_quantity(p->im, e, "bb_bw", 1, BANDWIDTH_MAXIMUM, &bb_bandwidth, error),
-                 status, done);
-        if (xml_attribute(e, "bb_lat") != NULL)
-            TY_CHECK(read_quantity(p->im, e, "bb_lat", 0, 100, &bb_latency, error), status, done);
-        bandwidth = fmin(bandwidth, bb_bandwidth);
-        latency += bb_latency / 2;
-        p->has_backbone = true;
-    }
-    snprintf(name, sizeof name, "%.60s-switch", c->id);
-    TY_CHECK(new_point(p, name, c->line, 0, &center, error), status, done);
-    snprintf(name, sizeof name, "%.60s%.60s_router%.60s", c->prefix, c->id, c->suffix);
-    TY_CHECK(new_point(p, name, c->line, 0, &router, error), status, done);
-    TY_CHECK(new_wire(p, center, router, bb_bandwidth > 0 ? bb_bandwidth : c->bandwidth * c->count,
-                      bb_latency / 2, 1, error),
-             status, done);
-    for (uint32_t i = 0; i < c->count; i++)
-        TY_CHECK(new_wire(p, c->hosts[i], center, bandwidth, latency, 1, error), status, done);
-done:
-    return status;
-}
-
-/* Whole numbers between commas, up to a semicolon. */
-static uint32_t read_list(const char **at, uint32_t *out)
-{
-    uint32_t count = 0;
-
-    while (count < LEVEL_LIMIT && isdigit((unsigned char)**at)) {
-        char *end;
-        unsigned long value = strtoul(*at, &end, 10);
-        if (value == 0 || value > DEVICE_LIMIT)
-            return 0;
-        out[count++] = (uint32_t)value;
-        *at = *end == ',' ? end + 1 : end;
-    }
-    return count;
-}
-
-static ty_status bad_parameters(const platform *p, const xml_element *e, const char *expected,
-                                ty_error *error)
-{
-    const char *text = xml_attribute(e, "topo_parameters");
-    return import_fail(p->im, error, xml_line(e), "found topo_parameters=\"%.60s\", expected %s",
-                       text != NULL ? text : "", expected);
-}
-
-static ty_status add_torus(platform *p, const xml_element *e, const cluster_tag *c, ty_error *error)
-{
-    const char *at = xml_attribute(e, "topo_parameters");
-    uint32_t sizes[LEVEL_LIMIT], dimensions = at == NULL ? 0 : read_list(&at, sizes), first, stride;
-    uint64_t count = 1;
-    ty_status status = TY_OK;
-
-    for (uint32_t d = 0; d < dimensions && count <= DEVICE_LIMIT; d++)
-        count *= sizes[d];
-    if (dimensions == 0 || *at != '\0' || count != c->count)
-        return bad_parameters(p, e, "sizes whose product is the number of hosts", error);
-    /* hosts do not forward for others: each gets a router */
-    first = p->names.count;
-    for (uint32_t i = 0; i < c->count; i++) {
-        uint32_t router;
-        TY_CHECK(new_junction(p, &router, error), status, done);
-        TY_CHECK(new_wire(p, c->hosts[i], router, 2 * dimensions * c->bandwidth, 0, 1, error),
-                 status, done);
-    }
-    stride = 1;
-    for (uint32_t d = 0; d < dimensions; stride *= sizes[d++])
-        for (uint32_t i = 0; i < c->count && sizes[d] > 1; i++) {
-            uint32_t place = i / stride % sizes[d];
-            uint32_t next = i + (place + 1 < sizes[d] ? stride : stride - sizes[d] * stride);
-            if (sizes[d] > 2 || place == 0)
-                TY_CHECK(new_wire(p, first + i, first + next, c->bandwidth, c->latency,
-                                  sizes[d] == 2 ? 2 : 1, error),
-                         status, done);
-        }
-done:
-    return status;
-}
-
-/* Parallel ports generalized fat tree (Zahavi 2012): at level l, digits up to l count parents and
- * the others children; two nodes a level apart are linked when all digits but that level's agree.
- */
-typedef struct fat_tree {
-    uint32_t levels, down[LEVEL_LIMIT], up[LEVEL_LIMIT], ports[LEVEL_LIMIT];
-    uint32_t first; /* point of the first node of the level below */
-} fat_tree;
-
-static uint64_t nodes_at(const fat_tree *t, uint32_t level)
-{
-    uint64_t count = 1;
-
-    for (uint32_t i = 0; i < t->levels && count <= VERTEX_LIMIT; i++)
-        count *= i < level ? t->up[i] : t->down[i];
-    return count;
-}
-
-/* Radix and stride of a digit among the nodes of a level. */
-static uint32_t stride_of(const fat_tree *t, uint32_t level, uint32_t digit)
-{
-    uint32_t stride = 1;
-
-    for (uint32_t i = 0; i < digit; i++)
-        stride *= i < level ? t->up[i] : t->down[i];
-    return stride;
-}
-
-static ty_status add_level(platform *p, const cluster_tag *c, fat_tree *t, uint32_t level,
-                           const uint32_t *below, uint32_t *above, ty_error *error)
-{
-    uint32_t count = (uint32_t)nodes_at(t, level), stride = stride_of(t, level, level);
-    ty_status status = TY_OK;
-
-    for (uint32_t i = 0; i < nodes_at(t, level + 1); i++)
-        TY_CHECK(new_junction(p, &above[i], error), status, done);
-    for (uint32_t i = 0; i < count; i++) {
-        uint32_t low = i % stride, high = i / stride / t->down[level];
-        for (uint32_t parent = 0; parent < t->up[level]; parent++)
-            TY_CHECK(new_wire(p, below[i], above[low + stride * (parent + t->up[level] * high)],
-                              c->bandwidth, c->latency, t->ports[level], error),
-                     status, done);
-    }
-done:
-    return status;
-}
-
-static ty_status add_fat_tree(platform *p, const xml_element *e, const cluster_tag *c,
-                              ty_error *error)
-{
-    const char *at = xml_attribute(e, "topo_parameters");
-    uint32_t *below = NULL, *above = NULL, *swapped;
-    uint64_t widest = 0;
-    fat_tree t = {0};
-    uint32_t lists[3][LEVEL_LIMIT] = {{0}};
-    bool is_ok = at != NULL && read_list(&at, &t.levels) == 1 && t.levels <= LEVEL_LIMIT;
-    ty_status status = TY_OK;
-
-    for (int k = 0; k < 3 && is_ok; k++)
-        is_ok = *at++ == ';' && read_list(&at, lists[k]) == t.levels;
-    memcpy(t.down, lists[0], sizeof t.down);
-    memcpy(t.up, lists[1], sizeof t.up);
-    memcpy(t.ports, lists[2], sizeof t.ports);
-    for (uint32_t l = 0; is_ok && l <= t.levels; l++)
-        widest = nodes_at(&t, l) > widest ? nodes_at(&t, l) : widest;
-    if (!is_ok || *at != '\0' || nodes_at(&t, 0) != c->count || widest > DEVICE_LIMIT)
-        return bad_parameters(p, e, "LEVELS;DOWN,...;UP,...;PORTS,... for the number of hosts",
-                              error);
-    below = ty_alloc(widest, sizeof *below);
-    above = ty_alloc(widest, sizeof *above);
-    if (below == NULL || above == NULL) {
-        status = out_of_memory(p, error);
-        goto cleanup;
-    }
-    memcpy(below, c->hosts, c->count * sizeof *below);
-    for (uint32_t l = 0; l < t.levels; l++) {
-        TY_CHECK(add_level(p, c, &t, l, below, above, error), status, cleanup);
-        swapped = below;
-        below = above;
-        above = swapped;
-    }
-cleanup:
-    ty_free(below);
-    ty_free(above);
-    return status;
-}
-
-static ty_status add_cluster(platform *p, const xml_element *e, ty_error *error)
-{
-    static const struct {
-        const char *name;
-        ty_status (*add)(platform *p, const xml_element *e, const cluster_tag *c, ty_error *error);
-    } shapes[] = {{"FLAT", add_star}, {"TORUS", add_torus}, {"FAT_TREE", add_fat_tree}};
-    const char *topology = xml_attribute(e, "topology");
-    cluster_tag c = {.line = xml_line(e), .cores = 1};
-    size_t s = 0;
-    ty_status status;
-
-    topology = topology != NULL ? topology : "FLAT";
-    TY_CHECK(need(p->im, e, "id", &c.id, error), status, cleanup);
-    TY_CHECK(need(p->im, e, "prefix", &c.prefix, error), status, cleanup);
-    c.suffix = xml_attribute(e, "suffix") != NULL ? xml_attribute(e, "suffix") : "";
-    TY_CHECK(read_quantity(p->im, e, "speed", 1, 1e18, &c.speed, error), status, cleanup);
-    TY_CHECK(read_quantity(p->im, e, "bw", 1, BANDWIDTH_MAXIMUM, &c.bandwidth, error), status,
-             cleanup);
-    TY_CHECK(read_quantity(p->im, e, "lat", 0, 100, &c.latency, error), status, cleanup);
-    if (xml_attribute(e, "core") != NULL)
-        TY_CHECK(read_quantity(p->im, e, "core", 1, 1e6, &c.cores, error), status, cleanup);
-    while (s < 3 && strcmp(shapes[s].name, topology) != 0)
-        s++;
-    if (s == 3) {
-        status =
-            import_fail(p->im, error, c.line,
-                        "found topology=\"%.40s\", expected FLAT, FAT_TREE or TORUS", topology);
-        goto cleanup;
-    }
-    TY_CHECK(add_hosts(p, e, &c, error), status, cleanup);
-    status = shapes[s].add(p, e, &c, error);
-cleanup:
-    ty_free(c.hosts);
-    return status;
+    return simgrid_new_point(p, name, 0, 0, index, error);
 }
 
 /* ---- Hosts, links, routes ---------------------------------------------------------------- */
@@ -409,11 +128,11 @@ static ty_status add_host(platform *p, const xml_element *e, ty_error *error)
     uint32_t index;
     ty_status status;
 
-    TY_CHECK(need(p->im, e, "id", &id, error), status, done);
-    TY_CHECK(read_quantity(p->im, e, "speed", 1, 1e18, &speed, error), status, done);
+    TY_CHECK(simgrid_need(p->im, e, "id", &id, error), status, done);
+    TY_CHECK(simgrid_quantity(p->im, e, "speed", 1, 1e18, &speed, error), status, done);
     if (xml_attribute(e, "core") != NULL)
-        TY_CHECK(read_quantity(p->im, e, "core", 1, 1e6, &cores, error), status, done);
-    status = new_point(p, id, xml_line(e), speed * cores, &index, error);
+        TY_CHECK(simgrid_quantity(p->im, e, "core", 1, 1e6, &cores, error), status, done);
+    status = simgrid_new_point(p, id, xml_line(e), speed * cores, &index, error);
 done:
     return status;
 }
@@ -422,9 +141,9 @@ static ty_status add_router(platform *p, const xml_element *e, ty_error *error)
 {
     const char *id;
     uint32_t index;
-    ty_status status = need(p->im, e, "id", &id, error);
+    ty_status status = simgrid_need(p->im, e, "id", &id, error);
 
-    return status == TY_OK ? new_point(p, id, xml_line(e), 0, &index, error) : status;
+    return status == TY_OK ? simgrid_new_point(p, id, xml_line(e), 0, &index, error) : status;
 }
 
 static ty_status add_link(platform *p, const xml_element *e, ty_error *error)
@@ -434,23 +153,23 @@ static ty_status add_link(platform *p, const xml_element *e, ty_error *error)
     uint32_t index, before = p->link_names.count;
     ty_status status;
 
-    TY_CHECK(need(p->im, e, "id", &id, error), status, done);
-    TY_CHECK(read_quantity(p->im, e, "bandwidth", 1, BANDWIDTH_MAXIMUM, &bandwidth, error), status,
-             done);
+    TY_CHECK(simgrid_need(p->im, e, "id", &id, error), status, done);
+    TY_CHECK(simgrid_quantity(p->im, e, "bandwidth", 1, BANDWIDTH_MAXIMUM, &bandwidth, error),
+             status, done);
     if (xml_attribute(e, "latency") != NULL)
-        TY_CHECK(read_quantity(p->im, e, "latency", 0, 100, &latency, error), status, done);
+        TY_CHECK(simgrid_quantity(p->im, e, "latency", 0, 100, &latency, error), status, done);
     TY_CHECK(tree_node_of(&p->link_names, id, xml_line(e), &index, error), status, done);
     if (p->link_names.count == before)
         return import_fail(p->im, error, xml_line(e), "found link %.60s a second time", id);
     if (p->link_names.count > p->link_room) {
         uint32_t *wires = ty_resize(p->link_wires, p->link_names.room, sizeof *wires);
         if (wires == NULL)
-            return out_of_memory(p, error);
+            return simgrid_out_of_memory(p, error);
         p->link_wires = wires;
         p->link_room = p->link_names.room;
     }
     p->link_wires[index] = p->wire_count;
-    status = new_wire(p, NO_INDEX, NO_INDEX, bandwidth, latency, 1, error);
+    status = simgrid_new_wire(p, NO_INDEX, NO_INDEX, bandwidth, latency, 1, error);
 done:
     return status;
 }
@@ -526,7 +245,7 @@ static ty_status place_route(platform *p, const xml_element *e, uint32_t from, u
         /* new_junction may move points, not wires */
         next = to;
         if (i + 1 < end)
-            TY_CHECK(new_junction(p, &next, error), status, done);
+            TY_CHECK(simgrid_new_junction(p, &next, error), status, done);
         list[i]->from = from;
         list[i]->to = next;
         from = next;
@@ -542,8 +261,8 @@ static ty_status add_route(platform *p, const xml_element *e, ty_error *error)
     uint32_t ends[2], before = p->names.count;
     ty_status status;
 
-    TY_CHECK(need(p->im, e, is_zone ? "gw_src" : "src", &names[0], error), status, done);
-    TY_CHECK(need(p->im, e, is_zone ? "gw_dst" : "dst", &names[1], error), status, done);
+    TY_CHECK(simgrid_need(p->im, e, is_zone ? "gw_src" : "src", &names[0], error), status, done);
+    TY_CHECK(simgrid_need(p->im, e, is_zone ? "gw_dst" : "dst", &names[1], error), status, done);
     for (int k = 0; k < 2; k++) {
         TY_CHECK(point_of(p, names[k], xml_line(e), &ends[k], error), status, done);
         if (p->names.count > before)
@@ -574,10 +293,12 @@ static ty_status add_element(platform *p, const xml_element *e, int depth, ty_er
         const char *name;
         ty_status (*add)(platform *p, const xml_element *e, ty_error *error);
     } elements[] = {
-        {"host", add_host},       {"router", add_router}, {"link", add_link},
-        {"cluster", add_cluster}, {"route", add_route},   {"zoneRoute", add_route},
-        {"ASroute", add_route},   {"prop", skip},         {"config", skip},
-        {"mount", skip},          {"storage", skip},      {"storage_type", skip},
+        {"host", add_host},     {"router", add_router},
+        {"link", add_link},     {"cluster", simgrid_add_cluster},
+        {"route", add_route},   {"zoneRoute", add_route},
+        {"ASroute", add_route}, {"prop", skip},
+        {"config", skip},       {"mount", skip},
+        {"storage", skip},      {"storage_type", skip},
     };
 
     if (xml_is(e, "zone") || xml_is(e, "AS"))
@@ -605,23 +326,28 @@ static ty_status add_zone(platform *p, const xml_element *zone, int depth, ty_er
 
 /* ---- Into the cluster -------------------------------------------------------------------- */
 
+static uint32_t group_of(const platform *p, uint32_t i)
+{
+    while (p->points[i].group != i) {
+        p->points[i].group = p->points[p->points[i].group].group;
+        i = p->points[i].group;
+    }
+    return i;
+}
+
 /* What some host is linked to, over however many wires: routers that lead nowhere are left out. */
 static void find_linked(platform *p)
 {
-    bool has_changed = true;
-
     for (uint32_t i = 0; i < p->names.count; i++)
-        p->points[i].is_linked = p->points[i].is_host;
-    while (has_changed) {
-        has_changed = false;
-        for (uint32_t w = 0; w < p->wire_count; w++) {
-            const wire *e = &p->wires[w];
-            if (e->from == NO_INDEX || p->points[e->from].is_linked == p->points[e->to].is_linked)
-                continue;
-            p->points[e->from].is_linked = p->points[e->to].is_linked = true;
-            has_changed = true;
-        }
-    }
+        p->points[i].group = i;
+    for (uint32_t w = 0; w < p->wire_count; w++)
+        if (p->wires[w].from != NO_INDEX)
+            p->points[group_of(p, p->wires[w].from)].group = group_of(p, p->wires[w].to);
+    for (uint32_t i = 0; i < p->names.count; i++)
+        if (p->points[i].is_host)
+            p->points[group_of(p, i)].is_linked = true;
+    for (uint32_t i = 0; i < p->names.count; i++)
+        p->points[i].is_linked = p->points[group_of(p, i)].is_linked;
 }
 
 /* Of the options, else made up of the speed. */
@@ -650,7 +376,7 @@ static ty_status device_type(platform *p, double flop_per_s, uint32_t *type, ty_
 
 static ty_status add_points(platform *p, ty_error *error)
 {
-    char source[] = "inside a host: no limit", kind[] = "inside", name[NAME_ROOM + 16];
+    char source[] = "inside a host: no limit", kind[] = "inside", name[SIMGRID_NAME_ROOM + 16];
     link_type inner = {.name = kind, .source = source, .bandwidth_bytes_per_s = 1e15};
     ty_cluster *c = p->im->cluster;
     uint32_t left_out = 0, type, device;

@@ -78,6 +78,7 @@ import_lines import_lines_of(const char *text, size_t length);
 bool import_next_line(import_lines *lines);
 
 extern const import_format import_nccl, import_nccl_graph, import_smi, import_slurm;
+extern const import_format import_slurm_yaml;
 extern const import_format import_hwloc, import_ibnet, import_topograph, import_k8s;
 extern const import_format import_simgrid, import_astra, import_hosts_csv;
 /** Files of other simulators that are not clusters: told apart, and refused with a reason. */

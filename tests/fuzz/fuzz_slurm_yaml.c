@@ -1,0 +1,3 @@
+/* Importing Slurm topology.yaml. */
+#define FORMAT "slurm-yaml"
+#include "cluster_import_fuzz.h"

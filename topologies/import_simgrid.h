@@ -1,0 +1,55 @@
+/* SimGrid platforms on their way to a cluster: points (hosts, routers) and the wires between them.
+ * import_simgrid.c reads zones and routes, import_simgrid_cluster.c draws <cluster>. */
+#ifndef TY_IMPORT_SIMGRID_H
+#define TY_IMPORT_SIMGRID_H
+
+#include "import_tree.h"
+#include "xml.h"
+
+enum { SIMGRID_NAME_ROOM = 200 };
+
+typedef struct point {
+    bool is_host, is_linked;
+    double flop_per_s;
+    uint32_t vertex;
+    uint32_t group; /* a point it is linked to, itself at the end of the chain */
+} point;
+
+typedef struct wire {
+    double bandwidth, latency, lanes;
+    uint32_t from, to; /* points; NO_INDEX: not placed by a route yet */
+} wire;
+
+typedef struct platform {
+    importer *im;
+    tree names, link_names; /* of points and of links that routes name */
+    point *points;
+    uint32_t point_room;
+    wire *wires;
+    uint32_t wire_count, wire_room;
+    uint32_t *link_wires; /* [link_names] */
+    uint32_t link_room;
+    uint32_t junctions;
+    double speed; /* of the hosts, the first's */
+    bool has_backbone;
+} platform;
+
+ty_status simgrid_out_of_memory(const platform *p, ty_error *error);
+/** An attribute with a unit, in SI units. @param minimum, maximum of what is accepted */
+ty_status simgrid_quantity(const importer *im, const xml_element *e, const char *key,
+                           double minimum, double maximum, double *out,
+                           ty_error *error) TY_MUST_CHECK;
+/** An attribute that must be there and not empty. */
+ty_status simgrid_need(const importer *im, const xml_element *e, const char *key, const char **out,
+                       ty_error *error) TY_MUST_CHECK;
+/** A host, router or switch of a name of its own. @param flop_per_s 0: no host */
+ty_status simgrid_new_point(platform *p, const char *name, unsigned line, double flop_per_s,
+                            uint32_t *index, ty_error *error) TY_MUST_CHECK;
+ty_status simgrid_new_junction(platform *p, uint32_t *index, ty_error *error) TY_MUST_CHECK;
+/** @param lanes wires of that bandwidth side by side */
+ty_status simgrid_new_wire(platform *p, uint32_t from, uint32_t to, double bandwidth,
+                           double latency, double lanes, ty_error *error) TY_MUST_CHECK;
+/** A <cluster>: FLAT, TORUS, FAT_TREE or DRAGONFLY. */
+ty_status simgrid_add_cluster(platform *p, const xml_element *e, ty_error *error) TY_MUST_CHECK;
+
+#endif

@@ -1,0 +1,363 @@
+/* SimGrid's <cluster>: a star, torus, fat tree or dragonfly, drawn as its parameters say. */
+#include "import_simgrid.h"
+
+#include <ctype.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { LEVEL_LIMIT = 8 };
+
+typedef struct cluster_tag {
+    const char *id, *prefix, *suffix;
+    unsigned line;
+    double speed, bandwidth, latency, cores;
+    uint32_t count;
+    uint32_t *hosts; /* [count] points */
+} cluster_tag;
+
+/* "0-99,105": so many names. */
+static ty_status add_hosts(platform *p, const xml_element *e, cluster_tag *c, ty_error *error)
+{
+    const char *at;
+    ty_status status;
+
+    TY_CHECK(simgrid_need(p->im, e, "radical", &at, error), status, done);
+    while (*at != '\0') {
+        char *end;
+        unsigned long low = strtoul(at, &end, 10), high = low;
+        bool is_ok = isdigit((unsigned char)*at) != 0;
+        if (is_ok && *end == '-' && isdigit((unsigned char)end[1]))
+            high = strtoul(end + 1, &end, 10);
+        is_ok = is_ok && (*end == '\0' || *end == ',') && low <= high &&
+                high - low < DEVICE_LIMIT && c->count + (high - low) < DEVICE_LIMIT;
+        if (!is_ok)
+            return import_fail(p->im, error, c->line,
+                               "found radical=\"%.40s\", expected ranges such as 0-15", at);
+        uint32_t *hosts = ty_resize(c->hosts, c->count + (high - low) + 1, sizeof *hosts);
+        if (hosts == NULL)
+            return simgrid_out_of_memory(p, error);
+        c->hosts = hosts;
+        for (unsigned long i = low; i <= high; i++) {
+            char name[SIMGRID_NAME_ROOM];
+            snprintf(name, sizeof name, "%.60s%lu%.60s", c->prefix, i, c->suffix);
+            TY_CHECK(simgrid_new_point(p, name, c->line, c->speed * c->cores, &c->hosts[c->count],
+                                       error),
+                     status, done);
+            c->count++;
+        }
+        at = *end == ',' ? end + 1 : end;
+    }
+    status = TY_OK;
+done:
+    return status;
+}
+
+/* Hosts around a switch. A backbone is passed by every message: its latency is shared out to the
+ * two hosts' links, its bandwidth bounds each. */
+static ty_status add_star(platform *p, const xml_element *e, const cluster_tag *c, ty_error *error)
+{
+    double bandwidth = c->bandwidth, latency = c->latency, bb_bandwidth = 0, bb_latency = 0;
+    uint32_t center, router;
+    char name[SIMGRID_NAME_ROOM];
+    ty_status status;
+
+    if (xml_attribute(e, "bb_bw") != NULL) {
+        TY_CHECK(simgrid_quantity(p->im, e, "bb_bw", 1, BANDWIDTH_MAXIMUM, &bb_bandwidth, error),
+                 status, done);
+        if (xml_attribute(e, "bb_lat") != NULL)
+            TY_CHECK(simgrid_quantity(p->im, e, "bb_lat", 0, 100, &bb_latency, error), status,
+                     done);
+        bandwidth = fmin(bandwidth, bb_bandwidth);
+        latency += bb_latency / 2;
+        p->has_backbone = true;
+    }
+    snprintf(name, sizeof name, "%.60s-switch", c->id);
+    TY_CHECK(simgrid_new_point(p, name, c->line, 0, &center, error), status, done);
+    snprintf(name, sizeof name, "%.60s%.60s_router%.60s", c->prefix, c->id, c->suffix);
+    TY_CHECK(simgrid_new_point(p, name, c->line, 0, &router, error), status, done);
+    TY_CHECK(simgrid_new_wire(p, center, router,
+                              bb_bandwidth > 0 ? bb_bandwidth : c->bandwidth * c->count,
+                              bb_latency / 2, 1, error),
+             status, done);
+    for (uint32_t i = 0; i < c->count; i++)
+        TY_CHECK(simgrid_new_wire(p, c->hosts[i], center, bandwidth, latency, 1, error), status,
+                 done);
+done:
+    return status;
+}
+
+/* Whole numbers between commas, up to a semicolon. */
+static uint32_t read_list(const char **at, uint32_t *out)
+{
+    uint32_t count = 0;
+
+    while (count < LEVEL_LIMIT && isdigit((unsigned char)**at)) {
+        char *end;
+        unsigned long value = strtoul(*at, &end, 10);
+        if (value == 0 || value > DEVICE_LIMIT)
+            return 0;
+        out[count++] = (uint32_t)value;
+        *at = *end == ',' ? end + 1 : end;
+    }
+    return count;
+}
+
+static ty_status bad_parameters(const platform *p, const xml_element *e, const char *expected,
+                                ty_error *error)
+{
+    const char *text = xml_attribute(e, "topo_parameters");
+    return import_fail(p->im, error, xml_line(e), "found topo_parameters=\"%.60s\", expected %s",
+                       text != NULL ? text : "", expected);
+}
+
+static ty_status add_torus(platform *p, const xml_element *e, const cluster_tag *c, ty_error *error)
+{
+    const char *at = xml_attribute(e, "topo_parameters");
+    uint32_t sizes[LEVEL_LIMIT], dimensions = at == NULL ? 0 : read_list(&at, sizes), first, stride;
+    uint64_t count = 1;
+    ty_status status = TY_OK;
+
+    for (uint32_t d = 0; d < dimensions && count <= DEVICE_LIMIT; d++)
+        count *= sizes[d];
+    if (dimensions == 0 || *at != '\0' || count != c->count)
+        return bad_parameters(p, e, "sizes whose product is the number of hosts", error);
+    /* hosts do not forward for others: each gets a router */
+    first = p->names.count;
+    for (uint32_t i = 0; i < c->count; i++) {
+        uint32_t router;
+        TY_CHECK(simgrid_new_junction(p, &router, error), status, done);
+        TY_CHECK(
+            simgrid_new_wire(p, c->hosts[i], router, 2 * dimensions * c->bandwidth, 0, 1, error),
+            status, done);
+    }
+    stride = 1;
+    for (uint32_t d = 0; d < dimensions; stride *= sizes[d++])
+        for (uint32_t i = 0; i < c->count && sizes[d] > 1; i++) {
+            uint32_t place = i / stride % sizes[d];
+            uint32_t next = i + (place + 1 < sizes[d] ? stride : stride - sizes[d] * stride);
+            if (sizes[d] > 2 || place == 0)
+                TY_CHECK(simgrid_new_wire(p, first + i, first + next, c->bandwidth, c->latency,
+                                          sizes[d] == 2 ? 2 : 1, error),
+                         status, done);
+        }
+done:
+    return status;
+}
+
+/* Parallel ports generalized fat tree (Zahavi 2012): at level l, digits up to l count parents and
+ * the others children; two nodes a level apart are linked when all digits but that level's agree.
+ */
+typedef struct fat_tree {
+    uint32_t levels, down[LEVEL_LIMIT], up[LEVEL_LIMIT], ports[LEVEL_LIMIT];
+    uint32_t first; /* point of the first node of the level below */
+} fat_tree;
+
+static uint64_t nodes_at(const fat_tree *t, uint32_t level)
+{
+    uint64_t count = 1;
+
+    for (uint32_t i = 0; i < t->levels && count <= VERTEX_LIMIT; i++)
+        count *= i < level ? t->up[i] : t->down[i];
+    return count;
+}
+
+/* Radix and stride of a digit among the nodes of a level. */
+static uint32_t stride_of(const fat_tree *t, uint32_t level, uint32_t digit)
+{
+    uint32_t stride = 1;
+
+    for (uint32_t i = 0; i < digit; i++)
+        stride *= i < level ? t->up[i] : t->down[i];
+    return stride;
+}
+
+static ty_status add_level(platform *p, const cluster_tag *c, fat_tree *t, uint32_t level,
+                           const uint32_t *below, uint32_t *above, ty_error *error)
+{
+    uint32_t count = (uint32_t)nodes_at(t, level), stride = stride_of(t, level, level);
+    ty_status status = TY_OK;
+
+    for (uint32_t i = 0; i < nodes_at(t, level + 1); i++)
+        TY_CHECK(simgrid_new_junction(p, &above[i], error), status, done);
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t low = i % stride, high = i / stride / t->down[level];
+        for (uint32_t parent = 0; parent < t->up[level]; parent++)
+            TY_CHECK(simgrid_new_wire(p, below[i],
+                                      above[low + stride * (parent + t->up[level] * high)],
+                                      c->bandwidth, c->latency, t->ports[level], error),
+                     status, done);
+    }
+done:
+    return status;
+}
+
+static ty_status add_fat_tree(platform *p, const xml_element *e, const cluster_tag *c,
+                              ty_error *error)
+{
+    const char *at = xml_attribute(e, "topo_parameters");
+    uint32_t *below = NULL, *above = NULL, *swapped;
+    uint64_t widest = 0;
+    fat_tree t = {0};
+    uint32_t lists[3][LEVEL_LIMIT] = {{0}};
+    bool is_ok = at != NULL && read_list(&at, &t.levels) == 1 && t.levels <= LEVEL_LIMIT;
+    ty_status status = TY_OK;
+
+    for (int k = 0; k < 3 && is_ok; k++)
+        is_ok = *at++ == ';' && read_list(&at, lists[k]) == t.levels;
+    memcpy(t.down, lists[0], sizeof t.down);
+    memcpy(t.up, lists[1], sizeof t.up);
+    memcpy(t.ports, lists[2], sizeof t.ports);
+    for (uint32_t l = 0; is_ok && l <= t.levels; l++)
+        widest = nodes_at(&t, l) > widest ? nodes_at(&t, l) : widest;
+    if (!is_ok || *at != '\0' || nodes_at(&t, 0) != c->count || widest > DEVICE_LIMIT)
+        return bad_parameters(p, e, "LEVELS;DOWN,...;UP,...;PORTS,... for the number of hosts",
+                              error);
+    below = ty_alloc(widest, sizeof *below);
+    above = ty_alloc(widest, sizeof *above);
+    if (below == NULL || above == NULL) {
+        status = simgrid_out_of_memory(p, error);
+        goto cleanup;
+    }
+    memcpy(below, c->hosts, c->count * sizeof *below);
+    for (uint32_t l = 0; l < t.levels; l++) {
+        TY_CHECK(add_level(p, c, &t, l, below, above, error), status, cleanup);
+        swapped = below;
+        below = above;
+        above = swapped;
+    }
+cleanup:
+    ty_free(below);
+    ty_free(above);
+    return status;
+}
+
+/* What topo_parameters of a dragonfly say (Kim et al. 2008; the wiring is SimGrid's): routers of a
+ * chassis are all linked (green), so are those at one place in the chassis of a group (black), and
+ * router j of group i with router i of group j (blue), each by so many links side by side. */
+typedef struct dragonfly {
+    uint32_t groups, blue, chassis, black, routers, green, nodes;
+    uint32_t first; /* point of the first router; group by group, chassis by chassis */
+} dragonfly;
+
+static bool read_dragonfly(const char *at, dragonfly *d)
+{
+    uint32_t lists[4][LEVEL_LIMIT], counts[4];
+
+    for (int k = 0; at != NULL && k < 4; k++) {
+        counts[k] = read_list(&at, lists[k]);
+        if (counts[k] != (k < 3 ? 2 : 1) || *at != (k < 3 ? ';' : '\0'))
+            return false;
+        at += k < 3;
+    }
+    if (at == NULL)
+        return false;
+    *d = (dragonfly){.groups = lists[0][0],
+                     .blue = lists[0][1],
+                     .chassis = lists[1][0],
+                     .black = lists[1][1],
+                     .routers = lists[2][0],
+                     .green = lists[2][1],
+                     .nodes = lists[3][0]};
+    return (uint64_t)d->chassis * d->routers >= d->groups;
+}
+
+static uint64_t dragonfly_hosts(const dragonfly *d)
+{
+    uint64_t routers = (uint64_t)d->groups * d->chassis; /* each at most DEVICE_LIMIT */
+
+    if (routers > DEVICE_LIMIT || routers * d->routers > DEVICE_LIMIT)
+        return 0;
+    return routers * d->routers * d->nodes;
+}
+
+static ty_status add_group(platform *p, const cluster_tag *c, const dragonfly *d, uint32_t group,
+                           ty_error *error)
+{
+    uint32_t in_group = d->chassis * d->routers, base = d->first + group * in_group;
+    ty_status status = TY_OK;
+
+    for (uint32_t at = 0; at < in_group; at++) {
+        uint32_t chassis = at / d->routers, place = at % d->routers;
+        for (uint32_t other = place + 1; other < d->routers; other++)
+            TY_CHECK(simgrid_new_wire(p, base + at, base + chassis * d->routers + other,
+                                      c->bandwidth, c->latency, d->green, error),
+                     status, done);
+        for (uint32_t other = chassis + 1; other < d->chassis; other++)
+            TY_CHECK(simgrid_new_wire(p, base + at, base + other * d->routers + place, c->bandwidth,
+                                      c->latency, d->black, error),
+                     status, done);
+    }
+    for (uint32_t other = group + 1; other < d->groups; other++)
+        TY_CHECK(simgrid_new_wire(p, base + other, d->first + other * in_group + group,
+                                  c->bandwidth, c->latency, d->blue, error),
+                 status, done);
+done:
+    return status;
+}
+
+static ty_status add_dragonfly(platform *p, const xml_element *e, const cluster_tag *c,
+                               ty_error *error)
+{
+    dragonfly d = {0};
+    ty_status status = TY_OK;
+
+    if (!read_dragonfly(xml_attribute(e, "topo_parameters"), &d) || dragonfly_hosts(&d) != c->count)
+        return bad_parameters(p, e,
+                              "GROUPS,LINKS;CHASSIS,LINKS;ROUTERS,LINKS;NODES whose product is the "
+                              "number of hosts, with a router for every other group",
+                              error);
+    d.first = p->names.count;
+    for (uint32_t i = 0; i < c->count; i++) {
+        uint32_t router = d.first + i / d.nodes;
+        if (i % d.nodes == 0)
+            TY_CHECK(simgrid_new_junction(p, &router, error), status, done);
+        TY_CHECK(simgrid_new_wire(p, c->hosts[i], router, c->bandwidth, c->latency, 1, error),
+                 status, done);
+    }
+    for (uint32_t group = 0; group < d.groups; group++)
+        TY_CHECK(add_group(p, c, &d, group, error), status, done);
+done:
+    return status;
+}
+
+ty_status simgrid_add_cluster(platform *p, const xml_element *e, ty_error *error)
+{
+    static const struct {
+        const char *name;
+        ty_status (*add)(platform *p, const xml_element *e, const cluster_tag *c, ty_error *error);
+    } shapes[] = {{"FLAT", add_star},
+                  {"TORUS", add_torus},
+                  {"FAT_TREE", add_fat_tree},
+                  {"DRAGONFLY", add_dragonfly}};
+    enum { SHAPE_COUNT = sizeof shapes / sizeof shapes[0] };
+    const char *topology = xml_attribute(e, "topology");
+    cluster_tag c = {.line = xml_line(e), .cores = 1};
+    size_t s = 0;
+    ty_status status;
+
+    topology = topology != NULL ? topology : "FLAT";
+    TY_CHECK(simgrid_need(p->im, e, "id", &c.id, error), status, cleanup);
+    TY_CHECK(simgrid_need(p->im, e, "prefix", &c.prefix, error), status, cleanup);
+    c.suffix = xml_attribute(e, "suffix") != NULL ? xml_attribute(e, "suffix") : "";
+    TY_CHECK(simgrid_quantity(p->im, e, "speed", 1, 1e18, &c.speed, error), status, cleanup);
+    TY_CHECK(simgrid_quantity(p->im, e, "bw", 1, BANDWIDTH_MAXIMUM, &c.bandwidth, error), status,
+             cleanup);
+    TY_CHECK(simgrid_quantity(p->im, e, "lat", 0, 100, &c.latency, error), status, cleanup);
+    if (xml_attribute(e, "core") != NULL)
+        TY_CHECK(simgrid_quantity(p->im, e, "core", 1, 1e6, &c.cores, error), status, cleanup);
+    while (s < SHAPE_COUNT && strcmp(shapes[s].name, topology) != 0)
+        s++;
+    if (s == SHAPE_COUNT) {
+        status = import_fail(
+            p->im, error, c.line,
+            "found topology=\"%.40s\", expected FLAT, TORUS, FAT_TREE or DRAGONFLY", topology);
+        goto cleanup;
+    }
+    TY_CHECK(add_hosts(p, e, &c, error), status, cleanup);
+    status = shapes[s].add(p, e, &c, error);
+cleanup:
+    ty_free(c.hosts);
+    return status;
+}
