@@ -130,6 +130,9 @@ ty_status plan_options_from(const cli_options *options, const cli_question *ques
  *         empty message: the worker itself has said why on stderr.
  */
 ty_status worker_run(ty_job *job, uint32_t ranks, bool quiet, ty_error *error) TY_MUST_CHECK;
+/** An empty file of one's own in $TMPDIR (or /tmp), for the caller to unlink.
+ *  @param path [out] "" on failure */
+ty_status scratch_file(const char *name, char *path, size_t room, ty_error *error) TY_MUST_CHECK;
 
 /* ---- measure.c --------------------------------------------------------------------------- */
 

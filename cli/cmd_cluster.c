@@ -43,6 +43,7 @@ static exit_code import(const cli_options *options, const char *path)
     ty_text text = {0};
     ty_json_writer writer = ty_json_writer_on(&text);
     ty_error error = {0};
+    exit_code code;
     char *end;
 
     if (options->oversubscription != NULL) {
@@ -51,8 +52,11 @@ static exit_code import(const cli_options *options, const char *path)
             return report_usage("cluster", "--oversubscription: found '%s', expected 1 to 1000",
                                 options->oversubscription);
     }
-    if (ty_cluster_import(path, &wanted, &cluster, &notes, &error) != TY_OK)
-        return report_bad_input(&error);
+    if (ty_cluster_import(path, &wanted, &cluster, &notes, &error) != TY_OK) {
+        code = report_bad_input(&error);
+        /* a file of a known kind that is no cluster is a bad input, too */
+        return error.status == TY_EUNSUPPORTED ? EXIT_BAD_INPUT : code;
+    }
     if (!options->quiet)
         fprintf(stderr, "%s: %u devices on %u hosts\n%s", notes.format,
                 ty_cluster_device_count(cluster), ty_cluster_host_count(cluster), notes.text);
@@ -241,7 +245,7 @@ static exit_code export_to(const cli_options *options, const char *name)
 
     if (ty_cluster_open(name, NULL, &cluster, &error) != TY_OK)
         return report_bad_input(&error);
-    status = ty_cluster_export(cluster, options->to, &text, &error);
+    status = ty_cluster_export(cluster, options->to, options->host, &text, &error);
     ty_cluster_free(cluster);
     if (status == TY_OK)
         return deliver(options, &text);

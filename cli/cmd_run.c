@@ -1,6 +1,7 @@
 /* trainyard run: trains for real on local ranks. */
 #include "cli.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -107,7 +108,7 @@ exit_code cmd_run(const cli_options *options)
     plan_inputs inputs = {0};
     ty_job *job = NULL;
     ty_text text = {0};
-    char scratch[] = "/tmp/trainyard-run-XXXXXX";
+    char scratch[PATH_MAX] = "";
     const char *output = options->output;
 
     if (plan_inputs_load(options->files[0], &inputs, &error) != TY_OK)
@@ -116,20 +117,16 @@ exit_code cmd_run(const cli_options *options)
         plan_inputs_clear(&inputs);
         return report_failure(&error);
     }
-    if (output == NULL) {
-        int file = mkstemp(scratch);
-        if (file >= 0)
-            close(file);
-        output = scratch;
-    }
     interrupts_catch();
-    if (job_prepare(options, &inputs, output, &job, &error) != TY_OK ||
+    if (output == NULL && scratch_file("trainyard-run", scratch, sizeof scratch, &error) == TY_OK)
+        output = scratch;
+    if (output == NULL || job_prepare(options, &inputs, output, &job, &error) != TY_OK ||
         worker_run(job, ty_plan_rank_count(job->plan), options->quiet, &error) != TY_OK ||
         show(options, output, &text, &error) != TY_OK)
         code = report_failure(&error);
     else
         code = print_text(&text);
-    if (output == scratch)
+    if (scratch[0] != '\0')
         unlink(scratch);
     ty_text_clear(&text);
     ty_job_free(job);

@@ -1,6 +1,7 @@
 /* Measuring this machine through a profile job, and keeping what was measured. */
 #include "cli.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,14 +12,14 @@ ty_status measure_profile(const ty_workload *workload, uint32_t ranks,
                           ty_profile **out, ty_error *error)
 {
     ty_status status = TY_OK;
-    char output[] = "/tmp/trainyard-profile-XXXXXX";
-    int file = mkstemp(output);
+    char output[PATH_MAX] = "";
     ty_job *job = ty_alloc(1, sizeof *job);
 
-    if (file < 0 || job == NULL) {
-        status = ty_fail(error, file < 0 ? TY_EIO : TY_ENOMEM, "cannot prepare a profile job");
+    if (job == NULL) {
+        status = ty_fail(error, TY_ENOMEM, "cannot prepare a profile job");
         goto cleanup;
     }
+    TY_CHECK(scratch_file("trainyard-profile", output, sizeof output, error), status, cleanup);
     job->kind = TY_JOB_PROFILE;
     job->backend = ty_strdup("cpu");
     job->output = ty_strdup(output);
@@ -34,10 +35,8 @@ ty_status measure_profile(const ty_workload *workload, uint32_t ranks,
     TY_CHECK(ty_profile_load(output, out, error), status, cleanup);
 
 cleanup:
-    if (file >= 0) {
-        close(file);
+    if (output[0] != '\0')
         unlink(output);
-    }
     ty_job_free(job);
     return status;
 }

@@ -111,16 +111,38 @@ static ty_status status_of(int outcome, ty_error *error)
     return ty_fail(error, code == EXIT_BAD_INPUT ? TY_EPARSE : TY_EBACKEND, "%s", "");
 }
 
+static void scratch_name(char *path, size_t room, const char *name)
+{
+    const char *temporary = getenv("TMPDIR");
+    bool is_set = temporary != NULL && temporary[0] != '\0';
+
+    snprintf(path, room, "%s/%s-XXXXXX", is_set ? temporary : "/tmp", name);
+}
+
+ty_status scratch_file(const char *name, char *path, size_t room, ty_error *error)
+{
+    int file;
+
+    scratch_name(path, room, name);
+    file = mkstemp(path);
+    if (file < 0) {
+        ty_fail(error, TY_EIO, "%s: %s", path, strerror(errno));
+        path[0] = '\0';
+        return TY_EIO;
+    }
+    close(file);
+    return TY_OK;
+}
+
 ty_status worker_run(ty_job *job, uint32_t ranks, bool quiet, ty_error *error)
 {
     ty_status status = TY_OK;
     char worker[PATH_MAX], folder[PATH_MAX], path[PATH_MAX + 16];
-    const char *temporary = getenv("TMPDIR");
     pid_t child;
 
     path[0] = '\0';
     TY_CHECK(worker_path(worker, error), status, done);
-    snprintf(folder, sizeof folder, "%s/trainyard-XXXXXX", temporary != NULL ? temporary : "/tmp");
+    scratch_name(folder, sizeof folder, "trainyard");
     if (mkdtemp(folder) == NULL)
         return ty_fail(error, TY_EIO, "%s: %s", folder, strerror(errno));
     snprintf(path, sizeof path, "%s/job.json", folder);

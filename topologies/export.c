@@ -32,10 +32,11 @@ static void write_dot_vertex(const ty_cluster *c, uint32_t v, ty_text *text)
     ty_text_addf(text, " [shape=%s];\n", shapes[c->vertices[v].kind]);
 }
 
-static ty_status export_dot(const ty_cluster *c, ty_text *text, ty_error *error)
+static ty_status export_dot(const ty_cluster *c, const char *host, ty_text *text, ty_error *error)
 {
     char bandwidth[32];
 
+    (void)host;
     ty_text_add(text, "graph ");
     quote(text, c->name);
     ty_text_add(text, " {\n  overlap=false;\n  node [fontsize=10];\n  edge [fontsize=8];\n");
@@ -171,12 +172,13 @@ static void write_slurm(const slurm *s, ty_text *text)
         ty_text_add(text, "\n");
 }
 
-static ty_status export_slurm(const ty_cluster *c, ty_text *text, ty_error *error)
+static ty_status export_slurm(const ty_cluster *c, const char *host, ty_text *text, ty_error *error)
 {
     size_t vertices = c->vertex_count;
     slurm s = {.c = c};
     ty_status status;
 
+    (void)host;
     s.levels = ty_alloc(4 * vertices + c->host_count, sizeof *s.levels);
     if (s.levels == NULL)
         return ty_fail(error, TY_ENOMEM, "out of memory for an export");
@@ -426,10 +428,68 @@ static void write_system(nccl *n)
     ty_text_add(n->text, "</system>\n");
 }
 
-static ty_status export_nccl(const ty_cluster *c, ty_text *text, ty_error *error)
+/* The machine of one host; TY_EUNSUPPORTED where some device has no way up to its processors. */
+static ty_status write_host(nccl *n, uint32_t host, ty_error *error)
 {
-    nccl n = {.c = c, .text = text, .hub = c->host_vertices[0]};
+    const ty_cluster *c = n->c;
     uint32_t devices = 0;
+
+    n->hub = c->host_vertices[host];
+    n->gpus = n->nics = n->numas = 0;
+    write_system(n);
+    for (uint32_t d = 0; d < c->device_count; d++)
+        devices += ty_cluster_device_host(c, d) == host;
+    if (n->gpus != devices)
+        return ty_fail(error, TY_EUNSUPPORTED,
+                       "cluster %s: found %u of the %u devices of host %s on PCIe, expected all",
+                       c->name, n->gpus, devices, c->vertices[n->hub].name);
+    return ty_text_check(n->text, error);
+}
+
+static ty_status find_host(const ty_cluster *c, const char *name, uint32_t *host, ty_error *error)
+{
+    uint32_t vertex = cluster_find(c, name);
+
+    for (*host = 0; *host < c->host_count; (*host)++)
+        if (c->host_vertices[*host] == vertex)
+            return TY_OK;
+    return ty_fail(error, TY_EINVAL,
+                   "host: found \"%.60s\", expected a host of %.100s, such as %.60s", name, c->name,
+                   c->vertices[c->host_vertices[0]].name);
+}
+
+/* A file is about one host, so all must be alike: bus numbers are counted from the hub, and equal
+ * hosts give equal files. */
+static ty_status check_alike(nccl *n, const ty_text *first, ty_error *error)
+{
+    ty_text *kept = n->text, text = {0};
+    ty_status status = TY_OK;
+
+    n->text = &text;
+    for (uint32_t h = 1; h < n->c->host_count; h++) {
+        text.length = 0;
+        TY_CHECK(write_host(n, h, error), status, cleanup);
+        if (text.length == first->length && memcmp(text.data, first->data, text.length) == 0)
+            continue;
+        status =
+            ty_fail(error, TY_EINVAL,
+                    "cluster %.80s: found hosts that differ, such as %.60s and %.60s, expected "
+                    "the one that the file is about (--host %.60s)",
+                    n->c->name, n->c->vertices[n->c->host_vertices[0]].name,
+                    n->c->vertices[n->hub].name, n->c->vertices[n->hub].name);
+        break;
+    }
+cleanup:
+    ty_text_clear(&text);
+    n->text = kept;
+    return status;
+}
+
+static ty_status export_nccl(const ty_cluster *c, const char *host, ty_text *text, ty_error *error)
+{
+    ty_text file = {0};
+    nccl n = {.c = c, .text = &file};
+    uint32_t index = 0;
     catalogue *known = NULL;
     ty_status status;
 
@@ -438,36 +498,43 @@ static ty_status export_nccl(const ty_cluster *c, ty_text *text, ty_error *error
         return ty_fail(error, TY_ENOMEM, "out of memory for an export");
     TY_CHECK(catalogue_load(&known, error), status, cleanup);
     n.catalogue = known;
-    write_system(&n);
-    for (uint32_t d = 0; d < c->device_count; d++)
-        devices += ty_cluster_device_host(c, d) == 0;
-    if (n.gpus != devices)
-        status = ty_fail(error, TY_EUNSUPPORTED,
-                         "cluster %s: found %u of the %u devices of its first host on PCIe, "
-                         "expected all",
-                         c->name, n.gpus, devices);
-    else
-        status = ty_text_check(text, error);
+    if (host != NULL)
+        TY_CHECK(find_host(c, host, &index, error), status, cleanup);
+    TY_CHECK(write_host(&n, index, error), status, cleanup);
+    if (host == NULL)
+        TY_CHECK(check_alike(&n, &file, error), status, cleanup);
+    ty_text_append(text, file.data, file.length);
+    status = ty_text_check(text, error);
 cleanup:
     catalogue_free(known);
+    ty_text_clear(&file);
     ty_free(n.is_written);
     return status;
 }
 
 /* ---- All --------------------------------------------------------------------------------- */
 
-ty_status ty_cluster_export(const ty_cluster *cluster, const char *format, ty_text *text,
-                            ty_error *error)
+ty_status ty_cluster_export(const ty_cluster *cluster, const char *format, const char *host,
+                            ty_text *text, ty_error *error)
 {
     static const struct {
         const char *name;
-        ty_status (*write)(const ty_cluster *cluster, ty_text *text, ty_error *error);
-    } formats[] = {{"dot", export_dot}, {"nccl", export_nccl}, {"slurm", export_slurm}};
+        ty_status (*write)(const ty_cluster *cluster, const char *host, ty_text *text,
+                           ty_error *error);
+        bool is_of_host;
+    } formats[] = {
+        {"dot", export_dot, false}, {"nccl", export_nccl, true}, {"slurm", export_slurm, false}};
     const char *near;
 
-    for (size_t i = 0; i < sizeof formats / sizeof formats[0]; i++)
-        if (strcmp(formats[i].name, format) == 0)
-            return formats[i].write(cluster, text, error);
+    for (size_t i = 0; i < sizeof formats / sizeof formats[0]; i++) {
+        if (strcmp(formats[i].name, format) != 0)
+            continue;
+        if (host != NULL && !formats[i].is_of_host)
+            return ty_fail(error, TY_EINVAL,
+                           "host: found \"%.60s\", expected none: %s is about the whole cluster",
+                           host, format);
+        return formats[i].write(cluster, host, text, error);
+    }
     near = ty_suggest(format, formats, sizeof formats / sizeof formats[0], sizeof formats[0]);
     return ty_fail(error, TY_EINVAL, "found format \"%.40s\", expected dot, nccl or slurm%s%s%s",
                    format, near != NULL ? "; did you mean \"" : "", near != NULL ? near : "",

@@ -231,12 +231,15 @@ ty_status ty_cluster_bisection(const ty_cluster *cluster, double *bandwidth_byte
 
 /**
  * Writes a cluster in the words of another tool: "dot" (Graphviz), "slurm" (topology.conf; of a
- * fabric that is no tree, the leaves below one switch), "nccl" (topology XML of the first host).
+ * fabric that is no tree, the leaves below one switch), "nccl" (topology XML, which is about one
+ * host).
+ * @param host name of the host that a file of one host is about; NULL: any, if all are alike
  * @param text appended to
- * @return TY_EINVAL: no such format; TY_EUNSUPPORTED: the format cannot express the cluster
+ * @return TY_EINVAL: no such format or host, or no host and they differ; TY_EUNSUPPORTED: the
+ * format cannot express the cluster
  */
-ty_status ty_cluster_export(const ty_cluster *cluster, const char *format, ty_text *text,
-                            ty_error *error) TY_MUST_CHECK;
+ty_status ty_cluster_export(const ty_cluster *cluster, const char *format, const char *host,
+                            ty_text *text, ty_error *error) TY_MUST_CHECK;
 
 /* ---- Analyses ---------------------------------------------------------------------------- */
 

@@ -16,7 +16,7 @@ static const ty_import_format *const formats[] = {
     &ty_import_megatron,        &ty_import_hf,
     &ty_import_calculon,        &ty_import_calculon_execution,
     &ty_import_calculon_system, &ty_import_deepspeed,
-    &ty_import_chakra_json,
+    &ty_import_chakra_json,     &ty_import_foreign_text,
 };
 #define FORMAT_COUNT (sizeof formats / sizeof formats[0])
 

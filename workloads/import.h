@@ -61,5 +61,6 @@ extern const ty_import_format ty_import_chakra_json;
 extern const ty_import_format ty_import_archive;
 extern const ty_import_format ty_import_profiler_trace;
 extern const ty_import_format ty_import_observer_trace;
+extern const ty_import_format ty_import_foreign_text;
 
 #endif

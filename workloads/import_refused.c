@@ -69,8 +69,51 @@ static ty_status refuse_observer_trace(ty_import_source *source, ty_workload **o
                    source->path);
 }
 
+/* Text files of neighbours, told by what stands near their beginning. */
+static const struct {
+    const char *mark, *what;
+} texts[] = {
+    {"model_parallel_NPU_group",
+     "a SimAI or ASTRA-sim workload, which has what each layer sends once "
+     "it is split but not its shape; expected the model it was made of "
+     "(config.json, Megatron-LM arguments)"},
+    {"comm_type,comm_group", "a SimAI log of collectives, expected a network"},
+    {"\nallreduce,:", "SimAI's bandwidths of collectives, expected a network"},
+    {"samples_per_sec", "a table of measured speeds, expected a network"},
+    {"throughput_samples_s", "a table of measured speeds, expected a network"},
+};
+enum { TEXT_COUNT = sizeof texts / sizeof texts[0] };
+
+static size_t find_text(const ty_import_source *source)
+{
+    char window[1024];
+    size_t length = source->length < sizeof window ? source->length : sizeof window - 1, i = 0;
+
+    memcpy(window, source->bytes, length);
+    window[length] = '\0'; /* what stands behind a NUL does not count */
+    if (window[0] == '{')
+        return TEXT_COUNT; /* JSON may quote anything */
+    while (i < TEXT_COUNT && strstr(window, texts[i].mark) == NULL)
+        i++;
+    return i;
+}
+
+static bool probe_text(ty_import_source *source)
+{
+    return find_text(source) < TEXT_COUNT;
+}
+
+static ty_status refuse_text(ty_import_source *source, ty_workload **out)
+{
+    (void)out;
+    return ty_fail(source->error, TY_EPARSE, "%s: found %s", source->path,
+                   texts[find_text(source)].what);
+}
+
 const ty_import_format ty_import_archive = {"tar archive", probe_archive, refuse_archive, true};
 const ty_import_format ty_import_profiler_trace = {"PyTorch profiler trace", probe_profiler_trace,
                                                    refuse_profiler_trace, true};
 const ty_import_format ty_import_observer_trace = {"PyTorch execution trace", probe_observer_trace,
                                                    refuse_observer_trace, true};
+const ty_import_format ty_import_foreign_text = {"text of another program", probe_text, refuse_text,
+                                                 true};

@@ -26,6 +26,23 @@ expect_error_line "none of the formats"
 expect 3 cluster import "$scratch/none.xml"
 expect 2 cluster import
 
+expect 0 cluster import "$data/topology.yaml" --host dgx-a100 --quiet
+expect_output '"trainyard.cluster/1"' '"a03/gpu-7"'
+printf '<graphs version="1"/>' >"$scratch/graph.xml"
+expect 3 cluster import "$scratch/graph.xml"
+expect_error_line "NCCL graph file" "expected a topology"
+
+# What a program that reads --json relies on.
+expect 0 cluster show "leaf:2 host:2 dgx-a100 oversub:2" --json
+expect_output '"devices": 32' '"hosts": 4' '"bisection_bandwidth_bytes_per_s": 200000000000' \
+    '"equivalence_classes": 1' '"links": [' '"from": "host-0/gpu-0", "to": "host-0/nvswitch", "kind": "nvlink3"'
+expect 0 cluster check "leaf:2 host:2 dgx-a100 oversub:2"
+expect_output "oversubscribed 2 : 1" "leaf-0 and 1 more" "cuts off 16 devices" "spine-0 and 2 more" \
+    "device classes: 1" "32 x a100-sxm4-80gb"
+expect 0 workload show gpt2 --json
+expect_output '"parameters": 124439808' '"forward_flop_per_sample": 291648307200' \
+    '"activation_bytes_per_sample": 438636548' '"layers": [' '"name": "embedding", "kind": "embedding"'
+
 expect 0 cluster check "leaf:4 host:8 gpu:8 @h100 nvlink4 ndr400 oversub:4"
 expect_output "device classes: 1" "oversubscribed 4 : 1" "leaf-0 and 3 more" "cuts off 192 devices"
 expect 0 cluster export "leaf:2 host:2 dgx-a100" --to slurm
@@ -33,6 +50,11 @@ expect_output "SwitchName=spine-0 Switches=leaf-0,leaf-1" "SwitchName=leaf-1 Nod
 expect 0 cluster export dgx-h100 --to nccl -o "$scratch/made/dgx.xml"
 expect 0 cluster check "$scratch/made/dgx.xml"
 expect_output "8 devices on 1 hosts" "device classes: 1"
+expect 2 cluster export "1x dgx-a100 + 1x p100-server" --to nccl
+expect_error_line "found hosts that differ" "--host host-1"
+expect 0 cluster export "1x dgx-a100 + 1x p100-server" --to nccl --host host-1 -o "$scratch/made/p100.xml"
+expect 0 cluster check "$scratch/made/p100.xml"
+expect_output "4 devices on 1 hosts"
 expect 2 cluster export dgx-h100 --to nvcl
 expect_error_line "did you mean" "nccl"
 finish

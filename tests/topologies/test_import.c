@@ -1013,7 +1013,8 @@ static char *export_as(const char *name, const char *format)
     ty_error error = {0};
     char *out = NULL;
 
-    cr_assert_eq(ty_cluster_export(c, format, &text, &error), TY_OK, "%s: %s", name, error.message);
+    cr_assert_eq(ty_cluster_export(c, format, NULL, &text, &error), TY_OK, "%s: %s", name,
+                 error.message);
     cr_assert_eq(ty_text_take(&text, &out, NULL), TY_OK);
     ty_cluster_free(c);
     return out;
@@ -1079,12 +1080,48 @@ Test(export, dot_names_every_vertex_and_link)
     for (const char *at = text; (at = strstr(at, " -- ")) != NULL; at += 4)
         edges++;
     cr_assert_eq(edges, ty_cluster_link_count(c));
-    cr_assert_eq(ty_cluster_export(c, "slrm", &out, &error), TY_EINVAL);
+    cr_assert_eq(ty_cluster_export(c, "slrm", NULL, &out, &error), TY_EINVAL);
     cr_assert_not_null(strstr(error.message, "did you mean \"slurm\""));
     other = sample_open("local:2");
-    cr_assert_eq(ty_cluster_export(other, "slurm", &out, &error), TY_EUNSUPPORTED);
+    cr_assert_eq(ty_cluster_export(other, "slurm", NULL, &out, &error), TY_EUNSUPPORTED);
     ty_cluster_free(other);
     ty_cluster_free(c);
     ty_text_clear(&out);
     ty_free(text);
+}
+
+/* NCCL's file is about one host: where hosts differ, whose must be said. */
+Test(export, nccl_of_one_host)
+{
+    ty_cluster *c = sample_open("2x dgx-a100 + 1x p100-server"), *back = NULL;
+    static const struct {
+        const char *host;
+        ty_status status;
+        const char *part; /* of the message; NULL: devices of the file */
+        uint32_t devices;
+    } rows[] = {
+        {NULL, TY_EINVAL, "found hosts that differ, such as host-0 and host-2", 0},
+        {"host-1", TY_OK, NULL, 8},
+        {"host-2", TY_OK, NULL, 4},
+        {"host-7", TY_EINVAL, "found \"host-7\", expected a host", 0},
+        {"host-2/gpu-0", TY_EINVAL, "expected a host", 0},
+    };
+
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        ty_text text = {0};
+        ty_error error = {0};
+        cr_assert_eq(ty_cluster_export(c, "nccl", rows[i].host, &text, &error), rows[i].status);
+        if (rows[i].part != NULL) {
+            cr_assert_not_null(strstr(error.message, rows[i].part), "%s", error.message);
+            cr_assert_eq(text.length, 0, "nothing half written");
+            continue;
+        }
+        cr_assert_eq(
+            ty_cluster_import_text(text.data, text.length, "back", NULL, &back, NULL, &error),
+            TY_OK, "%s", error.message);
+        cr_assert_eq(ty_cluster_device_count(back), rows[i].devices);
+        ty_cluster_free(back);
+        ty_text_clear(&text);
+    }
+    ty_cluster_free(c);
 }
