@@ -384,9 +384,9 @@ static uint32_t number_at_end(const char *text)
  * not its host's. */
 static bool names_host(const char *label)
 {
-    return label[0] != '\0' && strstr(label, "Aggregation Node") == NULL &&
-           strncmp(label, "MT", 2) != 0 && strncmp(label, "Mellanox", 8) != 0 &&
-           strncmp(label, "Quantum", 7) != 0;
+    return label[0] != '\0' && !isspace((unsigned char)label[0]) &&
+           strstr(label, "Aggregation Node") == NULL && strncmp(label, "MT", 2) != 0 &&
+           strncmp(label, "Mellanox", 8) != 0 && strncmp(label, "Quantum", 7) != 0;
 }
 
 static ty_status list_adapters(fabric *f, tree *hosts, adapter *list, uint32_t *count,

@@ -314,8 +314,12 @@ static ty_status finish(importer *im, ty_error *error)
     ty_status status;
 
     make_plain(im->cluster->name);
-    for (uint32_t v = 0; v < im->cluster->vertex_count; v++)
+    for (uint32_t v = 0; v < im->cluster->vertex_count; v++) {
+        if (im->cluster->vertices[v].name[0] == '\0')
+            return import_fail(im, error, 0, "found a %s without a name, expected one",
+                               ty_vertex_kind_name(im->cluster->vertices[v].kind));
         make_plain(im->cluster->vertices[v].name);
+    }
     status = cluster_finish(im->cluster, &problem, error);
 
     if (status != TY_OK || problem.expected == NULL)

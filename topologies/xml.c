@@ -19,8 +19,20 @@ static const xml_element *element_of(const xmlNode *node)
     return (const xml_element *)(const void *)node;
 }
 
-/* Entities are what an XML bomb is made of; no format read here needs any of its own. The text is
- * read as UTF-8 whatever it says, so that none can hide in another encoding. */
+/* The text is read as UTF-8 whatever it says of itself: without NUL and beginning with "<", it is
+ * in none of the encodings that libxml2 finds out by itself, so that nothing hides from check_text.
+ */
+static bool is_ascii_like(const char *text, size_t length)
+{
+    static const char mark[] = "\xef\xbb\xbf";
+    size_t at = length >= 3 && memcmp(text, mark, 3) == 0 ? 3 : 0;
+
+    while (at < length && isspace((unsigned char)text[at]))
+        at++;
+    return (at == length || text[at] == '<') && memchr(text, '\0', length) == NULL;
+}
+
+/* Entities are what an XML bomb is made of; no format read here needs any of its own. */
 static ty_status check_text(const char *text, size_t length, const char *name, ty_error *error)
 {
     static const char entity[] = "<!ENTITY";
@@ -28,8 +40,9 @@ static ty_status check_text(const char *text, size_t length, const char *name, t
     if (length > (size_t)1 << 30)
         return ty_fail(error, TY_EPARSE, "%.200s: found %zu bytes, expected at most 1 GiB", name,
                        length);
-    if (memchr(text, '\0', length) != NULL)
-        return ty_fail(error, TY_EPARSE, "%.200s: found a NUL character, expected XML in UTF-8",
+    if (!is_ascii_like(text, length))
+        return ty_fail(error, TY_EPARSE,
+                       "%.200s: found a NUL character, or no \"<\" first, expected XML in UTF-8",
                        name);
     for (const char *at = text, *end = text + length;
          (at = memchr(at, '<', (size_t)(end - at))) != NULL; at++)
@@ -54,33 +67,59 @@ static ty_status fail_with(const xmlParserCtxt *context, const char *name, ty_er
     for (size_t i = 0; i < length; i++) /* it may quote bytes that are not text */
         if ((unsigned char)message[i] < ' ' || (unsigned char)message[i] > '~')
             message[i] = '?';
-    if (cause->code == XML_ERR_NO_MEMORY)
+    /* malformed text has a code; what ran out of memory early has none */
+    if (context->errNo == XML_ERR_NO_MEMORY || cause->code == XML_ERR_NO_MEMORY ||
+        cause->code == XML_ERR_OK)
         return ty_fail(error, TY_ENOMEM, "out of memory for XML");
     return ty_fail(error, TY_EPARSE, "%.200s:%d: found malformed XML (%s), expected well-formed",
                    name, cause->line, message);
 }
 
-ty_status xml_parse(const char *text, size_t length, const char *name, xml_document **out,
-                    ty_error *error)
+/* Without a handler libxml2 prints what it cannot put into a context, such as a lack of memory. */
+static void keep_quiet(void *unused, xmlError *error)
 {
-    xmlParserCtxt *context;
-    xmlDoc *document;
-    ty_status status = check_text(text, length, name, error);
+    (void)unused;
+    (void)error;
+}
 
-    if (status != TY_OK)
-        return status;
-    if ((context = xmlNewParserCtxt()) == NULL)
+static ty_status parse(const char *text, size_t length, const char *name, xml_document **out,
+                       ty_error *error)
+{
+    xmlParserCtxt *context = xmlNewParserCtxt();
+    xmlDoc *document;
+    ty_status status = TY_OK;
+
+    if (context == NULL)
         return ty_fail(error, TY_ENOMEM, "out of memory for XML");
-    document = xmlCtxtReadMemory(context, text, (int)length, NULL, "UTF-8",
+    document = xmlCtxtReadMemory(context, text, (int)length, NULL, NULL,
                                  XML_PARSE_NONET | XML_PARSE_NOERROR | XML_PARSE_NOWARNING |
-                                     XML_PARSE_NOCDATA);
-    if (document == NULL || xmlDocGetRootElement(document) == NULL) {
+                                     XML_PARSE_NOCDATA | XML_PARSE_IGNORE_ENC);
+    if (document == NULL || xmlDocGetRootElement(document) == NULL ||
+        context->errNo == XML_ERR_NO_MEMORY) { /* text may be missing, without a failure */
         status = fail_with(context, name, error);
         xmlFreeDoc(document);
     } else {
         *out = (xml_document *)(void *)document;
     }
     xmlFreeParserCtxt(context);
+    return status;
+}
+
+ty_status xml_parse(const char *text, size_t length, const char *name, xml_document **out,
+                    ty_error *error)
+{
+    xmlStructuredErrorFunc handler = xmlStructuredError;
+    void *handler_context = xmlStructuredErrorContext;
+    ty_status status = check_text(text, length, name, error);
+
+    if (status != TY_OK)
+        return status;
+    xmlSetStructuredErrorFunc(NULL, keep_quiet);
+    status = parse(text, length, name, out, error);
+    if (status == TY_EPARSE) /* libxml2 may word a lack of memory so; then there is more, or none */
+        status = parse(text, length, name, out, error);
+    xmlSetStructuredErrorFunc(handler_context, handler);
+    xmlResetLastError(); /* it holds copies of names */
     return status;
 }
 

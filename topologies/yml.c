@@ -8,6 +8,13 @@ struct yml_document {
     yaml_document_t document;
 };
 
+/* libyaml does not always say that memory ran out, but it always says what is malformed. */
+static ty_status status_of(const yaml_parser_t *parser)
+{
+    return parser->error == YAML_MEMORY_ERROR || parser->error == YAML_NO_ERROR ? TY_ENOMEM
+                                                                                : TY_EPARSE;
+}
+
 /* By the scanner alone, before a tree is built: an alias, or nesting no file has, ends it. */
 static ty_status check_events(const char *text, size_t length, const char *name, ty_error *error)
 {
@@ -24,7 +31,7 @@ static ty_status check_events(const char *text, size_t length, const char *name,
         yaml_event_t event;
         unsigned line;
         if (!yaml_parser_parse(&parser, &event)) {
-            status = ty_fail(error, parser.error == YAML_MEMORY_ERROR ? TY_ENOMEM : TY_EPARSE,
+            status = ty_fail(error, status_of(&parser),
                              "%.200s:%zu: found malformed YAML (%.100s), expected well-formed",
                              name, parser.problem_mark.line + 1,
                              parser.problem != NULL ? parser.problem : "no reason given");
@@ -63,7 +70,7 @@ ty_status yml_parse(const char *text, size_t length, const char *name, yml_docum
     }
     yaml_parser_set_input_string(&parser, (const unsigned char *)text, length);
     if (!yaml_parser_load(&parser, &d->document)) {
-        status = ty_fail(error, parser.error == YAML_MEMORY_ERROR ? TY_ENOMEM : TY_EPARSE,
+        status = ty_fail(error, status_of(&parser),
                          "%.200s:%zu: found malformed YAML, expected well-formed", name,
                          parser.problem_mark.line + 1);
         ty_free(d);

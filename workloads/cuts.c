@@ -1,104 +1,42 @@
-/* Where a workload may be divided into stages, found on its graph: every path from the batch to the
- * loss passes the layer before a cut, so those layers are the dominators of the last layer. All
- * igraph calls of workloads/ are in this file. */
+/* Where a workload may be divided into stages: in one pass from the loss to the batch. A cut needs
+ * every path from the batch to the loss to pass one layer; as layers are in topological order, that
+ * is the one before the cut, and nothing behind the cut may read anything older. (igraph's
+ * dominator tree says the same, but igraph 0.10 aborts the program where that runs out of memory.)
+ */
 #include "ty_workloads.h"
 
-#include <igraph.h>
-
-static ty_status translate(igraph_error_t code, ty_error *error)
+/* The oldest that any layer from `layer` on reads, plus one; 0: the batch. */
+static uint32_t oldest_input(const ty_layer *layer, uint32_t oldest)
 {
-    if (code == IGRAPH_SUCCESS)
-        return TY_OK;
-    return ty_fail(error, code == IGRAPH_ENOMEM ? TY_ENOMEM : TY_EBACKEND, "igraph: %s",
-                   igraph_strerror(code));
-}
-
-/* Vertex i is layer i; one more vertex stands for the batch. */
-static ty_status list_edges(const ty_workload *w, igraph_vector_int_t *edges, ty_error *error)
-{
-    ty_status status = TY_OK;
-    igraph_integer_t batch = (igraph_integer_t)w->layer_count;
-
-    for (uint32_t layer = 0; layer < w->layer_count; layer++) {
-        const ty_layer *l = &w->layers[layer];
-        for (uint32_t i = 0; i < (l->input_count > 0 ? l->input_count : 1); i++) {
-            igraph_integer_t from = l->input_count > 0 ? (igraph_integer_t)l->inputs[i] : batch;
-            TY_CHECK(translate(igraph_vector_int_push_back(edges, from), error), status, cleanup);
-            TY_CHECK(translate(igraph_vector_int_push_back(edges, layer), error), status, cleanup);
-        }
-    }
-
-cleanup:
-    return status;
-}
-
-/* dominators[v]: the last vertex that every path from the batch to v passes. */
-static ty_status find_dominators(const ty_workload *w, igraph_vector_int_t *dominators,
-                                 ty_error *error)
-{
-    ty_status status = TY_OK;
-    igraph_integer_t batch = (igraph_integer_t)w->layer_count;
-    igraph_vector_int_t edges;
-    igraph_t graph;
-    bool has_graph = false;
-
-    TY_CHECK(translate(igraph_vector_int_init(&edges, 0), error), status, nothing);
-    TY_CHECK(list_edges(w, &edges, error), status, cleanup);
-    TY_CHECK(translate(igraph_create(&graph, &edges, batch + 1, IGRAPH_DIRECTED), error), status,
-             cleanup);
-    has_graph = true;
-    status =
-        translate(igraph_dominator_tree(&graph, batch, dominators, NULL, NULL, IGRAPH_OUT), error);
-
-cleanup:
-    if (has_graph)
-        igraph_destroy(&graph);
-    igraph_vector_int_destroy(&edges);
-nothing:
-    return status;
-}
-
-/* Walks from the last layer up to the batch; the dominators met are the layers before the cuts. */
-static ty_status collect(const ty_workload *w, const igraph_vector_int_t *dominators,
-                         uint32_t **cuts, uint32_t *count, ty_error *error)
-{
-    igraph_integer_t batch = (igraph_integer_t)w->layer_count;
-    uint32_t n = 0, *list;
-
-    for (igraph_integer_t v = VECTOR(*dominators)[batch - 1]; v >= 0 && v != batch;
-         v = VECTOR(*dominators)[v])
-        n++;
-    list = ty_alloc(n, sizeof *list);
-    if (list == NULL)
-        return ty_fail(error, TY_ENOMEM, "%s: out of memory", w->name);
-    *count = n;
-    for (igraph_integer_t v = VECTOR(*dominators)[batch - 1]; v >= 0 && v != batch;
-         v = VECTOR(*dominators)[v])
-        list[--n] = (uint32_t)v + 1;
-    *cuts = list;
-    return TY_OK;
+    if (layer->input_count == 0)
+        return 0;
+    for (uint32_t i = 0; i < layer->input_count; i++)
+        if (layer->inputs[i] + 1 < oldest)
+            oldest = layer->inputs[i] + 1;
+    return oldest;
 }
 
 ty_status ty_workload_cuts(const ty_workload *workload, uint32_t **cuts, uint32_t *count,
                            ty_error *error)
 {
-    ty_status status = TY_OK;
-    igraph_error_handler_t *old = igraph_set_error_handler(igraph_error_handler_ignore);
-    igraph_vector_int_t dominators;
-    bool has_dominators = false;
+    uint32_t layers = workload->layer_count, oldest = layers, n = 0, *list;
 
-    if (workload->layer_count == 0) {
-        status = ty_fail(error, TY_EINVAL, "%s: has no layers", workload->name);
-        goto cleanup;
+    if (layers == 0)
+        return ty_fail(error, TY_EINVAL, "%s: has no layers", workload->name);
+    list = ty_alloc(layers, sizeof *list);
+    if (list == NULL)
+        return ty_fail(error, TY_ENOMEM, "%s: out of memory", workload->name);
+    for (uint32_t position = layers - 1; position > 0; position--) {
+        oldest = oldest_input(&workload->layers[position], oldest);
+        if (oldest == position) /* the layer before it, alone */
+            list[n++] = position;
     }
-    TY_CHECK(translate(igraph_vector_int_init(&dominators, 0), error), status, cleanup);
-    has_dominators = true;
-    TY_CHECK(find_dominators(workload, &dominators, error), status, cleanup);
-    status = collect(workload, &dominators, cuts, count, error);
-
-cleanup:
-    if (has_dominators)
-        igraph_vector_int_destroy(&dominators);
-    igraph_set_error_handler(old);
-    return status;
+    for (uint32_t i = 0; i < n / 2; i++) { /* ascending */
+        uint32_t swapped = list[i];
+        list[i] = list[n - 1 - i];
+        list[n - 1 - i] = swapped;
+    }
+    *cuts = list;
+    *count = n;
+    return TY_OK;
 }

@@ -432,10 +432,11 @@ static const char *const harmless[] = {
     "mlp_bias",
 };
 
-static void note_unread(const config *c)
+static ty_status note_unread(const config *c)
 {
     ty_text unknown = {0};
     const char *key;
+    ty_status status;
 
     for (size_t i = 0; i < COUNT(harmless); i++)
         ty_json_ignore(c->root, harmless[i]);
@@ -444,9 +445,11 @@ static void note_unread(const config *c)
     ty_json_ignore(c->root, "quantization_config");
     while ((key = ty_json_next_unread(c->root)) != NULL)
         ty_text_addf(&unknown, "%s%.60s", unknown.length > 0 ? ", " : "", key);
-    if (unknown.length > 0)
+    status = ty_text_check(&unknown, c->error);
+    if (status == TY_OK && unknown.length > 0)
         ty_import_note(c->source, "keys that are not known, ignored: %s", unknown.data);
     ty_text_clear(&unknown);
+    return status;
 }
 
 /* ---- The whole ------------------------------------------------------------------------------- */
@@ -482,7 +485,7 @@ static ty_status read(ty_import_source *source, ty_workload **out)
     TY_CHECK(read_sizes(&c, common, COUNT(common)), status, cleanup);
     TY_CHECK(read_flag(&c, "tie_word_embeddings", &c.t.is_tied), status, cleanup);
     TY_CHECK(family->finish(&c), status, cleanup);
-    note_unread(&c);
+    TY_CHECK(note_unread(&c), status, cleanup);
     if (c.t.is_fused)
         ty_import_note(source, "fused attention assumed: scores are not kept");
     ty_json_place(c.root, whole);

@@ -56,7 +56,8 @@ ty_status ty_zoo_list(char ***names, uint32_t *count, ty_error *error)
     TY_CHECK(ty_data_path("workloads", "zoo", &path, error), status, cleanup);
     directory = opendir(path);
     if (directory == NULL) {
-        status = ty_fail(error, TY_EIO, "%s: %s", path, strerror(errno));
+        status =
+            ty_fail(error, errno == ENOMEM ? TY_ENOMEM : TY_EIO, "%s: %s", path, strerror(errno));
         goto cleanup;
     }
     for (const struct dirent *entry; (entry = readdir(directory)) != NULL;)

@@ -257,9 +257,8 @@ uint32_t ty_builder_opaque(ty_builder *builder, const uint32_t *inputs, uint32_t
 const ty_shape *ty_builder_shape(const ty_builder *builder, uint32_t layer);
 
 /**
- * The cuts at which a workload may be divided into stages, from its graph (igraph): positions c,
- * ascending, such that exactly one tensor crosses between layers c-1 and c. 0 and layer_count are
- * not included.
+ * The cuts at which a workload may be divided into stages: positions c, ascending, such that
+ * exactly one tensor crosses between layers c-1 and c. 0 and layer_count are not included.
  * @param cuts [out] free with ty_free
  */
 ty_status ty_workload_cuts(const ty_workload *workload, uint32_t **cuts, uint32_t *count,

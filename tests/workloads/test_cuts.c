@@ -1,5 +1,5 @@
-/* ty_workload_cuts, which asks the graph, against ty_workload_is_cut, which looks at each position.
- */
+/* ty_workload_cuts, which goes through the layers once, against ty_workload_is_cut, which goes
+ * through them for each position. */
 #include "ty_workloads.h"
 
 #include <criterion/criterion.h>
