@@ -4,6 +4,31 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+/* Bytes of a character of UTF-8 in well-formed text; 0 where it is none, or a control character. */
+static int character_length(const unsigned char *c)
+{
+    int length = c[0] < 0x80 ? 1 : c[0] >= 0xf0 ? 4 : c[0] >= 0xe0 ? 3 : 2;
+
+    if (c[0] < ' ' || c[0] == 0x7f || (c[0] >= 0x80 && c[0] < 0xc2) || c[0] > 0xf4)
+        return 0;
+    for (int i = 1; i < length; i++)
+        if ((c[i] & 0xc0) != 0x80)
+            return 0;
+    return length;
+}
+
+/* Messages quote files, which may hold anything, and may have been cut within a character: what is
+ * no text becomes "?". */
+static void make_text(char *message)
+{
+    for (unsigned char *c = (unsigned char *)message; *c != '\0';) {
+        int length = character_length(c);
+        if (length == 0)
+            *c = '?';
+        c += length > 0 ? length : 1;
+    }
+}
+
 ty_status ty_fail(ty_error *error, ty_status status, const char *format, ...)
 {
     if (error != NULL) {
@@ -12,6 +37,7 @@ ty_status ty_fail(ty_error *error, ty_status status, const char *format, ...)
         va_start(arguments, format);
         vsnprintf(error->message, sizeof error->message, format, arguments);
         va_end(arguments);
+        make_text(error->message);
     }
     return status;
 }

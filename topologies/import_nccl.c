@@ -123,25 +123,33 @@ static ty_status need_fabric(machine *m, ty_error *error)
     return cluster_add_vertex(m->im->cluster, TY_VERTEX_SWITCH, "fabric", 0, &m->fabric, error);
 }
 
-/* Ports of one adapter share its way to the host, so that they are one NIC as wide as all. */
-static double rate_of(const xml_element *nic)
+/* Ports of one adapter share its way to the host, so that they are one NIC as wide as all. A speed
+ * that is not positive is not known, as NCCL has it. */
+static ty_status rate_of(const machine *m, const xml_element *nic, double *sum, ty_error *error)
 {
-    double sum = 0;
+    const double most_megabits = 1e8;
 
-    for (const xml_element *net = xml_first(nic); net != NULL; net = xml_next(net)) {
+    *sum = 0;
+    for (const xml_element *net = nic == NULL ? NULL : xml_first(nic); net != NULL;
+         net = xml_next(net)) {
         const char *speed = xml_is(net, "net") ? xml_attribute(net, "speed") : NULL;
-        double megabits = speed == NULL ? 0 : strtod(speed, NULL);
-        if (megabits > 0 && megabits <= 1e8)
-            sum += megabits * 1e6;
+        char *end = NULL;
+        double megabits = speed == NULL ? 0 : strtod(speed, &end);
+        if (speed != NULL && (end == speed || *end != '\0' || !(megabits <= most_megabits)))
+            return import_fail(m->im, error, xml_line(net),
+                               "found a speed of \"%.40s\", expected Mbit/s up to %g", speed,
+                               most_megabits);
+        if (megabits > 0)
+            *sum += megabits * 1e6;
     }
-    return sum;
+    return TY_OK;
 }
 
 static ty_status add_nic(machine *m, const xml_element *pci, const xml_element *nic,
                          uint32_t parent, ty_error *error)
 {
     importer *im = m->im;
-    double rate = nic != NULL ? rate_of(nic) : 0;
+    double rate;
     const xml_element *net = nic != NULL ? child(nic, "net") : NULL;
     const char *label = net != NULL ? xml_attribute(net, "name") : NULL;
     bool is_infiniband = pci != NULL && has_class(pci, "0x0207");
@@ -151,6 +159,7 @@ static ty_status add_nic(machine *m, const xml_element *pci, const xml_element *
     char name[64];
     ty_status status;
 
+    TY_CHECK(rate_of(m, nic, &rate, error), status, done);
     is_infiniband = is_infiniband || (label != NULL && strncmp(label, "mlx", 3) == 0);
     snprintf(name, sizeof name, "host-%u/nic-%u", m->number, m->nic_count++);
     TY_CHECK(cluster_add_vertex(im->cluster, TY_VERTEX_NIC, name, 0, &vertex, error), status, done);

@@ -11,7 +11,7 @@ static bool is_true(yml_node node)
     return strcmp(yml_text(node), "true") == 0;
 }
 
-/* The one of `keys` that a node has; what a topology must say, and what is beside it. */
+/* Whether a mapping has these keys alone. */
 static ty_status check_keys(const importer *im, yml_node node, const char *const *keys,
                             size_t count, ty_error *error)
 {
@@ -26,14 +26,6 @@ static ty_status check_keys(const importer *im, yml_node node, const char *const
             return import_fail(im, error, yml_line(key), "found key \"%.40s\", expected %s%s%s%s",
                                yml_text(key), keys[0], near != NULL ? "; did you mean \"" : "",
                                near != NULL ? near : "", near != NULL ? "\"?" : "");
-        }
-        for (size_t before = 0; before < i; before++) {
-            yml_node other;
-            (void)yml_at(node, before, &other);
-            if (strcmp(yml_text(other), yml_text(key)) == 0)
-                return import_fail(im, error, yml_line(key),
-                                   "found key \"%.40s\" a second time, expected it once",
-                                   yml_text(key));
         }
     }
     return TY_OK;

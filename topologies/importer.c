@@ -337,6 +337,8 @@ static ty_status read_all(importer *im, const import_format **format, ty_error *
 
     TY_CHECK(read_options(im, error), status, done);
     TY_CHECK(find_format(im, format, error), status, done);
+    if (memchr(im->text, '\0', im->length) != NULL)
+        return import_fail(im, error, 0, "found a NUL character, expected text in UTF-8");
     TY_CHECK(cluster_new(base_name(im->name), &im->cluster, error), status, done);
     TY_CHECK(builder_open(&im->builder, im->cluster, im->catalogue, error), status, done);
     TY_CHECK((*format)->read(im, error), status, done);

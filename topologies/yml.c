@@ -1,6 +1,7 @@
 /* YAML by libyaml. */
 #include "yml.h"
 
+#include <stdlib.h>
 #include <string.h>
 #include <yaml.h>
 
@@ -53,6 +54,58 @@ static ty_status check_events(const char *text, size_t length, const char *name,
     return status;
 }
 
+/* ---- Keys ---------------------------------------------------------------------------------- */
+
+static int compare_keys(const void *a, const void *b)
+{
+    const yaml_node_t *x = *(const yaml_node_t *const *)a, *y = *(const yaml_node_t *const *)b;
+    int order = strcmp((const char *)x->data.scalar.value, (const char *)y->data.scalar.value);
+
+    return order != 0 ? order : (x->start_mark.index > y->start_mark.index ? 1 : -1);
+}
+
+/* The second of two equal keys of a mapping; NULL: none. @param keys room for all */
+static const yaml_node_t *find_twice(yaml_document_t *d, const yaml_node_t *mapping,
+                                     const yaml_node_t **keys)
+{
+    size_t count = 0;
+
+    for (const yaml_node_pair_t *p = mapping->data.mapping.pairs.start;
+         p < mapping->data.mapping.pairs.top; p++) {
+        const yaml_node_t *key = yaml_document_get_node(d, p->key);
+        if (key->type == YAML_SCALAR_NODE)
+            keys[count++] = key;
+    }
+    qsort(keys, count, sizeof *keys, compare_keys);
+    for (size_t i = 1; i < count; i++)
+        if (strcmp((const char *)keys[i - 1]->data.scalar.value,
+                   (const char *)keys[i]->data.scalar.value) == 0)
+            return keys[i];
+    return NULL;
+}
+
+/* A key may stand in a mapping once: YAML says so, libyaml does not check. */
+static ty_status check_keys(yaml_document_t *d, const char *name, ty_error *error)
+{
+    size_t nodes = (size_t)(d->nodes.top - d->nodes.start);
+    const yaml_node_t **keys = ty_alloc(nodes, sizeof *keys), *twice = NULL;
+    ty_status status = TY_OK;
+
+    if (keys == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory for YAML");
+    for (const yaml_node_t *n = d->nodes.start; n < d->nodes.top && twice == NULL; n++)
+        if (n->type == YAML_MAPPING_NODE)
+            twice = find_twice(d, n, keys);
+    if (twice != NULL)
+        status = ty_fail(error, TY_EPARSE,
+                         "%.200s:%zu: found key \"%.40s\" a second time, expected it once", name,
+                         twice->start_mark.line + 1, (const char *)twice->data.scalar.value);
+    ty_free(keys);
+    return status;
+}
+
+/* ---- Documents ----------------------------------------------------------------------------- */
+
 ty_status yml_parse(const char *text, size_t length, const char *name, yml_document **out,
                     ty_error *error)
 {
@@ -76,6 +129,8 @@ ty_status yml_parse(const char *text, size_t length, const char *name, yml_docum
         ty_free(d);
     } else if (yaml_document_get_root_node(&d->document) == NULL) {
         status = ty_fail(error, TY_EPARSE, "%.200s: found no document, expected one", name);
+        yml_free(d);
+    } else if ((status = check_keys(&d->document, name, error)) != TY_OK) {
         yml_free(d);
     } else {
         *out = d;
