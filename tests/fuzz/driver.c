@@ -11,7 +11,7 @@
 #include <dirent.h>
 #include <string.h>
 
-#define MAX_SEEDS 256
+#define MAX_SEEDS 2048
 #define MAX_LENGTH 65536
 
 typedef struct input {
@@ -43,6 +43,8 @@ static void read_seed(input *seed)
     MUST(seed->bytes != NULL);
     seed->length = fread(seed->bytes, 1, MAX_LENGTH, file);
     fclose(file);
+    seed->bytes = realloc(seed->bytes, seed->length + 1); /* there are many */
+    MUST(seed->bytes != NULL);
 }
 
 static int compare_inputs(const void *a, const void *b)

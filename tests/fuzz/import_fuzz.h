@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-#define MOST_LAYERS_TO_WRITE 300
+#define MOST_LAYERS_TO_WRITE 60
 
 static void check_imported(const ty_workload *workload)
 {
