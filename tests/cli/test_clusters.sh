@@ -39,6 +39,8 @@ expect_output '"devices": 32' '"hosts": 4' '"bisection_bandwidth_bytes_per_s": 2
 expect 0 cluster check "leaf:2 host:2 dgx-a100 oversub:2"
 expect_output "oversubscribed 2 : 1" "leaf-0 and 1 more" "cuts off 16 devices" "spine-0 and 2 more" \
     "device classes: 1" "32 x a100-sxm4-80gb"
+expect 0 cluster check "11x p100-server-10gbe + 1x p100-server"
+expect_output "linked like 4 devices only" "host-11/gpu-0 and 3 more" "device classes: 2"
 expect 0 workload show gpt2 --json
 expect_output '"parameters": 124439808' '"forward_flop_per_sample": 291648307200' \
     '"activation_bytes_per_sample": 438636548' '"layers": [' '"name": "embedding", "kind": "embedding"'

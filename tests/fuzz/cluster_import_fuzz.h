@@ -1,15 +1,20 @@
-/* What holds of every importer of clusters, told apart by FORMAT: what it accepts is a cluster that
- * holds, what it refuses has a reason. The catalogue is read once, not for each input. */
+/* What holds of every importer of clusters, told apart by FORMAT (and HOST): what it accepts is a
+ * cluster that holds, what it refuses has a reason. The catalogue is read once, not for each input.
+ */
 #ifndef TY_CLUSTER_IMPORT_FUZZ_H
 #define TY_CLUSTER_IMPORT_FUZZ_H
 
 #include "cluster_fuzz.h"
 #include "importer.h"
 
+#ifndef HOST
+#define HOST "p100-server" /* a small one */
+#endif
+
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length)
 {
     static catalogue *known;
-    ty_cluster_import_options options = {.format = FORMAT, .host = "p100-server"};
+    ty_cluster_import_options options = {.format = FORMAT, .host = HOST};
     ty_import_notes notes = {0};
     ty_cluster *cluster = NULL;
     ty_error error = {0};

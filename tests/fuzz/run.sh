@@ -4,9 +4,9 @@
 #   tests/fuzz/run.sh [SECONDS] [TARGET...]      600 seconds each, all targets
 #
 # Builds with the preset "fuzz" (clang, AddressSanitizer, UndefinedBehaviorSanitizer). One line of
-# JSON per target goes to standard output: seconds run, executions, files and bytes of the corpus as
-# it is then kept, crashes. A crash is written to build/fuzz/found/TARGET and the run goes on; the
-# exit code is then 1. Everything found stays in build/fuzz/corpus/TARGET, for the next run; the
+# JSON per target goes to standard output: seconds run, CPU seconds of them (on a busy machine few),
+# executions, files and bytes of the corpus as it is then kept, crashes. A crash is written to
+# build/fuzz/found/TARGET and the run goes on; the exit code is then 1. Everything found stays in build/fuzz/corpus/TARGET, for the next run; the
 # files that reach an edge no other reaches are added to tests/fuzz/corpus/TARGET.
 #
 # Limits per input: TY_FUZZ_MEMORY MiB (1024), TY_FUZZ_TIMEOUT s (20), TY_FUZZ_LENGTH bytes (4096).
@@ -38,6 +38,12 @@ statistic() {
     awk -v key="stat::$2:" '$1 == key { sum += $2 } END { print sum + 0 }' "$1"
 }
 
+# Sets $cpu to the CPU seconds of all commands run so far; not in a subshell, which has its own.
+count_cpu() {
+    times >"$build/log/times"
+    cpu=$(awk 'NR == 2 { split($1, user, /[ms]/); print int(60 * user[1] + user[2]) }' "$build/log/times")
+}
+
 # Copies to the repository's corpus what reaches edges that it does not reach yet.
 keep() {
     mkdir -p "tests/fuzz/corpus/$1"
@@ -62,6 +68,8 @@ run() {
     crashes=0
     left=$seconds
     begun=$(date +%s)
+    count_cpu
+    used=$cpu
     while [ "$left" -gt 0 ] && [ "$crashes" -lt "$most_crashes" ]; do
         "$build/tests/fuzz_$target" -max_total_time="$left" -max_len="$length" -timeout="$timeout" \
             -rss_limit_mb="$memory" -malloc_limit_mb="$memory" -dict="$dictionary" \
@@ -73,9 +81,11 @@ run() {
         left=$((begun + seconds - $(date +%s)))
     done
     ran=$(($(date +%s) - begun))
+    count_cpu
+    used=$((cpu - used))
     keep "$target" || echo "run.sh: $target: could not merge, see $build/log/$target.merge" >&2
-    printf '{"target":"%s","seconds":%d,"executions":%d,"corpus_files":%d,"corpus_bytes":%d,"crashes":%d}\n' \
-        "$target" "$ran" "$(statistic "$log" number_of_executed_units)" \
+    printf '{"target":"%s","seconds":%d,"cpu_seconds":%d,"executions":%d,"corpus_files":%d,"corpus_bytes":%d,"crashes":%d}\n' \
+        "$target" "$ran" "$used" "$(statistic "$log" number_of_executed_units)" \
         "$(find "tests/fuzz/corpus/$target" -type f | wc -l)" \
         "$(cat tests/fuzz/corpus/"$target"/* | wc -c)" "$crashes"
 }
