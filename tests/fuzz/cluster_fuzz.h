@@ -10,7 +10,7 @@
 #include <string.h>
 
 /* Larger clusters take their time to write, and to cut. */
-enum { MOST_VERTICES_TO_WRITE = 20000, MOST_VERTICES_TO_CUT = 200, MOST_DEVICES_TO_ASK = 5 };
+enum { MOST_VERTICES_TO_WRITE = 1000, MOST_VERTICES_TO_CUT = 200, MOST_DEVICES_TO_ASK = 5 };
 
 static char *text_of(const ty_cluster *cluster)
 {

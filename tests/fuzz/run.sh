@@ -9,7 +9,7 @@
 # build/fuzz/found/TARGET and the run goes on; the exit code is then 1. Everything found stays in build/fuzz/corpus/TARGET, for the next run; the
 # files that reach an edge no other reaches are added to tests/fuzz/corpus/TARGET.
 #
-# Limits per input: TY_FUZZ_MEMORY MiB (1024), TY_FUZZ_TIMEOUT s (20), TY_FUZZ_LENGTH bytes (4096).
+# Limits per input: TY_FUZZ_MEMORY MiB (1024), TY_FUZZ_TIMEOUT s (60: of wall time, and machines are shared), TY_FUZZ_LENGTH bytes (4096).
 set -eu
 cd "$(dirname "$0")/../.."
 
@@ -22,7 +22,7 @@ case "${1:-}" in
     ;;
 esac
 memory=${TY_FUZZ_MEMORY:-1024}
-timeout=${TY_FUZZ_TIMEOUT:-20}
+timeout=${TY_FUZZ_TIMEOUT:-60}
 length=${TY_FUZZ_LENGTH:-4096}
 build=build/fuzz
 most_crashes=20
