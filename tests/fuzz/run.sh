@@ -9,7 +9,8 @@
 # build/fuzz/found/TARGET and the run goes on; the exit code is then 1. Everything found stays in build/fuzz/corpus/TARGET, for the next run; the
 # files that reach an edge no other reaches are added to tests/fuzz/corpus/TARGET.
 #
-# Limits per input: TY_FUZZ_MEMORY MiB (1024), TY_FUZZ_TIMEOUT s (60: of wall time, and machines are shared), TY_FUZZ_LENGTH bytes (4096).
+# Limits per input: TY_FUZZ_MEMORY MiB (1024), TY_FUZZ_TIMEOUT s (60: it is wall time, and machines
+# are shared), TY_FUZZ_LENGTH bytes (4096).
 set -eu
 cd "$(dirname "$0")/../.."
 
