@@ -27,7 +27,7 @@ typedef enum exit_code {
 typedef struct cli_options {
     const char *workload, *cluster, *profile, *fix, *output, *candidates, *trace, *resolution;
     const char *backend, *data, *until, *fail_over, *title, *directory, *seed_text, *micro_batches;
-    const char *collective, *precision;
+    const char *collective, *precision, *system;
     const char *mode, *machines, *bandwidths, *ratio, *memory, *merge;
     const char *host, *device, *format, *to, *root, *oversubscription, *hosts_text;
     const char *global_batch_text, *top_text, *steps_text, *ranks_text, *sequence_text;
@@ -54,6 +54,7 @@ exit_code cmd_estimate(const cli_options *options);
 exit_code cmd_simulate(const cli_options *options);
 exit_code cmd_memory(const cli_options *options);
 exit_code cmd_run(const cli_options *options);
+exit_code cmd_systems(const cli_options *options);
 exit_code cmd_compare(const cli_options *options);
 exit_code cmd_report(const cli_options *options);
 exit_code cmd_profile(const cli_options *options);

@@ -20,6 +20,25 @@ done:
     return status;
 }
 
+static ty_status plan_by_system(const char *name, const cli_question *q, const ty_plan_options *how,
+                                ty_plan **out, ty_error *error)
+{
+    const ty_system *system = ty_system_find(name);
+    const char *names[64];
+    size_t count = 0;
+    const char *close;
+
+    if (system != NULL)
+        return ty_plan_system(system, q->workload, q->cluster, q->profile, how, out, error);
+    while (count < 64 && ty_system_at((uint32_t)count) != NULL) {
+        names[count] = ty_system_at((uint32_t)count)->name;
+        count++;
+    }
+    close = ty_suggest(name, names, count, sizeof names[0]);
+    return ty_fail(error, TY_EINVAL, "--system: unknown system '%s'%s%s; trainyard systems has all",
+                   name, close != NULL ? "; did you mean " : "", close != NULL ? close : "");
+}
+
 static ty_status answer(const cli_options *options, const cli_question *q, uint32_t top,
                         ty_plan **out, ty_error *error)
 {
@@ -34,7 +53,10 @@ static ty_status answer(const cli_options *options, const cli_question *q, uint3
         how.simulate_context = q->cluster;
     }
     interrupts_catch();
-    TY_CHECK(ty_plan_search(q->workload, q->cluster, q->profile, &how, out, error), status, done);
+    TY_CHECK(options->system == NULL
+                 ? ty_plan_search(q->workload, q->cluster, q->profile, &how, out, error)
+                 : plan_by_system(options->system, q, &how, out, error),
+             status, done);
     ty_free((*out)->cluster_name);
     (*out)->cluster_name = ty_strdup(options->cluster);
     if ((*out)->cluster_name == NULL) {

@@ -203,7 +203,9 @@ ty_status ty_search_question_divide(search_question *q, const ty_plan_dimensions
         return ty_fail(error, TY_EINVAL, "sequence parallelism needs tensor parallelism");
     if (d->zero > 3)
         return ty_fail(error, TY_EINVAL, "zero: found %u, expected 0 to 3", d->zero);
-    q->dimensions = *d;
+    q->dimensions = *d; /* what counts as 1 is 0, so that equal ones are equal */
+    q->dimensions.tensor_parallel = lanes > 1 ? lanes : 0;
+    q->dimensions.interleave = d->interleave > 1 ? d->interleave : 0;
     q->rank_count = q->device_count / lanes;
     return TY_OK;
 }

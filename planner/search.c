@@ -386,6 +386,17 @@ done:
     return status;
 }
 
+/* Only layouts were asked for, and none will do. */
+static ty_status refuse_layouts(const search_question *q, const search *s, ty_error *error)
+{
+    if (s->list.count > 0)
+        return ty_answer_refuse(q, &s->list, error);
+    return ty_fail(error, TY_EINVAL,
+                   "%s on %s: no layout: expected a stack of equal attention and mlp layers, and "
+                   "equal accelerators",
+                   q->workload->name, ty_cluster_name(q->cluster));
+}
+
 ty_status ty_plan_search(const ty_workload *workload, const ty_cluster *cluster,
                          const ty_profile *profile, const ty_plan_options *options, ty_plan **out,
                          ty_error *error)
@@ -397,7 +408,11 @@ ty_status ty_plan_search(const ty_workload *workload, const ty_cluster *cluster,
 
     TY_CHECK(ty_search_question_make(workload, cluster, profile, options, &q, error), status, done);
     TY_CHECK(look_at_layouts(&s, &q, error), status, done);
-    if (!has_found(&s) || q.device_count <= FEW_DEVICES)
+    if (options->layouts_only && !has_found(&s)) {
+        status = refuse_layouts(&q, &s, error);
+        goto done;
+    }
+    if (!options->layouts_only && (!has_found(&s) || q.device_count <= FEW_DEVICES))
         TY_CHECK(look(&s, error), status, done);
     /* Where the usual micro-batches do not fit, smaller ones may; then other ways to divide; and
      * what misses least is still worth telling. */

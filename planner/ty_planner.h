@@ -21,6 +21,7 @@
 #include "ty_layout.h"
 #include "ty_partition.h"
 #include "ty_topologies.h"
+#include "ty_systems.h"
 #include "ty_validate.h"
 #include "ty_workloads.h"
 
@@ -142,6 +143,7 @@ typedef struct ty_plan_options {
     const char *replicas;      /* "2,1": replicas of each stage, fixed; NULL: searched */
     bool fix_dimensions;       /* else what fits without them is preferred */
     ty_plan_dimensions dimensions;
+    bool layouts_only; /* only what ty_layout.h proposes: transformers on equal accelerators */
     bool fix_schedule;
     ty_schedule schedule; /* if fix_schedule */
     bool fix_compression;

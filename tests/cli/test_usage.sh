@@ -81,12 +81,18 @@ sed 's/node3 -- node4/node3 -- node9/' "$scratch/chain.txt" > "$scratch/broken.t
 expect 3 partition "$scratch/broken.txt" --machines 4 --bandwidths 10GB/s
 expect_error_line "broken.txt" "node9"
 
-for command in plan estimate simulate memory run compare report profile partition workload cluster demo; do
-for command in plan estimate simulate memory run compare report profile workload cluster validate demo; do
+for command in plan estimate simulate memory systems run compare report profile calibrate partition validate workload cluster demo; do
     expect 0 $command --help
     expect_output "usage: trainyard $command"
     if awk 'length($0) > 80 { exit 1 }' "$scratch/out"; then pass; else fail "$command --help is wider than 80 columns"; fi
 done
+expect 2 systems --workload lenet
+expect_error_line "--cluster"
+expect 2 plan --workload lenet --cluster "1x p100-server" --system horrovod
+expect_error_line "horrovod" "horovod"
+expect 0 systems --workload lenet --cluster "1x p100-server" --json
+expect_output '"schema": "trainyard.systems/1"' '"system": "horovod"' '"reason"'
+
 expect 0 --help
 expect_output "Exit codes"
 if awk 'length($0) > 80 { exit 1 }' "$scratch/out"; then pass; else fail "--help is wider than 80 columns"; fi
