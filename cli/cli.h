@@ -27,7 +27,7 @@ typedef enum exit_code {
 typedef struct cli_options {
     const char *workload, *cluster, *profile, *fix, *output, *candidates, *trace, *resolution;
     const char *backend, *data, *until, *fail_over, *title, *directory, *seed_text, *micro_batches;
-    const char *collective, *precision, *system;
+    const char *collective, *precision, *system, *objective, *task;
     const char *mode, *machines, *bandwidths, *ratio, *memory, *merge;
     const char *host, *device, *format, *to, *root, *oversubscription, *hosts_text;
     const char *global_batch_text, *top_text, *steps_text, *ranks_text, *sequence_text;
@@ -55,6 +55,7 @@ exit_code cmd_simulate(const cli_options *options);
 exit_code cmd_memory(const cli_options *options);
 exit_code cmd_run(const cli_options *options);
 exit_code cmd_systems(const cli_options *options);
+exit_code cmd_score(const cli_options *options);
 exit_code cmd_compare(const cli_options *options);
 exit_code cmd_report(const cli_options *options);
 exit_code cmd_profile(const cli_options *options);
@@ -113,6 +114,13 @@ typedef struct cli_question {
     ty_cluster *cluster;
     ty_profile *profile; /* NULL: data sheets */
 } cli_question;
+
+/** "throughput" and the like as a number; NULL is throughput, which is 0. */
+ty_status objective_find(const char *name, int *out, ty_error *error) TY_MUST_CHECK;
+/** The best plan by another objective than throughput: global batches beside the usual one are
+ * tried unless one was asked for. */
+ty_status plan_by_objective(const cli_options *options, const cli_question *question, int objective,
+                            ty_plan_options *how, ty_plan **out, ty_error *error) TY_MUST_CHECK;
 ty_status question_open(const cli_options *options, cli_question *out,
                         ty_error *error) TY_MUST_CHECK;
 void question_clear(cli_question *question);

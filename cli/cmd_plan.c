@@ -39,6 +39,23 @@ static ty_status plan_by_system(const char *name, const cli_question *q, const t
                    name, close != NULL ? "; did you mean " : "", close != NULL ? close : "");
 }
 
+static ty_status find(const cli_options *options, const cli_question *q, ty_plan_options *how,
+                      ty_plan **out, ty_error *error)
+{
+    int objective;
+    ty_status status = objective_find(options->objective, &objective, error);
+
+    if (status != TY_OK)
+        return status;
+    if (objective != 0 && options->system != NULL)
+        return ty_fail(error, TY_EINVAL, "--objective and --system: found both, expected one");
+    if (objective != 0)
+        return plan_by_objective(options, q, objective, how, out, error);
+    if (options->system != NULL)
+        return plan_by_system(options->system, q, how, out, error);
+    return ty_plan_search(q->workload, q->cluster, q->profile, how, out, error);
+}
+
 static ty_status answer(const cli_options *options, const cli_question *q, uint32_t top,
                         ty_plan **out, ty_error *error)
 {
@@ -53,10 +70,7 @@ static ty_status answer(const cli_options *options, const cli_question *q, uint3
         how.simulate_context = q->cluster;
     }
     interrupts_catch();
-    TY_CHECK(options->system == NULL
-                 ? ty_plan_search(q->workload, q->cluster, q->profile, &how, out, error)
-                 : plan_by_system(options->system, q, &how, out, error),
-             status, done);
+    TY_CHECK(find(options, q, &how, out, error), status, done);
     ty_free((*out)->cluster_name);
     (*out)->cluster_name = ty_strdup(options->cluster);
     if ((*out)->cluster_name == NULL) {

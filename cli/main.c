@@ -16,7 +16,7 @@ const cli_command commands[] = {
      "find the best way to train a workload on a cluster",
      "Prints the plan, what limits it, and why the other candidates lost.\n",
      OPTIONS("workload", "cluster", "seq", "global-batch", "precision", "profile", "fix", "system",
-             "top", "no-simulate", "candidates", "seed", "output", "json"),
+             "objective", "task", "top", "no-simulate", "candidates", "seed", "output", "json"),
      0, 0, cmd_plan},
     {"estimate", "PLAN [options]", "walk the plan's program with its costs: milliseconds", NULL,
      OPTIONS("program", "trace", "json"), 1, 1, cmd_estimate},
@@ -26,6 +26,8 @@ const cli_command commands[] = {
      "does it fit: bytes of every stage's devices by purpose", NULL,
      OPTIONS("workload", "cluster", "seq", "global-batch", "precision", "profile", "fix", "json"),
      0, 0, cmd_memory},
+    {"score", "PLAN [options]", "time to target, money and energy of a plan", NULL,
+     OPTIONS("task", "json"), 1, 1, cmd_score},
     {"systems", "--workload W --cluster C [options]",
      "what every known system would make of it, side by side",
      "GPipe, PipeDream, Horovod, parameter servers and the others as presets: the best\n"
@@ -46,8 +48,8 @@ const cli_command commands[] = {
      OPTIONS("workload", "backend", "ranks", "micro-batches", "output"), 0, 2, cmd_profile},
     {"calibrate", "FILE... --cluster C [options]",
      "turn logs of nccl-tests into measured collectives of a profile",
-     "The profile goes to plan and memory with --profile; with --profile here, rows are\n"
-     "added to that one.\n",
+     "The profile goes to plan and memory with --profile; with --profile here, rows\n"
+     "are added to that one.\n",
      OPTIONS("cluster", "profile", "collective", "output"), 1, 4096, cmd_calibrate},
     {"partition", "GRAPH --machines 4x2 --bandwidths B,B [options]",
      "divide a measured layer graph into stages, as PipeDream or Piper would",

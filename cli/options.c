@@ -50,6 +50,8 @@ static const option_row table[] = {
     NUMBER("steps", steps, 100000000, "N", "steps to run"),
     TEXT("until", 0, until, "accuracy=X", "stop when the test accuracy reaches X"),
     TEXT("backend", 0, backend, "B", "what computes: cpu (default) or cuda"),
+    TEXT("objective", 0, objective, "O", "throughput (default), time-to-target, cost or energy"),
+    TEXT("task", 0, task, "T", "how it converges: a task of the catalogue, or a calibration"),
     TEXT("system", 0, system, "NAME", "as this system would: see trainyard systems"),
     TEXT("precision", 0, precision, "P", "fp32, tf32, bf16 or fp16"),
     TEXT("data", 'd', data, "DIR", "where the data set lies"),

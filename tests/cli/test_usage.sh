@@ -81,7 +81,7 @@ sed 's/node3 -- node4/node3 -- node9/' "$scratch/chain.txt" > "$scratch/broken.t
 expect 3 partition "$scratch/broken.txt" --machines 4 --bandwidths 10GB/s
 expect_error_line "broken.txt" "node9"
 
-for command in plan estimate simulate memory systems run compare report profile calibrate partition validate workload cluster demo; do
+for command in plan estimate simulate memory score systems run compare report profile calibrate partition validate workload cluster demo; do
     expect 0 $command --help
     expect_output "usage: trainyard $command"
     if awk 'length($0) > 80 { exit 1 }' "$scratch/out"; then pass; else fail "$command --help is wider than 80 columns"; fi
@@ -92,6 +92,16 @@ expect 2 plan --workload lenet --cluster "1x p100-server" --system horrovod
 expect_error_line "horrovod" "horovod"
 expect 0 systems --workload lenet --cluster "1x p100-server" --json
 expect_output '"schema": "trainyard.systems/1"' '"system": "horovod"' '"reason"'
+
+expect 2 plan --workload resnet50 --cluster "1x p3.16xlarge" --objective cots
+expect_error_line "cots" "did you mean cost"
+expect 2 plan --workload lenet --cluster "1x p3.16xlarge" --objective cost
+expect_error_line "--task"
+expect 0 plan --workload resnet50 --cluster "1x p3.16xlarge" --objective cost --no-simulate -o "$scratch/cheap.json"
+expect 0 score "$scratch/cheap.json"
+expect_output "money" "to target" "goodput"
+expect 0 score "$scratch/cheap.json" --json
+expect_output '"schema": "trainyard.score/1"'
 
 expect 0 --help
 expect_output "Exit codes"
