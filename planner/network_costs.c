@@ -63,6 +63,42 @@ static ty_status worst_path(const ty_costing *costing, uint32_t peer_stage, doub
     return TY_OK;
 }
 
+/* Pairs of devices that are looked at together; with more, neighbours are taken to have links of
+ * their own, and the simulator has the last word. */
+#define MOST_PAIRS 256
+
+/* What a transfer gets while all replicas and lanes of the stage send theirs: no more than
+ * `bandwidth`, less where their routes meet. Of unequal replicas the fewer are busy. */
+static ty_status share_links(const ty_costing *costing, uint32_t peer_stage,
+                             double *bandwidth_bytes_per_s)
+{
+    const ty_plan *plan = costing->plan;
+    const ty_plan_stage *own = &plan->stages[costing->stage.stage];
+    const ty_plan_stage *peer = &plan->stages[peer_stage];
+    const uint32_t width = ty_plan_width(plan);
+    const uint32_t busy = own->replicas < peer->replicas ? own->replicas : peer->replicas;
+    uint32_t from[MOST_PAIRS], to[MOST_PAIRS], count = 0, pairs = 0;
+    double shared;
+    ty_status status;
+
+    for (uint64_t m = 0; m < plan->micro_batches; m++, pairs++) {
+        const uint32_t a = (uint32_t)(m % own->replicas), b = (uint32_t)(m % peer->replicas);
+        if (m > 0 && a == 0 && b == 0)
+            break;
+        if (count + width > MOST_PAIRS)
+            return TY_OK;
+        for (uint32_t lane = 0; lane < width; lane++, count++) {
+            from[count] = own->devices[a * width + lane];
+            to[count] = peer->devices[b * width + lane];
+        }
+    }
+    status = ty_cluster_shared_rate(costing->cluster, from, to, count, (double)busy / pairs,
+                                    &shared, costing->error);
+    if (status == TY_OK)
+        *bandwidth_bytes_per_s = fmin(*bandwidth_bytes_per_s, shared);
+    return status;
+}
+
 static ty_status cost_transfer(ty_costing *costing, uint32_t peer_stage, uint64_t payload,
                                ty_instruction_cost *cost)
 {
@@ -76,6 +112,9 @@ static ty_status cost_transfer(ty_costing *costing, uint32_t peer_stage, uint64_
         ty_profile_transfer(costing->profile, 1, &smallest_s)) {
         *cost = measured_parts(seconds, smallest_s, bytes, bandwidth);
     } else {
+        status = share_links(costing, peer_stage, &bandwidth);
+        if (status != TY_OK)
+            return status;
         *cost = (ty_instruction_cost){
             .seconds = latency_s + bytes / bandwidth, .latency_s = latency_s, .edge_bytes = bytes};
         ty_cost_relies_on(costing, TY_DATASHEET);
@@ -250,12 +289,60 @@ static bool measured_there(const ty_costing *costing, ty_collective_kind kind,
     return true;
 }
 
+/* Lanes exchange at the same time, each with its like. Routes of so many are looked at: what the
+ * adapters of a host share is seen on the first hosts. */
+#define MOST_LANE_ROUTES 64
+
+/* By how much lanes that share adapters slow each other: what one lane's ring carries alone over
+ * what each carries when all are at it; 1 without lanes. */
+static ty_status lane_crowd(ty_costing *costing, const ty_bucket *bucket, double *crowd)
+{
+    const ty_plan_stage *planned = &costing->plan->stages[bucket->stage];
+    const uint32_t width = ty_plan_width(costing->plan);
+    uint32_t members = planned->replicas, from[MOST_LANE_ROUTES], to[MOST_LANE_ROUTES], count = 0;
+    double alone, together;
+    ty_status status = TY_OK;
+
+    *crowd = 1;
+    if (members * width > MOST_LANE_ROUTES)
+        members = MOST_LANE_ROUTES / width;
+    if (width == 1 || members < 2)
+        return TY_OK;
+    for (uint32_t lane = 0; lane < width; lane++)
+        for (uint32_t m = 0; m < members; m++, count++) {
+            from[count] = planned->devices[m * width + lane];
+            to[count] = planned->devices[(m + 1) % members * width + lane];
+        }
+    TY_CHECK(ty_cluster_shared_rate(costing->cluster, from, to, members, 1, &alone, costing->error),
+             status, done);
+    TY_CHECK(
+        ty_cluster_shared_rate(costing->cluster, from, to, count, 1, &together, costing->error),
+        status, done);
+    if (together > 0 && together < alone)
+        *crowd = alone / together;
+done:
+    return status;
+}
+
+/* The part of an exchange that goes by bandwidth takes so many times as long. */
+static void slow_down(ty_instruction_cost *cost, double crowd)
+{
+    if (crowd <= 1)
+        return;
+    cost->rate_limit_bytes_per_s =
+        cost->seconds > cost->latency_s && cost->edge_bytes > 0
+            ? cost->edge_bytes / ((cost->seconds - cost->latency_s) * crowd)
+            : cost->rate_limit_bytes_per_s;
+    cost->seconds = cost->latency_s + (cost->seconds - cost->latency_s) * crowd;
+}
+
 static ty_status cost_exchange(ty_costing *costing, const ty_bucket *bucket,
                                ty_collective_kind kind, ty_algorithm algorithm, uint64_t bytes,
                                ty_instruction_cost *cost)
 {
     const ty_group_network *network;
     ty_group_network own = {0};
+    double crowd = 1;
     ty_status status;
 
     TY_CHECK(find_network(costing, bucket, &own, &network), status, cleanup);
@@ -266,6 +353,8 @@ static ty_status cost_exchange(ty_costing *costing, const ty_bucket *bucket,
         ty_cost_relies_on(costing, algorithm == TY_AUTOMATIC && network->table != NULL
                                        ? TY_CALIBRATED
                                        : TY_DATASHEET);
+    TY_CHECK(lane_crowd(costing, bucket, &crowd), status, cleanup);
+    slow_down(cost, crowd);
 cleanup:
     ty_group_network_clear(&own);
     return status;

@@ -252,6 +252,32 @@ cleanup:
     return status;
 }
 
+ty_status ty_cluster_shared_rate(const ty_cluster *cluster, const uint32_t *from,
+                                 const uint32_t *to, uint32_t count, double use,
+                                 double *bytes_per_s, ty_error *error)
+{
+    loads l = {.router = router_on(cluster), .is_direct = true};
+    ty_status status = TY_OK;
+
+    l.loads = ty_alloc(2 * (size_t)cluster->link_count, sizeof *l.loads);
+    if (l.loads == NULL)
+        return out_of_memory(error);
+    for (uint32_t i = 0; i < count; i++) {
+        if (from[i] >= cluster->device_count || to[i] >= cluster->device_count) {
+            status = ty_fail(error, TY_EINVAL, "routes: found devices %u and %u, expected below %u",
+                             from[i], to[i], cluster->device_count);
+            goto cleanup;
+        }
+        if (from[i] != to[i])
+            TY_CHECK(add_route(&l, from[i], to[i], use, error), status, cleanup);
+    }
+    *bytes_per_s = rate_of(&l);
+cleanup:
+    ty_free(l.loads);
+    router_clear(&l.router);
+    return status;
+}
+
 /* ---- One device ---------------------------------------------------------------------------- */
 
 static bool is_pci(const char *kind)

@@ -203,6 +203,18 @@ typedef struct ty_rails {
                                      other; HUGE_VAL alone */
     double bandwidth_bytes_per_s; /* E over seconds of the channelled ring, both ways at once */
 } ty_rails;
+/**
+ * What each of many routes carries while all are in use: the least, over all links, of the link's
+ * bandwidth over the routes that take it in one direction. Routes between a device and itself carry
+ * anything.
+ * @param from, to [count] devices
+ * @param use      share of the time that each route is in use; 1: always
+ * @param bytes_per_s [out] of the slowest; HUGE_VAL where no route takes a link
+ */
+ty_status ty_cluster_shared_rate(const ty_cluster *cluster, const uint32_t *from,
+                                 const uint32_t *to, uint32_t count, double use,
+                                 double *bytes_per_s, ty_error *error) TY_MUST_CHECK;
+
 /** O(count) routes. */
 ty_status ty_cluster_rails(const ty_cluster *cluster, const uint32_t *devices, uint32_t count,
                            ty_rails *out, ty_error *error) TY_MUST_CHECK;

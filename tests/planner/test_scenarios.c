@@ -93,7 +93,7 @@ static const struct scenario {
     {"es-humanoid", "evolution-xeon", 29393, 0, "input"},
     {"fedavg-cnn", "phones", 1663370, 1663370, NULL},
     {"pilotnet-navigation", "robots", 252219, 252219, "input"},
-    {"collaborative-bert-base", "collaborating-sites", 109514298, 109514298, "gradient all-reduce"},
+    {"collaborative-bert-base", "collaborating-sites", 109514298, 109514298, "gradient"},
 };
 
 /* Parameter counts: published ones for the CNN of federated averaging and BERT, sums over the
@@ -122,9 +122,9 @@ Test(scenarios, load_plan_and_simulate)
             "%s: %s", row->name, error.message);
         cr_assert_eq(ty_timeline_summarize(s.plan, s.program, timeline, &simulated, &error), TY_OK,
                      "%s", error.message);
-        if (s.plan->stage_count == 1)
+        if (s.plan->stage_count == 1 && ty_plan_width(s.plan) == 1)
             expect_near(row->name, simulated.step_time_s, s.plan->prediction.step_time_s, 0.05);
-        else /* transfers of replicas may share a link, which only the simulator knows */
+        else /* what meets on a link is known to the simulator alone, or better */
             cr_expect_geq(simulated.step_time_s, 0.95 * s.plan->prediction.step_time_s, "%s",
                           row->name);
         if (row->limit != NULL)
