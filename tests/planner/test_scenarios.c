@@ -123,7 +123,7 @@ Test(scenarios, load_plan_and_simulate)
         cr_assert_eq(ty_timeline_summarize(s.plan, s.program, timeline, &simulated, &error), TY_OK,
                      "%s", error.message);
         if (s.plan->stage_count == 1 && ty_plan_width(s.plan) == 1)
-            expect_near(row->name, simulated.step_time_s, s.plan->prediction.step_time_s, 0.05);
+            expect_near(row->name, simulated.step_time_s, s.plan->prediction.step_time_s, 0.1);
         else /* what meets on a link is known to the simulator alone, or better */
             cr_expect_geq(simulated.step_time_s, 0.95 * s.plan->prediction.step_time_s, "%s",
                           row->name);
