@@ -30,10 +30,11 @@ typedef struct cli_options {
     const char *collective, *precision, *system, *objective, *task;
     const char *mode, *machines, *bandwidths, *ratio, *memory, *merge;
     const char *host, *device, *format, *to, *root, *oversubscription, *hosts_text;
+    const char *nodes, *script, *image;
     const char *global_batch_text, *top_text, *steps_text, *ranks_text, *sequence_text;
     /* Parsed from the texts; 0 where not given. */
     uint64_t global_batch, top, steps, ranks, seed, sequence, hosts;
-    bool json, quiet, no_simulate, program, straight, fewer, help;
+    bool json, quiet, no_simulate, program, straight, fewer, help, force;
     const char **files; /* what is not an option, in order */
     int file_count;
 } cli_options;
@@ -66,6 +67,7 @@ exit_code cmd_partition(const cli_options *options);
 exit_code cmd_workload(const cli_options *options);
 exit_code cmd_cluster(const cli_options *options);
 exit_code cluster_catalogue(const cli_options *options); /* cmd_catalogue.c */
+exit_code cmd_export(const cli_options *options);
 exit_code cmd_demo(const cli_options *options);
 exit_code cmd_validate(const cli_options *options);
 
@@ -142,6 +144,11 @@ ty_status worker_run(ty_job *job, uint32_t ranks, bool quiet, ty_error *error) T
 /** An empty file of one's own in $TMPDIR (or /tmp), for the caller to unlink.
  *  @param path [out] "" on failure */
 ty_status scratch_file(const char *name, char *path, size_t room, ty_error *error) TY_MUST_CHECK;
+
+/** The training job that --backend, --steps, --until and --data ask for. Takes plan and program out
+ * of the inputs, also on failure. cmd_run.c */
+ty_status job_from_options(const cli_options *options, plan_inputs *inputs, const char *output,
+                           ty_job **out, ty_error *error) TY_MUST_CHECK;
 
 /* ---- measure.c --------------------------------------------------------------------------- */
 

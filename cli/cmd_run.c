@@ -24,8 +24,8 @@ static ty_status parse_until(const char *text, double *accuracy, ty_error *error
     return TY_OK;
 }
 
-static ty_status job_prepare(const cli_options *options, plan_inputs *inputs, const char *output,
-                             ty_job **out, ty_error *error)
+ty_status job_from_options(const cli_options *options, plan_inputs *inputs, const char *output,
+                           ty_job **out, ty_error *error)
 {
     ty_job *job = ty_alloc(1, sizeof *job);
 
@@ -120,7 +120,7 @@ exit_code cmd_run(const cli_options *options)
     interrupts_catch();
     if (output == NULL && scratch_file("trainyard-run", scratch, sizeof scratch, &error) == TY_OK)
         output = scratch;
-    if (output == NULL || job_prepare(options, &inputs, output, &job, &error) != TY_OK ||
+    if (output == NULL || job_from_options(options, &inputs, output, &job, &error) != TY_OK ||
         worker_run(job, ty_plan_rank_count(job->plan), options->quiet, &error) != TY_OK ||
         show(options, output, &text, &error) != TY_OK)
         code = report_failure(&error);

@@ -67,12 +67,22 @@ const cli_command commands[] = {
     {"cluster", "list | show C | check C | import FILE | export C",
      "the catalogue, what a cluster is made of, and files of other tools",
      "import reads NCCL XML, nvidia-smi topo -m, hwloc, Slurm, ibnetdiscover, SimGrid,\n"
-     "topograph, Kubernetes, ASTRA-sim and CSV; check names weak points and the like.\n",
+     "topograph, Kubernetes, ASTRA-sim and CSV; check names weak points and the like.\n"
+     "export --to json (default), dot, nccl or slurm.\n",
      OPTIONS("host", "device", "hosts", "oversubscription", "root", "format", "to", "output",
              "json"),
      1, 2, cmd_cluster},
     {"validate", "FILE|DIR [options]", "predictions against published measurements", NULL,
      OPTIONS("json"), 1, 1, cmd_validate},
+    {"export", "PLAN --to TARGET [-o DIR] [options]",
+     "the files that launch a plan: scripts, host lists, arguments",
+     "Targets: mpirun, slurm and k8s-mpijob start trainyard-worker; torchrun,\n"
+     "k8s-pytorchjob, horovod, deepspeed and megatron a training script of yours;\n"
+     "chakra writes execution traces. -o is a folder; without it the files are shown.\n"
+     "What a target cannot express is refused with the reason.\n",
+     OPTIONS("to", "output", "nodes", "steps", "until", "backend", "data", "script", "image",
+             "force"),
+     1, 1, cmd_export},
     {"demo", "[options]", "measure this machine, plan, simulate, train, compare, write report.html",
      NULL, OPTIONS("steps", "data", "directory"), 0, 0, cmd_demo},
     {NULL, NULL, NULL, NULL, NULL, 0, 0, NULL},

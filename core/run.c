@@ -196,22 +196,29 @@ static ty_status save_text(ty_text *text, const char *path, ty_error *error)
     return status;
 }
 
-ty_status ty_job_save(const ty_job *job, const char *path, ty_error *error)
+ty_status ty_job_to_text(const ty_job *job, const char *name, ty_text *text, ty_error *error)
 {
     ty_status status = TY_OK;
     char place[TY_JSON_PLACE_SIZE];
-    ty_text text = {0};
-    ty_json_writer writer = ty_json_writer_on(&text);
+    ty_json_writer writer = ty_json_writer_on(text);
 
-    snprintf(place, sizeof place, "%s:", path);
-    TY_CHECK(check_job(job, place, error), status, cleanup);
-    TY_CHECK(ty_plan_check(job->plan, path, error), status, cleanup);
+    snprintf(place, sizeof place, "%s:", name);
+    TY_CHECK(check_job(job, place, error), status, done);
+    TY_CHECK(ty_plan_check(job->plan, name, error), status, done);
     if (job->kind == TY_JOB_TRAIN)
-        TY_CHECK(ty_program_check(job->plan, job->program, path, error), status, cleanup);
+        TY_CHECK(ty_program_check(job->plan, job->program, name, error), status, done);
     write_job(job, &writer);
-    status = save_text(&text, path, error);
+done:
+    return status;
+}
 
-cleanup:
+ty_status ty_job_save(const ty_job *job, const char *path, ty_error *error)
+{
+    ty_text text = {0};
+    ty_status status = ty_job_to_text(job, path, &text, error);
+
+    if (status == TY_OK)
+        status = save_text(&text, path, error);
     ty_text_clear(&text);
     return status;
 }

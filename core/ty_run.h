@@ -47,6 +47,9 @@ ty_status ty_job_from_json(const ty_json *object, ty_job **out, ty_error *error)
 ty_status ty_job_load(const char *path, ty_job **out, ty_error *error) TY_MUST_CHECK;
 /** Writes a job whose plan and program pass their checks; any other is refused. */
 ty_status ty_job_save(const ty_job *job, const char *path, ty_error *error) TY_MUST_CHECK;
+/** The same as text, for those who put it elsewhere. @param name what messages call it */
+ty_status ty_job_to_text(const ty_job *job, const char *name, ty_text *text,
+                         ty_error *error) TY_MUST_CHECK;
 void ty_job_free(ty_job *job);
 
 typedef struct ty_evaluation {

@@ -7,6 +7,7 @@
 #define TY_REPORTS_H
 
 #include "ty_core.h"
+#include "ty_launch.h"
 #include "ty_topologies.h"
 
 /** Predicted against measured, for one kind of operation of one stage. */

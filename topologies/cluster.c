@@ -294,3 +294,8 @@ const ty_link_edge *ty_cluster_link(const ty_cluster *cluster, uint32_t link)
 {
     return &cluster->links[link];
 }
+
+const char *ty_cluster_host_name(const ty_cluster *cluster, uint32_t host)
+{
+    return cluster->vertices[cluster->host_vertices[host]].name;
+}

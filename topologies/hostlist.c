@@ -2,6 +2,8 @@
  * list counts fastest. */
 #include "hostlist.h"
 
+#include "ty_topologies.h"
+
 #include <ctype.h>
 #include <stdio.h>
 #include <string.h>
@@ -208,5 +210,56 @@ ty_status hostlist_each(const char *text, size_t length, uint64_t limit, const c
         TY_CHECK(expand(&e, 0, name, 0, error), status, done);
     }
 done:
+    return status;
+}
+
+/* ---- For those who name hosts ------------------------------------------------------------ */
+
+#define MOST_HOST_NAMES 1000000
+
+typedef struct name_list {
+    char **names;
+    uint32_t count, room;
+} name_list;
+
+static ty_status keep_name(void *data, const char *name, ty_error *error)
+{
+    name_list *list = data;
+
+    if (list->count < list->room) {
+        list->names[list->count] = ty_strdup(name);
+        if (list->names[list->count] == NULL)
+            return ty_fail(error, TY_ENOMEM, "out of memory");
+    }
+    list->count++;
+    return TY_OK;
+}
+
+ty_status ty_host_names(const char *text, uint32_t count, char ***names, ty_error *error)
+{
+    ty_status status;
+    name_list list = {.names = ty_alloc(count, sizeof *list.names), .room = count};
+    uint32_t kept;
+
+    if (list.names == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory");
+    status =
+        hostlist_each(text, strlen(text), MOST_HOST_NAMES, "host names", keep_name, &list, error);
+    if (status == TY_EPARSE || (status == TY_OK && list.count != count)) {
+        if (status == TY_OK)
+            ty_fail(error, TY_EINVAL, "host names: found %u in '%.80s', expected %u", list.count,
+                    text, count);
+        status = TY_EINVAL;
+        if (error != NULL)
+            error->status = TY_EINVAL;
+    }
+    if (status == TY_OK) {
+        *names = list.names;
+        return TY_OK;
+    }
+    kept = list.count < list.room ? list.count : list.room;
+    for (uint32_t i = 0; i < kept; i++)
+        ty_free(list.names[i]);
+    ty_free(list.names);
     return status;
 }

@@ -146,6 +146,14 @@ const ty_device_type *ty_cluster_device_type(const ty_cluster *cluster, uint32_t
 uint32_t ty_cluster_device_host(const ty_cluster *cluster, uint32_t device);
 /** NULL where nothing is known of a host but its inside. */
 const ty_host_type *ty_cluster_host_type(const ty_cluster *cluster, uint32_t host);
+const char *ty_cluster_host_name(const ty_cluster *cluster, uint32_t host);
+/**
+ * Names in brackets, as Slurm writes them: "node[01-04,07],login1".
+ * @param count how many there must be, or TY_EINVAL
+ * @param names [out, count] free each and the array with ty_free
+ */
+ty_status ty_host_names(const char *text, uint32_t count, char ***names,
+                        ty_error *error) TY_MUST_CHECK;
 /** Cores of a host that its CPU devices share; 0 where they do not compute on the host. */
 uint32_t ty_cluster_host_cores(const ty_cluster *cluster, uint32_t host);
 

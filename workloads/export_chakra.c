@@ -2,102 +2,29 @@
  * backward as compute nodes, its gradients as an all-reduce. Layers lose their kind: times or flop,
  * sizes and edges are what a trace has room for; what it has none for goes into attributes of our
  * own. */
-#include "chakra.h"
+#include "chakra_write.h"
 
-#include <math.h>
 #include <string.h>
 
 enum { FORWARD, BACKWARD, GRADIENTS, PASS_COUNT };
-
-static void put_attribute(ty_text *text, uint32_t field, ty_text *attribute)
-{
-    ty_wire_put_bytes(text, field, attribute->data != NULL ? attribute->data : "",
-                      attribute->length);
-    if (attribute->failed != TY_OK && text->failed == TY_OK)
-        text->failed = attribute->failed;
-    ty_text_clear(attribute);
-}
-
-static void put_name(ty_text *attribute, const char *name)
-{
-    ty_wire_put_bytes(attribute, TY_CHAKRA_ATTRIBUTE_NAME, name, strlen(name));
-}
-
-static void put_integer(ty_text *text, uint32_t field, const char *name, uint32_t variant,
-                        uint64_t value)
-{
-    ty_text attribute = {0};
-    put_name(&attribute, name);
-    ty_wire_put_uint(&attribute, variant, value);
-    put_attribute(text, field, &attribute);
-}
-
-static void put_number(ty_text *text, const char *name, double value)
-{
-    ty_text attribute = {0};
-    put_name(&attribute, name);
-    ty_wire_put_double(&attribute, TY_CHAKRA_DOUBLE, value);
-    put_attribute(text, TY_CHAKRA_ATTRIBUTE, &attribute);
-}
-
-static void put_string(ty_text *text, uint32_t field, const char *name, const char *value)
-{
-    ty_text attribute = {0};
-    put_name(&attribute, name);
-    ty_wire_put_bytes(&attribute, TY_CHAKRA_STRING, value, strlen(value));
-    put_attribute(text, field, &attribute);
-}
-
-static void put_message(ty_text *file, ty_text *message)
-{
-    ty_wire_put_varint(file, message->length);
-    ty_text_append(file, message->data != NULL ? message->data : "", message->length);
-    if (message->failed != TY_OK && file->failed == TY_OK)
-        file->failed = message->failed;
-    ty_text_clear(message);
-}
 
 static void put_metadata(const ty_workload *w, ty_text *file)
 {
     ty_text message = {0};
 
     ty_wire_put_bytes(&message, TY_CHAKRA_VERSION, "0.0.4", 5);
-    put_string(&message, TY_CHAKRA_METADATA_ATTRIBUTE, TY_CHAKRA_WORKLOAD, w->name);
-    put_string(&message, TY_CHAKRA_METADATA_ATTRIBUTE, TY_CHAKRA_SOURCE, w->source);
-    put_integer(&message, TY_CHAKRA_METADATA_ATTRIBUTE, TY_CHAKRA_GLOBAL_BATCH, TY_CHAKRA_UINT64,
-                w->global_batch);
-    put_integer(&message, TY_CHAKRA_METADATA_ATTRIBUTE, TY_CHAKRA_INPUT_ELEMENTS, TY_CHAKRA_UINT64,
-                ty_shape_elements(&w->input));
-    put_message(file, &message);
+    ty_chakra_put_string(&message, TY_CHAKRA_METADATA_ATTRIBUTE, TY_CHAKRA_WORKLOAD, w->name);
+    ty_chakra_put_string(&message, TY_CHAKRA_METADATA_ATTRIBUTE, TY_CHAKRA_SOURCE, w->source);
+    ty_chakra_put_integer(&message, TY_CHAKRA_METADATA_ATTRIBUTE, TY_CHAKRA_GLOBAL_BATCH,
+                          TY_CHAKRA_UINT64, w->global_batch);
+    ty_chakra_put_integer(&message, TY_CHAKRA_METADATA_ATTRIBUTE, TY_CHAKRA_INPUT_ELEMENTS,
+                          TY_CHAKRA_UINT64, ty_shape_elements(&w->input));
+    ty_chakra_put_message(file, &message);
 }
 
 static uint64_t node_id(uint32_t layer, uint32_t pass)
 {
     return (uint64_t)layer * PASS_COUNT + pass;
-}
-
-static void begin_node(ty_text *node, uint64_t id, const char *name, const char *suffix,
-                       uint32_t type)
-{
-    ty_text full = {0};
-    ty_text_addf(&full, "%s%s", name, suffix);
-    ty_wire_put_uint(node, TY_CHAKRA_ID, id);
-    ty_wire_put_bytes(node, TY_CHAKRA_NAME, full.data != NULL ? full.data : "", full.length);
-    if (full.failed != TY_OK)
-        node->failed = full.failed;
-    ty_text_clear(&full);
-    ty_wire_put_uint(node, TY_CHAKRA_TYPE, type);
-}
-
-/* What simulators of Chakra read of a compute node: whole microseconds, operations, bytes. */
-static void put_work(ty_text *node, double seconds, double flop, uint64_t bytes)
-{
-    if (seconds > 0)
-        ty_wire_put_uint(node, TY_CHAKRA_DURATION, (uint64_t)fmin(ceil(seconds * 1e6), 9e15));
-    put_integer(node, TY_CHAKRA_ATTRIBUTE, "is_cpu_op", TY_CHAKRA_BOOL, 0);
-    put_integer(node, TY_CHAKRA_ATTRIBUTE, "num_ops", TY_CHAKRA_INT64,
-                (uint64_t)fmin(round(flop), 9e15));
-    put_integer(node, TY_CHAKRA_ATTRIBUTE, "tensor_size", TY_CHAKRA_UINT64, bytes);
 }
 
 static void put_forward(const ty_workload *w, uint32_t layer, ty_text *file)
@@ -106,22 +33,22 @@ static void put_forward(const ty_workload *w, uint32_t layer, ty_text *file)
     bool is_view = l->kernel_count == 0;
     ty_text node = {0};
 
-    begin_node(&node, node_id(layer, FORWARD), l->name, "", TY_CHAKRA_COMPUTE);
+    ty_chakra_begin_node(&node, node_id(layer, FORWARD), l->name, "", TY_CHAKRA_COMPUTE);
     for (uint32_t i = 0; i < l->input_count; i++)
         ty_wire_put_uint(&node, TY_CHAKRA_DATA, node_id(l->inputs[i], FORWARD));
-    put_work(&node, l->measured_forward_s, l->forward_flop, l->output_bytes);
-    put_number(&node, TY_CHAKRA_FORWARD_S, l->measured_forward_s);
-    put_number(&node, TY_CHAKRA_BACKWARD_S, l->measured_backward_s);
-    put_number(&node, TY_CHAKRA_FORWARD_FLOP, l->forward_flop);
-    put_number(&node, TY_CHAKRA_BACKWARD_FLOP, l->backward_flop);
-    put_integer(&node, TY_CHAKRA_ATTRIBUTE, TY_CHAKRA_PARAMETER_BYTES, TY_CHAKRA_UINT64,
-                l->parameter_bytes);
-    put_integer(&node, TY_CHAKRA_ATTRIBUTE, TY_CHAKRA_OUTPUT_ELEMENTS, TY_CHAKRA_UINT64,
-                ty_shape_elements(&l->output));
-    put_integer(&node, TY_CHAKRA_ATTRIBUTE, TY_CHAKRA_IS_VIEW, TY_CHAKRA_BOOL, is_view);
-    put_integer(&node, TY_CHAKRA_ATTRIBUTE, TY_CHAKRA_IS_TIMED, TY_CHAKRA_BOOL,
-                !is_view && l->traffic_bytes == 0);
-    put_message(file, &node);
+    ty_chakra_put_work(&node, l->measured_forward_s, l->forward_flop, l->output_bytes);
+    ty_chakra_put_number(&node, TY_CHAKRA_FORWARD_S, l->measured_forward_s);
+    ty_chakra_put_number(&node, TY_CHAKRA_BACKWARD_S, l->measured_backward_s);
+    ty_chakra_put_number(&node, TY_CHAKRA_FORWARD_FLOP, l->forward_flop);
+    ty_chakra_put_number(&node, TY_CHAKRA_BACKWARD_FLOP, l->backward_flop);
+    ty_chakra_put_integer(&node, TY_CHAKRA_ATTRIBUTE, TY_CHAKRA_PARAMETER_BYTES, TY_CHAKRA_UINT64,
+                          l->parameter_bytes);
+    ty_chakra_put_integer(&node, TY_CHAKRA_ATTRIBUTE, TY_CHAKRA_OUTPUT_ELEMENTS, TY_CHAKRA_UINT64,
+                          ty_shape_elements(&l->output));
+    ty_chakra_put_integer(&node, TY_CHAKRA_ATTRIBUTE, TY_CHAKRA_IS_VIEW, TY_CHAKRA_BOOL, is_view);
+    ty_chakra_put_integer(&node, TY_CHAKRA_ATTRIBUTE, TY_CHAKRA_IS_TIMED, TY_CHAKRA_BOOL,
+                          !is_view && l->traffic_bytes == 0);
+    ty_chakra_put_message(file, &node);
 }
 
 /* Backward of a layer follows its own forward and the backward of its readers, which say so. */
@@ -131,24 +58,27 @@ static void put_backward(const ty_workload *w, uint32_t layer, const uint32_t *f
     const ty_layer *l = &w->layers[layer];
     ty_text node = {0};
 
-    begin_node(&node, node_id(layer, BACKWARD), l->name, " backward", TY_CHAKRA_COMPUTE);
+    ty_chakra_begin_node(&node, node_id(layer, BACKWARD), l->name, " backward", TY_CHAKRA_COMPUTE);
     ty_wire_put_uint(&node, TY_CHAKRA_DATA, node_id(layer, FORWARD));
     for (uint32_t i = first_reader[layer]; i < first_reader[layer + 1]; i++)
         ty_wire_put_uint(&node, TY_CHAKRA_DATA, node_id(readers[i], BACKWARD));
-    put_work(&node, l->measured_backward_s, l->backward_flop, l->output_bytes);
-    put_integer(&node, TY_CHAKRA_ATTRIBUTE, TY_CHAKRA_PART_OF, TY_CHAKRA_UINT64,
-                node_id(layer, FORWARD));
-    put_message(file, &node);
+    ty_chakra_put_work(&node, l->measured_backward_s, l->backward_flop, l->output_bytes);
+    ty_chakra_put_integer(&node, TY_CHAKRA_ATTRIBUTE, TY_CHAKRA_PART_OF, TY_CHAKRA_UINT64,
+                          node_id(layer, FORWARD));
+    ty_chakra_put_message(file, &node);
     if (l->parameter_bytes == 0 || l->is_frozen)
         return;
-    begin_node(&node, node_id(layer, GRADIENTS), l->name, " gradients", TY_CHAKRA_COLLECTIVE);
+    ty_chakra_begin_node(&node, node_id(layer, GRADIENTS), l->name, " gradients",
+                         TY_CHAKRA_COLLECTIVE);
     ty_wire_put_uint(&node, TY_CHAKRA_DATA, node_id(layer, BACKWARD));
-    put_integer(&node, TY_CHAKRA_ATTRIBUTE, "is_cpu_op", TY_CHAKRA_BOOL, 0);
-    put_integer(&node, TY_CHAKRA_ATTRIBUTE, "comm_type", TY_CHAKRA_INT64, 0); /* all-reduce */
-    put_integer(&node, TY_CHAKRA_ATTRIBUTE, "comm_size", TY_CHAKRA_INT64, l->parameter_bytes);
-    put_integer(&node, TY_CHAKRA_ATTRIBUTE, TY_CHAKRA_PART_OF, TY_CHAKRA_UINT64,
-                node_id(layer, FORWARD));
-    put_message(file, &node);
+    ty_chakra_put_integer(&node, TY_CHAKRA_ATTRIBUTE, "is_cpu_op", TY_CHAKRA_BOOL, 0);
+    ty_chakra_put_integer(&node, TY_CHAKRA_ATTRIBUTE, "comm_type", TY_CHAKRA_INT64,
+                          0); /* all-reduce */
+    ty_chakra_put_integer(&node, TY_CHAKRA_ATTRIBUTE, "comm_size", TY_CHAKRA_INT64,
+                          l->parameter_bytes);
+    ty_chakra_put_integer(&node, TY_CHAKRA_ATTRIBUTE, TY_CHAKRA_PART_OF, TY_CHAKRA_UINT64,
+                          node_id(layer, FORWARD));
+    ty_chakra_put_message(file, &node);
 }
 
 /* Readers of every layer, grouped by counting. */

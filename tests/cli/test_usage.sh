@@ -81,7 +81,7 @@ sed 's/node3 -- node4/node3 -- node9/' "$scratch/chain.txt" > "$scratch/broken.t
 expect 3 partition "$scratch/broken.txt" --machines 4 --bandwidths 10GB/s
 expect_error_line "broken.txt" "node9"
 
-for command in plan estimate simulate memory score systems run compare report profile calibrate partition validate workload cluster demo; do
+for command in $("$TRAINYARD" --help | awk '/^  [a-z]/ { print $1 }'); do
     expect 0 $command --help
     expect_output "usage: trainyard $command"
     if awk 'length($0) > 80 { exit 1 }' "$scratch/out"; then pass; else fail "$command --help is wider than 80 columns"; fi

@@ -1,0 +1,177 @@
+/* trainyard export: a plan as the files that launch it elsewhere. */
+#include "cli.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#define JOB_OUTPUT "run.json" /* where the job writes; beside the launch files */
+
+/* ---- Writing ----------------------------------------------------------------------------- */
+
+static ty_status path_of(const char *directory, const char *name, char **out, ty_error *error)
+{
+    ty_text text = {0};
+    ty_status status;
+
+    ty_text_addf(&text, "%s/%s", directory, name);
+    status = ty_text_take(&text, out, error);
+    ty_text_clear(&text);
+    return status;
+}
+
+/* All or nothing: what is in the way is found before the first file is written. */
+static ty_status refuse_overwriting(const char *directory, const ty_launch_files *files,
+                                    ty_error *error)
+{
+    for (uint32_t i = 0; i < files->count; i++) {
+        char *path = NULL;
+        ty_status status = path_of(directory, files->files[i].name, &path, error);
+        if (status == TY_OK && ty_file_exists(path))
+            status = ty_fail(error, TY_EIO, "%s is there already; --force replaces it", path);
+        ty_free(path);
+        if (status != TY_OK)
+            return status;
+    }
+    return TY_OK;
+}
+
+static ty_status write_one(const cli_options *options, const ty_launch_file *file, ty_error *error)
+{
+    ty_status status = TY_OK;
+    char *path = NULL;
+    bool is_replaced;
+
+    TY_CHECK(path_of(options->output, file->name, &path, error), status, cleanup);
+    is_replaced = ty_file_exists(path);
+    TY_CHECK(ty_file_write(path, file->bytes, file->length, error), status, cleanup);
+    if (file->is_program && chmod(path, 0755) != 0)
+        status = ty_fail(error, TY_EIO, "%s: cannot be made executable", path);
+    if (status == TY_OK && !options->quiet)
+        fprintf(stderr, "%s %s\n", is_replaced ? "replaced" : "wrote", path);
+
+cleanup:
+    ty_free(path);
+    return status;
+}
+
+static ty_status write_all(const cli_options *options, const ty_launch_files *files,
+                           ty_error *error)
+{
+    ty_status status = TY_OK;
+
+    TY_CHECK(ty_directory_make(options->output, error), status, done);
+    if (!options->force)
+        TY_CHECK(refuse_overwriting(options->output, files, error), status, done);
+    for (uint32_t i = 0; i < files->count; i++)
+        TY_CHECK(write_one(options, &files->files[i], error), status, done);
+    if (!options->quiet && files->next[0] != '\0')
+        fprintf(stderr, "next: cd %s && %s\n", options->output, files->next);
+done:
+    return status;
+}
+
+static exit_code show_all(const ty_launch_files *files)
+{
+    ty_text text = {0};
+
+    for (uint32_t i = 0; i < files->count; i++) {
+        if (files->files[i].is_binary)
+            return report_usage("export", "%s is not text; needs -o DIR", files->files[i].name);
+        ty_text_addf(&text, "%s==> %s <==\n", i > 0 ? "\n" : "", files->files[i].name);
+        ty_text_add(&text, files->files[i].bytes);
+    }
+    return print_text(&text);
+}
+
+/* ---- Making ------------------------------------------------------------------------------ */
+
+static ty_status write_job(const cli_options *options, plan_inputs *inputs, ty_text *text,
+                           uint32_t *steps, ty_error *error)
+{
+    ty_status status = TY_OK;
+    ty_job *job = NULL;
+
+    TY_CHECK(job_from_options(options, inputs, JOB_OUTPUT, &job, error), status, cleanup);
+    *steps = job->steps;
+    status = ty_job_to_text(job, options->files[0], text, error);
+    inputs->plan = job->plan;
+    inputs->program = job->program;
+    job->plan = NULL;
+    job->program = NULL;
+    ty_text_add(text, "\n");
+    if (status == TY_OK)
+        status = ty_text_check(text, error);
+
+cleanup:
+    ty_job_free(job);
+    return status;
+}
+
+static void names_free(char **names, uint32_t count)
+{
+    for (uint32_t i = 0; names != NULL && i < count; i++)
+        ty_free(names[i]);
+    ty_free(names);
+}
+
+static ty_status make(const cli_options *options, plan_inputs *inputs, ty_launch_files **out,
+                      ty_error *error)
+{
+    ty_status status = TY_OK;
+    ty_text job = {0}, command = {0};
+    uint32_t steps = (uint32_t)options->steps, ignored;
+    uint32_t hosts = ty_cluster_host_count(inputs->cluster);
+    const char *nodes = options->nodes;
+    char **names = NULL;
+
+    if (nodes == NULL && ty_cluster_is_local(inputs->plan->cluster_name, &ignored))
+        nodes = "localhost";
+    if (nodes != NULL)
+        TY_CHECK(ty_host_names(nodes, hosts, &names, error), status, cleanup);
+    if (ty_launch_needs_job(options->to))
+        TY_CHECK(write_job(options, inputs, &job, &steps, error), status, cleanup);
+    ty_text_addf(&command, "trainyard export %s --to %s", options->files[0], options->to);
+    TY_CHECK(ty_text_check(&command, error), status, cleanup);
+    status = ty_launch(options->to,
+                       &(ty_launch_input){.plan = inputs->plan,
+                                          .program = inputs->program,
+                                          .costs = inputs->costs,
+                                          .cluster = inputs->cluster,
+                                          .job = job.data,
+                                          .steps = steps,
+                                          .host_names = names,
+                                          .script = options->script,
+                                          .image = options->image,
+                                          .command = command.data,
+                                          .version = TY_VERSION},
+                       out, error);
+
+cleanup:
+    names_free(names, hosts);
+    ty_text_clear(&job);
+    ty_text_clear(&command);
+    return status;
+}
+
+exit_code cmd_export(const cli_options *options)
+{
+    exit_code code = EXIT_DONE;
+    ty_error error = {0};
+    plan_inputs inputs = {0};
+    ty_launch_files *files = NULL;
+
+    if (options->to == NULL)
+        return report_usage("export", "needs --to TARGET");
+    if (plan_inputs_load(options->files[0], &inputs, &error) != TY_OK)
+        return report_bad_input(&error);
+    if (make(options, &inputs, &files, &error) != TY_OK)
+        code = report_failure(&error);
+    else if (options->output == NULL || strcmp(options->output, "-") == 0)
+        code = show_all(files);
+    else if (write_all(options, files, &error) != TY_OK)
+        code = report_failure(&error);
+    ty_launch_free(files);
+    plan_inputs_clear(&inputs);
+    return code;
+}

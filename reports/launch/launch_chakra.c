@@ -1,0 +1,291 @@
+/* Chakra execution traces of a plan: trace.P.et for each process P, and comm_group.json with the
+ * processes of every group, as ASTRA-sim reads them. A step's instructions become nodes: passes and
+ * updates compute, transfers are sends and receives, buckets and what lanes exchange collectives.
+ * Source: mlcommons/chakra schema/protobuf/et_def.proto 0.0.4, and the attributes that
+ * astra-sim/astra-sim reads (comm_type, comm_size, comm_src, comm_dst, comm_tag, pg_name). */
+#include "chakra_write.h"
+#include "launch.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* About 200 bytes a node; more than this would be gigabytes. */
+#define MOST_NODES 20000000u
+
+/* CollectiveCommType of et_def.proto. */
+static const uint32_t collective_types[] = {
+    [TY_ALL_REDUCE] = 0, [TY_ALL_GATHER] = 2, [TY_REDUCE_SCATTER] = 7, [TY_BROADCAST] = 5};
+
+typedef struct writer {
+    const launch *l;
+    uint32_t process, rank, lane, position;
+    uint64_t *ids;                  /* [instructions]: the last node of each */
+    uint64_t last[TY_STREAM_COUNT]; /* node of the stream's last instruction, plus 1; 0: none */
+    uint64_t next;
+    ty_text *file;
+} writer;
+
+/* ---- Groups ------------------------------------------------------------------------------ */
+
+/* Groups are numbered: of a stage's replicas, of tied weights, of a rank's lanes; per lane. */
+static uint64_t bucket_group(const ty_plan *plan, uint32_t bucket, uint32_t lane)
+{
+    const ty_bucket *b = &plan->buckets[bucket];
+    uint32_t row = b->tied_stage == TY_NO_STAGE ? b->stage : plan->stage_count + bucket;
+
+    return (uint64_t)row * ty_plan_width(plan) + lane + 1;
+}
+
+static uint64_t lanes_group(const ty_plan *plan, uint32_t rank)
+{
+    return (uint64_t)(plan->stage_count + plan->bucket_count) * ty_plan_width(plan) + rank + 1;
+}
+
+static void put_group(ty_json_writer *w, uint64_t group, const uint32_t *ranks, uint32_t count,
+                      uint32_t width, uint32_t lane)
+{
+    char name[24];
+
+    snprintf(name, sizeof name, "%llu", (unsigned long long)group);
+    ty_json_open_flat(w, name, '[');
+    for (uint32_t i = 0; i < count; i++)
+        ty_json_put_uint(w, NULL, (uint64_t)ranks[i] * width + lane);
+    ty_json_close(w, ']');
+}
+
+static ty_status add_groups(launch *l, ty_error *error)
+{
+    const ty_plan *plan = l->plan;
+    const uint32_t width = ty_plan_width(plan);
+    ty_text text = {0};
+    ty_json_writer w = ty_json_writer_on(&text);
+    uint32_t *ranks = ty_alloc(ty_plan_rank_count(plan), sizeof *ranks);
+    bool *is_there = ty_alloc(plan->stage_count, sizeof *is_there);
+
+    if (ranks == NULL || is_there == NULL) {
+        ty_free(ranks);
+        ty_free(is_there);
+        return ty_fail(error, TY_ENOMEM, "out of memory");
+    }
+    ty_json_open(&w, NULL, '{');
+    for (uint32_t b = 0; b < plan->bucket_count; b++) {
+        const ty_bucket *bucket = &plan->buckets[b];
+        uint32_t count = ty_bucket_members(plan, bucket, ranks);
+        bool is_tied = bucket->tied_stage != TY_NO_STAGE;
+        if (count < 2 || (!is_tied && is_there[bucket->stage]))
+            continue;
+        if (!is_tied)
+            is_there[bucket->stage] = true;
+        for (uint32_t lane = 0; lane < width; lane++)
+            put_group(&w, bucket_group(plan, b, lane), ranks, count, width, lane);
+    }
+    for (uint32_t r = 0; r < ty_plan_rank_count(plan) && width > 1; r++) {
+        char name[24];
+        snprintf(name, sizeof name, "%llu", (unsigned long long)lanes_group(plan, r));
+        ty_json_open_flat(&w, name, '[');
+        for (uint32_t lane = 0; lane < width; lane++)
+            ty_json_put_uint(&w, NULL, (uint64_t)r * width + lane);
+        ty_json_close(&w, ']');
+    }
+    ty_json_close(&w, '}');
+    ty_text_add(&text, "\n");
+    ty_free(ranks);
+    ty_free(is_there);
+    return launch_add(l, "comm_group.json", &text, false, error);
+}
+
+/* ---- Nodes ------------------------------------------------------------------------------- */
+
+static void put_waits(const writer *w, const ty_instruction *in, ty_text *node)
+{
+    for (uint32_t i = 0; i < in->wait_count; i++)
+        ty_wire_put_uint(node, TY_CHAKRA_DATA, w->ids[in->waits[i]]);
+    if (w->last[in->stream] > 0)
+        ty_wire_put_uint(node, TY_CHAKRA_CONTROL, w->last[in->stream] - 1);
+}
+
+static void put_collective(ty_text *node, ty_collective_kind kind, uint64_t bytes, uint64_t group)
+{
+    char name[24];
+
+    snprintf(name, sizeof name, "%llu", (unsigned long long)group);
+    ty_chakra_put_integer(node, TY_CHAKRA_ATTRIBUTE, "is_cpu_op", TY_CHAKRA_BOOL, 0);
+    ty_chakra_put_integer(node, TY_CHAKRA_ATTRIBUTE, "comm_type", TY_CHAKRA_INT64,
+                          collective_types[kind]);
+    ty_chakra_put_integer(node, TY_CHAKRA_ATTRIBUTE, "comm_size", TY_CHAKRA_INT64, bytes);
+    ty_chakra_put_string(node, TY_CHAKRA_ATTRIBUTE, "pg_name", name);
+}
+
+/* Equal on both sides: which cut, which micro-batch of the step, which way. */
+static uint64_t tag_of(const writer *w, const ty_instruction *in)
+{
+    const ty_plan *plan = w->l->plan;
+    uint32_t replica = w->rank - ty_plan_first_rank(plan, w->position);
+    uint32_t micro_batch = ty_program_global_micro_batch(plan, in->stage, replica, in->micro_batch);
+    uint32_t cut = in->stage < in->peer_stage ? in->stage : in->peer_stage;
+
+    return ((uint64_t)cut * plan->micro_batches + micro_batch) * 2 + (in->direction == TY_GRADIENT);
+}
+
+static void put_transfer(const writer *w, const ty_instruction *in, ty_text *node)
+{
+    uint64_t peer =
+        (uint64_t)ty_program_peer_rank(w->l->plan, w->rank, in) * ty_plan_width(w->l->plan) +
+        w->lane;
+    bool is_send = in->op == TY_OP_SEND;
+
+    ty_chakra_put_integer(node, TY_CHAKRA_ATTRIBUTE, "is_cpu_op", TY_CHAKRA_BOOL, 0);
+    ty_chakra_put_integer(node, TY_CHAKRA_ATTRIBUTE, "comm_src", TY_CHAKRA_INT32,
+                          is_send ? w->process : peer);
+    ty_chakra_put_integer(node, TY_CHAKRA_ATTRIBUTE, "comm_dst", TY_CHAKRA_INT32,
+                          is_send ? peer : w->process);
+    ty_chakra_put_integer(node, TY_CHAKRA_ATTRIBUTE, "comm_tag", TY_CHAKRA_INT32, tag_of(w, in));
+    ty_chakra_put_integer(node, TY_CHAKRA_ATTRIBUTE, "comm_size", TY_CHAKRA_INT64, in->bytes);
+}
+
+static bool is_backward(ty_op op)
+{
+    return op == TY_OP_BACKWARD || op == TY_OP_BACKWARD_INPUT || op == TY_OP_BACKWARD_WEIGHT;
+}
+
+/* Of one lane; a backward in two parts does half in each. */
+static double flop_of(const ty_plan *plan, const ty_instruction *in)
+{
+    double flop = 0;
+
+    if (in->op != TY_OP_FORWARD && in->op != TY_OP_RECOMPUTE && !is_backward(in->op))
+        return 0;
+    for (uint32_t i = in->first_layer; i < in->first_layer + in->layer_count; i++) {
+        const ty_layer *layer = &plan->workload->layers[i];
+        flop += ty_tensor_work_share(plan, i) *
+                (is_backward(in->op) ? layer->backward_flop : layer->forward_flop);
+    }
+    return flop * plan->micro_batch_size *
+           (in->op == TY_OP_BACKWARD || !is_backward(in->op) ? 1 : 0.5);
+}
+
+static uint64_t output_bytes(const ty_plan *plan, const ty_instruction *in)
+{
+    if (in->layer_count == 0)
+        return in->bytes;
+    return plan->workload->layers[in->first_layer + in->layer_count - 1].output_bytes *
+           plan->micro_batch_size;
+}
+
+/* A node after the last one: what lanes exchange in a pass. */
+static void put_inner(writer *w, const ty_instruction *in, const char *name)
+{
+    const ty_plan *plan = w->l->plan;
+
+    if (ty_plan_width(plan) < 2 || in->op == TY_OP_BACKWARD_WEIGHT || flop_of(plan, in) <= 0)
+        return;
+    for (uint32_t i = in->first_layer; i < in->first_layer + in->layer_count; i++) {
+        ty_inner_collective inner[TY_MAX_INNER_COLLECTIVES];
+        uint32_t count = ty_layer_inner_collectives(plan, i, is_backward(in->op), inner);
+        for (uint32_t c = 0; c < count; c++)
+            for (uint32_t k = 0; k < inner[c].count; k++) {
+                ty_text node = {0};
+                ty_chakra_begin_node(&node, w->next, name, " lanes", TY_CHAKRA_COLLECTIVE);
+                ty_wire_put_uint(&node, TY_CHAKRA_DATA, w->next - 1);
+                put_collective(&node, inner[c].kind, inner[c].bytes, lanes_group(plan, w->rank));
+                ty_chakra_put_message(w->file, &node);
+                w->next++;
+            }
+    }
+}
+
+static uint32_t type_of(ty_op op)
+{
+    return op == TY_OP_SEND                               ? TY_CHAKRA_SEND
+           : op == TY_OP_RECEIVE                          ? TY_CHAKRA_RECEIVE
+           : op == TY_OP_COLLECTIVE || op == TY_OP_GATHER ? TY_CHAKRA_COLLECTIVE
+                                                          : TY_CHAKRA_COMPUTE;
+}
+
+static void put_instruction(writer *w, uint32_t index)
+{
+    const ty_plan *plan = w->l->plan;
+    const ty_instruction *in = &w->l->input->program->stages[w->position].instructions[index];
+    const ty_instruction_cost *cost = &w->l->input->costs->instructions[w->position][index];
+    uint32_t type = type_of(in->op);
+    char name[64];
+    ty_text node = {0};
+
+    if (in->micro_batch != TY_NO_MICRO_BATCH)
+        snprintf(name, sizeof name, "%s %u", ty_op_name(in->op), in->micro_batch);
+    else if (in->bucket != TY_NO_BUCKET)
+        snprintf(name, sizeof name, "%s bucket %u", ty_op_name(in->op), in->bucket);
+    else
+        snprintf(name, sizeof name, "%s", ty_op_name(in->op));
+    ty_chakra_begin_node(&node, w->next, name, "", type);
+    put_waits(w, in, &node);
+    if (type == TY_CHAKRA_SEND || type == TY_CHAKRA_RECEIVE)
+        put_transfer(w, in, &node);
+    else if (type == TY_CHAKRA_COLLECTIVE)
+        put_collective(&node,
+                       in->op == TY_OP_GATHER
+                           ? TY_ALL_GATHER
+                           : ty_plan_exchange_kind(plan, &plan->buckets[in->bucket]),
+                       in->bytes, bucket_group(plan, in->bucket, w->lane));
+    else
+        ty_chakra_put_work(&node, cost->seconds - cost->inner_s, flop_of(plan, in),
+                           output_bytes(plan, in));
+    ty_chakra_put_message(w->file, &node);
+    w->next++;
+    put_inner(w, in, name);
+    w->ids[index] = w->next - 1;
+    w->last[in->stream] = w->next;
+}
+
+static ty_status add_process(launch *l, uint32_t process, ty_error *error)
+{
+    ty_text file = {0}, metadata = {0};
+    char name[32];
+    ty_status status;
+    writer w = {.l = l,
+                .process = process,
+                .rank = l->processes[process].rank,
+                .lane = l->processes[process].lane,
+                .file = &file};
+    const ty_stage_program *program;
+
+    w.position = ty_plan_stage_of_rank(l->plan, w.rank);
+    program = &l->input->program->stages[w.position];
+    w.ids = ty_alloc(program->instruction_count, sizeof *w.ids);
+    if (w.ids == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory");
+    ty_wire_put_bytes(&metadata, TY_CHAKRA_VERSION, "0.0.4", 5);
+    ty_chakra_put_string(&metadata, TY_CHAKRA_METADATA_ATTRIBUTE, "trainyard.comments",
+                         l->comments.data);
+    ty_chakra_put_message(&file, &metadata);
+    for (uint32_t i = 0; i < program->instruction_count; i++)
+        put_instruction(&w, i);
+    snprintf(name, sizeof name, "trace.%u.et", process);
+    status = launch_add(l, name, &file, false, error);
+    if (status == TY_OK)
+        l->files->files[l->files->count - 1].is_binary = true;
+    ty_free(w.ids);
+    return status;
+}
+
+ty_status launch_chakra(launch *l, ty_error *error)
+{
+    ty_status status = TY_OK;
+    uint64_t nodes;
+
+    if (l->input->program == NULL || l->input->costs == NULL)
+        return ty_fail(error, TY_EINVAL, "--to chakra needs a program with its costs");
+    if (ty_schedule_is_asynchronous(l->plan->schedule))
+        return launch_refuse(error, "chakra",
+                             "a trace is of one step, and steps overlap in schedule %s",
+                             ty_schedule_name(l->plan->schedule));
+    nodes = ty_program_event_count(l->plan, l->input->program) * ty_plan_width(l->plan);
+    if (nodes > MOST_NODES)
+        return launch_refuse(error, "chakra", "the traces would have %llu nodes, expected up to %u",
+                             (unsigned long long)nodes, MOST_NODES);
+    TY_CHECK(add_groups(l, error), status, done);
+    for (uint32_t p = 0; p < l->process_count; p++)
+        TY_CHECK(add_process(l, p, error), status, done);
+done:
+    return status;
+}

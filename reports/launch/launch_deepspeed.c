@@ -1,0 +1,103 @@
+/* DeepSpeed: ds_config.json, a host list and the launcher's line. Keys: deepspeed.ai, "DeepSpeed
+ * Configuration JSON". Pipelines are a matter of the model's code there (PipelineModule). */
+#include "launch.h"
+
+static void write_optimizer(const ty_optimizer *o, ty_json_writer *w)
+{
+    bool is_sgd = o->kind == TY_OPTIMIZER_SGD;
+
+    ty_json_open(w, "optimizer", '{');
+    ty_json_put_string(w, "type", is_sgd ? "SGD" : "AdamW");
+    ty_json_open(w, "params", '{');
+    ty_json_put_number(w, "lr", o->learning_rate);
+    ty_json_put_number(w, "weight_decay", o->weight_decay);
+    if (is_sgd) {
+        ty_json_put_number(w, "momentum", o->momentum);
+    } else {
+        ty_json_open_flat(w, "betas", '[');
+        ty_json_put_number(w, NULL, o->beta1);
+        ty_json_put_number(w, NULL, o->beta2);
+        ty_json_close(w, ']');
+        ty_json_put_number(w, "eps", o->epsilon);
+    }
+    ty_json_close(w, '}');
+    ty_json_close(w, '}');
+}
+
+/* Bucket sizes are in elements. */
+static void write_zero(const launch *l, ty_json_writer *w)
+{
+    uint64_t elements = launch_bucket_bytes(l) / TY_GRADIENT_ELEMENT_BYTES;
+
+    ty_json_open(w, "zero_optimization", '{');
+    ty_json_put_uint(w, "stage", l->plan->zero);
+    if (elements > 0) {
+        ty_json_put_uint(w, "reduce_bucket_size", elements);
+        ty_json_put_uint(w, "allgather_bucket_size", elements);
+    }
+    ty_json_put_bool(w, "overlap_comm", true);
+    ty_json_close(w, '}');
+}
+
+static void write_config(const launch *l, ty_text *text)
+{
+    const ty_plan *plan = l->plan;
+    ty_json_writer w = ty_json_writer_on(text);
+
+    ty_json_open(&w, NULL, '{');
+    ty_json_put_uint(&w, "train_batch_size", plan->global_batch);
+    ty_json_put_uint(&w, "train_micro_batch_size_per_gpu", plan->micro_batch_size);
+    ty_json_put_uint(&w, "gradient_accumulation_steps",
+                     plan->micro_batches / plan->stages[0].replicas);
+    write_optimizer(&plan->optimizer, &w);
+    write_zero(l, &w);
+    if (launch_is_fp16(l))
+        ty_json_put_string(&w, "communication_data_type", "fp16");
+    ty_json_close(&w, '}');
+    ty_text_add(text, "\n");
+}
+
+static void write_script(const launch *l, ty_text *text)
+{
+    ty_text_add(text, "#!/bin/sh\n");
+    launch_comments(l, "# ", text);
+    ty_text_add(text, "set -eu\ncd \"$(dirname \"$0\")\"\n");
+    launch_export_environment(l, text);
+    ty_text_add(text, "exec deepspeed --hostfile hostfile");
+    if (l->has_accelerators) {
+        ty_text_add(text, " --include '");
+        for (uint32_t h = 0; h < l->host_count; h++) {
+            ty_text_addf(text, "%s%s:", h > 0 ? "@" : "", l->hosts[h].name);
+            for (uint32_t d = 0; d < l->per_host; d++)
+                ty_text_addf(text, "%s%u", d > 0 ? "," : "", l->first_slot + d);
+        }
+        ty_text_add(text, "'");
+    }
+    ty_text_addf(text,
+                 " \\\n    \"${TRAINYARD_SCRIPT:-%s}\" --deepspeed --deepspeed_config "
+                 "ds_config.json \"$@\"\n",
+                 l->input->script != NULL ? l->input->script : "train.py");
+}
+
+ty_status launch_deepspeed(launch *l, ty_error *error)
+{
+    ty_status status = TY_OK;
+    ty_text config = {0}, hosts = {0}, script = {0};
+
+    TY_CHECK(launch_check_data_parallel(l, "deepspeed", 3, error), status, cleanup);
+    write_config(l, &config);
+    launch_comments(l, "# ", &hosts);
+    for (uint32_t h = 0; h < l->host_count; h++)
+        ty_text_addf(&hosts, "%s slots=%u\n", l->hosts[h].name, l->first_slot + l->per_host);
+    write_script(l, &script);
+    TY_CHECK(launch_add(l, "ds_config.json", &config, false, error), status, cleanup);
+    TY_CHECK(launch_add(l, "hostfile", &hosts, false, error), status, cleanup);
+    TY_CHECK(launch_add(l, "launch.sh", &script, true, error), status, cleanup);
+    status = launch_next(l, error, "./launch.sh");
+
+cleanup:
+    ty_text_clear(&config);
+    ty_text_clear(&hosts);
+    ty_text_clear(&script);
+    return status;
+}

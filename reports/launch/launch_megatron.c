@@ -1,0 +1,199 @@
+/* Megatron-LM: arguments of pretrain_gpt.py, one a line, and the torchrun that starts it. Names:
+ * NVIDIA/Megatron-LM, megatron/training/arguments.py (core 0.12 and later for
+ * --pipeline-model-parallel-layout). */
+#include "launch.h"
+#include "megatron_model.h"
+
+static const char target[] = "megatron";
+
+/* ---- What Megatron can do ---------------------------------------------------------------- */
+
+static ty_status check_schedule(const ty_plan *plan, ty_error *error)
+{
+    if (plan->stage_count > 1 && plan->schedule != TY_ONE_F_ONE_B &&
+        plan->schedule != TY_INTERLEAVED)
+        return launch_refuse(error, target,
+                             "its pipelines run 1f1b or interleaved, and the plan %s; plan with "
+                             "--fix schedule=1f1b",
+                             ty_schedule_name(plan->schedule));
+    for (uint32_t s = 1; s < plan->stage_count; s++) {
+        if (plan->stages[s].replicas != plan->stages[0].replicas)
+            return launch_refuse(error, target,
+                                 "every stage has equally many replicas there; found %u in stage "
+                                 "0 and %u in stage %u; plan with --fix dp=N,pp=%u",
+                                 plan->stages[0].replicas, plan->stages[s].replicas, s,
+                                 plan->stage_count);
+        if (plan->stages[s].recompute != plan->stages[0].recompute)
+            return launch_refuse(error, target, "all stages recompute alike there");
+    }
+    return TY_OK;
+}
+
+static ty_status check_training(const ty_plan *plan, ty_error *error)
+{
+    if (plan->workload->local_steps > 1 || plan->workload->learning != TY_LEARNING_GRADIENT)
+        return launch_refuse(error, target, "it averages gradients in every step");
+    if (plan->zero > 1)
+        return launch_refuse(error, target,
+                             "its distributed optimizer shards optimizer state (ZeRO 1), and the "
+                             "plan has ZeRO %u; deepspeed has it",
+                             plan->zero);
+    for (uint32_t b = 0; b < plan->bucket_count; b++)
+        if (plan->buckets[b].compression != TY_COMPRESSION_NONE)
+            return launch_refuse(error, target,
+                                 "it compresses no gradients; plan with --fix compression=none");
+    return TY_OK;
+}
+
+/* Blocks of a stage, whose ends must be those of blocks. */
+static ty_status blocks_of_stage(const ty_plan *plan, const megatron_model *m, uint32_t stage,
+                                 uint32_t *blocks, ty_error *error)
+{
+    const ty_plan_stage *s = &plan->stages[stage];
+    const uint32_t last = m->first_block_layer + m->blocks * m->block_layers;
+    uint32_t begin = s->first_layer, end = s->first_layer + s->layer_count;
+
+    if (stage == 0)
+        begin = m->first_block_layer;
+    if (stage + 1 == plan->stage_count)
+        end = last;
+    if (end > last || begin > end || (begin - m->first_block_layer) % m->block_layers != 0 ||
+        (end - begin) % m->block_layers != 0)
+        return launch_refuse(error, target,
+                             "stages are of whole blocks there, and stage %u is from %s to %s",
+                             stage, plan->workload->layers[s->first_layer].name,
+                             plan->workload->layers[s->first_layer + s->layer_count - 1].name);
+    *blocks = (end - begin) / m->block_layers;
+    return TY_OK;
+}
+
+/* ---- Arguments --------------------------------------------------------------------------- */
+
+/* "Et*6|t*7|t*6L": embedding, blocks, loss. */
+static ty_status put_layout(const ty_plan *plan, const megatron_model *m, ty_text *text,
+                            ty_error *error)
+{
+    ty_text layout = {0};
+    ty_status status = TY_OK;
+    uint32_t first = 0, blocks = 0;
+    bool is_even = true;
+
+    for (uint32_t s = 0; s < plan->stage_count; s++) {
+        TY_CHECK(blocks_of_stage(plan, m, s, &blocks, error), status, cleanup);
+        first = s == 0 ? blocks : first;
+        is_even &= blocks == first;
+        ty_text_addf(&layout, "%s%s", s > 0 ? "|" : "", s == 0 ? "E" : "");
+        if (blocks > 0)
+            ty_text_addf(&layout, "t*%u", blocks);
+        ty_text_add(&layout, s + 1 == plan->stage_count ? "L" : "");
+    }
+    if (!is_even)
+        ty_text_addf(text, "--pipeline-model-parallel-layout %s\n",
+                     layout.data != NULL ? layout.data : "");
+    else if (ty_plan_interleave(plan) > 1)
+        ty_text_addf(text, "--num-layers-per-virtual-pipeline-stage %u\n", first);
+
+cleanup:
+    ty_text_clear(&layout);
+    return status;
+}
+
+static void put_parallelism(const launch *l, ty_text *text)
+{
+    const ty_plan *plan = l->plan;
+
+    ty_text_addf(text, "--tensor-model-parallel-size %u\n--pipeline-model-parallel-size %u\n",
+                 ty_plan_width(plan), ty_plan_position_count(plan));
+    if (plan->sequence_parallel)
+        ty_text_add(text, "--sequence-parallel\n");
+    ty_text_addf(text, "--micro-batch-size %u\n--global-batch-size %u\n", plan->micro_batch_size,
+                 plan->global_batch);
+    if (plan->stages[0].replicas > 1)
+        ty_text_addf(text, "--overlap-grad-reduce\n--ddp-bucket-size %llu\n",
+                     (unsigned long long)(launch_bucket_bytes(l) / TY_GRADIENT_ELEMENT_BYTES));
+    if (plan->zero == 1)
+        ty_text_add(text, "--use-distributed-optimizer\n");
+    if (plan->stages[0].recompute == TY_RECOMPUTE_SELECTIVE)
+        ty_text_add(text, "--recompute-granularity selective\n");
+    else if (plan->stages[0].recompute == TY_RECOMPUTE_FULL)
+        ty_text_add(text, "--recompute-granularity full\n--recompute-method uniform\n"
+                          "--recompute-num-layers 1\n");
+}
+
+static void put_number(ty_text *text, const char *name, double value)
+{
+    char number[32];
+
+    ty_format_number(value, number);
+    ty_text_addf(text, "--%s %s\n", name, number);
+}
+
+static void put_training(const launch *l, ty_text *text)
+{
+    const ty_optimizer *o = &l->plan->optimizer;
+
+    ty_text_addf(text, "--optimizer %s\n", o->kind == TY_OPTIMIZER_SGD ? "sgd" : "adam");
+    put_number(text, "lr", o->learning_rate);
+    put_number(text, "weight-decay", o->weight_decay);
+    if (o->kind == TY_OPTIMIZER_SGD) {
+        put_number(text, "sgd-momentum", o->momentum);
+    } else {
+        put_number(text, "adam-beta1", o->beta1);
+        put_number(text, "adam-beta2", o->beta2);
+        put_number(text, "adam-eps", o->epsilon);
+    }
+    ty_text_addf(text, "--seed %llu\n", (unsigned long long)l->plan->seed);
+    if (l->plan->workload->element_bytes == 2)
+        ty_text_add(text, "--bf16\n");
+    if (l->input->steps > 0)
+        ty_text_addf(text, "--train-iters %u\n", l->input->steps);
+}
+
+static ty_status write_arguments(const launch *l, const megatron_model *m, ty_text *text,
+                                 ty_error *error)
+{
+    ty_status status = TY_OK;
+
+    launch_comments(l, "# ", text);
+    TY_CHECK(megatron_model_arguments(l->plan->workload, m, ty_plan_width(l->plan), text, error),
+             status, done);
+    put_parallelism(l, text);
+    TY_CHECK(put_layout(l->plan, m, text, error), status, done);
+    put_training(l, text);
+done:
+    return status;
+}
+
+static void write_script(const launch *l, ty_text *text)
+{
+    ty_text_add(text, "#!/bin/sh\n");
+    launch_comments(l, "# ", text);
+    ty_text_add(text, "# MEGATRON: the folder of Megatron-LM. Data, tokenizer and checkpoints are "
+                      "arguments\n# of this script.\n");
+    launch_write_torchrun(l, text);
+    ty_text_add(text, "    \"${MEGATRON:?}/pretrain_gpt.py\" $(sed 's/#.*//' megatron.args) "
+                      "\"$@\" # shellcheck disable=SC2046\n");
+}
+
+ty_status launch_megatron(launch *l, ty_error *error)
+{
+    ty_status status = TY_OK;
+    megatron_model model = {0};
+    ty_text arguments = {0}, script = {0};
+
+    TY_CHECK(megatron_model_of(l->plan->workload, &model, error), status, cleanup);
+    TY_CHECK(check_schedule(l->plan, error), status, cleanup);
+    TY_CHECK(check_training(l->plan, error), status, cleanup);
+    TY_CHECK(launch_check_blocks(l, target, error), status, cleanup);
+    TY_CHECK(write_arguments(l, &model, &arguments, error), status, cleanup);
+    write_script(l, &script);
+    TY_CHECK(launch_add(l, "megatron.args", &arguments, false, error), status, cleanup);
+    TY_CHECK(launch_add(l, "launch.sh", &script, true, error), status, cleanup);
+    status = launch_next(l, error, "MEGATRON=/path/to/Megatron-LM ./launch.sh --data-path ...");
+
+cleanup:
+    ty_free(model.has_experts);
+    ty_text_clear(&arguments);
+    ty_text_clear(&script);
+    return status;
+}

@@ -1,0 +1,211 @@
+/* Checks, environment and files that several targets have. */
+#include "launch.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* ---- Checks ------------------------------------------------------------------------------ */
+
+ty_status launch_check_blocks(const launch *l, const char *target, ty_error *error)
+{
+    if (!l->is_blocked)
+        return launch_refuse(error, target,
+                             "it numbers processes host by host, and this plan's order goes to and "
+                             "fro between hosts or devices; mpirun and slurm can place it");
+    if (l->per_host == 0)
+        return launch_refuse(error, target,
+                             "it wants equally many processes on each host; found %u on %s and %u "
+                             "on %s",
+                             l->hosts[0].process_count, l->hosts[0].name,
+                             l->hosts[l->host_count - 1].process_count,
+                             l->hosts[l->host_count - 1].name);
+    if (l->first_slot == UINT32_MAX)
+        return launch_refuse(error, target,
+                             "the plan uses other devices on one host than on the next");
+    return TY_OK;
+}
+
+static ty_status check_shape(const ty_plan *plan, const char *target, ty_error *error)
+{
+    if (plan->stage_count > 1)
+        return launch_refuse(error, target,
+                             "it has no pipelines, and the plan has %u stages; plan with "
+                             "--fix pp=1, or export to mpirun, slurm or megatron",
+                             plan->stage_count);
+    if (ty_plan_width(plan) > 1)
+        return launch_refuse(error, target,
+                             "it divides no layers, and the plan has tensor parallelism of %u; "
+                             "megatron has it",
+                             ty_plan_width(plan));
+    if (plan->workload->local_steps > 1)
+        return launch_refuse(error, target,
+                             "it averages gradients in every step, and the workload's weights are "
+                             "averaged every %u steps",
+                             plan->workload->local_steps);
+    if (plan->workload->learning != TY_LEARNING_GRADIENT)
+        return launch_refuse(error, target, "it trains by gradients, and the workload by %s",
+                             ty_learning_name(plan->workload->learning));
+    return TY_OK;
+}
+
+ty_status launch_check_data_parallel(const launch *l, const char *target, uint32_t largest_zero,
+                                     ty_error *error)
+{
+    const ty_plan *plan = l->plan;
+    ty_status status = check_shape(plan, target, error);
+
+    if (status != TY_OK)
+        return status;
+    if (plan->zero > largest_zero)
+        return launch_refuse(error, target, "it has no ZeRO %u; deepspeed and torchrun have",
+                             plan->zero);
+    for (uint32_t b = 0; b < plan->bucket_count; b++)
+        if (plan->buckets[b].compression == TY_COMPRESSION_TOP_K)
+            return launch_refuse(error, target,
+                                 "it has no top-k compression; plan with --fix compression=fp16 or "
+                                 "none, or export to mpirun or slurm");
+    if (plan->stages[0].recompute != TY_RECOMPUTE_NONE)
+        return launch_refuse(error, target,
+                             "recomputing is a matter of the model's code there; plan with "
+                             "--fix recompute=none, or export to mpirun, slurm or megatron");
+    return launch_check_blocks(l, target, error);
+}
+
+uint64_t launch_bucket_bytes(const launch *l)
+{
+    uint64_t largest = 0;
+
+    for (uint32_t b = 0; b < l->plan->bucket_count; b++)
+        if (l->plan->buckets[b].gradient_bytes > largest)
+            largest = l->plan->buckets[b].gradient_bytes;
+    return largest;
+}
+
+bool launch_is_fp16(const launch *l)
+{
+    for (uint32_t b = 0; b < l->plan->bucket_count; b++)
+        if (l->plan->buckets[b].compression == TY_COMPRESSION_FP16)
+            return true;
+    return false;
+}
+
+/* ---- Environment ------------------------------------------------------------------------- */
+
+/* "Ring" or "Tree" where all exchanges go one way; NULL where they differ or there are none. */
+static const char *only_algorithm(const ty_plan *plan)
+{
+    static const char *const names[] = {[TY_RING] = "Ring", [TY_TREE] = "Tree"};
+    const char *only = NULL;
+
+    for (uint32_t b = 0; b < plan->bucket_count; b++) {
+        const char *name = names[plan->buckets[b].algorithm];
+        if (ty_bucket_member_count(plan, &plan->buckets[b]) < 2)
+            continue;
+        if (only != NULL && only != name)
+            return NULL;
+        only = name;
+    }
+    return only;
+}
+
+/* Whether every link at a network switch is Ethernet without RDMA, by the catalogue's kinds. */
+static bool is_plain_ethernet(const ty_cluster *cluster)
+{
+    bool is_any = false;
+
+    for (uint32_t i = 0; i < ty_cluster_link_count(cluster); i++) {
+        const ty_link_edge *link = ty_cluster_link(cluster, i);
+        if (ty_cluster_vertex_kind(cluster, link->from) != TY_VERTEX_SWITCH &&
+            ty_cluster_vertex_kind(cluster, link->to) != TY_VERTEX_SWITCH)
+            continue;
+        is_any = true;
+        if (strncmp(link->kind, "eth", 3) != 0)
+            return false;
+    }
+    return is_any;
+}
+
+/* Names of variables: NCCL's user guide, "Environment variables". */
+uint32_t launch_environment(const launch *l, launch_variable out[LAUNCH_MOST_VARIABLES])
+{
+    uint32_t count = 0;
+    const char *algorithm = only_algorithm(l->plan);
+
+    out[count++] = (launch_variable){"OMP_NUM_THREADS", "1", "processes share their host's cores"};
+    if (!l->has_accelerators)
+        return count;
+    out[count++] = (launch_variable){"NCCL_DEBUG", "WARN", "NCCL says what it cannot do"};
+    if (algorithm != NULL)
+        out[count++] = (launch_variable){"NCCL_ALGO", algorithm,
+                                         "the collective the plan counts on; unset to let NCCL "
+                                         "choose"};
+    if (l->host_count > 1 && is_plain_ethernet(l->input->cluster))
+        out[count++] = (launch_variable){"NCCL_IB_DISABLE", "1",
+                                         "the hosts are joined by Ethernet without RDMA"};
+    return count;
+}
+
+void launch_export_environment(const launch *l, ty_text *text)
+{
+    launch_variable variables[LAUNCH_MOST_VARIABLES];
+    uint32_t count = launch_environment(l, variables);
+
+    for (uint32_t v = 0; v < count; v++)
+        ty_text_addf(text, "# %s\nexport %s=%s\n", variables[v].why, variables[v].name,
+                     variables[v].value);
+}
+
+/* ---- Files ------------------------------------------------------------------------------- */
+
+ty_status launch_add_ranks(launch *l, ty_error *error)
+{
+    ty_text text = {0};
+
+    launch_comments(l, "# ", &text);
+    ty_text_add(&text, "# process host device stage replica lane\n");
+    for (uint32_t p = 0; p < l->process_count; p++) {
+        const launch_process *process = &l->processes[p];
+        uint32_t stage = ty_plan_stage_of_rank(l->plan, process->rank);
+        ty_text_addf(&text, "%u %s %u %u %u %u\n", p, l->hosts[process->host].name, process->slot,
+                     stage, process->rank - ty_plan_first_rank(l->plan, stage), process->lane);
+    }
+    return launch_add(l, "ranks.txt", &text, false, error);
+}
+
+ty_status launch_add_rank_script(launch *l, ty_error *error)
+{
+    ty_text text = {0};
+
+    ty_text_add(&text, "#!/bin/sh\n");
+    launch_comments(l, "# ", &text);
+    ty_text_add(&text,
+                "# Gives a process the device that ranks.txt names, then becomes the program.\n"
+                "set -eu\n"
+                "rank=${OMPI_COMM_WORLD_RANK:-${PMIX_RANK:-${SLURM_PROCID:?started without a "
+                "rank}}}\n"
+                "device=$(awk -v rank=\"$rank\" '$1 == rank { print $3 }' "
+                "\"$(dirname \"$0\")/ranks.txt\")\n"
+                "export CUDA_VISIBLE_DEVICES=\"${device:?rank $rank is not in ranks.txt}\"\n"
+                "exec \"$@\"\n");
+    return launch_add(l, "rank.sh", &text, true, error);
+}
+
+ty_status launch_add_job(launch *l, ty_error *error)
+{
+    ty_text text = {0};
+
+    ty_text_add(&text, l->input->job);
+    return launch_add(l, "job.json", &text, false, error);
+}
+
+void launch_yaml_block(const char *block, int indent, ty_text *text)
+{
+    while (*block != '\0') {
+        size_t length = strcspn(block, "\n");
+        if (length > 0)
+            ty_text_addf(text, "%*s", indent, "");
+        ty_text_append(text, block, length);
+        ty_text_add(text, "\n");
+        block += length + (block[length] == '\n');
+    }
+}

@@ -1,0 +1,241 @@
+#!/bin/sh
+# Launch files: complete, accepted by the tools they are for, started where those are here.
+. "$(dirname "$0")/lib.sh"
+checks=$SOURCE/tests/launch
+python=/usr/bin/python3 # Debian's, with Debian's modules
+export TRAINYARD_WORKER="$WORKER"
+mkdir "$scratch/made"
+cd "$scratch" || exit 1
+
+# skip_without WHAT COMMAND...: says so where a tool is not here.
+have() {
+    what=$1
+    shift
+    if "$@" >/dev/null 2>&1; then return 0; fi
+    echo "skipped: $what is not here"
+    return 1
+}
+
+expect 0 plan -w resnet50 -c "4x p100-server" --fix pp=1 --no-simulate -o ddp.json
+expect 0 plan -w resnet50 -c "2x p100-server" --fix pp=2 --no-simulate -o pipe.json
+expect 0 plan -w "gpt2 sequence=128" -c "2x p100-server" --fix replicas=4+2+2,compression=none --no-simulate -o uneven.json
+expect 0 plan -w "gpt2 sequence=512" -c "2x dgx-a100" --fix pp=1,tp=2,dp=8,compression=none --no-simulate -o gpt.json
+expect 0 plan -w resnet50 -c "2x p100-server" --fix pp=1,compression=top-k:0.01 --no-simulate -o topk.json
+
+# Every script is a shell's, by the shell and by shellcheck; every file says where it came from.
+for to in mpirun slurm torchrun horovod deepspeed; do
+    expect 0 export ddp.json --to $to -o "made/$to" --quiet
+    for script in "made/$to"/*.sh "made/$to"/*.sbatch; do
+        [ -f "$script" ] || continue
+        if bash -n "$script"; then pass; else fail "$script is no shell script"; fi
+        if [ -x "$script" ]; then pass; else fail "$script cannot be executed"; fi
+        if grep -q '^# plan  *[0-9a-f]\{64\}$' "$script"; then pass; else fail "$script does not name its plan"; fi
+        if have shellcheck command -v shellcheck; then
+            if shellcheck -s bash "$script" >"$scratch/out"; then pass; else
+                cat "$scratch/out"
+                fail "shellcheck $script"
+            fi
+        fi
+    done
+done
+if [ "$(grep -c '^host-[0-3] slots=4$' made/mpirun/hosts)" -eq 4 ]; then pass; else fail "hosts are not the plan's"; fi
+if [ "$(grep -c '^[0-9]* host-' made/mpirun/ranks.txt)" -eq 16 ]; then pass; else fail "ranks.txt has not a line for each process"; fi
+if grep -q 'NCCL_IB_DISABLE=1' made/mpirun/launch.sh; then pass; else fail "plain Ethernet is not told NCCL"; fi
+expect 0 export gpt.json --to mpirun
+if grep -q NCCL_IB_DISABLE "$scratch/out"; then fail "InfiniBand is switched off"; else pass; fi
+# A plan that goes to and fro between hosts: the sequential mapper, a host list from the allocation.
+sed '/"devices": \[/s/\[0, 1, 2, 3, 4, 5, 6, 7/[0, 4, 2, 3, 1, 5, 6, 7/' ddp.json >mixed.json
+if cmp -s ddp.json mixed.json; then fail "the edit changed nothing"; fi
+expect 0 export mixed.json --to mpirun -o made/mixed --quiet
+expect 0 export mixed.json --to slurm -o made/mixed-slurm --quiet
+if grep -q 'rmaps seq' made/mixed/launch.sh && [ "$(grep -c '^host-' made/mixed/hosts)" -eq 16 ] &&
+    [ "$(grep '^host-' made/mixed/hosts | sed -n 2p)" = host-1 ]; then pass; else fail "the mixed plan is not placed"; fi
+if grep -q 'distribution=arbitrary' made/mixed-slurm/job.sbatch; then pass; else fail "Slurm places the mixed plan"; fi
+expect 1 export mixed.json --to torchrun
+expect_error_line "to and fro"
+expect 0 export ddp.json --to slurm --nodes 'gpu[07-10]'
+expect_output "#SBATCH --nodelist=gpu07,gpu08,gpu09,gpu10" "#SBATCH --gpus-per-node=4" "--distribution=block"
+expect 2 export ddp.json --to slurm --nodes 'gpu[07-09]'
+expect_error_line "found 3" "expected 4"
+expect 2 export ddp.json --to slurm --nodes 'gpu[1-3],-rf'
+expect_error_line "host name" "--nodes"
+
+# Nothing is overwritten without a word.
+expect 1 export ddp.json --to slurm -o made/slurm
+expect_error_line "is there already" "--force"
+expect 0 export ddp.json --to slurm -o made/slurm --force
+if grep -q "^replaced made/slurm/job.sbatch" "$scratch/err"; then pass; else fail "replacing is not told"; fi
+
+# What a target cannot express.
+expect 1 export pipe.json --to horovod
+expect_error_line "--to horovod: it has no pipelines" "2 stages" "--fix pp=1"
+expect 1 export uneven.json --to megatron
+expect_error_line "--to megatron" "equally many replicas" "found 4 in stage 0 and 2 in stage 1"
+expect 1 export topk.json --to torchrun
+expect_error_line "top-k"
+expect 1 export gpt.json --to deepspeed
+expect_error_line "tensor parallelism of 2" "megatron"
+expect 2 export ddp.json --to slurmm
+expect_error_line "slurmm" "did you mean slurm?"
+expect 2 export ddp.json
+expect 2 export ddp.json --to mpirun --image 'x y' --steps 0
+
+# Kubernetes: against the resources' schemas.
+expect 0 export ddp.json --to k8s-mpijob -o made/k8s
+expect 0 export ddp.json --to k8s-pytorchjob -o made/k8s --image registry.example/train:1
+expect 2 export ddp.json --to k8s-mpijob --image 'a: b'
+if have "python3-jsonschema or python3-yaml" $python -c 'import jsonschema, yaml'; then
+    if $python "$checks/check_yaml.py" made/k8s/mpijob.yaml ConfigMap PersistentVolumeClaim MPIJob &&
+        $python "$checks/check_yaml.py" made/k8s/pytorchjob.yaml ConfigMap PyTorchJob; then pass; else fail "YAML"; fi
+    sed 's/slotsPerWorker: 4/slotsPerWorker: four/' made/k8s/mpijob.yaml >bad.yaml
+    if $python "$checks/check_yaml.py" bad.yaml ConfigMap PersistentVolumeClaim MPIJob >/dev/null; then
+        fail "the schema accepts anything"
+    else pass; fi
+    $python - made/k8s/mpijob.yaml made/mpirun/job.json <<'END' && pass || fail "the job in the ConfigMap is another one"
+import json, sys, yaml
+inside = next(d for d in yaml.safe_load_all(open(sys.argv[1])) if d["kind"] == "ConfigMap")["data"]["job.json"]
+sys.exit(json.loads(inside) != json.load(open(sys.argv[2])))
+END
+fi
+
+# Megatron and DeepSpeed: what is written reads back as the same.
+for model in deepseek-v3 qwen3-32b; do
+    sed 's/\("num_hidden_layers"\): *[0-9]*/\1: 5/; s/\("n_routed_experts"\): *[0-9]*/\1: 8/; s/\("hidden_size"\): *[0-9]*/\1: 512/' \
+        "$SOURCE/tests/fuzz/corpus/hf/$model.json" >"small-$model.json"
+done
+while read -r lanes model; do
+    name=$(basename "$model" | cut -d' ' -f1)
+    expect 0 plan -w "$model" -c "32x dgx-h100" --fix "pp=1,tp=$lanes,zero=1,micro_batch=1,compression=none" --global-batch 256 --no-simulate -o m.json
+    [ "$got" -eq 0 ] || continue
+    expect 0 export m.json --to megatron -o "made/megatron-$name" --quiet
+    bash -n "made/megatron-$name/launch.sh" && pass || fail "launch.sh of $name"
+    expect 0 workload import "made/megatron-$name/megatron.args" --json
+    grep -E '"(parameters|forward_flop_per_sample|tokens_per_sample|global_batch)"' "$scratch/out" | head -4 >back
+    expect 0 workload show "$model" --json
+    grep -E '"(parameters|forward_flop_per_sample|tokens_per_sample|global_batch)"' "$scratch/out" | head -4 >there
+    if [ "$(grep -v batch back)" = "$(grep -v batch there)" ] && grep -q '"global_batch": 256' back; then pass; else
+        diff there back
+        fail "$name comes back from Megatron's arguments as another workload"
+    fi
+done <<END
+4 gpt2 sequence=512
+8 llama-2-7b
+8 mixtral-8x7b
+1 $scratch/small-deepseek-v3.json
+1 $scratch/small-qwen3-32b.json
+END
+expect 0 export gpt.json --to megatron
+expect_output "--tensor-model-parallel-size 2" "--micro-batch-size" "--num-layers 12"
+expect 1 export ddp.json --to megatron
+expect_error_line "decoder"
+expect 3 workload import made/deepspeed/ds_config.json
+expect_error_line "DeepSpeed configuration" "batch=256"
+grep -q '"train_micro_batch_size_per_gpu"' made/deepspeed/ds_config.json && pass || fail "ds_config.json"
+
+# Chakra: dependencies, transfers and groups of all processes fit together.
+for plan in ddp pipe gpt; do
+    expect 0 export $plan.json --to chakra -o "made/chakra-$plan" --quiet
+    if /usr/bin/python3 "$checks/check_chakra.py" "made/chakra-$plan"; then pass; else fail "Chakra traces of $plan"; fi
+done
+expect 0 workload import made/chakra-ddp/trace.0.et
+expect 2 export ddp.json --to chakra
+
+# mpirun starts ours for real.
+expect 0 plan -w mlp -c local:2 --fix pp=1 -q -o local.json
+expect 0 export local.json --to mpirun -o made/run --steps 6 --quiet
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+if made/run/launch.sh --oversubscribe >"$scratch/out" 2>"$scratch/err"; then pass; else fail "launch.sh of mpirun"; fi
+expect 0 compare local.json made/run/run.json
+
+# Slurm on one node, of this machine: it accepts our script and runs it.
+slurm_start() {
+    mkdir -p "$scratch/slurm/state" "$scratch/slurm/spool"
+    host=$(hostname -s)
+    cat >"$scratch/slurm/slurm.conf" <<END
+ClusterName=test
+SlurmctldHost=$host(127.0.0.1)
+SlurmUser=root
+AuthType=auth/munge
+AuthInfo=socket=$scratch/slurm/munge.socket
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+SelectType=select/cons_tres
+SwitchType=switch/none
+MpiDefault=none
+ReturnToService=2
+SlurmctldPort=26817
+SlurmdPort=26818
+StateSaveLocation=$scratch/slurm/state
+SlurmdSpoolDir=$scratch/slurm/spool
+SlurmctldPidFile=$scratch/slurm/ctld.pid
+SlurmdPidFile=$scratch/slurm/d.pid
+SlurmctldLogFile=$scratch/slurm/ctld.log
+SlurmdLogFile=$scratch/slurm/d.log
+NodeName=$host NodeAddr=127.0.0.1 CPUs=$(nproc) State=UNKNOWN
+PartitionName=all Nodes=ALL Default=YES State=UP
+END
+    export SLURM_CONF=$scratch/slurm/slurm.conf
+    chmod 755 "$scratch"
+    dd if=/dev/urandom of="$scratch/slurm/key" bs=1024 count=1 2>/dev/null
+    chmod 400 "$scratch/slurm/key"
+    munged --foreground --force --key-file="$scratch/slurm/key" --socket="$scratch/slurm/munge.socket" \
+        --pid-file="$scratch/slurm/munge.pid" --log-file="$scratch/slurm/munge.log" --seed-file="$scratch/slurm/seed" >/dev/null 2>&1 &
+    munge_pid=$!
+    sleep 1
+    slurmctld -D >/dev/null 2>&1 &
+    ctld_pid=$!
+    slurmd -D >/dev/null 2>&1 &
+    slurmd_pid=$!
+    trap 'kill $slurmd_pid $ctld_pid $munge_pid 2>/dev/null; wait; rm -rf "$scratch"' EXIT
+    tries=0
+    while [ $tries -lt 40 ] && [ "$(sinfo -h -o %T 2>/dev/null)" != idle ]; do
+        tries=$((tries + 1))
+        sleep 0.5
+    done
+    [ "$(sinfo -h -o %T)" = idle ]
+}
+expect 0 export local.json --to slurm -o made/sbatch --steps 6 --quiet
+if [ "$(id -u)" -ne 0 ] || [ "$(nproc)" -lt 2 ]; then
+    echo "skipped: Slurm's daemons need root and two processors"
+elif have "Slurm (slurmctld, slurmd, munge)" command -v slurmctld && have munge command -v munged; then
+    if ! slurm_start; then
+        echo "skipped: Slurm does not start here: $(tail -n 1 "$scratch/slurm/d.log" "$scratch/slurm/ctld.log" | tr '\n' ' ')"
+    else
+        mpi=pmix
+        srun --mpi=list 2>&1 | grep -q pmix || mpi=none
+        if (cd made/sbatch && TRAINYARD_MPI=$mpi timeout 120 sbatch --wait job.sbatch) >"$scratch/out" 2>"$scratch/err"; then pass; else
+            fail "sbatch"
+            cat "$scratch/out" made/sbatch/*.out
+        fi
+        expect 0 compare local.json made/sbatch/run.json
+    fi
+fi
+
+# torchrun starts two ranks that train by the plan's settings.
+cat >train.py <<'END'
+import torch, torch.distributed as dist
+import trainyard_plan as plan
+dist.init_process_group("gloo")
+torch.manual_seed(plan.SEED)
+model = plan.wrap(torch.nn.Linear(8, 1))
+optimizer = plan.optimizer(model)
+for step in range(3):
+    optimizer.zero_grad()
+    for number in range(plan.PASSES):
+        with plan.accumulating(model, number):
+            model(torch.ones(plan.MICRO_BATCH, 8) * (dist.get_rank() + 1)).sum().backward()
+    optimizer.step()
+total = torch.cat([p.detach().flatten() for p in model.parameters()])
+other = total.clone()
+dist.broadcast(other, 0)
+assert dist.get_world_size() == plan.PROCESSES == 2 and torch.equal(total, other)
+print("rank", dist.get_rank(), "agrees")
+END
+expect 0 export local.json --to torchrun -o made/torch --quiet
+if have python3-torch $python -c 'import torch.distributed.run'; then
+    cp train.py made/torch/
+    # Debian's 1.13 under Python 3.11 takes no --redirects 0, its default, nor 3.
+    if TORCHRUN="$python -m torch.distributed.run --redirects 1 --tee 1 --log_dir $scratch/log" timeout 120 made/torch/launch.sh >"$scratch/out" 2>"$scratch/err" &&
+        [ "$(cat "$scratch/out" "$scratch/err" | grep -c agrees)" -eq 2 ]; then pass; else fail "torchrun"; tail -n 20 "$scratch/err"; fi
+fi
+finish
