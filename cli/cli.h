@@ -23,6 +23,8 @@ typedef enum exit_code {
     EXIT_INTERRUPTED = 130
 } exit_code;
 
+typedef struct cli_config cli_config;
+
 /** Every option of every command; which a command accepts is in its table row. */
 typedef struct cli_options {
     const char *workload, *cluster, *profile, *fix, *output, *candidates, *trace, *resolution;
@@ -34,7 +36,8 @@ typedef struct cli_options {
     const char *global_batch_text, *top_text, *steps_text, *ranks_text, *sequence_text;
     /* Parsed from the texts; 0 where not given. */
     uint64_t global_batch, top, steps, ranks, seed, sequence, hosts;
-    bool json, quiet, no_simulate, program, straight, fewer, help, force;
+    bool json, quiet, no_simulate, program, straight, fewer, help, force, show_origin;
+    cli_config *config; /* where defaults lie; owned */
     const char **files; /* what is not an option, in order */
     int file_count;
 } cli_options;
@@ -67,6 +70,7 @@ exit_code cmd_partition(const cli_options *options);
 exit_code cmd_workload(const cli_options *options);
 exit_code cmd_cluster(const cli_options *options);
 exit_code cluster_catalogue(const cli_options *options); /* cmd_catalogue.c */
+exit_code cmd_check(const cli_options *options);
 exit_code cmd_export(const cli_options *options);
 exit_code cmd_demo(const cli_options *options);
 exit_code cmd_validate(const cli_options *options);
@@ -78,6 +82,23 @@ exit_code options_parse(const cli_command *command, int count, char **words, cli
 void options_clear(cli_options *options);
 /** Help of a command, or of all (NULL), at most 80 columns. */
 void options_help(const cli_command *command, FILE *stream);
+
+/* ---- config.c ---------------------------------------------------------------------------- */
+
+/**
+ * Defaults of options that the command line does not have: from /etc/trainyard.conf, then the
+ * user's $XDG_CONFIG_HOME/trainyard/config, then ./trainyard.conf, the last one winning;
+ * $TRAINYARD_CONFIG names one file in their place. A line is KEY = VALUE, the key an option's name
+ * or COMMAND.NAME. EXIT_BAD_INPUT for a file with a mistake, told with its line.
+ */
+exit_code config_apply(const cli_command *command, cli_options *options);
+void config_free(cli_config *config);
+exit_code cmd_config(const cli_options *options);
+
+/* ---- manual.c ---------------------------------------------------------------------------- */
+
+/** `trainyard --generate WHAT [COMMAND]`, for the build: man pages and completion on stdout. */
+exit_code manual_generate(int count, char **words);
 
 /* ---- outcome.c --------------------------------------------------------------------------- */
 

@@ -30,6 +30,17 @@ static ty_status list_names(const catalogue_kind *kind, ty_text *text, ty_error 
     return status;
 }
 
+static exit_code unknown_verb(const catalogue_kind *kind, const char *verb)
+{
+    static const char *const verbs[] = {"list", "show", "import", "export", "check"};
+    const char *close = ty_suggest(verb, verbs, kind->import != NULL ? 4 : 5, sizeof verbs[0]);
+
+    return report_usage(kind->command, "found '%s', expected list, show, %s or export%s%s%s", verb,
+                        kind->import != NULL ? "import" : "check, import",
+                        close != NULL ? "; did you mean '" : "", close != NULL ? close : "",
+                        close != NULL ? "'?" : "");
+}
+
 static exit_code catalogue(const catalogue_kind *kind, const cli_options *options)
 {
     ty_error error = {0};
@@ -43,8 +54,7 @@ static exit_code catalogue(const catalogue_kind *kind, const cli_options *option
     bool is_import = kind->import != NULL && strcmp(verb, "import") == 0;
 
     if (!is_list && !is_export && !is_import && strcmp(verb, "show") != 0)
-        return report_usage(kind->command, "found '%s', expected list, show, %s or export", verb,
-                            kind->import != NULL ? "import" : "check, import");
+        return unknown_verb(kind, verb);
     if (!is_import && (options->sequence > 0 || options->global_batch > 0))
         return report_usage(kind->command,
                             "--seq and --global-batch belong to import; for others write '%s "

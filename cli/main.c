@@ -1,6 +1,7 @@
 /* trainyard: one table of subcommands. */
 #include "cli.h"
 
+#include <limits.h>
 #include <locale.h>
 #include <stdio.h>
 #include <string.h>
@@ -83,6 +84,17 @@ const cli_command commands[] = {
      OPTIONS("to", "output", "nodes", "steps", "until", "backend", "data", "script", "image",
              "force"),
      1, 1, cmd_export},
+    {"check", "FILE... [options]", "whether files can be read, and what in them is not used",
+     "Reads whatever Trainyard reads: its own files, and those of other programs that\n"
+     "workload import, cluster import and profile import take.\n",
+     OPTIONS("host", "device", "json"), 1, INT_MAX, cmd_check},
+    {"config", "[options]", "the settings in force, and where they come from",
+     "Files: /etc/trainyard.conf, ~/.config/trainyard/config, ./trainyard.conf; later\n"
+     "ones win, and options win over all. $TRAINYARD_CONFIG names one file instead.\n"
+     "A line is KEY = VALUE; the key is an option, or COMMAND.OPTION for one command:\n"
+     "    cluster = 16x dgx-a100\n"
+     "    plan.top = 10\n",
+     OPTIONS("show-origin", "json"), 0, 0, cmd_config},
     {"demo", "[options]", "measure this machine, plan, simulate, train, compare, write report.html",
      NULL, OPTIONS("steps", "data", "directory"), 0, 0, cmd_demo},
     {NULL, NULL, NULL, NULL, NULL, 0, 0, NULL},
@@ -115,6 +127,8 @@ int main(int count, char **words)
         puts("trainyard " TY_VERSION);
         return EXIT_DONE;
     }
+    if (strcmp(name, "--generate") == 0)
+        return manual_generate(count - 2, words + 2);
     for (const cli_command *c = commands; c->name != NULL; c++) {
         if (strcmp(c->name, name) == 0) {
             cli_options options;

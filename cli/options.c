@@ -1,21 +1,8 @@
 /* The one option table, from which parsing and help follow. */
-#include "cli.h"
+#include "option_table.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-typedef enum option_kind { OPTION_FLAG, OPTION_TEXT, OPTION_NUMBER } option_kind;
-
-typedef struct option_row {
-    const char *name;
-    char letter; /* 0: none */
-    option_kind kind;
-    size_t offset; /* of the bool or text in cli_options */
-    size_t number; /* of the parsed number */
-    uint64_t maximum;
-    const char *argument;
-    const char *help;
-} option_row;
 
 #define FLAG(name, letter, field, help)                                                            \
     {                                                                                              \
@@ -80,6 +67,7 @@ static const option_row table[] = {
     TEXT("nodes", 0, nodes, "LIST", "real names of the cluster's hosts: node[01-16]"),
     TEXT("script", 0, script, "FILE", "your training script (default train.py)"),
     TEXT("image", 0, image, "NAME", "container image of Kubernetes targets"),
+    FLAG("show-origin", 0, show_origin, "where each setting comes from"),
     FLAG("force", 0, force, "replace files that are there"),
     TEXT("output", 'o', output, "FILE", "file to write; - is standard output"),
     FLAG("json", 'j', json, "print one JSON document instead of text"),
@@ -88,14 +76,40 @@ static const option_row table[] = {
 };
 #define TABLE_COUNT (sizeof table / sizeof table[0])
 
-static bool accepts(const cli_command *command, const char *name)
+const option_row *option_at(size_t index)
 {
-    if (strcmp(name, "help") == 0 || strcmp(name, "quiet") == 0)
+    return index < TABLE_COUNT ? &table[index] : NULL;
+}
+
+const option_row *option_named(const char *name)
+{
+    for (size_t i = 0; i < TABLE_COUNT; i++)
+        if (strcmp(table[i].name, name) == 0)
+            return &table[i];
+    return NULL;
+}
+
+bool command_accepts(const cli_command *command, const option_row *row)
+{
+    if (strcmp(row->name, "help") == 0 || strcmp(row->name, "quiet") == 0)
         return true;
     for (const char *const *o = command->options; *o != NULL; o++)
-        if (strcmp(*o, name) == 0)
+        if (strcmp(*o, row->name) == 0)
             return true;
     return false;
+}
+
+bool option_is_set(const option_row *row, const cli_options *options)
+{
+    const char *text = NULL;
+    bool is_on = false;
+
+    if (row->kind == OPTION_FLAG) {
+        memcpy(&is_on, (const char *)options + row->offset, sizeof is_on);
+        return is_on;
+    }
+    memcpy(&text, (const char *)options + row->offset, sizeof text);
+    return text != NULL;
 }
 
 static const option_row *find(const cli_command *command, const char *name, size_t length,
@@ -105,7 +119,7 @@ static const option_row *find(const cli_command *command, const char *name, size
         bool is_match = letter != 0 ? table[i].letter == letter
                                     : strlen(table[i].name) == length &&
                                           memcmp(table[i].name, name, length) == 0;
-        if (is_match && accepts(command, table[i].name))
+        if (is_match && command_accepts(command, &table[i]))
             return &table[i];
     }
     return NULL;
@@ -118,7 +132,7 @@ static exit_code unknown_option(const cli_command *command, const char *word)
     const char *close;
 
     for (size_t i = 0; i < TABLE_COUNT; i++)
-        if (accepts(command, table[i].name))
+        if (command_accepts(command, &table[i]))
             names[count++] = table[i].name;
     close =
         strncmp(word, "--", 2) == 0 ? ty_suggest(word + 2, names, count, sizeof names[0]) : NULL;
@@ -128,11 +142,16 @@ static exit_code unknown_option(const cli_command *command, const char *word)
     return report_usage(command->name, "unknown option '%s'", word);
 }
 
-static exit_code set_value(const cli_command *command, const option_row *row, const char *value,
-                           cli_options *out)
+exit_code option_set(const cli_command *command, const option_row *row, const char *value,
+                     cli_options *out)
 {
     ty_error error = {0};
+    const bool yes = true;
 
+    if (row->kind == OPTION_FLAG) {
+        memcpy((char *)out + row->offset, &yes, sizeof yes);
+        return EXIT_DONE;
+    }
     memcpy((char *)out + row->offset, &value, sizeof value);
     if (row->kind == OPTION_NUMBER) {
         uint64_t number;
@@ -158,17 +177,15 @@ static exit_code parse_option(const cli_command *command, int count, char **word
     if (row == NULL)
         return unknown_option(command, word);
     if (row->kind == OPTION_FLAG) {
-        const bool yes = true;
         if (equals != NULL)
             return report_usage(command->name, "--%s takes no value", row->name);
-        memcpy((char *)out + row->offset, &yes, sizeof yes);
-        return EXIT_DONE;
+        return option_set(command, row, NULL, out);
     }
     if (equals != NULL)
-        return set_value(command, row, equals + 1, out);
+        return option_set(command, row, equals + 1, out);
     if (*at + 1 >= count)
         return report_usage(command->name, "--%s needs a value: %s", row->name, row->argument);
-    return set_value(command, row, words[++*at], out);
+    return option_set(command, row, words[++*at], out);
 }
 
 exit_code options_parse(const cli_command *command, int count, char **words, cli_options *out)
@@ -190,6 +207,8 @@ exit_code options_parse(const cli_command *command, int count, char **words, cli
     }
     if (code != EXIT_DONE || out->help)
         return code;
+    if ((code = config_apply(command, out)) != EXIT_DONE)
+        return code;
     if (out->file_count < command->minimum_files)
         return report_usage(command->name, "needs %s", command->usage);
     if (out->file_count > command->maximum_files)
@@ -201,7 +220,9 @@ exit_code options_parse(const cli_command *command, int count, char **words, cli
 void options_clear(cli_options *options)
 {
     ty_free(options->files);
+    config_free(options->config);
     options->files = NULL;
+    options->config = NULL;
 }
 
 /* Prints `text` from column `column` on, broken at spaces before column 80. */
@@ -251,7 +272,9 @@ void options_help(const cli_command *command, FILE *stream)
             fprintf(stream, "  %-10s", c->name);
             print_wrapped(stream, c->summary, 12);
         }
-        fputs("\ntrainyard COMMAND --help tells more; trainyard --version the version.\n"
+        fputs("\nDefaults come from /etc/trainyard.conf, ~/.config/trainyard/config and\n"
+              "./trainyard.conf: see trainyard config.\n"
+              "trainyard COMMAND --help tells more; trainyard --version the version.\n"
               "Exit codes: 0 done, 1 failed, 2 usage, 3 bad input, 4 no feasible plan,\n"
               "130 interrupted.\n",
               stream);
@@ -261,7 +284,7 @@ void options_help(const cli_command *command, FILE *stream)
     print_wrapped(stream, command->summary, 0);
     fputc('\n', stream);
     for (size_t i = 0; i < TABLE_COUNT; i++)
-        if (accepts(command, table[i].name))
+        if (command_accepts(command, &table[i]))
             print_option(stream, &table[i]);
     if (command->details != NULL)
         fprintf(stream, "\n%s", command->details);

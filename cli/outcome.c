@@ -5,7 +5,9 @@
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static exit_code code_of(ty_status status)
 {
@@ -19,11 +21,22 @@ static exit_code code_of(ty_status status)
     return codes[status];
 }
 
+/* Colour only on a terminal, and never where NO_COLOR (no-color.org) is set. */
+static bool is_coloured(FILE *stream)
+{
+    const char *none = getenv("NO_COLOR"), *terminal = getenv("TERM");
+
+    return (none == NULL || none[0] == '\0') && terminal != NULL && strcmp(terminal, "dumb") != 0 &&
+           isatty(fileno(stream));
+}
+
 exit_code report_failure(const ty_error *error)
 {
+    const char *word = is_coloured(stderr) ? "\033[1;31merror:\033[0m " : "error: ";
+
     if (error->message[0] != '\0')
-        fprintf(stderr, "trainyard: %s%s\n",
-                error->status == TY_EINTERRUPTED ? "" : "error: ", error->message);
+        fprintf(stderr, "trainyard: %s%s\n", error->status == TY_EINTERRUPTED ? "" : word,
+                error->message);
     return code_of(error->status);
 }
 

@@ -3,6 +3,7 @@ set -u
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 export XDG_CACHE_HOME="${TY_TEST_CACHE:-$scratch/cache}"
+export TRAINYARD_CONFIG=/dev/null # no defaults of this machine's users
 passed=0
 failed=0
 

@@ -1,0 +1,243 @@
+/* trainyard check: reads files as their readers do, and says what they are and what is not used. */
+#include "cli.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* What came of one file. */
+typedef struct verdict {
+    const char *format; /* static; NULL: not known */
+    ty_text notes;      /* a line each */
+    ty_error error;     /* status TY_OK: it can be read */
+} verdict;
+
+/* ---- Our own files ----------------------------------------------------------------------- */
+
+static ty_status check_plan(const char *path, verdict *v)
+{
+    plan_inputs inputs = {0};
+    ty_status status = plan_inputs_load(path, &inputs, &v->error);
+
+    plan_inputs_clear(&inputs);
+    return status;
+}
+
+static ty_status check_job(const char *path, verdict *v)
+{
+    ty_job *job = NULL;
+    ty_status status = ty_job_load(path, &job, &v->error);
+
+    ty_job_free(job);
+    return status;
+}
+
+static ty_status check_run(const char *path, verdict *v)
+{
+    ty_run *run = NULL;
+    ty_status status = ty_run_load(path, &run, &v->error);
+
+    ty_run_free(run);
+    return status;
+}
+
+static ty_status check_profile(const char *path, verdict *v)
+{
+    ty_profile *profile = NULL;
+    ty_status status = ty_profile_load(path, &profile, &v->error);
+
+    ty_profile_free(profile);
+    return status;
+}
+
+static ty_status check_cluster(const char *path, verdict *v)
+{
+    ty_cluster *cluster = NULL;
+    ty_status status = ty_cluster_open(path, NULL, &cluster, &v->error);
+
+    ty_cluster_free(cluster);
+    return status;
+}
+
+static ty_status check_workload(const char *path, verdict *v)
+{
+    ty_workload *workload = NULL;
+    ty_status status = ty_workload_open(path, &workload, &v->error);
+
+    ty_workload_free(workload);
+    return status;
+}
+
+static const struct own_format {
+    const char *schema;
+    ty_status (*check)(const char *path, verdict *v);
+} own_formats[] = {
+    {"trainyard.plan/1", check_plan},       {"trainyard.job/1", check_job},
+    {"trainyard.run/1", check_run},         {"trainyard.profile/1", check_profile},
+    {"trainyard.cluster/1", check_cluster}, {"trainyard.workload/1", check_workload},
+    {"trainyard.zoo/1", check_workload},
+};
+#define OWN_COUNT (sizeof own_formats / sizeof own_formats[0])
+
+/* The schema of a JSON document of ours. @return false: it is none, or does not parse */
+static bool check_own(const char *path, verdict *v)
+{
+    ty_json_document *document = NULL;
+    const ty_json *root;
+    const char *schema = NULL;
+    bool is_own = false;
+
+    if (ty_json_load(path, &document, NULL) != TY_OK)
+        return false;
+    root = ty_json_root(document);
+    if (ty_json_is_object(root) && ty_json_has(root, "schema") &&
+        ty_json_string(root, "schema", &schema, NULL) == TY_OK)
+        is_own = strncmp(schema, "trainyard.", strlen("trainyard.")) == 0;
+    for (size_t i = 0; is_own && i < OWN_COUNT && v->format == NULL; i++)
+        if (strcmp(schema, own_formats[i].schema) == 0) {
+            v->format = own_formats[i].schema;
+            v->error.status = own_formats[i].check(path, v);
+        }
+    if (is_own && v->format == NULL) {
+        const char *close = ty_suggest(schema, own_formats, OWN_COUNT, sizeof own_formats[0]);
+        ty_fail(&v->error, TY_EPARSE, "%s:/schema: found \"%.60s\", which no command reads%s%s%s",
+                path, schema, close != NULL ? "; did you mean \"" : "", close != NULL ? close : "",
+                close != NULL ? "\"?" : "");
+    }
+    ty_json_free(document);
+    return is_own;
+}
+
+/* ---- Files of others --------------------------------------------------------------------- */
+
+static void keep_notes(const ty_import_report *report, verdict *v)
+{
+    v->format = report->format;
+    for (uint32_t i = 0; i < report->note_count; i++)
+        ty_text_addf(&v->notes, "%s\n", report->notes[i]);
+}
+
+static ty_status as_workload(const char *path, verdict *v, ty_error *error)
+{
+    ty_import_report report = {0};
+    ty_workload *workload = NULL;
+    ty_status status = ty_workload_import(path, NULL, &workload, &report, error);
+
+    if (status == TY_OK)
+        keep_notes(&report, v);
+    ty_import_report_clear(&report);
+    ty_workload_free(workload);
+    return status;
+}
+
+static ty_status as_cluster(const char *path, const cli_options *options, verdict *v,
+                            ty_error *error)
+{
+    ty_cluster_import_options how = {.host = options->host, .device = options->device};
+    ty_import_notes notes = {0};
+    ty_cluster *cluster = NULL;
+    ty_status status = ty_cluster_import(path, &how, &cluster, &notes, error);
+
+    if (status == TY_OK) {
+        v->format = notes.format;
+        ty_text_add(&v->notes, notes.text);
+    }
+    ty_import_notes_clear(&notes);
+    ty_cluster_free(cluster);
+    return status;
+}
+
+static ty_status as_trace(const char *path, verdict *v, ty_error *error)
+{
+    ty_import_report report = {0};
+    ty_profile *profile = NULL;
+    ty_status status = ty_profile_import_kineto(path, &profile, &report, error);
+
+    if (status == TY_OK)
+        keep_notes(&report, v);
+    ty_import_report_clear(&report);
+    ty_profile_free(profile);
+    return status;
+}
+
+/* Whoever can read it. Of several complaints that one is told whose reader knew the file: the
+ * others say that it is none of theirs. */
+static void check_foreign(const char *path, const cli_options *options, verdict *v)
+{
+    ty_error workload = {0}, cluster = {0}, trace = {0};
+
+    if (as_workload(path, v, &workload) == TY_OK ||
+        as_cluster(path, options, v, &cluster) == TY_OK || as_trace(path, v, &trace) == TY_OK)
+        return;
+    v->error = strstr(cluster.message, "none of the formats") == NULL ? cluster : workload;
+}
+
+/* ---- The whole --------------------------------------------------------------------------- */
+
+static void write_text(const char *path, const verdict *v, ty_text *text)
+{
+    if (v->error.status != TY_OK) {
+        ty_text_addf(text, "%s: bad: %s\n", path, v->error.message);
+        return;
+    }
+    ty_text_addf(text, "%s: %s, good\n", path, v->format);
+    for (const char *line = v->notes.data; line != NULL && *line != '\0';) {
+        size_t length = strcspn(line, "\n");
+        ty_text_addf(text, "    %.*s\n", (int)length, line);
+        line += length + (line[length] == '\n');
+    }
+}
+
+static void write_json(const char *path, const verdict *v, ty_json_writer *w)
+{
+    ty_json_open(w, NULL, '{');
+    ty_json_put_string(w, "file", path);
+    ty_json_put_bool(w, "is_good", v->error.status == TY_OK);
+    if (v->format != NULL)
+        ty_json_put_string(w, "format", v->format);
+    if (v->error.status != TY_OK)
+        ty_json_put_string(w, "message", v->error.message);
+    ty_json_open(w, "notes", '[');
+    for (const char *line = v->notes.data; line != NULL && *line != '\0';) {
+        size_t length = strcspn(line, "\n");
+        char note[600];
+        snprintf(note, sizeof note, "%.*s", (int)length, line);
+        ty_json_put_string(w, NULL, note);
+        line += length + (line[length] == '\n');
+    }
+    ty_json_close(w, ']');
+    ty_json_close(w, '}');
+}
+
+exit_code cmd_check(const cli_options *options)
+{
+    exit_code code = EXIT_DONE;
+    ty_text text = {0};
+    ty_json_writer w = ty_json_writer_on(&text);
+
+    if (options->json) {
+        ty_json_open(&w, NULL, '{');
+        ty_json_put_string(&w, "schema", "trainyard.check/1");
+        ty_json_open(&w, "files", '[');
+    }
+    for (int i = 0; i < options->file_count; i++) {
+        verdict v = {0};
+        const char *path = options->files[i];
+        if (!ty_file_exists(path))
+            ty_fail(&v.error, TY_EIO, "no such file");
+        else if (!check_own(path, &v))
+            check_foreign(path, options, &v);
+        if (v.error.status != TY_OK)
+            code = EXIT_BAD_INPUT;
+        if (options->json)
+            write_json(path, &v, &w);
+        else
+            write_text(path, &v, &text);
+        ty_text_clear(&v.notes);
+    }
+    if (options->json) {
+        ty_json_close(&w, ']');
+        ty_json_close(&w, '}');
+        ty_text_add(&text, "\n");
+    }
+    return print_text(&text) == EXIT_DONE ? code : EXIT_FAILED;
+}

@@ -1,0 +1,11 @@
+/* What shells complete, from the tables of commands and options; for manual.c. */
+#ifndef TY_CLI_COMPLETION_H
+#define TY_CLI_COMPLETION_H
+
+#include "option_table.h"
+
+void completion_bash(ty_text *out);
+void completion_zsh(ty_text *out);
+void completion_fish(ty_text *out);
+
+#endif

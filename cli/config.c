@@ -1,0 +1,307 @@
+/* Defaults from files, and trainyard config. */
+#include "option_table.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define LARGEST_CONFIG_BYTES (1u << 20)
+
+typedef struct setting {
+    const char *path; /* owned by the config */
+    unsigned line;
+    const cli_command *command; /* NULL: every command that has the option */
+    const option_row *row;
+    const char *value; /* into the file's text */
+} setting;
+
+struct cli_config {
+    char *paths[3], *texts[3]; /* those that are there */
+    uint32_t file_count;
+    setting *settings; /* in order: a later one wins */
+    uint32_t count;
+};
+
+/* What a call asks for, or where it writes, is for the call to say. */
+static const char *const of_one_call[] = {"help",       "output",     "force",   "trace",
+                                          "candidates", "directory",  "metrics", "mlperf-log",
+                                          "title",      "show-origin"};
+
+void config_free(cli_config *config)
+{
+    if (config == NULL)
+        return;
+    for (uint32_t f = 0; f < config->file_count; f++) {
+        ty_free(config->paths[f]);
+        ty_free(config->texts[f]);
+    }
+    ty_free(config->settings);
+    ty_free(config);
+}
+
+static char *trim(char *text)
+{
+    size_t length;
+
+    text += strspn(text, " \t\r");
+    length = strlen(text);
+    while (length > 0 && isspace((unsigned char)text[length - 1]))
+        text[--length] = '\0';
+    return text;
+}
+
+static bool may_be_set(const option_row *row)
+{
+    for (size_t i = 0; i < sizeof of_one_call / sizeof of_one_call[0]; i++)
+        if (strcmp(row->name, of_one_call[i]) == 0)
+            return false;
+    return true;
+}
+
+/* ---- Reading ----------------------------------------------------------------------------- */
+
+static ty_status fail_key(const setting *s, const char *key, ty_error *error)
+{
+    const char *names[128], *close;
+    const option_row *row;
+    size_t count = 0;
+
+    for (size_t i = 0; (row = option_at(i)) != NULL && count < sizeof names / sizeof names[0]; i++)
+        if (may_be_set(row))
+            names[count++] = row->name;
+    close = ty_suggest(key, names, count, sizeof names[0]);
+    return ty_fail(error, TY_EPARSE, "%s:%u: found key '%.60s', expected an option's name%s%s%s",
+                   s->path, s->line, key, close != NULL ? "; did you mean '" : "",
+                   close != NULL ? close : "", close != NULL ? "'?" : "");
+}
+
+/* "top", or "plan.top". */
+static ty_status read_key(setting *s, char *key, ty_error *error)
+{
+    char *dot = strchr(key, '.');
+
+    if (dot != NULL) {
+        *dot = '\0';
+        for (const cli_command *c = commands; c->name != NULL; c++)
+            if (strcmp(c->name, key) == 0)
+                s->command = c;
+        if (s->command == NULL)
+            return ty_fail(error, TY_EPARSE,
+                           "%s:%u: found '%.60s.', expected a command before the "
+                           "dot",
+                           s->path, s->line, key);
+        key = dot + 1;
+    }
+    s->row = option_named(key);
+    if (s->row == NULL || !may_be_set(s->row))
+        return fail_key(s, key, error);
+    if (s->command != NULL && !command_accepts(s->command, s->row))
+        return ty_fail(error, TY_EPARSE, "%s:%u: found '%.60s', expected an option of %s", s->path,
+                       s->line, key, s->command->name);
+    return TY_OK;
+}
+
+static ty_status read_value(setting *s, char *value, ty_error *error)
+{
+    uint64_t number;
+    ty_error detail = {0};
+
+    s->value = value;
+    if (s->row->kind == OPTION_FLAG && strcmp(value, "true") != 0 && strcmp(value, "false") != 0)
+        return ty_fail(error, TY_EPARSE, "%s:%u: found '%.60s', expected true or false", s->path,
+                       s->line, value);
+    if (value[0] == '\0')
+        return ty_fail(error, TY_EPARSE, "%s:%u: %s: found no value, expected %s", s->path, s->line,
+                       s->row->name, s->row->argument);
+    if (s->row->kind == OPTION_NUMBER &&
+        ty_parse_uint(value, strcmp(s->row->name, "seed") == 0 ? 0 : 1, s->row->maximum, &number,
+                      &detail) != TY_OK)
+        return ty_fail(error, TY_EPARSE, "%s:%u: %s: %.200s", s->path, s->line, s->row->name,
+                       detail.message);
+    return TY_OK;
+}
+
+static ty_status read_line(cli_config *config, setting *s, char *line, ty_error *error)
+{
+    ty_status status = TY_OK;
+    char *equals;
+    setting *grown;
+
+    line = trim(line);
+    if (line[0] == '\0' || line[0] == '#')
+        return TY_OK;
+    equals = strchr(line, '=');
+    if (equals == NULL)
+        return ty_fail(error, TY_EPARSE, "%s:%u: found '%.60s', expected KEY = VALUE", s->path,
+                       s->line, line);
+    *equals = '\0';
+    TY_CHECK(read_key(s, trim(line), error), status, done);
+    TY_CHECK(read_value(s, trim(equals + 1), error), status, done);
+    grown = ty_resize(config->settings, (size_t)config->count + 1, sizeof *grown);
+    if (grown == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory");
+    config->settings = grown;
+    grown[config->count++] = *s;
+done:
+    return status;
+}
+
+static ty_status read_file(cli_config *config, const char *path, ty_error *error)
+{
+    ty_status status = TY_OK;
+    uint32_t f = config->file_count;
+    char *text = NULL, *next;
+    size_t length;
+    unsigned number = 1;
+
+    TY_CHECK(ty_file_read(path, LARGEST_CONFIG_BYTES, &text, &length, error), status, done);
+    config->paths[f] = ty_strdup(path);
+    config->texts[f] = text;
+    config->file_count++;
+    if (config->paths[f] == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory");
+    for (char *line = text; line != NULL && status == TY_OK; line = next, number++) {
+        setting s = {.path = config->paths[f], .line = number};
+        next = strchr(line, '\n');
+        if (next != NULL)
+            *next++ = '\0';
+        status = read_line(config, &s, line, error);
+    }
+done:
+    return status;
+}
+
+/* $XDG_CONFIG_HOME/trainyard/config */
+static ty_status user_path(ty_text *path, ty_error *error)
+{
+    const char *folder = getenv("XDG_CONFIG_HOME"), *home = getenv("HOME");
+
+    if (folder != NULL && folder[0] != '\0')
+        ty_text_addf(path, "%s/trainyard/config", folder);
+    else
+        ty_text_addf(path, "%s/.config/trainyard/config", home != NULL ? home : "");
+    return ty_text_check(path, error);
+}
+
+static ty_status config_read(cli_config **out, ty_error *error)
+{
+    ty_status status = TY_OK;
+    const char *only = getenv("TRAINYARD_CONFIG");
+    ty_text user = {0};
+    cli_config *config = ty_alloc(1, sizeof *config);
+
+    if (config == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory");
+    if (only != NULL) {
+        TY_CHECK(read_file(config, only, error), status, cleanup);
+    } else {
+        TY_CHECK(user_path(&user, error), status, cleanup);
+        const char *const paths[] = {"/etc/trainyard.conf", user.data, "trainyard.conf"};
+        for (size_t i = 0; i < sizeof paths / sizeof paths[0]; i++)
+            if (ty_file_exists(paths[i]))
+                TY_CHECK(read_file(config, paths[i], error), status, cleanup);
+    }
+    *out = config;
+    config = NULL;
+
+cleanup:
+    config_free(config);
+    ty_text_clear(&user);
+    return status;
+}
+
+/* ---- Applying ---------------------------------------------------------------------------- */
+
+/* The one that counts for a command: the last of the command's own, else the last of all. */
+static const setting *setting_of(const cli_config *config, const cli_command *command,
+                                 const option_row *row)
+{
+    const setting *found = NULL;
+
+    for (uint32_t i = 0; i < config->count; i++) {
+        const setting *s = &config->settings[i];
+        if (s->row == row && (s->command == command ||
+                              (s->command == NULL && (found == NULL || found->command == NULL))))
+            found = s;
+    }
+    return found;
+}
+
+exit_code config_apply(const cli_command *command, cli_options *options)
+{
+    ty_error error = {0};
+    const option_row *row;
+    const setting *s;
+    exit_code code = EXIT_DONE;
+
+    if (config_read(&options->config, &error) != TY_OK)
+        return report_bad_input(&error);
+    for (size_t i = 0; (row = option_at(i)) != NULL && code == EXIT_DONE; i++) {
+        if (!command_accepts(command, row) || option_is_set(row, options))
+            continue;
+        s = setting_of(options->config, command, row);
+        if (s != NULL && (row->kind != OPTION_FLAG || strcmp(s->value, "true") == 0))
+            code = option_set(command, row, s->value, options);
+    }
+    return code;
+}
+
+/* ---- trainyard config -------------------------------------------------------------------- */
+
+/* Whether a later line says the same key anew. */
+static bool is_overruled(const cli_config *config, uint32_t index)
+{
+    for (uint32_t i = index + 1; i < config->count; i++)
+        if (config->settings[i].row == config->settings[index].row &&
+            config->settings[i].command == config->settings[index].command)
+            return true;
+    return false;
+}
+
+static void write_setting(const setting *s, const cli_options *options, ty_text *text)
+{
+    if (options->show_origin)
+        ty_text_addf(text, "%s:%u\t", s->path, s->line);
+    ty_text_addf(text, "%s%s%s = %s\n", s->command != NULL ? s->command->name : "",
+                 s->command != NULL ? "." : "", s->row->name, s->value);
+}
+
+static void write_setting_json(const setting *s, ty_json_writer *w)
+{
+    ty_json_open_flat(w, NULL, '{');
+    if (s->command != NULL)
+        ty_json_put_string(w, "command", s->command->name);
+    ty_json_put_string(w, "option", s->row->name);
+    ty_json_put_string(w, "value", s->value);
+    ty_json_put_string(w, "file", s->path);
+    ty_json_put_uint(w, "line", s->line);
+    ty_json_close(w, '}');
+}
+
+exit_code cmd_config(const cli_options *options)
+{
+    const cli_config *config = options->config;
+    ty_text text = {0};
+    ty_json_writer w = ty_json_writer_on(&text);
+
+    if (options->json) {
+        ty_json_open(&w, NULL, '{');
+        ty_json_put_string(&w, "schema", "trainyard.config/1");
+        ty_json_open(&w, "settings", '[');
+    }
+    for (uint32_t i = 0; i < config->count; i++) {
+        if (is_overruled(config, i))
+            continue;
+        if (options->json)
+            write_setting_json(&config->settings[i], &w);
+        else
+            write_setting(&config->settings[i], options, &text);
+    }
+    if (options->json) {
+        ty_json_close(&w, ']');
+        ty_json_close(&w, '}');
+        ty_text_add(&text, "\n");
+    }
+    return print_text(&text);
+}

@@ -1,0 +1,34 @@
+/**
+ * @file option_table.h
+ * The one table of options, for those who derive something from it: parsing and help (options.c),
+ * the manual and completion (manual.c), defaults from files (config.c).
+ */
+#ifndef TY_CLI_OPTION_TABLE_H
+#define TY_CLI_OPTION_TABLE_H
+
+#include "cli.h"
+
+typedef enum option_kind { OPTION_FLAG, OPTION_TEXT, OPTION_NUMBER } option_kind;
+
+typedef struct option_row {
+    const char *name;
+    char letter; /* 0: none */
+    option_kind kind;
+    size_t offset; /* of the bool or text in cli_options */
+    size_t number; /* of the parsed number */
+    uint64_t maximum;
+    const char *argument;
+    const char *help;
+} option_row;
+
+/** Row by number; NULL from their number on. */
+const option_row *option_at(size_t index);
+const option_row *option_named(const char *name);
+bool command_accepts(const cli_command *command, const option_row *row);
+/** Whether the words of the command line have set it. */
+bool option_is_set(const option_row *row, const cli_options *options);
+/** As if the command line had it. The text must outlive the options. */
+exit_code option_set(const cli_command *command, const option_row *row, const char *value,
+                     cli_options *out);
+
+#endif

@@ -1,0 +1,115 @@
+#!/bin/sh
+# Man pages, completion, defaults from files, check, colour.
+. "$(dirname "$0")/lib.sh"
+manual=$(dirname "$TRAINYARD")/cli/manual
+mkdir "$scratch/bin" "$scratch/made"
+ln -s "$TRAINYARD" "$scratch/bin/trainyard"
+PATH="$scratch/bin:$PATH"
+cd "$scratch" || exit 1
+here() { # here WHAT COMMAND
+    if command -v "$2" >/dev/null; then return 0; fi
+    echo "skipped: $1 ($2 is not here)"
+    return 1
+}
+
+# A page for every command, each free of mistakes; the options are those of --help.
+for command in $("$TRAINYARD" --help | awk '/^  [a-z]/ { print $1 }'); do
+    page=$manual/trainyard-$command.1
+    if [ -s "$page" ]; then pass; else fail "no man page of $command"; continue; fi
+    grep -q "trainyard.-$command" "$manual/trainyard.1" && pass || fail "trainyard.1 lacks $command"
+    "$TRAINYARD" $command --help | sed -n 's/^ *\(-., \)\{0,1\}\(--[a-z-]*\).*/\2/p' | sort -u >help
+    sed 's/\\-/-/g' "$page" | sed -n 's/^\\fB\(-.\\fR, \\fB\)\{0,1\}\(--[a-z-]*\)\\fR.*/\2/p' | sort -u >man
+    if cmp -s help man; then pass; else fail "the man page of $command has other options than --help"; fi
+    if grep -q " $command) words=" "$manual/trainyard.bash"; then pass; else fail "bash does not complete $command"; fi
+done
+if here "lint of man pages" mandoc; then
+    # Without a date pages are the same in every build.
+    mandoc -T lint -W warning "$manual"/*.1 | grep -v 'missing date' >out
+    if [ ! -s out ]; then pass; else
+        fail "man pages"
+        head -n 5 out
+    fi
+fi
+
+# Shells take the completion, and bash completes with it.
+bash -n "$manual/trainyard.bash" && pass || fail "bash completion"
+complete_words() {
+    bash -c '. "$0"; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _trainyard; printf "%s\n" "${COMPREPLY[@]}"' \
+        "$manual/trainyard.bash" "$@" | sort | tr '\n' ' '
+}
+words=$(complete_words trainyard es)
+[ "$words" = "estimate " ] && pass || fail "bash completes es to $words"
+words=$(complete_words trainyard plan --wor)
+[ "$words" = "--workload " ] && pass || fail "bash completes --wor to $words"
+words=$(complete_words trainyard plan --workload lene)
+[ "$words" = "lenet " ] && pass || fail "bash completes lene to $words"
+words=$(complete_words trainyard export p.json --to k8s)
+[ "$words" = "k8s-mpijob k8s-pytorchjob " ] && pass || fail "bash completes k8s to $words"
+words=$(complete_words trainyard workload im)
+[ "$words" = "import " ] && pass || fail "bash completes im to $words"
+if here "zsh completion" zsh; then zsh -n "$manual/_trainyard" && pass || fail "zsh completion"; fi
+if here "fish completion" fish; then
+    HOME=$scratch fish -c "source $manual/trainyard.fish; complete -C 'trainyard estim'" >out 2>err
+    grep -q '^estimate' out && pass || fail "fish completion: $(cat out err)"
+fi
+
+# Defaults: the user's file, then the folder's, then the command line.
+unset TRAINYARD_CONFIG
+export XDG_CONFIG_HOME="$scratch/xdg"
+mkdir -p xdg/trainyard
+printf '# mine\ncluster = 1x dgx-a100\nplan.no-simulate = true\nquiet = true\n' >xdg/trainyard/config
+expect 0 plan -w lenet --json
+expect_output '"cluster_name": "1x dgx-a100"'
+printf 'cluster = 2x p100-server\n' >trainyard.conf
+expect 0 plan -w lenet --json
+expect_output '"cluster_name": "2x p100-server"'
+expect 0 plan -w lenet -c "1x dgx1-v100" --json
+expect_output '"cluster_name": "1x dgx1-v100"'
+expect 0 config --show-origin
+expect_output "trainyard.conf:1	cluster = 2x p100-server" "xdg/trainyard/config:3	plan.no-simulate = true"
+expect 0 config --json
+expect_output '"schema": "trainyard.config/1"' '"command": "plan"'
+TRAINYARD_CONFIG=/dev/null expect 0 config
+[ ! -s "$scratch/out" ] && pass || fail "TRAINYARD_CONFIG does not stand in for the files"
+for line in 'clutser = x' 'cluster' 'top = many' 'plan.data = x' 'output = x' 'nothing.top = 1' 'quiet = yes' 'cluster ='; do
+    printf '\n%s\n' "$line" >trainyard.conf
+    expect 3 plan -w lenet
+    expect_error_line "trainyard.conf:2" "found" "expected"
+done
+printf 'clutser = x\n' >trainyard.conf
+expect 3 config
+expect_error_line "did you mean 'cluster'"
+rm trainyard.conf
+export TRAINYARD_CONFIG=/dev/null
+
+# check: our files and those of others, what is not used, what is wrong.
+expect 0 plan -w lenet -c "1x p100-server" --fix pp=2,dp=2 --no-simulate -o made/plan.json
+expect 0 workload export lenet -o made/workload.json
+expect 0 cluster export "2x dgx-a100" -o made/cluster.json
+samples=$SOURCE/tests/fuzz/corpus
+sed 's/"hidden_size"/"made_up_key": 1, "hidden_size"/' "$samples/hf/llama-2-7b.json" >made/config.json
+expect 0 check made/plan.json made/workload.json made/cluster.json made/config.json "$samples/megatron/gpt-345m.sh" \
+    "$SOURCE/tests/topologies/data/nccl.xml" "$samples/onnx/block.onnx" "$SOURCE/workloads/zoo/lenet.json"
+expect_output "made/plan.json: trainyard.plan/1, good" "trainyard.cluster/1" "trainyard.zoo/1" "made_up_key" "Megatron-LM arguments, good" \
+    "options not read"
+sed 's/"replicas": 2/"replicas": -2/' made/plan.json >made/bad.json
+printf '{"schema": "trainyard.plam/1"}' >made/schema.json
+expect 3 check made/workload.json made/bad.json made/schema.json "$SOURCE/README.md" none.json
+expect_output "made/workload.json: trainyard.workload/1, good" "made/bad.json: bad:" "/stages/0/replicas: found -2" \
+    'did you mean "trainyard.plan/1"' "README.md: bad:" "no such file"
+expect 3 check made/bad.json --json
+expect_output '"schema": "trainyard.check/1"' '"is_good": false'
+expect 2 check
+
+# Colour on terminals alone, and never with NO_COLOR.
+if here "colour" script; then
+    TERM=xterm script -qec "'$TRAINYARD' estimate none.json" /dev/null >out 2>&1 </dev/null
+    grep -q "$(printf '\033\\[1;31m')" out && pass || fail "no colour on a terminal"
+    TERM=xterm NO_COLOR=1 script -qec "'$TRAINYARD' estimate none.json" /dev/null >out 2>&1 </dev/null
+    grep -q "$(printf '\033')" out && fail "colour in spite of NO_COLOR" || pass
+fi
+"$TRAINYARD" estimate none.json 2>err
+grep -q "$(printf '\033')" err && fail "colour in a file" || pass
+expect 2 workload exprt lenet
+expect_error_line "did you mean 'export'"
+finish
