@@ -1,0 +1,78 @@
+#!/bin/sh
+# Every --json document of every command, and every file that is written, against docs/schemas.
+. "$(dirname "$0")/lib.sh"
+python=/usr/bin/python3 # Debian's, with Debian's modules
+if ! $python -c 'import jsonschema' 2>/dev/null; then
+    echo "skipped: python3-jsonschema is not here"
+    echo "1 passed"
+    exit 0
+fi
+export TRAINYARD_WORKER="$WORKER"
+mkdir "$scratch/made" "$scratch/documents"
+cd "$scratch" || exit 1
+documents=0
+
+# document COMMAND...: its output is a document.
+document() {
+    expect 0 "$@" --json
+    documents=$((documents + 1))
+    mv "$scratch/out" "documents/$documents-$1.json"
+    echo "$1" >>covered
+}
+
+expect 0 plan -w lenet -c local:2 --fix pp=2 -q -o made/plan.json
+expect 0 plan -w gpt2 -c "2x dgx-a100" --fix pp=1,tp=2,dp=8,zero=1 --no-simulate -o made/sharded.json
+document plan -w lenet -c local:2 --fix pp=1 -q
+document plan -w gpt2 -c "2x dgx-a100" --fix pp=2 --no-simulate
+document plan -w fedavg-cnn -c phones --no-simulate
+document plan -w "gpt2 sequence=256" -c "1x dgx-a100" --fix pp=1,dp=8,compression=top-k:0.01 --no-simulate
+document estimate made/plan.json
+document estimate made/sharded.json
+document simulate made/plan.json
+document memory -w gpt2 -c "2x dgx-a100"
+document run made/plan.json --steps 12 -q
+document run made/plan.json --until accuracy=0.05 --steps 60 -q
+expect 0 run made/plan.json --steps 12 -q -o made/run.json
+document compare made/plan.json made/run.json
+for name in gpt2 lenet transfer-resnet50 mixtral-8x7b deepseek-v3 gnmt-8; do document workload show $name; done
+document workload import "$SOURCE/tests/fuzz/corpus/pipedream/chain.graph.txt"
+document cluster show "leaf:2 host:2 dgx-h100"
+document cluster check "leaf:2 host:2 dgx-h100"
+document cluster check "$SOURCE/tests/topologies/data/nccl.xml"
+document check made/plan.json made/run.json
+printf 'plan.top = 3\nseed = 7\n' >conf
+TRAINYARD_CONFIG=$scratch/conf document config
+
+# Files.
+for name in gpt2 transfer-resnet50 es-humanoid; do expect 0 workload export $name -o documents/w-$name.json; done
+expect 0 workload import "$SOURCE/tests/fuzz/corpus/pipedream/chain.graph.txt" -o documents/w-opaque.json
+expect 0 cluster export "2x p4d.24xlarge" -o documents/c-priced.json
+expect 0 cluster export "torus:4x4 @tpu-v4 ici-v4 host:4" -o documents/c-torus.json
+expect 0 export made/plan.json --to mpirun -o made/launch --quiet
+cp made/launch/job.json documents/job.json
+cp made/plan.json made/sharded.json made/run.json documents/
+expect 0 profile -w mlp --ranks 2 --micro-batches 16,32 -q -o documents/profile.json
+
+if $python "$SOURCE/tests/cli/check_json.py" "$SOURCE/docs/schemas" documents/*.json; then pass; else fail "documents and schemas differ"; fi
+
+# Nothing is left out: a command with --json has a row above.
+for command in $("$TRAINYARD" --help | awk '/^  [a-z]/ { print $1 }'); do
+    "$TRAINYARD" $command --help | grep -q -- '--json' || continue
+    if grep -qx "$command" covered; then pass; else fail "$command --json is not held against a schema"; fi
+done
+
+# The schemas refuse what the readers refuse.
+refused() { # refused NAME SED-EXPRESSION FILE
+    sed "$2" "$3" >bad.json
+    cmp -s bad.json "$3" && fail "the edit of $1 changed nothing"
+    if $python "$SOURCE/tests/cli/check_json.py" "$SOURCE/docs/schemas" bad.json >/dev/null; then
+        fail "the schema accepts $1"
+    else pass; fi
+    "$TRAINYARD" check bad.json >/dev/null 2>&1 && fail "the reader accepts $1" || pass
+}
+refused "an unknown key" '0,/"global_batch"/s//"globall_batch"/' made/plan.json
+refused "a negative size" '0,/"replicas": [0-9]*/s//"replicas": -2/' made/plan.json
+refused "a missing key" '/"wall_s"/d' made/run.json
+refused "a wrong schema" '0,/trainyard.workload.1/s//trainyard.workload\/9/' documents/w-gpt2.json
+refused "a text for a number" '0,/"power_w": [0-9.]*/s//"power_w": "many"/' documents/c-priced.json
+finish
