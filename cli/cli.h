@@ -32,7 +32,7 @@ typedef struct cli_options {
     const char *collective, *precision, *system, *objective, *task;
     const char *mode, *machines, *bandwidths, *ratio, *memory, *merge;
     const char *host, *device, *format, *to, *root, *oversubscription, *hosts_text;
-    const char *nodes, *script, *image;
+    const char *nodes, *script, *image, *metrics, *mlperf_log;
     const char *global_batch_text, *top_text, *steps_text, *ranks_text, *sequence_text;
     /* Parsed from the texts; 0 where not given. */
     uint64_t global_batch, top, steps, ranks, seed, sequence, hosts;

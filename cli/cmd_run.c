@@ -101,6 +101,41 @@ static ty_status check_algorithms(const ty_plan *plan, ty_error *error)
     return TY_OK;
 }
 
+static ty_status write_text(const char *path, ty_text *text, ty_error *error)
+{
+    ty_status status = ty_text_check(text, error);
+
+    if (status == TY_OK)
+        status = ty_file_write(path, text->data, text->length, error);
+    ty_text_clear(text);
+    return status;
+}
+
+/* --metrics, --mlperf-log */
+static ty_status write_logs(const cli_options *options, const ty_job *job, const char *path,
+                            ty_error *error)
+{
+    ty_status status = TY_OK;
+    ty_run *run = NULL;
+    ty_text text = {0};
+
+    if (options->metrics == NULL && options->mlperf_log == NULL)
+        return TY_OK;
+    TY_CHECK(ty_run_load(path, &run, error), status, cleanup);
+    if (options->metrics != NULL) {
+        ty_run_to_metrics(job->plan, run, &text);
+        TY_CHECK(write_text(options->metrics, &text, error), status, cleanup);
+    }
+    if (options->mlperf_log != NULL) {
+        ty_run_to_mlperf(job->plan, run, job->until_accuracy, &text);
+        TY_CHECK(write_text(options->mlperf_log, &text, error), status, cleanup);
+    }
+
+cleanup:
+    ty_run_free(run);
+    return status;
+}
+
 exit_code cmd_run(const cli_options *options)
 {
     exit_code code = EXIT_DONE;
@@ -122,6 +157,7 @@ exit_code cmd_run(const cli_options *options)
         output = scratch;
     if (output == NULL || job_from_options(options, &inputs, output, &job, &error) != TY_OK ||
         worker_run(job, ty_plan_rank_count(job->plan), options->quiet, &error) != TY_OK ||
+        write_logs(options, job, output, &error) != TY_OK ||
         show(options, output, &text, &error) != TY_OK)
         code = report_failure(&error);
     else

@@ -64,6 +64,8 @@ static const option_row table[] = {
     TEXT("root", 0, root, "SWITCH", "import only what is below this switch"),
     TEXT("format", 0, format, "F", "format of the file (default: found out)"),
     TEXT("to", 0, to, "F", "what to write: see below"),
+    TEXT("metrics", 0, metrics, "FILE", "write the run as Prometheus text"),
+    TEXT("mlperf-log", 0, mlperf_log, "FILE", "write the run as MLPerf log lines"),
     TEXT("nodes", 0, nodes, "LIST", "real names of the cluster's hosts: node[01-16]"),
     TEXT("script", 0, script, "FILE", "your training script (default train.py)"),
     TEXT("image", 0, image, "NAME", "container image of Kubernetes targets"),

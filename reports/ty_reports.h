@@ -64,6 +64,24 @@ ty_status ty_trace_write(const ty_plan *plan, const ty_program *program,
                          const ty_timeline *predicted, const ty_timeline *measured, ty_text *text,
                          ty_error *error) TY_MUST_CHECK;
 
+/**
+ * A run as gauges in Prometheus' text format (0.0.4), for the text file collector of its node
+ * exporter. Labels: workload, cluster, strategy, plan (its digest), backend; rank and part.
+ * Source: prometheus.io, "Exposition formats".
+ */
+void ty_run_to_metrics(const ty_plan *plan, const ty_run *run, ty_text *text);
+
+/**
+ * A run as lines of MLPerf's log: `:::MLLOG {"namespace": "", "time_ms": ..., ...}`. Times are
+ * those of training, evaluations taking none, before the date of the run; steps are evenly spaced.
+ * Of long runs every n-th step is logged. The run stops with "success" only where the last
+ * evaluation reached the target, as MLPerf's rules have it. Source: mlcommons/logging,
+ * mlperf_logging/mllog (mllog.py, constants.py).
+ * @param target_accuracy 0: none was set
+ */
+void ty_run_to_mlperf(const ty_plan *plan, const ty_run *run, double target_accuracy,
+                      ty_text *text);
+
 /** What a report is made of; everything but the plan and its program may be NULL. */
 typedef struct ty_report_input {
     const char *title;

@@ -19,6 +19,37 @@ if grep -q '"ph": "X"' "$work/trace.json"; then pass; else fail "the trace has n
 expect 0 report "$work/plan.json" "$work/run.json" -o "$work/report.html"
 if grep -q "measured:" "$work/report.html"; then pass; else fail "the report has no measured timeline"; fi
 
+# The same run for Prometheus and as MLPerf's log.
+expect 0 run "$work/plan.json" --steps 60 --until accuracy=0.05 -q --metrics "$work/run.prom" --mlperf-log "$work/run.log"
+if /usr/bin/python3 -c 'import prometheus_client' 2>/dev/null; then
+    if /usr/bin/python3 - "$work/run.prom" <<'END'; then pass; else fail "the metrics are not Prometheus' text"; fi
+import sys
+from prometheus_client.parser import text_string_to_metric_families as parse
+families = {f.name: f for f in parse(open(sys.argv[1]).read())}
+step = families["trainyard_step_time_seconds"].samples[0]
+assert step.value > 0 and step.labels["workload"] == "mlp" and step.labels["cluster"] == "local:2"
+assert [s.labels["rank"] for s in families["trainyard_peak_memory_bytes"].samples] == ["0", "1"]
+assert abs(sum(s.value for s in families["trainyard_step_share"].samples) - 1) < 1e-6
+assert all(f.type == "gauge" and f.documentation for f in families.values())
+END
+else
+    echo "skipped: python3-prometheus-client is not here"
+fi
+if /usr/bin/python3 - "$work/run.log" <<'END'; then pass; else fail "the log is not MLPerf's"; fi
+import json, re, sys
+# As mlcommons/logging parses it: compliance_checker/mlp_parser.
+lines = [re.fullmatch(r":::MLLOG (\{.*\})\n", l) for l in open(sys.argv[1])]
+events = [json.loads(m[1]) for m in lines]
+assert all(set(e) == {"namespace", "time_ms", "event_type", "key", "value", "metadata"} for e in events)
+assert all(e["event_type"] in ("POINT_IN_TIME", "INTERVAL_START", "INTERVAL_END") for e in events)
+keys = [e["key"] for e in events]
+assert keys.count("run_start") == keys.count("run_stop") == 1 and "global_batch_size" in keys
+stop = events[-1]
+assert stop["key"] == "run_stop" and stop["metadata"]["status"] == "success"
+start = next(e for e in events if e["key"] == "run_start")
+assert stop["time_ms"] > start["time_ms"] and "eval_accuracy" in keys and keys.count("tracked_stats") >= 50
+END
+
 # A run of another plan is refused.
 expect 0 plan -w mlp -c local:2 --fix pp=2 -q -o "$work/other.json"
 expect 3 compare "$work/other.json" "$work/run.json"
