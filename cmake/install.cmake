@@ -1,0 +1,27 @@
+# What other programs need of an installed Trainyard: archives, headers, data, and how to find them.
+include(CMakePackageConfigHelpers)
+set(ty_library_modules core workloads topologies planner simulate reports)
+set(ty_package_folder ${CMAKE_INSTALL_LIBDIR}/cmake/Trainyard)
+set(TRAINYARD_DATA_DIR ${CMAKE_INSTALL_DATADIR}/trainyard)
+foreach(module ${ty_library_modules})
+    set_target_properties(trainyard_${module} PROPERTIES EXPORT_NAME ${module})
+    install(TARGETS trainyard_${module} EXPORT Trainyard ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+    install(DIRECTORY ${PROJECT_SOURCE_DIR}/${module}/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/trainyard
+        FILES_MATCHING PATTERN "ty_*.h" PATTERN "launch" EXCLUDE PATTERN "catalogue" EXCLUDE PATTERN "zoo" EXCLUDE)
+endforeach()
+install(EXPORT Trainyard FILE TrainyardTargets.cmake NAMESPACE trainyard:: DESTINATION ${ty_package_folder})
+configure_package_config_file(cmake/TrainyardConfig.cmake.in ${PROJECT_BINARY_DIR}/TrainyardConfig.cmake
+    INSTALL_DESTINATION ${ty_package_folder} PATH_VARS TRAINYARD_DATA_DIR CMAKE_INSTALL_INCLUDEDIR)
+write_basic_package_version_file(${PROJECT_BINARY_DIR}/TrainyardConfigVersion.cmake
+    COMPATIBILITY SameMinorVersion)
+install(FILES ${PROJECT_BINARY_DIR}/TrainyardConfig.cmake ${PROJECT_BINARY_DIR}/TrainyardConfigVersion.cmake
+    DESTINATION ${ty_package_folder})
+
+file(RELATIVE_PATH TY_PC_PREFIX /prefix/${CMAKE_INSTALL_LIBDIR}/pkgconfig /prefix)
+configure_file(cmake/trainyard.pc.in trainyard.pc @ONLY)
+install(FILES ${PROJECT_BINARY_DIR}/trainyard.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+
+install(DIRECTORY workloads/zoo DESTINATION ${TRAINYARD_DATA_DIR}/workloads)
+install(DIRECTORY docs/schemas DESTINATION ${TRAINYARD_DATA_DIR})
+install(DIRECTORY docs/examples DESTINATION ${CMAKE_INSTALL_DOCDIR})
+install(FILES README.md LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
