@@ -59,11 +59,14 @@ ty_status launch_check_data_parallel(const launch *l, const char *target, uint32
     if (plan->zero > largest_zero)
         return launch_refuse(error, target, "it has no ZeRO %u; deepspeed and torchrun have",
                              plan->zero);
-    for (uint32_t b = 0; b < plan->bucket_count; b++)
-        if (plan->buckets[b].compression == TY_COMPRESSION_TOP_K)
+    for (uint32_t b = 0; b < plan->bucket_count; b++) {
+        ty_compression_kind kind = plan->buckets[b].compression;
+        if (kind != TY_COMPRESSION_NONE && kind != TY_COMPRESSION_FP16)
             return launch_refuse(error, target,
-                                 "it has no top-k compression; plan with --fix compression=fp16 or "
-                                 "none, or export to mpirun or slurm");
+                                 "it has no %s compression; plan with --fix compression=fp16 or "
+                                 "none, or export to mpirun or slurm",
+                                 ty_compression_name(kind));
+    }
     if (plan->stages[0].recompute != TY_RECOMPUTE_NONE)
         return launch_refuse(error, target,
                              "recomputing is a matter of the model's code there; plan with "
@@ -91,17 +94,18 @@ bool launch_is_fp16(const launch *l)
 
 /* ---- Environment ------------------------------------------------------------------------- */
 
-/* "Ring" or "Tree" where all exchanges go one way; NULL where they differ or there are none. */
+/* "Ring" or "Tree" where all exchanges go one way; NULL where they differ, where there are none,
+ * and for what NCCL has no name for. */
 static const char *only_algorithm(const ty_plan *plan)
 {
-    static const char *const names[] = {[TY_RING] = "Ring", [TY_TREE] = "Tree"};
+    static const char *const names[TY_ALGORITHM_COUNT] = {[TY_RING] = "Ring", [TY_TREE] = "Tree"};
     const char *only = NULL;
 
     for (uint32_t b = 0; b < plan->bucket_count; b++) {
         const char *name = names[plan->buckets[b].algorithm];
         if (ty_bucket_member_count(plan, &plan->buckets[b]) < 2)
             continue;
-        if (only != NULL && only != name)
+        if (name == NULL || (only != NULL && only != name))
             return NULL;
         only = name;
     }

@@ -1,14 +1,16 @@
 #!/bin/sh
-# Every command of the README's sh blocks runs and ends with 0. `./bootstrap demo` stands for a short demo of
+# Every command of the sh blocks of README, docs and tutorials runs and ends with 0. `./bootstrap demo` stands for a short demo of
 # the programs under test; `./bootstrap test` is what runs this.
 . "$(dirname "$0")/lib.sh"
 mkdir "$scratch/made" "$scratch/bin"
 ln -s "$TRAINYARD" "$scratch/bin/trainyard"
 export TRAINYARD_WORKER="$WORKER"
+unset TRAINYARD_CONFIG # a tutorial has a trainyard.conf
+export XDG_CONFIG_HOME="$scratch/xdg"
 PATH="$scratch/bin:$PATH"
 cd "$scratch/made" || exit 1
 
-for page in "$SOURCE/README.md" "$SOURCE"/docs/*.md; do
+for page in "$SOURCE/README.md" "$SOURCE"/docs/*.md "$SOURCE"/docs/tutorials/*.md; do
     awk '/^```sh$/ { inside = 1; next } /^```/ { inside = 0 } inside' "$page" >"$scratch/commands"
     while IFS= read -r line; do
         case $line in
