@@ -1,6 +1,6 @@
 /*
  * One rank training without a network: samples per second and CPU seconds per step of the CPU
- * backend, and of the compressors, as JSON.
+ * backend, as JSON.
  *
  *   bench_kernels [seconds per row]
  *
@@ -170,51 +170,6 @@ done:
     return status;
 }
 
-static ty_status codec_bench(ty_compression_kind kind, const char *name, uint64_t count,
-                             double ratio, ty_json_writer *w, ty_error *error)
-{
-    enum { ROUNDS = 31 };
-    double encode[ROUNDS], decode[ROUNDS];
-    float *gradients = ty_alloc(count, sizeof *gradients);
-    float *decoded = ty_alloc(count, sizeof *decoded);
-    void *encoded = ty_alloc(count, sizeof(float));
-    ty_codec *codec = NULL;
-    uint64_t random = 1;
-    ty_status status = TY_OK;
-
-    if (gradients == NULL || decoded == NULL || encoded == NULL) {
-        status = ty_fail(error, TY_ENOMEM, "out of memory for %s", name);
-        goto done;
-    }
-    for (uint64_t i = 0; i < count; i++) {
-        random = random * 6364136223846793005u + 1442695040888963407u;
-        gradients[i] = (float)(int32_t)(random >> 32) * 0x1p-31f;
-        gradients[i] *= gradients[i] * gradients[i];
-    }
-    TY_CHECK(ty_codec_open(kind, count, (uint64_t)(ratio * (double)count), &codec, error), status,
-             done);
-    for (int r = 0; r < ROUNDS; r++) {
-        double start = clock_s(CLOCK_PROCESS_CPUTIME_ID), middle;
-        ty_codec_encode(codec, gradients, encoded);
-        middle = clock_s(CLOCK_PROCESS_CPUTIME_ID);
-        ty_codec_decode(codec, encoded, 1, decoded);
-        encode[r] = middle - start;
-        decode[r] = clock_s(CLOCK_PROCESS_CPUTIME_ID) - middle;
-    }
-    ty_json_open(w, NULL, '{');
-    ty_json_put_string(w, "codec", name);
-    ty_json_put_uint(w, "elements", count);
-    ty_json_put_number(w, "encode_cpu_s", median(encode, ROUNDS));
-    ty_json_put_number(w, "decode_cpu_s", median(decode, ROUNDS));
-    ty_json_close(w, '}');
-done:
-    ty_codec_close(codec);
-    ty_free(gradients);
-    ty_free(decoded);
-    ty_free(encoded);
-    return status;
-}
-
 int main(int argc, char **argv)
 {
     static const char *const names[] = {"mlp", "lenet", "gpt-tiny"};
@@ -230,11 +185,6 @@ int main(int argc, char **argv)
     ty_json_open(&w, "workloads", '[');
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         TY_CHECK(workload_bench(names[i], seconds, &w, &error), status, done);
-    ty_json_close(&w, ']');
-    ty_json_open(&w, "codecs", '[');
-    TY_CHECK(codec_bench(TY_COMPRESSION_FP16, "fp16", 1863690, 0.0, &w, &error), status, done);
-    TY_CHECK(codec_bench(TY_COMPRESSION_TOP_K, "top-k 1 %", 1863690, 0.01, &w, &error), status,
-             done);
     ty_json_close(&w, ']');
     ty_json_close(&w, '}');
     TY_CHECK(ty_text_take(&text, &json, &error), status, done);

@@ -36,7 +36,7 @@ typedef struct cli_options {
     const char *global_batch_text, *top_text, *steps_text, *ranks_text, *sequence_text;
     /* Parsed from the texts; 0 where not given. */
     uint64_t global_batch, top, steps, ranks, seed, sequence, hosts;
-    bool json, quiet, no_simulate, program, straight, fewer, help, force, show_origin;
+    bool json, quiet, no_simulate, allow_lossy, program, straight, fewer, help, force, show_origin;
     cli_config *config; /* where defaults lie; owned */
     const char **files; /* what is not an option, in order */
     int file_count;

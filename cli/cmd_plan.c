@@ -1,6 +1,7 @@
 /* trainyard plan, trainyard memory: questions to the planner. */
 #include "cli.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -120,6 +121,41 @@ static ty_status write_candidates(const ty_plan *plan, const char *path, ty_erro
     return status;
 }
 
+/* At which bandwidth the answer to "does it pay?" changes, for a few compressors. */
+static ty_status add_crossovers(const cli_question *q, const ty_plan *plan, ty_text *text,
+                                ty_error *error)
+{
+    static const char *const specs[] = {"fp16", "int8", "one-bit", "top-k:0.01", "powersgd-4"};
+    char rate[32];
+    double ring = HUGE_VAL;
+    ty_text line = {0};
+    ty_status status = TY_OK;
+
+    for (size_t i = 0; i < sizeof specs / sizeof specs[0]; i++) {
+        ty_compression c = {0};
+        double bandwidth;
+        TY_CHECK(ty_compression_parse(specs[i], &c, error), status, cleanup);
+        TY_CHECK(ty_plan_compression_crossover(plan, q->cluster, &c, &bandwidth, &ring, error),
+                 status, cleanup);
+        ty_format_bytes(bandwidth, rate);
+        ty_text_addf(&line, "%s%s %s%s", i > 0 ? ", " : "", specs[i],
+                     bandwidth > 0 && isfinite(bandwidth) ? rate
+                     : bandwidth > 0                      ? "any"
+                                                          : "none",
+                     bandwidth > 0 && isfinite(bandwidth) ? "/s" : "");
+    }
+    if (isfinite(ring)) {
+        ty_format_bytes(ring, rate);
+        ty_text_addf(text,
+                     "\ncompression shortens exchanges below these bandwidths, were nothing "
+                     "hidden (here %s/s):\n  %s\n",
+                     rate, line.data);
+    }
+cleanup:
+    ty_text_clear(&line);
+    return status;
+}
+
 exit_code cmd_plan(const cli_options *options)
 {
     exit_code code;
@@ -144,6 +180,10 @@ exit_code cmd_plan(const cli_options *options)
         ty_text_add(&text, "\n");
     } else if (options->output == NULL || strcmp(options->output, "-") != 0) {
         ty_print_plan(plan, &text);
+        if (add_crossovers(&q, plan, &text, &error) != TY_OK) {
+            code = report_failure(&error);
+            goto cleanup;
+        }
     }
     code = print_text(&text);
     if (code == EXIT_DONE && interrupted(NULL))

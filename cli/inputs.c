@@ -225,28 +225,10 @@ static ty_status fix_micro_batch(fix_target *target, const char *value, ty_error
 
 static ty_status fix_compression(fix_target *target, const char *value, ty_error *error)
 {
-    size_t length = strcspn(value, ":");
-    const char *ratio = value[length] == ':' ? value + length + 1 : NULL;
+    ty_status status = ty_compression_parse(value, &target->options->compression, error);
 
-    for (int c = 0; c < TY_COMPRESSION_COUNT; c++) {
-        const char *name = ty_compression_name((ty_compression_kind)c);
-        if (strlen(name) != length || strncmp(value, name, length) != 0)
-            continue;
-        if ((ratio != NULL) != (c == TY_COMPRESSION_TOP_K))
-            return ty_fail(error, TY_EINVAL,
-                           "found '%s', expected a share for top-k only, as in top-k:0.01", value);
-        if (ratio != NULL) {
-            char after;
-            if (sscanf(ratio, "%lf%c", &target->options->top_k_ratio, &after) != 1 ||
-                !(target->options->top_k_ratio > 0) || target->options->top_k_ratio > 1)
-                return ty_fail(error, TY_EINVAL, "found '%s', expected a share above 0 and up to 1",
-                               ratio);
-        }
-        target->options->fix_compression = true;
-        target->options->compression = (ty_compression_kind)c;
-        return TY_OK;
-    }
-    return ty_fail(error, TY_EINVAL, "found '%s', expected none, fp16 or top-k:SHARE", value);
+    target->options->fix_compression = status == TY_OK;
+    return status;
 }
 
 static ty_status fix_algorithm(fix_target *target, const char *value, ty_error *error)
@@ -388,6 +370,7 @@ ty_status plan_options_from(const cli_options *options, const cli_question *ques
     *out = ty_plan_options_default();
     out->global_batch = (uint32_t)options->global_batch;
     out->seed = options->seed;
+    out->allow_lossy = options->allow_lossy;
     out->should_stop = interrupted;
     if (options->fix != NULL)
         TY_CHECK(fix_all(&target, options->fix, error), status, done);

@@ -25,10 +25,11 @@ static const option_row table[] = {
     NUMBER("seq", sequence, 1u << 30, "N", "tokens per sample (default: the usual)"),
     TEXT("profile", 'p', profile, "FILE", "measured times to plan with"),
     TEXT("fix", 0, fix, "KEY=V,...",
-         "pp=2, dp=4, replicas=2+1, schedule=1f1b, micro_batch=16, compression=top-k:0.01, "
+         "pp=2, dp=4, replicas=2+1, schedule=1f1b, micro_batch=16, compression=powersgd-2, "
          "bucket=25MB, algorithm=hierarchical"),
     NUMBER("top", top, 100, "K", "candidates to simulate and print (default 5)"),
     FLAG("no-simulate", 0, no_simulate, "rank by the estimate alone"),
+    FLAG("allow-lossy", 0, allow_lossy, "consider compressors that change convergence"),
     TEXT("candidates", 0, candidates, "FILE", "write every candidate and its fate as CSV"),
     NUMBER("seed", seed, UINT64_MAX, "N", "of initial weights and sample order (default 1)"),
     FLAG("program", 0, program, "print the program: every instruction of every stage"),

@@ -8,7 +8,6 @@
 #include <math.h>
 #include <string.h>
 
-enum { HALF_BYTES = 2, TOP_K_ELEMENT_BYTES = 8 };
 enum { SCORE_BYTES = 8 }; /* of a member of a population: its score and its seed, 4 each */
 
 const char *ty_schedule_name(ty_schedule schedule)
@@ -187,47 +186,140 @@ uint64_t ty_bucket_gradient_bytes(const ty_plan *plan, const ty_bucket *bucket)
     return elements * TY_GRADIENT_ELEMENT_BYTES;
 }
 
-uint64_t ty_bucket_top_k(const ty_bucket *bucket)
+/* Matrices of a layer's own parameters, in memory order and before its vectors. */
+typedef struct matrix_list {
+    uint32_t count;
+    struct {
+        uint64_t rows, columns;
+    } items[2];
+} matrix_list;
+
+static void matrix_add(matrix_list *list, uint64_t rows, uint64_t columns)
 {
-    uint64_t elements = bucket->gradient_bytes / TY_GRADIENT_ELEMENT_BYTES;
-    uint64_t kept = (uint64_t)(bucket->top_k_ratio * (double)elements);
-    if (kept > elements)
-        kept = elements;
-    return kept > 0 ? kept : 1;
+    list->items[list->count].rows = rows;
+    list->items[list->count].columns = columns;
+    list->count++;
 }
 
-uint64_t ty_bucket_wire_bytes(const ty_bucket *bucket)
+static matrix_list matrices_by_attributes(const ty_layer *layer)
 {
-    switch (bucket->compression) {
-    case TY_COMPRESSION_FP16:
-        return bucket->gradient_bytes / TY_GRADIENT_ELEMENT_BYTES * HALF_BYTES;
-    case TY_COMPRESSION_TOP_K:
-        return ty_bucket_top_k(bucket) * TOP_K_ELEMENT_BYTES;
-    case TY_COMPRESSION_NONE:
-    case TY_COMPRESSION_COUNT:
-        break;
+    const uint64_t *a = layer->attributes;
+    const uint64_t queries = a[TY_HEADS] * a[TY_HEAD_SIZE];
+    matrix_list list = {0};
+
+    if (layer->kind == TY_LAYER_LINEAR) {
+        matrix_add(&list, a[TY_OUT_FEATURES], a[TY_IN_FEATURES]);
+    } else if (layer->kind == TY_LAYER_CONV2D) {
+        matrix_add(&list, a[TY_OUT_CHANNELS],
+                   a[TY_IN_CHANNELS] / a[TY_GROUPS] * a[TY_KERNEL_HEIGHT] * a[TY_KERNEL_WIDTH]);
+    } else if (layer->kind == TY_LAYER_EMBEDDING) {
+        matrix_add(&list, a[TY_VOCABULARY], a[TY_FEATURES]);
+        if (a[TY_POSITIONS] > 0)
+            matrix_add(&list, a[TY_POSITIONS], a[TY_FEATURES]);
+    } else if (layer->kind == TY_LAYER_ATTENTION) {
+        matrix_add(&list, queries + 2 * a[TY_KV_HEADS] * a[TY_HEAD_SIZE], a[TY_FEATURES]);
+        matrix_add(&list, a[TY_FEATURES], queries);
+    } else if (layer->kind == TY_LAYER_MLP) {
+        matrix_add(&list, a[TY_HIDDEN_FEATURES] * (a[TY_IS_GATED] != 0 ? 2 : 1), a[TY_FEATURES]);
+        matrix_add(&list, a[TY_FEATURES], a[TY_HIDDEN_FEATURES]);
     }
-    return bucket->gradient_bytes;
+    return list;
 }
 
-/* Kept elements sit at different places on every member, so they are gathered, not summed. */
-ty_collective_kind ty_bucket_collective(const ty_bucket *bucket)
+/* Elements a layer adds to a bucket, and the matrices among them. A matrix that lies elsewhere
+   takes the others along: which they are is then not worth a rule. */
+static uint64_t layer_part(const ty_plan *plan, const ty_bucket *bucket, uint32_t index,
+                           matrix_list *matrices)
 {
-    return bucket->compression == TY_COMPRESSION_TOP_K ? TY_ALL_GATHER : TY_ALL_REDUCE;
+    const ty_layer *layer = &plan->workload->layers[index];
+    const ty_bucket alone = {.stage = bucket->stage,
+                             .first_layer = index,
+                             .layer_count = 1,
+                             .tied_stage = bucket->tied_stage};
+    uint64_t elements = ty_bucket_gradient_bytes(plan, &alone) / TY_GRADIENT_ELEMENT_BYTES, sum = 0;
+
+    *matrices = matrices_by_attributes(layer);
+    if (bucket->tied_stage != TY_NO_STAGE)
+        matrices->count = matrices->count > 0 ? 1 : 0;
+    for (uint32_t i = 0; i < matrices->count; i++)
+        sum += matrices->items[i].rows * matrices->items[i].columns;
+    if (sum > elements)
+        matrices->count = 0;
+    return elements;
 }
 
-uint64_t ty_plan_exchange_bytes(const ty_plan *plan, const ty_bucket *bucket)
+uint32_t ty_bucket_matrices(const ty_plan *plan, const ty_bucket *bucket,
+                            ty_bucket_matrix *matrices)
+{
+    uint64_t offset = 0;
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < bucket->layer_count; i++) {
+        matrix_list found;
+        uint64_t elements = layer_part(plan, bucket, bucket->first_layer + i, &found), at = offset;
+        for (uint32_t m = 0; m < found.count; m++) {
+            const uint64_t rows = found.items[m].rows, columns = found.items[m].columns;
+            if (matrices != NULL)
+                matrices[count] = (ty_bucket_matrix){at, rows, columns};
+            at += rows * columns;
+            count++;
+        }
+        offset += elements;
+    }
+    return count;
+}
+
+ty_gradient_extent ty_bucket_extent(const ty_plan *plan, const ty_bucket *bucket)
+{
+    const ty_compression *c = &bucket->compression;
+    ty_gradient_extent extent = {.elements = bucket->gradient_bytes / TY_GRADIENT_ELEMENT_BYTES};
+
+    if (c->kind != TY_COMPRESSION_POWERSGD)
+        return extent;
+    extent.dense_elements = extent.elements;
+    for (uint32_t i = 0; i < bucket->layer_count; i++) {
+        matrix_list found;
+        layer_part(plan, bucket, bucket->first_layer + i, &found);
+        for (uint32_t m = 0; m < found.count; m++)
+            ty_powersgd_count(c, found.items[m].rows, found.items[m].columns, &extent);
+    }
+    return extent;
+}
+
+uint64_t ty_bucket_wire_bytes(const ty_plan *plan, const ty_bucket *bucket, uint32_t phase)
+{
+    const ty_gradient_extent extent = ty_bucket_extent(plan, bucket);
+
+    if (bucket->compression.kind == TY_COMPRESSION_NONE)
+        return bucket->gradient_bytes;
+    return ty_compression_wire_bytes(&bucket->compression, &extent,
+                                     ty_bucket_member_count(plan, bucket), phase);
+}
+
+uint64_t ty_bucket_exchange_bytes(const ty_plan *plan, const ty_bucket *bucket)
+{
+    uint64_t bytes = 0;
+
+    for (uint32_t phase = 0; phase < ty_compression_phases(&bucket->compression); phase++)
+        bytes += ty_bucket_wire_bytes(plan, bucket, phase);
+    return bytes;
+}
+
+uint64_t ty_plan_exchange_bytes(const ty_plan *plan, const ty_bucket *bucket, uint32_t phase)
 {
     if (plan->workload->learning == TY_LEARNING_EVOLUTION)
         return (uint64_t)SCORE_BYTES * plan->global_batch / plan->stages[bucket->stage].replicas;
-    return ty_bucket_wire_bytes(bucket);
+    return ty_bucket_wire_bytes(plan, bucket, phase);
 }
 
-ty_collective_kind ty_plan_exchange_kind(const ty_plan *plan, const ty_bucket *bucket)
+ty_collective_kind ty_plan_exchange_kind(const ty_plan *plan, const ty_bucket *bucket,
+                                         uint32_t phase)
 {
     if (plan->workload->learning == TY_LEARNING_EVOLUTION)
         return TY_ALL_GATHER;
-    return ty_bucket_is_sharded(plan, bucket) ? TY_REDUCE_SCATTER : ty_bucket_collective(bucket);
+    return ty_bucket_is_sharded(plan, bucket)
+               ? TY_REDUCE_SCATTER
+               : ty_compression_collective(&bucket->compression, phase);
 }
 
 uint32_t ty_plan_exchange_interval(const ty_plan *plan, const ty_bucket *bucket)

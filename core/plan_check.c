@@ -267,18 +267,18 @@ static ty_status check_stages(const checker *c)
 static ty_status check_codec(const checker *c, uint32_t index)
 {
     const ty_bucket *b = &c->plan->buckets[index];
+    ty_error detail = {0};
 
     if ((unsigned)b->algorithm >= TY_ALGORITHM_COUNT)
         return complain(c, "/buckets/%u/algorithm: found %d, expected an algorithm", index,
                         (int)b->algorithm);
-    if ((unsigned)b->compression >= TY_COMPRESSION_COUNT)
-        return complain(c, "/buckets/%u/compression: found %d, expected a compression", index,
-                        (int)b->compression);
-    if (b->compression == TY_COMPRESSION_TOP_K ? !(b->top_k_ratio > 0 && b->top_k_ratio <= 1)
-                                               : b->top_k_ratio != 0)
-        return complain(c, "/buckets/%u/top_k_ratio: found %g, expected %s", index, b->top_k_ratio,
-                        b->compression == TY_COMPRESSION_TOP_K ? "more than 0 and at most 1"
-                                                               : "0 without top-k");
+    if (ty_compression_check(&b->compression, &detail) != TY_OK)
+        return complain(c, "/buckets/%u/compression: %s", index, detail.message);
+    if (ty_bucket_is_sharded(c->plan, b) && !ty_compression_shards(&b->compression))
+        return complain(c,
+                        "/buckets/%u/compression: found %s with zero %u, expected none, fp16, bf16 "
+                        "or random-k, which leave each replica its share of the sum",
+                        index, ty_compression_name(b->compression.kind), c->plan->zero);
     return TY_OK;
 }
 
@@ -454,10 +454,10 @@ static ty_status check_evolution(const checker *c)
         return complain(c, "/stages: found %u, expected 1 where a population is evaluated",
                         p->stage_count);
     for (uint32_t b = 0; b < p->bucket_count; b++)
-        if (p->buckets[b].compression != TY_COMPRESSION_NONE)
+        if (p->buckets[b].compression.kind != TY_COMPRESSION_NONE)
             return complain(
                 c, "/buckets/%u/compression: found %s, expected none: scores are exchanged", b,
-                ty_compression_name(p->buckets[b].compression));
+                ty_compression_name(p->buckets[b].compression.kind));
     return TY_OK;
 }
 

@@ -29,11 +29,6 @@ static const char *algorithm_name(int i)
     return ty_algorithm_name((ty_algorithm)i);
 }
 
-static const char *compression_name(int i)
-{
-    return ty_compression_name((ty_compression_kind)i);
-}
-
 static const char *provenance_name(int i)
 {
     return ty_provenance_name((ty_provenance)i);
@@ -137,9 +132,7 @@ static void write_bucket(const ty_bucket *bucket, ty_json_writer *writer)
         ty_json_put_uint(writer, "tied_stage", bucket->tied_stage);
     ty_json_put_uint(writer, "gradient_bytes", bucket->gradient_bytes);
     ty_json_put_string(writer, "algorithm", ty_algorithm_name(bucket->algorithm));
-    ty_json_put_string(writer, "compression", ty_compression_name(bucket->compression));
-    if (bucket->compression == TY_COMPRESSION_TOP_K)
-        ty_json_put_number(writer, "top_k_ratio", bucket->top_k_ratio);
+    ty_compression_write(&bucket->compression, writer, "compression");
     ty_json_close(writer, '}');
 }
 
@@ -299,7 +292,7 @@ done:
 static ty_status read_bucket(const ty_json *object, ty_bucket *bucket, ty_error *error)
 {
     ty_status status;
-    int algorithm, compression;
+    int algorithm;
 
     TY_CHECK(ty_json_uint32(object, "stage", 0, UINT32_MAX - 1, &bucket->stage, error), status,
              done);
@@ -319,13 +312,7 @@ static ty_status read_bucket(const ty_json *object, ty_bucket *bucket, ty_error 
         ty_json_name(object, "algorithm", algorithm_name, TY_ALGORITHM_COUNT, &algorithm, error),
         status, done);
     bucket->algorithm = (ty_algorithm)algorithm;
-    TY_CHECK(ty_json_name(object, "compression", compression_name, TY_COMPRESSION_COUNT,
-                          &compression, error),
-             status, done);
-    bucket->compression = (ty_compression_kind)compression;
-    if (bucket->compression == TY_COMPRESSION_TOP_K)
-        TY_CHECK(ty_json_number(object, "top_k_ratio", DBL_MIN, 1, &bucket->top_k_ratio, error),
-                 status, done);
+    TY_CHECK(ty_compression_read(object, "compression", &bucket->compression, error), status, done);
     status = ty_json_end(object, error);
 
 done:

@@ -8,22 +8,13 @@
 #include <math.h>
 #include <string.h>
 
-const char *const ty_collective_names[TY_COLLECTIVE_COUNT] = {
-    "all_reduce", "all_gather", "reduce_scatter", "broadcast",
-    "reduce",     "all_to_all", "send_receive"};
 const char *const ty_algorithm_names[TY_ALGORITHM_COUNT] = {
     "ring", "tree", "automatic", "hierarchical", "parameter-server", "block-manager"};
-const char *const ty_compression_names[TY_COMPRESSION_COUNT] = {"none", "fp16", "top-k"};
 
 const char *ty_provenance_name(ty_provenance provenance)
 {
     static const char *const names[] = {"measured", "calibrated", "datasheet"};
     return (unsigned)provenance < 3 ? names[provenance] : "unknown";
-}
-
-const char *ty_collective_name(ty_collective_kind kind)
-{
-    return (unsigned)kind < TY_COLLECTIVE_COUNT ? ty_collective_names[kind] : "unknown";
 }
 
 const char *ty_algorithm_name(ty_algorithm algorithm)
@@ -34,11 +25,6 @@ const char *ty_algorithm_name(ty_algorithm algorithm)
 bool ty_algorithm_is_built_in(ty_algorithm algorithm)
 {
     return algorithm == TY_RING || algorithm == TY_TREE || algorithm == TY_AUTOMATIC;
-}
-
-const char *ty_compression_name(ty_compression_kind kind)
-{
-    return (unsigned)kind < TY_COMPRESSION_COUNT ? ty_compression_names[kind] : "unknown";
 }
 
 void ty_profile_free(ty_profile *profile)
@@ -124,7 +110,8 @@ static double step_count(ty_collective_kind kind, ty_algorithm algorithm, uint32
 /* Whether a step moves the n-th part of the payload rather than all of it. */
 static bool is_divided(ty_collective_kind kind, ty_algorithm algorithm)
 {
-    return algorithm == TY_RING && (kind == TY_ALL_REDUCE || kind == TY_REDUCE_SCATTER);
+    return algorithm == TY_RING &&
+           (kind == TY_ALL_REDUCE || kind == TY_REDUCE_SCATTER || kind == TY_ALL_TO_ALL);
 }
 
 static bool is_collective(const ty_collective_time *row, ty_collective_kind kind,
@@ -182,81 +169,107 @@ bool ty_profile_placed_collective(const ty_profile *profile, ty_collective_kind 
 
 /* ---- codecs ---- */
 
-static bool is_codec(const ty_codec_time *row, ty_compression_kind kind, double ratio)
+/* What tells rows of one kind apart. */
+static double parameter(const ty_compression *c)
 {
-    return row->kind == kind && row->ratio == ratio;
+    return ty_compression_has_rank(c->kind) ? c->rank : c->ratio;
 }
 
-/* The measured ratio closest to `ratio`, -1 if there is none; of two as close the smaller. */
-static double nearest_ratio(const ty_profile *profile, ty_compression_kind kind, double ratio)
+static bool is_codec(const ty_codec_time *row, const ty_compression *measured)
 {
-    double best = -1.0;
+    return row->compression.kind == measured->kind &&
+           parameter(&row->compression) == parameter(measured);
+}
+
+/* The measured compressor of the same kind closest to the one in question; of two as close that
+ * with the smaller parameter. */
+static bool nearest_codec(const ty_profile *profile, const ty_compression *wanted,
+                          ty_compression *out)
+{
+    bool is_found = false;
 
     for (uint32_t i = 0; i < profile->codec_time_count; i++) {
-        const ty_codec_time *row = &profile->codec_times[i];
-        double gain = fabs(best - ratio) - fabs(row->ratio - ratio);
-        if (row->kind == kind && (best < 0.0 || gain > 0.0 || (gain == 0.0 && row->ratio < best)))
-            best = row->ratio;
+        const ty_compression *row = &profile->codec_times[i].compression;
+        double gain =
+            fabs(parameter(out) - parameter(wanted)) - fabs(parameter(row) - parameter(wanted));
+        if (row->kind != wanted->kind)
+            continue;
+        if (!is_found || gain > 0.0 || (gain == 0.0 && parameter(row) < parameter(out)))
+            *out = *row;
+        is_found = true;
     }
-    return best;
+    return is_found;
 }
 
 /* Times at `elements` with the rows of one rank count. */
-static bool codec_at(const ty_profile *profile, ty_compression_kind kind, double ratio,
-                     uint32_t ranks, uint64_t elements, double *encode_s, double *decode_s)
+static bool codec_at(const ty_profile *profile, const ty_compression *measured, uint32_t ranks,
+                     uint64_t elements, ty_codec_cost *cost)
 {
-    ty_curve encode = {.size = (double)elements}, decode = {.size = (double)elements};
+    ty_curve decode = {.size = (double)elements}, encodes[TY_MOST_PHASES];
 
+    for (int phase = 0; phase < TY_MOST_PHASES; phase++)
+        encodes[phase] = (ty_curve){.size = (double)elements};
     for (uint32_t i = 0; i < profile->codec_time_count; i++) {
         const ty_codec_time *row = &profile->codec_times[i];
-        if (!is_codec(row, kind, ratio) || row->ranks != ranks)
+        if (!is_codec(row, measured) || row->ranks != ranks)
             continue;
-        ty_curve_add(&encode, (double)row->elements, row->encode_s);
-        ty_curve_add(&decode, (double)row->elements, row->decode_s);
+        ty_curve_add(&decode, (double)row->elements, row->cost.decode_s);
+        for (int phase = 0; phase < TY_MOST_PHASES; phase++)
+            ty_curve_add(&encodes[phase], (double)row->elements, row->cost.encode_s[phase]);
     }
-    return ty_curve_seconds(&encode, encode_s) && ty_curve_seconds(&decode, decode_s);
+    return ty_curve_seconds(&decode, &cost->decode_s) &&
+           ty_curve_seconds(&encodes[0], &cost->encode_s[0]) &&
+           ty_curve_seconds(&encodes[1], &cost->encode_s[1]);
+}
+
+/* Whether the row is the first of its compressor and rank count. */
+static bool is_first_of_ranks(const ty_profile *profile, uint32_t row)
+{
+    const ty_codec_time *rows = profile->codec_times;
+
+    for (uint32_t i = 0; i < row; i++)
+        if (is_codec(&rows[i], &rows[row].compression) && rows[i].ranks == rows[row].ranks)
+            return false;
+    return true;
 }
 
 /* What every rank gathers from all others takes longer to decode the more there are. */
-static bool decode_by_ranks(const ty_profile *profile, ty_compression_kind kind, double ratio,
+static bool decode_by_ranks(const ty_profile *profile, const ty_compression *measured,
                             uint32_t ranks, uint64_t elements, double *decode_s)
 {
     ty_curve curve = {.size = ranks};
 
     for (uint32_t i = 0; i < profile->codec_time_count; i++) {
         const ty_codec_time *row = &profile->codec_times[i];
-        bool is_first = is_codec(row, kind, ratio);
-        double encode, decode;
-        for (uint32_t k = 0; k < i && is_first; k++)
-            is_first = !is_codec(&profile->codec_times[k], kind, ratio) ||
-                       profile->codec_times[k].ranks != row->ranks;
-        if (is_first && codec_at(profile, kind, ratio, row->ranks, elements, &encode, &decode))
-            ty_curve_add(&curve, row->ranks, decode);
+        ty_codec_cost at;
+        if (is_codec(row, measured) && is_first_of_ranks(profile, i) &&
+            codec_at(profile, measured, row->ranks, elements, &at))
+            ty_curve_add(&curve, row->ranks, at.decode_s);
     }
     return ty_curve_seconds(&curve, decode_s);
 }
 
-bool ty_profile_codec(const ty_profile *profile, ty_compression_kind kind, double ratio,
-                      uint32_t ranks, uint64_t elements, double *encode_s, double *decode_s)
+bool ty_profile_codec(const ty_profile *profile, const ty_compression *compression, uint32_t ranks,
+                      uint64_t elements, ty_codec_cost *cost)
 {
-    double measured_ratio = nearest_ratio(profile, kind, ratio), encode, decode;
+    ty_compression nearest = {0};
+    ty_codec_cost found;
     uint32_t measured = 0;
 
-    if (kind == TY_COMPRESSION_NONE) {
-        *encode_s = *decode_s = 0.0;
+    if (compression->kind == TY_COMPRESSION_NONE) {
+        *cost = (ty_codec_cost){0};
         return true;
     }
-    for (uint32_t i = 0; i < profile->codec_time_count; i++) {
-        if (is_codec(&profile->codec_times[i], kind, measured_ratio))
+    if (!nearest_codec(profile, compression, &nearest))
+        return false;
+    for (uint32_t i = 0; i < profile->codec_time_count; i++)
+        if (is_codec(&profile->codec_times[i], &nearest))
             measured = nearest_ranks(measured, profile->codec_times[i].ranks, ranks);
-    }
-    if (measured == 0 ||
-        !codec_at(profile, kind, measured_ratio, measured, elements, &encode, &decode))
+    if (measured == 0 || !codec_at(profile, &nearest, measured, elements, &found))
         return false;
-    if (kind == TY_COMPRESSION_TOP_K &&
-        !decode_by_ranks(profile, kind, measured_ratio, ranks, elements, &decode))
+    if (ty_compression_collective(compression, 0) == TY_ALL_GATHER &&
+        !decode_by_ranks(profile, &nearest, ranks, elements, &found.decode_s))
         return false;
-    *encode_s = encode;
-    *decode_s = decode;
+    *cost = found;
     return true;
 }

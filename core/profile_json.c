@@ -104,16 +104,15 @@ static ty_status read_codec_time(const ty_json *object, void *out, ty_error *err
 {
     ty_codec_time *row = out;
     ty_status status;
-    int kind = 0;
 
-    TY_CHECK(ty_json_enum(object, "kind", ty_compression_names, TY_COMPRESSION_COUNT, &kind, error),
-             status, done);
-    row->kind = (ty_compression_kind)kind;
-    TY_CHECK(ty_json_number(object, "ratio", 0.0, 1.0, &row->ratio, error), status, done);
+    TY_CHECK(ty_compression_read(object, "kind", &row->compression, error), status, done);
     TY_CHECK(ty_json_uint32(object, "ranks", 1, UINT32_MAX, &row->ranks, error), status, done);
     TY_CHECK(read_size(object, "elements", &row->elements, error), status, done);
-    TY_CHECK(read_seconds(object, "encode_s", &row->encode_s, error), status, done);
-    TY_CHECK(read_seconds(object, "decode_s", &row->decode_s, error), status, done);
+    TY_CHECK(read_seconds(object, "encode_s", &row->cost.encode_s[0], error), status, done);
+    if (ty_compression_phases(&row->compression) > 1)
+        TY_CHECK(read_seconds(object, "second_encode_s", &row->cost.encode_s[1], error), status,
+                 done);
+    TY_CHECK(read_seconds(object, "decode_s", &row->cost.decode_s, error), status, done);
 done:
     return status;
 }
@@ -121,12 +120,13 @@ done:
 static void write_codec_time(const void *in, ty_json_writer *writer)
 {
     const ty_codec_time *row = in;
-    ty_json_put_string(writer, "kind", ty_compression_name(row->kind));
-    ty_json_put_number(writer, "ratio", row->ratio);
+    ty_compression_write(&row->compression, writer, "kind");
     ty_json_put_uint(writer, "ranks", row->ranks);
     ty_json_put_uint(writer, "elements", row->elements);
-    ty_json_put_number(writer, "encode_s", row->encode_s);
-    ty_json_put_number(writer, "decode_s", row->decode_s);
+    ty_json_put_number(writer, "encode_s", row->cost.encode_s[0]);
+    if (ty_compression_phases(&row->compression) > 1)
+        ty_json_put_number(writer, "second_encode_s", row->cost.encode_s[1]);
+    ty_json_put_number(writer, "decode_s", row->cost.decode_s);
 }
 
 static ty_status read_update_time(const ty_json *object, void *out, ty_error *error)
@@ -196,9 +196,11 @@ static int compare_codec_times(const void *left, const void *right)
 {
     const ty_codec_time *a = *(const ty_codec_time *const *)left,
                         *b = *(const ty_codec_time *const *)right;
-    int order = compare_uints(a->kind, b->kind);
+    int order = compare_uints(a->compression.kind, b->compression.kind);
     if (order == 0)
-        order = compare_numbers(a->ratio, b->ratio);
+        order = compare_numbers(a->compression.ratio, b->compression.ratio);
+    if (order == 0)
+        order = compare_uints(a->compression.rank, b->compression.rank);
     if (order == 0)
         order = compare_uints(a->ranks, b->ranks);
     return order != 0 ? order : compare_uints(a->elements, b->elements);

@@ -181,7 +181,7 @@ static uint64_t expected_bytes(const ty_plan *plan, const ty_instruction *in)
     case TY_OP_DECODE:
         return plan->buckets[in->bucket].gradient_bytes;
     case TY_OP_COLLECTIVE:
-        return ty_plan_exchange_bytes(plan, &plan->buckets[in->bucket]);
+        return ty_plan_exchange_bytes(plan, &plan->buckets[in->bucket], in->phase);
     case TY_OP_GATHER:
         return ty_bucket_gather_bytes(plan, &plan->buckets[in->bucket]);
     case TY_OP_LOAD:
@@ -209,6 +209,19 @@ static ty_status check_bytes(const checker *c, uint32_t at, uint32_t index)
         return complain(c, at, index, "found %llu bytes, expected %s%llu",
                         (unsigned long long)in->bytes, in->op == TY_OP_LOAD ? "at most " : "",
                         (unsigned long long)expected);
+    return TY_OK;
+}
+
+/* Phases there are in the exchange of the bucket; only encodes and collectives have one. */
+static ty_status check_phase(const checker *c, uint32_t at, uint32_t index)
+{
+    const ty_instruction *in = instruction_at(c, at, index);
+    const bool has_phase = in->op == TY_OP_ENCODE || in->op == TY_OP_COLLECTIVE;
+    const uint32_t phases =
+        has_phase ? ty_compression_phases(&c->plan->buckets[in->bucket].compression) : 1;
+
+    if (in->phase >= phases)
+        return complain(c, at, index, "found phase %u, expected less than %u", in->phase, phases);
     return TY_OK;
 }
 
@@ -262,7 +275,8 @@ static ty_status check_fields(const checker *c, uint32_t at, uint32_t index)
     } else if (in->peer_stage != TY_NO_STAGE || in->direction != TY_NO_DIRECTION) {
         return complain(c, at, index, "has neither peer stage nor direction");
     }
-    if ((status = check_layer_fields(c, at, index)) != TY_OK ||
+    if ((status = check_phase(c, at, index)) != TY_OK ||
+        (status = check_layer_fields(c, at, index)) != TY_OK ||
         (status = check_bytes(c, at, index)) != TY_OK)
         return status;
     for (uint32_t w = 0; w < in->wait_count; w++)
@@ -546,10 +560,11 @@ static ty_status note_bucket(const checker *c, uint32_t at, uint32_t index)
     if (ty_bucket_member_count(c->plan, bucket) == 1)
         return complain(c, at, index, "the bucket has one member and is not exchanged");
     if (in->op == TY_OP_COLLECTIVE)
-        return note_once(c, at, index, &places->collective);
-    if (bucket->compression == TY_COMPRESSION_NONE)
+        return note_once(c, at, index, &places->collectives[in->phase]);
+    if (bucket->compression.kind == TY_COMPRESSION_NONE)
         return complain(c, at, index, "the bucket is not compressed");
-    return note_once(c, at, index, in->op == TY_OP_ENCODE ? &places->encode : &places->decode);
+    return note_once(c, at, index,
+                     in->op == TY_OP_ENCODE ? &places->encodes[in->phase] : &places->decode);
 }
 
 /* Whether the backward of a layer of `stage` adds to a bucket: by its own parameters, or by those
@@ -597,17 +612,23 @@ static ty_status check_bucket(const checker *c, uint32_t at, uint32_t index)
 {
     const ty_bucket *bucket = &c->plan->buckets[index];
     const bucket_places *places = &c->stages[at].buckets[index];
-    const bool is_encoded = bucket->compression != TY_COMPRESSION_NONE;
+    const bool is_encoded = bucket->compression.kind != TY_COMPRESSION_NONE;
+    const bool has_second = ty_compression_phases(&bucket->compression) > 1;
     const struct {
         uint32_t place;
+        ty_op op;
         const char *name;
         bool is_needed;
     } chain[] = {
-        {places->encode, "the encode of its bucket", is_encoded},
-        {places->collective, "the collective of its bucket", true},
-        {places->decode, "the decode of its bucket", is_encoded},
-        {places->update, "the update of its bucket", true},
+        {places->encodes[0], TY_OP_ENCODE, "the encode of its bucket", is_encoded},
+        {places->collectives[0], TY_OP_COLLECTIVE, "the collective of its bucket", true},
+        {places->encodes[1], TY_OP_ENCODE, "the second encode of its bucket", has_second},
+        {places->collectives[1], TY_OP_COLLECTIVE, "the second collective of its bucket",
+         has_second},
+        {places->decode, TY_OP_DECODE, "the decode of its bucket", is_encoded},
+        {places->update, TY_OP_UPDATE, "the update of its bucket", true},
     };
+    const size_t last = sizeof chain / sizeof chain[0] - 1;
     const bool is_exchanged = ty_bucket_member_count(c->plan, bucket) > 1;
     const bool is_evolution = c->plan->workload->learning == TY_LEARNING_EVOLUTION;
     uint32_t before = source_of(c, at, bucket);
@@ -615,16 +636,13 @@ static ty_status check_bucket(const checker *c, uint32_t at, uint32_t index)
         is_evolution ? "the last forward" : "the last backward that adds to its bucket";
     ty_status status;
 
-    for (size_t i = is_exchanged ? 0 : 3; i < sizeof chain / sizeof chain[0]; i++) {
+    for (size_t i = is_exchanged ? 0 : last; i <= last; i++) {
         if (!chain[i].is_needed)
             continue;
         if (chain[i].place == TY_NO_INSTRUCTION)
-            return complain_missing(c, at, "one %s of bucket %u, found none",
-                                    i == 0   ? "encode"
-                                    : i == 1 ? "collective"
-                                    : i == 2 ? "decode"
-                                             : "update",
-                                    index);
+            return complain_missing(c, at, "one %s of bucket %u%s, found none",
+                                    ty_op_name(chain[i].op), index,
+                                    i == 2 || i == 3 ? " in phase 1" : "");
         if ((status = require(c, at, chain[i].place, before, name)) != TY_OK)
             return status;
         before = chain[i].place;
@@ -798,7 +816,11 @@ static ty_status facts_new(const checker *c, uint32_t at)
         return ty_fail(c->error, TY_ENOMEM, "out of memory");
     passes_clear(c, at);
     for (uint32_t b = 0; b < c->plan->bucket_count; b++)
-        f->buckets[b] = (bucket_places){none, none, none, none, none};
+        f->buckets[b] = (bucket_places){.encodes = {none, none},
+                                        .collectives = {none, none},
+                                        .decode = none,
+                                        .update = none,
+                                        .gather = none};
     return TY_OK;
 }
 

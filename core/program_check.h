@@ -19,7 +19,7 @@ typedef struct pass_places {
 
 /* Where a stage handles one bucket. */
 typedef struct bucket_places {
-    uint32_t encode, collective, decode, update;
+    uint32_t encodes[TY_MOST_PHASES], collectives[TY_MOST_PHASES], decode, update;
     uint32_t gather; /* the last one so far */
 } bucket_places;
 

@@ -41,6 +41,8 @@ static void write_instruction(const ty_instruction *in, uint32_t position, ty_js
         ty_json_put_uint(writer, "micro_batch", in->micro_batch);
     if (in->bucket != TY_NO_BUCKET)
         ty_json_put_uint(writer, "bucket", in->bucket);
+    if (in->phase > 0)
+        ty_json_put_uint(writer, "phase", in->phase);
     if (in->peer_stage != TY_NO_STAGE)
         ty_json_put_uint(writer, "peer_stage", in->peer_stage);
     if (in->direction != TY_NO_DIRECTION)
@@ -96,6 +98,9 @@ static ty_status read_instruction(const ty_json *object, ty_instruction *in, ty_
     TY_CHECK(read_index_if(object, "layer_count", &in->layer_count, error), status, done);
     TY_CHECK(read_index_if(object, "micro_batch", &in->micro_batch, error), status, done);
     TY_CHECK(read_index_if(object, "bucket", &in->bucket, error), status, done);
+    if (ty_json_has(object, "phase"))
+        TY_CHECK(ty_json_uint32(object, "phase", 1, TY_MOST_PHASES - 1, &in->phase, error), status,
+                 done);
     TY_CHECK(read_index_if(object, "peer_stage", &in->peer_stage, error), status, done);
     if (ty_json_has(object, "direction")) {
         TY_CHECK(ty_json_name(object, "direction", direction_name, TY_GRADIENT + 1, &number, error),

@@ -25,10 +25,15 @@ static void print_bucket(const ty_plan *plan, const ty_instruction *in, ty_text 
     ty_text_addf(text, "  bucket %u", in->bucket);
     if (in->op == TY_OP_COLLECTIVE)
         ty_text_addf(text, "  %s %s of %u", ty_algorithm_name(bucket->algorithm),
-                     ty_collective_name(ty_plan_exchange_kind(plan, bucket)),
+                     ty_collective_name(ty_plan_exchange_kind(plan, bucket, in->phase)),
                      ty_bucket_member_count(plan, bucket));
-    else if (in->op == TY_OP_ENCODE || in->op == TY_OP_DECODE)
-        ty_text_addf(text, "  %s", ty_compression_name(bucket->compression));
+    else if (in->op == TY_OP_ENCODE || in->op == TY_OP_DECODE) {
+        ty_text_add(text, "  ");
+        ty_compression_text(&bucket->compression, text);
+    }
+    if (ty_compression_phases(&bucket->compression) > 1 &&
+        (in->op == TY_OP_ENCODE || in->op == TY_OP_COLLECTIVE))
+        ty_text_addf(text, "  phase %u", in->phase);
 }
 
 static void print_instruction(const ty_plan *plan, uint32_t index, const ty_instruction *in,

@@ -156,6 +156,7 @@ static bool arrive(walker *w, uint32_t rank, uint32_t index)
     w->has_arrived[rank] = true;
     if (++w->arrivals[index] < members)
         return false;
+    w->arrivals[index] = 0; /* for the next phase */
     for (uint32_t n = 0; n < members; n++) {
         uint32_t member = member_at(w, bucket, n);
         w->has_arrived[member] = false;
@@ -220,8 +221,11 @@ static place waits_for(const walker *w, place at)
     bucket = &w->c->plan->buckets[in->bucket];
     for (;; n++) {
         place member = {member_at(w, bucket, n), TY_STREAM_COLLECTIVE};
-        if (!w->has_arrived[member.rank] ||
-            instruction_of(w, member.rank, head_index(w, member))->bucket != in->bucket)
+        const ty_instruction *head;
+        if (!w->has_arrived[member.rank])
+            return member;
+        head = instruction_of(w, member.rank, head_index(w, member));
+        if (head->bucket != in->bucket || head->phase != in->phase)
             return member;
     }
 }

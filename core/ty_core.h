@@ -9,6 +9,7 @@
  *   ty_file.h      whole-file reading, atomic writing, data directory
  *   ty_progress.h  one progress line on stderr
  *   ty_workload.h  a network as a graph of layers
+ *   ty_compression.h  compressors of gradients: bytes, collectives, memory, when they pay
  *   ty_profile.h   measured times of layers, copies and collectives
  *   ty_plan.h      what to run: stages, replicas, micro-batches, buckets
  *   ty_program.h   in which order: the instructions of each stage
@@ -28,6 +29,7 @@
 #ifndef TY_CORE_H
 #define TY_CORE_H
 
+#include "ty_compression.h"
 #include "ty_costs.h"
 #include "ty_file.h"
 #include "ty_json.h"

@@ -92,8 +92,7 @@ typedef struct ty_bucket {
     uint32_t tied_stage;
     uint64_t gradient_bytes; /* uncompressed, fp32: ty_bucket_gradient_bytes */
     ty_algorithm algorithm;
-    ty_compression_kind compression;
-    double top_k_ratio; /* share of elements kept; 0 unless top-k */
+    ty_compression compression;
 } ty_bucket;
 #define TY_NO_STAGE UINT32_MAX
 #define TY_GRADIENT_ELEMENT_BYTES 4 /* gradients are fp32 */
@@ -224,23 +223,37 @@ uint32_t ty_plan_tied_stage(const ty_plan *plan, uint32_t layer);
 /** Uncompressed fp32 bytes of the gradients a bucket holds, from the workload. Frozen layers have
  *  none; matrices with a tied bucket count there only. O(layers). */
 uint64_t ty_bucket_gradient_bytes(const ty_plan *plan, const ty_bucket *bucket);
-/** Bytes each member hands to the network for a bucket, after compression: 2 per element for fp16,
- *  8 per kept element (value and index) for top-k. */
-uint64_t ty_bucket_wire_bytes(const ty_bucket *bucket);
-/** Elements kept by top-k: the ratio's share rounded down, at least 1. */
-uint64_t ty_bucket_top_k(const ty_bucket *bucket);
-/** The collective a bucket's compression permits: all-reduce, or all-gather for top-k. */
-ty_collective_kind ty_bucket_collective(const ty_bucket *bucket);
+/** A weight matrix inside a bucket, row-major; a row makes one output. */
+typedef struct ty_bucket_matrix {
+    uint64_t offset; /* elements of the bucket before it */
+    uint64_t rows, columns;
+} ty_bucket_matrix;
+/**
+ * The matrices of a bucket's gradients, in memory order; what lies between them is vectors. Layers
+ * whose attributes do not say which matrices they have (opaque ones) have none, nor have
+ * those that are divided among lanes.
+ * @param matrices [out] room for as many as a call with NULL returns, or NULL to count
+ */
+uint32_t ty_bucket_matrices(const ty_plan *plan, const ty_bucket *bucket,
+                            ty_bucket_matrix *matrices);
+/** What its compression sees of a bucket. O(1) but for powersgd, which asks for the matrices. */
+ty_gradient_extent ty_bucket_extent(const ty_plan *plan, const ty_bucket *bucket);
+/** Bytes each member hands to the network in a phase of the bucket's exchange, see
+ *  ty_compression_wire_bytes; uncompressed: its gradients, in the one phase. */
+uint64_t ty_bucket_wire_bytes(const ty_plan *plan, const ty_bucket *bucket, uint32_t phase);
 /** Whether ZeRO divides a bucket among its members: each gets its share of the sum, and later the
- * weights that came of the others' shares. */
+ * weights that came of the others' shares. Its compression is one that ty_compression_shards. */
 bool ty_bucket_is_sharded(const ty_plan *plan, const ty_bucket *bucket);
 /**
- * What a step exchanges for a bucket. In evolution that is an all-gather of a score and a seed for
- * each sample, whatever the bucket's size and compression; of a sharded bucket a reduce-scatter;
- * else the two above.
+ * What a step exchanges for a bucket in a phase, of as many as ty_compression_phases says. In
+ * evolution that is an all-gather of a score and a seed for each sample, whatever the bucket's
+ * size; of a sharded bucket a reduce-scatter; else what its compression says of the phase.
  */
-uint64_t ty_plan_exchange_bytes(const ty_plan *plan, const ty_bucket *bucket);
-ty_collective_kind ty_plan_exchange_kind(const ty_plan *plan, const ty_bucket *bucket);
+uint64_t ty_plan_exchange_bytes(const ty_plan *plan, const ty_bucket *bucket, uint32_t phase);
+ty_collective_kind ty_plan_exchange_kind(const ty_plan *plan, const ty_bucket *bucket,
+                                         uint32_t phase);
+/** The bytes of all phases. */
+uint64_t ty_bucket_exchange_bytes(const ty_plan *plan, const ty_bucket *bucket);
 /** Steps between two exchanges of a bucket: the workload's local steps, 1 without; a tied weight's
  *  gradients belong together in every step. */
 uint32_t ty_plan_exchange_interval(const ty_plan *plan, const ty_bucket *bucket);

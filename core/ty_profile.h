@@ -7,6 +7,7 @@
 #ifndef TY_PROFILE_H
 #define TY_PROFILE_H
 
+#include "ty_compression.h"
 #include "ty_json.h"
 #include "ty_status.h"
 #include "ty_text.h"
@@ -23,18 +24,6 @@ typedef enum ty_provenance {
 } ty_provenance;
 const char *ty_provenance_name(ty_provenance provenance);
 
-typedef enum ty_collective_kind {
-    TY_ALL_REDUCE,
-    TY_ALL_GATHER,
-    TY_REDUCE_SCATTER,
-    TY_BROADCAST,
-    TY_REDUCE,
-    TY_ALL_TO_ALL,
-    TY_SEND_RECEIVE, /* from each of the members to one other */
-    TY_COLLECTIVE_COUNT
-} ty_collective_kind;
-const char *ty_collective_name(ty_collective_kind kind); /* "all_reduce" */
-
 /** How the members of a bucket exchange it. */
 typedef enum ty_algorithm {
     TY_RING,
@@ -48,14 +37,6 @@ typedef enum ty_algorithm {
 const char *ty_algorithm_name(ty_algorithm algorithm); /* "ring", "parameter-server" */
 /** Whether the worker can run it (automatic as a ring); the others can be planned and simulated. */
 bool ty_algorithm_is_built_in(ty_algorithm algorithm);
-
-typedef enum ty_compression_kind {
-    TY_COMPRESSION_NONE,
-    TY_COMPRESSION_FP16,
-    TY_COMPRESSION_TOP_K, /* the k largest magnitudes, with error feedback */
-    TY_COMPRESSION_COUNT
-} ty_compression_kind;
-const char *ty_compression_name(ty_compression_kind kind); /* "none", "fp16", "top-k" */
 
 typedef struct ty_layer_time {
     char *signature;      /* ty_layer_signature */
@@ -77,12 +58,17 @@ typedef struct ty_transfer_time { /* one message between two ranks, one way */
     double seconds;
 } ty_transfer_time;
 
-typedef struct ty_codec_time { /* one encode and one decode of a gradient bucket */
-    ty_compression_kind kind;
-    double ratio;      /* top-k: share kept */
-    uint32_t ranks;    /* decode of a gathered payload grows with it */
+/** What a compressor takes for one bucket. */
+typedef struct ty_codec_cost {
+    double encode_s[TY_MOST_PHASES]; /* of each phase; 0 where there is none */
+    double decode_s;
+} ty_codec_cost;
+
+typedef struct ty_codec_time { /* encodes and decode of a gradient bucket; powersgd: a square one */
+    ty_compression compression;
+    uint32_t ranks;    /* what works on gathered payloads grows with it */
     uint64_t elements; /* of the uncompressed bucket */
-    double encode_s, decode_s;
+    ty_codec_cost cost;
 } ty_codec_time;
 
 typedef struct ty_update_time { /* one optimizer step */
@@ -143,10 +129,10 @@ bool ty_profile_placed_collective(const ty_profile *profile, ty_collective_kind 
                                   ty_algorithm algorithm, uint32_t ranks, uint32_t hosts,
                                   uint64_t bytes, double *seconds);
 bool ty_profile_transfer(const ty_profile *profile, uint64_t bytes, double *seconds);
-/** Rows of the measured ratio nearest to `ratio`; encode from the nearest lower rank count, decode
- * of top-k interpolated in the ranks. No compression takes no time. */
-bool ty_profile_codec(const ty_profile *profile, ty_compression_kind kind, double ratio,
-                      uint32_t ranks, uint64_t elements, double *encode_s, double *decode_s);
+/** Rows of the kind whose ratio (rank) is nearest; first encodes from the nearest lower rank count,
+ * what works on gathered payloads interpolated in the ranks. No compression takes no time. */
+bool ty_profile_codec(const ty_profile *profile, const ty_compression *compression, uint32_t ranks,
+                      uint64_t elements, ty_codec_cost *cost);
 bool ty_profile_update(const ty_profile *profile, ty_optimizer_kind kind, uint64_t elements,
                        double *seconds);
 

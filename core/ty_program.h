@@ -17,11 +17,12 @@
  * of a transfer of micro-batch m is replica m mod r' of the peer stage.
  *
  * A bucket with one member has no encode, collective or decode; without compression it has no
- * encode and decode. Every stage that holds a bucket has one update for it. Of a sharded bucket
- * (ZeRO) the collective leaves each member with its share of the sum, update is of that share, and
- * gather brings the weights together where they are next needed: once a step before the first
- * forward, or with ZeRO 3 before every pass. Begin, at the head of the compute stream, lets gathers
- * wait for the updates of the step before.
+ * encode and decode. A compression of two phases makes encode, collective, encode, collective,
+ * decode: `phase` tells them apart. Every stage that holds a bucket has one update for it. Of a
+ * sharded bucket (ZeRO) the collective leaves each member with its share of the sum, update is of
+ * that share, and gather brings the weights together where they are next needed: once a step before
+ * the first forward, or with ZeRO 3 before every pass. Begin, at the head of the compute stream,
+ * lets gathers wait for the updates of the step before.
  *
  * Frozen layers. Backward covers only layers from ty_workload_first_backward on: a stage that ends
  * before it has no recompute and no backward, and no gradient crosses a cut at or before it. Their
@@ -106,6 +107,7 @@ typedef struct ty_instruction {
     uint32_t micro_batch; /* the replica's own count; TY_NO_MICRO_BATCH where a bucket is meant; a
                              gather of ZeRO 3 has both */
     uint32_t bucket;      /* index into the plan's buckets, or TY_NO_BUCKET */
+    uint32_t phase;       /* encode, collective: of the exchange, see ty_compression.h; else 0 */
     uint32_t peer_stage;  /* send, receive; else TY_NO_STAGE */
     ty_direction direction;
     uint64_t bytes; /* of one lane. Send, receive, load: payload; collective, gather: what each

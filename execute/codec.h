@@ -1,31 +1,62 @@
 /**
  * @file codec.h
- * Inside the compressors: one struct of functions per kind.
+ * Compressors of gradients on the CPU: what a plan's ty_compression computes. One file per kind,
+ * codec_*.c; docs/compression.md has the formulas. Internal to execute/.
+ *
+ * An exchange of a bucket is, for each phase, ty_codec_encode and the collective that
+ * ty_codec_exchange asks for, and then ty_codec_decode, which writes the sum over the members.
+ * Everything a compressor draws at random follows from its seed, the step and, where members must
+ * differ, its position; nothing depends on the number of threads. All members decode the same bits
+ * on machines with the same vector instructions.
+ *
+ *   ty_codec_open(&options, &codec, error);
+ *   for (phase = 0; phase < ty_compression_phases(&options.compression); phase++) {
+ *       ty_codec_encode(codec, phase, gradients);
+ *       collective = ty_codec_exchange(codec, phase); ... ty_collective_run(..., &collective, ...)
+ *   }
+ *   ty_codec_decode(codec, gradients);
  */
 #ifndef TY_EXECUTE_CODEC_H
 #define TY_EXECUTE_CODEC_H
 
-#include "device.h"
+#include "transport.h"
+#include "ty_core.h"
 
-typedef struct codec_kind {
-    const char *name;
-    ty_status (*open)(ty_codec *codec, ty_error *error); /* NULL: nothing to allocate */
-    uint64_t (*bytes)(const ty_codec *codec);
-    void (*encode)(ty_codec *codec, const float *gradients, void *encoded);
-    void (*decode)(ty_codec *codec, const void *encoded, uint32_t members, float *gradients);
-} codec_kind;
+/** A compressor of one bucket. It is not thread-safe; each bucket has its own. */
+typedef struct ty_codec ty_codec;
 
-struct ty_codec {
-    const codec_kind *kind;
-    uint64_t count, top_k;
-    float *residual;      /* top-k: what was not sent yet */
-    uint32_t *candidates; /* top-k: magnitudes under selection */
-};
+typedef struct ty_codec_options {
+    ty_compression compression;
+    uint64_t count; /* floats of the bucket */
+    uint32_t member_count, position;
+    uint64_t seed;                    /* equal on all members */
+    const ty_bucket_matrix *matrices; /* [matrix_count], powersgd; borrowed for the call */
+    uint32_t matrix_count;
+    double momentum; /* dgc: the optimizer's, which must not take it again */
+} ty_codec_options;
 
-extern const codec_kind codec_fp16, codec_top_k;
+/** @return TY_EINVAL: parameters outside their ranges, an empty bucket, 2^32 elements or more for
+ *  kinds that send indices */
+ty_status ty_codec_open(const ty_codec_options *options, ty_codec **out,
+                        ty_error *error) TY_MUST_CHECK;
+void ty_codec_close(ty_codec *codec); /* NULL is ignored */
 
-/* Rounding to nearest, ties to even; overflow gives infinity, NaN stays NaN. */
-void half_from_float(uint64_t count, const float *from, uint16_t *to);
-void half_to_float(uint64_t count, const uint16_t *from, float *to);
+/**
+ * Encodes a phase into the compressor's own buffer. Phase 0 begins a step and reads `gradients`,
+ * [count]; a later phase reads what the collective before it left.
+ */
+void ty_codec_encode(ty_codec *codec, uint32_t phase, const float *gradients);
+/** What is to be exchanged after that encode: kind, data, count and element are filled in. */
+ty_collective_options ty_codec_exchange(const ty_codec *codec, uint32_t phase);
+/** Writes the sum over the members, [count], and keeps what the step lost where the compressor has
+ *  error feedback. */
+void ty_codec_decode(ty_codec *codec, float *gradients);
+/** Bytes of state and buffers: what ty_compression_state_bytes and _payload_bytes predict. */
+uint64_t ty_codec_memory_bytes(const ty_codec *codec);
+
+/* target += source, `count` 16-bit floats each, summed in fp32: the reducing steps of a collective.
+ */
+void ty_half_add(uint16_t *target, const uint16_t *source, uint64_t count);
+void ty_bfloat_add(uint16_t *target, const uint16_t *source, uint64_t count);
 
 #endif

@@ -3,22 +3,7 @@
  * F. Giesen, "Float->half variants" (public domain, 2012), so that it vectorises on any machine and
  * gives the same bits everywhere.
  */
-#include "codec.h"
-#include "cpu_math.h"
-
-CPU_INLINE float float_of_bits(uint32_t bits)
-{
-    float value;
-    memcpy(&value, &bits, sizeof value);
-    return value;
-}
-
-CPU_INLINE uint32_t bits_of_float(float value)
-{
-    uint32_t bits;
-    memcpy(&bits, &value, sizeof bits);
-    return bits;
-}
+#include "codec_kinds.h"
 
 CPU_INLINE uint16_t to_half(float value)
 {
@@ -67,22 +52,16 @@ CPU_CLONES void ty_half_add(uint16_t *restrict target, const uint16_t *restrict 
         target[i] = to_half(of_half(target[i]) + of_half(source[i]));
 }
 
-static uint64_t fp16_bytes(const ty_codec *codec)
+static void fp16_encode(ty_codec *codec, const float *gradients)
 {
-    return 2 * codec->count;
-}
-
-static void fp16_encode(ty_codec *codec, const float *gradients, void *encoded)
-{
-    half_from_float(codec->count, gradients, encoded);
+    half_from_float(codec->options.count, gradients, codec->payloads[0]);
 }
 
 /* The members' halves were summed on their way. */
-static void fp16_decode(ty_codec *codec, const void *encoded, uint32_t members, float *gradients)
+static void fp16_decode(ty_codec *codec, float *gradients)
 {
-    (void)members;
-    half_to_float(codec->count, encoded, gradients);
+    half_to_float(codec->options.count, codec->payloads[0], gradients);
 }
 
 const codec_kind codec_fp16 = {
-    .name = "fp16", .bytes = fp16_bytes, .encode = fp16_encode, .decode = fp16_decode};
+    .encode = {fp16_encode}, .decode = fp16_decode, .element = TY_ELEMENT_HALF};

@@ -1,7 +1,7 @@
 /* Collectives as state machines over point-to-point messages. A ring is a sequence of pieces: piece
  * k goes to the right neighbour and piece k comes from the left one, and what is sent is what
  * arrived one round before. A tree is a short list of whole messages, one after the other. */
-#include "device.h"
+#include "codec.h"
 #include "transport.h"
 
 #include <string.h>
@@ -43,6 +43,11 @@ struct ty_collective {
     uint32_t move_count, moves_done;
     tree_move moves[MAX_TREE_MOVES];
     ty_request *move_request;
+
+    /* All to all: in round k a part goes to the k-th member after this one. */
+    uint32_t round_count, rounds_done;
+    bool is_round_started;
+    ty_request *round_send, *round_receive;
 };
 
 static void add_floats(void *target, const void *source, uint64_t count)
@@ -70,9 +75,15 @@ static void add_halves(void *target, const void *source, uint64_t count)
     ty_half_add(target, source, count);
 }
 
+static void add_bfloats(void *target, const void *source, uint64_t count)
+{
+    ty_bfloat_add(target, source, count);
+}
+
 static const element_type element_types[TY_ELEMENT_COUNT] = {
     [TY_ELEMENT_FLOAT] = {sizeof(float), add_floats},
     [TY_ELEMENT_HALF] = {sizeof(uint16_t), add_halves},
+    [TY_ELEMENT_BFLOAT] = {sizeof(uint16_t), add_bfloats},
     [TY_ELEMENT_DOUBLE] = {sizeof(double), add_doubles},
     [TY_ELEMENT_BYTE] = {1, NULL},
 };
@@ -287,7 +298,68 @@ done:
     return status;
 }
 
-/* ---- Both -------------------------------------------------------------------------------- */
+/* ---- All to all -------------------------------------------------------------------------- */
+
+static ty_status round_start(ty_collective *c, ty_error *error)
+{
+    uint32_t k = c->rounds_done + 1, n = c->member_count;
+    uint32_t to = (c->position + k) % n, from = (c->position + n - k) % n;
+    uint64_t bytes = c->count * c->type->size;
+    ty_status status = TY_OK;
+
+    if (bytes > 0)
+        TY_CHECK(c->transport->receive(c->transport, c->members[from], c->tag,
+                                       c->scratch + from * bytes, bytes, &c->round_receive, error),
+                 status, done);
+    if (bytes > 0)
+        TY_CHECK(c->transport->send(c->transport, c->members[to], c->tag, c->data + to * bytes,
+                                    bytes, &c->round_send, error),
+                 status, done);
+    c->is_round_started = true;
+done:
+    return status;
+}
+
+/* What has come must not land on what is still to go, so it is moved into place at the end. */
+static void rounds_place(ty_collective *c)
+{
+    uint64_t bytes = c->count * c->type->size;
+
+    for (uint32_t m = 0; m < c->member_count; m++)
+        if (m != c->position)
+            memcpy(c->data + m * bytes, c->scratch + m * bytes, bytes);
+}
+
+static ty_status rounds_advance(ty_collective *c, bool *is_moved, ty_error *error)
+{
+    ty_status status = TY_OK;
+
+    while (c->rounds_done < c->round_count) {
+        bool is_sent = false, is_here = false;
+
+        if (!c->is_round_started)
+            TY_CHECK(round_start(c, error), status, done);
+        TY_CHECK(oldest_test(c, &c->round_send, &is_sent, error), status, done);
+        TY_CHECK(oldest_test(c, &c->round_receive, &is_here, error), status, done);
+        if (!is_sent || !is_here)
+            break;
+        c->is_round_started = false;
+        *is_moved = true;
+        if (++c->rounds_done == c->round_count)
+            rounds_place(c);
+    }
+done:
+    return status;
+}
+
+static uint64_t rounds_prepare(ty_collective *c)
+{
+    c->round_count = c->member_count - 1;
+    c->advance = rounds_advance;
+    return c->member_count * c->count;
+}
+
+/* ---- All of them ------------------------------------------------------------------------- */
 
 static ty_status members_copy(ty_collective *c, const uint32_t *members, ty_error *error)
 {
@@ -312,7 +384,8 @@ static ty_status prepare(ty_collective *c, const ty_collective_options *options,
 {
     uint64_t scratch;
 
-    if (options->kind != TY_ALL_REDUCE && options->kind != TY_ALL_GATHER)
+    if (options->kind != TY_ALL_REDUCE && options->kind != TY_ALL_GATHER &&
+        options->kind != TY_ALL_TO_ALL)
         return ty_fail(error, TY_EUNSUPPORTED, "collective %s is not built in",
                        ty_collective_name(options->kind));
     if (c->is_reduce && !ty_algorithm_is_built_in(options->algorithm))
@@ -321,7 +394,10 @@ static ty_status prepare(ty_collective *c, const ty_collective_options *options,
                        ty_algorithm_name(options->algorithm));
     if (c->is_reduce && c->type->add == NULL)
         return ty_fail(error, TY_EINVAL, "bytes cannot be summed");
-    scratch = c->is_reduce && options->algorithm == TY_TREE ? tree_prepare(c) : ring_prepare(c);
+    if (options->kind == TY_ALL_TO_ALL)
+        scratch = rounds_prepare(c);
+    else
+        scratch = c->is_reduce && options->algorithm == TY_TREE ? tree_prepare(c) : ring_prepare(c);
     c->scratch = ty_alloc(scratch, c->type->size);
     return c->scratch != NULL ? TY_OK : ty_fail(error, TY_ENOMEM, "out of memory for a collective");
 }
@@ -360,6 +436,7 @@ ty_status ty_collective_test(ty_collective *collective, bool *is_done, bool *is_
     if (status != TY_OK)
         return status;
     *is_done = collective->moves_done == collective->move_count &&
+               collective->rounds_done == collective->round_count &&
                collective->sends_done == collective->piece_count &&
                collective->receives_done == collective->piece_count;
     if (*is_done)
@@ -384,6 +461,10 @@ void ty_collective_cancel(ty_collective *c)
     requests_cancel(c, c->receives, c->receives_done, c->receives_started);
     if (c->move_request != NULL)
         c->transport->cancel(c->transport, c->move_request);
+    if (c->round_send != NULL)
+        c->transport->cancel(c->transport, c->round_send);
+    if (c->round_receive != NULL)
+        c->transport->cancel(c->transport, c->round_receive);
     ty_free(c->members);
     ty_free(c->scratch);
     ty_free(c);

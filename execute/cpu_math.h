@@ -6,6 +6,7 @@
 #ifndef TY_EXECUTE_CPU_MATH_H
 #define TY_EXECUTE_CPU_MATH_H
 
+#include <float.h>
 #include <math.h>
 #include <stdint.h>
 #include <string.h>

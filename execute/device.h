@@ -26,6 +26,7 @@
 #ifndef TY_EXECUTE_DEVICE_H
 #define TY_EXECUTE_DEVICE_H
 
+#include "codec.h"
 #include "ty_core.h"
 
 typedef struct ty_stage_device ty_stage_device;
@@ -57,7 +58,8 @@ typedef struct ty_stage_options {
     uint32_t local_rank; /* of the ranks on this host: which of its devices to use */
 } ty_stage_options;
 
-/* A compressor that runs where the gradients are; see ty_codec. */
+/* A compressor that runs where the gradients are; its functions are those of codec.h, and it
+ * refuses with TY_EUNSUPPORTED what it has not. */
 typedef struct ty_device_codec ty_device_codec;
 /* How device memory travels between ranks; see device_link.h. */
 typedef struct ty_device_link ty_device_link;
@@ -92,14 +94,14 @@ typedef struct ty_device_memory {
                         uint64_t offset, uint64_t count, bool *is_finite, ty_error *error);
     /** From now on the loss's gradient is multiplied by `factor`; fp16 only. */
     void (*scale_loss)(ty_stage_device *stage, double factor);
-    ty_status (*codec_open)(ty_stage_device *stage, ty_compression_kind kind, uint64_t count,
-                            uint64_t top_k, ty_device_codec **out, ty_error *error);
+    ty_status (*codec_open)(ty_stage_device *stage, const ty_codec_options *options,
+                            ty_device_codec **out, ty_error *error);
     void (*codec_close)(ty_device_codec *codec);
-    uint64_t (*codec_bytes)(const ty_device_codec *codec);
-    ty_status (*codec_encode)(ty_device_codec *codec, const float *gradients, void *encoded,
+    ty_status (*codec_encode)(ty_device_codec *codec, uint32_t phase, const float *gradients,
                               ty_error *error);
-    ty_status (*codec_decode)(ty_device_codec *codec, const void *encoded, uint32_t members,
-                              float *gradients, ty_error *error);
+    /** The data is the device's. */
+    ty_collective_options (*codec_exchange)(const ty_device_codec *codec, uint32_t phase);
+    ty_status (*codec_decode)(ty_device_codec *codec, float *gradients, ty_error *error);
     /** Whether link_open may succeed here: TY_EUNSUPPORTED says why not. NULL: never. */
     ty_status (*link_check)(ty_stage_device *stage, ty_error *error);
     /** Between devices without the host's memory. Collective: all ranks call it together. */
@@ -181,30 +183,6 @@ extern const ty_device_backend ty_device_cpu;
  */
 void ty_optimizer_step(const ty_optimizer *optimizer, uint64_t step, uint64_t count,
                        float *parameters, const float *gradients, float *state);
-
-/* ---- Compressors (codec_*.c) ------------------------------------------------------------- */
-
-/**
- * A compressor of one bucket of `count` floats. It is not thread-safe; each bucket has its own.
- * fp16: halves, summed in fp32 and rounded once per hop. top-k: the k largest magnitudes of
- * gradient + residual as (index, value) pairs; what is not sent stays in the residual (error
- * feedback; Lin et al., "Deep Gradient Compression", ICLR 2018, without momentum correction). Ties
- * go to the lower index.
- */
-typedef struct ty_codec ty_codec;
-ty_status ty_codec_open(ty_compression_kind kind, uint64_t count, uint64_t top_k, ty_codec **out,
-                        ty_error *error) TY_MUST_CHECK;
-void ty_codec_close(ty_codec *codec);
-/** Encoded bytes per member: 2 count, or 8 k. */
-uint64_t ty_codec_bytes(const ty_codec *codec);
-/** @param encoded [out] ty_codec_bytes */
-void ty_codec_encode(ty_codec *codec, const float *gradients, void *encoded);
-/** fp16: `encoded` holds the sum. top-k: the payloads of all `members`, one after the other. Writes
- * the sum over members. */
-void ty_codec_decode(ty_codec *codec, const void *encoded, uint32_t members, float *gradients);
-/** target += source, `count` halves each, summed in fp32. For the reducing steps of a collective.
- */
-void ty_half_add(uint16_t *target, const uint16_t *source, uint64_t count);
 
 /* ---- Data (data_*.c) --------------------------------------------------------------------- */
 

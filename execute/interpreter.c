@@ -323,30 +323,33 @@ static bool is_exchanged(const ty_interpreter *in, uint32_t bucket)
     return false;
 }
 
-/* The bucket's compressor and what it writes. */
-static ty_status codec_open(ty_interpreter *in, const ty_bucket *bucket, bucket_state *state,
-                            ty_error *error)
+/* Random numbers that members share follow from the plan's seed and the bucket. */
+static ty_status codec_open(ty_interpreter *in, uint32_t index, ty_error *error)
 {
-    uint64_t top_k = bucket->compression == TY_COMPRESSION_TOP_K ? ty_bucket_top_k(bucket) : 0;
-    uint64_t parts =
-        ty_bucket_collective(bucket) == TY_ALL_GATHER ? state->member_count : UINT64_C(1);
+    const ty_plan *plan = in->options.plan;
+    const ty_bucket *bucket = &plan->buckets[index];
+    bucket_state *state = &in->buckets[index];
+    uint32_t count = ty_bucket_matrices(plan, bucket, NULL);
+    ty_bucket_matrix *matrices = ty_alloc(count, sizeof *matrices);
+    ty_codec_options options = {
+        .compression = bucket->compression,
+        .count = state->count,
+        .member_count = state->member_count,
+        .position = state->position,
+        .seed = plan->seed ^ (uint64_t)(index + 1) << 32,
+        .matrices = matrices,
+        .matrix_count = count,
+        .momentum = plan->optimizer.kind == TY_OPTIMIZER_SGD ? plan->optimizer.momentum : 0};
     ty_status status;
 
-    if (in->memory == NULL) {
-        TY_CHECK(ty_codec_open(bucket->compression, state->count, top_k, &state->codec, error),
-                 status, done);
-        state->payload_bytes = ty_codec_bytes(state->codec);
-        state->payload = ty_alloc(parts, state->payload_bytes);
-    } else {
-        TY_CHECK(in->memory->codec_open(in->device, bucket->compression, state->count, top_k,
-                                        &state->device_codec, error),
-                 status, done);
-        state->payload_bytes = in->memory->codec_bytes(state->device_codec);
-        state->payload = in->memory->allocate(in->device, parts * state->payload_bytes);
-    }
-    if (state->payload == NULL)
-        status = no_memory(error);
-done:
+    if (matrices == NULL)
+        return no_memory(error);
+    ty_bucket_matrices(plan, bucket, matrices);
+    if (in->memory == NULL)
+        status = ty_codec_open(&options, &state->codec, error);
+    else
+        status = in->memory->codec_open(in->device, &options, &state->device_codec, error);
+    ty_free(matrices);
     return status;
 }
 
@@ -382,15 +385,15 @@ static ty_status bucket_open(ty_interpreter *in, uint32_t index, ty_error *error
                        "there",
                        index, (unsigned long long)bucket->gradient_bytes,
                        (unsigned long long)(state->count * sizeof(float)));
-    if (bucket->compression == TY_COMPRESSION_NONE)
+    if (bucket->compression.kind == TY_COMPRESSION_NONE)
         return TY_OK;
-    if (bucket->compression == TY_COMPRESSION_TOP_K && in->options.precision == TY_PRECISION_FP16)
-        return ty_fail(
-            error, TY_EUNSUPPORTED,
-            "plan: /buckets/%u: top-k keeps gradients from step to step, and fp16 scales "
-            "them differently in each; found both, expected bf16 or no top-k",
-            index);
-    return codec_open(in, bucket, state, error);
+    if (ty_compression_has_feedback(&bucket->compression) &&
+        in->options.precision == TY_PRECISION_FP16)
+        return ty_fail(error, TY_EUNSUPPORTED,
+                       "plan: /buckets/%u: %s keeps gradients from step to step, and fp16 scales "
+                       "them differently in each; found both, expected bf16 or another compression",
+                       index, ty_compression_name(bucket->compression.kind));
+    return codec_open(in, index, error);
 }
 
 static ty_status buckets_open(ty_interpreter *in, ty_error *error)
@@ -575,7 +578,6 @@ static void buckets_close(ty_interpreter *in)
 
     for (i = 0; in->buckets != NULL && i < in->options.plan->bucket_count; i++) {
         ty_free(in->buckets[i].members);
-        memory_free(in, in->buckets[i].payload);
         if (in->buckets[i].codec != NULL)
             ty_codec_close(in->buckets[i].codec);
         if (in->buckets[i].device_codec != NULL)

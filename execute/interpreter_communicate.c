@@ -360,17 +360,19 @@ static ty_status receives_finish(ty_interpreter *in, bool *is_moved, ty_error *e
 
 /* ---- Collectives ------------------------------------------------------------------------- */
 
+static float *bucket_gradients(const ty_interpreter *in, const bucket_state *bucket)
+{
+    return in->options.backend->gradients(in->device) + bucket->offset;
+}
+
 static ty_status run_encode(ty_interpreter *in, const ty_instruction *encode, ty_error *error)
 {
     bucket_state *bucket = &in->buckets[encode->bucket];
-    bool is_gathered =
-        ty_bucket_collective(&in->options.plan->buckets[encode->bucket]) == TY_ALL_GATHER;
-    const float *gradients = in->options.backend->gradients(in->device) + bucket->offset;
-    char *own = bucket->payload + (is_gathered ? bucket->position * bucket->payload_bytes : 0);
 
     if (in->memory != NULL)
-        return in->memory->codec_encode(bucket->device_codec, gradients, own, error);
-    ty_codec_encode(bucket->codec, gradients, own);
+        return in->memory->codec_encode(bucket->device_codec, encode->phase,
+                                        bucket_gradients(in, bucket), error);
+    ty_codec_encode(bucket->codec, encode->phase, bucket_gradients(in, bucket));
     return TY_OK;
 }
 
@@ -380,34 +382,30 @@ static ty_status run_decode(ty_interpreter *in, const ty_instruction *decode, ty
     float *gradients = in->options.backend->gradients(in->device) + bucket->offset;
 
     if (in->memory != NULL)
-        return in->memory->codec_decode(bucket->device_codec, bucket->payload, bucket->member_count,
-                                        gradients, error);
-    ty_codec_decode(bucket->codec, bucket->payload, bucket->member_count, gradients);
+        return in->memory->codec_decode(bucket->device_codec, gradients, error);
+    ty_codec_decode(bucket->codec, gradients);
     return TY_OK;
 }
 
 static ty_status bucket_exchange(ty_interpreter *in, const ty_instruction *exchange,
                                  ty_error *error)
 {
-    const ty_bucket *planned = &in->options.plan->buckets[exchange->bucket];
     bucket_state *bucket = &in->buckets[exchange->bucket];
     uint32_t parity = in->collective.step % 2 == 1 ? (uint32_t)TAG_PARITY : 0;
-    ty_collective_options options = {.kind = ty_bucket_collective(planned),
-                                     .algorithm = planned->algorithm,
-                                     .members = bucket->members,
-                                     .member_count = bucket->member_count,
-                                     .data = bucket->payload,
-                                     .count = bucket->count,
-                                     .element = TY_ELEMENT_HALF,
-                                     .tag = (uint32_t)TAG_BUCKET | parity | exchange->bucket};
+    ty_collective_options options = {.kind = TY_ALL_REDUCE, .element = TY_ELEMENT_FLOAT};
 
-    if (bucket->payload == NULL) {
-        options.data = in->options.backend->gradients(in->device) + bucket->offset;
-        options.element = TY_ELEMENT_FLOAT;
-    } else if (options.kind == TY_ALL_GATHER) {
-        options.count = bucket->payload_bytes;
-        options.element = TY_ELEMENT_BYTE;
+    if (bucket->codec != NULL) {
+        options = ty_codec_exchange(bucket->codec, exchange->phase);
+    } else if (bucket->device_codec != NULL) {
+        options = in->memory->codec_exchange(bucket->device_codec, exchange->phase);
+    } else {
+        options.data = bucket_gradients(in, bucket);
+        options.count = bucket->count;
     }
+    options.algorithm = in->options.plan->buckets[exchange->bucket].algorithm;
+    options.members = bucket->members;
+    options.member_count = bucket->member_count;
+    options.tag = (uint32_t)TAG_BUCKET | parity | exchange->bucket;
     if (in->link != NULL)
         return in->link->exchange(in->link, &options, &in->exchange, error);
     return ty_collective_start(in->options.transport, &options, &in->running, error);

@@ -68,12 +68,12 @@ static ty_status run_backward(ty_interpreter *in, const ty_instruction *backward
 }
 
 /* On the device, an overflow is counted, and the slice keeps its weights. */
-static ty_status update_on_device(ty_interpreter *in, uint32_t step, uint64_t offset,
-                                  uint64_t count, ty_error *error)
+static ty_status update_on_device(ty_interpreter *in, const ty_optimizer *optimizer, uint32_t step,
+                                  uint64_t offset, uint64_t count, ty_error *error)
 {
     bool is_finite = true;
-    ty_status status = in->memory->update(in->device, &in->options.plan->optimizer,
-                                          (uint64_t)step + 1, offset, count, &is_finite, error);
+    ty_status status = in->memory->update(in->device, optimizer, (uint64_t)step + 1, offset, count,
+                                          &is_finite, error);
 
     if (status == TY_OK && !is_finite) {
         pthread_mutex_lock(&in->lock);
@@ -83,15 +83,27 @@ static ty_status update_on_device(ty_interpreter *in, uint32_t step, uint64_t of
     return status;
 }
 
-static ty_status update_slice(ty_interpreter *in, uint32_t step, uint64_t offset, uint64_t count,
-                              ty_error *error)
+/* A compressor that has taken momentum leaves plain descent to the optimizer. */
+static ty_optimizer optimizer_of(const ty_interpreter *in, uint32_t bucket)
+{
+    const ty_plan *plan = in->options.plan;
+    ty_optimizer optimizer = plan->optimizer;
+
+    if (bucket != TY_NO_BUCKET && ty_bucket_member_count(plan, &plan->buckets[bucket]) > 1 &&
+        ty_compression_has_momentum(&plan->buckets[bucket].compression))
+        optimizer.momentum = 0;
+    return optimizer;
+}
+
+static ty_status update_slice(ty_interpreter *in, const ty_optimizer *optimizer, uint32_t step,
+                              uint64_t offset, uint64_t count, ty_error *error)
 {
     const ty_device_backend *backend = in->options.backend;
 
     if (count > 0 && in->memory != NULL)
-        return update_on_device(in, step, offset, count, error);
+        return update_on_device(in, optimizer, step, offset, count, error);
     if (count > 0)
-        ty_optimizer_step(&in->options.plan->optimizer, (uint64_t)step + 1, count,
+        ty_optimizer_step(optimizer, (uint64_t)step + 1, count,
                           backend->parameters(in->device) + offset,
                           backend->gradients(in->device) + offset,
                           in->optimizer_state + offset * in->state_count);
@@ -104,6 +116,7 @@ static ty_status run_update(ty_interpreter *in, const ty_instruction *update, ui
                             uint32_t slot, ty_error *error)
 {
     const ty_plan *plan = in->options.plan;
+    const ty_optimizer optimizer = optimizer_of(in, update->bucket);
     uint64_t first = 0, end = 0;
     uint32_t layer;
     ty_status status = TY_OK;
@@ -111,7 +124,7 @@ static ty_status run_update(ty_interpreter *in, const ty_instruction *update, ui
     (void)slot;
     if (update->bucket != TY_NO_BUCKET && plan->buckets[update->bucket].tied_stage != TY_NO_STAGE) {
         const bucket_state *bucket = &in->buckets[update->bucket];
-        return update_slice(in, step, bucket->offset, bucket->count, error);
+        return update_slice(in, &optimizer, step, bucket->offset, bucket->count, error);
     }
     for (layer = update->first_layer; layer < update->first_layer + update->layer_count; layer++) {
         uint64_t offset = 0, count = 0;
@@ -120,12 +133,12 @@ static ty_status run_update(ty_interpreter *in, const ty_instruction *update, ui
             continue;
         in->options.backend->slice(in->device, layer, 1, &offset, &count);
         if (count > 0 && offset != end) {
-            TY_CHECK(update_slice(in, step, first, end - first, error), status, done);
+            TY_CHECK(update_slice(in, &optimizer, step, first, end - first, error), status, done);
             first = offset;
         }
         end = count > 0 ? offset + count : end;
     }
-    status = update_slice(in, step, first, end - first, error);
+    status = update_slice(in, &optimizer, step, first, end - first, error);
 done:
     return status;
 }

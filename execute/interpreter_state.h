@@ -2,6 +2,7 @@
 #ifndef TY_EXECUTE_INTERPRETER_STATE_H
 #define TY_EXECUTE_INTERPRETER_STATE_H
 
+#include "codec.h"
 #include "device_link.h"
 #include "interpreter.h"
 
@@ -60,8 +61,6 @@ typedef struct bucket_state {
     uint32_t *members;
     ty_codec *codec; /* NULL: not compressed, or compressed where the gradients are: */
     ty_device_codec *device_codec;
-    uint64_t payload_bytes; /* of one member */
-    char *payload;          /* encoded; of all members where they are gathered */
 } bucket_state;
 
 typedef struct step_control { /* summed over all ranks after each step */

@@ -36,13 +36,17 @@ double ty_median(double *values, uint32_t count);
 ty_status ty_mean_over_ranks(const ty_profiler *profiler, double *values, uint64_t count,
                              ty_error *error) TY_MUST_CHECK;
 
+/** Floats of both signs that compressors cannot guess. */
+void ty_noise_fill(float *values, uint64_t count);
+
 /* The parts, each on all active ranks at once, so that shared memory is as busy as it will be. */
 ty_status ty_profile_layers(ty_profiler *profiler, uint32_t micro_batch,
                             ty_error *error) TY_MUST_CHECK; /* and optimizer steps */
 /** Optimizer, matrix product, copy, batch assembly. */
 ty_status ty_profile_parts(ty_profiler *profiler, ty_error *error) TY_MUST_CHECK;
 ty_status ty_profile_overhead(ty_profiler *profiler, ty_error *error) TY_MUST_CHECK;
-ty_status ty_profile_codecs(ty_profiler *profiler, ty_error *error) TY_MUST_CHECK;
+ty_status ty_profile_codecs(ty_profiler *profiler,
+                            ty_error *error) TY_MUST_CHECK; /* profile_codecs.c */
 ty_status ty_profile_transfers(ty_profiler *profiler, ty_error *error) TY_MUST_CHECK;
 ty_status ty_profile_collectives(ty_profiler *profiler, uint32_t ranks,
                                  ty_error *error) TY_MUST_CHECK; /* profile_network.c */

@@ -81,7 +81,9 @@ static ty_status collective_time(ty_profiler *p, ty_collective_time *row, void *
         .algorithm = row->algorithm,
         .member_count = row->ranks,
         .data = buffer,
-        .count = row->kind == TY_ALL_REDUCE ? row->bytes / sizeof(float) : row->bytes,
+        .count = row->kind == TY_ALL_REDUCE   ? row->bytes / sizeof(float)
+                 : row->kind == TY_ALL_TO_ALL ? row->bytes / row->ranks
+                                              : row->bytes,
         .element = row->kind == TY_ALL_REDUCE ? TY_ELEMENT_FLOAT : TY_ELEMENT_BYTE,
         .tag = COLLECTIVE_TAG};
     uint32_t count = repetitions(row->bytes * row->ranks), i;
@@ -108,7 +110,10 @@ ty_status ty_profile_collectives(ty_profiler *p, uint32_t ranks, ty_error *error
     static const struct {
         ty_collective_kind kind;
         ty_algorithm algorithm;
-    } kinds[] = {{TY_ALL_REDUCE, TY_RING}, {TY_ALL_REDUCE, TY_TREE}, {TY_ALL_GATHER, TY_RING}};
+    } kinds[] = {{TY_ALL_REDUCE, TY_RING},
+                 {TY_ALL_REDUCE, TY_TREE},
+                 {TY_ALL_GATHER, TY_RING},
+                 {TY_ALL_TO_ALL, TY_RING}};
     enum { KINDS = sizeof kinds / sizeof kinds[0] };
     ty_profile *profile = p->profile;
     void *buffer = ty_alloc(ranks, sizes[SIZES - 1]); /* zeros stay zeros however often summed */

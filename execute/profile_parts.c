@@ -1,5 +1,4 @@
-/* What is neither a layer nor a message: compression, rates of the machine, batch
- * assembly. */
+/* What is neither a layer nor a message: rates of the machine, batch assembly. */
 #include "dnnl_wrap.h"
 #include "profile_job.h"
 
@@ -78,8 +77,7 @@ ty_status ty_mean_over_ranks(const ty_profiler *p, double *values, uint64_t coun
     return status;
 }
 
-/* Floats of both signs that compressors cannot guess. */
-static void noise_fill(float *values, uint64_t count)
+void ty_noise_fill(float *values, uint64_t count)
 {
     uint64_t i;
 
@@ -92,111 +90,6 @@ static void noise_fill(float *values, uint64_t count)
 static ty_status no_memory(ty_error *error)
 {
     return ty_fail(error, TY_ENOMEM, "out of memory for a profile");
-}
-
-static const uint64_t element_counts[] = {4096, 65536, 1048576};
-enum { ELEMENT_COUNTS = sizeof element_counts / sizeof element_counts[0] };
-
-/* ---- Codecs ------------------------------------------------------------------------------ */
-
-typedef struct codec_work {
-    ty_codec *codec;
-    uint32_t members;
-    float *gradients, *source;
-    char *encoded;
-} codec_work;
-
-static void encode_run(void *context)
-{
-    codec_work *work = context;
-
-    ty_codec_encode(work->codec, work->source, work->encoded);
-}
-
-static void decode_run(void *context)
-{
-    codec_work *work = context;
-
-    ty_codec_decode(work->codec, work->encoded, work->members, work->gradients);
-}
-
-static ty_status codec_time(ty_profiler *p, ty_codec_time *row, const codec_work *buffers,
-                            ty_error *error)
-{
-    bool is_gathered = row->kind == TY_COMPRESSION_TOP_K;
-    uint64_t kept = (uint64_t)(row->ratio * (double)row->elements), bytes;
-    codec_work work = *buffers;
-    double seconds[2];
-    uint32_t m;
-    ty_status status;
-
-    work.members = row->ranks;
-    TY_CHECK(ty_codec_open(row->kind, row->elements, is_gathered && kept == 0 ? 1 : kept,
-                           &work.codec, error),
-             status, cleanup);
-    bytes = ty_codec_bytes(work.codec);
-    work.encoded = ty_alloc(row->ranks, bytes);
-    if (work.encoded == NULL) {
-        status = no_memory(error);
-        goto cleanup;
-    }
-    TY_CHECK(ty_transport_barrier(p->transport, error), status, cleanup);
-    seconds[0] = ty_measure(p, encode_run, &work, part_budget_s);
-    for (m = 1; is_gathered && m < row->ranks; m++)
-        memcpy(work.encoded + m * bytes, work.encoded, bytes);
-    seconds[1] = ty_measure(p, decode_run, &work, part_budget_s);
-    TY_CHECK(ty_mean_over_ranks(p, seconds, 2, error), status, cleanup);
-    row->encode_s = seconds[0];
-    row->decode_s = seconds[1];
-cleanup:
-    if (work.codec != NULL)
-        ty_codec_close(work.codec);
-    ty_free(work.encoded);
-    return status;
-}
-
-/* Two ranks always, since a gathered payload is what grows; all that were started if more. */
-ty_status ty_profile_codecs(ty_profiler *p, ty_error *error)
-{
-    static const struct {
-        ty_compression_kind kind;
-        double ratio;
-    } kinds[] = {{TY_COMPRESSION_FP16, 0},
-                 {TY_COMPRESSION_TOP_K, 0.001},
-                 {TY_COMPRESSION_TOP_K, 0.01},
-                 {TY_COMPRESSION_TOP_K, 0.1}};
-    enum { KINDS = sizeof kinds / sizeof kinds[0], RANK_COUNTS = 2 };
-    const uint32_t rank_counts[RANK_COUNTS] = {2, p->transport->size};
-    uint64_t largest = element_counts[ELEMENT_COUNTS - 1];
-    codec_work buffers = {.source = ty_alloc(largest, sizeof(float)),
-                          .gradients = ty_alloc(largest, sizeof(float))};
-    ty_profile *profile = p->profile;
-    uint32_t r, k, i;
-    ty_status status = TY_OK;
-
-    profile->codec_times =
-        ty_alloc(RANK_COUNTS * KINDS * ELEMENT_COUNTS, sizeof *profile->codec_times);
-    if (buffers.source == NULL || buffers.gradients == NULL || profile->codec_times == NULL) {
-        status = no_memory(error);
-        goto cleanup;
-    }
-    noise_fill(buffers.source, largest);
-    for (r = 0; r < (p->transport->size > 2 ? RANK_COUNTS : 1); r++) {
-        for (k = 0; k < KINDS; k++) {
-            for (i = 0; i < ELEMENT_COUNTS; i++) {
-                ty_codec_time row = {.kind = kinds[k].kind,
-                                     .ratio = kinds[k].ratio,
-                                     .ranks = rank_counts[r],
-                                     .elements = element_counts[i]};
-                TY_CHECK(codec_time(p, &row, &buffers, error), status, cleanup);
-                profile->codec_times[profile->codec_time_count++] = row;
-            }
-        }
-    }
-cleanup:
-    ty_free(buffers.source);
-    ty_free(buffers.gradients);
-    return status;
 }
 
 /* ---- Rates of the machine ---------------------------------------------------------------- */
@@ -236,8 +129,8 @@ static ty_status rates_time(ty_profiler *p, ty_error *error)
         status = no_memory(error);
         goto cleanup;
     }
-    noise_fill(matrix.a, CELLS);
-    noise_fill(matrix.b, CELLS);
+    ty_noise_fill(matrix.a, CELLS);
+    ty_noise_fill(matrix.b, CELLS);
     memset(halves[0], 1, COPY_BYTES);
     TY_CHECK(ty_transport_barrier(p->transport, error), status, cleanup);
     rates[0] = 2.0 * MATRIX_SIDE * CELLS / ty_measure(p, matrix_run, &matrix, 0.2);

@@ -62,6 +62,7 @@ ty_status ty_transport_receive(ty_transport *transport, uint32_t from, uint32_t 
 typedef enum ty_element {
     TY_ELEMENT_FLOAT,
     TY_ELEMENT_HALF,
+    TY_ELEMENT_BFLOAT,
     TY_ELEMENT_DOUBLE,
     TY_ELEMENT_BYTE, /* cannot be summed */
     TY_ELEMENT_COUNT
@@ -69,18 +70,19 @@ typedef enum ty_element {
 
 /**
  * One collective as a state machine over point-to-point messages, so that the communication thread
- * can advance several things at once: ring and binomial-tree all-reduce (sum), ring all-gather. The
- * algorithm is exactly the one the plan names and the cost model prices. All members get the same
- * bits.
+ * can advance several things at once: ring and binomial-tree all-reduce (sum), ring all-gather,
+ * all-to-all in rounds. The algorithm is exactly the one the plan names and the cost model prices.
+ * All members get the same bits.
  */
 typedef struct ty_collective ty_collective;
 typedef struct ty_collective_options {
     ty_collective_kind kind;
-    ty_algorithm algorithm;  /* of an all-reduce; an all-gather is always a ring */
+    ty_algorithm algorithm;  /* of an all-reduce; the others have one each */
     const uint32_t *members; /* ranks, ascending, this one included; NULL: all ranks */
     uint32_t member_count;
     void *data; /* in place: [count] for all-reduce, [members][count] for all-gather with this
-                   member's part filled in; untouched by others until done */
+                   member's part filled in, and for all-to-all, where part j goes to member j and
+                   what member j sent ends up; untouched by others until done */
     uint64_t count;
     ty_element element;
     uint32_t tag; /* equal on all members and unused by other messages under way */

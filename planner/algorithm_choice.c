@@ -8,15 +8,20 @@ static ty_status choose(ty_costing *costing, ty_bucket *bucket, uint32_t index)
     double best_s = 0;
 
     for (size_t i = 0; i < sizeof choices / sizeof choices[0]; i++) {
-        ty_instruction_cost cost;
-        ty_status status = ty_cost_bucket(costing, index, choices[i],
-                                          ty_plan_exchange_bytes(costing->plan, bucket), &cost);
-        if (status != TY_OK)
-            return status;
-        if (i > 0 && !(cost.seconds < best_s))
+        double sum_s = 0;
+        for (uint32_t phase = 0; phase < ty_compression_phases(&bucket->compression); phase++) {
+            ty_instruction_cost cost;
+            ty_status status =
+                ty_cost_bucket(costing, index, phase, choices[i],
+                               ty_plan_exchange_bytes(costing->plan, bucket, phase), &cost);
+            if (status != TY_OK)
+                return status;
+            sum_s += cost.seconds;
+        }
+        if (i > 0 && !(sum_s < best_s))
             continue;
         bucket->algorithm = choices[i];
-        best_s = cost.seconds;
+        best_s = sum_s;
     }
     return TY_OK;
 }
@@ -33,7 +38,7 @@ static ty_status choose_any(ty_costing *costing, ty_bucket *bucket, uint32_t ind
     if (is_library)
         bucket->algorithm = TY_AUTOMATIC;
     /* Only all-reduces have a choice, and among two members a tree is a ring with more bytes. */
-    else if (ty_bucket_collective(bucket) == TY_ALL_REDUCE && members > 2)
+    else if (ty_plan_exchange_kind(costing->plan, bucket, 0) == TY_ALL_REDUCE && members > 2)
         status = choose(costing, bucket, index);
 done:
     return status;

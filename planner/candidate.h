@@ -55,6 +55,8 @@ void ty_search_question_clear(search_question *question);
 /** Takes dimensions in hand; TY_EINVAL where the workload or the cluster does not allow them. */
 ty_status ty_search_question_divide(search_question *question, const ty_plan_dimensions *dimensions,
                                     ty_error *error) TY_MUST_CHECK;
+/** The compressor of a kind as the options have it: fixed, or with the parameters to propose. */
+ty_compression ty_proposed_compression(const ty_plan_options *options, ty_compression_kind kind);
 bool ty_search_must_stop(const search_question *question);
 
 /* ---- Candidates -------------------------------------------------------------------------- */
@@ -71,8 +73,7 @@ typedef struct candidate {
     uint32_t micro_batches;
     ty_schedule schedule;
     uint64_t bucket_bytes; /* UINT64_MAX: one bucket a stage */
-    ty_compression_kind compression;
-    double top_k_ratio;
+    ty_compression compression;
     /* Candidates with equal schedule, stage count and replicas are one strategy; they differ in
      * micro-batches, buckets and compression. */
     uint32_t strategy; /* below the list's strategy_count */

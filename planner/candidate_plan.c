@@ -12,8 +12,8 @@ static ty_bucket bucket_of(const ty_plan *plan, const candidate *c, uint32_t sta
                         .tied_stage = TY_NO_STAGE,
                         .algorithm = TY_RING};
 
-    bucket.compression = is_exchanged ? c->compression : TY_COMPRESSION_NONE;
-    bucket.top_k_ratio = bucket.compression == TY_COMPRESSION_TOP_K ? c->top_k_ratio : 0;
+    if (is_exchanged)
+        bucket.compression = c->compression;
     bucket.gradient_bytes = ty_bucket_gradient_bytes(plan, &bucket);
     return bucket;
 }
@@ -58,8 +58,7 @@ static void add_tied_buckets(const candidate *c, ty_plan *plan)
             continue;
         *tied = bucket_of(plan, c, owner, l);
         tied->tied_stage = user;
-        tied->compression = TY_COMPRESSION_NONE;
-        tied->top_k_ratio = 0;
+        tied->compression = (ty_compression){0};
         tied->gradient_bytes = ty_bucket_gradient_bytes(plan, tied);
         plan->bucket_count++;
     }
@@ -132,6 +131,8 @@ static ty_status make_plan(const search_question *q, const candidate *c, ty_plan
     TY_CHECK(ty_candidate_name(q, c, false, &plan->strategy, error), status, done);
     TY_CHECK(plan_stages(q, c, plan, error), status, done);
     TY_CHECK(plan_buckets(q, c, plan, error), status, done);
+    if (!q->options->fix_compression)
+        TY_CHECK(ty_choose_compressions(plan, q->cluster, error), status, done);
     if (!q->options->fix_algorithm) {
         status = ty_choose_algorithms(plan, q->cluster, error);
         goto done;
@@ -221,9 +222,11 @@ ty_status ty_candidate_name(const search_question *q, const candidate *c, bool w
             ty_text_addf(&name, ", %s buckets", bytes);
         }
     }
-    if (c->compression == TY_COMPRESSION_TOP_K)
-        ty_text_addf(&name, ", top-k %.3g %%", c->top_k_ratio * 100);
-    else if (c->compression != TY_COMPRESSION_NONE)
-        ty_text_addf(&name, ", %s", ty_compression_name(c->compression));
+    if (c->compression.kind != TY_COMPRESSION_NONE)
+        ty_text_addf(&name, ", %s", ty_compression_name(c->compression.kind));
+    if (ty_compression_has_ratio(c->compression.kind))
+        ty_text_addf(&name, " %.3g %%", c->compression.ratio * 100);
+    if (ty_compression_has_rank(c->compression.kind))
+        ty_text_addf(&name, "-%u", c->compression.rank);
     return ty_text_take(&name, out, error);
 }

@@ -8,7 +8,7 @@
 #define MOST_MICRO_BATCHES_PER_STAGE 8
 /* Up to here every stage count is tried, above it every fourth. */
 #define MOST_DENSE_STAGES 8
-/* fp16 is proposed where it may save this share of the step; it costs accuracy, and two casts. */
+/* A compressor is proposed where it may save this share of the step; it costs accuracy. */
 #define LEAST_COMPRESSION_GAIN 0.01
 
 typedef struct strategy {
@@ -140,9 +140,9 @@ static bool is_worth_compressing(enumeration *e, const candidate *c)
     const ty_plan_options *o = e->q->options;
     candidate plain = *c;
 
-    if (c->compression == TY_COMPRESSION_TOP_K && !o->allow_lossy)
+    if (ty_compression_is_lossy(&c->compression) && !o->allow_lossy)
         return false;
-    plain.compression = TY_COMPRESSION_NONE;
+    plain.compression = (ty_compression){0};
     return ty_quick_compression_gain_s(&e->costs, c) >=
            LEAST_COMPRESSION_GAIN * ty_quick_step_s(&e->costs, &plain);
 }
@@ -156,9 +156,10 @@ static ty_status push_compressions(enumeration *e, candidate *c)
     for (int k = 0; status == TY_OK && k < TY_COMPRESSION_COUNT; k++) {
         if (k != TY_COMPRESSION_NONE && e->q->workload->learning == TY_LEARNING_EVOLUTION)
             break;
-        c->compression = (ty_compression_kind)k;
-        c->top_k_ratio = k == TY_COMPRESSION_TOP_K ? o->top_k_ratio : 0;
-        if (o->fix_compression && c->compression != o->compression)
+        c->compression = ty_proposed_compression(o, (ty_compression_kind)k);
+        if (o->fix_compression && k != (int)o->compression.kind)
+            continue;
+        if (e->q->dimensions.zero > 0 && !ty_compression_shards(&c->compression))
             continue;
         if (k != TY_COMPRESSION_NONE && (!ty_division_is_replicated(c->division) ||
                                          (!o->fix_compression && !is_worth_compressing(e, c))))

@@ -4,16 +4,32 @@
 
 #include <math.h>
 
-/* Passes over the gradient's bytes when nothing was measured and memory bandwidth is what limits.
-   fp16 reads four bytes and writes two, and back. Selecting the k largest by a sampled threshold
-   took 7.3 times as long as the cast to fp16 (1.6 against 0.22 ns an element, PyTorch 1.13 on one
-   Zen 5 core, 4 Mi elements). */
-#define FP16_PASSES 1.5
-#define TOP_K_ENCODE_PASSES 11.0
-/* Decoding clears the gradient and adds each member's pairs: 8 bytes read, 8 changed per kept
- * element. */
-#define TOP_K_CLEAR_PASSES 1.0
-#define TOP_K_ADD_PASSES 4.0
+/* Passes over the gradient's bytes when nothing was measured and memory bandwidth is what limits:
+   what a fused kernel reads and writes, counted from the loops of execute/codec_*.c. Selecting the
+   k largest exactly is more than that: a sampled threshold took 7.3 times as long as the cast to
+   fp16 and sorting far more (PyTorch 1.13 on one Zen 5 core, 4 Mi elements); PowerSGD took a sixth
+   of a pass more for each further rank (likewise). What is gathered is decoded for each member. */
+typedef struct codec_passes {
+    double encode[TY_MOST_PHASES], decode;
+    double decode_member; /* and for each member */
+    double rank;          /* and for each rank, in both encodes and the decode */
+} codec_passes;
+static const codec_passes codec_passes_of[TY_COMPRESSION_COUNT] = {
+    [TY_COMPRESSION_FP16] = {.encode = {1.5}, .decode = 1.5},
+    [TY_COMPRESSION_BF16] = {.encode = {1.5}, .decode = 1.5},
+    [TY_COMPRESSION_FP8_E4M3] = {.encode = {1.25}, .decode = 1, .decode_member = 0.25},
+    [TY_COMPRESSION_FP8_E5M2] = {.encode = {1.25}, .decode = 1, .decode_member = 0.25},
+    [TY_COMPRESSION_INT8] = {.encode = {1.25}, .decode = 1, .decode_member = 0.25},
+    [TY_COMPRESSION_TERNARY] = {.encode = {1.0625}, .decode = 1, .decode_member = 0.0625},
+    [TY_COMPRESSION_ONE_BIT] = {.encode = {3.03, 0.06}, .decode = 1.03},
+    [TY_COMPRESSION_TOP_K] = {.encode = {11}, .decode = 1},
+    [TY_COMPRESSION_TOP_K_SAMPLED] = {.encode = {5}, .decode = 1},
+    [TY_COMPRESSION_RANDOM_K] = {.encode = {3}, .decode = 1},
+    [TY_COMPRESSION_DGC] = {.encode = {7}, .decode = 1},
+    [TY_COMPRESSION_POWERSGD] = {.encode = {4, 1}, .decode = 3, .rank = 0.06},
+};
+/* Decoding pairs adds each member's: 8 bytes read, 8 changed per kept element. */
+#define PAIR_PASSES 4.0
 
 /* ---- The stage in hand ------------------------------------------------------------------- */
 
@@ -110,6 +126,12 @@ static ty_status stage_room(ty_costing *costing)
     return TY_OK;
 }
 
+ty_status ty_cost_stage_meet(ty_costing *costing, uint32_t index)
+{
+    costing->stage = (ty_stage_costing){.stage = index};
+    return find_types(costing);
+}
+
 ty_status ty_cost_stage_open(ty_costing *costing, uint32_t index)
 {
     const ty_plan *plan = costing->plan;
@@ -119,8 +141,7 @@ ty_status ty_cost_stage_open(ty_costing *costing, uint32_t index)
     if (takes_part == NULL)
         return ty_fail(costing->error, TY_ENOMEM, "out of memory");
     ty_workload_mark_backward(plan->workload, takes_part);
-    costing->stage = (ty_stage_costing){.stage = index};
-    TY_CHECK(find_types(costing), status, done);
+    TY_CHECK(ty_cost_stage_meet(costing, index), status, done);
     TY_CHECK(stage_room(costing), status, done);
     for (uint32_t s = index; s < plan->stage_count; s += ty_plan_position_count(plan)) {
         const ty_plan_stage *planned = &plan->stages[s];
@@ -269,37 +290,56 @@ ty_status ty_cost_update(ty_costing *costing, const ty_instruction *instruction,
     return TY_OK;
 }
 
-static double codec_passes(const ty_bucket *bucket, uint32_t members, bool is_encode)
+/* Of the whole bucket, by memory bandwidth. */
+static ty_codec_cost codec_by_bandwidth(const ty_costing *costing, const ty_bucket *bucket)
 {
-    if (bucket->compression != TY_COMPRESSION_TOP_K)
-        return FP16_PASSES;
-    if (is_encode)
-        return TOP_K_ENCODE_PASSES;
-    return TOP_K_CLEAR_PASSES + TOP_K_ADD_PASSES * bucket->top_k_ratio * members;
+    const ty_compression *c = &bucket->compression;
+    const codec_passes *p = &codec_passes_of[c->kind];
+    uint32_t members = ty_bucket_member_count(costing->plan, bucket);
+    double pass_s = memory_seconds(costing, (double)bucket->gradient_bytes);
+    ty_codec_cost cost = {.decode_s = p->decode + p->rank * c->rank};
+    bool are_pairs =
+        ty_compression_has_ratio(c->kind) && ty_compression_collective(c, 0) == TY_ALL_GATHER;
+
+    for (int phase = 0; phase < TY_MOST_PHASES; phase++)
+        cost.encode_s[phase] = (p->encode[phase] + p->rank * c->rank) * pass_s;
+    cost.decode_s += members * (are_pairs ? PAIR_PASSES * c->ratio : p->decode_member);
+    cost.decode_s *= pass_s;
+    return cost;
+}
+
+void ty_cost_of_codec(ty_costing *costing, const ty_bucket *bucket, ty_codec_cost *cost)
+{
+    uint32_t members = ty_bucket_member_count(costing->plan, bucket);
+
+    if (bucket->compression.kind == TY_COMPRESSION_NONE) {
+        *cost = (ty_codec_cost){0};
+        return;
+    }
+    if (costing->profile != NULL &&
+        ty_profile_codec(costing->profile, &bucket->compression, members,
+                         bucket->gradient_bytes / TY_GRADIENT_ELEMENT_BYTES, cost))
+        return;
+    *cost = codec_by_bandwidth(costing, bucket);
+    ty_cost_relies_on(costing, TY_DATASHEET);
 }
 
 ty_status ty_cost_codec(ty_costing *costing, const ty_instruction *instruction,
                         ty_instruction_cost *cost)
 {
     const ty_bucket *bucket = NULL;
-    bool is_encode = instruction->op == TY_OP_ENCODE;
-    double encode_s, decode_s, seconds;
-    uint32_t members;
+    ty_codec_cost codec;
+    double seconds;
     ty_status status = bucket_of(costing, instruction, &bucket);
 
     if (status != TY_OK)
         return status;
-    members = ty_bucket_member_count(costing->plan, bucket);
-    if (costing->profile != NULL &&
-        ty_profile_codec(costing->profile, bucket->compression, bucket->top_k_ratio, members,
-                         bucket->gradient_bytes / TY_GRADIENT_ELEMENT_BYTES, &encode_s,
-                         &decode_s)) {
-        seconds = is_encode ? encode_s : decode_s;
-    } else {
-        seconds = memory_seconds(costing, codec_passes(bucket, members, is_encode) *
-                                              (double)bucket->gradient_bytes);
-        ty_cost_relies_on(costing, TY_DATASHEET);
-    }
+    if (instruction->phase >= ty_compression_phases(&bucket->compression))
+        return ty_fail(costing->error, TY_EINVAL,
+                       "program:/stages/%u: phase %u of bucket %u, which has no such phase",
+                       costing->stage.stage, instruction->phase, instruction->bucket);
+    ty_cost_of_codec(costing, bucket, &codec);
+    seconds = instruction->op == TY_OP_ENCODE ? codec.encode_s[instruction->phase] : codec.decode_s;
     seconds /= ty_plan_exchange_interval(costing->plan, bucket);
     *cost = (ty_instruction_cost){.seconds = seconds, .core_share = costing->stage.core_share};
     return TY_OK;

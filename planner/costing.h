@@ -46,6 +46,10 @@ typedef ty_status (*ty_cost_function)(ty_costing *costing, const ty_instruction 
 
 /* compute_costs.c */
 ty_status ty_cost_stage_open(ty_costing *costing, uint32_t stage) TY_MUST_CHECK;
+/** What of it a compressor asks for: the devices, not the layers. */
+ty_status ty_cost_stage_meet(ty_costing *costing, uint32_t stage) TY_MUST_CHECK;
+/** Encodes and decode of a bucket of the stage in hand. */
+void ty_cost_of_codec(ty_costing *costing, const ty_bucket *bucket, ty_codec_cost *cost);
 void ty_cost_stage_close(ty_costing *costing);
 ty_status ty_cost_layers(ty_costing *costing, const ty_instruction *instruction,
                          ty_instruction_cost *cost) TY_MUST_CHECK;
@@ -72,9 +76,30 @@ ty_status ty_cost_collective(ty_costing *costing, const ty_instruction *instruct
 ty_status ty_cost_inner(ty_costing *costing, const ty_inner_collective *inner,
                         double *seconds) TY_MUST_CHECK;
 
-/** One exchange of a bucket; asks `stage` for nothing but the network, which may be unknown yet. */
-ty_status ty_cost_bucket(ty_costing *costing, uint32_t bucket, ty_algorithm algorithm,
-                         uint64_t bytes, ty_instruction_cost *cost) TY_MUST_CHECK;
+/** A phase of a bucket's exchange; asks `stage` for nothing but the network, which may be unknown
+ *  yet. */
+ty_status ty_cost_bucket(ty_costing *costing, uint32_t bucket, uint32_t phase,
+                         ty_algorithm algorithm, uint64_t bytes,
+                         ty_instruction_cost *cost) TY_MUST_CHECK;
+
+/** Any collective among a bucket's members, likewise. */
+ty_status ty_cost_collective_of(ty_costing *costing, const ty_bucket *bucket,
+                                ty_collective_kind kind, ty_algorithm algorithm, uint64_t bytes,
+                                ty_instruction_cost *cost) TY_MUST_CHECK;
+
+/* compression_choice.c */
+/**
+ * The whole exchange of a bucket if it were compressed by `compression`: all collectives and the
+ * compressor. The stage in hand is the bucket's, by ty_cost_stage_open or ty_cost_stage_meet.
+ */
+ty_status ty_cost_exchange(ty_costing *costing, uint32_t bucket, const ty_compression *compression,
+                           ty_exchange_terms *terms, double *seconds) TY_MUST_CHECK;
+/**
+ * Leaves every bucket uncompressed that is exchanged sooner that way, by what the costs say of it
+ * alone. Where all would be, none is: such a plan is to lose on its own account.
+ */
+ty_status ty_choose_compressions(ty_plan *plan, const ty_cluster *cluster,
+                                 ty_error *error) TY_MUST_CHECK;
 
 /** Whether a collective library chooses the algorithm for a bucket's members by itself. */
 ty_status ty_cost_is_library(ty_costing *costing, const ty_bucket *bucket, bool *out) TY_MUST_CHECK;

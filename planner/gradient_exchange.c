@@ -38,31 +38,28 @@ ty_instruction ty_lower_bucket_instruction(const ty_lowering *l, ty_op op, uint3
     return instruction;
 }
 
-/* Encode, collective, decode; the compressor's two only where there is one. */
+/* Encode and collective of each phase, decode; the compressor's only where there is one. */
 static ty_status exchange(ty_lowering *l, uint32_t bucket_index, uint32_t backward)
 {
     const ty_bucket *bucket = &l->plan->buckets[bucket_index];
-    bool is_encoded = bucket->compression != TY_COMPRESSION_NONE;
-    const struct {
-        ty_op op;
-        bool is_needed;
-        uint64_t bytes;
-    } parts[] = {
-        {TY_OP_ENCODE, is_encoded, bucket->gradient_bytes},
-        {TY_OP_COLLECTIVE, true, ty_plan_exchange_bytes(l->plan, bucket)},
-        {TY_OP_DECODE, is_encoded, bucket->gradient_bytes},
-    };
+    bool is_encoded = bucket->compression.kind != TY_COMPRESSION_NONE;
+    const uint32_t at = holder(l, bucket);
+    ty_instruction encode = ty_lower_bucket_instruction(l, TY_OP_ENCODE, at, bucket_index);
+    ty_instruction collective = ty_lower_bucket_instruction(l, TY_OP_COLLECTIVE, at, bucket_index);
+    ty_instruction decode = ty_lower_bucket_instruction(l, TY_OP_DECODE, at, bucket_index);
     uint32_t previous = backward;
     ty_status status = TY_OK;
 
-    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
-        ty_instruction part =
-            ty_lower_bucket_instruction(l, parts[i].op, holder(l, bucket), bucket_index);
-        if (!parts[i].is_needed)
-            continue;
-        part.bytes = parts[i].bytes;
-        TY_CHECK(ty_lower_append(l, &part, &previous, 1, &previous), status, done);
+    encode.bytes = decode.bytes = bucket->gradient_bytes;
+    for (uint32_t phase = 0; phase < ty_compression_phases(&bucket->compression); phase++) {
+        encode.phase = collective.phase = phase;
+        collective.bytes = ty_plan_exchange_bytes(l->plan, bucket, phase);
+        if (is_encoded)
+            TY_CHECK(ty_lower_append(l, &encode, &previous, 1, &previous), status, done);
+        TY_CHECK(ty_lower_append(l, &collective, &previous, 1, &previous), status, done);
     }
+    if (is_encoded)
+        TY_CHECK(ty_lower_append(l, &decode, &previous, 1, &previous), status, done);
     l->averaged[bucket_index] = previous;
 done:
     return status;

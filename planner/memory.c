@@ -247,13 +247,15 @@ static double neighbour_buffers(const context *c)
 }
 
 /* Scratch of a collective: a tree receives whole payloads to add them, a ring pieces of them; what
- * is gathered arrives in place. */
-static double collective_scratch(const context *c, const ty_bucket *bucket)
+ * is gathered arrives in place; what goes from all to all must not land on what is still there. */
+static double collective_scratch(const context *c, const ty_bucket *bucket, uint32_t phase)
 {
-    double wire = (double)ty_plan_exchange_bytes(c->plan, bucket);
-    if (ty_plan_exchange_kind(c->plan, bucket) == TY_ALL_GATHER)
+    double wire = (double)ty_plan_exchange_bytes(c->plan, bucket, phase);
+    ty_collective_kind kind = ty_plan_exchange_kind(c->plan, bucket, phase);
+    if (kind == TY_ALL_GATHER)
         return 0;
-    if (bucket->algorithm == TY_TREE || bucket->algorithm == TY_PARAMETER_SERVER ||
+    if (kind == TY_ALL_TO_ALL || bucket->algorithm == TY_TREE ||
+        bucket->algorithm == TY_PARAMETER_SERVER ||
         bucket->algorithm == TY_BLOCK_MANAGER) /* whole payloads, or everybody's share */
         return wire;
     return fmin(wire, RING_PIECES * wire / ty_bucket_member_count(c->plan, bucket));
@@ -263,25 +265,28 @@ static double collective_scratch(const context *c, const ty_bucket *bucket)
 static double bucket_buffers(const context *c)
 {
     double largest = 0;
-    for (uint32_t b = 0; b < c->plan->bucket_count; b++)
-        if (is_exchanged_here(c, &c->plan->buckets[b]))
-            largest = fmax(largest, collective_scratch(c, &c->plan->buckets[b]));
+    for (uint32_t b = 0; b < c->plan->bucket_count; b++) {
+        const ty_bucket *bucket = &c->plan->buckets[b];
+        uint32_t phases = ty_compression_phases(&bucket->compression);
+        for (uint32_t phase = 0; phase < phases && is_exchanged_here(c, bucket); phase++)
+            largest = fmax(largest, collective_scratch(c, bucket, phase));
+    }
     return ceil(largest);
 }
 
-/* Encoded payloads, of all members where they are gathered, and what top-k has not sent yet. */
+/* Encoded payloads, of all members where they are gathered, and what compressors keep. */
 static double compression(const context *c)
 {
     double bytes = 0;
     for (uint32_t b = 0; b < c->plan->bucket_count; b++) {
         const ty_bucket *bucket = &c->plan->buckets[b];
-        bool is_gathered = ty_bucket_collective(bucket) == TY_ALL_GATHER;
-        if (!is_exchanged_here(c, bucket) || bucket->compression == TY_COMPRESSION_NONE)
+        ty_gradient_extent extent;
+        uint32_t members = ty_bucket_member_count(c->plan, bucket);
+        if (!is_exchanged_here(c, bucket) || bucket->compression.kind == TY_COMPRESSION_NONE)
             continue;
-        bytes += (double)ty_bucket_wire_bytes(bucket) *
-                 (is_gathered ? ty_bucket_member_count(c->plan, bucket) : 1);
-        if (bucket->compression == TY_COMPRESSION_TOP_K)
-            bytes += (double)bucket->gradient_bytes;
+        extent = ty_bucket_extent(c->plan, bucket);
+        bytes += (double)ty_compression_payload_bytes(&bucket->compression, &extent, members) +
+                 (double)ty_compression_state_bytes(&bucket->compression, &extent, members);
     }
     return bytes;
 }

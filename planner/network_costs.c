@@ -336,9 +336,9 @@ static void slow_down(ty_instruction_cost *cost, double crowd)
     cost->seconds = cost->latency_s + (cost->seconds - cost->latency_s) * crowd;
 }
 
-static ty_status cost_exchange(ty_costing *costing, const ty_bucket *bucket,
-                               ty_collective_kind kind, ty_algorithm algorithm, uint64_t bytes,
-                               ty_instruction_cost *cost)
+ty_status ty_cost_collective_of(ty_costing *costing, const ty_bucket *bucket,
+                                ty_collective_kind kind, ty_algorithm algorithm, uint64_t bytes,
+                                ty_instruction_cost *cost)
 {
     const ty_group_network *network;
     ty_group_network own = {0};
@@ -360,20 +360,22 @@ cleanup:
     return status;
 }
 
-ty_status ty_cost_bucket(ty_costing *costing, uint32_t index, ty_algorithm algorithm,
-                         uint64_t bytes, ty_instruction_cost *cost)
-{
-    const ty_bucket *bucket = &costing->plan->buckets[index];
-    return cost_exchange(costing, bucket, ty_plan_exchange_kind(costing->plan, bucket), algorithm,
-                         bytes, cost);
-}
-
 /* An exchange every few steps, seen from one: as much sooner, with as much less to move. */
 static void share_among_steps(ty_instruction_cost *cost, uint32_t interval)
 {
     cost->seconds /= interval;
     cost->latency_s /= interval;
     cost->edge_bytes /= interval;
+}
+
+ty_status ty_cost_bucket(ty_costing *costing, uint32_t index, uint32_t phase,
+                         ty_algorithm algorithm, uint64_t bytes, ty_instruction_cost *cost)
+{
+    const ty_bucket *bucket = &costing->plan->buckets[index];
+
+    return ty_cost_collective_of(costing, bucket,
+                                 ty_plan_exchange_kind(costing->plan, bucket, phase), algorithm,
+                                 bytes, cost);
 }
 
 ty_status ty_cost_collective(ty_costing *costing, const ty_instruction *instruction,
@@ -387,11 +389,16 @@ ty_status ty_cost_collective(ty_costing *costing, const ty_instruction *instruct
                        "program:/stages/%u: a collective of bucket %u, but the plan has %u",
                        costing->stage.stage, instruction->bucket, costing->plan->bucket_count);
     bucket = &costing->plan->buckets[instruction->bucket];
-    status = cost_exchange(costing, bucket,
-                           instruction->op == TY_OP_GATHER
-                               ? TY_ALL_GATHER
-                               : ty_plan_exchange_kind(costing->plan, bucket),
-                           bucket->algorithm, instruction->bytes, cost);
+    if (instruction->phase >= ty_compression_phases(&bucket->compression))
+        return ty_fail(costing->error, TY_EINVAL,
+                       "program:/stages/%u: phase %u of bucket %u, which has no such phase",
+                       costing->stage.stage, instruction->phase, instruction->bucket);
+    status = ty_cost_collective_of(
+        costing, bucket,
+        instruction->op == TY_OP_GATHER
+            ? TY_ALL_GATHER
+            : ty_plan_exchange_kind(costing->plan, bucket, instruction->phase),
+        bucket->algorithm, instruction->bytes, cost);
     if (status != TY_OK)
         return status;
     share_among_steps(cost, ty_plan_exchange_interval(costing->plan, bucket));

@@ -6,6 +6,7 @@
 void ty_quick_costs_clear(quick_costs *costs)
 {
     ty_free(costs->gradient_sums);
+    ty_free(costs->factor_sums);
     ty_free(costs->state_sums);
     ty_free(costs->stash_sums);
     for (uint32_t d = 0; costs->networks != NULL && d <= costs->q->device_count; d++)
@@ -57,12 +58,38 @@ static void sum_bytes(quick_costs *costs)
     }
 }
 
+/* Factors of all layers before each, by the rank that the search proposes or was given. */
+static void sum_factors(quick_costs *costs)
+{
+    const ty_workload *w = costs->q->workload;
+    ty_plan_stage everything = {.layer_count = w->layer_count, .replicas = 1};
+    ty_plan plan = dimensions_of(costs->q, 1);
+
+    plan.stage_count = 1;
+    plan.stages = &everything;
+    for (uint32_t l = 0; l < w->layer_count; l++) {
+        ty_gradient_extent *sum = &costs->factor_sums[l + 1], one;
+        ty_bucket bucket = {
+            .first_layer = l,
+            .layer_count = 1,
+            .tied_stage = TY_NO_STAGE,
+            .compression = ty_proposed_compression(costs->q->options, TY_COMPRESSION_POWERSGD)};
+        bucket.gradient_bytes = costs->gradient_sums[l + 1] - costs->gradient_sums[l];
+        one = ty_bucket_extent(&plan, &bucket);
+        *sum = costs->factor_sums[l];
+        sum->p_elements += one.p_elements;
+        sum->q_elements += one.q_elements;
+        sum->dense_elements += one.dense_elements;
+    }
+}
+
 ty_status ty_quick_costs_make(const search_question *q, quick_costs *out, ty_error *error)
 {
     size_t layers = q->workload->layer_count, devices = q->device_count;
 
     *out = (quick_costs){.q = q,
                          .gradient_sums = ty_alloc(layers + 1, sizeof(uint64_t)),
+                         .factor_sums = ty_alloc(layers + 1, sizeof(ty_gradient_extent)),
                          .state_sums = ty_alloc(layers + 1, sizeof(uint64_t)),
                          .stash_sums = ty_alloc(layers + 1, sizeof(uint64_t)),
                          .networks = ty_alloc(devices + 1, sizeof(ty_group_network)),
@@ -71,15 +98,17 @@ ty_status ty_quick_costs_make(const search_question *q, quick_costs *out, ty_err
                          .backward_sums = ty_alloc(layers + 1, sizeof(double)),
                          .transfer_s = ty_alloc(layers + 1, sizeof(double)),
                          .takes_part = ty_alloc(layers, sizeof(bool))};
-    if (out->gradient_sums == NULL || out->state_sums == NULL || out->stash_sums == NULL ||
-        out->networks == NULL || out->layer_s == NULL || out->compute_sums == NULL ||
-        out->backward_sums == NULL || out->transfer_s == NULL || out->takes_part == NULL) {
+    if (out->gradient_sums == NULL || out->factor_sums == NULL || out->state_sums == NULL ||
+        out->stash_sums == NULL || out->networks == NULL || out->layer_s == NULL ||
+        out->compute_sums == NULL || out->backward_sums == NULL || out->transfer_s == NULL ||
+        out->takes_part == NULL) {
         ty_quick_costs_clear(out);
         return ty_fail(error, TY_ENOMEM, "out of memory");
     }
     out->first_backward = ty_workload_first_backward(q->workload);
     ty_workload_mark_backward(q->workload, out->takes_part);
     sum_bytes(out);
+    sum_factors(out);
     return TY_OK;
 }
 
@@ -195,43 +224,72 @@ static ty_algorithm algorithm_of(const quick_costs *costs, uint32_t members)
     return costs->networks[members].table != NULL ? TY_AUTOMATIC : TY_RING;
 }
 
-/* One collective, with its compressor where that was measured. */
-static double bucket_s(quick_costs *costs, uint64_t gradient_bytes, uint32_t members,
-                       const candidate *c)
+/* What a compressor sees of a part of layers [first, end): their matrices, all alike in it. */
+static ty_gradient_extent part_extent(const quick_costs *costs, uint32_t first, uint32_t end,
+                                      double parts, const ty_compression *c)
+{
+    double bytes = (double)(costs->gradient_sums[end] - costs->gradient_sums[first]);
+    ty_gradient_extent extent = {.elements = (uint64_t)(bytes / parts) / TY_GRADIENT_ELEMENT_BYTES};
+    const ty_gradient_extent *sums = costs->factor_sums;
+
+    if (c->kind == TY_COMPRESSION_POWERSGD) {
+        extent.p_elements =
+            (uint64_t)((double)(sums[end].p_elements - sums[first].p_elements) / parts);
+        extent.q_elements =
+            (uint64_t)((double)(sums[end].q_elements - sums[first].q_elements) / parts);
+        extent.dense_elements =
+            (uint64_t)((double)(sums[end].dense_elements - sums[first].dense_elements) / parts);
+    }
+    return extent;
+}
+
+/* Its collectives, with its compressor where that was measured. */
+static double bucket_s(quick_costs *costs, const ty_gradient_extent *extent, uint32_t members,
+                       const ty_compression *c)
 {
     const ty_profile *profile = costs->q->profile;
-    ty_bucket bucket = {.gradient_bytes = gradient_bytes,
-                        .compression = c->compression,
-                        .top_k_ratio = c->top_k_ratio};
-    bool is_evolution = costs->q->workload->learning == TY_LEARNING_EVOLUTION;
-    ty_collective_kind kind = is_evolution ? TY_ALL_GATHER : ty_bucket_collective(&bucket);
-    /* Scores are a few bytes a sample: latency is what counts. */
-    uint64_t bytes = is_evolution ? costs->q->global_batch : ty_bucket_wire_bytes(&bucket);
-    ty_instruction_cost cost;
-    double seconds, encode_s = 0, decode_s = 0;
+    const bool is_evolution = costs->q->workload->learning == TY_LEARNING_EVOLUTION;
+    ty_codec_cost codec = {0};
+    double sum_s;
 
-    if (profile != NULL && c->compression != TY_COMPRESSION_NONE)
-        (void)ty_profile_codec(profile, c->compression, c->top_k_ratio, members,
-                               gradient_bytes / TY_GRADIENT_ELEMENT_BYTES, &encode_s, &decode_s);
-    if (profile != NULL && ty_profile_collective(profile, kind, TY_RING, members, bytes, &seconds))
-        return seconds + encode_s + decode_s;
-    if (!find_network(costs, members) ||
-        ty_group_exchange_cost(&costs->networks[members], kind, algorithm_of(costs, members), bytes,
-                               &cost, NULL) != TY_OK)
-        return INFINITY;
-    return cost.seconds + encode_s + decode_s;
+    if (profile != NULL)
+        (void)ty_profile_codec(profile, c, members, extent->elements, &codec);
+    sum_s = codec.encode_s[0] + codec.encode_s[1] + codec.decode_s;
+    for (uint32_t phase = 0; phase < ty_compression_phases(c); phase++) {
+        ty_collective_kind kind =
+            is_evolution ? TY_ALL_GATHER : ty_compression_collective(c, phase);
+        /* Scores are a few bytes a sample: latency is what counts. */
+        uint64_t bytes = is_evolution ? costs->q->global_batch
+                                      : ty_compression_wire_bytes(c, extent, members, phase);
+        ty_instruction_cost cost;
+        double seconds;
+
+        if (profile != NULL &&
+            ty_profile_collective(profile, kind, TY_RING, members, bytes, &seconds)) {
+            sum_s += seconds;
+            continue;
+        }
+        if (!find_network(costs, members) ||
+            ty_group_exchange_cost(&costs->networks[members], kind, algorithm_of(costs, members),
+                                   bytes, &cost, NULL) != TY_OK)
+            return INFINITY;
+        sum_s += cost.seconds;
+    }
+    return sum_s;
 }
 
 double ty_quick_exchange_s(quick_costs *costs, uint32_t first, uint32_t end, uint32_t members,
                            const candidate *c, double *buckets)
 {
     uint64_t bytes = costs->gradient_sums[end] - costs->gradient_sums[first];
+    ty_gradient_extent extent;
 
     *buckets = 1;
     if (members < 2 || bytes == 0)
         return 0;
     *buckets = fmax(1, ceil((double)bytes / (double)c->bucket_bytes));
-    return *buckets * bucket_s(costs, (uint64_t)((double)bytes / *buckets), members, c) /
+    extent = part_extent(costs, first, end, *buckets, &c->compression);
+    return *buckets * bucket_s(costs, &extent, members, &c->compression) /
            fmax(1, costs->q->workload->local_steps);
 }
 
@@ -284,7 +342,7 @@ double ty_quick_compression_gain_s(quick_costs *costs, const candidate *c)
     candidate plain = *c;
     double gain_s = 0;
 
-    plain.compression = TY_COMPRESSION_NONE;
+    plain.compression = (ty_compression){0};
     for (uint32_t s = 0; s < c->division->stage_count; s++) {
         uint32_t first = c->division->first_layers[s], replicas = c->division->replicas[s];
         uint32_t end = ty_division_end(costs->q, c->division, s);

@@ -15,6 +15,7 @@ typedef struct quick_costs {
     uint64_t *gradient_sums, *state_sums, *stash_sums; /* [layers + 1]: bytes of all layers before;
                                            state: parameters, gradients and optimizer; stash: of a
                                            sample */
+    ty_gradient_extent *factor_sums;                   /* [layers + 1]: of powersgd, likewise */
     ty_group_network *networks; /* [devices + 1] by ranks; 0 members: not known yet */
     ty_group_network lanes;     /* of the first rank; 0 members: not known yet */
     bool *takes_part;           /* [layers]: in backward */

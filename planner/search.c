@@ -132,7 +132,7 @@ static int compare_shape(const candidate *a, const candidate *b)
         compare_counts(a->dimensions.interleave, b->dimensions.interleave),
         compare_counts(da->stage_count, db->stage_count),
         compare_counts(a->micro_batches, b->micro_batches),
-        compare_counts((uint64_t)a->compression, (uint64_t)b->compression),
+        compare_counts((uint64_t)a->compression.kind, (uint64_t)b->compression.kind),
         compare_counts(b->bucket_bytes, a->bucket_bytes),
         compare_counts((uint64_t)b->schedule, (uint64_t)a->schedule),
     };

@@ -93,6 +93,20 @@ ty_status ty_collective_cost(ty_collective_kind kind, ty_algorithm algorithm, ui
                              uint64_t bytes, double bandwidth_bytes_per_s, double latency_s,
                              ty_instruction_cost *cost, ty_error *error) TY_MUST_CHECK;
 
+/**
+ * The bandwidth of the replicas' networks below which `compression` of all buckets shortens the
+ * exchanges of a plan, were nothing of them hidden: ty_compression_crossover of their sums. Tied
+ * weights do not count. It depends on latencies and on the compressor's speed, not on the
+ * bandwidth there is, which comes back for comparison.
+ * @param bandwidth_bytes_per_s      [out] 0: it never pays; HUGE_VAL: always
+ * @param ring_bandwidth_bytes_per_s [out] of the narrowest ring; HUGE_VAL: nothing is exchanged
+ */
+ty_status ty_plan_compression_crossover(const ty_plan *plan, const ty_cluster *cluster,
+                                        const ty_compression *compression,
+                                        double *bandwidth_bytes_per_s,
+                                        double *ring_bandwidth_bytes_per_s,
+                                        ty_error *error) TY_MUST_CHECK;
+
 /** Memory of one device of a stage's position: what the worker will allocate, row by row. */
 ty_status ty_stage_memory(const ty_plan *plan, const ty_program *program, uint32_t stage,
                           ty_memory_use *out, ty_error *error) TY_MUST_CHECK;
@@ -147,9 +161,10 @@ typedef struct ty_plan_options {
     bool fix_schedule;
     ty_schedule schedule; /* if fix_schedule */
     bool fix_compression;
-    ty_compression_kind compression;
-    double top_k_ratio; /* share kept when top-k is considered */
-    bool allow_lossy;   /* search may choose top-k by itself: it changes convergence */
+    /* If fix_compression; else ratio and rank are those of what the search proposes by itself, 0
+     * for 0.01 and 4, and the kind is not looked at. */
+    ty_compression compression;
+    bool allow_lossy;   /* search may choose lossy compressors: they change convergence */
     bool fix_algorithm; /* of all exchanges; else chosen for each bucket */
     ty_algorithm algorithm;
     uint64_t bucket_bytes; /* 0: searched */
@@ -166,12 +181,13 @@ ty_plan_options ty_plan_options_default(void);
  * The best plan found: candidates are data parallelism over all devices, GPipe and 1F1B with every
  * stage count and replica vector the partition proposes, each with its micro-batch sizes, buckets
  * and compression; ranked by the estimator, the best `simulate_top` by the simulator, which skips
- * variants within 1 % of one it has seen that differ only in buckets and compression. fp16 is
- * proposed by itself where it may save 1 % of the step, top-k only with `allow_lossy`. Tied weights
- * travel uncompressed. Where nothing fits, ZeRO, recomputing and tensor parallelism inside hosts
- * are tried, the cheapest first; `dimensions` asks for them. The quick look that orders candidates
- * takes all devices for the first one and stages on consecutive devices; estimator and simulator
- * use every device's own figures.
+ * variants within 1 % of one it has seen that differ only in buckets and compression. The
+ * 16-bit casts are proposed where they may save 1 % of the step, lossy compressors only with
+ * `allow_lossy`; of a candidate with compression, buckets that would lose by it travel as they are,
+ * unless it was asked for. Tied weights travel uncompressed. Where nothing fits, ZeRO, recomputing
+ * and tensor parallelism inside hosts are tried, the cheapest first; `dimensions` asks for them.
+ * The quick look that orders candidates takes all devices for the first one and stages on
+ * consecutive devices; estimator and simulator use every device's own figures.
  *
  * `plan->candidates` holds every candidate and its fate: first the best of each strategy (schedule,
  * stage count, replicas), best first and the chosen one at the top, then all other variants

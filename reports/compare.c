@@ -42,7 +42,8 @@ static double median(samples *s)
 static bool is_same_kind(const ty_comparison_row *row, uint32_t stage, const ty_instruction *in)
 {
     return row->stage == stage && row->op == in->op && row->bucket == in->bucket &&
-           row->first_layer == in->first_layer && row->layer_count == in->layer_count;
+           row->phase == in->phase && row->first_layer == in->first_layer &&
+           row->layer_count == in->layer_count;
 }
 
 /* Rows of all stages, and for every instruction the row it belongs to. */
@@ -71,6 +72,7 @@ static ty_status make_rows(const ty_program *program, ty_comparison *c, uint32_t
                 c->rows[c->row_count++] = (ty_comparison_row){.stage = s,
                                                               .op = in->op,
                                                               .bucket = in->bucket,
+                                                              .phase = in->phase,
                                                               .first_layer = in->first_layer,
                                                               .layer_count = in->layer_count};
             c->rows[r].per_step += 1;
@@ -149,6 +151,8 @@ static int by_stage_then_share(const void *left, const void *right)
         return a->op < b->op ? -1 : 1;
     if (a->bucket != b->bucket)
         return a->bucket < b->bucket ? -1 : 1;
+    if (a->phase != b->phase)
+        return a->phase < b->phase ? -1 : 1;
     return a->first_layer < b->first_layer ? -1 : a->first_layer > b->first_layer;
 }
 

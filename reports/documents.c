@@ -21,8 +21,8 @@ void ty_comparison_to_json(const ty_plan *plan, const ty_comparison *c, ty_json_
     for (uint32_t r = 0; r < c->row_count; r++) {
         const ty_comparison_row *row = &c->rows[r];
         char name[128];
-        ty_operation_name(plan, row->op, row->first_layer, row->layer_count, row->bucket, name,
-                          sizeof name);
+        ty_operation_name(plan, row->op, row->first_layer, row->layer_count, row->bucket,
+                          row->phase, name, sizeof name);
         ty_json_open_flat(w, NULL, '{');
         ty_json_put_uint(w, "stage", row->stage);
         ty_json_put_string(w, "operation", name);

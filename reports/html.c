@@ -203,8 +203,8 @@ static void put_errors(const ty_report_input *in, ty_text *html)
     for (uint32_t r = 0; r < in->comparison->row_count; r++) {
         const ty_comparison_row *row = &in->comparison->rows[r];
         char name[128], predicted[32], measured[32];
-        ty_operation_name(in->plan, row->op, row->first_layer, row->layer_count, row->bucket, name,
-                          sizeof name);
+        ty_operation_name(in->plan, row->op, row->first_layer, row->layer_count, row->bucket,
+                          row->phase, name, sizeof name);
         ty_format_seconds(row->predicted_s, predicted);
         ty_format_seconds(row->measured_s, measured);
         ty_text_addf(html, "<tr><td>%u</td><td class=\"text\">", row->stage);

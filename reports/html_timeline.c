@@ -107,8 +107,8 @@ static void put_bar(view *v, const char *what, const ty_instruction *in, double 
 
     if (to_s - from_s <= v->length_s * 1e-5)
         return;
-    ty_operation_name(v->input->plan, in->op, in->first_layer, in->layer_count, in->bucket, name,
-                      sizeof name);
+    ty_operation_name(v->input->plan, in->op, in->first_layer, in->layer_count, in->bucket,
+                      in->phase, name, sizeof name);
     ty_format_seconds(to_s - from_s, time);
     ty_format_seconds(from_s > 0 ? from_s : 0, at);
     ty_text_addf(v->html,
@@ -222,8 +222,8 @@ static void put_table(view *v, const step_view *predicted, const step_view *meas
             const ty_instruction *in = &stage->instructions[i];
             const step_view *views[2] = {predicted, measured};
             char name[128];
-            ty_operation_name(plan, in->op, in->first_layer, in->layer_count, in->bucket, name,
-                              sizeof name);
+            ty_operation_name(plan, in->op, in->first_layer, in->layer_count, in->bucket, in->phase,
+                              name, sizeof name);
             ty_text_addf(v->html, "<tr><td>%u</td><td class=\"text\">%s</td><td class=\"text\">",
                          rank, ty_stream_name(in->stream));
             ty_html_escape(v->html, name);

@@ -20,14 +20,14 @@ static void trim_character(char *text)
 }
 
 void ty_operation_name(const ty_plan *plan, ty_op op, uint32_t first_layer, uint32_t layer_count,
-                       uint32_t bucket, char *out, size_t size)
+                       uint32_t bucket, uint32_t phase, char *out, size_t size)
 {
     const char *verb = ty_op_name(op);
 
     if (op == TY_OP_COLLECTIVE)
-        verb = ty_collective_name(ty_plan_exchange_kind(plan, &plan->buckets[bucket]));
+        verb = ty_collective_name(ty_plan_exchange_kind(plan, &plan->buckets[bucket], phase));
     if (bucket != TY_NO_BUCKET && op != TY_OP_BACKWARD && op != TY_OP_BACKWARD_WEIGHT)
-        snprintf(out, size, "%s bucket %u", verb, bucket);
+        snprintf(out, size, "%s bucket %u%s", verb, bucket, phase > 0 ? ", phase 1" : "");
     else if (layer_count == 1)
         snprintf(out, size, "%s %s", verb, plan->workload->layers[first_layer].name);
     else if (layer_count > 1)

@@ -4,8 +4,8 @@
 
 #include "ty_core.h"
 
-/** "forward conv1 .. relu3", "all_reduce bucket 2", "send". */
+/** "forward conv1 .. relu3", "all_reduce bucket 2", "send"; a second phase says so. */
 void ty_operation_name(const ty_plan *plan, ty_op op, uint32_t first_layer, uint32_t layer_count,
-                       uint32_t bucket, char *out, size_t size);
+                       uint32_t bucket, uint32_t phase, char *out, size_t size);
 
 #endif

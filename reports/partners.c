@@ -8,7 +8,7 @@ struct partners {
     const ty_program *program;
     uint32_t *local_count;  /* [stages]: micro-batches of one replica */
     uint32_t **sends;       /* [stages][2 * local_count]: by direction and micro-batch */
-    uint32_t **collectives; /* [stages][buckets] */
+    uint32_t **collectives; /* [stages][buckets][TY_MOST_PHASES] */
     uint32_t *members;      /* scratch, [ranks] */
 };
 
@@ -41,7 +41,7 @@ static void fill_stage(partners *p, uint32_t stage)
 
     for (uint32_t i = 0; i < 2 * p->local_count[stage]; i++)
         p->sends[stage][i] = UINT32_MAX;
-    for (uint32_t b = 0; b < p->plan->bucket_count; b++)
+    for (uint32_t b = 0; b < p->plan->bucket_count * TY_MOST_PHASES; b++)
         p->collectives[stage][b] = UINT32_MAX;
     for (uint32_t i = 0; i < program->instruction_count; i++) {
         const ty_instruction *in = &program->instructions[i];
@@ -50,7 +50,7 @@ static void fill_stage(partners *p, uint32_t stage)
         if (in->op == TY_OP_SEND)
             p->sends[stage][send_slot(p, stage, in->direction, in->micro_batch)] = i;
         else if (in->op == TY_OP_COLLECTIVE)
-            p->collectives[stage][in->bucket] = i;
+            p->collectives[stage][in->bucket * TY_MOST_PHASES + in->phase] = i;
     }
 }
 
@@ -72,7 +72,8 @@ ty_status ty_partners_new(const ty_plan *plan, const ty_program *program, partne
     for (uint32_t s = 0; s < plan->stage_count; s++) {
         p->local_count[s] = plan->micro_batches / plan->stages[s].replicas;
         p->sends[s] = ty_alloc((size_t)p->local_count[s] * 2, sizeof *p->sends[s]);
-        p->collectives[s] = ty_alloc(plan->bucket_count, sizeof *p->collectives[s]);
+        p->collectives[s] =
+            ty_alloc((size_t)plan->bucket_count * TY_MOST_PHASES, sizeof *p->collectives[s]);
         if (p->sends[s] == NULL || p->collectives[s] == NULL)
             goto failed;
         fill_stage(p, s);
@@ -119,7 +120,7 @@ double ty_partners_ready_s(const partners *p, const ty_timeline *timeline, const
             const uint32_t holder = bucket->stage % p->program->stage_count == position
                                         ? bucket->stage
                                         : bucket->tied_stage;
-            uint32_t index = p->collectives[holder][in->bucket];
+            uint32_t index = p->collectives[holder][in->bucket * TY_MOST_PHASES + in->phase];
             if (index != UINT32_MAX)
                 ready_s = fmax(ready_s, ty_timeline_find(timeline, p->program, p->plan, event->step,
                                                          p->members[m], index)

@@ -132,9 +132,9 @@ static void print_buckets(const ty_plan *plan, ty_text *text)
         if (ty_bucket_member_count(plan, bucket) == 1)
             continue;
         exchanged++;
-        bytes += ty_plan_exchange_bytes(plan, bucket);
+        bytes += ty_bucket_exchange_bytes(plan, bucket);
         algorithms[bucket->algorithm] = true;
-        compressions[bucket->compression] = true;
+        compressions[bucket->compression.kind] = true;
     }
     if (exchanged == 0)
         return;
@@ -259,8 +259,8 @@ void ty_print_comparison(const ty_plan *plan, const ty_comparison *c, ty_text *t
     for (uint32_t r = 0; r < c->row_count; r++) {
         const ty_comparison_row *row = &c->rows[r];
         char name[96], error[32] = "-";
-        ty_operation_name(plan, row->op, row->first_layer, row->layer_count, row->bucket, name,
-                          sizeof name);
+        ty_operation_name(plan, row->op, row->first_layer, row->layer_count, row->bucket,
+                          row->phase, name, sizeof name);
         ty_format_seconds(row->predicted_s, predicted);
         ty_format_seconds(row->measured_s, measured);
         if (row->measured_s > 0)

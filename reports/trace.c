@@ -46,8 +46,8 @@ static void put_slice(trace *t, const ty_event *event, const ty_instruction *in)
 {
     char name[128];
 
-    ty_operation_name(t->plan, in->op, in->first_layer, in->layer_count, in->bucket, name,
-                      sizeof name);
+    ty_operation_name(t->plan, in->op, in->first_layer, in->layer_count, in->bucket, in->phase,
+                      name, sizeof name);
     ty_json_open_flat(&t->writer, NULL, '{');
     ty_json_put_string(&t->writer, "ph", "X");
     ty_json_put_string(&t->writer, "name", name);

@@ -15,6 +15,7 @@ typedef struct ty_comparison_row {
     uint32_t stage;
     ty_op op;
     uint32_t bucket; /* collectives, codecs, updates; else TY_NO_BUCKET */
+    uint32_t phase;  /* of its exchange */
     uint32_t first_layer, layer_count;
     double predicted_s,
         measured_s;  /* median seconds of one such instruction, over ranks and steps */

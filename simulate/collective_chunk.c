@@ -41,6 +41,26 @@ void ty_chunk_ring(ty_walker *walker, ty_group *group, uint32_t member,
     }
 }
 
+/* In round k every member sends to the k-th after it, so at either resolution there is a message a
+ * round; a member goes on when that of the round has come to it. */
+void ty_chunk_all_to_all(ty_walker *walker, ty_group *group, uint32_t member,
+                         const ty_instruction_cost *cost)
+{
+    ty_walk *walk = walker->walk;
+    const uint32_t n = group->member_count;
+    const uint64_t before = (uint64_t)walker->step * (n - 1);
+
+    for (uint32_t k = 1; k < n; k++) {
+        const uint32_t to = (member + k) % n;
+        ty_message message = message_of(cost, n - 1, ty_group_host(walk, group, member),
+                                        ty_group_host(walk, group, to));
+        message.from_share = ty_walk_share(&walk->ranks[walker->rank], cost);
+        ty_engine_message(&message);
+        ty_walk_advance(walk, &group->arrived[to], group->ranks[to]);
+        ty_walk_await(walker, &group->arrived[member], before + k);
+    }
+}
+
 /* Children of a member in a binomial tree: member + 1, + 2, + 4, ... below its own lowest bit. */
 static uint32_t child_count(uint32_t member, uint32_t members)
 {

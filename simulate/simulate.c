@@ -84,6 +84,10 @@ static ty_status check_instruction(const ty_plan *plan, const ty_stage_program *
     else if ((instruction->op == TY_OP_COLLECTIVE || instruction->op == TY_OP_GATHER) &&
              instruction->bucket >= plan->bucket_count)
         fault = "a collective without a bucket";
+    else if (instruction->op == TY_OP_COLLECTIVE &&
+             instruction->phase >=
+                 ty_compression_phases(&plan->buckets[instruction->bucket].compression))
+        fault = "a phase that the bucket's exchange does not have";
     else if ((instruction->op == TY_OP_SEND || instruction->op == TY_OP_RECEIVE) &&
              (instruction->peer_stage >= plan->stage_count ||
               instruction->stage >= plan->stage_count ||

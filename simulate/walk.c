@@ -120,12 +120,16 @@ static ty_status find_rails(const ty_walk *walk, const ty_cluster *cluster, ty_g
     return status;
 }
 
+/* `phase`: of the bucket's exchange, or TY_MOST_PHASES for the gathers of its weights. */
 static ty_status group_fill(const ty_walk *walk, const ty_cluster *cluster, uint32_t bucket,
-                            bool is_gather, ty_group *group, ty_error *error)
+                            uint32_t phase, ty_group *group, ty_error *error)
 {
     const ty_bucket *what = &walk->plan->buckets[bucket];
     const uint32_t members = ty_bucket_member_count(walk->plan, what);
+    const bool is_gather = phase == TY_MOST_PHASES;
 
+    if (!is_gather && phase >= ty_compression_phases(&what->compression))
+        return TY_OK;
     group->ranks = ty_alloc(members, sizeof *group->ranks);
     group->plays = ty_alloc(members, sizeof *group->plays);
     group->arrived = ty_alloc(members, sizeof *group->arrived);
@@ -134,7 +138,7 @@ static ty_status group_fill(const ty_walk *walk, const ty_cluster *cluster, uint
         group->invited == NULL)
         return out_of_memory(error);
     group->is_share = !is_gather && ty_plan_exchange_interval(walk->plan, what) > 1;
-    group->kind = is_gather ? TY_ALL_GATHER : ty_plan_exchange_kind(walk->plan, what);
+    group->kind = is_gather ? TY_ALL_GATHER : ty_plan_exchange_kind(walk->plan, what, phase);
     /* What is gathered goes round in a ring whatever the plan says of reductions. */
     group->algorithm =
         group->kind == TY_ALL_REDUCE || what->algorithm == TY_AUTOMATIC ? what->algorithm : TY_RING;
@@ -185,19 +189,20 @@ ty_status ty_walk_new(const ty_plan *plan, const ty_program *program, const ty_c
     walk->steps = options->steps;
     walk->resolution = options->resolution;
     walk->ranks = ty_alloc(ty_plan_rank_count(plan), sizeof *walk->ranks);
-    walk->groups = ty_alloc((size_t)plan->bucket_count * 2, sizeof *walk->groups);
+    walk->groups =
+        ty_alloc((size_t)plan->bucket_count * TY_GROUPS_OF_A_BUCKET, sizeof *walk->groups);
     if (walk->ranks == NULL || walk->groups == NULL) {
         status = out_of_memory(error);
         goto cleanup;
     }
     walk->rank_count = ty_plan_rank_count(plan);
-    walk->group_count = plan->bucket_count * 2;
+    walk->group_count = plan->bucket_count * TY_GROUPS_OF_A_BUCKET;
     for (uint32_t r = 0; r < walk->rank_count; r++)
         TY_CHECK(rank_fill(walk, program, costs, cluster, r, error), status, cleanup);
     TY_CHECK(match_all(walk, program, error), status, cleanup);
-    for (uint32_t b = 0; b < walk->group_count; b++)
-        TY_CHECK(group_fill(walk, cluster, b % plan->bucket_count, b >= plan->bucket_count,
-                            &walk->groups[b], error),
+    for (uint32_t g = 0; g < walk->group_count; g++)
+        TY_CHECK(group_fill(walk, cluster, g / TY_GROUPS_OF_A_BUCKET, g % TY_GROUPS_OF_A_BUCKET,
+                            &walk->groups[g], error),
                  status, cleanup);
     *out = walk;
     walk = NULL;

@@ -37,7 +37,8 @@ typedef struct ty_walk_rank {
     ty_walker walkers[TY_STREAM_COUNT];
 } ty_walk_rank;
 
-/** The members of a bucket's exchange, or of the gathers of its weights. */
+#define TY_GROUPS_OF_A_BUCKET (TY_MOST_PHASES + 1)
+/** The members of a phase of a bucket's exchange, or of the gathers of its weights. */
 typedef struct ty_group {
     uint32_t member_count; /* 1: nothing to exchange */
     uint32_t *ranks;       /* [member_count], ascending: the order of the ring and of the tree */
@@ -59,7 +60,7 @@ struct ty_walk {
     uint32_t rank_count;
     ty_walk_rank *ranks;
     uint32_t group_count;
-    ty_group *groups;     /* [2][bucket]: exchanges, then gathers */
+    ty_group *groups;     /* [bucket][TY_GROUPS_OF_A_BUCKET]: phases, then gathers */
     uint64_t step_events; /* of all ranks in one step */
     ty_event *events;     /* [steps][rank][instruction]: where walkers write */
 };
@@ -113,6 +114,8 @@ void ty_flow_tree(ty_walker *walker, ty_group *group, uint32_t member,
                   const ty_instruction_cost *cost);
 void ty_chunk_ring(ty_walker *walker, ty_group *group, uint32_t member,
                    const ty_instruction_cost *cost);
+void ty_chunk_all_to_all(ty_walker *walker, ty_group *group, uint32_t member,
+                         const ty_instruction_cost *cost);
 void ty_chunk_tree(ty_walker *walker, ty_group *group, uint32_t member,
                    const ty_instruction_cost *cost);
 

@@ -109,17 +109,18 @@ static void play_collective(ty_walker *walker, uint32_t index)
     };
     ty_walk *walk = walker->walk;
     const ty_walk_rank *rank = &walk->ranks[walker->rank];
-    const ty_instruction *instruction = &rank->program->instructions[index];
-    ty_group *group =
-        &walk->groups[instruction->bucket +
-                      (instruction->op == TY_OP_GATHER ? walk->plan->bucket_count : 0)];
+    const ty_instruction *in = &rank->program->instructions[index];
+    const uint32_t which = in->op == TY_OP_GATHER ? TY_MOST_PHASES : in->phase;
+    ty_group *group = &walk->groups[(size_t)in->bucket * TY_GROUPS_OF_A_BUCKET + which];
+    ty_collective_play how = plays[walk->resolution][group->algorithm];
 
+    if (group->kind == TY_ALL_TO_ALL)
+        how = ty_chunk_all_to_all;
     ty_engine_barrier_wait(group->barrier);
     if (group->is_share) /* less than a route's latency may be left of it: there is no such flow */
         play_work(walker, index);
     else
-        plays[walk->resolution][group->algorithm](walker, group, member_of(group, walker->rank),
-                                                  &rank->costs[index]);
+        how(walker, group, member_of(group, walker->rank), &rank->costs[index]);
     ty_engine_barrier_wait(group->barrier);
 }
 

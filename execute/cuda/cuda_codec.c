@@ -4,15 +4,12 @@
 struct ty_device_codec {
     ty_stage_device *stage;
     ty_compression_kind kind;
-    uint64_t count, top_k;
+    uint64_t count, top_k, payload_bytes; /* of one member */
+    uint32_t member_count, position;
     float *residual;
     void *scratch;
+    char *payload; /* encoded; of all members where they are gathered */
 };
-
-static uint64_t pair_bytes(void)
-{
-    return sizeof(uint32_t) + sizeof(float);
-}
 
 void cuda_codec_close(ty_device_codec *codec)
 {
@@ -20,6 +17,7 @@ void cuda_codec_close(ty_device_codec *codec)
         return;
     cudaFree(codec->residual);
     cudaFree(codec->scratch);
+    cudaFree(codec->payload);
     ty_free(codec);
 }
 
@@ -28,10 +26,9 @@ static ty_status top_k_open(ty_device_codec *codec, ty_error *error)
     uint64_t scratch = cuda_top_k_scratch(codec->count);
     ty_status status = TY_OK;
 
-    if (codec->top_k == 0 || codec->top_k > codec->count || codec->count > UINT32_MAX)
+    if (codec->count >= UINT32_MAX)
         return ty_fail(error, TY_EINVAL,
-                       "found top-k of %llu of %llu elements, expected 1 to %llu of less than 2^32",
-                       (unsigned long long)codec->top_k, (unsigned long long)codec->count,
+                       "found %llu elements for top-k, expected less than 2^32 - 1",
                        (unsigned long long)codec->count);
     CUDA_CHECK(cudaMalloc((void **)&codec->residual, codec->count * sizeof(float)), status, done);
     CUDA_CHECK(cudaMemset(codec->residual, 0, codec->count * sizeof(float)), status, done);
@@ -40,23 +37,50 @@ done:
     return status;
 }
 
-ty_status cuda_codec_open(ty_stage_device *stage, ty_compression_kind kind, uint64_t count,
-                          uint64_t top_k, ty_device_codec **out, ty_error *error)
+static ty_status options_check(const ty_codec_options *o, ty_error *error)
 {
+    ty_status status = ty_compression_check(&o->compression, error);
+
+    if (status != TY_OK)
+        return status;
+    if (o->compression.kind != TY_COMPRESSION_FP16 && o->compression.kind != TY_COMPRESSION_TOP_K)
+        return ty_fail(error, TY_EUNSUPPORTED,
+                       "the cuda backend does not compress by %s, expected none, fp16 or top-k",
+                       ty_compression_name(o->compression.kind));
+    if (o->count == 0)
+        return ty_fail(error, TY_EINVAL, "found a bucket of 0 elements, expected at least 1");
+    if (o->position >= o->member_count)
+        return ty_fail(error, TY_EINVAL, "found member %u of %u", o->position, o->member_count);
+    return TY_OK;
+}
+
+ty_status cuda_codec_open(ty_stage_device *stage, const ty_codec_options *options,
+                          ty_device_codec **out, ty_error *error)
+{
+    const ty_gradient_extent extent = {.elements = options->count};
+    const bool is_gathered = options->compression.kind == TY_COMPRESSION_TOP_K;
     ty_device_codec *codec = NULL;
     ty_status status;
 
     TY_CHECK(cuda_use(stage, error), status, cleanup);
-    if (kind != TY_COMPRESSION_FP16 && kind != TY_COMPRESSION_TOP_K)
-        return ty_fail(error, TY_EUNSUPPORTED, "the cuda backend has no compression %d", (int)kind);
-    if (count == 0)
-        return ty_fail(error, TY_EINVAL, "found a bucket of 0 elements, expected at least 1");
+    TY_CHECK(options_check(options, error), status, cleanup);
     codec = ty_alloc(1, sizeof *codec);
     if (codec == NULL)
         return ty_fail(error, TY_ENOMEM, "out of memory for a compressor");
-    *codec = (ty_device_codec){.stage = stage, .kind = kind, .count = count, .top_k = top_k};
-    if (kind == TY_COMPRESSION_TOP_K)
+    *codec = (ty_device_codec){.stage = stage,
+                               .kind = options->compression.kind,
+                               .count = options->count,
+                               .payload_bytes = ty_compression_wire_bytes(
+                                   &options->compression, &extent, options->member_count, 0),
+                               .member_count = options->member_count,
+                               .position = options->position};
+    if (is_gathered) {
+        codec->top_k = ty_compression_kept(&options->compression, options->count);
         TY_CHECK(top_k_open(codec, error), status, cleanup);
+    }
+    CUDA_CHECK(cudaMalloc((void **)&codec->payload,
+                          codec->payload_bytes * (is_gathered ? options->member_count : 1)),
+               status, cleanup);
     *out = codec;
     codec = NULL; /* given away */
 cleanup:
@@ -64,40 +88,55 @@ cleanup:
     return status;
 }
 
-uint64_t cuda_codec_bytes(const ty_device_codec *codec)
+static char *own_payload(const ty_device_codec *codec)
 {
-    return codec->kind == TY_COMPRESSION_FP16 ? codec->count * sizeof(uint16_t)
-                                              : codec->top_k * pair_bytes();
+    return codec->kind == TY_COMPRESSION_TOP_K
+               ? codec->payload + codec->position * codec->payload_bytes
+               : codec->payload;
 }
 
-ty_status cuda_codec_encode(ty_device_codec *codec, const float *gradients, void *encoded,
+ty_status cuda_codec_encode(ty_device_codec *codec, uint32_t phase, const float *gradients,
                             ty_error *error)
 {
     cudaStream_t side = codec->stage->side;
     ty_status status;
 
+    if (phase != 0)
+        return ty_fail(error, TY_EINVAL, "found phase %u, expected 0", phase);
     TY_CHECK(cuda_use(codec->stage, error), status, done);
     if (codec->kind == TY_COMPRESSION_FP16)
-        cuda_half_encode(codec->count, gradients, encoded, side);
+        cuda_half_encode(codec->count, gradients, (void *)own_payload(codec), side);
     else
-        cuda_top_k_encode(codec->count, codec->top_k, gradients, codec->residual, encoded,
-                          codec->scratch, side);
+        cuda_top_k_encode(codec->count, codec->top_k, gradients, codec->residual,
+                          (void *)own_payload(codec), codec->scratch, side);
     status = cuda_side_wait(codec->stage, error);
 done:
     return status;
 }
 
-ty_status cuda_codec_decode(ty_device_codec *codec, const void *encoded, uint32_t members,
-                            float *gradients, ty_error *error)
+ty_collective_options cuda_codec_exchange(const ty_device_codec *codec, uint32_t phase)
+{
+    const bool is_half = codec->kind == TY_COMPRESSION_FP16;
+
+    (void)phase; /* there is one */
+    return (ty_collective_options){.kind = is_half ? TY_ALL_REDUCE : TY_ALL_GATHER,
+                                   .member_count = codec->member_count,
+                                   .data = codec->payload,
+                                   .count = is_half ? codec->count : codec->payload_bytes,
+                                   .element = is_half ? TY_ELEMENT_HALF : TY_ELEMENT_BYTE};
+}
+
+ty_status cuda_codec_decode(ty_device_codec *codec, float *gradients, ty_error *error)
 {
     cudaStream_t side = codec->stage->side;
     ty_status status;
 
     TY_CHECK(cuda_use(codec->stage, error), status, done);
     if (codec->kind == TY_COMPRESSION_FP16)
-        cuda_half_decode(codec->count, encoded, gradients, side);
+        cuda_half_decode(codec->count, (void *)codec->payload, gradients, side);
     else
-        cuda_top_k_decode(codec->count, codec->top_k, members, encoded, gradients, side);
+        cuda_top_k_decode(codec->count, codec->top_k, codec->member_count, (void *)codec->payload,
+                          gradients, side);
     status = cuda_side_wait(codec->stage, error);
 done:
     return status;

@@ -241,14 +241,13 @@ void cuda_products_free(ty_stage_device *stage);
 
 /* ---- Compressors (cuda_codec.c) ---- */
 
-ty_status cuda_codec_open(ty_stage_device *stage, ty_compression_kind kind, uint64_t count,
-                          uint64_t top_k, ty_device_codec **out, ty_error *error);
+ty_status cuda_codec_open(ty_stage_device *stage, const ty_codec_options *options,
+                          ty_device_codec **out, ty_error *error);
 void cuda_codec_close(ty_device_codec *codec);
-uint64_t cuda_codec_bytes(const ty_device_codec *codec);
-ty_status cuda_codec_encode(ty_device_codec *codec, const float *gradients, void *encoded,
+ty_collective_options cuda_codec_exchange(const ty_device_codec *codec, uint32_t phase);
+ty_status cuda_codec_encode(ty_device_codec *codec, uint32_t phase, const float *gradients,
                             ty_error *error);
-ty_status cuda_codec_decode(ty_device_codec *codec, const void *encoded, uint32_t members,
-                            float *gradients, ty_error *error);
+ty_status cuda_codec_decode(ty_device_codec *codec, float *gradients, ty_error *error);
 
 /* ---- Links (transport_nccl.c) ---- */
 

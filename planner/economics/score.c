@@ -105,7 +105,7 @@ static const char *compressor_of(const ty_plan *plan)
     int most = TY_COMPRESSION_NONE;
 
     for (uint32_t b = 0; b < plan->bucket_count; b++)
-        bytes[plan->buckets[b].compression] += plan->buckets[b].gradient_bytes;
+        bytes[plan->buckets[b].compression.kind] += plan->buckets[b].gradient_bytes;
     for (int k = 0; k < TY_COMPRESSION_COUNT; k++)
         if (bytes[k] > bytes[most])
             most = k;

@@ -23,8 +23,7 @@ typedef struct exchange {
 
 static double wire_bytes(const ty_layout_question *q, const ty_layout *l)
 {
-    return l->compression == TY_COMPRESSION_FP16 ? fmin(HALF_BYTES, q->gradient_bytes)
-                                                 : q->gradient_bytes;
+    return layout_is_cast(l->compression) ? fmin(HALF_BYTES, q->gradient_bytes) : q->gradient_bytes;
 }
 
 static double memory_s(const ty_layout_question *q, double bytes)
@@ -36,7 +35,7 @@ static double encode_s(const ty_layout_question *q, const ty_layout *l, double c
 {
     if (l->compression == TY_COMPRESSION_TOP_K)
         return memory_s(q, SELECT_BYTES * count);
-    if (l->compression == TY_COMPRESSION_FP16 && q->gradient_bytes > HALF_BYTES)
+    if (layout_is_cast(l->compression) && q->gradient_bytes > HALF_BYTES)
         return memory_s(q, 2 * CONVERT_BYTES * count); /* and back */
     return 0;
 }

@@ -55,7 +55,7 @@ static double wire_buffers(const ty_layout_question *q, const ty_layout *l, cons
     double bucket = l->bucket_bytes > 0 ? fmin((double)l->bucket_bytes / 4, all) : all;
     if (replicas(l) < 2)
         return 0;
-    if (l->compression == TY_COMPRESSION_FP16 && q->gradient_bytes > 2)
+    if (layout_is_cast(l->compression) && q->gradient_bytes > 2)
         bytes += 2 * bucket;
     if (l->compression == TY_COMPRESSION_TOP_K)
         bytes += ERROR_FEEDBACK_BYTES * all;

@@ -75,6 +75,10 @@ void layout_memory_with(const ty_layout_question *q, const ty_layout *l, const l
 void layout_time_with(const ty_layout_question *q, const ty_layout *l, const layout_cell *cell,
                       ty_layout_estimate *out);
 
+/* Whether there are figures for a compression of gradients, and whether it is a cast to 16 bits. */
+bool layout_compresses(ty_compression_kind kind);
+bool layout_is_cast(ty_compression_kind kind);
+
 /* Whether a layout keeps the rules; NULL, or the rule it breaks. */
 const char *layout_broken_rule(const ty_layout_question *q, const ty_layout *l);
 

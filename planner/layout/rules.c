@@ -113,6 +113,16 @@ static const char *broken_batch(const ty_layout_question *q, const ty_layout *l)
     return NULL;
 }
 
+bool layout_compresses(ty_compression_kind kind)
+{
+    return kind == TY_COMPRESSION_NONE || layout_is_cast(kind) || kind == TY_COMPRESSION_TOP_K;
+}
+
+bool layout_is_cast(ty_compression_kind kind)
+{
+    return kind == TY_COMPRESSION_FP16 || kind == TY_COMPRESSION_BF16;
+}
+
 static const char *broken_choice(const ty_layout_question *q, const ty_layout *l)
 {
     bool has_replicas = (uint64_t)l->context * l->data > 1;
@@ -122,6 +132,8 @@ static const char *broken_choice(const ty_layout_question *q, const ty_layout *l
         (unsigned)l->precision >= TY_LAYOUT_PRECISION_COUNT ||
         (unsigned)l->compression >= TY_COMPRESSION_COUNT || l->zero > 3)
         return "names and stages that are known";
+    if (!layout_compresses(l->compression))
+        return "compression is none, fp16, bf16 or top-k";
     if (l->schedule == TY_LAYOUT_GPIPE && l->pipeline == 1)
         return "gpipe needs stages";
     if (l->tensor == 1 && (l->sequence_parallel || l->overlap_tensor))

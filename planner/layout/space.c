@@ -119,6 +119,7 @@ ty_status layout_choices_of(const ty_layout_options *o, layout_choice **out, uin
     for (unsigned zero = 0; zero < 4; zero++)
         for (unsigned c = 0; c < TY_COMPRESSION_COUNT; c++) {
             if (!allows(o->zeros, zero) || !allows(o->compressions, c) ||
+                !layout_compresses((ty_compression_kind)c) ||
                 (c == TY_COMPRESSION_TOP_K && zero > 0))
                 continue;
             if (allows(o->overlap_gradients, 0))

@@ -145,7 +145,7 @@ ty_status ty_fixed_plan_step(const ty_fixed_plan *plan, double *step_time_s, ty_
                    .micro_batches = plan->micro_batches,
                    .schedule = plan->schedule,
                    .bucket_bytes = plan->bucket_bytes,
-                   .compression = plan->compression};
+                   .compression.kind = plan->compression};
     draft d = {0};
     ty_status status = TY_OK;
 

@@ -21,6 +21,12 @@ expect 2 plan -w lenet -c "2x p100-server" --fix schedule=zigzag
 expect_error_line "zigzag" "gpipe, 1f1b"
 expect 2 plan -w lenet -c "2x p100-server" --fix compression=top-k
 expect_error_line "top-k:0.01"
+expect 2 plan -w lenet -c "2x p100-server" --fix compression=powersgd-0
+expect_error_line "found rank 0"
+expect 2 plan -w lenet -c "2x p100-server" --fix compression=gzip
+expect_error_line "gzip" "powersgd-RANK"
+expect 0 plan -w lenet -c "2x p100-server" --allow-lossy --no-simulate
+expect 0 plan -w lenet -c "2x p100-server" --fix compression=powersgd-2,pp=1 --no-simulate
 expect 2 plan -w lenet -c "2x p100-server" --fix replicas=3+1
 expect_error_line "needs 4 devices" "has 8"
 expect 2 plan -w lenet -c "2x p100-server" --global-batch 128 --fix micro_batch=48

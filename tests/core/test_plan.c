@@ -69,7 +69,7 @@ Test(plan, tied_buckets_belong_to_two_stages)
 Test(plan, frozen_layers_have_no_gradients)
 {
     ty_plan *plan = toy_plan_named("alone");
-    ty_bucket whole = {0, 0, 6, TY_NO_STAGE, 0, 0, 0, 0};
+    ty_bucket whole = {.layer_count = 6, .tied_stage = TY_NO_STAGE};
     ty_error error = {0};
 
     cr_assert_eq(ty_bucket_gradient_bytes(plan, &whole), 176 + 80 + 80 + 128);
@@ -104,12 +104,16 @@ Test(plan, wire_bytes_of_compressions)
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         ty_bucket bucket = {.gradient_bytes = rows[i].gradient_bytes,
-                            .compression = rows[i].kind,
-                            .top_k_ratio = rows[i].ratio};
-        cr_assert_eq(ty_bucket_wire_bytes(&bucket), rows[i].wire_bytes, "row %zu", i);
-        cr_assert_eq(ty_bucket_collective(&bucket), rows[i].collective, "row %zu", i);
+                            .compression.kind = rows[i].kind,
+                            .compression.ratio = rows[i].ratio};
+        ty_gradient_extent extent = {.elements = rows[i].gradient_bytes / 4};
+        cr_assert_eq(ty_compression_wire_bytes(&bucket.compression, &extent, 2, 0),
+                     rows[i].wire_bytes, "row %zu", i);
+        cr_assert_eq(ty_compression_collective(&bucket.compression, 0), rows[i].collective,
+                     "row %zu", i);
         if (rows[i].kept > 0)
-            cr_assert_eq(ty_bucket_top_k(&bucket), rows[i].kept, "row %zu", i);
+            cr_assert_eq(ty_compression_kept(&bucket.compression, extent.elements), rows[i].kept,
+                         "row %zu", i);
     }
 }
 
@@ -223,21 +227,21 @@ static void wrong_bytes(ty_plan *p)
 }
 static void ratio_without_top_k(ty_plan *p)
 {
-    p->buckets[0].top_k_ratio = 0.5;
+    p->buckets[0].compression.ratio = 0.5;
 }
 static void ratio_zero(ty_plan *p)
 {
-    p->buckets[0].compression = TY_COMPRESSION_TOP_K;
+    p->buckets[0].compression.kind = TY_COMPRESSION_TOP_K;
 }
 static void ratio_nan(ty_plan *p)
 {
-    p->buckets[0].compression = TY_COMPRESSION_TOP_K;
-    p->buckets[0].top_k_ratio = (double)NAN;
+    p->buckets[0].compression.kind = TY_COMPRESSION_TOP_K;
+    p->buckets[0].compression.ratio = (double)NAN;
 }
 static void ratio_two(ty_plan *p)
 {
-    p->buckets[0].compression = TY_COMPRESSION_TOP_K;
-    p->buckets[0].top_k_ratio = 2;
+    p->buckets[0].compression.kind = TY_COMPRESSION_TOP_K;
+    p->buckets[0].compression.ratio = 2;
 }
 static void nan_rate(ty_plan *p)
 {
@@ -320,8 +324,8 @@ static void three_copies(ty_plan *p)
     p->workload->layers[3].parameter_bytes = 0;
     p->workload->layers[3].tied_to = TY_NO_LAYER;
     p->bucket_count = 2;
-    p->buckets[0] = (ty_bucket){0, 0, 1, TY_NO_STAGE, 48, TY_RING, 0, 0};
-    p->buckets[1] = (ty_bucket){0, 0, 1, 1, 128, TY_RING, 0, 0};
+    p->buckets[0] = (ty_bucket){.layer_count = 1, .tied_stage = TY_NO_STAGE, .gradient_bytes = 48};
+    p->buckets[1] = (ty_bucket){.layer_count = 1, .tied_stage = 1, .gradient_bytes = 128};
 }
 
 Test(plan, check_refuses_each_flaw)
@@ -356,10 +360,12 @@ Test(plan, check_refuses_each_flaw)
         {"hybrid", no_bucket, "toy:/buckets: found none with layer 3 (\"up\") of stage 1"},
         {"alone", no_bucket_at_all, "toy:/buckets: found none with layer 0"},
         {"hybrid", wrong_bytes, "toy:/buckets/0/gradient_bytes: found 252, expected 256"},
-        {"hybrid", ratio_without_top_k, "toy:/buckets/0/top_k_ratio: found 0.5, expected 0"},
-        {"hybrid", ratio_zero, "toy:/buckets/0/top_k_ratio: found 0, expected more than 0"},
-        {"hybrid", ratio_nan, "toy:/buckets/0/top_k_ratio: found nan"},
-        {"hybrid", ratio_two, "toy:/buckets/0/top_k_ratio: found 2"},
+        {"hybrid", ratio_without_top_k,
+         "toy:/buckets/0/compression: found ratio 0.5 for none, expected none"},
+        {"hybrid", ratio_zero,
+         "toy:/buckets/0/compression: found ratio 0 for top-k, expected more than 0"},
+        {"hybrid", ratio_nan, "toy:/buckets/0/compression: found ratio nan"},
+        {"hybrid", ratio_two, "toy:/buckets/0/compression: found ratio 2"},
         {"hybrid", nan_rate, "toy:/optimizer/learning_rate: found nan"},
         {"hybrid", negative_momentum, "toy:/optimizer/momentum: found -0.5"},
         {"hybrid", big_seed, "toy:/seed: found 18446744073709551615, expected less than 2^53"},
@@ -542,8 +548,8 @@ Test(plan, bad_files_are_refused_with_pointer)
         {"\"schedule\": \"gpipe\"", "\"schedule\": \"gpip\"", ":/schedule: found \"gpip\""},
         {"\"compression\": \"top-k\"", "\"compression\": \"topk\"",
          ":/buckets/0/compression: found \"topk\""},
-        {"\"top_k_ratio\": 0.25", "\"top_k_ratio\": 1.25", ":/buckets/0/top_k_ratio: found 1.25"},
-        {"\"top_k_ratio\": 0.25", "\"top_k_ratio\": 0", ":/buckets/0/top_k_ratio: found 0"},
+        {"\"ratio\": 0.25", "\"ratio\": 1.25", ":/buckets/0/ratio: found 1.25"},
+        {"\"ratio\": 0.25", "\"ratio\": 0", ":/buckets/0/ratio: found 0"},
         {"\"tied_stage\": 1", "\"tied_stage\": 0", "/tied_stage: found 0, expected 1"},
         {"\"name\": \"embed\"", "\"name\": \"embedding\"",
          ":/workload_digest: this plan was made for another workload (digest "},

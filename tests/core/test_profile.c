@@ -261,7 +261,9 @@ Test(profile, collectives_at_the_edges)
 Test(profile, codecs)
 {
     ty_profile *p = load(BENCH);
-    double encode = -1.0, decode = -1.0;
+    ty_codec_cost cost;
+    static const ty_compression none = {0}, half = {.kind = TY_COMPRESSION_FP16},
+                                sparse = {.kind = TY_COMPRESSION_TOP_K, .ratio = 0.01};
     static const struct {
         double ratio;
         uint32_t ranks;
@@ -273,17 +275,19 @@ Test(profile, codecs)
      */
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         double elements = (double)rows[i].elements;
-        cr_assert(ty_profile_codec(p, TY_COMPRESSION_TOP_K, rows[i].ratio, rows[i].ranks,
-                                   rows[i].elements, &encode, &decode));
-        cr_expect(is_close(encode, elements * 1e-9), "row %zu: %g", i, encode);
-        cr_expect(is_close(decode, rows[i].ranks * elements * 1e-11), "row %zu: %g", i, decode);
+        const ty_compression asked = {.kind = TY_COMPRESSION_TOP_K, .ratio = rows[i].ratio};
+        cr_assert(ty_profile_codec(p, &asked, rows[i].ranks, rows[i].elements, &cost));
+        cr_expect(is_close(cost.encode_s[0], elements * 1e-9), "row %zu: %g", i, cost.encode_s[0]);
+        cr_expect(is_close(cost.decode_s, rows[i].ranks * elements * 1e-11), "row %zu: %g", i,
+                  cost.decode_s);
     }
-    cr_assert(ty_profile_codec(p, TY_COMPRESSION_FP16, 1.0, 64, 2000, &encode, &decode));
-    cr_expect(is_close(encode, 2e-6) && is_close(decode, 2e-6), "ranks do not matter: %g", decode);
-    cr_assert(ty_profile_codec(p, TY_COMPRESSION_NONE, 0.0, 2, 1000, &encode, &decode));
-    cr_expect(encode == 0.0 && decode == 0.0);
+    cr_assert(ty_profile_codec(p, &half, 64, 2000, &cost));
+    cr_expect(is_close(cost.encode_s[0], 2e-6) && is_close(cost.decode_s, 2e-6),
+              "ranks do not matter: %g", cost.decode_s);
+    cr_assert(ty_profile_codec(p, &none, 2, 1000, &cost));
+    cr_expect(cost.encode_s[0] == 0.0 && cost.decode_s == 0.0);
     p->codec_time_count = 0;
-    cr_expect_not(ty_profile_codec(p, TY_COMPRESSION_TOP_K, 0.01, 2, 1000, &encode, &decode));
+    cr_expect_not(ty_profile_codec(p, &sparse, 2, 1000, &cost));
     p->codec_time_count = 5;
     ty_profile_free(p);
 }

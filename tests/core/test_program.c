@@ -455,6 +455,27 @@ static void encode_unasked(ty_program *p)
     at(p, 0, p->stages[0].instruction_count - 1)->op = TY_OP_ENCODE;
 }
 
+/* "data parallel one-bit": the second phase, and phases that are none */
+static void drop_second_collective(ty_program *p)
+{
+    uint32_t decode = nth(p, 0, TY_OP_DECODE, 0), second = nth(p, 0, TY_OP_COLLECTIVE, 1);
+    at(p, 0, decode)->waits[0] = nth(p, 0, TY_OP_ENCODE, 1);
+    drop(p, 0, second);
+}
+static void second_phase_first(ty_program *p)
+{
+    at(p, 0, nth(p, 0, TY_OP_ENCODE, 0))->phase = 1;
+    at(p, 0, nth(p, 0, TY_OP_ENCODE, 1))->phase = 0;
+}
+static void third_phase(ty_program *p)
+{
+    at(p, 0, nth(p, 0, TY_OP_ENCODE, 1))->phase = 2;
+}
+static void phase_of_decode(ty_program *p)
+{
+    at(p, 0, nth(p, 0, TY_OP_DECODE, 0))->phase = 1;
+}
+
 /* "pipeline of four": inner stages have nothing to load */
 static void load_inside(ty_program *p)
 {
@@ -600,6 +621,11 @@ Test(program, check_refuses_each_flaw)
         {"hybrid tied", decode_before_collective, "does not wait for the collective of its bucket"},
         {"hybrid up", exchange_alone, "the bucket has one member and is not exchanged"},
         {"hybrid", encode_unasked, "encode of bucket 0: the bucket is not compressed"},
+        {"data parallel one-bit", drop_second_collective,
+         "expected one collective of bucket 0 in phase 1, found none"},
+        {"data parallel one-bit", second_phase_first, "does not wait for"},
+        {"data parallel one-bit", third_phase, "found phase 2, expected less than 2"},
+        {"data parallel one-bit", phase_of_decode, "found phase 1, expected less than 1"},
         {"pipeline of four", load_inside, "only the first and the last stage load"},
         {"pipeline", forward_after_gradient,
          "deadlock: rank 0 (stage 0) is stuck at the receive of the gradient of micro-batch 0 from "

@@ -12,6 +12,8 @@ const toy_spec toy_specs[] = {
     {"data parallel", false, 1, {0}, {4}, 4, TY_COMPRESSION_NONE, false},
     {"data parallel accumulating", false, 1, {0}, {2}, 6, TY_COMPRESSION_FP16, false},
     {"data parallel top-k", true, 1, {0}, {3}, 3, TY_COMPRESSION_TOP_K, false},
+    {"data parallel one-bit", false, 1, {0}, {3}, 3, TY_COMPRESSION_ONE_BIT, false},
+    {"data parallel powersgd", true, 1, {0}, {2}, 2, TY_COMPRESSION_POWERSGD, false},
     {"pipeline", false, 2, {0, 2}, {1, 1}, 2, TY_COMPRESSION_NONE, false},
     {"pipeline of four", false, 4, {0, 1, 3, 5}, {1, 1, 1, 1}, 4, TY_COMPRESSION_NONE, false},
     {"pipeline recomputed", false, 2, {0, 3}, {1, 1}, 3, TY_COMPRESSION_NONE, true},
@@ -91,8 +93,9 @@ ty_workload *toy_workload(bool is_tied)
 
 static void add_bucket(ty_plan *plan, ty_bucket bucket, const toy_spec *spec)
 {
-    bucket.compression = spec->compression;
-    bucket.top_k_ratio = spec->compression == TY_COMPRESSION_TOP_K ? 0.25 : 0;
+    bucket.compression.kind = spec->compression;
+    bucket.compression.ratio = ty_compression_has_ratio(spec->compression) ? 0.25 : 0;
+    bucket.compression.rank = ty_compression_has_rank(spec->compression) ? 2 : 0;
     bucket.algorithm = plan->bucket_count % 2 == 0 ? TY_RING : TY_TREE;
     bucket.gradient_bytes = ty_bucket_gradient_bytes(plan, &bucket);
     if (bucket.gradient_bytes > 0)
@@ -140,15 +143,23 @@ ty_plan *toy_plan(const toy_spec *spec)
         for (uint32_t end = plan->stages[s].first_layer + plan->stages[s].layer_count;
              end > plan->stages[s].first_layer;) {
             uint32_t first = end > plan->stages[s].first_layer + 1 ? end - 2 : end - 1;
-            add_bucket(plan, (ty_bucket){s, first, end - first, TY_NO_STAGE, 0, 0, 0, 0}, spec);
+            add_bucket(plan,
+                       (ty_bucket){.stage = s,
+                                   .first_layer = first,
+                                   .layer_count = end - first,
+                                   .tied_stage = TY_NO_STAGE},
+                       spec);
             end = first;
         }
     for (uint32_t layer = 0; layer < 6; layer++) {
         uint32_t other = ty_plan_tied_stage(plan, layer);
         if (other != TY_NO_STAGE)
-            add_bucket(
-                plan, (ty_bucket){ty_plan_stage_of_layer(plan, layer), layer, 1, other, 0, 0, 0, 0},
-                spec);
+            add_bucket(plan,
+                       (ty_bucket){.stage = ty_plan_stage_of_layer(plan, layer),
+                                   .first_layer = layer,
+                                   .layer_count = 1,
+                                   .tied_stage = other},
+                       spec);
     }
     cr_assert_eq(ty_plan_check(plan, "toy", &error), TY_OK, "%s: %s", spec->name, error.message);
     return plan;
@@ -235,18 +246,25 @@ static uint32_t append_backward(ty_program *program, const ty_plan *plan, uint32
 static void append_bucket(ty_program *program, const ty_plan *plan, uint32_t s, uint32_t b,
                           uint32_t after)
 {
-    static const ty_op chain[] = {TY_OP_ENCODE, TY_OP_COLLECTIVE, TY_OP_DECODE, TY_OP_UPDATE};
+    static const ty_op chain[] = {TY_OP_ENCODE,     TY_OP_COLLECTIVE, TY_OP_ENCODE,
+                                  TY_OP_COLLECTIVE, TY_OP_DECODE,     TY_OP_UPDATE};
     const ty_bucket *bucket = &plan->buckets[b];
     bool is_exchanged = ty_bucket_member_count(plan, bucket) > 1;
 
-    for (size_t i = is_exchanged ? 0 : 3; i < 4; i++) {
+    for (size_t i = is_exchanged ? 0 : 5; i < 6; i++) {
         ty_instruction in = ty_instruction_of(chain[i]);
-        if (bucket->compression == TY_COMPRESSION_NONE && (i == 0 || i == 2))
+        const bool is_codec = in.op == TY_OP_ENCODE || in.op == TY_OP_DECODE;
+        if ((i == 2 || i == 3) && ty_compression_phases(&bucket->compression) == 1)
+            continue;
+        in.phase = i == 2 || i == 3;
+        if (bucket->compression.kind == TY_COMPRESSION_NONE && is_codec)
             continue;
         in.first_layer = bucket->first_layer;
         in.layer_count = bucket->layer_count;
         in.bucket = b;
-        in.bytes = i == 1 ? ty_bucket_wire_bytes(bucket) : i == 3 ? 0 : bucket->gradient_bytes;
+        in.bytes = in.op == TY_OP_COLLECTIVE ? ty_bucket_wire_bytes(plan, bucket, in.phase)
+                   : is_codec                ? bucket->gradient_bytes
+                                             : 0;
         after = append(program, s, in, after, TY_NO_INSTRUCTION);
     }
 }

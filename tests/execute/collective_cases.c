@@ -197,6 +197,82 @@ cleanup:
     return status;
 }
 
+/* What each byte of an all-to-all says: who sent it to whom. */
+static char to_value(uint32_t from, uint32_t to, uint64_t i)
+{
+    return (char)(from * 31 + to * 7 + i % 13);
+}
+
+static ty_status check_all_to_all(ty_transport *t, const group *g, uint64_t count, ty_error *error)
+{
+    char *data = ty_alloc(g->count, count);
+    uint32_t own = g->members[g->position];
+    ty_status status;
+
+    for (uint32_t m = 0; m < g->count; m++)
+        for (uint64_t i = 0; i < count; i++)
+            data[m * count + i] = to_value(own, g->members[m], i);
+    TY_CHECK(ty_collective_run(t,
+                               &(ty_collective_options){.kind = TY_ALL_TO_ALL,
+                                                        .members = g->members,
+                                                        .member_count = g->count,
+                                                        .data = data,
+                                                        .count = count,
+                                                        .element = TY_ELEMENT_BYTE,
+                                                        .tag = case_tag(6, count)},
+                               error),
+             status, cleanup);
+    for (uint32_t m = 0; m < g->count && status == TY_OK; m++)
+        for (uint64_t i = 0; i < count && status == TY_OK; i++)
+            if (data[m * count + i] != to_value(g->members[m], own, i))
+                status = wrong(error, "all-to-all", g, count, m * count + i, data[m * count + i],
+                               to_value(g->members[m], own, i));
+cleanup:
+    ty_free(data);
+    return status;
+}
+
+/* Small whole numbers are exact as bfloats: the upper half of their float. */
+static uint16_t bfloat_of(int value)
+{
+    float number = (float)value;
+    uint32_t bits;
+
+    memcpy(&bits, &number, sizeof bits);
+    return (uint16_t)(bits >> 16);
+}
+
+static ty_status check_bfloat(ty_transport *t, ty_algorithm algorithm, const group *g,
+                              uint64_t count, ty_error *error)
+{
+    uint16_t *data = ty_alloc(count, sizeof *data);
+    ty_status status;
+
+    for (uint64_t i = 0; i < count; i++)
+        data[i] = bfloat_of(whole_value(t->rank, i));
+    TY_CHECK(ty_collective_run(t,
+                               &(ty_collective_options){.kind = TY_ALL_REDUCE,
+                                                        .algorithm = algorithm,
+                                                        .members = g->members,
+                                                        .member_count = g->count,
+                                                        .data = data,
+                                                        .count = count,
+                                                        .element = TY_ELEMENT_BFLOAT,
+                                                        .tag = case_tag(7, count)},
+                               error),
+             status, cleanup);
+    for (uint64_t i = 0; i < count && status == TY_OK; i++) {
+        int expected = 0;
+        for (uint32_t m = 0; m < g->count; m++)
+            expected += whole_value(g->members[m], i);
+        if (data[i] != bfloat_of(expected))
+            status = wrong(error, "bfloat all-reduce", g, count, i, data[i], bfloat_of(expected));
+    }
+cleanup:
+    ty_free(data);
+    return status;
+}
+
 static ty_status check_group(ty_transport *t, const group *g, ty_error *error)
 {
     ty_algorithm algorithm;
@@ -207,8 +283,10 @@ static ty_status check_group(ty_transport *t, const group *g, ty_error *error)
         for (algorithm = 0; algorithm <= TY_AUTOMATIC; algorithm++) {
             TY_CHECK(check_float(t, algorithm, g, counts[i], error), status, done);
             TY_CHECK(check_half(t, algorithm, g, counts[i], error), status, done);
+            TY_CHECK(check_bfloat(t, algorithm, g, counts[i], error), status, done);
         }
         TY_CHECK(check_gather(t, g, counts[i], error), status, done);
+        TY_CHECK(check_all_to_all(t, g, counts[i], error), status, done);
     }
     TY_CHECK(check_bits(t, TY_RING, g, 10007, error), status, done);
     TY_CHECK(check_bits(t, TY_TREE, g, 10007, error), status, done);

@@ -20,7 +20,6 @@ static void add_bucket(ty_plan *plan, const plan_shape *shape, ty_bucket bucket)
 {
     bucket.algorithm = shape->algorithm;
     bucket.compression = shape->compression;
-    bucket.top_k_ratio = shape->compression == TY_COMPRESSION_TOP_K ? shape->top_k_ratio : 0;
     bucket.gradient_bytes = ty_bucket_gradient_bytes(plan, &bucket);
     if (bucket.gradient_bytes > 0)
         plan->buckets[plan->bucket_count++] = bucket;

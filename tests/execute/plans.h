@@ -13,8 +13,7 @@ typedef struct plan_shape {
     uint32_t buckets;     /* of each stage, at most */
     uint32_t global_batch, micro_batch_size;
     ty_algorithm algorithm;
-    ty_compression_kind compression;
-    double top_k_ratio;
+    ty_compression compression;
     ty_recompute recompute;
     uint32_t frozen; /* layers before this one are */
 } plan_shape;

@@ -1,5 +1,6 @@
-/* Gradient compressors: halves against a definition by search, top-k against sorting. */
-#include "codec.h"
+/* Gradient compressors: number formats against a definition by search, top-k against sorting, and
+ * of each kind the property it is known for. */
+#include "codec_kinds.h"
 
 #include <criterion/criterion.h>
 #include <math.h>
@@ -105,33 +106,545 @@ Test(codecs, halves_are_summed_in_float)
                      half_value(a[i]), half_value(b[i]));
 }
 
-Test(codecs, fp16_decodes_what_it_encodes)
+/* ---- Exchanges among members of one process ---------------------------------------------- */
+
+enum { MOST_MEMBERS = 4 };
+
+typedef struct crowd {
+    uint32_t count;
+    ty_codec *codecs[MOST_MEMBERS];
+} crowd;
+
+static crowd crowd_open(const char *spec, uint64_t count, uint32_t members,
+                        const ty_bucket_matrix *matrices, uint32_t matrix_count)
 {
-    enum { N = 77 };
+    crowd c = {.count = members};
+    ty_error error = {0};
+    ty_codec_options o = {.count = count,
+                          .member_count = members,
+                          .seed = 42,
+                          .matrices = matrices,
+                          .matrix_count = matrix_count};
+
+    cr_assert_eq(ty_compression_parse(spec, &o.compression, &error), TY_OK, "%s", error.message);
+    for (o.position = 0; o.position < members; o.position++)
+        cr_assert_eq(ty_codec_open(&o, &c.codecs[o.position], &error), TY_OK, "%s: %s", spec,
+                     error.message);
+    return c;
+}
+
+static void crowd_close(crowd *c)
+{
+    for (uint32_t m = 0; m < c->count; m++)
+        ty_codec_close(c->codecs[m]);
+}
+
+static void reduce(const ty_collective_options *to, const ty_collective_options *from)
+{
+    if (to->element == TY_ELEMENT_HALF)
+        ty_half_add(to->data, from->data, to->count);
+    else if (to->element == TY_ELEMENT_BFLOAT)
+        ty_bfloat_add(to->data, from->data, to->count);
+    else
+        codec_add(to->count, from->data, to->data);
+}
+
+static uint64_t bytes_of(const ty_collective_options *o)
+{
+    return o->count * (o->element == TY_ELEMENT_BYTE ? 1 : o->element == TY_ELEMENT_FLOAT ? 4 : 2);
+}
+
+/* The collective of a phase, by copying. */
+static void crowd_exchange(crowd *c, uint32_t phase)
+{
+    ty_collective_options e[MOST_MEMBERS];
+    uint64_t part;
+
+    for (uint32_t m = 0; m < c->count; m++)
+        e[m] = ty_codec_exchange(c->codecs[m], phase);
+    part = bytes_of(&e[0]);
+    for (uint32_t m = 1; e[0].kind == TY_ALL_REDUCE && m < c->count; m++)
+        reduce(&e[0], &e[m]);
+    for (uint32_t m = 1; e[0].kind == TY_ALL_REDUCE && m < c->count; m++)
+        memcpy(e[m].data, e[0].data, part);
+    for (uint32_t from = 0; e[0].kind == TY_ALL_GATHER && from < c->count; from++)
+        for (uint32_t to = 0; to < c->count; to++)
+            memcpy((char *)e[to].data + from * part, (char *)e[from].data + from * part, part);
+    for (uint32_t from = 0; e[0].kind == TY_ALL_TO_ALL && from < c->count; from++)
+        for (uint32_t to = 0; to < from; to++) {
+            char *a = (char *)e[from].data + to * part, *b = (char *)e[to].data + from * part;
+            for (uint64_t i = 0; i < part; i++) {
+                char kept = a[i];
+                a[i] = b[i];
+                b[i] = kept;
+            }
+        }
+}
+
+/* One step: decoded[m] is what member m makes of all gradients. */
+static void crowd_step(crowd *c, float *const *gradients, float *const *decoded)
+{
+    for (uint32_t p = 0; p < ty_compression_phases(&c->codecs[0]->options.compression); p++) {
+        for (uint32_t m = 0; m < c->count; m++)
+            ty_codec_encode(c->codecs[m], p, gradients[m]);
+        crowd_exchange(c, p);
+    }
+    for (uint32_t m = 0; m < c->count; m++)
+        ty_codec_decode(c->codecs[m], decoded[m]);
+}
+
+/* Gradients of neighbouring sizes and either sign, some tiny. */
+static void fill(uint64_t count, float *values, uint64_t *state)
+{
+    for (uint64_t i = 0; i < count; i++) {
+        float share = (float)(int32_t)(next_random(state) >> 32) * 0x1p-31f;
+        values[i] = share * share * share * (i % 7 == 0 ? 1e-3f : 1.0f);
+    }
+}
+
+static float **rows_new(uint32_t rows, uint64_t count)
+{
+    float **all = ty_alloc(rows, sizeof *all);
+    for (uint32_t r = 0; r < rows; r++)
+        all[r] = ty_alloc(count, sizeof **all);
+    return all;
+}
+
+static void rows_free(float **all, uint32_t rows)
+{
+    for (uint32_t r = 0; r < rows; r++)
+        ty_free(all[r]);
+    ty_free(all);
+}
+
+static const char *const every_spec[] = {
+    "fp16",    "bf16",          "fp8-e4m3",  "fp8-e5m2",          "int8",
+    "ternary", "one-bit",       "top-k:0.1", "top-k-sampled:0.1", "random-k:0.1",
+    "dgc:0.1", "dgc:0.1:3:0.5", "powersgd-2"};
+enum { SPECS = sizeof every_spec / sizeof *every_spec };
+
+/* ---- All kinds --------------------------------------------------------------------------- */
+
+static uint64_t encoded_digest(const float *values, uint64_t count)
+{
+    uint64_t hash = 1469598103934665603u;
+    for (uint64_t i = 0; i < count; i++)
+        hash = (hash ^ bits_of_float(values[i])) * 1099511628211u;
+    return hash;
+}
+
+/* All members decode the same bits, a second run the same as the first, and what is kept and sent
+ * is what plans are made with. */
+Test(codecs, members_agree_and_memory_is_as_planned)
+{
+    enum { STEPS = 4 };
+    const uint64_t sizes[] = {1, 31, 513, 4800, 10007};
+    for (int s = 0; s < SPECS; s++)
+        for (size_t n = 0; n < sizeof sizes / sizeof *sizes; n++)
+            for (uint32_t members = 2; members <= MOST_MEMBERS; members++) {
+                const uint64_t count = sizes[n];
+                const ty_bucket_matrix matrix = {0, 60, count / 60};
+                float **in = rows_new(members, count), **out = rows_new(members, count);
+                uint64_t digests[2][STEPS];
+                for (int run = 0; run < 2; run++) {
+                    crowd c = crowd_open(every_spec[s], count, members, &matrix, count >= 60);
+                    const ty_compression *k = &c.codecs[0]->options.compression;
+                    uint64_t state = 7;
+                    cr_assert_eq(ty_codec_memory_bytes(c.codecs[0]),
+                                 ty_compression_state_bytes(k, &c.codecs[0]->extent, members) +
+                                     ty_compression_payload_bytes(k, &c.codecs[0]->extent, members),
+                                 "%s of %lu among %u", every_spec[s], count, members);
+                    for (int step = 0; step < STEPS; step++) {
+                        for (uint32_t m = 0; m < members; m++)
+                            fill(count, in[m], &state);
+                        crowd_step(&c, in, out);
+                        for (uint32_t m = 1; m < members; m++)
+                            cr_assert_arr_eq(out[m], out[0], count * sizeof(float),
+                                             "%s of %lu: member %u", every_spec[s], count, m);
+                        digests[run][step] = encoded_digest(out[0], count);
+                    }
+                    crowd_close(&c);
+                }
+                cr_assert_arr_eq(digests[0], digests[1], sizeof digests[0], "%s", every_spec[s]);
+                rows_free(in, members);
+                rows_free(out, members);
+            }
+}
+
+Test(codecs, bytes_are_those_of_the_plan)
+{
+    enum { COUNT = 6000, MEMBERS = 3 };
+    const ty_bucket_matrix matrix = {0, 60, 100};
+    float **in = rows_new(MEMBERS, COUNT), **out = rows_new(MEMBERS, COUNT);
+    for (int s = 0; s < SPECS; s++) {
+        crowd c = crowd_open(every_spec[s], COUNT, MEMBERS, &matrix, 1);
+        const ty_compression *k = &c.codecs[0]->options.compression;
+        for (uint32_t step = 0; step < 5; step++) {
+            crowd_step(&c, in, out);
+            for (uint32_t p = 0; p < ty_compression_phases(k); p++) {
+                ty_collective_options e = ty_codec_exchange(c.codecs[1], p);
+                uint64_t planned = ty_compression_wire_bytes(k, &c.codecs[0]->extent, MEMBERS, p);
+                uint64_t bytes = bytes_of(&e) * (e.kind == TY_ALL_TO_ALL ? MEMBERS : 1);
+                cr_assert_eq(e.kind, ty_compression_collective(k, p));
+                if (step < k->warmup_steps)
+                    cr_assert_gt(bytes, planned, "%s warms up", every_spec[s]);
+                else
+                    cr_assert_eq(bytes, planned, "%s, phase %u", every_spec[s], p);
+            }
+        }
+        crowd_close(&c);
+    }
+    rows_free(in, MEMBERS);
+    rows_free(out, MEMBERS);
+}
+
+/* What is not finite must not vanish: a run that diverges has to be seen to. */
+Test(codecs, zeros_stay_zeros_and_nan_is_passed_on)
+{
+    enum { COUNT = 4800 };
+    const ty_bucket_matrix matrix = {0, 60, 80};
+    float *in[2] = {ty_alloc(COUNT, sizeof(float)), ty_alloc(COUNT, sizeof(float))};
+    float **out = rows_new(2, COUNT);
+    for (int s = 0; s < SPECS; s++) {
+        crowd c = crowd_open(every_spec[s], COUNT, 2, &matrix, 1);
+        uint64_t seen = 0;
+        memset(in[1], 0, COUNT * sizeof(float));
+        for (int step = 0; step < 3; step++) {
+            crowd_step(&c, in, out);
+            for (int i = 0; i < COUNT; i++)
+                cr_assert(out[0][i] == 0.0f, "%s: element %d is %g", every_spec[s], i,
+                          (double)out[0][i]);
+        }
+        for (int i = 0; i < COUNT; i++)
+            in[1][i] = i % 5 == 0 ? NAN : 1.0f;
+        crowd_step(&c, in, out);
+        for (int i = 0; i < COUNT; i++)
+            seen += isnan(out[0][i]);
+        cr_assert_gt(seen, 0, "%s", every_spec[s]);
+        crowd_close(&c);
+    }
+    ty_free(in[0]);
+    ty_free(in[1]);
+    rows_free(out, 2);
+}
+
+/* ---- Formats ----------------------------------------------------------------------------- */
+
+Test(codecs, casts_lose_no_more_than_their_rounding)
+{
+    enum { COUNT = 3000, MEMBERS = 3 };
+    const struct {
+        const char *spec;
+        double relative; /* half a unit in the last place, of the largest in a group for groups */
+    } rows[] = {{"fp16", 0x1p-11}, {"bf16", 0x1p-8}, {"fp8-e4m3", 0x1p-4}, {"fp8-e5m2", 0x1p-3}};
+    float **in = rows_new(MEMBERS, COUNT), **out = rows_new(MEMBERS, COUNT);
+    uint64_t state = 3;
+    for (uint32_t m = 0; m < MEMBERS; m++)
+        fill(COUNT, in[m], &state);
+    for (size_t r = 0; r < sizeof rows / sizeof *rows; r++) {
+        crowd c = crowd_open(rows[r].spec, COUNT, MEMBERS, NULL, 0);
+        crowd_step(&c, in, out);
+        for (int i = 0; i < COUNT; i++) {
+            double sum = 0, magnitudes = 0;
+            for (uint32_t m = 0; m < MEMBERS; m++) {
+                sum += (double)in[m][i];
+                magnitudes += fabs((double)in[m][i]);
+            }
+            /* The sums on the way are rounded as well: members of them; subnormals come to less
+             * than 2^-10 of the largest. */
+            cr_assert(fabs((double)out[0][i] - sum) <=
+                          MEMBERS * rows[r].relative * magnitudes + 0x1p-16,
+                      "%s: element %d is %g, expected %g", rows[r].spec, i, (double)out[0][i], sum);
+        }
+        crowd_close(&c);
+    }
+    rows_free(in, MEMBERS);
+    rows_free(out, MEMBERS);
+}
+
+Test(codecs, floats_round_to_the_nearest_bfloat)
+{
+    uint64_t state = 11;
+    for (int i = 0; i < 100000; i++) {
+        uint32_t bits = (uint32_t)next_random(&state), low = bits & 0xffffu, up;
+        float value = float_of_bits(bits);
+        uint16_t bfloat;
+        if (isnan(value))
+            continue;
+        bfloat_from_float(1, &value, &bfloat);
+        up = low > 0x8000u || (low == 0x8000u && (bits >> 16 & 1));
+        cr_assert_eq(bfloat, (bits >> 16) + up, "%08x became %04x", bits, bfloat);
+    }
+}
+
+/* ---- Unbiasedness ------------------------------------------------------------------------ */
+
+/* The mean of many steps of the same gradients comes to them as 1 / sqrt(steps): within 5 standard
+ * errors everywhere, by the variance the rounding has. Ternary is unbiased for what it does not
+ * clip: magnitudes here are so even that nothing reaches 2.5 deviations. */
+Test(codecs, stochastic_rounding_is_unbiased)
+{
+    enum { COUNT = 700, STEPS = 3000 };
+    const struct {
+        const char *spec;
+        double steps_to_scale; /* distance of two levels, of the largest magnitude */
+    } rows[] = {{"int8", 1.0 / 127}, {"ternary", 1}};
+    float *in[1] = {ty_alloc(COUNT, sizeof(float))}, *out[1] = {ty_alloc(COUNT, sizeof(float))};
+    for (int i = 0; i < COUNT; i++)
+        in[0][i] = (i % 2 == 0 ? 1.0f : -1.0f) * (0.3f + 0.7f * (float)(i % 97) / 97.0f);
+    for (size_t r = 0; r < sizeof rows / sizeof *rows; r++) {
+        crowd c = crowd_open(rows[r].spec, COUNT, 1, NULL, 0);
+        double sums[COUNT] = {0};
+        for (int step = 0; step < STEPS; step++) {
+            crowd_step(&c, in, out);
+            for (int i = 0; i < COUNT; i++)
+                sums[i] += (double)out[0][i];
+        }
+        for (int i = 0; i < COUNT; i++) {
+            /* A value between two levels: the variance is at most a quarter of their distance's
+             * square; of ternary's, at most the square of the scale's half. */
+            double limit = 5 * 0.5 * rows[r].steps_to_scale / sqrt(STEPS);
+            cr_assert(fabs(sums[i] / STEPS - (double)in[0][i]) <= limit,
+                      "%s: the mean of element %d is %g, expected %g within %g", rows[r].spec, i,
+                      sums[i] / STEPS, (double)in[0][i], limit);
+        }
+        crowd_close(&c);
+    }
+    ty_free(in[0]);
+    ty_free(out[0]);
+}
+
+/* ---- Error feedback ---------------------------------------------------------------------- */
+
+/* Everything members still keep, summed: arrays that are errors, by kind. */
+static double kept_of(const crowd *c, uint64_t element)
+{
+    double sum = 0;
+    for (uint32_t m = 0; m < c->count; m++) {
+        const ty_codec *codec = c->codecs[m];
+        if (codec->options.compression.kind == TY_COMPRESSION_DGC) {
+            sum += (double)codec->arrays[1][element];
+            continue;
+        }
+        sum += (double)codec->arrays[0][element];
+        if (codec->options.compression.kind == TY_COMPRESSION_ONE_BIT) {
+            uint64_t part = ty_one_bit_part(codec->options.count, c->count);
+            if (element / part == m)
+                sum += (double)codec->arrays[1][element % part];
+        }
+    }
+    return sum;
+}
+
+/* What was sent and what is kept add up to what went in, step after step. */
+Test(codecs, error_feedback_conserves_every_element)
+{
+    enum { ROWS = 50, COLUMNS = 60, COUNT = ROWS * COLUMNS, STEPS = 40, MEMBERS = 3 };
+    static const char *const specs[] = {"top-k:0.05", "top-k-sampled:0.05", "random-k:0.05",
+                                        "dgc:0.05",   "dgc:0.05:20",        "one-bit",
+                                        "powersgd-2"};
+    const ty_bucket_matrix matrix = {0, ROWS, COLUMNS};
+    float **in = rows_new(MEMBERS, COUNT), **out = rows_new(MEMBERS, COUNT);
+    for (size_t s = 0; s < sizeof specs / sizeof *specs; s++) {
+        crowd c = crowd_open(specs[s], COUNT, MEMBERS, &matrix, 1);
+        double *went_in = ty_alloc(COUNT, sizeof *went_in), *came = ty_alloc(COUNT, sizeof *came);
+        uint64_t state = 17;
+        cr_assert(ty_compression_has_feedback(&c.codecs[0]->options.compression));
+        for (int step = 0; step < STEPS; step++) {
+            for (uint32_t m = 0; m < MEMBERS; m++) {
+                fill(COUNT, in[m], &state);
+                for (int i = 0; i < COUNT; i++)
+                    went_in[i] += (double)in[m][i];
+            }
+            crowd_step(&c, in, out);
+            for (int i = 0; i < COUNT; i++)
+                came[i] += (double)out[0][i];
+        }
+        for (int i = 0; i < COUNT; i++)
+            cr_assert(fabs(came[i] + kept_of(&c, (uint64_t)i) - went_in[i]) < 2e-4,
+                      "%s: element %d: %g came and %g is kept of %g", specs[s], i, came[i],
+                      kept_of(&c, (uint64_t)i), went_in[i]);
+        ty_free(went_in);
+        ty_free(came);
+        crowd_close(&c);
+    }
+    rows_free(in, MEMBERS);
+    rows_free(out, MEMBERS);
+}
+
+/* A compressor with contraction delta loses at most the share 1 - delta of the square of what it is
+ * given: k / n for the k largest, in expectation for random ones, |x|_1^2 / (n |x|_2^2) of each
+ * group for signs. */
+Test(codecs, error_feedback_contracts)
+{
+    enum { COUNT = 1024, STEPS = 200 };
+    const char *const specs[] = {"top-k:0.1", "random-k:0.1", "one-bit"};
+    float *in[1] = {ty_alloc(COUNT, sizeof(float))}, *out[1] = {ty_alloc(COUNT, sizeof(float))};
+    for (size_t s = 0; s < sizeof specs / sizeof *specs; s++) {
+        double mean = 0, delta = 102.0 / 1024;
+        uint64_t state = 23;
+        for (int step = 0; step < STEPS; step++) {
+            crowd c = crowd_open(specs[s], COUNT, 1, NULL, 0);
+            double all = 0, lost = 0, magnitudes = 0, limit;
+            for (int again = 0; again <= step % 9; again++) /* another draw of random-k */
+                crowd_step(&c, in, out);
+            for (uint32_t a = 0; a < 2; a++)
+                if (c.codecs[0]->arrays[a] != NULL)
+                    memset(c.codecs[0]->arrays[a], 0, c.codecs[0]->array_counts[a] * sizeof(float));
+            fill(COUNT, in[0], &state);
+            crowd_step(&c, in, out);
+            for (int i = 0; i < COUNT; i++) {
+                double x = (double)in[0][i], e = (double)out[0][i] - x;
+                all += x * x;
+                lost += e * e;
+                magnitudes += fabs(x);
+            }
+            if (s == 2)
+                delta = magnitudes * magnitudes / (COUNT * all);
+            limit = (1 - delta) * all * (1 + 1e-5);
+            mean += lost / all / STEPS;
+            cr_assert(s == 1 || lost <= limit, "%s lost %g, at most %g", specs[s], lost, limit);
+            crowd_close(&c);
+        }
+        if (s == 1)
+            cr_assert(fabs(mean - (1 - delta)) < 0.02, "random-k lost %g on average", mean);
+    }
+    ty_free(in[0]);
+    ty_free(out[0]);
+}
+
+/* ---- Momentum ---------------------------------------------------------------------------- */
+
+/* What deep gradient compression sends is the clipped gradient in the first step, and what stays is
+ * the sum of its velocities. */
+Test(codecs, dgc_takes_momentum_and_clips)
+{
+    enum { COUNT = 100 };
+    ty_codec_options o = {.compression = {.kind = TY_COMPRESSION_DGC, .ratio = 1},
+                          .count = COUNT,
+                          .member_count = 1,
+                          .momentum = 0.5};
+    float in[COUNT], out[COUNT];
     ty_codec *codec = NULL;
-    float in[N], out[N];
-    uint16_t encoded[N];
-    cr_assert_eq(ty_codec_open(TY_COMPRESSION_FP16, N, 0, &codec, NULL), TY_OK);
-    cr_assert_eq(ty_codec_bytes(codec), 2 * N);
-    for (int i = 0; i < N; i++)
-        in[i] = (float)(i - 30) * 0.37f;
-    ty_codec_encode(codec, in, encoded);
-    ty_codec_decode(codec, encoded, 3, out);
-    for (int i = 0; i < N; i++)
-        cr_assert_eq((double)out[i], half_value(half_nearest((double)in[i])));
+    double norm = 0;
+    uint64_t state = 5;
+    fill(COUNT, in, &state);
+    for (int i = 0; i < COUNT; i++)
+        norm += (double)in[i] * (double)in[i];
+    for (int clipped = 0; clipped < 2; clipped++) {
+        double scale = clipped ? 0.25 : 1;
+        o.compression.clip_norm = clipped ? 0.25 * sqrt(norm) : 0;
+        cr_assert_eq(ty_codec_open(&o, &codec, NULL), TY_OK);
+        ty_codec_encode(codec, 0, in);
+        ty_codec_decode(codec, out);
+        for (int i = 0; i < COUNT; i++) {
+            double expected = out[i] == 0.0f ? 0 : scale * (double)in[i];
+            cr_assert(fabs((double)out[i] - expected) <= 1e-6, "element %d", i);
+            /* Velocities of what was sent start anew. */
+            cr_assert((out[i] == 0.0f) == (codec->arrays[0][i] != 0.0f), "element %d", i);
+        }
+        ty_codec_close(codec);
+    }
+    /* Sending next to nothing, what stays is a velocity's sum: after 3 steps 1 + 1.5 + 1.75. */
+    o.compression = (ty_compression){.kind = TY_COMPRESSION_DGC, .ratio = 0.01};
+    cr_assert_eq(ty_codec_open(&o, &codec, NULL), TY_OK);
+    for (int step = 0; step < 3; step++)
+        ty_codec_encode(codec, 0, in);
+    uint64_t untouched = 0;
+    for (int i = 0; i < COUNT; i++)
+        untouched += fabs((double)codec->arrays[1][i] - 4.25 * (double)in[i]) < 1e-5;
+    cr_assert_geq(untouched, COUNT - 3);
     ty_codec_close(codec);
 }
 
-/* ---- Top-k ---- */
+/* ---- PowerSGD ---------------------------------------------------------------------------- */
 
-typedef struct pair {
-    uint32_t index;
-    float value;
-} pair;
+enum { TALL = 40, WIDE_SIDE = 70, RANK = 3 };
+
+/* The sum over the members of rank 3: each member's is of rank 3 by the same columns. */
+static void fill_low_rank(float *values, const float *columns, uint64_t *state)
+{
+    for (int r = 0; r < TALL; r++) {
+        float weights[RANK];
+        fill(RANK, weights, state);
+        for (int c = 0; c < WIDE_SIDE; c++) {
+            float sum = 0;
+            for (int k = 0; k < RANK; k++)
+                sum += weights[k] * columns[k * WIDE_SIDE + c];
+            values[r * WIDE_SIDE + c] = sum;
+        }
+    }
+}
+
+Test(codecs, powersgd_is_exact_for_its_rank)
+{
+    enum { VECTOR = 11, COUNT = VECTOR + TALL * WIDE_SIDE + VECTOR, MEMBERS = 2 };
+    const ty_bucket_matrix matrix = {VECTOR, TALL, WIDE_SIDE};
+    float **in = rows_new(MEMBERS, COUNT), **out = rows_new(MEMBERS, COUNT);
+    float columns[RANK * WIDE_SIDE];
+    crowd c = crowd_open("powersgd-3", COUNT, MEMBERS, &matrix, 1);
+    uint64_t state = 31;
+
+    fill(RANK * WIDE_SIDE, columns, &state);
+    for (int step = 0; step < 3; step++) {
+        const float *p = c.codecs[0]->payloads[0];
+        for (uint32_t m = 0; m < MEMBERS; m++) {
+            fill(COUNT, in[m], &state);
+            fill_low_rank(in[m] + VECTOR, columns, &state);
+        }
+        crowd_step(&c, in, out);
+        for (int a = 0; a < RANK; a++)
+            for (int b = 0; b <= a; b++) {
+                double product = 0;
+                for (int i = 0; i < TALL; i++)
+                    product += (double)p[a * TALL + i] * (double)p[b * TALL + i];
+                cr_assert(fabs(product - (a == b)) < 1e-5, "step %d: P%d.P%d = %g", step, a, b,
+                          product);
+            }
+        for (int i = 0; i < COUNT; i++)
+            cr_assert(fabs((double)out[0][i] - ((double)in[0][i] + (double)in[1][i])) < 1e-5,
+                      "step %d: element %d is %g, expected %g", step, i, (double)out[0][i],
+                      (double)in[0][i] + (double)in[1][i]);
+        /* Members' own errors cancel; the next step would add them. */
+        for (uint32_t m = 0; m < MEMBERS; m++)
+            memset(c.codecs[m]->arrays[0], 0, TALL * WIDE_SIDE * sizeof(float));
+    }
+    crowd_close(&c);
+    rows_free(in, MEMBERS);
+    rows_free(out, MEMBERS);
+}
+
+/* The warm start is subspace iteration: of one matrix, again and again, it finds the best rank-2
+ * approximation, which of a diagonal is its two largest elements. */
+Test(codecs, powersgd_finds_the_best_approximation)
+{
+    enum { SIDE = 30 };
+    const ty_bucket_matrix matrix = {0, SIDE, SIDE};
+    float *in[1] = {ty_alloc(SIDE * SIDE, sizeof(float))};
+    float *out[1] = {ty_alloc(SIDE * SIDE, sizeof(float))};
+    crowd c = crowd_open("powersgd-2", SIDE * SIDE, 1, &matrix, 1);
+
+    for (int i = 0; i < SIDE; i++)
+        in[0][i * SIDE + i] = i == 7 ? 5.0f : i == 20 ? 3.0f : 0.5f;
+    for (int step = 0; step < 20; step++) {
+        memset(c.codecs[0]->arrays[0], 0, SIDE * SIDE * sizeof(float)); /* no feedback */
+        crowd_step(&c, in, out);
+    }
+    for (int i = 0; i < SIDE * SIDE; i++) {
+        double expected = i == 7 * SIDE + 7 ? 5 : i == 20 * SIDE + 20 ? 3 : 0;
+        cr_assert(fabs((double)out[0][i] - expected) < 1e-4, "element %d is %g", i,
+                  (double)out[0][i]);
+    }
+    crowd_close(&c);
+    ty_free(in[0]);
+    ty_free(out[0]);
+}
+
+/* ---- Top-k ------------------------------------------------------------------------------- */
 
 static int larger_first(const void *a, const void *b)
 {
-    const pair *x = a, *y = b;
+    const codec_pair *x = a, *y = b;
     float p = fabsf(x->value), q = fabsf(y->value);
     if (p != q)
         return p > q ? -1 : 1;
@@ -140,7 +653,7 @@ static int larger_first(const void *a, const void *b)
 
 static int index_first(const void *a, const void *b)
 {
-    const pair *x = a, *y = b;
+    const codec_pair *x = a, *y = b;
     return x->index < y->index ? -1 : 1;
 }
 
@@ -166,82 +679,112 @@ static float element(filling how, uint64_t *state)
     return sign * share * share;
 }
 
+static void check_top_k(uint64_t n, double ratio, filling how, uint64_t *state)
+{
+    ty_codec_options o = {.compression = {.kind = TY_COMPRESSION_TOP_K, .ratio = ratio},
+                          .count = n,
+                          .member_count = 1};
+    uint64_t k = ty_compression_kept(&o.compression, n);
+    float *g = calloc(n, sizeof *g);
+    codec_pair *expected = calloc(n, sizeof *expected);
+    const codec_pair *sent;
+    ty_codec *codec = NULL;
+
+    cr_assert_eq(ty_codec_open(&o, &codec, NULL), TY_OK);
+    for (uint64_t i = 0; i < n; i++)
+        expected[i] = (codec_pair){(uint32_t)i, g[i] = element(how, state)};
+    qsort(expected, n, sizeof *expected, larger_first);
+    qsort(expected, k, sizeof *expected, index_first);
+    ty_codec_encode(codec, 0, g);
+    sent = codec->payloads[0];
+    cr_assert_eq(ty_codec_exchange(codec, 0).count, 8 * k);
+    for (uint64_t i = 0; i < k; i++)
+        cr_assert(sent[i].index == expected[i].index && sent[i].value == expected[i].value,
+                  "%lu of %lu, filling %d, pair %lu: (%u, %g), expected (%u, %g)", k, n, (int)how,
+                  i, sent[i].index, (double)sent[i].value, expected[i].index,
+                  (double)expected[i].value);
+    ty_codec_close(codec);
+    free(g);
+    free(expected);
+}
+
 Test(codecs, top_k_equals_sorting)
 {
     const uint64_t sizes[] = {1, 2, 15, 16, 17, 100, 1000, 4097, 20000};
+    const double ratios[] = {1e-9, 0.01, 0.5, 1};
     uint64_t state = 4711;
     for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++)
         for (filling how = NORMAL; how < FILLINGS; how++)
-            for (int part = 0; part < 4; part++) {
-                uint64_t n = sizes[s], k = part == 0   ? 1
-                                           : part == 1 ? n / 100 + 1
-                                           : part == 2 ? n / 2 + 1
-                                                       : n;
-                float *g = calloc(n, sizeof *g);
-                pair *expected = calloc(n, sizeof *expected), *sent = calloc(k, sizeof *sent);
-                ty_codec *codec = NULL;
-                k = k > n ? n : k;
-                cr_assert_eq(ty_codec_open(TY_COMPRESSION_TOP_K, n, k, &codec, NULL), TY_OK);
-                cr_assert_eq(ty_codec_bytes(codec), 8 * k);
-                for (uint64_t i = 0; i < n; i++)
-                    expected[i] = (pair){(uint32_t)i, g[i] = element(how, &state)};
-                qsort(expected, n, sizeof *expected, larger_first);
-                qsort(expected, k, sizeof *expected, index_first);
-                ty_codec_encode(codec, g, sent);
-                for (uint64_t i = 0; i < k; i++)
-                    cr_assert(sent[i].index == expected[i].index &&
-                                  sent[i].value == expected[i].value,
-                              "%lu of %lu, filling %d, pair %lu: (%u, %g), expected (%u, %g)", k, n,
-                              (int)how, i, sent[i].index, (double)sent[i].value, expected[i].index,
-                              (double)expected[i].value);
-                ty_codec_close(codec);
-                free(g);
-                free(expected);
-                free(sent);
-            }
+            for (int part = 0; part < 4; part++)
+                check_top_k(sizes[s], ratios[part], how, &state);
 }
 
-/* In units of 1/1024 sums are exact, so nothing may be lost: sent and kept add up to what went in.
- */
-Test(codecs, error_feedback_conserves_every_element)
+/* A sampled threshold sends at least eight tenths of k, none of them smaller than what it keeps,
+ * and never more than k. */
+Test(codecs, sampled_top_k_sends_the_largest)
 {
-    enum { N = 3000, K = 40, STEPS = 50, MEMBERS = 2 };
-    static float g[N], total[MEMBERS][N], received[N], sum[N];
-    static pair sent[MEMBERS][K];
-    ty_codec *codecs[MEMBERS] = {NULL};
-    uint64_t state = 17, delivered = 0;
-    for (int m = 0; m < MEMBERS; m++)
-        cr_assert_eq(ty_codec_open(TY_COMPRESSION_TOP_K, N, K, &codecs[m], NULL), TY_OK);
-    for (int step = 0; step < STEPS; step++) {
-        for (int m = 0; m < MEMBERS; m++) {
-            for (int i = 0; i < N; i++) {
-                g[i] = (float)((int)(next_random(&state) % 2001) - 1000) / 1024.0f;
-                total[m][i] += g[i];
+    enum { COUNT = 50000 };
+    float *in[1] = {ty_alloc(COUNT, sizeof(float))}, *out[1] = {ty_alloc(COUNT, sizeof(float))};
+    uint64_t state = 77;
+    for (filling how = NORMAL; how < FILLINGS; how++) {
+        crowd c = crowd_open("top-k-sampled:0.01", COUNT, 1, NULL, 0);
+        uint64_t sent = 0;
+        double least = INFINITY, largest_kept = 0;
+        for (int i = 0; i < COUNT; i++)
+            in[0][i] = element(how, &state);
+        crowd_step(&c, in, out);
+        for (int i = 0; i < COUNT; i++) {
+            const codec_pair *pairs = c.codecs[0]->payloads[0];
+            if (i < COUNT / 100 && pairs[i].index != CODEC_NO_INDEX) {
+                sent++;
+                least = fmin(least, fabs((double)pairs[i].value));
             }
-            ty_codec_encode(codecs[m], g, sent[m]);
+            largest_kept = fmax(largest_kept, fabs((double)c.codecs[0]->arrays[0][i]));
         }
-        ty_codec_decode(codecs[0], sent, MEMBERS, received);
-        for (int i = 0; i < N; i++) {
-            sum[i] += received[i];
-            delivered += received[i] != 0.0f;
+        cr_assert_leq(sent, COUNT / 100);
+        cr_assert_geq(sent, COUNT / 125, "filling %d: %lu", (int)how, sent);
+        cr_assert_geq(least, largest_kept, "filling %d", (int)how);
+        crowd_close(&c);
+    }
+    ty_free(in[0]);
+    ty_free(out[0]);
+}
+
+/* Members draw the same places, each about as often as any other. */
+Test(codecs, random_places_are_shared_and_even)
+{
+    enum { COUNT = 1000, STEPS = 2000 };
+    float **in = rows_new(2, COUNT), **out = rows_new(2, COUNT);
+    crowd c = crowd_open("random-k:0.1", COUNT, 2, NULL, 0);
+    uint32_t times[COUNT] = {0};
+    for (int step = 0; step < STEPS; step++) {
+        uint64_t places = 0;
+        for (int i = 0; i < COUNT; i++)
+            in[0][i] = in[1][i] = 1.0f;
+        crowd_step(&c, in, out);
+        for (int i = 0; i < COUNT; i++) {
+            times[i] += out[0][i] > 0;
+            places += out[0][i] > 0;
         }
+        cr_assert_eq(places, COUNT / 10);
     }
-    cr_assert_gt(delivered, STEPS * K / 2);
-    for (int i = 0; i < N; i++) {
-        float kept = codecs[0]->residual[i] + codecs[1]->residual[i];
-        cr_assert_eq(sum[i] + kept, total[0][i] + total[1][i], "element %d", i);
-    }
-    for (int m = 0; m < MEMBERS; m++)
-        ty_codec_close(codecs[m]);
+    for (int i = 0; i < COUNT; i++) /* 200 +- 5 times sqrt(180) */
+        cr_assert(times[i] > 133 && times[i] < 267, "element %d was sent %u times", i, times[i]);
+    crowd_close(&c);
+    rows_free(in, 2);
+    rows_free(out, 2);
 }
 
 Test(codecs, a_foreign_index_is_ignored)
 {
+    ty_codec_options o = {
+        .compression = {.kind = TY_COMPRESSION_TOP_K, .ratio = 0.5}, .count = 4, .member_count = 1};
     ty_codec *codec = NULL;
     float out[4];
-    const pair from_elsewhere[2] = {{2, 1.5f}, {4000000000u, 9.0f}};
-    cr_assert_eq(ty_codec_open(TY_COMPRESSION_TOP_K, 4, 2, &codec, NULL), TY_OK);
-    ty_codec_decode(codec, from_elsewhere, 1, out);
+    const codec_pair from_elsewhere[2] = {{2, 1.5f}, {4000000000u, 9.0f}};
+    cr_assert_eq(ty_codec_open(&o, &codec, NULL), TY_OK);
+    memcpy(codec->payloads[0], from_elsewhere, sizeof from_elsewhere);
+    ty_codec_decode(codec, out);
     cr_assert_arr_eq(out, ((float[]){0, 0, 1.5f, 0}), sizeof out);
     ty_codec_close(codec);
 }
@@ -249,29 +792,50 @@ Test(codecs, a_foreign_index_is_ignored)
 Test(codecs, bad_arguments_are_refused)
 {
     const struct {
-        ty_compression_kind kind;
-        uint64_t count, k;
+        ty_codec_options options;
         const char *message;
     } rows[] = {
-        {TY_COMPRESSION_NONE, 5, 0, "expected fp16 or top-k"},
-        {TY_COMPRESSION_COUNT, 5, 0, "expected fp16 or top-k"},
-        {TY_COMPRESSION_FP16, 0, 0, "bucket of 0"},
-        {TY_COMPRESSION_TOP_K, 5, 0, "top-k of 0 of 5"},
-        {TY_COMPRESSION_TOP_K, 5, 6, "top-k of 6 of 5"},
-        {TY_COMPRESSION_TOP_K, (uint64_t)1 << 32, 6, "less than 2^32"},
+        {{.count = 5, .member_count = 1}, "expected a compressor"},
+        {{.compression = {.kind = TY_COMPRESSION_COUNT}, .count = 5, .member_count = 1},
+         "expected one of the"},
+        {{.compression = {.kind = TY_COMPRESSION_FP16}, .member_count = 1}, "bucket of 0"},
+        {{.compression = {.kind = TY_COMPRESSION_TOP_K}, .count = 5, .member_count = 1},
+         "found ratio 0 for top-k"},
+        {{.compression = {.kind = TY_COMPRESSION_POWERSGD, .rank = 65},
+          .count = 5,
+          .member_count = 1},
+         "found rank 65"},
+        {{.compression = {.kind = TY_COMPRESSION_TOP_K, .ratio = 0.5},
+          .count = (uint64_t)1 << 32,
+          .member_count = 1},
+         "less than 2^32"},
+        {{.compression = {.kind = TY_COMPRESSION_INT8},
+          .count = 5,
+          .member_count = 2,
+          .position = 2},
+         "member 2 of 2"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         ty_codec *codec = NULL;
         ty_error error = {0};
-        cr_assert_eq(ty_codec_open(rows[i].kind, rows[i].count, rows[i].k, &codec, &error),
-                     TY_EINVAL, "row %zu", i);
+        cr_assert_eq(ty_codec_open(&rows[i].options, &codec, &error), TY_EINVAL, "row %zu", i);
         cr_assert_null(codec);
         cr_assert_not_null(strstr(error.message, rows[i].message), "%s", error.message);
     }
-    for (long n = 1; n <= 3; n++) {
-        ty_codec *codec = NULL;
-        ty_memory_fail_after(n);
-        cr_assert_eq(ty_codec_open(TY_COMPRESSION_TOP_K, 10, 2, &codec, NULL), TY_ENOMEM);
-        ty_memory_fail_after(0);
+    for (int s = 0; s < SPECS; s++) {
+        ty_codec_options o = {.count = 4800,
+                              .member_count = 2,
+                              .matrices = &(ty_bucket_matrix){0, 60, 80},
+                              .matrix_count = 1};
+        ty_status status = TY_ENOMEM;
+        cr_assert_eq(ty_compression_parse(every_spec[s], &o.compression, NULL), TY_OK);
+        for (long n = 1; status != TY_OK; n++) {
+            ty_codec *codec = NULL;
+            ty_memory_fail_after(n);
+            status = ty_codec_open(&o, &codec, NULL);
+            ty_memory_fail_after(0);
+            cr_assert(status == TY_OK || (status == TY_ENOMEM && codec == NULL));
+            ty_codec_close(codec);
+        }
     }
 }

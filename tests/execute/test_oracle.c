@@ -236,9 +236,9 @@ Test(oracle, top_k_of_everything)
 {
     static const plan_shape shapes[] = {
         {"data parallel 4, top-k 1", .replicas = {4}, .buckets = 3, BATCH,
-         .compression = TY_COMPRESSION_TOP_K, .top_k_ratio = 1},
+         .compression.kind = TY_COMPRESSION_TOP_K, .compression.ratio = 1},
         {"1f1b 2+1, top-k 1", ONE_F_ONE_B, .replicas = {2, 1}, .cuts = {5}, .buckets = 2, BATCH,
-         .compression = TY_COMPRESSION_TOP_K, .top_k_ratio = 1},
+         .compression.kind = TY_COMPRESSION_TOP_K, .compression.ratio = 1},
     };
 
     compare("lenet", shapes, sizeof shapes / sizeof shapes[0], 10, 1e-5, 1e-4);
@@ -249,9 +249,9 @@ Test(oracle, halves)
 {
     static const plan_shape shapes[] = {
         {"data parallel 2, fp16", .replicas = {2}, .buckets = 2, BATCH,
-         .compression = TY_COMPRESSION_FP16},
+         .compression.kind = TY_COMPRESSION_FP16},
         {"data parallel 4, fp16 tree", .replicas = {4}, .buckets = 1, BATCH, .algorithm = TY_TREE,
-         .compression = TY_COMPRESSION_FP16},
+         .compression.kind = TY_COMPRESSION_FP16},
     };
 
     compare("lenet", shapes, sizeof shapes / sizeof shapes[0], 10, 4.0 / 2048, 1e-2);
@@ -265,9 +265,12 @@ Test(oracle, top_k_learns)
                                      .buckets = 1,
                                      .global_batch = 24,
                                      .micro_batch_size = 24};
-    static const plan_shape sparse = {
-        "data parallel 2, top-k 0.05",       .replicas = {2},    .buckets = 2, BATCH,
-        .compression = TY_COMPRESSION_TOP_K, .top_k_ratio = 0.05};
+    static const plan_shape sparse = {"data parallel 2, top-k 0.05",
+                                      .replicas = {2},
+                                      .buckets = 2,
+                                      BATCH,
+                                      .compression.kind = TY_COMPRESSION_TOP_K,
+                                      .compression.ratio = 0.05};
     outcome expected = run_plan("mlp", &alone, 50), found = run_plan("mlp", &sparse, 50);
     double first = 0, last = 0, difference = 0;
 

@@ -76,7 +76,7 @@ static const plan_shape shapes[] = {
     {"one rank", .replicas = {1}, .buckets = 1, BATCH},
     {"data parallel 3, ring", .replicas = {3}, .buckets = 3, BATCH},
     {"data parallel 2, all of top-k", .replicas = {2}, .buckets = 2, BATCH,
-     .compression = TY_COMPRESSION_TOP_K, .top_k_ratio = 1},
+     .compression.kind = TY_COMPRESSION_TOP_K, .compression.ratio = 1},
     {"gpipe 3 stages", .schedule = TY_GPIPE, .replicas = {1, 1, 1}, .cuts = {2, 5}, .buckets = 1,
      BATCH},
     {"1f1b 3 stages, recompute", .schedule = TY_ONE_F_ONE_B, .replicas = {1, 1, 1}, .cuts = {2, 5},

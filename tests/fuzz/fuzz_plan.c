@@ -38,7 +38,7 @@ static void ask_everything(const ty_plan *plan)
         MUST(count >= 1 && count <= ranks && count == ty_bucket_member_count(plan, bucket));
         for (uint32_t i = 1; i < count; i++)
             MUST(members[i] > members[i - 1]);
-        MUST(ty_bucket_wire_bytes(bucket) > 0);
+        MUST(ty_bucket_exchange_bytes(plan, bucket) > 0);
         MUST(bucket->gradient_bytes == ty_bucket_gradient_bytes(plan, bucket));
     }
     ty_free(members);

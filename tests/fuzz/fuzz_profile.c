@@ -33,6 +33,7 @@ static void ask_everything(const ty_profile *p)
 {
     for (uint32_t size = 0; size < 2000000; size = size * 5 + 1) {
         double a = 0.0, b = 0.0;
+        ty_codec_cost codec;
         for (uint32_t i = 0; i < p->layer_time_count && i < 16; i++)
             MUST(ty_profile_layer(p, p->layer_times[i].signature, size, &a, &b) && a >= 0.0 &&
                  b >= 0.0);
@@ -41,8 +42,8 @@ static void ask_everything(const ty_profile *p)
                                        p->collective_times[i].algorithm, size % 9, size, &a) &&
                  a >= 0.0);
         for (uint32_t i = 0; i < p->codec_time_count && i < 16; i++)
-            MUST(ty_profile_codec(p, p->codec_times[i].kind, 0.3, size % 9, size, &a, &b) &&
-                 a >= 0.0 && b >= 0.0);
+            MUST(ty_profile_codec(p, &p->codec_times[i].compression, size % 9, size, &codec) &&
+                 codec.encode_s[0] >= 0.0 && codec.encode_s[1] >= 0.0 && codec.decode_s >= 0.0);
         MUST(ty_profile_transfer(p, size, &a) == (p->transfer_time_count > 0) && a >= 0.0);
         if (ty_profile_update(p, TY_OPTIMIZER_ADAMW, size, &a))
             MUST(a >= 0.0);

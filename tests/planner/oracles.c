@@ -126,7 +126,8 @@ void relax(const ty_plan *plan, const ty_program *program, const ty_costs *costs
             go = sends[n] == NOBODY ? start : later(start, (*ends)[sends[n]]);
             for (size_t o = 0; list[n].in->op == TY_OP_COLLECTIVE && o < all.count; o++)
                 if (list[o].in->op == TY_OP_COLLECTIVE && list[o].step == list[n].step &&
-                    list[o].in->bucket == list[n].in->bucket)
+                    list[o].in->bucket == list[n].in->bucket &&
+                    list[o].in->phase == list[n].in->phase)
                     go = later(go, (*starts)[o]);
             end = go + list[n].cost->seconds;
             has_moved = has_moved || start != (*starts)[n] || end != (*ends)[n];
@@ -165,7 +166,7 @@ static bool may_begin(const slow_walk *w, size_t n)
 static bool is_same_collective(const instance *a, const instance *b)
 {
     return a->in->op == TY_OP_COLLECTIVE && b->in->op == TY_OP_COLLECTIVE && a->step == b->step &&
-           a->in->bucket == b->in->bucket;
+           a->in->bucket == b->in->bucket && a->in->phase == b->in->phase;
 }
 
 static bool all_ready(const slow_walk *w, size_t n)

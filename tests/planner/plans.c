@@ -68,8 +68,11 @@ static void add_bucket(ty_plan *plan, const plan_shape *shape, uint32_t stage, u
                           .first_layer = first_layer,
                           .layer_count = layer_count,
                           .tied_stage = tied_stage,
-                          .compression = shape->compression,
-                          .top_k_ratio = shape->compression == TY_COMPRESSION_TOP_K ? 0.01 : 0};
+                          .compression = shape->compression};
+    if (ty_compression_has_ratio(shape->compression.kind) && shape->compression.ratio == 0)
+        bucket->compression.ratio = 0.01;
+    if (ty_compression_has_rank(shape->compression.kind) && shape->compression.rank == 0)
+        bucket->compression.rank = 2;
     bucket->gradient_bytes = ty_bucket_gradient_bytes(plan, bucket);
 }
 
@@ -156,7 +159,8 @@ plan_shape random_shape(random_numbers *numbers)
     plan_shape shape = {.schedule = random_below(numbers, 2) == 0 ? TY_GPIPE : TY_ONE_F_ONE_B,
                         .stage_count = 1 + random_below(numbers, MAX_STAGES),
                         .micro_batches = 6 * (1 + random_below(numbers, 4)),
-                        .compression = (ty_compression_kind)random_below(numbers, 3),
+                        .compression.kind =
+                            (ty_compression_kind)random_below(numbers, TY_COMPRESSION_COUNT),
                         .is_recomputed = random_below(numbers, 3) == 0};
 
     shape.is_tied = shape.stage_count > 1 && random_below(numbers, 2) == 0;

@@ -18,7 +18,7 @@ typedef struct plan_shape {
     uint32_t layers[MAX_SHAPE_STAGES];
     uint32_t buckets[MAX_SHAPE_STAGES]; /* of each stage, at most its layers */
     uint32_t micro_batches;
-    ty_compression_kind compression;
+    ty_compression compression; /* ratio, rank 0: usual ones */
     bool is_tied; /* the last layer uses the first one's matrix; needs two stages, and two
                      layers in the first one */
     bool is_recomputed;

@@ -57,14 +57,13 @@ static double add_steps(ty_collective_kind kind, ty_algorithm algorithm, uint32_
     case TY_ALL_GATHER:
         return add_ring_steps(n - 1, bytes, bandwidth, latency);
     case TY_REDUCE_SCATTER:
+    case TY_ALL_TO_ALL: /* as many rounds, a part to another member in each */
         return add_ring_steps(n - 1, part, bandwidth, latency);
     case TY_REDUCE:
     case TY_BROADCAST:
         return is_tree ? add_tree_rounds(n, bytes, bandwidth, latency)
                        : add_scatter_rounds(n, bytes, bandwidth, latency) +
                              add_ring_steps(n - 1, part, bandwidth, latency);
-    case TY_ALL_TO_ALL:
-        return add_ring_steps(n - 1, part, bandwidth, latency);
     case TY_SEND_RECEIVE:
         return n > 1 ? latency + bytes / bandwidth : 0;
     case TY_COLLECTIVE_COUNT:
@@ -191,7 +190,7 @@ static const plan_shape two_plus_one = {.schedule = TY_GPIPE,
                                         .layers = {2, 2},
                                         .buckets = {1, 1},
                                         .micro_batches = 2,
-                                        .compression = TY_COMPRESSION_FP16,
+                                        .compression.kind = TY_COMPRESSION_FP16,
                                         .is_recomputed = true};
 
 typedef struct cost_case {
@@ -364,8 +363,8 @@ static ty_profile *make_profile(const ty_workload *workload)
         profile->transfer_times[i] = (ty_transfer_time){size, 100e-6 + 1e-9 * sizes[i]};
         profile->collective_times[i] =
             (ty_collective_time){TY_ALL_REDUCE, TY_RING, 2, size, 200e-6 + 5e-9 * sizes[i], 0};
-        profile->codec_times[i] =
-            (ty_codec_time){TY_COMPRESSION_FP16, 0, 2, size, 2e-9 * sizes[i], 1e-9 * sizes[i]};
+        profile->codec_times[i] = (ty_codec_time){
+            {.kind = TY_COMPRESSION_FP16}, 2, size, {{2e-9 * sizes[i]}, 1e-9 * sizes[i]}};
         profile->update_times[i] = (ty_update_time){TY_OPTIMIZER_SGD, size, 3e-9 * sizes[i]};
     }
     return profile;

@@ -186,7 +186,7 @@ static ty_plan *plan_resnet(const ty_cluster *cluster, uint32_t batch)
     options.global_batch = batch;
     options.pipeline_stages = 1;
     options.fix_compression = true;
-    options.compression = TY_COMPRESSION_NONE;
+    options.compression.kind = TY_COMPRESSION_NONE;
     cr_assert_eq(ty_workload_open("resnet50", &workload, &error), TY_OK, "%s", error.message);
     cr_assert_eq(ty_plan_search(workload, cluster, NULL, &options, &plan, &error), TY_OK, "%s",
                  error.message);

@@ -325,7 +325,7 @@ static estimate_case open_overlap(ty_compression_kind compression)
     plan_shape shape = two_buckets;
     estimate_case c;
 
-    shape.compression = compression;
+    shape.compression.kind = compression;
     c = open_case(&shape);
     set_seconds(c.costs, c.program, 0, TY_OP_LOAD, 1);
     set_seconds(c.costs, c.program, 0, TY_OP_FORWARD, 3);
@@ -639,7 +639,7 @@ static const plan_shape small = {.schedule = TY_ONE_F_ONE_B,
                                  .layers = {2, 3},
                                  .buckets = {1, 2},
                                  .micro_batches = 4,
-                                 .compression = TY_COMPRESSION_FP16,
+                                 .compression.kind = TY_COMPRESSION_FP16,
                                  .is_tied = true};
 
 static void too_few_costs(estimate_case *c)

@@ -70,7 +70,7 @@ static const struct {
       .layers = {3},
       .buckets = {2},
       .micro_batches = 4,
-      .compression = TY_COMPRESSION_FP16},
+      .compression.kind = TY_COMPRESSION_FP16},
      {"L0 F0@0 B0[0-2] L1 F1@3 B1[2-2] E0@5 C0@6 D0@7 B1[0-1] E1@9 C1@10 D1@11 U0@8 U1@12"}},
     {"one device, nothing to exchange",
      {.schedule = TY_GPIPE,
@@ -79,7 +79,7 @@ static const struct {
       .layers = {3},
       .buckets = {2},
       .micro_batches = 3,
-      .compression = TY_COMPRESSION_TOP_K},
+      .compression.kind = TY_COMPRESSION_TOP_K},
      {"L0 F0@0 L1 F1@2 L2@1 F2@4 B2[0-2] B1[0-2] B0[0-2] U0 U1"}},
     {"gpipe 2+1 with recompute",
      {.schedule = TY_GPIPE,
@@ -220,7 +220,7 @@ Test(lower, payloads)
                         .layers = {2, 2},
                         .buckets = {1, 1},
                         .micro_batches = 2,
-                        .compression = TY_COMPRESSION_FP16};
+                        .compression.kind = TY_COMPRESSION_FP16};
     ty_plan *plan = make_plan(&shape);
     ty_program *program = lower("payloads", plan);
     /* Two samples a micro-batch; parameters of layers 2 and 3: 3000 + 4000. */
@@ -368,7 +368,7 @@ Test(lower, evolution_exchanges_scores)
     program = lower("evolution", plan);
     expect_stage("evolution", program, 0, false, "L0 F0@0 L1 F1@2 C0@3 U0@4");
     cr_expect_eq(program->stages[0].instructions[4].bytes, 4 * 8);
-    cr_expect_eq(ty_plan_exchange_kind(plan, &plan->buckets[0]), TY_ALL_GATHER);
+    cr_expect_eq(ty_plan_exchange_kind(plan, &plan->buckets[0], 0), TY_ALL_GATHER);
     program->stages[0].instructions[4].waits[0] = 1;
     cr_expect_eq(ty_program_check(plan, program, "program", &error), TY_EPARSE);
     cr_expect_neq(strstr(error.message, "does not wait for the last forward"), NULL, "%s",
@@ -488,7 +488,7 @@ Test(lower, memory_may_run_out_anywhere)
                         .buckets = {1, 2},
                         .micro_batches = 4,
                         .is_tied = true,
-                        .compression = TY_COMPRESSION_FP16};
+                        .compression.kind = TY_COMPRESSION_FP16};
     ty_plan *plan = make_plan(&shape);
     ty_program *program = NULL;
     ty_status status = TY_ENOMEM;

@@ -196,7 +196,7 @@ Test(memory, buckets_and_compression)
         {"ring of four", 4, TY_RING, TY_COMPRESSION_NONE, 0, 46, 0},
         {"tree", 4, TY_TREE, TY_COMPRESSION_NONE, 0, 92, 0},
         {"halves", 4, TY_TREE, TY_COMPRESSION_FP16, 0, 46, 46},
-        {"top-k", 4, TY_RING, TY_COMPRESSION_TOP_K, 0.1, 0, 92 + 4 * 16},
+        {"top-k", 4, TY_RING, TY_COMPRESSION_TOP_K, 0.1, 0, 2 * 92 + 4 * 16},
         {"top-k alone", 1, TY_RING, TY_COMPRESSION_TOP_K, 0.1, 0, 0},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
@@ -207,8 +207,8 @@ Test(memory, buckets_and_compression)
                                     .tied_stage = TY_NO_STAGE,
                                     .gradient_bytes = 92,
                                     .algorithm = rows[i].algorithm,
-                                    .compression = rows[i].compression,
-                                    .top_k_ratio = rows[i].ratio};
+                                    .compression.kind = rows[i].compression,
+                                    .compression.ratio = rows[i].ratio};
         check(s, 0, rows[i].name,
               &(ty_memory_use){.parameter_bytes = 92,
                                .gradient_bytes = 92,

@@ -303,7 +303,7 @@ Test(scenarios, evolution_refuses_stages_and_compression)
     cr_expect_neq(strstr(error.message, "evaluates a population"), NULL, "%s", error.message);
     options.pipeline_stages = 0;
     options.fix_compression = true;
-    options.compression = TY_COMPRESSION_FP16;
+    options.compression.kind = TY_COMPRESSION_FP16;
     cr_expect_eq(ty_plan_search(w, cluster, NULL, &options, &plan, &error), TY_EINVAL);
     cr_expect_neq(strstr(error.message, "exchanges scores"), NULL, "%s", error.message);
     ty_cluster_free(cluster);

@@ -270,7 +270,7 @@ static uint32_t exchanged_buckets(const ty_plan *plan, ty_compression_kind compr
         const ty_bucket *bucket = &plan->buckets[b];
         if (bucket->tied_stage != TY_NO_STAGE || ty_bucket_member_count(plan, bucket) == 1)
             continue;
-        cr_expect_eq(bucket->compression, compression, "bucket %u", b);
+        cr_expect_eq(bucket->compression.kind, compression, "bucket %u", b);
         count++;
     }
     return count;
@@ -291,9 +291,9 @@ Test(search, fixed_options_are_honoured)
         {"1f1b", {.pipeline_stages = 2, .fix_schedule = true, .schedule = TY_ONE_F_ONE_B}},
         {"micro-batch", {.micro_batch_size = 4}},
         {"batch", {.global_batch = 512}},
-        {"none", {.fix_compression = true, .compression = TY_COMPRESSION_NONE}},
-        {"fp16", {.fix_compression = true, .compression = TY_COMPRESSION_FP16}},
-        {"top-k", {.fix_compression = true, .compression = TY_COMPRESSION_TOP_K}},
+        {"none", {.fix_compression = true, .compression.kind = TY_COMPRESSION_NONE}},
+        {"fp16", {.fix_compression = true, .compression.kind = TY_COMPRESSION_FP16}},
+        {"top-k", {.fix_compression = true, .compression.kind = TY_COMPRESSION_TOP_K}},
         {"buckets", {.pipeline_stages = 1, .bucket_bytes = 10000000}},
         {"one bucket", {.pipeline_stages = 1, .bucket_bytes = 1u << 30}},
         {"seed", {.seed = 7}},
@@ -304,7 +304,8 @@ Test(search, fixed_options_are_honoured)
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         ty_plan_options o = rows[i].options;
         ty_plan *plan;
-        o.top_k_ratio = 0.02;
+        if (!o.fix_compression || o.compression.kind == TY_COMPRESSION_TOP_K)
+            o.compression.ratio = 0.02;
         plan = search(vgg, cluster, &o);
         expect_good_plan(plan, cluster);
         cr_expect(o.pipeline_stages == 0 || plan->stage_count == o.pipeline_stages, "%s",
@@ -315,7 +316,7 @@ Test(search, fixed_options_are_honoured)
                      rows[i].name);
         cr_expect(!o.fix_schedule || plan->schedule == o.schedule, "%s", rows[i].name);
         if (o.fix_compression)
-            cr_expect_gt(exchanged_buckets(plan, o.compression), 0, "%s", rows[i].name);
+            cr_expect_gt(exchanged_buckets(plan, o.compression.kind), 0, "%s", rows[i].name);
         if (o.replicas != NULL) {
             char text[64] = "";
             for (uint32_t s = 0; s < plan->stage_count; s++)
@@ -329,8 +330,8 @@ Test(search, fixed_options_are_honoured)
         cr_expect(o.bucket_bytes != 1u << 30 || plan->bucket_count == 1, "%s", rows[i].name);
         cr_expect_eq(plan->seed, o.seed);
         for (uint32_t b = 0; b < plan->bucket_count; b++)
-            cr_expect(plan->buckets[b].compression != TY_COMPRESSION_TOP_K ||
-                          plan->buckets[b].top_k_ratio == 0.02,
+            cr_expect(plan->buckets[b].compression.kind != TY_COMPRESSION_TOP_K ||
+                          plan->buckets[b].compression.ratio == 0.02,
                       "%s", rows[i].name);
         ty_plan_free(plan);
     }
@@ -389,13 +390,14 @@ Test(search, nonsense_is_refused)
         {{.replicas = "10,6"}, "the 10 of stage 0 do not share 256 micro-batches evenly"},
         {{.replicas = "8,8", .micro_batch_size = 64},
          "the 8 of stage 0 do not share 4 micro-batches evenly"},
-        {{.fix_compression = true, .compression = TY_COMPRESSION_FP16, .pipeline_stages = 16},
+        {{.fix_compression = true, .compression.kind = TY_COMPRESSION_FP16, .pipeline_stages = 16},
          "exchange no gradients: nothing is there for fp16"},
-        {{.fix_compression = true, .compression = TY_COMPRESSION_TOP_K},
-         "top-k ratio: found 0, expected more than 0"},
-        {{.allow_lossy = true, .top_k_ratio = 1.5}, "top-k ratio: found 1.5"},
-        {{.allow_lossy = true, .top_k_ratio = NAN}, "top-k ratio: found"},
-        {{.fix_compression = true, .compression = (ty_compression_kind)9}, "compression: found 9"},
+        {{.fix_compression = true, .compression.kind = TY_COMPRESSION_TOP_K},
+         "compression: found ratio 0 for top-k, expected more than 0"},
+        {{.allow_lossy = true, .compression.ratio = 1.5}, "compression: found ratio 1.5"},
+        {{.allow_lossy = true, .compression.ratio = NAN}, "compression: found ratio nan"},
+        {{.fix_compression = true, .compression.kind = (ty_compression_kind)99},
+         "compression: found compression 99"},
         {{.fix_schedule = true, .schedule = (ty_schedule)9}, "schedule: found 9"},
         {{.seed = (uint64_t)1 << 53}, "seed: found 9007199254740992, expected less than 2^53"},
         {{.simulate_top = 3}, "3 finalists are to be simulated, but nothing does that"},
@@ -547,7 +549,7 @@ Test(search, as_good_as_enumeration)
         enumeration e = {.chain = chain, .cluster = cluster, .best_s = HUGE_VAL};
         ty_plan_options options = {.bucket_bytes = 1ull << 40,
                                    .fix_compression = true,
-                                   .compression = TY_COMPRESSION_NONE};
+                                   .compression.kind = TY_COMPRESSION_NONE};
         ty_plan *plan = search(chain->workload, cluster, &options);
         double found_s = plan->prediction.step_time_s;
 
@@ -704,7 +706,7 @@ Test(search, the_simulator_has_the_last_word)
     ty_plan_options options = {.simulate_top = 8,
                                .simulate = prefer_gpipe,
                                .simulate_context = &simulated,
-                               .top_k_ratio = 0.01};
+                               .compression.ratio = 0.01};
     ty_plan *plan = search(vgg, cluster, &options);
     ty_plan *other = NULL;
     ty_error error = {0};
@@ -776,4 +778,92 @@ Test(search, survives_failing_allocations)
     ty_cluster_free(cluster);
     ty_cluster_free(tiny);
     ty_plan_free(chain);
+}
+
+/* ---- Compressors ------------------------------------------------------------------------- */
+
+/* Every kind can be asked for; the plan that comes back has a program that the checker accepts and
+ * costs that the estimator walks. */
+Test(search, every_compressor_can_be_fixed)
+{
+    static const char *const specs[] = {"none",          "fp16",
+                                        "bf16",          "fp8-e4m3",
+                                        "fp8-e5m2",      "int8",
+                                        "ternary",       "one-bit",
+                                        "top-k:0.01",    "top-k-sampled:0.01",
+                                        "random-k:0.01", "dgc:0.001:100:2",
+                                        "powersgd-2"};
+    ty_workload *vgg = open_workload("vgg16");
+    ty_cluster *cluster = open_cluster(clusters[1]);
+
+    for (size_t i = 0; i < sizeof specs / sizeof *specs; i++) {
+        ty_plan_options o = {
+            .pipeline_stages = 1, .bucket_bytes = 25u << 20, .fix_compression = true};
+        ty_plan *plan;
+        cr_assert_eq(ty_compression_parse(specs[i], &o.compression, NULL), TY_OK);
+        plan = search(vgg, cluster, &o);
+        expect_good_plan(plan, cluster);
+        for (uint32_t b = 0; b < plan->bucket_count; b++)
+            cr_expect(ty_compression_equals(&plan->buckets[b].compression, &o.compression), "%s",
+                      specs[i]);
+        ty_plan_free(plan);
+    }
+    ty_cluster_free(cluster);
+    ty_workload_free(vgg);
+}
+
+/* The seconds of all exchanges by the costs of a plan's own program, encodes and decodes included.
+ */
+static double exchange_s(const ty_plan *plan, const ty_cluster *cluster)
+{
+    ty_program *program = NULL;
+    ty_costs *costs = NULL;
+    double sum_s = 0;
+
+    cr_assert_eq(ty_plan_lower(plan, &program, NULL), TY_OK);
+    cr_assert_eq(ty_costs_of_program(plan, program, cluster, &costs, NULL), TY_OK);
+    for (uint32_t i = 0; i < program->stages[0].instruction_count; i++)
+        if (program->stages[0].instructions[i].stream == TY_STREAM_COLLECTIVE)
+            sum_s += costs->instructions[0][i].seconds;
+    ty_costs_free(costs);
+    ty_program_free(program);
+    return sum_s;
+}
+
+/* Whether the compressor shortens the exchanges is whether the ring is slower than the bandwidth it
+ * is said to pay below; of a search's own choice no bucket is compressed that loses by it. */
+Test(search, crossover_is_where_exchanges_are_equal)
+{
+    static const char *const specs[] = {"fp16", "int8", "one-bit", "top-k:0.01", "powersgd-4"};
+    static const char *const networks[] = {"2x p100-server", "16x dgx-a100"};
+    ty_workload *vgg = open_workload("vgg16");
+    uint32_t pays = 0, loses = 0;
+
+    for (size_t n = 0; n < sizeof networks / sizeof *networks; n++) {
+        ty_cluster *cluster = open_cluster(networks[n]);
+        ty_plan_options o = {.pipeline_stages = 1, .fix_compression = true};
+        ty_plan *plan = search(vgg, cluster, &o);
+        double plain_s = exchange_s(plan, cluster);
+        for (size_t i = 0; i < sizeof specs / sizeof *specs; i++) {
+            ty_compression c;
+            double bandwidth, ring, compressed_s;
+            cr_assert_eq(ty_compression_parse(specs[i], &c, NULL), TY_OK);
+            cr_assert_eq(ty_plan_compression_crossover(plan, cluster, &c, &bandwidth, &ring, NULL),
+                         TY_OK);
+            for (uint32_t b = 0; b < plan->bucket_count; b++)
+                plan->buckets[b].compression = c;
+            compressed_s = exchange_s(plan, cluster);
+            for (uint32_t b = 0; b < plan->bucket_count; b++)
+                plan->buckets[b].compression = (ty_compression){0};
+            cr_expect_eq(compressed_s < plain_s, ring < bandwidth,
+                         "%s on %s: %g s, plain %g s; crossover %g, ring %g", specs[i], networks[n],
+                         compressed_s, plain_s, bandwidth, ring);
+            pays += compressed_s < plain_s;
+            loses += compressed_s >= plain_s;
+        }
+        ty_plan_free(plan);
+        ty_cluster_free(cluster);
+    }
+    cr_expect(pays > 0 && loses > 0, "%u pay, %u lose", pays, loses);
+    ty_workload_free(vgg);
 }

@@ -61,7 +61,7 @@ static double arrival(const scene *s, uint32_t rank, uint32_t step, uint32_t ind
 }
 
 /* When the last member of a bucket comes to its collective. */
-static double met_at(const scene *s, uint32_t step, uint32_t bucket)
+static double met_at(const scene *s, uint32_t step, uint32_t bucket, uint32_t phase)
 {
     const uint32_t stages[2] = {s->plan->buckets[bucket].stage,
                                 s->plan->buckets[bucket].tied_stage};
@@ -71,7 +71,7 @@ static double met_at(const scene *s, uint32_t step, uint32_t bucket)
         for (uint32_t i = 0; i < s->program->stages[stages[k]].instruction_count; i++) {
             const ty_instruction *in = &s->program->stages[stages[k]].instructions[i];
             uint32_t first = ty_plan_first_rank(s->plan, stages[k]); /* of its stage the last */
-            if (in->op == TY_OP_COLLECTIVE && in->bucket == bucket)
+            if (in->op == TY_OP_COLLECTIVE && in->bucket == bucket && in->phase == phase)
                 last_s = fmax(last_s, arrival(s, first, step, i));
         }
     return last_s;
@@ -95,7 +95,7 @@ ty_timeline *scene_timeline(const scene *s, uint32_t steps, scene_rule rule)
                     from_s = sent_at(s, rank, step, in);
                 } else if (in->op == TY_OP_COLLECTIVE) {
                     start_s = arrival(s, rank, step, i);
-                    from_s = met_at(s, step, in->bucket);
+                    from_s = met_at(s, step, in->bucket, in->phase);
                 }
                 toy_event(timeline, step, rank, i, start_s, from_s + rule(rank, step, i, in));
             }

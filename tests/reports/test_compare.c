@@ -28,8 +28,8 @@ static double median_of_rule(const scene *s, const ty_comparison_row *row, uint3
     *per_step = 0;
     for (uint32_t i = 0; i < program->instruction_count; i++) {
         const ty_instruction *in = &program->instructions[i];
-        if (in->op != row->op || in->bucket != row->bucket || in->first_layer != row->first_layer ||
-            in->layer_count != row->layer_count)
+        if (in->op != row->op || in->bucket != row->bucket || in->phase != row->phase ||
+            in->first_layer != row->first_layer || in->layer_count != row->layer_count)
             continue;
         ++*per_step;
         for (uint32_t step = 0; step < steps; step++)

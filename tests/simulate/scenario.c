@@ -80,8 +80,8 @@ uint32_t scenario_bucket(scenario *s, uint32_t stage, ty_algorithm algorithm,
         .tied_stage = TY_NO_STAGE,
         .gradient_bytes = 4096,
         .algorithm = algorithm,
-        .compression = compression,
-        .top_k_ratio = compression == TY_COMPRESSION_TOP_K ? 0.01 : 0.0,
+        .compression.kind = compression,
+        .compression.ratio = compression == TY_COMPRESSION_TOP_K ? 0.01 : 0.0,
     };
     return s->plan.bucket_count++;
 }

@@ -193,6 +193,9 @@ static ty_instruction_cost collective_cost(ty_collective_kind kind, ty_algorithm
     if (kind == TY_ALL_GATHER) {
         cost.latency_s = (n - 1) * latency_s;
         cost.edge_bytes = (n - 1) * bytes;
+    } else if (kind == TY_ALL_TO_ALL) {
+        cost.latency_s = (n - 1) * latency_s;
+        cost.edge_bytes = (n - 1) / n * bytes;
     } else if (algorithm == TY_RING) {
         cost.latency_s = 2 * (n - 1) * latency_s;
         cost.edge_bytes = 2 * (n - 1) / n * bytes;
@@ -225,10 +228,11 @@ Test(traffic, collectives_alone_equal_their_closed_forms)
         ty_compression_kind compression;
         double bytes, limit_share;
     } rows[] = {
-        {TY_RING, TY_COMPRESSION_NONE, 1e8, 0.0}, {TY_RING, TY_COMPRESSION_NONE, 1e8, 0.6},
-        {TY_RING, TY_COMPRESSION_NONE, 1e4, 0.0}, {TY_RING, TY_COMPRESSION_TOP_K, 1e7, 0.0},
-        {TY_TREE, TY_COMPRESSION_NONE, 1e8, 0.0}, {TY_TREE, TY_COMPRESSION_NONE, 1e8, 0.6},
-        {TY_TREE, TY_COMPRESSION_NONE, 1e4, 0.0}, {TY_TREE, TY_COMPRESSION_TOP_K, 1e7, 0.0},
+        {TY_RING, TY_COMPRESSION_NONE, 1e8, 0.0},    {TY_RING, TY_COMPRESSION_NONE, 1e8, 0.6},
+        {TY_RING, TY_COMPRESSION_NONE, 1e4, 0.0},    {TY_RING, TY_COMPRESSION_TOP_K, 1e7, 0.0},
+        {TY_TREE, TY_COMPRESSION_NONE, 1e8, 0.0},    {TY_TREE, TY_COMPRESSION_NONE, 1e8, 0.6},
+        {TY_TREE, TY_COMPRESSION_NONE, 1e4, 0.0},    {TY_TREE, TY_COMPRESSION_TOP_K, 1e7, 0.0},
+        {TY_RING, TY_COMPRESSION_ONE_BIT, 1e7, 0.0},
     };
     static const ty_resolution resolutions[] = {TY_FLOW, TY_CHUNK};
     static const double tolerances[] = {1e-6, 1e-2};
@@ -239,7 +243,8 @@ Test(traffic, collectives_alone_equal_their_closed_forms)
             scenario s;
             scenario_open(&s, hosts(1, n, 1), 1, &n, n);
             const uint32_t bucket = scenario_bucket(&s, 0, rows[i].algorithm, rows[i].compression);
-            const ty_collective_kind kind = ty_bucket_collective(&s.buckets[bucket]);
+            const ty_collective_kind kind =
+                ty_compression_collective(&s.buckets[bucket].compression, 0);
             const ty_instruction_cost cost = collective_cost_on(
                 s.cluster, kind, rows[i].algorithm, devices, n, rows[i].bytes, rows[i].limit_share);
             scenario_add(&s, 0, exchange(bucket), NULL, cost);

@@ -1,0 +1,444 @@
+/* Compressors as a plan sees them: names, parameters, and what follows from them. */
+#include "ty_compression.h"
+
+#include "profile_names.h"
+
+#include <assert.h>
+#include <float.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    ELEMENT_BYTES = 4, /* uncompressed */
+    HALF_BYTES = 2,
+    PAIR_BYTES = 8, /* index and value */
+    SCALE_BYTES = 4,
+    TERNARY_PER_BYTE = 4,
+    WORD_BITS = 32,
+    MAX_WARMUP_STEPS = 1000000000
+};
+
+/* DDP's PowerSGD hook sends a matrix as it is unless factors are this much smaller:
+   min_compression_rate in torch/distributed/algorithms/ddp_comm_hooks/powerSGD_hook.py. */
+static const uint64_t least_powersgd_gain = 2;
+
+/* Deep gradient compression starts by sending a quarter: sparsity 75 % (Lin et al., ICLR 2018,
+   section 3.3). */
+static const double first_warmup_ratio = 0.25;
+
+typedef struct kind_facts {
+    uint32_t phases;
+    ty_collective_kind collectives[TY_MOST_PHASES];
+    bool has_ratio, has_rank, is_lossy, has_feedback, is_unbiased;
+} kind_facts;
+
+static const kind_facts facts[TY_COMPRESSION_COUNT] = {
+    [TY_COMPRESSION_NONE] = {.phases = 1, .is_unbiased = true},
+    [TY_COMPRESSION_FP16] = {.phases = 1},
+    [TY_COMPRESSION_BF16] = {.phases = 1},
+    [TY_COMPRESSION_FP8_E4M3] = {1, {TY_ALL_GATHER}, .is_lossy = true},
+    [TY_COMPRESSION_FP8_E5M2] = {1, {TY_ALL_GATHER}, .is_lossy = true},
+    [TY_COMPRESSION_INT8] = {1, {TY_ALL_GATHER}, .is_lossy = true, .is_unbiased = true},
+    /* But for clipping at 2.5 deviations. */
+    [TY_COMPRESSION_TERNARY] = {1, {TY_ALL_GATHER}, .is_lossy = true},
+    [TY_COMPRESSION_ONE_BIT] = {2,
+                                {TY_ALL_TO_ALL, TY_ALL_GATHER},
+                                .is_lossy = true,
+                                .has_feedback = true},
+    [TY_COMPRESSION_TOP_K] =
+        {1, {TY_ALL_GATHER}, .has_ratio = true, .is_lossy = true, .has_feedback = true},
+    [TY_COMPRESSION_TOP_K_SAMPLED] =
+        {1, {TY_ALL_GATHER}, .has_ratio = true, .is_lossy = true, .has_feedback = true},
+    [TY_COMPRESSION_RANDOM_K] =
+        {1, {TY_ALL_REDUCE}, .has_ratio = true, .is_lossy = true, .has_feedback = true},
+    [TY_COMPRESSION_DGC] =
+        {1, {TY_ALL_GATHER}, .has_ratio = true, .is_lossy = true, .has_feedback = true},
+    [TY_COMPRESSION_POWERSGD] = {2,
+                                 {TY_ALL_REDUCE, TY_ALL_REDUCE},
+                                 .has_rank = true,
+                                 .is_lossy = true,
+                                 .has_feedback = true},
+};
+
+const char *const ty_collective_names[TY_COLLECTIVE_COUNT] = {
+    "all_reduce", "all_gather", "reduce_scatter", "broadcast",
+    "reduce",     "all_to_all", "send_receive"};
+const char *const ty_compression_names[TY_COMPRESSION_COUNT] = {
+    "none",    "fp16",  "bf16",          "fp8-e4m3", "fp8-e5m2", "int8",    "ternary",
+    "one-bit", "top-k", "top-k-sampled", "random-k", "dgc",      "powersgd"};
+
+const char *ty_collective_name(ty_collective_kind kind)
+{
+    return (unsigned)kind < TY_COLLECTIVE_COUNT ? ty_collective_names[kind] : "unknown";
+}
+
+const char *ty_compression_name(ty_compression_kind kind)
+{
+    return (unsigned)kind < TY_COMPRESSION_COUNT ? ty_compression_names[kind] : "unknown";
+}
+
+bool ty_compression_has_ratio(ty_compression_kind kind)
+{
+    return (unsigned)kind < TY_COMPRESSION_COUNT && facts[kind].has_ratio;
+}
+
+bool ty_compression_has_rank(ty_compression_kind kind)
+{
+    return (unsigned)kind < TY_COMPRESSION_COUNT && facts[kind].has_rank;
+}
+
+/* ---- Parameters ---------------------------------------------------------------------------- */
+
+bool ty_compression_equals(const ty_compression *a, const ty_compression *b)
+{
+    return a->kind == b->kind && a->ratio == b->ratio && a->rank == b->rank &&
+           a->warmup_steps == b->warmup_steps && a->clip_norm == b->clip_norm;
+}
+
+ty_status ty_compression_check(const ty_compression *c, ty_error *error)
+{
+    const bool is_dgc = c->kind == TY_COMPRESSION_DGC;
+
+    if ((unsigned)c->kind >= TY_COMPRESSION_COUNT)
+        return ty_fail(error, TY_EINVAL, "found compression %d, expected one of the %d kinds",
+                       (int)c->kind, TY_COMPRESSION_COUNT);
+    if (facts[c->kind].has_ratio ? !(c->ratio > 0 && c->ratio <= 1) : c->ratio != 0)
+        return ty_fail(error, TY_EINVAL, "found ratio %g for %s, expected %s", c->ratio,
+                       ty_compression_name(c->kind),
+                       facts[c->kind].has_ratio ? "more than 0 and at most 1" : "none");
+    if (facts[c->kind].has_rank ? c->rank == 0 || c->rank > TY_LARGEST_RANK : c->rank != 0)
+        return ty_fail(error, TY_EINVAL, "found rank %u for %s, expected %s", c->rank,
+                       ty_compression_name(c->kind), facts[c->kind].has_rank ? "1 to 64" : "none");
+    if (is_dgc ? c->warmup_steps > MAX_WARMUP_STEPS : c->warmup_steps != 0)
+        return ty_fail(error, TY_EINVAL, "found %u warm-up steps for %s, expected %s",
+                       c->warmup_steps, ty_compression_name(c->kind),
+                       is_dgc ? "at most 1000000000" : "none");
+    if (is_dgc ? !(c->clip_norm >= 0 && c->clip_norm <= (double)FLT_MAX) : c->clip_norm != 0)
+        return ty_fail(error, TY_EINVAL, "found clipping norm %g for %s, expected %s", c->clip_norm,
+                       ty_compression_name(c->kind), is_dgc ? "a number from 0 to 3e38" : "none");
+    return TY_OK;
+}
+
+/* The kind whose name `text` begins with, the longest one, and what follows the name. */
+static bool find_kind(const char *text, ty_compression_kind *kind, const char **rest)
+{
+    size_t longest = 0;
+
+    for (int k = 0; k < TY_COMPRESSION_COUNT; k++) {
+        size_t length = strlen(ty_compression_names[k]);
+        if (strncmp(text, ty_compression_names[k], length) != 0 || length <= longest)
+            continue;
+        longest = length;
+        *kind = (ty_compression_kind)k;
+    }
+    *rest = text + longest;
+    return longest > 0;
+}
+
+/* A number that `separator` introduces; `text` moves behind it. */
+static bool take_number(const char **text, char separator, double *out)
+{
+    char *end;
+
+    if (**text != separator || !((*text)[1] == '.' || ((*text)[1] >= '0' && (*text)[1] <= '9')))
+        return false;
+    *out = strtod(*text + 1, &end);
+    *text = end;
+    return true;
+}
+
+/* A whole number likewise; `text` stays where it is before any other. */
+static bool take_whole(const char **text, char separator, uint32_t maximum, uint32_t *out)
+{
+    const char *rest = *text;
+    double number;
+
+    if (!take_number(&rest, separator, &number) || number > maximum || number != floor(number))
+        return false;
+    *out = (uint32_t)number;
+    *text = rest;
+    return true;
+}
+
+/* What follows a kind's name. */
+static bool parse_parameters(const char *rest, ty_compression *c)
+{
+    if (facts[c->kind].has_ratio && !take_number(&rest, ':', &c->ratio))
+        return false;
+    if (facts[c->kind].has_rank && !take_whole(&rest, '-', UINT32_MAX, &c->rank))
+        return false;
+    if (c->kind == TY_COMPRESSION_DGC && take_whole(&rest, ':', MAX_WARMUP_STEPS, &c->warmup_steps))
+        take_number(&rest, ':', &c->clip_norm);
+    return *rest == '\0';
+}
+
+ty_status ty_compression_parse(const char *text, ty_compression *out, ty_error *error)
+{
+    ty_compression c = {0};
+    const char *rest;
+    ty_status status;
+
+    if (!find_kind(text, &c.kind, &rest))
+        return ty_fail(error, TY_EINVAL,
+                       "found '%s', expected none, fp16, bf16, fp8-e4m3, fp8-e5m2, int8, ternary, "
+                       "one-bit, top-k:SHARE, top-k-sampled:SHARE, random-k:SHARE, dgc:SHARE or "
+                       "powersgd-RANK",
+                       text);
+    if (!parse_parameters(rest, &c))
+        return ty_fail(error, TY_EINVAL, "found '%s', expected %s%s", text,
+                       ty_compression_name(c.kind),
+                       facts[c.kind].has_ratio  ? ":SHARE, as in top-k:0.01"
+                       : facts[c.kind].has_rank ? "-RANK, as in powersgd-2"
+                                                : " alone");
+    if ((status = ty_compression_check(&c, error)) != TY_OK)
+        return status;
+    *out = c;
+    return TY_OK;
+}
+
+void ty_compression_text(const ty_compression *c, ty_text *text)
+{
+    ty_text_add(text, ty_compression_name(c->kind));
+    if (ty_compression_has_ratio(c->kind))
+        ty_text_addf(text, ":%.9g", c->ratio);
+    if (ty_compression_has_rank(c->kind))
+        ty_text_addf(text, "-%u", c->rank);
+    if (c->warmup_steps > 0 || c->clip_norm > 0)
+        ty_text_addf(text, ":%u", c->warmup_steps);
+    if (c->clip_norm > 0)
+        ty_text_addf(text, ":%.9g", c->clip_norm);
+}
+
+void ty_compression_write(const ty_compression *c, ty_json_writer *writer, const char *key)
+{
+    ty_json_put_string(writer, key, ty_compression_name(c->kind));
+    if (ty_compression_has_ratio(c->kind))
+        ty_json_put_number(writer, "ratio", c->ratio);
+    if (ty_compression_has_rank(c->kind))
+        ty_json_put_uint(writer, "rank", c->rank);
+    if (c->warmup_steps > 0)
+        ty_json_put_uint(writer, "warmup_steps", c->warmup_steps);
+    if (c->clip_norm > 0)
+        ty_json_put_number(writer, "clip_norm", c->clip_norm);
+}
+
+ty_status ty_compression_read(const ty_json *object, const char *key, ty_compression *out,
+                              ty_error *error)
+{
+    ty_compression c = {0};
+    ty_status status;
+    int kind = 0;
+
+    TY_CHECK(ty_json_enum(object, key, ty_compression_names, TY_COMPRESSION_COUNT, &kind, error),
+             status, done);
+    c.kind = (ty_compression_kind)kind;
+    if (facts[kind].has_ratio)
+        TY_CHECK(ty_json_number(object, "ratio", DBL_MIN, 1, &c.ratio, error), status, done);
+    if (facts[kind].has_rank)
+        TY_CHECK(ty_json_uint32(object, "rank", 1, TY_LARGEST_RANK, &c.rank, error), status, done);
+    if (c.kind == TY_COMPRESSION_DGC && ty_json_has(object, "warmup_steps"))
+        TY_CHECK(
+            ty_json_uint32(object, "warmup_steps", 1, MAX_WARMUP_STEPS, &c.warmup_steps, error),
+            status, done);
+    if (c.kind == TY_COMPRESSION_DGC && ty_json_has(object, "clip_norm"))
+        TY_CHECK(ty_json_number(object, "clip_norm", DBL_MIN, (double)FLT_MAX, &c.clip_norm, error),
+                 status, done);
+    *out = c;
+done:
+    return status;
+}
+
+/* ---- What follows -------------------------------------------------------------------------- */
+
+uint32_t ty_compression_phases(const ty_compression *c)
+{
+    return facts[c->kind].phases;
+}
+
+ty_collective_kind ty_compression_collective(const ty_compression *c, uint32_t phase)
+{
+    assert(phase < facts[c->kind].phases);
+    return facts[c->kind].collectives[phase];
+}
+
+static uint64_t kept(double ratio, uint64_t elements)
+{
+    uint64_t count = (uint64_t)(ratio * (double)elements);
+
+    if (count > elements)
+        count = elements;
+    return count > 0 ? count : 1;
+}
+
+uint64_t ty_compression_kept(const ty_compression *c, uint64_t elements)
+{
+    return kept(c->ratio, elements);
+}
+
+static uint64_t groups_of(uint64_t elements, uint64_t group)
+{
+    return elements / group + (elements % group != 0);
+}
+
+uint64_t ty_one_bit_part(uint64_t elements, uint32_t members)
+{
+    return groups_of(groups_of(elements, members), WORD_BITS) * WORD_BITS;
+}
+
+static uint64_t one_bit_part_bytes(uint64_t elements, uint32_t members)
+{
+    uint64_t part = ty_one_bit_part(elements, members);
+    return groups_of(part, TY_COMPRESSION_SIGN_GROUP) * SCALE_BYTES + part / 8;
+}
+
+bool ty_compression_shards(const ty_compression *compression)
+{
+    return ty_compression_phases(compression) == 1 &&
+           ty_compression_collective(compression, 0) == TY_ALL_REDUCE;
+}
+
+uint64_t ty_compression_wire_bytes(const ty_compression *c, const ty_gradient_extent *extent,
+                                   uint32_t members, uint32_t phase)
+{
+    const uint64_t n = extent->elements, scales = groups_of(n, TY_COMPRESSION_GROUP) * SCALE_BYTES;
+
+    switch (c->kind) {
+    case TY_COMPRESSION_FP16:
+    case TY_COMPRESSION_BF16:
+        return n * HALF_BYTES;
+    case TY_COMPRESSION_FP8_E4M3:
+    case TY_COMPRESSION_FP8_E5M2:
+    case TY_COMPRESSION_INT8:
+        return scales + n;
+    case TY_COMPRESSION_TERNARY:
+        return scales + groups_of(n, TERNARY_PER_BYTE);
+    case TY_COMPRESSION_ONE_BIT:
+        return one_bit_part_bytes(n, members) * (phase == 0 ? members : 1);
+    case TY_COMPRESSION_TOP_K:
+    case TY_COMPRESSION_TOP_K_SAMPLED:
+    case TY_COMPRESSION_DGC:
+        return kept(c->ratio, n) * PAIR_BYTES;
+    case TY_COMPRESSION_RANDOM_K:
+        return kept(c->ratio, n) * ELEMENT_BYTES;
+    case TY_COMPRESSION_POWERSGD:
+        /* What is not factored travels with the first factors; the second are not empty then. */
+        return (phase == 0 ? extent->p_elements + extent->dense_elements : extent->q_elements) *
+               ELEMENT_BYTES;
+    case TY_COMPRESSION_NONE:
+    case TY_COMPRESSION_COUNT:
+        break;
+    }
+    return n * ELEMENT_BYTES;
+}
+
+static double warmup_ratio(const ty_compression *c, uint32_t step)
+{
+    if (step >= c->warmup_steps || c->ratio >= first_warmup_ratio)
+        return c->ratio;
+    return first_warmup_ratio *
+           pow(c->ratio / first_warmup_ratio, (double)step / (double)c->warmup_steps);
+}
+
+uint64_t ty_compression_warmup_bytes(const ty_compression *c, const ty_gradient_extent *extent,
+                                     uint32_t members, uint32_t step)
+{
+    if (c->kind != TY_COMPRESSION_DGC)
+        return ty_compression_wire_bytes(c, extent, members, 0);
+    return kept(warmup_ratio(c, step), extent->elements) * PAIR_BYTES;
+}
+
+uint64_t ty_compression_state_bytes(const ty_compression *c, const ty_gradient_extent *extent,
+                                    uint32_t members)
+{
+    const uint64_t gradient = extent->elements * ELEMENT_BYTES;
+
+    switch (c->kind) {
+    case TY_COMPRESSION_TOP_K: /* residual, and magnitudes under selection */
+    case TY_COMPRESSION_TOP_K_SAMPLED:
+        return 2 * gradient;
+    case TY_COMPRESSION_DGC: /* velocity and sum as well */
+        return 3 * gradient;
+    case TY_COMPRESSION_RANDOM_K:
+        return gradient;
+    case TY_COMPRESSION_ONE_BIT: /* of all parts with their padding, and of the own part's sum */
+        return ty_one_bit_part(extent->elements, members) * (members + 1) * ELEMENT_BYTES;
+    case TY_COMPRESSION_POWERSGD: /* the dense elements have no residual */
+        return gradient - extent->dense_elements * ELEMENT_BYTES;
+    case TY_COMPRESSION_NONE:
+    case TY_COMPRESSION_FP16:
+    case TY_COMPRESSION_BF16:
+    case TY_COMPRESSION_FP8_E4M3:
+    case TY_COMPRESSION_FP8_E5M2:
+    case TY_COMPRESSION_INT8:
+    case TY_COMPRESSION_TERNARY:
+    case TY_COMPRESSION_COUNT:
+        break;
+    }
+    return 0;
+}
+
+uint64_t ty_compression_payload_bytes(const ty_compression *c, const ty_gradient_extent *extent,
+                                      uint32_t members)
+{
+    uint64_t bytes = 0;
+
+    if (c->kind == TY_COMPRESSION_NONE)
+        return 0;
+    for (uint32_t phase = 0; phase < facts[c->kind].phases; phase++) {
+        uint64_t own = ty_compression_wire_bytes(c, extent, members, phase);
+        if (c->warmup_steps > 0)
+            own = ty_compression_warmup_bytes(c, extent, members, 0);
+        bytes += own * (facts[c->kind].collectives[phase] == TY_ALL_GATHER ? members : 1);
+    }
+    return bytes;
+}
+
+bool ty_compression_is_lossy(const ty_compression *c)
+{
+    return facts[c->kind].is_lossy;
+}
+
+bool ty_compression_has_feedback(const ty_compression *c)
+{
+    return facts[c->kind].has_feedback;
+}
+
+bool ty_compression_is_unbiased(const ty_compression *c)
+{
+    return facts[c->kind].is_unbiased;
+}
+
+bool ty_compression_has_momentum(const ty_compression *c)
+{
+    return c->kind == TY_COMPRESSION_DGC;
+}
+
+bool ty_powersgd_factors(const ty_compression *c, uint64_t rows, uint64_t columns)
+{
+    return rows > c->rank && columns > c->rank &&
+           rows * columns > least_powersgd_gain * c->rank * (rows + columns);
+}
+
+void ty_powersgd_count(const ty_compression *c, uint64_t rows, uint64_t columns,
+                       ty_gradient_extent *extent)
+{
+    if (!ty_powersgd_factors(c, rows, columns))
+        return;
+    extent->dense_elements -= rows * columns;
+    extent->p_elements += c->rank * rows;
+    extent->q_elements += c->rank * columns;
+}
+
+/* ---- When it pays -------------------------------------------------------------------------- */
+
+double ty_compression_crossover(ty_exchange_terms plain, ty_exchange_terms compressed)
+{
+    double saved_bytes = plain.edge_bytes - compressed.edge_bytes;
+    double added_s = compressed.fixed_s - plain.fixed_s;
+
+    if (!(saved_bytes > 0))
+        return 0;
+    return added_s > 0 ? saved_bytes / added_s : HUGE_VAL;
+}

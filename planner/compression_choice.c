@@ -1,0 +1,127 @@
+/* Which buckets gain by compression, and at which bandwidth the answer changes. */
+#include "costing.h"
+
+#include <math.h>
+
+ty_status ty_cost_exchange(ty_costing *costing, uint32_t index, const ty_compression *compression,
+                           ty_exchange_terms *terms, double *seconds)
+{
+    const ty_bucket *planned = &costing->plan->buckets[index];
+    ty_bucket bucket = *planned;
+    ty_codec_cost codec;
+
+    bucket.compression = *compression;
+    ty_cost_of_codec(costing, &bucket, &codec);
+    *terms = (ty_exchange_terms){.fixed_s = codec.encode_s[0] + codec.encode_s[1] + codec.decode_s};
+    *seconds = terms->fixed_s;
+    for (uint32_t phase = 0; phase < ty_compression_phases(compression); phase++) {
+        ty_instruction_cost cost;
+        ty_status status = ty_cost_collective_of(
+            costing, &bucket, ty_plan_exchange_kind(costing->plan, &bucket, phase),
+            planned->algorithm, ty_plan_exchange_bytes(costing->plan, &bucket, phase), &cost);
+        if (status != TY_OK)
+            return status;
+        terms->fixed_s += cost.latency_s;
+        terms->edge_bytes += cost.edge_bytes;
+        *seconds += cost.seconds;
+    }
+    return TY_OK;
+}
+
+/* Moves the costing to the stage of a bucket. */
+static ty_status meet_stage(ty_costing *costing, const ty_bucket *bucket, uint32_t *stage)
+{
+    if (*stage == bucket->stage)
+        return TY_OK;
+    ty_cost_stage_close(costing);
+    *stage = bucket->stage;
+    return ty_cost_stage_meet(costing, bucket->stage);
+}
+
+/* Seconds that a bucket gains by its compression. */
+static ty_status bucket_gain(ty_costing *costing, uint32_t index, double *gain_s)
+{
+    static const ty_compression none = {0};
+    ty_exchange_terms ignored;
+    double plain_s, compressed_s;
+    ty_status status;
+
+    TY_CHECK(ty_cost_exchange(costing, index, &none, &ignored, &plain_s), status, done);
+    TY_CHECK(ty_cost_exchange(costing, index, &costing->plan->buckets[index].compression, &ignored,
+                              &compressed_s),
+             status, done);
+    *gain_s = plain_s - compressed_s;
+done:
+    return status;
+}
+
+ty_status ty_choose_compressions(ty_plan *plan, const ty_cluster *cluster, ty_error *error)
+{
+    ty_costing costing = ty_costing_of(plan, cluster, error);
+    double *gains_s = ty_alloc(plan->bucket_count, sizeof *gains_s);
+    uint32_t stage = TY_NO_STAGE;
+    bool has_gain = false;
+    ty_status status = TY_OK;
+
+    if (gains_s == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory");
+    for (uint32_t b = 0; b < plan->bucket_count; b++) {
+        if (plan->buckets[b].compression.kind == TY_COMPRESSION_NONE)
+            continue;
+        TY_CHECK(meet_stage(&costing, &plan->buckets[b], &stage), status, cleanup);
+        TY_CHECK(bucket_gain(&costing, b, &gains_s[b]), status, cleanup);
+        has_gain = has_gain || gains_s[b] > 0;
+    }
+    for (uint32_t b = 0; has_gain && b < plan->bucket_count; b++)
+        if (!(gains_s[b] > 0))
+            plan->buckets[b].compression = (ty_compression){0};
+cleanup:
+    ty_cost_stage_close(&costing);
+    ty_free(gains_s);
+    return status;
+}
+
+/* Adds the exchange of one bucket, plain and compressed. */
+static ty_status add_terms(ty_costing *costing, uint32_t index, const ty_compression *compression,
+                           ty_exchange_terms *plain, ty_exchange_terms *compressed)
+{
+    static const ty_compression none = {0};
+    ty_exchange_terms terms;
+    double ignored;
+    ty_status status;
+
+    TY_CHECK(ty_cost_exchange(costing, index, &none, &terms, &ignored), status, done);
+    plain->fixed_s += terms.fixed_s;
+    plain->edge_bytes += terms.edge_bytes;
+    TY_CHECK(ty_cost_exchange(costing, index, compression, &terms, &ignored), status, done);
+    compressed->fixed_s += terms.fixed_s;
+    compressed->edge_bytes += terms.edge_bytes;
+done:
+    return status;
+}
+
+ty_status ty_plan_compression_crossover(const ty_plan *plan, const ty_cluster *cluster,
+                                        const ty_compression *compression,
+                                        double *bandwidth_bytes_per_s,
+                                        double *ring_bandwidth_bytes_per_s, ty_error *error)
+{
+    ty_costing costing = ty_costing_of(plan, cluster, error);
+    ty_exchange_terms plain = {0}, compressed = {0};
+    uint32_t stage = TY_NO_STAGE;
+    double narrowest = HUGE_VAL;
+    ty_status status = TY_OK;
+
+    for (uint32_t b = 0; b < plan->bucket_count; b++) {
+        const ty_bucket *bucket = &plan->buckets[b];
+        if (bucket->tied_stage != TY_NO_STAGE || ty_bucket_member_count(plan, bucket) < 2)
+            continue;
+        TY_CHECK(meet_stage(&costing, bucket, &stage), status, cleanup);
+        TY_CHECK(add_terms(&costing, b, compression, &plain, &compressed), status, cleanup);
+        narrowest = fmin(narrowest, costing.stage.network.ring_bandwidth_bytes_per_s);
+    }
+    *bandwidth_bytes_per_s = ty_compression_crossover(plain, compressed);
+    *ring_bandwidth_bytes_per_s = narrowest;
+cleanup:
+    ty_cost_stage_close(&costing);
+    return status;
+}
