@@ -204,8 +204,8 @@ static void choices_of(const preset *p, uint32_t devices, const ty_plan_options 
     options.fix_schedule = p->schedule >= 0;
     options.schedule = p->schedule >= 0 ? (ty_schedule)p->schedule : TY_GPIPE;
     options.fix_compression = p->compression >= 0;
-    options.compression =
-        p->compression >= 0 ? (ty_compression_kind)p->compression : TY_COMPRESSION_NONE;
+    options.compression = (ty_compression){
+        .kind = p->compression >= 0 ? (ty_compression_kind)p->compression : TY_COMPRESSION_NONE};
     for (size_t a = 0; a < 2; a++) {
         if (a > 0 && p->algorithms[a] < 0)
             break;

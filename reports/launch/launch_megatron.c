@@ -39,7 +39,7 @@ static ty_status check_training(const ty_plan *plan, ty_error *error)
                              "plan has ZeRO %u; deepspeed has it",
                              plan->zero);
     for (uint32_t b = 0; b < plan->bucket_count; b++)
-        if (plan->buckets[b].compression != TY_COMPRESSION_NONE)
+        if (plan->buckets[b].compression.kind != TY_COMPRESSION_NONE)
             return launch_refuse(error, target,
                                  "it compresses no gradients; plan with --fix compression=none");
     return TY_OK;

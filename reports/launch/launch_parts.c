@@ -60,7 +60,7 @@ ty_status launch_check_data_parallel(const launch *l, const char *target, uint32
         return launch_refuse(error, target, "it has no ZeRO %u; deepspeed and torchrun have",
                              plan->zero);
     for (uint32_t b = 0; b < plan->bucket_count; b++) {
-        ty_compression_kind kind = plan->buckets[b].compression;
+        ty_compression_kind kind = plan->buckets[b].compression.kind;
         if (kind != TY_COMPRESSION_NONE && kind != TY_COMPRESSION_FP16)
             return launch_refuse(error, target,
                                  "it has no %s compression; plan with --fix compression=fp16 or "
@@ -87,7 +87,7 @@ uint64_t launch_bucket_bytes(const launch *l)
 bool launch_is_fp16(const launch *l)
 {
     for (uint32_t b = 0; b < l->plan->bucket_count; b++)
-        if (l->plan->buckets[b].compression == TY_COMPRESSION_FP16)
+        if (l->plan->buckets[b].compression.kind == TY_COMPRESSION_FP16)
             return true;
     return false;
 }

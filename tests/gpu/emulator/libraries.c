@@ -2,7 +2,7 @@
  * Stand-ins for the parts of cuBLASLt and cuDNN that the backend calls: slow loops that do what the
  * libraries' manuals say. What they accept they check, so that a wrong layout fails here too.
  */
-#include "codec.h"
+#include "codec_kinds.h"
 #include "cuda_libraries.h"
 
 #include "activation.h"
