@@ -76,8 +76,10 @@ static exit_code show_all(const ty_launch_files *files)
     ty_text text = {0};
 
     for (uint32_t i = 0; i < files->count; i++) {
-        if (files->files[i].is_binary)
+        if (files->files[i].is_binary) {
+            ty_text_clear(&text);
             return report_usage("export", "%s is not text; needs -o DIR", files->files[i].name);
+        }
         ty_text_addf(&text, "%s==> %s <==\n", i > 0 ? "\n" : "", files->files[i].name);
         ty_text_add(&text, files->files[i].bytes);
     }

@@ -111,6 +111,20 @@ static void describe_placement(launch *l)
         l->per_host = l->hosts[h].process_count == l->per_host ? l->per_host : 0;
 }
 
+static ty_status check_devices(const launch *l, ty_error *error)
+{
+    const uint32_t width = ty_plan_width(l->plan),
+                   devices = ty_cluster_device_count(l->input->cluster);
+
+    for (uint32_t p = 0; p < l->process_count; p++)
+        if (ty_plan_device_of_lane(l->plan, p / width, p % width) >= devices)
+            return ty_fail(error, TY_EINVAL,
+                           "the plan uses device %u, and cluster \"%.80s\" has %u",
+                           ty_plan_device_of_lane(l->plan, p / width, p % width),
+                           ty_cluster_name(l->input->cluster), devices);
+    return TY_OK;
+}
+
 static ty_status place(launch *l, ty_error *error)
 {
     ty_status status = TY_OK;
@@ -124,6 +138,7 @@ static ty_status place(launch *l, ty_error *error)
         status = no_memory(error);
         goto cleanup;
     }
+    TY_CHECK(check_devices(l, error), status, cleanup);
     memset(used, 0xff, hosts * sizeof *used);
     place_processes(l, used);
     describe_placement(l);

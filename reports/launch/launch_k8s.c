@@ -108,11 +108,11 @@ static void write_launcher(const launch *l, bool is_in_config, ty_text *text)
         ty_text_addf(text, ", \"-x\", %s=%s", variables[v].name, variables[v].value);
     if (l->has_accelerators)
         /* A pod's devices are numbered from 0, and its processes have them in order. */
-        ty_text_addf(
-            text,
-            ", sh, \"-c\",\n                'CUDA_VISIBLE_DEVICES=$OMPI_COMM_WORLD_LOCAL_RANK exec "
-            "trainyard-worker %s']\n",
-            is_in_config ? "/job/job.json" : "/output/job.json");
+        ty_text_addf(text,
+                     ", sh, \"-c\",\n                'export "
+                     "CUDA_VISIBLE_DEVICES=$OMPI_COMM_WORLD_LOCAL_RANK; exec "
+                     "trainyard-worker %s']\n",
+                     is_in_config ? "/job/job.json" : "/output/job.json");
     else
         ty_text_addf(text, ", trainyard-worker, %s]\n",
                      is_in_config ? "/job/job.json" : "/output/job.json");

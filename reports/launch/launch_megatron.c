@@ -169,10 +169,13 @@ static void write_script(const launch *l, ty_text *text)
     ty_text_add(text, "#!/bin/sh\n");
     launch_comments(l, "# ", text);
     ty_text_add(text, "# MEGATRON: the folder of Megatron-LM. Data, tokenizer and checkpoints are "
-                      "arguments\n# of this script.\n");
+                      "arguments\n# of this script.\n"
+                      "# shellcheck disable=SC2046 # megatron.args is to become words, and none of "
+                      "them a pattern\n"
+                      "set -f\n");
     launch_write_torchrun(l, text);
     ty_text_add(text, "    \"${MEGATRON:?}/pretrain_gpt.py\" $(sed 's/#.*//' megatron.args) "
-                      "\"$@\" # shellcheck disable=SC2046\n");
+                      "\"$@\"\n");
 }
 
 ty_status launch_megatron(launch *l, ty_error *error)

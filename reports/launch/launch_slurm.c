@@ -26,8 +26,6 @@ static void write_directives(const launch *l, ty_text *text)
         for (uint32_t h = 0; h < l->host_count; h++)
             ty_text_addf(text, "%s%s", h > 0 ? "," : "", l->hosts[h].name);
         ty_text_add(text, "\n");
-    } else {
-        ty_text_add(text, "#SBATCH --switches=1@60:00\n");
     }
     if (plan->has_prediction && l->input->steps > 0)
         ty_text_addf(text, "#SBATCH --time=%.0f\n",

@@ -109,6 +109,9 @@ while read -r lanes model; do
     [ "$got" -eq 0 ] || continue
     expect 0 export m.json --to megatron -o "made/megatron-$name" --quiet
     bash -n "made/megatron-$name/launch.sh" && pass || fail "launch.sh of $name"
+    if have shellcheck command -v shellcheck; then
+        shellcheck -s sh "made/megatron-$name/launch.sh" >"$scratch/out" && pass || fail "shellcheck: $(cat "$scratch/out")"
+    fi
     expect 0 workload import "made/megatron-$name/megatron.args" --json
     grep -E '"(parameters|forward_flop_per_sample|tokens_per_sample|global_batch)"' "$scratch/out" | head -4 >back
     expect 0 workload show "$model" --json
