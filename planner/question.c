@@ -127,7 +127,8 @@ static ty_status check_batch(const search_question *q, ty_error *error)
             return ty_fail(error, TY_EINVAL,
                            "replicas: the %u of stage %u do not share %u micro-batches evenly",
                            q->fixed_replicas[s], s, micro_batches);
-    if (micro_batches < q->rank_count && q->fixed_stages == 0 && !may_have_lanes(q) && q->cut_count + 1 < q->rank_count)
+    if (micro_batches < q->rank_count && q->fixed_stages == 0 && !may_have_lanes(q) &&
+        q->cut_count + 1 < q->rank_count)
         return ty_fail(error, TY_EINVAL,
                        "a global batch of %u%s is too small for %u devices: ask for at least %u",
                        q->global_batch, o->micro_batch_size > 1 ? " in such micro-batches" : "",

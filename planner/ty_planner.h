@@ -20,8 +20,8 @@
 #include "ty_economics.h"
 #include "ty_layout.h"
 #include "ty_partition.h"
-#include "ty_topologies.h"
 #include "ty_systems.h"
+#include "ty_topologies.h"
 #include "ty_validate.h"
 #include "ty_workloads.h"
 

@@ -1,8 +1,8 @@
 /*
  * Attention without keeping scores (Dao et al., "FlashAttention", NeurIPS 2022): a block holds a
- * tile of queries and walks over tiles of keys, or the other way round in backward, where the scores
- * are made again from the kept log-sums. Backward is two kernels, one that owns keys and one that
- * owns queries, so that no sum depends on which block is first.
+ * tile of queries and walks over tiles of keys, or the other way round in backward, where the
+ * scores are made again from the kept log-sums. Backward is two kernels, one that owns keys and one
+ * that owns queries, so that no sum depends on which block is first.
  *
  * Tiles lie in shared memory with rows padded against bank conflicts; their products go 16 x 16
  * through the tensor cores (bf16 from compute capability 8.0 on, half from 7.0), or element by
@@ -456,8 +456,7 @@ static __device__ void scores_again(const cuda_attention *at, const backward_mem
     for (int i = (int)threadIdx.x; i < queries * keys; i += ATTENTION_THREADS) {
         int r = i / keys, c = i % keys;
         bool sees = is_seen(at, first_query + (uint64_t)r, first_key + (uint64_t)c);
-        float p =
-            sees ? expf(m->scores[r * s.score + c] * at->scale - m->log_sums[r]) : 0.0f;
+        float p = sees ? expf(m->scores[r * s.score + c] * at->scale - m->log_sums[r]) : 0.0f;
         m->p[r * s.probability + c] = of_float<T>(p);
         m->ds[r * s.probability + c] = of_float<T>(p * (m->dp[r * s.score + c] - m->delta[r]));
     }
@@ -604,12 +603,10 @@ void cuda_attention_backward(cuda_type type, const cuda_attention *at, const voi
 
     TY_DISPATCH(type, TY_LAUNCH(context_delta<T>, (rows * WARP + BLOCK - 1) / BLOCK, BLOCK, 0,
                                 stream, *at, (const T *)context, (const T *)dcontext, delta))
-    TY_DISPATCH(type,
-                TY_LAUNCH_GRID(keys_backward<T>, keys, ATTENTION_THREADS, shared, stream, *at,
-                               (const T *)project, (const T *)dcontext, log_sums, delta,
-                               (T *)dproject))
-    TY_DISPATCH(type,
-                TY_LAUNCH_GRID(queries_backward<T>, queries, ATTENTION_THREADS, shared, stream, *at,
-                               (const T *)project, (const T *)dcontext, log_sums, delta,
-                               (T *)dproject))
+    TY_DISPATCH(type, TY_LAUNCH_GRID(keys_backward<T>, keys, ATTENTION_THREADS, shared, stream, *at,
+                                     (const T *)project, (const T *)dcontext, log_sums, delta,
+                                     (T *)dproject))
+    TY_DISPATCH(type, TY_LAUNCH_GRID(queries_backward<T>, queries, ATTENTION_THREADS, shared,
+                                     stream, *at, (const T *)project, (const T *)dcontext, log_sums,
+                                     delta, (T *)dproject))
 }

@@ -243,6 +243,6 @@ void cuda_top_k_decode(uint64_t count, uint64_t k, uint32_t members, const void 
 {
     cudaMemsetAsync(gradients, 0, count * sizeof *gradients, stream);
     for (uint32_t m = 0; m < members; m++)
-        TY_LAUNCH(pairs_add, grid_for(k), BLOCK, 0, stream, count, k,
-                  (const pair *)encoded + m * k, gradients);
+        TY_LAUNCH(pairs_add, grid_for(k), BLOCK, 0, stream, count, k, (const pair *)encoded + m * k,
+                  gradients);
 }

@@ -52,8 +52,7 @@ void cuda_accumulate_float(cuda_type type, uint64_t count, const void *from, boo
                                 (const T *)from, adds, to))
 }
 
-template <typename T>
-static __global__ void sum_pair(uint64_t count, const T *a, const T *b, T *y)
+template <typename T> static __global__ void sum_pair(uint64_t count, const T *a, const T *b, T *y)
 {
     FOR_EACH (i, count)
         y[i] = of_float<T>(to_float(a[i]) + to_float(b[i]));
@@ -62,8 +61,8 @@ static __global__ void sum_pair(uint64_t count, const T *a, const T *b, T *y)
 void cuda_sum(cuda_type type, uint64_t count, const void *a, const void *b, void *y,
               cudaStream_t stream)
 {
-    TY_DISPATCH(type, TY_LAUNCH(sum_pair<T>, grid_for(count), BLOCK, 0, stream, count,
-                                (const T *)a, (const T *)b, (T *)y))
+    TY_DISPATCH(type, TY_LAUNCH(sum_pair<T>, grid_for(count), BLOCK, 0, stream, count, (const T *)a,
+                                (const T *)b, (T *)y))
 }
 
 static __device__ __forceinline__ float activated(cuda_activation kind, float x)

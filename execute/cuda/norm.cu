@@ -60,8 +60,8 @@ static __global__ void norm_input(bool is_rms, uint64_t n, const T *x, const flo
     sum = is_rms ? 0.0f : block_sum(sum) / (float)n;
     product = block_sum(product) * scale * scale / (float)n;
     for (uint64_t i = threadIdx.x; i < n; i += blockDim.x)
-        put(&dx[i],
-            (to_float(dy[i]) * gain[i] - sum - (to_float(x[i]) - mean) * product) * scale, adds);
+        put(&dx[i], (to_float(dy[i]) * gain[i] - sum - (to_float(x[i]) - mean) * product) * scale,
+            adds);
 }
 
 enum { BAND_ROWS = 64 };

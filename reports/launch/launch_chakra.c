@@ -225,8 +225,7 @@ static void put_instruction(writer *w, uint32_t index)
         put_collective(&node,
                        in->op == TY_OP_GATHER
                            ? TY_ALL_GATHER
-                           : ty_plan_exchange_kind(plan, &plan->buckets[in->bucket],
-                                                   in->phase),
+                           : ty_plan_exchange_kind(plan, &plan->buckets[in->bucket], in->phase),
                        in->bytes, bucket_group(plan, in->bucket, w->lane));
     else
         ty_chakra_put_work(&node, cost->seconds - cost->inner_s, flop_of(plan, in),

@@ -9,6 +9,7 @@ unset TRAINYARD_CONFIG # a tutorial has a trainyard.conf
 export XDG_CONFIG_HOME="$scratch/xdg"
 PATH="$scratch/bin:$PATH"
 cd "$scratch/made" || exit 1
+cp "$SOURCE"/docs/examples/encoder.* .
 
 for page in "$SOURCE/README.md" "$SOURCE"/docs/*.md "$SOURCE"/docs/tutorials/*.md; do
     awk '/^```sh$/ { inside = 1; next } /^```/ { inside = 0 } inside' "$page" >"$scratch/commands"

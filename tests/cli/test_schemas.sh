@@ -26,6 +26,9 @@ document plan -w lenet -c local:2 --fix pp=1 -q
 document plan -w gpt2 -c "2x dgx-a100" --fix pp=2 --no-simulate
 document plan -w fedavg-cnn -c phones --no-simulate
 document plan -w "gpt2 sequence=256" -c "1x dgx-a100" --fix pp=1,dp=8,compression=top-k:0.01 --no-simulate
+for codec in one-bit powersgd-2 dgc:0.001:100:4; do
+    document plan -w "gpt2 sequence=256" -c "1x dgx-a100" --fix "pp=1,dp=8,compression=$codec" --no-simulate
+done
 document estimate made/plan.json
 document estimate made/sharded.json
 document simulate made/plan.json
@@ -40,6 +43,17 @@ document cluster show "leaf:2 host:2 dgx-h100"
 document cluster check "leaf:2 host:2 dgx-h100"
 document cluster check "$SOURCE/tests/topologies/data/nccl.xml"
 document check made/plan.json made/run.json
+document systems -w gpt2 -c "2x dgx-a100"
+document systems -w lenet -c local:2
+expect 0 plan -w resnet50 -c "2x p3.16xlarge" --objective time-to-target --task resnet50-imagenet --no-simulate -o made/priced.json
+document score made/priced.json --task resnet50-imagenet
+document score made/plan.json
+document partition "$SOURCE/docs/examples/encoder.graph.txt" --machines 2x2 --bandwidths 10GB/s,10Gb/s
+document partition "$SOURCE/docs/examples/encoder.piper.json" --mode piper
+printf '%s' '{"schema": 1, "family": "law", "count": 2, "records": [
+ {"id": "law/a", "kind": "accuracy", "source": {"work": "made"}, "confidence": "read", "measured": {"metric": "top1", "value": 76, "unit": "%"}},
+ {"id": "law/b", "kind": "convergence", "source": {"work": "made"}, "confidence": "read", "model": {"name": "m"}, "batch": {"global": 100}, "measured": {"metric": "median_to_converge", "value": 1100, "unit": "samples"}}]}' >law.json
+document validate law.json
 printf 'plan.top = 3\nseed = 7\n' >conf
 TRAINYARD_CONFIG=$scratch/conf document config
 
