@@ -1,62 +1,49 @@
-/* Collectives as flows: everything that goes over an edge of the pattern at once. In a pattern
- * whose rounds are even, an edge carries its bytes at a steady rate, so one flow per edge takes as
- * long as all the rounds, and meets other traffic as they would on average. */
-#include "engine.h"
+/* Collectives as flows: all that goes over an edge of the pattern at once. */
 #include "walk.h"
 
-#include <math.h>
+#include "ty_memory.h"
 
-/* Each member sends to the next one. */
-void ty_flow_ring(ty_walker *walker, ty_group *group, uint32_t member,
-                  const ty_instruction_cost *cost)
-{
-    const ty_walk *walk = walker->walk;
-    const uint32_t next = (member + 1) % group->member_count;
-    const double limit = cost->rate_limit_bytes_per_s;
-
-    ty_engine_message(&(ty_message){
-        .from = ty_group_host(walk, group, member),
-        .to = ty_group_host(walk, group, next),
-        .latency_s = cost->latency_s,
-        .bytes = cost->edge_bytes,
-        .least_s = limit > 0.0 ? cost->edge_bytes / limit : 0.0,
-        .is_paced = true,
-        .seconds = cost->seconds,
-        .from_share = ty_walk_share(&walk->ranks[walker->rank], cost),
-    });
-}
-
-/*
- * A binomial tree, up and then down; the parent of a member is its number without the lowest bit.
- * Of the 2 rounds ceil(log2 n) an edge is busy in one on the way up and one on the way down; spread
- * over the half it belongs to, its rate is a share of what one edge alone would have. That is also
- * what is left to each edge at the root, which has one in every round.
- */
-void ty_flow_tree(ty_walker *walker, ty_group *group, uint32_t member,
+void ty_flow_play(ty_walker *walker, ty_group *group, uint32_t member,
                   const ty_instruction_cost *cost)
 {
     const ty_walk *walk = walker->walk;
     const double share = ty_walk_share(&walk->ranks[walker->rank], cost);
-    const double rounds = (double)ty_tree_rounds(group->member_count);
-    ty_message message = {
-        .from = ty_group_host(walk, group, member),
-        .to = ty_group_host(walk, group, member & (member - 1)),
-        .latency_s = cost->latency_s / 2.0,
-        .bytes = cost->edge_bytes / (2.0 * rounds),
-        .least_s = fmax(0.0, cost->seconds - cost->latency_s) / 2.0,
-        .seconds = cost->seconds / 2.0,
-        .from_share = share,
-    };
+    ty_strand strands[TY_MOST_STRANDS];
+    const uint32_t count = ty_pattern_strands(group->pattern, member, cost, strands);
+    ty_play *plays = ty_walk_plays(count * walk->width);
 
-    if (member == 0) { /* its edges are its children's; its cores are its own */
-        ty_engine_work(message.from, share, cost->seconds);
-        return;
+    for (uint32_t i = 0; i < count * walk->width; i++) {
+        const ty_strand *strand = &strands[i / walk->width];
+        plays[i].count = strand->count;
+        for (uint32_t l = 0; l < strand->count; l++) {
+            const ty_leg *leg = &strand->legs[l];
+            ty_message *message = &plays[i].messages[l];
+            *message = leg->message;
+            message->from = ty_group_host(walk, group, leg->from, i % walk->width);
+            message->to = ty_group_host(walk, group, leg->to, i % walk->width);
+            if (i < walk->width) /* a member's own cores, once */
+                *(leg->from == member ? &message->from_share : &message->to_share) = share;
+        }
     }
-    ty_engine_message(&message);
-    const sg_host_t parent = message.to;
-    message.to = message.from;
-    message.from = parent;
-    message.from_share = 0.0;
-    message.to_share = share;
-    ty_engine_message(&message);
+    ty_walk_play(walker, plays, count * walk->width);
+    ty_free(plays);
+}
+
+void ty_flow_folded(ty_walker *walker, const ty_group *group, const ty_instruction_cost *cost)
+{
+    ty_play *plays = ty_walk_plays(group->way_count);
+
+    for (uint32_t w = 0; w < group->way_count; w++) {
+        const ty_fold_way *way = &group->ways[w];
+        ty_strand strands[TY_MOST_STRANDS];
+        (void)ty_pattern_strands(group->pattern, way->member, cost, strands);
+        const ty_strand *strand = &strands[way->strand];
+        plays[w].count = strand->count;
+        for (uint32_t l = 0; l < strand->count; l++) {
+            plays[w].messages[l] = strand->legs[l].message;
+            ty_walk_aim(walker, way->flows[l], &plays[w].messages[l]);
+        }
+    }
+    ty_walk_play(walker, plays, group->way_count);
+    ty_free(plays);
 }

@@ -79,7 +79,7 @@ static void act(int argc, char *argv[])
     ty_free(part);
 }
 
-void ty_engine_spawn(const char *name, sg_host_t host, void (*code)(void *), void *context)
+static sg_actor_t spawn(const char *name, sg_host_t host, void (*code)(void *), void *context)
 {
     struct part *part = ty_alloc(1, sizeof *part);
     if (part == NULL)
@@ -88,6 +88,12 @@ void ty_engine_spawn(const char *name, sg_host_t host, void (*code)(void *), voi
     sg_actor_t actor = sg_actor_init(name, host);
     sg_actor_set_data(actor, part);
     sg_actor_start(actor, act, 0, NULL);
+    return actor;
+}
+
+void ty_engine_spawn(const char *name, sg_host_t host, void (*code)(void *), void *context)
+{
+    (void)spawn(name, host, code, context);
 }
 
 void ty_engine_run(void)
@@ -189,7 +195,9 @@ void ty_engine_work(sg_host_t host, double share, double seconds)
 static void flow(const ty_message *message, double route_latency_s)
 {
     const double start_s = simgrid_get_clock();
-    const double bandwidth = sg_host_get_route_bandwidth(message->from, message->to);
+    const double bandwidth = message->route_bandwidth_bytes_per_s > 0.0
+                                 ? message->route_bandwidth_bytes_per_s
+                                 : sg_host_get_route_bandwidth(message->from, message->to);
     const double slack_s = message->least_s - message->bytes / bandwidth;
     double pieces = 1.0;
     double sent = 0.0;
@@ -221,4 +229,89 @@ void ty_engine_message(const ty_message *message)
     }
     work_end(&at_source);
     work_end(&at_target);
+}
+
+/* ---- Several at once ----------------------------------------------------------------------- */
+
+/* Who waits for the plays that others have taken over. */
+struct party {
+    unsigned left;
+    bool is_waiting;
+    sg_sem_t gate;
+};
+
+struct helper {
+    struct helper *next; /* among the idle ones */
+    ty_crew *crew;
+    sg_sem_t gate;
+    const ty_play *play;
+    struct party *party;
+};
+
+struct ty_crew {
+    struct helper *idle;
+};
+
+ty_crew *ty_engine_crew(void)
+{
+    ty_crew *crew = ty_alloc(1, sizeof *crew);
+    if (crew == NULL)
+        _Exit(TY_CHILD_NO_MEMORY);
+    return crew;
+}
+
+static void run_play(const ty_play *play)
+{
+    for (unsigned i = 0; i < play->count; i++)
+        ty_engine_message(&play->messages[i]);
+}
+
+static void help(void *context)
+{
+    struct helper *self = context;
+
+    for (;;) {
+        sg_sem_acquire(self->gate);
+        run_play(self->play);
+        struct party *party = self->party;
+        self->next = self->crew->idle;
+        self->crew->idle = self;
+        if (--party->left == 0 && party->is_waiting)
+            sg_sem_release(party->gate);
+    }
+}
+
+static struct helper *take_helper(ty_crew *crew, sg_host_t host)
+{
+    struct helper *helper = crew->idle;
+
+    if (helper != NULL) {
+        crew->idle = helper->next;
+        return helper;
+    }
+    helper = ty_alloc(1, sizeof *helper);
+    if (helper == NULL)
+        _Exit(TY_CHILD_NO_MEMORY);
+    helper->crew = crew;
+    helper->gate = sg_sem_init(0);
+    sg_actor_daemonize(spawn("helper", host, help, helper));
+    return helper;
+}
+
+void ty_engine_play(ty_crew *crew, sg_sem_t gate, const ty_play *plays, unsigned count)
+{
+    struct party party = {.left = count > 0 ? count - 1 : 0, .gate = gate};
+
+    for (unsigned i = 1; i < count; i++) {
+        struct helper *helper = take_helper(crew, plays[i].messages[0].from);
+        helper->play = &plays[i];
+        helper->party = &party;
+        sg_sem_release(helper->gate);
+    }
+    if (count > 0)
+        run_play(&plays[0]);
+    if (party.left > 0) {
+        party.is_waiting = true;
+        sg_sem_acquire(gate);
+    }
 }

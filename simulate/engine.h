@@ -47,7 +47,8 @@ typedef struct ty_message {
     double bytes;
     double least_s; /* the bytes take at least this long; 0: as long as the route needs */
     bool is_paced;  /* they leave evenly over that time, as a rate limit makes them */
-    double seconds; /* of all, uncontended: what it takes when both hosts are one */
+    double route_bandwidth_bytes_per_s; /* of the route alone; 0: as the platform says */
+    double seconds;              /* of all, uncontended: what it takes when both hosts are one */
     double from_share, to_share; /* cores kept busy at the two ends for `seconds` */
 } ty_message;
 
@@ -57,5 +58,20 @@ typedef struct ty_message {
  * and its cores.
  */
 void ty_engine_message(const ty_message *message);
+
+/** Messages one after the other. */
+enum { TY_MOST_LEGS = 3 };
+typedef struct ty_play {
+    ty_message messages[TY_MOST_LEGS];
+    unsigned count;
+} ty_play;
+
+/** Actors that help others to do several things at once; they never hold up the end of a run. */
+typedef struct ty_crew ty_crew;
+ty_crew *ty_engine_crew(void);
+
+/** Does all plays at once and returns when the last is over. `gate` is one of the caller's that
+ * nobody else opens meanwhile. */
+void ty_engine_play(ty_crew *crew, sg_sem_t gate, const ty_play *plays, unsigned count);
 
 #endif

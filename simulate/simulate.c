@@ -27,6 +27,8 @@ static ty_status check_options(const ty_simulate_options *options, ty_error *err
     if (options->resolution != TY_FLOW && options->resolution != TY_CHUNK)
         return ty_fail(error, TY_EINVAL, "unknown resolution %d; expected flow or chunk",
                        (int)options->resolution);
+    if (!(options->jitter >= 0.0 && options->jitter <= 1.0))
+        return ty_fail(error, TY_EINVAL, "jitter of %g; expected 0 to 1", options->jitter);
     if (!(options->time_limit_s > 0.0))
         return ty_fail(error, TY_EINVAL, "time limit of %g s; expected more than 0",
                        options->time_limit_s);
@@ -103,6 +105,16 @@ static ty_status check_instruction(const ty_plan *plan, const ty_stage_program *
     return TY_OK;
 }
 
+static ty_status check_slowdowns(const ty_simulate_options *options, uint32_t ranks,
+                                 ty_error *error)
+{
+    for (uint32_t r = 0; options->slowdowns != NULL && r < ranks; r++)
+        if (!(options->slowdowns[r] >= 0.01 && options->slowdowns[r] <= 1e6))
+            return ty_fail(error, TY_EINVAL, "slowdown of rank %u is %g; expected 0.01 to 1e6", r,
+                           options->slowdowns[r]);
+    return TY_OK;
+}
+
 /* Ranks must compete for the same cores in the costs and in the cluster. */
 static ty_status check_ranks(const ty_plan *plan, const ty_costs *costs, const ty_cluster *cluster,
                              ty_error *error)
@@ -144,6 +156,8 @@ static ty_status check(const ty_plan *plan, const ty_program *program, const ty_
     }
     if (status == TY_OK)
         status = check_ranks(plan, costs, cluster, error);
+    if (status == TY_OK)
+        status = check_slowdowns(options, costs->rank_count, error);
     return status;
 }
 
@@ -187,13 +201,26 @@ static ty_status walk_in_child(void *context, void *result, ty_error *error)
     return status;
 }
 
-static ty_status collect(ty_timeline *timeline, const ty_event *events, uint64_t count,
-                         ty_error *error)
+/* Every rank gets the events of what was walked for it. */
+static ty_status collect(ty_timeline *timeline, const ty_walk *walk, const ty_event *events,
+                         uint64_t count, ty_error *error)
 {
-    for (uint64_t e = 0; e < count; e++)
-        if (ty_timeline_add(timeline, &events[e]) != TY_OK)
-            return ty_fail(error, TY_ENOMEM, "simulation: memory ran out");
-    ty_timeline_sort(timeline);
+    timeline->events = ty_alloc(count, sizeof *timeline->events);
+    if (timeline->events == NULL)
+        return ty_fail(error, TY_ENOMEM, "simulation: no memory for %llu events",
+                       (unsigned long long)count);
+    timeline->capacity = count;
+    for (uint32_t step = 0; step < walk->steps; step++)
+        for (uint32_t r = 0; r < timeline->rank_count; r++) {
+            const ty_walk_rank *walked = &walk->ranks[ty_walk_index(walk, r)];
+            const ty_event *first = &events[step * walk->step_events + walked->first_event];
+            for (uint32_t i = 0; i < walked->program->instruction_count; i++) {
+                ty_event event = first[i];
+                event.rank = r;
+                if (ty_timeline_add(timeline, &event) != TY_OK)
+                    return ty_fail(error, TY_ENOMEM, "simulation: memory ran out");
+            }
+        }
     return TY_OK;
 }
 
@@ -202,6 +229,7 @@ ty_status ty_simulate(const ty_plan *plan, const ty_program *program, const ty_c
                       ty_timeline **out, ty_error *error)
 {
     ty_status status = TY_OK;
+    ty_fold *fold = NULL;
     ty_walk *walk = NULL;
     ty_text platform = {0};
     ty_event *events = NULL;
@@ -209,8 +237,15 @@ ty_status ty_simulate(const ty_plan *plan, const ty_program *program, const ty_c
     uint64_t count = 0;
 
     TY_CHECK(check(plan, program, costs, cluster, options, error), status, cleanup);
-    TY_CHECK(ty_walk_new(plan, program, costs, cluster, options, &walk, error), status, cleanup);
-    TY_CHECK(ty_cluster_to_simgrid(cluster, &platform, error), status, cleanup);
+    if (!options->no_fold && options->resolution == TY_FLOW && options->jitter <= 0.0)
+        TY_CHECK(ty_fold_new(plan, program, costs, cluster, options->slowdowns, &fold, error),
+                 status, cleanup);
+    TY_CHECK(ty_walk_new(plan, program, costs, cluster, fold, options, &walk, error), status,
+             cleanup);
+    if (fold != NULL)
+        ty_fold_platform(fold, &platform);
+    else
+        TY_CHECK(ty_cluster_to_simgrid(cluster, &platform, error), status, cleanup);
     TY_CHECK(ty_timeline_new(plan, options->steps, &timeline, error), status, cleanup);
     if (platform.failed || walk->step_events > SIZE_MAX / sizeof *events / options->steps) {
         status = ty_fail(error, TY_ENOMEM, "simulation: memory ran out");
@@ -226,7 +261,9 @@ ty_status ty_simulate(const ty_plan *plan, const ty_program *program, const ty_c
     TY_CHECK(ty_child_run(walk_in_child, &(struct task){walk, &platform}, events,
                           count * sizeof *events, options->time_limit_s, error),
              status, cleanup);
-    TY_CHECK(collect(timeline, events, count, error), status, cleanup);
+    TY_CHECK(collect(timeline, walk, events, ty_program_event_count(plan, program) * options->steps,
+                     error),
+             status, cleanup);
     *out = timeline;
     timeline = NULL;
 
@@ -235,5 +272,6 @@ cleanup:
     ty_free(events);
     ty_text_clear(&platform);
     ty_walk_free(walk);
+    ty_fold_free(fold);
     return status;
 }

@@ -20,8 +20,13 @@
  * above, each member keeping its cores busy.
  * - A collective of every k-th step (ty_plan_exchange_interval): `seconds`, its share of one step,
  * and cores; no traffic, since a share may be shorter than a route's latency.
+ * - Lanes of a rank (tensor parallelism) do this side by side, each with the same lane of the
+ * partner; what they exchange among themselves stays in `seconds`.
  * - Between ranks of one simulated host there is no link to share: such an edge takes `seconds`,
  * and cores.
+ *
+ * Ranks, routes and links that are alike are simulated once (docs/simulation.md), in `flow`, where
+ * ranks do not share cores.
  *
  * On an empty cluster every instruction takes its `seconds`, if they come from the same links.
  *
@@ -48,9 +53,21 @@ typedef enum ty_resolution {
 typedef struct ty_simulate_options {
     uint32_t steps; /* consecutive steps; >= 1 */
     ty_resolution resolution;
+    const double *slowdowns; /* [rank]: its compute takes so many times as long; NULL: 1 for all */
+    double jitter; /* standard deviation of the logarithm of each compute time, whose median stays;
+                      0: none. Every rank is simulated then */
+    uint64_t seed; /* of the jitter */
+    bool no_fold;  /* simulate every rank, also where many are alike; always so in chunk */
     double time_limit_s; /* wall-clock seconds before the child is stopped (TY_ELIMIT); > 0 */
 } ty_simulate_options;
 ty_simulate_options ty_simulate_options_default(void); /* 3 steps, flow, 300 s */
+
+/**
+ * How much longer a step takes for the slowest of `members` equal machines, on the average of
+ * public training logs: 1 + l / (l + 1) * 0.09 * sqrt(l), l = log2(members). Source: SimuMax 1.2,
+ * straggler model.
+ */
+double ty_straggler_law(uint32_t members);
 
 /**
  * Simulates consecutive steps of a program that passed ty_program_check.
@@ -65,6 +82,23 @@ ty_simulate_options ty_simulate_options_default(void); /* 3 steps, flow, 300 s *
 ty_status ty_simulate(const ty_plan *plan, const ty_program *program, const ty_costs *costs,
                       const ty_cluster *cluster, const ty_simulate_options *options,
                       ty_timeline **out, ty_error *error) TY_MUST_CHECK;
+
+/** What one direction of a link carries in a step. */
+typedef struct ty_link_load {
+    uint32_t link;    /* of the cluster */
+    bool is_backward; /* against the link's direction */
+    double bytes;     /* transfers, exchanges and gathers; not what lanes of a rank exchange */
+    double busy_s;    /* bytes / bandwidth: the least a step can take over it */
+} ty_link_load;
+
+/**
+ * The links a step uses, the longest busy first: divide by the step time for utilisation. From the
+ * program and its costs alone; what is simulated moves as much.
+ * @param out [out] free with ty_free
+ */
+ty_status ty_link_loads(const ty_plan *plan, const ty_program *program, const ty_costs *costs,
+                        const ty_cluster *cluster, ty_link_load **out, uint32_t *count,
+                        ty_error *error) TY_MUST_CHECK;
 
 /** The SimGrid platform (XML, DTD 4.1) of a cluster: one host per device, links and routes as in
  * the graph. */

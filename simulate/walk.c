@@ -1,11 +1,10 @@
 /* Building the walk: who is where, which send a receive waits for, who is in which collective. */
 #include "walk.h"
 
-#include "platform.h"
 #include "ty_memory.h"
 
 #include <math.h>
-#include <string.h>
+#include <stdlib.h>
 
 /* Where a stage's sends are: [direction][the replica's own micro-batch] -> instruction. */
 struct sends {
@@ -47,11 +46,11 @@ static ty_status sends_index(const ty_plan *plan, const ty_program *program, uin
 }
 
 /* The counter of the send that `receive`, instruction `index` of `rank`, waits for. */
-static ty_status match(ty_walk *walk, const struct sends *sends, uint32_t rank, uint32_t index,
+static ty_status match(ty_walk *walk, const struct sends *sends, ty_walk_rank *self, uint32_t index,
                        ty_error *error)
 {
     const ty_plan *plan = walk->plan;
-    ty_walk_rank *self = &walk->ranks[rank];
+    const uint32_t rank = self->number;
     const ty_instruction *receive = &self->program->instructions[index];
     const uint32_t stage = self->stage;
     const uint32_t replica = rank - ty_plan_first_rank(plan, stage);
@@ -72,7 +71,7 @@ static ty_status match(ty_walk *walk, const struct sends *sends, uint32_t rank, 
                        "rank %u, instruction %u: a receive without its send; was the program "
                        "checked?",
                        rank, index);
-    self->arrival[index] = &walk->ranks[peer].done[send];
+    self->arrival[index] = &walk->ranks[ty_walk_index(walk, peer)].done[send];
     return TY_OK;
 }
 
@@ -89,7 +88,7 @@ static ty_status match_all(ty_walk *walk, const ty_program *program, ty_error *e
     for (uint32_t r = 0; r < walk->rank_count; r++)
         for (uint32_t i = 0; i < walk->ranks[r].program->instruction_count; i++)
             if (walk->ranks[r].program->instructions[i].op == TY_OP_RECEIVE)
-                TY_CHECK(match(walk, sends, r, i, error), status, cleanup);
+                TY_CHECK(match(walk, sends, &walk->ranks[r], i, error), status, cleanup);
 
 cleanup:
     for (uint32_t s = 0; s < stages; s++)
@@ -99,73 +98,71 @@ cleanup:
     return status;
 }
 
-/* Who passes on to whom inside hosts and across them. */
-static ty_status find_rails(const ty_walk *walk, const ty_cluster *cluster, ty_group *group,
-                            ty_error *error)
+static int compare_indices(const void *left, const void *right)
 {
-    uint32_t n = group->member_count, *devices = ty_alloc(n, sizeof *devices);
-    ty_status status;
-
-    group->position = ty_alloc(n, sizeof *group->position);
-    if (devices == NULL || group->position == NULL) {
-        ty_free(devices);
-        return out_of_memory(error);
-    }
-    for (uint32_t m = 0; m < n; m++)
-        devices[m] = ty_plan_device_of_rank(walk->plan, group->ranks[m]);
-    status = ty_cluster_rails(cluster, devices, n, &group->rails, error);
-    for (uint32_t p = 0; status == TY_OK && p < n; p++)
-        group->position[group->rails.order[p]] = p;
-    ty_free(devices);
-    return status;
+    const uint32_t a = *(const uint32_t *)left, b = *(const uint32_t *)right;
+    return (a > b) - (a < b);
 }
 
-/* `phase`: of the bucket's exchange, or TY_MOST_PHASES for the gathers of its weights. */
-static ty_status group_fill(const ty_walk *walk, const ty_cluster *cluster, uint32_t bucket,
-                            uint32_t phase, ty_group *group, ty_error *error)
+/* Of the members, one of each class. */
+static void keep_classes(const ty_walk *walk, ty_group *group)
+{
+    uint32_t kept = 0;
+
+    for (uint32_t m = 0; m < group->member_count; m++)
+        group->ranks[m] = ty_walk_index(walk, group->ranks[m]);
+    qsort(group->ranks, group->member_count, sizeof *group->ranks, compare_indices);
+    for (uint32_t m = 0; m < group->member_count; m++)
+        if (m == 0 || group->ranks[m] != group->ranks[kept - 1])
+            group->ranks[kept++] = group->ranks[m];
+    group->member_count = kept;
+}
+
+/* `phase`: of the bucket's exchange, or TY_GATHER_PHASE. */
+static ty_status group_fill(const ty_walk *walk, uint32_t bucket, uint32_t phase, ty_group *group,
+                            ty_error *error)
 {
     const ty_bucket *what = &walk->plan->buckets[bucket];
     const uint32_t members = ty_bucket_member_count(walk->plan, what);
-    const bool is_gather = phase == TY_MOST_PHASES;
+    const bool is_gather = phase == TY_GATHER_PHASE;
+    const ty_pattern_set *patterns =
+        walk->fold == NULL ? &walk->patterns : ty_fold_patterns(walk->fold);
 
     if (!is_gather && phase >= ty_compression_phases(&what->compression))
         return TY_OK;
     group->ranks = ty_alloc(members, sizeof *group->ranks);
     group->plays = ty_alloc(members, sizeof *group->plays);
-    group->arrived = ty_alloc(members, sizeof *group->arrived);
+    group->arrived = ty_alloc((size_t)members * TY_MOST_LEGS, sizeof *group->arrived);
     group->invited = ty_alloc(members, sizeof *group->invited);
     if (group->ranks == NULL || group->plays == NULL || group->arrived == NULL ||
         group->invited == NULL)
         return out_of_memory(error);
-    group->is_share = !is_gather && ty_plan_exchange_interval(walk->plan, what) > 1;
     group->kind = is_gather ? TY_ALL_GATHER : ty_plan_exchange_kind(walk->plan, what, phase);
-    /* What is gathered goes round in a ring whatever the plan says of reductions. */
-    group->algorithm =
-        group->kind == TY_ALL_REDUCE || what->algorithm == TY_AUTOMATIC ? what->algorithm : TY_RING;
+    group->pattern = ty_pattern_of(patterns, walk->plan, what, phase);
     group->member_count = ty_bucket_members(walk->plan, what, group->ranks);
-    if (members < 2 || !ty_is_railed(group->algorithm))
+    if (walk->fold == NULL)
         return TY_OK;
-    return find_rails(walk, cluster, group, error);
+    keep_classes(walk, group);
+    return group->pattern == NULL ? TY_OK
+                                  : ty_fold_exchange(walk->fold, group->pattern, &group->ways,
+                                                     &group->way_count, error);
 }
 
 static ty_status rank_fill(ty_walk *walk, const ty_program *program, const ty_costs *costs,
-                           const ty_cluster *cluster, uint32_t rank, ty_error *error)
+                           uint32_t rank, ty_error *error)
 {
     ty_walk_rank *self = &walk->ranks[rank];
-    char name[TY_SIMGRID_NAME_SIZE];
-    ty_status status =
-        ty_simgrid_host_name(cluster, ty_plan_device_of_rank(walk->plan, rank), name, error);
-    if (status != TY_OK)
-        return status;
-    self->stage = ty_plan_stage_of_rank(walk->plan, rank);
+
+    self->number = walk->fold == NULL ? rank : ty_fold_first_rank(walk->fold, rank);
+    self->stage = ty_plan_stage_of_rank(walk->plan, self->number);
     self->program = &program->stages[self->stage];
     self->costs = costs->instructions[self->stage];
-    self->has_cores = isfinite(costs->host_cores[costs->rank_host[rank]]);
+    self->has_cores = isfinite(costs->host_cores[costs->rank_host[self->number]]);
     self->first_event = walk->step_events;
-    self->host_name = ty_strdup(name);
+    self->hosts = ty_alloc(walk->width, sizeof *self->hosts);
     self->done = ty_alloc(self->program->instruction_count, sizeof *self->done);
     self->arrival = ty_alloc(self->program->instruction_count, sizeof *self->arrival);
-    if (self->host_name == NULL || self->done == NULL || self->arrival == NULL)
+    if (self->hosts == NULL || self->done == NULL || self->arrival == NULL)
         return out_of_memory(error);
     for (int s = 0; s < TY_STREAM_COUNT; s++)
         self->walkers[s] = (ty_walker){.walk = walk,
@@ -177,8 +174,8 @@ static ty_status rank_fill(ty_walk *walk, const ty_program *program, const ty_co
 }
 
 ty_status ty_walk_new(const ty_plan *plan, const ty_program *program, const ty_costs *costs,
-                      const ty_cluster *cluster, const ty_simulate_options *options, ty_walk **out,
-                      ty_error *error)
+                      const ty_cluster *cluster, const ty_fold *fold,
+                      const ty_simulate_options *options, ty_walk **out, ty_error *error)
 {
     ty_status status = TY_OK;
     ty_walk *walk = ty_alloc(1, sizeof *walk);
@@ -186,22 +183,33 @@ ty_status ty_walk_new(const ty_plan *plan, const ty_program *program, const ty_c
     if (walk == NULL)
         return out_of_memory(error);
     walk->plan = plan;
+    walk->cluster = cluster;
+    walk->fold = fold;
+    walk->width = ty_plan_width(plan);
     walk->steps = options->steps;
     walk->resolution = options->resolution;
-    walk->ranks = ty_alloc(ty_plan_rank_count(plan), sizeof *walk->ranks);
+    walk->jitter = options->jitter;
+    walk->seed = options->seed;
+    const uint32_t rank_count = fold == NULL ? ty_plan_rank_count(plan) : ty_fold_class_count(fold);
+    walk->ranks = ty_alloc(rank_count, sizeof *walk->ranks);
     walk->groups =
         ty_alloc((size_t)plan->bucket_count * TY_GROUPS_OF_A_BUCKET, sizeof *walk->groups);
     if (walk->ranks == NULL || walk->groups == NULL) {
         status = out_of_memory(error);
         goto cleanup;
     }
-    walk->rank_count = ty_plan_rank_count(plan);
+    walk->rank_count = rank_count;
     walk->group_count = plan->bucket_count * TY_GROUPS_OF_A_BUCKET;
     for (uint32_t r = 0; r < walk->rank_count; r++)
-        TY_CHECK(rank_fill(walk, program, costs, cluster, r, error), status, cleanup);
+        TY_CHECK(rank_fill(walk, program, costs, r, error), status, cleanup);
+    for (uint32_t r = 0; r < walk->rank_count; r++)
+        walk->ranks[r].slowdown =
+            options->slowdowns == NULL ? 1.0 : options->slowdowns[walk->ranks[r].number];
     TY_CHECK(match_all(walk, program, error), status, cleanup);
+    if (fold == NULL)
+        TY_CHECK(ty_pattern_set_fill(&walk->patterns, plan, cluster, error), status, cleanup);
     for (uint32_t g = 0; g < walk->group_count; g++)
-        TY_CHECK(group_fill(walk, cluster, g / TY_GROUPS_OF_A_BUCKET, g % TY_GROUPS_OF_A_BUCKET,
+        TY_CHECK(group_fill(walk, g / TY_GROUPS_OF_A_BUCKET, g % TY_GROUPS_OF_A_BUCKET,
                             &walk->groups[g], error),
                  status, cleanup);
     *out = walk;
@@ -217,7 +225,7 @@ void ty_walk_free(ty_walk *walk)
     if (walk == NULL)
         return;
     for (uint32_t r = 0; r < walk->rank_count; r++) {
-        ty_free(walk->ranks[r].host_name);
+        ty_free(walk->ranks[r].hosts);
         ty_free(walk->ranks[r].done);
         ty_free(walk->ranks[r].arrival);
     }
@@ -226,23 +234,21 @@ void ty_walk_free(ty_walk *walk)
         ty_free(walk->groups[b].plays);
         ty_free(walk->groups[b].arrived);
         ty_free(walk->groups[b].invited);
-        ty_free(walk->groups[b].position);
-        ty_rails_clear(&walk->groups[b].rails);
+        ty_free(walk->groups[b].ways);
     }
+    ty_pattern_set_clear(&walk->patterns);
+    ty_free(walk->flow_ends);
     ty_free(walk->ranks);
     ty_free(walk->groups);
     ty_free(walk);
 }
 
-sg_host_t ty_group_host(const ty_walk *walk, const ty_group *group, uint32_t member)
+sg_host_t ty_group_host(const ty_walk *walk, const ty_group *group, uint32_t member, uint32_t lane)
 {
-    return walk->ranks[group->ranks[member]].host;
+    return walk->ranks[group->ranks[member]].hosts[lane];
 }
 
-uint32_t ty_tree_rounds(uint32_t members)
+uint32_t ty_walk_index(const ty_walk *walk, uint32_t rank)
 {
-    uint32_t rounds = 0;
-    while (((uint64_t)1 << rounds) < members)
-        rounds++;
-    return rounds;
+    return walk->fold == NULL ? rank : ty_fold_classes(walk->fold)[rank];
 }

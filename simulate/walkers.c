@@ -2,9 +2,12 @@
  * plays them and writes down when. In the child only. */
 #include "walk.h"
 
-#include "engine.h"
+#include "child.h"
+#include "platform.h"
+#include "ty_memory.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 
 /* ---- Waiting for each other ---------------------------------------------------------------- */
 
@@ -45,31 +48,86 @@ static void play_work(ty_walker *walker, uint32_t index)
 {
     const ty_walk_rank *rank = &walker->walk->ranks[walker->rank];
     const ty_instruction_cost *cost = &rank->costs[index];
-    ty_engine_work(rank->host, ty_walk_share(rank, cost), cost->seconds);
+    double seconds = cost->seconds;
+
+    if (rank->program->instructions[index].stream == TY_STREAM_COMPUTE)
+        seconds *= rank->slowdown * ty_jitter(walker->walk->jitter, walker->walk->seed,
+                                              rank->number, walker->step, index);
+    ty_engine_work(rank->hosts[0], ty_walk_share(rank, cost), seconds);
 }
 
-/* The sender plays the message, for both ends: it never waits for the receiver. */
+ty_play *ty_walk_plays(uint32_t count)
+{
+    ty_play *plays = ty_alloc(count, sizeof *plays);
+    if (plays == NULL)
+        _Exit(TY_CHILD_NO_MEMORY);
+    return plays;
+}
+
+void ty_walk_play(ty_walker *walker, const ty_play *plays, uint32_t count)
+{
+    ty_engine_play(walker->walk->crew, walker->gate, plays, count);
+}
+
+void ty_walk_aim(const ty_walker *walker, uint32_t flow, ty_message *message)
+{
+    const ty_walk *walk = walker->walk;
+
+    if (flow == TY_NO_FLOW) {
+        message->from = message->to = walk->ranks[walker->rank].hosts[0];
+        return;
+    }
+    message->from = walk->flow_ends[2 * (size_t)flow];
+    message->to = walk->flow_ends[2 * (size_t)flow + 1];
+    message->route_bandwidth_bytes_per_s = ty_fold_flow_of(walk->fold, flow)->bandwidth_bytes_per_s;
+}
+
+/* With folding: over one route of each class that the lanes use. */
+static void play_folded_send(ty_walker *walker, uint32_t index)
+{
+    const ty_walk *walk = walker->walk;
+    const ty_walk_rank *rank = &walk->ranks[walker->rank];
+    ty_fold_way *ways = NULL;
+    uint32_t count = 0;
+
+    if (ty_fold_transfer(walk->fold, rank->number, &rank->program->instructions[index], &ways,
+                         &count, NULL) != TY_OK)
+        _Exit(TY_CHILD_NO_MEMORY);
+    ty_play *plays = ty_walk_plays(count);
+    for (uint32_t w = 0; w < count; w++) {
+        plays[w] = (ty_play){{ty_message_part(&rank->costs[index], 1.0)}, 1};
+        ty_walk_aim(walker, ways[w].flows[0], &plays[w].messages[0]);
+    }
+    ty_walk_play(walker, plays, count);
+    ty_free(plays);
+    ty_free(ways);
+}
+
+/* The sender plays the messages, lane to lane, for both ends: it never waits for the receiver. */
 static void play_send(ty_walker *walker, uint32_t index)
 {
-    ty_walk *walk = walker->walk;
+    const ty_walk *walk = walker->walk;
     const ty_walk_rank *rank = &walk->ranks[walker->rank];
     const ty_instruction_cost *cost = &rank->costs[index];
-    const uint32_t peer =
-        ty_program_peer_rank(walk->plan, walker->rank, &rank->program->instructions[index]);
-    const ty_walk_rank *to = &walk->ranks[peer];
-    const double limit = cost->rate_limit_bytes_per_s;
 
-    ty_engine_message(&(ty_message){
-        .from = rank->host,
-        .to = to->host,
-        .latency_s = cost->latency_s,
-        .bytes = cost->edge_bytes,
-        .least_s = limit > 0.0 ? cost->edge_bytes / limit : 0.0,
-        .is_paced = true,
-        .seconds = cost->seconds,
-        .from_share = ty_walk_share(rank, cost),
-        .to_share = ty_walk_share(to, cost),
-    });
+    if (walk->fold != NULL) {
+        play_folded_send(walker, index);
+        return;
+    }
+    const uint32_t peer =
+        ty_program_peer_rank(walk->plan, rank->number, &rank->program->instructions[index]);
+    const ty_walk_rank *to = &walk->ranks[peer];
+    ty_play *plays = ty_walk_plays(walk->width);
+    for (uint32_t lane = 0; lane < walk->width; lane++) {
+        ty_message message = ty_message_part(cost, 1.0);
+        message.from = rank->hosts[lane];
+        message.to = to->hosts[lane];
+        message.from_share = ty_walk_share(rank, cost);
+        message.to_share = ty_walk_share(to, cost);
+        plays[lane] = (ty_play){{message}, 1};
+    }
+    ty_walk_play(walker, plays, walk->width);
+    ty_free(plays);
 }
 
 static void play_receive(ty_walker *walker, uint32_t index)
@@ -91,36 +149,40 @@ static uint32_t member_of(const ty_group *group, uint32_t rank)
     return low;
 }
 
+/* How a shape is played: one entry for each resolution. Where everybody sends to everybody at once,
+ * a message is all that there is of it. */
+static const ty_collective_play collective_plays[][TY_SHAPE_COUNT] = {
+    [TY_FLOW] = {[TY_SHAPE_RING] = ty_flow_play,
+                 [TY_SHAPE_TREE] = ty_flow_play,
+                 [TY_SHAPE_RAILS] = ty_flow_play,
+                 [TY_SHAPE_HIERARCHY] = ty_flow_play,
+                 [TY_SHAPE_SERVERS] = ty_flow_play,
+                 [TY_SHAPE_ALL_TO_ALL] = ty_flow_play},
+    [TY_CHUNK] = {[TY_SHAPE_RING] = ty_chunk_ring,
+                  [TY_SHAPE_TREE] = ty_chunk_tree,
+                  [TY_SHAPE_RAILS] = ty_chunk_ring,
+                  [TY_SHAPE_HIERARCHY] = ty_chunk_hierarchy,
+                  [TY_SHAPE_SERVERS] = ty_flow_play,
+                  [TY_SHAPE_ALL_TO_ALL] = ty_chunk_all_to_all},
+};
+
 static void play_collective(ty_walker *walker, uint32_t index)
 {
-    static const ty_collective_play plays[][TY_ALGORITHM_COUNT] = {
-        [TY_FLOW] = {[TY_RING] = ty_flow_ring,
-                     [TY_TREE] = ty_flow_tree,
-                     [TY_AUTOMATIC] = ty_flow_rails,
-                     [TY_HIERARCHICAL] = ty_phased_hierarchical,
-                     [TY_PARAMETER_SERVER] = ty_phased_exchange,
-                     [TY_BLOCK_MANAGER] = ty_phased_exchange},
-        [TY_CHUNK] = {[TY_RING] = ty_chunk_ring,
-                      [TY_TREE] = ty_chunk_tree,
-                      [TY_AUTOMATIC] = ty_chunk_rails,
-                      [TY_HIERARCHICAL] = ty_phased_hierarchical,
-                      [TY_PARAMETER_SERVER] = ty_phased_exchange,
-                      [TY_BLOCK_MANAGER] = ty_phased_exchange},
-    };
     ty_walk *walk = walker->walk;
     const ty_walk_rank *rank = &walk->ranks[walker->rank];
     const ty_instruction *in = &rank->program->instructions[index];
-    const uint32_t which = in->op == TY_OP_GATHER ? TY_MOST_PHASES : in->phase;
-    ty_group *group = &walk->groups[(size_t)in->bucket * TY_GROUPS_OF_A_BUCKET + which];
-    ty_collective_play how = plays[walk->resolution][group->algorithm];
+    const uint32_t phase = in->op == TY_OP_GATHER ? TY_GATHER_PHASE : in->phase;
+    ty_group *group = &walk->groups[(size_t)in->bucket * TY_GROUPS_OF_A_BUCKET + phase];
+    const uint32_t member = member_of(group, walker->rank);
 
-    if (group->kind == TY_ALL_TO_ALL)
-        how = ty_chunk_all_to_all;
     ty_engine_barrier_wait(group->barrier);
-    if (group->is_share) /* less than a route's latency may be left of it: there is no such flow */
+    if (group->pattern == NULL) /* less than a route's latency may be left: there is no such flow */
         play_work(walker, index);
-    else
-        how(walker, group, member_of(group, walker->rank), &rank->costs[index]);
+    else if (walk->fold == NULL)
+        collective_plays[walk->resolution][group->pattern->shape](walker, group, member,
+                                                                  &rank->costs[index]);
+    else if (member == 0)
+        ty_flow_folded(walker, group, &rank->costs[index]);
     ty_engine_barrier_wait(group->barrier);
 }
 
@@ -140,6 +202,22 @@ static void play(ty_walker *walker, uint32_t index)
 
 /* ---- A stream's life ----------------------------------------------------------------------- */
 
+/* A class may send to ranks of several. */
+static void wake_receivers(ty_walk *walk, const ty_walk_rank *rank, const ty_instruction *send,
+                           const uint64_t *sent)
+{
+    const uint32_t peer = ty_program_peer_rank(walk->plan, rank->number, send);
+
+    if (walk->fold == NULL) {
+        ty_walk_wake(walk, sent, peer);
+        return;
+    }
+    const uint32_t position = ty_plan_stage_of_rank(walk->plan, peer);
+    for (uint32_t r = 0; r < walk->rank_count; r++)
+        if (walk->ranks[r].stage == position)
+            ty_walk_wake(walk, sent, r);
+}
+
 static void take(ty_walker *walker, uint32_t index)
 {
     ty_walk *walk = walker->walk;
@@ -157,8 +235,7 @@ static void take(ty_walker *walker, uint32_t index)
     event->end_s = ty_engine_clock();
     ty_walk_advance(walk, &rank->done[index], walker->rank);
     if (instruction->op == TY_OP_SEND)
-        ty_walk_wake(walk, &rank->done[index],
-                     ty_program_peer_rank(walk->plan, walker->rank, instruction));
+        wake_receivers(walk, rank, instruction, &rank->done[index]);
 }
 
 static void live(void *context)
@@ -184,21 +261,57 @@ static bool has_instructions(const ty_stage_program *program, ty_stream stream)
     return false;
 }
 
+/* Where a lane is; with folding there is no place but those of the flows. */
+static ty_status find_host(const ty_walk *walk, ty_walk_rank *self, uint32_t lane, ty_error *error)
+{
+    char name[TY_SIMGRID_NAME_SIZE] = "anywhere";
+
+    if (walk->fold == NULL) {
+        ty_status status = ty_simgrid_host_name(
+            walk->cluster, ty_plan_device_of_lane(walk->plan, self->number, lane), name, error);
+        if (status != TY_OK)
+            return status;
+    }
+    self->hosts[lane] = ty_engine_host(name);
+    if (self->hosts[lane] == NULL)
+        return ty_fail(error, TY_EBACKEND, "rank %u: the platform has no host '%s'", self->number,
+                       name);
+    return TY_OK;
+}
+
 static ty_status place(ty_walk *walk, uint32_t rank, ty_error *error)
 {
     ty_walk_rank *self = &walk->ranks[rank];
+    ty_status status;
 
-    self->host = ty_engine_host(self->host_name);
-    if (self->host == NULL)
-        return ty_fail(error, TY_EBACKEND, "rank %u: the platform has no host '%s'", rank,
-                       self->host_name);
+    for (uint32_t lane = 0; lane < walk->width; lane++)
+        if ((status = find_host(walk, self, lane, error)) != TY_OK)
+            return status;
     for (int s = 0; s < TY_STREAM_COUNT; s++) {
         char name[48];
         if (!has_instructions(self->program, (ty_stream)s))
             continue;
         self->walkers[s].gate = ty_engine_gate();
-        snprintf(name, sizeof name, "rank-%u-%s", rank, ty_stream_name((ty_stream)s));
-        ty_engine_spawn(name, self->host, live, &self->walkers[s]);
+        snprintf(name, sizeof name, "rank-%u-%s", self->number, ty_stream_name((ty_stream)s));
+        ty_engine_spawn(name, self->hosts[0], live, &self->walkers[s]);
+    }
+    return TY_OK;
+}
+
+/* The hosts at the ends of the folded routes. */
+static ty_status find_flow_ends(ty_walk *walk, ty_error *error)
+{
+    const uint32_t count = walk->fold == NULL ? 0 : ty_fold_flow_count(walk->fold);
+
+    walk->flow_ends = ty_alloc((size_t)count * 2, sizeof *walk->flow_ends);
+    if (walk->flow_ends == NULL)
+        return ty_fail(error, TY_ENOMEM, "simulation: memory ran out");
+    for (uint32_t f = 0; f < count * 2; f++) {
+        char name[TY_SIMGRID_NAME_SIZE];
+        snprintf(name, sizeof name, "%s-%u", f % 2 == 0 ? "from" : "to", f / 2);
+        walk->flow_ends[f] = ty_engine_host(name);
+        if (walk->flow_ends[f] == NULL)
+            return ty_fail(error, TY_EBACKEND, "the folded platform has no host '%s'", name);
     }
     return TY_OK;
 }
@@ -221,6 +334,9 @@ ty_status ty_walk_run(ty_walk *walk, ty_event *events, ty_error *error)
     ty_status status;
 
     walk->events = events;
+    walk->crew = ty_engine_crew();
+    if ((status = find_flow_ends(walk, error)) != TY_OK)
+        return status;
     for (uint32_t b = 0; b < walk->group_count; b++)
         if (walk->groups[b].member_count > 0)
             walk->groups[b].barrier = ty_engine_barrier(walk->groups[b].member_count);

@@ -46,6 +46,17 @@ static void no_time(scenario *s)
 {
     s->options.time_limit_s = 0.0;
 }
+static void mad_jitter(scenario *s)
+{
+    s->options.jitter = NAN;
+}
+
+static void no_slowdown(scenario *s)
+{
+    static const double slowdowns[] = {1.0, 0.0};
+    s->options.slowdowns = slowdowns;
+}
+
 static void no_resolution(scenario *s)
 {
     s->options.resolution = (ty_resolution)7;
@@ -98,6 +109,8 @@ Test(refusals, faults_are_named)
         {"no steps", no_steps, "0 steps"},
         {"no time", no_time, "time limit of 0 s"},
         {"no resolution", no_resolution, "unknown resolution 7"},
+        {"mad jitter", mad_jitter, "jitter of nan"},
+        {"no slowdown", no_slowdown, "slowdown of rank 1 is 0"},
         {"missing device", missing_device, "rank 1 is on device 9"},
         {"other host", other_host, "rank 1 is on host 1"},
         {"other cores", other_cores, "host 0 has 3 cores"},
@@ -182,4 +195,27 @@ Test(refusals, every_allocation_may_fail)
     cr_expect_not_null(timeline);
     ty_timeline_free(timeline);
     scenario_free(&s);
+}
+
+/* An algorithm that nobody plays is refused before SimGrid starts. */
+Test(refusals, unknown_algorithms)
+{
+    for (int no_fold = 0; no_fold < 2; no_fold++) {
+        const uint32_t replicas = 2;
+        scenario s;
+        ty_timeline *timeline = NULL;
+        ty_error error = {0};
+        scenario_open(&s, cluster_of("2x dgx-a100"), 1, &replicas, 2);
+        scenario_add(&s, 0,
+                     exchange(scenario_bucket(&s, 0, TY_ALGORITHM_COUNT, TY_COMPRESSION_NONE)),
+                     NULL, (ty_instruction_cost){.seconds = 1.0, .edge_bytes = 1e6});
+        scenario_close(&s);
+        s.options.no_fold = no_fold == 1;
+        const ty_status status =
+            ty_simulate(&s.plan, &s.program, s.costs, s.cluster, &s.options, &timeline, &error);
+        cr_expect(status == TY_EUNSUPPORTED, "status '%s'", ty_status_name(status));
+        cr_expect(strstr(error.message, "/buckets/0/algorithm") != NULL, "%s", error.message);
+        cr_expect_null(timeline);
+        scenario_free(&s);
+    }
 }

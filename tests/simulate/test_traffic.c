@@ -1,6 +1,8 @@
 /* Transfers and collectives: closed forms on an empty network, fair shares on a busy one. */
 #include "scenario.h"
 
+#include "ty_memory.h"
+
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdio.h>
@@ -326,5 +328,53 @@ Test(traffic, two_rings_over_one_uplink_take_twice)
             scenario_free(&s);
         }
         expect_close(r == 0 ? "flow" : "chunk", ends_s[1] / ends_s[0], 2.0, 1e-3);
+    }
+}
+
+/* Four lanes a rank, behind one adapter: of a send each lane has a quarter of it, and of the rings
+ * of an exchange as well; where every lane has its own, it is as if there were one. */
+Test(traffic, lanes_share_what_their_routes_share)
+{
+    static const struct {
+        const char *cluster;
+        uint32_t away; /* first device of the second rank */
+        double slowdown;
+    } rows[] = {{"2x p100-server", 4, 4.0}, {"2x dgx-h100", 8, 1.0}};
+
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        for (int variant = 0; variant < 6; variant++) {
+            const bool is_send = variant % 2 == 0, is_tree = variant / 2 == 2;
+            const double bytes = 1e9;
+            const uint32_t counts[] = {is_send ? 1 : 2, 1};
+            scenario s;
+            scenario_open(&s, cluster_of(rows[i].cluster), is_send ? 2 : 1, counts, 2);
+            s.plan.tensor_parallel = 4;
+            for (uint32_t stage = 0; stage < s.plan.stage_count; stage++) {
+                ty_free(s.stages[stage].devices);
+                s.stages[stage].devices = ty_alloc(8, sizeof(uint32_t));
+                for (uint32_t d = 0; d < 8; d++)
+                    s.stages[stage].devices[d] =
+                        (d + 4 * stage) % 8 < 4 ? d % 4 : rows[i].away + d % 4;
+            }
+            ty_path path = path_of(s.cluster, 0, rows[i].away);
+            const ty_instruction_cost cost = message_cost(&path, bytes, 0.0);
+            if (is_send) {
+                scenario_add(&s, 0, transfer(TY_OP_SEND, TY_ACTIVATION, 1, 0), NULL, cost);
+                scenario_add(&s, 1, transfer(TY_OP_RECEIVE, TY_ACTIVATION, 0, 0), NULL, cost);
+            } else {
+                const uint32_t bucket =
+                    scenario_bucket(&s, 0, is_tree ? TY_TREE : TY_RING, TY_COMPRESSION_NONE);
+                scenario_add(&s, 0, exchange(bucket), NULL, cost);
+            }
+            scenario_close(&s);
+            s.options.no_fold = variant / 2 == 1;
+            ty_timeline *timeline = scenario_simulate(&s);
+            expect_close(rows[i].cluster, event_of(&s, timeline, 0, 0, 0)->end_s,
+                         path.latency_s + rows[i].slowdown * bytes / path.bandwidth_bytes_per_s,
+                         1e-3);
+            ty_timeline_free(timeline);
+            ty_path_clear(&path);
+            scenario_free(&s);
+        }
     }
 }

@@ -1,0 +1,471 @@
+/* Classes from colours, and the platform on which one of each is simulated. See fold.h. */
+#include "fold_graph.h"
+
+#include "ty_memory.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+/* A flow that counts m times on a link passes it m times; with more than this, the whole thing is
+ * simulated instead. */
+enum { HEAVIEST = 4096 };
+
+/* SimGrid looks for a name in one zone after the other, and keeps a table of all pairs of each. */
+enum { FLOWS_OF_A_ZONE = 64 };
+
+/* One flow of class `flow` counts so often on a link of class `link`. */
+typedef struct weight {
+    uint32_t flow, link, count;
+} weight;
+
+struct ty_fold {
+    ty_fold_graph graph;
+    uint32_t class_count, flow_count, link_count;
+    uint32_t *classes;     /* [rank] */
+    uint32_t *first_ranks; /* [class] */
+    uint32_t *flows;       /* [edge]: its class */
+    uint32_t *first_edges; /* [flow] */
+    ty_fold_flow *ways;    /* [flow] */
+    double *bandwidths;    /* [link]: of its like, divided by what its weights have in common */
+    uint64_t weight_count;
+    weight *weights; /* by flow, then by link */
+};
+
+static ty_status out_of_memory(ty_error *error)
+{
+    return ty_fail(error, TY_ENOMEM, "simulation: memory ran out");
+}
+
+/* ---- Classes ------------------------------------------------------------------------------- */
+
+typedef struct coloured {
+    uint64_t colour;
+    uint32_t index, class_index;
+} coloured;
+
+static int by_colour(const void *left, const void *right)
+{
+    const coloured *a = left, *b = right;
+    if (a->colour != b->colour)
+        return a->colour < b->colour ? -1 : 1;
+    return (a->index > b->index) - (a->index < b->index);
+}
+
+static int by_index(const void *left, const void *right)
+{
+    const coloured *a = left, *b = right;
+    return (a->index > b->index) - (a->index < b->index);
+}
+
+/* Numbers classes in the order of their first members.
+ * @param classes [out, count]  @param firsts [out] of each class, its first member */
+static ty_status number_classes(const uint64_t *colours, uint32_t count, uint32_t **classes,
+                                uint32_t **firsts, uint32_t *class_count, ty_error *error)
+{
+    ty_status status = TY_OK;
+    coloured *sorted = ty_alloc(count, sizeof *sorted);
+    uint32_t found = 0;
+
+    *classes = ty_alloc(count, sizeof **classes);
+    *firsts = ty_alloc(count, sizeof **firsts);
+    if (sorted == NULL || *classes == NULL || *firsts == NULL) {
+        status = out_of_memory(error);
+        goto cleanup;
+    }
+    for (uint32_t i = 0; i < count; i++)
+        sorted[i] = (coloured){colours[i], i, 0};
+    qsort(sorted, count, sizeof *sorted, by_colour);
+    /* The first of equal ones is the class's mark until the classes are numbered. */
+    for (uint32_t i = 0; i < count; i++)
+        sorted[i].class_index = i > 0 && sorted[i].colour == sorted[i - 1].colour
+                                    ? sorted[i - 1].class_index
+                                    : sorted[i].index;
+    qsort(sorted, count, sizeof *sorted, by_index);
+    for (uint32_t i = 0; i < count; i++) {
+        if (sorted[i].class_index == i)
+            (*firsts)[found++] = i;
+        (*classes)[i] = sorted[i].class_index == i ? found - 1 : (*classes)[sorted[i].class_index];
+    }
+    *class_count = found;
+cleanup:
+    ty_free(sorted);
+    return status;
+}
+
+static ty_status find_classes(ty_fold *fold, ty_error *error)
+{
+    const ty_fold_graph *graph = &fold->graph;
+    ty_status status;
+    uint64_t *colours = ty_alloc(graph->edge_count, sizeof *colours);
+
+    if (colours == NULL)
+        return out_of_memory(error);
+    for (uint32_t e = 0; e < graph->edge_count; e++)
+        colours[e] = graph->edges[e].colour;
+    TY_CHECK(number_classes(graph->rank_colours, graph->rank_count, &fold->classes,
+                            &fold->first_ranks, &fold->class_count, error),
+             status, cleanup);
+    TY_CHECK(number_classes(colours, graph->edge_count, &fold->flows, &fold->first_edges,
+                            &fold->flow_count, error),
+             status, cleanup);
+    fold->ways = ty_alloc(fold->flow_count, sizeof *fold->ways);
+    if (fold->ways == NULL)
+        status = out_of_memory(error);
+    for (uint32_t f = 0; status == TY_OK && f < fold->flow_count; f++) {
+        const ty_fold_edge *edge = &graph->edges[fold->first_edges[f]];
+        fold->ways[f] = (ty_fold_flow){edge->latency_s, edge->bandwidth_bytes_per_s};
+    }
+cleanup:
+    ty_free(colours);
+    return status;
+}
+
+/* ---- Links --------------------------------------------------------------------------------- */
+
+static int by_flow_and_link(const void *left, const void *right)
+{
+    const weight *a = left, *b = right;
+    if (a->flow != b->flow)
+        return a->flow < b->flow ? -1 : 1;
+    return (a->link > b->link) - (a->link < b->link);
+}
+
+/* All passages of edges over the first link of each class, one entry each. */
+static uint64_t list_passages(const ty_fold *fold, const uint32_t *classes, const uint32_t *firsts,
+                              weight *out)
+{
+    uint64_t count = 0;
+
+    for (uint32_t e = 0; e < fold->graph.edge_count; e++) {
+        const ty_fold_edge *edge = &fold->graph.edges[e];
+        for (uint32_t i = 0; i < edge->link_count; i++) {
+            const uint32_t link = fold->graph.links[edge->first_link + i];
+            if (firsts[classes[link]] != link)
+                continue;
+            if (out != NULL)
+                out[count] = (weight){fold->flows[e], classes[link], 1};
+            count++;
+        }
+    }
+    return count;
+}
+
+static void merge_passages(ty_fold *fold)
+{
+    uint64_t merged = 0;
+
+    qsort(fold->weights, fold->weight_count, sizeof *fold->weights, by_flow_and_link);
+    for (uint64_t i = 0; i < fold->weight_count; i++) {
+        if (merged > 0 && by_flow_and_link(&fold->weights[merged - 1], &fold->weights[i]) == 0)
+            fold->weights[merged - 1].count++;
+        else
+            fold->weights[merged++] = fold->weights[i];
+    }
+    fold->weight_count = merged;
+}
+
+/* Divides the weights on each link, and its bandwidth, by what they have in common. */
+static ty_status reduce_weights(ty_fold *fold, const uint32_t *firsts, ty_error *error)
+{
+    uint32_t *divisors = ty_alloc(fold->link_count, sizeof *divisors);
+
+    fold->bandwidths = ty_alloc(fold->link_count, sizeof *fold->bandwidths);
+    if (divisors == NULL || fold->bandwidths == NULL) {
+        ty_free(divisors);
+        return out_of_memory(error);
+    }
+    for (uint64_t i = 0; i < fold->weight_count; i++) {
+        uint32_t a = fold->weights[i].count, b = divisors[fold->weights[i].link];
+        while (b != 0) {
+            const uint32_t rest = a % b;
+            a = b;
+            b = rest;
+        }
+        divisors[fold->weights[i].link] = a;
+    }
+    for (uint64_t i = 0; i < fold->weight_count; i++)
+        fold->weights[i].count /= divisors[fold->weights[i].link];
+    for (uint32_t l = 0; l < fold->link_count; l++)
+        if (divisors[l] > 0)
+            fold->bandwidths[l] =
+                ty_cluster_link(fold->graph.cluster, firsts[l] / 2)->bandwidth_bytes_per_s /
+                divisors[l];
+    ty_free(divisors);
+    return TY_OK;
+}
+
+static ty_status find_links(ty_fold *fold, ty_error *error)
+{
+    ty_status status;
+    uint32_t *classes = NULL, *firsts = NULL;
+
+    TY_CHECK(number_classes(fold->graph.link_colours,
+                            ty_cluster_link_count(fold->graph.cluster) * 2, &classes, &firsts,
+                            &fold->link_count, error),
+             status, cleanup);
+    fold->weight_count = list_passages(fold, classes, firsts, NULL);
+    fold->weights = ty_alloc(fold->weight_count, sizeof *fold->weights);
+    if (fold->weights == NULL) {
+        status = out_of_memory(error);
+        goto cleanup;
+    }
+    list_passages(fold, classes, firsts, fold->weights);
+    merge_passages(fold);
+    status = reduce_weights(fold, firsts, error);
+cleanup:
+    ty_free(classes);
+    ty_free(firsts);
+    return status;
+}
+
+/* ---- Life ---------------------------------------------------------------------------------- */
+
+static bool shares_cores(const ty_costs *costs)
+{
+    for (uint32_t r = 0; r < costs->rank_count; r++)
+        if (isfinite(costs->host_cores[costs->rank_host[r]]))
+            return true;
+    return false;
+}
+
+/* Whether it is worth it, and can be said to SimGrid. */
+static bool is_smaller(const ty_fold *fold)
+{
+    for (uint64_t i = 0; i < fold->weight_count; i++)
+        if (fold->weights[i].count > HEAVIEST)
+            return false;
+    return fold->class_count < fold->graph.rank_count || fold->flow_count < fold->graph.edge_count;
+}
+
+ty_status ty_fold_new(const ty_plan *plan, const ty_program *program, const ty_costs *costs,
+                      const ty_cluster *cluster, const double *slowdowns, ty_fold **out,
+                      ty_error *error)
+{
+    ty_status status = TY_OK;
+    ty_fold *fold;
+
+    *out = NULL;
+    if (shares_cores(costs))
+        return TY_OK;
+    fold = ty_alloc(1, sizeof *fold);
+    if (fold == NULL)
+        return out_of_memory(error);
+    fold->graph =
+        (ty_fold_graph){.plan = plan, .cluster = cluster, .slowdowns = slowdowns, .error = error};
+    TY_CHECK(ty_fold_graph_fill(&fold->graph, program), status, cleanup);
+    TY_CHECK(ty_fold_graph_refine(&fold->graph), status, cleanup);
+    TY_CHECK(find_classes(fold, error), status, cleanup);
+    TY_CHECK(find_links(fold, error), status, cleanup);
+    if (is_smaller(fold)) {
+        *out = fold;
+        fold = NULL;
+    }
+cleanup:
+    ty_fold_free(fold);
+    return status;
+}
+
+void ty_fold_free(ty_fold *fold)
+{
+    if (fold == NULL)
+        return;
+    ty_fold_graph_clear(&fold->graph);
+    ty_free(fold->classes);
+    ty_free(fold->first_ranks);
+    ty_free(fold->flows);
+    ty_free(fold->first_edges);
+    ty_free(fold->ways);
+    ty_free(fold->bandwidths);
+    ty_free(fold->weights);
+    ty_free(fold);
+}
+
+/* ---- Asking -------------------------------------------------------------------------------- */
+
+uint32_t ty_fold_class_count(const ty_fold *fold)
+{
+    return fold->class_count;
+}
+
+const uint32_t *ty_fold_classes(const ty_fold *fold)
+{
+    return fold->classes;
+}
+
+uint32_t ty_fold_first_rank(const ty_fold *fold, uint32_t class_index)
+{
+    return fold->first_ranks[class_index];
+}
+
+uint32_t ty_fold_flow_count(const ty_fold *fold)
+{
+    return fold->flow_count;
+}
+
+const ty_fold_flow *ty_fold_flow_of(const ty_fold *fold, uint32_t flow)
+{
+    return &fold->ways[flow];
+}
+
+static int compare_ways(const void *left, const void *right)
+{
+    const ty_fold_way *a = left, *b = right;
+
+    if (a->strand != b->strand)
+        return a->strand < b->strand ? -1 : 1;
+    for (int l = 0; l < TY_MOST_LEGS; l++)
+        if (a->flows[l] != b->flows[l])
+            return a->flows[l] < b->flows[l] ? -1 : 1;
+    return 0;
+}
+
+static int compare_ways_and_members(const void *left, const void *right)
+{
+    const ty_fold_way *a = left, *b = right;
+    const int order = compare_ways(left, right);
+    return order != 0 ? order : (a->member > b->member) - (a->member < b->member);
+}
+
+/* Each once. */
+static uint32_t merge_ways(ty_fold_way *ways, uint32_t count)
+{
+    uint32_t kept = 0;
+
+    qsort(ways, count, sizeof *ways, compare_ways_and_members);
+    for (uint32_t i = 0; i < count; i++)
+        if (i == 0 || compare_ways(&ways[i], &ways[kept - 1]) != 0)
+            ways[kept++] = ways[i];
+    return kept;
+}
+
+ty_status ty_fold_transfer(const ty_fold *fold, uint32_t rank, const ty_instruction *send,
+                           ty_fold_way **out, uint32_t *count, ty_error *error)
+{
+    const ty_fold_graph *graph = &fold->graph;
+    const uint32_t position = ty_plan_stage_of_rank(graph->plan, rank);
+    const ty_fold_key *key =
+        ty_fold_key_of(graph, position, send->peer_stage % graph->position_count);
+
+    if (key == NULL)
+        return ty_fail(error, TY_EINVAL, "rank %u: a send to nobody; was the program checked?",
+                       rank);
+    const uint32_t replica = rank - ty_plan_first_rank(graph->plan, position);
+    const uint32_t place = replica * key->period + send->micro_batch % key->period;
+    ty_fold_way *ways = ty_alloc(graph->width, sizeof *ways);
+    if (ways == NULL)
+        return out_of_memory(error);
+    for (uint32_t lane = 0; lane < graph->width; lane++)
+        ways[lane] = (ty_fold_way){
+            0,
+            0,
+            {fold->flows[key->first_edge + place * graph->width + lane], TY_NO_FLOW, TY_NO_FLOW}};
+    *count = merge_ways(ways, graph->width);
+    *out = ways;
+    return TY_OK;
+}
+
+const ty_pattern_set *ty_fold_patterns(const ty_fold *fold)
+{
+    return &fold->graph.patterns;
+}
+
+/* One way for each member, lane and strand. */
+static uint32_t list_ways(const ty_fold *fold, const ty_pattern *pattern, ty_fold_way *ways)
+{
+    static const ty_instruction_cost any = {.seconds = 1.0};
+    const ty_fold_graph *graph = &fold->graph;
+    uint32_t edge = graph->groups[pattern - graph->patterns.patterns].first_edge, listed = 0;
+    ty_strand strands[TY_MOST_STRANDS];
+
+    for (uint32_t m = 0; m < pattern->member_count; m++) {
+        const uint32_t count = ty_pattern_strands(pattern, m, &any, strands);
+        for (uint32_t i = 0; i < count * graph->width; i++) {
+            const ty_strand *strand = &strands[i % count];
+            ty_fold_way *way = &ways[listed++];
+            *way = (ty_fold_way){m, i % count, {TY_NO_FLOW, TY_NO_FLOW, TY_NO_FLOW}};
+            for (uint32_t l = 0; l < strand->count; l++, edge++)
+                if (strand->legs[l].from != strand->legs[l].to)
+                    way->flows[l] = fold->flows[edge];
+        }
+    }
+    return listed;
+}
+
+ty_status ty_fold_exchange(const ty_fold *fold, const ty_pattern *pattern, ty_fold_way **out,
+                           uint32_t *count, ty_error *error)
+{
+    ty_fold_way *kept,
+        *ways = ty_alloc((size_t)pattern->member_count * fold->graph.width * TY_MOST_STRANDS,
+                         sizeof *ways);
+
+    if (ways == NULL)
+        return out_of_memory(error);
+    *count = merge_ways(ways, list_ways(fold, pattern, ways));
+    kept = ty_resize(ways, *count, sizeof *ways); /* a few of very many */
+    *out = kept != NULL ? kept : ways;
+    return TY_OK;
+}
+
+/* ---- The platform -------------------------------------------------------------------------- */
+
+static void write_link(const ty_fold *fold, uint32_t link, ty_text *xml)
+{
+    char bandwidth[32];
+
+    if (fold->bandwidths[link] <= 0.0) /* nobody uses it */
+        return;
+    ty_format_number(fold->bandwidths[link], bandwidth);
+    ty_text_addf(xml, "    <link id=\"link-%u\" bandwidth=\"%sBps\" latency=\"0s\"/>\n", link,
+                 bandwidth);
+}
+
+/* The latency is a link of its own, since the others may count more than once. */
+static void write_ends(const ty_fold *fold, uint32_t flow, ty_text *xml)
+{
+    char latency[32];
+
+    ty_format_number(fold->ways[flow].latency_s, latency);
+    ty_text_addf(xml,
+                 "    <host id=\"from-%u\" speed=\"1f\"/><host id=\"to-%u\" speed=\"1f\"/>\n"
+                 "    <link id=\"way-%u\" bandwidth=\"1e18Bps\" latency=\"%ss\" "
+                 "sharing_policy=\"FATPIPE\"/>\n",
+                 flow, flow, flow, latency);
+}
+
+/* @param at [in, out] the first weight of the flow; of the next one */
+static void write_way(const ty_fold *fold, uint32_t flow, uint64_t *at, ty_text *xml)
+{
+    ty_text_addf(xml,
+                 "    <route src=\"from-%u\" dst=\"to-%u\" symmetrical=\"NO\">"
+                 "<link_ctn id=\"way-%u\"/>",
+                 flow, flow, flow);
+    for (; *at < fold->weight_count && fold->weights[*at].flow == flow; ++*at)
+        for (uint32_t n = 0; n < fold->weights[*at].count; n++)
+            ty_text_addf(xml, "<link_ctn id=\"link-%u\"/>", fold->weights[*at].link);
+    ty_text_add(xml, "</route>\n");
+}
+
+void ty_fold_platform(const ty_fold *fold, ty_text *xml)
+{
+    uint64_t at = 0;
+
+    ty_text_add(xml, "<?xml version=\"1.0\"?>\n"
+                     "<!DOCTYPE platform SYSTEM \"https://simgrid.org/simgrid.dtd\">\n"
+                     "<platform version=\"4.1\">\n<zone id=\"cluster\" routing=\"None\">\n"
+                     "  <zone id=\"links\" routing=\"Full\">\n"
+                     "    <host id=\"anywhere\" speed=\"1f\"/>\n");
+    for (uint32_t l = 0; l < fold->link_count; l++)
+        write_link(fold, l, xml);
+    ty_text_add(xml, "  </zone>\n");
+    for (uint32_t first = 0; first < fold->flow_count; first += FLOWS_OF_A_ZONE) {
+        const uint32_t left = fold->flow_count - first;
+        const uint32_t end = first + (left < FLOWS_OF_A_ZONE ? left : FLOWS_OF_A_ZONE);
+        ty_text_addf(xml, "  <zone id=\"flows-%u\" routing=\"Full\">\n", first);
+        for (uint32_t f = first; f < end; f++)
+            write_ends(fold, f, xml);
+        for (uint32_t f = first; f < end; f++)
+            write_way(fold, f, &at, xml);
+        ty_text_add(xml, "  </zone>\n");
+    }
+    ty_text_add(xml, "</zone>\n</platform>\n");
+}

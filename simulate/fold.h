@@ -1,0 +1,60 @@
+/* Folding: ranks, flows and links that cannot be told apart are simulated once.
+ *
+ * Ranks, the routes between those that talk to each other, and the links of the routes are divided
+ * into classes such that every member of a class meets as many members of every other class as its
+ * like: the coarsest such division, by colour refinement (Cardon, Crochemore, "Partitioning a graph
+ * in O(|A| log2 |V|)", 1982), from each rank's position, each route's latency and each link's
+ * bandwidth. Equal starts then stay equal: all of a class do the same at the same time, and links
+ * shared evenly give all flows of a class the same rate. So one of each class is enough, on a
+ * platform where a flow that stands for m flows over each link of a class weighs m times there. */
+#ifndef TY_FOLD_H
+#define TY_FOLD_H
+
+#include "pattern.h"
+
+/** Classes of routes, taken one after the other: those of a strand of a pattern, or the one of a
+ * transfer. */
+typedef struct ty_fold_way {
+    uint32_t member, strand;      /* whose strand this is, for all that are alike */
+    uint32_t flows[TY_MOST_LEGS]; /* TY_NO_FLOW: no leg, or one that goes nowhere */
+} ty_fold_way;
+#define TY_NO_FLOW UINT32_MAX
+
+/** Of a class of routes: what one of them is alone. */
+typedef struct ty_fold_flow {
+    double latency_s, bandwidth_bytes_per_s;
+} ty_fold_flow;
+
+typedef struct ty_fold ty_fold;
+
+/**
+ * @param slowdowns [rank]; NULL: all the same
+ * @param out [out] NULL where there is little to fold: ranks share cores, or few ranks are alike
+ * @return TY_ENOMEM, or what went wrong when looking for a route
+ */
+ty_status ty_fold_new(const ty_plan *plan, const ty_program *program, const ty_costs *costs,
+                      const ty_cluster *cluster, const double *slowdowns, ty_fold **out,
+                      ty_error *error) TY_MUST_CHECK;
+void ty_fold_free(ty_fold *fold);
+
+uint32_t ty_fold_class_count(const ty_fold *fold);
+/** [rank]; classes are numbered in the order of their first rank. */
+const uint32_t *ty_fold_classes(const ty_fold *fold);
+/** The first rank of a class. */
+uint32_t ty_fold_first_rank(const ty_fold *fold, uint32_t class_index);
+
+uint32_t ty_fold_flow_count(const ty_fold *fold);
+const ty_fold_flow *ty_fold_flow_of(const ty_fold *fold, uint32_t flow);
+/** Classes of the routes that the lanes of a rank send over; each once. */
+ty_status ty_fold_transfer(const ty_fold *fold, uint32_t rank, const ty_instruction *send,
+                           ty_fold_way **out, uint32_t *count, ty_error *error) TY_MUST_CHECK;
+/** The patterns of the plan. */
+const ty_pattern_set *ty_fold_patterns(const ty_fold *fold);
+/** Classes of the strands of one of them; each once. */
+ty_status ty_fold_exchange(const ty_fold *fold, const ty_pattern *pattern, ty_fold_way **out,
+                           uint32_t *count, ty_error *error) TY_MUST_CHECK;
+
+/** SimGrid platform (XML): hosts "from-N" and "to-N" for every class of routes, and "anywhere". */
+void ty_fold_platform(const ty_fold *fold, ty_text *xml);
+
+#endif

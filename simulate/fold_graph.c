@@ -1,0 +1,275 @@
+/* Who sends to whom over which links: see fold_graph.h. */
+#include "fold_graph.h"
+
+#include "ty_memory.h"
+
+static ty_status out_of_memory(const ty_fold_graph *graph)
+{
+    return ty_fail(graph->error, TY_ENOMEM, "simulation: memory ran out");
+}
+
+static uint32_t greatest_divisor(uint32_t a, uint32_t b)
+{
+    while (b != 0) {
+        const uint32_t rest = a % b;
+        a = b;
+        b = rest;
+    }
+    return a;
+}
+
+const ty_fold_key *ty_fold_key_of(const ty_fold_graph *graph, uint32_t position, uint32_t peer)
+{
+    for (uint32_t k = 0; k < graph->key_count; k++)
+        if (graph->keys[k].position == position && graph->keys[k].peer == peer)
+            return &graph->keys[k];
+    return NULL;
+}
+
+uint32_t ty_fold_peer(const ty_fold_graph *graph, const ty_fold_key *key, uint32_t replica,
+                      uint32_t phase)
+{
+    const uint64_t micro_batch =
+        (uint64_t)phase * graph->plan->stages[key->position].replicas + replica;
+    return ty_plan_first_rank(graph->plan, key->peer) +
+           (uint32_t)(micro_batch % graph->plan->stages[key->peer].replicas);
+}
+
+/* ---- Finding ------------------------------------------------------------------------------- */
+
+static void add_key(ty_fold_graph *graph, uint32_t position, uint32_t peer, uint32_t *kinds)
+{
+    const uint32_t own = graph->plan->stages[position].replicas;
+    const uint32_t theirs = graph->plan->stages[peer].replicas;
+    const uint32_t own_micro_batches = graph->plan->micro_batches / own;
+    uint32_t period = theirs / greatest_divisor(own, theirs);
+
+    if (ty_fold_key_of(graph, position, peer) != NULL)
+        return;
+    if (period > own_micro_batches)
+        period = own_micro_batches;
+    graph->keys[graph->key_count++] = (ty_fold_key){.position = position,
+                                                    .peer = peer,
+                                                    .period = period,
+                                                    .first_edge = graph->edge_count,
+                                                    .first_kind = *kinds};
+    graph->edge_count += own * period * graph->width;
+    *kinds += period;
+}
+
+/* Transfers in either direction: who only receives has to know of whom. */
+static ty_status find_keys(ty_fold_graph *graph, const ty_program *program, uint32_t *kinds)
+{
+    /* A position talks to the positions before and behind its own. */
+    graph->keys = ty_alloc((size_t)graph->position_count * 4, sizeof *graph->keys);
+    if (graph->keys == NULL)
+        return out_of_memory(graph);
+    for (uint32_t p = 0; p < graph->position_count; p++)
+        for (uint32_t i = 0; i < program->stages[p].instruction_count; i++) {
+            const ty_instruction *in = &program->stages[p].instructions[i];
+            if (in->op != TY_OP_SEND && in->op != TY_OP_RECEIVE)
+                continue;
+            if (graph->key_count == graph->position_count * 4)
+                return ty_fail(graph->error, TY_EINVAL,
+                               "stage %u, instruction %u: a transfer to no neighbour; was the "
+                               "program checked?",
+                               p, i);
+            add_key(graph, p, in->peer_stage % graph->position_count, kinds);
+        }
+    return TY_OK;
+}
+
+/* Strands are the same for any cost. */
+static uint32_t strands_of(const ty_pattern *pattern, uint32_t member,
+                           ty_strand strands[TY_MOST_STRANDS])
+{
+    static const ty_instruction_cost any = {.seconds = 1.0};
+    return ty_pattern_strands(pattern, member, &any, strands);
+}
+
+static ty_status find_groups(ty_fold_graph *graph)
+{
+    ty_strand strands[TY_MOST_STRANDS];
+    ty_status status =
+        ty_pattern_set_fill(&graph->patterns, graph->plan, graph->cluster, graph->error);
+
+    if (status != TY_OK)
+        return status;
+    graph->groups = ty_alloc(graph->patterns.count, sizeof *graph->groups);
+    if (graph->groups == NULL)
+        return out_of_memory(graph);
+    for (uint32_t g = 0; g < graph->patterns.count; g++) {
+        const ty_pattern *pattern = &graph->patterns.patterns[g];
+        uint64_t edges = 0;
+        for (uint32_t m = 0; m < pattern->member_count; m++) {
+            const uint32_t count = strands_of(pattern, m, strands);
+            for (uint32_t i = 0; i < count; i++)
+                edges += strands[i].count;
+        }
+        edges *= graph->width;
+        if (edges > UINT32_MAX - graph->edge_count)
+            return out_of_memory(graph);
+        graph->groups[g] = (ty_fold_group){graph->edge_count, (uint32_t)edges, 0};
+        graph->edge_count += (uint32_t)edges;
+    }
+    return TY_OK;
+}
+
+/* ---- Routes -------------------------------------------------------------------------------- */
+
+static ty_status add_link(ty_fold_graph *graph, uint32_t link)
+{
+    if (graph->link_count == graph->link_capacity) {
+        const uint64_t capacity = graph->link_capacity == 0 ? 1024 : graph->link_capacity * 2;
+        uint32_t *grown = ty_resize(graph->links, capacity, sizeof *grown);
+        if (grown == NULL || capacity > UINT32_MAX)
+            return out_of_memory(graph);
+        graph->links = grown;
+        graph->link_capacity = capacity;
+    }
+    graph->links[graph->link_count++] = link;
+    return TY_OK;
+}
+
+/* The route between the same lanes of two ranks. */
+static ty_status route(ty_fold_graph *graph, ty_fold_edge *edge, uint32_t from, uint32_t to,
+                       uint32_t lane)
+{
+    const uint32_t source = ty_plan_device_of_lane(graph->plan, from, lane);
+    const uint32_t target = ty_plan_device_of_lane(graph->plan, to, lane);
+    uint32_t at = ty_cluster_device_vertex(graph->cluster, source);
+    ty_path path = {0};
+    ty_status status = ty_cluster_path(graph->cluster, source, target, &path, graph->error);
+
+    edge->first_link = (uint32_t)graph->link_count;
+    edge->link_count = path.link_count;
+    edge->latency_s = path.latency_s;
+    edge->bandwidth_bytes_per_s = path.bandwidth_bytes_per_s;
+    for (uint32_t i = 0; status == TY_OK && i < path.link_count; i++) {
+        const ty_link_edge *link = ty_cluster_link(graph->cluster, path.links[i]);
+        const bool is_forward = link->from == at;
+        at = is_forward ? link->to : link->from;
+        status = add_link(graph, path.links[i] * 2 + !is_forward);
+    }
+    ty_path_clear(&path);
+    return status;
+}
+
+/* Who comes second at a receiver that serves several cannot be like who comes first. */
+static uint32_t turn_of(const ty_fold_graph *graph, const ty_fold_key *key, uint32_t replica,
+                        uint32_t phase)
+{
+    const uint64_t micro_batch =
+        (uint64_t)phase * graph->plan->stages[key->position].replicas + replica;
+    return (uint32_t)(micro_batch / graph->plan->stages[key->peer].replicas);
+}
+
+static ty_status fill_key(ty_fold_graph *graph, const ty_fold_key *key)
+{
+    ty_fold_edge *edge = &graph->edges[key->first_edge];
+    const uint32_t first_rank = ty_plan_first_rank(graph->plan, key->position);
+    ty_status status = TY_OK;
+
+    for (uint32_t q = 0; q < graph->plan->stages[key->position].replicas; q++)
+        for (uint32_t phase = 0; phase < key->period; phase++)
+            for (uint32_t lane = 0; status == TY_OK && lane < graph->width; lane++, edge++) {
+                *edge = (ty_fold_edge){.kind = key->first_kind + phase,
+                                       .from = first_rank + q,
+                                       .to = ty_fold_peer(graph, key, q, phase),
+                                       .turn = turn_of(graph, key, q, phase),
+                                       .group = TY_NO_EDGE,
+                                       .partner = TY_NO_EDGE};
+                status = route(graph, edge, edge->from, edge->to, lane);
+            }
+    return status;
+}
+
+static uint32_t rank_of(const ty_fold_graph *graph, const ty_pattern *pattern, uint32_t member)
+{
+    uint32_t first = pattern->position, second = pattern->tied;
+
+    if (second != TY_NO_STAGE && second < first) {
+        first = pattern->tied;
+        second = pattern->position;
+    }
+    const uint32_t replicas = graph->plan->stages[first].replicas;
+    return member < replicas ? ty_plan_first_rank(graph->plan, first) + member
+                             : ty_plan_first_rank(graph->plan, second) + member - replicas;
+}
+
+/* @param number [in, out] of the strand's first edge; of what comes after it */
+static ty_status fill_strand(ty_fold_graph *graph, uint32_t index, const ty_strand *strand,
+                             uint32_t kind, uint32_t lane, uint32_t *number)
+{
+    const ty_pattern *pattern = &graph->patterns.patterns[index];
+    const uint32_t first = *number;
+    ty_status status = TY_OK;
+
+    for (uint32_t l = 0; status == TY_OK && l < strand->count; l++) {
+        const ty_leg *leg = &strand->legs[l];
+        ty_fold_edge *edge = &graph->edges[(*number)++];
+        *edge = (ty_fold_edge){.kind = kind + l,
+                               .from = TY_NO_EDGE,
+                               .to = TY_NO_EDGE,
+                               .group = index,
+                               .partner = strand->count == 1 ? TY_NO_EDGE
+                                                             : first + (l + 1) % strand->count,
+                               .first_link = (uint32_t)graph->link_count};
+        if (leg->from != leg->to)
+            status = route(graph, edge, rank_of(graph, pattern, leg->from),
+                           rank_of(graph, pattern, leg->to), lane);
+    }
+    return status;
+}
+
+static ty_status fill_group(ty_fold_graph *graph, uint32_t index, uint32_t first_kind)
+{
+    const ty_pattern *pattern = &graph->patterns.patterns[index];
+    uint32_t number = graph->groups[index].first_edge;
+    ty_strand strands[TY_MOST_STRANDS];
+    ty_status status = TY_OK;
+
+    for (uint32_t m = 0; m < pattern->member_count; m++) {
+        const uint32_t count = strands_of(pattern, m, strands);
+        for (uint32_t lane = 0; lane < graph->width; lane++)
+            for (uint32_t i = 0; status == TY_OK && i < count; i++)
+                status = fill_strand(graph, index, &strands[i], first_kind + i * TY_MOST_LEGS, lane,
+                                     &number);
+    }
+    return status;
+}
+
+ty_status ty_fold_graph_fill(ty_fold_graph *graph, const ty_program *program)
+{
+    ty_status status = TY_OK;
+    uint32_t kinds = 0;
+
+    graph->rank_count = ty_plan_rank_count(graph->plan);
+    graph->position_count = ty_plan_position_count(graph->plan);
+    graph->width = ty_plan_width(graph->plan);
+    graph->is_even = true;
+    for (uint32_t p = 1; p < graph->position_count; p++)
+        graph->is_even &= graph->plan->stages[p].replicas == graph->plan->stages[0].replicas;
+    TY_CHECK(find_keys(graph, program, &kinds), status, done);
+    TY_CHECK(find_groups(graph), status, done);
+    graph->edges = ty_alloc(graph->edge_count, sizeof *graph->edges);
+    if (graph->edges == NULL)
+        return out_of_memory(graph);
+    for (uint32_t k = 0; k < graph->key_count; k++)
+        TY_CHECK(fill_key(graph, &graph->keys[k]), status, done);
+    for (uint32_t g = 0; g < graph->patterns.count; g++)
+        TY_CHECK(fill_group(graph, g, kinds + TY_MOST_STRANDS * TY_MOST_LEGS * g), status, done);
+done:
+    return status;
+}
+
+void ty_fold_graph_clear(ty_fold_graph *graph)
+{
+    ty_free(graph->keys);
+    ty_pattern_set_clear(&graph->patterns);
+    ty_free(graph->groups);
+    ty_free(graph->edges);
+    ty_free(graph->links);
+    ty_free(graph->rank_colours);
+    ty_free(graph->link_colours);
+}

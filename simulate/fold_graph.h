@@ -1,0 +1,64 @@
+/* What is folded, for the files of simulate/ that do it: who sends to whom over which links. */
+#ifndef TY_FOLD_GRAPH_H
+#define TY_FOLD_GRAPH_H
+
+#include "fold.h"
+
+#define TY_NO_EDGE UINT32_MAX
+
+/** Transfers of a position to another one. Replica q's k-th micro-batch goes where its
+ * (k mod period)-th goes. */
+typedef struct ty_fold_key {
+    uint32_t position, peer, period;
+    uint32_t first_edge; /* [replica][period][lane] */
+    uint32_t first_kind;
+} ty_fold_key;
+
+/** The edges of a pattern: what its members send over, in the order of members, lanes, strands and
+ * legs. */
+typedef struct ty_fold_group {
+    uint32_t first_edge, edge_count;
+    uint64_t colour;
+} ty_fold_group;
+
+/** A route that is sent over. */
+typedef struct ty_fold_edge {
+    uint32_t kind;     /* of transfers: key and phase; of exchanges: pattern, strand and leg */
+    uint32_t from, to; /* ranks; TY_NO_EDGE in exchanges, which belong to all members */
+    uint32_t turn;     /* in which of its own micro-batches the receiver gets the first sent */
+    uint32_t group;    /* TY_NO_EDGE in transfers */
+    uint32_t partner;  /* the next leg of its strand, after the last the first */
+    uint32_t first_link, link_count;
+    double latency_s, bandwidth_bytes_per_s;
+    uint64_t colour;
+} ty_fold_edge;
+
+typedef struct ty_fold_graph {
+    const ty_plan *plan;
+    const ty_cluster *cluster;
+    const double *slowdowns; /* [rank] or NULL */
+    uint32_t rank_count, position_count, width;
+    bool is_even; /* all stages have as many replicas */
+    uint32_t key_count, edge_count;
+    ty_fold_key *keys;
+    ty_pattern_set patterns;
+    ty_fold_group *groups; /* [pattern] */
+    ty_fold_edge *edges;
+    uint64_t link_count, link_capacity;
+    uint32_t *links; /* of the edges: 2 * link of the cluster, + 1 against its direction */
+    uint64_t *rank_colours, *link_colours;
+    ty_error *error;
+} ty_fold_graph;
+
+/** Finds keys, groups, edges and their routes. Clear it also after a failure. */
+ty_status ty_fold_graph_fill(ty_fold_graph *graph, const ty_program *program) TY_MUST_CHECK;
+void ty_fold_graph_clear(ty_fold_graph *graph);
+/** Colours until nothing is told apart any more. */
+ty_status ty_fold_graph_refine(ty_fold_graph *graph) TY_MUST_CHECK;
+/** The key of a transfer; NULL when there is none. */
+const ty_fold_key *ty_fold_key_of(const ty_fold_graph *graph, uint32_t position, uint32_t peer);
+/** The rank that replica `replica` of a key's position sends its `phase`-th micro-batch to. */
+uint32_t ty_fold_peer(const ty_fold_graph *graph, const ty_fold_key *key, uint32_t replica,
+                      uint32_t phase);
+
+#endif

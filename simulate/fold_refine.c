@@ -1,0 +1,213 @@
+/* Colour refinement: see fold.h. Colours are 64-bit hashes of all that is known of a thing; a
+ * multiset of colours is the sum of their mixed values, so that order does not count. */
+#include "fold_graph.h"
+
+#include "ty_memory.h"
+
+#include <string.h>
+
+/*
+ * One odd link in a ring tells every member by its distance from it, though far from it that makes
+ * no difference. Where there are so many colours and all stages have as many replicas, things are
+ * told apart by what is near only: links of a colour still carry flows of the same colours, but a
+ * flow's links may be of a colour that others of its class do not meet.
+ */
+enum { MANY_COLOURS = 4096, NEAR_ROUNDS = 4 };
+
+/* Finaliser of MurmurHash3 (Appleby, 2011). */
+static uint64_t mix(uint64_t x)
+{
+    x ^= x >> 33;
+    x *= 0xff51afd7ed558ccdu;
+    x ^= x >> 33;
+    x *= 0xc4ceb9fe1a85ec53u;
+    x ^= x >> 33;
+    return x;
+}
+
+static uint64_t join(uint64_t a, uint64_t b)
+{
+    return mix(a * 0x9e3779b97f4a7c15u + b + 1);
+}
+
+static uint64_t bits_of(double number)
+{
+    uint64_t bits;
+    memcpy(&bits, &number, sizeof bits);
+    return bits;
+}
+
+/* ---- One round ----------------------------------------------------------------------------- */
+
+static void colour_edges(ty_fold_graph *graph, uint64_t *next)
+{
+    for (uint32_t e = 0; e < graph->edge_count; e++) {
+        const ty_fold_edge *edge = &graph->edges[e];
+        uint64_t colour = join(edge->colour, edge->kind);
+        if (edge->group == TY_NO_EDGE) {
+            colour = join(colour, graph->rank_colours[edge->from]);
+            colour = join(colour, graph->rank_colours[edge->to]);
+        } else {
+            colour = join(colour, graph->groups[edge->group].colour);
+        }
+        if (edge->partner != TY_NO_EDGE)
+            colour = join(colour, graph->edges[edge->partner].colour);
+        for (uint32_t i = 0; i < edge->link_count; i++)
+            colour = join(colour, graph->link_colours[graph->links[edge->first_link + i]]);
+        next[e] = colour;
+    }
+    for (uint32_t e = 0; e < graph->edge_count; e++)
+        graph->edges[e].colour = next[e];
+}
+
+static void colour_links(ty_fold_graph *graph, uint64_t *sums)
+{
+    const uint32_t links = ty_cluster_link_count(graph->cluster) * 2;
+
+    memset(sums, 0, links * sizeof *sums);
+    for (uint32_t e = 0; e < graph->edge_count; e++)
+        for (uint32_t i = 0; i < graph->edges[e].link_count; i++)
+            sums[graph->links[graph->edges[e].first_link + i]] += mix(graph->edges[e].colour);
+    for (uint32_t l = 0; l < links; l++)
+        graph->link_colours[l] = join(graph->link_colours[l], sums[l]);
+}
+
+static uint64_t colour_of_position(const ty_fold_graph *graph, uint32_t position)
+{
+    const uint32_t first = ty_plan_first_rank(graph->plan, position);
+    uint64_t sum = 0;
+
+    for (uint32_t q = 0; q < graph->plan->stages[position].replicas; q++)
+        sum += mix(graph->rank_colours[first + q]);
+    return sum;
+}
+
+static void colour_groups(ty_fold_graph *graph)
+{
+    for (uint32_t g = 0; g < graph->patterns.count; g++) {
+        ty_fold_group *group = &graph->groups[g];
+        const ty_pattern *pattern = &graph->patterns.patterns[g];
+        uint64_t sum = colour_of_position(graph, pattern->position);
+        if (pattern->tied != TY_NO_STAGE)
+            sum += colour_of_position(graph, pattern->tied);
+        group->colour = join(group->colour, sum);
+        sum = 0;
+        for (uint32_t e = 0; e < group->edge_count; e++)
+            sum += mix(graph->edges[group->first_edge + e].colour);
+        group->colour = join(group->colour, sum);
+    }
+}
+
+/* Whom a rank meets with each of its micro-batches, in order; over which routes; and its groups. */
+static void colour_ranks(ty_fold_graph *graph, uint64_t *next)
+{
+    for (uint32_t r = 0; r < graph->rank_count; r++)
+        next[r] = graph->rank_colours[r];
+    for (uint32_t k = 0; k < graph->key_count; k++) {
+        const ty_fold_key *key = &graph->keys[k];
+        const uint32_t first = ty_plan_first_rank(graph->plan, key->position);
+        const ty_fold_edge *edge = &graph->edges[key->first_edge];
+        for (uint32_t q = 0; q < graph->plan->stages[key->position].replicas; q++)
+            for (uint32_t phase = 0; phase < key->period; phase++) {
+                uint64_t sum = 0;
+                next[first + q] = join(next[first + q], graph->rank_colours[edge->to]);
+                for (uint32_t lane = 0; lane < graph->width; lane++, edge++)
+                    sum += mix(edge->colour);
+                next[first + q] = join(next[first + q], sum);
+            }
+    }
+    for (uint32_t g = 0; g < graph->patterns.count; g++) {
+        const ty_fold_group *group = &graph->groups[g];
+        const uint32_t positions[] = {graph->patterns.patterns[g].position,
+                                      graph->patterns.patterns[g].tied};
+        for (int p = 0; p < 2 && positions[p] != TY_NO_STAGE; p++) {
+            const uint32_t first = ty_plan_first_rank(graph->plan, positions[p]);
+            for (uint32_t q = 0; q < graph->plan->stages[positions[p]].replicas; q++)
+                next[first + q] = join(next[first + q], group->colour);
+        }
+    }
+    memcpy(graph->rank_colours, next, graph->rank_count * sizeof *next);
+}
+
+/* ---- Until nothing changes ----------------------------------------------------------------- */
+
+/* How many different colours there are; `table` has `size` places, a power of two and twice as
+ * many as colours. Colour 0 marks an empty place. */
+static uint64_t count_colours(const ty_fold_graph *graph, uint64_t *table, uint64_t size)
+{
+    const uint64_t links = (uint64_t)ty_cluster_link_count(graph->cluster) * 2;
+    const uint64_t total = links + graph->rank_count + graph->edge_count;
+    uint64_t count = 0;
+
+    memset(table, 0, size * sizeof *table);
+    for (uint64_t i = 0; i < total; i++) {
+        uint64_t colour = i < links ? graph->link_colours[i]
+                          : i < links + graph->rank_count
+                              ? graph->rank_colours[i - links]
+                              : graph->edges[i - links - graph->rank_count].colour;
+        uint64_t at = colour & (size - 1);
+        while (table[at] != 0 && table[at] != colour)
+            at = (at + 1) & (size - 1);
+        count += table[at] == 0;
+        table[at] = colour;
+    }
+    return count;
+}
+
+static void colour_first(ty_fold_graph *graph)
+{
+    uint32_t rank = 0;
+
+    for (uint32_t p = 0; p < graph->position_count; p++)
+        for (uint32_t q = 0; q < graph->plan->stages[p].replicas; q++)
+            graph->rank_colours[rank++] = mix(p + 1);
+    for (rank = 0; graph->slowdowns != NULL && rank < graph->rank_count; rank++)
+        graph->rank_colours[rank] =
+            join(graph->rank_colours[rank], bits_of(graph->slowdowns[rank]));
+    for (uint32_t l = 0; l < ty_cluster_link_count(graph->cluster) * 2; l++)
+        graph->link_colours[l] =
+            mix(bits_of(ty_cluster_link(graph->cluster, l / 2)->bandwidth_bytes_per_s));
+    for (uint32_t e = 0; e < graph->edge_count; e++)
+        graph->edges[e].colour =
+            join(mix(bits_of(graph->edges[e].latency_s)), graph->edges[e].turn);
+    for (uint32_t g = 0; g < graph->patterns.count; g++)
+        graph->groups[g].colour = g + 1;
+}
+
+ty_status ty_fold_graph_refine(ty_fold_graph *graph)
+{
+    ty_status status = TY_OK;
+    const uint64_t links = (uint64_t)ty_cluster_link_count(graph->cluster) * 2;
+    const uint64_t total = links + graph->rank_count + graph->edge_count;
+    uint64_t size = 2, before = 0, found = 0;
+    uint32_t rounds = 0;
+
+    while (size < 2 * total)
+        size *= 2;
+    uint64_t *table = ty_alloc(size, sizeof *table);
+    uint64_t *scratch = ty_alloc(total, sizeof *scratch);
+    graph->rank_colours = ty_alloc(graph->rank_count, sizeof *graph->rank_colours);
+    graph->link_colours = ty_alloc(links, sizeof *graph->link_colours);
+    if (table == NULL || scratch == NULL || graph->rank_colours == NULL ||
+        graph->link_colours == NULL) {
+        status = ty_fail(graph->error, TY_ENOMEM, "simulation: memory ran out");
+        goto cleanup;
+    }
+    colour_first(graph);
+    do {
+        if (found > MANY_COLOURS && rounds >= NEAR_ROUNDS && graph->is_even)
+            break;
+        rounds++;
+        before = found;
+        colour_edges(graph, scratch);
+        colour_links(graph, scratch);
+        colour_groups(graph);
+        colour_ranks(graph, scratch);
+        found = count_colours(graph, table, size);
+    } while (found != before);
+
+cleanup:
+    ty_free(table);
+    ty_free(scratch);
+    return status;
+}

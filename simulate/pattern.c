@@ -1,0 +1,372 @@
+/* Who sends to whom, shape by shape: see pattern.h. In a pattern whose rounds are even, an edge
+ * carries its bytes at a steady rate, so one flow per edge takes as long as all the rounds, and
+ * meets other traffic as they would on average. */
+#include "pattern.h"
+
+#include "ty_memory.h"
+
+#include <math.h>
+
+enum { MOST_SHIFTS = TY_MOST_STRANDS - 1 }; /* hosts that stand for all others */
+
+/* ---- Which shape ----------------------------------------------------------------------------- */
+
+static bool follows_hosts(ty_pattern_shape shape)
+{
+    return shape != TY_SHAPE_RING && shape != TY_SHAPE_TREE;
+}
+
+/* TY_SHAPE_COUNT where there is none. */
+static ty_pattern_shape shape_of(ty_collective_kind kind, ty_algorithm algorithm)
+{
+    static const ty_pattern_shape shapes[TY_ALGORITHM_COUNT] = {
+        [TY_RING] = TY_SHAPE_RING,
+        [TY_TREE] = TY_SHAPE_TREE,
+        [TY_AUTOMATIC] = TY_SHAPE_RAILS,
+        [TY_HIERARCHICAL] = TY_SHAPE_HIERARCHY,
+        [TY_PARAMETER_SERVER] = TY_SHAPE_SERVERS,
+        [TY_BLOCK_MANAGER] = TY_SHAPE_SERVERS,
+    };
+
+    if ((unsigned)algorithm >= TY_ALGORITHM_COUNT)
+        return TY_SHAPE_COUNT;
+    if (kind == TY_ALL_TO_ALL)
+        return TY_SHAPE_ALL_TO_ALL;
+    /* What is gathered or scattered goes round in a ring whatever the plan says of reductions. */
+    if (kind != TY_ALL_REDUCE && algorithm != TY_AUTOMATIC)
+        return TY_SHAPE_RING;
+    return shapes[algorithm];
+}
+
+bool ty_is_share(const ty_plan *plan, const ty_bucket *bucket, uint32_t phase)
+{
+    return phase != TY_GATHER_PHASE && ty_plan_exchange_interval(plan, bucket) > 1;
+}
+
+/* The pattern's key; shape TY_SHAPE_COUNT where nothing is sent. */
+static ty_pattern key_of(const ty_plan *plan, const ty_bucket *bucket, uint32_t phase)
+{
+    const uint32_t positions = ty_plan_position_count(plan);
+    const bool is_gather = phase == TY_GATHER_PHASE;
+    ty_pattern key = {
+        .position = bucket->stage % positions, .tied = TY_NO_STAGE, .shape = TY_SHAPE_COUNT};
+
+    if (bucket->tied_stage != TY_NO_STAGE)
+        key.tied = bucket->tied_stage % positions;
+    key.member_count = ty_bucket_member_count(plan, bucket);
+    if (key.member_count < 2 || key.tied == key.position || ty_is_share(plan, bucket, phase))
+        return key;
+    if (is_gather ? ty_bucket_is_sharded(plan, bucket)
+                  : phase < ty_compression_phases(&bucket->compression))
+        key.shape = shape_of(is_gather ? TY_ALL_GATHER : ty_plan_exchange_kind(plan, bucket, phase),
+                             bucket->algorithm);
+    return key;
+}
+
+const ty_pattern *ty_pattern_of(const ty_pattern_set *set, const ty_plan *plan,
+                                const ty_bucket *bucket, uint32_t phase)
+{
+    const ty_pattern key = key_of(plan, bucket, phase);
+
+    for (uint32_t i = 0; i < set->count; i++)
+        if (set->patterns[i].position == key.position && set->patterns[i].tied == key.tied &&
+            set->patterns[i].shape == key.shape)
+            return &set->patterns[i];
+    return NULL;
+}
+
+/* ---- All patterns of a plan ------------------------------------------------------------------ */
+
+static ty_status out_of_memory(ty_error *error)
+{
+    return ty_fail(error, TY_ENOMEM, "simulation: memory ran out");
+}
+
+uint32_t ty_tree_rounds(uint32_t members)
+{
+    uint32_t rounds = 0;
+    while (((uint64_t)1 << rounds) < members)
+        rounds++;
+    return rounds;
+}
+
+/* Who passes on to whom inside hosts and across them: the first lanes', the others lie alike. */
+static ty_status find_rails(ty_pattern *pattern, const ty_plan *plan, const ty_cluster *cluster,
+                            const ty_bucket *bucket, ty_error *error)
+{
+    const uint32_t n = pattern->member_count;
+    uint32_t *devices = ty_alloc(n, sizeof *devices);
+    ty_status status;
+
+    pattern->places = ty_alloc(n, sizeof *pattern->places);
+    if (devices == NULL || pattern->places == NULL) {
+        ty_free(devices);
+        return out_of_memory(error);
+    }
+    (void)ty_bucket_members(plan, bucket, devices);
+    for (uint32_t m = 0; m < n; m++)
+        devices[m] = ty_plan_device_of_rank(plan, devices[m]);
+    status = ty_cluster_rails(cluster, devices, n, &pattern->rails, error);
+    for (uint32_t p = 0; status == TY_OK && p < n; p++)
+        pattern->places[pattern->rails.order[p]] = p;
+    ty_free(devices);
+    return status;
+}
+
+static ty_status add_pattern(ty_pattern_set *set, const ty_plan *plan, const ty_cluster *cluster,
+                             uint32_t index, uint32_t phase, ty_error *error)
+{
+    const ty_bucket *bucket = &plan->buckets[index];
+    const ty_pattern key = key_of(plan, bucket, phase);
+
+    if ((unsigned)bucket->algorithm >= TY_ALGORITHM_COUNT)
+        return ty_fail(error, TY_EUNSUPPORTED,
+                       "plan:/buckets/%u/algorithm: algorithm %d is not simulated; expected one of "
+                       "%s to %s",
+                       index, (int)bucket->algorithm, ty_algorithm_name(TY_RING),
+                       ty_algorithm_name((ty_algorithm)(TY_ALGORITHM_COUNT - 1)));
+    if (key.shape == TY_SHAPE_COUNT || ty_pattern_of(set, plan, bucket, phase) != NULL)
+        return TY_OK;
+    ty_pattern *pattern = &set->patterns[set->count++];
+    *pattern = key;
+    pattern->tree_rounds = (double)ty_tree_rounds(key.member_count);
+    return follows_hosts(key.shape) ? find_rails(pattern, plan, cluster, bucket, error) : TY_OK;
+}
+
+ty_status ty_pattern_set_fill(ty_pattern_set *set, const ty_plan *plan, const ty_cluster *cluster,
+                              ty_error *error)
+{
+    ty_status status = TY_OK;
+
+    set->patterns =
+        ty_alloc((size_t)plan->bucket_count * (TY_GATHER_PHASE + 1), sizeof *set->patterns);
+    if (set->patterns == NULL)
+        return out_of_memory(error);
+    for (uint32_t b = 0; b < plan->bucket_count; b++)
+        for (uint32_t phase = 0; status == TY_OK && phase <= TY_GATHER_PHASE; phase++)
+            status = add_pattern(set, plan, cluster, b, phase, error);
+    return status;
+}
+
+void ty_pattern_set_clear(ty_pattern_set *set)
+{
+    for (uint32_t i = 0; i < set->count; i++) {
+        ty_rails_clear(&set->patterns[i].rails);
+        ty_free(set->patterns[i].places);
+    }
+    ty_free(set->patterns);
+    *set = (ty_pattern_set){0};
+}
+
+/* ---- Neighbours ------------------------------------------------------------------------------ */
+
+uint32_t ty_pattern_around(const ty_pattern *pattern, uint32_t member, uint32_t further)
+{
+    const uint32_t g = pattern->rails.per_host, p = pattern->places[member];
+    return pattern->rails.order[p - p % g + (p % g + further) % g];
+}
+
+uint32_t ty_pattern_across(const ty_pattern *pattern, uint32_t member, uint32_t hosts)
+{
+    const uint64_t p = pattern->places[member] + (uint64_t)hosts * pattern->rails.per_host;
+    return pattern->rails.order[p % pattern->member_count];
+}
+
+ty_message ty_message_part(const ty_instruction_cost *cost, double count)
+{
+    const double limit = cost->rate_limit_bytes_per_s;
+
+    return (ty_message){
+        .latency_s = cost->latency_s / count,
+        .bytes = cost->edge_bytes / count,
+        .least_s = limit > 0.0 ? cost->edge_bytes / count / limit : 0.0,
+        .is_paced = true,
+        .seconds = cost->seconds / count,
+    };
+}
+
+/* A part of the transfer that takes its share of the time however few bytes there are. */
+static ty_message timed(double latency_s, double bytes, double transfer_s)
+{
+    return (ty_message){.latency_s = latency_s,
+                        .bytes = bytes,
+                        .least_s = transfer_s,
+                        .seconds = latency_s + transfer_s};
+}
+
+static double transfer_s(const ty_instruction_cost *cost)
+{
+    return fmax(0.0, cost->seconds - cost->latency_s);
+}
+
+/* ---- Shapes ---------------------------------------------------------------------------------- */
+
+static uint32_t ring(const ty_pattern *p, uint32_t member, const ty_instruction_cost *cost,
+                     ty_strand *out)
+{
+    out[0] = (ty_strand){1, {{member, (member + 1) % p->member_count, ty_message_part(cost, 1.0)}}};
+    return 1;
+}
+
+/*
+ * The parent of a member is its number without the lowest bit. Of the 2 rounds ceil(log2 n) an edge
+ * is busy in one on the way up and one on the way down; spread over the half it belongs to, its
+ * rate is a share of what one edge alone would have. That is also what is left to each edge at the
+ * root, which has one in every round.
+ */
+static uint32_t tree(const ty_pattern *p, uint32_t member, const ty_instruction_cost *cost,
+                     ty_strand *out)
+{
+    const uint32_t parent = member & (member - 1);
+    const ty_message half = timed(cost->latency_s / 2.0, cost->edge_bytes / (2.0 * p->tree_rounds),
+                                  transfer_s(cost) / 2.0);
+
+    if (member == 0) /* its edges are its children's */
+        out[0] = (ty_strand){1, {{0, 0, timed(0.0, 0.0, cost->seconds)}}};
+    else
+        out[0] = (ty_strand){2, {{member, parent, half}, {parent, member, half}}};
+    return 1;
+}
+
+/* (g-1)/g of the bytes around the host, of which a mesh spreads most over its other rings, and 1/g
+ * across. */
+static uint32_t rails(const ty_pattern *p, uint32_t member, const ty_instruction_cost *cost,
+                      ty_strand *out)
+{
+    const double g = p->rails.per_host;
+    uint32_t count = 0;
+    ty_message message = ty_message_part(cost, 1.0);
+
+    if (p->rails.per_host > 1) {
+        message.bytes =
+            cost->edge_bytes * p->rails.around_share * (p->rails.hosts > 1 ? (g - 1) / g : 1);
+        out[count++] = (ty_strand){1, {{member, ty_pattern_around(p, member, 1), message}}};
+    }
+    if (p->rails.hosts > 1) {
+        message.bytes = cost->edge_bytes / g;
+        /* Devices that share a NIC fill it together, which pacing does not see. */
+        message.is_paced = false;
+        out[count++] = (ty_strand){1, {{member, ty_pattern_across(p, member, 1), message}}};
+    }
+    return count;
+}
+
+ty_hierarchy_parts ty_hierarchy_parts_of(const ty_rails *rails, const ty_instruction_cost *cost)
+{
+    const double g = rails->per_host, hosts = rails->hosts;
+    const double around = (g - 1) / g, across = 2 * (hosts - 1) / hosts / g;
+    const double payload = cost->edge_bytes / (2 * around + across);
+    const double around_s = (g - 1) * rails->around_latency_s;
+    const double across_s = 2 * (hosts - 1) * rails->across_latency_s;
+    const double scale =
+        2 * around_s + across_s > 0 ? cost->latency_s / (2 * around_s + across_s) : 0.0;
+
+    return (ty_hierarchy_parts){
+        .around_latency_s = around_s * scale,
+        .across_latency_s = across_s * scale,
+        .around_bytes = payload * around * rails->around_share,
+        .across_bytes = payload * across,
+        .around_s = transfer_s(cost) * (1 - cost->across_share) / 2,
+        .across_s = transfer_s(cost) * cost->across_share,
+    };
+}
+
+/* Reduce-scatter around the host, all-reduce across, all-gather around it. */
+static uint32_t hierarchy(const ty_pattern *p, uint32_t member, const ty_instruction_cost *cost,
+                          ty_strand *out)
+{
+    const ty_hierarchy_parts parts = ty_hierarchy_parts_of(&p->rails, cost);
+    const ty_leg around = {member, ty_pattern_around(p, member, 1),
+                           timed(parts.around_latency_s, parts.around_bytes, parts.around_s)};
+    const ty_leg across = {member, ty_pattern_across(p, member, 1),
+                           timed(parts.across_latency_s, parts.across_bytes, parts.across_s)};
+
+    out[0].count = 0;
+    if (p->rails.per_host > 1)
+        out[0].legs[out[0].count++] = around;
+    if (p->rails.hosts > 1)
+        out[0].legs[out[0].count++] = across;
+    if (p->rails.per_host > 1)
+        out[0].legs[out[0].count++] = around;
+    return 1;
+}
+
+/* The i-th of `shifts` distances, in hosts, that stand for all. */
+static uint32_t shift_of(const ty_pattern *p, uint32_t i, uint32_t shifts)
+{
+    return 1 + (uint32_t)((uint64_t)i * (p->rails.hosts - 1) / shifts);
+}
+
+static uint32_t shift_count(const ty_pattern *p)
+{
+    const uint32_t others = p->rails.hosts - 1;
+    return others < MOST_SHIFTS ? others : MOST_SHIFTS;
+}
+
+/*
+ * Push and pull; slices and results. What goes to the other members of the host is one message,
+ * what goes to other hosts one to each of a few that stand for all: every NIC and link of a host
+ * carries as much as it would.
+ */
+static uint32_t servers(const ty_pattern *p, uint32_t member, const ty_instruction_cost *cost,
+                        ty_strand *out)
+{
+    const uint32_t shifts = shift_count(p);
+    const double n = p->member_count, g = p->rails.per_host;
+    const double share = cost->edge_bytes / 2 / (n - 1); /* of each other member, each way */
+    ty_leg leg = {member, 0, timed(cost->latency_s / 2, 0, transfer_s(cost) / 2)};
+    uint32_t count = 0;
+
+    if (p->rails.per_host > 1) {
+        leg.to = ty_pattern_around(p, member, 1);
+        leg.message.bytes = share * (g - 1) * p->rails.around_share;
+        out[count++] = (ty_strand){2, {leg, leg}};
+    }
+    for (uint32_t i = 0; i < shifts; i++) {
+        leg.to = ty_pattern_across(p, member, shift_of(p, i, shifts));
+        leg.message.bytes = share * (n - g) / shifts;
+        out[count++] = (ty_strand){2, {leg, leg}};
+    }
+    return count;
+}
+
+/* Round by round, first around the host and then across: of each kind one message stands for all
+ * rounds of that kind. */
+static uint32_t all_to_all(const ty_pattern *p, uint32_t member, const ty_instruction_cost *cost,
+                           ty_strand *out)
+{
+    const uint32_t shifts = shift_count(p), strands = shifts > 0 ? shifts : 1;
+    const double n = p->member_count, g = p->rails.per_host;
+
+    for (uint32_t i = 0; i < strands; i++) {
+        const double around = (g - 1) / (n - 1), across = (n - g) / (n - 1);
+        out[i].count = 0;
+        if (p->rails.per_host > 1) {
+            ty_message message = ty_message_part(cost, 1 / around);
+            message.bytes *= p->rails.around_share / strands;
+            out[i].legs[out[i].count++] =
+                (ty_leg){member, ty_pattern_around(p, member, 1), message};
+        }
+        if (shifts > 0) {
+            ty_message message = ty_message_part(cost, 1 / across);
+            message.bytes /= strands;
+            out[i].legs[out[i].count++] =
+                (ty_leg){member, ty_pattern_across(p, member, shift_of(p, i, shifts)), message};
+        }
+        for (uint32_t leg = 0; leg < out[i].count; leg++) /* side by side, they share the limit */
+            out[i].legs[leg].message.is_paced = strands == 1;
+    }
+    return strands;
+}
+
+uint32_t ty_pattern_strands(const ty_pattern *pattern, uint32_t member,
+                            const ty_instruction_cost *cost, ty_strand out[TY_MOST_STRANDS])
+{
+    static uint32_t (*const shapes[TY_SHAPE_COUNT])(const ty_pattern *, uint32_t,
+                                                    const ty_instruction_cost *, ty_strand *) = {
+        [TY_SHAPE_RING] = ring,       [TY_SHAPE_TREE] = tree,
+        [TY_SHAPE_RAILS] = rails,     [TY_SHAPE_HIERARCHY] = hierarchy,
+        [TY_SHAPE_SERVERS] = servers, [TY_SHAPE_ALL_TO_ALL] = all_to_all,
+    };
+    return shapes[pattern->shape](pattern, member, cost, out);
+}

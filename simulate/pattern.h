@@ -1,0 +1,83 @@
+/* Who sends to whom in a collective: what `flow` plays all at once, what folding looks at, and what
+ * link loads add up. */
+#ifndef TY_PATTERN_H
+#define TY_PATTERN_H
+
+#include "engine.h"
+#include "ty_simulate.h"
+
+/** The shapes there are; a kind of collective and an algorithm have one. */
+typedef enum ty_pattern_shape {
+    TY_SHAPE_RING,
+    TY_SHAPE_TREE,       /* binomial, up and then down; the root is the first member */
+    TY_SHAPE_RAILS,      /* rings in channels: around each host and across hosts at once */
+    TY_SHAPE_HIERARCHY,  /* around each host, across hosts, around again */
+    TY_SHAPE_SERVERS,    /* everybody sends a share to everybody, twice */
+    TY_SHAPE_ALL_TO_ALL, /* everybody sends a share to everybody */
+    TY_SHAPE_COUNT
+} ty_pattern_shape;
+
+/** Stands for the gathers of a bucket where a phase of its exchange is asked for. */
+#define TY_GATHER_PHASE TY_MOST_PHASES
+
+/** Of the members of a bucket, numbered from 0 in ascending order of rank. */
+typedef struct ty_pattern {
+    uint32_t position, tied; /* TY_NO_STAGE */
+    ty_pattern_shape shape;
+    uint32_t member_count;
+    ty_rails rails;     /* of shapes that follow hosts; `order` indexes members */
+    uint32_t *places;   /* [member] in rails.order */
+    double tree_rounds; /* of a tree: the least r with 2^r >= members */
+} ty_pattern;
+
+/** All patterns of a plan, each once. */
+typedef struct ty_pattern_set {
+    uint32_t count;
+    ty_pattern *patterns;
+} ty_pattern_set;
+
+/** @return TY_EUNSUPPORTED naming the bucket whose algorithm has no shape. Clear it after a failure
+ * too. */
+ty_status ty_pattern_set_fill(ty_pattern_set *set, const ty_plan *plan, const ty_cluster *cluster,
+                              ty_error *error) TY_MUST_CHECK;
+void ty_pattern_set_clear(ty_pattern_set *set);
+/** Of a phase of a bucket's exchange. NULL where nothing is sent: one member, no such phase, or an
+ * exchange of every few steps, which is played as time. */
+const ty_pattern *ty_pattern_of(const ty_pattern_set *set, const ty_plan *plan,
+                                const ty_bucket *bucket, uint32_t phase);
+/** Whether a bucket's exchange takes place in every few steps only. */
+bool ty_is_share(const ty_plan *plan, const ty_bucket *bucket, uint32_t phase);
+
+/** Members by their ways inside a host and across hosts. */
+uint32_t ty_pattern_around(const ty_pattern *pattern, uint32_t member, uint32_t further);
+uint32_t ty_pattern_across(const ty_pattern *pattern, uint32_t member, uint32_t hosts);
+
+/** A message between members; of one with itself, nothing but time. */
+typedef struct ty_leg {
+    uint32_t from, to;
+    ty_message message; /* without its ends */
+} ty_leg;
+/** Messages one after the other; all strands of all members run side by side. */
+typedef struct ty_strand {
+    uint32_t count;
+    ty_leg legs[TY_MOST_LEGS];
+} ty_strand;
+enum { TY_MOST_STRANDS = 5 };
+/** The strands of a member; how many and whom they meet does not depend on the cost. */
+uint32_t ty_pattern_strands(const ty_pattern *pattern, uint32_t member,
+                            const ty_instruction_cost *cost, ty_strand out[TY_MOST_STRANDS]);
+
+/** One of `count` equal messages that follow each other over an edge. */
+ty_message ty_message_part(const ty_instruction_cost *cost, double count);
+/** Rounds of a binomial tree. */
+uint32_t ty_tree_rounds(uint32_t members);
+
+/** Of a hierarchy's cost, what one phase around the host and the one across takes. */
+typedef struct ty_hierarchy_parts {
+    double around_latency_s, across_latency_s;
+    double around_bytes, across_bytes;
+    double around_s, across_s; /* transfer alone */
+} ty_hierarchy_parts;
+ty_hierarchy_parts ty_hierarchy_parts_of(const ty_rails *rails, const ty_instruction_cost *cost);
+
+#endif
