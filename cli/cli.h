@@ -34,9 +34,11 @@ typedef struct cli_options {
     const char *host, *device, *format, *to, *root, *oversubscription, *hosts_text;
     const char *nodes, *script, *image, *metrics, *mlperf_log;
     const char *global_batch_text, *top_text, *steps_text, *ranks_text, *sequence_text;
+    const char *seeds_text, *straggler, *jitter;
     /* Parsed from the texts; 0 where not given. */
-    uint64_t global_batch, top, steps, ranks, seed, sequence, hosts;
-    bool json, quiet, no_simulate, allow_lossy, program, straight, fewer, help, force, show_origin;
+    uint64_t global_batch, top, steps, ranks, seed, seeds, sequence, hosts;
+    bool json, quiet, no_simulate, no_fold, allow_lossy, program, straight, fewer, help, force,
+        show_origin;
     cli_config *config; /* where defaults lie; owned */
     const char **files; /* what is not an option, in order */
     int file_count;
@@ -152,6 +154,15 @@ void question_clear(cli_question *question);
  *  that must outlive the options. */
 ty_status plan_options_from(const cli_options *options, const cli_question *question,
                             ty_text *replicas, ty_plan_options *out, ty_error *error) TY_MUST_CHECK;
+
+/* ---- cmd_estimate.c ---------------------------------------------------------------------- */
+
+/** Adds to a summary: to the open JSON object, or where `writer` is NULL to the text. */
+typedef void (*show_more)(void *context, ty_json_writer *writer, ty_text *text);
+/** Prints what a reader of the program found. @param more may be NULL */
+ty_status show_timeline(const cli_options *options, const plan_inputs *inputs, const char *schema,
+                        const ty_timeline *timeline, show_more more, void *context, ty_text *text,
+                        ty_error *error) TY_MUST_CHECK;
 
 /* ---- worker.c ---------------------------------------------------------------------------- */
 

@@ -1,4 +1,4 @@
-/* trainyard estimate, trainyard simulate: readers of a plan's program. */
+/* trainyard estimate, and what it shares with trainyard simulate: showing a timeline. */
 #include "cli.h"
 
 #include <string.h>
@@ -20,8 +20,9 @@ static ty_status write_trace(const plan_inputs *inputs, const ty_timeline *timel
 }
 
 /* Prints what a reader found; the timeline goes along in the JSON form. */
-static ty_status show(const cli_options *options, const plan_inputs *inputs, const char *schema,
-                      const ty_timeline *timeline, ty_text *text, ty_error *error)
+ty_status show_timeline(const cli_options *options, const plan_inputs *inputs, const char *schema,
+                        const ty_timeline *timeline, show_more more, void *context, ty_text *text,
+                        ty_error *error)
 {
     ty_status status = TY_OK;
     ty_step_summary summary;
@@ -42,6 +43,8 @@ static ty_status show(const cli_options *options, const plan_inputs *inputs, con
         if (summary.tokens_per_s > 0)
             ty_json_put_number(&w, "tokens_per_s", summary.tokens_per_s);
         ty_step_summary_to_json(&summary, &w, "summary");
+        if (more != NULL)
+            more(context, &w, text);
         ty_timeline_to_json(timeline, &w, "timeline");
         ty_json_close(&w, '}');
         ty_text_add(text, "\n");
@@ -49,6 +52,8 @@ static ty_status show(const cli_options *options, const plan_inputs *inputs, con
         ty_text_addf(text, "%s on %s, %s\n", inputs->plan->workload->name,
                      inputs->plan->cluster_name, inputs->plan->strategy);
         ty_print_summary(&summary, text);
+        if (more != NULL)
+            more(context, NULL, text);
     }
 done:
     return status;
@@ -66,7 +71,8 @@ exit_code cmd_estimate(const cli_options *options)
         return report_bad_input(&error);
     if (ty_estimate(inputs.plan, inputs.program, inputs.costs,
                     3 + 2 * ty_program_largest_lead(inputs.program), &timeline, &error) != TY_OK ||
-        show(options, &inputs, "trainyard.estimate/1", timeline, &text, &error) != TY_OK) {
+        show_timeline(options, &inputs, "trainyard.estimate/1", timeline, NULL, NULL, &text,
+                      &error) != TY_OK) {
         code = report_failure(&error);
         goto cleanup;
     }
@@ -77,40 +83,6 @@ exit_code cmd_estimate(const cli_options *options)
     code = print_text(&text);
 
 cleanup:
-    ty_text_clear(&text);
-    ty_timeline_free(timeline);
-    plan_inputs_clear(&inputs);
-    return code;
-}
-
-exit_code cmd_simulate(const cli_options *options)
-{
-    exit_code code;
-    ty_error error = {0};
-    plan_inputs inputs = {0};
-    ty_timeline *timeline = NULL;
-    ty_text text = {0};
-    ty_simulate_options how = ty_simulate_options_default();
-
-    if (options->resolution != NULL) {
-        if (strcmp(options->resolution, "chunk") == 0)
-            how.resolution = TY_CHUNK;
-        else if (strcmp(options->resolution, "flow") != 0)
-            return report_usage("simulate", "--resolution: found '%s', expected flow or chunk",
-                                options->resolution);
-    }
-    if (options->steps > 1000)
-        return report_usage("simulate", "--steps: at most 1000 steps are simulated");
-    if (options->steps > 0)
-        how.steps = (uint32_t)options->steps;
-    if (plan_inputs_load(options->files[0], &inputs, &error) != TY_OK)
-        return report_bad_input(&error);
-    if (ty_simulate(inputs.plan, inputs.program, inputs.costs, inputs.cluster, &how, &timeline,
-                    &error) != TY_OK ||
-        show(options, &inputs, "trainyard.simulation/1", timeline, &text, &error) != TY_OK)
-        code = report_failure(&error);
-    else
-        code = print_text(&text);
     ty_text_clear(&text);
     ty_timeline_free(timeline);
     plan_inputs_clear(&inputs);

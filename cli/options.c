@@ -35,6 +35,13 @@ static const option_row table[] = {
     FLAG("program", 0, program, "print the program: every instruction of every stage"),
     TEXT("trace", 't', trace, "FILE", "write a Chrome/Perfetto trace"),
     TEXT("resolution", 0, resolution, "R", "flow (default) or chunk"),
+    TEXT("straggler", 0, straggler, "RANK=F,...",
+         "ranks whose compute takes F times as long; \"law\": one rank, as much as is usual among "
+         "so "
+         "many hosts"),
+    TEXT("jitter", 0, jitter, "P%", "spread of compute times (log-normal)"),
+    NUMBER("seeds", seeds, 1000, "N", "simulate N times with seeds from --seed on: P50 and P95"),
+    FLAG("no-fold", 0, no_fold, "simulate every rank, also where many are alike"),
     NUMBER("steps", steps, 100000000, "N", "steps to run"),
     TEXT("until", 0, until, "accuracy=X", "stop when the test accuracy reaches X"),
     TEXT("backend", 0, backend, "B", "what computes: cpu (default) or cuda"),

@@ -37,6 +37,10 @@ expect 2 estimate
 expect 2 estimate a b
 expect 2 simulate --resolution packet nothing.json
 expect_error_line "flow or chunk"
+expect 2 simulate --jitter 200% nothing.json
+expect_error_line "200%" "0 % to 100 %"
+expect 2 simulate --seeds 0 nothing.json
+expect_error_line "seeds" "1 to 1000"
 expect 2 workload dance
 expect_error_line "dance" "list, show"
 for limit in 5%junk 5x -1% nan ''; do

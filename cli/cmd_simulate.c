@@ -1,0 +1,257 @@
+/* trainyard simulate: a plan's program on a simulated network, quiet or disturbed. */
+#include "cli.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { BUSIEST_LINKS = 8 };
+
+typedef struct simulation {
+    plan_inputs inputs;
+    ty_simulate_options how;
+    double *slowdowns; /* [rank], or NULL */
+    ty_timeline *timeline;
+    double step_time_s;
+    uint32_t seeds; /* 0: none were asked for */
+    double *step_times_s;
+    ty_link_load *loads;
+    uint32_t load_count;
+} simulation;
+
+static void simulation_clear(simulation *s)
+{
+    ty_free(s->slowdowns);
+    ty_free(s->step_times_s);
+    ty_free(s->loads);
+    ty_timeline_free(s->timeline);
+    plan_inputs_clear(&s->inputs);
+}
+
+/* ---- What was asked for -------------------------------------------------------------------- */
+
+/* One "RANK=FACTOR" of the list; `*text` moves behind it. */
+static ty_status read_straggler(simulation *s, const char **text, ty_error *error)
+{
+    const uint32_t ranks = ty_plan_rank_count(s->inputs.plan);
+    char *end;
+    const unsigned long rank = strtoul(*text, &end, 10);
+    char *tail = end;
+    const double factor = *end == '=' ? strtod(end + 1, &tail) : 0.0;
+
+    if (end == *text || **text < '0' || **text > '9' || *end != '=' || tail == end + 1 ||
+        (*tail != '\0' && *tail != ','))
+        return ty_fail(error, TY_EINVAL,
+                       "--straggler: found '%.40s', expected RANK=FACTOR, as in 3=1.5", *text);
+    if (rank >= ranks)
+        return ty_fail(error, TY_EINVAL, "--straggler: found rank %lu, expected one below %u", rank,
+                       ranks);
+    if (!(factor >= 0.01 && factor <= 1e6))
+        return ty_fail(error, TY_EINVAL, "--straggler: found factor %g, expected 0.01 to 1e6",
+                       factor);
+    s->slowdowns[rank] = factor;
+    *text = *tail == ',' ? tail + 1 : tail;
+    return TY_OK;
+}
+
+static uint32_t hosts_of_plan(const simulation *s)
+{
+    const uint32_t hosts = ty_cluster_host_count(s->inputs.cluster);
+    const uint32_t ranks = ty_plan_rank_count(s->inputs.plan);
+    return hosts < ranks ? hosts : ranks;
+}
+
+static ty_status read_stragglers(simulation *s, const char *text, ty_error *error)
+{
+    const uint32_t ranks = ty_plan_rank_count(s->inputs.plan);
+    ty_status status = TY_OK;
+
+    s->slowdowns = ty_alloc(ranks, sizeof *s->slowdowns);
+    if (s->slowdowns == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory");
+    for (uint32_t r = 0; r < ranks; r++)
+        s->slowdowns[r] = 1.0;
+    s->how.slowdowns = s->slowdowns;
+    if (strcmp(text, "law") == 0) {
+        s->slowdowns[0] = ty_straggler_law(hosts_of_plan(s));
+        return TY_OK;
+    }
+    do
+        status = read_straggler(s, &text, error);
+    while (status == TY_OK && *text != '\0');
+    return status;
+}
+
+static ty_status read_jitter(simulation *s, const char *text, ty_error *error)
+{
+    char *end;
+    const double percent = strtod(text, &end);
+
+    if (end == text || !(percent >= 0.0 && percent <= 100.0) ||
+        (*end != '\0' && strcmp(end, "%") != 0))
+        return ty_fail(error, TY_EINVAL, "--jitter: found '%.40s', expected 0 %% to 100 %%", text);
+    s->how.jitter = percent / 100.0;
+    return TY_OK;
+}
+
+static ty_status read_options(const cli_options *options, simulation *s, ty_error *error)
+{
+    ty_status status = TY_OK;
+
+    s->how = ty_simulate_options_default();
+    s->how.no_fold = options->no_fold;
+    s->how.seed = options->seed;
+    s->seeds = (uint32_t)options->seeds;
+    if (options->resolution != NULL && strcmp(options->resolution, "chunk") == 0)
+        s->how.resolution = TY_CHUNK;
+    else if (options->resolution != NULL && strcmp(options->resolution, "flow") != 0)
+        return ty_fail(error, TY_EINVAL, "--resolution: found '%.40s', expected flow or chunk",
+                       options->resolution);
+    if (options->steps > 1000)
+        return ty_fail(error, TY_EINVAL, "--steps: at most 1000 steps are simulated");
+    if (options->steps > 0)
+        s->how.steps = (uint32_t)options->steps;
+    if (options->jitter != NULL)
+        status = read_jitter(s, options->jitter, error);
+    return status;
+}
+
+/* ---- Simulating ---------------------------------------------------------------------------- */
+
+static ty_status simulate_once(simulation *s, ty_timeline **timeline, double *step_time_s,
+                               ty_error *error)
+{
+    ty_step_summary summary;
+    const plan_inputs *in = &s->inputs;
+    ty_status status;
+
+    TY_CHECK(ty_simulate(in->plan, in->program, in->costs, in->cluster, &s->how, timeline, error),
+             status, done);
+    TY_CHECK(ty_timeline_summarize(in->plan, in->program, *timeline, &summary, error), status,
+             done);
+    *step_time_s = summary.step_time_s;
+done:
+    return status;
+}
+
+static int compare_numbers(const void *left, const void *right)
+{
+    const double a = *(const double *)left, b = *(const double *)right;
+    return (a > b) - (a < b);
+}
+
+/* The first seed's timeline is the one that is shown. */
+static ty_status simulate_seeds(simulation *s, ty_error *error)
+{
+    ty_status status = TY_OK;
+
+    s->step_times_s = ty_alloc(s->seeds, sizeof *s->step_times_s);
+    if (s->step_times_s == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory");
+    s->step_times_s[0] = s->step_time_s;
+    for (uint32_t i = 1; status == TY_OK && i < s->seeds; i++) {
+        ty_timeline *timeline = NULL;
+        s->how.seed++;
+        status = simulate_once(s, &timeline, &s->step_times_s[i], error);
+        ty_timeline_free(timeline);
+    }
+    qsort(s->step_times_s, s->seeds, sizeof *s->step_times_s, compare_numbers);
+    return status;
+}
+
+/* The smallest step time that at least this share of the seeds does not exceed. */
+static double percentile(const simulation *s, double share)
+{
+    const uint32_t place = (uint32_t)ceil(share * s->seeds);
+    return s->step_times_s[place > 0 ? place - 1 : 0];
+}
+
+/* ---- Showing ------------------------------------------------------------------------------- */
+
+static void write_link(const simulation *s, const ty_link_load *load, ty_json_writer *writer)
+{
+    const ty_link_edge *link = ty_cluster_link(s->inputs.cluster, load->link);
+    const char *from = ty_cluster_vertex_name(s->inputs.cluster, link->from);
+    const char *to = ty_cluster_vertex_name(s->inputs.cluster, link->to);
+
+    ty_json_open(writer, NULL, '{');
+    ty_json_put_string(writer, "from", load->is_backward ? to : from);
+    ty_json_put_string(writer, "to", load->is_backward ? from : to);
+    ty_json_put_string(writer, "kind", link->kind);
+    ty_json_put_number(writer, "bandwidth_bytes_per_s", link->bandwidth_bytes_per_s);
+    ty_json_put_number(writer, "step_bytes", load->bytes);
+    ty_json_put_number(writer, "utilisation", load->busy_s / s->step_time_s);
+    ty_json_close(writer, '}');
+}
+
+static void write_more(const simulation *s, ty_json_writer *writer)
+{
+    if (s->seeds > 0) {
+        ty_json_put_uint(writer, "seeds", s->seeds);
+        ty_json_put_number(writer, "p50_step_time_s", percentile(s, 0.5));
+        ty_json_put_number(writer, "p95_step_time_s", percentile(s, 0.95));
+    }
+    ty_json_put_uint(writer, "links_used", s->load_count);
+    ty_json_open(writer, "busiest_links", '[');
+    for (uint32_t l = 0; l < s->load_count && l < BUSIEST_LINKS; l++)
+        write_link(s, &s->loads[l], writer);
+    ty_json_close(writer, ']');
+}
+
+static void show_disturbed(void *context, ty_json_writer *writer, ty_text *text)
+{
+    const simulation *s = context;
+
+    if (writer != NULL) {
+        write_more(s, writer);
+        return;
+    }
+    if (s->seeds > 0)
+        ty_text_addf(text, "%u seeds%*sP50 %.4g s, P95 %.4g s\n", s->seeds,
+                     s->seeds < 10 ? 5 : (s->seeds < 100 ? 4 : 3), "", percentile(s, 0.5),
+                     percentile(s, 0.95));
+    if (s->load_count > 0) {
+        const ty_link_edge *link = ty_cluster_link(s->inputs.cluster, s->loads[0].link);
+        const bool is_backward = s->loads[0].is_backward;
+        ty_text_addf(text, "busiest     %s to %s (%s), %.1f %% of the step\n",
+                     ty_cluster_vertex_name(s->inputs.cluster, is_backward ? link->to : link->from),
+                     ty_cluster_vertex_name(s->inputs.cluster, is_backward ? link->from : link->to),
+                     link->kind, 100.0 * s->loads[0].busy_s / s->step_time_s);
+    }
+}
+
+static ty_status run(const cli_options *options, simulation *s, ty_text *text, ty_error *error)
+{
+    const plan_inputs *in = &s->inputs;
+    ty_status status = TY_OK;
+
+    if (options->straggler != NULL)
+        TY_CHECK(read_stragglers(s, options->straggler, error), status, done);
+    TY_CHECK(simulate_once(s, &s->timeline, &s->step_time_s, error), status, done);
+    if (s->seeds > 0)
+        TY_CHECK(simulate_seeds(s, error), status, done);
+    TY_CHECK(ty_link_loads(in->plan, in->program, in->costs, in->cluster, &s->loads, &s->load_count,
+                           error),
+             status, done);
+    status = show_timeline(options, in, "trainyard.simulation/1", s->timeline, show_disturbed, s,
+                           text, error);
+done:
+    return status;
+}
+
+exit_code cmd_simulate(const cli_options *options)
+{
+    exit_code code;
+    ty_error error = {0};
+    simulation s = {0};
+    ty_text text = {0};
+
+    if (read_options(options, &s, &error) != TY_OK)
+        return report_usage("simulate", "%s", error.message);
+    if (plan_inputs_load(options->files[0], &s.inputs, &error) != TY_OK)
+        return report_bad_input(&error);
+    code = run(options, &s, &text, &error) == TY_OK ? print_text(&text) : report_failure(&error);
+    ty_text_clear(&text);
+    simulation_clear(&s);
+    return code;
+}
