@@ -109,6 +109,11 @@ uint32_t cluster_find(const ty_cluster *cluster, const char *name);
 ty_status cluster_finish(ty_cluster *cluster, cluster_problem *problem,
                          ty_error *error) TY_MUST_CHECK;
 
+/** TY_EPARSE where a figure is beyond what trainyard.cluster/1 may hold. @param name of the source
+ */
+ty_status cluster_check_figures(const ty_cluster *cluster, const char *name,
+                                ty_error *error) TY_MUST_CHECK;
+
 /** A one-line description, without "local" and files. */
 ty_status cluster_describe(const char *text, ty_cluster **out, ty_error *error) TY_MUST_CHECK;
 

@@ -254,6 +254,50 @@ done:
     return status;
 }
 
+/* ---- The same bounds, for clusters that come from elsewhere -------------------------------- */
+
+static ty_status check_device_type(const ty_device_type *type, const char *name, ty_error *error)
+{
+    for (int i = 0; i < FIGURE_COUNT; i++) {
+        double value;
+        memcpy(&value, (const char *)type + figures[i].offset, sizeof value);
+        if (!(value >= figures[i].minimum && value <= figures[i].maximum))
+            return ty_fail(error, TY_EPARSE, "%.120s: found %s of %g, expected %g to %g", name,
+                           figures[i].key, value, figures[i].minimum, figures[i].maximum);
+    }
+    return TY_OK;
+}
+
+static ty_status check_link_type(const link_type *type, const char *name, ty_error *error)
+{
+    if (!(type->bandwidth_bytes_per_s >= BANDWIDTH_MINIMUM &&
+          type->bandwidth_bytes_per_s <= BANDWIDTH_MAXIMUM))
+        return ty_fail(
+            error, TY_EPARSE, "%.120s: found link \"%.40s\" of %g bytes/s, expected %g to %g", name,
+            type->name, type->bandwidth_bytes_per_s, BANDWIDTH_MINIMUM, BANDWIDTH_MAXIMUM);
+    if (!(type->latency_s >= 0 && type->latency_s <= LATENCY_MAXIMUM))
+        return ty_fail(error, TY_EPARSE, "%.120s: found link \"%.40s\" of %g s, expected 0 to %g",
+                       name, type->name, type->latency_s, LATENCY_MAXIMUM);
+    return TY_OK;
+}
+
+ty_status cluster_check_figures(const ty_cluster *cluster, const char *name, ty_error *error)
+{
+    ty_status status = TY_OK;
+
+    for (uint32_t i = 0; i < cluster->device_type_count; i++)
+        TY_CHECK(check_device_type(&cluster->device_types[i], name, error), status, done);
+    for (uint32_t i = 0; i < cluster->link_type_count; i++)
+        TY_CHECK(check_link_type(&cluster->link_types[i], name, error), status, done);
+    for (uint32_t i = 0; i < cluster->link_count; i++)
+        if (!(cluster->link_lanes[i] >= LANES_MINIMUM && cluster->link_lanes[i] <= LANES_MAXIMUM))
+            return ty_fail(
+                error, TY_EPARSE, "%.120s: found a link \"%.40s\" %g wide, expected %g to %g", name,
+                cluster->links[i].kind, cluster->link_lanes[i], LANES_MINIMUM, LANES_MAXIMUM);
+done:
+    return status;
+}
+
 /* ---- The whole --------------------------------------------------------------------------- */
 
 typedef ty_status (*read_row)(ty_cluster *cluster, const ty_json *row, ty_error *error);

@@ -30,7 +30,7 @@ static ty_status add_hosts(platform *p, const xml_element *e, cluster_tag *c, ty
         bool is_ok = isdigit((unsigned char)*at) != 0;
         if (is_ok && *end == '-' && isdigit((unsigned char)end[1]))
             high = strtoul(end + 1, &end, 10);
-        is_ok = is_ok && (*end == '\0' || *end == ',') && low <= high &&
+        is_ok = is_ok && (*end == '\0' || *end == ',') && low <= high && high <= UINT32_MAX &&
                 high - low < DEVICE_LIMIT && c->count + (high - low) < DEVICE_LIMIT;
         if (!is_ok)
             return import_fail(p->im, error, c->line,

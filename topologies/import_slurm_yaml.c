@@ -11,10 +11,13 @@ static bool is_true(yml_node node)
     return strcmp(yml_text(node), "true") == 0;
 }
 
-/* Whether a mapping has these keys alone. */
+/* Whether it is a mapping that has these keys alone. */
 static ty_status check_keys(const importer *im, yml_node node, const char *const *keys,
                             size_t count, ty_error *error)
 {
+    if (!yml_is_mapping(node))
+        return import_fail(im, error, yml_line(node), "found no mapping, expected one of %s",
+                           keys[0]);
     for (size_t i = 0; i < yml_size(node); i++) {
         yml_node key;
         size_t k = 0;

@@ -320,8 +320,9 @@ static ty_status finish(importer *im, ty_error *error)
                                ty_vertex_kind_name(im->cluster->vertices[v].kind));
         make_plain(im->cluster->vertices[v].name);
     }
+    if ((status = cluster_check_figures(im->cluster, im->name, error)) != TY_OK)
+        return status;
     status = cluster_finish(im->cluster, &problem, error);
-
     if (status != TY_OK || problem.expected == NULL)
         return status;
     return import_fail(im, error, 0, "found %s, expected %s",

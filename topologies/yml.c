@@ -199,6 +199,8 @@ yml_node yml_at(yml_node node, size_t i, yml_node *key)
 {
     const yaml_node_t *n = node_of(node);
 
+    if (key != NULL)
+        *key = (yml_node){0};
     if (yml_is_sequence(node))
         return (yml_node){node.document, n->data.sequence.items.start[i]};
     if (key != NULL)

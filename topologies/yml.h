@@ -22,7 +22,8 @@ yml_node yml_root(const yml_document *document);
 yml_node yml_get(yml_node node, const char *key);
 /** Items of a sequence, pairs of a mapping; 0 for anything else. */
 size_t yml_size(yml_node node);
-/** The i-th item, or the value of the i-th pair; `key` gets its key (NULL: not wanted). */
+/** The i-th item, or the value of the i-th pair; `key` gets its key, or none for an item (NULL: not
+ *  wanted). */
 yml_node yml_at(yml_node node, size_t i, yml_node *key);
 /** Text of a scalar, "" for anything else. */
 const char *yml_text(yml_node node);

@@ -807,6 +807,10 @@ Test(import, refuses_bad_slurm_yaml)
         {"- topology: a\n  flat: true\n", "flat says nothing of the network"},
         {"- topology: a\n  tree: {switchs: []}\n", "did you mean \"switches\""},
         {"- topology: a\n  tree: {switches: []}\n", "found no switches"},
+        {"- topology: a\n- - to\n", "b.yaml:2: found no mapping, expected one of topology"},
+        {"- to\n- topology: a\n", "b.yaml:1: found no mapping"},
+        {"- topology: a\n  tree: [switches]\n", "b.yaml:2: found no mapping"},
+        {"- topology: a\n  block: b\n", "b.yaml:2: found no mapping, expected one of blocks"},
         {"- topology: a\n  tree: {switches: [{switch: s, nodes: n1}, {switch: s, nodes: n2}]}\n",
          "found s a second time"},
         {"- topology: a\n  tree: {switches: [{switch: s, nodes: n1, nodes: n2}]}\n",
@@ -865,6 +869,12 @@ static const struct {
     {"<platform version=\"4.1\"><cluster id=\"c\" prefix=\"n\" radical=\"0-99999999999\" "
      "speed=\"1Gf\" bw=\"1Bps\" lat=\"0\"/></platform>",
      TY_EPARSE, "radical"},
+    {"<platform version=\"4.1\"><cluster id=\"c\" prefix=\"n\" radical=\"99999999999999999999,3\" "
+     "speed=\"1Gf\" bw=\"1Bps\" lat=\"0\"/></platform>",
+     TY_EPARSE, "radical"},
+    {"<platform version=\"4.1\"><cluster id=\"c\" prefix=\"n\" radical=\"0-9\" speed=\"1Gf\" "
+     "bw=\"555555555GBps\" lat=\"1us\"/></platform>",
+     TY_EPARSE, "5.55556e+18 bytes/s"},
     {"<platform version=\"4.1\"><host id=\"a\" speed=\"1Gf\"/><host id=\"a\" speed=\"1Gf\"/>"
      "</platform>",
      TY_EPARSE, "second time"},
@@ -887,6 +897,9 @@ static const struct {
     {"topology: [ Star ]\nnpus_count: [ 4 ]\n", TY_EPARSE, "\"Star\""},
     {"topology: [ Ring ]\nnpus_count: [ 1e300 ]\nbandwidth: [ 1 ]\nlatency: [ 1 ]\n", TY_EPARSE,
      "1e300"},
+    {"topology: [ Switch, Switch ]\nnpus_count: [ 2, 2 ]\nbandwidth: [ 1, 1e9 ]\n"
+     "latency: [ 1, 1 ]\n",
+     TY_EPARSE, "\"npu-port\" of 1e+18 bytes/s, expected 1 to 1e+18"},
     {"topology: &a [ Ring ]\nnpus_count: *a\n", TY_EPARSE, "alias"},
     {"topology: [\nnpus_count: x\n", TY_EPARSE, "malformed YAML"},
     {"switches: {}\nblocks:\n- switch: a\n", TY_EPARSE, "without switch or nodes"},
@@ -910,6 +923,21 @@ Test(import, refuses_bad_files)
         cr_assert_not_null(strstr(error.message, bad_texts[i].part), "%s: \"%s\" lacks \"%s\"",
                            text, error.message, bad_texts[i].part);
     }
+}
+
+/* Each number is one that may stand there, their product is not. */
+Test(import, refuses_a_device_faster_than_files_may_say)
+{
+    static const char text[] = "<platform version=\"4.1\"><cluster id=\"c\" prefix=\"n\" "
+                               "radical=\"0-9\" speed=\"1e18f\" core=\"8\" bw=\"1GBps\" "
+                               "lat=\"1us\"/></platform>";
+    ty_cluster *c = NULL;
+    ty_error error = {0};
+
+    cr_assert_eq(ty_cluster_import_text(text, sizeof text - 1, "p.xml", NULL, &c, NULL, &error),
+                 TY_EPARSE);
+    cr_assert_str_eq(error.message,
+                     "p.xml: found peak_fp32_flop_per_s of 8e+18, expected 1 to 1e+18");
 }
 
 Test(import, refuses_bad_options)
