@@ -144,7 +144,7 @@ expect 0 workload import made/chakra-ddp/trace.0.et
 expect 2 export ddp.json --to chakra
 
 # mpirun starts ours for real.
-expect 0 plan -w mlp -c local:2 --fix pp=1 -q -o local.json
+expect 0 plan -w mlp -c local:2 --fix pp=1,compression=none -q -o local.json
 expect 0 export local.json --to mpirun -o made/run --steps 6 --quiet
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 if made/run/launch.sh --oversubscribe >"$scratch/out" 2>"$scratch/err"; then pass; else fail "launch.sh of mpirun"; fi
