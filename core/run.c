@@ -43,6 +43,9 @@ static ty_status check_train(const ty_job *job, const char *place, ty_error *err
         return ty_fail(error, TY_EPARSE,
                        "%s/evaluate_every: found 0, expected at least 1 with until_accuracy",
                        place);
+    if (job->checkpoint == NULL && (job->checkpoint_every > 0 || job->resume))
+        return ty_fail(error, TY_EPARSE, "%s/checkpoint: found none, expected a folder with %s",
+                       place, job->resume ? "resume" : "checkpoint_every");
     if (job->program == NULL)
         return ty_fail(error, TY_EPARSE, "%s/program: found none, expected one to train with",
                        place);
@@ -89,6 +92,13 @@ static ty_status read_train(const ty_json *root, ty_job *job, ty_error *error)
     TY_CHECK(ty_json_uint32(root, "evaluate_every", 0, MAX_STEPS, &job->evaluate_every, error),
              status, done);
     TY_CHECK(ty_json_string_copy_if(root, "gradients", &job->gradients, error), status, done);
+    TY_CHECK(ty_json_string_copy_if(root, "checkpoint", &job->checkpoint, error), status, done);
+    if (ty_json_has(root, "checkpoint_every"))
+        TY_CHECK(
+            ty_json_uint32(root, "checkpoint_every", 0, MAX_STEPS, &job->checkpoint_every, error),
+            status, done);
+    if (ty_json_has(root, "resume"))
+        TY_CHECK(ty_json_bool(root, "resume", &job->resume, error), status, done);
     TY_CHECK(ty_json_object(root, "program", &value, error), status, done);
     TY_CHECK(ty_program_from_json(value, &job->program, error), status, done);
     ty_json_place(value, place);
@@ -173,6 +183,11 @@ static void write_job(const ty_job *job, ty_json_writer *writer)
         ty_json_put_number(writer, "until_accuracy", job->until_accuracy);
         ty_json_put_uint(writer, "evaluate_every", job->evaluate_every);
         ty_json_put_string_if(writer, "gradients", job->gradients);
+        ty_json_put_string_if(writer, "checkpoint", job->checkpoint);
+        if (job->checkpoint != NULL) {
+            ty_json_put_uint(writer, "checkpoint_every", job->checkpoint_every);
+            ty_json_put_bool(writer, "resume", job->resume);
+        }
         ty_program_to_json(job->program, writer, "program");
     } else {
         ty_json_put_uint32_array(writer, "micro_batches", job->micro_batches,
@@ -234,6 +249,7 @@ void ty_job_free(ty_job *job)
     ty_free(job->data);
     ty_free(job->output);
     ty_free(job->gradients);
+    ty_free(job->checkpoint);
     ty_free(job->micro_batches);
     ty_free(job);
 }
@@ -305,6 +321,37 @@ static ty_status read_evaluations(const ty_json *root, ty_run *run, ty_error *er
     return status;
 }
 
+static ty_status read_noise(const ty_json *root, ty_gradient_noise *noise, ty_error *error)
+{
+    const ty_json *value;
+    double scale;
+    ty_status status;
+
+    TY_CHECK(ty_json_object(root, "gradient_noise", &value, error), status, done);
+    TY_CHECK(ty_json_uint32(value, "steps", 1, MAX_STEPS, &noise->steps, error), status, done);
+    TY_CHECK(ty_json_number(value, "square", -DBL_MAX, DBL_MAX, &noise->square, error), status,
+             done);
+    TY_CHECK(ty_json_number(value, "variance", -DBL_MAX, DBL_MAX, &noise->variance, error), status,
+             done);
+    if (ty_json_has(value, "scale_samples")) /* for people; it follows from the two */
+        TY_CHECK(ty_json_number(value, "scale_samples", -DBL_MAX, DBL_MAX, &scale, error), status,
+                 done);
+    status = ty_json_end(value, error);
+done:
+    return status;
+}
+
+static void write_noise(const ty_gradient_noise *noise, ty_json_writer *writer)
+{
+    ty_json_open_flat(writer, "gradient_noise", '{');
+    ty_json_put_uint(writer, "steps", noise->steps);
+    ty_json_put_number(writer, "square", noise->square);
+    ty_json_put_number(writer, "variance", noise->variance);
+    if (noise->square > 0)
+        ty_json_put_number(writer, "scale_samples", noise->variance / noise->square);
+    ty_json_close(writer, '}');
+}
+
 static ty_status read_run_timeline(const ty_json *root, ty_run *run, ty_error *error)
 {
     ty_status status;
@@ -346,6 +393,8 @@ static ty_status read_run(const ty_json *root, ty_run *run, ty_error *error)
     TY_CHECK(read_losses(root, run, error), status, done);
     TY_CHECK(read_memory(root, run, error), status, done);
     TY_CHECK(read_evaluations(root, run, error), status, done);
+    if (ty_json_has(root, "gradient_noise"))
+        TY_CHECK(read_noise(root, &run->noise, error), status, done);
     if (ty_json_has(root, "timeline"))
         TY_CHECK(read_run_timeline(root, run, error), status, done);
     status = ty_json_end(root, error);
@@ -403,6 +452,8 @@ static void write_run(const ty_run *run, ty_json_writer *writer)
     for (uint32_t i = 0; i < run->rank_count; i++)
         ty_json_put_uint(writer, NULL, run->peak_memory_bytes[i]);
     ty_json_close(writer, ']');
+    if (run->noise.steps > 0)
+        write_noise(&run->noise, writer);
     ty_json_open(writer, "evaluations", '[');
     for (uint32_t i = 0; i < run->evaluation_count; i++) {
         ty_json_open_flat(writer, NULL, '{');

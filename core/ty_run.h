@@ -26,18 +26,21 @@ typedef enum ty_job_kind {
  */
 typedef struct ty_job {
     ty_job_kind kind;
-    ty_plan *plan;           /* owned */
-    ty_program *program;     /* owned; NULL for a profile job */
-    char *backend;           /* "cpu", "cuda" */
-    char *precision;         /* "fp32", "tf32", "bf16", "fp16"; NULL: fp32 */
-    char *data;              /* directory of the data set; NULL: its usual place */
-    char *output;            /* file to write: trainyard.run/1 or trainyard.profile/1 */
-    uint32_t steps;          /* train: optimizer steps */
-    uint32_t warmup_steps;   /* not recorded in the timeline */
-    uint32_t timeline_steps; /* recorded after the warm-up; at most steps - warmup_steps */
-    double until_accuracy;   /* stop once test accuracy reaches it; 0: never evaluate */
-    uint32_t evaluate_every; /* steps between evaluations while until_accuracy > 0 */
-    char *gradients;         /* file for all gradients after the first step (tests); NULL: none */
+    ty_plan *plan;             /* owned */
+    ty_program *program;       /* owned; NULL for a profile job */
+    char *backend;             /* "cpu", "cuda" */
+    char *precision;           /* "fp32", "tf32", "bf16", "fp16"; NULL: fp32 */
+    char *data;                /* directory of the data set; NULL: its usual place */
+    char *output;              /* file to write: trainyard.run/1 or trainyard.profile/1 */
+    uint32_t steps;            /* train: optimizer steps */
+    uint32_t warmup_steps;     /* not recorded in the timeline */
+    uint32_t timeline_steps;   /* recorded after the warm-up; at most steps - warmup_steps */
+    double until_accuracy;     /* stop once test accuracy reaches it; 0: never evaluate */
+    uint32_t evaluate_every;   /* steps between evaluations while until_accuracy > 0 */
+    char *checkpoint;          /* folder for the state of the run; NULL: none is kept */
+    uint32_t checkpoint_every; /* steps between two; 0: only behind the last step */
+    bool resume;               /* go on from the newest in `checkpoint` */
+    char *gradients;           /* file for all gradients after the first step (tests); NULL: none */
     uint32_t micro_batch_count; /* profile: sizes to time */
     uint32_t *micro_batches;
 } ty_job;
@@ -58,6 +61,17 @@ typedef struct ty_evaluation {
     double accuracy, loss; /* on the test set */
 } ty_evaluation;
 
+/**
+ * The gradient of a batch, estimated from those of replicas and their mean (McCandlish et al.,
+ * 2018). The noise scale, in samples, is variance / square, where square > 0: few steps may
+ * estimate it as less.
+ */
+typedef struct ty_gradient_noise {
+    uint32_t steps;  /* it was measured in; 0: none */
+    double square;   /* |G|^2: squared norm of the mean gradient, averaged over those steps */
+    double variance; /* of one sample's gradient, summed over parameters, likewise */
+} ty_gradient_noise;
+
 /** A measurement: `trainyard.run/1`. */
 typedef struct ty_run {
     ty_digest plan_digest;
@@ -68,6 +82,7 @@ typedef struct ty_run {
     double wall_s;  /* all steps, evaluations excluded */
     ty_step_summary summary;     /* of the timeline */
     uint64_t *peak_memory_bytes; /* [rank_count]: resident set at its highest */
+    ty_gradient_noise noise;     /* steps 0 where nothing is data parallel */
     uint32_t evaluation_count;
     ty_evaluation *evaluations;
     ty_timeline *timeline; /* owned; NULL: none was recorded */

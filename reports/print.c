@@ -286,6 +286,9 @@ void ty_print_run(const ty_run *run, ty_text *text)
     ty_text_addf(text, "loss        %.4f -> %.4f\nmemory      %s (largest rank)\n",
                  run->step_count > 0 ? run->losses[0] : 0.0,
                  run->step_count > 0 ? run->losses[run->step_count - 1] : 0.0, memory);
+    if (run->noise.steps > 0 && run->noise.square > 0)
+        ty_text_addf(text, "noise scale %.3g samples (a larger batch gains little)\n",
+                     run->noise.variance / run->noise.square);
     for (uint32_t e = 0; e < run->evaluation_count; e++) {
         const ty_evaluation *evaluation = &run->evaluations[e];
         ty_format_seconds(evaluation->seconds, wall);
