@@ -179,8 +179,7 @@ void ty_codec_encode(ty_codec *codec, uint32_t phase, const float *gradients)
 {
     assert(phase < ty_compression_phases(&codec->options.compression));
     if (phase == 0) {
-        codec->step += codec->has_begun;
-        codec->has_begun = true;
+        codec->step = codec->steps_begun++;
     }
     codec->payload_bytes[phase] = step_bytes(codec, phase);
     codec->kind->encode[phase](codec, gradients);
@@ -205,6 +204,28 @@ ty_collective_options ty_codec_exchange(const ty_codec *codec, uint32_t phase)
 void ty_codec_decode(ty_codec *codec, float *gradients)
 {
     codec->kind->decode(codec, gradients);
+}
+
+bool ty_codec_state(ty_codec *codec, uint32_t index, void **data, uint64_t *bytes)
+{
+    const uint32_t last = ty_compression_phases(&codec->options.compression) - 1;
+    uint32_t arrays = 0;
+
+    while (arrays < CODEC_MOST_ARRAYS && codec->arrays[arrays] != NULL)
+        arrays++;
+    if (index == 0) {
+        *data = &codec->steps_begun;
+        *bytes = sizeof codec->steps_begun;
+    } else if (index <= arrays) {
+        *data = codec->arrays[index - 1];
+        *bytes = codec->array_counts[index - 1] * sizeof(float);
+    } else if (index == arrays + 1 && codec->kind->keeps_payload) {
+        *data = codec->payloads[last];
+        *bytes = codec->payload_bytes[last];
+    } else {
+        return false;
+    }
+    return true;
 }
 
 uint64_t ty_codec_memory_bytes(const ty_codec *codec)

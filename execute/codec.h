@@ -51,6 +51,14 @@ ty_collective_options ty_codec_exchange(const ty_codec *codec, uint32_t phase);
 /** Writes the sum over the members, [count], and keeps what the step lost where the compressor has
  *  error feedback. */
 void ty_codec_decode(ty_codec *codec, float *gradients);
+/**
+ * What the compressor keeps from step to step, piece by piece: for checkpoints. Zeroth: how many
+ * steps it has begun; then what error feedback and momentum keep; then factors.
+ * @param data [out] valid while the compressor is open; may be written with what was read before
+ *        from one of equal options
+ * @return false: there is no piece of this index
+ */
+bool ty_codec_state(ty_codec *codec, uint32_t index, void **data, uint64_t *bytes);
 /** Bytes of state and buffers: what ty_compression_state_bytes and _payload_bytes predict. */
 uint64_t ty_codec_memory_bytes(const ty_codec *codec);
 

@@ -10,6 +10,7 @@ typedef struct codec_kind {
     void (*encode[TY_MOST_PHASES])(ty_codec *codec, const float *gradients);
     void (*decode)(ty_codec *codec, float *gradients);
     ty_element element; /* of what is summed */
+    bool keeps_payload; /* the last phase's is where the next step begins */
 } codec_kind;
 
 enum { CODEC_MOST_ARRAYS = 3 };
@@ -18,8 +19,8 @@ struct ty_codec {
     const codec_kind *kind;
     ty_codec_options options; /* matrices: a copy */
     ty_gradient_extent extent;
-    uint32_t step; /* in hand; counts from 0, wraps */
-    bool has_begun;
+    uint32_t steps_begun;                   /* wraps */
+    uint32_t step;                          /* in hand; counts from 0, wraps */
     void *payloads[TY_MOST_PHASES];         /* of all members where they are gathered */
     uint64_t payload_bytes[TY_MOST_PHASES]; /* of this member in the step in hand */
     /* Kept from step to step, [array_counts] floats each, zero at first; each kind says which. */

@@ -220,4 +220,5 @@ static void product(ty_codec *codec, float *gradients)
 const codec_kind codec_powersgd = {.open = powersgd_open,
                                    .encode = {first_factor, second_factor},
                                    .decode = product,
-                                   .element = TY_ELEMENT_FLOAT};
+                                   .element = TY_ELEMENT_FLOAT,
+                                   .keeps_payload = true};

@@ -30,8 +30,12 @@ struct ty_collective {
     uint32_t tag;
     char *data;
     uint64_t count;
-    bool is_reduce;
-    char *scratch; /* arrivals to be added: WINDOW pieces of a ring, one whole message of a tree */
+    bool is_reduce;      /* some rounds add */
+    bool is_of_shares;   /* chunks are shares of `count`, else `count` elements each */
+    uint32_t sum_rounds; /* of a ring: those that add come first */
+    uint32_t copy_rounds;
+    uint32_t ahead; /* chunks that member p's first one is before the p-th */
+    char *scratch;  /* arrivals to be added: WINDOW pieces of a ring, one whole message of a tree */
     ty_status (*advance)(ty_collective *collective, bool *is_moved, ty_error *error);
 
     /* Ring: `rounds` * `pieces_per_round` pieces each way, sent, received and finished in order. */
@@ -94,17 +98,26 @@ typedef struct piece {
     uint64_t first, count; /* elements in `data` */
 } piece;
 
+uint64_t ty_share_start(uint64_t count, uint32_t members, uint32_t position)
+{
+    /* Without count * position, which may wrap. */
+    return count / members * position + count % members * position / members;
+}
+
 /* In round s member p sends chunk p - s and receives chunk p - s - 1, modulo the members. In an
  * all-reduce the first n - 1 rounds add, after which member p has the whole sum of chunk p + 1, and
  * the last n - 1 rounds hand the sums round; an all-gather has only those, with one chunk per
- * member. */
+ * member. A reduce-scatter has only the first, starting one chunk before, so that member p ends
+ * with the sum of chunk p. */
 static piece ring_piece(const ty_collective *c, uint64_t index, uint32_t behind)
 {
     uint64_t n = c->member_count, round = index / c->pieces_per_round;
     uint64_t part = index % c->pieces_per_round;
-    uint64_t chunk = (c->position + 2 * n - (round + behind) % n) % n;
-    uint64_t first = c->is_reduce ? chunk * c->count / n : chunk * c->count;
-    uint64_t last = c->is_reduce ? (chunk + 1) * c->count / n : first + c->count;
+    uint32_t chunk = (uint32_t)((c->position + 2 * n - (round + behind + c->ahead) % n) % n);
+    uint64_t first =
+        c->is_of_shares ? ty_share_start(c->count, c->member_count, chunk) : chunk * c->count;
+    uint64_t last =
+        c->is_of_shares ? ty_share_start(c->count, c->member_count, chunk + 1) : first + c->count;
     uint64_t start = (last - first) * part / c->pieces_per_round;
     uint64_t end = (last - first) * (part + 1) / c->pieces_per_round;
 
@@ -114,7 +127,7 @@ static piece ring_piece(const ty_collective *c, uint64_t index, uint32_t behind)
 /* Pieces below this index are added, later ones are copied into place. */
 static uint64_t ring_summed(const ty_collective *c)
 {
-    return c->is_reduce ? (c->member_count - 1) * c->pieces_per_round : 0;
+    return c->sum_rounds * c->pieces_per_round;
 }
 
 static char *ring_landing(const ty_collective *c, uint64_t index, piece where)
@@ -231,12 +244,12 @@ done:
 static uint64_t ring_prepare(ty_collective *c)
 {
     uint64_t n = c->member_count;
-    uint64_t longest = c->is_reduce ? (c->count + n - 1) / n : c->count;
+    uint64_t longest = c->is_of_shares ? (c->count + n - 1) / n : c->count;
     uint64_t limit = PIECE_BYTES / c->type->size;
 
     c->pieces_per_round = longest == 0 ? 1 : (longest - 1) / limit + 1;
     c->piece_elements = (longest + c->pieces_per_round - 1) / c->pieces_per_round;
-    c->piece_count = (c->is_reduce ? 2 : 1) * (n - 1) * c->pieces_per_round;
+    c->piece_count = (c->sum_rounds + c->copy_rounds) * c->pieces_per_round;
     c->advance = ring_advance;
     return c->is_reduce ? WINDOW * c->piece_elements : 0;
 }
@@ -385,19 +398,26 @@ static ty_status prepare(ty_collective *c, const ty_collective_options *options,
     uint64_t scratch;
 
     if (options->kind != TY_ALL_REDUCE && options->kind != TY_ALL_GATHER &&
-        options->kind != TY_ALL_TO_ALL)
+        options->kind != TY_REDUCE_SCATTER && options->kind != TY_ALL_TO_ALL)
         return ty_fail(error, TY_EUNSUPPORTED, "collective %s is not built in",
                        ty_collective_name(options->kind));
-    if (c->is_reduce && !ty_algorithm_is_built_in(options->algorithm))
+    if (options->kind == TY_ALL_REDUCE && !ty_algorithm_is_built_in(options->algorithm))
         return ty_fail(error, TY_EUNSUPPORTED,
                        "all_reduce by %s is not built in, expected ring, tree or automatic",
                        ty_algorithm_name(options->algorithm));
     if (c->is_reduce && c->type->add == NULL)
         return ty_fail(error, TY_EINVAL, "bytes cannot be summed");
+    if (c->is_reduce)
+        c->sum_rounds = c->member_count - 1;
+    if (options->kind != TY_REDUCE_SCATTER)
+        c->copy_rounds = c->member_count - 1;
+    c->ahead = options->kind == TY_REDUCE_SCATTER;
     if (options->kind == TY_ALL_TO_ALL)
         scratch = rounds_prepare(c);
+    else if (options->kind == TY_ALL_REDUCE && options->algorithm == TY_TREE)
+        scratch = tree_prepare(c);
     else
-        scratch = c->is_reduce && options->algorithm == TY_TREE ? tree_prepare(c) : ring_prepare(c);
+        scratch = ring_prepare(c);
     c->scratch = ty_alloc(scratch, c->type->size);
     return c->scratch != NULL ? TY_OK : ty_fail(error, TY_ENOMEM, "out of memory for a collective");
 }
@@ -416,7 +436,8 @@ ty_status ty_collective_start(ty_transport *transport, const ty_collective_optio
     c->tag = options->tag;
     c->data = options->data;
     c->count = options->count;
-    c->is_reduce = options->kind == TY_ALL_REDUCE;
+    c->is_reduce = options->kind == TY_ALL_REDUCE || options->kind == TY_REDUCE_SCATTER;
+    c->is_of_shares = c->is_reduce || options->is_of_shares;
     c->advance = tree_advance;
     TY_CHECK(members_copy(c, options->members, error), status, cleanup);
     TY_CHECK(prepare(c, options, error), status, cleanup);

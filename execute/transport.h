@@ -70,9 +70,13 @@ typedef enum ty_element {
 
 /**
  * One collective as a state machine over point-to-point messages, so that the communication thread
- * can advance several things at once: ring and binomial-tree all-reduce (sum), ring all-gather,
- * all-to-all in rounds. The algorithm is exactly the one the plan names and the cost model prices.
- * All members get the same bits.
+ * can advance several things at once: ring and binomial-tree all-reduce (sum), ring reduce-scatter
+ * and all-gather, all-to-all in rounds. The algorithm is exactly the one the plan names and the
+ * cost model prices. All members get the same bits.
+ *
+ * Shares: member p of n has, of `count` elements, those from p count / n to (p + 1) count / n
+ * (ty_share_start). A reduce-scatter leaves each member with the sum of its share, and something
+ * between summands and sums elsewhere.
  */
 typedef struct ty_collective ty_collective;
 typedef struct ty_collective_options {
@@ -80,13 +84,18 @@ typedef struct ty_collective_options {
     ty_algorithm algorithm;  /* of an all-reduce; the others have one each */
     const uint32_t *members; /* ranks, ascending, this one included; NULL: all ranks */
     uint32_t member_count;
-    void *data; /* in place: [count] for all-reduce, [members][count] for all-gather with this
-                   member's part filled in, and for all-to-all, where part j goes to member j and
-                   what member j sent ends up; untouched by others until done */
+    void *data; /* in place: [count] for all-reduce and reduce-scatter, [members][count] for
+                   all-gather with this member's part filled in, and for all-to-all, where part j
+                   goes to member j and what member j sent ends up; untouched by others until done
+                 */
     uint64_t count;
+    bool is_of_shares; /* all-gather: data is [count], and a member's part is its share */
     ty_element element;
     uint32_t tag; /* equal on all members and unused by other messages under way */
 } ty_collective_options;
+
+/** First element of member `position`'s share; with position == members one behind the last. */
+uint64_t ty_share_start(uint64_t count, uint32_t members, uint32_t position);
 
 ty_status ty_collective_start(ty_transport *transport, const ty_collective_options *options,
                               ty_collective **out, ty_error *error) TY_MUST_CHECK;

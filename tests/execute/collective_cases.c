@@ -81,6 +81,56 @@ cleanup:
     return status;
 }
 
+/* Element i of the sum over the group. */
+static int sum_value(const group *g, uint64_t i)
+{
+    int sum = 0;
+
+    for (uint32_t m = 0; m < g->count; m++)
+        sum += whole_value(g->members[m], i);
+    return sum;
+}
+
+/* A reduce-scatter leaves each member its share of the sum; everything but that is then wiped, and
+ * a gather of shares brings the whole sum to all. */
+static ty_status check_shares(ty_transport *t, const group *g, uint64_t count, ty_error *error)
+{
+    const uint64_t start = ty_share_start(count, g->count, g->position);
+    const uint64_t end = ty_share_start(count, g->count, g->position + 1);
+    float *data = ty_alloc(count, sizeof *data);
+    ty_collective_options options = {.kind = TY_REDUCE_SCATTER,
+                                     .members = g->members,
+                                     .member_count = g->count,
+                                     .data = data,
+                                     .count = count,
+                                     .element = TY_ELEMENT_FLOAT,
+                                     .tag = case_tag(6, count)};
+    uint64_t i;
+    ty_status status;
+
+    for (i = 0; i < count; i++)
+        data[i] = (float)whole_value(t->rank, i);
+    TY_CHECK(ty_collective_run(t, &options, error), status, cleanup);
+    for (i = 0; i < count && status == TY_OK; i++) {
+        if (i < start || i >= end)
+            data[i] = -1e6f;
+        else if (data[i] != (float)sum_value(g, i))
+            status = wrong(error, "reduce-scatter", g, count, i, (double)data[i], sum_value(g, i));
+    }
+    TY_CHECK(status, status, cleanup);
+    options.kind = TY_ALL_GATHER;
+    options.is_of_shares = true;
+    options.tag = case_tag(7, count);
+    TY_CHECK(ty_collective_run(t, &options, error), status, cleanup);
+    for (i = 0; i < count && status == TY_OK; i++)
+        if (data[i] != (float)sum_value(g, i))
+            status =
+                wrong(error, "gather of shares", g, count, i, (double)data[i], sum_value(g, i));
+cleanup:
+    ty_free(data);
+    return status;
+}
+
 static ty_status check_half(ty_transport *t, ty_algorithm algorithm, const group *g, uint64_t count,
                             ty_error *error)
 {
@@ -287,6 +337,7 @@ static ty_status check_group(ty_transport *t, const group *g, ty_error *error)
         }
         TY_CHECK(check_gather(t, g, counts[i], error), status, done);
         TY_CHECK(check_all_to_all(t, g, counts[i], error), status, done);
+        TY_CHECK(check_shares(t, g, counts[i], error), status, done);
     }
     TY_CHECK(check_bits(t, TY_RING, g, 10007, error), status, done);
     TY_CHECK(check_bits(t, TY_TREE, g, 10007, error), status, done);
