@@ -1,7 +1,8 @@
 /*
  * Multi-head attention (Vaswani et al., 2017), with fewer key and value heads than query heads if
  * asked for (Ainslie et al., "GQA", 2023). Probabilities are kept for backward: at the sequence
- * lengths a CPU trains, that is cheaper than computing them again.
+ * lengths a CPU trains, that is cheaper than computing them again. With selective recomputing they
+ * are not (Korthikanti et al., 2022, section 4.1).
  */
 #include "cpu_layer.h"
 #include "cpu_math.h"
@@ -17,6 +18,7 @@ typedef struct attention {
     uint64_t queries; /* columns of queries: heads * head size */
     uint64_t project; /* columns of queries, keys and values */
     bool is_causal, has_bias;
+    bool is_selective; /* probabilities are made anew for backward */
     float scale;
 } attention;
 
@@ -37,6 +39,7 @@ static attention attention_of(const ty_stage_device *stage, const cpu_node *node
         .project = (a[TY_HEADS] + 2 * a[TY_KV_HEADS]) * a[TY_HEAD_SIZE],
         .is_causal = a[TY_IS_CAUSAL] != 0,
         .has_bias = a[TY_HAS_BIAS] != 0,
+        .is_selective = stage->options.recompute == TY_RECOMPUTE_SELECTIVE,
         .scale = 1.0f / sqrtf((float)a[TY_HEAD_SIZE]),
     };
 }
@@ -59,10 +62,21 @@ static uint32_t attention_tensors(const ty_workload *workload, uint32_t index,
 }
 
 /* What a slot keeps: projections [rows][project], probabilities [batch][heads][length][length],
- * context [rows][queries]. */
+ * context [rows][queries]; where backward comes in two parts also the gradient of the projections,
+ * which else is scratch. */
 static uint64_t probability_count(const attention *at)
 {
-    return at->batch * at->heads * at->length * at->length;
+    return at->is_selective ? 0 : at->batch * at->heads * at->length * at->length;
+}
+
+/* Of one head of one sample: kept ones, or room at the end of scratch for those of any head. */
+static float *probabilities_at(const ty_stage_device *stage, const attention *at, float *kept,
+                               uint64_t b, uint64_t h)
+{
+    if (at->is_selective)
+        return (float *)stage->scratch + at->rows * (at->project + at->queries) +
+               at->length * at->length;
+    return kept + (b * at->heads + h) * at->length * at->length;
 }
 
 static ty_status attention_build(ty_stage_device *stage, cpu_node *node, ty_error *error)
@@ -72,8 +86,11 @@ static ty_status attention_build(ty_stage_device *stage, cpu_node *node, ty_erro
     (void)error;
     node->stash_bytes =
         (at.rows * (at.project + at.queries) + probability_count(&at)) * sizeof(float);
+    if (stage->options.splits_backward)
+        node->stash_bytes += at.rows * at.project * sizeof(float);
     node->scratch_bytes =
-        (at.rows * (at.project + at.queries) + at.length * at.length) * sizeof(float);
+        (at.rows * (at.project + at.queries) + (at.is_selective ? 2 : 1) * at.length * at.length) *
+        sizeof(float);
     return TY_OK;
 }
 
@@ -120,7 +137,8 @@ static uint64_t keys_seen(const attention *at, uint64_t end)
     return at->is_causal ? end : at->length;
 }
 
-/* One head of one sample. q, k and v are columns of the projections; so the stride is theirs. */
+/* One head of one sample. q, k and v are columns of the projections; so the stride is theirs.
+ * Without `context` only probabilities are made. */
 static void head_forward(const attention *at, const float *q, const float *k, const float *v,
                          float *p, float *context)
 {
@@ -131,8 +149,9 @@ static void head_forward(const attention *at, const float *q, const float *k, co
         cpu_gemm(false, true, rows, keys, at->head_size, at->scale, q + first * at->project,
                  at->project, k, at->project, 0.0f, block, at->length);
         softmax_rows(rows, keys, at->length, at->is_causal, first + 1, block);
-        cpu_gemm(false, false, rows, at->head_size, keys, 1.0f, block, at->length, v, at->project,
-                 0.0f, context + first * at->queries, at->queries);
+        if (context != NULL)
+            cpu_gemm(false, false, rows, at->head_size, keys, 1.0f, block, at->length, v,
+                     at->project, 0.0f, context + first * at->queries, at->queries);
     }
 }
 
@@ -153,7 +172,7 @@ static ty_status attention_forward(ty_stage_device *stage, const cpu_node *node,
             const float *q = project + b * at.length * at.project;
             const float *k = q + at.queries + h / shared * size;
             head_forward(&at, q + h * size, k, k + at.kv_heads * size,
-                         p + (b * at.heads + h) * at.length * at.length,
+                         probabilities_at(stage, &at, p, b, h),
                          context + b * at.length * at.queries + h * size);
         }
     cpu_affine(at.rows, at.queries, at.features, context, cpu_parameters(stage, node, OUT),
@@ -208,12 +227,13 @@ static ty_status attention_backward(ty_stage_device *stage, const cpu_node *node
     attention at = attention_of(stage, node);
     float *project = node->stash[slot], *p = project + at.rows * at.project;
     float *context = p + probability_count(&at);
-    float *dproject = stage->scratch, *dcontext = dproject + at.rows * at.project;
-    float *dp = dcontext + at.rows * at.queries;
+    float *dcontext = stage->scratch, *dp = dcontext + at.rows * at.queries;
+    float *dproject = stage->options.splits_backward ? context + at.rows * at.queries
+                                                     : dp + at.length * at.length;
     cpu_affine_gradient out = {
         .weight = cpu_parameter_gradient(stage, node, OUT),
         .bias = at.has_bias ? cpu_parameter_gradient(stage, node, OUT_BIAS) : NULL,
-        .x = dcontext,
+        .x = stage->part == CPU_WEIGHTS ? NULL : dcontext,
         .adds_weight = cpu_adds(node, OUT, is_first),
         .adds_bias = cpu_adds(node, OUT_BIAS, is_first),
     };
@@ -229,11 +249,13 @@ static ty_status attention_backward(ty_stage_device *stage, const cpu_node *node
     (void)error;
     cpu_affine_backward(at.rows, at.queries, at.features, context, cpu_parameters(stage, node, OUT),
                         cpu_out_gradient(stage, node, slot), &out);
-    for (uint64_t b = 0; b < at.batch; b++)
+    for (uint64_t b = 0; b < at.batch && stage->part != CPU_WEIGHTS; b++)
         for (uint64_t h = 0; h < at.heads; h++) {
             head x = head_at(&at, project, b, h), dx = head_at(&at, dproject, b, h);
-            head_backward(&at, &x, p + (b * at.heads + h) * at.length * at.length,
-                          dcontext + b * at.length * at.queries + h * at.head_size,
+            float *own = probabilities_at(stage, &at, p, b, h);
+            if (at.is_selective)
+                head_forward(&at, x.q, x.k, x.v, own, NULL);
+            head_backward(&at, &x, own, dcontext + b * at.length * at.queries + h * at.head_size,
                           h % (at.heads / at.kv_heads) != 0, dp, &dx);
         }
     cpu_affine_backward(at.rows, at.features, at.project, cpu_in(stage, node, 0, slot),

@@ -4,11 +4,15 @@
  */
 #include "cpu_layer.h"
 
+#include <string.h>
+
 /* A kind that is not here, or NULL, cannot be trained by this backend. */
 static const cpu_kind *const kinds[TY_LAYER_KIND_COUNT] = {
     [TY_LAYER_LINEAR] = &cpu_linear,
     [TY_LAYER_CONV2D] = &cpu_conv2d,
     [TY_LAYER_POOL] = &cpu_pool,
+    [TY_LAYER_BATCH_NORM] = &cpu_batch_norm,
+    [TY_LAYER_LSTM] = &cpu_lstm,
     [TY_LAYER_LAYER_NORM] = &cpu_layer_norm,
     [TY_LAYER_RMS_NORM] = &cpu_rms_norm,
     [TY_LAYER_EMBEDDING] = &cpu_embedding,
@@ -407,7 +411,7 @@ static ty_status lower_layer(lowering *low, uint32_t index, ty_error *error)
     TY_CHECK(value_add(low, &layer->output, layer->output.dimension_count == 3 ? layout : CPU_PLAIN,
                        low->trains[index], &output, error),
              status, cleanup);
-    low->stage->values[output].is_private = low->readers[place] == 1;
+    low->stage->values[output].is_private = low->readers[place] == 1 && !kind->reads_output;
     low->values[place] = output;
     if (layer->kind == TY_LAYER_FLATTEN)
         status = lower_flatten(low, index, inputs[0], output, error);
@@ -572,7 +576,7 @@ static bool data_allocate(ty_stage_device *stage)
     return true;
 }
 
-/* Gradients inside the stage are one set for all slots. */
+/* Gradients inside the stage are one set for all slots, unless they are read again later. */
 static bool gradients_allocate(ty_stage_device *stage)
 {
     for (uint32_t v = 0; v < stage->value_count; v++) {
@@ -580,7 +584,8 @@ static bool gradients_allocate(ty_stage_device *stage)
         if (!value->needs_gradient || value->gradient_of != v)
             continue;
         value->gradient =
-            slots_allocate(stage, value->count * sizeof(float), !value->is_gradient_kept);
+            slots_allocate(stage, value->count * sizeof(float),
+                           !value->is_gradient_kept && !stage->options.splits_backward);
         if (value->gradient == NULL)
             return false;
     }
@@ -607,6 +612,40 @@ static bool nodes_allocate(ty_stage_device *stage)
     return stage->scratch != NULL;
 }
 
+static uint32_t version_count(const ty_stage_device *stage)
+{
+    return stage->options.versions > 1 ? stage->options.versions : 1;
+}
+
+static bool parameters_allocate(ty_stage_device *stage)
+{
+    stage->gradients = cpu_buffer(stage, stage->parameter_count, sizeof(float));
+    stage->versions = cpu_buffer(stage, version_count(stage), sizeof *stage->versions);
+    for (uint32_t v = 0; stage->versions != NULL && v < version_count(stage); v++) {
+        stage->versions[v] = cpu_buffer(stage, stage->parameter_count, sizeof(float));
+        if (stage->versions[v] == NULL)
+            return false;
+    }
+    stage->parameters = stage->versions == NULL ? NULL : stage->versions[0];
+    return stage->parameters != NULL && stage->gradients != NULL;
+}
+
+static bool statistics_allocate(ty_stage_device *stage)
+{
+    stage->statistics = cpu_buffer(stage, stage->statistic_count, sizeof(float));
+    for (uint32_t n = 0; stage->statistics != NULL && n < stage->node_count; n++)
+        if (stage->nodes[n].kind == &cpu_batch_norm)
+            cpu_batch_norm_start(stage, &stage->nodes[n]);
+    return stage->statistics != NULL;
+}
+
+static void versions_fill(ty_stage_device *stage)
+{
+    for (uint32_t v = 1; v < version_count(stage); v++)
+        memcpy(stage->versions[v], stage->versions[0],
+               stage->parameter_count * sizeof *stage->parameters);
+}
+
 static bool batch_allocate(ty_stage_device *stage)
 {
     const ty_stage_options *options = &stage->options;
@@ -626,9 +665,7 @@ static bool batch_allocate(ty_stage_device *stage)
         if (stage->labels == NULL || stage->losses == NULL)
             return false;
     }
-    stage->parameters = cpu_buffer(stage, stage->parameter_count, sizeof(float));
-    stage->gradients = cpu_buffer(stage, stage->parameter_count, sizeof(float));
-    return stage->parameters != NULL && stage->gradients != NULL;
+    return parameters_allocate(stage);
 }
 
 ty_status cpu_build(ty_stage_device *stage, ty_error *error)
@@ -643,7 +680,7 @@ ty_status cpu_build(ty_stage_device *stage, ty_error *error)
             TY_CHECK(node->kind->build(stage, node, error), status, cleanup);
     }
     if (!data_allocate(stage) || !gradients_allocate(stage) || !nodes_allocate(stage) ||
-        !batch_allocate(stage)) {
+        !batch_allocate(stage) || !statistics_allocate(stage)) {
         status =
             ty_fail(error, TY_ENOMEM,
                     "out of memory after %.3g GB for layers %u to %u with %u slots of %u samples",
@@ -653,6 +690,7 @@ ty_status cpu_build(ty_stage_device *stage, ty_error *error)
         goto cleanup;
     }
     parameters_fill(stage);
+    versions_fill(stage);
 
 cleanup:
     return status;

@@ -121,7 +121,7 @@ static ty_status gradients_order(ty_stage_device *stage, ty_error *error)
 
 ty_status cpu_gradients_place(ty_stage_device *stage, ty_error *error)
 {
-    for (uint32_t n = 0; n < stage->node_count; n++)
+    for (uint32_t n = 0; n < stage->node_count && !stage->options.splits_backward; n++)
         if (stage->nodes[n].kind == &cpu_add &&
             stage->values[stage->nodes[n].output].needs_gradient)
             sum_share(stage, n);

@@ -10,7 +10,11 @@
  *
  * Every value has data for each slot. Gradients of values inside the stage are one set for all
  * slots, because the backward passes of two micro-batches are never interleaved; those of the
- * stage's input and output are per slot, because they wait for their neighbours.
+ * stage's input and output are per slot, because they wait for their neighbours. Where backward
+ * comes in two parts all are per slot, and none is overwritten by another: the second part of a
+ * layer reads its output's gradient as the first part did. The functions of a layer are the same
+ * for both: what a part does not ask for has nowhere to go (cpu_in_gradient,
+ * cpu_parameter_gradient).
  */
 #ifndef TY_EXECUTE_CPU_LAYER_H
 #define TY_EXECUTE_CPU_LAYER_H
@@ -65,8 +69,9 @@ typedef struct cpu_node {
     bool adds_matrix;     /* a later node with the same (tied) matrix has written its gradient */
     uint64_t stash_bytes; /* kept from forward to backward, per slot */
     uint64_t scratch_bytes;
-    void **stash; /* [slots] */
-    void *state;  /* the kind's own */
+    void **stash;              /* [slots] */
+    uint64_t statistic_offset; /* of its part of the stage's statistics */
+    void *state;               /* the kind's own */
 } cpu_node;
 
 /* A kind of layer. One constant per kind; cpu_build.c has the table. */
@@ -78,6 +83,7 @@ struct cpu_kind {
                         cpu_tensor tensors[CPU_MAX_TENSORS]);
     cpu_layout layout; /* of inputs and output */
     bool fuses_relu;   /* heeds has_relu */
+    bool reads_output; /* backward reads the output, so that nobody may overwrite it */
     /** Once inputs and output are known: stash, scratch, state. NULL: nothing to do. */
     ty_status (*build)(ty_stage_device *stage, cpu_node *node, ty_error *error);
     ty_status (*forward)(ty_stage_device *stage, const cpu_node *node, uint32_t slot,
@@ -87,6 +93,9 @@ struct cpu_kind {
     void (*release)(cpu_node *node); /* frees state; NULL: it lies in a cpu_buffer */
 };
 
+/* What backward is asked for. */
+typedef enum cpu_part { CPU_BOTH, CPU_INPUTS, CPU_WEIGHTS } cpu_part;
+
 /* What the loss layer leaves of a slot. */
 typedef struct cpu_loss {
     double sum;
@@ -95,6 +104,7 @@ typedef struct cpu_loss {
 
 struct ty_stage_device {
     ty_stage_options options;
+    cpu_part part; /* of the backward under way */
     uint32_t value_count, node_count;
     cpu_value *values; /* [0] is the stage's input */
     cpu_node *nodes;   /* in the order of forward */
@@ -106,9 +116,13 @@ struct ty_stage_device {
     uint64_t parameter_count;
     uint64_t *layer_offsets; /* [layer_count + 1] */
     uint64_t tied_offset, tied_count;
+    float **versions; /* sets of weights; `parameters` is the one in use */
     float *parameters, *gradients;
-    void *scratch; /* the largest of any node; contents do not outlive a call */
-    void **blocks; /* every buffer above, for closing */
+    uint64_t statistic_count;
+    float *statistics;  /* what layers keep from step to step that is no parameter */
+    bool is_evaluating; /* forward is of a test set */
+    void *scratch;      /* the largest of any node; contents do not outlive a call */
+    void **blocks;      /* every buffer above, for closing */
     uint32_t block_count, block_room;
     uint64_t memory_bytes;
 };
@@ -117,7 +131,7 @@ struct ty_stage_device {
 
 extern const cpu_kind cpu_linear, cpu_conv2d, cpu_pool, cpu_relu, cpu_gelu, cpu_silu,
     cpu_layer_norm, cpu_rms_norm, cpu_embedding, cpu_attention, cpu_mlp, cpu_add, cpu_concat,
-    cpu_loss_layer;
+    cpu_loss_layer, cpu_batch_norm, cpu_lstm;
 /** Changes of layout, inserted where producer and consumer differ. */
 extern const cpu_kind cpu_to_plain, cpu_to_channels_last;
 
@@ -128,6 +142,8 @@ ty_status cpu_build(ty_stage_device *stage, ty_error *error) TY_MUST_CHECK;
 /** Decides which values share a gradient, and which node is the first to write each
  * (cpu_gradients.c). */
 ty_status cpu_gradients_place(ty_stage_device *stage, ty_error *error) TY_MUST_CHECK;
+/** Running statistics of a batch norm: mean 0, variance 1. */
+void cpu_batch_norm_start(const ty_stage_device *stage, const cpu_node *node);
 /** Zeroed, 64-byte aligned memory that lives as long as the stage; NULL when there is none. */
 void *cpu_buffer(ty_stage_device *stage, uint64_t count, uint64_t size);
 
@@ -149,12 +165,12 @@ static inline float *cpu_out(const ty_stage_device *stage, const cpu_node *node,
     return stage->values[node->output].data[slot];
 }
 
-/** Where the gradient of the i-th input goes, or NULL if nobody asks for it. */
+/** Where the gradient of the i-th input goes, or NULL if nobody asks for it, now or ever. */
 static inline float *cpu_in_gradient(const ty_stage_device *stage, const cpu_node *node, uint32_t i,
                                      uint32_t slot)
 {
     const cpu_value *value = &stage->values[node->inputs[i]];
-    return value->needs_gradient ? value->gradient[slot] : NULL;
+    return value->needs_gradient && stage->part != CPU_WEIGHTS ? value->gradient[slot] : NULL;
 }
 
 static inline float *cpu_out_gradient(const ty_stage_device *stage, const cpu_node *node,
@@ -169,12 +185,12 @@ static inline const float *cpu_parameters(const ty_stage_device *stage, const cp
     return stage->parameters + node->offsets[tensor];
 }
 
-/** Where the gradient of a parameter tensor goes, or NULL where it is frozen. */
+/** Where the gradient of a parameter tensor goes, or NULL where it is frozen or not asked for. */
 static inline float *cpu_parameter_gradient(const ty_stage_device *stage, const cpu_node *node,
                                             uint32_t tensor)
 {
     bool is_frozen = node->layer->is_frozen || (tensor == 0 && node->is_matrix_frozen);
-    return is_frozen ? NULL : stage->gradients + node->offsets[tensor];
+    return is_frozen || stage->part == CPU_INPUTS ? NULL : stage->gradients + node->offsets[tensor];
 }
 
 /** Whether the gradient of a tensor is added to what is there rather than written. */
@@ -207,6 +223,8 @@ void cpu_silu_forward(uint64_t count, const float *x, float *y);
 void cpu_silu_backward(uint64_t count, const float *x, const float *dy, float *dx);
 /** y = a + b. */
 void cpu_sum(uint64_t count, const float *a, const float *b, float *y);
+/** Floats are summed a few at a time, then in doubles. */
+double cpu_sum_of_squares(uint64_t count, const float *x);
 /** to (+)= from. */
 void cpu_accumulate(uint64_t count, const float *from, bool adds, float *to);
 

@@ -76,3 +76,20 @@ void cpu_affine_backward(uint64_t rows, uint64_t in, uint64_t out, const float *
         cpu_gemm(false, false, rows, in, out, 1.0f, dy, out, weight, in, to->adds_x ? 1.0f : 0.0f,
                  to->x, in);
 }
+
+CPU_CLONES double cpu_sum_of_squares(uint64_t count, const float *x)
+{
+    enum { AT_ONCE = 4096 };
+    double sum = 0.0;
+
+    for (uint64_t i = 0; i < count;) {
+        uint64_t end = i + AT_ONCE < count ? i + AT_ONCE : count;
+        float some = 0.0f;
+#pragma omp simd reduction(+ : some)
+        for (uint64_t k = i; k < end; k++)
+            some += x[k] * x[k];
+        sum += (double)some;
+        i = end;
+    }
+    return sum;
+}

@@ -45,13 +45,15 @@ static uint32_t mlp_tensors(const ty_workload *workload, uint32_t index,
     return a[TY_HAS_BIAS] != 0 ? 4 : 2;
 }
 
-/* Stash: what goes into the activation [rows][up], and what comes out [rows][hidden]. */
+/* Stash: what goes into the activation [rows][up], and what comes out [rows][hidden]; where
+ * backward comes in two parts also the gradient of the former, which else is scratch. */
 static ty_status mlp_build(ty_stage_device *stage, cpu_node *node, ty_error *error)
 {
     mlp m = mlp_of(stage, node);
 
     (void)error;
-    node->stash_bytes = m.rows * (m.up + m.hidden) * sizeof(float);
+    node->stash_bytes =
+        m.rows * (m.up + m.hidden + (stage->options.splits_backward ? m.up : 0)) * sizeof(float);
     node->scratch_bytes = m.rows * (m.up + m.hidden) * sizeof(float);
     return TY_OK;
 }
@@ -114,12 +116,12 @@ static ty_status mlp_backward(ty_stage_device *stage, const cpu_node *node, uint
                               bool is_first, ty_error *error)
 {
     mlp m = mlp_of(stage, node);
-    const float *h = node->stash[slot], *a = h + m.rows * m.up;
-    float *da = stage->scratch, *dh = da + m.rows * m.hidden;
+    float *h = node->stash[slot], *a = h + m.rows * m.up, *da = stage->scratch;
+    float *dh = stage->options.splits_backward ? a + m.rows * m.hidden : da + m.rows * m.hidden;
     cpu_affine_gradient down = {
         .weight = cpu_parameter_gradient(stage, node, DOWN),
         .bias = m.has_bias ? cpu_parameter_gradient(stage, node, DOWN_BIAS) : NULL,
-        .x = da,
+        .x = stage->part == CPU_WEIGHTS ? NULL : da,
         .adds_weight = cpu_adds(node, DOWN, is_first),
         .adds_bias = cpu_adds(node, DOWN_BIAS, is_first),
     };
@@ -135,9 +137,9 @@ static ty_status mlp_backward(ty_stage_device *stage, const cpu_node *node, uint
     (void)error;
     cpu_affine_backward(m.rows, m.hidden, m.features, a, cpu_parameters(stage, node, DOWN),
                         cpu_out_gradient(stage, node, slot), &down);
-    if (m.is_gated)
+    if (stage->part != CPU_WEIGHTS && m.is_gated)
         gated_gradient(m.rows, m.hidden, h, da, dh);
-    else
+    else if (stage->part != CPU_WEIGHTS)
         cpu_gelu_backward(m.rows * m.hidden, h, da, dh);
     cpu_affine_backward(m.rows, m.features, m.up, cpu_in(stage, node, 0, slot),
                         cpu_parameters(stage, node, UP), dh, &up);

@@ -55,7 +55,9 @@ typedef struct ty_stage_options {
     uint32_t tied_layer; /* layer of this stage (owner or user) whose matrix is tied to another
                             stage's, or TY_NO_LAYER */
     ty_precision precision;
-    uint32_t local_rank; /* of the ranks on this host: which of its devices to use */
+    uint32_t local_rank;  /* of the ranks on this host: which of its devices to use */
+    bool splits_backward; /* backward comes in two parts: what the second needs is kept per slot */
+    uint32_t versions;    /* sets of weights side by side, all alike at first; 0 counts as 1 */
 } ty_stage_options;
 
 /* A compressor that runs where the gradients are; its functions are those of codec.h, and it
@@ -146,6 +148,18 @@ typedef struct ty_device_backend {
      *         micro-batch of a step for this range */
     ty_status (*backward)(ty_stage_device *stage, uint32_t slot, uint32_t first_layer,
                           uint32_t layer_count, bool is_first, ty_error *error);
+    /** Backward in two parts, only with `splits_backward`: the gradients of what the layers read,
+     * then, at any time before the slot's next forward, those of their weights. The parts of
+     * several micro-batches may be interleaved. NULL where a backend cannot. */
+    ty_status (*backward_input)(ty_stage_device *stage, uint32_t slot, uint32_t first_layer,
+                                uint32_t layer_count, ty_error *error);
+    ty_status (*backward_weight)(ty_stage_device *stage, uint32_t slot, uint32_t first_layer,
+                                 uint32_t layer_count, bool is_first, ty_error *error);
+    /** Statistics that layers keep beside their parameters (batch norm: running mean and variance);
+     * count 0 without. NULL where a backend has none. */
+    float *(*statistics)(ty_stage_device *stage, uint64_t *count);
+    /** Whether forward from here on is of a test set: with those statistics. NULL likewise. */
+    void (*set_evaluating)(ty_stage_device *stage, bool is_evaluating);
     /** Sum of the loss over the slot's labels, and how many predictions were right. Last stage,
      * after forward. */
     void (*loss)(ty_stage_device *stage, uint32_t slot, double *loss_sum, uint64_t *correct,
@@ -154,11 +168,19 @@ typedef struct ty_device_backend {
     /* Parameters: arrays of parameter_count floats. Gradients of frozen layers stay 0; with weight
      * decay their slices must be kept from the optimizer. */
     uint64_t (*parameter_count)(const ty_stage_device *stage);
+    /** From here on passes and `parameters` mean this set of weights; at first it is set 0. NULL
+     * where a backend has but one. */
+    void (*select)(ty_stage_device *stage, uint32_t version);
     float *(*parameters)(ty_stage_device *stage);
     float *(*gradients)(ty_stage_device *stage);
     /** Slice of a range of layers in those arrays, without the tied matrix. */
     void (*slice)(const ty_stage_device *stage, uint32_t first_layer, uint32_t layer_count,
                   uint64_t *offset, uint64_t *count);
+    /** What lies there, in whichever of those arrays, is not read before it is written anew: its
+     * memory may be given back meanwhile. NULL where a backend keeps it. */
+    void (*discard)(ty_stage_device *stage, float *first, uint64_t count);
+    /** Sum of squares, of any part of those arrays. NULL where a backend has no way. */
+    double (*square)(ty_stage_device *stage, const float *first, uint64_t count);
     /** Slice of the tied matrix; count 0 if the stage has none. */
     void (*tied_slice)(const ty_stage_device *stage, uint64_t *offset, uint64_t *count);
     /** Allocated bytes, for the memory row of a run. */

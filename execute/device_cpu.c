@@ -6,6 +6,8 @@
 #include "cpu_layer.h"
 
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 /* What layers of a known kind may ask for beyond what is built; TY_ATTRIBUTE_COUNT: nothing. Fused
  * attention is the same function, with other memory. */
@@ -186,19 +188,39 @@ static ty_status cpu_recompute(ty_stage_device *stage, uint32_t slot, ty_error *
 }
 
 /* A layer behind frozen ones only has nothing to do: its output needs no gradient. */
-static ty_status cpu_backward(ty_stage_device *stage, uint32_t slot, uint32_t first_layer,
-                              uint32_t layer_count, bool is_first, ty_error *error)
+static ty_status backward_part(ty_stage_device *stage, uint32_t slot, uint32_t first_layer,
+                               uint32_t layer_count, bool is_first, cpu_part part, ty_error *error)
 {
     ty_status status = range_check(stage, slot, first_layer, layer_count, error);
 
     cpu_single_thread();
+    stage->part = part;
     for (uint32_t n = stage->node_count; n-- > 0 && status == TY_OK;) {
         const cpu_node *node = &stage->nodes[n];
-        if (is_between(node, first_layer, layer_count) &&
+        bool has_part = part != CPU_WEIGHTS || node->kind->tensors != NULL;
+        if (has_part && is_between(node, first_layer, layer_count) &&
             stage->values[node->output].needs_gradient)
             status = node->kind->backward(stage, node, slot, is_first, error);
     }
     return status;
+}
+
+static ty_status cpu_backward(ty_stage_device *stage, uint32_t slot, uint32_t first_layer,
+                              uint32_t layer_count, bool is_first, ty_error *error)
+{
+    return backward_part(stage, slot, first_layer, layer_count, is_first, CPU_BOTH, error);
+}
+
+static ty_status cpu_backward_input(ty_stage_device *stage, uint32_t slot, uint32_t first_layer,
+                                    uint32_t layer_count, ty_error *error)
+{
+    return backward_part(stage, slot, first_layer, layer_count, false, CPU_INPUTS, error);
+}
+
+static ty_status cpu_backward_weight(ty_stage_device *stage, uint32_t slot, uint32_t first_layer,
+                                     uint32_t layer_count, bool is_first, ty_error *error)
+{
+    return backward_part(stage, slot, first_layer, layer_count, is_first, CPU_WEIGHTS, error);
 }
 
 static void cpu_loss_read(ty_stage_device *stage, uint32_t slot, double *loss_sum,
@@ -218,6 +240,22 @@ static uint64_t cpu_parameter_count(const ty_stage_device *stage)
     return stage->parameter_count;
 }
 
+static void cpu_select(ty_stage_device *stage, uint32_t version)
+{
+    stage->parameters = stage->versions[version];
+}
+
+static float *cpu_statistics(ty_stage_device *stage, uint64_t *count)
+{
+    *count = stage->statistic_count;
+    return stage->statistics;
+}
+
+static void cpu_set_evaluating(ty_stage_device *stage, bool is_evaluating)
+{
+    stage->is_evaluating = is_evaluating;
+}
+
 static float *cpu_parameter_array(ty_stage_device *stage)
 {
     return stage->parameters;
@@ -235,6 +273,24 @@ static void cpu_slice(const ty_stage_device *stage, uint32_t first_layer, uint32
 
     *offset = stage->layer_offsets[first];
     *count = stage->layer_offsets[first + layer_count] - *offset;
+}
+
+/* Whole pages go back to the system, which hands out others, of zeros, when they are touched. */
+static void cpu_discard(ty_stage_device *stage, float *first, uint64_t count)
+{
+    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    const uintptr_t start = ((uintptr_t)first + page - 1) / page * page;
+    const uintptr_t end = (uintptr_t)(first + count) / page * page;
+
+    (void)stage;
+    if (start < end)
+        madvise((void *)start, end - start, MADV_DONTNEED);
+}
+
+static double cpu_square(ty_stage_device *stage, const float *first, uint64_t count)
+{
+    (void)stage;
+    return cpu_sum_of_squares(count, first);
 }
 
 static void cpu_tied_slice(const ty_stage_device *stage, uint64_t *offset, uint64_t *count)
@@ -262,11 +318,18 @@ const ty_device_backend ty_device_cpu = {
     .forward = cpu_forward,
     .recompute = cpu_recompute,
     .backward = cpu_backward,
+    .backward_input = cpu_backward_input,
+    .backward_weight = cpu_backward_weight,
+    .statistics = cpu_statistics,
+    .set_evaluating = cpu_set_evaluating,
     .loss = cpu_loss_read,
     .parameter_count = cpu_parameter_count,
+    .select = cpu_select,
     .parameters = cpu_parameter_array,
     .gradients = cpu_gradient_array,
     .slice = cpu_slice,
+    .discard = cpu_discard,
+    .square = cpu_square,
     .tied_slice = cpu_tied_slice,
     .memory_bytes = cpu_memory_bytes,
 };

@@ -178,6 +178,17 @@ int network_attention(ty_workload *w, int input, uint64_t heads, uint64_t kv_hea
     return done(w, features * (qkv + heads * head_size) + (has_bias ? qkv + features : 0));
 }
 
+int network_lstm(ty_workload *w, int input, uint64_t hidden, bool has_bias)
+{
+    ty_layer *layer = add(w, TY_LAYER_LSTM, &input, 1);
+    uint64_t in = *last(layer);
+    layer->attributes[TY_IN_FEATURES] = in;
+    layer->attributes[TY_HIDDEN_FEATURES] = hidden;
+    layer->attributes[TY_HAS_BIAS] = has_bias;
+    *last(layer) = hidden;
+    return done(w, 4 * hidden * (in + hidden + (has_bias ? 2 : 0)));
+}
+
 int network_mlp(ty_workload *w, int input, uint64_t hidden, bool has_bias, bool is_gated)
 {
     ty_layer *layer = add(w, TY_LAYER_MLP, &input, 1);

@@ -298,6 +298,144 @@ static void norm_back(operands *p)
     }
 }
 
+/* Over all samples and places of a channel. */
+static void channel_statistics(operands *p, uint64_t c, double *mean, double *scale)
+{
+    uint64_t C = p->in->dimensions[0], S = elements(p->in) / C, n = p->r->batch * S;
+    double variance = 0;
+    *mean = 0;
+    for (uint64_t i = 0; i < n; i++)
+        *mean += p->x[(i / S * C + c) * S + i % S] / (double)n;
+    for (uint64_t i = 0; i < n; i++)
+        variance += pow(p->x[(i / S * C + c) * S + i % S] - *mean, 2) / (double)n;
+    *scale = 1 / sqrt(variance + 1e-5);
+}
+
+static void batch_norm(operands *p)
+{
+    uint64_t C = p->in->dimensions[0], S = elements(p->in) / C;
+    for (uint64_t c = 0; c < C; c++) {
+        double mean, scale;
+        channel_statistics(p, c, &mean, &scale);
+        for (uint64_t i = 0; i < p->r->batch * S; i++) {
+            uint64_t at = (i / S * C + c) * S + i % S;
+            p->y[at] = (p->x[at] - mean) * scale * p->w[c] + p->w[C + c];
+        }
+    }
+}
+
+static void batch_norm_back(operands *p)
+{
+    uint64_t C = p->in->dimensions[0], S = elements(p->in) / C, n = p->r->batch * S;
+    for (uint64_t c = 0; c < C; c++) {
+        double mean, scale;
+        channel_statistics(p, c, &mean, &scale);
+        for (uint64_t i = 0; i < n; i++) {
+            uint64_t at = (i / S * C + c) * S + i % S;
+            double z = (p->x[at] - mean) * scale;
+            p->dw[c] += p->dy[at] * z;
+            p->dw[C + c] += p->dy[at];
+            for (uint64_t j = 0; j < n; j++) {
+                uint64_t to = (j / S * C + c) * S + j % S;
+                double other = (p->x[to] - mean) * scale;
+                p->dx[to] += p->dy[at] * p->w[c] * scale *
+                             ((i == j) - 1 / (double)n - z * other / (double)n);
+            }
+        }
+    }
+}
+
+/* ---- Recurrent layers ---- */
+
+static double logistic(double x)
+{
+    return 1 / (1 + exp(-x));
+}
+
+/* All gates and cells of a sample, from the first step on. */
+static void lstm_sample(operands *p, uint64_t b, double *gates, double *cells)
+{
+    uint64_t D = p->a[TY_IN_FEATURES], H = p->a[TY_HIDDEN_FEATURES], T = p->in->dimensions[0];
+    const double *wx = p->w, *wh = wx + 4 * H * D, *bias = wh + 4 * H * H;
+    for (uint64_t t = 0; t < T; t++) {
+        double *g = gates + t * 4 * H, *y = p->y + (b * T + t) * H;
+        for (uint64_t k = 0; k < 4 * H; k++) {
+            double sum = p->a[TY_HAS_BIAS] ? bias[k] + bias[4 * H + k] : 0;
+            for (uint64_t i = 0; i < D; i++)
+                sum += wx[k * D + i] * p->x[(b * T + t) * D + i];
+            for (uint64_t i = 0; i < H && t > 0; i++)
+                sum += wh[k * H + i] * y[i - H];
+            g[k] = k / H == 2 ? tanh(sum) : logistic(sum);
+        }
+        for (uint64_t k = 0; k < H; k++) {
+            cells[t * H + k] = g[k] * g[2 * H + k];
+            if (t > 0)
+                cells[t * H + k] += g[H + k] * cells[(t - 1) * H + k];
+            y[k] = g[3 * H + k] * tanh(cells[t * H + k]);
+        }
+    }
+}
+
+static void lstm(operands *p)
+{
+    uint64_t H = p->a[TY_HIDDEN_FEATURES], T = p->in->dimensions[0];
+    double *gates = calloc(5 * T * H, sizeof *gates);
+    for (uint64_t b = 0; b < p->r->batch; b++)
+        lstm_sample(p, b, gates, gates + 4 * T * H);
+    free(gates);
+}
+
+/* One step back: what it adds to weights and input, and what the step before gets. */
+static void lstm_step_back(operands *p, uint64_t b, uint64_t t, const double *gates,
+                           const double *cells, double *dh, double *dc)
+{
+    uint64_t D = p->a[TY_IN_FEATURES], H = p->a[TY_HIDDEN_FEATURES], T = p->in->dimensions[0];
+    const double *g = gates + t * 4 * H, *x = p->x + (b * T + t) * D;
+    const double *wx = p->w, *wh = wx + 4 * H * D, *y = p->y + (b * T + t) * H;
+    double *dwx = p->dw, *dwh = dwx + 4 * H * D, *dbias = dwh + 4 * H * H;
+    double *d = calloc(4 * H, sizeof *d);
+    for (uint64_t k = 0; k < H; k++) {
+        double c = cells[t * H + k], whole = dh[k] + p->dy[(b * T + t) * H + k];
+        double before = t > 0 ? cells[(t - 1) * H + k] : 0;
+        dc[k] += whole * g[3 * H + k] * (1 - tanh(c) * tanh(c));
+        d[k] = dc[k] * g[2 * H + k] * g[k] * (1 - g[k]);
+        d[H + k] = dc[k] * before * g[H + k] * (1 - g[H + k]);
+        d[2 * H + k] = dc[k] * g[k] * (1 - g[2 * H + k] * g[2 * H + k]);
+        d[3 * H + k] = whole * tanh(c) * g[3 * H + k] * (1 - g[3 * H + k]);
+        dc[k] *= g[H + k];
+        dh[k] = 0;
+    }
+    for (uint64_t k = 0; k < 4 * H; k++) {
+        for (uint64_t i = 0; i < D; i++) {
+            dwx[k * D + i] += d[k] * x[i];
+            p->dx[(b * T + t) * D + i] += d[k] * wx[k * D + i];
+        }
+        for (uint64_t i = 0; i < H && t > 0; i++) {
+            dwh[k * H + i] += d[k] * y[i - H];
+            dh[i] += d[k] * wh[k * H + i];
+        }
+        if (p->a[TY_HAS_BIAS]) {
+            dbias[k] += d[k];
+            dbias[4 * H + k] += d[k];
+        }
+    }
+    free(d);
+}
+
+static void lstm_back(operands *p)
+{
+    uint64_t H = p->a[TY_HIDDEN_FEATURES], T = p->in->dimensions[0];
+    double *gates = calloc(5 * T * H, sizeof *gates), *back = calloc(2 * H, sizeof *back);
+    for (uint64_t b = 0; b < p->r->batch; b++) {
+        lstm_sample(p, b, gates, gates + 4 * T * H);
+        memset(back, 0, 2 * H * sizeof *back);
+        for (uint64_t t = T; t-- > 0;)
+            lstm_step_back(p, b, t, gates, gates + 4 * T * H, back, back + H);
+    }
+    free(gates);
+    free(back);
+}
+
 /* ---- Transformer layers ---- */
 
 static void embedding(operands *p)
@@ -524,6 +662,8 @@ static const struct {
     [TY_LAYER_FLATTEN] = {flatten, flatten_back},
     [TY_LAYER_LAYER_NORM] = {norm, norm_back},
     [TY_LAYER_RMS_NORM] = {norm, norm_back},
+    [TY_LAYER_BATCH_NORM] = {batch_norm, batch_norm_back},
+    [TY_LAYER_LSTM] = {lstm, lstm_back},
     [TY_LAYER_EMBEDDING] = {embedding, embedding_back},
     [TY_LAYER_ATTENTION] = {attention, attention_back},
     [TY_LAYER_MLP] = {mlp, mlp_back},

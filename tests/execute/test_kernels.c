@@ -98,6 +98,32 @@ static ty_workload *make_sums(void)
     return w;
 }
 
+/* A residual block as in ResNet, then normalised features. */
+static ty_workload *make_batch_norm(void)
+{
+    ty_workload *w = network_new(TY_INPUT_REAL, 3, (uint64_t[]){3, 7, 6});
+    int x = network_conv2d(w, -1, 5, 3, 3, 1, 1, 1, false), y;
+    x = network_simple(w, network_simple(w, x, TY_LAYER_BATCH_NORM), TY_LAYER_RELU);
+    y = network_simple(w, network_conv2d(w, x, 5, 3, 3, 1, 1, 1, false), TY_LAYER_BATCH_NORM);
+    x = network_simple(w, network_join(w, TY_LAYER_ADD, (int[]){x, y}, 2), TY_LAYER_RELU);
+    x = network_simple(w, network_global_pool(w, x), TY_LAYER_FLATTEN);
+    x = network_simple(w, network_linear(w, x, 9, true), TY_LAYER_BATCH_NORM);
+    network_loss(w, network_linear(w, x, 4, true));
+    return w;
+}
+
+/* A relu behind the first must not overwrite what that needs for its own backward. */
+static ty_workload *make_lstm(void)
+{
+    ty_workload *w = network_new(TY_INPUT_TOKEN, 1, (uint64_t[]){6});
+    int x = network_lstm(w, network_embedding(w, 17, 7, 0), 5, true), y;
+    x = network_simple(w, x, TY_LAYER_RELU);
+    y = network_lstm(w, x, 5, false);
+    x = network_join(w, TY_LAYER_ADD, (int[]){x, y}, 2);
+    network_loss(w, network_linear(w, x, 17, true));
+    return w;
+}
+
 static ty_workload *make_frozen(void)
 {
     ty_workload *w = make_gpt();
@@ -120,10 +146,11 @@ static const struct network {
     ty_workload *(*make)(void);
     uint32_t batch;
 } networks[] = {
-    {"linear", make_linear, 6},     {"lenet", make_lenet, 5},
-    {"residual", make_residual, 3}, {"gpt", make_gpt, 2},
-    {"llama", make_llama, 3},       {"sums", make_sums, 4},
-    {"frozen", make_frozen, 2},     {"frozen prefix", make_frozen_prefix, 3},
+    {"linear", make_linear, 6},         {"lenet", make_lenet, 5},
+    {"residual", make_residual, 3},     {"gpt", make_gpt, 2},
+    {"llama", make_llama, 3},           {"sums", make_sums, 4},
+    {"frozen", make_frozen, 2},         {"frozen prefix", make_frozen_prefix, 3},
+    {"batch norm", make_batch_norm, 4}, {"lstm", make_lstm, 3},
 };
 enum { NETWORKS = sizeof networks / sizeof *networks };
 
@@ -751,7 +778,7 @@ static ty_layer *first_of(ty_workload *w, ty_layer_kind kind)
 
 Test(kernels, bad_options_are_refused)
 {
-    ty_workload *w = make_linear(), *gpt = make_gpt(), *lstm = make_linear();
+    ty_workload *w = make_linear(), *gpt = make_gpt(), *opaque = make_linear();
     ty_workload *relu = make_gpt(), *cross = make_gpt();
     const struct {
         const char *name;
@@ -821,14 +848,14 @@ Test(kernels, bad_options_are_refused)
           .tied_layer = TY_NO_LAYER}},
         {"kind",
          TY_EUNSUPPORTED,
-         "lstm",
-         {.workload = lstm,
+         "opaque",
+         {.workload = opaque,
           .layer_count = 3,
           .micro_batch_size = 1,
           .slots = 1,
           .tied_layer = TY_NO_LAYER}},
     };
-    lstm->layers[2].kind = TY_LAYER_LSTM;
+    opaque->layers[2].kind = TY_LAYER_OPAQUE;
     first_of(relu, TY_LAYER_MLP)->attributes[TY_IS_RELU] = 1;
     first_of(cross, TY_LAYER_ATTENTION)->input_count = 2;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -850,7 +877,7 @@ Test(kernels, bad_options_are_refused)
     }
     network_free(w);
     network_free(gpt);
-    network_free(lstm);
+    network_free(opaque);
     network_free(relu);
     network_free(cross);
 }
@@ -894,6 +921,42 @@ Test(kernels, every_failing_allocation_is_reported)
         cr_assert_str_not_empty(error.message);
     }
     cr_assert_gt(n, 20);
+    cpu->close(stage);
+    network_free(w);
+}
+
+/* Evaluation normalises with what training has seen: after many passes over one batch, with that
+ * batch's statistics. */
+Test(kernels, batch_norm_evaluates_with_running_statistics)
+{
+    ty_workload *w = make_batch_norm();
+    ty_stage_options o = whole(w, 16, 1);
+    ty_stage_device *stage = stage_open(&o);
+    batch b = batch_new(w, 16, 3);
+    double trained, before, after;
+    uint64_t correct, labels, count = 0;
+
+    parameters_spread(stage, 2);
+    stage_fill(stage, 0, &b);
+    cpu->set_evaluating(stage, true);
+    forward(stage, &o, 0);
+    cpu->loss(stage, 0, &before, &correct, &labels);
+    cpu->set_evaluating(stage, false);
+    for (int pass = 0; pass < 100; pass++) { /* 0.9^100 of the start is left */
+        forward(stage, &o, 0);
+        forward(stage, &o, 0); /* only backward moves the statistics */
+        backward(stage, &o, 0, true);
+    }
+    cpu->loss(stage, 0, &trained, &correct, &labels);
+    cpu->set_evaluating(stage, true);
+    forward(stage, &o, 0);
+    cpu->loss(stage, 0, &after, &correct, &labels);
+    /* The population's variance is a little more than the batch's. */
+    cr_assert_lt(fabs(after - trained), 0.05 * trained, "%g, %g, %g", before, trained, after);
+    cr_assert_gt(fabs(before - trained), 4 * fabs(after - trained));
+    cr_assert_not_null(cpu->statistics(stage, &count));
+    cr_assert_eq(count, 2 * (5 + 5 + 9));
+    batch_free(&b);
     cpu->close(stage);
     network_free(w);
 }

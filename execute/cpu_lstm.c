@@ -1,0 +1,209 @@
+/*
+ * Long short-term memory over a sequence, from a state of zeros. Hochreiter and Schmidhuber, 1997,
+ * with forget gates (Gers, Schmidhuber and Cummins, 2000), in the order of cuDNN and PyTorch: input
+ * gate i, forget gate f, candidate g, output gate o.
+ *     c_t = f c_(t-1) + i g,   h_t = o tanh(c_t)
+ * The products with the inputs of all steps are one; those with the state go step by step.
+ */
+#include "cpu_layer.h"
+#include "cpu_math.h"
+
+enum { INPUT, STATE, INPUT_BIAS, STATE_BIAS };
+enum { GATES = 4 };
+
+typedef struct lstm {
+    uint64_t batch, length, rows; /* rows = batch * length */
+    uint64_t in, hidden, gates;   /* gates: columns, 4 hidden */
+    bool has_bias;
+} lstm;
+
+static lstm lstm_of(const ty_stage_device *stage, const cpu_node *node)
+{
+    const uint64_t *a = node->layer->attributes;
+    uint64_t length = stage->values[node->output].shape.dimensions[0];
+
+    return (lstm){.batch = cpu_batch(stage),
+                  .length = length,
+                  .rows = cpu_batch(stage) * length,
+                  .in = a[TY_IN_FEATURES],
+                  .hidden = a[TY_HIDDEN_FEATURES],
+                  .gates = GATES * a[TY_HIDDEN_FEATURES],
+                  .has_bias = a[TY_HAS_BIAS] != 0};
+}
+
+/* input [gates][in], state [gates][hidden], and a bias of each */
+static uint32_t lstm_tensors(const ty_workload *workload, uint32_t index,
+                             cpu_tensor tensors[CPU_MAX_TENSORS])
+{
+    const uint64_t *a = workload->layers[index].attributes;
+    const uint64_t hidden = a[TY_HIDDEN_FEATURES];
+    const double deviation = ty_init_deviation(workload, hidden);
+
+    tensors[INPUT] =
+        (cpu_tensor){.count = GATES * hidden * a[TY_IN_FEATURES], .deviation = deviation};
+    tensors[STATE] = (cpu_tensor){.count = GATES * hidden * hidden, .deviation = deviation};
+    tensors[INPUT_BIAS] = tensors[STATE_BIAS] = (cpu_tensor){.count = GATES * hidden};
+    return a[TY_HAS_BIAS] != 0 ? 4 : 2;
+}
+
+/* Stash: gates [rows][gates] and cells [rows][hidden]; where backward comes in two parts also the
+ * gradient of what goes into the gates, which else is scratch. Scratch: gradients of the state and
+ * of the cell that go back to the step before. */
+static ty_status lstm_build(ty_stage_device *stage, cpu_node *node, ty_error *error)
+{
+    const lstm l = lstm_of(stage, node);
+
+    (void)error;
+    node->stash_bytes = l.rows * (l.gates + l.hidden) * sizeof(float);
+    node->scratch_bytes = (2 * l.batch * l.hidden + l.rows * l.gates) * sizeof(float);
+    if (stage->options.splits_backward)
+        node->stash_bytes += l.rows * l.gates * sizeof(float);
+    return TY_OK;
+}
+
+CPU_INLINE float tanh_of(float x)
+{
+    return 2.0f * cpu_sigmoid(2.0f * x) - 1.0f;
+}
+
+/* One sample at one step; `before` is the cell of the step before, NULL at the first. */
+CPU_CLONES static void cell_forward(uint64_t n, const float *bias, const float *before,
+                                    float *gates, float *cell, float *state)
+{
+    if (bias != NULL)
+        for (uint64_t k = 0; k < GATES * n; k++)
+            gates[k] += bias[k];
+    for (uint64_t k = 0; k < n; k++) {
+        float i = cpu_sigmoid(gates[k]), f = cpu_sigmoid(gates[n + k]);
+        float g = tanh_of(gates[2 * n + k]), o = cpu_sigmoid(gates[3 * n + k]);
+        gates[k] = i;
+        gates[n + k] = f;
+        gates[2 * n + k] = g;
+        gates[3 * n + k] = o;
+        cell[k] = i * g + (before != NULL ? f * before[k] : 0.0f);
+        state[k] = o * tanh_of(cell[k]);
+    }
+}
+
+/* dstate, dcell: what comes back from the step after; dcell becomes what goes to the one before. */
+CPU_CLONES static void cell_backward(uint64_t n, const float *gates, const float *cell,
+                                     const float *before, const float *dy, const float *dstate,
+                                     float *dcell, float *dgates)
+{
+    for (uint64_t k = 0; k < n; k++) {
+        float i = gates[k], f = gates[n + k], g = gates[2 * n + k], o = gates[3 * n + k];
+        float t = tanh_of(cell[k]), dh = dy[k] + dstate[k];
+        float dc = dcell[k] + dh * o * (1.0f - t * t);
+        dgates[k] = dc * g * i * (1.0f - i);
+        dgates[n + k] = before != NULL ? dc * before[k] * f * (1.0f - f) : 0.0f;
+        dgates[2 * n + k] = dc * i * (1.0f - g * g);
+        dgates[3 * n + k] = dh * t * o * (1.0f - o);
+        dcell[k] = dc * f;
+    }
+}
+
+static ty_status lstm_forward(ty_stage_device *stage, const cpu_node *node, uint32_t slot,
+                              ty_error *error)
+{
+    const lstm l = lstm_of(stage, node);
+    float *gates = node->stash[slot], *cells = gates + l.rows * l.gates;
+    float *y = cpu_out(stage, node, slot);
+    const float *bias = l.has_bias ? cpu_parameters(stage, node, STATE_BIAS) : NULL;
+
+    (void)error;
+    cpu_affine(l.rows, l.in, l.gates, cpu_in(stage, node, 0, slot),
+               cpu_parameters(stage, node, INPUT),
+               l.has_bias ? cpu_parameters(stage, node, INPUT_BIAS) : NULL, gates);
+    for (uint64_t t = 0; t < l.length; t++) {
+        if (t > 0)
+            cpu_gemm(false, true, l.batch, l.gates, l.hidden, 1.0f, y + (t - 1) * l.hidden,
+                     l.length * l.hidden, cpu_parameters(stage, node, STATE), l.hidden, 1.0f,
+                     gates + t * l.gates, l.length * l.gates);
+        for (uint64_t b = 0; b < l.batch; b++) {
+            uint64_t row = b * l.length + t;
+            float *cell = cells + row * l.hidden;
+            cell_forward(l.hidden, bias, t > 0 ? cell - l.hidden : NULL, gates + row * l.gates,
+                         cell, y + row * l.hidden);
+        }
+    }
+    return TY_OK;
+}
+
+/* Back through all steps: the gradients of what went into the gates. */
+static void gates_backward(ty_stage_device *stage, const cpu_node *node, uint32_t slot,
+                           float *dgates)
+{
+    const lstm l = lstm_of(stage, node);
+    const float *gates = node->stash[slot], *cells = gates + l.rows * l.gates;
+    const float *dy = cpu_out_gradient(stage, node, slot);
+    float *dstate = stage->scratch, *dcell = dstate + l.batch * l.hidden;
+
+    memset(dstate, 0, 2 * l.batch * l.hidden * sizeof *dstate);
+    for (uint64_t t = l.length; t-- > 0;) {
+        for (uint64_t b = 0; b < l.batch; b++) {
+            uint64_t row = b * l.length + t;
+            const float *cell = cells + row * l.hidden;
+            cell_backward(l.hidden, gates + row * l.gates, cell, t > 0 ? cell - l.hidden : NULL,
+                          dy + row * l.hidden, dstate + b * l.hidden, dcell + b * l.hidden,
+                          dgates + row * l.gates);
+        }
+        cpu_gemm(false, false, l.batch, l.hidden, l.gates, 1.0f, dgates + t * l.gates,
+                 l.length * l.gates, cpu_parameters(stage, node, STATE), l.hidden, 0.0f, dstate,
+                 l.hidden);
+    }
+}
+
+/* The state of step t goes into the gates of step t + 1. */
+static void state_gradients(const ty_stage_device *stage, const cpu_node *node, uint32_t slot,
+                            bool is_first, const float *dgates)
+{
+    const lstm l = lstm_of(stage, node);
+    const float *y = cpu_out(stage, node, slot);
+    float *dw = cpu_parameter_gradient(stage, node, STATE);
+    const bool adds = cpu_adds(node, STATE, is_first);
+
+    if (dw == NULL)
+        return;
+    if (l.length == 1 && !adds)
+        memset(dw, 0, l.gates * l.hidden * sizeof *dw);
+    for (uint64_t b = 0; b < l.batch && l.length > 1; b++)
+        cpu_gemm(true, false, l.gates, l.hidden, l.length - 1, 1.0f,
+                 dgates + (b * l.length + 1) * l.gates, l.gates, y + b * l.length * l.hidden,
+                 l.hidden, adds || b > 0 ? 1.0f : 0.0f, dw, l.hidden);
+    if (l.has_bias)
+        cpu_column_sums(l.rows, l.gates, dgates, cpu_adds(node, STATE_BIAS, is_first),
+                        cpu_parameter_gradient(stage, node, STATE_BIAS));
+}
+
+static ty_status lstm_backward(ty_stage_device *stage, const cpu_node *node, uint32_t slot,
+                               bool is_first, ty_error *error)
+{
+    const lstm l = lstm_of(stage, node);
+    float *dgates = stage->options.splits_backward
+                        ? (float *)node->stash[slot] + l.rows * (l.gates + l.hidden)
+                        : (float *)stage->scratch + 2 * l.batch * l.hidden;
+    const cpu_affine_gradient in = {
+        .weight = cpu_parameter_gradient(stage, node, INPUT),
+        .bias = l.has_bias ? cpu_parameter_gradient(stage, node, INPUT_BIAS) : NULL,
+        .x = cpu_in_gradient(stage, node, 0, slot),
+        .adds_weight = cpu_adds(node, INPUT, is_first),
+        .adds_bias = cpu_adds(node, INPUT_BIAS, is_first),
+        .adds_x = node->adds[0],
+    };
+
+    (void)error;
+    if (stage->part != CPU_WEIGHTS)
+        gates_backward(stage, node, slot, dgates);
+    state_gradients(stage, node, slot, is_first, dgates);
+    cpu_affine_backward(l.rows, l.in, l.gates, cpu_in(stage, node, 0, slot),
+                        cpu_parameters(stage, node, INPUT), dgates, &in);
+    return TY_OK;
+}
+
+const cpu_kind cpu_lstm = {
+    .tensors = lstm_tensors,
+    .reads_output = true,
+    .build = lstm_build,
+    .forward = lstm_forward,
+    .backward = lstm_backward,
+};
