@@ -1,7 +1,7 @@
 /* Evaluation: the test set forward through the pipeline with the weights as they are. */
 #include "interpreter_state.h"
 
-enum { SUM_TAG = 3, BATCH_TAG = 4 };
+enum { SUM_TAG = 3, BATCH_TAG = 4, STATISTICS_TAG = 9 };
 
 typedef struct totals {
     double loss_sum, correct, labels;
@@ -21,16 +21,65 @@ static ty_status sum_over_ranks(ty_interpreter *in, double *values, uint32_t cou
                              error);
 }
 
-static void load(ty_interpreter *in, const ty_dataset *dataset, uint64_t batch)
+/* Replicas have seen different samples: what they know of them is averaged. */
+static ty_status statistics_average(ty_interpreter *in, const held_stage *held, ty_error *error)
+{
+    const ty_plan *plan = in->options.plan;
+    const uint32_t replicas = plan->stages[held->stage].replicas;
+    const uint32_t first = ty_plan_first_rank(plan, held->stage);
+    uint64_t count = 0, i;
+    float *statistics = in->options.backend->statistics(held->device, &count);
+    uint32_t *members, q;
+    ty_status status;
+
+    if (replicas == 1 || count == 0)
+        return TY_OK;
+    members = ty_alloc(replicas, sizeof *members);
+    if (members == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory");
+    for (q = 0; q < replicas; q++)
+        members[q] = first + q;
+    status = ty_collective_run(in->options.transport,
+                               &(ty_collective_options){.kind = TY_ALL_REDUCE,
+                                                        .algorithm = TY_RING,
+                                                        .members = members,
+                                                        .member_count = replicas,
+                                                        .data = statistics,
+                                                        .count = count,
+                                                        .element = TY_ELEMENT_FLOAT,
+                                                        .tag = STATISTICS_TAG},
+                               error);
+    for (i = 0; i < count; i++)
+        statistics[i] /= (float)replicas;
+    ty_free(members);
+    return status;
+}
+
+static ty_status evaluating_set(ty_interpreter *in, bool is_evaluating, ty_error *error)
+{
+    const ty_device_backend *backend = in->options.backend;
+    uint32_t h;
+    ty_status status = TY_OK;
+
+    for (h = 0; h < in->held_count && backend->set_evaluating != NULL && status == TY_OK; h++) {
+        backend->set_evaluating(in->held[h].device, is_evaluating);
+        if (is_evaluating)
+            status = statistics_average(in, &in->held[h], error);
+    }
+    return status;
+}
+
+static void load(ty_interpreter *in, const held_stage *held, const ty_dataset *dataset,
+                 uint64_t batch)
 {
     const ty_plan *plan = in->options.plan;
     const ty_device_backend *backend = in->options.backend;
-    bool is_first = in->stage == 0, is_last = in->stage + 1 == plan->stage_count;
+    bool is_first = held->stage == 0, is_last = held->stage + 1 == plan->stage_count;
     bool is_token = plan->workload->input_kind == TY_INPUT_TOKEN;
     uint64_t row = ty_shape_elements(&plan->workload->input), size = plan->micro_batch_size, j;
-    float *input = is_first && !is_token ? backend->input(in->device, 0) : NULL;
-    int32_t *tokens = is_first && is_token ? backend->tokens(in->device, 0) : NULL;
-    int32_t *labels = is_last ? backend->labels(in->device, 0) : NULL;
+    float *input = is_first && !is_token ? backend->input(held->device, 0) : NULL;
+    int32_t *tokens = is_first && is_token ? backend->tokens(held->device, 0) : NULL;
+    int32_t *labels = is_last ? backend->labels(held->device, 0) : NULL;
 
     for (j = 0; j < size; j++)
         ty_dataset_sample(dataset, batch * size + j, input != NULL ? input + j * row : NULL,
@@ -39,9 +88,10 @@ static void load(ty_interpreter *in, const ty_dataset *dataset, uint64_t batch)
 }
 
 /* One micro-batch's activation from the stage before, into slot 0. */
-static ty_status cut_receive(ty_interpreter *in, uint32_t from, uint64_t bytes, ty_error *error)
+static ty_status cut_receive(ty_interpreter *in, const held_stage *held, uint32_t from,
+                             uint64_t bytes, ty_error *error)
 {
-    float *input = in->options.backend->input(in->device, 0);
+    float *input = in->options.backend->input(held->device, 0);
     void *host = input;
     ty_status status;
 
@@ -50,19 +100,20 @@ static ty_status cut_receive(ty_interpreter *in, uint32_t from, uint64_t bytes, 
     status = ty_transport_receive(in->options.transport, from, BATCH_TAG, host, bytes, error);
     if (in->memory != NULL) {
         if (status == TY_OK)
-            status = in->memory->write(in->device, input, host, bytes, error);
+            status = in->memory->write(held->device, input, host, bytes, error);
         ty_free(host);
     }
     return status;
 }
 
-static ty_status cut_send(ty_interpreter *in, uint32_t to, uint64_t bytes, ty_error *error)
+static ty_status cut_send(ty_interpreter *in, const held_stage *held, uint32_t to, uint64_t bytes,
+                          ty_error *error)
 {
     const float *output = NULL;
     float *owned = NULL;
     ty_status status;
 
-    TY_CHECK(interpreter_host_floats(in, in->options.backend->output(in->device, 0),
+    TY_CHECK(interpreter_host_floats(in, in->options.backend->output(held->device, 0),
                                      bytes / sizeof(float), &output, &owned, error),
              status, done);
     status = ty_transport_send(in->options.transport, to, BATCH_TAG, output, bytes, error);
@@ -76,30 +127,30 @@ static uint32_t rank_of(const ty_plan *plan, uint32_t stage, uint64_t batch)
     return ty_plan_first_rank(plan, stage) + (uint32_t)(batch % plan->stages[stage].replicas);
 }
 
-static ty_status pass(ty_interpreter *in, const ty_dataset *dataset, uint64_t batch, totals *sum,
-                      ty_error *error)
+static ty_status pass(ty_interpreter *in, const held_stage *held, const ty_dataset *dataset,
+                      uint64_t batch, totals *sum, ty_error *error)
 {
     const ty_plan *plan = in->options.plan;
-    const ty_plan_stage *stage = &plan->stages[in->stage];
+    const ty_plan_stage *stage = &plan->stages[held->stage];
     const ty_device_backend *backend = in->options.backend;
-    bool is_first = in->stage == 0, is_last = in->stage + 1 == plan->stage_count;
+    bool is_first = held->stage == 0, is_last = held->stage + 1 == plan->stage_count;
     double loss_sum = 0;
     uint64_t correct = 0, labels = 0;
     ty_status status = TY_OK;
 
     if (is_first || is_last)
-        load(in, dataset, batch);
+        load(in, held, dataset, batch);
     if (!is_first)
-        TY_CHECK(cut_receive(in, rank_of(plan, in->stage - 1, batch),
+        TY_CHECK(cut_receive(in, held, rank_of(plan, held->stage - 1, batch),
                              interpreter_cut_bytes(plan, stage->first_layer), error),
                  status, done);
-    TY_CHECK(backend->forward(in->device, 0, stage->first_layer, stage->layer_count, error), status,
-             done);
+    TY_CHECK(backend->forward(held->device, 0, stage->first_layer, stage->layer_count, error),
+             status, done);
     if (!is_last)
-        return cut_send(in, rank_of(plan, in->stage + 1, batch),
+        return cut_send(in, held, rank_of(plan, held->stage + 1, batch),
                         interpreter_cut_bytes(plan, stage->first_layer + stage->layer_count),
                         error);
-    backend->loss(in->device, 0, &loss_sum, &correct, &labels);
+    backend->loss(held->device, 0, &loss_sum, &correct, &labels);
     sum->loss_sum += loss_sum;
     sum->correct += (double)correct;
     sum->labels += (double)labels;
@@ -118,16 +169,22 @@ ty_status ty_interpreter_evaluate(ty_interpreter *in, const ty_dataset *dataset,
 
     if (in->rank == 0)
         batches = (double)(ty_dataset_sample_count(dataset) / plan->micro_batch_size);
+    TY_CHECK(interpreter_gather_all(in, false, error), status, broken);
+    TY_CHECK(evaluating_set(in, true, error), status, broken);
     TY_CHECK(sum_over_ranks(in, &batches, 1, error), status, broken);
     if (batches < 1)
         return ty_fail(error, TY_EUNSUPPORTED,
                        "the test set is smaller than one micro-batch of %u samples",
                        plan->micro_batch_size);
     for (batch = 0; batch < (uint64_t)batches; batch++) {
-        if (rank_of(plan, in->stage, batch) == in->rank)
-            TY_CHECK(pass(in, dataset, batch, &sum, error), status, broken);
+        if (rank_of(plan, in->position, batch) != in->rank)
+            continue;
+        for (uint32_t h = 0; h < in->held_count; h++)
+            TY_CHECK(pass(in, &in->held[h], dataset, batch, &sum, error), status, broken);
     }
     TY_CHECK(sum_over_ranks(in, &sum.loss_sum, sizeof sum / sizeof(double), error), status, broken);
+    TY_CHECK(evaluating_set(in, false, error), status, broken);
+    interpreter_shares_only(in);
     *loss = sum.loss_sum / sum.labels;
     *accuracy = sum.correct / sum.labels;
     return TY_OK;

@@ -9,33 +9,32 @@ typedef struct part {
     uint64_t offset, count;
 } part;
 
+/* On a rank of the layer's position. */
+static ty_stage_device *device_of_layer(const ty_interpreter *in, uint32_t layer)
+{
+    const ty_plan *plan = in->options.plan;
+    return in->held[ty_plan_stage_of_layer(plan, layer) / ty_plan_position_count(plan)].device;
+}
+
 /* A layer's gradients on this rank: the matrix that is tied to another stage, if the layer owns
  * one, and the rest. */
 static void parts_of(const ty_interpreter *in, uint32_t layer, part parts[2])
 {
     const ty_plan *plan = in->options.plan;
+    ty_stage_device *device = device_of_layer(in, layer);
     uint32_t i;
 
     parts[0] = (part){0, 0};
     for (i = 0; i < plan->bucket_count; i++) {
         if (plan->buckets[i].tied_stage != TY_NO_STAGE && plan->buckets[i].first_layer == layer)
-            in->options.backend->tied_slice(in->device, &parts[0].offset, &parts[0].count);
+            in->options.backend->tied_slice(device, &parts[0].offset, &parts[0].count);
     }
-    in->options.backend->slice(in->device, layer, 1, &parts[1].offset, &parts[1].count);
-}
-
-static uint32_t stage_of_layer(const ty_plan *plan, uint32_t layer)
-{
-    uint32_t stage = 0;
-
-    while (layer >= plan->stages[stage].first_layer + plan->stages[stage].layer_count)
-        stage++;
-    return stage;
+    in->options.backend->slice(device, layer, 1, &parts[1].offset, &parts[1].count);
 }
 
 /* One part from its rank to the end of the file's text on rank 0. */
-static ty_status part_move(ty_interpreter *in, uint32_t from, part own, ty_text *text,
-                           ty_error *error)
+static ty_status part_move(ty_interpreter *in, uint32_t from, uint32_t layer, part own,
+                           ty_text *text, ty_error *error)
 {
     ty_transport *transport = in->options.transport;
     const float *gradients = NULL;
@@ -43,9 +42,9 @@ static ty_status part_move(ty_interpreter *in, uint32_t from, part own, ty_text 
     ty_status status = TY_OK;
 
     if (in->rank == from)
-        TY_CHECK(interpreter_host_floats(in,
-                                         in->options.backend->gradients(in->device) + own.offset,
-                                         own.count, &gradients, &received, error),
+        TY_CHECK(interpreter_host_floats(
+                     in, in->options.backend->gradients(device_of_layer(in, layer)) + own.offset,
+                     own.count, &gradients, &received, error),
                  status, cleanup);
     if (in->rank == from && from != 0) {
         TY_CHECK(ty_transport_send(transport, 0, GRADIENT_TAG, &own.count, sizeof own.count, error),
@@ -79,7 +78,7 @@ cleanup:
 static ty_status layer_move(ty_interpreter *in, uint32_t layer, ty_text *text, ty_error *error)
 {
     const ty_plan *plan = in->options.plan;
-    uint32_t from = ty_plan_first_rank(plan, stage_of_layer(plan, layer));
+    uint32_t from = ty_plan_first_rank(plan, ty_plan_stage_of_layer(plan, layer));
     uint64_t header[2] = {layer, 0};
     size_t start = text->length;
     part parts[2] = {{0, 0}, {0, 0}};
@@ -88,8 +87,8 @@ static ty_status layer_move(ty_interpreter *in, uint32_t layer, ty_text *text, t
     if (in->rank == from)
         parts_of(in, layer, parts);
     ty_text_append(text, (const char *)header, sizeof header);
-    TY_CHECK(part_move(in, from, parts[0], text, error), status, done);
-    TY_CHECK(part_move(in, from, parts[1], text, error), status, done);
+    TY_CHECK(part_move(in, from, layer, parts[0], text, error), status, done);
+    TY_CHECK(part_move(in, from, layer, parts[1], text, error), status, done);
     if (in->rank == 0 && !text->failed) {
         header[1] = (text->length - start - sizeof header) / sizeof(float);
         memcpy(text->data + start, header, sizeof header);
@@ -104,6 +103,7 @@ ty_status ty_interpreter_save_gradients(ty_interpreter *in, const char *path, ty
     uint32_t layer;
     ty_status status = TY_OK;
 
+    TY_CHECK(interpreter_gather_all(in, true, error), status, cleanup);
     for (layer = 0; layer < in->options.plan->workload->layer_count; layer++)
         TY_CHECK(layer_move(in, layer, &text, error), status, cleanup);
     if (in->rank == 0) {

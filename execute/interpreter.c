@@ -28,21 +28,47 @@ void interpreter_fail(ty_interpreter *in, ty_status status, const ty_error *erro
 
 uint32_t interpreter_step_limit(const ty_interpreter *in)
 {
-    return in->target < in->controls_done + PARITIES ? in->target : in->controls_done + PARITIES;
+    return in->target < in->controls_done + in->window ? in->target
+                                                       : in->controls_done + in->window;
 }
 
-micro_batch_state *interpreter_micro_batch(ty_interpreter *in, uint32_t step, uint32_t index)
+held_stage *interpreter_held(ty_interpreter *in, const ty_instruction *instruction)
 {
-    return &in->micro_batches[(step % PARITIES) * in->local_micro_batches + index];
+    return &in->held[instruction->stage / ty_plan_position_count(in->options.plan)];
 }
 
-uint32_t interpreter_head(const ty_interpreter *in, ty_stream stream, const stream_cursor *at)
+static micro_batch_state *micro_batch_at(const ty_interpreter *in, const held_stage *held,
+                                         uint32_t step, uint32_t index)
+{
+    return &held->micro_batches[(size_t)(step % in->window) * in->local_micro_batches + index];
+}
+
+micro_batch_state *interpreter_micro_batch(ty_interpreter *in, const ty_instruction *instruction,
+                                           uint32_t step)
+{
+    return micro_batch_at(in, interpreter_held(in, instruction), step, instruction->micro_batch);
+}
+
+bool interpreter_is_finished(const ty_interpreter *in, ty_stream stream, const stream_cursor *at)
+{
+    return in->streams[stream].count == 0 || at->round >= (int64_t)in->target;
+}
+
+uint32_t interpreter_head(const ty_interpreter *in, ty_stream stream, stream_cursor *at,
+                          uint32_t *step)
 {
     const stream_order *order = &in->streams[stream];
 
-    if (order->count == 0 || at->step >= interpreter_step_limit(in))
-        return NO_INDEX;
-    return order->instructions[at->position];
+    for (; !interpreter_is_finished(in, stream, at); interpreter_advance(in, stream, at)) {
+        uint32_t index = order->instructions[at->position];
+        int64_t meant = at->round + in->program->instructions[index].lead;
+
+        if (meant < (int64_t)in->first_step || meant >= (int64_t)in->target)
+            continue;
+        *step = (uint32_t)meant;
+        return meant < (int64_t)interpreter_step_limit(in) ? index : NO_INDEX;
+    }
+    return NO_INDEX;
 }
 
 void interpreter_advance(const ty_interpreter *in, ty_stream stream, stream_cursor *at)
@@ -50,7 +76,7 @@ void interpreter_advance(const ty_interpreter *in, ty_stream stream, stream_curs
     at->is_ready = false;
     if (++at->position == in->streams[stream].count) {
         at->position = 0;
-        at->step++;
+        at->round++;
     }
 }
 
@@ -66,29 +92,39 @@ bool interpreter_waits_done(const ty_interpreter *in, uint32_t instruction, uint
     return true;
 }
 
-void interpreter_bind_slots(ty_interpreter *in)
+static void bind_slots(const ty_interpreter *in, held_stage *held)
 {
     uint64_t end = (uint64_t)interpreter_step_limit(in) * in->local_micro_batches;
 
-    while (in->free_count > 0 && in->bound_count < end) {
-        uint32_t step = (uint32_t)(in->bound_count / in->local_micro_batches);
-        uint32_t index = in->forward_order[in->bound_count % in->local_micro_batches];
+    while (held->free_count > 0 && held->bound_count < end) {
+        uint32_t step = (uint32_t)(held->bound_count / in->local_micro_batches);
+        uint32_t index = held->forward_order[held->bound_count % in->local_micro_batches];
 
-        interpreter_micro_batch(in, step, index)->slot = in->free_slots[--in->free_count];
-        in->bound_count++;
+        micro_batch_at(in, held, step, index)->slot = held->free_slots[--held->free_count];
+        held->bound_count++;
     }
 }
 
-/* A send's buffer is busy from the end of the pass that fills it until the message is away. */
-static void mark_sends(ty_interpreter *in, const ty_instruction *did, micro_batch_state *batch)
+void interpreter_bind_slots(ty_interpreter *in)
 {
-    const ty_plan_stage *stage = &in->options.plan->stages[in->stage];
-    slot_state *own = &in->slots[batch->slot];
+    uint32_t h;
 
-    if (did->op == TY_OP_FORWARD && in->stage + 1 < in->options.plan->stage_count &&
+    for (h = 0; h < in->held_count; h++)
+        bind_slots(in, &in->held[h]);
+}
+
+/* A send's buffer is busy from the end of the pass that fills it until the message is away. */
+static void mark_sends(const ty_interpreter *in, const ty_instruction *did, held_stage *held,
+                       const micro_batch_state *batch)
+{
+    const ty_plan_stage *stage = &in->options.plan->stages[held->stage];
+    slot_state *own = &held->slots[batch->slot];
+
+    if (did->op == TY_OP_FORWARD && held->stage + 1 < in->options.plan->stage_count &&
         did->first_layer + did->layer_count == stage->first_layer + stage->layer_count)
         own->is_output_busy = true;
-    if (did->op == TY_OP_BACKWARD && in->sends_gradient && did->first_layer == stage->first_layer)
+    if ((did->op == TY_OP_BACKWARD || did->op == TY_OP_BACKWARD_INPUT) && held->sends_gradient &&
+        did->first_layer == stage->first_layer)
         own->is_gradient_busy = true;
     if (did->op == TY_OP_SEND && did->direction == TY_ACTIVATION)
         own->is_output_busy = false;
@@ -99,20 +135,21 @@ static void mark_sends(ty_interpreter *in, const ty_instruction *did, micro_batc
 /* Whether its slot went to another micro-batch. */
 static bool micro_batch_done(ty_interpreter *in, const ty_instruction *did, uint32_t step)
 {
-    micro_batch_state *batch = interpreter_micro_batch(in, step, did->micro_batch);
+    held_stage *held = interpreter_held(in, did);
+    micro_batch_state *batch = interpreter_micro_batch(in, did, step);
     bool is_slot_free = false;
 
     if (batch->slot != NO_INDEX)
-        mark_sends(in, did, batch);
+        mark_sends(in, did, held, batch);
     if (did->op != TY_OP_SEND && --batch->held == 0) {
-        in->free_slots[in->free_count++] = batch->slot;
-        interpreter_bind_slots(in);
+        held->free_slots[held->free_count++] = batch->slot;
+        bind_slots(in, held);
         is_slot_free = true;
     }
     if (--batch->left == 0) {
         *batch = (micro_batch_state){.slot = NO_INDEX,
-                                     .held = in->micro_batch_held[did->micro_batch],
-                                     .left = in->micro_batch_left[did->micro_batch]};
+                                     .held = held->micro_batch_held[did->micro_batch],
+                                     .left = held->micro_batch_left[did->micro_batch]};
     }
     return is_slot_free;
 }
@@ -135,10 +172,16 @@ void interpreter_done(ty_interpreter *in, uint32_t instruction, uint32_t step, d
                                                    .start_s = start_s,
                                                    .end_s = end_s};
     }
-    if (did->micro_batch != TY_NO_MICRO_BATCH && micro_batch_done(in, did, step))
+    if (did->micro_batch != TY_NO_MICRO_BATCH && did->bucket == TY_NO_BUCKET &&
+        micro_batch_done(in, did, step))
         must_wake = must_wake || in->streams[TY_STREAM_RECEIVE].count > 0;
-    if (--in->left_in_step[step % PARITIES] == 0) {
-        in->left_in_step[step % PARITIES] = in->program->instruction_count;
+    if (in->options.plan->zero == 3 && did->stream == TY_STREAM_COMPUTE &&
+        did->micro_batch != TY_NO_MICRO_BATCH) {
+        interpreter_pass_over(in, did);
+        must_wake = true;
+    }
+    if (--in->left_in_step[step % in->window] == 0) {
+        in->left_in_step[step % in->window] = in->program->instruction_count;
         in->steps_done++;
         must_wake = true;
     }
@@ -190,47 +233,88 @@ static ty_status streams_make(ty_interpreter *in, ty_error *error)
     return TY_OK;
 }
 
-/* Which micro-batches there are, in which order compute meets them, and how many instructions each
- * has. */
-static ty_status micro_batches_make(ty_interpreter *in, ty_error *error)
+static bool is_of(const held_stage *held, const ty_instruction *instruction)
 {
-    uint32_t i, met = 0, count = in->local_micro_batches;
-    ty_status status = TY_OK;
-    bool *is_met = ty_alloc(count, sizeof *is_met);
+    return instruction->stage == held->stage && instruction->micro_batch != TY_NO_MICRO_BATCH &&
+           instruction->bucket == TY_NO_BUCKET;
+}
 
-    in->forward_order = ty_alloc(count, sizeof *in->forward_order);
-    in->micro_batch_left = ty_alloc(count, sizeof *in->micro_batch_left);
-    in->micro_batch_held = ty_alloc(count, sizeof *in->micro_batch_held);
-    in->micro_batches = ty_alloc(count, PARITIES * sizeof *in->micro_batches);
-    if (is_met == NULL || in->forward_order == NULL || in->micro_batch_left == NULL ||
-        in->micro_batch_held == NULL || in->micro_batches == NULL) {
-        status = no_memory(error);
-        goto cleanup;
+/* In which order compute meets a stage's micro-batches of one step: those furthest ahead first. */
+static ty_status forward_order_find(const ty_interpreter *in, held_stage *held, ty_error *error)
+{
+    uint32_t i, met = 0, ahead;
+    bool *is_met = ty_alloc(in->local_micro_batches, sizeof *is_met);
+
+    if (is_met == NULL)
+        return no_memory(error);
+    for (ahead = in->lead + 1; ahead-- > 0;) {
+        for (i = 0; i < in->program->instruction_count; i++) {
+            const ty_instruction *forward = &in->program->instructions[i];
+
+            if (forward->op != TY_OP_FORWARD || forward->lead != ahead || !is_of(held, forward) ||
+                is_met[forward->micro_batch])
+                continue;
+            is_met[forward->micro_batch] = true;
+            held->forward_order[met++] = forward->micro_batch;
+        }
     }
-    in->first_backward = NO_INDEX;
+    ty_free(is_met);
+    return TY_OK;
+}
+
+static void instructions_count(const ty_interpreter *in, held_stage *held)
+{
+    uint32_t i;
+
+    held->first_backward = NO_INDEX;
     for (i = 0; i < in->program->instruction_count; i++) {
         const ty_instruction *instruction = &in->program->instructions[i];
-        uint32_t m = instruction->micro_batch;
 
-        if (m == TY_NO_MICRO_BATCH)
+        if (!is_of(held, instruction))
             continue;
-        in->micro_batch_left[m]++;
-        in->micro_batch_held[m] += instruction->op != TY_OP_SEND;
-        if (instruction->op == TY_OP_FORWARD && !is_met[m]) {
-            is_met[m] = true;
-            in->forward_order[met++] = m;
-        }
-        if (instruction->op == TY_OP_BACKWARD && in->first_backward == NO_INDEX)
-            in->first_backward = m;
+        held->micro_batch_left[instruction->micro_batch]++;
+        held->micro_batch_held[instruction->micro_batch] += instruction->op != TY_OP_SEND;
+        if ((instruction->op == TY_OP_BACKWARD || instruction->op == TY_OP_BACKWARD_WEIGHT) &&
+            held->first_backward == NO_INDEX)
+            held->first_backward = instruction->micro_batch;
     }
-    for (i = 0; i < PARITIES * count; i++) {
-        in->micro_batches[i] = (micro_batch_state){.slot = NO_INDEX,
-                                                   .held = in->micro_batch_held[i % count],
-                                                   .left = in->micro_batch_left[i % count]};
+}
+
+/* Which micro-batches a stage has, in which order compute meets them, and how many instructions
+ * each has. */
+static ty_status micro_batches_make(ty_interpreter *in, held_stage *held, ty_error *error)
+{
+    uint32_t i, count = in->local_micro_batches;
+    ty_status status;
+
+    held->forward_order = ty_alloc(count, sizeof *held->forward_order);
+    held->micro_batch_left = ty_alloc(count, sizeof *held->micro_batch_left);
+    held->micro_batch_held = ty_alloc(count, sizeof *held->micro_batch_held);
+    held->micro_batches = ty_alloc(count, in->window * sizeof *held->micro_batches);
+    if (held->forward_order == NULL || held->micro_batch_left == NULL ||
+        held->micro_batch_held == NULL || held->micro_batches == NULL)
+        return no_memory(error);
+    status = forward_order_find(in, held, error);
+    instructions_count(in, held);
+    for (i = 0; i < in->window * count; i++) {
+        held->micro_batches[i] = (micro_batch_state){.slot = NO_INDEX,
+                                                     .held = held->micro_batch_held[i % count],
+                                                     .left = held->micro_batch_left[i % count]};
     }
-cleanup:
-    ty_free(is_met);
     return status;
+}
+
+static ty_status slots_make(held_stage *held, ty_error *error)
+{
+    uint32_t i;
+
+    held->slots = ty_alloc(held->slot_count, sizeof *held->slots);
+    held->free_slots = ty_alloc(held->slot_count, sizeof *held->free_slots);
+    if (held->slots == NULL || held->free_slots == NULL)
+        return no_memory(error);
+    for (i = 0; i < held->slot_count; i++)
+        held->free_slots[held->free_count++] = held->slot_count - 1 - i;
+    return TY_OK;
 }
 
 static ty_status state_make(ty_interpreter *in, ty_error *error)
@@ -238,20 +322,22 @@ static ty_status state_make(ty_interpreter *in, ty_error *error)
     uint32_t i, count = in->program->instruction_count;
 
     in->done = ty_alloc(count, sizeof *in->done);
-    in->arrivals = ty_alloc(count, PARITIES * sizeof *in->arrivals);
-    in->departure_capacity = PARITIES * in->streams[TY_STREAM_SEND].count;
+    in->arrivals = ty_alloc(count, in->window * sizeof *in->arrivals);
+    in->departure_capacity = in->window * in->streams[TY_STREAM_SEND].count;
     in->departures = ty_alloc(in->departure_capacity, sizeof *in->departures);
     in->events = ty_alloc((size_t)in->options.recorded_steps * count, sizeof *in->events);
     in->losses = ty_alloc(in->options.steps, sizeof *in->losses);
-    in->slots = ty_alloc(in->slot_count, sizeof *in->slots);
-    in->free_slots = ty_alloc(in->slot_count, sizeof *in->free_slots);
+    in->left_in_step = ty_alloc(in->window, sizeof *in->left_in_step);
+    in->sums = ty_alloc(in->window, sizeof *in->sums);
+    in->loss_scales = ty_alloc(in->window, sizeof *in->loss_scales);
     if (in->done == NULL || in->arrivals == NULL || in->departures == NULL || in->events == NULL ||
-        in->losses == NULL || in->slots == NULL || in->free_slots == NULL)
+        in->losses == NULL || in->left_in_step == NULL || in->sums == NULL ||
+        in->loss_scales == NULL)
         return no_memory(error);
-    for (i = 0; i < in->slot_count; i++)
-        in->free_slots[in->free_count++] = in->slot_count - 1 - i;
-    for (i = 0; i < PARITIES; i++)
+    for (i = 0; i < in->window; i++) {
         in->left_in_step[i] = count;
+        in->loss_scales[i] = initial_loss_scale;
+    }
     return TY_OK;
 }
 
@@ -277,36 +363,78 @@ static uint32_t tied_layer(const ty_plan *plan, uint32_t stage)
     return TY_NO_LAYER;
 }
 
-static ty_status device_open(ty_interpreter *in, ty_error *error)
+/* Sets of weights: PipeDream's micro-batches are up to `lead` updates behind the newest; in 2BW a
+ * step uses the one before the newest. */
+static uint32_t version_count(const ty_interpreter *in)
+{
+    if (in->options.plan->schedule == TY_PIPEDREAM_2BW)
+        return 2;
+    return in->options.plan->schedule == TY_PIPEDREAM ? in->lead + 1 : 1;
+}
+
+/* A replica that steps alone means its own part of the batch. */
+static double local_share(const ty_plan *plan)
+{
+    return plan->workload->local_steps > 1 ? plan->stages[0].replicas : 1;
+}
+
+static ty_status device_open(ty_interpreter *in, held_stage *held, ty_error *error)
 {
     const ty_plan *plan = in->options.plan;
-    const ty_plan_stage *stage = &plan->stages[in->stage];
+    const ty_plan_stage *stage = &plan->stages[held->stage];
     const ty_device_backend *backend = in->options.backend;
-    ty_stage_options options = {
-        .workload = plan->workload,
-        .first_layer = stage->first_layer,
-        .layer_count = stage->layer_count,
-        .micro_batch_size = plan->micro_batch_size,
-        .slots = in->slot_count,
-        .recompute = stage->recompute,
-        .loss_scale = 1.0 / ((double)plan->global_batch * (double)in->labels_per_sample),
-        .seed = plan->seed,
-        .tied_layer = tied_layer(plan, in->stage),
-        .precision = in->options.precision,
-        .local_rank = in->options.transport->local_rank};
+    ty_stage_options options = {.workload = plan->workload,
+                                .first_layer = stage->first_layer,
+                                .layer_count = stage->layer_count,
+                                .micro_batch_size = plan->micro_batch_size,
+                                .slots = held->slot_count,
+                                .recompute = stage->recompute,
+                                .loss_scale = local_share(plan) / ((double)plan->global_batch *
+                                                                   (double)in->labels_per_sample),
+                                .seed = plan->seed,
+                                .tied_layer = tied_layer(plan, held->stage),
+                                .precision = in->options.precision,
+                                .local_rank = in->options.transport->local_rank,
+                                .splits_backward = plan->schedule == TY_ZERO_BUBBLE,
+                                .versions = held->version_count};
     ty_status status;
 
     TY_CHECK(backend->supports(plan->workload, stage->first_layer, stage->layer_count, error),
              status, done);
-    TY_CHECK(backend->open(&options, &in->device, error), status, done);
-    in->memory = backend->memory;
-    in->state_count = ty_optimizer_state_count(&plan->optimizer);
+    TY_CHECK(backend->open(&options, &held->device, error), status, done);
     if (in->memory != NULL)
         return TY_OK; /* the backend keeps it */
-    in->optimizer_state =
-        ty_alloc(backend->parameter_count(in->device), in->state_count * sizeof(float));
-    if (in->optimizer_state == NULL)
+    held->optimizer_state =
+        ty_alloc(backend->parameter_count(held->device), in->state_count * sizeof(float));
+    if (held->optimizer_state == NULL)
         status = no_memory(error);
+done:
+    return status;
+}
+
+static ty_status held_open(ty_interpreter *in, ty_error *error)
+{
+    const ty_plan *plan = in->options.plan;
+    const uint32_t positions = ty_plan_position_count(plan);
+    uint32_t h;
+    ty_status status = TY_OK;
+
+    in->held = ty_alloc(ty_plan_interleave(plan), sizeof *in->held);
+    if (in->held == NULL)
+        return no_memory(error);
+    in->held_count = ty_plan_interleave(plan);
+    for (h = 0; h < in->held_count; h++) {
+        held_stage *held = &in->held[h];
+
+        held->stage = in->position + h * positions;
+        held->version_count = version_count(in);
+        held->sends_gradient =
+            plan->stages[held->stage].first_layer > ty_workload_first_backward(plan->workload);
+        held->slot_count = ty_program_peak_in_flight(in->options.program, held->stage);
+        TY_CHECK(micro_batches_make(in, held, error), status, done);
+        TY_CHECK(slots_make(held, error), status, done);
+        TY_CHECK(device_open(in, held, error), status, done);
+    }
 done:
     return status;
 }
@@ -348,9 +476,19 @@ static ty_status codec_open(ty_interpreter *in, uint32_t index, ty_error *error)
     if (in->memory == NULL)
         status = ty_codec_open(&options, &state->codec, error);
     else
-        status = in->memory->codec_open(in->device, &options, &state->device_codec, error);
+        status = in->memory->codec_open(state->held->device, &options, &state->device_codec, error);
     ty_free(matrices);
     return status;
+}
+
+/* The stage here that has a bucket's parameters. */
+static held_stage *bucket_holder(ty_interpreter *in, const ty_bucket *bucket)
+{
+    const uint32_t positions = ty_plan_position_count(in->options.plan);
+    const uint32_t stage =
+        bucket->stage % positions == in->position ? bucket->stage : bucket->tied_stage;
+
+    return &in->held[stage / positions];
 }
 
 static ty_status bucket_open(ty_interpreter *in, uint32_t index, ty_error *error)
@@ -372,11 +510,13 @@ static ty_status bucket_open(ty_interpreter *in, uint32_t index, ty_error *error
     }
     if (!state->is_member)
         return TY_OK;
+    state->held = bucket_holder(in, bucket);
     if (bucket->tied_stage != TY_NO_STAGE)
-        in->options.backend->tied_slice(in->device, &state->offset, &state->count);
+        in->options.backend->tied_slice(state->held->device, &state->offset, &state->count);
     else
-        in->options.backend->slice(in->device, bucket->first_layer, bucket->layer_count,
+        in->options.backend->slice(state->held->device, bucket->first_layer, bucket->layer_count,
                                    &state->offset, &state->count);
+    interpreter_share_find(in, index);
     if (!is_exchanged(in, index))
         return TY_OK;
     if (state->count * sizeof(float) != bucket->gradient_bytes)
@@ -415,32 +555,45 @@ uint64_t interpreter_cut_bytes(const ty_plan *plan, uint32_t layer)
            plan->micro_batch_size;
 }
 
+/* Numbers that go into tags. */
+static ty_status tags_fit(const ty_interpreter *in, ty_error *error)
+{
+    const ty_plan *plan = in->options.plan;
+
+    if ((uint64_t)plan->micro_batches * in->held_count >= TAG_INDEX_LIMIT / in->window ||
+        plan->bucket_count >= TAG_INDEX_LIMIT / in->window)
+        return ty_fail(error, TY_EUNSUPPORTED,
+                       "found %u micro-batches in %u stages a position and %u buckets, expected "
+                       "fewer than %u",
+                       plan->micro_batches, in->held_count, plan->bucket_count,
+                       TAG_INDEX_LIMIT / in->window);
+    return TY_OK;
+}
+
 /* What a wrong program could make this rank write outside its buffers. */
 static ty_status program_fits(ty_interpreter *in, ty_error *error)
 {
     const ty_plan *plan = in->options.plan;
-    const ty_plan_stage *stage = &plan->stages[in->stage];
     uint32_t i;
 
-    if (plan->micro_batches >= TAG_INDEX_LIMIT || plan->bucket_count >= TAG_INDEX_LIMIT)
-        return ty_fail(error, TY_EUNSUPPORTED,
-                       "found %u micro-batches and %u buckets, expected fewer than %d",
-                       plan->micro_batches, plan->bucket_count, TAG_INDEX_LIMIT);
     for (i = 0; i < in->program->instruction_count; i++) {
         const ty_instruction *instruction = &in->program->instructions[i];
         bool is_transfer = instruction->op == TY_OP_SEND || instruction->op == TY_OP_RECEIVE;
+        const ty_plan_stage *stage;
         uint32_t cut;
 
         if (!is_transfer)
             continue;
-        cut = instruction->peer_stage > in->stage ? stage->first_layer + stage->layer_count
-                                                  : stage->first_layer;
+        stage = &plan->stages[instruction->stage];
+        cut = instruction->peer_stage > instruction->stage ? stage->first_layer + stage->layer_count
+                                                           : stage->first_layer;
         if (instruction->bytes != interpreter_cut_bytes(plan, cut))
             return ty_fail(error, TY_EPARSE,
                            "program: /stages/%u/instructions/%u/bytes: found %llu, expected %llu",
-                           in->stage, i, (unsigned long long)instruction->bytes,
+                           in->position, i, (unsigned long long)instruction->bytes,
                            (unsigned long long)interpreter_cut_bytes(plan, cut));
-        if (instruction->op == TY_OP_RECEIVE && instruction->direction == TY_ACTIVATION)
+        if (instruction->op == TY_OP_RECEIVE && instruction->direction == TY_ACTIVATION &&
+            instruction->bytes > in->staging_bytes)
             in->staging_bytes = instruction->bytes;
     }
     return TY_OK;
@@ -455,20 +608,22 @@ static ty_status buffers_there(ty_interpreter *in, ty_error *error)
     for (i = 0; i < in->program->instruction_count; i++) {
         const ty_instruction *instruction = &in->program->instructions[i];
         bool is_activation = instruction->direction == TY_ACTIVATION;
+        ty_stage_device *device;
         const float *buffer;
 
-        if (instruction->op == TY_OP_SEND)
-            buffer = is_activation ? backend->output(in->device, 0)
-                                   : backend->input_gradient(in->device, 0);
-        else if (instruction->op == TY_OP_RECEIVE)
-            buffer = is_activation ? backend->input(in->device, 0)
-                                   : backend->output_gradient(in->device, 0);
-        else
+        if (instruction->op != TY_OP_SEND && instruction->op != TY_OP_RECEIVE)
             continue;
+        device = interpreter_held(in, instruction)->device;
+        if (instruction->op == TY_OP_SEND)
+            buffer =
+                is_activation ? backend->output(device, 0) : backend->input_gradient(device, 0);
+        else
+            buffer =
+                is_activation ? backend->input(device, 0) : backend->output_gradient(device, 0);
         if (buffer == NULL)
             return ty_fail(error, TY_EUNSUPPORTED,
                            "program: /stages/%u/instructions/%u: the stage has no %s to %s",
-                           in->stage, i, is_activation ? "activation" : "gradient",
+                           in->position, i, is_activation ? "activation" : "gradient",
                            ty_op_name(instruction->op));
     }
     return TY_OK;
@@ -488,24 +643,87 @@ static ty_status locks_make(ty_interpreter *in, ty_error *error)
     return TY_OK;
 }
 
+/* Weights are averaged bucket by bucket, among replicas that took equally large steps. */
+static ty_status check_local_steps(const ty_plan *plan, ty_error *error)
+{
+    const char *what = NULL;
+
+    for (uint32_t s = 1; s < plan->stage_count; s++)
+        if (plan->stages[s].replicas != plan->stages[0].replicas)
+            what = "stages of unequal replicas";
+    for (uint32_t b = 0; b < plan->bucket_count; b++)
+        if (plan->buckets[b].tied_stage != TY_NO_STAGE)
+            what = "weights tied across stages";
+        else if (plan->buckets[b].compression.kind != TY_COMPRESSION_NONE)
+            what = "compressed weights";
+    if (plan->zero > 0)
+        what = "ZeRO";
+    if (ty_schedule_is_asynchronous(plan->schedule))
+        what = "an asynchronous schedule";
+    if (plan->workload->local_steps <= 1 || what == NULL)
+        return TY_OK;
+    return ty_fail(error, TY_EUNSUPPORTED, "the worker does not take %u local steps with %s",
+                   plan->workload->local_steps, what);
+}
+
+/* A member's share of the places that random-k draws lies in its share of the bucket only if no
+ * stratum crosses the border between two shares. */
+static ty_status check_random_share(const ty_plan *plan, uint32_t index, ty_error *error)
+{
+    const ty_bucket *bucket = &plan->buckets[index];
+    const uint32_t members = ty_bucket_member_count(plan, bucket);
+    uint64_t kept;
+
+    if (!ty_bucket_is_sharded(plan, bucket) || bucket->compression.kind != TY_COMPRESSION_RANDOM_K)
+        return TY_OK;
+    kept = ty_compression_kept(&bucket->compression, bucket->gradient_bytes / sizeof(float));
+    if (kept % members == 0)
+        return TY_OK;
+    return ty_fail(
+        error, TY_EUNSUPPORTED,
+        "plan: /buckets/%u: found random-k of %llu elements shared by %u replicas (ZeRO), "
+        "expected a multiple of %u",
+        index, (unsigned long long)kept, members, members);
+}
+
+/* What a plan asks of devices that this backend does not do yet. */
+static ty_status check_backend(const ty_device_backend *backend, const ty_plan *plan,
+                               ty_error *error)
+{
+    const char *what = NULL;
+
+    if (backend->select == NULL && ty_schedule_is_asynchronous(plan->schedule))
+        what = "several sets of weights";
+    if (backend->backward_weight == NULL && plan->schedule == TY_ZERO_BUBBLE)
+        what = "backward in two parts";
+    if (backend->memory != NULL && ty_plan_interleave(plan) > 1)
+        what = "several stages on one device";
+    if (backend->memory != NULL && plan->zero > 0)
+        what = "ZeRO";
+    if (backend->memory != NULL && plan->workload->local_steps > 1)
+        what = "local steps";
+    for (uint32_t s = 0; s < plan->stage_count; s++)
+        if (backend->memory != NULL && plan->stages[s].recompute == TY_RECOMPUTE_SELECTIVE)
+            what = "selective recomputing";
+    if (what == NULL)
+        return TY_OK;
+    return ty_fail(error, TY_EUNSUPPORTED, "backend \"%s\" cannot run plan \"%s\" yet: found %s",
+                   backend->name, plan->strategy, what);
+}
+
 /* What a plan may say and this runtime does not do yet. */
 static ty_status check_plan(const ty_plan *plan, ty_error *error)
 {
     const char *what = NULL;
+    ty_status status = TY_OK;
 
-    if (plan->schedule != TY_GPIPE && plan->schedule != TY_ONE_F_ONE_B)
-        return ty_fail(error, TY_EUNSUPPORTED, "the worker cannot run schedule \"%s\" yet",
-                       ty_schedule_name(plan->schedule));
     if (ty_plan_width(plan) > 1)
         what = "tensor parallelism";
-    else if (plan->zero > 0)
-        what = "ZeRO";
-    for (uint32_t s = 0; s < plan->stage_count; s++)
-        if (plan->stages[s].recompute == TY_RECOMPUTE_SELECTIVE)
-            what = "selective recomputing";
     if (what != NULL)
         return ty_fail(error, TY_EUNSUPPORTED, "the worker cannot run plans with %s yet", what);
-    return TY_OK;
+    for (uint32_t b = 0; b < plan->bucket_count && status == TY_OK; b++)
+        status = check_random_share(plan, b, error);
+    return status == TY_OK ? check_local_steps(plan, error) : status;
 }
 
 ty_status ty_interpreter_open(const ty_interpreter_options *options, ty_interpreter **out,
@@ -515,22 +733,24 @@ ty_status ty_interpreter_open(const ty_interpreter_options *options, ty_interpre
     ty_interpreter *in;
     ty_status status = check_plan(plan, error);
 
+    if (status == TY_OK)
+        status = check_backend(options->backend, plan, error);
     if (status != TY_OK)
         return status;
     in = ty_alloc(1, sizeof *in);
     if (in == NULL)
         return no_memory(error);
     in->options = *options;
+    in->memory = options->backend->memory;
     in->rank = options->transport->rank;
-    in->stage = ty_plan_stage_of_rank(plan, in->rank);
-    in->replica = in->rank - ty_plan_first_rank(plan, in->stage);
-    in->program = &options->program->stages[in->stage];
-    in->local_micro_batches = plan->micro_batches / plan->stages[in->stage].replicas;
-    in->sends_gradient =
-        plan->stages[in->stage].first_layer > ty_workload_first_backward(plan->workload);
-    in->slot_count = ty_program_peak_in_flight(options->program, in->stage);
+    in->position = ty_plan_stage_of_rank(plan, in->rank);
+    in->replica = in->rank - ty_plan_first_rank(plan, in->position);
+    in->program = &options->program->stages[in->position];
+    in->lead = ty_program_lead(options->program, in->position);
+    in->window = STEPS_AT_ONCE + ty_program_largest_lead(options->program);
+    in->local_micro_batches = plan->micro_batches / plan->stages[in->position].replicas;
+    in->state_count = ty_optimizer_state_count(&plan->optimizer);
     in->labels_per_sample = ty_labels_per_sample(plan->workload);
-    in->loss_scales[0] = in->loss_scales[1] = initial_loss_scale;
     in->scanned_generation = UINT64_MAX; /* not looked yet */
     status = locks_make(in, error);
     if (status != TY_OK) {
@@ -539,12 +759,13 @@ ty_status ty_interpreter_open(const ty_interpreter_options *options, ty_interpre
     }
     TY_CHECK(program_fits(in, error), status, cleanup);
     TY_CHECK(streams_make(in, error), status, cleanup);
-    TY_CHECK(micro_batches_make(in, error), status, cleanup);
     TY_CHECK(state_make(in, error), status, cleanup);
-    TY_CHECK(device_open(in, error), status, cleanup);
+    TY_CHECK(held_open(in, error), status, cleanup);
+    TY_CHECK(tags_fit(in, error), status, cleanup);
     TY_CHECK(buffers_there(in, error), status, cleanup);
     TY_CHECK(buckets_open(in, error), status, cleanup);
     TY_CHECK(interpreter_orders_make(in, error), status, cleanup);
+    interpreter_shares_only(in);
     *out = in;
     return TY_OK;
 
@@ -558,7 +779,7 @@ ty_status ty_interpreter_connect(ty_interpreter *in, ty_error *error)
     ty_link_options options = {.plan = in->options.plan,
                                .program = in->options.program,
                                .backend = in->options.backend,
-                               .stage = in->device,
+                               .stage = in->held[0].device,
                                .transport = in->options.transport};
 
     return in->memory == NULL ? TY_OK : ty_device_link_open(&options, &in->link, error);
@@ -569,7 +790,7 @@ static void memory_free(ty_interpreter *in, void *memory)
     if (in->memory == NULL)
         ty_free(memory);
     else if (memory != NULL)
-        in->memory->release(in->device, memory);
+        in->memory->release(in->held[0].device, memory);
 }
 
 static void buckets_close(ty_interpreter *in)
@@ -586,6 +807,19 @@ static void buckets_close(ty_interpreter *in)
     ty_free(in->buckets);
 }
 
+static void held_close(ty_interpreter *in, held_stage *held)
+{
+    if (held->device != NULL)
+        in->options.backend->close(held->device);
+    ty_free(held->optimizer_state);
+    ty_free(held->forward_order);
+    ty_free(held->micro_batch_left);
+    ty_free(held->micro_batch_held);
+    ty_free(held->micro_batches);
+    ty_free(held->slots);
+    ty_free(held->free_slots);
+}
+
 void ty_interpreter_close(ty_interpreter *in)
 {
     ty_stream s;
@@ -599,26 +833,23 @@ void ty_interpreter_close(ty_interpreter *in)
     buckets_close(in);
     for (i = 0; i < in->staging_free; i++)
         memory_free(in, in->staging[i]);
-    if (in->device != NULL)
-        in->options.backend->close(in->device);
+    for (i = 0; i < in->held_count; i++)
+        held_close(in, &in->held[i]);
+    ty_free(in->held);
     ty_free(in->orders);
     ty_free(in->order_counts);
     ty_free(in->staging);
     for (s = 0; s < TY_STREAM_COUNT; s++)
         ty_free(in->streams[s].instructions);
-    ty_free(in->optimizer_state);
-    ty_free(in->forward_order);
-    ty_free(in->micro_batch_left);
-    ty_free(in->micro_batch_held);
-    ty_free(in->micro_batches);
+    ty_free(in->left_in_step);
+    ty_free(in->sums);
+    ty_free(in->loss_scales);
     ty_free(in->is_awaited);
     ty_free(in->done);
     ty_free(in->arrivals);
     ty_free(in->departures);
     ty_free(in->events);
     ty_free(in->losses);
-    ty_free(in->slots);
-    ty_free(in->free_slots);
     pthread_cond_destroy(&in->for_compute);
     pthread_cond_destroy(&in->for_communication);
     pthread_mutex_destroy(&in->lock);
@@ -669,7 +900,7 @@ ty_status interpreter_host_floats(ty_interpreter *in, const float *from, uint64_
     if (*owned == NULL)
         return no_memory(error);
     *out = *owned;
-    return in->memory->read(in->device, *owned, from, count * sizeof *from, error);
+    return in->memory->read(in->held[0].device, *owned, from, count * sizeof *from, error);
 }
 
 /* ---- Running ----------------------------------------------------------------------------- */
@@ -691,14 +922,36 @@ static ty_status outcome(ty_interpreter *in, ty_error *error)
     return TY_OK;
 }
 
+/* Every stream starts as many rounds before the first step as the position runs ahead. */
+static void stretch_start(ty_interpreter *in, uint32_t until)
+{
+    const stream_cursor start = {.round = (int64_t)in->controls_done - in->lead};
+
+    in->first_step = in->controls_done;
+    in->target = until;
+    in->compute = in->input = in->send = in->receive = in->collective = start;
+    interpreter_bind_slots(in);
+}
+
+/* What is asked of the device between runs is asked of the newest weights. */
+static void newest_select(ty_interpreter *in)
+{
+    uint32_t h;
+
+    for (h = 0; h < in->held_count; h++) {
+        if (in->held[h].version_count > 1)
+            in->options.backend->select(in->held[h].device,
+                                        in->controls_done % in->held[h].version_count);
+    }
+}
+
 ty_status ty_interpreter_run(ty_interpreter *in, uint32_t until, ty_error *error)
 {
     pthread_t compute;
     ty_error detail = {0};
     ty_status status;
 
-    in->target = until;
-    interpreter_bind_slots(in);
+    stretch_start(in, until);
     if (pthread_create(&compute, NULL, interpreter_compute, in) != 0) {
         in->options.transport->is_broken = true;
         return ty_fail(error, TY_EBACKEND, "rank %u: no thread to compute with", in->rank);
@@ -707,6 +960,7 @@ ty_status ty_interpreter_run(ty_interpreter *in, uint32_t until, ty_error *error
     if (status != TY_OK)
         interpreter_fail(in, status, &detail);
     pthread_join(compute, NULL);
+    newest_select(in);
     return outcome(in, error);
 }
 
@@ -726,11 +980,6 @@ const ty_event *ty_interpreter_events(const ty_interpreter *in, uint64_t *count)
     return in->events;
 }
 
-ty_stage_device *ty_interpreter_device(const ty_interpreter *in)
-{
-    return in->device;
-}
-
 ty_status ty_interpreter_describe(const ty_interpreter *in, char **out, ty_error *error)
 {
     ty_text text = {0};
@@ -738,7 +987,7 @@ ty_status ty_interpreter_describe(const ty_interpreter *in, char **out, ty_error
     *out = NULL;
     if (in->memory == NULL)
         return TY_OK;
-    ty_text_addf(&text, "%s, link %s", in->memory->describe(in->device),
+    ty_text_addf(&text, "%s, link %s", in->memory->describe(in->held[0].device),
                  in->link != NULL ? in->link->name : "none");
     return ty_text_take(&text, out, error);
 }

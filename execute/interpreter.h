@@ -69,10 +69,11 @@ void ty_interpreter_close(ty_interpreter *interpreter);
 
 /* What came of it; valid between runs. */
 uint32_t ty_interpreter_steps(const ty_interpreter *interpreter);
+/** Means over the steps it was measured in; `steps` 0 where nothing is exchanged. */
+ty_gradient_noise ty_interpreter_noise(const ty_interpreter *interpreter);
 const double *ty_interpreter_losses(const ty_interpreter *interpreter); /* [steps], on all ranks */
 /** Times are on the clock of ty_now_s. */
 const ty_event *ty_interpreter_events(const ty_interpreter *interpreter, uint64_t *count);
-ty_stage_device *ty_interpreter_device(const ty_interpreter *interpreter);
 /** What computes, in words: "NVIDIA H100, CUDA 13.0, bf16, link nccl"; NULL where it is the
  * machine. */
 ty_status ty_interpreter_describe(const ty_interpreter *interpreter, char **out,

@@ -23,11 +23,16 @@ enum { STAGED_AHEAD = 2 }; /* activations that may land before their slot is fre
 static uint32_t transfer_tag(const ty_interpreter *in, const ty_instruction *transfer,
                              uint32_t step)
 {
-    uint32_t m = ty_program_global_micro_batch(in->options.plan, in->stage, in->replica,
-                                               transfer->micro_batch);
+    const ty_plan *plan = in->options.plan;
+    const uint32_t behind_cut =
+        transfer->peer_stage > transfer->stage ? transfer->peer_stage : transfer->stage;
+    const uint32_t cut = behind_cut / ty_plan_position_count(plan);
+    const uint32_t m =
+        ty_program_global_micro_batch(plan, transfer->stage, in->replica, transfer->micro_batch);
 
-    return (uint32_t)TAG_TRANSFER | (step % 2 == 1 ? (uint32_t)TAG_PARITY : 0) |
-           (transfer->direction == TY_GRADIENT ? (uint32_t)TAG_GRADIENT : 0) | m;
+    return (uint32_t)TAG_TRANSFER |
+           (transfer->direction == TY_GRADIENT ? (uint32_t)TAG_GRADIENT : 0) |
+           ((step % in->window * in->held_count + cut) * plan->micro_batches + m);
 }
 
 static ty_transfer transfer_of(const ty_interpreter *in, uint32_t index, uint32_t step,
@@ -84,37 +89,36 @@ static void message_cancel(ty_interpreter *in, ty_request *request)
 /* ---- Sends ------------------------------------------------------------------------------- */
 
 /* The next send if what it sends is there; with its slot. */
-static uint32_t ready_send(ty_interpreter *in, uint32_t *slot)
+static uint32_t ready_send(ty_interpreter *in, uint32_t *step, uint32_t *slot)
 {
     uint32_t next;
 
     pthread_mutex_lock(&in->lock);
-    next = interpreter_head(in, TY_STREAM_SEND, &in->send);
-    if (next != NO_INDEX && !interpreter_waits_done(in, next, in->send.step))
+    next = interpreter_head(in, TY_STREAM_SEND, &in->send, step);
+    if (next != NO_INDEX && !interpreter_waits_done(in, next, *step))
         next = NO_INDEX;
     if (next != NO_INDEX)
-        *slot =
-            interpreter_micro_batch(in, in->send.step, in->program->instructions[next].micro_batch)
-                ->slot;
+        *slot = interpreter_micro_batch(in, &in->program->instructions[next], *step)->slot;
     pthread_mutex_unlock(&in->lock);
     return next;
 }
 
 static ty_status sends_start(ty_interpreter *in, bool *is_moved, ty_error *error)
 {
-    uint32_t next, slot = NO_INDEX;
+    uint32_t next, step = 0, slot = NO_INDEX;
 
-    while ((next = ready_send(in, &slot)) != NO_INDEX) {
+    while ((next = ready_send(in, &step, &slot)) != NO_INDEX) {
         const ty_instruction *send = &in->program->instructions[next];
+        ty_stage_device *device = interpreter_held(in, send)->device;
         uint32_t end = (in->departure_first + in->departure_count) % in->departure_capacity;
         departure *started = &in->departures[end];
         float *buffer = send->direction == TY_ACTIVATION
-                            ? in->options.backend->output(in->device, slot)
-                            : in->options.backend->input_gradient(in->device, slot);
-        ty_transfer transfer = transfer_of(in, next, in->send.step, buffer);
+                            ? in->options.backend->output(device, slot)
+                            : in->options.backend->input_gradient(device, slot);
+        ty_transfer transfer = transfer_of(in, next, step, buffer);
         ty_status status;
 
-        *started = (departure){next, in->send.step, ty_now_s(), NULL};
+        *started = (departure){next, step, ty_now_s(), NULL};
         status = message_send(in, &transfer, &started->request, error);
         if (status != TY_OK)
             return status;
@@ -154,7 +158,8 @@ static ty_status sends_finish(ty_interpreter *in, bool *is_moved, ty_error *erro
 
 static arrival *arrival_at(ty_interpreter *in, uint32_t step, uint32_t instruction)
 {
-    return &in->arrivals[(size_t)(step % PARITIES) * in->program->instruction_count + instruction];
+    return &in->arrivals[(size_t)(step % in->window) * in->program->instruction_count +
+                         instruction];
 }
 
 static void *staging_take(ty_interpreter *in)
@@ -168,9 +173,9 @@ static void *staging_take(ty_interpreter *in)
             return NULL;
         in->staging = grown;
         in->staging_capacity++;
-        in->staging[in->staging_free++] = in->memory == NULL
-                                              ? ty_alloc(1, in->staging_bytes)
-                                              : in->memory->allocate(in->device, in->staging_bytes);
+        in->staging[in->staging_free++] =
+            in->memory == NULL ? ty_alloc(1, in->staging_bytes)
+                               : in->memory->allocate(in->held[0].device, in->staging_bytes);
     }
     in->staging_used++;
     return in->staging[--in->staging_free];
@@ -189,6 +194,7 @@ static ty_status receive_post(ty_interpreter *in, uint32_t index, uint32_t step,
 {
     const ty_instruction *receive = &in->program->instructions[index];
     arrival *coming = arrival_at(in, step, index);
+    ty_stage_device *device = interpreter_held(in, receive)->device;
     ty_transfer transfer;
     void *buffer;
     ty_status status;
@@ -202,8 +208,8 @@ static ty_status receive_post(ty_interpreter *in, uint32_t index, uint32_t step,
                            (unsigned long long)in->staging_bytes);
     } else {
         buffer = receive->direction == TY_ACTIVATION
-                     ? in->options.backend->input(in->device, slot)
-                     : in->options.backend->output_gradient(in->device, slot);
+                     ? in->options.backend->input(device, slot)
+                     : in->options.backend->output_gradient(device, slot);
     }
     transfer = transfer_of(in, index, step, buffer);
     status = message_receive(in, &transfer, &coming->request, error);
@@ -215,12 +221,12 @@ static ty_status receive_post(ty_interpreter *in, uint32_t index, uint32_t step,
     return TY_OK;
 }
 
-static uint32_t slot_of(ty_interpreter *in, uint32_t step, uint32_t micro_batch)
+static uint32_t slot_of(ty_interpreter *in, const ty_instruction *receive, uint32_t step)
 {
     uint32_t slot;
 
     pthread_mutex_lock(&in->lock);
-    slot = interpreter_micro_batch(in, step, micro_batch)->slot;
+    slot = interpreter_micro_batch(in, receive, step)->slot;
     pthread_mutex_unlock(&in->lock);
     return slot;
 }
@@ -231,24 +237,25 @@ static ty_status receive_place(ty_interpreter *in, uint32_t index, uint32_t step
 {
     const ty_instruction *receive = &in->program->instructions[index];
     arrival *landed = arrival_at(in, step, index);
-    uint32_t slot = slot_of(in, step, receive->micro_batch);
+    ty_stage_device *device = interpreter_held(in, receive)->device;
+    uint32_t slot = slot_of(in, receive, step);
     float *input;
     ty_status status = TY_OK;
 
     if (slot == NO_INDEX)
         return TY_OK;
-    input = in->options.backend->input(in->device, slot);
+    input = in->options.backend->input(device, slot);
     if (in->memory == NULL)
         memcpy(input, landed->staging, receive->bytes);
     else
-        status = in->memory->copy(in->device, input, landed->staging, receive->bytes, error);
+        status = in->memory->copy(device, input, landed->staging, receive->bytes, error);
     if (status != TY_OK)
         return status;
     staging_give(in, landed->staging);
     landed->staging = NULL;
     landed->is_here = landed->is_posted;
     pthread_mutex_lock(&in->lock);
-    interpreter_micro_batch(in, step, receive->micro_batch)->is_placed = true;
+    interpreter_micro_batch(in, receive, step)->is_placed = true;
     interpreter_wake(in);
     pthread_mutex_unlock(&in->lock);
     *is_moved = true;
@@ -259,14 +266,14 @@ static ty_status receive_place(ty_interpreter *in, uint32_t index, uint32_t step
 static ty_status receives_place(ty_interpreter *in, bool *is_moved, ty_error *error)
 {
     const stream_order *order = &in->streams[TY_STREAM_RECEIVE];
-    uint32_t parity, i;
+    uint32_t step, i;
     ty_status status = TY_OK;
 
-    for (parity = 0; in->staging_used > 0 && parity < PARITIES; parity++) {
+    for (step = 0; in->staging_used > 0 && step < in->window; step++) {
         for (i = 0; i < order->count && status == TY_OK; i++) {
-            const arrival *landed = arrival_at(in, parity, order->instructions[i]);
+            const arrival *landed = arrival_at(in, step, order->instructions[i]);
             if (landed->staging != NULL && landed->is_here)
-                status = receive_place(in, order->instructions[i], parity, is_moved, error);
+                status = receive_place(in, order->instructions[i], step, is_moved, error);
         }
     }
     return status;
@@ -289,25 +296,30 @@ static ty_status receives_start(ty_interpreter *in, bool *is_moved, ty_error *er
         return TY_OK;
     in->scanned_generation = generation;
     status = receives_place(in, is_moved, error);
-    for (; at.step < limit && status == TY_OK; interpreter_advance(in, TY_STREAM_RECEIVE, &at)) {
+    for (; at.round < (int64_t)limit && status == TY_OK;
+         interpreter_advance(in, TY_STREAM_RECEIVE, &at)) {
         uint32_t index = order->instructions[at.position];
-        uint32_t slot = slot_of(in, at.step, in->program->instructions[index].micro_batch);
-        bool is_head = at.step == in->receive.step && at.position == in->receive.position;
+        const ty_instruction *receive = &in->program->instructions[index];
+        int64_t step = at.round + receive->lead;
+        bool is_head = at.round == in->receive.round && at.position == in->receive.position;
 
-        if (!arrival_at(in, at.step, index)->is_posted)
-            status = receive_post(in, index, at.step, slot, is_head, is_moved, error);
+        if (step < (int64_t)in->first_step || step >= (int64_t)limit)
+            continue;
+        if (!arrival_at(in, (uint32_t)step, index)->is_posted)
+            status = receive_post(in, index, (uint32_t)step, slot_of(in, receive, (uint32_t)step),
+                                  is_head, is_moved, error);
     }
     return status;
 }
 
 /* The next receive, if all it names is done. */
-static uint32_t ready_receive(ty_interpreter *in)
+static uint32_t ready_receive(ty_interpreter *in, uint32_t *step)
 {
     uint32_t next;
 
     pthread_mutex_lock(&in->lock);
-    next = interpreter_head(in, TY_STREAM_RECEIVE, &in->receive);
-    if (next != NO_INDEX && !interpreter_waits_done(in, next, in->receive.step))
+    next = interpreter_head(in, TY_STREAM_RECEIVE, &in->receive, step);
+    if (next != NO_INDEX && !interpreter_waits_done(in, next, *step))
         next = NO_INDEX;
     pthread_mutex_unlock(&in->lock);
     if (next != NO_INDEX && !in->receive.is_ready) {
@@ -317,17 +329,16 @@ static uint32_t ready_receive(ty_interpreter *in)
     return next;
 }
 
-static void receive_done(ty_interpreter *in, uint32_t index, arrival *landed)
+static void receive_done(ty_interpreter *in, uint32_t index, uint32_t step, arrival *landed)
 {
     const ty_instruction *receive = &in->program->instructions[index];
-    uint32_t step = in->receive.step;
     bool is_staged = landed->staging != NULL;
 
     landed->is_posted = false;
     landed->is_here = is_staged;
     pthread_mutex_lock(&in->lock);
     if (!is_staged && receive->direction == TY_ACTIVATION)
-        interpreter_micro_batch(in, step, receive->micro_batch)->is_placed = true;
+        interpreter_micro_batch(in, receive, step)->is_placed = true;
     interpreter_done(in, index, step, in->receive.ready_s, ty_now_s());
     pthread_mutex_unlock(&in->lock);
     interpreter_advance(in, TY_STREAM_RECEIVE, &in->receive);
@@ -335,10 +346,10 @@ static void receive_done(ty_interpreter *in, uint32_t index, arrival *landed)
 
 static ty_status receives_finish(ty_interpreter *in, bool *is_moved, ty_error *error)
 {
-    uint32_t next;
+    uint32_t next, step = 0;
 
-    while ((next = ready_receive(in)) != NO_INDEX) {
-        arrival *coming = arrival_at(in, in->receive.step, next);
+    while ((next = ready_receive(in, &step)) != NO_INDEX) {
+        arrival *coming = arrival_at(in, step, next);
         ty_status status;
 
         if (!coming->is_posted)
@@ -352,7 +363,7 @@ static ty_status receives_finish(ty_interpreter *in, bool *is_moved, ty_error *e
             if (status != TY_OK || !coming->is_here)
                 return status;
         }
-        receive_done(in, next, coming);
+        receive_done(in, next, step, coming);
         *is_moved = true;
     }
     return TY_OK;
@@ -360,9 +371,9 @@ static ty_status receives_finish(ty_interpreter *in, bool *is_moved, ty_error *e
 
 /* ---- Collectives ------------------------------------------------------------------------- */
 
-static float *bucket_gradients(const ty_interpreter *in, const bucket_state *bucket)
+static float *gradients_of(const ty_interpreter *in, const bucket_state *bucket)
 {
-    return in->options.backend->gradients(in->device) + bucket->offset;
+    return in->options.backend->gradients(bucket->held->device) + bucket->offset;
 }
 
 static ty_status run_encode(ty_interpreter *in, const ty_instruction *encode, ty_error *error)
@@ -371,41 +382,51 @@ static ty_status run_encode(ty_interpreter *in, const ty_instruction *encode, ty
 
     if (in->memory != NULL)
         return in->memory->codec_encode(bucket->device_codec, encode->phase,
-                                        bucket_gradients(in, bucket), error);
-    ty_codec_encode(bucket->codec, encode->phase, bucket_gradients(in, bucket));
+                                        gradients_of(in, bucket), error);
+    ty_codec_encode(bucket->codec, encode->phase, gradients_of(in, bucket));
     return TY_OK;
 }
 
 static ty_status run_decode(ty_interpreter *in, const ty_instruction *decode, ty_error *error)
 {
     bucket_state *bucket = &in->buckets[decode->bucket];
-    float *gradients = in->options.backend->gradients(in->device) + bucket->offset;
 
     if (in->memory != NULL)
-        return in->memory->codec_decode(bucket->device_codec, gradients, error);
-    ty_codec_decode(bucket->codec, gradients);
+        return in->memory->codec_decode(bucket->device_codec, gradients_of(in, bucket), error);
+    ty_codec_decode(bucket->codec, gradients_of(in, bucket));
     return TY_OK;
 }
 
-static ty_status bucket_exchange(ty_interpreter *in, const ty_instruction *exchange,
+static ty_status bucket_exchange(ty_interpreter *in, const ty_instruction *exchange, uint32_t step,
                                  ty_error *error)
 {
     bucket_state *bucket = &in->buckets[exchange->bucket];
-    uint32_t parity = in->collective.step % 2 == 1 ? (uint32_t)TAG_PARITY : 0;
-    ty_collective_options options = {.kind = TY_ALL_REDUCE, .element = TY_ELEMENT_FLOAT};
+    const exchange_kind kind = interpreter_exchange_kind(in, exchange->bucket, step);
+    const uint32_t place = step % in->window * in->options.plan->bucket_count;
+    ty_collective_options options = {.kind = TY_ALL_REDUCE,
+                                     .data = gradients_of(in, bucket),
+                                     .count = bucket->count,
+                                     .element = TY_ELEMENT_FLOAT};
+    ty_status status;
 
-    if (bucket->codec != NULL) {
+    if (kind == EXCHANGE_NOTHING)
+        return TY_OK;
+    if (kind == EXCHANGE_WEIGHTS) { /* FedAvg: McMahan et al., 2017, algorithm 1 */
+        status = interpreter_update(in, exchange->bucket, step, error);
+        if (status != TY_OK)
+            return status;
+        options.data = in->options.backend->parameters(bucket->held->device) + bucket->offset;
+    } else if (bucket->codec != NULL) {
         options = ty_codec_exchange(bucket->codec, exchange->phase);
     } else if (bucket->device_codec != NULL) {
         options = in->memory->codec_exchange(bucket->device_codec, exchange->phase);
-    } else {
-        options.data = bucket_gradients(in, bucket);
-        options.count = bucket->count;
     }
     options.algorithm = in->options.plan->buckets[exchange->bucket].algorithm;
     options.members = bucket->members;
     options.member_count = bucket->member_count;
-    options.tag = (uint32_t)TAG_BUCKET | parity | exchange->bucket;
+    options.tag = (uint32_t)TAG_BUCKET | (place + exchange->bucket);
+    if (bucket->is_sharded)
+        options.kind = TY_REDUCE_SCATTER;
     if (in->link != NULL)
         return in->link->exchange(in->link, &options, &in->exchange, error);
     return ty_collective_start(in->options.transport, &options, &in->running, error);
@@ -428,30 +449,89 @@ static ty_status exchange_test(ty_interpreter *in, bool *is_done, bool *is_moved
     return status;
 }
 
-static uint32_t ready_collective(ty_interpreter *in)
+static ty_status bucket_gather(ty_interpreter *in, const ty_instruction *gather, uint32_t step,
+                               ty_error *error)
+{
+    bucket_state *bucket = &in->buckets[gather->bucket];
+    uint32_t place = step % in->window * in->options.plan->bucket_count;
+    float *weights = in->options.backend->parameters(bucket->held->device);
+
+    if (interpreter_gather_is_done(in, gather, step))
+        return TY_OK;
+    return ty_collective_start(in->options.transport,
+                               &(ty_collective_options){.kind = TY_ALL_GATHER,
+                                                        .members = bucket->members,
+                                                        .member_count = bucket->member_count,
+                                                        .data = weights + bucket->offset,
+                                                        .count = bucket->count,
+                                                        .is_of_shares = true,
+                                                        .element = TY_ELEMENT_FLOAT,
+                                                        .tag = (uint32_t)TAG_BUCKET |
+                                                               (uint32_t)TAG_GATHER |
+                                                               (place + gather->bucket)},
+                               &in->running, error);
+}
+
+static uint32_t ready_collective(ty_interpreter *in, uint32_t *step)
 {
     uint32_t next;
 
     pthread_mutex_lock(&in->lock);
-    next = interpreter_head(in, TY_STREAM_COLLECTIVE, &in->collective);
-    if (next != NO_INDEX && !interpreter_waits_done(in, next, in->collective.step))
+    next = interpreter_head(in, TY_STREAM_COLLECTIVE, &in->collective, step);
+    if (next != NO_INDEX && !interpreter_waits_done(in, next, *step))
+        next = NO_INDEX;
+    if (next != NO_INDEX && in->running == NULL &&
+        in->program->instructions[next].op == TY_OP_GATHER &&
+        !interpreter_gather_may_start(in, &in->program->instructions[next]))
         next = NO_INDEX;
     pthread_mutex_unlock(&in->lock);
     return next;
 }
 
-static void collective_done(ty_interpreter *in, uint32_t index)
+/* From their sum. */
+static void weights_average(const ty_interpreter *in, const bucket_state *bucket)
 {
+    float *weights = in->options.backend->parameters(bucket->held->device) + bucket->offset;
+    uint64_t i;
+
+    for (i = 0; i < bucket->count; i++)
+        weights[i] /= (float)bucket->member_count;
+}
+
+static bool is_compressed(const bucket_state *bucket)
+{
+    return bucket->codec != NULL || bucket->device_codec != NULL;
+}
+
+static void collective_done(ty_interpreter *in, uint32_t index, uint32_t step)
+{
+    const ty_instruction *did = &in->program->instructions[index];
+    const bucket_state *bucket = &in->buckets[did->bucket];
+
+    if (did->op == (is_compressed(bucket) ? TY_OP_DECODE : TY_OP_COLLECTIVE)) {
+        interpreter_noise_after(in, did->bucket, step);
+        if (interpreter_exchange_kind(in, did->bucket, step) == EXCHANGE_WEIGHTS)
+            weights_average(in, bucket);
+        interpreter_exchange_over(in, bucket);
+    }
     pthread_mutex_lock(&in->lock);
-    interpreter_done(in, index, in->collective.step, in->running_since_s, ty_now_s());
+    interpreter_done(in, index, step, in->running_since_s, ty_now_s());
     pthread_mutex_unlock(&in->lock);
     interpreter_advance(in, TY_STREAM_COLLECTIVE, &in->collective);
+}
+
+static bool is_first_of_exchange(const ty_interpreter *in, const ty_instruction *instruction)
+{
+    const bucket_state *bucket = &in->buckets[instruction->bucket];
+
+    return instruction->phase == 0 &&
+           instruction->op == (is_compressed(bucket) ? TY_OP_ENCODE : TY_OP_COLLECTIVE);
 }
 
 /* One instruction at most, so that transfers do not wait for a queue of compressions. */
 static ty_status collective_advance(ty_interpreter *in, bool *is_moved, ty_error *error)
 {
-    uint32_t next = ready_collective(in);
+    uint32_t step = 0, next = ready_collective(in, &step);
     const ty_instruction *instruction;
     bool is_done = true;
     ty_status status = TY_OK;
@@ -461,18 +541,22 @@ static ty_status collective_advance(ty_interpreter *in, bool *is_moved, ty_error
     instruction = &in->program->instructions[next];
     if (in->running == NULL && in->exchange == NULL) {
         in->running_since_s = ty_now_s();
+        if (is_first_of_exchange(in, instruction))
+            interpreter_noise_before(in, instruction->bucket, step);
         *is_moved = true;
         if (instruction->op == TY_OP_ENCODE)
             status = run_encode(in, instruction, error);
         else if (instruction->op == TY_OP_DECODE)
             status = run_decode(in, instruction, error);
+        else if (instruction->op == TY_OP_GATHER)
+            status = bucket_gather(in, instruction, step, error);
         else
-            status = bucket_exchange(in, instruction, error);
+            status = bucket_exchange(in, instruction, step, error);
     }
     if (status == TY_OK)
         status = exchange_test(in, &is_done, is_moved, error);
     if (status == TY_OK && is_done)
-        collective_done(in, next);
+        collective_done(in, next, step);
     return status;
 }
 
@@ -482,13 +566,13 @@ static ty_status control_start(ty_interpreter *in, ty_error *error)
 {
     const volatile sig_atomic_t *stop = in->options.stop;
     step_control *sums;
-    uint32_t parity;
+    uint32_t place;
     bool is_due;
 
     pthread_mutex_lock(&in->lock);
     is_due = in->steps_done > in->controls_done;
-    parity = in->controls_done % PARITIES;
-    sums = &in->sums[parity];
+    place = in->controls_done % in->window;
+    sums = &in->sums[place];
     if (is_due) {
         in->control = *sums;
         *sums = (step_control){0};
@@ -497,28 +581,26 @@ static ty_status control_start(ty_interpreter *in, ty_error *error)
     if (!is_due)
         return TY_OK;
     in->control.stop_count = stop != NULL && *stop != 0;
-    return ty_collective_start(
-        in->options.transport,
-        &(ty_collective_options){.kind = TY_ALL_REDUCE,
-                                 .algorithm = TY_TREE,
-                                 .member_count = in->options.transport->size,
-                                 .data = &in->control,
-                                 .count = CONTROL_COUNT,
-                                 .element = TY_ELEMENT_DOUBLE,
-                                 .tag = (uint32_t)TAG_CONTROL |
-                                        (parity == 1 ? (uint32_t)TAG_PARITY : 0)},
-        &in->control_running, error);
+    return ty_collective_start(in->options.transport,
+                               &(ty_collective_options){.kind = TY_ALL_REDUCE,
+                                                        .algorithm = TY_TREE,
+                                                        .member_count = in->options.transport->size,
+                                                        .data = &in->control,
+                                                        .count = CONTROL_COUNT,
+                                                        .element = TY_ELEMENT_DOUBLE,
+                                                        .tag = (uint32_t)TAG_CONTROL | place},
+                               &in->control_running, error);
 }
 
 /* Dynamic loss scaling (Micikevicius et al., "Mixed precision training", ICLR 2018), with the
- * constants of torch.amp.GradScaler. A rank may be one step ahead of the one whose verdict is in,
- * so the new factor is that of the step after next, on all ranks. Needs the lock. */
+ * constants of torch.amp.GradScaler. A rank may be a window ahead of the step whose verdict is in,
+ * so the new factor is that of the first step behind the window, on all ranks. Needs the lock. */
 static void loss_scale_adapt(ty_interpreter *in)
 {
     enum { GROWTH_STEPS = 2000 };
     const double largest = 16777216, smallest = 1;
-    double *own = &in->loss_scales[in->controls_done % PARITIES];
-    double next = in->loss_scales[(in->controls_done + 1) % PARITIES];
+    double *own = &in->loss_scales[in->controls_done % in->window];
+    double next = in->loss_scales[(in->controls_done + in->window - 1) % in->window];
 
     if (in->control.overflow_count > 0) {
         in->clean_steps = 0;
@@ -531,19 +613,20 @@ static void loss_scale_adapt(ty_interpreter *in)
     }
 }
 
-/* A rank may be one step ahead of the one whose verdict is in, so stopping takes effect after that.
+/* A rank may be a window ahead of the step whose verdict is in; stopping takes effect after that.
  */
 static void control_done(ty_interpreter *in)
 {
     double loss = in->control.loss_sum / in->control.label_count;
     uint32_t last;
 
+    interpreter_noise_add(in, &in->control);
     in->is_diverged = in->is_diverged || !isfinite(loss);
     in->is_stopped = in->is_stopped || in->control.stop_count > 0;
     pthread_mutex_lock(&in->lock);
     in->losses[in->controls_done] = loss;
     loss_scale_adapt(in);
-    last = in->controls_done + PARITIES;
+    last = in->controls_done + in->window;
     if ((in->is_diverged || in->is_stopped) && in->target > last)
         in->target = last;
     in->controls_done++;
@@ -663,13 +746,13 @@ void interpreter_cancel(ty_interpreter *in)
 {
     uint32_t i;
 
-    for (i = 0; in->arrivals != NULL && i < PARITIES * in->program->instruction_count; i++) {
+    for (i = 0; in->arrivals != NULL && i < in->window * in->program->instruction_count; i++) {
         if (in->arrivals[i].request != NULL)
             message_cancel(in, in->arrivals[i].request);
         if (in->memory == NULL)
             ty_free(in->arrivals[i].staging);
         else if (in->arrivals[i].staging != NULL)
-            in->memory->release(in->device, in->arrivals[i].staging);
+            in->memory->release(in->held[0].device, in->arrivals[i].staging);
     }
     for (i = 0; i < in->departure_count; i++) {
         departure *left = &in->departures[(in->departure_first + i) % in->departure_capacity];

@@ -2,21 +2,31 @@
  * instruction has to wait anyway. */
 #include "interpreter_state.h"
 
+#include <string.h>
+
+static ty_status run_begin(ty_interpreter *in, const ty_instruction *begin, uint32_t step,
+                           uint32_t slot, ty_error *error)
+{
+    (void)in, (void)begin, (void)step, (void)slot, (void)error;
+    return TY_OK;
+}
+
 static ty_status run_load(ty_interpreter *in, const ty_instruction *load, uint32_t step,
                           uint32_t slot, ty_error *error)
 {
     const ty_plan *plan = in->options.plan;
     const ty_workload *workload = plan->workload;
     const ty_device_backend *backend = in->options.backend;
-    bool is_first = in->stage == 0, is_last = in->stage + 1 == plan->stage_count;
+    ty_stage_device *device = interpreter_held(in, load)->device;
+    bool is_first = load->stage == 0, is_last = load->stage + 1 == plan->stage_count;
     bool is_token = workload->input_kind == TY_INPUT_TOKEN;
     uint64_t row = ty_shape_elements(&workload->input), j;
-    float *input = is_first && !is_token ? backend->input(in->device, slot) : NULL;
-    int32_t *tokens = is_first && is_token ? backend->tokens(in->device, slot) : NULL;
-    int32_t *labels = is_last ? backend->labels(in->device, slot) : NULL;
+    float *input = is_first && !is_token ? backend->input(device, slot) : NULL;
+    int32_t *tokens = is_first && is_token ? backend->tokens(device, slot) : NULL;
+    int32_t *labels = is_last ? backend->labels(device, slot) : NULL;
     uint64_t position =
         (uint64_t)step * plan->global_batch +
-        (uint64_t)ty_program_global_micro_batch(plan, in->stage, in->replica, load->micro_batch) *
+        (uint64_t)ty_program_global_micro_batch(plan, load->stage, in->replica, load->micro_batch) *
             plan->micro_batch_size;
 
     (void)error;
@@ -30,22 +40,53 @@ static ty_status run_load(ty_interpreter *in, const ty_instruction *load, uint32
     return TY_OK;
 }
 
+/* The set of weights that a forward of a step uses: in 2BW the one before the newest that the step
+ * could have (Narayanan et al., 2021, section 3.1); else the newest, which lacks the steps that the
+ * position has not ended yet. */
+static uint32_t version_of(const ty_interpreter *in, const ty_instruction *forward, uint32_t step)
+{
+    if (in->options.plan->schedule == TY_PIPEDREAM_2BW)
+        return step > 0 ? step - 1 : 0;
+    return step - in->first_step > forward->lead ? step - forward->lead : in->first_step;
+}
+
+/* Forward chooses the weights, recomputing and backward use the same. */
+static void version_select(ty_interpreter *in, const ty_instruction *pass, uint32_t step)
+{
+    held_stage *held = interpreter_held(in, pass);
+    micro_batch_state *batch;
+    uint32_t version;
+
+    if (held->version_count == 1)
+        return;
+    pthread_mutex_lock(&in->lock);
+    batch = interpreter_micro_batch(in, pass, step);
+    if (pass->op == TY_OP_FORWARD)
+        batch->version = version_of(in, pass, step) % held->version_count;
+    version = batch->version;
+    pthread_mutex_unlock(&in->lock);
+    in->options.backend->select(held->device, version);
+}
+
 static ty_status run_forward(ty_interpreter *in, const ty_instruction *forward, uint32_t step,
                              uint32_t slot, ty_error *error)
 {
     const ty_plan *plan = in->options.plan;
-    ty_status status = in->options.backend->forward(in->device, slot, forward->first_layer,
-                                                    forward->layer_count, error);
+    ty_stage_device *device = interpreter_held(in, forward)->device;
     double loss_sum = 0;
     uint64_t correct = 0, labels = 0;
+    ty_status status;
 
+    version_select(in, forward, step);
+    status = in->options.backend->forward(device, slot, forward->first_layer, forward->layer_count,
+                                          error);
     if (status != TY_OK ||
         forward->first_layer + forward->layer_count != plan->workload->layer_count)
         return status;
-    in->options.backend->loss(in->device, slot, &loss_sum, &correct, &labels);
+    in->options.backend->loss(device, slot, &loss_sum, &correct, &labels);
     pthread_mutex_lock(&in->lock);
-    in->sums[step % PARITIES].loss_sum += loss_sum;
-    in->sums[step % PARITIES].label_count += (double)labels;
+    in->sums[step % in->window].loss_sum += loss_sum;
+    in->sums[step % in->window].label_count += (double)labels;
     pthread_mutex_unlock(&in->lock);
     return TY_OK;
 }
@@ -53,31 +94,39 @@ static ty_status run_forward(ty_interpreter *in, const ty_instruction *forward, 
 static ty_status run_recompute(ty_interpreter *in, const ty_instruction *recompute, uint32_t step,
                                uint32_t slot, ty_error *error)
 {
-    (void)recompute;
-    (void)step;
-    return in->options.backend->recompute(in->device, slot, error);
+    const held_stage *held = interpreter_held(in, recompute);
+    const ty_plan_stage *stage = &in->options.plan->stages[held->stage];
+
+    version_select(in, recompute, step);
+    if (recompute->layer_count < stage->layer_count) /* in pieces, behind their gathers */
+        return in->options.backend->forward(held->device, slot, recompute->first_layer,
+                                            recompute->layer_count, error);
+    return in->options.backend->recompute(held->device, slot, error);
 }
 
 static ty_status run_backward(ty_interpreter *in, const ty_instruction *backward, uint32_t step,
                               uint32_t slot, ty_error *error)
 {
-    (void)step;
-    return in->options.backend->backward(in->device, slot, backward->first_layer,
+    const held_stage *held = interpreter_held(in, backward);
+
+    version_select(in, backward, step);
+    return in->options.backend->backward(held->device, slot, backward->first_layer,
                                          backward->layer_count,
-                                         backward->micro_batch == in->first_backward, error);
+                                         backward->micro_batch == held->first_backward, error);
 }
 
 /* On the device, an overflow is counted, and the slice keeps its weights. */
-static ty_status update_on_device(ty_interpreter *in, const ty_optimizer *optimizer, uint32_t step,
-                                  uint64_t offset, uint64_t count, ty_error *error)
+static ty_status update_on_device(ty_interpreter *in, const held_stage *held,
+                                  const ty_optimizer *optimizer, uint32_t step, uint64_t offset,
+                                  uint64_t count, ty_error *error)
 {
     bool is_finite = true;
-    ty_status status = in->memory->update(in->device, optimizer, (uint64_t)step + 1, offset, count,
-                                          &is_finite, error);
+    ty_status status = in->memory->update(held->device, optimizer, (uint64_t)step + 1, offset,
+                                          count, &is_finite, error);
 
     if (status == TY_OK && !is_finite) {
         pthread_mutex_lock(&in->lock);
-        in->sums[step % PARITIES].overflow_count += 1;
+        in->sums[step % in->window].overflow_count += 1;
         pthread_mutex_unlock(&in->lock);
     }
     return status;
@@ -89,66 +138,131 @@ static ty_optimizer optimizer_of(const ty_interpreter *in, uint32_t bucket)
     const ty_plan *plan = in->options.plan;
     ty_optimizer optimizer = plan->optimizer;
 
-    if (bucket != TY_NO_BUCKET && ty_bucket_member_count(plan, &plan->buckets[bucket]) > 1 &&
+    if (in->buckets[bucket].member_count > 1 &&
         ty_compression_has_momentum(&plan->buckets[bucket].compression))
         optimizer.momentum = 0;
     return optimizer;
 }
 
-static ty_status update_slice(ty_interpreter *in, const ty_optimizer *optimizer, uint32_t step,
-                              uint64_t offset, uint64_t count, ty_error *error)
+static ty_status run_backward_input(ty_interpreter *in, const ty_instruction *backward,
+                                    uint32_t step, uint32_t slot, ty_error *error)
+{
+    (void)step;
+    return in->options.backend->backward_input(interpreter_held(in, backward)->device, slot,
+                                               backward->first_layer, backward->layer_count, error);
+}
+
+static ty_status run_backward_weight(ty_interpreter *in, const ty_instruction *backward,
+                                     uint32_t step, uint32_t slot, ty_error *error)
+{
+    const held_stage *held = interpreter_held(in, backward);
+
+    (void)step;
+    return in->options.backend->backward_weight(
+        held->device, slot, backward->first_layer, backward->layer_count,
+        backward->micro_batch == held->first_backward, error);
+}
+
+/* With several sets of weights the new ones are made in place of the oldest. */
+static float *parameters_to_update(ty_interpreter *in, const held_stage *held, uint32_t step,
+                                   uint64_t offset, uint64_t count)
 {
     const ty_device_backend *backend = in->options.backend;
+    const float *from;
+    float *to;
 
+    if (held->version_count == 1)
+        return backend->parameters(held->device) + offset;
+    backend->select(held->device, step % held->version_count);
+    from = backend->parameters(held->device) + offset;
+    backend->select(held->device, (step + 1) % held->version_count);
+    to = backend->parameters(held->device) + offset;
+    memcpy(to, from, count * sizeof *to);
+    return to;
+}
+
+static ty_status update_slice(ty_interpreter *in, const held_stage *held,
+                              const ty_optimizer *optimizer, uint32_t step, uint64_t offset,
+                              uint64_t count, ty_error *error)
+{
     if (count > 0 && in->memory != NULL)
-        return update_on_device(in, optimizer, step, offset, count, error);
+        return update_on_device(in, held, optimizer, step, offset, count, error);
     if (count > 0)
         ty_optimizer_step(optimizer, (uint64_t)step + 1, count,
-                          backend->parameters(in->device) + offset,
-                          backend->gradients(in->device) + offset,
-                          in->optimizer_state + offset * in->state_count);
+                          parameters_to_update(in, held, step, offset, count),
+                          in->options.backend->gradients(held->device) + offset,
+                          held->optimizer_state + offset * in->state_count);
     return TY_OK;
 }
 
 /* Without frozen layers, so that they keep their weights whatever the optimizer decays. Layers that
  * lie side by side are updated at once. */
-static ty_status run_update(ty_interpreter *in, const ty_instruction *update, uint32_t step,
-                            uint32_t slot, ty_error *error)
+ty_status interpreter_update(ty_interpreter *in, uint32_t index, uint32_t step, ty_error *error)
 {
     const ty_plan *plan = in->options.plan;
-    const ty_optimizer optimizer = optimizer_of(in, update->bucket);
+    const ty_bucket *planned = &plan->buckets[index];
+    const bucket_state *bucket = &in->buckets[index];
+    const held_stage *held = bucket->held;
+    const ty_optimizer optimizer = optimizer_of(in, index);
     uint64_t first = 0, end = 0;
     uint32_t layer;
     ty_status status = TY_OK;
 
-    (void)slot;
-    if (update->bucket != TY_NO_BUCKET && plan->buckets[update->bucket].tied_stage != TY_NO_STAGE) {
-        const bucket_state *bucket = &in->buckets[update->bucket];
-        return update_slice(in, &optimizer, step, bucket->offset, bucket->count, error);
-    }
-    for (layer = update->first_layer; layer < update->first_layer + update->layer_count; layer++) {
+    if (bucket->is_sharded)
+        return update_slice(in, held, &optimizer, step, bucket->share_offset, bucket->share_count,
+                            error);
+    if (planned->tied_stage != TY_NO_STAGE)
+        return update_slice(in, held, &optimizer, step, bucket->offset, bucket->count, error);
+    for (layer = planned->first_layer; layer < planned->first_layer + planned->layer_count;
+         layer++) {
         uint64_t offset = 0, count = 0;
 
         if (plan->workload->layers[layer].is_frozen)
             continue;
-        in->options.backend->slice(in->device, layer, 1, &offset, &count);
+        in->options.backend->slice(held->device, layer, 1, &offset, &count);
         if (count > 0 && offset != end) {
-            TY_CHECK(update_slice(in, &optimizer, step, first, end - first, error), status, done);
+            TY_CHECK(update_slice(in, held, &optimizer, step, first, end - first, error), status,
+                     done);
             first = offset;
         }
         end = count > 0 ? offset + count : end;
     }
-    status = update_slice(in, &optimizer, step, first, end - first, error);
+    status = update_slice(in, held, &optimizer, step, first, end - first, error);
 done:
     return status;
+}
+
+exchange_kind interpreter_exchange_kind(const ty_interpreter *in, uint32_t bucket, uint32_t step)
+{
+    const ty_plan *plan = in->options.plan;
+    const uint32_t interval = ty_plan_exchange_interval(plan, &plan->buckets[bucket]);
+
+    if (interval == 1 || in->buckets[bucket].member_count == 1)
+        return EXCHANGE_GRADIENTS;
+    return (step + 1) % interval == 0 ? EXCHANGE_WEIGHTS : EXCHANGE_NOTHING;
+}
+
+/* Weights that were averaged have been updated before. */
+static ty_status run_update(ty_interpreter *in, const ty_instruction *update, uint32_t step,
+                            uint32_t slot, ty_error *error)
+{
+    (void)slot;
+    if (interpreter_exchange_kind(in, update->bucket, step) == EXCHANGE_WEIGHTS)
+        return TY_OK;
+    return interpreter_update(in, update->bucket, step, error);
 }
 
 typedef ty_status (*run_function)(ty_interpreter *in, const ty_instruction *instruction,
                                   uint32_t step, uint32_t slot, ty_error *error);
 
 static const run_function run_functions[TY_OP_COUNT] = {
-    [TY_OP_LOAD] = run_load,           [TY_OP_FORWARD] = run_forward,
-    [TY_OP_RECOMPUTE] = run_recompute, [TY_OP_BACKWARD] = run_backward,
+    [TY_OP_BEGIN] = run_begin,
+    [TY_OP_LOAD] = run_load,
+    [TY_OP_FORWARD] = run_forward,
+    [TY_OP_RECOMPUTE] = run_recompute,
+    [TY_OP_BACKWARD] = run_backward,
+    [TY_OP_BACKWARD_INPUT] = run_backward_input,
+    [TY_OP_BACKWARD_WEIGHT] = run_backward_weight,
     [TY_OP_UPDATE] = run_update,
 };
 
@@ -157,51 +271,48 @@ static bool is_ready(ty_interpreter *in, uint32_t index, uint32_t step)
 {
     const ty_instruction *next = &in->program->instructions[index];
     const micro_batch_state *batch;
+    const slot_state *slot;
 
     if (!interpreter_waits_done(in, index, step))
         return false;
     if (next->micro_batch == TY_NO_MICRO_BATCH)
         return true;
-    batch = interpreter_micro_batch(in, step, next->micro_batch);
+    batch = interpreter_micro_batch(in, next, step);
     if (batch->slot == NO_INDEX)
         return false;
-    if (next->op == TY_OP_FORWARD && in->stage > 0 && !batch->is_placed)
+    slot = &interpreter_held(in, next)->slots[batch->slot];
+    if (next->op == TY_OP_FORWARD && next->stage > 0 && !batch->is_placed)
         return false;
     if (next->op == TY_OP_FORWARD || next->op == TY_OP_RECOMPUTE)
-        return !in->slots[batch->slot].is_output_busy;
-    if (next->op == TY_OP_BACKWARD)
-        return !in->slots[batch->slot].is_gradient_busy;
+        return !slot->is_output_busy;
+    if (next->op == TY_OP_BACKWARD || next->op == TY_OP_BACKWARD_INPUT)
+        return !slot->is_gradient_busy;
     return true;
 }
 
 /* Runs the instruction with the lock released. */
 static ty_status run_one(ty_interpreter *in, ty_stream stream, stream_cursor *at, uint32_t index,
-                         ty_error *error)
+                         uint32_t step, ty_error *error)
 {
     const ty_instruction *next = &in->program->instructions[index];
     uint32_t slot = next->micro_batch == TY_NO_MICRO_BATCH
                         ? NO_INDEX
-                        : interpreter_micro_batch(in, at->step, next->micro_batch)->slot;
+                        : interpreter_micro_batch(in, next, step)->slot;
     double start_s = ty_now_s();
-    double loss_scale = in->loss_scales[at->step % PARITIES];
+    double loss_scale = in->loss_scales[step % in->window];
     bool is_scaled = in->options.precision == TY_PRECISION_FP16;
     ty_status status;
 
     pthread_mutex_unlock(&in->lock);
     if (is_scaled && stream == TY_STREAM_COMPUTE && at->position == 0)
-        in->memory->scale_loss(in->device, loss_scale);
-    status = run_functions[next->op](in, next, at->step, slot, error);
+        in->memory->scale_loss(in->held[0].device, loss_scale);
+    status = run_functions[next->op](in, next, step, slot, error);
     pthread_mutex_lock(&in->lock);
     if (status == TY_OK) {
-        interpreter_done(in, index, at->step, start_s, ty_now_s());
+        interpreter_done(in, index, step, start_s, ty_now_s());
         interpreter_advance(in, stream, at);
     }
     return status;
-}
-
-static bool is_finished(const ty_interpreter *in, ty_stream stream, const stream_cursor *at)
-{
-    return in->streams[stream].count == 0 || at->step >= in->target;
 }
 
 /* The communication thread looks more often from now on: the core is free. */
@@ -221,15 +332,16 @@ void *interpreter_compute(void *argument)
 
     pthread_mutex_lock(&in->lock);
     while (status == TY_OK && in->failure == TY_OK &&
-           !(is_finished(in, TY_STREAM_COMPUTE, &in->compute) &&
-             is_finished(in, TY_STREAM_INPUT, &in->input))) {
-        uint32_t next = interpreter_head(in, TY_STREAM_COMPUTE, &in->compute);
-        uint32_t load = interpreter_head(in, TY_STREAM_INPUT, &in->input);
+           !(interpreter_is_finished(in, TY_STREAM_COMPUTE, &in->compute) &&
+             interpreter_is_finished(in, TY_STREAM_INPUT, &in->input))) {
+        uint32_t step = 0, load_step = 0;
+        uint32_t next = interpreter_head(in, TY_STREAM_COMPUTE, &in->compute, &step);
+        uint32_t load = interpreter_head(in, TY_STREAM_INPUT, &in->input, &load_step);
 
-        if (next != NO_INDEX && is_ready(in, next, in->compute.step))
-            status = run_one(in, TY_STREAM_COMPUTE, &in->compute, next, &error);
-        else if (load != NO_INDEX && is_ready(in, load, in->input.step))
-            status = run_one(in, TY_STREAM_INPUT, &in->input, load, &error);
+        if (next != NO_INDEX && is_ready(in, next, step))
+            status = run_one(in, TY_STREAM_COMPUTE, &in->compute, next, step, &error);
+        else if (load != NO_INDEX && is_ready(in, load, load_step))
+            status = run_one(in, TY_STREAM_INPUT, &in->input, load, load_step, &error);
         else
             wait_for_messages(in);
     }

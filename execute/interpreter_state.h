@@ -10,16 +10,20 @@
 
 #define NO_INDEX UINT32_MAX
 
-/* Tags: class, parity of the step, then what tells messages of one step apart. */
+/* Tags: class, direction, then what tells messages apart that may be under way together: the step's
+ * place in the window, the cut, the micro-batch. */
 enum { TAG_TRANSFER = 1 << 28, TAG_BUCKET = 2 << 28, TAG_CONTROL = 3 << 28 };
-enum { TAG_PARITY = 1 << 27, TAG_GRADIENT = 1 << 26, TAG_INDEX_LIMIT = 1 << 26 };
+enum { TAG_GRADIENT = 1 << 27, TAG_GATHER = 1 << 27, TAG_INDEX_LIMIT = 1 << 27 };
 
-/* Steps whose state is kept side by side: one may start before the last one has ended everywhere.
- */
-enum { PARITIES = 2 };
+/* Steps that may be under way beside those that a schedule without a flush overlaps: one may start
+ * before the last one has ended everywhere. */
+enum { STEPS_AT_ONCE = 2 };
 
-typedef struct stream_cursor { /* of a stream; used by one thread only */
-    uint32_t step, position;
+/* Where a stream is; used by one thread only. An instruction there is done for step round + lead;
+ * rounds before the first step are what fills the pipe. */
+typedef struct stream_cursor {
+    int64_t round;
+    uint32_t position;
     bool is_ready; /* since ready_s */
     double ready_s;
 } stream_cursor;
@@ -36,6 +40,7 @@ typedef struct micro_batch_state {
     uint32_t slot;       /* NO_INDEX: not bound yet */
     uint32_t held, left; /* instructions not done: all but sends; all */
     bool is_placed;      /* a received input is in the slot */
+    uint32_t version;    /* set of weights its forward used */
 } micro_batch_state;
 
 typedef struct slot_state {
@@ -54,16 +59,43 @@ typedef struct departure { /* a send under way */
     ty_request *request;
 } departure;
 
+/* A stage of this rank's position: its part of the network, and which micro-batches are in it. */
+typedef struct held_stage {
+    uint32_t stage; /* of the plan */
+    ty_stage_device *device;
+    float *optimizer_state;
+    uint32_t version_count;  /* sets of weights */
+    bool sends_gradient;     /* something before the stage is trained */
+    uint32_t first_backward; /* the micro-batch whose backward starts the gradients anew */
+    uint32_t slot_count;
+    uint32_t *forward_order; /* [local_micro_batches]: as compute first meets them in a step */
+    uint32_t *micro_batch_left, *micro_batch_held; /* [local_micro_batches]: instructions */
+
+    /* Under the interpreter's lock. */
+    micro_batch_state *micro_batches; /* [window][local_micro_batches] */
+    slot_state *slots;
+    uint32_t *free_slots, free_count;
+    uint64_t bound_count; /* micro-batches of all steps that have got a slot */
+} held_stage;
+
 typedef struct bucket_state {
     bool is_member;
+    held_stage *held;       /* whose parameters they are */
     uint64_t offset, count; /* in the gradients */
     uint32_t member_count, position;
     uint32_t *members;
-    ty_codec *codec; /* NULL: not compressed, or compressed where the gradients are: */
+    bool is_sharded;
+    uint64_t share_offset, share_count; /* this rank's share, in the gradients */
+    bool is_shared;         /* another bucket's layers use a matrix of it: kept for a whole step */
+    uint32_t gathered_step; /* of a shared bucket: one more than the last it was gathered for */
+    bool is_in_use;         /* gathered for a pass that is not over (ZeRO 3); under the lock */
+    double own_square;      /* of this rank's gradients, before they are exchanged */
+    ty_codec *codec;        /* NULL: not compressed, or compressed where the gradients are: */
     ty_device_codec *device_codec;
 } bucket_state;
 
 typedef struct step_control { /* summed over all ranks after each step */
+    double gradient_square, gradient_variance, noise_count;
     double loss_sum, label_count, stop_count;
     double overflow_count; /* updates left out because of gradients beyond fp16 */
 } step_control;
@@ -71,23 +103,21 @@ enum { CONTROL_COUNT = sizeof(step_control) / sizeof(double) };
 
 struct ty_interpreter {
     ty_interpreter_options options;
-    uint32_t rank, stage, replica;
+    uint32_t rank, position, replica; /* position of the pipeline */
     const ty_stage_program *program;
-    ty_stage_device *device;
-    const ty_device_memory *memory;  /* NULL: the device's memory is the host's */
+    const ty_device_memory *memory;  /* NULL: the devices' memory is the host's */
     ty_device_link *link;            /* NULL: messages go through the transport */
     uint64_t *orders, *order_counts; /* [instruction]: see ty_transfer; per step */
-    float *optimizer_state;
+    held_stage *held;                /* [held_count]: stages position, position + positions, ... */
+    uint32_t held_count;
+    uint32_t window; /* steps whose state is kept side by side */
+    uint32_t lead;   /* rounds this position runs ahead */
     uint32_t state_count;
-    uint32_t slot_count, local_micro_batches;
+    uint32_t local_micro_batches;
     uint64_t labels_per_sample;
     stream_order streams[TY_STREAM_COUNT];
-    uint32_t *forward_order; /* [local_micro_batches]: as compute first meets them */
-    bool sends_gradient;     /* something before the stage is trained */
-    uint32_t first_backward; /* the micro-batch whose backward starts the gradients anew */
-    uint32_t *micro_batch_left, *micro_batch_held; /* [local_micro_batches]: instructions */
-    bool *is_awaited;                              /* [instruction]: by the communication thread */
-    bucket_state *buckets;                         /* [plan->bucket_count] */
+    bool *is_awaited;      /* [instruction]: by the communication thread */
+    bucket_state *buckets; /* [plan->bucket_count] */
 
     /* Under `lock`. */
     pthread_mutex_t lock;
@@ -96,18 +126,15 @@ struct ty_interpreter {
     bool is_compute_waiting; /* the compute thread sleeps until a message brings it on */
     ty_status failure;
     ty_error error;
+    uint32_t first_step;    /* of this stretch: all before are over everywhere */
     uint32_t target;        /* steps after which to return */
     uint32_t controls_done; /* steps that ended on all ranks */
     uint32_t steps_done;    /* steps that ended here */
     uint32_t *done;         /* [instruction]: steps it was done in */
-    uint32_t left_in_step[PARITIES];
-    micro_batch_state *micro_batches; /* [PARITIES][local_micro_batches] */
-    slot_state *slots;
-    uint32_t *free_slots, free_count;
-    uint64_t bound_count;         /* micro-batches of all steps that have got a slot */
-    step_control sums[PARITIES];  /* this rank's */
-    double loss_scales[PARITIES]; /* of the steps of each parity */
-    uint32_t clean_steps;         /* without an overflow, one after the other */
+    uint32_t *left_in_step; /* [window] */
+    step_control *sums;     /* [window]: this rank's */
+    double *loss_scales;    /* [window]: of the steps in it */
+    uint32_t clean_steps;   /* without an overflow, one after the other */
     ty_event *events;
     uint64_t event_count;
 
@@ -116,7 +143,7 @@ struct ty_interpreter {
 
     /* Communication thread. */
     stream_cursor send, receive, collective;
-    arrival *arrivals;     /* [PARITIES][instruction] */
+    arrival *arrivals;     /* [window][instruction] */
     departure *departures; /* ring of `departure_capacity` */
     uint32_t departure_capacity, departure_first, departure_count;
     double last_departure_s;
@@ -130,6 +157,7 @@ struct ty_interpreter {
     double running_since_s;
     ty_collective *control_running;
     step_control control;
+    ty_gradient_noise noise; /* sums over the steps it was measured in */
     double *losses;
     bool is_stopped, is_diverged;
 };
@@ -138,20 +166,25 @@ struct ty_interpreter {
 
 /* Marks the interpreter as failed and wakes both threads. Takes the lock. */
 void interpreter_fail(ty_interpreter *interpreter, ty_status status, const ty_error *error);
-/* Steps that may be started now: at most one ahead of what has ended on all ranks. */
+/* Steps that may be started now: a window from what has ended on all ranks. */
 uint32_t interpreter_step_limit(const ty_interpreter *interpreter);
-micro_batch_state *interpreter_micro_batch(ty_interpreter *interpreter, uint32_t step,
-                                           uint32_t index);
-/* The next instruction of a stream, or NO_INDEX when its step may not start yet. */
-uint32_t interpreter_head(const ty_interpreter *interpreter, ty_stream stream,
-                          const stream_cursor *at);
+/* The stage an instruction is of; needs no lock. */
+held_stage *interpreter_held(ty_interpreter *interpreter, const ty_instruction *instruction);
+micro_batch_state *interpreter_micro_batch(ty_interpreter *interpreter,
+                                           const ty_instruction *instruction, uint32_t step);
+/* The next instruction of a stream and its step, or NO_INDEX when the step may not start yet or
+ * there is none left. Passes over instructions of steps that are not of this stretch. */
+uint32_t interpreter_head(const ty_interpreter *interpreter, ty_stream stream, stream_cursor *at,
+                          uint32_t *step);
 void interpreter_advance(const ty_interpreter *interpreter, ty_stream stream, stream_cursor *at);
+bool interpreter_is_finished(const ty_interpreter *interpreter, ty_stream stream,
+                             const stream_cursor *at);
 /* Whether everything the instruction names has been done in this step. */
 bool interpreter_waits_done(const ty_interpreter *interpreter, uint32_t instruction, uint32_t step);
 /* Counts it as done, records its times, and passes on what it held. */
 void interpreter_done(ty_interpreter *interpreter, uint32_t instruction, uint32_t step,
                       double start_s, double end_s);
-/* Gives free slots to the next micro-batches in forward order. */
+/* Gives free slots of all stages to the next micro-batches in forward order. */
 void interpreter_bind_slots(ty_interpreter *interpreter);
 void interpreter_wake(ty_interpreter *interpreter);
 /* Numbers the messages between each pair of ranks. */
@@ -162,6 +195,45 @@ ty_status interpreter_host_floats(ty_interpreter *interpreter, const float *from
                                   const float **out, float **owned, ty_error *error);
 /* Bytes of a micro-batch's tensor across the cut before `layer`. Needs no lock. */
 uint64_t interpreter_cut_bytes(const ty_plan *plan, uint32_t layer);
+
+/* ---- Local steps --------------------------------------------------------------------------- */
+
+/* What a step does with a bucket: its gradients are summed before the update, or replicas update
+ * alone, or they do and then average their weights. */
+typedef enum exchange_kind { EXCHANGE_GRADIENTS, EXCHANGE_NOTHING, EXCHANGE_WEIGHTS } exchange_kind;
+exchange_kind interpreter_exchange_kind(const ty_interpreter *interpreter, uint32_t bucket,
+                                        uint32_t step);
+/* The optimizer's step on a bucket. By the thread that nobody else's instructions wait for. */
+ty_status interpreter_update(ty_interpreter *interpreter, uint32_t bucket, uint32_t step,
+                             ty_error *error) TY_MUST_CHECK;
+
+/* ---- Sharded buckets (sharding.c) -------------------------------------------------------- */
+
+/* The own share of a bucket, and whether it must be kept. */
+void interpreter_share_find(const ty_interpreter *interpreter, uint32_t bucket);
+/* Whether the gather has nothing to do: a shared bucket was gathered before in this step. */
+bool interpreter_gather_is_done(ty_interpreter *interpreter, const ty_instruction *gather,
+                                uint32_t step);
+/* Whether the gather may overwrite its bucket: no pass uses what the last one brought. Marks the
+ * bucket as in use. With the lock. */
+bool interpreter_gather_may_start(ty_interpreter *interpreter, const ty_instruction *gather);
+/* After a pass: what was gathered for it alone is given up. With the lock. */
+void interpreter_pass_over(ty_interpreter *interpreter, const ty_instruction *pass);
+/* After an exchange: all but the own share is given up (ZeRO 2 and 3). */
+void interpreter_exchange_over(ty_interpreter *interpreter, const bucket_state *bucket);
+/* All ranks, between runs: brings weights, or gradients, together from their shares. */
+ty_status interpreter_gather_all(ty_interpreter *interpreter, bool is_gradients,
+                                 ty_error *error) TY_MUST_CHECK;
+/* Gives the others' shares of weights up again (ZeRO 3). */
+void interpreter_shares_only(ty_interpreter *interpreter);
+
+/* ---- Gradient noise (noise.c) ------------------------------------------------------------ */
+
+/* Around an exchange, in the steps in which it is measured. */
+void interpreter_noise_before(ty_interpreter *interpreter, uint32_t bucket, uint32_t step);
+void interpreter_noise_after(ty_interpreter *interpreter, uint32_t bucket, uint32_t step);
+/* What all ranks measured in a step. */
+void interpreter_noise_add(ty_interpreter *interpreter, const step_control *control);
 
 /* ---- The threads ------------------------------------------------------------------------ */
 

@@ -1,4 +1,5 @@
 /* A job on one rank: checks, training in stretches between evaluations, results. */
+#include "checkpoint.h"
 #include "profile_job.h"
 #include "results.h"
 #include "ty_execute.h"
@@ -13,6 +14,9 @@ typedef struct training {
     ty_dataset *dataset, *test_set; /* of the first and last stage */
     ty_interpreter *interpreter;
     ty_progress progress;
+    uint32_t start; /* steps done when this run began */
+    uint32_t saved; /* step of the newest checkpoint of ours; `start` without */
+    uint32_t first_recorded, recorded_steps;
     double origin_s;
     double stretch_started_s; /* of the steps under way */
     ty_run *run;              /* wall time and evaluations so far */
@@ -26,12 +30,6 @@ static ty_status scenario_check(const ty_workload *workload, ty_error *error)
     if (workload->learning != TY_LEARNING_GRADIENT)
         return ty_fail(error, TY_EUNSUPPORTED,
                        "%s: the worker trains by gradients, not by evolution", workload->name);
-    if (workload->local_steps > 1)
-        return ty_fail(
-            error, TY_EUNSUPPORTED,
-            "%s: the worker exchanges gradients in every step; it does not take %u steps "
-            "alone and average weights",
-            workload->name, workload->local_steps);
     return TY_OK;
 }
 
@@ -65,8 +63,31 @@ static void on_step(void *context, uint32_t steps_done, double loss)
     if (t->transport->rank != 0)
         return;
     snprintf(note, sizeof note, "loss %.4f, %.0f samples/s", loss,
-             seconds > 0 ? (double)steps_done * t->job->plan->global_batch / seconds : 0);
+             seconds > 0 ? (double)(steps_done - t->start) * t->job->plan->global_batch / seconds
+                         : 0);
     ty_progress_update(&t->progress, steps_done, note);
+}
+
+/* Where to begin, and which steps' events are kept: a run that goes on warms up anew. */
+static ty_status start_find(training *t, ty_error *error)
+{
+    const ty_job *job = t->job;
+    uint32_t left;
+    ty_status status = TY_OK;
+
+    if (job->resume)
+        TY_CHECK(ty_checkpoint_find(job->checkpoint, job->plan, job->steps, &t->start, error),
+                 status, done);
+    else if (job->checkpoint != NULL)
+        TY_CHECK(ty_checkpoint_refuse(job->checkpoint, error), status, done);
+    t->saved = t->start;
+    left = job->steps - t->start;
+    t->first_recorded = t->start + job->warmup_steps;
+    t->recorded_steps = left > job->warmup_steps ? left - job->warmup_steps : 0;
+    if (t->recorded_steps > job->timeline_steps)
+        t->recorded_steps = job->timeline_steps;
+done:
+    return status;
 }
 
 static ty_status training_prepare(training *t, ty_error *error)
@@ -75,14 +96,20 @@ static ty_status training_prepare(training *t, ty_error *error)
     const ty_plan *plan = job->plan;
     const ty_device_backend *backend = NULL;
     ty_precision precision = TY_PRECISION_FP32;
-    uint32_t stage;
+    uint32_t position;
     ty_status status;
 
     TY_CHECK(job_check(job, t->transport, error), status, done);
+    TY_CHECK(start_find(t, error), status, done);
     TY_CHECK(ty_precision_find(job->precision, &precision, error), status, done);
     TY_CHECK(ty_device_backend_find(job->backend, &backend, error), status, done);
-    stage = ty_plan_stage_of_rank(plan, t->transport->rank);
-    if (stage == 0 || stage + 1 == plan->stage_count) {
+    if (job->checkpoint != NULL && backend->memory != NULL)
+        return ty_fail(error, TY_EUNSUPPORTED,
+                       "backend \"%s\" keeps no checkpoints yet; found a folder for them, "
+                       "expected none",
+                       backend->name);
+    position = ty_plan_stage_of_rank(plan, t->transport->rank);
+    if (position == 0 || position + 1 == ty_plan_position_count(plan)) {
         TY_CHECK(ty_dataset_open(plan->workload, job->data, false, &t->dataset, error), status,
                  done);
         if (job->until_accuracy > 0)
@@ -96,13 +123,16 @@ static ty_status training_prepare(training *t, ty_error *error)
                                                            .transport = t->transport,
                                                            .precision = precision,
                                                            .steps = job->steps,
-                                                           .first_recorded = job->warmup_steps,
-                                                           .recorded_steps = job->timeline_steps,
+                                                           .first_recorded = t->first_recorded,
+                                                           .recorded_steps = t->recorded_steps,
                                                            .stop = t->options->stop,
                                                            .on_step = on_step,
                                                            .context = t},
                                  &t->interpreter, error),
              status, done);
+    if (t->start > 0)
+        TY_CHECK(ty_checkpoint_load(t->interpreter, job->checkpoint, t->start, error), status,
+                 done);
     t->run = ty_alloc(1, sizeof *t->run);
     if (t->run == NULL)
         status = ty_fail(error, TY_ENOMEM, "out of memory");
@@ -132,6 +162,9 @@ static uint32_t stretch_end(const ty_job *job, uint32_t done)
     if (job->until_accuracy > 0 && job->evaluate_every > 0 &&
         (done / job->evaluate_every + 1) * (uint64_t)job->evaluate_every < end)
         end = (done / job->evaluate_every + 1) * job->evaluate_every;
+    if (job->checkpoint_every > 0 &&
+        (done / job->checkpoint_every + 1) * (uint64_t)job->checkpoint_every < end)
+        end = (done / job->checkpoint_every + 1) * job->checkpoint_every;
     return end;
 }
 
@@ -157,18 +190,52 @@ done:
     return status;
 }
 
+static ty_status checkpoint(training *t, ty_error *error)
+{
+    const uint32_t step = ty_interpreter_steps(t->interpreter);
+    ty_status status = ty_checkpoint_save(t->interpreter, t->job->checkpoint, t->saved, error);
+
+    if (status == TY_OK)
+        t->saved = step;
+    return status;
+}
+
+/* Interrupted, with all steps ended that were under way: they need not be lost. */
+static ty_status interrupted(training *t, ty_error *error)
+{
+    ty_error unsaved = {0};
+    char stopped[sizeof error->message];
+
+    snprintf(stopped, sizeof stopped, "%s", error->message);
+    if (t->job->checkpoint == NULL)
+        return TY_EINTERRUPTED;
+    if (checkpoint(t, &unsaved) != TY_OK)
+        return ty_fail(error, TY_EINTERRUPTED, "%.100s; no checkpoint: %.100s", stopped,
+                       unsaved.message);
+    return ty_fail(error, TY_EINTERRUPTED, "%.100s; saved in %.100s", stopped, t->job->checkpoint);
+}
+
+static bool is_checkpoint_due(const ty_job *job, uint32_t done)
+{
+    return job->checkpoint != NULL &&
+           (done == job->steps || (job->checkpoint_every > 0 && done % job->checkpoint_every == 0));
+}
+
 static ty_status train(training *t, ty_error *error)
 {
     const ty_job *job = t->job;
     bool is_reached = false;
-    uint32_t done = 0;
+    uint32_t done = t->start;
     ty_status status = TY_OK;
 
     while (done < job->steps && !is_reached) {
         uint32_t end = stretch_end(job, done);
 
         t->stretch_started_s = ty_now_s();
-        TY_CHECK(ty_interpreter_run(t->interpreter, end, error), status, done);
+        status = ty_interpreter_run(t->interpreter, end, error);
+        if (status == TY_EINTERRUPTED)
+            return interrupted(t, error);
+        TY_CHECK(status, status, done);
         t->run->wall_s += ty_now_s() - t->stretch_started_s;
         if (done == 0 && job->gradients != NULL)
             TY_CHECK(ty_interpreter_save_gradients(t->interpreter, job->gradients, error), status,
@@ -177,6 +244,8 @@ static ty_status train(training *t, ty_error *error)
         if (job->until_accuracy > 0 &&
             (done == job->steps || (job->evaluate_every > 0 && done % job->evaluate_every == 0)))
             TY_CHECK(evaluate(t, &is_reached, error), status, done);
+        if (is_checkpoint_due(job, done) || (is_reached && job->checkpoint != NULL))
+            TY_CHECK(checkpoint(t, error), status, done);
     }
 done:
     return status;
@@ -195,7 +264,7 @@ static void progress_end(training *t)
     else
         snprintf(note, sizeof note, "%u steps in %s, loss %.4f, %.0f samples/s", steps, seconds,
                  steps > 0 ? ty_interpreter_losses(t->interpreter)[steps - 1] : 0,
-                 (double)steps * t->job->plan->global_batch / run->wall_s);
+                 (double)(steps - t->start) * t->job->plan->global_batch / run->wall_s);
     ty_progress_finish(&t->progress, note);
 }
 
@@ -213,7 +282,8 @@ static ty_status train_job(const ty_job *job, ty_transport *transport,
     TY_CHECK(ty_results_clock(transport, &t.origin_s, error), status, broken);
     TY_CHECK(train(&t, error), status, cleanup);
     progress_end(&t);
-    status = ty_results_save(job, t.interpreter, transport, t.origin_s, t.run, error);
+    status = ty_results_save(job, t.interpreter, transport, t.first_recorded, t.recorded_steps,
+                             t.origin_s, t.run, error);
     /* An unwritable output is rank 0's failure but everyone's result. */
     TY_CHECK(ty_transport_agree(transport, status, error), status, cleanup);
     goto cleanup;

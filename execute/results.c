@@ -162,10 +162,10 @@ done:
     return status;
 }
 
-static ty_status run_fill(const ty_job *job, ty_interpreter *interpreter, ty_run *run,
-                          ty_error *error)
+static ty_status run_fill(const ty_job *job, ty_interpreter *interpreter, uint32_t first_recorded,
+                          uint32_t recorded, ty_run *run, ty_error *error)
 {
-    uint32_t recorded = job->timeline_steps, i;
+    uint32_t i;
     ty_status status;
 
     run->rank_count = ty_plan_rank_count(job->plan);
@@ -174,11 +174,12 @@ static ty_status run_fill(const ty_job *job, ty_interpreter *interpreter, ty_run
     run->peak_memory_bytes = ty_alloc(run->rank_count, sizeof *run->peak_memory_bytes);
     if (run->losses == NULL || run->peak_memory_bytes == NULL)
         return ty_fail(error, TY_ENOMEM, "out of memory for a run");
+    run->noise = ty_interpreter_noise(interpreter);
     for (i = 0; i < run->step_count; i++)
         run->losses[i] = ty_interpreter_losses(interpreter)[i];
     /* Training that reached its accuracy early may have recorded fewer steps. */
-    if (run->step_count < job->warmup_steps + recorded)
-        recorded = run->step_count > job->warmup_steps ? run->step_count - job->warmup_steps : 0;
+    if (run->step_count < first_recorded + recorded)
+        recorded = run->step_count > first_recorded ? run->step_count - first_recorded : 0;
     TY_CHECK(ty_timeline_new(job->plan, recorded, &run->timeline, error), status, done);
     TY_CHECK(run_describe(job, interpreter, run, error), status, done);
 done:
@@ -186,7 +187,8 @@ done:
 }
 
 ty_status ty_results_save(const ty_job *job, ty_interpreter *interpreter, ty_transport *transport,
-                          double origin_s, ty_run *run, ty_error *error)
+                          uint32_t first_recorded, uint32_t recorded_steps, double origin_s,
+                          ty_run *run, ty_error *error)
 {
     rank_result own = {.peak_memory_bytes = ty_machine_peak_memory_bytes()};
     const ty_event *measured = ty_interpreter_events(interpreter, &own.event_count);
@@ -205,7 +207,8 @@ ty_status ty_results_save(const ty_job *job, ty_interpreter *interpreter, ty_tra
         status = results_send(transport, &own, events, error);
         goto cleanup;
     }
-    TY_CHECK(run_fill(job, interpreter, run, error), status, cleanup);
+    TY_CHECK(run_fill(job, interpreter, first_recorded, recorded_steps, run, error), status,
+             cleanup);
     TY_CHECK(run_collect(transport, &own, events, run, error), status, cleanup);
     if (run->timeline->step_count > 0) {
         TY_CHECK(ty_timeline_check(job->plan, job->program, run->timeline, "timeline", error),

@@ -11,9 +11,11 @@ ty_status ty_results_clock(ty_transport *transport, double *origin_s,
 /**
  * Gathers timeline, losses and memory on rank 0, which fills in `run` and writes the job's output.
  * On all ranks.
+ * @param first_recorded, recorded_steps as the interpreter was told
  * @param run wall time and evaluations are filled in by the caller
  */
 ty_status ty_results_save(const ty_job *job, ty_interpreter *interpreter, ty_transport *transport,
-                          double origin_s, ty_run *run, ty_error *error) TY_MUST_CHECK;
+                          uint32_t first_recorded, uint32_t recorded_steps, double origin_s,
+                          ty_run *run, ty_error *error) TY_MUST_CHECK;
 
 #endif

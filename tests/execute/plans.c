@@ -47,9 +47,9 @@ static void add_buckets(ty_plan *plan, const plan_shape *shape, uint32_t stage)
 
 static void add_stages(ty_plan *plan, const plan_shape *shape)
 {
-    uint32_t device = 0;
+    const uint32_t limit = sizeof shape->replicas / sizeof shape->replicas[0];
 
-    while (plan->stage_count < 4 && shape->replicas[plan->stage_count] > 0)
+    while (plan->stage_count < limit && shape->replicas[plan->stage_count] > 0)
         plan->stage_count++;
     plan->stages = ty_alloc(plan->stage_count, sizeof *plan->stages);
     for (uint32_t s = 0; s < plan->stage_count; s++) {
@@ -62,7 +62,7 @@ static void add_stages(ty_plan *plan, const plan_shape *shape)
         stage->recompute = shape->recompute;
         stage->devices = ty_alloc(stage->replicas, sizeof *stage->devices);
         for (uint32_t q = 0; q < stage->replicas; q++)
-            stage->devices[q] = device++;
+            stage->devices[q] = ty_plan_first_rank(plan, s) + q;
     }
 }
 
@@ -78,6 +78,8 @@ ty_plan *make_plan(const char *workload, const plan_shape *shape)
     }
     for (uint32_t layer = 0; layer < shape->frozen; layer++)
         plan->workload->layers[layer].is_frozen = true;
+    if (shape->local_steps > 0)
+        plan->workload->local_steps = shape->local_steps;
     must(ty_workload_digest(plan->workload, &plan->workload_digest, &error) == TY_OK, workload,
          error.message);
     plan->cluster_name = ty_strdup("this process");
@@ -92,6 +94,8 @@ ty_plan *make_plan(const char *workload, const plan_shape *shape)
     /* The usual rate for the usual batch; tests have smaller ones and should not diverge. */
     plan->optimizer.learning_rate *= (double)shape->global_batch / plan->workload->global_batch;
     plan->seed = 42;
+    plan->interleave = shape->interleave;
+    plan->zero = shape->zero;
     add_stages(plan, shape);
     plan->buckets = ty_alloc(plan->stage_count * shape->buckets + plan->workload->layer_count,
                              sizeof *plan->buckets);

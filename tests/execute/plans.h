@@ -8,14 +8,16 @@
 typedef struct plan_shape {
     const char *name;
     ty_schedule schedule;
-    uint32_t replicas[4]; /* of each stage; 0 ends them */
-    uint32_t cuts[3];     /* first layer of each later stage */
+    uint32_t replicas[8]; /* of each stage; 0 ends them */
+    uint32_t cuts[7];     /* first layer of each later stage */
     uint32_t buckets;     /* of each stage, at most */
     uint32_t global_batch, micro_batch_size;
     ty_algorithm algorithm;
     ty_compression compression;
     ty_recompute recompute;
     uint32_t frozen; /* layers before this one are */
+    uint32_t interleave, zero;
+    uint32_t local_steps;
 } plan_shape;
 
 /** Aborts the test with a message on anything unexpected, as do all here. */

@@ -1,5 +1,6 @@
 /* The oracle of the executor: whatever a synchronous plan divides, sends and sums, gradients and
  * losses are those of one rank training the same global batch, up to the rounding of float sums. */
+#include "device.h"
 #include "plans.h"
 
 #include <criterion/criterion.h>
@@ -101,15 +102,18 @@ static double least_loss(const ty_run *run)
     return least;
 }
 
-static void compare(const char *workload, const plan_shape *shapes, size_t count, uint32_t steps,
-                    double gradient_tolerance, double loss_tolerance)
+static void compare_in(const char *workload, uint32_t micro_batch_size, const plan_shape *shapes,
+                       size_t count, uint32_t steps, double gradient_tolerance,
+                       double loss_tolerance)
 {
-    plan_shape alone = {.name = "one rank", .replicas = {1}, .buckets = 1};
-    outcome expected;
+    plan_shape alone = {.name = "one rank",
+                        .replicas = {1},
+                        .buckets = 1,
+                        .global_batch = shapes[0].global_batch,
+                        .micro_batch_size = micro_batch_size,
+                        .frozen = shapes[0].frozen};
+    outcome expected = run_plan(workload, &alone, steps);
 
-    alone.global_batch = alone.micro_batch_size = shapes[0].global_batch;
-    alone.frozen = shapes[0].frozen;
-    expected = run_plan(workload, &alone, steps);
     cr_assert(least_loss(expected.run) < expected.run->losses[0], "%s does not learn", workload);
     for (size_t i = 0; i < count; i++) {
         char what[128];
@@ -123,8 +127,17 @@ static void compare(const char *workload, const plan_shape *shapes, size_t count
     outcome_free(&expected);
 }
 
+static void compare(const char *workload, const plan_shape *shapes, size_t count, uint32_t steps,
+                    double gradient_tolerance, double loss_tolerance)
+{
+    compare_in(workload, shapes[0].global_batch, shapes, count, steps, gradient_tolerance,
+               loss_tolerance);
+}
+
 #define GPIPE .schedule = TY_GPIPE
 #define ONE_F_ONE_B .schedule = TY_ONE_F_ONE_B
+#define ZERO_BUBBLE .schedule = TY_ZERO_BUBBLE
+#define INTERLEAVED .schedule = TY_INTERLEAVED
 #define BATCH .global_batch = 24, .micro_batch_size = 3
 
 /* Layers of mlp: flatten, then linear at 1, 3, 5 with relu between, loss at 6. */
@@ -147,7 +160,7 @@ Test(oracle, mlp)
          .buckets = 1, BATCH, .recompute = TY_RECOMPUTE_FULL},
     };
 
-    compare("mlp", shapes, sizeof shapes / sizeof shapes[0], 50, 1e-5, 1e-5);
+    compare("mlp", shapes, sizeof shapes / sizeof shapes[0], 20, 1e-5, 1e-5);
 }
 
 /* Layers of lenet: conv2d at 0 and 2 with a pool after each, flatten 4, linear 5, relu, linear 7.
@@ -165,7 +178,7 @@ Test(oracle, lenet)
     };
 
     /* Where two pixels of a pooling window are all but equal, rounding decides which one wins. */
-    compare("lenet", shapes, sizeof shapes / sizeof shapes[0], 50, 1e-5, 1e-3);
+    compare("lenet", shapes, sizeof shapes / sizeof shapes[0], 20, 1e-5, 1e-3);
 }
 
 /* Transfer learning: both convolutions are frozen, one cut before them, at the first trained layer
@@ -188,7 +201,69 @@ Test(oracle, frozen_lenet)
          .algorithm = TY_TREE},
     };
 
-    compare("lenet", shapes, sizeof shapes / sizeof shapes[0], 30, 1e-5, 1e-3);
+    compare("lenet", shapes, sizeof shapes / sizeof shapes[0], 12, 1e-5, 1e-3);
+}
+
+/* Several stages a rank, far apart in the network. */
+Test(oracle, interleaved)
+{
+    static const plan_shape shapes[] = {
+        {"interleaved 2 x 2", INTERLEAVED, .replicas = {1, 1, 1, 1}, .cuts = {2, 4, 5},
+         .buckets = 1, BATCH, .interleave = 2},
+        {"interleaved 2 x 3", INTERLEAVED, .replicas = {1, 1, 1, 1, 1, 1}, .cuts = {2, 3, 4, 5, 6},
+         .buckets = 1, BATCH, .interleave = 3},
+        {"interleaved 2 x 2, two replicas, recompute", INTERLEAVED, .replicas = {2, 2, 2, 2},
+         .cuts = {2, 3, 5}, .buckets = 2, BATCH, .interleave = 2, .recompute = TY_RECOMPUTE_FULL},
+    };
+
+    compare("mlp", shapes, sizeof shapes / sizeof shapes[0], 10, 1e-5, 1e-5);
+}
+
+/* ZeRO: sums, updates and weights of a bucket in shares. */
+Test(oracle, sharded)
+{
+    static const plan_shape shapes[] = {
+        {"zero 1, 2 replicas", .replicas = {2}, .buckets = 3, BATCH, .zero = 1},
+        {"zero 2, 4 replicas", .replicas = {4}, .buckets = 2, BATCH, .zero = 2},
+        {"zero 3, 3 replicas of 1 micro-batch", .replicas = {3}, .buckets = 3, .global_batch = 24,
+         .micro_batch_size = 8, .zero = 3},
+        {"zero 3, 2 replicas, recompute", .replicas = {2}, .buckets = 2, BATCH, .zero = 3,
+         .recompute = TY_RECOMPUTE_FULL},
+        {"gpipe 2+2, zero 3", GPIPE, .replicas = {2, 2}, .cuts = {3}, .buckets = 2, BATCH,
+         .zero = 3},
+        {"1f1b 2+1, zero 2", ONE_F_ONE_B, .replicas = {2, 1}, .cuts = {5}, .buckets = 2, BATCH,
+         .zero = 2},
+        {"interleaved 2 x 2 of 2, zero 1", INTERLEAVED, .replicas = {2, 2, 2, 2}, .cuts = {2, 3, 5},
+         .buckets = 1, BATCH, .interleave = 2, .zero = 1},
+        {"interleaved 2 x 2 of 2, zero 3", INTERLEAVED, .replicas = {2, 2, 2, 2}, .cuts = {2, 3, 5},
+         .buckets = 1, BATCH, .interleave = 2, .zero = 3},
+    };
+    static const plan_shape tied[] = {
+        {"zero 3, 2 replicas", .replicas = {2}, .buckets = 3, .global_batch = 8,
+         .micro_batch_size = 2, .zero = 3},
+        {"1f1b 2+2, zero 3", ONE_F_ONE_B, .replicas = {2, 2}, .cuts = {13}, .buckets = 2,
+         .global_batch = 8, .micro_batch_size = 2, .zero = 3},
+    };
+
+    compare("mlp", shapes, sizeof shapes / sizeof shapes[0], 8, 1e-5, 1e-5);
+    compare("gpt-tiny sequence=32", tied, sizeof tied / sizeof tied[0], 5, 1e-5, 1e-3);
+}
+
+/* Backward in two parts. */
+Test(oracle, zero_bubble)
+{
+    static const plan_shape dense[] = {
+        {"zb-h1 2 stages", ZERO_BUBBLE, .replicas = {1, 1}, .cuts = {3}, .buckets = 1, BATCH},
+        {"zb-h1 4 stages", ZERO_BUBBLE, .replicas = {1, 1, 1, 1}, .cuts = {2, 4, 5}, .buckets = 1,
+         BATCH},
+        {"zb-h1 2+2", ZERO_BUBBLE, .replicas = {2, 2}, .cuts = {3}, .buckets = 2, BATCH},
+    };
+    static const plan_shape convolutions[] = {
+        {"zb-h1 3 stages", ZERO_BUBBLE, .replicas = {1, 1, 1}, .cuts = {2, 5}, .buckets = 1, BATCH},
+    };
+
+    compare("mlp", dense, sizeof dense / sizeof dense[0], 10, 1e-5, 1e-5);
+    compare("lenet", convolutions, 1, 10, 1e-5, 1e-3);
 }
 
 #undef BATCH
@@ -206,9 +281,17 @@ Test(oracle, gpt_tiny)
         {"1f1b 2 stages", ONE_F_ONE_B, .replicas = {1, 1}, .cuts = {13}, .buckets = 1, BATCH},
         {"1f1b 3 stages", ONE_F_ONE_B, .replicas = {1, 1, 1}, .cuts = {7, 13}, .buckets = 1, BATCH},
         {"1f1b 2+1", ONE_F_ONE_B, .replicas = {2, 1}, .cuts = {13}, .buckets = 2, BATCH},
+        {"1f1b 2 stages, selective", ONE_F_ONE_B, .replicas = {1, 1}, .cuts = {13}, .buckets = 1,
+         BATCH, .recompute = TY_RECOMPUTE_SELECTIVE},
+        {"zb-h1 2 stages, selective", ZERO_BUBBLE, .replicas = {1, 1}, .cuts = {13}, .buckets = 1,
+         BATCH, .recompute = TY_RECOMPUTE_SELECTIVE},
+        {"zb-h1 3 stages", ZERO_BUBBLE, .replicas = {1, 1, 1}, .cuts = {7, 13}, .buckets = 1,
+         BATCH},
+        {"interleaved 2 x 2", INTERLEAVED, .replicas = {1, 1, 1, 1}, .cuts = {7, 13, 19},
+         .buckets = 1, BATCH, .interleave = 2},
     };
 
-    compare("gpt-tiny sequence=32", shapes, sizeof shapes / sizeof shapes[0], 50, 1e-5, 1e-3);
+    compare("gpt-tiny sequence=32", shapes, sizeof shapes / sizeof shapes[0], 12, 1e-5, 1e-3);
 }
 
 /* Embedding and first two blocks are frozen; the output layer uses the embedding's frozen matrix in
@@ -225,7 +308,7 @@ Test(oracle, frozen_gpt_tiny)
          .frozen = 13},
     };
 
-    compare("gpt-tiny sequence=32", shapes, sizeof shapes / sizeof shapes[0], 30, 1e-5, 1e-3);
+    compare("gpt-tiny sequence=32", shapes, sizeof shapes / sizeof shapes[0], 12, 1e-5, 1e-3);
 }
 
 #undef BATCH
@@ -250,11 +333,79 @@ Test(oracle, halves)
     static const plan_shape shapes[] = {
         {"data parallel 2, fp16", .replicas = {2}, .buckets = 2, BATCH,
          .compression.kind = TY_COMPRESSION_FP16},
+        {"zero 2, 2 replicas, fp16", .replicas = {2}, .buckets = 2, BATCH, .zero = 2,
+         .compression.kind = TY_COMPRESSION_FP16},
         {"data parallel 4, fp16 tree", .replicas = {4}, .buckets = 1, BATCH, .algorithm = TY_TREE,
          .compression.kind = TY_COMPRESSION_FP16},
     };
 
     compare("lenet", shapes, sizeof shapes / sizeof shapes[0], 10, 4.0 / 2048, 1e-2);
+}
+
+/* Shares of what random-k sends are what it sends of shares: the same places, sums and residuals as
+ * without ZeRO. */
+Test(oracle, random_k_in_shares)
+{
+    static const plan_shape shape = {
+        .name = "data parallel 2, random-k",
+        .replicas = {2},
+        .buckets = 1,
+        BATCH,
+        .compression = {.kind = TY_COMPRESSION_RANDOM_K, .ratio = 0.2}};
+    const outcome expected = run_plan("mlp", &shape, 8);
+
+    for (uint32_t zero = 1; zero <= 3; zero++) {
+        plan_shape sharded = shape;
+        outcome found;
+
+        sharded.zero = zero;
+        found = run_plan("mlp", &sharded, 8);
+        for (uint32_t s = 0; s < 8; s++)
+            cr_assert(fabs(found.run->losses[s] - expected.run->losses[s]) <=
+                          1e-6 * expected.run->losses[s],
+                      "ZeRO %u: loss of step %u is %.9g, expected %.9g", zero, s,
+                      found.run->losses[s], expected.run->losses[s]);
+        outcome_free(&found);
+    }
+    outcome_free((outcome *)&expected);
+}
+
+/* What a plan may say and the runtime does not do is refused with the reason. */
+Test(oracle, refusals)
+{
+    static const struct {
+        plan_shape shape;
+        const char *words;
+    } rows[] = {
+        {{"random-k whose shares differ", .replicas = {2}, .buckets = 1, BATCH, .zero = 1,
+          .compression = {.kind = TY_COMPRESSION_RANDOM_K, .ratio = 0.5}},
+         "/buckets/0: found random-k of 931845 elements shared by 2 replicas"},
+        {{"local steps, fp16", .replicas = {2}, .buckets = 1, BATCH, .local_steps = 3,
+          .compression.kind = TY_COMPRESSION_FP16},
+         "3 local steps with compressed weights"},
+        {{"local steps, zero", .replicas = {2}, .buckets = 1, BATCH, .local_steps = 3, .zero = 1},
+         "3 local steps with ZeRO"},
+        {{"local steps, 2+1", ONE_F_ONE_B, .replicas = {2, 1}, .cuts = {5}, .buckets = 1, BATCH,
+          .local_steps = 3},
+         "3 local steps with stages of unequal replicas"},
+        {{"local steps, pipedream", .schedule = TY_PIPEDREAM, .replicas = {1, 1}, .cuts = {3},
+          .buckets = 1, BATCH, .local_steps = 3},
+         "3 local steps with an asynchronous schedule"},
+    };
+
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        char *directory = directory_make();
+        ty_job *job = make_job(make_plan("mlp", &rows[i].shape), 3, directory);
+        ty_error error = {0};
+
+        cr_assert_eq(ty_execute_job_locally(job, ty_plan_rank_count(job->plan),
+                                            &(ty_execute_options){0}, &error),
+                     TY_EUNSUPPORTED, "%s: %s", rows[i].shape.name, error.message);
+        cr_assert_not_null(strstr(error.message, rows[i].words), "%s: %s", rows[i].shape.name,
+                           error.message);
+        ty_job_free(job);
+        directory_remove(directory);
+    }
 }
 
 /* What top-k leaves out stays behind and is sent later: it learns, but is not the same. */
@@ -283,4 +434,349 @@ Test(oracle, top_k_learns)
     cr_assert(difference > 1e-3);
     outcome_free(&expected);
     outcome_free(&found);
+}
+
+/* A zoo file for a smaller network, in a directory of its own. */
+static char *write_workload(const char *directory, const char *text)
+{
+    char path[512];
+    ty_error error = {0};
+
+    snprintf(path, sizeof path, "%s/workload.json", directory);
+    cr_assert_eq(ty_file_write(path, text, strlen(text), &error), TY_OK, "%s", error.message);
+    return ty_strdup(path);
+}
+
+/* ResNet-18 on images of 64 by 64, an eighth as wide. Batch norm sees micro-batches, so one rank
+ * has the same ones. Blocks start behind layer 4 (convolution, norm, relu, pool). */
+Test(oracle, resnet18)
+{
+    static const char text[] =
+        "{\"schema\": \"trainyard.zoo/1\", \"name\": \"resnet18-small\", \"family\": \"residual\","
+        "\"source\": \"resnet18.json\", \"input\": [3, 64, 64], \"sample_bytes\": 12290,"
+        "\"block\": \"basic\", \"blocks\": [2, 2, 2, 2], \"width\": 8, \"classes\": 10,"
+        "\"dataset\": \"synthetic\", \"global_batch\": 16, \"optimizer\": {\"kind\": \"sgd\","
+        "\"learning_rate\": 0.02, \"momentum\": 0.9, \"weight_decay\": 0.0001}}";
+    static const plan_shape shapes[] = {
+        {"data parallel 2", .replicas = {2}, .buckets = 3, .global_batch = 16,
+         .micro_batch_size = 4},
+        {"1f1b 2 stages, recompute", ONE_F_ONE_B, .replicas = {1, 1}, .cuts = {18}, .buckets = 1,
+         .global_batch = 16, .micro_batch_size = 4, .recompute = TY_RECOMPUTE_FULL},
+        {"zb-h1 2 stages", ZERO_BUBBLE, .replicas = {1, 1}, .cuts = {18}, .buckets = 1,
+         .global_batch = 16, .micro_batch_size = 4},
+        {"zero 3, 2 replicas", .replicas = {2}, .buckets = 3, .global_batch = 16,
+         .micro_batch_size = 4, .zero = 3},
+    };
+    char *directory = directory_make(), *path = write_workload(directory, text);
+
+    compare_in(path, 4, shapes, sizeof shapes / sizeof shapes[0], 6, 1e-4, 1e-3);
+    ty_free(path);
+    directory_remove(directory);
+}
+
+/* Two recurrent layers with a residual sum, as in GNMT. */
+Test(oracle, lstm)
+{
+    static const char text[] =
+        "{\"schema\": \"trainyard.zoo/1\", \"name\": \"lstm-small\", \"family\": \"sequential\","
+        "\"source\": \"gnmt-8.json\", \"sequence\": 12, \"token_bytes\": 4, \"dataset\": "
+        "\"synthetic\","
+        "\"global_batch\": 8, \"optimizer\": {\"kind\": \"adamw\", \"learning_rate\": 0.01,"
+        "\"weight_decay\": 0, \"beta1\": 0.9, \"beta2\": 0.999, \"epsilon\": 1e-08},"
+        "\"layers\": [{\"kind\": \"embedding\", \"vocabulary\": 64, \"features\": 24},"
+        "{\"kind\": \"lstm\", \"hidden_features\": 24},"
+        "{\"branches\": [[], [{\"kind\": \"lstm\", \"hidden_features\": 24}]], \"join\": \"add\"},"
+        "{\"kind\": \"linear\", \"out_features\": 64}, {\"kind\": \"softmax_cross_entropy\"}]}";
+    static const plan_shape shapes[] = {
+        {"data parallel 2", .replicas = {2}, .buckets = 2, .global_batch = 8,
+         .micro_batch_size = 2},
+        {"1f1b 2 stages", ONE_F_ONE_B, .replicas = {1, 1}, .cuts = {2}, .buckets = 1,
+         .global_batch = 8, .micro_batch_size = 2},
+        {"zb-h1 2 stages", ZERO_BUBBLE, .replicas = {1, 1}, .cuts = {2}, .buckets = 1,
+         .global_batch = 8, .micro_batch_size = 2},
+    };
+    char *directory = directory_make(), *path = write_workload(directory, text);
+
+    compare(path, shapes, sizeof shapes / sizeof shapes[0], 10, 1e-5, 1e-4);
+    ty_free(path);
+    directory_remove(directory);
+}
+
+/* ---- Without a flush --------------------------------------------------------------------- */
+
+/* One process that trains as an asynchronous pipeline would: each stage's layers are computed with
+ * the weights that the stage would have. All sets of weights are kept. */
+typedef struct emulation {
+    const ty_plan *plan;
+    uint32_t evaluate_every; /* steps after which the pipe is drained; 0: never */
+    ty_dataset *dataset;
+    ty_stage_device *device; /* the whole network */
+    uint64_t parameter_count;
+    float *history; /* [steps + 1][parameter_count] */
+    float *state;
+} emulation;
+
+/* How many updates a stage has behind it when its replica does micro-batch `m` of step `t`
+ * forward. PipeDream: forward of the n-th is followed by backward of the (n - w)th, w being how
+ * many the later stages keep busy, and each step's last backward by its update; 2BW: one fewer than
+ * the step could have. */
+static uint32_t version_of(const emulation *e, uint32_t stage, uint32_t t, uint32_t m)
+{
+    const ty_plan *plan = e->plan;
+    const uint32_t start = e->evaluate_every > 0 ? t - t % e->evaluate_every : 0;
+    const uint32_t replicas = plan->stages[stage].replicas, count = plan->micro_batches / replicas;
+    const uint32_t n = (t - start) * count + m / replicas;
+    uint32_t later = 0, ahead;
+
+    if (plan->schedule == TY_PIPEDREAM_2BW)
+        return t > 0 ? t - 1 : 0;
+    for (uint32_t s = stage; s < plan->stage_count; s++)
+        later += plan->stages[s].replicas;
+    ahead = (later - 1) / replicas;
+    return start + (n > ahead ? (n - ahead) / count : 0);
+}
+
+static void weights_choose(emulation *e, uint32_t t, uint32_t m)
+{
+    float *parameters = ty_device_cpu.parameters(e->device);
+
+    for (uint32_t s = 0; s < e->plan->stage_count; s++) {
+        const ty_plan_stage *stage = &e->plan->stages[s];
+        const float *from = e->history + version_of(e, s, t, m) * e->parameter_count;
+        uint64_t offset, count;
+        ty_device_cpu.slice(e->device, stage->first_layer, stage->layer_count, &offset, &count);
+        memcpy(parameters + offset, from + offset, count * sizeof *from);
+    }
+}
+
+static double emulate_micro_batch(emulation *e, uint32_t t, uint32_t m)
+{
+    const ty_plan *plan = e->plan;
+    const uint32_t layers = plan->workload->layer_count, size = plan->micro_batch_size;
+    const uint64_t row = ty_shape_elements(&plan->workload->input);
+    double loss = 0;
+    uint64_t correct, labels;
+
+    for (uint32_t j = 0; j < size; j++)
+        ty_dataset_sample(e->dataset,
+                          ty_dataset_shuffled(e->dataset, plan->seed,
+                                              (uint64_t)t * plan->global_batch + m * size + j),
+                          ty_device_cpu.input(e->device, 0) + j * row, NULL,
+                          ty_device_cpu.labels(e->device, 0) + j);
+    weights_choose(e, t, m);
+    cr_assert_eq(ty_device_cpu.forward(e->device, 0, 0, layers, NULL), TY_OK);
+    ty_device_cpu.loss(e->device, 0, &loss, &correct, &labels);
+    cr_assert_eq(ty_device_cpu.backward(e->device, 0, 0, layers, m == 0, NULL), TY_OK);
+    return loss;
+}
+
+static emulation emulation_open(const ty_job *job)
+{
+    const ty_plan *plan = job->plan;
+    emulation e = {.plan = plan, .evaluate_every = job->evaluate_every};
+    ty_stage_options options = {.workload = plan->workload,
+                                .layer_count = plan->workload->layer_count,
+                                .micro_batch_size = plan->micro_batch_size,
+                                .slots = 1,
+                                .loss_scale = 1.0 / plan->global_batch,
+                                .seed = plan->seed,
+                                .tied_layer = TY_NO_LAYER};
+    ty_error error = {0};
+
+    cr_assert_eq(ty_dataset_open(plan->workload, job->data, false, &e.dataset, &error), TY_OK, "%s",
+                 error.message);
+    cr_assert_eq(ty_device_cpu.open(&options, &e.device, &error), TY_OK, "%s", error.message);
+    e.parameter_count = ty_device_cpu.parameter_count(e.device);
+    e.history = ty_alloc((job->steps + 1) * e.parameter_count, sizeof *e.history);
+    e.state =
+        ty_alloc(e.parameter_count * ty_optimizer_state_count(&plan->optimizer), sizeof *e.state);
+    memcpy(e.history, ty_device_cpu.parameters(e.device), e.parameter_count * sizeof *e.history);
+    return e;
+}
+
+static void emulation_close(emulation *e)
+{
+    ty_device_cpu.close(e->device);
+    ty_dataset_close(e->dataset);
+    ty_free(e->history);
+    ty_free(e->state);
+}
+
+static void emulate(const ty_job *job, double *losses)
+{
+    const ty_plan *plan = job->plan;
+    emulation e = emulation_open(job);
+
+    for (uint32_t t = 0; t < job->steps; t++) {
+        float *newest = e.history + t * e.parameter_count, *next = newest + e.parameter_count;
+        losses[t] = 0;
+        for (uint32_t m = 0; m < plan->micro_batches; m++)
+            losses[t] += emulate_micro_batch(&e, t, m) / plan->global_batch;
+        memcpy(next, newest, e.parameter_count * sizeof *next);
+        ty_optimizer_step(&plan->optimizer, t + 1, e.parameter_count, next,
+                          ty_device_cpu.gradients(e.device), e.state);
+    }
+    emulation_close(&e);
+}
+
+/* Losses of a plan equal those of the emulation, and differ from those of fresh weights. */
+static void compare_stale(const char *workload, const plan_shape *shape, uint32_t evaluate_every)
+{
+    enum { STEPS = 12 };
+    char *directory = directory_make();
+    ty_job *job = make_job(make_plan(workload, shape), STEPS, directory);
+    plan_shape alone = {.name = "one rank", .replicas = {1}, .buckets = 1};
+    double expected[STEPS], difference = 0;
+    outcome fresh;
+    ty_run *run = NULL;
+    ty_error error = {0};
+
+    alone.global_batch = alone.micro_batch_size = shape->global_batch;
+    fresh = run_plan(workload, &alone, STEPS);
+    ty_free(job->gradients); /* saving them would drain the pipe */
+    job->gradients = NULL;
+    job->evaluate_every = evaluate_every;
+    job->until_accuracy = evaluate_every > 0 ? 1 : 0;
+    cr_assert_eq(ty_execute_job_locally(job, ty_plan_rank_count(job->plan),
+                                        &(ty_execute_options){0}, &error),
+                 TY_OK, "%s: %s", shape->name, error.message);
+    cr_assert_eq(ty_run_load(job->output, &run, &error), TY_OK, "%s", error.message);
+    emulate(job, expected);
+    for (uint32_t t = 0; t < STEPS; t++) {
+        cr_assert(fabs(run->losses[t] - expected[t]) <= 1e-5 * expected[t],
+                  "%s: loss of step %u is %.9g, expected %.9g", shape->name, t, run->losses[t],
+                  expected[t]);
+        difference = fmax(difference, fabs(run->losses[t] - fresh.run->losses[t]));
+    }
+    cr_assert(difference > 1e-3, "%s: not stale at all, by %g", shape->name, difference);
+    outcome_free(&fresh);
+    ty_run_free(run);
+    ty_job_free(job);
+    directory_remove(directory);
+}
+
+#undef BATCH
+#define BATCH .global_batch = 24, .micro_batch_size = 3
+#define PIPEDREAM .schedule = TY_PIPEDREAM
+#define PIPEDREAM_2BW .schedule = TY_PIPEDREAM_2BW
+
+Test(oracle, asynchronous)
+{
+    static const plan_shape shapes[] = {
+        {"pipedream 2 stages", PIPEDREAM, .replicas = {1, 1}, .cuts = {3}, .buckets = 1,
+         .global_batch = 24, .micro_batch_size = 12},
+        {"pipedream 3 stages", PIPEDREAM, .replicas = {1, 1, 1}, .cuts = {2, 4}, .buckets = 1,
+         BATCH},
+        {"pipedream 4 stages, 2 micro-batches", PIPEDREAM, .replicas = {1, 1, 1, 1},
+         .cuts = {2, 4, 5}, .buckets = 1, .global_batch = 24, .micro_batch_size = 12},
+        {"pipedream 4 stages, 1 micro-batch, recompute", PIPEDREAM, .replicas = {1, 1, 1, 1},
+         .cuts = {2, 4, 5}, .buckets = 1, .global_batch = 24, .micro_batch_size = 24,
+         .recompute = TY_RECOMPUTE_FULL},
+        {"pipedream 2+1", PIPEDREAM, .replicas = {2, 1}, .cuts = {5}, .buckets = 2, BATCH},
+        {"pipedream 1+2+1", PIPEDREAM, .replicas = {1, 2, 1}, .cuts = {2, 5}, .buckets = 2,
+         .global_batch = 24, .micro_batch_size = 12},
+        {"2bw 2 stages", PIPEDREAM_2BW, .replicas = {1, 1}, .cuts = {3}, .buckets = 1, BATCH},
+        {"2bw 4 stages, 4 micro-batches", PIPEDREAM_2BW, .replicas = {1, 1, 1, 1},
+         .cuts = {2, 4, 5}, .buckets = 1, .global_batch = 24, .micro_batch_size = 6},
+        {"2bw 2+1", PIPEDREAM_2BW, .replicas = {2, 1}, .cuts = {5}, .buckets = 2, BATCH},
+    };
+
+    for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
+        compare_stale("mlp", &shapes[i], 0);
+    compare_stale("mlp", &shapes[3], 3);
+}
+
+/* Squared norm of `scale` times the gradient of every micro-batch of the first step whose index is
+ * `first` modulo `stride`. */
+static double gradient_square(emulation *e, uint32_t first, uint32_t stride, double scale)
+{
+    float *gradients = ty_device_cpu.gradients(e->device);
+    double sum = 0;
+
+    memset(gradients, 0, e->parameter_count * sizeof *gradients);
+    for (uint32_t m = first; m < e->plan->micro_batches; m += stride)
+        emulate_micro_batch(e, 0, m);
+    for (uint64_t i = 0; i < e->parameter_count; i++)
+        sum += scale * gradients[i] * scale * gradients[i];
+    return sum;
+}
+
+/* McCandlish et al., 2018, equations A.2 and A.3, from gradients of halves and of the whole. */
+Test(oracle, gradient_noise)
+{
+    static const plan_shape shapes[] = {
+        {"data parallel 2", .replicas = {2}, .buckets = 3, BATCH},
+        {"zero 2, 2 replicas", .replicas = {2}, .buckets = 2, BATCH, .zero = 2},
+    };
+
+    for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
+        const double whole = shapes[i].global_batch, half = whole / 2;
+        char *directory = directory_make();
+        ty_job *job = make_job(make_plan("mlp", &shapes[i]), 1, directory);
+        emulation e = emulation_open(job);
+        double small = (gradient_square(&e, 0, 2, 2) + gradient_square(&e, 1, 2, 2)) / 2;
+        double big = gradient_square(&e, 0, 1, 1);
+        double square = (whole * big - half * small) / (whole - half);
+        double variance = (small - big) / (1 / half - 1 / whole);
+        outcome found = run_plan("mlp", &shapes[i], 1);
+
+        cr_assert_eq(found.run->noise.steps, 1);
+        cr_assert_lt(fabs(found.run->noise.square - square), 1e-4 * big, "%g, expected %g",
+                     found.run->noise.square, square);
+        cr_assert_lt(fabs(found.run->noise.variance - variance), 1e-4 * variance, "%g, expected %g",
+                     found.run->noise.variance, variance);
+        emulation_close(&e);
+        outcome_free(&found);
+        ty_job_free(job);
+        directory_remove(directory);
+    }
+}
+
+/* ---- Local steps --------------------------------------------------------------------------- */
+
+/* A replica's own micro-batches, and its optimizer's step on their mean gradient. */
+static double local_step(emulation *e, uint32_t t, uint32_t replica, uint32_t replicas)
+{
+    float *gradients = ty_device_cpu.gradients(e->device);
+    float *newest = e->history + t * e->parameter_count, *next = newest + e->parameter_count;
+    double loss = 0;
+
+    memset(gradients, 0, e->parameter_count * sizeof *gradients);
+    for (uint32_t m = replica; m < e->plan->micro_batches; m += replicas)
+        loss += emulate_micro_batch(e, t, m);
+    for (uint64_t i = 0; i < e->parameter_count; i++)
+        gradients[i] *= (float)replicas;
+    memcpy(next, newest, e->parameter_count * sizeof *next);
+    ty_optimizer_step(&e->plan->optimizer, t + 1, e->parameter_count, next, gradients, e->state);
+    return loss / e->plan->global_batch;
+}
+
+/* Federated averaging: replicas step alone and average their weights every third step. */
+Test(oracle, local_steps)
+{
+    enum { STEPS = 8, LOCAL = 3, REPLICAS = 2 };
+    static const plan_shape shape = {"data parallel 2, local steps", .replicas = {REPLICAS},
+                                     .buckets = 2, BATCH, .local_steps = LOCAL};
+    char *directory = directory_make();
+    ty_job *job = make_job(make_plan("mlp", &shape), STEPS, directory);
+    outcome found = run_plan("mlp", &shape, STEPS);
+    emulation e[REPLICAS] = {emulation_open(job), emulation_open(job)};
+
+    for (uint32_t t = 0; t < STEPS; t++) {
+        float *next[REPLICAS];
+        double loss = 0;
+        for (uint32_t q = 0; q < REPLICAS; q++) {
+            loss += local_step(&e[q], t, q, REPLICAS);
+            next[q] = e[q].history + (t + 1) * e[q].parameter_count;
+        }
+        for (uint64_t i = 0; i < e[0].parameter_count && (t + 1) % LOCAL == 0; i++)
+            next[0][i] = next[1][i] = (next[0][i] + next[1][i]) / 2;
+        cr_assert_lt(fabs(found.run->losses[t] - loss), 1e-5 * loss,
+                     "loss of step %u is %.9g, expected %.9g", t, found.run->losses[t], loss);
+    }
+    for (uint32_t q = 0; q < REPLICAS; q++)
+        emulation_close(&e[q]);
+    outcome_free(&found);
+    ty_job_free(job);
+    directory_remove(directory);
 }

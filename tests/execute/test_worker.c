@@ -285,6 +285,57 @@ Test(worker, all_ranks_end_when_one_is_killed)
     fixture_free(&f);
 }
 
+/* Killed at any moment: the newest checkpoint is whole, and the run that goes on from it is the one
+ * that was never killed. */
+Test(worker, goes_on_after_a_kill)
+{
+    enum { EVERY = 5 };
+    fixture f = fixture_make(&pipeline, 100000);
+    char folder[512], latest[600], command[700];
+    ty_run *found = NULL, *expected = NULL;
+    ty_error error = {0};
+    unsigned step = 0;
+    FILE *file;
+    pid_t child;
+    int code;
+
+    snprintf(folder, sizeof folder, "%s/state", f.directory);
+    snprintf(latest, sizeof latest, "%s/latest.json", folder);
+    f.job->checkpoint = ty_strdup(folder);
+    f.job->checkpoint_every = EVERY;
+    cr_assert_eq(ty_job_save(f.job, f.job_path, &error), TY_OK, "%s", error.message);
+    child = start_ranks(&f, 3, f.job_path);
+    for (int i = 0; i < 600 && !ty_file_exists(latest); i++)
+        usleep(50000);
+    kill(find_worker(&f), SIGKILL);
+    code = finish(&f, child, 20);
+    cr_assert(code > 0, "exit %d: %s", code, f.log);
+
+    file = fopen(latest, "r");
+    cr_assert_not_null(file);
+    while (fscanf(file, " \"step\": %u", &step) != 1 && fgetc(file) != EOF) {
+    }
+    fclose(file);
+    cr_assert(step >= EVERY);
+    f.job->steps = step + EVERY;
+    f.job->resume = true;
+    cr_assert_eq(ty_job_save(f.job, f.job_path, &error), TY_OK, "%s", error.message);
+    code = run_ranks(&f, 3);
+    cr_assert_eq(code, 0, "exit %d: %s", code, f.log);
+    cr_assert_eq(ty_run_load(f.job->output, &found, &error), TY_OK, "%s", error.message);
+
+    snprintf(command, sizeof command, "rm -rf %s", folder);
+    cr_assert_eq(system(command), 0);
+    f.job->resume = false;
+    expected = run_here(&f);
+    for (uint32_t s = 0; s < expected->step_count; s++)
+        cr_assert_eq(found->losses[s], expected->losses[s], "step %u", s);
+    cr_assert_eq(system(command), 0);
+    ty_run_free(found);
+    ty_run_free(expected);
+    fixture_free(&f);
+}
+
 Test(worker, stops_after_a_step_when_interrupted)
 {
     fixture f = fixture_make(&pipeline, 100000);

@@ -668,6 +668,41 @@ static bool case_plan(const plan_case *c)
     return is_right;
 }
 
+/* ---- Plans that this backend lacks something for: refused by name ---- */
+
+static const plan_case refusals[] = {
+    {.name = "refused several sets of weights",
+     .shape = {.schedule = TY_PIPEDREAM, .replicas = {1, 1}, .cuts = {3}, .buckets = 1, BATCH}},
+    {.name = "refused backward in two parts",
+     .shape = {.schedule = TY_ZERO_BUBBLE, .replicas = {1, 1}, .cuts = {3}, .buckets = 1, BATCH}},
+    {.name = "refused several stages on one device",
+     .shape = {.schedule = TY_INTERLEAVED,
+               .replicas = {1, 1, 1, 1},
+               .cuts = {2, 4, 5},
+               .buckets = 1,
+               BATCH,
+               .interleave = 2}},
+    {.name = "refused ZeRO", .shape = {.replicas = {2}, .buckets = 1, BATCH, .zero = 1}},
+    {.name = "refused local steps",
+     .shape = {.replicas = {2}, .buckets = 1, BATCH, .local_steps = 2}},
+};
+enum { REFUSALS = sizeof refusals / sizeof *refusals };
+
+static bool case_refused(const plan_case *c)
+{
+    const char *what = c->name + strlen("refused ");
+    plan_shape shape = c->shape;
+    outcome found = {0};
+    bool has_run;
+
+    shape.name = c->name;
+    has_run = plan_run("mlp", &shape, "cuda", NULL, 1, &found);
+    outcome_free(&found);
+    if (has_run || strstr(message, what) == NULL)
+        return wrong("found %.200s, expected a refusal of %s", has_run ? "a run" : message, what);
+    return true;
+}
+
 /* ---- All of them ---- */
 
 static bool is_asked(int count, char **names, const char *name)
@@ -735,6 +770,9 @@ static void others_run(int count, char **names)
     for (int i = 0; i < PLANS; i++)
         if (is_asked(count, names, plans[i].name))
             report(plans[i].name, case_plan(&plans[i]));
+    for (int i = 0; i < REFUSALS; i++)
+        if (is_asked(count, names, refusals[i].name))
+            report(refusals[i].name, case_refused(&refusals[i]));
 }
 
 /* ---- For tests/gpu/check ---- */

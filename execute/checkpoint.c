@@ -1,0 +1,436 @@
+/* Checkpoints: which memory makes up a rank's state, and how it gets to the disk and back. */
+#include "checkpoint.h"
+
+#include "interpreter_state.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define CHECKPOINT_SCHEMA "trainyard.checkpoint/1"
+#define MAGIC "trainyard.rank/1"
+
+enum { PATH_SIZE = 4096, MAX_STEPS = 1000000000 };
+
+typedef struct header {
+    char magic[sizeof MAGIC];
+    ty_digest plan;
+    uint32_t rank, rank_count, step, section_count;
+} header;
+
+typedef struct section_header {
+    uint64_t bytes;
+    ty_digest digest;
+} section_header;
+
+/* A piece of memory that is part of the state. */
+typedef struct section {
+    void *data;
+    uint64_t bytes;
+    bool is_weights; /* floats that must be finite */
+} section;
+
+typedef struct sections {
+    section *items;
+    uint32_t count, capacity;
+    bool has_failed;
+} sections;
+
+/* ---- What the state is ------------------------------------------------------------------- */
+
+static void add(sections *s, void *data, uint64_t bytes, bool is_weights)
+{
+    if (s->count == s->capacity) {
+        uint32_t capacity = s->capacity == 0 ? 64 : 2 * s->capacity;
+        section *grown = ty_resize(s->items, capacity, sizeof *grown);
+        if (grown == NULL) {
+            s->has_failed = true;
+            return;
+        }
+        s->items = grown;
+        s->capacity = capacity;
+    }
+    if (bytes > 0)
+        s->items[s->count++] = (section){data, bytes, is_weights};
+}
+
+/* Parameters [start, end) of one stage: all sets of weights, and optimizer state. */
+static void add_range(sections *s, ty_interpreter *in, const held_stage *held, uint64_t start,
+                      uint64_t end)
+{
+    const ty_device_backend *backend = in->options.backend;
+    uint32_t v;
+
+    for (v = 0; v < held->version_count; v++) {
+        if (held->version_count > 1)
+            backend->select(held->device, v);
+        add(s, backend->parameters(held->device) + start, (end - start) * sizeof(float), true);
+    }
+    if (held->version_count > 1)
+        backend->select(held->device, in->controls_done % held->version_count);
+    add(s, held->optimizer_state + start * in->state_count,
+        (end - start) * in->state_count * sizeof(float), false);
+}
+
+/* All of a stage but the others' shares of its sharded buckets, which come last layer first. */
+static void add_held(sections *s, ty_interpreter *in, const held_stage *held)
+{
+    uint64_t start = 0, count = in->options.backend->parameter_count(held->device);
+    uint32_t b;
+
+    for (b = in->options.plan->bucket_count; b-- > 0;) {
+        const bucket_state *bucket = &in->buckets[b];
+
+        if (bucket->held != held || !bucket->is_sharded)
+            continue;
+        add_range(s, in, held, start, bucket->offset);
+        add_range(s, in, held, bucket->share_offset, bucket->share_offset + bucket->share_count);
+        start = bucket->offset + bucket->count;
+    }
+    add_range(s, in, held, start, count);
+    if (in->options.backend->statistics != NULL) {
+        float *statistics = in->options.backend->statistics(held->device, &count);
+        add(s, statistics, count * sizeof *statistics, false);
+    }
+}
+
+static void add_codec(sections *s, ty_codec *codec)
+{
+    void *data = NULL;
+    uint64_t bytes = 0;
+    uint32_t i;
+
+    for (i = 0; codec != NULL && ty_codec_state(codec, i, &data, &bytes); i++)
+        add(s, data, bytes, false);
+}
+
+static ty_status sections_find(ty_interpreter *in, sections *s, ty_error *error)
+{
+    uint32_t i;
+
+    add(s, in->losses, in->controls_done * sizeof *in->losses, false);
+    for (i = 0; i < in->held_count; i++)
+        add_held(s, in, &in->held[i]);
+    add(s, &in->noise, sizeof in->noise, false);
+    for (i = 0; i < in->options.plan->bucket_count; i++)
+        add_codec(s, in->buckets[i].codec);
+    return s->has_failed ? ty_fail(error, TY_ENOMEM, "out of memory for a checkpoint") : TY_OK;
+}
+
+static ty_status weights_check(const sections *s, uint32_t step, ty_error *error)
+{
+    uint32_t i;
+    uint64_t k;
+
+    for (i = 0; i < s->count; i++) {
+        const float *weights = s->items[i].data;
+        for (k = 0; s->items[i].is_weights && k < s->items[i].bytes / sizeof *weights; k++)
+            if (!isfinite(weights[k]))
+                return ty_fail(error, TY_EBACKEND,
+                               "after step %u weights are no longer finite numbers; no checkpoint "
+                               "is made of them",
+                               step);
+    }
+    return TY_OK;
+}
+
+/* ---- A rank's file ----------------------------------------------------------------------- */
+
+static void folder_path(const char *directory, uint32_t step, char *out)
+{
+    snprintf(out, PATH_SIZE, "%s/step-%u", directory, step);
+}
+
+static void rank_path(const char *directory, uint32_t step, uint32_t rank, char *out)
+{
+    snprintf(out, PATH_SIZE, "%s/step-%u/rank-%u", directory, step, rank);
+}
+
+static ty_status header_make(ty_interpreter *in, uint32_t section_count, header *out,
+                             ty_error *error)
+{
+    memset(out, 0, sizeof *out);
+    memcpy(out->magic, MAGIC, sizeof MAGIC);
+    out->rank = in->rank;
+    out->rank_count = in->options.transport->size;
+    out->step = in->controls_done;
+    out->section_count = section_count;
+    return ty_plan_digest(in->options.plan, &out->plan, error);
+}
+
+static bool section_write(FILE *file, const section *from)
+{
+    section_header head = {.bytes = from->bytes};
+
+    head.digest = ty_digest_of(from->data, from->bytes);
+    return fwrite(&head, sizeof head, 1, file) == 1 &&
+           fwrite(from->data, 1, from->bytes, file) == from->bytes;
+}
+
+/* To the disk, not only to the system: only then is a rename worth anything. */
+static bool file_finish(FILE *file)
+{
+    const bool is_flushed = fflush(file) == 0 && fsync(fileno(file)) == 0;
+    return fclose(file) == 0 && is_flushed;
+}
+
+static bool folder_flush(const char *path)
+{
+    const int folder = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    const bool is_flushed = folder >= 0 && fsync(folder) == 0;
+
+    if (folder >= 0)
+        close(folder);
+    return is_flushed;
+}
+
+static ty_status rank_write(const char *path, const header *head, const sections *s,
+                            ty_error *error)
+{
+    char temporary[PATH_SIZE + 8];
+    FILE *file;
+    bool is_good;
+    uint32_t i;
+
+    snprintf(temporary, sizeof temporary, "%s.tmp", path);
+    file = fopen(temporary, "wb");
+    if (file == NULL)
+        return ty_fail(error, TY_EIO, "%s: %s", temporary, strerror(errno));
+    is_good = fwrite(head, sizeof *head, 1, file) == 1;
+    for (i = 0; i < s->count && is_good; i++)
+        is_good = section_write(file, &s->items[i]);
+    if (!is_good) { /* the first reason, not what closing makes of it */
+        ty_fail(error, TY_EIO, "%s: %s", temporary, strerror(errno));
+        fclose(file);
+    } else if (!file_finish(file) || rename(temporary, path) != 0) {
+        is_good = false;
+        ty_fail(error, TY_EIO, "%s: %s", temporary, strerror(errno));
+    }
+    if (!is_good)
+        unlink(temporary);
+    return is_good ? TY_OK : TY_EIO;
+}
+
+static ty_status section_read(FILE *file, const char *path, uint32_t index, const section *to,
+                              ty_error *error)
+{
+    section_header head;
+
+    if (fread(&head, sizeof head, 1, file) != 1)
+        return ty_fail(error, TY_EPARSE, "%s: truncated before section %u", path, index);
+    if (head.bytes != to->bytes)
+        return ty_fail(error, TY_EPARSE, "%s: section %u: found %llu bytes, expected %llu", path,
+                       index, (unsigned long long)head.bytes, (unsigned long long)to->bytes);
+    if (fread(to->data, 1, to->bytes, file) != to->bytes)
+        return ty_fail(error, TY_EPARSE, "%s: truncated in section %u", path, index);
+    head.digest.hex[sizeof head.digest.hex - 1] = '\0';
+    if (strcmp(ty_digest_of(to->data, to->bytes).hex, head.digest.hex) != 0)
+        return ty_fail(error, TY_EPARSE,
+                       "%s: section %u: its SHA-256 is not that of what was written", path, index);
+    return TY_OK;
+}
+
+static ty_status rank_read(const char *path, const header *expected, const sections *s,
+                           ty_error *error)
+{
+    FILE *file = fopen(path, "rb");
+    header found;
+    uint32_t i;
+    ty_status status = TY_OK;
+
+    if (file == NULL)
+        return ty_fail(error, TY_EIO, "%s: %s", path, strerror(errno));
+    if (fread(&found, sizeof found, 1, file) != 1 || memcmp(&found, expected, sizeof found) != 0)
+        status = ty_fail(error, TY_EPARSE,
+                         "%s: found no header of rank %u of %u after %u steps of this plan", path,
+                         expected->rank, expected->rank_count, expected->step);
+    for (i = 0; i < s->count && status == TY_OK; i++)
+        status = section_read(file, path, i, &s->items[i], error);
+    if (status == TY_OK && fgetc(file) != EOF)
+        status = ty_fail(error, TY_EPARSE, "%s: found more than %u sections", path, s->count);
+    fclose(file);
+    return status;
+}
+
+/* ---- latest.json ------------------------------------------------------------------------- */
+
+static void latest_path(const char *directory, char *out)
+{
+    snprintf(out, PATH_SIZE, "%s/latest.json", directory);
+}
+
+static ty_status latest_write(const ty_interpreter *in, const char *directory, const header *head,
+                              ty_error *error)
+{
+    ty_text text = {0};
+    ty_json_writer writer = ty_json_writer_on(&text);
+    char path[PATH_SIZE];
+    ty_status status;
+
+    latest_path(directory, path);
+    ty_json_open(&writer, NULL, '{');
+    ty_json_put_string(&writer, "schema", CHECKPOINT_SCHEMA);
+    ty_json_put_string(&writer, "plan_digest", head->plan.hex);
+    ty_json_put_string(&writer, "strategy", in->options.plan->strategy);
+    ty_json_put_uint(&writer, "rank_count", head->rank_count);
+    ty_json_put_uint(&writer, "step", head->step);
+    ty_json_close(&writer, '}');
+    status = text.failed != TY_OK ? ty_fail(error, TY_ENOMEM, "out of memory for a checkpoint")
+                                  : ty_file_write(path, text.data, text.length, error);
+    ty_text_clear(&text);
+    return status;
+}
+
+ty_status ty_checkpoint_refuse(const char *directory, ty_error *error)
+{
+    char path[PATH_SIZE];
+
+    latest_path(directory, path);
+    if (ty_file_exists(path))
+        return ty_fail(error, TY_EINVAL,
+                       "%s: found a checkpoint of an earlier run, expected none: resume from it, "
+                       "or choose another folder",
+                       path);
+    return TY_OK;
+}
+
+static ty_status latest_check(const ty_json *root, const ty_plan *plan, uint32_t steps,
+                              uint32_t *step, ty_error *error)
+{
+    const char *digest, *strategy;
+    double ranks, done;
+    ty_digest own;
+    ty_status status;
+
+    TY_CHECK(ty_json_schema(root, CHECKPOINT_SCHEMA, error), status, done);
+    TY_CHECK(ty_json_string(root, "plan_digest", &digest, error), status, done);
+    TY_CHECK(ty_json_string(root, "strategy", &strategy, error), status, done);
+    TY_CHECK(ty_json_number(root, "rank_count", 1, TY_MAX_RANKS, &ranks, error), status, done);
+    TY_CHECK(ty_json_number(root, "step", 1, MAX_STEPS, &done, error), status, done);
+    TY_CHECK(ty_json_end(root, error), status, done);
+    TY_CHECK(ty_plan_digest(plan, &own, error), status, done);
+    if ((uint32_t)ranks != ty_plan_rank_count(plan))
+        return ty_json_fail(root, error,
+                            "a checkpoint of %u ranks as the plan has (\"%s\"), not one of %u "
+                            "(\"%s\")",
+                            ty_plan_rank_count(plan), plan->strategy, (uint32_t)ranks, strategy);
+    if (strcmp(own.hex, digest) != 0)
+        return ty_json_fail(root, error,
+                            "a checkpoint of this very plan (\"%s\"), not one of another (\"%s\")",
+                            plan->strategy, strategy);
+    if (done >= steps)
+        return ty_json_fail(root, error, "a checkpoint of fewer than %u steps, not one of %u",
+                            steps, (uint32_t)done);
+    *step = (uint32_t)done;
+done:
+    return status;
+}
+
+ty_status ty_checkpoint_find(const char *directory, const ty_plan *plan, uint32_t steps,
+                             uint32_t *step, ty_error *error)
+{
+    ty_json_document *document = NULL;
+    char path[PATH_SIZE];
+    ty_status status;
+
+    latest_path(directory, path);
+    if (!ty_file_exists(path))
+        return ty_fail(error, TY_EIO, "%s: there is no checkpoint to go on from", path);
+    TY_CHECK(ty_json_load(path, &document, error), status, done);
+    status = latest_check(ty_json_root(document), plan, steps, step, error);
+done:
+    ty_json_free(document);
+    return status;
+}
+
+/* ---- Saving and loading ------------------------------------------------------------------ */
+
+static void own_remove(const ty_interpreter *in, const char *directory, uint32_t step)
+{
+    char path[PATH_SIZE];
+
+    rank_path(directory, step, in->rank, path);
+    unlink(path);
+    folder_path(directory, step, path);
+    rmdir(path); /* by the last rank to come here; the others find it not empty */
+}
+
+static ty_status own_save(ty_interpreter *in, const char *directory, header *head, ty_error *error)
+{
+    char path[PATH_SIZE], folder[PATH_SIZE];
+    sections s = {0};
+    ty_status status;
+
+    folder_path(directory, in->controls_done, folder);
+    rank_path(directory, in->controls_done, in->rank, path);
+    TY_CHECK(sections_find(in, &s, error), status, cleanup);
+    TY_CHECK(weights_check(&s, in->controls_done, error), status, cleanup);
+    TY_CHECK(header_make(in, s.count, head, error), status, cleanup);
+    TY_CHECK(ty_directory_make(folder, error), status, cleanup);
+    TY_CHECK(rank_write(path, head, &s, error), status, cleanup);
+    if (!folder_flush(folder) || !folder_flush(directory))
+        status = ty_fail(error, TY_EIO, "%s: %s", folder, strerror(errno));
+cleanup:
+    ty_free(s.items);
+    return status;
+}
+
+ty_status ty_checkpoint_save(ty_interpreter *in, const char *directory, uint32_t replaced,
+                             ty_error *error)
+{
+    ty_transport *transport = in->options.transport;
+    header head;
+    ty_status status = strlen(directory) > PATH_SIZE - 64
+                           ? ty_fail(error, TY_EINVAL, "%.64s...: too long a path", directory)
+                           : own_save(in, directory, &head, error);
+
+    status = ty_transport_agree(transport, status, error);
+    if (status == TY_OK) {
+        if (in->rank == 0)
+            status = latest_write(in, directory, &head, error);
+        status = ty_transport_agree(transport, status, error);
+    }
+    if (status != TY_OK)
+        own_remove(in, directory, in->controls_done);
+    else if (replaced != in->controls_done)
+        own_remove(in, directory, replaced);
+    return status;
+}
+
+/* Where the interpreter would be after as many steps. */
+static void step_set(ty_interpreter *in, uint32_t step)
+{
+    uint32_t i;
+
+    in->controls_done = in->steps_done = in->target = step;
+    for (i = 0; i < in->program->instruction_count; i++)
+        in->done[i] = step;
+    for (i = 0; i < in->held_count; i++) {
+        in->held[i].bound_count = (uint64_t)step * in->local_micro_batches;
+        if (in->held[i].version_count > 1)
+            in->options.backend->select(in->held[i].device, step % in->held[i].version_count);
+    }
+}
+
+ty_status ty_checkpoint_load(ty_interpreter *in, const char *directory, uint32_t step,
+                             ty_error *error)
+{
+    sections s = {0};
+    header head;
+    char path[PATH_SIZE];
+    ty_status status;
+
+    if (strlen(directory) > PATH_SIZE - 64)
+        return ty_fail(error, TY_EINVAL, "%.64s...: too long a path", directory);
+    rank_path(directory, step, in->rank, path);
+    step_set(in, step);
+    TY_CHECK(sections_find(in, &s, error), status, cleanup);
+    TY_CHECK(header_make(in, s.count, &head, error), status, cleanup);
+    status = rank_read(path, &head, &s, error);
+cleanup:
+    ty_free(s.items);
+    return status;
+}

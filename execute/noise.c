@@ -1,0 +1,84 @@
+/*
+ * The gradient noise scale: up to about how many samples a batch still gains. Measured for free in
+ * data parallel steps, from the gradients of each replica and their sum.
+ * Source: McCandlish et al., "An Empirical Model of Large-Batch Training", 2018, appendix A.1: with
+ * gradients of b and of B samples,
+ *     |G|^2 = (B |G_B|^2 - b |G_b|^2) / (B - b),   S = (|G_b|^2 - |G_B|^2) / (1/b - 1/B)
+ * are unbiased; the noise scale is S / |G|^2, each averaged over steps first. Both are sums over
+ * parameters, so that buckets add up, each with its own b = B / replicas. A replica's gradient is
+ * divided by the whole batch already: its mean over b samples is `replicas` times what it holds.
+ */
+#include "interpreter_state.h"
+
+/* Every so many steps: two readings of all gradients then cost less than a hundredth of what the
+ * steps between read and write. */
+enum { NOISE_INTERVAL = 16 };
+
+/* Tied buckets are sums over two uses, not over replicas; what a compressor loses, draws or leaves
+ * for later is noise of its own. */
+static bool is_measured(const ty_interpreter *in, uint32_t bucket, uint32_t step)
+{
+    const ty_bucket *planned = &in->options.plan->buckets[bucket];
+
+    return step % NOISE_INTERVAL == 0 && planned->tied_stage == TY_NO_STAGE &&
+           !ty_compression_is_lossy(&planned->compression) && in->options.backend->square != NULL &&
+           in->options.plan->workload->local_steps <= 1;
+}
+
+static double square(const ty_interpreter *in, const bucket_state *bucket, uint64_t offset,
+                     uint64_t count)
+{
+    const ty_device_backend *backend = in->options.backend;
+    ty_stage_device *device = bucket->held->device;
+
+    return backend->square(device, backend->gradients(device) + offset, count);
+}
+
+void interpreter_noise_before(ty_interpreter *in, uint32_t index, uint32_t step)
+{
+    bucket_state *bucket = &in->buckets[index];
+
+    if (is_measured(in, index, step))
+        bucket->own_square = square(in, bucket, bucket->offset, bucket->count);
+}
+
+void interpreter_noise_after(ty_interpreter *in, uint32_t index, uint32_t step)
+{
+    const bucket_state *bucket = &in->buckets[index];
+    const double replicas = bucket->member_count, batch = in->options.plan->global_batch;
+    double small, big;
+    step_control *sums;
+
+    if (!is_measured(in, index, step))
+        return;
+    /* This rank's part of the means over replicas. */
+    small = replicas * bucket->own_square;
+    big = bucket->is_sharded ? square(in, bucket, bucket->share_offset, bucket->share_count)
+                             : square(in, bucket, bucket->offset, bucket->count) / replicas;
+    pthread_mutex_lock(&in->lock);
+    sums = &in->sums[step % in->window];
+    sums->gradient_square += (replicas * big - small) / (replicas - 1);
+    sums->gradient_variance += (small - big) * batch / (replicas - 1);
+    sums->noise_count += 1;
+    pthread_mutex_unlock(&in->lock);
+}
+
+void interpreter_noise_add(ty_interpreter *in, const step_control *control)
+{
+    if (control->noise_count <= 0)
+        return;
+    in->noise.square += control->gradient_square;
+    in->noise.variance += control->gradient_variance;
+    in->noise.steps++;
+}
+
+ty_gradient_noise ty_interpreter_noise(const ty_interpreter *in)
+{
+    ty_gradient_noise mean = in->noise;
+
+    if (mean.steps > 0) {
+        mean.square /= mean.steps;
+        mean.variance /= mean.steps;
+    }
+    return mean;
+}

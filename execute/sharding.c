@@ -1,0 +1,133 @@
+/* ZeRO: each replica keeps a share of a bucket (Rajbhandari et al., "ZeRO", SC 2020). Its arrays
+ * are as long as without; what others keep is given back to the system (`discard`), optimizer state
+ * that is never touched is never handed out. */
+#include "interpreter_state.h"
+
+enum { SHARE_TAG = 8 };
+
+/* A layer of the same stage behind the bucket uses a matrix that is owned in it. No gather of that
+ * layer's bucket would bring it. */
+static bool is_shared(const ty_plan *plan, const ty_bucket *bucket)
+{
+    const ty_plan_stage *stage = &plan->stages[bucket->stage];
+    const uint32_t end = bucket->first_layer + bucket->layer_count;
+    uint32_t layer;
+
+    for (layer = end; layer < stage->first_layer + stage->layer_count; layer++) {
+        uint32_t owner = plan->workload->layers[layer].tied_to;
+        if (owner != TY_NO_LAYER && owner >= bucket->first_layer && owner < end)
+            return true;
+    }
+    return false;
+}
+
+void interpreter_share_find(const ty_interpreter *in, uint32_t index)
+{
+    const ty_bucket *planned = &in->options.plan->buckets[index];
+    bucket_state *bucket = &in->buckets[index];
+    const uint64_t start = ty_share_start(bucket->count, bucket->member_count, bucket->position);
+    const uint64_t end = ty_share_start(bucket->count, bucket->member_count, bucket->position + 1);
+
+    bucket->is_sharded = ty_bucket_is_sharded(in->options.plan, planned);
+    bucket->is_shared = bucket->is_sharded && is_shared(in->options.plan, planned);
+    bucket->share_offset = bucket->offset + start;
+    bucket->share_count = end - start;
+}
+
+bool interpreter_gather_is_done(ty_interpreter *in, const ty_instruction *gather, uint32_t step)
+{
+    bucket_state *bucket = &in->buckets[gather->bucket];
+    const bool is_done = bucket->is_shared && bucket->gathered_step == step + 1;
+
+    bucket->gathered_step = step + 1;
+    return is_done;
+}
+
+/* Of an array that holds the bucket: all but the own share. */
+static void others_discard(const ty_interpreter *in, const bucket_state *bucket, float *array)
+{
+    const uint64_t end = bucket->offset + bucket->count;
+    const uint64_t share_end = bucket->share_offset + bucket->share_count;
+    const ty_device_backend *backend = in->options.backend;
+
+    if (backend->discard == NULL)
+        return;
+    backend->discard(bucket->held->device, array + bucket->offset,
+                     bucket->share_offset - bucket->offset);
+    backend->discard(bucket->held->device, array + share_end, end - share_end);
+}
+
+bool interpreter_gather_may_start(ty_interpreter *in, const ty_instruction *gather)
+{
+    bucket_state *bucket = &in->buckets[gather->bucket];
+
+    if (in->options.plan->zero < 3 || bucket->is_shared)
+        return true;
+    if (bucket->is_in_use)
+        return false;
+    bucket->is_in_use = true;
+    return true;
+}
+
+void interpreter_pass_over(ty_interpreter *in, const ty_instruction *pass)
+{
+    const ty_plan *plan = in->options.plan;
+    uint32_t b;
+
+    for (b = 0; b < plan->bucket_count; b++) {
+        bucket_state *bucket = &in->buckets[b];
+
+        if (!bucket->is_in_use || plan->buckets[b].stage != pass->stage ||
+            plan->buckets[b].first_layer < pass->first_layer ||
+            plan->buckets[b].first_layer >= pass->first_layer + pass->layer_count)
+            continue;
+        bucket->is_in_use = false;
+        others_discard(in, bucket, in->options.backend->parameters(bucket->held->device));
+    }
+}
+
+void interpreter_exchange_over(ty_interpreter *in, const bucket_state *bucket)
+{
+    if (bucket->is_sharded && in->options.plan->zero >= 2)
+        others_discard(in, bucket, in->options.backend->gradients(bucket->held->device));
+}
+
+ty_status interpreter_gather_all(ty_interpreter *in, bool is_gradients, ty_error *error)
+{
+    const ty_device_backend *backend = in->options.backend;
+    uint32_t b;
+    ty_status status = TY_OK;
+
+    for (b = 0; b < in->options.plan->bucket_count && status == TY_OK; b++) {
+        const bucket_state *bucket = &in->buckets[b];
+        float *array;
+
+        if (!bucket->is_member || !bucket->is_sharded)
+            continue;
+        array = is_gradients ? backend->gradients(bucket->held->device)
+                             : backend->parameters(bucket->held->device);
+        status = ty_collective_run(in->options.transport,
+                                   &(ty_collective_options){.kind = TY_ALL_GATHER,
+                                                            .members = bucket->members,
+                                                            .member_count = bucket->member_count,
+                                                            .data = array + bucket->offset,
+                                                            .count = bucket->count,
+                                                            .is_of_shares = true,
+                                                            .element = TY_ELEMENT_FLOAT,
+                                                            .tag = SHARE_TAG},
+                                   error);
+    }
+    return status;
+}
+
+void interpreter_shares_only(ty_interpreter *in)
+{
+    uint32_t b;
+
+    for (b = 0; b < in->options.plan->bucket_count; b++) {
+        const bucket_state *bucket = &in->buckets[b];
+
+        if (bucket->is_sharded && in->options.plan->zero == 3)
+            others_discard(in, bucket, in->options.backend->parameters(bucket->held->device));
+    }
+}
