@@ -33,12 +33,13 @@ typedef struct cli_options {
     const char *mode, *machines, *bandwidths, *ratio, *memory, *merge;
     const char *host, *device, *format, *to, *root, *oversubscription, *hosts_text;
     const char *nodes, *script, *image, *metrics, *mlperf_log;
+    const char *checkpoint, *checkpoint_every_text;
     const char *global_batch_text, *top_text, *steps_text, *ranks_text, *sequence_text;
     const char *seeds_text, *straggler, *jitter;
     /* Parsed from the texts; 0 where not given. */
-    uint64_t global_batch, top, steps, ranks, seed, seeds, sequence, hosts;
+    uint64_t global_batch, top, steps, ranks, seed, seeds, sequence, hosts, checkpoint_every;
     bool json, quiet, no_simulate, no_fold, allow_lossy, program, straight, fewer, help, force,
-        show_origin;
+        show_origin, resume;
     cli_config *config; /* where defaults lie; owned */
     const char **files; /* what is not an option, in order */
     int file_count;

@@ -24,10 +24,24 @@ static ty_status parse_until(const char *text, double *accuracy, ty_error *error
     return TY_OK;
 }
 
+static ty_status checkpoint_prepare(const cli_options *options, ty_job *job, ty_error *error)
+{
+    if (options->checkpoint == NULL && (options->checkpoint_every > 0 || options->resume))
+        return ty_fail(error, TY_EINVAL, "--%s: found without --checkpoint, expected the folder",
+                       options->resume ? "resume" : "checkpoint-every");
+    job->checkpoint = ty_strdup(options->checkpoint);
+    job->checkpoint_every = (uint32_t)options->checkpoint_every;
+    job->resume = options->resume;
+    if (options->checkpoint != NULL && job->checkpoint == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory");
+    return TY_OK;
+}
+
 ty_status job_from_options(const cli_options *options, plan_inputs *inputs, const char *output,
                            ty_job **out, ty_error *error)
 {
     ty_job *job = ty_alloc(1, sizeof *job);
+    ty_status status;
 
     if (job == NULL)
         return ty_fail(error, TY_ENOMEM, "out of memory");
@@ -42,7 +56,7 @@ ty_status job_from_options(const cli_options *options, plan_inputs *inputs, cons
     job->output = ty_strdup(output);
     job->steps = (uint32_t)(options->steps > 0 ? options->steps : USUAL_STEPS);
     if (options->until != NULL) {
-        ty_status status = parse_until(options->until, &job->until_accuracy, error);
+        status = parse_until(options->until, &job->until_accuracy, error);
         if (status != TY_OK) {
             ty_job_free(job);
             return status;
@@ -55,9 +69,12 @@ ty_status job_from_options(const cli_options *options, plan_inputs *inputs, cons
     job->timeline_steps = job->steps - job->warmup_steps;
     if (job->timeline_steps > TIMELINE_STEPS)
         job->timeline_steps = TIMELINE_STEPS;
-    if (job->backend == NULL || job->output == NULL) {
+    status = job->backend == NULL || job->output == NULL
+                 ? ty_fail(error, TY_ENOMEM, "out of memory")
+                 : checkpoint_prepare(options, job, error);
+    if (status != TY_OK) {
         ty_job_free(job);
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+        return status;
     }
     *out = job;
     return TY_OK;

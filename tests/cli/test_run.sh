@@ -55,6 +55,17 @@ expect 0 plan -w mlp -c local:2 --fix pp=2 -q -o "$work/other.json"
 expect 3 compare "$work/other.json" "$work/run.json"
 expect_error_line "another plan"
 
+# A run goes on from its checkpoint; whatever does not fit is refused with one line.
+expect 0 run "$work/plan.json" --steps 4 --checkpoint "$scratch/state" --checkpoint-every 2 -q -o "$work/first.json"
+expect 0 run "$work/plan.json" --steps 8 --checkpoint "$scratch/state" --resume -q -o "$work/second.json"
+if [ "$(ls "$scratch/state")" = "$(printf 'latest.json\nstep-8')" ]; then pass; else fail "old checkpoints stay"; fi
+expect 2 run "$work/plan.json" --steps 9 --resume -q -o "$work/none.json"
+expect_error_line "--resume" "--checkpoint"
+expect 1 run "$work/plan.json" --steps 9 --checkpoint "$scratch/state" -q -o "$work/none.json"
+expect_error_line "latest.json" "earlier run"
+expect 3 run "$work/other.json" --steps 9 --checkpoint "$scratch/state" --resume -q -o "$work/none.json"
+expect_error_line "latest.json" "this very plan"
+
 # More ranks than the plan has: the job file is caught on its way to the worker.
 cat >"$scratch/catch" <<CATCH
 #!/bin/sh

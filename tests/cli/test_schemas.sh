@@ -36,6 +36,9 @@ document memory -w gpt2 -c "2x dgx-a100"
 document run made/plan.json --steps 12 -q
 document run made/plan.json --until accuracy=0.05 --steps 60 -q
 expect 0 run made/plan.json --steps 12 -q -o made/run.json
+expect 0 plan -w mlp -c local:2 --fix pp=1,dp=2 -q -o made/parallel.json
+document run made/parallel.json --steps 12 --checkpoint "$scratch/state" -q
+cp state/latest.json documents/checkpoint.json
 document compare made/plan.json made/run.json
 for name in gpt2 lenet transfer-resnet50 mixtral-8x7b deepseek-v3 gnmt-8; do document workload show $name; done
 document workload import "$SOURCE/tests/fuzz/corpus/pipedream/chain.graph.txt"
