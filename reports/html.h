@@ -6,6 +6,8 @@
 
 extern const char ty_page_css[];
 extern const char ty_page_js[];
+extern const char ty_charts_js[]; /* "" in a build without charts */
+extern const char ty_charts_notices[];
 
 /** Text with the five characters escaped that HTML gives a meaning; NULL adds nothing. */
 void ty_html_escape(ty_text *html, const char *text);
