@@ -23,6 +23,8 @@ typedef enum exit_code {
     EXIT_INTERRUPTED = 130
 } exit_code;
 
+#define CLI_MOST_VARIED 16
+
 typedef struct cli_config cli_config;
 
 /** Every option of every command; which a command accepts is in its table row. */
@@ -39,7 +41,9 @@ typedef struct cli_options {
     /* Parsed from the texts; 0 where not given. */
     uint64_t global_batch, top, steps, ranks, seed, seeds, sequence, hosts, checkpoint_every;
     bool json, quiet, no_simulate, no_fold, allow_lossy, program, straight, fewer, help, force,
-        show_origin, resume;
+        show_origin, resume, csv, no_charts;
+    const char *rows, *vary[CLI_MOST_VARIED]; /* --vary, in order */
+    int vary_count;
     cli_config *config; /* where defaults lie; owned */
     const char **files; /* what is not an option, in order */
     int file_count;
@@ -65,6 +69,7 @@ exit_code cmd_systems(const cli_options *options);
 exit_code cmd_score(const cli_options *options);
 exit_code cmd_compare(const cli_options *options);
 exit_code cmd_report(const cli_options *options);
+exit_code cmd_whatif(const cli_options *options);
 exit_code cmd_profile(const cli_options *options);
 /** What a file was taken for, and what was ignored or assumed, on stderr. */
 void print_import_report(const char *path, const ty_import_report *report);
@@ -151,6 +156,9 @@ ty_status question_open(const cli_options *options, cli_question *out,
                         ty_error *error) TY_MUST_CHECK;
 void question_clear(cli_question *question);
 
+/** Whether --fix has such a key. */
+bool fix_key_is_known(const char *key);
+
 /** Applies --fix, --global-batch and the like. TY_EINVAL names the key. `replicas` gets storage
  *  that must outlive the options. */
 ty_status plan_options_from(const cli_options *options, const cli_question *question,
@@ -164,6 +172,13 @@ typedef void (*show_more)(void *context, ty_json_writer *writer, ty_text *text);
 ty_status show_timeline(const cli_options *options, const plan_inputs *inputs, const char *schema,
                         const ty_timeline *timeline, show_more more, void *context, ty_text *text,
                         ty_error *error) TY_MUST_CHECK;
+
+/* ---- cmd_plan.c -------------------------------------------------------------------------- */
+
+/** The best plan for a question, its finalists (`top` of them) judged by the simulator. Catches
+ * interrupts; the plan is the best so far then. */
+ty_status plan_answer(const cli_options *options, const cli_question *question, uint32_t top,
+                      ty_plan **out, ty_error *error) TY_MUST_CHECK;
 
 /* ---- worker.c ---------------------------------------------------------------------------- */
 

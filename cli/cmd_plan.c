@@ -57,8 +57,8 @@ static ty_status find(const cli_options *options, const cli_question *q, ty_plan
     return ty_plan_search(q->workload, q->cluster, q->profile, how, out, error);
 }
 
-static ty_status answer(const cli_options *options, const cli_question *q, uint32_t top,
-                        ty_plan **out, ty_error *error)
+ty_status plan_answer(const cli_options *options, const cli_question *q, uint32_t top,
+                      ty_plan **out, ty_error *error)
 {
     ty_status status = TY_OK;
     ty_plan_options how;
@@ -156,6 +156,24 @@ cleanup:
     return status;
 }
 
+/* "trainyard.infeasible/1": the question, and why it has no answer. */
+static void put_infeasible(const cli_options *options, const ty_error *error, ty_text *text)
+{
+    ty_json_writer w = ty_json_writer_on(text);
+
+    ty_json_open(&w, NULL, '{');
+    ty_json_put_string(&w, "schema", "trainyard.infeasible/1");
+    ty_json_put_string(&w, "workload", options->workload);
+    ty_json_put_string(&w, "cluster", options->cluster);
+    if (options->global_batch > 0)
+        ty_json_put_uint(&w, "global_batch", options->global_batch);
+    if (options->fix != NULL)
+        ty_json_put_string(&w, "fix", options->fix);
+    ty_json_put_string(&w, "reason", error->message);
+    ty_json_close(&w, '}');
+    ty_text_add(text, "\n");
+}
+
 exit_code cmd_plan(const cli_options *options)
 {
     exit_code code;
@@ -167,11 +185,16 @@ exit_code cmd_plan(const cli_options *options)
 
     if (question_open(options, &q, &error) != TY_OK)
         return report_bad_input(&error);
-    if (answer(options, &q, top, &plan, &error) != TY_OK ||
+    if (plan_answer(options, &q, top, &plan, &error) != TY_OK ||
         (options->output != NULL && ty_plan_save(plan, options->output, &error) != TY_OK) ||
         (options->candidates != NULL &&
          write_candidates(plan, options->candidates, &error) != TY_OK)) {
         code = report_failure(&error);
+        if (options->json && code == EXIT_NO_PLAN) {
+            put_infeasible(options, &error, &text);
+            if (print_text(&text) != EXIT_DONE)
+                code = EXIT_FAILED;
+        }
         goto cleanup;
     }
     if (options->json) {
@@ -233,7 +256,7 @@ exit_code cmd_memory(const cli_options *options)
 
     if (question_open(options, &q, &error) != TY_OK)
         return report_bad_input(&error);
-    if (answer(options, &q, 0, &plan, &error) != TY_OK) {
+    if (plan_answer(options, &q, 0, &plan, &error) != TY_OK) {
         code = report_failure(&error);
         goto cleanup;
     }

@@ -53,6 +53,8 @@ static char *trim(char *text)
 
 static bool may_be_set(const option_row *row)
 {
+    if (row->kind == OPTION_VARY)
+        return false;
     for (size_t i = 0; i < sizeof of_one_call / sizeof of_one_call[0]; i++)
         if (strcmp(row->name, of_one_call[i]) == 0)
             return false;

@@ -323,6 +323,14 @@ static const fix_key fix_keys[] = {
 };
 #define FIX_KEY_COUNT (sizeof fix_keys / sizeof fix_keys[0])
 
+bool fix_key_is_known(const char *key)
+{
+    for (size_t k = 0; k < FIX_KEY_COUNT; k++)
+        if (strcmp(key, fix_keys[k].name) == 0)
+            return true;
+    return false;
+}
+
 static ty_status fix_one(fix_target *target, char *item, ty_error *error)
 {
     char *equals = strchr(item, '=');

@@ -44,8 +44,20 @@ const cli_command commands[] = {
      1, 1, cmd_run},
     {"compare", "PLAN RUN [options]", "predicted against measured, operation by operation", NULL,
      OPTIONS("fail-over", "json"), 2, 2, cmd_compare},
-    {"report", "PLAN [RUN] -o report.html [options]", "one self-contained HTML page", NULL,
-     OPTIONS("title", "output"), 1, 2, cmd_report},
+    {"report", "FILE... -o report.html [options]",
+     "one self-contained HTML page of plans, runs, what-ifs and scores",
+     "Files are told apart by their schema: one plan, its run, what simulate, whatif,\n"
+     "validate and plan print with --json; docs/reports.md has them all.\n",
+     OPTIONS("title", "no-charts", "output"), 1, 64, cmd_report},
+    {"whatif", "--workload W --cluster C --vary KEY=V,... [options]",
+     "the best plan for every combination of values, as a table",
+     "KEY is workload, cluster, batch, seq, workload.KEY; hosts, device, pod, leaf,\n"
+     "host, gpu, oversub; bandwidth.LINK, latency.LINK, memory, memory_bandwidth,\n"
+     "compute (quantities, or factors as x2; LINK may be all); or a key of --fix.\n",
+     OPTIONS("workload", "cluster", "seq", "global-batch", "precision", "profile", "fix",
+             "allow-lossy", "system", "objective", "task", "top", "no-simulate", "seed", "vary",
+             "rows", "output", "json", "csv"),
+     0, 0, cmd_whatif},
     {"profile", "--workload W | import TRACE [options]",
      "measure layers, copies and collectives here, or import a trace",
      "import reads traces of PyTorch's profiler. With --workload W and\n"

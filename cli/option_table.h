@@ -8,7 +8,12 @@
 
 #include "cli.h"
 
-typedef enum option_kind { OPTION_FLAG, OPTION_TEXT, OPTION_NUMBER } option_kind;
+typedef enum option_kind {
+    OPTION_FLAG,
+    OPTION_TEXT,
+    OPTION_NUMBER,
+    OPTION_VARY /* may be given several times */
+} option_kind;
 
 typedef struct option_row {
     const char *name;

@@ -83,6 +83,11 @@ static const option_row table[] = {
     TEXT("image", 0, image, "NAME", "container image of Kubernetes targets"),
     FLAG("show-origin", 0, show_origin, "where each setting comes from"),
     FLAG("force", 0, force, "replace files that are there"),
+    {"vary", 0, OPTION_VARY, 0, 0, 0, "KEY=V,...",
+     "values to try: of hosts, batch, bandwidth.LINK, tp, ...; several multiply"},
+    TEXT("rows", 0, rows, "FILE", "a document whose rows are not done again"),
+    FLAG("csv", 0, csv, "print a table of comma-separated values"),
+    FLAG("no-charts", 0, no_charts, "tables and plain pictures only: a small file"),
     TEXT("output", 'o', output, "FILE", "file to write; - is standard output"),
     FLAG("json", 'j', json, "print one JSON document instead of text"),
     FLAG("quiet", 'q', quiet, "no progress on stderr"),
@@ -122,6 +127,8 @@ bool option_is_set(const option_row *row, const cli_options *options)
         memcpy(&is_on, (const char *)options + row->offset, sizeof is_on);
         return is_on;
     }
+    if (row->kind == OPTION_VARY)
+        return options->vary_count > 0;
     memcpy(&text, (const char *)options + row->offset, sizeof text);
     return text != NULL;
 }
@@ -164,6 +171,12 @@ exit_code option_set(const cli_command *command, const option_row *row, const ch
 
     if (row->kind == OPTION_FLAG) {
         memcpy((char *)out + row->offset, &yes, sizeof yes);
+        return EXIT_DONE;
+    }
+    if (row->kind == OPTION_VARY) {
+        if (out->vary_count == CLI_MOST_VARIED)
+            return report_usage(command->name, "--vary: at most %d keys", CLI_MOST_VARIED);
+        out->vary[out->vary_count++] = value;
         return EXIT_DONE;
     }
     memcpy((char *)out + row->offset, &value, sizeof value);
