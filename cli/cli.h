@@ -173,6 +173,22 @@ ty_status show_timeline(const cli_options *options, const plan_inputs *inputs, c
                         const ty_timeline *timeline, show_more more, void *context, ty_text *text,
                         ty_error *error) TY_MUST_CHECK;
 
+/* ---- findings.c -------------------------------------------------------------------------- */
+
+/** Everything that compare and report look at. */
+typedef struct findings {
+    plan_inputs inputs;
+    ty_timeline *estimated, *simulated;
+    ty_run *run;               /* NULL: not measured */
+    ty_comparison *comparison; /* NULL: not measured */
+} findings;
+void findings_clear(findings *f);
+/** The plan and, unless NULL, its run; TY_EPARSE: the run is of another plan. */
+ty_status findings_read(const char *plan_path, const char *run_path, findings *f,
+                        ty_error *error) TY_MUST_CHECK;
+/** Estimates and simulates where that was not done, and compares. */
+ty_status findings_make(findings *f, ty_error *error) TY_MUST_CHECK;
+
 /* ---- cmd_plan.c -------------------------------------------------------------------------- */
 
 /** The best plan for a question, its finalists (`top` of them) judged by the simulator. Catches

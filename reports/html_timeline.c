@@ -1,8 +1,7 @@
 /* The timeline: one lane per rank and stream, predicted above measured, as inline SVG in per cent
- * of the width so that zooming is a matter of width alone. */
-#include "html.h"
+ * of the width so that zooming is a matter of width alone. The same as a chart: html_gantt.c. */
+#include "html_timeline.h"
 #include "operation.h"
-#include "partners.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -10,11 +9,11 @@
 #define LANE_HEIGHT 28
 #define BAR_HEIGHT 11
 #define AXIS_HEIGHT 22
-#define MOST_RANKS 8
 #define MOST_TABLE_ROWS 600
+#define MOST_SVG_BARS 1500 /* a page with charts has the picture twice */
 
 /* Okabe and Ito's palette, which colour-blind readers can tell apart. */
-static const char *const colours[TY_OP_COUNT] = {
+const char *const ty_op_colours[TY_OP_COUNT] = {
     [TY_OP_LOAD] = "#8c8c8c",      [TY_OP_FORWARD] = "#0072b2",
     [TY_OP_RECOMPUTE] = "#56b4e9", [TY_OP_BACKWARD] = "#d55e00",
     [TY_OP_SEND] = "#cc79a7",      [TY_OP_RECEIVE] = "#cc79a7",
@@ -24,33 +23,31 @@ static const char *const colours[TY_OP_COUNT] = {
     [TY_OP_GATHER] = "#44aa99",    [TY_OP_BACKWARD_WEIGHT] = "#aa4499",
 };
 
-typedef struct view {
-    const ty_report_input *input;
-    const partners *partners;
-    ty_text *html;
-    uint32_t ranks[MOST_RANKS];
-    uint32_t rank_count;
-    bool has_stream[MOST_RANKS][TY_STREAM_COUNT];
-    bool has_op[TY_OP_COUNT];
-    double length_s; /* what the width stands for */
-} view;
+/* Devices of one class are alike in all that a timeline shows, unless stragglers are measured. */
+static bool is_like_one_before(const timeline_view *v, uint32_t rank)
+{
+    const ty_plan *plan = v->input->plan;
+    const ty_cluster *cluster = v->input->cluster;
 
-/* One step of a timeline and when it began. */
-typedef struct step_view {
-    const ty_timeline *timeline;
-    uint32_t step;
-    double start_s, end_s;
-} step_view;
+    for (uint32_t i = 0; i < v->rank_count; i++) {
+        if (ty_plan_stage_of_rank(plan, v->ranks[i]) != ty_plan_stage_of_rank(plan, rank))
+            continue;
+        if (cluster == NULL ||
+            ty_cluster_device_type(cluster, ty_plan_device_of_rank(plan, v->ranks[i])) ==
+                ty_cluster_device_type(cluster, ty_plan_device_of_rank(plan, rank)))
+            return true;
+    }
+    return false;
+}
 
-/* All ranks while they are few, else the first replica of each stage. */
-static void choose_ranks(view *v)
+/* All ranks while they are few, else one of each position and type of device. */
+static void choose_ranks(timeline_view *v)
 {
     const ty_plan *plan = v->input->plan;
     uint32_t count = ty_plan_rank_count(plan);
 
-    for (uint32_t r = 0; r < count && v->rank_count < MOST_RANKS; r++) {
-        uint32_t stage = ty_plan_stage_of_rank(plan, r);
-        if (count <= MOST_RANKS || r == ty_plan_first_rank(plan, stage))
+    for (uint32_t r = 0; r < count && v->rank_count < TIMELINE_MOST_RANKS; r++) {
+        if (count <= TIMELINE_FEW_RANKS || !is_like_one_before(v, r))
             v->ranks[v->rank_count++] = r;
     }
     for (uint32_t i = 0; i < v->rank_count; i++) {
@@ -81,10 +78,10 @@ static void step_span(const ty_timeline *timeline, const ty_plan *plan, const ty
 
 /* The recorded step whose length is nearest to the step time: neither the luckiest nor the worst.
  */
-static step_view choose_step(const ty_report_input *in, const ty_timeline *timeline,
-                             double step_time_s)
+static timeline_step choose_step(const ty_report_input *in, const ty_timeline *timeline,
+                                 double step_time_s)
 {
-    step_view best = {.timeline = timeline};
+    timeline_step best = {.timeline = timeline};
     double distance = HUGE_VAL;
 
     for (uint32_t s = timeline->step_count > 1 ? 1 : 0; s < timeline->step_count; s++) {
@@ -100,12 +97,12 @@ static step_view choose_step(const ty_report_input *in, const ty_timeline *timel
     return best;
 }
 
-static void put_bar(view *v, const char *what, const ty_instruction *in, double from_s, double to_s,
-                    double y, double opacity)
+static void put_bar(timeline_view *v, const char *what, const ty_instruction *in, double from_s,
+                    double to_s, double y, double opacity)
 {
     char name[128], time[32], at[32];
 
-    if (to_s - from_s <= v->length_s * 1e-5)
+    if (to_s - from_s <= v->length_s * 1e-5 || to_s - from_s < v->least_s)
         return;
     ty_operation_name(v->input->plan, in->op, in->first_layer, in->layer_count, in->bucket,
                       in->phase, name, sizeof name);
@@ -115,7 +112,7 @@ static void put_bar(view *v, const char *what, const ty_instruction *in, double 
                  "<rect x=\"%.4f%%\" width=\"%.4f%%\" y=\"%.1f\" height=\"%d\" fill=\"%s\" "
                  "fill-opacity=\"%.2f\"><title>",
                  from_s / v->length_s * 100, (to_s - from_s) / v->length_s * 100, y, BAR_HEIGHT,
-                 colours[in->op], opacity);
+                 ty_op_colours[in->op], opacity);
     ty_html_escape(v->html, what);
     ty_text_add(v->html, " ");
     ty_html_escape(v->html, name);
@@ -125,8 +122,8 @@ static void put_bar(view *v, const char *what, const ty_instruction *in, double 
 }
 
 /* A waiting instruction is drawn pale until its last partner was ready. */
-static void put_lane(view *v, const step_view *s, const char *what, uint32_t rank, ty_stream stream,
-                     double y)
+static void put_lane(timeline_view *v, const timeline_step *s, const char *what, uint32_t rank,
+                     ty_stream stream, double y)
 {
     const ty_plan *plan = v->input->plan;
     const ty_stage_program *stage = &v->input->program->stages[ty_plan_stage_of_rank(plan, rank)];
@@ -145,7 +142,7 @@ static void put_lane(view *v, const step_view *s, const char *what, uint32_t ran
     }
 }
 
-static void put_axis(view *v, int height)
+static void put_axis(timeline_view *v, int height)
 {
     for (int tick = 0; tick <= 10; tick++) {
         char label[32];
@@ -157,7 +154,7 @@ static void put_axis(view *v, int height)
     }
 }
 
-static void put_legend(view *v)
+static void put_legend(timeline_view *v)
 {
     ty_text_add(v->html, "<ul class=\"legend\">");
     for (int op = 0; op < TY_OP_COUNT; op++)
@@ -166,11 +163,12 @@ static void put_legend(view *v)
                 v->html,
                 "<li><svg width=\"12\" height=\"12\" aria-hidden=\"true\"><rect width=\"12\" "
                 "height=\"12\" fill=\"%s\"/></svg>%s</li>",
-                colours[op], ty_op_name((ty_op)op));
+                ty_op_colours[op], ty_op_name((ty_op)op));
     ty_text_add(v->html, "<li class=\"faint\">pale: waiting</li></ul>\n");
 }
 
-static void put_lanes(view *v, const step_view *predicted, const step_view *measured)
+static void put_lanes(timeline_view *v, const timeline_step *predicted,
+                      const timeline_step *measured)
 {
     int lanes = 0;
     int lane = 0;
@@ -179,8 +177,8 @@ static void put_lanes(view *v, const step_view *predicted, const step_view *meas
     for (uint32_t i = 0; i < v->rank_count; i++)
         for (int s = 0; s < TY_STREAM_COUNT; s++)
             if (v->has_stream[i][s]) {
-                ty_text_addf(v->html, "<div style=\"height:%dpx\">rank %u %s</div>", LANE_HEIGHT,
-                             v->ranks[i], ty_stream_name((ty_stream)s));
+                ty_text_addf(v->html, "<div>rank %u %s</div>", v->ranks[i],
+                             ty_stream_name((ty_stream)s));
                 lanes++;
             }
     ty_text_addf(v->html,
@@ -202,13 +200,14 @@ static void put_lanes(view *v, const step_view *predicted, const step_view *meas
 }
 
 /* The same facts as a table. */
-static void put_table(view *v, const step_view *predicted, const step_view *measured)
+static void put_table(timeline_view *v, const timeline_step *predicted,
+                      const timeline_step *measured)
 {
     const ty_plan *plan = v->input->plan;
     uint32_t rows = 0;
 
     ty_text_add(v->html,
-                "<details><summary>The timeline as a table</summary><div class=\"scroll\" "
+                "<details><summary>Every instruction</summary><div class=\"scroll\" "
                 "tabindex=\"0\"><table><thead><tr><th>rank</th><th class=\"text\">stream</th><th "
                 "class=\"text\">instruction</th><th>predicted start</th><th>predicted end</th>");
     if (measured != NULL)
@@ -220,7 +219,7 @@ static void put_table(view *v, const step_view *predicted, const step_view *meas
             &v->input->program->stages[ty_plan_stage_of_rank(plan, rank)];
         for (uint32_t i = 0; i < stage->instruction_count && rows < MOST_TABLE_ROWS; i++, rows++) {
             const ty_instruction *in = &stage->instructions[i];
-            const step_view *views[2] = {predicted, measured};
+            const timeline_step *views[2] = {predicted, measured};
             char name[128];
             ty_operation_name(plan, in->op, in->first_layer, in->layer_count, in->bucket, in->phase,
                               name, sizeof name);
@@ -245,46 +244,92 @@ static void put_table(view *v, const step_view *predicted, const step_view *meas
     ty_text_add(v->html, "</details>\n");
 }
 
-ty_status ty_html_timeline(const ty_report_input *in, ty_text *html, ty_error *error)
+/* Bars shorter than this are left out of the plain picture, so that not too many remain. */
+static double least_bar(const timeline_view *v)
 {
-    const ty_timeline *timeline = in->simulated != NULL ? in->simulated : in->estimated;
-    const ty_timeline *recorded = in->run != NULL ? in->run->timeline : NULL;
+    uint64_t bars = 0;
+
+    for (uint32_t r = 0; r < v->rank_count; r++)
+        bars += v->input->program->stages[ty_plan_stage_of_rank(v->input->plan, v->ranks[r])]
+                    .instruction_count;
+    return bars <= MOST_SVG_BARS ? 0 : v->length_s / MOST_SVG_BARS;
+}
+
+static void put_plain(timeline_view *v, const timeline_step *measured)
+{
+    v->least_s = least_bar(v);
+    ty_text_add(v->html, "<div class=\"fallback\">");
+    put_legend(v);
+    ty_text_add(v->html,
+                "<div class=\"tools\" hidden><button type=\"button\" data-zoom=\"2\">Zoom "
+                "in</button><button type=\"button\" data-zoom=\"0.5\">Zoom out</button><button "
+                "type=\"button\" data-zoom=\"0\">Whole step</button><span id=\"pointed\" "
+                "class=\"faint\"></span></div>\n");
+    put_lanes(v, &v->predicted, measured);
+    ty_text_add(v->html, "</div>\n");
+}
+
+static void put_introduction(page *p, const timeline_view *v, const timeline_step *measured)
+{
+    ty_text_addf(
+        p->html, "<p class=\"faint\">%s. Times count from the step's first computation.%s</p>\n",
+        measured != NULL ? "In each lane the upper bar is the prediction, the lower one the "
+                           "measurement"
+                         : "Predicted; nothing was measured yet",
+        v->rank_count < ty_plan_rank_count(p->in->plan)
+            ? " One rank of each stage and type of device is shown."
+            : "");
+}
+
+static ty_status view_open(timeline_view *v, const ty_timeline *timeline,
+                           const ty_timeline *recorded, ty_error *error)
+{
+    const ty_report_input *in = v->input;
     ty_step_summary summary;
-    step_view predicted, measured = {0};
-    partners *p = NULL;
-    view v = {.input = in, .html = html};
     ty_status status = TY_OK;
 
-    if (timeline == NULL)
-        return TY_OK;
-    if (recorded != NULL && recorded->step_count == 0)
-        recorded = NULL;
-    TY_CHECK(ty_partners_new(in->plan, in->program, &p, error), status, done);
+    TY_CHECK(ty_partners_new(in->plan, in->program, &v->partners, error), status, done);
     TY_CHECK(ty_timeline_summarize(in->plan, in->program, timeline, &summary, error), status, done);
-    v.partners = p;
-    choose_ranks(&v);
-    predicted = choose_step(in, timeline, summary.step_time_s);
-    v.length_s = predicted.end_s - predicted.start_s;
+    choose_ranks(v);
+    v->predicted = choose_step(in, timeline, summary.step_time_s);
+    v->length_s = v->predicted.end_s - v->predicted.start_s;
     if (recorded != NULL) {
         TY_CHECK(ty_timeline_check(in->plan, in->program, recorded, "run:/timeline", error), status,
                  done);
-        measured = choose_step(in, recorded, in->run->summary.step_time_s);
-        v.length_s = fmax(v.length_s, measured.end_s - measured.start_s);
+        v->measured = choose_step(in, recorded, in->run->summary.step_time_s);
+        v->length_s = fmax(v->length_s, v->measured.end_s - v->measured.start_s);
     }
-    ty_text_add(html, "<h2 id=\"timeline\">Timeline of one step</h2>\n");
-    ty_text_addf(
-        html, "<p class=\"faint\">%s. Times count from the step's first computation.%s</p>\n",
-        recorded != NULL ? "In each lane the upper bar is the prediction, the lower one the "
-                           "measurement"
-                         : "Predicted; nothing was measured yet",
-        v.rank_count < ty_plan_rank_count(in->plan) ? " One rank of each stage is shown." : "");
-    put_legend(&v);
-    ty_text_add(html, "<div class=\"tools\" hidden><button data-zoom=\"2\">Zoom in</button><button "
-                      "data-zoom=\"0.5\">Zoom out</button><button data-zoom=\"0\">Whole "
-                      "step</button><span id=\"pointed\" class=\"faint\"></span></div>\n");
-    put_lanes(&v, &predicted, recorded != NULL ? &measured : NULL);
-    put_table(&v, &predicted, recorded != NULL ? &measured : NULL);
 done:
-    ty_partners_free(p);
+    return status;
+}
+
+ty_status ty_page_timeline(page *p, ty_error *error)
+{
+    const ty_report_input *in = p->in;
+    const ty_timeline *timeline = in->simulated != NULL ? in->simulated : in->estimated;
+    const ty_timeline *recorded = in->run != NULL ? in->run->timeline : NULL;
+    timeline_view v = {.input = in, .html = p->html};
+    const timeline_step *measured;
+    ty_status status = TY_OK;
+
+    if (timeline == NULL) {
+        ty_page_missing(p, "Timeline and stages", "a plan, which is simulated for it");
+        return TY_OK;
+    }
+    if (recorded != NULL && recorded->step_count == 0)
+        recorded = NULL;
+    TY_CHECK(view_open(&v, timeline, recorded, error), status, done);
+    measured = recorded != NULL ? &v.measured : NULL;
+    ty_page_section(p, "stages", "What each stage does");
+    TY_CHECK(ty_page_stage_parts(p, &v, measured, error), status, done);
+    ty_page_section(p, "timeline", "Timeline of one step");
+    put_introduction(p, &v, measured);
+    TY_CHECK(ty_page_gantt(p, &v, measured, error), status, done);
+    put_plain(&v, measured);
+    put_table(&v, &v.predicted, measured);
+    ty_text_add(p->html, "</figure>\n");
+    TY_CHECK(ty_page_critical_path(p, &v, error), status, done);
+done:
+    ty_partners_free(v.partners);
     return status;
 }

@@ -99,33 +99,47 @@ uint32_t ty_partners_send(const partners *p, uint32_t rank, const ty_instruction
                                     global / p->plan->stages[peer].replicas)];
 }
 
-double ty_partners_ready_s(const partners *p, const ty_timeline *timeline, const ty_event *event)
+/* The event at which a member reaches a phase of a bucket's exchange; NULL: it has none. */
+static const ty_event *member_event(const partners *p, const ty_timeline *timeline, uint32_t step,
+                                    const ty_instruction *in, uint32_t rank)
 {
-    uint32_t stage = ty_plan_stage_of_rank(p->plan, event->rank);
+    const ty_bucket *b = &p->plan->buckets[in->bucket];
+    const uint32_t position = ty_plan_stage_of_rank(p->plan, rank);
+    const uint32_t holder =
+        b->stage % p->program->stage_count == position ? b->stage : b->tied_stage;
+    const uint32_t index = p->collectives[holder][in->bucket * TY_MOST_PHASES + in->phase];
+
+    return index == UINT32_MAX ? NULL
+                               : ty_timeline_find(timeline, p->program, p->plan, step, rank, index);
+}
+
+const ty_event *ty_partners_last(const partners *p, const ty_timeline *timeline,
+                                 const ty_event *event)
+{
+    const uint32_t stage = ty_plan_stage_of_rank(p->plan, event->rank);
     const ty_instruction *in = &p->program->stages[stage].instructions[event->instruction];
-    double ready_s = event->start_s;
+    const ty_event *last = NULL;
 
     if (in->op == TY_OP_RECEIVE) {
         uint32_t sender;
         uint32_t send = ty_partners_send(p, event->rank, in, &sender);
         if (send != UINT32_MAX)
-            ready_s = fmax(
-                ready_s, ty_timeline_find(timeline, p->program, p->plan, event->step, sender, send)
-                             ->start_s);
+            last = ty_timeline_find(timeline, p->program, p->plan, event->step, sender, send);
     } else if (in->op == TY_OP_COLLECTIVE) {
         uint32_t count = ty_bucket_members(p->plan, &p->plan->buckets[in->bucket], p->members);
         for (uint32_t m = 0; m < count; m++) {
-            const ty_bucket *bucket = &p->plan->buckets[in->bucket];
-            const uint32_t position = ty_plan_stage_of_rank(p->plan, p->members[m]);
-            const uint32_t holder = bucket->stage % p->program->stage_count == position
-                                        ? bucket->stage
-                                        : bucket->tied_stage;
-            uint32_t index = p->collectives[holder][in->bucket * TY_MOST_PHASES + in->phase];
-            if (index != UINT32_MAX)
-                ready_s = fmax(ready_s, ty_timeline_find(timeline, p->program, p->plan, event->step,
-                                                         p->members[m], index)
-                                            ->start_s);
+            const ty_event *e = member_event(p, timeline, event->step, in, p->members[m]);
+            if (e != NULL && (last == NULL || e->start_s > last->start_s))
+                last = e;
         }
     }
+    return last;
+}
+
+double ty_partners_ready_s(const partners *p, const ty_timeline *timeline, const ty_event *event)
+{
+    const ty_event *last = ty_partners_last(p, timeline, event);
+    const double ready_s = last != NULL ? fmax(event->start_s, last->start_s) : event->start_s;
+
     return ready_s < event->end_s ? ready_s : event->end_s;
 }

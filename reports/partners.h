@@ -18,6 +18,11 @@ void ty_partners_free(partners *p);
 uint32_t ty_partners_send(const partners *p, uint32_t rank, const ty_instruction *receive,
                           uint32_t *sender);
 
+/** The partner that an instruction had to wait for: the send of a receive, or the last member to
+ * reach a collective, which may be itself; NULL for an instruction that meets nobody. */
+const ty_event *ty_partners_last(const partners *p, const ty_timeline *timeline,
+                                 const ty_event *event);
+
 /** When the last of those that an instruction meets was ready for it, in one step of a timeline;
  * the event's own start for an instruction that meets nobody. */
 double ty_partners_ready_s(const partners *p, const ty_timeline *timeline, const ty_event *event);

@@ -83,7 +83,19 @@ void ty_run_to_metrics(const ty_plan *plan, const ty_run *run, ty_text *text);
 void ty_run_to_mlperf(const ty_plan *plan, const ty_run *run, double target_accuracy,
                       ty_text *text);
 
-/** What a report is made of; everything but the plan and its program may be NULL. */
+/** A document that a report shows beside the plan: what other commands print with --json. */
+typedef struct ty_report_document {
+    const char *path;    /* as the user named it */
+    const char *schema;  /* "trainyard.whatif/1", ... : ty_report_schemas */
+    const ty_json *root; /* NULL for those that are in ty_report_input already: plan, run */
+    ty_digest digest;    /* SHA-256 of the file */
+} ty_report_document;
+
+/** Schemas of documents that a report can show, NULL at the end; docs/reports.md says what of. */
+extern const char *const ty_report_schemas[];
+
+/** What a report is made of; everything may be NULL, but a plan comes with its program, and
+ * without a plan there is a document at least. */
 typedef struct ty_report_input {
     const char *title;
     const ty_plan *plan;
@@ -91,15 +103,27 @@ typedef struct ty_report_input {
     const ty_timeline *estimated, *simulated;
     const ty_run *run;
     const ty_comparison *comparison;
+    const ty_cluster *cluster; /* of the plan: memory, topology, cost */
+    const ty_costs *costs;     /* of the program: link load, traffic */
+    const ty_report_document *documents;
+    uint32_t document_count;
+    bool without_charts;
     const char *command; /* that made it, for the provenance */
 } ty_report_input;
 
 /**
- * One self-contained HTML page: verdict, step breakdown, timeline with predicted above measured,
- * errors per operation, memory, candidates, loss curve, provenance. No network, no external file;
- * works without script as tables and inline SVG.
+ * One self-contained HTML page, the answer first: docs/reports.md lists its sections and where
+ * their figures come from. Sections without data are left out and named at the end with what would
+ * fill them. No network, no external file, scripts and styles allowed by their hashes alone; works
+ * without script as tables and inline SVG, and so does a page of a build without charts. Large
+ * plans are shown by one rank of each kind, large clusters by groups of hosts.
+ * @return TY_EPARSE for timelines of another program, or a document that is not what its schema
+ * says
  */
 ty_status ty_report_html(const ty_report_input *input, ty_text *html,
                          ty_error *error) TY_MUST_CHECK;
+
+/** Whether this build has the charts. */
+bool ty_report_has_charts(void);
 
 #endif

@@ -1,0 +1,193 @@
+/* trainyard report: files told apart by their schema, one HTML page. */
+#include "cli.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define MOST_FILES 64
+
+typedef struct report_files {
+    ty_json_document *parsed[MOST_FILES];
+    ty_report_document documents[MOST_FILES];
+    uint32_t count;
+    const char *plan, *run, *simulation, *estimate; /* paths; NULL: not given */
+} report_files;
+
+static void files_clear(report_files *files)
+{
+    for (uint32_t i = 0; i < files->count; i++)
+        ty_json_free(files->parsed[i]);
+}
+
+static ty_status check_schema(const char *path, const char *schema, ty_error *error)
+{
+    ty_text known = {0};
+    ty_status status;
+
+    for (const char *const *s = ty_report_schemas; *s != NULL; s++) {
+        if (strcmp(schema, *s) == 0) {
+            ty_text_clear(&known);
+            return TY_OK;
+        }
+        ty_text_addf(&known, "%s%s", s == ty_report_schemas ? "" : ", ", *s);
+    }
+    status = ty_fail(error, TY_EPARSE, "%s:/schema: found \"%.60s\", expected one of %s", path,
+                     schema, known.data != NULL ? known.data : "");
+    ty_text_clear(&known);
+    return status;
+}
+
+/* There can be one plan, and one of what belongs to it. */
+static ty_status take_role(report_files *files, const char *schema, const char *path,
+                           ty_error *error)
+{
+    const struct {
+        const char *schema;
+        const char **path;
+    } roles[] = {{"trainyard.plan/1", &files->plan},
+                 {"trainyard.run/1", &files->run},
+                 {"trainyard.simulation/1", &files->simulation},
+                 {"trainyard.estimate/1", &files->estimate}};
+
+    for (size_t i = 0; i < sizeof roles / sizeof roles[0]; i++) {
+        if (strcmp(schema, roles[i].schema) != 0)
+            continue;
+        if (*roles[i].path != NULL)
+            return ty_fail(error, TY_EINVAL, "%s and %s are both %s; a report is of one",
+                           *roles[i].path, path, schema);
+        *roles[i].path = path;
+    }
+    return TY_OK;
+}
+
+static ty_status read_file(report_files *files, const char *path, ty_error *error)
+{
+    ty_report_document *out = &files->documents[files->count];
+    char *bytes = NULL;
+    size_t length;
+    ty_status status = TY_OK;
+
+    TY_CHECK(ty_file_read(path, 0, &bytes, &length, error), status, done);
+    TY_CHECK(ty_json_parse(bytes, length, path, &files->parsed[files->count], error), status, done);
+    *out = (ty_report_document){.path = path,
+                                .root = ty_json_root(files->parsed[files->count]),
+                                .digest = ty_digest_of(bytes, length)};
+    files->count++;
+    TY_CHECK(ty_json_string(out->root, "schema", &out->schema, error), status, done);
+    TY_CHECK(check_schema(path, out->schema, error), status, done);
+    TY_CHECK(take_role(files, out->schema, path, error), status, done);
+done:
+    ty_free(bytes);
+    return status;
+}
+
+static ty_status check_roles(const report_files *files, ty_error *error)
+{
+    const char *of_a_plan = files->run != NULL          ? files->run
+                            : files->simulation != NULL ? files->simulation
+                                                        : files->estimate;
+
+    if (files->plan == NULL && of_a_plan != NULL)
+        return ty_fail(error, TY_EINVAL, "%s says nothing without its plan: name both", of_a_plan);
+    return TY_OK;
+}
+
+/* The timeline that a simulate or estimate document carries. */
+static ty_status read_timeline(const report_files *files, const char *path, const findings *f,
+                               ty_timeline **out, ty_error *error)
+{
+    ty_status status = TY_OK;
+    const ty_json *object;
+    ty_timeline *timeline = NULL;
+
+    for (uint32_t i = 0; path != NULL && i < files->count; i++) {
+        if (files->documents[i].path != path)
+            continue;
+        TY_CHECK(ty_json_object(files->documents[i].root, "timeline", &object, error), status,
+                 cleanup);
+        TY_CHECK(ty_timeline_from_json(object, &timeline, error), status, cleanup);
+        ty_timeline_sort(timeline);
+        TY_CHECK(ty_timeline_check(f->inputs.plan, f->inputs.program, timeline, path, error),
+                 status, cleanup);
+        *out = timeline;
+        timeline = NULL; /* given away */
+        break;
+    }
+cleanup:
+    ty_timeline_free(timeline);
+    return status;
+}
+
+static ty_status files_read(const cli_options *options, report_files *files, findings *f,
+                            ty_error *error)
+{
+    ty_status status = TY_OK;
+
+    for (int i = 0; i < options->file_count; i++)
+        TY_CHECK(read_file(files, options->files[i], error), status, done);
+    TY_CHECK(check_roles(files, error), status, done);
+    if (files->plan == NULL)
+        return TY_OK;
+    TY_CHECK(findings_read(files->plan, files->run, f, error), status, done);
+    TY_CHECK(read_timeline(files, files->simulation, f, &f->simulated, error), status, done);
+    TY_CHECK(read_timeline(files, files->estimate, f, &f->estimated, error), status, done);
+done:
+    return status;
+}
+
+static void command_line(const cli_options *options, ty_text *text)
+{
+    ty_text_add(text, "trainyard report");
+    for (int i = 0; i < options->file_count; i++)
+        ty_text_addf(text, " %s", options->files[i]);
+    ty_text_addf(text, "%s -o %s (version %s)", options->no_charts ? " --no-charts" : "",
+                 options->output, TY_VERSION);
+}
+
+static ty_status write_page(const cli_options *options, const report_files *files,
+                            const findings *f, ty_error *error)
+{
+    ty_status status = TY_OK;
+    ty_text html = {0}, command = {0};
+    ty_report_input input = {.title = options->title,
+                             .plan = f->inputs.plan,
+                             .program = f->inputs.program,
+                             .estimated = f->estimated,
+                             .simulated = f->simulated,
+                             .run = f->run,
+                             .comparison = f->comparison,
+                             .cluster = f->inputs.cluster,
+                             .costs = f->inputs.costs,
+                             .documents = files->documents,
+                             .document_count = files->count,
+                             .without_charts = options->no_charts};
+
+    command_line(options, &command);
+    TY_CHECK(ty_text_check(&command, error), status, done);
+    input.command = command.data;
+    TY_CHECK(ty_report_html(&input, &html, error), status, done);
+    TY_CHECK(ty_file_write(options->output, html.data, html.length, error), status, done);
+done:
+    ty_text_clear(&command);
+    ty_text_clear(&html);
+    return status;
+}
+
+exit_code cmd_report(const cli_options *options)
+{
+    exit_code code = EXIT_DONE;
+    ty_error error = {0};
+    findings f = {0};
+    report_files files = {0};
+
+    if (options->output == NULL)
+        return report_usage("report", "needs -o FILE");
+    if (files_read(options, &files, &f, &error) != TY_OK)
+        code = report_bad_input(&error);
+    else if ((files.plan != NULL && findings_make(&f, &error) != TY_OK) ||
+             write_page(options, &files, &f, &error) != TY_OK)
+        code = report_failure(&error);
+    files_clear(&files);
+    findings_clear(&f);
+    return code;
+}

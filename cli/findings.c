@@ -1,0 +1,56 @@
+/* A plan, what is predicted of it and what was measured. */
+#include "cli.h"
+
+#include <string.h>
+
+void findings_clear(findings *f)
+{
+    ty_comparison_free(f->comparison);
+    ty_run_free(f->run);
+    ty_timeline_free(f->simulated);
+    ty_timeline_free(f->estimated);
+    plan_inputs_clear(&f->inputs);
+}
+
+ty_status findings_read(const char *plan_path, const char *run_path, findings *f, ty_error *error)
+{
+    ty_status status = TY_OK;
+    ty_digest digest;
+
+    TY_CHECK(plan_inputs_load(plan_path, &f->inputs, error), status, done);
+    if (run_path == NULL)
+        return TY_OK;
+    TY_CHECK(ty_run_load(run_path, &f->run, error), status, done);
+    TY_CHECK(ty_plan_digest(f->inputs.plan, &digest, error), status, done);
+    if (strcmp(digest.hex, f->run->plan_digest.hex) != 0)
+        return ty_fail(error, TY_EPARSE,
+                       "%s:/plan_digest: found %.12s..., expected %.12s... of %s: the run is of "
+                       "another plan",
+                       run_path, f->run->plan_digest.hex, digest.hex, plan_path);
+    TY_CHECK(
+        ty_timeline_check(f->inputs.plan, f->inputs.program, f->run->timeline, run_path, error),
+        status, done);
+done:
+    return status;
+}
+
+ty_status findings_make(findings *f, ty_error *error)
+{
+    ty_status status = TY_OK;
+    ty_simulate_options how = ty_simulate_options_default();
+    const plan_inputs *in = &f->inputs;
+
+    if (f->estimated == NULL)
+        TY_CHECK(ty_estimate(in->plan, in->program, in->costs,
+                             3 + 2 * ty_program_largest_lead(in->program), &f->estimated, error),
+                 status, done);
+    if (f->simulated == NULL)
+        TY_CHECK(
+            ty_simulate(in->plan, in->program, in->costs, in->cluster, &how, &f->simulated, error),
+            status, done);
+    if (f->run != NULL)
+        TY_CHECK(ty_compare(in->plan, in->program, f->simulated, f->run, &f->comparison, error),
+                 status, done);
+done:
+    return status;
+}

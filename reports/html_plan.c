@@ -1,0 +1,530 @@
+/* Sections of the report that are about the plan itself: verdict, step, memory, search, sources. */
+#include "html.h"
+#include "operation.h"
+#include "page.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+static void put_card(ty_text *html, const char *label, const char *value)
+{
+    ty_text_add(html, "<li><span class=\"faint\">");
+    ty_html_escape(html, label);
+    ty_text_add(html, "</span><b>");
+    ty_html_escape(html, value);
+    ty_text_add(html, "</b></li>");
+}
+
+static void put_memory_card(const ty_report_input *in, ty_text *html)
+{
+    char memory[32];
+    uint64_t peak = 0;
+
+    if (in->plan->memory == NULL)
+        return;
+    for (uint32_t i = 0; i < in->plan->stage_count; i++)
+        if (ty_memory_use_total(&in->plan->memory[i]) > peak)
+            peak = ty_memory_use_total(&in->plan->memory[i]);
+    ty_format_memory((double)peak, memory);
+    put_card(html, "memory of a device", memory);
+}
+
+/* Of a question that has no answer, or of documents alone. */
+static void put_other_verdict(page *p)
+{
+    const ty_report_document *failed = ty_page_document(p, "trainyard.infeasible/1");
+    const char *workload, *cluster, *reason;
+
+    if (failed == NULL || ty_json_string(failed->root, "workload", &workload, NULL) != TY_OK ||
+        ty_json_string(failed->root, "cluster", &cluster, NULL) != TY_OK ||
+        ty_json_string(failed->root, "reason", &reason, NULL) != TY_OK) {
+        ty_text_add(p->html, "<p class=\"verdict\">No plan is part of this report.</p>\n");
+        return;
+    }
+    ty_text_add(p->html, "<p class=\"verdict over\"><strong>No plan fits.</strong> ");
+    ty_html_escape(p->html, workload);
+    ty_text_add(p->html, " on ");
+    ty_html_escape(p->html, cluster);
+    ty_text_add(p->html, ": ");
+    ty_html_escape(p->html, reason);
+    ty_text_add(p->html, ".</p>\n");
+}
+
+static void put_verdict_cards(page *p, const ty_step_summary *s)
+{
+    const ty_report_input *in = p->in;
+    char text[64], time[32];
+
+    ty_text_add(p->html, "<ul class=\"cards\">");
+    ty_format_seconds(s->step_time_s, time);
+    put_card(p->html, "predicted step", time);
+    if (in->comparison != NULL) {
+        ty_format_seconds(in->comparison->measured.step_time_s, time);
+        put_card(p->html, "measured step", time);
+        snprintf(text, sizeof text, "%+.1f %%", in->comparison->step_time_error * 100);
+        put_card(p->html, "prediction error", text);
+        ty_format_count(in->comparison->measured.samples_per_s, text);
+        put_card(p->html, "measured samples/s", text);
+    } else {
+        ty_format_count(s->samples_per_s, text);
+        put_card(p->html, "predicted samples/s", text);
+        if (s->tokens_per_s > 0) {
+            ty_format_count(s->tokens_per_s, text);
+            put_card(p->html, "predicted tokens/s", text);
+        }
+    }
+    put_memory_card(in, p->html);
+    snprintf(text, sizeof text, "%u in %u stage%s",
+             ty_plan_rank_count(in->plan) * ty_plan_width(in->plan), in->plan->stage_count,
+             in->plan->stage_count > 1 ? "s" : "");
+    put_card(p->html, "devices", text);
+    ty_text_add(p->html, "</ul>\n");
+}
+
+void ty_page_verdict(page *p)
+{
+    const ty_report_input *in = p->in;
+    const ty_step_summary *s = ty_page_prediction(p);
+    char time[32], rate[32];
+
+    if (s == NULL) {
+        put_other_verdict(p);
+        return;
+    }
+    ty_format_seconds(s->step_time_s, time);
+    ty_format_count(s->samples_per_s, rate);
+    ty_text_add(p->html, "<p class=\"verdict\">Train <strong>");
+    ty_html_escape(p->html, in->plan->workload->name);
+    ty_text_add(p->html, "</strong> on <strong>");
+    ty_html_escape(p->html, in->plan->cluster_name);
+    ty_text_add(p->html, "</strong> with <strong>");
+    ty_html_escape(p->html, in->plan->strategy);
+    if (!(s->step_time_s > 0)) {
+        ty_text_add(p->html, "</strong>. Nothing was predicted.</p>\n");
+        return;
+    }
+    ty_text_addf(p->html, "</strong>: %s a step, %s samples/s predicted", time, rate);
+    if (in->comparison != NULL) {
+        ty_format_seconds(in->comparison->measured.step_time_s, time);
+        ty_text_addf(p->html, ", %s measured (%+.1f %%)", time,
+                     in->comparison->step_time_error * 100);
+    }
+    ty_text_add(p->html, ". Limited by ");
+    ty_html_escape(p->html,
+                   in->comparison != NULL ? in->comparison->measured.limited_by : s->limited_by);
+    ty_text_add(p->html, ".</p>\n");
+    put_verdict_cards(p, s);
+}
+
+/* ---- What a step is made of -------------------------------------------------------------- */
+
+typedef struct part {
+    const char *name;
+    const char *colour;
+    double (*share)(const ty_step_summary *s);
+} part;
+
+static double compute_share(const ty_step_summary *s)
+{
+    return s->compute_share;
+}
+static double collective_share(const ty_step_summary *s)
+{
+    return s->exposed_collective_share;
+}
+static double transfer_share(const ty_step_summary *s)
+{
+    return s->exposed_transfer_share;
+}
+static double bubble_share(const ty_step_summary *s)
+{
+    return s->bubble_share;
+}
+static double input_share(const ty_step_summary *s)
+{
+    return s->input_share;
+}
+
+static const part parts[] = {
+    {"compute", "#0072b2", compute_share},
+    {"exposed gradient exchange", "#009e73", collective_share},
+    {"exposed transfers", "#cc79a7", transfer_share},
+    {"pipeline bubble", "#8c8c8c", bubble_share},
+    {"input", "#e69f00", input_share},
+};
+#define PART_COUNT (sizeof parts / sizeof parts[0])
+
+static void put_stack(ty_text *html, const char *label, const ty_step_summary *s, double longest_s,
+                      int y)
+{
+    double at = 0;
+
+    ty_text_addf(html, "<text x=\"0\" y=\"%d\">%s</text>", y + 15, label);
+    for (size_t i = 0; i < PART_COUNT; i++) {
+        double width = parts[i].share(s) * s->step_time_s / longest_s * 85;
+        ty_text_addf(html,
+                     "<rect x=\"%.3f%%\" y=\"%d\" width=\"%.3f%%\" height=\"20\" "
+                     "fill=\"%s\"><title>%s %s: %.1f %%</title></rect>",
+                     15 + at, y, width, parts[i].colour, label, parts[i].name,
+                     parts[i].share(s) * 100);
+        at += width;
+    }
+}
+
+void ty_page_breakdown(page *p)
+{
+    const ty_step_summary *predicted = ty_page_prediction(p);
+    const ty_step_summary *measured =
+        p->in->comparison != NULL ? &p->in->comparison->measured : NULL;
+    ty_text *html = p->html;
+    double longest_s = predicted != NULL ? predicted->step_time_s : 0;
+
+    if (measured != NULL)
+        longest_s = fmax(longest_s, measured->step_time_s);
+    if (!(longest_s > 0)) {
+        ty_page_missing(p, "What a step is made of", "a plan with a prediction");
+        return;
+    }
+    ty_page_section(p, "breakdown", "What a step is made of");
+    ty_text_addf(html,
+                 "<div class=\"panel\"><svg width=\"100%%\" height=\"%d\" role=\"img\" "
+                 "aria-label=\"Stacked bars of the parts of a step; the table below has the "
+                 "figures\">",
+                 measured != NULL ? 56 : 28);
+    put_stack(html, "predicted", predicted, longest_s, 4);
+    if (measured != NULL)
+        put_stack(html, "measured", measured, longest_s, 32);
+    ty_text_add(html, "</svg></div>\n");
+    ty_page_table(p, measured != NULL ? "<part of the step, averaged over ranks|predicted|measured"
+                                      : "<part of the step, averaged over ranks|predicted");
+    for (size_t i = 0; i < PART_COUNT; i++) {
+        ty_text_addf(html,
+                     "<tr><td class=\"text\"><svg class=\"key\" width=\"12\" height=\"12\" "
+                     "aria-hidden=\"true\"><rect width=\"12\" height=\"12\" "
+                     "fill=\"%s\"/></svg> %s</td><td>%.1f %%</td>",
+                     parts[i].colour, parts[i].name, parts[i].share(predicted) * 100);
+        if (measured != NULL)
+            ty_text_addf(html, "<td>%.1f %%</td>", parts[i].share(measured) * 100);
+        ty_page_end_row(p);
+    }
+    ty_page_end_table(p);
+}
+
+/* ---- Tables ------------------------------------------------------------------------------ */
+
+void ty_page_errors(page *p)
+{
+    const ty_comparison *c = p->in->comparison;
+
+    if (c == NULL) {
+        ty_page_missing(p, "Predicted against measured",
+                        "a run of the plan: trainyard run PLAN -o RUN");
+        return;
+    }
+    ty_page_section(p, "errors", "Predicted against measured, operation by operation");
+    ty_page_note(p, "Medians over ranks and recorded steps. Waiting for a partner is not counted.");
+    ty_page_table(p, "stage|<operation|per step|predicted|measured|error");
+    for (uint32_t r = 0; r < c->row_count; r++) {
+        const ty_comparison_row *row = &c->rows[r];
+        char name[128], predicted[32], measured[32];
+        ty_operation_name(p->in->plan, row->op, row->first_layer, row->layer_count, row->bucket,
+                          row->phase, name, sizeof name);
+        ty_format_seconds(row->predicted_s, predicted);
+        ty_format_seconds(row->measured_s, measured);
+        ty_text_addf(p->html, "<tr><td>%u</td>", row->stage);
+        ty_page_text(p, name);
+        ty_text_addf(p->html, "<td>%.0f</td><td>%s</td><td>%s</td>", row->per_step, predicted,
+                     measured);
+        if (row->measured_s > 0)
+            ty_text_addf(p->html, "<td%s>%+.1f %%</td></tr>\n",
+                         fabs(row->error) > 0.1 ? " class=\"over\"" : "", row->error * 100);
+        else
+            ty_text_add(p->html, "<td>–</td></tr>\n");
+    }
+    ty_page_end_table(p);
+}
+
+/* ---- Memory ------------------------------------------------------------------------------ */
+
+#define PURPOSE_COUNT 7
+
+static const char *const purposes[PURPOSE_COUNT] = {
+    "parameters", "gradients", "optimizer", "activations", "exchange", "compression", "workspace",
+};
+
+static void purposes_of(const ty_memory_use *use, double out[PURPOSE_COUNT])
+{
+    const uint64_t bytes[PURPOSE_COUNT] = {
+        use->parameter_bytes,  use->gradient_bytes,      use->optimizer_bytes,
+        use->activation_bytes, use->communication_bytes, use->compression_bytes,
+        use->workspace_bytes,
+    };
+    for (int i = 0; i < PURPOSE_COUNT; i++)
+        out[i] = (double)bytes[i];
+}
+
+/* The smallest memory among the devices of the plan; 0: not known. */
+static double capacity_of(const ty_report_input *in)
+{
+    uint64_t least = UINT64_MAX;
+
+    for (uint32_t s = 0; in->cluster != NULL && s < in->plan->stage_count; s++)
+        for (uint32_t d = 0; d < in->plan->stages[s].replicas * ty_plan_width(in->plan); d++) {
+            const ty_device_type *type =
+                ty_cluster_device_type(in->cluster, in->plan->stages[s].devices[d]);
+            if (type->memory_bytes < least)
+                least = type->memory_bytes;
+        }
+    return least == UINT64_MAX ? 0 : (double)least;
+}
+
+static void put_memory_chart(page *p)
+{
+    const ty_plan *plan = p->in->plan;
+    const uint32_t count = plan->stage_count;
+    page_series series[PURPOSE_COUNT];
+    double *values = ty_alloc((size_t)count * PURPOSE_COUNT, sizeof *values);
+    char(*names)[24] = ty_alloc(count, sizeof *names);
+    const char **categories = ty_alloc(count, sizeof *categories);
+
+    if (values == NULL || names == NULL || categories == NULL)
+        p->html->failed = TY_ENOMEM;
+    for (uint32_t s = 0; p->html->failed == TY_OK && s < count; s++) {
+        double bytes[PURPOSE_COUNT];
+        purposes_of(&plan->memory[s], bytes);
+        for (int i = 0; i < PURPOSE_COUNT; i++)
+            values[(size_t)i * count + s] = bytes[i];
+        snprintf(names[s], sizeof names[s], "stage %u", s);
+        categories[s] = names[s];
+    }
+    for (int i = 0; i < PURPOSE_COUNT; i++)
+        series[i] = (page_series){.name = purposes[i],
+                                  .values = values != NULL ? &values[(size_t)i * count] : NULL};
+    if (p->html->failed == TY_OK)
+        ty_page_plot(p, &(page_plot){.id = "memory",
+                                     .caption = "Memory of a device of each stage, by purpose",
+                                     .alternative = "Stacked bars of memory by purpose for every "
+                                                    "stage, with the capacity of the smallest "
+                                                    "device as a line",
+                                     .x_name = "stage",
+                                     .categories = categories,
+                                     .unit = PAGE_MEMORY,
+                                     .y_name = "bytes of a device",
+                                     .count = count,
+                                     .series = series,
+                                     .series_count = PURPOSE_COUNT,
+                                     .is_stacked = true,
+                                     .limit = capacity_of(p->in),
+                                     .limit_name = "capacity of the smallest device"});
+    ty_free(values);
+    ty_free(names);
+    ty_free(categories);
+}
+
+static void put_stages(page *p)
+{
+    const ty_plan *plan = p->in->plan;
+
+    ty_page_table(p, "stage|<layers|replicas|recompute|memory of a device");
+    for (uint32_t s = 0; s < plan->stage_count; s++) {
+        const ty_plan_stage *stage = &plan->stages[s];
+        const ty_layer *layers = plan->workload->layers;
+        char bytes[32] = "–";
+        ty_text_addf(p->html, "<tr><td>%u</td><td class=\"text\">", s);
+        ty_html_escape(p->html, layers[stage->first_layer].name);
+        ty_text_add(p->html, " … ");
+        ty_html_escape(p->html, layers[stage->first_layer + stage->layer_count - 1].name);
+        if (plan->memory != NULL)
+            ty_format_memory((double)ty_memory_use_total(&plan->memory[s]), bytes);
+        ty_text_addf(p->html, " (%u)</td><td>%u</td><td>%s</td><td>%s</td></tr>\n",
+                     stage->layer_count, stage->replicas, ty_recompute_name(stage->recompute),
+                     bytes);
+    }
+    ty_page_end_table(p);
+}
+
+void ty_page_memory(page *p)
+{
+    if (p->in->plan == NULL) {
+        ty_page_missing(p, "Stages and memory", "a plan: trainyard plan ... -o PLAN");
+        return;
+    }
+    ty_page_section(p, "memory", "Stages and memory");
+    put_stages(p);
+    if (p->in->plan->memory != NULL)
+        put_memory_chart(p);
+}
+
+/* ---- Search ------------------------------------------------------------------------------ */
+
+#define SHOWN_CANDIDATES 100
+#define MOST_POINTS 2000
+
+static double time_of(const ty_candidate *c)
+{
+    return c->simulated_step_time_s > 0 ? c->simulated_step_time_s : c->step_time_s;
+}
+
+/* Nobody is both faster and smaller. */
+static bool is_on_front(const ty_plan *plan, uint32_t candidate)
+{
+    const ty_candidate *c = &plan->candidates[candidate];
+
+    for (uint32_t i = 0; i < plan->candidate_count && i < MOST_POINTS; i++) {
+        const ty_candidate *other = &plan->candidates[i];
+        if (!(time_of(other) > 0) || other->peak_memory_bytes == 0)
+            continue;
+        if (time_of(other) <= time_of(c) && other->peak_memory_bytes <= c->peak_memory_bytes &&
+            (time_of(other) < time_of(c) || other->peak_memory_bytes < c->peak_memory_bytes))
+            return false;
+    }
+    return true;
+}
+
+/* [seconds, bytes, kind, name, reason]; kind 0 chosen, 1 on the front, 2 simulated, 3 other. */
+static uint32_t put_points(page *p)
+{
+    const ty_plan *plan = p->in->plan;
+    uint32_t drawn = 0;
+
+    ty_json_open(&p->json, "points", '[');
+    for (uint32_t i = 0; i < plan->candidate_count && i < MOST_POINTS; i++) {
+        const ty_candidate *c = &plan->candidates[i];
+        if (!(time_of(c) > 0) || c->peak_memory_bytes == 0)
+            continue;
+        ty_json_open(&p->json, NULL, '[');
+        ty_json_put_number(&p->json, NULL, time_of(c));
+        ty_json_put_uint(&p->json, NULL, c->peak_memory_bytes);
+        ty_json_put_uint(&p->json, NULL,
+                         i == 0                         ? 0
+                         : is_on_front(plan, i)         ? 1
+                         : c->simulated_step_time_s > 0 ? 2
+                                                        : 3);
+        ty_json_put_string(&p->json, NULL, c->name);
+        ty_json_put_string(&p->json, NULL, c->reason);
+        ty_json_close(&p->json, ']');
+        drawn++;
+    }
+    ty_json_close(&p->json, ']');
+    return drawn;
+}
+
+static void put_candidates(page *p)
+{
+    const ty_plan *plan = p->in->plan;
+
+    ty_page_table(p, "<candidate|estimated|simulated|memory|<fate");
+    for (uint32_t c = 0; c < plan->candidate_count && c < SHOWN_CANDIDATES; c++) {
+        const ty_candidate *row = &plan->candidates[c];
+        char cells[3][32] = {"–", "–", "–"};
+        if (row->step_time_s > 0)
+            ty_format_seconds(row->step_time_s, cells[0]);
+        if (row->simulated_step_time_s > 0)
+            ty_format_seconds(row->simulated_step_time_s, cells[1]);
+        if (row->peak_memory_bytes > 0)
+            ty_format_memory((double)row->peak_memory_bytes, cells[2]);
+        ty_page_row(p);
+        ty_page_text(p, row->name);
+        for (int i = 0; i < 3; i++)
+            ty_page_number(p, cells[i]);
+        ty_text_add(p->html, "<td class=\"why\">");
+        ty_html_escape(p->html, row->reason);
+        ty_text_add(p->html, "</td>");
+        ty_page_end_row(p);
+    }
+    ty_page_end_table(p);
+    if (plan->candidate_count > SHOWN_CANDIDATES)
+        ty_text_addf(p->html, "<p class=\"faint\">And %u more: --candidates FILE writes all.</p>\n",
+                     plan->candidate_count - SHOWN_CANDIDATES);
+}
+
+void ty_page_search(page *p)
+{
+    if (p->in->plan == NULL || p->in->plan->candidate_count == 0) {
+        ty_page_missing(p, "What else was considered", "a plan that was searched for");
+        return;
+    }
+    ty_page_section(p, "search", "What else was considered");
+    ty_page_chart(p, "search", "scatter", "Step time against memory of every candidate",
+                  "Scatter of candidates by step time and memory, the chosen one and the Pareto "
+                  "front marked; the table has the reasons");
+    put_points(p);
+    ty_page_chart_table(p, "Candidates and why they lost");
+    put_candidates(p);
+    ty_page_end_chart(p);
+}
+
+/* ---- Provenance -------------------------------------------------------------------------- */
+
+static void put_fact(page *p, const char *name, const char *value)
+{
+    if (value == NULL || value[0] == '\0')
+        return;
+    ty_text_add(p->html, "<tr><td class=\"text\">");
+    ty_html_escape(p->html, name);
+    ty_text_add(p->html, "</td><td class=\"why\">");
+    ty_html_escape(p->html, value);
+    ty_text_add(p->html, "</td></tr>\n");
+}
+
+static void put_plan_facts(page *p, const ty_plan *plan)
+{
+    put_fact(p, "layer and transfer times", ty_provenance_name(plan->provenance));
+    put_fact(p, "predicted step",
+             plan->simulation.step_time_s > 0 || p->in->simulated != NULL
+                 ? "simulated, with contention on links and cores"
+                 : "estimated");
+    put_fact(p, "memory", "counted by the planner's memory model (docs/model.md)");
+    put_fact(p, "workload", plan->workload->source);
+    put_fact(p, "workload digest", plan->workload_digest.hex);
+    put_fact(p, "cluster digest", plan->cluster_digest.hex);
+    if (plan->profile != NULL) {
+        put_fact(p, "profile of", plan->profile->machine);
+        put_fact(p, "profile date", plan->profile->date);
+        put_fact(p, "profile libraries", plan->profile->versions);
+    }
+}
+
+static void put_device_facts(page *p)
+{
+    const ty_cluster *cluster = p->in->cluster;
+    const ty_device_type *last = NULL;
+
+    for (uint32_t d = 0; cluster != NULL && d < ty_cluster_device_count(cluster); d++) {
+        const ty_device_type *type = ty_cluster_device_type(cluster, d);
+        if (type == last)
+            continue;
+        last = type;
+        put_fact(p, type->name, type->source);
+    }
+}
+
+void ty_page_provenance(page *p)
+{
+    const ty_report_input *in = p->in;
+
+    ty_page_section(p, "provenance", "Where the figures come from");
+    ty_text_add(p->html, "<div class=\"scroll\" tabindex=\"0\"><table><tbody>\n");
+    if (in->plan != NULL)
+        put_plan_facts(p, in->plan);
+    put_device_facts(p);
+    if (in->run != NULL) {
+        put_fact(p, "run on", in->run->machine);
+        put_fact(p, "run date", in->run->date);
+        put_fact(p, "run libraries", in->run->versions);
+    }
+    put_fact(p, "command", in->command);
+    ty_text_add(p->html, "</tbody></table></div>\n");
+    if (in->document_count == 0)
+        return;
+    ty_page_table(p, "<file|<schema|<SHA-256");
+    for (uint32_t i = 0; i < in->document_count; i++) {
+        ty_page_row(p);
+        ty_page_text(p, in->documents[i].path);
+        ty_page_text(p, in->documents[i].schema);
+        ty_page_text(p, in->documents[i].digest.hex);
+        ty_page_end_row(p);
+    }
+    ty_page_end_table(p);
+}

@@ -1,0 +1,131 @@
+/**
+ * @file page.h
+ * The HTML report while it is being written: sections, tables, and charts with their tables. A
+ * chart is written twice from the same figures, as a table for everybody and as data for the page's
+ * script, which draws it (page.js). Without the charts in this build the tables stand alone.
+ * Internal to reports/.
+ */
+#ifndef TY_REPORTS_PAGE_H
+#define TY_REPORTS_PAGE_H
+
+#include "ty_reports.h"
+
+#define PAGE_MOST_SECTIONS 32
+
+typedef struct page_section {
+    const char *id, *title;
+    const char *filled_by; /* NULL: it is there; else what would fill it */
+} page_section;
+
+typedef struct page {
+    const ty_report_input *in;
+    ty_text *html;       /* of the body; sections append here */
+    ty_json_writer json; /* of the charts' data: an object, open */
+    bool has_charts;
+    bool is_open; /* a section is */
+    page_section sections[PAGE_MOST_SECTIONS];
+    uint32_t section_count;
+} page;
+
+/** Text with the five characters escaped that HTML gives a meaning; NULL adds nothing. */
+void ty_html_escape(ty_text *html, const char *text);
+
+/** Begins a section, ending the one before. @param id, title static */
+void ty_page_section(page *p, const char *id, const char *title);
+/** Notes that a section is not there, and what would fill it. */
+void ty_page_missing(page *p, const char *title, const char *filled_by);
+void ty_page_end_section(page *p);
+/** A paragraph of escaped text. */
+void ty_page_note(page *p, const char *text);
+
+/* ---- Tables -------------------------------------------------------------------------------- */
+
+/** @param headings separated by '|'; one that starts with '<' is of a column of text */
+void ty_page_table(page *p, const char *headings);
+void ty_page_row(page *p);
+/** A cell of text, escaped, or of a number that was formatted. */
+void ty_page_text(page *p, const char *text);
+void ty_page_number(page *p, const char *text);
+void ty_page_end_row(page *p);
+void ty_page_end_table(page *p);
+
+/* ---- Charts -------------------------------------------------------------------------------- */
+
+/** What figures are in, which decides how they are written. */
+typedef enum page_unit {
+    PAGE_SECONDS,
+    PAGE_BYTES,  /* decimal */
+    PAGE_MEMORY, /* binary */
+    PAGE_COUNT,
+    PAGE_SHARE, /* 1 is 100 % */
+    PAGE_USD,
+    PAGE_RATE /* bytes a second */
+} page_unit;
+const char *ty_page_unit_name(page_unit unit);
+/** A figure for people; "–" for NaN. */
+void ty_page_format(page_unit unit, double value, char out[40]);
+
+/**
+ * Opens a chart: a picture with a caption, and the chart's object in the data. The caller then puts
+ * what the kind needs into p->json, writes tables (which go below the picture, in a disclosure),
+ * and ends the chart.
+ * @param kind        of page.js: bars, lines, scatter, heat, graph, timeline
+ * @param alternative what is to be seen, for those who do not see it
+ */
+void ty_page_chart(page *p, const char *id, const char *kind, const char *caption,
+                   const char *alternative);
+/** Closes the chart's object and opens the disclosure for its tables. */
+void ty_page_chart_table(page *p, const char *summary);
+void ty_page_end_chart(page *p);
+
+/** Numbers as an array; NaN becomes null. */
+void ty_page_numbers(page *p, const char *key, const double *values, size_t count);
+void ty_page_strings(page *p, const char *key, const char *const *values, size_t count);
+
+typedef struct page_series {
+    const char *name;
+    const double *values;     /* [count]; NaN: none */
+    const double *low, *high; /* a band; NULL: none */
+    const char *colour;       /* "#rrggbb"; NULL: the next of the palette */
+    bool is_dashed;
+} page_series;
+
+/** Stacked bars over categories, or lines over numbers or categories; with its table. */
+typedef struct page_plot {
+    const char *id, *caption, *alternative;
+    const char *x_name;            /* heading of the categories */
+    const char *const *categories; /* [count]; NULL: `x` */
+    const double *x;
+    page_unit x_unit, unit;
+    const char *y_name;
+    size_t count;
+    const page_series *series;
+    uint32_t series_count;
+    bool is_line, is_log_x, is_log_y, is_stacked;
+    double limit; /* a line across; 0: none */
+    const char *limit_name;
+} page_plot;
+void ty_page_plot(page *p, const page_plot *plot);
+
+/* ---- Sections, in the order of the page ---------------------------------------------------- */
+
+void ty_page_verdict(page *p);
+void ty_page_breakdown(page *p);
+ty_status ty_page_timeline(page *p, ty_error *error) TY_MUST_CHECK;
+void ty_page_errors(page *p);
+void ty_page_memory(page *p);
+ty_status ty_page_network(page *p, ty_error *error) TY_MUST_CHECK;
+void ty_page_search(page *p);
+ty_status ty_page_whatif(page *p, ty_error *error) TY_MUST_CHECK;
+void ty_page_loss(page *p, const ty_json *score);
+void ty_page_cost(page *p);
+ty_status ty_page_documents(page *p, ty_error *error) TY_MUST_CHECK;
+void ty_page_provenance(page *p);
+
+/** The first document of a schema; NULL: none. */
+const ty_report_document *ty_page_document(const page *p, const char *schema);
+
+/** Prediction that the page speaks of; NULL without a plan. */
+const ty_step_summary *ty_page_prediction(const page *p);
+
+#endif
