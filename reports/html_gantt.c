@@ -307,6 +307,7 @@ ty_status ty_page_stage_parts(page *p, const timeline_view *v, const timeline_st
 {
     const uint32_t each = measured != NULL ? 2 : 1;
     const size_t columns = (size_t)v->rank_count * each;
+    const bool is_by_stage = v->rank_count == v->input->program->stage_count;
     double *values = ty_alloc(columns * STAGE_PART_COUNT, sizeof *values);
     char(*names)[48] = ty_alloc(columns, sizeof *names);
     const char **categories = ty_alloc(columns, sizeof *categories);
@@ -321,11 +322,11 @@ ty_status ty_page_stage_parts(page *p, const timeline_view *v, const timeline_st
         const uint32_t rank = v->ranks[c / each];
         const bool is_measured = c % each == 1;
         split_rank(v, is_measured ? measured : &v->predicted, rank, &values[c], columns);
-        snprintf(names[c], sizeof names[c], "rank %u, stage %u%s", rank,
-                 ty_plan_stage_of_rank(v->input->plan, rank),
+        snprintf(names[c], sizeof names[c], "%s %u%s", is_by_stage ? "stage" : "rank",
+                 is_by_stage ? ty_plan_stage_of_rank(v->input->plan, rank) : rank,
                  each == 1     ? ""
-                 : is_measured ? ", measured"
-                               : ", predicted");
+                 : is_measured ? " measured"
+                               : " predicted");
         categories[c] = names[c];
     }
     for (int i = 0; i < STAGE_PART_COUNT; i++) {
@@ -336,7 +337,7 @@ ty_status ty_page_stage_parts(page *p, const timeline_view *v, const timeline_st
                                  .caption = "Seconds of one step of a rank of each stage",
                                  .alternative = "Stacked bars: computing, and waiting by cause, of "
                                                 "a rank of each stage",
-                                 .x_name = "rank",
+                                 .x_name = is_by_stage ? "stage" : "rank",
                                  .categories = categories,
                                  .unit = PAGE_SECONDS,
                                  .y_name = "seconds of a step",
@@ -371,8 +372,9 @@ ty_status ty_page_critical_path(page *p, const timeline_view *v, ty_error *error
         total_s += link->to_s - link->from_s;
         counts[op]++;
     }
-    ty_page_note(p, "The critical path: the chain of instructions, over all ranks, that nothing "
-                    "else could have shortened. Outlined in the chart; what it is made of:");
+    ty_page_note(p, "The critical path: the chain of instructions, over all ranks, that the length "
+                    "of the predicted step is made of, outlined in the chart. A shorter step needs "
+                    "one of these to be shorter:");
     ty_page_table(p, "<operation|instructions|seconds|share");
     for (int op = 0; op < TY_OP_COUNT; op++) {
         char cell[40];

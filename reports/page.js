@@ -164,8 +164,16 @@
 
   function limitLine(chart, c) {
     if (!chart.limit) return undefined;
-    return { silent: true, symbol: "none", label: { formatter: chart.limitName, position: "insideEndTop", color: c.ink },
+    return { silent: true, symbol: "none", label: { formatter: chart.limitName, position: "start", align: "right", color: c.ink },
       lineStyle: { color: c.ink, type: "dashed", width: 1.5 }, data: [{ xAxis: chart.limit }] };
+  }
+
+  /* About five ticks at round numbers of bytes. */
+  function binaryStep(chart) {
+    var most = chart.categories.reduce(function (m, _, i) {
+      return Math.max(m, chart.series.reduce(function (sum, s) { return sum + s.values[i]; }, 0));
+    }, chart.limit || 1);
+    return Math.pow(2, Math.ceil(Math.log2(most / 6)));
   }
 
   /* Patterns tell stacked series apart without colour. */
@@ -174,11 +182,13 @@
     var used = chart.series.filter(function (s) { return s.values.some(function (v) { return v > 0; }); });
     plot.classList.toggle("tall", chart.categories.length * (chart.stacked ? 1 : used.length) > 10);
     var option = base(c);
-    option.aria = { enabled: false, decal: { show: used.length > 1 && chart.stacked, decals: [{ symbol: "none" },
+    option.aria = { enabled: true, label: { enabled: false }, decal: { show: used.length > 1 && chart.stacked, decals: [{ symbol: "none" },
       { dashArrayX: [1, 0], dashArrayY: [2, 6], rotation: Math.PI / 4, color: "rgba(255,255,255,.35)" }, { symbol: "none" },
       { symbol: "circle", dashArrayX: [[8, 8], [0, 8, 8, 0]], dashArrayY: [6, 0], symbolSize: 0.6, color: "rgba(255,255,255,.35)" }] } };
-    option.xAxis = valueAxis(c, chart.unit, "", { max: chart.limit ? function (range) { return Math.max(range.max, chart.limit * 1.02); } : undefined });
-    option.yAxis = axis(c, { type: "category", data: chart.categories, inverse: true, axisLabel: { color: c.faint, width: plot.clientWidth < 500 ? 90 : 200, overflow: "truncate" } });
+    option.xAxis = valueAxis(c, chart.unit, "", { max: chart.limit ? function (range) { return Math.max(range.max, chart.limit * 1.02); } : undefined,
+      interval: chart.unit === "memory" ? binaryStep(chart) : undefined });
+    if (chart.limit) option.grid.top = 60;
+    option.yAxis = axis(c, { type: "category", data: chart.categories, inverse: true, axisLabel: { color: c.faint, width: plot.clientWidth < 500 ? 110 : 200, overflow: "truncate" } });
     option.tooltip.formatter = function (at) { return tip([at.name, at.seriesName + ": " + format(at.value)]); };
     option.series = used.map(function (s, index) {
       return { name: s.name, type: "bar", stack: chart.stacked ? "all" : undefined, data: s.values, barMaxWidth: 26, itemStyle: { color: s.colour },
@@ -233,14 +243,14 @@
   }
 
   function scatter(chart, c) {
-    var kinds = [["chosen", "#d55e00", "pin", 26], ["Pareto front", "#0072b2", "diamond", 12], ["simulated", "#009e73", "triangle", 9], ["estimated only", "#8c8c8c", "circle", 5]];
+    var kinds = [["chosen", "#d55e00", "circle", 15], ["Pareto front", "#0072b2", "diamond", 12], ["simulated", "#009e73", "triangle", 9], ["estimated only", "#8c8c8c", "circle", 5]];
     var option = base(c);
     var front = chart.points.filter(function (p) { return p[2] === 1; });
     var chosen = chart.points.filter(function (p) { return p[2] === 0; });
-    option.grid.left = 34;
+    option.grid.left = 38;
     option.grid.bottom = 34;
     option.xAxis = valueAxis(c, "s", "step time", { scale: true });
-    option.yAxis = valueAxis(c, "memory", "memory of a device", { scale: true, nameGap: 52 });
+    option.yAxis = valueAxis(c, "memory", "memory of a device", { scale: true, nameGap: 70 });
     option.tooltip.formatter = function (at) {
       var p = at.value;
       return tip([p[3], seconds(p[0]) + ", " + formats.memory(p[1]), p[4]]);
@@ -298,7 +308,7 @@
       return tip([at.data.title, at.data.kind]);
     };
     var crowd = Math.max.apply(null, heights.map(function (h) { return levels[h].length; }));
-    option.series = [{ type: "graph", layout: "none", left: 30, right: 30, top: 40, bottom: 40, roam: "move", scaleLimit: { min: 0.5, max: 8 },
+    option.series = [{ type: "graph", layout: "none", left: Math.min(90, width * 0.12), right: Math.min(90, width * 0.12), top: 40, bottom: 40, roam: "move", scaleLimit: { min: 0.5, max: 8 },
       data: chart.nodes.map(function (n) {
         var row = heights.indexOf(n[2]), peers = levels[n[2]];
         var place = peers.indexOf(n);
@@ -320,7 +330,7 @@
     var option = base(c);
     var half = chart.measured ? 2 : 1;
     var rows = chart.lanes.length;
-    plot.classList.add(rows > 16 ? "tallest" : "tall");
+    plot.style.height = Math.min(1100, Math.max(260, rows * 13 * half + 110)) + "px";
     option.grid.top = 40;
     option.grid.bottom = 54;
     option.legend = undefined;

@@ -1,0 +1,285 @@
+/* What stands behind the report's pictures: traffic, the critical path, documents, the policy of
+ * scripts. */
+#include "scene.h"
+
+#include "critical_path.h"
+#include "html.h"
+#include "traffic.h"
+
+#include <criterion/criterion.h>
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+/* ---- The critical path --------------------------------------------------------------------- */
+
+static double rule_by_index(uint32_t rank, uint32_t step, uint32_t index, const ty_instruction *in)
+{
+    (void)step, (void)in;
+    return 1e-3 * (1 + (index * 7 + rank * 3) % 5);
+}
+
+/* Its links lie end to end from the last computation's end back to the start, whatever the plan. */
+Test(critical_path, covers_the_step)
+{
+    for (size_t i = 0; i < toy_spec_count; i++) {
+        scene s = scene_of(toy_specs[i].name);
+        ty_timeline *timeline = scene_timeline(&s, 1, rule_by_index);
+        partners *p = NULL;
+        critical_path path = {0};
+        double end_s = 0, at_s;
+
+        for (uint64_t e = 0; e < timeline->event_count; e++) {
+            const ty_event *event = &timeline->events[e];
+            uint32_t stage = ty_plan_stage_of_rank(s.plan, event->rank);
+            if (s.program->stages[stage].instructions[event->instruction].stream ==
+                TY_STREAM_COMPUTE)
+                end_s = fmax(end_s, event->end_s);
+        }
+        cr_assert_eq(ty_partners_new(s.plan, s.program, &p, NULL), TY_OK);
+        cr_assert_eq(ty_critical_path_find(s.plan, s.program, timeline, p, 0, 0, &path, NULL),
+                     TY_OK);
+        cr_assert_gt(path.count, 1, "%s", toy_specs[i].name);
+        at_s = end_s;
+        for (uint32_t k = 0; k < path.count; k++) {
+            cr_expect_eq(path.links[k].to_s, at_s, "%s, link %u", toy_specs[i].name, k);
+            cr_expect_leq(path.links[k].from_s, path.links[k].to_s);
+            at_s = path.links[k].from_s;
+        }
+        cr_expect_eq(at_s, 0, "%s: the path ends at %g s", toy_specs[i].name, at_s);
+        cr_expect(ty_critical_path_has(&path, path.links[0].rank, path.links[0].instruction));
+        ty_critical_path_clear(&path);
+        ty_partners_free(p);
+        ty_timeline_free(timeline);
+        scene_clear(&s);
+    }
+}
+
+/* ---- Traffic ------------------------------------------------------------------------------- */
+
+static ty_cluster *cluster_for(const ty_plan *plan)
+{
+    ty_cluster *cluster = NULL;
+    ty_error error = {0};
+    uint32_t most = 0;
+    char line[64];
+
+    for (uint32_t r = 0; r < ty_plan_rank_count(plan); r++)
+        for (uint32_t l = 0; l < ty_plan_width(plan); l++)
+            if (ty_plan_device_of_lane(plan, r, l) > most)
+                most = ty_plan_device_of_lane(plan, r, l);
+    snprintf(line, sizeof line, "host:%u gpu:2 @h100-sxm nvlink4 ndr400", most / 2 + 1);
+    cr_assert_eq(ty_cluster_open(line, NULL, &cluster, &error), TY_OK, "%s", error.message);
+    return cluster;
+}
+
+/* Every ring edge carries 1000 bytes here. */
+static ty_costs *costs_for(const scene *s)
+{
+    ty_costs *costs = NULL;
+
+    cr_assert_eq(ty_costs_new(s->plan, s->program, &costs, NULL), TY_OK);
+    for (uint32_t i = 0; i < s->program->stage_count; i++)
+        for (uint32_t k = 0; k < s->program->stages[i].instruction_count; k++)
+            costs->instructions[i][k].edge_bytes = 1000;
+    return costs;
+}
+
+/* What all ranks' instructions send, added up by the definition of rings and binomial trees: a
+ * ring of n has n edges, a tree n - 1 that are used both ways. */
+static double sent_by(const scene *s)
+{
+    double bytes = 0;
+
+    for (uint32_t r = 0; r < ty_plan_rank_count(s->plan); r++) {
+        const ty_stage_program *stage = &s->program->stages[ty_plan_stage_of_rank(s->plan, r)];
+        for (uint32_t i = 0; i < stage->instruction_count; i++) {
+            const ty_instruction *in = &stage->instructions[i];
+            if (in->op == TY_OP_SEND)
+                bytes += (double)in->bytes;
+            if (in->op != TY_OP_COLLECTIVE && in->op != TY_OP_GATHER)
+                continue;
+            const ty_bucket *b = &s->plan->buckets[in->bucket];
+            const double n = ty_bucket_member_count(s->plan, b);
+            if (b->algorithm == TY_TREE && in->op == TY_OP_COLLECTIVE &&
+                ty_plan_exchange_kind(s->plan, b, in->phase) == TY_ALL_REDUCE)
+                bytes += 2 * (n - 1) / n * (double)in->bytes;
+            else
+                bytes += n > 1 ? 1000 : 0;
+        }
+    }
+    return bytes * ty_plan_width(s->plan);
+}
+
+Test(traffic, counts_what_programs_send)
+{
+    for (size_t i = 0; i < toy_spec_count; i++) {
+        scene s = scene_of(toy_specs[i].name);
+        ty_cluster *cluster = cluster_for(s.plan);
+        ty_costs *costs = costs_for(&s);
+        traffic t = {0};
+        ty_error error = {0};
+        double flows = 0, over_links = 0, routed = 0;
+
+        cr_assert_eq(ty_traffic_count(s.plan, s.program, costs, cluster, &t, &error), TY_OK, "%s",
+                     error.message);
+        for (uint32_t f = 0; f < t.flow_count; f++) {
+            ty_path path = {0};
+            flows += t.flows[f].bytes;
+            cr_expect_neq(t.flows[f].from, t.flows[f].to);
+            cr_assert_eq(ty_cluster_path(cluster, t.flows[f].from, t.flows[f].to, &path, NULL),
+                         TY_OK);
+            routed += t.flows[f].bytes * path.link_count;
+            ty_path_clear(&path);
+        }
+        for (uint32_t l = 0; l < 2 * ty_cluster_link_count(cluster); l++)
+            over_links += t.link_bytes[l];
+        cr_expect_float_eq(flows, sent_by(&s), 1e-6 * (1 + flows), "%s: %g, expected %g",
+                           toy_specs[i].name, flows, sent_by(&s));
+        cr_expect_float_eq(over_links, routed, 1e-6 * (1 + routed), "%s", toy_specs[i].name);
+        ty_traffic_clear(&t);
+        ty_costs_free(costs);
+        ty_cluster_free(cluster);
+        scene_clear(&s);
+    }
+}
+
+/* ---- Documents ----------------------------------------------------------------------------- */
+
+typedef struct given {
+    ty_json_document *parsed;
+    ty_report_document document;
+} given;
+
+static given give(const char *text)
+{
+    given g = {0};
+    ty_error error = {0};
+
+    cr_assert_eq(ty_json_parse(text, strlen(text), "given.json", &g.parsed, &error), TY_OK, "%s",
+                 error.message);
+    g.document = (ty_report_document){.path = "given.json", .root = ty_json_root(g.parsed)};
+    cr_assert_eq(ty_json_string(g.document.root, "schema", &g.document.schema, NULL), TY_OK);
+    g.document.digest = ty_digest_of(text, strlen(text));
+    return g;
+}
+
+static ty_status report_of(const given *g, bool without_charts, ty_text *html, ty_error *error)
+{
+    return ty_report_html(&(ty_report_input){.documents = &g->document,
+                                             .document_count = 1,
+                                             .without_charts = without_charts},
+                          html, error);
+}
+
+static const struct document_case {
+    const char *text, *shown[4];
+} document_cases[] = {
+    {"{\"schema\":\"trainyard.infeasible/1\",\"workload\":\"w<1>\",\"cluster\":\"c\",\"reason\":"
+     "\"misses 2 GiB\"}",
+     {"No plan fits.", "w&lt;1&gt; on c: misses 2 GiB"}},
+    {"{\"schema\":\"trainyard.whatif/1\",\"question\":{\"workload\":\"w\",\"cluster\":\"c\"},"
+     "\"vary\":[{\"key\":\"hosts\",\"values\":[\"1\",\"2\"]}],\"rows\":["
+     "{\"values\":{\"hosts\":\"2\"},\"reason\":\"too large\"},"
+     "{\"values\":{\"hosts\":\"1\"},\"devices\":8,\"step_time_s\":0.5,\"samples_per_s\":64,"
+     "\"estimated_step_time_s\":0.4,\"limited_by\":\"compute\",\"plan\":\"dp\"}]}",
+     {"<section id=\"whatif\">", "too large", "<td>500 ms</td>", "<td>64 to 80</td>"}},
+    {"{\"schema\":\"trainyard.validation/1\",\"sources\":[{\"source\":\"s\",\"rows\":3,"
+     "\"median_error\":0.125,\"p90_error\":null}]}",
+     {"<section id=\"validation\">", "<td>12.5 %</td>"}},
+    {"{\"schema\":\"trainyard.score/1\",\"time_to_target_s\":{\"low\":60,\"expected\":90,"
+     "\"high\":100},\"convergence_provenance\":\"prior\"}",
+     {"<section id=\"loss\">", "<td>90 s</td>", "Convergence is prior."}},
+    {"{\"schema\":\"trainyard.launch/1\",\"files\":[{\"target\":\"slurm\",\"name\":\"job.sh\","
+     "\"text\":\"#!/bin/sh\\nsrun <x>\"}]}",
+     {"<section id=\"launch\">", "slurm: job.sh", "srun &lt;x&gt;"}},
+    {"{\"schema\":\"trainyard.compression/1\",\"bandwidths_bytes_per_s\":[1e9,1e10],\"curves\":["
+     "{\"compression\":\"fp16\",\"seconds\":[0.25,0.125]}]}",
+     {"<section id=\"compression\">", "fp16", "<td>250 ms</td>", "10 GB/s"}},
+};
+
+Test(documents, are_shown)
+{
+    for (size_t i = 0; i < sizeof document_cases / sizeof document_cases[0]; i++) {
+        const struct document_case *c = &document_cases[i];
+        given g = give(c->text);
+        ty_text html = {0};
+        ty_error error = {0};
+
+        cr_assert_eq(report_of(&g, true, &html, &error), TY_OK, "%s", error.message);
+        for (int k = 0; k < 4 && c->shown[k] != NULL; k++)
+            cr_expect(strstr(html.data, c->shown[k]) != NULL, "case %zu lacks %s", i, c->shown[k]);
+        cr_expect(strstr(html.data, g.document.digest.hex) != NULL);
+        cr_expect(strstr(html.data, "<section id=\"left-out\">") != NULL);
+        cr_expect_null(strstr(html.data, "<section id=\"timeline\">"));
+        ty_text_clear(&html);
+        ty_json_free(g.parsed);
+    }
+}
+
+static const struct bad_document {
+    const char *text, *message;
+} bad_documents[] = {
+    {"{\"schema\":\"trainyard.whatif/1\",\"rows\":[]}", "given.json:/vary"},
+    {"{\"schema\":\"trainyard.whatif/1\",\"vary\":[{\"key\":\"a\",\"values\":[\"1\"]}],\"rows\":["
+     "{\"values\":{\"a\":\"2\"},\"reason\":\"r\"}]}",
+     "given.json:/rows/0/values"},
+    {"{\"schema\":\"trainyard.whatif/1\",\"vary\":[{\"key\":\"a\",\"values\":[\"1\"]}],\"rows\":["
+     "{\"values\":{\"a\":\"1\"},\"step_time_s\":-1}]}",
+     "given.json:/rows/0/step_time_s"},
+    {"{\"schema\":\"trainyard.validation/1\"}", "given.json:/sources"},
+    {"{\"schema\":\"trainyard.launch/1\",\"files\":[{}]}", "given.json:/files/0/target"},
+    {"{\"schema\":\"trainyard.compression/1\",\"bandwidths_bytes_per_s\":[1],\"curves\":["
+     "{\"compression\":\"a\",\"seconds\":[1,2]}]}",
+     "given.json:/curves/0/seconds"},
+};
+
+Test(documents, bad_ones_are_refused)
+{
+    for (size_t i = 0; i < sizeof bad_documents / sizeof bad_documents[0]; i++) {
+        given g = give(bad_documents[i].text);
+        ty_text html = {0};
+        ty_error error = {0};
+
+        cr_expect_eq(report_of(&g, true, &html, &error), TY_EPARSE, "case %zu", i);
+        cr_expect(strstr(error.message, bad_documents[i].message) != NULL, "%s", error.message);
+        cr_expect_eq(html.length, 0, "half a page");
+        ty_text_clear(&html);
+        ty_json_free(g.parsed);
+    }
+}
+
+/* ---- Scripts ------------------------------------------------------------------------------- */
+
+static uint32_t count_of(const char *html, const char *what)
+{
+    uint32_t count = 0;
+    for (const char *c = html; (c = strstr(c, what)) != NULL; c += strlen(what))
+        count++;
+    return count;
+}
+
+/* One hash for each script that runs and each style, no other way in; data cannot end its script.
+ */
+Test(scripts, policy_and_data)
+{
+    given g = give(document_cases[1].text);
+    ty_text html = {0};
+    ty_error error = {0};
+    const char *policy, *end;
+
+    cr_assert_eq(report_of(&g, false, &html, &error), TY_OK, "%s", error.message);
+    policy = strstr(html.data, "Content-Security-Policy");
+    end = strchr(policy, '>');
+    cr_expect_eq(count_of(html.data, "'sha256-"), ty_report_has_charts() ? 3 : 2);
+    cr_expect_null(strstr(html.data, "unsafe-inline"));
+    cr_expect(strstr(policy, "default-src 'none'") < end);
+    cr_expect_eq(count_of(html.data, "style=\""), count_of(ty_charts_js, "style=\""),
+                 "a style that the policy forbids");
+    cr_expect_eq(count_of(html.data, "</script>"), ty_report_has_charts() ? 3 : 1);
+    if (ty_report_has_charts())
+        cr_expect(strstr(html.data, "Apache License") != NULL, "no licence of the charts");
+    ty_text_clear(&html);
+    ty_json_free(g.parsed);
+}
