@@ -48,5 +48,40 @@ browse phone 390
 
 expect 0 report "$plan" -o "$page" --title "A plan alone"
 browse planned 1280
-if grep -q 'measured:' "$scratch/dom"; then fail "a plan alone shows a measurement"; else pass; fi
+if grep -q '<title>measured:' "$scratch/dom"; then fail "a plan alone shows a measurement"; else pass; fi
+
+# Clicking everything, at both widths, in light and dark, and without script: browse.js needs node.
+if ! command -v node >/dev/null; then
+    echo "skipped: node is not installed, nothing was clicked"
+    finish
+    exit
+fi
+pages=$scratch/pages
+mkdir "$pages"
+expect 0 report "$plan" "$run" -o "$pages/run.html"
+expect 0 report "$plan" "$run" --no-charts -o "$pages/plain.html"
+expect 4 plan -w gpt3-175b -c "1x dgx-a100" --fix pp=1,tp=1 -q --json
+cp "$scratch/out" "$scratch/failed.json"
+expect 0 report "$scratch/failed.json" -o "$pages/failed.html"
+expect 0 plan -w megatron-18.4b -c "leaf:8 host:8 gpu:8 @h100-sxm nvlink4 ndr400 oversub:2" --fix tp=8,pp=8 -q -o "$scratch/large.json"
+expect 0 report "$scratch/large.json" -o "$pages/devices-512.html"
+size=$(wc -c <"$pages/devices-512.html")
+if [ "$size" -lt 4000000 ]; then pass; else fail "the report of 512 devices has $size bytes"; fi
+expect 0 whatif -w vgg16 -c "2x p100-server" -q --vary hosts=1,2,4 --vary bandwidth.all=x0.5,x1 -o "$scratch/whatif.json"
+expect 0 plan -w vgg16 -c "4x p100-server" -q -o "$scratch/vgg16.json"
+cat >"$scratch/launch.json" <<'END'
+{"schema": "trainyard.launch/1", "files": [
+  {"target": "mpirun", "name": "run.sh", "text": "mpirun -n 16 trainyard-worker job.json\n"},
+  {"target": "slurm", "name": "job.sbatch", "text": "#!/bin/sh\nsrun trainyard-worker job.json\n"}]}
+END
+expect 0 report "$scratch/vgg16.json" "$scratch/whatif.json" "$scratch/launch.json" -o "$pages/whatif.html"
+if node "$(dirname "$0")/browse.js" chromium "$scratch/profile" "$pages"/*.html >"$scratch/clicked"; then
+    pass
+else
+    fail "$(grep '^fault' "$scratch/clicked" | head -n 20)"
+fi
+cat "$scratch/clicked"
+if "$TRAINYARD" report "$plan" -o - | grep -q 'data-chart'; then
+    if grep -q '^run.html: [5-9]' "$scratch/clicked"; then pass; else fail "the report of a run has few charts"; fi
+fi
 finish

@@ -1,0 +1,75 @@
+#!/bin/sh
+# What-if: combinations, order, resuming, reasons; and the report of it.
+. "$(dirname "$0")/lib.sh"
+mkdir "$scratch/made"
+
+# Every combination, the last key fastest; each row is what plan itself says.
+expect 0 whatif -w vgg16 -c "2x p100-server" -q --vary hosts=1,2 --vary pp=1,2 --no-simulate --csv
+cp "$scratch/out" "$scratch/rows.csv"
+order=$(cut -d, -f1,2 "$scratch/rows.csv" | tr -d '"\r' | tr '\n' ' ')
+if [ "$order" = "hosts,pp 1,1 1,2 2,1 2,2 " ]; then pass; else fail "order of rows: $order"; fi
+for hosts in 1 2; do
+    for pp in 1 2; do
+        expect 0 plan -w vgg16 -c "${hosts}x p100-server" --fix pp=$pp --no-simulate --json -q
+        planned=$(sed -n 's/.*"step_time_s": \([^,]*\),.*/\1/p' "$scratch/out" | head -n 1)
+        if grep -qF "\"$hosts\",\"$pp\"," "$scratch/rows.csv" &&
+            grep -F "\"$hosts\",\"$pp\"," "$scratch/rows.csv" | grep -qF ",$planned,"; then
+            pass
+        else
+            fail "hosts=$hosts pp=$pp: plan says $planned, what-if $(grep -F "\"$hosts\",\"$pp\"," "$scratch/rows.csv")"
+        fi
+    done
+done
+
+# Faster devices take less time, down to what the network and launches need.
+expect 0 whatif -w vgg16 -c "4x p100-server" -q --vary compute=x1,x1000 --no-simulate --csv
+times=$(sed -n '2,3p' "$scratch/out" | cut -d, -f4 | tr '\n' ' ')
+if echo "$times" | awk '{ exit !($1 > 2 * $2 && $2 > 0) }'; then pass; else fail "compute x1000: step times $times"; fi
+
+# The same document whatever the number of processes and wherever it was broken off.
+expect 0 whatif -w vgg16 -c "2x p100-server" -q --vary hosts=1,2,4 --vary bandwidth.all=x0.5,x1 -o "$scratch/whole.json"
+expect 0 whatif -w vgg16 -c "2x p100-server" -q --vary hosts=1,4 --vary bandwidth.all=x1 -o "$scratch/part.json"
+expect 0 whatif -w vgg16 -c "2x p100-server" -q --vary hosts=1,2,4 --vary bandwidth.all=x0.5,x1 \
+    --resume "$scratch/part.json" -o "$scratch/resumed.json"
+if cmp -s "$scratch/whole.json" "$scratch/resumed.json"; then pass; else fail "resumed and whole documents differ"; fi
+# A row that is there is not done again: a mark in it survives.
+sed 's/"limited_by": "compute"/"limited_by": "a mark"/' "$scratch/whole.json" >"$scratch/marked.json"
+expect 0 whatif -w vgg16 -c "2x p100-server" -q --vary hosts=1,2,4 --vary bandwidth.all=x0.5,x1 \
+    --resume "$scratch/marked.json" --json
+expect_output "a mark" '"is_complete": true'
+
+# What it refuses.
+expect 3 whatif -w vgg16 -c "2x p100-server" -q --vary hosts=1 --seed 2 --resume "$scratch/whole.json"
+expect_error_line "question" "another question"
+expect 2 whatif -w vgg16 -c "2x p100-server" -q
+expect_error_line "--vary"
+expect 2 whatif -w vgg16 -c "2x p100-server" -q --vary hots=1
+expect_error_line "unknown key 'hots'"
+expect 2 whatif -w vgg16 -c "2x p100-server" -q --vary hosts=
+expect_error_line "KEY=VALUE"
+expect 2 whatif -w vgg16 -c "2x p100-server" -q --vary hosts=0
+expect_error_line "hosts=0"
+expect 2 whatif -w vgg16 -c "2x p100-server" -q --vary compute=5
+expect_error_line "factor"
+expect 2 whatif -w vgg16 -c "2x p100-server" -q --vary bandwidth.all=-3GB/s
+expect_error_line "bandwidth.all"
+expect 2 whatif -w vgg16 -c "2x p100-server" -q --vary leaf=2
+expect_error_line "leaf:"
+expect 3 whatif -w vgg16 -c "2x p100-server" -q --vary "workload=vgg16,vgg17"
+expect_error_line "vgg17"
+expect 4 whatif -w gpt3-175b -c "1x dgx-a100" -q --vary pp=1 --fix tp=1 --csv
+if grep -q "does not fit" "$scratch/out"; then pass; else fail "no reason in the table"; fi
+if [ "$(ls -A "$scratch/made" | wc -l)" -eq 0 ]; then pass; else fail "files left behind"; fi
+
+# Reports of documents, and which they refuse.
+expect 4 plan -w gpt3-175b -c "1x dgx-a100" --fix pp=1,tp=1 -q --json
+cp "$scratch/out" "$scratch/failed.json"
+expect_output "trainyard.infeasible/1" "does not fit"
+expect 0 report "$scratch/failed.json" "$scratch/whole.json" --no-charts -o "$scratch/report.html"
+if grep -q "No plan fits" "$scratch/report.html" && grep -q 'id="whatif"' "$scratch/report.html"; then pass; else fail "the report lacks the reason"; fi
+if [ "$(wc -c <"$scratch/report.html")" -lt 100000 ]; then pass; else fail "a report without charts is large"; fi
+echo '{"schema":"trainyard.zoo/1"}' >"$scratch/other.json"
+expect 3 report "$scratch/other.json" -o "$scratch/made/none.html"
+expect_error_line "trainyard.zoo/1" "expected one of"
+expect_only
+finish
