@@ -18,9 +18,8 @@ execute_process(COMMAND ${NPM} ci --ignore-scripts --no-audit --no-fund --no-upd
         --fetch-retries=1 --fetch-timeout=30000
     WORKING_DIRECTORY ${WORK} RESULT_VARIABLE failed OUTPUT_VARIABLE said ERROR_VARIABLE said TIMEOUT 240)
 if(failed)
-    string(STRIP "${said}" said)
-    string(REGEX REPLACE "[\r\n].*" "" said "${said}")
-    do_without("'npm ci' failed (${failed}: ${said})")
+    string(REGEX MATCH "npm err[^\r\n]*" said "${said}")
+    do_without("'npm ci' failed (${failed} ${said}); remove ${SCRIPT} to try again")
     return()
 endif()
 execute_process(COMMAND ${NPM} exec --offline -- esbuild charts.js --bundle --minify --format=iife

@@ -87,8 +87,8 @@ static void skip_raw(page *p, const char *name)
         cr_expect(strncmp(c, "url(", 4) != 0, "style fetches: %.40s", c);
         cr_expect(strncmp(c, "@import", 7) != 0, "style fetches: %.40s", c);
         /* The name of SVG, which is an address, is never fetched. */
-        cr_expect(strncmp(c, "://", 3) != 0 || strncmp(c, "://www.w3.org/", 14) == 0,
-                  "near %.40s", c - 10);
+        cr_expect(strncmp(c, "://", 3) != 0 || strncmp(c, "://www.w3.org/", 14) == 0, "near %.40s",
+                  c - 10);
     }
     p->at = end;
 }

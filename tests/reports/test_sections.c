@@ -250,6 +250,69 @@ Test(documents, bad_ones_are_refused)
     }
 }
 
+/* Without memory every document is refused as such, and nothing of the page remains. */
+Test(documents, survive_failing_allocations)
+{
+    for (size_t i = 0; i < sizeof document_cases / sizeof document_cases[0]; i++) {
+        given g = give(document_cases[i].text);
+        ty_status status = TY_ENOMEM;
+        long n;
+
+        for (n = 1; status == TY_ENOMEM && n < 5000; n++) {
+            ty_text html = {0};
+            ty_error error = {0};
+            ty_memory_fail_after(n);
+            status = report_of(&g, true, &html, &error);
+            ty_memory_fail_after(0);
+            cr_assert(status == TY_OK || status == TY_ENOMEM, "allocation %ld: %s", n,
+                      error.message);
+            ty_text_clear(&html);
+        }
+        cr_expect_eq(status, TY_OK, "case %zu", i);
+        cr_expect_gt(n, 3);
+        ty_json_free(g.parsed);
+    }
+}
+
+/* A whole report with network and cost, at every lack of memory. */
+Test(network, survives_failing_allocations)
+{
+    scene s = scene_of("hybrid");
+    ty_cluster *cluster = cluster_for(s.plan);
+    ty_costs *costs = costs_for(&s);
+    ty_timeline *timeline = NULL;
+    ty_status status = TY_ENOMEM;
+    long n;
+
+    scene_predict(&s);
+    timeline = scene_timeline(&s, 2, scene_two_ms);
+    for (n = 1; status == TY_ENOMEM && n < 100000; n++) {
+        ty_text html = {0};
+        ty_error error = {0};
+        ty_memory_fail_after(n);
+        status = ty_report_html(&(ty_report_input){.plan = s.plan,
+                                                   .program = s.program,
+                                                   .simulated = timeline,
+                                                   .cluster = cluster,
+                                                   .costs = costs,
+                                                   .without_charts = true},
+                                &html, &error);
+        ty_memory_fail_after(0);
+        cr_assert(status == TY_OK || status == TY_ENOMEM, "allocation %ld: %s", n, error.message);
+        if (status == TY_OK) {
+            cr_expect(strstr(html.data, "<section id=\"network\">") != NULL);
+            cr_expect(strstr(html.data, "<section id=\"traffic\">") != NULL);
+            cr_expect(strstr(html.data, "<section id=\"cost\">") != NULL);
+        }
+        ty_text_clear(&html);
+    }
+    cr_expect_eq(status, TY_OK);
+    ty_timeline_free(timeline);
+    ty_costs_free(costs);
+    ty_cluster_free(cluster);
+    scene_clear(&s);
+}
+
 /* ---- Scripts ------------------------------------------------------------------------------- */
 
 static uint32_t count_of(const char *html, const char *what)
