@@ -71,5 +71,19 @@ if [ "$(wc -c <"$scratch/report.html")" -lt 100000 ]; then pass; else fail "a re
 echo '{"schema":"trainyard.zoo/1"}' >"$scratch/other.json"
 expect 3 report "$scratch/other.json" -o "$scratch/made/none.html"
 expect_error_line "trainyard.zoo/1" "expected one of"
+# A plan with its own simulation; not two plans, not the simulation of another, not one alone.
+for hosts in 1 2; do
+    expect 0 plan -w vgg16 -c "${hosts}x p100-server" --no-simulate -q -o "$scratch/plan-$hosts.json"
+    expect 0 simulate "$scratch/plan-$hosts.json" --json
+    cp "$scratch/out" "$scratch/simulated-$hosts.json"
+done
+expect 0 report "$scratch/plan-1.json" "$scratch/simulated-1.json" -o "$scratch/report.html"
+if grep -q 'id="timeline"' "$scratch/report.html"; then pass; else fail "no timeline"; fi
+expect 2 report "$scratch/plan-1.json" "$scratch/plan-2.json" -o "$scratch/made/none.html"
+expect_error_line "both trainyard.plan/1"
+expect 3 report "$scratch/plan-1.json" "$scratch/simulated-2.json" -o "$scratch/made/none.html"
+expect_error_line "simulated-2.json"
+expect 2 report "$scratch/simulated-1.json" -o "$scratch/made/none.html"
+expect_error_line "without its plan"
 expect_only
 finish
