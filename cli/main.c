@@ -51,9 +51,10 @@ const cli_command commands[] = {
      OPTIONS("title", "no-charts", "output"), 1, 64, cmd_report},
     {"whatif", "--workload W --cluster C --vary KEY=V,... [options]",
      "the best plan for every combination of values, as a table",
-     "KEY is workload, cluster, batch, seq, workload.KEY; hosts, device, pod, leaf,\n"
-     "host, gpu, oversub; bandwidth.LINK, latency.LINK, memory, memory_bandwidth,\n"
-     "compute (quantities, or factors as x2; LINK may be all); or a key of --fix.\n",
+     "KEY is workload, cluster, batch, seq, workload.KEY, system, precision,\n"
+     "objective, task; hosts, device, pod, leaf, host, gpu, oversub; bandwidth.LINK,\n"
+     "latency.LINK, memory, memory_bandwidth, compute (quantities, or factors as x2;\n"
+     "LINK may be all); or a key of --fix.\n",
      OPTIONS("workload", "cluster", "seq", "global-batch", "precision", "profile", "fix",
              "allow-lossy", "system", "objective", "task", "top", "no-simulate", "seed", "vary",
              "rows", "output", "json", "csv"),

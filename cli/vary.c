@@ -52,6 +52,35 @@ static ty_status set_batch(vary_point *point, const char *value, ty_error *error
     return ty_parse_uint(value, 1, 1u << 30, &point->options.global_batch, error);
 }
 
+static ty_status set_system(vary_point *point, const char *value, ty_error *error)
+{
+    (void)error;
+    point->options.system = value;
+    return TY_OK;
+}
+
+static ty_status set_precision(vary_point *point, const char *value, ty_error *error)
+{
+    (void)error;
+    point->options.precision = value;
+    return TY_OK;
+}
+
+static ty_status set_objective(vary_point *point, const char *value, ty_error *error)
+{
+    int number;
+
+    point->options.objective = value;
+    return objective_find(value, &number, error);
+}
+
+static ty_status set_task(vary_point *point, const char *value, ty_error *error)
+{
+    (void)error;
+    point->options.task = value;
+    return TY_OK;
+}
+
 static ty_status append_to_workload(vary_point *point, const char *key, const char *value,
                                     ty_error *error)
 {
@@ -319,8 +348,10 @@ typedef struct plain_key {
 } plain_key;
 
 static const plain_key plain_keys[] = {
-    {"workload", set_workload}, {"cluster", set_cluster}, {"batch", set_batch},
-    {"seq", set_sequence},      {"hosts", set_hosts},     {"device", set_device},
+    {"workload", set_workload}, {"cluster", set_cluster},     {"batch", set_batch},
+    {"seq", set_sequence},      {"hosts", set_hosts},         {"device", set_device},
+    {"system", set_system},     {"precision", set_precision}, {"objective", set_objective},
+    {"task", set_task},
 };
 #define PLAIN_KEY_COUNT (sizeof plain_keys / sizeof plain_keys[0])
 
@@ -330,6 +361,19 @@ static bool is_word_of_fabric(const char *key, size_t i)
 {
     const size_t length = strlen(key);
     return strlen(fabric_words[i]) == length + 1 && strncmp(fabric_words[i], key, length) == 0;
+}
+
+static ty_status fail_unknown(const char *key, ty_error *error)
+{
+    const char *const close = ty_suggest(key, plain_keys, PLAIN_KEY_COUNT, sizeof plain_keys[0]);
+
+    if (close != NULL)
+        return ty_fail(error, TY_EINVAL, "unknown key '%s'; did you mean %s?", key, close);
+    return ty_fail(error, TY_EINVAL,
+                   "unknown key '%s'; expected workload, cluster, batch, seq, hosts, device, pod, "
+                   "leaf, host, gpu, oversub, system, precision, objective, task, bandwidth.LINK, "
+                   "latency.LINK, memory, memory_bandwidth, compute, or a key of --fix",
+                   key);
 }
 
 ty_status vary_set(vary_point *point, const char *key, const char *value, ty_error *error)
@@ -351,9 +395,5 @@ ty_status vary_set(vary_point *point, const char *key, const char *value, ty_err
         return append_to_workload(point, key + 9, value, error);
     if (fix_key_is_known(key))
         return append_fix(point, key, value, error);
-    return ty_fail(error, TY_EINVAL,
-                   "unknown key '%s'; expected workload, cluster, batch, seq, hosts, device, pod, "
-                   "leaf, host, gpu, oversub, bandwidth.LINK, latency.LINK, memory, "
-                   "memory_bandwidth, compute, or a key of --fix",
-                   key);
+    return fail_unknown(key, error);
 }

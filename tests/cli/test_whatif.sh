@@ -21,6 +21,14 @@ for hosts in 1 2; do
     done
 done
 
+# Whatever plan can be asked can be varied: systems, compressors, sharding, lanes, objectives.
+expect 0 whatif -w vgg16 -c "2x p100-server" -q --vary system=horovod,gpipe --no-simulate --csv
+expect_output '"horovod",8,' '"gpipe",8,' "full recompute"
+expect 0 whatif -w "gpt2 sequence=128" -c "1x dgx-a100" -q --vary tp=1,2 --vary zero=1,2 --vary compression=none,fp16 --no-simulate --csv
+expect_output '"1","1","none",8,' '"2","2","fp16",8,' "tensor parallel 2, ZeRO 2"
+expect 0 whatif -w resnet50 -c "1x p3.16xlarge" -q --vary objective=throughput,cost --vary precision=fp32,fp16 --task resnet50-imagenet --no-simulate --csv
+expect_output '"throughput","fp32",8,' '"cost","fp16",8,'
+
 # Faster devices take less time, down to what the network and launches need.
 expect 0 whatif -w vgg16 -c "4x p100-server" -q --vary compute=x1,x1000 --no-simulate --csv
 times=$(sed -n '2,3p' "$scratch/out" | cut -d, -f4 | tr '\n' ' ')
@@ -44,7 +52,11 @@ expect_error_line "question" "another question"
 expect 2 whatif -w vgg16 -c "2x p100-server" -q
 expect_error_line "--vary"
 expect 2 whatif -w vgg16 -c "2x p100-server" -q --vary hots=1
-expect_error_line "unknown key 'hots'"
+expect_error_line "unknown key 'hots'" "did you mean hosts?"
+expect 2 whatif -w vgg16 -c "2x p100-server" -q --vary colour=red
+expect_error_line "unknown key 'colour'" "objective" "bandwidth.LINK"
+expect 2 whatif -w vgg16 -c "2x p100-server" -q --vary objective=cots
+expect_error_line "objective=cots" "did you mean cost"
 expect 2 whatif -w vgg16 -c "2x p100-server" -q --vary hosts=
 expect_error_line "KEY=VALUE"
 expect 2 whatif -w vgg16 -c "2x p100-server" -q --vary hosts=0
