@@ -12,9 +12,16 @@ mkdir "$scratch/made" "$scratch/documents"
 cd "$scratch" || exit 1
 documents=0
 
-# document COMMAND...: its output is a document.
+# document COMMAND...: its output is a document; failing_document: so it is with exit code 4.
 document() {
-    expect 0 "$@" --json
+    document_of 0 "$@"
+}
+failing_document() {
+    document_of 4 "$@"
+}
+document_of() {
+    expect "$@" --json
+    shift
     documents=$((documents + 1))
     mv "$scratch/out" "documents/$documents-$1.json"
     echo "$1" >>covered
@@ -57,6 +64,9 @@ printf '%s' '{"schema": 1, "family": "law", "count": 2, "records": [
  {"id": "law/a", "kind": "accuracy", "source": {"work": "made"}, "confidence": "read", "measured": {"metric": "top1", "value": 76, "unit": "%"}},
  {"id": "law/b", "kind": "convergence", "source": {"work": "made"}, "confidence": "read", "model": {"name": "m"}, "batch": {"global": 100}, "measured": {"metric": "median_to_converge", "value": 1100, "unit": "samples"}}]}' >law.json
 document validate law.json
+failing_document plan -w gpt3-175b -c "1x dgx-a100" --fix pp=1,tp=1 -q
+document whatif -w vgg16 -c "2x p100-server" -q --vary hosts=1,2 --vary micro_batch=8,77 --no-simulate
+document whatif -w resnet50 -c "1x p3.16xlarge" -q --vary batch=256,512 --fix pp=1 --objective cost --task resnet50-imagenet
 printf 'plan.top = 3\nseed = 7\n' >conf
 TRAINYARD_CONFIG=$scratch/conf document config
 
@@ -74,7 +84,7 @@ if $python "$SOURCE/tests/cli/check_json.py" "$SOURCE/docs/schemas" documents/*.
 
 # Nothing is left out: a command with --json has a row above.
 for command in $("$TRAINYARD" --help | awk '/^  [a-z]/ { print $1 }'); do
-    "$TRAINYARD" $command --help | grep -q -- '--json' || continue
+    "$TRAINYARD" $command --help | grep -q -- '^  -j, --json ' || continue
     if grep -qx "$command" covered; then pass; else fail "$command --json is not held against a schema"; fi
 done
 
