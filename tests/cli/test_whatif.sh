@@ -38,16 +38,16 @@ if echo "$times" | awk '{ exit !($1 > 2 * $2 && $2 > 0) }'; then pass; else fail
 expect 0 whatif -w vgg16 -c "2x p100-server" -q --vary hosts=1,2,4 --vary bandwidth.all=x0.5,x1 -o "$scratch/whole.json"
 expect 0 whatif -w vgg16 -c "2x p100-server" -q --vary hosts=1,4 --vary bandwidth.all=x1 -o "$scratch/part.json"
 expect 0 whatif -w vgg16 -c "2x p100-server" -q --vary hosts=1,2,4 --vary bandwidth.all=x0.5,x1 \
-    --resume "$scratch/part.json" -o "$scratch/resumed.json"
+    --rows "$scratch/part.json" -o "$scratch/resumed.json"
 if cmp -s "$scratch/whole.json" "$scratch/resumed.json"; then pass; else fail "resumed and whole documents differ"; fi
 # A row that is there is not done again: a mark in it survives.
 sed 's/"limited_by": "compute"/"limited_by": "a mark"/' "$scratch/whole.json" >"$scratch/marked.json"
 expect 0 whatif -w vgg16 -c "2x p100-server" -q --vary hosts=1,2,4 --vary bandwidth.all=x0.5,x1 \
-    --resume "$scratch/marked.json" --json
+    --rows "$scratch/marked.json" --json
 expect_output "a mark" '"is_complete": true'
 
 # What it refuses.
-expect 3 whatif -w vgg16 -c "2x p100-server" -q --vary hosts=1 --seed 2 --resume "$scratch/whole.json"
+expect 3 whatif -w vgg16 -c "2x p100-server" -q --vary hosts=1 --seed 2 --rows "$scratch/whole.json"
 expect_error_line "question" "another question"
 expect 2 whatif -w vgg16 -c "2x p100-server" -q
 expect_error_line "--vary"
