@@ -38,10 +38,11 @@ typedef struct cli_options {
     const char *checkpoint, *checkpoint_every_text;
     const char *global_batch_text, *top_text, *steps_text, *ranks_text, *sequence_text;
     const char *seeds_text, *straggler, *jitter;
+    const char *slow_link, *failures, *horizon, *checkpoint_interval, *restart, *repair;
     /* Parsed from the texts; 0 where not given. */
     uint64_t global_batch, top, steps, ranks, seed, seeds, sequence, hosts, checkpoint_every;
-    bool json, quiet, no_simulate, no_fold, allow_lossy, program, straight, fewer, help, force,
-        show_origin, resume, csv, no_charts;
+    bool json, quiet, no_simulate, no_fold, elastic, allow_lossy, program, straight, fewer, help,
+        force, show_origin, resume, csv, no_charts;
     const char *rows, *vary[CLI_MOST_VARIED]; /* --vary, in order */
     int vary_count;
     cli_config *config; /* where defaults lie; owned */
@@ -195,6 +196,29 @@ ty_status findings_make(findings *f, ty_error *error) TY_MUST_CHECK;
  * interrupts; the plan is the best so far then. */
 ty_status plan_answer(const cli_options *options, const cli_question *question, uint32_t top,
                       ty_plan **out, ty_error *error) TY_MUST_CHECK;
+
+/* ---- faults.c ---------------------------------------------------------------------------- */
+
+/** What --slow-link makes of a plan's cluster: replaces it. */
+ty_status faults_slow_links(const char *text, plan_inputs *inputs, ty_error *error) TY_MUST_CHECK;
+
+/** What --fail makes of a long run of a plan. */
+typedef struct fault_outlook {
+    ty_endurance_question question;
+    ty_endurance endurance;         /* of the first seed */
+    double p50_goodput, p5_goodput; /* of all seeds: half, and nineteen of twenty, reach it */
+    uint32_t seeds;
+    ty_known_fault *known; /* [question.known_count] */
+    char **names;          /* [question.known_count]: as asked for */
+    double *rates;         /* [question.rate_count] */
+} fault_outlook;
+/** @param step_time_s of the plan as it is, simulated with `how` */
+ty_status faults_endure(const cli_options *options, const plan_inputs *inputs,
+                        const ty_simulate_options *how, double step_time_s, fault_outlook *out,
+                        ty_error *error) TY_MUST_CHECK;
+void fault_outlook_clear(fault_outlook *outlook);
+/** To the open JSON object, or where `writer` is NULL to the text. */
+void fault_outlook_show(const fault_outlook *outlook, ty_json_writer *writer, ty_text *text);
 
 /* ---- worker.c ---------------------------------------------------------------------------- */
 

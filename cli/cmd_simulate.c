@@ -6,6 +6,7 @@
 #include <string.h>
 
 enum { BUSIEST_LINKS = 8 };
+#define SPREAD "spread:"
 
 typedef struct simulation {
     plan_inputs inputs;
@@ -17,6 +18,8 @@ typedef struct simulation {
     double *step_times_s;
     ty_link_load *loads;
     uint32_t load_count;
+    bool has_faults;
+    fault_outlook faults;
 } simulation;
 
 static void simulation_clear(simulation *s)
@@ -25,6 +28,7 @@ static void simulation_clear(simulation *s)
     ty_free(s->step_times_s);
     ty_free(s->loads);
     ty_timeline_free(s->timeline);
+    fault_outlook_clear(&s->faults);
     plan_inputs_clear(&s->inputs);
 }
 
@@ -54,11 +58,30 @@ static ty_status read_straggler(simulation *s, const char **text, ty_error *erro
     return TY_OK;
 }
 
-static uint32_t hosts_of_plan(const simulation *s)
+/* The machines that wait for each other: hosts, but no more than replicas. */
+static uint32_t members_of_plan(const simulation *s)
 {
     const uint32_t hosts = ty_cluster_host_count(s->inputs.cluster);
-    const uint32_t ranks = ty_plan_rank_count(s->inputs.plan);
-    return hosts < ranks ? hosts : ranks;
+    uint32_t replicas = 1;
+
+    for (uint32_t i = 0; i < s->inputs.plan->stage_count; i++)
+        if (s->inputs.plan->stages[i].replicas > replicas)
+            replicas = s->inputs.plan->stages[i].replicas;
+    return hosts < replicas ? hosts : replicas;
+}
+
+/* "5%" or "5" as 0.05. */
+static ty_status read_percent(const char *option, const char *text, double *share, ty_error *error)
+{
+    char *end;
+    const double percent = strtod(text, &end);
+
+    if (end == text || !(percent >= 0.0 && percent <= 100.0) ||
+        (*end != '\0' && strcmp(end, "%") != 0))
+        return ty_fail(error, TY_EINVAL, "--%s: found '%.40s', expected 0 %% to 100 %%", option,
+                       text);
+    *share = percent / 100.0;
+    return TY_OK;
 }
 
 static ty_status read_stragglers(simulation *s, const char *text, ty_error *error)
@@ -66,6 +89,8 @@ static ty_status read_stragglers(simulation *s, const char *text, ty_error *erro
     const uint32_t ranks = ty_plan_rank_count(s->inputs.plan);
     ty_status status = TY_OK;
 
+    if (strncmp(text, SPREAD, strlen(SPREAD)) == 0)
+        return read_percent("straggler", text + strlen(SPREAD), &s->how.spread, error);
     s->slowdowns = ty_alloc(ranks, sizeof *s->slowdowns);
     if (s->slowdowns == NULL)
         return ty_fail(error, TY_ENOMEM, "out of memory");
@@ -73,25 +98,13 @@ static ty_status read_stragglers(simulation *s, const char *text, ty_error *erro
         s->slowdowns[r] = 1.0;
     s->how.slowdowns = s->slowdowns;
     if (strcmp(text, "law") == 0) {
-        s->slowdowns[0] = ty_straggler_law(hosts_of_plan(s));
+        s->slowdowns[0] = ty_straggler_law(members_of_plan(s));
         return TY_OK;
     }
     do
         status = read_straggler(s, &text, error);
     while (status == TY_OK && *text != '\0');
     return status;
-}
-
-static ty_status read_jitter(simulation *s, const char *text, ty_error *error)
-{
-    char *end;
-    const double percent = strtod(text, &end);
-
-    if (end == text || !(percent >= 0.0 && percent <= 100.0) ||
-        (*end != '\0' && strcmp(end, "%") != 0))
-        return ty_fail(error, TY_EINVAL, "--jitter: found '%.40s', expected 0 %% to 100 %%", text);
-    s->how.jitter = percent / 100.0;
-    return TY_OK;
 }
 
 static ty_status read_options(const cli_options *options, simulation *s, ty_error *error)
@@ -112,7 +125,7 @@ static ty_status read_options(const cli_options *options, simulation *s, ty_erro
     if (options->steps > 0)
         s->how.steps = (uint32_t)options->steps;
     if (options->jitter != NULL)
-        status = read_jitter(s, options->jitter, error);
+        status = read_percent("jitter", options->jitter, &s->how.jitter, error);
     return status;
 }
 
@@ -143,18 +156,14 @@ static int compare_numbers(const void *left, const void *right)
 /* The first seed's timeline is the one that is shown. */
 static ty_status simulate_seeds(simulation *s, ty_error *error)
 {
-    ty_status status = TY_OK;
+    const plan_inputs *in = &s->inputs;
+    ty_status status;
 
     s->step_times_s = ty_alloc(s->seeds, sizeof *s->step_times_s);
     if (s->step_times_s == NULL)
         return ty_fail(error, TY_ENOMEM, "out of memory");
-    s->step_times_s[0] = s->step_time_s;
-    for (uint32_t i = 1; status == TY_OK && i < s->seeds; i++) {
-        ty_timeline *timeline = NULL;
-        s->how.seed++;
-        status = simulate_once(s, &timeline, &s->step_times_s[i], error);
-        ty_timeline_free(timeline);
-    }
+    status = ty_simulate_seeds(in->plan, in->program, in->costs, in->cluster, &s->how, s->seeds,
+                               s->step_times_s, error);
     qsort(s->step_times_s, s->seeds, sizeof *s->step_times_s, compare_numbers);
     return status;
 }
@@ -191,6 +200,8 @@ static void write_more(const simulation *s, ty_json_writer *writer)
         ty_json_put_number(writer, "p50_step_time_s", percentile(s, 0.5));
         ty_json_put_number(writer, "p95_step_time_s", percentile(s, 0.95));
     }
+    if (s->has_faults)
+        fault_outlook_show(&s->faults, writer, NULL);
     ty_json_put_uint(writer, "links_used", s->load_count);
     ty_json_open(writer, "busiest_links", '[');
     for (uint32_t l = 0; l < s->load_count && l < BUSIEST_LINKS; l++)
@@ -218,6 +229,8 @@ static void show_disturbed(void *context, ty_json_writer *writer, ty_text *text)
                      ty_cluster_vertex_name(s->inputs.cluster, is_backward ? link->from : link->to),
                      link->kind, 100.0 * s->loads[0].busy_s / s->step_time_s);
     }
+    if (s->has_faults)
+        fault_outlook_show(&s->faults, NULL, text);
 }
 
 static ty_status run(const cli_options *options, simulation *s, ty_text *text, ty_error *error)
@@ -227,9 +240,15 @@ static ty_status run(const cli_options *options, simulation *s, ty_text *text, t
 
     if (options->straggler != NULL)
         TY_CHECK(read_stragglers(s, options->straggler, error), status, done);
+    if (options->slow_link != NULL)
+        TY_CHECK(faults_slow_links(options->slow_link, &s->inputs, error), status, done);
     TY_CHECK(simulate_once(s, &s->timeline, &s->step_time_s, error), status, done);
     if (s->seeds > 0)
         TY_CHECK(simulate_seeds(s, error), status, done);
+    s->has_faults = options->failures != NULL;
+    if (s->has_faults)
+        TY_CHECK(faults_endure(options, in, &s->how, s->step_time_s, &s->faults, error), status,
+                 done);
     TY_CHECK(ty_link_loads(in->plan, in->program, in->costs, in->cluster, &s->loads, &s->load_count,
                            error),
              status, done);

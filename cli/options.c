@@ -37,8 +37,18 @@ static const option_row table[] = {
     TEXT("resolution", 0, resolution, "R", "flow (default) or chunk"),
     TEXT("straggler", 0, straggler, "RANK=F,...",
          "ranks whose compute takes F times as long; \"law\": one rank, as much as is usual among "
-         "so "
-         "many hosts"),
+         "so many replicas; \"spread:P%\": every rank, log-normal"),
+    TEXT("slow-link", 0, slow_link, "A:B=F,...",
+         "links that carry a share F of what they should, by the names of their ends"),
+    TEXT("fail", 0, failures, "WHAT@TIME,...",
+         "device:3@2h, host:1@1d, link:A:B@30min; \"random\": as often as is usual. Goodput of a "
+         "long run"),
+    FLAG("elastic", 0, elastic, "go on with a replica less until the repair"),
+    TEXT("horizon", 0, horizon, "TIME", "length of that run (default 30d)"),
+    TEXT("checkpoint-interval", 0, checkpoint_interval, "TIME",
+         "work between checkpoints (default: the best)"),
+    TEXT("restart", 0, restart, "TIME", "from a failure to new work (default: the usual)"),
+    TEXT("repair", 0, repair, "TIME", "until what failed is back (default 1d)"),
     TEXT("jitter", 0, jitter, "P%", "spread of compute times (log-normal)"),
     NUMBER("seeds", seeds, 1000, "N", "simulate N times with seeds from --seed on: P50 and P95"),
     FLAG("no-fold", 0, no_fold, "simulate every rank, also where many are alike"),

@@ -147,6 +147,11 @@ typedef struct ty_score {
     char *notes;              /* a line each: what was assumed; free with ty_score_clear */
 } ty_score;
 
+/** What breaks how often in a plan's devices and hosts: as asked, else as the catalogue has it. */
+ty_status ty_failure_question_of(const ty_plan *plan, const ty_cluster *cluster,
+                                 const ty_score_question *question, ty_failure_question *out,
+                                 ty_error *error) TY_MUST_CHECK;
+
 /**
  * Time to target, money, energy and goodput of a plan with a prediction. The simulated step time is
  * preferred to the estimated one.

@@ -1,5 +1,6 @@
 /* What disturbs a run: jitter and stragglers. */
-#include "walk.h"
+#include "disturbance.h"
+#include "ty_simulate.h"
 
 #include <math.h>
 
@@ -7,6 +8,9 @@
 
 /* Of SimuMax's straggler model, see ty_straggler_law. */
 #define STRAGGLER_WEIGHT 0.09
+
+/* What a number is for: no two uses see the same. */
+enum { JITTER, SPREAD, CHANCE };
 
 /* One number from several, spread evenly: SplitMix64 (Steele, Lea, Flood, 2014) of each in turn. */
 static uint64_t scramble(uint64_t state, uint64_t value)
@@ -23,16 +27,31 @@ static double uniform(uint64_t bits)
     return ((double)(bits >> 11) + 1.0) * 0x1p-53;
 }
 
+/* Box and Muller, 1958. */
+static double log_normal(double deviation, uint64_t bits)
+{
+    const double normal =
+        sqrt(-2.0 * log(uniform(bits))) * cos(TWO_PI * uniform(scramble(bits, 1)));
+    return exp(deviation * normal);
+}
+
 double ty_jitter(double deviation, uint64_t seed, uint32_t rank, uint32_t step,
                  uint32_t instruction)
 {
     if (deviation <= 0.0)
         return 1.0;
-    const uint64_t bits = scramble(scramble(scramble(scramble(0, seed), rank), step), instruction);
-    /* Box and Muller, 1958. */
-    const double normal =
-        sqrt(-2.0 * log(uniform(bits))) * cos(TWO_PI * uniform(scramble(bits, 1)));
-    return exp(deviation * normal);
+    return log_normal(
+        deviation, scramble(scramble(scramble(scramble(JITTER, seed), rank), step), instruction));
+}
+
+double ty_spread(double deviation, uint64_t seed, uint32_t rank)
+{
+    return deviation <= 0.0 ? 1.0 : log_normal(deviation, scramble(scramble(SPREAD, seed), rank));
+}
+
+double ty_uniform(uint64_t seed, uint32_t n)
+{
+    return uniform(scramble(scramble(CHANCE, seed), n));
 }
 
 double ty_straggler_law(uint32_t members)

@@ -2,6 +2,7 @@
 #include "ty_simulate.h"
 
 #include "child.h"
+#include "disturbance.h"
 #include "engine.h"
 #include "platform.h"
 #include "walk.h"
@@ -29,6 +30,8 @@ static ty_status check_options(const ty_simulate_options *options, ty_error *err
                        (int)options->resolution);
     if (!(options->jitter >= 0.0 && options->jitter <= 1.0))
         return ty_fail(error, TY_EINVAL, "jitter of %g; expected 0 to 1", options->jitter);
+    if (!(options->spread >= 0.0 && options->spread <= 1.0))
+        return ty_fail(error, TY_EINVAL, "spread of %g; expected 0 to 1", options->spread);
     if (!(options->time_limit_s > 0.0))
         return ty_fail(error, TY_EINVAL, "time limit of %g s; expected more than 0",
                        options->time_limit_s);
@@ -224,9 +227,10 @@ static ty_status collect(ty_timeline *timeline, const ty_walk *walk, const ty_ev
     return TY_OK;
 }
 
-ty_status ty_simulate(const ty_plan *plan, const ty_program *program, const ty_costs *costs,
-                      const ty_cluster *cluster, const ty_simulate_options *options,
-                      ty_timeline **out, ty_error *error)
+/* What was found to be sound. */
+static ty_status simulate(const ty_plan *plan, const ty_program *program, const ty_costs *costs,
+                          const ty_cluster *cluster, const ty_simulate_options *options,
+                          ty_timeline **out, ty_error *error)
 {
     ty_status status = TY_OK;
     ty_fold *fold = NULL;
@@ -236,7 +240,6 @@ ty_status ty_simulate(const ty_plan *plan, const ty_program *program, const ty_c
     ty_timeline *timeline = NULL;
     uint64_t count = 0;
 
-    TY_CHECK(check(plan, program, costs, cluster, options, error), status, cleanup);
     if (!options->no_fold && options->resolution == TY_FLOW && options->jitter <= 0.0)
         TY_CHECK(ty_fold_new(plan, program, costs, cluster, options->slowdowns, &fold, error),
                  status, cleanup);
@@ -273,5 +276,29 @@ cleanup:
     ty_text_clear(&platform);
     ty_walk_free(walk);
     ty_fold_free(fold);
+    return status;
+}
+
+ty_status ty_simulate(const ty_plan *plan, const ty_program *program, const ty_costs *costs,
+                      const ty_cluster *cluster, const ty_simulate_options *options,
+                      ty_timeline **out, ty_error *error)
+{
+    ty_simulate_options with_spread = *options;
+    double *slowdowns = NULL;
+    ty_status status = check(plan, program, costs, cluster, options, error);
+
+    if (status != TY_OK)
+        return status;
+    if (options->spread > 0.0) {
+        slowdowns = ty_alloc(costs->rank_count, sizeof *slowdowns);
+        if (slowdowns == NULL)
+            return ty_fail(error, TY_ENOMEM, "simulation: memory ran out");
+        for (uint32_t r = 0; r < costs->rank_count; r++)
+            slowdowns[r] = (options->slowdowns != NULL ? options->slowdowns[r] : 1.0) *
+                           ty_spread(options->spread, options->seed, r);
+        with_spread.slowdowns = slowdowns;
+    }
+    status = simulate(plan, program, costs, cluster, &with_spread, out, error);
+    ty_free(slowdowns);
     return status;
 }

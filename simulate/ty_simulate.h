@@ -42,6 +42,7 @@
 #define TY_SIMULATE_H
 
 #include "ty_core.h"
+#include "ty_faults.h"
 #include "ty_topologies.h"
 
 /** How finely collectives are played. */
@@ -56,7 +57,9 @@ typedef struct ty_simulate_options {
     const double *slowdowns; /* [rank]: its compute takes so many times as long; NULL: 1 for all */
     double jitter; /* standard deviation of the logarithm of each compute time, whose median stays;
                       0: none. Every rank is simulated then */
-    uint64_t seed; /* of the jitter */
+    double spread; /* standard deviation of the logarithm of each rank's speed, which it keeps for
+                      all of its compute; the median stays; 0: none */
+    uint64_t seed; /* of jitter and spread */
     bool no_fold;  /* simulate every rank, also where many are alike; always so in chunk */
     double time_limit_s; /* wall-clock seconds before the child is stopped (TY_ELIMIT); > 0 */
 } ty_simulate_options;
@@ -82,6 +85,16 @@ double ty_straggler_law(uint32_t members);
 ty_status ty_simulate(const ty_plan *plan, const ty_program *program, const ty_costs *costs,
                       const ty_cluster *cluster, const ty_simulate_options *options,
                       ty_timeline **out, ty_error *error) TY_MUST_CHECK;
+
+/**
+ * Step times (ty_timeline_summarize) of simulations with seeds options->seed, + 1, + 2 ..., as many
+ * processes at once as there are cores.
+ * @param step_times_s [out, seeds] in the order of the seeds
+ * @return as ty_simulate, of the first that failed, naming its seed
+ */
+ty_status ty_simulate_seeds(const ty_plan *plan, const ty_program *program, const ty_costs *costs,
+                            const ty_cluster *cluster, const ty_simulate_options *options,
+                            uint32_t seeds, double *step_times_s, ty_error *error) TY_MUST_CHECK;
 
 /** What one direction of a link carries in a step. */
 typedef struct ty_link_load {

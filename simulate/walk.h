@@ -105,11 +105,6 @@ void ty_walk_wake(ty_walk *walk, const uint64_t *counter, uint32_t rank);
 /** Cores that an instruction of a rank takes from others; 0 where they do not compete. */
 double ty_walk_share(const ty_walk_rank *rank, const ty_instruction_cost *cost);
 
-/** The factor of an instruction's compute time: log-normal, median 1, the same for the same seed,
- * whatever else happens. */
-double ty_jitter(double deviation, uint64_t seed, uint32_t rank, uint32_t step,
-                 uint32_t instruction);
-
 /** Plays `plays[lane]`, or with folding `plays[way]`, all at once. */
 void ty_walk_play(ty_walker *walker, const ty_play *plays, uint32_t count);
 /** Room for so many plays; ends the child where there is none. Free with ty_free. */

@@ -3,6 +3,7 @@
 #include "walk.h"
 
 #include "child.h"
+#include "disturbance.h"
 #include "platform.h"
 #include "ty_memory.h"
 

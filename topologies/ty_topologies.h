@@ -165,6 +165,20 @@ uint32_t ty_cluster_device_vertex(const ty_cluster *cluster, uint32_t device);
 uint32_t ty_cluster_link_count(const ty_cluster *cluster);
 const ty_link_edge *ty_cluster_link(const ty_cluster *cluster, uint32_t link);
 
+/**
+ * The same cluster with links that carry less, or nothing.
+ * @param factors [link] its bandwidth's share that is left; 0: the link is gone, and those behind it
+ *                are numbered one lower
+ * @return TY_EINVAL: a factor that is not from 0 to 1, or below a millionth; TY_EINFEASIBLE: a
+ *         device or switch is cut off, named
+ */
+ty_status ty_cluster_impaired(const ty_cluster *cluster, const double *factors, ty_cluster **out,
+                              ty_error *error) TY_MUST_CHECK;
+/** The link between two vertices by their names, either way round; TY_EINVAL naming what there is
+ * not. */
+ty_status ty_cluster_find_link(const ty_cluster *cluster, const char *from, const char *to,
+                               uint32_t *link, ty_error *error) TY_MUST_CHECK;
+
 /** What one message between two devices meets. */
 typedef struct ty_path {
     uint32_t link_count;

@@ -73,29 +73,38 @@ static double or_else(double asked, double known)
     return asked > 0 ? asked : known;
 }
 
-static ty_status score_failures(const ty_plan *plan, const ty_cluster *cluster,
-                                const ty_score_question *q, ty_score *s, ty_error *error)
+ty_status ty_failure_question_of(const ty_plan *plan, const ty_cluster *cluster,
+                                 const ty_score_question *q, ty_failure_question *out,
+                                 ty_error *error)
 {
     ty_economics_catalogue known;
-    ty_failure_question failures;
     uint32_t hosts = ty_cluster_host_count(cluster);
     ty_status status = ty_economics_catalogue_load(&known, error);
 
     if (status != TY_OK)
         return status;
-    s->checkpoint_bytes = checkpoint_bytes(plan);
-    failures = (ty_failure_question){
-        .devices = ty_plan_rank_count(plan),
+    *out = (ty_failure_question){
+        .devices = ty_plan_rank_count(plan) * ty_plan_width(plan),
         .hosts = hosts,
         .device_mtbf_s = or_else(q->device_mtbf_s, known.device_mtbf_s),
         .host_mtbf_s = or_else(q->host_mtbf_s, known.host_mtbf_s),
         .checkpoint_write_s =
-            (double)s->checkpoint_bytes /
+            (double)checkpoint_bytes(plan) /
             or_else(q->checkpoint_bytes_per_s, known.checkpoint_bytes_per_s_per_host * hosts),
         .restart_s = or_else(q->restart_s, known.restart_s),
         .checkpoint_interval_s = q->checkpoint_interval_s,
     };
-    return ty_failures(&failures, &s->failures, error);
+    return TY_OK;
+}
+
+static ty_status score_failures(const ty_plan *plan, const ty_cluster *cluster,
+                                const ty_score_question *q, ty_score *s, ty_error *error)
+{
+    ty_failure_question failures;
+    ty_status status = ty_failure_question_of(plan, cluster, q, &failures, error);
+
+    s->checkpoint_bytes = checkpoint_bytes(plan);
+    return status == TY_OK ? ty_failures(&failures, &s->failures, error) : status;
 }
 
 /* The compressor that most of the gradient goes through. */

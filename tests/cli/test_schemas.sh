@@ -39,6 +39,9 @@ done
 document estimate made/plan.json
 document estimate made/sharded.json
 document simulate made/plan.json
+document simulate made/plan.json --straggler spread:5% --jitter 2% --seeds 4
+document simulate made/sharded.json --fail random,device:3@2h,host:1@3d --elastic --seeds 3
+document simulate made/sharded.json --slow-link host-0/gpu-0:host-0/pcie-0=0.5 --fail link:host-0/gpu-0:host-0/nvswitch@1h
 document memory -w gpt2 -c "2x dgx-a100"
 document run made/plan.json --steps 12 -q
 document run made/plan.json --until accuracy=0.05 --steps 60 -q
