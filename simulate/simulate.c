@@ -77,6 +77,13 @@ static ty_status check_cost(uint32_t stage, uint32_t index, const ty_instruction
     return TY_OK;
 }
 
+static bool holds(const ty_plan *plan, uint32_t position, const ty_bucket *bucket)
+{
+    const uint32_t positions = ty_plan_position_count(plan);
+    return bucket->stage % positions == position ||
+           (bucket->tied_stage != TY_NO_STAGE && bucket->tied_stage % positions == position);
+}
+
 static ty_status check_instruction(const ty_plan *plan, const ty_stage_program *program,
                                    uint32_t stage, uint32_t index, ty_error *error)
 {
@@ -93,6 +100,9 @@ static ty_status check_instruction(const ty_plan *plan, const ty_stage_program *
              instruction->phase >=
                  ty_compression_phases(&plan->buckets[instruction->bucket].compression))
         fault = "a phase that the bucket's exchange does not have";
+    else if ((instruction->op == TY_OP_COLLECTIVE || instruction->op == TY_OP_GATHER) &&
+             !holds(plan, stage, &plan->buckets[instruction->bucket]))
+        fault = "a collective of a bucket of other stages";
     else if ((instruction->op == TY_OP_SEND || instruction->op == TY_OP_RECEIVE) &&
              (instruction->peer_stage >= plan->stage_count ||
               instruction->stage >= plan->stage_count ||
@@ -245,6 +255,7 @@ static ty_status simulate(const ty_plan *plan, const ty_program *program, const 
                  status, cleanup);
     TY_CHECK(ty_walk_new(plan, program, costs, cluster, fold, options, &walk, error), status,
              cleanup);
+    TY_CHECK(ty_walk_check(walk, error), status, cleanup);
     if (fold != NULL)
         ty_fold_platform(fold, &platform);
     else

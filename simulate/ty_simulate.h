@@ -34,6 +34,9 @@
  * of the limit: exact alone, and within an eighth of the message of the even sharing that a true
  * limit gives.
  *
+ * The program is first walked in no time: a receive without a sender, a collective without a member
+ * or a circle of streams that wait for each other is refused with rank, instruction and partner.
+ *
  * SimGrid allows one platform per process and aborts on what it does not like. Everything is
  * checked before it sees anything, and each simulation runs in a child process whose death is
  * reported as TY_EBACKEND with its reason. Deterministic.

@@ -68,9 +68,10 @@ static ty_status match(ty_walk *walk, const struct sends *sends, ty_walk_rank *s
     }
     if (send == TY_NO_INSTRUCTION)
         return ty_fail(error, TY_EINVAL,
-                       "rank %u, instruction %u: a receive without its send; was the program "
-                       "checked?",
-                       rank, index);
+                       "rank %u, instruction %u: a receive (%s, micro-batch %u) without its send: "
+                       "rank %u of stage %u has none",
+                       rank, index, ty_direction_name(receive->direction), receive->micro_batch,
+                       peer, receive->peer_stage);
     self->arrival[index] = &walk->ranks[ty_walk_index(walk, peer)].done[send];
     return TY_OK;
 }
@@ -241,6 +242,12 @@ void ty_walk_free(ty_walk *walk)
     ty_free(walk->ranks);
     ty_free(walk->groups);
     ty_free(walk);
+}
+
+ty_group *ty_walk_group(const ty_walk *walk, const ty_instruction *instruction)
+{
+    const uint32_t phase = instruction->op == TY_OP_GATHER ? TY_GATHER_PHASE : instruction->phase;
+    return &walk->groups[(size_t)instruction->bucket * TY_GROUPS_OF_A_BUCKET + phase];
 }
 
 sg_host_t ty_group_host(const ty_walk *walk, const ty_group *group, uint32_t member, uint32_t lane)

@@ -86,6 +86,13 @@ ty_status ty_walk_new(const ty_plan *plan, const ty_program *program, const ty_c
                       ty_error *error) TY_MUST_CHECK;
 void ty_walk_free(ty_walk *walk);
 
+/** Walks it in no time, without SimGrid, in the parent.
+ *  @return TY_EINVAL "deadlock: rank 1 at instruction 4 (receive) of step 0 waits for rank 0 at
+ *  ..." */
+ty_status ty_walk_check(ty_walk *walk, ty_error *error) TY_MUST_CHECK;
+
+/** The members of a collective. */
+ty_group *ty_walk_group(const ty_walk *walk, const ty_instruction *instruction);
 /** The host of a lane of a member. */
 sg_host_t ty_group_host(const ty_walk *walk, const ty_group *group, uint32_t member, uint32_t lane);
 /** Which of those that are walked stands for a rank. */

@@ -171,9 +171,7 @@ static void play_collective(ty_walker *walker, uint32_t index)
 {
     ty_walk *walk = walker->walk;
     const ty_walk_rank *rank = &walk->ranks[walker->rank];
-    const ty_instruction *in = &rank->program->instructions[index];
-    const uint32_t phase = in->op == TY_OP_GATHER ? TY_GATHER_PHASE : in->phase;
-    ty_group *group = &walk->groups[(size_t)in->bucket * TY_GROUPS_OF_A_BUCKET + phase];
+    ty_group *group = ty_walk_group(walk, &rank->program->instructions[index]);
     const uint32_t member = member_of(group, walker->rank);
 
     ty_engine_barrier_wait(group->barrier);

@@ -116,7 +116,8 @@ Test(refusals, faults_are_named)
         {"other cores", other_cores, "host 0 has 3 cores"},
         {"fewer costs", fewer_costs, "program of 2 instructions, costs of 1"},
         {"fewer ranks", fewer_ranks, "plan of 2 ranks, costs of 1"},
-        {"lost send", lost_send, "rank 1, instruction 0: a receive without its send"},
+        {"lost send", lost_send,
+         "rank 1, instruction 0: a receive (activation, micro-batch 0) without its send: rank 0"},
         {"lost bucket", lost_bucket, "stage 0, instruction 0: a collective without a bucket"},
         {"wait for later", wait_for_later, "stage 0, instruction 1: it waits for no earlier"},
     };
@@ -152,13 +153,30 @@ Test(refusals, time_is_limited)
     scenario_free(&s);
 }
 
-/* A program that nobody proved: the walk ends with someone waiting, and says who. */
-Test(refusals, a_deadlock_is_reported)
+static void expect_deadlock(scenario *s, const char *const *words)
+{
+    for (int no_fold = 0; no_fold < 2; no_fold++) {
+        ty_timeline *timeline = NULL;
+        ty_error error = {0};
+        s->options.no_fold = no_fold == 1;
+        const ty_status status = ty_simulate(&s->plan, &s->program, s->costs, s->cluster,
+                                             &s->options, &timeline, &error);
+        cr_expect(status == TY_EINVAL, "status '%s'", ty_status_name(status));
+        for (const char *const *word = words; *word != NULL; word++)
+            cr_expect(strstr(error.message, *word) != NULL, "found '%s', expected '%s' in it",
+                      error.message, *word);
+        cr_expect_null(timeline);
+    }
+    scenario_free(s);
+}
+
+/* Programs that nobody proved: rank, instruction and partner are named, and SimGrid never starts.
+ */
+Test(refusals, two_that_wait_for_each_other)
 {
     scenario s;
-    ty_timeline *timeline = NULL;
-    ty_error error = {0};
-    scenario_open(&s, cluster_of_cores(2, 2), 2, (const uint32_t[]){1, 1}, 1);
+    scenario_open(&s, cluster_of("leaf:1 host:2 gpu:1 @v100-sxm2-16gb nvlink2 edr100"), 2,
+                  (const uint32_t[]){1, 1}, 1);
     for (uint32_t stage = 0; stage < 2; stage++) {
         const ty_direction out = stage == 0 ? TY_ACTIVATION : TY_GRADIENT;
         const ty_direction in = stage == 0 ? TY_GRADIENT : TY_ACTIVATION;
@@ -168,12 +186,57 @@ Test(refusals, a_deadlock_is_reported)
                      (const uint32_t[]){receive, TY_NO_INSTRUCTION}, (ty_instruction_cost){0});
     }
     scenario_close(&s);
-    const ty_status status =
-        ty_simulate(&s.plan, &s.program, s.costs, s.cluster, &s.options, &timeline, &error);
-    cr_expect(status == TY_EBACKEND, "status '%s'", ty_status_name(status));
-    cr_expect(strstr(error.message, "rank 0") != NULL, "message '%s'", error.message);
-    cr_expect_null(timeline);
-    scenario_free(&s);
+    expect_deadlock(&s,
+                    (const char *const[]){"deadlock: rank ", "instruction 0 (receive) of step 0",
+                                          "waits for rank ", "instruction 1 (send)", NULL});
+}
+
+static void open_tied(scenario *s, uint32_t buckets)
+{
+    scenario_open(s, cluster_of("leaf:1 host:4 gpu:1 @v100-sxm2-16gb nvlink2 edr100"), 2,
+                  (const uint32_t[]){2, 2}, 2);
+    for (uint32_t b = 0; b < buckets; b++)
+        s->buckets[scenario_bucket(s, 0, TY_RING, TY_COMPRESSION_NONE)].tied_stage = 1;
+}
+
+Test(refusals, a_collective_without_a_member)
+{
+    scenario s;
+    open_tied(&s, 1);
+    scenario_add(&s, 0, exchange(0), NULL, (ty_instruction_cost){.seconds = 1, .edge_bytes = 1e6});
+    scenario_add(&s, 1, op(TY_OP_FORWARD), NULL, (ty_instruction_cost){.seconds = 1});
+    scenario_close(&s);
+    expect_deadlock(&s, (const char *const[]){"deadlock: rank 0 at instruction 0 (collective)",
+                                              "waits for rank 2, whose collective stream is at its "
+                                              "end",
+                                              NULL});
+}
+
+Test(refusals, collectives_in_different_order)
+{
+    scenario s;
+    open_tied(&s, 2);
+    for (uint32_t stage = 0; stage < 2; stage++)
+        for (uint32_t b = 0; b < 2; b++)
+            scenario_add(&s, stage, exchange(stage == 0 ? b : 1 - b), NULL,
+                         (ty_instruction_cost){.seconds = 1, .edge_bytes = 1e6});
+    scenario_close(&s);
+    expect_deadlock(&s, (const char *const[]){"deadlock: rank ",
+                                              "(collective) of step 0 waits for "
+                                              "rank ",
+                                              NULL});
+}
+
+Test(refusals, a_bucket_of_others)
+{
+    scenario s;
+    open_tied(&s, 0);
+    (void)scenario_bucket(&s, 0, TY_RING, TY_COMPRESSION_NONE);
+    scenario_add(&s, 1, exchange(0), NULL, (ty_instruction_cost){.seconds = 1, .edge_bytes = 1e6});
+    scenario_close(&s);
+    expect_deadlock(&s, (const char *const[]){"stage 1, instruction 0: a collective of a bucket of "
+                                              "other stages",
+                                              NULL});
 }
 
 Test(refusals, every_allocation_may_fail)
