@@ -98,7 +98,26 @@ static int wait_for(pid_t child)
     return outcome;
 }
 
-static ty_status status_of(int outcome, ty_error *error)
+/* Shells and mpirun pass a signal on as an exit code above this. */
+enum { SIGNAL_CODE = 128 };
+
+/* mpirun ends the other ranks, and its code is the signal's. */
+static ty_status rank_killed(const ty_job *job, int signal, ty_error *error)
+{
+    char latest[PATH_MAX + 16] = "";
+
+    if (job->checkpoint != NULL)
+        snprintf(latest, sizeof latest, "%s/latest.json", job->checkpoint);
+    if (job->checkpoint != NULL && ty_file_exists(latest))
+        return ty_fail(error, TY_EBACKEND,
+                       "a rank was ended by signal %d (%s), the others with it; --resume goes on "
+                       "from %.128s",
+                       signal, strsignal(signal), latest);
+    return ty_fail(error, TY_EBACKEND, "a rank was ended by signal %d (%s), the others with it",
+                   signal, strsignal(signal));
+}
+
+static ty_status status_of(const ty_job *job, int outcome, ty_error *error)
 {
     int code = WIFEXITED(outcome) ? WEXITSTATUS(outcome) : EXIT_FAILED;
 
@@ -108,6 +127,8 @@ static ty_status status_of(int outcome, ty_error *error)
         return ty_fail(error, TY_EBACKEND, "mpirun was ended by signal %d", WTERMSIG(outcome));
     if (code == EXIT_DONE)
         return TY_OK;
+    if (code > SIGNAL_CODE && code < SIGNAL_CODE + NSIG)
+        return rank_killed(job, code - SIGNAL_CODE, error);
     return ty_fail(error, code == EXIT_BAD_INPUT ? TY_EPARSE : TY_EBACKEND, "%s", "");
 }
 
@@ -157,7 +178,7 @@ ty_status worker_run(ty_job *job, uint32_t ranks, bool quiet, ty_error *error)
         setpgid(0, 0); /* the terminal's Ctrl-C reaches us alone; we pass it on once */
         become_mpirun(worker, path, ranks, quiet);
     }
-    status = status_of(wait_for(child), error);
+    status = status_of(job, wait_for(child), error);
 
 cleanup:
     unlink(path);

@@ -3,8 +3,10 @@
 
 #include "interpreter_state.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <math.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -149,6 +151,12 @@ static void rank_path(const char *directory, uint32_t step, uint32_t rank, char 
     snprintf(out, PATH_SIZE, "%s/step-%u/rank-%u", directory, step, rank);
 }
 
+enum { TEMPORARY_SIZE = sizeof ".tmp" };
+static void temporary_path(const char *path, char *out)
+{
+    snprintf(out, PATH_SIZE + TEMPORARY_SIZE, "%s.tmp", path);
+}
+
 static ty_status header_make(ty_interpreter *in, uint32_t section_count, header *out,
                              ty_error *error)
 {
@@ -190,12 +198,12 @@ static bool folder_flush(const char *path)
 static ty_status rank_write(const char *path, const header *head, const sections *s,
                             ty_error *error)
 {
-    char temporary[PATH_SIZE + 8];
+    char temporary[PATH_SIZE + TEMPORARY_SIZE];
     FILE *file;
     bool is_good;
     uint32_t i;
 
-    snprintf(temporary, sizeof temporary, "%s.tmp", path);
+    temporary_path(path, temporary);
     file = fopen(temporary, "wb");
     if (file == NULL)
         return ty_fail(error, TY_EIO, "%s: %s", temporary, strerror(errno));
@@ -350,12 +358,29 @@ done:
 
 static void own_remove(const ty_interpreter *in, const char *directory, uint32_t step)
 {
-    char path[PATH_SIZE];
+    char path[PATH_SIZE], temporary[PATH_SIZE + TEMPORARY_SIZE];
 
     rank_path(directory, step, in->rank, path);
     unlink(path);
+    temporary_path(path, temporary);
+    unlink(temporary);
     folder_path(directory, step, path);
     rmdir(path); /* by the last rank to come here; the others find it not empty */
+}
+
+/* What was left by a run that ended while it wrote or removed one: all but the newest. */
+static void others_remove(const ty_interpreter *in, const char *directory, uint32_t newest)
+{
+    DIR *folder = opendir(directory);
+    const struct dirent *entry;
+    uint32_t step;
+    char after;
+
+    while (folder != NULL && (entry = readdir(folder)) != NULL)
+        if (sscanf(entry->d_name, "step-%" SCNu32 "%c", &step, &after) == 1 && step != newest)
+            own_remove(in, directory, step);
+    if (folder != NULL)
+        closedir(folder);
 }
 
 static ty_status own_save(ty_interpreter *in, const char *directory, header *head, ty_error *error)
@@ -429,7 +454,8 @@ ty_status ty_checkpoint_load(ty_interpreter *in, const char *directory, uint32_t
     step_set(in, step);
     TY_CHECK(sections_find(in, &s, error), status, cleanup);
     TY_CHECK(header_make(in, s.count, &head, error), status, cleanup);
-    status = rank_read(path, &head, &s, error);
+    TY_CHECK(rank_read(path, &head, &s, error), status, cleanup);
+    others_remove(in, directory, step);
 cleanup:
     ty_free(s.items);
     return status;

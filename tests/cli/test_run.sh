@@ -66,6 +66,28 @@ expect_error_line "latest.json" "earlier run"
 expect 3 run "$work/other.json" --steps 9 --checkpoint "$scratch/state" --resume -q -o "$work/none.json"
 expect_error_line "latest.json" "this very plan"
 
+# kill -9 of a rank: a message, no stray rank, and the rest of the steps from the checkpoint. What a
+# writing rank left half-done goes.
+"$TRAINYARD" run "$work/plan.json" --steps 100000 --checkpoint "$scratch/killed" --checkpoint-every 2 -q -o "$work/killed.json" >"$scratch/out" 2>"$scratch/err" &
+pid=$!
+tries=0
+while [ $tries -lt 200 ] && [ ! -e "$scratch/killed/latest.json" ]; do
+    tries=$((tries + 1))
+    sleep 0.1
+done
+rank=$(pgrep -P "$(pgrep -P $pid -x mpirun)" -f trainyard-worker | head -1)
+kill -9 "$rank"
+wait $pid
+got=$?
+if [ $got -eq 1 ]; then pass; else fail "exit code $got instead of 1 after a rank was killed"; fi
+expect_error_line "signal 9" "--resume" "latest.json"
+if [ -e "$work/killed.json" ]; then fail "a killed run left its output"; else pass; fi
+mkdir -p "$scratch/killed/step-1"
+touch "$scratch/killed/step-1/rank-0" "$scratch/killed/step-1/rank-1.tmp"
+step=$(sed -n 's/.*"step": \([0-9]*\).*/\1/p' "$scratch/killed/latest.json")
+expect 0 run "$work/plan.json" --steps $((step + 3)) --checkpoint "$scratch/killed" --resume -q -o "$work/killed.json"
+if [ "$(ls "$scratch/killed")" = "$(printf 'latest.json\nstep-%d' $((step + 3)))" ]; then pass; else fail "left in the checkpoint's folder: $(ls "$scratch/killed")"; fi
+
 # More ranks than the plan has: the job file is caught on its way to the worker.
 cat >"$scratch/catch" <<CATCH
 #!/bin/sh
