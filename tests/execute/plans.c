@@ -196,7 +196,19 @@ static void write_images(const char *directory, const char *part, uint32_t count
     ty_free(labels);
 }
 
+void write_data(const char *directory)
+{
+    write_images(directory, "train", 1000);
+    write_images(directory, "t10k", 100);
+}
+
 ty_job *make_job(ty_plan *plan, uint32_t steps, const char *directory)
+{
+    write_data(directory);
+    return make_job_on(plan, steps, directory);
+}
+
+ty_job *make_job_on(ty_plan *plan, uint32_t steps, const char *directory)
 {
     ty_job *job = ty_alloc(1, sizeof *job);
     ty_error error = {0};
@@ -206,8 +218,6 @@ ty_job *make_job(ty_plan *plan, uint32_t steps, const char *directory)
     must(ty_plan_lower(plan, &job->program, &error) == TY_OK, plan->strategy, error.message);
     job->backend = ty_strdup("cpu");
     job->data = ty_strdup(directory);
-    write_images(directory, "train", 1000);
-    write_images(directory, "t10k", 100);
     job->output = path_in(directory, "run.json");
     job->gradients = path_in(directory, "gradients.bin");
     job->steps = steps;

@@ -25,6 +25,9 @@ ty_plan *make_plan(const char *workload, const plan_shape *shape);
 /** A training job for the plan, which it takes over; paths are under `directory`, and so is the
  * data: images are written there, token workloads get synthetic text. */
 ty_job *make_job(ty_plan *plan, uint32_t steps, const char *directory);
+/** The same in a directory that has data. */
+ty_job *make_job_on(ty_plan *plan, uint32_t steps, const char *directory);
+void write_data(const char *directory);
 /** A new directory under /tmp; free the name with directory_remove, which also empties it. */
 char *directory_make(void);
 void directory_remove(char *directory);

@@ -1,6 +1,8 @@
 /* The oracle of the executor: whatever a synchronous plan divides, sends and sums, gradients and
  * losses are those of one rank training the same global batch, up to the rounding of float sums. */
 #include "device.h"
+#include "emulation.h"
+#include "outcome.h"
 #include "plans.h"
 
 #include <criterion/criterion.h>
@@ -8,89 +10,15 @@
 #include <stdio.h>
 #include <string.h>
 
-typedef struct outcome {
-    char *gradients;
-    size_t gradient_length;
-    ty_run *run;
-} outcome;
-
-static void outcome_free(outcome *o)
-{
-    ty_free(o->gradients);
-    ty_run_free(o->run);
-}
-
 static outcome run_plan(const char *workload, const plan_shape *shape, uint32_t steps)
 {
     char *directory = directory_make();
-    ty_error error = {0};
-    outcome result = {0};
-    ty_job *job;
+    ty_job *job = make_job(make_plan(workload, shape), steps, directory);
+    outcome result = outcome_of(job);
 
-    job = make_job(make_plan(workload, shape), steps, directory);
-    cr_assert_eq(ty_execute_job_locally(job, ty_plan_rank_count(job->plan),
-                                        &(ty_execute_options){0}, &error),
-                 TY_OK, "%s of %s: %s", shape->name, workload, error.message);
-    cr_assert_eq(
-        ty_file_read(job->gradients, 0, &result.gradients, &result.gradient_length, &error), TY_OK,
-        "%s", error.message);
-    cr_assert_eq(ty_run_load(job->output, &result.run, &error), TY_OK, "%s", error.message);
-    cr_assert_eq(result.run->step_count, steps);
     directory_remove(directory);
     ty_job_free(job);
     return result;
-}
-
-/* Each layer's difference in norm, relative to the layer's gradient and a thousandth of the
- * largest layer's: what float sums in another order may do. */
-static void compare_gradients(const char *what, const outcome *found, const outcome *expected,
-                              double tolerance)
-{
-    const char *f = found->gradients, *e = expected->gradients;
-    double scale = 0;
-
-    cr_assert_eq(found->gradient_length, expected->gradient_length, "%s", what);
-    for (int pass = 0; pass < 2; pass++) {
-        size_t at = 0, compared = 0;
-        while (at < expected->gradient_length) {
-            uint64_t header[2], other[2];
-            double difference = 0, norm = 0;
-
-            memcpy(header, e + at, sizeof header);
-            memcpy(other, f + at, sizeof other);
-            cr_assert(header[0] == other[0] && header[1] == other[1], "%s: layer %llu", what,
-                      (unsigned long long)header[0]);
-            at += sizeof header;
-            for (uint64_t i = 0; i < header[1]; i++, at += sizeof(float)) {
-                float a, b;
-                memcpy(&a, f + at, sizeof a);
-                memcpy(&b, e + at, sizeof b);
-                difference += ((double)a - b) * ((double)a - b);
-                norm += (double)b * b;
-            }
-            if (pass == 0) {
-                scale = fmax(scale, sqrt(norm));
-            } else {
-                double limit = tolerance * (sqrt(norm) + 1e-3 * scale);
-                cr_assert(sqrt(difference) <= limit,
-                          "%s: gradients of layer %llu differ by %g, expected at most %g", what,
-                          (unsigned long long)header[0], sqrt(difference), limit);
-                compared += header[1];
-            }
-        }
-        cr_assert(scale > 0, "%s: all gradients are 0", what);
-        cr_assert(pass == 0 || compared > 0, "%s", what);
-    }
-}
-
-static void compare_losses(const char *what, const outcome *found, const outcome *expected,
-                           double tolerance)
-{
-    for (uint32_t i = 0; i < expected->run->step_count; i++) {
-        double f = found->run->losses[i], e = expected->run->losses[i];
-        cr_assert(fabs(f - e) <= tolerance * fabs(e), "%s: loss of step %u is %.9g, expected %.9g",
-                  what, i, f, e);
-    }
 }
 
 static double least_loss(const ty_run *run)
@@ -516,33 +444,15 @@ typedef struct emulation {
     float *state;
 } emulation;
 
-/* How many updates a stage has behind it when its replica does micro-batch `m` of step `t`
- * forward. PipeDream: forward of the n-th is followed by backward of the (n - w)th, w being how
- * many the later stages keep busy, and each step's last backward by its update; 2BW: one fewer than
- * the step could have. */
-static uint32_t version_of(const emulation *e, uint32_t stage, uint32_t t, uint32_t m)
-{
-    const ty_plan *plan = e->plan;
-    const uint32_t start = e->evaluate_every > 0 ? t - t % e->evaluate_every : 0;
-    const uint32_t replicas = plan->stages[stage].replicas, count = plan->micro_batches / replicas;
-    const uint32_t n = (t - start) * count + m / replicas;
-    uint32_t later = 0, ahead;
-
-    if (plan->schedule == TY_PIPEDREAM_2BW)
-        return t > 0 ? t - 1 : 0;
-    for (uint32_t s = stage; s < plan->stage_count; s++)
-        later += plan->stages[s].replicas;
-    ahead = (later - 1) / replicas;
-    return start + (n > ahead ? (n - ahead) / count : 0);
-}
-
 static void weights_choose(emulation *e, uint32_t t, uint32_t m)
 {
+    const uint32_t start = e->evaluate_every > 0 ? t - t % e->evaluate_every : 0;
     float *parameters = ty_device_cpu.parameters(e->device);
 
     for (uint32_t s = 0; s < e->plan->stage_count; s++) {
         const ty_plan_stage *stage = &e->plan->stages[s];
-        const float *from = e->history + version_of(e, s, t, m) * e->parameter_count;
+        const float *from =
+            e->history + emulated_version(e->plan, s, start, t, m) * e->parameter_count;
         uint64_t offset, count;
         ty_device_cpu.slice(e->device, stage->first_layer, stage->layer_count, &offset, &count);
         memcpy(parameters + offset, from + offset, count * sizeof *from);

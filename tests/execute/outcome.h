@@ -1,0 +1,25 @@
+/* What a run of a plan leaves, and comparing two of them. */
+#ifndef TY_TEST_EXECUTE_OUTCOME_H
+#define TY_TEST_EXECUTE_OUTCOME_H
+
+#include "ty_execute.h"
+
+#include <stddef.h>
+
+typedef struct outcome {
+    char *gradients; /* see ty_interpreter_save_gradients; NULL: the job did not ask for them */
+    size_t gradient_length;
+    ty_run *run;
+} outcome;
+
+/** Runs the job with its ranks as threads of this process; fails the test if it does not end well.
+ */
+outcome outcome_of(const ty_job *job);
+void outcome_free(outcome *o);
+/** Fails the test where a layer's gradients, or a step's losses, differ by more. */
+void compare_gradients(const char *what, const outcome *found, const outcome *expected,
+                       double tolerance);
+void compare_losses(const char *what, const outcome *found, const outcome *expected,
+                    double tolerance);
+
+#endif

@@ -1,0 +1,317 @@
+/* Every plan that the planner proposes for small networks on one to four devices runs and is right:
+ * plans with a flush train as one rank does, those without as an emulation of their staleness. What
+ * cannot be run is refused by name. In the usual run one plan of each strategy; all of them where
+ * TY_ALL_PLANS is set. */
+#include "candidate.h"
+#include "emulation.h"
+#include "outcome.h"
+#include "plans.h"
+
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_RANKS = 4, STEPS = 4, MOST_REFERENCES = 16 };
+
+typedef struct subject {
+    const char *name, *text; /* of the zoo file */
+    uint32_t global_batch;
+    double tolerance;
+    bool has_batch_norm; /* sees a micro-batch at a time */
+} subject;
+
+#define ZOO "{\"schema\": \"trainyard.zoo/1\", \"source\": \"a smaller one of the zoo's\","
+#define SGD                                                                                        \
+    "\"optimizer\": {\"kind\": \"sgd\", \"learning_rate\": 0.05, \"momentum\": 0.9,"               \
+    "\"weight_decay\": 0}"
+static const subject mlp = {
+    "mlp",
+    ZOO "\"name\": \"mlp-small\", \"family\": \"sequential\", \"input\": [1, 28, 28],"
+        "\"sample_bytes\": 785, \"dataset\": \"fashion-mnist\", \"global_batch\": 24," SGD
+        ", \"layers\": [{\"kind\": \"flatten\"}, {\"kind\": \"linear\", \"out_features\": 96},"
+        "{\"kind\": \"relu\"}, {\"kind\": \"linear\", \"out_features\": 64}, {\"kind\": \"relu\"},"
+        "{\"kind\": \"linear\", \"out_features\": 10}, {\"kind\": \"softmax_cross_entropy\"}]}",
+    24, 1e-4, false};
+static const subject lenet = {
+    "lenet",
+    ZOO "\"name\": \"lenet-small\", \"family\": \"sequential\", \"input\": [1, 28, 28],"
+        "\"sample_bytes\": 785, \"dataset\": \"fashion-mnist\", \"global_batch\": 12," SGD
+        ", \"layers\": [{\"kind\": \"conv2d\", \"out_channels\": 8, \"kernel\": 5},"
+        "{\"kind\": \"pool\", \"kernel\": 2}, {\"kind\": \"conv2d\", \"out_channels\": 16,"
+        "\"kernel\": 5}, {\"kind\": \"pool\", \"kernel\": 2}, {\"kind\": \"flatten\"},"
+        "{\"kind\": \"linear\", \"out_features\": 64}, {\"kind\": \"relu\"},"
+        "{\"kind\": \"linear\", \"out_features\": 10}, {\"kind\": \"softmax_cross_entropy\"}]}",
+    12, 1e-3, false};
+static const subject resnet18 = {
+    "resnet18",
+    ZOO "\"name\": \"resnet18-small\", \"family\": \"residual\", \"input\": [3, 32, 32],"
+        "\"sample_bytes\": 3074, \"block\": \"basic\", \"blocks\": [2, 2, 2, 2], \"width\": 4,"
+        "\"classes\": 10, \"dataset\": \"synthetic\", \"global_batch\": 12,"
+        "\"optimizer\": {\"kind\": \"sgd\", \"learning_rate\": 0.01, \"momentum\": 0.9,"
+        "\"weight_decay\": 0.0001}}",
+    12, 2e-3, true};
+static const subject gpt = {
+    "gpt-tiny",
+    ZOO "\"name\": \"gpt-small\", \"family\": \"transformer\", \"blocks\": 4, \"features\": 32,"
+        "\"heads\": 4, \"hidden_features\": 128, \"vocabulary\": 64, \"positions\": 16,"
+        "\"sequence\": 16, \"token_bytes\": 1, \"dataset\": \"synthetic\", \"global_batch\": 12,"
+        "\"optimizer\": {\"kind\": \"adamw\", \"learning_rate\": 0.001, \"weight_decay\": 0.01,"
+        "\"beta1\": 0.9, \"beta2\": 0.999, \"epsilon\": 1e-08}}",
+    12, 1e-3, false};
+
+/* What is divided beside layers and samples. */
+static const ty_plan_dimensions dimensions[] = {
+    {0},
+    {.zero = 1},
+    {.zero = 2},
+    {.zero = 3},
+    {.recompute = TY_RECOMPUTE_SELECTIVE},
+    {.recompute = TY_RECOMPUTE_FULL},
+    {.zero = 3, .recompute = TY_RECOMPUTE_FULL},
+    {.interleave = 2},
+    {.interleave = 3},
+    {.interleave = 2, .zero = 1},
+    {.interleave = 2, .recompute = TY_RECOMPUTE_FULL},
+    {.tensor_parallel = 2},
+    {.tensor_parallel = 2, .sequence_parallel = true},
+    {.tensor_parallel = 4},
+    {.tensor_parallel = 2, .zero = 3},
+};
+enum { DIMENSIONS = sizeof dimensions / sizeof *dimensions };
+
+static const ty_compression compressions[] = {
+    {.kind = TY_COMPRESSION_NONE},
+    {.kind = TY_COMPRESSION_FP16},
+    {.kind = TY_COMPRESSION_BF16},
+    {.kind = TY_COMPRESSION_TOP_K, .ratio = 1},
+};
+enum { COMPRESSIONS = sizeof compressions / sizeof *compressions };
+/* A half has 11 significant bits, a bfloat 8; what they do to the loss of few steps is less. */
+static const double compression_tolerances[] = {0, 4.0 / 2048, 4.0 / 256, 0};
+
+typedef struct reference {
+    uint32_t micro_batch_size;
+    outcome outcome;
+} reference;
+
+typedef struct trial {
+    const subject *subject;
+    ty_workload *workload;
+    char *directory;
+    reference references[MOST_REFERENCES];
+    uint32_t reference_count;
+    bool is_all;
+    uint32_t run_count, refused_count;
+} trial;
+
+/* ---- One rank ---------------------------------------------------------------------------- */
+
+static ty_job *job_of(trial *t, const ty_plan *plan)
+{
+    ty_plan *copy = NULL;
+    ty_error error = {0};
+
+    cr_assert_eq(ty_plan_copy(plan, &copy, &error), TY_OK, "%s", error.message);
+    return make_job_on(copy, STEPS, t->directory);
+}
+
+static ty_plan *plan_alone(const ty_plan *plan, uint32_t micro_batch_size)
+{
+    ty_plan *alone = NULL;
+    ty_error error = {0};
+
+    cr_assert_eq(ty_plan_of_workload(plan->workload, &alone, &error), TY_OK, "%s", error.message);
+    alone->global_batch = plan->global_batch;
+    alone->micro_batch_size = micro_batch_size;
+    alone->micro_batches = plan->global_batch / micro_batch_size;
+    alone->optimizer = plan->optimizer;
+    alone->seed = plan->seed;
+    return alone;
+}
+
+static const outcome *outcome_alone(trial *t, const ty_plan *plan)
+{
+    const uint32_t size = t->subject->has_batch_norm ? plan->micro_batch_size : plan->global_batch;
+    reference *made = &t->references[t->reference_count];
+    ty_plan *alone;
+    ty_job *job;
+
+    for (uint32_t i = 0; i < t->reference_count; i++)
+        if (t->references[i].micro_batch_size == size)
+            return &t->references[i].outcome;
+    cr_assert(t->reference_count++ < MOST_REFERENCES);
+    alone = plan_alone(plan, size);
+    job = job_of(t, alone);
+    *made = (reference){size, outcome_of(job)};
+    ty_plan_free(alone);
+    ty_job_free(job);
+    return &made->outcome;
+}
+
+/* ---- A plan ------------------------------------------------------------------------------ */
+
+static void check_stale(const char *what, const ty_job *job, double tolerance)
+{
+    outcome found = outcome_of(job);
+    double expected[STEPS];
+
+    emulate_job(job, expected);
+    for (uint32_t s = 0; s < STEPS; s++)
+        cr_assert(fabs(found.run->losses[s] - expected[s]) <= tolerance * expected[s],
+                  "%s: loss of step %u is %.9g, expected %.9g", what, s, found.run->losses[s],
+                  expected[s]);
+    outcome_free(&found);
+}
+
+static void check_refused(const char *what, const ty_job *job, const char *words)
+{
+    ty_error error = {0};
+
+    cr_assert_eq(ty_execute_job_locally(job, ty_plan_rank_count(job->plan),
+                                        &(ty_execute_options){0}, &error),
+                 TY_EUNSUPPORTED, "%s: %s", what, error.message);
+    cr_assert_not_null(strstr(error.message, words), "%s: %s", what, error.message);
+}
+
+static void check_plan(trial *t, const char *what, const ty_plan *plan, double loss_of_exchange)
+{
+    ty_job *job = job_of(t, plan);
+    const double tolerance = t->subject->tolerance + loss_of_exchange;
+
+    if (ty_schedule_is_asynchronous(plan->schedule)) {
+        ty_free(job->gradients); /* saving them would drain the pipe */
+        job->gradients = NULL;
+    }
+    t->run_count++;
+    if (ty_plan_width(plan) > 1) {
+        check_refused(what, job, "tensor parallelism");
+        t->refused_count++;
+    } else if (job->gradients == NULL) {
+        check_stale(what, job, tolerance);
+    } else {
+        outcome found = outcome_of(job);
+        const outcome *expected = outcome_alone(t, plan);
+        compare_gradients(what, &found, expected, 10 * tolerance);
+        compare_losses(what, &found, expected, tolerance);
+        outcome_free(&found);
+    }
+    ty_job_free(job);
+}
+
+/* ---- What the planner proposes ----------------------------------------------------------- */
+
+static void check_candidate(trial *t, const search_question *q, const candidate *c,
+                            double loss_of_exchange)
+{
+    draft made = {0};
+    char *name = NULL, what[256];
+    ty_error error = {0};
+
+    cr_assert_eq(ty_candidate_name(q, c, true, &name, &error), TY_OK, "%s", error.message);
+    snprintf(what, sizeof what, "%s, %s", t->subject->name, name);
+    cr_assert_eq(ty_draft_make(q, c, &made, &error), TY_OK, "%s: %s", what, error.message);
+    check_plan(t, what, made.plan, loss_of_exchange);
+    ty_draft_clear(&made);
+    ty_free(name);
+}
+
+/* The fastest of the strategy, as the planner sees it at a glance. */
+static bool is_best_of_strategy(const candidate_list *list, uint32_t index)
+{
+    for (uint32_t i = 0; i < list->count; i++)
+        if (list->items[i].strategy == list->items[index].strategy &&
+            (list->items[i].quick_s < list->items[index].quick_s ||
+             (list->items[i].quick_s == list->items[index].quick_s && i < index)))
+            return false;
+    return true;
+}
+
+static void check_question(trial *t, const ty_cluster *cluster, ty_plan_options *options,
+                           double loss_of_exchange)
+{
+    search_question question = {0};
+    candidate_list list = {0};
+    ty_error error = {0};
+
+    /* Questions without sense are the planner's to refuse: lanes that do not divide, and so on. */
+    if (ty_search_question_make(t->workload, cluster, NULL, options, &question, &error) != TY_OK)
+        return;
+    cr_assert_eq(ty_candidates_enumerate(&question, &list, &error), TY_OK, "%s", error.message);
+    for (uint32_t i = 0; i < list.count; i++)
+        if (t->is_all || is_best_of_strategy(&list, i))
+            check_candidate(t, &question, &list.items[i], loss_of_exchange);
+    ty_candidates_clear(&list);
+    ty_search_question_clear(&question);
+}
+
+static void check_ranks(trial *t, uint32_t ranks)
+{
+    char text[64];
+    ty_cluster *cluster = NULL;
+    ty_error error = {0};
+
+    snprintf(text, sizeof text, "host:1 gpu:%u @t4 pcie3 eth10", ranks);
+    cr_assert_eq(ty_cluster_open(text, NULL, &cluster, &error), TY_OK, "%s", error.message);
+    for (int schedule = 0; schedule < TY_SCHEDULE_COUNT; schedule++)
+        for (int d = 0; d < DIMENSIONS; d++)
+            for (int c = 0; c < (t->is_all ? COMPRESSIONS : 1); c++) {
+                ty_plan_options options = ty_plan_options_default();
+                if ((schedule == TY_INTERLEAVED) != (dimensions[d].interleave > 1))
+                    continue;
+                options.global_batch = t->subject->global_batch;
+                options.fix_schedule = true;
+                options.schedule = (ty_schedule)schedule;
+                options.fix_dimensions = true;
+                options.dimensions = dimensions[d];
+                options.fix_compression = true;
+                options.compression = compressions[c];
+                options.fix_algorithm = true;
+                options.algorithm = c % 2 == 0 ? TY_RING : TY_TREE;
+                options.seed = 42;
+                check_question(t, cluster, &options, compression_tolerances[c]);
+            }
+    ty_cluster_free(cluster);
+}
+
+static void check_all(const subject *s)
+{
+    trial t = {.subject = s, .directory = directory_make(), .is_all = getenv("TY_ALL_PLANS")};
+    char path[512];
+    ty_error error = {0};
+
+    snprintf(path, sizeof path, "%s/workload.json", t.directory);
+    cr_assert_eq(ty_file_write(path, s->text, strlen(s->text), &error), TY_OK, "%s", error.message);
+    cr_assert_eq(ty_workload_open(path, &t.workload, &error), TY_OK, "%s", error.message);
+    write_data(t.directory);
+    for (uint32_t ranks = 1; ranks <= MOST_RANKS; ranks++)
+        check_ranks(&t, ranks);
+    printf("%s: %u plans of up to %d ranks, %u of them refused by name\n", s->name, t.run_count,
+           MOST_RANKS, t.refused_count);
+    cr_assert_gt(t.run_count, t.refused_count + 20, "%s", s->name);
+    for (uint32_t i = 0; i < t.reference_count; i++)
+        outcome_free(&t.references[i].outcome);
+    ty_workload_free(t.workload);
+    directory_remove(t.directory);
+}
+
+Test(plans, of_mlp)
+{
+    check_all(&mlp);
+}
+
+Test(plans, of_lenet)
+{
+    check_all(&lenet);
+}
+
+Test(plans, of_resnet18)
+{
+    check_all(&resnet18);
+}
+
+Test(plans, of_gpt_tiny)
+{
+    check_all(&gpt);
+}
