@@ -38,7 +38,9 @@ typedef struct search_question {
     uint32_t fixed_micro_batch_size; /* by the options; 0: searched */
     bool has_fixed_replicas;
     uint32_t fixed_replicas[TY_MAX_STAGES]; /* [fixed_stages] */
-    uint32_t *cuts;
+    uint32_t *all_cuts;                     /* [all_cut_count] */
+    uint32_t all_cut_count;
+    uint32_t *cuts; /* [cut_count] those that stages may begin at; room for all */
     uint32_t cut_count;
     ty_digest workload_digest, cluster_digest;
     char *cluster_json;
@@ -55,6 +57,12 @@ void ty_search_question_clear(search_question *question);
 /** Takes dimensions in hand; TY_EINVAL where the workload or the cluster does not allow them. */
 ty_status ty_search_question_divide(search_question *question, const ty_plan_dimensions *dimensions,
                                     ty_error *error) TY_MUST_CHECK;
+/**
+ * Chooses `cuts` among all. Searching costs the square of the cuts, and a deep network of equal
+ * blocks has far more than stages: those nearest to an equal division of its flop stay, at least
+ * `least` of them where there are so many.
+ */
+void ty_search_question_thin(search_question *question, uint32_t least);
 /** The compressor of a kind as the options have it: fixed, or with the parameters to propose. */
 ty_compression ty_proposed_compression(const ty_plan_options *options, ty_compression_kind kind);
 bool ty_search_must_stop(const search_question *question);

@@ -182,6 +182,24 @@ static bool has_equal_replicas(const division *d)
     return true;
 }
 
+#define LISTED_REPLICAS 8 /* stages whose replicas are told one by one */
+
+/* "2+1", or where there are many stages "94x8+2x4". */
+static void name_replicas(const division *d, ty_text *name)
+{
+    uint32_t run;
+
+    for (uint32_t s = 0; s < d->stage_count; s += run) {
+        for (run = 1; d->stage_count > LISTED_REPLICAS && s + run < d->stage_count; run++)
+            if (d->replicas[s + run] != d->replicas[s])
+                break;
+        if (d->stage_count <= LISTED_REPLICAS)
+            ty_text_addf(name, "%s%u", s > 0 ? "+" : "", d->replicas[s]);
+        else
+            ty_text_addf(name, "%s%ux%u", s > 0 ? "+" : "", run, d->replicas[s]);
+    }
+}
+
 static void name_dimensions(const ty_plan_dimensions *d, ty_text *name)
 {
     if (d->interleave > 1)
@@ -210,8 +228,7 @@ ty_status ty_candidate_name(const search_question *q, const candidate *c, bool w
         ty_text_addf(&name, "%s %u stages", ty_schedule_name(c->schedule), d->stage_count);
     if (d->stage_count > 1 && (!has_equal_replicas(d) || d->replicas[0] > 1)) {
         ty_text_add(&name, ", replicas ");
-        for (uint32_t s = 0; s < d->stage_count; s++)
-            ty_text_addf(&name, "%s%u", s > 0 ? "+" : "", d->replicas[s]);
+        name_replicas(d, &name);
     }
     name_dimensions(&c->dimensions, &name);
     if (with_details) {

@@ -76,7 +76,7 @@ static uint32_t add_seed(layout_seed seeds[TY_MOST_LAYOUT_SEEDS], uint32_t count
     const layout_seed seed = seed_of(layout);
     const uint32_t stages = layout->pipeline * layout->interleave;
 
-    if (count == TY_MOST_LAYOUT_SEEDS || stages > TY_MAX_STAGES || stages > q->cut_count + 1)
+    if (count == TY_MOST_LAYOUT_SEEDS || stages > TY_MAX_STAGES || stages > q->all_cut_count + 1)
         return count;
     for (uint32_t i = 0; i < count; i++)
         if (is_same_seed(&seeds[i], &seed))

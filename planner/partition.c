@@ -14,12 +14,12 @@
 typedef struct search {
     const ty_partition_input *in;
     uint32_t position_count; /* cut_count + 2 */
-    uint32_t most_replicas;  /* devices - stages + 1: every other stage has one at least */
     uint32_t *choices;       /* numbers of replicas that any stage can have, ascending */
-    uint32_t choice_count;
+    uint32_t choice_count, most_choices;
+    uint32_t units;   /* given out: devices, or one a stage where its replicas are fixed */
     double *prefix_s; /* [layer_count + 1] seconds of the layers before */
-    double *stage_s;  /* [position][position][replica count - 1]; HUGE_VAL: empty */
-    double *best;     /* [stages + 1][devices + 1][position], of the current pass */
+    double *stage_s;  /* [position][position][most_choices]; HUGE_VAL: empty */
+    double *best;     /* [stages + 1][position][units + 1], of the current pass */
 } search;
 
 static uint32_t layer_at(const search *s, uint32_t position)
@@ -29,15 +29,20 @@ static uint32_t layer_at(const search *s, uint32_t position)
     return position <= s->in->cut_count ? s->in->cuts[position - 1] : s->in->layer_count;
 }
 
-static double *stage_s(const search *s, uint32_t from, uint32_t to, uint32_t replicas)
+static double *stage_s(const search *s, uint32_t from, uint32_t to, uint32_t choice)
 {
-    return &s->stage_s[((size_t)from * s->position_count + to) * s->most_replicas + replicas - 1];
+    return &s->stage_s[((size_t)from * s->position_count + to) * s->most_choices + choice];
 }
 
-/* Value of the best division of everything from `position` on into `stages`, by devices. */
+static uint32_t units_of(const search *s, uint32_t choice)
+{
+    return s->in->fixed_replicas != NULL ? 1 : s->choices[choice];
+}
+
+/* Value of the best division of everything from `position` on into `stages`, by units. */
 static double *best(const search *s, uint32_t stages, uint32_t position)
 {
-    return &s->best[((size_t)stages * s->position_count + position) * (s->in->devices + 1)];
+    return &s->best[((size_t)stages * s->position_count + position) * (s->units + 1)];
 }
 
 /* ---- Input ----------------------------------------------------------------------------------- */
@@ -49,6 +54,19 @@ static ty_status check_seconds(const double *values, uint32_t count, const char 
         if (!(values[i] >= 0 && values[i] < HUGE_VAL))
             return ty_fail(error, TY_EINVAL, "%s[%u]: found %g, expected a finite number >= 0",
                            name, i, values[i]);
+    return TY_OK;
+}
+
+static ty_status check_fixed(const ty_partition_input *in, ty_error *error)
+{
+    uint64_t sum = 0;
+
+    for (uint32_t stage = 0; in->fixed_replicas != NULL && stage < in->stages; stage++)
+        sum += in->fixed_replicas[stage];
+    if (in->fixed_replicas != NULL && sum != in->devices)
+        return ty_fail(error, TY_EINVAL,
+                       "fixed_replicas: found %llu in all, expected one for each of %u devices",
+                       (unsigned long long)sum, in->devices);
     return TY_OK;
 }
 
@@ -68,6 +86,7 @@ static ty_status check_input(const ty_partition_input *in, ty_error *error)
             return ty_fail(error, TY_EINVAL,
                            "cuts[%u]: found %u, expected positions inside %u layers, ascending", i,
                            in->cuts[i], in->layer_count);
+    TY_CHECK(check_fixed(in, error), status, cleanup);
     TY_CHECK(check_seconds(in->layer_s, in->layer_count, "layer_s", error), status, cleanup);
     TY_CHECK(check_seconds(in->transfer_s, in->layer_count + 1, "transfer_s", error), status,
              cleanup);
@@ -112,43 +131,60 @@ static ty_status find_stage(search *s, uint32_t first, uint32_t end, uint32_t re
     return TY_OK;
 }
 
-static ty_status fill_stages(search *s, ty_error *error)
+/* One column of the table; the number of replicas is a choice if any stage can have it. */
+static ty_status fill_choice(search *s, uint32_t replicas, ty_error *error)
 {
+    bool is_possible = false;
     ty_status status = TY_OK;
 
-    for (uint32_t r = 1; r <= s->most_replicas; r++) {
-        bool is_possible = false;
-        if (is_fixed_otherwise(s, r))
-            continue;
-        for (uint32_t from = 0; from + 1 < s->position_count; from++)
-            for (uint32_t to = from + 1; to < s->position_count; to++) {
-                double *seconds = stage_s(s, from, to, r);
-                TY_CHECK(find_stage(s, layer_at(s, from), layer_at(s, to), r, seconds, error),
-                         status, done);
-                is_possible = is_possible || *seconds < HUGE_VAL;
-            }
-        if (is_possible)
-            s->choices[s->choice_count++] = r;
-    }
+    for (uint32_t from = 0; from + 1 < s->position_count; from++)
+        for (uint32_t to = from + 1; to < s->position_count; to++) {
+            double *seconds = stage_s(s, from, to, s->choice_count);
+            TY_CHECK(find_stage(s, layer_at(s, from), layer_at(s, to), replicas, seconds, error),
+                     status, done);
+            is_possible = is_possible || *seconds < HUGE_VAL;
+        }
+    if (is_possible)
+        s->choices[s->choice_count++] = replicas;
 done:
     return status;
+}
+
+/* Every other stage has one device at least. */
+static uint32_t most_replicas(const ty_partition_input *in)
+{
+    return in->devices - in->stages + 1;
+}
+
+static uint32_t count_choices(const search *s)
+{
+    uint32_t count = 0;
+
+    for (uint32_t r = 1; r <= most_replicas(s->in); r++)
+        count += !is_fixed_otherwise(s, r);
+    return count;
 }
 
 static ty_status prepare(search *s, ty_error *error)
 {
     const ty_partition_input *in = s->in;
-    size_t square = (size_t)s->position_count * s->position_count;
+    const size_t square = (size_t)s->position_count * s->position_count;
+    ty_status status = TY_OK;
 
+    s->most_choices = count_choices(s);
     s->prefix_s = ty_alloc((size_t)in->layer_count + 1, sizeof(double));
-    s->stage_s = ty_alloc(square, s->most_replicas * sizeof(double));
-    s->choices = ty_alloc(s->most_replicas, sizeof *s->choices);
-    s->best = ty_alloc(((size_t)in->stages + 1) * ((size_t)in->devices + 1),
+    s->stage_s = ty_alloc(square, s->most_choices * sizeof(double));
+    s->choices = ty_alloc(s->most_choices, sizeof *s->choices);
+    s->best = ty_alloc(((size_t)in->stages + 1) * ((size_t)s->units + 1),
                        s->position_count * sizeof(double));
     if (s->prefix_s == NULL || s->stage_s == NULL || s->choices == NULL || s->best == NULL)
         return ty_fail(error, TY_ENOMEM, "partition: out of memory");
     for (uint32_t i = 0; i < in->layer_count; i++)
         s->prefix_s[i + 1] = s->prefix_s[i] + in->layer_s[i];
-    return fill_stages(s, error);
+    for (uint32_t r = 1; status == TY_OK && r <= most_replicas(in); r++)
+        if (!is_fixed_otherwise(s, r))
+            status = fill_choice(s, r, error);
+    return status;
 }
 
 /* ---- The two passes -------------------------------------------------------------------------- */
@@ -158,19 +194,21 @@ typedef struct pass {
     double limit_s; /* of every stage and cut; HUGE_VAL: none yet */
 } pass;
 
-/* What the first of `stages` stages adds by itself, the cut behind it included, if it ends at `to`;
- * HUGE_VAL where that is too slow. */
+/* What the first of `stages` stages adds by itself if it ends at `to`: its compute and its side of
+ * the cuts around it, or the cut behind it; HUGE_VAL where that is too slow. */
 static double own_value(const search *s, const pass *p, uint32_t stages, uint32_t from, uint32_t to,
-                        uint32_t replicas)
+                        uint32_t choice)
 {
-    double seconds = *stage_s(s, from, to, replicas);
-    double cut_s = stages == 1 ? 0 : s->in->transfer_s[layer_at(s, to)];
+    const double before_s = from == 0 ? 0 : s->in->transfer_s[layer_at(s, from)];
+    const double behind_s = stages == 1 ? 0 : s->in->transfer_s[layer_at(s, to)];
+    const double cuts_s = (before_s > behind_s ? before_s : behind_s) / s->choices[choice];
+    const double seconds = *stage_s(s, from, to, choice);
 
-    if (seconds > p->limit_s || cut_s > p->limit_s || !(seconds < HUGE_VAL))
+    if (seconds > p->limit_s || cuts_s > p->limit_s || !(seconds < HUGE_VAL))
         return HUGE_VAL;
     if (p->is_sum)
-        return cut_s;
-    return seconds > cut_s ? seconds : cut_s;
+        return behind_s;
+    return seconds > cuts_s ? seconds : cuts_s;
 }
 
 static double join(bool is_sum, double own, double rest)
@@ -200,15 +238,16 @@ static void end_range(const search *s, uint32_t stages, uint32_t from, uint32_t 
     *highest = end - (stages - 1);
 }
 
-/* Lets one choice for the first stage compete, for all numbers of devices at once; `fits` is asked
+/* Lets one choice for the first stage compete, for all numbers of units at once; `fits` is asked
  * once, and not before the choice would win. */
 static void try_choice(const search *s, const pass *p, uint32_t stages, uint32_t from, uint32_t to,
-                       uint32_t replicas)
+                       uint32_t choice)
 {
-    const double own = own_value(s, p, stages, from, to, replicas);
+    const double own = own_value(s, p, stages, from, to, choice);
+    const uint32_t taken = units_of(s, choice);
     const double *rest = best(s, stages - 1, to) + (stages - 1);
-    double *row = best(s, stages, from) + (stages - 1 + replicas);
-    const uint32_t count = s->most_replicas - replicas + 1;
+    double *row = best(s, stages, from) + (stages - 1 + taken);
+    const uint32_t count = s->units - s->in->stages + 1 - taken + 1;
     const bool is_sum = p->is_sum;
     bool wins = false;
 
@@ -216,7 +255,7 @@ static void try_choice(const search *s, const pass *p, uint32_t stages, uint32_t
         return;
     for (uint32_t d = 0; d < count; d++)
         wins |= join(is_sum, own, rest[d]) < row[d];
-    if (!wins || !fits(s, stages, from, to, replicas))
+    if (!wins || !fits(s, stages, from, to, s->choices[choice]))
         return;
     for (uint32_t d = 0; d < count; d++) {
         double value = join(is_sum, own, rest[d]);
@@ -227,7 +266,7 @@ static void try_choice(const search *s, const pass *p, uint32_t stages, uint32_t
 static double run_pass(const search *s, const pass *p)
 {
     uint32_t end = s->position_count - 1;
-    size_t cells = ((size_t)s->in->stages + 1) * s->position_count * (s->in->devices + 1);
+    size_t cells = ((size_t)s->in->stages + 1) * s->position_count * (s->units + 1);
 
     for (size_t i = 0; i < cells; i++)
         s->best[i] = HUGE_VAL;
@@ -240,42 +279,44 @@ static double run_pass(const search *s, const pass *p)
             end_range(s, stages, from, &lowest, &highest);
             for (uint32_t to = lowest; to <= highest; to++)
                 for (uint32_t i = 0; i < s->choice_count; i++)
-                    try_choice(s, p, stages, from, to, s->choices[i]);
+                    try_choice(s, p, stages, from, to, i);
         }
     }
-    return best(s, s->in->stages, 0)[s->in->devices];
+    return best(s, s->in->stages, 0)[s->units];
 }
 
 /* The first choice, by earliest end and then fewest replicas, that has the value of the pass's
  * table; there is one, computed by the same sums. */
-static void find_choice(const search *s, const pass *p, uint32_t stages, uint32_t devices,
-                        uint32_t from, uint32_t *to, uint32_t *replicas)
+static uint32_t find_choice(const search *s, const pass *p, uint32_t stages, uint32_t units,
+                            uint32_t from, uint32_t *to)
 {
-    double wanted = best(s, stages, from)[devices];
+    double wanted = best(s, stages, from)[units];
     uint32_t lowest, highest;
 
     end_range(s, stages, from, &lowest, &highest);
     for (*to = lowest; *to <= highest; (*to)++)
         for (uint32_t i = 0; i < s->choice_count; i++) {
-            *replicas = s->choices[i];
-            if (*replicas + stages - 1 <= devices &&
-                join(p->is_sum, own_value(s, p, stages, from, *to, *replicas),
-                     best(s, stages - 1, *to)[devices - *replicas]) == wanted &&
-                fits(s, stages, from, *to, *replicas))
-                return;
+            const uint32_t taken = units_of(s, i);
+            if (taken + stages - 1 <= units &&
+                join(p->is_sum, own_value(s, p, stages, from, *to, i),
+                     best(s, stages - 1, *to)[units - taken]) == wanted &&
+                fits(s, stages, from, *to, s->choices[i]))
+                return i;
         }
     assert(false && "the table holds a value that no choice has");
+    return 0;
 }
 
 static void trace(const search *s, const pass *p, uint32_t *first_layers, uint32_t *replicas)
 {
-    uint32_t devices = s->in->devices, from = 0;
+    uint32_t units = s->units, from = 0;
 
     for (uint32_t stages = s->in->stages; stages > 0; stages--) {
-        uint32_t stage = s->in->stages - stages, to;
+        const uint32_t stage = s->in->stages - stages;
+        uint32_t to, choice = find_choice(s, p, stages, units, from, &to);
         first_layers[stage] = layer_at(s, from);
-        find_choice(s, p, stages, devices, from, &to, &replicas[stage]);
-        devices -= replicas[stage];
+        replicas[stage] = s->choices[choice];
+        units -= units_of(s, choice);
         from = to;
     }
 }
@@ -289,7 +330,7 @@ ty_status ty_partition(const ty_partition_input *input, uint32_t *first_layers, 
 
     TY_CHECK(check_input(input, error), status, cleanup);
     s.position_count = input->cut_count + 2;
-    s.most_replicas = input->devices - input->stages + 1;
+    s.units = input->fixed_replicas != NULL ? input->stages : input->devices;
     TY_CHECK(prepare(&s, error), status, cleanup);
     p.limit_s = run_pass(&s, &p);
     if (p.limit_s == HUGE_VAL) {

@@ -7,6 +7,7 @@
 
 #define MOST_CUTS 64                   /* on many devices */
 #define FEWEST_CUTS 40                 /* on few */
+#define CUTS_PER_STAGE 2               /* where so many stages are asked for */
 #define SEED_LIMIT ((uint64_t)1 << 53) /* as plan files hold it */
 
 /* What is proposed unless the question says otherwise: a share at which the sparse methods of the
@@ -22,6 +23,7 @@ ty_plan_options ty_plan_options_default(void)
 
 void ty_search_question_clear(search_question *q)
 {
+    ty_free(q->all_cuts);
     ty_free(q->cuts);
     ty_free(q->cluster_json);
     *q = (search_question){0};
@@ -95,10 +97,10 @@ static ty_status check_stages(search_question *q, ty_error *error)
     if (q->fixed_stages > q->rank_count)
         return ty_fail(error, TY_EINVAL, "%u pipeline stages need %u devices, the cluster has %u",
                        q->fixed_stages, q->fixed_stages, q->device_count);
-    if (q->fixed_stages > q->cut_count + 1)
+    if (q->fixed_stages > q->all_cut_count + 1)
         return ty_fail(error, TY_EINVAL,
                        "%s can be divided into at most %u stages, %u were asked for",
-                       q->workload->name, q->cut_count + 1, q->fixed_stages);
+                       q->workload->name, q->all_cut_count + 1, q->fixed_stages);
     if (q->fixed_stages > TY_MAX_STAGES)
         return ty_fail(error, TY_EINVAL, "%u pipeline stages were asked for, expected at most %d",
                        q->fixed_stages, TY_MAX_STAGES);
@@ -240,9 +242,7 @@ ty_status ty_search_question_divide(search_question *q, const ty_plan_dimensions
     return TY_OK;
 }
 
-/* Searching costs the square of the cuts. A deep network of equal blocks has far more than stages:
- * those nearest to an equal division of its flop stay. */
-static void thin_cuts(search_question *q)
+void ty_search_question_thin(search_question *q, uint32_t least)
 {
     const ty_workload *w = q->workload;
     uint32_t most = q->device_count * 2 < MOST_CUTS ? q->device_count * 2 : MOST_CUTS;
@@ -251,14 +251,13 @@ static void thin_cuts(search_question *q)
     uint32_t kept = 0, layer = 0;
 
     most = most < FEWEST_CUTS ? FEWEST_CUTS : most;
-    most = most < q->fixed_stages * 2 ? q->fixed_stages * 2 : most;
-    if (q->cut_count <= most || !(total > 0))
-        return;
-    for (uint32_t i = 0; i < q->cut_count; i++) {
-        before += ty_workload_forward_flop(w, layer, q->cuts[i] - layer);
-        layer = q->cuts[i];
-        if (before >= total * (kept + 1) / (most + 1) && kept < most)
-            q->cuts[kept++] = q->cuts[i];
+    most = most < least ? least : most;
+    for (uint32_t i = 0; i < q->all_cut_count; i++) {
+        before += ty_workload_forward_flop(w, layer, q->all_cuts[i] - layer);
+        layer = q->all_cuts[i];
+        if (q->all_cut_count <= most || !(total > 0) ||
+            (before >= total * (kept + 1) / (most + 1) && kept < most))
+            q->cuts[kept++] = q->all_cuts[i];
     }
     q->cut_count = kept;
 }
@@ -281,9 +280,14 @@ ty_status ty_search_question_make(const ty_workload *workload, const ty_cluster 
         q->largest_memory_bytes = bytes > q->largest_memory_bytes ? bytes : q->largest_memory_bytes;
     }
     TY_CHECK(ty_search_question_divide(q, &options->dimensions, error), status, failed);
-    TY_CHECK(ty_workload_cuts(workload, &q->cuts, &q->cut_count, error), status, failed);
+    TY_CHECK(ty_workload_cuts(workload, &q->all_cuts, &q->all_cut_count, error), status, failed);
     TY_CHECK(check_stages(q, error), status, failed);
-    thin_cuts(q);
+    q->cuts = ty_alloc(q->all_cut_count + 1, sizeof *q->cuts);
+    if (q->cuts == NULL) {
+        status = ty_fail(error, TY_ENOMEM, "out of memory");
+        goto failed;
+    }
+    ty_search_question_thin(q, CUTS_PER_STAGE * q->fixed_stages);
     TY_CHECK(check_batch(q, error), status, failed);
     TY_CHECK(check_compression(q, error), status, failed);
     TY_CHECK(check_evolution(q, error), status, failed);

@@ -336,6 +336,9 @@ static bool has_found(const search *s)
     return s->estimates > 0 || s->list.is_cut_short;
 }
 
+/* Equal stages of a layout need cuts where an equal division has them, to a fraction of a stage. */
+#define CUTS_PER_CHUNK 4
+
 /* The seed's question instead of the open one. */
 static ty_status plant(search_question *q, const layout_seed *seed, ty_error *error)
 {
@@ -346,6 +349,9 @@ static ty_status plant(search_question *q, const layout_seed *seed, ty_error *er
     q->has_fixed_replicas = true;
     for (uint32_t s = 0; s < seed->positions; s++)
         q->fixed_replicas[s] = seed->replicas;
+    ty_search_question_thin(
+        q, CUTS_PER_CHUNK * seed->positions *
+               (seed->dimensions.interleave > 1 ? seed->dimensions.interleave : 1));
     return status;
 }
 
@@ -353,9 +359,14 @@ static ty_status look_at_layouts(search *s, const search_question *q, ty_error *
 {
     layout_seed seeds[TY_MOST_LAYOUT_SEEDS];
     const uint32_t count = ty_layout_seeds(q, seeds);
-    search_question planted = *q; /* borrows what the open one owns */
+    search_question planted = *q; /* borrows what the open one owns, but for the cuts */
     ty_status status = TY_OK;
 
+    if (count == 0)
+        return TY_OK;
+    planted.cuts = ty_alloc(q->all_cut_count + 1, sizeof *planted.cuts);
+    if (planted.cuts == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory");
     s->q = &planted;
     for (uint32_t i = 0; i < count; i++) {
         TY_CHECK(plant(&planted, &seeds[i], error), status, done);
@@ -366,6 +377,7 @@ static ty_status look_at_layouts(search *s, const search_question *q, ty_error *
         status = judge_list(s, error);
 done:
     s->q = q;
+    ty_free(planted.cuts);
     return status;
 }
 

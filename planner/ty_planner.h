@@ -205,8 +205,10 @@ ty_status ty_plan_search(const ty_workload *workload, const ty_cluster *cluster,
 /**
  * One stage division of a chain, exact by dynamic programming: minimises the time of the slowest
  * stage, (compute of the stage + exposed share of its gradient exchange) / replicas or the transfer
- * over its cut, whichever is larger, over all ways to cut at `cuts` and to give `devices` replicas
- * out. Source: Narayanan et al., "PipeDream", SOSP 2019, section 3.1, on a flat machine list.
+ * over either of its cuts / replicas, whichever is larger, over all ways to cut at `cuts` and to
+ * give `devices` replicas out. Source: Narayanan et al., "PipeDream", SOSP 2019, section 3.1, on a
+ * flat machine list; there as here, replicas share what crosses a cut, and the side with fewer
+ * paces it.
  * @param layer_s      [layer_count] forward + backward seconds of one micro-batch
  * @param transfer_s   [layer_count + 1] seconds for one micro-batch across the cut before a layer,
  * both ways

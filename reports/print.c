@@ -6,6 +6,7 @@
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 #define LABEL_COLUMNS 12 /* "throughput  " */
 
@@ -67,28 +68,61 @@ static void devices_text(const ty_plan *plan, const ty_plan_stage *stage, ty_tex
         ty_text_addf(text, "%s%u", r > 0 ? "," : "", stage->devices[r]);
 }
 
-static void print_stages(const ty_plan *plan, ty_text *text)
+#define MANY_STAGES 16 /* above it, stages that are alike share a line */
+
+static uint64_t stage_bytes(const ty_plan *plan, uint32_t s)
+{
+    return ty_workload_parameter_bytes(plan->workload, plan->stages[s].first_layer,
+                                       plan->stages[s].layer_count);
+}
+
+static bool is_like(const ty_plan *plan, uint32_t s, uint32_t t)
+{
+    return plan->stages[s].layer_count == plan->stages[t].layer_count &&
+           plan->stages[s].replicas == plan->stages[t].replicas &&
+           stage_bytes(plan, s) == stage_bytes(plan, t);
+}
+
+/* Stages [s, s + run) on one line: of how many layers, how many devices each. */
+static void print_stage_run(const ty_plan *plan, uint32_t s, uint32_t run, ty_text *text)
 {
     const ty_workload *w = plan->workload;
+    const ty_plan_stage *stage = &plan->stages[s], *last = &plan->stages[s + run - 1];
+    char parameters[32], label[32];
+    ty_text range = {0}, devices = {0};
+
+    if (run > 1)
+        ty_text_addf(&range, "%u x %u: ", run, stage->layer_count);
+    ty_text_addf(&range, "%s .. %s", w->layers[stage->first_layer].name,
+                 w->layers[last->first_layer + last->layer_count - 1].name);
+    if (run == 1)
+        ty_text_addf(&range, " (%u)", stage->layer_count);
+    snprintf(label, sizeof label, run > 1 ? "%u..%u" : "%u", s, s + run - 1);
+    if (run > 1)
+        ty_text_addf(&devices, "%u each", stage->replicas * ty_plan_width(plan));
+    else
+        devices_text(plan, stage, &devices);
+    ty_format_count((double)(stage_bytes(plan, s) / w->element_bytes), parameters);
+    ty_text_addf(text, "%5s  ", label);
+    ty_wrap_cell(text, 44, range.data != NULL ? range.data : "");
+    ty_text_addf(text, "  %8u  ", stage->replicas);
+    ty_wrap_cell(text, 14, devices.data != NULL ? devices.data : "");
+    ty_text_addf(text, "  %10s\n", parameters);
+    ty_text_clear(&range);
+    ty_text_clear(&devices);
+}
+
+static void print_stages(const ty_plan *plan, ty_text *text)
+{
+    uint32_t run;
 
     ty_text_addf(text, "stage  %-44s  replicas  %-14s  parameters\n", "layers", "devices");
-    for (uint32_t s = 0; s < plan->stage_count; s++) {
-        const ty_plan_stage *stage = &plan->stages[s];
-        uint64_t bytes = ty_workload_parameter_bytes(w, stage->first_layer, stage->layer_count);
-        char parameters[32];
-        ty_text range = {0}, devices = {0};
-        ty_text_addf(&range, "%s .. %s (%u)", w->layers[stage->first_layer].name,
-                     w->layers[stage->first_layer + stage->layer_count - 1].name,
-                     stage->layer_count);
-        devices_text(plan, stage, &devices);
-        ty_format_count((double)(bytes / w->element_bytes), parameters);
-        ty_text_addf(text, "%5u  ", s);
-        ty_wrap_cell(text, 44, range.data != NULL ? range.data : "");
-        ty_text_addf(text, "  %8u  ", stage->replicas);
-        ty_wrap_cell(text, 14, devices.data != NULL ? devices.data : "");
-        ty_text_addf(text, "  %10s\n", parameters);
-        ty_text_clear(&range);
-        ty_text_clear(&devices);
+    for (uint32_t s = 0; s < plan->stage_count; s += run) {
+        run = 1;
+        while (plan->stage_count > MANY_STAGES && s + run < plan->stage_count &&
+               is_like(plan, s, s + run))
+            run++;
+        print_stage_run(plan, s, run, text);
     }
 }
 
@@ -149,8 +183,28 @@ static void print_buckets(const ty_plan *plan, ty_text *text)
     ty_text_clear(&kinds);
 }
 
+static void print_memory_row(const ty_memory_use *use, const char *label, ty_text *text)
+{
+    const uint64_t rows[] = {use->parameter_bytes,     use->gradient_bytes,
+                             use->optimizer_bytes,     use->activation_bytes,
+                             use->communication_bytes, use->compression_bytes,
+                             use->workspace_bytes,     ty_memory_use_total(use)};
+    static const int widths[] = {10, 9, 9, 11, 8, 11, 9, 10};
+
+    ty_text_addf(text, "%5s", label);
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        char bytes[32];
+        ty_format_memory((double)rows[i], bytes);
+        ty_text_addf(text, "  %*s", widths[i], bytes);
+    }
+    ty_text_add(text, "\n");
+}
+
 void ty_print_memory(const ty_plan *plan, ty_text *text)
 {
+    const uint32_t positions = plan->stage_count / ty_plan_interleave(plan);
+    uint32_t run;
+
     if (plan->memory == NULL) {
         ty_text_add(text, "memory      not predicted\n");
         return;
@@ -158,21 +212,20 @@ void ty_print_memory(const ty_plan *plan, ty_text *text)
     ty_text_add(text,
                 "stage  parameters  gradients  optimizer  activations  exchange  compression  "
                 "workspace       total\n");
-    for (uint32_t s = 0; s < plan->stage_count; s++) {
-        const ty_memory_use *use = &plan->memory[s];
-        const uint64_t rows[] = {use->parameter_bytes,     use->gradient_bytes,
-                                 use->optimizer_bytes,     use->activation_bytes,
-                                 use->communication_bytes, use->compression_bytes,
-                                 use->workspace_bytes,     ty_memory_use_total(use)};
-        static const int widths[] = {10, 9, 9, 11, 8, 11, 9, 10};
-        ty_text_addf(text, "%5u", s);
-        for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-            char bytes[32];
-            ty_format_memory((double)rows[i], bytes);
-            ty_text_addf(text, "  %*s", widths[i], bytes);
-        }
-        ty_text_add(text, "\n");
+    /* Stages of one position are on the same devices, whose use is told once. */
+    for (uint32_t s = 0; s < positions; s += run) {
+        char label[32];
+        run = 1;
+        while (positions > MANY_STAGES && s + run < positions &&
+               memcmp(&plan->memory[s], &plan->memory[s + run], sizeof *plan->memory) == 0)
+            run++;
+        snprintf(label, sizeof label, run > 1 ? "%u..%u" : "%u", s, s + run - 1);
+        print_memory_row(&plan->memory[s], label, text);
     }
+    if (positions < plan->stage_count)
+        ty_text_addf(text,
+                     "every %u-th stage behind these is on the same devices, and in their row\n",
+                     positions);
 }
 
 /* How many losers a person wants to read about. */

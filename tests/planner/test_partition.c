@@ -18,6 +18,8 @@ typedef struct chain {
     uint32_t cuts[MOST_LAYERS];
     double parameters[MOST_LAYERS];
     double memory; /* that fits allows a stage; 0: everything fits */
+    bool has_fixed;
+    uint32_t fixed[MOST_DEVICES]; /* replicas of each stage */
 } chain;
 
 static uint64_t next_random(uint64_t *state)
@@ -69,6 +71,9 @@ static chain random_chain(uint64_t *state)
     }
     if (below(state, 2) == 0)
         c.memory = 1 + below(state, 8);
+    c.has_fixed = below(state, 3) == 0;
+    for (uint32_t i = 0; i < c.devices; i++)
+        c.fixed[i < c.stages ? i : below(state, c.stages)]++;
     return c;
 }
 
@@ -83,7 +88,8 @@ static ty_partition_input input_of(chain *c)
                                 .stages = c->stages,
                                 .exchange_s = exchange_s,
                                 .fits = fits,
-                                .context = c};
+                                .context = c,
+                                .fixed_replicas = c->has_fixed ? c->fixed : NULL};
 }
 
 typedef struct division {
@@ -104,14 +110,16 @@ static void enumerate(chain *c, uint32_t stage, uint32_t first, uint32_t devices
             division saved = *trial;
             double compute = sum(c->layer_s, first, end - first);
             double exchange = r == 1 ? 0 : exchange_s(c, first, end - first, r);
-            if ((stages_after == 0 && r != devices) ||
+            if ((stages_after == 0 && r != devices) || (c->has_fixed && r != c->fixed[stage]) ||
                 !fits(c, first, end - first, r, stages_after))
                 continue;
             trial->first_layers[stage] = first;
             trial->replicas[stage] = r;
             trial->bottleneck_s = fmax(trial->bottleneck_s, (compute + exchange) / r);
+            if (stage > 0)
+                trial->bottleneck_s = fmax(trial->bottleneck_s, c->transfer_s[first] / r);
             if (stages_after > 0) {
-                trial->bottleneck_s = fmax(trial->bottleneck_s, c->transfer_s[end]);
+                trial->bottleneck_s = fmax(trial->bottleneck_s, c->transfer_s[end] / r);
                 trial->cut_s += c->transfer_s[end];
                 enumerate(c, stage + 1, end, devices - r, trial, best);
             } else if (trial->bottleneck_s < best->bottleneck_s ||
@@ -206,7 +214,7 @@ Test(partition, hand_computed)
 Test(partition, refuses_bad_questions)
 {
     const double layer_s[] = {1, 1, 1}, nan_s[] = {1, NAN, 1}, transfer_s[] = {0, 1, 1, 0};
-    const uint32_t cuts[] = {1, 2}, descending[] = {2, 1}, outside[] = {1, 3};
+    const uint32_t cuts[] = {1, 2}, descending[] = {2, 1}, outside[] = {1, 3}, three[] = {1, 2};
     const struct {
         const char *name, *message;
         ty_status status;
@@ -227,6 +235,10 @@ Test(partition, refuses_bad_questions)
          TY_EINVAL,
          {3, layer_s, transfer_s, 2, outside, 2, 2, 0, 0, 0, 0}},
         {"NaN", "layer_s[1]: found", TY_EINVAL, {3, nan_s, transfer_s, 2, cuts, 2, 2, 0, 0, 0, 0}},
+        {"fixed replicas of other devices",
+         "found 3 in all",
+         TY_EINVAL,
+         {3, layer_s, transfer_s, 2, cuts, 4, 2, 0, 0, 0, three}},
         {"too few cuts",
          "4 stages need 3 cuts",
          TY_EINFEASIBLE,
@@ -294,6 +306,31 @@ Test(partition, nears_the_equal_share)
         least = fmin(least, bottleneck_s);
     }
     cr_assert_lt(least, sum / 16 * (1 + 1e-12));
+}
+
+/* Replicas share what crosses their cuts: with many of them it is compute that paces, so that
+ * stages are even however slow one link is. */
+Test(partition, shares_transfers_among_replicas)
+{
+    const double layer_s[] = {1, 1, 1, 1}, transfer_s[] = {0, 6, 6, 6, 0};
+    const uint32_t cuts[] = {1, 2, 3}, ones[] = {1, 1}, many[] = {1000, 1000};
+    ty_partition_input input = {.layer_count = 4,
+                                .layer_s = layer_s,
+                                .transfer_s = transfer_s,
+                                .cut_count = 3,
+                                .cuts = cuts,
+                                .devices = 2,
+                                .stages = 2,
+                                .fixed_replicas = ones};
+    uint32_t first_layers[2], replicas[2];
+    double seconds;
+
+    cr_assert_eq(ty_partition(&input, first_layers, replicas, &seconds, NULL), TY_OK);
+    cr_assert_eq(seconds, 6);
+    input.devices = 2000;
+    input.fixed_replicas = many;
+    cr_assert_eq(ty_partition(&input, first_layers, replicas, &seconds, NULL), TY_OK);
+    cr_assert_eq(seconds, 6.0 / 1000);
 }
 
 /* Fixed replicas are kept, and cost at least as much as the free choice. */
