@@ -1,4 +1,5 @@
 /* Seconds of one layer: measured if a profile has it, else the roofline of the device. */
+#include "convolution_cost.h"
 #include "ty_planner.h"
 
 #include <math.h>
@@ -62,6 +63,11 @@ static ty_status roofline(const ty_workload *workload, const ty_layer *layer, do
                        device->name, workload->element_bytes);
     *forward_s = seconds(&forward, peak, device);
     *backward_s = seconds(&backward, peak, device);
+    if (convolution_is_chosen(workload, layer, device)) {
+        convolution_times t = convolution_cost(layer, samples * share.work, device);
+        *forward_s = t.forward_s + forward.kernels * device->launch_overhead_s;
+        *backward_s = t.backward_s + backward.kernels * device->launch_overhead_s;
+    }
     return TY_OK;
 }
 

@@ -99,6 +99,7 @@ static ty_status read_device(const catalogue *c, const ty_json *object, const ty
         {"launch_overhead_s", &out->launch_overhead_s, 0, 1, false},
         {"matmul_efficiency", &out->matmul_efficiency, 1e-3, 1, false},
         {"memory_efficiency", &out->memory_efficiency, 1e-3, 1, false},
+        {"convolution_efficiency", &out->convolution_efficiency, 1e-3, 1, true},
         {"power_w", &out->power_w, 0, 1e6, true},
     };
     ty_status status;

@@ -16,19 +16,21 @@ typedef struct figure {
     const char *key;
     size_t offset; /* of a double in ty_device_type */
     double minimum, maximum;
+    bool is_optional; /* absent: 0, and 0 is not written */
 } figure;
 
 static const figure figures[] = {
-    {"peak_fp32_flop_per_s", offsetof(ty_device_type, peak_fp32_flop_per_s), 1, 1e18},
-    {"peak_tf32_flop_per_s", offsetof(ty_device_type, peak_tf32_flop_per_s), 0, 1e18},
-    {"peak_fp16_flop_per_s", offsetof(ty_device_type, peak_fp16_flop_per_s), 0, 1e18},
+    {"peak_fp32_flop_per_s", offsetof(ty_device_type, peak_fp32_flop_per_s), 1, 1e18, false},
+    {"peak_tf32_flop_per_s", offsetof(ty_device_type, peak_tf32_flop_per_s), 0, 1e18, false},
+    {"peak_fp16_flop_per_s", offsetof(ty_device_type, peak_fp16_flop_per_s), 0, 1e18, false},
     {"memory_bandwidth_bytes_per_s", offsetof(ty_device_type, memory_bandwidth_bytes_per_s), 1,
-     1e18},
-    {"launch_overhead_s", offsetof(ty_device_type, launch_overhead_s), 0, 1},
-    {"matmul_efficiency", offsetof(ty_device_type, matmul_efficiency), 1e-3, 1},
-    {"memory_efficiency", offsetof(ty_device_type, memory_efficiency), 1e-3, 1},
-    {"core_share", offsetof(ty_device_type, core_share), 0, 1e6},
-    {"power_w", offsetof(ty_device_type, power_w), 0, 1e6},
+     1e18, false},
+    {"launch_overhead_s", offsetof(ty_device_type, launch_overhead_s), 0, 1, false},
+    {"matmul_efficiency", offsetof(ty_device_type, matmul_efficiency), 1e-3, 1, false},
+    {"memory_efficiency", offsetof(ty_device_type, memory_efficiency), 1e-3, 1, false},
+    {"convolution_efficiency", offsetof(ty_device_type, convolution_efficiency), 0, 1, true},
+    {"core_share", offsetof(ty_device_type, core_share), 0, 1e6, false},
+    {"power_w", offsetof(ty_device_type, power_w), 0, 1e6, false},
 };
 enum { FIGURE_COUNT = sizeof figures / sizeof figures[0] };
 
@@ -42,9 +44,10 @@ static ty_status read_device_type(ty_cluster *cluster, const ty_json *row, ty_er
     TY_CHECK(ty_json_string(row, "name", &name, error), status, done);
     TY_CHECK(ty_json_string(row, "source", &source, error), status, done);
     for (int i = 0; i < FIGURE_COUNT; i++)
-        TY_CHECK(ty_json_number(row, figures[i].key, figures[i].minimum, figures[i].maximum,
-                                (double *)(void *)((char *)&type + figures[i].offset), error),
-                 status, done);
+        if (!figures[i].is_optional || ty_json_has(row, figures[i].key))
+            TY_CHECK(ty_json_number(row, figures[i].key, figures[i].minimum, figures[i].maximum,
+                                    (double *)(void *)((char *)&type + figures[i].offset), error),
+                     status, done);
     TY_CHECK(ty_json_uint64(row, "memory_bytes", 1, (uint64_t)1 << 50, &type.memory_bytes, error),
              status, done);
     TY_CHECK(ty_json_end(row, error), status, done);
@@ -66,7 +69,8 @@ static void write_device_type(const ty_device_type *type, ty_json_writer *writer
     for (int i = 0; i < FIGURE_COUNT; i++) {
         double value;
         memcpy(&value, (const char *)type + figures[i].offset, sizeof value);
-        ty_json_put_number(writer, figures[i].key, value);
+        if (value > 0 || !figures[i].is_optional)
+            ty_json_put_number(writer, figures[i].key, value);
     }
     ty_json_put_uint(writer, "memory_bytes", type->memory_bytes);
     ty_json_close(writer, '}');

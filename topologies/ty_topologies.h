@@ -50,6 +50,8 @@ typedef struct ty_device_type {
     double launch_overhead_s; /* per kernel */
     double matmul_efficiency; /* achieved share of peak in large matrix products and convolutions */
     double memory_efficiency; /* achieved share of memory bandwidth in elementwise work */
+    double convolution_efficiency; /* achieved share of the fp32 peak in convolutions by implicit
+                                      matrix products; 0: not known, they cost what products do */
     double core_share; /* host cores one device keeps busy while computing: 1 for "cpu", else 0 */
     double power_w;
 } ty_device_type;

@@ -111,7 +111,7 @@ typedef struct question {
     ty_workload *workload;
     ty_cluster *cluster;
     ty_fixed_plan plan;
-    bool is_fitted; /* the jitter was fitted to records of this model */
+    bool is_fitted; /* the jitter, and convolutions of some devices, were fitted to this model */
 } question;
 
 static void question_clear(question *q)
@@ -266,6 +266,7 @@ ty_status ty_predict_data_parallel_absolute(const ty_records *records, uint32_t 
         status = ty_fixed_plan_step(&q.plan, &step_s, error);
         if (status == TY_OK) {
             out->is_predicted = true;
+            out->is_fitted = q.is_fitted;
             out->value = value_for_step(r, step_s);
         }
     }

@@ -243,3 +243,107 @@ Test(layer_cost, refuses_what_it_cannot_know)
     cr_assert(forward_s == -1 && backward_s == -1 && provenance == TY_CALIBRATED);
     ty_workload_free(w);
 }
+
+/* ---- Convolutions where the library chooses ------------------------------------------------ */
+
+/* As the simple device, with 0.4 of the peak in implicit products: 4e11 flop/s, 8e10 bytes/s. */
+static ty_device_type choosing_device(void)
+{
+    ty_device_type device = simple_device();
+    device.convolution_efficiency = 0.4;
+    device.launch_overhead_s = 0;
+    return device;
+}
+
+typedef struct window_case {
+    const char *name;
+    uint64_t in_channels, out_channels, size, kernel, stride, padding, groups;
+    uint32_t samples;
+    double forward_s, backward_s;
+} window_case;
+
+static ty_workload *one_convolution(const window_case *c)
+{
+    ty_builder *b =
+        ty_builder_new("c", TY_INPUT_REAL, &(ty_shape){3, {c->in_channels, c->size, c->size}});
+    uint32_t x = ty_builder_conv2d(b, TY_BATCH, c->in_channels, &(ty_window){1, 1, 1, 0, 0},
+                                   c->in_channels, false);
+    ty_window window = {c->kernel, c->kernel, c->stride, c->padding, c->padding};
+    ty_builder_conv2d(b, x, c->out_channels, &window, c->groups, false);
+    return finish(b);
+}
+
+/* Times by hand. Half the rate is left to the gradient of as few as 32,000 weights. */
+Test(layer_cost, convolutions_by_hand)
+{
+    static const window_case rows[] = {
+        /* 2 x 128 x 128 flop for each of 10 x 28 x 28 pixels, 16,384 weights. */
+        {"1 x 1", 128, 128, 28, 1, 1, 0, 1, 10, 256901120 / 4e11,
+         256901120 / 4e11 * (1 + 48384 / 16384.0)},
+        /* 32 channels leave half of a block idle; in the gradient of the input they are all made.
+         */
+        {"narrow", 128, 32, 28, 1, 1, 0, 1, 10, 64225280 / 4e11 * 2,
+         64225280 / 4e11 * (1 + 36096 / 4096.0)},
+        /* Each of 128 groups makes one channel: its own kernels, which memory bounds. */
+        {"depthwise", 128, 128, 28, 1, 1, 0, 128, 10, (2 * 10 * 128 * 784 * 4 + 128 * 4) / 8e10, 0},
+        /* A stride leaves 0.85 of the rate: 2 x 64 x 64 x 9 flop for 10 x 14 x 14 pixels. */
+        {"strided", 64, 64, 28, 3, 2, 1, 1, 10, 144506880 / 4e11 / 0.85,
+         144506880 / 4e11 / 0.85 * (1 + 68864 / 36864.0)},
+        /* Tiles of 4 x 4 from 6 x 6: a quarter of the products, 1 + 2 x 36/16 times the traffic. */
+        {"Winograd", 512, 512, 28, 3, 1, 1, 1, 10,
+         36993761280 / 4 / 4e11 + 5.5 * 2 * 10 * 512 * 784 * 4 / 8e10, 0},
+        /* 7 x 7 pixels are computed as 8 x 8. */
+        {"Winograd, 7 x 7", 512, 512, 7, 3, 1, 1, 1, 10,
+         (2312110080 / 4 / 4e11 + 5.5 * 2 * 10 * 512 * 49 * 4 / 8e10) * 64 / 49, 0},
+        /* 5 x 5: 64 products for 16 outputs instead of 400, 1 + 2 x 4 times the traffic. */
+        {"Winograd, 5 x 5", 256, 256, 28, 5, 1, 2, 1, 10,
+         25690112000 / 6.25 / 4e11 + 9.0 * 2 * 10 * 256 * 784 * 4 / 8e10, 0},
+    };
+    const ty_device_type device = choosing_device();
+
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        ty_workload *w = one_convolution(&rows[i]);
+        double forward_s, backward_s;
+        ty_provenance provenance;
+        cr_assert_eq(ty_layer_cost(w, 1, rows[i].samples, &device, NULL, &forward_s, &backward_s,
+                                   &provenance, NULL),
+                     TY_OK);
+        check_close(rows[i].name, forward_s, rows[i].forward_s);
+        if (rows[i].backward_s > 0)
+            check_close(rows[i].name, backward_s, rows[i].backward_s);
+        cr_assert(backward_s > forward_s, "%s: backward has two products", rows[i].name);
+        ty_workload_free(w);
+    }
+}
+
+/* The method that is chosen is never slower than plain products, and nothing changes where the rate
+ * is not known or numbers have two bytes. */
+Test(layer_cost, convolutions_where_there_is_no_choice)
+{
+    ty_device_type device = choosing_device(), plain = device;
+    ty_workload *w = NULL;
+
+    plain.convolution_efficiency = 0;
+    device.peak_fp16_flop_per_s = plain.peak_fp16_flop_per_s = 1e12;
+    cr_assert_eq(ty_workload_open("resnet50", &w, NULL), TY_OK);
+    for (uint32_t layer = 0; layer < w->layer_count; layer++) {
+        double a[2], b[2];
+        ty_provenance provenance;
+        w->element_bytes = 2;
+        cr_assert_eq(ty_layer_cost(w, layer, 4, &device, NULL, &a[0], &a[1], &provenance, NULL),
+                     TY_OK);
+        cr_assert_eq(ty_layer_cost(w, layer, 4, &plain, NULL, &b[0], &b[1], &provenance, NULL),
+                     TY_OK);
+        cr_assert_eq(a[0], b[0], "%s", w->layers[layer].name);
+        cr_assert_eq(a[1], b[1], "%s", w->layers[layer].name);
+        w->element_bytes = 4;
+        if (w->layers[layer].kind == TY_LAYER_CONV2D)
+            continue;
+        cr_assert_eq(ty_layer_cost(w, layer, 4, &device, NULL, &a[0], &a[1], &provenance, NULL),
+                     TY_OK);
+        cr_assert_eq(ty_layer_cost(w, layer, 4, &plain, NULL, &b[0], &b[1], &provenance, NULL),
+                     TY_OK);
+        cr_assert_eq(a[0], b[0], "%s", w->layers[layer].name);
+    }
+    ty_workload_free(w);
+}

@@ -1,0 +1,26 @@
+/* Seconds of a convolution on devices whose library chooses among algorithms (cuDNN, single
+ * precision): implicit matrix products, or Winograd's transforms where they apply, whichever is
+ * faster. For device types with a `convolution_efficiency`. */
+#ifndef CONVOLUTION_COST_H
+#define CONVOLUTION_COST_H
+
+#include "ty_planner.h"
+
+typedef struct convolution_times {
+    double forward_s, backward_s; /* launches not included */
+} convolution_times;
+
+/** Whether the device's library chooses: a rate for it is known, and numbers have 4 bytes. */
+bool convolution_is_chosen(const ty_workload *workload, const ty_layer *layer,
+                           const ty_device_type *device);
+
+/**
+ * Three passes: forward, the gradient of the input (none where no gradient goes on: backward has no
+ * more flop than forward), the gradient of the weights. Each moves its two operands and its result
+ * at least once.
+ * @param samples of one pass; a share of one where work is divided
+ */
+convolution_times convolution_cost(const ty_layer *layer, double samples,
+                                   const ty_device_type *device);
+
+#endif
