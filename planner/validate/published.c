@@ -56,23 +56,46 @@ static ty_status find(const ty_json_document *document, const char *list, match 
 
 /* ---- Clusters ---------------------------------------------------------------------------- */
 
-/* "2x dgx1-v100" where the row names a host of so many devices; "" where it does not. */
-static ty_status host_line(const ty_json *gpu, const ty_record *record, uint32_t hosts,
+/* Whether a row of "hosts" is what the record ran on: what it says of node and network must be in
+   the record's, and several hosts must be used in full. */
+static ty_status is_host(const ty_json *row, const ty_record *record, uint32_t hosts,
+                         uint32_t per_host, bool *out, ty_error *error)
+{
+    const char *starts, *node = "", *network = "";
+    uint32_t devices;
+    ty_status status;
+
+    TY_CHECK(ty_json_string(row, "starts", &starts, error), status, done);
+    TY_CHECK(ty_json_uint32(row, "per_host", 1, 1024, &devices, error), status, done);
+    if (ty_json_has(row, "node"))
+        TY_CHECK(ty_json_string(row, "node", &node, error), status, done);
+    if (ty_json_has(row, "network"))
+        TY_CHECK(ty_json_string(row, "network", &network, error), status, done);
+    *out = matches(MATCH_STARTS, record->gpu, starts) &&
+           matches(MATCH_CONTAINS, record->node, node) &&
+           (hosts == 1 || matches(MATCH_CONTAINS, record->network, network)) &&
+           (per_host == devices || (hosts == 1 && per_host < devices));
+done:
+    return status;
+}
+
+/* "2x dgx1-v100" where a row names the host; "" where none does. */
+static ty_status host_line(const ty_json_document *names, const ty_record *record, uint32_t hosts,
                            uint32_t per_host, ty_text *line, ty_error *error)
 {
-    const char *host, *node;
-    uint32_t host_devices;
-    ty_status status = TY_OK;
+    const ty_json *rows;
+    const char *host;
+    ty_status status = ty_json_array(ty_json_root(names), "hosts", 1, UINT16_MAX, &rows, error);
 
-    if (!ty_json_has(gpu, "host"))
-        return TY_OK;
-    TY_CHECK(ty_json_string(gpu, "host", &host, error), status, done);
-    TY_CHECK(ty_json_uint32(gpu, "per_host", 1, 1024, &host_devices, error), status, done);
-    if (ty_json_string(gpu, "node", &node, NULL) != TY_OK)
-        node = "";
-    if (strstr(record->node, node) != NULL &&
-        (per_host == host_devices || (hosts == 1 && per_host < host_devices)))
+    for (size_t i = 0; status == TY_OK && i < ty_json_size(rows) && line->length == 0; i++) {
+        bool is_it = false;
+        TY_CHECK(is_host(ty_json_at(rows, i), record, hosts, per_host, &is_it, error), status,
+                 done);
+        if (!is_it)
+            continue;
+        TY_CHECK(ty_json_string(ty_json_at(rows, i), "host", &host, error), status, done);
         ty_text_addf(line, "%ux %s", hosts, host);
+    }
 done:
     return status;
 }
@@ -116,7 +139,7 @@ static ty_status describe(const ty_json_document *names, const ty_record *record
     if (record->gpus_per_node >= 1 && record->gpus_per_node < gpus)
         per_host = (uint32_t)record->gpus_per_node;
     hosts = (gpus + per_host - 1) / per_host;
-    TY_CHECK(host_line(gpu, record, hosts, per_host, line, error), status, done);
+    TY_CHECK(host_line(names, record, hosts, per_host, line, error), status, done);
     if (line->length == 0)
         status = device_line(names, gpu, record, hosts, per_host, line, reason, error);
 done:
