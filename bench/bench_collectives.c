@@ -85,7 +85,7 @@ static const source sources[] = {
     {"vtrain-a100-g4-all-reduce", "vTrain A100", "1x dgx-a100", NULL, false, false},
     {"vtrain-a100-g5-all-reduce", "vTrain A100", "1x dgx-a100", NULL, false, false},
     {"vtrain-a100-g8-all-reduce", "vTrain A100", "1x dgx-a100", NULL, false, false},
-    {"vtrain-v100-g3-all-reduce", "vTrain V100", "1x dgx1-v100", NULL, false, false},
+    {"vtrain-v100-g3-all-reduce", "vTrain V100", "1x dgx1-v100", NULL, true, false},
     {"vtrain-v100-g4-all-reduce", "vTrain V100", "1x dgx1-v100", NULL, false, false},
     {"vtrain-v100-g7-all-reduce", "vTrain V100", "1x dgx1-v100", NULL, false, false},
     {"vtrain-v100-g8-all-reduce", "vTrain V100", "1x dgx1-v100", NULL, false, false},

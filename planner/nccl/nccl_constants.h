@@ -38,6 +38,7 @@ typedef struct nccl_constants {
     double most_channels;
     double p2p_base_us, p2p_hop_us[NCCL_HOPS], p2p_peer_us, p2p_share;
     double call_overhead_us[TY_MEDIUM_COUNT];
+    double direct_link_share;
     double efficiency[TY_MEDIUM_COUNT];
     nccl_name devices[NCCL_NAMES];       /* start of a device's name: compute capability times 10 */
     nccl_name networks[NCCL_NAMES];      /* start of a link's kind: us its plug-in reports */

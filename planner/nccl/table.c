@@ -285,13 +285,20 @@ static ty_collective_medium medium_of(const tuning *t, const ty_collective_pair 
     return has_flags ? TY_MEDIUM_NODE_FLAGS : TY_MEDIUM_NODE_SIMPLE;
 }
 
+/* Links from GPU to GPU, with no switch between. */
+static bool is_direct(const tuning *t)
+{
+    return t->c->has_nvlink && !t->c->has_nvswitch && t->nodes == 1;
+}
+
 static void add_pair(const tuning *t, const ty_collective_calibration *calibration,
                      ty_collective_kind kind, ty_collective_pair pair, ty_collective_table *out)
 {
     ty_collective_medium medium = medium_of(t, &pair);
 
     pair.real_latency_s = pair.latency_s + calibration->overhead_s[medium];
-    pair.real_bytes_per_s = pair.bytes_per_s * calibration->efficiency[medium];
+    pair.real_bytes_per_s = pair.bytes_per_s * calibration->efficiency[medium] *
+                            (is_direct(t) ? calibration->direct_links : 1);
     out->pairs[kind][out->pair_counts[kind]++] = pair;
 }
 
@@ -363,7 +370,7 @@ ty_status ty_collective_table_make(const ty_communicator *c,
 
 ty_collective_calibration ty_collective_uncalibrated(void)
 {
-    return (ty_collective_calibration){.efficiency = {1, 1, 1, 1, 1}};
+    return (ty_collective_calibration){.efficiency = {1, 1, 1, 1, 1}, .direct_links = 1};
 }
 
 ty_collective_calibration ty_collective_calibrated(void)
@@ -374,5 +381,6 @@ ty_collective_calibration ty_collective_calibrated(void)
         calibration.overhead_s[m] = US * k->call_overhead_us[m];
         calibration.efficiency[m] = k->efficiency[m];
     }
+    calibration.direct_links = k->direct_link_share;
     return calibration;
 }

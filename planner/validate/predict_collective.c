@@ -11,8 +11,17 @@
 /* Below this launching is most of the time, and programs differ in it. */
 #define LARGE_BYTES 1048576.0
 
-/* The constants of planner/nccl/nccl.json were fitted to these machines' rows. */
-static const char fitted_prefix[] = "collectives/nebius-h100-2n";
+/* The constants of planner/nccl/nccl.json were fitted to rows whose ids start so. */
+static const char *const fitted_prefixes[] = {"collectives/nebius-h100-2n",
+                                              "collectives/vtrain-v100-g3"};
+
+static bool is_fitted(const ty_record *r)
+{
+    for (size_t i = 0; i < sizeof fitted_prefixes / sizeof fitted_prefixes[0]; i++)
+        if (strncmp(r->id, fitted_prefixes[i], strlen(fitted_prefixes[i])) == 0)
+            return true;
+    return false;
+}
 
 static const struct {
     const char *operation;
@@ -100,7 +109,7 @@ ty_status ty_predict_collective(const ty_records *records, uint32_t index, ty_ve
         goto cleanup;
     TY_CHECK(time_collective(r, cluster, op, &seconds, error), status, cleanup);
     out->is_predicted = true;
-    out->is_fitted = strncmp(r->id, fitted_prefix, sizeof fitted_prefix - 1) == 0;
+    out->is_fitted = is_fitted(r);
     out->value = strcmp(r->unit, "us") == 0 ? seconds * 1e6
                                             : operations[op].bus_factor * (r->gpus - 1) / r->gpus *
                                                   r->collective_bytes / seconds / 1e9;

@@ -700,14 +700,14 @@ static ty_status broken_simulator(void *context, const ty_plan *plan, const ty_p
 
 Test(search, the_simulator_has_the_last_word)
 {
-    ty_workload *vgg = open_workload("vgg16");
+    ty_workload *resnet = open_workload("resnet50");
     ty_cluster *cluster = open_cluster(clusters[1]);
     uint32_t simulated = 0, rows = 0;
     ty_plan_options options = {.simulate_top = 8,
                                .simulate = prefer_gpipe,
                                .simulate_context = &simulated,
                                .compression.ratio = 0.01};
-    ty_plan *plan = search(vgg, cluster, &options);
+    ty_plan *plan = search(resnet, cluster, &options);
     ty_plan *other = NULL;
     ty_error error = {0};
 
@@ -725,18 +725,18 @@ Test(search, the_simulator_has_the_last_word)
                   "row %u", a);
     simulated = 0;
     options.simulate = interrupted_simulator;
-    other = search(vgg, cluster, &options);
+    other = search(resnet, cluster, &options);
     cr_expect_gt(other->simulation.step_time_s, 0, "the one that was simulated");
     cr_expect_eq(other->stage_count, 1, "%s", other->strategy);
     ty_plan_free(other);
     other = NULL;
     options.simulate = broken_simulator;
-    cr_expect_eq(ty_plan_search(vgg, cluster, NULL, &options, &other, &error), TY_EBACKEND);
+    cr_expect_eq(ty_plan_search(resnet, cluster, NULL, &options, &other, &error), TY_EBACKEND);
     cr_expect_str_eq(error.message, "the simulator is broken");
     cr_expect_null(other);
     ty_plan_free(plan);
     ty_cluster_free(cluster);
-    ty_workload_free(vgg);
+    ty_workload_free(resnet);
 }
 
 /* ---- Failing memory ---------------------------------------------------------------------- */
