@@ -3,6 +3,8 @@
  */
 #include "cli.h"
 
+#include "ty_simulate.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -236,6 +238,31 @@ static exit_code check(const cli_options *options, const char *name)
 
 /* ---- export --to ------------------------------------------------------------------------- */
 
+/* SimGrid's platforms are the simulator's to write, the other formats the clusters' own. */
+static ty_status write_cluster(const ty_cluster *cluster, const cli_options *options, ty_text *text,
+                               ty_error *error)
+{
+    static const char *const formats[] = {"json", "dot", "nccl", "simgrid", "slurm"};
+    const size_t count = sizeof formats / sizeof formats[0];
+    const char *near = ty_suggest(options->to, formats, count, sizeof formats[0]);
+    size_t i = 0;
+
+    while (i < count && strcmp(formats[i], options->to) != 0)
+        i++;
+    if (i == count)
+        return ty_fail(error, TY_EINVAL,
+                       "found format \"%.40s\", expected json, dot, nccl, simgrid or slurm%s%s%s",
+                       options->to, near != NULL ? "; did you mean \"" : "",
+                       near != NULL ? near : "", near != NULL ? "\"?" : "");
+    if (strcmp(options->to, "simgrid") != 0)
+        return ty_cluster_export(cluster, options->to, options->host, text, error);
+    if (options->host != NULL)
+        return ty_fail(error, TY_EINVAL,
+                       "host: found \"%.60s\", expected none: simgrid is about the whole cluster",
+                       options->host);
+    return ty_cluster_to_simgrid(cluster, text, error);
+}
+
 static exit_code export_to(const cli_options *options, const char *name)
 {
     ty_cluster *cluster = NULL;
@@ -245,7 +272,7 @@ static exit_code export_to(const cli_options *options, const char *name)
 
     if (ty_cluster_open(name, NULL, &cluster, &error) != TY_OK)
         return report_bad_input(&error);
-    status = ty_cluster_export(cluster, options->to, options->host, &text, &error);
+    status = write_cluster(cluster, options, &text, &error);
     ty_cluster_free(cluster);
     if (status == TY_OK)
         return deliver(options, &text);

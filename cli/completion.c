@@ -27,7 +27,7 @@ static void put_words(size_t value, ty_text *out)
     }
     for (uint32_t i = 0; (target = ty_launch_target(i, NULL)) != NULL; i++)
         ty_text_addf(out, "%s ", target);
-    ty_text_add(out, "json dot nccl");
+    ty_text_add(out, "json dot nccl simgrid");
 }
 
 static size_t value_of(const option_row *row)

@@ -88,7 +88,7 @@ const cli_command commands[] = {
      "the catalogue, what a cluster is made of, and files of other tools",
      "import reads NCCL XML, nvidia-smi topo -m, hwloc, Slurm, ibnetdiscover, SimGrid,\n"
      "topograph, Kubernetes, ASTRA-sim and CSV; check names weak points and the like.\n"
-     "export --to json (default), dot, nccl or slurm.\n",
+     "export --to json (default), dot, nccl, simgrid or slurm.\n",
      OPTIONS("host", "device", "hosts", "oversubscription", "root", "format", "to", "output",
              "json"),
      1, 2, cmd_cluster},

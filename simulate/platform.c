@@ -31,6 +31,7 @@ typedef struct platform {
     uint32_t *islands;   /* [vertex]: smallest vertex of its island; NONE for network switches */
     uint32_t *gates;     /* [island]: its network switch; NONE: no or several */
     bool is_tree;
+    bool has_speeds; /* of the devices; else all have TY_SIMGRID_FLOP_PER_S */
     ty_text text;
 } platform;
 
@@ -317,7 +318,10 @@ static ty_status write_host(platform *p, const endpoint *e, ty_error *error)
 
     if (status != TY_OK)
         return status;
-    ty_format_number(TY_SIMGRID_FLOP_PER_S, speed);
+    ty_format_number(p->has_speeds
+                         ? ty_cluster_device_type(p->cluster, e->device)->peak_fp32_flop_per_s
+                         : TY_SIMGRID_FLOP_PER_S,
+                     speed);
     ty_text_addf(&p->text, "    <host id=\"%s\" speed=\"%sf\" core=\"%u\"/>\n", name, speed,
                  e->host == NONE ? 1 : ty_cluster_host_cores(p->cluster, e->host));
     return TY_OK;
@@ -490,10 +494,11 @@ done:
     return status;
 }
 
-ty_status ty_cluster_to_simgrid(const ty_cluster *cluster, ty_text *xml, ty_error *error)
+static ty_status make_platform(const ty_cluster *cluster, bool has_speeds, ty_text *xml,
+                               ty_error *error)
 {
     uint32_t vertices = ty_cluster_vertex_count(cluster);
-    platform p = {.cluster = cluster};
+    platform p = {.cluster = cluster, .has_speeds = has_speeds};
     ty_status status;
 
     p.islands = ty_alloc(vertices, sizeof *p.islands);
@@ -516,4 +521,14 @@ cleanup:
     ty_free(p.islands);
     ty_free(p.gates);
     return status;
+}
+
+ty_status ty_simgrid_platform(const ty_cluster *cluster, ty_text *xml, ty_error *error)
+{
+    return make_platform(cluster, false, xml, error);
+}
+
+ty_status ty_cluster_to_simgrid(const ty_cluster *cluster, ty_text *xml, ty_error *error)
+{
+    return make_platform(cluster, true, xml, error);
 }

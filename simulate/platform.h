@@ -18,4 +18,8 @@ enum { TY_SIMGRID_NAME_SIZE = 64 };
 ty_status ty_simgrid_host_name(const ty_cluster *cluster, uint32_t device,
                                char out[TY_SIMGRID_NAME_SIZE], ty_error *error) TY_MUST_CHECK;
 
+/** As ty_cluster_to_simgrid, with hosts of TY_SIMGRID_FLOP_PER_S: what the simulator plays on. */
+ty_status ty_simgrid_platform(const ty_cluster *cluster, ty_text *xml,
+                              ty_error *error) TY_MUST_CHECK;
+
 #endif

@@ -259,7 +259,7 @@ static ty_status simulate(const ty_plan *plan, const ty_program *program, const 
     if (fold != NULL)
         ty_fold_platform(fold, &platform);
     else
-        TY_CHECK(ty_cluster_to_simgrid(cluster, &platform, error), status, cleanup);
+        TY_CHECK(ty_simgrid_platform(cluster, &platform, error), status, cleanup);
     TY_CHECK(ty_timeline_new(plan, options->steps, &timeline, error), status, cleanup);
     if (platform.failed || walk->step_events > SIZE_MAX / sizeof *events / options->steps) {
         status = ty_fail(error, TY_ENOMEM, "simulation: memory ran out");

@@ -116,8 +116,11 @@ ty_status ty_link_loads(const ty_plan *plan, const ty_program *program, const ty
                         const ty_cluster *cluster, ty_link_load **out, uint32_t *count,
                         ty_error *error) TY_MUST_CHECK;
 
-/** The SimGrid platform (XML, DTD 4.1) of a cluster: one host per device, links and routes as in
- * the graph. */
+/**
+ * The SimGrid platform (XML, DTD 4.1) of a cluster, for programs of other people: one host per
+ * device, as fast as its fp32 peak, links and routes as in the graph. ty_cluster_import reads it.
+ * @return TY_EUNSUPPORTED for more than 512 devices that are no tree of switches.
+ */
 ty_status ty_cluster_to_simgrid(const ty_cluster *cluster, ty_text *xml,
                                 ty_error *error) TY_MUST_CHECK;
 

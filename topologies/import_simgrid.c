@@ -107,7 +107,7 @@ ty_status simgrid_new_wire(platform *p, uint32_t from, uint32_t to, double bandw
         p->wires = wires;
         p->wire_room = room;
     }
-    p->wires[p->wire_count++] = (wire){bandwidth, latency, lanes, from, to};
+    p->wires[p->wire_count++] = (wire){bandwidth, latency, lanes, from, to, false};
     return TY_OK;
 }
 
@@ -148,7 +148,7 @@ static ty_status add_router(platform *p, const xml_element *e, ty_error *error)
 
 static ty_status add_link(platform *p, const xml_element *e, ty_error *error)
 {
-    const char *id;
+    const char *id, *policy;
     double bandwidth, latency = 0;
     uint32_t index, before = p->link_names.count;
     ty_status status;
@@ -169,89 +169,142 @@ static ty_status add_link(platform *p, const xml_element *e, ty_error *error)
         p->link_room = p->link_names.room;
     }
     p->link_wires[index] = p->wire_count;
-    status = simgrid_new_wire(p, NO_INDEX, NO_INDEX, bandwidth, latency, 1, error);
+    TY_CHECK(simgrid_new_wire(p, NO_INDEX, NO_INDEX, bandwidth, latency, 1, error), status, done);
+    policy = xml_attribute(e, "sharing_policy");
+    p->wires[p->link_wires[index]].is_fatpipe = policy != NULL && strcmp(policy, "FATPIPE") == 0;
 done:
     return status;
 }
 
-static wire *wire_named(platform *p, const xml_element *e, ty_error *error)
+static ty_status wire_named(platform *p, const xml_element *e, uint32_t *out, ty_error *error)
 {
     const char *id = xml_attribute(e, "id");
     uint32_t index, before = p->link_names.count;
 
     if (id != NULL && tree_node_of(&p->link_names, id, 0, &index, error) == TY_OK &&
-        p->link_names.count == before)
-        return &p->wires[p->link_wires[index]];
-    (void)import_fail(p->im, error, xml_line(e),
-                      "found link_ctn id=\"%.60s\", expected a link named "
-                      "before",
-                      id != NULL ? id : "");
-    return NULL;
+        p->link_names.count == before) {
+        *out = p->link_wires[index];
+        return TY_OK;
+    }
+    return import_fail(p->im, error, xml_line(e),
+                       "found link_ctn id=\"%.60s\", expected a link named "
+                       "before",
+                       id != NULL ? id : "");
 }
 
-static ty_status list_links(platform *p, const xml_element *route, wire **list, uint32_t *count,
+static ty_status list_links(platform *p, const xml_element *route, uint32_t *list, uint32_t *count,
                             ty_error *error)
 {
+    ty_status status = TY_OK;
+
     *count = 0;
-    for (const xml_element *e = xml_first(route); e != NULL; e = xml_next(e)) {
+    for (const xml_element *e = xml_first(route); e != NULL && status == TY_OK; e = xml_next(e)) {
         if (!xml_is(e, "link_ctn"))
             continue;
         if (*count == DEPTH_LIMIT)
             return import_fail(p->im, error, xml_line(e), "found more than %d links in a route",
                                DEPTH_LIMIT);
-        if ((list[*count] = wire_named(p, e, error)) == NULL)
-            return TY_EPARSE;
-        (*count)++;
+        status = wire_named(p, e, &list[*count], error);
+        *count += status == TY_OK;
     }
-    return TY_OK;
+    return status;
 }
 
 /* The end of a placed link that is not `at`; NO_INDEX where it does not touch it. */
-static uint32_t beyond(const wire *w, uint32_t at)
+static uint32_t beyond(const platform *p, uint32_t index, uint32_t at)
 {
+    const wire *w = &p->wires[index];
+
     if (w->from == NO_INDEX)
         return NO_INDEX;
     return w->from == at ? w->to : w->to == at ? w->from : NO_INDEX;
 }
 
-/* From both ends over links that are placed; what is left between gets places of its own. */
-static ty_status place_route(platform *p, const xml_element *e, uint32_t from, uint32_t to,
-                             ty_error *error)
-{
-    wire *list[DEPTH_LIMIT];
-    uint32_t count, first = 0, end, next;
-    ty_status status;
+/* What is left of a route between two points: links [first, end) of the list. */
+typedef struct stretch {
+    uint32_t list[DEPTH_LIMIT], first, end;
+    uint32_t from, to;
+} stretch;
 
-    TY_CHECK(list_links(p, e, list, &count, error), status, done);
-    end = count;
-    while (first < end && (next = beyond(list[first], from)) != NO_INDEX) {
-        from = next;
-        first++;
+static bool is_passable(const platform *p, uint32_t index, bool over_fatpipes)
+{
+    return over_fatpipes || !p->wires[index].is_fatpipe;
+}
+
+/* From both ends over links that are placed. */
+static void shorten(const platform *p, stretch *s, bool over_fatpipes)
+{
+    uint32_t next;
+
+    while (s->first < s->end && is_passable(p, s->list[s->first], over_fatpipes) &&
+           (next = beyond(p, s->list[s->first], s->from)) != NO_INDEX) {
+        s->from = next;
+        s->first++;
     }
-    while (first < end && (next = beyond(list[end - 1], to)) != NO_INDEX) {
-        to = next;
-        end--;
+    while (s->first < s->end && is_passable(p, s->list[s->end - 1], over_fatpipes) &&
+           (next = beyond(p, s->list[s->end - 1], s->to)) != NO_INDEX) {
+        s->to = next;
+        s->end--;
     }
-    for (uint32_t i = first; i < end; i++)
-        if (list[i]->from != NO_INDEX)
-            return import_fail(p->im, error, xml_line(e),
-                               "found a route whose links are elsewhere already, expected routes "
-                               "over a graph");
-    if (first == end && from != to)
-        return import_fail(p->im, error, xml_line(e),
-                           "found a route that does not end where it should, expected routes over "
-                           "a graph");
-    for (uint32_t i = first; i < end; i++) {
-        /* new_junction may move points, not wires */
-        next = to;
-        if (i + 1 < end)
+}
+
+/* Whether what is left can be placed as it is; links that are elsewhere may only be fatpipes. */
+static bool can_place(const platform *p, const stretch *s, bool with_fatpipes)
+{
+    for (uint32_t i = s->first; i < s->end; i++) {
+        const wire *w = &p->wires[s->list[i]];
+        if (w->from != NO_INDEX && !(with_fatpipes && w->is_fatpipe))
+            return false;
+    }
+    return s->first < s->end || s->from == s->to;
+}
+
+/* End to end, with junctions between them. What bounds messages one by one and is elsewhere already
+ * is there a second time. */
+static ty_status place_links(platform *p, stretch *s, ty_error *error)
+{
+    ty_status status = TY_OK;
+
+    for (uint32_t i = s->first; i < s->end; i++) {
+        wire w = p->wires[s->list[i]];
+        uint32_t next = s->to;
+        if (i + 1 < s->end)
             TY_CHECK(simgrid_new_junction(p, &next, error), status, done);
-        list[i]->from = from;
-        list[i]->to = next;
-        from = next;
+        if (w.from == NO_INDEX) {
+            p->wires[s->list[i]].from = s->from;
+            p->wires[s->list[i]].to = next;
+        } else {
+            TY_CHECK(simgrid_new_wire(p, s->from, next, w.bandwidth, w.latency, w.lanes, error),
+                     status, done);
+        }
+        s->from = next;
     }
 done:
     return status;
+}
+
+static ty_status place_route(platform *p, const xml_element *e, uint32_t from, uint32_t to,
+                             ty_error *error)
+{
+    stretch whole = {.from = from, .to = to}, left;
+    ty_status status = list_links(p, e, whole.list, &whole.end, error);
+
+    if (status != TY_OK)
+        return status;
+    left = whole;
+    shorten(p, &left, true);
+    if (can_place(p, &left, false))
+        return place_links(p, &left, error);
+    left = whole;
+    shorten(p, &left, false);
+    if (can_place(p, &left, true))
+        return place_links(p, &left, error);
+    return import_fail(p->im, error, xml_line(e),
+                       left.first < left.end
+                           ? "found a route whose links are elsewhere already, expected routes "
+                             "over a graph"
+                           : "found a route that does not end where it should, expected routes "
+                             "over a graph");
 }
 
 static ty_status add_route(platform *p, const xml_element *e, ty_error *error)

@@ -18,6 +18,7 @@ typedef struct point {
 typedef struct wire {
     double bandwidth, latency, lanes;
     uint32_t from, to; /* points; NO_INDEX: not placed by a route yet */
+    bool is_fatpipe;   /* bounds messages one by one: may lie in several places */
 } wire;
 
 typedef struct platform {

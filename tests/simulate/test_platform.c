@@ -339,7 +339,7 @@ Test(platform, hosts_with_shared_cores_are_one)
     cr_assert_str_eq(last, "host-0");
     cr_assert_eq(ty_simgrid_host_name(cluster, 3, last, &error), TY_EINVAL);
     cr_assert_not_null(strstr(error.message, "device 3"), "%s", error.message);
-    cr_assert_eq(ty_cluster_to_simgrid(cluster, &xml, NULL), TY_OK);
+    cr_assert_eq(ty_simgrid_platform(cluster, &xml, NULL), TY_OK);
     cr_assert_not_null(strstr(xml.data, "<host id=\"host-0\" speed=\"1000000000f\" core=\"4\"/>"),
                        "%s", xml.data);
     ty_text_clear(&xml);
@@ -377,5 +377,77 @@ Test(platform, survives_failed_allocations)
         cr_assert_eq(status, TY_OK);
         cr_assert_gt(n, 5);
         ty_cluster_free(cluster);
+    }
+}
+
+static uint32_t device_named(const ty_cluster *cluster, const char *name)
+{
+    for (uint32_t d = 0; d < ty_cluster_device_count(cluster); d++)
+        if (strcmp(ty_cluster_vertex_name(cluster, ty_cluster_device_vertex(cluster, d)), name) ==
+            0)
+            return d;
+    cr_assert_fail("no device \"%s\"", name);
+    return 0;
+}
+
+static bool is_close(double found, double expected)
+{
+    return fabs(found - expected) <= 1e-6 * expected;
+}
+
+/* Between all devices, as far as a message alone can tell. */
+static void check_same_paths(const ty_cluster *before, const ty_cluster *after)
+{
+    uint32_t count = ty_cluster_device_count(before);
+
+    for (uint32_t i = 0; i < count * count; i++) {
+        uint32_t ends[2] = {i / count, i % count}, same[2];
+        ty_path expected = {0}, found = {0};
+        for (int k = 0; k < 2; k++) {
+            char name[TY_SIMGRID_NAME_SIZE + 8], host[TY_SIMGRID_NAME_SIZE];
+            cr_assert_eq(ty_simgrid_host_name(before, ends[k], host, NULL), TY_OK);
+            snprintf(name, sizeof name, "%s/cpu", host);
+            same[k] = device_named(after, name);
+            cr_assert_float_eq(ty_cluster_device_type(after, same[k])->peak_fp32_flop_per_s,
+                               ty_cluster_device_type(before, ends[k])->peak_fp32_flop_per_s, 1);
+        }
+        cr_assert_eq(ty_cluster_path(before, ends[0], ends[1], &expected, NULL), TY_OK);
+        cr_assert_eq(ty_cluster_path(after, same[0], same[1], &found, NULL), TY_OK);
+        cr_assert(ends[0] == ends[1] ||
+                      (is_close(found.latency_s, expected.latency_s) &&
+                       is_close(found.bandwidth_bytes_per_s, expected.bandwidth_bytes_per_s)),
+                  "%s, %u to %u: %g s and %g bytes/s, expected %g and %g", ty_cluster_name(before),
+                  ends[0], ends[1], found.latency_s, found.bandwidth_bytes_per_s,
+                  expected.latency_s, expected.bandwidth_bytes_per_s);
+        ty_path_clear(&expected);
+        ty_path_clear(&found);
+    }
+}
+
+Test(platform, exported_ones_come_back)
+{
+    static const char *const texts[] = {
+        "dgx1-v100",
+        "2x p100-server",
+        "3x dgx-a100",
+        "2x dgx1-v100 + 1x p100-server",
+        "leaf:2 host:2 gpu:4 @h100-sxm nvlink4 ndr400 oversub:2",
+        "torus:4x4 @tpu-v4 ici-v4 host:4",
+        "cloud-to-edge",
+        "pod:2 leaf:2 host:2 gpu:4 @h100-sxm nvlink4 ndr400 oversub:2",
+    };
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+        ty_cluster *before = open_cluster(texts[i]), *after = NULL;
+        ty_text xml = {0};
+        ty_error error = {0};
+        cr_assert_eq(ty_cluster_to_simgrid(before, &xml, &error), TY_OK, "%s", error.message);
+        cr_assert_eq(
+            ty_cluster_import_text(xml.data, xml.length, texts[i], NULL, &after, NULL, &error),
+            TY_OK, "%s", error.message);
+        cr_assert_eq(ty_cluster_device_count(after), ty_cluster_device_count(before));
+        check_same_paths(before, after);
+        ty_text_clear(&xml);
+        ty_cluster_free(after);
+        ty_cluster_free(before);
     }
 }
