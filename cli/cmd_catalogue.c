@@ -242,7 +242,8 @@ static ty_status import_workload(const char *path, const cli_options *options, t
                                  ty_error *error)
 {
     ty_import_options how = {.sequence = options->sequence,
-                             .batch = (uint32_t)options->global_batch};
+                             .batch = (uint32_t)options->global_batch,
+                             .model = options->workload};
     ty_import_report report = {0};
     ty_workload *workload = NULL;
     ty_json_writer writer = ty_json_writer_on(text);
@@ -265,10 +266,60 @@ static ty_status import_workload(const char *path, const cli_options *options, t
     return TY_OK;
 }
 
+/* A trace has times of layers and no layers: a profile comes of it. */
+static exit_code import_trace(const cli_options *options)
+{
+    if (options->sequence > 0 || options->global_batch > 0)
+        return report_usage("workload", "--seq and --global-batch: a trace of PyTorch's profiler "
+                                        "gives a profile, which has neither");
+    return profile_import("workload", options->files[1], options);
+}
+
+static exit_code export_chakra(const cli_options *options)
+{
+    ty_workload *workload = NULL;
+    ty_error error = {0};
+    exit_code code = EXIT_DONE;
+
+    if (options->output == NULL || strcmp(options->output, "-") == 0)
+        return report_usage("workload", "export --to chakra needs --output FILE: it is binary");
+    if (ty_workload_open(options->files[1], &workload, &error) != TY_OK)
+        return report_bad_input(&error);
+    if (ty_workload_export_chakra(workload, options->output, &error) != TY_OK)
+        code = report_failure(&error);
+    ty_workload_free(workload);
+    return code;
+}
+
+static exit_code export_workload_to(const cli_options *options, const catalogue_kind *kind)
+{
+    static const char *const formats[] = {"json", "chakra"};
+    const char *close = ty_suggest(options->to, formats, 2, sizeof formats[0]);
+
+    if (strcmp(options->to, "json") == 0)
+        return catalogue(kind, options);
+    if (strcmp(options->to, "chakra") == 0)
+        return export_chakra(options);
+    return report_usage("workload", "--to: found '%s', expected json or chakra%s%s%s", options->to,
+                        close != NULL ? "; did you mean '" : "", close != NULL ? close : "",
+                        close != NULL ? "'?" : "");
+}
+
 exit_code cmd_workload(const cli_options *options)
 {
     static const catalogue_kind workloads = {"workload", ty_zoo_list, show_workload,
                                              export_workload, import_workload};
+    const char *verb = options->files[0];
+    bool is_import = strcmp(verb, "import") == 0, is_export = strcmp(verb, "export") == 0;
+
+    if (options->to != NULL && !is_export)
+        return report_usage("workload", "--to belongs to export");
+    if (options->micro_batches != NULL && !is_import)
+        return report_usage("workload", "--micro-batches belongs to import");
+    if (is_import && options->file_count > 1 && ty_is_profiler_trace(options->files[1]))
+        return import_trace(options);
+    if (is_export && options->to != NULL && options->file_count > 1)
+        return export_workload_to(options, &workloads);
     return catalogue(&workloads, options);
 }
 

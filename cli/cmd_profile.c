@@ -57,7 +57,7 @@ cleanup:
     return status;
 }
 
-static exit_code import(const char *path, const cli_options *options)
+exit_code profile_import(const char *command, const char *path, const cli_options *options)
 {
     exit_code code = EXIT_DONE;
     ty_error error = {0};
@@ -66,11 +66,10 @@ static exit_code import(const char *path, const cli_options *options)
     uint32_t sizes[MAX_SIZES] = {0}, count = 0;
 
     if ((options->workload != NULL) != (options->micro_batches != NULL))
-        return report_usage("profile", "import needs --workload and --micro-batches together");
+        return report_usage(command, "import needs --workload and --micro-batches together");
     if (options->micro_batches != NULL &&
         (parse_sizes(options->micro_batches, sizes, &count, &error) != TY_OK || count != 1))
-        return report_usage("profile",
-                            "--micro-batches: expected one number, the samples of a pass");
+        return report_usage(command, "--micro-batches: expected one number, the samples of a pass");
     if (import_trace(path, options, sizes[0], &report, &profile, &error) != TY_OK) {
         code = report_bad_input(&error);
     } else {
@@ -104,7 +103,7 @@ exit_code cmd_profile(const cli_options *options)
         if (strcmp(options->files[0], "import") != 0 || options->file_count != 2)
             return report_usage("profile", "found '%s', expected import TRACE or no argument",
                                 options->files[0]);
-        return import(options->files[1], options);
+        return profile_import("profile", options->files[1], options);
     }
     if (options->workload == NULL)
         return report_usage("profile", "--workload is needed");

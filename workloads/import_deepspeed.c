@@ -1,10 +1,15 @@
-/* DeepSpeed's ds_config.json is recognised and refused: it has batch and optimizer, but no model.
- * The message says what to import instead and repeats the batch, which the import takes as an
- * option. */
+/* DeepSpeed's ds_config.json: batch and optimizer, but no model. With a model beside it, that model
+ * is read and trained as the file says; by itself it is refused. Keys and defaults: deepspeed.ai,
+ * "DeepSpeed Configuration JSON". Values may be "auto", which leaves them to the training script.
+ */
 #include "import.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
+
+#define MOST_SAMPLES (1u << 30)
 
 static bool probe(ty_import_source *source)
 {
@@ -20,20 +25,259 @@ static bool probe(ty_import_source *source)
     return false;
 }
 
-static ty_status refuse(ty_import_source *source, ty_workload **out)
+static ty_status fail_without_model(ty_import_source *source)
 {
     const ty_json *root = ty_import_json(source);
     char batch[64] = "";
     uint64_t samples;
 
-    (void)out;
     if (ty_json_has(root, "train_batch_size") &&
-        ty_json_uint64(root, "train_batch_size", 1, 1u << 30, &samples, NULL) == TY_OK)
+        ty_json_uint64(root, "train_batch_size", 1, MOST_SAMPLES, &samples, NULL) == TY_OK)
         snprintf(batch, sizeof batch, " with batch=%llu behind it", (unsigned long long)samples);
     return ty_fail(source->error, TY_EPARSE,
                    "%s: found a DeepSpeed configuration, which has no model in it; expected the "
-                   "model's config.json%s",
+                   "model's config.json%s, or a model beside it (--workload)",
                    source->path, batch);
 }
 
-const ty_import_format ty_import_deepspeed = {"DeepSpeed configuration", probe, refuse, true};
+/* ---- Values that may be left to the script -------------------------------------------------- */
+
+/* Whether a member is there and is not "auto", of which a note is taken. */
+static bool is_said(ty_import_source *source, const ty_json *object, const char *key)
+{
+    const char *text;
+
+    if (!ty_json_has(object, key))
+        return false;
+    if (ty_json_string(object, key, &text, NULL) != TY_OK || strcmp(text, "auto") != 0)
+        return true;
+    ty_import_note(source, "%s is auto: the model's in its place", key);
+    return false;
+}
+
+static ty_status read_count(ty_import_source *source, const ty_json *root, const char *key,
+                            uint64_t *out)
+{
+    *out = 0;
+    return is_said(source, root, key)
+               ? ty_json_uint64(root, key, 1, MOST_SAMPLES, out, source->error)
+               : TY_OK;
+}
+
+static ty_status read_number(ty_import_source *source, const ty_json *object, const char *key,
+                             double maximum, double *out)
+{
+    return is_said(source, object, key)
+               ? ty_json_number(object, key, 0.0, maximum, out, source->error)
+               : TY_OK;
+}
+
+/* ---- Batch ---------------------------------------------------------------------------------- */
+
+/* train_batch_size is micro-batch x accumulation x devices, and the file does not say how many of
+ * the last there are. */
+static ty_status read_batch(ty_import_source *source, uint32_t *batch)
+{
+    const ty_json *root = ty_import_json(source);
+    uint64_t samples, micro, accumulation;
+    ty_status status;
+
+    TY_CHECK(read_count(source, root, "train_batch_size", &samples), status, done);
+    TY_CHECK(read_count(source, root, "train_micro_batch_size_per_gpu", &micro), status, done);
+    TY_CHECK(read_count(source, root, "gradient_accumulation_steps", &accumulation), status, done);
+    micro *= accumulation > 0 ? accumulation : 1;
+    if (samples > 0 && micro > 0 && samples % micro != 0)
+        return ty_fail(source->error, TY_EPARSE,
+                       "%s:/train_batch_size: found %llu, expected a multiple of the %llu samples "
+                       "of a device",
+                       source->path, (unsigned long long)samples, (unsigned long long)micro);
+    if (samples > 0)
+        *batch = (uint32_t)samples;
+    else if (micro > 0)
+        ty_import_note(source,
+                       "%llu samples a device and step, of devices that the file does not count: "
+                       "the model's batch of %u",
+                       (unsigned long long)micro, *batch);
+    if (source->options->batch > 0)
+        *batch = source->options->batch;
+done:
+    return status;
+}
+
+/* ---- Optimizer ------------------------------------------------------------------------------ */
+
+/* FusedAdam decouples weight decay unless told otherwise; the 1-bit ones compress what they send.
+ */
+static bool read_kind(const char *type, ty_optimizer_kind *kind)
+{
+    static const struct {
+        const char *type;
+        ty_optimizer_kind kind;
+    } rows[] = {{"adam", TY_OPTIMIZER_ADAMW},
+                {"adamw", TY_OPTIMIZER_ADAMW},
+                {"onebitadam", TY_OPTIMIZER_ADAMW},
+                {"zerooneadam", TY_OPTIMIZER_ADAMW},
+                {"sgd", TY_OPTIMIZER_SGD}};
+
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+        if (strcasecmp(rows[i].type, type) == 0) {
+            *kind = rows[i].kind;
+            return true;
+        }
+    return false;
+}
+
+static ty_status read_betas(ty_import_source *source, const ty_json *params, ty_optimizer *o)
+{
+    const ty_json *betas;
+    ty_status status = TY_OK;
+
+    if (!is_said(source, params, "betas"))
+        return TY_OK;
+    TY_CHECK(ty_json_array(params, "betas", 2, 2, &betas, source->error), status, done);
+    TY_CHECK(ty_json_as_number(ty_json_at(betas, 0), 0.0, 1.0, &o->beta1, source->error), status,
+             done);
+    status = ty_json_as_number(ty_json_at(betas, 1), 0.0, 1.0, &o->beta2, source->error);
+done:
+    return status;
+}
+
+static void note_unread(ty_import_source *source, const ty_json *object, const char *what)
+{
+    const char *key;
+
+    while ((key = ty_json_next_unread(object)) != NULL)
+        ty_import_note(source, "%s%.60s is ignored", what, key);
+}
+
+static ty_status read_params(ty_import_source *source, const ty_json *params, ty_optimizer *o)
+{
+    ty_status status;
+
+    TY_CHECK(read_number(source, params, "lr", HUGE_VAL, &o->learning_rate), status, done);
+    TY_CHECK(read_number(source, params, "weight_decay", HUGE_VAL, &o->weight_decay), status, done);
+    if (o->kind == TY_OPTIMIZER_SGD) {
+        TY_CHECK(read_number(source, params, "momentum", 1.0, &o->momentum), status, done);
+    } else {
+        TY_CHECK(read_betas(source, params, o), status, done);
+        TY_CHECK(read_number(source, params, "eps", HUGE_VAL, &o->epsilon), status, done);
+    }
+    note_unread(source, params, "optimizer.params.");
+done:
+    return status;
+}
+
+/* An optimizer of another kind than the model's starts from PyTorch's defaults. */
+static ty_status read_optimizer(ty_import_source *source, ty_optimizer *out)
+{
+    static const ty_optimizer usual[] = {
+        [TY_OPTIMIZER_SGD] = {.kind = TY_OPTIMIZER_SGD, .learning_rate = 1e-3},
+        [TY_OPTIMIZER_ADAMW] = {.kind = TY_OPTIMIZER_ADAMW,
+                                .learning_rate = 1e-3,
+                                .beta1 = 0.9,
+                                .beta2 = 0.999,
+                                .epsilon = 1e-8},
+    };
+    const ty_json *root = ty_import_json(source), *object, *params;
+    const char *type;
+    ty_optimizer_kind kind;
+    ty_status status = TY_OK;
+
+    if (!ty_json_has(root, "optimizer"))
+        return TY_OK;
+    TY_CHECK(ty_json_object(root, "optimizer", &object, source->error), status, done);
+    TY_CHECK(ty_json_string(object, "type", &type, source->error), status, done);
+    if (!read_kind(type, &kind)) {
+        ty_json_ignore(object, "params");
+        ty_import_note(source, "optimizer %.60s is not known, the model's %s in its place", type,
+                       ty_optimizer_name(out->kind));
+    } else {
+        if (kind != out->kind)
+            *out = usual[kind];
+        if (ty_json_has(object, "params")) {
+            TY_CHECK(ty_json_object(object, "params", &params, source->error), status, done);
+            TY_CHECK(read_params(source, params, out), status, done);
+        }
+    }
+    note_unread(source, object, "optimizer.");
+done:
+    return status;
+}
+
+/* ---- The whole ------------------------------------------------------------------------------ */
+
+/* What is the plan's to decide, and how to decide it. */
+static void note_plan(ty_import_source *source)
+{
+    const ty_json *root = ty_import_json(source), *zero;
+    uint64_t stage;
+
+    if (ty_json_has(root, "zero_optimization")) {
+        if (ty_json_object(root, "zero_optimization", &zero, NULL) == TY_OK &&
+            ty_json_has(zero, "stage") &&
+            ty_json_uint64(zero, "stage", 0, 3, &stage, NULL) == TY_OK)
+            ty_import_note(source, "ZeRO is the plan's: --fix zero=%llu",
+                           (unsigned long long)stage);
+        ty_json_ignore(root, "zero_optimization");
+    }
+    for (const char *const *key = (const char *const[]){"bf16", "fp16", NULL}; *key != NULL; key++)
+        if (ty_json_has(root, *key)) {
+            ty_import_note(source, "precision is the plan's: --precision %s, where it is enabled",
+                           *key);
+            ty_json_ignore(root, *key);
+        }
+    note_unread(source, root, "");
+}
+
+static ty_status open_model(ty_import_source *source, ty_workload **out)
+{
+    const char *model = source->options->model;
+    ty_text text = {0};
+    ty_status status;
+
+    if (source->options->sequence == 0)
+        return ty_workload_open(model, out, source->error);
+    ty_text_addf(&text, "%s sequence=%llu", model, (unsigned long long)source->options->sequence);
+    TY_CHECK(ty_text_check(&text, source->error), status, done);
+    status = ty_workload_open(text.data, out, source->error);
+done:
+    ty_text_clear(&text);
+    return status;
+}
+
+static ty_status note_origin(ty_import_source *source, ty_workload *workload)
+{
+    ty_text text = {0};
+    char *origin = NULL;
+    ty_status status;
+
+    ty_text_addf(&text, "%s; batch and optimizer of a DeepSpeed configuration", workload->source);
+    TY_CHECK(ty_text_take(&text, &origin, source->error), status, done);
+    ty_free(workload->source);
+    workload->source = origin;
+done:
+    ty_text_clear(&text);
+    return status;
+}
+
+static ty_status read(ty_import_source *source, ty_workload **out)
+{
+    ty_workload *workload = NULL;
+    ty_status status;
+
+    if (source->options->model == NULL)
+        return fail_without_model(source);
+    TY_CHECK(open_model(source, &workload), status, cleanup);
+    TY_CHECK(read_batch(source, &workload->global_batch), status, cleanup);
+    TY_CHECK(read_optimizer(source, &workload->optimizer), status, cleanup);
+    note_plan(source);
+    TY_CHECK(note_origin(source, workload), status, cleanup);
+    TY_CHECK(ty_workload_check(workload, source->path, source->error), status, cleanup);
+    *out = workload;
+    workload = NULL; /* given away */
+cleanup:
+    ty_workload_free(workload);
+    return status;
+}
+
+const ty_import_format ty_import_deepspeed = {"DeepSpeed configuration", probe, read, false};

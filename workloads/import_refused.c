@@ -2,6 +2,8 @@
 #include "import.h"
 
 #include <string.h>
+#include <sys/stat.h>
+#include <zlib.h>
 
 static bool probe_archive(ty_import_source *source)
 {
@@ -18,24 +20,46 @@ static ty_status refuse_archive(ty_import_source *source, ty_workload **out)
 }
 
 /* The beginning tells, so that a trace that was cut off is told too. */
-static bool begins_with_member(const ty_import_source *source, const char *const *members,
+enum { BEGINNING = 4096 };
+
+/* @param text with a NUL behind it */
+static bool begins_with_member(const char *text, size_t length, const char *const *members,
                                size_t count)
 {
-    size_t window = source->length < 4096 ? source->length : 4096;
+    size_t window = length < BEGINNING ? length : BEGINNING;
 
-    if (source->length == 0 || source->bytes[strspn(source->bytes, " \t\r\n")] != '{')
+    if (length == 0 || text[strspn(text, " \t\r\n")] != '{')
         return false;
     for (size_t i = 0; i < count; i++)
         for (size_t at = 0; at + strlen(members[i]) <= window; at++)
-            if (memcmp(source->bytes + at, members[i], strlen(members[i])) == 0)
+            if (memcmp(text + at, members[i], strlen(members[i])) == 0)
                 return true;
     return false;
 }
 
-static bool probe_profiler_trace(ty_import_source *source)
+static bool begins_as_trace(const char *text, size_t length)
 {
     static const char *const members[] = {"\"traceEvents\"", "\"schemaVersion\""};
-    return begins_with_member(source, members, 2);
+    return begins_with_member(text, length, members, 2);
+}
+
+bool ty_is_profiler_trace(const char *path)
+{
+    char text[BEGINNING + 1] = "";
+    struct stat about;
+    gzFile file; /* of a pipe, what is looked at would be gone */
+    int length;
+
+    if (stat(path, &about) != 0 || !S_ISREG(about.st_mode) || (file = gzopen(path, "rb")) == NULL)
+        return false;
+    length = gzread(file, text, BEGINNING);
+    (void)gzclose(file);
+    return length > 0 && begins_as_trace(text, (size_t)length);
+}
+
+static bool probe_profiler_trace(ty_import_source *source)
+{
+    return begins_as_trace(source->bytes, source->length);
 }
 
 static ty_status refuse_profiler_trace(ty_import_source *source, ty_workload **out)
@@ -53,7 +77,7 @@ static bool probe_observer_trace(ty_import_source *source)
     const ty_json *root;
     static const char *const members[] = {"\"start_ts\""};
 
-    if (!begins_with_member(source, members, 1))
+    if (!begins_with_member(source->bytes, source->length, members, 1))
         return false;
     root = ty_import_json(source);
     return root == NULL || (ty_json_is_object(root) && ty_json_has(root, "nodes"));

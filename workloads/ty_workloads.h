@@ -67,6 +67,8 @@ ty_status ty_workload_open(const char *name_or_path, ty_workload **out,
 typedef struct ty_import_options {
     uint64_t sequence; /* tokens per sample */
     uint32_t batch;    /* samples per step */
+    const char *model; /* as for ty_workload_open: of a file that trains one but has none in it
+                          (DeepSpeed's); ignored by all others; NULL: none */
 } ty_import_options;
 
 /** What an importer found out. Zero-initialise it. */
@@ -100,6 +102,10 @@ ty_status ty_workload_export_chakra(const ty_workload *workload, const char *pat
 /** Appends a note to a report. */
 ty_status ty_import_report_add(ty_import_report *report, const char *note,
                                ty_error *error) TY_MUST_CHECK;
+
+/** Whether a file, plain or gzip, begins as a trace of PyTorch's profiler: a look at its first 4 KiB.
+ *  False for one that cannot be read, and for pipes. */
+bool ty_is_profiler_trace(const char *path);
 
 /**
  * A profile from a trace of PyTorch's profiler (Kineto; Chrome's trace format), plain or gzip, of

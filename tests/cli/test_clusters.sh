@@ -59,4 +59,10 @@ expect 0 cluster check "$scratch/made/p100.xml"
 expect_output "4 devices on 1 hosts"
 expect 2 cluster export dgx-h100 --to nvcl
 expect_error_line "did you mean" "nccl"
+expect 0 cluster export "leaf:2 host:2 dgx-a100 oversub:2" --to simgrid -o "$scratch/made/platform.xml"
+expect 0 cluster show "$scratch/made/platform.xml" --json
+expect_output '"devices": 32' '"bisection_bandwidth_bytes_per_s": 200000000000'
+expect 2 cluster export dgx-h100 --to simgrd
+expect_error_line "did you mean" "simgrid"
+expect 2 cluster export dgx-h100 --to simgrid --host host-0
 finish

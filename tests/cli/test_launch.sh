@@ -133,6 +133,9 @@ expect 1 export ddp.json --to megatron
 expect_error_line "decoder"
 expect 3 workload import made/deepspeed/ds_config.json
 expect_error_line "DeepSpeed configuration" "batch=256"
+expect 0 workload import made/deepspeed/ds_config.json --workload gpt2 -o back.json
+grep -q "DeepSpeed configuration" "$scratch/err" && pass || fail "import does not say what it read"
+grep -q '"global_batch": 256' back.json && pass || fail "the batch of ds_config.json"
 grep -q '"train_micro_batch_size_per_gpu"' made/deepspeed/ds_config.json && pass || fail "ds_config.json"
 
 # Chakra: dependencies, transfers and groups of all processes fit together.

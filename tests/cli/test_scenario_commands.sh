@@ -52,5 +52,19 @@ expect_error_line "p.json" "none of a layer of mlp"
 expect 3 profile import "$scratch/trace.json" -w mlp --micro-batches 128 -o "$scratch/q.json"
 expect_error_line "none of the 7 layers of mlp" "record_function"
 expect 2 profile import "$scratch/trace.json" -w mlp
+# workload import guesses that it is a trace, packed or not, and gives the same profile.
+gzip -k "$scratch/trace.json"
+for trace in trace.json trace.json.gz; do
+    expect 0 workload import "$scratch/$trace" -w lenet --micro-batches 128 -o "$scratch/same.json"
+    grep -q "profiler" "$scratch/err" && pass || fail "import does not say what it read"
+    grep -v provenance "$scratch/p.json" >"$scratch/p" && grep -v provenance "$scratch/same.json" | cmp -s - "$scratch/p" && pass || fail "$trace gives another profile"
+done
+expect 0 plan -w lenet -c "1x p100-server" --fix pp=1,dp=4,micro_batch=32 --no-simulate -p "$scratch/same.json"
+expect_output "step time   250 ms"
+expect 0 workload import "$scratch/trace.json" --quiet
+expect_output '"trainyard.profile/1"' "annotation conv2d1"
+expect 2 workload import "$scratch/trace.json" -w lenet
+expect_error_line "--workload and --micro-batches together"
+expect 2 workload import "$scratch/trace.json" --seq 5
 expect 2 profile export "$scratch/trace.json"
 finish

@@ -9,6 +9,9 @@
 #include <string.h>
 
 #define MOST_LAYERS_TO_WRITE 60
+#ifndef MODEL
+#define MODEL NULL /* beside a file that has none in it */
+#endif
 
 static void check_imported(const ty_workload *workload)
 {
@@ -35,6 +38,7 @@ static void check_imported(const ty_workload *workload)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     char *bytes = malloc(size + 1);
+    const ty_import_options options = {.model = MODEL};
     ty_workload *workload = NULL;
     ty_import_report report = {0};
     ty_error error = {0};
@@ -42,7 +46,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     MUST(bytes != NULL);
     memcpy(bytes, data, size);
     bytes[size] = '\0';
-    if (ty_import_bytes("input", bytes, size, NULL, &workload, &report, &error) == TY_OK) {
+    if (ty_import_bytes("input", bytes, size, &options, &workload, &report, &error) == TY_OK) {
         MUST(report.format != NULL);
         check_imported(workload);
         ty_import_report_clear(&report);

@@ -188,6 +188,18 @@ Test(allocation, workload_importers)
     SURVIVE_FILES(import_workload, paths);
 }
 
+static ty_status import_beside_model(const trial *t, outcome *o, ty_error *error)
+{
+    return ty_import_bytes("input", t->text, t->length, &(ty_import_options){.model = "mlp"},
+                           &o->workload, &o->report, error);
+}
+
+Test(allocation, deepspeed)
+{
+    static const char *const paths[] = {CORPUS "deepspeed/zero.json", CORPUS "deepspeed/sgd.json"};
+    SURVIVE_FILES(import_beside_model, paths);
+}
+
 Test(allocation, zoo_statements)
 {
     static const char *const paths[] = {

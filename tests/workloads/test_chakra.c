@@ -300,3 +300,46 @@ Test(gunzip, bombs_and_broken_files_are_refused)
     ty_free(bytes);
     unlink(path);
 }
+
+static size_t pack(const char *text, char *out, size_t room)
+{
+    z_stream stream = {.next_in = (Bytef *)text,
+                       .avail_in = (uInt)strlen(text),
+                       .next_out = (Bytef *)out,
+                       .avail_out = (uInt)room};
+
+    cr_assert_eq(deflateInit2(&stream, 9, Z_DEFLATED, 15 + 16, 9, Z_DEFAULT_STRATEGY), Z_OK);
+    cr_assert_eq(deflate(&stream, Z_FINISH), Z_STREAM_END);
+    deflateEnd(&stream);
+    return room - stream.avail_out;
+}
+
+/* RFC 1952: members one behind the other are one text. Zeros behind them are padding, anything else
+ * is not passed over in silence. */
+Test(gunzip, members_and_what_is_behind_them)
+{
+    static const struct {
+        const char *behind;
+        size_t length;
+        ty_status status;
+    } rows[] = {{"", 0, TY_OK},
+                {"\0\0\0", 3, TY_OK},
+                {"\0x", 2, TY_EPARSE},
+                {"more", 4, TY_EPARSE},
+                {"\x1f\x8b\x08", 3, TY_EPARSE}};
+
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        char *bytes = ty_alloc(1000, 1);
+        size_t length = pack("one and ", bytes, 400);
+        ty_error error = {0};
+        ty_status status;
+        length += pack("two", bytes + length, 400);
+        memcpy(bytes + length, rows[i].behind, rows[i].length);
+        length += rows[i].length;
+        status = ty_gunzip("f", &bytes, &length, &error);
+        cr_assert_eq(status, rows[i].status, "row %zu: %s", i, error.message);
+        cr_assert(status != TY_OK || (length == 11 && strcmp(bytes, "one and two") == 0), "row %zu",
+                  i);
+        ty_free(bytes);
+    }
+}

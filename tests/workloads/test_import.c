@@ -228,6 +228,119 @@ Test(import, training_from_megatron)
     ty_workload_free(w);
 }
 
+/* ---- DeepSpeed: batch and optimizer for a model that stands beside it ----------------------- */
+
+static ty_status import_deepspeed(const char *text, const char *model, ty_workload **out,
+                                  ty_import_report *report, ty_error *error)
+{
+    return ty_import_bytes("f", text, strlen(text), &(ty_import_options){.model = model}, out,
+                           report, error);
+}
+
+Test(import, training_from_deepspeed)
+{
+    static const char text[] =
+        "{\"train_batch_size\": 96, \"train_micro_batch_size_per_gpu\": 4, "
+        "\"gradient_accumulation_steps\": 2, \"zero_optimization\": {\"stage\": 2}, "
+        "\"bf16\": {\"enabled\": true}, \"steps_per_print\": 100, \"optimizer\": {\"type\": "
+        "\"Adam\", \"params\": {\"lr\": 0.0002, \"betas\": [0.8, 0.9], \"eps\": \"auto\", "
+        "\"weight_decay\": 0.01, \"torch_adam\": true}}}";
+    ty_workload *w = NULL, *model = NULL;
+    ty_import_report report = {0};
+    ty_error error = {0};
+
+    cr_assert_eq(ty_workload_open("gpt2", &model, &error), TY_OK, "%s", error.message);
+    cr_assert_eq(import_deepspeed(text, "gpt2", &w, &report, &error), TY_OK, "%s", error.message);
+    cr_expect_str_eq(report.format, "DeepSpeed configuration");
+    cr_expect_str_eq(w->name, "gpt2");
+    cr_expect_eq(parameters(w), 124439808);
+    cr_expect_eq(w->global_batch, 96);
+    cr_expect_eq(w->optimizer.kind, TY_OPTIMIZER_ADAMW);
+    cr_expect(w->optimizer.learning_rate == 2e-4 && w->optimizer.weight_decay == 0.01);
+    cr_expect(w->optimizer.beta1 == 0.8 && w->optimizer.beta2 == 0.9);
+    cr_expect(w->optimizer.epsilon == model->optimizer.epsilon); /* auto */
+    cr_expect(has_note(&report, "eps is auto"));
+    cr_expect(has_note(&report, "--fix zero=2"));
+    cr_expect(has_note(&report, "--precision bf16"));
+    cr_expect(has_note(&report, "steps_per_print is ignored"));
+    cr_expect(has_note(&report, "optimizer.params.torch_adam is ignored"));
+    cr_expect_not_null(strstr(w->source, "of a DeepSpeed configuration"));
+    ty_import_report_clear(&report);
+    ty_workload_free(w);
+    ty_workload_free(model);
+}
+
+Test(import, little_from_deepspeed)
+{
+    static const struct {
+        const char *text, *model, *note; /* NULL: none expected */
+        uint32_t batch;
+        ty_optimizer_kind kind;
+        double learning_rate;
+    } rows[] = {
+        {"{\"train_batch_size\": \"auto\"}", "mlp", "train_batch_size is auto", 128,
+         TY_OPTIMIZER_SGD, 0.05},
+        {"{\"train_micro_batch_size_per_gpu\": 4, \"gradient_accumulation_steps\": 3}", "mlp",
+         "12 samples a device and step", 128, TY_OPTIMIZER_SGD, 0.05},
+        {"{\"train_batch_size\": 8, \"optimizer\": {\"type\": \"SGD\", \"params\": {\"lr\": 0.5}}}",
+         "gpt2 batch=4", NULL, 8, TY_OPTIMIZER_SGD, 0.5},
+        {"{\"train_batch_size\": 8, \"optimizer\": {\"type\": \"OneBitAdam\"}}", "mlp", NULL, 8,
+         TY_OPTIMIZER_ADAMW, 1e-3},
+        {"{\"train_batch_size\": 8, \"optimizer\": {\"type\": \"Lion\", \"params\": {\"lr\": 3}}}",
+         "mlp", "optimizer Lion is not known, the model's sgd", 8, TY_OPTIMIZER_SGD, 0.05},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        ty_workload *w = NULL;
+        ty_import_report report = {0};
+        ty_error error = {0};
+        cr_assert_eq(import_deepspeed(rows[i].text, rows[i].model, &w, &report, &error), TY_OK,
+                     "row %zu: %s", i, error.message);
+        cr_expect_eq(w->global_batch, rows[i].batch, "row %zu: %u", i, w->global_batch);
+        cr_expect_eq(w->optimizer.kind, rows[i].kind, "row %zu", i);
+        cr_expect_float_eq(w->optimizer.learning_rate, rows[i].learning_rate, 1e-12, "row %zu: %g",
+                           i, w->optimizer.learning_rate);
+        cr_expect(rows[i].note == NULL ? report.note_count == 0 : has_note(&report, rows[i].note),
+                  "row %zu: %u notes", i, report.note_count);
+        ty_import_report_clear(&report);
+        ty_workload_free(w);
+    }
+}
+
+Test(import, bad_deepspeed_is_refused)
+{
+    static const struct {
+        const char *text, *model, *message;
+        ty_status status;
+    } rows[] = {
+        {"{\"train_batch_size\": 0}", "mlp", "f:/train_batch_size: found 0", TY_EPARSE},
+        {"{\"train_batch_size\": 1e99}", "mlp", "f:/train_batch_size: found", TY_EPARSE},
+        {"{\"train_batch_size\": 10, \"train_micro_batch_size_per_gpu\": 4}", "mlp",
+         "f:/train_batch_size: found 10, expected a multiple of the 4 samples", TY_EPARSE},
+        {"{\"train_batch_size\": 8, \"optimizer\": []}", "mlp", "f:/optimizer: found", TY_EPARSE},
+        {"{\"train_batch_size\": 8, \"optimizer\": {}}", "mlp", "f:/optimizer/type: found",
+         TY_EPARSE},
+        {"{\"train_batch_size\": 8, \"optimizer\": {\"type\": \"Adam\", \"params\": {\"lr\": -1}}}",
+         "mlp", "f:/optimizer/params/lr: found -1", TY_EPARSE},
+        {"{\"train_batch_size\": 8, \"optimizer\": {\"type\": \"Adam\", \"params\": {\"betas\": "
+         "[0.9]}}}",
+         "mlp", "f:/optimizer/params/betas: found", TY_EPARSE},
+        {"{\"train_batch_size\": 8, \"optimizer\": {\"type\": \"Adam\", \"params\": {\"betas\": "
+         "[0.9, 2]}}}",
+         "mlp", "f:/optimizer/params/betas/1: found 2", TY_EPARSE},
+        {"{\"train_batch_size\": 8}", "mpl", "did you mean 'mlp'", TY_EIO},
+        {"{\"train_batch_size\": 8}", NULL, "or a model beside it (--workload)", TY_EPARSE},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        ty_workload *w = NULL;
+        ty_import_report report = {0};
+        ty_error error = {0};
+        cr_expect_eq(import_deepspeed(rows[i].text, rows[i].model, &w, &report, &error),
+                     rows[i].status, "row %zu", i);
+        cr_expect(strstr(error.message, rows[i].message) != NULL, "row %zu: %s", i, error.message);
+        cr_expect(w == NULL && report.note_count == 0, "row %zu", i);
+    }
+}
+
 Test(import, options)
 {
     static const char llama[] = TY_CORPUS "/hf/llama-2-7b.json";

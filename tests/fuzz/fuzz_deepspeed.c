@@ -1,0 +1,3 @@
+/* Importing DeepSpeed configurations, for a small model. */
+#define MODEL "mlp"
+#include "import_fuzz.h"
