@@ -107,6 +107,30 @@ Test(zoo, published_figures_of_image_networks)
     }
 }
 
+/* What convolutions and matrix products put out, in millions of numbers a sample: infer_macts of
+ * the same table of timm, which has two decimals. */
+Test(zoo, published_activations_of_image_networks)
+{
+    static const struct {
+        const char *name;
+        double millions;
+    } rows[] = {
+        {"resnet18", 2.48},         {"resnet50", 11.11},   {"resnet101", 16.23},
+        {"resnet152", 22.56},       {"vgg16", 13.56},      {"vgg19", 14.86},
+        {"resnext50-32x4d", 14.40}, {"densenet121", 6.90}, {"inception-v3", 8.97},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        ty_workload *w = open_one(rows[i].name);
+        uint64_t bytes = 0;
+        for (uint32_t l = 0; l < w->layer_count; l++)
+            if (w->layers[l].kind == TY_LAYER_CONV2D || w->layers[l].kind == TY_LAYER_LINEAR)
+                bytes += w->layers[l].output_bytes;
+        cr_assert_lt(fabs((double)bytes / 4e6 - rows[i].millions), 0.00501, "%s: %g bytes",
+                     rows[i].name, (double)bytes);
+        ty_workload_free(w);
+    }
+}
+
 /* An LSTM of D inputs and H outputs has 4 H (D + H + 2). */
 static uint64_t lstm(uint64_t in, uint64_t hidden)
 {
