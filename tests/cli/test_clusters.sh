@@ -65,4 +65,38 @@ expect_output '"devices": 32' '"bisection_bandwidth_bytes_per_s": 200000000000'
 expect 2 cluster export dgx-h100 --to simgrd
 expect_error_line "did you mean" "simgrid"
 expect 2 cluster export dgx-h100 --to simgrid --host host-0
+
+# Every system has the cluster that its makers had, and plans on it; so have the other places.
+cat >"$scratch/ready" <<END
+baidu-ring baidu-ring-40 1280
+parameter-server parameter-server-50 800
+tensorflow-on-spark tensorflow-on-spark-k80 1024
+bigdl bigdl-xeon 1024
+horovod horovod-p100 8192
+ddp ddp-v100 1024
+moxing moxing-v100 4096
+gpipe gpipe-p100x8 256
+pipedream pipedream-a 256
+pipedream pipedream-b 1024
+pipedream pipedream-c 256
+pipedream-2bw pipedream-2bw-v100 1024
+megatron megatron-selene 6144
+zero zero-v100 3200
+ddp two-clouds 1024
+ddp tpu-v4-64 1024
+horovod cloud-to-edge 1024
+END
+while read -r system cluster batch; do
+    network=resnet50 fix=
+    [ "$system" = megatron ] && network=megatron-22b fix="--fix tp=8,pp=1"
+    # shellcheck disable=SC2086 # two words or none
+    expect 0 plan -w "$network batch=$batch" -c "$cluster" --system "$system" $fix --no-simulate -q
+    expect_output "step time"
+done <"$scratch/ready"
+expect 0 systems -w lenet -c "1x p100-server" --json
+grep -o '"system": "[a-z0-9-]*"' "$scratch/out" | cut -d '"' -f 4 | sort -u >"$scratch/systems"
+[ "$(wc -l <"$scratch/systems")" -ge 12 ] && pass || fail "systems: $(cat "$scratch/systems")"
+while read -r system; do
+    grep -q "^$system " "$scratch/ready" && pass || fail "no cluster is ready for $system"
+done <"$scratch/systems"
 finish
