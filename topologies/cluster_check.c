@@ -111,17 +111,30 @@ static ty_status components_without(const ty_cluster *cluster, ty_vertex_kind cu
     return status;
 }
 
+/* What is isolated is outside the largest part. */
 static ty_status check_reachable(const ty_cluster *cluster, uint32_t *members,
                                  cluster_problem *problem, ty_error *error)
 {
-    uint32_t count;
-    ty_status status = components_without(cluster, TY_VERTEX_KIND_COUNT, members, &count, error);
+    uint32_t count, largest = 0;
+    uint32_t *sizes = ty_alloc(cluster->vertex_count, sizeof *sizes);
+    ty_status status = TY_OK;
 
-    for (uint32_t v = 1; status == TY_OK && v < cluster->vertex_count; v++)
-        if (members[v] != members[0]) {
+    if (sizes == NULL)
+        return out_of_memory(error);
+    TY_CHECK(components_without(cluster, TY_VERTEX_KIND_COUNT, members, &count, error), status,
+             cleanup);
+    for (uint32_t v = 0; v < cluster->vertex_count; v++)
+        sizes[members[v]]++;
+    for (uint32_t c = 1; c < count; c++)
+        if (sizes[c] > sizes[largest])
+            largest = c;
+    for (uint32_t v = 0; v < cluster->vertex_count; v++)
+        if (members[v] != largest) {
             *problem = (cluster_problem){"a vertex linked, directly or not, to all others", v};
             break;
         }
+cleanup:
+    ty_free(sizes);
     return status;
 }
 

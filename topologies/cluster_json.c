@@ -316,13 +316,20 @@ static ty_status read_rows(ty_cluster *cluster, const ty_json *list, read_row re
     return TY_OK;
 }
 
+/* At the vertex's name, so that the message has it. */
 static ty_status fail_for(const ty_json *vertices, const cluster_problem *problem, ty_error *error)
 {
+    const ty_json *row, *at = vertices;
+
     if (problem->expected == NULL)
         return TY_OK;
-    if (problem->vertex == NO_INDEX)
-        return ty_json_fail(vertices, error, "%s", problem->expected);
-    return ty_json_fail(ty_json_at(vertices, problem->vertex), error, "%s", problem->expected);
+    if (problem->vertex != NO_INDEX) {
+        at = row = ty_json_at(vertices, problem->vertex);
+        for (size_t i = 0; i < ty_json_size(row); i++)
+            if (strcmp(ty_json_key(ty_json_at(row, i)), "name") == 0)
+                at = ty_json_at(row, i);
+    }
+    return ty_json_fail(at, error, "%s", problem->expected);
 }
 
 static ty_status read_graph(ty_cluster *cluster, const ty_json *object, ty_error *error)

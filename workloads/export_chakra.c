@@ -1,16 +1,20 @@
 /* A workload as a Chakra execution trace of one data-parallel rank: every layer's forward and
- * backward as compute nodes, its gradients as an all-reduce. Layers lose their kind: times or flop,
- * sizes and edges are what a trace has room for; what it has none for goes into attributes of our
- * own. */
+ * backward as compute nodes, its gradients as an all-reduce. Times or flop, sizes and edges are
+ * what a trace has room for; what it has none for goes into attributes of our own. The workload
+ * itself, kinds of layers and all, is one of the metadata's, with a digest of the nodes that it
+ * belongs to. */
 #include "chakra_write.h"
 
 #include <string.h>
 
 enum { FORWARD, BACKWARD, GRADIENTS, PASS_COUNT };
 
-static void put_metadata(const ty_workload *w, ty_text *file)
+/* @param nodes all messages that follow */
+static void put_metadata(const ty_workload *w, const ty_text *nodes, ty_text *file)
 {
-    ty_text message = {0};
+    ty_text message = {0}, whole = {0};
+    ty_json_writer writer = ty_json_writer_on(&whole);
+    ty_digest digest = ty_digest_of(nodes->data, nodes->length);
 
     ty_wire_put_bytes(&message, TY_CHAKRA_VERSION, "0.0.4", 5);
     ty_chakra_put_string(&message, TY_CHAKRA_METADATA_ATTRIBUTE, TY_CHAKRA_WORKLOAD, w->name);
@@ -19,7 +23,14 @@ static void put_metadata(const ty_workload *w, ty_text *file)
                           TY_CHAKRA_UINT64, w->global_batch);
     ty_chakra_put_integer(&message, TY_CHAKRA_METADATA_ATTRIBUTE, TY_CHAKRA_INPUT_ELEMENTS,
                           TY_CHAKRA_UINT64, ty_shape_elements(&w->input));
+    ty_workload_to_json(w, &writer, NULL);
+    ty_chakra_put_string(&message, TY_CHAKRA_METADATA_ATTRIBUTE, TY_CHAKRA_WHOLE,
+                         whole.data != NULL ? whole.data : "");
+    ty_chakra_put_string(&message, TY_CHAKRA_METADATA_ATTRIBUTE, TY_CHAKRA_NODES, digest.hex);
+    if (whole.failed != TY_OK && message.failed == TY_OK)
+        message.failed = whole.failed;
     ty_chakra_put_message(file, &message);
+    ty_text_clear(&whole);
 }
 
 static uint64_t node_id(uint32_t layer, uint32_t pass)
@@ -108,19 +119,22 @@ ty_status ty_workload_export_chakra(const ty_workload *workload, const char *pat
 {
     ty_status status = TY_OK;
     uint32_t *first = NULL, *readers = NULL;
-    ty_text file = {0};
+    ty_text file = {0}, nodes = {0};
 
     TY_CHECK(list_readers(workload, &first, &readers, error), status, cleanup);
-    put_metadata(workload, &file);
     for (uint32_t i = 0; i < workload->layer_count; i++)
-        put_forward(workload, i, &file);
+        put_forward(workload, i, &nodes);
     for (uint32_t i = workload->layer_count; i-- > 0;)
-        put_backward(workload, i, first, readers, &file);
+        put_backward(workload, i, first, readers, &nodes);
+    TY_CHECK(ty_text_check(&nodes, error), status, cleanup);
+    put_metadata(workload, &nodes, &file);
+    ty_text_append(&file, nodes.data, nodes.length);
     TY_CHECK(ty_text_check(&file, error), status, cleanup);
     status = ty_file_write(path, file.data, file.length, error);
 
 cleanup:
     ty_text_clear(&file);
+    ty_text_clear(&nodes);
     ty_free(first);
     ty_free(readers);
     return status;

@@ -4,7 +4,9 @@
  *
  * In a trace with nodes of both host and device only the device's count. Nodes of a converted trace
  * are those of one step, forward and backward alike, so a sample is a step of one rank. Integers
- * come in all of protobuf's variants; durations are microseconds. */
+ * come in all of protobuf's variants; durations are microseconds.
+ *
+ * A trace that we wrote and nobody changed has the workload in it, and that is read. */
 #include "chakra.h"
 
 #include <math.h>
@@ -21,7 +23,9 @@ typedef struct facts { /* of a node, beyond the graph's */
 typedef struct trace {
     ty_traced_graph graph;
     ty_import_source *source;
-    ty_wire name, origin; /* of the workload, where we wrote the trace */
+    ty_wire name, origin;  /* of the workload, where we wrote the trace */
+    ty_wire whole, digest; /* the workload as JSON, and what tells that the nodes are its own */
+    bool is_ours;          /* they are */
     double global_batch, input_elements;
     bool has_device;
     uint64_t counts[TY_CHAKRA_TYPE_COUNT];
@@ -224,6 +228,10 @@ static ty_status read_metadata(trace *t, ty_wire message)
             t->name = a.text;
         else if (ty_wire_is(&a.name, TY_CHAKRA_SOURCE))
             t->origin = a.text;
+        else if (ty_wire_is(&a.name, TY_CHAKRA_WHOLE))
+            t->whole = a.text;
+        else if (ty_wire_is(&a.name, TY_CHAKRA_NODES))
+            t->digest = a.text;
         else if (ty_wire_is(&a.name, TY_CHAKRA_GLOBAL_BATCH))
             t->global_batch = amount(a.number);
         else if (ty_wire_is(&a.name, TY_CHAKRA_INPUT_ELEMENTS))
@@ -249,6 +257,16 @@ static bool next_message(ty_wire *file, ty_wire *message)
     return true;
 }
 
+static bool has_its_nodes(const trace *t, const ty_wire *nodes)
+{
+    ty_digest digest;
+
+    if (ty_wire_length(&t->whole) == 0 || ty_wire_length(&t->digest) == 0)
+        return false;
+    digest = ty_digest_of(nodes->at, ty_wire_length(nodes));
+    return ty_wire_is(&t->digest, digest.hex);
+}
+
 static ty_status read_messages(trace *t)
 {
     ty_wire file = ty_wire_of(t->source->bytes, t->source->length), message;
@@ -256,7 +274,8 @@ static ty_status read_messages(trace *t)
 
     if (next_message(&file, &message))
         TY_CHECK(read_metadata(t, message), status, cleanup);
-    while (next_message(&file, &message))
+    t->is_ours = has_its_nodes(t, &file);
+    while (!t->is_ours && next_message(&file, &message))
         TY_CHECK(read_node(t, message), status, cleanup);
     if (file.is_broken)
         status = fail_broken(t, file.at);
@@ -437,13 +456,38 @@ cleanup:
     return status;
 }
 
+static ty_status read_whole(trace *t, ty_workload **out)
+{
+    ty_import_source *source = t->source;
+    ty_json_document *document = NULL;
+    ty_workload *workload = NULL;
+    ty_status status = ty_json_parse((const char *)t->whole.at, ty_wire_length(&t->whole),
+                                     source->path, &document, source->error);
+
+    if (status != TY_OK)
+        return status;
+    TY_CHECK(ty_json_schema(ty_json_root(document), "trainyard.workload/1", source->error), status,
+             cleanup);
+    TY_CHECK(ty_workload_from_json(ty_json_root(document), &workload, source->error), status,
+             cleanup);
+    if (source->options->batch != 0)
+        workload->global_batch = source->options->batch;
+    *out = workload;
+
+cleanup:
+    ty_json_free(document);
+    return status;
+}
+
 static ty_status read_with(ty_import_source *source, ty_status (*read_nodes)(trace *),
                            ty_workload **out)
 {
     trace t = {.source = source,
                .graph = {.source = source, .prefix = "node", .may_be_partial = true},
                .name = ty_wire_of("", 0),
-               .origin = ty_wire_of("", 0)};
+               .origin = ty_wire_of("", 0),
+               .whole = ty_wire_of("", 0),
+               .digest = ty_wire_of("", 0)};
     ty_status status = TY_OK;
 
     if (source->options->sequence != 0)
@@ -451,6 +495,10 @@ static ty_status read_with(ty_import_source *source, ty_status (*read_nodes)(tra
                        "%s: found sequence=%llu, but a trace has the length it was made at",
                        source->path, (unsigned long long)source->options->sequence);
     TY_CHECK(read_nodes(&t), status, cleanup);
+    if (t.is_ours) {
+        status = read_whole(&t, out);
+        goto cleanup;
+    }
     TY_CHECK(ty_traced_connect(&t.graph), status, cleanup);
     TY_CHECK(settle(&t), status, cleanup);
     status = build(&t, out);

@@ -93,8 +93,8 @@ ty_status ty_workload_import(const char *path, const ty_import_options *options,
 
 /**
  * Writes a workload as a Chakra execution trace (.et) of one data-parallel rank: forward and
- * backward of every layer, an all-reduce of its gradients. Imported again it is the same, but that
- * every layer is opaque.
+ * backward of every layer, an all-reduce of its gradients. Imported again it is the same; where
+ * other programs have changed the nodes, those count, and layers are opaque.
  */
 ty_status ty_workload_export_chakra(const ty_workload *workload, const char *path,
                                     ty_error *error) TY_MUST_CHECK;

@@ -32,6 +32,11 @@ printf '<graphs version="1"/>' >"$scratch/graph.xml"
 expect 3 cluster import "$scratch/graph.xml"
 expect_error_line "NCCL graph file" "expected a topology"
 
+# A device that nothing is linked to is named.
+"$TRAINYARD" cluster export "2x p100-server" --quiet | grep -v '"from": "host-0/gpu-1"' >"$scratch/isolated.json"
+expect 3 cluster check "$scratch/isolated.json"
+expect_error_line '"host-0/gpu-1"' "linked, directly or not, to all others"
+
 # What a program that reads --json relies on.
 expect 0 cluster show "leaf:2 host:2 dgx-a100 oversub:2" --json
 expect_output '"devices": 32' '"hosts": 4' '"bisection_bandwidth_bytes_per_s": 200000000000' \
