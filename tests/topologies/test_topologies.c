@@ -3,21 +3,51 @@
 
 #include <criterion/criterion.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 /* Sorted, each once, with everything that the seed systems ran on. */
 Test(catalogue, lists_hosts_and_clusters_in_order)
 {
-    static const char *const wanted[] = {
-        "dgx-a100",        "dgx-a100-40gb",   "dgx-b200",       "dgx-h100",
-        "dgx-h200",        "dgx1-v100",       "dgx1-v100-32gb", "dgx2",
-        "gb200-nvl72",     "p100-server",     "p3.16xlarge",    "p4d.24xlarge",
-        "p5.48xlarge",     "g5.48xlarge",     "ND40rs_v2",      "ND96asr_v4",
-        "ND96isr_H100_v5", "NC24ads_A100_v4", "a2-highgpu-8g",  "a3-highgpu-8g",
-        "a3-megagpu-8g",   "mi300x-server",   "gpipe-p100x8",   "pipedream-a",
-        "pipedream-b",     "pipedream-c",     "horovod-p100",   "bigdl-xeon",
-        "moxing-v100",     "megatron-selene", "two-clouds",     "tpu-v4-64",
-        "cloud-to-edge"};
+    static const char *const wanted[] = {"dgx-a100",
+                                         "dgx-a100-40gb",
+                                         "dgx-b200",
+                                         "dgx-h100",
+                                         "dgx-h200",
+                                         "dgx1-v100",
+                                         "dgx1-v100-32gb",
+                                         "dgx2",
+                                         "gb200-nvl72",
+                                         "p100-server",
+                                         "p3.16xlarge",
+                                         "p4d.24xlarge",
+                                         "p5.48xlarge",
+                                         "g5.48xlarge",
+                                         "ND40rs_v2",
+                                         "ND96asr_v4",
+                                         "ND96isr_H100_v5",
+                                         "NC24ads_A100_v4",
+                                         "a2-highgpu-8g",
+                                         "a3-highgpu-8g",
+                                         "a3-megagpu-8g",
+                                         "mi300x-server",
+                                         "gpipe-p100x8",
+                                         "pipedream-a",
+                                         "pipedream-b",
+                                         "pipedream-c",
+                                         "horovod-p100",
+                                         "bigdl-xeon",
+                                         "moxing-v100",
+                                         "megatron-selene",
+                                         "two-clouds",
+                                         "tpu-v4-64",
+                                         "cloud-to-edge",
+                                         "baidu-ring-40",
+                                         "parameter-server-50",
+                                         "tensorflow-on-spark-k80",
+                                         "ddp-v100",
+                                         "pipedream-2bw-v100",
+                                         "zero-v100"};
     char **names = NULL;
     uint32_t count = 0, found = 0;
     ty_error error = {0};
@@ -74,6 +104,72 @@ Test(catalogue, hosts_are_complete)
         ty_free(names[i]);
     }
     ty_free(names);
+}
+
+/* Each device and each kind of link, alone between two hosts. The catalogue's reader refuses
+ * figures without a source. */
+Test(catalogue, has_every_kind)
+{
+    static const char *const devices[] = {
+        "p100-pcie-16gb",
+        "p100-sxm2",
+        "v100-sxm2-16gb",
+        "v100-pcie-16gb",
+        "t4",
+        "a10",
+        "a10g",
+        "a100-sxm4-40gb",
+        "a100-sxm4-80gb",
+        "h100-sxm",
+        "h200-sxm",
+        "b200",
+        "gb200",
+        "l4",
+        "mi250-die",
+        "mi300x",
+        "tpu-v2",
+        "tpu-v3",
+        "tpu-v4",
+        "tpu-v5e",
+        "tpu-v5p",
+        "jetson-agx-orin",
+        "jetson-nano",
+    };
+    static const char *const inside[] = {"nvlink1", "nvlink2", "nvlink3", "nvlink4",
+                                         "nvlink5", "pcie1",   "pcie2",   "pcie3",
+                                         "pcie4",   "pcie5",   "pcie6"};
+    static const char *const networks[] = {
+        "edr100", "hdr200", "ndr400", "opa100", "eth1",   "eth10",   "eth25",   "eth40",
+        "eth50",  "eth100", "eth200", "eth400", "roce25", "roce100", "roce200", "roce400"};
+    static const char *const wide[] = {"wan1", "wan10", "wan100"};
+    char line[100];
+
+    for (size_t i = 0; i < sizeof devices / sizeof devices[0]; i++) {
+        snprintf(line, sizeof line, "host:2 gpu:1 @%s pcie4 ndr400", devices[i]);
+        ty_cluster *c = sample_open(line);
+        check_types(c, line);
+        ty_cluster_free(c);
+    }
+    for (size_t i = 0; i < sizeof inside / sizeof inside[0]; i++) {
+        snprintf(line, sizeof line, "host:1 gpu:2 @v100-sxm2-16gb %s edr100", inside[i]);
+        ty_cluster_free(sample_open(line));
+    }
+    for (size_t i = 0; i < sizeof networks / sizeof networks[0]; i++) {
+        snprintf(line, sizeof line, "host:2 gpu:1 @v100-pcie-16gb pcie3 %s", networks[i]);
+        ty_cluster *c = sample_open(line);
+        uint32_t cables = 0;
+        for (uint32_t l = 0; l < ty_cluster_link_count(c); l++) {
+            const ty_link_edge *link = ty_cluster_link(c, l);
+            cables += strcmp(link->kind, networks[i]) == 0;
+            cr_assert_gt(strlen(link->source), 20, "%s: \"%s\"", line, link->source);
+        }
+        cr_assert_eq(cables, 2, "%s", line);
+        ty_cluster_free(c);
+    }
+    for (size_t i = 0; i < sizeof wide / sizeof wide[0]; i++) {
+        snprintf(line, sizeof line, "[1x p100-server] + [1x p100-server] %s", wide[i]);
+        ty_cluster_free(sample_open(line));
+    }
 }
 
 /* Data sheet figures that everybody knows, as a check of the units. */
