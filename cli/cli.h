@@ -80,7 +80,7 @@ exit_code cmd_workload(const cli_options *options);
 exit_code cmd_cluster(const cli_options *options);
 /** trainyard profile import, as `command` asks for it: a trace, its layers' times to a profile. */
 exit_code profile_import(const char *command, const char *path,
-                         const cli_options *options); /* cmd_profile.c */
+                         const cli_options *options);    /* cmd_profile.c */
 exit_code cluster_catalogue(const cli_options *options); /* cmd_catalogue.c */
 exit_code cmd_check(const cli_options *options);
 exit_code cmd_export(const cli_options *options);

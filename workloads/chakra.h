@@ -54,8 +54,8 @@ enum {
 #define TY_CHAKRA_SOURCE "trainyard.source"
 #define TY_CHAKRA_GLOBAL_BATCH "trainyard.global_batch"
 #define TY_CHAKRA_INPUT_ELEMENTS "trainyard.input_elements"
-/** The workload as trainyard.workload/1, and the SHA-256 of all that follows the metadata: as long as
- * that is unchanged the first is what the trace means. */
+/** The workload as trainyard.workload/1, and the SHA-256 of all that follows the metadata: as long
+ * as that is unchanged the first is what the trace means. */
 #define TY_CHAKRA_WHOLE "trainyard.workload"
 #define TY_CHAKRA_NODES "trainyard.nodes_sha256"
 

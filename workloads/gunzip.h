@@ -12,9 +12,10 @@
 
 bool ty_is_gzip(const char *bytes, size_t length);
 /**
- * Replaces bytes from ty_file_read by what is packed in them, in one member or several, terminated by
- * a NUL.
- * @return TY_EPARSE for a broken or cut-off file, one with something else behind, and above the limit; *bytes are then unchanged.
+ * Replaces bytes from ty_file_read by what is packed in them, in one member or several, terminated
+ * by a NUL.
+ * @return TY_EPARSE for a broken or cut-off file, one with something else behind, and above the
+ * limit; *bytes are then unchanged.
  */
 ty_status ty_gunzip(const char *path, char **bytes, size_t *length, ty_error *error) TY_MUST_CHECK;
 

@@ -103,8 +103,8 @@ ty_status ty_workload_export_chakra(const ty_workload *workload, const char *pat
 ty_status ty_import_report_add(ty_import_report *report, const char *note,
                                ty_error *error) TY_MUST_CHECK;
 
-/** Whether a file, plain or gzip, begins as a trace of PyTorch's profiler: a look at its first 4 KiB.
- *  False for one that cannot be read, and for pipes. */
+/** Whether a file, plain or gzip, begins as a trace of PyTorch's profiler: a look at its first 4
+ * KiB. False for one that cannot be read, and for pipes. */
 bool ty_is_profiler_trace(const char *path);
 
 /**

@@ -20,6 +20,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length)
     ty_error error = {0};
     ty_status status;
 
+#ifdef SKIPS
+    if (SKIPS(bytes, length))
+        return -1; /* not for the corpus */
+#endif
     MUST(known != NULL || catalogue_load(&known, NULL) == TY_OK);
     status = import_with(known, (const char *)bytes, length, "input", &options, &cluster, &notes,
                          &error);
