@@ -169,8 +169,8 @@ const ty_link_edge *ty_cluster_link(const ty_cluster *cluster, uint32_t link);
 
 /**
  * The same cluster with links that carry less, or nothing.
- * @param factors [link] its bandwidth's share that is left; 0: the link is gone, and those behind it
- *                are numbered one lower
+ * @param factors [link] its bandwidth's share that is left; 0: the link is gone, and those behind
+ * it are numbered one lower
  * @return TY_EINVAL: a factor that is not from 0 to 1, or below a millionth; TY_EINFEASIBLE: a
  *         device or switch is cut off, named
  */
