@@ -102,15 +102,16 @@ static ty_status write_candidates(const ty_plan *plan, const char *path, ty_erro
     char *text = NULL;
     ty_status status;
 
-    ty_text_add(&csv, "candidate,step_time_s,simulated_step_time_s,peak_memory_bytes,fate\r\n");
+    ty_text_add(&csv,
+                "candidate,step_time_s,simulated_step_time_s,peak_memory_bytes,on_front,fate\r\n");
     for (uint32_t c = 0; c < plan->candidate_count; c++) {
         const ty_candidate *row = &plan->candidates[c];
         char estimated[32], simulated[32];
         ty_format_number(row->step_time_s, estimated);
         ty_format_number(row->simulated_step_time_s, simulated);
         csv_text(&csv, row->name);
-        ty_text_addf(&csv, ",%s,%s,%llu,", estimated, simulated,
-                     (unsigned long long)row->peak_memory_bytes);
+        ty_text_addf(&csv, ",%s,%s,%llu,%d,", estimated, simulated,
+                     (unsigned long long)row->peak_memory_bytes, ty_plan_is_on_front(plan, c));
         csv_text(&csv, row->reason);
         ty_text_add(&csv, "\r\n");
     }

@@ -511,3 +511,33 @@ cleanup:
     ty_plan_free(copy);
     return status;
 }
+
+/* ---- Candidates ---------------------------------------------------------------------------- */
+
+double ty_candidate_step_s(const ty_candidate *candidate)
+{
+    return candidate->simulated_step_time_s > 0 ? candidate->simulated_step_time_s
+                                                : candidate->step_time_s;
+}
+
+/* Those whose time and memory are both known. */
+static bool is_known(const ty_candidate *c)
+{
+    return ty_candidate_step_s(c) > 0 && c->peak_memory_bytes > 0;
+}
+
+bool ty_plan_is_on_front(const ty_plan *plan, uint32_t candidate)
+{
+    const ty_candidate *c = &plan->candidates[candidate];
+
+    if (!is_known(c))
+        return false;
+    for (uint32_t i = 0; i < plan->candidate_count; i++) {
+        const ty_candidate *other = &plan->candidates[i];
+        const double faster_s = ty_candidate_step_s(c) - ty_candidate_step_s(other);
+        if (is_known(other) && faster_s >= 0 && other->peak_memory_bytes <= c->peak_memory_bytes &&
+            (faster_s > 0 || other->peak_memory_bytes < c->peak_memory_bytes))
+            return false;
+    }
+    return true;
+}

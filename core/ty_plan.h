@@ -166,6 +166,14 @@ typedef struct ty_plan {
     ty_candidate *candidates; /* the chosen one first; order: ty_plan_search */
 } ty_plan;
 
+/** Of the two times of a candidate the simulated one, if there is one; 0: neither. */
+double ty_candidate_step_s(const ty_candidate *candidate);
+/**
+ * Whether a candidate that fits is on the Pareto front of step time and memory: no other is as good
+ * in both and better in one. On one cluster and at one batch, money and energy grow with the step.
+ */
+bool ty_plan_is_on_front(const ty_plan *plan, uint32_t candidate);
+
 /**
  * Reads `trainyard.plan/1` (docs/files.md), with ty_plan_check at the end: a plan that was loaded
  * is a plan that holds. TY_EPARSE names file, pointer, what was found and what was expected.

@@ -2,6 +2,8 @@
  * none. */
 #include "candidate.h"
 
+#include <math.h>
+
 double ty_candidate_time_s(const candidate *c)
 {
     if (c->simulation.step_time_s > 0)
@@ -104,11 +106,49 @@ done:
     return status;
 }
 
+/* Parameters, gradients and optimizer state, each kept once. */
+static double least_state_bytes(const search_question *q)
+{
+    const ty_workload *w = q->workload;
+    const uint32_t states = 1 + ty_optimizer_state_count(&w->optimizer) +
+                            (w->element_bytes < TY_GRADIENT_ELEMENT_BYTES ? 1 : 0);
+    double bytes = 0;
+
+    for (uint32_t l = 0; l < w->layer_count; l++) {
+        const double elements = (double)w->layers[l].parameter_bytes / w->element_bytes;
+        bytes += (double)w->layers[l].parameter_bytes;
+        if (!w->layers[l].is_frozen)
+            bytes += elements * TY_GRADIENT_ELEMENT_BYTES * states;
+    }
+    return bytes;
+}
+
+/* "; use ...": the nearest change that may help. */
+static void advise(const search_question *q, const candidate *least, ty_text *text)
+{
+    const double state = least_state_bytes(q);
+    const double devices = ceil(state / (double)q->largest_memory_bytes);
+    char bytes[32];
+
+    ty_format_memory(state, bytes);
+    if (devices > q->device_count)
+        ty_text_addf(text,
+                     "; parameters, gradients and optimizer state alone are %s: at least %.0f such "
+                     "devices hold them",
+                     bytes, devices);
+    else if (q->global_batch > least->micro_batches)
+        ty_text_addf(text, "; use more devices, or a smaller global batch than %u",
+                     q->global_batch);
+    else
+        ty_text_add(text, "; use more devices, or shorter samples: micro-batches are of one");
+}
+
 ty_status ty_answer_refuse(const search_question *q, const candidate_list *list, ty_error *error)
 {
     const candidate *least = NULL;
     char *name = NULL;
     char missing[32], need[32];
+    ty_text advice = {0};
     ty_status status;
 
     for (uint32_t i = 0; i < list->count; i++)
@@ -126,10 +166,15 @@ ty_status ty_answer_refuse(const search_question *q, const candidate_list *list,
         return status;
     ty_format_memory((double)least->missing_bytes, missing);
     ty_format_memory((double)least->peak_memory_bytes, need);
-    ty_fail(error, TY_EINFEASIBLE,
-            "%s does not fit: the closest plan (%s) needs %s a device and misses %s on stage %u; "
-            "use more devices, or a smaller global batch than %u",
-            q->workload->name, name, need, missing, least->missing_stage, q->global_batch);
+    advise(q, least, &advice);
+    status = ty_text_check(&advice, error);
+    if (status == TY_OK)
+        status =
+            ty_fail(error, TY_EINFEASIBLE,
+                    "%s does not fit: the closest plan (%s) needs %s a device and misses %s on "
+                    "stage %u%s",
+                    q->workload->name, name, need, missing, least->missing_stage, advice.data);
+    ty_text_clear(&advice);
     ty_free(name);
-    return TY_EINFEASIBLE;
+    return status;
 }

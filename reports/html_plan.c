@@ -361,27 +361,6 @@ void ty_page_memory(page *p)
 #define SHOWN_CANDIDATES 100
 #define MOST_POINTS 2000
 
-static double time_of(const ty_candidate *c)
-{
-    return c->simulated_step_time_s > 0 ? c->simulated_step_time_s : c->step_time_s;
-}
-
-/* Nobody is both faster and smaller. */
-static bool is_on_front(const ty_plan *plan, uint32_t candidate)
-{
-    const ty_candidate *c = &plan->candidates[candidate];
-
-    for (uint32_t i = 0; i < plan->candidate_count && i < MOST_POINTS; i++) {
-        const ty_candidate *other = &plan->candidates[i];
-        if (!(time_of(other) > 0) || other->peak_memory_bytes == 0)
-            continue;
-        if (time_of(other) <= time_of(c) && other->peak_memory_bytes <= c->peak_memory_bytes &&
-            (time_of(other) < time_of(c) || other->peak_memory_bytes < c->peak_memory_bytes))
-            return false;
-    }
-    return true;
-}
-
 /* [seconds, bytes, kind, name, reason]; kind 0 chosen, 1 on the front, 2 simulated, 3 other. */
 static uint32_t put_points(page *p)
 {
@@ -391,14 +370,14 @@ static uint32_t put_points(page *p)
     ty_json_open(&p->json, "points", '[');
     for (uint32_t i = 0; i < plan->candidate_count && i < MOST_POINTS; i++) {
         const ty_candidate *c = &plan->candidates[i];
-        if (!(time_of(c) > 0) || c->peak_memory_bytes == 0)
+        if (!(ty_candidate_step_s(c) > 0) || c->peak_memory_bytes == 0)
             continue;
         ty_json_open(&p->json, NULL, '[');
-        ty_json_put_number(&p->json, NULL, time_of(c));
+        ty_json_put_number(&p->json, NULL, ty_candidate_step_s(c));
         ty_json_put_uint(&p->json, NULL, c->peak_memory_bytes);
         ty_json_put_uint(&p->json, NULL,
                          i == 0                         ? 0
-                         : is_on_front(plan, i)         ? 1
+                         : ty_plan_is_on_front(plan, i) ? 1
                          : c->simulated_step_time_s > 0 ? 2
                                                         : 3);
         ty_json_put_string(&p->json, NULL, c->name);

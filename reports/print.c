@@ -231,6 +231,7 @@ void ty_print_memory(const ty_plan *plan, ty_text *text)
 /* How many losers a person wants to read about. */
 #define SHOWN_CANDIDATES 12
 #define FIGURE_COLUMNS 22
+#define FRONT_COLUMNS 23
 
 /* Two lines each: figures and name, then the fate. */
 static void print_candidates(const ty_plan *plan, ty_text *text)
@@ -251,6 +252,41 @@ static void print_candidates(const ty_plan *plan, ty_text *text)
     if (plan->candidate_count > SHOWN_CANDIDATES)
         ty_text_addf(text, "... and %u more (--candidates FILE writes all)\n",
                      plan->candidate_count - SHOWN_CANDIDATES);
+}
+
+#define SHOWN_FRONT 6
+
+/* The next slower one on the front; NULL: none. */
+static const ty_candidate *next_on_front(const ty_plan *plan, uint32_t last)
+{
+    const double last_s = ty_candidate_step_s(&plan->candidates[last]);
+    const ty_candidate *next = NULL;
+
+    for (uint32_t c = 0; c < plan->candidate_count; c++) {
+        const ty_candidate *row = &plan->candidates[c];
+        const double seconds = ty_candidate_step_s(row);
+        if (seconds > last_s && (next == NULL || seconds < ty_candidate_step_s(next)) &&
+            ty_plan_is_on_front(plan, c))
+            next = row;
+    }
+    return next;
+}
+
+/* What is slower than the choice and needs less memory; nothing where that is none. */
+static void print_front(const ty_plan *plan, ty_text *text)
+{
+    const ty_candidate *row = next_on_front(plan, 0);
+
+    if (row != NULL)
+        ty_text_add(text, "\n     step      memory  less memory for more time: the front\n");
+    for (uint32_t shown = 0; row != NULL && shown < SHOWN_FRONT; shown++) {
+        char seconds[32], bytes[32];
+        ty_format_seconds(ty_candidate_step_s(row), seconds);
+        ty_format_memory((double)row->peak_memory_bytes, bytes);
+        ty_text_addf(text, "%9s  %10s  ", seconds, bytes);
+        ty_wrap_add(text, FRONT_COLUMNS, FRONT_COLUMNS + 4, row->name);
+        row = next_on_front(plan, (uint32_t)(row - plan->candidates));
+    }
 }
 
 void ty_print_plan(const ty_plan *plan, ty_text *text)
@@ -280,6 +316,7 @@ void ty_print_plan(const ty_plan *plan, ty_text *text)
     if (plan->candidate_count > 0) {
         ty_text_add(text, "\n");
         print_candidates(plan, text);
+        print_front(plan, text);
     }
 }
 
