@@ -497,17 +497,31 @@ static ty_status take_row(void *context, uint32_t row, const char *result, ty_er
     return TY_OK;
 }
 
-/* Machines measured here are measured one at a time. */
-static uint32_t processes(const whatif *w)
+static bool is_measured_here(const whatif *w)
 {
-    const long cores = sysconf(_SC_NPROCESSORS_ONLN);
     uint32_t ranks;
 
     for (uint32_t a = 0; a < w->axis_count; a++)
         for (uint32_t i = 0; strcmp(w->axes[a].key, "cluster") == 0 && i < w->axes[a].count; i++)
             if (ty_cluster_is_local(w->axes[a].values[i], &ranks))
-                return 1;
-    return cores < 1 || ty_cluster_is_local(w->options->cluster, &ranks) ? 1 : (uint32_t)cores;
+                return true;
+    return ty_cluster_is_local(w->options->cluster, &ranks);
+}
+
+/* Over the ranks there are, or the cores; machines measured here are measured one at a time. */
+static ty_status sweep_all(const whatif *w, sweep *work, ty_error *error)
+{
+    const long cores = sysconf(_SC_NPROCESSORS_ONLN);
+
+    if (!sweep_has_ranks()) {
+        work->parallel = cores < 1 || is_measured_here(w) ? 1 : (uint32_t)cores;
+        return sweep_run(work, error);
+    }
+    if (is_measured_here(w))
+        return ty_fail(
+            error, TY_EINVAL,
+            "a local cluster is measured on one machine: start whatif without a launcher");
+    return sweep_over_ranks(work, error);
 }
 
 static exit_code finish(whatif *w, ty_error *error)
@@ -559,11 +573,15 @@ exit_code cmd_whatif(const cli_options *options)
         code = report_bad_input(&error);
         goto cleanup;
     }
-    ty_progress_start(&w.progress, options->quiet ? NULL : stderr, "what-if", w.row_count, "rows");
+    ty_progress_start(&w.progress, options->quiet || !sweep_is_first_rank() ? NULL : stderr,
+                      "what-if", w.row_count, "rows");
     work.count = w.row_count;
-    work.parallel = processes(&w);
-    if (sweep_run(&work, &error) != TY_OK) {
+    if (sweep_all(&w, &work, &error) != TY_OK) {
         code = report_bad_input(&error);
+        goto cleanup;
+    }
+    if (!sweep_is_first_rank()) {
+        code = EXIT_DONE;
         goto cleanup;
     }
     snprintf(note, sizeof note, "%u rows", w.row_count);

@@ -26,4 +26,17 @@ typedef struct sweep {
  */
 ty_status sweep_run(const sweep *work, ty_error *error) TY_MUST_CHECK;
 
+/* ---- Over the ranks of an MPI job ------------------------------------------------------------ */
+
+/** Whether this process is one of several that mpirun or srun started. */
+bool sweep_has_ranks(void);
+/** Whether it is the one that takes results, or the only one. */
+bool sweep_is_first_rank(void);
+/**
+ * sweep_run over all ranks of the job, each of which calls it with the same work: rank 0 hands out
+ * pieces to the others as they ask, and alone takes results and returns the first failure of any.
+ * Call it once.
+ */
+ty_status sweep_over_ranks(const sweep *work, ty_error *error) TY_MUST_CHECK;
+
 #endif

@@ -46,6 +46,16 @@ expect 0 whatif -w vgg16 -c "2x p100-server" -q --vary hosts=1,2,4 --vary bandwi
     --rows "$scratch/marked.json" --json
 expect_output "a mark" '"is_complete": true'
 
+# Nor does it matter how many ranks of an MPI job do them; a failure of any is told once.
+over_ranks() {
+    timeout 120 mpirun --allow-run-as-root --oversubscribe -n 3 --mca mpi_yield_when_idle 1 \
+        "$TRAINYARD" whatif "$@" >"$scratch/out" 2>"$scratch/err"
+}
+if over_ranks -w vgg16 -c "2x p100-server" -q --vary hosts=1,2,4 --vary bandwidth.all=x0.5,x1 -o "$scratch/ranks.json" &&
+    cmp -s "$scratch/whole.json" "$scratch/ranks.json"; then pass; else fail "over three ranks the document differs"; fi
+if ! over_ranks -w vgg16 -c local:2 -q --vary batch=32,64 && grep -q "without a launcher" "$scratch/err"; then pass; else
+    fail "a local cluster over ranks: $(cat "$scratch/err")"; fi
+
 # What it refuses.
 expect 3 whatif -w vgg16 -c "2x p100-server" -q --vary hosts=1 --seed 2 --rows "$scratch/whole.json"
 expect_error_line "question" "another question"
