@@ -193,6 +193,33 @@ ty_status findings_read(const char *plan_path, const char *run_path, findings *f
 /** Estimates and simulates where that was not done, and compares. */
 ty_status findings_make(findings *f, ty_error *error) TY_MUST_CHECK;
 
+/* ---- derive.c ---------------------------------------------------------------------------- */
+
+/** Compressors that are compared with none, NULL at the end. */
+extern const char *const shown_compressions[];
+/**
+ * The score, compression or launch document of a plan, as a report shows it.
+ * @param schema    "trainyard.score/1", "trainyard.compression/1", "trainyard.launch/1"
+ * @param plan_path for the comments in launch files
+ * @param out       [out] NULL: the plan has nothing of the kind
+ */
+ty_status derived_document(const char *schema, const cli_options *options, const char *plan_path,
+                           plan_inputs *inputs, ty_json_document **out,
+                           ty_error *error) TY_MUST_CHECK;
+
+/* ---- cmd_export.c ------------------------------------------------------------------------ */
+
+/** The launch files of a plan for a target, by the options of export. */
+ty_status launch_open(const cli_options *options, const char *plan_path, plan_inputs *inputs,
+                      const char *target, ty_launch_files **out, ty_error *error) TY_MUST_CHECK;
+
+/* ---- cmd_score.c ------------------------------------------------------------------------- */
+
+/** The score of a plan by the task that is named, or NULL: the one known for its workload, if any.
+ * The caller clears it, also after a failure. */
+ty_status score_open(const ty_plan *plan, const ty_cluster *cluster, const char *task,
+                     ty_score *out, ty_error *error) TY_MUST_CHECK;
+
 /* ---- cmd_plan.c -------------------------------------------------------------------------- */
 
 /** The best plan for a question, its finalists (`top` of them) judged by the simulator. Catches

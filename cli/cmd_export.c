@@ -88,15 +88,15 @@ static exit_code show_all(const ty_launch_files *files)
 
 /* ---- Making ------------------------------------------------------------------------------ */
 
-static ty_status write_job(const cli_options *options, plan_inputs *inputs, ty_text *text,
-                           uint32_t *steps, ty_error *error)
+static ty_status write_job(const cli_options *options, const char *plan_path, plan_inputs *inputs,
+                           ty_text *text, uint32_t *steps, ty_error *error)
 {
     ty_status status = TY_OK;
     ty_job *job = NULL;
 
     TY_CHECK(job_from_options(options, inputs, JOB_OUTPUT, &job, error), status, cleanup);
     *steps = job->steps;
-    status = ty_job_to_text(job, options->files[0], text, error);
+    status = ty_job_to_text(job, plan_path, text, error);
     inputs->plan = job->plan;
     inputs->program = job->program;
     job->plan = NULL;
@@ -117,8 +117,8 @@ static void names_free(char **names, uint32_t count)
     ty_free(names);
 }
 
-static ty_status make(const cli_options *options, plan_inputs *inputs, ty_launch_files **out,
-                      ty_error *error)
+ty_status launch_open(const cli_options *options, const char *plan_path, plan_inputs *inputs,
+                      const char *target, ty_launch_files **out, ty_error *error)
 {
     ty_status status = TY_OK;
     ty_text job = {0}, command = {0};
@@ -131,11 +131,11 @@ static ty_status make(const cli_options *options, plan_inputs *inputs, ty_launch
         nodes = "localhost";
     if (nodes != NULL)
         TY_CHECK(ty_host_names(nodes, hosts, &names, error), status, cleanup);
-    if (ty_launch_needs_job(options->to))
-        TY_CHECK(write_job(options, inputs, &job, &steps, error), status, cleanup);
-    ty_text_addf(&command, "trainyard export %s --to %s", options->files[0], options->to);
+    if (ty_launch_needs_job(target))
+        TY_CHECK(write_job(options, plan_path, inputs, &job, &steps, error), status, cleanup);
+    ty_text_addf(&command, "trainyard export %s --to %s", plan_path, target);
     TY_CHECK(ty_text_check(&command, error), status, cleanup);
-    status = ty_launch(options->to,
+    status = ty_launch(target,
                        &(ty_launch_input){.plan = inputs->plan,
                                           .program = inputs->program,
                                           .costs = inputs->costs,
@@ -167,7 +167,7 @@ exit_code cmd_export(const cli_options *options)
         return report_usage("export", "needs --to TARGET");
     if (plan_inputs_load(options->files[0], &inputs, &error) != TY_OK)
         return report_bad_input(&error);
-    if (make(options, &inputs, &files, &error) != TY_OK)
+    if (launch_open(options, options->files[0], &inputs, options->to, &files, &error) != TY_OK)
         code = report_failure(&error);
     else if (options->output == NULL || strcmp(options->output, "-") == 0)
         code = show_all(files);

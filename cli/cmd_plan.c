@@ -126,20 +126,19 @@ static ty_status write_candidates(const ty_plan *plan, const char *path, ty_erro
 static ty_status add_crossovers(const cli_question *q, const ty_plan *plan, ty_text *text,
                                 ty_error *error)
 {
-    static const char *const specs[] = {"fp16", "int8", "one-bit", "top-k:0.01", "powersgd-4"};
     char rate[32];
     double ring = HUGE_VAL;
     ty_text line = {0};
     ty_status status = TY_OK;
 
-    for (size_t i = 0; i < sizeof specs / sizeof specs[0]; i++) {
+    for (size_t i = 0; shown_compressions[i] != NULL; i++) {
         ty_compression c = {0};
         double bandwidth;
-        TY_CHECK(ty_compression_parse(specs[i], &c, error), status, cleanup);
+        TY_CHECK(ty_compression_parse(shown_compressions[i], &c, error), status, cleanup);
         TY_CHECK(ty_plan_compression_crossover(plan, q->cluster, &c, &bandwidth, &ring, error),
                  status, cleanup);
         ty_format_bytes(bandwidth, rate);
-        ty_text_addf(&line, "%s%s %s%s", i > 0 ? ", " : "", specs[i],
+        ty_text_addf(&line, "%s%s %s%s", i > 0 ? ", " : "", shown_compressions[i],
                      bandwidth > 0 && isfinite(bandwidth) ? rate
                      : bandwidth > 0                      ? "any"
                                                           : "none",

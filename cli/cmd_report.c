@@ -4,11 +4,12 @@
 #include <stdio.h>
 #include <string.h>
 
-#define MOST_FILES 64
+#define MOST_FILES 64  /* that are named */
+#define MOST_DERIVED 3 /* documents made of the plan */
 
 typedef struct report_files {
-    ty_json_document *parsed[MOST_FILES];
-    ty_report_document documents[MOST_FILES];
+    ty_json_document *parsed[MOST_FILES + MOST_DERIVED];
+    ty_report_document documents[MOST_FILES + MOST_DERIVED];
     uint32_t count;
     const char *plan, *run, *simulation, *estimate; /* paths; NULL: not given */
 } report_files;
@@ -135,6 +136,49 @@ done:
     return status;
 }
 
+/* What the plan has of documents that no file gave. */
+static ty_status derive_documents(const cli_options *options, report_files *files, findings *f,
+                                  ty_error *error)
+{
+    static const char *const schemas[] = {"trainyard.score/1", "trainyard.compression/1",
+                                          "trainyard.launch/1"};
+    ty_status status = TY_OK;
+
+    for (size_t i = 0; i < sizeof schemas / sizeof schemas[0]; i++) {
+        ty_report_document *out = &files->documents[files->count];
+        bool is_given = false;
+        for (uint32_t d = 0; d < files->count; d++)
+            is_given = is_given || strcmp(files->documents[d].schema, schemas[i]) == 0;
+        if (is_given)
+            continue;
+        TY_CHECK(derived_document(schemas[i], options, files->plan, &f->inputs,
+                                  &files->parsed[files->count], error),
+                 status, done);
+        if (files->parsed[files->count] == NULL)
+            continue;
+        *out = (ty_report_document){.path = files->plan,
+                                    .schema = schemas[i],
+                                    .root = ty_json_root(files->parsed[files->count]),
+                                    .is_derived = true};
+        files->count++;
+    }
+done:
+    return status;
+}
+
+static ty_status make_all(const cli_options *options, report_files *files, findings *f,
+                          ty_error *error)
+{
+    ty_status status = TY_OK;
+
+    if (files->plan == NULL)
+        return TY_OK;
+    TY_CHECK(findings_make(f, error), status, done);
+    TY_CHECK(derive_documents(options, files, f, error), status, done);
+done:
+    return status;
+}
+
 static void command_line(const cli_options *options, ty_text *text)
 {
     ty_text_add(text, "trainyard report");
@@ -182,10 +226,10 @@ exit_code cmd_report(const cli_options *options)
 
     if (options->output == NULL)
         return report_usage("report", "needs -o FILE");
-    if (files_read(options, &files, &f, &error) != TY_OK)
+    if (files_read(options, &files, &f, &error) != TY_OK ||
+        make_all(options, &files, &f, &error) != TY_OK)
         code = report_bad_input(&error);
-    else if ((files.plan != NULL && findings_make(&f, &error) != TY_OK) ||
-             write_page(options, &files, &f, &error) != TY_OK)
+    else if (write_page(options, &files, &f, &error) != TY_OK)
         code = report_failure(&error);
     files_clear(&files);
     findings_clear(&f);

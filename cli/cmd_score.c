@@ -58,6 +58,18 @@ static ty_status open_task(const char *name, const char *workload, ty_convergenc
                : (status == TY_OK ? TY_OK : ty_fail(error, status, "%s", ignored.message));
 }
 
+ty_status score_open(const ty_plan *plan, const ty_cluster *cluster, const char *task_name,
+                     ty_score *out, ty_error *error)
+{
+    ty_convergence *task = NULL;
+    ty_status status = open_task(task_name, plan->workload->name, &task, error);
+
+    if (status == TY_OK)
+        status = score_plan(plan, cluster, task, out, error);
+    ty_convergence_free(task);
+    return status;
+}
+
 /* ---- Printing ------------------------------------------------------------------------------ */
 
 static void interval_line(const char *label, const ty_interval *i, double unit, const char *name,
@@ -185,18 +197,13 @@ exit_code cmd_score(const cli_options *options)
     exit_code code;
     ty_error error = {0};
     plan_inputs inputs = {0};
-    ty_convergence *task = NULL;
     ty_score score = {0};
     ty_text text = {0};
 
     if (plan_inputs_load(options->files[0], &inputs, &error) != TY_OK)
         return report_bad_input(&error);
-    if (open_task(options->task, inputs.plan->workload->name, &task, &error) != TY_OK) {
+    if (score_open(inputs.plan, inputs.cluster, options->task, &score, &error) != TY_OK) {
         code = report_bad_input(&error);
-        goto cleanup;
-    }
-    if (score_plan(inputs.plan, inputs.cluster, task, &score, &error) != TY_OK) {
-        code = report_failure(&error);
         goto cleanup;
     }
     if (options->json) {
@@ -210,7 +217,6 @@ exit_code cmd_score(const cli_options *options)
 
 cleanup:
     ty_score_clear(&score);
-    ty_convergence_free(task);
     plan_inputs_clear(&inputs);
     ty_text_clear(&text);
     return code;

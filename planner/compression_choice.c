@@ -100,28 +100,40 @@ done:
     return status;
 }
 
-ty_status ty_plan_compression_crossover(const ty_plan *plan, const ty_cluster *cluster,
-                                        const ty_compression *compression,
-                                        double *bandwidth_bytes_per_s,
-                                        double *ring_bandwidth_bytes_per_s, ty_error *error)
+ty_status ty_plan_exchange_terms(const ty_plan *plan, const ty_cluster *cluster,
+                                 const ty_compression *compression, ty_exchange_terms *plain,
+                                 ty_exchange_terms *compressed, double *ring_bandwidth_bytes_per_s,
+                                 ty_error *error)
 {
     ty_costing costing = ty_costing_of(plan, cluster, error);
-    ty_exchange_terms plain = {0}, compressed = {0};
     uint32_t stage = TY_NO_STAGE;
-    double narrowest = HUGE_VAL;
     ty_status status = TY_OK;
 
+    *plain = *compressed = (ty_exchange_terms){0};
+    *ring_bandwidth_bytes_per_s = HUGE_VAL;
     for (uint32_t b = 0; b < plan->bucket_count; b++) {
         const ty_bucket *bucket = &plan->buckets[b];
         if (bucket->tied_stage != TY_NO_STAGE || ty_bucket_member_count(plan, bucket) < 2)
             continue;
         TY_CHECK(meet_stage(&costing, bucket, &stage), status, cleanup);
-        TY_CHECK(add_terms(&costing, b, compression, &plain, &compressed), status, cleanup);
-        narrowest = fmin(narrowest, costing.stage.network.ring_bandwidth_bytes_per_s);
+        TY_CHECK(add_terms(&costing, b, compression, plain, compressed), status, cleanup);
+        *ring_bandwidth_bytes_per_s =
+            fmin(*ring_bandwidth_bytes_per_s, costing.stage.network.ring_bandwidth_bytes_per_s);
     }
-    *bandwidth_bytes_per_s = ty_compression_crossover(plain, compressed);
-    *ring_bandwidth_bytes_per_s = narrowest;
 cleanup:
     ty_cost_stage_close(&costing);
+    return status;
+}
+
+ty_status ty_plan_compression_crossover(const ty_plan *plan, const ty_cluster *cluster,
+                                        const ty_compression *compression,
+                                        double *bandwidth_bytes_per_s,
+                                        double *ring_bandwidth_bytes_per_s, ty_error *error)
+{
+    ty_exchange_terms plain, compressed;
+    ty_status status = ty_plan_exchange_terms(plan, cluster, compression, &plain, &compressed,
+                                              ring_bandwidth_bytes_per_s, error);
+
+    *bandwidth_bytes_per_s = status == TY_OK ? ty_compression_crossover(plain, compressed) : 0;
     return status;
 }

@@ -94,9 +94,18 @@ ty_status ty_collective_cost(ty_collective_kind kind, ty_algorithm algorithm, ui
                              ty_instruction_cost *cost, ty_error *error) TY_MUST_CHECK;
 
 /**
+ * The exchanges of a plan, all of them added up, plain and if all its buckets had `compression`.
+ * Tied weights do not count.
+ * @param ring_bandwidth_bytes_per_s [out] of the narrowest ring; HUGE_VAL: nothing is exchanged
+ */
+ty_status ty_plan_exchange_terms(const ty_plan *plan, const ty_cluster *cluster,
+                                 const ty_compression *compression, ty_exchange_terms *plain,
+                                 ty_exchange_terms *compressed, double *ring_bandwidth_bytes_per_s,
+                                 ty_error *error) TY_MUST_CHECK;
+/**
  * The bandwidth of the replicas' networks below which `compression` of all buckets shortens the
- * exchanges of a plan, were nothing of them hidden: ty_compression_crossover of their sums. Tied
- * weights do not count. It depends on latencies and on the compressor's speed, not on the
+ * exchanges of a plan, were nothing of them hidden: ty_compression_crossover of the terms above. It
+ * depends on latencies and on the compressor's speed, not on the
  * bandwidth there is, which comes back for comparison.
  * @param bandwidth_bytes_per_s      [out] 0: it never pays; HUGE_VAL: always
  * @param ring_bandwidth_bytes_per_s [out] of the narrowest ring; HUGE_VAL: nothing is exchanged

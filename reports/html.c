@@ -91,7 +91,7 @@ static ty_status put_sections(page *p, ty_error *error)
     ty_page_search(p);
     TY_CHECK(ty_page_whatif(p, error), status, done);
     ty_page_loss(p, score != NULL ? score->root : NULL);
-    ty_page_cost(p);
+    ty_page_cost(p, score != NULL ? score->root : NULL);
     TY_CHECK(ty_page_documents(p, error), status, done);
     ty_page_provenance(p);
 done:

@@ -45,34 +45,79 @@ static void put_plain_curve(const ty_run *run, ty_text *html)
     ty_text_add(html, "\"/></svg></div>\n");
 }
 
-/* Loss over steps, or over seconds at the run's mean pace. */
-static void put_loss_chart(page *p, const ty_run *run, bool is_by_time)
+static void put_loss_steps(page *p, const ty_run *run)
 {
     const uint32_t stride = run->step_count / MOST_CURVE_POINTS + 1;
     const size_t count = (run->step_count + stride - 1) / stride;
-    const double pace_s = run->wall_s / run->step_count;
     double *x = ty_alloc(count, sizeof *x), *y = ty_alloc(count, sizeof *y);
-    page_series series = {.name = "training loss", .values = y};
+    const page_series series = {.name = "training loss", .values = y};
 
     if (x == NULL || y == NULL)
         p->html->failed = TY_ENOMEM;
     for (size_t i = 0; p->html->failed == TY_OK && i < count; i++) {
-        x[i] = (double)(i * stride + 1) * (is_by_time ? pace_s : 1);
+        x[i] = (double)(i * stride + 1);
         y[i] = run->losses[i * stride];
     }
     if (p->html->failed == TY_OK)
-        ty_page_plot(p, &(page_plot){.id = is_by_time ? "loss-time" : "loss-steps",
-                                     .caption = is_by_time ? "Loss against seconds of training"
-                                                           : "Loss against steps",
+        ty_page_plot(p, &(page_plot){.id = "loss-steps",
+                                     .caption = "Loss against steps",
                                      .alternative = "Curve of the training loss",
-                                     .x_name = is_by_time ? "seconds" : "steps",
+                                     .x_name = "steps",
                                      .x = x,
-                                     .x_unit = is_by_time ? PAGE_SECONDS : PAGE_COUNT,
+                                     .x_unit = PAGE_COUNT,
                                      .unit = PAGE_COUNT,
                                      .y_name = "loss",
                                      .count = count,
                                      .series = &series,
                                      .series_count = 1,
+                                     .is_line = true});
+    ty_free(x);
+    ty_free(y);
+}
+
+/* The loss after some seconds at a pace; NaN before the first step and after the last one. */
+static double loss_after(const ty_run *run, double seconds, double pace_s)
+{
+    const double step = pace_s > 0 ? seconds / pace_s : 0;
+
+    if (!(step >= 1) || step > run->step_count)
+        return NAN;
+    return run->losses[(uint32_t)step - 1];
+}
+
+/* The same losses at the pace that was measured and at the one that was predicted. */
+static void put_loss_time(page *p, const ty_run *run, double predicted_step_s)
+{
+    const double pace_s = run->wall_s / run->step_count;
+    const double end_s = run->step_count * fmax(pace_s, predicted_step_s);
+    const size_t count = run->step_count < MOST_CURVE_POINTS ? run->step_count : MOST_CURVE_POINTS;
+    double *x = ty_alloc(count, sizeof *x);
+    double *y = ty_alloc(count * 2, sizeof *y);
+    const page_series series[] = {{.name = "at the measured pace", .values = y},
+                                  {.name = "at the predicted pace",
+                                   .values = y != NULL ? y + count : NULL,
+                                   .is_dashed = true}};
+
+    if (x == NULL || y == NULL)
+        p->html->failed = TY_ENOMEM;
+    for (size_t i = 0; p->html->failed == TY_OK && i < count; i++) {
+        x[i] = end_s * (double)(i + 1) / (double)count;
+        y[i] = loss_after(run, x[i], pace_s);
+        y[count + i] = loss_after(run, x[i], predicted_step_s);
+    }
+    if (p->html->failed == TY_OK)
+        ty_page_plot(p, &(page_plot){.id = "loss-time",
+                                     .caption = "Loss against seconds of training",
+                                     .alternative = "Curves of the training loss over time, at "
+                                                    "the measured and at the predicted pace",
+                                     .x_name = "seconds",
+                                     .x = x,
+                                     .x_unit = PAGE_SECONDS,
+                                     .unit = PAGE_COUNT,
+                                     .y_name = "loss",
+                                     .count = count,
+                                     .series = series,
+                                     .series_count = predicted_step_s > 0 ? 2 : 1,
                                      .is_line = true});
     ty_free(x);
     ty_free(y);
@@ -89,19 +134,53 @@ static void put_run_loss(page *p, const ty_run *run)
                  "step %u.</p>\n",
                  p->in->plan->global_batch, first, last, run->step_count);
     put_plain_curve(run, p->html);
-    put_loss_chart(p, run, false);
+    put_loss_steps(p, run);
     if (run->wall_s > 0)
-        put_loss_chart(p, run, true);
+        put_loss_time(p, run, ty_page_prediction(p)->step_time_s);
+}
+
+/* Accuracy over measured time: when a target was reached is read off here. */
+static void put_accuracy_chart(page *p, const ty_run *run)
+{
+    const uint32_t count = run->evaluation_count;
+    double *x = ty_alloc(count, sizeof *x), *y = ty_alloc(count, sizeof *y);
+    const page_series series = {.name = "test accuracy", .values = y};
+
+    if (x == NULL || y == NULL)
+        p->html->failed = TY_ENOMEM;
+    for (uint32_t i = 0; p->html->failed == TY_OK && i < count; i++) {
+        x[i] = run->evaluations[i].seconds;
+        y[i] = run->evaluations[i].accuracy;
+    }
+    if (p->html->failed == TY_OK)
+        ty_page_plot(p, &(page_plot){.id = "accuracy",
+                                     .caption = "Test accuracy against seconds of training",
+                                     .alternative = "Curve of the accuracy of every evaluation "
+                                                    "over measured time",
+                                     .x_name = "seconds",
+                                     .x = x,
+                                     .x_unit = PAGE_SECONDS,
+                                     .unit = PAGE_SHARE,
+                                     .y_name = "accuracy",
+                                     .count = count,
+                                     .series = &series,
+                                     .series_count = 1,
+                                     .is_line = true});
+    ty_free(x);
+    ty_free(y);
 }
 
 static void put_evaluations(page *p, const ty_run *run)
 {
+    char time[32];
+
     if (run->evaluation_count == 0)
         return;
+    put_accuracy_chart(p, run);
     ty_page_table(p, "steps|measured time|test accuracy|test loss");
     for (uint32_t i = 0; i < run->evaluation_count; i++) {
         const ty_evaluation *e = &run->evaluations[i];
-        char time[32], loss[32];
+        char loss[32];
         ty_format_seconds(e->seconds, time);
         loss_text(e->loss, loss);
         ty_text_addf(p->html, "<tr><td>%u</td><td>%s</td><td>%.2f %%</td><td>%s</td></tr>\n",
@@ -132,6 +211,27 @@ static void put_interval(page *p, const ty_json *score, const char *key, const c
     ty_page_end_row(p);
 }
 
+/* What the score assumed, a line each. */
+static void put_notes(page *p, const ty_json *score)
+{
+    const ty_json *notes;
+    const char *note;
+
+    if (!ty_json_has(score, "notes") ||
+        ty_json_array(score, "notes", 0, SIZE_MAX, &notes, NULL) != TY_OK ||
+        ty_json_size(notes) == 0)
+        return;
+    ty_text_add(p->html, "<ul class=\"faint\">");
+    for (size_t i = 0; i < ty_json_size(notes); i++) {
+        if (ty_json_as_string(ty_json_at(notes, i), &note, NULL) != TY_OK)
+            continue;
+        ty_text_add(p->html, "<li>");
+        ty_html_escape(p->html, note);
+        ty_text_add(p->html, "</li>");
+    }
+    ty_text_add(p->html, "</ul>\n");
+}
+
 static void put_score(page *p, const ty_json *score)
 {
     const char *source = "prior";
@@ -139,7 +239,10 @@ static void put_score(page *p, const ty_json *score)
     ty_page_table(p, "<predicted, with its interval|low|expected|high");
     put_interval(p, score, "time_to_target_s", "time to target", PAGE_SECONDS);
     put_interval(p, score, "samples_to_target", "samples to target", PAGE_COUNT);
+    put_interval(p, score, "compression_multiplier", "samples more by compression", PAGE_FACTOR);
+    put_interval(p, score, "staleness_multiplier", "samples more by staleness", PAGE_FACTOR);
     put_interval(p, score, "money_usd", "money", PAGE_USD);
+    put_interval(p, score, "energy_j", "energy", PAGE_ENERGY);
     ty_page_end_table(p);
     if (ty_json_has(score, "convergence_provenance") &&
         ty_json_string(score, "convergence_provenance", &source, NULL) != TY_OK)
@@ -147,16 +250,19 @@ static void put_score(page *p, const ty_json *score)
     ty_text_add(p->html, "<p class=\"faint\">Convergence is ");
     ty_html_escape(p->html, source);
     ty_text_add(p->html, ".</p>\n");
+    put_notes(p, score);
 }
 
 void ty_page_loss(page *p, const ty_json *score)
 {
     const ty_run *run = p->in->plan != NULL ? p->in->run : NULL;
     const bool has_loss = run != NULL && run->step_count >= 2;
+    const bool has_target = score != NULL && ty_json_has(score, "time_to_target_s");
 
-    if (!has_loss && score == NULL) {
+    if (!has_loss && !has_target) {
         ty_page_missing(p, "Loss and time to target",
-                        "a run of the plan (loss), a score document (predicted time to target)");
+                        "a run of the plan (loss); --task NAME or a calibration, as the catalogue "
+                        "does not know how this workload converges (time to target)");
         return;
     }
     ty_page_section(p, "loss", "Loss and time to target");
@@ -164,7 +270,7 @@ void ty_page_loss(page *p, const ty_json *score)
         put_run_loss(p, run);
         put_evaluations(p, run);
     }
-    if (score != NULL)
+    if (has_target)
         put_score(p, score);
 }
 
@@ -172,99 +278,67 @@ void ty_page_loss(page *p, const ty_json *score)
 
 typedef struct bill {
     double usd_per_hour; /* NaN: a host has no price */
-    double power_w;      /* NaN: neither host nor device says */
-    uint32_t hosts;
-    const ty_host_type *type; /* of the first host with a price */
+    double power_w;      /* NaN: not known */
 } bill;
 
-/* Hosts that the plan uses, whole: that is how they are rented. */
-static ty_status bill_of(const ty_report_input *in, bill *out, ty_error *error)
+static bill bill_of(const ty_json *score)
 {
-    const uint32_t devices = ty_cluster_device_count(in->cluster);
-    const uint32_t hosts = ty_cluster_host_count(in->cluster);
-    double *device_w = ty_alloc(hosts, sizeof *device_w);
-    bool *used = ty_alloc(hosts, sizeof *used);
+    bill b = {NAN, NAN};
+    const ty_json *power;
 
-    if (device_w == NULL || used == NULL) {
-        ty_free(device_w);
-        ty_free(used);
-        return ty_fail(error, TY_ENOMEM, "out of memory");
-    }
-    *out = (bill){0};
-    for (uint32_t s = 0; s < in->plan->stage_count; s++)
-        for (uint32_t d = 0; d < in->plan->stages[s].replicas * ty_plan_width(in->plan); d++)
-            used[ty_cluster_device_host(in->cluster, in->plan->stages[s].devices[d])] = true;
-    for (uint32_t d = 0; d < devices; d++)
-        device_w[ty_cluster_device_host(in->cluster, d)] +=
-            ty_cluster_device_type(in->cluster, d)->power_w;
-    for (uint32_t h = 0; h < hosts; h++) {
-        const ty_host_type *type = used[h] ? ty_cluster_host_type(in->cluster, h) : NULL;
-        const bool has_price = type != NULL && type->price_date != NULL;
-        const double power_w = type != NULL && type->power_w > 0 ? type->power_w : device_w[h];
-        if (!used[h])
-            continue;
-        out->hosts++;
-        out->usd_per_hour += has_price ? type->price_usd_per_hour : (double)NAN;
-        out->power_w += power_w > 0 ? power_w : (double)NAN;
-        if (has_price && out->type == NULL)
-            out->type = type;
-    }
-    ty_free(device_w);
-    ty_free(used);
-    return TY_OK;
+    if (ty_json_has(score, "price_usd_per_hour") &&
+        ty_json_number(score, "price_usd_per_hour", 0, 1e300, &b.usd_per_hour, NULL) != TY_OK)
+        b.usd_per_hour = NAN;
+    if (ty_json_has(score, "power_w") &&
+        (ty_json_object(score, "power_w", &power, NULL) != TY_OK ||
+         ty_json_number(power, "expected", 0, 1e300, &b.power_w, NULL) != TY_OK))
+        b.power_w = NAN;
+    return b;
 }
 
 static void put_cost_row(page *p, const char *what, double samples, const bill *b, double rate)
 {
-    const double hours = samples / rate / 3600;
+    const double seconds = samples / rate;
     char cell[40];
 
     ty_page_row(p);
     ty_page_text(p, what);
-    ty_page_format(PAGE_SECONDS, hours * 3600, cell);
+    ty_page_format(PAGE_SECONDS, seconds, cell);
     ty_page_number(p, cell);
-    ty_page_format(PAGE_USD, hours * b->usd_per_hour, cell);
+    ty_page_format(PAGE_USD, seconds / 3600 * b->usd_per_hour, cell);
     ty_page_number(p, cell);
-    if (isfinite(b->power_w))
-        snprintf(cell, sizeof cell, "%.3g kWh", hours * b->power_w / 1000);
-    else
-        snprintf(cell, sizeof cell, "–");
+    ty_page_format(PAGE_ENERGY, seconds * b->power_w, cell);
     ty_page_number(p, cell);
     ty_page_end_row(p);
 }
 
 static void put_bill_note(page *p, const bill *b)
 {
-    char note[512], price[40];
+    char note[256], figure[40];
 
-    ty_page_format(PAGE_USD, b->usd_per_hour, price);
-    if (b->type != NULL)
-        snprintf(note, sizeof note, "%u whole hosts at %s an hour, on demand, as of %s (%.160s).",
-                 b->hosts, price, b->type->price_date,
-                 b->type->price_source != NULL ? b->type->price_source : "catalogue");
-    else
-        snprintf(note, sizeof note, "No price is known of these hosts; only energy is counted.");
+    if (isfinite(b->usd_per_hour)) {
+        ty_page_format(PAGE_USD, b->usd_per_hour, figure);
+        snprintf(note, sizeof note, "The cluster costs %s an hour.", figure);
+    } else {
+        snprintf(note, sizeof note, "No price is known of these hosts.");
+    }
     ty_page_note(p, note);
     if (isfinite(b->power_w)) {
-        snprintf(note, sizeof note,
-                 "Power under load: %.3g kW, of hosts where the catalogue knows it, else of their "
-                 "devices alone; cooling and network are not counted.",
-                 b->power_w / 1000);
+        snprintf(note, sizeof note, "It takes %.3g kW while training.", b->power_w / 1000);
         ty_page_note(p, note);
     }
 }
 
-void ty_page_cost(page *p)
+void ty_page_cost(page *p, const ty_json *score)
 {
     const ty_report_input *in = p->in;
     const ty_step_summary *s = ty_page_prediction(p);
     const bool is_measured = in->comparison != NULL;
+    const bill b = score != NULL ? bill_of(score) : (bill){NAN, NAN};
     double rate;
-    bill b;
 
-    if (in->cluster == NULL || s == NULL || !(s->samples_per_s > 0) ||
-        bill_of(in, &b, NULL) != TY_OK || (!isfinite(b.usd_per_hour) && !isfinite(b.power_w)) ||
-        (!(b.usd_per_hour > 0) && !(b.power_w > 0))) {
+    if (s == NULL || !(s->samples_per_s > 0) ||
+        (!isfinite(b.usd_per_hour) && !isfinite(b.power_w))) {
         ty_page_missing(p, "Cost and energy",
                         "a cluster whose hosts have a price or whose devices have a power");
         return;
@@ -280,6 +354,8 @@ void ty_page_cost(page *p)
         put_cost_row(p, "a thousand million tokens",
                      1e9 / (double)in->plan->workload->tokens_per_sample, &b, rate);
     ty_page_end_table(p);
+    if (!ty_json_has(score, "time_to_target_s"))
+        put_notes(p, score);
 }
 
 /* ---- Validation ---------------------------------------------------------------------------- */
@@ -347,9 +423,13 @@ static ty_status put_compression(page *p, const ty_json *root, ty_error *error)
     double x[MOST_BANDWIDTHS], values[MOST_CURVES][MOST_BANDWIDTHS];
     page_series series[MOST_CURVES];
     const ty_json *bandwidths, *curves, *seconds;
+    double here = 0;
     size_t points, count;
     ty_status status = TY_OK;
 
+    if (ty_json_has(root, "ring_bandwidth_bytes_per_s"))
+        TY_CHECK(ty_json_number(root, "ring_bandwidth_bytes_per_s", 0, 1e300, &here, error), status,
+                 done);
     TY_CHECK(ty_json_array(root, "bandwidths_bytes_per_s", 1, MOST_BANDWIDTHS, &bandwidths, error),
              status, done);
     TY_CHECK(read_numbers(bandwidths, x, error), status, done);
@@ -364,11 +444,16 @@ static ty_status put_compression(page *p, const ty_json *root, ty_error *error)
         TY_CHECK(read_numbers(seconds, values[c], error), status, done);
     }
     ty_page_section(p, "compression", "Where compression pays");
+    ty_page_note(p, "All gradient exchanges of a step, if nothing of them were hidden behind "
+                    "compute: below the bandwidth where a compressor's line crosses that of none, "
+                    "it shortens them.");
     ty_page_plot(p, &(page_plot){.id = "compression",
-                                 .caption = "Seconds of an exchange over the network's bandwidth",
+                                 .caption = "Seconds of all gradient exchanges over bandwidth",
                                  .alternative = "Lines of seconds over bandwidth by compressor: "
                                                 "they cross where one begins to pay",
                                  .x_name = "bandwidth",
+                                 .limit = here,
+                                 .limit_name = "this cluster's narrowest ring",
                                  .x = x,
                                  .x_unit = PAGE_RATE,
                                  .unit = PAGE_SECONDS,
@@ -385,31 +470,111 @@ done:
 
 /* ---- Launch files -------------------------------------------------------------------------- */
 
-#define MOST_LAUNCH_FILES 64
+#define MOST_TARGETS 64
+#define MOST_LAUNCH_FILES 4096
+
+static ty_status put_launch_file(page *p, const ty_json *file, ty_error *error)
+{
+    ty_status status = TY_OK;
+    const char *name, *text = "";
+    uint64_t bytes;
+
+    TY_CHECK(ty_json_string(file, "name", &name, error), status, done);
+    if (ty_json_has(file, "text"))
+        TY_CHECK(ty_json_string(file, "text", &text, error), status, done);
+    bytes = strlen(text);
+    if (ty_json_has(file, "bytes"))
+        TY_CHECK(ty_json_uint64(file, "bytes", 0, UINT64_C(1) << 53, &bytes, error), status, done);
+    ty_text_add(p->html, "<h4>");
+    ty_html_escape(p->html, name);
+    ty_text_add(p->html, "</h4>");
+    if (text[0] != '\0') {
+        ty_text_add(p->html, "<pre tabindex=\"0\">");
+        ty_html_escape(p->html, text);
+        ty_text_add(p->html, "</pre>");
+    }
+    if (bytes > strlen(text)) {
+        char size[32];
+        ty_format_bytes((double)bytes, size);
+        ty_text_addf(p->html, "<p class=\"faint\">%s; trainyard export writes it whole.</p>\n",
+                     size);
+    }
+done:
+    return status;
+}
+
+static ty_status put_launch_target(page *p, const ty_json *target, ty_error *error)
+{
+    ty_status status = TY_OK;
+    const ty_json *files;
+    const char *name, *title = "", *next = "";
+
+    TY_CHECK(ty_json_string(target, "target", &name, error), status, done);
+    if (ty_json_has(target, "title"))
+        TY_CHECK(ty_json_string(target, "title", &title, error), status, done);
+    if (ty_json_has(target, "next"))
+        TY_CHECK(ty_json_string(target, "next", &next, error), status, done);
+    TY_CHECK(ty_json_array(target, "files", 1, MOST_LAUNCH_FILES, &files, error), status, done);
+    ty_text_add(p->html, "<div class=\"tab\"><h3>");
+    ty_html_escape(p->html, name);
+    ty_text_add(p->html, "</h3><p class=\"faint\">");
+    ty_html_escape(p->html, title);
+    ty_text_add(p->html, next[0] != '\0' ? ". To start: <code>" : "");
+    ty_html_escape(p->html, next);
+    ty_text_add(p->html, next[0] != '\0' ? "</code></p>\n" : "</p>\n");
+    for (size_t i = 0; i < ty_json_size(files); i++)
+        TY_CHECK(put_launch_file(p, ty_json_at(files, i), error), status, done);
+    ty_text_add(p->html, "</div>\n");
+done:
+    return status;
+}
+
+static ty_status put_launch_refusals(page *p, const ty_json *targets, ty_error *error)
+{
+    ty_status status = TY_OK;
+    bool is_open = false;
+
+    for (size_t i = 0; i < ty_json_size(targets); i++) {
+        const ty_json *target = ty_json_at(targets, i);
+        const char *name, *reason;
+        if (!ty_json_has(target, "reason"))
+            continue;
+        TY_CHECK(ty_json_string(target, "target", &name, error), status, done);
+        TY_CHECK(ty_json_string(target, "reason", &reason, error), status, done);
+        if (!is_open)
+            ty_page_table(p, "<cannot express this plan|<because");
+        is_open = true;
+        ty_page_row(p);
+        ty_page_text(p, name);
+        ty_text_add(p->html, "<td class=\"why\">");
+        ty_html_escape(p->html, reason);
+        ty_text_add(p->html, "</td>");
+        ty_page_end_row(p);
+    }
+    if (is_open)
+        ty_page_end_table(p);
+done:
+    return status;
+}
 
 static ty_status put_launch(page *p, const ty_json *root, ty_error *error)
 {
-    const ty_json *files;
+    const ty_json *targets;
+    const char *plan = "PLAN";
     ty_status status = TY_OK;
 
-    TY_CHECK(ty_json_array(root, "files", 1, MOST_LAUNCH_FILES, &files, error), status, done);
+    TY_CHECK(ty_json_array(root, "targets", 1, MOST_TARGETS, &targets, error), status, done);
+    if (ty_json_has(root, "plan"))
+        TY_CHECK(ty_json_string(root, "plan", &plan, error), status, done);
     ty_page_section(p, "launch", "Launch files");
-    ty_text_add(p->html, "<div class=\"tabs\">");
-    for (size_t i = 0; i < ty_json_size(files); i++) {
-        const ty_json *file = ty_json_at(files, i);
-        const char *target, *name, *text;
-        TY_CHECK(ty_json_string(file, "target", &target, error), status, done);
-        TY_CHECK(ty_json_string(file, "name", &name, error), status, done);
-        TY_CHECK(ty_json_string(file, "text", &text, error), status, done);
-        ty_text_add(p->html, "<div class=\"tab\"><h3>");
-        ty_html_escape(p->html, target);
-        ty_text_add(p->html, ": ");
-        ty_html_escape(p->html, name);
-        ty_text_add(p->html, "</h3><pre tabindex=\"0\">");
-        ty_html_escape(p->html, text);
-        ty_text_add(p->html, "</pre></div>\n");
-    }
+    ty_text_add(p->html, "<p class=\"faint\">Written by <code>trainyard export ");
+    ty_html_escape(p->html, plan);
+    ty_text_add(p->html, " --to TARGET -o FOLDER</code>.</p>\n<div class=\"tabs\">");
+    for (size_t i = 0; i < ty_json_size(targets); i++)
+        if (!ty_json_has(ty_json_at(targets, i), "reason"))
+            TY_CHECK(put_launch_target(p, ty_json_at(targets, i), error), status, done);
     ty_text_add(p->html, "</div>\n");
+    TY_CHECK(put_launch_refusals(p, targets, error), status, done);
 done:
     return status;
 }
@@ -424,10 +589,10 @@ typedef struct document_section {
 
 static const document_section document_sections[] = {
     {"trainyard.compression/1", put_compression, "Where compression pays",
-     "a trainyard.compression/1 document (docs/files.md)"},
+     "a plan with replicas that exchange gradients"},
     {"trainyard.validation/1", put_validation, "Against published measurements",
-     "a trainyard.validation/1 document"},
-    {"trainyard.launch/1", put_launch, "Launch files", "a trainyard.launch/1 document"},
+     "the document of trainyard validate --json"},
+    {"trainyard.launch/1", put_launch, "Launch files", "a plan"},
 };
 
 ty_status ty_page_documents(page *p, ty_error *error)

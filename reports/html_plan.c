@@ -16,9 +16,25 @@ static void put_card(ty_text *html, const char *label, const char *value)
     ty_text_add(html, "</b></li>");
 }
 
+/* The smallest memory among the devices of the plan; 0: not known. */
+static double capacity_of(const ty_report_input *in)
+{
+    uint64_t least = UINT64_MAX;
+
+    for (uint32_t s = 0; in->cluster != NULL && s < in->plan->stage_count; s++)
+        for (uint32_t d = 0; d < in->plan->stages[s].replicas * ty_plan_width(in->plan); d++) {
+            const ty_device_type *type =
+                ty_cluster_device_type(in->cluster, in->plan->stages[s].devices[d]);
+            if (type->memory_bytes < least)
+                least = type->memory_bytes;
+        }
+    return least == UINT64_MAX ? 0 : (double)least;
+}
+
 static void put_memory_card(const ty_report_input *in, ty_text *html)
 {
-    char memory[32];
+    const double capacity = capacity_of(in);
+    char used[32], whole[32], text[72];
     uint64_t peak = 0;
 
     if (in->plan->memory == NULL)
@@ -26,8 +42,10 @@ static void put_memory_card(const ty_report_input *in, ty_text *html)
     for (uint32_t i = 0; i < in->plan->stage_count; i++)
         if (ty_memory_use_total(&in->plan->memory[i]) > peak)
             peak = ty_memory_use_total(&in->plan->memory[i]);
-    ty_format_memory((double)peak, memory);
-    put_card(html, "memory of a device", memory);
+    ty_format_memory((double)peak, used);
+    ty_format_memory(capacity, whole);
+    snprintf(text, sizeof text, capacity > 0 ? "%s of %s" : "%s", used, whole);
+    put_card(html, "memory of a device", text);
 }
 
 /* Of a question that has no answer, or of documents alone. */
@@ -53,6 +71,11 @@ static void put_other_verdict(page *p)
 
 static void put_verdict_cards(page *p, const ty_step_summary *s)
 {
+    static const char *const how_sure[] = {
+        [TY_MEASURED] = "measurement",
+        [TY_CALIBRATED] = "calibration",
+        [TY_DATASHEET] = "data sheets",
+    };
     const ty_report_input *in = p->in;
     char text[64], time[32];
 
@@ -79,6 +102,7 @@ static void put_verdict_cards(page *p, const ty_step_summary *s)
              ty_plan_rank_count(in->plan) * ty_plan_width(in->plan), in->plan->stage_count,
              in->plan->stage_count > 1 ? "s" : "");
     put_card(p->html, "devices", text);
+    put_card(p->html, "times from", how_sure[in->plan->provenance]);
     ty_text_add(p->html, "</ul>\n");
 }
 
@@ -262,21 +286,6 @@ static void purposes_of(const ty_memory_use *use, double out[PURPOSE_COUNT])
     };
     for (int i = 0; i < PURPOSE_COUNT; i++)
         out[i] = (double)bytes[i];
-}
-
-/* The smallest memory among the devices of the plan; 0: not known. */
-static double capacity_of(const ty_report_input *in)
-{
-    uint64_t least = UINT64_MAX;
-
-    for (uint32_t s = 0; in->cluster != NULL && s < in->plan->stage_count; s++)
-        for (uint32_t d = 0; d < in->plan->stages[s].replicas * ty_plan_width(in->plan); d++) {
-            const ty_device_type *type =
-                ty_cluster_device_type(in->cluster, in->plan->stages[s].devices[d]);
-            if (type->memory_bytes < least)
-                least = type->memory_bytes;
-        }
-    return least == UINT64_MAX ? 0 : (double)least;
 }
 
 static void put_memory_chart(page *p)
@@ -499,6 +508,8 @@ void ty_page_provenance(page *p)
         return;
     ty_page_table(p, "<file|<schema|<SHA-256");
     for (uint32_t i = 0; i < in->document_count; i++) {
+        if (in->documents[i].is_derived)
+            continue;
         ty_page_row(p);
         ty_page_text(p, in->documents[i].path);
         ty_page_text(p, in->documents[i].schema);

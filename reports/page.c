@@ -105,12 +105,14 @@ void ty_page_end_table(page *p)
 
 /* ---- Figures ------------------------------------------------------------------------------- */
 
+#define JOULES_IN_KWH 3.6e6
+
 const char *ty_page_unit_name(page_unit unit)
 {
     static const char *const names[] = {
-        [PAGE_SECONDS] = "s",   [PAGE_BYTES] = "bytes", [PAGE_MEMORY] = "memory",
-        [PAGE_COUNT] = "count", [PAGE_SHARE] = "share", [PAGE_USD] = "usd",
-        [PAGE_RATE] = "rate",
+        [PAGE_SECONDS] = "s",   [PAGE_BYTES] = "bytes",   [PAGE_MEMORY] = "memory",
+        [PAGE_COUNT] = "count", [PAGE_SHARE] = "share",   [PAGE_USD] = "usd",
+        [PAGE_RATE] = "rate",   [PAGE_ENERGY] = "energy", [PAGE_FACTOR] = "factor",
     };
     return names[unit];
 }
@@ -127,6 +129,10 @@ void ty_page_format(page_unit unit, double value, char out[40])
         snprintf(out, 40, "–");
     else if (unit == PAGE_SHARE)
         snprintf(out, 40, "%.1f %%", value * 100);
+    else if (unit == PAGE_FACTOR)
+        snprintf(out, 40, "x %.3g", value);
+    else if (unit == PAGE_ENERGY)
+        snprintf(out, 40, "%.3g kWh", value / JOULES_IN_KWH);
     else if (unit == PAGE_USD)
         snprintf(out, 40, "$%.*f", value >= 100 ? 0 : value >= 1 ? 2 : 4, value);
     else
@@ -279,7 +285,7 @@ void ty_page_plot(page *p, const page_plot *plot)
     put_plot_table(p, plot);
     if (plot->limit > 0) {
         char limit[40];
-        ty_page_format(plot->unit, plot->limit, limit);
+        ty_page_format(plot->is_line ? plot->x_unit : plot->unit, plot->limit, limit);
         ty_text_add(p->html, "<p class=\"faint\">");
         ty_html_escape(p->html, plot->limit_name);
         ty_text_addf(p->html, ": %s.</p>\n", limit);

@@ -59,6 +59,8 @@ typedef enum page_unit {
     PAGE_COUNT,
     PAGE_SHARE, /* 1 is 100 % */
     PAGE_USD,
+    PAGE_ENERGY, /* joules, shown in kWh */
+    PAGE_FACTOR,
     PAGE_RATE /* bytes a second */
 } page_unit;
 const char *ty_page_unit_name(page_unit unit);
@@ -102,7 +104,7 @@ typedef struct page_plot {
     const page_series *series;
     uint32_t series_count;
     bool is_line, is_log_x, is_log_y, is_stacked;
-    double limit; /* a line across; 0: none */
+    double limit; /* a line across: of bars, among their figures; of lines, on the abscissa */
     const char *limit_name;
 } page_plot;
 void ty_page_plot(page *p, const page_plot *plot);
@@ -118,7 +120,7 @@ ty_status ty_page_network(page *p, ty_error *error) TY_MUST_CHECK;
 void ty_page_search(page *p);
 ty_status ty_page_whatif(page *p, ty_error *error) TY_MUST_CHECK;
 void ty_page_loss(page *p, const ty_json *score);
-void ty_page_cost(page *p);
+void ty_page_cost(page *p, const ty_json *score);
 ty_status ty_page_documents(page *p, ty_error *error) TY_MUST_CHECK;
 void ty_page_provenance(page *p);
 

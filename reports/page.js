@@ -28,7 +28,22 @@
     });
   }
 
-  /* Blocks become tabs, with a button to copy. */
+  function addCopyButton(pre) {
+    var copy = document.createElement("button");
+    copy.type = "button";
+    copy.className = "copy";
+    copy.textContent = "Copy";
+    copy.addEventListener("click", function () {
+      var range = document.createRange();
+      range.selectNodeContents(pre);
+      getSelection().removeAllRanges();
+      getSelection().addRange(range);
+      copy.textContent = document.execCommand("copy") ? "Copied" : "Selected";
+    });
+    pre.previousElementSibling.appendChild(copy);
+  }
+
+  /* Blocks become tabs; every file has a button to copy it. */
   function makeTabs() {
     document.querySelectorAll(".tabs").forEach(function (tabs) {
       var list = document.createElement("div");
@@ -49,17 +64,7 @@
           });
         });
         list.appendChild(button);
-        var copy = document.createElement("button");
-        copy.type = "button";
-        copy.textContent = "Copy";
-        copy.addEventListener("click", function () {
-          var range = document.createRange();
-          range.selectNodeContents(block.querySelector("pre"));
-          getSelection().removeAllRanges();
-          getSelection().addRange(range);
-          copy.textContent = document.execCommand("copy") ? "Copied" : "Selected";
-        });
-        block.appendChild(copy);
+        block.querySelectorAll("pre").forEach(addCopyButton);
       });
       tabs.insertBefore(list, tabs.firstChild);
       if (list.firstChild) list.firstChild.click();
@@ -118,6 +123,8 @@
     count: function (v) { return Math.abs(v) < 1000 ? digits(v) : scaled(v, 1000, ["", "k", "M", "G", "T"]); },
     share: function (v) { return digits(v * 100) + " %"; },
     usd: function (v) { return "$" + digits(v); },
+    energy: function (v) { return digits(v / 3.6e6) + " kWh"; },
+    factor: function (v) { return "x " + digits(v); },
     rate: function (v) { return scaled(v, 1000, ["B/s", "kB/s", "MB/s", "GB/s", "TB/s"]); },
   };
 
@@ -162,19 +169,19 @@
     return axis(c, Object.assign({ type: "value", name: name, nameLocation: "middle", axisLabel: { color: c.faint, formatter: format, hideOverlap: true } }, more));
   }
 
-  function limitLine(chart, c) {
+  function limitLine(chart, c, position) {
     if (!chart.limit) return undefined;
-    return { silent: true, symbol: "none", label: { formatter: chart.limitName, position: "start", align: "right", color: c.ink },
+    return { silent: true, symbol: "none", label: { formatter: chart.limitName, position: position, align: "right", color: c.ink },
       lineStyle: { color: c.ink, type: "dashed", width: 1.5 }, data: [{ xAxis: chart.limit }] };
   }
 
-  /* About five ticks at round numbers of bytes. */
-  function binaryStep(chart) {
-    var most = chart.categories.reduce(function (m, _, i) {
+  function longestBar(chart) {
+    return chart.categories.reduce(function (m, _, i) {
       return Math.max(m, chart.series.reduce(function (sum, s) { return sum + s.values[i]; }, 0));
-    }, chart.limit || 1);
-    return Math.pow(2, Math.ceil(Math.log2(most / 6)));
+    }, 0);
   }
+  /* About five ticks at round numbers of bytes. */
+  function binaryStep(most) { return Math.pow(2, Math.ceil(Math.log2(most / 6))); }
 
   /* Patterns tell stacked series apart without colour. */
   function bars(chart, c, plot) {
@@ -185,14 +192,19 @@
     option.aria = { enabled: true, label: { enabled: false }, decal: { show: used.length > 1 && chart.stacked, decals: [{ symbol: "none" },
       { dashArrayX: [1, 0], dashArrayY: [2, 6], rotation: Math.PI / 4, color: "rgba(255,255,255,.35)" }, { symbol: "none" },
       { symbol: "circle", dashArrayX: [[8, 8], [0, 8, 8, 0]], dashArrayY: [6, 0], symbolSize: 0.6, color: "rgba(255,255,255,.35)" }] } };
-    option.xAxis = valueAxis(c, chart.unit, "", { max: chart.limit ? function (range) { return Math.max(range.max, chart.limit * 1.02); } : undefined,
-      interval: chart.unit === "memory" ? binaryStep(chart) : undefined });
-    if (chart.limit) option.grid.top = 60;
+    /* A limit so far away that the bars would vanish is told, not drawn. */
+    var longest = longestBar(chart), hasLine = chart.limit && chart.limit <= 8 * longest;
+    var isFar = chart.limit && !hasLine;
+    option.xAxis = valueAxis(c, chart.unit, isFar ? chart.limitName + ": " + format(chart.limit) + ", far to the right" : "", {
+      max: hasLine ? function (range) { return Math.max(range.max, chart.limit * 1.02); } : undefined,
+      interval: chart.unit === "memory" ? binaryStep(hasLine ? Math.max(longest, chart.limit) : longest || 1) : undefined });
+    if (hasLine) option.grid.top = 60;
+    if (isFar) option.grid.bottom = 34;
     option.yAxis = axis(c, { type: "category", data: chart.categories, inverse: true, axisLabel: { color: c.faint, width: plot.clientWidth < 500 ? 110 : 200, overflow: "truncate" } });
     option.tooltip.formatter = function (at) { return tip([at.name, at.seriesName + ": " + format(at.value)]); };
     option.series = used.map(function (s, index) {
       return { name: s.name, type: "bar", stack: chart.stacked ? "all" : undefined, data: s.values, barMaxWidth: 26, itemStyle: { color: s.colour },
-        markLine: index === 0 ? limitLine(chart, c) : undefined };
+        markLine: index === 0 && hasLine ? limitLine(chart, c, "start") : undefined };
     });
     return option;
   }
@@ -238,6 +250,7 @@
         data: chart.categories ? s.values : s.values.map(function (v, i) { return [chart.x[i], v]; }) });
       if (s.low) option.series.push(bandSeries(chart, s, colour));
     });
+    if (chart.limit) option.series[0].markLine = limitLine(chart, c, "end");
     if (many) option.dataZoom = [{ type: "inside", zoomOnMouseWheel: "ctrl" }];
     return option;
   }
@@ -275,11 +288,13 @@
     var names = Array.from({ length: chart.size }, function (_, i) { return String(i); });
     plot.classList.add("tall");
     delete option.legend;
-    option.grid = { left: 40, right: 90, top: 14, bottom: 36, containLabel: true };
+    var narrow = plot.clientWidth < 600;
+    option.grid = { left: 40, right: narrow ? 14 : 90, top: 14, bottom: narrow ? 84 : 36, containLabel: true };
     option.xAxis = axis(c, { type: "category", data: names, name: "to " + chart.noun, nameLocation: "middle", splitArea: { show: false } });
     option.yAxis = axis(c, { type: "category", data: names, name: "from " + chart.noun, nameLocation: "middle", nameGap: 34, inverse: true });
-    option.visualMap = { min: 0, max: most || 1, calculable: true, orient: "vertical", right: 4, top: "middle", itemHeight: 160, itemWidth: 14, textStyle: { color: c.faint },
-      formatter: formats.bytes, inRange: { color: ramp() } };
+    option.visualMap = Object.assign({ min: 0, max: most || 1, calculable: true, itemHeight: 160, itemWidth: 14, textStyle: { color: c.faint },
+      formatter: formats.bytes, inRange: { color: ramp() } },
+      narrow ? { orient: "horizontal", left: "center", bottom: 4 } : { orient: "vertical", right: 4, top: "middle" });
     option.tooltip.formatter = function (at) { return tip(["from " + at.value[1] + " to " + at.value[0], formats.bytes(at.value[2])]); };
     option.series = [{ type: "heatmap", data: chart.cells, itemStyle: { borderColor: c.paper, borderWidth: chart.size > 32 ? 0 : 1 } }];
     return option;

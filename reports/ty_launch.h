@@ -60,6 +60,8 @@ typedef struct ty_launch_files {
 
 /** Name and title of a target; NULL from `index` == their number on. */
 const char *ty_launch_target(uint32_t index, const char **title);
+/** Whether the target starts nothing: traces for simulators. */
+bool ty_launch_is_traces(const char *target);
 /** Whether the target starts trainyard-worker and so needs input->job. */
 bool ty_launch_needs_job(const char *target);
 

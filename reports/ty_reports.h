@@ -89,6 +89,7 @@ typedef struct ty_report_document {
     const char *schema;  /* "trainyard.whatif/1", ... : ty_report_schemas */
     const ty_json *root; /* NULL for those that are in ty_report_input already: plan, run */
     ty_digest digest;    /* SHA-256 of the file */
+    bool is_derived;     /* made of the plan for this report: no file, no digest */
 } ty_report_document;
 
 /** Schemas of documents that a report can show, NULL at the end; docs/reports.md says what of. */

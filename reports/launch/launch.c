@@ -41,6 +41,12 @@ const char *ty_launch_target(uint32_t index, const char **title)
     return targets[index].name;
 }
 
+bool ty_launch_is_traces(const char *target)
+{
+    const struct target *t = find(target);
+    return t != NULL && t->make == launch_chakra;
+}
+
 bool ty_launch_needs_job(const char *target)
 {
     const struct target *t = find(target);

@@ -191,12 +191,18 @@ static const struct document_case {
     {"{\"schema\":\"trainyard.score/1\",\"time_to_target_s\":{\"low\":60,\"expected\":90,"
      "\"high\":100},\"convergence_provenance\":\"prior\"}",
      {"<section id=\"loss\">", "<td>90 s</td>", "Convergence is prior."}},
-    {"{\"schema\":\"trainyard.launch/1\",\"files\":[{\"target\":\"slurm\",\"name\":\"job.sh\","
-     "\"text\":\"#!/bin/sh\\nsrun <x>\"}]}",
-     {"<section id=\"launch\">", "slurm: job.sh", "srun &lt;x&gt;"}},
-    {"{\"schema\":\"trainyard.compression/1\",\"bandwidths_bytes_per_s\":[1e9,1e10],\"curves\":["
+    {"{\"schema\":\"trainyard.launch/1\",\"targets\":[{\"target\":\"slurm\",\"next\":\"sbatch "
+     "job.sh\",\"files\":[{\"name\":\"job.sh\",\"bytes\":90000,\"text\":\"#!/bin/sh\\nsrun "
+     "<x>\"}]},{\"target\":\"horovod\",\"reason\":\"it has no <pipelines>\"}]}",
+     {"<section id=\"launch\">", "<code>sbatch job.sh</code>", "srun &lt;x&gt;",
+      "90 kB; trainyard export writes it whole."}},
+    {"{\"schema\":\"trainyard.launch/1\",\"targets\":[{\"target\":\"horovod\",\"reason\":\"it has "
+     "no <pipelines>\"}]}",
+     {"<td class=\"why\">it has no &lt;pipelines&gt;</td>"}},
+    {"{\"schema\":\"trainyard.compression/1\",\"bandwidths_bytes_per_s\":[1e9,1e10],"
+     "\"ring_bandwidth_bytes_per_s\":3e9,\"curves\":["
      "{\"compression\":\"fp16\",\"seconds\":[0.25,0.125]}]}",
-     {"<section id=\"compression\">", "fp16", "<td>250 ms</td>", "10 GB/s"}},
+     {"<section id=\"compression\">", "<td>250 ms</td>", "10 GB/s", "narrowest ring: 3 GB/s"}},
 };
 
 Test(documents, are_shown)
@@ -229,7 +235,10 @@ static const struct bad_document {
      "{\"values\":{\"a\":\"1\"},\"step_time_s\":-1}]}",
      "given.json:/rows/0/step_time_s"},
     {"{\"schema\":\"trainyard.validation/1\"}", "given.json:/sources"},
-    {"{\"schema\":\"trainyard.launch/1\",\"files\":[{}]}", "given.json:/files/0/target"},
+    {"{\"schema\":\"trainyard.launch/1\",\"targets\":[{}]}", "given.json:/targets/0/target"},
+    {"{\"schema\":\"trainyard.launch/1\",\"targets\":[{\"target\":\"a\",\"files\":[{\"name\":\"b\","
+     "\"bytes\":-1}]}]}",
+     "given.json:/targets/0/files/0/bytes"},
     {"{\"schema\":\"trainyard.compression/1\",\"bandwidths_bytes_per_s\":[1],\"curves\":["
      "{\"compression\":\"a\",\"seconds\":[1,2]}]}",
      "given.json:/curves/0/seconds"},
@@ -282,6 +291,8 @@ Test(network, survives_failing_allocations)
     ty_costs *costs = costs_for(&s);
     ty_timeline *timeline = NULL;
     ty_status status = TY_ENOMEM;
+    given g = give("{\"schema\":\"trainyard.score/1\",\"price_usd_per_hour\":7.2,\"power_w\":{"
+                   "\"low\":1,\"expected\":2,\"high\":3},\"notes\":[\"money: by the <hour>\"]}");
     long n;
 
     scene_predict(&s);
@@ -295,11 +306,15 @@ Test(network, survives_failing_allocations)
                                                    .simulated = timeline,
                                                    .cluster = cluster,
                                                    .costs = costs,
+                                                   .documents = &g.document,
+                                                   .document_count = 1,
                                                    .without_charts = true},
                                 &html, &error);
         ty_memory_fail_after(0);
         cr_assert(status == TY_OK || status == TY_ENOMEM, "allocation %ld: %s", n, error.message);
         if (status == TY_OK) {
+            cr_expect(strstr(html.data, "The cluster costs $7.20 an hour.") != NULL);
+            cr_expect(strstr(html.data, "<li>money: by the &lt;hour&gt;</li>") != NULL);
             cr_expect(strstr(html.data, "<section id=\"network\">") != NULL);
             cr_expect(strstr(html.data, "<section id=\"traffic\">") != NULL);
             cr_expect(strstr(html.data, "<section id=\"cost\">") != NULL);
@@ -307,6 +322,7 @@ Test(network, survives_failing_allocations)
         ty_text_clear(&html);
     }
     cr_expect_eq(status, TY_OK);
+    ty_json_free(g.parsed);
     ty_timeline_free(timeline);
     ty_costs_free(costs);
     ty_cluster_free(cluster);
