@@ -50,9 +50,20 @@ expect 0 report "$plan" -o "$page" --title "A plan alone"
 browse planned 1280
 if grep -q '<title>measured:' "$scratch/dom"; then fail "a plan alone shows a measurement"; else pass; fi
 
-# Clicking everything, at both widths, in light and dark, and without script: browse.js needs node.
-if ! command -v node >/dev/null; then
-    echo "skipped: node is not installed, nothing was clicked"
+# Clicking everything, at both widths, in light and dark, in print and without script: browser/browse.js drives
+# Chromium with playwright-core, which npm fetches into the build folder once.
+browser=$TY_TEST_CACHE/browser
+mkdir -p "$browser"
+cp "$SOURCE"/tests/cli/browser/package*.json "$browser/"
+export NODE_PATH="$browser/node_modules"
+if ! command -v npm >/dev/null; then
+    echo "skipped: npm is not installed, nothing was clicked"
+    finish
+    exit
+fi
+if ! node -e 'require("playwright-core")' 2>/dev/null &&
+    ! (cd "$browser" && timeout 120 npm ci --ignore-scripts --no-audit --no-fund --no-update-notifier --fetch-retries=1 >log 2>&1); then
+    echo "skipped: npm cannot fetch playwright-core ($(grep -m 1 'npm err' "$browser/log")), nothing was clicked"
     finish
     exit
 fi
@@ -69,13 +80,8 @@ size=$(wc -c <"$pages/devices-512.html")
 if [ "$size" -lt 4000000 ]; then pass; else fail "the report of 512 devices has $size bytes"; fi
 expect 0 whatif -w vgg16 -c "2x p100-server" -q --vary hosts=1,2,4 --vary bandwidth.all=x0.5,x1 -o "$scratch/whatif.json"
 expect 0 plan -w vgg16 -c "4x p100-server" -q -o "$scratch/vgg16.json"
-cat >"$scratch/launch.json" <<'END'
-{"schema": "trainyard.launch/1", "files": [
-  {"target": "mpirun", "name": "run.sh", "text": "mpirun -n 16 trainyard-worker job.json\n"},
-  {"target": "slurm", "name": "job.sbatch", "text": "#!/bin/sh\nsrun trainyard-worker job.json\n"}]}
-END
-expect 0 report "$scratch/vgg16.json" "$scratch/whatif.json" "$scratch/launch.json" -o "$pages/whatif.html"
-if node "$(dirname "$0")/browse.js" chromium "$scratch/profile" "$pages"/*.html >"$scratch/clicked"; then
+expect 0 report "$scratch/vgg16.json" "$scratch/whatif.json" -o "$pages/whatif.html"
+if node "$(dirname "$0")/browser/browse.js" "$(command -v chromium)" "$pages"/*.html >"$scratch/clicked"; then
     pass
 else
     fail "$(grep '^fault' "$scratch/clicked" | head -n 20)"

@@ -1,0 +1,169 @@
+"use strict";
+// node browse.js CHROMIUM [--screenshots DIR] PAGE...
+// Opens each page from disk in Chromium, at the width of a phone and of a desktop, in light and dark, in print, and
+// without script; draws every chart, clicks every chart, tab, button and disclosure and uses the keyboard on every chart.
+// Prints one line for each thing that is wrong: a message on the console, a request, something wider than the
+// window, a picture or button without a text, a chart that was not drawn or has no table. Then one line
+// "PAGE: N charts, N clicks, interactive after N ms": from the navigation until the page's script has run and the
+// first chart is drawn. Needs playwright-core (package.json beside this file; found through NODE_PATH).
+const path = require("path");
+const { pathToFileURL } = require("url");
+const { chromium } = require("playwright-core");
+
+const words = process.argv.slice(2);
+const program = words.shift();
+let pictures = null;
+if (words[0] === "--screenshots") {
+  words.shift();
+  pictures = words.shift();
+}
+
+const PHONE = 390, DESKTOP = 1280, PAPER = 718; // CSS pixels; paper: A4 less margins of 10 mm
+const faults = [];
+function complainer(where) { return (what) => faults.push(where + ": " + what); }
+
+// What has no text for those who do not see it.
+function untitled() {
+  const pictures = Array.from(document.querySelectorAll("img,svg,canvas,[role=img]")).filter((e) =>
+    !(e.getAttribute("aria-label") || e.getAttribute("alt") || e.closest("[aria-label],[aria-hidden=true]")));
+  const buttons = Array.from(document.querySelectorAll("button,a,summary,[role=tab]")).filter((e) => !(e.textContent.trim() || e.getAttribute("aria-label")));
+  return pictures.concat(buttons).map((e) => e.outerHTML.slice(0, 80));
+}
+
+// What sticks out of the window; boxes that scroll by themselves may be wider inside.
+function tooWide() {
+  if (document.documentElement.scrollWidth <= innerWidth) return [];
+  return Array.from(document.querySelectorAll("body *"))
+    .filter((e) => e.getBoundingClientRect().right > innerWidth + 1 && !e.closest(".scroll,pre,.lanes"))
+    .slice(0, 3).map((e) => e.outerHTML.slice(0, 80)).concat(document.documentElement.scrollWidth + " px");
+}
+
+function withoutTable() {
+  return Array.from(document.querySelectorAll("figure.chart")).filter((f) => !f.querySelector("table")).map((f) => f.id);
+}
+
+async function open(browser, page, where, options) {
+  const complain = complainer(where);
+  const address = pathToFileURL(path.resolve(page)).href;
+  const context = await browser.newContext(Object.assign({ viewport: { width: DESKTOP, height: 900 } }, options));
+  const tab = await context.newPage();
+  tab.on("console", (message) => complain("console: " + message.text()));
+  tab.on("pageerror", (error) => complain("exception: " + error.message));
+  tab.on("request", (request) => { if (request.url() !== address && !request.url().startsWith("data:")) complain("request: " + request.url()); });
+  const started = Date.now();
+  await tab.goto(address, { waitUntil: "load" });
+  if (options.javaScriptEnabled !== false && await tab.locator(".plot").count() > 0) {
+    await tab.evaluate(() => document.querySelector(".plot").scrollIntoView());
+    await tab.waitForSelector(".plot canvas", { state: "attached" });
+  }
+  return { tab, context, complain, interactive: Date.now() - started };
+}
+
+// A person's clicks at several points of a chart, and the keys it knows.
+async function useChart(seen, plot) {
+  await plot.scrollIntoViewIfNeeded();
+  await plot.locator("canvas").first().waitFor({ state: "attached" });
+  const id = await plot.getAttribute("data-chart");
+  const ink = await plot.evaluate((e) => {
+    const c = e.querySelector("canvas"), d = c.getContext("2d").getImageData(0, 0, c.width, c.height).data;
+    let count = 0;
+    for (let k = 3; k < d.length; k += 4) count += d[k] > 0;
+    return count;
+  });
+  if (ink < 200) seen.complain("chart " + id + " was not drawn");
+  const box = await plot.boundingBox();
+  for (const [fx, fy] of [[0.3, 0.3], [0.5, 0.5], [0.7, 0.6], [0.4, 0.75], [0.5, 0.05]]) {
+    await seen.tab.mouse.click(box.x + box.width * fx, box.y + box.height * fy);
+  }
+  await plot.focus();
+  for (const key of ["ArrowRight", "ArrowLeft", "+", "-", "0"]) await seen.tab.keyboard.press(key);
+}
+
+async function picture(seen, page, width, more) {
+  if (!pictures) return;
+  await seen.tab.evaluate(() => scrollTo(0, 0));
+  await seen.tab.mouse.click(1, 1);
+  await seen.tab.waitForTimeout(700); // tooltips go away
+  await seen.tab.screenshot({ path: path.join(pictures, path.basename(page, ".html") + "-" + width + more + ".png"), fullPage: true });
+}
+
+// Every tab shows its own panel and hides the others.
+async function useTabs(seen) {
+  for (const tab of await seen.tab.locator("[role=tab]").all()) {
+    const name = await tab.textContent();
+    await tab.click();
+    const shown = await seen.tab.locator("[role=tabpanel]:visible").evaluateAll((all) => all.map((e) => e.getAttribute("aria-label")));
+    if (shown.length !== 1 || shown[0] !== name) seen.complain("tab " + name + " shows " + shown.join(", "));
+  }
+}
+
+// In the dark only what is drawn differs: no clicks.
+async function checkDark(browser, page) {
+  const seen = await open(browser, page, path.basename(page) + " dark", { colorScheme: "dark" });
+  for (const plot of await seen.tab.locator(".plot").all()) {
+    await plot.scrollIntoViewIfNeeded();
+    await plot.locator("canvas").first().waitFor({ state: "attached" });
+  }
+  const paper = await seen.tab.evaluate(() => getComputedStyle(document.body).backgroundColor);
+  if (!/^rgb\((\d\d?), (\d\d?), (\d\d?)\)$/.test(paper)) seen.complain("the dark page is " + paper);
+  await picture(seen, page, DESKTOP, "-dark");
+  await seen.context.close();
+}
+
+async function check(browser, page, width) {
+  const where = path.basename(page) + " at " + width;
+  const seen = await open(browser, page, where, { viewport: { width, height: 900 } });
+  for (const e of await seen.tab.evaluate(untitled)) seen.complain("no text for " + e);
+  for (const e of await seen.tab.evaluate(tooWide)) seen.complain("too wide: " + e);
+  const plots = await seen.tab.locator(".plot").all();
+  for (const plot of plots) await useChart(seen, plot);
+  await picture(seen, page, width, "");
+  await useTabs(seen);
+  let clicks = 0;
+  for (const one of await seen.tab.locator("button,summary").all()) {
+    if (!await one.isVisible()) continue;
+    await one.click();
+    clicks++;
+  }
+  for (const e of await seen.tab.evaluate(untitled)) seen.complain("after clicks no text for " + e);
+  for (const e of await seen.tab.evaluate(tooWide)) seen.complain("too wide after clicks: " + e);
+  await seen.context.close();
+  return { charts: plots.length, clicks, interactive: seen.interactive };
+}
+
+async function checkPlain(browser, page, width) {
+  const seen = await open(browser, page, path.basename(page) + " at " + width + " without script", { viewport: { width, height: 900 }, javaScriptEnabled: false });
+  for (const id of await seen.tab.evaluate(withoutTable)) seen.complain(id + " has no table");
+  for (const e of await seen.tab.evaluate(untitled)) seen.complain("no text for " + e);
+  for (const e of await seen.tab.evaluate(tooWide)) seen.complain("too wide: " + e);
+  await seen.context.close();
+}
+
+async function checkPrint(browser, page) {
+  const seen = await open(browser, page, path.basename(page) + " in print", { viewport: { width: PAPER, height: 1047 } });
+  await seen.tab.emulateMedia({ media: "print" });
+  for (const e of await seen.tab.evaluate(tooWide)) seen.complain("too wide: " + e);
+  const pdf = await seen.tab.pdf({ format: "A4" });
+  if (pdf.length < 10000) seen.complain("the print has " + pdf.length + " bytes");
+  await picture(seen, page, PAPER, "-print");
+  await seen.context.close();
+}
+
+async function main() {
+  const browser = await chromium.launch({ executablePath: program, args: ["--no-sandbox", "--disable-gpu"] });
+  for (const page of words) {
+    const seen = await check(browser, page, DESKTOP);
+    await check(browser, page, PHONE);
+    await checkDark(browser, page);
+    await checkPlain(browser, page, DESKTOP);
+    await checkPlain(browser, page, PHONE);
+    await checkPrint(browser, page);
+    console.log(path.basename(page) + ": " + seen.charts + " charts, " + seen.clicks + " clicks, interactive after " + seen.interactive + " ms");
+  }
+  await browser.close();
+}
+
+main().catch((error) => faults.push(String(error))).then(() => {
+  faults.forEach((fault) => console.log("fault: " + fault));
+  process.exit(faults.length > 0 ? 1 : 0);
+});
