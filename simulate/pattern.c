@@ -6,6 +6,7 @@
 #include "ty_memory.h"
 
 #include <math.h>
+#include <stdlib.h>
 
 enum { MOST_SHIFTS = TY_MOST_STRANDS - 1 }; /* hosts that stand for all others */
 
@@ -90,6 +91,19 @@ uint32_t ty_tree_rounds(uint32_t members)
     return rounds;
 }
 
+static int compare_ranks(const void *left, const void *right)
+{
+    const uint32_t a = *(const uint32_t *)left, b = *(const uint32_t *)right;
+    return (a > b) - (a < b);
+}
+
+/* With interleaving, a tied weight's user may be on earlier devices than its owner. */
+void ty_pattern_members(const ty_plan *plan, const ty_bucket *bucket, uint32_t *ranks)
+{
+    const uint32_t count = ty_bucket_members(plan, bucket, ranks);
+    qsort(ranks, count, sizeof *ranks, compare_ranks);
+}
+
 /* Who passes on to whom inside hosts and across them: the first lanes', the others lie alike. */
 static ty_status find_rails(ty_pattern *pattern, const ty_plan *plan, const ty_cluster *cluster,
                             const ty_bucket *bucket, ty_error *error)
@@ -103,7 +117,7 @@ static ty_status find_rails(ty_pattern *pattern, const ty_plan *plan, const ty_c
         ty_free(devices);
         return out_of_memory(error);
     }
-    (void)ty_bucket_members(plan, bucket, devices);
+    ty_pattern_members(plan, bucket, devices);
     for (uint32_t m = 0; m < n; m++)
         devices[m] = ty_plan_device_of_rank(plan, devices[m]);
     status = ty_cluster_rails(cluster, devices, n, &pattern->rails, error);

@@ -48,6 +48,9 @@ const ty_pattern *ty_pattern_of(const ty_pattern_set *set, const ty_plan *plan,
 /** Whether a bucket's exchange takes place in every few steps only. */
 bool ty_is_share(const ty_plan *plan, const ty_bucket *bucket, uint32_t phase);
 
+/** Ranks of a bucket's members, ascending. @param ranks [out] room for its member count */
+void ty_pattern_members(const ty_plan *plan, const ty_bucket *bucket, uint32_t *ranks);
+
 /** Members by their ways inside a host and across hosts. */
 uint32_t ty_pattern_around(const ty_pattern *pattern, uint32_t member, uint32_t further);
 uint32_t ty_pattern_across(const ty_pattern *pattern, uint32_t member, uint32_t hosts);

@@ -56,6 +56,27 @@ static ty_status check_shape(const ty_plan *plan, const ty_program *program, con
     return TY_OK;
 }
 
+/* The two stages of a tied weight are on devices of their own. */
+static ty_status check_buckets(const ty_plan *plan, ty_error *error)
+{
+    const uint32_t positions = ty_plan_position_count(plan);
+
+    for (uint32_t b = 0; b < plan->bucket_count; b++) {
+        const uint32_t stage = plan->buckets[b].stage, tied = plan->buckets[b].tied_stage;
+        if (stage >= plan->stage_count)
+            return ty_fail(error, TY_EINVAL,
+                           "plan:/buckets/%u: found stage %u, expected one below %u", b, stage,
+                           plan->stage_count);
+        if (tied != TY_NO_STAGE &&
+            (tied >= plan->stage_count || tied % positions == stage % positions))
+            return ty_fail(error, TY_EINVAL,
+                           "plan:/buckets/%u: found stage %u tied to %u, expected one of %u on "
+                           "other devices",
+                           b, stage, tied, plan->stage_count);
+    }
+    return TY_OK;
+}
+
 static ty_status check_cost(uint32_t stage, uint32_t index, const ty_instruction_cost *cost,
                             ty_error *error)
 {
@@ -93,6 +114,8 @@ static ty_status check_instruction(const ty_plan *plan, const ty_stage_program *
     if ((unsigned)instruction->op >= TY_OP_COUNT ||
         (unsigned)instruction->stream >= TY_STREAM_COUNT)
         fault = "no known operation or stream";
+    else if (instruction->stream != ty_op_stream(instruction->op))
+        fault = "an operation in another stream than its own";
     else if ((instruction->op == TY_OP_COLLECTIVE || instruction->op == TY_OP_GATHER) &&
              instruction->bucket >= plan->bucket_count)
         fault = "a collective without a bucket";
@@ -160,6 +183,8 @@ static ty_status check(const ty_plan *plan, const ty_program *program, const ty_
 
     if (status == TY_OK)
         status = check_shape(plan, program, costs, error);
+    if (status == TY_OK)
+        status = check_buckets(plan, error);
     for (uint32_t s = 0; status == TY_OK && s < program->stage_count; s++) {
         for (uint32_t i = 0; status == TY_OK && i < costs->instruction_counts[s]; i++) {
             status = check_cost(s, i, &costs->instructions[s][i], error);

@@ -140,7 +140,8 @@ static ty_status group_fill(const ty_walk *walk, uint32_t bucket, uint32_t phase
         return out_of_memory(error);
     group->kind = is_gather ? TY_ALL_GATHER : ty_plan_exchange_kind(walk->plan, what, phase);
     group->pattern = ty_pattern_of(patterns, walk->plan, what, phase);
-    group->member_count = ty_bucket_members(walk->plan, what, group->ranks);
+    group->member_count = members;
+    ty_pattern_members(walk->plan, what, group->ranks);
     if (walk->fold == NULL)
         return TY_OK;
     keep_classes(walk, group);

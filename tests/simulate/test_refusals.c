@@ -84,10 +84,12 @@ static void fewer_ranks(scenario *s)
 static void lost_send(scenario *s)
 {
     s->codes[0].instructions[1].op = TY_OP_UPDATE;
+    s->codes[0].instructions[1].stream = ty_op_stream(TY_OP_UPDATE);
 }
 static void lost_bucket(scenario *s)
 {
     s->codes[0].instructions[0].op = TY_OP_COLLECTIVE;
+    s->codes[0].instructions[0].stream = ty_op_stream(TY_OP_COLLECTIVE);
 }
 static void wait_for_later(scenario *s)
 {
