@@ -227,6 +227,37 @@ ty_status score_open(const ty_plan *plan, const ty_cluster *cluster, const char 
 ty_status plan_answer(const cli_options *options, const cli_question *question, uint32_t top,
                       ty_plan **out, ty_error *error) TY_MUST_CHECK;
 
+/* ---- simulation_details.c ---------------------------------------------------------------- */
+
+typedef struct simulation_curve {
+    uint32_t rank, count;
+    ty_memory_point *points;
+} simulation_curve;
+/** What a simulation tells beyond the step time. */
+typedef struct simulation_details {
+    double step_time_s;
+    double shares[TY_TIME_KIND_COUNT];
+    double *busy; /* [rank] */
+    ty_link_load *loads;
+    uint32_t load_count;
+    ty_critical_part *parts;
+    uint32_t part_count;
+    /* For JSON only: */
+    ty_link_history history; /* of the busiest links */
+    ty_host_traffic *traffic;
+    uint32_t traffic_count;
+    simulation_curve *curves;
+    uint32_t curve_count;
+} simulation_details;
+/** @param is_all also what only JSON shows */
+ty_status simulation_details_find(const plan_inputs *in, const ty_timeline *timeline,
+                                  double step_time_s, bool is_all, simulation_details *out,
+                                  ty_error *error) TY_MUST_CHECK;
+/** To the open JSON object, or where `writer` is NULL to the text. */
+void simulation_details_show(const simulation_details *details, const plan_inputs *in,
+                             ty_json_writer *writer, ty_text *text);
+void simulation_details_clear(simulation_details *details);
+
 /* ---- faults.c ---------------------------------------------------------------------------- */
 
 /** What --slow-link makes of a plan's cluster: replaces it. */

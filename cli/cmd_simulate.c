@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { BUSIEST_LINKS = 8 };
 #define SPREAD "spread:"
 
 typedef struct simulation {
@@ -16,8 +15,7 @@ typedef struct simulation {
     double step_time_s;
     uint32_t seeds; /* 0: none were asked for */
     double *step_times_s;
-    ty_link_load *loads;
-    uint32_t load_count;
+    simulation_details details;
     bool has_faults;
     fault_outlook faults;
 } simulation;
@@ -26,7 +24,7 @@ static void simulation_clear(simulation *s)
 {
     ty_free(s->slowdowns);
     ty_free(s->step_times_s);
-    ty_free(s->loads);
+    simulation_details_clear(&s->details);
     ty_timeline_free(s->timeline);
     fault_outlook_clear(&s->faults);
     plan_inputs_clear(&s->inputs);
@@ -177,22 +175,6 @@ static double percentile(const simulation *s, double share)
 
 /* ---- Showing ------------------------------------------------------------------------------- */
 
-static void write_link(const simulation *s, const ty_link_load *load, ty_json_writer *writer)
-{
-    const ty_link_edge *link = ty_cluster_link(s->inputs.cluster, load->link);
-    const char *from = ty_cluster_vertex_name(s->inputs.cluster, link->from);
-    const char *to = ty_cluster_vertex_name(s->inputs.cluster, link->to);
-
-    ty_json_open(writer, NULL, '{');
-    ty_json_put_string(writer, "from", load->is_backward ? to : from);
-    ty_json_put_string(writer, "to", load->is_backward ? from : to);
-    ty_json_put_string(writer, "kind", link->kind);
-    ty_json_put_number(writer, "bandwidth_bytes_per_s", link->bandwidth_bytes_per_s);
-    ty_json_put_number(writer, "step_bytes", load->bytes);
-    ty_json_put_number(writer, "utilisation", load->busy_s / s->step_time_s);
-    ty_json_close(writer, '}');
-}
-
 static void write_more(const simulation *s, ty_json_writer *writer)
 {
     if (s->seeds > 0) {
@@ -202,11 +184,7 @@ static void write_more(const simulation *s, ty_json_writer *writer)
     }
     if (s->has_faults)
         fault_outlook_show(&s->faults, writer, NULL);
-    ty_json_put_uint(writer, "links_used", s->load_count);
-    ty_json_open(writer, "busiest_links", '[');
-    for (uint32_t l = 0; l < s->load_count && l < BUSIEST_LINKS; l++)
-        write_link(s, &s->loads[l], writer);
-    ty_json_close(writer, ']');
+    simulation_details_show(&s->details, &s->inputs, writer, NULL);
 }
 
 static void show_disturbed(void *context, ty_json_writer *writer, ty_text *text)
@@ -221,14 +199,7 @@ static void show_disturbed(void *context, ty_json_writer *writer, ty_text *text)
         ty_text_addf(text, "%u seeds%*sP50 %.4g s, P95 %.4g s\n", s->seeds,
                      s->seeds < 10 ? 5 : (s->seeds < 100 ? 4 : 3), "", percentile(s, 0.5),
                      percentile(s, 0.95));
-    if (s->load_count > 0) {
-        const ty_link_edge *link = ty_cluster_link(s->inputs.cluster, s->loads[0].link);
-        const bool is_backward = s->loads[0].is_backward;
-        ty_text_addf(text, "busiest     %s to %s (%s), %.1f %% of the step\n",
-                     ty_cluster_vertex_name(s->inputs.cluster, is_backward ? link->to : link->from),
-                     ty_cluster_vertex_name(s->inputs.cluster, is_backward ? link->from : link->to),
-                     link->kind, 100.0 * s->loads[0].busy_s / s->step_time_s);
-    }
+    simulation_details_show(&s->details, &s->inputs, NULL, text);
     if (s->has_faults)
         fault_outlook_show(&s->faults, NULL, text);
 }
@@ -249,9 +220,9 @@ static ty_status run(const cli_options *options, simulation *s, ty_text *text, t
     if (s->has_faults)
         TY_CHECK(faults_endure(options, in, &s->how, s->step_time_s, &s->faults, error), status,
                  done);
-    TY_CHECK(ty_link_loads(in->plan, in->program, in->costs, in->cluster, &s->loads, &s->load_count,
-                           error),
-             status, done);
+    TY_CHECK(
+        simulation_details_find(in, s->timeline, s->step_time_s, options->json, &s->details, error),
+        status, done);
     status = show_timeline(options, in, "trainyard.simulation/1", s->timeline, show_disturbed, s,
                            text, error);
 done:

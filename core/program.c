@@ -279,6 +279,14 @@ double ty_program_peak_stash(const ty_program *program, uint32_t position, const
     return peak;
 }
 
+int ty_program_stash_change(const ty_stage_program *program, uint32_t instruction)
+{
+    const ty_instruction *in = &program->instructions[instruction];
+    return in->op == TY_OP_FORWARD || ends_stash(in->op)
+               ? stash_change(in, lowest_layers_of(program, in->stage))
+               : 0;
+}
+
 uint32_t ty_program_peak_in_flight(const ty_program *program, uint32_t stage)
 {
     const uint32_t position = stage % program->stage_count;

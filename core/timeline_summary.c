@@ -14,7 +14,7 @@
 
 enum { MEDIAN_ABOVE_STEPS = 8 };
 
-/* What a moment of a rank's compute stream was spent on. */
+/* What a moment of a rank's compute stream was spent on, in a summary's words. */
 typedef enum share {
     SHARE_COMPUTE,
     SHARE_COLLECTIVE,
@@ -24,13 +24,46 @@ typedef enum share {
     SHARE_COUNT
 } share;
 
+static const share share_of[TY_TIME_KIND_COUNT] = {
+    [TY_TIME_FORWARD] = SHARE_COMPUTE,
+    [TY_TIME_BACKWARD] = SHARE_COMPUTE,
+    [TY_TIME_RECOMPUTE] = SHARE_COMPUTE,
+    [TY_TIME_OPTIMIZER] = SHARE_COMPUTE,
+    [TY_TIME_TENSOR_EXCHANGE] = SHARE_COMPUTE,
+    [TY_TIME_GRADIENT_EXCHANGE] = SHARE_COLLECTIVE,
+    [TY_TIME_WEIGHT_GATHER] = SHARE_COLLECTIVE,
+    [TY_TIME_CODEC] = SHARE_COLLECTIVE,
+    [TY_TIME_TRANSFER] = SHARE_TRANSFER,
+    [TY_TIME_INPUT] = SHARE_INPUT,
+    [TY_TIME_BUBBLE] = SHARE_BUBBLE,
+};
+
+const char *ty_time_kind_name(ty_time_kind kind)
+{
+    static const char *const names[TY_TIME_KIND_COUNT] = {
+        [TY_TIME_FORWARD] = "forward",
+        [TY_TIME_BACKWARD] = "backward",
+        [TY_TIME_RECOMPUTE] = "recompute",
+        [TY_TIME_OPTIMIZER] = "optimizer",
+        [TY_TIME_TENSOR_EXCHANGE] = "tensor_exchange",
+        [TY_TIME_GRADIENT_EXCHANGE] = "gradient_exchange",
+        [TY_TIME_WEIGHT_GATHER] = "weight_gather",
+        [TY_TIME_CODEC] = "codec",
+        [TY_TIME_TRANSFER] = "transfer",
+        [TY_TIME_INPUT] = "input",
+        [TY_TIME_BUBBLE] = "bubble",
+    };
+    return (unsigned)kind < TY_TIME_KIND_COUNT ? names[kind] : "unknown";
+}
+
 typedef struct view {
     const ty_plan *plan;
     const ty_program *program;
+    const ty_costs *costs; /* or NULL */
     const ty_timeline *timeline;
     uint32_t **sends; /* [stage][2 * micro-batch + (direction is gradient)]: index of the send */
     double from_s, to_s;
-    double seconds[SHARE_COUNT]; /* summed over ranks */
+    double seconds[TY_TIME_KIND_COUNT]; /* summed over ranks */
 } view;
 
 static const ty_event *event_of(const view *v, uint32_t step, uint32_t rank, uint32_t instruction)
@@ -145,7 +178,7 @@ static const ty_instruction *last_wait(const view *v, uint32_t step, uint32_t ra
     return last;
 }
 
-static void charge(view *v, share to, double from_s, double to_s)
+static void charge(view *v, ty_time_kind to, double from_s, double to_s)
 {
     from_s = fmax(from_s, v->from_s);
     to_s = fmin(to_s, v->to_s);
@@ -153,27 +186,57 @@ static void charge(view *v, share to, double from_s, double to_s)
         v->seconds[to] += to_s - from_s;
 }
 
+/* What compute waits for when it waits for an instruction. */
+static ty_time_kind cause_of(const ty_instruction *in)
+{
+    static const ty_time_kind causes[TY_STREAM_COUNT] = {
+        [TY_STREAM_COMPUTE] = TY_TIME_BUBBLE,   [TY_STREAM_SEND] = TY_TIME_TRANSFER,
+        [TY_STREAM_RECEIVE] = TY_TIME_TRANSFER, [TY_STREAM_COLLECTIVE] = TY_TIME_GRADIENT_EXCHANGE,
+        [TY_STREAM_INPUT] = TY_TIME_INPUT,
+    };
+    if (in->op == TY_OP_GATHER)
+        return TY_TIME_WEIGHT_GATHER;
+    return in->op == TY_OP_ENCODE || in->op == TY_OP_DECODE ? TY_TIME_CODEC : causes[in->stream];
+}
+
 static void charge_gap(view *v, uint32_t step, uint32_t stage, uint32_t replica, uint32_t rank,
                        const ty_instruction *next, double from_s, double to_s)
 {
-    static const share causes[TY_STREAM_COUNT] = {
-        [TY_STREAM_COMPUTE] = SHARE_BUBBLE,   [TY_STREAM_SEND] = SHARE_TRANSFER,
-        [TY_STREAM_RECEIVE] = SHARE_TRANSFER, [TY_STREAM_COLLECTIVE] = SHARE_COLLECTIVE,
-        [TY_STREAM_INPUT] = SHARE_INPUT,
-    };
     const ty_instruction *cause =
         last_wait(v, step, rank, &v->program->stages[stage], next, from_s);
 
     if (cause == NULL) {
-        charge(v, SHARE_BUBBLE, from_s, to_s);
+        charge(v, TY_TIME_BUBBLE, from_s, to_s);
     } else if (cause->op == TY_OP_RECEIVE) {
         double sent = send_start(v, step, stage, replica, cause);
         sent = fmin(fmax(sent, from_s), to_s);
-        charge(v, SHARE_BUBBLE, from_s, sent);
-        charge(v, SHARE_TRANSFER, sent, to_s);
+        charge(v, TY_TIME_BUBBLE, from_s, sent);
+        charge(v, TY_TIME_TRANSFER, sent, to_s);
     } else {
-        charge(v, causes[cause->stream], from_s, to_s);
+        charge(v, cause_of(cause), from_s, to_s);
     }
+}
+
+/* A compute instruction, with the share of it in which lanes exchange. */
+static void charge_compute(view *v, uint32_t stage, uint32_t index, double from_s, double to_s)
+{
+    const ty_op op = v->program->stages[stage].instructions[index].op;
+    const ty_instruction_cost *cost =
+        v->costs == NULL ? NULL : &v->costs->instructions[stage][index];
+    const double inner = cost != NULL && cost->seconds > 0 && cost->inner_s > 0
+                             ? fmin(1.0, cost->inner_s / cost->seconds)
+                             : 0.0;
+    const double middle_s = to_s - inner * (to_s - from_s);
+    ty_time_kind kind = TY_TIME_BACKWARD;
+
+    if (op == TY_OP_FORWARD)
+        kind = TY_TIME_FORWARD;
+    else if (op == TY_OP_RECOMPUTE)
+        kind = TY_TIME_RECOMPUTE;
+    else if (op == TY_OP_UPDATE || op == TY_OP_BEGIN)
+        kind = TY_TIME_OPTIMIZER;
+    charge(v, kind, from_s, middle_s);
+    charge(v, TY_TIME_TENSOR_EXCHANGE, middle_s, to_s);
 }
 
 /* Splits the window of one rank: compute, the gaps before it, and what is left at the end. The
@@ -194,11 +257,11 @@ static void charge_rank(view *v, uint32_t stage, uint32_t replica, uint32_t rank
             if (event->start_s > cursor)
                 charge_gap(v, step, stage, replica, rank, &s->instructions[i], cursor,
                            event->start_s);
-            charge(v, SHARE_COMPUTE, fmax(cursor, event->start_s), event->end_s);
+            charge_compute(v, stage, i, fmax(cursor, event->start_s), event->end_s);
             cursor = fmax(cursor, event->end_s);
         }
     }
-    charge(v, SHARE_BUBBLE, cursor, v->to_s);
+    charge(v, TY_TIME_BUBBLE, cursor, v->to_s);
 }
 
 /* ---- In words ------------------------------------------------------------------------------ */
@@ -247,11 +310,11 @@ static void describe_limit(const ty_plan *plan, const double shares[SHARE_COUNT]
 static void fill_summary(const view *v, double step_time_s, ty_step_summary *out)
 {
     ty_step_summary summary = {.step_time_s = step_time_s};
-    double shares[SHARE_COUNT];
+    double shares[SHARE_COUNT] = {0};
     const double total = (v->to_s - v->from_s) * v->timeline->rank_count;
 
-    for (int i = 0; i < SHARE_COUNT; i++)
-        shares[i] = v->seconds[i] / total;
+    for (int i = 0; i < TY_TIME_KIND_COUNT; i++)
+        shares[share_of[i]] += v->seconds[i] / total;
     summary.samples_per_s = v->plan->global_batch / step_time_s;
     summary.tokens_per_s = summary.samples_per_s * (double)v->plan->workload->tokens_per_sample;
     summary.compute_share = shares[SHARE_COMPUTE];
@@ -263,43 +326,82 @@ static void fill_summary(const view *v, double step_time_s, ty_step_summary *out
     *out = summary;
 }
 
-ty_status ty_timeline_summarize(const ty_plan *plan, const ty_program *program,
-                                const ty_timeline *timeline, ty_step_summary *out, ty_error *error)
+static void view_clear(view *v)
 {
-    const uint32_t steps = timeline->step_count;
-    ty_status status = TY_OK;
-    view v = {.plan = plan, .program = program, .timeline = timeline};
+    for (uint32_t s = 0; v->sends != NULL && s < v->plan->stage_count; s++)
+        ty_free(v->sends[s]);
+    ty_free(v->sends);
+}
+
+/* The window, and the time of a step. */
+static ty_status find_window(view *v, double *step_time_s, ty_error *error)
+{
+    const uint32_t steps = v->timeline->step_count;
+    const uint32_t settling = settling_steps(v->program, steps);
     double *ends = ty_alloc(steps, sizeof *ends);
-    double step_time_s;
-    uint32_t rank = 0, settling;
 
     if (ends == NULL)
         return ty_fail(error, TY_ENOMEM, "out of memory");
-    TY_CHECK(ty_timeline_check(plan, program, timeline, "timeline", error), status, cleanup);
-    if (steps == 0) {
-        status = ty_fail(error, TY_EINVAL, "a timeline without steps cannot be summarised");
-        goto cleanup;
-    }
-    TY_CHECK(find_sends(&v, error), status, cleanup);
-    step_ends(&v, ends);
-    settling = settling_steps(program, steps);
-    v.from_s = steps == 1 ? 0 : ends[settling];
-    v.to_s = ends[steps - 1 - settling];
-    step_time_s = step_time(&ends[settling], steps - 2 * settling);
-    if (!(step_time_s > 0) || !(v.to_s > v.from_s)) {
-        status = ty_fail(error, TY_EINVAL, "the steps of this timeline take no time (%g s each)",
-                         step_time_s);
-        goto cleanup;
-    }
-    for (uint32_t s = 0; s < program->stage_count; s++)
-        for (uint32_t q = 0; q < plan->stages[s].replicas; q++, rank++)
-            charge_rank(&v, s, q, rank);
-    fill_summary(&v, step_time_s, out);
-
-cleanup:
-    for (uint32_t s = 0; v.sends != NULL && s < plan->stage_count; s++)
-        ty_free(v.sends[s]);
-    ty_free(v.sends);
+    step_ends(v, ends);
+    v->from_s = steps == 1 ? 0 : ends[settling];
+    v->to_s = ends[steps - 1 - settling];
+    *step_time_s = step_time(&ends[settling], steps - 2 * settling);
     ty_free(ends);
+    if (!(*step_time_s > 0) || !(v->to_s > v->from_s))
+        return ty_fail(error, TY_EINVAL, "the steps of this timeline take no time (%g s each)",
+                       *step_time_s);
+    return TY_OK;
+}
+
+/* @param busy [out, rank] may be NULL */
+static ty_status charge_all(view *v, double *step_time_s, double *busy, ty_error *error)
+{
+    ty_status status;
+    uint32_t rank = 0;
+
+    TY_CHECK(ty_timeline_check(v->plan, v->program, v->timeline, "timeline", error), status, done);
+    if (v->timeline->step_count == 0)
+        return ty_fail(error, TY_EINVAL, "a timeline without steps cannot be summarised");
+    TY_CHECK(find_sends(v, error), status, done);
+    TY_CHECK(find_window(v, step_time_s, error), status, done);
+    for (uint32_t s = 0; s < v->program->stage_count; s++)
+        for (uint32_t q = 0; q < v->plan->stages[s].replicas; q++, rank++) {
+            double before = 0, after = 0;
+            for (int k = 0; k < TY_TIME_KIND_COUNT; k++)
+                before += share_of[k] == SHARE_COMPUTE ? v->seconds[k] : 0;
+            charge_rank(v, s, q, rank);
+            for (int k = 0; k < TY_TIME_KIND_COUNT; k++)
+                after += share_of[k] == SHARE_COMPUTE ? v->seconds[k] : 0;
+            if (busy != NULL)
+                busy[rank] = (after - before) / (v->to_s - v->from_s);
+        }
+done:
+    return status;
+}
+
+ty_status ty_timeline_summarize(const ty_plan *plan, const ty_program *program,
+                                const ty_timeline *timeline, ty_step_summary *out, ty_error *error)
+{
+    view v = {.plan = plan, .program = program, .timeline = timeline};
+    double step_time_s = 0;
+    const ty_status status = charge_all(&v, &step_time_s, NULL, error);
+
+    if (status == TY_OK)
+        fill_summary(&v, step_time_s, out);
+    view_clear(&v);
+    return status;
+}
+
+ty_status ty_timeline_breakdown(const ty_plan *plan, const ty_program *program,
+                                const ty_costs *costs, const ty_timeline *timeline, double *shares,
+                                double *busy, ty_error *error)
+{
+    view v = {.plan = plan, .program = program, .costs = costs, .timeline = timeline};
+    double step_time_s = 0;
+    const ty_status status = charge_all(&v, &step_time_s, busy, error);
+
+    for (int k = 0; status == TY_OK && k < TY_TIME_KIND_COUNT; k++)
+        shares[k] = v.seconds[k] / ((v.to_s - v.from_s) * timeline->rank_count);
+    view_clear(&v);
     return status;
 }

@@ -174,6 +174,10 @@ uint64_t ty_program_event_count(const ty_plan *plan, const ty_program *program);
 
 /** The most micro-batches whose stash of plan stage `stage` is alive at once on a replica. */
 uint32_t ty_program_peak_in_flight(const ty_program *program, uint32_t stage);
+/** What an instruction does to the number of stashes alive: +1, -1 or 0. A micro-batch's lives from
+ * the first piece of its forward to the last piece of its backward, where that comes in two parts
+ * of the weights' part; of frozen layers, which have no backward, -1 never comes. */
+int ty_program_stash_change(const ty_stage_program *program, uint32_t instruction);
 /**
  * The most that the stashes of all stages of a position weigh at once on a replica.
  * @param weights [stages of the position]: of one micro-batch of its n-th stage

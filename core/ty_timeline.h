@@ -7,6 +7,7 @@
 #ifndef TY_TIMELINE_H
 #define TY_TIMELINE_H
 
+#include "ty_costs.h"
 #include "ty_json.h"
 #include "ty_plan.h"
 #include "ty_program.h"
@@ -74,5 +75,35 @@ const ty_event *ty_timeline_find(const ty_timeline *timeline, const ty_program *
 ty_status ty_timeline_summarize(const ty_plan *plan, const ty_program *program,
                                 const ty_timeline *timeline, ty_step_summary *out,
                                 ty_error *error) TY_MUST_CHECK;
+
+/** What the time of a rank's compute stream goes to, in more detail than a summary has. */
+typedef enum ty_time_kind {
+    TY_TIME_FORWARD,
+    TY_TIME_BACKWARD,
+    TY_TIME_RECOMPUTE,
+    TY_TIME_OPTIMIZER,
+    TY_TIME_TENSOR_EXCHANGE,   /* inside passes, among the lanes of a rank */
+    TY_TIME_GRADIENT_EXCHANGE, /* compute waits for it, as for the kinds from here on */
+    TY_TIME_WEIGHT_GATHER,
+    TY_TIME_CODEC,
+    TY_TIME_TRANSFER, /* of activations and their gradients, while it is being sent */
+    TY_TIME_INPUT,
+    TY_TIME_BUBBLE, /* another stage's compute */
+    TY_TIME_KIND_COUNT
+} ty_time_kind;
+const char *ty_time_kind_name(ty_time_kind kind); /* "forward", "gradient_exchange" */
+
+/**
+ * Shares of the window that ty_timeline_summarize looks at, over all ranks; they add up to 1, and
+ * those of a summary are sums of them.
+ * @param costs  where a pass's exchange among lanes is known from (inner_s); NULL: it stays with
+ * the passes
+ * @param shares [out, TY_TIME_KIND_COUNT]
+ * @param busy   [out, rank] share of the window that its compute stream is busy; may be NULL
+ * @return as ty_timeline_summarize
+ */
+ty_status ty_timeline_breakdown(const ty_plan *plan, const ty_program *program,
+                                const ty_costs *costs, const ty_timeline *timeline, double *shares,
+                                double *busy, ty_error *error) TY_MUST_CHECK;
 
 #endif

@@ -54,6 +54,22 @@ void ty_print_run(const ty_run *run, ty_text *text);
 void ty_comparison_to_json(const ty_plan *plan, const ty_comparison *comparison,
                            ty_json_writer *writer, const char *key);
 
+/** A part of the critical path: an instruction that what comes behind it waited for. */
+typedef struct ty_critical_part {
+    uint32_t rank, step, instruction;
+    double from_s, to_s;
+} ty_critical_part;
+/**
+ * The critical path of a timeline's last step: what its last compute instruction waited for, and
+ * what that waited for, back to where the compute of the step before ends. A receive counts as its
+ * send, a collective as its last member's.
+ * @param out [out] in order of time; free with ty_free
+ * @return TY_EPARSE for a timeline of another program, TY_EINVAL for one without steps
+ */
+ty_status ty_critical_parts(const ty_plan *plan, const ty_program *program,
+                            const ty_timeline *timeline, ty_critical_part **out, uint32_t *count,
+                            ty_error *error) TY_MUST_CHECK;
+
 /**
  * Chrome/Perfetto trace: one process per rank, one thread per stream, X events in microseconds,
  * flow arrows from each send to its receive. Measured ranks follow predicted ones where both are

@@ -184,7 +184,7 @@ static ty_status fill_key(ty_fold_graph *graph, const ty_fold_key *key)
     return status;
 }
 
-static uint32_t rank_of(const ty_fold_graph *graph, const ty_pattern *pattern, uint32_t member)
+uint32_t ty_fold_member_rank(const ty_fold_graph *graph, const ty_pattern *pattern, uint32_t member)
 {
     uint32_t first = pattern->position, second = pattern->tied;
 
@@ -216,8 +216,8 @@ static ty_status fill_strand(ty_fold_graph *graph, uint32_t index, const ty_stra
                                                              : first + (l + 1) % strand->count,
                                .first_link = (uint32_t)graph->link_count};
         if (leg->from != leg->to)
-            status = route(graph, edge, rank_of(graph, pattern, leg->from),
-                           rank_of(graph, pattern, leg->to), lane);
+            status = route(graph, edge, ty_fold_member_rank(graph, pattern, leg->from),
+                           ty_fold_member_rank(graph, pattern, leg->to), lane);
     }
     return status;
 }

@@ -61,4 +61,8 @@ const ty_fold_key *ty_fold_key_of(const ty_fold_graph *graph, uint32_t position,
 uint32_t ty_fold_peer(const ty_fold_graph *graph, const ty_fold_key *key, uint32_t replica,
                       uint32_t phase);
 
+/** The rank of a member of a pattern. */
+uint32_t ty_fold_member_rank(const ty_fold_graph *graph, const ty_pattern *pattern,
+                             uint32_t member);
+
 #endif

@@ -1,80 +1,20 @@
 /* What a step puts on each link: from the program, its costs and the routes, without a simulation.
  */
-#include "fold_graph.h"
+#include "traffic.h"
 
 #include "ty_memory.h"
 
 #include <stdlib.h>
 
-/* Bytes that a rank of a position sends in a step to the peers of one phase of a key. */
-static double sent_bytes(const ty_fold_graph *graph, const ty_program *program,
-                         const ty_costs *costs, const ty_fold_key *key, uint32_t phase)
+static void add_to_links(void *context, const ty_visit *v, const ty_fold_edge *edge, uint32_t from,
+                         uint32_t to, double bytes)
 {
-    const ty_stage_program *code = &program->stages[key->position];
-    double bytes = 0.0;
+    ty_link_load *loads = context;
 
-    for (uint32_t i = 0; i < code->instruction_count; i++) {
-        const ty_instruction *in = &code->instructions[i];
-        if (in->op == TY_OP_SEND && in->peer_stage % graph->position_count == key->peer &&
-            in->micro_batch % key->period == phase)
-            bytes += costs->instructions[key->position][i].edge_bytes;
-    }
-    return bytes;
-}
-
-static void add_edge(const ty_fold_graph *graph, const ty_fold_edge *edge, double bytes,
-                     ty_link_load *loads)
-{
+    (void)from;
+    (void)to;
     for (uint32_t i = 0; i < edge->link_count; i++)
-        loads[graph->links[edge->first_link + i]].bytes += bytes;
-}
-
-/* A collective of a pattern, with what each leg of each strand carries. */
-static void add_exchange(const ty_fold_graph *graph, const ty_pattern *pattern,
-                         const ty_instruction_cost *cost, ty_link_load *loads)
-{
-    uint32_t edge = graph->groups[pattern - graph->patterns.patterns].first_edge;
-    ty_strand strands[TY_MOST_STRANDS];
-
-    for (uint32_t m = 0; m < pattern->member_count; m++) {
-        const uint32_t count = ty_pattern_strands(pattern, m, cost, strands);
-        for (uint32_t i = 0; i < count * graph->width; i++)
-            for (uint32_t l = 0; l < strands[i % count].count; l++, edge++)
-                add_edge(graph, &graph->edges[edge], strands[i % count].legs[l].message.bytes,
-                         loads);
-    }
-}
-
-/* Every collective of a position that is its pattern's first: the tied one has the same. */
-static void add_exchanges(const ty_fold_graph *graph, const ty_program *program,
-                          const ty_costs *costs, uint32_t position, ty_link_load *loads)
-{
-    for (uint32_t i = 0; i < program->stages[position].instruction_count; i++) {
-        const ty_instruction *in = &program->stages[position].instructions[i];
-        if (in->op != TY_OP_COLLECTIVE && in->op != TY_OP_GATHER)
-            continue;
-        const ty_pattern *pattern =
-            ty_pattern_of(&graph->patterns, graph->plan, &graph->plan->buckets[in->bucket],
-                          in->op == TY_OP_GATHER ? TY_GATHER_PHASE : in->phase);
-        if (pattern != NULL && pattern->position == position)
-            add_exchange(graph, pattern, &costs->instructions[position][i], loads);
-    }
-}
-
-static void add_key(const ty_fold_graph *graph, const ty_program *program, const ty_costs *costs,
-                    const ty_fold_key *key, ty_link_load *loads)
-{
-    const uint32_t replicas = graph->plan->stages[key->position].replicas;
-
-    for (uint32_t phase = 0; phase < key->period; phase++) {
-        const double bytes = sent_bytes(graph, program, costs, key, phase);
-        for (uint32_t q = 0; q < replicas; q++)
-            for (uint32_t lane = 0; lane < graph->width; lane++)
-                add_edge(graph,
-                         &graph->edges[key->first_edge +
-                                       ((size_t)q * key->period + phase) * graph->width + lane],
-                         bytes, loads);
-    }
+        loads[v->graph->links[edge->first_link + i]].bytes += bytes;
 }
 
 static int by_busy_seconds(const void *left, const void *right)
@@ -100,10 +40,11 @@ ty_status ty_link_loads(const ty_plan *plan, const ty_program *program, const ty
     if (loads == NULL)
         return ty_fail(error, TY_ENOMEM, "out of memory");
     TY_CHECK(ty_fold_graph_fill(&graph, program), status, cleanup);
-    for (uint32_t k = 0; k < graph.key_count; k++)
-        add_key(&graph, program, costs, &graph.keys[k], loads);
-    for (uint32_t p = 0; p < graph.position_count; p++)
-        add_exchanges(&graph, program, costs, p, loads);
+    ty_visit_all(&(ty_visit){.graph = &graph,
+                             .program = program,
+                             .costs = costs,
+                             .tell = add_to_links,
+                             .context = loads});
     for (uint32_t l = 0; l < links; l++)
         if (loads[l].bytes > 0.0)
             loads[kept++] = (ty_link_load){

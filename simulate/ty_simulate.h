@@ -44,6 +44,7 @@
 #ifndef TY_SIMULATE_H
 #define TY_SIMULATE_H
 
+#include "ty_analysis.h"
 #include "ty_core.h"
 #include "ty_faults.h"
 #include "ty_topologies.h"

@@ -1,0 +1,105 @@
+/* A rank's memory over time: see ty_analysis.h. */
+#include "ty_analysis.h"
+
+#include "ty_memory.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+typedef struct change {
+    double time_s;
+    double bytes;
+} change;
+
+static int compare_changes(const void *left, const void *right)
+{
+    const change *a = left, *b = right;
+    if (a->time_s != b->time_s)
+        return a->time_s < b->time_s ? -1 : 1;
+    return (a->bytes > b->bytes) - (a->bytes < b->bytes); /* what is freed first */
+}
+
+/* Stash of a micro-batch of a plan stage. */
+static double stash_of(const ty_plan *plan, const ty_program *program, uint32_t stage)
+{
+    const uint32_t peak = ty_program_peak_in_flight(program, stage);
+    return peak == 0 ? 0.0 : (double)plan->memory[stage].activation_bytes / peak;
+}
+
+static double static_bytes(const ty_plan *plan, uint32_t position)
+{
+    double bytes = 0.0;
+
+    for (uint32_t s = position; s < plan->stage_count; s += ty_plan_position_count(plan))
+        bytes += (double)(ty_memory_use_total(&plan->memory[s]) - plan->memory[s].activation_bytes);
+    return bytes;
+}
+
+/* Whether anything of a stage ends a stash; if not, its forward does. */
+static bool has_backward(const ty_stage_program *code, uint32_t stage)
+{
+    for (uint32_t i = 0; i < code->instruction_count; i++)
+        if (code->instructions[i].stage == stage && ty_program_stash_change(code, i) < 0)
+            return true;
+    return false;
+}
+
+static uint32_t list_changes(const ty_plan *plan, const ty_program *program,
+                             const ty_timeline *timeline, uint32_t rank, change *changes)
+{
+    const uint32_t position = ty_plan_stage_of_rank(plan, rank);
+    const ty_stage_program *code = &program->stages[position];
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < code->instruction_count; i++) {
+        const uint32_t stage = code->instructions[i].stage;
+        const int way = ty_program_stash_change(code, i);
+        if (way == 0)
+            continue;
+        const double bytes = stash_of(plan, program, stage);
+        const bool is_over = way > 0 && !has_backward(code, stage);
+        for (uint32_t step = 0; step < timeline->step_count; step++) {
+            const ty_event *event = ty_timeline_find(timeline, program, plan, step, rank, i);
+            changes[count++] = (change){way > 0 ? event->start_s : event->end_s, way * bytes};
+            if (is_over)
+                changes[count++] = (change){event->end_s, -bytes};
+        }
+    }
+    qsort(changes, count, sizeof *changes, compare_changes);
+    return count;
+}
+
+ty_status ty_memory_curve(const ty_plan *plan, const ty_program *program,
+                          const ty_timeline *timeline, uint32_t rank, ty_memory_point **out,
+                          uint32_t *count, ty_error *error)
+{
+    if (plan->memory == NULL)
+        return ty_fail(error, TY_EINVAL, "memory over time: the plan says nothing of memory");
+    if (rank >= ty_plan_rank_count(plan))
+        return ty_fail(error, TY_EINVAL, "memory over time: found rank %u, expected one below %u",
+                       rank, ty_plan_rank_count(plan));
+    const uint32_t position = ty_plan_stage_of_rank(plan, rank);
+    const size_t most =
+        (size_t)timeline->step_count * program->stages[position].instruction_count * 2;
+    change *changes = ty_alloc(most, sizeof *changes);
+    ty_memory_point *points = ty_alloc(most + 1, sizeof *points);
+    if (changes == NULL || points == NULL) {
+        ty_free(changes);
+        ty_free(points);
+        return ty_fail(error, TY_ENOMEM, "memory over time: memory ran out");
+    }
+    const uint32_t changed = list_changes(plan, program, timeline, rank, changes);
+    double bytes = static_bytes(plan, position);
+    uint32_t kept = 1;
+    points[0] = (ty_memory_point){0.0, (uint64_t)bytes};
+    for (uint32_t i = 0; i < changed; i++) {
+        bytes += changes[i].bytes;
+        if (changes[i].time_s > points[kept - 1].time_s)
+            kept++;
+        points[kept - 1] = (ty_memory_point){changes[i].time_s, (uint64_t)fmax(0.0, round(bytes))};
+    }
+    ty_free(changes);
+    *out = points;
+    *count = kept;
+    return TY_OK;
+}
