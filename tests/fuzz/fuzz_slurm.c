@@ -3,22 +3,21 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <string.h>
 
 /* Ranges that name thousands of hosts are allowed and take seconds: a run would do little else.
  * What is beyond the most devices there may be is refused at once, and stays. */
 static bool names_thousands(const uint8_t *bytes, size_t length)
 {
-    size_t digits = 0, longest = 0;
-    bool is_product = false;
+    size_t digits = 0, longest = 0, brackets = 0, most = 0;
 
     for (size_t i = 0; i < length; i++) {
         digits = isdigit(bytes[i]) ? digits + 1 : 0;
         if (digits <= 6 && (i + 1 == length || !isdigit(bytes[i + 1])))
             longest = digits > longest ? digits : longest;
-        is_product = is_product || (i + 1 < length && memcmp(bytes + i, "][", 2) == 0);
+        brackets = isspace(bytes[i]) ? 0 : brackets + (bytes[i] == '[');
+        most = brackets > most ? brackets : most; /* of a word: their ranges multiply */
     }
-    return longest > (is_product ? 1 : 3);
+    return most > 3 || longest > (most > 1 ? 1 : 3);
 }
 
 #define SKIPS names_thousands
