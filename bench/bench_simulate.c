@@ -30,34 +30,47 @@ static const struct row {
     uint32_t devices, tensor, pipeline, zero, global_batch, micro_batch_size;
     ty_resolution resolution;
     bool no_fold;
+    uint32_t odd; /* so many ranks are slow, each in a way of its own */
 } rows[] = {
-    {"ring all-reduce 64 MiB", "1x dgx-a100", RING, NULL, 8, 1, 1, 0, 0, 0, TY_FLOW, false},
-    {"ring all-reduce 64 MiB", "8x dgx-a100", RING, NULL, 64, 1, 1, 0, 0, 0, TY_FLOW, false},
-    {"ring all-reduce 64 MiB", "64x dgx-a100", RING, NULL, 512, 1, 1, 0, 0, 0, TY_FLOW, false},
-    {"ring all-reduce 64 MiB", "512x dgx-a100", RING, NULL, 4096, 1, 1, 0, 0, 0, TY_FLOW, false},
-    {"ring all-reduce 64 MiB", "512x dgx-a100", RING, NULL, 4096, 1, 1, 0, 0, 0, TY_FLOW, true},
-    {"ring all-reduce 64 MiB", "12500x dgx-a100", RING, NULL, 100000, 1, 1, 0, 0, 0, TY_FLOW,
-     false},
-    {"ring all-reduce 64 MiB", "8x dgx-a100", RING, NULL, 64, 1, 1, 0, 0, 0, TY_CHUNK, false},
+    {"ring all-reduce 64 MiB", "1x dgx-a100", RING, NULL, 8, 1, 1, 0, 0, 0, TY_FLOW, false, 0},
+    {"ring all-reduce 64 MiB", "8x dgx-a100", RING, NULL, 64, 1, 1, 0, 0, 0, TY_FLOW, false, 0},
+    {"ring all-reduce 64 MiB", "64x dgx-a100", RING, NULL, 512, 1, 1, 0, 0, 0, TY_FLOW, false, 0},
+    {"ring all-reduce 64 MiB", "512x dgx-a100", RING, NULL, 4096, 1, 1, 0, 0, 0, TY_FLOW, false, 0},
+    {"ring all-reduce 64 MiB", "512x dgx-a100", RING, NULL, 4096, 1, 1, 0, 0, 0, TY_FLOW, true, 0},
+    {"ring all-reduce 64 MiB", "12500x dgx-a100", RING, NULL, 100000, 1, 1, 0, 0, 0, TY_FLOW, false,
+     0},
+    {"ring all-reduce 64 MiB", "8x dgx-a100", RING, NULL, 64, 1, 1, 0, 0, 0, TY_CHUNK, false, 0},
     {"50 layers, buckets of 2 MiB", "64x dgx-a100", BUCKETS, NULL, 512, 1, 1, 0, 0, 0, TY_FLOW,
-     false},
+     false, 0},
     {"50 layers, buckets of 2 MiB", "64x dgx-a100", BUCKETS, NULL, 512, 1, 1, 0, 0, 0, TY_FLOW,
-     true},
+     true, 0},
     {"50 layers, buckets of 2 MiB",
      "leaf:64 host:64 gpu:8 @a100-sxm4-80gb nvlink3 hdr200 oversub:2", BUCKETS, NULL, 32768, 1, 1,
-     0, 0, 0, TY_FLOW, false},
+     0, 0, 0, TY_FLOW, false, 0},
     {"50 layers, buckets of 2 MiB", "12500x dgx-a100", BUCKETS, NULL, 100000, 1, 1, 0, 0, 0,
-     TY_FLOW, false},
+     TY_FLOW, false, 0},
+    {"50 layers, odd ranks", "512x dgx-a100", BUCKETS, NULL, 4096, 1, 1, 0, 0, 0, TY_FLOW, false,
+     0},
+    {"50 layers, odd ranks", "512x dgx-a100", BUCKETS, NULL, 4096, 1, 1, 0, 0, 0, TY_FLOW, false,
+     16},
+    {"50 layers, odd ranks", "512x dgx-a100", BUCKETS, NULL, 4096, 1, 1, 0, 0, 0, TY_FLOW, false,
+     64},
+    {"50 layers, odd ranks", "512x dgx-a100", BUCKETS, NULL, 4096, 1, 1, 0, 0, 0, TY_FLOW, false,
+     256},
+    {"50 layers, odd ranks", "512x dgx-a100", BUCKETS, NULL, 4096, 1, 1, 0, 0, 0, TY_FLOW, false,
+     1024},
+    {"50 layers, odd ranks", "512x dgx-a100", BUCKETS, NULL, 4096, 1, 1, 0, 0, 0, TY_FLOW, false,
+     4095},
     {"GPT-3 175B, an iteration", "64x dgx-a100", SEARCH, "gpt3-175b", 512, 8, 8, 1, 192, 1, TY_FLOW,
-     false},
+     false, 0},
     {"GPT-3 175B, an iteration", "512x dgx-a100", SEARCH, "gpt3-175b", 4096, 8, 8, 1, 1536, 1,
-     TY_FLOW, false},
+     TY_FLOW, false, 0},
     {"GPT-3 175B, an iteration", "512x dgx-a100", SEARCH, "gpt3-175b", 4096, 8, 8, 1, 1536, 1,
-     TY_FLOW, true},
+     TY_FLOW, true, 0},
     {"GPT-3 175B, an iteration", "2048x dgx-a100", SEARCH, "gpt3-175b", 16384, 8, 8, 1, 6144, 1,
-     TY_FLOW, false},
+     TY_FLOW, false, 0},
     {"GPT-3 175B, an iteration", "12500x dgx-h200", SEARCH, "gpt3-175b", 100000, 8, 10, 1, 30000, 1,
-     TY_FLOW, false},
+     TY_FLOW, false, 0},
 };
 enum { ROW_COUNT = sizeof rows / sizeof rows[0] };
 
@@ -101,6 +114,8 @@ static ty_status make_stage(const struct row *row, subject *s, ty_error *error)
     if (plan == NULL || (plan->stages = ty_alloc(1, sizeof *plan->stages)) == NULL ||
         (plan->buckets = ty_alloc(LAYERS, sizeof *plan->buckets)) == NULL ||
         (plan->stages[0].devices = ty_alloc(row->devices, sizeof(uint32_t))) == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory");
+    if ((plan->workload = ty_alloc(1, sizeof *plan->workload)) == NULL)
         return ty_fail(error, TY_ENOMEM, "out of memory");
     plan->cluster_name = ty_strdup(row->cluster);
     plan->strategy = ty_strdup("benchmark");
@@ -225,7 +240,8 @@ cleanup:
 /* ---- Measuring ----------------------------------------------------------------------------- */
 
 static void write_row(const struct row *row, const subject *s, const ty_timeline *timeline,
-                      const double seconds[2], ty_text *text)
+                      uint32_t classes, const double seconds[2], uint64_t memory_bytes,
+                      ty_text *text)
 {
     ty_json_writer writer = ty_json_writer_on(text);
     double end_s = 0;
@@ -237,14 +253,31 @@ static void write_row(const struct row *row, const subject *s, const ty_timeline
     ty_json_put_string(&writer, "cluster", row->cluster);
     ty_json_put_uint(&writer, "devices", row->devices);
     ty_json_put_uint(&writer, "ranks", ty_plan_rank_count(s->plan));
+    ty_json_put_uint(&writer, "classes", classes);
     ty_json_put_string(&writer, "resolution", row->resolution == TY_FLOW ? "flow" : "chunk");
     ty_json_put_string(&writer, "fold", row->no_fold ? "no" : "yes");
     ty_json_put_uint(&writer, "events", timeline->event_count);
     ty_json_put_number(&writer, "wall_s", seconds[0]);
     ty_json_put_number(&writer, "cpu_s", seconds[1]);
-    ty_json_put_uint(&writer, "peak_memory_bytes", peak_bytes());
+    ty_json_put_uint(&writer, "peak_memory_bytes", memory_bytes);
     ty_json_put_number(&writer, "simulated_s", end_s);
     ty_json_close(&writer, '}');
+}
+
+/* The odd ranks are spread over all. */
+static ty_status slow_down(const struct row *row, const subject *s, double **out, ty_error *error)
+{
+    const uint32_t ranks = ty_plan_rank_count(s->plan);
+    double *slowdowns = ty_alloc(ranks, sizeof *slowdowns);
+
+    if (slowdowns == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory");
+    for (uint32_t r = 0; r < ranks; r++)
+        slowdowns[r] = 1.0;
+    for (uint32_t i = 0; i < row->odd; i++)
+        slowdowns[(uint64_t)i * ranks / row->odd] = 1.0 + 1e-6 * (i + 1);
+    *out = slowdowns;
+    return TY_OK;
 }
 
 static ty_status run(const struct row *row, ty_text *text, ty_error *error)
@@ -252,6 +285,8 @@ static ty_status run(const struct row *row, ty_text *text, ty_error *error)
     ty_status status;
     subject s = {0};
     ty_timeline *timeline = NULL;
+    double *slowdowns = NULL;
+    uint32_t classes = 0;
     ty_simulate_options options = ty_simulate_options_default();
 
     options.steps = 1;
@@ -261,14 +296,22 @@ static ty_status run(const struct row *row, ty_text *text, ty_error *error)
     TY_CHECK(row->question == SEARCH ? make_by_search(row, &s, error)
                                      : make_by_hand(row, &s, error),
              status, cleanup);
+    if (row->odd > 0) {
+        TY_CHECK(slow_down(row, &s, &slowdowns, error), status, cleanup);
+        options.slowdowns = slowdowns;
+    }
     const double start_s = now_s(), before_s = cpu_s(RUSAGE_SELF) + cpu_s(RUSAGE_CHILDREN);
     TY_CHECK(ty_simulate(s.plan, s.program, s.costs, s.cluster, &options, &timeline, error), status,
              cleanup);
     const double seconds[] = {now_s() - start_s,
                               cpu_s(RUSAGE_SELF) + cpu_s(RUSAGE_CHILDREN) - before_s};
-    write_row(row, &s, timeline, seconds, text);
+    const uint64_t memory_bytes = peak_bytes();
+    TY_CHECK(ty_simulate_classes(s.plan, s.program, s.costs, s.cluster, &options, &classes, error),
+             status, cleanup);
+    write_row(row, &s, timeline, classes, seconds, memory_bytes, text);
 
 cleanup:
+    ty_free(slowdowns);
     ty_timeline_free(timeline);
     ty_costs_free(s.costs);
     ty_program_free(s.program);
@@ -298,6 +341,9 @@ static int run_apart(const struct row *row)
     }
     if (child < 0 || waitpid(child, &status, 0) != child)
         return 1;
+    if (WIFSIGNALED(status))
+        fprintf(stderr, "bench_simulate: %s on %s: signal %d\n", row->name, row->cluster,
+                WTERMSIG(status));
     return status;
 }
 

@@ -38,7 +38,7 @@ typedef struct cli_options {
     const char *checkpoint, *checkpoint_every_text;
     const char *global_batch_text, *top_text, *steps_text, *ranks_text, *sequence_text;
     const char *seeds_text, *straggler, *jitter;
-    const char *slow_link, *failures, *horizon, *checkpoint_interval, *restart, *repair;
+    const char *slow_link, *failures, *beside, *horizon, *checkpoint_interval, *restart, *repair;
     /* Parsed from the texts; 0 where not given. */
     uint64_t global_batch, top, steps, ranks, seed, seeds, sequence, hosts, checkpoint_every;
     bool json, quiet, no_simulate, no_fold, elastic, allow_lossy, program, straight, fewer, help,

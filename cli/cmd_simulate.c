@@ -16,6 +16,9 @@ typedef struct simulation {
     uint32_t seeds; /* 0: none were asked for */
     double *step_times_s;
     simulation_details details;
+    plan_inputs other; /* --beside; no plan: none */
+    uint32_t other_device;
+    double alone_s, other_s; /* steps of the plan by itself, and of the other beside it */
     bool has_faults;
     fault_outlook faults;
 } simulation;
@@ -28,6 +31,7 @@ static void simulation_clear(simulation *s)
     ty_timeline_free(s->timeline);
     fault_outlook_clear(&s->faults);
     plan_inputs_clear(&s->inputs);
+    plan_inputs_clear(&s->other);
 }
 
 /* ---- What was asked for -------------------------------------------------------------------- */
@@ -129,19 +133,74 @@ static ty_status read_options(const cli_options *options, simulation *s, ty_erro
 
 /* ---- Simulating ---------------------------------------------------------------------------- */
 
+static ty_status step_time_of(const plan_inputs *in, const ty_timeline *timeline,
+                              double *step_time_s, ty_error *error)
+{
+    ty_step_summary summary;
+    const ty_status status =
+        ty_timeline_summarize(in->plan, in->program, timeline, &summary, error);
+
+    if (status == TY_OK)
+        *step_time_s = summary.step_time_s;
+    return status;
+}
+
 static ty_status simulate_once(simulation *s, ty_timeline **timeline, double *step_time_s,
                                ty_error *error)
 {
-    ty_step_summary summary;
     const plan_inputs *in = &s->inputs;
+    ty_status status =
+        ty_simulate(in->plan, in->program, in->costs, in->cluster, &s->how, timeline, error);
+
+    return status == TY_OK ? step_time_of(in, *timeline, step_time_s, error) : status;
+}
+
+/* "PLAN" or "PLAN@DEVICE". */
+static ty_status load_other(simulation *s, const char *text, ty_error *error)
+{
+    ty_text path = {0};
+    const char *at = strrchr(text, '@');
+    uint64_t device = 0;
+    ty_status status = TY_OK;
+
+    ty_text_append(&path, text, at != NULL ? (size_t)(at - text) : strlen(text));
+    for (uint32_t r = 0; r < ty_plan_rank_count(s->inputs.plan); r++)
+        for (uint32_t lane = 0; lane < ty_plan_width(s->inputs.plan); lane++)
+            if (device <= ty_plan_device_of_lane(s->inputs.plan, r, lane))
+                device = (uint64_t)ty_plan_device_of_lane(s->inputs.plan, r, lane) + 1;
+    TY_CHECK(ty_text_check(&path, error), status, done);
+    if (at != NULL)
+        TY_CHECK(ty_parse_uint(at + 1, 0, UINT32_MAX, &device, error), status, done);
+    s->other_device = (uint32_t)device;
+    status = plan_inputs_load(path.data, &s->other, error);
+done:
+    ty_text_clear(&path);
+    return status;
+}
+
+/* The plan beside the other one; what it takes alone is known by then. */
+static ty_status simulate_beside(simulation *s, ty_error *error)
+{
+    const plan_inputs *in = &s->inputs, *other = &s->other;
+    const ty_tenant tenants[] = {{in->plan, in->program, in->costs, 0},
+                                 {other->plan, other->program, other->costs, s->other_device}};
+    ty_timeline *timelines[2] = {NULL, NULL};
+    ty_simulate_options how = s->how;
     ty_status status;
 
-    TY_CHECK(ty_simulate(in->plan, in->program, in->costs, in->cluster, &s->how, timeline, error),
-             status, done);
-    TY_CHECK(ty_timeline_summarize(in->plan, in->program, *timeline, &summary, error), status,
-             done);
-    *step_time_s = summary.step_time_s;
+    how.slowdowns = NULL; /* they are of the first plan's ranks alone */
+    if (s->how.slowdowns != NULL)
+        return ty_fail(error, TY_EINVAL, "--straggler and --beside: expected one of them");
+    TY_CHECK(ty_simulate_tenants(tenants, 2, in->cluster, &how, timelines, error), status, done);
+    s->alone_s = s->step_time_s;
+    ty_timeline_free(s->timeline);
+    s->timeline = timelines[0];
+    timelines[0] = NULL;
+    TY_CHECK(step_time_of(in, s->timeline, &s->step_time_s, error), status, done);
+    status = step_time_of(other, timelines[1], &s->other_s, error);
 done:
+    ty_timeline_free(timelines[0]);
+    ty_timeline_free(timelines[1]);
     return status;
 }
 
@@ -184,6 +243,15 @@ static void write_more(const simulation *s, ty_json_writer *writer)
     }
     if (s->has_faults)
         fault_outlook_show(&s->faults, writer, NULL);
+    if (s->other.plan != NULL) {
+        ty_json_open(writer, "beside", '{');
+        ty_json_put_string(writer, "workload", s->other.plan->workload->name);
+        ty_json_put_string(writer, "strategy", s->other.plan->strategy);
+        ty_json_put_uint(writer, "first_device", s->other_device);
+        ty_json_put_number(writer, "step_time_s", s->other_s);
+        ty_json_put_number(writer, "alone_step_time_s", s->alone_s);
+        ty_json_close(writer, '}');
+    }
     simulation_details_show(&s->details, &s->inputs, writer, NULL);
 }
 
@@ -199,9 +267,25 @@ static void show_disturbed(void *context, ty_json_writer *writer, ty_text *text)
         ty_text_addf(text, "%u seeds%*sP50 %.4g s, P95 %.4g s\n", s->seeds,
                      s->seeds < 10 ? 5 : (s->seeds < 100 ? 4 : 3), "", percentile(s, 0.5),
                      percentile(s, 0.95));
+    if (s->other.plan != NULL)
+        ty_text_addf(text, "beside      %s, %.4g s a step; alone this job takes %.4g s\n",
+                     s->other.plan->workload->name, s->other_s, s->alone_s);
     simulation_details_show(&s->details, &s->inputs, NULL, text);
     if (s->has_faults)
         fault_outlook_show(&s->faults, NULL, text);
+}
+
+/* A larger cluster, whose first devices the plan's are. */
+static ty_status move_to(simulation *s, const char *text, ty_error *error)
+{
+    ty_cluster *cluster = NULL;
+    const ty_status status = ty_cluster_open(text, NULL, &cluster, error);
+
+    if (status != TY_OK)
+        return status;
+    ty_cluster_free(s->inputs.cluster);
+    s->inputs.cluster = cluster;
+    return TY_OK;
 }
 
 static ty_status run(const cli_options *options, simulation *s, ty_text *text, ty_error *error)
@@ -211,9 +295,13 @@ static ty_status run(const cli_options *options, simulation *s, ty_text *text, t
 
     if (options->straggler != NULL)
         TY_CHECK(read_stragglers(s, options->straggler, error), status, done);
+    if (options->cluster != NULL)
+        TY_CHECK(move_to(s, options->cluster, error), status, done);
     if (options->slow_link != NULL)
         TY_CHECK(faults_slow_links(options->slow_link, &s->inputs, error), status, done);
     TY_CHECK(simulate_once(s, &s->timeline, &s->step_time_s, error), status, done);
+    if (options->beside != NULL)
+        TY_CHECK(simulate_beside(s, error), status, done);
     if (s->seeds > 0)
         TY_CHECK(simulate_seeds(s, error), status, done);
     s->has_faults = options->failures != NULL;
@@ -240,6 +328,10 @@ exit_code cmd_simulate(const cli_options *options)
         return report_usage("simulate", "%s", error.message);
     if (plan_inputs_load(options->files[0], &s.inputs, &error) != TY_OK)
         return report_bad_input(&error);
+    if (options->beside != NULL && load_other(&s, options->beside, &error) != TY_OK) {
+        simulation_clear(&s);
+        return report_bad_input(&error);
+    }
     code = run(options, &s, &text, &error) == TY_OK ? print_text(&text) : report_failure(&error);
     ty_text_clear(&text);
     simulation_clear(&s);

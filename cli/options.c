@@ -40,6 +40,9 @@ static const option_row table[] = {
          "so many replicas; \"spread:P%\": every rank, log-normal"),
     TEXT("slow-link", 0, slow_link, "A:B=F,...",
          "links that carry a share F of what they should, by the names of their ends"),
+    TEXT("beside", 0, beside, "PLAN[@D]",
+         "another job on the same cluster, its devices numbered from D on (default: behind the "
+         "plan's)"),
     TEXT("fail", 0, failures, "WHAT@TIME,...",
          "device:3@2h, host:1@1d, link:A:B@30min; \"random\": as often as is usual. Goodput of a "
          "long run"),

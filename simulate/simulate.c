@@ -262,6 +262,11 @@ static ty_status collect(ty_timeline *timeline, const ty_walk *walk, const ty_ev
     return TY_OK;
 }
 
+static bool may_fold(const ty_simulate_options *options)
+{
+    return !options->no_fold && options->resolution == TY_FLOW && options->jitter <= 0.0;
+}
+
 /* What was found to be sound. */
 static ty_status simulate(const ty_plan *plan, const ty_program *program, const ty_costs *costs,
                           const ty_cluster *cluster, const ty_simulate_options *options,
@@ -275,7 +280,7 @@ static ty_status simulate(const ty_plan *plan, const ty_program *program, const 
     ty_timeline *timeline = NULL;
     uint64_t count = 0;
 
-    if (!options->no_fold && options->resolution == TY_FLOW && options->jitter <= 0.0)
+    if (may_fold(options))
         TY_CHECK(ty_fold_new(plan, program, costs, cluster, options->slowdowns, &fold, error),
                  status, cleanup);
     TY_CHECK(ty_walk_new(plan, program, costs, cluster, fold, options, &walk, error), status,
@@ -336,5 +341,20 @@ ty_status ty_simulate(const ty_plan *plan, const ty_program *program, const ty_c
     }
     status = simulate(plan, program, costs, cluster, &with_spread, out, error);
     ty_free(slowdowns);
+    return status;
+}
+
+ty_status ty_simulate_classes(const ty_plan *plan, const ty_program *program, const ty_costs *costs,
+                              const ty_cluster *cluster, const ty_simulate_options *options,
+                              uint32_t *classes, ty_error *error)
+{
+    ty_fold *fold = NULL;
+    ty_status status = check(plan, program, costs, cluster, options, error);
+
+    if (status == TY_OK && may_fold(options) && options->spread <= 0.0)
+        status = ty_fold_new(plan, program, costs, cluster, options->slowdowns, &fold, error);
+    if (status == TY_OK)
+        *classes = fold != NULL ? ty_fold_class_count(fold) : costs->rank_count;
+    ty_fold_free(fold);
     return status;
 }

@@ -47,6 +47,7 @@
 #include "ty_analysis.h"
 #include "ty_core.h"
 #include "ty_faults.h"
+#include "ty_tenants.h"
 #include "ty_topologies.h"
 
 /** How finely collectives are played. */
@@ -89,6 +90,14 @@ double ty_straggler_law(uint32_t members);
 ty_status ty_simulate(const ty_plan *plan, const ty_program *program, const ty_costs *costs,
                       const ty_cluster *cluster, const ty_simulate_options *options,
                       ty_timeline **out, ty_error *error) TY_MUST_CHECK;
+
+/**
+ * How many ranks ty_simulate would really walk: the classes they fall into, or all of them where
+ * nothing is folded.
+ */
+ty_status ty_simulate_classes(const ty_plan *plan, const ty_program *program, const ty_costs *costs,
+                              const ty_cluster *cluster, const ty_simulate_options *options,
+                              uint32_t *classes, ty_error *error) TY_MUST_CHECK;
 
 /**
  * Step times (ty_timeline_summarize) of simulations with seeds options->seed, + 1, + 2 ..., as many

@@ -42,6 +42,8 @@ document simulate made/plan.json
 document simulate made/plan.json --straggler spread:5% --jitter 2% --seeds 4
 document simulate made/sharded.json --fail random,device:3@2h,host:1@3d --elastic --seeds 3
 document simulate made/sharded.json --slow-link host-0/gpu-0:host-0/pcie-0=0.5 --fail link:host-0/gpu-0:host-0/nvswitch@1h
+expect 0 plan -w lenet -c "1x p100-server" --fix pp=1 --no-simulate -o made/small.json
+document simulate made/small.json --cluster "2x p100-server" --beside made/small.json
 document memory -w gpt2 -c "2x dgx-a100"
 document run made/plan.json --steps 12 -q
 document run made/plan.json --until accuracy=0.05 --steps 60 -q

@@ -147,6 +147,11 @@ Test(fold, folded_and_unfolded_agree)
         folded_plans += fold != NULL;
         ty_fold_free(fold);
         ty_timeline *folded = scenario_simulate(&s);
+        ty_timeline *again = scenario_simulate(&s);
+        cr_expect(memcmp(folded->events, again->events, folded->event_count * sizeof(ty_event)) ==
+                      0,
+                  "seed %u: not the same bytes again", (unsigned)seed);
+        ty_timeline_free(again);
         s.options.no_fold = true;
         ty_timeline *unfolded = scenario_simulate(&s);
         cr_assert_eq(folded->event_count, unfolded->event_count);

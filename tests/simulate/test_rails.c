@@ -113,12 +113,36 @@ Test(rails, estimate_equals_simulation_on_an_empty_network)
             }
 }
 
+/* Message by message: a ring in each host, one across, and again in each host. */
+Test(rails, steps_of_a_hierarchy_take_its_closed_form)
+{
+    static const char *const clusters[] = {"2x dgx-a100", "4x dgx-h100", "3x dgx1-v100",
+                                           "8x v100-pcie-server", "4x xeon-server"};
+
+    for (size_t c = 0; c < sizeof clusters / sizeof *clusters; c++)
+        for (uint64_t bytes = 1 << 16; bytes <= (uint64_t)1 << 30; bytes <<= 7) {
+            exchanged e = play(clusters[c], TY_HIERARCHICAL, bytes, TY_CHUNK);
+            cr_expect(fabs(e.simulated_s - e.estimated_s) <= 0.01 * e.estimated_s,
+                      "%s, %llu bytes: closed form %g s, simulated %g s", clusters[c],
+                      (unsigned long long)bytes, e.estimated_s, e.simulated_s);
+        }
+}
+
 Test(rails, steps_take_what_flows_take)
 {
-    exchanged e = play("2x dgx-a100", TY_AUTOMATIC, 1 << 28, TY_CHUNK);
+    static const char *const clusters[] = {"2x dgx-a100", "3x dgx1-v100", "8x v100-pcie-server"};
+    static const ty_algorithm algorithms[] = {TY_AUTOMATIC, TY_HIERARCHICAL, TY_PARAMETER_SERVER};
 
-    cr_expect(fabs(e.simulated_s - e.estimated_s) <= 0.03 * e.estimated_s,
-              "estimated %g s, simulated %g s", e.estimated_s, e.simulated_s);
+    for (size_t c = 0; c < sizeof clusters / sizeof *clusters; c++)
+        for (size_t a = 0; a < sizeof algorithms / sizeof *algorithms; a++)
+            for (uint64_t bytes = 1 << 16; bytes <= (uint64_t)1 << 30; bytes <<= 7) {
+                exchanged chunk = play(clusters[c], algorithms[a], bytes, TY_CHUNK);
+                exchanged flow = play(clusters[c], algorithms[a], bytes, TY_FLOW);
+                cr_expect(fabs(chunk.simulated_s - flow.simulated_s) <= 0.03 * flow.simulated_s,
+                          "%s, %s of %llu bytes: flow %g s, chunk %g s", clusters[c],
+                          ty_algorithm_name(algorithms[a]), (unsigned long long)bytes,
+                          flow.simulated_s, chunk.simulated_s);
+            }
 }
 
 /* Eight adapters of 25 GB/s on each of two hosts: 1 GiB of ring all-reduce sends 2 * 15/16 GiB over

@@ -378,3 +378,126 @@ Test(traffic, lanes_share_what_their_routes_share)
         }
     }
 }
+
+static ty_timeline *two_sends(scenario *s, const char *cluster, const uint32_t devices[4],
+                              bool no_fold, bool is_together)
+{
+    /* Stages 0 and 1, 2 and 3: a sender and its receiver each. */
+    scenario_open(s, cluster_of(cluster), 4, (const uint32_t[]){1, 1, 1, 1}, 1);
+    for (uint32_t stage = 0; stage < 4; stage++)
+        s->stages[stage].devices[0] = devices[stage];
+    for (uint32_t stage = 0; stage < 4; stage += 2) {
+        ty_path path = path_of(s->cluster, devices[stage], devices[stage + 1]);
+        const ty_instruction_cost cost = message_cost(&path, 1e9, 0.0);
+        ty_path_clear(&path);
+        if (stage > 0 && !is_together)
+            continue;
+        scenario_add(s, stage, transfer(TY_OP_SEND, TY_ACTIVATION, stage + 1, 0), NULL, cost);
+        scenario_add(s, stage + 1, transfer(TY_OP_RECEIVE, TY_ACTIVATION, stage, 0), NULL, cost);
+    }
+    scenario_close(s);
+    s->options.no_fold = no_fold;
+    return scenario_simulate(s);
+}
+
+/* Two transfers that share a link of some kind take as much longer as it is too narrow, by the
+ * count of who takes which link; where there are links for both, nothing changes. */
+Test(traffic, what_is_shared_slows_down)
+{
+    static const struct {
+        const char *what, *cluster;
+        uint32_t devices[4];
+        bool is_shared;
+    } rows[] = {
+        {"one adapter of a host", "2x p100-server", {0, 4, 1, 5}, true},
+        {"an adapter each", "2x dgx-a100", {0, 8, 1, 9}, false},
+        {"a leaf's uplink, 4 to 1",
+         "leaf:2 host:4 gpu:1 @v100-sxm2-16gb nvlink2 edr100 oversub:4",
+         {0, 4, 1, 5},
+         true},
+        {"a leaf's uplink, 1 to 1",
+         "leaf:2 host:4 gpu:1 @v100-sxm2-16gb nvlink2 edr100",
+         {0, 4, 1, 5},
+         false},
+        {"within leaves",
+         "leaf:2 host:4 gpu:1 @v100-sxm2-16gb nvlink2 edr100 oversub:4",
+         {0, 1, 4, 5},
+         false},
+        {"the line between sites", "site:2 [2x p100-server] wan10", {0, 8, 4, 12}, true},
+        {"NVLink to one device", "1x dgx-a100", {0, 2, 1, 2}, true},
+        {"NVLink to two", "1x dgx-a100", {0, 2, 1, 3}, false},
+        {"PCIe from one device", "1x p100-server", {0, 2, 0, 3}, true},
+        {"PCIe of four devices", "1x p100-server", {0, 1, 2, 3}, false},
+    };
+    enum { ROWS = sizeof rows / sizeof *rows };
+
+    for (size_t i = 0; i < ROWS; i++)
+        for (int no_fold = 0; no_fold < 2; no_fold++) {
+            double ends_s[2], expected_s[2];
+            for (int together = 0; together < 2; together++) {
+                const uint32_t *d = rows[i].devices;
+                double rate = 0.0;
+                ty_error error = {0};
+                scenario s;
+                ty_timeline *timeline =
+                    two_sends(&s, rows[i].cluster, d, no_fold == 1, together == 1);
+                ty_path path = path_of(s.cluster, d[0], d[1]);
+                cr_assert_eq(ty_cluster_shared_rate(s.cluster, (const uint32_t[]){d[0], d[2]},
+                                                    (const uint32_t[]){d[1], d[3]},
+                                                    1 + (uint32_t)together, 1.0, &rate, &error),
+                             TY_OK, "%s", error.message);
+                expected_s[together] = path.latency_s + 1e9 / rate;
+                ends_s[together] = event_of(&s, timeline, 0, 0, 0)->end_s;
+                expect_close(rows[i].what, ends_s[together], expected_s[together], 1e-3);
+                ty_path_clear(&path);
+                ty_timeline_free(timeline);
+                scenario_free(&s);
+            }
+            cr_expect((ends_s[1] > 1.9 * ends_s[0]) == rows[i].is_shared, "%s: %g and %g s",
+                      rows[i].what, ends_s[0], ends_s[1]);
+        }
+}
+
+/* Two jobs of a ring each on the same hosts: one adapter for both takes twice, an adapter each
+ * changes nothing; a job alone is as ever. */
+Test(traffic, jobs_share_the_links_of_a_cluster)
+{
+    static const struct {
+        const char *cluster;
+        uint32_t away, other; /* second member of the first job; first device of the second job */
+        double slowdown;
+    } rows[] = {{"2x p100-server", 4, 1, 2.0}, {"2x dgx-a100", 8, 1, 1.0}};
+
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        scenario s;
+        ty_timeline *timelines[2] = {NULL, NULL};
+        ty_error error = {0};
+        const uint32_t replicas = 2, devices[] = {0, rows[i].away};
+        scenario_open(&s, cluster_of(rows[i].cluster), 1, &replicas, 2);
+        s.stages[0].devices[1] = rows[i].away;
+        scenario_add(&s, 0, exchange(scenario_bucket(&s, 0, TY_RING, TY_COMPRESSION_NONE)), NULL,
+                     collective_cost_on(s.cluster, TY_ALL_REDUCE, TY_RING, devices, 2, 1e9, 0.0));
+        scenario_close(&s);
+        const ty_tenant tenants[] = {{&s.plan, &s.program, s.costs, 0},
+                                     {&s.plan, &s.program, s.costs, rows[i].other}};
+        const ty_tenant clash[] = {tenants[0], tenants[0]};
+        const ty_tenant outside[] = {
+            tenants[0],
+            {&s.plan, &s.program, s.costs, ty_cluster_device_count(s.cluster) - rows[i].away}};
+        ty_timeline *alone = scenario_simulate(&s);
+        cr_assert_eq(ty_simulate_tenants(tenants, 2, s.cluster, &s.options, timelines, &error),
+                     TY_OK, "%s", error.message);
+        for (int t = 0; t < 2; t++) {
+            expect_close(rows[i].cluster, event_of(&s, timelines[t], 0, 1, 0)->end_s,
+                         rows[i].slowdown * event_of(&s, alone, 0, 1, 0)->end_s, 1e-3);
+            ty_timeline_free(timelines[t]);
+        }
+        cr_expect_eq(ty_simulate_tenants(clash, 2, s.cluster, &s.options, timelines, &error),
+                     TY_EINVAL);
+        cr_expect_str_eq(error.message, "jobs: device 0 is used twice");
+        cr_expect_eq(ty_simulate_tenants(outside, 2, s.cluster, &s.options, timelines, &error),
+                     TY_EINVAL);
+        ty_timeline_free(alone);
+        scenario_free(&s);
+    }
+}

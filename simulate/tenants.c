@@ -1,0 +1,286 @@
+/* Several jobs as one plan whose parts do not talk to each other. See ty_tenants.h. */
+#include "ty_simulate.h"
+
+#include "ty_memory.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { MOST_JOINED_MICRO_BATCHES = 1 << 24 };
+
+/* What is simulated in their place. What it points to is the tenants', but for the arrays. */
+typedef struct joined {
+    const ty_tenant *tenants;
+    uint32_t count;
+    const ty_cluster *cluster;
+    ty_plan plan;
+    ty_program program;
+    ty_costs costs;
+    uint32_t position, bucket, rank; /* of the tenant that is being added, its first ones */
+} joined;
+
+static ty_status out_of_memory(ty_error *error)
+{
+    return ty_fail(error, TY_ENOMEM, "simulation: memory ran out");
+}
+
+static ty_status check_alike(const ty_tenant *tenants, uint32_t count, ty_error *error)
+{
+    const ty_plan *first = tenants[0].plan;
+
+    for (uint32_t t = 1; t < count; t++) {
+        const ty_plan *other = tenants[t].plan;
+        const char *what = NULL;
+        if (ty_plan_width(other) != ty_plan_width(first))
+            what = "tensor parallelism";
+        else if (ty_plan_interleave(other) != ty_plan_interleave(first))
+            what = "interleaving";
+        else if ((other->zero > 0) != (first->zero > 0))
+            what = "sharding";
+        else if (other->workload->learning != first->workload->learning ||
+                 other->workload->local_steps != first->workload->local_steps)
+            what = "the kind of learning";
+        if (what != NULL)
+            return ty_fail(
+                error, TY_EUNSUPPORTED,
+                "jobs 0 and %u differ in %s; expected the same, to be simulated together", t, what);
+    }
+    return TY_OK;
+}
+
+static uint64_t common_multiple(uint64_t a, uint64_t b)
+{
+    uint64_t x = a, y = b;
+    while (y != 0) {
+        const uint64_t rest = x % y;
+        x = y;
+        y = rest;
+    }
+    return a / x * b;
+}
+
+static ty_status make_room(joined *j, ty_error *error)
+{
+    uint64_t stages = 0, positions = 0, buckets = 0, ranks = 0, micro_batches = 1;
+
+    for (uint32_t t = 0; t < j->count; t++) {
+        const ty_plan *plan = j->tenants[t].plan;
+        stages += plan->stage_count;
+        positions += ty_plan_position_count(plan);
+        buckets += plan->bucket_count;
+        ranks += ty_plan_rank_count(plan);
+        micro_batches = common_multiple(micro_batches, plan->micro_batches);
+        if (micro_batches > MOST_JOINED_MICRO_BATCHES || stages > UINT32_MAX || ranks > UINT32_MAX)
+            return ty_fail(error, TY_EUNSUPPORTED,
+                           "jobs: found %llu micro-batches in common, expected at most %d",
+                           (unsigned long long)micro_batches, MOST_JOINED_MICRO_BATCHES);
+    }
+    j->plan = *j->tenants[0].plan;
+    j->plan.micro_batches = (uint32_t)micro_batches;
+    j->plan.stage_count = (uint32_t)stages;
+    j->plan.bucket_count = (uint32_t)buckets;
+    j->plan.stages = ty_alloc(stages, sizeof *j->plan.stages);
+    j->plan.buckets = ty_alloc(buckets, sizeof *j->plan.buckets);
+    j->program.stage_count = j->costs.stage_count = (uint32_t)positions;
+    j->program.stages = ty_alloc(positions, sizeof *j->program.stages);
+    j->costs.instruction_counts = ty_alloc(positions, sizeof *j->costs.instruction_counts);
+    j->costs.instructions = ty_alloc(positions, sizeof *j->costs.instructions);
+    j->costs.rank_count = (uint32_t)ranks;
+    j->costs.rank_host = ty_alloc(ranks, sizeof *j->costs.rank_host);
+    j->costs.host_count = ty_cluster_host_count(j->cluster);
+    j->costs.host_cores = ty_alloc(j->costs.host_count, sizeof *j->costs.host_cores);
+    if (j->plan.stages == NULL || j->plan.buckets == NULL || j->program.stages == NULL ||
+        j->costs.instruction_counts == NULL || j->costs.instructions == NULL ||
+        j->costs.rank_host == NULL || j->costs.host_cores == NULL)
+        return out_of_memory(error);
+    for (uint32_t h = 0; h < j->costs.host_count; h++)
+        j->costs.host_cores[h] = HUGE_VAL;
+    return TY_OK;
+}
+
+/* Where a tenant's stage is among all: position by position, then the next stage of each. */
+static uint32_t stage_of(const joined *j, const ty_plan *plan, uint32_t stage)
+{
+    const uint32_t positions = ty_plan_position_count(plan);
+    return stage / positions * j->program.stage_count + j->position + stage % positions;
+}
+
+static ty_status add_stages(joined *j, const ty_tenant *tenant, ty_error *error)
+{
+    for (uint32_t s = 0; s < tenant->plan->stage_count; s++) {
+        const ty_plan_stage *from = &tenant->plan->stages[s];
+        ty_plan_stage *to = &j->plan.stages[stage_of(j, tenant->plan, s)];
+        const size_t devices = (size_t)from->replicas * ty_plan_width(tenant->plan);
+        *to = *from;
+        to->devices = ty_alloc(devices, sizeof *to->devices);
+        if (to->devices == NULL)
+            return out_of_memory(error);
+        for (size_t d = 0; d < devices; d++) {
+            if (from->devices[d] >= ty_cluster_device_count(j->cluster) ||
+                tenant->first_device >= ty_cluster_device_count(j->cluster) - from->devices[d])
+                return ty_fail(error, TY_EINVAL, "job %u: found device %u from %u on, %s has %u",
+                               (uint32_t)(tenant - j->tenants), from->devices[d],
+                               tenant->first_device, ty_cluster_name(j->cluster),
+                               ty_cluster_device_count(j->cluster));
+            to->devices[d] = from->devices[d] + tenant->first_device;
+        }
+    }
+    return TY_OK;
+}
+
+static void add_buckets(joined *j, const ty_plan *plan)
+{
+    for (uint32_t b = 0; b < plan->bucket_count; b++) {
+        ty_bucket *to = &j->plan.buckets[j->bucket + b];
+        *to = plan->buckets[b];
+        to->stage = stage_of(j, plan, to->stage);
+        if (to->tied_stage != TY_NO_STAGE)
+            to->tied_stage = stage_of(j, plan, to->tied_stage);
+    }
+}
+
+static ty_status add_program(joined *j, const ty_tenant *tenant, ty_error *error)
+{
+    for (uint32_t p = 0; p < tenant->program->stage_count; p++) {
+        const ty_stage_program *from = &tenant->program->stages[p];
+        ty_stage_program *to = &j->program.stages[j->position + p];
+        to->instructions = ty_alloc(from->instruction_count, sizeof *to->instructions);
+        if (to->instructions == NULL)
+            return out_of_memory(error);
+        to->instruction_count = from->instruction_count;
+        for (uint32_t i = 0; i < from->instruction_count; i++) {
+            ty_instruction *in = &to->instructions[i];
+            *in = from->instructions[i];
+            if (in->stage < tenant->plan->stage_count)
+                in->stage = stage_of(j, tenant->plan, in->stage);
+            if (in->peer_stage < tenant->plan->stage_count)
+                in->peer_stage = stage_of(j, tenant->plan, in->peer_stage);
+            if (in->bucket < tenant->plan->bucket_count)
+                in->bucket += j->bucket;
+        }
+        j->costs.instruction_counts[j->position + p] = tenant->costs->instruction_counts[p];
+        j->costs.instructions[j->position + p] = tenant->costs->instructions[p];
+    }
+    return TY_OK;
+}
+
+/* Ranks are where their devices are now; their cores are those that were counted on. */
+static void add_ranks(joined *j, const ty_tenant *tenant)
+{
+    for (uint32_t r = 0; r < ty_plan_rank_count(tenant->plan); r++) {
+        const uint32_t device = ty_plan_device_of_rank(tenant->plan, r) + tenant->first_device;
+        const uint32_t host = ty_cluster_device_host(j->cluster, device);
+        const uint32_t cores = ty_cluster_host_cores(j->cluster, host);
+        j->costs.rank_host[j->rank + r] = host;
+        if (cores > 0 && isfinite(tenant->costs->host_cores[tenant->costs->rank_host[r]]))
+            j->costs.host_cores[host] = cores;
+    }
+}
+
+static ty_status check_devices(const joined *j, ty_error *error)
+{
+    ty_status status = TY_OK;
+    bool *is_used = ty_alloc(ty_cluster_device_count(j->cluster), sizeof *is_used);
+
+    if (is_used == NULL)
+        return out_of_memory(error);
+    for (uint32_t p = 0; p < j->program.stage_count; p++)
+        for (size_t d = 0; d < (size_t)j->plan.stages[p].replicas * ty_plan_width(&j->plan); d++) {
+            const uint32_t device = j->plan.stages[p].devices[d];
+            if (status == TY_OK && is_used[device])
+                status = ty_fail(error, TY_EINVAL, "jobs: device %u is used twice", device);
+            is_used[device] = true;
+        }
+    ty_free(is_used);
+    return status;
+}
+
+static ty_status join(joined *j, ty_error *error)
+{
+    ty_status status;
+
+    TY_CHECK(check_alike(j->tenants, j->count, error), status, done);
+    TY_CHECK(make_room(j, error), status, done);
+    for (uint32_t t = 0; t < j->count; t++) {
+        const ty_tenant *tenant = &j->tenants[t];
+        TY_CHECK(add_stages(j, tenant, error), status, done);
+        add_buckets(j, tenant->plan);
+        TY_CHECK(add_program(j, tenant, error), status, done);
+        add_ranks(j, tenant);
+        j->position += ty_plan_position_count(tenant->plan);
+        j->bucket += tenant->plan->bucket_count;
+        j->rank += ty_plan_rank_count(tenant->plan);
+    }
+    status = check_devices(j, error);
+done:
+    return status;
+}
+
+static void joined_clear(joined *j)
+{
+    for (uint32_t s = 0; j->plan.stages != NULL && s < j->plan.stage_count; s++)
+        ty_free(j->plan.stages[s].devices);
+    for (uint32_t p = 0; j->program.stages != NULL && p < j->program.stage_count; p++)
+        ty_free(j->program.stages[p].instructions);
+    ty_free(j->plan.stages);
+    ty_free(j->plan.buckets);
+    ty_free(j->program.stages);
+    ty_free(j->costs.instruction_counts);
+    ty_free(j->costs.instructions);
+    ty_free(j->costs.rank_host);
+    ty_free(j->costs.host_cores);
+}
+
+/* Each job's events, with ranks of its own. */
+static ty_status part(const joined *j, const ty_timeline *all, ty_timeline **timelines,
+                      ty_error *error)
+{
+    ty_status status = TY_OK;
+    uint32_t first = 0;
+
+    for (uint32_t t = 0; status == TY_OK && t < j->count; t++) {
+        const uint32_t ranks = ty_plan_rank_count(j->tenants[t].plan);
+        status = ty_timeline_new(j->tenants[t].plan, all->step_count, &timelines[t], error);
+        for (uint64_t e = 0; status == TY_OK && e < all->event_count; e++) {
+            ty_event event = all->events[e];
+            if (event.rank < first || event.rank - first >= ranks)
+                continue;
+            event.rank -= first;
+            if (ty_timeline_add(timelines[t], &event) != TY_OK)
+                status = out_of_memory(error);
+        }
+        if (status == TY_OK)
+            ty_timeline_sort(timelines[t]);
+        first += ranks;
+    }
+    return status;
+}
+
+ty_status ty_simulate_tenants(const ty_tenant *tenants, uint32_t count, const ty_cluster *cluster,
+                              const ty_simulate_options *options, ty_timeline **timelines,
+                              ty_error *error)
+{
+    ty_status status;
+    joined j = {.tenants = tenants, .count = count, .cluster = cluster};
+    ty_timeline *all = NULL;
+    ty_timeline **made = ty_alloc(count, sizeof *made);
+
+    if (count < 1 || made == NULL) {
+        ty_free(made);
+        return count < 1 ? ty_fail(error, TY_EINVAL, "found no job to simulate")
+                         : out_of_memory(error);
+    }
+    TY_CHECK(join(&j, error), status, cleanup);
+    TY_CHECK(ty_simulate(&j.plan, &j.program, &j.costs, cluster, options, &all, error), status,
+             cleanup);
+    TY_CHECK(part(&j, all, made, error), status, cleanup);
+    memcpy(timelines, made, count * sizeof *made);
+    memset(made, 0, count * sizeof *made);
+cleanup:
+    for (uint32_t t = 0; t < count; t++)
+        ty_timeline_free(made[t]);
+    ty_free(made);
+    ty_timeline_free(all);
+    joined_clear(&j);
+    return status;
+}
