@@ -7,6 +7,7 @@
  *   dimensions.c      what else is divided, where that is needed
  *   layout_seeds.c    where to look first for a transformer
  *   divisions.c       ways to cut the layers into stages
+ *   bucket_choice.c   which gradients share a bucket
  *   quick_estimate.c  a first figure for each, in microseconds
  *   candidate_plan.c  from a candidate to a plan, its program and its costs
  *   search.c          which of them are estimated and simulated
@@ -80,7 +81,8 @@ typedef struct candidate {
     ty_plan_dimensions dimensions;
     uint32_t micro_batches;
     ty_schedule schedule;
-    uint64_t bucket_bytes; /* UINT64_MAX: one bucket a stage */
+    uint64_t bucket_bytes;   /* UINT64_MAX: one bucket a stage */
+    bool has_fitted_buckets; /* instead of bytes: chosen one by one for the earliest end */
     ty_compression compression;
     /* Candidates with equal schedule, stage count and replicas are one strategy; they differ in
      * micro-batches, buckets and compression. */
@@ -112,6 +114,9 @@ typedef struct candidate_list {
 ty_status ty_candidates_enumerate(const search_question *question, candidate_list *list,
                                   ty_error *error) TY_MUST_CHECK;
 void ty_candidates_clear(candidate_list *list);
+/** Appends a copy. */
+ty_status ty_candidates_add(candidate_list *list, const candidate *c,
+                            ty_error *error) TY_MUST_CHECK;
 
 /** The layer behind a stage. */
 uint32_t ty_division_end(const search_question *question, const division *d, uint32_t stage);
@@ -146,6 +151,14 @@ typedef struct draft {
 ty_status ty_draft_make(const search_question *question, const candidate *c, draft *out,
                         ty_error *error) TY_MUST_CHECK;
 void ty_draft_clear(draft *d);
+
+/**
+ * Adds the buckets of a stage without tied ones, by ty_buckets_choose; `is_done` is false, and none
+ * are added, where frozen weights lie between. Room for one a layer is there.
+ */
+ty_status ty_stage_buckets_choose(ty_plan *plan, uint32_t stage, const ty_cluster *cluster,
+                                  const ty_compression *compression, bool *is_done,
+                                  ty_error *error) TY_MUST_CHECK;
 
 /** "1f1b 2 stages, replicas 2+1" / with details "..., 8 x 16, 25 MiB buckets, fp16". */
 ty_status ty_candidate_name(const search_question *question, const candidate *c, bool with_details,

@@ -70,8 +70,16 @@ static ty_status plan_buckets(const search_question *q, const candidate *c, ty_p
     plan->buckets = ty_alloc((size_t)q->workload->layer_count * 2, sizeof *plan->buckets);
     if (plan->buckets == NULL)
         return ty_fail(error, TY_ENOMEM, "out of memory");
-    for (uint32_t s = 0; s < plan->stage_count; s++)
-        add_stage_buckets(c, s, plan);
+    for (uint32_t s = 0; s < plan->stage_count; s++) {
+        bool is_done = false;
+        ty_status status = TY_OK;
+        if (c->has_fitted_buckets && plan->stages[s].replicas > 1)
+            status = ty_stage_buckets_choose(plan, s, q->cluster, &c->compression, &is_done, error);
+        if (status != TY_OK)
+            return status;
+        if (!is_done)
+            add_stage_buckets(c, s, plan);
+    }
     add_tied_buckets(c, plan);
     return TY_OK;
 }
@@ -233,7 +241,9 @@ ty_status ty_candidate_name(const search_question *q, const candidate *c, bool w
     name_dimensions(&c->dimensions, &name);
     if (with_details) {
         ty_text_addf(&name, ", %u x %u", c->micro_batches, q->global_batch / c->micro_batches);
-        if (c->bucket_bytes != UINT64_MAX) {
+        if (c->has_fitted_buckets)
+            ty_text_add(&name, ", fitted buckets");
+        else if (c->bucket_bytes != UINT64_MAX) {
             char bytes[32];
             ty_format_memory((double)c->bucket_bytes, bytes);
             ty_text_addf(&name, ", %s buckets", bytes);

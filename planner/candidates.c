@@ -71,22 +71,28 @@ static ty_status find_strategy(enumeration *e, const candidate *c, uint32_t *ind
     return TY_OK;
 }
 
-static ty_status push(enumeration *e, const candidate *c)
+ty_status ty_candidates_add(candidate_list *list, const candidate *c, ty_error *error)
 {
-    candidate_list *list = e->list;
-
     if (list->count == list->capacity) {
         uint32_t capacity = list->capacity > 0 ? list->capacity * 2 : 64;
         candidate *more = ty_resize(list->items, capacity, sizeof *more);
         if (more == NULL)
-            return out_of_memory(e);
+            return ty_fail(error, TY_ENOMEM, "out of memory");
         list->items = more;
         list->capacity = capacity;
     }
-    list->items[list->count] = *c;
-    list->items[list->count].quick_s = ty_quick_step_s(&e->costs, c);
-    list->count++;
-    return e->costs.status == TY_OK ? TY_OK : out_of_memory(e);
+    list->items[list->count++] = *c;
+    return TY_OK;
+}
+
+static ty_status push(enumeration *e, const candidate *c)
+{
+    candidate copy = *c;
+
+    copy.quick_s = ty_quick_step_s(&e->costs, c);
+    if (e->costs.status != TY_OK)
+        return out_of_memory(e);
+    return ty_candidates_add(e->list, &copy, e->error);
 }
 
 /* ---- Buckets, compression, schedules of one division ------------------------------------- */

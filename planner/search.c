@@ -134,6 +134,7 @@ static int compare_shape(const candidate *a, const candidate *b)
         compare_counts(a->micro_batches, b->micro_batches),
         compare_counts((uint64_t)a->compression.kind, (uint64_t)b->compression.kind),
         compare_counts(b->bucket_bytes, a->bucket_bytes),
+        (int)a->has_fitted_buckets - (int)b->has_fitted_buckets,
         compare_counts((uint64_t)b->schedule, (uint64_t)a->schedule),
     };
 
@@ -245,6 +246,58 @@ done:
     return status;
 }
 
+/* ---- Buckets for the best ------------------------------------------------------------------ */
+
+#define REFITTED 3 /* candidates, best first */
+/* Share of the step that waits for exchanges, from which on other buckets are worth an estimate. */
+#define LEAST_EXPOSED 0.01
+
+static bool may_refit(const search_question *q, const candidate *c)
+{
+    return q->options->bucket_bytes == 0 && c->estimate.exposed_collective_share >= LEAST_EXPOSED &&
+           !c->has_fitted_buckets && c->dimensions.interleave <= 1 && c->dimensions.zero == 0 &&
+           q->workload->local_steps <= 1 && q->workload->learning != TY_LEARNING_EVOLUTION;
+}
+
+static bool is_refitted(const candidate_list *list, const candidate *c)
+{
+    for (uint32_t i = 0; i < list->count; i++)
+        if (list->items[i].has_fitted_buckets && list->items[i].division == c->division &&
+            list->items[i].schedule == c->schedule &&
+            list->items[i].micro_batches == c->micro_batches &&
+            ty_compression_equals(&list->items[i].compression, &c->compression))
+            return true;
+    return false;
+}
+
+/* The best once more with buckets that are fitted to when their gradients are ready. `list` is
+ * sorted by outcome. */
+static ty_status refit_buckets(search *s, ty_error *error)
+{
+    candidate best[REFITTED];
+    uint32_t count = 0;
+    ty_status status = TY_OK;
+
+    for (uint32_t i = 0; i < s->list.count && i < REFITTED && rank_of(&s->list.items[i]) <= 1; i++)
+        if (may_refit(s->q, &s->list.items[i]) && !is_refitted(&s->list, &s->list.items[i]))
+            best[count++] = s->list.items[i];
+    for (uint32_t i = 0; i < count && !is_over(s); i++) {
+        candidate refitted = {.division = best[i].division,
+                              .dimensions = best[i].dimensions,
+                              .micro_batches = best[i].micro_batches,
+                              .schedule = best[i].schedule,
+                              .bucket_bytes = UINT64_MAX,
+                              .has_fitted_buckets = true,
+                              .compression = best[i].compression,
+                              .strategy = best[i].strategy,
+                              .quick_s = best[i].quick_s};
+        TY_CHECK(ty_candidates_add(&s->list, &refitted, error), status, done);
+        TY_CHECK(judge(s, &s->list.items[s->list.count - 1], error), status, done);
+    }
+done:
+    return status;
+}
+
 /* ---- Finalists --------------------------------------------------------------------------- */
 
 /* Whether one of the candidates before it, which are no slower, is all but the same. */
@@ -301,6 +354,9 @@ static ty_status judge_all(search *s, ty_error *error)
     TY_CHECK(refine(s, error), status, done);
     for (uint32_t i = 0; i < s->list.count; i++)
         all[i].expected_s = expected_s(s, &all[i]);
+    qsort(all, s->list.count, sizeof *all, by_outcome);
+    TY_CHECK(refit_buckets(s, error), status, done);
+    all = s->list.items; /* it may have grown */
     qsort(all, s->list.count, sizeof *all, by_outcome);
     TY_CHECK(simulate_finalists(s, error), status, done);
     qsort(all, s->list.count, sizeof *all, by_outcome);

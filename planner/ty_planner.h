@@ -212,6 +212,21 @@ ty_status ty_plan_search(const ty_workload *workload, const ty_cluster *cluster,
                          ty_error *error) TY_MUST_CHECK;
 
 /**
+ * Which gradients share a bucket: of `count` gradients in the order in which backward makes them,
+ * the runs by which the last exchange ends first, exact by dynamic programming. A bucket leaves
+ * when its last gradient is ready and the bucket before it is through: nothing overtakes.
+ * @param ready_s       [count] when each gradient is ready, ascending
+ * @param seconds       callback: the exchange of gradients [first, first + count) as one bucket
+ * @param first_of_last [out, count + 1] of the first n gradients, where the last bucket begins:
+ * walk it from `count` down. Of equal ends that with fewest buckets
+ * @param end_s         [out, count + 1] when the first n are through
+ */
+typedef double ty_bucket_seconds(void *context, uint32_t first, uint32_t count);
+ty_status ty_buckets_choose(uint32_t count, const double *ready_s, ty_bucket_seconds *seconds,
+                            void *context, uint32_t *first_of_last, double *end_s,
+                            ty_error *error) TY_MUST_CHECK;
+
+/**
  * One stage division of a chain, exact by dynamic programming: minimises the time of the slowest
  * stage, (compute of the stage + exposed share of its gradient exchange) / replicas or the transfer
  * over either of its cuts / replicas, whichever is larger, over all ways to cut at `cuts` and to
