@@ -1,0 +1,110 @@
+#!/bin/sh
+# docs/recipes.md: what it names is there; and every recipe, followed in a copy of the sources (recipes/follow.py), gives
+# what it promises. The copy is built without optimisation, charts and CUDA.
+. "$(dirname "$0")/lib.sh"
+recipes=$SOURCE/docs/recipes.md
+cd "$SOURCE" || exit 1
+
+# Files and symbols.
+grep -o '`[^`]*`' "$recipes" | tr -d '`' | sort -u >"$scratch/named"
+while IFS= read -r name; do
+    case $name in
+    *NAME* | *' '* | -* | ctest*) continue ;; # patterns and commands
+    *.c | *.h | *.json | *.md | *.sh | *.py | */)
+        if [ -e "$name" ] || [ -n "$(git ls-files "*/$name" 2>/dev/null || find . -path ./build -prune -o -name "$name" -print)" ]; then pass; else fail "recipes.md names $name"; fi ;;
+    ty_* | TY_* | codec_*)
+        if grep -rqw "$name" core planner simulate execute reports topologies workloads --include='*.[ch]'; then pass; else fail "recipes.md names $name"; fi ;;
+    esac
+done <"$scratch/named"
+[ $passed -gt 20 ] || fail "recipes.md names hardly anything"
+
+# Followed, all at once.
+copy=$scratch/copy
+mkdir "$copy" "$scratch/made"
+(tar -cf - --exclude=./build --exclude=./.git --exclude='./tests/fuzz/corpus' .) | (cd "$copy" && tar -xf -)
+if /usr/bin/python3 "$SOURCE/tests/recipes/follow.py" "$copy" 2>"$scratch/err"; then pass; else
+    fail "a recipe cannot be followed"
+    finish
+    exit 1
+fi
+if CCACHE_BASEDIR=$copy cmake -S "$copy" -B "$copy/build" -G Ninja -DCMAKE_BUILD_TYPE=None -DTY_CHARTS=OFF -DTY_WITH_CUDA=OFF >"$scratch/log" 2>&1 &&
+    cmake --build "$copy/build" --target trainyard trainyard-worker >>"$scratch/log" 2>&1; then pass; else
+    tail -n 30 "$scratch/log"
+    fail "the copy does not build"
+    finish
+    exit 1
+fi
+TRAINYARD=$copy/build/trainyard
+export TRAINYARD_WORKER="$copy/build/trainyard-worker" XDG_CACHE_HOME="$scratch/cache"
+cd "$scratch/made" || exit 1
+
+# figure KEY FILE: the first number of a document that is called KEY.
+figure() { sed -n "s/.*\"$1\": *\([-0-9.e+]*\).*/\1/p" "$2" | head -n 1; }
+same() { # same WHAT KEY A B
+    if [ -n "$(figure "$2" "$3")" ] && [ "$(figure "$2" "$3")" = "$(figure "$2" "$4")" ]; then pass; else
+        fail "$1: $2 is $(figure "$2" "$3") and $(figure "$2" "$4")"
+    fi
+}
+
+# The schedule runs; no two micro-batches are in the pipe, so it takes longer than GPipe's.
+for schedule in turns gpipe; do
+    expect 0 plan -w lenet -c "1x p100-server" --fix pp=4,schedule=$schedule,micro_batch=16 --no-simulate -q -o $schedule.json
+    expect 0 simulate $schedule.json --json
+    cp "$scratch/out" $schedule-simulated.json
+done
+if [ "$(echo "$(figure step_time_s turns-simulated.json) $(figure step_time_s gpipe-simulated.json)" | awk '{ print ($1 > 1.2 * $2) }')" = 1 ]; then pass; else
+    fail "turns takes $(figure step_time_s turns-simulated.json) s, gpipe $(figure step_time_s gpipe-simulated.json) s"
+fi
+expect 0 plan -w mlp -c local:2 --fix pp=2,schedule=turns -q -o turns-local.json
+expect 0 plan -w mlp -c local:2 --fix pp=2,schedule=gpipe -q -o gpipe-local.json
+losses() { # of a run, to five digits: orders of sums differ
+    sed -n '/"losses"/,/]/p' "$1" | grep -oE '[0-9]+\.[0-9]+' | awk '{ printf "%.4f ", $1 }'
+}
+for schedule in turns gpipe; do
+    expect 0 run $schedule-local.json --steps 8 -q -o $schedule-run.json
+done
+if [ -n "$(losses turns-run.json)" ] && [ "$(losses turns-run.json)" = "$(losses gpipe-run.json)" ]; then pass; else fail "turns learns $(losses turns-run.json), gpipe $(losses gpipe-run.json)"; fi
+
+# The compressor: the same bytes and the same losses as fp16.
+for codec in fp16-again fp16; do
+    expect 0 plan -w vgg16 -c "2x p100-server" --fix pp=1,compression=$codec --no-simulate -q --json
+    cp "$scratch/out" $codec.json
+    expect 0 plan -w mlp -c local:2 --fix pp=1,compression=$codec,micro_batch=64,bucket=25MiB,algorithm=ring -q -o $codec-local.json
+    expect 0 run $codec-local.json --steps 8 -q -o $codec-run.json
+done
+same "fp16-again" step_time_s fp16-again.json fp16.json
+if [ -n "$(losses fp16-run.json)" ] && [ "$(losses fp16-again-run.json)" = "$(losses fp16-run.json)" ]; then pass; else fail "fp16-again learns $(losses fp16-again-run.json), fp16 $(losses fp16-run.json)"; fi
+
+# The algorithm: a ring's times, estimated and simulated; and it runs.
+for algorithm in around ring; do
+    expect 0 plan -w vgg16 -c "2x p100-server" --fix pp=1,compression=none,algorithm=$algorithm --no-simulate -q -o $algorithm.json
+    expect 0 estimate $algorithm.json --json
+    cp "$scratch/out" $algorithm-estimated.json
+    expect 0 simulate $algorithm.json --json --resolution chunk
+    cp "$scratch/out" $algorithm-simulated.json
+done
+same around step_time_s around-estimated.json ring-estimated.json
+same around step_time_s around-simulated.json ring-simulated.json
+expect 0 plan -w mlp -c local:2 --fix pp=1,compression=none,algorithm=around -q -o around-local.json
+expect 0 run around-local.json --steps 4 -q
+
+# The preset: listed, and as good as the one it copies.
+expect 0 systems -w vgg16 -c "2x p100-server" -q
+expect_output "mine"
+for system in mine ddp; do
+    expect 0 plan -w vgg16 -c "2x p100-server" --system $system --no-simulate -q --json
+    cp "$scratch/out" $system.json
+done
+same mine step_time_s mine.json ddp.json
+
+# The device, its host, the cluster of it, the network.
+expect 0 cluster show two-tenfold
+expect_output "tenfold"
+expect 0 plan -w vgg16 -c two-tenfold --fix pp=1 --no-simulate -q --json
+cp "$scratch/out" tenfold.json
+if [ "$(echo "$(figure step_time_s tenfold.json) $(figure step_time_s ddp.json)" | awk '{ print ($1 < 0.8 * $2) }')" = 1 ]; then pass; else
+    fail "ten times the rates: $(figure step_time_s tenfold.json) s a step against $(figure step_time_s ddp.json) s"
+fi
+expect 0 workload show lenet-again
+expect_output "lenet-again"
+finish

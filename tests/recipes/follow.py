@@ -1,0 +1,117 @@
+"""Follows docs/recipes.md in a copy of the sources: follow.py COPY.
+
+Adds a schedule, a compressor, a collective algorithm, a preset, a device with its host, a network and a cluster, each as its
+recipe says. What is added behaves as something that is there already does, so that test_recipes.sh can compare the two.
+Ends with 1 where a recipe names a place that is not there any more.
+"""
+
+import json
+import pathlib
+import sys
+
+copy = pathlib.Path(sys.argv[1])
+
+
+def edit(path, anchor, text, before=False):
+    """Puts text behind (or before) the first line that has the anchor."""
+    lines = (copy / path).read_text().splitlines(keepends=True)
+    for number, line in enumerate(lines):
+        if anchor in line:
+            lines.insert(number if before else number + 1, text + "\n")
+            (copy / path).write_text("".join(lines))
+            return
+    sys.exit(f"{path}: nothing has '{anchor}'")
+
+
+def replace(path, old, new):
+    text = (copy / path).read_text()
+    if old not in text:
+        sys.exit(f"{path}: nothing has '{old}'")
+    (copy / path).write_text(text.replace(old, new, 1))
+
+
+def add_entry(path, member, entry):
+    document = json.loads((copy / path).read_text())
+    document[member].append(entry)
+    (copy / path).write_text(json.dumps(document, indent=1))
+
+
+def entry_of(path, member, name):
+    return next(e for e in json.loads((copy / path).read_text())[member] if e["name"] == name)
+
+
+# A schedule: every micro-batch there and back before the next begins.
+edit("core/ty_plan.h", "TY_SCHEDULE_COUNT", "    TY_TURNS, /* each micro-batch there and back before the next */", before=True)
+edit("core/plan.c", '[TY_GPIPE] = "gpipe"', '        [TY_TURNS] = "turns",')
+(copy / "planner/schedule_turns.c").write_text('''\
+/* Turns: no two micro-batches are in the pipe at once. */
+#include "lowering.h"
+
+ty_status ty_schedule_turns(ty_lowering *l)
+{
+    ty_lower_pass pass = {.stage = l->position};
+    ty_status status = TY_OK;
+
+    for (; pass.micro_batch < l->micro_batches; pass.micro_batch++) {
+        TY_CHECK(ty_lower_forward(l, pass), status, done);
+        TY_CHECK(ty_lower_backward(l, pass, pass.micro_batch + 1 == l->micro_batches), status, done);
+    }
+done:
+    return status;
+}
+''')
+edit("planner/lowering.h", "ty_schedule_gpipe", "ty_status ty_schedule_turns(ty_lowering *lowering) TY_MUST_CHECK;")
+edit("planner/lower.c", "[TY_GPIPE] = ty_schedule_gpipe", "    [TY_TURNS] = ty_schedule_turns,")
+edit("planner/CMakeLists.txt", "schedule_gpipe.c", "        schedule_turns.c")
+
+# A compressor: half precision under another name.
+edit("core/ty_compression.h", "TY_COMPRESSION_COUNT", "    TY_COMPRESSION_AGAIN,", before=True)
+edit("core/compression.c", "[TY_COMPRESSION_FP16] = {", "    [TY_COMPRESSION_AGAIN] = {.phases = 1},")
+replace("core/compression.c", '"powersgd"};', '"powersgd", "fp16-again"};')
+for _ in range(2):  # bytes on the wire, then what is kept: the case that is not doubled yet
+    replace("core/compression.c", "    case TY_COMPRESSION_FP16:\n    case TY_COMPRESSION_BF16:",
+            "    case TY_COMPRESSION_FP16:\n    case TY_COMPRESSION_AGAIN:\n    case TY_COMPRESSION_BF16:")
+(copy / "execute/codec_again.c").write_text((copy / "execute/codec_fp16.c").read_text().replace("codec_fp16", "codec_again"))
+edit("execute/codec_kinds.h", "extern const codec_kind codec_fp16", "extern const codec_kind codec_again;", before=True)
+edit("execute/codec.c", "[TY_COMPRESSION_FP16]", "    [TY_COMPRESSION_AGAIN] = &codec_again,")
+edit("execute/profile_codecs.c", "TY_COMPRESSION_FP16", "    {.kind = TY_COMPRESSION_AGAIN},")
+replace("execute/CMakeLists.txt", "        codec_fp16.c\n", "        codec_fp16.c\n        codec_again.c\n")
+replace("execute/CMakeLists.txt", "codec.c codec_fp16.c", "codec.c codec_again.c codec_fp16.c")
+edit("planner/compute_costs.c", "[TY_COMPRESSION_FP16]", "    [TY_COMPRESSION_AGAIN] = {.encode = {1.5}, .decode = 1.5},")
+edit("planner/catalogue/convergence.json", '"name": "fp16"',
+     '    {"name": "fp16-again", "low": 1, "expected": 1, "high": 1.02, "source": "half"},')
+
+# A collective algorithm: the ring under another name.
+edit("core/ty_profile.h", "TY_ALGORITHM_COUNT", "    TY_AROUND, /* a ring */", before=True)
+replace("core/profile.c", '"block-manager"};', '"block-manager", "around"};')
+replace("core/profile.c", "algorithm == TY_RING || algorithm == TY_TREE", "algorithm == TY_RING || algorithm == TY_AROUND || algorithm == TY_TREE")
+edit("simulate/pattern.c", "[TY_RING] = TY_SHAPE_RING", "        [TY_AROUND] = TY_SHAPE_RING,")
+
+# A preset: DistributedDataParallel's choices under another name.
+edit("planner/systems.c", "static const preset presets[] = {", '''\
+    {{"mine", "buckets of 25 MiB overlapped with backward", "made for a test"},
+     WHOLE,
+     -1,
+     {-1, -1},
+     {25 * MIB},
+     TY_COMPRESSION_NONE,
+     {0, 0},
+     TY_RECOMPUTE_NONE},''')
+
+# A device and a host that has it: a P100 of ten times the rates.
+catalogue = "topologies/catalogue/"
+device = entry_of(catalogue + "devices.json", "devices", "p100-pcie-16gb")
+device["name"] = "tenfold"
+device["matches"] = ["name:Tenfold"]
+for key in device:
+    if key.startswith("peak_"):
+        device[key]["value"] *= 10
+add_entry(catalogue + "devices.json", "devices", device)
+host = entry_of(catalogue + "hosts.json", "hosts", "p100-server")
+add_entry(catalogue + "hosts.json", "hosts", {**host, "name": "tenfold-server", "device": "tenfold"})
+
+# A network, and a cluster.
+network = json.loads((copy / "workloads/zoo/lenet.json").read_text())
+(copy / "workloads/zoo/lenet-again.json").write_text(json.dumps({**network, "name": "lenet-again"}))
+cluster = json.loads((copy / (catalogue + "clusters.json")).read_text())["clusters"][0]
+add_entry(catalogue + "clusters.json", "clusters", {**cluster, "name": "two-tenfold", "line": "2x tenfold-server"})
