@@ -72,9 +72,9 @@ static void put_other_verdict(page *p)
 static void put_verdict_cards(page *p, const ty_step_summary *s)
 {
     static const char *const how_sure[] = {
-        [TY_MEASURED] = "measurement",
-        [TY_CALIBRATED] = "calibration",
-        [TY_DATASHEET] = "data sheets",
+        [TY_MEASURED] = "measured",
+        [TY_CALIBRATED] = "calibrated",
+        [TY_DATASHEET] = "of data sheets",
     };
     const ty_report_input *in = p->in;
     char text[64], time[32];
@@ -102,7 +102,7 @@ static void put_verdict_cards(page *p, const ty_step_summary *s)
              ty_plan_rank_count(in->plan) * ty_plan_width(in->plan), in->plan->stage_count,
              in->plan->stage_count > 1 ? "s" : "");
     put_card(p->html, "devices", text);
-    put_card(p->html, "times from", how_sure[in->plan->provenance]);
+    put_card(p->html, "times are", how_sure[in->plan->provenance]);
     ty_text_add(p->html, "</ul>\n");
 }
 

@@ -30,4 +30,14 @@ for page in "$SOURCE/README.md" "$SOURCE"/docs/*.md "$SOURCE"/docs/tutorials/*.m
     done <"$scratch/commands"
 done
 [ $passed -gt 3 ] || fail "the README has hardly any commands"
+
+# The README's plan has the lines of a real one. Figures move with the models; the answer's lines and labels do not.
+labels() { # of the lines before the stages
+    awk 'NF == 0 { exit } { print (NR == 1 ? $1 " " $2 : $1) }' "$1" | tr '\n' ' '
+}
+awk '/^```/ { if (plain) exit; inside = !inside; plain = inside && $0 == "```"; next } plain' "$SOURCE/README.md" >"$scratch/shown"
+trainyard plan --workload gpt2 --cluster "2x dgx-a100" >"$scratch/out" 2>"$scratch/err"
+if [ -s "$scratch/shown" ] && [ "$(labels "$scratch/shown")" = "$(labels "$scratch/out")" ]; then pass; else
+    fail "the README shows a plan with $(labels "$scratch/shown") but it is $(labels "$scratch/out")"
+fi
 finish
