@@ -72,6 +72,23 @@ bool ty_profile_transfer(const ty_profile *profile, uint64_t bytes, double *seco
     return ty_curve_seconds(&curve, seconds);
 }
 
+double ty_profile_busy_share(const ty_profile *profile, uint64_t bytes)
+{
+    ty_curve all = {.size = (double)bytes}, busy = {.size = (double)bytes};
+    double seconds, busy_s;
+
+    for (uint32_t i = 0; i < profile->transfer_time_count; i++) {
+        const ty_transfer_time *row = &profile->transfer_times[i];
+        if (row->cpu_s <= 0)
+            continue;
+        ty_curve_add(&all, (double)row->bytes, row->seconds);
+        ty_curve_add(&busy, (double)row->bytes, row->cpu_s);
+    }
+    if (!ty_curve_seconds(&all, &seconds) || !ty_curve_seconds(&busy, &busy_s) || busy_s >= seconds)
+        return 1;
+    return busy_s / seconds;
+}
+
 bool ty_profile_update(const ty_profile *profile, ty_optimizer_kind kind, uint64_t elements,
                        double *seconds)
 {

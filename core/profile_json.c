@@ -89,6 +89,8 @@ static ty_status read_transfer_time(const ty_json *object, void *out, ty_error *
 
     TY_CHECK(read_size(object, "bytes", &row->bytes, error), status, done);
     TY_CHECK(read_seconds(object, "seconds", &row->seconds, error), status, done);
+    if (ty_json_has(object, "cpu_s"))
+        TY_CHECK(read_seconds(object, "cpu_s", &row->cpu_s, error), status, done);
 done:
     return status;
 }
@@ -98,6 +100,8 @@ static void write_transfer_time(const void *in, ty_json_writer *writer)
     const ty_transfer_time *row = in;
     ty_json_put_uint(writer, "bytes", row->bytes);
     ty_json_put_number(writer, "seconds", row->seconds);
+    if (row->cpu_s > 0)
+        ty_json_put_number(writer, "cpu_s", row->cpu_s);
 }
 
 static ty_status read_codec_time(const ty_json *object, void *out, ty_error *error)

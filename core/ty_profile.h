@@ -56,6 +56,7 @@ typedef struct ty_collective_time {
 typedef struct ty_transfer_time { /* one message between two ranks, one way */
     uint64_t bytes;
     double seconds;
+    double cpu_s; /* that each of the two ranks computed meanwhile; 0: not measured */
 } ty_transfer_time;
 
 /** What a compressor takes for one bucket. */
@@ -129,6 +130,9 @@ bool ty_profile_placed_collective(const ty_profile *profile, ty_collective_kind 
                                   ty_algorithm algorithm, uint32_t ranks, uint32_t hosts,
                                   uint64_t bytes, double *seconds);
 bool ty_profile_transfer(const ty_profile *profile, uint64_t bytes, double *seconds);
+/** Share of its core that a rank keeps busy while messages of this size are under way: close to 1
+ * where they are copies in memory, close to 0 on a slow network; 1 where it was not measured. */
+double ty_profile_busy_share(const ty_profile *profile, uint64_t bytes);
 /** Rows of the kind whose ratio (rank) is nearest; first encodes from the nearest lower rank count,
  * what works on gathered payloads interpolated in the ranks. No compression takes no time. */
 bool ty_profile_codec(const ty_profile *profile, const ty_compression *compression, uint32_t ranks,

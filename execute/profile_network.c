@@ -2,6 +2,8 @@
  * the same sleeping as training has. */
 #include "profile_job.h"
 
+#include <time.h>
+
 enum { TRANSFER_TAG = 8, COLLECTIVE_TAG = 9, MAX_REPETITIONS = 200 };
 
 static const uint64_t sizes[] = {
@@ -19,17 +21,27 @@ static uint32_t repetitions(uint64_t bytes)
     return count < 5 ? 5 : count > MAX_REPETITIONS ? MAX_REPETITIONS : (uint32_t)count;
 }
 
+static double cpu_now_s(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
 /* Half of there and back. */
 static ty_status transfer_time(ty_transport *transport, char *buffer, uint64_t bytes,
-                               double *seconds, ty_error *error)
+                               double *seconds, double *cpu_s, ty_error *error)
 {
     uint32_t count = repetitions(bytes), peer = 1 - transport->rank, i;
-    double samples[MAX_REPETITIONS];
+    double samples[MAX_REPETITIONS], cpu_started_s = 0;
     ty_status status = TY_OK;
 
     for (i = 0; i <= count; i++) {
         double started_s = ty_now_s();
 
+        if (i == 1)
+            cpu_started_s = cpu_now_s();
         if (transport->rank == 0)
             TY_CHECK(ty_transport_send(transport, peer, TRANSFER_TAG, buffer, bytes, error), status,
                      done);
@@ -42,6 +54,7 @@ static ty_status transfer_time(ty_transport *transport, char *buffer, uint64_t b
             samples[i - 1] = (ty_now_s() - started_s) / 2;
     }
     *seconds = ty_median(samples, count);
+    *cpu_s = (cpu_now_s() - cpu_started_s) / (2.0 * count);
 done:
     return status;
 }
@@ -59,14 +72,14 @@ ty_status ty_profile_transfers(ty_profiler *p, ty_error *error)
         goto cleanup;
     }
     for (i = 0; i < SIZES && p->transport->size > 1; i++) {
-        double seconds = 0;
+        double seconds = 0, cpu_s = 0;
 
         TY_CHECK(ty_transport_barrier(p->transport, error), status, cleanup);
         if (p->transport->rank < 2)
-            TY_CHECK(transfer_time(p->transport, buffer, sizes[i], &seconds, error), status,
+            TY_CHECK(transfer_time(p->transport, buffer, sizes[i], &seconds, &cpu_s, error), status,
                      cleanup);
         profile->transfer_times[profile->transfer_time_count++] =
-            (ty_transfer_time){sizes[i], seconds};
+            (ty_transfer_time){sizes[i], seconds, cpu_s};
     }
 cleanup:
     ty_free(buffer);

@@ -111,15 +111,18 @@ static ty_status cost_transfer(ty_costing *costing, uint32_t peer_stage, uint64_
     if (costing->is_local && ty_profile_transfer(costing->profile, payload, &seconds) &&
         ty_profile_transfer(costing->profile, 1, &smallest_s)) {
         *cost = measured_parts(seconds, smallest_s, bytes, bandwidth);
+        cost->core_share = ty_profile_busy_share(costing->profile, payload);
     } else {
         status = share_links(costing, peer_stage, &bandwidth);
         if (status != TY_OK)
             return status;
-        *cost = (ty_instruction_cost){
-            .seconds = latency_s + bytes / bandwidth, .latency_s = latency_s, .edge_bytes = bytes};
+        *cost = (ty_instruction_cost){.seconds = latency_s + bytes / bandwidth,
+                                      .latency_s = latency_s,
+                                      .edge_bytes = bytes,
+                                      .core_share = 1};
         ty_cost_relies_on(costing, TY_DATASHEET);
     }
-    cost->core_share = costing->stage.core_share;
+    cost->core_share *= costing->stage.core_share;
     return TY_OK;
 }
 
@@ -246,9 +249,9 @@ ty_status ty_cost_is_library(ty_costing *costing, const ty_bucket *bucket, bool 
 /* A collective was measured with all its members on the host; where they were more than its cores,
  * they took turns. What it takes alone is less by that, because readers of the costs let crowded
  * ranks share cores themselves. */
-static double crowd_of_measurement(const ty_costing *costing, uint32_t members)
+static double crowd_of_measurement(const ty_costing *costing, uint32_t members, double busy_share)
 {
-    double demand = members * costing->stage.core_share;
+    double demand = members * costing->stage.core_share * busy_share;
 
     return fmax(1, demand / costing->profile->cores);
 }
@@ -258,16 +261,18 @@ static bool measured_here(const ty_costing *costing, ty_collective_kind kind,
                           ty_algorithm algorithm, const ty_group_network *network, uint64_t bytes,
                           ty_instruction_cost *cost)
 {
-    double crowd = costing->is_local ? crowd_of_measurement(costing, network->members) : 1;
-    double seconds, smallest_s;
+    double seconds, smallest_s, busy_share, crowd;
 
     if (!costing->is_local ||
         !ty_profile_collective(costing->profile, kind, algorithm, network->members, bytes,
                                &seconds) ||
         !ty_profile_collective(costing->profile, kind, algorithm, network->members, 1, &smallest_s))
         return false;
+    busy_share = ty_profile_busy_share(costing->profile, bytes);
+    crowd = crowd_of_measurement(costing, network->members, busy_share);
     *cost = measured_parts(seconds / crowd, smallest_s / crowd, cost->edge_bytes,
                            network->ring_bandwidth_bytes_per_s);
+    cost->core_share = busy_share;
     return true;
 }
 
@@ -402,6 +407,7 @@ ty_status ty_cost_collective(ty_costing *costing, const ty_instruction *instruct
     if (status != TY_OK)
         return status;
     share_among_steps(cost, ty_plan_exchange_interval(costing->plan, bucket));
-    cost->core_share = costing->stage.core_share;
+    /* What was measured knows how busy it keeps its ranks. */
+    cost->core_share = costing->stage.core_share * (cost->core_share > 0 ? cost->core_share : 1);
     return TY_OK;
 }

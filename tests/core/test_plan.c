@@ -436,7 +436,7 @@ static ty_plan *full_plan(void)
                                   .memory_bandwidth_bytes_per_s = 1e9};
     plan->profile->transfer_time_count = 1;
     plan->profile->transfer_times = ty_alloc(1, sizeof *plan->profile->transfer_times);
-    plan->profile->transfer_times[0] = (ty_transfer_time){100, 1e-6};
+    plan->profile->transfer_times[0] = (ty_transfer_time){100, 1e-6, 0};
     return plan;
 }
 

@@ -167,7 +167,7 @@ Test(profile, rows_in_any_order)
 {
     static const int orders[6][3] = {{0, 1, 2}, {0, 2, 1}, {1, 0, 2},
                                      {1, 2, 0}, {2, 0, 1}, {2, 1, 0}};
-    static const ty_transfer_time rows[3] = {{16, 3.0}, {64, 5.0}, {256, 21.0}};
+    static const ty_transfer_time rows[3] = {{16, 3.0, 0}, {64, 5.0, 0}, {256, 21.0, 0}};
 
     for (uint64_t bytes = 0; bytes < 600; bytes += 7) {
         double first = 0.0;
@@ -198,6 +198,21 @@ Test(profile, transfers_and_updates)
     }
     cr_expect_not(ty_profile_update(p, TY_OPTIMIZER_SGD, 1000, &seconds));
     ty_profile_free(p);
+}
+
+/* A small message is a copy, a large one waits for a slow network; in between both times count. */
+Test(profile, slow_messages_leave_the_core_alone)
+{
+    static ty_transfer_time rows[] = {{1000, 1e-5, 1e-5}, {1001000, 1e-1, 1e-3}};
+    static ty_transfer_time unknown[] = {{1000, 1e-5, 0}, {1001000, 1e-1, 0}};
+    ty_profile profile = {.transfer_time_count = 2, .transfer_times = rows};
+
+    cr_expect_eq(ty_profile_busy_share(&profile, 1000), 1);
+    cr_expect(is_close(ty_profile_busy_share(&profile, 1001000), 1e-2));
+    cr_expect(is_close(ty_profile_busy_share(&profile, 501000),
+                       (1e-5 + (1e-3 - 1e-5) / 2) / (1e-5 + (1e-1 - 1e-5) / 2)));
+    profile.transfer_times = unknown;
+    cr_expect_eq(ty_profile_busy_share(&profile, 1001000), 1);
 }
 
 /* Latency-bandwidth times; from rows at 2 and 4 ranks all others follow exactly. */

@@ -360,7 +360,7 @@ static ty_profile *make_profile(const ty_workload *workload)
     }
     for (int i = 0; i < 2; i++) {
         uint64_t size = (uint64_t)sizes[i];
-        profile->transfer_times[i] = (ty_transfer_time){size, 100e-6 + 1e-9 * sizes[i]};
+        profile->transfer_times[i] = (ty_transfer_time){size, 100e-6 + 1e-9 * sizes[i], 0};
         profile->collective_times[i] =
             (ty_collective_time){TY_ALL_REDUCE, TY_RING, 2, size, 200e-6 + 5e-9 * sizes[i], 0};
         profile->codec_times[i] = (ty_codec_time){

@@ -18,7 +18,7 @@ ty_cluster *cluster_of(const char *text)
 
 ty_cluster *cluster_of_cores(uint32_t ranks, uint32_t cores)
 {
-    ty_transfer_time transfers[] = {{1000, 1e-5}, {1000000, 1e-3}};
+    ty_transfer_time transfers[] = {{1000, 1e-5, 0}, {1000000, 1e-3, 0}};
     ty_profile profile = {
         .machine = "test",
         .backend = "cpu",

@@ -29,8 +29,8 @@ typedef struct job {
     bool is_concurrent;
 } job;
 
-static const ty_transfer_time transfers[] = {{1000, 2e-6 + 1000 / 4e9},
-                                             {1000000, 2e-6 + 1000000 / 4e9}};
+static const ty_transfer_time transfers[] = {{1000, 2e-6 + 1000 / 4e9, 0},
+                                             {1000000, 2e-6 + 1000000 / 4e9, 0}};
 static ty_profile profile(void)
 {
     return (ty_profile){.cores = 4,

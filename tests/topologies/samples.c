@@ -3,9 +3,9 @@
 #include <criterion/criterion.h>
 #include <string.h>
 
-static ty_transfer_time transfers[] = {{4096, 2e-6 + 4096 / 4e9},
-                                       {1 << 20, 2e-6 + (1 << 20) / 4e9},
-                                       {1 << 26, 2e-6 + (1 << 26) / 4e9}};
+static ty_transfer_time transfers[] = {{4096, 2e-6 + 4096 / 4e9, 0},
+                                       {1 << 20, 2e-6 + (1 << 20) / 4e9, 0},
+                                       {1 << 26, 2e-6 + (1 << 26) / 4e9, 0}};
 
 ty_profile sample_profile(void)
 {

@@ -402,8 +402,8 @@ Test(local, fits_latency_and_bandwidth)
         uint32_t count;
         double latency_s, bandwidth;
     } rows[] = {
-        {{{1000, 3e-6}, {3000, 5e-6}}, 2, 2e-6, 1e9},
-        {{{1000, 1e-6}, {2000, 3e-6}, {4000, 7e-6}},
+        {{{1000, 3e-6, 0}, {3000, 5e-6, 0}}, 2, 2e-6, 1e9},
+        {{{1000, 1e-6, 0}, {2000, 3e-6, 0}, {4000, 7e-6, 0}},
          3,
          0,
          (1e6 / 1e-12 + 4e6 / 9e-12 + 16e6 / 49e-12) / (1e3 / 1e-6 + 2e3 / 3e-6 + 4e3 / 7e-6)},
@@ -427,10 +427,10 @@ Test(local, fits_latency_and_bandwidth)
 
 Test(local, refuses_profiles_that_say_too_little)
 {
-    static ty_transfer_time same[] = {{1000, 1e-6}, {1000, 2e-6}};
-    static ty_transfer_time falling[] = {{1000, 2e-6}, {2000, 1e-6}};
-    static ty_transfer_time zero[] = {{1000, 0}, {2000, 1e-6}};
-    static ty_transfer_time nan_time[] = {{1000, 1e-6}, {2000, NAN}};
+    static ty_transfer_time same[] = {{1000, 1e-6, 0}, {1000, 2e-6, 0}};
+    static ty_transfer_time falling[] = {{1000, 2e-6, 0}, {2000, 1e-6, 0}};
+    static ty_transfer_time zero[] = {{1000, 0, 0}, {2000, 1e-6, 0}};
+    static ty_transfer_time nan_time[] = {{1000, 1e-6, 0}, {2000, NAN, 0}};
     ty_profile rows[8];
     ty_cluster *c = NULL;
     ty_error error = {0};
