@@ -1,0 +1,146 @@
+#!/usr/bin/python3
+"""Predicted against measured step times on real slow networks: the tables of docs/accuracy.md.
+
+    bench/testbed.py TRAINYARD [--hosts 2] [--rates 100mbit,400mbit,1gbit] [--workloads lenet,vgg-like,gpt-tiny]
+                     [--steps 12] [--repeats 1] [-o result.json]
+
+For each number of hosts: layers, compressors and updates are profiled on this machine, messages and collectives
+once at each rate in the testbed (tests/testbed/testbed). Every plan is estimated and simulated with both, then runs
+in the testbed. A Markdown table goes to stdout. Needs root; hosts share this machine's cores, and so do predictions.
+"""
+import argparse
+import itertools
+import json
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+TESTBED = pathlib.Path(__file__).resolve().parent.parent / "tests/testbed/testbed"
+COMPRESSIONS = ("none", "fp16", "top-k:0.01", "powersgd-2")
+VGG = {  # three blocks of VGG's form on small images
+    "schema": "trainyard.zoo/1", "name": "vgg-like", "family": "sequential", "source": "VGG's form (Simonyan and Zisserman, 2014), three blocks",
+    "input": [1, 28, 28], "sample_bytes": 785, "dataset": "fashion-mnist", "global_batch": 32,
+    "optimizer": {"kind": "sgd", "learning_rate": 0.01, "momentum": 0.9, "weight_decay": 0},
+    "layers": [layer for channels in (16, 32, 64) for layer in (
+        {"kind": "conv2d", "out_channels": channels, "kernel": 3, "padding": 1}, {"kind": "relu"},
+        {"kind": "pool", "kernel": 2})]
+    + [{"kind": "flatten"}, {"kind": "linear", "out_features": 1024}, {"kind": "relu"},
+       {"kind": "linear", "out_features": 10}, {"kind": "softmax_cross_entropy"}],
+}  # fmt: skip
+
+
+def strategies(hosts):
+    """(name, --fix): hybrid needs three hosts."""
+    for c in COMPRESSIONS:
+        yield f"data parallel, {c}", f"pp=1,compression={c}"
+    yield "1F1B", f"pp={hosts},schedule=1f1b,compression=none"
+    if hosts > 2:
+        for c in COMPRESSIONS:
+            yield f"hybrid {hosts - 1}+1, {c}", f"replicas={hosts - 1}+1,schedule=1f1b,compression={c}"
+
+
+class Bench:
+    def __init__(self, options, folder):
+        self.options, self.folder = options, pathlib.Path(folder)
+        self.environment = dict(os.environ, XDG_CACHE_HOME=f"{folder}/cache")
+        (self.folder / "vgg-like.json").write_text(json.dumps(VGG))
+
+    def run(self, *words, rate=None, hosts=None, timeout=600):
+        words = [self.options.trainyard, *map(str, words)]
+        if rate:
+            words = [str(TESTBED), str(hosts), rate, *words]
+        made = subprocess.run(words, env=self.environment, capture_output=True, text=True, timeout=timeout)
+        if made.returncode:
+            raise RuntimeError(f"{' '.join(words)}: {made.stderr.strip()[-300:]}")
+        return made.stdout
+
+    def workload(self, name):
+        return self.folder / "vgg-like.json" if name == "vgg-like" else name
+
+    def profile(self, name, hosts, micro_batches="8,16,32,64", **testbed):
+        path = self.folder / f"profile-{name}-{hosts}-{testbed.get('rate', 'here')}.json"
+        self.run("profile", "-w", self.workload(name), "--ranks", hosts, "--micro-batches", micro_batches, "-q", "-o", path, **testbed)
+        return json.loads(path.read_text())
+
+    def plan(self, name, hosts, fix, profile):
+        path, source = self.folder / "plan.json", self.folder / "merged.json"
+        source.write_text(json.dumps(profile))
+        self.run("plan", "-w", self.workload(name), "-c", f"local:{hosts}", "--profile", source, "--fix", fix, "--no-simulate", "-q", "-o", path)
+        return path
+
+    def measure(self, name, hosts, rate, fix, profile):
+        try:
+            plan = self.plan(name, hosts, fix, profile)
+        except RuntimeError as refusal:  # a batch that the replicas do not share, say
+            return {"refused": str(refusal)[-160:]}
+        predicted = [json.loads(self.run(reader, plan, "--json"))["step_time_s"] for reader in ("estimate", "simulate")]
+        measured = []
+        for _ in range(self.options.repeats):
+            output = self.folder / "run.json"
+            self.run("run", plan, "--steps", self.options.steps, "-q", "-o", output, rate=rate, hosts=hosts)
+            measured.append(json.loads(output.read_text())["summary"]["step_time_s"])
+        return {"estimate_s": predicted[0], "simulation_s": predicted[1], "measured_s": statistics.median(measured)}
+
+
+def scores(rows):
+    """Error of the estimates, pair order and regret within each workload and rate."""
+    errors = [abs(r["estimate_s"] / r["measured_s"] - 1) for r in rows]
+    pairs, right, regrets = 0, 0, []
+    for _, group in itertools.groupby(rows, key=lambda r: (r["hosts"], r["workload"], r["rate"])):
+        group = list(group)
+        for a, b in itertools.combinations(group, 2):
+            pairs += 1
+            right += (a["estimate_s"] < b["estimate_s"]) == (a["measured_s"] < b["measured_s"])
+        chosen = min(group, key=lambda r: r["estimate_s"])
+        regrets.append(chosen["measured_s"] / min(r["measured_s"] for r in group) - 1)
+    return {"rows": len(rows), "mean_error": statistics.mean(errors), "median_error": statistics.median(errors),
+            "p90_error": sorted(errors)[int(0.9 * (len(errors) - 1))], "pairs": pairs,
+            "pair_order": right / pairs if pairs else None, "mean_regret": statistics.mean(regrets)}  # fmt: skip
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("trainyard")
+    parser.add_argument("--hosts", default="2")
+    parser.add_argument("--rates", default="100mbit,400mbit,1gbit")
+    parser.add_argument("--workloads", default="lenet,vgg-like,gpt-tiny")
+    parser.add_argument("--steps", type=int, default=12)
+    parser.add_argument("--repeats", type=int, default=1)
+    parser.add_argument("--until", type=float, default=1e9, help="begin no row this many seconds after the start")
+    parser.add_argument("-o", "--output")
+    options = parser.parse_args()
+    started, rows, refused = time.monotonic(), [], []
+    load = os.getloadavg()[0]
+    with tempfile.TemporaryDirectory() as folder:
+        bench = Bench(options, folder)
+        for hosts in map(int, options.hosts.split(",")):
+            layers = {name: bench.profile(name, hosts) for name in options.workloads.split(",")}
+            for rate in options.rates.split(","):
+                network = bench.profile("lenet", hosts, "32", rate=rate, hosts=hosts)
+                for name, profile in layers.items():
+                    profile = dict(profile, **{k: network[k] for k in ("transfer_times", "collective_times")})
+                    for strategy, fix in strategies(hosts):
+                        if time.monotonic() - started > options.until:
+                            break
+                        made = bench.measure(name, hosts, rate, fix, profile)
+                        made.update(hosts=hosts, rate=rate, workload=name, strategy=strategy)
+                        (refused if "refused" in made else rows).append(made)
+                        print(json.dumps(made), file=sys.stderr, flush=True)
+    print("| hosts | rate | workload | strategy | estimated ms | simulated ms | measured ms | estimate | simulation |")
+    print("| ---: | --- | --- | --- | ---: | ---: | ---: | ---: | ---: |")
+    for r in rows:
+        e, s, m = (r[k] for k in ("estimate_s", "simulation_s", "measured_s"))
+        print(f"| {r['hosts']} | {r['rate']} | {r['workload']} | {r['strategy']} | {e * 1e3:.1f} | {s * 1e3:.1f} | {m * 1e3:.1f} | {(e / m - 1) * 100:+.1f} % | {(s / m - 1) * 100:+.1f} % |")
+    result = {"schema": "trainyard.bench_testbed/1", "date": time.strftime("%Y-%m-%d"), "cores": os.cpu_count(),
+              "load_before": load, "load_after": os.getloadavg()[0], "scores": scores(rows), "rows": rows, "refused": refused}  # fmt: skip
+    print(json.dumps({k: v for k, v in result.items() if k not in ("rows", "refused")}, indent=1))
+    if options.output:
+        pathlib.Path(options.output).write_text(json.dumps(result, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

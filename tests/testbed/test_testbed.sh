@@ -1,0 +1,45 @@
+#!/bin/sh
+# Two and four hosts with a slow network between them: a plan trains as it does on one host, and no step is
+# faster than its gradients fit through the cables. Exit code 77 where there are no network namespaces.
+. "$(dirname "$0")/../cli/lib.sh"
+testbed=$(dirname "$0")/testbed
+export TRAINYARD_WORKER="$WORKER"
+"$testbed" 2 100mbit ip netns list >"$scratch/out" 2>&1
+case $? in
+77) cat "$scratch/out"; exit 77 ;;
+0) pass ;;
+*) fail "the testbed does not start: $(cat "$scratch/out")" ;;
+esac
+space=$(sed -n 's/^\(ty[0-9]*-sw\).*/\1/p' "$scratch/out" | tail -1)
+if [ -n "$space" ] && ! ip netns list | grep -qw "$space"; then pass; else fail "namespaces are left: $space"; fi
+"$testbed" 2 fast true >"$scratch/out" 2>"$scratch/err"
+if [ $? -eq 2 ] && grep -q "expected one such as" "$scratch/err"; then pass; else fail "a rate without sense is taken"; fi
+"$testbed" 2 1gbit sh -c 'exit 5' >"$scratch/out" 2>&1
+if [ $? -eq 5 ]; then pass; else fail "the command's exit code is lost"; fi
+
+# alike FILE FILE: losses to rounding
+cat >"$scratch/alike.py" <<'END'
+import json, sys
+here, there = (json.load(open(path)) for path in sys.argv[1:3])
+least_s = float(sys.argv[3])
+assert len(here["losses"]) == len(there["losses"]) >= 6
+assert all(abs(a - b) <= 1e-6 * a for a, b in zip(here["losses"], there["losses"])), (here["losses"], there["losses"])
+assert there["summary"]["step_time_s"] >= least_s, (there["summary"]["step_time_s"], least_s)
+END
+# case HOSTS RATE FIX LEAST-STEP-S
+try() {
+    expect 0 plan -w lenet -c "local:$1" --fix "$3" --global-batch 48 --no-simulate -q -o "$scratch/plan.json"
+    expect 0 run "$scratch/plan.json" --steps 6 -q -o "$scratch/here.json"
+    if "$testbed" "$1" "$2" "$TRAINYARD" run "$scratch/plan.json" --steps 6 -q -o "$scratch/there.json" >"$scratch/out" 2>"$scratch/err"; then
+        pass
+    else
+        fail "$1 hosts at $2, $3: $(tail -3 "$scratch/err")"
+    fi
+    if /usr/bin/python3 "$scratch/alike.py" "$scratch/here.json" "$scratch/there.json" "$4" >"$scratch/out" 2>&1; then pass; else fail "$1 hosts at $2, $3: $(tail -1 "$scratch/out")"; fi
+}
+# 1.72 MB of gradients: each of two replicas sends that much, each of four 1.5 times. The buckets of six full
+# queues may pass at once.
+try 2 100mbit pp=1,compression=none 0.12
+try 2 400mbit pp=2,schedule=1f1b,compression=none 0
+try 4 400mbit pp=1,compression=none 0.04
+finish
