@@ -20,6 +20,7 @@ import tempfile
 import time
 
 TESTBED = pathlib.Path(__file__).resolve().parent.parent / "tests/testbed/testbed"
+MICRO_BATCHES = {"gpt-tiny": "1,2,4"}  # what plans of its batch of 8 have
 COMPRESSIONS = ("none", "fp16", "top-k:0.01", "powersgd-2")
 VGG = {  # three blocks of VGG's form on small images
     "schema": "trainyard.zoo/1", "name": "vgg-like", "family": "sequential", "source": "VGG's form (Simonyan and Zisserman, 2014), three blocks",
@@ -61,9 +62,10 @@ class Bench:
     def workload(self, name):
         return self.folder / "vgg-like.json" if name == "vgg-like" else name
 
-    def profile(self, name, hosts, micro_batches="8,16,32,64", **testbed):
-        path = self.folder / f"profile-{name}-{hosts}-{testbed.get('rate', 'here')}.json"
-        self.run("profile", "-w", self.workload(name), "--ranks", hosts, "--micro-batches", micro_batches, "-q", "-o", path, **testbed)
+    def profile(self, name, hosts, micro_batches="8,16,32,64", rate=None):
+        path = self.folder / f"profile-{name}-{hosts}-{rate}.json"
+        self.run("profile", "-w", self.workload(name), "--ranks", hosts, "--micro-batches", micro_batches, "-q", "-o", path,
+                 rate=rate, hosts=hosts)  # fmt: skip
         return json.loads(path.read_text())
 
     def plan(self, name, hosts, fix, profile):
@@ -118,9 +120,9 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         bench = Bench(options, folder)
         for hosts in map(int, options.hosts.split(",")):
-            layers = {name: bench.profile(name, hosts) for name in options.workloads.split(",")}
+            layers = {name: bench.profile(name, hosts, MICRO_BATCHES.get(name, "8,16,32,64")) for name in options.workloads.split(",")}
             for rate in options.rates.split(","):
-                network = bench.profile("lenet", hosts, "32", rate=rate, hosts=hosts)
+                network = bench.profile("lenet", hosts, "32", rate)
                 for name, profile in layers.items():
                     profile = dict(profile, **{k: network[k] for k in ("transfer_times", "collective_times")})
                     for strategy, fix in strategies(hosts):

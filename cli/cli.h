@@ -35,12 +35,13 @@ typedef struct cli_options {
     const char *mode, *machines, *bandwidths, *ratio, *memory, *merge;
     const char *host, *device, *format, *to, *root, *oversubscription, *hosts_text;
     const char *nodes, *script, *image, *metrics, *mlperf_log;
-    const char *checkpoint, *checkpoint_every_text;
+    const char *checkpoint, *checkpoint_every_text, *vocabulary_text;
     const char *global_batch_text, *top_text, *steps_text, *ranks_text, *sequence_text;
     const char *seeds_text, *straggler, *jitter;
     const char *slow_link, *failures, *beside, *horizon, *checkpoint_interval, *restart, *repair;
     /* Parsed from the texts; 0 where not given. */
-    uint64_t global_batch, top, steps, ranks, seed, seeds, sequence, hosts, checkpoint_every;
+    uint64_t global_batch, top, steps, ranks, seed, seeds, sequence, hosts, checkpoint_every,
+        vocabulary;
     bool json, quiet, no_simulate, no_fold, elastic, allow_lossy, program, straight, fewer, help,
         force, show_origin, resume, csv, no_charts;
     const char *rows, *vary[CLI_MOST_VARIED]; /* --vary, in order */
@@ -106,6 +107,7 @@ void options_help(const cli_command *command, FILE *stream);
 exit_code config_apply(const cli_command *command, cli_options *options);
 void config_free(cli_config *config);
 exit_code cmd_config(const cli_options *options);
+exit_code cmd_data(const cli_options *options);
 
 /* ---- manual.c ---------------------------------------------------------------------------- */
 

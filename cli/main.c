@@ -96,6 +96,11 @@ const cli_command commands[] = {
      OPTIONS("host", "device", "hosts", "oversubscription", "root", "format", "to", "output",
              "json"),
      1, 2, cmd_cluster},
+    {"data", "tokenize TEXT... -o FILE | text FILE [options]",
+     "text as a file of tokens for run --data, and back",
+     "tokenize joins the texts and, with --vocabulary above 256, learns which pairs of\n"
+     "bytes and of earlier tokens to replace, the most frequent first.\n",
+     OPTIONS("vocabulary", "output", "json"), 1, INT_MAX, cmd_data},
     {"validate", "FILE|DIR [options]", "predictions against published measurements", NULL,
      OPTIONS("json"), 1, 1, cmd_validate},
     {"export", "PLAN --to TARGET [-o DIR] [options]",

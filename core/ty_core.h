@@ -42,6 +42,7 @@
 #include "ty_status.h"
 #include "ty_text.h"
 #include "ty_timeline.h"
+#include "ty_tokens.h"
 #include "ty_workload.h"
 
 #endif

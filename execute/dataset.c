@@ -80,6 +80,7 @@ void ty_dataset_close(ty_dataset *dataset)
         return;
     ty_free(dataset->inputs);
     ty_free(dataset->labels);
+    ty_tokens_close(dataset->tokens);
     ty_free(dataset);
 }
 

@@ -14,9 +14,10 @@ struct ty_dataset {
     uint64_t class_count;  /* labels are less than this */
     uint64_t token_count;  /* tokens are less than this; 0 where the input is not tokens */
     unsigned char *inputs; /* owned; what they hold is the kind's affair */
+    ty_tokens *tokens;     /* owned; text in a file of tokens, or NULL */
     unsigned char *labels; /* owned, or NULL */
-    uint64_t stride;       /* text: bytes from one window to the next */
-    uint64_t first;        /* synthetic: number of the first sample */
+    uint64_t stride;       /* text: tokens from one window to the next */
+    uint64_t first; /* synthetic: number of the first sample; text: first token of the part */
     void (*sample)(const ty_dataset *dataset, uint64_t sample, float *input, int32_t *tokens,
                    int32_t *labels);
 };

@@ -55,6 +55,22 @@ expect 0 plan -w mlp -c local:2 --fix pp=2 -q -o "$work/other.json"
 expect 3 compare "$work/other.json" "$work/run.json"
 expect_error_line "another plan"
 
+# Text as tokens, and back; a network with a large enough vocabulary trains on them.
+expect 0 data tokenize "$SOURCE/README.md" "$SOURCE/docs/files.md" -o "$work/bytes.tokens"
+expect_output "vocabulary 256"
+expect 0 data tokenize "$SOURCE/README.md" "$SOURCE/docs/files.md" --vocabulary 512 -o "$work/pairs.tokens"
+expect 0 data text "$work/pairs.tokens" -o "$work/text"
+if cat "$SOURCE/README.md" "$SOURCE/docs/files.md" | cmp -s - "$work/text"; then pass; else fail "the text that comes back is another"; fi
+expect 0 plan -w "gpt-tiny sequence=16" -c local:1 --no-simulate -q -o "$work/gpt.json"
+expect 0 run "$work/gpt.json" --steps 3 --data "$work/bytes.tokens" -q -o "$work/gpt-run.json"
+expect 3 run "$work/gpt.json" --steps 3 --data "$work/pairs.tokens" -q -o "$work/none.json"
+expect_error_line "pairs.tokens" "found a vocabulary of 512 tokens" "256"
+expect 3 data text "$work/text"
+expect_error_line "found no header of tokens"
+expect 2 data tokenize "$SOURCE/README.md"
+expect 2 data tokenize "$SOURCE/README.md" --vocabulary 100 -o "$work/none.tokens"
+expect 2 data shuffle "$SOURCE/README.md"
+
 # A run goes on from its checkpoint; whatever does not fit is refused with one line.
 expect 0 run "$work/plan.json" --steps 4 --checkpoint "$scratch/state" --checkpoint-every 2 -q -o "$work/first.json"
 expect 0 run "$work/plan.json" --steps 8 --checkpoint "$scratch/state" --resume -q -o "$work/second.json"

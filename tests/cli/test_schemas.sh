@@ -55,6 +55,7 @@ document compare made/plan.json made/run.json
 for name in gpt2 lenet transfer-resnet50 mixtral-8x7b deepseek-v3 gnmt-8; do document workload show $name; done
 document workload import "$SOURCE/tests/fuzz/corpus/pipedream/chain.graph.txt"
 document cluster show "leaf:2 host:2 dgx-h100"
+document data tokenize "$SOURCE/README.md" --vocabulary 300 -o made/readme.tokens
 document cluster check "leaf:2 host:2 dgx-h100"
 document cluster check "$SOURCE/tests/topologies/data/nccl.xml"
 document check made/plan.json made/run.json

@@ -306,6 +306,62 @@ Test(data, text_is_cut_into_windows, .init = directory_make, .fini = directory_r
     network_free(w);
 }
 
+/* The same windows over tokens, of any width, and only where the network knows them all. */
+Test(data, tokens_are_cut_into_windows, .init = directory_make, .fini = directory_remove)
+{
+    static const char text[] =
+        "the cat and the hat and the cat and the hat and the cat and the hat";
+    static const uint32_t vocabularies[] = {256, 262};
+
+    for (int v = 0; v < 2; v++) {
+        ty_workload *w = small_text(4, v == 0 ? 256 : 300);
+        ty_tokens *made = NULL;
+        ty_dataset *train = NULL, *test = NULL;
+        ty_error error = {0};
+        int32_t tokens[4], next[4];
+
+        cr_assert_eq(ty_tokens_learn(text, strlen(text), vocabularies[v], &made, &error), TY_OK,
+                     "%s", error.message);
+        cr_assert_eq(made->vocabulary, vocabularies[v]);
+        cr_assert_eq(made->token_bytes, v == 0 ? 1 : 2);
+        cr_assert_eq(ty_tokens_save(made, path_of("text"), &error), TY_OK, "%s", error.message);
+        cr_assert_eq(ty_dataset_open(w, path_of("text"), false, &train, &error), TY_OK, "%s",
+                     error.message);
+        cr_assert_eq(ty_dataset_sample_count(train), made->count - made->count / 10 - 4);
+        for (uint64_t s = 0; s < ty_dataset_sample_count(train); s++) {
+            ty_dataset_sample(train, s, NULL, tokens, next);
+            for (uint64_t i = 0; i < 4; i++) {
+                cr_assert_eq((uint32_t)tokens[i], ty_token_at(made, s + i));
+                cr_assert_eq((uint32_t)next[i], ty_token_at(made, s + i + 1));
+            }
+        }
+        if (ty_dataset_open(w, path_of("text"), true, &test, &error) == TY_OK) {
+            ty_dataset_sample(test, 0, NULL, tokens, NULL);
+            cr_assert_eq((uint32_t)tokens[0], ty_token_at(made, made->count - made->count / 10));
+            ty_dataset_close(test);
+        }
+        ty_dataset_close(train);
+        ty_tokens_close(made);
+        network_free(w);
+    }
+}
+
+Test(data, tokens_beyond_the_network_are_refused, .init = directory_make, .fini = directory_remove)
+{
+    ty_workload *w = small_text(4, 257);
+    ty_tokens *made = NULL;
+    ty_dataset *d = NULL;
+    ty_error error = {0};
+
+    cr_assert_eq(ty_tokens_learn("abababababababababababab", 24, 300, &made, &error), TY_OK);
+    cr_assert_eq(ty_tokens_save(made, path_of("text"), &error), TY_OK);
+    cr_assert_eq(ty_dataset_open(w, path_of("text"), false, &d, &error), TY_EPARSE);
+    cr_assert_not_null(strstr(error.message, "expected at most the network's 257"), "%s",
+                       error.message);
+    ty_tokens_close(made);
+    network_free(w);
+}
+
 Test(data, unfit_text_is_refused, .init = directory_make, .fini = directory_remove)
 {
     ty_workload *w = small_text(5, 100), *mlp = small_images();

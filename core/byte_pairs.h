@@ -1,0 +1,22 @@
+/** @file byte_pairs.h  Learning byte pairs from a text. Internal to core/; see ty_tokens.h. */
+#ifndef TY_BYTE_PAIRS_H
+#define TY_BYTE_PAIRS_H
+
+#include "ty_status.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct byte_pairs {
+    uint32_t (*pairs)[2]; /* [pair_count]: token 256 + i stands for pairs[i] */
+    uint32_t pair_count;
+    uint32_t *tokens; /* [count]: the text */
+    uint64_t count;
+} byte_pairs;
+
+/** At most `most` pairs, each of which occurred at least twice when it was made. */
+ty_status byte_pairs_learn(const char *text, size_t length, uint32_t most, byte_pairs *out,
+                           ty_error *error) TY_MUST_CHECK;
+void byte_pairs_clear(byte_pairs *pairs);
+
+#endif

@@ -1,0 +1,75 @@
+/**
+ * @file ty_tokens.h
+ * Text as tokens, in a file that the worker maps into memory: `trainyard.tokens/1`.
+ *
+ * Tokens below 256 are bytes. Each later one stands for two earlier ones that follow one another:
+ * byte pairs, the most frequent first (Sennrich, Haddow, Birch, "Neural Machine Translation of Rare
+ * Words with Subword Units", ACL 2016, section 3.2), learnt from the text itself. A pair never
+ * reaches across the start of a word, which is whitespace and what follows up to the next. The file
+ * has the pairs, so that the text can be had back.
+ *
+ *     TY_CHECK(ty_tokens_learn(text, length, 4096, &made, error), status, cleanup);
+ *     TY_CHECK(ty_tokens_save(made, "text.tokens", error), status, cleanup);
+ *
+ * The file, in the byte order of the machine that wrote it: a header of 64 bytes (24 of magic,
+ * uint32 0x01020304, uint32 bytes per token (1, 2 or 4), uint64 vocabulary, uint64 tokens, zeros),
+ * the pairs (two uint32 each, vocabulary - 256 of them), the tokens.
+ */
+#ifndef TY_TOKENS_H
+#define TY_TOKENS_H
+
+#include "ty_status.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define TY_BYTE_TOKENS 256
+/** More pairs than any published vocabulary has. */
+#define TY_MOST_TOKENS (UINT32_C(1) << 20)
+
+typedef struct ty_tokens {
+    uint32_t vocabulary; /* tokens are below this; at least TY_BYTE_TOKENS */
+    uint32_t token_bytes;
+    uint64_t count;
+    const void *tokens;         /* [count] of uint8_t, uint16_t or uint32_t */
+    const uint32_t (*pairs)[2]; /* [vocabulary - 256] */
+    void *memory;               /* what holds both */
+    uint64_t mapped_bytes;      /* of the file; 0: `memory` is from ty_alloc */
+} ty_tokens;
+
+static inline uint32_t ty_token_at(const ty_tokens *tokens, uint64_t index)
+{
+    if (tokens->token_bytes == 1)
+        return ((const uint8_t *)tokens->tokens)[index];
+    if (tokens->token_bytes == 2)
+        return ((const uint16_t *)tokens->tokens)[index];
+    return ((const uint32_t *)tokens->tokens)[index];
+}
+
+/**
+ * Divides a text. The time grows with the text and with log(pairs) times what merging touches: ten
+ * megabytes and 8,192 tokens take seconds.
+ * @param vocabulary TY_BYTE_TOKENS to TY_MOST_TOKENS; fewer are made where no pair occurs twice any
+ *                   more
+ * @return TY_EINVAL: vocabulary out of range; TY_EPARSE: no text
+ */
+ty_status ty_tokens_learn(const char *text, size_t length, uint32_t vocabulary, ty_tokens **out,
+                          ty_error *error) TY_MUST_CHECK;
+ty_status ty_tokens_save(const ty_tokens *tokens, const char *path, ty_error *error) TY_MUST_CHECK;
+
+/** Whether the file begins as these do. */
+bool ty_tokens_is_file(const char *path);
+/**
+ * Maps a file. Reads it once to see that every token is below the vocabulary.
+ * @return TY_EIO; TY_EPARSE: not such a file, of a machine of other byte order, truncated or too
+ *         long, pairs or tokens out of range
+ */
+ty_status ty_tokens_open(const char *path, ty_tokens **out, ty_error *error) TY_MUST_CHECK;
+void ty_tokens_close(ty_tokens *tokens);
+
+/** The text. @param out [out] ended by a NUL that `length` does not count; free with ty_free */
+ty_status ty_tokens_text(const ty_tokens *tokens, char **out, size_t *length,
+                         ty_error *error) TY_MUST_CHECK;
+
+#endif
