@@ -47,6 +47,7 @@ typedef struct ty_record {
 } ty_record;
 
 typedef struct ty_records {
+    char *path;   /* of the file; NULL where they came from memory */
     char *family; /* of the file: the name of the source */
     uint32_t count;
     ty_record *items;

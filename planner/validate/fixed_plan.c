@@ -76,6 +76,31 @@ ty_status ty_fixed_plan_use_server(ty_fixed_plan *plan, double root_bytes_per_s,
     return TY_OK;
 }
 
+ty_status ty_passes_seconds(const ty_cluster *cluster, uint32_t devices, double passes,
+                            double bytes, double *seconds, ty_error *error)
+{
+    uint32_t *members = ty_alloc(devices, sizeof *members);
+    double bandwidth, latency_s;
+    ty_status status;
+
+    if (members == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory");
+    for (uint32_t i = 0; i < devices; i++)
+        members[i] = i;
+    *seconds = 0;
+    status = ty_cluster_ring(cluster, members, devices, &bandwidth, &latency_s, error);
+    if (status == TY_OK && devices > 1)
+        *seconds = passes * (devices - 1) / devices * bytes / bandwidth;
+    ty_free(members);
+    return status;
+}
+
+ty_status ty_fixed_plan_use_passes(ty_fixed_plan *plan, double passes, ty_error *error)
+{
+    return ty_passes_seconds(plan->cluster, plan->devices, passes, 1, &plan->server_s_per_byte,
+                             error);
+}
+
 static bool is_device_work(ty_op op)
 {
     return op == TY_OP_FORWARD || op == TY_OP_BACKWARD || op == TY_OP_RECOMPUTE ||

@@ -45,6 +45,16 @@ double ty_expected_largest(uint32_t n);
 ty_status ty_fixed_plan_use_server(ty_fixed_plan *plan, double root_bytes_per_s,
                                    uint32_t devices_per_host, ty_error *error) TY_MUST_CHECK;
 
+/**
+ * Gradients that cross the slowest link of the devices' ring so many times, in place of a ring's 2:
+ *   seconds per byte = passes (n-1)/n / B
+ */
+ty_status ty_fixed_plan_use_passes(ty_fixed_plan *plan, double passes,
+                                   ty_error *error) TY_MUST_CHECK;
+/** Seconds of one such exchange among the first n devices of a cluster. */
+ty_status ty_passes_seconds(const ty_cluster *cluster, uint32_t devices, double passes,
+                            double bytes, double *seconds, ty_error *error) TY_MUST_CHECK;
+
 /** Data parallelism over the first `devices` devices with so many samples each. */
 ty_fixed_plan ty_fixed_data_parallel(const ty_workload *workload, const ty_cluster *cluster,
                                      uint32_t devices, uint32_t batch_per_device,

@@ -5,6 +5,7 @@
  * bubbles. Data parallelism is the estimator's, all devices in one step.
  */
 #include "fixed_plan.h"
+#include "layer_profile.h"
 #include "predictors.h"
 #include "published.h"
 
@@ -48,6 +49,7 @@ typedef struct exchange_context {
     const ty_workload *workload;
     const ty_cluster *cluster;
     const double *layer_s;
+    double passes;
     ty_status status;
     ty_error *error;
 } exchange_context;
@@ -56,25 +58,14 @@ typedef struct exchange_context {
 static double exposed_exchange_s(void *context, uint32_t first, uint32_t count, uint32_t replicas)
 {
     exchange_context *c = context;
-    uint32_t *devices = ty_alloc(replicas, sizeof *devices);
-    double bandwidth, latency_s, compute_s = 0;
-    ty_instruction_cost cost = {0};
+    double compute_s = 0, exchange_s = 0;
 
-    if (devices == NULL) {
-        c->status = ty_fail(c->error, TY_ENOMEM, "out of memory");
-        return 0;
-    }
-    for (uint32_t i = 0; i < replicas; i++)
-        devices[i] = i;
     for (uint32_t i = first; i < first + count; i++)
         compute_s += c->layer_s[i];
-    c->status = ty_cluster_ring(c->cluster, devices, replicas, &bandwidth, &latency_s, c->error);
-    if (c->status == TY_OK)
-        c->status = ty_collective_cost(TY_ALL_REDUCE, TY_RING, replicas,
-                                       ty_workload_parameter_bytes(c->workload, first, count),
-                                       bandwidth, latency_s, &cost, c->error);
-    ty_free(devices);
-    return fmax(0, cost.seconds - compute_s);
+    c->status = ty_passes_seconds(c->cluster, replicas, c->passes,
+                                  (double)ty_workload_parameter_bytes(c->workload, first, count),
+                                  &exchange_s, c->error);
+    return fmax(0, exchange_s - compute_s);
 }
 
 /* Seconds of every layer, and of every cut, for one mini-batch. */
@@ -95,15 +86,15 @@ static void cost_chain(const ty_workload *chain, uint32_t batch, const ty_path *
 
 /* Seconds per mini-batch of the best pipeline with such replicas. */
 static ty_status pipeline_s(const ty_workload *chain, const ty_cluster *cluster, uint32_t batch,
-                            uint32_t stages, const uint32_t *replicas, double *seconds,
-                            ty_error *error)
+                            double passes, uint32_t stages, const uint32_t *replicas,
+                            double *seconds, ty_error *error)
 {
     uint32_t n = chain->layer_count, last = ty_cluster_device_count(cluster) - 1;
     uint32_t first_layers[TY_FIXED_PLAN_STAGES], given[TY_FIXED_PLAN_STAGES];
     double *layer_s = ty_alloc(n, sizeof *layer_s);
     double *transfer_s = ty_alloc((size_t)n + 1, sizeof *transfer_s);
     uint32_t *cuts = ty_alloc(n, sizeof *cuts);
-    exchange_context context = {chain, cluster, layer_s, TY_OK, error};
+    exchange_context context = {chain, cluster, layer_s, passes, TY_OK, error};
     ty_partition_input input = {.layer_count = n,
                                 .layer_s = layer_s,
                                 .transfer_s = transfer_s,
@@ -150,9 +141,11 @@ static ty_status predict(const ty_record *r, const ty_workload *workload, const 
              status, cleanup);
     TY_CHECK(ty_published_exchange_of(r, &exchange, error), status, cleanup);
     parallel = ty_fixed_data_parallel(chain, cluster, devices, batch, exchange.bucket_bytes);
+    TY_CHECK(ty_fixed_plan_use_passes(&parallel, exchange.passes, error), status, cleanup);
     TY_CHECK(ty_fixed_plan_step(&parallel, &step_s, error), status, cleanup);
-    TY_CHECK(pipeline_s(chain, cluster, batch, stages, replicas, &minibatch_s, error), status,
-             cleanup);
+    TY_CHECK(
+        pipeline_s(chain, cluster, batch, exchange.passes, stages, replicas, &minibatch_s, error),
+        status, cleanup);
     out->is_predicted = true;
     out->value = step_s / devices / minibatch_s;
 
@@ -180,7 +173,9 @@ ty_status ty_predict_pipedream(const ty_records *records, uint32_t index, ty_ver
                  "data parallelism was chosen: 1 over itself by definition");
         return TY_OK;
     }
-    TY_CHECK(ty_published_workload(r, &workload, out->reason, error), status, cleanup);
+    TY_CHECK(ty_layer_profile_find(records, r, &workload, error), status, cleanup);
+    if (workload == NULL)
+        TY_CHECK(ty_published_workload(r, &workload, out->reason, error), status, cleanup);
     if (workload == NULL)
         goto cleanup;
     TY_CHECK(ty_published_cluster(r, &cluster, out->reason, error), status, cleanup);

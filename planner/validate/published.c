@@ -206,6 +206,8 @@ static ty_status read_exchange(const ty_json *root, const ty_json *row, ty_publi
 
     *out = (ty_published_exchange){0};
     TY_CHECK(ty_json_uint64(row, "bytes", 1, UINT32_MAX, &out->bucket_bytes, error), status, done);
+    if (ty_json_has(row, "passes"))
+        TY_CHECK(ty_json_number(row, "passes", 1, 64, &out->passes, error), status, done);
     if (!ty_json_has(row, "is_server"))
         return TY_OK;
     TY_CHECK(ty_json_bool(row, "is_server", &out->is_server, error), status, done);
@@ -223,15 +225,39 @@ ty_status ty_published_exchange_of(const ty_record *record, ty_published_exchang
 {
     ty_json_document *names = NULL;
     const ty_json *row;
+    const char *how = record->update;
     ty_status status = TY_OK;
 
     TY_CHECK(open_names(&names, error), status, cleanup);
-    TY_CHECK(find(names, "buckets", MATCH_CONTAINS, record->update, &row, error), status, cleanup);
+    if (how[0] == '\0')
+        how = record->schedule;
+    TY_CHECK(find(names, "buckets", MATCH_CONTAINS, how, &row, error), status, cleanup);
     if (row == NULL)
-        status =
-            ty_fail(error, TY_EPARSE, "published.json: no exchange for \"%s\"", record->update);
+        status = ty_fail(error, TY_EPARSE, "published.json: no exchange for \"%s\"", how);
     else
         status = read_exchange(ty_json_root(names), row, out, error);
+
+cleanup:
+    ty_json_free(names);
+    return status;
+}
+
+ty_status ty_published_profile_of(const ty_record *record, ty_published_profile *out,
+                                  ty_error *error)
+{
+    ty_json_document *names = NULL;
+    const ty_json *row;
+    const char *model = record->model;
+    ty_status status = TY_OK;
+
+    *out = (ty_published_profile){0};
+    TY_CHECK(open_names(&names, error), status, cleanup);
+    TY_CHECK(find(names, "profiles", MATCH_IS, record->model, &row, error), status, cleanup);
+    if (row != NULL) {
+        TY_CHECK(ty_json_string(row, "profile", &model, error), status, cleanup);
+        TY_CHECK(ty_json_number(row, "samples", 1, 1e9, &out->samples, error), status, cleanup);
+    }
+    snprintf(out->model, sizeof out->model, "%.63s", model);
 
 cleanup:
     ty_json_free(names);

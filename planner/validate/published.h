@@ -28,9 +28,19 @@ typedef struct ty_published_exchange {
     uint64_t bucket_bytes;   /* sent at once; today's usual ones where the software is not known */
     bool is_server;          /* summed by a server in each host and by servers on all hosts */
     double root_bytes_per_s; /* of all roots of a host together, per direction; servers only */
+    double passes; /* how often a gradient crosses the slowest link of a ring; 0: a collective's */
 } ty_published_exchange;
 ty_status ty_published_exchange_of(const ty_record *record, ty_published_exchange *out,
                                    ty_error *error) TY_MUST_CHECK;
+
+/** What a layer profile calls a record's model, and the samples of its batch where it does not say
+ * (0: it does). */
+typedef struct ty_published_profile {
+    char model[64];
+    double samples;
+} ty_published_profile;
+ty_status ty_published_profile_of(const ty_record *record, ty_published_profile *out,
+                                  ty_error *error) TY_MUST_CHECK;
 
 /** Deviation of one device's step time from step to step, as a share of it.
  * @param is_fitted [out] whether the record's model is the one this constant was fitted to */

@@ -269,9 +269,20 @@ static ty_status from_document(ty_json_document *document, ty_records **out, ty_
 ty_status ty_records_load(const char *path, ty_records **out, ty_error *error)
 {
     ty_json_document *document = NULL;
+    ty_records *records = NULL;
     ty_status status = ty_json_load(path, &document, error);
 
-    return status == TY_OK ? from_document(document, out, error) : status;
+    if (status == TY_OK)
+        status = from_document(document, &records, error);
+    if (status != TY_OK)
+        return status;
+    records->path = ty_strdup(path);
+    if (records->path == NULL) {
+        ty_records_free(records);
+        return ty_fail(error, TY_ENOMEM, "out of memory");
+    }
+    *out = records;
+    return TY_OK;
 }
 
 ty_status ty_records_parse(const char *text, size_t length, const char *name, ty_records **out,
@@ -290,6 +301,7 @@ void ty_records_free(ty_records *records)
     ty_json_free(records->document);
     ty_free(records->items);
     ty_free(records->family);
+    ty_free(records->path);
     ty_free(records);
 }
 
