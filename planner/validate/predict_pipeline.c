@@ -21,8 +21,13 @@
 bool ty_takes_pipeline(const ty_records *records, uint32_t index)
 {
     const ty_record *r = &records->items[index];
-    return strcmp(r->kind, "training-speed") == 0 && strcmp(r->model_family, "cnn") == 0 &&
-           (strcmp(r->schedule, "gpipe") == 0 || r->recompute[0] != '\0');
+    bool is_cnn = strcmp(r->model_family, "cnn") == 0;
+    bool is_gpipe = strcmp(r->schedule, "gpipe") == 0;
+
+    if (strcmp(r->kind, "training-speed") != 0)
+        return false;
+    return (is_cnn && (is_gpipe || r->recompute[0] != '\0')) ||
+           (strcmp(r->model_family, "transformer") == 0 && is_gpipe);
 }
 
 /* What is asked of the model: stages, micro-batches, recomputation. */

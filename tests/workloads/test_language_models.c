@@ -32,6 +32,9 @@ Test(language_models, parameter_counts)
         {"gpt2-large", 774030080},
         {"gpt2-xl", 1557611200},
         {"gpt3-175b", 174604259328},
+        /* 12 x 2048^2 + 13 x 2048 a block, 33,024 rows of tokens and positions, the last norm. */
+        {"gpipe-transformer-24", 24 * 50358272ULL + 33024 * 2048 + 4096},
+        {"gpipe-transformer-48", 48 * 50358272ULL + 33024 * 2048 + 4096},
         {"bert-base", 109482240},
         {"bert-large", 335141888},
         {"bert-base-mlm", 109514298},

@@ -93,6 +93,7 @@ Test(zoo, published_figures_of_image_networks)
         {"inception-v3", 23834568, 5.73}, {"inception-v3-aux", 27161264, 0},
         {"squeezenet", 1248424, 0.82},    {"densenet121", 7978856, 2.87},
         {"amoebanet-d", 122470120, 0},    {"unet", 232687328, 0},
+        {"amoebanet-d-128", 31694440, 0},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         ty_workload *w = open_one(rows[i].name);
