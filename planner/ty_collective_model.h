@@ -126,7 +126,8 @@ typedef enum ty_collective_medium {
 typedef struct ty_collective_calibration {
     double overhead_s[TY_MEDIUM_COUNT];
     double efficiency[TY_MEDIUM_COUNT];
-    double direct_links; /* rate of NVLinks without a switch between, over NCCL's figure of it */
+    bool is_nvls_by_links; /* NVLS in a node by what a GPU's links carry, not by NCCL's rungs */
+    double direct_links;   /* rate of NVLinks without a switch between, over NCCL's figure of it */
 } ty_collective_calibration;
 /** NCCL's own figures: no overhead, efficiency 1. */
 ty_collective_calibration ty_collective_uncalibrated(void);

@@ -84,7 +84,8 @@ static ty_nccl_graph tree_of(const ty_nccl_graph *ring, const double *ladder, do
     return tree;
 }
 
-/* One channel for each GPU that is the head of one: all of a node, or as many as have a NIC. */
+/* One channel for each GPU that is the head of one: all of a node, or as many as have a NIC, as far
+ * as the library has room for. */
 static ty_nccl_graph nvls_of(const ty_communicator *c, const double *ladder, double total,
                              double nic)
 {
@@ -92,6 +93,8 @@ static ty_nccl_graph nvls_of(const ty_communicator *c, const double *ladder, dou
     uint32_t heads = c->nodes > 1 && c->nics < per_node ? c->nics : per_node;
     ty_nccl_graph graph = {0};
 
+    if (heads > k->most_nvls_heads)
+        heads = k->most_nvls_heads;
     for (uint32_t i = 0; i < NCCL_RUNGS && ladder[i] > 0; i++)
         if (ladder[i] * heads <= total * (1 + 1e-9) && (c->nodes == 1 || ladder[i] <= nic)) {
             graph = (ty_nccl_graph){heads, ladder[i], ladder[i]};

@@ -36,6 +36,7 @@ typedef struct nccl_constants {
     double inter_ladder_gb_per_s[TY_GPU_GENERATION_COUNT][NCCL_RUNGS];
     double search_stop_ratio, duplicate_from_gb_per_s, keep_below_gb_per_s, keep_above_channels;
     double most_channels;
+    uint32_t most_nvls_heads;
     double p2p_base_us, p2p_hop_us[NCCL_HOPS], p2p_peer_us, p2p_share;
     double call_overhead_us[TY_MEDIUM_COUNT];
     double direct_link_share;

@@ -60,8 +60,8 @@ static bool is_algorithm_allowed(const tuning *t, ty_collective_kind kind,
     case TY_NCCL_TREE:
         return kind == TY_ALL_REDUCE;
     case TY_NCCL_NVLS:
-        return (kind == TY_ALL_REDUCE || is_gather(kind)) && has_nvls(t) &&
-               (t->nodes <= 1 || has_collnet(t));
+        return (kind == TY_ALL_REDUCE || (is_gather(kind) && t->per_node <= k->most_nvls_heads)) &&
+               has_nvls(t) && (t->nodes <= 1 || has_collnet(t));
     case TY_NCCL_NVLS_TREE:
         return kind == TY_ALL_REDUCE && has_nvls(t) && t->nodes > 1;
     case TY_NCCL_COLLNET_DIRECT:
@@ -291,13 +291,24 @@ static bool is_direct(const tuning *t)
     return t->c->has_nvlink && !t->c->has_nvswitch && t->nodes == 1;
 }
 
+/* Bytes/s that a pair really has, before efficiency. NCCL's figure of NVLS counts whole rungs for
+ * each head; a GPU's links carry its data to the switch once, and its share of the sum back. */
+static double carried(const tuning *t, const ty_collective_calibration *calibration,
+                      ty_collective_kind kind, const ty_collective_pair *pair)
+{
+    if (calibration->is_nvls_by_links && pair->algorithm == TY_NCCL_NVLS && kind == TY_ALL_REDUCE &&
+        t->nodes <= 1)
+        return t->c->gpu_bytes_per_s * k->nvls_efficiency[t->c->generation] / (1 + 1 / t->n);
+    return pair->bytes_per_s;
+}
+
 static void add_pair(const tuning *t, const ty_collective_calibration *calibration,
                      ty_collective_kind kind, ty_collective_pair pair, ty_collective_table *out)
 {
     ty_collective_medium medium = medium_of(t, &pair);
 
     pair.real_latency_s = pair.latency_s + calibration->overhead_s[medium];
-    pair.real_bytes_per_s = pair.bytes_per_s * calibration->efficiency[medium] *
+    pair.real_bytes_per_s = carried(t, calibration, kind, &pair) * calibration->efficiency[medium] *
                             (is_direct(t) ? calibration->direct_links : 1);
     out->pairs[kind][out->pair_counts[kind]++] = pair;
 }
@@ -382,5 +393,6 @@ ty_collective_calibration ty_collective_calibrated(void)
         calibration.efficiency[m] = k->efficiency[m];
     }
     calibration.direct_links = k->direct_link_share;
+    calibration.is_nvls_by_links = true;
     return calibration;
 }

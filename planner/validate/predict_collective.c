@@ -7,6 +7,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 /* Below this launching is most of the time, and programs differ in it. */
 #define LARGE_BYTES 1048576.0
@@ -50,18 +51,11 @@ bool ty_takes_small_collective(const ty_records *records, uint32_t index)
 static double seconds_of(const ty_collective_table *table, const ty_record *r,
                          ty_collective_kind kind, uint64_t bytes)
 {
-    static const struct {
-        const char *name;
-        ty_nccl_algorithm algorithm;
-    } forced[] = {
-        {"ring", TY_NCCL_RING},
-        {"tree", TY_NCCL_TREE},
-        {"nvls", TY_NCCL_NVLS},
-    };
+    static const ty_nccl_algorithm forced[] = {TY_NCCL_RING, TY_NCCL_TREE, TY_NCCL_NVLS};
 
     for (size_t i = 0; i < sizeof forced / sizeof forced[0]; i++)
-        if (strcmp(r->algorithm, forced[i].name) == 0)
-            return ty_collective_choose_by(table, kind, forced[i].algorithm, bytes).seconds;
+        if (strcasecmp(r->algorithm, ty_nccl_algorithm_name(forced[i])) == 0)
+            return ty_collective_choose_by(table, kind, forced[i], bytes).seconds;
     return ty_collective_seconds(table, kind, bytes);
 }
 

@@ -248,11 +248,12 @@ Test(nccl, graphs)
 
 static ty_communicator communicator_of(const char *text, uint32_t count)
 {
-    uint32_t devices[64];
+    uint32_t devices[128];
     ty_cluster *cluster = NULL;
     ty_communicator c;
     ty_error error = {0};
 
+    cr_assert_leq(count, 128);
     cr_assert_eq(ty_cluster_open(text, NULL, &cluster, &error), TY_OK, "%s", error.message);
     for (uint32_t d = 0; d < count; d++)
         devices[d] = d;
@@ -280,6 +281,25 @@ Test(nccl, communicators_of_the_catalogue)
                        c.gpu_bytes_per_s);
     c = communicator_of("2x p100-server", 8);
     cr_expect(!c.has_nvlink && !c.has_ll128 && c.nics == 1 && c.generation == TY_VOLTA);
+}
+
+/* Heads of NVLS are as many as the library has room for, direct links as fast as measured. */
+Test(nccl, racks_and_meshes)
+{
+    ty_communicator rack = communicator_of("1x gb200-nvl72", 72),
+                    mesh = communicator_of("1x dgx1-v100", 8);
+    ty_collective_table plain, real;
+    ty_nccl_graphs graphs;
+    double rate;
+
+    ty_nccl_graphs_find(&rack, &graphs);
+    cr_expect_eq(graphs.nvls.channels, 32);
+    plain = table_of(&mesh);
+    cr_assert_eq(ty_collective_table_make(&mesh, NULL, &real, NULL), TY_OK);
+    rate = ty_collective_choose(&plain, TY_ALL_REDUCE, (uint64_t)1 << 30).bytes_per_s;
+    cr_expect_float_eq(rate * 14 / 8, 6 * 20e9, 1e6, "as NCCL plans: %g", rate);
+    rate = ty_collective_choose(&real, TY_ALL_REDUCE, (uint64_t)1 << 30).bytes_per_s;
+    cr_expect(rate * 14 / 8 > 6 * 22e9 && rate * 14 / 8 < 6 * 25e9, "as measured: %g", rate);
 }
 
 Test(nccl, others_are_refused)

@@ -3,6 +3,8 @@
 #include "ty_planner.h"
 #include "ty_validate.h"
 #include "validate/fixed_plan.h"
+#include "validate/layer_profile.h"
+#include "validate/published.h"
 
 #include <criterion/criterion.h>
 #include <math.h>
@@ -129,6 +131,117 @@ Test(records, validation_survives_every_lack_of_memory)
         cr_assert_lt(n, 1000000);
     }
     unlink(path);
+}
+
+/* ---- What names stand for ----------------------------------------------------------------- */
+
+/* Hosts with one adapter for all their devices, where the record names such; else one each. */
+Test(published_names, hosts_have_the_adapters_they_had)
+{
+    static const struct {
+        const char *cluster;
+        double ring_bytes_per_s;
+    } rows[] = {
+        {"\"gpu\": \"V100 PCIe 16GB\", \"gpus\": 16, \"gpus_per_node\": 4, \"inter_node\": "
+         "{\"network\": \"10 Gb/s Ethernet\"}",
+         1.25e9},
+        {"\"gpu\": \"P100 (Pascal)\", \"gpus\": 512, \"gpus_per_node\": 4, \"inter_node\": "
+         "{\"network\": \"RoCE 25 Gb/s\"}",
+         3.125e9},
+        {"\"gpu\": \"V100-SXM2-16GB\", \"gpus\": 32, \"gpus_per_node\": 8, \"inter_node\": "
+         "{\"network\": \"1x EDR InfiniBand 100 Gb/s per node\"}",
+         12.5e9},
+    };
+
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        char text[1024], reason[TY_SKIP_REASON_SIZE] = "";
+        ty_records *r = NULL;
+        ty_cluster *cluster = NULL;
+        uint32_t devices[512];
+        double bandwidth, latency_s;
+
+        snprintf(text, sizeof text, FILE_OF(RECORD(", \"cluster\": {%s}")), rows[i].cluster);
+        cr_assert_eq(ty_records_parse(text, strlen(text), "x.json", &r, NULL), TY_OK);
+        cr_assert_eq(ty_published_cluster(&r->items[0], &cluster, reason, NULL), TY_OK);
+        cr_assert_not_null(cluster, "%s", reason);
+        cr_assert_eq(ty_cluster_device_count(cluster), (uint32_t)r->items[0].gpus);
+        for (uint32_t d = 0; d < 512; d++)
+            devices[d] = d;
+        cr_assert_eq(ty_cluster_ring(cluster, devices, (uint32_t)r->items[0].gpus, &bandwidth,
+                                     &latency_s, NULL),
+                     TY_OK);
+        cr_expect_leq(bandwidth, rows[i].ring_bytes_per_s, "%s: %g", rows[i].cluster, bandwidth);
+        cr_expect_geq(bandwidth, 0.4 * rows[i].ring_bytes_per_s, "%s: %g", rows[i].cluster,
+                      bandwidth);
+        ty_cluster_free(cluster);
+        ty_records_free(r);
+    }
+}
+
+static void write_text(const char *path, const char *text)
+{
+    FILE *file = fopen(path, "w");
+    cr_assert_not_null(file);
+    fputs(text, file);
+    cr_assert_eq(fclose(file), 0);
+}
+
+#define PROFILE(layers, edges)                                                                     \
+    "{\"schema\": 1, \"family\": \"p\", \"count\": 1, \"records\": [{\"id\": \"p/1\", "            \
+    "\"kind\": \"layer-profile\", \"source\": {\"work\": \"w\"}, \"confidence\": \"read\", "       \
+    "\"model\": {\"name\": \"Net\"}, \"batch\": {\"micro\": 10}, \"measured\": {\"metric\": "      \
+    "\"t\", "                                                                                      \
+    "\"value\": 1, \"unit\": \"ms\"}, \"layers\": " layers ", \"edges\": " edges "}]}"
+
+/* Two layers behind the input and one output that nobody reads: what loads samples takes no time,
+ * times are of one sample. */
+Test(published_names, a_profile_beside_the_file)
+{
+    static const struct {
+        const char *profile;
+        uint32_t layers; /* 0: refused */
+    } rows[] = {
+        {PROFILE(
+             "[[1, \"Input\", 900, 0, 400, 0], [2, \"Conv\", 20, 40, 800, 64], [3, \"item\", 0, 0, "
+             "80, 0], [4, \"Linear\", 10, 30, 40, 32]]",
+             "[[1, 2], [2, 3], [2, 4]]"),
+         2},
+        {PROFILE("[[1, \"Conv\", 20, 40, 800]]", "[]"), 0},
+        {PROFILE("[[2, \"Conv\", 20, 40, 800, 1]]", "[]"), 0},
+        {PROFILE("[[1, \"Conv\", 20, 40, 800, 1], [2, \"Conv\", 20, 40, 800, 1]]", "[[2, 2]]"), 0},
+    };
+    char folder[] = "/tmp/ty-profile-XXXXXX", path[64], profile[64];
+    ty_records *r = NULL;
+
+    cr_assert_not_null(mkdtemp(folder));
+    snprintf(path, sizeof path, "%s/x.json", folder);
+    snprintf(profile, sizeof profile, "%s/pipedream_profiles.json", folder);
+    write_text(path, FILE_OF(RECORD(", \"model\": {\"name\": \"Net\"}")));
+    cr_assert_eq(ty_records_load(path, &r, NULL), TY_OK);
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        ty_workload *w = NULL;
+        ty_error error = {0};
+        write_text(profile, rows[i].profile);
+        cr_expect_eq(ty_layer_profile_find(r, &r->items[0], &w, &error) == TY_OK,
+                     rows[i].layers > 0, "row %zu: %s", i, error.message);
+        if (w == NULL)
+            continue;
+        cr_assert_eq(w->layer_count, rows[i].layers);
+        check_near(w->layers[0].measured_forward_s, 0.002, 1e-12, "forward of a sample");
+        check_near(w->layers[1].measured_backward_s, 0.003, 1e-12, "backward of a sample");
+        cr_assert_eq(ty_workload_parameter_bytes(w, 0, 2), 96);
+        cr_assert_eq(ty_workload_cut_bytes(w, 1), 80, "20 numbers a sample");
+        ty_workload_free(w);
+    }
+    cr_assert_eq(remove(profile), 0);
+    {
+        ty_workload *w = NULL;
+        cr_assert_eq(ty_layer_profile_find(r, &r->items[0], &w, NULL), TY_OK);
+        cr_assert_null(w, "no file, no profile");
+    }
+    ty_records_free(r);
+    cr_assert_eq(remove(path), 0);
+    cr_assert_eq(rmdir(folder), 0);
 }
 
 /* ---- Scores ------------------------------------------------------------------------------ */
@@ -292,6 +405,23 @@ Test(fixed_plans, servers_take_what_their_links_take)
     close_scene(&s);
 }
 
+/* One adapter for the four of a host is what their ring has. */
+Test(fixed_plans, passes_over_the_slowest_link)
+{
+    scene s = open_scene("alexnet", "4x v100-pcie-server");
+    ty_fixed_plan plan = ty_fixed_data_parallel(s.workload, s.cluster, 16, 32, 1);
+    const uint32_t devices[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    double bandwidth, latency_s, seconds = -1;
+
+    cr_assert_eq(ty_cluster_ring(s.cluster, devices, 16, &bandwidth, &latency_s, NULL), TY_OK);
+    cr_assert_leq(bandwidth, 1.25e9);
+    cr_assert_eq(ty_fixed_plan_use_passes(&plan, 4, NULL), TY_OK);
+    check_near(plan.server_s_per_byte, 4 * 15 / 16.0 / bandwidth, 1e-12, "seconds per byte");
+    cr_assert_eq(ty_passes_seconds(s.cluster, 1, 4, 1e9, &seconds, NULL), TY_OK);
+    cr_assert_eq(seconds, 0, "nobody to exchange with");
+    close_scene(&s);
+}
+
 Test(fixed_plans, largest_of_n_normal_numbers)
 {
     static const uint32_t sizes[] = {2, 8, 64, 512};
@@ -395,6 +525,17 @@ Test(published, data_parallel_scaling_is_within_ten_per_cent, .timeout = 240)
     }
     cr_assert_geq(rows, 79);
     cr_assert_lt(sum / rows, 0.105, "mean error %.1f %% of %u rows", 100 * sum / rows, rows);
+}
+
+/* Networks that no constant of convolutions was fitted to, from data sheets alone. */
+Test(published, one_device_from_data_sheets, .timeout = 240)
+{
+    ty_validation *v = validate_shared("tf_benchmarks");
+    const ty_validation_score *s = score_of(&v->sources[0], "data-parallel-absolute");
+
+    cr_assert_geq(s->rows, 40);
+    cr_assert_lt(s->mean_error, 0.13, "mean error %.1f %%", 100 * s->mean_error);
+    ty_validation_free(v);
 }
 
 Test(published, samples_to_target_at_batches_not_fitted)
