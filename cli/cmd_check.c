@@ -67,14 +67,72 @@ static ty_status check_workload(const char *path, verdict *v)
     return status;
 }
 
+static ty_status check_calibration(const char *path, verdict *v)
+{
+    ty_convergence *task = NULL;
+    ty_status status = ty_convergence_open(path, &task, &v->error);
+
+    ty_convergence_free(task);
+    return status;
+}
+
+/* What simulate and estimate print: a report takes the timeline. */
+static ty_status check_timeline(const char *path, verdict *v)
+{
+    ty_status status = TY_OK;
+    ty_json_document *document = NULL;
+    const ty_json *object;
+    ty_timeline *timeline = NULL;
+
+    TY_CHECK(ty_json_load(path, &document, &v->error), status, done);
+    TY_CHECK(ty_json_object(ty_json_root(document), "timeline", &object, &v->error), status, done);
+    TY_CHECK(ty_timeline_from_json(object, &timeline, &v->error), status, done);
+done:
+    ty_timeline_free(timeline);
+    ty_json_free(document);
+    return status;
+}
+
+/* What a report shows: as a report reads it. */
+static ty_status check_document(const char *path, verdict *v)
+{
+    ty_status status = TY_OK;
+    ty_json_document *parsed = NULL;
+    ty_report_document document = {.path = path};
+    ty_text html = {0};
+
+    TY_CHECK(ty_json_load(path, &parsed, &v->error), status, done);
+    document.root = ty_json_root(parsed);
+    TY_CHECK(ty_json_string(document.root, "schema", &document.schema, &v->error), status, done);
+    status = ty_report_html(
+        &(ty_report_input){.documents = &document, .document_count = 1, .without_charts = true},
+        &html, &v->error);
+done:
+    ty_text_clear(&html);
+    ty_json_free(parsed);
+    return status;
+}
+
 static const struct own_format {
     const char *schema;
     ty_status (*check)(const char *path, verdict *v);
 } own_formats[] = {
-    {"trainyard.plan/1", check_plan},       {"trainyard.job/1", check_job},
-    {"trainyard.run/1", check_run},         {"trainyard.profile/1", check_profile},
-    {"trainyard.cluster/1", check_cluster}, {"trainyard.workload/1", check_workload},
+    {"trainyard.plan/1", check_plan},
+    {"trainyard.job/1", check_job},
+    {"trainyard.run/1", check_run},
+    {"trainyard.profile/1", check_profile},
+    {"trainyard.cluster/1", check_cluster},
+    {"trainyard.workload/1", check_workload},
     {"trainyard.zoo/1", check_workload},
+    {"trainyard.calibration/1", check_calibration},
+    {"trainyard.simulation/1", check_timeline},
+    {"trainyard.estimate/1", check_timeline},
+    {"trainyard.whatif/1", check_document},
+    {"trainyard.infeasible/1", check_document},
+    {"trainyard.validation/1", check_document},
+    {"trainyard.score/1", check_document},
+    {"trainyard.launch/1", check_document},
+    {"trainyard.compression/1", check_document},
 };
 #define OWN_COUNT (sizeof own_formats / sizeof own_formats[0])
 
@@ -159,14 +217,50 @@ static ty_status as_trace(const char *path, verdict *v, ty_error *error)
     return status;
 }
 
+static ty_status as_records(const char *path, verdict *v, ty_error *error)
+{
+    ty_records *records = NULL;
+    ty_status status = ty_records_load(path, &records, error);
+
+    if (status == TY_OK)
+        v->format = "published measurements";
+    ty_records_free(records);
+    return status;
+}
+
+static ty_status as_layer_graph(const char *path, verdict *v, ty_error *error)
+{
+    ty_piper_input *input = NULL;
+    ty_status status = ty_piper_read(path, &input, error);
+
+    if (status == TY_OK)
+        v->format = "Piper's layer graph";
+    ty_piper_input_free(input);
+    return status;
+}
+
+/* Of whichever collective: logs that do not say are refused where they are used. */
+static ty_status as_collective_log(const char *path, verdict *v, ty_error *error)
+{
+    ty_collective_log *log = NULL;
+    ty_status status = ty_collective_log_load(path, TY_COLLECTIVE_COUNT, &log, error);
+
+    if (status == TY_OK)
+        v->format = "nccl-tests log";
+    ty_collective_log_free(log);
+    return status;
+}
+
 /* Whoever can read it. Of several complaints that one is told whose reader knew the file: the
  * others say that it is none of theirs. */
 static void check_foreign(const char *path, const cli_options *options, verdict *v)
 {
-    ty_error workload = {0}, cluster = {0}, trace = {0};
+    ty_error workload = {0}, cluster = {0}, other = {0};
 
     if (as_workload(path, v, &workload) == TY_OK ||
-        as_cluster(path, options, v, &cluster) == TY_OK || as_trace(path, v, &trace) == TY_OK)
+        as_cluster(path, options, v, &cluster) == TY_OK || as_trace(path, v, &other) == TY_OK ||
+        as_records(path, v, &other) == TY_OK || as_layer_graph(path, v, &other) == TY_OK ||
+        as_collective_log(path, v, &other) == TY_OK)
         return;
     v->error = strstr(cluster.message, "none of the formats") == NULL ? cluster : workload;
 }

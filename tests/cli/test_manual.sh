@@ -99,6 +99,28 @@ expect_output "made/workload.json: trainyard.workload/1, good" "made/bad.json: b
     'did you mean "trainyard.plan/1"' "README.md: bad:" "no such file"
 expect 3 check made/bad.json --json
 expect_output '"schema": "trainyard.check/1"' '"is_good": false'
+# What reports, calibrate, partition, score and validate read.
+expect 0 whatif -w vgg16 -c "2x p100-server" --vary hosts=1,2 --no-simulate -q -o made/whatif.json
+expect 0 estimate made/plan.json --json
+cp "$scratch/out" made/estimate.json
+expect 0 score made/plan.json --json
+cp "$scratch/out" made/score.json
+printf '%s' '{"schema": 1, "family": "law", "count": 1, "records": [
+ {"id": "law/a", "kind": "accuracy", "source": {"work": "made"}, "confidence": "read", "measured": {"metric": "top1", "value": 76, "unit": "%"}}]}' >made/records.json
+{
+    echo '# nThread 1 nGpus 2 minBytes 8 maxBytes 1048576 step: 2(factor) warmup iters: 5 iters: 20 validation: 1'
+    echo '#  Rank  0 Pid 1 on host-0 device  0 [0x07] NVIDIA A100'
+    echo '#  Rank  1 Pid 1 on host-0 device  1 [0x08] NVIDIA A100'
+    echo '#       size         count      type   redop    root     time   algbw   busbw #wrong     time   algbw   busbw #wrong'
+    echo '     1048576        262144     float     sum      -1    20.00   52.43   52.43      0    20.00   52.43   52.43      0'
+} >made/all_reduce.log
+expect 0 check made/whatif.json made/estimate.json made/score.json made/records.json made/all_reduce.log \
+    "$SOURCE/docs/examples/encoder.piper.json" "$SOURCE/docs/examples/encoder.graph.txt"
+expect_output "trainyard.whatif/1, good" "trainyard.estimate/1, good" "trainyard.score/1, good" "published measurements, good" \
+    "nccl-tests log, good" "Piper's layer graph, good" "PipeDream graph.txt, good"
+sed 's/"samples_per_s": [0-9.]*/"samples_per_s": -1/' made/whatif.json >made/bad.json
+expect 3 check made/bad.json
+expect_output "/rows/0/samples_per_s: found -1"
 expect 2 check
 
 # Colour on terminals alone, and never with NO_COLOR.
