@@ -209,6 +209,11 @@ ty_status derived_document(const char *schema, const cli_options *options, const
                            plan_inputs *inputs, ty_json_document **out,
                            ty_error *error) TY_MUST_CHECK;
 
+/** A trainyard.simulation/1 document with the memory over time of one rank of each stage.
+ *  @param out [out] NULL: the plan says nothing of memory */
+ty_status derived_memory(const plan_inputs *inputs, const ty_timeline *timeline,
+                         ty_json_document **out, ty_error *error) TY_MUST_CHECK;
+
 /* ---- cmd_export.c ------------------------------------------------------------------------ */
 
 /** The launch files of a plan for a target, by the options of export. */

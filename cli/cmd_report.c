@@ -5,7 +5,7 @@
 #include <string.h>
 
 #define MOST_FILES 64  /* that are named */
-#define MOST_DERIVED 3 /* documents made of the plan */
+#define MOST_DERIVED 4 /* documents made of the plan */
 
 typedef struct report_files {
     ty_json_document *parsed[MOST_FILES + MOST_DERIVED];
@@ -140,27 +140,28 @@ done:
 static ty_status derive_documents(const cli_options *options, report_files *files, findings *f,
                                   ty_error *error)
 {
-    static const char *const schemas[] = {"trainyard.score/1", "trainyard.compression/1",
-                                          "trainyard.launch/1"};
+    static const char *const schemas[MOST_DERIVED] = {"trainyard.simulation/1", "trainyard.score/1",
+                                                      "trainyard.compression/1",
+                                                      "trainyard.launch/1"};
     ty_status status = TY_OK;
 
-    for (size_t i = 0; i < sizeof schemas / sizeof schemas[0]; i++) {
-        ty_report_document *out = &files->documents[files->count];
+    for (size_t i = 0; i < MOST_DERIVED; i++) {
+        ty_json_document **parsed = &files->parsed[files->count];
         bool is_given = false;
         for (uint32_t d = 0; d < files->count; d++)
             is_given = is_given || strcmp(files->documents[d].schema, schemas[i]) == 0;
         if (is_given)
             continue;
-        TY_CHECK(derived_document(schemas[i], options, files->plan, &f->inputs,
-                                  &files->parsed[files->count], error),
-                 status, done);
-        if (files->parsed[files->count] == NULL)
+        TY_CHECK(
+            i == 0 ? derived_memory(&f->inputs, f->simulated, parsed, error)
+                   : derived_document(schemas[i], options, files->plan, &f->inputs, parsed, error),
+            status, done);
+        if (*parsed == NULL)
             continue;
-        *out = (ty_report_document){.path = files->plan,
-                                    .schema = schemas[i],
-                                    .root = ty_json_root(files->parsed[files->count]),
-                                    .is_derived = true};
-        files->count++;
+        files->documents[files->count++] = (ty_report_document){.path = files->plan,
+                                                                .schema = schemas[i],
+                                                                .root = ty_json_root(*parsed),
+                                                                .is_derived = true};
     }
 done:
     return status;

@@ -187,6 +187,62 @@ done:
     return status;
 }
 
+/* ---- Memory over time ---------------------------------------------------------------------- */
+
+static ty_status put_memory(const plan_inputs *in, const ty_timeline *timeline, uint32_t rank,
+                            ty_json_writer *w, ty_error *error)
+{
+    ty_memory_point *points = NULL;
+    uint32_t count;
+    ty_status status =
+        ty_memory_curve(in->plan, in->program, timeline, rank, &points, &count, error);
+
+    if (status != TY_OK)
+        return status;
+    ty_json_open(w, NULL, '{');
+    ty_json_put_uint(w, "rank", rank);
+    ty_json_open_flat(w, "time_s", '[');
+    for (uint32_t i = 0; i < count; i++)
+        ty_json_put_number(w, NULL, points[i].time_s);
+    ty_json_close(w, ']');
+    ty_json_open_flat(w, "bytes", '[');
+    for (uint32_t i = 0; i < count; i++)
+        ty_json_put_uint(w, NULL, points[i].bytes);
+    ty_json_close(w, ']');
+    ty_json_close(w, '}');
+    ty_free(points);
+    return status;
+}
+
+ty_status derived_memory(const plan_inputs *in, const ty_timeline *timeline, ty_json_document **out,
+                         ty_error *error)
+{
+    ty_text text = {0};
+    ty_json_writer w = ty_json_writer_on(&text);
+    ty_status status = TY_OK;
+    uint32_t rank = 0;
+
+    *out = NULL;
+    if (in->plan->memory == NULL)
+        return TY_OK;
+    ty_json_open(&w, NULL, '{');
+    ty_json_put_string(&w, "schema", "trainyard.simulation/1");
+    ty_json_open(&w, "memory_over_time", '[');
+    for (uint32_t s = 0; s < in->plan->stage_count; s++) {
+        const bool is_first = rank == 0 || in->plan->interleave <= 1;
+        if (is_first && rank < ty_plan_rank_count(in->plan))
+            TY_CHECK(put_memory(in, timeline, rank, &w, error), status, done);
+        rank += in->plan->stages[s].replicas;
+    }
+    ty_json_close(&w, ']');
+    ty_json_close(&w, '}');
+    TY_CHECK(ty_text_check(&text, error), status, done);
+    status = ty_json_parse(text.data, text.length, "memory over time", out, error);
+done:
+    ty_text_clear(&text);
+    return status;
+}
+
 /* ---- All of them --------------------------------------------------------------------------- */
 
 ty_status derived_document(const char *schema, const cli_options *options, const char *plan_path,

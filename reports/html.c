@@ -87,6 +87,7 @@ static ty_status put_sections(page *p, ty_error *error)
     TY_CHECK(ty_page_timeline(p, error), status, done);
     ty_page_errors(p);
     ty_page_memory(p);
+    TY_CHECK(ty_page_memory_curves(p, error), status, done);
     TY_CHECK(ty_page_network(p, error), status, done);
     ty_page_search(p);
     TY_CHECK(ty_page_whatif(p, error), status, done);

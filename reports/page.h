@@ -116,6 +116,8 @@ void ty_page_breakdown(page *p);
 ty_status ty_page_timeline(page *p, ty_error *error) TY_MUST_CHECK;
 void ty_page_errors(page *p);
 void ty_page_memory(page *p);
+/** Continues the section on memory. */
+ty_status ty_page_memory_curves(page *p, ty_error *error) TY_MUST_CHECK;
 ty_status ty_page_network(page *p, ty_error *error) TY_MUST_CHECK;
 void ty_page_search(page *p);
 ty_status ty_page_whatif(page *p, ty_error *error) TY_MUST_CHECK;

@@ -191,6 +191,10 @@ static const struct document_case {
     {"{\"schema\":\"trainyard.score/1\",\"time_to_target_s\":{\"low\":60,\"expected\":90,"
      "\"high\":100},\"convergence_provenance\":\"prior\"}",
      {"<section id=\"loss\">", "<td>90 s</td>", "Convergence is prior."}},
+    {"{\"schema\":\"trainyard.simulation/1\",\"memory_over_time\":[{\"rank\":3,\"time_s\":[0,2],"
+     "\"bytes\":[1024,3072]}]}",
+     {"Memory of a device over the simulated time", "<th>rank 3</th>", "<td>1 KiB</td>",
+      "<td>3 KiB</td>"}},
     {"{\"schema\":\"trainyard.launch/1\",\"targets\":[{\"target\":\"slurm\",\"next\":\"sbatch "
      "job.sh\",\"files\":[{\"name\":\"job.sh\",\"bytes\":90000,\"text\":\"#!/bin/sh\\nsrun "
      "<x>\"}]},{\"target\":\"horovod\",\"reason\":\"it has no <pipelines>\"}]}",
@@ -235,6 +239,9 @@ static const struct bad_document {
      "{\"values\":{\"a\":\"1\"},\"step_time_s\":-1}]}",
      "given.json:/rows/0/step_time_s"},
     {"{\"schema\":\"trainyard.validation/1\"}", "given.json:/sources"},
+    {"{\"schema\":\"trainyard.simulation/1\",\"memory_over_time\":[{\"rank\":0,\"time_s\":[0],"
+     "\"bytes\":[1,2]}]}",
+     "given.json:/memory_over_time/0/bytes"},
     {"{\"schema\":\"trainyard.launch/1\",\"targets\":[{}]}", "given.json:/targets/0/target"},
     {"{\"schema\":\"trainyard.launch/1\",\"targets\":[{\"target\":\"a\",\"files\":[{\"name\":\"b\","
      "\"bytes\":-1}]}]}",
