@@ -66,10 +66,31 @@ static ty_status place(const ty_cluster *cluster, const uint32_t *devices, uint3
 
 typedef struct loads {
     router router;
-    double *loads; /* [link][forth, back] */
+    double *loads;     /* [link][forth, back] */
+    uint64_t *touched; /* where loads are not 0: a group uses few of a large cluster's links */
+    uint64_t touched_count, touched_room;
     double latency_s;
     bool is_direct; /* every route was one link */
 } loads;
+
+static ty_status add_load(loads *l, uint64_t way, double weight, ty_error *error)
+{
+    if (!(weight > 0))
+        return TY_OK;
+    if (l->loads[way] <= 0) {
+        if (l->touched_count == l->touched_room) {
+            const uint64_t room = l->touched_room * 2 + 256;
+            uint64_t *grown = ty_resize(l->touched, room, sizeof *grown);
+            if (grown == NULL)
+                return out_of_memory(error);
+            l->touched = grown;
+            l->touched_room = room;
+        }
+        l->touched[l->touched_count++] = way;
+    }
+    l->loads[way] += weight;
+    return TY_OK;
+}
 
 static ty_status add_route(loads *l, uint32_t from, uint32_t to, double weight, ty_error *error)
 {
@@ -81,7 +102,9 @@ static ty_status add_route(loads *l, uint32_t from, uint32_t to, double weight, 
         return status;
     for (uint32_t i = 0; i < l->router.link_count; i++) {
         const ty_link_edge *link = &cluster->links[l->router.links[i]];
-        l->loads[2 * (size_t)l->router.links[i] + (link->from != at)] += weight;
+        status = add_load(l, 2 * (uint64_t)l->router.links[i] + (link->from != at), weight, error);
+        if (status != TY_OK)
+            return status;
         at = link->from == at ? link->to : link->from;
     }
     l->latency_s = fmax(l->latency_s, l->router.latency_s);
@@ -95,15 +118,17 @@ static double rate_of(loads *l)
     const ty_cluster *cluster = l->router.cluster;
     double rate = HUGE_VAL;
 
-    for (size_t i = 0; i < 2 * (size_t)cluster->link_count; i++)
-        if (l->loads[i] > 0)
-            rate = fmin(rate, cluster->links[i / 2].bandwidth_bytes_per_s / l->loads[i]);
+    for (uint64_t i = 0; i < l->touched_count; i++)
+        rate = fmin(rate, cluster->links[l->touched[i] / 2].bandwidth_bytes_per_s /
+                              l->loads[l->touched[i]]);
     return rate;
 }
 
 static void forget(loads *l)
 {
-    memset(l->loads, 0, 2 * (size_t)l->router.cluster->link_count * sizeof *l->loads);
+    for (uint64_t i = 0; i < l->touched_count; i++)
+        l->loads[l->touched[i]] = 0;
+    l->touched_count = 0;
     l->latency_s = 0;
     l->is_direct = true;
 }
@@ -248,6 +273,7 @@ ty_status ty_cluster_rails(const ty_cluster *cluster, const uint32_t *devices, u
 cleanup:
     ty_rails_clear(&rails);
     ty_free(l.loads);
+    ty_free(l.touched);
     router_clear(&l.router);
     return status;
 }
@@ -274,6 +300,7 @@ ty_status ty_cluster_shared_rate(const ty_cluster *cluster, const uint32_t *from
     *bytes_per_s = rate_of(&l);
 cleanup:
     ty_free(l.loads);
+    ty_free(l.touched);
     router_clear(&l.router);
     return status;
 }

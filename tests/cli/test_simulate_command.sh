@@ -1,0 +1,55 @@
+#!/bin/sh
+# trainyard simulate, quiet and disturbed: what it prints, what it refuses, the same bytes again.
+. "$(dirname "$0")/lib.sh"
+plan="$scratch/plan.json"
+expect 0 plan -w gpt2 -c "2x dgx-a100" --fix pp=2,dp=8 --no-simulate -o "$plan"
+
+expect 0 simulate "$plan"
+expect_output "step time" "limited by" "critical" "busiest" "like it"
+expect 0 simulate "$plan" --no-fold
+expect_output "limited by"
+
+# The same seed, the same bytes; another seed, others.
+expect 0 simulate "$plan" --straggler spread:5% --jitter 2% --seed 3 --seeds 4 --fail random --json
+mv "$scratch/out" "$scratch/first"
+expect 0 simulate "$plan" --straggler spread:5% --jitter 2% --seed 3 --seeds 4 --fail random --json
+if cmp -s "$scratch/first" "$scratch/out"; then pass; else fail "the same seed gave other bytes"; fi
+expect 0 simulate "$plan" --straggler spread:5% --jitter 2% --seed 4 --seeds 4 --fail random --json
+if cmp -s "$scratch/first" "$scratch/out"; then fail "another seed gave the same bytes"; else pass; fi
+
+expect 0 simulate "$plan" --straggler law
+expect 0 simulate "$plan" --straggler 3=1.5,7=2
+expect 0 simulate "$plan" --slow-link host-0/gpu-0:host-0/pcie-0=0.1
+expect_output "host-0/gpu-0"
+expect 0 simulate "$plan" --fail device:3@2h,host:1@1d,link:host-0/gpu-0:host-0/pcie-0@3d --horizon 10d --restart 5min --repair 12h
+expect_output "goodput" "of 10 d with 3 failures"
+expect 0 simulate "$plan" --fail random,device:3@2h --elastic --seeds 5
+expect_output "fewer devices" "19 of 20"
+
+expect 2 simulate "$plan" --straggler 3=x
+expect_error_line "--straggler" "RANK=FACTOR"
+expect 2 simulate "$plan" --straggler 99=2
+expect_error_line "rank 99" "below 16"
+expect 2 simulate "$plan" --straggler spread:500%
+expect_error_line "500%"
+expect 2 simulate "$plan" --slow-link a:b=0.5
+expect_error_line "'a'" "part of cluster"
+expect 2 simulate "$plan" --slow-link host-0/gpu-0:host-1/gpu-0=0.5
+expect_error_line "no link between"
+expect 2 simulate "$plan" --slow-link host-0/gpu-0:host-0/pcie-0=2
+expect_error_line "--slow-link" "0.000001 to 1"
+for fault in foo device:3 device:99@1h host:7@1h gpu:1@1h device:3@soon link:a@1h device:3@2h,device:4@1h; do
+    expect 2 simulate "$plan" --fail "$fault"
+    expect_error_line "error"
+done
+expect 2 simulate "$plan" --fail random --horizon never
+expect_error_line "--horizon"
+
+# Another job beside it.
+expect 0 plan -w alexnet -c "leaf:2 host:1 p100-server" --fix pp=1,dp=8 --no-simulate -o "$scratch/job.json"
+expect 0 simulate "$scratch/job.json" --cluster "leaf:2 host:2 p100-server" --beside "$scratch/job.json"
+expect_output "beside" "alone this job takes"
+expect 2 simulate "$scratch/job.json" --beside "$scratch/job.json"
+expect_error_line "job 1" "has 8"
+expect 3 simulate "$scratch/job.json" --beside "$scratch/nothing.json"
+finish
