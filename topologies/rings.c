@@ -41,6 +41,35 @@ static void count_uses(const router *r, uint32_t from_device, uint32_t *uses)
     }
 }
 
+/* The least share of max-min fairness is that of the link with least bandwidth per use. Of a small
+ * ring in a large cluster only its own links are looked at. */
+static ty_status least_share(router *r, const uint32_t *devices, uint32_t count,
+                             const uint32_t *uses, double *bandwidth, ty_error *error)
+{
+    enum { LINKS_OF_A_ROUTE = 8 };
+    const ty_cluster *cluster = r->cluster;
+    const size_t ways = 2 * (size_t)cluster->link_count;
+    ty_status status = TY_OK;
+
+    *bandwidth = HUGE_VAL;
+    if ((size_t)count * LINKS_OF_A_ROUTE * LINKS_OF_A_ROUTE >= ways) {
+        for (size_t i = 0; i < ways; i++)
+            if (uses[i] > 0)
+                *bandwidth =
+                    fmin(*bandwidth, cluster->links[i / 2].bandwidth_bytes_per_s / uses[i]);
+        return TY_OK;
+    }
+    for (uint32_t i = 0; i < count && status == TY_OK; i++) {
+        status = router_find(r, devices[i], devices[(i + 1) % count], error);
+        for (uint32_t l = 0; status == TY_OK && l < r->link_count; l++) {
+            const uint32_t *both = &uses[2 * (size_t)r->links[l]];
+            const uint32_t most = both[0] > both[1] ? both[0] : both[1];
+            *bandwidth = fmin(*bandwidth, cluster->links[r->links[l]].bandwidth_bytes_per_s / most);
+        }
+    }
+    return status;
+}
+
 ty_status ty_cluster_ring(const ty_cluster *cluster, const uint32_t *devices, uint32_t count,
                           double *bandwidth_bytes_per_s, double *latency_s, ty_error *error)
 {
@@ -59,10 +88,7 @@ ty_status ty_cluster_ring(const ty_cluster *cluster, const uint32_t *devices, ui
         count_uses(&r, devices[i], uses);
         latency = fmax(latency, r.latency_s);
     }
-    /* The least share of max-min fairness is that of the link with least bandwidth per use. */
-    for (size_t i = 0; i < 2 * (size_t)cluster->link_count; i++)
-        if (uses[i] > 0)
-            bandwidth = fmin(bandwidth, cluster->links[i / 2].bandwidth_bytes_per_s / uses[i]);
+    TY_CHECK(least_share(&r, devices, count, uses, &bandwidth, error), status, cleanup);
     *bandwidth_bytes_per_s = bandwidth;
     *latency_s = latency;
 cleanup:
