@@ -122,6 +122,7 @@ static void enqueue(walk *w, part *p, uint32_t vertex)
 {
     w->part[vertex] = p->stamp;
     w->queue[vertex] = NO_INDEX;
+    w->next_port[vertex] = w->cluster->port_starts[vertex];
     p->size++;
     if (p->head == NO_INDEX)
         p->head = vertex;
@@ -162,25 +163,29 @@ static void join(walk *w, parts *p, uint32_t a, uint32_t b)
     from->head = NO_INDEX;
 }
 
-/* One vertex of part i: its neighbours join the queue, or their part joins this one. */
+/* One port of the vertex in hand of part i, so that a host's part is not kept waiting by a switch
+ * of thousands of ports: its neighbour joins the queue, or that one's part joins this one. */
 static void step(walk *w, parts *p, uint32_t i, uint32_t gone_vertex, uint32_t gone_link)
 {
     const ty_cluster *c = w->cluster;
-    uint32_t v = p->list[i].head;
+    const uint32_t v = p->list[i].head;
+    const cluster_port *port;
+    uint32_t other;
 
-    p->list[i].head = w->queue[v];
-    for (uint32_t port = c->port_starts[v]; port < c->port_starts[v + 1]; port++) {
-        uint32_t next = c->ports[port].vertex, other;
-        if (!forwards(c, next) || next == gone_vertex || c->ports[port].link == gone_link)
-            continue;
-        if (w->part[next] < p->first_stamp) {
-            enqueue(w, &p->list[i], next);
-            continue;
-        }
-        other = root_of(p, w->part[next] - p->first_stamp);
-        if (other != i)
-            join(w, p, i, other);
+    if (w->next_port[v] == c->port_starts[v + 1]) {
+        p->list[i].head = w->queue[v];
+        return;
     }
+    port = &c->ports[w->next_port[v]++];
+    if (!forwards(c, port->vertex) || port->vertex == gone_vertex || port->link == gone_link)
+        return;
+    if (w->part[port->vertex] < p->first_stamp) {
+        enqueue(w, &p->list[i], port->vertex);
+        return;
+    }
+    other = root_of(p, w->part[port->vertex] - p->first_stamp);
+    if (other != i)
+        join(w, p, i, other);
 }
 
 static uint32_t count_unfinished(const parts *p)
@@ -216,7 +221,10 @@ static uint32_t grow_parts(walk *w, parts *p, uint32_t gone_vertex, uint32_t gon
     for (uint32_t i = 0; i < p->count; i++)
         while (p->same[i] == i && p->list[i].head != NO_INDEX && best != i) {
             step(w, p, i, gone_vertex, gone_link);
-            best = largest(p);
+            best = root_of(p, best);
+            if (p->list[i].size > p->list[best].size ||
+                (p->list[i].size == p->list[best].size && i < best))
+                best = i;
         }
     return best;
 }
@@ -316,9 +324,11 @@ static ty_status examine(walk *w, const uint32_t *starts, uint32_t count, uint32
     }
     w->stamp += count + 1;
     for (uint32_t i = 0; i < count; i++) {
-        p.same[i] = i;
+        const uint32_t stamp = w->part[starts[i]];
+        p.same[i] = stamp < p.first_stamp ? i : stamp - p.first_stamp; /* links side by side */
         p.list[i] = (part){.stamp = p.first_stamp + i, .head = NO_INDEX, .tail = NO_INDEX};
-        enqueue(w, &p.list[i], starts[i]);
+        if (p.same[i] == i)
+            enqueue(w, &p.list[i], starts[i]);
     }
     *lost = count_lost(w, &p, grow_parts(w, &p, gone_vertex, gone_link), gone_vertex, gone_link,
                        starts);
