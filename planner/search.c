@@ -194,10 +194,22 @@ static bool is_over(const search *s)
     return s->estimates > 0 && ty_search_must_stop(s->q);
 }
 
+/* Data parallelism alone is what any other answer is held against. */
+static ty_status send_baseline(search *s, ty_error *error)
+{
+    for (uint32_t i = 0; i < s->list.count; i++) {
+        candidate *c = &s->list.items[i];
+        if (c->division->stage_count == 1 && c->compression.kind == TY_COMPRESSION_NONE)
+            return c->is_judged ? TY_OK : judge(s, c, error);
+    }
+    return TY_OK;
+}
+
 static ty_status send_scouts(search *s, ty_error *error)
 {
     ty_status status = TY_OK;
 
+    TY_CHECK(send_baseline(s, error), status, done);
     for (uint32_t i = 0; i < s->list.count && s->estimates < SCOUTS && !is_over(s); i++) {
         candidate *c = &s->list.items[i];
         if (c->quick_s > HOPELESS_SCOUT * s->best_s)
