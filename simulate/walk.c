@@ -66,6 +66,11 @@ static ty_status match(ty_walk *walk, const struct sends *sends, ty_walk_rank *s
         if (micro_batch < theirs->micro_batches)
             send = theirs->instructions[receive->direction == TY_GRADIENT][micro_batch];
     }
+    const ty_walk_rank *from =
+        send == TY_NO_INSTRUCTION ? NULL : &walk->ranks[ty_walk_index(walk, peer)];
+    if (from != NULL &&
+        ty_program_peer_rank(plan, peer, &from->program->instructions[send]) != rank)
+        send = TY_NO_INSTRUCTION; /* it goes to somebody else */
     if (send == TY_NO_INSTRUCTION)
         return ty_fail(error, TY_EINVAL,
                        "rank %u, instruction %u: a receive (%s, micro-batch %u) without its send: "

@@ -91,6 +91,10 @@ static void lost_bucket(scenario *s)
     s->codes[0].instructions[0].op = TY_OP_COLLECTIVE;
     s->codes[0].instructions[0].stream = ty_op_stream(TY_OP_COLLECTIVE);
 }
+static void far_ahead(scenario *s)
+{
+    s->codes[0].instructions[1].lead = UINT32_MAX;
+}
 static void wait_for_later(scenario *s)
 {
     s->codes[0].instructions[1].waits[0] = 1;
@@ -121,6 +125,7 @@ Test(refusals, faults_are_named)
         {"lost send", lost_send,
          "rank 1, instruction 0: a receive (activation, micro-batch 0) without its send: rank 0"},
         {"lost bucket", lost_bucket, "stage 0, instruction 0: a collective without a bucket"},
+        {"far ahead", far_ahead, "stage 0, instruction 1: further ahead than the plan has stages"},
         {"wait for later", wait_for_later, "stage 0, instruction 1: it waits for no earlier"},
     };
 
