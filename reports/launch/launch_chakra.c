@@ -12,9 +12,10 @@
 /* About 200 bytes a node; more than this would be gigabytes. */
 #define MOST_NODES 20000000u
 
-/* CollectiveCommType of et_def.proto. */
-static const uint32_t collective_types[] = {
-    [TY_ALL_REDUCE] = 0, [TY_ALL_GATHER] = 2, [TY_REDUCE_SCATTER] = 7, [TY_BROADCAST] = 5};
+/* CollectiveCommType of et_def.proto; transfers are nodes of their own. */
+static const uint32_t collective_types[TY_COLLECTIVE_COUNT] = {
+    [TY_ALL_REDUCE] = 0, [TY_REDUCE] = 1,     [TY_ALL_GATHER] = 2,
+    [TY_BROADCAST] = 5,  [TY_ALL_TO_ALL] = 6, [TY_REDUCE_SCATTER] = 7};
 
 typedef struct writer {
     const launch *l;
