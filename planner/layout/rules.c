@@ -35,8 +35,8 @@ void ty_layout_text(const ty_layout *l, char out[TY_LAYOUT_TEXT_SIZE])
              "tp %u%s%s%s, pp %u%s %s, dp %u, micro-batch %u, %s recompute, zero %u%s%s", l->tensor,
              l->sequence_parallel ? "+sp" : "", context, expert, l->pipeline, chunks,
              ty_layout_schedule_name(l->schedule), l->data, l->micro_batch,
-             ty_layout_recompute_name(l->recompute), l->zero,
-             l->overlap_gradients || l->overlap_tensor ? ", overlap" : "",
+             l->recompute == TY_LAYOUT_KEEP_ALL ? "no" : ty_layout_recompute_name(l->recompute),
+             l->zero, l->overlap_gradients || l->overlap_tensor ? ", overlap" : "",
              l->compression == TY_COMPRESSION_NONE ? "" : ", compressed");
 }
 
