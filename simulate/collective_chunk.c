@@ -76,16 +76,16 @@ static uint32_t legs_of(const ty_walker *walker, const ty_group *group, uint32_t
 
 /* Of a ring in channels, no more steps than its latency has room for: the library that chooses for
  * itself takes trees where messages are small, and their depth is in the cost's latency alone. */
-static uint32_t step_count(const ty_group *group, const ty_instruction_cost *cost)
+static uint32_t step_count(const ty_group *group)
 {
     const uint32_t n = group->member_count;
     const uint32_t most = group->kind == TY_ALL_REDUCE ? 2 * (n - 1) : n - 1;
     const ty_rails *rails = &group->pattern->rails;
     const double step_s = fmax(rails->around_latency_s, rails->across_latency_s);
 
-    if (group->pattern->shape != TY_SHAPE_RAILS || !(step_s * most > cost->latency_s))
+    if (group->pattern->shape != TY_SHAPE_RAILS || !(step_s * most > group->latency_s))
         return most;
-    return cost->latency_s < 2 * step_s ? 1 : (uint32_t)(cost->latency_s / step_s);
+    return group->latency_s < 2 * step_s ? 1 : (uint32_t)(group->latency_s / step_s);
 }
 
 void ty_chunk_ring(ty_walker *walker, ty_group *group, uint32_t member,
@@ -94,7 +94,7 @@ void ty_chunk_ring(ty_walker *walker, ty_group *group, uint32_t member,
     ty_leg legs[TY_MOST_STRANDS];
     const uint32_t count = legs_of(walker, group, member, cost, legs);
 
-    run_steps(walker, group, member, legs, count, step_count(group, cost), 0);
+    run_steps(walker, group, member, legs, count, step_count(group), 0);
     group->plays[member]++;
 }
 

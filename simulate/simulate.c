@@ -153,6 +153,19 @@ static ty_status check_slowdowns(const ty_simulate_options *options, uint32_t ra
     return TY_OK;
 }
 
+/* Every lane is on a device that there is. */
+static ty_status check_lanes(const ty_plan *plan, uint32_t rank, const ty_cluster *cluster,
+                             ty_error *error)
+{
+    for (uint32_t lane = 0; lane < ty_plan_width(plan); lane++) {
+        const uint32_t device = ty_plan_device_of_lane(plan, rank, lane);
+        if (device >= ty_cluster_device_count(cluster))
+            return ty_fail(error, TY_EINVAL, "rank %u is on device %u; %s has %u devices", rank,
+                           device, ty_cluster_name(cluster), ty_cluster_device_count(cluster));
+    }
+    return TY_OK;
+}
+
 /* Ranks must compete for the same cores in the costs and in the cluster. */
 static ty_status check_ranks(const ty_plan *plan, const ty_costs *costs, const ty_cluster *cluster,
                              ty_error *error)
@@ -160,10 +173,10 @@ static ty_status check_ranks(const ty_plan *plan, const ty_costs *costs, const t
     for (uint32_t r = 0; r < costs->rank_count; r++) {
         const uint32_t device = ty_plan_device_of_rank(plan, r);
         const uint32_t host = costs->rank_host[r];
+        const ty_status status = check_lanes(plan, r, cluster, error);
 
-        if (device >= ty_cluster_device_count(cluster))
-            return ty_fail(error, TY_EINVAL, "rank %u is on device %u; %s has %u devices", r,
-                           device, ty_cluster_name(cluster), ty_cluster_device_count(cluster));
+        if (status != TY_OK)
+            return status;
         if (host >= costs->host_count || host != ty_cluster_device_host(cluster, device))
             return ty_fail(error, TY_EINVAL,
                            "costs: rank %u is on host %u; its device is on host %u of %s", r, host,

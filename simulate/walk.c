@@ -124,6 +124,20 @@ static void keep_classes(const ty_walk *walk, ty_group *group)
     group->member_count = kept;
 }
 
+/* The latency of an exchange where the first member has it first; 0 where it has none. */
+static double latency_of(const ty_walk *walk, const ty_group *group)
+{
+    const ty_walk_rank *first = &walk->ranks[group->ranks[0]];
+
+    for (uint32_t i = 0; i < first->program->instruction_count; i++) {
+        const ty_instruction *in = &first->program->instructions[i];
+        if ((in->op == TY_OP_COLLECTIVE || in->op == TY_OP_GATHER) &&
+            ty_walk_group(walk, in) == group)
+            return first->costs[i].latency_s;
+    }
+    return 0.0;
+}
+
 /* `phase`: of the bucket's exchange, or TY_GATHER_PHASE. */
 static ty_status group_fill(const ty_walk *walk, uint32_t bucket, uint32_t phase, ty_group *group,
                             ty_error *error)
@@ -147,6 +161,8 @@ static ty_status group_fill(const ty_walk *walk, uint32_t bucket, uint32_t phase
     group->pattern = ty_pattern_of(patterns, walk->plan, what, phase);
     group->member_count = members;
     ty_pattern_members(walk->plan, what, group->ranks);
+    if (walk->resolution == TY_CHUNK)
+        group->latency_s = latency_of(walk, group);
     if (walk->fold == NULL)
         return TY_OK;
     keep_classes(walk, group);

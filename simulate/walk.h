@@ -50,6 +50,8 @@ typedef struct ty_group {
                               classes among the members, each once */
     ty_collective_kind kind;
     const ty_pattern *pattern; /* of all members; NULL: it takes its `seconds` */
+    double latency_s;          /* step by step: of the first member's first instruction, by which
+                                  all members count steps, every time alike */
     ty_fold_way *ways;         /* with folding: what the first member plays for all */
     uint32_t way_count;
     sg_bar_t barrier;

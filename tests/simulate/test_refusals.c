@@ -65,6 +65,16 @@ static void missing_device(scenario *s)
 {
     s->stages[1].devices[0] = 9;
 }
+static void missing_lane(scenario *s)
+{
+    s->plan.tensor_parallel = 2;
+    for (uint32_t stage = 0; stage < 2; stage++) {
+        ty_free(s->stages[stage].devices);
+        s->stages[stage].devices = ty_alloc(2, sizeof(uint32_t));
+        s->stages[stage].devices[0] = stage;
+        s->stages[stage].devices[1] = stage == 0 ? 0 : 4000000;
+    }
+}
 static void other_host(scenario *s)
 {
     s->costs->rank_host[1] = 1;
@@ -118,6 +128,7 @@ Test(refusals, faults_are_named)
         {"mad jitter", mad_jitter, "jitter of nan"},
         {"no slowdown", no_slowdown, "slowdown of rank 1 is 0"},
         {"missing device", missing_device, "rank 1 is on device 9"},
+        {"missing lane", missing_lane, "rank 1 is on device 4000000"},
         {"other host", other_host, "rank 1 is on host 1"},
         {"other cores", other_cores, "host 0 has 3 cores"},
         {"fewer costs", fewer_costs, "program of 2 instructions, costs of 1"},

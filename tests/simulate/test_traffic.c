@@ -295,6 +295,40 @@ Test(traffic, a_collective_starts_with_its_last_member)
     scenario_free(&s);
 }
 
+/* Rings in channels take steps by their latency: members whose costs differ take as many, and an
+ * exchange of other latency after another does not wait for steps that nobody takes. */
+Test(traffic, channels_agree_on_their_steps)
+{
+    static const double latencies_s[][2] = {{1e-3, 2e-5}, {2e-5, 1e-3}, {0.0, 1e-3}};
+
+    for (size_t i = 0; i < sizeof latencies_s / sizeof *latencies_s; i++) {
+        scenario s;
+        scenario_open(&s, hosts(1, 8, 1), 2, (const uint32_t[]){4, 4}, 4);
+        const uint32_t tied = scenario_bucket(&s, 0, TY_AUTOMATIC, TY_COMPRESSION_NONE);
+        const uint32_t own = scenario_bucket(&s, 0, TY_AUTOMATIC, TY_COMPRESSION_NONE);
+        s.buckets[tied].tied_stage = 1;
+        for (uint32_t k = 0; k < 2; k++) {
+            const double latency_s = latencies_s[i][k];
+            const ty_instruction_cost cost = {
+                .seconds = latency_s + 1e-3, .latency_s = latency_s, .edge_bytes = 1e7};
+            scenario_add(&s, k, exchange(tied), NULL, cost);
+            scenario_add(&s, 0, exchange(own), NULL, cost);
+        }
+        scenario_close(&s);
+        s.options.resolution = TY_CHUNK;
+        ty_timeline *timeline = scenario_simulate(&s);
+        for (uint32_t r = 0; r < 4; r++)
+            for (uint32_t k = 0; k < 2; k++) {
+                const ty_event *event = event_of(&s, timeline, 0, r, 1 + k);
+                cr_expect(event->end_s - event->start_s >= latencies_s[i][k] + 7e-4,
+                          "took %g s with a latency of %g s", event->end_s - event->start_s,
+                          latencies_s[i][k]);
+            }
+        ty_timeline_free(timeline);
+        scenario_free(&s);
+    }
+}
+
 /* Two leaves of two hosts; the uplink of either carries half a host. Each ring has a member on both
  * sides. */
 Test(traffic, two_rings_over_one_uplink_take_twice)
