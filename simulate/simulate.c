@@ -10,6 +10,7 @@
 #include "ty_memory.h"
 
 #include <errno.h>
+#include <float.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -77,24 +78,36 @@ static ty_status check_buckets(const ty_plan *plan, ty_error *error)
     return TY_OK;
 }
 
+/* Beyond these, SimGrid's clock cannot tell the ends of two activities apart, or they have none:
+ * thirty years, and as many bytes as it counts in. Real plans are many orders of magnitude below.
+ */
+#define LONGEST_S 1e9
+#define MOST_BYTES 1e18
+#define MOST_CORES 1e6
+
 static ty_status check_cost(uint32_t stage, uint32_t index, const ty_instruction_cost *cost,
                             ty_error *error)
 {
+    const double limit = cost->rate_limit_bytes_per_s;
     const struct {
         const char *name;
-        double value;
+        double value, most;
     } figures[] = {
-        {"seconds", cost->seconds},       {"latency_s", cost->latency_s},
-        {"edge_bytes", cost->edge_bytes}, {"rate_limit_bytes_per_s", cost->rate_limit_bytes_per_s},
-        {"core_share", cost->core_share}, {"across_share", cost->across_share},
+        {"seconds", cost->seconds, LONGEST_S},
+        {"latency_s", cost->latency_s, LONGEST_S},
+        {"edge_bytes", cost->edge_bytes, MOST_BYTES},
+        {"rate_limit_bytes_per_s", limit, DBL_MAX},
+        {"core_share", cost->core_share, MOST_CORES},
+        {"across_share", cost->across_share, DBL_MAX},
+        {"edge_bytes / rate_limit_bytes_per_s", limit > 0.0 ? cost->edge_bytes / limit : 0.0,
+         LONGEST_S},
     };
 
     for (size_t i = 0; i < sizeof figures / sizeof *figures; i++)
-        if (!isfinite(figures[i].value) || figures[i].value < 0.0)
+        if (!(figures[i].value >= 0.0 && figures[i].value <= figures[i].most))
             return ty_fail(error, TY_EINVAL,
-                           "costs of stage %u, instruction %u: %s is %g; expected a finite number "
-                           ">= 0",
-                           stage, index, figures[i].name, figures[i].value);
+                           "costs of stage %u, instruction %u: %s is %g; expected 0 to %g", stage,
+                           index, figures[i].name, figures[i].value, figures[i].most);
     return TY_OK;
 }
 

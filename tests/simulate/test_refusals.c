@@ -30,6 +30,19 @@ static void endless_bytes(scenario *s)
 {
     s->costs->instructions[0][0].edge_bytes = HUGE_VAL;
 }
+static void ages(scenario *s)
+{
+    s->costs->instructions[0][0].seconds = 1e300;
+}
+static void too_many_bytes(scenario *s)
+{
+    s->costs->instructions[0][1].edge_bytes = 1e300;
+}
+static void standstill(scenario *s)
+{
+    s->costs->instructions[0][1].edge_bytes = 1e5;
+    s->costs->instructions[0][1].rate_limit_bytes_per_s = 1e-300;
+}
 static void negative_rate(scenario *s)
 {
     s->costs->instructions[0][0].rate_limit_bytes_per_s = -1.0;
@@ -120,6 +133,9 @@ Test(refusals, faults_are_named)
         {"NaN seconds", nan_seconds, "stage 0, instruction 1: seconds is"},
         {"negative latency", negative_latency, "stage 1, instruction 0: latency_s is -1e-09"},
         {"endless bytes", endless_bytes, "edge_bytes is inf"},
+        {"ages", ages, "stage 0, instruction 0: seconds is 1e+300; expected 0 to 1e+09"},
+        {"too many bytes", too_many_bytes, "edge_bytes is 1e+300; expected 0 to 1e+18"},
+        {"standstill", standstill, "edge_bytes / rate_limit_bytes_per_s is 1e+305"},
         {"negative rate", negative_rate, "rate_limit_bytes_per_s is -1"},
         {"NaN share", nan_share, "core_share is"},
         {"no steps", no_steps, "0 steps"},
@@ -154,6 +170,24 @@ Test(refusals, faults_are_named)
         cr_expect_null(timeline, "%s", rows[i].name);
         scenario_free(&s);
     }
+}
+
+/* The longest that is taken, on the slowest rank that is taken, comes to its end. */
+Test(refusals, the_longest_work_ends)
+{
+    static const double slowdowns[] = {1e6, 1.0};
+    scenario s;
+
+    open_pair(&s);
+    s.costs->instructions[0][0].seconds = 1e9;
+    s.options.steps = 3;
+    s.costs->instructions[0][0].core_share = 0.0;
+    s.options.slowdowns = slowdowns;
+    ty_timeline *timeline = scenario_simulate(&s);
+    expect_close("forward", event_of(&s, timeline, 0, 0, 0)->end_s, 1e15, 1e-12);
+    cr_expect(event_of(&s, timeline, 2, 1, 0)->end_s >= 3e15);
+    ty_timeline_free(timeline);
+    scenario_free(&s);
 }
 
 Test(refusals, time_is_limited)
