@@ -145,12 +145,12 @@ static uint32_t child_count(uint32_t member, uint32_t members)
     return count;
 }
 
-static uint32_t lowest_bit(uint32_t number)
+/* What goes over the edge between a member and its parent, either way. */
+static ty_message over_edge(const ty_group *group, uint32_t member, const ty_instruction_cost *cost)
 {
-    uint32_t bit = 0;
-    while ((number >> bit & 1) == 0)
-        bit++;
-    return bit;
+    ty_strand strands[TY_MOST_STRANDS];
+    (void)ty_pattern_strands(group->pattern, member, cost, strands);
+    return strands[0].legs[0].message;
 }
 
 /*
@@ -164,7 +164,6 @@ void ty_chunk_tree(ty_walker *walker, ty_group *group, uint32_t member,
     const uint32_t n = group->member_count;
     const uint32_t parent = member & (member - 1);
     const uint32_t children = child_count(member, n);
-    const uint32_t messages = 2 * ty_tree_rounds(n);
     const double share = ty_walk_share(&walk->ranks[walker->rank], cost);
     const uint64_t step = group->plays[member]++;
     const uint64_t taken = step * (children + (member != 0));
@@ -174,8 +173,8 @@ void ty_chunk_tree(ty_walker *walker, ty_group *group, uint32_t member,
         ty_walk_await(walker, &group->arrived[member], taken + k + 1);
     }
     if (member != 0) {
-        const uint32_t turn = lowest_bit(member);
-        ty_message up = ty_message_part(cost, messages);
+        const uint32_t turn = ty_tree_turn(member);
+        ty_message up = over_edge(group, member, cost);
         up.from_share = share;
         up.to_share = ty_walk_share(&walk->ranks[group->ranks[parent]], cost);
         ty_walk_await(walker, &group->invited[parent], step * child_count(parent, n) + turn + 1);
@@ -185,7 +184,7 @@ void ty_chunk_tree(ty_walker *walker, ty_group *group, uint32_t member,
     }
     for (uint32_t k = children; k-- > 0;) {
         const uint32_t child = member + (1u << k);
-        ty_message down = ty_message_part(cost, messages);
+        ty_message down = over_edge(group, child, cost);
         down.from_share = share;
         down.to_share = ty_walk_share(&walk->ranks[group->ranks[child]], cost);
         play_between(walker, group, &down, member, child);

@@ -222,6 +222,17 @@ static ty_status fill_strand(ty_fold_graph *graph, uint32_t index, const ty_stra
     return status;
 }
 
+/* Edges of different rounds are different things. */
+enum { MOST_ROUNDS = 32, KINDS_OF_A_GROUP = (TY_MOST_STRANDS + MOST_ROUNDS) * TY_MOST_LEGS };
+
+static uint32_t kind_of(const ty_pattern *pattern, uint32_t member, uint32_t strand)
+{
+    const uint32_t place = pattern->shape == TY_SHAPE_TREE && member > 0
+                               ? TY_MOST_STRANDS + ty_tree_turn(member)
+                               : strand;
+    return place * TY_MOST_LEGS;
+}
+
 static ty_status fill_group(ty_fold_graph *graph, uint32_t index, uint32_t first_kind)
 {
     const ty_pattern *pattern = &graph->patterns.patterns[index];
@@ -233,8 +244,8 @@ static ty_status fill_group(ty_fold_graph *graph, uint32_t index, uint32_t first
         const uint32_t count = strands_of(pattern, m, strands);
         for (uint32_t lane = 0; lane < graph->width; lane++)
             for (uint32_t i = 0; status == TY_OK && i < count; i++)
-                status = fill_strand(graph, index, &strands[i], first_kind + i * TY_MOST_LEGS, lane,
-                                     &number);
+                status = fill_strand(graph, index, &strands[i], first_kind + kind_of(pattern, m, i),
+                                     lane, &number);
     }
     return status;
 }
@@ -258,7 +269,7 @@ ty_status ty_fold_graph_fill(ty_fold_graph *graph, const ty_program *program)
     for (uint32_t k = 0; k < graph->key_count; k++)
         TY_CHECK(fill_key(graph, &graph->keys[k]), status, done);
     for (uint32_t g = 0; g < graph->patterns.count; g++)
-        TY_CHECK(fill_group(graph, g, kinds + TY_MOST_STRANDS * TY_MOST_LEGS * g), status, done);
+        TY_CHECK(fill_group(graph, g, kinds + KINDS_OF_A_GROUP * g), status, done);
 done:
     return status;
 }

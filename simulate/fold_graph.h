@@ -23,7 +23,8 @@ typedef struct ty_fold_group {
 
 /** A route that is sent over. */
 typedef struct ty_fold_edge {
-    uint32_t kind;     /* of transfers: key and phase; of exchanges: pattern, strand and leg */
+    uint32_t
+        kind; /* of transfers: key and phase; of exchanges: pattern, strand or round, and leg */
     uint32_t from, to; /* ranks; TY_NO_EDGE in exchanges, which belong to all members */
     uint32_t turn;     /* in which of its own micro-batches the receiver gets the first sent */
     uint32_t group;    /* TY_NO_EDGE in transfers */

@@ -1,6 +1,7 @@
 /* Who sends to whom, shape by shape: see pattern.h. In a pattern whose rounds are even, an edge
  * carries its bytes at a steady rate, so one flow per edge takes as long as all the rounds, and
- * meets other traffic as they would on average. */
+ * meets other traffic as they would on average. A tree's edges are busy one round in many: they are
+ * flows of that round. */
 #include "pattern.h"
 
 #include "ty_memory.h"
@@ -89,6 +90,17 @@ uint32_t ty_tree_rounds(uint32_t members)
     while (((uint64_t)1 << rounds) < members)
         rounds++;
     return rounds;
+}
+
+uint32_t ty_tree_turn(uint32_t member)
+{
+    uint32_t bit = 0;
+
+    if (member == 0)
+        return UINT32_MAX;
+    while ((member >> bit & 1) == 0)
+        bit++;
+    return bit;
 }
 
 static int compare_ranks(const void *left, const void *right)
@@ -222,23 +234,20 @@ static uint32_t ring(const ty_pattern *p, uint32_t member, const ty_instruction_
     return 1;
 }
 
-/*
- * The parent of a member is its number without the lowest bit. Of the 2 rounds ceil(log2 n) an edge
- * is busy in one on the way up and one on the way down; spread over the half it belongs to, its
- * rate is a share of what one edge alone would have. That is also what is left to each edge at the
- * root, which has one in every round.
- */
+/* The parent of a member is its number without the lowest bit. Of the 2 rounds ceil(log2 n), each
+ * as long as the others, an edge is busy in one on the way up and one on the way down. */
 static uint32_t tree(const ty_pattern *p, uint32_t member, const ty_instruction_cost *cost,
                      ty_strand *out)
 {
     const uint32_t parent = member & (member - 1);
-    const ty_message half = timed(cost->latency_s / 2.0, cost->edge_bytes / (2.0 * p->tree_rounds),
-                                  transfer_s(cost) / 2.0);
+    const double rounds = 2.0 * p->tree_rounds;
+    const ty_message one =
+        timed(cost->latency_s / rounds, cost->edge_bytes / rounds, transfer_s(cost) / rounds);
 
     if (member == 0) /* its edges are its children's */
         out[0] = (ty_strand){1, {{0, 0, timed(0.0, 0.0, cost->seconds)}}};
     else
-        out[0] = (ty_strand){2, {{member, parent, half}, {parent, member, half}}};
+        out[0] = (ty_strand){2, {{member, parent, one}, {parent, member, one}}};
     return 1;
 }
 

@@ -9,7 +9,7 @@
 /** The shapes there are; a kind of collective and an algorithm have one. */
 typedef enum ty_pattern_shape {
     TY_SHAPE_RING,
-    TY_SHAPE_TREE,       /* binomial, up and then down; the root is the first member */
+    TY_SHAPE_TREE,       /* binomial, up and then down, in rounds; the root is the first member */
     TY_SHAPE_RAILS,      /* rings in channels: around each host and across hosts at once */
     TY_SHAPE_HIERARCHY,  /* around each host, across hosts, around again */
     TY_SHAPE_SERVERS,    /* everybody sends a share to everybody, twice */
@@ -72,8 +72,11 @@ uint32_t ty_pattern_strands(const ty_pattern *pattern, uint32_t member,
 
 /** One of `count` equal messages that follow each other over an edge. */
 ty_message ty_message_part(const ty_instruction_cost *cost, double count);
-/** Rounds of a binomial tree. */
+/** Rounds of a binomial tree, one way. */
 uint32_t ty_tree_rounds(uint32_t members);
+/** The round, from 0, in which a member of a binomial tree sends to its parent; of member 0, which
+ * has none, UINT32_MAX. On the way down the rounds come backwards. */
+uint32_t ty_tree_turn(uint32_t member);
 
 /** Of a hierarchy's cost, what one phase around the host and the one across takes. */
 typedef struct ty_hierarchy_parts {

@@ -129,6 +129,8 @@ typedef void (*ty_collective_play)(ty_walker *walker, ty_group *group, uint32_t 
                                    const ty_instruction_cost *cost);
 void ty_flow_play(ty_walker *walker, ty_group *group, uint32_t member,
                   const ty_instruction_cost *cost);
+void ty_flow_tree(ty_walker *walker, ty_group *group, uint32_t member,
+                  const ty_instruction_cost *cost);
 /** With folding, the first member's play of what all do; the others wait for it. */
 void ty_flow_folded(ty_walker *walker, const ty_group *group, const ty_instruction_cost *cost);
 /** Rings, of one edge a member or in channels. */

@@ -154,7 +154,7 @@ static uint32_t member_of(const ty_group *group, uint32_t rank)
  * a message is all that there is of it. */
 static const ty_collective_play collective_plays[][TY_SHAPE_COUNT] = {
     [TY_FLOW] = {[TY_SHAPE_RING] = ty_flow_play,
-                 [TY_SHAPE_TREE] = ty_flow_play,
+                 [TY_SHAPE_TREE] = ty_flow_tree,
                  [TY_SHAPE_RAILS] = ty_flow_play,
                  [TY_SHAPE_HIERARCHY] = ty_flow_play,
                  [TY_SHAPE_SERVERS] = ty_flow_play,

@@ -386,3 +386,19 @@ Test(fold, flow_and_chunk_agree_on_rings)
         scenario_free(&s);
     }
 }
+
+/* Trees the same: every round by itself in both. */
+Test(fold, flow_and_chunk_agree_on_trees)
+{
+    for (uint64_t seed = 1; seed <= PLANS; seed++) {
+        uint64_t state = seed;
+        char what[32];
+        scenario s;
+        random_scenario(&s, &state, false);
+        for (uint32_t b = 0; b < s.plan.bucket_count; b++)
+            s.buckets[b].algorithm = (seed + b) % 3 == 0 ? TY_RING : TY_TREE;
+        snprintf(what, sizeof what, "seed %u", (unsigned)seed);
+        expect_close(what, last_end_s(&s, TY_CHUNK), last_end_s(&s, TY_FLOW), 0.03);
+        scenario_free(&s);
+    }
+}
