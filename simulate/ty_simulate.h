@@ -28,6 +28,8 @@
  * Ranks, routes and links that are alike are simulated once (docs/simulation.md), in `flow`, where
  * ranks do not share cores.
  *
+ * Costs are refused beyond 1e9 s (also of edge_bytes at the rate limit), 1e18 bytes and 1e6 cores.
+ *
  * On an empty cluster every instruction takes its `seconds`, if they come from the same links.
  *
  * A rate limit below the route's bandwidth is played by sending in up to eight pieces at the pace
@@ -52,7 +54,8 @@
 
 /** How finely collectives are played. */
 typedef enum ty_resolution {
-    TY_FLOW, /* one flow per edge of the collective's pattern for all its bytes */
+    TY_FLOW, /* one flow per edge of the collective's pattern for all its bytes; a tree's one round
+                after the other */
     TY_CHUNK /* every step of the ring or tree is a message */
 } ty_resolution;
 

@@ -387,7 +387,7 @@ Test(fold, flow_and_chunk_agree_on_rings)
     }
 }
 
-/* Trees the same: every round by itself in both. */
+/* Binomial trees, two of three exchanges, among them. */
 Test(fold, flow_and_chunk_agree_on_trees)
 {
     for (uint64_t seed = 1; seed <= PLANS; seed++) {
