@@ -1,5 +1,6 @@
-/* How long planning takes: every zoo entry on three clusters of 16 devices, without simulation, as
- * JSON on stdout. Run from the source tree or with TRAINYARD_DATA set. */
+/* How long planning takes: the named workloads, or every zoo entry, on three clusters of 16
+ * devices, without simulation, as JSON on stdout. Run from the source tree or with TRAINYARD_DATA
+ * set. */
 #include "ty_planner.h"
 #include "ty_workloads.h"
 
@@ -90,7 +91,7 @@ cleanup:
     return status;
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     ty_error error = {0};
     ty_text text = {0};
@@ -104,9 +105,10 @@ int main(void)
     ty_json_put_string(&writer, "schema", "trainyard.benchmark/1");
     ty_json_put_string(&writer, "name", "plan");
     ty_json_open(&writer, "rows", '[');
-    for (uint32_t i = 0; i < count; i++)
+    for (uint32_t i = 0; i < (argc > 1 ? (uint32_t)argc - 1 : count); i++)
         for (size_t c = 0; c < sizeof clusters / sizeof *clusters; c++)
-            TY_CHECK(run(names[i], clusters[c], &writer, &error), status, cleanup);
+            TY_CHECK(run(argc > 1 ? argv[i + 1] : names[i], clusters[c], &writer, &error), status,
+                     cleanup);
     ty_json_close(&writer, ']');
     ty_json_close(&writer, '}');
     TY_CHECK(ty_text_take(&text, &json, &error), status, cleanup);

@@ -155,13 +155,17 @@ ty_status ty_draft_make(const search_question *q, const candidate *c, draft *out
 {
     ty_status status = TY_OK;
     draft d = {.plan = ty_alloc(1, sizeof *d.plan)};
+    uint32_t positions;
 
     if (d.plan == NULL)
         return ty_fail(error, TY_ENOMEM, "out of memory");
     TY_CHECK(make_plan(q, c, d.plan, error), status, failed);
     TY_CHECK(ty_plan_lower(d.plan, &d.program, error), status, failed);
-    for (uint32_t s = 0; s < d.plan->stage_count; s++)
+    positions = ty_plan_position_count(d.plan);
+    for (uint32_t s = 0; s < positions; s++)
         TY_CHECK(ty_stage_memory(d.plan, d.program, s, &d.plan->memory[s], error), status, failed);
+    for (uint32_t s = positions; s < d.plan->stage_count; s++) /* on the same devices */
+        d.plan->memory[s] = d.plan->memory[s % positions];
     *out = d;
     return TY_OK;
 
