@@ -29,7 +29,7 @@ typedef struct search {
     const search_question *q;
     candidate_list list;
     double *corrections; /* [strategies]: estimate / quick estimate of the scout; 0: none yet */
-    uint32_t estimates;
+    uint32_t estimates, misfits;
     double best_s; /* least estimate so far; HUGE_VAL: none */
 } search;
 
@@ -80,8 +80,10 @@ static ty_status judge(search *s, candidate *c, ty_error *error)
 
     TY_CHECK(ty_draft_make(s->q, c, &d, error), status, done);
     judge_memory(s->q, d.plan, c);
-    if (c->missing_bytes > 0)
+    if (c->missing_bytes > 0) {
+        s->misfits++;
         goto done;
+    }
     TY_CHECK(estimate(s->q, &d, c, error), status, done);
     s->estimates++;
     s->best_s = fmin(s->best_s, c->estimate.step_time_s);
@@ -189,9 +191,13 @@ static int by_place(const void *left, const void *right)
 
 /* ---- The two rounds ---------------------------------------------------------------------- */
 
+/* Who stops a search that has nothing yet is given the first candidate that fits, unless so many
+ * do not that waiting for one may take long. */
+#define PATIENCE 8
+
 static bool is_over(const search *s)
 {
-    return s->estimates > 0 && ty_search_must_stop(s->q);
+    return (s->estimates > 0 || s->misfits >= PATIENCE) && ty_search_must_stop(s->q);
 }
 
 /* Data parallelism alone is what any other answer is held against. */

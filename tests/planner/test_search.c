@@ -662,6 +662,25 @@ Test(search, interruption_returns_the_best_so_far)
     ty_workload_free(resnet);
 }
 
+/* Stopped while nothing has fitted yet: neither a plan nor the refusal of a whole search. */
+Test(search, interrupted_search_without_a_fit_ends)
+{
+    ty_workload *llama = open_workload("llama-2-70b");
+    ty_cluster *cluster = open_cluster(clusters[0]);
+    ty_plan_options options = ty_plan_options_default();
+    patience p = {.most = 0};
+    ty_plan *plan = NULL;
+    ty_error error = {0};
+
+    options.should_stop = is_out_of_patience;
+    options.stop_context = &p;
+    cr_expect_eq(ty_plan_search(llama, cluster, NULL, &options, &plan, &error), TY_EINTERRUPTED,
+                 "%s", error.message);
+    cr_expect_null(plan);
+    ty_cluster_free(cluster);
+    ty_workload_free(llama);
+}
+
 /* ---- Simulated finalists ----------------------------------------------------------------- */
 
 /* A simulator for which everything but GPipe takes twice as long, and which counts. */
