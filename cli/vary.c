@@ -1,6 +1,7 @@
 /* What-if: keys set to other values, in the options and in the cluster's document. */
 #include "vary.h"
 
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,37 +34,9 @@ static ty_status keep(vary_point *point, ty_text *text, const char **out, ty_err
 
 /* ---- Options ------------------------------------------------------------------------------- */
 
-static ty_status set_workload(vary_point *point, const char *value, ty_error *error)
-{
-    (void)error;
-    point->options.workload = value;
-    return TY_OK;
-}
-
-static ty_status set_cluster(vary_point *point, const char *value, ty_error *error)
-{
-    (void)error;
-    point->options.cluster = value;
-    return TY_OK;
-}
-
 static ty_status set_batch(vary_point *point, const char *value, ty_error *error)
 {
     return ty_parse_uint(value, 1, 1u << 30, &point->options.global_batch, error);
-}
-
-static ty_status set_system(vary_point *point, const char *value, ty_error *error)
-{
-    (void)error;
-    point->options.system = value;
-    return TY_OK;
-}
-
-static ty_status set_precision(vary_point *point, const char *value, ty_error *error)
-{
-    (void)error;
-    point->options.precision = value;
-    return TY_OK;
 }
 
 static ty_status set_objective(vary_point *point, const char *value, ty_error *error)
@@ -72,13 +45,6 @@ static ty_status set_objective(vary_point *point, const char *value, ty_error *e
 
     point->options.objective = value;
     return objective_find(value, &number, error);
-}
-
-static ty_status set_task(vary_point *point, const char *value, ty_error *error)
-{
-    (void)error;
-    point->options.task = value;
-    return TY_OK;
 }
 
 static ty_status append_to_workload(vary_point *point, const char *key, const char *value,
@@ -345,13 +311,20 @@ ty_status vary_open(const vary_point *point, cli_question *out, ty_error *error)
 typedef struct plain_key {
     const char *name;
     ty_status (*set)(vary_point *point, const char *value, ty_error *error);
+    size_t text; /* in cli_options, where the value is the option's; `set` is NULL then */
 } plain_key;
 
 static const plain_key plain_keys[] = {
-    {"workload", set_workload}, {"cluster", set_cluster},     {"batch", set_batch},
-    {"seq", set_sequence},      {"hosts", set_hosts},         {"device", set_device},
-    {"system", set_system},     {"precision", set_precision}, {"objective", set_objective},
-    {"task", set_task},
+    {"workload", NULL, offsetof(cli_options, workload)},
+    {"cluster", NULL, offsetof(cli_options, cluster)},
+    {"batch", set_batch, 0},
+    {"seq", set_sequence, 0},
+    {"hosts", set_hosts, 0},
+    {"device", set_device, 0},
+    {"system", NULL, offsetof(cli_options, system)},
+    {"precision", NULL, offsetof(cli_options, precision)},
+    {"objective", set_objective, 0},
+    {"task", NULL, offsetof(cli_options, task)},
 };
 #define PLAIN_KEY_COUNT (sizeof plain_keys / sizeof plain_keys[0])
 
@@ -376,11 +349,20 @@ static ty_status fail_unknown(const char *key, ty_error *error)
                    key);
 }
 
+static ty_status set_plain(vary_point *point, const plain_key *key, const char *value,
+                           ty_error *error)
+{
+    if (key->set != NULL)
+        return key->set(point, value, error);
+    *(const char **)((char *)&point->options + key->text) = value;
+    return TY_OK;
+}
+
 ty_status vary_set(vary_point *point, const char *key, const char *value, ty_error *error)
 {
     for (size_t k = 0; k < PLAIN_KEY_COUNT; k++)
         if (strcmp(key, plain_keys[k].name) == 0)
-            return plain_keys[k].set(point, value, error);
+            return set_plain(point, &plain_keys[k], value, error);
     for (size_t k = 0; k < sizeof fabric_words / sizeof fabric_words[0]; k++)
         if (is_word_of_fabric(key, k))
             return replace_word(point, fabric_words[k], value, error);
