@@ -3,13 +3,15 @@
 #include "cpu_math.h"
 
 #define CHANNEL_BLOCK 64
+#define VECTOR 16 /* numbers of the widest vector registers there are */
 
 typedef struct pool {
     uint64_t batch, channels;
     uint64_t in_height, in_width, out_height, out_width;
     uint64_t height, width, stride, padding_height, padding_width;
     bool is_average;
-    bool is_tiling; /* every input pixel is in exactly one window */
+    bool is_tiling;  /* every input pixel is in exactly one window */
+    bool is_halving; /* maxima of tiling windows of two by two */
 } pool;
 
 /* A window's part inside the image: rows [top, bottom), columns [left, right). */
@@ -130,8 +132,69 @@ static ty_status pool_build(ty_stage_device *stage, cpu_node *node, ty_error *er
                    p->padding_width == 0 && p->stride == p->height && p->stride == p->width &&
                    p->out_height * p->height == p->in_height &&
                    p->out_width * p->width == p->in_width;
+    p->is_halving = p->is_tiling && p->height == 2 && p->width == 2;
     node->state = p;
     return TY_OK;
+}
+
+/* Two by two, what most networks have: a window at a time in registers. */
+CPU_CLONES static void halve_forward(const pool *p, const float *image, float *y)
+{
+    const uint64_t channels = p->channels, row_size = p->in_width * channels;
+
+    for (uint64_t row = 0; row < p->out_height; row++, image += 2 * row_size)
+        for (uint64_t column = 0; column < p->out_width; column++, y += channels) {
+            const float *x = image + 2 * column * channels;
+            for (uint64_t c = 0; c < channels; c++) {
+                float above = x[c] > x[channels + c] ? x[c] : x[channels + c];
+                float right = x[row_size + channels + c];
+                float below = x[row_size + c] > right ? x[row_size + c] : right;
+                y[c] = above > below ? above : below;
+            }
+        }
+}
+
+/* What of a gradient that has not found its place belongs to an input. */
+CPU_INLINE float halve_take(float x, float maximum, float *rest)
+{
+    float part = x == maximum ? *rest : 0.0f;
+    *rest -= part;
+    return part;
+}
+
+/* `count` channels of a window. */
+CPU_INLINE void halve_gradient(uint64_t count, const float *restrict x, const float *restrict y,
+                               const float *restrict dy, uint64_t right, uint64_t below,
+                               float *restrict dx)
+{
+    for (uint64_t c = 0; c < count; c++) {
+        float rest = dy[c];
+        dx[c] = halve_take(x[c], y[c], &rest);
+        dx[right + c] = halve_take(x[right + c], y[c], &rest);
+        dx[below + c] = halve_take(x[below + c], y[c], &rest);
+        dx[below + right + c] = halve_take(x[below + right + c], y[c], &rest);
+    }
+}
+
+/* Channels go in blocks of a vector; the last block may do some again, which changes nothing. */
+CPU_CLONES static void halve_backward(const pool *p, const float *image, const float *y,
+                                      const float *dy, float *dimage)
+{
+    const uint64_t channels = p->channels, row_size = p->in_width * channels;
+
+    for (uint64_t row = 0; row < p->out_height; row++)
+        for (uint64_t column = 0; column < p->out_width; column++, y += channels, dy += channels) {
+            const uint64_t at = 2 * row * row_size + 2 * column * channels;
+            const float *x = image + at;
+            float *dx = dimage + at;
+            if (channels < VECTOR)
+                halve_gradient(channels, x, y, dy, channels, row_size, dx);
+            for (uint64_t next = VECTOR; next < channels + VECTOR && channels >= VECTOR;
+                 next += VECTOR) {
+                const uint64_t c = (next < channels ? next : channels) - VECTOR;
+                halve_gradient(VECTOR, x + c, y + c, dy + c, channels, row_size, dx + c);
+            }
+        }
 }
 
 CPU_CLONES static void image_forward(const pool *p, const float *image, float *y)
@@ -172,7 +235,7 @@ static ty_status pool_forward(ty_stage_device *stage, const cpu_node *node, uint
 
     (void)error;
     for (uint64_t b = 0; b < p->batch; b++)
-        image_forward(p, image + b * in, y + b * out);
+        (p->is_halving ? halve_forward : image_forward)(p, image + b * in, y + b * out);
     return TY_OK;
 }
 
@@ -192,7 +255,8 @@ static ty_status pool_backward(ty_stage_device *stage, const cpu_node *node, uin
     if (!p->is_tiling && !node->adds[0])
         memset(dimage, 0, p->batch * in * sizeof *dimage);
     for (uint64_t b = 0; b < p->batch; b++)
-        image_backward(p, image + b * in, y + b * out, dy + b * out, dimage + b * in);
+        (p->is_halving ? halve_backward : image_backward)(p, image + b * in, y + b * out,
+                                                          dy + b * out, dimage + b * in);
     return TY_OK;
 }
 
