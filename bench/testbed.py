@@ -35,13 +35,14 @@ VGG = {  # three blocks of VGG's form on small images
 
 
 def strategies(hosts):
-    """(name, --fix): hybrid needs three hosts."""
+    """(name, --fix). A hybrid has twice as many replicas of its first stage as of the others, which any batch divides by."""
     for c in COMPRESSIONS:
         yield f"data parallel, {c}", f"pp=1,compression={c}"
     yield "1F1B", f"pp={hosts},schedule=1f1b,compression=none"
     if hosts > 2:
+        replicas = "+".join(["2"] + ["1"] * (hosts - 2))
         for c in COMPRESSIONS:
-            yield f"hybrid {hosts - 1}+1, {c}", f"replicas={hosts - 1}+1,schedule=1f1b,compression={c}"
+            yield f"hybrid {replicas}, {c}", f"replicas={replicas},schedule=1f1b,compression={c}"
 
 
 class Bench:
@@ -88,20 +89,29 @@ class Bench:
         return {"estimate_s": predicted[0], "simulation_s": predicted[1], "measured_s": statistics.median(measured)}
 
 
-def scores(rows):
-    """Error of the estimates, pair order and regret within each workload and rate."""
-    errors = [abs(r["estimate_s"] / r["measured_s"] - 1) for r in rows]
+def scores(rows, predicted):
+    """Error of one reader's predictions, pair order and regret within each workload and rate."""
+    errors = [abs(r[predicted] / r["measured_s"] - 1) for r in rows]
     pairs, right, regrets = 0, 0, []
     for _, group in itertools.groupby(rows, key=lambda r: (r["hosts"], r["workload"], r["rate"])):
         group = list(group)
         for a, b in itertools.combinations(group, 2):
             pairs += 1
-            right += (a["estimate_s"] < b["estimate_s"]) == (a["measured_s"] < b["measured_s"])
-        chosen = min(group, key=lambda r: r["estimate_s"])
+            right += (a[predicted] < b[predicted]) == (a["measured_s"] < b["measured_s"])
+        chosen = min(group, key=lambda r: r[predicted])
         regrets.append(chosen["measured_s"] / min(r["measured_s"] for r in group) - 1)
     return {"rows": len(rows), "mean_error": statistics.mean(errors), "median_error": statistics.median(errors),
             "p90_error": sorted(errors)[int(0.9 * (len(errors) - 1))], "pairs": pairs,
-            "pair_order": right / pairs if pairs else None, "mean_regret": statistics.mean(regrets)}  # fmt: skip
+            "pair_order": right / pairs if pairs else None, "mean_regret": statistics.mean(regrets),
+            "median_regret": statistics.median(regrets)}  # fmt: skip
+
+
+def scores_by_kind(rows):
+    """Both readers, all rows together and those of data parallelism, pipelines and hybrids apart."""
+    kinds = {"all": rows}
+    for row in rows:
+        kinds.setdefault(row["strategy"].partition(",")[0].partition(" 2+")[0], []).append(row)
+    return {kind: {reader: scores(part, f"{reader}_s") for reader in ("estimate", "simulation")} for kind, part in kinds.items()}
 
 
 def main():
@@ -138,7 +148,7 @@ def main():
         e, s, m = (r[k] for k in ("estimate_s", "simulation_s", "measured_s"))
         print(f"| {r['hosts']} | {r['rate']} | {r['workload']} | {r['strategy']} | {e * 1e3:.1f} | {s * 1e3:.1f} | {m * 1e3:.1f} | {(e / m - 1) * 100:+.1f} % | {(s / m - 1) * 100:+.1f} % |")
     result = {"schema": "trainyard.bench_testbed/1", "date": time.strftime("%Y-%m-%d"), "cores": os.cpu_count(),
-              "load_before": load, "load_after": os.getloadavg()[0], "scores": scores(rows), "rows": rows, "refused": refused}  # fmt: skip
+              "load_before": load, "load_after": os.getloadavg()[0], "scores": scores_by_kind(rows), "rows": rows, "refused": refused}  # fmt: skip
     print(json.dumps({k: v for k, v in result.items() if k not in ("rows", "refused")}, indent=1))
     if options.output:
         pathlib.Path(options.output).write_text(json.dumps(result, indent=1) + "\n")
