@@ -7,6 +7,20 @@
 #include <string.h>
 #include <unistd.h>
 
+/* Whoever computes meanwhile makes all that is measured longer. */
+static void warn_of_load(void)
+{
+    const double most_share = 0.5; /* of the cores, by others */
+    const long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    double load = 0;
+
+    if (getloadavg(&load, 1) == 1 && load > most_share * (double)cores)
+        fprintf(stderr,
+                "warning: this machine is busy (load %.1f on %ld cores); times measured now are "
+                "longer than they will be\n",
+                load, cores);
+}
+
 ty_status measure_profile(const ty_workload *workload, uint32_t ranks,
                           const uint32_t *micro_batches, uint32_t micro_batch_count, bool quiet,
                           ty_profile **out, ty_error *error)
@@ -28,6 +42,8 @@ ty_status measure_profile(const ty_workload *workload, uint32_t ranks,
         status = ty_fail(error, TY_ENOMEM, "out of memory");
         goto cleanup;
     }
+    if (!quiet)
+        warn_of_load();
     memcpy(job->micro_batches, micro_batches, micro_batch_count * sizeof *micro_batches);
     job->micro_batch_count = micro_batch_count;
     TY_CHECK(ty_plan_of_workload(workload, &job->plan, error), status, cleanup);
@@ -101,7 +117,8 @@ ty_status measure_profile_cached(const ty_workload *workload, uint32_t ranks, ui
                  status, cleanup);
         TY_CHECK(ty_profile_save(profile, path, error), status, cleanup);
         if (!quiet)
-            fprintf(stderr, "measured this machine; kept in %s\n", path);
+            fprintf(stderr, "measured this machine; kept in %s (remove it to measure anew)\n",
+                    path);
     }
     *out = profile;
     profile = NULL;
