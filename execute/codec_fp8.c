@@ -58,32 +58,33 @@ static void encode_nothing(uint64_t count, float *scale, uint8_t *codes)
     memset(codes, 1, count);
 }
 
-CPU_CLONES static void e4m3_encode(uint64_t count, const float *restrict values, uint32_t key,
-                                   float *restrict scale, uint8_t *restrict codes)
+/* One group in a format that is a constant where this is called. */
+CPU_INLINE void encode_group(uint64_t count, const float *restrict values, uint32_t fraction,
+                             uint32_t bias, float largest_code, float *restrict scale,
+                             uint8_t *restrict codes)
 {
     float inverse;
 
-    (void)key;
-    if (!scale_of(count, values, E4M3_LARGEST, scale, &inverse)) {
+    if (!scale_of(count, values, largest_code, scale, &inverse)) {
         encode_nothing(count, scale, codes);
         return;
     }
     for (uint64_t i = 0; i < count; i++)
-        codes[i] = to_fp8(values[i] * inverse, E4M3_FRACTION, E4M3_BIAS);
+        codes[i] = to_fp8(values[i] * inverse, fraction, bias);
+}
+
+CPU_CLONES static void e4m3_encode(uint64_t count, const float *restrict values, uint32_t key,
+                                   float *restrict scale, uint8_t *restrict codes)
+{
+    (void)key;
+    encode_group(count, values, E4M3_FRACTION, E4M3_BIAS, E4M3_LARGEST, scale, codes);
 }
 
 CPU_CLONES static void e5m2_encode(uint64_t count, const float *restrict values, uint32_t key,
                                    float *restrict scale, uint8_t *restrict codes)
 {
-    float inverse;
-
     (void)key;
-    if (!scale_of(count, values, E5M2_LARGEST, scale, &inverse)) {
-        encode_nothing(count, scale, codes);
-        return;
-    }
-    for (uint64_t i = 0; i < count; i++)
-        codes[i] = to_fp8(values[i] * inverse, E5M2_FRACTION, E5M2_BIAS);
+    encode_group(count, values, E5M2_FRACTION, E5M2_BIAS, E5M2_LARGEST, scale, codes);
 }
 
 CPU_CLONES static void e4m3_add(uint64_t count, float scale, const uint8_t *restrict codes,
