@@ -308,6 +308,10 @@ ty_status ty_page_stage_parts(page *p, const timeline_view *v, const timeline_st
     const uint32_t each = measured != NULL ? 2 : 1;
     const size_t columns = (size_t)v->rank_count * each;
     const bool is_by_stage = v->rank_count == v->input->program->stage_count;
+    /* A rank that has several stages is at a position of the pipeline. */
+    const char *kind = !is_by_stage                             ? "rank"
+                       : ty_plan_interleave(v->input->plan) > 1 ? "position"
+                                                                : "stage";
     double *values = ty_alloc(columns * STAGE_PART_COUNT, sizeof *values);
     char(*names)[48] = ty_alloc(columns, sizeof *names);
     const char **categories = ty_alloc(columns, sizeof *categories);
@@ -322,7 +326,7 @@ ty_status ty_page_stage_parts(page *p, const timeline_view *v, const timeline_st
         const uint32_t rank = v->ranks[c / each];
         const bool is_measured = c % each == 1;
         split_rank(v, is_measured ? measured : &v->predicted, rank, &values[c], columns);
-        snprintf(names[c], sizeof names[c], "%s %u%s", is_by_stage ? "stage" : "rank",
+        snprintf(names[c], sizeof names[c], "%s %u%s", kind,
                  is_by_stage ? ty_plan_stage_of_rank(v->input->plan, rank) : rank,
                  each == 1     ? ""
                  : is_measured ? " measured"
@@ -334,10 +338,10 @@ ty_status ty_page_stage_parts(page *p, const timeline_view *v, const timeline_st
         series[i].values = &values[(size_t)i * columns];
     }
     ty_page_plot(p, &(page_plot){.id = "stages",
-                                 .caption = "Seconds of one step of a rank of each stage",
-                                 .alternative = "Stacked bars: computing, and waiting by cause, of "
-                                                "a rank of each stage",
-                                 .x_name = is_by_stage ? "stage" : "rank",
+                                 .caption = "Seconds of one step, one rank a bar",
+                                 .alternative = "Stacked bars, one for a rank of each stage or "
+                                                "position: computing, and waiting by cause",
+                                 .x_name = kind,
                                  .categories = categories,
                                  .unit = PAGE_SECONDS,
                                  .y_name = "seconds of a step",
