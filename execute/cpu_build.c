@@ -498,7 +498,8 @@ static ty_status lower(ty_stage_device *stage, ty_error *error)
     TY_CHECK(readers_count(&low, error), status, cleanup);
     trains_find(&low);
     input = low.first == 0 ? &low.workload->input : &low.workload->layers[low.first - 1].output;
-    TY_CHECK(value_add(&low, input, CPU_PLAIN, low.first > 0 && low.trains[low.first - 1],
+    /* Backward crosses cuts behind layers without parameters too. */
+    TY_CHECK(value_add(&low, input, CPU_PLAIN, low.first > ty_workload_first_backward(low.workload),
                        &low.values[0], error),
              status, cleanup);
     stage->values[0].is_kept = true;
@@ -576,6 +577,22 @@ static bool data_allocate(ty_stage_device *stage)
     return true;
 }
 
+/* A first stage without parameters has no use for the gradient that comes back to it. */
+static bool ignored_allocate(ty_stage_device *stage)
+{
+    const ty_stage_options *options = &stage->options;
+    const cpu_value *output;
+
+    if (stage->output == CPU_NONE)
+        return true;
+    output = &stage->values[stage->output];
+    if (output->needs_gradient || ty_workload_first_backward(options->workload) >=
+                                      options->first_layer + options->layer_count)
+        return true;
+    stage->ignored_gradient = slots_allocate(stage, output->count * sizeof(float), false);
+    return stage->ignored_gradient != NULL;
+}
+
 /* Gradients inside the stage are one set for all slots, unless they are read again later. */
 static bool gradients_allocate(ty_stage_device *stage)
 {
@@ -592,7 +609,7 @@ static bool gradients_allocate(ty_stage_device *stage)
     for (uint32_t v = 0; v < stage->value_count; v++)
         if (stage->values[v].needs_gradient)
             stage->values[v].gradient = stage->values[stage->values[v].gradient_of].gradient;
-    return true;
+    return ignored_allocate(stage);
 }
 
 static bool nodes_allocate(ty_stage_device *stage)

@@ -113,6 +113,9 @@ struct ty_stage_device {
     int32_t **labels;  /* [slots] or NULL */
     uint64_t labels_per_sample;
     cpu_loss *losses; /* [slots] */
+    /* [slots]: what the next stage sends of an output that nothing trained has made; NULL: nothing
+     */
+    float **ignored_gradient;
     uint64_t parameter_count;
     uint64_t *layer_offsets; /* [layer_count + 1] */
     uint64_t tied_offset, tied_count;

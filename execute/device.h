@@ -135,9 +135,11 @@ typedef struct ty_device_backend {
     int32_t *(*labels)(ty_stage_device *stage,
                        uint32_t slot); /* last stage: [B] or [B, T]; else NULL */
     float *(*output)(ty_stage_device *stage, uint32_t slot); /* last stage: NULL */
-    /** NULL in the first stage, and where nothing before the stage is trained. */
+    /** NULL in the first stage, and where backward does not come to what is before the stage
+     * (ty_workload_first_backward). */
     float *(*input_gradient)(ty_stage_device *stage, uint32_t slot);
-    /** Used up by backward. NULL in the last stage, and where nothing so far is trained. */
+    /** Used up by backward. NULL in the last stage, and where backward does not come to the stage.
+     */
     float *(*output_gradient)(ty_stage_device *stage, uint32_t slot);
 
     ty_status (*forward)(ty_stage_device *stage, uint32_t slot, uint32_t first_layer,

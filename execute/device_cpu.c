@@ -144,6 +144,8 @@ static float *cpu_input_gradient(ty_stage_device *stage, uint32_t slot)
 
 static float *cpu_output_gradient(ty_stage_device *stage, uint32_t slot)
 {
+    if (stage->ignored_gradient != NULL)
+        return stage->ignored_gradient[slot];
     return gradient_of(stage, stage->output, slot);
 }
 
