@@ -102,22 +102,6 @@ static ty_status show(const cli_options *options, const char *path, ty_text *tex
     return status;
 }
 
-/* Not every way to exchange a bucket is one the worker has. */
-static ty_status check_algorithms(const ty_plan *plan, ty_error *error)
-{
-    for (uint32_t b = 0; b < plan->bucket_count; b++) {
-        const ty_bucket *bucket = &plan->buckets[b];
-        if (ty_bucket_member_count(plan, bucket) > 1 &&
-            !ty_algorithm_is_built_in(bucket->algorithm))
-            return ty_fail(
-                error, TY_EUNSUPPORTED,
-                "plan:/buckets/%u/algorithm: found %s, which can be planned and "
-                "simulated; run has ring, tree and automatic (plan with --fix algorithm=ring)",
-                b, ty_algorithm_name(bucket->algorithm));
-    }
-    return TY_OK;
-}
-
 static ty_status write_text(const char *path, ty_text *text, ty_error *error)
 {
     ty_status status = ty_text_check(text, error);
@@ -165,10 +149,6 @@ exit_code cmd_run(const cli_options *options)
 
     if (plan_inputs_load(options->files[0], &inputs, &error) != TY_OK)
         return report_bad_input(&error);
-    if (check_algorithms(inputs.plan, &error) != TY_OK) {
-        plan_inputs_clear(&inputs);
-        return report_failure(&error);
-    }
     interrupts_catch();
     if (output == NULL && scratch_file("trainyard-run", scratch, sizeof scratch, &error) == TY_OK)
         output = scratch;

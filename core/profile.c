@@ -22,11 +22,6 @@ const char *ty_algorithm_name(ty_algorithm algorithm)
     return (unsigned)algorithm < TY_ALGORITHM_COUNT ? ty_algorithm_names[algorithm] : "unknown";
 }
 
-bool ty_algorithm_is_built_in(ty_algorithm algorithm)
-{
-    return algorithm == TY_RING || algorithm == TY_TREE || algorithm == TY_AUTOMATIC;
-}
-
 void ty_profile_free(ty_profile *profile)
 {
     if (profile == NULL)
@@ -127,7 +122,7 @@ static double step_count(ty_collective_kind kind, ty_algorithm algorithm, uint32
 /* Whether a step moves the n-th part of the payload rather than all of it. */
 static bool is_divided(ty_collective_kind kind, ty_algorithm algorithm)
 {
-    return algorithm == TY_RING &&
+    return algorithm != TY_TREE &&
            (kind == TY_ALL_REDUCE || kind == TY_REDUCE_SCATTER || kind == TY_ALL_TO_ALL);
 }
 

@@ -219,6 +219,13 @@ uint32_t ty_plan_first_rank(const ty_plan *plan, uint32_t stage);
 /** The device of a rank's first lane. */
 uint32_t ty_plan_device_of_rank(const ty_plan *plan, uint32_t rank);
 uint32_t ty_plan_device_of_lane(const ty_plan *plan, uint32_t rank, uint32_t lane);
+/**
+ * The host that each rank's first device is on, as a number: hosts in the order of the plan's
+ * cluster. O(vertices log hosts).
+ * @param hosts [out] [ty_plan_rank_count]
+ * @return TY_EPARSE with a pointer into the plan's cluster where that does not say
+ */
+ty_status ty_plan_hosts(const ty_plan *plan, uint32_t *hosts, ty_error *error) TY_MUST_CHECK;
 
 /** The stage that holds a layer. */
 uint32_t ty_plan_stage_of_layer(const ty_plan *plan, uint32_t layer);

@@ -35,8 +35,6 @@ typedef enum ty_algorithm {
     TY_ALGORITHM_COUNT
 } ty_algorithm;
 const char *ty_algorithm_name(ty_algorithm algorithm); /* "ring", "parameter-server" */
-/** Whether the worker can run it (automatic as a ring); the others can be planned and simulated. */
-bool ty_algorithm_is_built_in(ty_algorithm algorithm);
 
 typedef struct ty_layer_time {
     char *signature;      /* ty_layer_signature */

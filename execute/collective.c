@@ -1,58 +1,12 @@
-/* Collectives as state machines over point-to-point messages. A ring is a sequence of pieces: piece
- * k goes to the right neighbour and piece k comes from the left one, and what is sent is what
- * arrived one round before. A tree is a short list of whole messages, one after the other. */
+/* Collectives as state machines over point-to-point messages. Rings and exchanges with everybody
+ * are sequences of pieces (collective_pieces.c). A tree is a short list of whole messages, one
+ * after the other; a hierarchy is three collectives, one after the other. */
+#include "collective_state.h"
+
 #include "codec.h"
-#include "transport.h"
 
+#include <stdlib.h>
 #include <string.h>
-
-enum {
-    WINDOW = 4,               /* pieces under way in each direction */
-    PIECE_BYTES = 256 * 1024, /* so that adding one piece overlaps the transfer of the next */
-    MAX_TREE_MOVES = 2 * 32 + 2
-};
-
-typedef struct element_type {
-    uint64_t size;
-    void (*add)(void *target, const void *source, uint64_t count); /* NULL: cannot be summed */
-} element_type;
-
-typedef struct tree_move {
-    uint32_t peer; /* member index */
-    bool is_send, is_sum;
-} tree_move;
-
-struct ty_collective {
-    ty_transport *transport;
-    const element_type *type;
-    uint32_t *members;
-    uint32_t member_count, position;
-    uint32_t tag;
-    char *data;
-    uint64_t count;
-    bool is_reduce;      /* some rounds add */
-    bool is_of_shares;   /* chunks are shares of `count`, else `count` elements each */
-    uint32_t sum_rounds; /* of a ring: those that add come first */
-    uint32_t copy_rounds;
-    uint32_t ahead; /* chunks that member p's first one is before the p-th */
-    char *scratch;  /* arrivals to be added: WINDOW pieces of a ring, one whole message of a tree */
-    ty_status (*advance)(ty_collective *collective, bool *is_moved, ty_error *error);
-
-    /* Ring: `rounds` * `pieces_per_round` pieces each way, sent, received and finished in order. */
-    uint64_t pieces_per_round, piece_count, piece_elements;
-    uint64_t sends_started, sends_done, receives_started, receives_done;
-    ty_request *sends[WINDOW], *receives[WINDOW];
-
-    /* Tree. */
-    uint32_t move_count, moves_done;
-    tree_move moves[MAX_TREE_MOVES];
-    ty_request *move_request;
-
-    /* All to all: in round k a part goes to the k-th member after this one. */
-    uint32_t round_count, rounds_done;
-    bool is_round_started;
-    ty_request *round_send, *round_receive;
-};
 
 static void add_floats(void *target, const void *source, uint64_t count)
 {
@@ -92,105 +46,8 @@ static const element_type element_types[TY_ELEMENT_COUNT] = {
     [TY_ELEMENT_BYTE] = {1, NULL},
 };
 
-/* ---- Ring -------------------------------------------------------------------------------- */
-
-typedef struct piece {
-    uint64_t first, count; /* elements in `data` */
-} piece;
-
-uint64_t ty_share_start(uint64_t count, uint32_t members, uint32_t position)
-{
-    /* Without count * position, which may wrap. */
-    return count / members * position + count % members * position / members;
-}
-
-/* In round s member p sends chunk p - s and receives chunk p - s - 1, modulo the members. In an
- * all-reduce the first n - 1 rounds add, after which member p has the whole sum of chunk p + 1, and
- * the last n - 1 rounds hand the sums round; an all-gather has only those, with one chunk per
- * member. A reduce-scatter has only the first, starting one chunk before, so that member p ends
- * with the sum of chunk p. */
-static piece ring_piece(const ty_collective *c, uint64_t index, uint32_t behind)
-{
-    uint64_t n = c->member_count, round = index / c->pieces_per_round;
-    uint64_t part = index % c->pieces_per_round;
-    uint32_t chunk = (uint32_t)((c->position + 2 * n - (round + behind + c->ahead) % n) % n);
-    uint64_t first =
-        c->is_of_shares ? ty_share_start(c->count, c->member_count, chunk) : chunk * c->count;
-    uint64_t last =
-        c->is_of_shares ? ty_share_start(c->count, c->member_count, chunk + 1) : first + c->count;
-    uint64_t start = (last - first) * part / c->pieces_per_round;
-    uint64_t end = (last - first) * (part + 1) / c->pieces_per_round;
-
-    return (piece){first + start, end - start};
-}
-
-/* Pieces below this index are added, later ones are copied into place. */
-static uint64_t ring_summed(const ty_collective *c)
-{
-    return c->sum_rounds * c->pieces_per_round;
-}
-
-static char *ring_landing(const ty_collective *c, uint64_t index, piece where)
-{
-    if (index < ring_summed(c))
-        return c->scratch + (index % WINDOW) * c->piece_elements * c->type->size;
-    return c->data + where.first * c->type->size;
-}
-
-static ty_status ring_send(ty_collective *c, bool *is_moved, ty_error *error)
-{
-    uint32_t right = c->members[(c->position + 1) % c->member_count];
-    ty_status status = TY_OK;
-
-    while (c->sends_started < c->piece_count && c->sends_started - c->sends_done < WINDOW &&
-           c->sends_started < c->receives_done + c->pieces_per_round) {
-        piece p = ring_piece(c, c->sends_started, 0);
-        ty_request **request = &c->sends[c->sends_started % WINDOW];
-
-        *request = NULL;
-        if (p.count > 0) {
-            status =
-                c->transport->send(c->transport, right, c->tag, c->data + p.first * c->type->size,
-                                   p.count * c->type->size, request, error);
-            if (status != TY_OK)
-                return status;
-        }
-        c->sends_started++;
-        *is_moved = true;
-    }
-    return status;
-}
-
-static ty_status ring_receive(ty_collective *c, bool *is_moved, ty_error *error)
-{
-    uint32_t left = c->members[(c->position + c->member_count - 1) % c->member_count];
-    uint64_t summed = ring_summed(c);
-    ty_status status = TY_OK;
-
-    while (c->receives_started < c->piece_count &&
-           c->receives_started - c->receives_done < WINDOW) {
-        uint64_t k = c->receives_started;
-        piece p = ring_piece(c, k, 1);
-        ty_request **request = &c->receives[k % WINDOW];
-
-        /* A sum lands where the own share of that chunk was sent from n - 1 rounds before. */
-        if (summed > 0 && k >= summed && c->sends_done <= k - summed)
-            break;
-        *request = NULL;
-        if (p.count > 0) {
-            status = c->transport->receive(c->transport, left, c->tag, ring_landing(c, k, p),
-                                           p.count * c->type->size, request, error);
-            if (status != TY_OK)
-                return status;
-        }
-        c->receives_started++;
-        *is_moved = true;
-    }
-    return status;
-}
-
-/* Takes finished requests off one end; `is_done` false when the oldest is still under way. */
-static ty_status oldest_test(ty_collective *c, ty_request **request, bool *is_done, ty_error *error)
+ty_status collective_test_request(ty_collective *c, ty_request **request, bool *is_done,
+                                  ty_error *error)
 {
     ty_status status = TY_OK;
 
@@ -201,57 +58,6 @@ static ty_status oldest_test(ty_collective *c, ty_request **request, bool *is_do
             *request = NULL;
     }
     return status;
-}
-
-static ty_status ring_finish(ty_collective *c, bool *is_moved, ty_error *error)
-{
-    ty_status status = TY_OK;
-    bool is_done = true;
-
-    while (c->sends_done < c->sends_started) {
-        status = oldest_test(c, &c->sends[c->sends_done % WINDOW], &is_done, error);
-        if (status != TY_OK || !is_done)
-            break;
-        c->sends_done++;
-        *is_moved = true;
-    }
-    while (status == TY_OK && c->receives_done < c->receives_started) {
-        uint64_t k = c->receives_done;
-        piece p = ring_piece(c, k, 1);
-
-        status = oldest_test(c, &c->receives[k % WINDOW], &is_done, error);
-        if (status != TY_OK || !is_done)
-            break;
-        if (k < ring_summed(c))
-            c->type->add(c->data + p.first * c->type->size, ring_landing(c, k, p), p.count);
-        c->receives_done++;
-        *is_moved = true;
-    }
-    return status;
-}
-
-static ty_status ring_advance(ty_collective *c, bool *is_moved, ty_error *error)
-{
-    ty_status status;
-
-    TY_CHECK(ring_finish(c, is_moved, error), status, done);
-    TY_CHECK(ring_receive(c, is_moved, error), status, done);
-    TY_CHECK(ring_send(c, is_moved, error), status, done);
-done:
-    return status;
-}
-
-static uint64_t ring_prepare(ty_collective *c)
-{
-    uint64_t n = c->member_count;
-    uint64_t longest = c->is_of_shares ? (c->count + n - 1) / n : c->count;
-    uint64_t limit = PIECE_BYTES / c->type->size;
-
-    c->pieces_per_round = longest == 0 ? 1 : (longest - 1) / limit + 1;
-    c->piece_elements = (longest + c->pieces_per_round - 1) / c->pieces_per_round;
-    c->piece_count = (c->sum_rounds + c->copy_rounds) * c->pieces_per_round;
-    c->advance = ring_advance;
-    return c->is_reduce ? WINDOW * c->piece_elements : 0;
 }
 
 /* ---- Tree -------------------------------------------------------------------------------- */
@@ -299,7 +105,7 @@ static ty_status tree_advance(ty_collective *c, bool *is_moved, ty_error *error)
 
         if (c->move_request == NULL)
             TY_CHECK(tree_start(c, move, error), status, done);
-        TY_CHECK(oldest_test(c, &c->move_request, &is_done, error), status, done);
+        TY_CHECK(collective_test_request(c, &c->move_request, &is_done, error), status, done);
         if (!is_done)
             break;
         if (move->is_sum)
@@ -352,8 +158,8 @@ static ty_status rounds_advance(ty_collective *c, bool *is_moved, ty_error *erro
 
         if (!c->is_round_started)
             TY_CHECK(round_start(c, error), status, done);
-        TY_CHECK(oldest_test(c, &c->round_send, &is_sent, error), status, done);
-        TY_CHECK(oldest_test(c, &c->round_receive, &is_here, error), status, done);
+        TY_CHECK(collective_test_request(c, &c->round_send, &is_sent, error), status, done);
+        TY_CHECK(collective_test_request(c, &c->round_receive, &is_here, error), status, done);
         if (!is_sent || !is_here)
             break;
         c->is_round_started = false;
@@ -370,6 +176,120 @@ static uint64_t rounds_prepare(ty_collective *c)
     c->round_count = c->member_count - 1;
     c->advance = rounds_advance;
     return c->member_count * c->count;
+}
+
+/* ---- Hierarchy --------------------------------------------------------------------------- */
+
+typedef struct placed {
+    uint32_t host, member;
+} placed;
+
+static int compare_placed(const void *left, const void *right)
+{
+    const placed *a = left, *b = right;
+
+    if (a->host != b->host)
+        return a->host < b->host ? -1 : 1;
+    return a->member < b->member ? -1 : a->member > b->member;
+}
+
+/* Members by host. @return members of each host; with unequal numbers every member counts as a host
+ * of its own, 1, as it does in the model (ty_rails) */
+static uint32_t members_place(const ty_collective *c, const uint32_t *hosts, placed *all)
+{
+    uint32_t run = 0, per_host = 0;
+    bool is_equal = true;
+
+    for (uint32_t m = 0; m < c->member_count; m++)
+        all[m] = (placed){hosts == NULL ? 0 : hosts[m], m};
+    qsort(all, c->member_count, sizeof *all, compare_placed);
+    for (uint32_t i = 0; i < c->member_count; i++) {
+        run++;
+        if (i + 1 < c->member_count && all[i + 1].host == all[i].host)
+            continue;
+        is_equal = is_equal && (per_host == 0 || run == per_host);
+        per_host = run;
+        run = 0;
+    }
+    for (uint32_t m = 0; m < c->member_count && !is_equal; m++)
+        all[m] = (placed){m, m};
+    return is_equal ? per_host : 1;
+}
+
+/* Of member `own` of those in `all`: sums in its host, those of its share across hosts with the
+ * members that have the same one, and sums together in the host again. */
+static void phases_make(ty_collective *c, const placed *all, uint32_t per_host, uint32_t own)
+{
+    const uint32_t place = own % per_host, hosts = c->member_count / per_host;
+    const uint64_t start = ty_share_start(c->count, per_host, place);
+    const uint64_t end = ty_share_start(c->count, per_host, place + 1);
+    ty_collective_options inside = {.members = c->groups,
+                                    .member_count = per_host,
+                                    .data = c->data,
+                                    .count = c->count,
+                                    .element = c->element,
+                                    .tag = c->tag};
+    ty_collective_options across = {.kind = TY_ALL_REDUCE,
+                                    .algorithm = TY_RING,
+                                    .members = c->groups + per_host,
+                                    .member_count = hosts,
+                                    .data = c->data + start * c->type->size,
+                                    .count = end - start,
+                                    .element = c->element,
+                                    .tag = c->tag};
+
+    for (uint32_t i = 0; i < per_host; i++)
+        c->groups[i] = c->members[all[own - place + i].member];
+    for (uint32_t h = 0; h < hosts; h++)
+        c->groups[per_host + h] = c->members[all[h * per_host + place].member];
+    inside.kind = TY_REDUCE_SCATTER;
+    c->phases[c->phase_count++] = inside;
+    c->phases[c->phase_count++] = across;
+    inside.kind = TY_ALL_GATHER;
+    inside.is_of_shares = true;
+    c->phases[c->phase_count++] = inside;
+}
+
+static ty_status phases_advance(ty_collective *c, bool *is_moved, ty_error *error)
+{
+    ty_status status = TY_OK;
+
+    while (c->phases_done < c->phase_count) {
+        bool is_done = false;
+
+        if (c->running == NULL)
+            TY_CHECK(
+                ty_collective_start(c->transport, &c->phases[c->phases_done], &c->running, error),
+                status, done);
+        TY_CHECK(ty_collective_test(c->running, &is_done, is_moved, error), status, done);
+        if (!is_done)
+            break;
+        c->running = NULL;
+        c->phases_done++;
+        *is_moved = true;
+    }
+done:
+    return status;
+}
+
+static ty_status hierarchy_prepare(ty_collective *c, const ty_collective_options *options,
+                                   ty_error *error)
+{
+    placed *all = ty_alloc(c->member_count, sizeof *all);
+    uint32_t per_host, own = 0;
+
+    c->groups = ty_alloc((size_t)2 * c->member_count, sizeof *c->groups);
+    if (all == NULL || c->groups == NULL) {
+        ty_free(all);
+        return ty_fail(error, TY_ENOMEM, "out of memory for a collective");
+    }
+    per_host = members_place(c, options->hosts, all);
+    while (all[own].member != c->position)
+        own++;
+    phases_make(c, all, per_host, own);
+    ty_free(all);
+    c->advance = phases_advance;
+    return TY_OK;
 }
 
 /* ---- All of them ------------------------------------------------------------------------- */
@@ -393,18 +313,36 @@ static ty_status members_copy(ty_collective *c, const uint32_t *members, ty_erro
     return TY_OK;
 }
 
+/* Elements of scratch. */
+static ty_status machine_prepare(ty_collective *c, const ty_collective_options *options,
+                                 uint64_t *scratch, ty_error *error)
+{
+    const bool is_all_reduce = options->kind == TY_ALL_REDUCE;
+
+    *scratch = 0;
+    if (options->kind == TY_ALL_TO_ALL)
+        *scratch = rounds_prepare(c);
+    else if (is_all_reduce && options->algorithm == TY_TREE)
+        *scratch = tree_prepare(c);
+    else if (is_all_reduce && options->algorithm == TY_HIERARCHICAL)
+        return hierarchy_prepare(c, options, error);
+    else if (is_all_reduce &&
+             (options->algorithm == TY_PARAMETER_SERVER || options->algorithm == TY_BLOCK_MANAGER))
+        *scratch = collective_servers_prepare(c);
+    else
+        *scratch = collective_ring_prepare(c);
+    return TY_OK;
+}
+
 static ty_status prepare(ty_collective *c, const ty_collective_options *options, ty_error *error)
 {
     uint64_t scratch;
+    ty_status status;
 
     if (options->kind != TY_ALL_REDUCE && options->kind != TY_ALL_GATHER &&
         options->kind != TY_REDUCE_SCATTER && options->kind != TY_ALL_TO_ALL)
         return ty_fail(error, TY_EUNSUPPORTED, "collective %s is not built in",
                        ty_collective_name(options->kind));
-    if (options->kind == TY_ALL_REDUCE && !ty_algorithm_is_built_in(options->algorithm))
-        return ty_fail(error, TY_EUNSUPPORTED,
-                       "all_reduce by %s is not built in, expected ring, tree or automatic",
-                       ty_algorithm_name(options->algorithm));
     if (c->is_reduce && c->type->add == NULL)
         return ty_fail(error, TY_EINVAL, "bytes cannot be summed");
     if (c->is_reduce)
@@ -412,12 +350,9 @@ static ty_status prepare(ty_collective *c, const ty_collective_options *options,
     if (options->kind != TY_REDUCE_SCATTER)
         c->copy_rounds = c->member_count - 1;
     c->ahead = options->kind == TY_REDUCE_SCATTER;
-    if (options->kind == TY_ALL_TO_ALL)
-        scratch = rounds_prepare(c);
-    else if (options->kind == TY_ALL_REDUCE && options->algorithm == TY_TREE)
-        scratch = tree_prepare(c);
-    else
-        scratch = ring_prepare(c);
+    status = machine_prepare(c, options, &scratch, error);
+    if (status != TY_OK)
+        return status;
     c->scratch = ty_alloc(scratch, c->type->size);
     return c->scratch != NULL ? TY_OK : ty_fail(error, TY_ENOMEM, "out of memory for a collective");
 }
@@ -431,6 +366,7 @@ ty_status ty_collective_start(ty_transport *transport, const ty_collective_optio
     if (c == NULL)
         return ty_fail(error, TY_ENOMEM, "out of memory");
     c->transport = transport;
+    c->element = options->element;
     c->type = &element_types[options->element];
     c->member_count = options->member_count;
     c->tag = options->tag;
@@ -457,6 +393,7 @@ ty_status ty_collective_test(ty_collective *collective, bool *is_done, bool *is_
     if (status != TY_OK)
         return status;
     *is_done = collective->moves_done == collective->move_count &&
+               collective->phases_done == collective->phase_count &&
                collective->rounds_done == collective->round_count &&
                collective->sends_done == collective->piece_count &&
                collective->receives_done == collective->piece_count;
@@ -469,8 +406,8 @@ static void requests_cancel(ty_collective *c, ty_request **requests, uint64_t do
                             uint64_t started)
 {
     for (; done < started; done++) {
-        if (requests[done % WINDOW] != NULL)
-            c->transport->cancel(c->transport, requests[done % WINDOW]);
+        if (requests[done % COLLECTIVE_WINDOW] != NULL)
+            c->transport->cancel(c->transport, requests[done % COLLECTIVE_WINDOW]);
     }
 }
 
@@ -486,6 +423,8 @@ void ty_collective_cancel(ty_collective *c)
         c->transport->cancel(c->transport, c->round_send);
     if (c->round_receive != NULL)
         c->transport->cancel(c->transport, c->round_receive);
+    ty_collective_cancel(c->running);
+    ty_free(c->groups);
     ty_free(c->members);
     ty_free(c->scratch);
     ty_free(c);

@@ -481,6 +481,30 @@ static ty_status codec_open(ty_interpreter *in, uint32_t index, ty_error *error)
     return status;
 }
 
+/* Where its members are, for those that exchange by host. */
+static ty_status bucket_hosts(const ty_interpreter *in, const ty_bucket *bucket,
+                              bucket_state *state, ty_error *error)
+{
+    const ty_plan *plan = in->options.plan;
+    uint32_t *hosts;
+    ty_status status;
+
+    if (bucket->algorithm != TY_HIERARCHICAL || state->member_count < 2)
+        return TY_OK;
+    hosts = ty_alloc(ty_plan_rank_count(plan), sizeof *hosts);
+    state->hosts = ty_alloc(state->member_count, sizeof *state->hosts);
+    if (hosts == NULL || state->hosts == NULL) {
+        status = no_memory(error);
+        goto cleanup;
+    }
+    TY_CHECK(ty_plan_hosts(plan, hosts, error), status, cleanup);
+    for (uint32_t i = 0; i < state->member_count; i++)
+        state->hosts[i] = hosts[state->members[i]];
+cleanup:
+    ty_free(hosts);
+    return status;
+}
+
 /* The stage here that has a bucket's parameters. */
 static held_stage *bucket_holder(ty_interpreter *in, const ty_bucket *bucket)
 {
@@ -497,6 +521,7 @@ static ty_status bucket_open(ty_interpreter *in, uint32_t index, ty_error *error
     const ty_bucket *bucket = &plan->buckets[index];
     bucket_state *state = &in->buckets[index];
     uint32_t i;
+    ty_status status = TY_OK;
 
     state->members = ty_alloc(ty_plan_rank_count(plan), sizeof *state->members);
     if (state->members == NULL)
@@ -510,6 +535,7 @@ static ty_status bucket_open(ty_interpreter *in, uint32_t index, ty_error *error
     }
     if (!state->is_member)
         return TY_OK;
+    TY_CHECK(bucket_hosts(in, bucket, state, error), status, done);
     state->held = bucket_holder(in, bucket);
     if (bucket->tied_stage != TY_NO_STAGE)
         in->options.backend->tied_slice(state->held->device, &state->offset, &state->count);
@@ -533,7 +559,9 @@ static ty_status bucket_open(ty_interpreter *in, uint32_t index, ty_error *error
                        "plan: /buckets/%u: %s keeps gradients from step to step, and fp16 scales "
                        "them differently in each; found both, expected bf16 or another compression",
                        index, ty_compression_name(bucket->compression.kind));
-    return codec_open(in, index, error);
+    status = codec_open(in, index, error);
+done:
+    return status;
 }
 
 static ty_status buckets_open(ty_interpreter *in, ty_error *error)
@@ -799,6 +827,7 @@ static void buckets_close(ty_interpreter *in)
 
     for (i = 0; in->buckets != NULL && i < in->options.plan->bucket_count; i++) {
         ty_free(in->buckets[i].members);
+        ty_free(in->buckets[i].hosts);
         if (in->buckets[i].codec != NULL)
             ty_codec_close(in->buckets[i].codec);
         if (in->buckets[i].device_codec != NULL)

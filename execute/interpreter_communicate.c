@@ -424,6 +424,7 @@ static ty_status bucket_exchange(ty_interpreter *in, const ty_instruction *excha
     }
     options.algorithm = in->options.plan->buckets[exchange->bucket].algorithm;
     options.members = bucket->members;
+    options.hosts = bucket->hosts;
     options.member_count = bucket->member_count;
     options.tag = (uint32_t)TAG_BUCKET | (place + exchange->bucket);
     if (bucket->is_sharded)

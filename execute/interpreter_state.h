@@ -84,6 +84,7 @@ typedef struct bucket_state {
     uint64_t offset, count; /* in the gradients */
     uint32_t member_count, position;
     uint32_t *members;
+    uint32_t *hosts; /* [member_count] of a hierarchical exchange; else NULL */
     bool is_sharded;
     uint64_t share_offset, share_count; /* this rank's share, in the gradients */
     bool is_shared;         /* another bucket's layers use a matrix of it: kept for a whole step */

@@ -89,16 +89,16 @@ cleanup:
 static ty_status collective_time(ty_profiler *p, ty_collective_time *row, void *buffer,
                                  ty_error *error)
 {
-    ty_collective_options options = {
-        .kind = row->kind,
-        .algorithm = row->algorithm,
-        .member_count = row->ranks,
-        .data = buffer,
-        .count = row->kind == TY_ALL_REDUCE   ? row->bytes / sizeof(float)
-                 : row->kind == TY_ALL_TO_ALL ? row->bytes / row->ranks
-                                              : row->bytes,
-        .element = row->kind == TY_ALL_REDUCE ? TY_ELEMENT_FLOAT : TY_ELEMENT_BYTE,
-        .tag = COLLECTIVE_TAG};
+    const bool is_sum = row->kind == TY_ALL_REDUCE || row->kind == TY_REDUCE_SCATTER;
+    ty_collective_options options = {.kind = row->kind,
+                                     .algorithm = row->algorithm,
+                                     .member_count = row->ranks,
+                                     .data = buffer,
+                                     .count = is_sum ? row->bytes / sizeof(float)
+                                              : row->kind == TY_ALL_TO_ALL ? row->bytes / row->ranks
+                                                                           : row->bytes,
+                                     .element = is_sum ? TY_ELEMENT_FLOAT : TY_ELEMENT_BYTE,
+                                     .tag = COLLECTIVE_TAG};
     uint32_t count = repetitions(row->bytes * row->ranks), i;
     double samples[MAX_REPETITIONS];
     ty_status status = TY_OK;
@@ -125,6 +125,8 @@ ty_status ty_profile_collectives(ty_profiler *p, uint32_t ranks, ty_error *error
         ty_algorithm algorithm;
     } kinds[] = {{TY_ALL_REDUCE, TY_RING},
                  {TY_ALL_REDUCE, TY_TREE},
+                 {TY_ALL_REDUCE, TY_PARAMETER_SERVER},
+                 {TY_REDUCE_SCATTER, TY_RING},
                  {TY_ALL_GATHER, TY_RING},
                  {TY_ALL_TO_ALL, TY_RING}};
     enum { KINDS = sizeof kinds / sizeof kinds[0] };

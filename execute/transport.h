@@ -70,9 +70,15 @@ typedef enum ty_element {
 
 /**
  * One collective as a state machine over point-to-point messages, so that the communication thread
- * can advance several things at once: ring and binomial-tree all-reduce (sum), ring reduce-scatter
- * and all-gather, all-to-all in rounds. The algorithm is exactly the one the plan names and the
- * cost model prices. All members get the same bits.
+ * can advance several things at once: all-reduce (sum) by any algorithm, ring reduce-scatter and
+ * all-gather, all-to-all in rounds. The algorithm is exactly the one the plan names and the cost
+ * model prices. All members get the same bits.
+ *
+ * All-reduce by `automatic` is the ring. By `parameter-server` and `block-manager` everybody sends
+ * everybody its share of the sum, and then each its sum to everybody; the two are the same here,
+ * where no task is launched. By `hierarchical` each host sums into shares, hosts sum those in a
+ * ring, and each host gathers them again; hosts with unequal numbers of members make it a ring of
+ * all.
  *
  * Shares: member p of n has, of `count` elements, those from p count / n to (p + 1) count / n
  * (ty_share_start). A reduce-scatter leaves each member with the sum of its share, and something
@@ -83,6 +89,8 @@ typedef struct ty_collective_options {
     ty_collective_kind kind;
     ty_algorithm algorithm;  /* of an all-reduce; the others have one each */
     const uint32_t *members; /* ranks, ascending, this one included; NULL: all ranks */
+    const uint32_t *hosts;   /* hierarchical: [member_count], equal for members of one host; needed
+                                until the start returns; NULL: all on one */
     uint32_t member_count;
     void *data; /* in place: [count] for all-reduce and reduce-scatter, [members][count] for
                    all-gather with this member's part filled in, and for all-to-all, where part j

@@ -499,10 +499,27 @@ ty_status cuda_link_check(ty_stage_device *stage, ty_error *error)
     return cuda_nccl_load(&nccl, error);
 }
 
+/* NCCL sums by algorithms of its own choice; what is made of other messages it does not have. */
+static ty_status algorithms_check(const ty_plan *plan, ty_error *error)
+{
+    for (uint32_t b = 0; b < plan->bucket_count; b++) {
+        const ty_algorithm found = plan->buckets[b].algorithm;
+
+        if (found != TY_RING && found != TY_TREE && found != TY_AUTOMATIC &&
+            ty_bucket_member_count(plan, &plan->buckets[b]) > 1)
+            return ty_fail(error, TY_EUNSUPPORTED,
+                           "plan:/buckets/%u/algorithm: found %s, which NCCL does not have, "
+                           "expected ring, tree or automatic (TRAINYARD_LINK=host has all)",
+                           b, ty_algorithm_name(found));
+    }
+    return TY_OK;
+}
+
 static ty_status channels_open(nccl_state *state, ty_error *error)
 {
     ty_status status;
 
+    TY_CHECK(algorithms_check(state->options.plan, error), status, done);
     TY_CHECK(cuda_nccl_load(&state->nccl, error), status, done);
     TY_CHECK(cuda_use(state->options.stage, error), status, done);
     TY_CHECK(groups_list(state, error), status, done);

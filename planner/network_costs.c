@@ -256,17 +256,26 @@ static double crowd_of_measurement(const ty_costing *costing, uint32_t members, 
     return fmax(1, demand / costing->profile->cores);
 }
 
+/* The algorithm whose rows tell what the worker does: only all-reduces have a choice, and on one
+ * host a hierarchy is a ring. */
+static ty_algorithm measured_as(ty_collective_kind kind, ty_algorithm algorithm)
+{
+    if (kind != TY_ALL_REDUCE || algorithm == TY_AUTOMATIC || algorithm == TY_HIERARCHICAL)
+        return TY_RING;
+    return algorithm == TY_BLOCK_MANAGER ? TY_PARAMETER_SERVER : algorithm;
+}
+
 /* On this machine: rows of the worker's own algorithms. */
 static bool measured_here(const ty_costing *costing, ty_collective_kind kind,
                           ty_algorithm algorithm, const ty_group_network *network, uint64_t bytes,
                           ty_instruction_cost *cost)
 {
+    const ty_algorithm rows = measured_as(kind, algorithm);
     double seconds, smallest_s, busy_share, crowd;
 
     if (!costing->is_local ||
-        !ty_profile_collective(costing->profile, kind, algorithm, network->members, bytes,
-                               &seconds) ||
-        !ty_profile_collective(costing->profile, kind, algorithm, network->members, 1, &smallest_s))
+        !ty_profile_collective(costing->profile, kind, rows, network->members, bytes, &seconds) ||
+        !ty_profile_collective(costing->profile, kind, rows, network->members, 1, &smallest_s))
         return false;
     busy_share = ty_profile_busy_share(costing->profile, bytes);
     crowd = crowd_of_measurement(costing, network->members, busy_share);

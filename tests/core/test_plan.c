@@ -630,3 +630,63 @@ Test(plan, survives_each_failing_allocation)
     remove(path);
     ty_plan_free(plan);
 }
+
+/* ---- Hosts ------------------------------------------------------------------------------- */
+
+#define HOST(name) "{\"name\": \"" name "\", \"kind\": \"host\"}"
+#define DEVICE(name, host) "{\"name\": \"" name "\", \"kind\": \"device\", \"host\": \"" host "\"}"
+#define SWITCH "{\"name\": \"leaf\", \"kind\": \"switch\"}"
+
+Test(plan_hosts, are_those_of_the_cluster)
+{
+    static const toy_spec spec = {.name = "three ranks",
+                                  .stage_count = 2,
+                                  .first_layers = {0, 2},
+                                  .replicas = {2, 1},
+                                  .micro_batches = 4};
+    static const struct {
+        const char *cluster, *message;
+        uint32_t hosts[3];
+    } rows[] = {
+        {"{\"vertices\": [" SWITCH "," HOST("z") "," DEVICE("0", "z") "," HOST("a") "," DEVICE(
+             "1", "a") "," DEVICE("2", "z") "]}",
+         NULL,
+         {0, 1, 0}},
+        {"{\"vertices\": [" DEVICE("0", "z") "," DEVICE("1", "z") "," DEVICE("2", "z") "," HOST(
+             "z") "]}",
+         NULL,
+         {0, 0, 0}},
+        {"{}", "plan:/cluster:/vertices: found nothing, expected an array", {0}},
+        {"{\"vertices\": [" HOST("z") "," DEVICE("0", "z") "," DEVICE("1", "y") "]}",
+         "plan:/cluster:/vertices/2: ",
+         {0}},
+        {"{\"vertices\": [" HOST("z") "," DEVICE("0", "z") "]}",
+         "found 1 devices, expected more",
+         {0}},
+        {"{\"vertices\": [" DEVICE("0", "z") "]}", "as host the name of a vertex", {0}},
+        {"{\"vertices\": [{\"kind\": 3}]}", "/vertices/0/kind", {0}},
+    };
+    ty_plan *plan = toy_plan(&spec);
+
+    plan->stages[0].devices[0] = 0;
+    plan->stages[0].devices[1] = 1;
+    plan->stages[1].devices[0] = 2;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        uint32_t hosts[3] = {9, 9, 9};
+        ty_error error = {0};
+        ty_status status;
+
+        ty_free(plan->cluster_json);
+        plan->cluster_json = ty_strdup(rows[i].cluster);
+        status = ty_plan_hosts(plan, hosts, &error);
+        cr_expect_eq(status, rows[i].message == NULL ? TY_OK : TY_EPARSE, "row %zu: %s", i,
+                     error.message);
+        if (rows[i].message != NULL)
+            cr_expect_not_null(strstr(error.message, rows[i].message), "row %zu: %s", i,
+                               error.message);
+        for (uint32_t rank = 0; rows[i].message == NULL && rank < 3; rank++)
+            cr_expect_eq(hosts[rank], rows[i].hosts[rank], "row %zu, rank %u: %u", i, rank,
+                         hosts[rank]);
+    }
+    ty_plan_free(plan);
+}

@@ -66,6 +66,33 @@ static void add_stages(ty_plan *plan, const plan_shape *shape)
     }
 }
 
+/* The cluster as a plan carries it. */
+static void add_cluster(ty_plan *plan, const char *description)
+{
+    ty_cluster *cluster = NULL;
+    ty_json_document *document = NULL;
+    ty_text text = {0};
+    ty_json_writer writer = ty_json_writer_on(&text);
+    ty_error error = {0};
+
+    plan->cluster_name = ty_strdup(description != NULL ? description : "this process");
+    if (description == NULL) {
+        ty_text_add(&text, "{}");
+    } else {
+        must(ty_cluster_open(description, NULL, &cluster, &error) == TY_OK, description,
+             error.message);
+        ty_cluster_to_json(cluster, &writer, NULL);
+    }
+    must(ty_json_parse(text.data, text.length, "cluster", &document, &error) == TY_OK, "cluster",
+         error.message);
+    must(ty_json_text(ty_json_root(document), &plan->cluster_json, &error) == TY_OK, "cluster",
+         error.message);
+    plan->cluster_digest = ty_digest_of(plan->cluster_json, strlen(plan->cluster_json));
+    ty_json_free(document);
+    ty_text_clear(&text);
+    ty_cluster_free(cluster);
+}
+
 ty_plan *make_plan(const char *workload, const plan_shape *shape)
 {
     ty_plan *plan = ty_alloc(1, sizeof *plan);
@@ -82,9 +109,7 @@ ty_plan *make_plan(const char *workload, const plan_shape *shape)
         plan->workload->local_steps = shape->local_steps;
     must(ty_workload_digest(plan->workload, &plan->workload_digest, &error) == TY_OK, workload,
          error.message);
-    plan->cluster_name = ty_strdup("this process");
-    plan->cluster_json = ty_strdup("{}");
-    plan->cluster_digest = ty_digest_of("{}", 2);
+    add_cluster(plan, shape->cluster);
     plan->strategy = ty_strdup(shape->name);
     plan->schedule = shape->schedule;
     plan->global_batch = shape->global_batch;
@@ -112,6 +137,20 @@ ty_plan *make_plan(const char *workload, const plan_shape *shape)
     }
     must(ty_plan_check(plan, shape->name, &error) == TY_OK, shape->name, error.message);
     return plan;
+}
+
+ty_plan *plan_alone(const ty_plan *plan, uint32_t micro_batch_size)
+{
+    ty_plan *alone = NULL;
+    ty_error error = {0};
+
+    must(ty_plan_of_workload(plan->workload, &alone, &error) == TY_OK, "one rank", error.message);
+    alone->global_batch = plan->global_batch;
+    alone->micro_batch_size = micro_batch_size;
+    alone->micro_batches = plan->global_batch / micro_batch_size;
+    alone->optimizer = plan->optimizer;
+    alone->seed = plan->seed;
+    return alone;
 }
 
 char *directory_make(void)

@@ -18,10 +18,13 @@ typedef struct plan_shape {
     uint32_t frozen; /* layers before this one are */
     uint32_t interleave, zero;
     uint32_t local_steps;
+    const char *cluster; /* one-line description of what it is planned for; NULL: nothing known */
 } plan_shape;
 
 /** Aborts the test with a message on anything unexpected, as do all here. */
 ty_plan *make_plan(const char *workload, const plan_shape *shape);
+/** The same training on one rank. */
+ty_plan *plan_alone(const ty_plan *plan, uint32_t micro_batch_size);
 /** A training job for the plan, which it takes over; paths are under `directory`, and so is the
  * data: images are written there, token workloads get synthetic text. */
 ty_job *make_job(ty_plan *plan, uint32_t steps, const char *directory);

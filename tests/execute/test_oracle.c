@@ -86,9 +86,46 @@ Test(oracle, mlp)
         {"1f1b 2+4+1", ONE_F_ONE_B, .replicas = {2, 4, 1}, .cuts = {2, 4}, .buckets = 2, BATCH},
         {"1f1b 3 stages, recompute", ONE_F_ONE_B, .replicas = {1, 1, 1}, .cuts = {2, 4},
          .buckets = 1, BATCH, .recompute = TY_RECOMPUTE_FULL},
+        {"gpipe, a first stage without parameters", GPIPE, .replicas = {2, 1, 1}, .cuts = {1, 3},
+         .buckets = 1, BATCH, .recompute = TY_RECOMPUTE_FULL},
+        {"zb-h1, a first stage without parameters", ZERO_BUBBLE, .replicas = {1, 1}, .cuts = {1},
+         .buckets = 1, BATCH},
     };
 
     compare("mlp", shapes, sizeof shapes / sizeof shapes[0], 20, 1e-5, 1e-5);
+}
+
+#define TWO_THREES "host:2 gpu:3 @t4 pcie3 eth10"
+#define THREE_PAIRS "host:3 gpu:2 @t4 pcie3 eth10"
+#define TWELFTHS .global_batch = 24, .micro_batch_size = 2
+
+/* Every way to exchange a bucket, with as many hosts as the plan's cluster has: of five members in
+ * pairs the last is alone. */
+Test(oracle, exchanges)
+{
+    static const plan_shape shapes[] = {
+        {"one rank, 12 micro-batches", .replicas = {1}, .buckets = 1, TWELFTHS},
+        {"parameter server 3", .replicas = {3}, .buckets = 3, TWELFTHS,
+         .algorithm = TY_PARAMETER_SERVER},
+        {"block manager 4", .replicas = {4}, .buckets = 1, TWELFTHS, .algorithm = TY_BLOCK_MANAGER},
+        {"hierarchical 2 x 3", .replicas = {6}, .buckets = 2, TWELFTHS,
+         .algorithm = TY_HIERARCHICAL, .cluster = TWO_THREES},
+        {"hierarchical 3 x 2", .replicas = {6}, .buckets = 2, TWELFTHS,
+         .algorithm = TY_HIERARCHICAL, .cluster = THREE_PAIRS},
+        {"hierarchical 2 + 1", .replicas = {3}, .buckets = 2, TWELFTHS,
+         .algorithm = TY_HIERARCHICAL, .cluster = THREE_PAIRS},
+        {"hierarchical 4 + 1", ONE_F_ONE_B, .replicas = {4, 1}, .cuts = {3}, .buckets = 2, TWELFTHS,
+         .algorithm = TY_HIERARCHICAL, .cluster = THREE_PAIRS},
+        {"parameter server 2 + 3", ONE_F_ONE_B, .replicas = {2, 3}, .cuts = {3}, .buckets = 2,
+         TWELFTHS, .algorithm = TY_PARAMETER_SERVER},
+        {"zero 2, parameter server", .replicas = {3}, .buckets = 2, TWELFTHS, .zero = 2,
+         .algorithm = TY_PARAMETER_SERVER},
+        {"top-k 1, hierarchical", .replicas = {4}, .buckets = 2, TWELFTHS,
+         .algorithm = TY_HIERARCHICAL, .cluster = THREE_PAIRS,
+         .compression.kind = TY_COMPRESSION_TOP_K, .compression.ratio = 1},
+    };
+
+    compare("mlp", shapes, sizeof shapes / sizeof shapes[0], 10, 1e-5, 1e-5);
 }
 
 /* Layers of lenet: conv2d at 0 and 2 with a pool after each, flatten 4, linear 5, relu, linear 7.
@@ -264,6 +301,11 @@ Test(oracle, halves)
         {"zero 2, 2 replicas, fp16", .replicas = {2}, .buckets = 2, BATCH, .zero = 2,
          .compression.kind = TY_COMPRESSION_FP16},
         {"data parallel 4, fp16 tree", .replicas = {4}, .buckets = 1, BATCH, .algorithm = TY_TREE,
+         .compression.kind = TY_COMPRESSION_FP16},
+        {"block manager 4, fp16", .replicas = {4}, .buckets = 1, BATCH,
+         .algorithm = TY_BLOCK_MANAGER, .compression.kind = TY_COMPRESSION_FP16},
+        {"hierarchical 2 x 2, fp16", .replicas = {4}, .buckets = 2, BATCH,
+         .algorithm = TY_HIERARCHICAL, .cluster = THREE_PAIRS,
          .compression.kind = TY_COMPRESSION_FP16},
     };
 

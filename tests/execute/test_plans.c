@@ -117,20 +117,6 @@ static ty_job *job_of(trial *t, const ty_plan *plan)
     return make_job_on(copy, STEPS, t->directory);
 }
 
-static ty_plan *plan_alone(const ty_plan *plan, uint32_t micro_batch_size)
-{
-    ty_plan *alone = NULL;
-    ty_error error = {0};
-
-    cr_assert_eq(ty_plan_of_workload(plan->workload, &alone, &error), TY_OK, "%s", error.message);
-    alone->global_batch = plan->global_batch;
-    alone->micro_batch_size = micro_batch_size;
-    alone->micro_batches = plan->global_batch / micro_batch_size;
-    alone->optimizer = plan->optimizer;
-    alone->seed = plan->seed;
-    return alone;
-}
-
 static const outcome *outcome_alone(trial *t, const ty_plan *plan)
 {
     const uint32_t size = t->subject->has_batch_norm ? plan->micro_batch_size : plan->global_batch;

@@ -84,7 +84,6 @@ edit("planner/catalogue/convergence.json", '"name": "fp16"',
 # A collective algorithm: the ring under another name.
 edit("core/ty_profile.h", "TY_ALGORITHM_COUNT", "    TY_AROUND, /* a ring */", before=True)
 replace("core/profile.c", '"block-manager"};', '"block-manager", "around"};')
-replace("core/profile.c", "algorithm == TY_RING || algorithm == TY_TREE", "algorithm == TY_RING || algorithm == TY_AROUND || algorithm == TY_TREE")
 edit("simulate/pattern.c", "[TY_RING] = TY_SHAPE_RING", "        [TY_AROUND] = TY_SHAPE_RING,")
 
 # A preset: DistributedDataParallel's choices under another name.

@@ -1,0 +1,235 @@
+/* Collectives whose members send and receive pieces in a fixed order, each adding or placing what
+ * comes: rings, where what is sent is what arrived one round before, and exchanges of everybody
+ * with everybody, where each member sums its share for all. */
+#include "collective_state.h"
+
+enum { PIECE_BYTES = 256 * 1024 }; /* so that adding one piece overlaps the transfer of the next */
+
+uint64_t ty_share_start(uint64_t count, uint32_t members, uint32_t position)
+{
+    /* Without count * position, which may wrap. */
+    return count / members * position + count % members * position / members;
+}
+
+/* Piece `part` of a chunk. */
+static collective_piece piece_of(const ty_collective *c, uint32_t peer, uint32_t chunk,
+                                 uint64_t part)
+{
+    uint64_t first =
+        c->is_of_shares ? ty_share_start(c->count, c->member_count, chunk) : chunk * c->count;
+    uint64_t last =
+        c->is_of_shares ? ty_share_start(c->count, c->member_count, chunk + 1) : first + c->count;
+    uint64_t start = (last - first) * part / c->pieces_per_round;
+    uint64_t end = (last - first) * (part + 1) / c->pieces_per_round;
+
+    return (collective_piece){peer, first + start, end - start};
+}
+
+/* Pieces below this index are added, later ones are copied into place. */
+static uint64_t summed_pieces(const ty_collective *c)
+{
+    return c->sum_rounds * c->pieces_per_round;
+}
+
+/* ---- Ring -------------------------------------------------------------------------------- */
+
+/* In round s member p sends chunk p - s and receives chunk p - s - 1, modulo the members. In an
+ * all-reduce the first n - 1 rounds add, after which member p has the whole sum of chunk p + 1, and
+ * the last n - 1 rounds hand the sums round; an all-gather has only those, with one chunk per
+ * member. A reduce-scatter has only the first, starting one chunk before, so that member p ends
+ * with the sum of chunk p. */
+static collective_piece ring_piece(const ty_collective *c, uint64_t index, uint32_t behind,
+                                   uint32_t peer)
+{
+    uint64_t n = c->member_count, round = index / c->pieces_per_round;
+    uint32_t chunk = (uint32_t)((c->position + 2 * n - (round + behind + c->ahead) % n) % n);
+
+    return piece_of(c, peer, chunk, index % c->pieces_per_round);
+}
+
+static collective_piece ring_outgoing(const ty_collective *c, uint64_t index)
+{
+    return ring_piece(c, index, 0, (c->position + 1) % c->member_count);
+}
+
+static collective_piece ring_incoming(const ty_collective *c, uint64_t index)
+{
+    return ring_piece(c, index, 1, (c->position + c->member_count - 1) % c->member_count);
+}
+
+/* What goes on is what arrived one round before. */
+static bool ring_may_send(const ty_collective *c)
+{
+    return c->sends_started < c->receives_done + c->pieces_per_round;
+}
+
+/* A sum lands where the own share of that chunk was sent from n - 1 rounds before. */
+static bool ring_may_receive(const ty_collective *c)
+{
+    uint64_t summed = summed_pieces(c);
+
+    return summed == 0 || c->receives_started < summed ||
+           c->sends_done > c->receives_started - summed;
+}
+
+/* ---- Everybody with everybody ------------------------------------------------------------ */
+
+/* Member p serves chunk p. In round k of the first n - 1 it sends the chunk of member p + k there
+ * and adds what member p - k has of its own; in the others the same ways bring the sums. Each
+ * member adds in an order of its own that never changes, so that equal summands make equal bits. */
+static uint32_t servers_round(const ty_collective *c, uint64_t index)
+{
+    return (uint32_t)(index / c->pieces_per_round % (c->member_count - 1)) + 1;
+}
+
+static collective_piece servers_outgoing(const ty_collective *c, uint64_t index)
+{
+    uint32_t to = (c->position + servers_round(c, index)) % c->member_count;
+
+    return piece_of(c, to, index < summed_pieces(c) ? to : c->position,
+                    index % c->pieces_per_round);
+}
+
+static collective_piece servers_incoming(const ty_collective *c, uint64_t index)
+{
+    uint32_t from = (c->position + c->member_count - servers_round(c, index)) % c->member_count;
+
+    return piece_of(c, from, index < summed_pieces(c) ? c->position : from,
+                    index % c->pieces_per_round);
+}
+
+/* The own sum is whole. */
+static bool servers_may_send(const ty_collective *c)
+{
+    return c->sends_started < summed_pieces(c) || c->receives_done >= summed_pieces(c);
+}
+
+/* The own summands are away, where the sums land. */
+static bool servers_may_receive(const ty_collective *c)
+{
+    return c->receives_started < summed_pieces(c) || c->sends_done >= summed_pieces(c);
+}
+
+/* ---- Both -------------------------------------------------------------------------------- */
+
+static char *landing_of(const ty_collective *c, uint64_t index, collective_piece where)
+{
+    if (index < summed_pieces(c))
+        return c->scratch + (index % COLLECTIVE_WINDOW) * c->piece_elements * c->type->size;
+    return c->data + where.first * c->type->size;
+}
+
+static ty_status pieces_send(ty_collective *c, bool *is_moved, ty_error *error)
+{
+    ty_status status = TY_OK;
+
+    while (c->sends_started < c->piece_count &&
+           c->sends_started - c->sends_done < COLLECTIVE_WINDOW && c->order->may_send(c)) {
+        collective_piece p = c->order->outgoing(c, c->sends_started);
+        ty_request **request = &c->sends[c->sends_started % COLLECTIVE_WINDOW];
+
+        *request = NULL;
+        if (p.count > 0) {
+            status = c->transport->send(c->transport, c->members[p.peer], c->tag,
+                                        c->data + p.first * c->type->size, p.count * c->type->size,
+                                        request, error);
+            if (status != TY_OK)
+                return status;
+        }
+        c->sends_started++;
+        *is_moved = true;
+    }
+    return status;
+}
+
+static ty_status pieces_receive(ty_collective *c, bool *is_moved, ty_error *error)
+{
+    ty_status status = TY_OK;
+
+    while (c->receives_started < c->piece_count &&
+           c->receives_started - c->receives_done < COLLECTIVE_WINDOW && c->order->may_receive(c)) {
+        uint64_t k = c->receives_started;
+        collective_piece p = c->order->incoming(c, k);
+        ty_request **request = &c->receives[k % COLLECTIVE_WINDOW];
+
+        *request = NULL;
+        if (p.count > 0) {
+            status =
+                c->transport->receive(c->transport, c->members[p.peer], c->tag, landing_of(c, k, p),
+                                      p.count * c->type->size, request, error);
+            if (status != TY_OK)
+                return status;
+        }
+        c->receives_started++;
+        *is_moved = true;
+    }
+    return status;
+}
+
+static ty_status pieces_finish(ty_collective *c, bool *is_moved, ty_error *error)
+{
+    ty_status status = TY_OK;
+    bool is_done = true;
+
+    while (c->sends_done < c->sends_started) {
+        status = collective_test_request(c, &c->sends[c->sends_done % COLLECTIVE_WINDOW], &is_done,
+                                         error);
+        if (status != TY_OK || !is_done)
+            break;
+        c->sends_done++;
+        *is_moved = true;
+    }
+    while (status == TY_OK && c->receives_done < c->receives_started) {
+        uint64_t k = c->receives_done;
+        collective_piece p = c->order->incoming(c, k);
+
+        status = collective_test_request(c, &c->receives[k % COLLECTIVE_WINDOW], &is_done, error);
+        if (status != TY_OK || !is_done)
+            break;
+        if (k < summed_pieces(c))
+            c->type->add(c->data + p.first * c->type->size, landing_of(c, k, p), p.count);
+        c->receives_done++;
+        *is_moved = true;
+    }
+    return status;
+}
+
+static ty_status pieces_advance(ty_collective *c, bool *is_moved, ty_error *error)
+{
+    ty_status status;
+
+    TY_CHECK(pieces_finish(c, is_moved, error), status, done);
+    TY_CHECK(pieces_receive(c, is_moved, error), status, done);
+    TY_CHECK(pieces_send(c, is_moved, error), status, done);
+done:
+    return status;
+}
+
+static uint64_t pieces_prepare(ty_collective *c, const piece_order *order)
+{
+    uint64_t n = c->member_count;
+    uint64_t longest = c->is_of_shares ? (c->count + n - 1) / n : c->count;
+    uint64_t limit = PIECE_BYTES / c->type->size;
+
+    c->order = order;
+    c->pieces_per_round = longest == 0 ? 1 : (longest - 1) / limit + 1;
+    c->piece_elements = (longest + c->pieces_per_round - 1) / c->pieces_per_round;
+    c->piece_count = (c->sum_rounds + c->copy_rounds) * c->pieces_per_round;
+    c->advance = pieces_advance;
+    return c->is_reduce ? COLLECTIVE_WINDOW * c->piece_elements : 0;
+}
+
+uint64_t collective_ring_prepare(ty_collective *c)
+{
+    static const piece_order ring = {ring_outgoing, ring_incoming, ring_may_send, ring_may_receive};
+
+    return pieces_prepare(c, &ring);
+}
+
+uint64_t collective_servers_prepare(ty_collective *c)
+{
+    static const piece_order servers = {servers_outgoing, servers_incoming, servers_may_send,
+                                        servers_may_receive};
+
+    return pieces_prepare(c, &servers);
+}

@@ -1,0 +1,86 @@
+/* What the state machines of a collective share. Private to collective*.c. */
+#ifndef TY_EXECUTE_COLLECTIVE_STATE_H
+#define TY_EXECUTE_COLLECTIVE_STATE_H
+
+#include "transport.h"
+
+enum {
+    COLLECTIVE_WINDOW = 4,        /* pieces under way in each direction */
+    MOST_TREE_MOVES = 2 * 32 + 2, /* up and down, of 2^32 members */
+    MOST_PHASES = 3               /* of a hierarchy */
+};
+
+typedef struct element_type {
+    uint64_t size;
+    void (*add)(void *target, const void *source, uint64_t count); /* NULL: cannot be summed */
+} element_type;
+
+typedef struct tree_move {
+    uint32_t peer; /* member index */
+    bool is_send, is_sum;
+} tree_move;
+
+/* A message of a sequence of pieces: some elements of `data`, to or from a member. */
+typedef struct collective_piece {
+    uint32_t peer; /* member index */
+    uint64_t first, count;
+} collective_piece;
+
+/* Who has which piece when: a ring, or everybody with everybody. */
+typedef struct piece_order {
+    collective_piece (*outgoing)(const ty_collective *collective, uint64_t index);
+    collective_piece (*incoming)(const ty_collective *collective, uint64_t index);
+    /* Whether the next piece may be sent, or be received, by what came and went so far. */
+    bool (*may_send)(const ty_collective *collective);
+    bool (*may_receive)(const ty_collective *collective);
+} piece_order;
+
+struct ty_collective {
+    ty_transport *transport;
+    ty_element element;
+    const element_type *type;
+    uint32_t *members;
+    uint32_t member_count, position;
+    uint32_t tag;
+    char *data;
+    uint64_t count;
+    bool is_reduce;      /* some rounds add */
+    bool is_of_shares;   /* chunks are shares of `count`, else `count` elements each */
+    uint32_t sum_rounds; /* of pieces: those that add come first */
+    uint32_t copy_rounds;
+    uint32_t ahead; /* ring: chunks that member p's first one is before the p-th */
+    char *scratch;  /* arrivals to be added: a window of pieces, one whole message of a tree */
+    ty_status (*advance)(ty_collective *collective, bool *is_moved, ty_error *error);
+
+    /* Pieces: `rounds` * `pieces_per_round` each way, sent, received and finished in order. */
+    const piece_order *order;
+    uint64_t pieces_per_round, piece_count, piece_elements;
+    uint64_t sends_started, sends_done, receives_started, receives_done;
+    ty_request *sends[COLLECTIVE_WINDOW], *receives[COLLECTIVE_WINDOW];
+
+    /* Tree. */
+    uint32_t move_count, moves_done;
+    tree_move moves[MOST_TREE_MOVES];
+    ty_request *move_request;
+
+    /* All to all: in round k a part goes to the k-th member after this one. */
+    uint32_t round_count, rounds_done;
+    bool is_round_started;
+    ty_request *round_send, *round_receive;
+
+    /* Hierarchy: collectives one after the other. */
+    uint32_t phase_count, phases_done;
+    ty_collective_options phases[MOST_PHASES];
+    uint32_t *groups; /* ranks: of the own host, then one of each host */
+    ty_collective *running;
+};
+
+/* Takes a finished request off one end; `is_done` false when it is still under way. */
+ty_status collective_test_request(ty_collective *collective, ty_request **request, bool *is_done,
+                                  ty_error *error) TY_MUST_CHECK;
+
+/* Each fills in the state machine's part and returns the elements of scratch that it needs. */
+uint64_t collective_ring_prepare(ty_collective *collective);
+uint64_t collective_servers_prepare(ty_collective *collective);
+
+#endif
