@@ -44,9 +44,9 @@ done:
     return status;
 }
 
-ty_status ty_choose_algorithms(ty_plan *plan, const ty_cluster *cluster, ty_error *error)
+ty_status ty_choose_algorithms(ty_plan *plan, ty_network_cache *networks, ty_error *error)
 {
-    ty_costing costing = ty_costing_of(plan, cluster, error);
+    ty_costing costing = ty_costing_of(plan, networks, error);
     ty_status status = TY_OK;
 
     for (uint32_t b = 0; b < plan->bucket_count; b++) {

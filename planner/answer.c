@@ -1,6 +1,7 @@
 /* The answer of a search: the best candidate as a plan, and why the others lost; or why there is
  * none. */
 #include "candidate.h"
+#include "costing.h"
 
 #include <math.h>
 
@@ -88,7 +89,7 @@ ty_status ty_answer_make(const search_question *q, const candidate_list *list, t
     ty_plan *plan = NULL;
 
     TY_CHECK(ty_draft_make(q, best, &d, error), status, done);
-    TY_CHECK(ty_costs_of_program(d.plan, d.program, q->cluster, &costs, error), status, done);
+    TY_CHECK(ty_costs_by_networks(d.plan, d.program, q->networks, &costs, error), status, done);
     TY_CHECK(ty_plan_copy(d.plan, &plan, error), status, done);
     plan->has_prediction = true;
     plan->prediction = best->estimate;

@@ -157,11 +157,11 @@ done:
     return status;
 }
 
-ty_status ty_stage_buckets_choose(ty_plan *plan, uint32_t stage, const ty_cluster *cluster,
+ty_status ty_stage_buckets_choose(ty_plan *plan, uint32_t stage, ty_network_cache *networks,
                                   const ty_compression *compression, bool *is_done, ty_error *error)
 {
     const uint32_t layers = plan->stages[stage].layer_count;
-    ty_costing costing = ty_costing_of(plan, cluster, error);
+    ty_costing costing = ty_costing_of(plan, networks, error);
     pieces p = {.costing = &costing,
                 .stage = stage,
                 .compression = *compression,

@@ -16,6 +16,7 @@
 #ifndef TY_PLANNER_CANDIDATE_H
 #define TY_PLANNER_CANDIDATE_H
 
+#include "network_cache.h"
 #include "ty_planner.h"
 
 #define TY_MAX_STAGES 256
@@ -45,6 +46,7 @@ typedef struct search_question {
     uint32_t cut_count;
     ty_digest workload_digest, cluster_digest;
     char *cluster_json;
+    ty_network_cache *networks; /* of the cluster */
 } search_question;
 
 /**
@@ -150,13 +152,18 @@ typedef struct draft {
 } draft;
 ty_status ty_draft_make(const search_question *question, const candidate *c, draft *out,
                         ty_error *error) TY_MUST_CHECK;
+/** The plan with its memory alone: what shows whether a candidate fits, for a part of the work. */
+ty_status ty_draft_plan(const search_question *question, const candidate *c, draft *out,
+                        ty_error *error) TY_MUST_CHECK;
+/** Its program: with ty_draft_plan what ty_draft_make does. */
+ty_status ty_draft_lower(draft *d, ty_error *error) TY_MUST_CHECK;
 void ty_draft_clear(draft *d);
 
 /**
  * Adds the buckets of a stage without tied ones, by ty_buckets_choose; `is_done` is false, and none
  * are added, where frozen weights lie between. Room for one a layer is there.
  */
-ty_status ty_stage_buckets_choose(ty_plan *plan, uint32_t stage, const ty_cluster *cluster,
+ty_status ty_stage_buckets_choose(ty_plan *plan, uint32_t stage, ty_network_cache *networks,
                                   const ty_compression *compression, bool *is_done,
                                   ty_error *error) TY_MUST_CHECK;
 

@@ -1,6 +1,7 @@
 /* From a candidate to a plan: stages, devices, gradient buckets, names. */
 #include "candidate.h"
 #include "costing.h"
+#include "lowering.h"
 
 static ty_bucket bucket_of(const ty_plan *plan, const candidate *c, uint32_t stage,
                            uint32_t first_layer)
@@ -74,7 +75,8 @@ static ty_status plan_buckets(const search_question *q, const candidate *c, ty_p
         bool is_done = false;
         ty_status status = TY_OK;
         if (c->has_fitted_buckets && plan->stages[s].replicas > 1)
-            status = ty_stage_buckets_choose(plan, s, q->cluster, &c->compression, &is_done, error);
+            status =
+                ty_stage_buckets_choose(plan, s, q->networks, &c->compression, &is_done, error);
         if (status != TY_OK)
             return status;
         if (!is_done)
@@ -140,9 +142,9 @@ static ty_status make_plan(const search_question *q, const candidate *c, ty_plan
     TY_CHECK(plan_stages(q, c, plan, error), status, done);
     TY_CHECK(plan_buckets(q, c, plan, error), status, done);
     if (!q->options->fix_compression)
-        TY_CHECK(ty_choose_compressions(plan, q->cluster, error), status, done);
+        TY_CHECK(ty_choose_compressions(plan, q->networks, error), status, done);
     if (!q->options->fix_algorithm) {
-        status = ty_choose_algorithms(plan, q->cluster, error);
+        status = ty_choose_algorithms(plan, q->networks, error);
         goto done;
     }
     for (uint32_t b = 0; b < plan->bucket_count; b++)
@@ -151,21 +153,52 @@ done:
     return status;
 }
 
-ty_status ty_draft_make(const search_question *q, const candidate *c, draft *out, ty_error *error)
+static ty_status plan_memory(ty_plan *plan, ty_error *error)
+{
+    const uint32_t positions = ty_plan_position_count(plan);
+    ty_program *passes = NULL;
+    ty_status status = TY_OK;
+
+    TY_CHECK(ty_plan_lower_passes(plan, &passes, error), status, done);
+    for (uint32_t s = 0; s < positions; s++)
+        TY_CHECK(ty_stage_memory(plan, passes, s, &plan->memory[s], error), status, done);
+    for (uint32_t s = positions; s < plan->stage_count; s++) /* on the same devices */
+        plan->memory[s] = plan->memory[s % positions];
+done:
+    ty_program_free(passes);
+    return status;
+}
+
+ty_status ty_draft_plan(const search_question *q, const candidate *c, draft *out, ty_error *error)
 {
     ty_status status = TY_OK;
     draft d = {.plan = ty_alloc(1, sizeof *d.plan)};
-    uint32_t positions;
 
     if (d.plan == NULL)
         return ty_fail(error, TY_ENOMEM, "out of memory");
+    ty_network_cache_trim(q->networks, TY_NETWORK_CACHE_BYTES);
     TY_CHECK(make_plan(q, c, d.plan, error), status, failed);
-    TY_CHECK(ty_plan_lower(d.plan, &d.program, error), status, failed);
-    positions = ty_plan_position_count(d.plan);
-    for (uint32_t s = 0; s < positions; s++)
-        TY_CHECK(ty_stage_memory(d.plan, d.program, s, &d.plan->memory[s], error), status, failed);
-    for (uint32_t s = positions; s < d.plan->stage_count; s++) /* on the same devices */
-        d.plan->memory[s] = d.plan->memory[s % positions];
+    TY_CHECK(plan_memory(d.plan, error), status, failed);
+    *out = d;
+    return TY_OK;
+
+failed:
+    ty_draft_clear(&d);
+    return status;
+}
+
+ty_status ty_draft_lower(draft *d, ty_error *error)
+{
+    return ty_plan_lower(d->plan, &d->program, error);
+}
+
+ty_status ty_draft_make(const search_question *q, const candidate *c, draft *out, ty_error *error)
+{
+    draft d = {0};
+    ty_status status = TY_OK;
+
+    TY_CHECK(ty_draft_plan(q, c, &d, error), status, failed);
+    TY_CHECK(ty_draft_lower(&d, error), status, failed);
     *out = d;
     return TY_OK;
 

@@ -55,9 +55,9 @@ done:
     return status;
 }
 
-ty_status ty_choose_compressions(ty_plan *plan, const ty_cluster *cluster, ty_error *error)
+ty_status ty_choose_compressions(ty_plan *plan, ty_network_cache *networks, ty_error *error)
 {
-    ty_costing costing = ty_costing_of(plan, cluster, error);
+    ty_costing costing = ty_costing_of(plan, networks, error);
     double *gains_s = ty_alloc(plan->bucket_count, sizeof *gains_s);
     uint32_t stage = TY_NO_STAGE;
     bool has_gain = false;
@@ -105,10 +105,14 @@ ty_status ty_plan_exchange_terms(const ty_plan *plan, const ty_cluster *cluster,
                                  ty_exchange_terms *compressed, double *ring_bandwidth_bytes_per_s,
                                  ty_error *error)
 {
-    ty_costing costing = ty_costing_of(plan, cluster, error);
+    ty_network_cache *networks = NULL;
+    ty_costing costing;
     uint32_t stage = TY_NO_STAGE;
-    ty_status status = TY_OK;
+    ty_status status = ty_network_cache_new(cluster, &networks, error);
 
+    if (status != TY_OK)
+        return status;
+    costing = ty_costing_of(plan, networks, error);
     *plain = *compressed = (ty_exchange_terms){0};
     *ring_bandwidth_bytes_per_s = HUGE_VAL;
     for (uint32_t b = 0; b < plan->bucket_count; b++) {
@@ -118,10 +122,11 @@ ty_status ty_plan_exchange_terms(const ty_plan *plan, const ty_cluster *cluster,
         TY_CHECK(meet_stage(&costing, bucket, &stage), status, cleanup);
         TY_CHECK(add_terms(&costing, b, compression, plain, compressed), status, cleanup);
         *ring_bandwidth_bytes_per_s =
-            fmin(*ring_bandwidth_bytes_per_s, costing.stage.network.ring_bandwidth_bytes_per_s);
+            fmin(*ring_bandwidth_bytes_per_s, costing.stage.network->ring_bandwidth_bytes_per_s);
     }
 cleanup:
     ty_cost_stage_close(&costing);
+    ty_network_cache_free(networks);
     return status;
 }
 

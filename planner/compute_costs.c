@@ -163,8 +163,6 @@ void ty_cost_stage_close(ty_costing *costing)
     ty_free(costing->stage.weight_s);
     ty_free(costing->stage.inner_s[0]);
     ty_free(costing->stage.inner_s[1]);
-    ty_group_network_clear(&costing->stage.network);
-    ty_group_network_clear(&costing->stage.lanes);
     costing->stage = (ty_stage_costing){0};
 }
 

@@ -6,7 +6,7 @@
 #ifndef TY_COSTING_H
 #define TY_COSTING_H
 
-#include "group_network.h"
+#include "network_cache.h"
 #include "ty_planner.h"
 
 /** A transfer to a neighbour: all micro-batches take the same. */
@@ -24,19 +24,20 @@ typedef struct ty_stage_costing {
     /* [type_count][layers of the workload]: of one micro-batch, one lane's share, filled in for the
      * layers of the position; `weight_s` is the part of backward that makes gradients of weights */
     double *forward_s, *backward_s, *weight_s;
-    double *inner_s[2];       /* [layers of the workload]: among lanes, forward and backward */
-    double core_share;        /* of the greediest kind */
-    ty_group_network network; /* of the replicas; 0 members until asked for */
-    ty_group_network lanes;   /* of the lanes of a rank; 0 members until asked for */
-    ty_stage_transfer transfers[2]; /* to the previous position, to the next */
+    double *inner_s[2]; /* [layers of the workload]: among lanes, forward and backward */
+    double core_share;  /* of the greediest kind */
+    const ty_group_network *network; /* of the replicas; NULL until asked for; the cache's */
+    const ty_group_network *lanes;   /* of the lanes of a rank; likewise */
+    ty_stage_transfer transfers[2];  /* to the previous position, to the next */
 } ty_stage_costing;
 
 typedef struct ty_costing {
     const ty_plan *plan;
     const ty_profile *profile; /* NULL: data sheets only */
     const ty_cluster *cluster;
-    bool is_local;            /* the cluster is the machine the profile was made on */
-    ty_provenance provenance; /* of the least certain figure so far */
+    ty_network_cache *networks; /* of the cluster */
+    bool is_local;              /* the cluster is the machine the profile was made on */
+    ty_provenance provenance;   /* of the least certain figure so far */
     ty_stage_costing stage;
     ty_error *error;
 } ty_costing;
@@ -98,19 +99,23 @@ ty_status ty_cost_exchange(ty_costing *costing, uint32_t bucket, const ty_compre
  * Leaves every bucket uncompressed that is exchanged sooner that way, by what the costs say of it
  * alone. Where all would be, none is: such a plan is to lose on its own account.
  */
-ty_status ty_choose_compressions(ty_plan *plan, const ty_cluster *cluster,
+ty_status ty_choose_compressions(ty_plan *plan, ty_network_cache *networks,
                                  ty_error *error) TY_MUST_CHECK;
 
 /** Whether a collective library chooses the algorithm for a bucket's members by itself. */
 ty_status ty_cost_is_library(ty_costing *costing, const ty_bucket *bucket, bool *out) TY_MUST_CHECK;
 
-/** Starts a costing of all of a plan. */
-ty_costing ty_costing_of(const ty_plan *plan, const ty_cluster *cluster, ty_error *error);
+/** Starts a costing of all of a plan, on the cluster of `networks`. */
+ty_costing ty_costing_of(const ty_plan *plan, ty_network_cache *networks, ty_error *error);
+/** ty_costs_of_program, with networks that are known already. */
+ty_status ty_costs_by_networks(const ty_plan *plan, const ty_program *program,
+                               ty_network_cache *networks, ty_costs **out,
+                               ty_error *error) TY_MUST_CHECK;
 
 /* algorithm_choice.c */
 /** The library's own choice on devices that it is modelled for; else ring or tree for each bucket,
  * whichever is cheaper for its bytes. */
-ty_status ty_choose_algorithms(ty_plan *plan, const ty_cluster *cluster,
+ty_status ty_choose_algorithms(ty_plan *plan, ty_network_cache *networks,
                                ty_error *error) TY_MUST_CHECK;
 
 /** A figure of this trustworthiness was used. */

@@ -19,13 +19,14 @@ void ty_cost_relies_on(ty_costing *costing, ty_provenance provenance)
         costing->provenance = provenance;
 }
 
-ty_costing ty_costing_of(const ty_plan *plan, const ty_cluster *cluster, ty_error *error)
+ty_costing ty_costing_of(const ty_plan *plan, ty_network_cache *networks, ty_error *error)
 {
     uint32_t ignored;
 
     return (ty_costing){.plan = plan,
                         .profile = plan->profile,
-                        .cluster = cluster,
+                        .cluster = ty_network_cache_cluster(networks),
+                        .networks = networks,
                         .is_local = plan->profile != NULL && plan->cluster_name != NULL &&
                                     ty_cluster_is_local(plan->cluster_name, &ignored),
                         .error = error};
@@ -85,10 +86,11 @@ cleanup:
     return status;
 }
 
-ty_status ty_costs_of_program(const ty_plan *plan, const ty_program *program,
-                              const ty_cluster *cluster, ty_costs **out, ty_error *error)
+ty_status ty_costs_by_networks(const ty_plan *plan, const ty_program *program,
+                               ty_network_cache *networks, ty_costs **out, ty_error *error)
 {
-    ty_costing costing = ty_costing_of(plan, cluster, error);
+    const ty_cluster *cluster = ty_network_cache_cluster(networks);
+    ty_costing costing = ty_costing_of(plan, networks, error);
     ty_costs *costs = NULL;
     ty_status status = TY_OK;
 
@@ -107,5 +109,17 @@ ty_status ty_costs_of_program(const ty_plan *plan, const ty_program *program,
 
 cleanup:
     ty_costs_free(costs);
+    return status;
+}
+
+ty_status ty_costs_of_program(const ty_plan *plan, const ty_program *program,
+                              const ty_cluster *cluster, ty_costs **out, ty_error *error)
+{
+    ty_network_cache *networks = NULL;
+    ty_status status = ty_network_cache_new(cluster, &networks, error);
+
+    if (status == TY_OK)
+        status = ty_costs_by_networks(plan, program, networks, out, error);
+    ty_network_cache_free(networks);
     return status;
 }

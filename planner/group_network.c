@@ -22,8 +22,9 @@ ty_status ty_group_network_find(const ty_cluster *cluster, const uint32_t *devic
             status = ty_fail(error, TY_ENOMEM, "out of memory");
             goto cleanup;
         }
-        TY_CHECK(ty_communicator_of(cluster, devices, count, &communicator, error), status,
-                 cleanup);
+        TY_CHECK(
+            ty_communicator_on_rails(cluster, devices, count, &network.rails, &communicator, error),
+            status, cleanup);
         TY_CHECK(ty_collective_table_make(&communicator, NULL, network.table, error), status,
                  cleanup);
     }

@@ -59,8 +59,7 @@ static ty_instruction transfer(const ty_lowering *l, ty_op op, ty_lower_pass pas
     ty_instruction instruction = ty_lower_compute(op, pass, 0, 0);
     instruction.peer_stage = peer_stage;
     instruction.direction = direction;
-    instruction.bytes =
-        ty_plan_transfer_bytes(l->plan, peer_stage > pass.stage ? peer_stage : pass.stage);
+    instruction.bytes = l->transfer_bytes[peer_stage > pass.stage ? peer_stage : pass.stage];
     return instruction;
 }
 
@@ -87,12 +86,11 @@ static ty_status lower_load(ty_lowering *l, ty_lower_pass pass, uint32_t *index)
 uint32_t ty_lower_first_backward(const ty_lowering *l, uint32_t stage)
 {
     const ty_plan_stage *s = &l->plan->stages[stage];
-    const uint32_t first = ty_workload_first_backward(l->plan->workload);
     const uint32_t end = s->first_layer + s->layer_count;
 
-    if (first <= s->first_layer)
+    if (l->first_backward <= s->first_layer)
         return s->first_layer;
-    return first < end ? first : end;
+    return l->first_backward < end ? l->first_backward : end;
 }
 
 static bool has_backward(const ty_lowering *l, uint32_t stage)
@@ -104,12 +102,11 @@ static bool has_backward(const ty_lowering *l, uint32_t stage)
 /* Whether a gradient crosses the cut before a stage: something before it is trained. */
 static bool has_gradient_before(const ty_lowering *l, uint32_t stage)
 {
-    return stage > 0 &&
-           ty_workload_first_backward(l->plan->workload) < l->plan->stages[stage].first_layer;
+    return stage > 0 && l->first_backward < l->plan->stages[stage].first_layer;
 }
 
-/* All of a stage in one instruction, or in pieces behind their gathers. */
-static ty_status lower_pass(ty_lowering *l, ty_op op, ty_lower_pass pass, const uint32_t waits[2],
+/* All of a stage in one instruction. */
+static ty_status whole_pass(ty_lowering *l, ty_op op, ty_lower_pass pass, const uint32_t waits[2],
                             uint32_t *index)
 {
     const ty_plan_stage *stage = stage_of(l, pass);
@@ -117,12 +114,27 @@ static ty_status lower_pass(ty_lowering *l, ty_op op, ty_lower_pass pass, const 
         op == TY_OP_BACKWARD || op == TY_OP_BACKWARD_INPUT || op == TY_OP_BACKWARD_WEIGHT;
     const uint32_t first =
         is_backward ? ty_lower_first_backward(l, pass.stage) : stage->first_layer;
-    ty_instruction whole;
+    const ty_instruction whole =
+        ty_lower_compute(op, pass, first, stage->first_layer + stage->layer_count - first);
 
+    return ty_lower_append(l, &whole, waits, 2, index);
+}
+
+/* The same, or pieces behind their gathers. */
+static ty_status lower_pass(ty_lowering *l, ty_op op, ty_lower_pass pass, const uint32_t waits[2],
+                            uint32_t *index)
+{
     if (ty_lower_is_gathered(l, pass) && (op == TY_OP_FORWARD || l->plan->zero == 3))
         return ty_lower_gathered_pass(l, op, pass, waits, index);
-    whole = ty_lower_compute(op, pass, first, stage->first_layer + stage->layer_count - first);
-    return ty_lower_append(l, &whole, waits, 2, index);
+    return whole_pass(l, op, pass, waits, index);
+}
+
+static ty_status bare_pass(ty_lowering *l, ty_op op, ty_lower_pass pass)
+{
+    const uint32_t nothing[2] = {TY_NO_INSTRUCTION, TY_NO_INSTRUCTION};
+    uint32_t ignored;
+
+    return whole_pass(l, op, pass, nothing, &ignored);
 }
 
 ty_status ty_lower_forward(ty_lowering *l, ty_lower_pass pass)
@@ -132,6 +144,8 @@ ty_status ty_lower_forward(ty_lowering *l, ty_lower_pass pass)
     ty_instruction instruction;
     ty_status status = TY_OK;
 
+    if (l->are_passes_only)
+        return bare_pass(l, TY_OP_FORWARD, pass);
     TY_CHECK(lower_load(l, pass, &sources[0]), status, done);
     if (pass.stage > 0) {
         instruction = transfer(l, TY_OP_RECEIVE, pass, TY_ACTIVATION, pass.stage - 1);
@@ -182,6 +196,8 @@ ty_status ty_lower_backward(ty_lowering *l, ty_lower_pass pass, bool is_last)
 
     if (!has_backward(l, pass.stage))
         return TY_OK;
+    if (l->are_passes_only)
+        return bare_pass(l, TY_OP_BACKWARD, pass);
     TY_CHECK(lower_backward_inputs(l, pass, &waits[0]), status, done);
     if (is_last)
         return ty_lower_last_backward(l, TY_OP_BACKWARD, pass, waits[0]);
@@ -198,6 +214,8 @@ ty_status ty_lower_backward_input(ty_lowering *l, ty_lower_pass pass)
 
     if (!has_backward(l, pass.stage))
         return TY_OK;
+    if (l->are_passes_only)
+        return bare_pass(l, TY_OP_BACKWARD_INPUT, pass);
     TY_CHECK(lower_backward_inputs(l, pass, &waits[0]), status, done);
     TY_CHECK(lower_pass(l, TY_OP_BACKWARD_INPUT, pass, waits, &backward), status, done);
     status = ty_lower_send_gradient(l, pass, backward);
@@ -212,6 +230,8 @@ ty_status ty_lower_backward_weight(ty_lowering *l, ty_lower_pass pass, bool is_l
 
     if (!has_backward(l, pass.stage))
         return TY_OK;
+    if (l->are_passes_only)
+        return bare_pass(l, TY_OP_BACKWARD_WEIGHT, pass);
     if (is_last)
         return ty_lower_last_backward(l, TY_OP_BACKWARD_WEIGHT, pass, TY_NO_INSTRUCTION);
     return lower_pass(l, TY_OP_BACKWARD_WEIGHT, pass, nothing, &ignored);
@@ -268,6 +288,8 @@ static ty_status lower_position(ty_lowering *l)
     ty_status status = TY_OK;
 
     l->micro_batches = l->plan->micro_batches / l->plan->stages[l->position].replicas;
+    if (l->are_passes_only)
+        return schedules[l->plan->schedule](l);
     l->forwards = ty_alloc(held * l->micro_batches, sizeof *l->forwards);
     l->backwards = ty_alloc(held, sizeof *l->backwards);
     l->averaged = ty_alloc(buckets, sizeof *l->averaged);
@@ -293,13 +315,48 @@ cleanup:
     return status;
 }
 
-ty_status ty_plan_lower(const ty_plan *plan, ty_program **out, ty_error *error)
+static ty_status find_transfers(ty_lowering *l)
 {
-    ty_lowering lowering = {.plan = plan, .error = error};
+    l->transfer_bytes = ty_alloc(l->plan->stage_count, sizeof *l->transfer_bytes);
+    if (l->transfer_bytes == NULL)
+        return ty_fail(l->error, TY_ENOMEM, "out of memory");
+    for (uint32_t s = 0; s < l->plan->stage_count; s++)
+        l->transfer_bytes[s] = ty_plan_transfer_bytes(l->plan, s);
+    return TY_OK;
+}
+
+/* A program without the digest of its plan: nobody else sees it. */
+static ty_status passes_new(const ty_plan *plan, ty_program **out, ty_error *error)
+{
+    ty_program *program = ty_alloc(1, sizeof *program);
+
+    if (program == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory");
+    program->stage_count = ty_plan_position_count(plan);
+    program->stages = ty_alloc(program->stage_count, sizeof *program->stages);
+    if (program->stages == NULL) {
+        ty_free(program);
+        return ty_fail(error, TY_ENOMEM, "out of memory");
+    }
+    *out = program;
+    return TY_OK;
+}
+
+static ty_status lower_plan(const ty_plan *plan, bool are_passes_only, ty_program **out,
+                            ty_error *error)
+{
+    ty_lowering lowering = {.plan = plan,
+                            .are_passes_only = are_passes_only,
+                            .first_backward = ty_workload_first_backward(plan->workload),
+                            .error = error};
     ty_status status = TY_OK;
 
     TY_CHECK(check_plan(plan, error), status, cleanup);
-    TY_CHECK(ty_program_new(plan, &lowering.program, error), status, cleanup);
+    TY_CHECK(are_passes_only ? passes_new(plan, &lowering.program, error)
+                             : ty_program_new(plan, &lowering.program, error),
+             status, cleanup);
+    if (!are_passes_only)
+        TY_CHECK(find_transfers(&lowering), status, cleanup);
     for (lowering.position = 0; lowering.position < lowering.program->stage_count;
          lowering.position++)
         TY_CHECK(lower_position(&lowering), status, cleanup);
@@ -307,6 +364,17 @@ ty_status ty_plan_lower(const ty_plan *plan, ty_program **out, ty_error *error)
     lowering.program = NULL;
 
 cleanup:
+    ty_free(lowering.transfer_bytes);
     ty_program_free(lowering.program);
     return status;
+}
+
+ty_status ty_plan_lower(const ty_plan *plan, ty_program **out, ty_error *error)
+{
+    return lower_plan(plan, false, out, error);
+}
+
+ty_status ty_plan_lower_passes(const ty_plan *plan, ty_program **out, ty_error *error)
+{
+    return lower_plan(plan, true, out, error);
 }

@@ -12,6 +12,9 @@
 typedef struct ty_lowering {
     const ty_plan *plan;
     ty_program *program;
+    bool are_passes_only;     /* nothing but forwards and backwards, whole ones */
+    uint32_t first_backward;  /* of the workload */
+    uint64_t *transfer_bytes; /* [stages of the plan]: ty_plan_transfer_bytes */
     uint32_t position;
     uint32_t micro_batches; /* of one replica */
     uint32_t *forwards;     /* [stages of the position][micro_batches]: the forward's last piece, or
@@ -23,6 +26,13 @@ typedef struct ty_lowering {
     uint32_t *gathers;  /* [plan->bucket_count]: the bucket's last gather */
     ty_error *error;
 } ty_lowering;
+
+/**
+ * The forwards and backwards of a plan's program, in their order and uncut: all that
+ * ty_stage_memory asks a program for, for a tenth of the work. No reader runs it.
+ */
+ty_status ty_plan_lower_passes(const ty_plan *plan, ty_program **out,
+                               ty_error *error) TY_MUST_CHECK;
 
 /**
  * A schedule: for each stage of the position calls ty_lower_forward once for each micro-batch, and

@@ -44,21 +44,20 @@ static ty_status worst_path(const ty_costing *costing, uint32_t peer_stage, doub
     for (uint64_t m = 0; m < plan->micro_batches && m < (uint64_t)own->replicas * peer->replicas;
          m++) {
         uint32_t from = (uint32_t)(m % own->replicas), to = (uint32_t)(m % peer->replicas);
-        ty_path path = {0};
-        double seconds;
+        double seconds, path_bytes_per_s, path_latency_s;
         if (m > 0 && from == 0 && to == 0)
             break;
-        status = ty_cluster_path(costing->cluster, own->devices[from * width],
-                                 peer->devices[to * width], &path, costing->error);
+        status = ty_network_of_pair(costing->networks, own->devices[from * width],
+                                    peer->devices[to * width], &path_bytes_per_s, &path_latency_s,
+                                    costing->error);
         if (status != TY_OK)
             return status;
-        seconds = path.latency_s + bytes / path.bandwidth_bytes_per_s;
+        seconds = path_latency_s + bytes / path_bytes_per_s;
         if (seconds > worst_s) {
             worst_s = seconds;
-            *bandwidth_bytes_per_s = path.bandwidth_bytes_per_s;
-            *latency_s = path.latency_s;
+            *bandwidth_bytes_per_s = path_bytes_per_s;
+            *latency_s = path_latency_s;
         }
-        ty_path_clear(&path);
     }
     return TY_OK;
 }
@@ -92,7 +91,7 @@ static ty_status share_links(const ty_costing *costing, uint32_t peer_stage,
             to[count] = peer->devices[b * width + lane];
         }
     }
-    status = ty_cluster_shared_rate(costing->cluster, from, to, count, (double)busy / pairs,
+    status = ty_network_shared_rate(costing->networks, from, to, count, (double)busy / pairs,
                                     &shared, costing->error);
     if (status == TY_OK)
         *bandwidth_bytes_per_s = fmin(*bandwidth_bytes_per_s, shared);
@@ -165,32 +164,31 @@ static ty_status find_lanes(ty_costing *costing)
 {
     const ty_plan_stage *planned = &costing->plan->stages[costing->stage.stage];
     const uint32_t width = ty_plan_width(costing->plan);
-    ty_group_network *narrowest = &costing->stage.lanes;
+    const ty_group_network *narrowest = NULL;
 
     for (uint32_t q = 0; q < planned->replicas; q++) {
-        ty_group_network found;
-        ty_status status = ty_group_network_find(
-            costing->cluster, &planned->devices[(size_t)q * width], width, &found, costing->error);
+        const ty_group_network *found;
+        ty_status status = ty_network_of_group(
+            costing->networks, &planned->devices[(size_t)q * width], width, &found, costing->error);
         if (status != TY_OK)
             return status;
-        if (q > 0 && found.ring_bandwidth_bytes_per_s >= narrowest->ring_bandwidth_bytes_per_s) {
-            ty_group_network_clear(&found);
-            continue;
-        }
-        ty_group_network_clear(narrowest);
-        *narrowest = found;
+        if (narrowest == NULL ||
+            found->ring_bandwidth_bytes_per_s < narrowest->ring_bandwidth_bytes_per_s)
+            narrowest = found;
     }
+    costing->stage.lanes = narrowest;
     return TY_OK;
 }
 
 ty_status ty_cost_inner(ty_costing *costing, const ty_inner_collective *inner, double *seconds)
 {
-    const ty_group_network *lanes = &costing->stage.lanes;
+    const ty_group_network *lanes;
     ty_instruction_cost cost;
     ty_status status = TY_OK;
 
-    if (lanes->members == 0)
+    if (costing->stage.lanes == NULL)
         TY_CHECK(find_lanes(costing), status, done);
+    lanes = costing->stage.lanes;
     TY_CHECK(ty_group_exchange_cost(lanes, inner->kind,
                                     lanes->table != NULL ? TY_AUTOMATIC : TY_RING, inner->bytes,
                                     &cost, costing->error),
@@ -202,7 +200,7 @@ done:
 }
 
 static ty_status network_of_bucket(const ty_costing *costing, const ty_bucket *bucket,
-                                   ty_group_network *out)
+                                   const ty_group_network **out)
 {
     const ty_plan *plan = costing->plan;
     uint32_t count = ty_bucket_member_count(plan, bucket);
@@ -214,35 +212,33 @@ static ty_status network_of_bucket(const ty_costing *costing, const ty_bucket *b
     ty_bucket_members(plan, bucket, devices);
     for (uint32_t i = 0; i < count; i++)
         devices[i] = ty_plan_device_of_rank(plan, devices[i]);
-    status = ty_group_network_find(costing->cluster, devices, count, out, costing->error);
+    status = ty_network_of_group(costing->networks, devices, count, out, costing->error);
     ty_free(devices);
     return status;
 }
 
-/* The network of a bucket's members; all untied buckets of a stage have the same. `own` is filled
- * and used for a tied one, and cleared by the caller. */
-static ty_status find_network(ty_costing *costing, const ty_bucket *bucket, ty_group_network *own,
+/* The network of a bucket's members; all untied buckets of a stage have the same. */
+static ty_status find_network(ty_costing *costing, const ty_bucket *bucket,
                               const ty_group_network **out)
 {
     ty_status status = TY_OK;
 
-    *out = bucket->tied_stage != TY_NO_STAGE ? own : &costing->stage.network;
     if (bucket->tied_stage != TY_NO_STAGE)
-        status = network_of_bucket(costing, bucket, own);
-    else if (costing->stage.network.members == 0)
-        status = network_of_bucket(costing, bucket, &costing->stage.network);
+        return network_of_bucket(costing, bucket, out);
+    if (costing->stage.network == NULL)
+        TY_CHECK(network_of_bucket(costing, bucket, &costing->stage.network), status, done);
+    *out = costing->stage.network;
+done:
     return status;
 }
 
 ty_status ty_cost_is_library(ty_costing *costing, const ty_bucket *bucket, bool *out)
 {
-    ty_group_network own = {0};
     const ty_group_network *network;
-    ty_status status = find_network(costing, bucket, &own, &network);
+    ty_status status = find_network(costing, bucket, &network);
 
     if (status == TY_OK)
         *out = network->table != NULL;
-    ty_group_network_clear(&own);
     return status;
 }
 
@@ -327,10 +323,11 @@ static ty_status lane_crowd(ty_costing *costing, const ty_bucket *bucket, double
             from[count] = planned->devices[m * width + lane];
             to[count] = planned->devices[(m + 1) % members * width + lane];
         }
-    TY_CHECK(ty_cluster_shared_rate(costing->cluster, from, to, members, 1, &alone, costing->error),
-             status, done);
     TY_CHECK(
-        ty_cluster_shared_rate(costing->cluster, from, to, count, 1, &together, costing->error),
+        ty_network_shared_rate(costing->networks, from, to, members, 1, &alone, costing->error),
+        status, done);
+    TY_CHECK(
+        ty_network_shared_rate(costing->networks, from, to, count, 1, &together, costing->error),
         status, done);
     if (together > 0 && together < alone)
         *crowd = alone / together;
@@ -355,22 +352,20 @@ ty_status ty_cost_collective_of(ty_costing *costing, const ty_bucket *bucket,
                                 ty_instruction_cost *cost)
 {
     const ty_group_network *network;
-    ty_group_network own = {0};
     double crowd = 1;
     ty_status status;
 
-    TY_CHECK(find_network(costing, bucket, &own, &network), status, cleanup);
+    TY_CHECK(find_network(costing, bucket, &network), status, done);
     TY_CHECK(ty_group_exchange_cost(network, kind, algorithm, bytes, cost, costing->error), status,
-             cleanup);
+             done);
     if (!measured_here(costing, kind, algorithm, network, bytes, cost) &&
         !measured_there(costing, kind, algorithm, network, bytes, cost))
         ty_cost_relies_on(costing, algorithm == TY_AUTOMATIC && network->table != NULL
                                        ? TY_CALIBRATED
                                        : TY_DATASHEET);
-    TY_CHECK(lane_crowd(costing, bucket, &crowd), status, cleanup);
+    TY_CHECK(lane_crowd(costing, bucket, &crowd), status, done);
     slow_down(cost, crowd);
-cleanup:
-    ty_group_network_clear(&own);
+done:
     return status;
 }
 

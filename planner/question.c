@@ -26,6 +26,7 @@ void ty_search_question_clear(search_question *q)
     ty_free(q->all_cuts);
     ty_free(q->cuts);
     ty_free(q->cluster_json);
+    ty_network_cache_free(q->networks);
     *q = (search_question){0};
 }
 
@@ -279,6 +280,7 @@ ty_status ty_search_question_make(const ty_workload *workload, const ty_cluster 
         uint64_t bytes = ty_cluster_device_type(cluster, d)->memory_bytes;
         q->largest_memory_bytes = bytes > q->largest_memory_bytes ? bytes : q->largest_memory_bytes;
     }
+    TY_CHECK(ty_network_cache_new(cluster, &q->networks, error), status, failed);
     TY_CHECK(ty_search_question_divide(q, &options->dimensions, error), status, failed);
     TY_CHECK(ty_workload_cuts(workload, &q->all_cuts, &q->all_cut_count, error), status, failed);
     TY_CHECK(check_stages(q, error), status, failed);

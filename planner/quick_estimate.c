@@ -9,10 +9,7 @@ void ty_quick_costs_clear(quick_costs *costs)
     ty_free(costs->factor_sums);
     ty_free(costs->state_sums);
     ty_free(costs->stash_sums);
-    for (uint32_t d = 0; costs->networks != NULL && d <= costs->q->device_count; d++)
-        ty_group_network_clear(&costs->networks[d]);
     ty_free(costs->networks);
-    ty_group_network_clear(&costs->lanes);
     ty_free(costs->layer_s);
     ty_free(costs->compute_sums);
     ty_free(costs->backward_sums);
@@ -92,7 +89,7 @@ ty_status ty_quick_costs_make(const search_question *q, quick_costs *out, ty_err
                          .factor_sums = ty_alloc(layers + 1, sizeof(ty_gradient_extent)),
                          .state_sums = ty_alloc(layers + 1, sizeof(uint64_t)),
                          .stash_sums = ty_alloc(layers + 1, sizeof(uint64_t)),
-                         .networks = ty_alloc(devices + 1, sizeof(ty_group_network)),
+                         .networks = ty_alloc(devices + 1, sizeof(const ty_group_network *)),
                          .layer_s = ty_alloc(layers, sizeof(double)),
                          .compute_sums = ty_alloc(layers + 1, sizeof(double)),
                          .backward_sums = ty_alloc(layers + 1, sizeof(double)),
@@ -117,38 +114,37 @@ ty_status ty_quick_costs_make(const search_question *q, quick_costs *out, ty_err
 static ty_status price_transfers(quick_costs *costs, uint32_t samples, ty_error *error)
 {
     const search_question *q = costs->q;
-    ty_path path = {0};
+    double bandwidth_bytes_per_s, latency_s;
     ty_status status;
 
     if (q->rank_count < 2)
         return TY_OK;
-    status = ty_cluster_path(q->cluster, 0, q->device_count - 1, &path, error);
+    status = ty_network_of_pair(q->networks, 0, q->device_count - 1, &bandwidth_bytes_per_s,
+                                &latency_s, error);
     if (status != TY_OK)
         return status;
     for (uint32_t i = 0; i < q->cut_count; i++) {
         double bytes = (double)(ty_workload_cut_bytes(q->workload, q->cuts[i]) * samples);
         double ways = q->cuts[i] > costs->first_backward ? 2 : 1;
-        costs->transfer_s[q->cuts[i]] =
-            ways * (path.latency_s + bytes / path.bandwidth_bytes_per_s);
+        costs->transfer_s[q->cuts[i]] = ways * (latency_s + bytes / bandwidth_bytes_per_s);
     }
-    ty_path_clear(&path);
     return TY_OK;
 }
 
 /* The network of every `stride`-th of the first devices. */
 static bool look_up_network(quick_costs *costs, uint32_t members, uint32_t stride,
-                            ty_group_network *out)
+                            const ty_group_network **out)
 {
     uint32_t *devices;
 
-    if (costs->status != TY_OK || out->members > 0)
+    if (costs->status != TY_OK || *out != NULL)
         return costs->status == TY_OK;
     devices = ty_alloc(members, sizeof *devices);
     for (uint32_t d = 0; devices != NULL && d < members; d++)
         devices[d] = d * stride;
     costs->status = devices == NULL
                         ? TY_ENOMEM
-                        : ty_group_network_find(costs->q->cluster, devices, members, out, NULL);
+                        : ty_network_of_group(costs->q->networks, devices, members, out, NULL);
     ty_free(devices);
     return costs->status == TY_OK;
 }
@@ -176,8 +172,8 @@ static double inner_s(quick_costs *costs, const ty_plan *plan, uint32_t layer, b
         ty_instruction_cost cost = {0};
         if (!look_up_network(costs, lanes(costs), 1, &costs->lanes))
             return HUGE_VAL;
-        costs->status = ty_group_exchange_cost(&costs->lanes, inner[i].kind,
-                                               costs->lanes.table != NULL ? TY_AUTOMATIC : TY_RING,
+        costs->status = ty_group_exchange_cost(costs->lanes, inner[i].kind,
+                                               costs->lanes->table != NULL ? TY_AUTOMATIC : TY_RING,
                                                inner[i].bytes, &cost, NULL);
         seconds += cost.seconds * inner[i].count;
     }
@@ -221,7 +217,7 @@ static ty_algorithm algorithm_of(const quick_costs *costs, uint32_t members)
 {
     if (costs->q->options->fix_algorithm)
         return costs->q->options->algorithm;
-    return costs->networks[members].table != NULL ? TY_AUTOMATIC : TY_RING;
+    return costs->networks[members]->table != NULL ? TY_AUTOMATIC : TY_RING;
 }
 
 /* What a compressor sees of a part of layers [first, end): their matrices, all alike in it. */
@@ -270,7 +266,7 @@ static double bucket_s(quick_costs *costs, const ty_gradient_extent *extent, uin
             continue;
         }
         if (!find_network(costs, members) ||
-            ty_group_exchange_cost(&costs->networks[members], kind, algorithm_of(costs, members),
+            ty_group_exchange_cost(costs->networks[members], kind, algorithm_of(costs, members),
                                    bytes, &cost, NULL) != TY_OK)
             return INFINITY;
         sum_s += cost.seconds;

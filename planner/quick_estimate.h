@@ -7,7 +7,6 @@
 #define TY_PLANNER_QUICK_ESTIMATE_H
 
 #include "candidate.h"
-#include "group_network.h"
 
 typedef struct quick_costs {
     const search_question *q;
@@ -16,9 +15,9 @@ typedef struct quick_costs {
                                            state: parameters, gradients and optimizer; stash: of a
                                            sample */
     ty_gradient_extent *factor_sums;                   /* [layers + 1]: of powersgd, likewise */
-    ty_group_network *networks; /* [devices + 1] by ranks; 0 members: not known yet */
-    ty_group_network lanes;     /* of the first rank; 0 members: not known yet */
-    bool *takes_part;           /* [layers]: in backward */
+    const ty_group_network **networks; /* [devices + 1] by ranks; NULL: not asked for yet */
+    const ty_group_network *lanes;     /* of the first rank; likewise */
+    bool *takes_part;                  /* [layers]: in backward */
     uint32_t first_backward;
     /* Of the micro-batch size in hand. */
     uint32_t micro_batches;

@@ -5,6 +5,7 @@
  * was for a scout corrects it for the variants of its strategy; the second round goes to the best
  * by that. */
 #include "candidate.h"
+#include "costing.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -60,7 +61,7 @@ static ty_status estimate(const search_question *q, const draft *d, candidate *c
     ty_costs *costs = NULL;
     ty_timeline *timeline = NULL;
 
-    TY_CHECK(ty_costs_of_program(d->plan, d->program, q->cluster, &costs, error), status, done);
+    TY_CHECK(ty_costs_by_networks(d->plan, d->program, q->networks, &costs, error), status, done);
     TY_CHECK(ty_estimate(d->plan, d->program, costs,
                          ESTIMATED_STEPS + 2 * ty_program_largest_lead(d->program), &timeline,
                          error),
@@ -78,12 +79,13 @@ static ty_status judge(search *s, candidate *c, ty_error *error)
     ty_status status = TY_OK;
     draft d = {0};
 
-    TY_CHECK(ty_draft_make(s->q, c, &d, error), status, done);
+    TY_CHECK(ty_draft_plan(s->q, c, &d, error), status, done);
     judge_memory(s->q, d.plan, c);
     if (c->missing_bytes > 0) {
         s->misfits++;
         goto done;
     }
+    TY_CHECK(ty_draft_lower(&d, error), status, done);
     TY_CHECK(estimate(s->q, &d, c, error), status, done);
     s->estimates++;
     s->best_s = fmin(s->best_s, c->estimate.step_time_s);
@@ -101,7 +103,7 @@ static ty_status simulate(const search_question *q, candidate *c, ty_error *erro
     ty_costs *costs = NULL;
 
     TY_CHECK(ty_draft_make(q, c, &d, error), status, done);
-    TY_CHECK(ty_costs_of_program(d.plan, d.program, q->cluster, &costs, error), status, done);
+    TY_CHECK(ty_costs_by_networks(d.plan, d.program, q->networks, &costs, error), status, done);
     status = q->options->simulate(q->options->simulate_context, d.plan, d.program, costs,
                                   &c->simulation, error);
 done:

@@ -82,10 +82,12 @@ done:
 
 bool ty_lower_is_gathered(const ty_lowering *l, ty_lower_pass pass)
 {
-    const uint32_t bucket = ty_lower_next_bucket(l, pass.stage, 0);
+    uint32_t bucket;
 
-    return l->begin != TY_NO_INSTRUCTION && bucket < l->plan->bucket_count &&
-           is_sharded(l, bucket) && (l->plan->zero == 3 || pass.micro_batch == 0);
+    if (l->begin == TY_NO_INSTRUCTION || (l->plan->zero < 3 && pass.micro_batch > 0))
+        return false;
+    bucket = ty_lower_next_bucket(l, pass.stage, 0);
+    return bucket < l->plan->bucket_count && is_sharded(l, bucket);
 }
 
 /* Layers of the piece that starts with the n-th of `count` ascending buckets. */

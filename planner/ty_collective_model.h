@@ -68,6 +68,10 @@ typedef struct ty_communicator {
  */
 ty_status ty_communicator_of(const ty_cluster *cluster, const uint32_t *devices, uint32_t count,
                              ty_communicator *out, ty_error *error) TY_MUST_CHECK;
+/** The same where ty_cluster_rails of the devices is known. */
+ty_status ty_communicator_on_rails(const ty_cluster *cluster, const uint32_t *devices,
+                                   uint32_t count, const ty_rails *rails, ty_communicator *out,
+                                   ty_error *error) TY_MUST_CHECK;
 /** Whether NCCL runs on a device of this name: whether its compute capability is known. */
 bool ty_is_nccl_device(const char *name);
 

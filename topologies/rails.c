@@ -69,8 +69,6 @@ typedef struct loads {
     double *loads;     /* [link][forth, back] */
     uint64_t *touched; /* where loads are not 0: a group uses few of a large cluster's links */
     uint64_t touched_count, touched_room;
-    double latency_s;
-    bool is_direct; /* every route was one link */
 } loads;
 
 static ty_status add_load(loads *l, uint64_t way, double weight, ty_error *error)
@@ -92,23 +90,48 @@ static ty_status add_load(loads *l, uint64_t way, double weight, ty_error *error
     return TY_OK;
 }
 
-static ty_status add_route(loads *l, uint32_t from, uint32_t to, double weight, ty_error *error)
+/* The ways of links that routes take, one route behind the other. */
+typedef struct route_ways {
+    uint64_t *ways; /* [count]: 2 link + 0 forth, 1 back */
+    uint64_t count, room;
+    double latency_s; /* of the longest */
+    bool is_direct;   /* every route is one link */
+} route_ways;
+
+static ty_status note_route(router *r, uint32_t from, uint32_t to, route_ways *out, ty_error *error)
 {
-    const ty_cluster *cluster = l->router.cluster;
+    const ty_cluster *cluster = r->cluster;
     uint32_t at = cluster->device_vertices[from];
-    ty_status status = router_find(&l->router, from, to, error);
+    ty_status status = router_find(r, from, to, error);
 
     if (status != TY_OK)
         return status;
-    for (uint32_t i = 0; i < l->router.link_count; i++) {
-        const ty_link_edge *link = &cluster->links[l->router.links[i]];
-        status = add_load(l, 2 * (uint64_t)l->router.links[i] + (link->from != at), weight, error);
-        if (status != TY_OK)
-            return status;
+    if (out->count + r->link_count > out->room) {
+        const uint64_t room = out->room * 2 + r->link_count + 256;
+        uint64_t *grown = ty_resize(out->ways, room, sizeof *grown);
+        if (grown == NULL)
+            return out_of_memory(error);
+        out->ways = grown;
+        out->room = room;
+    }
+    for (uint32_t i = 0; i < r->link_count; i++) {
+        const ty_link_edge *link = &cluster->links[r->links[i]];
+        out->ways[out->count++] = 2 * (uint64_t)r->links[i] + (link->from != at);
         at = link->from == at ? link->to : link->from;
     }
-    l->latency_s = fmax(l->latency_s, l->router.latency_s);
-    l->is_direct = l->is_direct && l->router.link_count == 1;
+    out->latency_s = fmax(out->latency_s, r->latency_s);
+    out->is_direct = out->is_direct && r->link_count == 1;
+    return TY_OK;
+}
+
+/* All of the routes carry `weight` more. */
+static ty_status add_routes(loads *l, const route_ways *routes, double weight, ty_error *error)
+{
+    for (uint64_t i = 0; i < routes->count; i++) {
+        ty_status status = add_load(l, routes->ways[i], weight, error);
+        if (status != TY_OK)
+            return status;
+    }
     return TY_OK;
 }
 
@@ -129,34 +152,32 @@ static void forget(loads *l)
     for (uint64_t i = 0; i < l->touched_count; i++)
         l->loads[l->touched[i]] = 0;
     l->touched_count = 0;
-    l->latency_s = 0;
-    l->is_direct = true;
 }
 
-static ty_status go_around(loads *l, const uint32_t *devices, const ty_rails *rails, double weight,
-                           ty_error *error)
+static ty_status go_around(router *r, const uint32_t *devices, const ty_rails *rails,
+                           route_ways *out, ty_error *error)
 {
     uint32_t g = rails->per_host;
     ty_status status = TY_OK;
 
     for (uint32_t i = 0; g > 1 && i < rails->hosts * g; i++) {
         uint32_t next = i - i % g + (i + 1) % g;
-        TY_CHECK(add_route(l, devices[rails->order[i]], devices[rails->order[next]], weight, error),
+        TY_CHECK(note_route(r, devices[rails->order[i]], devices[rails->order[next]], out, error),
                  status, done);
     }
 done:
     return status;
 }
 
-static ty_status go_across(loads *l, const uint32_t *devices, const ty_rails *rails, double weight,
-                           ty_error *error)
+static ty_status go_across(router *r, const uint32_t *devices, const ty_rails *rails,
+                           route_ways *out, ty_error *error)
 {
     uint32_t n = rails->hosts * rails->per_host;
     ty_status status = TY_OK;
 
     for (uint32_t i = 0; rails->hosts > 1 && i < n; i++) {
         uint32_t next = (i + rails->per_host) % n;
-        TY_CHECK(add_route(l, devices[rails->order[i]], devices[rails->order[next]], weight, error),
+        TY_CHECK(note_route(r, devices[rails->order[i]], devices[rails->order[next]], out, error),
                  status, done);
     }
 done:
@@ -219,39 +240,44 @@ static ty_status find_mesh(const ty_cluster *cluster, const uint32_t *devices, t
 
 static ty_status measure(loads *l, const uint32_t *devices, ty_rails *rails, ty_error *error)
 {
-    double g = rails->per_host, n = g * rails->hosts, mesh = 0;
+    const double g = rails->per_host, n = g * rails->hosts;
+    const double kept = rails->hosts > 1 ? (g - 1) / g : 1; /* inside hosts, of a ring's edges */
+    double mesh = 0;
+    route_ways around = {.is_direct = true}, across = {.is_direct = true};
     ty_status status;
 
     TY_CHECK(find_mesh(l->router.cluster, devices, rails, &mesh, error), status, done);
-    TY_CHECK(go_across(l, devices, rails, 1, error), status, done);
+    TY_CHECK(go_across(&l->router, devices, rails, &across, error), status, done);
+    TY_CHECK(go_around(&l->router, devices, rails, &around, error), status, done);
+    TY_CHECK(add_routes(l, &across, 1, error), status, done);
     rails->across_bytes_per_s = rate_of(l);
-    rails->across_latency_s = l->latency_s;
+    rails->across_latency_s = across.latency_s;
     forget(l);
-    TY_CHECK(go_around(l, devices, rails, 1, error), status, done);
+    TY_CHECK(add_routes(l, &around, 1, error), status, done);
     rails->around_bytes_per_s = rate_of(l);
-    rails->around_latency_s = l->latency_s;
-    if (l->is_direct && mesh > rails->around_bytes_per_s) {
+    rails->around_latency_s = around.latency_s;
+    if (around.is_direct && mesh > rails->around_bytes_per_s) {
         rails->around_share = rails->around_bytes_per_s / mesh;
         rails->around_bytes_per_s = mesh;
     }
     forget(l);
-    TY_CHECK(go_around(l, devices, rails, (g - 1) / n * rails->around_share, error), status, done);
-    TY_CHECK(go_across(l, devices, rails, (n - g) / n, error), status, done);
+    TY_CHECK(add_routes(l, &around, (g - 1) / n * rails->around_share, error), status, done);
+    TY_CHECK(add_routes(l, &across, (n - g) / n, error), status, done);
     rails->exchange_bytes_per_s = rate_of(l);
     forget(l);
-    TY_CHECK(go_around(l, devices, rails,
-                       (rails->hosts > 1 ? (g - 1) / g : 1) * rails->around_share, error),
-             status, done);
-    TY_CHECK(go_across(l, devices, rails, 1 / g, error), status, done);
+    TY_CHECK(add_routes(l, &around, kept * rails->around_share, error), status, done);
+    TY_CHECK(add_routes(l, &across, 1 / g, error), status, done);
     rails->bandwidth_bytes_per_s = rate_of(l);
 done:
+    ty_free(around.ways);
+    ty_free(across.ways);
     return status;
 }
 
 ty_status ty_cluster_rails(const ty_cluster *cluster, const uint32_t *devices, uint32_t count,
                            ty_rails *out, ty_error *error)
 {
-    loads l = {.router = router_on(cluster), .is_direct = true};
+    loads l = {.router = router_on(cluster)};
     ty_rails rails = {.around_share = 1};
     ty_status status = TY_OK;
 
@@ -282,7 +308,8 @@ ty_status ty_cluster_shared_rate(const ty_cluster *cluster, const uint32_t *from
                                  const uint32_t *to, uint32_t count, double use,
                                  double *bytes_per_s, ty_error *error)
 {
-    loads l = {.router = router_on(cluster), .is_direct = true};
+    loads l = {.router = router_on(cluster)};
+    route_ways routes = {0};
     ty_status status = TY_OK;
 
     l.loads = ty_alloc(2 * (size_t)cluster->link_count, sizeof *l.loads);
@@ -295,10 +322,12 @@ ty_status ty_cluster_shared_rate(const ty_cluster *cluster, const uint32_t *from
             goto cleanup;
         }
         if (from[i] != to[i])
-            TY_CHECK(add_route(&l, from[i], to[i], use, error), status, cleanup);
+            TY_CHECK(note_route(&l.router, from[i], to[i], &routes, error), status, cleanup);
     }
+    TY_CHECK(add_routes(&l, &routes, use, error), status, cleanup);
     *bytes_per_s = rate_of(&l);
 cleanup:
+    ty_free(routes.ways);
     ty_free(l.loads);
     ty_free(l.touched);
     router_clear(&l.router);

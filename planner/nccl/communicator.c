@@ -148,20 +148,19 @@ static ty_status find_inside(const ty_cluster *cluster, const uint32_t *devices,
     return TY_OK;
 }
 
-ty_status ty_communicator_of(const ty_cluster *cluster, const uint32_t *devices, uint32_t count,
-                             ty_communicator *out, ty_error *error)
+ty_status ty_communicator_on_rails(const ty_cluster *cluster, const uint32_t *devices,
+                                   uint32_t count, const ty_rails *rails, ty_communicator *out,
+                                   ty_error *error)
 {
     ty_communicator c = {.ranks = count};
     ty_device_ports first = {0};
-    ty_rails rails = {0};
     int processor = -1, plugin_us = -1;
     ty_status status;
 
-    TY_CHECK(ty_cluster_rails(cluster, devices, count, &rails, error), status, cleanup);
-    TY_CHECK(find_generation(cluster, devices, count, &c, error), status, cleanup);
-    c.nodes = rails.hosts;
-    TY_CHECK(find_network(cluster, devices, &rails, &c, &first, error), status, cleanup);
-    TY_CHECK(find_inside(cluster, devices, &rails, &first, &c, error), status, cleanup);
+    TY_CHECK(find_generation(cluster, devices, count, &c, error), status, done);
+    c.nodes = rails->hosts;
+    TY_CHECK(find_network(cluster, devices, rails, &c, &first, error), status, done);
+    TY_CHECK(find_inside(cluster, devices, rails, &first, &c, error), status, done);
     if (first.bridge_kind != NULL)
         processor = look_up(k->interconnects, first.bridge_kind);
     c.processor = processor < 0 ? TY_PROCESSOR_OTHER : (ty_host_processor)processor;
@@ -169,9 +168,20 @@ ty_status ty_communicator_of(const ty_cluster *cluster, const uint32_t *devices,
         plugin_us = look_up(k->networks, first.network_kind);
     c.network_latency_s = plugin_us < 0 ? 0 : US * plugin_us;
     c.has_nvls = c.has_nvswitch && c.generation >= TY_HOPPER;
-    c.has_ll128 = c.has_nvlink || (rails.per_host == 1 && first.links_bytes_per_s > 0);
+    c.has_ll128 = c.has_nvlink || (rails->per_host == 1 && first.links_bytes_per_s > 0);
     *out = c;
-cleanup:
+done:
+    return status;
+}
+
+ty_status ty_communicator_of(const ty_cluster *cluster, const uint32_t *devices, uint32_t count,
+                             ty_communicator *out, ty_error *error)
+{
+    ty_rails rails = {0};
+    ty_status status = ty_cluster_rails(cluster, devices, count, &rails, error);
+
+    if (status == TY_OK)
+        status = ty_communicator_on_rails(cluster, devices, count, &rails, out, error);
     ty_rails_clear(&rails);
     return status;
 }

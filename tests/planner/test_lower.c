@@ -1,5 +1,6 @@
 /* Lowering: orders written out by hand, the number of micro-batches in flight, and on random plans
    what ty_program_check proves. */
+#include "lowering.h"
 #include "plans.h"
 
 #include <criterion/criterion.h>
@@ -391,6 +392,25 @@ static uint64_t bytes_over(const ty_plan *plan, const ty_program *program, ty_op
     return bytes;
 }
 
+/* What a search judges memory by, before it lowers, is what the program needs. */
+static void expect_same_memory(uint64_t seed, const ty_plan *plan, const ty_program *program)
+{
+    ty_program *passes = NULL;
+    ty_error error = {0};
+
+    cr_assert_eq(ty_plan_lower_passes(plan, &passes, &error), TY_OK, "%s", error.message);
+    for (uint32_t s = 0; s < plan->stage_count; s++) {
+        ty_memory_use whole, part;
+        cr_assert_eq(ty_program_peak_in_flight(passes, s), ty_program_peak_in_flight(program, s),
+                     "seed %llu, stage %u", (unsigned long long)seed, s);
+        cr_assert_eq(ty_stage_memory(plan, program, s, &whole, &error), TY_OK);
+        cr_assert_eq(ty_stage_memory(plan, passes, s, &part, &error), TY_OK);
+        cr_assert_eq(memcmp(&whole, &part, sizeof whole), 0, "seed %llu, stage %u",
+                     (unsigned long long)seed, s);
+    }
+    ty_program_free(passes);
+}
+
 Test(lower, random_plans_are_proved)
 {
     for (uint64_t seed = 1; seed <= 400; seed++) {
@@ -411,6 +431,7 @@ Test(lower, random_plans_are_proved)
             cr_expect_eq(bytes_over(plan, program, TY_OP_SEND, s + 1, TY_GRADIENT), all);
             cr_expect_eq(bytes_over(plan, program, TY_OP_RECEIVE, s, TY_GRADIENT), all);
         }
+        expect_same_memory(seed, plan, program);
         ty_program_free(program);
         ty_plan_free(plan);
     }

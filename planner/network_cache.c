@@ -1,0 +1,272 @@
+/* An open hash table from questions (which kind, which devices) to what was found. */
+#include "network_cache.h"
+
+#include <string.h>
+
+typedef enum question { GROUP, PAIR, SHARED } question;
+
+typedef struct entry {
+    uint64_t hash;
+    uint32_t word_count;
+    uint32_t *words; /* of the question; behind the entry */
+    ty_group_network network;
+    double figures[2];
+} entry;
+
+struct ty_network_cache {
+    const ty_cluster *cluster;
+    entry **slots; /* [slot_count], a power of two; NULL: empty */
+    uint32_t slot_count, entry_count;
+    size_t bytes;
+    uint32_t *words; /* the question in hand */
+    uint32_t word_count, word_room;
+};
+
+#define FIRST_SLOTS 256
+
+static ty_status out_of_memory(ty_error *error)
+{
+    return ty_fail(error, TY_ENOMEM, "out of memory for networks");
+}
+
+ty_status ty_network_cache_new(const ty_cluster *cluster, ty_network_cache **out, ty_error *error)
+{
+    ty_network_cache *cache = ty_alloc(1, sizeof *cache);
+
+    if (cache == NULL)
+        return out_of_memory(error);
+    cache->cluster = cluster;
+    *out = cache;
+    return TY_OK;
+}
+
+static void entry_free(entry *e)
+{
+    if (e == NULL)
+        return;
+    ty_group_network_clear(&e->network);
+    ty_free(e);
+}
+
+void ty_network_cache_trim(ty_network_cache *cache, size_t bytes)
+{
+    if (cache->bytes <= bytes)
+        return;
+    for (uint32_t i = 0; i < cache->slot_count; i++) {
+        entry_free(cache->slots[i]);
+        cache->slots[i] = NULL;
+    }
+    cache->entry_count = 0;
+    cache->bytes = 0;
+}
+
+void ty_network_cache_free(ty_network_cache *cache)
+{
+    if (cache == NULL)
+        return;
+    for (uint32_t i = 0; i < cache->slot_count; i++)
+        entry_free(cache->slots[i]);
+    ty_free(cache->slots);
+    ty_free(cache->words);
+    ty_free(cache);
+}
+
+const ty_cluster *ty_network_cache_cluster(const ty_network_cache *cache)
+{
+    return cache->cluster;
+}
+
+/* ---- The question in hand ------------------------------------------------------------------ */
+
+/* A question of up to `most` words of its own. */
+static ty_status ask(ty_network_cache *cache, question kind, uint64_t most, ty_error *error)
+{
+    const uint64_t room = most + 1;
+
+    if (room > cache->word_room) {
+        uint32_t *grown = room < UINT32_MAX ? ty_resize(cache->words, room, sizeof *grown) : NULL;
+        if (grown == NULL)
+            return out_of_memory(error);
+        cache->words = grown;
+        cache->word_room = (uint32_t)room;
+    }
+    cache->words[0] = (uint32_t)kind;
+    cache->word_count = 1;
+    return TY_OK;
+}
+
+static void add_words(ty_network_cache *cache, const void *words, uint32_t count)
+{
+    memcpy(cache->words + cache->word_count, words, count * sizeof *cache->words);
+    cache->word_count += count;
+}
+
+/* Fowler, Noll and Vo's mixing on words, folded; only speed depends on it. */
+static uint64_t hash_of(const ty_network_cache *cache)
+{
+    uint64_t h = 0xcbf29ce484222325u;
+
+    for (uint32_t w = 0; w < cache->word_count; w++) {
+        h = (h ^ cache->words[w]) * 0x100000001b3u;
+        h ^= h >> 29;
+    }
+    return h ^ h >> 32;
+}
+
+/* Where the question's entry is or would be. */
+static entry **slot_of(const ty_network_cache *cache, uint64_t hash)
+{
+    uint32_t slot = (uint32_t)hash & (cache->slot_count - 1);
+
+    for (;; slot = (slot + 1) & (cache->slot_count - 1)) {
+        const entry *e = cache->slots[slot];
+        if (e == NULL || (e->hash == hash && e->word_count == cache->word_count &&
+                          memcmp(e->words, cache->words, e->word_count * sizeof *e->words) == 0))
+            return &cache->slots[slot];
+    }
+}
+
+/* Room for one entry more, with half of the slots empty. */
+static ty_status make_room(ty_network_cache *cache, ty_error *error)
+{
+    const uint32_t count = cache->slot_count == 0 ? FIRST_SLOTS : cache->slot_count * 2;
+    entry **slots;
+
+    if ((cache->entry_count + 1) * 2 <= cache->slot_count)
+        return TY_OK;
+    if ((slots = ty_alloc(count, sizeof(entry *))) == NULL)
+        return out_of_memory(error);
+    for (uint32_t i = 0; i < cache->slot_count; i++) {
+        entry *e = cache->slots[i];
+        uint32_t slot = e == NULL ? 0 : (uint32_t)e->hash & (count - 1);
+        while (e != NULL && slots[slot] != NULL)
+            slot = (slot + 1) & (count - 1);
+        if (e != NULL)
+            slots[slot] = e;
+    }
+    ty_free(cache->slots);
+    cache->slots = slots;
+    cache->slot_count = count;
+    return TY_OK;
+}
+
+/* The entry of the question in hand, or NULL and where it belongs. */
+static ty_status look_up(ty_network_cache *cache, entry **found, entry ***place, uint64_t *hash,
+                         ty_error *error)
+{
+    ty_status status = make_room(cache, error);
+
+    if (status != TY_OK)
+        return status;
+    *hash = hash_of(cache);
+    *place = slot_of(cache, *hash);
+    *found = **place;
+    return TY_OK;
+}
+
+/* An entry for the question in hand, not in the table yet. */
+static entry *entry_new(const ty_network_cache *cache, uint64_t hash)
+{
+    const size_t size = sizeof(entry) + cache->word_count * sizeof(uint32_t);
+    entry *e = ty_alloc(1, size);
+
+    if (e == NULL)
+        return NULL;
+    e->hash = hash;
+    e->word_count = cache->word_count;
+    e->words = (uint32_t *)(e + 1);
+    memcpy(e->words, cache->words, e->word_count * sizeof *e->words);
+    return e;
+}
+
+static void keep(ty_network_cache *cache, entry **place, entry *e)
+{
+    *place = e;
+    cache->entry_count++;
+    cache->bytes += sizeof *e + e->word_count * sizeof *e->words +
+                    (size_t)e->network.members * sizeof *e->network.rails.order +
+                    (e->network.table != NULL ? sizeof *e->network.table : 0);
+}
+
+/* ---- What is asked ------------------------------------------------------------------------- */
+
+ty_status ty_network_of_group(ty_network_cache *cache, const uint32_t *devices, uint32_t count,
+                              const ty_group_network **out, ty_error *error)
+{
+    entry *e = NULL, **place;
+    uint64_t hash;
+    ty_status status = TY_OK;
+
+    TY_CHECK(ask(cache, GROUP, count, error), status, done);
+    add_words(cache, devices, count);
+    TY_CHECK(look_up(cache, &e, &place, &hash, error), status, done);
+    if (e == NULL) {
+        if ((e = entry_new(cache, hash)) == NULL)
+            return out_of_memory(error);
+        status = ty_group_network_find(cache->cluster, devices, count, &e->network, error);
+        if (status != TY_OK) {
+            entry_free(e);
+            return status;
+        }
+        keep(cache, place, e);
+    }
+    *out = &e->network;
+done:
+    return status;
+}
+
+ty_status ty_network_of_pair(ty_network_cache *cache, uint32_t from, uint32_t to,
+                             double *bandwidth_bytes_per_s, double *latency_s, ty_error *error)
+{
+    const uint32_t pair[2] = {from, to};
+    entry *e = NULL, **place;
+    uint64_t hash;
+    ty_status status = TY_OK;
+
+    TY_CHECK(ask(cache, PAIR, 2, error), status, done);
+    add_words(cache, pair, 2);
+    TY_CHECK(look_up(cache, &e, &place, &hash, error), status, done);
+    if (e == NULL) {
+        ty_path path = {0};
+        TY_CHECK(ty_cluster_path(cache->cluster, from, to, &path, error), status, done);
+        if ((e = entry_new(cache, hash)) != NULL) {
+            e->figures[0] = path.bandwidth_bytes_per_s;
+            e->figures[1] = path.latency_s;
+            keep(cache, place, e);
+        }
+        ty_path_clear(&path);
+        if (e == NULL)
+            return out_of_memory(error);
+    }
+    *bandwidth_bytes_per_s = e->figures[0];
+    *latency_s = e->figures[1];
+done:
+    return status;
+}
+
+ty_status ty_network_shared_rate(ty_network_cache *cache, const uint32_t *from, const uint32_t *to,
+                                 uint32_t count, double use, double *bytes_per_s, ty_error *error)
+{
+    enum { USE_WORDS = sizeof use / sizeof(uint32_t) };
+    entry *e = NULL, **place;
+    uint64_t hash;
+    ty_status status = TY_OK;
+
+    TY_CHECK(ask(cache, SHARED, USE_WORDS + 2 * (uint64_t)count, error), status, done);
+    add_words(cache, &use, USE_WORDS);
+    add_words(cache, from, count);
+    add_words(cache, to, count);
+    TY_CHECK(look_up(cache, &e, &place, &hash, error), status, done);
+    if (e == NULL) {
+        double rate;
+        TY_CHECK(ty_cluster_shared_rate(cache->cluster, from, to, count, use, &rate, error), status,
+                 done);
+        if ((e = entry_new(cache, hash)) == NULL)
+            return out_of_memory(error);
+        e->figures[0] = rate;
+        keep(cache, place, e);
+    }
+    *bytes_per_s = e->figures[0];
+done:
+    return status;
+}

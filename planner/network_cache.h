@@ -1,0 +1,39 @@
+/**
+ * @file network_cache.h
+ * What plans ask a cluster's routes for, found once: the candidates of a search put the same groups
+ * of devices to the same use again and again, and finding a group's network means finding a route
+ * for each of its members. Internal to planner/.
+ *
+ * What is found depends on the cluster and the devices alone, so an answer is the same whether it
+ * was remembered or not. A cache belongs to one thread; the cluster outlives it.
+ */
+#ifndef TY_NETWORK_CACHE_H
+#define TY_NETWORK_CACHE_H
+
+#include "group_network.h"
+
+typedef struct ty_network_cache ty_network_cache;
+
+/** More than this many bytes are not remembered from one plan to the next. */
+#define TY_NETWORK_CACHE_BYTES ((size_t)256 << 20)
+
+ty_status ty_network_cache_new(const ty_cluster *cluster, ty_network_cache **out,
+                               ty_error *error) TY_MUST_CHECK;
+void ty_network_cache_free(ty_network_cache *cache);
+const ty_cluster *ty_network_cache_cluster(const ty_network_cache *cache);
+/** Forgets everything where that is more than `bytes`; nothing it gave may be in use. */
+void ty_network_cache_trim(ty_network_cache *cache, size_t bytes);
+
+/** ty_group_network_find. @param out [out] the cache's, valid until it is trimmed or freed */
+ty_status ty_network_of_group(ty_network_cache *cache, const uint32_t *devices, uint32_t count,
+                              const ty_group_network **out, ty_error *error) TY_MUST_CHECK;
+/** Bandwidth and latency of ty_cluster_path. */
+ty_status ty_network_of_pair(ty_network_cache *cache, uint32_t from, uint32_t to,
+                             double *bandwidth_bytes_per_s, double *latency_s,
+                             ty_error *error) TY_MUST_CHECK;
+/** ty_cluster_shared_rate. */
+ty_status ty_network_shared_rate(ty_network_cache *cache, const uint32_t *from, const uint32_t *to,
+                                 uint32_t count, double use, double *bytes_per_s,
+                                 ty_error *error) TY_MUST_CHECK;
+
+#endif
