@@ -15,6 +15,8 @@ void ty_quick_costs_clear(quick_costs *costs)
     ty_free(costs->backward_sums);
     ty_free(costs->transfer_s);
     ty_free(costs->takes_part);
+    ty_free(costs->plain_exchanges);
+    ty_free(costs->position_of);
     *costs = (quick_costs){0};
 }
 
@@ -80,6 +82,32 @@ static void sum_factors(quick_costs *costs)
     }
 }
 
+#define MOST_KNOWN_EXCHANGES ((size_t)1 << 20) /* 8 MiB */
+
+/* Where there are few enough, a place for each exchange between two cuts. */
+static bool make_plain_exchanges(quick_costs *costs)
+{
+    const search_question *q = costs->q;
+    const size_t positions = (size_t)q->cut_count + 2, ranks = (size_t)q->rank_count + 1;
+    const uint32_t layers = q->workload->layer_count;
+
+    if (ranks > MOST_KNOWN_EXCHANGES / (positions * positions))
+        return true;
+    costs->plain_exchanges = ty_alloc(positions * positions * ranks, sizeof(double));
+    costs->position_of = ty_alloc((size_t)layers + 1, sizeof *costs->position_of);
+    if (costs->plain_exchanges == NULL || costs->position_of == NULL)
+        return false;
+    for (size_t i = 0; i < positions * positions * ranks; i++)
+        costs->plain_exchanges[i] = -1;
+    for (uint32_t l = 0; l <= layers; l++)
+        costs->position_of[l] = UINT32_MAX;
+    costs->position_of[0] = 0;
+    costs->position_of[layers] = q->cut_count + 1;
+    for (uint32_t i = 0; i < q->cut_count; i++)
+        costs->position_of[q->cuts[i]] = i + 1;
+    return true;
+}
+
 ty_status ty_quick_costs_make(const search_question *q, quick_costs *out, ty_error *error)
 {
     size_t layers = q->workload->layer_count, devices = q->device_count;
@@ -98,7 +126,7 @@ ty_status ty_quick_costs_make(const search_question *q, quick_costs *out, ty_err
     if (out->gradient_sums == NULL || out->factor_sums == NULL || out->state_sums == NULL ||
         out->stash_sums == NULL || out->networks == NULL || out->layer_s == NULL ||
         out->compute_sums == NULL || out->backward_sums == NULL || out->transfer_s == NULL ||
-        out->takes_part == NULL) {
+        out->takes_part == NULL || !make_plain_exchanges(out)) {
         ty_quick_costs_clear(out);
         return ty_fail(error, TY_ENOMEM, "out of memory");
     }
@@ -274,19 +302,44 @@ static double bucket_s(quick_costs *costs, const ty_gradient_extent *extent, uin
     return sum_s;
 }
 
+/* The place of an exchange that is asked for again and again; NULL where it is none of those. */
+static double *plain_exchange(const quick_costs *costs, uint32_t first, uint32_t end,
+                              uint32_t members, const candidate *c)
+{
+    const size_t positions = (size_t)costs->q->cut_count + 2;
+    uint32_t from, to;
+
+    if (costs->plain_exchanges == NULL || c->bucket_bytes != UINT64_MAX ||
+        c->compression.kind != TY_COMPRESSION_NONE || members > costs->q->rank_count)
+        return NULL;
+    from = costs->position_of[first];
+    to = costs->position_of[end];
+    if (from == UINT32_MAX || to == UINT32_MAX)
+        return NULL;
+    return &costs->plain_exchanges[(from * positions + to) * ((size_t)costs->q->rank_count + 1) +
+                                   members];
+}
+
 double ty_quick_exchange_s(quick_costs *costs, uint32_t first, uint32_t end, uint32_t members,
                            const candidate *c, double *buckets)
 {
     uint64_t bytes = costs->gradient_sums[end] - costs->gradient_sums[first];
+    double *known, seconds;
     ty_gradient_extent extent;
 
     *buckets = 1;
     if (members < 2 || bytes == 0)
         return 0;
+    known = plain_exchange(costs, first, end, members, c);
+    if (known != NULL && *known >= 0)
+        return *known;
     *buckets = fmax(1, ceil((double)bytes / (double)c->bucket_bytes));
     extent = part_extent(costs, first, end, *buckets, &c->compression);
-    return *buckets * bucket_s(costs, &extent, members, &c->compression) /
-           fmax(1, costs->q->workload->local_steps);
+    seconds = *buckets * bucket_s(costs, &extent, members, &c->compression) /
+              fmax(1, costs->q->workload->local_steps);
+    if (known != NULL && costs->status == TY_OK)
+        *known = seconds;
+    return seconds;
 }
 
 /* ---- A step ------------------------------------------------------------------------------ */

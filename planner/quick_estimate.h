@@ -18,6 +18,11 @@ typedef struct quick_costs {
     const ty_group_network **networks; /* [devices + 1] by ranks; NULL: not asked for yet */
     const ty_group_network *lanes;     /* of the first rank; likewise */
     bool *takes_part;                  /* [layers]: in backward */
+    /* Exchanges of all gradients between two cuts at once and plain, asked again for every division
+     * and micro-batch size: [positions][positions][ranks + 1], < 0: not asked for yet; NULL where
+     * that would be much. Positions are 0, the cuts and the end. */
+    double *plain_exchanges;
+    uint32_t *position_of; /* [layers + 1]: UINT32_MAX where no stage begins or ends */
     uint32_t first_backward;
     /* Of the micro-batch size in hand. */
     uint32_t micro_batches;
