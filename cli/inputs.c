@@ -270,6 +270,18 @@ static ty_status fix_tensor(fix_target *target, const char *value, ty_error *err
                       &target->options->dimensions.tensor_parallel, error);
 }
 
+static ty_status fix_context(fix_target *target, const char *value, ty_error *error)
+{
+    return fix_number(target, value, 1, target->devices,
+                      &target->options->dimensions.context_parallel, error);
+}
+
+static ty_status fix_expert(fix_target *target, const char *value, ty_error *error)
+{
+    return fix_number(target, value, 1, target->devices,
+                      &target->options->dimensions.expert_parallel, error);
+}
+
 static ty_status fix_zero(fix_target *target, const char *value, ty_error *error)
 {
     return fix_number(target, value, 0, 3, &target->options->dimensions.zero, error);
@@ -315,6 +327,8 @@ static const fix_key fix_keys[] = {
     {"compression", fix_compression},
     {"bucket", fix_bucket},
     {"tp", fix_tensor},
+    {"cp", fix_context},
+    {"ep", fix_expert},
     {"sp", fix_sequence},
     {"zero", fix_zero},
     {"interleave", fix_interleave},
@@ -367,6 +381,34 @@ static ty_status fix_all(fix_target *target, const char *text, ty_error *error)
     return status;
 }
 
+static uint64_t at_least_one(uint32_t value)
+{
+    return value > 1 ? value : 1;
+}
+
+/* Equal replication is what dp=N means: as many stages as the devices allow, N replicas each. */
+static ty_status replicate(fix_target *target, ty_plan_options *out, ty_error *error)
+{
+    const uint64_t more = at_least_one(out->dimensions.context_parallel) *
+                          at_least_one(out->dimensions.expert_parallel);
+    const uint64_t tensor = at_least_one(out->dimensions.tensor_parallel);
+    const uint64_t ranks = target->devices / (tensor * more);
+    uint64_t stages = target->stages > 0 ? target->stages : ranks / target->data_parallel;
+
+    if (stages * target->data_parallel * tensor * more != target->devices)
+        return ty_fail(error, TY_EINVAL,
+                       "--fix: dp=%llu times pp=%llu times tp=%llu%s is not the %u devices of "
+                       "the cluster",
+                       (unsigned long long)target->data_parallel, (unsigned long long)stages,
+                       (unsigned long long)tensor, more > 1 ? " times cp times ep" : "",
+                       target->devices);
+    for (uint64_t s = 0; s < stages; s++)
+        ty_text_addf(target->replicas, "%s%llu", s > 0 ? "," : "",
+                     (unsigned long long)target->data_parallel);
+    out->replicas = target->replicas->data;
+    return TY_OK;
+}
+
 ty_status plan_options_from(const cli_options *options, const cli_question *question,
                             ty_text *replicas, ty_plan_options *out, ty_error *error)
 {
@@ -382,24 +424,8 @@ ty_status plan_options_from(const cli_options *options, const cli_question *ques
     out->should_stop = interrupted;
     if (options->fix != NULL)
         TY_CHECK(fix_all(&target, options->fix, error), status, done);
-    /* Equal replication is what dp=N means: as many stages as the devices allow, N replicas each.
-     */
-    if (target.data_parallel > 0 && out->replicas == NULL) {
-        const uint64_t lanes =
-            out->dimensions.tensor_parallel > 1 ? out->dimensions.tensor_parallel : 1;
-        const uint64_t ranks = target.devices / lanes;
-        uint64_t stages = target.stages > 0 ? target.stages : ranks / target.data_parallel;
-        if (stages * target.data_parallel * lanes != target.devices)
-            return ty_fail(error, TY_EINVAL,
-                           "--fix: dp=%llu times pp=%llu times tp=%llu is not the %u devices of "
-                           "the cluster",
-                           (unsigned long long)target.data_parallel, (unsigned long long)stages,
-                           (unsigned long long)lanes, target.devices);
-        for (uint64_t s = 0; s < stages; s++)
-            ty_text_addf(replicas, "%s%llu", s > 0 ? "," : "",
-                         (unsigned long long)target.data_parallel);
-        out->replicas = replicas->data;
-    }
+    if (target.data_parallel > 0 && out->replicas == NULL)
+        TY_CHECK(replicate(&target, out, error), status, done);
     if (replicas->failed)
         return ty_fail(error, TY_ENOMEM, "out of memory");
 done:

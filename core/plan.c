@@ -52,11 +52,6 @@ uint32_t ty_plan_interleave(const ty_plan *plan)
     return plan->interleave > 1 ? plan->interleave : 1;
 }
 
-uint32_t ty_plan_width(const ty_plan *plan)
-{
-    return plan->tensor_parallel > 1 ? plan->tensor_parallel : 1;
-}
-
 uint32_t ty_plan_position_count(const ty_plan *plan)
 {
     return plan->stage_count / ty_plan_interleave(plan);
@@ -143,12 +138,27 @@ static uint64_t matrix_elements(const ty_layer *layer)
 
 /* ---- Buckets ------------------------------------------------------------------------------- */
 
-/* How many of a layer's elements the greediest lane has. */
+/* How many of a layer's elements the greediest tensor lane has. */
 static uint64_t lane_elements(const ty_plan *plan, uint32_t layer, uint64_t elements)
 {
-    if (ty_plan_width(plan) == 1)
+    if (ty_plan_lanes(plan, TY_TENSOR_LANES) == 1)
         return elements;
     return (uint64_t)ceil((double)elements * ty_tensor_parameter_share(plan, layer));
+}
+
+/* Elements of one lane that a layer adds to a bucket of its stage, tied matrices included. */
+static uint64_t own_elements(const ty_plan *plan, const ty_bucket *bucket, uint32_t layer)
+{
+    const ty_layer *l = &plan->workload->layers[layer];
+    const uint32_t lanes = ty_plan_lanes(plan, TY_EXPERT_LANES);
+    const uint64_t experts = lanes > 1 ? ty_layer_expert_elements(l) : 0;
+
+    if (l->is_frozen)
+        return 0;
+    return lane_elements(plan, layer,
+                         bucket->of_experts
+                             ? experts / lanes
+                             : l->parameter_bytes / plan->workload->element_bytes - experts);
 }
 
 uint64_t ty_bucket_gradient_bytes(const ty_plan *plan, const ty_bucket *bucket)
@@ -164,8 +174,9 @@ uint64_t ty_bucket_gradient_bytes(const ty_plan *plan, const ty_bucket *bucket)
                                       TY_GRADIENT_ELEMENT_BYTES;
     }
     for (uint32_t i = bucket->first_layer; i < end; i++)
-        if (!w->layers[i].is_frozen)
-            elements += lane_elements(plan, i, w->layers[i].parameter_bytes / w->element_bytes);
+        elements += own_elements(plan, bucket, i);
+    if (bucket->of_experts)
+        return elements * TY_GRADIENT_ELEMENT_BYTES;
     /* Ties are few: look at the tied layers, not at each layer's possible users. A matrix whose
        tied stage is met by several users is taken off at the first of them. */
     for (uint32_t user = end; user < w->layer_count; user++) {
@@ -235,7 +246,8 @@ static uint64_t layer_part(const ty_plan *plan, const ty_bucket *bucket, uint32_
     const ty_bucket alone = {.stage = bucket->stage,
                              .first_layer = index,
                              .layer_count = 1,
-                             .tied_stage = bucket->tied_stage};
+                             .tied_stage = bucket->tied_stage,
+                             .of_experts = bucket->of_experts};
     uint64_t elements = ty_bucket_gradient_bytes(plan, &alone) / TY_GRADIENT_ELEMENT_BYTES, sum = 0;
 
     *matrices = matrices_by_attributes(layer);
@@ -293,7 +305,7 @@ uint64_t ty_bucket_wire_bytes(const ty_plan *plan, const ty_bucket *bucket, uint
     if (bucket->compression.kind == TY_COMPRESSION_NONE)
         return bucket->gradient_bytes;
     return ty_compression_wire_bytes(&bucket->compression, &extent,
-                                     ty_bucket_member_count(plan, bucket), phase);
+                                     ty_bucket_device_count(plan, bucket), phase);
 }
 
 uint64_t ty_bucket_exchange_bytes(const ty_plan *plan, const ty_bucket *bucket)
@@ -339,7 +351,7 @@ uint32_t ty_bucket_member_count(const ty_plan *plan, const ty_bucket *bucket)
 bool ty_bucket_is_sharded(const ty_plan *plan, const ty_bucket *bucket)
 {
     return plan->zero > 0 && bucket->tied_stage == TY_NO_STAGE &&
-           ty_bucket_member_count(plan, bucket) > 1;
+           ty_bucket_device_count(plan, bucket) > 1;
 }
 
 uint32_t ty_bucket_members(const ty_plan *plan, const ty_bucket *bucket, uint32_t *ranks)

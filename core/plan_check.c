@@ -118,11 +118,70 @@ static ty_status check_schedule(const checker *c)
     return TY_OK;
 }
 
+static ty_status check_tensor(const ty_plan *p, uint32_t lanes, ty_error *why)
+{
+    return ty_tensor_check(p->workload, lanes, why);
+}
+
+static ty_status check_context(const ty_plan *p, uint32_t lanes, ty_error *why)
+{
+    return ty_context_check(p->workload, lanes, why);
+}
+
+static ty_status check_expert(const ty_plan *p, uint32_t lanes, ty_error *why)
+{
+    const ty_status status = ty_expert_check(p->workload, lanes, why);
+
+    if (status == TY_OK && p->micro_batch_size % lanes != 0)
+        return ty_fail(why, TY_EINVAL,
+                       "expert parallel %u: micro-batches of %u samples, expected a multiple of it",
+                       lanes, p->micro_batch_size);
+    return status;
+}
+
+/* Lanes with the same weights sum up their gradients in every step. */
+static ty_status check_learning(const ty_plan *p, ty_lane_kind kind, ty_error *why)
+{
+    if (kind == TY_TENSOR_LANES)
+        return TY_OK;
+    if (p->workload->learning == TY_LEARNING_EVOLUTION || p->workload->local_steps > 1)
+        return ty_fail(why, TY_EINVAL, "expected 1 where %s",
+                       p->workload->local_steps > 1 ? "replicas take local steps"
+                                                    : "a population is evaluated");
+    return TY_OK;
+}
+
+static ty_status check_lanes(const checker *c)
+{
+    static const struct {
+        const char *name;
+        ty_status (*check)(const ty_plan *p, uint32_t lanes, ty_error *why);
+    } kinds[TY_LANE_KIND_COUNT] = {
+        [TY_TENSOR_LANES] = {"tensor_parallel", check_tensor},
+        [TY_CONTEXT_LANES] = {"context_parallel", check_context},
+        [TY_EXPERT_LANES] = {"expert_parallel", check_expert},
+    };
+
+    for (int k = 0; k < TY_LANE_KIND_COUNT; k++) {
+        const uint32_t lanes = ty_plan_lanes(c->plan, (ty_lane_kind)k);
+        ty_error why = {0};
+        if (lanes > TY_MAX_LANES)
+            return complain(c, "/%s: found %u, expected at most %d", kinds[k].name, lanes,
+                            TY_MAX_LANES);
+        if (lanes > 1 && (kinds[k].check(c->plan, lanes, &why) != TY_OK ||
+                          check_learning(c->plan, (ty_lane_kind)k, &why) != TY_OK))
+            return complain(c, "/%s: found %u: %s", kinds[k].name, lanes, why.message);
+    }
+    if (c->plan->sequence_parallel && ty_plan_lanes(c->plan, TY_TENSOR_LANES) == 1)
+        return complain(c, "/sequence_parallel: found true without tensor parallelism, expected "
+                           "false");
+    return TY_OK;
+}
+
 static ty_status check_dimensions(const checker *c)
 {
     const ty_plan *p = c->plan;
     const uint32_t interleave = ty_plan_interleave(p);
-    ty_error why = {0};
     ty_status status;
 
     if (p->stage_count % interleave != 0 || (interleave > 1 && p->stage_count / interleave < 2))
@@ -135,14 +194,8 @@ static ty_status check_dimensions(const checker *c)
                         "/interleave: found %u with schedule \"%s\", expected more than 1 with "
                         "\"interleaved\" and with no other",
                         interleave, ty_schedule_name(p->schedule));
-    if (p->tensor_parallel > TY_MAX_TENSOR_PARALLEL ||
-        ty_tensor_check(p->workload, ty_plan_width(p), &why) != TY_OK)
-        return complain(c, "/tensor_parallel: found %u: %s", p->tensor_parallel,
-                        p->tensor_parallel > TY_MAX_TENSOR_PARALLEL ? "too many lanes"
-                                                                    : why.message);
-    if (p->sequence_parallel && ty_plan_width(p) == 1)
-        return complain(c, "/sequence_parallel: found true without tensor parallelism, expected "
-                           "false");
+    if ((status = check_lanes(c)) != TY_OK)
+        return status;
     if ((status = check_schedule(c)) != TY_OK)
         return status;
     if (p->zero > 3)
@@ -202,7 +255,8 @@ static ty_status check_stage(const checker *c, uint32_t index, uint32_t first_la
                         "\"full\"",
                         index, (int)s->recompute);
     if (s->devices == NULL)
-        return complain(c, "/stages/%u/devices: found none, expected one per replica", index);
+        return complain(c, "/stages/%u/devices: found none, expected one per replica and lane",
+                        index);
     return check_position(c, index);
 }
 
@@ -333,6 +387,40 @@ static ty_status check_frozen(const checker *c, uint32_t index)
     return TY_OK;
 }
 
+/* Whether a bucket has to be followed by one of its experts. */
+static bool has_experts(const ty_plan *p, const ty_bucket *b)
+{
+    for (uint32_t i = b->first_layer; i < b->first_layer + b->layer_count; i++)
+        if (ty_layer_expert_elements(&p->workload->layers[i]) > 0)
+            return ty_plan_lanes(p, TY_EXPERT_LANES) > 1;
+    return false;
+}
+
+/* Behind a bucket with experts comes theirs, of the same layers, and nowhere else. `index` may be
+   the number of buckets. */
+static ty_status check_pair(const checker *c, uint32_t index)
+{
+    const ty_plan *p = c->plan;
+    const ty_bucket *b = index < p->bucket_count ? &p->buckets[index] : NULL;
+    const ty_bucket *before = index > 0 ? &p->buckets[index - 1] : NULL;
+    const bool is_awaited = before != NULL && !before->of_experts &&
+                            before->tied_stage == TY_NO_STAGE && has_experts(p, before);
+
+    if (is_awaited && (b == NULL || !b->of_experts || b->stage != before->stage ||
+                       b->first_layer != before->first_layer ||
+                       b->layer_count != before->layer_count || b->tied_stage != TY_NO_STAGE))
+        return complain(c,
+                        "/buckets/%u: expected the experts of layers %u to %u, which the bucket "
+                        "before it has without them",
+                        index, before->first_layer, before->first_layer + before->layer_count - 1);
+    if (!is_awaited && b != NULL && b->of_experts)
+        return complain(c,
+                        "/buckets/%u/of_experts: found true, expected false behind a bucket "
+                        "without experts, and without expert parallelism",
+                        index);
+    return TY_OK;
+}
+
 /* `covered` counts the buckets of each layer; `lowest` is where the stage's buckets have come
    down to. */
 static ty_status check_own_bucket(const checker *c, uint32_t index, uint32_t *lowest,
@@ -343,6 +431,8 @@ static ty_status check_own_bucket(const checker *c, uint32_t index, uint32_t *lo
 
     if (status != TY_OK)
         return status;
+    if (b->of_experts) /* of the same layers as the one before */
+        return check_bucket_bytes(c, index);
     if (b->first_layer + b->layer_count > lowest[b->stage])
         return complain(c,
                         "/buckets/%u: found layers %u to %u, expected them below layer %u: "
@@ -489,10 +579,12 @@ static ty_status check_buckets(const checker *c)
             goto cleanup;
         }
         are_tied = is_tied;
+        TY_CHECK(check_pair(c, b), status, cleanup);
         TY_CHECK(is_tied ? check_tied_bucket(c, b, is_tied_covered)
                          : check_own_bucket(c, b, lowest, is_covered),
                  status, cleanup);
     }
+    TY_CHECK(check_pair(c, p->bucket_count), status, cleanup);
     TY_CHECK(check_coverage(c, is_covered, is_tied_covered), status, cleanup);
     status = check_evolution(c);
 

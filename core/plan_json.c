@@ -130,6 +130,8 @@ static void write_bucket(const ty_bucket *bucket, ty_json_writer *writer)
     ty_json_put_uint(writer, "layer_count", bucket->layer_count);
     if (bucket->tied_stage != TY_NO_STAGE)
         ty_json_put_uint(writer, "tied_stage", bucket->tied_stage);
+    if (bucket->of_experts)
+        ty_json_put_bool(writer, "of_experts", true);
     ty_json_put_uint(writer, "gradient_bytes", bucket->gradient_bytes);
     ty_json_put_string(writer, "algorithm", ty_algorithm_name(bucket->algorithm));
     ty_compression_write(&bucket->compression, writer, "compression");
@@ -143,6 +145,10 @@ static void write_dimensions(const ty_plan *plan, ty_json_writer *writer)
         ty_json_put_uint(writer, "interleave", plan->interleave);
     if (plan->tensor_parallel > 1)
         ty_json_put_uint(writer, "tensor_parallel", plan->tensor_parallel);
+    if (plan->context_parallel > 1)
+        ty_json_put_uint(writer, "context_parallel", plan->context_parallel);
+    if (plan->expert_parallel > 1)
+        ty_json_put_uint(writer, "expert_parallel", plan->expert_parallel);
     if (plan->sequence_parallel)
         ty_json_put_bool(writer, "sequence_parallel", true);
     if (plan->zero > 0)
@@ -305,6 +311,8 @@ static ty_status read_bucket(const ty_json *object, ty_bucket *bucket, ty_error 
         TY_CHECK(
             ty_json_uint32(object, "tied_stage", 0, UINT32_MAX - 1, &bucket->tied_stage, error),
             status, done);
+    if (ty_json_has(object, "of_experts"))
+        TY_CHECK(ty_json_bool(object, "of_experts", &bucket->of_experts, error), status, done);
     TY_CHECK(ty_json_uint64(object, "gradient_bytes", 1, TY_JSON_MAX_INTEGER,
                             &bucket->gradient_bytes, error),
              status, done);
@@ -372,7 +380,9 @@ static ty_status read_dimensions(const ty_json *object, ty_plan *plan, ty_error 
         uint32_t *value;
     } dimensions[] = {
         {"interleave", 1, TY_MAX_STAGES_OF_A_PLAN, &plan->interleave},
-        {"tensor_parallel", 1, TY_MAX_TENSOR_PARALLEL, &plan->tensor_parallel},
+        {"tensor_parallel", 1, TY_MAX_LANES, &plan->tensor_parallel},
+        {"context_parallel", 1, TY_MAX_LANES, &plan->context_parallel},
+        {"expert_parallel", 1, TY_MAX_LANES, &plan->expert_parallel},
         {"zero", 0, 3, &plan->zero},
     };
     ty_status status = TY_OK;

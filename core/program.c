@@ -312,15 +312,15 @@ uint32_t ty_program_peak_in_flight(const ty_program *program, uint32_t stage)
 
 uint64_t ty_plan_transfer_bytes(const ty_plan *plan, uint32_t stage)
 {
-    const uint64_t bytes = ty_workload_cut_bytes(plan->workload, plan->stages[stage].first_layer) *
-                           plan->micro_batch_size;
-    return plan->sequence_parallel ? bytes / ty_plan_width(plan) : bytes;
+    const uint64_t bytes =
+        ty_lane_bytes(plan, ty_workload_cut_bytes(plan->workload, plan->stages[stage].first_layer));
+    return plan->sequence_parallel ? bytes / ty_plan_lanes(plan, TY_TENSOR_LANES) : bytes;
 }
 
 uint64_t ty_bucket_gather_bytes(const ty_plan *plan, const ty_bucket *bucket)
 {
     const uint64_t elements = bucket->gradient_bytes / TY_GRADIENT_ELEMENT_BYTES;
-    const uint32_t members = ty_bucket_member_count(plan, bucket);
+    const uint32_t members = ty_bucket_device_count(plan, bucket);
     return (elements + members - 1) / members * plan->workload->element_bytes;
 }
 

@@ -185,7 +185,7 @@ static uint64_t expected_bytes(const ty_plan *plan, const ty_instruction *in)
     case TY_OP_GATHER:
         return ty_bucket_gather_bytes(plan, &plan->buckets[in->bucket]);
     case TY_OP_LOAD:
-        return plan->workload->sample_bytes * plan->micro_batch_size;
+        return ty_lane_bytes(plan, plan->workload->sample_bytes);
     case TY_OP_BEGIN:
     case TY_OP_FORWARD:
     case TY_OP_RECOMPUTE:
@@ -557,7 +557,7 @@ static ty_status note_bucket(const checker *c, uint32_t at, uint32_t index)
         return note_once(c, at, index, &places->update);
     if (in->op == TY_OP_GATHER)
         return note_gather(c, at, index);
-    if (ty_bucket_member_count(c->plan, bucket) == 1)
+    if (ty_bucket_device_count(c->plan, bucket) == 1)
         return complain(c, at, index, "the bucket has one member and is not exchanged");
     if (in->op == TY_OP_COLLECTIVE)
         return note_once(c, at, index, &places->collectives[in->phase]);
@@ -573,6 +573,8 @@ static bool adds_to(const ty_workload *w, uint32_t stage, uint32_t layer, const 
 {
     const ty_layer *l = &w->layers[layer];
 
+    if (bucket->of_experts)
+        return is_in(bucket, layer) && ty_layer_expert_elements(l) > 0 && !l->is_frozen;
     if (bucket->stage == stage && is_in(bucket, layer) && l->parameter_bytes > 0 && !l->is_frozen)
         return true;
     return l->tied_to != TY_NO_LAYER && is_in(bucket, l->tied_to) &&
@@ -629,7 +631,7 @@ static ty_status check_bucket(const checker *c, uint32_t at, uint32_t index)
         {places->update, TY_OP_UPDATE, "the update of its bucket", true},
     };
     const size_t last = sizeof chain / sizeof chain[0] - 1;
-    const bool is_exchanged = ty_bucket_member_count(c->plan, bucket) > 1;
+    const bool is_exchanged = ty_bucket_device_count(c->plan, bucket) > 1;
     const bool is_evolution = c->plan->workload->learning == TY_LEARNING_EVOLUTION;
     uint32_t before = source_of(c, at, bucket);
     const char *name =

@@ -26,7 +26,7 @@ static void print_bucket(const ty_plan *plan, const ty_instruction *in, ty_text 
     if (in->op == TY_OP_COLLECTIVE)
         ty_text_addf(text, "  %s %s of %u", ty_algorithm_name(bucket->algorithm),
                      ty_collective_name(ty_plan_exchange_kind(plan, bucket, in->phase)),
-                     ty_bucket_member_count(plan, bucket));
+                     ty_bucket_device_count(plan, bucket));
     else if (in->op == TY_OP_ENCODE || in->op == TY_OP_DECODE) {
         ty_text_add(text, "  ");
         ty_compression_text(&bucket->compression, text);

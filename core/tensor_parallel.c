@@ -1,6 +1,6 @@
 /* How tensor parallelism divides layers among the lanes of a rank, and what the lanes then tell
    each other. */
-#include "ty_plan.h"
+#include "lanes.h"
 
 #include <inttypes.h>
 
@@ -111,7 +111,9 @@ double ty_tensor_parameter_share(const ty_plan *plan, uint32_t layer)
 {
     const ty_tensor_split split = ty_layer_tensor_split(plan->workload, layer);
 
-    return split == TY_SPLIT_NONE || split == TY_SPLIT_SEQUENCE ? 1 : 1.0 / ty_plan_width(plan);
+    return split == TY_SPLIT_NONE || split == TY_SPLIT_SEQUENCE
+               ? 1
+               : 1.0 / ty_plan_lanes(plan, TY_TENSOR_LANES);
 }
 
 double ty_tensor_work_share(const ty_plan *plan, uint32_t layer)
@@ -120,7 +122,12 @@ double ty_tensor_work_share(const ty_plan *plan, uint32_t layer)
 
     return split == TY_SPLIT_NONE || (split == TY_SPLIT_SEQUENCE && !plan->sequence_parallel)
                ? 1
-               : 1.0 / ty_plan_width(plan);
+               : 1.0 / ty_plan_lanes(plan, TY_TENSOR_LANES);
+}
+
+static ty_inner_collective of_tensors(ty_collective_kind kind, uint64_t bytes, uint32_t count)
+{
+    return (ty_inner_collective){TY_TENSOR_LANES, kind, bytes, count};
 }
 
 /* All of a tensor, in the form that tensor or sequence parallelism exchanges it. */
@@ -131,43 +138,43 @@ static uint32_t exchange_whole(const ty_plan *plan, uint64_t bytes, bool gathers
 
     if (!plan->sequence_parallel) {
         if (scatters) /* a sum that every lane needs; what is to be gathered is whole already */
-            out[count++] = (ty_inner_collective){TY_ALL_REDUCE, bytes, 1};
+            out[count++] = of_tensors(TY_ALL_REDUCE, bytes, 1);
         return count;
     }
     if (gathers)
-        out[count++] = (ty_inner_collective){TY_ALL_GATHER, bytes / ty_plan_width(plan), 1};
+        out[count++] = of_tensors(TY_ALL_GATHER, bytes / ty_plan_lanes(plan, TY_TENSOR_LANES), 1);
     if (scatters)
-        out[count++] = (ty_inner_collective){TY_REDUCE_SCATTER, bytes, 1};
+        out[count++] = of_tensors(TY_REDUCE_SCATTER, bytes, 1);
     return count;
 }
 
-uint32_t ty_layer_inner_collectives(const ty_plan *plan, uint32_t layer, bool is_backward,
-                                    ty_inner_collective *out)
+uint32_t ty_tensor_inner_collectives(const ty_plan *plan, uint32_t layer, bool is_backward,
+                                     ty_inner_collective *out)
 {
     const ty_workload *workload = plan->workload;
     const ty_layer *l = &workload->layers[layer];
-    const uint64_t samples = plan->micro_batch_size;
+    const uint64_t output = ty_lane_bytes(plan, l->output_bytes);
     const ty_shape *input = ty_layer_input_shape(workload, layer, 0);
 
-    if (ty_plan_width(plan) == 1)
+    if (ty_plan_lanes(plan, TY_TENSOR_LANES) == 1)
         return 0;
     switch (ty_layer_tensor_split(workload, layer)) {
     case TY_SPLIT_HEADS:
     case TY_SPLIT_HIDDEN:
     case TY_SPLIT_EXPERTS:
-        return exchange_whole(plan, l->output_bytes * samples, true, true, out);
+        return exchange_whole(plan, output, true, true, out);
     case TY_SPLIT_VOCABULARY:
         if (l->kind == TY_LAYER_EMBEDDING)
-            return exchange_whole(plan, l->output_bytes * samples, is_backward, !is_backward, out);
+            return exchange_whole(plan, output, is_backward, !is_backward, out);
         if (l->kind == TY_LAYER_LINEAR)
-            return exchange_whole(plan,
-                                  ty_shape_elements(input) * workload->element_bytes * samples,
-                                  !is_backward, is_backward, out);
+            return exchange_whole(
+                plan, ty_lane_bytes(plan, ty_shape_elements(input) * workload->element_bytes),
+                !is_backward, is_backward, out);
         if (is_backward)
             return 0;
-        out[0] = (ty_inner_collective){TY_ALL_REDUCE,
-                                       workload->tokens_per_sample * LOSS_NUMBER_BYTES * samples,
-                                       LOSS_NUMBERS_PER_LABEL};
+        out[0] = of_tensors(TY_ALL_REDUCE,
+                            ty_lane_bytes(plan, workload->tokens_per_sample * LOSS_NUMBER_BYTES),
+                            LOSS_NUMBERS_PER_LABEL);
         return 1;
     case TY_SPLIT_NONE:
     case TY_SPLIT_SEQUENCE:

@@ -9,6 +9,8 @@
  *   pipeline           several stages with one replica each
  *   hybrid             several stages, each with its own number of replicas
  *   tensor parallel    every replica is a group of `tensor_parallel` devices
+ *   context parallel   ... of `context_parallel` devices, each with its part of every sequence
+ *   expert parallel    ... of `expert_parallel` devices, each with its samples and its experts
  *   interleaved        `interleave` stages, far apart in the network, share their devices
  * A step has `micro_batches` micro-batches of `micro_batch_size` samples, numbered through all
  * replicas: micro-batch m is done by replica m mod r of each stage. Gradient accumulation is a
@@ -19,9 +21,10 @@
  * a stage. A position's program runs all its stages.
  *
  * Ranks are numbered position by position: rank = replicas of all earlier positions + own replica
- * index. A rank is a replica: with tensor parallelism a group of devices, its lanes, which run the
- * same program in step, each on its share of every layer (ty_tensor_share). Whatever is said of a
- * rank's transfers and exchanges holds for each lane with the same lane of its partners.
+ * index. A rank is a replica: with tensor, context or expert parallelism a group of devices, its
+ * lanes, which run the same program in step, each on its share of every layer (see "Lanes").
+ * Whatever is said of a rank's transfers holds for each lane with the same lane of its partners,
+ * and an exchange of gradients takes place among all lanes that have the same ones.
  *
  * A plan is self-contained: it carries the workload, the cluster and the profile it was made from,
  * with their digests.
@@ -65,8 +68,8 @@ const char *ty_recompute_name(ty_recompute recompute);
 typedef struct ty_plan_stage {
     uint32_t first_layer, layer_count;
     uint32_t replicas;
-    uint32_t *devices; /* [replicas][tensor_parallel]: device index in the cluster; the same for all
-                          stages of a position */
+    uint32_t *devices; /* [replicas][lanes]: device index in the cluster; the same for all stages of
+                          a position */
     /* full: only the stage's input is kept, forward runs again before backward; selective: the
      * executor's backward of attention does so by itself, no instruction says it */
     ty_recompute recompute;
@@ -83,6 +86,10 @@ typedef struct ty_plan_stage {
  * the owner's other parameters (a bias, positions) stay with the bucket of its range. A range may
  * include layers without parameters, but not only such, and no frozen ones with parameters: the
  * gradients of a bucket lie side by side.
+ *
+ * With expert parallelism, experts are on fewer lanes than everything else, so a bucket whose
+ * layers have experts is two: one of everything but the experts, and right behind it, with the same
+ * layers, one `of_experts`.
  */
 typedef struct ty_bucket {
     uint32_t stage; /* of a tied weight: the owner's, the earlier one */
@@ -90,7 +97,8 @@ typedef struct ty_bucket {
     /* The other stage of a tied weight, else TY_NO_STAGE; the bucket then is the one weight matrix
      * of `first_layer`, the owner, and `layer_count` is 1. */
     uint32_t tied_stage;
-    uint64_t gradient_bytes; /* uncompressed, fp32: ty_bucket_gradient_bytes */
+    bool of_experts;         /* only with expert parallelism: the routed experts of its layers */
+    uint64_t gradient_bytes; /* of one lane, uncompressed, fp32: ty_bucket_gradient_bytes */
     ty_algorithm algorithm;
     ty_compression compression;
 } ty_bucket;
@@ -143,11 +151,13 @@ typedef struct ty_plan {
     ty_schedule schedule;
     uint32_t global_batch; /* = micro_batches * micro_batch_size */
     uint32_t micro_batch_size, micro_batches;
-    uint32_t interleave;      /* stages a position; 0 counts as 1 */
-    uint32_t tensor_parallel; /* devices a replica; 0 counts as 1 */
+    uint32_t interleave; /* stages a position; 0 counts as 1 */
+    /* Lanes a replica, their product; each 0 counts as 1. */
+    uint32_t tensor_parallel, context_parallel, expert_parallel;
     bool sequence_parallel; /* what tensor parallelism leaves whole is divided along the sequence */
-    /* 1: optimizer state is sharded over a stage's replicas, 2: gradients too, 3: weights too;
-     * 0: nothing (Rajbhandari et al., "ZeRO", SC 2020) */
+    /* 1: optimizer state is sharded over all that exchange its gradients (a stage's replicas and
+     * those of their lanes that have the same weights), 2: gradients too, 3: weights too; 0:
+     * nothing (Rajbhandari et al., "ZeRO", SC 2020) */
     uint32_t zero;
     ty_optimizer optimizer;
     uint64_t seed; /* of initial weights and of the order of samples; below 2^53 */
@@ -205,10 +215,10 @@ ty_status ty_plan_digest(const ty_plan *plan, ty_digest *out, ty_error *error) T
 /** Beyond these a plan is refused as absurd. */
 #define TY_MAX_RANKS 1000000
 #define TY_MAX_MICRO_BATCHES 1000000
-#define TY_MAX_TENSOR_PARALLEL 1024
+#define TY_MAX_LANES 1024 /* of each kind */
 #define TY_MAX_STAGES_OF_A_PLAN 10000
 uint32_t ty_plan_rank_count(const ty_plan *plan);
-/** Stages a position, at least 1; and lanes a rank, at least 1. */
+/** Stages a position, at least 1; and lanes a rank, of all kinds, at least 1. */
 uint32_t ty_plan_interleave(const ty_plan *plan);
 uint32_t ty_plan_width(const ty_plan *plan);
 uint32_t ty_plan_position_count(const ty_plan *plan);
@@ -274,14 +284,104 @@ uint64_t ty_bucket_exchange_bytes(const ty_plan *plan, const ty_bucket *bucket);
 uint32_t ty_plan_exchange_interval(const ty_plan *plan, const ty_bucket *bucket);
 /** Ranks that take part in a bucket, ascending. @param ranks [out] room for ty_plan_rank_count. */
 uint32_t ty_bucket_members(const ty_plan *plan, const ty_bucket *bucket, uint32_t *ranks);
-/** How many they are. With one there is nothing to exchange. */
+/** How many they are. */
 uint32_t ty_bucket_member_count(const ty_plan *plan, const ty_bucket *bucket);
+
+/*
+ * A bucket is exchanged by several groups side by side, which have different gradients. In a group
+ * are, of each member rank, the lanes that have the same: all context and expert lanes with one
+ * number of their tensor lane; of experts the context lanes only.
+ */
+/** Lanes of each rank in one group. */
+uint32_t ty_bucket_lane_count(const ty_plan *plan, const ty_bucket *bucket);
+/** Groups: all lanes / ty_bucket_lane_count. */
+uint32_t ty_bucket_group_count(const ty_plan *plan, const ty_bucket *bucket);
+/** The n-th lane of a rank in a group; and the group that a lane is in. */
+uint32_t ty_bucket_lane(const ty_plan *plan, const ty_bucket *bucket, uint32_t group, uint32_t n);
+uint32_t ty_bucket_group_of(const ty_plan *plan, const ty_bucket *bucket, uint32_t lane);
+/** Devices of a group: its lanes of all members. With one there is nothing to exchange. */
+uint32_t ty_bucket_device_count(const ty_plan *plan, const ty_bucket *bucket);
+/** Them, by member and then by lane. @param devices [out] room for ty_bucket_device_count */
+uint32_t ty_bucket_devices(const ty_plan *plan, const ty_bucket *bucket, uint32_t group,
+                           uint32_t *devices);
+
+/* ---- Lanes -------------------------------------------------------------------------------- */
+
+/**
+ * Along which a rank's work is divided among its lanes. The lane with the numbers e, c and t is
+ * lane (e * context_parallel + c) * tensor_parallel + t.
+ *
+ * Tensor lanes have each their part of the weights: see "Tensor parallelism".
+ *
+ * Context lanes have each their part of every sequence (Dubey et al., "The Llama 3 Herd of Models",
+ * 2024, section 3.3.2): work, stash and transfers of all layers are divided, weights are whole on
+ * each. Attention gathers keys and values of the whole sequence, in backward again, and scatters
+ * the sums of their gradients. Causal attention is taken to be in balance, as it is where lane c
+ * has the c-th part from the front and the c-th from the end.
+ *
+ * Expert lanes have each their samples of a micro-batch, and of every moe layer their experts
+ * (Lepikhin et al., "GShard", ICLR 2021, section 3): work, stash and transfers of all layers are
+ * divided, other weights are whole on each. Tokens travel to their experts and back by an
+ * all-to-all each way. Experts are taken to be chosen equally often.
+ */
+typedef enum ty_lane_kind {
+    TY_TENSOR_LANES,
+    TY_CONTEXT_LANES,
+    TY_EXPERT_LANES,
+    TY_LANE_KIND_COUNT
+} ty_lane_kind;
+const char *ty_lane_kind_name(ty_lane_kind kind); /* "tensor" */
+/** How many of a kind a rank has, at least 1. */
+uint32_t ty_plan_lanes(const ty_plan *plan, ty_lane_kind kind);
+/** The lane with number n of a kind and all other numbers as those of `lane`. */
+uint32_t ty_plan_lane_along(const ty_plan *plan, ty_lane_kind kind, uint32_t lane, uint32_t n);
+/** Whether `lanes` context lanes can divide the sequences of a workload, in two parts for each:
+ * else TY_EINVAL naming the layer. */
+ty_status ty_context_check(const ty_workload *workload, uint32_t lanes,
+                           ty_error *error) TY_MUST_CHECK;
+/** Whether `lanes` divide the experts of all moe layers, of which there is one; else TY_EINVAL. */
+ty_status ty_expert_check(const ty_workload *workload, uint32_t lanes,
+                          ty_error *error) TY_MUST_CHECK;
+/** Parameters of all routed experts of a layer; 0 for other kinds than moe. */
+uint64_t ty_layer_expert_elements(const ty_layer *layer);
+/** Share of a layer's parameters, and of its work and stash, that each lane has. */
+double ty_lane_parameter_share(const ty_plan *plan, uint32_t layer);
+double ty_lane_work_share(const ty_plan *plan, uint32_t layer);
+/** What a lane has of something along the sequence that is `bytes` a sample, for a micro-batch: its
+ * samples, its part of the sequence; tensor lanes divide nothing of it. */
+uint64_t ty_lane_bytes(const ty_plan *plan, uint64_t bytes);
+/** Bytes of keys and values that one lane has, of its own part of a micro-batch's sequences; 0 for
+ * other kinds than attention. */
+uint64_t ty_lane_key_bytes(const ty_plan *plan, uint32_t layer);
+
+/** A collective inside a layer, among the lanes of a kind. */
+typedef struct ty_inner_collective {
+    ty_lane_kind among;
+    ty_collective_kind kind;
+    uint64_t bytes; /* all-reduce, reduce-scatter: each lane's input; all-gather: each lane's part;
+                       all-to-all: all that a lane has for all */
+    uint32_t count;
+} ty_inner_collective;
+#define TY_MAX_INNER_COLLECTIVES 8
+/**
+ * What one pass of a layer over one micro-batch exchanges inside a rank.
+ * Tensor lanes: an all-reduce behind attention and behind the mlp forward, and one before each
+ * backward; with sequence parallelism each is an all-gather and a reduce-scatter instead.
+ * Context lanes: of attention an all-gather of keys and values, and backward besides a
+ * reduce-scatter of their gradients. Latents (DeepSeek-V2) are expanded before.
+ * Expert lanes: of moe two all-to-alls of the tokens' copies, one to the experts and one back; with
+ * sequence parallelism of each tensor lane's part.
+ * @param out [out] room for TY_MAX_INNER_COLLECTIVES
+ * @return how many
+ */
+uint32_t ty_layer_inner_collectives(const ty_plan *plan, uint32_t layer, bool is_backward,
+                                    ty_inner_collective *out);
 
 /* ---- Tensor parallelism ------------------------------------------------------------------- */
 
 /**
- * How a layer is divided among the lanes of a rank (Shoeybi et al., "Megatron-LM", 2019, section 3;
- * Korthikanti et al., "Reducing Activation Recomputation", 2022, section 4.2).
+ * How a layer is divided among the tensor lanes of a rank (Shoeybi et al., "Megatron-LM", 2019,
+ * section 3; Korthikanti et al., "Reducing Activation Recomputation", 2022, section 4.2).
  */
 typedef enum ty_tensor_split {
     TY_SPLIT_NONE,      /* whole on every lane: convolutions, pooling, whatever has no rule */
@@ -297,27 +397,10 @@ ty_tensor_split ty_layer_tensor_split(const ty_workload *workload, uint32_t laye
  * and figure, and the nearest numbers that do. */
 ty_status ty_tensor_check(const ty_workload *workload, uint32_t lanes,
                           ty_error *error) TY_MUST_CHECK;
-/** Share of a layer's parameters, and of its work and stash, that each lane has: 1 / lanes or 1. */
+/** Share of a layer's parameters, and of its work and stash, that each tensor lane has: 1 / lanes
+ * or 1. */
 double ty_tensor_parameter_share(const ty_plan *plan, uint32_t layer);
 double ty_tensor_work_share(const ty_plan *plan, uint32_t layer);
-
-/** A collective inside a layer, among the lanes of a rank. */
-typedef struct ty_inner_collective {
-    ty_collective_kind kind;
-    uint64_t
-        bytes; /* all-reduce, reduce-scatter: each lane's input; all-gather: each lane's part */
-    uint32_t count;
-} ty_inner_collective;
-#define TY_MAX_INNER_COLLECTIVES 4
-/**
- * What one pass of a layer over one micro-batch exchanges among lanes: with tensor parallelism an
- * all-reduce behind attention and behind the mlp forward, and one before each backward; with
- * sequence parallelism each is an all-gather and a reduce-scatter instead. Nothing without.
- * @param out [out] room for TY_MAX_INNER_COLLECTIVES
- * @return how many
- */
-uint32_t ty_layer_inner_collectives(const ty_plan *plan, uint32_t layer, bool is_backward,
-                                    ty_inner_collective *out);
 
 /* A summary as a JSON object, the same wherever it stands. */
 void ty_step_summary_to_json(const ty_step_summary *summary, ty_json_writer *writer,

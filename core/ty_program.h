@@ -16,8 +16,8 @@
  * a replica's own: replica q of r does, as its k-th, micro-batch k*r + q of the step. The partner
  * of a transfer of micro-batch m is replica m mod r' of the peer stage.
  *
- * A bucket with one member has no encode, collective or decode; without compression it has no
- * encode and decode. A compression of two phases makes encode, collective, encode, collective,
+ * A bucket that only one device has has no encode, collective or decode; without compression it has
+ * no encode and decode. A compression of two phases makes encode, collective, encode, collective,
  * decode: `phase` tells them apart. Every stage that holds a bucket has one update for it. Of a
  * sharded bucket (ZeRO) the collective leaves each member with its share of the sum, update is of
  * that share, and gather brings the weights together where they are next needed: once a step before

@@ -742,13 +742,13 @@ static ty_status check_backend(const ty_device_backend *backend, const ty_plan *
 /* What a plan may say and this runtime does not do yet. */
 static ty_status check_plan(const ty_plan *plan, ty_error *error)
 {
-    const char *what = NULL;
     ty_status status = TY_OK;
 
-    if (ty_plan_width(plan) > 1)
-        what = "tensor parallelism";
-    if (what != NULL)
-        return ty_fail(error, TY_EUNSUPPORTED, "the worker cannot run plans with %s yet", what);
+    for (int k = 0; k < TY_LANE_KIND_COUNT; k++)
+        if (ty_plan_lanes(plan, (ty_lane_kind)k) > 1)
+            return ty_fail(error, TY_EUNSUPPORTED,
+                           "the worker cannot run plans with %s parallelism yet",
+                           ty_lane_kind_name((ty_lane_kind)k));
     for (uint32_t b = 0; b < plan->bucket_count && status == TY_OK; b++)
         status = check_random_share(plan, b, error);
     return status == TY_OK ? check_local_steps(plan, error) : status;

@@ -28,7 +28,7 @@ static ty_status choose(ty_costing *costing, ty_bucket *bucket, uint32_t index)
 
 static ty_status choose_any(ty_costing *costing, ty_bucket *bucket, uint32_t index)
 {
-    uint32_t members = ty_bucket_member_count(costing->plan, bucket);
+    uint32_t members = ty_bucket_device_count(costing->plan, bucket);
     bool is_library = false;
     ty_status status = TY_OK;
 

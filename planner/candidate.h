@@ -57,6 +57,12 @@ ty_status ty_search_question_make(const ty_workload *workload, const ty_cluster 
                                   const ty_profile *profile, const ty_plan_options *options,
                                   search_question *question, ty_error *error) TY_MUST_CHECK;
 void ty_search_question_clear(search_question *question);
+/** Lanes of a rank by dimensions. */
+uint32_t ty_dimensions_width(const ty_plan_dimensions *dimensions);
+bool ty_dimensions_equal(const ty_plan_dimensions *a, const ty_plan_dimensions *b);
+/** A plan of which only the dimensions and the workload are there, for what ty_plan.h says of
+ * lanes. */
+ty_plan ty_plan_of_dimensions(const search_question *question, uint32_t micro_batch_size);
 /** Takes dimensions in hand; TY_EINVAL where the workload or the cluster does not allow them. */
 ty_status ty_search_question_divide(search_question *question, const ty_plan_dimensions *dimensions,
                                     ty_error *error) TY_MUST_CHECK;
@@ -122,7 +128,6 @@ ty_status ty_candidates_add(candidate_list *list, const candidate *c,
 
 /** The layer behind a stage. */
 uint32_t ty_division_end(const search_question *question, const division *d, uint32_t stage);
-bool ty_division_is_replicated(const division *d);
 
 /** dimensions.c: what is tried where nothing fits without, the cheapest first. At most
  * TY_MOST_DIMENSIONS. @return how many */

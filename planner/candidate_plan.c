@@ -3,17 +3,18 @@
 #include "costing.h"
 #include "lowering.h"
 
+#include <string.h>
+
 static ty_bucket bucket_of(const ty_plan *plan, const candidate *c, uint32_t stage,
                            uint32_t first_layer)
 {
-    bool is_exchanged = plan->stages[stage].replicas > 1;
     ty_bucket bucket = {.stage = stage,
                         .first_layer = first_layer,
                         .layer_count = 1,
                         .tied_stage = TY_NO_STAGE,
                         .algorithm = TY_RING};
 
-    if (is_exchanged)
+    if (ty_bucket_device_count(plan, &bucket) > 1)
         bucket.compression = c->compression;
     bucket.gradient_bytes = ty_bucket_gradient_bytes(plan, &bucket);
     return bucket;
@@ -29,7 +30,9 @@ static bool is_frozen_with_weights(const ty_layer *layer)
 static void add_stage_buckets(const candidate *c, uint32_t stage, ty_plan *plan)
 {
     const ty_plan_stage *planned = &plan->stages[stage];
-    uint64_t limit = planned->replicas > 1 ? c->bucket_bytes : UINT64_MAX;
+    const bool is_exchanged =
+        planned->replicas * ty_plan_width(plan) > ty_plan_lanes(plan, TY_TENSOR_LANES);
+    uint64_t limit = is_exchanged ? c->bucket_bytes : UINT64_MAX;
     ty_bucket *open = NULL;
 
     for (uint32_t l = planned->first_layer + planned->layer_count; l-- > planned->first_layer;) {
@@ -46,6 +49,24 @@ static void add_stage_buckets(const candidate *c, uint32_t stage, ty_plan *plan)
         open->layer_count += open->first_layer - l;
         open->first_layer = l;
         open->gradient_bytes += one.gradient_bytes;
+    }
+}
+
+/* Behind each bucket from `first` on the experts of its layers, where they are on fewer lanes. */
+static void add_expert_buckets(const candidate *c, uint32_t first, ty_plan *plan)
+{
+    for (uint32_t b = first; b < plan->bucket_count; b++) {
+        ty_bucket experts = plan->buckets[b];
+        experts.of_experts = true;
+        experts.compression =
+            ty_bucket_device_count(plan, &experts) > 1 ? c->compression : (ty_compression){0};
+        experts.gradient_bytes = ty_bucket_gradient_bytes(plan, &experts);
+        if (ty_plan_lanes(plan, TY_EXPERT_LANES) == 1 || experts.gradient_bytes == 0)
+            continue;
+        memmove(&plan->buckets[b + 2], &plan->buckets[b + 1],
+                (plan->bucket_count - b - 1) * sizeof *plan->buckets);
+        plan->buckets[++b] = experts;
+        plan->bucket_count++;
     }
 }
 
@@ -68,10 +89,11 @@ static void add_tied_buckets(const candidate *c, ty_plan *plan)
 static ty_status plan_buckets(const search_question *q, const candidate *c, ty_plan *plan,
                               ty_error *error)
 {
-    plan->buckets = ty_alloc((size_t)q->workload->layer_count * 2, sizeof *plan->buckets);
+    plan->buckets = ty_alloc((size_t)q->workload->layer_count * 3, sizeof *plan->buckets);
     if (plan->buckets == NULL)
         return ty_fail(error, TY_ENOMEM, "out of memory");
     for (uint32_t s = 0; s < plan->stage_count; s++) {
+        const uint32_t first = plan->bucket_count;
         bool is_done = false;
         ty_status status = TY_OK;
         if (c->has_fitted_buckets && plan->stages[s].replicas > 1)
@@ -81,6 +103,7 @@ static ty_status plan_buckets(const search_question *q, const candidate *c, ty_p
             return status;
         if (!is_done)
             add_stage_buckets(c, s, plan);
+        add_expert_buckets(c, first, plan);
     }
     add_tied_buckets(c, plan);
     return TY_OK;
@@ -128,6 +151,8 @@ static ty_status make_plan(const search_question *q, const candidate *c, ty_plan
     plan->schedule = c->schedule;
     plan->interleave = c->dimensions.interleave;
     plan->tensor_parallel = c->dimensions.tensor_parallel;
+    plan->context_parallel = c->dimensions.context_parallel;
+    plan->expert_parallel = c->dimensions.expert_parallel;
     plan->sequence_parallel = c->dimensions.sequence_parallel;
     plan->zero = c->dimensions.zero;
     plan->global_batch = q->global_batch;
@@ -251,6 +276,10 @@ static void name_dimensions(const ty_plan_dimensions *d, ty_text *name)
         ty_text_addf(name, ", %u stages a device", d->interleave);
     if (d->tensor_parallel > 1)
         ty_text_addf(name, ", tensor parallel %u", d->tensor_parallel);
+    if (d->context_parallel > 1)
+        ty_text_addf(name, ", context parallel %u", d->context_parallel);
+    if (d->expert_parallel > 1)
+        ty_text_addf(name, ", expert parallel %u", d->expert_parallel);
     if (d->sequence_parallel)
         ty_text_add(name, ", sequence parallel");
     if (d->zero > 0)
@@ -265,7 +294,7 @@ ty_status ty_candidate_name(const search_question *q, const candidate *c, bool w
     const division *d = c->division;
     ty_text name = {0};
 
-    if (d->stage_count == 1 && d->replicas[0] == 1 && c->dimensions.tensor_parallel <= 1)
+    if (d->stage_count == 1 && d->replicas[0] == 1 && ty_dimensions_width(&c->dimensions) == 1)
         ty_text_add(&name, "single device");
     else if (d->stage_count == 1)
         ty_text_addf(&name, "data parallel %u", d->replicas[0]);

@@ -41,12 +41,8 @@ static ty_status out_of_memory(enumeration *e)
 
 static bool is_same_strategy(const strategy *a, const strategy *b)
 {
-    const ty_plan_dimensions *da = &a->dimensions, *db = &b->dimensions;
-
-    return da->tensor_parallel == db->tensor_parallel &&
-           da->sequence_parallel == db->sequence_parallel && da->zero == db->zero &&
-           da->interleave == db->interleave && da->recompute == db->recompute &&
-           a->schedule == b->schedule && a->division->stage_count == b->division->stage_count &&
+    return ty_dimensions_equal(&a->dimensions, &b->dimensions) && a->schedule == b->schedule &&
+           a->division->stage_count == b->division->stage_count &&
            memcmp(a->division->replicas, b->division->replicas,
                   a->division->stage_count * sizeof *a->division->replicas) == 0;
 }
@@ -103,6 +99,21 @@ static const uint64_t usual_bucket_bytes[] = {UINT64_MAX, 25u << 20, 4u << 20, 1
                                               256u << 10};
 #define MOST_BUCKETS 64 /* of a stage, beyond which latency eats what overlap gains */
 
+/* Whether a stage exchanges gradients: among its replicas, or lanes that have the same weights. */
+static bool exchanges(const search_question *q, uint32_t replicas)
+{
+    const uint32_t tensor = q->dimensions.tensor_parallel > 1 ? q->dimensions.tensor_parallel : 1;
+    return replicas > 1 || ty_dimensions_width(&q->dimensions) > tensor;
+}
+
+static bool is_any_exchanged(const search_question *q, const division *d)
+{
+    for (uint32_t s = 0; s < d->stage_count; s++)
+        if (exchanges(q, d->replicas[s]))
+            return true;
+    return false;
+}
+
 /* The most gradients any stage has to exchange. */
 static uint64_t largest_exchange(const enumeration *e, const division *d)
 {
@@ -111,7 +122,7 @@ static uint64_t largest_exchange(const enumeration *e, const division *d)
     for (uint32_t s = 0; s < d->stage_count; s++) {
         uint64_t bytes = e->costs.gradient_sums[ty_division_end(e->q, d, s)] -
                          e->costs.gradient_sums[d->first_layers[s]];
-        if (d->replicas[s] > 1 && bytes > largest)
+        if (exchanges(e->q, d->replicas[s]) && bytes > largest)
             largest = bytes;
     }
     return largest;
@@ -167,7 +178,7 @@ static ty_status push_compressions(enumeration *e, candidate *c)
             continue;
         if (e->q->dimensions.zero > 0 && !ty_compression_shards(&c->compression))
             continue;
-        if (k != TY_COMPRESSION_NONE && (!ty_division_is_replicated(c->division) ||
+        if (k != TY_COMPRESSION_NONE && (!is_any_exchanged(e->q, c->division) ||
                                          (!o->fix_compression && !is_worth_compressing(e, c))))
             continue;
         status = push_buckets(e, c);
@@ -242,6 +253,9 @@ static bool is_sensible(const search_question *q, uint32_t stages, uint32_t micr
 {
     uint32_t replicas = q->rank_count / stages > 0 ? q->rank_count / stages : 1;
 
+    if (q->dimensions.expert_parallel > 1 &&
+        q->global_batch / micro_batches % q->dimensions.expert_parallel != 0)
+        return false;
     if (q->fixed_micro_batch_size > 0)
         return q->global_batch / micro_batches == q->fixed_micro_batch_size;
     if (stages == 1) /* accumulation only where memory asks for it */

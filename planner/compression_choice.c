@@ -117,12 +117,13 @@ ty_status ty_plan_exchange_terms(const ty_plan *plan, const ty_cluster *cluster,
     *ring_bandwidth_bytes_per_s = HUGE_VAL;
     for (uint32_t b = 0; b < plan->bucket_count; b++) {
         const ty_bucket *bucket = &plan->buckets[b];
-        if (bucket->tied_stage != TY_NO_STAGE || ty_bucket_member_count(plan, bucket) < 2)
+        if (bucket->tied_stage != TY_NO_STAGE || ty_bucket_device_count(plan, bucket) < 2)
             continue;
         TY_CHECK(meet_stage(&costing, bucket, &stage), status, cleanup);
         TY_CHECK(add_terms(&costing, b, compression, plain, compressed), status, cleanup);
         *ring_bandwidth_bytes_per_s =
-            fmin(*ring_bandwidth_bytes_per_s, costing.stage.network->ring_bandwidth_bytes_per_s);
+            fmin(*ring_bandwidth_bytes_per_s,
+                 costing.stage.networks[bucket->of_experts]->ring_bandwidth_bytes_per_s);
     }
 cleanup:
     ty_cost_stage_close(&costing);

@@ -78,8 +78,8 @@ static ty_status cost_layer(ty_costing *costing, uint32_t layer, bool has_backwa
     const ty_plan *plan = costing->plan;
     const ty_workload *workload = plan->workload;
     const ty_layer *l = &workload->layers[layer];
-    const ty_layer_share share = {.work = ty_tensor_work_share(plan, layer),
-                                  .parameters = ty_tensor_parameter_share(plan, layer)};
+    const ty_layer_share share = {.work = ty_lane_work_share(plan, layer),
+                                  .parameters = ty_lane_parameter_share(plan, layer)};
     ty_stage_costing *stage = &costing->stage;
     ty_inner_collective inner[TY_MAX_INNER_COLLECTIVES];
     ty_status status = TY_OK;
@@ -276,7 +276,7 @@ ty_status ty_cost_update(ty_costing *costing, const ty_instruction *instruction,
         return status;
     bytes = bucket->gradient_bytes;
     if (ty_bucket_is_sharded(costing->plan, bucket))
-        bytes /= ty_bucket_member_count(costing->plan, bucket);
+        bytes /= ty_bucket_device_count(costing->plan, bucket);
     if (costing->profile == NULL || noise > 0 ||
         !ty_profile_update(costing->profile, optimizer->kind, bytes / TY_GRADIENT_ELEMENT_BYTES,
                            &seconds)) {
@@ -293,7 +293,7 @@ static ty_codec_cost codec_by_bandwidth(const ty_costing *costing, const ty_buck
 {
     const ty_compression *c = &bucket->compression;
     const codec_passes *p = &codec_passes_of[c->kind];
-    uint32_t members = ty_bucket_member_count(costing->plan, bucket);
+    uint32_t members = ty_bucket_device_count(costing->plan, bucket);
     double pass_s = memory_seconds(costing, (double)bucket->gradient_bytes);
     ty_codec_cost cost = {.decode_s = p->decode + p->rank * c->rank};
     bool are_pairs =
@@ -308,7 +308,7 @@ static ty_codec_cost codec_by_bandwidth(const ty_costing *costing, const ty_buck
 
 void ty_cost_of_codec(ty_costing *costing, const ty_bucket *bucket, ty_codec_cost *cost)
 {
-    uint32_t members = ty_bucket_member_count(costing->plan, bucket);
+    uint32_t members = ty_bucket_device_count(costing->plan, bucket);
 
     if (bucket->compression.kind == TY_COMPRESSION_NONE) {
         *cost = (ty_codec_cost){0};

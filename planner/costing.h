@@ -26,9 +26,12 @@ typedef struct ty_stage_costing {
     double *forward_s, *backward_s, *weight_s;
     double *inner_s[2]; /* [layers of the workload]: among lanes, forward and backward */
     double core_share;  /* of the greediest kind */
-    const ty_group_network *network; /* of the replicas; NULL until asked for; the cache's */
-    const ty_group_network *lanes;   /* of the lanes of a rank; likewise */
-    ty_stage_transfer transfers[2];  /* to the previous position, to the next */
+    /* The cache's; NULL until asked for. Of an exchange of all but experts, and of experts; of the
+     * lanes of a rank. */
+    const ty_group_network *networks[2];
+    const ty_group_network *lanes[TY_LANE_KIND_COUNT];
+    double lane_crowds[TY_LANE_KIND_COUNT]; /* how much such groups of a rank slow each other */
+    ty_stage_transfer transfers[2];         /* to the previous position, to the next */
 } ty_stage_costing;
 
 typedef struct ty_costing {

@@ -1,6 +1,32 @@
 /* What else can be divided where layers and samples alone do not fit: the cheapest first. */
 #include "candidate.h"
 
+uint32_t ty_dimensions_width(const ty_plan_dimensions *d)
+{
+    const ty_plan plan = {.tensor_parallel = d->tensor_parallel,
+                          .context_parallel = d->context_parallel,
+                          .expert_parallel = d->expert_parallel};
+    return ty_plan_width(&plan);
+}
+
+bool ty_dimensions_equal(const ty_plan_dimensions *a, const ty_plan_dimensions *b)
+{
+    return a->tensor_parallel == b->tensor_parallel && a->context_parallel == b->context_parallel &&
+           a->expert_parallel == b->expert_parallel &&
+           a->sequence_parallel == b->sequence_parallel && a->zero == b->zero &&
+           a->interleave == b->interleave && a->recompute == b->recompute;
+}
+
+ty_plan ty_plan_of_dimensions(const search_question *q, uint32_t micro_batch_size)
+{
+    return (ty_plan){.workload = (ty_workload *)q->workload,
+                     .micro_batch_size = micro_batch_size,
+                     .tensor_parallel = q->dimensions.tensor_parallel,
+                     .context_parallel = q->dimensions.context_parallel,
+                     .expert_parallel = q->dimensions.expert_parallel,
+                     .sequence_parallel = q->dimensions.sequence_parallel};
+}
+
 /* The devices of the smallest host: lanes talk in every layer, so they stay inside one. */
 static uint32_t smallest_host(const search_question *q)
 {

@@ -9,14 +9,6 @@ uint32_t ty_division_end(const search_question *q, const division *d, uint32_t s
     return stage + 1 < d->stage_count ? d->first_layers[stage + 1] : q->workload->layer_count;
 }
 
-bool ty_division_is_replicated(const division *d)
-{
-    for (uint32_t s = 0; s < d->stage_count; s++)
-        if (d->replicas[s] > 1)
-            return true;
-    return false;
-}
-
 static bool is_same_division(const division *a, const division *b)
 {
     return memcmp(a, b, sizeof *a) == 0; /* unused entries are 0 */

@@ -74,11 +74,39 @@ uint32_t ty_lower_next_bucket(const ty_lowering *l, uint32_t stage, uint32_t fro
     return from;
 }
 
-/* The stage's next bucket from `from` on that its own replicas exchange, or the count. */
+static bool is_exchanged(const ty_lowering *l, uint32_t bucket)
+{
+    return ty_bucket_device_count(l->plan, &l->plan->buckets[bucket]) > 1;
+}
+
+/* The stage's next bucket from `from` on that is exchanged, or the count. */
 static uint32_t next_exchanged(const ty_lowering *l, uint32_t stage, uint32_t from)
 {
-    return l->plan->stages[stage].replicas == 1 ? l->plan->bucket_count
-                                                : ty_lower_next_bucket(l, stage, from);
+    uint32_t bucket = ty_lower_next_bucket(l, stage, from);
+
+    while (bucket < l->plan->bucket_count && !is_exchanged(l, bucket))
+        bucket = ty_lower_next_bucket(l, stage, bucket + 1);
+    return bucket;
+}
+
+/* The next one with layers of its own: experts are of the layers of the bucket before them. */
+static uint32_t next_piece(const ty_lowering *l, uint32_t stage, uint32_t from)
+{
+    uint32_t bucket = next_exchanged(l, stage, from);
+
+    while (bucket < l->plan->bucket_count && l->plan->buckets[bucket].of_experts)
+        bucket = next_exchanged(l, stage, bucket + 1);
+    return bucket;
+}
+
+/* The bucket of the same layers' experts, where it is there and exchanged; else the count. */
+uint32_t ty_lower_experts_of(const ty_lowering *l, uint32_t bucket)
+{
+    const uint32_t next = bucket + 1;
+    return next < l->plan->bucket_count && l->plan->buckets[next].of_experts &&
+                   is_exchanged(l, next)
+               ? next
+               : l->plan->bucket_count;
 }
 
 /* Weights that are averaged after local steps are known only when backward is over. */
@@ -132,19 +160,30 @@ done:
     return status;
 }
 
+/* What a piece of backward leaves to be exchanged. */
+static ty_status exchange_piece(ty_lowering *l, uint32_t bucket, uint32_t backward)
+{
+    const uint32_t experts = ty_lower_experts_of(l, bucket);
+    ty_status status = exchange(l, bucket, backward);
+
+    if (status == TY_OK && experts != l->plan->bucket_count)
+        status = exchange(l, experts, backward);
+    return status;
+}
+
 ty_status ty_lower_last_backward(ty_lowering *l, ty_op op, ty_lower_pass pass, uint32_t received)
 {
     const ty_plan_stage *stage = &l->plan->stages[pass.stage];
     const uint32_t none = l->plan->bucket_count;
     const bool is_overlapped = l->plan->workload->local_steps <= 1;
     uint32_t end = stage->first_layer + stage->layer_count;
-    uint32_t bucket = is_overlapped ? next_exchanged(l, pass.stage, 0) : none, next, first = 0;
+    uint32_t bucket = is_overlapped ? next_piece(l, pass.stage, 0) : none, next, first = 0;
     uint32_t backward = TY_NO_INSTRUCTION, previous;
     ty_instruction piece;
     ty_status status = TY_OK;
 
     do {
-        next = bucket == none ? none : next_exchanged(l, pass.stage, bucket + 1);
+        next = bucket == none ? none : next_piece(l, pass.stage, bucket + 1);
         TY_CHECK(piece_start(l, pass.stage, bucket, next == none, end, &first), status, done);
         piece = ty_lower_compute(op, pass, first, end - first);
         previous = backward;
@@ -152,7 +191,7 @@ ty_status ty_lower_last_backward(ty_lowering *l, ty_op op, ty_lower_pass pass, u
         if (next == none && op == TY_OP_BACKWARD)
             TY_CHECK(ty_lower_send_gradient(l, pass, backward), status, done);
         if (bucket != none)
-            TY_CHECK(exchange(l, bucket, backward), status, done);
+            TY_CHECK(exchange_piece(l, bucket, backward), status, done);
         end = first;
         bucket = next;
     } while (bucket != none);

@@ -77,7 +77,7 @@ static ty_status lower_load(ty_lowering *l, ty_lower_pass pass, uint32_t *index)
         return TY_OK;
     if (pass.stage != 0 && labels * LABEL_BYTES < bytes)
         bytes = labels * LABEL_BYTES;
-    load.bytes = bytes * l->plan->micro_batch_size;
+    load.bytes = ty_lane_bytes(l->plan, bytes);
     return ty_lower_append(l, &load,
                            m < LOAD_AHEAD ? NULL : &forwards_of(l, pass.stage)[m - LOAD_AHEAD],
                            m < LOAD_AHEAD ? 0 : 1, index);

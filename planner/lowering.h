@@ -23,7 +23,7 @@ typedef struct ty_lowering {
     uint32_t *averaged; /* [plan->bucket_count]: the instruction that leaves this position's bucket
                            averaged,     or TY_NO_INSTRUCTION where nothing is exchanged */
     uint32_t begin;     /* with ZeRO: where the step begins */
-    uint32_t *gathers;  /* [plan->bucket_count]: the bucket's last gather */
+    uint32_t *gathers;  /* [plan->bucket_count]: the bucket's last gather, or its experts' */
     ty_error *error;
 } ty_lowering;
 
@@ -100,6 +100,9 @@ ty_status ty_lower_updates(ty_lowering *lowering) TY_MUST_CHECK;
 /** A stage's next bucket of its own from `from` on, from its last layer down, that `is_wanted`;
  * or the plan's count. */
 uint32_t ty_lower_next_bucket(const ty_lowering *lowering, uint32_t stage, uint32_t from);
+/** The bucket of the experts of a bucket's layers, where there is one and it is exchanged; else the
+ * plan's count. */
+uint32_t ty_lower_experts_of(const ty_lowering *lowering, uint32_t bucket);
 ty_instruction ty_lower_bucket_instruction(const ty_lowering *lowering, ty_op op, uint32_t stage,
                                            uint32_t bucket);
 
@@ -116,7 +119,11 @@ bool ty_lower_is_gathered(const ty_lowering *lowering, ty_lower_pass pass);
  */
 ty_status ty_lower_gathered_pass(ty_lowering *lowering, ty_op op, ty_lower_pass pass,
                                  const uint32_t waits[2], uint32_t *index) TY_MUST_CHECK;
-/** With ZeRO 3, the gather of a bucket for one pass. @param after what it waits for besides */
+/**
+ * With ZeRO 3, the gather of a bucket, and of its experts, for one pass.
+ * @param after what it waits for besides
+ * @param index [out] the last gather
+ */
 ty_status ty_lower_gather(ty_lowering *lowering, ty_lower_pass pass, uint32_t bucket,
                           uint32_t after, uint32_t *index) TY_MUST_CHECK;
 

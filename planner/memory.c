@@ -61,7 +61,7 @@ static double tied_copies(const context *c, bool only_trained)
         if (earlier == user)
             bytes += (double)l->attributes[TY_IN_FEATURES] *
                      (double)l->attributes[TY_OUT_FEATURES] * c->plan->workload->element_bytes *
-                     ty_tensor_parameter_share(c->plan, l->tied_to);
+                     ty_lane_parameter_share(c->plan, l->tied_to);
     }
     return bytes;
 }
@@ -72,20 +72,21 @@ static double parameters(const context *c, bool only_trained)
     double bytes = tied_copies(c, only_trained);
     for (uint32_t i = c->stage->first_layer; i < c->end; i++)
         if (!only_trained || !layer_at(c, i)->is_frozen)
-            bytes +=
-                (double)layer_at(c, i)->parameter_bytes * ty_tensor_parameter_share(c->plan, i);
+            bytes += (double)layer_at(c, i)->parameter_bytes * ty_lane_parameter_share(c->plan, i);
     return bytes;
 }
 
-/* The part of them that is divided among the replicas when something is sharded. */
-static double sharded_parameters(const context *c)
+/* What a device has less of them by sharding: all of a bucket but its part. */
+static double others_parameters(const context *c)
 {
     double bytes = 0;
-    for (uint32_t b = 0; b < c->plan->bucket_count; b++)
-        if (c->plan->buckets[b].stage == c->index &&
-            ty_bucket_is_sharded(c->plan, &c->plan->buckets[b]))
-            bytes += (double)c->plan->buckets[b].gradient_bytes / TY_GRADIENT_ELEMENT_BYTES *
-                     c->plan->workload->element_bytes;
+    for (uint32_t b = 0; b < c->plan->bucket_count; b++) {
+        const ty_bucket *bucket = &c->plan->buckets[b];
+        const double devices = ty_bucket_device_count(c->plan, bucket);
+        if (bucket->stage == c->index && ty_bucket_is_sharded(c->plan, bucket))
+            bytes += (double)bucket->gradient_bytes / TY_GRADIENT_ELEMENT_BYTES *
+                     c->plan->workload->element_bytes * (1 - 1 / devices);
+    }
     return bytes;
 }
 
@@ -96,7 +97,8 @@ static double stage_input(const context *c)
     const ty_workload *w = c->plan->workload;
     if (c->stage->first_layer > 0)
         return (double)ty_plan_transfer_bytes(c->plan, c->index) / c->samples;
-    return (double)ty_shape_elements(&w->input) * w->element_bytes;
+    return (double)ty_lane_bytes(c->plan, ty_shape_elements(&w->input) * w->element_bytes) /
+           c->samples;
 }
 
 /* What crosses to the next stage; 0 behind the last. */
@@ -128,7 +130,7 @@ static double score_bytes(const context *c, uint32_t layer)
 static double layer_stash(const context *c, uint32_t layer)
 {
     return ((double)layer_at(c, layer)->stash_bytes - score_bytes(c, layer)) *
-           ty_tensor_work_share(c->plan, layer);
+           ty_lane_work_share(c->plan, layer);
 }
 
 /* The layer in whose memory the output of `layer` lies: rectifiers and views have none of their
@@ -163,7 +165,7 @@ static double stash(const context *c)
             bytes += layer_stash(c, i);
         else if (c->is_kept[i])
             bytes += fmin((double)layer->stash_bytes, (double)layer->output_bytes) *
-                     ty_tensor_work_share(c->plan, i);
+                     ty_lane_work_share(c->plan, i);
     }
     return bytes;
 }
@@ -183,7 +185,7 @@ static double activation_gradients(const context *c)
 {
     double outputs = 0, inner = 0;
     for (uint32_t i = c->stage->first_layer; i < c->end; i++) {
-        const double share = ty_tensor_work_share(c->plan, i);
+        const double share = ty_lane_work_share(c->plan, i);
         double kept = c->takes_part[i] ? (double)layer_at(c, i)->stash_bytes * share : 0;
         double output = fmin(kept, (double)layer_at(c, i)->output_bytes * share);
         outputs += output;
@@ -230,7 +232,7 @@ static double stashed_versions(const ty_plan *plan, const ty_program *program, u
 static bool is_exchanged_here(const context *c, const ty_bucket *bucket)
 {
     return (bucket->stage == c->index || bucket->tied_stage == c->index) &&
-           ty_bucket_member_count(c->plan, bucket) > 1;
+           ty_bucket_device_count(c->plan, bucket) > 1;
 }
 
 /* To each neighbour: staging, and per slot the gradient that is received or waits to be sent, where
@@ -258,7 +260,27 @@ static double collective_scratch(const context *c, const ty_bucket *bucket, uint
         bucket->algorithm == TY_PARAMETER_SERVER ||
         bucket->algorithm == TY_BLOCK_MANAGER) /* whole payloads, or everybody's share */
         return wire;
-    return fmin(wire, RING_PIECES * wire / ty_bucket_member_count(c->plan, bucket));
+    return fmin(wire, RING_PIECES * wire / ty_bucket_device_count(c->plan, bucket));
+}
+
+/* Keys and values of whole sequences and their gradients, of one layer at a time; copies of tokens
+ * on their way to experts elsewhere and back. */
+static double lane_buffers(const context *c)
+{
+    double largest = 0;
+
+    for (uint32_t i = c->stage->first_layer; i < c->end; i++) {
+        ty_inner_collective inner[TY_MAX_INNER_COLLECTIVES];
+        const uint32_t count = ty_layer_inner_collectives(c->plan, i, true, inner);
+        double bytes = 0;
+        for (uint32_t k = 0; k < count; k++)
+            if (inner[k].among != TY_TENSOR_LANES)
+                bytes +=
+                    (double)inner[k].bytes *
+                    (inner[k].kind == TY_ALL_GATHER ? ty_plan_lanes(c->plan, inner[k].among) : 1);
+        largest = fmax(largest, bytes);
+    }
+    return largest;
 }
 
 /* Buckets are exchanged one after the other, so the largest scratch serves all. */
@@ -281,7 +303,7 @@ static double compression(const context *c)
     for (uint32_t b = 0; b < c->plan->bucket_count; b++) {
         const ty_bucket *bucket = &c->plan->buckets[b];
         ty_gradient_extent extent;
-        uint32_t members = ty_bucket_member_count(c->plan, bucket);
+        uint32_t members = ty_bucket_device_count(c->plan, bucket);
         if (!is_exchanged_here(c, bucket) || bucket->compression.kind == TY_COMPRESSION_NONE)
             continue;
         extent = ty_bucket_extent(c->plan, bucket);
@@ -298,16 +320,20 @@ static double compression(const context *c)
 /* With ZeRO 3 two buckets are together at a time, the one in use and the next. */
 static double gathered(const context *c)
 {
-    double largest = 0;
+    double largest = 0, together = 0;
 
     if (c->plan->zero < 3)
         return 0;
-    for (uint32_t b = 0; b < c->plan->bucket_count; b++)
-        if (c->plan->buckets[b].stage == c->index &&
-            ty_bucket_is_sharded(c->plan, &c->plan->buckets[b]))
-            largest =
-                fmax(largest, (double)c->plan->buckets[b].gradient_bytes /
-                                  TY_GRADIENT_ELEMENT_BYTES * c->plan->workload->element_bytes);
+    for (uint32_t b = 0; b < c->plan->bucket_count; b++) {
+        const ty_bucket *bucket = &c->plan->buckets[b];
+        if (bucket->stage != c->index || !ty_bucket_is_sharded(c->plan, bucket))
+            continue;
+        if (!bucket->of_experts) /* experts come with the bucket before theirs */
+            together = 0;
+        together += (double)bucket->gradient_bytes / TY_GRADIENT_ELEMENT_BYTES *
+                    c->plan->workload->element_bytes;
+        largest = fmax(largest, together);
+    }
     return 2 * largest;
 }
 
@@ -328,16 +354,14 @@ typedef struct rows {
 static void add_stage(const context *c, double state, double versions, rows *r)
 {
     const double all = parameters(c, false), trained = parameters(c, true);
-    const double sharded = sharded_parameters(c);
-    const double kept = sharded / c->stage->replicas; /* of it, on one replica */
+    const double others = others_parameters(c);
     const uint32_t zero = c->plan->zero;
     const double element = c->plan->workload->element_bytes;
 
-    r->weights += all * (1 + versions) - (zero >= 3 ? sharded - kept : 0);
-    r->gradients +=
-        (trained - (zero >= 2 ? sharded - kept : 0)) / element * TY_GRADIENT_ELEMENT_BYTES;
-    r->optimizer += state * (trained - (zero >= 1 ? sharded - kept : 0)) / element;
-    r->communication += neighbour_buffers(c) + bucket_buffers(c) + gathered(c);
+    r->weights += all * (1 + versions) - (zero >= 3 ? others : 0);
+    r->gradients += (trained - (zero >= 2 ? others : 0)) / element * TY_GRADIENT_ELEMENT_BYTES;
+    r->optimizer += state * (trained - (zero >= 1 ? others : 0)) / element;
+    r->communication += neighbour_buffers(c) + bucket_buffers(c) + lane_buffers(c) + gathered(c);
     r->compression += compression(c);
 }
 

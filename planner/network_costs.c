@@ -159,25 +159,142 @@ ty_status ty_cost_receive(ty_costing *costing, const ty_instruction *instruction
 
 /* ---- Collectives ------------------------------------------------------------------------- */
 
-/* The lanes of the position's rank whose ring is narrowest. */
-static ty_status find_lanes(ty_costing *costing)
-{
-    const ty_plan_stage *planned = &costing->plan->stages[costing->stage.stage];
-    const uint32_t width = ty_plan_width(costing->plan);
-    const ty_group_network *narrowest = NULL;
+/* Groups exchange at the same time, each of its lanes. Routes of so many are looked at: what the
+ * adapters of a host share is seen on the first hosts. */
+#define MOST_GROUP_ROUTES 64
 
-    for (uint32_t q = 0; q < planned->replicas; q++) {
-        const ty_group_network *found;
-        ty_status status = ty_network_of_group(
-            costing->networks, &planned->devices[(size_t)q * width], width, &found, costing->error);
-        if (status != TY_OK)
-            return status;
-        if (narrowest == NULL ||
-            found->ring_bandwidth_bytes_per_s < narrowest->ring_bandwidth_bytes_per_s)
-            narrowest = found;
+/* Rings of groups of devices, as far as they are looked at. */
+typedef struct group_routes {
+    uint32_t from[MOST_GROUP_ROUTES], to[MOST_GROUP_ROUTES];
+    uint32_t count, first; /* routes; of the first group */
+} group_routes;
+
+/* By how much groups that share adapters slow each other: what the first one's ring carries alone
+ * over what each carries when all are at it. */
+static ty_status crowd_of_groups(const ty_costing *costing, const group_routes *routes,
+                                 double *crowd)
+{
+    double alone, together;
+    ty_status status = TY_OK;
+
+    *crowd = 1;
+    if (routes->count == routes->first)
+        return TY_OK;
+    TY_CHECK(ty_network_shared_rate(costing->networks, routes->from, routes->to, routes->first, 1,
+                                    &alone, costing->error),
+             status, done);
+    TY_CHECK(ty_network_shared_rate(costing->networks, routes->from, routes->to, routes->count, 1,
+                                    &together, costing->error),
+             status, done);
+    if (together > 0 && together < alone)
+        *crowd = alone / together;
+done:
+    return status;
+}
+
+/* Of the groups of a kind of lanes of one rank; those of tensor lanes are taken to lie apart. */
+static ty_status crowd_of_lanes(const ty_costing *costing, ty_lane_kind kind, double *crowd)
+{
+    const ty_plan *plan = costing->plan;
+    const uint32_t *devices = plan->stages[costing->stage.stage].devices;
+    const uint32_t count = ty_plan_lanes(plan, kind), width = ty_plan_width(plan);
+    group_routes routes = {.first = count};
+
+    *crowd = 1;
+    if (kind == TY_TENSOR_LANES || count > MOST_GROUP_ROUTES)
+        return TY_OK;
+    for (uint32_t lane = 0; lane < width && routes.count + count <= MOST_GROUP_ROUTES; lane++) {
+        if (ty_plan_lane_along(plan, kind, lane, 0) != lane)
+            continue;
+        for (uint32_t n = 0; n < count; n++, routes.count++) {
+            routes.from[routes.count] = devices[ty_plan_lane_along(plan, kind, lane, n)];
+            routes.to[routes.count] =
+                devices[ty_plan_lane_along(plan, kind, lane, (n + 1) % count)];
+        }
     }
-    costing->stage.lanes = narrowest;
+    return crowd_of_groups(costing, &routes, crowd);
+}
+
+/* Of the groups that exchange a bucket. */
+static ty_status crowd_of_bucket(const ty_costing *costing, const ty_bucket *bucket, double *crowd)
+{
+    const ty_plan *plan = costing->plan;
+    const ty_plan_stage *planned = &plan->stages[bucket->stage];
+    const uint32_t groups = ty_bucket_group_count(plan, bucket), width = ty_plan_width(plan);
+    const uint32_t lanes = ty_bucket_lane_count(plan, bucket);
+    uint32_t members = planned->replicas * lanes;
+    group_routes routes = {.count = 0};
+
+    *crowd = 1;
+    if (members * groups > MOST_GROUP_ROUTES)
+        members = MOST_GROUP_ROUTES / groups;
+    if (groups == 1 || members < 2)
+        return TY_OK;
+    routes.first = members;
+    for (uint32_t g = 0; g < groups; g++)
+        for (uint32_t m = 0; m < members; m++, routes.count++) {
+            const uint32_t next = (m + 1) % members;
+            routes.from[routes.count] =
+                planned->devices[m / lanes * width + ty_bucket_lane(plan, bucket, g, m % lanes)];
+            routes.to[routes.count] =
+                planned
+                    ->devices[next / lanes * width + ty_bucket_lane(plan, bucket, g, next % lanes)];
+        }
+    return crowd_of_groups(costing, &routes, crowd);
+}
+
+/* The part of an exchange that goes by bandwidth takes so many times as long. */
+static void slow_down(ty_instruction_cost *cost, double crowd)
+{
+    if (crowd <= 1)
+        return;
+    cost->rate_limit_bytes_per_s =
+        cost->seconds > cost->latency_s && cost->edge_bytes > 0
+            ? cost->edge_bytes / ((cost->seconds - cost->latency_s) * crowd)
+            : cost->rate_limit_bytes_per_s;
+    cost->seconds = cost->latency_s + (cost->seconds - cost->latency_s) * crowd;
+}
+
+/* The network of the lanes of a kind that `lane` of a rank is one of; kept if it is narrower than
+ * the narrowest so far. */
+static ty_status look_at_lanes(ty_costing *costing, ty_lane_kind kind, const uint32_t *rank,
+                               uint32_t lane)
+{
+    const uint32_t count = ty_plan_lanes(costing->plan, kind);
+    const ty_group_network **narrowest = &costing->stage.lanes[kind], *found;
+    uint32_t devices[TY_MAX_LANES];
+    ty_status status;
+
+    for (uint32_t n = 0; n < count; n++)
+        devices[n] = rank[ty_plan_lane_along(costing->plan, kind, lane, n)];
+    status = ty_network_of_group(costing->networks, devices, count, &found, costing->error);
+    if (status != TY_OK)
+        return status;
+    if (*narrowest == NULL ||
+        found->ring_bandwidth_bytes_per_s < (*narrowest)->ring_bandwidth_bytes_per_s)
+        *narrowest = found;
     return TY_OK;
+}
+
+/* Of the position's ranks, the lanes of a kind whose ring is narrowest. */
+static ty_status find_lanes(ty_costing *costing, ty_lane_kind kind)
+{
+    const ty_plan *plan = costing->plan;
+    const ty_plan_stage *planned = &plan->stages[costing->stage.stage];
+    const uint32_t width = ty_plan_width(plan);
+    ty_status status = TY_OK;
+
+    if (ty_plan_lanes(plan, kind) > TY_MAX_LANES)
+        return ty_fail(costing->error, TY_EINVAL, "%u %s lanes, expected at most %d",
+                       ty_plan_lanes(plan, kind), ty_lane_kind_name(kind), TY_MAX_LANES);
+    for (uint32_t q = 0; q < planned->replicas; q++)
+        for (uint32_t lane = 0; lane < width; lane++)
+            if (ty_plan_lane_along(plan, kind, lane, 0) == lane)
+                TY_CHECK(look_at_lanes(costing, kind, &planned->devices[(size_t)q * width], lane),
+                         status, done);
+    status = crowd_of_lanes(costing, kind, &costing->stage.lane_crowds[kind]);
+done:
+    return status;
 }
 
 ty_status ty_cost_inner(ty_costing *costing, const ty_inner_collective *inner, double *seconds)
@@ -186,14 +303,15 @@ ty_status ty_cost_inner(ty_costing *costing, const ty_inner_collective *inner, d
     ty_instruction_cost cost;
     ty_status status = TY_OK;
 
-    if (costing->stage.lanes == NULL)
-        TY_CHECK(find_lanes(costing), status, done);
-    lanes = costing->stage.lanes;
+    if (costing->stage.lanes[inner->among] == NULL)
+        TY_CHECK(find_lanes(costing, inner->among), status, done);
+    lanes = costing->stage.lanes[inner->among];
     TY_CHECK(ty_group_exchange_cost(lanes, inner->kind,
                                     lanes->table != NULL ? TY_AUTOMATIC : TY_RING, inner->bytes,
                                     &cost, costing->error),
              status, done);
     ty_cost_relies_on(costing, lanes->table != NULL ? TY_CALIBRATED : TY_DATASHEET);
+    slow_down(&cost, costing->stage.lane_crowds[inner->among]);
     *seconds = cost.seconds * inner->count;
 done:
     return status;
@@ -203,31 +321,31 @@ static ty_status network_of_bucket(const ty_costing *costing, const ty_bucket *b
                                    const ty_group_network **out)
 {
     const ty_plan *plan = costing->plan;
-    uint32_t count = ty_bucket_member_count(plan, bucket);
+    uint32_t count = ty_bucket_device_count(plan, bucket);
     uint32_t *devices = ty_alloc(count, sizeof *devices);
     ty_status status;
 
     if (devices == NULL)
         return ty_fail(costing->error, TY_ENOMEM, "out of memory");
-    ty_bucket_members(plan, bucket, devices);
-    for (uint32_t i = 0; i < count; i++)
-        devices[i] = ty_plan_device_of_rank(plan, devices[i]);
+    (void)ty_bucket_devices(plan, bucket, 0, devices);
     status = ty_network_of_group(costing->networks, devices, count, out, costing->error);
     ty_free(devices);
     return status;
 }
 
-/* The network of a bucket's members; all untied buckets of a stage have the same. */
+/* The network of a bucket's members; all untied buckets of a stage have the same, but for those of
+ * experts. */
 static ty_status find_network(ty_costing *costing, const ty_bucket *bucket,
                               const ty_group_network **out)
 {
+    const ty_group_network **known = &costing->stage.networks[bucket->of_experts];
     ty_status status = TY_OK;
 
     if (bucket->tied_stage != TY_NO_STAGE)
         return network_of_bucket(costing, bucket, out);
-    if (costing->stage.network == NULL)
-        TY_CHECK(network_of_bucket(costing, bucket, &costing->stage.network), status, done);
-    *out = costing->stage.network;
+    if (*known == NULL)
+        TY_CHECK(network_of_bucket(costing, bucket, known), status, done);
+    *out = *known;
 done:
     return status;
 }
@@ -299,54 +417,6 @@ static bool measured_there(const ty_costing *costing, ty_collective_kind kind,
     return true;
 }
 
-/* Lanes exchange at the same time, each with its like. Routes of so many are looked at: what the
- * adapters of a host share is seen on the first hosts. */
-#define MOST_LANE_ROUTES 64
-
-/* By how much lanes that share adapters slow each other: what one lane's ring carries alone over
- * what each carries when all are at it; 1 without lanes. */
-static ty_status lane_crowd(ty_costing *costing, const ty_bucket *bucket, double *crowd)
-{
-    const ty_plan_stage *planned = &costing->plan->stages[bucket->stage];
-    const uint32_t width = ty_plan_width(costing->plan);
-    uint32_t members = planned->replicas, from[MOST_LANE_ROUTES], to[MOST_LANE_ROUTES], count = 0;
-    double alone, together;
-    ty_status status = TY_OK;
-
-    *crowd = 1;
-    if (members * width > MOST_LANE_ROUTES)
-        members = MOST_LANE_ROUTES / width;
-    if (width == 1 || members < 2)
-        return TY_OK;
-    for (uint32_t lane = 0; lane < width; lane++)
-        for (uint32_t m = 0; m < members; m++, count++) {
-            from[count] = planned->devices[m * width + lane];
-            to[count] = planned->devices[(m + 1) % members * width + lane];
-        }
-    TY_CHECK(
-        ty_network_shared_rate(costing->networks, from, to, members, 1, &alone, costing->error),
-        status, done);
-    TY_CHECK(
-        ty_network_shared_rate(costing->networks, from, to, count, 1, &together, costing->error),
-        status, done);
-    if (together > 0 && together < alone)
-        *crowd = alone / together;
-done:
-    return status;
-}
-
-/* The part of an exchange that goes by bandwidth takes so many times as long. */
-static void slow_down(ty_instruction_cost *cost, double crowd)
-{
-    if (crowd <= 1)
-        return;
-    cost->rate_limit_bytes_per_s =
-        cost->seconds > cost->latency_s && cost->edge_bytes > 0
-            ? cost->edge_bytes / ((cost->seconds - cost->latency_s) * crowd)
-            : cost->rate_limit_bytes_per_s;
-    cost->seconds = cost->latency_s + (cost->seconds - cost->latency_s) * crowd;
-}
-
 ty_status ty_cost_collective_of(ty_costing *costing, const ty_bucket *bucket,
                                 ty_collective_kind kind, ty_algorithm algorithm, uint64_t bytes,
                                 ty_instruction_cost *cost)
@@ -363,7 +433,7 @@ ty_status ty_cost_collective_of(ty_costing *costing, const ty_bucket *bucket,
         ty_cost_relies_on(costing, algorithm == TY_AUTOMATIC && network->table != NULL
                                        ? TY_CALIBRATED
                                        : TY_DATASHEET);
-    TY_CHECK(lane_crowd(costing, bucket, &crowd), status, done);
+    TY_CHECK(crowd_of_bucket(costing, bucket, &crowd), status, done);
     slow_down(cost, crowd);
 done:
     return status;

@@ -125,6 +125,13 @@ static ty_status check_batch(const search_question *q, ty_error *error)
         return ty_fail(error, TY_EINVAL,
                        "a global batch of %u cannot be cut into micro-batches of %u",
                        q->global_batch, o->micro_batch_size);
+    if ((o->micro_batch_size > 0 ? o->micro_batch_size : q->global_batch) %
+            (q->dimensions.expert_parallel > 1 ? q->dimensions.expert_parallel : 1) !=
+        0)
+        return ty_fail(error, TY_EINVAL,
+                       "expert parallel %u: %u samples, expected a multiple of it",
+                       q->dimensions.expert_parallel,
+                       o->micro_batch_size > 0 ? o->micro_batch_size : q->global_batch);
     for (uint32_t s = 0; q->has_fixed_replicas && s < q->fixed_stages; s++)
         if (micro_batches % q->fixed_replicas[s] != 0)
             return ty_fail(error, TY_EINVAL,
@@ -178,7 +185,9 @@ static ty_status check_compression(const search_question *q, ty_error *error)
                        "compression: found %s with zero %u, expected none, fp16, bf16 or random-k, "
                        "which leave each replica its share of the sum",
                        ty_compression_name(o->compression.kind), o->dimensions.zero);
-    if (is_compressed && (q->rank_count == 1 || q->fixed_stages == q->rank_count))
+    if (is_compressed && q->dimensions.context_parallel <= 1 &&
+        q->dimensions.expert_parallel <= 1 &&
+        (q->rank_count == 1 || q->fixed_stages == q->rank_count))
         return ty_fail(error, TY_EINVAL,
                        "%u stages on %u devices exchange no gradients: nothing is there for %s",
                        q->device_count, q->device_count, ty_compression_name(o->compression.kind));
@@ -220,24 +229,55 @@ static ty_status check_rest(const search_question *q, ty_error *error)
     return TY_OK;
 }
 
-ty_status ty_search_question_divide(search_question *q, const ty_plan_dimensions *d,
-                                    ty_error *error)
+/* What the workload and the cluster allow of lanes. */
+static ty_status check_lanes(const search_question *q, const ty_plan_dimensions *d, ty_error *error)
 {
-    const uint32_t lanes = d->tensor_parallel > 1 ? d->tensor_parallel : 1;
-    ty_status status = ty_tensor_check(q->workload, lanes, error);
+    const uint32_t most =
+        d->tensor_parallel > d->context_parallel ? d->tensor_parallel : d->context_parallel;
+    const uint32_t lanes = ty_dimensions_width(d);
+    ty_status status = TY_OK;
 
-    if (status != TY_OK)
-        return status;
-    if (q->device_count % lanes != 0)
+    if (most > TY_MAX_LANES || d->expert_parallel > TY_MAX_LANES)
+        return ty_fail(error, TY_EINVAL, "found %u lanes, expected at most %d",
+                       most > TY_MAX_LANES ? most : d->expert_parallel, TY_MAX_LANES);
+    TY_CHECK(ty_tensor_check(q->workload, d->tensor_parallel, error), status, done);
+    TY_CHECK(ty_context_check(q->workload, d->context_parallel, error), status, done);
+    TY_CHECK(ty_expert_check(q->workload, d->expert_parallel, error), status, done);
+    if (q->device_count % lanes != 0 && lanes == d->tensor_parallel)
         return ty_fail(error, TY_EINVAL,
                        "tensor parallel %u: %s has %u devices, expected a divisor of them", lanes,
                        ty_cluster_name(q->cluster), q->device_count);
-    if (d->sequence_parallel && lanes == 1)
+    if (q->device_count % lanes != 0)
+        return ty_fail(error, TY_EINVAL,
+                       "replicas of %u devices (tensor x context x expert parallel): %s has %u "
+                       "devices, expected a divisor of them",
+                       lanes, ty_cluster_name(q->cluster), q->device_count);
+    if ((d->context_parallel > 1 || d->expert_parallel > 1) &&
+        (q->workload->learning == TY_LEARNING_EVOLUTION || q->workload->local_steps > 1))
+        return ty_fail(error, TY_EINVAL,
+                       "%s has no gradients that are summed up in every step: context and expert "
+                       "parallelism need them",
+                       q->workload->name);
+done:
+    return status;
+}
+
+ty_status ty_search_question_divide(search_question *q, const ty_plan_dimensions *d,
+                                    ty_error *error)
+{
+    const uint32_t lanes = ty_dimensions_width(d);
+    ty_status status = check_lanes(q, d, error);
+
+    if (status != TY_OK)
+        return status;
+    if (d->sequence_parallel && d->tensor_parallel <= 1)
         return ty_fail(error, TY_EINVAL, "sequence parallelism needs tensor parallelism");
     if (d->zero > 3)
         return ty_fail(error, TY_EINVAL, "zero: found %u, expected 0 to 3", d->zero);
     q->dimensions = *d; /* what counts as 1 is 0, so that equal ones are equal */
-    q->dimensions.tensor_parallel = lanes > 1 ? lanes : 0;
+    q->dimensions.tensor_parallel = d->tensor_parallel > 1 ? d->tensor_parallel : 0;
+    q->dimensions.context_parallel = d->context_parallel > 1 ? d->context_parallel : 0;
+    q->dimensions.expert_parallel = d->expert_parallel > 1 ? d->expert_parallel : 0;
     q->dimensions.interleave = d->interleave > 1 ? d->interleave : 0;
     q->rank_count = q->device_count / lanes;
     return TY_OK;

@@ -6,10 +6,12 @@
 void ty_quick_costs_clear(quick_costs *costs)
 {
     ty_free(costs->gradient_sums);
+    ty_free(costs->expert_sums);
     ty_free(costs->factor_sums);
     ty_free(costs->state_sums);
     ty_free(costs->stash_sums);
     ty_free(costs->networks);
+    ty_free(costs->expert_networks);
     ty_free(costs->layer_s);
     ty_free(costs->compute_sums);
     ty_free(costs->backward_sums);
@@ -20,30 +22,33 @@ void ty_quick_costs_clear(quick_costs *costs)
     *costs = (quick_costs){0};
 }
 
-/* A plan of which only the dimensions are looked at. */
-static ty_plan dimensions_of(const search_question *q, uint32_t samples)
+/* Of a layer's gradients on a lane, those of experts that other lanes do not have. */
+static uint64_t expert_bytes(const ty_plan *plan, uint32_t layer)
 {
-    return (ty_plan){.workload = (ty_workload *)q->workload,
-                     .micro_batch_size = samples,
-                     .tensor_parallel = q->dimensions.tensor_parallel,
-                     .sequence_parallel = q->dimensions.sequence_parallel};
+    const ty_bucket experts = {
+        .first_layer = layer, .layer_count = 1, .tied_stage = TY_NO_STAGE, .of_experts = true};
+
+    return ty_plan_lanes(plan, TY_EXPERT_LANES) > 1 ? ty_bucket_gradient_bytes(plan, &experts) : 0;
 }
 
 static void sum_bytes(quick_costs *costs)
 {
     const ty_workload *w = costs->q->workload;
-    const ty_plan plan = dimensions_of(costs->q, 1);
+    const ty_plan plan = ty_plan_of_dimensions(costs->q, 1);
     const uint64_t states = 1 + ty_optimizer_state_count(&w->optimizer) +
                             (w->element_bytes < TY_GRADIENT_ELEMENT_BYTES ? 1 : 0);
     const bool is_kept = costs->q->dimensions.recompute == TY_RECOMPUTE_NONE;
 
     for (uint32_t l = 0; l < w->layer_count; l++) {
         const ty_layer *layer = &w->layers[l];
-        const double share = ty_tensor_parameter_share(&plan, l);
+        const double share = ty_lane_parameter_share(&plan, l);
         const uint64_t parameters = (uint64_t)((double)layer->parameter_bytes * share);
         uint64_t gradients =
             layer->is_frozen ? 0 : parameters / w->element_bytes * TY_GRADIENT_ELEMENT_BYTES;
-        costs->gradient_sums[l + 1] = costs->gradient_sums[l] + gradients;
+        const uint64_t experts = expert_bytes(&plan, l);
+        costs->gradient_sums[l + 1] =
+            costs->gradient_sums[l] + (gradients > experts ? gradients - experts : 0);
+        costs->expert_sums[l + 1] = costs->expert_sums[l] + experts;
         /* The least there can be: with ZeRO all but nothing of what it divides, recomputing nothing
          * of the stash. */
         costs->state_sums[l + 1] = costs->state_sums[l] +
@@ -52,7 +57,7 @@ static void sum_bytes(quick_costs *costs)
         costs->stash_sums[l + 1] =
             costs->stash_sums[l] +
             (is_kept && costs->takes_part[l]
-                 ? (uint64_t)((double)layer->stash_bytes * ty_tensor_work_share(&plan, l))
+                 ? (uint64_t)((double)layer->stash_bytes * ty_lane_work_share(&plan, l))
                  : 0);
     }
 }
@@ -62,7 +67,7 @@ static void sum_factors(quick_costs *costs)
 {
     const ty_workload *w = costs->q->workload;
     ty_plan_stage everything = {.layer_count = w->layer_count, .replicas = 1};
-    ty_plan plan = dimensions_of(costs->q, 1);
+    ty_plan plan = ty_plan_of_dimensions(costs->q, 1);
 
     plan.stage_count = 1;
     plan.stages = &everything;
@@ -114,19 +119,22 @@ ty_status ty_quick_costs_make(const search_question *q, quick_costs *out, ty_err
 
     *out = (quick_costs){.q = q,
                          .gradient_sums = ty_alloc(layers + 1, sizeof(uint64_t)),
+                         .expert_sums = ty_alloc(layers + 1, sizeof(uint64_t)),
                          .factor_sums = ty_alloc(layers + 1, sizeof(ty_gradient_extent)),
                          .state_sums = ty_alloc(layers + 1, sizeof(uint64_t)),
                          .stash_sums = ty_alloc(layers + 1, sizeof(uint64_t)),
                          .networks = ty_alloc(devices + 1, sizeof(const ty_group_network *)),
+                         .expert_networks = ty_alloc(devices + 1, sizeof(const ty_group_network *)),
                          .layer_s = ty_alloc(layers, sizeof(double)),
                          .compute_sums = ty_alloc(layers + 1, sizeof(double)),
                          .backward_sums = ty_alloc(layers + 1, sizeof(double)),
                          .transfer_s = ty_alloc(layers + 1, sizeof(double)),
                          .takes_part = ty_alloc(layers, sizeof(bool))};
-    if (out->gradient_sums == NULL || out->factor_sums == NULL || out->state_sums == NULL ||
-        out->stash_sums == NULL || out->networks == NULL || out->layer_s == NULL ||
-        out->compute_sums == NULL || out->backward_sums == NULL || out->transfer_s == NULL ||
-        out->takes_part == NULL || !make_plain_exchanges(out)) {
+    if (out->gradient_sums == NULL || out->expert_sums == NULL || out->expert_networks == NULL ||
+        out->factor_sums == NULL || out->state_sums == NULL || out->stash_sums == NULL ||
+        out->networks == NULL || out->layer_s == NULL || out->compute_sums == NULL ||
+        out->backward_sums == NULL || out->transfer_s == NULL || out->takes_part == NULL ||
+        !make_plain_exchanges(out)) {
         ty_quick_costs_clear(out);
         return ty_fail(error, TY_ENOMEM, "out of memory");
     }
@@ -139,7 +147,7 @@ ty_status ty_quick_costs_make(const search_question *q, quick_costs *out, ty_err
 
 /* Every cut is priced as the way from the first device to the last: which stages will be neighbours
  * across which link is not known yet. */
-static ty_status price_transfers(quick_costs *costs, uint32_t samples, ty_error *error)
+static ty_status price_transfers(quick_costs *costs, const ty_plan *plan, ty_error *error)
 {
     const search_question *q = costs->q;
     double bandwidth_bytes_per_s, latency_s;
@@ -152,7 +160,7 @@ static ty_status price_transfers(quick_costs *costs, uint32_t samples, ty_error 
     if (status != TY_OK)
         return status;
     for (uint32_t i = 0; i < q->cut_count; i++) {
-        double bytes = (double)(ty_workload_cut_bytes(q->workload, q->cuts[i]) * samples);
+        double bytes = (double)ty_lane_bytes(plan, ty_workload_cut_bytes(q->workload, q->cuts[i]));
         double ways = q->cuts[i] > costs->first_backward ? 2 : 1;
         costs->transfer_s[q->cuts[i]] = ways * (latency_s + bytes / bandwidth_bytes_per_s);
     }
@@ -177,16 +185,20 @@ static bool look_up_network(quick_costs *costs, uint32_t members, uint32_t strid
     return costs->status == TY_OK;
 }
 
-static uint32_t lanes(const quick_costs *costs)
+/* The network of devices that exchange: neighbours but for their tensor lanes, or of experts, which
+ * have as many expert lanes between them. Looked up once for each number of them. */
+static const ty_group_network *find_network(quick_costs *costs, uint32_t members, bool of_experts)
 {
-    const uint32_t width = costs->q->dimensions.tensor_parallel;
-    return width > 1 ? width : 1;
-}
+    const ty_plan plan = ty_plan_of_dimensions(costs->q, 1);
+    const uint32_t tensor = ty_plan_lanes(&plan, TY_TENSOR_LANES);
+    const ty_group_network **network =
+        of_experts ? &costs->expert_networks[members] : &costs->networks[members];
 
-/* The network of the first ranks; looked up once for each number of them. */
-static bool find_network(quick_costs *costs, uint32_t members)
-{
-    return look_up_network(costs, members, lanes(costs), &costs->networks[members]);
+    return look_up_network(costs, members,
+                           of_experts ? tensor * ty_plan_lanes(&plan, TY_EXPERT_LANES) : tensor,
+                           network)
+               ? *network
+               : NULL;
 }
 
 /* Seconds of a layer's collectives among the lanes of the first rank. */
@@ -197,11 +209,14 @@ static double inner_s(quick_costs *costs, const ty_plan *plan, uint32_t layer, b
     double seconds = 0;
 
     for (uint32_t i = 0; i < count && costs->status == TY_OK; i++) {
+        const ty_lane_kind kind = inner[i].among;
+        const ty_group_network **lanes = &costs->lanes[kind];
         ty_instruction_cost cost = {0};
-        if (!look_up_network(costs, lanes(costs), 1, &costs->lanes))
+        if (!look_up_network(costs, ty_plan_lanes(plan, kind), ty_plan_lane_along(plan, kind, 0, 1),
+                             lanes))
             return HUGE_VAL;
-        costs->status = ty_group_exchange_cost(costs->lanes, inner[i].kind,
-                                               costs->lanes->table != NULL ? TY_AUTOMATIC : TY_RING,
+        costs->status = ty_group_exchange_cost(*lanes, inner[i].kind,
+                                               (*lanes)->table != NULL ? TY_AUTOMATIC : TY_RING,
                                                inner[i].bytes, &cost, NULL);
         seconds += cost.seconds * inner[i].count;
     }
@@ -212,12 +227,12 @@ ty_status ty_quick_costs_set(quick_costs *costs, uint32_t micro_batches, ty_erro
 {
     const search_question *q = costs->q;
     uint32_t samples = q->global_batch / micro_batches;
-    const ty_plan plan = dimensions_of(q, samples);
+    const ty_plan plan = ty_plan_of_dimensions(q, samples);
     ty_status status = TY_OK;
 
     for (uint32_t l = 0; l < q->workload->layer_count; l++) {
-        const ty_layer_share share = {.work = ty_tensor_work_share(&plan, l),
-                                      .parameters = ty_tensor_parameter_share(&plan, l)};
+        const ty_layer_share share = {.work = ty_lane_work_share(&plan, l),
+                                      .parameters = ty_lane_parameter_share(&plan, l)};
         double forward_s, backward_s;
         ty_provenance ignored;
         TY_CHECK(ty_layer_share_cost(q->workload, l, samples, share,
@@ -232,7 +247,7 @@ ty_status ty_quick_costs_set(quick_costs *costs, uint32_t micro_batches, ty_erro
         costs->compute_sums[l + 1] = costs->compute_sums[l] + forward_s + backward_s;
         costs->backward_sums[l + 1] = costs->backward_sums[l] + backward_s;
     }
-    TY_CHECK(price_transfers(costs, samples, error), status, done);
+    TY_CHECK(price_transfers(costs, &plan, error), status, done);
     costs->micro_batches = micro_batches;
 done:
     return status;
@@ -241,11 +256,11 @@ done:
 /* ---- Exchanges --------------------------------------------------------------------------- */
 
 /* What the plan will have: fixed, the library's choice, or a ring for first figures. */
-static ty_algorithm algorithm_of(const quick_costs *costs, uint32_t members)
+static ty_algorithm algorithm_of(const quick_costs *costs, const ty_group_network *network)
 {
     if (costs->q->options->fix_algorithm)
         return costs->q->options->algorithm;
-    return costs->networks[members]->table != NULL ? TY_AUTOMATIC : TY_RING;
+    return network->table != NULL ? TY_AUTOMATIC : TY_RING;
 }
 
 /* What a compressor sees of a part of layers [first, end): their matrices, all alike in it. */
@@ -269,7 +284,7 @@ static ty_gradient_extent part_extent(const quick_costs *costs, uint32_t first, 
 
 /* Its collectives, with its compressor where that was measured. */
 static double bucket_s(quick_costs *costs, const ty_gradient_extent *extent, uint32_t members,
-                       const ty_compression *c)
+                       bool of_experts, const ty_compression *c)
 {
     const ty_profile *profile = costs->q->profile;
     const bool is_evolution = costs->q->workload->learning == TY_LEARNING_EVOLUTION;
@@ -285,6 +300,7 @@ static double bucket_s(quick_costs *costs, const ty_gradient_extent *extent, uin
         /* Scores are a few bytes a sample: latency is what counts. */
         uint64_t bytes = is_evolution ? costs->q->global_batch
                                       : ty_compression_wire_bytes(c, extent, members, phase);
+        const ty_group_network *network;
         ty_instruction_cost cost;
         double seconds;
 
@@ -293,9 +309,9 @@ static double bucket_s(quick_costs *costs, const ty_gradient_extent *extent, uin
             sum_s += seconds;
             continue;
         }
-        if (!find_network(costs, members) ||
-            ty_group_exchange_cost(costs->networks[members], kind, algorithm_of(costs, members),
-                                   bytes, &cost, NULL) != TY_OK)
+        network = find_network(costs, members, of_experts);
+        if (network == NULL || ty_group_exchange_cost(network, kind, algorithm_of(costs, network),
+                                                      bytes, &cost, NULL) != TY_OK)
             return INFINITY;
         sum_s += cost.seconds;
     }
@@ -323,20 +339,31 @@ static double *plain_exchange(const quick_costs *costs, uint32_t first, uint32_t
 double ty_quick_exchange_s(quick_costs *costs, uint32_t first, uint32_t end, uint32_t members,
                            const candidate *c, double *buckets)
 {
-    uint64_t bytes = costs->gradient_sums[end] - costs->gradient_sums[first];
-    double *known, seconds;
+    const ty_plan plan = ty_plan_of_dimensions(costs->q, 1);
+    const uint32_t sharers = members * ty_plan_lanes(&plan, TY_CONTEXT_LANES);
+    const uint32_t devices = sharers * ty_plan_lanes(&plan, TY_EXPERT_LANES);
+    const uint64_t bytes = costs->gradient_sums[end] - costs->gradient_sums[first];
+    const uint64_t experts = costs->expert_sums[end] - costs->expert_sums[first];
+    double *known;
     ty_gradient_extent extent;
+    double seconds;
 
     *buckets = 1;
-    if (members < 2 || bytes == 0)
+    if (devices < 2 || bytes == 0)
         return 0;
     known = plain_exchange(costs, first, end, members, c);
     if (known != NULL && *known >= 0)
         return *known;
     *buckets = fmax(1, ceil((double)bytes / (double)c->bucket_bytes));
     extent = part_extent(costs, first, end, *buckets, &c->compression);
-    seconds = *buckets * bucket_s(costs, &extent, members, &c->compression) /
-              fmax(1, costs->q->workload->local_steps);
+    seconds = bucket_s(costs, &extent, devices, false, &c->compression);
+    if (experts > 0 && sharers > 1) {
+        extent.elements = (uint64_t)((double)experts / *buckets) / TY_GRADIENT_ELEMENT_BYTES;
+        extent.p_elements = extent.q_elements = 0;
+        extent.dense_elements = extent.elements;
+        seconds += bucket_s(costs, &extent, sharers, true, &c->compression);
+    }
+    seconds = *buckets * seconds / fmax(1, costs->q->workload->local_steps);
     if (known != NULL && costs->status == TY_OK)
         *known = seconds;
     return seconds;

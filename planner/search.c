@@ -130,6 +130,8 @@ static int compare_shape(const candidate *a, const candidate *b)
 {
     const division *da = a->division, *db = b->division;
     int orders[] = {
+        compare_counts(a->dimensions.expert_parallel, b->dimensions.expert_parallel),
+        compare_counts(a->dimensions.context_parallel, b->dimensions.context_parallel),
         compare_counts(a->dimensions.tensor_parallel, b->dimensions.tensor_parallel),
         compare_counts((uint64_t)a->dimensions.recompute, (uint64_t)b->dimensions.recompute),
         compare_counts(a->dimensions.zero, b->dimensions.zero),
@@ -276,7 +278,8 @@ static bool may_refit(const search_question *q, const candidate *c)
 {
     return q->options->bucket_bytes == 0 && c->estimate.exposed_collective_share >= LEAST_EXPOSED &&
            !c->has_fitted_buckets && c->dimensions.interleave <= 1 && c->dimensions.zero == 0 &&
-           q->workload->local_steps <= 1 && q->workload->learning != TY_LEARNING_EVOLUTION;
+           c->dimensions.expert_parallel <= 1 && q->workload->local_steps <= 1 &&
+           q->workload->learning != TY_LEARNING_EVOLUTION;
 }
 
 static bool is_refitted(const candidate_list *list, const candidate *c)

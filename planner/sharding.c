@@ -14,8 +14,13 @@ static bool is_sharded(const ty_lowering *l, uint32_t bucket)
     return ty_bucket_is_sharded(l->plan, &l->plan->buckets[bucket]);
 }
 
-/* Sharded buckets of a stage, from its first layer up, as the plan has them from its last down.
-   NULL: none, or no memory. */
+static bool is_piece(const ty_lowering *l, uint32_t bucket)
+{
+    return is_sharded(l, bucket) && !l->plan->buckets[bucket].of_experts;
+}
+
+/* Sharded buckets of a stage, from its first layer up, as the plan has them from its last down;
+   without those of experts, which go with the bucket of their layers. NULL: none, or no memory. */
 static uint32_t *ascending_buckets(const ty_lowering *l, uint32_t stage, uint32_t *count)
 {
     const uint32_t none = l->plan->bucket_count;
@@ -23,17 +28,18 @@ static uint32_t *ascending_buckets(const ty_lowering *l, uint32_t stage, uint32_
 
     for (b = ty_lower_next_bucket(l, stage, 0); b != none;
          b = ty_lower_next_bucket(l, stage, b + 1))
-        found++;
+        found += is_piece(l, b);
     *count = found;
     buckets = ty_alloc(found, sizeof *buckets);
     for (b = ty_lower_next_bucket(l, stage, 0); buckets != NULL && b != none;
          b = ty_lower_next_bucket(l, stage, b + 1))
-        buckets[--found] = b;
+        if (is_piece(l, b))
+            buckets[--found] = b;
     return buckets;
 }
 
-ty_status ty_lower_gather(ty_lowering *l, ty_lower_pass pass, uint32_t bucket, uint32_t after,
-                          uint32_t *index)
+static ty_status gather_bucket(ty_lowering *l, ty_lower_pass pass, uint32_t bucket, uint32_t after,
+                               uint32_t *index)
 {
     ty_instruction gather = ty_lower_bucket_instruction(l, TY_OP_GATHER, pass.stage, bucket);
     const uint32_t waits[2] = {l->begin, after};
@@ -41,6 +47,17 @@ ty_status ty_lower_gather(ty_lowering *l, ty_lower_pass pass, uint32_t bucket, u
     gather.bytes = ty_bucket_gather_bytes(l->plan, &l->plan->buckets[bucket]);
     gather.micro_batch = l->plan->zero == 3 ? pass.micro_batch : TY_NO_MICRO_BATCH;
     return ty_lower_append(l, &gather, waits, 2, index);
+}
+
+ty_status ty_lower_gather(ty_lowering *l, ty_lower_pass pass, uint32_t bucket, uint32_t after,
+                          uint32_t *index)
+{
+    const uint32_t experts = ty_lower_experts_of(l, bucket);
+    ty_status status = gather_bucket(l, pass, bucket, after, index);
+
+    if (status == TY_OK && experts != l->plan->bucket_count)
+        status = gather_bucket(l, pass, experts, after, index);
+    return status;
 }
 
 static ty_status gather_stage(ty_lowering *l, uint32_t stage)

@@ -62,7 +62,7 @@ ty_status ty_layer_cost(const ty_workload *workload, uint32_t layer, uint32_t sa
                         double *backward_s, ty_provenance *provenance,
                         ty_error *error) TY_MUST_CHECK;
 
-/** The part of a layer that one lane of a tensor parallel rank has. */
+/** The part of a layer that one lane of a rank has. */
 typedef struct ty_layer_share {
     double work, parameters; /* 1: all of it */
 } ty_layer_share;
@@ -152,7 +152,7 @@ typedef ty_status (*ty_simulate_callback)(void *context, const ty_plan *plan,
  * are as in ty_plan and ty_plan_stage.
  */
 typedef struct ty_plan_dimensions {
-    uint32_t tensor_parallel; /* 0 counts as 1 */
+    uint32_t tensor_parallel, context_parallel, expert_parallel; /* 0 counts as 1 */
     bool sequence_parallel;
     uint32_t zero;
     uint32_t interleave; /* stages a position; 0 counts as 1; more only with "interleaved" */

@@ -163,7 +163,7 @@ static void print_buckets(const ty_plan *plan, ty_text *text)
 
     for (uint32_t b = 0; b < plan->bucket_count; b++) {
         const ty_bucket *bucket = &plan->buckets[b];
-        if (ty_bucket_member_count(plan, bucket) == 1)
+        if (ty_bucket_device_count(plan, bucket) == 1)
             continue;
         exchanged++;
         bytes += ty_bucket_exchange_bytes(plan, bucket);

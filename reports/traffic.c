@@ -11,6 +11,7 @@ typedef struct counter {
     const ty_costs *costs;
     traffic *out;
     uint32_t *members;  /* scratch, [ranks] */
+    uint32_t *devices;  /* scratch, [ranks][lanes] */
     uint32_t own_first; /* flows of the rank in hand begin here */
 } counter;
 
@@ -21,34 +22,42 @@ void ty_traffic_clear(traffic *t)
     *t = (traffic){0};
 }
 
-/* One lane's bytes to the same lane of another rank; pairs are summed rank by rank. */
-static ty_status add_flow(counter *c, uint32_t from, uint32_t to, double bytes, ty_error *error)
+/* Bytes from one device to another; pairs are summed rank by rank. */
+static ty_status add_flow(counter *c, uint32_t source, uint32_t target, double bytes,
+                          ty_error *error)
 {
     traffic *t = c->out;
+    uint32_t i = c->own_first;
 
-    if (!(bytes > 0) || from == to)
+    if (!(bytes > 0) || source == target)
         return TY_OK;
-    for (uint32_t lane = 0; lane < ty_plan_width(c->plan); lane++) {
-        const uint32_t source = ty_plan_device_of_lane(c->plan, from, lane);
-        const uint32_t target = ty_plan_device_of_lane(c->plan, to, lane);
-        uint32_t i = c->own_first;
-        while (i < t->flow_count && (t->flows[i].from != source || t->flows[i].to != target))
-            i++;
-        if (i < t->flow_count) {
-            t->flows[i].bytes += bytes;
-            continue;
-        }
-        if (t->flow_count == t->capacity) {
-            const uint32_t capacity = t->capacity > 0 ? 2 * t->capacity : 256;
-            flow *grown = ty_resize(t->flows, capacity, sizeof *grown);
-            if (grown == NULL)
-                return ty_fail(error, TY_ENOMEM, "out of memory");
-            t->flows = grown;
-            t->capacity = capacity;
-        }
-        t->flows[t->flow_count++] = (flow){source, target, bytes};
+    while (i < t->flow_count && (t->flows[i].from != source || t->flows[i].to != target))
+        i++;
+    if (i < t->flow_count) {
+        t->flows[i].bytes += bytes;
+        return TY_OK;
     }
+    if (t->flow_count == t->capacity) {
+        const uint32_t capacity = t->capacity > 0 ? 2 * t->capacity : 256;
+        flow *grown = ty_resize(t->flows, capacity, sizeof *grown);
+        if (grown == NULL)
+            return ty_fail(error, TY_ENOMEM, "out of memory");
+        t->flows = grown;
+        t->capacity = capacity;
+    }
+    t->flows[t->flow_count++] = (flow){source, target, bytes};
     return TY_OK;
+}
+
+/* Each lane to the same lane of another rank. */
+static ty_status add_send(counter *c, uint32_t from, uint32_t to, double bytes, ty_error *error)
+{
+    ty_status status = TY_OK;
+
+    for (uint32_t lane = 0; status == TY_OK && lane < ty_plan_width(c->plan); lane++)
+        status = add_flow(c, ty_plan_device_of_lane(c->plan, from, lane),
+                          ty_plan_device_of_lane(c->plan, to, lane), bytes, error);
+    return status;
 }
 
 /* A member of a binomial tree sends up to its parent, and what comes down on to its children. */
@@ -57,31 +66,49 @@ static ty_status add_tree(counter *c, uint32_t own, uint32_t count, double bytes
     ty_status status = TY_OK;
 
     if (own > 0)
-        TY_CHECK(add_flow(c, c->members[own], c->members[own & (own - 1)], bytes, error), status,
+        TY_CHECK(add_flow(c, c->devices[own], c->devices[own & (own - 1)], bytes, error), status,
                  done);
     for (uint32_t bit = 1; own + bit < count && (own & bit) == 0; bit <<= 1)
-        TY_CHECK(add_flow(c, c->members[own], c->members[own + bit], bytes, error), status, done);
+        TY_CHECK(add_flow(c, c->devices[own], c->devices[own + bit], bytes, error), status, done);
 done:
     return status;
+}
+
+/* What one device of a group sends, its `own`-th. */
+static ty_status add_member(counter *c, uint32_t position, uint32_t index, uint32_t own,
+                            uint32_t count, ty_error *error)
+{
+    const ty_instruction *in = &c->program->stages[position].instructions[index];
+    const ty_bucket *bucket = &c->plan->buckets[in->bucket];
+
+    if (bucket->algorithm == TY_TREE && in->op == TY_OP_COLLECTIVE &&
+        ty_plan_exchange_kind(c->plan, bucket, in->phase) == TY_ALL_REDUCE)
+        return add_tree(c, own, count, (double)in->bytes, error);
+    return add_flow(c, c->devices[own], c->devices[(own + 1) % count],
+                    c->costs->instructions[position][index].edge_bytes, error);
 }
 
 static ty_status add_collective(counter *c, uint32_t rank, uint32_t position, uint32_t index,
                                 ty_error *error)
 {
-    const ty_instruction *in = &c->program->stages[position].instructions[index];
-    const ty_bucket *bucket = &c->plan->buckets[in->bucket];
-    const uint32_t count = ty_bucket_members(c->plan, bucket, c->members);
+    const ty_bucket *bucket =
+        &c->plan->buckets[c->program->stages[position].instructions[index].bucket];
+    const uint32_t ranks = ty_bucket_members(c->plan, bucket, c->members);
+    const uint32_t lanes = ty_bucket_lane_count(c->plan, bucket);
+    ty_status status = TY_OK;
     uint32_t own = 0;
 
-    while (own < count && c->members[own] != rank)
+    while (own < ranks && c->members[own] != rank)
         own++;
-    if (own == count || count < 2)
+    if (own == ranks || ranks * lanes < 2)
         return TY_OK;
-    if (bucket->algorithm == TY_TREE && in->op == TY_OP_COLLECTIVE &&
-        ty_plan_exchange_kind(c->plan, bucket, in->phase) == TY_ALL_REDUCE)
-        return add_tree(c, own, count, (double)in->bytes, error);
-    return add_flow(c, rank, c->members[(own + 1) % count],
-                    c->costs->instructions[position][index].edge_bytes, error);
+    for (uint32_t g = 0; g < ty_bucket_group_count(c->plan, bucket); g++) {
+        const uint32_t count = ty_bucket_devices(c->plan, bucket, g, c->devices);
+        for (uint32_t n = 0; n < lanes; n++)
+            TY_CHECK(add_member(c, position, index, own * lanes + n, count, error), status, done);
+    }
+done:
+    return status;
 }
 
 static ty_status add_rank(counter *c, uint32_t rank, ty_error *error)
@@ -94,7 +121,7 @@ static ty_status add_rank(counter *c, uint32_t rank, ty_error *error)
     for (uint32_t i = 0; i < stage->instruction_count; i++) {
         const ty_instruction *in = &stage->instructions[i];
         if (in->op == TY_OP_SEND)
-            TY_CHECK(add_flow(c, rank, ty_program_peer_rank(c->plan, rank, in), (double)in->bytes,
+            TY_CHECK(add_send(c, rank, ty_program_peer_rank(c->plan, rank, in), (double)in->bytes,
                               error),
                      status, done);
         else if (in->op == TY_OP_COLLECTIVE || in->op == TY_OP_GATHER)
@@ -135,8 +162,9 @@ ty_status ty_traffic_count(const ty_plan *plan, const ty_program *program, const
     counter c = {.plan = plan, .program = program, .costs = costs, .out = &t};
 
     c.members = ty_alloc(ranks, sizeof *c.members);
+    c.devices = ty_alloc((size_t)ranks * ty_plan_width(plan), sizeof *c.devices);
     t.link_bytes = ty_alloc(2 * (size_t)ty_cluster_link_count(cluster), sizeof *t.link_bytes);
-    if (c.members == NULL || t.link_bytes == NULL) {
+    if (c.members == NULL || c.devices == NULL || t.link_bytes == NULL) {
         status = ty_fail(error, TY_ENOMEM, "out of memory");
         goto cleanup;
     }
@@ -147,6 +175,7 @@ ty_status ty_traffic_count(const ty_plan *plan, const ty_program *program, const
     t = (traffic){0}; /* given away */
 cleanup:
     ty_free(c.members);
+    ty_free(c.devices);
     ty_traffic_clear(&t);
     return status;
 }

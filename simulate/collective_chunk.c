@@ -2,83 +2,110 @@
  * neighbours let it. */
 #include "walk.h"
 
+#include "child.h"
 #include "ty_memory.h"
 
 #include <math.h>
+#include <stdlib.h>
 
-/* The same message between all lanes of two members. Free with ty_free. */
-static ty_play *plays_of(const ty_walk *walk, const ty_group *group, const ty_message *message,
-                         uint32_t from, uint32_t to)
+/* A message between two members in all groups. @return how many plays that is */
+static uint32_t plays_between(const ty_walk *walk, const ty_group *group, const ty_message *message,
+                              uint32_t from, uint32_t to, ty_play *plays)
 {
-    ty_play *plays = ty_walk_plays(walk->width);
-
-    for (uint32_t lane = 0; lane < walk->width; lane++) {
-        plays[lane] = (ty_play){{*message}, 1};
-        plays[lane].messages[0].from = ty_group_host(walk, group, from, lane);
-        plays[lane].messages[0].to = ty_group_host(walk, group, to, lane);
+    for (uint32_t side = 0; side < group->pattern->groups; side++) {
+        plays[side] = (ty_play){{*message}, 1};
+        plays[side].messages[0].from = ty_group_host(walk, group, from, side);
+        plays[side].messages[0].to = ty_group_host(walk, group, to, side);
     }
-    return plays;
+    return group->pattern->groups;
 }
 
 static void play_between(ty_walker *walker, const ty_group *group, const ty_message *message,
                          uint32_t from, uint32_t to)
 {
-    ty_play *plays = plays_of(walker->walk, group, message, from, to);
+    ty_play *plays = ty_walk_plays(group->pattern->groups);
 
-    ty_walk_play(walker, plays, walker->walk->width);
+    ty_walk_play(walker, plays, plays_between(walker->walk, group, message, from, to, plays));
     ty_free(plays);
 }
 
-/* One or two messages at once and `steps` times over. The message of step k goes out once that of
- * step k-1 came in: it is what is passed on. A phase has arrivals of its own, since a neighbour may
- * be in the next one already. */
-static void run_steps(ty_walker *walker, ty_group *group, uint32_t member, const ty_leg *legs,
-                      uint32_t count, uint32_t steps, uint32_t phase)
+/* A message has come to a member. */
+static void tell(ty_walk *walk, const ty_group *group, uint64_t *arrived, uint32_t member)
+{
+    ty_walk_advance(walk, &arrived[member], group->ranks[member / group->lanes]);
+}
+
+/* Messages of the lanes of a rank that are members, `count` each and at once. */
+typedef struct moves {
+    uint32_t count, total;
+    ty_leg *legs; /* [total]: lane by lane */
+} moves;
+
+static moves moves_new(const ty_group *group)
+{
+    const size_t most = (size_t)group->lanes * TY_MOST_STRANDS;
+    moves m = {.legs = ty_alloc(most, sizeof *m.legs)};
+
+    if (m.legs == NULL)
+        _Exit(TY_CHILD_NO_MEMORY);
+    return m;
+}
+
+/* The `phase`-th messages of all strands of all members; of each member, its own cores are busy
+ * with the first. */
+static void moves_find(moves *m, const ty_walker *walker, const ty_group *group, uint32_t place,
+                       uint32_t phase, const ty_instruction_cost *cost)
+{
+    m->total = 0;
+    for (uint32_t n = 0; n < group->lanes; n++) {
+        ty_strand strands[TY_MOST_STRANDS];
+        m->count = ty_pattern_strands(group->pattern, place * group->lanes + n, cost, strands);
+        for (uint32_t i = 0; i < m->count; i++) {
+            ty_leg *leg = &m->legs[m->total++];
+            *leg = strands[i].legs[phase];
+            if (i == 0)
+                leg->message.from_share = ty_walk_share(&walker->walk->ranks[walker->rank], cost);
+        }
+    }
+}
+
+/* All moves `steps` times over. The message of step k goes out once that of step k-1 came in: it is
+ * what is passed on; lanes of a rank keep step. A phase has arrivals of its own, since a neighbour
+ * may be in the next one already. */
+static void run_steps(ty_walker *walker, ty_group *group, uint32_t place, const moves *m,
+                      uint32_t steps, uint32_t phase)
 {
     ty_walk *walk = walker->walk;
-    uint64_t *arrived = group->arrived + (size_t)phase * group->member_count;
-    const uint64_t before = group->plays[member] * steps * count;
-    ty_play *plays = ty_walk_plays(count * walk->width);
+    uint64_t *arrived = group->arrived + (size_t)phase * group->pattern->member_count;
+    const uint64_t before = group->plays[place] * steps * m->count;
+    ty_play *plays = ty_walk_plays(m->total * group->pattern->groups);
+    uint32_t count = 0;
 
-    for (uint32_t i = 0; i < count * walk->width; i++) {
-        const ty_leg *leg = &legs[i / walk->width];
-        ty_message *message = &plays[i].messages[0];
-        plays[i].count = 1;
-        *message = leg->message;
-        message->latency_s /= steps;
-        message->bytes /= steps;
-        message->least_s /= steps;
-        message->seconds /= steps;
-        message->from = ty_group_host(walk, group, leg->from, i % walk->width);
-        message->to = ty_group_host(walk, group, leg->to, i % walk->width);
+    for (uint32_t i = 0; i < m->total; i++) {
+        ty_message message = m->legs[i].message;
+        message.latency_s /= steps;
+        message.bytes /= steps;
+        message.least_s /= steps;
+        message.seconds /= steps;
+        count +=
+            plays_between(walk, group, &message, m->legs[i].from, m->legs[i].to, plays + count);
     }
     for (uint32_t k = 0; k < steps; k++) {
-        ty_walk_play(walker, plays, count * walk->width);
-        for (uint32_t l = 0; l < count; l++)
-            ty_walk_advance(walk, &arrived[legs[l].to], group->ranks[legs[l].to]);
-        ty_walk_await(walker, &arrived[member], before + (uint64_t)(k + 1) * count);
+        ty_walk_play(walker, plays, count);
+        for (uint32_t i = 0; i < m->total; i++)
+            tell(walk, group, arrived, m->legs[i].to);
+        for (uint32_t n = 0; n < group->lanes; n++)
+            ty_walk_await(walker, &arrived[place * group->lanes + n],
+                          before + (uint64_t)(k + 1) * m->count);
     }
     ty_free(plays);
-}
-
-/* The strands of a member, each of one message; its own cores are busy with the first. */
-static uint32_t legs_of(const ty_walker *walker, const ty_group *group, uint32_t member,
-                        const ty_instruction_cost *cost, ty_leg legs[TY_MOST_STRANDS])
-{
-    ty_strand strands[TY_MOST_STRANDS];
-    const uint32_t count = ty_pattern_strands(group->pattern, member, cost, strands);
-
-    for (uint32_t i = 0; i < count; i++)
-        legs[i] = strands[i].legs[0];
-    legs[0].message.from_share = ty_walk_share(&walker->walk->ranks[walker->rank], cost);
-    return count;
 }
 
 /* Of a ring in channels, no more steps than its latency has room for: the library that chooses for
  * itself takes trees where messages are small, and their depth is in the cost's latency alone. */
 static uint32_t step_count(const ty_group *group)
 {
-    const uint32_t n = group->member_count;
+    const uint32_t n = group->pattern->member_count;
     const uint32_t most = group->kind == TY_ALL_REDUCE ? 2 * (n - 1) : n - 1;
     const ty_rails *rails = &group->pattern->rails;
     const double step_s = fmax(rails->around_latency_s, rails->across_latency_s);
@@ -88,52 +115,68 @@ static uint32_t step_count(const ty_group *group)
     return group->latency_s < 2 * step_s ? 1 : (uint32_t)(group->latency_s / step_s);
 }
 
-void ty_chunk_ring(ty_walker *walker, ty_group *group, uint32_t member,
+void ty_chunk_ring(ty_walker *walker, ty_group *group, uint32_t place,
                    const ty_instruction_cost *cost)
 {
-    ty_leg legs[TY_MOST_STRANDS];
-    const uint32_t count = legs_of(walker, group, member, cost, legs);
+    moves m = moves_new(group);
 
-    run_steps(walker, group, member, legs, count, step_count(group), 0);
-    group->plays[member]++;
+    moves_find(&m, walker, group, place, 0, cost);
+    run_steps(walker, group, place, &m, step_count(group), 0);
+    group->plays[place]++;
+    ty_free(m.legs);
 }
 
 /* A ring in each host, one across, and the one in the host again. */
-void ty_chunk_hierarchy(ty_walker *walker, ty_group *group, uint32_t member,
+void ty_chunk_hierarchy(ty_walker *walker, ty_group *group, uint32_t place,
                         const ty_instruction_cost *cost)
 {
     const ty_rails *rails = &group->pattern->rails;
+    moves m = moves_new(group);
     ty_strand strands[TY_MOST_STRANDS];
-    (void)ty_pattern_strands(group->pattern, member, cost, strands);
+    (void)ty_pattern_strands(group->pattern, place * group->lanes, cost, strands);
 
     for (uint32_t phase = 0; phase < strands[0].count; phase++) {
         const bool is_across = rails->per_host == 1 || phase == 1;
-        strands[0].legs[phase].message.from_share =
-            ty_walk_share(&walker->walk->ranks[walker->rank], cost);
-        run_steps(walker, group, member, &strands[0].legs[phase], 1,
+        moves_find(&m, walker, group, place, phase, cost);
+        run_steps(walker, group, place, &m,
                   is_across && rails->hosts > 1 ? 2 * (rails->hosts - 1) : rails->per_host - 1,
                   phase);
     }
-    group->plays[member]++;
+    group->plays[place]++;
+    ty_free(m.legs);
+}
+
+/* Whom a member sends to in round k, `g` members being on a host. */
+static uint32_t receiver_of(const ty_group *group, uint32_t member, uint32_t k, uint32_t g)
+{
+    return ty_pattern_across(group->pattern, ty_pattern_around(group->pattern, member, k % g),
+                             k / g);
 }
 
 /* In round k every member sends to the k-th after it, first inside hosts, then across. */
-void ty_chunk_all_to_all(ty_walker *walker, ty_group *group, uint32_t member,
+void ty_chunk_all_to_all(ty_walker *walker, ty_group *group, uint32_t place,
                          const ty_instruction_cost *cost)
 {
     ty_walk *walk = walker->walk;
-    const uint32_t n = group->member_count, g = group->pattern->rails.per_host;
-    const uint64_t before = group->plays[member]++ * (n - 1);
+    const uint32_t n = group->pattern->member_count, g = group->pattern->rails.per_host;
+    const uint32_t first = place * group->lanes;
+    const uint64_t before = group->plays[place]++ * (n - 1);
     ty_message message = ty_message_part(cost, n - 1);
+    ty_play *plays = ty_walk_plays(walk->width);
 
     message.from_share = ty_walk_share(&walk->ranks[walker->rank], cost);
     for (uint32_t k = 1; k < n; k++) {
-        const uint32_t to = ty_pattern_across(
-            group->pattern, ty_pattern_around(group->pattern, member, k % g), k / g);
-        play_between(walker, group, &message, member, to);
-        ty_walk_advance(walk, &group->arrived[to], group->ranks[to]);
-        ty_walk_await(walker, &group->arrived[member], before + k);
+        uint32_t count = 0;
+        for (uint32_t own = first; own < first + group->lanes; own++)
+            count += plays_between(walk, group, &message, own, receiver_of(group, own, k, g),
+                                   plays + count);
+        ty_walk_play(walker, plays, count);
+        for (uint32_t own = first; own < first + group->lanes; own++)
+            tell(walk, group, group->arrived, receiver_of(group, own, k, g));
+        for (uint32_t own = first; own < first + group->lanes; own++)
+            ty_walk_await(walker, &group->arrived[own], before + k);
     }
+    ty_free(plays);
 }
 
 /* Children of a member in a binomial tree: member + 1, + 2, + 4, ... below its own lowest bit. */
@@ -155,19 +198,24 @@ static ty_message over_edge(const ty_group *group, uint32_t member, const ty_ins
 
 /*
  * Reduce: a member takes its children in order of distance, one after the other, then sends to its
- * parent when that has come to it. Broadcast: the same backwards.
+ * parent when that has come to it. Broadcast: the same backwards. Where several lanes of a rank are
+ * members, they keep step, and go from round to round as flows do.
  */
 void ty_chunk_tree(ty_walker *walker, ty_group *group, uint32_t member,
                    const ty_instruction_cost *cost)
 {
     ty_walk *walk = walker->walk;
-    const uint32_t n = group->member_count;
+    const uint32_t n = group->pattern->member_count;
     const uint32_t parent = member & (member - 1);
     const uint32_t children = child_count(member, n);
     const double share = ty_walk_share(&walk->ranks[walker->rank], cost);
     const uint64_t step = group->plays[member]++;
     const uint64_t taken = step * (children + (member != 0));
 
+    if (group->lanes > 1) {
+        ty_flow_tree(walker, group, member, cost);
+        return;
+    }
     for (uint32_t k = 0; k < children; k++) {
         ty_walk_advance(walk, &group->invited[member], group->ranks[member + (1u << k)]);
         ty_walk_await(walker, &group->arrived[member], taken + k + 1);

@@ -369,7 +369,7 @@ const ty_pattern_set *ty_fold_patterns(const ty_fold *fold)
     return &fold->graph.patterns;
 }
 
-/* One way for each member, lane and strand. */
+/* One way for each member, group and strand. */
 static uint32_t list_ways(const ty_fold *fold, const ty_pattern *pattern, ty_fold_way *ways)
 {
     static const ty_instruction_cost any = {.seconds = 1.0};
@@ -379,7 +379,7 @@ static uint32_t list_ways(const ty_fold *fold, const ty_pattern *pattern, ty_fol
 
     for (uint32_t m = 0; m < pattern->member_count; m++) {
         const uint32_t count = ty_pattern_strands(pattern, m, &any, strands);
-        for (uint32_t i = 0; i < count * graph->width; i++) {
+        for (uint32_t i = 0; i < count * pattern->groups; i++) {
             const ty_strand *strand = &strands[i % count];
             ty_fold_way *way = &ways[listed++];
             *way = (ty_fold_way){m, i % count, {TY_NO_FLOW, TY_NO_FLOW, TY_NO_FLOW}};
@@ -395,7 +395,7 @@ ty_status ty_fold_exchange(const ty_fold *fold, const ty_pattern *pattern, ty_fo
                            uint32_t *count, ty_error *error)
 {
     ty_fold_way *kept,
-        *ways = ty_alloc((size_t)pattern->member_count * fold->graph.width * TY_MOST_STRANDS,
+        *ways = ty_alloc((size_t)pattern->member_count * pattern->groups * TY_MOST_STRANDS,
                          sizeof *ways);
 
     if (ways == NULL)

@@ -106,7 +106,7 @@ static ty_status find_groups(ty_fold_graph *graph)
             for (uint32_t i = 0; i < count; i++)
                 edges += strands[i].count;
         }
-        edges *= graph->width;
+        edges *= pattern->groups;
         if (edges > UINT32_MAX - graph->edge_count)
             return out_of_memory(graph);
         graph->groups[g] = (ty_fold_group){graph->edge_count, (uint32_t)edges, 0};
@@ -131,12 +131,9 @@ static ty_status add_link(ty_fold_graph *graph, uint32_t link)
     return TY_OK;
 }
 
-/* The route between the same lanes of two ranks. */
-static ty_status route(ty_fold_graph *graph, ty_fold_edge *edge, uint32_t from, uint32_t to,
-                       uint32_t lane)
+/* The route between two devices. */
+static ty_status route(ty_fold_graph *graph, ty_fold_edge *edge, uint32_t source, uint32_t target)
 {
-    const uint32_t source = ty_plan_device_of_lane(graph->plan, from, lane);
-    const uint32_t target = ty_plan_device_of_lane(graph->plan, to, lane);
     uint32_t at = ty_cluster_device_vertex(graph->cluster, source);
     ty_path path = {0};
     ty_status status = ty_cluster_path(graph->cluster, source, target, &path, graph->error);
@@ -179,12 +176,14 @@ static ty_status fill_key(ty_fold_graph *graph, const ty_fold_key *key)
                                        .turn = turn_of(graph, key, q, phase),
                                        .group = TY_NO_EDGE,
                                        .partner = TY_NO_EDGE};
-                status = route(graph, edge, edge->from, edge->to, lane);
+                status = route(graph, edge, ty_plan_device_of_lane(graph->plan, edge->from, lane),
+                               ty_plan_device_of_lane(graph->plan, edge->to, lane));
             }
     return status;
 }
 
-uint32_t ty_fold_member_rank(const ty_fold_graph *graph, const ty_pattern *pattern, uint32_t member)
+static uint32_t rank_of_member(const ty_fold_graph *graph, const ty_pattern *pattern,
+                               uint32_t member)
 {
     uint32_t first = pattern->position, second = pattern->tied;
 
@@ -193,13 +192,21 @@ uint32_t ty_fold_member_rank(const ty_fold_graph *graph, const ty_pattern *patte
         second = pattern->position;
     }
     const uint32_t replicas = graph->plan->stages[first].replicas;
-    return member < replicas ? ty_plan_first_rank(graph->plan, first) + member
-                             : ty_plan_first_rank(graph->plan, second) + member - replicas;
+    const uint32_t place = member / pattern->lanes;
+    return place < replicas ? ty_plan_first_rank(graph->plan, first) + place
+                            : ty_plan_first_rank(graph->plan, second) + place - replicas;
+}
+
+uint32_t ty_fold_member_device(const ty_fold_graph *graph, const ty_pattern *pattern,
+                               uint32_t member, uint32_t side)
+{
+    return ty_plan_device_of_lane(graph->plan, rank_of_member(graph, pattern, member),
+                                  ty_pattern_lane(graph->plan, pattern, member, side));
 }
 
 /* @param number [in, out] of the strand's first edge; of what comes after it */
 static ty_status fill_strand(ty_fold_graph *graph, uint32_t index, const ty_strand *strand,
-                             uint32_t kind, uint32_t lane, uint32_t *number)
+                             uint32_t kind, uint32_t side, uint32_t *number)
 {
     const ty_pattern *pattern = &graph->patterns.patterns[index];
     const uint32_t first = *number;
@@ -216,8 +223,8 @@ static ty_status fill_strand(ty_fold_graph *graph, uint32_t index, const ty_stra
                                                              : first + (l + 1) % strand->count,
                                .first_link = (uint32_t)graph->link_count};
         if (leg->from != leg->to)
-            status = route(graph, edge, ty_fold_member_rank(graph, pattern, leg->from),
-                           ty_fold_member_rank(graph, pattern, leg->to), lane);
+            status = route(graph, edge, ty_fold_member_device(graph, pattern, leg->from, side),
+                           ty_fold_member_device(graph, pattern, leg->to, side));
     }
     return status;
 }
@@ -242,10 +249,10 @@ static ty_status fill_group(ty_fold_graph *graph, uint32_t index, uint32_t first
 
     for (uint32_t m = 0; m < pattern->member_count; m++) {
         const uint32_t count = strands_of(pattern, m, strands);
-        for (uint32_t lane = 0; lane < graph->width; lane++)
+        for (uint32_t side = 0; side < pattern->groups; side++)
             for (uint32_t i = 0; status == TY_OK && i < count; i++)
                 status = fill_strand(graph, index, &strands[i], first_kind + kind_of(pattern, m, i),
-                                     lane, &number);
+                                     side, &number);
     }
     return status;
 }

@@ -14,7 +14,7 @@ typedef struct ty_fold_key {
     uint32_t first_kind;
 } ty_fold_key;
 
-/** The edges of a pattern: what its members send over, in the order of members, lanes, strands and
+/** The edges of a pattern: what its members send over, in the order of members, groups, strands and
  * legs. */
 typedef struct ty_fold_group {
     uint32_t first_edge, edge_count;
@@ -62,8 +62,8 @@ const ty_fold_key *ty_fold_key_of(const ty_fold_graph *graph, uint32_t position,
 uint32_t ty_fold_peer(const ty_fold_graph *graph, const ty_fold_key *key, uint32_t replica,
                       uint32_t phase);
 
-/** The rank of a member of a pattern. */
-uint32_t ty_fold_member_rank(const ty_fold_graph *graph, const ty_pattern *pattern,
-                             uint32_t member);
+/** The device of a member of a pattern in the `side`-th of the groups side by side. */
+uint32_t ty_fold_member_device(const ty_fold_graph *graph, const ty_pattern *pattern,
+                               uint32_t member, uint32_t side);
 
 #endif

@@ -50,12 +50,16 @@ static ty_pattern key_of(const ty_plan *plan, const ty_bucket *bucket, uint32_t 
 {
     const uint32_t positions = ty_plan_position_count(plan);
     const bool is_gather = phase == TY_GATHER_PHASE;
-    ty_pattern key = {
-        .position = bucket->stage % positions, .tied = TY_NO_STAGE, .shape = TY_SHAPE_COUNT};
+    ty_pattern key = {.position = bucket->stage % positions,
+                      .tied = TY_NO_STAGE,
+                      .shape = TY_SHAPE_COUNT,
+                      .of_experts = bucket->of_experts,
+                      .member_count = ty_bucket_device_count(plan, bucket),
+                      .lanes = ty_bucket_lane_count(plan, bucket),
+                      .groups = ty_bucket_group_count(plan, bucket)};
 
     if (bucket->tied_stage != TY_NO_STAGE)
         key.tied = bucket->tied_stage % positions;
-    key.member_count = ty_bucket_member_count(plan, bucket);
     if (key.member_count < 2 || key.tied == key.position || ty_is_share(plan, bucket, phase))
         return key;
     if (is_gather ? ty_bucket_is_sharded(plan, bucket)
@@ -72,7 +76,7 @@ const ty_pattern *ty_pattern_of(const ty_pattern_set *set, const ty_plan *plan,
 
     for (uint32_t i = 0; i < set->count; i++)
         if (set->patterns[i].position == key.position && set->patterns[i].tied == key.tied &&
-            set->patterns[i].shape == key.shape)
+            set->patterns[i].shape == key.shape && set->patterns[i].of_experts == key.of_experts)
             return &set->patterns[i];
     return NULL;
 }
@@ -116,25 +120,35 @@ void ty_pattern_members(const ty_plan *plan, const ty_bucket *bucket, uint32_t *
     qsort(ranks, count, sizeof *ranks, compare_ranks);
 }
 
-/* Who passes on to whom inside hosts and across them: the first lanes', the others lie alike. */
+uint32_t ty_pattern_lane(const ty_plan *plan, const ty_pattern *pattern, uint32_t member,
+                         uint32_t group)
+{
+    const ty_bucket alike = {.of_experts = pattern->of_experts};
+    return ty_bucket_lane(plan, &alike, group, member % pattern->lanes);
+}
+
+/* Who passes on to whom inside hosts and across them: the first group's, the others lie alike. */
 static ty_status find_rails(ty_pattern *pattern, const ty_plan *plan, const ty_cluster *cluster,
                             const ty_bucket *bucket, ty_error *error)
 {
     const uint32_t n = pattern->member_count;
-    uint32_t *devices = ty_alloc(n, sizeof *devices);
+    uint32_t *ranks = ty_alloc(n, sizeof *ranks), *devices = ty_alloc(n, sizeof *devices);
     ty_status status;
 
     pattern->places = ty_alloc(n, sizeof *pattern->places);
-    if (devices == NULL || pattern->places == NULL) {
-        ty_free(devices);
-        return out_of_memory(error);
+    if (ranks == NULL || devices == NULL || pattern->places == NULL) {
+        status = out_of_memory(error);
+        goto done;
     }
-    ty_pattern_members(plan, bucket, devices);
+    ty_pattern_members(plan, bucket, ranks);
     for (uint32_t m = 0; m < n; m++)
-        devices[m] = ty_plan_device_of_rank(plan, devices[m]);
+        devices[m] = ty_plan_device_of_lane(plan, ranks[m / pattern->lanes],
+                                            ty_pattern_lane(plan, pattern, m, 0));
     status = ty_cluster_rails(cluster, devices, n, &pattern->rails, error);
     for (uint32_t p = 0; status == TY_OK && p < n; p++)
         pattern->places[pattern->rails.order[p]] = p;
+done:
+    ty_free(ranks);
     ty_free(devices);
     return status;
 }

@@ -20,14 +20,19 @@ typedef enum ty_pattern_shape {
 /** Stands for the gathers of a bucket where a phase of its exchange is asked for. */
 #define TY_GATHER_PHASE TY_MOST_PHASES
 
-/** Of the members of a bucket, numbered from 0 in ascending order of rank. */
+/**
+ * Of a group that exchanges a bucket (ty_plan.h): its devices are the members, numbered from 0 in
+ * ascending order of rank, and of lane within a rank. All groups do the same side by side.
+ */
 typedef struct ty_pattern {
     uint32_t position, tied; /* TY_NO_STAGE */
     ty_pattern_shape shape;
+    bool of_experts;
     uint32_t member_count;
-    ty_rails rails;     /* of shapes that follow hosts; `order` indexes members */
-    uint32_t *places;   /* [member] in rails.order */
-    double tree_rounds; /* of a tree: the least r with 2^r >= members */
+    uint32_t lanes, groups; /* members of each rank; groups side by side */
+    ty_rails rails;         /* of shapes that follow hosts; `order` indexes members */
+    uint32_t *places;       /* [member] in rails.order */
+    double tree_rounds;     /* of a tree: the least r with 2^r >= members */
 } ty_pattern;
 
 /** All patterns of a plan, each once. */
@@ -50,6 +55,9 @@ bool ty_is_share(const ty_plan *plan, const ty_bucket *bucket, uint32_t phase);
 
 /** Ranks of a bucket's members, ascending. @param ranks [out] room for its member count */
 void ty_pattern_members(const ty_plan *plan, const ty_bucket *bucket, uint32_t *ranks);
+/** The lane, of its rank, that a member is in a group. */
+uint32_t ty_pattern_lane(const ty_plan *plan, const ty_pattern *pattern, uint32_t member,
+                         uint32_t group);
 
 /** Members by their ways inside a host and across hosts. */
 uint32_t ty_pattern_around(const ty_pattern *pattern, uint32_t member, uint32_t further);

@@ -31,9 +31,13 @@ static ty_status check_alike(const ty_tenant *tenants, uint32_t count, ty_error 
     for (uint32_t t = 1; t < count; t++) {
         const ty_plan *other = tenants[t].plan;
         const char *what = NULL;
-        if (ty_plan_width(other) != ty_plan_width(first))
-            what = "tensor parallelism";
-        else if (ty_plan_interleave(other) != ty_plan_interleave(first))
+        for (int k = 0; k < TY_LANE_KIND_COUNT; k++)
+            if (ty_plan_lanes(other, (ty_lane_kind)k) != ty_plan_lanes(first, (ty_lane_kind)k))
+                return ty_fail(error, TY_EUNSUPPORTED,
+                               "jobs 0 and %u differ in %s parallelism; expected the same, to be "
+                               "simulated together",
+                               t, ty_lane_kind_name((ty_lane_kind)k));
+        if (ty_plan_interleave(other) != ty_plan_interleave(first))
             what = "interleaving";
         else if ((other->zero > 0) != (first->zero > 0))
             what = "sharding";

@@ -29,16 +29,13 @@ static void visit_exchange(ty_visit *v, const ty_pattern *pattern)
     v->replica = TY_NO_EDGE;
     for (uint32_t m = 0; m < pattern->member_count; m++) {
         const uint32_t count = ty_pattern_strands(pattern, m, cost, strands);
-        for (uint32_t i = 0; i < count * graph->width; i++)
+        for (uint32_t i = 0; i < count * pattern->groups; i++)
             for (uint32_t l = 0; l < strands[i % count].count; l++, number++) {
                 const ty_leg *leg = &strands[i % count].legs[l];
-                const uint32_t lane = i / count;
+                const uint32_t side = i / count;
                 v->tell(v->context, v, &graph->edges[number],
-                        ty_plan_device_of_lane(
-                            graph->plan, ty_fold_member_rank(graph, pattern, leg->from), lane),
-                        ty_plan_device_of_lane(graph->plan,
-                                               ty_fold_member_rank(graph, pattern, leg->to), lane),
-                        leg->message.bytes);
+                        ty_fold_member_device(graph, pattern, leg->from, side),
+                        ty_fold_member_device(graph, pattern, leg->to, side), leg->message.bytes);
             }
     }
 }

@@ -20,8 +20,9 @@
  * above, each member keeping its cores busy.
  * - A collective of every k-th step (ty_plan_exchange_interval): `seconds`, its share of one step,
  * and cores; no traffic, since a share may be shorter than a route's latency.
- * - Lanes of a rank (tensor parallelism) do this side by side, each with the same lane of the
- * partner; what they exchange among themselves stays in `seconds`.
+ * - Lanes of a rank send side by side, each to the same lane of the partner. An exchange is played
+ * by each group of ty_plan.h, side by side: its members are the devices of the group, in ascending
+ * order of rank, and of lane within one. What lanes exchange inside layers stays in `seconds`.
  * - Between ranks of one simulated host there is no link to share: such an edge takes `seconds`,
  * and cores.
  *

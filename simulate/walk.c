@@ -144,6 +144,7 @@ static ty_status group_fill(const ty_walk *walk, uint32_t bucket, uint32_t phase
 {
     const ty_bucket *what = &walk->plan->buckets[bucket];
     const uint32_t members = ty_bucket_member_count(walk->plan, what);
+    const uint32_t lanes = ty_bucket_lane_count(walk->plan, what);
     const bool is_gather = phase == TY_GATHER_PHASE;
     const ty_pattern_set *patterns =
         walk->fold == NULL ? &walk->patterns : ty_fold_patterns(walk->fold);
@@ -152,7 +153,7 @@ static ty_status group_fill(const ty_walk *walk, uint32_t bucket, uint32_t phase
         return TY_OK;
     group->ranks = ty_alloc(members, sizeof *group->ranks);
     group->plays = ty_alloc(members, sizeof *group->plays);
-    group->arrived = ty_alloc((size_t)members * TY_MOST_LEGS, sizeof *group->arrived);
+    group->arrived = ty_alloc((size_t)members * lanes * TY_MOST_LEGS, sizeof *group->arrived);
     group->invited = ty_alloc(members, sizeof *group->invited);
     if (group->ranks == NULL || group->plays == NULL || group->arrived == NULL ||
         group->invited == NULL)
@@ -160,6 +161,7 @@ static ty_status group_fill(const ty_walk *walk, uint32_t bucket, uint32_t phase
     group->kind = is_gather ? TY_ALL_GATHER : ty_plan_exchange_kind(walk->plan, what, phase);
     group->pattern = ty_pattern_of(patterns, walk->plan, what, phase);
     group->member_count = members;
+    group->lanes = lanes;
     ty_pattern_members(walk->plan, what, group->ranks);
     if (walk->resolution == TY_CHUNK)
         group->latency_s = latency_of(walk, group);
@@ -272,9 +274,10 @@ ty_group *ty_walk_group(const ty_walk *walk, const ty_instruction *instruction)
     return &walk->groups[(size_t)instruction->bucket * TY_GROUPS_OF_A_BUCKET + phase];
 }
 
-sg_host_t ty_group_host(const ty_walk *walk, const ty_group *group, uint32_t member, uint32_t lane)
+sg_host_t ty_group_host(const ty_walk *walk, const ty_group *group, uint32_t member, uint32_t side)
 {
-    return walk->ranks[group->ranks[member]].hosts[lane];
+    return walk->ranks[group->ranks[member / group->lanes]]
+        .hosts[ty_pattern_lane(walk->plan, group->pattern, member, side)];
 }
 
 uint32_t ty_walk_index(const ty_walk *walk, uint32_t rank)

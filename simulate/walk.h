@@ -46,8 +46,9 @@ typedef struct ty_walk_rank {
 /** The members of a phase of a bucket's exchange, or of the gathers of its weights. */
 typedef struct ty_group {
     uint32_t member_count; /* of those that are walked; 0: no such phase */
-    uint32_t *ranks;       /* [member_count], ascending: the order of the pattern; with folding, the
-                              classes among the members, each once */
+    uint32_t *ranks;       /* [member_count], ascending: the order of the pattern, which has members
+                              for `lanes` of each; with folding, the classes among them, each once */
+    uint32_t lanes;
     ty_collective_kind kind;
     const ty_pattern *pattern; /* of all members; NULL: it takes its `seconds` */
     double latency_s;          /* step by step: of the first member's first instruction, by which
@@ -56,7 +57,8 @@ typedef struct ty_group {
     uint32_t way_count;
     sg_bar_t barrier;
     uint64_t *plays;   /* [member_count]: how often it has been played */
-    uint64_t *arrived; /* [TY_MOST_LEGS][member_count]: messages that reached it, in each phase */
+    uint64_t *arrived; /* [TY_MOST_LEGS][members of the pattern]: messages that reached each, in
+                          each phase */
     uint64_t *invited; /* [member_count]: messages it was ready for, where senders wait for that */
 } ty_group;
 
@@ -95,8 +97,8 @@ ty_status ty_walk_check(ty_walk *walk, ty_error *error) TY_MUST_CHECK;
 
 /** The members of a collective. */
 ty_group *ty_walk_group(const ty_walk *walk, const ty_instruction *instruction);
-/** The host of a lane of a member. */
-sg_host_t ty_group_host(const ty_walk *walk, const ty_group *group, uint32_t member, uint32_t lane);
+/** The host of a member of the pattern, in the `side`-th of the groups side by side. */
+sg_host_t ty_group_host(const ty_walk *walk, const ty_group *group, uint32_t member, uint32_t side);
 /** Which of those that are walked stands for a rank. */
 uint32_t ty_walk_index(const ty_walk *walk, uint32_t rank);
 
@@ -122,25 +124,26 @@ ty_play *ty_walk_plays(uint32_t count);
 void ty_walk_aim(const ty_walker *walker, uint32_t flow, ty_message *message);
 
 /**
- * A collective for one of its members, once all have come. When it returns, the member has nothing
- * left to do.
+ * A collective for one of its ranks, once all have come: for all members of the pattern that are
+ * lanes of it, in all groups. When it returns, the rank has nothing left to do.
+ * @param place of the rank in group->ranks
  */
-typedef void (*ty_collective_play)(ty_walker *walker, ty_group *group, uint32_t member,
+typedef void (*ty_collective_play)(ty_walker *walker, ty_group *group, uint32_t place,
                                    const ty_instruction_cost *cost);
-void ty_flow_play(ty_walker *walker, ty_group *group, uint32_t member,
+void ty_flow_play(ty_walker *walker, ty_group *group, uint32_t place,
                   const ty_instruction_cost *cost);
-void ty_flow_tree(ty_walker *walker, ty_group *group, uint32_t member,
+void ty_flow_tree(ty_walker *walker, ty_group *group, uint32_t place,
                   const ty_instruction_cost *cost);
 /** With folding, the first member's play of what all do; the others wait for it. */
 void ty_flow_folded(ty_walker *walker, const ty_group *group, const ty_instruction_cost *cost);
 /** Rings, of one edge a member or in channels. */
-void ty_chunk_ring(ty_walker *walker, ty_group *group, uint32_t member,
+void ty_chunk_ring(ty_walker *walker, ty_group *group, uint32_t place,
                    const ty_instruction_cost *cost);
-void ty_chunk_tree(ty_walker *walker, ty_group *group, uint32_t member,
+void ty_chunk_tree(ty_walker *walker, ty_group *group, uint32_t place,
                    const ty_instruction_cost *cost);
-void ty_chunk_hierarchy(ty_walker *walker, ty_group *group, uint32_t member,
+void ty_chunk_hierarchy(ty_walker *walker, ty_group *group, uint32_t place,
                         const ty_instruction_cost *cost);
-void ty_chunk_all_to_all(ty_walker *walker, ty_group *group, uint32_t member,
+void ty_chunk_all_to_all(ty_walker *walker, ty_group *group, uint32_t place,
                          const ty_instruction_cost *cost);
 
 #endif

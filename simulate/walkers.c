@@ -137,7 +137,7 @@ static void play_receive(ty_walker *walker, uint32_t index)
                   (uint64_t)walker->step + 1);
 }
 
-static uint32_t member_of(const ty_group *group, uint32_t rank)
+static uint32_t place_of(const ty_group *group, uint32_t rank)
 {
     uint32_t low = 0, high = group->member_count;
     while (high - low > 1) {
@@ -172,15 +172,15 @@ static void play_collective(ty_walker *walker, uint32_t index)
     ty_walk *walk = walker->walk;
     const ty_walk_rank *rank = &walk->ranks[walker->rank];
     ty_group *group = ty_walk_group(walk, &rank->program->instructions[index]);
-    const uint32_t member = member_of(group, walker->rank);
+    const uint32_t place = place_of(group, walker->rank);
 
     ty_engine_barrier_wait(group->barrier);
     if (group->pattern == NULL) /* less than a route's latency may be left: there is no such flow */
         play_work(walker, index);
     else if (walk->fold == NULL)
-        collective_plays[walk->resolution][group->pattern->shape](walker, group, member,
+        collective_plays[walk->resolution][group->pattern->shape](walker, group, place,
                                                                   &rank->costs[index]);
-    else if (member == 0)
+    else if (place == 0)
         ty_flow_folded(walker, group, &rank->costs[index]);
     ty_engine_barrier_wait(group->barrier);
 }

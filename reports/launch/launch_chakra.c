@@ -28,40 +28,76 @@ typedef struct writer {
 
 /* ---- Groups ------------------------------------------------------------------------------ */
 
-/* Groups are numbered: of a stage's replicas, of tied weights, of a rank's lanes; per lane. */
-static uint64_t bucket_group(const ty_plan *plan, uint32_t bucket, uint32_t lane)
+/* Groups are numbered: of a stage's buckets, of its experts, of tied weights, per group of lanes
+ * that exchanges them; of a rank's lanes of each kind, by the first of them. */
+static uint64_t bucket_group(const ty_plan *plan, uint32_t bucket, uint32_t group)
 {
     const ty_bucket *b = &plan->buckets[bucket];
-    uint32_t row = b->tied_stage == TY_NO_STAGE ? b->stage : plan->stage_count + bucket;
+    uint32_t row = b->tied_stage != TY_NO_STAGE ? 2 * plan->stage_count + bucket
+                   : b->of_experts              ? plan->stage_count + b->stage
+                                                : b->stage;
 
-    return (uint64_t)row * ty_plan_width(plan) + lane + 1;
+    return (uint64_t)row * ty_plan_width(plan) + group + 1;
 }
 
-static uint64_t lanes_group(const ty_plan *plan, uint32_t rank)
+static uint64_t lanes_group(const ty_plan *plan, ty_lane_kind kind, uint32_t rank, uint32_t lane)
 {
-    return (uint64_t)(plan->stage_count + plan->bucket_count) * ty_plan_width(plan) + rank + 1;
+    const uint32_t width = ty_plan_width(plan);
+    const uint64_t before = (uint64_t)(2 * plan->stage_count + plan->bucket_count) * width;
+
+    return before + ((uint64_t)kind * ty_plan_rank_count(plan) + rank) * width +
+           ty_plan_lane_along(plan, kind, lane, 0) + 1;
 }
 
-static void put_group(ty_json_writer *w, uint64_t group, const uint32_t *ranks, uint32_t count,
-                      uint32_t width, uint32_t lane)
+static void open_group(ty_json_writer *w, uint64_t group)
 {
     char name[24];
 
     snprintf(name, sizeof name, "%llu", (unsigned long long)group);
     ty_json_open_flat(w, name, '[');
-    for (uint32_t i = 0; i < count; i++)
-        ty_json_put_uint(w, NULL, (uint64_t)ranks[i] * width + lane);
-    ty_json_close(w, ']');
+}
+
+/* The processes that exchange a bucket. */
+static void put_bucket_groups(const ty_plan *plan, uint32_t index, const uint32_t *ranks,
+                              uint32_t count, ty_json_writer *w)
+{
+    const ty_bucket *bucket = &plan->buckets[index];
+    const uint32_t lanes = ty_bucket_lane_count(plan, bucket), width = ty_plan_width(plan);
+
+    for (uint32_t g = 0; g < ty_bucket_group_count(plan, bucket); g++) {
+        open_group(w, bucket_group(plan, index, g));
+        for (uint32_t m = 0; m < count * lanes; m++)
+            ty_json_put_uint(w, NULL,
+                             (uint64_t)ranks[m / lanes] * width +
+                                 ty_bucket_lane(plan, bucket, g, m % lanes));
+        ty_json_close(w, ']');
+    }
+}
+
+/* Lanes of a rank that talk to each other inside layers. */
+static void put_lane_groups(const ty_plan *plan, ty_lane_kind kind, uint32_t rank,
+                            ty_json_writer *w)
+{
+    const uint32_t count = ty_plan_lanes(plan, kind), width = ty_plan_width(plan);
+
+    for (uint32_t lane = 0; lane < width && count > 1; lane++) {
+        if (ty_plan_lane_along(plan, kind, lane, 0) != lane)
+            continue;
+        open_group(w, lanes_group(plan, kind, rank, lane));
+        for (uint32_t n = 0; n < count; n++)
+            ty_json_put_uint(w, NULL,
+                             (uint64_t)rank * width + ty_plan_lane_along(plan, kind, lane, n));
+        ty_json_close(w, ']');
+    }
 }
 
 static ty_status add_groups(launch *l, ty_error *error)
 {
     const ty_plan *plan = l->plan;
-    const uint32_t width = ty_plan_width(plan);
     ty_text text = {0};
     ty_json_writer w = ty_json_writer_on(&text);
     uint32_t *ranks = ty_alloc(ty_plan_rank_count(plan), sizeof *ranks);
-    bool *is_there = ty_alloc(plan->stage_count, sizeof *is_there);
+    bool *is_there = ty_alloc((size_t)plan->stage_count * 2, sizeof *is_there);
 
     if (ranks == NULL || is_there == NULL) {
         ty_free(ranks);
@@ -72,22 +108,17 @@ static ty_status add_groups(launch *l, ty_error *error)
     for (uint32_t b = 0; b < plan->bucket_count; b++) {
         const ty_bucket *bucket = &plan->buckets[b];
         uint32_t count = ty_bucket_members(plan, bucket, ranks);
+        const uint32_t row = bucket->stage * 2 + bucket->of_experts;
         bool is_tied = bucket->tied_stage != TY_NO_STAGE;
-        if (count < 2 || (!is_tied && is_there[bucket->stage]))
+        if (ty_bucket_device_count(plan, bucket) < 2 || (!is_tied && is_there[row]))
             continue;
         if (!is_tied)
-            is_there[bucket->stage] = true;
-        for (uint32_t lane = 0; lane < width; lane++)
-            put_group(&w, bucket_group(plan, b, lane), ranks, count, width, lane);
+            is_there[row] = true;
+        put_bucket_groups(plan, b, ranks, count, &w);
     }
-    for (uint32_t r = 0; r < ty_plan_rank_count(plan) && width > 1; r++) {
-        char name[24];
-        snprintf(name, sizeof name, "%llu", (unsigned long long)lanes_group(plan, r));
-        ty_json_open_flat(&w, name, '[');
-        for (uint32_t lane = 0; lane < width; lane++)
-            ty_json_put_uint(&w, NULL, (uint64_t)r * width + lane);
-        ty_json_close(&w, ']');
-    }
+    for (uint32_t r = 0; r < ty_plan_rank_count(plan); r++)
+        for (int k = 0; k < TY_LANE_KIND_COUNT; k++)
+            put_lane_groups(plan, (ty_lane_kind)k, r, &w);
     ty_json_close(&w, '}');
     ty_text_add(&text, "\n");
     ty_free(ranks);
@@ -158,7 +189,7 @@ static double flop_of(const ty_plan *plan, const ty_instruction *in)
         return 0;
     for (uint32_t i = in->first_layer; i < in->first_layer + in->layer_count; i++) {
         const ty_layer *layer = &plan->workload->layers[i];
-        flop += ty_tensor_work_share(plan, i) *
+        flop += ty_lane_work_share(plan, i) *
                 (is_backward(in->op) ? layer->backward_flop : layer->forward_flop);
     }
     return flop * plan->micro_batch_size *
@@ -169,8 +200,8 @@ static uint64_t output_bytes(const ty_plan *plan, const ty_instruction *in)
 {
     if (in->layer_count == 0)
         return in->bytes;
-    return plan->workload->layers[in->first_layer + in->layer_count - 1].output_bytes *
-           plan->micro_batch_size;
+    return ty_lane_bytes(
+        plan, plan->workload->layers[in->first_layer + in->layer_count - 1].output_bytes);
 }
 
 /* A node after the last one: what lanes exchange in a pass. */
@@ -188,7 +219,8 @@ static void put_inner(writer *w, const ty_instruction *in, const char *name)
                 ty_text node = {0};
                 ty_chakra_begin_node(&node, w->next, name, " lanes", TY_CHAKRA_COLLECTIVE);
                 ty_wire_put_uint(&node, TY_CHAKRA_DATA, w->next - 1);
-                put_collective(&node, inner[c].kind, inner[c].bytes, lanes_group(plan, w->rank));
+                put_collective(&node, inner[c].kind, inner[c].bytes,
+                               lanes_group(plan, inner[c].among, w->rank, w->lane));
                 ty_chakra_put_message(w->file, &node);
                 w->next++;
             }
@@ -227,7 +259,9 @@ static void put_instruction(writer *w, uint32_t index)
                        in->op == TY_OP_GATHER
                            ? TY_ALL_GATHER
                            : ty_plan_exchange_kind(plan, &plan->buckets[in->bucket], in->phase),
-                       in->bytes, bucket_group(plan, in->bucket, w->lane));
+                       in->bytes,
+                       bucket_group(plan, in->bucket,
+                                    ty_bucket_group_of(plan, &plan->buckets[in->bucket], w->lane)));
     else
         ty_chakra_put_work(&node, cost->seconds - cost->inner_s, flop_of(plan, in),
                            output_bytes(plan, in));

@@ -38,6 +38,10 @@ static ty_status check_training(const ty_plan *plan, ty_error *error)
                              "its distributed optimizer shards optimizer state (ZeRO 1), and the "
                              "plan has ZeRO %u; deepspeed has it",
                              plan->zero);
+    if (plan->context_parallel > 1 && plan->expert_parallel > 1)
+        return launch_refuse(error, target,
+                             "it divides experts among context ranks first, and the plan among "
+                             "replicas; plan with --fix cp=1 or ep=1");
     for (uint32_t b = 0; b < plan->bucket_count; b++)
         if (plan->buckets[b].compression.kind != TY_COMPRESSION_NONE)
             return launch_refuse(error, target,
@@ -103,12 +107,17 @@ static void put_parallelism(const launch *l, ty_text *text)
     const ty_plan *plan = l->plan;
 
     ty_text_addf(text, "--tensor-model-parallel-size %u\n--pipeline-model-parallel-size %u\n",
-                 ty_plan_width(plan), ty_plan_position_count(plan));
+                 ty_plan_lanes(plan, TY_TENSOR_LANES), ty_plan_position_count(plan));
+    if (plan->context_parallel > 1)
+        ty_text_addf(text, "--context-parallel-size %u\n", plan->context_parallel);
+    if (plan->expert_parallel > 1)
+        ty_text_addf(text, "--expert-model-parallel-size %u\n", plan->expert_parallel);
     if (plan->sequence_parallel)
         ty_text_add(text, "--sequence-parallel\n");
-    ty_text_addf(text, "--micro-batch-size %u\n--global-batch-size %u\n", plan->micro_batch_size,
-                 plan->global_batch);
-    if (plan->stages[0].replicas > 1)
+    /* There a micro-batch is what one lane has. */
+    ty_text_addf(text, "--micro-batch-size %u\n--global-batch-size %u\n",
+                 plan->micro_batch_size / ty_plan_lanes(plan, TY_EXPERT_LANES), plan->global_batch);
+    if (plan->stages[0].replicas * ty_plan_width(plan) > ty_plan_lanes(plan, TY_TENSOR_LANES))
         ty_text_addf(text, "--overlap-grad-reduce\n--ddp-bucket-size %llu\n",
                      (unsigned long long)(launch_bucket_bytes(l) / TY_GRADIENT_ELEMENT_BYTES));
     if (plan->zero == 1)
@@ -155,7 +164,8 @@ static ty_status write_arguments(const launch *l, const megatron_model *m, ty_te
     ty_status status = TY_OK;
 
     launch_comments(l, "# ", text);
-    TY_CHECK(megatron_model_arguments(l->plan->workload, m, ty_plan_width(l->plan), text, error),
+    TY_CHECK(megatron_model_arguments(l->plan->workload, m, ty_plan_lanes(l->plan, TY_TENSOR_LANES),
+                                      text, error),
              status, done);
     put_parallelism(l, text);
     TY_CHECK(put_layout(l->plan, m, text, error), status, done);

@@ -32,11 +32,13 @@ static ty_status check_shape(const ty_plan *plan, const char *target, ty_error *
                              "it has no pipelines, and the plan has %u stages; plan with "
                              "--fix pp=1, or export to mpirun, slurm or megatron",
                              plan->stage_count);
-    if (ty_plan_width(plan) > 1)
-        return launch_refuse(error, target,
-                             "it divides no layers, and the plan has tensor parallelism of %u; "
-                             "megatron has it",
-                             ty_plan_width(plan));
+    for (int k = 0; k < TY_LANE_KIND_COUNT; k++)
+        if (ty_plan_lanes(plan, (ty_lane_kind)k) > 1)
+            return launch_refuse(error, target,
+                                 "it divides no layers, and the plan has %s parallelism of %u; "
+                                 "megatron has it",
+                                 ty_lane_kind_name((ty_lane_kind)k),
+                                 ty_plan_lanes(plan, (ty_lane_kind)k));
     if (plan->workload->local_steps > 1)
         return launch_refuse(error, target,
                              "it averages gradients in every step, and the workload's weights are "
@@ -103,7 +105,7 @@ static const char *only_algorithm(const ty_plan *plan)
 
     for (uint32_t b = 0; b < plan->bucket_count; b++) {
         const char *name = names[plan->buckets[b].algorithm];
-        if (ty_bucket_member_count(plan, &plan->buckets[b]) < 2)
+        if (ty_bucket_device_count(plan, &plan->buckets[b]) < 2)
             continue;
         if (name == NULL || (only != NULL && only != name))
             return NULL;

@@ -100,6 +100,14 @@ static void make_plan(source *from, subject *s)
                         .buckets = s->buckets,
                         .tensor_parallel = counts[take(from, 3)],
                         .zero = seldom(from, 4) ? 1 + take(from, 3) : 0};
+    if (stride == 2) { /* lanes of the other kinds */
+        s->plan.context_parallel = s->plan.tensor_parallel;
+        s->plan.tensor_parallel = 0;
+    } else if (stride == 3) {
+        s->plan.expert_parallel = s->plan.tensor_parallel;
+        s->plan.tensor_parallel = is_even ? 2 : 0;
+    }
+    const uint32_t width = ty_plan_width(&s->plan);
     if (s->plan.stage_count % 2 == 0 && seldom(from, 4))
         s->plan.interleave = 2;
     for (uint32_t i = 0; i < s->plan.stage_count; i++) {
@@ -108,15 +116,14 @@ static void make_plan(source *from, subject *s)
             .first_layer = i,
             .layer_count = 1,
             .replicas = is_even || s->plan.interleave > 1 ? same : counts[take(from, 4)]};
-        stage->devices =
-            ty_alloc((size_t)stage->replicas * s->plan.tensor_parallel, sizeof(uint32_t));
+        stage->devices = ty_alloc((size_t)stage->replicas * width, sizeof(uint32_t));
         MUST(stage->devices != NULL);
         if (i >= ty_plan_position_count(&s->plan)) { /* the same as of the position's first */
             memcpy(stage->devices, s->stages[i % ty_plan_position_count(&s->plan)].devices,
-                   (size_t)stage->replicas * s->plan.tensor_parallel * sizeof(uint32_t));
+                   (size_t)stage->replicas * width * sizeof(uint32_t));
             continue;
         }
-        for (uint32_t d = 0; d < stage->replicas * s->plan.tensor_parallel; d++, next += stride)
+        for (uint32_t d = 0; d < stage->replicas * width; d++, next += stride)
             stage->devices[d] = seldom(from, 64) ? next : next % devices;
     }
     for (uint32_t b = take(from, MOST_BUCKETS + 1); b > 0; b--)
@@ -124,6 +131,7 @@ static void make_plan(source *from, subject *s)
             .stage = take(from, s->plan.stage_count),
             .layer_count = 1,
             .tied_stage = seldom(from, 6) ? take(from, s->plan.stage_count + 1) : TY_NO_STAGE,
+            .of_experts = s->plan.expert_parallel > 1 && b % 2 == 0,
             .gradient_bytes = 4096,
             .algorithm = (ty_algorithm)take(from, TY_ALGORITHM_COUNT),
             .compression.kind =

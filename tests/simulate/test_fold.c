@@ -130,7 +130,23 @@ static void random_scenario(scenario *s, uint64_t *state, bool is_limited)
     s->options.steps = 2;
 }
 
-Test(fold, folded_and_unfolded_agree)
+/* The lanes are of other kinds, so that exchanges are among some of them, too; experts are
+ * exchanged by fewer. */
+static void divide_lanes(scenario *s, uint64_t *state)
+{
+    uint32_t *const kinds[] = {&s->plan.tensor_parallel, &s->plan.context_parallel,
+                               &s->plan.expert_parallel};
+    uint32_t width = s->plan.tensor_parallel;
+
+    for (int k = 0; k < 3; k++)
+        *kinds[k] = 1;
+    for (; width > 1; width /= 2)
+        *kinds[random_below(state, 3)] *= 2;
+    for (uint32_t b = 0; b < s->plan.bucket_count; b++)
+        s->buckets[b].of_experts = random_below(state, 2) == 1;
+}
+
+static void compare_folded(bool has_kinds)
 {
     uint32_t folded_plans = 0;
 
@@ -142,6 +158,8 @@ Test(fold, folded_and_unfolded_agree)
         ty_error error = {0};
         ty_fold *fold = NULL;
         random_scenario(&s, &state, is_limited);
+        if (has_kinds)
+            divide_lanes(&s, &state);
         cr_assert_eq(ty_fold_new(&s.plan, &s.program, s.costs, s.cluster, NULL, &fold, &error),
                      TY_OK, "%s", error.message);
         folded_plans += fold != NULL;
@@ -167,6 +185,16 @@ Test(fold, folded_and_unfolded_agree)
         scenario_free(&s);
     }
     cr_expect(folded_plans > PLANS / 2, "only %u of %u plans were folded", folded_plans, PLANS);
+}
+
+Test(fold, folded_and_unfolded_agree)
+{
+    compare_folded(false);
+}
+
+Test(fold, folded_and_unfolded_agree_with_lanes_of_all_kinds)
+{
+    compare_folded(true);
 }
 
 /* Two of eight replicas are slow: a class of their own, and the others wait for them. */

@@ -1,0 +1,271 @@
+/* The lanes of a rank: their numbers, what each has of a layer, and what they tell each other. */
+#include "lanes.h"
+
+#include <inttypes.h>
+
+/* ---- Numbers ------------------------------------------------------------------------------- */
+
+const char *ty_lane_kind_name(ty_lane_kind kind)
+{
+    static const char *const names[TY_LANE_KIND_COUNT] = {
+        [TY_TENSOR_LANES] = "tensor",
+        [TY_CONTEXT_LANES] = "context",
+        [TY_EXPERT_LANES] = "expert",
+    };
+    return (unsigned)kind < TY_LANE_KIND_COUNT ? names[kind] : "unknown";
+}
+
+uint32_t ty_plan_lanes(const ty_plan *plan, ty_lane_kind kind)
+{
+    const uint32_t lanes[TY_LANE_KIND_COUNT] = {
+        [TY_TENSOR_LANES] = plan->tensor_parallel,
+        [TY_CONTEXT_LANES] = plan->context_parallel,
+        [TY_EXPERT_LANES] = plan->expert_parallel,
+    };
+    return lanes[kind] > 1 ? lanes[kind] : 1;
+}
+
+uint32_t ty_plan_width(const ty_plan *plan)
+{
+    return ty_plan_lanes(plan, TY_TENSOR_LANES) * ty_plan_lanes(plan, TY_CONTEXT_LANES) *
+           ty_plan_lanes(plan, TY_EXPERT_LANES);
+}
+
+uint32_t ty_plan_lane_along(const ty_plan *plan, ty_lane_kind kind, uint32_t lane, uint32_t n)
+{
+    const uint32_t count = ty_plan_lanes(plan, kind);
+    uint32_t stride = 1;
+
+    for (int inner = 0; inner < (int)kind; inner++)
+        stride *= ty_plan_lanes(plan, (ty_lane_kind)inner);
+    return lane + (n - lane / stride % count) * stride; /* unsigned: a way back wraps round twice */
+}
+
+/* ---- Exchanges ----------------------------------------------------------------------------- */
+
+uint32_t ty_bucket_lane_count(const ty_plan *plan, const ty_bucket *bucket)
+{
+    const uint32_t context = ty_plan_lanes(plan, TY_CONTEXT_LANES);
+    return bucket->of_experts ? context : context * ty_plan_lanes(plan, TY_EXPERT_LANES);
+}
+
+uint32_t ty_bucket_group_count(const ty_plan *plan, const ty_bucket *bucket)
+{
+    return ty_plan_width(plan) / ty_bucket_lane_count(plan, bucket);
+}
+
+uint32_t ty_bucket_lane(const ty_plan *plan, const ty_bucket *bucket, uint32_t group, uint32_t n)
+{
+    const uint32_t tensor = ty_plan_lanes(plan, TY_TENSOR_LANES);
+    const uint32_t outer = group / tensor; /* of experts, the number of the expert lane; else 0 */
+    return (outer * ty_bucket_lane_count(plan, bucket) + n) * tensor + group % tensor;
+}
+
+uint32_t ty_bucket_group_of(const ty_plan *plan, const ty_bucket *bucket, uint32_t lane)
+{
+    const uint32_t tensor = ty_plan_lanes(plan, TY_TENSOR_LANES);
+    return lane / (tensor * ty_bucket_lane_count(plan, bucket)) * tensor + lane % tensor;
+}
+
+uint32_t ty_bucket_device_count(const ty_plan *plan, const ty_bucket *bucket)
+{
+    return ty_bucket_member_count(plan, bucket) * ty_bucket_lane_count(plan, bucket);
+}
+
+uint32_t ty_bucket_devices(const ty_plan *plan, const ty_bucket *bucket, uint32_t group,
+                           uint32_t *devices)
+{
+    const uint32_t held[2] = {bucket->stage, bucket->tied_stage};
+    const uint32_t lanes = ty_bucket_lane_count(plan, bucket), width = ty_plan_width(plan);
+    uint32_t count = 0;
+
+    for (int h = 0; h < 2 && held[h] != TY_NO_STAGE; h++)
+        for (uint32_t q = 0; q < plan->stages[held[h]].replicas; q++)
+            for (uint32_t n = 0; n < lanes; n++)
+                devices[count++] =
+                    plan->stages[held[h]]
+                        .devices[(size_t)q * width + ty_bucket_lane(plan, bucket, group, n)];
+    return count;
+}
+
+/* ---- Checks -------------------------------------------------------------------------------- */
+
+/* Whether a layer does to every token of a sequence the same, or is attention. */
+static bool is_of_tokens(ty_layer_kind kind)
+{
+    switch (kind) {
+    case TY_LAYER_LINEAR:
+    case TY_LAYER_LAYER_NORM:
+    case TY_LAYER_RMS_NORM:
+    case TY_LAYER_RELU:
+    case TY_LAYER_GELU:
+    case TY_LAYER_SILU:
+    case TY_LAYER_TANH:
+    case TY_LAYER_EMBEDDING:
+    case TY_LAYER_ATTENTION:
+    case TY_LAYER_MLP:
+    case TY_LAYER_MOE:
+    case TY_LAYER_SOFTMAX_CROSS_ENTROPY:
+    case TY_LAYER_ADD:
+        return true;
+    case TY_LAYER_CONV2D:
+    case TY_LAYER_BATCH_NORM:
+    case TY_LAYER_POOL:
+    case TY_LAYER_LSTM:
+    case TY_LAYER_CONCAT:
+    case TY_LAYER_FLATTEN:
+    case TY_LAYER_SLICE:
+    case TY_LAYER_OPAQUE:
+    case TY_LAYER_KIND_COUNT:
+        break;
+    }
+    return false;
+}
+
+ty_status ty_context_check(const ty_workload *workload, uint32_t lanes, ty_error *error)
+{
+    if (lanes <= 1)
+        return TY_OK;
+    if (workload->tokens_per_sample % (2 * (uint64_t)lanes) != 0 ||
+        workload->tokens_per_sample == 0)
+        return ty_fail(error, TY_EINVAL,
+                       "context parallel %u: workload \"%s\" has sequences of %" PRIu64
+                       " tokens, expected a multiple of %" PRIu64 ", two parts for each",
+                       lanes, workload->name, workload->tokens_per_sample, 2 * (uint64_t)lanes);
+    for (uint32_t i = 0; i < workload->layer_count; i++) {
+        const ty_layer *l = &workload->layers[i];
+        const bool is_loss = l->kind == TY_LAYER_SOFTMAX_CROSS_ENTROPY;
+        const ty_shape *shape = is_loss ? ty_layer_input_shape(workload, i, 0) : &l->output;
+        if (!is_of_tokens(l->kind) || shape->dimension_count != 2)
+            return ty_fail(error, TY_EINVAL,
+                           "context parallel %u: layer %u (\"%s\", %s) is not of tokens, expected "
+                           "1",
+                           lanes, i, l->name, ty_layer_kind_name(l->kind));
+        if (shape->dimensions[0] % (2 * (uint64_t)lanes) != 0)
+            return ty_fail(error, TY_EINVAL,
+                           "context parallel %u: layer %u (\"%s\") has %" PRIu64
+                           " tokens, expected a multiple of %" PRIu64,
+                           lanes, i, l->name, shape->dimensions[0], 2 * (uint64_t)lanes);
+    }
+    return TY_OK;
+}
+
+ty_status ty_expert_check(const ty_workload *workload, uint32_t lanes, ty_error *error)
+{
+    bool is_any = false;
+
+    if (lanes <= 1)
+        return TY_OK;
+    for (uint32_t i = 0; i < workload->layer_count; i++) {
+        const ty_layer *l = &workload->layers[i];
+        if (l->kind != TY_LAYER_MOE)
+            continue;
+        is_any = true;
+        if (l->attributes[TY_EXPERTS] % lanes != 0)
+            return ty_fail(error, TY_EINVAL,
+                           "expert parallel %u: layer %u (\"%s\") has %" PRIu64
+                           " experts, expected a divisor of them",
+                           lanes, i, l->name, l->attributes[TY_EXPERTS]);
+    }
+    if (!is_any)
+        return ty_fail(error, TY_EINVAL,
+                       "expert parallel %u: workload \"%s\" has no moe layer, expected 1", lanes,
+                       workload->name);
+    return TY_OK;
+}
+
+/* ---- Shares -------------------------------------------------------------------------------- */
+
+uint64_t ty_layer_expert_elements(const ty_layer *layer)
+{
+    const uint64_t *a = layer->attributes;
+    const uint64_t matrices = a[TY_IS_GATED] != 0 ? 3 : 2;
+
+    if (layer->kind != TY_LAYER_MOE)
+        return 0;
+    return a[TY_EXPERTS] *
+           (matrices * a[TY_FEATURES] * a[TY_HIDDEN_FEATURES] +
+            (a[TY_HAS_BIAS] != 0 ? (matrices - 1) * a[TY_HIDDEN_FEATURES] + a[TY_FEATURES] : 0));
+}
+
+double ty_lane_parameter_share(const ty_plan *plan, uint32_t layer)
+{
+    const ty_layer *l = &plan->workload->layers[layer];
+    const double lanes = ty_plan_lanes(plan, TY_EXPERT_LANES);
+    const double share = ty_tensor_parameter_share(plan, layer);
+    const double all = (double)l->parameter_bytes / plan->workload->element_bytes;
+
+    if (lanes <= 1 || l->kind != TY_LAYER_MOE || !(all > 0))
+        return share;
+    return share * (1 - (double)ty_layer_expert_elements(l) / all * (1 - 1 / lanes));
+}
+
+/* Lanes that have different tokens. */
+static uint32_t token_lanes(const ty_plan *plan)
+{
+    return ty_plan_lanes(plan, TY_CONTEXT_LANES) * ty_plan_lanes(plan, TY_EXPERT_LANES);
+}
+
+double ty_lane_work_share(const ty_plan *plan, uint32_t layer)
+{
+    return ty_tensor_work_share(plan, layer) / token_lanes(plan);
+}
+
+uint64_t ty_lane_bytes(const ty_plan *plan, uint64_t bytes)
+{
+    return bytes * plan->micro_batch_size / token_lanes(plan);
+}
+
+/* Of fewer heads for keys than tensor lanes, each lane has one. */
+uint64_t ty_lane_key_bytes(const ty_plan *plan, uint32_t layer)
+{
+    const ty_workload *workload = plan->workload;
+    const ty_layer *l = &workload->layers[layer];
+    const uint64_t *a = l->attributes, tensor = ty_plan_lanes(plan, TY_TENSOR_LANES);
+    uint64_t heads, features;
+
+    if (l->kind != TY_LAYER_ATTENTION)
+        return 0;
+    heads = (a[TY_KV_HEADS] + tensor - 1) / tensor;
+    features =
+        a[TY_HEAD_SIZE] + (a[TY_VALUE_HEAD_SIZE] > 0 ? a[TY_VALUE_HEAD_SIZE] : a[TY_HEAD_SIZE]);
+    return ty_lane_bytes(plan, ty_layer_input_shape(workload, layer, 0)->dimensions[0] * heads *
+                                   features * workload->element_bytes);
+}
+
+/* ---- Collectives --------------------------------------------------------------------------- */
+
+static uint32_t context_collectives(const ty_plan *plan, uint32_t layer, bool is_backward,
+                                    ty_inner_collective *out)
+{
+    const uint32_t lanes = ty_plan_lanes(plan, TY_CONTEXT_LANES);
+    const uint64_t part = lanes > 1 ? ty_lane_key_bytes(plan, layer) : 0;
+
+    if (part == 0)
+        return 0;
+    out[0] = (ty_inner_collective){TY_CONTEXT_LANES, TY_ALL_GATHER, part, 1};
+    out[1] = (ty_inner_collective){TY_CONTEXT_LANES, TY_REDUCE_SCATTER, part * lanes, 1};
+    return is_backward ? 2 : 1;
+}
+
+static uint32_t expert_collectives(const ty_plan *plan, uint32_t layer, ty_inner_collective *out)
+{
+    const ty_layer *l = &plan->workload->layers[layer];
+    const uint32_t tensor = plan->sequence_parallel ? ty_plan_lanes(plan, TY_TENSOR_LANES) : 1;
+
+    if (ty_plan_lanes(plan, TY_EXPERT_LANES) == 1 || l->kind != TY_LAYER_MOE)
+        return 0;
+    out[0] = (ty_inner_collective){
+        TY_EXPERT_LANES, TY_ALL_TO_ALL,
+        ty_lane_bytes(plan, l->output_bytes * l->attributes[TY_EXPERTS_PER_TOKEN]) / tensor, 2};
+    return 1;
+}
+
+uint32_t ty_layer_inner_collectives(const ty_plan *plan, uint32_t layer, bool is_backward,
+                                    ty_inner_collective *out)
+{
+    uint32_t count = ty_tensor_inner_collectives(plan, layer, is_backward, out);
+
+    count += context_collectives(plan, layer, is_backward, out + count);
+    return count + expert_collectives(plan, layer, out + count);
+}
