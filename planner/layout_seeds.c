@@ -1,9 +1,11 @@
 /* Where to look first for a transformer on a cluster of equal hosts: the best layouts by the closed
- * form of ty_layout.h, which sees the whole space. What plans cannot say (context and expert
- * parallelism) is left out of it. */
+ * form of ty_layout.h, which sees the whole space. */
 #include "candidate.h"
 
 #define LAYOUTS_ASKED 200 /* of which most differ only in buckets and overlap */
+/* From so many tokens on context parallelism is looked at: Llama 3 was trained without it at 8,192
+ * tokens and with 16 context lanes at 131,072 (Dubey et al. 2024, table 4). */
+#define LONG_SEQUENCE 16384
 
 static bool is_accelerator(const search_question *q)
 {
@@ -19,12 +21,13 @@ static bool is_open(const search_question *q)
            o->pipeline_stages == 0 && o->micro_batch_size == 0;
 }
 
-static ty_layout_options layout_options(const search_question *q)
+static ty_layout_options layout_options(const search_question *q, const ty_layout_shape *shape)
 {
     ty_layout_options options = ty_layout_options_default();
     const bool is_half = q->workload->element_bytes < 4;
 
-    options.context = options.expert = 1;
+    options.context = q->workload->tokens_per_sample < LONG_SEQUENCE ? 1 : 0;
+    options.expert = shape->experts > 0 ? 0 : 1;
     options.schedules = 1u << TY_LAYOUT_1F1B;
     options.precisions = 1u << (is_half ? TY_LAYOUT_HALF : TY_LAYOUT_FP32);
     options.zeros = 1u << 0 | 1u << 1 | 1u << 3;
@@ -46,28 +49,28 @@ static ty_recompute recompute_of(ty_layout_recompute recompute)
     return same[recompute];
 }
 
+/* There a data parallel rank is a device of each expert group, here a lane. */
 static layout_seed seed_of(const ty_layout *l)
 {
     return (layout_seed){
         .dimensions = {.tensor_parallel = l->tensor,
+                       .context_parallel = l->context,
+                       .expert_parallel = l->expert,
                        .sequence_parallel = l->sequence_parallel && l->tensor > 1,
-                       .zero = l->data > 1 ? l->zero : 0,
+                       .zero = l->data * l->context > 1 ? l->zero : 0,
                        .interleave = l->interleave > 1 ? l->interleave : 0,
                        .recompute = recompute_of(l->recompute)},
         .positions = l->pipeline,
-        .replicas = l->data,
-        .micro_batch_size = l->micro_batch,
+        .replicas = l->data / l->expert,
+        .micro_batch_size = l->micro_batch * l->expert,
     };
 }
 
 static bool is_same_seed(const layout_seed *a, const layout_seed *b)
 {
-    const ty_plan_dimensions *x = &a->dimensions, *y = &b->dimensions;
-
     return a->positions == b->positions && a->replicas == b->replicas &&
-           a->micro_batch_size == b->micro_batch_size && x->tensor_parallel == y->tensor_parallel &&
-           x->sequence_parallel == y->sequence_parallel && x->zero == y->zero &&
-           x->interleave == y->interleave && x->recompute == y->recompute;
+           a->micro_batch_size == b->micro_batch_size &&
+           ty_dimensions_equal(&a->dimensions, &b->dimensions);
 }
 
 static uint32_t add_seed(layout_seed seeds[TY_MOST_LAYOUT_SEEDS], uint32_t count,
@@ -76,6 +79,10 @@ static uint32_t add_seed(layout_seed seeds[TY_MOST_LAYOUT_SEEDS], uint32_t count
     const layout_seed seed = seed_of(layout);
     const uint32_t stages = layout->pipeline * layout->interleave;
 
+    /* Expert lanes of a replica have samples of their own: none are shared with context lanes. */
+    if (layout->data % layout->expert != 0 ||
+        ty_context_check(q->workload, layout->context, NULL) != TY_OK)
+        return count;
     if (count == TY_MOST_LAYOUT_SEEDS || stages > TY_MAX_STAGES || stages > q->all_cut_count + 1)
         return count;
     for (uint32_t i = 0; i < count; i++)
@@ -96,7 +103,7 @@ uint32_t ty_layout_seeds(const search_question *q, layout_seed seeds[TY_MOST_LAY
         q->workload->learning != TY_LEARNING_GRADIENT ||
         ty_layout_question_of(q->workload, q->cluster, q->global_batch, &question, NULL) != TY_OK)
         return 0;
-    options = layout_options(q);
+    options = layout_options(q, &question.shape);
     if (ty_layout_search(&question, &options, &answer, NULL) != TY_OK)
         return 0;
     for (uint32_t i = 0; i < answer->best_count; i++)
