@@ -37,6 +37,18 @@ static ty_status checkpoint_prepare(const cli_options *options, ty_job *job, ty_
     return TY_OK;
 }
 
+/* What replay lets every instruction take: as long as it was predicted to. */
+static ty_status times_copy(const ty_costs *costs, ty_job *job, ty_error *error)
+{
+    job->instruction_s = ty_job_times(job->program);
+    if (job->instruction_s == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory");
+    for (uint32_t s = 0; s < costs->stage_count; s++)
+        for (uint32_t i = 0; i < costs->instruction_counts[s]; i++)
+            job->instruction_s[s][i] = costs->instructions[s][i].seconds;
+    return TY_OK;
+}
+
 ty_status job_from_options(const cli_options *options, plan_inputs *inputs, const char *output,
                            ty_job **out, ty_error *error)
 {
@@ -72,6 +84,8 @@ ty_status job_from_options(const cli_options *options, plan_inputs *inputs, cons
     status = job->backend == NULL || job->output == NULL
                  ? ty_fail(error, TY_ENOMEM, "out of memory")
                  : checkpoint_prepare(options, job, error);
+    if (status == TY_OK && strcmp(job->backend, "replay") == 0)
+        status = times_copy(inputs->costs, job, error);
     if (status != TY_OK) {
         ty_job_free(job);
         return status;

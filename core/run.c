@@ -16,6 +16,8 @@
 #define RUN_SCHEMA "trainyard.run/1"
 
 enum { MAX_STEPS = 1000000000, MAX_SIZES = 1000 };
+static const char replay[] = "replay";
+#define MAX_INSTRUCTION_S 1e6 /* 12 days: a unit is wrong */
 
 /* ---- Jobs: checking ------------------------------------------------------------------------- */
 
@@ -49,6 +51,10 @@ static ty_status check_train(const ty_job *job, const char *place, ty_error *err
     if (job->program == NULL)
         return ty_fail(error, TY_EPARSE, "%s/program: found none, expected one to train with",
                        place);
+    if ((strcmp(job->backend, replay) == 0) != (job->instruction_s != NULL))
+        return ty_fail(error, TY_EPARSE,
+                       "%s/instruction_s: found %s, expected them with backend \"replay\" alone",
+                       place, job->instruction_s != NULL ? "times" : "none");
     return TY_OK;
 }
 
@@ -76,6 +82,64 @@ static ty_status check_job(const ty_job *job, const char *place, ty_error *error
 
 /* ---- Jobs: file ----------------------------------------------------------------------------- */
 
+double **ty_job_times(const ty_program *program)
+{
+    const size_t pointers = program->stage_count * sizeof(double *);
+    size_t count = 0;
+    double **rows, *times;
+
+    for (uint32_t p = 0; p < program->stage_count; p++)
+        count += program->stages[p].instruction_count;
+    rows = ty_alloc(1, pointers + count * sizeof(double));
+    if (rows == NULL)
+        return NULL;
+    times = (double *)(void *)(rows + program->stage_count);
+    for (uint32_t p = 0; p < program->stage_count; p++) {
+        rows[p] = times;
+        times += program->stages[p].instruction_count;
+    }
+    return rows;
+}
+
+/* As many times of each position as its program has instructions. */
+static ty_status read_times(const ty_json *root, ty_job *job, ty_error *error)
+{
+    const uint32_t positions = job->program->stage_count;
+    const ty_json *rows;
+    ty_status status;
+
+    TY_CHECK(ty_json_array(root, "instruction_s", positions, positions, &rows, error), status,
+             done);
+    job->instruction_s = ty_job_times(job->program);
+    if (job->instruction_s == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory");
+    for (uint32_t p = 0; p < positions; p++) {
+        const ty_json *row = ty_json_at(rows, p);
+        const uint32_t count = job->program->stages[p].instruction_count;
+
+        if (!ty_json_is_array(row) || ty_json_size(row) != count)
+            return ty_json_fail(row, error, "an array of %u times, one of each instruction", count);
+        for (uint32_t i = 0; i < count; i++)
+            TY_CHECK(ty_json_as_number(ty_json_at(row, i), 0, MAX_INSTRUCTION_S,
+                                       &job->instruction_s[p][i], error),
+                     status, done);
+    }
+done:
+    return status;
+}
+
+static void write_times(const ty_job *job, ty_json_writer *writer)
+{
+    ty_json_open(writer, "instruction_s", '[');
+    for (uint32_t p = 0; p < job->program->stage_count; p++) {
+        ty_json_open_flat(writer, NULL, '[');
+        for (uint32_t i = 0; i < job->program->stages[p].instruction_count; i++)
+            ty_json_put_number(writer, NULL, job->instruction_s[p][i]);
+        ty_json_close(writer, ']');
+    }
+    ty_json_close(writer, ']');
+}
+
 static ty_status read_train(const ty_json *root, ty_job *job, ty_error *error)
 {
     ty_status status;
@@ -102,7 +166,9 @@ static ty_status read_train(const ty_json *root, ty_job *job, ty_error *error)
     TY_CHECK(ty_json_object(root, "program", &value, error), status, done);
     TY_CHECK(ty_program_from_json(value, &job->program, error), status, done);
     ty_json_place(value, place);
-    status = ty_program_check_at(job->plan, job->program, place, error);
+    TY_CHECK(ty_program_check_at(job->plan, job->program, place, error), status, done);
+    if (ty_json_has(root, "instruction_s"))
+        status = read_times(root, job, error);
 
 done:
     return status;
@@ -189,6 +255,8 @@ static void write_job(const ty_job *job, ty_json_writer *writer)
             ty_json_put_bool(writer, "resume", job->resume);
         }
         ty_program_to_json(job->program, writer, "program");
+        if (job->instruction_s != NULL)
+            write_times(job, writer);
     } else {
         ty_json_put_uint32_array(writer, "micro_batches", job->micro_batches,
                                  job->micro_batch_count);
@@ -242,6 +310,7 @@ void ty_job_free(ty_job *job)
 {
     if (job == NULL)
         return;
+    ty_free(job->instruction_s);
     ty_plan_free(job->plan);
     ty_program_free(job->program);
     ty_free(job->backend);
@@ -256,13 +325,18 @@ void ty_job_free(ty_job *job)
 
 /* ---- Runs ----------------------------------------------------------------------------------- */
 
+/* A run that only played its plan says how many steps, and has no losses. */
 static ty_status read_losses(const ty_json *root, ty_run *run, ty_error *error)
 {
+    const bool is_played = strcmp(run->backend, replay) == 0;
     const ty_json *array;
-    ty_status status = ty_json_array(root, "losses", 1, MAX_STEPS, &array, error);
+    ty_status status =
+        ty_json_array(root, "losses", is_played ? 0 : 1, is_played ? 0 : MAX_STEPS, &array, error);
 
     if (status != TY_OK)
         return status;
+    if (is_played)
+        return ty_json_uint32(root, "step_count", 1, MAX_STEPS, &run->step_count, error);
     run->losses = ty_alloc(ty_json_size(array), sizeof *run->losses);
     if (run->losses == NULL)
         return ty_fail(error, TY_ENOMEM, "out of memory");
@@ -444,8 +518,10 @@ static void write_run(const ty_run *run, ty_json_writer *writer)
     ty_json_put_uint(writer, "rank_count", run->rank_count);
     ty_json_put_number(writer, "wall_s", run->wall_s);
     ty_step_summary_to_json(&run->summary, writer, "summary");
+    if (run->losses == NULL)
+        ty_json_put_uint(writer, "step_count", run->step_count);
     ty_json_open_flat(writer, "losses", '[');
-    for (uint32_t i = 0; i < run->step_count; i++)
+    for (uint32_t i = 0; run->losses != NULL && i < run->step_count; i++)
         ty_json_put_number(writer, NULL, run->losses[i]);
     ty_json_close(writer, ']');
     ty_json_open_flat(writer, "peak_memory_bytes", '[');
@@ -476,9 +552,11 @@ static ty_status check_run(const ty_run *run, const char *path, ty_error *error)
         return ty_fail(error, TY_EINVAL, "%s: a run needs its backend, machine, versions and date",
                        path);
     if (run->rank_count == 0 || run->peak_memory_bytes == NULL || run->step_count == 0 ||
-        run->losses == NULL)
-        return ty_fail(error, TY_EINVAL, "%s: a run needs ranks and steps", path);
-    for (uint32_t i = 0; i < run->step_count; i++)
+        (run->losses == NULL) != (strcmp(run->backend, replay) == 0))
+        return ty_fail(error, TY_EINVAL,
+                       "%s: a run needs ranks and steps, and losses unless it only played its plan",
+                       path);
+    for (uint32_t i = 0; run->losses != NULL && i < run->step_count; i++)
         if (!isfinite(run->losses[i]))
             return ty_fail(error, TY_EINVAL, "%s: the loss of step %u is %g: training diverged",
                            path, i, run->losses[i]);

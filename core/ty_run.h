@@ -28,7 +28,9 @@ typedef struct ty_job {
     ty_job_kind kind;
     ty_plan *plan;             /* owned */
     ty_program *program;       /* owned; NULL for a profile job */
-    char *backend;             /* "cpu", "cuda" */
+    char *backend;             /* "cpu", "cuda", "replay" */
+    double **instruction_s;    /* replay: [position][instruction] how long each takes that is no
+                                  message, as the program has them; NULL for others */
     char *precision;           /* "fp32", "tf32", "bf16", "fp16"; NULL: fp32 */
     char *data;                /* directory of the data set; NULL: its usual place */
     char *output;              /* file to write: trainyard.run/1 or trainyard.profile/1 */
@@ -44,6 +46,9 @@ typedef struct ty_job {
     uint32_t micro_batch_count; /* profile: sizes to time */
     uint32_t *micro_batches;
 } ty_job;
+
+/** Rows of zeros for `instruction_s`, in one block for ty_free; NULL when memory ran out. */
+double **ty_job_times(const ty_program *program);
 
 /** Reads `trainyard.job/1`. Its plan and program have passed their checks. */
 ty_status ty_job_from_json(const ty_json *object, ty_job **out, ty_error *error) TY_MUST_CHECK;
@@ -78,7 +83,8 @@ typedef struct ty_run {
     char *backend, *machine, *versions, *date;
     uint32_t rank_count;
     uint32_t step_count;
-    double *losses; /* [step_count]: mean over the global batch, before the step's update */
+    double *losses; /* [step_count]: mean over the global batch, before the step's update; NULL:
+                       nothing was trained, only played ("replay") */
     double wall_s;  /* all steps, evaluations excluded */
     ty_step_summary summary;     /* of the timeline */
     uint64_t *peak_memory_bytes; /* [rank_count]: resident set at its highest */

@@ -81,8 +81,13 @@ ty_status ty_device_backend_find(const char *name, const ty_device_backend **out
         *out = &ty_device_cpu;
         return TY_OK;
     }
+    if (strcmp(name, ty_device_replay.name) == 0) {
+        *out = &ty_device_replay;
+        return TY_OK;
+    }
     if (strcmp(name, "cuda") == 0)
         return cuda_find(out, error);
     return ty_fail(error, TY_EUNSUPPORTED,
-                   "no backend is called \"%s\"; this worker has \"cpu\" and \"cuda\"", name);
+                   "no backend is called \"%s\"; this worker has \"cpu\", \"cuda\" and \"replay\"",
+                   name);
 }

@@ -116,6 +116,10 @@ typedef struct ty_device_memory {
 
 typedef struct ty_device_backend {
     const char *name; /* "cpu" */
+    /** Nothing is computed: instructions take the times that the job gives them, messages are of
+     * the buffers below, and exchanges of others. Functions from `forward` on are NULL but for
+     * `memory_bytes`. */
+    bool is_timed;
 
     /** Whether every layer of the range can be trained; else TY_EUNSUPPORTED naming the layer. */
     ty_status (*supports)(const ty_workload *workload, uint32_t first_layer, uint32_t layer_count,
@@ -191,12 +195,12 @@ typedef struct ty_device_backend {
 } ty_device_backend;
 
 /**
- * "cpu", or "cuda": a plugin (backends.c) that is loaded when it is first asked for.
+ * "cpu", "replay", or "cuda": a plugin (backends.c) that is loaded when it is first asked for.
  * @return TY_EUNSUPPORTED: no such backend, the plugin is not there, or there is no GPU.
  */
 ty_status ty_device_backend_find(const char *name, const ty_device_backend **out,
                                  ty_error *error) TY_MUST_CHECK;
-extern const ty_device_backend ty_device_cpu;
+extern const ty_device_backend ty_device_cpu, ty_device_replay;
 
 /* ---- Optimizers (optimizer.c) ------------------------------------------------------------ */
 

@@ -367,6 +367,8 @@ static uint32_t tied_layer(const ty_plan *plan, uint32_t stage)
  * step uses the one before the newest. */
 static uint32_t version_count(const ty_interpreter *in)
 {
+    if (interpreter_is_timed(in))
+        return 1;
     if (in->options.plan->schedule == TY_PIPEDREAM_2BW)
         return 2;
     return in->options.plan->schedule == TY_PIPEDREAM ? in->lead + 1 : 1;
@@ -537,6 +539,10 @@ static ty_status bucket_open(ty_interpreter *in, uint32_t index, ty_error *error
         return TY_OK;
     TY_CHECK(bucket_hosts(in, bucket, state, error), status, done);
     state->held = bucket_holder(in, bucket);
+    if (interpreter_is_timed(in)) {
+        interpreter_share_find(in, index);
+        return TY_OK;
+    }
     if (bucket->tied_stage != TY_NO_STAGE)
         in->options.backend->tied_slice(state->held->device, &state->offset, &state->count);
     else
@@ -598,28 +604,34 @@ static ty_status tags_fit(const ty_interpreter *in, ty_error *error)
     return TY_OK;
 }
 
+/* Of a transfer: devices that compute do so in fp32, others have what the plan says. */
+static uint64_t transfer_bytes(const ty_interpreter *in, const ty_instruction *transfer)
+{
+    const ty_plan *plan = in->options.plan;
+    const uint32_t behind_cut =
+        transfer->peer_stage > transfer->stage ? transfer->peer_stage : transfer->stage;
+
+    return interpreter_is_timed(in)
+               ? ty_plan_transfer_bytes(plan, behind_cut)
+               : interpreter_cut_bytes(plan, plan->stages[behind_cut].first_layer);
+}
+
 /* What a wrong program could make this rank write outside its buffers. */
 static ty_status program_fits(ty_interpreter *in, ty_error *error)
 {
-    const ty_plan *plan = in->options.plan;
     uint32_t i;
 
     for (i = 0; i < in->program->instruction_count; i++) {
         const ty_instruction *instruction = &in->program->instructions[i];
         bool is_transfer = instruction->op == TY_OP_SEND || instruction->op == TY_OP_RECEIVE;
-        const ty_plan_stage *stage;
-        uint32_t cut;
 
         if (!is_transfer)
             continue;
-        stage = &plan->stages[instruction->stage];
-        cut = instruction->peer_stage > instruction->stage ? stage->first_layer + stage->layer_count
-                                                           : stage->first_layer;
-        if (instruction->bytes != interpreter_cut_bytes(plan, cut))
+        if (instruction->bytes != transfer_bytes(in, instruction))
             return ty_fail(error, TY_EPARSE,
                            "program: /stages/%u/instructions/%u/bytes: found %llu, expected %llu",
                            in->position, i, (unsigned long long)instruction->bytes,
-                           (unsigned long long)interpreter_cut_bytes(plan, cut));
+                           (unsigned long long)transfer_bytes(in, instruction));
         if (instruction->op == TY_OP_RECEIVE && instruction->direction == TY_ACTIVATION &&
             instruction->bytes > in->staging_bytes)
             in->staging_bytes = instruction->bytes;
@@ -740,7 +752,7 @@ static ty_status check_backend(const ty_device_backend *backend, const ty_plan *
 }
 
 /* What a plan may say and this runtime does not do yet. */
-static ty_status check_plan(const ty_plan *plan, ty_error *error)
+static ty_status check_plan(const ty_plan *plan, bool is_timed, ty_error *error)
 {
     ty_status status = TY_OK;
 
@@ -749,9 +761,9 @@ static ty_status check_plan(const ty_plan *plan, ty_error *error)
             return ty_fail(error, TY_EUNSUPPORTED,
                            "the worker cannot run plans with %s parallelism yet",
                            ty_lane_kind_name((ty_lane_kind)k));
-    for (uint32_t b = 0; b < plan->bucket_count && status == TY_OK; b++)
+    for (uint32_t b = 0; b < plan->bucket_count && status == TY_OK && !is_timed; b++)
         status = check_random_share(plan, b, error);
-    return status == TY_OK ? check_local_steps(plan, error) : status;
+    return status == TY_OK && !is_timed ? check_local_steps(plan, error) : status;
 }
 
 ty_status ty_interpreter_open(const ty_interpreter_options *options, ty_interpreter **out,
@@ -759,9 +771,9 @@ ty_status ty_interpreter_open(const ty_interpreter_options *options, ty_interpre
 {
     const ty_plan *plan = options->plan;
     ty_interpreter *in;
-    ty_status status = check_plan(plan, error);
+    ty_status status = check_plan(plan, options->backend->is_timed, error);
 
-    if (status == TY_OK)
+    if (status == TY_OK && !options->backend->is_timed)
         status = check_backend(options->backend, plan, error);
     if (status != TY_OK)
         return status;
@@ -778,7 +790,7 @@ ty_status ty_interpreter_open(const ty_interpreter_options *options, ty_interpre
     in->window = STEPS_AT_ONCE + ty_program_largest_lead(options->program);
     in->local_micro_batches = plan->micro_batches / plan->stages[in->position].replicas;
     in->state_count = ty_optimizer_state_count(&plan->optimizer);
-    in->labels_per_sample = ty_labels_per_sample(plan->workload);
+    in->labels_per_sample = options->backend->is_timed ? 1 : ty_labels_per_sample(plan->workload);
     in->scanned_generation = UINT64_MAX; /* not looked yet */
     status = locks_make(in, error);
     if (status != TY_OK) {
@@ -792,6 +804,8 @@ ty_status ty_interpreter_open(const ty_interpreter_options *options, ty_interpre
     TY_CHECK(tags_fit(in, error), status, cleanup);
     TY_CHECK(buffers_there(in, error), status, cleanup);
     TY_CHECK(buckets_open(in, error), status, cleanup);
+    if (interpreter_is_timed(in))
+        TY_CHECK(interpreter_payload_open(in, error), status, cleanup);
     TY_CHECK(interpreter_orders_make(in, error), status, cleanup);
     interpreter_shares_only(in);
     *out = in;
@@ -860,6 +874,7 @@ void ty_interpreter_close(ty_interpreter *in)
     if (in->link != NULL)
         in->link->close(in->link);
     buckets_close(in);
+    ty_free(in->payload);
     for (i = 0; i < in->staging_free; i++)
         memory_free(in, in->staging[i]);
     for (i = 0; i < in->held_count; i++)

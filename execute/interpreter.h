@@ -23,6 +23,8 @@ typedef struct ty_interpreter_options {
     const ty_program *program;
     const ty_device_backend *backend;
     const ty_dataset *dataset; /* of the first and last stage; else NULL */
+    /* [position][instruction], of a timed backend: what each takes that is no message */
+    double *const *instruction_s;
     ty_precision precision;
     ty_transport *transport;
     uint32_t steps;                          /* in all: what `losses` has room for */

@@ -412,6 +412,9 @@ static ty_status bucket_exchange(ty_interpreter *in, const ty_instruction *excha
 
     if (kind == EXCHANGE_NOTHING)
         return TY_OK;
+    if (interpreter_is_timed(in))
+        return interpreter_replay_exchange(
+            in, exchange, (uint32_t)TAG_BUCKET | (place + exchange->bucket), error);
     if (kind == EXCHANGE_WEIGHTS) { /* FedAvg: McMahan et al., 2017, algorithm 1 */
         status = interpreter_update(in, exchange->bucket, step, error);
         if (status != TY_OK)
@@ -460,6 +463,10 @@ static ty_status bucket_gather(ty_interpreter *in, const ty_instruction *gather,
 
     if (interpreter_gather_is_done(in, gather, step))
         return TY_OK;
+    if (interpreter_is_timed(in))
+        return interpreter_replay_exchange(
+            in, gather, (uint32_t)TAG_BUCKET | (uint32_t)TAG_GATHER | (place + gather->bucket),
+            error);
     return ty_collective_start(in->options.transport,
                                &(ty_collective_options){.kind = TY_ALL_GATHER,
                                                         .members = bucket->members,
@@ -512,7 +519,8 @@ static void collective_done(ty_interpreter *in, uint32_t index, uint32_t step)
 
     if (did->op == (is_compressed(bucket) ? TY_OP_DECODE : TY_OP_COLLECTIVE)) {
         interpreter_noise_after(in, did->bucket, step);
-        if (interpreter_exchange_kind(in, did->bucket, step) == EXCHANGE_WEIGHTS)
+        if (interpreter_exchange_kind(in, did->bucket, step) == EXCHANGE_WEIGHTS &&
+            !interpreter_is_timed(in))
             weights_average(in, bucket);
         interpreter_exchange_over(in, bucket);
     }
@@ -530,6 +538,11 @@ static bool is_first_of_exchange(const ty_interpreter *in, const ty_instruction 
            instruction->op == (is_compressed(bucket) ? TY_OP_ENCODE : TY_OP_COLLECTIVE);
 }
 
+static bool is_codec(const ty_instruction *instruction)
+{
+    return instruction->op == TY_OP_ENCODE || instruction->op == TY_OP_DECODE;
+}
+
 /* One instruction at most, so that transfers do not wait for a queue of compressions. */
 static ty_status collective_advance(ty_interpreter *in, bool *is_moved, ty_error *error)
 {
@@ -541,12 +554,14 @@ static ty_status collective_advance(ty_interpreter *in, bool *is_moved, ty_error
     if (next == NO_INDEX)
         return TY_OK;
     instruction = &in->program->instructions[next];
-    if (in->running == NULL && in->exchange == NULL) {
+    if (in->running == NULL && in->exchange == NULL && !in->is_passing) {
         in->running_since_s = ty_now_s();
         if (is_first_of_exchange(in, instruction))
             interpreter_noise_before(in, instruction->bucket, step);
         *is_moved = true;
-        if (instruction->op == TY_OP_ENCODE)
+        if (interpreter_is_timed(in) && is_codec(instruction))
+            in->is_passing = true;
+        else if (instruction->op == TY_OP_ENCODE)
             status = run_encode(in, instruction, error);
         else if (instruction->op == TY_OP_DECODE)
             status = run_decode(in, instruction, error);
@@ -557,6 +572,11 @@ static ty_status collective_advance(ty_interpreter *in, bool *is_moved, ty_error
     }
     if (status == TY_OK)
         status = exchange_test(in, &is_done, is_moved, error);
+    if (in->is_passing) {
+        is_done = interpreter_is_over(in, next);
+        in->is_passing = !is_done;
+        *is_moved = *is_moved || is_done;
+    }
     if (status == TY_OK && is_done)
         collective_done(in, next, step);
     return status;
@@ -619,7 +639,7 @@ static void loss_scale_adapt(ty_interpreter *in)
  */
 static void control_done(ty_interpreter *in)
 {
-    double loss = in->control.loss_sum / in->control.label_count;
+    double loss = interpreter_is_timed(in) ? 0 : in->control.loss_sum / in->control.label_count;
     uint32_t last;
 
     interpreter_noise_add(in, &in->control);
@@ -690,7 +710,8 @@ static void look_cost_note(look_cost *cost, double seconds)
  * long. */
 static long busy_delay(const ty_interpreter *in, const ty_backoff *backoff, const look_cost *cost)
 {
-    bool is_awaited = in->departure_count > 0 || in->running != NULL || in->exchange != NULL;
+    bool is_awaited =
+        in->departure_count > 0 || in->running != NULL || in->exchange != NULL || in->is_passing;
     long longest = is_awaited ? BUSY_AWAITED_NS : BUSY_NS;
     long least = (long)(cost->seconds * 1e9) * LOOK_SHARE;
     uint32_t doublings = backoff->rounds / ROUNDS_PER_DOUBLING;
@@ -708,7 +729,8 @@ static long busy_delay(const ty_interpreter *in, const ty_backoff *backoff, cons
 static void rest(ty_interpreter *in, uint64_t seen, ty_backoff *backoff, const look_cost *cost)
 {
     bool is_under_way = in->receives_under_way > 0 || in->departure_count > 0 ||
-                        in->running != NULL || in->exchange != NULL || in->control_running != NULL;
+                        in->running != NULL || in->exchange != NULL || in->is_passing ||
+                        in->control_running != NULL;
     long delay = is_under_way ? ty_backoff_next(backoff) : 0;
 
     if (is_under_way && delay == 0)

@@ -301,12 +301,15 @@ static ty_status run_one(ty_interpreter *in, ty_stream stream, stream_cursor *at
     double start_s = ty_now_s();
     double loss_scale = in->loss_scales[step % in->window];
     bool is_scaled = in->options.precision == TY_PRECISION_FP16;
-    ty_status status;
+    ty_status status = TY_OK;
 
     pthread_mutex_unlock(&in->lock);
     if (is_scaled && stream == TY_STREAM_COMPUTE && at->position == 0)
         in->memory->scale_loss(in->held[0].device, loss_scale);
-    status = run_functions[next->op](in, next, step, slot, error);
+    if (interpreter_is_timed(in))
+        interpreter_take_time(in, index, start_s);
+    else
+        status = run_functions[next->op](in, next, step, slot, error);
     pthread_mutex_lock(&in->lock);
     if (status == TY_OK) {
         interpreter_done(in, index, step, start_s, ty_now_s());
@@ -330,6 +333,8 @@ void *interpreter_compute(void *argument)
     ty_error error = {0};
     ty_status status = TY_OK;
 
+    if (interpreter_is_timed(in))
+        interpreter_sleep_finely();
     pthread_mutex_lock(&in->lock);
     while (status == TY_OK && in->failure == TY_OK &&
            !(interpreter_is_finished(in, TY_STREAM_COMPUTE, &in->compute) &&

@@ -156,6 +156,8 @@ struct ty_interpreter {
     ty_collective *running; /* the collective stream's */
     ty_request *exchange;   /* the same over a link */
     double running_since_s;
+    bool is_passing; /* of a timed backend: an encode or decode takes its time */
+    void *payload;   /* likewise: of all exchanges; only one runs at a time */
     ty_collective *control_running;
     step_control control;
     ty_gradient_noise noise; /* sums over the steps it was measured in */
@@ -196,6 +198,21 @@ ty_status interpreter_host_floats(ty_interpreter *interpreter, const float *from
                                   const float **out, float **owned, ty_error *error);
 /* Bytes of a micro-batch's tensor across the cut before `layer`. Needs no lock. */
 uint64_t interpreter_cut_bytes(const ty_plan *plan, uint32_t layer);
+
+/* ---- Timed backends (interpreter_replay.c); none needs the lock ---------------------------- */
+
+bool interpreter_is_timed(const ty_interpreter *interpreter);
+/* Lets this thread's sleeps end when they should. */
+void interpreter_sleep_finely(void);
+/* Returns when the instruction has taken its time since `start_s`. */
+void interpreter_take_time(const ty_interpreter *interpreter, uint32_t instruction, double start_s);
+/* Whether an instruction of the collective stream has, since it began. */
+bool interpreter_is_over(const ty_interpreter *interpreter, uint32_t instruction);
+/* Room for what is exchanged. */
+ty_status interpreter_payload_open(ty_interpreter *interpreter, ty_error *error) TY_MUST_CHECK;
+/* Starts a collective or gather of as many bytes as the program says. */
+ty_status interpreter_replay_exchange(ty_interpreter *interpreter, const ty_instruction *exchange,
+                                      uint32_t tag, ty_error *error) TY_MUST_CHECK;
 
 /* ---- Local steps --------------------------------------------------------------------------- */
 

@@ -48,23 +48,61 @@ static ty_status job_check(const ty_job *job, const ty_transport *transport, ty_
                        "%u warm-up steps and %u recorded ones are more than %u steps",
                        job->warmup_steps, job->timeline_steps, job->steps);
     TY_CHECK(ty_plan_check(job->plan, "plan", error), status, done);
-    TY_CHECK(ty_program_check(job->plan, job->program, "program", error), status, done);
-    status = scenario_check(job->plan->workload, error);
+    status = ty_program_check(job->plan, job->program, "program", error);
 done:
     return status;
+}
+
+/* What a backend that only takes time cannot give. */
+static ty_status timed_check(const ty_job *job, const ty_device_backend *backend, ty_error *error)
+{
+    const char *what = NULL;
+
+    if (job->instruction_s == NULL)
+        return ty_fail(error, TY_EINVAL,
+                       "job:/instruction_s: found none, expected a time for each "
+                       "instruction");
+    if (job->until_accuracy > 0)
+        what = "an accuracy to reach";
+    if (job->checkpoint != NULL)
+        what = "a folder for checkpoints";
+    if (job->gradients != NULL)
+        what = "a file for gradients";
+    if (job->precision != NULL)
+        what = "a precision";
+    if (what == NULL)
+        return TY_OK;
+    return ty_fail(error, TY_EUNSUPPORTED, "backend \"%s\" trains nothing: found %s", backend->name,
+                   what);
+}
+
+/* What the backend makes of the job, before anything is opened. */
+static ty_status backend_check(const ty_job *job, const ty_device_backend *backend, ty_error *error)
+{
+    if (backend->is_timed)
+        return timed_check(job, backend, error);
+    if (job->checkpoint != NULL && backend->memory != NULL)
+        return ty_fail(error, TY_EUNSUPPORTED,
+                       "backend \"%s\" keeps no checkpoints yet; found a folder for them, "
+                       "expected none",
+                       backend->name);
+    return scenario_check(job->plan->workload, error);
 }
 
 static void on_step(void *context, uint32_t steps_done, double loss)
 {
     training *t = context;
     double seconds = t->run->wall_s + ty_now_s() - t->stretch_started_s;
+    double rate;
     char note[96];
 
     if (t->transport->rank != 0)
         return;
-    snprintf(note, sizeof note, "loss %.4f, %.0f samples/s", loss,
-             seconds > 0 ? (double)(steps_done - t->start) * t->job->plan->global_batch / seconds
-                         : 0);
+    rate = seconds > 0 ? (double)(steps_done - t->start) * t->job->plan->global_batch / seconds : 0;
+    if (t->job->instruction_s != NULL)
+        snprintf(note, sizeof note, "%.0f samples/s", rate);
+    else
+        snprintf(note, sizeof note, "loss %.4f, %.0f samples/s", loss, rate);
     ty_progress_update(&t->progress, steps_done, note);
 }
 
@@ -103,13 +141,9 @@ static ty_status training_prepare(training *t, ty_error *error)
     TY_CHECK(start_find(t, error), status, done);
     TY_CHECK(ty_precision_find(job->precision, &precision, error), status, done);
     TY_CHECK(ty_device_backend_find(job->backend, &backend, error), status, done);
-    if (job->checkpoint != NULL && backend->memory != NULL)
-        return ty_fail(error, TY_EUNSUPPORTED,
-                       "backend \"%s\" keeps no checkpoints yet; found a folder for them, "
-                       "expected none",
-                       backend->name);
+    TY_CHECK(backend_check(job, backend, error), status, done);
     position = ty_plan_stage_of_rank(plan, t->transport->rank);
-    if (position == 0 || position + 1 == ty_plan_position_count(plan)) {
+    if (!backend->is_timed && (position == 0 || position + 1 == ty_plan_position_count(plan))) {
         TY_CHECK(ty_dataset_open(plan->workload, job->data, false, &t->dataset, error), status,
                  done);
         if (job->until_accuracy > 0)
@@ -120,6 +154,7 @@ static ty_status training_prepare(training *t, ty_error *error)
                                                            .program = job->program,
                                                            .backend = backend,
                                                            .dataset = t->dataset,
+                                                           .instruction_s = job->instruction_s,
                                                            .transport = t->transport,
                                                            .precision = precision,
                                                            .steps = job->steps,
@@ -255,16 +290,18 @@ static void progress_end(training *t)
 {
     const ty_run *run = t->run;
     uint32_t steps = ty_interpreter_steps(t->interpreter);
+    double rate = (double)(steps - t->start) * t->job->plan->global_batch / run->wall_s;
     char note[160], seconds[32];
 
     ty_format_seconds(run->wall_s, seconds);
     if (run->evaluation_count > 0)
         snprintf(note, sizeof note, "%u steps in %s, test accuracy %.2f %%", steps, seconds,
                  100 * run->evaluations[run->evaluation_count - 1].accuracy);
+    else if (t->job->instruction_s != NULL)
+        snprintf(note, sizeof note, "%u steps in %s, %.0f samples/s", steps, seconds, rate);
     else
         snprintf(note, sizeof note, "%u steps in %s, loss %.4f, %.0f samples/s", steps, seconds,
-                 steps > 0 ? ty_interpreter_losses(t->interpreter)[steps - 1] : 0,
-                 (double)(steps - t->start) * t->job->plan->global_batch / run->wall_s);
+                 steps > 0 ? ty_interpreter_losses(t->interpreter)[steps - 1] : 0, rate);
     ty_progress_finish(&t->progress, note);
 }
 

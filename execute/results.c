@@ -170,12 +170,13 @@ static ty_status run_fill(const ty_job *job, ty_interpreter *interpreter, uint32
 
     run->rank_count = ty_plan_rank_count(job->plan);
     run->step_count = ty_interpreter_steps(interpreter);
-    run->losses = ty_alloc(run->step_count, sizeof *run->losses);
     run->peak_memory_bytes = ty_alloc(run->rank_count, sizeof *run->peak_memory_bytes);
-    if (run->losses == NULL || run->peak_memory_bytes == NULL)
+    if (job->instruction_s == NULL)
+        run->losses = ty_alloc(run->step_count, sizeof *run->losses);
+    if ((run->losses == NULL && job->instruction_s == NULL) || run->peak_memory_bytes == NULL)
         return ty_fail(error, TY_ENOMEM, "out of memory for a run");
     run->noise = ty_interpreter_noise(interpreter);
-    for (i = 0; i < run->step_count; i++)
+    for (i = 0; run->losses != NULL && i < run->step_count; i++)
         run->losses[i] = ty_interpreter_losses(interpreter)[i];
     /* Training that reached its accuracy early may have recorded fewer steps. */
     if (run->step_count < first_recorded + recorded)

@@ -256,7 +256,7 @@ static void put_score(page *p, const ty_json *score)
 void ty_page_loss(page *p, const ty_json *score)
 {
     const ty_run *run = p->in->plan != NULL ? p->in->run : NULL;
-    const bool has_loss = run != NULL && run->step_count >= 2;
+    const bool has_loss = run != NULL && run->losses != NULL && run->step_count >= 2;
     const bool has_target = score != NULL && ty_json_has(score, "time_to_target_s");
 
     if (!has_loss && !has_target) {

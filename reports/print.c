@@ -373,9 +373,12 @@ void ty_print_run(const ty_run *run, ty_text *text)
     ty_text_addf(text, "%u ranks (%s), %u steps in %s\n", run->rank_count, run->backend,
                  run->step_count, wall);
     ty_print_summary(&run->summary, text);
-    ty_text_addf(text, "loss        %.4f -> %.4f\nmemory      %s (largest rank)\n",
-                 run->step_count > 0 ? run->losses[0] : 0.0,
-                 run->step_count > 0 ? run->losses[run->step_count - 1] : 0.0, memory);
+    if (run->losses != NULL)
+        ty_text_addf(text, "loss        %.4f -> %.4f\n", run->step_count > 0 ? run->losses[0] : 0.0,
+                     run->step_count > 0 ? run->losses[run->step_count - 1] : 0.0);
+    else
+        ty_text_add(text, "loss        none: layers only took their time\n");
+    ty_text_addf(text, "memory      %s (largest rank)\n", memory);
     if (run->noise.steps > 0 && run->noise.square > 0)
         ty_text_addf(text, "noise scale %.3g samples (a larger batch gains little)\n",
                      run->noise.variance / run->noise.square);

@@ -98,7 +98,7 @@ void ty_run_to_metrics(const ty_plan *plan, const ty_run *run, ty_text *text)
     put_gauge(plan, run, "steps", "Steps done.", run->step_count, text);
     put_gauge(plan, run, "wall_seconds", "Seconds of all steps, evaluations excluded.", run->wall_s,
               text);
-    if (run->step_count > 0)
+    if (run->step_count > 0 && run->losses != NULL)
         put_gauge(plan, run, "loss", "Loss of the last step.", run->losses[run->step_count - 1],
                   text);
     if (run->evaluation_count > 0)
@@ -208,7 +208,8 @@ static void put_losses(const mllog *l, const ty_run *run)
         ty_json_writer w =
             begin(l, run->wall_s * step / run->step_count, "POINT_IN_TIME", "tracked_stats");
         ty_json_open(&w, "value", '{');
-        ty_json_put_number(&w, "train_loss", run->losses[s]);
+        if (run->losses != NULL)
+            ty_json_put_number(&w, "train_loss", run->losses[s]);
         ty_json_put_number(&w, "throughput", run->summary.samples_per_s);
         ty_json_close(&w, '}');
         end(l, &w, NULL, &step);

@@ -50,6 +50,21 @@ start = next(e for e in events if e["key"] == "run_start")
 assert stop["time_ms"] > start["time_ms"] and "eval_accuracy" in keys and keys.count("tracked_stats") >= 50
 END
 
+# Without devices: a plan for other machines, of a network that does not train here. Only time and messages.
+expect 0 plan -w resnet50 -c "1x p100-server" --global-batch 64 --fix pp=2,dp=2 --no-simulate -q -o "$work/resnet50.json"
+expect 0 run "$work/resnet50.json" --backend replay --steps 2 -q -o "$work/resnet50-run.json"
+expect_output "4 ranks (replay), 2 steps" "none: layers only took their time"
+expect 0 compare "$work/resnet50.json" "$work/resnet50-run.json"
+expect_output "step time" "forward" "all_reduce"
+expect 0 report "$work/resnet50.json" "$work/resnet50-run.json" -o "$work/resnet50.html"
+expect 0 check "$work/resnet50-run.json"
+expect 0 run "$work/resnet50.json" --backend replay --steps 2 -q --metrics "$work/resnet50.prom" --mlperf-log "$work/resnet50.log"
+if grep -q loss "$work/resnet50.prom" "$work/resnet50.log"; then fail "a replay has a loss"; else pass; fi
+expect 1 run "$work/resnet50.json" --backend replay --until accuracy=0.5 -q
+expect_error_line "replay" "trains nothing" "accuracy"
+expect 1 run "$work/plan.json" --backend rerun -q
+expect_error_line "rerun" "replay"
+
 # A run of another plan is refused.
 expect 0 plan -w mlp -c local:2 --fix pp=2 -q -o "$work/other.json"
 expect 3 compare "$work/other.json" "$work/run.json"

@@ -84,6 +84,9 @@ expect 0 cluster export "2x p4d.24xlarge" -o documents/c-priced.json
 expect 0 cluster export "torus:4x4 @tpu-v4 ici-v4 host:4" -o documents/c-torus.json
 expect 0 export made/plan.json --to mpirun -o made/launch --quiet
 cp made/launch/job.json documents/job.json
+expect 0 export made/plan.json --to mpirun --backend replay -o made/replay --quiet
+cp made/replay/job.json documents/replay-job.json
+expect 0 run made/plan.json --backend replay --steps 2 -q -o documents/replay-run.json
 cp made/plan.json made/sharded.json made/run.json documents/
 expect 0 profile -w mlp --ranks 2 --micro-batches 16,32 -q -o documents/profile.json
 
