@@ -141,9 +141,18 @@ typedef struct layout_seed {
     uint32_t positions, replicas, micro_batch_size;
 } layout_seed;
 #define TY_MOST_LAYOUT_SEEDS 16
-/** The best layouts of a transformer on equal accelerators, best first; none for other questions,
- * and for those that fix what a layout decides. @return how many */
-uint32_t ty_layout_seeds(const search_question *question, layout_seed out[TY_MOST_LAYOUT_SEEDS]);
+bool ty_layout_seed_equals(const layout_seed *a, const layout_seed *b);
+/** Which layouts are looked at. */
+typedef enum layout_seed_space {
+    TY_SEEDS_PLAIN, /* the best without context and expert parallelism */
+    TY_SEEDS_ALL,   /* the best of all, where there are experts or long sequences */
+    TY_SEEDS_FRONT, /* of all, from the fastest to the smallest, where the best do not fit */
+    TY_SEED_SPACE_COUNT
+} layout_seed_space;
+/** Layouts of a transformer on equal accelerators, fastest first; none for other questions, and for
+ * those that fix what a layout decides. @return how many */
+uint32_t ty_layout_seeds(const search_question *question, layout_seed_space space,
+                         layout_seed out[TY_MOST_LAYOUT_SEEDS]);
 
 /* ---- From a candidate to a plan ---------------------------------------------------------- */
 

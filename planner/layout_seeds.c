@@ -21,13 +21,19 @@ static bool is_open(const search_question *q)
            o->pipeline_stages == 0 && o->micro_batch_size == 0;
 }
 
-static ty_layout_options layout_options(const search_question *q, const ty_layout_shape *shape)
+static bool is_long(const search_question *q)
+{
+    return q->workload->tokens_per_sample >= LONG_SEQUENCE;
+}
+
+static ty_layout_options layout_options(const search_question *q, const ty_layout_shape *shape,
+                                        layout_seed_space space)
 {
     ty_layout_options options = ty_layout_options_default();
     const bool is_half = q->workload->element_bytes < 4;
 
-    options.context = q->workload->tokens_per_sample < LONG_SEQUENCE ? 1 : 0;
-    options.expert = shape->experts > 0 ? 0 : 1;
+    options.context = space != TY_SEEDS_PLAIN && is_long(q) ? 0 : 1;
+    options.expert = space != TY_SEEDS_PLAIN && shape->experts > 0 ? 0 : 1;
     options.schedules = 1u << TY_LAYOUT_1F1B;
     options.precisions = 1u << (is_half ? TY_LAYOUT_HALF : TY_LAYOUT_FP32);
     options.zeros = 1u << 0 | 1u << 1 | 1u << 3;
@@ -66,7 +72,7 @@ static layout_seed seed_of(const ty_layout *l)
     };
 }
 
-static bool is_same_seed(const layout_seed *a, const layout_seed *b)
+bool ty_layout_seed_equals(const layout_seed *a, const layout_seed *b)
 {
     return a->positions == b->positions && a->replicas == b->replicas &&
            a->micro_batch_size == b->micro_batch_size &&
@@ -86,13 +92,27 @@ static uint32_t add_seed(layout_seed seeds[TY_MOST_LAYOUT_SEEDS], uint32_t count
     if (count == TY_MOST_LAYOUT_SEEDS || stages > TY_MAX_STAGES || stages > q->all_cut_count + 1)
         return count;
     for (uint32_t i = 0; i < count; i++)
-        if (is_same_seed(&seeds[i], &seed))
+        if (ty_layout_seed_equals(&seeds[i], &seed))
             return count;
     seeds[count] = seed;
     return count + 1;
 }
 
-uint32_t ty_layout_seeds(const search_question *q, layout_seed seeds[TY_MOST_LAYOUT_SEEDS])
+/* Evenly over the front: its first ones are much like the best. */
+static uint32_t add_front(layout_seed seeds[TY_MOST_LAYOUT_SEEDS], const search_question *q,
+                          const ty_layout_answer *answer)
+{
+    const uint64_t last = answer->front_count > 0 ? answer->front_count - 1 : 0;
+    uint32_t count = 0;
+
+    for (uint64_t i = 0; answer->front_count > 0 && i < TY_MOST_LAYOUT_SEEDS; i++)
+        count =
+            add_seed(seeds, count, q, &answer->front[i * last / (TY_MOST_LAYOUT_SEEDS - 1)].layout);
+    return count;
+}
+
+uint32_t ty_layout_seeds(const search_question *q, layout_seed_space space,
+                         layout_seed seeds[TY_MOST_LAYOUT_SEEDS])
 {
     ty_layout_question question;
     ty_layout_options options;
@@ -101,12 +121,15 @@ uint32_t ty_layout_seeds(const search_question *q, layout_seed seeds[TY_MOST_LAY
 
     if (q->device_count < 2 || !is_open(q) || !is_accelerator(q) ||
         q->workload->learning != TY_LEARNING_GRADIENT ||
-        ty_layout_question_of(q->workload, q->cluster, q->global_batch, &question, NULL) != TY_OK)
+        ty_layout_question_of(q->workload, q->cluster, q->global_batch, &question, NULL) != TY_OK ||
+        (space == TY_SEEDS_ALL && question.shape.experts == 0 && !is_long(q)))
         return 0;
-    options = layout_options(q, &question.shape);
+    options = layout_options(q, &question.shape, space);
     if (ty_layout_search(&question, &options, &answer, NULL) != TY_OK)
         return 0;
-    for (uint32_t i = 0; i < answer->best_count; i++)
+    if (space == TY_SEEDS_FRONT)
+        count = add_front(seeds, q, answer);
+    for (uint32_t i = 0; space != TY_SEEDS_FRONT && i < answer->best_count; i++)
         count = add_seed(seeds, count, q, &answer->best[i].layout);
     ty_layout_answer_free(answer);
     return count;

@@ -434,29 +434,58 @@ static ty_status plant(search_question *q, const layout_seed *seed, ty_error *er
     return status;
 }
 
-static ty_status look_at_layouts(search *s, const search_question *q, ty_error *error)
+/* Layouts that were looked at, and the question with one of them planted. */
+typedef struct nursery {
+    search_question planted; /* borrows what the open one owns, but for the cuts */
+    layout_seed seeds[TY_SEED_SPACE_COUNT * TY_MOST_LAYOUT_SEEDS];
+    uint32_t count;
+} nursery;
+
+static bool is_planted(const nursery *n, const layout_seed *seed)
+{
+    for (uint32_t i = 0; i < n->count; i++)
+        if (ty_layout_seed_equals(&n->seeds[i], seed))
+            return true;
+    return false;
+}
+
+/* Adds the candidates of the layouts of a space. */
+static ty_status plant_space(search *s, nursery *n, layout_seed_space space, ty_error *error)
 {
     layout_seed seeds[TY_MOST_LAYOUT_SEEDS];
-    const uint32_t count = ty_layout_seeds(q, seeds);
-    search_question planted = *q; /* borrows what the open one owns, but for the cuts */
+    const uint32_t count = ty_layout_seeds(s->q, space, seeds);
     ty_status status = TY_OK;
 
-    if (count == 0)
-        return TY_OK;
-    planted.cuts = ty_alloc(q->all_cut_count + 1, sizeof *planted.cuts);
-    if (planted.cuts == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
-    s->q = &planted;
     for (uint32_t i = 0; i < count; i++) {
-        TY_CHECK(plant(&planted, &seeds[i], error), status, done);
-        TY_CHECK(ty_candidates_enumerate(&planted, &s->list, error), status, done);
+        if (is_planted(n, &seeds[i]))
+            continue;
+        n->seeds[n->count++] = seeds[i];
+        TY_CHECK(plant(&n->planted, &seeds[i], error), status, done);
+        TY_CHECK(ty_candidates_enumerate(&n->planted, &s->list, error), status, done);
     }
-    s->q = q;
-    if (s->list.count > 0)
-        status = judge_list(s, error);
 done:
-    s->q = q;
-    ty_free(planted.cuts);
+    return status;
+}
+
+static ty_status look_at_layouts(search *s, const search_question *q, ty_error *error)
+{
+    nursery n = {.planted = *q};
+    ty_status status = TY_OK;
+
+    n.planted.cuts = ty_alloc(q->all_cut_count + 1, sizeof *n.planted.cuts);
+    if (n.planted.cuts == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_CHECK(plant_space(s, &n, TY_SEEDS_PLAIN, error), status, done);
+    TY_CHECK(plant_space(s, &n, TY_SEEDS_ALL, error), status, done);
+    if (s->list.count == 0)
+        goto done;
+    TY_CHECK(judge_list(s, error), status, done);
+    if (has_found(s))
+        goto done;
+    TY_CHECK(plant_space(s, &n, TY_SEEDS_FRONT, error), status, done);
+    status = judge_list(s, error);
+done:
+    ty_free(n.planted.cuts);
     return status;
 }
 

@@ -536,3 +536,46 @@ Test(lanes, as_layouts_have_them)
                   what, b.plan_talk_s, b.layout_talk_s);
     }
 }
+
+/* ---- Searches ------------------------------------------------------------------------------ */
+
+/* Without them the first was planned with tensor lanes, and of the second nothing fitted that was
+ * looked at. */
+Test(lanes, searches_find_them)
+{
+    static const struct {
+        const char *workload, *cluster;
+        ty_lane_kind kind;
+    } rows[] = {
+        {"mixtral-8x7b", "8x dgx-h100", TY_EXPERT_LANES},
+        {"llama-3.1-70b sequence=32768", "16x dgx-h100", TY_CONTEXT_LANES},
+    };
+
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        ty_plan_options options = ty_plan_options_default();
+        ty_workload *w = NULL;
+        ty_cluster *cluster = NULL;
+        ty_plan *plan = NULL;
+        ty_error error = {0};
+        const ty_candidate *other = NULL;
+
+        cr_assert_eq(ty_workload_open(rows[i].workload, &w, &error), TY_OK, "%s", error.message);
+        ty_workload_set_element_bytes(w, 2);
+        cr_assert_eq(ty_cluster_open(rows[i].cluster, NULL, &cluster, &error), TY_OK, "%s",
+                     error.message);
+        cr_assert_eq(ty_plan_search(w, cluster, NULL, &options, &plan, &error), TY_OK, "%s",
+                     error.message);
+        cr_expect(ty_plan_lanes(plan, rows[i].kind) > 1, "%s", plan->strategy);
+        cr_expect_eq(ty_plan_check(plan, "plan", &error), TY_OK, "%s", error.message);
+        cr_expect(strstr(plan->strategy, ty_lane_kind_name(rows[i].kind)) != NULL, "%s",
+                  plan->strategy);
+        for (uint32_t c = 0; c < plan->candidate_count && other == NULL; c++)
+            if (strstr(plan->candidates[c].name, ty_lane_kind_name(rows[i].kind)) == NULL)
+                other = &plan->candidates[c];
+        cr_assert_not_null(other, "%s: no candidate without", rows[i].workload);
+        cr_expect(other->reason[0] != '\0');
+        ty_plan_free(plan);
+        ty_cluster_free(cluster);
+        ty_workload_free(w);
+    }
+}
