@@ -16,6 +16,7 @@
 #define MAGIC "trainyard.rank/1"
 
 enum { PATH_SIZE = 4096, MAX_STEPS = 1000000000 };
+#define MAX_SAMPLES ((UINT64_C(1) << 53) - 1) /* what JSON holds exactly */
 
 typedef struct header {
     char magic[sizeof MAGIC];
@@ -157,15 +158,30 @@ static void temporary_path(const char *path, char *out)
     snprintf(out, PATH_SIZE + TEMPORARY_SIZE, "%s.tmp", path);
 }
 
-static ty_status header_make(ty_interpreter *in, uint32_t section_count, header *out,
-                             ty_error *error)
+static header header_of(const ty_checkpoint_place *place, uint32_t section_count)
 {
-    memset(out, 0, sizeof *out);
-    memcpy(out->magic, MAGIC, sizeof MAGIC);
-    out->rank = in->rank;
-    out->rank_count = in->options.transport->size;
-    out->step = in->controls_done;
-    out->section_count = section_count;
+    header made;
+
+    memset(&made, 0, sizeof made); /* padding is compared too */
+    memcpy(made.magic, MAGIC, sizeof MAGIC);
+    made.plan = place->plan;
+    made.rank = place->source_rank;
+    made.rank_count = place->rank_count;
+    made.step = place->step;
+    made.section_count = section_count;
+    return made;
+}
+
+/* Where a checkpoint of now goes. */
+static ty_status place_make(const ty_interpreter *in, ty_checkpoint_place *out, ty_error *error)
+{
+    const uint64_t steps = in->controls_done - in->origin_step;
+
+    *out = (ty_checkpoint_place){.step = in->controls_done,
+                                 .samples =
+                                     in->origin_samples + steps * in->options.plan->global_batch,
+                                 .rank_count = in->options.transport->size,
+                                 .source_rank = in->rank};
     return ty_plan_digest(in->options.plan, &out->plan, error);
 }
 
@@ -270,21 +286,81 @@ static void latest_path(const char *directory, char *out)
     snprintf(out, PATH_SIZE, "%s/latest.json", directory);
 }
 
-static ty_status latest_write(const ty_interpreter *in, const char *directory, const header *head,
-                              ty_error *error)
+/* Whether more of the state than weights depends on who has which gradients. */
+static bool is_bound(const ty_plan *plan)
 {
+    bool is_compressed = false;
+
+    for (uint32_t b = 0; b < plan->bucket_count; b++)
+        is_compressed = is_compressed || plan->buckets[b].compression.kind != TY_COMPRESSION_NONE;
+    return is_compressed || plan->zero > 0 || ty_schedule_is_asynchronous(plan->schedule);
+}
+
+static void add_bound(const ty_plan *plan, ty_text *text)
+{
+    ty_text_addf(text, "%s zero %u, %u micro-batches\n", ty_schedule_name(plan->schedule),
+                 plan->zero, plan->micro_batches);
+    for (uint32_t s = 0; s < plan->stage_count; s++)
+        ty_text_addf(text, "%u replicas\n", plan->stages[s].replicas);
+    for (uint32_t b = 0; b < plan->bucket_count; b++) {
+        const ty_bucket *bucket = &plan->buckets[b];
+
+        ty_text_addf(text, "bucket %u %u %u %u ", bucket->stage, bucket->first_layer,
+                     bucket->layer_count, bucket->tied_stage);
+        ty_compression_text(&bucket->compression, text);
+        ty_text_add(text, "\n");
+    }
+}
+
+/* Equal of plans that can go on from each other's checkpoints. */
+static ty_status state_digest(const ty_plan *plan, ty_digest *out, ty_error *error)
+{
+    const ty_optimizer *o = &plan->optimizer;
     ty_text text = {0};
-    ty_json_writer writer = ty_json_writer_on(&text);
-    char path[PATH_SIZE];
     ty_status status;
 
+    ty_text_addf(&text, "%s seed %llu\n%s %.17g %.17g %.17g %.17g %.17g\n",
+                 plan->workload_digest.hex, (unsigned long long)plan->seed,
+                 ty_optimizer_name(o->kind), o->momentum, o->beta1, o->beta2, o->epsilon,
+                 o->weight_decay);
+    ty_text_addf(&text, "interleave %u, lanes %u\n", ty_plan_interleave(plan), ty_plan_width(plan));
+    for (uint32_t s = 0; s < plan->stage_count; s++)
+        ty_text_addf(&text, "stage %u %u\n", plan->stages[s].first_layer,
+                     plan->stages[s].layer_count);
+    if (is_bound(plan))
+        add_bound(plan, &text);
+    status = ty_text_check(&text, error);
+    if (status == TY_OK)
+        *out = ty_digest_of(text.data, text.length);
+    ty_text_clear(&text);
+    return status;
+}
+
+static ty_status latest_write(const ty_interpreter *in, const char *directory,
+                              const ty_checkpoint_place *place, ty_error *error)
+{
+    const ty_plan *plan = in->options.plan;
+    ty_text text = {0};
+    ty_json_writer writer = ty_json_writer_on(&text);
+    ty_digest state;
+    char path[PATH_SIZE];
+    ty_status status = state_digest(plan, &state, error);
+
+    if (status != TY_OK)
+        return status;
     latest_path(directory, path);
     ty_json_open(&writer, NULL, '{');
     ty_json_put_string(&writer, "schema", CHECKPOINT_SCHEMA);
-    ty_json_put_string(&writer, "plan_digest", head->plan.hex);
-    ty_json_put_string(&writer, "strategy", in->options.plan->strategy);
-    ty_json_put_uint(&writer, "rank_count", head->rank_count);
-    ty_json_put_uint(&writer, "step", head->step);
+    ty_json_put_string(&writer, "plan_digest", place->plan.hex);
+    ty_json_put_string(&writer, "state_digest", state.hex);
+    ty_json_put_string(&writer, "strategy", plan->strategy);
+    ty_json_put_uint(&writer, "rank_count", place->rank_count);
+    ty_json_open_flat(&writer, "replicas", '[');
+    for (uint32_t s = 0; s < ty_plan_position_count(plan); s++)
+        ty_json_put_uint(&writer, NULL, plan->stages[s].replicas);
+    ty_json_close(&writer, ']');
+    ty_json_put_uint(&writer, "step", place->step);
+    ty_json_put_uint(&writer, "samples", place->samples);
     ty_json_close(&writer, '}');
     status = text.failed != TY_OK ? ty_fail(error, TY_ENOMEM, "out of memory for a checkpoint")
                                   : ty_file_write(path, text.data, text.length, error);
@@ -305,40 +381,96 @@ ty_status ty_checkpoint_refuse(const char *directory, ty_error *error)
     return TY_OK;
 }
 
-static ty_status latest_check(const ty_json *root, const ty_plan *plan, uint32_t steps,
-                              uint32_t *step, ty_error *error)
+/* What latest.json says. */
+typedef struct latest {
+    const char *strategy, *state; /* the document's */
+    const ty_json *replicas;      /* [position] */
+    ty_checkpoint_place place;
+} latest;
+
+/* A digest in a file: its text, whatever it is. */
+static ty_status digest_read(const ty_json *root, const char *key, ty_digest *out, ty_error *error)
 {
-    const char *digest, *strategy;
-    double ranks, done;
-    ty_digest own;
+    const char *text;
+    ty_status status = ty_json_string(root, key, &text, error);
+
+    if (status == TY_OK)
+        snprintf(out->hex, sizeof out->hex, "%s", text);
+    return status;
+}
+
+static ty_status latest_read(const ty_json *root, latest *out, ty_error *error)
+{
     ty_status status;
 
     TY_CHECK(ty_json_schema(root, CHECKPOINT_SCHEMA, error), status, done);
-    TY_CHECK(ty_json_string(root, "plan_digest", &digest, error), status, done);
-    TY_CHECK(ty_json_string(root, "strategy", &strategy, error), status, done);
-    TY_CHECK(ty_json_number(root, "rank_count", 1, TY_MAX_RANKS, &ranks, error), status, done);
-    TY_CHECK(ty_json_number(root, "step", 1, MAX_STEPS, &done, error), status, done);
-    TY_CHECK(ty_json_end(root, error), status, done);
-    TY_CHECK(ty_plan_digest(plan, &own, error), status, done);
-    if ((uint32_t)ranks != ty_plan_rank_count(plan))
-        return ty_json_fail(root, error,
-                            "a checkpoint of %u ranks as the plan has (\"%s\"), not one of %u "
-                            "(\"%s\")",
-                            ty_plan_rank_count(plan), plan->strategy, (uint32_t)ranks, strategy);
-    if (strcmp(own.hex, digest) != 0)
-        return ty_json_fail(root, error,
-                            "a checkpoint of this very plan (\"%s\"), not one of another (\"%s\")",
-                            plan->strategy, strategy);
-    if (done >= steps)
-        return ty_json_fail(root, error, "a checkpoint of fewer than %u steps, not one of %u",
-                            steps, (uint32_t)done);
-    *step = (uint32_t)done;
+    TY_CHECK(digest_read(root, "plan_digest", &out->place.plan, error), status, done);
+    TY_CHECK(ty_json_string(root, "state_digest", &out->state, error), status, done);
+    TY_CHECK(ty_json_string(root, "strategy", &out->strategy, error), status, done);
+    TY_CHECK(ty_json_uint32(root, "rank_count", 1, TY_MAX_RANKS, &out->place.rank_count, error),
+             status, done);
+    TY_CHECK(ty_json_array(root, "replicas", 1, TY_MAX_RANKS, &out->replicas, error), status, done);
+    TY_CHECK(ty_json_uint32(root, "step", 1, MAX_STEPS, &out->place.step, error), status, done);
+    TY_CHECK(ty_json_uint64(root, "samples", 1, MAX_SAMPLES, &out->place.samples, error), status,
+             done);
+    status = ty_json_end(root, error);
 done:
     return status;
 }
 
-ty_status ty_checkpoint_find(const char *directory, const ty_plan *plan, uint32_t steps,
-                             uint32_t *step, ty_error *error)
+/* The rank whose state is that of `rank`: a replica of the same position. */
+static ty_status source_find(const latest *found, const ty_plan *plan, uint32_t rank, uint32_t *out,
+                             ty_error *error)
+{
+    const uint32_t position = ty_plan_stage_of_rank(plan, rank);
+    const uint32_t replica = rank - ty_plan_first_rank(plan, position);
+    uint32_t first = 0, replicas = 0;
+    ty_status status = TY_OK;
+
+    if (ty_json_size(found->replicas) != ty_plan_position_count(plan))
+        return ty_json_fail(found->replicas, error, "as many as the plan has positions, %u",
+                            ty_plan_position_count(plan));
+    for (uint32_t p = 0; p <= position && status == TY_OK; p++) {
+        first += replicas;
+        status =
+            ty_json_as_uint32(ty_json_at(found->replicas, p), 1, TY_MAX_RANKS, &replicas, error);
+    }
+    if (status == TY_OK)
+        *out = first + replica % replicas;
+    return status;
+}
+
+static ty_status latest_check(const ty_json *root, const ty_plan *plan, uint32_t rank,
+                              uint32_t steps, ty_checkpoint_place *out, ty_error *error)
+{
+    latest found = {0};
+    ty_digest own, state;
+    bool is_own;
+    ty_status status;
+
+    TY_CHECK(latest_read(root, &found, error), status, done);
+    TY_CHECK(ty_plan_digest(plan, &own, error), status, done);
+    TY_CHECK(state_digest(plan, &state, error), status, done);
+    is_own = strcmp(own.hex, found.place.plan.hex) == 0;
+    if (!is_own && strcmp(state.hex, found.state) != 0)
+        return ty_json_fail(root, error,
+                            "a checkpoint of this very plan (\"%s\", %u ranks), or of one that "
+                            "differs in its batch alone, not one of another (\"%s\", %u)",
+                            plan->strategy, ty_plan_rank_count(plan), found.strategy,
+                            found.place.rank_count);
+    if (found.place.step >= steps)
+        return ty_json_fail(root, error, "a checkpoint of fewer than %u steps, not one of %u",
+                            steps, found.place.step);
+    found.place.source_rank = rank;
+    if (!is_own)
+        TY_CHECK(source_find(&found, plan, rank, &found.place.source_rank, error), status, done);
+    *out = found.place;
+done:
+    return status;
+}
+
+ty_status ty_checkpoint_find(const char *directory, const ty_plan *plan, uint32_t rank,
+                             uint32_t steps, ty_checkpoint_place *out, ty_error *error)
 {
     ty_json_document *document = NULL;
     char path[PATH_SIZE];
@@ -348,7 +480,7 @@ ty_status ty_checkpoint_find(const char *directory, const ty_plan *plan, uint32_
     if (!ty_file_exists(path))
         return ty_fail(error, TY_EIO, "%s: there is no checkpoint to go on from", path);
     TY_CHECK(ty_json_load(path, &document, error), status, done);
-    status = latest_check(ty_json_root(document), plan, steps, step, error);
+    status = latest_check(ty_json_root(document), plan, rank, steps, out, error);
 done:
     ty_json_free(document);
     return status;
@@ -356,14 +488,18 @@ done:
 
 /* ---- Saving and loading ------------------------------------------------------------------ */
 
+/* Files of this rank, and of those that a plan with more ranks left. */
 static void own_remove(const ty_interpreter *in, const char *directory, uint32_t step)
 {
+    const uint32_t size = in->options.transport->size;
     char path[PATH_SIZE], temporary[PATH_SIZE + TEMPORARY_SIZE];
 
-    rank_path(directory, step, in->rank, path);
-    unlink(path);
-    temporary_path(path, temporary);
-    unlink(temporary);
+    for (uint32_t rank = in->rank; rank < size || rank < in->origin_ranks; rank += size) {
+        rank_path(directory, step, rank, path);
+        unlink(path);
+        temporary_path(path, temporary);
+        unlink(temporary);
+    }
     folder_path(directory, step, path);
     rmdir(path); /* by the last rank to come here; the others find it not empty */
 }
@@ -383,19 +519,22 @@ static void others_remove(const ty_interpreter *in, const char *directory, uint3
         closedir(folder);
 }
 
-static ty_status own_save(ty_interpreter *in, const char *directory, header *head, ty_error *error)
+static ty_status own_save(ty_interpreter *in, const char *directory, ty_checkpoint_place *place,
+                          ty_error *error)
 {
     char path[PATH_SIZE], folder[PATH_SIZE];
     sections s = {0};
+    header head;
     ty_status status;
 
     folder_path(directory, in->controls_done, folder);
     rank_path(directory, in->controls_done, in->rank, path);
     TY_CHECK(sections_find(in, &s, error), status, cleanup);
     TY_CHECK(weights_check(&s, in->controls_done, error), status, cleanup);
-    TY_CHECK(header_make(in, s.count, head, error), status, cleanup);
+    TY_CHECK(place_make(in, place, error), status, cleanup);
     TY_CHECK(ty_directory_make(folder, error), status, cleanup);
-    TY_CHECK(rank_write(path, head, &s, error), status, cleanup);
+    head = header_of(place, s.count);
+    TY_CHECK(rank_write(path, &head, &s, error), status, cleanup);
     if (!folder_flush(folder) || !folder_flush(directory))
         status = ty_fail(error, TY_EIO, "%s: %s", folder, strerror(errno));
 cleanup:
@@ -407,15 +546,15 @@ ty_status ty_checkpoint_save(ty_interpreter *in, const char *directory, uint32_t
                              ty_error *error)
 {
     ty_transport *transport = in->options.transport;
-    header head;
+    ty_checkpoint_place place;
     ty_status status = strlen(directory) > PATH_SIZE - 64
                            ? ty_fail(error, TY_EINVAL, "%.64s...: too long a path", directory)
-                           : own_save(in, directory, &head, error);
+                           : own_save(in, directory, &place, error);
 
     status = ty_transport_agree(transport, status, error);
     if (status == TY_OK) {
         if (in->rank == 0)
-            status = latest_write(in, directory, &head, error);
+            status = latest_write(in, directory, &place, error);
         status = ty_transport_agree(transport, status, error);
     }
     if (status != TY_OK)
@@ -440,8 +579,8 @@ static void step_set(ty_interpreter *in, uint32_t step)
     }
 }
 
-ty_status ty_checkpoint_load(ty_interpreter *in, const char *directory, uint32_t step,
-                             ty_error *error)
+ty_status ty_checkpoint_load(ty_interpreter *in, const char *directory,
+                             const ty_checkpoint_place *place, ty_error *error)
 {
     sections s = {0};
     header head;
@@ -450,12 +589,15 @@ ty_status ty_checkpoint_load(ty_interpreter *in, const char *directory, uint32_t
 
     if (strlen(directory) > PATH_SIZE - 64)
         return ty_fail(error, TY_EINVAL, "%.64s...: too long a path", directory);
-    rank_path(directory, step, in->rank, path);
-    step_set(in, step);
+    rank_path(directory, place->step, place->source_rank, path);
+    step_set(in, place->step);
+    in->origin_step = place->step;
+    in->origin_samples = place->samples;
+    in->origin_ranks = place->rank_count;
     TY_CHECK(sections_find(in, &s, error), status, cleanup);
-    TY_CHECK(header_make(in, s.count, &head, error), status, cleanup);
+    head = header_of(place, s.count);
     TY_CHECK(rank_read(path, &head, &s, error), status, cleanup);
-    others_remove(in, directory, step);
+    others_remove(in, directory, place->step);
 cleanup:
     ty_free(s.items);
     return status;

@@ -8,7 +8,7 @@
  * A rank's file is a header and sections, each with its SHA-256, in the machine's byte order:
  * losses so far, and of each stage it holds all sets of weights, optimizer state, statistics and
  * what compressors have not sent yet; of a sharded bucket its own share only. Which samples come
- * next follows from the step.
+ * next follows from the samples so far, which latest.json counts.
  *
  * Files are written under a temporary name, flushed to the disk and renamed. latest.json is
  * replaced when all ranks' files are there, and the files it named before are removed after that:
@@ -19,14 +19,26 @@
 
 #include "interpreter.h"
 
+/** A checkpoint that there is. Zero: none. */
+typedef struct ty_checkpoint_place {
+    uint32_t step;        /* steps done when it was written */
+    uint64_t samples;     /* that they took of the training run */
+    ty_digest plan;       /* of the plan that wrote it */
+    uint32_t rank_count;  /* of that plan; the files there are */
+    uint32_t source_rank; /* whose file this rank goes on from */
+} ty_checkpoint_place;
+
 /**
- * The newest checkpoint in a folder.
- * @param step [out] steps done when it was written
+ * The newest checkpoint in a folder. A plan goes on from its own, or from one of a plan that
+ * differs in nothing that the state depends on: in micro-batches, their size, replicas, learning
+ * rate, buckets, algorithms, devices. With ZeRO, compression or an asynchronous schedule the state
+ * depends on all of these but the size of micro-batches, the learning rate, algorithms and devices.
  * @return TY_EIO: there is none; TY_EPARSE: damaged, or of another plan, or of no fewer steps than
  * `steps`.
  */
-ty_status ty_checkpoint_find(const char *directory, const ty_plan *plan, uint32_t steps,
-                             uint32_t *step, ty_error *error) TY_MUST_CHECK;
+ty_status ty_checkpoint_find(const char *directory, const ty_plan *plan, uint32_t rank,
+                             uint32_t steps, ty_checkpoint_place *out,
+                             ty_error *error) TY_MUST_CHECK;
 
 /** TY_EINVAL when there is a checkpoint, which a run that does not go on from it would replace. */
 ty_status ty_checkpoint_refuse(const char *directory, ty_error *error) TY_MUST_CHECK;
@@ -43,7 +55,7 @@ ty_status ty_checkpoint_save(ty_interpreter *interpreter, const char *directory,
  * On an interpreter that has not run. TY_EPARSE names a file that is truncated, damaged or of
  * another plan or rank.
  */
-ty_status ty_checkpoint_load(ty_interpreter *interpreter, const char *directory, uint32_t step,
-                             ty_error *error) TY_MUST_CHECK;
+ty_status ty_checkpoint_load(ty_interpreter *interpreter, const char *directory,
+                             const ty_checkpoint_place *place, ty_error *error) TY_MUST_CHECK;
 
 #endif

@@ -25,7 +25,7 @@ static ty_status run_load(ty_interpreter *in, const ty_instruction *load, uint32
     int32_t *tokens = is_first && is_token ? backend->tokens(device, slot) : NULL;
     int32_t *labels = is_last ? backend->labels(device, slot) : NULL;
     uint64_t position =
-        (uint64_t)step * plan->global_batch +
+        in->origin_samples + (uint64_t)(step - in->origin_step) * plan->global_batch +
         (uint64_t)ty_program_global_micro_batch(plan, load->stage, in->replica, load->micro_batch) *
             plan->micro_batch_size;
 

@@ -127,15 +127,18 @@ struct ty_interpreter {
     bool is_compute_waiting; /* the compute thread sleeps until a message brings it on */
     ty_status failure;
     ty_error error;
-    uint32_t first_step;    /* of this stretch: all before are over everywhere */
-    uint32_t target;        /* steps after which to return */
-    uint32_t controls_done; /* steps that ended on all ranks */
-    uint32_t steps_done;    /* steps that ended here */
-    uint32_t *done;         /* [instruction]: steps it was done in */
-    uint32_t *left_in_step; /* [window] */
-    step_control *sums;     /* [window]: this rank's */
-    double *loss_scales;    /* [window]: of the steps in it */
-    uint32_t clean_steps;   /* without an overflow, one after the other */
+    uint32_t first_step;     /* of this stretch: all before are over everywhere */
+    uint32_t target;         /* steps after which to return */
+    uint32_t controls_done;  /* steps that ended on all ranks */
+    uint32_t origin_step;    /* from which on steps are of this plan's batch, */
+    uint64_t origin_samples; /* and samples before it */
+    uint32_t origin_ranks;   /* of the checkpoint it goes on from; 0: none */
+    uint32_t steps_done;     /* steps that ended here */
+    uint32_t *done;          /* [instruction]: steps it was done in */
+    uint32_t *left_in_step;  /* [window] */
+    step_control *sums;      /* [window]: this rank's */
+    double *loss_scales;     /* [window]: of the steps in it */
+    uint32_t clean_steps;    /* without an overflow, one after the other */
     ty_event *events;
     uint64_t event_count;
 

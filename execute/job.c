@@ -14,8 +14,9 @@ typedef struct training {
     ty_dataset *dataset, *test_set; /* of the first and last stage */
     ty_interpreter *interpreter;
     ty_progress progress;
-    uint32_t start; /* steps done when this run began */
-    uint32_t saved; /* step of the newest checkpoint of ours; `start` without */
+    ty_checkpoint_place place; /* that it goes on from */
+    uint32_t start;            /* steps done when this run began */
+    uint32_t saved;            /* step of the newest checkpoint of ours; `start` without */
     uint32_t first_recorded, recorded_steps;
     double origin_s;
     double stretch_started_s; /* of the steps under way */
@@ -114,11 +115,12 @@ static ty_status start_find(training *t, ty_error *error)
     ty_status status = TY_OK;
 
     if (job->resume)
-        TY_CHECK(ty_checkpoint_find(job->checkpoint, job->plan, job->steps, &t->start, error),
+        TY_CHECK(ty_checkpoint_find(job->checkpoint, job->plan, t->transport->rank, job->steps,
+                                    &t->place, error),
                  status, done);
     else if (job->checkpoint != NULL)
         TY_CHECK(ty_checkpoint_refuse(job->checkpoint, error), status, done);
-    t->saved = t->start;
+    t->start = t->saved = t->place.step;
     left = job->steps - t->start;
     t->first_recorded = t->start + job->warmup_steps;
     t->recorded_steps = left > job->warmup_steps ? left - job->warmup_steps : 0;
@@ -166,7 +168,7 @@ static ty_status training_prepare(training *t, ty_error *error)
                                  &t->interpreter, error),
              status, done);
     if (t->start > 0)
-        TY_CHECK(ty_checkpoint_load(t->interpreter, job->checkpoint, t->start, error), status,
+        TY_CHECK(ty_checkpoint_load(t->interpreter, job->checkpoint, &t->place, error), status,
                  done);
     t->run = ty_alloc(1, sizeof *t->run);
     if (t->run == NULL)

@@ -97,6 +97,13 @@ expect_error_line "latest.json" "earlier run"
 expect 3 run "$work/other.json" --steps 9 --checkpoint "$scratch/state" --resume -q -o "$work/none.json"
 expect_error_line "latest.json" "this very plan"
 
+# A batch that grows: the same training goes on under another plan.
+expect 0 plan -w mlp -c local:2 --fix pp=1,compression=none --global-batch 64 --no-simulate -q -o "$work/small.json"
+expect 0 plan -w mlp -c local:2 --fix pp=1,compression=none --global-batch 192 --no-simulate -q -o "$work/large.json"
+expect 0 run "$work/small.json" --steps 3 --checkpoint "$scratch/grown" -q -o "$work/small-run.json"
+expect 0 run "$work/large.json" --steps 6 --checkpoint "$scratch/grown" --resume -q -o "$work/large-run.json"
+if grep -q '"samples": 768' "$scratch/grown/latest.json"; then pass; else fail "3 steps of 64 and 3 of 192 are $(grep samples "$scratch/grown/latest.json")"; fi
+
 # kill -9 of a rank: a message, no stray rank, and the rest of the steps from the checkpoint. What a
 # writing rank left half-done goes.
 "$TRAINYARD" run "$work/plan.json" --steps 100000 --checkpoint "$scratch/killed" --checkpoint-every 2 -q -o "$work/killed.json" >"$scratch/out" 2>"$scratch/err" &
