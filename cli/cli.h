@@ -35,13 +35,14 @@ typedef struct cli_options {
     const char *mode, *machines, *bandwidths, *ratio, *memory, *merge;
     const char *host, *device, *format, *to, *root, *oversubscription, *hosts_text;
     const char *nodes, *script, *image, *metrics, *mlperf_log;
-    const char *checkpoint, *checkpoint_every_text, *vocabulary_text;
+    const char *checkpoint, *checkpoint_every_text, *evaluate_every_text, *vocabulary_text;
     const char *global_batch_text, *top_text, *steps_text, *ranks_text, *sequence_text;
+    const char *learning_rate, *compressions;
     const char *seeds_text, *straggler, *jitter;
     const char *slow_link, *failures, *beside, *horizon, *checkpoint_interval, *restart, *repair;
     /* Parsed from the texts; 0 where not given. */
     uint64_t global_batch, top, steps, ranks, seed, seeds, sequence, hosts, checkpoint_every,
-        vocabulary;
+        evaluate_every, vocabulary;
     bool json, quiet, no_simulate, no_fold, elastic, allow_lossy, program, straight, fewer, help,
         force, show_origin, resume, csv, no_charts;
     const char *rows, *vary[CLI_MOST_VARIED]; /* --vary, in order */
@@ -77,6 +78,8 @@ exit_code cmd_profile(const cli_options *options);
 /** What a file was taken for, and what was ignored or assumed, on stderr. */
 void print_import_report(const char *path, const ty_import_report *report);
 exit_code cmd_calibrate(const cli_options *options);
+/** With a workload instead of logs. */
+exit_code calibrate_training(const cli_options *options); /* calibrate_training.c */
 exit_code cmd_partition(const cli_options *options);
 exit_code cmd_workload(const cli_options *options);
 exit_code cmd_cluster(const cli_options *options);
@@ -222,6 +225,11 @@ ty_status launch_open(const cli_options *options, const char *plan_path, plan_in
                       const char *target, ty_launch_files **out, ty_error *error) TY_MUST_CHECK;
 
 /* ---- cmd_score.c ------------------------------------------------------------------------- */
+
+/** Sets the learning rate that a plan trains with: --learning-rate, or what --task proposes for the
+ * plan's batch where that is a calibration. */
+ty_status learning_rate_set(const cli_options *options, ty_plan *plan,
+                            ty_error *error) TY_MUST_CHECK;
 
 /** The score of a plan by the task that is named, or NULL: the one known for its workload, if any.
  * The caller clears it, also after a failure. */

@@ -1,4 +1,5 @@
-/* trainyard calibrate: logs of nccl-tests become measured collectives of a profile. */
+/* trainyard calibrate: logs of nccl-tests become measured collectives of a profile; with a workload
+ * in their place see calibrate_training.c. */
 #include "cli.h"
 
 #include <stdio.h>
@@ -67,6 +68,12 @@ exit_code cmd_calibrate(const cli_options *options)
     exit_code code = EXIT_DONE;
     ty_status status;
 
+    if (options->workload != NULL && options->file_count > 0)
+        return report_usage("calibrate", "found logs and --workload, expected one of them");
+    if (options->workload != NULL)
+        return calibrate_training(options);
+    if (options->file_count == 0)
+        return report_usage("calibrate", "needs logs, or --workload");
     if (options->cluster == NULL)
         return report_usage("calibrate", "--cluster is needed");
     TY_CHECK(kind_of(options->collective, &kind, &error), status, failed);

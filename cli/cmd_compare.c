@@ -14,6 +14,36 @@ static bool parse_percentage(const char *text, double *out)
     return (read == 1 || (read == 2 && sign == '%')) && *out >= 0 && isfinite(*out);
 }
 
+static void spread(ty_interval from, double scale, double to[3])
+{
+    to[0] = from.low * scale;
+    to[1] = from.expected * scale;
+    to[2] = from.high * scale;
+}
+
+/* What is predicted of the way to the run's target, where it had one and its task is known. */
+static ty_status predict_target(const cli_options *options, findings *f, ty_error *error)
+{
+    const plan_inputs *in = &f->inputs;
+    ty_target_comparison *t = &f->comparison->target;
+    ty_score score = {0};
+    ty_status status = TY_OK;
+
+    if (!ty_target_is_set(&t->until))
+        return options->task == NULL
+                   ? TY_OK
+                   : ty_fail(error, TY_EINVAL,
+                             "--task: the run had no target, expected one made with --until");
+    TY_CHECK(score_open(in->plan, in->cluster, options->task, &score, error), status, cleanup);
+    t->is_predicted = score.has_target;
+    spread(score.samples_to_target, 1.0 / in->plan->global_batch, t->predicted_steps);
+    spread(score.time_to_target_s, 1, t->predicted_s);
+
+cleanup:
+    ty_score_clear(&score);
+    return status;
+}
+
 exit_code cmd_compare(const cli_options *options)
 {
     exit_code code;
@@ -29,6 +59,8 @@ exit_code cmd_compare(const cli_options *options)
         code = report_bad_input(&error);
     } else if (findings_make(&f, &error) != TY_OK) {
         code = report_failure(&error);
+    } else if (predict_target(options, &f, &error) != TY_OK) {
+        code = report_bad_input(&error);
     } else {
         if (options->json) {
             ty_json_writer w = ty_json_writer_on(&text);

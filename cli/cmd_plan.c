@@ -72,6 +72,11 @@ ty_status plan_answer(const cli_options *options, const cli_question *q, uint32_
     }
     interrupts_catch();
     TY_CHECK(find(options, q, &how, out, error), status, done);
+    if ((status = learning_rate_set(options, *out, error)) != TY_OK) {
+        ty_plan_free(*out);
+        *out = NULL;
+        goto done;
+    }
     ty_free((*out)->cluster_name);
     (*out)->cluster_name = ty_strdup(options->cluster);
     if ((*out)->cluster_name == NULL) {

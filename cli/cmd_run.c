@@ -13,14 +13,21 @@
 #define EVALUATE_EVERY 50
 #define STEPS_WHEN_UNTIL 100000
 
-/* "accuracy=0.88" */
-static ty_status parse_until(const char *text, double *accuracy, ty_error *error)
+static ty_status until_prepare(const cli_options *options, ty_job *job, ty_error *error)
 {
-    char after;
+    ty_error detail = {0};
 
-    if (sscanf(text, "accuracy=%lf%c", accuracy, &after) != 1 || !(*accuracy > 0) || *accuracy > 1)
-        return ty_fail(error, TY_EINVAL,
-                       "--until: found '%s', expected accuracy=X with X above 0 and up to 1", text);
+    if (options->until == NULL)
+        return options->evaluate_every == 0
+                   ? TY_OK
+                   : ty_fail(error, TY_EINVAL,
+                             "--evaluate-every: found without --until, expected a target");
+    if (ty_target_parse(options->until, &job->until, &detail) != TY_OK)
+        return ty_fail(error, TY_EINVAL, "--until: %s", detail.message);
+    job->evaluate_every =
+        options->evaluate_every > 0 ? (uint32_t)options->evaluate_every : EVALUATE_EVERY;
+    if (options->steps == 0)
+        job->steps = STEPS_WHEN_UNTIL;
     return TY_OK;
 }
 
@@ -67,15 +74,10 @@ ty_status job_from_options(const cli_options *options, plan_inputs *inputs, cons
     job->data = ty_strdup(options->data);
     job->output = ty_strdup(output);
     job->steps = (uint32_t)(options->steps > 0 ? options->steps : USUAL_STEPS);
-    if (options->until != NULL) {
-        status = parse_until(options->until, &job->until_accuracy, error);
-        if (status != TY_OK) {
-            ty_job_free(job);
-            return status;
-        }
-        job->evaluate_every = EVALUATE_EVERY;
-        if (options->steps == 0)
-            job->steps = STEPS_WHEN_UNTIL;
+    status = until_prepare(options, job, error);
+    if (status != TY_OK) {
+        ty_job_free(job);
+        return status;
     }
     job->warmup_steps = job->steps > 2 * WARMUP_STEPS ? WARMUP_STEPS : job->steps / 4;
     job->timeline_steps = job->steps - job->warmup_steps;
@@ -142,7 +144,7 @@ static ty_status write_logs(const cli_options *options, const ty_job *job, const
         TY_CHECK(write_text(options->metrics, &text, error), status, cleanup);
     }
     if (options->mlperf_log != NULL) {
-        ty_run_to_mlperf(job->plan, run, job->until_accuracy, &text);
+        ty_run_to_mlperf(job->plan, run, &text);
         TY_CHECK(write_text(options->mlperf_log, &text, error), status, cleanup);
     }
 

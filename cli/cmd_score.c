@@ -7,6 +7,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#define LARGEST_RATE 1e6 /* as plans have it */
+
 static const char *const objectives[] = {"throughput", "time-to-target", "cost", "energy"};
 enum { THROUGHPUT, TIME_TO_TARGET, COST, ENERGY, OBJECTIVE_COUNT };
 
@@ -66,6 +68,48 @@ ty_status score_open(const ty_plan *plan, const ty_cluster *cluster, const char 
 
     if (status == TY_OK)
         status = score_plan(plan, cluster, task, out, error);
+    ty_convergence_free(task);
+    return status;
+}
+
+/* ---- Learning rate ------------------------------------------------------------------------- */
+
+static ty_status parse_rate(const char *text, double *out, ty_error *error)
+{
+    char after;
+
+    if (sscanf(text, "%lf%c", out, &after) != 1 || !(*out > 0) || *out > LARGEST_RATE)
+        return ty_fail(error, TY_EINVAL,
+                       "--learning-rate: found '%s', expected a number above 0 and up to %g", text,
+                       LARGEST_RATE);
+    return TY_OK;
+}
+
+ty_status learning_rate_set(const cli_options *options, ty_plan *plan, ty_error *error)
+{
+    ty_convergence *task = NULL;
+    double rate;
+    bool is_beyond;
+    ty_status status = TY_OK;
+
+    if (options->learning_rate != NULL) {
+        TY_CHECK(parse_rate(options->learning_rate, &rate, error), status, done);
+        plan->optimizer.learning_rate = rate;
+        return TY_OK;
+    }
+    if (options->task == NULL)
+        return TY_OK;
+    TY_CHECK(ty_convergence_open(options->task, &task, error), status, done);
+    if (!(task->learning_rate > 0))
+        goto done;
+    TY_CHECK(ty_learning_rate(task, task->learning_rate, task->batch, plan->global_batch, &rate,
+                              &is_beyond, error),
+             status, done);
+    plan->optimizer.learning_rate = rate;
+    if (!options->quiet)
+        fprintf(stderr, "learning rate %.4g for a batch of %u, by the calibration's rule (%s)\n",
+                rate, plan->global_batch, ty_scaling_rule_name(task->scaling_rule));
+done:
     ty_convergence_free(task);
     return status;
 }

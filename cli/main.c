@@ -17,8 +17,8 @@ const cli_command commands[] = {
      "find the best way to train a workload on a cluster",
      "Prints the plan, what limits it, and why the other candidates lost.\n",
      OPTIONS("workload", "cluster", "seq", "global-batch", "precision", "profile", "fix",
-             "allow-lossy", "system", "objective", "task", "top", "no-simulate", "candidates",
-             "seed", "output", "json"),
+             "allow-lossy", "system", "objective", "task", "learning-rate", "top", "no-simulate",
+             "candidates", "seed", "output", "json"),
      0, 0, cmd_plan},
     {"estimate", "PLAN [options]", "walk the plan's program with its costs: milliseconds", NULL,
      OPTIONS("program", "trace", "json"), 1, 1, cmd_estimate},
@@ -48,11 +48,11 @@ const cli_command commands[] = {
      OPTIONS("workload", "cluster", "seq", "global-batch", "precision", "fix", "top", "json"), 0, 0,
      cmd_layout},
     {"run", "PLAN [options]", "train for real on local ranks and measure", NULL,
-     OPTIONS("backend", "precision", "steps", "until", "data", "checkpoint", "checkpoint-every",
-             "resume", "metrics", "mlperf-log", "output", "json"),
+     OPTIONS("backend", "precision", "steps", "until", "evaluate-every", "data", "checkpoint",
+             "checkpoint-every", "resume", "metrics", "mlperf-log", "output", "json"),
      1, 1, cmd_run},
     {"compare", "PLAN RUN [options]", "predicted against measured, operation by operation", NULL,
-     OPTIONS("fail-over", "json"), 2, 2, cmd_compare},
+     OPTIONS("task", "fail-over", "json"), 2, 2, cmd_compare},
     {"report", "FILE... -o report.html [options]",
      "one self-contained HTML page of plans, runs, what-ifs and scores",
      "Files are told apart by their schema: one plan, its run, what simulate, whatif,\n"
@@ -74,11 +74,18 @@ const cli_command commands[] = {
      "--micro-batches N, the samples of one pass, layers get the times of the\n"
      "annotations NAME and NAME.backward; without, every name its mean.\n",
      OPTIONS("workload", "backend", "ranks", "micro-batches", "output"), 0, 2, cmd_profile},
-    {"calibrate", "FILE... --cluster C [options]",
-     "turn logs of nccl-tests into measured collectives of a profile",
-     "The profile goes to plan and memory with --profile; with --profile here, rows\n"
-     "are added to that one.\n",
-     OPTIONS("cluster", "profile", "collective", "output"), 1, 4096, cmd_calibrate},
+    {"calibrate", "FILE...|--workload W --cluster C [options]",
+     "measure collectives from logs of nccl-tests, or how a workload converges",
+     "From logs: the profile goes to plan and memory with --profile; with --profile\n"
+     "here, rows are added to that one.\n"
+     "With a workload, on local:N: trains it to --until, --seeds times, then a little\n"
+     "with each of --compressions and with late gradients. The calibration it writes\n"
+     "goes to plan, score and compare with --task; a batch and a learning rate are\n"
+     "proposed.\n",
+     OPTIONS("cluster", "profile", "collective", "workload", "until", "global-batch",
+             "evaluate-every", "steps", "seeds", "seed", "compressions", "learning-rate", "data",
+             "output", "json"),
+     0, 4096, cmd_calibrate},
     {"partition", "GRAPH --machines 4x2 --bandwidths B,B [options]",
      "divide a measured layer graph into stages, as PipeDream or Piper would",
      "GRAPH is a PipeDream profile (graph.txt); with --mode piper, an input of Piper,\n"

@@ -19,6 +19,86 @@ enum { MAX_STEPS = 1000000000, MAX_SIZES = 1000 };
 static const char replay[] = "replay";
 #define MAX_INSTRUCTION_S 1e6 /* 12 days: a unit is wrong */
 
+/* ---- Targets -------------------------------------------------------------------------------- */
+
+bool ty_target_is_set(const ty_target *target)
+{
+    return target->accuracy > 0 || target->loss > 0;
+}
+
+ty_status ty_target_parse(const char *text, ty_target *out, ty_error *error)
+{
+    double value;
+    char after;
+
+    if (sscanf(text, "accuracy=%lf%c", &value, &after) == 1 && value > 0 && value <= 1)
+        *out = (ty_target){.accuracy = value};
+    else if (sscanf(text, "loss=%lf%c", &value, &after) == 1 && value > 0 && isfinite(value))
+        *out = (ty_target){.loss = value};
+    else
+        return ty_fail(error, TY_EINVAL,
+                       "found '%s', expected accuracy=X with X above 0 and up to 1, or loss=X with "
+                       "X above 0, both of the test set",
+                       text);
+    return TY_OK;
+}
+
+void ty_target_text(const ty_target *target, ty_text *text)
+{
+    if (target->accuracy > 0)
+        ty_text_addf(text, "accuracy=%g", target->accuracy);
+    else if (target->loss > 0)
+        ty_text_addf(text, "loss=%g", target->loss);
+    else
+        ty_text_add(text, "none");
+}
+
+bool ty_target_is_met(const ty_target *target, double accuracy, double loss)
+{
+    return target->accuracy > 0 ? accuracy >= target->accuracy
+                                : target->loss > 0 && loss <= target->loss;
+}
+
+const ty_evaluation *ty_run_reached(const ty_run *run)
+{
+    for (uint32_t i = 0; i < run->evaluation_count; i++)
+        if (ty_target_is_met(&run->until, run->evaluations[i].accuracy, run->evaluations[i].loss))
+            return &run->evaluations[i];
+    return NULL;
+}
+
+static ty_status read_target(const ty_json *root, ty_target *target, ty_error *error)
+{
+    const ty_json *value;
+    ty_status status = TY_OK;
+
+    if (!ty_json_has(root, "until"))
+        return TY_OK;
+    TY_CHECK(ty_json_object(root, "until", &value, error), status, done);
+    if (ty_json_has(value, "loss"))
+        TY_CHECK(ty_json_number(value, "loss", DBL_MIN, DBL_MAX, &target->loss, error), status,
+                 done);
+    else
+        TY_CHECK(ty_json_number(value, "accuracy", DBL_MIN, 1, &target->accuracy, error), status,
+                 done);
+    status = ty_json_end(value, error);
+done:
+    return status;
+}
+
+/* Only where it is set. */
+static void write_target(const ty_target *target, ty_json_writer *writer)
+{
+    if (!ty_target_is_set(target))
+        return;
+    ty_json_open_flat(writer, "until", '{');
+    if (target->accuracy > 0)
+        ty_json_put_number(writer, "accuracy", target->accuracy);
+    else
+        ty_json_put_number(writer, "loss", target->loss);
+    ty_json_close(writer, '}');
+}
+
 /* ---- Jobs: checking ------------------------------------------------------------------------- */
 
 static const char *const job_kinds[] = {[TY_JOB_TRAIN] = "train", [TY_JOB_PROFILE] = "profile"};
@@ -37,14 +117,15 @@ static ty_status check_train(const ty_job *job, const char *place, ty_error *err
         return ty_fail(error, TY_EPARSE,
                        "%s/timeline_steps: found %u, expected at most steps - warmup_steps, %u",
                        place, job->timeline_steps, room);
-    if (!(job->until_accuracy >= 0 && job->until_accuracy <= 1))
+    if (!(job->until.accuracy >= 0 && job->until.accuracy <= 1 && job->until.loss >= 0) ||
+        isinf(job->until.loss) || (job->until.accuracy > 0 && job->until.loss > 0))
         return ty_fail(error, TY_EPARSE,
-                       "%s/until_accuracy: found %g, expected a share from 0 to 1", place,
-                       job->until_accuracy);
-    if (job->until_accuracy > 0 && job->evaluate_every == 0)
+                       "%s/until: found accuracy %g and loss %g, expected one of them, accuracy a "
+                       "share from 0 to 1",
+                       place, job->until.accuracy, job->until.loss);
+    if (ty_target_is_set(&job->until) && job->evaluate_every == 0)
         return ty_fail(error, TY_EPARSE,
-                       "%s/evaluate_every: found 0, expected at least 1 with until_accuracy",
-                       place);
+                       "%s/evaluate_every: found 0, expected at least 1 with until", place);
     if (job->checkpoint == NULL && (job->checkpoint_every > 0 || job->resume))
         return ty_fail(error, TY_EPARSE, "%s/checkpoint: found none, expected a folder with %s",
                        place, job->resume ? "resume" : "checkpoint_every");
@@ -151,8 +232,7 @@ static ty_status read_train(const ty_json *root, ty_job *job, ty_error *error)
              done);
     TY_CHECK(ty_json_uint32(root, "timeline_steps", 0, MAX_STEPS, &job->timeline_steps, error),
              status, done);
-    TY_CHECK(ty_json_number(root, "until_accuracy", 0, 1, &job->until_accuracy, error), status,
-             done);
+    TY_CHECK(read_target(root, &job->until, error), status, done);
     TY_CHECK(ty_json_uint32(root, "evaluate_every", 0, MAX_STEPS, &job->evaluate_every, error),
              status, done);
     TY_CHECK(ty_json_string_copy_if(root, "gradients", &job->gradients, error), status, done);
@@ -163,6 +243,9 @@ static ty_status read_train(const ty_json *root, ty_job *job, ty_error *error)
             status, done);
     if (ty_json_has(root, "resume"))
         TY_CHECK(ty_json_bool(root, "resume", &job->resume, error), status, done);
+    if (ty_json_has(root, "measure_distortion"))
+        TY_CHECK(ty_json_bool(root, "measure_distortion", &job->measure_distortion, error), status,
+                 done);
     TY_CHECK(ty_json_object(root, "program", &value, error), status, done);
     TY_CHECK(ty_program_from_json(value, &job->program, error), status, done);
     ty_json_place(value, place);
@@ -246,7 +329,7 @@ static void write_job(const ty_job *job, ty_json_writer *writer)
         ty_json_put_uint(writer, "steps", job->steps);
         ty_json_put_uint(writer, "warmup_steps", job->warmup_steps);
         ty_json_put_uint(writer, "timeline_steps", job->timeline_steps);
-        ty_json_put_number(writer, "until_accuracy", job->until_accuracy);
+        write_target(&job->until, writer);
         ty_json_put_uint(writer, "evaluate_every", job->evaluate_every);
         ty_json_put_string_if(writer, "gradients", job->gradients);
         ty_json_put_string_if(writer, "checkpoint", job->checkpoint);
@@ -254,6 +337,8 @@ static void write_job(const ty_job *job, ty_json_writer *writer)
             ty_json_put_uint(writer, "checkpoint_every", job->checkpoint_every);
             ty_json_put_bool(writer, "resume", job->resume);
         }
+        if (job->measure_distortion)
+            ty_json_put_bool(writer, "measure_distortion", true);
         ty_program_to_json(job->program, writer, "program");
         if (job->instruction_s != NULL)
             write_times(job, writer);
@@ -395,8 +480,37 @@ static ty_status read_evaluations(const ty_json *root, ty_run *run, ty_error *er
     return status;
 }
 
-static ty_status read_noise(const ty_json *root, ty_gradient_noise *noise, ty_error *error)
+/* Rows of [step, square, variance]. */
+static ty_status read_noise_history(const ty_json *object, ty_run *run, ty_error *error)
 {
+    const ty_json *array;
+    ty_status status = ty_json_array(object, "history", 0, MAX_STEPS, &array, error);
+
+    if (status != TY_OK)
+        return status;
+    run->noise_samples = ty_alloc(ty_json_size(array), sizeof *run->noise_samples);
+    if (run->noise_samples == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory");
+    run->noise_sample_count = (uint32_t)ty_json_size(array);
+    for (uint32_t i = 0; i < run->noise_sample_count && status == TY_OK; i++) {
+        const ty_json *row = ty_json_at(array, i);
+        ty_noise_sample *s = &run->noise_samples[i];
+        uint64_t step = 0;
+        if (ty_json_size(row) != 3)
+            return ty_json_fail(row, error, "[step, square, variance]");
+        TY_CHECK(ty_json_as_uint64(ty_json_at(row, 0), 0, MAX_STEPS, &step, error), status, done);
+        s->step = (uint32_t)step;
+        TY_CHECK(ty_json_as_number(ty_json_at(row, 1), -DBL_MAX, DBL_MAX, &s->square, error),
+                 status, done);
+        status = ty_json_as_number(ty_json_at(row, 2), -DBL_MAX, DBL_MAX, &s->variance, error);
+    }
+done:
+    return status;
+}
+
+static ty_status read_noise(const ty_json *root, ty_run *run, ty_error *error)
+{
+    ty_gradient_noise *noise = &run->noise;
     const ty_json *value;
     double scale;
     ty_status status;
@@ -407,6 +521,8 @@ static ty_status read_noise(const ty_json *root, ty_gradient_noise *noise, ty_er
              done);
     TY_CHECK(ty_json_number(value, "variance", -DBL_MAX, DBL_MAX, &noise->variance, error), status,
              done);
+    if (ty_json_has(value, "history"))
+        TY_CHECK(read_noise_history(value, run, error), status, done);
     if (ty_json_has(value, "scale_samples")) /* for people; it follows from the two */
         TY_CHECK(ty_json_number(value, "scale_samples", -DBL_MAX, DBL_MAX, &scale, error), status,
                  done);
@@ -415,15 +531,40 @@ done:
     return status;
 }
 
-static void write_noise(const ty_gradient_noise *noise, ty_json_writer *writer)
+static void write_noise(const ty_run *run, ty_json_writer *writer)
 {
+    const ty_gradient_noise *noise = &run->noise;
+
     ty_json_open_flat(writer, "gradient_noise", '{');
     ty_json_put_uint(writer, "steps", noise->steps);
     ty_json_put_number(writer, "square", noise->square);
     ty_json_put_number(writer, "variance", noise->variance);
     if (noise->square > 0)
         ty_json_put_number(writer, "scale_samples", noise->variance / noise->square);
+    ty_json_open_flat(writer, "history", '[');
+    for (uint32_t i = 0; i < run->noise_sample_count; i++) {
+        ty_json_open_flat(writer, NULL, '[');
+        ty_json_put_uint(writer, NULL, run->noise_samples[i].step);
+        ty_json_put_number(writer, NULL, run->noise_samples[i].square);
+        ty_json_put_number(writer, NULL, run->noise_samples[i].variance);
+        ty_json_close(writer, ']');
+    }
+    ty_json_close(writer, ']');
     ty_json_close(writer, '}');
+}
+
+static ty_status read_distortion(const ty_json *root, ty_run *run, ty_error *error)
+{
+    const ty_json *value;
+    ty_status status;
+
+    TY_CHECK(ty_json_object(root, "compression_distortion", &value, error), status, done);
+    TY_CHECK(ty_json_uint32(value, "steps", 1, MAX_STEPS, &run->distortion_steps, error), status,
+             done);
+    TY_CHECK(ty_json_number(value, "share", 0, DBL_MAX, &run->distortion, error), status, done);
+    status = ty_json_end(value, error);
+done:
+    return status;
 }
 
 static ty_status read_run_timeline(const ty_json *root, ty_run *run, ty_error *error)
@@ -467,8 +608,11 @@ static ty_status read_run(const ty_json *root, ty_run *run, ty_error *error)
     TY_CHECK(read_losses(root, run, error), status, done);
     TY_CHECK(read_memory(root, run, error), status, done);
     TY_CHECK(read_evaluations(root, run, error), status, done);
+    TY_CHECK(read_target(root, &run->until, error), status, done);
     if (ty_json_has(root, "gradient_noise"))
-        TY_CHECK(read_noise(root, &run->noise, error), status, done);
+        TY_CHECK(read_noise(root, run, error), status, done);
+    if (ty_json_has(root, "compression_distortion"))
+        TY_CHECK(read_distortion(root, run, error), status, done);
     if (ty_json_has(root, "timeline"))
         TY_CHECK(read_run_timeline(root, run, error), status, done);
     status = ty_json_end(root, error);
@@ -528,8 +672,15 @@ static void write_run(const ty_run *run, ty_json_writer *writer)
     for (uint32_t i = 0; i < run->rank_count; i++)
         ty_json_put_uint(writer, NULL, run->peak_memory_bytes[i]);
     ty_json_close(writer, ']');
+    write_target(&run->until, writer);
     if (run->noise.steps > 0)
-        write_noise(&run->noise, writer);
+        write_noise(run, writer);
+    if (run->distortion_steps > 0) {
+        ty_json_open_flat(writer, "compression_distortion", '{');
+        ty_json_put_uint(writer, "steps", run->distortion_steps);
+        ty_json_put_number(writer, "share", run->distortion);
+        ty_json_close(writer, '}');
+    }
     ty_json_open(writer, "evaluations", '[');
     for (uint32_t i = 0; i < run->evaluation_count; i++) {
         ty_json_open_flat(writer, NULL, '{');
@@ -594,6 +745,7 @@ void ty_run_free(ty_run *run)
     ty_free(run->losses);
     ty_free(run->peak_memory_bytes);
     ty_free(run->evaluations);
+    ty_free(run->noise_samples);
     ty_timeline_free(run->timeline);
     ty_free(run);
 }

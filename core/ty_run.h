@@ -9,10 +9,26 @@
 #include "ty_plan.h"
 #include "ty_program.h"
 #include "ty_status.h"
+#include "ty_text.h"
 #include "ty_timeline.h"
 
 #include <stdbool.h>
 #include <stdint.h>
+
+/** What training is to reach on the test set. At most one is asked for. */
+typedef struct ty_target {
+    double accuracy; /* at least; 0: not asked for */
+    double loss;     /* at most, mean over the test set; 0: not asked for */
+} ty_target;
+bool ty_target_is_set(const ty_target *target);
+/**
+ * "accuracy=0.88" (above 0, at most 1) or "loss=0.35" (above 0).
+ * @return TY_EINVAL with what was found and what was expected
+ */
+ty_status ty_target_parse(const char *text, ty_target *out, ty_error *error) TY_MUST_CHECK;
+bool ty_target_is_met(const ty_target *target, double accuracy, double loss);
+/** What ty_target_parse reads; "none" where nothing is asked for. */
+void ty_target_text(const ty_target *target, ty_text *text);
 
 typedef enum ty_job_kind {
     TY_JOB_TRAIN,  /* run the program */
@@ -37,11 +53,12 @@ typedef struct ty_job {
     uint32_t steps;            /* train: optimizer steps */
     uint32_t warmup_steps;     /* not recorded in the timeline */
     uint32_t timeline_steps;   /* recorded after the warm-up; at most steps - warmup_steps */
-    double until_accuracy;     /* stop once test accuracy reaches it; 0: never evaluate */
-    uint32_t evaluate_every;   /* steps between evaluations while until_accuracy > 0 */
+    ty_target until;           /* stop once it is met; none: never evaluate */
+    uint32_t evaluate_every;   /* steps between evaluations while there is a target */
     char *checkpoint;          /* folder for the state of the run; NULL: none is kept */
     uint32_t checkpoint_every; /* steps between two; 0: only behind the last step */
     bool resume;               /* go on from the newest in `checkpoint` */
+    bool measure_distortion;   /* what lossy compressors lose of the gradients, now and then */
     char *gradients;           /* file for all gradients after the first step (tests); NULL: none */
     uint32_t micro_batch_count; /* profile: sizes to time */
     uint32_t *micro_batches;
@@ -77,6 +94,12 @@ typedef struct ty_gradient_noise {
     double variance; /* of one sample's gradient, summed over parameters, likewise */
 } ty_gradient_noise;
 
+/** One of the steps it was measured in. Single estimates scatter widely and may be negative. */
+typedef struct ty_noise_sample {
+    uint32_t step; /* counted from 0 */
+    double square, variance;
+} ty_noise_sample;
+
 /** A measurement: `trainyard.run/1`. */
 typedef struct ty_run {
     ty_digest plan_digest;
@@ -89,10 +112,18 @@ typedef struct ty_run {
     ty_step_summary summary;     /* of the timeline */
     uint64_t *peak_memory_bytes; /* [rank_count]: resident set at its highest */
     ty_gradient_noise noise;     /* steps 0 where nothing is data parallel */
+    uint32_t noise_sample_count; /* of the steps since the run began or went on */
+    ty_noise_sample *noise_samples;
+    ty_target until;   /* what the run was to reach; none: so many steps */
+    double distortion; /* |Cg - g|^2 / |g|^2 of lossy compressors, mean over ranks and steps */
+    uint32_t distortion_steps; /* it was measured in; 0: it was not asked for */
     uint32_t evaluation_count;
     ty_evaluation *evaluations;
     ty_timeline *timeline; /* owned; NULL: none was recorded */
 } ty_run;
+
+/** The first evaluation that met the run's target; NULL: it had none, or none did. */
+const ty_evaluation *ty_run_reached(const ty_run *run);
 
 /** Reads `trainyard.run/1`. The timeline, if any, is of the run's plan; only with that plan and its
  *  program at hand can ty_timeline_check tell more. */

@@ -470,14 +470,16 @@ static ty_status codec_open(ty_interpreter *in, uint32_t index, ty_error *error)
         .matrices = matrices,
         .matrix_count = count,
         .momentum = plan->optimizer.kind == TY_OPTIMIZER_SGD ? plan->optimizer.momentum : 0};
-    ty_status status;
+    ty_status status = TY_OK;
 
     if (matrices == NULL)
         return no_memory(error);
     ty_bucket_matrices(plan, bucket, matrices);
     if (in->memory == NULL)
         status = ty_codec_open(&options, &state->codec, error);
-    else
+    if (in->memory == NULL && status == TY_OK)
+        status = interpreter_distortion_open(in, &options, state, error);
+    if (in->memory != NULL)
         status = in->memory->codec_open(state->held->device, &options, &state->device_codec, error);
     ty_free(matrices);
     return status;
@@ -800,6 +802,7 @@ ty_status ty_interpreter_open(const ty_interpreter_options *options, ty_interpre
     TY_CHECK(program_fits(in, error), status, cleanup);
     TY_CHECK(streams_make(in, error), status, cleanup);
     TY_CHECK(state_make(in, error), status, cleanup);
+    TY_CHECK(interpreter_noise_open(in, error), status, cleanup);
     TY_CHECK(held_open(in, error), status, cleanup);
     TY_CHECK(tags_fit(in, error), status, cleanup);
     TY_CHECK(buffers_there(in, error), status, cleanup);
@@ -844,6 +847,8 @@ static void buckets_close(ty_interpreter *in)
         ty_free(in->buckets[i].hosts);
         if (in->buckets[i].codec != NULL)
             ty_codec_close(in->buckets[i].codec);
+        ty_codec_close(in->buckets[i].probe);
+        ty_free(in->buckets[i].probe_sum);
         if (in->buckets[i].device_codec != NULL)
             in->memory->codec_close(in->buckets[i].device_codec);
     }
@@ -894,6 +899,7 @@ void ty_interpreter_close(ty_interpreter *in)
     ty_free(in->departures);
     ty_free(in->events);
     ty_free(in->losses);
+    ty_free(in->noise_samples);
     pthread_cond_destroy(&in->for_compute);
     pthread_cond_destroy(&in->for_communication);
     pthread_mutex_destroy(&in->lock);

@@ -29,6 +29,7 @@ typedef struct ty_interpreter_options {
     ty_transport *transport;
     uint32_t steps;                          /* in all: what `losses` has room for */
     uint32_t first_recorded, recorded_steps; /* steps whose events are kept */
+    bool measure_distortion;                 /* of lossy compressors, on the host */
     const volatile sig_atomic_t *stop;       /* not 0: the user asked to stop; may be NULL */
     void (*on_step)(void *context, uint32_t steps_done, double loss); /* may be NULL */
     void *context;
@@ -73,6 +74,11 @@ void ty_interpreter_close(ty_interpreter *interpreter);
 uint32_t ty_interpreter_steps(const ty_interpreter *interpreter);
 /** Means over the steps it was measured in; `steps` 0 where nothing is exchanged. */
 ty_gradient_noise ty_interpreter_noise(const ty_interpreter *interpreter);
+/** Step by step, of this run alone: not of the one that it goes on from. */
+const ty_noise_sample *ty_interpreter_noise_samples(const ty_interpreter *interpreter,
+                                                    uint32_t *count);
+/** |Cg - g|^2 / |g|^2 of lossy compressors, mean over the steps it was measured in; 0 in none. */
+double ty_interpreter_distortion(const ty_interpreter *interpreter, uint32_t *steps);
 const double *ty_interpreter_losses(const ty_interpreter *interpreter); /* [steps], on all ranks */
 /** Times are on the clock of ty_now_s. */
 const ty_event *ty_interpreter_events(const ty_interpreter *interpreter, uint64_t *count);

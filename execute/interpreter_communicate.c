@@ -556,8 +556,10 @@ static ty_status collective_advance(ty_interpreter *in, bool *is_moved, ty_error
     instruction = &in->program->instructions[next];
     if (in->running == NULL && in->exchange == NULL && !in->is_passing) {
         in->running_since_s = ty_now_s();
-        if (is_first_of_exchange(in, instruction))
+        if (is_first_of_exchange(in, instruction)) {
             interpreter_noise_before(in, instruction->bucket, step);
+            interpreter_distortion_measure(in, instruction->bucket, step);
+        }
         *is_moved = true;
         if (interpreter_is_timed(in) && is_codec(instruction))
             in->is_passing = true;
@@ -643,6 +645,7 @@ static void control_done(ty_interpreter *in)
     uint32_t last;
 
     interpreter_noise_add(in, &in->control);
+    interpreter_distortion_add(in, &in->control);
     in->is_diverged = in->is_diverged || !isfinite(loss);
     in->is_stopped = in->is_stopped || in->control.stop_count > 0;
     pthread_mutex_lock(&in->lock);

@@ -93,10 +93,13 @@ typedef struct bucket_state {
     double own_square;      /* of this rank's gradients, before they are exchanged */
     ty_codec *codec;        /* NULL: not compressed, or compressed where the gradients are: */
     ty_device_codec *device_codec;
+    ty_codec *probe; /* tells what compression loses, if asked for; else NULL */
+    float *probe_sum;
 } bucket_state;
 
 typedef struct step_control { /* summed over all ranks after each step */
     double gradient_square, gradient_variance, noise_count;
+    double lost_square, whole_square; /* by and before compression */
     double loss_sum, label_count, stop_count;
     double overflow_count; /* updates left out because of gradients beyond fp16 */
 } step_control;
@@ -163,7 +166,11 @@ struct ty_interpreter {
     void *payload;   /* likewise: of all exchanges; only one runs at a time */
     ty_collective *control_running;
     step_control control;
-    ty_gradient_noise noise; /* sums over the steps it was measured in */
+    ty_gradient_noise noise;        /* sums over the steps it was measured in */
+    ty_noise_sample *noise_samples; /* those of this run */
+    uint32_t noise_sample_count;
+    double distortion_sum;
+    uint32_t distortion_steps;
     double *losses;
     bool is_stopped, is_diverged;
 };
@@ -250,11 +257,22 @@ void interpreter_shares_only(ty_interpreter *interpreter);
 
 /* ---- Gradient noise (noise.c) ------------------------------------------------------------ */
 
+ty_status interpreter_noise_open(ty_interpreter *interpreter, ty_error *error) TY_MUST_CHECK;
 /* Around an exchange, in the steps in which it is measured. */
 void interpreter_noise_before(ty_interpreter *interpreter, uint32_t bucket, uint32_t step);
 void interpreter_noise_after(ty_interpreter *interpreter, uint32_t bucket, uint32_t step);
 /* What all ranks measured in a step. */
 void interpreter_noise_add(ty_interpreter *interpreter, const step_control *control);
+
+/* ---- Compression distortion (distortion.c) ------------------------------------------------ */
+
+/* With the options of the bucket's own compressor. */
+ty_status interpreter_distortion_open(ty_interpreter *interpreter, const ty_codec_options *options,
+                                      bucket_state *bucket, ty_error *error) TY_MUST_CHECK;
+/* Before an exchange, in the steps in which it is measured. */
+void interpreter_distortion_measure(ty_interpreter *interpreter, uint32_t bucket, uint32_t step);
+/* What all ranks measured in a step. */
+void interpreter_distortion_add(ty_interpreter *interpreter, const step_control *control);
 
 /* ---- The threads ------------------------------------------------------------------------ */
 

@@ -63,7 +63,7 @@ static ty_status timed_check(const ty_job *job, const ty_device_backend *backend
         return ty_fail(error, TY_EINVAL,
                        "job:/instruction_s: found none, expected a time for each "
                        "instruction");
-    if (job->until_accuracy > 0)
+    if (ty_target_is_set(&job->until))
         what = "an accuracy to reach";
     if (job->checkpoint != NULL)
         what = "a folder for checkpoints";
@@ -148,25 +148,27 @@ static ty_status training_prepare(training *t, ty_error *error)
     if (!backend->is_timed && (position == 0 || position + 1 == ty_plan_position_count(plan))) {
         TY_CHECK(ty_dataset_open(plan->workload, job->data, false, &t->dataset, error), status,
                  done);
-        if (job->until_accuracy > 0)
+        if (ty_target_is_set(&job->until))
             TY_CHECK(ty_dataset_open(plan->workload, job->data, true, &t->test_set, error), status,
                      done);
     }
-    TY_CHECK(ty_interpreter_open(&(ty_interpreter_options){.plan = plan,
-                                                           .program = job->program,
-                                                           .backend = backend,
-                                                           .dataset = t->dataset,
-                                                           .instruction_s = job->instruction_s,
-                                                           .transport = t->transport,
-                                                           .precision = precision,
-                                                           .steps = job->steps,
-                                                           .first_recorded = t->first_recorded,
-                                                           .recorded_steps = t->recorded_steps,
-                                                           .stop = t->options->stop,
-                                                           .on_step = on_step,
-                                                           .context = t},
-                                 &t->interpreter, error),
-             status, done);
+    TY_CHECK(
+        ty_interpreter_open(&(ty_interpreter_options){.plan = plan,
+                                                      .program = job->program,
+                                                      .backend = backend,
+                                                      .dataset = t->dataset,
+                                                      .instruction_s = job->instruction_s,
+                                                      .transport = t->transport,
+                                                      .precision = precision,
+                                                      .steps = job->steps,
+                                                      .first_recorded = t->first_recorded,
+                                                      .recorded_steps = t->recorded_steps,
+                                                      .measure_distortion = job->measure_distortion,
+                                                      .stop = t->options->stop,
+                                                      .on_step = on_step,
+                                                      .context = t},
+                            &t->interpreter, error),
+        status, done);
     if (t->start > 0)
         TY_CHECK(ty_checkpoint_load(t->interpreter, job->checkpoint, &t->place, error), status,
                  done);
@@ -196,7 +198,7 @@ static uint32_t stretch_end(const ty_job *job, uint32_t done)
 
     if (job->gradients != NULL && done == 0)
         end = 1;
-    if (job->until_accuracy > 0 && job->evaluate_every > 0 &&
+    if (ty_target_is_set(&job->until) && job->evaluate_every > 0 &&
         (done / job->evaluate_every + 1) * (uint64_t)job->evaluate_every < end)
         end = (done / job->evaluate_every + 1) * job->evaluate_every;
     if (job->checkpoint_every > 0 &&
@@ -222,7 +224,7 @@ static ty_status evaluate(training *t, bool *is_reached, ty_error *error)
     }
     run->evaluations = grown;
     run->evaluations[run->evaluation_count++] = made;
-    *is_reached = made.accuracy >= t->job->until_accuracy;
+    *is_reached = ty_target_is_met(&t->job->until, made.accuracy, made.loss);
 done:
     return status;
 }
@@ -278,7 +280,7 @@ static ty_status train(training *t, ty_error *error)
             TY_CHECK(ty_interpreter_save_gradients(t->interpreter, job->gradients, error), status,
                      done);
         done = end;
-        if (job->until_accuracy > 0 &&
+        if (ty_target_is_set(&job->until) &&
             (done == job->steps || (job->evaluate_every > 0 && done % job->evaluate_every == 0)))
             TY_CHECK(evaluate(t, &is_reached, error), status, done);
         if (is_checkpoint_due(job, done) || (is_reached && job->checkpoint != NULL))
@@ -297,8 +299,9 @@ static void progress_end(training *t)
 
     ty_format_seconds(run->wall_s, seconds);
     if (run->evaluation_count > 0)
-        snprintf(note, sizeof note, "%u steps in %s, test accuracy %.2f %%", steps, seconds,
-                 100 * run->evaluations[run->evaluation_count - 1].accuracy);
+        snprintf(note, sizeof note, "%u steps in %s, test accuracy %.2f %%, loss %.4f", steps,
+                 seconds, 100 * run->evaluations[run->evaluation_count - 1].accuracy,
+                 run->evaluations[run->evaluation_count - 1].loss);
     else if (t->job->instruction_s != NULL)
         snprintf(note, sizeof note, "%u steps in %s, %.0f samples/s", steps, seconds, rate);
     else

@@ -162,6 +162,20 @@ done:
     return status;
 }
 
+static ty_status noise_samples_copy(const ty_interpreter *interpreter, ty_run *run, ty_error *error)
+{
+    uint32_t count = 0;
+    const ty_noise_sample *samples = ty_interpreter_noise_samples(interpreter, &count);
+
+    run->noise_samples = ty_alloc(count, sizeof *run->noise_samples);
+    if (run->noise_samples == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory for a run");
+    run->noise_sample_count = count;
+    for (uint32_t i = 0; i < count; i++)
+        run->noise_samples[i] = samples[i];
+    return TY_OK;
+}
+
 static ty_status run_fill(const ty_job *job, ty_interpreter *interpreter, uint32_t first_recorded,
                           uint32_t recorded, ty_run *run, ty_error *error)
 {
@@ -175,10 +189,13 @@ static ty_status run_fill(const ty_job *job, ty_interpreter *interpreter, uint32
         run->losses = ty_alloc(run->step_count, sizeof *run->losses);
     if ((run->losses == NULL && job->instruction_s == NULL) || run->peak_memory_bytes == NULL)
         return ty_fail(error, TY_ENOMEM, "out of memory for a run");
+    run->until = job->until;
+    run->distortion = ty_interpreter_distortion(interpreter, &run->distortion_steps);
     run->noise = ty_interpreter_noise(interpreter);
+    TY_CHECK(noise_samples_copy(interpreter, run, error), status, done);
     for (i = 0; run->losses != NULL && i < run->step_count; i++)
         run->losses[i] = ty_interpreter_losses(interpreter)[i];
-    /* Training that reached its accuracy early may have recorded fewer steps. */
+    /* Training that reached its target early may have recorded fewer steps. */
     if (run->step_count < first_recorded + recorded)
         recorded = run->step_count > first_recorded ? run->step_count - first_recorded : 0;
     TY_CHECK(ty_timeline_new(job->plan, recorded, &run->timeline, error), status, done);

@@ -55,6 +55,13 @@ typedef enum ty_scaling_rule {
 } ty_scaling_rule;
 const char *ty_scaling_rule_name(ty_scaling_rule rule); /* "linear", "sqrt" */
 
+/** What a calibration run found a compressor to cost: see ty_compression_cost. */
+typedef struct ty_compressor_calibration {
+    ty_compression compression;
+    double distortion; /* |Cg - g|^2 / |g|^2 of a rank's gradients, mean over steps; NaN: unknown */
+    ty_interval delay; /* as if all gradients were so many updates late; >= 0 */
+} ty_compressor_calibration;
+
 /** One task: workload, data set, target. */
 typedef struct ty_convergence {
     char *name;   /* "resnet50-imagenet" */
@@ -68,11 +75,17 @@ typedef struct ty_convergence {
     double noise_growth;                  /* noise scale at the end over that at the start; >= 1 */
     ty_scaling_rule scaling_rule;
     double scaling_limit_batch; /* largest batch the rule is known to hold to; 0: not known */
+    /* Of a calibration run: */
+    double learning_rate, batch; /* that it trained with; 0: not known */
+    bool has_staleness;          /* c of ty_staleness_multiplier was measured */
+    ty_interval staleness;
+    uint32_t compressor_count;
+    ty_compressor_calibration *compressors; /* owned */
 } ty_convergence;
 
 /**
- * A task of the catalogue by its name, or a `trainyard.calibration/1` file with a "convergence"
- * member (docs/convergence.md).
+ * A task of the catalogue by its name, or a `trainyard.calibration/1` file: its "convergence"
+ * member and what it has of "staleness" and "compression" (docs/convergence.md).
  * @return TY_EIO naming the closest task for an unknown name; TY_EPARSE for bad content.
  */
 ty_status ty_convergence_open(const char *name_or_path, ty_convergence **out,
@@ -82,6 +95,8 @@ ty_status ty_convergence_of_workload(const char *workload, ty_convergence **out,
                                      ty_error *error) TY_MUST_CHECK;
 ty_status ty_convergence_from_json(const ty_json *object, ty_convergence **out,
                                    ty_error *error) TY_MUST_CHECK;
+/** The members "convergence", "staleness" and "compression" of a calibration, to an open object. */
+void ty_convergence_to_calibration(const ty_convergence *task, ty_json_writer *writer);
 void ty_convergence_to_json(const ty_convergence *task, ty_json_writer *writer, const char *key);
 void ty_convergence_free(ty_convergence *task);
 
@@ -140,7 +155,8 @@ double ty_staleness_delay(ty_staleness_kind kind, uint32_t depth);
 /**
  * Factor on steps for a mean delay of d updates:  (N/B + 1 + c d) / (N/B + 1).
  * The delay only lengthens the part of training that exact gradients would take (Stich and
- * Karimireddy 2020, theorem 1); c is of the catalogue and uncertain.
+ * Karimireddy 2020, theorem 1); c is the task's where that was measured, else of the catalogue and
+ * uncertain.
  */
 ty_status ty_staleness_multiplier(const ty_convergence *task, double batch, double delay,
                                   ty_interval *out, ty_error *error) TY_MUST_CHECK;
@@ -165,18 +181,73 @@ typedef struct ty_compressor_effect {
 ty_status ty_compression_multiplier(const ty_convergence *task, double batch,
                                     const char *compressor, const ty_compressor_effect *effect,
                                     ty_interval *out, ty_error *error) TY_MUST_CHECK;
+/**
+ * The same for a compressor with its parameters: by the task's calibration where that has it, as
+ * gradients that are late by its delay D, 1 + D / (1 + N/B); else the prior.
+ */
+ty_status ty_compression_cost(const ty_convergence *task, double batch,
+                              const ty_compression *compression, ty_interval *out,
+                              ty_error *error) TY_MUST_CHECK;
 /** The catalogue's compressors and what their prior rests on; NULL from `index` == their number on.
  * Free both. */
 ty_status ty_compressor_list(uint32_t index, char **name, char **source, ty_interval *prior,
                              ty_error *error) TY_MUST_CHECK;
 
+/* ---- From short runs --------------------------------------------------------------------- */
+
+/**
+ * How many times as many steps a changed training takes, from the losses of the same first steps of
+ * both: same weights at the start, same samples in every step. With f(t) the mean loss over steps
+ * t/2 to t, and the last one T = count,
+ *   factor = 2 ^ (log(f_changed(T) / f(T)) / log(f(T/2) / f(T)))
+ * which is exact where losses fall as a power of the steps. f_changed(T) and f(T) are over the same
+ * samples, so that what those scatter by cancels. The interval is from the scatter of that ratio
+ * among eight parts of the last half, and from that of the losses about a power in both means.
+ * @param count at least 64
+ * @return TY_EINFEASIBLE where the loss does not fall between the two means: more steps are needed
+ */
+ty_status ty_loss_stretch(const double *losses, const double *changed, uint32_t count,
+                          ty_interval *factor, ty_error *error) TY_MUST_CHECK;
+
+/**
+ * The delay in updates that would multiply steps by `factor` at a batch: (factor - 1) (1 + N/B);
+ * bounds below 0 become 0, since nothing that is left out or late is taken to help.
+ */
+ty_interval ty_delay_of_factor(const ty_convergence *task, double batch, ty_interval factor);
+
+/**
+ * The noise scale over a run from single estimates in it, in order: the mean of those of up to
+ * eight parts of the run, sixteen estimates or more each, a part's being the ratio of its sums.
+ * steps(B) sums over the run what noise adds to each of its steps, so that parts of equal length
+ * count alike; the ratio of all sums would be that of the first steps, where gradients are largest.
+ * Growth compares the halves, N2/N1 squared, since their middles are half a run apart. At least 1.
+ * @return TY_EINFEASIBLE: under eight estimates, or sums that are not positive
+ */
+ty_status ty_noise_over_run(const ty_noise_sample *samples, uint32_t count, double *noise_scale,
+                            double *growth, ty_error *error) TY_MUST_CHECK;
+/** Those of parts of equal length; NaN where the sums are not positive. @param scales [out, parts]
+ */
+void ty_noise_parts(const ty_noise_sample *samples, uint32_t count, uint32_t parts, double *scales);
+#define TY_NOISE_PARTS 8
+
+/**
+ * How the log of one more run's steps lies around the mean of these, runs that differ by the seed
+ * alone: their variance and a prior's, which counts like TY_PRIOR_RUNS more of them,
+ *   sqrt((2 * 0.1^2 + sum (log s - mean)^2) / (2 + n - 1) * (1 + 1/n))
+ * The prior is the middle of what the catalogue's tasks have, 0.02 to 0.13.
+ * @param count at least 1
+ */
+double ty_run_deviation(const double *steps, uint32_t count, double *mean_log);
+#define TY_PRIOR_RUN_DEVIATION 0.1
+#define TY_PRIOR_RUNS 2.0
+
 /* ---- Learning rate ----------------------------------------------------------------------- */
 
 /**
- * Learning rate for a batch, from one known to work for another: in proportion to B/B0 or its
- * square root, but never more than the noise scale supports, base_rate (1 + N/B0) / (1 + N/B) times
- * for the linear rule and its square root for the other (the limit of both rules: McCandlish et
- * al., equation 2.9).
+ * Learning rate for a batch, from one known to work for another: times (1 + N/B0) / (1 + N/B) for
+ * the linear rule, which far below the noise scale is B/B0, and the square root of that for the
+ * other (McCandlish et al., equation 2.9). So steps fall as the rate rises, and steps times rate,
+ * how far training goes, stay the same.
  * @param is_beyond_limit [out] the batch is larger than any the task's rule is known to hold for
  */
 ty_status ty_learning_rate(const ty_convergence *task, double base_rate, double base_batch,

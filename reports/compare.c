@@ -166,6 +166,18 @@ static void fill_memory(const ty_plan *plan, const ty_run *run, ty_comparison *c
             c->measured_peak_memory_bytes = run->peak_memory_bytes[r];
 }
 
+static void fill_target(const ty_run *run, ty_comparison *c)
+{
+    const ty_evaluation *reached = ty_run_reached(run);
+
+    c->target.until = run->until;
+    c->target.is_reached = reached != NULL;
+    if (reached != NULL) {
+        c->target.measured_steps = reached->step;
+        c->target.measured_s = reached->seconds;
+    }
+}
+
 ty_status ty_compare(const ty_plan *plan, const ty_program *program, const ty_timeline *predicted,
                      const ty_run *run, ty_comparison **out, ty_error *error)
 {
@@ -192,6 +204,7 @@ ty_status ty_compare(const ty_plan *plan, const ty_program *program, const ty_ti
     TY_CHECK(fill_medians(plan, p, row_of, predicted, run->timeline, c, error), status, done);
     qsort(c->rows, c->row_count, sizeof *c->rows, by_stage_then_share);
     fill_memory(plan, run, c);
+    fill_target(run, c);
     *out = c;
     c = NULL;
 

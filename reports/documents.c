@@ -2,6 +2,33 @@
 #include "operation.h"
 #include "ty_reports.h"
 
+static void put_interval(const double figure[3], ty_json_writer *w, const char *key)
+{
+    ty_json_open_flat(w, key, '{');
+    ty_json_put_number(w, "low", figure[0]);
+    ty_json_put_number(w, "expected", figure[1]);
+    ty_json_put_number(w, "high", figure[2]);
+    ty_json_close(w, '}');
+}
+
+static void put_target(const ty_target_comparison *t, ty_json_writer *w)
+{
+    ty_json_open(w, "target", '{');
+    if (t->until.accuracy > 0)
+        ty_json_put_number(w, "accuracy", t->until.accuracy);
+    else
+        ty_json_put_number(w, "loss", t->until.loss);
+    if (t->is_reached) {
+        ty_json_put_number(w, "measured_steps", t->measured_steps);
+        ty_json_put_number(w, "measured_s", t->measured_s);
+    }
+    if (t->is_predicted) {
+        put_interval(t->predicted_steps, w, "predicted_steps");
+        put_interval(t->predicted_s, w, "predicted_s");
+    }
+    ty_json_close(w, '}');
+}
+
 void ty_comparison_to_json(const ty_plan *plan, const ty_comparison *c, ty_json_writer *w,
                            const char *key)
 {
@@ -17,6 +44,8 @@ void ty_comparison_to_json(const ty_plan *plan, const ty_comparison *c, ty_json_
     ty_json_put_uint(w, "measured_peak_memory_bytes", c->measured_peak_memory_bytes);
     ty_step_summary_to_json(&c->predicted, w, "predicted");
     ty_step_summary_to_json(&c->measured, w, "measured");
+    if (ty_target_is_set(&c->target.until))
+        put_target(&c->target, w);
     ty_json_open(w, "operations", '[');
     for (uint32_t r = 0; r < c->row_count; r++) {
         const ty_comparison_row *row = &c->rows[r];

@@ -320,6 +320,41 @@ void ty_print_plan(const ty_plan *plan, ty_text *text)
     }
 }
 
+/* "predicted 1650 (1500 to 1800)" and the error of the middle. */
+static void print_figure(const char *label, const double predicted[3], double measured,
+                         bool is_predicted, const char *unit, ty_text *text)
+{
+    ty_text_addf(text, "%-11s ", label);
+    if (is_predicted)
+        ty_text_addf(text, "predicted %.4g%s (%.4g to %.4g), ", predicted[1], unit, predicted[0],
+                     predicted[2]);
+    if (measured > 0)
+        ty_text_addf(text, "measured %.4g%s", measured, unit);
+    else
+        ty_text_add(text, "not reached");
+    if (is_predicted && measured > 0)
+        ty_text_addf(text, ": %+.1f %%%s", (predicted[1] / measured - 1) * 100,
+                     measured < predicted[0] || measured > predicted[2] ? ", outside the interval"
+                                                                        : "");
+    ty_text_add(text, "\n");
+}
+
+static void print_target(const ty_target_comparison *t, ty_text *text)
+{
+    ty_text name = {0};
+
+    if (!ty_target_is_set(&t->until))
+        return;
+    ty_target_text(&t->until, &name);
+    ty_text_addf(text, "target      %s%s\n", name.data != NULL ? name.data : "",
+                 t->is_predicted ? ""
+                                 : " (no prediction: how the workload converges is not known; "
+                                   "--task)");
+    print_figure("  steps", t->predicted_steps, t->measured_steps, t->is_predicted, "", text);
+    print_figure("  time", t->predicted_s, t->measured_s, t->is_predicted, " s", text);
+    ty_text_clear(&name);
+}
+
 void ty_print_comparison(const ty_plan *plan, const ty_comparison *c, ty_text *text)
 {
     char predicted[32], measured[32];
@@ -334,6 +369,7 @@ void ty_print_comparison(const ty_plan *plan, const ty_comparison *c, ty_text *t
         ty_text_addf(text, "memory      predicted %s, measured %s (largest rank)\n", predicted,
                      measured);
     }
+    print_target(&c->target, text);
     ty_text_addf(
         text,
         "\n               %10s %10s\ncompute        %9.1f%% %9.1f%%\n"

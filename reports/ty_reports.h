@@ -23,6 +23,14 @@ typedef struct ty_comparison_row {
     double error;    /* predicted / measured - 1; 0 when nothing was measured */
 } ty_comparison_row;
 
+/** On the way to a target: what a run took and what was predicted for its plan. */
+typedef struct ty_target_comparison {
+    ty_target until; /* none: the run was of so many steps */
+    bool is_reached, is_predicted;
+    double measured_steps, measured_s; /* to the evaluation that met it, evaluations excluded */
+    double predicted_steps[3], predicted_s[3]; /* low, expected, high: eight times in ten between */
+} ty_target_comparison;
+
 typedef struct ty_comparison {
     ty_step_summary predicted, measured;
     double step_time_error; /* predicted / measured - 1 */
@@ -30,6 +38,8 @@ typedef struct ty_comparison {
     ty_comparison_row *rows; /* by stage, then largest measured share of the step first */
     uint64_t predicted_peak_memory_bytes,
         measured_peak_memory_bytes; /* largest over ranks; 0: unknown */
+    /* Where the run had one; what is predicted of it is filled in by who knows how it converges. */
+    ty_target_comparison target;
 } ty_comparison;
 
 /**
@@ -91,13 +101,11 @@ void ty_run_to_metrics(const ty_plan *plan, const ty_run *run, ty_text *text);
 /**
  * A run as lines of MLPerf's log: `:::MLLOG {"namespace": "", "time_ms": ..., ...}`. Times are
  * those of training, evaluations taking none, before the date of the run; steps are evenly spaced.
- * Of long runs every n-th step is logged. The run stops with "success" only where the last
+ * Of long runs every n-th step is logged. The run stops with "success" only where an
  * evaluation reached the target, as MLPerf's rules have it. Source: mlcommons/logging,
  * mlperf_logging/mllog (mllog.py, constants.py).
- * @param target_accuracy 0: none was set
  */
-void ty_run_to_mlperf(const ty_plan *plan, const ty_run *run, double target_accuracy,
-                      ty_text *text);
+void ty_run_to_mlperf(const ty_plan *plan, const ty_run *run, ty_text *text);
 
 /** A document that a report shows beside the plan: what other commands print with --json. */
 typedef struct ty_report_document {

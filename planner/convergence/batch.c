@@ -16,18 +16,14 @@ const char *ty_scaling_rule_name(ty_scaling_rule rule)
 ty_status ty_learning_rate(const ty_convergence *task, double base_rate, double base_batch,
                            double batch, double *rate, bool *is_beyond_limit, ty_error *error)
 {
-    double factor, supported;
+    double factor;
 
     if (!(base_rate > 0 && base_batch > 0 && batch > 0) || isinf(base_rate) || isinf(base_batch) ||
         isinf(batch))
         return ty_fail(error, TY_EINVAL,
                        "found rate %g at batch %g and new batch %g, expected all > 0", base_rate,
                        base_batch, batch);
-    factor = batch / base_batch;
-    supported =
-        (1 + task->noise_scale_samples / base_batch) / (1 + task->noise_scale_samples / batch);
-    if (factor > 1)
-        factor = fmin(factor, supported);
+    factor = (1 + task->noise_scale_samples / base_batch) / (1 + task->noise_scale_samples / batch);
     if (task->scaling_rule == TY_SCALING_SQRT)
         factor = sqrt(factor);
     *rate = base_rate * factor;

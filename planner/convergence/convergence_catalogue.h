@@ -15,6 +15,10 @@ typedef struct ty_convergence_catalogue {
 ty_status ty_convergence_catalogue_open(ty_convergence_catalogue *out,
                                         ty_error *error) TY_MUST_CHECK;
 void ty_convergence_catalogue_close(ty_convergence_catalogue *catalogue);
+/** The members low, expected and high. @param minimum of the lowest */
+ty_status ty_interval_read(const ty_json *object, double minimum, ty_interval *out,
+                           ty_error *error) TY_MUST_CHECK;
+
 /** What the rules are called in files. */
 extern const char *const ty_scaling_rule_names[TY_SCALING_RULE_COUNT];
 

@@ -53,8 +53,7 @@ double ty_staleness_delay(ty_staleness_kind kind, uint32_t depth)
     return (size_t)kind < TY_STALENESS_KIND_COUNT && depth > 0 ? kinds[kind].delay(depth) : 0;
 }
 
-static ty_status read_interval(const ty_json *object, double minimum, ty_interval *out,
-                               ty_error *error)
+ty_status ty_interval_read(const ty_json *object, double minimum, ty_interval *out, ty_error *error)
 {
     ty_interval v;
     ty_status status = TY_OK;
@@ -67,13 +66,18 @@ done:
     return status;
 }
 
-static ty_status delay_coefficient(ty_interval *out, ty_error *error)
+static ty_status delay_coefficient(const ty_convergence *task, ty_interval *out, ty_error *error)
 {
     ty_convergence_catalogue c = {0};
-    ty_status status = ty_convergence_catalogue_open(&c, error);
+    ty_status status = TY_OK;
 
+    if (task->has_staleness) {
+        *out = task->staleness;
+        return TY_OK;
+    }
+    status = ty_convergence_catalogue_open(&c, error);
     if (status == TY_OK)
-        status = read_interval(c.staleness, 0, out, error);
+        status = ty_interval_read(c.staleness, 0, out, error);
     ty_convergence_catalogue_close(&c);
     return status;
 }
@@ -102,7 +106,7 @@ ty_status ty_staleness_multiplier(const ty_convergence *task, double batch, doub
     if (!(delay >= 0) || isinf(delay))
         return ty_fail(error, TY_EINVAL, "found a delay of %g updates, expected a number >= 0",
                        delay);
-    status = delay_coefficient(&c, error);
+    status = delay_coefficient(task, &c, error);
     if (status == TY_OK)
         *out = one_plus(c, delay / (1 + task->noise_scale_samples / batch));
     return status;
@@ -157,7 +161,7 @@ static ty_status measured_multiplier(const ty_convergence *task, double batch,
     }
     if (isnan(effect->delta))
         return ty_fail(error, TY_EINVAL, "found neither omega nor delta, expected one of them");
-    status = delay_coefficient(&c, error);
+    status = delay_coefficient(task, &c, error);
     if (status == TY_OK)
         *out = one_plus(c, (1 / effect->delta - 1) / (1 + noise));
     return status;
@@ -175,11 +179,28 @@ ty_status ty_compression_multiplier(const ty_convergence *task, double batch,
     TY_CHECK(ty_convergence_catalogue_open(&c, error), status, cleanup);
     TY_CHECK(find_compressor(&c, compressor, &row, error), status, cleanup);
     status = effect != NULL ? measured_multiplier(task, batch, effect, out, error)
-                            : read_interval(row, 1, out, error);
+                            : ty_interval_read(row, 1, out, error);
 
 cleanup:
     ty_convergence_catalogue_close(&c);
     return status;
+}
+
+ty_status ty_compression_cost(const ty_convergence *task, double batch,
+                              const ty_compression *compression, ty_interval *out, ty_error *error)
+{
+    ty_status status = check_batch(batch, error);
+
+    if (status != TY_OK)
+        return status;
+    for (uint32_t i = 0; i < task->compressor_count; i++)
+        if (ty_compression_equals(&task->compressors[i].compression, compression)) {
+            *out =
+                one_plus(task->compressors[i].delay, 1 / (1 + task->noise_scale_samples / batch));
+            return TY_OK;
+        }
+    return ty_compression_multiplier(task, batch, ty_compression_name(compression->kind), NULL, out,
+                                     error);
 }
 
 ty_status ty_compressor_list(uint32_t index, char **name, char **source, ty_interval *prior,
@@ -198,7 +219,7 @@ ty_status ty_compressor_list(uint32_t index, char **name, char **source, ty_inte
     row = ty_json_at(c.compressors, index);
     TY_CHECK(ty_json_string(row, "name", &text, error), status, cleanup);
     TY_CHECK(ty_json_string(row, "source", &key, error), status, cleanup);
-    TY_CHECK(read_interval(row, 1, prior, error), status, cleanup);
+    TY_CHECK(ty_interval_read(row, 1, prior, error), status, cleanup);
     TY_CHECK(ty_convergence_cite(&c, key, &cited, error), status, cleanup);
     if ((copy = ty_strdup(text)) == NULL) {
         ty_free(cited);

@@ -78,6 +78,11 @@ static ty_status read_figures(const ty_json *object, ty_convergence *t, ty_error
         TY_CHECK(ty_json_number(object, "scaling_limit_batch", DBL_MIN, 1e12,
                                 &t->scaling_limit_batch, error),
                  status, done);
+    if (ty_json_has(object, "learning_rate")) {
+        TY_CHECK(ty_json_number(object, "learning_rate", DBL_MIN, 1e6, &t->learning_rate, error),
+                 status, done);
+        TY_CHECK(ty_json_number(object, "batch", DBL_MIN, 1e12, &t->batch, error), status, done);
+    }
     if (t->smallest_batch > t->largest_batch)
         status = ty_json_fail(object, error, "a smallest batch not above the largest");
 done:
@@ -120,6 +125,10 @@ void ty_convergence_to_json(const ty_convergence *task, ty_json_writer *writer, 
     ty_json_put_string(writer, "scaling_rule", ty_scaling_rule_name(task->scaling_rule));
     if (task->scaling_limit_batch > 0)
         ty_json_put_number(writer, "scaling_limit_batch", task->scaling_limit_batch);
+    if (task->learning_rate > 0) {
+        ty_json_put_number(writer, "learning_rate", task->learning_rate);
+        ty_json_put_number(writer, "batch", task->batch);
+    }
     ty_json_close(writer, '}');
 }
 
@@ -130,6 +139,7 @@ void ty_convergence_free(ty_convergence *task)
     ty_free(task->name);
     ty_free(task->target);
     ty_free(task->source);
+    ty_free(task->compressors);
     ty_free(task);
 }
 
@@ -195,13 +205,78 @@ static ty_status unknown_task(const ty_convergence_catalogue *c, const char *nam
                    close != NULL ? "; did you mean " : "", close != NULL ? close : "");
 }
 
+/* ---- Calibrations ------------------------------------------------------------------------ */
+
+void ty_convergence_to_calibration(const ty_convergence *task, ty_json_writer *writer)
+{
+    ty_convergence_to_json(task, writer, "convergence");
+    if (task->has_staleness)
+        ty_interval_to_json(task->staleness, writer, "staleness");
+    ty_json_open(writer, "compression", '[');
+    for (uint32_t i = 0; i < task->compressor_count; i++) {
+        const ty_compressor_calibration *c = &task->compressors[i];
+        ty_json_open_flat(writer, NULL, '{');
+        ty_compression_write(&c->compression, writer, "compression");
+        if (!isnan(c->distortion))
+            ty_json_put_number(writer, "distortion", c->distortion);
+        ty_interval_to_json(c->delay, writer, "delay");
+        ty_json_close(writer, '}');
+    }
+    ty_json_close(writer, ']');
+}
+
+static ty_status read_compressor(const ty_json *row, ty_compressor_calibration *out,
+                                 ty_error *error)
+{
+    const ty_json *delay;
+    ty_status status = TY_OK;
+
+    out->distortion = NAN;
+    TY_CHECK(ty_compression_read(row, "compression", &out->compression, error), status, done);
+    if (ty_json_has(row, "distortion"))
+        TY_CHECK(ty_json_number(row, "distortion", 0, 1e6, &out->distortion, error), status, done);
+    TY_CHECK(ty_json_object(row, "delay", &delay, error), status, done);
+    TY_CHECK(ty_interval_read(delay, 0, &out->delay, error), status, done);
+    TY_CHECK(ty_json_end(delay, error), status, done);
+    status = ty_json_end(row, error);
+done:
+    return status;
+}
+
+static ty_status read_effects(const ty_json *root, ty_convergence *t, ty_error *error)
+{
+    const ty_json *value;
+    ty_status status = TY_OK;
+
+    if (ty_json_has(root, "staleness")) {
+        TY_CHECK(ty_json_object(root, "staleness", &value, error), status, done);
+        TY_CHECK(ty_interval_read(value, 0, &t->staleness, error), status, done);
+        TY_CHECK(ty_json_end(value, error), status, done);
+        t->has_staleness = true;
+    }
+    if (!ty_json_has(root, "compression"))
+        return TY_OK;
+    TY_CHECK(ty_json_array(root, "compression", 0, UINT16_MAX, &value, error), status, done);
+    t->compressors = ty_alloc(ty_json_size(value), sizeof *t->compressors);
+    if (t->compressors == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory");
+    for (; t->compressor_count < ty_json_size(value); t->compressor_count++)
+        TY_CHECK(read_compressor(ty_json_at(value, t->compressor_count),
+                                 &t->compressors[t->compressor_count], error),
+                 status, done);
+done:
+    return status;
+}
+
 static ty_status from_calibration(const char *path, ty_convergence **out, ty_error *error)
 {
     /* Other results of a calibration run, which others read. */
-    static const char *const others[] = {"environment", "date",      "collectives",
-                                         "compression", "staleness", "provenance"};
+    static const char *const others[] = {"environment", "date",           "collectives",
+                                         "noise",       "proposal",       "provenance",
+                                         "machine",     "steps_to_target"};
     ty_json_document *document = NULL;
     const ty_json *root, *object;
+    ty_convergence *task = NULL;
     ty_status status = TY_OK;
 
     TY_CHECK(ty_json_load(path, &document, error), status, cleanup);
@@ -210,10 +285,14 @@ static ty_status from_calibration(const char *path, ty_convergence **out, ty_err
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
         ty_json_ignore(root, others[i]);
     TY_CHECK(ty_json_object(root, "convergence", &object, error), status, cleanup);
+    TY_CHECK(ty_convergence_from_json(object, &task, error), status, cleanup);
+    TY_CHECK(read_effects(root, task, error), status, cleanup);
     TY_CHECK(ty_json_end(root, error), status, cleanup);
-    status = ty_convergence_from_json(object, out, error);
+    *out = task;
+    task = NULL;
 
 cleanup:
+    ty_convergence_free(task);
     ty_json_free(document);
     return status;
 }

@@ -14,6 +14,7 @@ static const struct {
 
 #define OPTIMIZER_ELEMENT_BYTES 4 /* state numbers are fp32 */
 #define SECONDS_PER_HOUR 3600.0
+#define RATE_TOLERANCE 0.01 /* between a learning rate and the rule's, before it is told */
 
 ty_score_question ty_score_question_default(void)
 {
@@ -107,37 +108,66 @@ static ty_status score_failures(const ty_plan *plan, const ty_cluster *cluster,
     return status == TY_OK ? ty_failures(&failures, &s->failures, error) : status;
 }
 
-/* The compressor that most of the gradient goes through. */
-static const char *compressor_of(const ty_plan *plan)
+/* The compressor that most of the gradient goes through, as the first bucket of its kind has it. */
+static ty_compression compression_of(const ty_plan *plan)
 {
     uint64_t bytes[TY_COMPRESSION_COUNT] = {0};
+    ty_compression firsts[TY_COMPRESSION_COUNT] = {{0}};
     int most = TY_COMPRESSION_NONE;
 
-    for (uint32_t b = 0; b < plan->bucket_count; b++)
-        bytes[plan->buckets[b].compression.kind] += plan->buckets[b].gradient_bytes;
+    for (uint32_t b = 0; b < plan->bucket_count; b++) {
+        const ty_compression *c = &plan->buckets[b].compression;
+        if (bytes[c->kind] == 0)
+            firsts[c->kind] = *c;
+        bytes[c->kind] += plan->buckets[b].gradient_bytes;
+    }
     for (int k = 0; k < TY_COMPRESSION_COUNT; k++)
         if (bytes[k] > bytes[most])
             most = k;
-    return ty_compression_name((ty_compression_kind)most);
+    return firsts[most];
+}
+
+/* Mean delay in updates. Of a step's micro-batches only those are late that the depth of the
+ * pipeline lets overtake the update: with weight stashing stage s of n, each of whose r replicas
+ * has M/r of the M micro-batches, starts n-1-s of them early, which is (n-1-s) r/M updates on
+ * average. */
+static double delay_of(const ty_plan *plan, const ty_score_question *q)
+{
+    const uint32_t stages = plan->stage_count;
+    double sum = 0;
+
+    if (q->staleness_depth > 0)
+        return ty_staleness_delay(q->staleness, q->staleness_depth);
+    if (q->staleness != TY_STALENESS_WEIGHT_STASHING)
+        return ty_staleness_delay(q->staleness, stages);
+    for (uint32_t s = 0; s < stages; s++)
+        sum += (stages - 1.0 - s) * plan->stages[s].replicas / plan->micro_batches;
+    return sum / stages;
 }
 
 static ty_status score_target(const ty_plan *plan, const ty_score_question *q, ty_score *s,
                               ty_error *error)
 {
-    const char *compressor = q->compressor != NULL ? q->compressor : compressor_of(plan);
-    uint32_t depth = q->staleness_depth > 0 ? q->staleness_depth : plan->stage_count;
+    const ty_compression compression = compression_of(plan);
     double batch = plan->global_batch;
     ty_status status = TY_OK;
 
     s->compression_multiplier = s->staleness_multiplier = ty_interval_exact(1);
     if (q->task == NULL)
         return TY_OK;
-    TY_CHECK(ty_compression_multiplier(q->task, batch, compressor, q->compressor_effect,
-                                       &s->compression_multiplier, error),
-             status, done);
-    TY_CHECK(ty_staleness_multiplier(q->task, batch, ty_staleness_delay(q->staleness, depth),
-                                     &s->staleness_multiplier, error),
-             status, done);
+    if (q->compressor == NULL && q->compressor_effect == NULL)
+        TY_CHECK(
+            ty_compression_cost(q->task, batch, &compression, &s->compression_multiplier, error),
+            status, done);
+    else
+        TY_CHECK(ty_compression_multiplier(
+                     q->task, batch,
+                     q->compressor != NULL ? q->compressor : ty_compression_name(compression.kind),
+                     q->compressor_effect, &s->compression_multiplier, error),
+                 status, done);
+    TY_CHECK(
+        ty_staleness_multiplier(q->task, batch, delay_of(plan, q), &s->staleness_multiplier, error),
+        status, done);
     s->has_target = true;
     s->is_prior = q->task->is_prior;
     s->samples_to_target = ty_interval_product(
@@ -184,6 +214,24 @@ static ty_status score_cost(const ty_plan *plan, const ty_cluster *cluster,
     return TY_OK;
 }
 
+/* Steps are those with the rate that the rule has for the batch. */
+static void note_rate(const ty_plan *plan, const ty_convergence *t, ty_text *notes)
+{
+    const double found = plan->optimizer.learning_rate;
+    double expected;
+    bool is_beyond;
+
+    if (!(t->learning_rate > 0) ||
+        ty_learning_rate(t, t->learning_rate, t->batch, plan->global_batch, &expected, &is_beyond,
+                         NULL) != TY_OK)
+        return;
+    if (fabs(found / expected - 1) > RATE_TOLERANCE)
+        ty_text_addf(notes,
+                     "convergence: learning rate %.4g is not the %.4g that steps are predicted for "
+                     "(plan --task sets it)\n",
+                     found, expected);
+}
+
 static void note_target(const ty_plan *plan, const ty_score_question *q, ty_text *notes)
 {
     const ty_convergence *t = q->task;
@@ -199,6 +247,7 @@ static void note_target(const ty_plan *plan, const ty_score_question *q, ty_text
         ty_text_addf(
             notes, "convergence: batch %g is outside %g to %g, where the task's figures are from\n",
             batch, t->smallest_batch, t->largest_batch);
+    note_rate(plan, t, notes);
 }
 
 ty_status ty_score_plan(const ty_plan *plan, const ty_cluster *cluster, const ty_score_question *q,

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Logs of nccl-tests become a profile that the planner prefers; plans that cannot run are refused.
+# Logs of nccl-tests become a profile that the planner prefers; short trainings tell how a workload converges.
 . "$(dirname "$0")/lib.sh"
 log=$scratch/all_reduce.log
 profile=$scratch/profile.json
@@ -40,7 +40,42 @@ expect 2 calibrate "$log" -c "1x dgx-h100" --collective all_reduc
 for algorithm in hierarchical parameter-server block-manager; do
     expect 0 plan -w lenet -c "2x xeon-server" --fix dp=2,algorithm=$algorithm -o "$scratch/a.json"
     expect 0 simulate "$scratch/a.json"
-    expect 1 run "$scratch/a.json"
-    expect_error_line "algorithm" "$algorithm" "ring, tree and automatic"
+    expect 0 run "$scratch/a.json" --steps 4 -q
 done
+
+# Short trainings: how a workload converges.
+export TRAINYARD_WORKER="$WORKER"
+calibrate="calibrate -w mlp -c local:2 --until accuracy=0.3 --global-batch 32 --steps 400 --evaluate-every 130 -q"
+expect 0 $calibrate --seeds 2 --compressions top-k:0.01,powersgd-2 -o "$scratch/calibration.json"
+expect_output "accuracy=0.3 in " "noise scale" "top-k:0.01" "powersgd-2" "staleness" "propose     --global-batch"
+expect 0 check "$scratch/calibration.json"
+grep -q '"distortion": 0\.[0-9]' "$scratch/calibration.json" || fail "no distortion was measured"
+expect 0 plan -w mlp -c local:2 --global-batch 128 --fix pp=1,compression=top-k:0.01 --task "$scratch/calibration.json" \
+    --no-simulate -q -o "$scratch/a.json"
+expect 0 score "$scratch/a.json" --task "$scratch/calibration.json" --json
+expect_output '"convergence_provenance": "measured"'
+expect 0 plan -w mlp -c local:2 --objective time-to-target --task "$scratch/calibration.json" --no-simulate -q -o "$scratch/b.json"
+
+expect 2 $calibrate "$log"
+expect_error_line "found logs and --workload"
+expect 2 calibrate -c local:2
+expect_error_line "needs logs, or --workload"
+expect 2 calibrate -w mlp -c local:2
+expect_error_line "--until is needed"
+expect 2 calibrate -w mlp -c "1x dgx-h100" --until accuracy=0.3
+expect_error_line "--cluster: found 1x dgx-h100, expected local:N"
+expect 2 calibrate -w mlp -c local:1 --until accuracy=0.3 -q
+expect_error_line "found local:1, expected local:2 or more"
+for bad in accuracy=2 loss=0 x; do
+    expect 2 calibrate -w mlp -c local:2 --until $bad
+    expect_error_line "--until: found '$bad'"
+done
+for bad in none top-k:2 topk, fp33; do
+    expect 2 $calibrate --compressions $bad -o "$scratch/none.json"
+    expect_error_line "--compressions: "
+done
+expect 1 calibrate -w mlp -c local:2 --until accuracy=1 --steps 20 --evaluate-every 20 -q -o "$scratch/none.json"
+expect_error_line "accuracy=1 was not reached in 20 steps" "--steps"
+expect 1 calibrate -w mlp -c local:2 --until accuracy=0.3 -d "$scratch/absent" -q -o "$scratch/none.json"
+test ! -e "$scratch/none.json" || fail "a failed calibration left a file"
 finish

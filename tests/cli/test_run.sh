@@ -65,6 +65,37 @@ expect_error_line "replay" "trains nothing" "accuracy"
 expect 1 run "$work/plan.json" --backend rerun -q
 expect_error_line "rerun" "replay"
 
+# Until a loss of the test set; compared with what a calibration predicts.
+expect 0 run "$work/plan.json" --steps 60 --until loss=50 --evaluate-every 20 -q -o "$work/reached.json"
+expect_output "after 20 steps"
+grep -q '"until": {"loss": 50}' "$work/reached.json" || fail "the run does not say what it was to reach"
+printf '%s' '{"schema": "trainyard.calibration/1", "convergence": {"name": "made", "target": "loss=50", "source": "made",
+ "noise_scale_samples": 1000, "minimum_samples": 1000, "log_deviation": 0.1, "smallest_batch": 128, "largest_batch": 128,
+ "noise_growth": 1, "scaling_rule": "linear", "learning_rate": 0.05, "batch": 128}}' >"$work/made.json"
+expect 0 compare "$work/plan.json" "$work/reached.json" --task "$work/made.json"
+expect_output "target      loss=50" "predicted 8.812" "measured 20: -55.9 %, outside the interval"
+expect 0 compare "$work/plan.json" "$work/reached.json"
+expect_output "measured 20" "no prediction"
+expect 2 compare "$work/plan.json" "$work/run.json" --task "$work/made.json"
+expect_error_line "had no target"
+expect 3 compare "$work/plan.json" "$work/reached.json" --task "$work/absent.json"
+for bad in accuracy=0 accuracy=1.5 accuracy=x loss=0 loss=-1 loss=inf loss=nan loss=1x lost=1 accuracy; do
+    expect 2 run "$work/plan.json" --until $bad
+    expect_error_line "--until: found '$bad'" "accuracy=X" "loss=X"
+done
+expect 2 run "$work/plan.json" --evaluate-every 10
+expect_error_line "--evaluate-every: found without --until"
+
+# The learning rate: as asked, or the one that a calibration proposes for the batch.
+expect 0 plan -w mlp -c local:2 --fix pp=1 --global-batch 256 --learning-rate 0.02 --no-simulate -q -o "$work/rate.json"
+grep -q '"learning_rate": 0.02[,}]' "$work/rate.json" || fail "the plan has another learning rate"
+expect 0 plan -w mlp -c local:2 --fix pp=1 --global-batch 1000 --task "$work/made.json" --no-simulate -o "$work/rate.json"
+grep -q "learning rate 0.2203 for a batch of 1000" "$scratch/err" || fail "the learning rate is not told"
+for bad in 0 -1 x 1x nan 1e7; do
+    expect 2 plan -w mlp -c local:2 --learning-rate=$bad -q
+    expect_error_line "--learning-rate: found '$bad'"
+done
+
 # A run of another plan is refused.
 expect 0 plan -w mlp -c local:2 --fix pp=2 -q -o "$work/other.json"
 expect 3 compare "$work/other.json" "$work/run.json"

@@ -52,6 +52,10 @@ expect 0 plan -w mlp -c local:2 --fix pp=1,dp=2 -q -o made/parallel.json
 document run made/parallel.json --steps 12 --checkpoint "$scratch/state" -q
 cp state/latest.json documents/checkpoint.json
 document compare made/plan.json made/run.json
+document calibrate -w mlp -c local:2 --until accuracy=0.3 --steps 400 --global-batch 32 --evaluate-every 130 --compressions top-k:0.01 -q -o made/calibration.json
+cp made/calibration.json documents/
+expect 0 run made/parallel.json --until loss=3 --evaluate-every 10 --steps 20 -q -o made/reached.json
+document compare made/parallel.json made/reached.json --task made/calibration.json
 for name in gpt2 lenet transfer-resnet50 mixtral-8x7b deepseek-v3 gnmt-8; do document workload show $name; done
 document workload import "$SOURCE/tests/fuzz/corpus/pipedream/chain.graph.txt"
 document cluster show "leaf:2 host:2 dgx-h100"

@@ -20,7 +20,7 @@ static ty_job *make_job(ty_job_kind kind)
         job->steps = 10;
         job->warmup_steps = 2;
         job->timeline_steps = 8;
-        job->until_accuracy = 0.5;
+        job->until.accuracy = 0.5;
         job->evaluate_every = 3;
         job->gradients = ty_strdup("gradients.bin");
     } else {
@@ -80,7 +80,7 @@ Test(run, jobs_go_there_and_back)
         cr_assert_str_eq(first, second);
         cr_assert_eq(loaded->kind, (ty_job_kind)kind);
         cr_assert_eq(loaded->steps, job->steps);
-        cr_assert_eq(loaded->until_accuracy, job->until_accuracy);
+        cr_assert_eq(loaded->until.accuracy, job->until.accuracy);
         cr_assert_eq((loaded->program == NULL), (kind == TY_JOB_PROFILE));
         cr_assert_eq(loaded->micro_batch_count, job->micro_batch_count);
         ty_free(first);
@@ -105,7 +105,9 @@ Test(run, bad_jobs_are_refused_with_pointer)
         {"\"warmup_steps\": 2", "\"warmup_steps\": 11",
          ":/warmup_steps: found 11, expected at "
          "most steps, 10"},
-        {"\"until_accuracy\": 0.5", "\"until_accuracy\": 50", ":/until_accuracy: found 50"},
+        {"\"accuracy\": 0.5", "\"accuracy\": 50", ":/until/accuracy: found 50"},
+        {"\"accuracy\": 0.5", "\"loss\": -1", ":/until/loss: found -1"},
+        {"\"accuracy\": 0.5", "\"accuracy\": 0.5, \"loss\": 1", ":/until/accuracy"},
         {"\"evaluate_every\": 3", "\"evaluate_every\": 0", ":/evaluate_every: found 0"},
         {"\"op\": \"backward\"", "\"op\": \"forward\"", ":/program/stages/0/instructions/"},
         {"\"global_batch\": 24", "\"global_batch\": 25", ":/plan/global_batch: found 25"},

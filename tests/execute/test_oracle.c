@@ -312,6 +312,23 @@ Test(oracle, halves)
     compare("lenet", shapes, sizeof shapes / sizeof shapes[0], 10, 4.0 / 2048, 1e-2);
 }
 
+/* A brain float has 8 significant bits: 2^-8 each way in and one more rounding per hop. */
+Test(oracle, brain_floats)
+{
+    static const plan_shape shapes[] = {
+        {"data parallel 2, bf16", .replicas = {2}, .buckets = 2, BATCH,
+         .compression.kind = TY_COMPRESSION_BF16},
+        {"zero 1, 2 replicas, bf16", .replicas = {2}, .buckets = 2, BATCH, .zero = 1,
+         .compression.kind = TY_COMPRESSION_BF16},
+        {"zero 2, 2 replicas, bf16", .replicas = {2}, .buckets = 2, BATCH, .zero = 2,
+         .compression.kind = TY_COMPRESSION_BF16},
+        {"zero 3, 4 replicas, bf16", .replicas = {4}, .buckets = 2, BATCH, .zero = 3,
+         .compression.kind = TY_COMPRESSION_BF16},
+    };
+
+    compare("lenet", shapes, sizeof shapes / sizeof shapes[0], 10, 4.0 / 256, 5e-2);
+}
+
 /* Shares of what random-k sends are what it sends of shares: the same places, sums and residuals as
  * without ZeRO. */
 Test(oracle, random_k_in_shares)
@@ -588,7 +605,7 @@ static void compare_stale(const char *workload, const plan_shape *shape, uint32_
     ty_free(job->gradients); /* saving them would drain the pipe */
     job->gradients = NULL;
     job->evaluate_every = evaluate_every;
-    job->until_accuracy = evaluate_every > 0 ? 1 : 0;
+    job->until.accuracy = evaluate_every > 0 ? 1 : 0;
     cr_assert_eq(ty_execute_job_locally(job, ty_plan_rank_count(job->plan),
                                         &(ty_execute_options){0}, &error),
                  TY_OK, "%s: %s", shape->name, error.message);
@@ -682,6 +699,58 @@ Test(oracle, gradient_noise)
         ty_job_free(job);
         directory_remove(directory);
     }
+}
+
+static int larger_square(const void *left, const void *right)
+{
+    const float a = *(const float *)left, b = *(const float *)right;
+    return (a * a < b * b) - (a * a > b * b);
+}
+
+/* What top-k leaves of a replica's gradient in the first step, from all of them in order. */
+static void top_k_loses(emulation *e, uint32_t first, double ratio, double *lost, double *whole)
+{
+    float *gradients = ty_device_cpu.gradients(e->device);
+
+    *whole += gradient_square(e, first, 2, 1);
+    qsort(gradients, e->parameter_count, sizeof *gradients, larger_square);
+    for (uint64_t i = (uint64_t)(ratio * (double)e->parameter_count); i < e->parameter_count; i++)
+        *lost += (double)gradients[i] * gradients[i];
+}
+
+Test(oracle, compression_distortion)
+{
+    static const plan_shape shape = {"data parallel 2, top-k 0.05",
+                                     .replicas = {2},
+                                     .buckets = 1,
+                                     BATCH,
+                                     .compression.kind = TY_COMPRESSION_TOP_K,
+                                     .compression.ratio = 0.05};
+    char *directory = directory_make();
+    ty_job *job = make_job(make_plan("mlp", &shape), 20, directory);
+    emulation e = emulation_open(job);
+    double lost = 0, whole = 0;
+    outcome found;
+
+    top_k_loses(&e, 0, 0.05, &lost, &whole);
+    top_k_loses(&e, 1, 0.05, &lost, &whole);
+    emulation_close(&e);
+    job->steps = 1;
+    job->warmup_steps = 0;
+    job->timeline_steps = 1;
+    job->measure_distortion = true;
+    found = outcome_of(job);
+    cr_assert_eq(found.run->distortion_steps, 1);
+    cr_assert_lt(fabs(found.run->distortion - lost / whole), 1e-4, "%g, expected %g",
+                 found.run->distortion, lost / whole);
+    outcome_free(&found);
+    job->steps = 17; /* steps 0 and 16; what was left behind before does not count */
+    found = outcome_of(job);
+    cr_assert_eq(found.run->distortion_steps, 2);
+    cr_assert(found.run->distortion > 0 && found.run->distortion < 1);
+    outcome_free(&found);
+    ty_job_free(job);
+    directory_remove(directory);
 }
 
 /* ---- Local steps --------------------------------------------------------------------------- */

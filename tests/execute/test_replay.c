@@ -337,10 +337,10 @@ Test(replay, what_it_cannot_give_is_refused)
     ty_job *job = replay_job("mlp", &shape, directory);
     ty_error error = {0};
 
-    job->until_accuracy = 0.5;
+    job->until.accuracy = 0.5;
     job->evaluate_every = 2;
     expect_refused(job, "trains nothing: found an accuracy to reach");
-    job->until_accuracy = 0;
+    job->until.accuracy = 0;
     job->checkpoint = ty_strdup(directory);
     expect_refused(job, "trains nothing: found a folder for checkpoints");
     ty_free(job->checkpoint);

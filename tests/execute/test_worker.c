@@ -150,7 +150,7 @@ Test(worker, evaluates_through_a_pipeline)
     fixture piped = fixture_make(&pipeline, 30);
     ty_run *expected, *found;
 
-    alone.job->until_accuracy = piped.job->until_accuracy = 1;
+    alone.job->until.accuracy = piped.job->until.accuracy = 1;
     alone.job->evaluate_every = piped.job->evaluate_every = 10;
     expected = run_here(&alone);
     found = run_here(&piped);
@@ -166,10 +166,18 @@ Test(worker, evaluates_through_a_pipeline)
     cr_assert(expected->evaluations[2].accuracy > 0.3);
     ty_run_free(found);
 
-    piped.job->until_accuracy = 0.3;
+    piped.job->until.accuracy = 0.3;
     found = run_here(&piped);
     cr_assert(found->step_count <= 30 && found->step_count % 10 == 0);
     cr_assert(found->evaluations[found->evaluation_count - 1].accuracy >= 0.3);
+    cr_assert_eq(ty_run_reached(found), &found->evaluations[found->evaluation_count - 1]);
+    ty_run_free(found);
+
+    /* The first loss of the test set that is no larger than the second one measured. */
+    piped.job->until = (ty_target){.loss = expected->evaluations[1].loss + 1e-3};
+    found = run_here(&piped);
+    cr_assert_eq(found->step_count, expected->evaluations[1].step);
+    cr_assert_eq(ty_run_reached(found)->step, expected->evaluations[1].step);
     ty_run_free(expected);
     ty_run_free(found);
     fixture_free(&alone);

@@ -56,7 +56,7 @@ static ty_status job_run(const plan_shape *shape, double losses[STEPS], ty_error
     uint32_t i;
     ty_status status;
 
-    job->until_accuracy = 1;
+    job->until.accuracy = 1;
     job->evaluate_every = 3;
     TY_CHECK(
         ty_execute_job_locally(job, ty_plan_rank_count(job->plan), &(ty_execute_options){0}, error),

@@ -209,6 +209,133 @@ Test(convergence, measured_omega_is_the_variance_of_the_mean)
     cr_assert_eq(ty_compression_multiplier(&t, 250, "top-k", &effect, &m, NULL), TY_EINVAL);
 }
 
+/* Losses that fall as a power: a run that takes m times as many steps has the loss of step t / m.
+ */
+Test(convergence, loss_stretch_of_powers)
+{
+    static const double factors[] = {0.8, 1, 1.3, 4};
+    enum { COUNT = 4000 };
+    static double losses[COUNT], changed[COUNT];
+
+    for (size_t f = 0; f < sizeof factors / sizeof factors[0]; f++)
+        for (double power = 0.1; power < 1; power += 0.2) {
+            ty_interval m = {0};
+            for (int t = 0; t < COUNT; t++) {
+                losses[t] = 3 * pow(t + 1, -power);
+                changed[t] = 3 * pow((t + 1) / factors[f], -power);
+            }
+            cr_assert_eq(ty_loss_stretch(losses, changed, COUNT, &m, NULL), TY_OK);
+            /* Sums stand for integrals: the first steps are where they differ. */
+            check_near(m.expected, factors[f], 3e-3, "factor");
+            check_near(m.low, m.high, 1e-2, "no scatter");
+        }
+}
+
+/* Scatter that both runs share cancels; of what they do not share the interval is, eight times in
+ * ten. */
+Test(convergence, loss_stretch_of_noisy_losses)
+{
+    enum { COUNT = 1024, ROUNDS = 400 };
+    double losses[COUNT], changed[COUNT], mean = 0;
+    int covered = 0;
+    ty_interval m = {0};
+    ty_error error = {0};
+
+    srand(11);
+    for (int round = 0; round < ROUNDS; round++) {
+        for (int t = 0; t < COUNT; t++) {
+            double shared = exp(0.3 * ((double)rand() / RAND_MAX - 0.5));
+            losses[t] = shared * pow(t + 1, -0.3);
+            changed[t] =
+                shared * pow((t + 1) / 1.2, -0.3) * exp(0.1 * ((double)rand() / RAND_MAX - 0.5));
+        }
+        cr_assert_eq(ty_loss_stretch(losses, changed, COUNT, &m, &error), TY_OK);
+        covered += m.low <= 1.2 && 1.2 <= m.high;
+        mean += m.expected / ROUNDS;
+    }
+    check_near(mean, 1.2, 5e-3, "mean of many");
+    cr_assert(covered > 0.65 * ROUNDS && covered < 0.95 * ROUNDS, "%d of %d intervals", covered,
+              ROUNDS);
+    cr_assert_eq(ty_loss_stretch(losses, losses, COUNT, &m, &error), TY_OK);
+    cr_assert_eq(m.low, 1);
+    cr_assert_eq(m.high, 1);
+    cr_assert_eq(ty_loss_stretch(losses, changed, 63, &m, &error), TY_EINVAL);
+    changed[5] = NAN;
+    cr_assert_eq(ty_loss_stretch(losses, changed, COUNT, &m, &error), TY_EINVAL);
+    cr_assert_not_null(strstr(error.message, "step 5"));
+    for (int t = 0; t < COUNT; t++)
+        losses[t] = changed[t] = 1 + t;
+    cr_assert_eq(ty_loss_stretch(losses, changed, COUNT, &m, &error), TY_EINFEASIBLE);
+    cr_assert_not_null(strstr(error.message, "more steps"));
+}
+
+/* A delay found from a factor gives that factor again, and less of it at smaller batches. */
+Test(convergence, delay_of_a_factor)
+{
+    ty_convergence t = made_task(1000, 1e6);
+    const ty_compression top_k = {.kind = TY_COMPRESSION_TOP_K, .ratio = 0.01};
+    ty_compressor_calibration known = {.compression = top_k, .distortion = 0.5};
+    ty_interval delay = ty_delay_of_factor(&t, 250, (ty_interval){0.9, 1.2, 1.5}), m = {0};
+
+    cr_assert_eq(delay.low, 0, "nothing lost is taken to help");
+    check_near(delay.expected, 0.2 * 5, 1e-12, "delay");
+    known.delay = delay;
+    t.compressors = &known;
+    t.compressor_count = 1;
+    cr_assert_eq(ty_compression_cost(&t, 250, &top_k, &m, NULL), TY_OK);
+    check_near(m.expected, 1.2, 1e-12, "the same batch");
+    check_near(m.high, 1.5, 1e-12, "the same batch");
+    cr_assert_eq(ty_compression_cost(&t, 1000, &top_k, &m, NULL), TY_OK);
+    check_near(m.expected, 1 + 1.0 / 2, 1e-12, "four times the batch");
+    known.compression.ratio = 0.1;
+    cr_assert_eq(ty_compression_cost(&t, 250, &top_k, &m, NULL), TY_OK);
+    check_near(m.expected, 1.06, 1e-12, "another ratio has the prior");
+    t.has_staleness = true;
+    t.staleness = ty_interval_scale(delay, 1 / 0.5);
+    cr_assert_eq(ty_staleness_multiplier(&t, 250, 0.5, &m, NULL), TY_OK);
+    check_near(m.expected, 1.2, 1e-12, "half an update late");
+}
+
+Test(convergence, noise_over_a_run)
+{
+    enum { COUNT = 64 };
+    ty_noise_sample samples[COUNT];
+    double noise = 0, growth = 0;
+    ty_error error = {0};
+
+    for (uint32_t i = 0; i < COUNT; i++)
+        samples[i] = (ty_noise_sample){
+            .step = 16 * i, .square = i % 2 == 0 ? 3 : -1, .variance = i < COUNT / 2 ? 100 : 300};
+    cr_assert_eq(ty_noise_over_run(samples, COUNT, &noise, &growth, &error), TY_OK);
+    check_near(noise, 200, 1e-12, "mean of parts");
+    check_near(growth, 9, 1e-12, "threefold over half a run");
+    for (uint32_t i = 0; i < COUNT / 4; i++) /* large gradients at the start: N is 1 there */
+        samples[i] = (ty_noise_sample){.step = i, .square = 1000, .variance = 1000};
+    cr_assert_eq(ty_noise_over_run(samples, COUNT, &noise, &growth, &error), TY_OK);
+    check_near(noise, (1 + 100 + 300 + 300) / 4.0, 1e-12, "every part counts alike");
+    cr_assert_eq(ty_noise_over_run(samples, 7, &noise, &growth, &error), TY_EINFEASIBLE);
+    cr_assert_not_null(strstr(error.message, "7 estimates"));
+    for (uint32_t i = 0; i < COUNT; i++)
+        samples[i].square = -1;
+    cr_assert_eq(ty_noise_over_run(samples, COUNT, &noise, &growth, &error), TY_EINFEASIBLE);
+}
+
+/* One run says nothing of the spread; many say it all. */
+Test(convergence, deviation_of_runs)
+{
+    static double steps[1000];
+    double mean_log = 0;
+
+    steps[0] = 500;
+    check_near(ty_run_deviation(steps, 1, &mean_log), TY_PRIOR_RUN_DEVIATION * sqrt(2), 1e-12,
+               "one run");
+    check_near(mean_log, log(500), 1e-12, "mean of one");
+    for (int i = 0; i < 1000; i++)
+        steps[i] = 500 * exp(i % 2 == 0 ? 0.3 : -0.3);
+    check_near(ty_run_deviation(steps, 1000, &mean_log), 0.3, 2e-3, "many runs");
+    check_near(mean_log, log(500), 1e-12, "mean of many");
+}
+
 Test(convergence, learning_rate)
 {
     ty_convergence t = made_task(1e9, 1e6);
@@ -219,6 +346,13 @@ Test(convergence, learning_rate)
     cr_assert_eq(ty_learning_rate(&t, 0.1, 256, 8192, &rate, &is_beyond, NULL), TY_OK);
     check_near(rate, 3.2, 1e-4, "Goyal et al.: 0.1 at 256 is 3.2 at 8192");
     cr_assert_not(is_beyond);
+    t.noise_scale_samples = 300; /* steps times rate stay the same, up and down */
+    for (double b = 8; b < 1e5; b *= 4) {
+        cr_assert_eq(ty_learning_rate(&t, 0.1, 256, b, &rate, &is_beyond, NULL), TY_OK);
+        check_near(rate * ty_convergence_steps(&t, b), 0.1 * ty_convergence_steps(&t, 256), 1e-12,
+                   "rate times steps");
+    }
+    t.noise_scale_samples = 1e9;
     t.scaling_rule = TY_SCALING_SQRT;
     cr_assert_eq(ty_learning_rate(&t, 0.1, 256, 16384, &rate, &is_beyond, NULL), TY_OK);
     check_near(rate, 0.8, 1e-4, "square root");
@@ -328,6 +462,53 @@ Test(convergence, calibration_file)
                                118, &error),
                  TY_OK);
     cr_assert_neq(ty_convergence_open(path, &t, &error), TY_OK);
+    unlink(path);
+}
+
+/* What is written as a calibration is what is read. */
+Test(convergence, calibration_there_and_back)
+{
+    char path[] = "/tmp/ty_calibration_XXXXXX", name[] = "mine", target[] = "loss=2",
+         source[] = "measured";
+    ty_compressor_calibration known[] = {
+        {{.kind = TY_COMPRESSION_TOP_K, .ratio = 0.01}, 0.75, {0.5, 1, 2}},
+        {{.kind = TY_COMPRESSION_POWERSGD, .rank = 2}, NAN, {0, 0.25, 1}}};
+    ty_convergence t = made_task(700, 1e5), *read = NULL;
+    ty_text text = {0};
+    ty_json_writer w = ty_json_writer_on(&text);
+    ty_error error = {0};
+    int file = mkstemp(path);
+
+    cr_assert_geq(file, 0);
+    close(file);
+    t.name = name;
+    t.target = target;
+    t.source = source;
+    t.learning_rate = 0.05;
+    t.batch = 128;
+    t.has_staleness = true;
+    t.staleness = (ty_interval){0.1, 0.5, 2};
+    t.compressor_count = 2;
+    t.compressors = known;
+    ty_json_open(&w, NULL, '{');
+    ty_json_put_string(&w, "schema", "trainyard.calibration/1");
+    ty_convergence_to_calibration(&t, &w);
+    ty_json_close(&w, '}');
+    cr_assert_eq(ty_text_check(&text, &error), TY_OK);
+    cr_assert_eq(ty_file_write(path, text.data, text.length, &error), TY_OK);
+    cr_assert_eq(ty_convergence_open(path, &read, &error), TY_OK, "%s", error.message);
+    cr_assert_eq(read->learning_rate, 0.05);
+    cr_assert_eq(read->batch, 128);
+    cr_assert(read->has_staleness && read->staleness.high == 2);
+    cr_assert_eq(read->compressor_count, 2);
+    for (int i = 0; i < 2; i++) {
+        cr_assert(ty_compression_equals(&read->compressors[i].compression, &known[i].compression));
+        cr_assert_eq(read->compressors[i].delay.expected, known[i].delay.expected);
+    }
+    cr_assert_eq(read->compressors[0].distortion, 0.75);
+    cr_assert(isnan(read->compressors[1].distortion));
+    ty_convergence_free(read);
+    ty_text_clear(&text);
     unlink(path);
 }
 

@@ -236,6 +236,42 @@ Test(score, figures_hang_together)
     ty_cluster_free(cluster);
 }
 
+/* Of two stages the first is late, by the one micro-batch that overtakes the update. */
+Test(score, late_gradients_by_micro_batches)
+{
+    ty_cluster *cluster = open_cluster("2x p3.16xlarge");
+    ty_plan *plan = plan_resnet(cluster, 1024);
+    ty_convergence *task = NULL;
+    ty_score_question q = ty_score_question_default();
+    ty_plan_stage *whole = plan->stages, halves[2] = {whole[0], whole[0]};
+    const uint32_t micro_batches = plan->micro_batches, stage_count = plan->stage_count;
+    ty_error error = {0};
+
+    cr_assert_eq(ty_convergence_of_workload("resnet50", &task, &error), TY_OK);
+    q.task = task;
+    q.staleness = TY_STALENESS_WEIGHT_STASHING;
+    plan->stages = halves;
+    plan->stage_count = 2;
+    for (uint32_t replicas = 1; replicas <= 2; replicas++)
+        for (uint32_t m = replicas; m <= 16; m *= 2) {
+            ty_score s;
+            ty_interval expected;
+            halves[0].replicas = halves[1].replicas = replicas;
+            plan->micro_batches = m;
+            cr_assert_eq(ty_score_plan(plan, cluster, &q, &s, &error), TY_OK, "%s", error.message);
+            cr_assert_eq(ty_staleness_multiplier(task, 1024, 0.5 * replicas / m, &expected, NULL),
+                         TY_OK);
+            check_near(s.staleness_multiplier.expected, expected.expected, 1e-12, "multiplier");
+            ty_score_clear(&s);
+        }
+    plan->stages = whole;
+    plan->stage_count = stage_count;
+    plan->micro_batches = micro_batches;
+    ty_convergence_free(task);
+    ty_plan_free(plan);
+    ty_cluster_free(cluster);
+}
+
 Test(score, slow_input_is_named)
 {
     ty_cluster *cluster = open_cluster("2x p3.16xlarge");

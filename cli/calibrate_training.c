@@ -1,0 +1,618 @@
+/*
+ * trainyard calibrate --workload: short trainings on this machine tell how a task converges.
+ * Data-parallel runs to the target, one for each seed, give the steps it takes and the gradient
+ * noise; the first steps of the first run, done again with each compressor and with late gradients,
+ * tell what those cost: weights at the start and samples are the same, so that the losses of the
+ * runs differ by the change alone.
+ */
+#include "cli.h"
+
+#include <limits.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define PLAIN "pp=1,compression=none"
+#define SHORT_SHARE 4  /* short runs are a quarter as long as the first run to the target */
+#define SHORTEST 64    /* what ty_loss_stretch asks for */
+#define LEAST_RANKS 2  /* replicas whose gradients differ */
+#define BATCH_POWERS 3 /* batches from an eighth to eight times the calibrated one */
+#define SCHEDULE_PHASES 4
+
+/* ---- One run ------------------------------------------------------------------------------- */
+
+typedef struct batch_row {
+    uint32_t batch;
+    double learning_rate, steps, step_time_s;
+    bool is_beyond_limit;
+} batch_row;
+
+typedef struct calibration {
+    const cli_options *options;
+    cli_question question;
+    uint32_t ranks, batch, run_count;
+    ty_target until;
+    ty_run *first; /* the first seed's */
+    double *steps; /* [run_count]: to the target */
+    double step_time_s;
+    ty_noise_sample *samples; /* [sample_count]: of all runs, by their share of the run */
+    uint32_t sample_count;
+    ty_convergence *task;
+    char staleness_note[sizeof((ty_error *)0)->message]; /* why it was not measured, or "" */
+    batch_row rows[2 * BATCH_POWERS + 1];
+    uint32_t row_count, best;
+    uint32_t schedule[SCHEDULE_PHASES]; /* rows */
+} calibration;
+
+/* What the planner makes of a batch with what --fix would say. */
+static ty_status plan_make(const calibration *c, const char *fix, uint32_t batch, uint64_t seed,
+                           ty_plan **out, ty_error *error)
+{
+    cli_options options = *c->options;
+
+    options.fix = fix;
+    options.global_batch = batch;
+    options.seed = seed;
+    options.task = NULL;
+    return plan_answer(&options, &c->question, 0, out, error);
+}
+
+/* Trains: to the target where `steps` is 0. Takes the plan. */
+static ty_status train(const calibration *c, ty_plan *plan, uint32_t steps, ty_run **out,
+                       ty_error *error)
+{
+    cli_options options = *c->options;
+    plan_inputs inputs = {0};
+    ty_job *job = NULL;
+    char path[PATH_MAX] = "";
+    ty_status status = TY_OK;
+
+    if (steps > 0) {
+        options.until = NULL;
+        options.evaluate_every = 0;
+        options.steps = steps;
+    }
+    TY_CHECK(plan_inputs_from(plan, &inputs, error), status, cleanup);
+    TY_CHECK(scratch_file("trainyard-calibrate", path, sizeof path, error), status, cleanup);
+    TY_CHECK(job_from_options(&options, &inputs, path, &job, error), status, cleanup);
+    job->measure_distortion = true;
+    TY_CHECK(worker_run(job, ty_plan_rank_count(job->plan), options.quiet, error), status, cleanup);
+    status = ty_run_load(path, out, error);
+
+cleanup:
+    if (path[0] != '\0')
+        unlink(path);
+    ty_job_free(job);
+    plan_inputs_clear(&inputs);
+    return status;
+}
+
+/* ---- Runs to the target -------------------------------------------------------------------- */
+
+static ty_status not_reached(const calibration *c, const ty_run *run, ty_error *error)
+{
+    ty_text target = {0};
+    double accuracy = 0, loss = HUGE_VAL;
+    ty_status status;
+
+    for (uint32_t i = 0; i < run->evaluation_count; i++) {
+        accuracy = fmax(accuracy, run->evaluations[i].accuracy);
+        loss = fmin(loss, run->evaluations[i].loss);
+    }
+    ty_target_text(&c->until, &target);
+    status =
+        ty_fail(error, TY_ELIMIT,
+                "%s was not reached in %u steps (best accuracy %.4g, loss %.4g): ask for less, "
+                "or allow more with --steps",
+                target.data != NULL ? target.data : "the target", run->step_count, accuracy, loss);
+    ty_text_clear(&target);
+    return status;
+}
+
+static int by_step(const void *left, const void *right)
+{
+    const ty_noise_sample *a = left, *b = right;
+    return (a->step > b->step) - (a->step < b->step);
+}
+
+/* Runs are of different lengths: estimates are put in order by their share of the run. */
+static ty_status samples_add(calibration *c, const ty_run *run, ty_error *error)
+{
+    const double scale = (double)UINT32_MAX / run->step_count;
+    ty_noise_sample *grown =
+        ty_resize(c->samples, (size_t)c->sample_count + run->noise_sample_count + 1, sizeof *grown);
+
+    if (grown == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory");
+    c->samples = grown;
+    for (uint32_t i = 0; i < run->noise_sample_count; i++) {
+        c->samples[c->sample_count] = run->noise_samples[i];
+        c->samples[c->sample_count++].step = (uint32_t)(run->noise_samples[i].step * scale);
+    }
+    qsort(c->samples, c->sample_count, sizeof *c->samples, by_step);
+    return TY_OK;
+}
+
+static ty_status run_to_target(calibration *c, uint32_t index, ty_error *error)
+{
+    const ty_evaluation *reached;
+    ty_plan *plan = NULL;
+    ty_run *run = NULL;
+    ty_status status = TY_OK;
+
+    TY_CHECK(plan_make(c, PLAIN, c->batch, c->options->seed + index, &plan, error), status, done);
+    TY_CHECK(train(c, plan, 0, &run, error), status, done);
+    reached = ty_run_reached(run);
+    if (reached == NULL) {
+        status = not_reached(c, run, error);
+        goto done;
+    }
+    c->steps[index] = reached->step;
+    c->step_time_s += run->wall_s / run->step_count / c->run_count;
+    TY_CHECK(samples_add(c, run, error), status, done);
+    if (index == 0) {
+        c->first = run;
+        run = NULL;
+    }
+done:
+    ty_run_free(run);
+    return status;
+}
+
+/* ---- What the runs tell of the task -------------------------------------------------------- */
+
+static ty_status describe(const calibration *c, ty_convergence *t, const ty_plan *plan,
+                          ty_error *error)
+{
+    ty_text name = {0}, source = {0}, target = {0};
+    ty_status status = TY_OK;
+
+    ty_target_text(&c->until, &target);
+    ty_text_addf(&name, "%s %s", plan->workload->name, target.data != NULL ? target.data : "");
+    ty_text_addf(&source, "%u runs of batch %u, learning rate %g, on %u local ranks (%s)",
+                 c->run_count, c->batch, plan->optimizer.learning_rate, c->ranks, c->first->date);
+    TY_CHECK(ty_text_take(&target, &t->target, error), status, done);
+    TY_CHECK(ty_text_take(&name, &t->name, error), status, done);
+    status = ty_text_take(&source, &t->source, error);
+done:
+    ty_text_clear(&target);
+    ty_text_clear(&name);
+    ty_text_clear(&source);
+    return status;
+}
+
+static ty_status task_make(calibration *c, ty_error *error)
+{
+    ty_plan *plan = NULL;
+    ty_convergence *t = ty_alloc(1, sizeof *t);
+    double mean_log;
+    ty_status status = TY_OK;
+
+    if (t == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_CHECK(plan_make(c, PLAIN, c->batch, c->options->seed, &plan, error), status, done);
+    TY_CHECK(ty_noise_over_run(c->samples, c->sample_count, &t->noise_scale_samples,
+                               &t->noise_growth, error),
+             status, done);
+    t->log_deviation = ty_run_deviation(c->steps, c->run_count, &mean_log);
+    t->minimum_samples = exp(mean_log) * c->batch / (1 + c->batch / t->noise_scale_samples);
+    t->smallest_batch = t->largest_batch = t->batch = c->batch;
+    t->learning_rate = plan->optimizer.learning_rate;
+    t->scaling_rule =
+        plan->optimizer.kind == TY_OPTIMIZER_SGD ? TY_SCALING_LINEAR : TY_SCALING_SQRT;
+    TY_CHECK(describe(c, t, plan, error), status, done);
+    c->task = t;
+    t = NULL;
+done:
+    ty_convergence_free(t);
+    ty_plan_free(plan);
+    return status;
+}
+
+/* ---- Changes ------------------------------------------------------------------------------- */
+
+static uint32_t short_steps(const calibration *c)
+{
+    const uint32_t steps = c->first->step_count / SHORT_SHARE;
+    return steps > SHORTEST ? steps : SHORTEST;
+}
+
+/* The factor on steps that a changed plan has, by its losses beside the first run's. */
+static ty_status change_measure(const calibration *c, const char *fix, const char *name,
+                                ty_run **run, ty_interval *factor, ty_error *error)
+{
+    uint32_t steps = short_steps(c);
+    ty_plan *plan = NULL;
+    ty_error detail = {0};
+    ty_status status;
+
+    if (steps > c->first->step_count)
+        return ty_fail(error, TY_EINFEASIBLE,
+                       "%s: the target was reached in %u steps, expected at least %d to compare "
+                       "with: evaluate later or ask for more",
+                       name, c->first->step_count, SHORTEST);
+    TY_CHECK(plan_make(c, fix, c->batch, c->options->seed, &plan, error), status, done);
+    status = train(c, plan, steps, run, &detail);
+    if (status != TY_OK)
+        return ty_fail(error, status, "%s: %s", name,
+                       detail.message[0] != '\0' ? detail.message
+                                                 : "the run failed; where the loss diverged, a "
+                                                   "smaller --learning-rate may help");
+    status = ty_loss_stretch(c->first->losses, (*run)->losses, steps, factor, &detail);
+    if (status != TY_OK)
+        ty_fail(error, status, "%s: %s", name, detail.message);
+done:
+    return status;
+}
+
+/* Takes the next name off "top-k:0.01,powersgd-2". */
+static ty_status compressor_next(const char **list, ty_text *name, ty_compression *out,
+                                 ty_error *error)
+{
+    const size_t length = strcspn(*list, ",");
+    ty_error detail = {0};
+    ty_status status;
+
+    ty_text_clear(name);
+    ty_text_append(name, *list, length);
+    *list += length + ((*list)[length] == ',');
+    TY_CHECK(ty_text_check(name, error), status, done);
+    if (ty_compression_parse(name->data, out, &detail) != TY_OK)
+        status = ty_fail(error, TY_EINVAL, "--compressions: %s", detail.message);
+    else if (out->kind == TY_COMPRESSION_NONE)
+        status = ty_fail(error, TY_EINVAL, "--compressions: found none, expected compressors");
+done:
+    return status;
+}
+
+/* All of them, before anything runs. @param count [out] */
+static ty_status compressors_check(const char *list, uint32_t *count, ty_error *error)
+{
+    ty_text name = {0};
+    ty_compression ignored;
+    ty_status status = TY_OK;
+
+    for (*count = 0; list != NULL && *list != '\0' && status == TY_OK; ++*count)
+        status = compressor_next(&list, &name, &ignored, error);
+    ty_text_clear(&name);
+    return status;
+}
+
+static ty_status compressor_measure(calibration *c, const char *name,
+                                    const ty_compression *compression, ty_error *error)
+{
+    ty_interval factor;
+    ty_text fix = {0};
+    ty_run *run = NULL;
+    ty_status status = TY_OK;
+
+    ty_text_addf(&fix, "pp=1,compression=%s", name);
+    TY_CHECK(ty_text_check(&fix, error), status, done);
+    TY_CHECK(change_measure(c, fix.data, name, &run, &factor, error), status, done);
+    c->task->compressors[c->task->compressor_count++] = (ty_compressor_calibration){
+        .compression = *compression,
+        .distortion = run->distortion_steps > 0 ? run->distortion : (double)NAN,
+        .delay = ty_delay_of_factor(c->task, c->batch, factor)};
+done:
+    ty_run_free(run);
+    ty_text_clear(&fix);
+    return status;
+}
+
+static ty_status compressors_measure(calibration *c, ty_error *error)
+{
+    const char *list = c->options->compressions;
+    uint32_t count;
+    ty_text name = {0};
+    ty_compression compression;
+    ty_status status = TY_OK;
+
+    TY_CHECK(compressors_check(list, &count, error), status, done);
+    c->task->compressors = ty_alloc(count, sizeof *c->task->compressors);
+    if (c->task->compressors == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory");
+    while (list != NULL && *list != '\0') {
+        TY_CHECK(compressor_next(&list, &name, &compression, error), status, done);
+        TY_CHECK(compressor_measure(c, name.data, &compression, error), status, done);
+    }
+done:
+    ty_text_clear(&name);
+    return status;
+}
+
+/* Two stages that update after each micro-batch, as asynchronous as it gets: the first is one
+ * update late, the second none. Where the workload or the ranks do not divide so, or training does
+ * not stand it, it stays unknown. */
+static ty_status staleness_measure(calibration *c, ty_error *error)
+{
+    const double delay = ty_staleness_delay(TY_STALENESS_WEIGHT_STASHING, 2);
+    ty_error why = {0};
+    ty_text fix = {0};
+    ty_run *run = NULL;
+    ty_interval factor, late;
+    ty_status status;
+
+    ty_text_addf(&fix, "pp=2,schedule=pipedream,compression=none,micro_batch=%u", c->batch);
+    if ((status = ty_text_check(&fix, error)) != TY_OK)
+        return status;
+    status = change_measure(c, fix.data, "late gradients", &run, &factor, &why);
+    if (status == TY_OK) {
+        late = ty_delay_of_factor(c->task, c->batch, factor);
+        c->task->staleness = ty_interval_scale(late, 1 / delay);
+        c->task->has_staleness = true;
+    } else if (status == TY_EINFEASIBLE || status == TY_EINVAL || status == TY_EBACKEND) {
+        snprintf(c->staleness_note, sizeof c->staleness_note, "%s", why.message);
+        status = TY_OK;
+    } else {
+        ty_fail(error, status, "%s", why.message);
+    }
+    ty_run_free(run);
+    ty_text_clear(&fix);
+    return status;
+}
+
+/* ---- What to do with it -------------------------------------------------------------------- */
+
+/* One batch: the learning rate by the rule, the steps by the law, the step time by the planner.
+ * Batches that cannot be planned are passed over. */
+static ty_status row_add(calibration *c, uint32_t batch, ty_error *error)
+{
+    batch_row *row = &c->rows[c->row_count];
+    ty_plan *plan = NULL;
+    ty_error ignored = {0};
+    ty_status status = plan_make(c, NULL, batch, c->options->seed, &plan, &ignored);
+
+    if (status == TY_EINFEASIBLE || status == TY_EINVAL)
+        return TY_OK;
+    if (status != TY_OK)
+        return ty_fail(error, status, "%s", ignored.message);
+    *row = (batch_row){.batch = batch,
+                       .steps = ty_convergence_steps(c->task, batch),
+                       .step_time_s = plan->prediction.step_time_s};
+    ty_plan_free(plan);
+    status = ty_learning_rate(c->task, c->task->learning_rate, c->batch, batch, &row->learning_rate,
+                              &row->is_beyond_limit, error);
+    c->row_count += status == TY_OK;
+    return status;
+}
+
+static ty_status propose(calibration *c, ty_error *error)
+{
+    ty_batch_option options[2 * BATCH_POWERS + 1];
+    double time_s;
+    ty_status status = TY_OK;
+
+    for (int power = -BATCH_POWERS; power <= BATCH_POWERS; power++) {
+        const double batch = ldexp(c->batch, power);
+        if (batch >= 1 && batch == floor(batch) && batch <= INT_MAX)
+            TY_CHECK(row_add(c, (uint32_t)batch, error), status, done);
+    }
+    for (uint32_t i = 0; i < c->row_count; i++)
+        options[i] = (ty_batch_option){c->rows[i].batch, c->rows[i].step_time_s};
+    TY_CHECK(ty_best_batch(c->task, options, c->row_count, &c->best, &time_s, error), status, done);
+    status = ty_batch_schedule(c->task, options, c->row_count, SCHEDULE_PHASES, c->schedule,
+                               &time_s, error);
+done:
+    return status;
+}
+
+/* ---- Output -------------------------------------------------------------------------------- */
+
+static void put_noise(const calibration *c, ty_json_writer *w)
+{
+    double scales[TY_NOISE_PARTS];
+
+    ty_json_open(w, "noise", '{');
+    ty_json_put_uint(w, "estimates", c->sample_count);
+    ty_noise_parts(c->samples, c->sample_count, TY_NOISE_PARTS, scales);
+    ty_json_open_flat(w, "scale_samples", '['); /* parts of the run, in order */
+    for (uint32_t p = 0; p < TY_NOISE_PARTS; p++)
+        if (isnan(scales[p]))
+            ty_json_put_null(w, NULL);
+        else
+            ty_json_put_number(w, NULL, scales[p]);
+    ty_json_close(w, ']');
+    ty_json_close(w, '}');
+}
+
+static void put_proposal(const calibration *c, ty_json_writer *w)
+{
+    ty_json_open(w, "proposal", '{');
+    ty_json_put_uint(w, "global_batch", c->rows[c->best].batch);
+    ty_json_put_number(w, "learning_rate", c->rows[c->best].learning_rate);
+    ty_json_open_flat(w, "schedule", '[');
+    for (uint32_t p = 0; p < SCHEDULE_PHASES; p++)
+        ty_json_put_uint(w, NULL, c->rows[c->schedule[p]].batch);
+    ty_json_close(w, ']');
+    ty_json_open(w, "batches", '[');
+    for (uint32_t i = 0; i < c->row_count; i++) {
+        const batch_row *row = &c->rows[i];
+        ty_json_open_flat(w, NULL, '{');
+        ty_json_put_uint(w, "global_batch", row->batch);
+        ty_json_put_number(w, "learning_rate", row->learning_rate);
+        ty_json_put_number(w, "steps", row->steps);
+        ty_json_put_number(w, "step_time_s", row->step_time_s);
+        ty_json_put_number(w, "time_to_target_s", row->steps * row->step_time_s);
+        ty_json_close(w, '}');
+    }
+    ty_json_close(w, ']');
+    ty_json_close(w, '}');
+}
+
+static void to_json(const calibration *c, ty_text *text)
+{
+    ty_json_writer w = ty_json_writer_on(text);
+
+    ty_json_open(&w, NULL, '{');
+    ty_json_put_string(&w, "schema", "trainyard.calibration/1");
+    ty_json_put_string(&w, "date", c->first->date);
+    ty_json_put_string(&w, "machine", c->first->machine);
+    ty_convergence_to_calibration(c->task, &w);
+    ty_json_open_flat(&w, "steps_to_target", '[');
+    for (uint32_t i = 0; i < c->run_count; i++)
+        ty_json_put_number(&w, NULL, c->steps[i]);
+    ty_json_close(&w, ']');
+    put_noise(c, &w);
+    put_proposal(c, &w);
+    ty_json_close(&w, '}');
+    ty_text_add(text, "\n");
+}
+
+static void print_changes(const calibration *c, ty_text *text)
+{
+    const ty_convergence *t = c->task;
+    const double per_update = 1 + t->noise_scale_samples / c->batch;
+
+    for (uint32_t i = 0; i < t->compressor_count; i++) {
+        const ty_compressor_calibration *k = &t->compressors[i];
+        ty_text name = {0};
+        ty_compression_text(&k->compression, &name);
+        ty_text_addf(text,
+                     "%-11s loses %.3g of the gradient's square, steps times %.3g (%.3g to %.3g) "
+                     "at batch %u\n",
+                     name.data != NULL ? name.data : "", k->distortion,
+                     1 + k->delay.expected / per_update, 1 + k->delay.low / per_update,
+                     1 + k->delay.high / per_update, c->batch);
+        ty_text_clear(&name);
+    }
+    if (t->has_staleness)
+        ty_text_addf(text,
+                     "staleness   an update late costs %.3g (%.3g to %.3g) exact steps a step\n",
+                     t->staleness.expected, t->staleness.low, t->staleness.high);
+    else
+        ty_text_addf(text, "staleness   not measured: %s\n", c->staleness_note);
+}
+
+static void to_text(const calibration *c, ty_text *text)
+{
+    const ty_convergence *t = c->task;
+    const batch_row *best = &c->rows[c->best];
+    double scales[TY_NOISE_PARTS];
+
+    ty_text_addf(text, "target      %s in %.4g steps of %u (%u runs, deviation %.2g)\n", t->target,
+                 ty_convergence_steps(t, c->batch), c->batch, c->run_count, t->log_deviation);
+    ty_text_addf(text, "noise scale %.4g samples (%u estimates; by eighths of the run",
+                 t->noise_scale_samples, c->sample_count);
+    ty_noise_parts(c->samples, c->sample_count, TY_NOISE_PARTS, scales);
+    for (uint32_t p = 0; p < TY_NOISE_PARTS; p++)
+        ty_text_addf(text, " %.3g", scales[p]);
+    ty_text_addf(text, ")\nstep        %.3g s measured at batch %u\n", c->step_time_s, c->batch);
+    print_changes(c, text);
+    ty_text_addf(text, "\n%8s %14s %10s %12s %12s\n", "batch", "learning rate", "steps",
+                 "step time s", "to target s");
+    for (uint32_t i = 0; i < c->row_count; i++) {
+        const batch_row *row = &c->rows[i];
+        ty_text_addf(text, "%8u %14.4g %10.4g %12.4g %12.4g%s\n", row->batch, row->learning_rate,
+                     row->steps, row->step_time_s, row->steps * row->step_time_s,
+                     i == c->best ? "  <- least time" : "");
+    }
+    ty_text_addf(text,
+                 "\npropose     --global-batch %u --learning-rate %.4g (%s rule)\nschedule   ",
+                 best->batch, best->learning_rate, ty_scaling_rule_name(t->scaling_rule));
+    for (uint32_t p = 0; p < SCHEDULE_PHASES; p++)
+        ty_text_addf(text, " %u", c->rows[c->schedule[p]].batch);
+    ty_text_add(text, ", a quarter of the way each\n");
+}
+
+/* ---- The command --------------------------------------------------------------------------- */
+
+static ty_status calibration_open(calibration *c, const cli_options *options, ty_error *error)
+{
+    uint32_t ignored;
+    ty_error detail = {0};
+    ty_status status = TY_OK;
+
+    c->options = options;
+    c->run_count = (uint32_t)(options->seeds > 0 ? options->seeds : 1);
+    if (options->cluster == NULL || !ty_cluster_is_local(options->cluster, &ignored))
+        return ty_fail(error, TY_EINVAL,
+                       "--cluster: found %s, expected local:N: the runs are made on this machine",
+                       options->cluster != NULL ? options->cluster : "none");
+    if (options->until == NULL)
+        return ty_fail(error, TY_EINVAL,
+                       "--until is needed: the accuracy or loss to calibrate for");
+    if (ty_target_parse(options->until, &c->until, &detail) != TY_OK)
+        return ty_fail(error, TY_EINVAL, "--until: %s", detail.message);
+    TY_CHECK(compressors_check(options->compressions, &ignored, error), status, done);
+    TY_CHECK(question_open(options, &c->question, error), status, done);
+    c->ranks = ty_cluster_device_count(c->question.cluster);
+    if (c->ranks < LEAST_RANKS)
+        return ty_fail(
+            error, TY_EINVAL,
+            "--cluster: found %s, expected local:2 or more: the noise scale is told from "
+            "the gradients of replicas",
+            options->cluster);
+    c->batch = (uint32_t)(options->global_batch > 0 ? options->global_batch
+                                                    : c->question.workload->global_batch);
+    c->steps = ty_alloc(c->run_count, sizeof *c->steps);
+    if (c->steps == NULL)
+        status = ty_fail(error, TY_ENOMEM, "out of memory");
+done:
+    return status;
+}
+
+static void calibration_close(calibration *c)
+{
+    ty_convergence_free(c->task);
+    ty_run_free(c->first);
+    ty_free(c->samples);
+    ty_free(c->steps);
+    question_clear(&c->question);
+}
+
+static ty_status measure(calibration *c, ty_error *error)
+{
+    ty_status status = TY_OK;
+
+    for (uint32_t i = 0; i < c->run_count; i++)
+        TY_CHECK(run_to_target(c, i, error), status, done);
+    TY_CHECK(task_make(c, error), status, done);
+    TY_CHECK(compressors_measure(c, error), status, done);
+    TY_CHECK(staleness_measure(c, error), status, done);
+    status = propose(c, error);
+done:
+    return status;
+}
+
+static ty_status write_file(const calibration *c, const char *path, ty_error *error)
+{
+    ty_text text = {0};
+    ty_status status;
+
+    to_json(c, &text);
+    status = ty_text_check(&text, error);
+    if (status == TY_OK)
+        status = ty_file_write(path, text.data, text.length, error);
+    ty_text_clear(&text);
+    return status;
+}
+
+exit_code calibrate_training(const cli_options *options)
+{
+    exit_code code;
+    ty_error error = {0};
+    calibration c = {0};
+    ty_text text = {0};
+
+    if (calibration_open(&c, options, &error) != TY_OK) {
+        code = report_bad_input(&error);
+        goto cleanup;
+    }
+    interrupts_catch();
+    if (measure(&c, &error) != TY_OK ||
+        (options->output != NULL && write_file(&c, options->output, &error) != TY_OK)) {
+        code = report_failure(&error);
+        goto cleanup;
+    }
+    if (options->json)
+        to_json(&c, &text);
+    else if (options->output == NULL || strcmp(options->output, "-") != 0)
+        to_text(&c, &text);
+    code = print_text(&text);
+
+cleanup:
+    calibration_close(&c);
+    return code;
+}
