@@ -394,14 +394,18 @@ static ty_status replicate(fix_target *target, ty_plan_options *out, ty_error *e
     const uint64_t tensor = at_least_one(out->dimensions.tensor_parallel);
     const uint64_t ranks = target->devices / (tensor * more);
     uint64_t stages = target->stages > 0 ? target->stages : ranks / target->data_parallel;
+    char lanes[64] = "";
 
+    if (more > 1)
+        snprintf(lanes, sizeof lanes, " times cp=%llu times ep=%llu",
+                 (unsigned long long)at_least_one(out->dimensions.context_parallel),
+                 (unsigned long long)at_least_one(out->dimensions.expert_parallel));
     if (stages * target->data_parallel * tensor * more != target->devices)
         return ty_fail(error, TY_EINVAL,
                        "--fix: dp=%llu times pp=%llu times tp=%llu%s is not the %u devices of "
                        "the cluster",
                        (unsigned long long)target->data_parallel, (unsigned long long)stages,
-                       (unsigned long long)tensor, more > 1 ? " times cp times ep" : "",
-                       target->devices);
+                       (unsigned long long)tensor, lanes, target->devices);
     for (uint64_t s = 0; s < stages; s++)
         ty_text_addf(target->replicas, "%s%llu", s > 0 ? "," : "",
                      (unsigned long long)target->data_parallel);

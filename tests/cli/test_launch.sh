@@ -131,6 +131,16 @@ expect 0 export gpt.json --to megatron
 expect_output "--tensor-model-parallel-size 2" "--micro-batch-size" "--num-layers 12"
 expect 1 export ddp.json --to megatron
 expect_error_line "decoder"
+# Context and expert lanes: there a micro-batch is what one lane has.
+moe="-w mixtral-8x7b -c 8x\ dgx-h100 --seq 256 --global-batch 64 --no-simulate -q"
+eval "expect 0 plan $moe --fix pp=1,tp=2,ep=4,zero=1,micro_batch=8,compression=none -o experts.json"
+eval "expect 0 plan $moe --fix pp=1,tp=2,cp=2,ep=4,zero=1,compression=none -o lanes.json"
+expect 0 export experts.json --to megatron
+expect_output "--tensor-model-parallel-size 2" "--expert-model-parallel-size 4" "--micro-batch-size 2"
+expect 1 export lanes.json --to megatron
+expect_error_line "context ranks first"
+expect 1 export experts.json --to torchrun
+expect_error_line "tensor parallelism of 2"
 expect 3 workload import made/deepspeed/ds_config.json
 expect_error_line "DeepSpeed configuration" "batch=256"
 expect 0 workload import made/deepspeed/ds_config.json --workload gpt2 -o back.json
@@ -139,7 +149,7 @@ grep -q '"global_batch": 256' back.json && pass || fail "the batch of ds_config.
 grep -q '"train_micro_batch_size_per_gpu"' made/deepspeed/ds_config.json && pass || fail "ds_config.json"
 
 # Chakra: dependencies, transfers and groups of all processes fit together.
-for plan in ddp pipe gpt; do
+for plan in ddp pipe gpt lanes; do
     expect 0 export $plan.json --to chakra -o "made/chakra-$plan" --quiet
     if /usr/bin/python3 "$checks/check_chakra.py" "made/chakra-$plan"; then pass; else fail "Chakra traces of $plan"; fi
 done

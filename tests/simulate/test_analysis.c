@@ -19,12 +19,14 @@ typedef struct subject {
 
 static const struct row {
     const char *cluster, *replicas;
-    uint32_t stages, tensor, zero;
+    uint32_t stages, tensor, zero, context;
     ty_schedule schedule;
-} rows[] = {{"2x dgx-a100", "4,4", 2, 2, 0, TY_ONE_F_ONE_B},
-            {"2x dgx-a100", "16", 1, 1, 2, TY_GPIPE},
-            {"4x p100-server", "2,2,2,2", 4, 2, 0, TY_ZERO_BUBBLE},
-            {"2x dgx-h100", "8,8", 2, 1, 1, TY_GPIPE}};
+} rows[] = {{"2x dgx-a100", "4,4", 2, 2, 0, 1, TY_ONE_F_ONE_B},
+            {"2x dgx-a100", "16", 1, 1, 2, 1, TY_GPIPE},
+            {"4x p100-server", "2,2,2,2", 4, 2, 0, 1, TY_ZERO_BUBBLE},
+            {"2x dgx-h100", "8,8", 2, 1, 1, 1, TY_GPIPE},
+            {"4x p100-server", "1,1", 2, 2, 1, 4, TY_ONE_F_ONE_B},
+            {"2x dgx-a100", "4", 1, 1, 2, 4, TY_GPIPE}};
 enum { ROW_COUNT = sizeof rows / sizeof *rows };
 
 static subject open_subject(const struct row *row)
@@ -44,6 +46,7 @@ static subject open_subject(const struct row *row)
     options.replicas = row->replicas;
     options.fix_dimensions = true;
     options.dimensions.tensor_parallel = row->tensor;
+    options.dimensions.context_parallel = row->context;
     options.dimensions.zero = row->zero;
     options.fix_schedule = true;
     options.schedule = row->schedule;
@@ -188,7 +191,8 @@ Test(analysis, the_breakdown_is_the_summary_in_detail)
                      shares[TY_TIME_GRADIENT_EXCHANGE] + shares[TY_TIME_WEIGHT_GATHER] +
                          shares[TY_TIME_CODEC],
                      summary.exposed_collective_share, 1e-9);
-        cr_expect((shares[TY_TIME_TENSOR_EXCHANGE] > 0) == (rows[i].tensor > 1));
+        cr_expect((shares[TY_TIME_TENSOR_EXCHANGE] > 0) ==
+                  (rows[i].tensor > 1 || rows[i].context > 1));
         cr_expect(shares[TY_TIME_FORWARD] > 0 && shares[TY_TIME_BACKWARD] > 0 &&
                   shares[TY_TIME_OPTIMIZER] > 0);
         ty_free(busy);
