@@ -176,16 +176,20 @@ ty_status ty_expert_check(const ty_workload *workload, uint32_t lanes, ty_error 
 
 /* ---- Shares -------------------------------------------------------------------------------- */
 
-uint64_t ty_layer_expert_elements(const ty_layer *layer)
+/* In doubles, exact below 2^53: attributes of a file may be anything, and claim more than there is.
+ */
+uint64_t ty_layer_expert_elements(const ty_workload *workload, uint32_t layer)
 {
-    const uint64_t *a = layer->attributes;
-    const uint64_t matrices = a[TY_IS_GATED] != 0 ? 3 : 2;
+    const ty_layer *l = &workload->layers[layer];
+    const uint64_t *a = l->attributes, all = l->parameter_bytes / workload->element_bytes;
+    const double matrices = a[TY_IS_GATED] != 0 ? 3 : 2;
+    const double features = (double)a[TY_FEATURES], hidden = (double)a[TY_HIDDEN_FEATURES];
+    const double bias = a[TY_HAS_BIAS] != 0 ? (matrices - 1) * hidden + features : 0;
+    const double experts = (double)a[TY_EXPERTS] * (matrices * features * hidden + bias);
 
-    if (layer->kind != TY_LAYER_MOE)
+    if (l->kind != TY_LAYER_MOE)
         return 0;
-    return a[TY_EXPERTS] *
-           (matrices * a[TY_FEATURES] * a[TY_HIDDEN_FEATURES] +
-            (a[TY_HAS_BIAS] != 0 ? (matrices - 1) * a[TY_HIDDEN_FEATURES] + a[TY_FEATURES] : 0));
+    return experts < (double)all ? (uint64_t)experts : all;
 }
 
 double ty_lane_parameter_share(const ty_plan *plan, uint32_t layer)
@@ -197,7 +201,8 @@ double ty_lane_parameter_share(const ty_plan *plan, uint32_t layer)
 
     if (lanes <= 1 || l->kind != TY_LAYER_MOE || !(all > 0))
         return share;
-    return share * (1 - (double)ty_layer_expert_elements(l) / all * (1 - 1 / lanes));
+    return share *
+           (1 - (double)ty_layer_expert_elements(plan->workload, layer) / all * (1 - 1 / lanes));
 }
 
 /* Lanes that have different tokens. */

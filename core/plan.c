@@ -151,7 +151,7 @@ static uint64_t own_elements(const ty_plan *plan, const ty_bucket *bucket, uint3
 {
     const ty_layer *l = &plan->workload->layers[layer];
     const uint32_t lanes = ty_plan_lanes(plan, TY_EXPERT_LANES);
-    const uint64_t experts = lanes > 1 ? ty_layer_expert_elements(l) : 0;
+    const uint64_t experts = lanes > 1 ? ty_layer_expert_elements(plan->workload, layer) : 0;
 
     if (l->is_frozen)
         return 0;

@@ -391,7 +391,7 @@ static ty_status check_frozen(const checker *c, uint32_t index)
 static bool has_experts(const ty_plan *p, const ty_bucket *b)
 {
     for (uint32_t i = b->first_layer; i < b->first_layer + b->layer_count; i++)
-        if (ty_layer_expert_elements(&p->workload->layers[i]) > 0)
+        if (ty_layer_expert_elements(p->workload, i) > 0)
             return ty_plan_lanes(p, TY_EXPERT_LANES) > 1;
     return false;
 }

@@ -574,7 +574,7 @@ static bool adds_to(const ty_workload *w, uint32_t stage, uint32_t layer, const 
     const ty_layer *l = &w->layers[layer];
 
     if (bucket->of_experts)
-        return is_in(bucket, layer) && ty_layer_expert_elements(l) > 0 && !l->is_frozen;
+        return is_in(bucket, layer) && ty_layer_expert_elements(w, layer) > 0 && !l->is_frozen;
     if (bucket->stage == stage && is_in(bucket, layer) && l->parameter_bytes > 0 && !l->is_frozen)
         return true;
     return l->tied_to != TY_NO_LAYER && is_in(bucket, l->tied_to) &&

@@ -342,8 +342,8 @@ ty_status ty_context_check(const ty_workload *workload, uint32_t lanes,
 /** Whether `lanes` divide the experts of all moe layers, of which there is one; else TY_EINVAL. */
 ty_status ty_expert_check(const ty_workload *workload, uint32_t lanes,
                           ty_error *error) TY_MUST_CHECK;
-/** Parameters of all routed experts of a layer; 0 for other kinds than moe. */
-uint64_t ty_layer_expert_elements(const ty_layer *layer);
+/** Parameters of all routed experts of a layer, at most its own; 0 for other kinds than moe. */
+uint64_t ty_layer_expert_elements(const ty_workload *workload, uint32_t layer);
 /** Share of a layer's parameters, and of its work and stash, that each lane has. */
 double ty_lane_parameter_share(const ty_plan *plan, uint32_t layer);
 double ty_lane_work_share(const ty_plan *plan, uint32_t layer);

@@ -308,7 +308,7 @@ Test(lanes, gradients_of_buckets)
     cr_expect_eq(plan->buckets[1].gradient_bytes, 4 * EXPERT_ELEMENTS / 4);
     cr_expect_eq(ty_bucket_device_count(plan, &plan->buckets[0]), 4);
     cr_expect_eq(ty_bucket_device_count(plan, &plan->buckets[1]), 2);
-    cr_expect_eq(ty_layer_expert_elements(&plan->workload->layers[MOE_LAYER]), EXPERT_ELEMENTS);
+    cr_expect_eq(ty_layer_expert_elements(plan->workload, MOE_LAYER), EXPERT_ELEMENTS);
     ty_plan_free(plan);
 }
 
