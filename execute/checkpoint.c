@@ -165,7 +165,7 @@ static header header_of(const ty_checkpoint_place *place, uint32_t section_count
     memset(&made, 0, sizeof made); /* padding is compared too */
     memcpy(made.magic, MAGIC, sizeof MAGIC);
     made.plan = place->plan;
-    made.rank = place->source_rank;
+    made.rank = place->source;
     made.rank_count = place->rank_count;
     made.step = place->step;
     made.section_count = section_count;
@@ -181,7 +181,7 @@ static ty_status place_make(const ty_interpreter *in, ty_checkpoint_place *out, 
                                  .samples =
                                      in->origin_samples + steps * in->options.plan->global_batch,
                                  .rank_count = in->options.transport->size,
-                                 .source_rank = in->rank};
+                                 .source = in->options.transport->rank};
     return ty_plan_digest(in->options.plan, &out->plan, error);
 }
 
@@ -312,6 +312,12 @@ static void add_bound(const ty_plan *plan, ty_text *text)
     }
 }
 
+/* Lanes that a plan does not mention are one. */
+static uint32_t one_at_least(uint32_t lanes)
+{
+    return lanes > 1 ? lanes : 1;
+}
+
 /* Equal of plans that can go on from each other's checkpoints. */
 static ty_status state_digest(const ty_plan *plan, ty_digest *out, ty_error *error)
 {
@@ -323,7 +329,10 @@ static ty_status state_digest(const ty_plan *plan, ty_digest *out, ty_error *err
                  plan->workload_digest.hex, (unsigned long long)plan->seed,
                  ty_optimizer_name(o->kind), o->momentum, o->beta1, o->beta2, o->epsilon,
                  o->weight_decay);
-    ty_text_addf(&text, "interleave %u, lanes %u\n", ty_plan_interleave(plan), ty_plan_width(plan));
+    ty_text_addf(&text, "interleave %u, lanes %u %u %u%s\n", ty_plan_interleave(plan),
+                 one_at_least(plan->tensor_parallel), one_at_least(plan->context_parallel),
+                 one_at_least(plan->expert_parallel),
+                 plan->sequence_parallel ? " along the sequence" : "");
     for (uint32_t s = 0; s < plan->stage_count; s++)
         ty_text_addf(&text, "stage %u %u\n", plan->stages[s].first_layer,
                      plan->stages[s].layer_count);
@@ -418,10 +427,11 @@ done:
     return status;
 }
 
-/* The rank whose state is that of `rank`: a replica of the same position. */
-static ty_status source_find(const latest *found, const ty_plan *plan, uint32_t rank, uint32_t *out,
-                             ty_error *error)
+/* The process whose state is that of `process`: of a replica of the same position the same lane. */
+static ty_status source_find(const latest *found, const ty_plan *plan, uint32_t process,
+                             uint32_t *out, ty_error *error)
 {
+    const uint32_t width = ty_plan_width(plan), rank = process / width;
     const uint32_t position = ty_plan_stage_of_rank(plan, rank);
     const uint32_t replica = rank - ty_plan_first_rank(plan, position);
     uint32_t first = 0, replicas = 0;
@@ -436,11 +446,11 @@ static ty_status source_find(const latest *found, const ty_plan *plan, uint32_t 
             ty_json_as_uint32(ty_json_at(found->replicas, p), 1, TY_MAX_RANKS, &replicas, error);
     }
     if (status == TY_OK)
-        *out = first + replica % replicas;
+        *out = (first + replica % replicas) * width + process % width;
     return status;
 }
 
-static ty_status latest_check(const ty_json *root, const ty_plan *plan, uint32_t rank,
+static ty_status latest_check(const ty_json *root, const ty_plan *plan, uint32_t process,
                               uint32_t steps, ty_checkpoint_place *out, ty_error *error)
 {
     latest found = {0};
@@ -461,15 +471,15 @@ static ty_status latest_check(const ty_json *root, const ty_plan *plan, uint32_t
     if (found.place.step >= steps)
         return ty_json_fail(root, error, "a checkpoint of fewer than %u steps, not one of %u",
                             steps, found.place.step);
-    found.place.source_rank = rank;
+    found.place.source = process;
     if (!is_own)
-        TY_CHECK(source_find(&found, plan, rank, &found.place.source_rank, error), status, done);
+        TY_CHECK(source_find(&found, plan, process, &found.place.source, error), status, done);
     *out = found.place;
 done:
     return status;
 }
 
-ty_status ty_checkpoint_find(const char *directory, const ty_plan *plan, uint32_t rank,
+ty_status ty_checkpoint_find(const char *directory, const ty_plan *plan, uint32_t process,
                              uint32_t steps, ty_checkpoint_place *out, ty_error *error)
 {
     ty_json_document *document = NULL;
@@ -480,7 +490,7 @@ ty_status ty_checkpoint_find(const char *directory, const ty_plan *plan, uint32_
     if (!ty_file_exists(path))
         return ty_fail(error, TY_EIO, "%s: there is no checkpoint to go on from", path);
     TY_CHECK(ty_json_load(path, &document, error), status, done);
-    status = latest_check(ty_json_root(document), plan, rank, steps, out, error);
+    status = latest_check(ty_json_root(document), plan, process, steps, out, error);
 done:
     ty_json_free(document);
     return status;
@@ -494,7 +504,8 @@ static void own_remove(const ty_interpreter *in, const char *directory, uint32_t
     const uint32_t size = in->options.transport->size;
     char path[PATH_SIZE], temporary[PATH_SIZE + TEMPORARY_SIZE];
 
-    for (uint32_t rank = in->rank; rank < size || rank < in->origin_ranks; rank += size) {
+    for (uint32_t rank = in->options.transport->rank; rank < size || rank < in->origin_ranks;
+         rank += size) {
         rank_path(directory, step, rank, path);
         unlink(path);
         temporary_path(path, temporary);
@@ -528,7 +539,7 @@ static ty_status own_save(ty_interpreter *in, const char *directory, ty_checkpoi
     ty_status status;
 
     folder_path(directory, in->controls_done, folder);
-    rank_path(directory, in->controls_done, in->rank, path);
+    rank_path(directory, in->controls_done, in->options.transport->rank, path);
     TY_CHECK(sections_find(in, &s, error), status, cleanup);
     TY_CHECK(weights_check(&s, in->controls_done, error), status, cleanup);
     TY_CHECK(place_make(in, place, error), status, cleanup);
@@ -553,7 +564,7 @@ ty_status ty_checkpoint_save(ty_interpreter *in, const char *directory, uint32_t
 
     status = ty_transport_agree(transport, status, error);
     if (status == TY_OK) {
-        if (in->rank == 0)
+        if (transport->rank == 0)
             status = latest_write(in, directory, &place, error);
         status = ty_transport_agree(transport, status, error);
     }
@@ -589,7 +600,7 @@ ty_status ty_checkpoint_load(ty_interpreter *in, const char *directory,
 
     if (strlen(directory) > PATH_SIZE - 64)
         return ty_fail(error, TY_EINVAL, "%.64s...: too long a path", directory);
-    rank_path(directory, place->step, place->source_rank, path);
+    rank_path(directory, place->step, place->source, path);
     step_set(in, place->step);
     in->origin_step = place->step;
     in->origin_samples = place->samples;

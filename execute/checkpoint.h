@@ -21,11 +21,11 @@
 
 /** A checkpoint that there is. Zero: none. */
 typedef struct ty_checkpoint_place {
-    uint32_t step;        /* steps done when it was written */
-    uint64_t samples;     /* that they took of the training run */
-    ty_digest plan;       /* of the plan that wrote it */
-    uint32_t rank_count;  /* of that plan; the files there are */
-    uint32_t source_rank; /* whose file this rank goes on from */
+    uint32_t step;       /* steps done when it was written */
+    uint64_t samples;    /* that they took of the training run */
+    ty_digest plan;      /* of the plan that wrote it */
+    uint32_t rank_count; /* files there are: processes of that plan */
+    uint32_t source;     /* the process whose file this one goes on from */
 } ty_checkpoint_place;
 
 /**
@@ -36,7 +36,7 @@ typedef struct ty_checkpoint_place {
  * @return TY_EIO: there is none; TY_EPARSE: damaged, or of another plan, or of no fewer steps than
  * `steps`.
  */
-ty_status ty_checkpoint_find(const char *directory, const ty_plan *plan, uint32_t rank,
+ty_status ty_checkpoint_find(const char *directory, const ty_plan *plan, uint32_t process,
                              uint32_t steps, ty_checkpoint_place *out,
                              ty_error *error) TY_MUST_CHECK;
 
