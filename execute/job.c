@@ -64,7 +64,7 @@ static ty_status timed_check(const ty_job *job, const ty_device_backend *backend
                        "job:/instruction_s: found none, expected a time for each "
                        "instruction");
     if (ty_target_is_set(&job->until))
-        what = "an accuracy to reach";
+        what = "a target to reach";
     if (job->checkpoint != NULL)
         what = "a folder for checkpoints";
     if (job->gradients != NULL)

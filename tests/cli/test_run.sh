@@ -61,7 +61,7 @@ expect 0 check "$work/resnet50-run.json"
 expect 0 run "$work/resnet50.json" --backend replay --steps 2 -q --metrics "$work/resnet50.prom" --mlperf-log "$work/resnet50.log"
 if grep -q loss "$work/resnet50.prom" "$work/resnet50.log"; then fail "a replay has a loss"; else pass; fi
 expect 1 run "$work/resnet50.json" --backend replay --until accuracy=0.5 -q
-expect_error_line "replay" "trains nothing" "accuracy"
+expect_error_line "replay" "trains nothing" "target"
 expect 1 run "$work/plan.json" --backend rerun -q
 expect_error_line "rerun" "replay"
 

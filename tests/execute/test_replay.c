@@ -339,7 +339,7 @@ Test(replay, what_it_cannot_give_is_refused)
 
     job->until.accuracy = 0.5;
     job->evaluate_every = 2;
-    expect_refused(job, "trains nothing: found an accuracy to reach");
+    expect_refused(job, "trains nothing: found a target to reach");
     job->until.accuracy = 0;
     job->checkpoint = ty_strdup(directory);
     expect_refused(job, "trains nothing: found a folder for checkpoints");
