@@ -3,9 +3,11 @@
  * A communication backend: what moves bytes between ranks. One struct of functions and one file per
  * backend ("mpi" between processes, "local" between threads of one process). Internal to execute/.
  *
- * A transport is used by one thread of its rank at a time: the communication thread while a program
- * runs, the rank's main thread before and after. Messages between two ranks with equal tags arrive
- * in order. Waiting sleeps rather than spins: ranks share cores with others.
+ * Ranks here are processes: with tensor parallelism one for each lane (ty_plan_process_count). Two
+ * threads may use a transport at once, each for messages of its own: while a program runs the
+ * communication thread, and the compute thread for what lanes exchange inside a pass. Messages
+ * between two ranks with equal tags arrive in order. Waiting sleeps rather than spins: ranks share
+ * cores with others.
  */
 #ifndef TY_EXECUTE_TRANSPORT_H
 #define TY_EXECUTE_TRANSPORT_H
@@ -61,6 +63,7 @@ ty_status ty_transport_receive(ty_transport *transport, uint32_t from, uint32_t 
 
 typedef enum ty_element {
     TY_ELEMENT_FLOAT,
+    TY_ELEMENT_LARGEST_FLOAT, /* "sums" are the largest of the floats */
     TY_ELEMENT_HALF,
     TY_ELEMENT_BFLOAT,
     TY_ELEMENT_DOUBLE,

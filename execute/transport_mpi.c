@@ -3,6 +3,7 @@
 
 #include <mpi.h>
 
+#include <pthread.h>
 #include <stdlib.h>
 
 #define PIECE_BYTES (UINT64_C(1) << 30) /* counts are ints: longer messages go in pieces */
@@ -21,12 +22,21 @@ static ty_status mpi_fail(ty_error *error, const char *call, int code)
     return ty_fail(error, TY_EBACKEND, "%s: %.*s", call, length, text);
 }
 
-static void mpi_cancel(ty_transport *transport, ty_request *request)
+/* MPI is called by one thread at a time (MPI_THREAD_SERIALIZED). */
+static void lock(const ty_transport *transport)
 {
-    message *own = (message *)request;
+    pthread_mutex_lock(transport->state);
+}
+
+static void unlock(const ty_transport *transport)
+{
+    pthread_mutex_unlock(transport->state);
+}
+
+static void message_cancel(message *own)
+{
     int i;
 
-    (void)transport;
     for (i = 0; own != NULL && i < own->piece_count; i++) {
         if (own->pieces[i] != MPI_REQUEST_NULL) {
             MPI_Cancel(&own->pieces[i]);
@@ -34,6 +44,13 @@ static void mpi_cancel(ty_transport *transport, ty_request *request)
         }
     }
     ty_free(own);
+}
+
+static void mpi_cancel(ty_transport *transport, ty_request *request)
+{
+    lock(transport);
+    message_cancel((message *)request);
+    unlock(transport);
 }
 
 static message *message_new(uint64_t bytes)
@@ -60,18 +77,19 @@ static ty_status mpi_send(ty_transport *transport, uint32_t to, uint32_t tag, co
                           uint64_t bytes, ty_request **out, ty_error *error)
 {
     message *made = message_new(bytes);
-    int i, code;
+    int i, code = MPI_SUCCESS;
 
     if (made == NULL)
         return ty_fail(error, TY_ENOMEM, "out of memory");
-    for (i = 0; i < made->piece_count; i++) {
+    lock(transport);
+    for (i = 0; i < made->piece_count && code == MPI_SUCCESS; i++)
         code = MPI_Isend((const char *)buffer + (uint64_t)i * PIECE_BYTES, piece_size(bytes, i),
                          MPI_BYTE, (int)to, (int)tag, MPI_COMM_WORLD, &made->pieces[i]);
-        if (code != MPI_SUCCESS) {
-            mpi_cancel(transport, (ty_request *)made);
-            return mpi_fail(error, "MPI_Isend", code);
-        }
-    }
+    if (code != MPI_SUCCESS)
+        message_cancel(made);
+    unlock(transport);
+    if (code != MPI_SUCCESS)
+        return mpi_fail(error, "MPI_Isend", code);
     *out = (ty_request *)made;
     return TY_OK;
 }
@@ -80,18 +98,19 @@ static ty_status mpi_receive(ty_transport *transport, uint32_t from, uint32_t ta
                              uint64_t bytes, ty_request **out, ty_error *error)
 {
     message *made = message_new(bytes);
-    int i, code;
+    int i, code = MPI_SUCCESS;
 
     if (made == NULL)
         return ty_fail(error, TY_ENOMEM, "out of memory");
-    for (i = 0; i < made->piece_count; i++) {
+    lock(transport);
+    for (i = 0; i < made->piece_count && code == MPI_SUCCESS; i++)
         code = MPI_Irecv((char *)buffer + (uint64_t)i * PIECE_BYTES, piece_size(bytes, i), MPI_BYTE,
                          (int)from, (int)tag, MPI_COMM_WORLD, &made->pieces[i]);
-        if (code != MPI_SUCCESS) {
-            mpi_cancel(transport, (ty_request *)made);
-            return mpi_fail(error, "MPI_Irecv", code);
-        }
-    }
+    if (code != MPI_SUCCESS)
+        message_cancel(made);
+    unlock(transport);
+    if (code != MPI_SUCCESS)
+        return mpi_fail(error, "MPI_Irecv", code);
     *out = (ty_request *)made;
     return TY_OK;
 }
@@ -102,14 +121,16 @@ static ty_status mpi_test(ty_transport *transport, ty_request *request, bool *is
     message *own = (message *)request;
     int i, is_complete = 1, code = MPI_SUCCESS;
 
+    lock(transport);
     for (i = 0; i < own->piece_count && is_complete && code == MPI_SUCCESS; i++) {
         if (own->pieces[i] != MPI_REQUEST_NULL)
             code = MPI_Test(&own->pieces[i], &is_complete, MPI_STATUS_IGNORE);
     }
-    if (code != MPI_SUCCESS) {
-        mpi_cancel(transport, request);
+    if (code != MPI_SUCCESS)
+        message_cancel(own);
+    unlock(transport);
+    if (code != MPI_SUCCESS)
         return mpi_fail(error, "MPI_Test", code);
-    }
     *is_done = is_complete != 0;
     if (*is_done)
         ty_free(own);
@@ -127,6 +148,8 @@ static void mpi_close(ty_transport *transport)
             MPI_Abort(MPI_COMM_WORLD, 1);
         MPI_Finalize();
     }
+    pthread_mutex_destroy(transport->state);
+    ty_free(transport->state);
     ty_free(transport);
 }
 
@@ -159,11 +182,15 @@ static ty_status local_rank(uint32_t *out, ty_error *error)
 ty_status ty_transport_mpi(ty_transport **out, ty_error *error)
 {
     ty_transport *transport = ty_alloc(1, sizeof *transport);
+    pthread_mutex_t *calls = ty_alloc(1, sizeof *calls);
     int code, level = 0, rank = 0, size = 0;
     ty_status status;
 
-    if (transport == NULL)
+    if (transport == NULL || calls == NULL || pthread_mutex_init(calls, NULL) != 0) {
+        ty_free(transport);
+        ty_free(calls);
         return ty_fail(error, TY_ENOMEM, "out of memory");
+    }
     /* With more ranks than cores Open MPI would call sched_yield in every test that finds nothing,
      * which can cost a scheduler's slice; whoever tests here sleeps in between anyway. */
     setenv("OMPI_MCA_mpi_yield_when_idle", "0", 1);
@@ -173,9 +200,9 @@ ty_status ty_transport_mpi(ty_transport **out, ty_error *error)
      * (tests/testbed). What the user has set stays. */
     setenv("OMPI_MCA_btl_tcp_eager_limit", "524288", 0);
     setenv("OMPI_MCA_btl_tcp_max_send_size", "524288", 0);
-    /* One thread calls MPI and it is the one that is here: see interpreter.c. */
-    code = MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &level);
-    if (code != MPI_SUCCESS || level < MPI_THREAD_FUNNELED) {
+    code = MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &level);
+    if (code != MPI_SUCCESS || level < MPI_THREAD_SERIALIZED) {
+        ty_free(calls);
         ty_free(transport);
         return ty_fail(error, TY_EBACKEND, "MPI does not start with threads");
     }
@@ -184,6 +211,7 @@ ty_status ty_transport_mpi(ty_transport **out, ty_error *error)
     MPI_Comm_size(MPI_COMM_WORLD, &size);
     *transport = (ty_transport){.rank = (uint32_t)rank,
                                 .size = (uint32_t)size,
+                                .state = calls,
                                 .send = mpi_send,
                                 .receive = mpi_receive,
                                 .test = mpi_test,
@@ -196,6 +224,7 @@ ty_status ty_transport_mpi(ty_transport **out, ty_error *error)
 
 cleanup:
     MPI_Finalize();
+    ty_free(calls);
     ty_free(transport);
     return status;
 }
