@@ -5,7 +5,6 @@
 #include "ty_memory.h"
 
 #include <assert.h>
-#include <math.h>
 #include <string.h>
 
 enum { SCORE_BYTES = 8 }; /* of a member of a population: its score and its seed, 4 each */
@@ -63,6 +62,11 @@ uint32_t ty_plan_rank_count(const ty_plan *plan)
     for (uint32_t s = 0; s < ty_plan_position_count(plan); s++)
         ranks += plan->stages[s].replicas;
     return ranks;
+}
+
+uint32_t ty_plan_process_count(const ty_plan *plan)
+{
+    return ty_plan_rank_count(plan) * ty_plan_width(plan);
 }
 
 uint32_t ty_plan_first_rank(const ty_plan *plan, uint32_t stage)
@@ -138,12 +142,20 @@ static uint64_t matrix_elements(const ty_layer *layer)
 
 /* ---- Buckets ------------------------------------------------------------------------------- */
 
-/* How many of a layer's elements the greediest tensor lane has. */
+/* How many of a layer's `elements` each tensor lane has. A vocabulary is divided row by row and
+ * padded. */
 static uint64_t lane_elements(const ty_plan *plan, uint32_t layer, uint64_t elements)
 {
-    if (ty_plan_lanes(plan, TY_TENSOR_LANES) == 1)
+    const ty_layer *l = &plan->workload->layers[layer];
+    const uint64_t lanes = ty_plan_lanes(plan, TY_TENSOR_LANES), matrix = matrix_elements(l);
+    uint64_t rows;
+
+    if (lanes == 1 || elements == 0 || ty_tensor_parameter_share(plan, layer) >= 1)
         return elements;
-    return (uint64_t)ceil((double)elements * ty_tensor_parameter_share(plan, layer));
+    if (ty_layer_tensor_split(plan->workload, layer) != TY_SPLIT_VOCABULARY || elements < matrix)
+        return (elements + lanes - 1) / lanes;
+    rows = l->attributes[l->kind == TY_LAYER_EMBEDDING ? TY_VOCABULARY : TY_OUT_FEATURES];
+    return (rows + lanes - 1) / lanes * (matrix / rows) + (elements - matrix + lanes - 1) / lanes;
 }
 
 /* Elements of one lane that a layer adds to a bucket of its stage, tied matrices included. */

@@ -312,8 +312,11 @@ uint32_t ty_program_peak_in_flight(const ty_program *program, uint32_t stage)
 
 uint64_t ty_plan_transfer_bytes(const ty_plan *plan, uint32_t stage)
 {
-    const uint64_t bytes =
-        ty_lane_bytes(plan, ty_workload_cut_bytes(plan->workload, plan->stages[stage].first_layer));
+    const uint32_t first = plan->stages[stage].first_layer;
+    const uint64_t bytes = ty_lane_bytes(plan, ty_workload_cut_bytes(plan->workload, first));
+
+    if (first > 0 && ty_layer_tensor_split(plan->workload, first - 1) == TY_SPLIT_VOCABULARY)
+        return ty_lane_bytes(plan, ty_layer_lane_bytes(plan, first - 1));
     return plan->sequence_parallel ? bytes / ty_plan_lanes(plan, TY_TENSOR_LANES) : bytes;
 }
 

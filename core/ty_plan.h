@@ -218,6 +218,9 @@ ty_status ty_plan_digest(const ty_plan *plan, ty_digest *out, ty_error *error) T
 #define TY_MAX_LANES 1024 /* of each kind */
 #define TY_MAX_STAGES_OF_A_PLAN 10000
 uint32_t ty_plan_rank_count(const ty_plan *plan);
+/** Processes that run a plan, one for each lane of each rank: process p is lane p % width of rank
+ * p / width. */
+uint32_t ty_plan_process_count(const ty_plan *plan);
 /** Stages a position, at least 1; and lanes a rank, of all kinds, at least 1. */
 uint32_t ty_plan_interleave(const ty_plan *plan);
 uint32_t ty_plan_width(const ty_plan *plan);
@@ -398,9 +401,21 @@ ty_tensor_split ty_layer_tensor_split(const ty_workload *workload, uint32_t laye
 ty_status ty_tensor_check(const ty_workload *workload, uint32_t lanes,
                           ty_error *error) TY_MUST_CHECK;
 /** Share of a layer's parameters, and of its work and stash, that each tensor lane has: 1 / lanes
- * or 1. */
+ * or 1. All parameters of a divided layer are divided, biases and positions too: each lane adds its
+ * part of them to what the lanes then sum. */
 double ty_tensor_parameter_share(const ty_plan *plan, uint32_t layer);
 double ty_tensor_work_share(const ty_plan *plan, uint32_t layer);
+
+/**
+ * Bytes of a bucket's gradients that the tensor lanes of a rank sum (all-reduce) before its update,
+ * once a step. Parameters that every lane has whole (norms) need it where lanes saw different parts
+ * of the sequence, and where a compression chose differently on each lane; of a sharded bucket the
+ * own share of them. 0: every lane has their gradients already.
+ */
+uint64_t ty_bucket_lane_bytes(const ty_plan *plan, const ty_bucket *bucket);
+/** Bytes of a sample that each tensor lane has of what a layer makes: its part of the sequence, or
+ * of the vocabulary, or all. */
+uint64_t ty_layer_lane_bytes(const ty_plan *plan, uint32_t layer);
 
 /* A summary as a JSON object, the same wherever it stands. */
 void ty_step_summary_to_json(const ty_step_summary *summary, ty_json_writer *writer,
