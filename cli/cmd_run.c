@@ -169,7 +169,7 @@ exit_code cmd_run(const cli_options *options)
     if (output == NULL && scratch_file("trainyard-run", scratch, sizeof scratch, &error) == TY_OK)
         output = scratch;
     if (output == NULL || job_from_options(options, &inputs, output, &job, &error) != TY_OK ||
-        worker_run(job, ty_plan_rank_count(job->plan), options->quiet, &error) != TY_OK ||
+        worker_run(job, ty_plan_process_count(job->plan), options->quiet, &error) != TY_OK ||
         write_logs(options, job, output, &error) != TY_OK ||
         show(options, output, &text, &error) != TY_OK)
         code = report_failure(&error);

@@ -18,6 +18,16 @@ static void add_floats(void *target, const void *source, uint64_t count)
         t[i] += s[i];
 }
 
+static void keep_largest(void *target, const void *source, uint64_t count)
+{
+    float *t = target;
+    const float *s = source;
+    uint64_t i;
+
+    for (i = 0; i < count; i++)
+        t[i] = s[i] > t[i] ? s[i] : t[i];
+}
+
 static void add_doubles(void *target, const void *source, uint64_t count)
 {
     double *t = target;
@@ -40,6 +50,7 @@ static void add_bfloats(void *target, const void *source, uint64_t count)
 
 static const element_type element_types[TY_ELEMENT_COUNT] = {
     [TY_ELEMENT_FLOAT] = {sizeof(float), add_floats},
+    [TY_ELEMENT_LARGEST_FLOAT] = {sizeof(float), keep_largest},
     [TY_ELEMENT_HALF] = {sizeof(uint16_t), add_halves},
     [TY_ELEMENT_BFLOAT] = {sizeof(uint16_t), add_bfloats},
     [TY_ELEMENT_DOUBLE] = {sizeof(double), add_doubles},

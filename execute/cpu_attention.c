@@ -2,7 +2,8 @@
  * Multi-head attention (Vaswani et al., 2017), with fewer key and value heads than query heads if
  * asked for (Ainslie et al., "GQA", 2023). Probabilities are kept for backward: at the sequence
  * lengths a CPU trains, that is cheaper than computing them again. With selective recomputing they
- * are not (Korthikanti et al., 2022, section 4.1).
+ * are not (Korthikanti et al., 2022, section 4.1). A lane has some of the heads, with the rows of
+ * the first projection and the columns of the second that belong to them.
  */
 #include "cpu_layer.h"
 #include "cpu_math.h"
@@ -25,18 +26,20 @@ typedef struct attention {
 static attention attention_of(const ty_stage_device *stage, const cpu_node *node)
 {
     const uint64_t *a = node->layer->attributes;
-    uint64_t length = stage->values[node->output].shape.dimensions[0];
+    const uint64_t length = node->layer->output.dimensions[0];
+    const uint32_t lanes = cpu_lane_count(&stage->options);
+    const uint64_t heads = a[TY_HEADS] / lanes, kv_heads = a[TY_KV_HEADS] / lanes;
 
     return (attention){
         .batch = cpu_batch(stage),
         .length = length,
         .rows = cpu_batch(stage) * length,
         .features = a[TY_FEATURES],
-        .heads = a[TY_HEADS],
-        .kv_heads = a[TY_KV_HEADS],
+        .heads = heads,
+        .kv_heads = kv_heads,
         .head_size = a[TY_HEAD_SIZE],
-        .queries = a[TY_HEADS] * a[TY_HEAD_SIZE],
-        .project = (a[TY_HEADS] + 2 * a[TY_KV_HEADS]) * a[TY_HEAD_SIZE],
+        .queries = heads * a[TY_HEAD_SIZE],
+        .project = (heads + 2 * kv_heads) * a[TY_HEAD_SIZE],
         .is_causal = a[TY_IS_CAUSAL] != 0,
         .has_bias = a[TY_HAS_BIAS] != 0,
         .is_selective = stage->options.recompute == TY_RECOMPUTE_SELECTIVE,
@@ -49,48 +52,84 @@ static uint32_t attention_tensors(const ty_workload *workload, uint32_t index,
                                   cpu_tensor tensors[CPU_MAX_TENSORS])
 {
     const uint64_t *a = workload->layers[index].attributes;
-    uint64_t queries = a[TY_HEADS] * a[TY_HEAD_SIZE];
-    uint64_t project = queries + 2 * a[TY_KV_HEADS] * a[TY_HEAD_SIZE];
+    uint64_t queries = a[TY_HEADS] * a[TY_HEAD_SIZE], keys = a[TY_KV_HEADS] * a[TY_HEAD_SIZE];
+    uint64_t project = queries + 2 * keys;
 
     tensors[PROJECT] = (cpu_tensor){.count = project * a[TY_FEATURES],
-                                    .deviation = ty_init_transformer_deviation(workload, false)};
+                                    .deviation = ty_init_transformer_deviation(workload, false),
+                                    .division = CPU_BY_ROWS,
+                                    .columns = a[TY_FEATURES],
+                                    .groups = {queries, keys, keys}};
     tensors[OUT] = (cpu_tensor){.count = a[TY_FEATURES] * queries,
-                                .deviation = ty_init_transformer_deviation(workload, true)};
-    tensors[PROJECT_BIAS] = (cpu_tensor){.count = project};
-    tensors[OUT_BIAS] = (cpu_tensor){.count = a[TY_FEATURES]};
+                                .deviation = ty_init_transformer_deviation(workload, true),
+                                .division = CPU_BY_COLUMNS,
+                                .columns = queries};
+    tensors[PROJECT_BIAS] =
+        (cpu_tensor){.count = project, .division = CPU_BY_ROWS, .groups = {queries, keys, keys}};
+    tensors[OUT_BIAS] = (cpu_tensor){.count = a[TY_FEATURES], .division = CPU_BY_ROWS};
     return a[TY_HAS_BIAS] != 0 ? 4 : 2;
 }
 
-/* What a slot keeps: projections [rows][project], probabilities [batch][heads][length][length],
- * context [rows][queries]; where backward comes in two parts also the gradient of the projections,
- * which else is scratch. */
+/* What a slot keeps. Where backward comes in two parts that includes the gradient of the
+ * projections, which else is scratch; where lanes divide the sequence, the whole input, and in two
+ * parts the whole gradient of the output. */
+typedef struct kept {
+    float *project;       /* [rows][project] */
+    float *probabilities; /* [batch][heads][length][length] */
+    float *context;       /* [rows][queries] */
+    float *dproject;      /* [rows][project], or NULL */
+    float *x, *dy;        /* [rows][features], or NULL */
+} kept;
+
 static uint64_t probability_count(const attention *at)
 {
     return at->is_selective ? 0 : at->batch * at->heads * at->length * at->length;
 }
 
+/* Cuts a slot's stash. @return floats of it; `stash` may be NULL to count */
+static uint64_t kept_cut(const ty_stage_device *stage, const cpu_node *node, const attention *at,
+                         float *stash, kept *out)
+{
+    const bool splits = stage->options.splits_backward, gathers = cpu_gathers(stage, node);
+    const uint64_t whole = gathers ? at->rows * at->features : 0;
+    const uint64_t counts[] = {at->rows * at->project,
+                               probability_count(at),
+                               at->rows * at->queries,
+                               splits ? at->rows * at->project : 0,
+                               whole,
+                               splits ? whole : 0};
+    float **const parts[] = {
+        &out->project, &out->probabilities, &out->context, &out->dproject, &out->x, &out->dy};
+    uint64_t used = 0;
+
+    for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
+        *parts[i] = stash != NULL && counts[i] > 0 ? stash + used : NULL;
+        used += counts[i];
+    }
+    return used;
+}
+
 /* Of one head of one sample: kept ones, or room at the end of scratch for those of any head. */
-static float *probabilities_at(const ty_stage_device *stage, const attention *at, float *kept,
+static float *probabilities_at(const ty_stage_device *stage, const attention *at, float *all,
                                uint64_t b, uint64_t h)
 {
     if (at->is_selective)
         return (float *)stage->scratch + at->rows * (at->project + at->queries) +
                at->length * at->length;
-    return kept + (b * at->heads + h) * at->length * at->length;
+    return all + (b * at->heads + h) * at->length * at->length;
 }
 
 static ty_status attention_build(ty_stage_device *stage, cpu_node *node, ty_error *error)
 {
     attention at = attention_of(stage, node);
+    kept none;
 
     (void)error;
-    node->stash_bytes =
-        (at.rows * (at.project + at.queries) + probability_count(&at)) * sizeof(float);
-    if (stage->options.splits_backward)
-        node->stash_bytes += at.rows * at.project * sizeof(float);
+    node->stash_bytes = kept_cut(stage, node, &at, NULL, &none) * sizeof(float);
     node->scratch_bytes =
         (at.rows * (at.project + at.queries) + (at.is_selective ? 2 : 1) * at.length * at.length) *
         sizeof(float);
+    node->lane_floats = at.rows * at.features;
     return TY_OK;
 }
 
@@ -155,30 +194,44 @@ static void head_forward(const attention *at, const float *q, const float *k, co
     }
 }
 
+/* The second projection: this lane's summand of the output, and the sum. */
+static ty_status out_forward(ty_stage_device *stage, const cpu_node *node, const attention *at,
+                             const float *context, float *y, ty_error *error)
+{
+    float *summand = cpu_summand(stage, node, false, y);
+
+    cpu_affine(at->rows, at->queries, at->features, context, cpu_parameters(stage, node, OUT), NULL,
+               summand);
+    if (at->has_bias)
+        cpu_add_lane_bias(stage, at->rows, at->features, cpu_parameters(stage, node, OUT_BIAS),
+                          summand);
+    return cpu_lanes_sum(stage, &node->layer->output, summand, false, y, error);
+}
+
 static ty_status attention_forward(ty_stage_device *stage, const cpu_node *node, uint32_t slot,
                                    ty_error *error)
 {
     attention at = attention_of(stage, node);
-    float *project = node->stash[slot], *p = project + at.rows * at.project;
-    float *context = p + probability_count(&at);
     uint64_t size = at.head_size, shared = at.heads / at.kv_heads;
+    const float *x;
+    kept keep;
+    ty_status status;
 
-    (void)error;
-    cpu_affine(at.rows, at.features, at.project, cpu_in(stage, node, 0, slot),
-               cpu_parameters(stage, node, PROJECT),
-               at.has_bias ? cpu_parameters(stage, node, PROJECT_BIAS) : NULL, project);
+    kept_cut(stage, node, &at, node->stash[slot], &keep);
+    status = cpu_whole_input(stage, node, slot, keep.x, &x, error);
+    if (status != TY_OK)
+        return status;
+    cpu_affine(at.rows, at.features, at.project, x, cpu_parameters(stage, node, PROJECT),
+               at.has_bias ? cpu_parameters(stage, node, PROJECT_BIAS) : NULL, keep.project);
     for (uint64_t b = 0; b < at.batch; b++)
         for (uint64_t h = 0; h < at.heads; h++) {
-            const float *q = project + b * at.length * at.project;
+            const float *q = keep.project + b * at.length * at.project;
             const float *k = q + at.queries + h / shared * size;
             head_forward(&at, q + h * size, k, k + at.kv_heads * size,
-                         probabilities_at(stage, &at, p, b, h),
-                         context + b * at.length * at.queries + h * size);
+                         probabilities_at(stage, &at, keep.probabilities, b, h),
+                         keep.context + b * at.length * at.queries + h * size);
         }
-    cpu_affine(at.rows, at.queries, at.features, context, cpu_parameters(stage, node, OUT),
-               at.has_bias ? cpu_parameters(stage, node, OUT_BIAS) : NULL,
-               cpu_out(stage, node, slot));
-    return TY_OK;
+    return out_forward(stage, node, &at, keep.context, cpu_out(stage, node, slot), error);
 }
 
 /* Pointers into the projections of one head of one sample, or into their gradients. */
@@ -221,46 +274,82 @@ static head head_at(const attention *at, float *project, uint64_t b, uint64_t h)
     return (head){row + h * at->head_size, k, k + at->kv_heads * at->head_size};
 }
 
+/* Gradients of the second projection, and of the context into `dcontext`, unless only those of
+ * weights are asked for. */
+static ty_status out_backward(ty_stage_device *stage, const cpu_node *node, uint32_t slot,
+                              const attention *at, const kept *keep, bool is_first, float *dcontext,
+                              ty_error *error)
+{
+    float *bias = at->has_bias ? cpu_parameter_gradient(stage, node, OUT_BIAS) : NULL;
+    const float *dy = keep->dy;
+    cpu_affine_gradient to = {
+        .weight = cpu_parameter_gradient(stage, node, OUT),
+        .x = stage->part == CPU_WEIGHTS ? NULL : dcontext,
+        .adds_weight = cpu_adds(node, OUT, is_first),
+    };
+    ty_status status = TY_OK;
+
+    if (dy == NULL || stage->part != CPU_WEIGHTS)
+        status = cpu_whole_gradient(stage, node, slot,
+                                    keep->dy != NULL ? keep->dy : stage->lane_whole, &dy, error);
+    if (status != TY_OK)
+        return status;
+    cpu_affine_backward(at->rows, at->queries, at->features, keep->context,
+                        cpu_parameters(stage, node, OUT), dy, &to);
+    if (bias != NULL)
+        cpu_lane_bias_gradient(stage, at->rows, at->features, dy,
+                               cpu_adds(node, OUT_BIAS, is_first), bias);
+    return TY_OK;
+}
+
+/* Gradients of the first projection and of the input. */
+static ty_status project_backward(ty_stage_device *stage, const cpu_node *node, uint32_t slot,
+                                  const attention *at, const kept *keep, const float *dproject,
+                                  bool is_first, ty_error *error)
+{
+    float *dx = cpu_in_gradient(stage, node, 0, slot);
+    float *summand = cpu_summand(stage, node, node->adds[0], dx);
+    cpu_affine_gradient to = {
+        .weight = cpu_parameter_gradient(stage, node, PROJECT),
+        .bias = at->has_bias ? cpu_parameter_gradient(stage, node, PROJECT_BIAS) : NULL,
+        .x = summand,
+        .adds_weight = cpu_adds(node, PROJECT, is_first),
+        .adds_bias = cpu_adds(node, PROJECT_BIAS, is_first),
+        .adds_x = summand == dx && node->adds[0],
+    };
+
+    cpu_affine_backward(at->rows, at->features, at->project,
+                        keep->x != NULL ? keep->x : cpu_in(stage, node, 0, slot),
+                        cpu_parameters(stage, node, PROJECT), dproject, &to);
+    if (dx == NULL)
+        return TY_OK;
+    return cpu_lanes_sum(stage, cpu_whole_input_shape(stage, node), summand, node->adds[0], dx,
+                         error);
+}
+
 static ty_status attention_backward(ty_stage_device *stage, const cpu_node *node, uint32_t slot,
                                     bool is_first, ty_error *error)
 {
     attention at = attention_of(stage, node);
-    float *project = node->stash[slot], *p = project + at.rows * at.project;
-    float *context = p + probability_count(&at);
-    float *dcontext = stage->scratch, *dp = dcontext + at.rows * at.queries;
-    float *dproject = stage->options.splits_backward ? context + at.rows * at.queries
-                                                     : dp + at.length * at.length;
-    cpu_affine_gradient out = {
-        .weight = cpu_parameter_gradient(stage, node, OUT),
-        .bias = at.has_bias ? cpu_parameter_gradient(stage, node, OUT_BIAS) : NULL,
-        .x = stage->part == CPU_WEIGHTS ? NULL : dcontext,
-        .adds_weight = cpu_adds(node, OUT, is_first),
-        .adds_bias = cpu_adds(node, OUT_BIAS, is_first),
-    };
-    cpu_affine_gradient in = {
-        .weight = cpu_parameter_gradient(stage, node, PROJECT),
-        .bias = at.has_bias ? cpu_parameter_gradient(stage, node, PROJECT_BIAS) : NULL,
-        .x = cpu_in_gradient(stage, node, 0, slot),
-        .adds_weight = cpu_adds(node, PROJECT, is_first),
-        .adds_bias = cpu_adds(node, PROJECT_BIAS, is_first),
-        .adds_x = node->adds[0],
-    };
+    float *dcontext = stage->scratch, *dp = dcontext + at.rows * at.queries, *dproject;
+    kept keep;
+    ty_status status;
 
-    (void)error;
-    cpu_affine_backward(at.rows, at.queries, at.features, context, cpu_parameters(stage, node, OUT),
-                        cpu_out_gradient(stage, node, slot), &out);
+    kept_cut(stage, node, &at, node->stash[slot], &keep);
+    dproject = keep.dproject != NULL ? keep.dproject : dp + at.length * at.length;
+    status = out_backward(stage, node, slot, &at, &keep, is_first, dcontext, error);
+    if (status != TY_OK)
+        return status;
     for (uint64_t b = 0; b < at.batch && stage->part != CPU_WEIGHTS; b++)
         for (uint64_t h = 0; h < at.heads; h++) {
-            head x = head_at(&at, project, b, h), dx = head_at(&at, dproject, b, h);
-            float *own = probabilities_at(stage, &at, p, b, h);
+            head x = head_at(&at, keep.project, b, h), dx = head_at(&at, dproject, b, h);
+            float *own = probabilities_at(stage, &at, keep.probabilities, b, h);
             if (at.is_selective)
                 head_forward(&at, x.q, x.k, x.v, own, NULL);
             head_backward(&at, &x, own, dcontext + b * at.length * at.queries + h * at.head_size,
                           h % (at.heads / at.kv_heads) != 0, dp, &dx);
         }
-    cpu_affine_backward(at.rows, at.features, at.project, cpu_in(stage, node, 0, slot),
-                        cpu_parameters(stage, node, PROJECT), dproject, &in);
-    return TY_OK;
+    return project_backward(stage, node, slot, &at, &keep, dproject, is_first, error);
 }
 
 const cpu_kind cpu_attention = {

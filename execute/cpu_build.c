@@ -96,6 +96,11 @@ static bool is_matrix_apart(const ty_stage_options *options, uint32_t layer)
            matrix_owner(options->workload, layer) == matrix_owner(options->workload, tied);
 }
 
+static uint64_t lane_count_of(const ty_stage_options *options, const cpu_tensor *tensor)
+{
+    return cpu_tensor_lane_count(tensor, cpu_lane_count(options));
+}
+
 /* Parameters in the layer's own slice: without a matrix that lies elsewhere. */
 static uint64_t slice_count(const ty_stage_options *options, uint32_t layer)
 {
@@ -106,7 +111,7 @@ static uint64_t slice_count(const ty_stage_options *options, uint32_t layer)
     for (uint32_t t = 0; t < count; t++) {
         bool is_elsewhere = options->workload->layers[layer].tied_to != TY_NO_LAYER ||
                             is_matrix_apart(options, layer);
-        sum += t == 0 && is_elsewhere ? 0 : tensors[t].count;
+        sum += t == 0 && is_elsewhere ? 0 : lane_count_of(options, &tensors[t]);
     }
     return sum;
 }
@@ -148,7 +153,7 @@ static uint64_t frozen_copies_before(const ty_stage_options *options, uint32_t e
     for (uint32_t layer = options->first_layer; layer < end; layer++) {
         cpu_tensor tensors[CPU_MAX_TENSORS] = {0};
         if (is_frozen_copy(options, layer) && layer_tensors(options->workload, layer, tensors) > 0)
-            sum += tensors[0].count;
+            sum += lane_count_of(options, &tensors[0]);
     }
     return sum;
 }
@@ -183,7 +188,7 @@ static ty_status parameters_place(ty_stage_device *stage, ty_error *error)
             return ty_fail(error, TY_EINVAL,
                            "tied layer %u is not a layer with a matrix of this stage",
                            (unsigned)options->tied_layer);
-        stage->tied_count = tensors[0].count;
+        stage->tied_count = lane_count_of(options, &tensors[0]);
     }
     stage->parameter_count = offset + stage->tied_count + frozen_copies(options);
     return TY_OK;
@@ -214,7 +219,7 @@ static ty_status parameters_locate(const ty_stage_device *stage, cpu_node *node,
             node->offsets[0] = stage->layer_offsets[owner - options->first_layer];
         } else {
             node->offsets[t] = offset;
-            offset += tensors[t].count;
+            offset += lane_count_of(options, &tensors[t]);
         }
     }
     return TY_OK;
@@ -223,14 +228,43 @@ static ty_status parameters_locate(const ty_stage_device *stage, cpu_node *node,
 static void tensor_fill(const ty_stage_device *stage, uint32_t layer, uint32_t t,
                         const cpu_tensor *tensor, uint64_t offset)
 {
-    float *to = stage->parameters + offset;
+    const ty_lane_group *lanes = &stage->options.lanes;
+    float *own = stage->parameters + offset;
+    cpu_run run;
 
-    if (tensor->deviation > 0.0) {
-        ty_init_normal(stage->options.seed, layer, t, tensor->deviation, tensor->count, to);
-        return;
+    for (uint64_t r = 0;
+         cpu_tensor_run(tensor, cpu_lane_count(&stage->options), lanes->position, r, &run); r++) {
+        float *to = own + run.part;
+        if (tensor->deviation > 0.0)
+            ty_init_normal(stage->options.seed, layer, t, tensor->deviation, run.whole, run.count,
+                           to);
+        else
+            for (uint64_t i = 0; i < run.count; i++)
+                to[i] = tensor->constant;
     }
-    for (uint64_t i = 0; i < tensor->count; i++)
-        to[i] = tensor->constant;
+}
+
+uint64_t cpu_lanes_join(const ty_stage_device *stage, uint32_t layer, bool is_tied,
+                        const float *parts, float *whole)
+{
+    const ty_stage_options *options = &stage->options;
+    const uint32_t lanes = cpu_lane_count(options);
+    const uint64_t part = is_tied ? stage->tied_count : slice_count(options, layer);
+    const bool is_elsewhere =
+        options->workload->layers[layer].tied_to != TY_NO_LAYER || is_matrix_apart(options, layer);
+    cpu_tensor tensors[CPU_MAX_TENSORS] = {0};
+    const uint32_t count = is_tied ? 1 : layer_tensors(options->workload, layer, tensors);
+    uint64_t before = 0, total = 0;
+
+    if (is_tied)
+        layer_tensors(options->workload, layer, tensors);
+    for (uint32_t t = !is_tied && is_elsewhere ? 1 : 0; t < count; t++) {
+        for (uint32_t l = 0; l < lanes && parts != NULL; l++)
+            cpu_tensor_join(&tensors[t], lanes, l, parts + l * part + before, whole + total);
+        before += lane_count_of(options, &tensors[t]);
+        total += tensors[t].count;
+    }
+    return total;
 }
 
 /* A shared matrix starts as its owner would have it, whoever holds the copy. */
@@ -304,6 +338,7 @@ static ty_status node_add(lowering *low, const cpu_kind *kind, uint32_t layer,
         .input_count = input_count,
         .output = output,
     };
+    node->is_divided = cpu_is_divided(&stage->options, layer);
     node->is_matrix_frozen = node->layer->tied_to != TY_NO_LAYER &&
                              low->workload->layers[node->layer->tied_to].is_frozen;
     node->inputs = cpu_buffer(stage, input_count, sizeof *node->inputs);
@@ -389,6 +424,7 @@ static ty_status lower_layer(lowering *low, uint32_t index, ty_error *error)
 {
     const ty_layer *layer = &low->workload->layers[index];
     const cpu_kind *kind = cpu_kind_of(layer->kind);
+    const ty_shape shape = cpu_lane_shape(&low->stage->options, index);
     uint32_t place = index + 1 - low->first, output, input_count;
     uint32_t *inputs;
     cpu_layout layout = kind->layout;
@@ -408,7 +444,7 @@ static ty_status lower_layer(lowering *low, uint32_t index, ty_error *error)
             TY_CHECK(value_in_layout(low, value, layout, index, &inputs[i], error), status,
                      cleanup);
     }
-    TY_CHECK(value_add(low, &layer->output, layer->output.dimension_count == 3 ? layout : CPU_PLAIN,
+    TY_CHECK(value_add(low, &shape, shape.dimension_count == 3 ? layout : CPU_PLAIN,
                        low->trains[index], &output, error),
              status, cleanup);
     low->stage->values[output].is_private = low->readers[place] == 1 && !kind->reads_output;
@@ -485,7 +521,7 @@ static ty_status lower(ty_stage_device *stage, ty_error *error)
         .first = options->first_layer,
         .count = options->layer_count,
     };
-    const ty_shape *input;
+    ty_shape input;
     ty_status status = TY_OK;
 
     low.values = ty_alloc((size_t)low.count + 1, sizeof *low.values);
@@ -497,10 +533,10 @@ static ty_status lower(ty_stage_device *stage, ty_error *error)
     }
     TY_CHECK(readers_count(&low, error), status, cleanup);
     trains_find(&low);
-    input = low.first == 0 ? &low.workload->input : &low.workload->layers[low.first - 1].output;
+    input = low.first == 0 ? low.workload->input : cpu_lane_shape(options, low.first - 1);
     /* Backward crosses cuts behind layers without parameters too. */
-    TY_CHECK(value_add(&low, input, CPU_PLAIN, low.first > ty_workload_first_backward(low.workload),
-                       &low.values[0], error),
+    TY_CHECK(value_add(&low, &input, CPU_PLAIN,
+                       low.first > ty_workload_first_backward(low.workload), &low.values[0], error),
              status, cleanup);
     stage->values[0].is_kept = true;
     stage->values[0].is_gradient_kept = true;
@@ -615,7 +651,7 @@ static bool gradients_allocate(ty_stage_device *stage)
 static bool nodes_allocate(ty_stage_device *stage)
 {
     bool is_recomputed = stage->options.recompute == TY_RECOMPUTE_FULL;
-    uint64_t scratch = 0;
+    uint64_t scratch = 0, whole = 0;
 
     for (uint32_t n = 0; n < stage->node_count; n++) {
         cpu_node *node = &stage->nodes[n];
@@ -624,9 +660,16 @@ static bool nodes_allocate(ty_stage_device *stage)
         if (node->stash == NULL)
             return false;
         scratch = node->scratch_bytes > scratch ? node->scratch_bytes : scratch;
+        whole = node->lane_floats > whole ? node->lane_floats : whole;
     }
     stage->scratch = cpu_buffer(stage, scratch, 1);
-    return stage->scratch != NULL;
+    if (stage->scratch == NULL || cpu_lane_count(&stage->options) == 1)
+        return stage->scratch != NULL;
+    stage->lane_whole = cpu_buffer(stage, whole, sizeof *stage->lane_whole);
+    if (!stage->options.lanes.divides_sequence || cpu_batch(stage) == 1)
+        whole = 0; /* one sample's sequence is in the order of lanes */
+    stage->lane_pieces = cpu_buffer(stage, whole, sizeof *stage->lane_pieces);
+    return stage->lane_whole != NULL && stage->lane_pieces != NULL;
 }
 
 static uint32_t version_count(const ty_stage_device *stage)

@@ -1,4 +1,5 @@
-/* Rows of a table chosen by tokens, plus a row per position. */
+/* Rows of a table chosen by tokens, plus a row per position. A lane has the rows of its words, the
+ * others being 0 for it, and its features of all positions; the lanes sum what they found. */
 #include "cpu_layer.h"
 
 #include <string.h>
@@ -10,69 +11,130 @@ static uint32_t embedding_tensors(const ty_workload *workload, uint32_t index,
     const uint64_t *a = workload->layers[index].attributes;
     double deviation = ty_init_transformer_deviation(workload, false);
 
-    tensors[0] = (cpu_tensor){.count = a[TY_VOCABULARY] * a[TY_FEATURES], .deviation = deviation};
-    tensors[1] = (cpu_tensor){.count = a[TY_POSITIONS] * a[TY_FEATURES], .deviation = deviation};
+    tensors[0] = (cpu_tensor){.count = a[TY_VOCABULARY] * a[TY_FEATURES],
+                              .deviation = deviation,
+                              .division = CPU_BY_ROWS,
+                              .columns = a[TY_FEATURES]};
+    tensors[1] = (cpu_tensor){.count = a[TY_POSITIONS] * a[TY_FEATURES],
+                              .deviation = deviation,
+                              .division = CPU_BY_COLUMNS,
+                              .columns = a[TY_FEATURES]};
     return a[TY_POSITIONS] > 0 ? 2 : 1;
+}
+
+/* What this lane has: words, and features of the positions. */
+typedef struct part {
+    uint64_t features, length, rows;
+    cpu_range words, position_features;
+    uint64_t table_rows, position_stride; /* of its tensors */
+} part;
+
+static part part_of(const ty_stage_device *stage, const cpu_node *node)
+{
+    const uint64_t *a = node->layer->attributes;
+    const uint32_t lanes = cpu_lane_count(&stage->options), lane = stage->options.lanes.position;
+    const uint64_t length = stage->values[0].shape.dimensions[0];
+
+    return (part){
+        .features = a[TY_FEATURES],
+        .length = length,
+        .rows = cpu_batch(stage) * length,
+        .words = cpu_lane_range(a[TY_VOCABULARY], lanes, lane),
+        .position_features = cpu_lane_range(a[TY_FEATURES], lanes, lane),
+        .table_rows = cpu_lane_part(a[TY_VOCABULARY], lanes),
+        .position_stride = cpu_lane_part(a[TY_FEATURES], lanes),
+    };
+}
+
+/* Row of the lane's table, or NULL where another lane has it. */
+static float *row_of(const part *p, float *table, int32_t token)
+{
+    const uint64_t word = (uint64_t)token;
+
+    if (word < p->words.first || word - p->words.first >= p->words.count)
+        return NULL;
+    return table + (word - p->words.first) * p->features;
+}
+
+static ty_status embedding_build(ty_stage_device *stage, cpu_node *node, ty_error *error)
+{
+    (void)error;
+    if (node->is_divided)
+        node->lane_floats = cpu_batch(stage) * ty_shape_elements(&node->layer->output);
+    return TY_OK;
 }
 
 static ty_status embedding_forward(ty_stage_device *stage, const cpu_node *node, uint32_t slot,
                                    ty_error *error)
 {
     const uint64_t *a = node->layer->attributes;
-    uint64_t features = a[TY_FEATURES], length = stage->values[0].shape.dimensions[0];
+    const part p = part_of(stage, node);
     const int32_t *tokens = stage->tokens[slot];
-    const float *table = cpu_parameters(stage, node, 0), *positions = NULL;
-    float *y = cpu_out(stage, node, slot);
+    float *table = stage->parameters + node->offsets[0], *to = cpu_out(stage, node, slot);
+    float *summand = cpu_summand(stage, node, false, to), *y = summand;
+    const float *positions = a[TY_POSITIONS] > 0 ? cpu_parameters(stage, node, 1) : NULL;
 
-    if (a[TY_POSITIONS] > 0)
-        positions = cpu_parameters(stage, node, 1);
-    for (uint64_t i = 0; i < cpu_batch(stage) * length; i++, y += features) {
+    for (uint64_t i = 0; i < p.rows; i++, y += p.features) {
+        const float *row;
+
         if (tokens[i] < 0 || (uint64_t)tokens[i] >= a[TY_VOCABULARY])
             return ty_fail(error, TY_EINVAL, "layer %s: token %ld at place %lu, expected 0 to %lu",
                            node->layer->name, (long)tokens[i], (unsigned long)i,
                            (unsigned long)(a[TY_VOCABULARY] - 1));
-        memcpy(y, table + (uint64_t)tokens[i] * features, features * sizeof *y);
+        row = row_of(&p, table, tokens[i]);
+        if (row != NULL)
+            memcpy(y, row, p.features * sizeof *y);
+        else
+            memset(y, 0, p.features * sizeof *y);
         if (positions != NULL)
-            cpu_accumulate(features, positions + i % length * features, true, y);
+            cpu_accumulate(p.position_features.count, positions + i % p.length * p.position_stride,
+                           true, y + p.position_features.first);
     }
-    return TY_OK;
+    return cpu_lanes_sum(stage, &node->layer->output, summand, false, to, error);
 }
 
 static void gradient_clear(const ty_stage_device *stage, const cpu_node *node, uint32_t tensor,
-                           uint64_t rows, bool is_first)
+                           uint64_t count, bool is_first)
 {
     if (!cpu_adds(node, tensor, is_first))
-        memset(cpu_parameter_gradient(stage, node, tensor), 0,
-               rows * node->layer->attributes[TY_FEATURES] * sizeof(float));
+        memset(cpu_parameter_gradient(stage, node, tensor), 0, count * sizeof(float));
 }
 
 static ty_status embedding_backward(ty_stage_device *stage, const cpu_node *node, uint32_t slot,
                                     bool is_first, ty_error *error)
 {
     const uint64_t *a = node->layer->attributes;
-    uint64_t features = a[TY_FEATURES], length = stage->values[0].shape.dimensions[0];
+    const part p = part_of(stage, node);
     const int32_t *tokens = stage->tokens[slot];
-    const float *dy = cpu_out_gradient(stage, node, slot);
     float *table = cpu_parameter_gradient(stage, node, 0), *positions = NULL;
+    const float *dy;
+    ty_status status;
 
-    (void)error;
     if (table == NULL)
         return TY_OK;
-    gradient_clear(stage, node, 0, a[TY_VOCABULARY], is_first);
+    status = cpu_whole_gradient(stage, node, slot, stage->lane_whole, &dy, error);
+    if (status != TY_OK)
+        return status;
+    gradient_clear(stage, node, 0, p.table_rows * p.features, is_first);
     if (a[TY_POSITIONS] > 0) {
-        gradient_clear(stage, node, 1, a[TY_POSITIONS], is_first);
+        gradient_clear(stage, node, 1, a[TY_POSITIONS] * p.position_stride, is_first);
         positions = cpu_parameter_gradient(stage, node, 1);
     }
-    for (uint64_t i = 0; i < cpu_batch(stage) * length; i++, dy += features) {
-        cpu_accumulate(features, dy, true, table + (uint64_t)tokens[i] * features);
+    for (uint64_t i = 0; i < p.rows; i++, dy += p.features) {
+        float *row = row_of(&p, table, tokens[i]);
+
+        if (row != NULL)
+            cpu_accumulate(p.features, dy, true, row);
         if (positions != NULL)
-            cpu_accumulate(features, dy, true, positions + i % length * features);
+            cpu_accumulate(p.position_features.count, dy + p.position_features.first, true,
+                           positions + i % p.length * p.position_stride);
     }
     return TY_OK;
 }
 
 const cpu_kind cpu_embedding = {
     .tensors = embedding_tensors,
+    .build = embedding_build,
     .forward = embedding_forward,
     .backward = embedding_backward,
 };

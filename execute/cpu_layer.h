@@ -15,6 +15,10 @@
  * layer reads its output's gradient as the first part did. The functions of a layer are the same
  * for both: what a part does not ask for has nowhere to go (cpu_in_gradient,
  * cpu_parameter_gradient).
+ *
+ * With lanes (tensor parallelism, cpu_lanes.c) tensors of parameters and values are what this lane
+ * has. A divided layer reads all of its input and makes a summand of all of its output, which the
+ * lanes sum; where they divide the sequence, reading gathers and summing scatters.
  */
 #ifndef TY_EXECUTE_CPU_LAYER_H
 #define TY_EXECUTE_CPU_LAYER_H
@@ -26,11 +30,18 @@
 #define CPU_MAX_TENSORS 4
 #define CPU_NONE UINT32_MAX
 
-/* One parameter tensor of a layer, and how it starts. */
+typedef enum cpu_division { CPU_UNDIVIDED, CPU_BY_ROWS, CPU_BY_COLUMNS } cpu_division;
+#define CPU_MAX_GROUPS 3
+
+/* One parameter tensor of a layer, whole, how it starts, and how lanes divide it. */
 typedef struct cpu_tensor {
     uint64_t count;
     double deviation; /* of a normal distribution; 0: all elements are `constant` */
     float constant;
+    cpu_division division;
+    uint64_t columns;                /* of a matrix; 0: 1 */
+    uint64_t groups[CPU_MAX_GROUPS]; /* rows that are divided each by themselves, up to a 0; none:
+                                        all together */
 } cpu_tensor;
 
 typedef enum cpu_layout {
@@ -65,10 +76,12 @@ typedef struct cpu_node {
     uint32_t output;  /* value */
     bool has_relu;    /* linear: the output goes through a relu in place */
     uint64_t offsets[CPU_MAX_TENSORS]; /* of the parameter tensors */
+    bool is_divided;                   /* among lanes, of which there are several */
     bool is_matrix_frozen;             /* tied to a frozen layer's */
     bool adds_matrix;     /* a later node with the same (tied) matrix has written its gradient */
     uint64_t stash_bytes; /* kept from forward to backward, per slot */
     uint64_t scratch_bytes;
+    uint64_t lane_floats;      /* the largest tensor it gathers or sums among lanes */
     void **stash;              /* [slots] */
     uint64_t statistic_offset; /* of its part of the stage's statistics */
     void *state;               /* the kind's own */
@@ -125,6 +138,8 @@ struct ty_stage_device {
     float *statistics;  /* what layers keep from step to step that is no parameter */
     bool is_evaluating; /* forward is of a test set */
     void *scratch;      /* the largest of any node; contents do not outlive a call */
+    float *lane_whole;  /* with lanes: room for the largest tensor that is gathered or summed */
+    float *lane_pieces; /* the same in the order of lanes */
     void **blocks;      /* every buffer above, for closing */
     uint32_t block_count, block_room;
     uint64_t memory_bytes;
@@ -145,6 +160,9 @@ ty_status cpu_build(ty_stage_device *stage, ty_error *error) TY_MUST_CHECK;
 /** Decides which values share a gradient, and which node is the first to write each
  * (cpu_gradients.c). */
 ty_status cpu_gradients_place(ty_stage_device *stage, ty_error *error) TY_MUST_CHECK;
+/** A layer's whole parameters from the lanes'; see device.h. */
+uint64_t cpu_lanes_join(const ty_stage_device *stage, uint32_t layer, bool is_tied,
+                        const float *parts, float *whole);
 /** Running statistics of a batch norm: mean 0, variance 1. */
 void cpu_batch_norm_start(const ty_stage_device *stage, const cpu_node *node);
 /** Zeroed, 64-byte aligned memory that lives as long as the stage; NULL when there is none. */
@@ -207,6 +225,84 @@ static inline uint64_t cpu_rows(const cpu_value *value)
 {
     return value->count / value->shape.dimensions[value->shape.dimension_count - 1];
 }
+
+/* ---- Lanes (cpu_lanes.c) ---- */
+
+typedef struct cpu_range {
+    uint64_t first, count;
+} cpu_range;
+uint32_t cpu_lane_count(const ty_stage_options *options); /* at least 1 */
+/** How much of `count` each lane has room for. */
+static inline uint64_t cpu_lane_part(uint64_t count, uint32_t lanes)
+{
+    return (count + lanes - 1) / lanes;
+}
+/** What a lane really has of it. */
+cpu_range cpu_lane_range(uint64_t count, uint32_t lanes, uint32_t lane);
+/** Whether lanes have parts of the layer's parameters. */
+bool cpu_is_divided(const ty_stage_options *options, uint32_t layer);
+/** Shape per sample of what this lane has of a layer's output. */
+ty_shape cpu_lane_shape(const ty_stage_options *options, uint32_t layer);
+/** Whether the stage's layers can be divided as asked; else TY_EUNSUPPORTED naming the layer. */
+ty_status cpu_lanes_check(const ty_stage_options *options, ty_error *error) TY_MUST_CHECK;
+
+/** Elements of a tensor on each lane. */
+uint64_t cpu_tensor_lane_count(const cpu_tensor *tensor, uint32_t lanes);
+/** A run of elements that lie together in the whole tensor and in a lane's part of it. */
+typedef struct cpu_run {
+    uint64_t whole, part, count; /* starts, and length */
+} cpu_run;
+/** The index-th run of a lane's part; false behind the last one. */
+bool cpu_tensor_run(const cpu_tensor *tensor, uint32_t lanes, uint32_t lane, uint64_t index,
+                    cpu_run *out);
+/** A lane's part into its place in the whole. */
+void cpu_tensor_join(const cpu_tensor *tensor, uint32_t lanes, uint32_t lane, const float *part,
+                     float *whole);
+
+/** Sum, or the largest, over the lanes, in place. */
+ty_status cpu_lanes_all_reduce(ty_stage_device *stage, bool is_maximum, uint64_t count, float *data,
+                               ty_error *error) TY_MUST_CHECK;
+/** A tensor of shape [T, D] a sample from the lanes' parts of its sequence. */
+ty_status cpu_lanes_gather(ty_stage_device *stage, const ty_shape *shape, const float *own,
+                           float *whole, ty_error *error) TY_MUST_CHECK;
+/** The sum over lanes of a tensor of that shape a sample, of which `to` gets what this lane has of
+ * it. The summand is where cpu_summand says. Nothing to do without lanes. */
+ty_status cpu_lanes_sum(ty_stage_device *stage, const ty_shape *shape, float *summand, bool adds,
+                        float *to, ty_error *error) TY_MUST_CHECK;
+
+/** Whether a divided layer has to gather what it reads and is given. */
+static inline bool cpu_gathers(const ty_stage_device *stage, const cpu_node *node)
+{
+    return node->is_divided && stage->options.lanes.divides_sequence;
+}
+
+/** Per sample, whatever this lane has of it. */
+static inline const ty_shape *cpu_whole_input_shape(const ty_stage_device *stage,
+                                                    const cpu_node *node)
+{
+    return ty_layer_input_shape(stage->options.workload, node->layer_index, 0);
+}
+
+/** All of a layer's input, or of the gradient of its output; gathered, if need be, into `room`. */
+ty_status cpu_whole_input(ty_stage_device *stage, const cpu_node *node, uint32_t slot, float *room,
+                          const float **out, ty_error *error) TY_MUST_CHECK;
+ty_status cpu_whole_gradient(ty_stage_device *stage, const cpu_node *node, uint32_t slot,
+                             float *room, const float **out, ty_error *error) TY_MUST_CHECK;
+
+/** Where a layer writes what lanes sum into `to`: there, unless it is added to what `to` has or is
+ * more than this lane's part. Without lanes the layer adds by itself. NULL stays NULL. */
+static inline float *cpu_summand(const ty_stage_device *stage, const cpu_node *node, bool adds,
+                                 float *to)
+{
+    bool is_apart = node->is_divided && (adds || stage->options.lanes.divides_sequence);
+    return to != NULL && is_apart ? stage->lane_whole : to;
+}
+
+/** y[r, c] += bias, this lane's part of [columns], and the sums of its gradient. */
+void cpu_add_lane_bias(const ty_stage_device *stage, uint64_t rows, uint64_t columns,
+                       const float *bias, float *y);
+void cpu_lane_bias_gradient(const ty_stage_device *stage, uint64_t rows, uint64_t columns,
+                            const float *dy, bool adds, float *sums);
 
 /* ---- Arithmetic shared by layers (cpu_math.c) ---- */
 

@@ -1,4 +1,5 @@
-/* Linear layers over the innermost dimension, with the relu behind them if there is one. */
+/* Linear layers over the innermost dimension, with the relu behind them if there is one. Of the
+ * output projection, in front of the loss, a lane has the rows of its words. */
 #include "cpu_layer.h"
 
 static uint64_t in_features(const ty_layer *layer)
@@ -6,9 +7,11 @@ static uint64_t in_features(const ty_layer *layer)
     return layer->attributes[TY_IN_FEATURES];
 }
 
-static uint64_t out_features(const ty_layer *layer)
+/* Of this lane, padded. */
+static uint64_t out_features(const ty_stage_device *stage, const cpu_node *node)
 {
-    return layer->attributes[TY_OUT_FEATURES];
+    const uint64_t out = node->layer->attributes[TY_OUT_FEATURES];
+    return node->is_divided ? cpu_lane_part(out, cpu_lane_count(&stage->options)) : out;
 }
 
 /* weight [out][in], bias [out] */
@@ -16,26 +19,46 @@ static uint32_t linear_tensors(const ty_workload *workload, uint32_t index,
                                cpu_tensor tensors[CPU_MAX_TENSORS])
 {
     const ty_layer *layer = &workload->layers[index];
+    const uint64_t out = layer->attributes[TY_OUT_FEATURES];
+    const bool is_of_words = ty_layer_tensor_split(workload, index) == TY_SPLIT_VOCABULARY;
+    const cpu_division division = is_of_words ? CPU_BY_ROWS : CPU_UNDIVIDED;
 
     tensors[0] = (cpu_tensor){
-        .count = in_features(layer) * out_features(layer),
+        .count = in_features(layer) * out,
         .deviation = ty_init_deviation(workload, in_features(layer)),
+        .division = division,
+        .columns = in_features(layer),
     };
-    tensors[1] = (cpu_tensor){.count = out_features(layer)};
+    tensors[1] = (cpu_tensor){.count = out, .division = division};
     return layer->attributes[TY_HAS_BIAS] != 0 ? 2 : 1;
+}
+
+/* Where lanes divide the sequence a slot keeps the whole input. */
+static ty_status linear_build(ty_stage_device *stage, cpu_node *node, ty_error *error)
+{
+    const uint64_t rows = cpu_rows(&stage->values[node->output]);
+
+    (void)error;
+    if (node->is_divided)
+        node->lane_floats = rows * in_features(node->layer);
+    if (cpu_gathers(stage, node))
+        node->stash_bytes = node->lane_floats * sizeof(float);
+    return TY_OK;
 }
 
 static ty_status linear_forward(ty_stage_device *stage, const cpu_node *node, uint32_t slot,
                                 ty_error *error)
 {
     const ty_layer *layer = node->layer;
-    uint64_t rows = cpu_rows(&stage->values[node->output]), out = out_features(layer);
+    uint64_t rows = cpu_rows(&stage->values[node->output]), out = out_features(stage, node);
     bool has_bias = layer->attributes[TY_HAS_BIAS] != 0;
+    const float *x;
     float *y = cpu_out(stage, node, slot);
+    ty_status status = cpu_whole_input(stage, node, slot, node->stash[slot], &x, error);
 
-    (void)error;
-    cpu_affine(rows, in_features(layer), out, cpu_in(stage, node, 0, slot),
-               cpu_parameters(stage, node, 0), NULL, y);
+    if (status != TY_OK)
+        return status;
+    cpu_affine(rows, in_features(layer), out, x, cpu_parameters(stage, node, 0), NULL, y);
     if (node->has_relu && has_bias)
         cpu_add_bias_relu(rows, out, cpu_parameters(stage, node, 1), y);
     else if (node->has_relu)
@@ -49,28 +72,32 @@ static ty_status linear_backward(ty_stage_device *stage, const cpu_node *node, u
                                  bool is_first, ty_error *error)
 {
     const ty_layer *layer = node->layer;
-    uint64_t rows = cpu_rows(&stage->values[node->output]), out = out_features(layer);
-    float *dy = cpu_out_gradient(stage, node, slot);
+    uint64_t rows = cpu_rows(&stage->values[node->output]), out = out_features(stage, node);
+    const float *x = cpu_gathers(stage, node) ? node->stash[slot] : cpu_in(stage, node, 0, slot);
+    float *dy = cpu_out_gradient(stage, node, slot), *dx = cpu_in_gradient(stage, node, 0, slot);
+    float *summand = cpu_summand(stage, node, node->adds[0], dx);
     cpu_affine_gradient to = {
         .weight = cpu_parameter_gradient(stage, node, 0),
         .bias = layer->attributes[TY_HAS_BIAS] != 0 ? cpu_parameter_gradient(stage, node, 1) : NULL,
-        .x = cpu_in_gradient(stage, node, 0, slot),
+        .x = summand,
         .adds_weight = cpu_adds(node, 0, is_first),
         .adds_bias = cpu_adds(node, 1, is_first),
-        .adds_x = node->adds[0],
+        .adds_x = summand == dx && node->adds[0],
     };
 
-    (void)error;
     if (node->has_relu)
         cpu_relu_mask(rows * out, cpu_out(stage, node, slot), dy);
-    cpu_affine_backward(rows, in_features(layer), out, cpu_in(stage, node, 0, slot),
-                        cpu_parameters(stage, node, 0), dy, &to);
-    return TY_OK;
+    cpu_affine_backward(rows, in_features(layer), out, x, cpu_parameters(stage, node, 0), dy, &to);
+    if (dx == NULL || !node->is_divided)
+        return TY_OK;
+    return cpu_lanes_sum(stage, cpu_whole_input_shape(stage, node), summand, node->adds[0], dx,
+                         error);
 }
 
 const cpu_kind cpu_linear = {
     .fuses_relu = true,
     .tensors = linear_tensors,
+    .build = linear_build,
     .forward = linear_forward,
     .backward = linear_backward,
 };

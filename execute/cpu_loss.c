@@ -1,4 +1,6 @@
-/* Softmax and cross-entropy over the innermost dimension, one label per row. */
+/* Softmax and cross-entropy over the innermost dimension, one label per row. Lanes that have parts
+ * of the vocabulary tell each other the largest score, the sum of exponentials and the label's
+ * score of every row (Shoeybi et al., "Megatron-LM", 2019, section 3). */
 #include "cpu_layer.h"
 #include "cpu_math.h"
 
@@ -34,65 +36,152 @@ static const cpu_value *logits_of(const ty_stage_device *stage, const cpu_node *
     return &stage->values[node->inputs[0]];
 }
 
-static uint64_t class_count(const cpu_value *logits)
-{
-    return logits->shape.dimensions[logits->shape.dimension_count - 1];
-}
+/* The scores of a row that this lane has, of as many as there are; `stride` with what is padded. */
+typedef struct scores {
+    uint64_t rows, classes, stride;
+    cpu_range own;
+} scores;
 
-static ty_status loss_build(ty_stage_device *stage, cpu_node *node, ty_error *error)
+static scores scores_of(const ty_stage_device *stage, const cpu_node *node)
 {
     const cpu_value *logits = logits_of(stage, node);
+    const ty_shape *whole = cpu_whole_input_shape(stage, node);
+    const uint64_t classes = whole->dimensions[whole->dimension_count - 1];
+    const uint32_t lanes = node->is_divided ? cpu_lane_count(&stage->options) : 1;
+
+    return (scores){
+        .rows = cpu_rows(logits),
+        .classes = classes,
+        .stride = logits->shape.dimensions[logits->shape.dimension_count - 1],
+        .own = cpu_lane_range(classes, lanes, lanes > 1 ? stage->options.lanes.position : 0),
+    };
+}
+
+static bool has_label(const scores *s, int32_t label)
+{
+    return (uint64_t)label >= s->own.first && (uint64_t)label - s->own.first < s->own.count;
+}
+
+/* Stash: log-sum-exp of each row. Scratch: one row, or what lanes exchange. */
+static ty_status loss_build(ty_stage_device *stage, cpu_node *node, ty_error *error)
+{
+    const scores s = scores_of(stage, node);
+    const uint64_t exchanged = node->is_divided ? 3 * s.rows : 0;
 
     (void)error;
-    node->stash_bytes = cpu_rows(logits) * sizeof(float); /* log-sum-exp of each row */
-    node->scratch_bytes = class_count(logits) * sizeof(float);
+    node->stash_bytes = s.rows * sizeof(float);
+    node->scratch_bytes = (s.stride > exchanged ? s.stride : exchanged) * sizeof(float);
     return TY_OK;
+}
+
+static ty_status labels_check(const cpu_node *node, const scores *s, const int32_t *labels,
+                              ty_error *error)
+{
+    for (uint64_t r = 0; r < s->rows; r++)
+        if (labels[r] < 0 || (uint64_t)labels[r] >= s->classes)
+            return ty_fail(error, TY_EINVAL, "layer %s: label %ld of row %lu, expected 0 to %lu",
+                           node->layer->name, (long)labels[r], (unsigned long)r,
+                           (unsigned long)(s->classes - 1));
+    return TY_OK;
+}
+
+static void loss_alone(const scores *s, const float *logits, const int32_t *labels, float *log_sums,
+                       cpu_loss *loss)
+{
+    for (uint64_t r = 0; r < s->rows; r++, logits += s->classes) {
+        uint64_t best;
+        row_statistics(s->classes, logits, &log_sums[r], &best);
+        loss->sum += (double)log_sums[r] - (double)logits[labels[r]];
+        loss->correct += best == (uint64_t)labels[r];
+    }
+}
+
+CPU_CLONES static float largest(uint64_t count, const float *x)
+{
+    float maximum = -FLT_MAX;
+
+    for (uint64_t i = 0; i < count; i++)
+        maximum = x[i] > maximum ? x[i] : maximum;
+    return maximum;
+}
+
+CPU_CLONES static float exponentials(uint64_t count, const float *x, float maximum)
+{
+    float sum = 0.0f;
+
+#pragma omp simd reduction(+ : sum)
+    for (uint64_t i = 0; i < count; i++)
+        sum += cpu_exp(x[i] - maximum);
+    return sum;
+}
+
+/* Of equal largest scores the label's counts, wherever it is. */
+static ty_status loss_among_lanes(ty_stage_device *stage, const scores *s, const float *logits,
+                                  const int32_t *labels, float *log_sums, cpu_loss *loss,
+                                  ty_error *error)
+{
+    float *maxima = stage->scratch, *sums = maxima + s->rows, *of_labels = sums + s->rows;
+    ty_status status;
+
+    for (uint64_t r = 0; r < s->rows; r++)
+        maxima[r] = largest(s->own.count, logits + r * s->stride);
+    TY_CHECK(cpu_lanes_all_reduce(stage, true, s->rows, maxima, error), status, done);
+    for (uint64_t r = 0; r < s->rows; r++) {
+        const float *row = logits + r * s->stride;
+        sums[r] = exponentials(s->own.count, row, maxima[r]);
+        of_labels[r] = has_label(s, labels[r]) ? row[(uint64_t)labels[r] - s->own.first] : 0.0f;
+    }
+    TY_CHECK(cpu_lanes_all_reduce(stage, false, s->rows, sums, error), status, done);
+    TY_CHECK(cpu_lanes_all_reduce(stage, false, s->rows, of_labels, error), status, done);
+    for (uint64_t r = 0; r < s->rows; r++) {
+        log_sums[r] = maxima[r] + logf(sums[r]);
+        loss->sum += (double)log_sums[r] - (double)of_labels[r];
+        loss->correct += of_labels[r] == maxima[r];
+    }
+done:
+    return status;
 }
 
 static ty_status loss_forward(ty_stage_device *stage, const cpu_node *node, uint32_t slot,
                               ty_error *error)
 {
-    const cpu_value *logits = logits_of(stage, node);
+    const scores s = scores_of(stage, node);
+    const float *logits = logits_of(stage, node)->data[slot];
     const int32_t *labels = stage->labels[slot];
-    uint64_t classes = class_count(logits), rows = cpu_rows(logits);
-    float *log_sums = node->stash[slot];
     cpu_loss loss = {0};
+    ty_status status = labels_check(node, &s, labels, error);
 
-    for (uint64_t r = 0; r < rows; r++) {
-        const float *row = logits->data[slot] + r * classes;
-        uint64_t best;
-        if (labels[r] < 0 || (uint64_t)labels[r] >= classes)
-            return ty_fail(error, TY_EINVAL, "layer %s: label %ld of row %lu, expected 0 to %lu",
-                           node->layer->name, (long)labels[r], (unsigned long)r,
-                           (unsigned long)(classes - 1));
-        row_statistics(classes, row, &log_sums[r], &best);
-        loss.sum += (double)log_sums[r] - (double)row[labels[r]];
-        loss.correct += best == (uint64_t)labels[r];
-    }
+    if (status != TY_OK)
+        return status;
+    if (node->is_divided)
+        status = loss_among_lanes(stage, &s, logits, labels, node->stash[slot], &loss, error);
+    else
+        loss_alone(&s, logits, labels, node->stash[slot], &loss);
     stage->losses[slot] = loss;
-    return TY_OK;
+    return status;
 }
 
 /* d loss / d logit = softmax - (1 at the label). */
 static ty_status loss_backward(ty_stage_device *stage, const cpu_node *node, uint32_t slot,
                                bool is_first, ty_error *error)
 {
-    const cpu_value *logits = logits_of(stage, node);
+    const scores s = scores_of(stage, node);
+    const float *logits = logits_of(stage, node)->data[slot], *log_sums = node->stash[slot];
     const int32_t *labels = stage->labels[slot];
-    uint64_t classes = class_count(logits), rows = cpu_rows(logits);
-    const float *log_sums = node->stash[slot];
     float *dx = cpu_in_gradient(stage, node, 0, slot);
     float scale = (float)stage->options.loss_scale;
 
     (void)is_first, (void)error;
     if (dx == NULL)
         return TY_OK;
-    for (uint64_t r = 0; r < rows; r++, dx += classes) {
+    for (uint64_t r = 0; r < s.rows; r++, dx += s.stride) {
         float *to = node->adds[0] ? stage->scratch : dx;
-        row_gradient(classes, logits->data[slot] + r * classes, log_sums[r], scale, to);
-        to[labels[r]] -= scale;
+        row_gradient(s.own.count, logits + r * s.stride, log_sums[r], scale, to);
+        memset(to + s.own.count, 0, (s.stride - s.own.count) * sizeof *to);
+        if (has_label(&s, labels[r]))
+            to[(uint64_t)labels[r] - s.own.first] -= scale;
         if (to != dx)
-            cpu_accumulate(classes, to, true, dx);
+            cpu_accumulate(s.stride, to, true, dx);
     }
     return TY_OK;
 }

@@ -16,13 +16,14 @@ typedef struct mlp {
 static mlp mlp_of(const ty_stage_device *stage, const cpu_node *node)
 {
     const uint64_t *a = node->layer->attributes;
+    const uint64_t hidden = a[TY_HIDDEN_FEATURES] / cpu_lane_count(&stage->options);
     bool is_gated = a[TY_IS_GATED] != 0;
 
     return (mlp){
-        .rows = cpu_rows(&stage->values[node->output]),
+        .rows = cpu_batch(stage) * ty_shape_elements(&node->layer->output) / a[TY_FEATURES],
         .features = a[TY_FEATURES],
-        .hidden = a[TY_HIDDEN_FEATURES],
-        .up = a[TY_HIDDEN_FEATURES] * (is_gated ? 2 : 1),
+        .hidden = hidden,
+        .up = hidden * (is_gated ? 2 : 1),
         .is_gated = is_gated,
         .has_bias = a[TY_HAS_BIAS] != 0,
     };
@@ -36,25 +37,59 @@ static uint32_t mlp_tensors(const ty_workload *workload, uint32_t index,
     const uint64_t *a = workload->layers[index].attributes;
     uint64_t hidden = a[TY_HIDDEN_FEATURES], up = hidden * (a[TY_IS_GATED] != 0 ? 2 : 1);
 
+    uint64_t values = up - hidden; /* rows behind the gate's */
+
     tensors[UP] = (cpu_tensor){.count = up * a[TY_FEATURES],
-                               .deviation = ty_init_transformer_deviation(workload, false)};
+                               .deviation = ty_init_transformer_deviation(workload, false),
+                               .division = CPU_BY_ROWS,
+                               .columns = a[TY_FEATURES],
+                               .groups = {hidden, values}};
     tensors[DOWN] = (cpu_tensor){.count = a[TY_FEATURES] * hidden,
-                                 .deviation = ty_init_transformer_deviation(workload, true)};
-    tensors[UP_BIAS] = (cpu_tensor){.count = up};
-    tensors[DOWN_BIAS] = (cpu_tensor){.count = a[TY_FEATURES]};
+                                 .deviation = ty_init_transformer_deviation(workload, true),
+                                 .division = CPU_BY_COLUMNS,
+                                 .columns = hidden};
+    tensors[UP_BIAS] =
+        (cpu_tensor){.count = up, .division = CPU_BY_ROWS, .groups = {hidden, values}};
+    tensors[DOWN_BIAS] = (cpu_tensor){.count = a[TY_FEATURES], .division = CPU_BY_ROWS};
     return a[TY_HAS_BIAS] != 0 ? 4 : 2;
 }
 
-/* Stash: what goes into the activation [rows][up], and what comes out [rows][hidden]; where
- * backward comes in two parts also the gradient of the former, which else is scratch. */
+/* What a slot keeps: what goes into the activation and what comes out; where backward comes in two
+ * parts also the gradient of the former, which else is scratch; where lanes divide the sequence the
+ * whole input and, in two parts, the whole gradient of the output. */
+typedef struct kept {
+    float *h, *a;  /* [rows][up], [rows][hidden] */
+    float *dh;     /* [rows][up], or NULL */
+    float *x, *dy; /* [rows][features], or NULL */
+} kept;
+
+/* Cuts a slot's stash. @return floats of it; `stash` may be NULL to count */
+static uint64_t kept_cut(const ty_stage_device *stage, const cpu_node *node, const mlp *m,
+                         float *stash, kept *out)
+{
+    const bool splits = stage->options.splits_backward;
+    const uint64_t whole = cpu_gathers(stage, node) ? m->rows * m->features : 0;
+    const uint64_t counts[] = {m->rows * m->up, m->rows * m->hidden, splits ? m->rows * m->up : 0,
+                               whole, splits ? whole : 0};
+    float **const parts[] = {&out->h, &out->a, &out->dh, &out->x, &out->dy};
+    uint64_t used = 0;
+
+    for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
+        *parts[i] = stash != NULL && counts[i] > 0 ? stash + used : NULL;
+        used += counts[i];
+    }
+    return used;
+}
+
 static ty_status mlp_build(ty_stage_device *stage, cpu_node *node, ty_error *error)
 {
     mlp m = mlp_of(stage, node);
+    kept none;
 
     (void)error;
-    node->stash_bytes =
-        m.rows * (m.up + m.hidden + (stage->options.splits_backward ? m.up : 0)) * sizeof(float);
+    node->stash_bytes = kept_cut(stage, node, &m, NULL, &none) * sizeof(float);
     node->scratch_bytes = m.rows * (m.up + m.hidden) * sizeof(float);
+    node->lane_floats = m.rows * m.features;
     return TY_OK;
 }
 
@@ -96,54 +131,99 @@ static ty_status mlp_forward(ty_stage_device *stage, const cpu_node *node, uint3
                              ty_error *error)
 {
     mlp m = mlp_of(stage, node);
-    float *h = node->stash[slot], *a = h + m.rows * m.up;
-    const float *bias = m.has_bias ? cpu_parameters(stage, node, UP_BIAS) : NULL;
+    const float *bias = m.has_bias ? cpu_parameters(stage, node, UP_BIAS) : NULL, *x;
+    float *y = cpu_out(stage, node, slot), *summand = cpu_summand(stage, node, false, y);
+    kept keep;
+    ty_status status;
 
-    (void)error;
-    cpu_affine(m.rows, m.features, m.up, cpu_in(stage, node, 0, slot),
-               cpu_parameters(stage, node, UP), NULL, h);
+    kept_cut(stage, node, &m, node->stash[slot], &keep);
+    status = cpu_whole_input(stage, node, slot, keep.x, &x, error);
+    if (status != TY_OK)
+        return status;
+    cpu_affine(m.rows, m.features, m.up, x, cpu_parameters(stage, node, UP), NULL, keep.h);
     if (m.is_gated)
-        gated_rows(m.rows, m.hidden, bias, h, a);
+        gated_rows(m.rows, m.hidden, bias, keep.h, keep.a);
     else
-        gelu_rows(m.rows, m.hidden, bias, h, a);
-    cpu_affine(m.rows, m.hidden, m.features, a, cpu_parameters(stage, node, DOWN),
-               m.has_bias ? cpu_parameters(stage, node, DOWN_BIAS) : NULL,
-               cpu_out(stage, node, slot));
+        gelu_rows(m.rows, m.hidden, bias, keep.h, keep.a);
+    cpu_affine(m.rows, m.hidden, m.features, keep.a, cpu_parameters(stage, node, DOWN), NULL,
+               summand);
+    if (m.has_bias)
+        cpu_add_lane_bias(stage, m.rows, m.features, cpu_parameters(stage, node, DOWN_BIAS),
+                          summand);
+    return cpu_lanes_sum(stage, &node->layer->output, summand, false, y, error);
+}
+
+/* Gradients of the second product, and of what went into it into `da`, unless only those of
+ * weights are asked for. */
+static ty_status down_backward(ty_stage_device *stage, const cpu_node *node, uint32_t slot,
+                               const mlp *m, const kept *keep, bool is_first, float *da,
+                               ty_error *error)
+{
+    float *bias = m->has_bias ? cpu_parameter_gradient(stage, node, DOWN_BIAS) : NULL;
+    const float *dy = keep->dy;
+    cpu_affine_gradient to = {
+        .weight = cpu_parameter_gradient(stage, node, DOWN),
+        .x = stage->part == CPU_WEIGHTS ? NULL : da,
+        .adds_weight = cpu_adds(node, DOWN, is_first),
+    };
+    ty_status status = TY_OK;
+
+    if (dy == NULL || stage->part != CPU_WEIGHTS)
+        status = cpu_whole_gradient(stage, node, slot,
+                                    keep->dy != NULL ? keep->dy : stage->lane_whole, &dy, error);
+    if (status != TY_OK)
+        return status;
+    cpu_affine_backward(m->rows, m->hidden, m->features, keep->a, cpu_parameters(stage, node, DOWN),
+                        dy, &to);
+    if (bias != NULL)
+        cpu_lane_bias_gradient(stage, m->rows, m->features, dy, cpu_adds(node, DOWN_BIAS, is_first),
+                               bias);
     return TY_OK;
+}
+
+/* Gradients of the first product and of the input. */
+static ty_status up_backward(ty_stage_device *stage, const cpu_node *node, uint32_t slot,
+                             const mlp *m, const kept *keep, const float *dh, bool is_first,
+                             ty_error *error)
+{
+    float *dx = cpu_in_gradient(stage, node, 0, slot);
+    float *summand = cpu_summand(stage, node, node->adds[0], dx);
+    cpu_affine_gradient to = {
+        .weight = cpu_parameter_gradient(stage, node, UP),
+        .bias = m->has_bias ? cpu_parameter_gradient(stage, node, UP_BIAS) : NULL,
+        .x = summand,
+        .adds_weight = cpu_adds(node, UP, is_first),
+        .adds_bias = cpu_adds(node, UP_BIAS, is_first),
+        .adds_x = summand == dx && node->adds[0],
+    };
+
+    cpu_affine_backward(m->rows, m->features, m->up,
+                        keep->x != NULL ? keep->x : cpu_in(stage, node, 0, slot),
+                        cpu_parameters(stage, node, UP), dh, &to);
+    if (dx == NULL)
+        return TY_OK;
+    return cpu_lanes_sum(stage, cpu_whole_input_shape(stage, node), summand, node->adds[0], dx,
+                         error);
 }
 
 static ty_status mlp_backward(ty_stage_device *stage, const cpu_node *node, uint32_t slot,
                               bool is_first, ty_error *error)
 {
     mlp m = mlp_of(stage, node);
-    float *h = node->stash[slot], *a = h + m.rows * m.up, *da = stage->scratch;
-    float *dh = stage->options.splits_backward ? a + m.rows * m.hidden : da + m.rows * m.hidden;
-    cpu_affine_gradient down = {
-        .weight = cpu_parameter_gradient(stage, node, DOWN),
-        .bias = m.has_bias ? cpu_parameter_gradient(stage, node, DOWN_BIAS) : NULL,
-        .x = stage->part == CPU_WEIGHTS ? NULL : da,
-        .adds_weight = cpu_adds(node, DOWN, is_first),
-        .adds_bias = cpu_adds(node, DOWN_BIAS, is_first),
-    };
-    cpu_affine_gradient up = {
-        .weight = cpu_parameter_gradient(stage, node, UP),
-        .bias = m.has_bias ? cpu_parameter_gradient(stage, node, UP_BIAS) : NULL,
-        .x = cpu_in_gradient(stage, node, 0, slot),
-        .adds_weight = cpu_adds(node, UP, is_first),
-        .adds_bias = cpu_adds(node, UP_BIAS, is_first),
-        .adds_x = node->adds[0],
-    };
+    float *da = stage->scratch, *dh;
+    kept keep;
+    ty_status status;
 
-    (void)error;
-    cpu_affine_backward(m.rows, m.hidden, m.features, a, cpu_parameters(stage, node, DOWN),
-                        cpu_out_gradient(stage, node, slot), &down);
+    kept_cut(stage, node, &m, node->stash[slot], &keep);
+    dh = keep.dh != NULL ? keep.dh : da + m.rows * m.hidden;
+    status = down_backward(stage, node, slot, &m, &keep, is_first, da, error);
+    if (status != TY_OK)
+        return status;
     if (stage->part != CPU_WEIGHTS && m.is_gated)
-        gated_gradient(m.rows, m.hidden, h, da, dh);
+        gated_gradient(m.rows, m.hidden, keep.h, da, dh);
     else if (stage->part != CPU_WEIGHTS)
-        cpu_gelu_backward(m.rows * m.hidden, h, da, dh);
-    cpu_affine_backward(m.rows, m.features, m.up, cpu_in(stage, node, 0, slot),
-                        cpu_parameters(stage, node, UP), dh, &up);
-    return TY_OK;
+        cpu_gelu_backward(m.rows * m.hidden, keep.h, da, dh);
+    return up_backward(stage, node, slot, &m, &keep, dh, is_first, error);
 }
 
 const cpu_kind cpu_mlp = {

@@ -44,6 +44,32 @@ const char *ty_precision_name(ty_precision precision); /* "fp32", "tf32", "bf16"
 /** From its name; NULL means fp32. TY_EPARSE names what was found and what there is. */
 ty_status ty_precision_find(const char *name, ty_precision *out, ty_error *error) TY_MUST_CHECK;
 
+/** What the lanes of a rank exchange inside a pass: floats, as ty_collective_options has them. */
+typedef struct ty_lane_exchange {
+    ty_collective_kind kind; /* all-reduce, reduce-scatter or all-gather */
+    bool is_maximum;         /* of an all-reduce: the largest instead of the sum */
+    float *data;
+    uint64_t count;
+} ty_lane_exchange;
+
+/**
+ * The lanes of a rank (tensor parallelism): devices that call the same functions in the same order,
+ * each with its part of every layer that ty_layer_tensor_split divides. Of a matrix a lane has the
+ * heads, hidden features or words from ceil(n / lanes) * position on, at most ceil(n / lanes);
+ * what is behind the last one is 0 and stays so. Biases behind a sum over lanes and positions are
+ * divided along their features. Without `divides_sequence` everything else is whole on all lanes,
+ * alike to the bit. With it, activations between divided layers are each lane's part of the
+ * sequence, [B, T / lanes, D], and gradients of undivided parameters are those of that part.
+ */
+typedef struct ty_lane_group {
+    uint32_t count; /* 0 counts as 1 */
+    uint32_t position;
+    bool divides_sequence;
+    /** By the thread of the passes. Returns when the data is there. */
+    ty_status (*exchange)(void *context, const ty_lane_exchange *exchange, ty_error *error);
+    void *context;
+} ty_lane_group;
+
 typedef struct ty_stage_options {
     const ty_workload *workload; /* borrowed for the life of the stage device */
     uint32_t first_layer, layer_count;
@@ -58,6 +84,7 @@ typedef struct ty_stage_options {
     uint32_t local_rank;  /* of the ranks on this host: which of its devices to use */
     bool splits_backward; /* backward comes in two parts: what the second needs is kept per slot */
     uint32_t versions;    /* sets of weights side by side, all alike at first; 0 counts as 1 */
+    ty_lane_group lanes;  /* only where the backend has `lanes_join` */
 } ty_stage_options;
 
 /* A compressor that runs where the gradients are; its functions are those of codec.h, and it
@@ -189,6 +216,13 @@ typedef struct ty_device_backend {
     double (*square)(ty_stage_device *stage, const float *first, uint64_t count);
     /** Slice of the tied matrix; count 0 if the stage has none. */
     void (*tied_slice)(const ty_stage_device *stage, uint64_t *offset, uint64_t *count);
+    /**
+     * From the lanes' slices of a layer, or of the tied matrix that it owns, that of one device
+     * without lanes. @param parts [lanes][count of the slice], or NULL to count
+     * @return numbers of the whole. NULL where a backend has no lanes.
+     */
+    uint64_t (*lanes_join)(const ty_stage_device *stage, uint32_t layer, bool is_tied,
+                           const float *parts, float *whole);
     /** Allocated bytes, for the memory row of a run. */
     uint64_t (*memory_bytes)(const ty_stage_device *stage);
     const ty_device_memory *memory; /* NULL: all of the above is host memory */

@@ -55,6 +55,7 @@ static ty_status cpu_supports(const ty_workload *workload, uint32_t first_layer,
 static ty_status options_check(const ty_stage_options *options, ty_error *error)
 {
     const ty_workload *workload = options->workload;
+    ty_status status;
 
     if (options->precision != TY_PRECISION_FP32)
         return ty_fail(error, TY_EUNSUPPORTED, "the cpu backend computes in fp32, not in %s",
@@ -68,7 +69,8 @@ static ty_status options_check(const ty_stage_options *options, ty_error *error)
         return ty_fail(error, TY_EINVAL,
                        "found %u samples per micro-batch in %u slots, expected at least 1 of each",
                        (unsigned)options->micro_batch_size, (unsigned)options->slots);
-    return cpu_supports(workload, options->first_layer, options->layer_count, error);
+    status = cpu_supports(workload, options->first_layer, options->layer_count, error);
+    return status == TY_OK ? cpu_lanes_check(options, error) : status;
 }
 
 static void cpu_close(ty_stage_device *stage)
@@ -333,5 +335,6 @@ const ty_device_backend ty_device_cpu = {
     .discard = cpu_discard,
     .square = cpu_square,
     .tied_slice = cpu_tied_slice,
+    .lanes_join = cpu_lanes_join,
     .memory_bytes = cpu_memory_bytes,
 };

@@ -7,7 +7,7 @@ typedef struct totals {
     double loss_sum, correct, labels;
 } totals;
 
-/* Sums doubles over all ranks. */
+/* Sums doubles over all processes: lanes all know the same loss, so its mean is that of one. */
 static ty_status sum_over_ranks(ty_interpreter *in, double *values, uint32_t count, ty_error *error)
 {
     return ty_collective_run(in->options.transport,
@@ -38,7 +38,7 @@ static ty_status statistics_average(ty_interpreter *in, const held_stage *held, 
     if (members == NULL)
         return ty_fail(error, TY_ENOMEM, "out of memory");
     for (q = 0; q < replicas; q++)
-        members[q] = first + q;
+        members[q] = interpreter_process(in, first + q);
     status = ty_collective_run(in->options.transport,
                                &(ty_collective_options){.kind = TY_ALL_REDUCE,
                                                         .algorithm = TY_RING,
@@ -141,13 +141,14 @@ static ty_status pass(ty_interpreter *in, const held_stage *held, const ty_datas
     if (is_first || is_last)
         load(in, held, dataset, batch);
     if (!is_first)
-        TY_CHECK(cut_receive(in, held, rank_of(plan, held->stage - 1, batch),
+        TY_CHECK(cut_receive(in, held,
+                             interpreter_process(in, rank_of(plan, held->stage - 1, batch)),
                              interpreter_cut_bytes(plan, stage->first_layer), error),
                  status, done);
     TY_CHECK(backend->forward(held->device, 0, stage->first_layer, stage->layer_count, error),
              status, done);
     if (!is_last)
-        return cut_send(in, held, rank_of(plan, held->stage + 1, batch),
+        return cut_send(in, held, interpreter_process(in, rank_of(plan, held->stage + 1, batch)),
                         interpreter_cut_bytes(plan, stage->first_layer + stage->layer_count),
                         error);
     backend->loss(held->device, 0, &loss_sum, &correct, &labels);
@@ -167,7 +168,7 @@ ty_status ty_interpreter_evaluate(ty_interpreter *in, const ty_dataset *dataset,
     uint64_t batch;
     ty_status status;
 
-    if (in->rank == 0)
+    if (in->options.transport->rank == 0)
         batches = (double)(ty_dataset_sample_count(dataset) / plan->micro_batch_size);
     TY_CHECK(interpreter_gather_all(in, false, error), status, broken);
     TY_CHECK(evaluating_set(in, true, error), status, broken);

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-enum { GRADIENT_TAG = 5 };
+enum { GRADIENT_TAG = 5, LANES_TAG = 10 };
 
 typedef struct part {
     uint64_t offset, count;
@@ -32,46 +32,109 @@ static void parts_of(const ty_interpreter *in, uint32_t layer, part parts[2])
     in->options.backend->slice(device, layer, 1, &parts[1].offset, &parts[1].count);
 }
 
-/* One part from its rank to the end of the file's text on rank 0. */
-static ty_status part_move(ty_interpreter *in, uint32_t from, uint32_t layer, part own,
-                           ty_text *text, ty_error *error)
+/* A part of all lanes, on each of them. */
+static ty_status lanes_join(ty_interpreter *in, uint32_t layer, bool is_tied, part own,
+                            float **whole, uint64_t *count, ty_error *error)
+{
+    const ty_device_backend *backend = in->options.backend;
+    const uint32_t width = ty_plan_width(in->options.plan);
+    const ty_stage_device *device = device_of_layer(in, layer);
+    const float *gradients = backend->gradients(device_of_layer(in, layer)) + own.offset;
+    float *parts = ty_alloc(width * own.count, sizeof *parts);
+    ty_status status = TY_OK;
+
+    *count = own.count > 0 ? backend->lanes_join(device, layer, is_tied, NULL, NULL) : 0;
+    *whole = ty_alloc(*count, sizeof **whole);
+    if (parts == NULL || *whole == NULL) {
+        status = ty_fail(error, TY_ENOMEM, "out of memory for gradients");
+        goto cleanup;
+    }
+    memcpy(parts + in->lane * own.count, gradients, own.count * sizeof *parts);
+    TY_CHECK(ty_collective_run(in->options.transport,
+                               &(ty_collective_options){.kind = TY_ALL_GATHER,
+                                                        .members = in->lanes,
+                                                        .member_count = width,
+                                                        .data = parts,
+                                                        .count = own.count,
+                                                        .element = TY_ELEMENT_FLOAT,
+                                                        .tag = LANES_TAG},
+                               error),
+             status, cleanup);
+    if (own.count > 0)
+        backend->lanes_join(device, layer, is_tied, parts, *whole);
+cleanup:
+    ty_free(parts);
+    return status;
+}
+
+/* A part of this rank's, as one device has it. */
+static ty_status part_whole(ty_interpreter *in, uint32_t layer, bool is_tied, part own,
+                            const float **gradients, float **owned, uint64_t *count,
+                            ty_error *error)
+{
+    ty_status status;
+
+    if (ty_plan_width(in->options.plan) > 1) {
+        status = lanes_join(in, layer, is_tied, own, owned, count, error);
+        *gradients = *owned;
+        return status;
+    }
+    *count = own.count;
+    return interpreter_host_floats(
+        in, in->options.backend->gradients(device_of_layer(in, layer)) + own.offset, own.count,
+        gradients, owned, error);
+}
+
+static ty_status part_receive(ty_transport *transport, uint32_t from, float **out, uint64_t *count,
+                              ty_error *error)
+{
+    ty_status status =
+        ty_transport_receive(transport, from, GRADIENT_TAG, count, sizeof *count, error);
+
+    if (status != TY_OK)
+        return status;
+    *out = ty_alloc(*count, sizeof **out);
+    if (*out == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory for gradients");
+    return ty_transport_receive(transport, from, GRADIENT_TAG, *out, *count * sizeof **out, error);
+}
+
+static ty_status part_send(ty_transport *transport, const float *gradients, uint64_t count,
+                           ty_error *error)
+{
+    ty_status status = ty_transport_send(transport, 0, GRADIENT_TAG, &count, sizeof count, error);
+
+    if (status != TY_OK)
+        return status;
+    return ty_transport_send(transport, 0, GRADIENT_TAG, gradients, count * sizeof *gradients,
+                             error);
+}
+
+/* One part from its rank's first lane to the end of the file's text on process 0. */
+static ty_status part_move(ty_interpreter *in, uint32_t rank, uint32_t layer, bool is_tied,
+                           part own, ty_text *text, ty_error *error)
 {
     ty_transport *transport = in->options.transport;
     const float *gradients = NULL;
-    float *received = NULL;
+    float *owned = NULL;
+    uint64_t count = 0;
     ty_status status = TY_OK;
 
-    if (in->rank == from)
-        TY_CHECK(interpreter_host_floats(
-                     in, in->options.backend->gradients(device_of_layer(in, layer)) + own.offset,
-                     own.count, &gradients, &received, error),
-                 status, cleanup);
-    if (in->rank == from && from != 0) {
-        TY_CHECK(ty_transport_send(transport, 0, GRADIENT_TAG, &own.count, sizeof own.count, error),
-                 status, cleanup);
-        TY_CHECK(ty_transport_send(transport, 0, GRADIENT_TAG, gradients,
-                                   own.count * sizeof *gradients, error),
-                 status, cleanup);
-    }
-    if (in->rank != 0)
+    if (in->rank == rank)
+        TY_CHECK(part_whole(in, layer, is_tied, own, &gradients, &owned, &count, error), status,
+                 cleanup);
+    if (interpreter_is_first_lane(in, rank) && rank != 0)
+        TY_CHECK(part_send(transport, gradients, count, error), status, cleanup);
+    if (transport->rank != 0)
         goto cleanup;
-    if (from != 0) {
-        TY_CHECK(ty_transport_receive(transport, from, GRADIENT_TAG, &own.count, sizeof own.count,
-                                      error),
+    if (rank != 0) {
+        TY_CHECK(part_receive(transport, interpreter_process(in, rank), &owned, &count, error),
                  status, cleanup);
-        received = ty_alloc(own.count, sizeof *received); /* rank 0 had none of its own */
-        if (received == NULL) {
-            status = ty_fail(error, TY_ENOMEM, "out of memory for gradients");
-            goto cleanup;
-        }
-        TY_CHECK(ty_transport_receive(transport, from, GRADIENT_TAG, received,
-                                      own.count * sizeof *received, error),
-                 status, cleanup);
-        gradients = received;
+        gradients = owned;
     }
-    ty_text_append(text, (const char *)gradients, own.count * sizeof *gradients);
+    ty_text_append(text, (const char *)gradients, count * sizeof *gradients);
 cleanup:
-    ty_free(received);
+    ty_free(owned);
     return status;
 }
 
@@ -87,9 +150,9 @@ static ty_status layer_move(ty_interpreter *in, uint32_t layer, ty_text *text, t
     if (in->rank == from)
         parts_of(in, layer, parts);
     ty_text_append(text, (const char *)header, sizeof header);
-    TY_CHECK(part_move(in, from, layer, parts[0], text, error), status, done);
-    TY_CHECK(part_move(in, from, layer, parts[1], text, error), status, done);
-    if (in->rank == 0 && !text->failed) {
+    TY_CHECK(part_move(in, from, layer, true, parts[0], text, error), status, done);
+    TY_CHECK(part_move(in, from, layer, false, parts[1], text, error), status, done);
+    if (in->options.transport->rank == 0 && !text->failed) {
         header[1] = (text->length - start - sizeof header) / sizeof(float);
         memcpy(text->data + start, header, sizeof header);
     }
@@ -106,7 +169,7 @@ ty_status ty_interpreter_save_gradients(ty_interpreter *in, const char *path, ty
     TY_CHECK(interpreter_gather_all(in, true, error), status, cleanup);
     for (layer = 0; layer < in->options.plan->workload->layer_count; layer++)
         TY_CHECK(layer_move(in, layer, &text, error), status, cleanup);
-    if (in->rank == 0) {
+    if (in->options.transport->rank == 0) {
         if (text.failed)
             status = ty_fail(error, TY_ENOMEM, "out of memory for gradients");
         else

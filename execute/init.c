@@ -28,17 +28,17 @@ static void normal_pair(uint64_t key, uint64_t pair, double out[2])
 }
 
 void ty_init_normal(uint64_t seed, uint32_t layer, uint32_t tensor, double deviation,
-                    uint64_t count, float *out)
+                    uint64_t first, uint64_t count, float *out)
 {
     uint64_t key = mix(seed + gamma_step);
 
     key = mix(key ^ (((uint64_t)layer << 32) | tensor));
-    for (uint64_t i = 0; i < count; i += 2) {
-        double pair[2];
-        normal_pair(key, i / 2, pair);
-        out[i] = (float)(deviation * pair[0]);
-        if (i + 1 < count)
-            out[i + 1] = (float)(deviation * pair[1]);
+    for (uint64_t pair = first / 2; 2 * pair < first + count; pair++) {
+        double both[2];
+        normal_pair(key, pair, both);
+        for (uint64_t k = 0; k < 2; k++)
+            if (2 * pair + k >= first && 2 * pair + k < first + count)
+                out[2 * pair + k - first] = (float)(deviation * both[k]);
     }
 }
 

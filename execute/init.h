@@ -7,10 +7,10 @@
 
 #include "ty_core.h"
 
-/** Standard normal numbers times `deviation`; element i depends on (seed, layer, tensor, i) only.
- */
+/** Standard normal numbers times `deviation`: elements [first, first + count) of a tensor; element
+ * i depends on (seed, layer, tensor, i) only. */
 void ty_init_normal(uint64_t seed, uint32_t layer, uint32_t tensor, double deviation,
-                    uint64_t count, float *out);
+                    uint64_t first, uint64_t count, float *out);
 /** Deviation for the matrix of a linear or conv2d layer with `fan_in` inputs per output. */
 double ty_init_deviation(const ty_workload *workload, uint64_t fan_in);
 /** Deviation for matrices inside attention and mlp layers. */

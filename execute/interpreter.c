@@ -398,7 +398,12 @@ static ty_status device_open(ty_interpreter *in, held_stage *held, ty_error *err
                                 .precision = in->options.precision,
                                 .local_rank = in->options.transport->local_rank,
                                 .splits_backward = plan->schedule == TY_ZERO_BUBBLE,
-                                .versions = held->version_count};
+                                .versions = held->version_count,
+                                .lanes = {.count = ty_plan_width(plan),
+                                          .position = in->lane,
+                                          .divides_sequence = plan->sequence_parallel,
+                                          .exchange = interpreter_lane_exchange,
+                                          .context = in}};
     ty_status status;
 
     TY_CHECK(backend->supports(plan->workload, stage->first_layer, stage->layer_count, error),
@@ -503,7 +508,7 @@ static ty_status bucket_hosts(const ty_interpreter *in, const ty_bucket *bucket,
     }
     TY_CHECK(ty_plan_hosts(plan, hosts, error), status, cleanup);
     for (uint32_t i = 0; i < state->member_count; i++)
-        state->hosts[i] = hosts[state->members[i]];
+        state->hosts[i] = hosts[state->members[i] / ty_plan_width(plan)];
 cleanup:
     ty_free(hosts);
     return status;
@@ -536,6 +541,7 @@ static ty_status bucket_open(ty_interpreter *in, uint32_t index, ty_error *error
             state->is_member = true;
             state->position = i;
         }
+        state->members[i] = interpreter_process(in, state->members[i]);
     }
     if (!state->is_member)
         return TY_OK;
@@ -587,8 +593,11 @@ static ty_status buckets_open(ty_interpreter *in, ty_error *error)
 
 uint64_t interpreter_cut_bytes(const ty_plan *plan, uint32_t layer)
 {
-    return ty_shape_elements(&plan->workload->layers[layer - 1].output) * sizeof(float) *
-           plan->micro_batch_size;
+    const ty_layer *before = &plan->workload->layers[layer - 1];
+
+    if (ty_plan_width(plan) > 1)
+        return ty_layer_lane_bytes(plan, layer - 1) * plan->micro_batch_size;
+    return ty_shape_elements(&before->output) * sizeof(float) * plan->micro_batch_size;
 }
 
 /* Numbers that go into tags. */
@@ -702,6 +711,8 @@ static ty_status check_local_steps(const ty_plan *plan, ty_error *error)
         what = "ZeRO";
     if (ty_schedule_is_asynchronous(plan->schedule))
         what = "an asynchronous schedule";
+    if (plan->sequence_parallel)
+        what = "sequence parallelism";
     if (plan->workload->local_steps <= 1 || what == NULL)
         return TY_OK;
     return ty_fail(error, TY_EUNSUPPORTED, "the worker does not take %u local steps with %s",
@@ -740,6 +751,8 @@ static ty_status check_backend(const ty_device_backend *backend, const ty_plan *
         what = "backward in two parts";
     if (backend->memory != NULL && ty_plan_interleave(plan) > 1)
         what = "several stages on one device";
+    if (backend->lanes_join == NULL && ty_plan_width(plan) > 1)
+        what = "tensor parallelism";
     if (backend->memory != NULL && plan->zero > 0)
         what = "ZeRO";
     if (backend->memory != NULL && plan->workload->local_steps > 1)
@@ -758,7 +771,7 @@ static ty_status check_plan(const ty_plan *plan, bool is_timed, ty_error *error)
 {
     ty_status status = TY_OK;
 
-    for (int k = 0; k < TY_LANE_KIND_COUNT; k++)
+    for (int k = TY_CONTEXT_LANES; k < TY_LANE_KIND_COUNT; k++)
         if (ty_plan_lanes(plan, (ty_lane_kind)k) > 1)
             return ty_fail(error, TY_EUNSUPPORTED,
                            "the worker cannot run plans with %s parallelism yet",
@@ -784,7 +797,8 @@ ty_status ty_interpreter_open(const ty_interpreter_options *options, ty_interpre
         return no_memory(error);
     in->options = *options;
     in->memory = options->backend->memory;
-    in->rank = options->transport->rank;
+    in->rank = options->transport->rank / ty_plan_width(plan);
+    in->lane = options->transport->rank % ty_plan_width(plan);
     in->position = ty_plan_stage_of_rank(plan, in->rank);
     in->replica = in->rank - ty_plan_first_rank(plan, in->position);
     in->program = &options->program->stages[in->position];
@@ -799,6 +813,7 @@ ty_status ty_interpreter_open(const ty_interpreter_options *options, ty_interpre
         ty_free(in);
         return status;
     }
+    TY_CHECK(interpreter_lanes_open(in, error), status, cleanup);
     TY_CHECK(program_fits(in, error), status, cleanup);
     TY_CHECK(streams_make(in, error), status, cleanup);
     TY_CHECK(state_make(in, error), status, cleanup);
@@ -885,6 +900,7 @@ void ty_interpreter_close(ty_interpreter *in)
     for (i = 0; i < in->held_count; i++)
         held_close(in, &in->held[i]);
     ty_free(in->held);
+    ty_free(in->lanes);
     ty_free(in->orders);
     ty_free(in->order_counts);
     ty_free(in->staging);

@@ -41,12 +41,13 @@ static ty_transfer transfer_of(const ty_interpreter *in, uint32_t index, uint32_
 {
     const ty_instruction *transfer = &in->program->instructions[index];
 
-    return (ty_transfer){.peer = ty_program_peer_rank(in->options.plan, in->rank, transfer),
-                         .tag = transfer_tag(in, transfer, step),
-                         .direction = transfer->direction,
-                         .order = in->orders[index] + step * in->order_counts[index],
-                         .buffer = buffer,
-                         .bytes = transfer->bytes};
+    return (ty_transfer){
+        .peer = interpreter_process(in, ty_program_peer_rank(in->options.plan, in->rank, transfer)),
+        .tag = transfer_tag(in, transfer, step),
+        .direction = transfer->direction,
+        .order = in->orders[index] + step * in->order_counts[index],
+        .buffer = buffer,
+        .bytes = transfer->bytes};
 }
 
 static ty_status message_send(ty_interpreter *in, const ty_transfer *transfer, ty_request **out,

@@ -246,10 +246,13 @@ exchange_kind interpreter_exchange_kind(const ty_interpreter *in, uint32_t bucke
 static ty_status run_update(ty_interpreter *in, const ty_instruction *update, uint32_t step,
                             uint32_t slot, ty_error *error)
 {
+    ty_status status;
+
     (void)slot;
     if (interpreter_exchange_kind(in, update->bucket, step) == EXCHANGE_WEIGHTS)
         return TY_OK;
-    return interpreter_update(in, update->bucket, step, error);
+    status = interpreter_lanes_sum(in, update->bucket, error);
+    return status == TY_OK ? interpreter_update(in, update->bucket, step, error) : status;
 }
 
 typedef ty_status (*run_function)(ty_interpreter *in, const ty_instruction *instruction,
@@ -333,7 +336,7 @@ void *interpreter_compute(void *argument)
     ty_error error = {0};
     ty_status status = TY_OK;
 
-    if (interpreter_is_timed(in))
+    if (interpreter_is_timed(in) || in->options.plan->tensor_parallel > 1)
         interpreter_sleep_finely();
     pthread_mutex_lock(&in->lock);
     while (status == TY_OK && in->failure == TY_OK &&

@@ -12,7 +12,7 @@
 
 /* Tags: class, direction, then what tells messages apart that may be under way together: the step's
  * place in the window, the cut, the micro-batch. */
-enum { TAG_TRANSFER = 1 << 28, TAG_BUCKET = 2 << 28, TAG_CONTROL = 3 << 28 };
+enum { TAG_LANES = 1 << 27, TAG_TRANSFER = 1 << 28, TAG_BUCKET = 2 << 28, TAG_CONTROL = 3 << 28 };
 enum { TAG_GRADIENT = 1 << 27, TAG_GATHER = 1 << 27, TAG_INDEX_LIMIT = 1 << 27 };
 
 /* Steps that may be under way beside those that a schedule without a flush overlaps: one may start
@@ -83,8 +83,8 @@ typedef struct bucket_state {
     held_stage *held;       /* whose parameters they are */
     uint64_t offset, count; /* in the gradients */
     uint32_t member_count, position;
-    uint32_t *members;
-    uint32_t *hosts; /* [member_count] of a hierarchical exchange; else NULL */
+    uint32_t *members; /* processes: this lane of the plan's */
+    uint32_t *hosts;   /* [member_count] of a hierarchical exchange; else NULL */
     bool is_sharded;
     uint64_t share_offset, share_count; /* this rank's share, in the gradients */
     bool is_shared;         /* another bucket's layers use a matrix of it: kept for a whole step */
@@ -107,7 +107,8 @@ enum { CONTROL_COUNT = sizeof(step_control) / sizeof(double) };
 
 struct ty_interpreter {
     ty_interpreter_options options;
-    uint32_t rank, position, replica; /* position of the pipeline */
+    uint32_t rank, lane, position, replica; /* rank of the plan, position of the pipeline */
+    uint32_t *lanes;                        /* [width]: the processes of this rank */
     const ty_stage_program *program;
     const ty_device_memory *memory;  /* NULL: the devices' memory is the host's */
     ty_device_link *link;            /* NULL: messages go through the transport */
@@ -254,6 +255,26 @@ ty_status interpreter_gather_all(ty_interpreter *interpreter, bool is_gradients,
                                  ty_error *error) TY_MUST_CHECK;
 /* Gives the others' shares of weights up again (ZeRO 3). */
 void interpreter_shares_only(ty_interpreter *interpreter);
+
+/* ---- Lanes (interpreter_lanes.c) ------------------------------------------------------------- */
+
+/* The processes of this rank. */
+ty_status interpreter_lanes_open(ty_interpreter *in, ty_error *error) TY_MUST_CHECK;
+/* The process of the same lane of a rank. */
+uint32_t interpreter_process(const ty_interpreter *in, uint32_t rank);
+/* Whether this process speaks for a rank. */
+bool interpreter_is_first_lane(const ty_interpreter *in, uint32_t rank);
+/* For ty_lane_group: `context` is the interpreter. */
+ty_status interpreter_lane_exchange(void *context, const ty_lane_exchange *exchange,
+                                    ty_error *error);
+/* Brings the gradients of a bucket's undivided parameters together, where the plan says so
+ * (ty_bucket_lane_bytes). By the thread of the passes, before the bucket's update. */
+ty_status interpreter_lanes_sum(ty_interpreter *in, uint32_t bucket, ty_error *error) TY_MUST_CHECK;
+/* Squared norm of some of a bucket's gradients, such that those of all lanes add up to the rank's:
+ * undivided parameters count once, or not at all where each lane knows them of its part of the
+ * sequence only. */
+double interpreter_lane_square(const ty_interpreter *in, uint32_t bucket, uint64_t offset,
+                               uint64_t count);
 
 /* ---- Gradient noise (noise.c) ------------------------------------------------------------ */
 

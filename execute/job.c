@@ -36,14 +36,18 @@ static ty_status scenario_check(const ty_workload *workload, ty_error *error)
 
 static ty_status job_check(const ty_job *job, const ty_transport *transport, ty_error *error)
 {
-    uint32_t ranks = ty_plan_rank_count(job->plan);
+    const uint32_t width = ty_plan_width(job->plan);
+    char of_lanes[32] = "";
     ty_status status;
 
-    if (ranks != transport->size)
-        return ty_fail(error, TY_EPARSE,
-                       "job:/plan/stages: found a plan of %u ranks, expected one of %u, as many as "
-                       "were started",
-                       ranks, transport->size);
+    if (width > 1)
+        snprintf(of_lanes, sizeof of_lanes, " of %u lanes each", width);
+    if (ty_plan_process_count(job->plan) != transport->size)
+        return ty_fail(
+            error, TY_EPARSE,
+            "job:/plan/stages: found a plan of %u ranks%s, expected one of %u, as many as "
+            "were started",
+            ty_plan_rank_count(job->plan), of_lanes, transport->size);
     if ((uint64_t)job->warmup_steps + job->timeline_steps > job->steps)
         return ty_fail(error, TY_EINVAL,
                        "%u warm-up steps and %u recorded ones are more than %u steps",
@@ -144,7 +148,7 @@ static ty_status training_prepare(training *t, ty_error *error)
     TY_CHECK(ty_precision_find(job->precision, &precision, error), status, done);
     TY_CHECK(ty_device_backend_find(job->backend, &backend, error), status, done);
     TY_CHECK(backend_check(job, backend, error), status, done);
-    position = ty_plan_stage_of_rank(plan, t->transport->rank);
+    position = ty_plan_stage_of_rank(plan, t->transport->rank / ty_plan_width(plan));
     if (!backend->is_timed && (position == 0 || position + 1 == ty_plan_position_count(plan))) {
         TY_CHECK(ty_dataset_open(plan->workload, job->data, false, &t->dataset, error), status,
                  done);

@@ -7,6 +7,7 @@
  * are unbiased; the noise scale is S / |G|^2, each averaged over steps first. Both are sums over
  * parameters, so that buckets add up, each with its own b = B / replicas. A replica's gradient is
  * divided by the whole batch already: its mean over b samples is `replicas` times what it holds.
+ * Lanes add up what they have of the parameters.
  */
 #include "interpreter_state.h"
 
@@ -25,21 +26,12 @@ static bool is_measured(const ty_interpreter *in, uint32_t bucket, uint32_t step
            in->options.plan->workload->local_steps <= 1;
 }
 
-static double square(const ty_interpreter *in, const bucket_state *bucket, uint64_t offset,
-                     uint64_t count)
-{
-    const ty_device_backend *backend = in->options.backend;
-    ty_stage_device *device = bucket->held->device;
-
-    return backend->square(device, backend->gradients(device) + offset, count);
-}
-
 void interpreter_noise_before(ty_interpreter *in, uint32_t index, uint32_t step)
 {
     bucket_state *bucket = &in->buckets[index];
 
     if (is_measured(in, index, step))
-        bucket->own_square = square(in, bucket, bucket->offset, bucket->count);
+        bucket->own_square = interpreter_lane_square(in, index, bucket->offset, bucket->count);
 }
 
 void interpreter_noise_after(ty_interpreter *in, uint32_t index, uint32_t step)
@@ -53,8 +45,9 @@ void interpreter_noise_after(ty_interpreter *in, uint32_t index, uint32_t step)
         return;
     /* This rank's part of the means over replicas. */
     small = replicas * bucket->own_square;
-    big = bucket->is_sharded ? square(in, bucket, bucket->share_offset, bucket->share_count)
-                             : square(in, bucket, bucket->offset, bucket->count) / replicas;
+    big = bucket->is_sharded
+              ? interpreter_lane_square(in, index, bucket->share_offset, bucket->share_count)
+              : interpreter_lane_square(in, index, bucket->offset, bucket->count) / replicas;
     pthread_mutex_lock(&in->lock);
     sums = &in->sums[step % in->window];
     sums->gradient_square += (replicas * big - small) / (replicas - 1);

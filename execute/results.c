@@ -103,24 +103,26 @@ static void timeline_rebase(ty_timeline *timeline)
     }
 }
 
-static ty_status run_collect(ty_transport *transport, const rank_result *own,
+/* A rank's events are those of its first lane, its memory that of the lane with most. */
+static ty_status run_collect(ty_transport *transport, uint32_t width, const rank_result *own,
                              const ty_event *events, ty_run *run, ty_error *error)
 {
-    uint32_t rank;
+    uint32_t process;
     ty_status status;
 
     TY_CHECK(events_add(run->timeline, events, own->event_count, error), status, done);
     run->peak_memory_bytes[0] = own->peak_memory_bytes;
-    for (rank = 1; rank < transport->size; rank++) {
+    for (process = 1; process < transport->size; process++) {
+        uint64_t *peak = &run->peak_memory_bytes[process / width];
         ty_event *received = NULL;
         rank_result result;
 
-        TY_CHECK(results_receive(transport, rank, &result, &received, error), status, done);
+        TY_CHECK(results_receive(transport, process, &result, &received, error), status, done);
         status = events_add(run->timeline, received, result.event_count, error);
         ty_free(received);
         if (status != TY_OK)
             goto done;
-        run->peak_memory_bytes[rank] = result.peak_memory_bytes;
+        *peak = result.peak_memory_bytes > *peak ? result.peak_memory_bytes : *peak;
     }
     timeline_rebase(run->timeline);
     ty_timeline_sort(run->timeline);
@@ -210,10 +212,13 @@ ty_status ty_results_save(const ty_job *job, ty_interpreter *interpreter, ty_tra
 {
     rank_result own = {.peak_memory_bytes = ty_machine_peak_memory_bytes()};
     const ty_event *measured = ty_interpreter_events(interpreter, &own.event_count);
+    const uint32_t width = ty_plan_width(job->plan);
     ty_event *events = ty_alloc(own.event_count, sizeof *events);
     uint64_t i;
     ty_status status;
 
+    if (transport->rank % width != 0)
+        own.event_count = 0;
     if (events == NULL)
         return ty_fail(error, TY_ENOMEM, "out of memory for a timeline");
     for (i = 0; i < own.event_count; i++) {
@@ -227,7 +232,7 @@ ty_status ty_results_save(const ty_job *job, ty_interpreter *interpreter, ty_tra
     }
     TY_CHECK(run_fill(job, interpreter, first_recorded, recorded_steps, run, error), status,
              cleanup);
-    TY_CHECK(run_collect(transport, &own, events, run, error), status, cleanup);
+    TY_CHECK(run_collect(transport, width, &own, events, run, error), status, cleanup);
     if (run->timeline->step_count > 0) {
         TY_CHECK(ty_timeline_check(job->plan, job->program, run->timeline, "timeline", error),
                  status, cleanup);

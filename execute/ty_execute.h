@@ -7,7 +7,8 @@
  * process) interpreter             one compute thread and one communication thread per rank walk
  * the program
  *
- * The worker is started once per rank: `mpirun -n RANKS trainyard-worker JOB.json`. Rank 0 reports
+ * The worker is started once per rank: `mpirun -n RANKS trainyard-worker JOB.json`, or with tensor
+ * parallelism once per lane: process p is lane p % width of rank p / width. Process 0 reports
  * progress and writes the job's output file.
  *
  *     TY_CHECK(ty_transport_mpi(&transport, error), status, done);
@@ -42,7 +43,7 @@ ty_status ty_execute_job(const ty_job *job, ty_transport *transport,
 
 /**
  * The same with one thread pair per rank instead of processes: for tests and sanitizers.
- * @param ranks as many as the job's plan has, if it is a training job
+ * @param ranks ty_plan_process_count of the job's plan, if it is a training job
  * @return the failure of the lowest rank that has one of its own
  */
 ty_status ty_execute_job_locally(const ty_job *job, uint32_t ranks,

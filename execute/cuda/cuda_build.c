@@ -239,7 +239,7 @@ static void tensor_fill(const ty_stage_device *stage, float *parameters, uint32_
     float *to = parameters + offset;
 
     if (tensor->deviation > 0.0) {
-        ty_init_normal(stage->options.seed, layer, t, tensor->deviation, tensor->count, to);
+        ty_init_normal(stage->options.seed, layer, t, tensor->deviation, 0, tensor->count, to);
         return;
     }
     for (uint64_t i = 0; i < tensor->count; i++)

@@ -117,6 +117,25 @@ expect 2 data tokenize "$SOURCE/README.md"
 expect 2 data tokenize "$SOURCE/README.md" --vocabulary 100 -o "$work/none.tokens"
 expect 2 data shuffle "$SOURCE/README.md"
 
+# Lanes: two processes are one rank, with the loss of one process; measured lies over predicted.
+expect 0 plan -w "gpt-tiny sequence=16" -c local:2 --fix tp=2 -q -o "$work/lanes.json"
+expect 0 run "$work/lanes.json" --steps 20 -q -o "$work/lanes-run.json"
+expect_output "1 ranks (cpu)" "loss"
+expect 0 run "$work/gpt.json" --steps 20 -q -o "$work/gpt-run.json"
+if /usr/bin/python3 - "$work/lanes-run.json" "$work/gpt-run.json" <<'END'; then pass; else fail "lanes learn something else"; fi
+import json, sys
+lanes, alone = (json.load(open(path))["losses"] for path in sys.argv[1:])
+assert len(lanes) == len(alone) == 20
+assert all(abs(a - b) < 1e-3 * b for a, b in zip(lanes, alone)), (lanes, alone)
+END
+expect 0 compare "$work/lanes.json" "$work/lanes-run.json"
+expect_output "step time" "forward" "update"
+expect 0 report "$work/lanes.json" "$work/lanes-run.json" -o "$work/lanes.html"
+expect 0 plan -w "gpt-tiny sequence=16" -c local:4 --fix tp=2,sp=1 -q -o "$work/sequence.json"
+expect 0 run "$work/sequence.json" --steps 4 --checkpoint "$scratch/lanes" --checkpoint-every 2 -q -o "$work/sequence-run.json"
+expect 0 run "$work/sequence.json" --steps 6 --checkpoint "$scratch/lanes" --resume -q -o "$work/sequence-run.json"
+if [ "$(ls "$scratch/lanes/step-6" | wc -l)" -eq 4 ]; then pass; else fail "not one checkpoint a lane"; fi
+
 # A run goes on from its checkpoint; whatever does not fit is refused with one line.
 expect 0 run "$work/plan.json" --steps 4 --checkpoint "$scratch/state" --checkpoint-every 2 -q -o "$work/first.json"
 expect 0 run "$work/plan.json" --steps 8 --checkpoint "$scratch/state" --resume -q -o "$work/second.json"
@@ -135,27 +154,35 @@ expect 0 run "$work/small.json" --steps 3 --checkpoint "$scratch/grown" -q -o "$
 expect 0 run "$work/large.json" --steps 6 --checkpoint "$scratch/grown" --resume -q -o "$work/large-run.json"
 if grep -q '"samples": 768' "$scratch/grown/latest.json"; then pass; else fail "3 steps of 64 and 3 of 192 are $(grep samples "$scratch/grown/latest.json")"; fi
 
-# kill -9 of a rank: a message, no stray rank, and the rest of the steps from the checkpoint. What a
+# kill -9 of a rank, and of a lane: a message, no stray rank, and the rest of the steps from the checkpoint. What a
 # writing rank left half-done goes.
-"$TRAINYARD" run "$work/plan.json" --steps 100000 --checkpoint "$scratch/killed" --checkpoint-every 2 -q -o "$work/killed.json" >"$scratch/out" 2>"$scratch/err" &
-pid=$!
-tries=0
-while [ $tries -lt 200 ] && [ ! -e "$scratch/killed/latest.json" ]; do
-    tries=$((tries + 1))
-    sleep 0.1
-done
-rank=$(pgrep -P "$(pgrep -P $pid -x mpirun)" -f trainyard-worker | head -1)
-kill -9 "$rank"
-wait $pid
-got=$?
-if [ $got -eq 1 ]; then pass; else fail "exit code $got instead of 1 after a rank was killed"; fi
-expect_error_line "signal 9" "--resume" "latest.json"
-if [ -e "$work/killed.json" ]; then fail "a killed run left its output"; else pass; fi
-mkdir -p "$scratch/killed/step-1"
-touch "$scratch/killed/step-1/rank-0" "$scratch/killed/step-1/rank-1.tmp"
-step=$(sed -n 's/.*"step": \([0-9]*\).*/\1/p' "$scratch/killed/latest.json")
-expect 0 run "$work/plan.json" --steps $((step + 3)) --checkpoint "$scratch/killed" --resume -q -o "$work/killed.json"
-if [ "$(ls "$scratch/killed")" = "$(printf 'latest.json\nstep-%d' $((step + 3)))" ]; then pass; else fail "left in the checkpoint's folder: $(ls "$scratch/killed")"; fi
+kill_one() {
+    plan=$1
+    state=$scratch/killed-$2
+    "$TRAINYARD" run "$plan" --steps 100000 --checkpoint "$state" --checkpoint-every 2 -q -o "$work/killed.json" >"$scratch/out" 2>"$scratch/err" &
+    pid=$!
+    tries=0
+    while [ $tries -lt 200 ] && [ ! -e "$state/latest.json" ]; do
+        tries=$((tries + 1))
+        sleep 0.1
+    done
+    rank=$(pgrep -P "$(pgrep -P $pid -x mpirun)" -f trainyard-worker | tail -1)
+    kill -9 "$rank"
+    wait $pid
+    got=$?
+    if [ $got -eq 1 ]; then pass; else fail "exit code $got instead of 1 after a rank was killed"; fi
+    sed -i '/^\[/d' "$scratch/err" # Open MPI's word on a message that broke off
+    expect_error_line "signal 9" "--resume" "latest.json"
+    if [ -e "$work/killed.json" ]; then fail "a killed run left its output"; else pass; fi
+    mkdir -p "$state/step-1"
+    touch "$state/step-1/rank-0" "$state/step-1/rank-1.tmp"
+    step=$(sed -n 's/.*"step": \([0-9]*\).*/\1/p' "$state/latest.json")
+    expect 0 run "$plan" --steps $((step + 3)) --checkpoint "$state" --resume -q -o "$work/killed.json"
+    if [ "$(ls "$state")" = "$(printf 'latest.json\nstep-%d' $((step + 3)))" ]; then pass; else fail "left in the checkpoint's folder: $(ls "$state")"; fi
+    rm -f "$work/killed.json"
+}
+kill_one "$work/plan.json" rank
+kill_one "$work/lanes.json" lane
 
 # More ranks than the plan has: the job file is caught on its way to the worker.
 cat >"$scratch/catch" <<CATCH

@@ -60,9 +60,10 @@ static void add_stages(ty_plan *plan, const plan_shape *shape)
         stage->layer_count = end - stage->first_layer;
         stage->replicas = shape->replicas[s];
         stage->recompute = shape->recompute;
-        stage->devices = ty_alloc(stage->replicas, sizeof *stage->devices);
-        for (uint32_t q = 0; q < stage->replicas; q++)
-            stage->devices[q] = ty_plan_first_rank(plan, s) + q;
+        stage->devices =
+            ty_alloc((size_t)stage->replicas * ty_plan_width(plan), sizeof *stage->devices);
+        for (uint32_t d = 0; d < stage->replicas * ty_plan_width(plan); d++)
+            stage->devices[d] = ty_plan_first_rank(plan, s) * ty_plan_width(plan) + d;
     }
 }
 
@@ -121,6 +122,8 @@ ty_plan *make_plan(const char *workload, const plan_shape *shape)
     plan->seed = 42;
     plan->interleave = shape->interleave;
     plan->zero = shape->zero;
+    plan->tensor_parallel = shape->lanes;
+    plan->sequence_parallel = shape->divides_sequence;
     add_stages(plan, shape);
     plan->buckets = ty_alloc(plan->stage_count * shape->buckets + plan->workload->layer_count,
                              sizeof *plan->buckets);

@@ -19,6 +19,8 @@ typedef struct plan_shape {
     uint32_t interleave, zero;
     uint32_t local_steps;
     const char *cluster; /* one-line description of what it is planned for; NULL: nothing known */
+    uint32_t lanes;      /* tensor parallel; 0: 1 */
+    bool divides_sequence;
 } plan_shape;
 
 /** Aborts the test with a message on anything unexpected, as do all here. */

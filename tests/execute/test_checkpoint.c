@@ -37,6 +37,11 @@ static const plan_shape shapes[] = {
      .compression = {.kind = TY_COMPRESSION_ONE_BIT}},
     {"data parallel 2, ternary", .replicas = {2}, .buckets = 2, BATCH,
      .compression = {.kind = TY_COMPRESSION_TERNARY}},
+    {"data parallel 2 of 2 lanes, zero 1", .replicas = {2}, .buckets = 2, .global_batch = 8,
+     .micro_batch_size = 2, .zero = 1, .lanes = 2},
+    {"1f1b 2 stages of 2 lanes along the sequence", .schedule = TY_ONE_F_ONE_B, .replicas = {1, 1},
+     .cuts = {13}, .buckets = 2, .global_batch = 8, .micro_batch_size = 2, .lanes = 2,
+     .divides_sequence = true},
     {"data parallel 2, int8", .replicas = {2}, .buckets = 2, BATCH,
      .compression = {.kind = TY_COMPRESSION_INT8}},
 };
@@ -75,8 +80,8 @@ static ty_status run_plan(const fixture *f, ty_plan *plan, uint32_t steps, bool 
     job->checkpoint = ty_strdup(f->checkpoint);
     job->checkpoint_every = EVERY;
     job->resume = resume;
-    status =
-        ty_execute_job_locally(job, ty_plan_rank_count(job->plan), &(ty_execute_options){0}, error);
+    status = ty_execute_job_locally(job, ty_plan_process_count(job->plan), &(ty_execute_options){0},
+                                    error);
     if (status == TY_OK && out != NULL)
         status = ty_run_load(job->output, out, error);
     ty_job_free(job);
@@ -86,7 +91,9 @@ static ty_status run_plan(const fixture *f, ty_plan *plan, uint32_t steps, bool 
 static ty_status run(const fixture *f, const plan_shape *shape, uint32_t steps, bool resume,
                      ty_run **out, ty_error *error)
 {
-    return run_plan(f, make_plan("mlp", shape), steps, resume, out, error);
+    const char *workload = shape->lanes > 1 ? "gpt-tiny sequence=16" : "mlp";
+
+    return run_plan(f, make_plan(workload, shape), steps, resume, out, error);
 }
 
 static void must_run(const fixture *f, const plan_shape *shape, uint32_t steps, bool resume,

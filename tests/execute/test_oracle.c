@@ -276,6 +276,60 @@ Test(oracle, frozen_gpt_tiny)
     compare("gpt-tiny sequence=32", shapes, sizeof shapes / sizeof shapes[0], 12, 1e-5, 1e-3);
 }
 
+/* Lanes: heads, hidden features and words in parts, and with `divides_sequence` the rest along the
+ * sequence. */
+Test(oracle, lanes)
+{
+    static const plan_shape shapes[] = {
+        {"2 lanes", .replicas = {1}, .buckets = 2, BATCH, .lanes = 2},
+        {"4 lanes", .replicas = {1}, .buckets = 1, .global_batch = 8, .micro_batch_size = 4,
+         .lanes = 4},
+        {"data parallel 2, 2 lanes", .replicas = {2}, .buckets = 3, BATCH, .lanes = 2},
+        {"data parallel 2, 2 lanes, zero 2", .replicas = {2}, .buckets = 2, BATCH, .lanes = 2,
+         .zero = 2},
+        {"gpipe 2 stages of 2 lanes", GPIPE, .replicas = {1, 1}, .cuts = {13}, .buckets = 1, BATCH,
+         .lanes = 2},
+        {"1f1b 2 stages of 2 lanes, selective", ONE_F_ONE_B, .replicas = {1, 1}, .cuts = {7},
+         .buckets = 2, .global_batch = 8, .micro_batch_size = 2, .lanes = 2,
+         .recompute = TY_RECOMPUTE_SELECTIVE},
+        {"1f1b 2 stages of 2 lanes, full, loss alone", ONE_F_ONE_B, .replicas = {1, 1},
+         .cuts = {27}, .buckets = 1, BATCH, .lanes = 2, .recompute = TY_RECOMPUTE_FULL},
+        {"interleaved 2 x 2 of 2 lanes", INTERLEAVED, .replicas = {1, 1, 1, 1}, .cuts = {7, 13, 19},
+         .buckets = 1, BATCH, .interleave = 2, .lanes = 2},
+        {"zb-h1 2 stages of 2 lanes", ZERO_BUBBLE, .replicas = {1, 1}, .cuts = {13}, .buckets = 1,
+         BATCH, .lanes = 2},
+    };
+
+    compare("gpt-tiny sequence=32", shapes, sizeof shapes / sizeof shapes[0], 6, 1e-5, 1e-3);
+}
+
+Test(oracle, lanes_along_the_sequence)
+{
+    static const plan_shape shapes[] = {
+        {"2 lanes", .replicas = {1}, .buckets = 2, BATCH, .lanes = 2, .divides_sequence = true},
+        {"4 lanes", .replicas = {1}, .buckets = 1, .global_batch = 8, .micro_batch_size = 4,
+         .lanes = 4, .divides_sequence = true},
+        {"data parallel 2, 2 lanes", .replicas = {2}, .buckets = 3, .global_batch = 8,
+         .micro_batch_size = 2, .lanes = 2, .divides_sequence = true},
+        {"data parallel 2, 2 lanes, zero 3", .replicas = {2}, .buckets = 2, BATCH, .lanes = 2,
+         .divides_sequence = true, .zero = 3},
+        {"gpipe 2 stages of 2 lanes", GPIPE, .replicas = {1, 1}, .cuts = {13}, .buckets = 1, BATCH,
+         .lanes = 2, .divides_sequence = true},
+        {"1f1b 2 stages of 2 lanes, selective", ONE_F_ONE_B, .replicas = {1, 1}, .cuts = {7},
+         .buckets = 2, .global_batch = 8, .micro_batch_size = 2, .lanes = 2,
+         .divides_sequence = true, .recompute = TY_RECOMPUTE_SELECTIVE},
+        {"1f1b 2 stages of 2 lanes, full, loss alone", ONE_F_ONE_B, .replicas = {1, 1},
+         .cuts = {27}, .buckets = 1, BATCH, .lanes = 2, .divides_sequence = true,
+         .recompute = TY_RECOMPUTE_FULL},
+        {"interleaved 2 x 2 of 2 lanes", INTERLEAVED, .replicas = {1, 1, 1, 1}, .cuts = {7, 13, 19},
+         .buckets = 1, BATCH, .interleave = 2, .lanes = 2, .divides_sequence = true},
+        {"zb-h1 2 stages of 2 lanes", ZERO_BUBBLE, .replicas = {1, 1}, .cuts = {13}, .buckets = 1,
+         .global_batch = 8, .micro_batch_size = 2, .lanes = 2, .divides_sequence = true},
+    };
+
+    compare("gpt-tiny sequence=32", shapes, sizeof shapes / sizeof shapes[0], 6, 1e-5, 1e-3);
+}
+
 #undef BATCH
 #define BATCH .global_batch = 24, .micro_batch_size = 3
 
@@ -378,14 +432,18 @@ Test(oracle, refusals)
         {{"local steps, pipedream", .schedule = TY_PIPEDREAM, .replicas = {1, 1}, .cuts = {3},
           .buckets = 1, BATCH, .local_steps = 3},
          "3 local steps with an asynchronous schedule"},
+        {{"local steps, along the sequence", .replicas = {2}, .buckets = 1, BATCH, .local_steps = 3,
+          .lanes = 2, .divides_sequence = true},
+         "3 local steps with sequence parallelism"},
     };
 
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         char *directory = directory_make();
-        ty_job *job = make_job(make_plan("mlp", &rows[i].shape), 3, directory);
+        const char *workload = rows[i].shape.lanes > 1 ? "gpt-tiny sequence=32" : "mlp";
+        ty_job *job = make_job(make_plan(workload, &rows[i].shape), 3, directory);
         ty_error error = {0};
 
-        cr_assert_eq(ty_execute_job_locally(job, ty_plan_rank_count(job->plan),
+        cr_assert_eq(ty_execute_job_locally(job, ty_plan_process_count(job->plan),
                                             &(ty_execute_options){0}, &error),
                      TY_EUNSUPPORTED, "%s: %s", rows[i].shape.name, error.message);
         cr_assert_not_null(strstr(error.message, rows[i].words), "%s: %s", rows[i].shape.name,
@@ -485,6 +543,37 @@ Test(oracle, lstm)
     char *directory = directory_make(), *path = write_workload(directory, text);
 
     compare(path, shapes, sizeof shapes / sizeof shapes[0], 10, 1e-5, 1e-4);
+    ty_free(path);
+    directory_remove(directory);
+}
+
+/* A gated mlp, rms norms, keys and values shared by two heads each, a vocabulary that lanes do not
+ * divide evenly: the fourth of four has 7 words and 2 that are none. */
+Test(oracle, lanes_of_a_decoder)
+{
+    static const char text[] =
+        "{\"schema\": \"trainyard.zoo/1\", \"name\": \"decoder-small\", \"family\": \"decoder\","
+        "\"source\": \"llama-2-70b.json\", \"blocks\": 2, \"features\": 64, \"heads\": 8,"
+        "\"kv_heads\": 4, \"hidden_features\": 96, \"vocabulary\": 34, \"sequence\": 16,"
+        "\"longest_sequence\": 16, \"token_bytes\": 1, \"dataset\": \"synthetic\","
+        "\"global_batch\": 8, \"optimizer\": {\"kind\": \"adamw\", \"learning_rate\": 0.01,"
+        "\"weight_decay\": 0.1, \"beta1\": 0.9, \"beta2\": 0.95, \"epsilon\": 1e-05}}";
+    static const plan_shape shapes[] = {
+        {"2 lanes", .replicas = {1}, .buckets = 2, .global_batch = 8, .micro_batch_size = 2,
+         .lanes = 2},
+        {"4 lanes", .replicas = {1}, .buckets = 2, .global_batch = 8, .micro_batch_size = 2,
+         .lanes = 4},
+        {"4 lanes along the sequence", .replicas = {1}, .buckets = 2, .global_batch = 8,
+         .micro_batch_size = 2, .lanes = 4, .divides_sequence = true},
+        {"data parallel 2, 2 lanes along the sequence", .replicas = {2}, .buckets = 2,
+         .global_batch = 8, .micro_batch_size = 1, .lanes = 2, .divides_sequence = true},
+        {"1f1b 2 stages of 2 lanes along the sequence", ONE_F_ONE_B, .replicas = {1, 1},
+         .cuts = {7}, .buckets = 1, .global_batch = 8, .micro_batch_size = 2, .lanes = 2,
+         .divides_sequence = true},
+    };
+    char *directory = directory_make(), *path = write_workload(directory, text);
+
+    compare(path, shapes, sizeof shapes / sizeof shapes[0], 6, 1e-5, 1e-3);
     ty_free(path);
     directory_remove(directory);
 }
