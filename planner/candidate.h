@@ -129,9 +129,15 @@ ty_status ty_candidates_add(candidate_list *list, const candidate *c,
 /** The layer behind a stage. */
 uint32_t ty_division_end(const search_question *question, const division *d, uint32_t stage);
 
+#define TY_MOST_DIMENSIONS 64
+/** dimensions.c: lanes that are looked at beside everything else, where layouts (below) say
+ * nothing: on devices that share a host's cores, whole and along the sequence. At most
+ * TY_MOST_DIMENSIONS.
+ * @return how many */
+uint32_t ty_dimensions_of_lanes(const search_question *question,
+                                ty_plan_dimensions out[TY_MOST_DIMENSIONS]);
 /** dimensions.c: what is tried where nothing fits without, the cheapest first. At most
  * TY_MOST_DIMENSIONS. @return how many */
-#define TY_MOST_DIMENSIONS 64
 uint32_t ty_dimensions_propose(const search_question *question,
                                ty_plan_dimensions out[TY_MOST_DIMENSIONS]);
 

@@ -41,6 +41,17 @@ static bool is_known(const ty_stage_costing *stage, const ty_device_type *type)
     return false;
 }
 
+/* Lanes of a rank that share a host's cores: those beside its first. */
+static uint32_t lanes_on_host(const ty_costing *costing, const ty_plan_stage *planned)
+{
+    const uint32_t first = ty_cluster_device_host(costing->cluster, planned->devices[0]);
+    uint32_t count = 0;
+
+    for (uint32_t l = 0; l < ty_plan_width(costing->plan); l++)
+        count += ty_cluster_device_host(costing->cluster, planned->devices[l]) == first;
+    return count;
+}
+
 static ty_status find_types(ty_costing *costing)
 {
     const ty_plan_stage *planned = &costing->plan->stages[costing->stage.stage];
@@ -55,8 +66,9 @@ static ty_status find_types(ty_costing *costing)
         if (is_known(stage, type))
             continue;
         stage->types[stage->type_count++] = type;
-        stage->core_share = fmax(stage->core_share, type->core_share);
+        stage->lane_core_share = fmax(stage->lane_core_share, type->core_share);
     }
+    stage->core_share = stage->lane_core_share * lanes_on_host(costing, planned);
     return TY_OK;
 }
 
@@ -269,9 +281,16 @@ ty_status ty_cost_update(ty_costing *costing, const ty_instruction *instruction,
     const ty_bucket *bucket = NULL;
     const double noise = noise_passes(costing);
     double passes = 3 + 2 * (double)ty_optimizer_state_count(optimizer) + noise, seconds;
+    ty_inner_collective among_lanes = {.kind = TY_ALL_REDUCE, .count = 1};
+    double inner_s = 0;
     uint64_t bytes;
     ty_status status = bucket_of(costing, instruction, &bucket);
 
+    if (status != TY_OK)
+        return status;
+    among_lanes.bytes = ty_bucket_lane_bytes(costing->plan, bucket);
+    if (among_lanes.bytes > 0)
+        status = ty_cost_inner(costing, &among_lanes, &inner_s);
     if (status != TY_OK)
         return status;
     bytes = bucket->gradient_bytes;
@@ -283,7 +302,8 @@ ty_status ty_cost_update(ty_costing *costing, const ty_instruction *instruction,
         seconds = memory_seconds(costing, passes * (double)bytes);
         ty_cost_relies_on(costing, TY_DATASHEET);
     }
-    *cost = (ty_instruction_cost){.seconds = seconds + instruction_overhead_s(costing),
+    *cost = (ty_instruction_cost){.seconds = seconds + inner_s + instruction_overhead_s(costing),
+                                  .inner_s = inner_s,
                                   .core_share = costing->stage.core_share};
     return TY_OK;
 }

@@ -24,8 +24,9 @@ typedef struct ty_stage_costing {
     /* [type_count][layers of the workload]: of one micro-batch, one lane's share, filled in for the
      * layers of the position; `weight_s` is the part of backward that makes gradients of weights */
     double *forward_s, *backward_s, *weight_s;
-    double *inner_s[2]; /* [layers of the workload]: among lanes, forward and backward */
-    double core_share;  /* of the greediest kind */
+    double *inner_s[2];     /* [layers of the workload]: among lanes, forward and backward */
+    double lane_core_share; /* of the greediest kind */
+    double core_share;      /* of all lanes of a rank that are on the host of the first */
     /* The cache's; NULL until asked for. Of an exchange of all but experts, and of experts; of the
      * lanes of a rank. */
     const ty_group_network *networks[2];

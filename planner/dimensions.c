@@ -44,6 +44,33 @@ static uint32_t smallest_host(const search_question *q)
     return smallest;
 }
 
+static bool can_have_lanes(const search_question *q, uint32_t widest, uint32_t lanes)
+{
+    return widest % lanes == 0 && q->device_count % lanes == 0 &&
+           ty_tensor_check(q->workload, lanes, NULL) == TY_OK;
+}
+
+uint32_t ty_dimensions_of_lanes(const search_question *q,
+                                ty_plan_dimensions out[TY_MOST_DIMENSIONS])
+{
+    const uint32_t widest = smallest_host(q);
+    const uint64_t tokens = q->workload->tokens_per_sample;
+    uint32_t count = 0;
+
+    if (!(ty_cluster_device_type(q->cluster, 0)->core_share > 0) ||
+        q->workload->learning != TY_LEARNING_GRADIENT)
+        return 0;
+    for (uint32_t lanes = 2; lanes <= widest && count + 2 <= TY_MOST_DIMENSIONS; lanes++) {
+        if (!can_have_lanes(q, widest, lanes))
+            continue;
+        out[count++] = (ty_plan_dimensions){.tensor_parallel = lanes};
+        if (tokens % lanes == 0)
+            out[count++] =
+                (ty_plan_dimensions){.tensor_parallel = lanes, .sequence_parallel = true};
+    }
+    return count;
+}
+
 uint32_t ty_dimensions_propose(const search_question *q, ty_plan_dimensions out[TY_MOST_DIMENSIONS])
 {
     static const ty_recompute recomputes[] = {TY_RECOMPUTE_NONE, TY_RECOMPUTE_SELECTIVE,
@@ -52,8 +79,7 @@ uint32_t ty_dimensions_propose(const search_question *q, ty_plan_dimensions out[
     uint32_t count = 0;
 
     for (uint32_t lanes = 1; lanes <= widest; lanes++) {
-        if (widest % lanes != 0 || q->device_count % lanes != 0 ||
-            ty_tensor_check(q->workload, lanes, NULL) != TY_OK)
+        if (!can_have_lanes(q, widest, lanes))
             continue;
         for (size_t r = 0; r < sizeof recomputes / sizeof recomputes[0]; r++)
             for (uint32_t zero = 0; zero <= 3 && count < TY_MOST_DIMENSIONS; zero++) {

@@ -297,26 +297,6 @@ done:
     return status;
 }
 
-ty_status ty_cost_inner(ty_costing *costing, const ty_inner_collective *inner, double *seconds)
-{
-    const ty_group_network *lanes;
-    ty_instruction_cost cost;
-    ty_status status = TY_OK;
-
-    if (costing->stage.lanes[inner->among] == NULL)
-        TY_CHECK(find_lanes(costing, inner->among), status, done);
-    lanes = costing->stage.lanes[inner->among];
-    TY_CHECK(ty_group_exchange_cost(lanes, inner->kind,
-                                    lanes->table != NULL ? TY_AUTOMATIC : TY_RING, inner->bytes,
-                                    &cost, costing->error),
-             status, done);
-    ty_cost_relies_on(costing, lanes->table != NULL ? TY_CALIBRATED : TY_DATASHEET);
-    slow_down(&cost, costing->stage.lane_crowds[inner->among]);
-    *seconds = cost.seconds * inner->count;
-done:
-    return status;
-}
-
 static ty_status network_of_bucket(const ty_costing *costing, const ty_bucket *bucket,
                                    const ty_group_network **out)
 {
@@ -365,7 +345,7 @@ ty_status ty_cost_is_library(ty_costing *costing, const ty_bucket *bucket, bool 
  * ranks share cores themselves. */
 static double crowd_of_measurement(const ty_costing *costing, uint32_t members, double busy_share)
 {
-    double demand = members * costing->stage.core_share * busy_share;
+    double demand = members * costing->stage.lane_core_share * busy_share;
 
     return fmax(1, demand / costing->profile->cores);
 }
@@ -397,6 +377,30 @@ static bool measured_here(const ty_costing *costing, ty_collective_kind kind,
                            network->ring_bandwidth_bytes_per_s);
     cost->core_share = busy_share;
     return true;
+}
+
+/* As the worker does it: a ring of the lanes, where the library's own choice is not known. */
+ty_status ty_cost_inner(ty_costing *costing, const ty_inner_collective *inner, double *seconds)
+{
+    const ty_group_network *lanes;
+    ty_algorithm algorithm = TY_RING;
+    ty_instruction_cost cost;
+    ty_status status = TY_OK;
+
+    if (costing->stage.lanes[inner->among] == NULL)
+        TY_CHECK(find_lanes(costing, inner->among), status, done);
+    lanes = costing->stage.lanes[inner->among];
+    if (lanes->table != NULL)
+        algorithm = TY_AUTOMATIC;
+    TY_CHECK(
+        ty_group_exchange_cost(lanes, inner->kind, algorithm, inner->bytes, &cost, costing->error),
+        status, done);
+    if (!measured_here(costing, inner->kind, algorithm, lanes, inner->bytes, &cost))
+        ty_cost_relies_on(costing, lanes->table != NULL ? TY_CALIBRATED : TY_DATASHEET);
+    slow_down(&cost, costing->stage.lane_crowds[inner->among]);
+    *seconds = cost.seconds * inner->count;
+done:
+    return status;
 }
 
 /* On another: rows of as many ranks on as many hosts. */

@@ -398,12 +398,30 @@ static ty_status judge_list(search *s, ty_error *error)
     return judge_all(s, error);
 }
 
+/* Candidates that have lanes, too. */
+static ty_status enumerate_lanes(search *s, ty_error *error)
+{
+    ty_plan_dimensions dimensions[TY_MOST_DIMENSIONS];
+    const uint32_t count = ty_dimensions_of_lanes(s->q, dimensions);
+    search_question divided = *s->q; /* borrows what the open one owns */
+    ty_status status = TY_OK;
+
+    for (uint32_t i = 0; i < count; i++) {
+        TY_CHECK(ty_search_question_divide(&divided, &dimensions[i], error), status, done);
+        TY_CHECK(ty_candidates_enumerate(&divided, &s->list, error), status, done);
+    }
+done:
+    return status;
+}
+
 /* All candidates of the question as it stands. */
-static ty_status look(search *s, ty_error *error)
+static ty_status look(search *s, bool may_have_lanes, ty_error *error)
 {
     ty_status status = TY_OK;
 
     TY_CHECK(ty_candidates_enumerate(s->q, &s->list, error), status, done);
+    if (may_have_lanes)
+        TY_CHECK(enumerate_lanes(s, error), status, done);
     if (s->list.count > 0)
         status = judge_list(s, error);
 done:
@@ -500,7 +518,7 @@ static ty_status look_further(search *s, search_question *q, ty_error *error)
     q->is_short_of_memory = true;
     for (uint32_t i = 0; i < count && !has_found(s); i++) {
         TY_CHECK(ty_search_question_divide(q, &dimensions[i], error), status, done);
-        TY_CHECK(look(s, error), status, done);
+        TY_CHECK(look(s, false, error), status, done);
     }
 done:
     return status;
@@ -532,21 +550,21 @@ ty_status ty_plan_search(const ty_workload *workload, const ty_cluster *cluster,
         status = refuse_layouts(&q, &s, error);
         goto done;
     }
+    can_divide = !options->fix_dimensions && !q.has_fixed_replicas && !options->fix_schedule;
     if (!options->layouts_only && (!has_found(&s) || q.device_count <= FEW_DEVICES))
-        TY_CHECK(look(&s, error), status, done);
+        TY_CHECK(look(&s, can_divide && options->pipeline_stages == 0, error), status, done);
     /* Where the usual micro-batches do not fit, smaller ones may; then other ways to divide; and
      * what misses least is still worth telling. */
-    can_divide = !options->fix_dimensions && !q.has_fixed_replicas && !options->fix_schedule;
     if (!has_found(&s)) {
         q.is_short_of_memory = true;
         ty_candidates_clear(&s.list); /* all of them come again, and smaller ones */
-        TY_CHECK(look(&s, error), status, done);
+        TY_CHECK(look(&s, false, error), status, done);
     }
     if (!has_found(&s) && can_divide)
         TY_CHECK(look_further(&s, &q, error), status, done);
     if (!has_found(&s) && s.list.count == 0) {
         q.ignore_memory = true;
-        TY_CHECK(look(&s, error), status, done);
+        TY_CHECK(look(&s, false, error), status, done);
     }
     if (s.estimates > 0)
         status = ty_answer_make(&q, &s.list, out, error);
