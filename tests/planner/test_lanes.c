@@ -357,6 +357,84 @@ Test(lanes, collectives_inside_a_rank)
     ty_plan_free(plan);
 }
 
+/* ---- Costs --------------------------------------------------------------------------------- */
+
+/* Seconds of a pass over all layers as formulas have it: each layer's share of the work, and each
+ * collective by NCCL's model of the lanes it is among. */
+static double pass_by_hand(const ty_plan *plan, const ty_cluster *cluster, bool is_backward,
+                           double *talk_s)
+{
+    double work_s = 0;
+
+    *talk_s = 0;
+    for (uint32_t l = 0; l < plan->workload->layer_count; l++) {
+        const ty_layer_share share = {ty_lane_work_share(plan, l),
+                                      ty_lane_parameter_share(plan, l)};
+        ty_inner_collective inner[TY_MAX_INNER_COLLECTIVES];
+        const uint32_t count = ty_layer_inner_collectives(plan, l, is_backward, inner);
+        double forward_s = 0, backward_s = 0;
+        ty_provenance ignored;
+        cr_assert_eq(ty_layer_share_cost(plan->workload, l, plan->micro_batch_size, share,
+                                         ty_cluster_device_type(cluster, 0), NULL, &forward_s,
+                                         &backward_s, &ignored, NULL),
+                     TY_OK);
+        work_s += is_backward ? backward_s : forward_s;
+        for (uint32_t i = 0; i < count; i++) {
+            const uint32_t lanes = ty_plan_lanes(plan, inner[i].among);
+            ty_communicator communicator;
+            ty_collective_table table;
+            uint32_t devices[8];
+            for (uint32_t n = 0; n < lanes; n++)
+                devices[n] =
+                    plan->stages[0].devices[ty_plan_lane_along(plan, inner[i].among, 0, n)];
+            cr_assert_eq(ty_communicator_of(cluster, devices, lanes, &communicator, NULL), TY_OK);
+            cr_assert_eq(ty_collective_table_make(&communicator, NULL, &table, NULL), TY_OK);
+            *talk_s +=
+                inner[i].count * ty_collective_seconds(&table, inner[i].kind, inner[i].bytes);
+        }
+    }
+    return work_s + *talk_s;
+}
+
+Test(lanes, passes_cost_what_formulas_say)
+{
+    static const uint32_t degrees[][3] = {{1, 8, 1}, {1, 1, 8}, {2, 2, 2}, {1, 2, 4}, {1, 1, 1}};
+    ty_cluster *cluster = NULL;
+
+    cr_assert_eq(ty_cluster_open("1x dgx-h100", NULL, &cluster, NULL), TY_OK);
+    for (size_t i = 0; i < sizeof degrees / sizeof *degrees; i++) {
+        ty_plan *plan = small_plan(degrees[i][0], degrees[i][1], degrees[i][2], 0);
+        ty_program *program = NULL;
+        ty_costs *costs = NULL;
+        double talk_s[2], pass_s[2];
+        uint32_t seen[2] = {0, 0};
+        for (int pass = 0; pass < 2; pass++)
+            pass_s[pass] = pass_by_hand(plan, cluster, pass == 1, &talk_s[pass]);
+        cr_assert_eq(ty_plan_lower(plan, &program, NULL), TY_OK);
+        cr_assert_eq(ty_costs_of_program(plan, program, cluster, &costs, NULL), TY_OK);
+        for (uint32_t k = 0; k < program->stages[0].instruction_count; k++) {
+            const ty_instruction *in = &program->stages[0].instructions[k];
+            const ty_instruction_cost *cost = &costs->instructions[0][k];
+            const int pass = in->op == TY_OP_BACKWARD;
+            if ((in->op != TY_OP_FORWARD && pass == 0) ||
+                in->layer_count < plan->workload->layer_count)
+                continue;
+            seen[pass]++;
+            cr_expect_float_eq(cost->inner_s, talk_s[pass], 1e-9 * pass_s[pass],
+                               "row %zu, %s: found %g, expected %g", i, ty_op_name(in->op),
+                               cost->inner_s, talk_s[pass]);
+            cr_expect_float_eq(cost->seconds, pass_s[pass], 1e-9 * pass_s[pass],
+                               "row %zu, %s: found %g, expected %g", i, ty_op_name(in->op),
+                               cost->seconds, pass_s[pass]);
+        }
+        cr_expect(seen[0] > 0 && seen[1] > 0, "row %zu", i);
+        ty_costs_free(costs);
+        ty_program_free(program);
+        ty_plan_free(plan);
+    }
+    ty_cluster_free(cluster);
+}
+
 /* ---- Memory -------------------------------------------------------------------------------- */
 
 /* Weights by hand; activations against the same tokens on one lane. */
