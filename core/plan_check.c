@@ -241,10 +241,10 @@ static ty_status check_stage(const checker *c, uint32_t index, uint32_t first_la
     if (s->layer_count == 0 || s->layer_count > p->workload->layer_count - first_layer)
         return complain(c, "/stages/%u/layer_count: found %u, expected 1 to %u", index,
                         s->layer_count, p->workload->layer_count - first_layer);
-    if (first_layer > 0 && !ty_workload_is_cut(p->workload, first_layer))
+    if (first_layer > 0 && !ty_workload_is_divisible(p->workload, first_layer))
         return complain(c,
                         "/stages/%u/first_layer: the workload cannot be divided before layer %u "
-                        "(\"%s\"), expected a cut that one tensor crosses",
+                        "(\"%s\"): expected all layers that read the batch before the cut",
                         index, first_layer, p->workload->layers[first_layer].name);
     if (s->replicas == 0 || p->micro_batches % s->replicas != 0)
         return complain(c, "/stages/%u/replicas: found %u, expected a divisor of micro_batches, %u",

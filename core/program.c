@@ -310,14 +310,36 @@ uint32_t ty_program_peak_in_flight(const ty_program *program, uint32_t stage)
     return peak;
 }
 
-uint64_t ty_plan_transfer_bytes(const ty_plan *plan, uint32_t stage)
+/* Of one lane, from the bytes of a sample that cross the cut before `layer`, made by `first` and
+ * later layers: its part of scores over a divided vocabulary, which only the loss reads, and with
+ * sequence parallelism of all else its part of the sequence. */
+static uint64_t transfer_bytes(const ty_plan *plan, uint32_t first, uint32_t layer, uint64_t bytes)
 {
-    const uint32_t first = plan->stages[stage].first_layer;
-    const uint64_t bytes = ty_lane_bytes(plan, ty_workload_cut_bytes(plan->workload, first));
+    const ty_workload *w = plan->workload;
+    const ty_layer *loss = &w->layers[w->layer_count - 1];
+    const uint64_t lanes = ty_plan_lanes(plan, TY_TENSOR_LANES);
+    uint64_t scores = 0;
 
-    if (first > 0 && ty_layer_tensor_split(plan->workload, first - 1) == TY_SPLIT_VOCABULARY)
-        return ty_lane_bytes(plan, ty_layer_lane_bytes(plan, first - 1));
-    return plan->sequence_parallel ? bytes / ty_plan_lanes(plan, TY_TENSOR_LANES) : bytes;
+    for (uint32_t k = 0; lanes > 1 && k < loss->input_count; k++) {
+        const uint32_t made_by = loss->inputs[k];
+        if (made_by < first || made_by >= layer ||
+            ty_layer_tensor_split(w, made_by) != TY_SPLIT_VOCABULARY)
+            continue;
+        bytes -= w->layers[made_by].output_bytes;
+        scores += ty_layer_lane_bytes(plan, made_by);
+    }
+    return ty_lane_bytes(plan, (plan->sequence_parallel ? bytes / lanes : bytes) + scores);
+}
+
+uint64_t ty_plan_transfer_bytes(const ty_plan *plan, uint32_t stage, ty_direction direction)
+{
+    const ty_workload *w = plan->workload;
+    const uint32_t layer = plan->stages[stage].first_layer;
+
+    if (direction == TY_GRADIENT)
+        return transfer_bytes(plan, ty_workload_first_backward(w), layer,
+                              ty_workload_cut_gradient_bytes(w, layer));
+    return transfer_bytes(plan, 0, layer, ty_workload_cut_bytes(w, layer));
 }
 
 uint64_t ty_bucket_gather_bytes(const ty_plan *plan, const ty_bucket *bucket)

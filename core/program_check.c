@@ -175,8 +175,8 @@ static uint64_t expected_bytes(const ty_plan *plan, const ty_instruction *in)
     switch (in->op) {
     case TY_OP_SEND:
     case TY_OP_RECEIVE:
-        return ty_plan_transfer_bytes(plan,
-                                      in->peer_stage > in->stage ? in->peer_stage : in->stage);
+        return ty_plan_transfer_bytes(plan, in->peer_stage > in->stage ? in->peer_stage : in->stage,
+                                      in->direction);
     case TY_OP_ENCODE:
     case TY_OP_DECODE:
         return plan->buckets[in->bucket].gradient_bytes;

@@ -198,8 +198,8 @@ void ty_plan_free(ty_plan *plan);
 ty_status ty_plan_copy(const ty_plan *plan, ty_plan **out, ty_error *error) TY_MUST_CHECK;
 
 /**
- * Everything that must hold: stages cover all layers once and in order and are divided at
- * single-tensor cuts; every stage's replicas divide the micro-batches; no device is used twice;
+ * Everything that must hold: stages cover all layers once and in order and the first one has all
+ * that read the batch; every stage's replicas divide the micro-batches; no device is used twice;
  * every trainable parameter is in exactly one bucket and no frozen one in any, and buckets are in
  * order and as large as their gradients; evolution has one stage; batch arithmetic; embedded
  * digests match their documents ("was made for another workload"): the workload's is

@@ -188,9 +188,13 @@ uint32_t ty_program_lead(const ty_program *program, uint32_t position);
 /** Of all positions: so many steps at either end of a run are not like those between. */
 uint32_t ty_program_largest_lead(const ty_program *program);
 
-/** Bytes that each lane of a rank sends of one micro-batch across the cut before plan stage
- * `stage`, either way; 0 for the first. */
-uint64_t ty_plan_transfer_bytes(const ty_plan *plan, uint32_t stage);
+/**
+ * Bytes that each lane of a rank sends of one micro-batch across the cut before plan stage `stage`;
+ * 0 for the first. All tensors that cross are one message, one behind the other in the order of
+ * their layers, each [samples][elements]; gradients likewise, of those that have one
+ * (ty_workload_cut_gradient_bytes).
+ */
+uint64_t ty_plan_transfer_bytes(const ty_plan *plan, uint32_t stage, ty_direction direction);
 /** What each member of a sharded bucket puts into a gather of its weights. */
 uint64_t ty_bucket_gather_bytes(const ty_plan *plan, const ty_bucket *bucket);
 

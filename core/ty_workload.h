@@ -254,11 +254,27 @@ double ty_workload_backward_flop(const ty_workload *workload, uint32_t first, ui
 
 /**
  * Bytes per sample that cross the cut before layer `layer`: outputs of earlier layers that this or
- * a later layer reads, each counted once. 0 for layer 0 and for the layer count.
+ * a later layer reads, each counted once. 0 for layer 0 and for the layer count. O(layers) but for
+ * tensors with many readers.
  */
 uint64_t ty_workload_cut_bytes(const ty_workload *workload, uint32_t layer);
-/** Whether exactly one tensor crosses the cut before `layer`, and it is the previous layer's
- *  output: the cuts at which a workload may be divided into pipeline stages. */
+/**
+ * The tensors that cross the cut before `layer`, named by the layers that make them: earlier ones
+ * that this or a later layer reads. One that is read further on is relayed from stage to stage.
+ * @param producers [out] ascending; room for `layer` of them, or NULL to count
+ * @return how many. O(layers).
+ */
+uint32_t ty_workload_crossing(const ty_workload *workload, uint32_t layer, uint32_t *producers);
+/**
+ * Bytes per sample of gradients that come back over the cut before `layer`: of the crossing tensors
+ * but those made before the first trained layer (ty_workload_first_backward), which are the first.
+ */
+uint64_t ty_workload_cut_gradient_bytes(const ty_workload *workload, uint32_t layer);
+/** Whether a pipeline stage may begin at `layer`: all layers that read the batch, which the first
+ *  stage alone loads, lie before it. */
+bool ty_workload_is_divisible(const ty_workload *workload, uint32_t layer);
+/** Whether exactly one tensor crosses the cut before a divisible `layer`: the previous layer's
+ *  output. */
 bool ty_workload_is_cut(const ty_workload *workload, uint32_t layer);
 
 #endif

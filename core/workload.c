@@ -342,6 +342,18 @@ static bool is_read(const ty_workload *workload, uint32_t producer, uint32_t fir
     return false;
 }
 
+/* Whether the k-th input of layer `reader` crosses the cut before `layer` and nothing behind the
+ * cut reads it before: where what crosses is counted. A layer may read one tensor twice. */
+static bool crosses_first(const ty_workload *workload, uint32_t layer, uint32_t reader, uint32_t k)
+{
+    const ty_layer *l = &workload->layers[reader];
+
+    for (uint32_t i = 0; i < k; i++)
+        if (l->inputs[i] == l->inputs[k])
+            return false;
+    return l->inputs[k] < layer && !is_read(workload, l->inputs[k], layer, reader);
+}
+
 uint64_t ty_workload_cut_bytes(const ty_workload *workload, uint32_t layer)
 {
     uint64_t sum = 0;
@@ -349,12 +361,56 @@ uint64_t ty_workload_cut_bytes(const ty_workload *workload, uint32_t layer)
     for (uint32_t i = layer; i < workload->layer_count; i++) {
         const ty_layer *l = &workload->layers[i];
         for (uint32_t k = 0; k < l->input_count; k++) {
-            /* Counted at its first reader behind the cut. */
-            if (l->inputs[k] < layer && !is_read(workload, l->inputs[k], layer, i))
+            if (crosses_first(workload, layer, i, k))
                 sum += workload->layers[l->inputs[k]].output_bytes;
         }
     }
     return sum;
+}
+
+uint32_t ty_workload_crossing(const ty_workload *workload, uint32_t layer, uint32_t *producers)
+{
+    uint32_t count = 0;
+
+    for (uint32_t i = layer; i < workload->layer_count; i++) {
+        const ty_layer *l = &workload->layers[i];
+        for (uint32_t k = 0; k < l->input_count; k++) {
+            uint32_t at = count;
+            if (!crosses_first(workload, layer, i, k))
+                continue;
+            count++;
+            if (producers == NULL)
+                continue;
+            for (; at > 0 && producers[at - 1] > l->inputs[k]; at--)
+                producers[at] = producers[at - 1];
+            producers[at] = l->inputs[k];
+        }
+    }
+    return count;
+}
+
+uint64_t ty_workload_cut_gradient_bytes(const ty_workload *workload, uint32_t layer)
+{
+    const uint32_t first = ty_workload_first_backward(workload);
+    uint64_t sum = 0;
+
+    for (uint32_t i = layer; i < workload->layer_count; i++) {
+        const ty_layer *l = &workload->layers[i];
+        for (uint32_t k = 0; k < l->input_count; k++)
+            if (l->inputs[k] >= first && crosses_first(workload, layer, i, k))
+                sum += workload->layers[l->inputs[k]].output_bytes;
+    }
+    return sum;
+}
+
+bool ty_workload_is_divisible(const ty_workload *workload, uint32_t layer)
+{
+    if (layer == 0 || layer >= workload->layer_count)
+        return false;
+    for (uint32_t i = layer; i < workload->layer_count; i++)
+        if (workload->layers[i].input_count == 0)
+            return false;
+    return true;
 }
 
 bool ty_workload_is_cut(const ty_workload *workload, uint32_t layer)

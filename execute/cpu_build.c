@@ -61,8 +61,11 @@ typedef struct lowering {
     const ty_workload *workload;
     uint32_t first, count;
     uint32_t value_room, node_room;
-    uint32_t *values;  /* [1 + count]: the value of layer first - 1 + i */
-    uint32_t *readers; /* [1 + count]: layers of the stage that read it */
+    uint32_t before_count, *before; /* layers whose outputs cross the cut before the stage */
+    uint32_t behind_count, *behind; /* and that behind it */
+    uint32_t *values; /* [before + count]: of what crosses (of the batch, which counts as one), then
+                         of each layer */
+    uint32_t *readers; /* likewise: layers of the stage that read it */
     bool *trains;      /* [layer_count of the workload]: a parameter at or before it is trained */
 } lowering;
 
@@ -385,10 +388,22 @@ static void value_share(lowering *low, uint32_t value, uint32_t alias)
     values[alias].is_private = values[alias].is_private && values[value].is_private;
 }
 
-/* Index into low->values and low->readers of what layer `layer` reads as its i-th input. */
+/* Index into low->values and low->readers of what a layer makes. */
+static uint32_t place_of(const lowering *low, uint32_t producer)
+{
+    uint32_t at = 0;
+
+    if (producer >= low->first)
+        return low->before_count + producer - low->first;
+    while (low->before[at] != producer)
+        at++;
+    return at;
+}
+
+/* The same of what layer `layer` reads as its i-th input. */
 static uint32_t input_place(const lowering *low, const ty_layer *layer, uint32_t i)
 {
-    return layer->input_count == 0 ? 0 : layer->inputs[i] + 1 - low->first;
+    return layer->input_count == 0 ? 0 : place_of(low, layer->inputs[i]);
 }
 
 /* Another name for its input, unless that lies in another layout. */
@@ -425,7 +440,7 @@ static ty_status lower_layer(lowering *low, uint32_t index, ty_error *error)
     const ty_layer *layer = &low->workload->layers[index];
     const cpu_kind *kind = cpu_kind_of(layer->kind);
     const ty_shape shape = cpu_lane_shape(&low->stage->options, index);
-    uint32_t place = index + 1 - low->first, output, input_count;
+    uint32_t place = place_of(low, index), output, input_count;
     uint32_t *inputs;
     cpu_layout layout = kind->layout;
     ty_status status = TY_OK;
@@ -470,14 +485,12 @@ static ty_status readers_count(lowering *low, ty_error *error)
                            layer->name);
         if (layer->input_count == 0)
             low->readers[0]++;
-        for (uint32_t k = 0; k < layer->input_count; k++) {
-            if (layer->inputs[k] + 1 < low->first)
-                return ty_fail(error, TY_EINVAL,
-                               "layer %s reads layer %s, which is not the end of the stage before",
-                               layer->name, low->workload->layers[layer->inputs[k]].name);
-            low->readers[layer->inputs[k] + 1 - low->first]++;
-        }
+        for (uint32_t k = 0; k < layer->input_count; k++)
+            low->readers[place_of(low, layer->inputs[k])]++;
     }
+    /* What is sent on is not overwritten, whoever reads it. */
+    for (uint32_t i = 0; i < low->behind_count; i++)
+        low->readers[place_of(low, low->behind[i])] += 2;
     return TY_OK;
 }
 
@@ -493,22 +506,64 @@ static void trains_find(lowering *low)
     }
 }
 
-/* The stage's output: plain, and kept per slot; a loss has none. */
+/* The batch, or what crosses the cut before the stage. */
+static ty_status lower_input(lowering *low, ty_error *error)
+{
+    ty_stage_device *stage = low->stage;
+    ty_status status = TY_OK;
+
+    if (low->first == 0) {
+        TY_CHECK(value_add(low, &low->workload->input, CPU_PLAIN, false, &low->values[0], error),
+                 status, done);
+        stage->values[0].is_kept = stage->values[0].is_gradient_kept = true;
+        return TY_OK;
+    }
+    for (uint32_t i = 0; i < low->before_count; i++) {
+        const uint32_t producer = low->before[i];
+        const ty_shape shape = cpu_lane_shape(&stage->options, producer);
+        TY_CHECK(value_add(low, &shape, CPU_PLAIN, low->trains[producer], &low->values[i], error),
+                 status, done);
+        TY_CHECK(cpu_cut_add(stage, &stage->input, producer, low->values[i], error), status, done);
+    }
+done:
+    return status;
+}
+
+/* What crosses the cut behind the stage: plain; behind a loss nothing. */
 static ty_status lower_output(lowering *low, ty_error *error)
 {
     ty_stage_device *stage = low->stage;
-    uint32_t last = low->first + low->count - 1, output = low->values[low->count];
-    ty_status status;
+    const uint32_t last = low->first + low->count - 1;
+    ty_status status = TY_OK;
 
-    stage->output = CPU_NONE;
-    if (low->workload->layers[last].kind == TY_LAYER_SOFTMAX_CROSS_ENTROPY)
-        return TY_OK;
-    status = value_in_layout(low, output, CPU_PLAIN, last, &output, error);
-    if (status != TY_OK)
-        return status;
-    stage->output = output;
-    stage->values[stage->values[output].data_of].is_kept = true;
-    stage->values[stage->values[output].gradient_of].is_gradient_kept = true;
+    for (uint32_t i = 0; i < low->behind_count; i++) {
+        uint32_t value = low->values[place_of(low, low->behind[i])];
+        TY_CHECK(value_in_layout(low, value, CPU_PLAIN, last, &value, error), status, done);
+        TY_CHECK(cpu_cut_add(stage, &stage->output, low->behind[i], value, error), status, done);
+    }
+done:
+    return status;
+}
+
+/* The tables, with room for what crosses. */
+static ty_status lowering_start(lowering *low, ty_error *error)
+{
+    const ty_workload *workload = low->workload;
+    const uint32_t end = low->first + low->count;
+
+    low->before = ty_alloc((size_t)low->first + 1, sizeof *low->before);
+    low->behind = ty_alloc((size_t)end + 1, sizeof *low->behind);
+    low->trains = ty_alloc(workload->layer_count, sizeof *low->trains);
+    if (low->before == NULL || low->behind == NULL || low->trains == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory for %u layers", (unsigned)low->count);
+    low->before_count =
+        low->first == 0 ? 1 : ty_workload_crossing(workload, low->first, low->before);
+    low->behind_count =
+        end == workload->layer_count ? 0 : ty_workload_crossing(workload, end, low->behind);
+    low->values = ty_alloc((size_t)low->before_count + low->count, sizeof *low->values);
+    low->readers = ty_alloc((size_t)low->before_count + low->count, sizeof *low->readers);
+    if (low->values == NULL || low->readers == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory for %u layers", (unsigned)low->count);
     return TY_OK;
 }
 
@@ -521,31 +576,20 @@ static ty_status lower(ty_stage_device *stage, ty_error *error)
         .first = options->first_layer,
         .count = options->layer_count,
     };
-    ty_shape input;
     ty_status status = TY_OK;
 
-    low.values = ty_alloc((size_t)low.count + 1, sizeof *low.values);
-    low.readers = ty_alloc((size_t)low.count + 1, sizeof *low.readers);
-    low.trains = ty_alloc(low.workload->layer_count, sizeof *low.trains);
-    if (low.values == NULL || low.readers == NULL || low.trains == NULL) {
-        status = ty_fail(error, TY_ENOMEM, "out of memory for %u layers", (unsigned)low.count);
-        goto cleanup;
-    }
+    TY_CHECK(lowering_start(&low, error), status, cleanup);
     TY_CHECK(readers_count(&low, error), status, cleanup);
     trains_find(&low);
-    input = low.first == 0 ? low.workload->input : cpu_lane_shape(options, low.first - 1);
-    /* Backward crosses cuts behind layers without parameters too. */
-    TY_CHECK(value_add(&low, &input, CPU_PLAIN,
-                       low.first > ty_workload_first_backward(low.workload), &low.values[0], error),
-             status, cleanup);
-    stage->values[0].is_kept = true;
-    stage->values[0].is_gradient_kept = true;
+    TY_CHECK(lower_input(&low, error), status, cleanup);
     for (uint32_t i = 0; i < low.count; i++)
         TY_CHECK(lower_layer(&low, low.first + i, error), status, cleanup);
     TY_CHECK(lower_output(&low, error), status, cleanup);
     TY_CHECK(cpu_gradients_place(stage, error), status, cleanup);
 
 cleanup:
+    ty_free(low.before);
+    ty_free(low.behind);
     ty_free(low.values);
     ty_free(low.readers);
     ty_free(low.trains);
@@ -595,13 +639,17 @@ static bool is_passing(const ty_stage_device *stage, uint32_t root)
            (stage->options.recompute == TY_RECOMPUTE_FULL || !is_used_by_backward(stage, root));
 }
 
+static bool has_loss(const ty_stage_device *stage)
+{
+    return stage->output.count == 0;
+}
+
 static bool data_allocate(ty_stage_device *stage)
 {
-
     for (uint32_t v = 0; v < stage->value_count; v++) {
         cpu_value *value = &stage->values[v];
-        bool is_loss = v == stage->value_count - 1 && stage->output == CPU_NONE;
-        if ((v == 0 && is_token_input(stage)) || is_loss)
+        bool is_loss = v == stage->value_count - 1 && has_loss(stage);
+        if ((v == 0 && is_token_input(stage)) || is_loss || value->data != NULL)
             continue;
         value->data =
             value->data_of != v /* an earlier one */
@@ -613,28 +661,12 @@ static bool data_allocate(ty_stage_device *stage)
     return true;
 }
 
-/* A first stage without parameters has no use for the gradient that comes back to it. */
-static bool ignored_allocate(ty_stage_device *stage)
-{
-    const ty_stage_options *options = &stage->options;
-    const cpu_value *output;
-
-    if (stage->output == CPU_NONE)
-        return true;
-    output = &stage->values[stage->output];
-    if (output->needs_gradient || ty_workload_first_backward(options->workload) >=
-                                      options->first_layer + options->layer_count)
-        return true;
-    stage->ignored_gradient = slots_allocate(stage, output->count * sizeof(float), false);
-    return stage->ignored_gradient != NULL;
-}
-
 /* Gradients inside the stage are one set for all slots, unless they are read again later. */
 static bool gradients_allocate(ty_stage_device *stage)
 {
     for (uint32_t v = 0; v < stage->value_count; v++) {
         cpu_value *value = &stage->values[v];
-        if (!value->needs_gradient || value->gradient_of != v)
+        if (!value->needs_gradient || value->gradient_of != v || value->gradient != NULL)
             continue;
         value->gradient =
             slots_allocate(stage, value->count * sizeof(float),
@@ -645,7 +677,7 @@ static bool gradients_allocate(ty_stage_device *stage)
     for (uint32_t v = 0; v < stage->value_count; v++)
         if (stage->values[v].needs_gradient)
             stage->values[v].gradient = stage->values[stage->values[v].gradient_of].gradient;
-    return ignored_allocate(stage);
+    return true;
 }
 
 static bool nodes_allocate(ty_stage_device *stage)
@@ -716,7 +748,7 @@ static bool batch_allocate(ty_stage_device *stage)
         if (stage->tokens == NULL)
             return false;
     }
-    if (stage->output == CPU_NONE) {
+    if (has_loss(stage)) {
         const cpu_value *logits = &stage->values[stage->nodes[stage->node_count - 1].inputs[0]];
         stage->labels_per_sample = cpu_rows(logits) / batch;
         stage->labels =
@@ -739,8 +771,8 @@ ty_status cpu_build(ty_stage_device *stage, ty_error *error)
         if (node->kind->build != NULL)
             TY_CHECK(node->kind->build(stage, node, error), status, cleanup);
     }
-    if (!data_allocate(stage) || !gradients_allocate(stage) || !nodes_allocate(stage) ||
-        !batch_allocate(stage) || !statistics_allocate(stage)) {
+    if (!cpu_cuts_allocate(stage) || !data_allocate(stage) || !gradients_allocate(stage) ||
+        !nodes_allocate(stage) || !batch_allocate(stage) || !statistics_allocate(stage)) {
         status =
             ty_fail(error, TY_ENOMEM,
                     "out of memory after %.3g GB for layers %u to %u with %u slots of %u samples",

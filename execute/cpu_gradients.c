@@ -39,8 +39,10 @@ static bool can_carry(const ty_stage_device *stage, uint32_t n, uint32_t root)
     const cpu_value *output = &stage->values[stage->nodes[n].output];
     const cpu_value *group = &stage->values[root];
 
-    /* A gradient that is being sent must not be where the next one arrives. */
-    return group->needs_gradient && !(group->is_gradient_kept && output->is_gradient_kept) &&
+    /* A gradient that is being sent must not be where the next one arrives; what has arrived of a
+     * group is not the sum's. */
+    return group->needs_gradient && !group->gets_gradient &&
+           !(group->is_gradient_kept && output->is_gradient_kept) &&
            reads_of_group(stage, n, root) == 1 && group_end(stage, root, n) <= n;
 }
 
@@ -49,7 +51,7 @@ static bool can_carry(const ty_stage_device *stage, uint32_t n, uint32_t root)
 static bool can_follow(const ty_stage_device *stage, uint32_t n, uint32_t value, uint32_t root)
 {
     if (stage->values[value].gradient_of != value || !stage->values[value].needs_gradient ||
-        value == 0 || reads_of_group(stage, n, value) != 1)
+        stage->values[value].is_gradient_kept || reads_of_group(stage, n, value) != 1)
         return false;
     for (uint32_t other = 0; other < stage->node_count; other++) {
         const cpu_node *node = &stage->nodes[other];
@@ -65,6 +67,8 @@ static void group_join(ty_stage_device *stage, uint32_t from, uint32_t to)
 {
     stage->values[to].is_gradient_kept =
         stage->values[to].is_gradient_kept || stage->values[from].is_gradient_kept;
+    stage->values[to].gets_gradient =
+        stage->values[to].gets_gradient || stage->values[from].gets_gradient;
     for (uint32_t v = 0; v < stage->value_count; v++)
         if (stage->values[v].gradient_of == from)
             stage->values[v].gradient_of = to;
@@ -91,7 +95,8 @@ static void sum_share(ty_stage_device *stage, uint32_t n)
     group_join(stage, stage->values[node->output].gradient_of, carrier);
 }
 
-/* Backward goes down the nodes: the first to reach a gradient writes it, later ones add. */
+/* Backward goes down the nodes: the first to reach a gradient writes it, later ones add, and all
+ * where a neighbour was before them. */
 static ty_status gradients_order(ty_stage_device *stage, ty_error *error)
 {
     bool *is_written = ty_alloc(stage->value_count, sizeof *is_written);
@@ -99,6 +104,8 @@ static ty_status gradients_order(ty_stage_device *stage, ty_error *error)
     if (is_written == NULL)
         return ty_fail(error, TY_ENOMEM, "out of memory for %u tensors",
                        (unsigned)stage->value_count);
+    for (uint32_t v = 0; v < stage->value_count; v++)
+        is_written[v] = stage->values[v].gets_gradient;
     for (uint32_t n = stage->node_count; n-- > 0;) {
         cpu_node *node = &stage->nodes[n];
         for (uint32_t i = 0; i < node->input_count; i++) {
@@ -119,8 +126,21 @@ static ty_status gradients_order(ty_stage_device *stage, ty_error *error)
     return TY_OK;
 }
 
+/* The roots of what backward begins with. */
+static void mark_received(ty_stage_device *stage)
+{
+    for (uint32_t i = 0; i < stage->output.count; i++) {
+        const cpu_crossing *tensor = &stage->output.tensors[i];
+        const cpu_value *value = &stage->values[tensor->value];
+        stage->values[value->gradient_of].gets_gradient =
+            stage->values[value->gradient_of].gets_gradient ||
+            (tensor->has_gradient_part && value->needs_gradient);
+    }
+}
+
 ty_status cpu_gradients_place(ty_stage_device *stage, ty_error *error)
 {
+    mark_received(stage);
     for (uint32_t n = 0; n < stage->node_count && !stage->options.splits_backward; n++)
         if (stage->nodes[n].kind == &cpu_add &&
             stage->values[stage->nodes[n].output].needs_gradient)

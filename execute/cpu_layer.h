@@ -2,15 +2,15 @@
  * @file cpu_layer.h
  * Inside the CPU backend: how a stage's layers become nodes that read and write values.
  *
- * A *value* is a tensor of one micro-batch: the stage's input, or what a layer makes of it. A
+ * A *value* is a tensor of one micro-batch: an input of the stage, or what a layer makes of it. A
  * *node* computes one value from others. Most layers are one node; a change of memory layout in
  * front of a layer is a node of its own, flatten is none at all, and a relu behind a linear layer
  * is a flag on the linear's node. cpu_build.c does the lowering, the cpu_*.c files hold one family
  * of layers each.
  *
  * Every value has data for each slot. Gradients of values inside the stage are one set for all
- * slots, because the backward passes of two micro-batches are never interleaved; those of the
- * stage's input and output are per slot, because they wait for their neighbours. Where backward
+ * slots, because the backward passes of two micro-batches are never interleaved; those of what
+ * crosses the stage's cuts are per slot, because they wait for their neighbours. Where backward
  * comes in two parts all are per slot, and none is overwritten by another: the second part of a
  * layer reads its output's gradient as the first part did. The functions of a layer are the same
  * for both: what a part does not ask for has nowhere to go (cpu_in_gradient,
@@ -59,10 +59,30 @@ typedef struct cpu_value {
     bool needs_gradient;
     bool is_kept;          /* input or output of the stage: per slot even under recompute */
     bool is_gradient_kept; /* its gradient waits for a neighbour: per slot */
+    bool gets_gradient;    /* by its root: backward begins with what a neighbour has found of it */
     bool is_private;       /* one reader, so that it may be overwritten */
     float **data;          /* [slots] */
     float **gradient;      /* [slots] */
 } cpu_value;
+
+/* A tensor that crosses a cut of the stage, and its part of the message. */
+typedef struct cpu_crossing {
+    uint32_t value;
+    uint64_t offset, gradient_offset; /* floats */
+    bool has_gradient_part;
+    /* What lies elsewhere because another message has it, too: a relayed tensor, or one memory for
+     * two of them. */
+    bool is_copied, is_gradient_copied;
+    bool adds; /* its gradient is added to what is there */
+} cpu_crossing;
+
+/* What crosses one of the stage's cuts, as one message: tensor behind tensor. */
+typedef struct cpu_cut {
+    uint32_t count;
+    cpu_crossing *tensors; /* [count], by the layers that make them */
+    float **data;          /* [slots] or NULL */
+    float **gradient;      /* [slots]; NULL where backward does not come to it */
+} cpu_cut;
 
 typedef struct cpu_kind cpu_kind;
 
@@ -119,16 +139,13 @@ struct ty_stage_device {
     ty_stage_options options;
     cpu_part part; /* of the backward under way */
     uint32_t value_count, node_count;
-    cpu_value *values; /* [0] is the stage's input */
+    cpu_value *values; /* [0] is the batch, or what crosses the cut before the stage comes first */
     cpu_node *nodes;   /* in the order of forward */
-    uint32_t output;   /* value; CPU_NONE behind a loss */
-    int32_t **tokens;  /* [slots] or NULL */
-    int32_t **labels;  /* [slots] or NULL */
+    cpu_cut input, output; /* before a first stage, and behind a loss, nothing crosses */
+    int32_t **tokens;      /* [slots] or NULL */
+    int32_t **labels;      /* [slots] or NULL */
     uint64_t labels_per_sample;
     cpu_loss *losses; /* [slots] */
-    /* [slots]: what the next stage sends of an output that nothing trained has made; NULL: nothing
-     */
-    float **ignored_gradient;
     uint64_t parameter_count;
     uint64_t *layer_offsets; /* [layer_count + 1] */
     uint64_t tied_offset, tied_count;
@@ -157,6 +174,14 @@ extern const cpu_kind cpu_to_plain, cpu_to_channels_last;
 const cpu_kind *cpu_kind_of(ty_layer_kind kind);
 /** Lowers the stage's layers into values and nodes and allocates everything. */
 ty_status cpu_build(ty_stage_device *stage, ty_error *error) TY_MUST_CHECK;
+/** Notes a tensor that crosses the cut before, or behind, the stage (cpu_cut.c); in order. */
+ty_status cpu_cut_add(ty_stage_device *stage, cpu_cut *cut, uint32_t producer, uint32_t value,
+                      ty_error *error) TY_MUST_CHECK;
+/** Memory of both cuts, and of the values that lie in it. False when there is none. */
+bool cpu_cuts_allocate(ty_stage_device *stage);
+/** Behind the last forward, and before the first backward: what the messages have elsewhere. */
+void cpu_output_gather(ty_stage_device *stage, uint32_t slot);
+void cpu_gradient_scatter(ty_stage_device *stage, uint32_t slot);
 /** Decides which values share a gradient, and which node is the first to write each
  * (cpu_gradients.c). */
 ty_status cpu_gradients_place(ty_stage_device *stage, ty_error *error) TY_MUST_CHECK;

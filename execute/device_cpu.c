@@ -83,6 +83,8 @@ static void cpu_close(ty_stage_device *stage)
     for (uint32_t b = 0; b < stage->block_count; b++)
         ty_free(stage->blocks[b]);
     ty_free(stage->blocks);
+    ty_free(stage->input.tensors);
+    ty_free(stage->output.tensors);
     ty_free(stage->nodes);
     ty_free(stage->values);
     ty_free(stage);
@@ -114,6 +116,8 @@ cleanup:
 
 static float *cpu_input(ty_stage_device *stage, uint32_t slot)
 {
+    if (stage->input.count > 0)
+        return stage->input.data[slot];
     return stage->tokens != NULL ? NULL : stage->values[0].data[slot];
 }
 
@@ -129,26 +133,17 @@ static int32_t *cpu_labels(ty_stage_device *stage, uint32_t slot)
 
 static float *cpu_output(ty_stage_device *stage, uint32_t slot)
 {
-    return stage->output == CPU_NONE ? NULL : stage->values[stage->output].data[slot];
-}
-
-static float *gradient_of(ty_stage_device *stage, uint32_t value, uint32_t slot)
-{
-    if (value == CPU_NONE || stage->values[value].gradient == NULL)
-        return NULL;
-    return stage->values[value].gradient[slot];
+    return stage->output.count == 0 ? NULL : stage->output.data[slot];
 }
 
 static float *cpu_input_gradient(ty_stage_device *stage, uint32_t slot)
 {
-    return gradient_of(stage, 0, slot);
+    return stage->input.gradient == NULL ? NULL : stage->input.gradient[slot];
 }
 
 static float *cpu_output_gradient(ty_stage_device *stage, uint32_t slot)
 {
-    if (stage->ignored_gradient != NULL)
-        return stage->ignored_gradient[slot];
-    return gradient_of(stage, stage->output, slot);
+    return stage->output.gradient == NULL ? NULL : stage->output.gradient[slot];
 }
 
 /* ---- Passes ---- */
@@ -174,6 +169,13 @@ static bool is_between(const cpu_node *node, uint32_t first, uint32_t count)
     return node->layer_index >= first && node->layer_index - first < count;
 }
 
+/* Whether a piece of a pass has the stage's last layer. */
+static bool has_last(const ty_stage_device *stage, uint32_t first_layer, uint32_t layer_count)
+{
+    const ty_stage_options *options = &stage->options;
+    return first_layer + layer_count == options->first_layer + options->layer_count;
+}
+
 static ty_status cpu_forward(ty_stage_device *stage, uint32_t slot, uint32_t first_layer,
                              uint32_t layer_count, ty_error *error)
 {
@@ -183,6 +185,8 @@ static ty_status cpu_forward(ty_stage_device *stage, uint32_t slot, uint32_t fir
     for (uint32_t n = 0; n < stage->node_count && status == TY_OK; n++)
         if (is_between(&stage->nodes[n], first_layer, layer_count))
             status = stage->nodes[n].kind->forward(stage, &stage->nodes[n], slot, error);
+    if (status == TY_OK && has_last(stage, first_layer, layer_count))
+        cpu_output_gather(stage, slot);
     return status;
 }
 
@@ -199,6 +203,8 @@ static ty_status backward_part(ty_stage_device *stage, uint32_t slot, uint32_t f
 
     cpu_single_thread();
     stage->part = part;
+    if (status == TY_OK && part != CPU_WEIGHTS && has_last(stage, first_layer, layer_count))
+        cpu_gradient_scatter(stage, slot);
     for (uint32_t n = stage->node_count; n-- > 0 && status == TY_OK;) {
         const cpu_node *node = &stage->nodes[n];
         bool has_part = part != CPU_WEIGHTS || node->kind->tensors != NULL;

@@ -143,14 +143,15 @@ static ty_status pass(ty_interpreter *in, const held_stage *held, const ty_datas
     if (!is_first)
         TY_CHECK(cut_receive(in, held,
                              interpreter_process(in, rank_of(plan, held->stage - 1, batch)),
-                             interpreter_cut_bytes(plan, stage->first_layer), error),
+                             interpreter_cut_bytes(plan, stage->first_layer, TY_ACTIVATION), error),
                  status, done);
     TY_CHECK(backend->forward(held->device, 0, stage->first_layer, stage->layer_count, error),
              status, done);
     if (!is_last)
-        return cut_send(in, held, interpreter_process(in, rank_of(plan, held->stage + 1, batch)),
-                        interpreter_cut_bytes(plan, stage->first_layer + stage->layer_count),
-                        error);
+        return cut_send(
+            in, held, interpreter_process(in, rank_of(plan, held->stage + 1, batch)),
+            interpreter_cut_bytes(plan, stage->first_layer + stage->layer_count, TY_ACTIVATION),
+            error);
     backend->loss(held->device, 0, &loss_sum, &correct, &labels);
     sum->loss_sum += loss_sum;
     sum->correct += (double)correct;

@@ -591,13 +591,24 @@ static ty_status buckets_open(ty_interpreter *in, ty_error *error)
     return status;
 }
 
-uint64_t interpreter_cut_bytes(const ty_plan *plan, uint32_t layer)
+/* Every output counts at its first reader behind the cut. */
+uint64_t interpreter_cut_bytes(const ty_plan *plan, uint32_t layer, ty_direction direction)
 {
-    const ty_layer *before = &plan->workload->layers[layer - 1];
+    const ty_workload *w = plan->workload;
+    const uint32_t first = direction == TY_GRADIENT ? ty_workload_first_backward(w) : 0;
+    uint64_t bytes = 0;
 
-    if (ty_plan_width(plan) > 1)
-        return ty_layer_lane_bytes(plan, layer - 1) * plan->micro_batch_size;
-    return ty_shape_elements(&before->output) * sizeof(float) * plan->micro_batch_size;
+    for (uint32_t producer = first; producer < layer; producer++) {
+        bool crosses = false;
+        for (uint32_t l = layer; l < w->layer_count && !crosses; l++)
+            for (uint32_t k = 0; k < w->layers[l].input_count; k++)
+                crosses = crosses || w->layers[l].inputs[k] == producer;
+        if (crosses)
+            bytes += ty_plan_width(plan) > 1
+                         ? ty_layer_lane_bytes(plan, producer)
+                         : ty_shape_elements(&w->layers[producer].output) * sizeof(float);
+    }
+    return bytes * plan->micro_batch_size;
 }
 
 /* Numbers that go into tags. */
@@ -623,8 +634,9 @@ static uint64_t transfer_bytes(const ty_interpreter *in, const ty_instruction *t
         transfer->peer_stage > transfer->stage ? transfer->peer_stage : transfer->stage;
 
     return interpreter_is_timed(in)
-               ? ty_plan_transfer_bytes(plan, behind_cut)
-               : interpreter_cut_bytes(plan, plan->stages[behind_cut].first_layer);
+               ? ty_plan_transfer_bytes(plan, behind_cut, transfer->direction)
+               : interpreter_cut_bytes(plan, plan->stages[behind_cut].first_layer,
+                                       transfer->direction);
 }
 
 /* What a wrong program could make this rank write outside its buffers. */
@@ -760,6 +772,10 @@ static ty_status check_backend(const ty_device_backend *backend, const ty_plan *
     for (uint32_t s = 0; s < plan->stage_count; s++)
         if (backend->memory != NULL && plan->stages[s].recompute == TY_RECOMPUTE_SELECTIVE)
             what = "selective recomputing";
+    for (uint32_t s = 1; s < plan->stage_count; s++)
+        if (backend->memory != NULL &&
+            ty_workload_crossing(plan->workload, plan->stages[s].first_layer, NULL) > 1)
+            what = "several tensors across a cut";
     if (what == NULL)
         return TY_OK;
     return ty_fail(error, TY_EUNSUPPORTED, "backend \"%s\" cannot run plan \"%s\" yet: found %s",

@@ -207,8 +207,9 @@ ty_status interpreter_orders_make(ty_interpreter *interpreter, ty_error *error);
  * host's; `*owned` is to be freed. */
 ty_status interpreter_host_floats(ty_interpreter *interpreter, const float *from, uint64_t count,
                                   const float **out, float **owned, ty_error *error);
-/* Bytes of a micro-batch's tensor across the cut before `layer`. Needs no lock. */
-uint64_t interpreter_cut_bytes(const ty_plan *plan, uint32_t layer);
+/* Bytes of a micro-batch's message across the cut before `layer`, as the devices have it. Needs no
+ * lock. */
+uint64_t interpreter_cut_bytes(const ty_plan *plan, uint32_t layer, ty_direction direction);
 
 /* ---- Timed backends (interpreter_replay.c); none needs the lock ---------------------------- */
 

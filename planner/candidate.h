@@ -3,6 +3,7 @@
  * One point of the plan space, before it is a plan. Internal to planner/.
  *
  *   question.c        what was asked, checked
+ *   cut_positions.c   where stages may begin
  *   candidates.c      which points of the space are worth a look
  *   dimensions.c      what else is divided, where that is needed
  *   layout_seeds.c    where to look first for a transformer
@@ -69,9 +70,18 @@ ty_status ty_search_question_divide(search_question *question, const ty_plan_dim
 /**
  * Chooses `cuts` among all. Searching costs the square of the cuts, and a deep network of equal
  * blocks has far more than stages: those nearest to an equal division of its flop stay, at least
- * `least` of them where there are so many.
+ * `least` of them where there are so many. Where one tensor crosses goes before all others, which
+ * are looked at only where those are no more than half of what is searched: a ResNet of 50 layers
+ * has enough, and would take twice as long.
  */
 void ty_search_question_thin(search_question *question, uint32_t least);
+/**
+ * Where stages may begin: all cuts that one tensor crosses, and inside a piece between two of them
+ * one position between each two heavy layers; all positions there are, if these are not `least`.
+ * @param cuts [out] ascending; the caller's
+ */
+ty_status ty_cut_positions(const ty_workload *workload, uint32_t least, uint32_t **cuts,
+                           uint32_t *count, ty_error *error) TY_MUST_CHECK;
 /** The compressor of a kind as the options have it: fixed, or with the parameters to propose. */
 ty_compression ty_proposed_compression(const ty_plan_options *options, ty_compression_kind kind);
 bool ty_search_must_stop(const search_question *question);

@@ -21,6 +21,11 @@ static ty_status out_of_memory(ty_error *error)
 
 /* ---- By the partition -------------------------------------------------------------------- */
 
+typedef struct cut_list {
+    uint32_t count;
+    const uint32_t *cuts;
+} cut_list;
+
 static double exchange_s(void *context, uint32_t first, uint32_t count, uint32_t replicas)
 {
     quick_costs *costs = context;
@@ -46,9 +51,10 @@ static uint32_t interleave_of(const search_question *q)
     return q->dimensions.interleave > 1 ? q->dimensions.interleave : 1;
 }
 
-/* The division with the least bottleneck, or NULL where there is none of that many stages. */
-static ty_status divide(quick_costs *costs, uint32_t stages, const uint32_t *replicas,
-                        ty_arena *arena, division **out, ty_error *error)
+/* The division with the least bottleneck at these cuts, or NULL where there is none of that many
+ * stages. */
+static ty_status divide(quick_costs *costs, const cut_list *cuts, uint32_t stages,
+                        const uint32_t *replicas, ty_arena *arena, division **out, ty_error *error)
 {
     const search_question *q = costs->q;
     ty_error detail = {0};
@@ -56,8 +62,8 @@ static ty_status divide(quick_costs *costs, uint32_t stages, const uint32_t *rep
         .layer_count = q->workload->layer_count,
         .layer_s = costs->layer_s,
         .transfer_s = costs->transfer_s,
-        .cut_count = q->cut_count,
-        .cuts = q->cuts,
+        .cut_count = cuts->count,
+        .cuts = cuts->cuts,
         .devices = q->rank_count * interleave_of(q),
         .stages = stages,
         .fixed_replicas = replicas,
@@ -98,25 +104,26 @@ static bool all_fit(quick_costs *costs, const division *d)
 
 /* The nearest cut before or behind a stage's first layer that leaves both stages a layer; 0 where
  * there is none. */
-static uint32_t nearest_cut(const search_question *q, const division *d, uint32_t stage,
-                            bool is_later)
+static uint32_t nearest_cut(const search_question *q, const cut_list *cuts, const division *d,
+                            uint32_t stage, bool is_later)
 {
     uint32_t lowest = is_later ? d->first_layers[stage] : d->first_layers[stage - 1];
     uint32_t limit = is_later ? ty_division_end(q, d, stage) : d->first_layers[stage];
     uint32_t found = 0;
 
-    for (uint32_t i = 0; i < q->cut_count && q->cuts[i] < limit; i++)
-        if (q->cuts[i] > lowest && (found == 0 || !is_later))
-            found = q->cuts[i];
+    for (uint32_t i = 0; i < cuts->count && cuts->cuts[i] < limit; i++)
+        if (cuts->cuts[i] > lowest && (found == 0 || !is_later))
+            found = cuts->cuts[i];
     return found;
 }
 
 /* Moves the first layer of a stage to the nearest cut, if the step gets shorter by that. */
-static bool try_cut(quick_costs *costs, division *d, uint32_t stage, bool is_later, double *step_s)
+static bool try_cut(quick_costs *costs, const cut_list *cuts, division *d, uint32_t stage,
+                    bool is_later, double *step_s)
 {
     const candidate c = {
         .division = d, .micro_batches = costs->micro_batches, .bucket_bytes = UINT64_MAX};
-    uint32_t old = d->first_layers[stage], cut = nearest_cut(costs->q, d, stage, is_later);
+    uint32_t old = d->first_layers[stage], cut = nearest_cut(costs->q, cuts, d, stage, is_later);
     double seconds;
 
     if (cut == 0)
@@ -133,7 +140,7 @@ static bool try_cut(quick_costs *costs, division *d, uint32_t stage, bool is_lat
 
 /* The partition minimises the slowest stage, a step also fills and drains the others: moves single
  * cuts for as long as that makes the quick estimate less. */
-static void nudge(quick_costs *costs, division *d)
+static void nudge(quick_costs *costs, const cut_list *cuts, division *d)
 {
     const candidate c = {
         .division = d, .micro_batches = costs->micro_batches, .bucket_bytes = UINT64_MAX};
@@ -144,7 +151,7 @@ static void nudge(quick_costs *costs, division *d)
         has_moved = false;
         for (uint32_t s = 1; s < d->stage_count; s++)
             for (int later = 0; later < 2; later++)
-                has_moved = try_cut(costs, d, s, later == 1, &step_s) || has_moved;
+                has_moved = try_cut(costs, cuts, d, s, later == 1, &step_s) || has_moved;
     }
 }
 
@@ -158,11 +165,12 @@ static void add_new(const division *d, const division **found, uint32_t *count)
     found[(*count)++] = d;
 }
 
-static ty_status propose(quick_costs *costs, uint32_t stages, const uint32_t *replicas,
-                         ty_arena *arena, const division **found, uint32_t *count, ty_error *error)
+static ty_status propose_at(quick_costs *costs, const cut_list *cuts, uint32_t stages,
+                            const uint32_t *replicas, ty_arena *arena, const division **found,
+                            uint32_t *count, ty_error *error)
 {
     division *best = NULL, *nudged;
-    ty_status status = divide(costs, stages, replicas, arena, &best, error);
+    ty_status status = divide(costs, cuts, stages, replicas, arena, &best, error);
 
     if (status != TY_OK || best == NULL)
         return status;
@@ -170,10 +178,25 @@ static ty_status propose(quick_costs *costs, uint32_t stages, const uint32_t *re
     if (nudged == NULL)
         return out_of_memory(error);
     *nudged = *best;
-    nudge(costs, nudged);
+    nudge(costs, cuts, nudged);
     add_new(best, found, count);
     add_new(nudged, found, count);
     return TY_OK;
+}
+
+static ty_status propose(quick_costs *costs, uint32_t stages, const uint32_t *replicas,
+                         ty_arena *arena, const division **found, uint32_t *count, ty_error *error)
+{
+    const cut_list all = {costs->q->cut_count, costs->q->cuts};
+    const cut_list narrow = {costs->narrow_count, costs->narrow_cuts};
+    ty_status status = TY_OK;
+
+    if (stages > 1 && narrow.count < all.count)
+        TY_CHECK(propose_at(costs, &narrow, stages, replicas, arena, found, count, error), status,
+                 done);
+    status = propose_at(costs, &all, stages, replicas, arena, found, count, error);
+done:
+    return status;
 }
 
 ty_status ty_divisions_propose(quick_costs *costs, uint32_t stages, ty_arena *arena,

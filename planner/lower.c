@@ -51,15 +51,15 @@ ty_status ty_lower_append(ty_lowering *l, const ty_instruction *instruction, con
                              l->error);
 }
 
-/* What crosses the cut between two neighbouring stages, either way: as large forward as backward.
- */
+/* What crosses the cut between two neighbouring stages, either way. */
 static ty_instruction transfer(const ty_lowering *l, ty_op op, ty_lower_pass pass,
                                ty_direction direction, uint32_t peer_stage)
 {
     ty_instruction instruction = ty_lower_compute(op, pass, 0, 0);
     instruction.peer_stage = peer_stage;
     instruction.direction = direction;
-    instruction.bytes = l->transfer_bytes[peer_stage > pass.stage ? peer_stage : pass.stage];
+    instruction.bytes = l->transfer_bytes[2 * (peer_stage > pass.stage ? peer_stage : pass.stage) +
+                                          (direction == TY_GRADIENT)];
     return instruction;
 }
 
@@ -317,11 +317,13 @@ cleanup:
 
 static ty_status find_transfers(ty_lowering *l)
 {
-    l->transfer_bytes = ty_alloc(l->plan->stage_count, sizeof *l->transfer_bytes);
+    l->transfer_bytes = ty_alloc(l->plan->stage_count, 2 * sizeof *l->transfer_bytes);
     if (l->transfer_bytes == NULL)
         return ty_fail(l->error, TY_ENOMEM, "out of memory");
-    for (uint32_t s = 0; s < l->plan->stage_count; s++)
-        l->transfer_bytes[s] = ty_plan_transfer_bytes(l->plan, s);
+    for (uint32_t s = 0; s < l->plan->stage_count; s++) {
+        l->transfer_bytes[2 * s] = ty_plan_transfer_bytes(l->plan, s, TY_ACTIVATION);
+        l->transfer_bytes[2 * s + 1] = ty_plan_transfer_bytes(l->plan, s, TY_GRADIENT);
+    }
     return TY_OK;
 }
 

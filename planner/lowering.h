@@ -14,7 +14,8 @@ typedef struct ty_lowering {
     ty_program *program;
     bool are_passes_only;     /* nothing but forwards and backwards, whole ones */
     uint32_t first_backward;  /* of the workload */
-    uint64_t *transfer_bytes; /* [stages of the plan]: ty_plan_transfer_bytes */
+    uint64_t *transfer_bytes; /* [stages of the plan][activation, gradient]: across the cut before
+                                 it, ty_plan_transfer_bytes */
     uint32_t position;
     uint32_t micro_batches; /* of one replica */
     uint32_t *forwards;     /* [stages of the position][micro_batches]: the forward's last piece, or

@@ -21,13 +21,24 @@ typedef struct context {
     const ty_plan_stage *stage; /* one of the position's */
     uint32_t index, end;        /* of that stage; layer behind its last */
     double slots, samples;
-    bool *takes_part; /* [layers]: in backward */
-    bool *is_kept;    /* [layers]: without backward, but its output is kept */
+    bool *takes_part;                   /* [layers]: in backward */
+    bool *is_kept;                      /* [layers]: without backward, but its output is kept */
+    uint32_t *crossing, crossing_count; /* layers whose outputs cross the cut behind the stage */
+    double in, in_gradient, out,
+        out_gradient; /* across the cuts before and behind it, per sample */
 } context;
 
 static const ty_layer *layer_at(const context *c, uint32_t layer)
 {
     return &c->plan->workload->layers[layer];
+}
+
+/* What crosses the cut before a stage, one way; 0 where there is none. */
+static double transfer(const context *c, uint32_t stage, ty_direction direction)
+{
+    if (stage == 0 || stage == c->plan->stage_count)
+        return 0;
+    return (double)ty_plan_transfer_bytes(c->plan, stage, direction) / c->samples;
 }
 
 /* A stage of the plan and program in `all`, which has marked what takes part in backward. */
@@ -40,6 +51,13 @@ static context context_of(const context *all, uint32_t stage)
     c.end = c.stage->first_layer + c.stage->layer_count;
     c.slots = ty_program_peak_in_flight(c.program, stage);
     c.samples = c.plan->micro_batch_size;
+    c.crossing_count = c.end < c.plan->workload->layer_count
+                           ? ty_workload_crossing(c.plan->workload, c.end, c.crossing)
+                           : 0;
+    c.in = transfer(&c, stage, TY_ACTIVATION);
+    c.in_gradient = transfer(&c, stage, TY_GRADIENT);
+    c.out = transfer(&c, stage + 1, TY_ACTIVATION);
+    c.out_gradient = transfer(&c, stage + 1, TY_GRADIENT);
     return c;
 }
 
@@ -96,17 +114,23 @@ static double stage_input(const context *c)
 {
     const ty_workload *w = c->plan->workload;
     if (c->stage->first_layer > 0)
-        return (double)ty_plan_transfer_bytes(c->plan, c->index) / c->samples;
+        return c->in;
     return (double)ty_lane_bytes(c->plan, ty_shape_elements(&w->input) * w->element_bytes) /
            c->samples;
 }
 
-/* What crosses to the next stage; 0 behind the last. */
-static double stage_output(const context *c)
+/* The part of what is sent on that comes from before the stage: a copy of its own there. */
+static double relayed(const context *c)
 {
-    if (c->index + 1 == c->plan->stage_count)
-        return 0;
-    return (double)ty_plan_transfer_bytes(c->plan, c->index + 1) / c->samples;
+    uint64_t bytes = 0;
+
+    for (uint32_t i = 0; i < c->crossing_count; i++)
+        if (c->crossing[i] < c->stage->first_layer)
+            bytes += layer_at(c, c->crossing[i])->output_bytes;
+    bytes = ty_lane_bytes(c->plan, bytes);
+    if (c->plan->sequence_parallel)
+        bytes /= ty_plan_lanes(c->plan, TY_TENSOR_LANES);
+    return (double)bytes / c->samples;
 }
 
 /* What attention keeps of its scores and selective recomputing makes anew: all but a number for
@@ -151,8 +175,9 @@ static void mark_kept(const context *c, bool *is_kept)
         for (uint32_t k = 0; c->takes_part[i] && k < layer_at(c, i)->input_count; k++)
             if (holder(c, layer_at(c, i)->inputs[k]) < c->end)
                 is_kept[holder(c, layer_at(c, i)->inputs[k])] = true;
-    if (stage_output(c) > 0 && holder(c, c->end - 1) < c->end)
-        is_kept[holder(c, c->end - 1)] = true;
+    for (uint32_t i = 0; i < c->crossing_count; i++)
+        if (c->crossing[i] >= c->stage->first_layer && holder(c, c->crossing[i]) < c->end)
+            is_kept[holder(c, c->crossing[i])] = true;
 }
 
 /* What a micro-batch keeps until its backward is over. */
@@ -198,8 +223,9 @@ static double activation_gradients(const context *c)
  * but the stage's input, and its output where that is to be sent. */
 static double slot_bytes(const context *c)
 {
-    return c->samples * (c->stage->recompute == TY_RECOMPUTE_FULL ? stage_input(c) + stage_output(c)
-                                                                  : stage_input(c) + stash(c));
+    const double beside = c->stage->recompute == TY_RECOMPUTE_FULL ? c->out : stash(c) + relayed(c);
+
+    return c->samples * (stage_input(c) + beside);
 }
 
 /* All stages of the position: their slots together at the fullest moment; gradients of one stage at
@@ -239,13 +265,8 @@ static bool is_exchanged_here(const context *c, const ty_bucket *bucket)
  * one crosses the cut. */
 static double neighbour_buffers(const context *c)
 {
-    const uint32_t first_backward = ty_workload_first_backward(c->plan->workload);
-    double input = c->index > 0 ? stage_input(c) : 0;
-    double input_slots = c->stage->first_layer > first_backward ? c->slots : 0;
-    double output_slots = c->end > first_backward ? c->slots : 0;
-
-    return c->samples * ((input_slots + STAGING_BUFFERS) * input +
-                         (output_slots + STAGING_BUFFERS) * stage_output(c));
+    return c->samples *
+           (c->slots * (c->in_gradient + c->out_gradient) + STAGING_BUFFERS * (c->in + c->out));
 }
 
 /* Scratch of a collective: a tree receives whole payloads to add them, a ring pieces of them; what
@@ -381,9 +402,11 @@ ty_status ty_stage_memory(const ty_plan *plan, const ty_program *program, uint32
                        stage, program->stage_count, plan->stage_count);
     weights = ty_alloc(ty_plan_interleave(plan), sizeof *weights);
     all.takes_part = ty_alloc(plan->workload->layer_count, 2 * sizeof *all.takes_part);
-    if (weights == NULL || all.takes_part == NULL) {
+    all.crossing = ty_alloc(plan->workload->layer_count, sizeof *all.crossing);
+    if (weights == NULL || all.takes_part == NULL || all.crossing == NULL) {
         ty_free(weights);
         ty_free(all.takes_part);
+        ty_free(all.crossing);
         return ty_fail(error, TY_ENOMEM, "out of memory");
     }
     all.is_kept = all.takes_part + plan->workload->layer_count;
@@ -396,6 +419,7 @@ ty_status ty_stage_memory(const ty_plan *plan, const ty_program *program, uint32
     r.activations = activations(&all, position, weights);
     ty_free(weights);
     ty_free(all.takes_part);
+    ty_free(all.crossing);
     if (!(r.weights + r.gradients + r.optimizer + r.activations + r.communication + r.compression <
           LARGEST))
         return ty_fail(error, TY_EINVAL, "stage %u: needs more than 2^53 bytes", stage);

@@ -283,24 +283,61 @@ ty_status ty_search_question_divide(search_question *q, const ty_plan_dimensions
     return TY_OK;
 }
 
-void ty_search_question_thin(search_question *q, uint32_t least)
+/* Copies cuts that one tensor crosses, or the others, from `all_cuts` to the same place of `cuts`:
+ * all of the kind, or `most` of them, those nearest to an equal division. @return how many */
+static uint32_t choose_cuts(search_question *q, bool are_narrow, uint32_t most)
 {
     const ty_workload *w = q->workload;
-    uint32_t most = q->device_count * 2 < MOST_CUTS ? q->device_count * 2 : MOST_CUTS;
-    double total = ty_workload_forward_flop(w, 0, w->layer_count);
+    const double total = ty_workload_forward_flop(w, 0, w->layer_count);
     double before = 0;
-    uint32_t kept = 0, layer = 0;
+    uint32_t kept = 0, layer = 0, count = 0;
+
+    for (uint32_t i = 0; i < q->all_cut_count; i++)
+        count += ty_workload_is_cut(w, q->all_cuts[i]) == are_narrow;
+    for (uint32_t i = 0; i < q->all_cut_count; i++) {
+        if (ty_workload_is_cut(w, q->all_cuts[i]) != are_narrow)
+            continue;
+        before += ty_workload_forward_flop(w, layer, q->all_cuts[i] - layer);
+        layer = q->all_cuts[i];
+        if (count <= most || !(total > 0) ||
+            (before >= total * (kept + 1) / (most + 1) && kept < most)) {
+            q->cuts[i] = q->all_cuts[i];
+            kept++;
+        }
+    }
+    return kept;
+}
+
+void ty_search_question_thin(search_question *q, uint32_t least)
+{
+    uint32_t most = q->device_count * 2 < MOST_CUTS ? q->device_count * 2 : MOST_CUTS;
+    uint32_t kept;
 
     most = most < FEWEST_CUTS ? FEWEST_CUTS : most;
     most = most < least ? least : most;
-    for (uint32_t i = 0; i < q->all_cut_count; i++) {
-        before += ty_workload_forward_flop(w, layer, q->all_cuts[i] - layer);
-        layer = q->all_cuts[i];
-        if (q->all_cut_count <= most || !(total > 0) ||
-            (before >= total * (kept + 1) / (most + 1) && kept < most))
-            q->cuts[kept++] = q->all_cuts[i];
+    for (uint32_t i = 0; i < q->all_cut_count; i++)
+        q->cuts[i] = 0;
+    kept = choose_cuts(q, true, most);
+    choose_cuts(q, false, 2 * kept <= most ? most - kept : 0);
+    q->cut_count = 0;
+    for (uint32_t i = 0; i < q->all_cut_count; i++)
+        if (q->cuts[i] > 0)
+            q->cuts[q->cut_count++] = q->cuts[i];
+}
+
+/* Cuts that the question asks for by its stages, whatever crosses them. */
+static uint32_t wanted_cuts(const ty_plan_options *options)
+{
+    uint32_t stages = options->pipeline_stages;
+
+    if (options->replicas != NULL) {
+        stages = 1;
+        for (const char *c = options->replicas; *c != '\0'; c++)
+            stages += *c == ',';
     }
-    q->cut_count = kept;
+    if (options->dimensions.interleave > 1 && stages < UINT32_MAX / options->dimensions.interleave)
+        stages *= options->dimensions.interleave;
+    return stages > 0 ? stages - 1 : 0;
 }
 
 ty_status ty_search_question_make(const ty_workload *workload, const ty_cluster *cluster,
@@ -322,7 +359,9 @@ ty_status ty_search_question_make(const ty_workload *workload, const ty_cluster 
     }
     TY_CHECK(ty_network_cache_new(cluster, &q->networks, error), status, failed);
     TY_CHECK(ty_search_question_divide(q, &options->dimensions, error), status, failed);
-    TY_CHECK(ty_workload_cuts(workload, &q->all_cuts, &q->all_cut_count, error), status, failed);
+    TY_CHECK(
+        ty_cut_positions(workload, wanted_cuts(options), &q->all_cuts, &q->all_cut_count, error),
+        status, failed);
     TY_CHECK(check_stages(q, error), status, failed);
     q->cuts = ty_alloc(q->all_cut_count + 1, sizeof *q->cuts);
     if (q->cuts == NULL) {

@@ -19,6 +19,7 @@ void ty_quick_costs_clear(quick_costs *costs)
     ty_free(costs->takes_part);
     ty_free(costs->plain_exchanges);
     ty_free(costs->position_of);
+    ty_free(costs->narrow_cuts);
     *costs = (quick_costs){0};
 }
 
@@ -129,15 +130,19 @@ ty_status ty_quick_costs_make(const search_question *q, quick_costs *out, ty_err
                          .compute_sums = ty_alloc(layers + 1, sizeof(double)),
                          .backward_sums = ty_alloc(layers + 1, sizeof(double)),
                          .transfer_s = ty_alloc(layers + 1, sizeof(double)),
-                         .takes_part = ty_alloc(layers, sizeof(bool))};
+                         .takes_part = ty_alloc(layers, sizeof(bool)),
+                         .narrow_cuts = ty_alloc(q->cut_count, sizeof(uint32_t))};
     if (out->gradient_sums == NULL || out->expert_sums == NULL || out->expert_networks == NULL ||
         out->factor_sums == NULL || out->state_sums == NULL || out->stash_sums == NULL ||
         out->networks == NULL || out->layer_s == NULL || out->compute_sums == NULL ||
         out->backward_sums == NULL || out->transfer_s == NULL || out->takes_part == NULL ||
-        !make_plain_exchanges(out)) {
+        out->narrow_cuts == NULL || !make_plain_exchanges(out)) {
         ty_quick_costs_clear(out);
         return ty_fail(error, TY_ENOMEM, "out of memory");
     }
+    for (uint32_t i = 0; i < q->cut_count; i++)
+        if (ty_workload_is_cut(q->workload, q->cuts[i]))
+            out->narrow_cuts[out->narrow_count++] = q->cuts[i];
     out->first_backward = ty_workload_first_backward(q->workload);
     ty_workload_mark_backward(q->workload, out->takes_part);
     sum_bytes(out);

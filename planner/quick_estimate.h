@@ -25,6 +25,7 @@ typedef struct quick_costs {
     double *plain_exchanges;
     uint32_t *position_of; /* [layers + 1]: UINT32_MAX where no stage begins or ends */
     uint32_t first_backward;
+    uint32_t *narrow_cuts, narrow_count; /* of the question's, those that one tensor crosses */
     /* Of the micro-batch size in hand. */
     uint32_t micro_batches;
     double *layer_s;                      /* [layers]: forward + backward */
@@ -63,12 +64,13 @@ double ty_quick_compression_gain_s(quick_costs *costs, const candidate *c);
 
 /* divisions.c */
 
-#define TY_MOST_DIVISIONS 4
+#define TY_MOST_DIVISIONS 8
 
 /**
  * Divisions into that many stages for the micro-batch size in hand: the one with the least
  * bottleneck, the one with as many replicas for each stage, whose transfers pair up, and both with
- * their cuts nudged; those of them that exist and differ.
+ * their cuts nudged; the same where one tensor crosses every cut, since a bottleneck says nothing
+ * of what the pipe fills with; those of them that exist and differ.
  * @param arena owns what is found
  */
 ty_status ty_divisions_propose(quick_costs *costs, uint32_t stages, ty_arena *arena,

@@ -600,6 +600,10 @@ static ty_workload *random_graph(uint64_t *state)
             if (is_chain ? k + 1 == i : next_random(state, 3) == 0)
                 l->inputs[l->input_count++] = k;
         }
+        if (l->input_count > 0 && next_random(state, 4) == 0) { /* the last one twice */
+            l->inputs[l->input_count] = l->inputs[l->input_count - 1];
+            l->input_count++;
+        }
     }
     return w;
 }
@@ -607,13 +611,13 @@ static ty_workload *random_graph(uint64_t *state)
 Test(workload, cuts_by_definition)
 {
     uint64_t seed = 7, state = seed;
-    int cut_count = 0;
+    int cut_count = 0, wide_count = 0;
 
     for (int round = 0; round < 2000; round++) {
         ty_workload *w = random_graph(&state);
         for (uint32_t cut = 0; cut <= w->layer_count; cut++) {
             uint64_t bytes = 0;
-            uint32_t crossing = 0, last = TY_NO_LAYER;
+            uint32_t crossing = 0, last = TY_NO_LAYER, producers[16], found[16];
             bool batch_crosses = false, is_cut;
             for (uint32_t producer = 0; producer < cut; producer++) {
                 bool crosses = false;
@@ -623,7 +627,7 @@ Test(workload, cuts_by_definition)
                 }
                 if (crosses) {
                     bytes += w->layers[producer].output_bytes;
-                    crossing++;
+                    producers[crossing++] = producer;
                     last = producer;
                 }
             }
@@ -632,6 +636,16 @@ Test(workload, cuts_by_definition)
             is_cut = cut > 0 && cut < w->layer_count && !batch_crosses && crossing == 1 &&
                      last == cut - 1;
             cut_count += is_cut;
+            wide_count += cut > 0 && cut < w->layer_count && !batch_crosses && crossing > 1;
+            cr_assert_eq(ty_workload_crossing(w, cut, NULL), crossing);
+            cr_assert_eq(ty_workload_crossing(w, cut, found), crossing);
+            for (uint32_t i = 0; i < crossing; i++)
+                cr_assert_eq(found[i], producers[i], "seed %llu round %d cut %u",
+                             (unsigned long long)seed, round, cut);
+            cr_assert_eq(ty_workload_is_divisible(w, cut),
+                         cut > 0 && cut < w->layer_count && !batch_crosses,
+                         "seed %llu round %d cut %u", (unsigned long long)seed, round, cut);
+            cr_assert_eq(ty_workload_cut_gradient_bytes(w, cut), bytes, "nothing is frozen");
             cr_assert_eq(ty_workload_cut_bytes(w, cut), bytes, "seed %llu round %d cut %u",
                          (unsigned long long)seed, round, cut);
             cr_assert_eq(ty_workload_is_cut(w, cut), is_cut, "seed %llu round %d cut %u",
@@ -640,6 +654,7 @@ Test(workload, cuts_by_definition)
         ty_workload_free(w);
     }
     cr_assert_gt(cut_count, 100, "the graphs have cuts");
+    cr_assert_gt(wide_count, 100, "and wider ones");
 }
 
 Test(workload, every_allocation_may_fail)

@@ -202,7 +202,7 @@ static ty_instruction transfer(const ty_plan *plan, ty_op op, uint32_t stage,
     in.direction = direction;
     in.micro_batch = micro_batch;
     in.peer_stage = goes_up ? stage + 1 : stage - 1;
-    in.bytes = 2 * ty_workload_cut_bytes(plan->workload, plan->stages[later].first_layer);
+    in.bytes = ty_plan_transfer_bytes(plan, later, direction);
     return in;
 }
 

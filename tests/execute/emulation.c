@@ -98,11 +98,13 @@ static void load(const emulation *e, uint32_t t, uint32_t m)
 }
 
 /* Bytes of a micro-batch across the cut before a stage. */
-static uint64_t cut_bytes(const emulation *e, uint32_t stage)
+static uint64_t cut_bytes(const emulation *e, uint32_t stage, ty_direction direction)
 {
-    const ty_layer *before = &e->plan->workload->layers[e->plan->stages[stage].first_layer - 1];
+    ty_plan whole = *e->plan; /* what is emulated has no lanes */
 
-    return ty_shape_elements(&before->output) * e->plan->micro_batch_size * sizeof(float);
+    whole.tensor_parallel = 0;
+    whole.sequence_parallel = false;
+    return ty_plan_transfer_bytes(&whole, stage, direction);
 }
 
 static double micro_batch(const emulation *e, uint32_t t, uint32_t m)
@@ -118,7 +120,7 @@ static double micro_batch(const emulation *e, uint32_t t, uint32_t m)
             stage->history + emulated_version(e->plan, s, 0, t, m) * stage->count;
         if (s > 0)
             memcpy(cpu->input(stage->device, 0), cpu->output(e->stages[s - 1].device, 0),
-                   cut_bytes(e, s));
+                   cut_bytes(e, s, TY_ACTIVATION));
         memcpy(cpu->parameters(stage->device), weights, stage->count * sizeof *weights);
         cr_assert_eq(cpu->forward(stage->device, 0, stage->planned->first_layer,
                                   stage->planned->layer_count, NULL),
@@ -129,7 +131,8 @@ static double micro_batch(const emulation *e, uint32_t t, uint32_t m)
         const emulated_stage *stage = &e->stages[s];
         if (s + 1 < stages)
             memcpy(cpu->output_gradient(stage->device, 0),
-                   cpu->input_gradient(e->stages[s + 1].device, 0), cut_bytes(e, s + 1));
+                   cpu->input_gradient(e->stages[s + 1].device, 0),
+                   cut_bytes(e, s + 1, TY_GRADIENT));
         cr_assert_eq(cpu->backward(stage->device, 0, stage->planned->first_layer,
                                    stage->planned->layer_count, m == 0, NULL),
                      TY_OK);

@@ -458,12 +458,24 @@ static bool crosses(const ty_workload *w, uint32_t cut, uint32_t *tied)
     return *tied != TY_NO_LAYER;
 }
 
+/* Bytes of all tensors that cross a cut, or of those of them that may have a gradient. */
+static uint64_t message_bytes(const ty_workload *w, uint64_t samples, uint32_t cut,
+                              bool is_gradient)
+{
+    uint32_t producers[64], count = ty_workload_crossing(w, cut, producers);
+    uint64_t floats = 0;
+
+    for (uint32_t i = 0; i < count; i++)
+        if (!is_gradient || producers[i] >= ty_workload_first_backward(w))
+            floats += ty_shape_elements(&w->layers[producers[i]].output) * samples;
+    return floats * sizeof(float);
+}
+
 static void two_stages(const struct network *network, const ty_workload *w, uint32_t cut)
 {
     ty_stage_options o = whole(w, network->batch, 2), first = o, second = o;
     ty_stage_device *one = stage_open(&o), *a, *z;
     batch b = batch_new(w, network->batch, 31);
-    uint64_t bytes = network->batch * ty_shape_elements(&w->layers[cut - 1].output) * sizeof(float);
     uint64_t rest = cpu->parameter_count(one), offset, count, tied_count = 0;
     uint32_t user;
     double *expected, loss[2];
@@ -500,12 +512,13 @@ static void two_stages(const struct network *network, const ty_workload *w, uint
     backward(one, &o, 1, true);
     stage_fill(a, 1, &b);
     forward(a, &first, 1);
-    memcpy(cpu->input(z, 1), cpu->output(a, 1), bytes);
+    memcpy(cpu->input(z, 1), cpu->output(a, 1), message_bytes(w, network->batch, cut, false));
     stage_fill(z, 1, &(batch){b.samples, 0, b.labels, b.classes, b.input, b.tokens, b.label});
     forward(z, &second, 1);
     backward(z, &second, 1, true);
     if (cpu->input_gradient(z, 1) != NULL) {
-        memcpy(cpu->output_gradient(a, 1), cpu->input_gradient(z, 1), bytes);
+        memcpy(cpu->output_gradient(a, 1), cpu->input_gradient(z, 1),
+               message_bytes(w, network->batch, cut, true));
         backward(a, &first, 1, true);
     }
     cpu->loss(one, 1, &loss[0], &correct[0], &labels);
@@ -542,13 +555,147 @@ Test(kernels, two_stages_equal_one)
     for (int n = 0; n < NETWORKS; n++) {
         ty_workload *w = networks[n].make();
         for (uint32_t cut = 1; cut < w->layer_count; cut++)
-            if (ty_workload_is_cut(w, cut)) {
+            if (ty_workload_is_divisible(w, cut)) {
                 two_stages(&networks[n], w, cut);
                 cuts += crosses(w, cut, &tied);
             }
         network_free(w);
     }
     cr_assert_gt(cuts, 0, "no cut had a tied matrix across it");
+}
+
+/* ---- Cut into many stages, which relay what is read further on ---- */
+
+enum { MOST_ROW = 64 };
+
+typedef struct row { /* of stages */
+    const ty_workload *workload;
+    uint32_t count;
+    ty_stage_options options[MOST_ROW];
+    ty_stage_device *stages[MOST_ROW];
+} row;
+
+/* Stages of `stride` layers each from the first place on where one may begin. */
+static row row_open(const ty_workload *w, uint32_t samples, uint32_t stride, ty_recompute recompute,
+                    bool splits_backward)
+{
+    row r = {.workload = w};
+    uint32_t first = 0, end;
+
+    for (; first < w->layer_count; first = end) {
+        ty_stage_options *o = &r.options[r.count];
+        for (end = first + stride; end < w->layer_count && !ty_workload_is_divisible(w, end);)
+            end++;
+        end = end < w->layer_count ? end : w->layer_count;
+        *o = whole(w, samples, 2);
+        o->first_layer = first;
+        o->layer_count = end - first;
+        o->recompute = recompute;
+        o->splits_backward = splits_backward;
+        r.stages[r.count++] = stage_open(o);
+    }
+    return r;
+}
+
+static void row_forward(const row *r, const batch *b)
+{
+    for (uint32_t s = 0; s < r->count; s++) {
+        const uint32_t first = r->options[s].first_layer;
+        const batch rest = {b->samples, 0, b->labels, b->classes, b->input, b->tokens, b->label};
+        stage_fill(r->stages[s], 1, s == 0 ? b : &rest);
+        if (s > 0)
+            memcpy(cpu->input(r->stages[s], 1), cpu->output(r->stages[s - 1], 1),
+                   message_bytes(r->workload, b->samples, first, false));
+        forward(r->stages[s], &r->options[s], 1);
+    }
+}
+
+static void row_backward(const row *r, const batch *b)
+{
+    ty_error error = {0};
+
+    for (uint32_t s = r->count; s-- > 0;) {
+        const ty_stage_options *o = &r->options[s];
+        const uint32_t end = o->first_layer + o->layer_count;
+        if (s + 1 < r->count && cpu->output_gradient(r->stages[s], 1) != NULL)
+            memcpy(cpu->output_gradient(r->stages[s], 1), cpu->input_gradient(r->stages[s + 1], 1),
+                   message_bytes(r->workload, b->samples, end, true));
+        if (o->recompute == TY_RECOMPUTE_FULL)
+            cr_assert_eq(cpu->recompute(r->stages[s], 1, &error), TY_OK, "%s", error.message);
+        if (!o->splits_backward) {
+            backward(r->stages[s], o, 1, true);
+            continue;
+        }
+        cr_assert_eq(cpu->backward_input(r->stages[s], 1, o->first_layer, o->layer_count, &error),
+                     TY_OK, "%s", error.message);
+        cr_assert_eq(
+            cpu->backward_weight(r->stages[s], 1, o->first_layer, o->layer_count, true, &error),
+            TY_OK, "%s", error.message);
+    }
+}
+
+static void row_equals_one(const struct network *network, const ty_workload *w, row r)
+{
+    ty_stage_options o = whole(w, network->batch, 2);
+    ty_stage_device *one = stage_open(&o);
+    batch b = batch_new(w, network->batch, 37);
+    uint64_t offsets[MOST_ROW + 1] = {0}, correct[2], labels;
+    float *joined = calloc(cpu->parameter_count(one) + 1, sizeof *joined);
+    double *expected = calloc(cpu->parameter_count(one) + 1, sizeof *expected), loss[2];
+
+    stage_fill(one, 1, &b);
+    forward(one, &o, 1);
+    backward(one, &o, 1, true);
+    row_forward(&r, &b);
+    row_backward(&r, &b);
+    cpu->loss(one, 1, &loss[0], &correct[0], &labels);
+    cpu->loss(r.stages[r.count - 1], 1, &loss[1], &correct[1], &labels);
+    cr_assert_float_eq(loss[0], loss[1], 1e-6 * loss[0], "%s in %u stages", network->name, r.count);
+    for (uint32_t l = 0; l < w->layer_count; l++)
+        offsets[l + 1] = offsets[l] + w->layers[l].parameter_bytes / 4;
+    for (uint64_t i = 0; i < cpu->parameter_count(one); i++)
+        expected[i] = (double)cpu->gradients(one)[i];
+    for (uint32_t s = 0; s < r.count; s++)
+        memcpy(joined + offsets[r.options[s].first_layer], cpu->gradients(r.stages[s]),
+               cpu->parameter_count(r.stages[s]) * sizeof *joined);
+    expect_close(network->name, w, offsets, joined, expected, 2e-5);
+    for (uint32_t s = 0; s < r.count; s++)
+        cpu->close(r.stages[s]);
+    free(joined);
+    free(expected);
+    batch_free(&b);
+    cpu->close(one);
+}
+
+/* In rows of stages of one to three layers, plainly, with recomputing and with backward in two
+ * parts. @return tensors that crossed cuts beside the first of each */
+static uint32_t rows_equal_one(const struct network *network, const ty_workload *w)
+{
+    uint32_t beside = 0;
+
+    for (uint32_t l = 0; l < w->layer_count; l++)
+        if (w->layers[l].tied_to != TY_NO_LAYER)
+            return 0; /* two_stages_equal_one has these */
+    for (uint32_t stride = 1; stride <= 3; stride++) {
+        row_equals_one(network, w, row_open(w, network->batch, stride, TY_RECOMPUTE_NONE, false));
+        row_equals_one(network, w, row_open(w, network->batch, stride, TY_RECOMPUTE_FULL, false));
+        row_equals_one(network, w, row_open(w, network->batch, stride, TY_RECOMPUTE_NONE, true));
+    }
+    for (uint32_t cut = 1; cut < w->layer_count; cut++)
+        if (ty_workload_is_divisible(w, cut))
+            beside += ty_workload_crossing(w, cut, NULL) - 1;
+    return beside;
+}
+
+Test(kernels, rows_of_stages_equal_one)
+{
+    uint32_t beside = 0;
+    for (int n = 0; n < NETWORKS; n++) {
+        ty_workload *w = networks[n].make();
+        beside += rows_equal_one(&networks[n], w);
+        network_free(w);
+    }
+    cr_assert_gt(beside, 0, "no tensor was relayed");
 }
 
 /* ---- Random graphs: what lowering shares, fuses and computes in place must not show ---- */
@@ -627,8 +774,9 @@ Test(kernels, random_graphs_match_the_reference)
         reference_backward(r);
         expect_close(name, w, r->offsets, cpu->gradients(stage), r->gradients, 1e-3);
         for (uint32_t cut = 1; cut < w->layer_count; cut++)
-            if (ty_workload_is_cut(w, cut))
+            if (ty_workload_is_divisible(w, cut))
                 two_stages(&network, w, cut);
+        rows_equal_one(&network, w);
         reference_drop(r);
         batch_free(&b);
         cpu->close(stage);
@@ -779,7 +927,7 @@ static ty_layer *first_of(ty_workload *w, ty_layer_kind kind)
 Test(kernels, bad_options_are_refused)
 {
     ty_workload *w = make_linear(), *gpt = make_gpt(), *opaque = make_linear();
-    ty_workload *relu = make_gpt(), *cross = make_gpt();
+    ty_workload *relu = make_gpt(), *cross = make_gpt(), *late = make_gpt();
     const struct {
         const char *name;
         ty_status status;
@@ -821,12 +969,12 @@ Test(kernels, bad_options_are_refused)
           .micro_batch_size = 1,
           .slots = 1,
           .tied_layer = 0}},
-        {"inside a block",
+        {"batch behind a cut",
          TY_EINVAL,
-         "not the end of the stage before",
-         {.workload = gpt,
+         "reads the batch, which only stage 0 has",
+         {.workload = late,
           .first_layer = 2,
-          .layer_count = 2,
+          .layer_count = late->layer_count - 2,
           .micro_batch_size = 1,
           .slots = 1,
           .tied_layer = TY_NO_LAYER}},
@@ -858,6 +1006,7 @@ Test(kernels, bad_options_are_refused)
     opaque->layers[2].kind = TY_LAYER_OPAQUE;
     first_of(relu, TY_LAYER_MLP)->attributes[TY_IS_RELU] = 1;
     first_of(cross, TY_LAYER_ATTENTION)->input_count = 2;
+    first_of(late, TY_LAYER_MLP)->input_count = 0;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         ty_stage_device *stage = NULL;
         ty_error error = {0};
@@ -880,6 +1029,7 @@ Test(kernels, bad_options_are_refused)
     network_free(opaque);
     network_free(relu);
     network_free(cross);
+    network_free(late);
 }
 
 Test(kernels, bad_batches_are_refused)

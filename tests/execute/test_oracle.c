@@ -511,10 +511,66 @@ Test(oracle, resnet18)
          .global_batch = 16, .micro_batch_size = 4},
         {"zero 3, 2 replicas", .replicas = {2}, .buckets = 3, .global_batch = 16,
          .micro_batch_size = 4, .zero = 3},
+        /* Behind layers 6, 13 and 23 the sum's other operand crosses, too. */
+        {"1f1b 2 stages, cut inside a block", ONE_F_ONE_B, .replicas = {1, 1}, .cuts = {7},
+         .buckets = 1, .global_batch = 16, .micro_batch_size = 4},
+        {"gpipe 4 stages, cuts inside blocks, recompute", GPIPE, .replicas = {1, 1, 1, 1},
+         .cuts = {7, 14, 24}, .buckets = 1, .global_batch = 16, .micro_batch_size = 4,
+         .recompute = TY_RECOMPUTE_FULL},
+        {"zb-h1 3 stages, cuts inside a block", ZERO_BUBBLE, .replicas = {1, 1, 1}, .cuts = {7, 9},
+         .buckets = 1, .global_batch = 16, .micro_batch_size = 4},
     };
     char *directory = directory_make(), *path = write_workload(directory, text);
 
     compare_in(path, 4, shapes, sizeof shapes / sizeof shapes[0], 6, 1e-4, 1e-3);
+    ty_free(path);
+    directory_remove(directory);
+}
+
+/* As in a U-Net, what the first layers make is read again by the last, and inside it happens once
+ * more: layer 1 by the sum of channels in 9, layer 3 by that in 6. */
+static const char u_net[] =
+    "{\"schema\": \"trainyard.zoo/1\", \"name\": \"u-net-small\", \"family\": \"sequential\","
+    "\"source\": \"unet.json\", \"input\": [2, 10, 10], \"sample_bytes\": 801,"
+    "\"dataset\": \"synthetic\", \"global_batch\": 24, \"optimizer\": {\"kind\": \"sgd\","
+    "\"learning_rate\": 0.05, \"momentum\": 0.9, \"weight_decay\": 0}, \"layers\": ["
+    "{\"kind\": \"conv2d\", \"out_channels\": 5, \"kernel\": 3, \"padding\": 1}, {\"kind\": "
+    "\"relu\"},"
+    "{\"branches\": [[], [{\"kind\": \"conv2d\", \"out_channels\": 6, \"kernel\": 3, \"padding\": "
+    "1},"
+    "{\"kind\": \"relu\"}, {\"branches\": [[], [{\"kind\": \"conv2d\", \"out_channels\": 7,"
+    "\"kernel\": 3, \"padding\": 1}, {\"kind\": \"relu\"}]], \"join\": \"concat\"},"
+    "{\"kind\": \"conv2d\", \"out_channels\": 4, \"kernel\": 3, \"padding\": 1},"
+    "{\"kind\": \"relu\"}]], \"join\": \"concat\"},"
+    "{\"kind\": \"conv2d\", \"out_channels\": 3, \"kernel\": 3}, {\"kind\": \"relu\"},"
+    "{\"kind\": \"flatten\"}, {\"kind\": \"linear\", \"out_features\": 10},"
+    "{\"kind\": \"softmax_cross_entropy\"}]}";
+
+Test(oracle, u_net)
+{
+    static const plan_shape shapes[] = {
+        {"1f1b 2 stages", ONE_F_ONE_B, .replicas = {1, 1}, .cuts = {4}, .buckets = 1, BATCH},
+        {"gpipe 4 stages", GPIPE, .replicas = {1, 1, 1, 1}, .cuts = {4, 7, 9}, .buckets = 2, BATCH},
+        {"1f1b 4 stages, recompute", ONE_F_ONE_B, .replicas = {1, 1, 1, 1}, .cuts = {3, 5, 8},
+         .buckets = 1, BATCH, .recompute = TY_RECOMPUTE_FULL},
+        {"1f1b 1+2+1", ONE_F_ONE_B, .replicas = {1, 2, 1}, .cuts = {5, 9}, .buckets = 2, BATCH},
+        {"zb-h1 3 stages", ZERO_BUBBLE, .replicas = {1, 1, 1}, .cuts = {4, 8}, .buckets = 1, BATCH},
+        {"interleaved 2 x 2", INTERLEAVED, .replicas = {1, 1, 1, 1}, .cuts = {4, 7, 9},
+         .buckets = 1, .interleave = 2, BATCH},
+        {"zero 3, 2+2", ONE_F_ONE_B, .replicas = {2, 2}, .cuts = {5}, .buckets = 2, .zero = 3,
+         BATCH},
+    };
+    static const plan_shape frozen[] = {
+        {"1f1b 3 stages", ONE_F_ONE_B, .replicas = {1, 1, 1}, .cuts = {4, 7}, .buckets = 1, BATCH,
+         .frozen = 2},
+        {"gpipe 4 stages", GPIPE, .replicas = {1, 1, 1, 1}, .cuts = {2, 5, 9}, .buckets = 1, BATCH,
+         .frozen = 4},
+    };
+    char *directory = directory_make(), *path = write_workload(directory, u_net);
+
+    compare(path, shapes, sizeof shapes / sizeof shapes[0], 6, 1e-5, 1e-4);
+    compare(path, &frozen[0], 1, 6, 1e-5, 1e-4);
+    compare(path, &frozen[1], 1, 6, 1e-5, 1e-4);
     ty_free(path);
     directory_remove(directory);
 }
@@ -742,6 +798,22 @@ Test(oracle, asynchronous)
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
         compare_stale("mlp", &shapes[i], 0);
     compare_stale("mlp", &shapes[3], 3);
+}
+
+Test(oracle, asynchronous_u_net)
+{
+    static const plan_shape shapes[] = {
+        {"pipedream 3 stages", PIPEDREAM, .replicas = {1, 1, 1}, .cuts = {4, 9}, .buckets = 1,
+         BATCH},
+        {"pipedream 1+2", PIPEDREAM, .replicas = {1, 2}, .cuts = {5}, .buckets = 1, BATCH},
+        {"2bw 3 stages", PIPEDREAM_2BW, .replicas = {1, 1, 1}, .cuts = {5, 8}, .buckets = 1, BATCH},
+    };
+    char *directory = directory_make(), *path = write_workload(directory, u_net);
+
+    for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
+        compare_stale(path, &shapes[i], 0);
+    ty_free(path);
+    directory_remove(directory);
 }
 
 /* Squared norm of `scale` times the gradient of every micro-batch of the first step whose index is

@@ -190,17 +190,6 @@ static void check_candidate(trial *t, const search_question *q, const candidate 
     ty_free(name);
 }
 
-/* The fastest of the strategy, as the planner sees it at a glance. */
-static bool is_best_of_strategy(const candidate_list *list, uint32_t index)
-{
-    for (uint32_t i = 0; i < list->count; i++)
-        if (list->items[i].strategy == list->items[index].strategy &&
-            (list->items[i].quick_s < list->items[index].quick_s ||
-             (list->items[i].quick_s == list->items[index].quick_s && i < index)))
-            return false;
-    return true;
-}
-
 /* Batch norm over few samples of one pixel multiplies differences: of two it is their sign, and
  * what a cast to 16 bits rounds shows in the loss. */
 static bool is_smooth(const trial *t, const candidate *c)
@@ -208,6 +197,18 @@ static bool is_smooth(const trial *t, const candidate *c)
     return !t->subject->has_batch_norm || (t->subject->global_batch / c->micro_batches > 2 &&
                                            c->compression.kind != TY_COMPRESSION_FP16 &&
                                            c->compression.kind != TY_COMPRESSION_BF16);
+}
+
+/* The fastest of the strategy that can be compared, as the planner sees it at a glance. */
+static bool is_best_of_strategy(const trial *t, const candidate_list *list, uint32_t index)
+{
+    for (uint32_t i = 0; i < list->count; i++)
+        if (list->items[i].strategy == list->items[index].strategy &&
+            is_smooth(t, &list->items[i]) &&
+            (list->items[i].quick_s < list->items[index].quick_s ||
+             (list->items[i].quick_s == list->items[index].quick_s && i < index)))
+            return false;
+    return true;
 }
 
 static void check_question(trial *t, const ty_cluster *cluster, ty_plan_options *options,
@@ -222,8 +223,7 @@ static void check_question(trial *t, const ty_cluster *cluster, ty_plan_options 
         return;
     cr_assert_eq(ty_candidates_enumerate(&question, &list, &error), TY_OK, "%s", error.message);
     for (uint32_t i = 0; i < list.count; i++)
-        if ((t->is_all && is_smooth(t, &list.items[i])) ||
-            (!t->is_all && is_best_of_strategy(&list, i)))
+        if (is_smooth(t, &list.items[i]) && (t->is_all || is_best_of_strategy(t, &list, i)))
             check_candidate(t, &question, &list.items[i], loss_of_exchange);
     ty_candidates_clear(&list);
     ty_search_question_clear(&question);
