@@ -228,20 +228,13 @@ static double slot_bytes(const context *c)
     return c->samples * (stage_input(c) + beside);
 }
 
-/* All stages of the position: their slots together at the fullest moment; gradients of one stage at
- * a time, and what recomputing makes of one. */
-static double activations(const context *all, uint32_t position, double *weights)
+/* What one stage of the position has beside its slots: gradients, which are of one stage at a time,
+ * and what recomputing makes. */
+static double beside_slots(const context *c)
 {
-    const uint32_t positions = all->program->stage_count;
-    double most = 0;
+    const double again = c->stage->recompute == TY_RECOMPUTE_FULL ? stash(c) : 0;
 
-    for (uint32_t s = position; s < all->plan->stage_count; s += positions) {
-        const context c = context_of(all, s);
-        double again = c.stage->recompute == TY_RECOMPUTE_FULL ? stash(&c) : 0;
-        weights[s / positions] = slot_bytes(&c);
-        most = fmax(most, c.samples * (again + passing(&c) + activation_gradients(&c)));
-    }
-    return ty_program_peak_stash(all->program, position, weights) + most;
+    return c->samples * (again + passing(c) + activation_gradients(c));
 }
 
 /* Versions of the weights beside the newest: PipeDream keeps one for each step that a micro-batch
@@ -392,7 +385,7 @@ ty_status ty_stage_memory(const ty_plan *plan, const ty_program *program, uint32
     const uint32_t position = plan->stage_count > 0 ? stage % ty_plan_position_count(plan) : 0;
     const double state = state_bytes(plan);
     context all = {.plan = plan, .program = program};
-    double *weights;
+    double *weights, most = 0;
     rows r = {0};
 
     if (stage >= plan->stage_count || program->stage_count != ty_plan_position_count(plan))
@@ -415,8 +408,11 @@ ty_status ty_stage_memory(const ty_plan *plan, const ty_program *program, uint32
         const context c = context_of(&all, s);
         mark_kept(&c, all.is_kept);
         add_stage(&c, state, stashed_versions(plan, program, position), &r);
+        weights[s / program->stage_count] = slot_bytes(&c);
+        most = fmax(most, beside_slots(&c));
     }
-    r.activations = activations(&all, position, weights);
+    /* All stages' slots together at the fullest moment. */
+    r.activations = ty_program_peak_stash(program, position, weights) + most;
     ty_free(weights);
     ty_free(all.takes_part);
     ty_free(all.crossing);
