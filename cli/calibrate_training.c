@@ -294,7 +294,8 @@ static ty_status compressor_measure(calibration *c, const char *name,
     c->task->compressors[c->task->compressor_count++] = (ty_compressor_calibration){
         .compression = *compression,
         .distortion = run->distortion_steps > 0 ? run->distortion : (double)NAN,
-        .delay = ty_delay_of_factor(c->task, c->batch, factor)};
+        .lag = ty_lag_of_stretch(factor, short_steps(c)),
+        .factor = factor};
 done:
     ty_run_free(run);
     ty_text_clear(&fix);
@@ -331,7 +332,7 @@ static ty_status staleness_measure(calibration *c, ty_error *error)
     ty_error why = {0};
     ty_text fix = {0};
     ty_run *run = NULL;
-    ty_interval factor, late;
+    ty_interval factor;
     ty_status status;
 
     ty_text_addf(&fix, "pp=2,schedule=pipedream,compression=none,micro_batch=%u", c->batch);
@@ -339,8 +340,8 @@ static ty_status staleness_measure(calibration *c, ty_error *error)
         return status;
     status = change_measure(c, fix.data, "late gradients", &run, &factor, &why);
     if (status == TY_OK) {
-        late = ty_delay_of_factor(c->task, c->batch, factor);
-        c->task->staleness = ty_interval_scale(late, 1 / delay);
+        c->task->staleness =
+            ty_interval_scale(ty_lag_of_stretch(factor, short_steps(c)), 1 / delay);
         c->task->has_staleness = true;
     } else if (status == TY_EINFEASIBLE || status == TY_EINVAL || status == TY_EBACKEND) {
         snprintf(c->staleness_note, sizeof c->staleness_note, "%s", why.message);
@@ -460,27 +461,30 @@ static void to_json(const calibration *c, ty_text *text)
     ty_text_add(text, "\n");
 }
 
+static void print_compressor(const ty_compressor_calibration *k, ty_text *text)
+{
+    const bool is_lag = ty_compression_has_feedback(&k->compression);
+    const ty_interval *cost = is_lag ? &k->lag : &k->factor;
+    ty_text name = {0};
+
+    ty_compression_text(&k->compression, &name);
+    ty_text_addf(text, "%-11s loses %.3g of the gradient's square; %s %.3g (%.3g to %.3g)\n",
+                 name.data != NULL ? name.data : "", k->distortion,
+                 is_lag ? "updates behind:" : "steps times", cost->expected, cost->low, cost->high);
+    ty_text_clear(&name);
+}
+
 static void print_changes(const calibration *c, ty_text *text)
 {
     const ty_convergence *t = c->task;
-    const double per_update = 1 + t->noise_scale_samples / c->batch;
 
-    for (uint32_t i = 0; i < t->compressor_count; i++) {
-        const ty_compressor_calibration *k = &t->compressors[i];
-        ty_text name = {0};
-        ty_compression_text(&k->compression, &name);
-        ty_text_addf(text,
-                     "%-11s loses %.3g of the gradient's square, steps times %.3g (%.3g to %.3g) "
-                     "at batch %u\n",
-                     name.data != NULL ? name.data : "", k->distortion,
-                     1 + k->delay.expected / per_update, 1 + k->delay.low / per_update,
-                     1 + k->delay.high / per_update, c->batch);
-        ty_text_clear(&name);
-    }
+    for (uint32_t i = 0; i < t->compressor_count; i++)
+        print_compressor(&t->compressors[i], text);
     if (t->has_staleness)
-        ty_text_addf(text,
-                     "staleness   an update late costs %.3g (%.3g to %.3g) exact steps a step\n",
-                     t->staleness.expected, t->staleness.low, t->staleness.high);
+        ty_text_addf(
+            text,
+            "staleness   updates behind for each that gradients are late: %.3g (%.3g to %.3g)\n",
+            t->staleness.expected, t->staleness.low, t->staleness.high);
     else
         ty_text_addf(text, "staleness   not measured: %s\n", c->staleness_note);
 }

@@ -59,7 +59,8 @@ const char *ty_scaling_rule_name(ty_scaling_rule rule); /* "linear", "sqrt" */
 typedef struct ty_compressor_calibration {
     ty_compression compression;
     double distortion; /* |Cg - g|^2 / |g|^2 of a rank's gradients, mean over steps; NaN: unknown */
-    ty_interval delay; /* as if all gradients were so many updates late; >= 0 */
+    ty_interval lag;   /* updates that training is behind; >= 0; of those with error feedback */
+    ty_interval factor; /* on steps; > 0; of the others, whose losses are never made good */
 } ty_compressor_calibration;
 
 /** One task: workload, data set, target. */
@@ -77,8 +78,8 @@ typedef struct ty_convergence {
     double scaling_limit_batch; /* largest batch the rule is known to hold to; 0: not known */
     /* Of a calibration run: */
     double learning_rate, batch; /* that it trained with; 0: not known */
-    bool has_staleness;          /* c of ty_staleness_multiplier was measured */
-    ty_interval staleness;
+    bool has_staleness;
+    ty_interval staleness; /* updates that training is behind for each that gradients are late */
     uint32_t compressor_count;
     ty_compressor_calibration *compressors; /* owned */
 } ty_convergence;
@@ -155,8 +156,8 @@ double ty_staleness_delay(ty_staleness_kind kind, uint32_t depth);
 /**
  * Factor on steps for a mean delay of d updates:  (N/B + 1 + c d) / (N/B + 1).
  * The delay only lengthens the part of training that exact gradients would take (Stich and
- * Karimireddy 2020, theorem 1); c is the task's where that was measured, else of the catalogue and
- * uncertain.
+ * Karimireddy 2020, theorem 1); c is of the catalogue and uncertain. Where the task's calibration
+ * measured by how many updates L a delay of one puts training behind: 1 + L d / steps(B).
  */
 ty_status ty_staleness_multiplier(const ty_convergence *task, double batch, double delay,
                                   ty_interval *out, ty_error *error) TY_MUST_CHECK;
@@ -182,8 +183,9 @@ ty_status ty_compression_multiplier(const ty_convergence *task, double batch,
                                     const char *compressor, const ty_compressor_effect *effect,
                                     ty_interval *out, ty_error *error) TY_MUST_CHECK;
 /**
- * The same for a compressor with its parameters: by the task's calibration where that has it, as
- * gradients that are late by its delay D, 1 + D / (1 + N/B); else the prior.
+ * The same for a compressor with its parameters, where the task's calibration has it: 1 + L /
+ * steps(B) with error feedback, which sends later what it holds back, so that training is L updates
+ * behind and stays so; without, the factor that was measured. Else the prior.
  */
 ty_status ty_compression_cost(const ty_convergence *task, double batch,
                               const ty_compression *compression, ty_interval *out,
@@ -210,10 +212,13 @@ ty_status ty_loss_stretch(const double *losses, const double *changed, uint32_t 
                           ty_interval *factor, ty_error *error) TY_MUST_CHECK;
 
 /**
- * The delay in updates that would multiply steps by `factor` at a batch: (factor - 1) (1 + N/B);
- * bounds below 0 become 0, since nothing that is left out or late is taken to help.
+ * By how many updates a changed training is behind, from its ty_loss_stretch over `count` steps:
+ * t (1 - 1/factor), t = TY_STRETCH_MIDDLE count being the step whose loss is the mean over the last
+ * half of them. Bounds below 0 become 0: nothing that is held back or late is taken to help.
  */
-ty_interval ty_delay_of_factor(const ty_convergence *task, double batch, ty_interval factor);
+ty_interval ty_lag_of_stretch(ty_interval factor, uint32_t count);
+/* Of t^-b over [1/2, 1]: 0.729 to 0.735 for b from 0.1 to 0.5. */
+#define TY_STRETCH_MIDDLE 0.73
 
 /**
  * The noise scale over a run from single estimates in it, in order: the mean of those of up to

@@ -66,15 +66,11 @@ done:
     return status;
 }
 
-static ty_status delay_coefficient(const ty_convergence *task, ty_interval *out, ty_error *error)
+static ty_status delay_coefficient(ty_interval *out, ty_error *error)
 {
     ty_convergence_catalogue c = {0};
     ty_status status = TY_OK;
 
-    if (task->has_staleness) {
-        *out = task->staleness;
-        return TY_OK;
-    }
     status = ty_convergence_catalogue_open(&c, error);
     if (status == TY_OK)
         status = ty_interval_read(c.staleness, 0, out, error);
@@ -106,7 +102,11 @@ ty_status ty_staleness_multiplier(const ty_convergence *task, double batch, doub
     if (!(delay >= 0) || isinf(delay))
         return ty_fail(error, TY_EINVAL, "found a delay of %g updates, expected a number >= 0",
                        delay);
-    status = delay_coefficient(task, &c, error);
+    if (task->has_staleness) {
+        *out = one_plus(task->staleness, delay / ty_convergence_steps(task, batch));
+        return TY_OK;
+    }
+    status = delay_coefficient(&c, error);
     if (status == TY_OK)
         *out = one_plus(c, delay / (1 + task->noise_scale_samples / batch));
     return status;
@@ -161,7 +161,7 @@ static ty_status measured_multiplier(const ty_convergence *task, double batch,
     }
     if (isnan(effect->delta))
         return ty_fail(error, TY_EINVAL, "found neither omega nor delta, expected one of them");
-    status = delay_coefficient(task, &c, error);
+    status = delay_coefficient(&c, error);
     if (status == TY_OK)
         *out = one_plus(c, (1 / effect->delta - 1) / (1 + noise));
     return status;
@@ -193,12 +193,15 @@ ty_status ty_compression_cost(const ty_convergence *task, double batch,
 
     if (status != TY_OK)
         return status;
-    for (uint32_t i = 0; i < task->compressor_count; i++)
-        if (ty_compression_equals(&task->compressors[i].compression, compression)) {
-            *out =
-                one_plus(task->compressors[i].delay, 1 / (1 + task->noise_scale_samples / batch));
-            return TY_OK;
-        }
+    for (uint32_t i = 0; i < task->compressor_count; i++) {
+        const ty_compressor_calibration *known = &task->compressors[i];
+        if (!ty_compression_equals(&known->compression, compression))
+            continue;
+        *out = ty_compression_has_feedback(compression)
+                   ? one_plus(known->lag, 1 / ty_convergence_steps(task, batch))
+                   : known->factor;
+        return TY_OK;
+    }
     return ty_compression_multiplier(task, batch, ty_compression_name(compression->kind), NULL, out,
                                      error);
 }

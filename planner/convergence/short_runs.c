@@ -92,13 +92,13 @@ done:
     return status;
 }
 
-ty_interval ty_delay_of_factor(const ty_convergence *task, double batch, ty_interval factor)
+ty_interval ty_lag_of_stretch(ty_interval factor, uint32_t count)
 {
-    const double per_update = 1 + task->noise_scale_samples / batch;
+    const double middle = TY_STRETCH_MIDDLE * count;
 
-    return (ty_interval){fmax(0, (factor.low - 1) * per_update),
-                         fmax(0, (factor.expected - 1) * per_update),
-                         fmax(0, (factor.high - 1) * per_update)};
+    return (ty_interval){fmax(0, middle * (1 - 1 / factor.low)),
+                         fmax(0, middle * (1 - 1 / factor.expected)),
+                         fmax(0, middle * (1 - 1 / factor.high))};
 }
 
 static double ratio_of_sums(const ty_noise_sample *samples, uint32_t from, uint32_t to)

@@ -219,7 +219,10 @@ void ty_convergence_to_calibration(const ty_convergence *task, ty_json_writer *w
         ty_compression_write(&c->compression, writer, "compression");
         if (!isnan(c->distortion))
             ty_json_put_number(writer, "distortion", c->distortion);
-        ty_interval_to_json(c->delay, writer, "delay");
+        if (ty_compression_has_feedback(&c->compression))
+            ty_interval_to_json(c->lag, writer, "lag_updates");
+        else
+            ty_interval_to_json(c->factor, writer, "factor");
         ty_json_close(writer, '}');
     }
     ty_json_close(writer, ']');
@@ -228,16 +231,21 @@ void ty_convergence_to_calibration(const ty_convergence *task, ty_json_writer *w
 static ty_status read_compressor(const ty_json *row, ty_compressor_calibration *out,
                                  ty_error *error)
 {
-    const ty_json *delay;
+    const ty_json *cost;
+    const char *key;
+    bool is_lag;
     ty_status status = TY_OK;
 
     out->distortion = NAN;
     TY_CHECK(ty_compression_read(row, "compression", &out->compression, error), status, done);
     if (ty_json_has(row, "distortion"))
         TY_CHECK(ty_json_number(row, "distortion", 0, 1e6, &out->distortion, error), status, done);
-    TY_CHECK(ty_json_object(row, "delay", &delay, error), status, done);
-    TY_CHECK(ty_interval_read(delay, 0, &out->delay, error), status, done);
-    TY_CHECK(ty_json_end(delay, error), status, done);
+    is_lag = ty_compression_has_feedback(&out->compression);
+    key = is_lag ? "lag_updates" : "factor";
+    TY_CHECK(ty_json_object(row, key, &cost, error), status, done);
+    TY_CHECK(ty_interval_read(cost, is_lag ? 0 : DBL_MIN, is_lag ? &out->lag : &out->factor, error),
+             status, done);
+    TY_CHECK(ty_json_end(cost, error), status, done);
     status = ty_json_end(row, error);
 done:
     return status;

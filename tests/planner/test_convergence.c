@@ -269,31 +269,52 @@ Test(convergence, loss_stretch_of_noisy_losses)
     cr_assert_not_null(strstr(error.message, "more steps"));
 }
 
-/* A delay found from a factor gives that factor again, and less of it at smaller batches. */
-Test(convergence, delay_of_a_factor)
+/* A run that is 40 updates behind all along is told as that, wherever it is looked at. */
+Test(convergence, lag_of_a_shifted_run)
+{
+    enum { COUNT = 4096, LAG = 40 };
+    static double losses[COUNT], changed[COUNT];
+
+    for (int t = 0; t < COUNT; t++) {
+        losses[t] = pow(t + 1, -0.3);
+        changed[t] = pow(fmax(1, t + 1 - LAG), -0.3);
+    }
+    for (uint32_t count = 512; count <= COUNT; count *= 2) {
+        ty_interval factor = {0};
+        cr_assert_eq(ty_loss_stretch(losses, changed, count, &factor, NULL), TY_OK);
+        check_near(ty_lag_of_stretch(factor, count).expected, LAG, 0.03, "lag");
+    }
+    cr_assert_eq(ty_lag_of_stretch((ty_interval){0.9, 1, 1.25}, 100).low, 0);
+    check_near(ty_lag_of_stretch((ty_interval){0.9, 1, 1.25}, 100).high, 73 * 0.2, 1e-12, "high");
+}
+
+/* With error feedback and with lateness the lag is added to the steps; other losses multiply. */
+Test(convergence, measured_costs)
 {
     ty_convergence t = made_task(1000, 1e6);
     const ty_compression top_k = {.kind = TY_COMPRESSION_TOP_K, .ratio = 0.01};
-    ty_compressor_calibration known = {.compression = top_k, .distortion = 0.5};
-    ty_interval delay = ty_delay_of_factor(&t, 250, (ty_interval){0.9, 1.2, 1.5}), m = {0};
+    const ty_compression int8 = {.kind = TY_COMPRESSION_INT8};
+    ty_compressor_calibration known[] = {
+        {.compression = top_k, .distortion = 0.5, .lag = {10, 40, 90}},
+        {.compression = int8, .distortion = 0.1, .factor = {0.9, 1.1, 1.3}}};
+    ty_interval m = {0};
 
-    cr_assert_eq(delay.low, 0, "nothing lost is taken to help");
-    check_near(delay.expected, 0.2 * 5, 1e-12, "delay");
-    known.delay = delay;
-    t.compressors = &known;
-    t.compressor_count = 1;
-    cr_assert_eq(ty_compression_cost(&t, 250, &top_k, &m, NULL), TY_OK);
-    check_near(m.expected, 1.2, 1e-12, "the same batch");
-    check_near(m.high, 1.5, 1e-12, "the same batch");
-    cr_assert_eq(ty_compression_cost(&t, 1000, &top_k, &m, NULL), TY_OK);
-    check_near(m.expected, 1 + 1.0 / 2, 1e-12, "four times the batch");
-    known.compression.ratio = 0.1;
+    t.compressors = known;
+    t.compressor_count = 2;
+    for (double batch = 8; batch < 1e5; batch *= 3) {
+        cr_assert_eq(ty_compression_cost(&t, batch, &top_k, &m, NULL), TY_OK);
+        check_near(m.expected * ty_convergence_steps(&t, batch),
+                   ty_convergence_steps(&t, batch) + 40, 1e-12, "lag");
+        cr_assert_eq(ty_compression_cost(&t, batch, &int8, &m, NULL), TY_OK);
+        cr_assert(m.low == 0.9 && m.expected == 1.1 && m.high == 1.3);
+    }
+    known[0].compression.ratio = 0.1;
     cr_assert_eq(ty_compression_cost(&t, 250, &top_k, &m, NULL), TY_OK);
     check_near(m.expected, 1.06, 1e-12, "another ratio has the prior");
     t.has_staleness = true;
-    t.staleness = ty_interval_scale(delay, 1 / 0.5);
+    t.staleness = (ty_interval){0, 6, 20};
     cr_assert_eq(ty_staleness_multiplier(&t, 250, 0.5, &m, NULL), TY_OK);
-    check_near(m.expected, 1.2, 1e-12, "half an update late");
+    check_near(m.expected, 1 + 3 / ty_convergence_steps(&t, 250), 1e-12, "half an update late");
 }
 
 Test(convergence, noise_over_a_run)
@@ -471,8 +492,8 @@ Test(convergence, calibration_there_and_back)
     char path[] = "/tmp/ty_calibration_XXXXXX", name[] = "mine", target[] = "loss=2",
          source[] = "measured";
     ty_compressor_calibration known[] = {
-        {{.kind = TY_COMPRESSION_TOP_K, .ratio = 0.01}, 0.75, {0.5, 1, 2}},
-        {{.kind = TY_COMPRESSION_POWERSGD, .rank = 2}, NAN, {0, 0.25, 1}}};
+        {{.kind = TY_COMPRESSION_TOP_K, .ratio = 0.01}, 0.75, {0.5, 1, 2}, {0, 0, 0}},
+        {{.kind = TY_COMPRESSION_TERNARY}, NAN, {0, 0, 0}, {0.5, 1.25, 2}}};
     ty_convergence t = made_task(700, 1e5), *read = NULL;
     ty_text text = {0};
     ty_json_writer w = ty_json_writer_on(&text);
@@ -503,7 +524,8 @@ Test(convergence, calibration_there_and_back)
     cr_assert_eq(read->compressor_count, 2);
     for (int i = 0; i < 2; i++) {
         cr_assert(ty_compression_equals(&read->compressors[i].compression, &known[i].compression));
-        cr_assert_eq(read->compressors[i].delay.expected, known[i].delay.expected);
+        cr_assert_eq(read->compressors[i].lag.expected, known[i].lag.expected);
+        cr_assert_eq(read->compressors[i].factor.expected, known[i].factor.expected);
     }
     cr_assert_eq(read->compressors[0].distortion, 0.75);
     cr_assert(isnan(read->compressors[1].distortion));
