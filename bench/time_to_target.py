@@ -39,7 +39,7 @@ def rows(options):
 
 class Bench:
     def __init__(self, options, folder):
-        self.options, self.folder = options, pathlib.Path(folder)
+        self.options, self.folder, self.environment = options, pathlib.Path(folder), dict(os.environ)
         self.result = {"schema": "trainyard.bench_time_to_target/1", "workload": options.workload, "until": options.until,
                        "batch": options.batch, "rows": {}}  # fmt: skip
         if options.output and os.path.exists(options.output):
@@ -52,7 +52,7 @@ class Bench:
 
     def run(self, *words):
         words = [self.options.trainyard, *map(str, words)]
-        made = subprocess.run(words, capture_output=True, text=True)
+        made = subprocess.run(words, env=self.environment, capture_output=True, text=True)
         if made.returncode:
             raise RuntimeError(f"{' '.join(words)}: {made.stderr.strip()[-400:]}")
         return made.stdout
@@ -111,6 +111,7 @@ class Bench:
 
     def measure_times(self):
         """Plans anew with a profile of the quiet machine; steps do not depend on it."""
+        self.environment["XDG_CACHE_HOME"] = str(self.folder / "cache")
         self.result["load_at_times"] = os.getloadavg()[0]
         for name, batch, fix in rows(self.options):
             row = self.row(name, batch, fix)
