@@ -86,6 +86,33 @@ cleanup:
     return status;
 }
 
+/* How often to repeat what the first call took so long for, alike on all members: the mean over
+ * them has the same bits on each. Calls of seconds, on slow networks, vary little. */
+static ty_status repetitions_agree(ty_transport *transport, uint32_t members, double first_s,
+                                   uint32_t *count, ty_error *error)
+{
+    const double budget_s = 0.05, long_s = 0.4;
+    double mean_s = first_s;
+    ty_status status = ty_collective_run(transport,
+                                         &(ty_collective_options){.kind = TY_ALL_REDUCE,
+                                                                  .algorithm = TY_TREE,
+                                                                  .member_count = members,
+                                                                  .data = &mean_s,
+                                                                  .count = 1,
+                                                                  .element = TY_ELEMENT_DOUBLE,
+                                                                  .tag = COLLECTIVE_TAG},
+                                         error);
+
+    mean_s /= members;
+    if (mean_s > long_s)
+        *count = 1;
+    else
+        *count = mean_s * MAX_REPETITIONS < budget_s ? MAX_REPETITIONS
+                 : mean_s * 5 > budget_s             ? 5
+                                                     : (uint32_t)(budget_s / mean_s);
+    return status;
+}
+
 static ty_status collective_time(ty_profiler *p, ty_collective_time *row, void *buffer,
                                  ty_error *error)
 {
@@ -99,19 +126,21 @@ static ty_status collective_time(ty_profiler *p, ty_collective_time *row, void *
                                                                            : row->bytes,
                                      .element = is_sum ? TY_ELEMENT_FLOAT : TY_ELEMENT_BYTE,
                                      .tag = COLLECTIVE_TAG};
-    uint32_t count = repetitions(row->bytes * row->ranks), i;
-    double samples[MAX_REPETITIONS];
+    double samples[MAX_REPETITIONS], started_s;
+    uint32_t count = 0;
     ty_status status = TY_OK;
 
     TY_CHECK(ty_transport_barrier(p->transport, error), status, done);
     if (p->transport->rank >= row->ranks)
         return TY_OK;
-    for (i = 0; i <= count; i++) {
-        double started_s = ty_now_s();
-
+    started_s = ty_now_s();
+    TY_CHECK(ty_collective_run(p->transport, &options, error), status, done);
+    TY_CHECK(repetitions_agree(p->transport, row->ranks, ty_now_s() - started_s, &count, error),
+             status, done);
+    for (uint32_t i = 0; i < count; i++) {
+        started_s = ty_now_s();
         TY_CHECK(ty_collective_run(p->transport, &options, error), status, done);
-        if (i > 0)
-            samples[i - 1] = ty_now_s() - started_s;
+        samples[i] = ty_now_s() - started_s;
     }
     row->seconds = ty_median(samples, count);
 done:

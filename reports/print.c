@@ -406,8 +406,8 @@ void ty_print_run(const ty_run *run, ty_text *text)
         peak = run->peak_memory_bytes[r] > peak ? run->peak_memory_bytes[r] : peak;
     ty_format_memory((double)peak, memory);
     ty_format_seconds(run->wall_s, wall);
-    ty_text_addf(text, "%u ranks (%s), %u steps in %s\n", run->rank_count, run->backend,
-                 run->step_count, wall);
+    ty_text_addf(text, "%u rank%s (%s), %u steps in %s\n", run->rank_count,
+                 run->rank_count == 1 ? "" : "s", run->backend, run->step_count, wall);
     ty_print_summary(&run->summary, text);
     if (run->losses != NULL)
         ty_text_addf(text, "loss        %.4f -> %.4f\n", run->step_count > 0 ? run->losses[0] : 0.0,

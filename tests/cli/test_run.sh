@@ -120,7 +120,7 @@ expect 2 data shuffle "$SOURCE/README.md"
 # Lanes: two processes are one rank, with the loss of one process; measured lies over predicted.
 expect 0 plan -w "gpt-tiny sequence=16" -c local:2 --fix tp=2 -q -o "$work/lanes.json"
 expect 0 run "$work/lanes.json" --steps 20 -q -o "$work/lanes-run.json"
-expect_output "1 ranks (cpu)" "loss"
+expect_output "1 rank (cpu)" "loss"
 expect 0 run "$work/gpt.json" --steps 20 -q -o "$work/gpt-run.json"
 if /usr/bin/python3 - "$work/lanes-run.json" "$work/gpt-run.json" <<'END'; then pass; else fail "lanes learn something else"; fi
 import json, sys
