@@ -40,8 +40,8 @@ strategy() {
 echo "| workload | strategy | estimated ms | simulated ms | measured ms | spread of runs | estimate | simulation |"
 echo "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: |"
 for workload in mlp lenet gpt-tiny; do
-    strategy $workload "data parallel 2" local:2 pp=1,compression=none
+    strategy $workload "data parallel 2" local:2 pp=1,tp=1,compression=none
     strategy $workload "1F1B, 2 stages" local:2 pp=2,schedule=1f1b,compression=none
     strategy $workload "hybrid 2+1" local:3 replicas=2+1,schedule=1f1b,compression=none
-    strategy $workload "data parallel 2, top-k 1 %" local:2 pp=1,compression=top-k:0.01
+    strategy $workload "data parallel 2, top-k 1 %" local:2 pp=1,tp=1,compression=top-k:0.01
 done

@@ -153,7 +153,7 @@ def trainyard(program, *arguments):
 def plan_make(program, folder, name, ranks):
     path = f"{folder}/{name}-{ranks}.json"
     batch = NETWORKS[name][0] * ranks
-    fixed = f"pp=1,micro_batch={NETWORKS[name][0]}" + (",compression=none" if ranks > 1 else "")
+    fixed = f"pp=1,tp=1,micro_batch={NETWORKS[name][0]}" + (",compression=none" if ranks > 1 else "")
     trainyard(program, "plan", "-w", name, "-c", f"local:{ranks}", "--global-batch", batch, "--fix", fixed,
               "--no-simulate", "-q", "-o", path)  # fmt: skip
     return path

@@ -37,8 +37,8 @@ VGG = {  # three blocks of VGG's form on small images
 def strategies(hosts):
     """(name, --fix). A hybrid has twice as many replicas of its first stage as of the others, which any batch divides by."""
     for c in COMPRESSIONS:
-        yield f"data parallel, {c}", f"pp=1,compression={c}"
-    yield "1F1B", f"pp={hosts},schedule=1f1b,compression=none"
+        yield f"data parallel, {c}", f"pp=1,tp=1,compression={c}"
+    yield "1F1B", f"pp={hosts},tp=1,schedule=1f1b,compression=none"
     if hosts > 2:
         replicas = "+".join(["2"] + ["1"] * (hosts - 2))
         for c in COMPRESSIONS:

@@ -24,7 +24,7 @@ RANKS = 2
 CALIBRATION_SEED = 1001  # of its first run; measured runs have 1, 2, ...
 EVALUATED_SAMPLES = 5120  # between two evaluations, at every batch size
 TIMED_STEPS = 300
-DATA_PARALLEL = "pp=1,compression=none"  # steps to target are those of one rank, which is quicker beside other work
+DATA_PARALLEL = "pp=1,tp=1,compression=none"  # steps to target are those of one rank, which is quicker beside other work
 
 
 def rows(options):
@@ -32,9 +32,9 @@ def rows(options):
     for batch in options.batches.split(","):
         yield f"batch {batch}", int(batch), DATA_PARALLEL
     for name in filter(None, options.compressions.split(",")):
-        yield name, options.batch, f"pp=1,compression={name}"
+        yield name, options.batch, f"pp=1,tp=1,compression={name}"
     if not options.no_asynchronous:
-        yield "asynchronous 1F1B, 2 stages", options.batch, f"pp=2,schedule=pipedream,compression=none,micro_batch={options.batch}"
+        yield "asynchronous 1F1B, 2 stages", options.batch, f"pp=2,tp=1,schedule=pipedream,compression=none,micro_batch={options.batch}"
 
 
 class Bench:

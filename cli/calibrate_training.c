@@ -14,7 +14,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define PLAIN "pp=1,compression=none"
+#define PLAIN "pp=1,tp=1,compression=none"
 #define SHORT_SHARE 4  /* short runs are a quarter as long as the first run to the target */
 #define SHORTEST 64    /* what ty_loss_stretch asks for */
 #define LEAST_RANKS 2  /* replicas whose gradients differ */
@@ -78,7 +78,8 @@ static ty_status train(const calibration *c, ty_plan *plan, uint32_t steps, ty_r
     TY_CHECK(scratch_file("trainyard-calibrate", path, sizeof path, error), status, cleanup);
     TY_CHECK(job_from_options(&options, &inputs, path, &job, error), status, cleanup);
     job->measure_distortion = true;
-    TY_CHECK(worker_run(job, ty_plan_rank_count(job->plan), options.quiet, error), status, cleanup);
+    TY_CHECK(worker_run(job, ty_plan_process_count(job->plan), options.quiet, error), status,
+             cleanup);
     status = ty_run_load(path, out, error);
 
 cleanup:
@@ -288,7 +289,7 @@ static ty_status compressor_measure(calibration *c, const char *name,
     ty_run *run = NULL;
     ty_status status = TY_OK;
 
-    ty_text_addf(&fix, "pp=1,compression=%s", name);
+    ty_text_addf(&fix, "pp=1,tp=1,compression=%s", name);
     TY_CHECK(ty_text_check(&fix, error), status, done);
     TY_CHECK(change_measure(c, fix.data, name, &run, &factor, error), status, done);
     c->task->compressors[c->task->compressor_count++] = (ty_compressor_calibration){
@@ -335,7 +336,7 @@ static ty_status staleness_measure(calibration *c, ty_error *error)
     ty_interval factor;
     ty_status status;
 
-    ty_text_addf(&fix, "pp=2,schedule=pipedream,compression=none,micro_batch=%u", c->batch);
+    ty_text_addf(&fix, "pp=2,tp=1,schedule=pipedream,compression=none,micro_batch=%u", c->batch);
     if ((status = ty_text_check(&fix, error)) != TY_OK)
         return status;
     status = change_measure(c, fix.data, "late gradients", &run, &factor, &why);

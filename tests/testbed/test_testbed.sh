@@ -39,7 +39,7 @@ try() {
 }
 # 1.72 MB of gradients: each of two replicas sends that much, each of four 1.5 times. The buckets of six full
 # queues may pass at once.
-try 2 100mbit pp=1,compression=none 0.12
+try 2 100mbit pp=1,tp=1,compression=none 0.12
 try 2 400mbit pp=2,schedule=1f1b,compression=none 0
-try 4 400mbit pp=1,compression=none 0.04
+try 4 400mbit pp=1,tp=1,compression=none 0.04
 finish
