@@ -10,12 +10,13 @@
 #endif
 
 enum {
-    /* Between looks while this rank computes. */
-    BUSY_SHORTEST_NS = 25000,
-    BUSY_AWAITED_NS = 200000,
-    BUSY_NS = 1000000,
+    /* Between looks while this rank computes: every one interrupts it. */
+    BUSY_NS = 10000000,
+    BUSY_AWAITED_SHORTEST_NS = 400000,
+    BUSY_AWAITED_NS = 2000000,
     ROUNDS_PER_DOUBLING = 4,
-    LOOK_SHARE = 20 /* of the time between looks one takes a twentieth at most */
+    /* What a send leaves at once without being looked after; see transport_mpi.c. */
+    LONG_MESSAGE_BYTES = 524288
 };
 enum { STAGED_AHEAD = 2 }; /* activations that may land before their slot is free */
 
@@ -683,10 +684,6 @@ static ty_status control_advance(ty_interpreter *in, bool *is_moved, ty_error *e
 
 /* ---- The loop ---------------------------------------------------------------------------- */
 
-typedef struct look_cost {
-    double seconds;
-} look_cost;
-
 static struct timespec later(long nanoseconds)
 {
     struct timespec at;
@@ -700,48 +697,42 @@ static struct timespec later(long nanoseconds)
     return at;
 }
 
-/* What a look costs that finds nothing new: a microsecond where messages are memory, ten times that
- * where the system is asked about sockets. The least seen lately, as many are interrupted. */
-static void look_cost_note(look_cost *cost, double seconds)
+/* Whether what partners wait for goes on only when this rank looks: rounds of an exchange, and
+ * messages that ask before they go. */
+static bool is_awaited(const ty_interpreter *in)
 {
-    const double forgotten = 1.02 * cost->seconds;
+    bool is_any = in->running != NULL || in->exchange != NULL || in->is_passing;
 
-    cost->seconds = cost->seconds == 0 || seconds < forgotten ? seconds : forgotten;
+    for (uint32_t i = 0; i < in->departure_count && !is_any; i++) {
+        const departure *left = &in->departures[(in->departure_first + i) % in->departure_capacity];
+        is_any = in->program->instructions[left->instruction].bytes > LONG_MESSAGE_BYTES;
+    }
+    return is_any;
 }
 
 /* While the compute thread works, nobody on this rank waits for what is under way, and every look
- * costs the core that computes; the partners of what this rank sends or sums may wait, but only so
- * long. */
-static long busy_delay(const ty_interpreter *in, const ty_backoff *backoff, const look_cost *cost)
+ * takes the core from it. */
+static long busy_delay(const ty_interpreter *in, const ty_backoff *backoff)
 {
-    bool is_awaited =
-        in->departure_count > 0 || in->running != NULL || in->exchange != NULL || in->is_passing;
-    long longest = is_awaited ? BUSY_AWAITED_NS : BUSY_NS;
-    long least = (long)(cost->seconds * 1e9) * LOOK_SHARE;
     uint32_t doublings = backoff->rounds / ROUNDS_PER_DOUBLING;
-    long delay = doublings < 6 && BUSY_SHORTEST_NS << doublings < longest
-                     ? BUSY_SHORTEST_NS << doublings
-                     : longest;
 
-    if (least > BUSY_NS)
-        least = BUSY_NS;
-    return delay > least ? delay : least;
+    if (!is_awaited(in))
+        return BUSY_NS;
+    return doublings < 3 ? BUSY_AWAITED_SHORTEST_NS << doublings : BUSY_AWAITED_NS;
 }
 
 /* Sleeps until the compute thread did something or has nothing to do, or a little while messages
  * are under way. */
-static void rest(ty_interpreter *in, uint64_t seen, ty_backoff *backoff, const look_cost *cost)
+static void rest(ty_interpreter *in, uint64_t seen, ty_backoff *backoff)
 {
     bool is_under_way = in->receives_under_way > 0 || in->departure_count > 0 ||
                         in->running != NULL || in->exchange != NULL || in->is_passing ||
                         in->control_running != NULL;
     long delay = is_under_way ? ty_backoff_next(backoff) : 0;
 
-    if (is_under_way && delay == 0)
-        return;
     pthread_mutex_lock(&in->lock);
-    if (in->generation == seen) {
-        struct timespec at = later(in->is_compute_waiting ? delay : busy_delay(in, backoff, cost));
+    if (in->generation == seen && !(is_under_way && delay == 0 && in->is_compute_waiting)) {
+        struct timespec at = later(in->is_compute_waiting ? delay : busy_delay(in, backoff));
         if (is_under_way)
             pthread_cond_timedwait(&in->for_communication, &in->lock, &at);
         else
@@ -764,7 +755,6 @@ static bool look(ty_interpreter *in, uint64_t *generation)
 ty_status interpreter_communicate(ty_interpreter *in, ty_error *error)
 {
     ty_backoff backoff = {0};
-    look_cost cost = {0};
     uint64_t generation = 0;
     ty_status status = TY_OK;
 
@@ -772,7 +762,6 @@ ty_status interpreter_communicate(ty_interpreter *in, ty_error *error)
     prctl(PR_SET_TIMERSLACK, 1000UL); /* short sleeps are else lengthened by 50 microseconds */
 #endif
     while (look(in, &generation)) {
-        const double started_s = ty_now_s();
         bool is_moved = false;
 
         TY_CHECK(receives_finish(in, &is_moved, error), status, done);
@@ -781,12 +770,10 @@ ty_status interpreter_communicate(ty_interpreter *in, ty_error *error)
         TY_CHECK(sends_start(in, &is_moved, error), status, done);
         TY_CHECK(collective_advance(in, &is_moved, error), status, done);
         TY_CHECK(control_advance(in, &is_moved, error), status, done);
-        if (is_moved) {
+        if (is_moved)
             backoff.rounds = 0;
-        } else {
-            look_cost_note(&cost, ty_now_s() - started_s);
-            rest(in, generation, &backoff, &cost);
-        }
+        else
+            rest(in, generation, &backoff);
     }
 done:
     return status;
