@@ -277,8 +277,9 @@ static double collective_scratch(const context *c, const ty_bucket *bucket, uint
     return fmin(wire, RING_PIECES * wire / ty_bucket_device_count(c->plan, bucket));
 }
 
-/* Keys and values of whole sequences and their gradients, of one layer at a time; copies of tokens
- * on their way to experts elsewhere and back. */
+/* Of one layer at a time: keys and values of whole sequences, their gradients, and one of both in
+ * the order in which context lanes exchange it; copies of tokens on their way to experts elsewhere
+ * and back. */
 static double lane_buffers(const context *c)
 {
     double largest = 0;
@@ -291,7 +292,8 @@ static double lane_buffers(const context *c)
             if (inner[k].among != TY_TENSOR_LANES)
                 bytes +=
                     (double)inner[k].bytes *
-                    (inner[k].kind == TY_ALL_GATHER ? ty_plan_lanes(c->plan, inner[k].among) : 1);
+                    (inner[k].kind == TY_ALL_GATHER ? ty_plan_lanes(c->plan, inner[k].among) : 1) *
+                    (inner[k].kind == TY_REDUCE_SCATTER ? 2 : 1);
         largest = fmax(largest, bytes);
     }
     return largest;

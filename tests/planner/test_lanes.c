@@ -461,6 +461,26 @@ Test(lanes, memory_of_each)
     }
 }
 
+/* Beside the scratch of the largest bucket, two pieces of a ring: keys and values of all tokens,
+ * their gradients, and one of both as it travels. */
+Test(lanes, context_lanes_have_room_for_all_keys)
+{
+    ty_plan *plan = small_plan(1, 2, 1, 0);
+    const double keys =
+        (double)plan->micro_batch_size * TOKENS * KV_HEADS * 2 * HEAD_SIZE * sizeof(float);
+    double bucket = 0;
+
+    for (uint32_t b = 0; b < plan->bucket_count; b++) {
+        cr_assert_eq(plan->buckets[b].compression.kind, TY_COMPRESSION_NONE);
+        bucket = fmax(bucket, 2 * (double)plan->buckets[b].gradient_bytes /
+                                  ty_bucket_device_count(plan, &plan->buckets[b]));
+    }
+    cr_expect_float_eq((double)plan->memory[0].communication_bytes, bucket + 3 * keys, 1,
+                       "found %llu, expected %g",
+                       (unsigned long long)plan->memory[0].communication_bytes, bucket + 3 * keys);
+    ty_plan_free(plan);
+}
+
 /* All that is sharded lies on all devices of a group once. */
 Test(lanes, sharding_divides_by_the_devices_of_a_group)
 {
