@@ -41,6 +41,12 @@ uint32_t ty_plan_lane_along(const ty_plan *plan, ty_lane_kind kind, uint32_t lan
     return lane + (n - lane / stride % count) * stride; /* unsigned: a way back wraps round twice */
 }
 
+uint64_t ty_context_run_start(uint64_t length, uint32_t lanes, uint32_t lane, uint32_t run)
+{
+    const uint64_t tokens = length / (TY_CONTEXT_RUNS * (uint64_t)lanes);
+    return run == 0 ? lane * tokens : length - (lane + 1) * tokens;
+}
+
 /* ---- Exchanges ----------------------------------------------------------------------------- */
 
 uint32_t ty_bucket_lane_count(const ty_plan *plan, const ty_bucket *bucket)

@@ -1,5 +1,5 @@
-/* Which ranks share a host, from the cluster inside a plan. Only names are read: topologies/ reads
- * the rest, and checked it when the plan was made. */
+/* Which devices share a host, from the cluster inside a plan. Only names are read: topologies/
+ * reads the rest, and checked it when the plan was made. */
 #include "ty_memory.h"
 #include "ty_plan.h"
 
@@ -73,21 +73,21 @@ static ty_status host_find(const host_names *names, const ty_json *device, uint3
     return TY_OK;
 }
 
-static ty_status ranks_place(const ty_plan *plan, const host_names *names, uint32_t *hosts,
-                             ty_error *error)
+static ty_status devices_place(const ty_plan *plan, const host_names *names, uint32_t *hosts,
+                               ty_error *error)
 {
-    const uint32_t ranks = ty_plan_rank_count(plan);
+    const uint32_t processes = ty_plan_process_count(plan), width = ty_plan_width(plan);
     ty_status status = TY_OK;
 
-    for (uint32_t rank = 0; rank < ranks && status == TY_OK; rank++) {
-        const uint32_t device = ty_plan_device_of_rank(plan, rank);
+    for (uint32_t p = 0; p < processes && status == TY_OK; p++) {
+        const uint32_t device = ty_plan_device_of_lane(plan, p / width, p % width);
 
         if (device >= names->device_count)
             return ty_fail(error, TY_EPARSE,
                            "plan:/cluster/vertices: found %u devices, expected more than %u, on "
                            "which rank %u is",
-                           names->device_count, device, rank);
-        status = host_find(names, names->devices[device], &hosts[rank], error);
+                           names->device_count, device, p / width);
+        status = host_find(names, names->devices[device], &hosts[p], error);
     }
     return status;
 }
@@ -105,7 +105,7 @@ ty_status ty_plan_hosts(const ty_plan *plan, uint32_t *hosts, ty_error *error)
     TY_CHECK(ty_json_array(ty_json_root(document), "vertices", 1, MOST_VERTICES, &vertices, error),
              status, cleanup);
     TY_CHECK(names_read(vertices, &names, error), status, cleanup);
-    TY_CHECK(ranks_place(plan, &names, hosts, error), status, cleanup);
+    TY_CHECK(devices_place(plan, &names, hosts, error), status, cleanup);
 cleanup:
     ty_free(names.hosts);
     ty_free(names.devices);

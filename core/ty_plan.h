@@ -233,9 +233,9 @@ uint32_t ty_plan_first_rank(const ty_plan *plan, uint32_t stage);
 uint32_t ty_plan_device_of_rank(const ty_plan *plan, uint32_t rank);
 uint32_t ty_plan_device_of_lane(const ty_plan *plan, uint32_t rank, uint32_t lane);
 /**
- * The host that each rank's first device is on, as a number: hosts in the order of the plan's
+ * The host that each device of the plan is on, as a number: hosts in the order of the plan's
  * cluster. O(vertices log hosts).
- * @param hosts [out] [ty_plan_rank_count]
+ * @param hosts [out] [ty_plan_process_count]: by rank, then by lane
  * @return TY_EPARSE with a pointer into the plan's cluster where that does not say
  */
 ty_status ty_plan_hosts(const ty_plan *plan, uint32_t *hosts, ty_error *error) TY_MUST_CHECK;
@@ -319,8 +319,8 @@ uint32_t ty_bucket_devices(const ty_plan *plan, const ty_bucket *bucket, uint32_
  * Context lanes have each their part of every sequence (Dubey et al., "The Llama 3 Herd of Models",
  * 2024, section 3.3.2): work, stash and transfers of all layers are divided, weights are whole on
  * each. Attention gathers keys and values of the whole sequence, in backward again, and scatters
- * the sums of their gradients. Causal attention is taken to be in balance, as it is where lane c
- * has the c-th part from the front and the c-th from the end.
+ * the sums of their gradients. A lane has two runs of a sequence, one from the front and one from
+ * the end (ty_context_run_start), so that causal attention is in balance.
  *
  * Expert lanes have each their samples of a micro-batch, and of every moe layer their experts
  * (Lepikhin et al., "GShard", ICLR 2021, section 3): work, stash and transfers of all layers are
@@ -338,6 +338,11 @@ const char *ty_lane_kind_name(ty_lane_kind kind); /* "tensor" */
 uint32_t ty_plan_lanes(const ty_plan *plan, ty_lane_kind kind);
 /** The lane with number n of a kind and all other numbers as those of `lane`. */
 uint32_t ty_plan_lane_along(const ty_plan *plan, ty_lane_kind kind, uint32_t lane, uint32_t n);
+/** Runs of a sequence that each of several context lanes has, of length / (2 lanes) tokens each. */
+#define TY_CONTEXT_RUNS 2
+/** The token that the first (0) or second (1) run of a context lane starts at: the lane's part from
+ * the front of a sequence of `length`, and its part from the end (Dubey et al., ibid.). */
+uint64_t ty_context_run_start(uint64_t length, uint32_t lanes, uint32_t lane, uint32_t run);
 /** Whether `lanes` context lanes can divide the sequences of a workload, in two parts for each:
  * else TY_EINVAL naming the layer. */
 ty_status ty_context_check(const ty_workload *workload, uint32_t lanes,

@@ -2,8 +2,9 @@
  * Multi-head attention (Vaswani et al., 2017), with fewer key and value heads than query heads if
  * asked for (Ainslie et al., "GQA", 2023). Probabilities are kept for backward: at the sequence
  * lengths a CPU trains, that is cheaper than computing them again. With selective recomputing they
- * are not (Korthikanti et al., 2022, section 4.1). A lane has some of the heads, with the rows of
- * the first projection and the columns of the second that belong to them.
+ * are not (Korthikanti et al., 2022, section 4.1). A tensor lane has some of the heads, with the
+ * rows of the first projection and the columns of the second that belong to them. A context lane
+ * has the queries of its tokens, and gathers the keys and values of all.
  */
 #include "cpu_layer.h"
 #include "cpu_math.h"
@@ -14,10 +15,15 @@ enum { PROJECT, OUT, PROJECT_BIAS, OUT_BIAS };
 #define QUERY_BLOCK 64
 
 typedef struct attention {
-    uint64_t batch, length, rows; /* rows = batch * length */
+    uint64_t batch, length, rows; /* of queries: rows = batch * length */
+    uint64_t keys;                /* of a whole sequence */
+    cpu_token_runs runs;          /* where the queries are in it */
     uint64_t features, heads, kv_heads, head_size;
-    uint64_t queries; /* columns of queries: heads * head size */
-    uint64_t project; /* columns of queries, keys and values */
+    uint64_t queries;     /* columns of queries: heads * head size */
+    uint64_t project;     /* columns of queries, keys and values */
+    uint64_t key_columns; /* of keys and values */
+    uint64_t key_stride;  /* from row to row of them: where they were gathered they are alone */
+    bool gathers_keys;
     bool is_causal, has_bias;
     bool is_selective; /* probabilities are made anew for backward */
     float scale;
@@ -26,20 +32,29 @@ typedef struct attention {
 static attention attention_of(const ty_stage_device *stage, const cpu_node *node)
 {
     const uint64_t *a = node->layer->attributes;
-    const uint64_t length = node->layer->output.dimensions[0];
+    const uint64_t length = node->whole_output.dimensions[0];
+    const uint64_t keys = node->layer->output.dimensions[0];
     const uint32_t lanes = cpu_lane_count(&stage->options);
     const uint64_t heads = a[TY_HEADS] / lanes, kv_heads = a[TY_KV_HEADS] / lanes;
+    const uint64_t key_columns = 2 * kv_heads * a[TY_HEAD_SIZE];
+    const uint64_t project = heads * a[TY_HEAD_SIZE] + key_columns;
+    const bool gathers_keys = cpu_context_count(&stage->options) > 1;
 
     return (attention){
         .batch = cpu_batch(stage),
         .length = length,
         .rows = cpu_batch(stage) * length,
+        .keys = keys,
+        .runs = cpu_token_runs_of(&stage->options, keys),
         .features = a[TY_FEATURES],
         .heads = heads,
         .kv_heads = kv_heads,
         .head_size = a[TY_HEAD_SIZE],
         .queries = heads * a[TY_HEAD_SIZE],
-        .project = (heads + 2 * kv_heads) * a[TY_HEAD_SIZE],
+        .project = project,
+        .key_columns = key_columns,
+        .key_stride = gathers_keys ? key_columns : project,
+        .gathers_keys = gathers_keys,
         .is_causal = a[TY_IS_CAUSAL] != 0,
         .has_bias = a[TY_HAS_BIAS] != 0,
         .is_selective = stage->options.recompute == TY_RECOMPUTE_SELECTIVE,
@@ -75,7 +90,7 @@ static uint32_t attention_tensors(const ty_workload *workload, uint32_t index,
  * parts the whole gradient of the output. */
 typedef struct kept {
     float *project;       /* [rows][project] */
-    float *probabilities; /* [batch][heads][length][length] */
+    float *probabilities; /* [batch][heads][length][keys] */
     float *context;       /* [rows][queries] */
     float *dproject;      /* [rows][project], or NULL */
     float *x, *dy;        /* [rows][features], or NULL */
@@ -83,7 +98,7 @@ typedef struct kept {
 
 static uint64_t probability_count(const attention *at)
 {
-    return at->is_selective ? 0 : at->batch * at->heads * at->length * at->length;
+    return at->is_selective ? 0 : at->batch * at->heads * at->length * at->keys;
 }
 
 /* Cuts a slot's stash. @return floats of it; `stash` may be NULL to count */
@@ -109,26 +124,55 @@ static uint64_t kept_cut(const ty_stage_device *stage, const cpu_node *node, con
     return used;
 }
 
-/* Of one head of one sample: kept ones, or room at the end of scratch for those of any head. */
-static float *probabilities_at(const ty_stage_device *stage, const attention *at, float *all,
-                               uint64_t b, uint64_t h)
+/* What a call has to itself. */
+typedef struct room {
+    float *dcontext;      /* [rows][queries] */
+    float *dp;            /* [length][keys] */
+    float *dproject;      /* [rows][project] */
+    float *probabilities; /* [length][keys] of any head, where they are not kept; or NULL */
+    /* Of context lanes, [batch][keys][key columns] each, or NULL. */
+    float *all_keys, *all_dkeys, *pieces;
+} room;
+
+/* Cuts the scratch. @return floats of it; `scratch` may be NULL to count */
+static uint64_t room_cut(const attention *at, float *scratch, room *out)
 {
-    if (at->is_selective)
-        return (float *)stage->scratch + at->rows * (at->project + at->queries) +
-               at->length * at->length;
-    return all + (b * at->heads + h) * at->length * at->length;
+    const uint64_t gathered = at->gathers_keys ? at->batch * at->keys * at->key_columns : 0;
+    const uint64_t counts[] = {at->rows * at->queries,
+                               at->length * at->keys,
+                               at->rows * at->project,
+                               at->is_selective ? at->length * at->keys : 0,
+                               gathered,
+                               gathered,
+                               gathered};
+    float **const parts[] = {&out->dcontext, &out->dp,        &out->dproject, &out->probabilities,
+                             &out->all_keys, &out->all_dkeys, &out->pieces};
+    uint64_t used = 0;
+
+    for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
+        *parts[i] = scratch != NULL && counts[i] > 0 ? scratch + used : NULL;
+        used += counts[i];
+    }
+    return used;
+}
+
+/* Of one head of one sample: kept ones, or the room for those of any head. */
+static float *probabilities_at(const attention *at, const room *own, float *all, uint64_t b,
+                               uint64_t h)
+{
+    return own->probabilities != NULL ? own->probabilities
+                                      : all + (b * at->heads + h) * at->length * at->keys;
 }
 
 static ty_status attention_build(ty_stage_device *stage, cpu_node *node, ty_error *error)
 {
     attention at = attention_of(stage, node);
     kept none;
+    room nowhere;
 
     (void)error;
     node->stash_bytes = kept_cut(stage, node, &at, NULL, &none) * sizeof(float);
-    node->scratch_bytes =
-        (at.rows * (at.project + at.queries) + (at.is_selective ? 2 : 1) * at.length * at.length) *
-        sizeof(float);
+    node->scratch_bytes = room_cut(&at, NULL, &nowhere) * sizeof(float);
     node->lane_floats = at.rows * at.features;
     return TY_OK;
 }
@@ -170,28 +214,66 @@ CPU_CLONES static void softmax_gradient(uint64_t rows, uint64_t keys, uint64_t s
     }
 }
 
-/* Keys that the queries of a block [first, end) may see. */
-static uint64_t keys_seen(const attention *at, uint64_t end)
+/* Queries [first, first + rows) of this lane, of one run, and how many keys the first of them and
+ * all of them may see. */
+typedef struct query_block {
+    uint64_t first, rows, visible, keys;
+} query_block;
+
+/* The block that a query is in. */
+static query_block block_of(const attention *at, uint64_t query)
 {
-    return at->is_causal ? end : at->length;
+    const uint64_t run = at->runs.length, within = query % run / QUERY_BLOCK * QUERY_BLOCK;
+    const uint64_t rows = within + QUERY_BLOCK < run ? QUERY_BLOCK : run - within;
+    const uint64_t first = query / run * run + within, place = cpu_token_place(&at->runs, first);
+
+    return (query_block){first, rows, place + 1, at->is_causal ? place + rows : at->keys};
 }
 
-/* One head of one sample. q, k and v are columns of the projections; so the stride is theirs.
- * Without `context` only probabilities are made. */
-static void head_forward(const attention *at, const float *q, const float *k, const float *v,
-                         float *p, float *context)
+/* Pointers into the projections of one head of one sample, or into their gradients: columns, so
+ * that the stride of queries is that of projections. */
+typedef struct head {
+    float *q, *k, *v;
+} head;
+
+/* `keys`: columns of the projections, or what was gathered. */
+static head head_at(const attention *at, float *project, float *keys, uint64_t b, uint64_t h)
 {
-    for (uint64_t first = 0; first < at->length; first += QUERY_BLOCK) {
-        uint64_t end = first + QUERY_BLOCK < at->length ? first + QUERY_BLOCK : at->length;
-        uint64_t keys = keys_seen(at, end), rows = end - first;
-        float *block = p + first * at->length;
-        cpu_gemm(false, true, rows, keys, at->head_size, at->scale, q + first * at->project,
-                 at->project, k, at->project, 0.0f, block, at->length);
-        softmax_rows(rows, keys, at->length, at->is_causal, first + 1, block);
+    const uint64_t shared = at->heads / at->kv_heads;
+    float *k = keys + b * at->keys * at->key_stride + h / shared * at->head_size;
+
+    return (head){project + b * at->length * at->project + h * at->head_size, k,
+                  k + at->kv_heads * at->head_size};
+}
+
+/* Without `context` only probabilities are made. */
+static void head_forward(const attention *at, const head *x, float *p, float *context)
+{
+    query_block block;
+
+    for (uint64_t query = 0; query < at->length; query += block.rows) {
+        float *scores = p + query * at->keys;
+        block = block_of(at, query);
+        cpu_gemm(false, true, block.rows, block.keys, at->head_size, at->scale,
+                 x->q + query * at->project, at->project, x->k, at->key_stride, 0.0f, scores,
+                 at->keys);
+        softmax_rows(block.rows, block.keys, at->keys, at->is_causal, block.visible, scores);
         if (context != NULL)
-            cpu_gemm(false, false, rows, at->head_size, keys, 1.0f, block, at->length, v,
-                     at->project, 0.0f, context + first * at->queries, at->queries);
+            cpu_gemm(false, false, block.rows, at->head_size, block.keys, 1.0f, scores, at->keys,
+                     x->v, at->key_stride, 0.0f, context + query * at->queries, at->queries);
     }
+}
+
+/* Keys and values: this lane's columns of the projections, or those of all context lanes. */
+static ty_status keys_find(ty_stage_device *stage, const attention *at, const room *own,
+                           float *project, float **keys, ty_error *error)
+{
+    const cpu_context_rows rows = {at->keys, at->key_columns, at->project};
+
+    *keys = at->gathers_keys ? own->all_keys : project + at->queries;
+    return at->gathers_keys ? cpu_context_gather(stage, &rows, project + at->queries, own->pieces,
+                                                 own->all_keys, error)
+                            : TY_OK;
 }
 
 /* The second projection: this lane's summand of the output, and the sum. */
@@ -205,73 +287,91 @@ static ty_status out_forward(ty_stage_device *stage, const cpu_node *node, const
     if (at->has_bias)
         cpu_add_lane_bias(stage, at->rows, at->features, cpu_parameters(stage, node, OUT_BIAS),
                           summand);
-    return cpu_lanes_sum(stage, &node->layer->output, summand, false, y, error);
+    return cpu_lanes_sum(stage, &node->whole_output, summand, false, y, error);
 }
 
 static ty_status attention_forward(ty_stage_device *stage, const cpu_node *node, uint32_t slot,
                                    ty_error *error)
 {
     attention at = attention_of(stage, node);
-    uint64_t size = at.head_size, shared = at.heads / at.kv_heads;
     const float *x;
+    float *keys;
     kept keep;
+    room own;
     ty_status status;
 
     kept_cut(stage, node, &at, node->stash[slot], &keep);
-    status = cpu_whole_input(stage, node, slot, keep.x, &x, error);
-    if (status != TY_OK)
-        return status;
+    room_cut(&at, stage->scratch, &own);
+    TY_CHECK(cpu_whole_input(stage, node, slot, keep.x, &x, error), status, done);
     cpu_affine(at.rows, at.features, at.project, x, cpu_parameters(stage, node, PROJECT),
                at.has_bias ? cpu_parameters(stage, node, PROJECT_BIAS) : NULL, keep.project);
+    TY_CHECK(keys_find(stage, &at, &own, keep.project, &keys, error), status, done);
     for (uint64_t b = 0; b < at.batch; b++)
         for (uint64_t h = 0; h < at.heads; h++) {
-            const float *q = keep.project + b * at.length * at.project;
-            const float *k = q + at.queries + h / shared * size;
-            head_forward(&at, q + h * size, k, k + at.kv_heads * size,
-                         probabilities_at(stage, &at, keep.probabilities, b, h),
-                         keep.context + b * at.length * at.queries + h * size);
+            const head all = head_at(&at, keep.project, keys, b, h);
+            head_forward(&at, &all, probabilities_at(&at, &own, keep.probabilities, b, h),
+                         keep.context + b * at.length * at.queries + h * at.head_size);
         }
-    return out_forward(stage, node, &at, keep.context, cpu_out(stage, node, slot), error);
+    status = out_forward(stage, node, &at, keep.context, cpu_out(stage, node, slot), error);
+done:
+    return status;
 }
-
-/* Pointers into the projections of one head of one sample, or into their gradients. */
-typedef struct head {
-    float *q, *k, *v;
-} head;
 
 /* Adds to dk and dv when another head that shares them, or an earlier block, has written them. */
 static void head_backward(const attention *at, const head *x, const float *p, const float *dcontext,
                           bool adds, float *dp, const head *dx)
 {
-    uint64_t stride = at->project, size = at->head_size;
+    const uint64_t stride = at->project, beside = at->key_stride, size = at->head_size;
 
-    /* The last block comes first: it sees all keys, so that it may overwrite. */
+    /* The last block comes first: without context lanes it sees all keys, so that it may overwrite.
+     */
     for (uint64_t end = at->length; end > 0;) {
-        uint64_t first = (end - 1) / QUERY_BLOCK * QUERY_BLOCK, rows = end - first;
-        uint64_t keys = keys_seen(at, end);
-        const float *pb = p + first * at->length, *dc = dcontext + first * at->queries;
-        float *dpb = dp + first * at->length;
-        float beta = adds || end < at->length ? 1.0f : 0.0f;
+        const query_block block = block_of(at, end - 1);
+        const uint64_t rows = block.rows, keys = block.keys;
+        const float *pb = p + block.first * at->keys, *dc = dcontext + block.first * at->queries;
+        float *dpb = dp + block.first * at->keys;
+        const float beta = adds || end < at->length ? 1.0f : 0.0f;
 
-        cpu_gemm(true, false, keys, size, rows, 1.0f, pb, at->length, dc, at->queries, beta, dx->v,
-                 stride);
-        cpu_gemm(false, true, rows, keys, size, 1.0f, dc, at->queries, x->v, stride, 0.0f, dpb,
-                 at->length);
-        softmax_gradient(rows, keys, at->length, pb, dpb);
-        cpu_gemm(false, false, rows, size, keys, at->scale, dpb, at->length, x->k, stride, 0.0f,
-                 dx->q + first * stride, stride);
-        cpu_gemm(true, false, keys, size, rows, at->scale, dpb, at->length, x->q + first * stride,
-                 stride, beta, dx->k, stride);
-        end = first;
+        cpu_gemm(true, false, keys, size, rows, 1.0f, pb, at->keys, dc, at->queries, beta, dx->v,
+                 beside);
+        cpu_gemm(false, true, rows, keys, size, 1.0f, dc, at->queries, x->v, beside, 0.0f, dpb,
+                 at->keys);
+        softmax_gradient(rows, keys, at->keys, pb, dpb);
+        cpu_gemm(false, false, rows, size, keys, at->scale, dpb, at->keys, x->k, beside, 0.0f,
+                 dx->q + block.first * stride, stride);
+        cpu_gemm(true, false, keys, size, rows, at->scale, dpb, at->keys,
+                 x->q + block.first * stride, stride, beta, dx->k, beside);
+        end = block.first;
     }
 }
 
-static head head_at(const attention *at, float *project, uint64_t b, uint64_t h)
+/* Gradients of the projections from those of the context. What this lane's queries make of keys
+ * elsewhere goes there. */
+static ty_status heads_backward(ty_stage_device *stage, const attention *at, const kept *keep,
+                                const room *own, float *dproject, ty_error *error)
 {
-    float *row = project + b * at->length * at->project;
-    float *k = row + at->queries + h / (at->heads / at->kv_heads) * at->head_size;
+    const cpu_context_rows rows = {at->keys, at->key_columns, at->project};
+    float *keys, *dkeys = at->gathers_keys ? own->all_dkeys : dproject + at->queries;
+    ty_status status = keys_find(stage, at, own, keep->project, &keys, error);
 
-    return (head){row + h * at->head_size, k, k + at->kv_heads * at->head_size};
+    if (status != TY_OK)
+        return status;
+    if (at->gathers_keys) /* a lane may have no query that sees the last of them */
+        memset(dkeys, 0, at->batch * at->keys * at->key_columns * sizeof *dkeys);
+    for (uint64_t b = 0; b < at->batch; b++)
+        for (uint64_t h = 0; h < at->heads; h++) {
+            const head x = head_at(at, keep->project, keys, b, h);
+            const head dx = head_at(at, dproject, dkeys, b, h);
+            float *p = probabilities_at(at, own, keep->probabilities, b, h);
+            if (at->is_selective)
+                head_forward(at, &x, p, NULL);
+            head_backward(at, &x, p,
+                          own->dcontext + b * at->length * at->queries + h * at->head_size,
+                          at->gathers_keys || h % (at->heads / at->kv_heads) != 0, own->dp, &dx);
+        }
+    return at->gathers_keys ? cpu_context_scatter(stage, &rows, dkeys, own->pieces,
+                                                  dproject + at->queries, error)
+                            : TY_OK;
 }
 
 /* Gradients of the second projection, and of the context into `dcontext`, unless only those of
@@ -323,33 +423,28 @@ static ty_status project_backward(ty_stage_device *stage, const cpu_node *node, 
                         cpu_parameters(stage, node, PROJECT), dproject, &to);
     if (dx == NULL)
         return TY_OK;
-    return cpu_lanes_sum(stage, cpu_whole_input_shape(stage, node), summand, node->adds[0], dx,
-                         error);
+    return cpu_lanes_sum(stage, &node->whole_input, summand, node->adds[0], dx, error);
 }
 
 static ty_status attention_backward(ty_stage_device *stage, const cpu_node *node, uint32_t slot,
                                     bool is_first, ty_error *error)
 {
     attention at = attention_of(stage, node);
-    float *dcontext = stage->scratch, *dp = dcontext + at.rows * at.queries, *dproject;
+    float *dproject;
     kept keep;
+    room own;
     ty_status status;
 
     kept_cut(stage, node, &at, node->stash[slot], &keep);
-    dproject = keep.dproject != NULL ? keep.dproject : dp + at.length * at.length;
-    status = out_backward(stage, node, slot, &at, &keep, is_first, dcontext, error);
-    if (status != TY_OK)
-        return status;
-    for (uint64_t b = 0; b < at.batch && stage->part != CPU_WEIGHTS; b++)
-        for (uint64_t h = 0; h < at.heads; h++) {
-            head x = head_at(&at, keep.project, b, h), dx = head_at(&at, dproject, b, h);
-            float *own = probabilities_at(stage, &at, keep.probabilities, b, h);
-            if (at.is_selective)
-                head_forward(&at, x.q, x.k, x.v, own, NULL);
-            head_backward(&at, &x, own, dcontext + b * at.length * at.queries + h * at.head_size,
-                          h % (at.heads / at.kv_heads) != 0, dp, &dx);
-        }
-    return project_backward(stage, node, slot, &at, &keep, dproject, is_first, error);
+    room_cut(&at, stage->scratch, &own);
+    dproject = keep.dproject != NULL ? keep.dproject : own.dproject;
+    TY_CHECK(out_backward(stage, node, slot, &at, &keep, is_first, own.dcontext, error), status,
+             done);
+    if (stage->part != CPU_WEIGHTS)
+        TY_CHECK(heads_backward(stage, &at, &keep, &own, dproject, error), status, done);
+    status = project_backward(stage, node, slot, &at, &keep, dproject, is_first, error);
+done:
+    return status;
 }
 
 const cpu_kind cpu_attention = {

@@ -341,6 +341,9 @@ static ty_status node_add(lowering *low, const cpu_kind *kind, uint32_t layer,
         .input_count = input_count,
         .output = output,
     };
+    node->whole_input =
+        cpu_context_shape(&stage->options, ty_layer_input_shape(low->workload, layer, 0));
+    node->whole_output = cpu_context_shape(&stage->options, &node->layer->output);
     node->is_divided = cpu_is_divided(&stage->options, layer);
     node->is_matrix_frozen = node->layer->tied_to != TY_NO_LAYER &&
                              low->workload->layers[node->layer->tied_to].is_frozen;
@@ -513,8 +516,8 @@ static ty_status lower_input(lowering *low, ty_error *error)
     ty_status status = TY_OK;
 
     if (low->first == 0) {
-        TY_CHECK(value_add(low, &low->workload->input, CPU_PLAIN, false, &low->values[0], error),
-                 status, done);
+        const ty_shape batch = cpu_context_shape(&stage->options, &low->workload->input);
+        TY_CHECK(value_add(low, &batch, CPU_PLAIN, false, &low->values[0], error), status, done);
         stage->values[0].is_kept = stage->values[0].is_gradient_kept = true;
         return TY_OK;
     }

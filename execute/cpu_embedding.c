@@ -24,7 +24,8 @@ static uint32_t embedding_tensors(const ty_workload *workload, uint32_t index,
 
 /* What this lane has: words, and features of the positions. */
 typedef struct part {
-    uint64_t features, length, rows;
+    uint64_t features, length, rows; /* length: tokens of a sample */
+    cpu_token_runs runs;
     cpu_range words, position_features;
     uint64_t table_rows, position_stride; /* of its tensors */
 } part;
@@ -39,6 +40,7 @@ static part part_of(const ty_stage_device *stage, const cpu_node *node)
         .features = a[TY_FEATURES],
         .length = length,
         .rows = cpu_batch(stage) * length,
+        .runs = cpu_token_runs_of(&stage->options, stage->options.workload->input.dimensions[0]),
         .words = cpu_lane_range(a[TY_VOCABULARY], lanes, lane),
         .position_features = cpu_lane_range(a[TY_FEATURES], lanes, lane),
         .table_rows = cpu_lane_part(a[TY_VOCABULARY], lanes),
@@ -56,11 +58,17 @@ static float *row_of(const part *p, float *table, int32_t token)
     return table + (word - p->words.first) * p->features;
 }
 
+/* Where the row of the i-th token's position starts. */
+static uint64_t position_offset(const part *p, uint64_t i)
+{
+    return cpu_token_place(&p->runs, i % p->length) * p->position_stride;
+}
+
 static ty_status embedding_build(ty_stage_device *stage, cpu_node *node, ty_error *error)
 {
     (void)error;
     if (node->is_divided)
-        node->lane_floats = cpu_batch(stage) * ty_shape_elements(&node->layer->output);
+        node->lane_floats = cpu_batch(stage) * ty_shape_elements(&node->whole_output);
     return TY_OK;
 }
 
@@ -87,10 +95,10 @@ static ty_status embedding_forward(ty_stage_device *stage, const cpu_node *node,
         else
             memset(y, 0, p.features * sizeof *y);
         if (positions != NULL)
-            cpu_accumulate(p.position_features.count, positions + i % p.length * p.position_stride,
-                           true, y + p.position_features.first);
+            cpu_accumulate(p.position_features.count, positions + position_offset(&p, i), true,
+                           y + p.position_features.first);
     }
-    return cpu_lanes_sum(stage, &node->layer->output, summand, false, to, error);
+    return cpu_lanes_sum(stage, &node->whole_output, summand, false, to, error);
 }
 
 static void gradient_clear(const ty_stage_device *stage, const cpu_node *node, uint32_t tensor,
@@ -127,7 +135,7 @@ static ty_status embedding_backward(ty_stage_device *stage, const cpu_node *node
             cpu_accumulate(p.features, dy, true, row);
         if (positions != NULL)
             cpu_accumulate(p.position_features.count, dy + p.position_features.first, true,
-                           positions + i % p.length * p.position_stride);
+                           positions + position_offset(&p, i));
     }
     return TY_OK;
 }

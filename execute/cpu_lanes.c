@@ -40,14 +40,15 @@ ty_shape cpu_lane_shape(const ty_stage_options *options, uint32_t layer)
 {
     const ty_workload *workload = options->workload;
     const uint32_t lanes = cpu_lane_count(options);
-    ty_shape shape = workload->layers[layer].output;
+    const ty_shape *whole = &workload->layers[layer].output;
+    ty_shape shape = cpu_context_shape(options, whole);
 
     if (lanes == 1)
         return shape;
     if (workload->layers[layer].kind == TY_LAYER_LINEAR && cpu_is_divided(options, layer))
         shape.dimensions[shape.dimension_count - 1] =
             cpu_lane_part(shape.dimensions[shape.dimension_count - 1], lanes);
-    else if (options->lanes.divides_sequence && is_along_sequence(workload, &shape))
+    else if (options->lanes.divides_sequence && is_along_sequence(workload, whole))
         shape.dimensions[0] /= lanes;
     return shape;
 }
@@ -190,16 +191,18 @@ ty_status cpu_lanes_check(const ty_stage_options *options, ty_error *error)
 {
     const ty_workload *workload = options->workload;
     const uint32_t lanes = cpu_lane_count(options);
+    const uint64_t tokens = workload->tokens_per_sample / cpu_context_count(options);
     ty_status status = TY_OK;
 
+    TY_CHECK(cpu_context_check(options, error), status, done);
     if (lanes == 1)
         return TY_OK;
     TY_CHECK(ty_tensor_check(workload, lanes, error), status, done);
-    if (options->lanes.divides_sequence && workload->tokens_per_sample % lanes != 0)
+    if (options->lanes.divides_sequence && tokens % lanes != 0)
         return ty_fail(error, TY_EUNSUPPORTED,
                        "%s: found sequences of %llu tokens among %u lanes, expected a multiple of "
                        "them",
-                       workload->name, (unsigned long long)workload->tokens_per_sample, lanes);
+                       workload->name, (unsigned long long)tokens, lanes);
     for (uint32_t l = options->first_layer; l < options->first_layer + options->layer_count; l++) {
         TY_CHECK(layer_check(options, l, error), status, done);
         TY_CHECK(readers_check(options, l, error), status, done);
@@ -312,8 +315,7 @@ ty_status cpu_whole_input(ty_stage_device *stage, const cpu_node *node, uint32_t
     if (!cpu_gathers(stage, node))
         return TY_OK;
     *out = room;
-    return cpu_lanes_gather(stage, cpu_whole_input_shape(stage, node), cpu_in(stage, node, 0, slot),
-                            room, error);
+    return cpu_lanes_gather(stage, &node->whole_input, cpu_in(stage, node, 0, slot), room, error);
 }
 
 ty_status cpu_whole_gradient(ty_stage_device *stage, const cpu_node *node, uint32_t slot,
@@ -323,7 +325,7 @@ ty_status cpu_whole_gradient(ty_stage_device *stage, const cpu_node *node, uint3
     if (!cpu_gathers(stage, node))
         return TY_OK;
     *out = room;
-    return cpu_lanes_gather(stage, &node->layer->output, cpu_out_gradient(stage, node, slot), room,
+    return cpu_lanes_gather(stage, &node->whole_output, cpu_out_gradient(stage, node, slot), room,
                             error);
 }
 

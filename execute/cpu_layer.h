@@ -16,9 +16,10 @@
  * for both: what a part does not ask for has nowhere to go (cpu_in_gradient,
  * cpu_parameter_gradient).
  *
- * With lanes (tensor parallelism, cpu_lanes.c) tensors of parameters and values are what this lane
+ * With tensor lanes (cpu_lanes.c) tensors of parameters and values are what this lane
  * has. A divided layer reads all of its input and makes a summand of all of its output, which the
- * lanes sum; where they divide the sequence, reading gathers and summing scatters.
+ * lanes sum; where they divide the sequence, reading gathers and summing scatters. With context
+ * lanes (cpu_context.c) everything is of this lane's tokens, and only attention asks the others.
  */
 #ifndef TY_EXECUTE_CPU_LAYER_H
 #define TY_EXECUTE_CPU_LAYER_H
@@ -94,7 +95,10 @@ typedef struct cpu_node {
     uint32_t *inputs; /* values */
     bool *adds;       /* [input_count] add to the input's gradient: a later node has written it */
     uint32_t output;  /* value */
-    bool has_relu;    /* linear: the output goes through a relu in place */
+    /* Per sample, of the layer's first input and its output: all of this context lane's tokens,
+     * whatever tensor lanes divide. */
+    ty_shape whole_input, whole_output;
+    bool has_relu;                     /* linear: the output goes through a relu in place */
     uint64_t offsets[CPU_MAX_TENSORS]; /* of the parameter tensors */
     bool is_divided;                   /* among lanes, of which there are several */
     bool is_matrix_frozen;             /* tied to a frozen layer's */
@@ -264,6 +268,8 @@ static inline uint64_t cpu_lane_part(uint64_t count, uint32_t lanes)
 }
 /** What a lane really has of it. */
 cpu_range cpu_lane_range(uint64_t count, uint32_t lanes, uint32_t lane);
+/** What this context lane has of something along the sequence, [T] or [T, D]. */
+ty_shape cpu_context_shape(const ty_stage_options *options, const ty_shape *whole);
 /** Whether lanes have parts of the layer's parameters. */
 bool cpu_is_divided(const ty_stage_options *options, uint32_t layer);
 /** Shape per sample of what this lane has of a layer's output. */
@@ -301,13 +307,6 @@ static inline bool cpu_gathers(const ty_stage_device *stage, const cpu_node *nod
     return node->is_divided && stage->options.lanes.divides_sequence;
 }
 
-/** Per sample, whatever this lane has of it. */
-static inline const ty_shape *cpu_whole_input_shape(const ty_stage_device *stage,
-                                                    const cpu_node *node)
-{
-    return ty_layer_input_shape(stage->options.workload, node->layer_index, 0);
-}
-
 /** All of a layer's input, or of the gradient of its output; gathered, if need be, into `room`. */
 ty_status cpu_whole_input(ty_stage_device *stage, const cpu_node *node, uint32_t slot, float *room,
                           const float **out, ty_error *error) TY_MUST_CHECK;
@@ -328,6 +327,35 @@ void cpu_add_lane_bias(const ty_stage_device *stage, uint64_t rows, uint64_t col
                        const float *bias, float *y);
 void cpu_lane_bias_gradient(const ty_stage_device *stage, uint64_t rows, uint64_t columns,
                             const float *dy, bool adds, float *sums);
+
+/* ---- Context lanes (cpu_context.c) ---- */
+
+uint32_t cpu_context_count(const ty_stage_options *options); /* at least 1 */
+/** Which tokens of a sequence this lane has: `count` runs of `length`, at the places `starts`. */
+typedef struct cpu_token_runs {
+    uint32_t count;
+    uint64_t length, starts[TY_CONTEXT_RUNS];
+} cpu_token_runs;
+cpu_token_runs cpu_token_runs_of(const ty_stage_options *options, uint64_t sequence);
+/** The place in its sequence of this lane's `token`-th. */
+static inline uint64_t cpu_token_place(const cpu_token_runs *runs, uint64_t token)
+{
+    return runs->starts[token / runs->length] + token % runs->length;
+}
+/** Whether the stage's layers can be divided as asked; else the status says why. */
+ty_status cpu_context_check(const ty_stage_options *options, ty_error *error) TY_MUST_CHECK;
+
+/** Rows of all sequences of a micro-batch, [B][sequence][columns]; a lane's own rows, [B][T /
+ * lanes][columns], lie `stride` floats apart. `pieces` has room for the whole, too. */
+typedef struct cpu_context_rows {
+    uint64_t sequence, columns, stride;
+} cpu_context_rows;
+/** All rows from those of the lanes. */
+ty_status cpu_context_gather(ty_stage_device *stage, const cpu_context_rows *rows, const float *own,
+                             float *pieces, float *whole, ty_error *error) TY_MUST_CHECK;
+/** This lane's rows of the sum over lanes. */
+ty_status cpu_context_scatter(ty_stage_device *stage, const cpu_context_rows *rows, float *whole,
+                              float *pieces, float *own, ty_error *error) TY_MUST_CHECK;
 
 /* ---- Arithmetic shared by layers (cpu_math.c) ---- */
 

@@ -90,8 +90,7 @@ static ty_status linear_backward(ty_stage_device *stage, const cpu_node *node, u
     cpu_affine_backward(rows, in_features(layer), out, x, cpu_parameters(stage, node, 0), dy, &to);
     if (dx == NULL || !node->is_divided)
         return TY_OK;
-    return cpu_lanes_sum(stage, cpu_whole_input_shape(stage, node), summand, node->adds[0], dx,
-                         error);
+    return cpu_lanes_sum(stage, &node->whole_input, summand, node->adds[0], dx, error);
 }
 
 const cpu_kind cpu_linear = {

@@ -45,7 +45,7 @@ typedef struct scores {
 static scores scores_of(const ty_stage_device *stage, const cpu_node *node)
 {
     const cpu_value *logits = logits_of(stage, node);
-    const ty_shape *whole = cpu_whole_input_shape(stage, node);
+    const ty_shape *whole = &node->whole_input;
     const uint64_t classes = whole->dimensions[whole->dimension_count - 1];
     const uint32_t lanes = node->is_divided ? cpu_lane_count(&stage->options) : 1;
 

@@ -20,7 +20,7 @@ static mlp mlp_of(const ty_stage_device *stage, const cpu_node *node)
     bool is_gated = a[TY_IS_GATED] != 0;
 
     return (mlp){
-        .rows = cpu_batch(stage) * ty_shape_elements(&node->layer->output) / a[TY_FEATURES],
+        .rows = cpu_batch(stage) * ty_shape_elements(&node->whole_output) / a[TY_FEATURES],
         .features = a[TY_FEATURES],
         .hidden = hidden,
         .up = hidden * (is_gated ? 2 : 1),
@@ -150,7 +150,7 @@ static ty_status mlp_forward(ty_stage_device *stage, const cpu_node *node, uint3
     if (m.has_bias)
         cpu_add_lane_bias(stage, m.rows, m.features, cpu_parameters(stage, node, DOWN_BIAS),
                           summand);
-    return cpu_lanes_sum(stage, &node->layer->output, summand, false, y, error);
+    return cpu_lanes_sum(stage, &node->whole_output, summand, false, y, error);
 }
 
 /* Gradients of the second product, and of what went into it into `da`, unless only those of
@@ -202,8 +202,7 @@ static ty_status up_backward(ty_stage_device *stage, const cpu_node *node, uint3
                         cpu_parameters(stage, node, UP), dh, &to);
     if (dx == NULL)
         return TY_OK;
-    return cpu_lanes_sum(stage, cpu_whole_input_shape(stage, node), summand, node->adds[0], dx,
-                         error);
+    return cpu_lanes_sum(stage, &node->whole_input, summand, node->adds[0], dx, error);
 }
 
 static ty_status mlp_backward(ty_stage_device *stage, const cpu_node *node, uint32_t slot,

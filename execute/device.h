@@ -46,6 +46,7 @@ ty_status ty_precision_find(const char *name, ty_precision *out, ty_error *error
 
 /** What the lanes of a rank exchange inside a pass: floats, as ty_collective_options has them. */
 typedef struct ty_lane_exchange {
+    ty_lane_kind among;      /* those that differ from this lane in its number of that kind only */
     ty_collective_kind kind; /* all-reduce, reduce-scatter or all-gather */
     bool is_maximum;         /* of an all-reduce: the largest instead of the sum */
     float *data;
@@ -53,18 +54,24 @@ typedef struct ty_lane_exchange {
 } ty_lane_exchange;
 
 /**
- * The lanes of a rank (tensor parallelism): devices that call the same functions in the same order,
- * each with its part of every layer that ty_layer_tensor_split divides. Of a matrix a lane has the
- * heads, hidden features or words from ceil(n / lanes) * position on, at most ceil(n / lanes);
- * what is behind the last one is 0 and stays so. Biases behind a sum over lanes and positions are
- * divided along their features. Without `divides_sequence` everything else is whole on all lanes,
- * alike to the bit. With it, activations between divided layers are each lane's part of the
- * sequence, [B, T / lanes, D], and gradients of undivided parameters are those of that part.
+ * The lanes of a rank: devices that call the same functions in the same order.
+ *
+ * Tensor lanes have each their part of every layer that ty_layer_tensor_split divides. Of a matrix
+ * a lane has the heads, hidden features or words from ceil(n / lanes) * position on, at most ceil(n
+ * / lanes); what is behind the last one is 0 and stays so. Biases behind a sum over lanes and
+ * positions are divided along their features. Without `divides_sequence` everything else is whole
+ * on all lanes, alike to the bit. With it, activations between divided layers are each lane's part
+ * of the sequence, [B, T / lanes, D], and gradients of undivided parameters are those of that part.
+ *
+ * Context lanes have each the tokens of every sequence that ty_context_run_start says, run behind
+ * run: input, tokens, labels and all activations are [B, T / context_count, ...], which tensor
+ * lanes then divide further; parameters are whole, their gradients and the loss those of the lane's
+ * tokens.
  */
 typedef struct ty_lane_group {
-    uint32_t count; /* 0 counts as 1 */
-    uint32_t position;
+    uint32_t count, position; /* of tensor lanes; 0 counts as 1 */
     bool divides_sequence;
+    uint32_t context_count, context_position; /* likewise */
     /** By the thread of the passes. Returns when the data is there. */
     ty_status (*exchange)(void *context, const ty_lane_exchange *exchange, ty_error *error);
     void *context;
@@ -84,7 +91,7 @@ typedef struct ty_stage_options {
     uint32_t local_rank;  /* of the ranks on this host: which of its devices to use */
     bool splits_backward; /* backward comes in two parts: what the second needs is kept per slot */
     uint32_t versions;    /* sets of weights side by side, all alike at first; 0 counts as 1 */
-    ty_lane_group lanes;  /* only where the backend has `lanes_join` */
+    ty_lane_group lanes;  /* only where the backend has `lanes_join`; of context lanes cpu only */
 } ty_stage_options;
 
 /* A compressor that runs where the gradients are; its functions are those of codec.h, and it

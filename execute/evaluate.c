@@ -7,7 +7,8 @@ typedef struct totals {
     double loss_sum, correct, labels;
 } totals;
 
-/* Sums doubles over all processes: lanes all know the same loss, so its mean is that of one. */
+/* Sums doubles over all processes: tensor lanes all know the same loss, so its mean is that of one;
+ * context lanes know it of their tokens. */
 static ty_status sum_over_ranks(ty_interpreter *in, double *values, uint32_t count, ty_error *error)
 {
     return ty_collective_run(in->options.transport,
@@ -72,19 +73,10 @@ static ty_status evaluating_set(ty_interpreter *in, bool is_evaluating, ty_error
 static void load(ty_interpreter *in, const held_stage *held, const ty_dataset *dataset,
                  uint64_t batch)
 {
-    const ty_plan *plan = in->options.plan;
-    const ty_device_backend *backend = in->options.backend;
-    bool is_first = held->stage == 0, is_last = held->stage + 1 == plan->stage_count;
-    bool is_token = plan->workload->input_kind == TY_INPUT_TOKEN;
-    uint64_t row = ty_shape_elements(&plan->workload->input), size = plan->micro_batch_size, j;
-    float *input = is_first && !is_token ? backend->input(held->device, 0) : NULL;
-    int32_t *tokens = is_first && is_token ? backend->tokens(held->device, 0) : NULL;
-    int32_t *labels = is_last ? backend->labels(held->device, 0) : NULL;
+    const uint64_t size = in->options.plan->micro_batch_size;
 
-    for (j = 0; j < size; j++)
-        ty_dataset_sample(dataset, batch * size + j, input != NULL ? input + j * row : NULL,
-                          tokens != NULL ? tokens + j * row : NULL,
-                          labels != NULL ? labels + j * in->labels_per_sample : NULL);
+    for (uint64_t j = 0; j < size; j++)
+        interpreter_sample_load(in, held, 0, dataset, batch * size + j, j);
 }
 
 /* One micro-batch's activation from the stage before, into slot 0. */

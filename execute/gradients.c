@@ -32,15 +32,15 @@ static void parts_of(const ty_interpreter *in, uint32_t layer, part parts[2])
     in->options.backend->slice(device, layer, 1, &parts[1].offset, &parts[1].count);
 }
 
-/* A part of all lanes, on each of them. */
+/* A part of all tensor lanes, on each of them; context lanes have the same. */
 static ty_status lanes_join(ty_interpreter *in, uint32_t layer, bool is_tied, part own,
                             float **whole, uint64_t *count, ty_error *error)
 {
     const ty_device_backend *backend = in->options.backend;
-    const uint32_t width = ty_plan_width(in->options.plan);
+    const lane_row *lanes = &in->lanes[TY_TENSOR_LANES];
     const ty_stage_device *device = device_of_layer(in, layer);
     const float *gradients = backend->gradients(device_of_layer(in, layer)) + own.offset;
-    float *parts = ty_alloc(width * own.count, sizeof *parts);
+    float *parts = ty_alloc(lanes->count * own.count, sizeof *parts);
     ty_status status = TY_OK;
 
     *count = own.count > 0 ? backend->lanes_join(device, layer, is_tied, NULL, NULL) : 0;
@@ -49,11 +49,11 @@ static ty_status lanes_join(ty_interpreter *in, uint32_t layer, bool is_tied, pa
         status = ty_fail(error, TY_ENOMEM, "out of memory for gradients");
         goto cleanup;
     }
-    memcpy(parts + in->lane * own.count, gradients, own.count * sizeof *parts);
+    memcpy(parts + lanes->position * own.count, gradients, own.count * sizeof *parts);
     TY_CHECK(ty_collective_run(in->options.transport,
                                &(ty_collective_options){.kind = TY_ALL_GATHER,
-                                                        .members = in->lanes,
-                                                        .member_count = width,
+                                                        .members = lanes->members,
+                                                        .member_count = lanes->count,
                                                         .data = parts,
                                                         .count = own.count,
                                                         .element = TY_ELEMENT_FLOAT,
@@ -74,7 +74,7 @@ static ty_status part_whole(ty_interpreter *in, uint32_t layer, bool is_tied, pa
 {
     ty_status status;
 
-    if (ty_plan_width(in->options.plan) > 1) {
+    if (in->lanes[TY_TENSOR_LANES].count > 1) {
         status = lanes_join(in, layer, is_tied, own, owned, count, error);
         *gradients = *owned;
         return status;

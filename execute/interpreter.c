@@ -399,11 +399,7 @@ static ty_status device_open(ty_interpreter *in, held_stage *held, ty_error *err
                                 .local_rank = in->options.transport->local_rank,
                                 .splits_backward = plan->schedule == TY_ZERO_BUBBLE,
                                 .versions = held->version_count,
-                                .lanes = {.count = ty_plan_width(plan),
-                                          .position = in->lane,
-                                          .divides_sequence = plan->sequence_parallel,
-                                          .exchange = interpreter_lane_exchange,
-                                          .context = in}};
+                                .lanes = interpreter_lane_group(in)};
     ty_status status;
 
     TY_CHECK(backend->supports(plan->workload, stage->first_layer, stage->layer_count, error),
@@ -500,7 +496,7 @@ static ty_status bucket_hosts(const ty_interpreter *in, const ty_bucket *bucket,
 
     if (bucket->algorithm != TY_HIERARCHICAL || state->member_count < 2)
         return TY_OK;
-    hosts = ty_alloc(ty_plan_rank_count(plan), sizeof *hosts);
+    hosts = ty_alloc(ty_plan_process_count(plan), sizeof *hosts);
     state->hosts = ty_alloc(state->member_count, sizeof *state->hosts);
     if (hosts == NULL || state->hosts == NULL) {
         status = no_memory(error);
@@ -508,7 +504,7 @@ static ty_status bucket_hosts(const ty_interpreter *in, const ty_bucket *bucket,
     }
     TY_CHECK(ty_plan_hosts(plan, hosts, error), status, cleanup);
     for (uint32_t i = 0; i < state->member_count; i++)
-        state->hosts[i] = hosts[state->members[i] / ty_plan_width(plan)];
+        state->hosts[i] = hosts[state->members[i]];
 cleanup:
     ty_free(hosts);
     return status;
@@ -529,20 +525,9 @@ static ty_status bucket_open(ty_interpreter *in, uint32_t index, ty_error *error
     const ty_plan *plan = in->options.plan;
     const ty_bucket *bucket = &plan->buckets[index];
     bucket_state *state = &in->buckets[index];
-    uint32_t i;
     ty_status status = TY_OK;
 
-    state->members = ty_alloc(ty_plan_rank_count(plan), sizeof *state->members);
-    if (state->members == NULL)
-        return no_memory(error);
-    state->member_count = ty_bucket_members(plan, bucket, state->members);
-    for (i = 0; i < state->member_count; i++) {
-        if (state->members[i] == in->rank) {
-            state->is_member = true;
-            state->position = i;
-        }
-        state->members[i] = interpreter_process(in, state->members[i]);
-    }
+    TY_CHECK(interpreter_members_find(in, bucket, state, error), status, done);
     if (!state->is_member)
         return TY_OK;
     TY_CHECK(bucket_hosts(in, bucket, state, error), status, done);
@@ -608,7 +593,7 @@ uint64_t interpreter_cut_bytes(const ty_plan *plan, uint32_t layer, ty_direction
                          ? ty_layer_lane_bytes(plan, producer)
                          : ty_shape_elements(&w->layers[producer].output) * sizeof(float);
     }
-    return bytes * plan->micro_batch_size;
+    return ty_lane_bytes(plan, bytes);
 }
 
 /* Numbers that go into tags. */
@@ -736,7 +721,7 @@ static ty_status check_local_steps(const ty_plan *plan, ty_error *error)
 static ty_status check_random_share(const ty_plan *plan, uint32_t index, ty_error *error)
 {
     const ty_bucket *bucket = &plan->buckets[index];
-    const uint32_t members = ty_bucket_member_count(plan, bucket);
+    const uint32_t members = ty_bucket_device_count(plan, bucket);
     uint64_t kept;
 
     if (!ty_bucket_is_sharded(plan, bucket) || bucket->compression.kind != TY_COMPRESSION_RANDOM_K)
@@ -746,7 +731,7 @@ static ty_status check_random_share(const ty_plan *plan, uint32_t index, ty_erro
         return TY_OK;
     return ty_fail(
         error, TY_EUNSUPPORTED,
-        "plan: /buckets/%u: found random-k of %llu elements shared by %u replicas (ZeRO), "
+        "plan: /buckets/%u: found random-k of %llu elements shared by %u devices (ZeRO), "
         "expected a multiple of %u",
         index, (unsigned long long)kept, members, members);
 }
@@ -765,6 +750,8 @@ static ty_status check_backend(const ty_device_backend *backend, const ty_plan *
         what = "several stages on one device";
     if (backend->lanes_join == NULL && ty_plan_width(plan) > 1)
         what = "tensor parallelism";
+    if (backend->memory != NULL && ty_plan_lanes(plan, TY_CONTEXT_LANES) > 1)
+        what = "context parallelism";
     if (backend->memory != NULL && plan->zero > 0)
         what = "ZeRO";
     if (backend->memory != NULL && plan->workload->local_steps > 1)
@@ -787,7 +774,7 @@ static ty_status check_plan(const ty_plan *plan, bool is_timed, ty_error *error)
 {
     ty_status status = TY_OK;
 
-    for (int k = TY_CONTEXT_LANES; k < TY_LANE_KIND_COUNT; k++)
+    for (int k = is_timed ? TY_CONTEXT_LANES : TY_EXPERT_LANES; k < TY_LANE_KIND_COUNT; k++)
         if (ty_plan_lanes(plan, (ty_lane_kind)k) > 1)
             return ty_fail(error, TY_EUNSUPPORTED,
                            "the worker cannot run plans with %s parallelism yet",
@@ -916,7 +903,7 @@ void ty_interpreter_close(ty_interpreter *in)
     for (i = 0; i < in->held_count; i++)
         held_close(in, &in->held[i]);
     ty_free(in->held);
-    ty_free(in->lanes);
+    interpreter_lanes_close(in);
     ty_free(in->orders);
     ty_free(in->order_counts);
     ty_free(in->staging);

@@ -15,28 +15,16 @@ static ty_status run_load(ty_interpreter *in, const ty_instruction *load, uint32
                           uint32_t slot, ty_error *error)
 {
     const ty_plan *plan = in->options.plan;
-    const ty_workload *workload = plan->workload;
-    const ty_device_backend *backend = in->options.backend;
-    ty_stage_device *device = interpreter_held(in, load)->device;
-    bool is_first = load->stage == 0, is_last = load->stage + 1 == plan->stage_count;
-    bool is_token = workload->input_kind == TY_INPUT_TOKEN;
-    uint64_t row = ty_shape_elements(&workload->input), j;
-    float *input = is_first && !is_token ? backend->input(device, slot) : NULL;
-    int32_t *tokens = is_first && is_token ? backend->tokens(device, slot) : NULL;
-    int32_t *labels = is_last ? backend->labels(device, slot) : NULL;
+    const ty_dataset *dataset = in->options.dataset;
     uint64_t position =
         in->origin_samples + (uint64_t)(step - in->origin_step) * plan->global_batch +
         (uint64_t)ty_program_global_micro_batch(plan, load->stage, in->replica, load->micro_batch) *
             plan->micro_batch_size;
 
     (void)error;
-    for (j = 0; j < plan->micro_batch_size; j++) {
-        uint64_t sample = ty_dataset_shuffled(in->options.dataset, plan->seed, position + j);
-
-        ty_dataset_sample(in->options.dataset, sample, input != NULL ? input + j * row : NULL,
-                          tokens != NULL ? tokens + j * row : NULL,
-                          labels != NULL ? labels + j * in->labels_per_sample : NULL);
-    }
+    for (uint64_t j = 0; j < plan->micro_batch_size; j++)
+        interpreter_sample_load(in, interpreter_held(in, load), slot, dataset,
+                                ty_dataset_shuffled(dataset, plan->seed, position + j), j);
     return TY_OK;
 }
 
@@ -336,7 +324,7 @@ void *interpreter_compute(void *argument)
     ty_error error = {0};
     ty_status status = TY_OK;
 
-    if (interpreter_is_timed(in) || in->options.plan->tensor_parallel > 1)
+    if (interpreter_is_timed(in) || ty_plan_width(in->options.plan) > 1)
         interpreter_sleep_finely();
     pthread_mutex_lock(&in->lock);
     while (status == TY_OK && in->failure == TY_OK &&

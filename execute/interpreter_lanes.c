@@ -19,17 +19,163 @@ bool interpreter_is_first_lane(const ty_interpreter *in, uint32_t rank)
     return in->rank == rank && in->lane == 0;
 }
 
+static bool lane_row_make(ty_interpreter *in, ty_lane_kind kind)
+{
+    const ty_plan *plan = in->options.plan;
+    const uint32_t width = ty_plan_width(plan), count = ty_plan_lanes(plan, kind);
+    lane_row *row = &in->lanes[kind];
+
+    row->members = ty_alloc(count, sizeof *row->members);
+    if (row->members == NULL)
+        return false;
+    row->count = count;
+    for (uint32_t n = 0; n < count; n++) {
+        const uint32_t lane = ty_plan_lane_along(plan, kind, in->lane, n);
+        row->members[n] = in->rank * width + lane;
+        if (lane == in->lane)
+            row->position = n;
+    }
+    return true;
+}
+
+static bool sample_make(ty_interpreter *in)
+{
+    const uint64_t row = ty_shape_elements(&in->options.plan->workload->input);
+    whole_sample *sample = &in->sample;
+
+    if (in->lanes[TY_CONTEXT_LANES].count == 1)
+        return true;
+    sample->input = ty_alloc(row, sizeof *sample->input);
+    sample->tokens = ty_alloc(row, sizeof *sample->tokens);
+    sample->labels = ty_alloc(in->labels_per_sample, sizeof *sample->labels);
+    return sample->input != NULL && sample->tokens != NULL && sample->labels != NULL;
+}
+
 ty_status interpreter_lanes_open(ty_interpreter *in, ty_error *error)
 {
-    const uint32_t width = ty_plan_width(in->options.plan);
+    bool is_there = true;
 
-    in->lanes = ty_alloc(width, sizeof *in->lanes);
-    if (in->lanes == NULL)
+    for (int k = 0; k < TY_LANE_KIND_COUNT; k++)
+        is_there = is_there && lane_row_make(in, (ty_lane_kind)k);
+    if (!is_there || !sample_make(in))
         return ty_fail(error, TY_ENOMEM, "out of memory for the interpreter");
-    for (uint32_t l = 0; l < width; l++)
-        in->lanes[l] = in->rank * width + l;
     return TY_OK;
 }
+
+void interpreter_lanes_close(ty_interpreter *in)
+{
+    for (int k = 0; k < TY_LANE_KIND_COUNT; k++)
+        ty_free(in->lanes[k].members);
+    ty_free(in->sample.input);
+    ty_free(in->sample.tokens);
+    ty_free(in->sample.labels);
+}
+
+ty_lane_group interpreter_lane_group(ty_interpreter *in)
+{
+    const lane_row *tensor = &in->lanes[TY_TENSOR_LANES], *context = &in->lanes[TY_CONTEXT_LANES];
+
+    return (ty_lane_group){.count = tensor->count,
+                           .position = tensor->position,
+                           .divides_sequence = in->options.plan->sequence_parallel,
+                           .context_count = context->count,
+                           .context_position = context->position,
+                           .exchange = interpreter_lane_exchange,
+                           .context = in};
+}
+
+/* By member and then by lane, as ty_bucket_devices has them. */
+ty_status interpreter_members_find(const ty_interpreter *in, const ty_bucket *bucket,
+                                   bucket_state *state, ty_error *error)
+{
+    const ty_plan *plan = in->options.plan;
+    const uint32_t width = ty_plan_width(plan), lanes = ty_bucket_lane_count(plan, bucket);
+    const uint32_t group = ty_bucket_group_of(plan, bucket, in->lane);
+    uint32_t ranks;
+
+    state->member_count = ty_bucket_device_count(plan, bucket);
+    state->members = ty_alloc(state->member_count, sizeof *state->members);
+    if (state->members == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory for the interpreter");
+    ranks = ty_bucket_members(plan, bucket, state->members);
+    for (uint32_t m = ranks; m-- > 0;) { /* in place: from the last rank down */
+        const uint32_t rank = state->members[m];
+        for (uint32_t n = lanes; n-- > 0;) {
+            const uint32_t process = rank * width + ty_bucket_lane(plan, bucket, group, n);
+            state->members[m * lanes + n] = process;
+            if (rank != in->rank || ty_bucket_lane(plan, bucket, group, n) != in->lane)
+                continue;
+            state->is_member = true;
+            state->position = m * lanes + n;
+        }
+    }
+    return TY_OK;
+}
+
+/* ---- Samples ---------------------------------------------------------------------------- */
+
+/* This lane's tokens of `tokens`, each of `size` bytes. */
+static void tokens_take(const ty_interpreter *in, uint64_t tokens, uint64_t size, const void *whole,
+                        void *own)
+{
+    const lane_row *context = &in->lanes[TY_CONTEXT_LANES];
+    const uint64_t run = tokens / context->count / TY_CONTEXT_RUNS * size;
+
+    for (uint32_t r = 0; r < TY_CONTEXT_RUNS; r++) {
+        const uint64_t start =
+            ty_context_run_start(tokens, context->count, context->position, r) * size;
+        memcpy((char *)own + r * run, (const char *)whole + start, run);
+    }
+}
+
+/* Where a row of a slot's batch is; NULL for what the stage has not. */
+static whole_sample place_of(ty_interpreter *in, const held_stage *held, uint32_t slot,
+                             uint64_t row)
+{
+    const ty_plan *plan = in->options.plan;
+    const ty_device_backend *backend = in->options.backend;
+    const uint32_t lanes = in->lanes[TY_CONTEXT_LANES].count;
+    const uint64_t inputs = ty_shape_elements(&plan->workload->input) / lanes;
+    const bool is_first = held->stage == 0, is_last = held->stage + 1 == plan->stage_count;
+    const bool is_token = plan->workload->input_kind == TY_INPUT_TOKEN;
+    whole_sample place = {
+        .input = is_first && !is_token ? backend->input(held->device, slot) : NULL,
+        .tokens = is_first && is_token ? backend->tokens(held->device, slot) : NULL,
+        .labels = is_last ? backend->labels(held->device, slot) : NULL};
+
+    if (place.input != NULL)
+        place.input += row * inputs;
+    if (place.tokens != NULL)
+        place.tokens += row * inputs;
+    if (place.labels != NULL)
+        place.labels += row * (in->labels_per_sample / lanes);
+    return place;
+}
+
+void interpreter_sample_load(ty_interpreter *in, const held_stage *held, uint32_t slot,
+                             const ty_dataset *dataset, uint64_t sample, uint64_t row)
+{
+    const whole_sample to = place_of(in, held, slot, row), *all = &in->sample;
+    const ty_shape *input = &in->options.plan->workload->input;
+    const uint64_t length = input->dimensions[0];
+
+    if (in->lanes[TY_CONTEXT_LANES].count == 1) {
+        ty_dataset_sample(dataset, sample, to.input, to.tokens, to.labels);
+        return;
+    }
+    ty_dataset_sample(dataset, sample, to.input != NULL ? all->input : NULL,
+                      to.tokens != NULL ? all->tokens : NULL,
+                      to.labels != NULL ? all->labels : NULL);
+    if (to.input != NULL)
+        tokens_take(in, length, ty_shape_elements(input) / length * sizeof *to.input, all->input,
+                    to.input);
+    if (to.tokens != NULL)
+        tokens_take(in, length, sizeof *to.tokens, all->tokens, to.tokens);
+    if (to.labels != NULL)
+        tokens_take(in, in->labels_per_sample, sizeof *to.labels, all->labels, to.labels);
+}
+
+/* ---- Exchanges -------------------------------------------------------------------------- */
 
 /* What happened to the other thread: the partners of this one may then never come. */
 static bool has_failed(ty_interpreter *in)
@@ -74,12 +220,13 @@ ty_status interpreter_lane_exchange(void *context, const ty_lane_exchange *excha
                                     ty_error *error)
 {
     ty_interpreter *in = context;
+    const lane_row *row = &in->lanes[exchange->among];
     ty_collective *running = NULL;
     const ty_collective_options options = {
         .kind = exchange->kind,
         .algorithm = TY_RING,
-        .members = in->lanes,
-        .member_count = ty_plan_width(in->options.plan),
+        .members = row->members,
+        .member_count = row->count,
         .data = exchange->data,
         .count = exchange->count,
         .element = exchange->is_maximum ? TY_ELEMENT_LARGEST_FLOAT : TY_ELEMENT_FLOAT,
@@ -144,7 +291,8 @@ ty_status interpreter_lanes_sum(ty_interpreter *in, uint32_t index, ty_error *er
 {
     const ty_plan *plan = in->options.plan;
     /* Parts of a sequence add up; what compressions made of the same gradient is averaged. */
-    const float factor = plan->sequence_parallel ? 1.0f : 1.0f / (float)ty_plan_width(plan);
+    const float factor =
+        plan->sequence_parallel ? 1.0f : 1.0f / (float)in->lanes[TY_TENSOR_LANES].count;
     uint64_t count;
     float *packed;
     ty_status status;
@@ -157,7 +305,10 @@ ty_status interpreter_lanes_sum(ty_interpreter *in, uint32_t index, ty_error *er
         return ty_fail(error, TY_ENOMEM, "out of memory for gradients");
     whole_copy(in, index, packed, false, factor);
     status = interpreter_lane_exchange(
-        in, &(ty_lane_exchange){.kind = TY_ALL_REDUCE, .data = packed, .count = count}, error);
+        in,
+        &(ty_lane_exchange){
+            .among = TY_TENSOR_LANES, .kind = TY_ALL_REDUCE, .data = packed, .count = count},
+        error);
     if (status == TY_OK)
         whole_copy(in, index, packed, true, factor);
     ty_free(packed);
@@ -173,9 +324,10 @@ double interpreter_lane_square(const ty_interpreter *in, uint32_t index, uint64_
     const ty_device_backend *backend = in->options.backend;
     ty_stage_device *device = bucket->held->device;
     const float *gradients = backend->gradients(device);
+    const uint32_t lanes = in->lanes[TY_TENSOR_LANES].count;
     double sum = backend->square(device, gradients + offset, count), whole = 0;
 
-    if (ty_plan_width(plan) == 1)
+    if (lanes == 1)
         return sum;
     for (uint32_t l = planned->first_layer; l < planned->first_layer + planned->layer_count; l++) {
         gradient_range range = {0, 0};
@@ -190,5 +342,5 @@ double interpreter_lane_square(const ty_interpreter *in, uint32_t index, uint64_
         if (end > range.offset)
             whole += backend->square(device, gradients + range.offset, end - range.offset);
     }
-    return sum - whole + (plan->sequence_parallel ? 0 : whole / ty_plan_width(plan));
+    return sum - whole + (plan->sequence_parallel ? 0 : whole / lanes);
 }

@@ -83,7 +83,7 @@ typedef struct bucket_state {
     held_stage *held;       /* whose parameters they are */
     uint64_t offset, count; /* in the gradients */
     uint32_t member_count, position;
-    uint32_t *members; /* processes: this lane of the plan's */
+    uint32_t *members; /* processes: of the plan's ranks, the lanes that have these gradients */
     uint32_t *hosts;   /* [member_count] of a hierarchical exchange; else NULL */
     bool is_sharded;
     uint64_t share_offset, share_count; /* this rank's share, in the gradients */
@@ -105,10 +105,22 @@ typedef struct step_control { /* summed over all ranks after each step */
 } step_control;
 enum { CONTROL_COUNT = sizeof(step_control) / sizeof(double) };
 
+typedef struct lane_row { /* processes of this rank that differ in one lane number only */
+    uint32_t count, position;
+    uint32_t *members; /* [count] */
+} lane_row;
+
+/* One whole sample, of which each context lane takes its tokens. NULL: without them. */
+typedef struct whole_sample {
+    float *input;
+    int32_t *tokens, *labels;
+} whole_sample;
+
 struct ty_interpreter {
     ty_interpreter_options options;
     uint32_t rank, lane, position, replica; /* rank of the plan, position of the pipeline */
-    uint32_t *lanes;                        /* [width]: the processes of this rank */
+    lane_row lanes[TY_LANE_KIND_COUNT];     /* this lane's row of each kind */
+    whole_sample sample;
     const ty_stage_program *program;
     const ty_device_memory *memory;  /* NULL: the devices' memory is the host's */
     ty_device_link *link;            /* NULL: messages go through the transport */
@@ -259,12 +271,22 @@ void interpreter_shares_only(ty_interpreter *interpreter);
 
 /* ---- Lanes (interpreter_lanes.c) ------------------------------------------------------------- */
 
-/* The processes of this rank. */
+/* The rows of lanes, and the room for a sample. */
 ty_status interpreter_lanes_open(ty_interpreter *in, ty_error *error) TY_MUST_CHECK;
+void interpreter_lanes_close(ty_interpreter *in);
 /* The process of the same lane of a rank. */
 uint32_t interpreter_process(const ty_interpreter *in, uint32_t rank);
 /* Whether this process speaks for a rank. */
 bool interpreter_is_first_lane(const ty_interpreter *in, uint32_t rank);
+/* Finds the processes that exchange a bucket with this one, and this one among them. */
+ty_status interpreter_members_find(const ty_interpreter *in, const ty_bucket *bucket,
+                                   bucket_state *state, ty_error *error) TY_MUST_CHECK;
+/* One sample into row `row` of a slot's batch: of its inputs and labels what the stage has room
+ * for, of its tokens those of this lane. */
+void interpreter_sample_load(ty_interpreter *in, const held_stage *held, uint32_t slot,
+                             const ty_dataset *dataset, uint64_t sample, uint64_t row);
+/* What a stage device is told of its lanes. */
+ty_lane_group interpreter_lane_group(ty_interpreter *in);
 /* For ty_lane_group: `context` is the interpreter. */
 ty_status interpreter_lane_exchange(void *context, const ty_lane_exchange *exchange,
                                     ty_error *error);

@@ -7,7 +7,8 @@
  * are unbiased; the noise scale is S / |G|^2, each averaged over steps first. Both are sums over
  * parameters, so that buckets add up, each with its own b = B / replicas. A replica's gradient is
  * divided by the whole batch already: its mean over b samples is `replicas` times what it holds.
- * Lanes add up what they have of the parameters.
+ * Tensor lanes add up what they have of the parameters. With context lanes nothing is measured:
+ * each of them has the gradient of other tokens, and no replica ever has its own.
  */
 #include "interpreter_state.h"
 
@@ -22,6 +23,7 @@ static bool is_measured(const ty_interpreter *in, uint32_t bucket, uint32_t step
     const ty_bucket *planned = &in->options.plan->buckets[bucket];
 
     return step % NOISE_INTERVAL == 0 && planned->tied_stage == TY_NO_STAGE &&
+           in->lanes[TY_CONTEXT_LANES].count == 1 &&
            !ty_compression_is_lossy(&planned->compression) && in->options.backend->square != NULL &&
            in->options.plan->workload->local_steps <= 1;
 }

@@ -124,6 +124,7 @@ ty_plan *make_plan(const char *workload, const plan_shape *shape)
     plan->zero = shape->zero;
     plan->tensor_parallel = shape->lanes;
     plan->sequence_parallel = shape->divides_sequence;
+    plan->context_parallel = shape->contexts;
     add_stages(plan, shape);
     plan->buckets = ty_alloc(plan->stage_count * shape->buckets + plan->workload->layer_count,
                              sizeof *plan->buckets);

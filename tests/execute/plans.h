@@ -21,6 +21,7 @@ typedef struct plan_shape {
     const char *cluster; /* one-line description of what it is planned for; NULL: nothing known */
     uint32_t lanes;      /* tensor parallel; 0: 1 */
     bool divides_sequence;
+    uint32_t contexts; /* context parallel; 0: 1 */
 } plan_shape;
 
 /** Aborts the test with a message on anything unexpected, as do all here. */

@@ -42,6 +42,10 @@ static const plan_shape shapes[] = {
     {"1f1b 2 stages of 2 lanes along the sequence", .schedule = TY_ONE_F_ONE_B, .replicas = {1, 1},
      .cuts = {13}, .buckets = 2, .global_batch = 8, .micro_batch_size = 2, .lanes = 2,
      .divides_sequence = true},
+    {"data parallel 2 of 2 contexts, zero 1", .replicas = {2}, .buckets = 2, .global_batch = 8,
+     .micro_batch_size = 2, .zero = 1, .contexts = 2},
+    {"2 contexts of 2 lanes", .replicas = {1}, .buckets = 2, .global_batch = 8,
+     .micro_batch_size = 2, .lanes = 2, .contexts = 2},
     {"data parallel 2, int8", .replicas = {2}, .buckets = 2, BATCH,
      .compression = {.kind = TY_COMPRESSION_INT8}},
 };
@@ -91,7 +95,7 @@ static ty_status run_plan(const fixture *f, ty_plan *plan, uint32_t steps, bool 
 static ty_status run(const fixture *f, const plan_shape *shape, uint32_t steps, bool resume,
                      ty_run **out, ty_error *error)
 {
-    const char *workload = shape->lanes > 1 ? "gpt-tiny sequence=16" : "mlp";
+    const char *workload = shape->lanes > 1 || shape->contexts > 1 ? "gpt-tiny sequence=16" : "mlp";
 
     return run_plan(f, make_plan(workload, shape), steps, resume, out, error);
 }

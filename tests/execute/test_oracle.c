@@ -330,6 +330,59 @@ Test(oracle, lanes_along_the_sequence)
     compare("gpt-tiny sequence=32", shapes, sizeof shapes / sizeof shapes[0], 6, 1e-5, 1e-3);
 }
 
+/* Context lanes: each has its runs of every sequence. */
+Test(oracle, context_lanes)
+{
+    static const plan_shape shapes[] = {
+        {"2 contexts", .replicas = {1}, .buckets = 2, BATCH, .contexts = 2},
+        {"4 contexts", .replicas = {1}, .buckets = 1, .global_batch = 8, .micro_batch_size = 4,
+         .contexts = 4},
+        {"data parallel 2, 2 contexts, tree", .replicas = {2}, .buckets = 3, .global_batch = 8,
+         .micro_batch_size = 2, .contexts = 2, .algorithm = TY_TREE},
+        {"2 contexts, zero 2", .replicas = {1}, .buckets = 2, BATCH, .contexts = 2, .zero = 2},
+        {"data parallel 2, 2 contexts, zero 3", .replicas = {2}, .buckets = 2, BATCH, .contexts = 2,
+         .zero = 3},
+        {"gpipe 2 stages of 2 contexts", GPIPE, .replicas = {1, 1}, .cuts = {13}, .buckets = 1,
+         BATCH, .contexts = 2},
+        {"1f1b 2+1 of 2 contexts", ONE_F_ONE_B, .replicas = {2, 1}, .cuts = {13}, .buckets = 2,
+         BATCH, .contexts = 2},
+        {"1f1b 2 stages of 2 contexts, selective", ONE_F_ONE_B, .replicas = {1, 1}, .cuts = {7},
+         .buckets = 2, .global_batch = 8, .micro_batch_size = 2, .contexts = 2,
+         .recompute = TY_RECOMPUTE_SELECTIVE},
+        {"1f1b 2 stages of 2 contexts, full, loss alone", ONE_F_ONE_B, .replicas = {1, 1},
+         .cuts = {27}, .buckets = 1, BATCH, .contexts = 2, .recompute = TY_RECOMPUTE_FULL},
+        {"interleaved 2 x 2 of 2 contexts", INTERLEAVED, .replicas = {1, 1, 1, 1},
+         .cuts = {7, 13, 19}, .buckets = 1, BATCH, .interleave = 2, .contexts = 2},
+        {"zb-h1 2 stages of 2 contexts", ZERO_BUBBLE, .replicas = {1, 1}, .cuts = {13},
+         .buckets = 1, BATCH, .contexts = 2},
+        {"2 contexts, top-k 1", .replicas = {1}, .buckets = 2, BATCH, .contexts = 2,
+         .compression.kind = TY_COMPRESSION_TOP_K, .compression.ratio = 1},
+        {"data parallel 2, 2 contexts, hierarchical", .replicas = {2}, .buckets = 2, BATCH,
+         .contexts = 2, .algorithm = TY_HIERARCHICAL, .cluster = "host:2 gpu:2 @t4 pcie3 eth10"},
+    };
+
+    compare("gpt-tiny sequence=32", shapes, sizeof shapes / sizeof shapes[0], 6, 1e-5, 1e-3);
+}
+
+Test(oracle, context_and_tensor_lanes)
+{
+    static const plan_shape shapes[] = {
+        {"2 x 2", .replicas = {1}, .buckets = 2, BATCH, .lanes = 2, .contexts = 2},
+        {"2 x 2 along the sequence", .replicas = {1}, .buckets = 2, .global_batch = 8,
+         .micro_batch_size = 2, .lanes = 2, .contexts = 2, .divides_sequence = true},
+        {"2 x 4 along the sequence, zero 1", .replicas = {1}, .buckets = 2, BATCH, .lanes = 2,
+         .contexts = 4, .divides_sequence = true, .zero = 1},
+        {"data parallel 2, 2 x 2", .replicas = {2}, .buckets = 1, BATCH, .lanes = 2, .contexts = 2},
+        {"1f1b 2 stages of 2 x 2", ONE_F_ONE_B, .replicas = {1, 1}, .cuts = {13}, .buckets = 2,
+         BATCH, .lanes = 2, .contexts = 2},
+        {"zb-h1 2 stages of 2 x 2 along the sequence", ZERO_BUBBLE, .replicas = {1, 1},
+         .cuts = {13}, .buckets = 1, .global_batch = 8, .micro_batch_size = 2, .lanes = 2,
+         .contexts = 2, .divides_sequence = true},
+    };
+
+    compare("gpt-tiny sequence=32", shapes, sizeof shapes / sizeof shapes[0], 6, 1e-5, 1e-3);
+}
+
 #undef BATCH
 #define BATCH .global_batch = 24, .micro_batch_size = 3
 
@@ -420,7 +473,7 @@ Test(oracle, refusals)
     } rows[] = {
         {{"random-k whose shares differ", .replicas = {2}, .buckets = 1, BATCH, .zero = 1,
           .compression = {.kind = TY_COMPRESSION_RANDOM_K, .ratio = 0.5}},
-         "/buckets/0: found random-k of 931845 elements shared by 2 replicas"},
+         "/buckets/0: found random-k of 931845 elements shared by 2 devices"},
         {{"local steps, fp16", .replicas = {2}, .buckets = 1, BATCH, .local_steps = 3,
           .compression.kind = TY_COMPRESSION_FP16},
          "3 local steps with compressed weights"},
@@ -626,10 +679,102 @@ Test(oracle, lanes_of_a_decoder)
         {"1f1b 2 stages of 2 lanes along the sequence", ONE_F_ONE_B, .replicas = {1, 1},
          .cuts = {7}, .buckets = 1, .global_batch = 8, .micro_batch_size = 2, .lanes = 2,
          .divides_sequence = true},
+        {"2 contexts", .replicas = {1}, .buckets = 2, .global_batch = 8, .micro_batch_size = 2,
+         .contexts = 2},
+        {"2 x 4 along the sequence", .replicas = {1}, .buckets = 2, .global_batch = 8,
+         .micro_batch_size = 2, .lanes = 2, .contexts = 4, .divides_sequence = true},
     };
     char *directory = directory_make(), *path = write_workload(directory, text);
 
     compare(path, shapes, sizeof shapes / sizeof shapes[0], 6, 1e-5, 1e-3);
+    ty_free(path);
+    directory_remove(directory);
+}
+
+/* Without the token types, which the worker does not train. */
+static void save_without_types(const char *path)
+{
+    ty_workload *workload = NULL;
+    ty_layer *embedding;
+    ty_error error = {0};
+
+    cr_assert_eq(ty_workload_open(path, &workload, &error), TY_OK, "%s", error.message);
+    embedding = &workload->layers[0];
+    embedding->parameter_bytes -= embedding->attributes[TY_TOKEN_TYPES] *
+                                  embedding->attributes[TY_FEATURES] * workload->element_bytes;
+    embedding->attributes[TY_TOKEN_TYPES] = 0;
+    cr_assert_eq(ty_workload_save(workload, path, &error), TY_OK, "%s", error.message);
+    ty_workload_free(workload);
+}
+
+/* BERT's form: attention in both directions, a linear layer and a norm of its own before the output
+ * layer. */
+Test(oracle, context_lanes_of_an_encoder)
+{
+    static const char text[] =
+        "{\"schema\": \"trainyard.zoo/1\", \"name\": \"encoder-small\", \"family\": \"encoder\","
+        "\"source\": \"bert-base-mlm.json\", \"blocks\": 2, \"features\": 32, \"heads\": 4,"
+        "\"hidden_features\": 64, \"vocabulary\": 34, \"positions\": 16, \"sequence\": 16,"
+        "\"token_types\": 1, \"token_bytes\": 1, \"head\": \"masked\", \"dataset\": \"synthetic\","
+        "\"global_batch\": 8, \"optimizer\": {\"kind\": \"adamw\", \"learning_rate\": 0.01,"
+        "\"weight_decay\": 0.1, \"beta1\": 0.9, \"beta2\": 0.95, \"epsilon\": 1e-05}}";
+    static const plan_shape shapes[] = {
+        {"2 contexts", .replicas = {1}, .buckets = 2, .global_batch = 8, .micro_batch_size = 2,
+         .contexts = 2},
+        {"4 contexts", .replicas = {1}, .buckets = 1, .global_batch = 8, .micro_batch_size = 4,
+         .contexts = 4},
+        {"2 x 2", .replicas = {1}, .buckets = 2, .global_batch = 8, .micro_batch_size = 2,
+         .lanes = 2, .contexts = 2},
+        {"data parallel 2, 2 contexts", .replicas = {2}, .buckets = 2, .global_batch = 8,
+         .micro_batch_size = 2, .contexts = 2},
+        {"1f1b 2 stages of 2 contexts", ONE_F_ONE_B, .replicas = {1, 1}, .cuts = {8}, .buckets = 1,
+         .global_batch = 8, .micro_batch_size = 2, .contexts = 2},
+    };
+    char *directory = directory_make(), *path = write_workload(directory, text);
+
+    save_without_types(path);
+    compare(path, shapes, sizeof shapes / sizeof shapes[0], 6, 1e-5, 1e-3);
+    ty_free(path);
+    directory_remove(directory);
+}
+
+/* A test set is each lane's tokens of it, and noise is not measured where no replica has a gradient
+ * of its own. */
+Test(oracle, context_lanes_evaluate)
+{
+    static const char text[] =
+        "{\"schema\": \"trainyard.zoo/1\", \"name\": \"decoder-tiny\", \"family\": \"decoder\","
+        "\"source\": \"llama-2-7b.json\", \"blocks\": 2, \"features\": 16, \"heads\": 2,"
+        "\"hidden_features\": 16, \"vocabulary\": 8, \"sequence\": 8, \"longest_sequence\": 8,"
+        "\"token_bytes\": 1, \"dataset\": \"synthetic\", \"global_batch\": 32,"
+        "\"optimizer\": {\"kind\": \"sgd\", \"learning_rate\": 0.1, \"momentum\": 0.9,"
+        "\"weight_decay\": 0}}";
+    static const plan_shape shapes[] = {
+        {"one rank", .replicas = {1}, .buckets = 1, .global_batch = 32, .micro_batch_size = 16},
+        {"1f1b 2+1 of 2 contexts", ONE_F_ONE_B, .replicas = {2, 1}, .cuts = {7}, .buckets = 1,
+         .global_batch = 32, .micro_batch_size = 16, .contexts = 2},
+    };
+    char *directory = directory_make(), *path = write_workload(directory, text);
+    outcome found[2];
+
+    for (int i = 0; i < 2; i++) {
+        ty_job *job = make_job(make_plan(path, &shapes[i]), 4, directory);
+
+        job->evaluate_every = 2;
+        job->until.accuracy = 1;
+        found[i] = outcome_of(job);
+        cr_assert_eq(found[i].run->evaluation_count, 2);
+        cr_assert_eq(found[i].run->noise.steps, 0);
+        ty_job_free(job);
+    }
+    for (int e = 0; e < 2; e++) {
+        const ty_evaluation *one = &found[0].run->evaluations[e];
+        const ty_evaluation *lanes = &found[1].run->evaluations[e];
+        cr_assert_lt(fabs(lanes->loss - one->loss), 1e-4 * one->loss);
+        cr_assert_lt(fabs(lanes->accuracy - one->accuracy), 1e-3);
+    }
+    outcome_free(&found[0]);
+    outcome_free(&found[1]);
     ty_free(path);
     directory_remove(directory);
 }

@@ -77,6 +77,15 @@ static const ty_plan_dimensions dimensions[] = {
     {.tensor_parallel = 2, .sequence_parallel = true},
     {.tensor_parallel = 4},
     {.tensor_parallel = 2, .zero = 3},
+    {.context_parallel = 2},
+    {.context_parallel = 4},
+    {.context_parallel = 2, .recompute = TY_RECOMPUTE_SELECTIVE},
+    {.context_parallel = 2, .recompute = TY_RECOMPUTE_FULL},
+    {.context_parallel = 2, .zero = 2},
+    {.context_parallel = 2, .zero = 3},
+    {.context_parallel = 2, .tensor_parallel = 2},
+    {.context_parallel = 2, .tensor_parallel = 2, .sequence_parallel = true},
+    {.context_parallel = 2, .interleave = 2},
 };
 enum { DIMENSIONS = sizeof dimensions / sizeof *dimensions };
 

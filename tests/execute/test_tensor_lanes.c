@@ -9,11 +9,12 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { MOST_LANES = 4, MOST_EXCHANGES = 8, BATCH = 2, SEQUENCE = 8, VOCABULARY = 37 };
+enum { MOST_LANES = 8, MOST_EXCHANGES = 8, BATCH = 2, SEQUENCE = 16, VOCABULARY = 37 };
+enum { LONG_SEQUENCE = 320 }; /* runs of more queries than attention takes at once */
 
 typedef struct lane_hub {
     pthread_barrier_t barrier;
-    uint32_t lanes;
+    uint32_t lanes; /* all of a rank, which all exchange the same with their like */
     float *data[MOST_LANES];
     ty_lane_exchange log[MOST_EXCHANGES]; /* of lane 0, since it was emptied */
     uint32_t log_count;
@@ -31,20 +32,28 @@ typedef struct lane {
     ty_error error;
 } lane;
 
+/* What the n-th lane of a kind has. */
+static const float *data_of(const lane *own, ty_lane_kind kind, uint32_t n)
+{
+    return own->hub->data[ty_plan_lane_along(own->plan, kind, own->position, n)];
+}
+
 /* Every lane makes the same sums in the same order, of what all had, and then writes its own. */
 static void exchange_here(const lane *own, const ty_lane_exchange *exchange, float *result)
 {
-    const lane_hub *hub = own->hub;
+    const uint32_t lanes = ty_plan_lanes(own->plan, exchange->among);
     const uint64_t count = exchange->count;
 
     for (uint64_t i = 0; exchange->kind != TY_ALL_GATHER && i < count; i++) {
-        result[i] = hub->data[0][i];
-        for (uint32_t l = 1; l < hub->lanes; l++)
-            result[i] = exchange->is_maximum ? fmaxf(result[i], hub->data[l][i])
-                                             : result[i] + hub->data[l][i];
+        result[i] = data_of(own, exchange->among, 0)[i];
+        for (uint32_t l = 1; l < lanes; l++) {
+            const float other = data_of(own, exchange->among, l)[i];
+            result[i] = exchange->is_maximum ? fmaxf(result[i], other) : result[i] + other;
+        }
     }
-    for (uint32_t l = 0; exchange->kind == TY_ALL_GATHER && l < hub->lanes; l++)
-        memcpy(result + l * count, hub->data[l] + l * count, count * sizeof *result);
+    for (uint32_t l = 0; exchange->kind == TY_ALL_GATHER && l < lanes; l++)
+        memcpy(result + l * count, data_of(own, exchange->among, l) + l * count,
+               count * sizeof *result);
 }
 
 static ty_status exchange_in_memory(void *context, const ty_lane_exchange *exchange,
@@ -52,7 +61,8 @@ static ty_status exchange_in_memory(void *context, const ty_lane_exchange *excha
 {
     lane *own = context;
     const uint64_t count =
-        exchange->count * (exchange->kind == TY_ALL_GATHER ? own->hub->lanes : 1);
+        exchange->count *
+        (exchange->kind == TY_ALL_GATHER ? ty_plan_lanes(own->plan, exchange->among) : 1);
     float *result = ty_alloc(count, sizeof *result);
 
     (void)error;
@@ -67,49 +77,79 @@ static ty_status exchange_in_memory(void *context, const ty_lane_exchange *excha
     return TY_OK;
 }
 
+/* The tokens of a sequence that a lane has: the c-th part from the front and the c-th from the end.
+ */
+static void take_tokens(const lane *own, const int32_t *whole, int32_t *part)
+{
+    const uint32_t lanes = ty_plan_lanes(own->plan, TY_CONTEXT_LANES);
+    const uint32_t c = own->position / ty_plan_lanes(own->plan, TY_TENSOR_LANES);
+    const uint64_t length = own->plan->workload->tokens_per_sample;
+    uint32_t taken = 0;
+
+    for (uint64_t i = 0; i < BATCH * length; i++) {
+        const uint64_t of_all = i % length * 2 * lanes / length;
+        if (of_all == c || of_all == 2 * lanes - 1 - c)
+            part[taken++] = whole[i];
+    }
+    cr_assert_eq(taken, BATCH * length / lanes);
+}
+
 static void open_lane(lane *own)
 {
     const ty_plan *plan = own->plan;
+    const uint32_t tensor = ty_plan_lanes(plan, TY_TENSOR_LANES);
     const ty_stage_options options = {.workload = plan->workload,
                                       .layer_count = plan->workload->layer_count,
                                       .micro_batch_size = BATCH,
                                       .slots = 1,
-                                      .loss_scale = 1.0 / (BATCH * SEQUENCE),
+                                      .loss_scale =
+                                          1.0 / (BATCH * (double)plan->workload->tokens_per_sample),
                                       .seed = 7,
                                       .tied_layer = TY_NO_LAYER,
-                                      .lanes = {.count = own->hub->lanes,
-                                                .position = own->position,
+                                      .lanes = {.count = tensor,
+                                                .position = own->position % tensor,
                                                 .divides_sequence = plan->sequence_parallel,
+                                                .context_count = plan->context_parallel,
+                                                .context_position = own->position / tensor,
                                                 .exchange = exchange_in_memory,
                                                 .context = own}};
 
     cr_assert_eq(ty_device_cpu.open(&options, &own->device, &own->error), TY_OK, "%s",
                  own->error.message);
-    memcpy(ty_device_cpu.tokens(own->device, 0), own->tokens,
-           BATCH * SEQUENCE * sizeof *own->tokens);
-    memcpy(ty_device_cpu.labels(own->device, 0), own->labels,
-           BATCH * SEQUENCE * sizeof *own->labels);
+    take_tokens(own, own->tokens, ty_device_cpu.tokens(own->device, 0));
+    take_tokens(own, own->labels, ty_device_cpu.labels(own->device, 0));
 }
 
-/* Whether lane 0 exchanged what the plan says of a pass of one layer. */
+/* The next exchange of the log among the lanes of a kind, from `from` on. */
+static uint32_t next_among(const lane_hub *hub, ty_lane_kind kind, uint32_t from)
+{
+    while (from < hub->log_count && hub->log[from].among != kind)
+        from++;
+    return from;
+}
+
+/* Whether lane 0 exchanged what the plan says of a pass of one layer, among each kind of lanes in
+ * that order. */
 static void check_log(const lane *own, uint32_t layer, bool is_backward)
 {
-    const ty_plan *plan = own->plan;
     ty_inner_collective said[TY_MAX_INNER_COLLECTIVES];
-    const uint32_t count = ty_layer_inner_collectives(plan, layer, is_backward, said);
-    uint32_t met = 0;
+    const uint32_t count = ty_layer_inner_collectives(own->plan, layer, is_backward, said);
+    const lane_hub *hub = own->hub;
+    uint32_t met = 0, at[TY_LANE_KIND_COUNT] = {0};
 
     for (uint32_t i = 0; own->position == 0 && i < count; i++)
         for (uint32_t k = 0; k < said[i].count; k++, met++) {
-            cr_assert_lt(met, own->hub->log_count, "layer %u exchanged too little", layer);
-            cr_assert_eq(own->hub->log[met].kind, said[i].kind, "layer %u", layer);
-            cr_assert_eq(own->hub->log[met].count * sizeof(float), said[i].bytes,
+            const uint32_t found = next_among(hub, said[i].among, at[said[i].among]);
+            cr_assert_lt(found, hub->log_count, "layer %u exchanged too little", layer);
+            cr_assert_eq(hub->log[found].kind, said[i].kind, "layer %u", layer);
+            cr_assert_eq(hub->log[found].count * sizeof(float), said[i].bytes,
                          "layer %u: found %llu bytes, expected %llu", layer,
-                         (unsigned long long)(own->hub->log[met].count * sizeof(float)),
+                         (unsigned long long)(hub->log[found].count * sizeof(float)),
                          (unsigned long long)said[i].bytes);
+            at[said[i].among] = found + 1;
         }
     if (own->position == 0)
-        cr_assert_eq(met, own->hub->log_count, "layer %u exchanged too much", layer);
+        cr_assert_eq(met, hub->log_count, "layer %u exchanged too much", layer);
     pthread_barrier_wait(&own->hub->barrier);
     if (own->position == 0)
         own->hub->log_count = 0;
@@ -135,11 +175,11 @@ static void *run_lane(void *argument)
     return NULL;
 }
 
-/* Gradients of a layer of all lanes, as one device has them; with the sequence divided those of
- * undivided layers are sums over lanes. */
-static float *joined(lane *lanes, const ty_plan *plan, uint32_t layer, uint64_t *count)
+/* Gradients of a layer of the tensor lanes from `lanes` on, as one device has them; with the
+ * sequence divided those of undivided layers are sums over lanes. */
+static float *joined_tensor(lane *lanes, const ty_plan *plan, uint32_t layer, uint64_t *count)
 {
-    const uint32_t width = ty_plan_width(plan);
+    const uint32_t width = ty_plan_lanes(plan, TY_TENSOR_LANES);
     const bool adds = plan->sequence_parallel && ty_tensor_parameter_share(plan, layer) >= 1;
     uint64_t offset, part;
     float *parts, *whole;
@@ -159,6 +199,21 @@ static float *joined(lane *lanes, const ty_plan *plan, uint32_t layer, uint64_t 
     }
     ty_free(parts);
     return whole;
+}
+
+/* And their sum over context lanes. */
+static float *joined(lane *lanes, const ty_plan *plan, uint32_t layer, uint64_t *count)
+{
+    const uint32_t tensor = ty_plan_lanes(plan, TY_TENSOR_LANES);
+    float *sum = joined_tensor(lanes, plan, layer, count);
+
+    for (uint32_t c = 1; c < ty_plan_lanes(plan, TY_CONTEXT_LANES); c++) {
+        float *more = joined_tensor(lanes + c * tensor, plan, layer, count);
+        for (uint64_t i = 0; i < *count; i++)
+            sum[i] += more[i];
+        ty_free(more);
+    }
+    return sum;
 }
 
 static void check_gradients(lane *lanes, const ty_plan *plan, lane *alone)
@@ -204,41 +259,67 @@ static void close_group(lane *lanes, lane_hub *hub)
     pthread_barrier_destroy(&hub->barrier);
 }
 
-static void compare(ty_workload *workload, uint32_t width, bool divides_sequence)
+/* Tensor lanes of one context lane all know its loss, and these add up. */
+static void check_losses(const lane *lanes, const ty_plan *plan, const lane *alone)
+{
+    const uint32_t tensor = ty_plan_lanes(plan, TY_TENSOR_LANES);
+    uint64_t correct = 0, labels = 0;
+    double loss = 0;
+
+    for (uint32_t l = 0; l < ty_plan_width(plan); l++) {
+        const lane *first = &lanes[l - l % tensor];
+        cr_assert_eq(lanes[l].loss, first->loss, "lanes know different losses");
+        loss += lanes[l].loss / tensor;
+        correct += l % tensor == 0 ? lanes[l].correct : 0;
+        labels += l % tensor == 0 ? lanes[l].labels_seen : 0;
+    }
+    cr_assert_lt(fabs(loss - alone->loss), 1e-5 * alone->loss);
+    cr_assert_eq(correct, alone->correct);
+    cr_assert_eq(labels, alone->labels_seen);
+}
+
+static void compare_lanes(ty_workload *workload, uint32_t tensor, uint32_t context,
+                          bool divides_sequence)
 {
     const ty_plan one = {.workload = workload, .micro_batch_size = BATCH};
     const ty_plan plan = {.workload = workload,
                           .micro_batch_size = BATCH,
-                          .tensor_parallel = width,
+                          .tensor_parallel = tensor,
+                          .context_parallel = context,
                           .sequence_parallel = divides_sequence};
-    int32_t tokens[BATCH * SEQUENCE], labels[BATCH * SEQUENCE];
+    int32_t tokens[BATCH * LONG_SEQUENCE], labels[BATCH * LONG_SEQUENCE];
     lane alone[MOST_LANES], lanes[MOST_LANES];
     lane_hub here, hub;
 
-    for (int i = 0; i < BATCH * SEQUENCE; i++) {
+    for (int i = 0; i < BATCH * LONG_SEQUENCE; i++) {
         tokens[i] = i * 11 % VOCABULARY;
         labels[i] = i * 17 % VOCABULARY;
     }
     run_group(alone, &here, &one, tokens, labels);
     run_group(lanes, &hub, &plan, tokens, labels);
-    for (uint32_t l = 0; l < width; l++) {
-        cr_assert_lt(fabs(lanes[l].loss - alone[0].loss), 1e-5 * alone[0].loss);
-        cr_assert_eq(lanes[l].correct, alone[0].correct);
-        cr_assert_eq(lanes[l].loss, lanes[0].loss, "lanes know different losses");
-    }
+    check_losses(lanes, &plan, alone);
     check_gradients(lanes, &plan, alone);
     close_group(alone, &here);
     close_group(lanes, &hub);
+}
+
+/* Of each kind alone, and both. */
+static void compare(ty_workload *workload)
+{
+    static const uint32_t lanes[][2] = {{2, 1}, {4, 1}, {1, 2}, {1, 4}, {2, 2}, {4, 2}, {2, 4}};
+
+    for (size_t i = 0; i < sizeof lanes / sizeof lanes[0]; i++) {
+        compare_lanes(workload, lanes[i][0], lanes[i][1], false);
+        if (lanes[i][0] > 1)
+            compare_lanes(workload, lanes[i][0], lanes[i][1], true);
+    }
 }
 
 Test(tensor_lanes, exchange_what_the_plan_says_and_compute_what_one_does)
 {
     ty_workload *gpt = network_make_gpt(2, 32, 4, SEQUENCE, VOCABULARY);
 
-    for (uint32_t width = 2; width <= MOST_LANES; width *= 2) {
-        compare(gpt, width, false);
-        compare(gpt, width, true);
-    }
+    compare(gpt);
     network_free(gpt);
 }
 
@@ -264,29 +345,76 @@ Test(tensor_lanes, of_a_decoder)
 {
     ty_workload *w = decoder();
 
-    for (uint32_t width = 2; width <= MOST_LANES; width *= 2) {
-        compare(w, width, false);
-        compare(w, width, true);
-    }
+    compare(w);
     network_free(w);
 }
 
-static void expect_refusal(const ty_workload *workload, uint32_t lanes, bool divides_sequence,
-                           const char *words)
+Test(tensor_lanes, of_long_sequences)
 {
-    const ty_stage_options options = {
-        .workload = workload,
-        .layer_count = workload->layer_count,
-        .micro_batch_size = 1,
-        .slots = 1,
-        .tied_layer = TY_NO_LAYER,
-        .lanes = {.count = lanes, .divides_sequence = divides_sequence}};
+    ty_workload *gpt = network_make_gpt(1, 16, 2, LONG_SEQUENCE, VOCABULARY);
+
+    compare_lanes(gpt, 1, 2, false);
+    compare_lanes(gpt, 2, 2, true);
+    network_free(gpt);
+}
+
+/* Attention in both directions. */
+Test(tensor_lanes, of_an_encoder)
+{
+    ty_workload *w = network_new(TY_INPUT_TOKEN, 1, (uint64_t[]){SEQUENCE});
+    int x = network_embedding(w, VOCABULARY, 32, SEQUENCE), y;
+
+    y = network_attention(w, x, 4, 4, 8, true, false);
+    x = network_simple(w, network_join(w, TY_LAYER_ADD, (int[]){x, y}, 2), TY_LAYER_LAYER_NORM);
+    y = network_mlp(w, x, 64, true, false);
+    x = network_simple(w, network_join(w, TY_LAYER_ADD, (int[]){x, y}, 2), TY_LAYER_LAYER_NORM);
+    network_loss(w, network_linear(w, x, VOCABULARY, true));
+    compare(w);
+    network_free(w);
+}
+
+static void expect_group_refusal(const ty_workload *workload, ty_lane_group lanes,
+                                 const char *words)
+{
+    const ty_stage_options options = {.workload = workload,
+                                      .layer_count = workload->layer_count,
+                                      .micro_batch_size = 1,
+                                      .slots = 1,
+                                      .tied_layer = TY_NO_LAYER,
+                                      .lanes = lanes};
     ty_stage_device *device = NULL;
     ty_error error = {0};
 
     cr_assert_neq(ty_device_cpu.open(&options, &device, &error), TY_OK, "%s", words);
     cr_assert_not_null(strstr(error.message, words), "found \"%s\", expected \"%s\"", error.message,
                        words);
+}
+
+static void expect_refusal(const ty_workload *workload, uint32_t lanes, bool divides_sequence,
+                           const char *words)
+{
+    expect_group_refusal(
+        workload, (ty_lane_group){.count = lanes, .divides_sequence = divides_sequence}, words);
+}
+
+Test(tensor_lanes, says_which_sequences_cannot_be_divided)
+{
+    ty_workload *w = decoder();
+
+    expect_group_refusal(w, (ty_lane_group){.context_count = 3}, "sequences of 16 tokens");
+    expect_group_refusal(w,
+                         (ty_lane_group){.count = 4, .context_count = 8, .divides_sequence = true},
+                         "sequences of 2 tokens among 4 lanes");
+    network_free(w);
+    w = network_new(TY_INPUT_TOKEN, 1, (uint64_t[]){SEQUENCE});
+    network_loss(
+        w, network_linear(w, network_lstm(w, network_embedding(w, VOCABULARY, 32, 0), 32, true),
+                          VOCABULARY, false));
+    expect_group_refusal(w, (ty_lane_group){.context_count = 2}, "lstm) is not of tokens");
+    network_free(w);
+    w = network_make_lenet();
+    expect_group_refusal(w, (ty_lane_group){.context_count = 2}, "sequences of 0 tokens");
+    network_free(w);
 }
 
 Test(tensor_lanes, says_what_cannot_be_divided)

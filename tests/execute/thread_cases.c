@@ -98,6 +98,7 @@ static const plan_shape of_lanes[] = {
     {"data parallel 2 of 2 lanes", .replicas = {2}, .buckets = 2, BATCH, .lanes = 2},
     {"1f1b 2 stages of 2 lanes along the sequence", .schedule = TY_ONE_F_ONE_B, .replicas = {1, 1},
      .cuts = {13}, .buckets = 1, BATCH, .lanes = 2, .divides_sequence = true},
+    {"2 contexts of 2 lanes", .replicas = {1}, .buckets = 2, BATCH, .lanes = 2, .contexts = 2},
 };
 
 static ty_status jobs_run(const char *workload, const plan_shape *shapes, size_t count,

@@ -1,0 +1,125 @@
+/* Context lanes: which tokens a lane has, and how attention gets at those of the others (Dubey et
+ * al., "The Llama 3 Herd of Models", 2024, section 3.3.2). */
+#include "cpu_layer.h"
+
+#include <string.h>
+
+/* ---- Parts ---- */
+
+uint32_t cpu_context_count(const ty_stage_options *options)
+{
+    return options->lanes.context_count > 1 ? options->lanes.context_count : 1;
+}
+
+/* The loss has no sequence of its own. */
+ty_shape cpu_context_shape(const ty_stage_options *options, const ty_shape *whole)
+{
+    const uint32_t lanes = cpu_context_count(options);
+    ty_shape shape = *whole;
+
+    if (shape.dimensions[0] % lanes == 0)
+        shape.dimensions[0] /= lanes;
+    return shape;
+}
+
+static cpu_token_runs runs_of(uint64_t sequence, uint32_t lanes, uint32_t lane)
+{
+    cpu_token_runs runs = {.count = 1, .length = sequence};
+
+    if (lanes == 1)
+        return runs;
+    runs.count = TY_CONTEXT_RUNS;
+    runs.length = sequence / lanes / TY_CONTEXT_RUNS;
+    for (uint32_t r = 0; r < runs.count; r++)
+        runs.starts[r] = ty_context_run_start(sequence, lanes, lane, r);
+    return runs;
+}
+
+cpu_token_runs cpu_token_runs_of(const ty_stage_options *options, uint64_t sequence)
+{
+    return runs_of(sequence, cpu_context_count(options), options->lanes.context_position);
+}
+
+/* Batches that are not along the sequence have no tokens to be divided. */
+ty_status cpu_context_check(const ty_stage_options *options, ty_error *error)
+{
+    const uint32_t lanes = cpu_context_count(options);
+    const ty_shape *batch = &options->workload->input;
+    ty_status status = ty_context_check(options->workload, lanes, error);
+
+    if (status == TY_OK && lanes > 1 &&
+        (batch->dimension_count > 2 ||
+         batch->dimensions[0] != options->workload->tokens_per_sample))
+        return ty_fail(error, TY_EUNSUPPORTED,
+                       "%s: found samples whose first dimension is %llu among %u context lanes, "
+                       "expected one of %llu tokens",
+                       options->workload->name, (unsigned long long)batch->dimensions[0], lanes,
+                       (unsigned long long)options->workload->tokens_per_sample);
+    return status;
+}
+
+/* ---- Exchanges ---- */
+
+/* Rows between the whole sequences and the lanes' pieces, [lane][B][T / lanes][columns]. */
+static void pieces_copy(const ty_stage_device *stage, const cpu_context_rows *rows, bool to_whole,
+                        float *pieces, float *whole)
+{
+    const uint32_t lanes = cpu_context_count(&stage->options);
+
+    for (uint32_t l = 0; l < lanes; l++) {
+        const cpu_token_runs runs = runs_of(rows->sequence, lanes, l);
+        const uint64_t count = runs.length * rows->columns;
+        for (uint64_t b = 0; b < cpu_batch(stage); b++)
+            for (uint32_t r = 0; r < runs.count; r++, pieces += count) {
+                float *run = whole + (b * rows->sequence + runs.starts[r]) * rows->columns;
+                memcpy(to_whole ? run : pieces, to_whole ? pieces : run, count * sizeof *run);
+            }
+    }
+}
+
+static ty_status exchange(ty_stage_device *stage, ty_collective_kind kind, uint64_t count,
+                          float *pieces, ty_error *error)
+{
+    const ty_lane_group *lanes = &stage->options.lanes;
+
+    return lanes->exchange(
+        lanes->context,
+        &(ty_lane_exchange){
+            .among = TY_CONTEXT_LANES, .kind = kind, .data = pieces, .count = count},
+        error);
+}
+
+static uint64_t own_rows(const ty_stage_device *stage, const cpu_context_rows *rows)
+{
+    return cpu_batch(stage) * rows->sequence / cpu_context_count(&stage->options);
+}
+
+ty_status cpu_context_gather(ty_stage_device *stage, const cpu_context_rows *rows, const float *own,
+                             float *pieces, float *whole, ty_error *error)
+{
+    const uint64_t count = own_rows(stage, rows);
+    float *to = pieces + stage->options.lanes.context_position * count * rows->columns;
+    ty_status status;
+
+    for (uint64_t r = 0; r < count; r++)
+        memcpy(to + r * rows->columns, own + r * rows->stride, rows->columns * sizeof *to);
+    status = exchange(stage, TY_ALL_GATHER, count * rows->columns, pieces, error);
+    if (status == TY_OK)
+        pieces_copy(stage, rows, true, pieces, whole);
+    return status;
+}
+
+ty_status cpu_context_scatter(ty_stage_device *stage, const cpu_context_rows *rows, float *whole,
+                              float *pieces, float *own, ty_error *error)
+{
+    const uint32_t lanes = cpu_context_count(&stage->options);
+    const uint64_t count = own_rows(stage, rows);
+    const float *from = pieces + stage->options.lanes.context_position * count * rows->columns;
+    ty_status status;
+
+    pieces_copy(stage, rows, false, pieces, whole);
+    status = exchange(stage, TY_REDUCE_SCATTER, lanes * count * rows->columns, pieces, error);
+    for (uint64_t r = 0; r < count && status == TY_OK; r++)
+        memcpy(own + r * rows->stride, from + r * rows->columns, rows->columns * sizeof *own);
+    return status;
+}
