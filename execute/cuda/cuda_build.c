@@ -120,165 +120,6 @@ void cuda_buffers_free(ty_stage_device *stage)
     ty_free(stage->host_blocks);
 }
 
-/* ---- Parameters: placed as the CPU backend places them ---- */
-
-static uint32_t layer_tensors(const ty_workload *workload, uint32_t layer,
-                              cuda_tensor tensors[CUDA_MAX_TENSORS])
-{
-    const cuda_kind *kind = cuda_kind_of(workload->layers[layer].kind);
-
-    return kind == NULL || kind->tensors == NULL ? 0 : kind->tensors(workload, layer, tensors);
-}
-
-static bool is_in_stage(const ty_stage_options *options, uint32_t layer)
-{
-    return layer >= options->first_layer && layer - options->first_layer < options->layer_count;
-}
-
-/* The layer whose matrix this one uses. */
-static uint32_t matrix_owner(const ty_workload *workload, uint32_t layer)
-{
-    uint32_t owner = workload->layers[layer].tied_to;
-
-    return owner == TY_NO_LAYER ? layer : owner;
-}
-
-/* Whether the layer's matrix lies behind all slices, because another stage has a copy. */
-static bool is_matrix_apart(const ty_stage_options *options, uint32_t layer)
-{
-    uint32_t tied = options->tied_layer;
-
-    return tied != TY_NO_LAYER &&
-           matrix_owner(options->workload, layer) == matrix_owner(options->workload, tied);
-}
-
-/* Parameters in the layer's own slice, checked against the workload's figure. */
-static ty_status slice_count(const ty_stage_options *options, uint32_t index, uint64_t *out,
-                             ty_error *error)
-{
-    const ty_workload *workload = options->workload;
-    const ty_layer *layer = &workload->layers[index];
-    cuda_tensor tensors[CUDA_MAX_TENSORS] = {0};
-    uint32_t count = layer_tensors(workload, index, tensors);
-    uint64_t own = 0;
-
-    *out = 0;
-    for (uint32_t t = 0; t < count; t++) {
-        bool is_tied = t == 0 && layer->tied_to != TY_NO_LAYER;
-        own += is_tied ? 0 : tensors[t].count;
-        *out += is_tied || (t == 0 && is_matrix_apart(options, index)) ? 0 : tensors[t].count;
-    }
-    if (own * workload->element_bytes != layer->parameter_bytes)
-        return ty_fail(error, TY_EINVAL,
-                       "layer %s: found %llu parameter bytes, its attributes make %llu",
-                       layer->name, (unsigned long long)layer->parameter_bytes,
-                       (unsigned long long)(own * workload->element_bytes));
-    return TY_OK;
-}
-
-static ty_status parameters_place(ty_stage_device *stage, ty_error *error)
-{
-    const ty_stage_options *options = &stage->options;
-    cuda_tensor tensors[CUDA_MAX_TENSORS] = {0};
-    uint64_t offset = 0, count = 0;
-    ty_status status = TY_OK;
-
-    stage->layer_offsets = ty_alloc((size_t)options->layer_count + 1, sizeof *stage->layer_offsets);
-    if (stage->layer_offsets == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory for the table of layers");
-    for (uint32_t i = 0; i < options->layer_count; i++) {
-        TY_CHECK(slice_count(options, options->first_layer + i, &count, error), status, done);
-        stage->layer_offsets[i] = offset;
-        offset += count;
-    }
-    stage->layer_offsets[options->layer_count] = offset;
-    stage->tied_offset = offset;
-    if (options->tied_layer != TY_NO_LAYER) {
-        if (!is_in_stage(options, options->tied_layer) ||
-            layer_tensors(options->workload, options->tied_layer, tensors) == 0)
-            return ty_fail(error, TY_EINVAL,
-                           "tied layer %u is not a layer with a matrix of this stage",
-                           (unsigned)options->tied_layer);
-        stage->tied_count = tensors[0].count;
-    }
-    stage->parameter_count = offset + stage->tied_count;
-done:
-    return status;
-}
-
-/* Where the tensors of a node's layer lie. */
-static ty_status parameters_locate(const ty_stage_device *stage, cuda_node *node, ty_error *error)
-{
-    const ty_stage_options *options = &stage->options;
-    cuda_tensor tensors[CUDA_MAX_TENSORS] = {0};
-    uint32_t layer = node->layer_index, owner = matrix_owner(options->workload, layer);
-    uint32_t count = layer_tensors(options->workload, layer, tensors);
-    uint64_t offset = stage->layer_offsets[layer - options->first_layer];
-
-    for (uint32_t t = 0; t < count; t++) {
-        if (t == 0 && is_matrix_apart(options, layer)) {
-            node->offsets[0] = stage->tied_offset;
-        } else if (t == 0 && owner != layer) {
-            if (!is_in_stage(options, owner))
-                return ty_fail(error, TY_EINVAL,
-                               "layer %s uses the matrix of layer %s, which is in another stage "
-                               "and not named as tied",
-                               node->layer->name, options->workload->layers[owner].name);
-            node->offsets[0] = stage->layer_offsets[owner - options->first_layer];
-        } else {
-            node->offsets[t] = offset;
-            offset += tensors[t].count;
-        }
-    }
-    return TY_OK;
-}
-
-static void tensor_fill(const ty_stage_device *stage, float *parameters, uint32_t layer, uint32_t t,
-                        const cuda_tensor *tensor, uint64_t offset)
-{
-    float *to = parameters + offset;
-
-    if (tensor->deviation > 0.0) {
-        ty_init_normal(stage->options.seed, layer, t, tensor->deviation, 0, tensor->count, to);
-        return;
-    }
-    for (uint64_t i = 0; i < tensor->count; i++)
-        to[i] = tensor->constant;
-}
-
-/* Made on the host. A shared matrix starts as its owner would have it, whoever holds the copy. */
-static ty_status parameters_fill(ty_stage_device *stage, ty_error *error)
-{
-    const ty_workload *workload = stage->options.workload;
-    float *host = ty_alloc(stage->parameter_count, sizeof *host);
-    ty_status status = TY_OK;
-
-    if (host == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory for initial weights");
-    for (uint32_t n = 0; n < stage->node_count; n++) {
-        const cuda_node *node = &stage->nodes[n];
-        uint32_t owner = matrix_owner(workload, node->layer_index);
-        cuda_tensor own[CUDA_MAX_TENSORS] = {0}, first[CUDA_MAX_TENSORS] = {0};
-        uint32_t count = layer_tensors(workload, node->layer_index, own);
-
-        layer_tensors(workload, owner, first);
-        if (count > 0)
-            tensor_fill(stage, host, owner, 0, &first[0], node->offsets[0]);
-        for (uint32_t t = 1; t < count; t++)
-            tensor_fill(stage, host, node->layer_index, t, &own[t], node->offsets[t]);
-    }
-    CUDA_CHECK(cudaMemcpyAsync(stage->parameters, host, stage->parameter_count * sizeof *host,
-                               cudaMemcpyHostToDevice, stage->stream),
-               status, done);
-    if (stage->type != CUDA_TYPE_FLOAT)
-        cuda_convert(CUDA_TYPE_FLOAT, stage->parameters, stage->type, stage->weights,
-                     stage->parameter_count, stage->stream);
-    CUDA_CHECK(cudaStreamSynchronize(stage->stream), status, done);
-done:
-    ty_free(host);
-    return status;
-}
-
 /* ---- Values and nodes ---- */
 
 /* Value 0 is the stage's input, value 1 + i what its i-th layer makes. */
@@ -308,7 +149,7 @@ static void trains_find(const ty_workload *workload, bool *trains)
         const ty_layer *layer = &workload->layers[l];
         cuda_tensor tensors[CUDA_MAX_TENSORS] = {0};
 
-        trains[l] = !layer->is_frozen && layer_tensors(workload, l, tensors) > 0;
+        trains[l] = !layer->is_frozen && cuda_layer_tensors(workload, l, tensors) > 0;
         for (uint32_t i = 0; i < layer->input_count; i++)
             trains[l] = trains[l] || trains[layer->inputs[i]];
     }
@@ -341,7 +182,7 @@ static ty_status node_add(ty_stage_device *stage, uint32_t index, ty_error *erro
         return ty_fail(error, TY_ENOMEM, "out of memory for layer %s", layer->name);
     for (uint32_t i = 0; i < node->input_count; i++)
         node->inputs[i] = value_of(options, layer, i);
-    return parameters_locate(stage, node, error);
+    return cuda_parameters_locate(stage, node, error);
 }
 
 static ty_status layers_lower(ty_stage_device *stage, const bool *trains, ty_error *error)
@@ -581,7 +422,7 @@ ty_status cuda_build(ty_stage_device *stage, ty_error *error)
 {
     ty_status status = TY_OK;
 
-    TY_CHECK(parameters_place(stage, error), status, cleanup);
+    TY_CHECK(cuda_parameters_place(stage, error), status, cleanup);
     TY_CHECK(lower(stage, error), status, cleanup);
     for (uint32_t n = 0; n < stage->node_count; n++) {
         cuda_node *node = &stage->nodes[n];
@@ -599,7 +440,7 @@ ty_status cuda_build(ty_stage_device *stage, ty_error *error)
                          (unsigned)stage->options.slots, (unsigned)stage->options.micro_batch_size);
         goto cleanup;
     }
-    status = parameters_fill(stage, error);
+    status = cuda_parameters_fill(stage, error);
 cleanup:
     return status;
 }

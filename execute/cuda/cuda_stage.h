@@ -132,7 +132,7 @@ struct ty_stage_device {
     uint64_t memory_bytes;
 };
 
-/* ---- Building (cuda_build.c) ---- */
+/* ---- Building (cuda_build.c, parameters in cuda_parameters.c) ---- */
 
 const cuda_kind *cuda_kind_of(ty_layer_kind kind);
 ty_status cuda_build(ty_stage_device *stage, ty_error *error) TY_MUST_CHECK;
@@ -142,6 +142,15 @@ void *cuda_host_buffer(ty_stage_device *stage, uint64_t bytes);
 void cuda_buffers_free(ty_stage_device *stage);
 ty_status cuda_supports(const ty_workload *workload, uint32_t first_layer, uint32_t layer_count,
                         ty_error *error);
+
+uint32_t cuda_layer_tensors(const ty_workload *workload, uint32_t layer,
+                            cuda_tensor tensors[CUDA_MAX_TENSORS]);
+/** Offsets of all layers, and of one node's tensors; needs no memory yet. */
+ty_status cuda_parameters_place(ty_stage_device *stage, ty_error *error) TY_MUST_CHECK;
+ty_status cuda_parameters_locate(const ty_stage_device *stage, cuda_node *node,
+                                 ty_error *error) TY_MUST_CHECK;
+/** Initial weights. */
+ty_status cuda_parameters_fill(ty_stage_device *stage, ty_error *error) TY_MUST_CHECK;
 
 extern const cuda_kind cuda_linear, cuda_conv2d, cuda_pool_kind, cuda_relu, cuda_gelu, cuda_silu,
     cuda_tanh, cuda_layer_norm, cuda_rms_norm, cuda_batch_norm_kind, cuda_embedding_kind,
