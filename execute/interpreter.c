@@ -756,13 +756,6 @@ static ty_status check_backend(const ty_device_backend *backend, const ty_plan *
         what = "ZeRO";
     if (backend->memory != NULL && plan->workload->local_steps > 1)
         what = "local steps";
-    for (uint32_t s = 0; s < plan->stage_count; s++)
-        if (backend->memory != NULL && plan->stages[s].recompute == TY_RECOMPUTE_SELECTIVE)
-            what = "selective recomputing";
-    for (uint32_t s = 1; s < plan->stage_count; s++)
-        if (backend->memory != NULL &&
-            ty_workload_crossing(plan->workload, plan->stages[s].first_layer, NULL) > 1)
-            what = "several tensors across a cut";
     if (what == NULL)
         return TY_OK;
     return ty_fail(error, TY_EUNSUPPORTED, "backend \"%s\" cannot run plan \"%s\" yet: found %s",

@@ -122,97 +122,146 @@ void cuda_buffers_free(ty_stage_device *stage)
 
 /* ---- Values and nodes ---- */
 
-/* Value 0 is the stage's input, value 1 + i what its i-th layer makes. */
-static uint32_t value_of(const ty_stage_options *options, const ty_layer *layer, uint32_t i)
+/* What lowering needs to know beside the stage itself. */
+typedef struct lowering {
+    ty_stage_device *stage;
+    const ty_workload *workload;
+    uint32_t first, end;            /* layers */
+    uint32_t before_count, *before; /* layers whose outputs cross the cut before the stage */
+    uint32_t behind_count, *behind; /* and that behind it */
+    uint32_t first_backward;        /* layers before it have no backward */
+    bool *trains; /* [layer_count of the workload]: a parameter at or before it is trained */
+    bool *is_written;
+} lowering;
+
+/* The value that a layer makes: what crosses (the batch counts as one) comes before those of the
+ * stage's layers. */
+static uint32_t value_of(const lowering *low, uint32_t producer)
 {
-    return layer->input_count == 0 ? 0 : layer->inputs[i] + 1 - options->first_layer;
+    uint32_t at = 0;
+
+    if (producer >= low->first)
+        return low->before_count + producer - low->first;
+    while (low->before[at] != producer)
+        at++;
+    return at;
 }
 
-static ty_status inputs_check(const ty_stage_options *options, const ty_layer *layer,
-                              ty_error *error)
+static uint32_t input_of(const lowering *low, const ty_layer *layer, uint32_t i)
 {
-    if (layer->input_count == 0 && options->first_layer > 0)
+    return layer->input_count == 0 ? 0 : value_of(low, layer->inputs[i]);
+}
+
+static ty_status inputs_check(const lowering *low, const ty_layer *layer, ty_error *error)
+{
+    if (layer->input_count == 0 && low->first > 0)
         return ty_fail(error, TY_EINVAL, "layer %s reads the batch, which only stage 0 has",
                        layer->name);
-    for (uint32_t k = 0; k < layer->input_count; k++)
-        if (layer->inputs[k] + 1 < options->first_layer)
-            return ty_fail(error, TY_EINVAL,
-                           "layer %s reads layer %s, which is not the end of the stage before",
-                           layer->name, options->workload->layers[layer->inputs[k]].name);
     return TY_OK;
 }
 
 /* Whether anything at or before each layer is trained: what backward has to reach. */
-static void trains_find(const ty_workload *workload, bool *trains)
+static void trains_find(lowering *low)
 {
-    for (uint32_t l = 0; l < workload->layer_count; l++) {
-        const ty_layer *layer = &workload->layers[l];
-        cuda_tensor tensors[CUDA_MAX_TENSORS] = {0};
+    for (uint32_t l = 0; l < low->workload->layer_count; l++) {
+        const ty_layer *layer = &low->workload->layers[l];
 
-        trains[l] = !layer->is_frozen && cuda_layer_tensors(workload, l, tensors) > 0;
+        low->trains[l] = ty_layer_is_trained(low->workload, l);
         for (uint32_t i = 0; i < layer->input_count; i++)
-            trains[l] = trains[l] || trains[layer->inputs[i]];
+            low->trains[l] = low->trains[l] || low->trains[layer->inputs[i]];
     }
 }
 
-static cuda_value value_make(const ty_stage_device *stage, uint32_t at, const ty_shape *shape,
-                             bool needs_gradient)
+static void value_make(lowering *low, uint32_t at, const ty_shape *shape, bool needs_gradient)
 {
-    return (cuda_value){.shape = *shape,
-                        .count = ty_shape_elements(shape) * stage->options.micro_batch_size,
-                        .same_as = at,
-                        .needs_gradient = needs_gradient};
+    const uint64_t batch = low->stage->options.micro_batch_size;
+
+    low->stage->values[at] = (cuda_value){.shape = *shape,
+                                          .count = ty_shape_elements(shape) * batch,
+                                          .same_as = at,
+                                          .needs_gradient = needs_gradient};
 }
 
-static ty_status node_add(ty_stage_device *stage, uint32_t index, ty_error *error)
+static ty_status node_add(lowering *low, uint32_t index, ty_error *error)
 {
-    const ty_stage_options *options = &stage->options;
-    const ty_layer *layer = &options->workload->layers[index];
+    ty_stage_device *stage = low->stage;
+    const ty_layer *layer = &low->workload->layers[index];
+    const uint32_t owner = layer->tied_to;
     cuda_node *node = &stage->nodes[stage->node_count];
 
     *node = (cuda_node){.kind = cuda_kind_of(layer->kind),
                         .layer = layer,
                         .layer_index = index,
                         .input_count = layer->input_count > 0 ? layer->input_count : 1,
-                        .output = index + 1 - options->first_layer};
+                        .output = value_of(low, index)};
+    node->is_matrix_frozen = owner != TY_NO_LAYER && low->workload->layers[owner].is_frozen;
     node->inputs = ty_alloc(node->input_count, sizeof *node->inputs);
     node->adds = ty_alloc(node->input_count, sizeof *node->adds);
     stage->node_count++;
     if (node->inputs == NULL || node->adds == NULL)
         return ty_fail(error, TY_ENOMEM, "out of memory for layer %s", layer->name);
     for (uint32_t i = 0; i < node->input_count; i++)
-        node->inputs[i] = value_of(options, layer, i);
+        node->inputs[i] = input_of(low, layer, i);
     return cuda_parameters_locate(stage, node, error);
 }
 
-static ty_status layers_lower(ty_stage_device *stage, const bool *trains, ty_error *error)
+/* The batch, or what crosses the cut before the stage. */
+static ty_status lower_input(lowering *low, ty_error *error)
 {
-    const ty_stage_options *options = &stage->options;
-    const ty_workload *workload = options->workload;
-    uint32_t first = options->first_layer;
+    ty_stage_device *stage = low->stage;
     ty_status status = TY_OK;
 
-    stage->values[0] =
-        value_make(stage, 0, first == 0 ? &workload->input : &workload->layers[first - 1].output,
-                   first > 0 && trains[first - 1]);
-    for (uint32_t i = 0; i < options->layer_count; i++) {
-        const ty_layer *layer = &workload->layers[first + i];
-        cuda_value *made = &stage->values[i + 1];
+    if (low->first == 0) {
+        value_make(low, 0, &low->workload->input, false);
+        if (low->workload->input_kind != TY_INPUT_TOKEN)
+            status = cuda_cut_add(stage, &stage->before, 0, false, error);
+        return status;
+    }
+    for (uint32_t i = 0; i < low->before_count && status == TY_OK; i++) {
+        const uint32_t producer = low->before[i];
 
-        TY_CHECK(inputs_check(options, layer, error), status, done);
-        *made = value_make(stage, i + 1, &layer->output, trains[first + i]);
+        value_make(low, i, &low->workload->layers[producer].output, low->trains[producer]);
+        status = cuda_cut_add(stage, &stage->before, i, producer >= low->first_backward, error);
+    }
+    return status;
+}
+
+static ty_status lower_layers(lowering *low, ty_error *error)
+{
+    ty_status status = TY_OK;
+
+    for (uint32_t l = low->first; l < low->end && status == TY_OK; l++) {
+        const ty_layer *layer = &low->workload->layers[l];
+        const uint32_t made = value_of(low, l);
+
+        TY_CHECK(inputs_check(low, layer, error), status, done);
+        value_make(low, made, &layer->output, low->trains[l]);
         if (layer->kind == TY_LAYER_FLATTEN)
-            made->same_as = stage->values[value_of(options, layer, 0)].same_as;
+            low->stage->values[made].same_as = low->stage->values[input_of(low, layer, 0)].same_as;
         else
-            TY_CHECK(node_add(stage, first + i, error), status, done);
+            status = node_add(low, l, error);
     }
 done:
     return status;
 }
 
-/* Backward goes down the nodes: the first to reach a gradient writes it, later ones add. */
+/* What crosses the cut behind the stage; behind a loss nothing. */
+static ty_status lower_output(lowering *low, ty_error *error)
+{
+    ty_stage_device *stage = low->stage;
+    ty_status status = TY_OK;
+
+    for (uint32_t i = 0; i < low->behind_count && status == TY_OK; i++)
+        status = cuda_cut_add(stage, &stage->behind, value_of(low, low->behind[i]),
+                              low->behind[i] >= low->first_backward, error);
+    return status;
+}
+
+/* Backward goes down the nodes: the first to reach a gradient writes it, later ones add, and all
+ * where a neighbour was before them. */
 static void gradients_order(ty_stage_device *stage, bool *is_written)
 {
+    cuda_cut_order(stage, is_written);
     for (uint32_t n = stage->node_count; n-- > 0;) {
         cuda_node *node = &stage->nodes[n];
 
@@ -231,32 +280,53 @@ static void gradients_order(ty_stage_device *stage, bool *is_written)
     }
 }
 
+/* The tables, with room for what crosses, and the stage's. */
+static ty_status lowering_start(lowering *low, ty_error *error)
+{
+    const ty_workload *workload = low->workload;
+    ty_stage_device *stage = low->stage;
+
+    low->before = ty_alloc((size_t)low->first + 1, sizeof *low->before);
+    low->behind = ty_alloc((size_t)low->end + 1, sizeof *low->behind);
+    low->trains = ty_alloc(workload->layer_count, sizeof *low->trains);
+    if (low->before == NULL || low->behind == NULL || low->trains == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory for the table of layers");
+    low->before_count =
+        low->first == 0 ? 1 : ty_workload_crossing(workload, low->first, low->before);
+    low->behind_count = low->end == workload->layer_count
+                            ? 0
+                            : ty_workload_crossing(workload, low->end, low->behind);
+    stage->value_count = low->before_count + low->end - low->first;
+    stage->values = ty_alloc(stage->value_count, sizeof *stage->values);
+    stage->nodes = ty_alloc(low->end - low->first, sizeof *stage->nodes);
+    low->is_written = ty_alloc(stage->value_count, sizeof *low->is_written);
+    if (stage->values == NULL || stage->nodes == NULL || low->is_written == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory for %u tensors",
+                       (unsigned)stage->value_count);
+    return TY_OK;
+}
+
 static ty_status lower(ty_stage_device *stage, ty_error *error)
 {
     const ty_stage_options *options = &stage->options;
-    const ty_workload *workload = options->workload;
-    uint32_t last = options->first_layer + options->layer_count - 1;
-    bool *trains = ty_alloc(workload->layer_count, sizeof *trains);
-    bool *is_written = ty_alloc((size_t)options->layer_count + 1, sizeof *is_written);
+    lowering low = {.stage = stage,
+                    .workload = options->workload,
+                    .first = options->first_layer,
+                    .first_backward = ty_workload_first_backward(options->workload),
+                    .end = options->first_layer + options->layer_count};
     ty_status status = TY_OK;
 
-    stage->value_count = options->layer_count + 1;
-    stage->values = ty_alloc(stage->value_count, sizeof *stage->values);
-    stage->nodes = ty_alloc(options->layer_count, sizeof *stage->nodes);
-    if (trains == NULL || is_written == NULL || stage->values == NULL || stage->nodes == NULL) {
-        status = ty_fail(error, TY_ENOMEM, "out of memory for %u layers",
-                         (unsigned)options->layer_count);
-        goto cleanup;
-    }
-    trains_find(workload, trains);
-    TY_CHECK(layers_lower(stage, trains, error), status, cleanup);
-    gradients_order(stage, is_written);
-    stage->output = workload->layers[last].kind == TY_LAYER_SOFTMAX_CROSS_ENTROPY
-                        ? CUDA_NONE
-                        : stage->value_count - 1;
+    TY_CHECK(lowering_start(&low, error), status, cleanup);
+    trains_find(&low);
+    TY_CHECK(lower_input(&low, error), status, cleanup);
+    TY_CHECK(lower_layers(&low, error), status, cleanup);
+    TY_CHECK(lower_output(&low, error), status, cleanup);
+    gradients_order(stage, low.is_written);
 cleanup:
-    ty_free(trains);
-    ty_free(is_written);
+    ty_free(low.before);
+    ty_free(low.behind);
+    ty_free(low.trains);
+    ty_free(low.is_written);
     return status;
 }
 
@@ -290,7 +360,7 @@ static bool values_allocate(ty_stage_device *stage)
 
     for (uint32_t v = 0; v < stage->value_count; v++) {
         cuda_value *value = &stage->values[v];
-        bool is_loss = v == stage->value_count - 1 && stage->output == CUDA_NONE;
+        bool is_loss = v == stage->value_count - 1 && cuda_has_loss(stage);
         uint64_t bytes = value->count * stage->element;
 
         if ((v == 0 && is_token_input(stage)) || is_loss)
@@ -329,34 +399,14 @@ static bool nodes_allocate(ty_stage_device *stage)
     return stage->scratch != NULL && stage->sums != NULL;
 }
 
-/* What is handed over at the stage's borders. */
-static bool borders_allocate(ty_stage_device *stage)
+/* Where the batch comes in, if it is numbers. */
+static bool input_allocate(ty_stage_device *stage)
 {
-    const cuda_value *input = &stage->values[0];
-    uint64_t in = input->count * sizeof(float), out;
-
-    if (!is_token_input(stage)) {
-        stage->input = slots_allocate(stage, in, false, cuda_buffer);
-        if (stage->input == NULL)
-            return false;
-        if (stage->options.first_layer == 0)
-            stage->host_input = slots_allocate(stage, in, false, cuda_host_buffer);
-        if (stage->options.first_layer == 0 && stage->host_input == NULL)
-            return false;
-    }
-    if (input->needs_gradient) {
-        stage->input_gradient = slots_allocate(stage, in, false, cuda_buffer);
-        if (stage->input_gradient == NULL)
-            return false;
-    }
-    if (stage->output == CUDA_NONE)
+    if (stage->options.first_layer > 0 || is_token_input(stage))
         return true;
-    out = stage->values[stage->output].count * sizeof(float);
-    stage->output_floats = slots_allocate(stage, out, false, cuda_buffer);
-    if (stage->values[stage->output].needs_gradient)
-        stage->output_gradient = slots_allocate(stage, out, false, cuda_buffer);
-    return stage->output_floats != NULL &&
-           (!stage->values[stage->output].needs_gradient || stage->output_gradient != NULL);
+    stage->host_input =
+        slots_allocate(stage, stage->values[0].count * sizeof(float), false, cuda_host_buffer);
+    return stage->host_input != NULL;
 }
 
 /* Per slot: tokens; the places ordered by token, where each group starts, its token, how many. */
@@ -387,7 +437,7 @@ static bool loss_allocate(ty_stage_device *stage)
     const cuda_value *logits;
     uint64_t rows;
 
-    if (stage->output != CUDA_NONE)
+    if (!cuda_has_loss(stage))
         return true;
     logits = &stage->values[stage->nodes[stage->node_count - 1].inputs[0]];
     rows = cuda_rows(logits);
@@ -429,8 +479,9 @@ ty_status cuda_build(ty_stage_device *stage, ty_error *error)
         if (node->kind->build != NULL)
             TY_CHECK(node->kind->build(stage, node, error), status, cleanup);
     }
-    if (!values_allocate(stage) || !nodes_allocate(stage) || !borders_allocate(stage) ||
-        !tokens_allocate(stage) || !loss_allocate(stage) || !parameters_allocate(stage)) {
+    if (!values_allocate(stage) || !nodes_allocate(stage) || !cuda_cuts_allocate(stage) ||
+        !input_allocate(stage) || !tokens_allocate(stage) || !loss_allocate(stage) ||
+        !parameters_allocate(stage)) {
         (void)cudaGetLastError();
         status = ty_fail(error, TY_ENOMEM,
                          "out of GPU memory after %.3g GB for layers %u to %u with %u slots of %u "

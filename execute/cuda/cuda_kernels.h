@@ -30,6 +30,9 @@ void cuda_accumulate(cuda_type type, uint64_t count, const void *from, bool adds
 /** The same into floats. */
 void cuda_accumulate_float(cuda_type type, uint64_t count, const void *from, bool adds, float *to,
                            cudaStream_t stream);
+/** to (+)= from, which are floats. */
+void cuda_take_floats(cuda_type type, uint64_t count, const float *from, bool adds, void *to,
+                      cudaStream_t stream);
 /** y = a + b. */
 void cuda_sum(cuda_type type, uint64_t count, const void *a, const void *b, void *y,
               cudaStream_t stream);

@@ -31,6 +31,31 @@ static bool is_matrix_apart(const ty_stage_options *options, uint32_t layer)
            matrix_owner(options->workload, layer) == matrix_owner(options->workload, tied);
 }
 
+/* Whether the layer's matrix is that of a frozen layer of another stage, which no bucket keeps
+ * equal: it lies behind all else, once for each such layer. */
+static bool is_frozen_copy(const ty_stage_options *options, uint32_t layer)
+{
+    uint32_t owner = options->workload->layers[layer].tied_to;
+
+    return owner != TY_NO_LAYER && options->workload->layers[owner].is_frozen &&
+           !is_in_stage(options, owner) && !is_matrix_apart(options, layer);
+}
+
+/* Numbers in the copies before layer `end` of the stage. */
+static uint64_t frozen_copies_before(const ty_stage_options *options, uint32_t end)
+{
+    uint64_t sum = 0;
+
+    for (uint32_t layer = options->first_layer; layer < end; layer++) {
+        cuda_tensor tensors[CUDA_MAX_TENSORS] = {0};
+
+        if (is_frozen_copy(options, layer) &&
+            cuda_layer_tensors(options->workload, layer, tensors) > 0)
+            sum += tensors[0].count;
+    }
+    return sum;
+}
+
 /* Parameters in the layer's own slice, checked against the workload's figure. */
 static ty_status slice_count(const ty_stage_options *options, uint32_t index, uint64_t *out,
                              ty_error *error)
@@ -80,7 +105,9 @@ ty_status cuda_parameters_place(ty_stage_device *stage, ty_error *error)
                            (unsigned)options->tied_layer);
         stage->tied_count = tensors[0].count;
     }
-    stage->parameter_count = offset + stage->tied_count;
+    stage->parameter_count =
+        offset + stage->tied_count +
+        frozen_copies_before(options, options->first_layer + options->layer_count);
 done:
     return status;
 }
@@ -97,6 +124,9 @@ ty_status cuda_parameters_locate(const ty_stage_device *stage, cuda_node *node, 
     for (uint32_t t = 0; t < count; t++) {
         if (t == 0 && is_matrix_apart(options, layer)) {
             node->offsets[0] = stage->tied_offset;
+        } else if (t == 0 && is_frozen_copy(options, layer)) {
+            node->offsets[0] =
+                stage->tied_offset + stage->tied_count + frozen_copies_before(options, layer);
         } else if (t == 0 && owner != layer) {
             if (!is_in_stage(options, owner))
                 return ty_fail(error, TY_EINVAL,

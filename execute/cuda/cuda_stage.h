@@ -2,11 +2,11 @@
  * @file cuda_stage.h
  * Inside the CUDA backend: a stage's layers as nodes that read and write values.
  *
- * A *value* is a tensor of one micro-batch in the type of the precision: the stage's input, or what
- * a layer makes of it, [B, C, H, W] as in the workload. A *node* is a layer; flatten is none, its
- * value is another name for its input. Data of values is per slot (one set for all under full
- * recompute), gradients inside the stage are one set. At the stage's borders lie float buffers per
- * slot, which forward and backward convert from and to.
+ * A *value* is a tensor of one micro-batch in the type of the precision: the batch, what crosses
+ * the cut before the stage, or what a layer makes of it, [B, C, H, W] as in the workload. A *node*
+ * is a layer; flatten is none, its value is another name for its input. Data of values is per slot
+ * (one set for all under full recompute), gradients inside the stage are one set. What crosses a
+ * cut is a message of floats per slot, which forward and backward convert from and to (cuda_cut.c).
  *
  * Parameters and gradients are arrays of floats, laid out as the CPU backend does; under bf16 and
  * fp16 a copy of the weights in that type is what the passes read, and updates keep it.
@@ -23,7 +23,6 @@
 #include "init.h"
 
 #define CUDA_MAX_TENSORS 4
-#define CUDA_NONE UINT32_MAX
 
 /* One parameter tensor of a layer, and how it starts; as in the CPU backend. */
 typedef struct cuda_tensor {
@@ -41,6 +40,23 @@ typedef struct cuda_value {
     void *gradient; /* one set */
 } cuda_value;
 
+/* A tensor that crosses a cut of the stage, and its part of the message. */
+typedef struct cuda_crossing {
+    uint32_t value;
+    uint64_t offset, gradient_offset; /* floats */
+    bool has_gradient_part;
+    bool adds; /* its gradient is added: another name of the same memory crosses, too */
+} cuda_crossing;
+
+/* What crosses one of the stage's cuts, as one message: tensor behind tensor. */
+typedef struct cuda_cut {
+    uint32_t count;
+    cuda_crossing *tensors; /* [count], by the layers that make them */
+    uint64_t floats, gradient_floats;
+    float **data;     /* [slots], device; NULL without tensors */
+    float **gradient; /* [slots], device; NULL where backward does not come to the cut */
+} cuda_cut;
+
 typedef struct cuda_kind cuda_kind;
 
 typedef struct cuda_node {
@@ -52,7 +68,8 @@ typedef struct cuda_node {
     bool *adds;       /* [input_count] add to the input's gradient: a later node has written it */
     uint32_t output;
     uint64_t offsets[CUDA_MAX_TENSORS];
-    bool adds_matrix; /* a later node with the same (tied) matrix has written its gradient */
+    bool is_matrix_frozen; /* tied to a frozen layer's */
+    bool adds_matrix;      /* a later node with the same (tied) matrix has written its gradient */
     uint64_t stash_bytes, scratch_bytes;
     uint64_t sum_floats; /* of scratch for sums over rows */
     void **stash;        /* [slots] */
@@ -96,15 +113,12 @@ struct ty_stage_device {
     uint64_t workspace_bytes;
 
     uint32_t value_count, node_count;
-    cuda_value *values; /* [0] is the stage's input */
+    cuda_value *values; /* [0] is the batch, or what crosses the cut before the stage comes first */
     cuda_node *nodes;
-    uint32_t output; /* value; CUDA_NONE behind a loss */
+    cuda_cut before, behind; /* before a first stage the batch, unless it is tokens; behind a loss
+                                nothing */
 
-    float **host_input;      /* [slots], first stage with real input; else NULL */
-    float **input;           /* [slots], device floats */
-    float **output_floats;   /* [slots], or NULL behind a loss */
-    float **input_gradient;  /* [slots] or NULL */
-    float **output_gradient; /* [slots] or NULL */
+    float **host_input; /* [slots], first stage with real input; else NULL */
     int32_t **host_tokens, **host_labels, **labels; /* [slots] or NULL */
     token_slot *token_slots;
     uint64_t token_vocabulary;
@@ -152,11 +166,36 @@ ty_status cuda_parameters_locate(const ty_stage_device *stage, cuda_node *node,
 /** Initial weights. */
 ty_status cuda_parameters_fill(ty_stage_device *stage, ty_error *error) TY_MUST_CHECK;
 
+/* ---- Cuts (cuda_cut.c) ---- */
+
+/** Notes a tensor that crosses; in order. @param has_gradient_part whether backward comes to it */
+ty_status cuda_cut_add(const ty_stage_device *stage, cuda_cut *cut, uint32_t value,
+                       bool has_gradient_part, ty_error *error) TY_MUST_CHECK;
+/** Marks the gradients that backward begins with as written. @param is_written [value_count] */
+void cuda_cut_order(ty_stage_device *stage, bool *is_written);
+/** Memory of the messages. False when there is none. */
+bool cuda_cuts_allocate(ty_stage_device *stage);
+void cuda_cuts_free(ty_stage_device *stage);
+/** Between messages and values: before the first forward, behind the last; before the first
+ * backward, behind the last. */
+void cuda_input_take(ty_stage_device *stage, uint32_t slot);
+void cuda_output_give(ty_stage_device *stage, uint32_t slot);
+void cuda_gradient_take(ty_stage_device *stage, uint32_t slot);
+void cuda_gradient_give(ty_stage_device *stage, uint32_t slot);
+
+/* ---- Kinds ---- */
+
 extern const cuda_kind cuda_linear, cuda_conv2d, cuda_pool_kind, cuda_relu, cuda_gelu, cuda_silu,
     cuda_tanh, cuda_layer_norm, cuda_rms_norm, cuda_batch_norm_kind, cuda_embedding_kind,
     cuda_attention_kind, cuda_mlp, cuda_add, cuda_concat, cuda_loss_kind;
 
 /* ---- What kinds ask of the stage ---- */
+
+/** Whether the network ends here. */
+static inline bool cuda_has_loss(const ty_stage_device *stage)
+{
+    return stage->behind.count == 0;
+}
 
 static inline uint64_t cuda_batch(const ty_stage_device *stage)
 {
@@ -204,11 +243,13 @@ static inline const void *cuda_weights(const ty_stage_device *stage, const cuda_
     return (const char *)stage->weights + node->offsets[tensor] * stage->element;
 }
 
-/** Where the gradient of a parameter tensor goes, or NULL for a frozen layer. */
+/** Where the gradient of a parameter tensor goes, or NULL where it is frozen. */
 static inline float *cuda_parameter_gradient(const ty_stage_device *stage, const cuda_node *node,
                                              uint32_t tensor)
 {
-    return node->layer->is_frozen ? NULL : stage->gradients + node->offsets[tensor];
+    bool is_frozen = node->layer->is_frozen || (tensor == 0 && node->is_matrix_frozen);
+
+    return is_frozen ? NULL : stage->gradients + node->offsets[tensor];
 }
 
 static inline bool cuda_adds(const cuda_node *node, uint32_t tensor, bool is_first)

@@ -69,6 +69,7 @@ static void device_close(ty_stage_device *stage)
     if (stage->blas_handle != NULL)
         stage->blas->cublasLtDestroy(stage->blas_handle);
     cuda_buffers_free(stage);
+    cuda_cuts_free(stage);
     if (stage->stream != NULL)
         cudaStreamDestroy(stage->stream);
     if (stage->side != NULL)
@@ -171,7 +172,7 @@ static float *device_input(ty_stage_device *stage, uint32_t slot)
 {
     if (stage->host_input != NULL)
         return stage->host_input[slot];
-    return stage->input == NULL ? NULL : stage->input[slot];
+    return stage->before.data == NULL ? NULL : stage->before.data[slot];
 }
 
 static int32_t *device_tokens(ty_stage_device *stage, uint32_t slot)
@@ -186,17 +187,17 @@ static int32_t *device_labels(ty_stage_device *stage, uint32_t slot)
 
 static float *device_output(ty_stage_device *stage, uint32_t slot)
 {
-    return stage->output_floats == NULL ? NULL : stage->output_floats[slot];
+    return stage->behind.data == NULL ? NULL : stage->behind.data[slot];
 }
 
 static float *device_input_gradient(ty_stage_device *stage, uint32_t slot)
 {
-    return stage->input_gradient == NULL ? NULL : stage->input_gradient[slot];
+    return stage->before.gradient == NULL ? NULL : stage->before.gradient[slot];
 }
 
 static float *device_output_gradient(ty_stage_device *stage, uint32_t slot)
 {
-    return stage->output_gradient == NULL ? NULL : stage->output_gradient[slot];
+    return stage->behind.gradient == NULL ? NULL : stage->behind.gradient[slot];
 }
 
 /* ---- Passes: what comes in ---- */
@@ -256,18 +257,16 @@ done:
 
 static ty_status input_enter(ty_stage_device *stage, uint32_t slot, ty_error *error)
 {
-    const cuda_value *value = &stage->values[0];
     ty_status status = TY_OK;
 
     if (stage->host_tokens != NULL)
         return tokens_enter(stage, slot, error);
     if (stage->host_input != NULL)
-        CUDA_CHECK(cudaMemcpyAsync(stage->input[slot], stage->host_input[slot],
-                                   value->count * sizeof(float), cudaMemcpyHostToDevice,
+        CUDA_CHECK(cudaMemcpyAsync(stage->before.data[slot], stage->host_input[slot],
+                                   stage->before.floats * sizeof(float), cudaMemcpyHostToDevice,
                                    stage->stream),
                    status, done);
-    cuda_convert(CUDA_TYPE_FLOAT, stage->input[slot], stage->type, value->data[slot], value->count,
-                 stage->stream);
+    cuda_input_take(stage, slot);
 done:
     return status;
 }
@@ -341,7 +340,7 @@ static ty_status loss_check(const ty_stage_device *stage, uint32_t slot, ty_erro
 static ty_status device_forward(ty_stage_device *stage, uint32_t slot, uint32_t first,
                                 uint32_t count, ty_error *error)
 {
-    bool is_end = is_to_end(stage, first, count), has_loss = stage->output == CUDA_NONE;
+    bool is_end = is_to_end(stage, first, count), has_loss = cuda_has_loss(stage);
     ty_status status;
 
     TY_CHECK(range_check(stage, slot, first, count, error), status, done);
@@ -357,8 +356,7 @@ static ty_status device_forward(ty_stage_device *stage, uint32_t slot, uint32_t 
     if (is_end && has_loss)
         TY_CHECK(loss_leave(stage, slot, error), status, done);
     if (is_end && !has_loss)
-        cuda_convert(stage->type, stage->values[stage->output].data[slot], CUDA_TYPE_FLOAT,
-                     stage->output_floats[slot], stage->values[stage->output].count, stage->stream);
+        cuda_output_give(stage, slot);
     TY_CHECK(stream_wait(stage->stream, error), status, done);
     if (is_end && has_loss)
         status = loss_check(stage, slot, error);
@@ -372,19 +370,17 @@ static ty_status device_recompute(ty_stage_device *stage, uint32_t slot, ty_erro
                           error);
 }
 
-/* What backward starts from: the loss's factor, or the neighbour's gradient. */
+/* What backward starts from: the loss's factor, or the neighbour's gradients. */
 static ty_status gradient_enter(ty_stage_device *stage, uint32_t slot, ty_error *error)
 {
     ty_status status = TY_OK;
 
-    if (stage->output == CUDA_NONE)
+    if (cuda_has_loss(stage))
         CUDA_CHECK(cudaMemcpyAsync(stage->scale, stage->host_scale, sizeof *stage->scale,
                                    cudaMemcpyHostToDevice, stage->stream),
                    status, done);
-    else if (stage->output_gradient != NULL)
-        cuda_convert(CUDA_TYPE_FLOAT, stage->output_gradient[slot], stage->type,
-                     stage->values[stage->output].gradient, stage->values[stage->output].count,
-                     stage->stream);
+    else
+        cuda_gradient_take(stage, slot);
 done:
     return status;
 }
@@ -403,9 +399,8 @@ static ty_status device_backward(ty_stage_device *stage, uint32_t slot, uint32_t
         if (is_between(node, first, count) && stage->values[node->output].needs_gradient)
             TY_CHECK(node->kind->backward(stage, node, slot, is_first, error), status, done);
     }
-    if (count > 0 && first == stage->options.first_layer && stage->input_gradient != NULL)
-        cuda_convert(stage->type, stage->values[0].gradient, CUDA_TYPE_FLOAT,
-                     stage->input_gradient[slot], stage->values[0].count, stage->stream);
+    if (count > 0 && first == stage->options.first_layer)
+        cuda_gradient_give(stage, slot);
     status = stream_wait(stage->stream, error);
 done:
     return status;

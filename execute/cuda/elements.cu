@@ -52,6 +52,20 @@ void cuda_accumulate_float(cuda_type type, uint64_t count, const void *from, boo
                                 (const T *)from, adds, to))
 }
 
+template <typename T>
+static __global__ void take_floats(uint64_t count, const float *from, bool adds, T *to)
+{
+    FOR_EACH (i, count)
+        put(&to[i], from[i], adds);
+}
+
+void cuda_take_floats(cuda_type type, uint64_t count, const float *from, bool adds, void *to,
+                      cudaStream_t stream)
+{
+    TY_DISPATCH(type, TY_LAUNCH(take_floats<T>, grid_for(count), BLOCK, 0, stream, count, from,
+                                adds, (T *)to))
+}
+
 template <typename T> static __global__ void sum_pair(uint64_t count, const T *a, const T *b, T *y)
 {
     FOR_EACH (i, count)

@@ -1,0 +1,125 @@
+/*
+ * What crosses the cuts of a stage. All tensors of a cut are one message of floats, tensor behind
+ * tensor, from which they are copied into values and back, so that what is only relayed, from the
+ * cut before the stage to that behind it, is a value like any other. What a neighbour found of the
+ * gradient of a value that crosses is where backward begins.
+ */
+#include "cuda_stage.h"
+
+ty_status cuda_cut_add(const ty_stage_device *stage, cuda_cut *cut, uint32_t value,
+                       bool has_gradient_part, ty_error *error)
+{
+    const uint64_t count = stage->values[value].count;
+    cuda_crossing *grown = ty_resize(cut->tensors, (size_t)cut->count + 1, sizeof *grown);
+
+    if (grown == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory for %u tensors", (unsigned)cut->count + 1);
+    cut->tensors = grown;
+    cut->tensors[cut->count++] = (cuda_crossing){.value = value,
+                                                 .offset = cut->floats,
+                                                 .gradient_offset = cut->gradient_floats,
+                                                 .has_gradient_part = has_gradient_part};
+    cut->floats += count;
+    cut->gradient_floats += has_gradient_part ? count : 0;
+    return TY_OK;
+}
+
+/* Whether this stage has a gradient for it. What nobody asks for stays 0 in the message. */
+static bool has_gradient(const ty_stage_device *stage, const cuda_crossing *tensor)
+{
+    return tensor->has_gradient_part && stage->values[tensor->value].needs_gradient;
+}
+
+void cuda_cut_order(ty_stage_device *stage, bool *is_written)
+{
+    for (uint32_t i = 0; i < stage->behind.count; i++) {
+        cuda_crossing *tensor = &stage->behind.tensors[i];
+        const uint32_t root = stage->values[tensor->value].same_as;
+
+        if (!has_gradient(stage, tensor))
+            continue;
+        tensor->adds = is_written[root];
+        is_written[root] = true;
+    }
+}
+
+/* A message for each slot; NULL when memory runs out. */
+static float **messages(ty_stage_device *stage, uint64_t floats)
+{
+    float **slots = cuda_host_buffer(stage, stage->options.slots * sizeof *slots);
+
+    for (uint32_t s = 0; slots != NULL && s < stage->options.slots; s++)
+        if ((slots[s] = cuda_buffer(stage, floats * sizeof **slots)) == NULL)
+            return NULL;
+    return slots;
+}
+
+static bool cut_allocate(ty_stage_device *stage, cuda_cut *cut)
+{
+    if (cut->floats > 0 && (cut->data = messages(stage, cut->floats)) == NULL)
+        return false;
+    if (cut->gradient_floats > 0)
+        cut->gradient = messages(stage, cut->gradient_floats);
+    return cut->gradient_floats == 0 || cut->gradient != NULL;
+}
+
+bool cuda_cuts_allocate(ty_stage_device *stage)
+{
+    return cut_allocate(stage, &stage->before) && cut_allocate(stage, &stage->behind);
+}
+
+void cuda_cuts_free(ty_stage_device *stage)
+{
+    ty_free(stage->before.tensors);
+    ty_free(stage->behind.tensors);
+}
+
+/* ---- Passes ---- */
+
+void cuda_input_take(ty_stage_device *stage, uint32_t slot)
+{
+    for (uint32_t i = 0; i < stage->before.count; i++) {
+        const cuda_crossing *tensor = &stage->before.tensors[i];
+        const cuda_value *value = &stage->values[tensor->value];
+
+        cuda_convert(CUDA_TYPE_FLOAT, stage->before.data[slot] + tensor->offset, stage->type,
+                     value->data[slot], value->count, stage->stream);
+    }
+}
+
+void cuda_output_give(ty_stage_device *stage, uint32_t slot)
+{
+    for (uint32_t i = 0; i < stage->behind.count; i++) {
+        const cuda_crossing *tensor = &stage->behind.tensors[i];
+        const cuda_value *value = &stage->values[tensor->value];
+
+        cuda_convert(stage->type, value->data[slot], CUDA_TYPE_FLOAT,
+                     stage->behind.data[slot] + tensor->offset, value->count, stage->stream);
+    }
+}
+
+void cuda_gradient_take(ty_stage_device *stage, uint32_t slot)
+{
+    for (uint32_t i = 0; i < stage->behind.count; i++) {
+        const cuda_crossing *tensor = &stage->behind.tensors[i];
+        const cuda_value *value = &stage->values[tensor->value];
+
+        if (has_gradient(stage, tensor))
+            cuda_take_floats(stage->type, value->count,
+                             stage->behind.gradient[slot] + tensor->gradient_offset, tensor->adds,
+                             value->gradient, stage->stream);
+    }
+}
+
+void cuda_gradient_give(ty_stage_device *stage, uint32_t slot)
+{
+    for (uint32_t i = 0; i < stage->before.count; i++) {
+        const cuda_crossing *tensor = &stage->before.tensors[i];
+        const cuda_value *value = &stage->values[tensor->value];
+
+        if (has_gradient(stage, tensor))
+            cuda_convert(stage->type, value->gradient, CUDA_TYPE_FLOAT,
+                         stage->before.gradient[slot] + tensor->gradient_offset, value->count,
+                         stage->stream);
+    }
+}
