@@ -49,7 +49,7 @@ typedef struct ty_lane_exchange {
     ty_lane_kind among;      /* those that differ from this lane in its number of that kind only */
     ty_collective_kind kind; /* all-reduce, reduce-scatter or all-gather */
     bool is_maximum;         /* of an all-reduce: the largest instead of the sum */
-    float *data;
+    float *data;             /* the device's, where the backend has memory of its own */
     uint64_t count;
 } ty_lane_exchange;
 
@@ -105,8 +105,8 @@ typedef struct ty_link_options ty_link_options;
  * What a backend offers whose memory the host cannot touch. Then `output`, `input_gradient`,
  * `output_gradient`, `parameters`, `gradients` and the `input` of every stage but the first are
  * addresses of the device; `tokens`, `labels` and the first stage's `input` stay host memory, which
- * forward copies. All functions return when the work is done. One thread at a time calls them,
- * which may be another one than that of the passes.
+ * forward copies. All functions return when the work is done. They are called by the thread of the
+ * passes, by another one, or by both at once.
  */
 typedef struct ty_device_memory {
     /** Zeroed; NULL when there is none. Freed by `release` before the stage is closed. */

@@ -128,10 +128,10 @@ cleanup:
 
 static uint64_t element_bytes(ty_element element)
 {
-    static const uint64_t sizes[TY_ELEMENT_COUNT] = {[TY_ELEMENT_FLOAT] = sizeof(float),
-                                                     [TY_ELEMENT_HALF] = sizeof(uint16_t),
-                                                     [TY_ELEMENT_DOUBLE] = sizeof(double),
-                                                     [TY_ELEMENT_BYTE] = 1};
+    static const uint64_t sizes[TY_ELEMENT_COUNT] = {
+        [TY_ELEMENT_FLOAT] = sizeof(float),   [TY_ELEMENT_LARGEST_FLOAT] = sizeof(float),
+        [TY_ELEMENT_HALF] = sizeof(uint16_t), [TY_ELEMENT_BFLOAT] = sizeof(uint16_t),
+        [TY_ELEMENT_DOUBLE] = sizeof(double), [TY_ELEMENT_BYTE] = 1};
     return sizes[element];
 }
 

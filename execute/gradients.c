@@ -32,6 +32,16 @@ static void parts_of(const ty_interpreter *in, uint32_t layer, part parts[2])
     in->options.backend->slice(device, layer, 1, &parts[1].offset, &parts[1].count);
 }
 
+/* From wherever the devices have theirs. */
+static ty_status floats_read(const ty_interpreter *in, const float *from, uint64_t count, float *to,
+                             ty_error *error)
+{
+    if (in->memory != NULL)
+        return in->memory->read(in->held[0].device, to, from, count * sizeof *to, error);
+    memcpy(to, from, count * sizeof *to);
+    return TY_OK;
+}
+
 /* A part of all tensor lanes, on each of them; context lanes have the same. */
 static ty_status lanes_join(ty_interpreter *in, uint32_t layer, bool is_tied, part own,
                             float **whole, uint64_t *count, ty_error *error)
@@ -49,7 +59,8 @@ static ty_status lanes_join(ty_interpreter *in, uint32_t layer, bool is_tied, pa
         status = ty_fail(error, TY_ENOMEM, "out of memory for gradients");
         goto cleanup;
     }
-    memcpy(parts + lanes->position * own.count, gradients, own.count * sizeof *parts);
+    TY_CHECK(floats_read(in, gradients, own.count, parts + lanes->position * own.count, error),
+             status, cleanup);
     TY_CHECK(ty_collective_run(in->options.transport,
                                &(ty_collective_options){.kind = TY_ALL_GATHER,
                                                         .members = lanes->members,

@@ -837,8 +837,15 @@ ty_status ty_interpreter_connect(ty_interpreter *in, ty_error *error)
                                .backend = in->options.backend,
                                .stage = in->held[0].device,
                                .transport = in->options.transport};
+    ty_status status;
 
-    return in->memory == NULL ? TY_OK : ty_device_link_open(&options, &in->link, error);
+    if (in->memory == NULL)
+        return TY_OK;
+    status = ty_device_link_open(&options, &in->link, error);
+    options.is_of_lanes = true;
+    if (status == TY_OK && ty_plan_width(in->options.plan) > 1)
+        status = ty_device_link_open(&options, &in->lane_link, error);
+    return status;
 }
 
 static void memory_free(ty_interpreter *in, void *memory)
@@ -889,6 +896,8 @@ void ty_interpreter_close(ty_interpreter *in)
     interpreter_cancel(in);
     if (in->link != NULL)
         in->link->close(in->link);
+    if (in->lane_link != NULL)
+        in->lane_link->close(in->lane_link);
     buckets_close(in);
     ty_free(in->payload);
     for (i = 0; i < in->staging_free; i++)

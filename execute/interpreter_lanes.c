@@ -188,7 +188,33 @@ static bool has_failed(ty_interpreter *in)
     return found;
 }
 
-static ty_status wait_for(ty_interpreter *in, ty_collective *running, ty_error *error)
+/* An exchange under way: over the transport, or over the compute thread's link between devices. */
+typedef struct lane_message {
+    ty_collective *collective;
+    ty_request *request;
+} lane_message;
+
+static ty_status message_test(ty_interpreter *in, lane_message *message, bool *is_done,
+                              bool *is_moved, ty_error *error)
+{
+    ty_status status;
+
+    if (message->collective != NULL)
+        return ty_collective_test(message->collective, is_done, is_moved, error);
+    status = in->lane_link->test(in->lane_link, message->request, is_done, error);
+    if (status != TY_OK)
+        message->request = NULL; /* it is freed */
+    return status;
+}
+
+static void message_cancel(ty_interpreter *in, lane_message *message)
+{
+    ty_collective_cancel(message->collective);
+    if (message->request != NULL)
+        in->lane_link->cancel(in->lane_link, message->request);
+}
+
+static ty_status wait_for(ty_interpreter *in, lane_message *running, ty_error *error)
 {
     double moved_s = ty_now_s();
     ty_backoff backoff = {0};
@@ -198,7 +224,7 @@ static ty_status wait_for(ty_interpreter *in, ty_collective *running, ty_error *
     while (!is_done && status == TY_OK) {
         bool is_moved = false;
 
-        status = ty_collective_test(running, &is_done, &is_moved, error);
+        status = message_test(in, running, &is_done, &is_moved, error);
         if (status != TY_OK || is_done)
             break;
         if (is_moved) {
@@ -212,16 +238,15 @@ static ty_status wait_for(ty_interpreter *in, ty_collective *running, ty_error *
         }
     }
     if (status != TY_OK)
-        ty_collective_cancel(running);
+        message_cancel(in, running);
     return status;
 }
 
-ty_status interpreter_lane_exchange(void *context, const ty_lane_exchange *exchange,
-                                    ty_error *error)
+static ty_status exchange_floats(ty_interpreter *in, const ty_lane_exchange *exchange,
+                                 bool is_on_device, ty_error *error)
 {
-    ty_interpreter *in = context;
     const lane_row *row = &in->lanes[exchange->among];
-    ty_collective *running = NULL;
+    lane_message running = {NULL, NULL};
     const ty_collective_options options = {
         .kind = exchange->kind,
         .algorithm = TY_RING,
@@ -231,9 +256,20 @@ ty_status interpreter_lane_exchange(void *context, const ty_lane_exchange *excha
         .count = exchange->count,
         .element = exchange->is_maximum ? TY_ELEMENT_LARGEST_FLOAT : TY_ELEMENT_FLOAT,
         .tag = TAG_LANES};
-    ty_status status = ty_collective_start(in->options.transport, &options, &running, error);
+    ty_status status =
+        is_on_device
+            ? in->lane_link->exchange(in->lane_link, &options, &running.request, error)
+            : ty_collective_start(in->options.transport, &options, &running.collective, error);
 
-    return status == TY_OK ? wait_for(in, running, error) : status;
+    return status == TY_OK ? wait_for(in, &running, error) : status;
+}
+
+ty_status interpreter_lane_exchange(void *context, const ty_lane_exchange *exchange,
+                                    ty_error *error)
+{
+    ty_interpreter *in = context;
+
+    return exchange_floats(in, exchange, in->memory != NULL, error);
 }
 
 /* ---- Gradients that every lane has whole ------------------------------------------------ */
@@ -264,27 +300,50 @@ static gradient_range whole_range(const ty_interpreter *in, const bucket_state *
     return found;
 }
 
-/* Packs the gradients into `packed`, or unpacks them, times a factor. @return how many */
-static uint64_t whole_copy(const ty_interpreter *in, uint32_t index, float *packed, bool unpacks,
-                           float factor)
+/* Numbers of all of them. */
+static uint64_t whole_count(const ty_interpreter *in, uint32_t index)
+{
+    const ty_bucket *planned = &in->options.plan->buckets[index];
+    uint64_t sum = 0;
+
+    for (uint32_t l = planned->first_layer; l < planned->first_layer + planned->layer_count; l++)
+        sum += whole_range(in, &in->buckets[index], l).count;
+    return sum;
+}
+
+/* Gradients out of the device's memory, or into it. */
+static ty_status range_move(const ty_interpreter *in, const bucket_state *bucket,
+                            const gradient_range *range, float *packed, bool unpacks,
+                            ty_error *error)
+{
+    ty_stage_device *device = bucket->held->device;
+    float *gradients = in->options.backend->gradients(device) + range->offset;
+    const uint64_t bytes = range->count * sizeof *packed;
+
+    if (in->memory != NULL)
+        return unpacks ? in->memory->write(device, gradients, packed, bytes, error)
+                       : in->memory->read(device, packed, gradients, bytes, error);
+    memcpy(unpacks ? gradients : packed, unpacks ? packed : gradients, bytes);
+    return TY_OK;
+}
+
+/* Packs the gradients into `packed`, or unpacks them. */
+static ty_status whole_copy(const ty_interpreter *in, uint32_t index, float *packed, bool unpacks,
+                            ty_error *error)
 {
     const ty_bucket *planned = &in->options.plan->buckets[index];
     const bucket_state *bucket = &in->buckets[index];
-    float *gradients = in->options.backend->gradients(bucket->held->device);
-    uint64_t done = 0;
+    const uint32_t end = planned->first_layer + planned->layer_count;
+    ty_status status = TY_OK;
 
-    for (uint32_t l = planned->first_layer; l < planned->first_layer + planned->layer_count; l++) {
+    for (uint32_t l = planned->first_layer; l < end && status == TY_OK; l++) {
         const gradient_range range = whole_range(in, bucket, l);
 
-        for (uint64_t i = 0; i < range.count && packed != NULL; i++) {
-            if (unpacks)
-                gradients[range.offset + i] = factor * packed[done + i];
-            else
-                packed[done + i] = gradients[range.offset + i];
-        }
-        done += range.count;
+        if (range.count > 0)
+            status = range_move(in, bucket, &range, packed, unpacks, error);
+        packed += range.count;
     }
-    return done;
+    return status;
 }
 
 ty_status interpreter_lanes_sum(ty_interpreter *in, uint32_t index, ty_error *error)
@@ -299,18 +358,22 @@ ty_status interpreter_lanes_sum(ty_interpreter *in, uint32_t index, ty_error *er
 
     if (ty_bucket_lane_bytes(plan, &plan->buckets[index]) == 0)
         return TY_OK;
-    count = whole_copy(in, index, NULL, false, factor);
+    count = whole_count(in, index);
     packed = ty_alloc(count, sizeof *packed);
     if (packed == NULL)
         return ty_fail(error, TY_ENOMEM, "out of memory for gradients");
-    whole_copy(in, index, packed, false, factor);
-    status = interpreter_lane_exchange(
-        in,
-        &(ty_lane_exchange){
-            .among = TY_TENSOR_LANES, .kind = TY_ALL_REDUCE, .data = packed, .count = count},
-        error);
-    if (status == TY_OK)
-        whole_copy(in, index, packed, true, factor);
+    TY_CHECK(whole_copy(in, index, packed, false, error), status, cleanup);
+    TY_CHECK(exchange_floats(in,
+                             &(ty_lane_exchange){.among = TY_TENSOR_LANES,
+                                                 .kind = TY_ALL_REDUCE,
+                                                 .data = packed,
+                                                 .count = count},
+                             false, error),
+             status, cleanup);
+    for (uint64_t i = 0; i < count; i++)
+        packed[i] *= factor;
+    status = whole_copy(in, index, packed, true, error);
+cleanup:
     ty_free(packed);
     return status;
 }

@@ -124,6 +124,7 @@ struct ty_interpreter {
     const ty_stage_program *program;
     const ty_device_memory *memory;  /* NULL: the devices' memory is the host's */
     ty_device_link *link;            /* NULL: messages go through the transport */
+    ty_device_link *lane_link;       /* the compute thread's; NULL: no lanes, or host memory */
     uint64_t *orders, *order_counts; /* [instruction]: see ty_transfer; per step */
     held_stage *held;                /* [held_count]: stages position, position + positions, ... */
     uint32_t held_count;

@@ -107,6 +107,40 @@ static bool is_member(const uint32_t *members, uint32_t count, uint32_t rank)
     return false;
 }
 
+/* The rank of the plan that this process, or another, is a lane of; communicators are between
+ * processes. */
+static uint32_t rank_of(const nccl_state *state, uint32_t process)
+{
+    return process / ty_plan_width(state->options.plan);
+}
+
+/* The process of a rank that is the same lane as this one. */
+static uint32_t process_of(const nccl_state *state, uint32_t rank)
+{
+    const uint32_t width = ty_plan_width(state->options.plan);
+
+    return rank * width + state->options.transport->rank % width;
+}
+
+/* The processes that exchange with this one inside passes. */
+static ty_status lanes_list(nccl_state *state, ty_error *error)
+{
+    const ty_plan *plan = state->options.plan;
+    const uint32_t width = ty_plan_width(plan), own = state->options.transport->rank;
+    const uint32_t count = ty_plan_lanes(plan, TY_TENSOR_LANES);
+    uint32_t *members = ty_alloc(count, sizeof *members);
+    ty_status status;
+
+    if (members == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory for communicators");
+    for (uint32_t n = 0; n < count; n++)
+        members[n] =
+            own / width * width + ty_plan_lane_along(plan, TY_TENSOR_LANES, own % width, n);
+    status = channel_add(state, members, count, TY_NO_DIRECTION, error);
+    ty_free(members);
+    return status;
+}
+
 static ty_status groups_list(nccl_state *state, ty_error *error)
 {
     const ty_plan *plan = state->options.plan;
@@ -117,6 +151,8 @@ static ty_status groups_list(nccl_state *state, ty_error *error)
         return ty_fail(error, TY_ENOMEM, "out of memory for communicators");
     for (uint32_t b = 0; b < plan->bucket_count && status == TY_OK; b++) {
         uint32_t count = ty_bucket_members(plan, &plan->buckets[b], members);
+        for (uint32_t i = 0; i < count; i++)
+            members[i] = process_of(state, members[i]);
         if (count > 1 && is_member(members, count, state->options.transport->rank))
             status = channel_add(state, members, count, TY_NO_DIRECTION, error);
     }
@@ -128,7 +164,8 @@ static ty_status groups_list(nccl_state *state, ty_error *error)
 static void pair_of(const nccl_state *state, const ty_instruction *transfer, uint32_t pair[2])
 {
     uint32_t own = state->options.transport->rank;
-    uint32_t peer = ty_program_peer_rank(state->options.plan, own, transfer);
+    uint32_t peer =
+        process_of(state, ty_program_peer_rank(state->options.plan, rank_of(state, own), transfer));
     bool is_send = transfer->op == TY_OP_SEND;
 
     pair[0] = is_send ? own : peer;
@@ -137,7 +174,8 @@ static void pair_of(const nccl_state *state, const ty_instruction *transfer, uin
 
 static const ty_stage_program *own_program(const nccl_state *state)
 {
-    uint32_t stage = ty_plan_stage_of_rank(state->options.plan, state->options.transport->rank);
+    uint32_t stage =
+        ty_plan_stage_of_rank(state->options.plan, rank_of(state, state->options.transport->rank));
 
     return &state->options.program->stages[stage];
 }
@@ -181,21 +219,23 @@ static ty_status pairs_list(nccl_state *state, ty_error *error)
 
 /* ---- Whether both ends of a pair move micro-batches in one order ---- */
 
-/* The micro-batch of the `index`-th message that `rank` sends or receives on the channel, or
+/* The micro-batch of the `index`-th message that a process sends or receives on the channel, or
  * UINT32_MAX behind the last. */
-static uint32_t micro_batch_at(const nccl_state *state, const channel *c, uint32_t rank,
+static uint32_t micro_batch_at(const nccl_state *state, const channel *c, uint32_t process,
                                uint64_t index)
 {
     const ty_plan *plan = state->options.plan;
+    uint32_t rank = rank_of(state, process);
     uint32_t stage = ty_plan_stage_of_rank(plan, rank);
     uint32_t replica = rank - ty_plan_first_rank(plan, stage);
     const ty_stage_program *program = &state->options.program->stages[stage];
-    bool is_sender = rank == c->members[0];
+    bool is_sender = process == c->members[0];
+    uint32_t peer = rank_of(state, c->members[is_sender ? 1 : 0]);
 
     for (uint32_t i = 0; i < program->instruction_count; i++) {
         const ty_instruction *t = &program->instructions[i];
         if (t->op != (is_sender ? TY_OP_SEND : TY_OP_RECEIVE) || t->direction != c->direction ||
-            ty_program_peer_rank(plan, rank, t) != c->members[is_sender ? 1 : 0])
+            ty_program_peer_rank(plan, rank, t) != peer)
             continue;
         if (index-- == 0)
             return ty_program_global_micro_batch(plan, stage, replica, t->micro_batch);
@@ -397,24 +437,37 @@ static ty_status nccl_receive(ty_device_link *link, const ty_transfer *transfer,
 static ty_status collective_start(nccl_state *state, const channel *c,
                                   const ty_collective_options *options, ty_error *error)
 {
+    static const ncclDataType_t types[TY_ELEMENT_COUNT] = {
+        [TY_ELEMENT_FLOAT] = ncclFloat,   [TY_ELEMENT_LARGEST_FLOAT] = ncclFloat,
+        [TY_ELEMENT_HALF] = ncclHalf,     [TY_ELEMENT_BFLOAT] = ncclBfloat16,
+        [TY_ELEMENT_DOUBLE] = ncclDouble, [TY_ELEMENT_BYTE] = ncclChar};
+    static const uint64_t sizes[TY_ELEMENT_COUNT] = {
+        [TY_ELEMENT_FLOAT] = sizeof(float),   [TY_ELEMENT_LARGEST_FLOAT] = sizeof(float),
+        [TY_ELEMENT_HALF] = sizeof(uint16_t), [TY_ELEMENT_BFLOAT] = sizeof(uint16_t),
+        [TY_ELEMENT_DOUBLE] = sizeof(double), [TY_ELEMENT_BYTE] = 1};
     const cuda_nccl *nccl = state->nccl;
+    const ncclDataType_t type = types[options->element];
+    const ncclRedOp_t sum = options->element == TY_ELEMENT_LARGEST_FLOAT ? ncclMax : ncclSum;
+    const uint64_t size = sizes[options->element], share = options->count / c->member_count;
+    const bool is_summed = options->element != TY_ELEMENT_BYTE;
     char *data = options->data;
     ty_status status = TY_OK;
 
-    if (options->kind == TY_ALL_GATHER && options->element == TY_ELEMENT_BYTE)
-        NCCL_CHECK(nccl->ncclAllGather(data + c->position * options->count, data, options->count,
-                                       ncclChar, c->comm, c->stream),
+    if (options->kind == TY_ALL_GATHER && !options->is_of_shares)
+        NCCL_CHECK(nccl->ncclAllGather(data + c->position * options->count * size, data,
+                                       options->count, type, c->comm, c->stream),
                    status, done);
-    else if (options->kind == TY_ALL_REDUCE && options->element != TY_ELEMENT_BYTE)
-        NCCL_CHECK(nccl->ncclAllReduce(data, data, options->count,
-                                       options->element == TY_ELEMENT_FLOAT  ? ncclFloat
-                                       : options->element == TY_ELEMENT_HALF ? ncclHalf
-                                                                             : ncclDouble,
-                                       ncclSum, c->comm, c->stream),
+    else if (options->kind == TY_ALL_REDUCE && is_summed)
+        NCCL_CHECK(nccl->ncclAllReduce(data, data, options->count, type, sum, c->comm, c->stream),
+                   status, done);
+    else if (options->kind == TY_REDUCE_SCATTER && is_summed &&
+             share * c->member_count == options->count)
+        NCCL_CHECK(nccl->ncclReduceScatter(data, data + c->position * share * size, share, type,
+                                           sum, c->comm, c->stream),
                    status, done);
     else
-        status = ty_fail(error, TY_EUNSUPPORTED, "collective %s is not built in",
-                         ty_collective_name(options->kind));
+        status = ty_fail(error, TY_EUNSUPPORTED, "collective %s of %llu elements is not built in",
+                         ty_collective_name(options->kind), (unsigned long long)options->count);
 done:
     return status;
 }
@@ -428,7 +481,7 @@ static ty_status nccl_exchange(ty_device_link *link, const ty_collective_options
     ty_status status;
 
     if (c == NULL)
-        return ty_fail(error, TY_EINVAL, "these ranks share no bucket");
+        return ty_fail(error, TY_EINVAL, "these processes have no collectives");
     TY_CHECK(cuda_use(state->options.stage, error), status, cleanup);
     TY_CHECK(request_new(c, &request, error), status, cleanup);
     TY_CHECK(collective_start(state, c, options, error), status, cleanup);
@@ -515,6 +568,16 @@ static ty_status algorithms_check(const ty_plan *plan, ty_error *error)
     return TY_OK;
 }
 
+static ty_status channels_list(nccl_state *state, ty_error *error)
+{
+    ty_status status;
+
+    if (state->options.is_of_lanes)
+        return lanes_list(state, error);
+    status = groups_list(state, error);
+    return status == TY_OK ? pairs_list(state, error) : status;
+}
+
 static ty_status channels_open(nccl_state *state, ty_error *error)
 {
     ty_status status;
@@ -522,8 +585,7 @@ static ty_status channels_open(nccl_state *state, ty_error *error)
     TY_CHECK(algorithms_check(state->options.plan, error), status, done);
     TY_CHECK(cuda_nccl_load(&state->nccl, error), status, done);
     TY_CHECK(cuda_use(state->options.stage, error), status, done);
-    TY_CHECK(groups_list(state, error), status, done);
-    TY_CHECK(pairs_list(state, error), status, done);
+    TY_CHECK(channels_list(state, error), status, done);
     for (uint32_t i = 0; i < state->count; i++)
         if (state->channels[i].direction != TY_NO_DIRECTION)
             TY_CHECK(order_check(state, &state->channels[i], error), status, done);

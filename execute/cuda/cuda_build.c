@@ -182,6 +182,14 @@ static void value_make(lowering *low, uint32_t at, const ty_shape *shape, bool n
                                           .needs_gradient = needs_gradient};
 }
 
+/* What this lane has of a layer's output. */
+static void output_make(lowering *low, uint32_t at, uint32_t producer)
+{
+    const ty_shape shape = lane_shape(&low->stage->options, producer);
+
+    value_make(low, at, &shape, low->trains[producer]);
+}
+
 static ty_status node_add(lowering *low, uint32_t index, ty_error *error)
 {
     ty_stage_device *stage = low->stage;
@@ -194,6 +202,7 @@ static ty_status node_add(lowering *low, uint32_t index, ty_error *error)
                         .layer_index = index,
                         .input_count = layer->input_count > 0 ? layer->input_count : 1,
                         .output = value_of(low, index)};
+    node->is_divided = lane_divides(&stage->options, index);
     node->is_matrix_frozen = owner != TY_NO_LAYER && low->workload->layers[owner].is_frozen;
     node->inputs = ty_alloc(node->input_count, sizeof *node->inputs);
     node->adds = ty_alloc(node->input_count, sizeof *node->adds);
@@ -220,7 +229,7 @@ static ty_status lower_input(lowering *low, ty_error *error)
     for (uint32_t i = 0; i < low->before_count && status == TY_OK; i++) {
         const uint32_t producer = low->before[i];
 
-        value_make(low, i, &low->workload->layers[producer].output, low->trains[producer]);
+        output_make(low, i, producer);
         status = cuda_cut_add(stage, &stage->before, i, producer >= low->first_backward, error);
     }
     return status;
@@ -235,7 +244,7 @@ static ty_status lower_layers(lowering *low, ty_error *error)
         const uint32_t made = value_of(low, l);
 
         TY_CHECK(inputs_check(low, layer, error), status, done);
-        value_make(low, made, &layer->output, low->trains[l]);
+        output_make(low, made, l);
         if (layer->kind == TY_LAYER_FLATTEN)
             low->stage->values[made].same_as = low->stage->values[input_of(low, layer, 0)].same_as;
         else
@@ -382,7 +391,7 @@ static bool values_allocate(ty_stage_device *stage)
 static bool nodes_allocate(ty_stage_device *stage)
 {
     bool is_recomputed = stage->options.recompute == TY_RECOMPUTE_FULL;
-    uint64_t scratch = 0, sums = 0;
+    uint64_t scratch = 0, sums = 0, whole = 0;
 
     for (uint32_t n = 0; n < stage->node_count; n++) {
         cuda_node *node = &stage->nodes[n];
@@ -393,10 +402,14 @@ static bool nodes_allocate(ty_stage_device *stage)
         }
         scratch = node->scratch_bytes > scratch ? node->scratch_bytes : scratch;
         sums = node->sum_floats > sums ? node->sum_floats : sums;
+        whole = node->lane_elements > whole ? node->lane_elements : whole;
     }
     stage->scratch = cuda_buffer(stage, scratch);
     stage->sums = cuda_buffer(stage, sums * sizeof(float));
-    return stage->scratch != NULL && stage->sums != NULL;
+    stage->lane_whole = cuda_buffer(stage, whole * stage->element);
+    stage->lane_floats = cuda_buffer(stage, whole * sizeof(float));
+    return stage->scratch != NULL && stage->sums != NULL && stage->lane_whole != NULL &&
+           stage->lane_floats != NULL;
 }
 
 /* Where the batch comes in, if it is numbers. */

@@ -55,9 +55,9 @@ void cuda_copy_rows(cuda_type type, uint64_t rows, uint64_t width, const void *f
                     cudaStream_t stream);
 /** Floats of scratch that cuda_column_sums needs. */
 uint64_t cuda_column_sums_scratch(uint64_t rows, uint64_t columns);
-/** sums[c] (+)= sum over r of dy[r][c]. */
-void cuda_column_sums(cuda_type type, uint64_t rows, uint64_t columns, const void *dy, bool adds,
-                      float *sums, float *scratch, cudaStream_t stream);
+/** sums[c] (+)= sum over r of dy[r * stride + c], c < columns. */
+void cuda_column_sums(cuda_type type, uint64_t rows, uint64_t columns, uint64_t stride,
+                      const void *dy, bool adds, float *sums, float *scratch, cudaStream_t stream);
 /** sums[c] (+)= sum over samples and pixels of dy[b][c][p]. */
 void cuda_channel_sums(cuda_type type, uint64_t batch, uint64_t channels, uint64_t pixels,
                        const void *dy, bool adds, float *sums, cudaStream_t stream);
@@ -97,7 +97,28 @@ void cuda_pool_forward(cuda_type type, const cuda_pool *pool, const void *x, voi
 void cuda_pool_backward(cuda_type type, const cuda_pool *pool, const void *x, const void *y,
                         const void *dy, bool adds, void *dx, cudaStream_t stream);
 
+/* ---- Lanes (lanes.cu) ---- */
+
+/** A tensor [batch][lanes][run], in a sample's order, as [lanes][batch][run], in which each lane's
+ * part is one piece. */
+typedef struct cuda_pieces {
+    uint64_t batch, lanes, run;
+} cuda_pieces;
+void cuda_to_pieces(cuda_type type, const cuda_pieces *p, const void *whole, float *pieces,
+                    cudaStream_t stream);
+void cuda_from_pieces(cuda_type type, const cuda_pieces *p, const float *pieces, void *whole,
+                      cudaStream_t stream);
+/** y[r][first + c] += bias[c], c < count, of rows of `columns`. */
+void cuda_add_part_bias(cuda_type type, uint64_t rows, uint64_t columns, uint64_t first,
+                        uint64_t count, const float *bias, void *y, cudaStream_t stream);
+
 /* ---- Loss (loss.cu) ---- */
+
+/** Rows of scores, of which this lane has `own` from class `first` on; `stride` elements apart, the
+ * rest of which is padding. Alone a lane has all: own = stride = classes. */
+typedef struct cuda_scores {
+    uint64_t rows, classes, stride, first, own;
+} cuda_scores;
 
 typedef struct cuda_loss {
     double sum;
@@ -110,17 +131,39 @@ typedef struct cuda_loss {
 void cuda_cross_entropy(cuda_type type, uint64_t rows, uint64_t classes, const void *logits,
                         const int32_t *labels, float *log_sums, float *row_loss, int32_t *row_best,
                         cuda_loss *loss, cudaStream_t stream);
-/** dx = scale (softmax - 1 at the label). @param scale in device memory */
-void cuda_cross_entropy_backward(cuda_type type, uint64_t rows, uint64_t classes,
-                                 const void *logits, const int32_t *labels, const float *log_sums,
-                                 const float *scale, bool adds, void *dx, cudaStream_t stream);
+/** dx = scale (softmax - 1 at the label), 0 in the padding. @param scale in device memory */
+void cuda_cross_entropy_backward(cuda_type type, const cuda_scores *s, const void *logits,
+                                 const int32_t *labels, const float *log_sums, const float *scale,
+                                 bool adds, void *dx, cudaStream_t stream);
+/* The same among lanes, in three steps (Shoeybi et al., "Megatron-LM", 2019, section 3): after the
+ * first the largest of the maxima, after the second the sums of both others come from all lanes. */
+/** maxima: [rows], of this lane's scores; -infinity where it has none. */
+void cuda_lane_maxima(cuda_type type, const cuda_scores *s, const void *logits, float *maxima,
+                      cudaStream_t stream);
+/** sums: [rows], of exp(score - maximum); of_labels: [rows], the label's score where this lane has
+ * it, else 0. */
+void cuda_lane_exponentials(cuda_type type, const cuda_scores *s, const void *logits,
+                            const int32_t *labels, const float *maxima, float *sums,
+                            float *of_labels, cudaStream_t stream);
+/** Of equal largest scores the label's counts, wherever it is. */
+void cuda_lane_cross_entropy(const cuda_scores *s, const int32_t *labels, const float *maxima,
+                             const float *sums, const float *of_labels, float *log_sums,
+                             float *row_loss, int32_t *row_best, cuda_loss *loss,
+                             cudaStream_t stream);
 
 /* ---- Embedding (embedding.cu) ---- */
 
-/** y[i] = table[tokens[i]] + positions[i % length]. positions may be NULL. */
-void cuda_embedding(cuda_type type, uint64_t count, uint64_t length, uint64_t features,
-                    const int32_t *tokens, const float *table, const float *positions, void *y,
-                    cudaStream_t stream);
+/** What this lane has of a table and of positions: the rows of `words` words from `first_word` on,
+ * and of all positions `own_features` features from `first_feature` on, side by side. Alone a lane
+ * has all. */
+typedef struct cuda_embedding_part {
+    uint64_t count, length, features; /* places, of a sequence, of a row */
+    uint64_t first_word, words, first_feature, own_features;
+} cuda_embedding_part;
+/** y[i] = table[tokens[i]] + positions[i % length], what others have being 0. positions may be
+ * NULL. */
+void cuda_embedding(cuda_type type, const cuda_embedding_part *part, const int32_t *tokens,
+                    const float *table, const float *positions, void *y, cudaStream_t stream);
 /**
  * Which places of a batch hold which token, so that each row of the table is summed by one block in
  * the order of the places. order: [count] places, grouped by token, ascending; starts: [groups +
@@ -131,7 +174,7 @@ typedef struct cuda_token_groups {
     const int32_t *group_count; /* in device memory */
 } cuda_token_groups;
 /** Adds to dtable and dpositions (which may be NULL). @param most_groups bound of group_count */
-void cuda_embedding_backward(cuda_type type, uint64_t count, uint64_t length, uint64_t features,
+void cuda_embedding_backward(cuda_type type, const cuda_embedding_part *part,
                              const cuda_token_groups *groups, uint64_t most_groups, const void *dy,
                              float *dtable, float *dpositions, cudaStream_t stream);
 

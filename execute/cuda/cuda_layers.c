@@ -49,13 +49,13 @@ ACTIVATION(tanh, CUDA_TANH);
 /* ---- Norms: gain [features], shift [features] ---- */
 
 static uint32_t norm_tensors(const ty_workload *workload, uint32_t index,
-                             cuda_tensor tensors[CUDA_MAX_TENSORS])
+                             lane_tensor tensors[CUDA_MAX_TENSORS])
 {
     const ty_layer *layer = &workload->layers[index];
     uint64_t features = layer->attributes[TY_FEATURES];
 
-    tensors[0] = (cuda_tensor){.count = features, .constant = 1.0f};
-    tensors[1] = (cuda_tensor){.count = features};
+    tensors[0] = (lane_tensor){.count = features, .constant = 1.0f};
+    tensors[1] = (lane_tensor){.count = features};
     return layer->kind == TY_LAYER_RMS_NORM ? 1 : 2;
 }
 
@@ -200,17 +200,41 @@ static ty_status pool_backward(ty_stage_device *stage, const cuda_node *node, ui
 
 const cuda_kind cuda_pool_kind = {.forward = pool_forward, .backward = pool_backward};
 
-/* ---- Embedding: table [vocabulary][features], positions [positions][features] ---- */
+/* ---- Embedding: table [vocabulary][features], positions [positions][features]; a lane has the
+ * rows of its words and its features of all positions, and the lanes sum what they found ---- */
 
 static uint32_t embedding_tensors(const ty_workload *workload, uint32_t index,
-                                  cuda_tensor tensors[CUDA_MAX_TENSORS])
+                                  lane_tensor tensors[CUDA_MAX_TENSORS])
 {
     const uint64_t *a = workload->layers[index].attributes;
     double deviation = ty_init_transformer_deviation(workload, false);
 
-    tensors[0] = (cuda_tensor){.count = a[TY_VOCABULARY] * a[TY_FEATURES], .deviation = deviation};
-    tensors[1] = (cuda_tensor){.count = a[TY_POSITIONS] * a[TY_FEATURES], .deviation = deviation};
+    tensors[0] = (lane_tensor){.count = a[TY_VOCABULARY] * a[TY_FEATURES],
+                               .deviation = deviation,
+                               .division = LANE_BY_ROWS,
+                               .columns = a[TY_FEATURES]};
+    tensors[1] = (lane_tensor){.count = a[TY_POSITIONS] * a[TY_FEATURES],
+                               .deviation = deviation,
+                               .division = LANE_BY_COLUMNS,
+                               .columns = a[TY_FEATURES]};
     return a[TY_POSITIONS] > 0 ? 2 : 1;
+}
+
+static cuda_embedding_part embedding_of(const ty_stage_device *stage, const cuda_node *node)
+{
+    const uint64_t *a = node->layer->attributes;
+    const uint32_t lanes = cuda_lanes_of(stage, node);
+    const uint32_t lane = lanes > 1 ? stage->options.lanes.position : 0;
+    const lane_range words = lane_range_of(a[TY_VOCABULARY], lanes, lane);
+    const lane_range features = lane_range_of(a[TY_FEATURES], lanes, lane);
+
+    return (cuda_embedding_part){.count = stage->values[0].count,
+                                 .length = stage->values[0].shape.dimensions[0],
+                                 .features = a[TY_FEATURES],
+                                 .first_word = words.first,
+                                 .words = words.count,
+                                 .first_feature = features.first,
+                                 .own_features = features.count};
 }
 
 static ty_status embedding_build(ty_stage_device *stage, cuda_node *node, ty_error *error)
@@ -220,32 +244,38 @@ static ty_status embedding_build(ty_stage_device *stage, cuda_node *node, ty_err
     (void)error;
     if (stage->token_vocabulary == 0 || vocabulary < stage->token_vocabulary)
         stage->token_vocabulary = vocabulary;
+    if (node->is_divided)
+        node->lane_elements = cuda_batch(stage) * ty_shape_elements(&node->layer->output);
     return TY_OK;
 }
 
 static ty_status embedding_forward(ty_stage_device *stage, const cuda_node *node, uint32_t slot,
                                    ty_error *error)
 {
-    const uint64_t *a = node->layer->attributes;
+    const cuda_embedding_part part = embedding_of(stage, node);
+    const bool has_positions = node->layer->attributes[TY_POSITIONS] > 0;
+    void *y = cuda_out(stage, node, slot), *summand = cuda_summand(stage, node, false, y);
 
-    (void)error;
-    cuda_embedding(stage->type, stage->values[0].count, stage->values[0].shape.dimensions[0],
-                   a[TY_FEATURES], stage->token_slots[slot].tokens, cuda_parameters(stage, node, 0),
-                   a[TY_POSITIONS] > 0 ? cuda_parameters(stage, node, 1) : NULL,
-                   cuda_out(stage, node, slot), stage->stream);
-    return TY_OK;
+    cuda_embedding(stage->type, &part, stage->token_slots[slot].tokens,
+                   cuda_parameters(stage, node, 0),
+                   has_positions ? cuda_parameters(stage, node, 1) : NULL, summand, stage->stream);
+    return cuda_lanes_sum(stage, node, &node->layer->output, summand, false, y, error);
 }
 
 static ty_status gradient_clear(ty_stage_device *stage, const cuda_node *node, uint32_t tensor,
-                                uint64_t rows, bool is_first, ty_error *error)
+                                bool is_first, ty_error *error)
 {
+    lane_tensor tensors[CUDA_MAX_TENSORS] = {0};
     ty_status status = TY_OK;
 
+    embedding_tensors(stage->options.workload, node->layer_index, tensors);
     if (!cuda_adds(node, tensor, is_first))
-        CUDA_CHECK(cudaMemsetAsync(cuda_parameter_gradient(stage, node, tensor), 0,
-                                   rows * node->layer->attributes[TY_FEATURES] * sizeof(float),
-                                   stage->stream),
-                   status, done);
+        CUDA_CHECK(
+            cudaMemsetAsync(cuda_parameter_gradient(stage, node, tensor), 0,
+                            lane_tensor_count(&tensors[tensor], lane_count(&stage->options)) *
+                                sizeof(float),
+                            stage->stream),
+            status, done);
 done:
     return status;
 }
@@ -253,26 +283,28 @@ done:
 static ty_status embedding_backward(ty_stage_device *stage, const cuda_node *node, uint32_t slot,
                                     bool is_first, ty_error *error)
 {
-    const uint64_t *a = node->layer->attributes;
-    uint64_t count = stage->values[0].count;
+    const cuda_embedding_part part = embedding_of(stage, node);
+    const uint64_t count = part.count;
     const int32_t *groups = stage->token_slots[slot].groups;
     cuda_token_groups of = {.order = groups,
                             .starts = groups + count,
                             .group_tokens = groups + 2 * count + 1,
                             .group_count = groups + 3 * count + 1};
+    const uint64_t vocabulary = node->layer->attributes[TY_VOCABULARY];
     float *table = cuda_parameter_gradient(stage, node, 0);
-    bool has_positions = a[TY_POSITIONS] > 0;
+    bool has_positions = node->layer->attributes[TY_POSITIONS] > 0;
+    const void *dy;
     ty_status status;
 
     if (table == NULL)
         return TY_OK;
-    TY_CHECK(gradient_clear(stage, node, 0, a[TY_VOCABULARY], is_first, error), status, done);
+    TY_CHECK(cuda_whole_gradient(stage, node, stage->lane_whole, &dy, error), status, done);
+    TY_CHECK(gradient_clear(stage, node, 0, is_first, error), status, done);
     if (has_positions)
-        TY_CHECK(gradient_clear(stage, node, 1, a[TY_POSITIONS], is_first, error), status, done);
-    cuda_embedding_backward(
-        stage->type, count, stage->values[0].shape.dimensions[0], a[TY_FEATURES], &of,
-        count < a[TY_VOCABULARY] ? count : a[TY_VOCABULARY], cuda_out_gradient(stage, node), table,
-        has_positions ? cuda_parameter_gradient(stage, node, 1) : NULL, stage->stream);
+        TY_CHECK(gradient_clear(stage, node, 1, is_first, error), status, done);
+    cuda_embedding_backward(stage->type, &part, &of, count < vocabulary ? count : vocabulary, dy,
+                            table, has_positions ? cuda_parameter_gradient(stage, node, 1) : NULL,
+                            stage->stream);
 done:
     return status;
 }
@@ -354,48 +386,79 @@ static ty_status concat_backward(ty_stage_device *stage, const cuda_node *node, 
 const cuda_kind cuda_add = {.forward = add_forward, .backward = add_backward};
 const cuda_kind cuda_concat = {.forward = concat_forward, .backward = concat_backward};
 
-/* ---- Loss ---- */
+/* ---- Loss; of every row's scores a lane has those of its words ---- */
 
-static const cuda_value *logits_of(const ty_stage_device *stage, const cuda_node *node)
+static cuda_scores scores_of(const ty_stage_device *stage, const cuda_node *node)
 {
-    return &stage->values[node->inputs[0]];
+    const cuda_value *logits = &stage->values[node->inputs[0]];
+    const ty_shape *whole = cuda_whole_input_shape(stage, node);
+    const uint64_t classes = whole->dimensions[whole->dimension_count - 1];
+    const uint32_t lanes = cuda_lanes_of(stage, node);
+    const lane_range own =
+        lane_range_of(classes, lanes, lanes > 1 ? stage->options.lanes.position : 0);
+
+    return (cuda_scores){.rows = cuda_rows(logits),
+                         .classes = classes,
+                         .stride = logits->shape.dimensions[logits->shape.dimension_count - 1],
+                         .first = own.first,
+                         .own = own.count};
 }
 
-static uint64_t class_count(const cuda_value *logits)
-{
-    return logits->shape.dimensions[logits->shape.dimension_count - 1];
-}
-
+/* Stash: log-sum-exp of each row. */
 static ty_status loss_build(ty_stage_device *stage, cuda_node *node, ty_error *error)
 {
+    const uint64_t rows = cuda_rows(&stage->values[node->inputs[0]]);
+
     (void)error;
-    node->stash_bytes = cuda_rows(logits_of(stage, node)) * sizeof(float);
+    node->stash_bytes = rows * sizeof(float);
+    if (node->is_divided)
+        node->sum_floats = 3 * rows;
     return TY_OK;
+}
+
+static ty_status loss_among_lanes(ty_stage_device *stage, const cuda_scores *s, const void *logits,
+                                  uint32_t slot, float *log_sums, ty_error *error)
+{
+    float *maxima = stage->sums, *sums = maxima + s->rows, *of_labels = sums + s->rows;
+    const int32_t *labels = stage->labels[slot];
+    ty_status status;
+
+    cuda_lane_maxima(stage->type, s, logits, maxima, stage->stream);
+    TY_CHECK(cuda_lanes_all_reduce(stage, true, s->rows, maxima, error), status, done);
+    cuda_lane_exponentials(stage->type, s, logits, labels, maxima, sums, of_labels, stage->stream);
+    TY_CHECK(cuda_lanes_all_reduce(stage, false, s->rows, sums, error), status, done);
+    TY_CHECK(cuda_lanes_all_reduce(stage, false, s->rows, of_labels, error), status, done);
+    cuda_lane_cross_entropy(s, labels, maxima, sums, of_labels, log_sums, stage->row_loss,
+                            stage->row_best, stage->losses[slot], stage->stream);
+done:
+    return status;
 }
 
 static ty_status loss_forward(ty_stage_device *stage, const cuda_node *node, uint32_t slot,
                               ty_error *error)
 {
-    const cuda_value *logits = logits_of(stage, node);
+    const cuda_scores s = scores_of(stage, node);
+    const void *logits = cuda_in(stage, node, 0, slot);
 
-    (void)error;
-    cuda_cross_entropy(stage->type, cuda_rows(logits), class_count(logits), logits->data[slot],
-                       stage->labels[slot], node->stash[slot], stage->row_loss, stage->row_best,
-                       stage->losses[slot], stage->stream);
+    if (node->is_divided)
+        return loss_among_lanes(stage, &s, logits, slot, node->stash[slot], error);
+    cuda_cross_entropy(stage->type, s.rows, s.classes, logits, stage->labels[slot],
+                       node->stash[slot], stage->row_loss, stage->row_best, stage->losses[slot],
+                       stage->stream);
     return TY_OK;
 }
 
 static ty_status loss_backward(ty_stage_device *stage, const cuda_node *node, uint32_t slot,
                                bool is_first, ty_error *error)
 {
-    const cuda_value *logits = logits_of(stage, node);
+    const cuda_scores s = scores_of(stage, node);
     void *dx = cuda_in_gradient(stage, node, 0);
 
     (void)is_first, (void)error;
     if (dx != NULL)
-        cuda_cross_entropy_backward(stage->type, cuda_rows(logits), class_count(logits),
-                                    logits->data[slot], stage->labels[slot], node->stash[slot],
-                                    stage->scale, node->adds[0], dx, stage->stream);
+        cuda_cross_entropy_backward(stage->type, &s, cuda_in(stage, node, 0, slot),
+                                    stage->labels[slot], node->stash[slot], stage->scale,
+                                    node->adds[0], dx, stage->stream);
     return TY_OK;
 }
 

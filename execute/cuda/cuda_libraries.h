@@ -62,6 +62,7 @@
     X(ncclCommAbort)                                                                               \
     X(ncclAllReduce)                                                                               \
     X(ncclAllGather)                                                                               \
+    X(ncclReduceScatter)                                                                           \
     X(ncclSend)                                                                                    \
     X(ncclRecv)
 

@@ -2,7 +2,7 @@
 #include "cuda_stage.h"
 
 uint32_t cuda_layer_tensors(const ty_workload *workload, uint32_t layer,
-                            cuda_tensor tensors[CUDA_MAX_TENSORS])
+                            lane_tensor tensors[CUDA_MAX_TENSORS])
 {
     const cuda_kind *kind = cuda_kind_of(workload->layers[layer].kind);
 
@@ -31,6 +31,11 @@ static bool is_matrix_apart(const ty_stage_options *options, uint32_t layer)
            matrix_owner(options->workload, layer) == matrix_owner(options->workload, tied);
 }
 
+static uint64_t own_count(const ty_stage_options *options, const lane_tensor *tensor)
+{
+    return lane_tensor_count(tensor, lane_count(options));
+}
+
 /* Whether the layer's matrix is that of a frozen layer of another stage, which no bucket keeps
  * equal: it lies behind all else, once for each such layer. */
 static bool is_frozen_copy(const ty_stage_options *options, uint32_t layer)
@@ -47,11 +52,11 @@ static uint64_t frozen_copies_before(const ty_stage_options *options, uint32_t e
     uint64_t sum = 0;
 
     for (uint32_t layer = options->first_layer; layer < end; layer++) {
-        cuda_tensor tensors[CUDA_MAX_TENSORS] = {0};
+        lane_tensor tensors[CUDA_MAX_TENSORS] = {0};
 
         if (is_frozen_copy(options, layer) &&
             cuda_layer_tensors(options->workload, layer, tensors) > 0)
-            sum += tensors[0].count;
+            sum += own_count(options, &tensors[0]);
     }
     return sum;
 }
@@ -62,7 +67,7 @@ static ty_status slice_count(const ty_stage_options *options, uint32_t index, ui
 {
     const ty_workload *workload = options->workload;
     const ty_layer *layer = &workload->layers[index];
-    cuda_tensor tensors[CUDA_MAX_TENSORS] = {0};
+    lane_tensor tensors[CUDA_MAX_TENSORS] = {0};
     uint32_t count = cuda_layer_tensors(workload, index, tensors);
     uint64_t own = 0;
 
@@ -70,7 +75,9 @@ static ty_status slice_count(const ty_stage_options *options, uint32_t index, ui
     for (uint32_t t = 0; t < count; t++) {
         bool is_tied = t == 0 && layer->tied_to != TY_NO_LAYER;
         own += is_tied ? 0 : tensors[t].count;
-        *out += is_tied || (t == 0 && is_matrix_apart(options, index)) ? 0 : tensors[t].count;
+        *out += is_tied || (t == 0 && is_matrix_apart(options, index))
+                    ? 0
+                    : own_count(options, &tensors[t]);
     }
     if (own * workload->element_bytes != layer->parameter_bytes)
         return ty_fail(error, TY_EINVAL,
@@ -83,7 +90,7 @@ static ty_status slice_count(const ty_stage_options *options, uint32_t index, ui
 ty_status cuda_parameters_place(ty_stage_device *stage, ty_error *error)
 {
     const ty_stage_options *options = &stage->options;
-    cuda_tensor tensors[CUDA_MAX_TENSORS] = {0};
+    lane_tensor tensors[CUDA_MAX_TENSORS] = {0};
     uint64_t offset = 0, count = 0;
     ty_status status = TY_OK;
 
@@ -103,7 +110,7 @@ ty_status cuda_parameters_place(ty_stage_device *stage, ty_error *error)
             return ty_fail(error, TY_EINVAL,
                            "tied layer %u is not a layer with a matrix of this stage",
                            (unsigned)options->tied_layer);
-        stage->tied_count = tensors[0].count;
+        stage->tied_count = own_count(options, &tensors[0]);
     }
     stage->parameter_count =
         offset + stage->tied_count +
@@ -116,7 +123,7 @@ done:
 ty_status cuda_parameters_locate(const ty_stage_device *stage, cuda_node *node, ty_error *error)
 {
     const ty_stage_options *options = &stage->options;
-    cuda_tensor tensors[CUDA_MAX_TENSORS] = {0};
+    lane_tensor tensors[CUDA_MAX_TENSORS] = {0};
     uint32_t layer = node->layer_index, owner = matrix_owner(options->workload, layer);
     uint32_t count = cuda_layer_tensors(options->workload, layer, tensors);
     uint64_t offset = stage->layer_offsets[layer - options->first_layer];
@@ -136,23 +143,50 @@ ty_status cuda_parameters_locate(const ty_stage_device *stage, cuda_node *node, 
             node->offsets[0] = stage->layer_offsets[owner - options->first_layer];
         } else {
             node->offsets[t] = offset;
-            offset += tensors[t].count;
+            offset += own_count(options, &tensors[t]);
         }
     }
     return TY_OK;
 }
 
+/* This lane's part of what one device would have. */
 static void tensor_fill(const ty_stage_device *stage, float *parameters, uint32_t layer, uint32_t t,
-                        const cuda_tensor *tensor, uint64_t offset)
+                        const lane_tensor *tensor, uint64_t offset)
 {
-    float *to = parameters + offset;
+    const ty_stage_options *options = &stage->options;
+    lane_run run;
 
-    if (tensor->deviation > 0.0) {
-        ty_init_normal(stage->options.seed, layer, t, tensor->deviation, 0, tensor->count, to);
-        return;
+    for (uint64_t r = 0;
+         lane_tensor_run(tensor, lane_count(options), options->lanes.position, r, &run); r++) {
+        float *to = parameters + offset + run.part;
+
+        if (tensor->deviation > 0.0)
+            ty_init_normal(options->seed, layer, t, tensor->deviation, run.whole, run.count, to);
+        for (uint64_t i = 0; i < run.count && tensor->deviation <= 0.0; i++)
+            to[i] = tensor->constant;
     }
-    for (uint64_t i = 0; i < tensor->count; i++)
-        to[i] = tensor->constant;
+}
+
+uint64_t cuda_lanes_join(const ty_stage_device *stage, uint32_t layer, bool is_tied,
+                         const float *parts, float *whole)
+{
+    const ty_stage_options *options = &stage->options;
+    const uint32_t lanes = lane_count(options), index = layer - options->first_layer;
+    const uint64_t part =
+        is_tied ? stage->tied_count : stage->layer_offsets[index + 1] - stage->layer_offsets[index];
+    const bool is_elsewhere =
+        options->workload->layers[layer].tied_to != TY_NO_LAYER || is_matrix_apart(options, layer);
+    lane_tensor tensors[CUDA_MAX_TENSORS] = {0};
+    const uint32_t count = cuda_layer_tensors(options->workload, layer, tensors);
+    uint64_t before = 0, total = 0;
+
+    for (uint32_t t = !is_tied && is_elsewhere ? 1 : 0; t < (is_tied ? 1 : count); t++) {
+        for (uint32_t l = 0; l < lanes && parts != NULL; l++)
+            lane_tensor_join(&tensors[t], lanes, l, parts + l * part + before, whole + total);
+        before += own_count(options, &tensors[t]);
+        total += tensors[t].count;
+    }
+    return total;
 }
 
 /* Made on the host. A shared matrix starts as its owner would have it, whoever holds the copy. */
@@ -167,7 +201,7 @@ ty_status cuda_parameters_fill(ty_stage_device *stage, ty_error *error)
     for (uint32_t n = 0; n < stage->node_count; n++) {
         const cuda_node *node = &stage->nodes[n];
         uint32_t owner = matrix_owner(workload, node->layer_index);
-        cuda_tensor own[CUDA_MAX_TENSORS] = {0}, first[CUDA_MAX_TENSORS] = {0};
+        lane_tensor own[CUDA_MAX_TENSORS] = {0}, first[CUDA_MAX_TENSORS] = {0};
         uint32_t count = cuda_layer_tensors(workload, node->layer_index, own);
 
         cuda_layer_tensors(workload, owner, first);

@@ -327,8 +327,8 @@ ty_status cuda_affine_backward(ty_stage_device *stage, const cuda_affine_gradien
     if (g->x_before_gelu != NULL)
         of_input.aux = (void *)(uintptr_t)g->x_before_gelu; /* read only, but declared otherwise */
     if (g->dbias != NULL)
-        cuda_column_sums(stage->type, g->rows, g->out, g->dy, g->adds_bias, g->dbias, stage->sums,
-                         stage->stream);
+        cuda_column_sums(stage->type, g->rows, g->out, g->out, g->dy, g->adds_bias, g->dbias,
+                         stage->sums, stage->stream);
     if (g->dweight != NULL)
         TY_CHECK(multiply(stage, &weight, &of_weight, error), status, done);
     if (g->dx != NULL)

@@ -8,6 +8,10 @@
  * (one set for all under full recompute), gradients inside the stage are one set. What crosses a
  * cut is a message of floats per slot, which forward and backward convert from and to (cuda_cut.c).
  *
+ * With lanes (tensor parallelism, cuda_lanes.c) tensors of parameters and values are what this lane
+ * has. A divided layer reads all of its input and makes a summand of all of its output, which the
+ * lanes sum; where they divide the sequence, reading gathers and summing scatters.
+ *
  * Parameters and gradients are arrays of floats, laid out as the CPU backend does; under bf16 and
  * fp16 a copy of the weights in that type is what the passes read, and updates keep it.
  *
@@ -21,15 +25,9 @@
 #include "cuda_libraries.h"
 #include "device.h"
 #include "init.h"
+#include "lane_parts.h"
 
 #define CUDA_MAX_TENSORS 4
-
-/* One parameter tensor of a layer, and how it starts; as in the CPU backend. */
-typedef struct cuda_tensor {
-    uint64_t count;
-    double deviation; /* of a normal distribution; 0: all elements are `constant` */
-    float constant;
-} cuda_tensor;
 
 typedef struct cuda_value {
     ty_shape shape;   /* per sample */
@@ -68,17 +66,19 @@ typedef struct cuda_node {
     bool *adds;       /* [input_count] add to the input's gradient: a later node has written it */
     uint32_t output;
     uint64_t offsets[CUDA_MAX_TENSORS];
+    bool is_divided;       /* among lanes, of which there are several */
     bool is_matrix_frozen; /* tied to a frozen layer's */
     bool adds_matrix;      /* a later node with the same (tied) matrix has written its gradient */
     uint64_t stash_bytes, scratch_bytes;
-    uint64_t sum_floats; /* of scratch for sums over rows */
-    void **stash;        /* [slots] */
-    void *state;         /* the kind's own */
+    uint64_t sum_floats;    /* of scratch for sums over rows */
+    uint64_t lane_elements; /* of the largest tensor that it gathers or sums among lanes */
+    void **stash;           /* [slots] */
+    void *state;            /* the kind's own */
 } cuda_node;
 
 struct cuda_kind {
     uint32_t (*tensors)(const ty_workload *workload, uint32_t layer,
-                        cuda_tensor tensors[CUDA_MAX_TENSORS]); /* NULL: none */
+                        lane_tensor tensors[CUDA_MAX_TENSORS]); /* NULL: none */
     ty_status (*build)(ty_stage_device *stage, cuda_node *node, ty_error *error);
     ty_status (*forward)(ty_stage_device *stage, const cuda_node *node, uint32_t slot,
                          ty_error *error);
@@ -140,6 +140,8 @@ struct ty_stage_device {
 
     void *scratch;
     float *sums;
+    void *lane_whole;   /* with lanes: room for the largest tensor that is gathered or summed */
+    float *lane_floats; /* the same as a message */
 
     void **blocks, **host_blocks;
     uint32_t block_count, block_room, host_block_count, host_block_room;
@@ -158,13 +160,16 @@ ty_status cuda_supports(const ty_workload *workload, uint32_t first_layer, uint3
                         ty_error *error);
 
 uint32_t cuda_layer_tensors(const ty_workload *workload, uint32_t layer,
-                            cuda_tensor tensors[CUDA_MAX_TENSORS]);
+                            lane_tensor tensors[CUDA_MAX_TENSORS]);
 /** Offsets of all layers, and of one node's tensors; needs no memory yet. */
 ty_status cuda_parameters_place(ty_stage_device *stage, ty_error *error) TY_MUST_CHECK;
 ty_status cuda_parameters_locate(const ty_stage_device *stage, cuda_node *node,
                                  ty_error *error) TY_MUST_CHECK;
 /** Initial weights. */
 ty_status cuda_parameters_fill(ty_stage_device *stage, ty_error *error) TY_MUST_CHECK;
+/** A layer's whole parameters from the lanes'; see device.h. */
+uint64_t cuda_lanes_join(const ty_stage_device *stage, uint32_t layer, bool is_tied,
+                         const float *parts, float *whole);
 
 /* ---- Cuts (cuda_cut.c) ---- */
 
@@ -263,6 +268,56 @@ static inline uint64_t cuda_rows(const cuda_value *value)
     return value->count / value->shape.dimensions[value->shape.dimension_count - 1];
 }
 
+/* ---- Lanes (cuda_lanes.c) ---- */
+
+/** Whether a divided layer has to gather what it reads and is given. */
+static inline bool cuda_gathers(const ty_stage_device *stage, const cuda_node *node)
+{
+    return node->is_divided && stage->options.lanes.divides_sequence;
+}
+
+/** Lanes that divide the node's layer; 1 where nobody does. */
+static inline uint32_t cuda_lanes_of(const ty_stage_device *stage, const cuda_node *node)
+{
+    return node->is_divided ? lane_count(&stage->options) : 1;
+}
+
+/** Per sample, whatever this lane has of it. */
+static inline const ty_shape *cuda_whole_input_shape(const ty_stage_device *stage,
+                                                     const cuda_node *node)
+{
+    return ty_layer_input_shape(stage->options.workload, node->layer_index, 0);
+}
+
+/** All of a layer's input, or of the gradient of its output; gathered, if need be, into `room`. */
+ty_status cuda_whole_input(ty_stage_device *stage, const cuda_node *node, uint32_t slot, void *room,
+                           const void **out, ty_error *error) TY_MUST_CHECK;
+ty_status cuda_whole_gradient(ty_stage_device *stage, const cuda_node *node, void *room,
+                              const void **out, ty_error *error) TY_MUST_CHECK;
+
+/** Where a layer writes what lanes sum into `to`: there, unless it is added to what `to` has or is
+ * more than this lane's part. Without lanes the layer adds by itself. NULL stays NULL. */
+static inline void *cuda_summand(const ty_stage_device *stage, const cuda_node *node, bool adds,
+                                 void *to)
+{
+    bool is_apart = node->is_divided && (adds || stage->options.lanes.divides_sequence);
+
+    return to != NULL && is_apart ? stage->lane_whole : to;
+}
+
+/** Sums the lanes' summands of a tensor of that shape a sample, of which `to` gets what this lane
+ * has of it. Nothing to do for layers that are not divided. */
+ty_status cuda_lanes_sum(ty_stage_device *stage, const cuda_node *node, const ty_shape *shape,
+                         const void *summand, bool adds, void *to, ty_error *error) TY_MUST_CHECK;
+/** Sum, or the largest, over the lanes, in place, in device memory. */
+ty_status cuda_lanes_all_reduce(ty_stage_device *stage, bool is_maximum, uint64_t count,
+                                float *data, ty_error *error) TY_MUST_CHECK;
+/** y[r, c] += bias, this lane's part of [columns], and the sums of its gradient. */
+void cuda_add_lane_bias(ty_stage_device *stage, uint64_t rows, uint64_t columns, const float *bias,
+                        void *y);
+void cuda_lane_bias_gradient(ty_stage_device *stage, uint64_t rows, uint64_t columns,
+                             const void *dy, bool adds, float *sums);
+
 /* ---- Matrix products (cuda_product.c) ---- */
 
 /** y = x W^T, row-major: x [rows][in], W [out][in], y [rows][out], in the stage's type. */
@@ -308,6 +363,8 @@ ty_status cuda_link_open(const ty_link_options *options, ty_device_link **out, t
 
 /** Makes the calling thread's calls go to the stage's GPU. */
 ty_status cuda_use(const ty_stage_device *stage, ty_error *error) TY_MUST_CHECK;
+/** Waits for the stream of the passes, and tells of anything that failed on it. */
+ty_status cuda_pass_wait(const ty_stage_device *stage, ty_error *error) TY_MUST_CHECK;
 /** Waits for the side stream, and tells of anything that failed on it. */
 ty_status cuda_side_wait(const ty_stage_device *stage, ty_error *error) TY_MUST_CHECK;
 

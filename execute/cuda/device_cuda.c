@@ -29,6 +29,11 @@ done:
     return status;
 }
 
+ty_status cuda_pass_wait(const ty_stage_device *stage, ty_error *error)
+{
+    return stream_wait(stage->stream, error);
+}
+
 ty_status cuda_side_wait(const ty_stage_device *stage, ty_error *error)
 {
     return stream_wait(stage->side, error);
@@ -39,6 +44,7 @@ ty_status cuda_side_wait(const ty_stage_device *stage, ty_error *error)
 static ty_status options_check(const ty_stage_options *options, ty_error *error)
 {
     const ty_workload *workload = options->workload;
+    ty_status status;
 
     if (options->layer_count == 0 || options->first_layer >= workload->layer_count ||
         options->layer_count > workload->layer_count - options->first_layer)
@@ -49,7 +55,8 @@ static ty_status options_check(const ty_stage_options *options, ty_error *error)
         return ty_fail(error, TY_EINVAL,
                        "found %u samples per micro-batch in %u slots, expected at least 1 of each",
                        (unsigned)options->micro_batch_size, (unsigned)options->slots);
-    return cuda_supports(workload, options->first_layer, options->layer_count, error);
+    status = cuda_supports(workload, options->first_layer, options->layer_count, error);
+    return status == TY_OK ? lanes_check(options, "cuda", error) : status;
 }
 
 static void device_close(ty_stage_device *stage)
@@ -326,15 +333,14 @@ done:
 static ty_status loss_check(const ty_stage_device *stage, uint32_t slot, ty_error *error)
 {
     const cuda_node *node = &stage->nodes[stage->node_count - 1];
-    const cuda_value *logits = &stage->values[node->inputs[0]];
+    const ty_shape *logits = cuda_whole_input_shape(stage, node);
     int64_t row = stage->host_losses[slot].bad_row;
 
     if (row < 0)
         return TY_OK;
-    return ty_fail(
-        error, TY_EINVAL, "layer %s: label %ld of row %lu, expected 0 to %lu", node->layer->name,
-        (long)stage->host_labels[slot][row], (unsigned long)row,
-        (unsigned long)(logits->shape.dimensions[logits->shape.dimension_count - 1] - 1));
+    return ty_fail(error, TY_EINVAL, "layer %s: label %ld of row %lu, expected 0 to %lu",
+                   node->layer->name, (long)stage->host_labels[slot][row], (unsigned long)row,
+                   (unsigned long)(logits->dimensions[logits->dimension_count - 1] - 1));
 }
 
 static ty_status device_forward(ty_stage_device *stage, uint32_t slot, uint32_t first,
@@ -658,6 +664,7 @@ static const ty_device_backend backend = {
     .gradients = device_gradients,
     .slice = device_slice,
     .tied_slice = device_tied_slice,
+    .lanes_join = cuda_lanes_join,
     .memory_bytes = device_memory_bytes,
     .memory = &memory,
 };

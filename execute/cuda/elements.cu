@@ -222,7 +222,8 @@ uint64_t cuda_column_sums_scratch(uint64_t rows, uint64_t columns)
 
 /* Block (x, y): 32 columns of band y; its 8 warps take every 8th row. */
 template <typename T>
-static __global__ void band_sums(uint64_t rows, uint64_t columns, const T *dy, float *bands)
+static __global__ void band_sums(uint64_t rows, uint64_t columns, uint64_t stride, const T *dy,
+                                 float *bands)
 {
     __shared__ float parts[BLOCK];
     uint64_t column = (uint64_t)blockIdx.x * WARP + threadIdx.x % WARP;
@@ -231,7 +232,7 @@ static __global__ void band_sums(uint64_t rows, uint64_t columns, const T *dy, f
 
     if (column < columns)
         for (uint64_t r = first + threadIdx.x / WARP; r < end; r += BLOCK / WARP)
-            sum += to_float(dy[r * columns + column]);
+            sum += to_float(dy[r * stride + column]);
     parts[threadIdx.x] = sum;
     __syncthreads();
     if (threadIdx.x < WARP && column < columns) {
@@ -252,12 +253,12 @@ static __global__ void bands_join(uint64_t band_count, uint64_t columns, const f
     }
 }
 
-void cuda_column_sums(cuda_type type, uint64_t rows, uint64_t columns, const void *dy, bool adds,
-                      float *sums, float *scratch, cudaStream_t stream)
+void cuda_column_sums(cuda_type type, uint64_t rows, uint64_t columns, uint64_t stride,
+                      const void *dy, bool adds, float *sums, float *scratch, cudaStream_t stream)
 {
     dim3 grid((unsigned)((columns + WARP - 1) / WARP), (unsigned)band_count(rows));
 
-    TY_DISPATCH(type, TY_LAUNCH_GRID(band_sums<T>, grid, BLOCK, 0, stream, rows, columns,
+    TY_DISPATCH(type, TY_LAUNCH_GRID(band_sums<T>, grid, BLOCK, 0, stream, rows, columns, stride,
                                      (const T *)dy, scratch))
     TY_LAUNCH(bands_join, grid_for(columns), BLOCK, 0, stream, band_count(rows), columns, scratch,
               adds, sums);

@@ -1,64 +1,74 @@
-/* Rows of a table chosen by tokens, and positions. */
+/* Rows of a table chosen by tokens, and positions; of both this lane's part. */
 #include "kernel.cuh"
 
-template <typename T>
-static __global__ void embedding(uint64_t count, uint64_t length, uint64_t features,
-                                 const int32_t *tokens, const float *table, const float *positions,
-                                 T *y)
+static __device__ __forceinline__ bool is_within(uint64_t i, uint64_t first, uint64_t count)
 {
-    FOR_EACH (i, count * features) {
-        uint64_t place = i / features, f = i % features;
-        float value = table[(uint64_t)tokens[place] * features + f];
-        if (positions != NULL)
-            value += positions[place % length * features + f];
+    return i >= first && i - first < count;
+}
+
+template <typename T>
+static __global__ void embedding(cuda_embedding_part p, const int32_t *tokens, const float *table,
+                                 const float *positions, T *y)
+{
+    FOR_EACH (i, p.count * p.features) {
+        uint64_t place = i / p.features, f = i % p.features, word = (uint64_t)tokens[place];
+        float value = 0.0f;
+        if (is_within(word, p.first_word, p.words))
+            value = table[(word - p.first_word) * p.features + f];
+        if (positions != NULL && is_within(f, p.first_feature, p.own_features))
+            value += positions[place % p.length * p.own_features + f - p.first_feature];
         y[i] = of_float<T>(value);
     }
 }
 
-void cuda_embedding(cuda_type type, uint64_t count, uint64_t length, uint64_t features,
-                    const int32_t *tokens, const float *table, const float *positions, void *y,
-                    cudaStream_t stream)
+void cuda_embedding(cuda_type type, const cuda_embedding_part *part, const int32_t *tokens,
+                    const float *table, const float *positions, void *y, cudaStream_t stream)
 {
-    TY_DISPATCH(type, TY_LAUNCH(embedding<T>, grid_for(count * features), BLOCK, 0, stream, count,
-                                length, features, tokens, table, positions, (T *)y))
+    TY_DISPATCH(type, TY_LAUNCH(embedding<T>, grid_for(part->count * part->features), BLOCK, 0,
+                                stream, *part, tokens, table, positions, (T *)y))
 }
 
 /* One block a group of places that hold one token. */
 template <typename T>
-static __global__ void table_gradient(cuda_token_groups groups, uint64_t features, const T *dy,
+static __global__ void table_gradient(cuda_embedding_part p, cuda_token_groups groups, const T *dy,
                                       float *dtable)
 {
     int32_t group = (int32_t)blockIdx.x;
+    uint64_t word;
 
     if (group >= *groups.group_count)
         return;
-    for (uint64_t f = threadIdx.x; f < features; f += blockDim.x) {
+    word = (uint64_t)groups.group_tokens[group];
+    if (!is_within(word, p.first_word, p.words))
+        return;
+    for (uint64_t f = threadIdx.x; f < p.features; f += blockDim.x) {
         float sum = 0.0f;
         for (int32_t k = groups.starts[group]; k < groups.starts[group + 1]; k++)
-            sum += to_float(dy[(uint64_t)groups.order[k] * features + f]);
-        dtable[(uint64_t)groups.group_tokens[group] * features + f] += sum;
+            sum += to_float(dy[(uint64_t)groups.order[k] * p.features + f]);
+        dtable[(word - p.first_word) * p.features + f] += sum;
     }
 }
 
 template <typename T>
-static __global__ void position_gradient(uint64_t count, uint64_t length, uint64_t features,
-                                         const T *dy, float *dpositions)
+static __global__ void position_gradient(cuda_embedding_part p, const T *dy, float *dpositions)
 {
-    FOR_EACH (i, length * features) {
+    FOR_EACH (i, p.length * p.own_features) {
+        uint64_t at = i / p.own_features * p.features + p.first_feature + i % p.own_features;
         float sum = 0.0f;
-        for (uint64_t at = i; at < count * features; at += length * features)
+        for (; at < p.count * p.features; at += p.length * p.features)
             sum += to_float(dy[at]);
         dpositions[i] += sum;
     }
 }
 
-void cuda_embedding_backward(cuda_type type, uint64_t count, uint64_t length, uint64_t features,
+void cuda_embedding_backward(cuda_type type, const cuda_embedding_part *part,
                              const cuda_token_groups *groups, uint64_t most_groups, const void *dy,
                              float *dtable, float *dpositions, cudaStream_t stream)
 {
-    TY_DISPATCH(type, TY_LAUNCH(table_gradient<T>, most_groups, BLOCK, 0, stream, *groups, features,
+    TY_DISPATCH(type, TY_LAUNCH(table_gradient<T>, most_groups, BLOCK, 0, stream, *part, *groups,
                                 (const T *)dy, dtable))
     if (dpositions != NULL)
-        TY_DISPATCH(type, TY_LAUNCH(position_gradient<T>, grid_for(length * features), BLOCK, 0,
-                                    stream, count, length, features, (const T *)dy, dpositions))
+        TY_DISPATCH(type,
+                    TY_LAUNCH(position_gradient<T>, grid_for(part->length * part->own_features),
+                              BLOCK, 0, stream, *part, (const T *)dy, dpositions))
 }

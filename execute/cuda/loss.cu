@@ -1,4 +1,5 @@
-/* Softmax and cross-entropy: one block a row, then one block for the sums. */
+/* Softmax and cross-entropy: one block a row, then one block for the sums; among lanes, which have
+ * parts of every row, in three steps. */
 #include "kernel.cuh"
 
 template <typename T>
@@ -75,25 +76,97 @@ void cuda_cross_entropy(cuda_type type, uint64_t rows, uint64_t classes, const v
 
 /* One block a row: a division per element would cost more than the rest. */
 template <typename T>
-static __global__ void cross_entropy_backward(uint64_t classes, const T *logits,
-                                              const int32_t *labels, const float *log_sums,
-                                              const float *scale, bool adds, T *dx)
+static __global__ void cross_entropy_backward(cuda_scores s, const T *logits, const int32_t *labels,
+                                              const float *log_sums, const float *scale, bool adds,
+                                              T *dx)
 {
     uint64_t row = blockIdx.x;
     float log_sum = log_sums[row], factor = *scale;
 
-    logits += row * classes;
-    dx += row * classes;
-    for (uint64_t c = threadIdx.x; c < classes; c += blockDim.x) {
-        float p = expf(to_float(logits[c]) - log_sum);
-        put(&dx[c], factor * (c == (uint64_t)labels[row] ? p - 1.0f : p), adds);
+    logits += row * s.stride;
+    dx += row * s.stride;
+    for (uint64_t c = threadIdx.x; c < s.stride; c += blockDim.x) {
+        float p = c < s.own ? expf(to_float(logits[c]) - log_sum) : 0.0f;
+        bool is_label = c < s.own && s.first + c == (uint64_t)labels[row];
+        put(&dx[c], factor * (is_label ? p - 1.0f : p), adds);
     }
 }
 
-void cuda_cross_entropy_backward(cuda_type type, uint64_t rows, uint64_t classes,
-                                 const void *logits, const int32_t *labels, const float *log_sums,
-                                 const float *scale, bool adds, void *dx, cudaStream_t stream)
+void cuda_cross_entropy_backward(cuda_type type, const cuda_scores *s, const void *logits,
+                                 const int32_t *labels, const float *log_sums, const float *scale,
+                                 bool adds, void *dx, cudaStream_t stream)
 {
-    TY_DISPATCH(type, TY_LAUNCH(cross_entropy_backward<T>, rows, BLOCK, 0, stream, classes,
+    TY_DISPATCH(type, TY_LAUNCH(cross_entropy_backward<T>, s->rows, BLOCK, 0, stream, *s,
                                 (const T *)logits, labels, log_sums, scale, adds, (T *)dx))
+}
+
+/* ---- Among lanes ---- */
+
+template <typename T>
+static __global__ void lane_maxima(cuda_scores s, const T *logits, float *maxima)
+{
+    float maximum = -INFINITY;
+
+    logits += blockIdx.x * s.stride;
+    for (uint64_t c = threadIdx.x; c < s.own; c += blockDim.x)
+        maximum = fmaxf(maximum, to_float(logits[c]));
+    maximum = block_maximum(maximum);
+    if (threadIdx.x == 0)
+        maxima[blockIdx.x] = maximum;
+}
+
+void cuda_lane_maxima(cuda_type type, const cuda_scores *s, const void *logits, float *maxima,
+                      cudaStream_t stream)
+{
+    TY_DISPATCH(type,
+                TY_LAUNCH(lane_maxima<T>, s->rows, BLOCK, 0, stream, *s, (const T *)logits, maxima))
+}
+
+template <typename T>
+static __global__ void lane_exponentials(cuda_scores s, const T *logits, const int32_t *labels,
+                                         const float *maxima, float *sums, float *of_labels)
+{
+    uint64_t row = blockIdx.x, label = (uint64_t)labels[row];
+    float maximum = maxima[row], sum = 0.0f;
+    bool is_here = label >= s.first && label - s.first < s.own;
+
+    logits += row * s.stride;
+    for (uint64_t c = threadIdx.x; c < s.own; c += blockDim.x)
+        sum += expf(to_float(logits[c]) - maximum);
+    sum = block_sum(sum);
+    if (threadIdx.x != 0)
+        return;
+    sums[row] = sum;
+    of_labels[row] = is_here ? to_float(logits[label - s.first]) : 0.0f;
+}
+
+void cuda_lane_exponentials(cuda_type type, const cuda_scores *s, const void *logits,
+                            const int32_t *labels, const float *maxima, float *sums,
+                            float *of_labels, cudaStream_t stream)
+{
+    TY_DISPATCH(type, TY_LAUNCH(lane_exponentials<T>, s->rows, BLOCK, 0, stream, *s,
+                                (const T *)logits, labels, maxima, sums, of_labels))
+}
+
+static __global__ void lane_rows(cuda_scores s, const int32_t *labels, const float *maxima,
+                                 const float *sums, const float *of_labels, float *log_sums,
+                                 float *row_loss, int32_t *row_best)
+{
+    FOR_EACH (r, s.rows) {
+        bool is_label = labels[r] >= 0 && (uint64_t)labels[r] < s.classes;
+
+        log_sums[r] = maxima[r] + logf(sums[r]);
+        row_loss[r] = is_label ? log_sums[r] - of_labels[r] : 0.0f;
+        row_best[r] = !is_label ? -1 : of_labels[r] == maxima[r] ? 1 : 0;
+    }
+}
+
+void cuda_lane_cross_entropy(const cuda_scores *s, const int32_t *labels, const float *maxima,
+                             const float *sums, const float *of_labels, float *log_sums,
+                             float *row_loss, int32_t *row_best, cuda_loss *loss,
+                             cudaStream_t stream)
+{
+    TY_LAUNCH(lane_rows, grid_for(s->rows), BLOCK, 0, stream, *s, labels, maxima, sums, of_labels,
+              log_sums, row_loss, row_best);
+    TY_LAUNCH(loss_sum, 1, BLOCK, 0, stream, s->rows, row_loss, row_best, loss);
 }

@@ -1,0 +1,241 @@
+/* Attention: project [queries | keys | values][features], out [features][queries], and their
+ * biases. Of the heads a lane has some. Tensors and their order are the CPU backend's; what lies
+ * between the two products is one kernel that keeps no probabilities (attention.cu), so that
+ * selective recomputing is what it always does. */
+#include "cuda_stage.h"
+
+#include <math.h>
+
+enum { PROJECT, OUT, PROJECT_BIAS, OUT_BIAS };
+
+typedef struct attention {
+    uint64_t rows, features, queries, project;
+    bool has_bias;
+    cuda_attention core;
+} attention;
+
+static attention attention_of(const ty_stage_device *stage, const cuda_node *node)
+{
+    const uint64_t *a = node->layer->attributes;
+    const uint64_t length = node->layer->output.dimensions[0], size = a[TY_HEAD_SIZE];
+    const uint64_t heads = a[TY_HEADS] / cuda_lanes_of(stage, node);
+    const uint64_t kv_heads = a[TY_KV_HEADS] / cuda_lanes_of(stage, node);
+    const uint64_t queries = heads * size, project = queries + 2 * kv_heads * size;
+    attention at = {.rows = cuda_batch(stage) * length,
+                    .features = a[TY_FEATURES],
+                    .queries = queries,
+                    .project = project,
+                    .has_bias = a[TY_HAS_BIAS] != 0,
+                    .core = {.batch = cuda_batch(stage),
+                             .length = length,
+                             .heads = heads,
+                             .kv_heads = kv_heads,
+                             .head_size = size,
+                             .stride = project,
+                             .key_at = queries,
+                             .value_at = queries + kv_heads * size,
+                             .context_stride = queries,
+                             .scale = 1.0f / sqrtf((float)size),
+                             .is_causal = a[TY_IS_CAUSAL] != 0}};
+
+    (void)cuda_attention_tiles(stage->type, stage->shared_bytes, &at.core);
+    return at;
+}
+
+static uint32_t attention_tensors(const ty_workload *workload, uint32_t index,
+                                  lane_tensor tensors[CUDA_MAX_TENSORS])
+{
+    const uint64_t *a = workload->layers[index].attributes;
+    uint64_t queries = a[TY_HEADS] * a[TY_HEAD_SIZE], keys = a[TY_KV_HEADS] * a[TY_HEAD_SIZE];
+    uint64_t project = queries + 2 * keys;
+
+    tensors[PROJECT] = (lane_tensor){.count = project * a[TY_FEATURES],
+                                     .deviation = ty_init_transformer_deviation(workload, false),
+                                     .division = LANE_BY_ROWS,
+                                     .columns = a[TY_FEATURES],
+                                     .groups = {queries, keys, keys}};
+    tensors[OUT] = (lane_tensor){.count = a[TY_FEATURES] * queries,
+                                 .deviation = ty_init_transformer_deviation(workload, true),
+                                 .division = LANE_BY_COLUMNS,
+                                 .columns = queries};
+    tensors[PROJECT_BIAS] =
+        (lane_tensor){.count = project, .division = LANE_BY_ROWS, .groups = {queries, keys, keys}};
+    tensors[OUT_BIAS] = (lane_tensor){.count = a[TY_FEATURES], .division = LANE_BY_ROWS};
+    return a[TY_HAS_BIAS] != 0 ? 4 : 2;
+}
+
+/* Pieces of a stash: projections [rows][project], context [rows][queries], log-sums
+ * [batch][heads][length]; where lanes divide the sequence also the whole input [rows][features]. Of
+ * scratch: the gradients of the first two, and the deltas. */
+typedef struct attention_memory {
+    char *project, *context;
+    float *rows; /* log-sums, or deltas */
+    char *x;     /* or NULL */
+} attention_memory;
+
+static const uint64_t piece_alignment = 256; /* bytes; as cudaMalloc gives */
+
+static uint64_t aligned(uint64_t bytes)
+{
+    return (bytes + piece_alignment - 1) / piece_alignment * piece_alignment;
+}
+
+/* @return bytes; `base` may be NULL to count */
+static uint64_t memory_cut(const ty_stage_device *stage, const cuda_node *node, const attention *at,
+                           void *base, attention_memory *out)
+{
+    const uint64_t project = at->rows * at->project * stage->element;
+    const uint64_t rows = aligned(project + at->rows * at->queries * stage->element);
+    const uint64_t x =
+        aligned(rows + at->core.batch * at->core.heads * at->core.length * sizeof(float));
+    const bool has_x = cuda_gathers(stage, node);
+
+    if (base != NULL) {
+        out->project = base;
+        out->context = out->project + project;
+        out->rows = (float *)(void *)(out->project + rows);
+        out->x = has_x ? out->project + x : NULL;
+    }
+    return x + (has_x ? at->rows * at->features * stage->element : 0);
+}
+
+static ty_status attention_build(ty_stage_device *stage, cuda_node *node, ty_error *error)
+{
+    attention at = attention_of(stage, node);
+
+    if (!cuda_attention_tiles(stage->type, stage->shared_bytes, &at.core))
+        return ty_fail(error, TY_EUNSUPPORTED,
+                       "layer %s: heads of %llu need more shared memory than the GPU's %llu bytes",
+                       node->layer->name, (unsigned long long)at.core.head_size,
+                       (unsigned long long)stage->shared_bytes);
+    if (at.core.heads > UINT16_MAX || at.core.batch > UINT16_MAX)
+        return ty_fail(error, TY_EUNSUPPORTED,
+                       "layer %s: found %llu heads and %llu samples, expected at most %d of each",
+                       node->layer->name, (unsigned long long)at.core.heads,
+                       (unsigned long long)at.core.batch, UINT16_MAX);
+    node->stash_bytes = node->scratch_bytes = memory_cut(stage, node, &at, NULL, NULL);
+    node->sum_floats =
+        cuda_affine_sums(at.rows, at.project > at.features ? at.project : at.features);
+    if (node->is_divided)
+        node->lane_elements = at.rows * at.features;
+    return TY_OK;
+}
+
+/* The second projection: this lane's summand of the output, and the sum. */
+static ty_status out_forward(ty_stage_device *stage, const cuda_node *node, const attention *at,
+                             const void *context, void *y, ty_error *error)
+{
+    void *summand = cuda_summand(stage, node, false, y);
+    bool has_epilogue = at->has_bias && !node->is_divided;
+    cuda_affine out = {.rows = at->rows,
+                       .in = at->queries,
+                       .out = at->features,
+                       .x = context,
+                       .weight = cuda_weights(stage, node, OUT),
+                       .bias = has_epilogue ? cuda_weights(stage, node, OUT_BIAS) : NULL,
+                       .y = summand};
+    ty_status status = cuda_affine_forward(stage, &out, error);
+
+    if (status != TY_OK)
+        return status;
+    if (at->has_bias && !has_epilogue)
+        cuda_add_lane_bias(stage, at->rows, at->features, cuda_parameters(stage, node, OUT_BIAS),
+                           summand);
+    return cuda_lanes_sum(stage, node, &node->layer->output, summand, false, y, error);
+}
+
+static ty_status attention_forward(ty_stage_device *stage, const cuda_node *node, uint32_t slot,
+                                   ty_error *error)
+{
+    attention at = attention_of(stage, node);
+    attention_memory m;
+    cuda_affine in = {.rows = at.rows,
+                      .in = at.features,
+                      .out = at.project,
+                      .weight = cuda_weights(stage, node, PROJECT),
+                      .bias = at.has_bias ? cuda_weights(stage, node, PROJECT_BIAS) : NULL};
+    ty_status status;
+
+    memory_cut(stage, node, &at, node->stash[slot], &m);
+    in.y = m.project;
+    TY_CHECK(cuda_whole_input(stage, node, slot, m.x, &in.x, error), status, done);
+    TY_CHECK(cuda_affine_forward(stage, &in, error), status, done);
+    cuda_attention_forward(stage->type, &at.core, m.project, m.context, m.rows, stage->stream);
+    status = out_forward(stage, node, &at, m.context, cuda_out(stage, node, slot), error);
+done:
+    return status;
+}
+
+/* Gradients of the second projection, and of the context. */
+static ty_status out_backward(ty_stage_device *stage, const cuda_node *node, const attention *at,
+                              bool is_first, const void *context, void *dcontext, ty_error *error)
+{
+    float *dbias = at->has_bias ? cuda_parameter_gradient(stage, node, OUT_BIAS) : NULL;
+    cuda_affine_gradient out = {.rows = at->rows,
+                                .in = at->queries,
+                                .out = at->features,
+                                .x = context,
+                                .weight = cuda_weights(stage, node, OUT),
+                                .dweight = cuda_parameter_gradient(stage, node, OUT),
+                                .dbias = node->is_divided ? NULL : dbias,
+                                .dx = dcontext,
+                                .adds_weight = cuda_adds(node, OUT, is_first),
+                                .adds_bias = cuda_adds(node, OUT_BIAS, is_first)};
+    ty_status status = cuda_whole_gradient(stage, node, stage->lane_whole, &out.dy, error);
+
+    if (status == TY_OK)
+        status = cuda_affine_backward(stage, &out, error);
+    if (status == TY_OK && node->is_divided && dbias != NULL)
+        cuda_lane_bias_gradient(stage, at->rows, at->features, out.dy, out.adds_bias, dbias);
+    return status;
+}
+
+/* Gradients of the first projection and of the input. */
+static ty_status project_backward(ty_stage_device *stage, const cuda_node *node,
+                                  const attention *at, bool is_first, const void *x,
+                                  const void *dproject, ty_error *error)
+{
+    void *dx = cuda_in_gradient(stage, node, 0);
+    void *summand = cuda_summand(stage, node, node->adds[0], dx);
+    cuda_affine_gradient in = {
+        .rows = at->rows,
+        .in = at->features,
+        .out = at->project,
+        .x = x,
+        .weight = cuda_weights(stage, node, PROJECT),
+        .dy = dproject,
+        .dweight = cuda_parameter_gradient(stage, node, PROJECT),
+        .dbias = at->has_bias ? cuda_parameter_gradient(stage, node, PROJECT_BIAS) : NULL,
+        .dx = summand,
+        .adds_weight = cuda_adds(node, PROJECT, is_first),
+        .adds_bias = cuda_adds(node, PROJECT_BIAS, is_first),
+        .adds_x = summand == dx && node->adds[0]};
+    ty_status status = cuda_affine_backward(stage, &in, error);
+
+    return status == TY_OK ? cuda_lanes_sum(stage, node, cuda_whole_input_shape(stage, node),
+                                            summand, node->adds[0], dx, error)
+                           : status;
+}
+
+static ty_status attention_backward(ty_stage_device *stage, const cuda_node *node, uint32_t slot,
+                                    bool is_first, ty_error *error)
+{
+    attention at = attention_of(stage, node);
+    attention_memory m, d;
+    ty_status status;
+
+    memory_cut(stage, node, &at, node->stash[slot], &m);
+    memory_cut(stage, node, &at, stage->scratch, &d);
+    status = out_backward(stage, node, &at, is_first, m.context, d.context, error);
+    if (status != TY_OK)
+        return status;
+    cuda_attention_backward(stage->type, &at.core, m.project, m.context, m.rows, d.context, d.rows,
+                            d.project, stage->stream);
+    return project_backward(stage, node, &at, is_first,
+                            m.x != NULL ? m.x : cuda_in(stage, node, 0, slot), d.project, error);
+}
+
+const cuda_kind cuda_attention_kind = {.tensors = attention_tensors,
+                                       .build = attention_build,
+                                       .forward = attention_forward,
+                                       .backward = attention_backward};

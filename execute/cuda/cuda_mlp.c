@@ -1,0 +1,246 @@
+/* The feed-forward block of a transformer: up [hidden or 2 hidden][features], down
+ * [features][hidden], and their biases. Of the hidden features a lane has some. Tensors and their
+ * order are the CPU backend's. */
+#include "cuda_stage.h"
+
+enum { UP, DOWN, UP_BIAS, DOWN_BIAS };
+
+typedef struct mlp {
+    uint64_t rows, features, hidden, up;
+    bool is_gated, has_bias;
+} mlp;
+
+/* Whether cuBLASLt does the gelu along the way, in each direction; found out at the first try. */
+typedef struct mlp_state {
+    bool fuses_forward, fuses_backward;
+} mlp_state;
+
+static mlp mlp_of(const ty_stage_device *stage, const cuda_node *node)
+{
+    const uint64_t *a = node->layer->attributes;
+    const uint64_t hidden = a[TY_HIDDEN_FEATURES] / cuda_lanes_of(stage, node);
+    bool is_gated = a[TY_IS_GATED] != 0;
+
+    return (mlp){.rows =
+                     cuda_batch(stage) * ty_shape_elements(&node->layer->output) / a[TY_FEATURES],
+                 .features = a[TY_FEATURES],
+                 .hidden = hidden,
+                 .up = hidden * (is_gated ? 2 : 1),
+                 .is_gated = is_gated,
+                 .has_bias = a[TY_HAS_BIAS] != 0};
+}
+
+/* The gate is the first half of the rows of up. */
+static uint32_t mlp_tensors(const ty_workload *workload, uint32_t index,
+                            lane_tensor tensors[CUDA_MAX_TENSORS])
+{
+    const uint64_t *a = workload->layers[index].attributes;
+    uint64_t hidden = a[TY_HIDDEN_FEATURES], up = hidden * (a[TY_IS_GATED] != 0 ? 2 : 1);
+    uint64_t values = up - hidden; /* rows behind the gate's */
+
+    tensors[UP] = (lane_tensor){.count = up * a[TY_FEATURES],
+                                .deviation = ty_init_transformer_deviation(workload, false),
+                                .division = LANE_BY_ROWS,
+                                .columns = a[TY_FEATURES],
+                                .groups = {hidden, values}};
+    tensors[DOWN] = (lane_tensor){.count = a[TY_FEATURES] * hidden,
+                                  .deviation = ty_init_transformer_deviation(workload, true),
+                                  .division = LANE_BY_COLUMNS,
+                                  .columns = hidden};
+    tensors[UP_BIAS] =
+        (lane_tensor){.count = up, .division = LANE_BY_ROWS, .groups = {hidden, values}};
+    tensors[DOWN_BIAS] = (lane_tensor){.count = a[TY_FEATURES], .division = LANE_BY_ROWS};
+    return a[TY_HAS_BIAS] != 0 ? 4 : 2;
+}
+
+/* Stash: before the activation [rows][up], behind it [rows][hidden]; where lanes divide the
+ * sequence also the whole input [rows][features]. The epilogues that do a gelu want rows of a
+ * multiple of 16 bytes, and round as the type does; in fp32 they are not used. */
+static ty_status mlp_build(ty_stage_device *stage, cuda_node *node, ty_error *error)
+{
+    const uint64_t aligned = 8; /* elements of 2 bytes */
+    mlp m = mlp_of(stage, node);
+    mlp_state *state = ty_alloc(1, sizeof *state);
+    uint64_t widest = m.up > m.features ? m.up : m.features;
+
+    if (state == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory");
+    state->fuses_forward = state->fuses_backward =
+        stage->type != CUDA_TYPE_FLOAT && !m.is_gated && m.hidden % aligned == 0;
+    node->state = state;
+    node->stash_bytes = node->scratch_bytes = m.rows * (m.up + m.hidden) * stage->element;
+    node->sum_floats = cuda_affine_sums(m.rows, widest);
+    if (node->is_divided)
+        node->lane_elements = m.rows * m.features;
+    if (cuda_gathers(stage, node))
+        node->stash_bytes += m.rows * m.features * stage->element;
+    return TY_OK;
+}
+
+static void mlp_release(ty_stage_device *stage, cuda_node *node)
+{
+    (void)stage;
+    ty_free(node->state);
+}
+
+/* Where the whole input is kept, if it is gathered. */
+static void *mlp_room(const ty_stage_device *stage, const cuda_node *node, uint32_t slot,
+                      const mlp *m)
+{
+    return cuda_gathers(stage, node)
+               ? (char *)node->stash[slot] + m->rows * (m->up + m->hidden) * stage->element
+               : NULL;
+}
+
+static ty_status mlp_up(ty_stage_device *stage, const cuda_node *node, const mlp *m, const void *x,
+                        void *h, void *a, ty_error *error)
+{
+    mlp_state *state = node->state;
+    cuda_affine up = {.rows = m->rows,
+                      .in = m->features,
+                      .out = m->up,
+                      .x = x,
+                      .weight = cuda_weights(stage, node, UP),
+                      .bias = m->has_bias ? cuda_weights(stage, node, UP_BIAS) : NULL,
+                      .y = a,
+                      .before_gelu = h};
+    ty_status status;
+
+    if (state->fuses_forward) {
+        status = cuda_affine_forward(stage, &up, error);
+        if (status != TY_EUNSUPPORTED)
+            return status;
+        state->fuses_forward = false;
+    }
+    up.y = h;
+    up.before_gelu = NULL;
+    status = cuda_affine_forward(stage, &up, error);
+    if (m->is_gated)
+        cuda_gate(stage->type, m->rows, m->hidden, h, a, stage->stream);
+    else
+        cuda_activate(stage->type, CUDA_GELU, m->rows * m->hidden, h, a, stage->stream);
+    return status;
+}
+
+/* Another product's bias is its epilogue; that of a summand comes from all lanes. */
+static ty_status mlp_forward(ty_stage_device *stage, const cuda_node *node, uint32_t slot,
+                             ty_error *error)
+{
+    mlp m = mlp_of(stage, node);
+    char *h = node->stash[slot], *a = h + m.rows * m.up * stage->element;
+    void *y = cuda_out(stage, node, slot), *summand = cuda_summand(stage, node, false, y);
+    bool has_epilogue = m.has_bias && !node->is_divided;
+    const void *x;
+    cuda_affine down = {.rows = m.rows,
+                        .in = m.hidden,
+                        .out = m.features,
+                        .x = a,
+                        .weight = cuda_weights(stage, node, DOWN),
+                        .bias = has_epilogue ? cuda_weights(stage, node, DOWN_BIAS) : NULL,
+                        .y = summand};
+    ty_status status;
+
+    TY_CHECK(cuda_whole_input(stage, node, slot, mlp_room(stage, node, slot, &m), &x, error),
+             status, done);
+    TY_CHECK(mlp_up(stage, node, &m, x, h, a, error), status, done);
+    TY_CHECK(cuda_affine_forward(stage, &down, error), status, done);
+    if (m.has_bias && !has_epilogue)
+        cuda_add_lane_bias(stage, m.rows, m.features, cuda_parameters(stage, node, DOWN_BIAS),
+                           summand);
+    status = cuda_lanes_sum(stage, node, &node->layer->output, summand, false, y, error);
+done:
+    return status;
+}
+
+/* From the output's gradient to that of what comes out of the activation into `da`, or, in one
+ * product, of what goes into it into `dh`. */
+static ty_status activation_backward(ty_stage_device *stage, const cuda_node *node, const mlp *m,
+                                     cuda_affine_gradient *down, const void *h, void *da, void *dh,
+                                     ty_error *error)
+{
+    mlp_state *state = node->state;
+    ty_status status;
+
+    down->dweight = down->dbias = NULL;
+    if (state->fuses_backward) {
+        down->dx = dh;
+        down->x_before_gelu = h;
+        status = cuda_affine_backward(stage, down, error);
+        if (status != TY_EUNSUPPORTED)
+            return status;
+        state->fuses_backward = false;
+    }
+    down->dx = da;
+    down->x_before_gelu = NULL;
+    status = cuda_affine_backward(stage, down, error);
+    if (m->is_gated)
+        cuda_gate_backward(stage->type, m->rows, m->hidden, h, da, dh, stage->stream);
+    else
+        cuda_activate_backward(stage->type, CUDA_GELU, m->rows * m->hidden, h, da, false, dh,
+                               stage->stream);
+    return status;
+}
+
+/* Gradients of the second product and of the activation. */
+static ty_status mlp_down_backward(ty_stage_device *stage, const cuda_node *node, const mlp *m,
+                                   bool is_first, const char *h, char *dh, ty_error *error)
+{
+    float *dbias = m->has_bias ? cuda_parameter_gradient(stage, node, DOWN_BIAS) : NULL;
+    cuda_affine_gradient down = {.rows = m->rows,
+                                 .in = m->hidden,
+                                 .out = m->features,
+                                 .x = h + m->rows * m->up * stage->element,
+                                 .weight = cuda_weights(stage, node, DOWN),
+                                 .dweight = cuda_parameter_gradient(stage, node, DOWN),
+                                 .dbias = node->is_divided ? NULL : dbias,
+                                 .adds_weight = cuda_adds(node, DOWN, is_first),
+                                 .adds_bias = cuda_adds(node, DOWN_BIAS, is_first)};
+    ty_status status;
+
+    TY_CHECK(cuda_whole_gradient(stage, node, stage->lane_whole, &down.dy, error), status, done);
+    TY_CHECK(cuda_affine_backward(stage, &down, error), status, done);
+    if (node->is_divided && dbias != NULL)
+        cuda_lane_bias_gradient(stage, m->rows, m->features, down.dy, down.adds_bias, dbias);
+    status = activation_backward(stage, node, m, &down, h, dh + m->rows * m->up * stage->element,
+                                 dh, error);
+done:
+    return status;
+}
+
+static ty_status mlp_backward(ty_stage_device *stage, const cuda_node *node, uint32_t slot,
+                              bool is_first, ty_error *error)
+{
+    mlp m = mlp_of(stage, node);
+    char *dh = stage->scratch;
+    const void *room = mlp_room(stage, node, slot, &m);
+    void *dx = cuda_in_gradient(stage, node, 0);
+    void *summand = cuda_summand(stage, node, node->adds[0], dx);
+    cuda_affine_gradient up = {.rows = m.rows,
+                               .in = m.features,
+                               .out = m.up,
+                               .x = room != NULL ? room : cuda_in(stage, node, 0, slot),
+                               .weight = cuda_weights(stage, node, UP),
+                               .dy = dh,
+                               .dweight = cuda_parameter_gradient(stage, node, UP),
+                               .dbias = m.has_bias ? cuda_parameter_gradient(stage, node, UP_BIAS)
+                                                   : NULL,
+                               .dx = summand,
+                               .adds_weight = cuda_adds(node, UP, is_first),
+                               .adds_bias = cuda_adds(node, UP_BIAS, is_first),
+                               .adds_x = summand == dx && node->adds[0]};
+    ty_status status;
+
+    TY_CHECK(mlp_down_backward(stage, node, &m, is_first, node->stash[slot], dh, error), status,
+             done);
+    TY_CHECK(cuda_affine_backward(stage, &up, error), status, done);
+    status = cuda_lanes_sum(stage, node, cuda_whole_input_shape(stage, node), summand,
+                            node->adds[0], dx, error);
+done:
+    return status;
+}
+
+const cuda_kind cuda_mlp = {.tensors = mlp_tensors,
+                            .build = mlp_build,
+                            .forward = mlp_forward,
+                            .backward = mlp_backward,
+                            .release = mlp_release};

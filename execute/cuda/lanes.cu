@@ -1,0 +1,55 @@
+/* Between a tensor in a sample's order and the lanes' pieces of it; biases of which a lane has a
+ * part. */
+#include "kernel.cuh"
+
+/* Where element i of [lane][B][T / lanes][D] lies in [B][T][D]. */
+static __device__ __forceinline__ uint64_t place_of(cuda_pieces p, uint64_t i)
+{
+    uint64_t piece = i / p.run, lane = piece / p.batch, b = piece % p.batch;
+
+    return (b * p.lanes + lane) * p.run + i % p.run;
+}
+
+template <typename T> static __global__ void to_pieces(cuda_pieces p, const T *whole, float *pieces)
+{
+    FOR_EACH (i, p.lanes * p.batch * p.run)
+        pieces[i] = to_float(whole[place_of(p, i)]);
+}
+
+void cuda_to_pieces(cuda_type type, const cuda_pieces *p, const void *whole, float *pieces,
+                    cudaStream_t stream)
+{
+    TY_DISPATCH(type, TY_LAUNCH(to_pieces<T>, grid_for(p->lanes * p->batch * p->run), BLOCK, 0,
+                                stream, *p, (const T *)whole, pieces))
+}
+
+template <typename T>
+static __global__ void from_pieces(cuda_pieces p, const float *pieces, T *whole)
+{
+    FOR_EACH (i, p.lanes * p.batch * p.run)
+        whole[place_of(p, i)] = of_float<T>(pieces[i]);
+}
+
+void cuda_from_pieces(cuda_type type, const cuda_pieces *p, const float *pieces, void *whole,
+                      cudaStream_t stream)
+{
+    TY_DISPATCH(type, TY_LAUNCH(from_pieces<T>, grid_for(p->lanes * p->batch * p->run), BLOCK, 0,
+                                stream, *p, pieces, (T *)whole))
+}
+
+template <typename T>
+static __global__ void add_part_bias(uint64_t rows, uint64_t columns, uint64_t first,
+                                     uint64_t count, const float *bias, T *y)
+{
+    FOR_EACH (i, rows * count) {
+        uint64_t c = i % count;
+        put(&y[i / count * columns + first + c], bias[c], true);
+    }
+}
+
+void cuda_add_part_bias(cuda_type type, uint64_t rows, uint64_t columns, uint64_t first,
+                        uint64_t count, const float *bias, void *y, cudaStream_t stream)
+{
+    TY_DISPATCH(type, TY_LAUNCH(add_part_bias<T>, grid_for(rows * count), BLOCK, 0, stream, rows,
+                                columns, first, count, bias, (T *)y))
+}

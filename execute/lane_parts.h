@@ -1,0 +1,65 @@
+/**
+ * @file lane_parts.h
+ * What a lane of a tensor parallel rank has of layers and of their parameter tensors: the rules of
+ * ty_lane_group (device.h), the same on every backend. Internal to execute/.
+ *
+ * Of n rows, columns or words a lane has those from ceil(n / lanes) * lane on, at most
+ * ceil(n / lanes); a lane's tensors have room for as many, and what is behind the last is 0.
+ */
+#ifndef TY_EXECUTE_LANE_PARTS_H
+#define TY_EXECUTE_LANE_PARTS_H
+
+#include "device.h"
+
+#define LANE_MAX_GROUPS 3
+
+typedef enum lane_division { LANE_UNDIVIDED, LANE_BY_ROWS, LANE_BY_COLUMNS } lane_division;
+
+/** One parameter tensor of a layer, whole, how it starts, and how lanes divide it. */
+typedef struct lane_tensor {
+    uint64_t count;
+    double deviation; /* of a normal distribution; 0: all elements are `constant` */
+    float constant;
+    lane_division division;
+    uint64_t columns;                 /* of a matrix; 0: 1 */
+    uint64_t groups[LANE_MAX_GROUPS]; /* rows that are divided each by themselves, up to a 0; none:
+                                         all together */
+} lane_tensor;
+
+typedef struct lane_range {
+    uint64_t first, count;
+} lane_range;
+
+/** A run of elements that lie together in the whole tensor and in a lane's part of it. */
+typedef struct lane_run {
+    uint64_t whole, part, count; /* starts, and length */
+} lane_run;
+
+uint32_t lane_count(const ty_stage_options *options); /* at least 1 */
+/** How much of `count` each lane has room for. */
+static inline uint64_t lane_part(uint64_t count, uint32_t lanes)
+{
+    return (count + lanes - 1) / lanes;
+}
+/** What a lane really has of it. */
+lane_range lane_range_of(uint64_t count, uint32_t lanes, uint32_t lane);
+
+/** Whether lanes, of which there are several, have parts of the layer's parameters. */
+bool lane_divides(const ty_stage_options *options, uint32_t layer);
+/** Shape per sample of what a lane has of a layer's output. */
+ty_shape lane_shape(const ty_stage_options *options, uint32_t layer);
+/** Whether the stage's layers can be divided as asked; else TY_EUNSUPPORTED naming the layer.
+ * @param backend its name, for the message */
+ty_status lanes_check(const ty_stage_options *options, const char *backend,
+                      ty_error *error) TY_MUST_CHECK;
+
+/** Elements of a tensor on each lane. */
+uint64_t lane_tensor_count(const lane_tensor *tensor, uint32_t lanes);
+/** The index-th run of a lane's part; false behind the last one. */
+bool lane_tensor_run(const lane_tensor *tensor, uint32_t lanes, uint32_t lane, uint64_t index,
+                     lane_run *out);
+/** A lane's part into its place in the whole. */
+void lane_tensor_join(const lane_tensor *tensor, uint32_t lanes, uint32_t lane, const float *part,
+                      float *whole);
+
+#endif
