@@ -9,6 +9,7 @@ static const cuda_kind *const kinds[TY_LAYER_KIND_COUNT] = {
     [TY_LAYER_CONV2D] = &cuda_conv2d,
     [TY_LAYER_POOL] = &cuda_pool_kind,
     [TY_LAYER_BATCH_NORM] = &cuda_batch_norm_kind,
+    [TY_LAYER_LSTM] = &cuda_lstm,
     [TY_LAYER_LAYER_NORM] = &cuda_layer_norm,
     [TY_LAYER_RMS_NORM] = &cuda_rms_norm,
     [TY_LAYER_EMBEDDING] = &cuda_embedding_kind,
@@ -407,7 +408,7 @@ static bool nodes_allocate(ty_stage_device *stage)
     stage->scratch = cuda_buffer(stage, scratch);
     stage->sums = cuda_buffer(stage, sums * sizeof(float));
     stage->lane_whole = cuda_buffer(stage, whole * stage->element);
-    stage->lane_floats = cuda_buffer(stage, whole * sizeof(float));
+    stage->lane_floats = cuda_buffer(stage, (whole > 0 ? whole : 1) * sizeof(float));
     return stage->scratch != NULL && stage->sums != NULL && stage->lane_whole != NULL &&
            stage->lane_floats != NULL;
 }

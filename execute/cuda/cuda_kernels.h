@@ -178,6 +178,23 @@ void cuda_embedding_backward(cuda_type type, const cuda_embedding_part *part,
                              const cuda_token_groups *groups, uint64_t most_groups, const void *dy,
                              float *dtable, float *dpositions, cudaStream_t stream);
 
+/* ---- Long short-term memory (lstm.cu) ---- */
+
+/** One step of all samples. */
+typedef struct cuda_cell {
+    uint64_t batch, length, hidden, step;
+} cuda_cell;
+/** gates: [batch][length][4 hidden] floats, of this step the sums of both products, which become
+ * the activated gates; cells: [batch][length][hidden] floats. Biases: [4 hidden], or both NULL. */
+void cuda_cell_forward(cuda_type type, const cuda_cell *c, const float *input_bias,
+                       const float *state_bias, float *gates, float *cells, void *y,
+                       cudaStream_t stream);
+/** @param dstate, dcell [batch][hidden] what comes back from the step after, unread at the last;
+ *  dcell becomes what goes to the one before. dgates is overwritten at this step. */
+void cuda_cell_backward(cuda_type type, const cuda_cell *c, const float *gates, const float *cells,
+                        const void *dy, const float *dstate, float *dcell, void *dgates,
+                        cudaStream_t stream);
+
 /* ---- Attention (attention.cu) ---- */
 
 /** Query heads lie at row + h * head_size, keys and values where said; strides in elements. */

@@ -30,6 +30,26 @@ ty_status cuda_lanes_all_reduce(ty_stage_device *stage, bool is_maximum, uint64_
     return exchange(stage, TY_ALL_REDUCE, is_maximum, count, data, error);
 }
 
+ty_status cuda_lanes_agree(ty_stage_device *stage, bool *is_everywhere, ty_error *error)
+{
+    float is_missing = *is_everywhere ? 0.0f : 1.0f;
+    ty_status status = TY_OK;
+
+    if (lane_count(&stage->options) == 1)
+        return TY_OK;
+    CUDA_CHECK(cudaMemcpyAsync(stage->lane_floats, &is_missing, sizeof is_missing,
+                               cudaMemcpyHostToDevice, stage->stream),
+               status, done);
+    TY_CHECK(exchange(stage, TY_ALL_REDUCE, true, 1, stage->lane_floats, error), status, done);
+    CUDA_CHECK(cudaMemcpyAsync(&is_missing, stage->lane_floats, sizeof is_missing,
+                               cudaMemcpyDeviceToHost, stage->stream),
+               status, done);
+    TY_CHECK(cuda_pass_wait(stage, error), status, done);
+    *is_everywhere = is_missing == 0.0f;
+done:
+    return status;
+}
+
 /* How a tensor [B, T, D] lies as [lane][B][T / lanes][D], where each lane's part is one piece. */
 static cuda_pieces pieces_of(const ty_stage_device *stage, const ty_shape *whole)
 {

@@ -263,6 +263,8 @@ static ty_status multiply(ty_stage_device *stage, shape *key, const operands *o,
     key->alignment[0] = alignment_of(o->a);
     key->alignment[1] = alignment_of(o->b);
     key->alignment[2] = alignment_of(o->d);
+    if (o->bias != NULL && alignment_of(o->bias) < key->alignment[2])
+        key->alignment[2] = alignment_of(o->bias); /* read as the result is written */
     TY_CHECK(product_find(stage, key, o, &p, error), status, done);
     TY_CHECK(epilogue_set(stage, p, o, error), status, done);
     BLAS_CHECK(stage->blas->cublasLtMatmul(stage->blas_handle, p->operation, &one, o->a, p->a, o->b,
@@ -291,6 +293,37 @@ ty_status cuda_affine_forward(ty_stage_device *stage, const cuda_affine *f, ty_e
             f->bias != NULL ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX;
     else
         key.epilogue = f->bias != NULL ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
+    return multiply(stage, &key, &o, error);
+}
+
+ty_status cuda_strided_forward(ty_stage_device *stage, const cuda_strided *p, ty_error *error)
+{
+    shape key = {.m = p->out,
+                 .n = p->rows,
+                 .k = p->in,
+                 .lda = p->in,
+                 .ldb = p->x_stride,
+                 .ldd = p->y_stride,
+                 .transposes_a = true,
+                 .is_sum_float = true,
+                 .epilogue = CUBLASLT_EPILOGUE_DEFAULT};
+    operands o = {.a = p->weight, .b = p->x, .d = p->y, .adds = p->adds};
+
+    return multiply(stage, &key, &o, error);
+}
+
+ty_status cuda_strided_backward(ty_stage_device *stage, const cuda_strided *p, ty_error *error)
+{
+    shape key = {.m = p->in,
+                 .n = p->rows,
+                 .k = p->out,
+                 .lda = p->in,
+                 .ldb = p->x_stride,
+                 .ldd = p->y_stride,
+                 .is_sum_float = true,
+                 .epilogue = CUBLASLT_EPILOGUE_DEFAULT};
+    operands o = {.a = p->weight, .b = p->x, .d = p->y, .adds = p->adds};
+
     return multiply(stage, &key, &o, error);
 }
 

@@ -192,7 +192,7 @@ void cuda_gradient_give(ty_stage_device *stage, uint32_t slot);
 
 extern const cuda_kind cuda_linear, cuda_conv2d, cuda_pool_kind, cuda_relu, cuda_gelu, cuda_silu,
     cuda_tanh, cuda_layer_norm, cuda_rms_norm, cuda_batch_norm_kind, cuda_embedding_kind,
-    cuda_attention_kind, cuda_mlp, cuda_add, cuda_concat, cuda_loss_kind;
+    cuda_attention_kind, cuda_mlp, cuda_add, cuda_concat, cuda_loss_kind, cuda_lstm;
 
 /* ---- What kinds ask of the stage ---- */
 
@@ -312,6 +312,9 @@ ty_status cuda_lanes_sum(ty_stage_device *stage, const cuda_node *node, const ty
 /** Sum, or the largest, over the lanes, in place, in device memory. */
 ty_status cuda_lanes_all_reduce(ty_stage_device *stage, bool is_maximum, uint64_t count,
                                 float *data, ty_error *error) TY_MUST_CHECK;
+/** Whether something is so on all lanes; by the thread of the passes. */
+ty_status cuda_lanes_agree(ty_stage_device *stage, bool *is_everywhere,
+                           ty_error *error) TY_MUST_CHECK;
 /** y[r, c] += bias, this lane's part of [columns], and the sums of its gradient. */
 void cuda_add_lane_bias(ty_stage_device *stage, uint64_t rows, uint64_t columns, const float *bias,
                         void *y);
@@ -329,6 +332,19 @@ typedef struct cuda_affine {
 } cuda_affine;
 ty_status cuda_affine_forward(ty_stage_device *stage, const cuda_affine *affine,
                               ty_error *error) TY_MUST_CHECK;
+
+/** The same for rows that lie strides apart, with y in floats, which may be added to. Forward: x
+ * [rows][in], y = x W^T [rows][out]; backward: x [rows][out], y = x W [rows][in]. */
+typedef struct cuda_strided {
+    uint64_t rows, in, out, x_stride, y_stride;
+    const void *x, *weight; /* in the stage's type */
+    float *y;
+    bool adds;
+} cuda_strided;
+ty_status cuda_strided_forward(ty_stage_device *stage, const cuda_strided *product,
+                               ty_error *error) TY_MUST_CHECK;
+ty_status cuda_strided_backward(ty_stage_device *stage, const cuda_strided *product,
+                                ty_error *error) TY_MUST_CHECK;
 
 typedef struct cuda_affine_gradient {
     uint64_t rows, in, out;

@@ -494,6 +494,8 @@ static ty_status unscale(ty_stage_device *stage, uint64_t offset, uint64_t count
                status, done);
     TY_CHECK(stream_wait(stage->stream, error), status, done);
     *is_finite = *stage->host_is_bad == 0;
+    /* What lanes have whole stays alike on all of them. */
+    status = cuda_lanes_agree(stage, is_finite, error);
 done:
     return status;
 }

@@ -144,13 +144,13 @@ class Check:
             self.result["benchmarks"].append(row)
             print(json.dumps(row), flush=True)
 
-    def losses(self, folder, name, **environment):
-        written = self.run(self.program("gpu_cases"), "--job", "gpt-tiny sequence=32", 2, folder)
+    def losses(self, folder, name, ranks, lanes, **environment):
+        written = self.run(self.program("gpu_cases"), "--job", "gpt-tiny sequence=32", ranks, lanes, folder)
         if written.returncode != 0:
             self.fail(name, written)
             return None
         done = self.run(
-            self.program("mpirun"), "--allow-run-as-root", "--oversubscribe", "-n", 2,
+            self.program("mpirun"), "--allow-run-as-root", "--oversubscribe", "-n", ranks * lanes,
             self.program("trainyard-worker"), "-q", os.path.join(folder, "job.json"), **environment,
         )
         if done.returncode != 0:
@@ -162,13 +162,16 @@ class Check:
     def nccl(self):
         folder = os.path.join(self.here, "jobs")
         os.makedirs(folder, exist_ok=True)
-        host = self.losses(folder, "two processes through the host", TRAINYARD_LINK="host")
-        nccl = self.losses(
-            folder, "two processes through NCCL", TRAINYARD_LINK="nccl", TRAINYARD_NCCL_SHARED_GPU="1"
-        )
-        self.result["links"] = {"host": host, "nccl": nccl}
-        if host and nccl and any(abs(a - b) > 1e-4 * abs(a) for a, b in zip(host, nccl)):
-            self.failures.append("NCCL and host links train differently")
+        self.result["links"] = {}
+        for what, ranks, lanes in (("replicas", 2, 1), ("lanes", 1, 2)):
+            host = self.losses(folder, f"two {what} through the host", ranks, lanes, TRAINYARD_LINK="host")
+            nccl = self.losses(
+                folder, f"two {what} through NCCL", ranks, lanes,
+                TRAINYARD_LINK="nccl", TRAINYARD_NCCL_SHARED_GPU="1",
+            )
+            self.result["links"][what] = {"host": host, "nccl": nccl}
+            if host and nccl and any(abs(a - b) > 1e-4 * abs(a) for a, b in zip(host, nccl)):
+                self.failures.append(f"{what}: NCCL and host links train differently")
 
     def torch(self):
         try:

@@ -104,6 +104,27 @@ static ty_workload *make_llama(void)
     return w;
 }
 
+/* Rows of an odd number of elements, with and without biases, a residual sum as in GNMT. */
+static ty_workload *make_lstm_of(uint64_t length)
+{
+    ty_workload *w = network_new(TY_INPUT_TOKEN, 1, (uint64_t[]){length});
+    int x = network_lstm(w, network_embedding(w, 23, 11, 0), 13, true);
+
+    x = network_join(w, TY_LAYER_ADD, (int[]){x, network_lstm(w, x, 13, false)}, 2);
+    network_loss(w, network_linear(w, network_lstm(w, x, 9, true), 23, true));
+    return w;
+}
+
+static ty_workload *make_lstm(void)
+{
+    return make_lstm_of(7);
+}
+
+static ty_workload *make_lstm_step(void)
+{
+    return make_lstm_of(1);
+}
+
 typedef struct network {
     const char *name;
     ty_workload *(*make)(void);
@@ -113,9 +134,13 @@ typedef struct network {
 } network;
 
 static const network networks[] = {
-    {"mlp", make_linear, 5, false, false},   {"lenet", make_conv, 3, true, false},
-    {"resnet", make_resnet, 2, true, false}, {"gpt", make_gpt, 2, false, true},
+    {"mlp", make_linear, 5, false, false},
+    {"lenet", make_conv, 3, true, false},
+    {"resnet", make_resnet, 2, true, false},
+    {"gpt", make_gpt, 2, false, true},
     {"llama", make_llama, 3, false, true},
+    {"lstm", make_lstm, 3, false, false},
+    {"lstm of one step", make_lstm_step, 3, false, false},
 };
 enum { NETWORKS = sizeof networks / sizeof *networks };
 
@@ -532,6 +557,7 @@ static const stage_case stages[] = {
      TY_RECOMPUTE_SELECTIVE,
      2e-5},
     {"stages llama", make_llama, 3, 2, {4}, TY_PRECISION_FP32, TY_RECOMPUTE_NONE, 2e-5},
+    {"stages lstm", make_lstm, 3, 3, {2, 4}, TY_PRECISION_FP32, TY_RECOMPUTE_FULL, 2e-5},
     {"stages skips fp32", SKIPS, 4, {3, 5, 7}, TY_PRECISION_FP32, TY_RECOMPUTE_NONE, 2e-5},
     {"stages skips tf32", SKIPS, 4, {3, 5, 7}, TY_PRECISION_TF32, TY_RECOMPUTE_NONE, 1e-2},
     {"stages skips bf16", SKIPS, 4, {3, 5, 7}, TY_PRECISION_BF16, TY_RECOMPUTE_NONE, 1e-1},
@@ -747,6 +773,57 @@ static bool case_lanes(const lane_case *n, const precision_case *p)
     return is_right;
 }
 
+static void *lane_update(void *argument)
+{
+    static const ty_optimizer descent = {.kind = TY_OPTIMIZER_SGD, .learning_rate = 0.1};
+    lane *own = argument;
+    bool is_finite = true;
+
+    own->is_wrong =
+        gpu->memory->update(own->device, &descent, 1, 0, gpu->parameter_count(own->device),
+                            &is_finite, &own->error) != TY_OK;
+    own->correct = is_finite;
+    return NULL;
+}
+
+/* An update after one lane's gradients overflowed: no lane may do it. @return whether all agreed */
+static bool lanes_update(lane *lanes, lane_hub *hub, bool expected)
+{
+    bool is_right = true;
+
+    pthread_barrier_init(&hub->barrier, NULL, hub->lanes);
+    for (uint32_t l = 0; l < hub->lanes; l++)
+        pthread_create(&lanes[l].thread, NULL, lane_update, &lanes[l]);
+    for (uint32_t l = 0; l < hub->lanes; l++)
+        pthread_join(lanes[l].thread, NULL);
+    pthread_barrier_destroy(&hub->barrier);
+    for (uint32_t l = 0; l < hub->lanes && is_right; l++) {
+        is_right = !lanes[l].is_wrong || wrong("lane %u: %s", l, lanes[l].error.message);
+        if (is_right && (lanes[l].correct == 1) != expected)
+            is_right = wrong("lane %u %s", l, expected ? "did not update" : "updated");
+    }
+    return is_right;
+}
+
+static bool case_overflow(void)
+{
+    ty_workload *w = network_make_gpt(1, 8, 2, 4, 9);
+    const ty_stage_options o = options_of(w, 1, TY_PRECISION_FP16);
+    const float beyond = INFINITY, nothing = 0;
+    lane_hub hub = {.lanes = 2};
+    lane lanes[MOST_LANES] = {0};
+    bool is_right = lanes_open(lanes, &hub, &o, false) && lanes_update(lanes, &hub, true) &&
+                    device_write(lanes[1].device, gpu->gradients(lanes[1].device), &beyond, 1) &&
+                    lanes_update(lanes, &hub, false) &&
+                    device_write(lanes[1].device, gpu->gradients(lanes[1].device), &nothing, 1) &&
+                    lanes_update(lanes, &hub, true);
+
+    for (uint32_t l = 0; l < hub.lanes; l++)
+        gpu->close(lanes[l].device);
+    network_free(w);
+    return is_right;
+}
+
 /* Words that lanes do not divide evenly, heads of an odd size, a tied matrix, biases, positions. */
 static ty_workload *make_lane_gpt(void)
 {
@@ -897,8 +974,37 @@ static bool case_codec(ty_compression_kind kind)
 
 /* ---- Plans: virtual ranks on one GPU against one CPU rank ---- */
 
+/* Two recurrent layers with a residual sum, as in GNMT. */
+static const char gnmt_small[] =
+    "{\"schema\": \"trainyard.zoo/1\", \"name\": \"lstm-small\", \"family\": \"sequential\","
+    "\"source\": \"gnmt-8.json\", \"sequence\": 8, \"token_bytes\": 4, \"dataset\": "
+    "\"synthetic\", \"global_batch\": 8, \"optimizer\": {\"kind\": \"adamw\", "
+    "\"learning_rate\": 0.01, \"weight_decay\": 0, \"beta1\": 0.9, \"beta2\": 0.999, "
+    "\"epsilon\": 1e-08}, \"layers\": ["
+    "{\"kind\": \"embedding\", \"vocabulary\": 64, \"features\": 24},"
+    "{\"kind\": \"lstm\", \"hidden_features\": 24},"
+    "{\"branches\": [[], [{\"kind\": \"lstm\", \"hidden_features\": 24}]], \"join\": \"add\"},"
+    "{\"kind\": \"linear\", \"out_features\": 64}, {\"kind\": \"softmax_cross_entropy\"}]}";
+
+/* As in a U-Net: layer 1 is read again by the sum of channels in 9, layer 3 by that in 6. */
+static const char u_net_small[] =
+    "{\"schema\": \"trainyard.zoo/1\", \"name\": \"u-net-small\", \"family\": \"sequential\","
+    "\"source\": \"unet.json\", \"input\": [2, 10, 10], \"sample_bytes\": 801,"
+    "\"dataset\": \"synthetic\", \"global_batch\": 24, \"optimizer\": {\"kind\": \"sgd\","
+    "\"learning_rate\": 0.05, \"momentum\": 0.9, \"weight_decay\": 0}, \"layers\": ["
+    "{\"kind\": \"conv2d\", \"out_channels\": 5, \"kernel\": 3, \"padding\": 1},"
+    "{\"kind\": \"relu\"}, {\"branches\": [[], [{\"kind\": \"conv2d\", \"out_channels\": 6, "
+    "\"kernel\": 3, \"padding\": 1}, {\"kind\": \"relu\"}, {\"branches\": [[], ["
+    "{\"kind\": \"conv2d\", \"out_channels\": 7, \"kernel\": 3, \"padding\": 1}, "
+    "{\"kind\": \"relu\"}]], \"join\": \"concat\"}, {\"kind\": \"conv2d\", "
+    "\"out_channels\": 4, \"kernel\": 3, \"padding\": 1}, {\"kind\": \"relu\"}]], "
+    "\"join\": \"concat\"}, {\"kind\": \"conv2d\", \"out_channels\": 3, \"kernel\": 3}, "
+    "{\"kind\": \"relu\"}, {\"kind\": \"flatten\"}, {\"kind\": \"linear\", "
+    "\"out_features\": 10}, {\"kind\": \"softmax_cross_entropy\"}]}";
+
 typedef struct plan_case {
-    const char *name, *workload, *quick_workload;
+    const char *name;
+    const char *workload, *quick_workload; /* a name with changes, or the text of a zoo file */
     plan_shape shape;
     const char *precision;
     double gradient_tolerance, loss_tolerance;
@@ -944,6 +1050,23 @@ static const plan_case plans[] = {
       BATCH,
       .recompute = TY_RECOMPUTE_FULL},
      EXACT},
+    {"plan u-net, 1f1b 4 stages, tensors relayed",
+     u_net_small,
+     u_net_small,
+     {.schedule = TY_ONE_F_ONE_B, .replicas = {1, 1, 1, 1}, .cuts = {3, 5, 8}, .buckets = 1, BATCH},
+     EXACT},
+    {"plan lstm, data parallel 2",
+     gnmt_small,
+     gnmt_small,
+     {.replicas = {2}, .buckets = 2, BATCH},
+     EXACT},
+    {"plan lstm, 1f1b 2 stages, bf16",
+     gnmt_small,
+     gnmt_small,
+     {.schedule = TY_ONE_F_ONE_B, .replicas = {1, 1}, .cuts = {2}, .buckets = 1, BATCH},
+     "bf16",
+     1e-1,
+     3e-2},
     {"plan gpt, 1f1b 3 stages, cuts inside a block, selective",
      "gpt-tiny sequence=32",
      "gpt-tiny sequence=8",
@@ -1039,11 +1162,15 @@ typedef struct outcome {
 static bool plan_run(const char *workload, const plan_shape *shape, const char *backend,
                      const char *precision, uint32_t steps, outcome *out)
 {
-    char *directory = directory_make();
-    ty_job *job = make_job(make_plan(workload, shape), steps, directory);
+    char *directory = directory_make(), path[4096];
+    ty_job *job;
     ty_error error = {0};
     bool is_right;
 
+    snprintf(path, sizeof path, "%s/workload.json", directory);
+    if (workload[0] == '{' && ty_file_write(path, workload, strlen(workload), &error) != TY_OK)
+        return wrong("%s", error.message);
+    job = make_job(make_plan(workload[0] == '{' ? path : workload, shape), steps, directory);
     ty_free(job->backend);
     job->backend = ty_strdup(backend);
     job->precision = ty_strdup(precision);
@@ -1088,25 +1215,44 @@ static bool files_compare(const outcome *found, const outcome *expected, double 
     return true;
 }
 
+/* What one CPU rank makes of a workload; plans of the same one are compared with the same run. All
+ * plans have one global batch. */
+static const outcome *outcome_alone(const char *workload, uint32_t global_batch, uint32_t steps)
+{
+    static const char *of;
+    static outcome kept;
+    const plan_shape alone = {.name = "one rank",
+                              .replicas = {1},
+                              .buckets = 1,
+                              .global_batch = global_batch,
+                              .micro_batch_size = global_batch};
+
+    if (of != NULL && strcmp(of, workload) == 0)
+        return &kept;
+    outcome_free(&kept);
+    kept = (outcome){0};
+    of = plan_run(workload, &alone, "cpu", NULL, steps, &kept) ? workload : NULL;
+    return of != NULL ? &kept : NULL;
+}
+
 static bool case_plan(const plan_case *c)
 {
-    plan_shape alone = {.name = "one rank", .replicas = {1}, .buckets = 1}, shape = c->shape;
+    plan_shape shape = c->shape;
     const char *workload = is_quick ? c->quick_workload : c->workload;
     uint32_t steps = is_quick ? 3 : 20;
-    outcome expected = {0}, found = {0};
+    const outcome *expected = outcome_alone(workload, shape.global_batch, steps);
+    outcome found = {0};
     bool is_right;
 
     shape.name = c->name;
-    alone.global_batch = alone.micro_batch_size = shape.global_batch;
-    is_right = plan_run(workload, &alone, "cpu", NULL, steps, &expected) &&
+    is_right = expected != NULL &&
                plan_run(workload, &shape, "cuda", c->precision, steps, &found) &&
-               files_compare(&found, &expected, c->gradient_tolerance);
+               files_compare(&found, expected, c->gradient_tolerance);
     for (uint32_t i = 0; is_right && i < steps; i++) {
-        double f = found.run->losses[i], e = expected.run->losses[i];
+        double f = found.run->losses[i], e = expected->run->losses[i];
         if (!(fabs(f - e) <= c->loss_tolerance * fabs(e)))
             is_right = wrong("loss of step %u is %.7g, expected %.7g", i, f, e);
     }
-    outcome_free(&expected);
     outcome_free(&found);
     return is_right;
 }
@@ -1193,6 +1339,8 @@ static void passes_run(int count, char **names)
     for (int n = 0; n < STAGES; n++)
         if (is_asked(count, names, stages[n].name))
             report(stages[n].name, case_stages(&stages[n]));
+    if (is_asked(count, names, "lanes overflow"))
+        report("lanes overflow", case_overflow());
     for (int n = 0; n < LANE_CASES; n++)
         for (int p = 0; p < PRECISIONS; p++) {
             snprintf(name, sizeof name, "%s, %s", lane_cases[n].name,
@@ -1259,13 +1407,15 @@ static int bench(const char *workload, const char *precision, uint32_t batch, ui
     return !is_right;
 }
 
-static int job_write(const char *workload, uint32_t ranks, const char *folder)
+static int job_write(const char *workload, uint32_t ranks, uint32_t lanes, const char *folder)
 {
     plan_shape shape = {.name = "data parallel",
                         .replicas = {ranks},
                         .buckets = 3,
                         .global_batch = 8,
-                        .micro_batch_size = 2};
+                        .micro_batch_size = 2,
+                        .lanes = lanes,
+                        .divides_sequence = lanes > 1};
     ty_job *job = make_job(make_plan(workload, &shape), 10, folder);
     ty_error error = {0};
     char path[4096];
@@ -1290,8 +1440,8 @@ int main(int argc, char **argv)
 
     if (argc == 6 && strcmp(argv[1], "--bench") == 0)
         return bench(argv[2], argv[3], (uint32_t)atoi(argv[4]), (uint32_t)atoi(argv[5]));
-    if (argc == 5 && strcmp(argv[1], "--job") == 0)
-        return job_write(argv[2], (uint32_t)atoi(argv[3]), argv[4]);
+    if (argc == 6 && strcmp(argv[1], "--job") == 0)
+        return job_write(argv[2], (uint32_t)atoi(argv[3]), (uint32_t)atoi(argv[4]), argv[5]);
 
     for (; first < argc && argv[first][0] == '-'; first++) {
         if (strcmp(argv[first], "--quick") == 0)

@@ -24,7 +24,8 @@ struct warp {
     uint32_t lanes[LANES] = {};
 };
 
-/* Switching by setjmp and longjmp: swapcontext would ask the kernel for the signal mask each time. */
+/* Switching by setjmp and longjmp: swapcontext would ask the kernel for the signal mask each time.
+ */
 struct fiber {
     ucontext_t context;
     jmp_buf place;
@@ -196,7 +197,8 @@ const uint32_t *emulated_lanes(uint32_t own)
     return mine.lanes;
 }
 
-/* ---- The CUDA runtime: one device, whose memory is the host's and whose work is done at once ---- */
+/* ---- The CUDA runtime: one device, whose memory is the host's and whose work is done at once ----
+ */
 
 extern "C" {
 
@@ -234,6 +236,14 @@ cudaError_t cudaMemset(void *memory, int value, size_t bytes)
 cudaError_t cudaMemsetAsync(void *memory, int value, size_t bytes, cudaStream_t)
 {
     return cudaMemset(memory, value, bytes);
+}
+
+cudaError_t cudaMemset2DAsync(void *memory, size_t pitch, int value, size_t width, size_t height,
+                              cudaStream_t)
+{
+    for (size_t row = 0; row < height; row++)
+        memset((char *)memory + row * pitch, value, width);
+    return cudaSuccess;
 }
 
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaMemcpyKind,

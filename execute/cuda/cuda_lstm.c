@@ -1,0 +1,197 @@
+/*
+ * Long short-term memory over a sequence: input [gates][in], state [gates][hidden], and a bias of
+ * each, gates in the CPU backend's order, which is cuDNN's. The products with the inputs of all
+ * steps are one; those with the state go step by step, each followed by one kernel. Gates and cells
+ * are fp32 in every precision, because a cell is a sum over all steps.
+ */
+#include "cuda_stage.h"
+
+enum { INPUT, STATE, INPUT_BIAS, STATE_BIAS };
+enum { GATES = 4 };
+
+typedef struct lstm {
+    uint64_t batch, length, rows; /* rows = batch * length */
+    uint64_t in, hidden, gates;   /* gates: columns, 4 hidden */
+    bool has_bias;
+} lstm;
+
+static lstm lstm_of(const ty_stage_device *stage, const cuda_node *node)
+{
+    const uint64_t *a = node->layer->attributes;
+    const uint64_t length = stage->values[node->output].shape.dimensions[0];
+
+    return (lstm){.batch = cuda_batch(stage),
+                  .length = length,
+                  .rows = cuda_batch(stage) * length,
+                  .in = a[TY_IN_FEATURES],
+                  .hidden = a[TY_HIDDEN_FEATURES],
+                  .gates = GATES * a[TY_HIDDEN_FEATURES],
+                  .has_bias = a[TY_HAS_BIAS] != 0};
+}
+
+static cuda_cell cell_of(const lstm *l, uint64_t step)
+{
+    return (cuda_cell){l->batch, l->length, l->hidden, step};
+}
+
+static uint32_t lstm_tensors(const ty_workload *workload, uint32_t index,
+                             lane_tensor tensors[CUDA_MAX_TENSORS])
+{
+    const uint64_t *a = workload->layers[index].attributes;
+    const uint64_t hidden = a[TY_HIDDEN_FEATURES];
+    const double deviation = ty_init_deviation(workload, hidden);
+
+    tensors[INPUT] =
+        (lane_tensor){.count = GATES * hidden * a[TY_IN_FEATURES], .deviation = deviation};
+    tensors[STATE] = (lane_tensor){.count = GATES * hidden * hidden, .deviation = deviation};
+    tensors[INPUT_BIAS] = tensors[STATE_BIAS] = (lane_tensor){.count = GATES * hidden};
+    return a[TY_HAS_BIAS] != 0 ? 4 : 2;
+}
+
+/* Stash: gates [rows][gates] and cells [rows][hidden], floats. Scratch: the gradient of what goes
+ * into the gates, [rows][gates], then, in floats, what goes back to the step before, of the state
+ * and of the cell, [batch][hidden] each. */
+static ty_status lstm_build(ty_stage_device *stage, cuda_node *node, ty_error *error)
+{
+    const lstm l = lstm_of(stage, node);
+
+    (void)error;
+    node->stash_bytes = l.rows * (l.gates + l.hidden) * sizeof(float);
+    node->scratch_bytes =
+        2 * l.batch * l.hidden * sizeof(float) + l.rows * l.gates * stage->element;
+    node->sum_floats = cuda_affine_sums(l.rows, l.gates);
+    return TY_OK;
+}
+
+static ty_status lstm_forward(ty_stage_device *stage, const cuda_node *node, uint32_t slot,
+                              ty_error *error)
+{
+    const lstm l = lstm_of(stage, node);
+    float *gates = node->stash[slot], *cells = gates + l.rows * l.gates;
+    const float *input_bias = l.has_bias ? cuda_parameters(stage, node, INPUT_BIAS) : NULL;
+    const float *state_bias = l.has_bias ? cuda_parameters(stage, node, STATE_BIAS) : NULL;
+    char *y = cuda_out(stage, node, slot);
+    const cuda_strided all = {.rows = l.rows,
+                              .in = l.in,
+                              .out = l.gates,
+                              .x = cuda_in(stage, node, 0, slot),
+                              .x_stride = l.in,
+                              .weight = cuda_weights(stage, node, INPUT),
+                              .y = gates,
+                              .y_stride = l.gates};
+    cuda_strided step = {.rows = l.batch,
+                         .in = l.hidden,
+                         .out = l.gates,
+                         .x_stride = l.length * l.hidden,
+                         .weight = cuda_weights(stage, node, STATE),
+                         .y_stride = l.length * l.gates,
+                         .adds = true};
+    ty_status status = cuda_strided_forward(stage, &all, error);
+
+    for (uint64_t t = 0; t < l.length && status == TY_OK; t++) {
+        const cuda_cell cell = cell_of(&l, t);
+
+        step.x = t == 0 ? NULL : y + (t - 1) * l.hidden * stage->element;
+        step.y = gates + t * l.gates;
+        if (t > 0)
+            status = cuda_strided_forward(stage, &step, error);
+        cuda_cell_forward(stage->type, &cell, input_bias, state_bias, gates, cells, y,
+                          stage->stream);
+    }
+    return status;
+}
+
+/* Back through all steps: the gradients of what went into the gates. */
+static ty_status gates_backward(ty_stage_device *stage, const cuda_node *node, uint32_t slot,
+                                char *dgates, ty_error *error)
+{
+    const lstm l = lstm_of(stage, node);
+    const float *gates = node->stash[slot], *cells = gates + l.rows * l.gates;
+    float *dstate = (float *)(void *)(dgates + l.rows * l.gates * stage->element);
+    float *dcell = dstate + l.batch * l.hidden;
+    cuda_strided step = {.rows = l.batch,
+                         .in = l.hidden,
+                         .out = l.gates,
+                         .x_stride = l.length * l.gates,
+                         .weight = cuda_weights(stage, node, STATE),
+                         .y = dstate,
+                         .y_stride = l.hidden};
+    ty_status status = TY_OK;
+
+    for (uint64_t t = l.length; t-- > 0 && status == TY_OK;) {
+        const cuda_cell cell = cell_of(&l, t);
+
+        cuda_cell_backward(stage->type, &cell, gates, cells, cuda_out_gradient(stage, node), dstate,
+                           dcell, dgates, stage->stream);
+        step.x = dgates + t * l.gates * stage->element;
+        if (t > 0)
+            status = cuda_strided_backward(stage, &step, error);
+    }
+    return status;
+}
+
+/* The state of step t goes into the gates of step t + 1: rows of the state with the gates one row
+ * behind, where those of each first step, in which no state goes, are made 0. Uses dgates up. */
+static ty_status state_gradients(ty_stage_device *stage, const cuda_node *node, uint32_t slot,
+                                 bool is_first, char *dgates, ty_error *error)
+{
+    const lstm l = lstm_of(stage, node);
+    const uint64_t row_bytes = l.gates * stage->element;
+    const cuda_affine_gradient state = {.rows = l.rows - 1,
+                                        .in = l.hidden,
+                                        .out = l.gates,
+                                        .x = cuda_out(stage, node, slot),
+                                        .dy = dgates + row_bytes,
+                                        .dweight = cuda_parameter_gradient(stage, node, STATE),
+                                        .adds_weight = cuda_adds(node, STATE, is_first)};
+    ty_status status = TY_OK;
+
+    if (state.dweight == NULL)
+        return TY_OK;
+    if (l.has_bias)
+        cuda_column_sums(
+            stage->type, l.rows, l.gates, l.gates, dgates, cuda_adds(node, STATE_BIAS, is_first),
+            cuda_parameter_gradient(stage, node, STATE_BIAS), stage->sums, stage->stream);
+    if (l.length == 1 && !state.adds_weight)
+        CUDA_CHECK(
+            cudaMemsetAsync(state.dweight, 0, l.gates * l.hidden * sizeof(float), stage->stream),
+            status, done);
+    if (l.length == 1)
+        return TY_OK;
+    CUDA_CHECK(
+        cudaMemset2DAsync(dgates, l.length * row_bytes, 0, row_bytes, l.batch, stage->stream),
+        status, done);
+    status = cuda_affine_backward(stage, &state, error);
+done:
+    return status;
+}
+
+static ty_status lstm_backward(ty_stage_device *stage, const cuda_node *node, uint32_t slot,
+                               bool is_first, ty_error *error)
+{
+    const lstm l = lstm_of(stage, node);
+    char *dgates = stage->scratch;
+    const cuda_affine_gradient in = {
+        .rows = l.rows,
+        .in = l.in,
+        .out = l.gates,
+        .x = cuda_in(stage, node, 0, slot),
+        .weight = cuda_weights(stage, node, INPUT),
+        .dy = dgates,
+        .dweight = cuda_parameter_gradient(stage, node, INPUT),
+        .dbias = l.has_bias ? cuda_parameter_gradient(stage, node, INPUT_BIAS) : NULL,
+        .dx = cuda_in_gradient(stage, node, 0),
+        .adds_weight = cuda_adds(node, INPUT, is_first),
+        .adds_bias = cuda_adds(node, INPUT_BIAS, is_first),
+        .adds_x = node->adds[0]};
+    ty_status status = gates_backward(stage, node, slot, dgates, error);
+
+    if (status == TY_OK)
+        status = cuda_affine_backward(stage, &in, error);
+    return status == TY_OK ? state_gradients(stage, node, slot, is_first, dgates, error) : status;
+}
+
+const cuda_kind cuda_lstm = {.tensors = lstm_tensors,
+                             .build = lstm_build,
+                             .forward = lstm_forward,
+                             .backward = lstm_backward};
