@@ -1,0 +1,73 @@
+/**
+ * @file gpu_cases.h
+ * The cuda backend against the CPU backend: passes, stages, lanes, updates, compressors, whole
+ * plans with several virtual ranks on one GPU. A program without a test framework, so that it runs
+ * on machines that have nothing but a GPU. A case is a function that says by `wrong` what it found.
+ */
+#ifndef TY_TEST_GPU_CASES_H
+#define TY_TEST_GPU_CASES_H
+
+#include "../execute/network.h"
+#include "../execute/plans.h"
+#include "device.h"
+
+extern const ty_device_backend *const cpu;
+extern const ty_device_backend *gpu;
+extern bool is_quick; /* smaller workloads and fewer precisions, for the emulator */
+extern char message[512];
+
+/** Leaves a message. @return false */
+bool wrong(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/** Whether the program was asked for cases with this name. */
+bool is_asked(const char *name);
+/** One line, and an entry of the results. A case that failed has left its message. */
+void report(const char *name, bool is_right);
+
+/* ---- What cases share (gpu_common.c) ---- */
+
+typedef struct precision_case {
+    ty_precision precision;
+    double tolerance;
+} precision_case;
+enum { PRECISIONS = 4 };
+extern const precision_case precisions[PRECISIONS];
+
+uint64_t next_random(uint64_t *state);
+float next_float(uint64_t *state); /* -1 to 1 */
+/** The same batch into a slot of either backend; both keep it in host memory. */
+void batch_fill(const ty_device_backend *b, ty_stage_device *stage, uint32_t slot,
+                const ty_workload *w, uint32_t samples, uint64_t seed);
+bool device_read(ty_stage_device *stage, const float *from, uint64_t count, float *to);
+bool device_write(ty_stage_device *stage, float *to, const float *from, uint64_t count);
+/** The CPU stage says where each layer's slice is. Differences are relative to the slice's norm and
+ * a hundredth of the largest. */
+bool is_close(const ty_workload *w, const ty_stage_device *stage, const float *found,
+              const float *expected, double tolerance);
+ty_stage_options options_of(const ty_workload *w, uint32_t batch, ty_precision precision);
+bool stage_open(const ty_device_backend *b, const ty_stage_options *o, ty_stage_device **out);
+/** Two micro-batches, both forward before the first backward, as a pipeline has it. */
+bool two_passes(const ty_device_backend *b, ty_stage_device *stage, const ty_stage_options *o,
+                bool recomputes);
+
+/* ---- The cases ---- */
+
+void passes_run(void);  /* gpu_passes.c: networks in one stage, and in several */
+void lanes_run(void);   /* gpu_lanes.c */
+void updates_run(void); /* gpu_updates.c: updates and compressors */
+void plans_run(void);   /* gpu_plans.c */
+
+ty_workload *make_linear(void);
+
+/** A run's gradients of the first step, as ty_interpreter_save_gradients has them, and its record.
+ */
+typedef struct outcome {
+    char *gradients;
+    size_t length;
+    ty_run *run;
+} outcome;
+/** @param workload a name with changes, or the text of a zoo file */
+bool plan_run(const char *workload, const plan_shape *shape, const char *backend,
+              const char *precision, uint32_t steps, outcome *out);
+void outcome_free(outcome *o);
+
+#endif

@@ -1,0 +1,426 @@
+/* Networks in one stage, in every precision and way of recomputing, and in several stages. */
+#include "gpu_cases.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- Networks ---- */
+
+ty_workload *make_linear(void)
+{
+    ty_workload *w = network_new(TY_INPUT_REAL, 3, (uint64_t[]){1, 5, 7});
+    int x = network_simple(w, -1, TY_LAYER_FLATTEN);
+    x = network_simple(w, network_linear(w, x, 33, true), TY_LAYER_RELU);
+    x = network_simple(w, network_linear(w, x, 17, false), TY_LAYER_RELU);
+    x = network_simple(w, network_linear(w, x, 20, true), TY_LAYER_GELU);
+    x = network_simple(w, network_linear(w, x, 18, true), TY_LAYER_SILU);
+    network_loss(w, network_linear(w, x, 10, true));
+    return w;
+}
+
+static ty_workload *make_conv(void)
+{
+    ty_workload *w = network_new(TY_INPUT_REAL, 3, (uint64_t[]){1, 12, 12});
+    int x = network_pool(w, network_conv2d(w, -1, 5, 3, 3, 1, 0, 1, true), 2, 2, 0, false);
+    x = network_simple(w, network_conv2d(w, x, 7, 3, 2, 1, 1, 1, true), TY_LAYER_RELU);
+    x = network_simple(w, network_pool(w, x, 2, 2, 0, false), TY_LAYER_RELU);
+    x = network_simple(w, x, TY_LAYER_FLATTEN);
+    x = network_simple(w, network_linear(w, x, 11, true), TY_LAYER_RELU);
+    network_loss(w, network_linear(w, x, 10, true));
+    return w;
+}
+
+/* Colour images, groups, strides, padding, overlapping windows, joins, values read twice. */
+static ty_workload *make_resnet(void)
+{
+    ty_workload *w = network_new(TY_INPUT_REAL, 3, (uint64_t[]){3, 11, 9});
+    int stem = network_simple(w, network_conv2d(w, -1, 18, 3, 3, 2, 1, 1, false), TY_LAYER_RELU);
+    int x = network_pool(w, stem, 3, 2, 1, false), y, z;
+    y = network_simple(w, network_conv2d(w, x, 18, 3, 3, 1, 1, 3, true), TY_LAYER_RELU);
+    y = network_conv2d(w, y, 18, 1, 1, 1, 0, 1, true);
+    x = network_simple(w, network_join(w, TY_LAYER_ADD, (int[]){x, y}, 2), TY_LAYER_RELU);
+    y = network_conv2d(w, x, 4, 1, 1, 1, 0, 1, true);
+    z = network_pool(w, x, 3, 1, 1, true);
+    x = network_join(w, TY_LAYER_CONCAT, (int[]){x, y, z}, 3);
+    y = network_simple(w, x, TY_LAYER_FLATTEN);
+    x = network_simple(w, network_global_pool(w, x), TY_LAYER_FLATTEN);
+    x = network_linear(w, x, 10, true);
+    y = network_linear(w, y, 10, true);
+    network_loss(w, network_join(w, TY_LAYER_ADD, (int[]){x, y}, 2));
+    return w;
+}
+
+/* Longer than a tile of queries and of keys, and a multiple of neither. */
+static ty_workload *make_gpt(void)
+{
+    return network_make_gpt(2, 24, 3, 70, 31);
+}
+
+static ty_workload *make_llama(void)
+{
+    ty_workload *w = network_new(TY_INPUT_TOKEN, 1, (uint64_t[]){9});
+    int x = network_embedding(w, 23, 20, 0), y;
+    y = network_attention(w, network_simple(w, x, TY_LAYER_RMS_NORM), 6, 2, 4, false, true);
+    x = network_join(w, TY_LAYER_ADD, (int[]){x, y}, 2);
+    y = network_mlp(w, network_simple(w, x, TY_LAYER_RMS_NORM), 30, false, true);
+    x = network_join(w, TY_LAYER_ADD, (int[]){x, y}, 2);
+    y = network_attention(w, x, 2, 1, 7, true, false);
+    x = network_join(w, TY_LAYER_ADD, (int[]){x, y}, 2);
+    y = network_mlp(w, x, 16, true, false);
+    x = network_join(w, TY_LAYER_ADD, (int[]){x, y}, 2);
+    network_loss(w, network_linear(w, x, 23, true));
+    return w;
+}
+
+/* Rows of an odd number of elements, with and without biases, a residual sum as in GNMT. */
+static ty_workload *make_lstm_of(uint64_t length)
+{
+    ty_workload *w = network_new(TY_INPUT_TOKEN, 1, (uint64_t[]){length});
+    int x = network_lstm(w, network_embedding(w, 23, 11, 0), 13, true);
+
+    x = network_join(w, TY_LAYER_ADD, (int[]){x, network_lstm(w, x, 13, false)}, 2);
+    network_loss(w, network_linear(w, network_lstm(w, x, 9, true), 23, true));
+    return w;
+}
+
+static ty_workload *make_lstm(void)
+{
+    return make_lstm_of(7);
+}
+
+static ty_workload *make_lstm_step(void)
+{
+    return make_lstm_of(1);
+}
+
+typedef struct network {
+    const char *name;
+    ty_workload *(*make)(void);
+    uint32_t batch;
+    bool has_pooling; /* where pixels are all but equal, rounding decides which is the maximum */
+    bool has_attention;
+} network;
+
+static const network networks[] = {
+    {"mlp", make_linear, 5, false, false},
+    {"lenet", make_conv, 3, true, false},
+    {"resnet", make_resnet, 2, true, false},
+    {"gpt", make_gpt, 2, false, true},
+    {"llama", make_llama, 3, false, true},
+    {"lstm", make_lstm, 3, false, false},
+    {"lstm of one step", make_lstm_step, 3, false, false},
+};
+enum { NETWORKS = sizeof networks / sizeof *networks };
+
+/* ---- One stage ---- */
+
+static const double pooling_tolerance = 0.3; /* under any precision but fp32 */
+
+static bool losses_compare(ty_stage_device *one, ty_stage_device *other, ty_precision precision)
+{
+    for (uint32_t s = 0; s < 2; s++) {
+        double expected, found, tolerance = precision == TY_PRECISION_FP32 ? 1e-5 : 3e-2;
+        uint64_t right, found_right, labels, found_labels;
+        cpu->loss(one, s, &expected, &right, &labels);
+        gpu->loss(other, s, &found, &found_right, &found_labels);
+        if (!(fabs(found - expected) <= tolerance * expected))
+            return wrong("loss %g, expected %g", found, expected);
+        if (labels != found_labels || (precision == TY_PRECISION_FP32 && right != found_right))
+            return wrong("%llu of %llu right, expected %llu of %llu",
+                         (unsigned long long)found_right, (unsigned long long)found_labels,
+                         (unsigned long long)right, (unsigned long long)labels);
+    }
+    return true;
+}
+
+/* Same initial weights; then other weights, so that no bias is 0, in both. */
+static bool weights_set(ty_stage_device *one, ty_stage_device *other)
+{
+    uint64_t count = cpu->parameter_count(one), state = 5;
+    float *host = malloc(count * sizeof *host), *weights = cpu->parameters(one);
+    bool is_right = gpu->parameter_count(other) == count || wrong("other parameters");
+
+    is_right = is_right && device_read(other, gpu->parameters(other), count, host);
+    if (is_right && memcmp(host, weights, count * sizeof *host) != 0)
+        is_right = wrong("initial weights differ");
+    for (uint64_t i = 0; i < count; i++)
+        weights[i] += 0.1f * next_float(&state);
+    is_right = is_right && device_write(other, gpu->parameters(other), weights, count);
+    free(host);
+    return is_right;
+}
+
+static bool gradients_compare(const ty_stage_options *o, ty_stage_device *one,
+                              ty_stage_device *other, double tolerance)
+{
+    uint64_t count = cpu->parameter_count(one);
+    float *host = malloc(count * sizeof *host);
+    bool is_right = device_read(other, gpu->gradients(other), count, host) &&
+                    is_close(o->workload, one, host, cpu->gradients(one), tolerance);
+
+    free(host);
+    return is_right;
+}
+
+static bool case_gradients(const network *n, const precision_case *p, ty_recompute recompute)
+{
+    ty_workload *w = n->make();
+    ty_stage_options o = options_of(w, n->batch, TY_PRECISION_FP32), other_o;
+    ty_stage_device *one = NULL, *other = NULL;
+    bool is_rough = n->has_pooling && p->precision != TY_PRECISION_FP32, is_right;
+
+    other_o = o;
+    other_o.precision = p->precision;
+    other_o.recompute = recompute;
+    is_right = stage_open(cpu, &o, &one) && stage_open(gpu, &other_o, &other) &&
+               weights_set(one, other) && two_passes(cpu, one, &o, false) &&
+               two_passes(gpu, other, &other_o, recompute == TY_RECOMPUTE_FULL) &&
+               losses_compare(one, other, p->precision) &&
+               gradients_compare(&o, one, other, is_rough ? pooling_tolerance : p->tolerance);
+    cpu->close(one);
+    gpu->close(other);
+    network_free(w);
+    return is_right;
+}
+
+/* ---- Stages on the device equal one ---- */
+
+enum { MOST_STAGES = 4 };
+
+/* A network in stages, each on a device of its own. */
+typedef struct stage_case {
+    const char *name;
+    ty_workload *(*make)(void);
+    uint32_t batch, stage_count;
+    uint32_t cuts[MOST_STAGES - 1]; /* first layers of the stages behind the first */
+    ty_precision precision;
+    ty_recompute recompute;
+    double tolerance;
+} stage_case;
+
+typedef struct stage_chain {
+    const ty_workload *w;
+    uint32_t batch, count;
+    uint32_t first[MOST_STAGES + 1]; /* layers; one behind the last at the end */
+    ty_stage_device *devices[MOST_STAGES];
+} stage_chain;
+
+static uint32_t layers_of(const stage_chain *c, uint32_t s)
+{
+    return c->first[s + 1] - c->first[s];
+}
+
+/* Floats of a message across the cut before stage s. */
+static uint64_t message_floats(const stage_chain *c, uint32_t s)
+{
+    uint32_t producers[64];
+    const uint32_t count = ty_workload_crossing(c->w, c->first[s], producers);
+    uint64_t sum = 0;
+
+    for (uint32_t i = 0; i < count; i++)
+        sum += ty_shape_elements(&c->w->layers[producers[i]].output);
+    return sum * c->batch;
+}
+
+static bool message_copy(const stage_chain *c, uint32_t s, bool is_gradient)
+{
+    ty_stage_device *before = c->devices[s - 1], *behind = c->devices[s];
+    const uint64_t count = message_floats(c, s);
+    float *host = malloc(count * sizeof *host);
+    bool is_right = is_gradient
+                        ? device_read(behind, gpu->input_gradient(behind, 0), count, host) &&
+                              device_write(before, gpu->output_gradient(before, 0), host, count)
+                        : device_read(before, gpu->output(before, 0), count, host) &&
+                              device_write(behind, gpu->input(behind, 0), host, count);
+
+    free(host);
+    return is_right;
+}
+
+static bool chain_open(stage_chain *c, const stage_case *n, const ty_stage_options *of_one)
+{
+    bool is_right = true;
+
+    for (uint32_t s = 0; s < c->count && is_right; s++) {
+        ty_stage_options o = *of_one;
+
+        o.precision = n->precision;
+        o.recompute = n->recompute;
+        o.first_layer = c->first[s];
+        o.layer_count = layers_of(c, s);
+        for (uint32_t l = 0; l < c->w->layer_count; l++) {
+            const uint32_t owner = c->w->layers[l].tied_to;
+            if (owner == TY_NO_LAYER || (owner >= c->first[s] && l < c->first[s + 1]))
+                continue;
+            if (owner >= c->first[s] && owner < c->first[s + 1])
+                o.tied_layer = owner;
+            if (l >= c->first[s] && l < c->first[s + 1])
+                o.tied_layer = l;
+        }
+        is_right = stage_open(gpu, &o, &c->devices[s]);
+    }
+    return is_right;
+}
+
+static bool chain_run(const stage_chain *c, const stage_case *n)
+{
+    ty_error error = {0};
+    bool is_right = true;
+
+    batch_fill(gpu, c->devices[0], 0, c->w, c->batch, 11);
+    for (uint32_t s = 0; s < c->count && is_right; s++)
+        is_right = (s == 0 || message_copy(c, s, false)) &&
+                   (gpu->forward(c->devices[s], 0, c->first[s], layers_of(c, s), &error) == TY_OK ||
+                    wrong("%s", error.message));
+    for (uint32_t s = c->count; s-- > 0 && is_right;) {
+        if (n->recompute == TY_RECOMPUTE_FULL)
+            is_right = gpu->recompute(c->devices[s], 0, &error) == TY_OK;
+        is_right =
+            is_right &&
+            (gpu->backward(c->devices[s], 0, c->first[s], layers_of(c, s), true, &error) == TY_OK ||
+             wrong("%s", error.message)) &&
+            (s == 0 || message_copy(c, s, true));
+    }
+    return is_right;
+}
+
+/* A matrix tied across a cut lies behind the others, so networks with one are compared by their
+ * loss only. */
+static bool chain_compare(const stage_chain *c, ty_stage_device *one, double tolerance)
+{
+    uint64_t done = 0, offset, count;
+    float *host = malloc(cpu->parameter_count(one) * sizeof *host);
+    bool is_right = true;
+
+    for (uint32_t s = 0; s < c->count && is_right; s++) {
+        gpu->tied_slice(c->devices[s], &offset, &count);
+        if (count > 0) {
+            free(host);
+            return true;
+        }
+        gpu->slice(c->devices[s], c->first[s], layers_of(c, s), &offset, &count);
+        is_right =
+            device_read(c->devices[s], gpu->gradients(c->devices[s]) + offset, count, host + done);
+        done += count;
+    }
+    is_right = is_right && is_close(c->w, one, host, cpu->gradients(one), tolerance);
+    free(host);
+    return is_right;
+}
+
+/* The CPU backend's one stage is the measure. */
+static bool case_stages(const stage_case *n)
+{
+    ty_workload *w = n->make();
+    const ty_stage_options o = options_of(w, n->batch, TY_PRECISION_FP32);
+    stage_chain c = {.w = w, .batch = n->batch, .count = n->stage_count};
+    ty_stage_device *one = NULL, *last;
+    uint64_t labels, right;
+    double expected = 0, found;
+    bool is_right;
+    ty_error error = {0};
+
+    for (uint32_t s = 1; s < c.count; s++)
+        c.first[s] = n->cuts[s - 1];
+    c.first[c.count] = w->layer_count;
+    is_right = stage_open(cpu, &o, &one) && chain_open(&c, n, &o);
+    if (is_right) {
+        batch_fill(cpu, one, 0, w, n->batch, 11);
+        is_right = (cpu->forward(one, 0, 0, w->layer_count, &error) == TY_OK &&
+                    cpu->backward(one, 0, 0, w->layer_count, true, &error) == TY_OK) ||
+                   wrong("%s", error.message);
+    }
+    if (is_right) {
+        last = c.devices[c.count - 1];
+        cpu->loss(one, 0, &expected, &right, &labels);
+        memcpy(gpu->labels(last, 0), cpu->labels(one, 0), labels * sizeof(int32_t));
+        is_right = chain_run(&c, n);
+        gpu->loss(last, 0, &found, &right, &labels);
+        if (is_right && !(fabs(found - expected) <= n->tolerance * expected))
+            is_right = wrong("loss %g, expected %g", found, expected);
+    }
+    is_right = is_right && chain_compare(&c, one, n->tolerance);
+    cpu->close(one);
+    for (uint32_t s = 0; s < c.count; s++)
+        gpu->close(c.devices[s]);
+    network_free(w);
+    return is_right;
+}
+
+/* Values that are read far behind where they are made: they cross cuts beside others, and are
+ * relayed by stages that do not read them; one is crossed under two names. */
+static ty_workload *make_skips(void)
+{
+    ty_workload *w = network_new(TY_INPUT_REAL, 3, (uint64_t[]){2, 3, 3});
+    int a = network_simple(w, -1, TY_LAYER_FLATTEN), b, c, d, e;
+    a = network_linear(w, a, 12, true);                                   /* 1 */
+    b = network_simple(w, network_linear(w, a, 12, true), TY_LAYER_GELU); /* 3 */
+    c = network_simple(w, b, TY_LAYER_FLATTEN);                           /* 4: b's memory */
+    d = network_linear(w, c, 12, false);                                  /* 5 */
+    d = network_join(w, TY_LAYER_ADD, (int[]){d, a}, 2);                  /* 6 */
+    e = network_simple(w, d, TY_LAYER_SILU);                              /* 7 */
+    e = network_join(w, TY_LAYER_ADD, (int[]){e, b, c}, 3);               /* 8 */
+    e = network_join(w, TY_LAYER_CONCAT, (int[]){e, a, c}, 3);            /* 9 */
+    network_loss(w, network_linear(w, e, 10, true));
+    return w;
+}
+
+#define SKIPS make_skips, 5
+static const stage_case stages[] = {
+    {"stages mlp", make_linear, 5, 2, {5}, TY_PRECISION_FP32, TY_RECOMPUTE_NONE, 2e-5},
+    {"stages lenet", make_conv, 3, 2, {2}, TY_PRECISION_FP32, TY_RECOMPUTE_NONE, 2e-5},
+    {"stages resnet", make_resnet, 2, 2, {2}, TY_PRECISION_FP32, TY_RECOMPUTE_NONE, 2e-5},
+    {"stages resnet, cuts inside blocks",
+     make_resnet,
+     2,
+     4,
+     {4, 9, 11},
+     TY_PRECISION_FP32,
+     TY_RECOMPUTE_NONE,
+     2e-5},
+    {"stages gpt", make_gpt, 2, 2, {7}, TY_PRECISION_FP32, TY_RECOMPUTE_NONE, 2e-5},
+    {"stages gpt, cuts inside blocks",
+     make_gpt,
+     2,
+     3,
+     {2, 5},
+     TY_PRECISION_FP32,
+     TY_RECOMPUTE_SELECTIVE,
+     2e-5},
+    {"stages llama", make_llama, 3, 2, {4}, TY_PRECISION_FP32, TY_RECOMPUTE_NONE, 2e-5},
+    {"stages lstm", make_lstm, 3, 3, {2, 4}, TY_PRECISION_FP32, TY_RECOMPUTE_FULL, 2e-5},
+    {"stages skips fp32", SKIPS, 4, {3, 5, 7}, TY_PRECISION_FP32, TY_RECOMPUTE_NONE, 2e-5},
+    {"stages skips tf32", SKIPS, 4, {3, 5, 7}, TY_PRECISION_TF32, TY_RECOMPUTE_NONE, 1e-2},
+    {"stages skips bf16", SKIPS, 4, {3, 5, 7}, TY_PRECISION_BF16, TY_RECOMPUTE_NONE, 1e-1},
+    {"stages skips fp16", SKIPS, 4, {3, 5, 7}, TY_PRECISION_FP16, TY_RECOMPUTE_NONE, 2e-2},
+    {"stages skips, recompute", SKIPS, 4, {4, 6, 9}, TY_PRECISION_FP32, TY_RECOMPUTE_FULL, 2e-5},
+};
+enum { STAGES = sizeof stages / sizeof *stages };
+
+/* ---- All of them ---- */
+
+void passes_run(void)
+{
+    char name[96];
+
+    for (int n = 0; n < NETWORKS; n++)
+        for (int p = 0; p < PRECISIONS; p += is_quick ? 2 : 1) {
+            snprintf(name, sizeof name, "gradients %s %s", networks[n].name,
+                     ty_precision_name(precisions[p].precision));
+            if (is_asked(name))
+                report(name, case_gradients(&networks[n], &precisions[p], TY_RECOMPUTE_NONE));
+        }
+    for (int n = 0; n < NETWORKS; n++) {
+        snprintf(name, sizeof name, "recompute %s", networks[n].name);
+        if (is_asked(name))
+            report(name, case_gradients(&networks[n], &precisions[0], TY_RECOMPUTE_FULL));
+        snprintf(name, sizeof name, "selective %s", networks[n].name);
+        if (networks[n].has_attention && is_asked(name))
+            report(name, case_gradients(&networks[n], &precisions[0], TY_RECOMPUTE_SELECTIVE));
+    }
+    for (int n = 0; n < STAGES; n++)
+        if (is_asked(stages[n].name))
+            report(stages[n].name, case_stages(&stages[n]));
+}

@@ -1,0 +1,328 @@
+/* Plans: virtual ranks on one GPU against one CPU rank, and plans that are refused by name. */
+#include "gpu_cases.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Two recurrent layers with a residual sum, as in GNMT. */
+static const char gnmt_small[] =
+    "{\"schema\": \"trainyard.zoo/1\", \"name\": \"lstm-small\", \"family\": \"sequential\","
+    "\"source\": \"gnmt-8.json\", \"sequence\": 8, \"token_bytes\": 4, \"dataset\": "
+    "\"synthetic\", \"global_batch\": 8, \"optimizer\": {\"kind\": \"adamw\", "
+    "\"learning_rate\": 0.01, \"weight_decay\": 0, \"beta1\": 0.9, \"beta2\": 0.999, "
+    "\"epsilon\": 1e-08}, \"layers\": ["
+    "{\"kind\": \"embedding\", \"vocabulary\": 64, \"features\": 24},"
+    "{\"kind\": \"lstm\", \"hidden_features\": 24},"
+    "{\"branches\": [[], [{\"kind\": \"lstm\", \"hidden_features\": 24}]], \"join\": \"add\"},"
+    "{\"kind\": \"linear\", \"out_features\": 64}, {\"kind\": \"softmax_cross_entropy\"}]}";
+
+/* As in a U-Net: layer 1 is read again by the sum of channels in 9, layer 3 by that in 6. */
+static const char u_net_small[] =
+    "{\"schema\": \"trainyard.zoo/1\", \"name\": \"u-net-small\", \"family\": \"sequential\","
+    "\"source\": \"unet.json\", \"input\": [2, 10, 10], \"sample_bytes\": 801,"
+    "\"dataset\": \"synthetic\", \"global_batch\": 24, \"optimizer\": {\"kind\": \"sgd\","
+    "\"learning_rate\": 0.05, \"momentum\": 0.9, \"weight_decay\": 0}, \"layers\": ["
+    "{\"kind\": \"conv2d\", \"out_channels\": 5, \"kernel\": 3, \"padding\": 1},"
+    "{\"kind\": \"relu\"}, {\"branches\": [[], [{\"kind\": \"conv2d\", \"out_channels\": 6, "
+    "\"kernel\": 3, \"padding\": 1}, {\"kind\": \"relu\"}, {\"branches\": [[], ["
+    "{\"kind\": \"conv2d\", \"out_channels\": 7, \"kernel\": 3, \"padding\": 1}, "
+    "{\"kind\": \"relu\"}]], \"join\": \"concat\"}, {\"kind\": \"conv2d\", "
+    "\"out_channels\": 4, \"kernel\": 3, \"padding\": 1}, {\"kind\": \"relu\"}]], "
+    "\"join\": \"concat\"}, {\"kind\": \"conv2d\", \"out_channels\": 3, \"kernel\": 3}, "
+    "{\"kind\": \"relu\"}, {\"kind\": \"flatten\"}, {\"kind\": \"linear\", "
+    "\"out_features\": 10}, {\"kind\": \"softmax_cross_entropy\"}]}";
+
+typedef struct plan_case {
+    const char *name;
+    const char *workload, *quick_workload; /* a name with changes, or the text of a zoo file */
+    plan_shape shape;
+    const char *precision;
+    double gradient_tolerance, loss_tolerance;
+} plan_case;
+
+#define BATCH .global_batch = 8, .micro_batch_size = 2
+#define EXACT NULL, 1e-4, 1e-3
+static const plan_case plans[] = {
+    {"plan mlp, one rank", "mlp", "mlp", {.replicas = {1}, .buckets = 1, BATCH}, EXACT},
+    {"plan mlp, data parallel 2", "mlp", "mlp", {.replicas = {2}, .buckets = 3, BATCH}, EXACT},
+    {"plan mlp, data parallel 2, fp16 buckets",
+     "mlp",
+     "mlp",
+     {.replicas = {2}, .buckets = 2, BATCH, .compression.kind = TY_COMPRESSION_FP16},
+     NULL,
+     4e-3,
+     1e-2},
+    {"plan mlp, data parallel 2, top-k of all",
+     "mlp",
+     "mlp",
+     {.replicas = {2},
+      .buckets = 2,
+      BATCH,
+      .compression = {.kind = TY_COMPRESSION_TOP_K, .ratio = 1}},
+     EXACT},
+    {"plan lenet, 1f1b 2+1",
+     "lenet",
+     "lenet",
+     {.schedule = TY_ONE_F_ONE_B, .replicas = {2, 1}, .cuts = {5}, .buckets = 2, BATCH},
+     EXACT},
+    {"plan gpt, gpipe 2 stages",
+     "gpt-tiny sequence=32",
+     "gpt-tiny sequence=8",
+     {.schedule = TY_GPIPE, .replicas = {1, 1}, .cuts = {13}, .buckets = 1, BATCH},
+     EXACT},
+    {"plan gpt, 1f1b 3 stages, recompute",
+     "gpt-tiny sequence=32",
+     "gpt-tiny sequence=8",
+     {.schedule = TY_ONE_F_ONE_B,
+      .replicas = {1, 1, 1},
+      .cuts = {7, 13},
+      .buckets = 1,
+      BATCH,
+      .recompute = TY_RECOMPUTE_FULL},
+     EXACT},
+    {"plan u-net, 1f1b 4 stages, tensors relayed",
+     u_net_small,
+     u_net_small,
+     {.schedule = TY_ONE_F_ONE_B, .replicas = {1, 1, 1, 1}, .cuts = {3, 5, 8}, .buckets = 1, BATCH},
+     EXACT},
+    {"plan lstm, data parallel 2",
+     gnmt_small,
+     gnmt_small,
+     {.replicas = {2}, .buckets = 2, BATCH},
+     EXACT},
+    {"plan lstm, 1f1b 2 stages, bf16",
+     gnmt_small,
+     gnmt_small,
+     {.schedule = TY_ONE_F_ONE_B, .replicas = {1, 1}, .cuts = {2}, .buckets = 1, BATCH},
+     "bf16",
+     1e-1,
+     3e-2},
+    {"plan gpt, 1f1b 3 stages, cuts inside a block, selective",
+     "gpt-tiny sequence=32",
+     "gpt-tiny sequence=8",
+     {.schedule = TY_ONE_F_ONE_B,
+      .replicas = {1, 1, 1},
+      .cuts = {2, 3},
+      .buckets = 1,
+      BATCH,
+      .recompute = TY_RECOMPUTE_SELECTIVE},
+     EXACT},
+    {"plan gpt, gpipe 2 stages, cut inside a block, bf16",
+     "gpt-tiny sequence=32",
+     "gpt-tiny sequence=8",
+     {.schedule = TY_GPIPE, .replicas = {1, 1}, .cuts = {12}, .buckets = 1, BATCH},
+     "bf16",
+     1e-1,
+     3e-2},
+    {"plan gpt, 2 lanes",
+     "gpt-tiny sequence=32",
+     "gpt-tiny sequence=8",
+     {.replicas = {1}, .buckets = 2, BATCH, .lanes = 2},
+     EXACT},
+    {"plan gpt, data parallel 2, 2 lanes, fp16 buckets",
+     "gpt-tiny sequence=32",
+     "gpt-tiny sequence=8",
+     {.replicas = {2}, .buckets = 2, BATCH, .lanes = 2, .compression.kind = TY_COMPRESSION_FP16},
+     NULL,
+     4e-3,
+     1e-2},
+    {"plan gpt, data parallel 2, 2 lanes, top-k",
+     "gpt-tiny sequence=32",
+     "gpt-tiny sequence=8",
+     {.replicas = {2},
+      .buckets = 2,
+      BATCH,
+      .lanes = 2,
+      .compression = {.kind = TY_COMPRESSION_TOP_K, .ratio = 1}},
+     EXACT},
+    {"plan gpt, data parallel 2, 2 lanes along the sequence",
+     "gpt-tiny sequence=32",
+     "gpt-tiny sequence=8",
+     {.replicas = {2}, .buckets = 2, BATCH, .lanes = 2, .divides_sequence = true},
+     EXACT},
+    {"plan gpt, 1f1b 2 stages of 2 lanes along the sequence, recompute",
+     "gpt-tiny sequence=32",
+     "gpt-tiny sequence=8",
+     {.schedule = TY_ONE_F_ONE_B,
+      .replicas = {1, 1},
+      .cuts = {11},
+      .buckets = 1,
+      BATCH,
+      .lanes = 2,
+      .divides_sequence = true,
+      .recompute = TY_RECOMPUTE_FULL},
+     EXACT},
+    {"plan gpt, gpipe 2 stages of 2 lanes, loss alone, bf16",
+     "gpt-tiny sequence=32",
+     "gpt-tiny sequence=8",
+     {.schedule = TY_GPIPE, .replicas = {1, 1}, .cuts = {27}, .buckets = 1, BATCH, .lanes = 2},
+     "bf16",
+     1e-1,
+     3e-2},
+    {"plan gpt, 4 lanes along the sequence, fp16",
+     "gpt-tiny sequence=32",
+     "gpt-tiny sequence=8",
+     {.replicas = {1}, .buckets = 1, BATCH, .lanes = 4, .divides_sequence = true},
+     "fp16",
+     3e-2,
+     1e-2},
+    {"plan gpt, data parallel 2, bf16",
+     "gpt-tiny sequence=32",
+     "gpt-tiny sequence=8",
+     {.replicas = {2}, .buckets = 3, BATCH},
+     "bf16",
+     1e-1,
+     3e-2},
+    {"plan gpt, data parallel 2, fp16",
+     "gpt-tiny sequence=32",
+     "gpt-tiny sequence=8",
+     {.replicas = {2}, .buckets = 3, BATCH},
+     "fp16",
+     3e-2,
+     1e-2},
+};
+enum { PLANS = sizeof plans / sizeof *plans };
+
+bool plan_run(const char *workload, const plan_shape *shape, const char *backend,
+              const char *precision, uint32_t steps, outcome *out)
+{
+    char *directory = directory_make(), path[4096];
+    ty_job *job;
+    ty_error error = {0};
+    bool is_right;
+
+    snprintf(path, sizeof path, "%s/workload.json", directory);
+    if (workload[0] == '{' && ty_file_write(path, workload, strlen(workload), &error) != TY_OK)
+        return wrong("%s", error.message);
+    job = make_job(make_plan(workload[0] == '{' ? path : workload, shape), steps, directory);
+    ty_free(job->backend);
+    job->backend = ty_strdup(backend);
+    job->precision = ty_strdup(precision);
+    is_right = ty_execute_job_locally(job, ty_plan_process_count(job->plan),
+                                      &(ty_execute_options){0}, &error) == TY_OK &&
+               ty_file_read(job->gradients, 0, &out->gradients, &out->length, &error) == TY_OK &&
+               ty_run_load(job->output, &out->run, &error) == TY_OK;
+    directory_remove(directory);
+    ty_job_free(job);
+    return is_right || wrong("%s: %s", backend, error.message);
+}
+
+void outcome_free(outcome *o)
+{
+    ty_free(o->gradients);
+    ty_run_free(o->run);
+}
+
+/* Headers of [layer, count] and floats between them; see ty_interpreter_save_gradients. */
+static bool files_compare(const outcome *found, const outcome *expected, double tolerance)
+{
+    double difference = 0, norm = 0;
+    size_t at = 0;
+
+    if (found->length != expected->length)
+        return wrong("gradients of %zu bytes, expected %zu", found->length, expected->length);
+    while (at < expected->length) {
+        uint64_t header[2];
+        memcpy(header, expected->gradients + at, sizeof header);
+        at += sizeof header;
+        for (uint64_t i = 0; i < header[1]; i++, at += sizeof(float)) {
+            float f, e;
+            memcpy(&f, found->gradients + at, sizeof f);
+            memcpy(&e, expected->gradients + at, sizeof e);
+            difference += pow((double)f - (double)e, 2);
+            norm += pow((double)e, 2);
+        }
+    }
+    if (!(norm > 0 && difference <= tolerance * tolerance * norm))
+        return wrong("gradients differ by %g of %g, expected at most %g of it", sqrt(difference),
+                     sqrt(norm), tolerance);
+    return true;
+}
+
+/* What one CPU rank makes of a workload; plans of the same one are compared with the same run. All
+ * plans have one global batch. */
+static const outcome *outcome_alone(const char *workload, uint32_t global_batch, uint32_t steps)
+{
+    static const char *of;
+    static outcome kept;
+    const plan_shape alone = {.name = "one rank",
+                              .replicas = {1},
+                              .buckets = 1,
+                              .global_batch = global_batch,
+                              .micro_batch_size = global_batch};
+
+    if (of != NULL && strcmp(of, workload) == 0)
+        return &kept;
+    outcome_free(&kept);
+    kept = (outcome){0};
+    of = plan_run(workload, &alone, "cpu", NULL, steps, &kept) ? workload : NULL;
+    return of != NULL ? &kept : NULL;
+}
+
+static bool case_plan(const plan_case *c)
+{
+    plan_shape shape = c->shape;
+    const char *workload = is_quick ? c->quick_workload : c->workload;
+    uint32_t steps = is_quick ? 3 : 20;
+    const outcome *expected = outcome_alone(workload, shape.global_batch, steps);
+    outcome found = {0};
+    bool is_right;
+
+    shape.name = c->name;
+    is_right = expected != NULL &&
+               plan_run(workload, &shape, "cuda", c->precision, steps, &found) &&
+               files_compare(&found, expected, c->gradient_tolerance);
+    for (uint32_t i = 0; is_right && i < steps; i++) {
+        double f = found.run->losses[i], e = expected->run->losses[i];
+        if (!(fabs(f - e) <= c->loss_tolerance * fabs(e)))
+            is_right = wrong("loss of step %u is %.7g, expected %.7g", i, f, e);
+    }
+    outcome_free(&found);
+    return is_right;
+}
+
+/* ---- Plans that this backend lacks something for: refused by name ---- */
+
+static const plan_case refusals[] = {
+    {.name = "refused several sets of weights",
+     .shape = {.schedule = TY_PIPEDREAM, .replicas = {1, 1}, .cuts = {3}, .buckets = 1, BATCH}},
+    {.name = "refused backward in two parts",
+     .shape = {.schedule = TY_ZERO_BUBBLE, .replicas = {1, 1}, .cuts = {3}, .buckets = 1, BATCH}},
+    {.name = "refused several stages on one device",
+     .shape = {.schedule = TY_INTERLEAVED,
+               .replicas = {1, 1, 1, 1},
+               .cuts = {2, 4, 5},
+               .buckets = 1,
+               BATCH,
+               .interleave = 2}},
+    {.name = "refused ZeRO", .shape = {.replicas = {2}, .buckets = 1, BATCH, .zero = 1}},
+    {.name = "refused local steps",
+     .shape = {.replicas = {2}, .buckets = 1, BATCH, .local_steps = 2}},
+};
+enum { REFUSALS = sizeof refusals / sizeof *refusals };
+
+static bool case_refused(const plan_case *c)
+{
+    const char *what = c->name + strlen("refused ");
+    plan_shape shape = c->shape;
+    outcome found = {0};
+    bool has_run;
+
+    shape.name = c->name;
+    has_run = plan_run("mlp", &shape, "cuda", NULL, 1, &found);
+    outcome_free(&found);
+    if (has_run || strstr(message, what) == NULL)
+        return wrong("found %.200s, expected a refusal of %s", has_run ? "a run" : message, what);
+    return true;
+}
+
+void plans_run(void)
+{
+    for (int i = 0; i < PLANS; i++)
+        if (is_asked(plans[i].name))
+            report(plans[i].name, case_plan(&plans[i]));
+    for (int i = 0; i < REFUSALS; i++)
+        if (is_asked(refusals[i].name))
+            report(refusals[i].name, case_refused(&refusals[i]));
+}

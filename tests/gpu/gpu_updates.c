@@ -1,0 +1,140 @@
+/* Optimizers, and compressors, whose bytes must be the CPU backend's. */
+#include "gpu_cases.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static bool update_compare(ty_stage_device *one, ty_stage_device *other, const ty_optimizer *opt)
+{
+    uint64_t count = cpu->parameter_count(one), state = 3;
+    float *optimizer = calloc(count * 2, sizeof *optimizer), *host = malloc(count * sizeof *host);
+    float *gradients = cpu->gradients(one);
+    bool is_finite, is_right = true;
+    ty_error error = {0};
+
+    for (uint64_t step = 1; step <= 3 && is_right; step++) {
+        for (uint64_t i = 0; i < count; i++)
+            gradients[i] = next_float(&state);
+        is_right = device_write(other, gpu->gradients(other), gradients, count);
+        ty_optimizer_step(opt, step, count, cpu->parameters(one), gradients, optimizer);
+        if (gpu->memory->update(other, opt, step, 0, count, &is_finite, &error) != TY_OK)
+            is_right = wrong("%s", error.message);
+    }
+    is_right = is_right && device_read(other, gpu->parameters(other), count, host);
+    for (uint64_t i = 0; i < count && is_right; i++)
+        if (!(fabs((double)host[i] - (double)cpu->parameters(one)[i]) <=
+              2e-6 * (1 + fabs((double)host[i]))))
+            is_right = wrong("weight %llu is %.9g, expected %.9g", (unsigned long long)i,
+                             (double)host[i], (double)cpu->parameters(one)[i]);
+    free(optimizer);
+    free(host);
+    return is_right;
+}
+
+static bool case_update(const ty_optimizer *optimizer)
+{
+    ty_workload *w = make_linear();
+    ty_stage_options o = options_of(w, 2, TY_PRECISION_FP32);
+    ty_stage_device *one = NULL, *other = NULL;
+    bool is_right = stage_open(cpu, &o, &one) && stage_open(gpu, &o, &other) &&
+                    update_compare(one, other, optimizer);
+
+    cpu->close(one);
+    gpu->close(other);
+    network_free(w);
+    return is_right;
+}
+
+/* Gradients with many ties and zeros; two rounds, so that residuals count; bytes must be equal. */
+static bool codec_compare(ty_stage_device *stage, ty_compression compression, uint64_t count)
+{
+    const ty_device_memory *memory = gpu->memory;
+    ty_codec *own = NULL;
+    ty_device_codec *other = NULL;
+    ty_error error = {0};
+    float *g = malloc(count * sizeof *g), *back = malloc(count * sizeof *back);
+    float *dg = memory->allocate(stage, count * sizeof *g);
+    const ty_gradient_extent extent = {.elements = count};
+    const ty_codec_options options = {
+        .compression = compression, .count = count, .member_count = 1};
+    uint64_t bytes, state = count;
+    unsigned char *found;
+    bool is_right = ty_codec_open(&options, &own, &error) == TY_OK &&
+                    memory->codec_open(stage, &options, &other, &error) == TY_OK;
+
+    if (!is_right)
+        return wrong("%s", error.message);
+    bytes = ty_compression_wire_bytes(&compression, &extent, 1, 0);
+    found = malloc(bytes);
+    for (int round = 0; round < 2 && is_right; round++) {
+        for (uint64_t i = 0; i < count; i++)
+            g[i] = (float)((int)(next_random(&state) % 41) - 20) * 0.125f;
+        ty_codec_encode(own, 0, g);
+        is_right = device_write(stage, dg, g, count) &&
+                   memory->codec_encode(other, 0, dg, &error) == TY_OK &&
+                   memory->read(stage, found, memory->codec_exchange(other, 0).data, bytes,
+                                &error) == TY_OK;
+        if (is_right && memcmp(found, ty_codec_exchange(own, 0).data, bytes) != 0)
+            is_right = wrong("encoded bytes of %llu elements differ", (unsigned long long)count);
+        if (is_right) {
+            ty_codec_decode(own, g);
+            is_right = memory->codec_decode(other, dg, &error) == TY_OK &&
+                       device_read(stage, dg, count, back);
+        }
+        if (is_right && memcmp(g, back, count * sizeof *g) != 0)
+            is_right =
+                wrong("decoded gradients of %llu elements differ", (unsigned long long)count);
+    }
+    ty_codec_close(own);
+    memory->codec_close(other);
+    memory->release(stage, dg);
+    free(found);
+    free(g);
+    free(back);
+    return is_right;
+}
+
+static bool case_codec(ty_compression_kind kind)
+{
+    static const struct {
+        uint64_t count;
+        double share;
+    } sizes[] = {{1, 1}, {33, 0.16}, {2048, 1}, {5000, 0.01}, {70001, 0.01}};
+    ty_workload *w = make_linear();
+    ty_stage_options o = options_of(w, 2, TY_PRECISION_FP32);
+    ty_stage_device *stage = NULL;
+    bool is_right = stage_open(gpu, &o, &stage);
+
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes && is_right; i++)
+        is_right = codec_compare(
+            stage,
+            (ty_compression){.kind = kind,
+                             .ratio = kind == TY_COMPRESSION_TOP_K ? sizes[i].share : 0},
+            sizes[i].count);
+    gpu->close(stage);
+    network_free(w);
+    return is_right;
+}
+
+void updates_run(void)
+{
+    static const ty_optimizer optimizers[] = {
+        {.kind = TY_OPTIMIZER_SGD, .learning_rate = 0.1, .weight_decay = 0.01},
+        {.kind = TY_OPTIMIZER_SGD, .learning_rate = 0.1, .momentum = 0.9},
+        {.kind = TY_OPTIMIZER_ADAMW,
+         .learning_rate = 0.01,
+         .beta1 = 0.9,
+         .beta2 = 0.95,
+         .epsilon = 1e-8,
+         .weight_decay = 0.1}};
+    static const char *const updates[] = {"update sgd", "update momentum", "update adamw"};
+
+    for (int i = 0; i < 3; i++)
+        if (is_asked(updates[i]))
+            report(updates[i], case_update(&optimizers[i]));
+    if (is_asked("codec fp16"))
+        report("codec fp16", case_codec(TY_COMPRESSION_FP16));
+    if (is_asked("codec top-k"))
+        report("codec top-k", case_codec(TY_COMPRESSION_TOP_K));
+}
