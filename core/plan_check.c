@@ -120,7 +120,7 @@ static ty_status check_schedule(const checker *c)
 
 static ty_status check_tensor(const ty_plan *p, uint32_t lanes, ty_error *why)
 {
-    return ty_tensor_check(p->workload, lanes, why);
+    return ty_tensor_check(p->workload, lanes, ty_plan_sequence_parts(p), why);
 }
 
 static ty_status check_context(const ty_plan *p, uint32_t lanes, ty_error *why)

@@ -76,27 +76,79 @@ ty_tensor_split ty_layer_tensor_split(const ty_workload *workload, uint32_t laye
     return TY_SPLIT_NONE;
 }
 
-ty_status ty_tensor_check(const ty_workload *workload, uint32_t lanes, ty_error *error)
+/* ---- What can be divided ---- */
+
+uint32_t ty_plan_sequence_parts(const ty_plan *plan)
+{
+    return plan->sequence_parallel
+               ? ty_plan_lanes(plan, TY_TENSOR_LANES) * ty_plan_lanes(plan, TY_CONTEXT_LANES)
+               : 1;
+}
+
+static ty_status refuse(const ty_layer *layer, uint32_t index, uint32_t lanes,
+                        ty_attribute attribute, const char *expected, ty_error *error)
+{
+    return ty_fail(error, TY_EINVAL,
+                   "tensor parallel %u: layer %u (\"%s\") has %s %" PRIu64 ", expected %s of it",
+                   lanes, index, layer->name, ty_attribute_name(attribute),
+                   layer->attributes[attribute], expected);
+}
+
+static ty_status check_heads(const ty_layer *l, uint32_t index, uint32_t lanes, ty_error *error)
+{
+    const uint64_t keys = l->attributes[TY_KV_HEADS];
+
+    if (l->attributes[TY_HEADS] % lanes != 0)
+        return refuse(l, index, lanes, TY_HEADS, "a divisor", error);
+    if (keys % lanes != 0 && (keys == 0 || lanes % keys != 0))
+        return refuse(l, index, lanes, TY_KV_HEADS, "a divisor or a multiple", error);
+    return TY_OK;
+}
+
+/* Layers whose heads or hidden features lanes have parts of. */
+static bool is_inner_divided(ty_tensor_split split)
+{
+    return split == TY_SPLIT_HEADS || split == TY_SPLIT_HIDDEN || split == TY_SPLIT_EXPERTS;
+}
+
+/* What every plan needs of such a layer. */
+static ty_status check_layer(const ty_workload *workload, uint32_t index, uint32_t lanes,
+                             uint32_t sequence_parts, ty_error *error)
+{
+    const ty_layer *l = &workload->layers[index];
+    const uint64_t tokens = l->output.dimensions[0];
+
+    if (ty_layer_tensor_split(workload, index) == TY_SPLIT_HEADS) {
+        const ty_status status = check_heads(l, index, lanes, error);
+        if (status != TY_OK)
+            return status;
+    } else if (l->attributes[TY_HIDDEN_FEATURES] % lanes != 0) {
+        return refuse(l, index, lanes, TY_HIDDEN_FEATURES, "a divisor", error);
+    }
+    if (sequence_parts > 1 && is_along_sequence(workload, l) && tokens % sequence_parts != 0)
+        return ty_fail(error, TY_EINVAL,
+                       "tensor parallel %u: layer %u (\"%s\") has sequences of %" PRIu64
+                       ", which sequence parallelism divides by %u, expected a multiple of that",
+                       lanes, index, l->name, tokens, sequence_parts);
+    return TY_OK;
+}
+
+ty_status ty_tensor_check(const ty_workload *workload, uint32_t lanes, uint32_t sequence_parts,
+                          ty_error *error)
 {
     bool is_divided = false;
 
     if (lanes <= 1)
         return TY_OK;
     for (uint32_t i = 0; i < workload->layer_count; i++) {
-        const ty_layer *l = &workload->layers[i];
-        const ty_tensor_split split = ty_layer_tensor_split(workload, i);
-        const ty_attribute attribute =
-            split == TY_SPLIT_HEADS ? TY_HEADS : TY_HIDDEN_FEATURES; /* a vocabulary is padded */
+        ty_status status;
 
-        if (split != TY_SPLIT_HEADS && split != TY_SPLIT_HIDDEN && split != TY_SPLIT_EXPERTS)
+        if (!is_inner_divided(ty_layer_tensor_split(workload, i)))
             continue;
         is_divided = true;
-        if (l->attributes[attribute] % lanes != 0)
-            return ty_fail(error, TY_EINVAL,
-                           "tensor parallel %u: layer %u (\"%s\") has %s %" PRIu64
-                           ", expected a divisor of it",
-                           lanes, i, l->name, ty_attribute_name(attribute),
-                           l->attributes[attribute]);
+        status = check_layer(workload, i, lanes, sequence_parts, error);
+        if (status != TY_OK)
+            return status;
     }
     if (!is_divided)
         return ty_fail(
@@ -106,6 +158,78 @@ ty_status ty_tensor_check(const ty_workload *workload, uint32_t lanes, ty_error 
             lanes, workload->name);
     return TY_OK;
 }
+
+static bool is_matrix_divided(const ty_workload *workload, uint32_t layer)
+{
+    const ty_tensor_split split = ty_layer_tensor_split(workload, layer);
+
+    return split != TY_SPLIT_NONE && split != TY_SPLIT_SEQUENCE;
+}
+
+/* Scores that are in parts are read by the loss alone. */
+static ty_status check_readers(const ty_workload *workload, uint32_t index, ty_error *error)
+{
+    const ty_layer *l = &workload->layers[index];
+
+    for (uint32_t i = 0; i < l->input_count; i++) {
+        const ty_layer *read = &workload->layers[l->inputs[i]];
+        if (read->kind == TY_LAYER_LINEAR && is_matrix_divided(workload, l->inputs[i]) &&
+            l->kind != TY_LAYER_SOFTMAX_CROSS_ENTROPY)
+            return ty_fail(error, TY_EUNSUPPORTED,
+                           "layer %s reads layer %s, of which each lane has a part", l->name,
+                           read->name);
+    }
+    return TY_OK;
+}
+
+/* What the worker's layers need beside that. */
+static ty_status check_run(const ty_workload *workload, uint32_t index, uint32_t lanes,
+                           bool divides_sequence, ty_error *error)
+{
+    const ty_layer *l = &workload->layers[index];
+    const bool is_divided = is_matrix_divided(workload, index);
+    const ty_shape *input = ty_layer_input_shape(workload, index, 0);
+    const uint64_t features = l->attributes[TY_FEATURES], keys = l->attributes[TY_KV_HEADS];
+
+    if (is_divided && features % lanes != 0)
+        return ty_fail(error, TY_EUNSUPPORTED,
+                       "layer %s: found %" PRIu64 " features among %u lanes, expected a multiple "
+                       "of them",
+                       l->name, features, lanes);
+    if (l->kind == TY_LAYER_ATTENTION && keys % lanes != 0)
+        return ty_fail(error, TY_EUNSUPPORTED,
+                       "layer %s: found %" PRIu64 " key and value heads among %u lanes, expected a "
+                       "multiple of them",
+                       l->name, keys, lanes);
+    if (l->kind == TY_LAYER_LINEAR && is_divided &&
+        (input->dimension_count != 2 || input->dimensions[0] != workload->tokens_per_sample))
+        return ty_fail(error, TY_EUNSUPPORTED,
+                       "layer %s: lanes of the worker divide the classes of tokens, not those of a "
+                       "whole sequence",
+                       l->name);
+    if (divides_sequence && ty_layer_tensor_split(workload, index) == TY_SPLIT_NONE)
+        return ty_fail(error, TY_EUNSUPPORTED,
+                       "layer %s: a %s is not divided along the sequence, expected a plan without "
+                       "sequence parallelism",
+                       l->name, ty_layer_kind_name(l->kind));
+    if (l->tied_to != TY_NO_LAYER && is_matrix_divided(workload, l->tied_to) != is_divided)
+        return ty_fail(error, TY_EUNSUPPORTED,
+                       "layer %s: lanes divide its matrix otherwise than layer %s, its owner, does",
+                       l->name, workload->layers[l->tied_to].name);
+    return check_readers(workload, index, error);
+}
+
+ty_status ty_tensor_run_check(const ty_workload *workload, uint32_t lanes, uint32_t sequence_parts,
+                              uint32_t first_layer, uint32_t layer_count, ty_error *error)
+{
+    ty_status status = ty_tensor_check(workload, lanes, sequence_parts, error);
+
+    for (uint32_t i = 0; lanes > 1 && i < layer_count && status == TY_OK; i++)
+        status = check_run(workload, first_layer + i, lanes, sequence_parts > 1, error);
+    return status;
+}
+
+/* ---- What lanes have ---- */
 
 double ty_tensor_parameter_share(const ty_plan *plan, uint32_t layer)
 {
@@ -148,6 +272,28 @@ static uint32_t exchange_whole(const ty_plan *plan, uint64_t bytes, bool gathers
     return count;
 }
 
+/* Of fewer key and value heads than lanes, the projections of all heads, of which each lane has
+ * made its part. */
+static uint32_t exchange_projections(const ty_plan *plan, uint32_t layer, bool is_backward,
+                                     ty_inner_collective *out)
+{
+    const ty_workload *workload = plan->workload;
+    const ty_layer *l = &workload->layers[layer];
+    const uint64_t *a = l->attributes, lanes = ty_plan_lanes(plan, TY_TENSOR_LANES);
+    const uint64_t values = a[TY_VALUE_HEAD_SIZE] > 0 ? a[TY_VALUE_HEAD_SIZE] : a[TY_HEAD_SIZE];
+    uint64_t numbers;
+
+    if (a[TY_KV_HEADS] >= lanes)
+        return 0;
+    numbers = a[TY_HEADS] * a[TY_HEAD_SIZE] * l->output.dimensions[0] +
+              a[TY_KV_HEADS] * (a[TY_HEAD_SIZE] + values) *
+                  ty_layer_input_shape(workload, layer, 0)->dimensions[0];
+    numbers = ty_lane_bytes(plan, numbers * workload->element_bytes);
+    out[0] = is_backward ? of_tensors(TY_REDUCE_SCATTER, numbers, 1)
+                         : of_tensors(TY_ALL_GATHER, numbers / lanes, 1);
+    return 1;
+}
+
 uint32_t ty_tensor_inner_collectives(const ty_plan *plan, uint32_t layer, bool is_backward,
                                      ty_inner_collective *out)
 {
@@ -155,11 +301,14 @@ uint32_t ty_tensor_inner_collectives(const ty_plan *plan, uint32_t layer, bool i
     const ty_layer *l = &workload->layers[layer];
     const uint64_t output = ty_lane_bytes(plan, l->output_bytes);
     const ty_shape *input = ty_layer_input_shape(workload, layer, 0);
+    uint32_t count;
 
     if (ty_plan_lanes(plan, TY_TENSOR_LANES) == 1)
         return 0;
     switch (ty_layer_tensor_split(workload, layer)) {
     case TY_SPLIT_HEADS:
+        count = exchange_whole(plan, output, true, true, out);
+        return count + exchange_projections(plan, layer, is_backward, out + count);
     case TY_SPLIT_HIDDEN:
     case TY_SPLIT_EXPERTS:
         return exchange_whole(plan, output, true, true, out);

@@ -374,7 +374,8 @@ typedef struct ty_inner_collective {
 /**
  * What one pass of a layer over one micro-batch exchanges inside a rank.
  * Tensor lanes: an all-reduce behind attention and behind the mlp forward, and one before each
- * backward; with sequence parallelism each is an all-gather and a reduce-scatter instead.
+ * backward; with sequence parallelism each is an all-gather and a reduce-scatter instead. With
+ * fewer key and value heads than lanes an all-gather of the projections, backward a reduce-scatter.
  * Context lanes: of attention an all-gather of keys and values, and backward besides a
  * reduce-scatter of their gradients. Latents (DeepSeek-V2) are expanded before.
  * Expert lanes: of moe two all-to-alls of the tokens' copies, one to the experts and one back; with
@@ -401,10 +402,29 @@ typedef enum ty_tensor_split {
     TY_SPLIT_VOCABULARY /* embeddings, the output projection and the loss behind it */
 } ty_tensor_split;
 ty_tensor_split ty_layer_tensor_split(const ty_workload *workload, uint32_t layer);
-/** Whether `lanes` divide everything of the workload that is divided; else TY_EINVAL naming layer
- * and figure, and the nearest numbers that do. */
-ty_status ty_tensor_check(const ty_workload *workload, uint32_t lanes,
+/** Parts that the sequences between divided layers are in: with sequence parallelism one for each
+ * tensor and context lane, else 1. */
+uint32_t ty_plan_sequence_parts(const ty_plan *plan);
+/**
+ * Whether `lanes` can divide a workload: the heads of attention and the hidden features of mlps and
+ * experts are multiples of them; key and value heads are multiples or divisors; the sequences of
+ * these layers are multiples of `sequence_parts` (ty_plan_sequence_parts). A vocabulary is padded.
+ * Of fewer key and value heads than lanes several lanes use the same: each makes its part of the
+ * projections, and they are gathered (Megatron-LM, megatron/core/transformer/attention.py,
+ * "num_query_groups < world_size").
+ * @return TY_EINVAL naming the layer, what it has, and what was expected
+ */
+ty_status ty_tensor_check(const ty_workload *workload, uint32_t lanes, uint32_t sequence_parts,
                           ty_error *error) TY_MUST_CHECK;
+/**
+ * Whether the worker can besides divide a range of layers: their features and key and value heads
+ * are multiples of `lanes`, only classes of tokens are divided, as are both users of a tied matrix
+ * or none; with more than one sequence part every layer is of tokens.
+ * @return as ty_tensor_check, or TY_EUNSUPPORTED naming the layer
+ */
+ty_status ty_tensor_run_check(const ty_workload *workload, uint32_t lanes, uint32_t sequence_parts,
+                              uint32_t first_layer, uint32_t layer_count,
+                              ty_error *error) TY_MUST_CHECK;
 /** Share of a layer's parameters, and of its work and stash, that each tensor lane has: 1 / lanes
  * or 1. All parameters of a divided layer are divided, biases and positions too: each lane adds its
  * part of them to what the lanes then sum. */

@@ -130,81 +130,11 @@ void lane_tensor_join(const lane_tensor *tensor, uint32_t lanes, uint32_t lane, 
         memcpy(whole + run.whole, part + run.part, run.count * sizeof *whole);
 }
 
-/* ---- What can be divided ---- */
-
-static ty_status layer_check(const ty_stage_options *options, const char *backend, uint32_t index,
-                             ty_error *error)
+ty_status lanes_check(const ty_stage_options *options, ty_error *error)
 {
-    const ty_workload *workload = options->workload;
-    const ty_layer *layer = &workload->layers[index];
     const uint32_t lanes = lane_count(options);
-    const ty_tensor_split split = ty_layer_tensor_split(workload, index);
-    const ty_shape *input = ty_layer_input_shape(workload, index, 0);
-    const uint64_t features = layer->attributes[TY_FEATURES];
-    const uint64_t kv_heads = layer->attributes[TY_KV_HEADS];
 
-    if (features % lanes != 0 && is_weights_divided(workload, index))
-        return ty_fail(error, TY_EUNSUPPORTED,
-                       "layer %s: found %llu features among %u lanes, expected a multiple of them",
-                       layer->name, (unsigned long long)features, lanes);
-    if (split == TY_SPLIT_HEADS && kv_heads % lanes != 0)
-        return ty_fail(error, TY_EUNSUPPORTED,
-                       "layer %s: found %llu key and value heads among %u lanes, expected a "
-                       "multiple of them",
-                       layer->name, (unsigned long long)kv_heads, lanes);
-    if (layer->kind == TY_LAYER_LINEAR && split == TY_SPLIT_VOCABULARY &&
-        !is_along_sequence(workload, input))
-        return ty_fail(error, TY_EUNSUPPORTED,
-                       "layer %s: the %s backend divides the classes of tokens among lanes, not "
-                       "those of a whole sequence",
-                       layer->name, backend);
-    if (options->lanes.divides_sequence && split == TY_SPLIT_NONE)
-        return ty_fail(error, TY_EUNSUPPORTED,
-                       "layer %s: a %s is not divided along the sequence, expected a plan without "
-                       "sequence parallelism",
-                       layer->name, ty_layer_kind_name(layer->kind));
-    if (layer->tied_to != TY_NO_LAYER &&
-        is_weights_divided(workload, layer->tied_to) != is_weights_divided(workload, index))
-        return ty_fail(error, TY_EUNSUPPORTED,
-                       "layer %s: lanes divide its matrix otherwise than layer %s, its owner, does",
-                       layer->name, workload->layers[layer->tied_to].name);
-    return TY_OK;
-}
-
-/* Scores that are in parts are read by the loss alone. */
-static ty_status readers_check(const ty_stage_options *options, uint32_t index, ty_error *error)
-{
-    const ty_workload *workload = options->workload;
-
-    for (uint32_t i = 0; i < workload->layers[index].input_count; i++) {
-        const uint32_t read = workload->layers[index].inputs[i];
-        if (workload->layers[read].kind == TY_LAYER_LINEAR && lane_divides(options, read) &&
-            workload->layers[index].kind != TY_LAYER_SOFTMAX_CROSS_ENTROPY)
-            return ty_fail(error, TY_EUNSUPPORTED,
-                           "layer %s reads layer %s, of which each lane has a part",
-                           workload->layers[index].name, workload->layers[read].name);
-    }
-    return TY_OK;
-}
-
-ty_status lanes_check(const ty_stage_options *options, const char *backend, ty_error *error)
-{
-    const ty_workload *workload = options->workload;
-    const uint32_t lanes = lane_count(options);
-    ty_status status = TY_OK;
-
-    if (lanes == 1)
-        return TY_OK;
-    TY_CHECK(ty_tensor_check(workload, lanes, error), status, done);
-    if (options->lanes.divides_sequence && workload->tokens_per_sample % lanes != 0)
-        return ty_fail(error, TY_EUNSUPPORTED,
-                       "%s: found sequences of %llu tokens among %u lanes, expected a multiple of "
-                       "them",
-                       workload->name, (unsigned long long)workload->tokens_per_sample, lanes);
-    for (uint32_t l = options->first_layer; l < options->first_layer + options->layer_count; l++) {
-        TY_CHECK(layer_check(options, backend, l, error), status, done);
-        TY_CHECK(readers_check(options, l, error), status, done);
-    }
-done:
-    return status;
+    return ty_tensor_run_check(options->workload, lanes,
+                               options->lanes.divides_sequence ? lanes : 1, options->first_layer,
+                               options->layer_count, error);
 }

@@ -48,10 +48,8 @@ lane_range lane_range_of(uint64_t count, uint32_t lanes, uint32_t lane);
 bool lane_divides(const ty_stage_options *options, uint32_t layer);
 /** Shape per sample of what a lane has of a layer's output. */
 ty_shape lane_shape(const ty_stage_options *options, uint32_t layer);
-/** Whether the stage's layers can be divided as asked; else TY_EUNSUPPORTED naming the layer.
- * @param backend its name, for the message */
-ty_status lanes_check(const ty_stage_options *options, const char *backend,
-                      ty_error *error) TY_MUST_CHECK;
+/** Whether the stage's layers can be divided as asked; else the status says why. */
+ty_status lanes_check(const ty_stage_options *options, ty_error *error) TY_MUST_CHECK;
 
 /** Elements of a tensor on each lane. */
 uint64_t lane_tensor_count(const lane_tensor *tensor, uint32_t lanes);

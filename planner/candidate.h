@@ -60,6 +60,7 @@ ty_status ty_search_question_make(const ty_workload *workload, const ty_cluster 
 void ty_search_question_clear(search_question *question);
 /** Lanes of a rank by dimensions. */
 uint32_t ty_dimensions_width(const ty_plan_dimensions *dimensions);
+uint32_t ty_dimensions_sequence_parts(const ty_plan_dimensions *dimensions);
 bool ty_dimensions_equal(const ty_plan_dimensions *a, const ty_plan_dimensions *b);
 /** A plan of which only the dimensions and the workload are there, for what ty_plan.h says of
  * lanes. */

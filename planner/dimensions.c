@@ -9,6 +9,14 @@ uint32_t ty_dimensions_width(const ty_plan_dimensions *d)
     return ty_plan_width(&plan);
 }
 
+uint32_t ty_dimensions_sequence_parts(const ty_plan_dimensions *d)
+{
+    const ty_plan plan = {.tensor_parallel = d->tensor_parallel,
+                          .context_parallel = d->context_parallel,
+                          .sequence_parallel = d->sequence_parallel};
+    return ty_plan_sequence_parts(&plan);
+}
+
 bool ty_dimensions_equal(const ty_plan_dimensions *a, const ty_plan_dimensions *b)
 {
     return a->tensor_parallel == b->tensor_parallel && a->context_parallel == b->context_parallel &&
@@ -44,30 +52,37 @@ static uint32_t smallest_host(const search_question *q)
     return smallest;
 }
 
-static bool can_have_lanes(const search_question *q, uint32_t widest, uint32_t lanes)
+static bool is_on_cores(const search_question *q)
 {
-    return widest % lanes == 0 && q->device_count % lanes == 0 &&
-           ty_tensor_check(q->workload, lanes, NULL) == TY_OK;
+    return ty_cluster_device_type(q->cluster, 0)->core_share > 0;
+}
+
+/* What is proposed for processors is for the worker to run. */
+static bool can_have_lanes(const search_question *q, uint32_t widest, uint32_t lanes,
+                           bool divides_sequence)
+{
+    const ty_workload *w = q->workload;
+    const uint32_t parts = divides_sequence ? lanes : 1;
+
+    if (widest % lanes != 0 || q->device_count % lanes != 0)
+        return false;
+    return (is_on_cores(q) ? ty_tensor_run_check(w, lanes, parts, 0, w->layer_count, NULL)
+                           : ty_tensor_check(w, lanes, parts, NULL)) == TY_OK;
 }
 
 uint32_t ty_dimensions_of_lanes(const search_question *q,
                                 ty_plan_dimensions out[TY_MOST_DIMENSIONS])
 {
     const uint32_t widest = smallest_host(q);
-    const uint64_t tokens = q->workload->tokens_per_sample;
     uint32_t count = 0;
 
-    if (!(ty_cluster_device_type(q->cluster, 0)->core_share > 0) ||
-        q->workload->learning != TY_LEARNING_GRADIENT)
+    if (!is_on_cores(q) || q->workload->learning != TY_LEARNING_GRADIENT)
         return 0;
-    for (uint32_t lanes = 2; lanes <= widest && count + 2 <= TY_MOST_DIMENSIONS; lanes++) {
-        if (!can_have_lanes(q, widest, lanes))
-            continue;
-        out[count++] = (ty_plan_dimensions){.tensor_parallel = lanes};
-        if (tokens % lanes == 0)
-            out[count++] =
-                (ty_plan_dimensions){.tensor_parallel = lanes, .sequence_parallel = true};
-    }
+    for (uint32_t lanes = 2; lanes <= widest; lanes++)
+        for (int divides = 0; divides < 2 && count < TY_MOST_DIMENSIONS; divides++)
+            if (can_have_lanes(q, widest, lanes, divides == 1))
+                out[count++] = (ty_plan_dimensions){.tensor_parallel = lanes,
+                                                    .sequence_parallel = divides == 1};
     return count;
 }
 
@@ -79,7 +94,8 @@ uint32_t ty_dimensions_propose(const search_question *q, ty_plan_dimensions out[
     uint32_t count = 0;
 
     for (uint32_t lanes = 1; lanes <= widest; lanes++) {
-        if (!can_have_lanes(q, widest, lanes))
+        const bool divides_sequence = can_have_lanes(q, widest, lanes, lanes > 1);
+        if (!divides_sequence && !can_have_lanes(q, widest, lanes, false))
             continue;
         for (size_t r = 0; r < sizeof recomputes / sizeof recomputes[0]; r++)
             for (uint32_t zero = 0; zero <= 3 && count < TY_MOST_DIMENSIONS; zero++) {
@@ -87,10 +103,11 @@ uint32_t ty_dimensions_propose(const search_question *q, ty_plan_dimensions out[
                     continue;
                 if (zero == 2) /* gradients are the smallest part; 3 contains it */
                     continue;
-                out[count++] = (ty_plan_dimensions){.tensor_parallel = lanes,
-                                                    .sequence_parallel = lanes > 1,
-                                                    .zero = zero,
-                                                    .recompute = recomputes[r]};
+                out[count++] =
+                    (ty_plan_dimensions){.tensor_parallel = lanes,
+                                         .sequence_parallel = lanes > 1 && divides_sequence,
+                                         .zero = zero,
+                                         .recompute = recomputes[r]};
             }
     }
     return count;

@@ -87,6 +87,8 @@ static uint32_t add_seed(layout_seed seeds[TY_MOST_LAYOUT_SEEDS], uint32_t count
 
     /* Expert lanes of a replica have samples of their own: none are shared with context lanes. */
     if (layout->data % layout->expert != 0 ||
+        ty_tensor_check(q->workload, seed.dimensions.tensor_parallel,
+                        ty_dimensions_sequence_parts(&seed.dimensions), NULL) != TY_OK ||
         ty_context_check(q->workload, layout->context, NULL) != TY_OK)
         return count;
     if (count == TY_MOST_LAYOUT_SEEDS || stages > TY_MAX_STAGES || stages > q->all_cut_count + 1)

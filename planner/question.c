@@ -112,7 +112,7 @@ done:
 /* Whether ranks may be groups of devices, so that there are fewer of them. */
 static bool may_have_lanes(const search_question *q)
 {
-    return !q->options->fix_dimensions && ty_tensor_check(q->workload, 2, NULL) == TY_OK;
+    return !q->options->fix_dimensions && ty_tensor_check(q->workload, 2, 1, NULL) == TY_OK;
 }
 
 static ty_status check_batch(const search_question *q, ty_error *error)
@@ -240,7 +240,9 @@ static ty_status check_lanes(const search_question *q, const ty_plan_dimensions 
     if (most > TY_MAX_LANES || d->expert_parallel > TY_MAX_LANES)
         return ty_fail(error, TY_EINVAL, "found %u lanes, expected at most %d",
                        most > TY_MAX_LANES ? most : d->expert_parallel, TY_MAX_LANES);
-    TY_CHECK(ty_tensor_check(q->workload, d->tensor_parallel, error), status, done);
+    TY_CHECK(
+        ty_tensor_check(q->workload, d->tensor_parallel, ty_dimensions_sequence_parts(d), error),
+        status, done);
     TY_CHECK(ty_context_check(q->workload, d->context_parallel, error), status, done);
     TY_CHECK(ty_expert_check(q->workload, d->expert_parallel, error), status, done);
     if (q->device_count % lanes != 0 && lanes == d->tensor_parallel)

@@ -85,6 +85,8 @@ static const char *broken_degree(const ty_layout_question *q, const ty_layout *l
         return "tensor divides the key-value heads, or they divide it";
     if (s->sequence % (l->context == 1 ? 1 : 2 * (uint64_t)l->context) != 0)
         return "2 context divides the sequence";
+    if (l->sequence_parallel && s->sequence % product != 0)
+        return "with sequence parallelism tensor x context divides the sequence";
     if (l->pipeline > s->layers || (uint64_t)l->pipeline * l->interleave > s->layers)
         return "each stage and chunk has a layer";
     if (product * l->pipeline > q->cluster.devices ||

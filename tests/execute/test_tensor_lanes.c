@@ -431,7 +431,10 @@ Test(tensor_lanes, says_what_cannot_be_divided)
     x = network_linear(w, network_mlp(w, x, 48, false, true), 32, false);
     network_loss(w, network_linear(w, x, VOCABULARY, false));
     expect_refusal(w, 2, true, "a linear is not divided along the sequence");
-    w->tokens_per_sample = 7;
-    expect_refusal(w, 2, true, "sequences of 7 tokens among 2 lanes");
+    network_free(w);
+    w = network_new(TY_INPUT_TOKEN, 1, &(uint64_t){SEQUENCE - 1});
+    x = network_embedding(w, VOCABULARY, 32, 0);
+    network_loss(w, network_linear(w, network_mlp(w, x, 48, false, true), VOCABULARY, false));
+    expect_refusal(w, 2, true, "has sequences of 7, which sequence parallelism divides by 2");
     network_free(w);
 }

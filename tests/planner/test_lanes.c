@@ -254,6 +254,115 @@ Test(lanes, workloads_that_are_not_of_tokens_have_no_context_lanes)
     }
 }
 
+/* Heads, key heads, hidden features and sequences against lanes; small-moe's experts have 32. */
+Test(lanes, tensor_lanes_divide_what_they_must)
+{
+    static const struct {
+        const char *name;
+        uint32_t lanes;
+        bool divides_sequence;
+        const char *message; /* NULL: can be divided */
+        const char *run;     /* the worker's, where a plan may be made */
+    } rows[] = {
+        {"gpt2", 12, false, NULL, NULL},
+        {"gpt2", 8, false, "has heads 12, expected a divisor of it", NULL},
+        {"gpt2", 6, true, "has sequences of 1024, which sequence parallelism divides by 6", NULL},
+        {"gpt2", 4, true, NULL, NULL},
+        {"llama-3.1-70b", 8, true, NULL, NULL},
+        {"llama-3.1-70b", 16, true, NULL, "found 8 key and value heads among 16 lanes"},
+        {"small-moe", 8, true, NULL, "found 2 key and value heads among 8 lanes"},
+        {"small-moe", 3, false, "has heads 8, expected a divisor of it", NULL},
+        {"lenet", 2, false, "has no attention, mlp or moe layer", NULL},
+        {"bert-base", 2, true, NULL, "is not divided along the sequence"},
+    };
+
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        ty_workload *w = strcmp(rows[i].name, "small-moe") == 0 ? small_moe() : NULL;
+        const uint32_t parts = rows[i].divides_sequence ? rows[i].lanes : 1;
+        ty_error error = {0};
+        if (w == NULL)
+            cr_assert_eq(ty_workload_open(rows[i].name, &w, &error), TY_OK, "%s", error.message);
+        cr_expect_eq(ty_tensor_check(w, rows[i].lanes, parts, &error),
+                     rows[i].message == NULL ? TY_OK : TY_EINVAL, "row %zu: %s", i, error.message);
+        if (rows[i].message != NULL)
+            cr_expect_not_null(strstr(error.message, rows[i].message), "row %zu: %s", i,
+                               error.message);
+        cr_expect_eq(ty_tensor_run_check(w, rows[i].lanes, parts, 0, w->layer_count, &error),
+                     rows[i].message != NULL ? TY_EINVAL
+                     : rows[i].run != NULL   ? TY_EUNSUPPORTED
+                                             : TY_OK,
+                     "row %zu: %s", i, error.message);
+        if (rows[i].run != NULL)
+            cr_expect_not_null(strstr(error.message, rows[i].run), "row %zu: %s", i, error.message);
+        ty_workload_free(w);
+    }
+}
+
+/* Three groups of keys for twelve heads: 3, 6 and 12 lanes will do, 2 and 4 will not. */
+Test(lanes, key_heads_divide_lanes_or_are_divided)
+{
+    ty_builder *b = ty_builder_new("groups", TY_INPUT_TOKEN, &(ty_shape){1, {TOKENS}});
+    ty_workload *w = NULL;
+    uint32_t x = ty_builder_embedding(b, TY_BATCH, WORDS, 48, 0);
+
+    x = ty_builder_attention(b, x, 12, 3, HEAD_SIZE, false, true);
+    ty_builder_loss(b, ty_builder_linear(b, x, WORDS, false));
+    cr_assert_eq(ty_builder_finish(b, &w, NULL), TY_OK);
+    for (uint32_t lanes = 1; lanes <= 12; lanes++) {
+        ty_error error = {0};
+        const bool can = lanes == 1 || lanes == 3 || lanes == 6 || lanes == 12;
+        cr_expect_eq(ty_tensor_check(w, lanes, 1, &error), can ? TY_OK : TY_EINVAL, "%u: %s", lanes,
+                     error.message);
+        if (lanes == 2 || lanes == 4)
+            cr_expect_not_null(
+                strstr(error.message, "has kv_heads 3, expected a divisor or a multiple of it"),
+                "%s", error.message);
+    }
+    ty_workload_free(w);
+}
+
+/* What is proposed for this machine's cores, its worker can run: of two key heads not four lanes,
+ * which would fit everything else, and of an odd sequence no parts. */
+Test(lanes, searches_propose_what_the_worker_can_run)
+{
+    static char machine[] = "test machine";
+    static ty_transfer_time transfers[] = {{1 << 10, 1e-5, 1e-5}, {1 << 20, 1e-4, 1e-4}};
+    const ty_profile profile = {.machine = machine,
+                                .cores = 4,
+                                .memory_bytes = (uint64_t)8 << 30,
+                                .peak_flop_per_s = 5e10,
+                                .memory_bandwidth_bytes_per_s = 1e10,
+                                .instruction_overhead_s = 3e-6,
+                                .transfer_time_count = 2,
+                                .transfer_times = transfers};
+    ty_builder *b = ty_builder_new("odd", TY_INPUT_TOKEN, &(ty_shape){1, {TOKENS - 1}});
+    ty_plan_options options = ty_plan_options_default();
+    ty_workload *w = NULL;
+    ty_cluster *cluster = NULL;
+    ty_plan *plan = NULL;
+    ty_error error = {0};
+    uint32_t pairs = 0;
+    uint32_t x = ty_builder_embedding(b, TY_BATCH, WORDS, FEATURES, 0);
+
+    x = ty_builder_attention(b, x, HEADS, KV_HEADS, HEAD_SIZE, false, true);
+    ty_builder_loss(b, ty_builder_linear(b, x, WORDS, false));
+    cr_assert_eq(ty_builder_finish(b, &w, &error), TY_OK, "%s", error.message);
+    cr_assert_eq(ty_cluster_local(4, &profile, &cluster, &error), TY_OK, "%s", error.message);
+    options.global_batch = 4;
+    cr_assert_eq(ty_plan_search(w, cluster, NULL, &options, &plan, &error), TY_OK, "%s",
+                 error.message);
+    for (uint32_t c = 0; c < plan->candidate_count; c++) {
+        const char *name = plan->candidates[c].name;
+        pairs += strstr(name, "tensor parallel 2") != NULL;
+        cr_expect_null(strstr(name, "tensor parallel 4"), "%s", name);
+        cr_expect_null(strstr(name, "sequence"), "%s", name);
+    }
+    cr_expect_gt(pairs, 0);
+    ty_plan_free(plan);
+    ty_cluster_free(cluster);
+    ty_workload_free(w);
+}
+
 static char *json_of(const ty_plan *plan)
 {
     ty_text text = {0};
@@ -355,6 +464,29 @@ Test(lanes, collectives_inside_a_rank)
     for (uint32_t l = 0; l < plan->workload->layer_count; l++)
         expect_inner(plan, l, true, NULL, 0);
     ty_plan_free(plan);
+}
+
+/* Of two key heads for eight lanes each lane makes an eighth of the projections, (8 + 2 x 2) heads
+ * of 4 numbers a token, and all are gathered; with as many lanes as key heads nothing is. */
+Test(lanes, few_key_heads_are_gathered)
+{
+    ty_plan *plan = small_plan(8, 1, 1, 0), *enough = small_plan(2, 1, 1, 0);
+    const uint64_t projected =
+        (HEADS + 2 * KV_HEADS) * HEAD_SIZE * TOKENS * 4ull * plan->micro_batch_size;
+    const uint64_t row = FEATURES * TOKENS * 4ull * plan->micro_batch_size;
+
+    expect_inner(plan, 2, false,
+                 (const ty_inner_collective[]){{TY_TENSOR_LANES, TY_ALL_REDUCE, row, 1},
+                                               {TY_TENSOR_LANES, TY_ALL_GATHER, projected / 8, 1}},
+                 2);
+    expect_inner(plan, 2, true,
+                 (const ty_inner_collective[]){{TY_TENSOR_LANES, TY_ALL_REDUCE, row, 1},
+                                               {TY_TENSOR_LANES, TY_REDUCE_SCATTER, projected, 1}},
+                 2);
+    expect_inner(enough, 2, false,
+                 (const ty_inner_collective[]){{TY_TENSOR_LANES, TY_ALL_REDUCE, row, 1}}, 1);
+    ty_plan_free(plan);
+    ty_plan_free(enough);
 }
 
 /* ---- Costs --------------------------------------------------------------------------------- */

@@ -440,6 +440,13 @@ Test(layout_rules, broken_ones_are_named)
         cr_expect_not_null(strstr(error.message, rows[i].expected), "row %zu: %s", i,
                            error.message);
     }
+    q.shape.sequence--;
+    for (int divides = 0; divides < 2; divides++) {
+        const ty_layout l = layout_for(p, divides == 1, TY_LAYOUT_SELECTIVE);
+        ty_error error = {0};
+        cr_expect_eq(ty_layout_check(&q, &l, &error), divides == 1 ? TY_EINVAL : TY_OK, "%s",
+                     error.message);
+    }
 }
 
 Test(layout_rules, absurd_questions_are_refused)
