@@ -384,6 +384,87 @@ Test(oracle, context_and_tensor_lanes)
 }
 
 #undef BATCH
+#define BATCH .global_batch = 16, .micro_batch_size = 4
+
+/* Bytes that follow each other by a rule, of which a tenth is the test set. */
+static void write_text(const char *path)
+{
+    FILE *file = fopen(path, "w");
+
+    cr_assert_not_null(file, "%s", path);
+    for (uint32_t i = 0; i < 10000; i++)
+        fputc('a' + (int)(i * i % 7), file);
+    fclose(file);
+}
+
+/* Trains on the text and looks at its test set after every second step. */
+static ty_run *evaluated(ty_plan *plan, const char *directory, ty_target until)
+{
+    ty_job *job;
+    ty_run *run = NULL;
+    ty_text path = {0};
+    ty_error error = {0};
+
+    ty_free(plan->workload->dataset);
+    plan->workload->dataset = ty_strdup("text");
+    cr_assert_eq(ty_workload_digest(plan->workload, &plan->workload_digest, &error), TY_OK);
+    ty_text_addf(&path, "%s/text", directory);
+    write_text(path.data);
+    job = make_job_on(plan, 4, directory);
+    ty_free(job->data);
+    cr_assert_eq(ty_text_take(&path, &job->data, &error), TY_OK);
+    job->until = until;
+    job->evaluate_every = 2;
+    cr_assert_eq(
+        ty_execute_job_locally(job, ty_plan_process_count(plan), &(ty_execute_options){0}, &error),
+        TY_OK, "%s: %s", plan->strategy, error.message);
+    cr_assert_eq(ty_run_load(job->output, &run, &error), TY_OK, "%s", error.message);
+    ty_job_free(job);
+    return run;
+}
+
+/* Of the test set lanes know what one rank does, whichever replica has a batch; and training stops
+ * at the first of its losses that is small enough. */
+Test(oracle, lanes_evaluate)
+{
+    static const plan_shape shapes[] = {
+        {"2 lanes", .replicas = {1}, .buckets = 1, BATCH, .lanes = 2},
+        {"data parallel 2, 2 lanes, zero 3", .replicas = {2}, .buckets = 2, BATCH, .lanes = 2,
+         .zero = 3},
+        {"1f1b 2 stages of 2 lanes", ONE_F_ONE_B, .replicas = {1, 1}, .cuts = {13}, .buckets = 1,
+         BATCH, .lanes = 2, .divides_sequence = true},
+    };
+    char *directory = directory_make();
+    ty_plan *plan = make_plan("gpt-tiny sequence=16", &shapes[0]);
+    ty_run *alone =
+        evaluated(plan_alone(plan, plan->micro_batch_size), directory, (ty_target){.loss = 1e-3});
+    const ty_evaluation *expected = alone->evaluations;
+
+    ty_plan_free(plan);
+    cr_assert_eq(alone->evaluation_count, 2);
+    cr_assert(expected[1].loss < expected[0].loss, "%g, then %g", expected[0].loss,
+              expected[1].loss);
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        const char *name = shapes[i].name;
+        ty_run *run = evaluated(make_plan("gpt-tiny sequence=16", &shapes[i]), directory,
+                                (ty_target){.loss = expected[1].loss + 1e-3});
+        cr_assert_eq(run->evaluation_count, 2, "%s", name);
+        for (uint32_t e = 0; e < 2; e++) {
+            const ty_evaluation *found = &run->evaluations[e];
+            cr_expect_eq(found->step, 2 * (e + 1), "%s", name);
+            cr_expect(fabs(found->loss - expected[e].loss) < 1e-4 * expected[e].loss,
+                      "%s: loss %g, expected %g", name, found->loss, expected[e].loss);
+            cr_expect(fabs(found->accuracy - expected[e].accuracy) < 1e-2,
+                      "%s: accuracy %g, expected %g", name, found->accuracy, expected[e].accuracy);
+        }
+        cr_expect_eq(ty_run_reached(run)->step, 4, "%s", name);
+        ty_run_free(run);
+    }
+    ty_run_free(alone);
+    directory_remove(directory);
+}
+
+#undef BATCH
 #define BATCH .global_batch = 24, .micro_batch_size = 3
 
 /* Sending every element as a top-k pair is no compression at all. */
