@@ -260,7 +260,7 @@ typedef struct simulation_details {
     uint32_t part_count;
     /* For JSON only: */
     ty_link_history history; /* of the busiest links */
-    ty_host_traffic *traffic;
+    ty_traffic *traffic;
     uint32_t traffic_count;
     simulation_curve *curves;
     uint32_t curve_count;

@@ -84,8 +84,8 @@ ty_status simulation_details_find(const plan_inputs *in, const ty_timeline *time
     if (!is_all)
         return TY_OK;
     TY_CHECK(find_history(d, in, timeline, error), status, done);
-    TY_CHECK(ty_traffic_matrix(in->plan, in->program, in->costs, in->cluster, &d->traffic,
-                               &d->traffic_count, error),
+    TY_CHECK(ty_traffic_matrix(in->plan, in->program, in->costs, in->cluster, TY_BETWEEN_HOSTS,
+                               &d->traffic, &d->traffic_count, error),
              status, done);
     status = find_memory(d, in, timeline, error);
 done:

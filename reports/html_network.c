@@ -1,7 +1,8 @@
 /* The cluster as a picture with the load of its links, and who sends to whom. Large clusters are
  * drawn by groups: what is inside hosts goes into them, then hosts into their first switch. */
 #include "page.h"
-#include "traffic.h"
+#include "ty_analysis.h"
+#include "ty_simulate.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -18,7 +19,9 @@
 
 typedef struct network {
     const ty_cluster *cluster;
-    traffic traffic;
+    double *link_bytes;  /* [links][2]: of a step, in the direction of the link, and back */
+    ty_traffic *traffic; /* between devices */
+    uint32_t traffic_count;
     double step_time_s;
     uint32_t vertex_count;
     uint32_t *group;    /* [vertices]: the vertex that it is drawn as */
@@ -30,12 +33,34 @@ typedef struct network {
 
 static void network_clear(network *n)
 {
-    ty_traffic_clear(&n->traffic);
+    ty_free(n->link_bytes);
+    ty_free(n->traffic);
     ty_free(n->group);
     ty_free(n->level);
     ty_free(n->distance);
     ty_free(n->members);
     ty_free(n->node);
+}
+
+/* What a step sends: over links, and from device to device. */
+static ty_status traffic_find(const ty_report_input *in, network *n, ty_error *error)
+{
+    ty_link_load *loads = NULL;
+    uint32_t count = 0;
+    ty_status status = TY_OK;
+
+    n->link_bytes = ty_alloc(2 * (size_t)ty_cluster_link_count(in->cluster), sizeof *n->link_bytes);
+    if (n->link_bytes == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_CHECK(ty_link_loads(in->plan, in->program, in->costs, in->cluster, &loads, &count, error),
+             status, done);
+    for (uint32_t i = 0; i < count; i++)
+        n->link_bytes[2 * (size_t)loads[i].link + loads[i].is_backward] = loads[i].bytes;
+    status = ty_traffic_matrix(in->plan, in->program, in->costs, in->cluster, TY_BETWEEN_DEVICES,
+                               &n->traffic, &n->traffic_count, error);
+done:
+    ty_free(loads);
+    return status;
 }
 
 static ty_status network_new(const ty_report_input *in, double step_time_s, network *n,
@@ -52,14 +77,13 @@ static ty_status network_new(const ty_report_input *in, double step_time_s, netw
     if (n->group == NULL || n->level == NULL || n->distance == NULL || n->members == NULL ||
         n->node == NULL)
         return ty_fail(error, TY_ENOMEM, "out of memory");
-    return ty_traffic_count(in->plan, in->program, in->costs, in->cluster, &n->traffic, error);
+    return traffic_find(in, n, error);
 }
 
 /* The larger share of a link's two directions that is busy in a step. */
 static double load_of(const network *n, uint32_t link)
 {
-    const double bytes =
-        fmax(n->traffic.link_bytes[2 * (size_t)link], n->traffic.link_bytes[2 * (size_t)link + 1]);
+    const double bytes = fmax(n->link_bytes[2 * (size_t)link], n->link_bytes[2 * (size_t)link + 1]);
     return bytes / (ty_cluster_link(n->cluster, link)->bandwidth_bytes_per_s * n->step_time_s);
 }
 
@@ -243,8 +267,8 @@ static ty_status put_links(page *p, const network *n, ty_error *error)
                                           .to = a < b ? b : a,
                                           .link = l,
                                           .load = load_of(n, l),
-                                          .bytes = n->traffic.link_bytes[2 * (size_t)l] +
-                                                   n->traffic.link_bytes[2 * (size_t)l + 1],
+                                          .bytes = n->link_bytes[2 * (size_t)l] +
+                                                   n->link_bytes[2 * (size_t)l + 1],
                                           .count = 1};
     }
     qsort(links, count, sizeof *links, by_ends);
@@ -293,7 +317,7 @@ static ty_status put_busy_links(page *p, const network *n, ty_error *error)
     ty_page_table(p, "<from|<to|<kind|bandwidth|bytes a step, there|and back|load");
     for (uint32_t i = 0; i < count && i < MOST_BUSY_LINKS && busy[i].load > 0; i++) {
         const ty_link_edge *link = ty_cluster_link(n->cluster, busy[i].link);
-        const double *bytes = &n->traffic.link_bytes[2 * (size_t)busy[i].link];
+        const double *bytes = &n->link_bytes[2 * (size_t)busy[i].link];
         char cell[40];
         ty_page_row(p);
         ty_page_text(p, ty_cluster_vertex_name(n->cluster, link->from));
@@ -374,8 +398,8 @@ static ty_status put_matrix(page *p, const network *n, ty_error *error)
 
     if (bytes == NULL)
         return ty_fail(error, TY_ENOMEM, "out of memory");
-    for (uint32_t f = 0; f < n->traffic.flow_count; f++) {
-        const flow *one = &n->traffic.flows[f];
+    for (uint32_t f = 0; f < n->traffic_count; f++) {
+        const ty_traffic *one = &n->traffic[f];
         bytes[(size_t)matrix_group(n, one->from, size) * size + matrix_group(n, one->to, size)] +=
             one->bytes;
     }
@@ -417,9 +441,10 @@ ty_status ty_page_network(page *p, ty_error *error)
     TY_CHECK(network_new(in, s->step_time_s, &n, error), status, done);
     TY_CHECK(group(&n, error), status, done);
     ty_page_section(p, "network", "The network and its load");
-    ty_page_note(p, "Load: bytes that a step sends over a link in its busier direction, over what "
-                    "the link could carry in the predicted step. Exchanges inside tensor parallel "
-                    "groups are not counted.");
+    ty_page_note(p,
+                 "Load: bytes that a step sends over a link in its busier direction, over what "
+                 "the link could carry in the predicted step. Exchanges inside passes, and those "
+                 "that come in every few steps only, are not counted.");
     ty_page_chart(p, "network", "graph", "The cluster, links coloured by load",
                   "Picture of devices, hosts and switches, links coloured by load; the table has "
                   "the busiest links");

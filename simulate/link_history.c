@@ -155,25 +155,26 @@ void ty_link_history_clear(ty_link_history *history)
     *history = (ty_link_history){0};
 }
 
-/* ---- From host to host --------------------------------------------------------------------- */
+/* ---- From one to another ------------------------------------------------------------------- */
 
-/* A table of pairs of hosts by open addressing; `room` is a power of two. */
+/* A table of pairs by open addressing; `room` is a power of two. */
 typedef struct matrix {
     const ty_cluster *cluster;
-    ty_host_traffic *cells; /* bytes < 0: empty */
+    ty_traffic_ends ends;
+    ty_traffic *cells; /* bytes < 0: empty */
     uint64_t room, count;
     bool has_failed;
 } matrix;
 
-static ty_host_traffic *new_cells(uint64_t room)
+static ty_traffic *new_cells(uint64_t room)
 {
-    ty_host_traffic *cells = ty_alloc(room, sizeof *cells);
+    ty_traffic *cells = ty_alloc(room, sizeof *cells);
     for (uint64_t i = 0; cells != NULL && i < room; i++)
         cells[i].bytes = -1.0;
     return cells;
 }
 
-static ty_host_traffic *cell_of(const matrix *m, uint32_t from, uint32_t to)
+static ty_traffic *cell_of(const matrix *m, uint32_t from, uint32_t to)
 {
     const uint64_t key = ((uint64_t)from << 32 | to) * 0x9e3779b97f4a7c15u;
     uint64_t at = (key >> 20) & (m->room - 1);
@@ -210,11 +211,13 @@ static void add_to_matrix(void *context, const ty_visit *v, const ty_fold_edge *
         return;
     if (m->count * 2 >= m->room)
         grow(m);
-    from = ty_cluster_device_host(m->cluster, from);
-    to = ty_cluster_device_host(m->cluster, to);
-    ty_host_traffic *cell = cell_of(m, from, to);
+    if (m->ends == TY_BETWEEN_HOSTS) {
+        from = ty_cluster_device_host(m->cluster, from);
+        to = ty_cluster_device_host(m->cluster, to);
+    }
+    ty_traffic *cell = cell_of(m, from, to);
     if (cell->bytes < 0.0) {
-        *cell = (ty_host_traffic){from, to, 0.0};
+        *cell = (ty_traffic){from, to, 0.0};
         m->count++;
     }
     cell->bytes += bytes;
@@ -222,7 +225,7 @@ static void add_to_matrix(void *context, const ty_visit *v, const ty_fold_edge *
 
 static int most_bytes_first(const void *left, const void *right)
 {
-    const ty_host_traffic *a = left, *b = right;
+    const ty_traffic *a = left, *b = right;
     if (a->bytes != b->bytes)
         return a->bytes > b->bytes ? -1 : 1;
     if (a->from != b->from)
@@ -231,12 +234,12 @@ static int most_bytes_first(const void *left, const void *right)
 }
 
 ty_status ty_traffic_matrix(const ty_plan *plan, const ty_program *program, const ty_costs *costs,
-                            const ty_cluster *cluster, ty_host_traffic **out, uint32_t *count,
-                            ty_error *error)
+                            const ty_cluster *cluster, ty_traffic_ends ends, ty_traffic **out,
+                            uint32_t *count, ty_error *error)
 {
     ty_status status;
     ty_fold_graph graph = {0};
-    matrix m = {.cluster = cluster, .room = 64, .cells = new_cells(64)};
+    matrix m = {.cluster = cluster, .ends = ends, .room = 64, .cells = new_cells(64)};
     ty_visit v = {
         .graph = &graph, .program = program, .costs = costs, .tell = add_to_matrix, .context = &m};
     uint32_t kept = 0;

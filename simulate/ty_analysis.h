@@ -37,19 +37,23 @@ ty_status ty_link_history_of(const ty_plan *plan, const ty_program *program, con
                              ty_link_history *out, ty_error *error) TY_MUST_CHECK;
 void ty_link_history_clear(ty_link_history *history);
 
-/** Bytes that the devices of one host send to those of another in a step; or to each other. */
-typedef struct ty_host_traffic {
+/** Between what a traffic matrix tells apart. */
+typedef enum ty_traffic_ends { TY_BETWEEN_DEVICES, TY_BETWEEN_HOSTS } ty_traffic_ends;
+/** Bytes that one device sends to another in a step, or the devices of one host to those of another
+ * or to each other. */
+typedef struct ty_traffic {
     uint32_t from, to;
     double bytes;
-} ty_host_traffic;
+} ty_traffic;
 /**
  * The traffic matrix, without its zeros: most bytes first. Transfers and collectives as they are
- * played as flows; what lanes of a rank exchange inside passes is not in it.
+ * played as flows; what lanes of a rank exchange inside passes is not in it, nor what is exchanged
+ * in every few steps only.
  * @param out [out] free with ty_free
  */
 ty_status ty_traffic_matrix(const ty_plan *plan, const ty_program *program, const ty_costs *costs,
-                            const ty_cluster *cluster, ty_host_traffic **out, uint32_t *count,
-                            ty_error *error) TY_MUST_CHECK;
+                            const ty_cluster *cluster, ty_traffic_ends ends, ty_traffic **out,
+                            uint32_t *count, ty_error *error) TY_MUST_CHECK;
 
 /** A rank's memory from a time on. */
 typedef struct ty_memory_point {

@@ -1,10 +1,9 @@
-/* What stands behind the report's pictures: traffic, the critical path, documents, the policy of
+/* What stands behind the report's pictures: the critical path, documents, the policy of
  * scripts. */
 #include "scene.h"
 
 #include "critical_path.h"
 #include "html.h"
-#include "traffic.h"
 
 #include <criterion/criterion.h>
 
@@ -56,7 +55,7 @@ Test(critical_path, covers_the_step)
     }
 }
 
-/* ---- Traffic ------------------------------------------------------------------------------- */
+/* ---- Clusters and costs --------------------------------------------------------------------- */
 
 static ty_cluster *cluster_for(const ty_plan *plan)
 {
@@ -84,65 +83,6 @@ static ty_costs *costs_for(const scene *s)
         for (uint32_t k = 0; k < s->program->stages[i].instruction_count; k++)
             costs->instructions[i][k].edge_bytes = 1000;
     return costs;
-}
-
-/* What all ranks' instructions send, added up by the definition of rings and binomial trees: a
- * ring of n has n edges, a tree n - 1 that are used both ways. */
-static double sent_by(const scene *s)
-{
-    double bytes = 0;
-
-    for (uint32_t r = 0; r < ty_plan_rank_count(s->plan); r++) {
-        const ty_stage_program *stage = &s->program->stages[ty_plan_stage_of_rank(s->plan, r)];
-        for (uint32_t i = 0; i < stage->instruction_count; i++) {
-            const ty_instruction *in = &stage->instructions[i];
-            if (in->op == TY_OP_SEND)
-                bytes += (double)in->bytes;
-            if (in->op != TY_OP_COLLECTIVE && in->op != TY_OP_GATHER)
-                continue;
-            const ty_bucket *b = &s->plan->buckets[in->bucket];
-            const double n = ty_bucket_member_count(s->plan, b);
-            if (b->algorithm == TY_TREE && in->op == TY_OP_COLLECTIVE &&
-                ty_plan_exchange_kind(s->plan, b, in->phase) == TY_ALL_REDUCE)
-                bytes += 2 * (n - 1) / n * (double)in->bytes;
-            else
-                bytes += n > 1 ? 1000 : 0;
-        }
-    }
-    return bytes * ty_plan_width(s->plan);
-}
-
-Test(traffic, counts_what_programs_send)
-{
-    for (size_t i = 0; i < toy_spec_count; i++) {
-        scene s = scene_of(toy_specs[i].name);
-        ty_cluster *cluster = cluster_for(s.plan);
-        ty_costs *costs = costs_for(&s);
-        traffic t = {0};
-        ty_error error = {0};
-        double flows = 0, over_links = 0, routed = 0;
-
-        cr_assert_eq(ty_traffic_count(s.plan, s.program, costs, cluster, &t, &error), TY_OK, "%s",
-                     error.message);
-        for (uint32_t f = 0; f < t.flow_count; f++) {
-            ty_path path = {0};
-            flows += t.flows[f].bytes;
-            cr_expect_neq(t.flows[f].from, t.flows[f].to);
-            cr_assert_eq(ty_cluster_path(cluster, t.flows[f].from, t.flows[f].to, &path, NULL),
-                         TY_OK);
-            routed += t.flows[f].bytes * path.link_count;
-            ty_path_clear(&path);
-        }
-        for (uint32_t l = 0; l < 2 * ty_cluster_link_count(cluster); l++)
-            over_links += t.link_bytes[l];
-        cr_expect_float_eq(flows, sent_by(&s), 1e-6 * (1 + flows), "%s: %g, expected %g",
-                           toy_specs[i].name, flows, sent_by(&s));
-        cr_expect_float_eq(over_links, routed, 1e-6 * (1 + routed), "%s", toy_specs[i].name);
-        ty_traffic_clear(&t);
-        ty_costs_free(costs);
-        ty_cluster_free(cluster);
-        scene_clear(&s);
-    }
 }
 
 /* ---- Documents ----------------------------------------------------------------------------- */

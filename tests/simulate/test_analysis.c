@@ -109,13 +109,13 @@ Test(analysis, traffic_between_hosts_is_what_their_links_carry)
     for (int i = 0; i < ROW_COUNT; i++) {
         subject s = open_subject(&rows[i]);
         ty_link_load *loads = NULL;
-        ty_host_traffic *traffic = NULL;
+        ty_traffic *traffic = NULL;
         ty_error error = {0};
         uint32_t link_count = 0, count = 0;
         double sent = 0.0, carried = 0.0;
-        cr_assert_eq(
-            ty_traffic_matrix(s.plan, s.program, s.costs, s.cluster, &traffic, &count, &error),
-            TY_OK, "%s", error.message);
+        cr_assert_eq(ty_traffic_matrix(s.plan, s.program, s.costs, s.cluster, TY_BETWEEN_HOSTS,
+                                       &traffic, &count, &error),
+                     TY_OK, "%s", error.message);
         cr_assert_eq(
             ty_link_loads(s.plan, s.program, s.costs, s.cluster, &loads, &link_count, &error),
             TY_OK);
@@ -132,6 +132,50 @@ Test(analysis, traffic_between_hosts_is_what_their_links_carry)
         cr_expect(sent > 0.0);
         expect_close("bytes", carried, sent, 1e-9);
         ty_free(traffic);
+        ty_free(loads);
+        close_subject(&s);
+    }
+}
+
+/* Device by device the same bytes, over as many links as their ways have. */
+Test(analysis, traffic_between_devices_goes_over_their_ways)
+{
+    for (int i = 0; i < ROW_COUNT; i++) {
+        subject s = open_subject(&rows[i]);
+        ty_link_load *loads = NULL;
+        ty_traffic *devices = NULL, *hosts = NULL;
+        uint32_t link_count = 0, device_pairs = 0, host_pairs = 0;
+        double routed = 0.0, carried = 0.0;
+
+        cr_assert_eq(ty_traffic_matrix(s.plan, s.program, s.costs, s.cluster, TY_BETWEEN_DEVICES,
+                                       &devices, &device_pairs, NULL),
+                     TY_OK);
+        cr_assert_eq(ty_traffic_matrix(s.plan, s.program, s.costs, s.cluster, TY_BETWEEN_HOSTS,
+                                       &hosts, &host_pairs, NULL),
+                     TY_OK);
+        cr_assert_eq(
+            ty_link_loads(s.plan, s.program, s.costs, s.cluster, &loads, &link_count, NULL), TY_OK);
+        for (uint32_t d = 0; d < device_pairs; d++) {
+            const uint32_t from = ty_cluster_device_host(s.cluster, devices[d].from);
+            const uint32_t to = ty_cluster_device_host(s.cluster, devices[d].to);
+            ty_path path = {0};
+            cr_expect_neq(devices[d].from, devices[d].to);
+            cr_assert_eq(ty_cluster_path(s.cluster, devices[d].from, devices[d].to, &path, NULL),
+                         TY_OK);
+            routed += devices[d].bytes * path.link_count;
+            ty_path_clear(&path);
+            for (uint32_t h = 0; h < host_pairs; h++)
+                if (hosts[h].from == from && hosts[h].to == to)
+                    hosts[h].bytes -= devices[d].bytes;
+        }
+        for (uint32_t l = 0; l < link_count; l++)
+            carried += loads[l].bytes;
+        for (uint32_t h = 0; h < host_pairs; h++)
+            cr_expect_float_eq(hosts[h].bytes, 0.0, 1e-9 * carried);
+        cr_expect(device_pairs > 0);
+        expect_close("bytes", carried, routed, 1e-9);
+        ty_free(devices);
+        ty_free(hosts);
         ty_free(loads);
         close_subject(&s);
     }
