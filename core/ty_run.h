@@ -112,7 +112,7 @@ typedef struct ty_run {
     ty_step_summary summary;     /* of the timeline */
     uint64_t *peak_memory_bytes; /* [rank_count]: resident set at its highest */
     ty_gradient_noise noise;     /* steps 0 where nothing is data parallel */
-    uint32_t noise_sample_count; /* of the steps since the run began or went on */
+    uint32_t noise_sample_count; /* noise.steps */
     ty_noise_sample *noise_samples;
     ty_target until;   /* what the run was to reach; none: so many steps */
     double distortion; /* |Cg - g|^2 / |g|^2 of lossy compressors, mean over ranks and steps */

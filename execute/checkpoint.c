@@ -118,6 +118,8 @@ static ty_status sections_find(ty_interpreter *in, sections *s, ty_error *error)
     for (i = 0; i < in->held_count; i++)
         add_held(s, in, &in->held[i]);
     add(s, &in->noise, sizeof in->noise, false);
+    add(s, in->noise_samples, interpreter_noise_most(in->controls_done) * sizeof *in->noise_samples,
+        false);
     for (i = 0; i < in->options.plan->bucket_count; i++)
         add_codec(s, in->buckets[i].codec);
     return s->has_failed ? ty_fail(error, TY_ENOMEM, "out of memory for a checkpoint") : TY_OK;

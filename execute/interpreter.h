@@ -74,7 +74,7 @@ void ty_interpreter_close(ty_interpreter *interpreter);
 uint32_t ty_interpreter_steps(const ty_interpreter *interpreter);
 /** Means over the steps it was measured in; `steps` 0 where nothing is exchanged. */
 ty_gradient_noise ty_interpreter_noise(const ty_interpreter *interpreter);
-/** Step by step, of this run alone: not of the one that it goes on from. */
+/** Step by step, with those of the run that it goes on from. */
 const ty_noise_sample *ty_interpreter_noise_samples(const ty_interpreter *interpreter,
                                                     uint32_t *count);
 /** |Cg - g|^2 / |g|^2 of lossy compressors, mean over the steps it was measured in; 0 in none. */

@@ -181,8 +181,7 @@ struct ty_interpreter {
     ty_collective *control_running;
     step_control control;
     ty_gradient_noise noise;        /* sums over the steps it was measured in */
-    ty_noise_sample *noise_samples; /* those of this run */
-    uint32_t noise_sample_count;
+    ty_noise_sample *noise_samples; /* [noise.steps], with room for interpreter_noise_most */
     double distortion_sum;
     uint32_t distortion_steps;
     double *losses;
@@ -302,6 +301,8 @@ double interpreter_lane_square(const ty_interpreter *in, uint32_t bucket, uint64
 
 /* ---- Gradient noise (noise.c) ------------------------------------------------------------ */
 
+/* In how many of the first `steps` steps it may be measured. */
+uint32_t interpreter_noise_most(uint32_t steps);
 ty_status interpreter_noise_open(ty_interpreter *interpreter, ty_error *error) TY_MUST_CHECK;
 /* Around an exchange, in the steps in which it is measured. */
 void interpreter_noise_before(ty_interpreter *interpreter, uint32_t bucket, uint32_t step);

@@ -64,20 +64,25 @@ void interpreter_noise_add(ty_interpreter *in, const step_control *control)
         return;
     in->noise.square += control->gradient_square;
     in->noise.variance += control->gradient_variance;
-    in->noise.steps++;
-    in->noise_samples[in->noise_sample_count++] =
+    in->noise_samples[in->noise.steps++] =
         (ty_noise_sample){in->controls_done, control->gradient_square, control->gradient_variance};
+}
+
+uint32_t interpreter_noise_most(uint32_t steps)
+{
+    return steps / NOISE_INTERVAL + (steps % NOISE_INTERVAL != 0);
 }
 
 ty_status interpreter_noise_open(ty_interpreter *in, ty_error *error)
 {
-    in->noise_samples = ty_alloc(in->options.steps / NOISE_INTERVAL + 1, sizeof *in->noise_samples);
+    in->noise_samples =
+        ty_alloc(interpreter_noise_most(in->options.steps), sizeof *in->noise_samples);
     return in->noise_samples != NULL ? TY_OK : ty_fail(error, TY_ENOMEM, "out of memory");
 }
 
 const ty_noise_sample *ty_interpreter_noise_samples(const ty_interpreter *in, uint32_t *count)
 {
-    *count = in->noise_sample_count;
+    *count = in->noise.steps;
     return in->noise_samples;
 }
 

@@ -109,6 +109,20 @@ static void must_run(const fixture *f, const plan_shape *shape, uint32_t steps, 
                  error.message);
 }
 
+/* Measured before the cut or behind it, its history has all steps. */
+static void noise_check(const char *name, const ty_run *found, const ty_run *expected)
+{
+    cr_assert_eq(found->noise.steps, expected->noise.steps, "%s", name);
+    cr_assert_eq(found->noise_sample_count, expected->noise_sample_count,
+                 "%s: %u noise samples, expected %u", name, found->noise_sample_count,
+                 expected->noise_sample_count);
+    for (uint32_t i = 0; i < expected->noise_sample_count; i++) {
+        const ty_noise_sample *f = &found->noise_samples[i], *e = &expected->noise_samples[i];
+        cr_assert_eq(f->step, e->step, "%s", name);
+        cr_assert(f->square == e->square && f->variance == e->variance, "%s", name);
+    }
+}
+
 /* Bit for bit: optimizer state, residuals, versions, order of samples, everything. */
 Test(checkpoint, going_on_is_as_if_never_stopped)
 {
@@ -124,6 +138,7 @@ Test(checkpoint, going_on_is_as_if_never_stopped)
             cr_assert_eq(found->losses[s], expected->losses[s],
                          "%s: loss of step %u is %.17g, expected %.17g", shapes[i].name, s,
                          found->losses[s], expected->losses[s]);
+        noise_check(shapes[i].name, found, expected);
         ty_run_free(expected);
         ty_run_free(found);
         fixture_free(&whole);
