@@ -12,15 +12,6 @@ static const uint64_t sizes[] = {
 };
 enum { SIZES = sizeof sizes / sizeof sizes[0] };
 
-/* Alike on all ranks: about 50 ms if a message takes 40 us and a byte a nanosecond. */
-static uint32_t repetitions(uint64_t bytes)
-{
-    double guess_s = 40e-6 + (double)bytes * 1e-9;
-    double count = 0.05 / guess_s;
-
-    return count < 5 ? 5 : count > MAX_REPETITIONS ? MAX_REPETITIONS : (uint32_t)count;
-}
-
 static double cpu_now_s(void)
 {
     struct timespec now;
@@ -29,29 +20,66 @@ static double cpu_now_s(void)
     return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
+/* How often to repeat what the first call took so long for, alike on all members: the mean over
+ * them has the same bits on each. Calls of seconds, on slow networks, vary little. */
+static ty_status repetitions_agree(ty_transport *transport, uint32_t members, double first_s,
+                                   uint32_t *count, ty_error *error)
+{
+    const double budget_s = 0.05, long_s = 0.4;
+    double mean_s = first_s;
+    ty_status status = ty_collective_run(transport,
+                                         &(ty_collective_options){.kind = TY_ALL_REDUCE,
+                                                                  .algorithm = TY_TREE,
+                                                                  .member_count = members,
+                                                                  .data = &mean_s,
+                                                                  .count = 1,
+                                                                  .element = TY_ELEMENT_DOUBLE,
+                                                                  .tag = COLLECTIVE_TAG},
+                                         error);
+
+    mean_s /= members;
+    if (mean_s > long_s)
+        *count = 1;
+    else
+        *count = mean_s * MAX_REPETITIONS < budget_s ? MAX_REPETITIONS
+                 : mean_s * 5 > budget_s             ? 5
+                                                     : (uint32_t)(budget_s / mean_s);
+    return status;
+}
+
+/* There and back once. */
+static ty_status round_trip(ty_transport *transport, char *buffer, uint64_t bytes, ty_error *error)
+{
+    const uint32_t peer = 1 - transport->rank;
+    ty_status status = TY_OK;
+
+    if (transport->rank == 0)
+        TY_CHECK(ty_transport_send(transport, peer, TRANSFER_TAG, buffer, bytes, error), status,
+                 done);
+    TY_CHECK(ty_transport_receive(transport, peer, TRANSFER_TAG, buffer, bytes, error), status,
+             done);
+    if (transport->rank == 1)
+        status = ty_transport_send(transport, peer, TRANSFER_TAG, buffer, bytes, error);
+done:
+    return status;
+}
+
 /* Half of there and back. */
 static ty_status transfer_time(ty_transport *transport, char *buffer, uint64_t bytes,
                                double *seconds, double *cpu_s, ty_error *error)
 {
-    uint32_t count = repetitions(bytes), peer = 1 - transport->rank, i;
-    double samples[MAX_REPETITIONS], cpu_started_s = 0;
+    double samples[MAX_REPETITIONS], started_s = ty_now_s(), cpu_started_s;
+    uint32_t count = 0, i;
     ty_status status = TY_OK;
 
-    for (i = 0; i <= count; i++) {
-        double started_s = ty_now_s();
-
-        if (i == 1)
-            cpu_started_s = cpu_now_s();
-        if (transport->rank == 0)
-            TY_CHECK(ty_transport_send(transport, peer, TRANSFER_TAG, buffer, bytes, error), status,
-                     done);
-        TY_CHECK(ty_transport_receive(transport, peer, TRANSFER_TAG, buffer, bytes, error), status,
-                 done);
-        if (transport->rank == 1)
-            TY_CHECK(ty_transport_send(transport, peer, TRANSFER_TAG, buffer, bytes, error), status,
-                     done);
-        if (i > 0)
-            samples[i - 1] = (ty_now_s() - started_s) / 2;
+    TY_CHECK(round_trip(transport, buffer, bytes, error), status, done);
+    TY_CHECK(repetitions_agree(transport, 2, (ty_now_s() - started_s) / 2, &count, error), status,
+             done);
+    cpu_started_s = cpu_now_s();
+    for (i = 0; i < count; i++) {
+        started_s = ty_now_s();
+        TY_CHECK(round_trip(transport, buffer, bytes, error), status, done);
+        samples[i] = (ty_now_s() - started_s) / 2;
     }
     *seconds = ty_median(samples, count);
     *cpu_s = (cpu_now_s() - cpu_started_s) / (2.0 * count);
@@ -83,33 +111,6 @@ ty_status ty_profile_transfers(ty_profiler *p, ty_error *error)
     }
 cleanup:
     ty_free(buffer);
-    return status;
-}
-
-/* How often to repeat what the first call took so long for, alike on all members: the mean over
- * them has the same bits on each. Calls of seconds, on slow networks, vary little. */
-static ty_status repetitions_agree(ty_transport *transport, uint32_t members, double first_s,
-                                   uint32_t *count, ty_error *error)
-{
-    const double budget_s = 0.05, long_s = 0.4;
-    double mean_s = first_s;
-    ty_status status = ty_collective_run(transport,
-                                         &(ty_collective_options){.kind = TY_ALL_REDUCE,
-                                                                  .algorithm = TY_TREE,
-                                                                  .member_count = members,
-                                                                  .data = &mean_s,
-                                                                  .count = 1,
-                                                                  .element = TY_ELEMENT_DOUBLE,
-                                                                  .tag = COLLECTIVE_TAG},
-                                         error);
-
-    mean_s /= members;
-    if (mean_s > long_s)
-        *count = 1;
-    else
-        *count = mean_s * MAX_REPETITIONS < budget_s ? MAX_REPETITIONS
-                 : mean_s * 5 > budget_s             ? 5
-                                                     : (uint32_t)(budget_s / mean_s);
     return status;
 }
 

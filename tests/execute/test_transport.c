@@ -1,9 +1,12 @@
 /* The local transport, and collectives over it, against sums worked out by hand. */
 #include "collective_cases.h"
+#include "profile_job.h"
 
 #include <criterion/criterion.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <string.h>
+#include <time.h>
 
 typedef ty_status (*rank_function)(ty_transport *transport, ty_error *error);
 
@@ -174,4 +177,49 @@ Test(transport, backoff_looks_again_first_and_stays_short)
         last = delay;
     }
     cr_assert_eq(last, 50000);
+}
+
+/* ---- What a profile makes of a slow network ------------------------------------------------- */
+
+typedef ty_status (*send_function)(ty_transport *transport, uint32_t to, uint32_t tag,
+                                   const void *buffer, uint64_t bytes, ty_request **out,
+                                   ty_error *error);
+enum { LARGEST = 1 << 24 };
+static _Atomic(send_function) quick_send;
+static atomic_uint largest_sent;
+
+/* The largest messages of a profile take a second one way. */
+static ty_status slow_send(ty_transport *transport, uint32_t to, uint32_t tag, const void *buffer,
+                           uint64_t bytes, ty_request **out, ty_error *error)
+{
+    if (bytes == LARGEST)
+        atomic_fetch_add(&largest_sent, 1);
+    if (bytes == LARGEST && transport->rank == 0)
+        nanosleep(&(struct timespec){.tv_sec = 1}, NULL);
+    return atomic_load(&quick_send)(transport, to, tag, buffer, bytes, out, error);
+}
+
+static ty_status profile_transfers(ty_transport *transport, ty_error *error)
+{
+    ty_profile profile = {0};
+    ty_profiler profiler = {.transport = transport, .profile = &profile};
+    ty_status status;
+
+    atomic_store(&quick_send, transport->send);
+    transport->send = slow_send;
+    status = ty_profile_transfers(&profiler, error);
+    if (status == TY_OK && transport->rank == 0) {
+        const ty_transfer_time *last = &profile.transfer_times[profile.transfer_time_count - 1];
+        cr_expect_eq(last->bytes, LARGEST);
+        cr_expect(last->seconds >= 0.5, "found %g s", last->seconds);
+    }
+    ty_free(profile.transfer_times);
+    return status;
+}
+
+/* Once to see how long it takes, and once more: there and back each. */
+Test(transport, slow_transfers_are_timed_once)
+{
+    run_all_well(2, profile_transfers);
+    cr_assert_eq(atomic_load(&largest_sent), 4, "%u messages", atomic_load(&largest_sent));
 }
