@@ -254,8 +254,9 @@ static ty_inner_collective of_tensors(ty_collective_kind kind, uint64_t bytes, u
     return (ty_inner_collective){TY_TENSOR_LANES, kind, bytes, count};
 }
 
-/* All of a tensor, in the form that tensor or sequence parallelism exchanges it. */
-static uint32_t exchange_whole(const ty_plan *plan, uint64_t bytes, bool gathers, bool scatters,
+/* Whole tensors, in the form that tensor or sequence parallelism exchanges them: so many that are
+ * read, and one that is summed. */
+static uint32_t exchange_whole(const ty_plan *plan, uint64_t bytes, uint32_t gathers, bool scatters,
                                ty_inner_collective *out)
 {
     uint32_t count = 0;
@@ -265,8 +266,9 @@ static uint32_t exchange_whole(const ty_plan *plan, uint64_t bytes, bool gathers
             out[count++] = of_tensors(TY_ALL_REDUCE, bytes, 1);
         return count;
     }
-    if (gathers)
-        out[count++] = of_tensors(TY_ALL_GATHER, bytes / ty_plan_lanes(plan, TY_TENSOR_LANES), 1);
+    if (gathers > 0)
+        out[count++] =
+            of_tensors(TY_ALL_GATHER, bytes / ty_plan_lanes(plan, TY_TENSOR_LANES), gathers);
     if (scatters)
         out[count++] = of_tensors(TY_REDUCE_SCATTER, bytes, 1);
     return count;
@@ -301,24 +303,27 @@ uint32_t ty_tensor_inner_collectives(const ty_plan *plan, uint32_t layer, bool i
     const ty_layer *l = &workload->layers[layer];
     const uint64_t output = ty_lane_bytes(plan, l->output_bytes);
     const ty_shape *input = ty_layer_input_shape(workload, layer, 0);
+    /* Backward reads the input anew: a lane keeps its own part. */
+    const uint32_t inputs = !is_backward || ty_layer_is_trained(workload, layer) ? 1 : 0;
+    const uint32_t gradients = is_backward ? 1 : 0;
     uint32_t count;
 
     if (ty_plan_lanes(plan, TY_TENSOR_LANES) == 1)
         return 0;
     switch (ty_layer_tensor_split(workload, layer)) {
     case TY_SPLIT_HEADS:
-        count = exchange_whole(plan, output, true, true, out);
+        count = exchange_whole(plan, output, inputs + gradients, true, out);
         return count + exchange_projections(plan, layer, is_backward, out + count);
     case TY_SPLIT_HIDDEN:
     case TY_SPLIT_EXPERTS:
-        return exchange_whole(plan, output, true, true, out);
+        return exchange_whole(plan, output, inputs + gradients, true, out);
     case TY_SPLIT_VOCABULARY:
         if (l->kind == TY_LAYER_EMBEDDING)
-            return exchange_whole(plan, output, is_backward, !is_backward, out);
+            return exchange_whole(plan, output, gradients, !is_backward, out);
         if (l->kind == TY_LAYER_LINEAR)
             return exchange_whole(
                 plan, ty_lane_bytes(plan, ty_shape_elements(input) * workload->element_bytes),
-                !is_backward, is_backward, out);
+                inputs, is_backward, out);
         if (is_backward)
             return 0;
         out[0] = of_tensors(TY_ALL_REDUCE,

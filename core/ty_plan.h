@@ -374,12 +374,13 @@ typedef struct ty_inner_collective {
 /**
  * What one pass of a layer over one micro-batch exchanges inside a rank.
  * Tensor lanes: an all-reduce behind attention and behind the mlp forward, and one before each
- * backward; with sequence parallelism each is an all-gather and a reduce-scatter instead. With
- * fewer key and value heads than lanes an all-gather of the projections, backward a reduce-scatter.
- * Context lanes: of attention an all-gather of keys and values, and backward besides a
- * reduce-scatter of their gradients. Latents (DeepSeek-V2) are expanded before.
- * Expert lanes: of moe two all-to-alls of the tokens' copies, one to the experts and one back; with
- * sequence parallelism of each tensor lane's part.
+ * backward; with sequence parallelism each is an all-gather and a reduce-scatter instead, and
+ * backward of trained layers gathers their inputs once more (Korthikanti et al., section 4.2.2: a
+ * lane keeps its own part). With fewer key and value heads than lanes an all-gather of the
+ * projections, backward a reduce-scatter. Context lanes: of attention an all-gather of keys and
+ * values, and backward besides a reduce-scatter of their gradients. Latents (DeepSeek-V2) are
+ * expanded before. Expert lanes: of moe two all-to-alls of the tokens' copies, one to the experts
+ * and one back; with sequence parallelism of each tensor lane's part.
  * @param out [out] room for TY_MAX_INNER_COLLECTIVES
  * @return how many
  */

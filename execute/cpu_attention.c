@@ -86,8 +86,8 @@ static uint32_t attention_tensors(const ty_workload *workload, uint32_t index,
 }
 
 /* What a slot keeps. Where backward comes in two parts that includes the gradient of the
- * projections, which else is scratch; where lanes divide the sequence, the whole input, and in two
- * parts the whole gradient of the output. */
+ * projections, which else is scratch, and where lanes divide the sequence the whole input and the
+ * whole gradient of the output. */
 typedef struct kept {
     float *project;       /* [rows][project] */
     float *probabilities; /* [batch][heads][length][keys] */
@@ -105,14 +105,14 @@ static uint64_t probability_count(const attention *at)
 static uint64_t kept_cut(const ty_stage_device *stage, const cpu_node *node, const attention *at,
                          float *stash, kept *out)
 {
-    const bool splits = stage->options.splits_backward, gathers = cpu_gathers(stage, node);
-    const uint64_t whole = gathers ? at->rows * at->features : 0;
+    const bool splits = stage->options.splits_backward;
+    const uint64_t whole = splits && cpu_gathers(stage, node) ? at->rows * at->features : 0;
     const uint64_t counts[] = {at->rows * at->project,
                                probability_count(at),
                                at->rows * at->queries,
                                splits ? at->rows * at->project : 0,
                                whole,
-                               splits ? whole : 0};
+                               whole};
     float **const parts[] = {
         &out->project, &out->probabilities, &out->context, &out->dproject, &out->x, &out->dy};
     uint64_t used = 0;
@@ -302,7 +302,7 @@ static ty_status attention_forward(ty_stage_device *stage, const cpu_node *node,
 
     kept_cut(stage, node, &at, node->stash[slot], &keep);
     room_cut(&at, stage->scratch, &own);
-    TY_CHECK(cpu_whole_input(stage, node, slot, keep.x, &x, error), status, done);
+    TY_CHECK(cpu_whole_input(stage, node, slot, stage->lane_whole, &x, error), status, done);
     cpu_affine(at.rows, at.features, at.project, x, cpu_parameters(stage, node, PROJECT),
                at.has_bias ? cpu_parameters(stage, node, PROJECT_BIAS) : NULL, keep.project);
     TY_CHECK(keys_find(stage, &at, &own, keep.project, &keys, error), status, done);
@@ -402,30 +402,6 @@ static ty_status out_backward(ty_stage_device *stage, const cpu_node *node, uint
     return TY_OK;
 }
 
-/* Gradients of the first projection and of the input. */
-static ty_status project_backward(ty_stage_device *stage, const cpu_node *node, uint32_t slot,
-                                  const attention *at, const kept *keep, const float *dproject,
-                                  bool is_first, ty_error *error)
-{
-    float *dx = cpu_in_gradient(stage, node, 0, slot);
-    float *summand = cpu_summand(stage, node, node->adds[0], dx);
-    cpu_affine_gradient to = {
-        .weight = cpu_parameter_gradient(stage, node, PROJECT),
-        .bias = at->has_bias ? cpu_parameter_gradient(stage, node, PROJECT_BIAS) : NULL,
-        .x = summand,
-        .adds_weight = cpu_adds(node, PROJECT, is_first),
-        .adds_bias = cpu_adds(node, PROJECT_BIAS, is_first),
-        .adds_x = summand == dx && node->adds[0],
-    };
-
-    cpu_affine_backward(at->rows, at->features, at->project,
-                        keep->x != NULL ? keep->x : cpu_in(stage, node, 0, slot),
-                        cpu_parameters(stage, node, PROJECT), dproject, &to);
-    if (dx == NULL)
-        return TY_OK;
-    return cpu_lanes_sum(stage, &node->whole_input, summand, node->adds[0], dx, error);
-}
-
 static ty_status attention_backward(ty_stage_device *stage, const cpu_node *node, uint32_t slot,
                                     bool is_first, ty_error *error)
 {
@@ -442,7 +418,15 @@ static ty_status attention_backward(ty_stage_device *stage, const cpu_node *node
              done);
     if (stage->part != CPU_WEIGHTS)
         TY_CHECK(heads_backward(stage, &at, &keep, &own, dproject, error), status, done);
-    status = project_backward(stage, node, slot, &at, &keep, dproject, is_first, error);
+    status = cpu_input_product_backward(stage, node, slot,
+                                        &(cpu_input_product){.rows = at.rows,
+                                                             .in = at.features,
+                                                             .out = at.project,
+                                                             .weight = PROJECT,
+                                                             .bias = PROJECT_BIAS,
+                                                             .has_bias = at.has_bias,
+                                                             .x = keep.x},
+                                        dproject, is_first, error);
 done:
     return status;
 }

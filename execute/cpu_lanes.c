@@ -262,6 +262,52 @@ ty_status cpu_whole_gradient(ty_stage_device *stage, const cpu_node *node, uint3
                             error);
 }
 
+/* What weights' gradients are made of. */
+static ty_status input_find(ty_stage_device *stage, const cpu_node *node, uint32_t slot,
+                            const cpu_input_product *product, const float **out, ty_error *error)
+{
+    float *room = product->x != NULL ? product->x : stage->lane_whole;
+
+    *out = room;
+    if (!cpu_gathers(stage, node)) {
+        *out = cpu_in(stage, node, 0, slot);
+        return TY_OK;
+    }
+    if (stage->part == CPU_WEIGHTS ||
+        !ty_layer_is_trained(stage->options.workload, node->layer_index))
+        return TY_OK; /* it is there, or nobody asks for it */
+    return cpu_whole_input(stage, node, slot, room, out, error);
+}
+
+ty_status cpu_input_product_backward(ty_stage_device *stage, const cpu_node *node, uint32_t slot,
+                                     const cpu_input_product *product, const float *dy,
+                                     bool is_first, ty_error *error)
+{
+    const float *weight = cpu_parameters(stage, node, product->weight), *x;
+    float *dx = cpu_in_gradient(stage, node, 0, slot);
+    float *summand = cpu_summand(stage, node, node->adds[0], dx);
+    const cpu_affine_gradient of_weights = {
+        .weight = cpu_parameter_gradient(stage, node, product->weight),
+        .bias = product->has_bias ? cpu_parameter_gradient(stage, node, product->bias) : NULL,
+        .adds_weight = cpu_adds(node, product->weight, is_first),
+        .adds_bias = cpu_adds(node, product->bias, is_first),
+    };
+    const cpu_affine_gradient of_input = {
+        .x = summand,
+        .adds_x = summand == dx && node->adds[0],
+    };
+    ty_status status = input_find(stage, node, slot, product, &x, error);
+
+    if (status != TY_OK)
+        return status;
+    cpu_affine_backward(product->rows, product->in, product->out, x, weight, dy, &of_weights);
+    /* The input's gradient may lie where the whole input was. */
+    cpu_affine_backward(product->rows, product->in, product->out, x, weight, dy, &of_input);
+    if (dx == NULL || !node->is_divided)
+        return TY_OK;
+    return cpu_lanes_sum(stage, &node->whole_input, summand, node->adds[0], dx, error);
+}
+
 void cpu_add_lane_bias(const ty_stage_device *stage, uint64_t rows, uint64_t columns,
                        const float *bias, float *y)
 {

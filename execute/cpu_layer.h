@@ -313,6 +313,22 @@ ty_status cpu_whole_input(ty_stage_device *stage, const cpu_node *node, uint32_t
 ty_status cpu_whole_gradient(ty_stage_device *stage, const cpu_node *node, uint32_t slot,
                              float *room, const float **out, ty_error *error) TY_MUST_CHECK;
 
+/** A product of all of a layer's first input with a matrix of it, [out][in]. */
+typedef struct cpu_input_product {
+    uint64_t rows, in, out;
+    uint32_t weight, bias; /* parameter tensors */
+    bool has_bias;
+    float *x; /* [rows][in]: where backward comes in two parts and the input is gathered, room for
+                 it from the first part to the second; else NULL */
+} cpu_input_product;
+/**
+ * From the gradient of what it makes those of its weights and of the layer's input, the latter
+ * summed over the lanes of a divided layer. What had to be gathered for forward is gathered again.
+ */
+ty_status cpu_input_product_backward(ty_stage_device *stage, const cpu_node *node, uint32_t slot,
+                                     const cpu_input_product *product, const float *dy,
+                                     bool is_first, ty_error *error) TY_MUST_CHECK;
+
 /** Where a layer writes what lanes sum into `to`: there, unless it is added to what `to` has or is
  * more than this lane's part. Without lanes the layer adds by itself. NULL stays NULL. */
 static inline float *cpu_summand(const ty_stage_device *stage, const cpu_node *node, bool adds,

@@ -33,7 +33,7 @@ static uint32_t linear_tensors(const ty_workload *workload, uint32_t index,
     return layer->attributes[TY_HAS_BIAS] != 0 ? 2 : 1;
 }
 
-/* Where lanes divide the sequence a slot keeps the whole input. */
+/* Where lanes divide the sequence and backward comes in two parts a slot keeps the whole input. */
 static ty_status linear_build(ty_stage_device *stage, cpu_node *node, ty_error *error)
 {
     const uint64_t rows = cpu_rows(&stage->values[node->output]);
@@ -41,7 +41,7 @@ static ty_status linear_build(ty_stage_device *stage, cpu_node *node, ty_error *
     (void)error;
     if (node->is_divided)
         node->lane_floats = rows * in_features(node->layer);
-    if (cpu_gathers(stage, node))
+    if (cpu_gathers(stage, node) && stage->options.splits_backward)
         node->stash_bytes = node->lane_floats * sizeof(float);
     return TY_OK;
 }
@@ -54,7 +54,7 @@ static ty_status linear_forward(ty_stage_device *stage, const cpu_node *node, ui
     bool has_bias = layer->attributes[TY_HAS_BIAS] != 0;
     const float *x;
     float *y = cpu_out(stage, node, slot);
-    ty_status status = cpu_whole_input(stage, node, slot, node->stash[slot], &x, error);
+    ty_status status = cpu_whole_input(stage, node, slot, stage->lane_whole, &x, error);
 
     if (status != TY_OK)
         return status;
@@ -71,26 +71,20 @@ static ty_status linear_forward(ty_stage_device *stage, const cpu_node *node, ui
 static ty_status linear_backward(ty_stage_device *stage, const cpu_node *node, uint32_t slot,
                                  bool is_first, ty_error *error)
 {
-    const ty_layer *layer = node->layer;
-    uint64_t rows = cpu_rows(&stage->values[node->output]), out = out_features(stage, node);
-    const float *x = cpu_gathers(stage, node) ? node->stash[slot] : cpu_in(stage, node, 0, slot);
-    float *dy = cpu_out_gradient(stage, node, slot), *dx = cpu_in_gradient(stage, node, 0, slot);
-    float *summand = cpu_summand(stage, node, node->adds[0], dx);
-    cpu_affine_gradient to = {
-        .weight = cpu_parameter_gradient(stage, node, 0),
-        .bias = layer->attributes[TY_HAS_BIAS] != 0 ? cpu_parameter_gradient(stage, node, 1) : NULL,
-        .x = summand,
-        .adds_weight = cpu_adds(node, 0, is_first),
-        .adds_bias = cpu_adds(node, 1, is_first),
-        .adds_x = summand == dx && node->adds[0],
+    const cpu_input_product product = {
+        .rows = cpu_rows(&stage->values[node->output]),
+        .in = in_features(node->layer),
+        .out = out_features(stage, node),
+        .weight = 0,
+        .bias = 1,
+        .has_bias = node->layer->attributes[TY_HAS_BIAS] != 0,
+        .x = node->stash_bytes > 0 ? node->stash[slot] : NULL,
     };
+    float *dy = cpu_out_gradient(stage, node, slot);
 
     if (node->has_relu)
-        cpu_relu_mask(rows * out, cpu_out(stage, node, slot), dy);
-    cpu_affine_backward(rows, in_features(layer), out, x, cpu_parameters(stage, node, 0), dy, &to);
-    if (dx == NULL || !node->is_divided)
-        return TY_OK;
-    return cpu_lanes_sum(stage, &node->whole_input, summand, node->adds[0], dx, error);
+        cpu_relu_mask(product.rows * product.out, cpu_out(stage, node, slot), dy);
+    return cpu_input_product_backward(stage, node, slot, &product, dy, is_first, error);
 }
 
 const cpu_kind cpu_linear = {

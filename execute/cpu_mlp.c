@@ -55,8 +55,8 @@ static uint32_t mlp_tensors(const ty_workload *workload, uint32_t index,
 }
 
 /* What a slot keeps: what goes into the activation and what comes out; where backward comes in two
- * parts also the gradient of the former, which else is scratch; where lanes divide the sequence the
- * whole input and, in two parts, the whole gradient of the output. */
+ * parts also the gradient of the former, which else is scratch, and where lanes divide the sequence
+ * the whole input and the whole gradient of the output. */
 typedef struct kept {
     float *h, *a;  /* [rows][up], [rows][hidden] */
     float *dh;     /* [rows][up], or NULL */
@@ -68,9 +68,9 @@ static uint64_t kept_cut(const ty_stage_device *stage, const cpu_node *node, con
                          float *stash, kept *out)
 {
     const bool splits = stage->options.splits_backward;
-    const uint64_t whole = cpu_gathers(stage, node) ? m->rows * m->features : 0;
+    const uint64_t whole = splits && cpu_gathers(stage, node) ? m->rows * m->features : 0;
     const uint64_t counts[] = {m->rows * m->up, m->rows * m->hidden, splits ? m->rows * m->up : 0,
-                               whole, splits ? whole : 0};
+                               whole, whole};
     float **const parts[] = {&out->h, &out->a, &out->dh, &out->x, &out->dy};
     uint64_t used = 0;
 
@@ -137,7 +137,7 @@ static ty_status mlp_forward(ty_stage_device *stage, const cpu_node *node, uint3
     ty_status status;
 
     kept_cut(stage, node, &m, node->stash[slot], &keep);
-    status = cpu_whole_input(stage, node, slot, keep.x, &x, error);
+    status = cpu_whole_input(stage, node, slot, stage->lane_whole, &x, error);
     if (status != TY_OK)
         return status;
     cpu_affine(m.rows, m.features, m.up, x, cpu_parameters(stage, node, UP), NULL, keep.h);
@@ -181,30 +181,6 @@ static ty_status down_backward(ty_stage_device *stage, const cpu_node *node, uin
     return TY_OK;
 }
 
-/* Gradients of the first product and of the input. */
-static ty_status up_backward(ty_stage_device *stage, const cpu_node *node, uint32_t slot,
-                             const mlp *m, const kept *keep, const float *dh, bool is_first,
-                             ty_error *error)
-{
-    float *dx = cpu_in_gradient(stage, node, 0, slot);
-    float *summand = cpu_summand(stage, node, node->adds[0], dx);
-    cpu_affine_gradient to = {
-        .weight = cpu_parameter_gradient(stage, node, UP),
-        .bias = m->has_bias ? cpu_parameter_gradient(stage, node, UP_BIAS) : NULL,
-        .x = summand,
-        .adds_weight = cpu_adds(node, UP, is_first),
-        .adds_bias = cpu_adds(node, UP_BIAS, is_first),
-        .adds_x = summand == dx && node->adds[0],
-    };
-
-    cpu_affine_backward(m->rows, m->features, m->up,
-                        keep->x != NULL ? keep->x : cpu_in(stage, node, 0, slot),
-                        cpu_parameters(stage, node, UP), dh, &to);
-    if (dx == NULL)
-        return TY_OK;
-    return cpu_lanes_sum(stage, &node->whole_input, summand, node->adds[0], dx, error);
-}
-
 static ty_status mlp_backward(ty_stage_device *stage, const cpu_node *node, uint32_t slot,
                               bool is_first, ty_error *error)
 {
@@ -222,7 +198,15 @@ static ty_status mlp_backward(ty_stage_device *stage, const cpu_node *node, uint
         gated_gradient(m.rows, m.hidden, keep.h, da, dh);
     else if (stage->part != CPU_WEIGHTS)
         cpu_gelu_backward(m.rows * m.hidden, keep.h, da, dh);
-    return up_backward(stage, node, slot, &m, &keep, dh, is_first, error);
+    return cpu_input_product_backward(stage, node, slot,
+                                      &(cpu_input_product){.rows = m.rows,
+                                                           .in = m.features,
+                                                           .out = m.up,
+                                                           .weight = UP,
+                                                           .bias = UP_BIAS,
+                                                           .has_bias = m.has_bias,
+                                                           .x = keep.x},
+                                      dh, is_first, error);
 }
 
 const cpu_kind cpu_mlp = {

@@ -278,8 +278,9 @@ static double collective_scratch(const context *c, const ty_bucket *bucket, uint
 }
 
 /* Of one layer at a time: keys and values of whole sequences, their gradients, and one of both in
- * the order in which context lanes exchange it; copies of tokens on their way to experts elsewhere
- * and back. */
+ * the order in which context lanes exchange it; with sequence parallelism what is gathered and what
+ * is to be scattered; copies of tokens on their way to experts elsewhere and back. What is summed
+ * in place has no room of its own. */
 static double lane_buffers(const context *c)
 {
     double largest = 0;
@@ -289,11 +290,12 @@ static double lane_buffers(const context *c)
         const uint32_t count = ty_layer_inner_collectives(c->plan, i, true, inner);
         double bytes = 0;
         for (uint32_t k = 0; k < count; k++)
-            if (inner[k].among != TY_TENSOR_LANES)
+            if (inner[k].kind != TY_ALL_REDUCE)
                 bytes +=
                     (double)inner[k].bytes *
                     (inner[k].kind == TY_ALL_GATHER ? ty_plan_lanes(c->plan, inner[k].among) : 1) *
-                    (inner[k].kind == TY_REDUCE_SCATTER ? 2 : 1);
+                    (inner[k].kind == TY_REDUCE_SCATTER && inner[k].among == TY_CONTEXT_LANES ? 2
+                                                                                              : 1);
         largest = fmax(largest, bytes);
     }
     return largest;

@@ -65,12 +65,10 @@ static uint32_t attention_tensors(const ty_workload *workload, uint32_t index,
 }
 
 /* Pieces of a stash: projections [rows][project], context [rows][queries], log-sums
- * [batch][heads][length]; where lanes divide the sequence also the whole input [rows][features]. Of
- * scratch: the gradients of the first two, and the deltas. */
+ * [batch][heads][length]. Of scratch: the gradients of the first two, and the deltas. */
 typedef struct attention_memory {
     char *project, *context;
     float *rows; /* log-sums, or deltas */
-    char *x;     /* or NULL */
 } attention_memory;
 
 static const uint64_t piece_alignment = 256; /* bytes; as cudaMalloc gives */
@@ -81,22 +79,18 @@ static uint64_t aligned(uint64_t bytes)
 }
 
 /* @return bytes; `base` may be NULL to count */
-static uint64_t memory_cut(const ty_stage_device *stage, const cuda_node *node, const attention *at,
-                           void *base, attention_memory *out)
+static uint64_t memory_cut(const ty_stage_device *stage, const attention *at, void *base,
+                           attention_memory *out)
 {
     const uint64_t project = at->rows * at->project * stage->element;
     const uint64_t rows = aligned(project + at->rows * at->queries * stage->element);
-    const uint64_t x =
-        aligned(rows + at->core.batch * at->core.heads * at->core.length * sizeof(float));
-    const bool has_x = cuda_gathers(stage, node);
 
     if (base != NULL) {
         out->project = base;
         out->context = out->project + project;
         out->rows = (float *)(void *)(out->project + rows);
-        out->x = has_x ? out->project + x : NULL;
     }
-    return x + (has_x ? at->rows * at->features * stage->element : 0);
+    return aligned(rows + at->core.batch * at->core.heads * at->core.length * sizeof(float));
 }
 
 static ty_status attention_build(ty_stage_device *stage, cuda_node *node, ty_error *error)
@@ -113,7 +107,7 @@ static ty_status attention_build(ty_stage_device *stage, cuda_node *node, ty_err
                        "layer %s: found %llu heads and %llu samples, expected at most %d of each",
                        node->layer->name, (unsigned long long)at.core.heads,
                        (unsigned long long)at.core.batch, UINT16_MAX);
-    node->stash_bytes = node->scratch_bytes = memory_cut(stage, node, &at, NULL, NULL);
+    node->stash_bytes = node->scratch_bytes = memory_cut(stage, &at, NULL, NULL);
     node->sum_floats =
         cuda_affine_sums(at.rows, at.project > at.features ? at.project : at.features);
     if (node->is_divided)
@@ -156,9 +150,9 @@ static ty_status attention_forward(ty_stage_device *stage, const cuda_node *node
                       .bias = at.has_bias ? cuda_weights(stage, node, PROJECT_BIAS) : NULL};
     ty_status status;
 
-    memory_cut(stage, node, &at, node->stash[slot], &m);
+    memory_cut(stage, &at, node->stash[slot], &m);
     in.y = m.project;
-    TY_CHECK(cuda_whole_input(stage, node, slot, m.x, &in.x, error), status, done);
+    TY_CHECK(cuda_whole_input(stage, node, slot, stage->lane_whole, &in.x, error), status, done);
     TY_CHECK(cuda_affine_forward(stage, &in, error), status, done);
     cuda_attention_forward(stage->type, &at.core, m.project, m.context, m.rows, stage->stream);
     status = out_forward(stage, node, &at, m.context, cuda_out(stage, node, slot), error);
@@ -191,30 +185,22 @@ static ty_status out_backward(ty_stage_device *stage, const cuda_node *node, con
 }
 
 /* Gradients of the first projection and of the input. */
-static ty_status project_backward(ty_stage_device *stage, const cuda_node *node,
-                                  const attention *at, bool is_first, const void *x,
-                                  const void *dproject, ty_error *error)
+static ty_status project_backward(ty_stage_device *stage, const cuda_node *node, uint32_t slot,
+                                  const attention *at, bool is_first, const void *dproject,
+                                  ty_error *error)
 {
-    void *dx = cuda_in_gradient(stage, node, 0);
-    void *summand = cuda_summand(stage, node, node->adds[0], dx);
     cuda_affine_gradient in = {
         .rows = at->rows,
         .in = at->features,
         .out = at->project,
-        .x = x,
         .weight = cuda_weights(stage, node, PROJECT),
         .dy = dproject,
         .dweight = cuda_parameter_gradient(stage, node, PROJECT),
         .dbias = at->has_bias ? cuda_parameter_gradient(stage, node, PROJECT_BIAS) : NULL,
-        .dx = summand,
         .adds_weight = cuda_adds(node, PROJECT, is_first),
-        .adds_bias = cuda_adds(node, PROJECT_BIAS, is_first),
-        .adds_x = summand == dx && node->adds[0]};
-    ty_status status = cuda_affine_backward(stage, &in, error);
+        .adds_bias = cuda_adds(node, PROJECT_BIAS, is_first)};
 
-    return status == TY_OK ? cuda_lanes_sum(stage, node, cuda_whole_input_shape(stage, node),
-                                            summand, node->adds[0], dx, error)
-                           : status;
+    return cuda_input_product_backward(stage, node, slot, &in, error);
 }
 
 static ty_status attention_backward(ty_stage_device *stage, const cuda_node *node, uint32_t slot,
@@ -224,15 +210,14 @@ static ty_status attention_backward(ty_stage_device *stage, const cuda_node *nod
     attention_memory m, d;
     ty_status status;
 
-    memory_cut(stage, node, &at, node->stash[slot], &m);
-    memory_cut(stage, node, &at, stage->scratch, &d);
+    memory_cut(stage, &at, node->stash[slot], &m);
+    memory_cut(stage, &at, stage->scratch, &d);
     status = out_backward(stage, node, &at, is_first, m.context, d.context, error);
     if (status != TY_OK)
         return status;
     cuda_attention_backward(stage->type, &at.core, m.project, m.context, m.rows, d.context, d.rows,
                             d.project, stage->stream);
-    return project_backward(stage, node, &at, is_first,
-                            m.x != NULL ? m.x : cuda_in(stage, node, 0, slot), d.project, error);
+    return project_backward(stage, node, slot, &at, is_first, d.project, error);
 }
 
 const cuda_kind cuda_attention_kind = {.tensors = attention_tensors,

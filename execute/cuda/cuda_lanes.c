@@ -118,6 +118,28 @@ ty_status cuda_whole_input(ty_stage_device *stage, const cuda_node *node, uint32
                   error);
 }
 
+/* The whole input and the gradient of it may have the same room: the product for the weights comes
+ * first. */
+ty_status cuda_input_product_backward(ty_stage_device *stage, const cuda_node *node, uint32_t slot,
+                                      cuda_affine_gradient *affine, ty_error *error)
+{
+    const bool is_trained = ty_layer_is_trained(stage->options.workload, node->layer_index);
+    void *dx = cuda_in_gradient(stage, node, 0);
+    ty_status status = TY_OK;
+
+    affine->dx = cuda_summand(stage, node, node->adds[0], dx);
+    affine->adds_x = affine->dx == dx && node->adds[0];
+    affine->x = stage->lane_whole; /* not read where nothing is trained */
+    if (is_trained || !cuda_gathers(stage, node))
+        TY_CHECK(cuda_whole_input(stage, node, slot, stage->lane_whole, &affine->x, error), status,
+                 done);
+    TY_CHECK(cuda_affine_backward(stage, affine, error), status, done);
+    status = cuda_lanes_sum(stage, node, cuda_whole_input_shape(stage, node), affine->dx,
+                            node->adds[0], dx, error);
+done:
+    return status;
+}
+
 ty_status cuda_whole_gradient(ty_stage_device *stage, const cuda_node *node, void *room,
                               const void **out, ty_error *error)
 {

@@ -23,7 +23,6 @@ static uint64_t out_features(const ty_stage_device *stage, const cuda_node *node
     return lane_part(node->layer->attributes[TY_OUT_FEATURES], cuda_lanes_of(stage, node));
 }
 
-/* Where lanes divide the sequence a slot keeps the whole input. */
 static ty_status linear_build(ty_stage_device *stage, cuda_node *node, ty_error *error)
 {
     const uint64_t rows = cuda_rows(&stage->values[node->output]);
@@ -32,14 +31,7 @@ static ty_status linear_build(ty_stage_device *stage, cuda_node *node, ty_error 
     node->sum_floats = cuda_affine_sums(rows, out_features(stage, node));
     if (node->is_divided)
         node->lane_elements = rows * node->layer->attributes[TY_IN_FEATURES];
-    if (cuda_gathers(stage, node))
-        node->stash_bytes = node->lane_elements * stage->element;
     return TY_OK;
-}
-
-static void *linear_room(const ty_stage_device *stage, const cuda_node *node, uint32_t slot)
-{
-    return cuda_gathers(stage, node) ? node->stash[slot] : NULL;
 }
 
 static ty_status linear_forward(ty_stage_device *stage, const cuda_node *node, uint32_t slot,
@@ -52,8 +44,7 @@ static ty_status linear_forward(ty_stage_device *stage, const cuda_node *node, u
                      .weight = cuda_weights(stage, node, 0),
                      .bias = a[TY_HAS_BIAS] != 0 ? cuda_weights(stage, node, 1) : NULL,
                      .y = cuda_out(stage, node, slot)};
-    ty_status status =
-        cuda_whole_input(stage, node, slot, linear_room(stage, node, slot), &f.x, error);
+    ty_status status = cuda_whole_input(stage, node, slot, stage->lane_whole, &f.x, error);
 
     return status == TY_OK ? cuda_affine_forward(stage, &f, error) : status;
 }
@@ -62,27 +53,18 @@ static ty_status linear_backward(ty_stage_device *stage, const cuda_node *node, 
                                  bool is_first, ty_error *error)
 {
     const uint64_t *a = node->layer->attributes;
-    const void *room = linear_room(stage, node, slot);
-    void *dx = cuda_in_gradient(stage, node, 0);
-    void *summand = cuda_summand(stage, node, node->adds[0], dx);
     cuda_affine_gradient g = {.rows = cuda_rows(&stage->values[node->output]),
                               .in = a[TY_IN_FEATURES],
                               .out = out_features(stage, node),
-                              .x = room != NULL ? room : cuda_in(stage, node, 0, slot),
                               .weight = cuda_weights(stage, node, 0),
                               .dy = cuda_out_gradient(stage, node),
                               .dweight = cuda_parameter_gradient(stage, node, 0),
                               .dbias = a[TY_HAS_BIAS] != 0 ? cuda_parameter_gradient(stage, node, 1)
                                                            : NULL,
-                              .dx = summand,
                               .adds_weight = cuda_adds(node, 0, is_first),
-                              .adds_bias = cuda_adds(node, 1, is_first),
-                              .adds_x = summand == dx && node->adds[0]};
-    ty_status status = cuda_affine_backward(stage, &g, error);
+                              .adds_bias = cuda_adds(node, 1, is_first)};
 
-    return status == TY_OK ? cuda_lanes_sum(stage, node, cuda_whole_input_shape(stage, node),
-                                            summand, node->adds[0], dx, error)
-                           : status;
+    return cuda_input_product_backward(stage, node, slot, &g, error);
 }
 
 const cuda_kind cuda_linear = {.tensors = linear_tensors,

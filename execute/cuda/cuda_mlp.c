@@ -72,8 +72,6 @@ static ty_status mlp_build(ty_stage_device *stage, cuda_node *node, ty_error *er
     node->sum_floats = cuda_affine_sums(m.rows, widest);
     if (node->is_divided)
         node->lane_elements = m.rows * m.features;
-    if (cuda_gathers(stage, node))
-        node->stash_bytes += m.rows * m.features * stage->element;
     return TY_OK;
 }
 
@@ -81,15 +79,6 @@ static void mlp_release(ty_stage_device *stage, cuda_node *node)
 {
     (void)stage;
     ty_free(node->state);
-}
-
-/* Where the whole input is kept, if it is gathered. */
-static void *mlp_room(const ty_stage_device *stage, const cuda_node *node, uint32_t slot,
-                      const mlp *m)
-{
-    return cuda_gathers(stage, node)
-               ? (char *)node->stash[slot] + m->rows * (m->up + m->hidden) * stage->element
-               : NULL;
 }
 
 static ty_status mlp_up(ty_stage_device *stage, const cuda_node *node, const mlp *m, const void *x,
@@ -140,8 +129,7 @@ static ty_status mlp_forward(ty_stage_device *stage, const cuda_node *node, uint
                         .y = summand};
     ty_status status;
 
-    TY_CHECK(cuda_whole_input(stage, node, slot, mlp_room(stage, node, slot, &m), &x, error),
-             status, done);
+    TY_CHECK(cuda_whole_input(stage, node, slot, stage->lane_whole, &x, error), status, done);
     TY_CHECK(mlp_up(stage, node, &m, x, h, a, error), status, done);
     TY_CHECK(cuda_affine_forward(stage, &down, error), status, done);
     if (m.has_bias && !has_epilogue)
@@ -212,29 +200,21 @@ static ty_status mlp_backward(ty_stage_device *stage, const cuda_node *node, uin
 {
     mlp m = mlp_of(stage, node);
     char *dh = stage->scratch;
-    const void *room = mlp_room(stage, node, slot, &m);
-    void *dx = cuda_in_gradient(stage, node, 0);
-    void *summand = cuda_summand(stage, node, node->adds[0], dx);
     cuda_affine_gradient up = {.rows = m.rows,
                                .in = m.features,
                                .out = m.up,
-                               .x = room != NULL ? room : cuda_in(stage, node, 0, slot),
                                .weight = cuda_weights(stage, node, UP),
                                .dy = dh,
                                .dweight = cuda_parameter_gradient(stage, node, UP),
                                .dbias = m.has_bias ? cuda_parameter_gradient(stage, node, UP_BIAS)
                                                    : NULL,
-                               .dx = summand,
                                .adds_weight = cuda_adds(node, UP, is_first),
-                               .adds_bias = cuda_adds(node, UP_BIAS, is_first),
-                               .adds_x = summand == dx && node->adds[0]};
+                               .adds_bias = cuda_adds(node, UP_BIAS, is_first)};
     ty_status status;
 
     TY_CHECK(mlp_down_backward(stage, node, &m, is_first, node->stash[slot], dh, error), status,
              done);
-    TY_CHECK(cuda_affine_backward(stage, &up, error), status, done);
-    status = cuda_lanes_sum(stage, node, cuda_whole_input_shape(stage, node), summand,
-                            node->adds[0], dx, error);
+    status = cuda_input_product_backward(stage, node, slot, &up, error);
 done:
     return status;
 }

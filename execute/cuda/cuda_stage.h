@@ -356,6 +356,11 @@ typedef struct cuda_affine_gradient {
 } cuda_affine_gradient;
 ty_status cuda_affine_backward(ty_stage_device *stage, const cuda_affine_gradient *affine,
                                ty_error *error) TY_MUST_CHECK;
+/** Of a product of all of a layer's first input the gradients of weights and of the input, the
+ * latter summed over lanes. What had to be gathered for forward is gathered again. `affine` lacks
+ * x, dx and adds_x. */
+ty_status cuda_input_product_backward(ty_stage_device *stage, const cuda_node *node, uint32_t slot,
+                                      cuda_affine_gradient *affine, ty_error *error) TY_MUST_CHECK;
 /** Floats of scratch for the sums of cuda_affine_backward. */
 uint64_t cuda_affine_sums(uint64_t rows, uint64_t out);
 void cuda_products_free(ty_stage_device *stage);

@@ -349,6 +349,44 @@ Test(tensor_lanes, of_a_decoder)
     network_free(w);
 }
 
+/* What another micro-batch in flight takes. */
+static uint64_t slot_bytes(const ty_workload *workload, uint32_t lanes)
+{
+    uint64_t bytes[2];
+
+    for (uint32_t slots = 1; slots <= 2; slots++) {
+        const ty_stage_options options = {.workload = workload,
+                                          .layer_count = workload->layer_count,
+                                          .micro_batch_size = BATCH,
+                                          .slots = slots,
+                                          .tied_layer = TY_NO_LAYER,
+                                          .lanes = {.count = lanes, .divides_sequence = lanes > 1}};
+        ty_stage_device *device = NULL;
+        ty_error error = {0};
+        cr_assert_eq(ty_device_cpu.open(&options, &device, &error), TY_OK, "%s", error.message);
+        bytes[slots - 1] = ty_device_cpu.memory_bytes(device);
+        ty_device_cpu.close(device);
+    }
+    return bytes[1] - bytes[0];
+}
+
+/* All activations are divided but the batch, whose tokens and labels every lane has, and the scores
+ * behind the output projection, of which each has its padded words. Buffers are rounded up. */
+Test(tensor_lanes, keep_their_part_of_the_sequence)
+{
+    ty_workload *gpt = network_make_gpt(2, 64, 4, SEQUENCE, VOCABULARY);
+    const uint64_t batch = 2 * BATCH * SEQUENCE * sizeof(int32_t);
+    const uint64_t alone = slot_bytes(gpt, 1) - batch;
+
+    for (uint32_t lanes = 2; lanes <= 4; lanes *= 2) {
+        const uint64_t padding = BATCH * SEQUENCE * MOST_LANES * sizeof(float) * 2 + 64 * 64;
+        const uint64_t found = slot_bytes(gpt, lanes);
+        cr_expect_leq(found, alone / lanes + batch + padding, "%u lanes: %llu of %llu bytes", lanes,
+                      (unsigned long long)found, (unsigned long long)alone);
+    }
+    network_free(gpt);
+}
+
 Test(tensor_lanes, of_long_sequences)
 {
     ty_workload *gpt = network_make_gpt(1, 16, 2, LONG_SEQUENCE, VOCABULARY);
@@ -404,7 +442,7 @@ Test(tensor_lanes, says_which_sequences_cannot_be_divided)
     expect_group_refusal(w, (ty_lane_group){.context_count = 3}, "sequences of 16 tokens");
     expect_group_refusal(w,
                          (ty_lane_group){.count = 4, .context_count = 8, .divides_sequence = true},
-                         "sequences of 2 tokens among 4 lanes");
+                         "sequences of 16, which sequence parallelism divides by 32");
     network_free(w);
     w = network_new(TY_INPUT_TOKEN, 1, (uint64_t[]){SEQUENCE});
     network_loss(
@@ -435,6 +473,6 @@ Test(tensor_lanes, says_what_cannot_be_divided)
     w = network_new(TY_INPUT_TOKEN, 1, &(uint64_t){SEQUENCE - 1});
     x = network_embedding(w, VOCABULARY, 32, 0);
     network_loss(w, network_linear(w, network_mlp(w, x, 48, false, true), VOCABULARY, false));
-    expect_refusal(w, 2, true, "has sequences of 7, which sequence parallelism divides by 2");
+    expect_refusal(w, 2, true, "which sequence parallelism divides by 2");
     network_free(w);
 }

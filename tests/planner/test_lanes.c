@@ -466,6 +466,38 @@ Test(lanes, collectives_inside_a_rank)
     ty_plan_free(plan);
 }
 
+/* With the sequence divided a lane keeps its own tokens: backward gathers the gradient and, of
+ * trained layers, the input anew. There is room for what is gathered and what is to be scattered.
+ */
+Test(lanes, sequence_parallelism_gathers_again)
+{
+    ty_plan *plan = small_plan(2, 1, 1, 0);
+    const uint64_t row = (uint64_t)plan->micro_batch_size * TOKENS * FEATURES * 4;
+    const ty_inner_collective once[] = {{TY_TENSOR_LANES, TY_ALL_GATHER, row / 2, 1},
+                                        {TY_TENSOR_LANES, TY_REDUCE_SCATTER, row, 1}};
+    const ty_inner_collective twice[] = {{TY_TENSOR_LANES, TY_ALL_GATHER, row / 2, 2},
+                                         {TY_TENSOR_LANES, TY_REDUCE_SCATTER, row, 1}};
+    const uint32_t output = plan->workload->layer_count - 2;
+    const uint64_t communication = plan->memory[0].communication_bytes;
+    ty_program *program = NULL;
+    ty_memory_use use;
+
+    plan->sequence_parallel = true;
+    expect_inner(plan, 2, false, once, 2);
+    expect_inner(plan, 2, true, twice, 2);
+    expect_inner(plan, MOE_LAYER, true, twice, 2);
+    expect_inner(plan, output, false, once, 1);
+    expect_inner(plan, output, true, once, 2);
+    expect_inner(plan, 0, true, once, 1);
+    cr_assert_eq(ty_plan_lower(plan, &program, NULL), TY_OK);
+    cr_assert_eq(ty_stage_memory(plan, program, 0, &use, NULL), TY_OK);
+    cr_expect_eq(use.communication_bytes, communication + 2 * row);
+    plan->workload->layers[2].is_frozen = true;
+    expect_inner(plan, 2, true, once, 2);
+    ty_program_free(program);
+    ty_plan_free(plan);
+}
+
 /* Of two key heads for eight lanes each lane makes an eighth of the projections, (8 + 2 x 2) heads
  * of 4 numbers a token, and all are gathered; with as many lanes as key heads nothing is. */
 Test(lanes, few_key_heads_are_gathered)
