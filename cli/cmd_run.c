@@ -44,7 +44,8 @@ static ty_status checkpoint_prepare(const cli_options *options, ty_job *job, ty_
     return TY_OK;
 }
 
-/* What replay lets every instruction take: as long as it was predicted to. */
+/* What replay lets every instruction take: as long as it was predicted to, but for what lanes
+ * exchange meanwhile, which is played. */
 static ty_status times_copy(const ty_costs *costs, ty_job *job, ty_error *error)
 {
     job->instruction_s = ty_job_times(job->program);
@@ -52,7 +53,8 @@ static ty_status times_copy(const ty_costs *costs, ty_job *job, ty_error *error)
         return ty_fail(error, TY_ENOMEM, "out of memory");
     for (uint32_t s = 0; s < costs->stage_count; s++)
         for (uint32_t i = 0; i < costs->instruction_counts[s]; i++)
-            job->instruction_s[s][i] = costs->instructions[s][i].seconds;
+            job->instruction_s[s][i] =
+                costs->instructions[s][i].seconds - costs->instructions[s][i].inner_s;
     return TY_OK;
 }
 

@@ -767,11 +767,10 @@ static ty_status check_plan(const ty_plan *plan, bool is_timed, ty_error *error)
 {
     ty_status status = TY_OK;
 
-    for (int k = is_timed ? TY_CONTEXT_LANES : TY_EXPERT_LANES; k < TY_LANE_KIND_COUNT; k++)
-        if (ty_plan_lanes(plan, (ty_lane_kind)k) > 1)
-            return ty_fail(error, TY_EUNSUPPORTED,
-                           "the worker cannot run plans with %s parallelism yet",
-                           ty_lane_kind_name((ty_lane_kind)k));
+    if (!is_timed && ty_plan_lanes(plan, TY_EXPERT_LANES) > 1)
+        return ty_fail(error, TY_EUNSUPPORTED,
+                       "the worker cannot run plans with %s parallelism yet",
+                       ty_lane_kind_name(TY_EXPERT_LANES));
     for (uint32_t b = 0; b < plan->bucket_count && status == TY_OK && !is_timed; b++)
         status = check_random_share(plan, b, error);
     return status == TY_OK && !is_timed ? check_local_steps(plan, error) : status;
@@ -899,7 +898,7 @@ void ty_interpreter_close(ty_interpreter *in)
     if (in->lane_link != NULL)
         in->lane_link->close(in->lane_link);
     buckets_close(in);
-    ty_free(in->payload);
+    interpreter_payload_close(in);
     for (i = 0; i < in->staging_free; i++)
         memory_free(in, in->staging[i]);
     for (i = 0; i < in->held_count; i++)

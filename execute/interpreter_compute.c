@@ -298,7 +298,7 @@ static ty_status run_one(ty_interpreter *in, ty_stream stream, stream_cursor *at
     if (is_scaled && stream == TY_STREAM_COMPUTE && at->position == 0)
         in->memory->scale_loss(in->held[0].device, loss_scale);
     if (interpreter_is_timed(in))
-        interpreter_take_time(in, index, start_s);
+        status = interpreter_play(in, index, start_s, error);
     else
         status = run_functions[next->op](in, next, step, slot, error);
     pthread_mutex_lock(&in->lock);

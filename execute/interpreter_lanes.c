@@ -242,26 +242,44 @@ static ty_status wait_for(ty_interpreter *in, lane_message *running, ty_error *e
     return status;
 }
 
+static ty_status collective_of_row(ty_interpreter *in, ty_lane_kind among,
+                                   ty_collective_options *options, bool is_on_device,
+                                   ty_error *error)
+{
+    const lane_row *row = &in->lanes[among];
+    lane_message running = {NULL, NULL};
+    ty_status status;
+
+    options->algorithm = TY_RING;
+    options->members = row->members;
+    options->member_count = row->count;
+    options->tag = TAG_LANES;
+    status = is_on_device
+                 ? in->lane_link->exchange(in->lane_link, options, &running.request, error)
+                 : ty_collective_start(in->options.transport, options, &running.collective, error);
+    return status == TY_OK ? wait_for(in, &running, error) : status;
+}
+
+ty_status interpreter_lane_collective(ty_interpreter *in, ty_lane_kind among,
+                                      ty_collective_kind kind, ty_element element, uint64_t count,
+                                      void *data, ty_error *error)
+{
+    ty_collective_options options = {
+        .kind = kind, .data = data, .count = count, .element = element};
+
+    return collective_of_row(in, among, &options, false, error);
+}
+
 static ty_status exchange_floats(ty_interpreter *in, const ty_lane_exchange *exchange,
                                  bool is_on_device, ty_error *error)
 {
-    const lane_row *row = &in->lanes[exchange->among];
-    lane_message running = {NULL, NULL};
-    const ty_collective_options options = {
-        .kind = exchange->kind,
-        .algorithm = TY_RING,
-        .members = row->members,
-        .member_count = row->count,
-        .data = exchange->data,
-        .count = exchange->count,
-        .element = exchange->is_maximum ? TY_ELEMENT_LARGEST_FLOAT : TY_ELEMENT_FLOAT,
-        .tag = TAG_LANES};
-    ty_status status =
-        is_on_device
-            ? in->lane_link->exchange(in->lane_link, &options, &running.request, error)
-            : ty_collective_start(in->options.transport, &options, &running.collective, error);
+    ty_collective_options options = {.kind = exchange->kind,
+                                     .data = exchange->data,
+                                     .count = exchange->count,
+                                     .element = exchange->is_maximum ? TY_ELEMENT_LARGEST_FLOAT
+                                                                     : TY_ELEMENT_FLOAT};
 
-    return status == TY_OK ? wait_for(in, &running, error) : status;
+    return collective_of_row(in, exchange->among, &options, is_on_device, error);
 }
 
 ty_status interpreter_lane_exchange(void *context, const ty_lane_exchange *exchange,

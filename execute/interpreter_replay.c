@@ -1,5 +1,6 @@
 /* What a timed backend makes of instructions: those that compute take as long as the job says,
- * exchanges move as many bytes as the program says. */
+ * exchanges move as many bytes as the program says, and lanes exchange inside passes what the plan
+ * says. */
 #include "interpreter_state.h"
 
 #include <time.h>
@@ -32,7 +33,7 @@ void interpreter_sleep_finely(void)
 
 /* Sleeps while there is time to, so that ranks on the same core are not kept from it. ty_now_s is
  * CLOCK_MONOTONIC's. */
-void interpreter_take_time(const ty_interpreter *in, uint32_t instruction, double start_s)
+static void take_time(const ty_interpreter *in, uint32_t instruction, double start_s)
 {
     const double end_s = start_s + seconds_of(in, instruction);
     double left_s;
@@ -48,6 +49,77 @@ void interpreter_take_time(const ty_interpreter *in, uint32_t instruction, doubl
     }
 }
 
+/* ---- What lanes exchange ---------------------------------------------------------------- */
+
+/* Of one layer in a pass; of other instructions nothing. @return how many */
+static uint32_t exchanges_of(const ty_interpreter *in, const ty_instruction *pass, uint32_t layer,
+                             ty_inner_collective out[TY_MAX_INNER_COLLECTIVES])
+{
+    const bool is_backward = pass->op == TY_OP_BACKWARD || pass->op == TY_OP_BACKWARD_INPUT;
+
+    if (is_backward ? !in->takes_part[layer]
+                    : pass->op != TY_OP_FORWARD && pass->op != TY_OP_RECOMPUTE)
+        return 0;
+    return ty_layer_inner_collectives(in->options.plan, layer, is_backward, out);
+}
+
+/* Before an update: the gradients that every tensor lane has whole. */
+static ty_inner_collective exchange_before(const ty_interpreter *in, const ty_instruction *update)
+{
+    const ty_plan *plan = in->options.plan;
+
+    return (ty_inner_collective){.among = TY_TENSOR_LANES,
+                                 .kind = TY_ALL_REDUCE,
+                                 .bytes =
+                                     ty_bucket_lane_bytes(plan, &plan->buckets[update->bucket]),
+                                 .count = 1};
+}
+
+/* Zeros, which stay zeros however often they are summed. */
+static ty_status exchange(ty_interpreter *in, const ty_inner_collective *inner, ty_error *error)
+{
+    const bool is_half = in->options.plan->workload->element_bytes == sizeof(uint16_t);
+    const uint64_t size = is_half ? sizeof(uint16_t) : sizeof(float);
+    const bool is_sum = inner->kind == TY_ALL_REDUCE || inner->kind == TY_REDUCE_SCATTER;
+    ty_element element = TY_ELEMENT_BYTE;
+    uint64_t count = inner->bytes;
+    ty_status status = TY_OK;
+
+    if (inner->kind == TY_ALL_TO_ALL)
+        count /= in->lanes[inner->among].count;
+    if (is_sum) {
+        element = is_half ? TY_ELEMENT_HALF : TY_ELEMENT_FLOAT;
+        count /= size;
+    }
+    for (uint32_t i = 0; i < inner->count && count > 0 && status == TY_OK; i++)
+        status = interpreter_lane_collective(in, inner->among, inner->kind, element, count,
+                                             in->lane_payload, error);
+    return status;
+}
+
+ty_status interpreter_play(ty_interpreter *in, uint32_t index, double start_s, ty_error *error)
+{
+    const ty_instruction *instruction = &in->program->instructions[index];
+    ty_inner_collective inner[TY_MAX_INNER_COLLECTIVES];
+    ty_status status = TY_OK;
+
+    if (instruction->op == TY_OP_UPDATE) {
+        inner[0] = exchange_before(in, instruction);
+        TY_CHECK(exchange(in, &inner[0], error), status, done);
+        start_s = ty_now_s();
+    }
+    take_time(in, index, start_s);
+    for (uint32_t l = 0; instruction->op != TY_OP_UPDATE && l < instruction->layer_count; l++) {
+        const uint32_t count = exchanges_of(in, instruction, instruction->first_layer + l, inner);
+        for (uint32_t i = 0; i < count; i++)
+            TY_CHECK(exchange(in, &inner[i], error), status, done);
+    }
+done:
+    return status;
+}
+
+/* ---- Exchanges of buckets --------------------------------------------------------------- */
+
 bool interpreter_is_over(const ty_interpreter *in, uint32_t instruction)
 {
     return ty_now_s() >= in->running_since_s + seconds_of(in, instruction);
@@ -57,7 +129,7 @@ bool interpreter_is_over(const ty_interpreter *in, uint32_t instruction)
 static uint64_t payload_of(const ty_plan *plan, const ty_bucket *bucket, ty_collective_kind kind,
                            uint64_t bytes)
 {
-    return kind == TY_ALL_GATHER ? bytes * ty_bucket_member_count(plan, bucket) : bytes;
+    return kind == TY_ALL_GATHER ? bytes * ty_bucket_device_count(plan, bucket) : bytes;
 }
 
 static ty_collective_kind kind_of(const ty_plan *plan, const ty_instruction *exchange)
@@ -67,27 +139,61 @@ static ty_collective_kind kind_of(const ty_plan *plan, const ty_instruction *exc
                : ty_plan_exchange_kind(plan, &plan->buckets[exchange->bucket], exchange->phase);
 }
 
+static uint64_t larger(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
+/* Of a lane's buffer for what an instruction exchanges inside. */
+static uint64_t lane_bytes(const ty_interpreter *in, const ty_instruction *instruction)
+{
+    ty_inner_collective inner[TY_MAX_INNER_COLLECTIVES];
+    uint64_t largest = 0;
+
+    if (instruction->op == TY_OP_UPDATE)
+        return exchange_before(in, instruction).bytes;
+    for (uint32_t l = 0; l < instruction->layer_count; l++) {
+        const uint32_t count = exchanges_of(in, instruction, instruction->first_layer + l, inner);
+        for (uint32_t i = 0; i < count; i++) {
+            const uint64_t parts =
+                inner[i].kind == TY_ALL_GATHER ? in->lanes[inner[i].among].count : 1;
+            largest = larger(largest, inner[i].bytes * parts);
+        }
+    }
+    return largest;
+}
+
 ty_status interpreter_payload_open(ty_interpreter *in, ty_error *error)
 {
     const ty_plan *plan = in->options.plan;
-    uint64_t largest = 0;
+    uint64_t largest = 0, largest_lane = 0;
 
+    in->takes_part = ty_alloc(plan->workload->layer_count, sizeof *in->takes_part);
+    if (in->takes_part == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory for the interpreter");
+    ty_workload_mark_backward(plan->workload, in->takes_part);
     for (uint32_t i = 0; i < in->program->instruction_count; i++) {
-        const ty_instruction *exchange = &in->program->instructions[i];
-        uint64_t bytes;
+        const ty_instruction *exchanged = &in->program->instructions[i];
 
-        if (exchange->op != TY_OP_COLLECTIVE && exchange->op != TY_OP_GATHER)
-            continue;
-        bytes = payload_of(plan, &plan->buckets[exchange->bucket], kind_of(plan, exchange),
-                           exchange->bytes);
-        largest = bytes > largest ? bytes : largest;
+        if (exchanged->op == TY_OP_COLLECTIVE || exchanged->op == TY_OP_GATHER)
+            largest = larger(largest, payload_of(plan, &plan->buckets[exchanged->bucket],
+                                                 kind_of(plan, exchanged), exchanged->bytes));
+        else
+            largest_lane = larger(largest_lane, lane_bytes(in, exchanged));
     }
     in->payload = ty_alloc(1, largest);
-    return in->payload != NULL ? TY_OK
-                               : ty_fail(error, TY_ENOMEM,
-                                         "out of memory for exchanges of %llu "
-                                         "bytes",
-                                         (unsigned long long)largest);
+    in->lane_payload = ty_alloc(1, largest_lane);
+    return in->payload != NULL && in->lane_payload != NULL
+               ? TY_OK
+               : ty_fail(error, TY_ENOMEM, "out of memory for exchanges of %llu and %llu bytes",
+                         (unsigned long long)largest, (unsigned long long)largest_lane);
+}
+
+void interpreter_payload_close(ty_interpreter *in)
+{
+    ty_free(in->payload);
+    ty_free(in->lane_payload);
+    ty_free(in->takes_part);
 }
 
 /* Zeros, which stay zeros however often they are summed. */

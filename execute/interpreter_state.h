@@ -176,8 +176,10 @@ struct ty_interpreter {
     ty_collective *running; /* the collective stream's */
     ty_request *exchange;   /* the same over a link */
     double running_since_s;
-    bool is_passing; /* of a timed backend: an encode or decode takes its time */
-    void *payload;   /* likewise: of all exchanges; only one runs at a time */
+    bool is_passing;    /* of a timed backend: an encode or decode takes its time */
+    void *payload;      /* likewise: of all exchanges; only one runs at a time */
+    void *lane_payload; /* likewise: of what lanes exchange inside passes; compute thread */
+    bool *takes_part;   /* likewise: [layers] in backward */
     ty_collective *control_running;
     step_control control;
     ty_gradient_noise noise;        /* sums over the steps it was measured in */
@@ -228,12 +230,15 @@ uint64_t interpreter_cut_bytes(const ty_plan *plan, uint32_t layer, ty_direction
 bool interpreter_is_timed(const ty_interpreter *interpreter);
 /* Lets this thread's sleeps end when they should. */
 void interpreter_sleep_finely(void);
-/* Returns when the instruction has taken its time since `start_s`. */
-void interpreter_take_time(const ty_interpreter *interpreter, uint32_t instruction, double start_s);
+/* Returns when an instruction of the compute or input stream has taken its time since `start_s`,
+ * and its lanes have exchanged what the plan says. */
+ty_status interpreter_play(ty_interpreter *interpreter, uint32_t instruction, double start_s,
+                           ty_error *error) TY_MUST_CHECK;
 /* Whether an instruction of the collective stream has, since it began. */
 bool interpreter_is_over(const ty_interpreter *interpreter, uint32_t instruction);
-/* Room for what is exchanged. */
+/* Room for what is exchanged. Freed by interpreter_payload_close. */
 ty_status interpreter_payload_open(ty_interpreter *interpreter, ty_error *error) TY_MUST_CHECK;
+void interpreter_payload_close(ty_interpreter *interpreter);
 /* Starts a collective or gather of as many bytes as the program says. */
 ty_status interpreter_replay_exchange(ty_interpreter *interpreter, const ty_instruction *exchange,
                                       uint32_t tag, ty_error *error) TY_MUST_CHECK;
@@ -287,6 +292,10 @@ void interpreter_sample_load(ty_interpreter *in, const held_stage *held, uint32_
                              const ty_dataset *dataset, uint64_t sample, uint64_t row);
 /* What a stage device is told of its lanes. */
 ty_lane_group interpreter_lane_group(ty_interpreter *in);
+/* A collective of this lane's row of a kind, start to end; on the thread of the passes. */
+ty_status interpreter_lane_collective(ty_interpreter *in, ty_lane_kind among,
+                                      ty_collective_kind kind, ty_element element, uint64_t count,
+                                      void *data, ty_error *error) TY_MUST_CHECK;
 /* For ty_lane_group: `context` is the interpreter. */
 ty_status interpreter_lane_exchange(void *context, const ty_lane_exchange *exchange,
                                     ty_error *error);

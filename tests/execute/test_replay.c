@@ -10,15 +10,31 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { MOST_RANKS = 6, STEPS = 3 };
+enum { MOST_RANKS = 8, STEPS = 3 };
 
 /* ---- A transport that counts ------------------------------------------------------------- */
 
 typedef struct counted {
     ty_transport transport; /* the inner one's functions and state, but for sending */
     ty_transport *inner;
+    const ty_plan *plan;
     uint64_t transfer_bytes, bucket_bytes;
+    uint64_t lane_bytes[TY_LANE_KIND_COUNT]; /* inside passes, between lanes that differ so */
+    uint32_t stray_count;                    /* messages inside passes between others */
 } counted;
+
+/* The kind of lanes that alone tells two processes of a rank apart; TY_LANE_KIND_COUNT: none. */
+static ty_lane_kind kind_between(const ty_plan *plan, uint32_t from, uint32_t to)
+{
+    const uint32_t width = ty_plan_width(plan);
+
+    for (int k = 0; from / width == to / width && k < TY_LANE_KIND_COUNT; k++)
+        for (uint32_t n = 0; n < ty_plan_lanes(plan, (ty_lane_kind)k); n++)
+            if (from != to &&
+                ty_plan_lane_along(plan, (ty_lane_kind)k, from % width, n) == to % width)
+                return (ty_lane_kind)k;
+    return TY_LANE_KIND_COUNT;
+}
 
 static ty_status counted_send(ty_transport *transport, uint32_t to, uint32_t tag,
                               const void *buffer, uint64_t bytes, ty_request **out, ty_error *error)
@@ -29,6 +45,13 @@ static ty_status counted_send(ty_transport *transport, uint32_t to, uint32_t tag
         own->transfer_bytes += bytes;
     if (tag >> 28 == TAG_BUCKET >> 28)
         own->bucket_bytes += bytes;
+    if (tag == TAG_LANES) {
+        const ty_lane_kind kind = kind_between(own->plan, transport->rank, to);
+        if (kind == TY_LANE_KIND_COUNT)
+            own->stray_count++;
+        else
+            own->lane_bytes[kind] += bytes;
+    }
     return own->inner->send(own->inner, to, tag, buffer, bytes, out, error);
 }
 
@@ -53,15 +76,16 @@ static void *rank_main(void *argument)
 
 static void run_ranks(const char *what, const ty_job *job, rank_thread *ranks)
 {
-    const uint32_t count = ty_plan_rank_count(job->plan);
+    const uint32_t count = ty_plan_process_count(job->plan);
     ty_transport *transports[MOST_RANKS];
     ty_error error = {0};
 
     cr_assert_leq(count, MOST_RANKS);
     cr_assert_eq(ty_transport_local(count, transports, &error), TY_OK, "%s", error.message);
     for (uint32_t i = 0; i < count; i++) {
-        ranks[i] = (rank_thread){.counted = {.transport = *transports[i], .inner = transports[i]},
-                                 .job = job};
+        ranks[i] = (rank_thread){
+            .counted = {.transport = *transports[i], .inner = transports[i], .plan = job->plan},
+            .job = job};
         ranks[i].counted.transport.send = counted_send;
     }
     for (uint32_t i = 0; i < count; i++)
@@ -74,7 +98,8 @@ static void run_ranks(const char *what, const ty_job *job, rank_thread *ranks)
 
 /* ---- Jobs -------------------------------------------------------------------------------- */
 
-/* The plan's predicted times, as `trainyard run --backend replay` puts them into a job. */
+/* The plan's predicted times less those of exchanges inside passes, as `trainyard run --backend
+ * replay` puts them into a job. */
 static void times_add(ty_job *job)
 {
     ty_cluster *cluster = NULL;
@@ -88,14 +113,15 @@ static void times_add(ty_job *job)
     job->instruction_s = ty_job_times(job->program);
     for (uint32_t s = 0; s < costs->stage_count; s++)
         for (uint32_t i = 0; i < costs->instruction_counts[s]; i++)
-            job->instruction_s[s][i] = costs->instructions[s][i].seconds;
+            job->instruction_s[s][i] =
+                costs->instructions[s][i].seconds - costs->instructions[s][i].inner_s;
     ty_costs_free(costs);
     ty_cluster_free(cluster);
 }
 
-static ty_job *replay_job(const char *workload, const plan_shape *shape, const char *directory)
+static ty_job *replay_of(ty_plan *plan, const char *directory)
 {
-    ty_job *job = make_job_on(make_plan(workload, shape), STEPS, directory);
+    ty_job *job = make_job_on(plan, STEPS, directory);
 
     ty_free(job->backend);
     ty_free(job->gradients);
@@ -105,22 +131,58 @@ static ty_job *replay_job(const char *workload, const plan_shape *shape, const c
     return job;
 }
 
+static ty_job *replay_job(const char *workload, const plan_shape *shape, const char *directory)
+{
+    return replay_of(make_plan(workload, shape), directory);
+}
+
 /* ---- What a step must send --------------------------------------------------------------- */
 
-/* Of all members together. */
+/* Of all n members together. */
+static uint64_t collective_bytes(ty_collective_kind kind, uint64_t n, uint64_t bytes)
+{
+    if (kind == TY_ALL_REDUCE)
+        return 2 * (n - 1) * bytes;
+    if (kind == TY_ALL_GATHER)
+        return n * (n - 1) * bytes;
+    return (n - 1) * bytes; /* reduce-scatter, all-to-all */
+}
+
+/* Of all groups that exchange a bucket. */
 static uint64_t exchange_bytes(const ty_plan *plan, const ty_instruction *exchange)
 {
     const ty_bucket *bucket = &plan->buckets[exchange->bucket];
-    const uint64_t n = ty_bucket_member_count(plan, bucket);
     const ty_collective_kind kind = exchange->op == TY_OP_GATHER
                                         ? TY_ALL_GATHER
                                         : ty_plan_exchange_kind(plan, bucket, exchange->phase);
 
-    if (kind == TY_ALL_REDUCE)
-        return 2 * (n - 1) * exchange->bytes;
-    if (kind == TY_ALL_GATHER)
-        return n * (n - 1) * exchange->bytes;
-    return (n - 1) * exchange->bytes; /* reduce-scatter, all-to-all */
+    return ty_bucket_group_count(plan, bucket) *
+           collective_bytes(kind, ty_bucket_device_count(plan, bucket), exchange->bytes);
+}
+
+/* Of all lanes of a rank, inside one instruction. */
+static void add_inside(const ty_plan *plan, const ty_instruction *in,
+                       uint64_t bytes[TY_LANE_KIND_COUNT])
+{
+    const bool is_backward = in->op == TY_OP_BACKWARD || in->op == TY_OP_BACKWARD_INPUT;
+    const uint64_t width = ty_plan_width(plan), tensor = ty_plan_lanes(plan, TY_TENSOR_LANES);
+    ty_inner_collective inner[TY_MAX_INNER_COLLECTIVES];
+
+    if (in->op == TY_OP_UPDATE)
+        bytes[TY_TENSOR_LANES] +=
+            width / tensor *
+            collective_bytes(TY_ALL_REDUCE, tensor,
+                             ty_bucket_lane_bytes(plan, &plan->buckets[in->bucket]));
+    if (!is_backward && in->op != TY_OP_FORWARD && in->op != TY_OP_RECOMPUTE)
+        return;
+    for (uint32_t l = in->first_layer; l < in->first_layer + in->layer_count; l++) {
+        const uint32_t count = ty_layer_inner_collectives(plan, l, is_backward, inner);
+        for (uint32_t i = 0; i < count; i++) {
+            const uint64_t n = ty_plan_lanes(plan, inner[i].among);
+            bytes[inner[i].among] +=
+                width / n * inner[i].count * collective_bytes(inner[i].kind, n, inner[i].bytes);
+        }
+    }
 }
 
 /* Each exchange is in the programs of all its members' positions; it is counted at the first. */
@@ -129,17 +191,21 @@ static bool is_first_position(const ty_plan *plan, const ty_bucket *bucket, uint
     return bucket->stage % ty_plan_position_count(plan) == position;
 }
 
-static void expected_bytes(const ty_job *job, uint64_t *transfers, uint64_t *buckets)
+static void expected_bytes(const ty_job *job, uint64_t *transfers, uint64_t *buckets,
+                           uint64_t inside[TY_LANE_KIND_COUNT])
 {
     const ty_plan *plan = job->plan;
 
     *transfers = *buckets = 0;
+    memset(inside, 0, TY_LANE_KIND_COUNT * sizeof *inside);
     for (uint32_t s = 0; s < job->program->stage_count; s++) {
         const ty_stage_program *program = &job->program->stages[s];
         for (uint32_t i = 0; i < program->instruction_count; i++) {
             const ty_instruction *in = &program->instructions[i];
             if (in->op == TY_OP_SEND)
-                *transfers += in->bytes * plan->stages[s].replicas;
+                *transfers += in->bytes * plan->stages[s].replicas * ty_plan_width(plan);
+            for (uint32_t r = 0; r < plan->stages[s].replicas; r++)
+                add_inside(plan, in, inside);
             if ((in->op == TY_OP_COLLECTIVE || in->op == TY_OP_GATHER) &&
                 is_first_position(plan, &plan->buckets[in->bucket], s))
                 *buckets += exchange_bytes(plan, in);
@@ -193,29 +259,43 @@ static void check_run(const char *what, const ty_job *job)
     ty_run_free(run);
 }
 
-static void check(const char *workload, const plan_shape *shape)
+/* Plays a job and frees it. */
+static void check_job(const char *what, ty_job *job)
 {
-    char *directory = directory_make();
-    ty_job *job = replay_job(workload, shape, directory);
     rank_thread ranks[MOST_RANKS];
-    uint64_t transfers, buckets, sent_transfers = 0, sent_buckets = 0;
+    uint64_t transfers, buckets, inside[TY_LANE_KIND_COUNT], sent_transfers = 0, sent_buckets = 0;
+    uint64_t sent_inside[TY_LANE_KIND_COUNT] = {0};
     const uint32_t exchanges =
         job->plan->workload->local_steps > 1 ? STEPS / job->plan->workload->local_steps : STEPS;
 
-    run_ranks(shape->name, job, ranks);
-    expected_bytes(job, &transfers, &buckets);
-    for (uint32_t i = 0; i < ty_plan_rank_count(job->plan); i++) {
+    run_ranks(what, job, ranks);
+    expected_bytes(job, &transfers, &buckets, inside);
+    for (uint32_t i = 0; i < ty_plan_process_count(job->plan); i++) {
         sent_transfers += ranks[i].counted.transfer_bytes;
         sent_buckets += ranks[i].counted.bucket_bytes;
+        for (int k = 0; k < TY_LANE_KIND_COUNT; k++)
+            sent_inside[k] += ranks[i].counted.lane_bytes[k];
+        cr_expect_eq(ranks[i].counted.stray_count, 0, "%s", what);
     }
     cr_expect_eq(sent_transfers, transfers * STEPS, "%s: transfers of %llu bytes, expected %llu",
-                 shape->name, (unsigned long long)sent_transfers,
-                 (unsigned long long)(transfers * STEPS));
+                 what, (unsigned long long)sent_transfers, (unsigned long long)(transfers * STEPS));
     cr_expect_eq(sent_buckets, buckets * exchanges, "%s: exchanges of %llu bytes, expected %llu",
-                 shape->name, (unsigned long long)sent_buckets,
-                 (unsigned long long)(buckets * exchanges));
-    check_run(shape->name, job);
+                 what, (unsigned long long)sent_buckets, (unsigned long long)(buckets * exchanges));
+    for (int k = 0; k < TY_LANE_KIND_COUNT; k++) {
+        cr_expect_eq(sent_inside[k], inside[k] * STEPS, "%s: %s lanes sent %llu bytes, not %llu",
+                     what, ty_lane_kind_name((ty_lane_kind)k), (unsigned long long)sent_inside[k],
+                     (unsigned long long)(inside[k] * STEPS));
+        cr_expect_eq(sent_inside[k] > 0, ty_plan_lanes(job->plan, (ty_lane_kind)k) > 1, "%s", what);
+    }
+    check_run(what, job);
     ty_job_free(job);
+}
+
+static void check(const char *workload, const plan_shape *shape)
+{
+    char *directory = directory_make();
+
+    check_job(shape->name, replay_job(workload, shape, directory));
     directory_remove(directory);
 }
 
@@ -316,6 +396,82 @@ Test(replay, gpt2_in_two_stages)
         .micro_batch_size = 1, .cluster = "host:1 gpu:2 @h100 nvlink4 ndr400"};
 
     check("gpt2", &shape);
+}
+
+/* ---- Lanes --------------------------------------------------------------------------------- */
+
+#define SMALL_MOE                                                                                  \
+    "{\"schema\": \"trainyard.zoo/1\", \"source\": \"a smaller one of the zoo's\","                \
+    "\"name\": \"moe-small\", \"family\": \"decoder\", \"blocks\": 2, \"features\": 32,"           \
+    "\"heads\": 4, \"kv_heads\": 2, \"experts\": 4, \"experts_per_token\": 2,"                     \
+    "\"expert_features\": 64, \"vocabulary\": 64, \"sequence\": 32, \"longest_sequence\": 32,"     \
+    "\"token_bytes\": 1, \"dataset\": \"synthetic\", \"global_batch\": 16,"                        \
+    "\"optimizer\": {\"kind\": \"adamw\", \"learning_rate\": 0.001, \"weight_decay\": 0.01,"       \
+    "\"beta1\": 0.9, \"beta2\": 0.999, \"epsilon\": 1e-08}}"
+
+typedef struct lane_shape {
+    const char *name;
+    ty_plan_dimensions dimensions;
+    uint32_t stages, element_bytes;
+} lane_shape;
+
+static ty_plan *plan_of_lanes(const char *zoo, const lane_shape *shape)
+{
+    ty_plan_options options = ty_plan_options_default();
+    ty_workload *workload = NULL;
+    ty_cluster *cluster = NULL;
+    ty_plan *plan = NULL;
+    ty_error error = {0};
+
+    options.global_batch = 16;
+    options.micro_batch_size = 4;
+    options.pipeline_stages = shape->stages;
+    options.fix_dimensions = true;
+    options.dimensions = shape->dimensions;
+    cr_assert_eq(ty_workload_open(zoo, &workload, &error), TY_OK, "%s", error.message);
+    if (shape->element_bytes > 0)
+        ty_workload_set_element_bytes(workload, shape->element_bytes);
+    cr_assert_eq(ty_cluster_open("1x dgx-h100", NULL, &cluster, &error), TY_OK, "%s",
+                 error.message);
+    cr_assert_eq(ty_plan_search(workload, cluster, NULL, &options, &plan, &error), TY_OK, "%s: %s",
+                 shape->name, error.message);
+    ty_cluster_free(cluster);
+    ty_workload_free(workload);
+    return plan;
+}
+
+/* Lanes of all kinds tell each other inside passes what the plan says, and nobody else does. */
+Test(replay, lanes_exchange_inside_passes)
+{
+    static const lane_shape shapes[] = {
+        {"tensor 2", {.tensor_parallel = 2}, 1, 0},
+        {"tensor 4 of two key heads, half", {.tensor_parallel = 4}, 1, 2},
+        {"tensor 2 along the sequence, 2 stages",
+         {.tensor_parallel = 2, .sequence_parallel = true, .recompute = TY_RECOMPUTE_FULL},
+         2,
+         0},
+        {"context 2", {.context_parallel = 2}, 1, 0},
+        {"context 4, zero 3", {.context_parallel = 4, .zero = 3}, 1, 2},
+        {"expert 2", {.expert_parallel = 2}, 1, 0},
+        {"expert 4, zero 1", {.expert_parallel = 4, .zero = 1}, 1, 0},
+        {"tensor 2, context 2, expert 2",
+         {.tensor_parallel = 2, .context_parallel = 2, .expert_parallel = 2},
+         1,
+         0},
+        {"tensor 2 along the sequence, expert 2, 2 stages",
+         {.tensor_parallel = 2, .expert_parallel = 2, .sequence_parallel = true},
+         2,
+         2},
+    };
+    char *directory = directory_make(), zoo[512];
+    ty_error error = {0};
+
+    snprintf(zoo, sizeof zoo, "%s/moe.json", directory);
+    cr_assert_eq(ty_file_write(zoo, SMALL_MOE, strlen(SMALL_MOE), &error), TY_OK, "%s",
+                 error.message);
+    for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
+        check_job(shapes[i].name, replay_of(plan_of_lanes(zoo, &shapes[i]), directory));
+    directory_remove(directory);
 }
 
 /* ---- Refusals ---------------------------------------------------------------------------- */
