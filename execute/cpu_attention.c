@@ -34,11 +34,11 @@ static attention attention_of(const ty_stage_device *stage, const cpu_node *node
     const uint64_t *a = node->layer->attributes;
     const uint64_t length = node->whole_output.dimensions[0];
     const uint64_t keys = node->layer->output.dimensions[0];
-    const uint32_t lanes = cpu_lane_count(&stage->options);
+    const uint32_t lanes = lane_count(&stage->options);
     const uint64_t heads = a[TY_HEADS] / lanes, kv_heads = a[TY_KV_HEADS] / lanes;
     const uint64_t key_columns = 2 * kv_heads * a[TY_HEAD_SIZE];
     const uint64_t project = heads * a[TY_HEAD_SIZE] + key_columns;
-    const bool gathers_keys = cpu_context_count(&stage->options) > 1;
+    const bool gathers_keys = lane_context_count(&stage->options) > 1;
 
     return (attention){
         .batch = cpu_batch(stage),
@@ -64,24 +64,24 @@ static attention attention_of(const ty_stage_device *stage, const cpu_node *node
 
 /* project [queries | keys | values][features], out [features][queries], and their biases */
 static uint32_t attention_tensors(const ty_workload *workload, uint32_t index,
-                                  cpu_tensor tensors[CPU_MAX_TENSORS])
+                                  lane_tensor tensors[CPU_MAX_TENSORS])
 {
     const uint64_t *a = workload->layers[index].attributes;
     uint64_t queries = a[TY_HEADS] * a[TY_HEAD_SIZE], keys = a[TY_KV_HEADS] * a[TY_HEAD_SIZE];
     uint64_t project = queries + 2 * keys;
 
-    tensors[PROJECT] = (cpu_tensor){.count = project * a[TY_FEATURES],
-                                    .deviation = ty_init_transformer_deviation(workload, false),
-                                    .division = CPU_BY_ROWS,
-                                    .columns = a[TY_FEATURES],
-                                    .groups = {queries, keys, keys}};
-    tensors[OUT] = (cpu_tensor){.count = a[TY_FEATURES] * queries,
-                                .deviation = ty_init_transformer_deviation(workload, true),
-                                .division = CPU_BY_COLUMNS,
-                                .columns = queries};
+    tensors[PROJECT] = (lane_tensor){.count = project * a[TY_FEATURES],
+                                     .deviation = ty_init_transformer_deviation(workload, false),
+                                     .division = LANE_BY_ROWS,
+                                     .columns = a[TY_FEATURES],
+                                     .groups = {queries, keys, keys}};
+    tensors[OUT] = (lane_tensor){.count = a[TY_FEATURES] * queries,
+                                 .deviation = ty_init_transformer_deviation(workload, true),
+                                 .division = LANE_BY_COLUMNS,
+                                 .columns = queries};
     tensors[PROJECT_BIAS] =
-        (cpu_tensor){.count = project, .division = CPU_BY_ROWS, .groups = {queries, keys, keys}};
-    tensors[OUT_BIAS] = (cpu_tensor){.count = a[TY_FEATURES], .division = CPU_BY_ROWS};
+        (lane_tensor){.count = project, .division = LANE_BY_ROWS, .groups = {queries, keys, keys}};
+    tensors[OUT_BIAS] = (lane_tensor){.count = a[TY_FEATURES], .division = LANE_BY_ROWS};
     return a[TY_HAS_BIAS] != 0 ? 4 : 2;
 }
 

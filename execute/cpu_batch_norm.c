@@ -26,12 +26,12 @@ static uint64_t rows_of(const ty_stage_device *stage, const cpu_node *node)
 
 /* gain [channels], shift [channels] */
 static uint32_t batch_norm_tensors(const ty_workload *workload, uint32_t index,
-                                   cpu_tensor tensors[CPU_MAX_TENSORS])
+                                   lane_tensor tensors[CPU_MAX_TENSORS])
 {
     uint64_t channels = workload->layers[index].attributes[TY_FEATURES];
 
-    tensors[0] = (cpu_tensor){.count = channels, .constant = 1.0f};
-    tensors[1] = (cpu_tensor){.count = channels};
+    tensors[0] = (lane_tensor){.count = channels, .constant = 1.0f};
+    tensors[1] = (lane_tensor){.count = channels};
     return 2;
 }
 

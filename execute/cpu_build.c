@@ -72,7 +72,7 @@ typedef struct lowering {
 /* ---- Parameters ---- */
 
 static uint32_t layer_tensors(const ty_workload *workload, uint32_t layer,
-                              cpu_tensor tensors[CPU_MAX_TENSORS])
+                              lane_tensor tensors[CPU_MAX_TENSORS])
 {
     const cpu_kind *kind = cpu_kind_of(workload->layers[layer].kind);
     return kind == NULL || kind->tensors == NULL ? 0 : kind->tensors(workload, layer, tensors);
@@ -99,15 +99,15 @@ static bool is_matrix_apart(const ty_stage_options *options, uint32_t layer)
            matrix_owner(options->workload, layer) == matrix_owner(options->workload, tied);
 }
 
-static uint64_t lane_count_of(const ty_stage_options *options, const cpu_tensor *tensor)
+static uint64_t lane_count_of(const ty_stage_options *options, const lane_tensor *tensor)
 {
-    return cpu_tensor_lane_count(tensor, cpu_lane_count(options));
+    return lane_tensor_count(tensor, lane_count(options));
 }
 
 /* Parameters in the layer's own slice: without a matrix that lies elsewhere. */
 static uint64_t slice_count(const ty_stage_options *options, uint32_t layer)
 {
-    cpu_tensor tensors[CPU_MAX_TENSORS] = {0};
+    lane_tensor tensors[CPU_MAX_TENSORS] = {0};
     uint32_t count = layer_tensors(options->workload, layer, tensors);
     uint64_t sum = 0;
 
@@ -124,7 +124,7 @@ static uint64_t slice_count(const ty_stage_options *options, uint32_t layer)
 static ty_status parameters_check(const ty_workload *workload, uint32_t index, ty_error *error)
 {
     const ty_layer *layer = &workload->layers[index];
-    cpu_tensor tensors[CPU_MAX_TENSORS] = {0};
+    lane_tensor tensors[CPU_MAX_TENSORS] = {0};
     uint32_t count = layer_tensors(workload, index, tensors);
     uint64_t sum = 0;
 
@@ -154,7 +154,7 @@ static uint64_t frozen_copies_before(const ty_stage_options *options, uint32_t e
     uint64_t sum = 0;
 
     for (uint32_t layer = options->first_layer; layer < end; layer++) {
-        cpu_tensor tensors[CPU_MAX_TENSORS] = {0};
+        lane_tensor tensors[CPU_MAX_TENSORS] = {0};
         if (is_frozen_copy(options, layer) && layer_tensors(options->workload, layer, tensors) > 0)
             sum += lane_count_of(options, &tensors[0]);
     }
@@ -185,7 +185,7 @@ static ty_status parameters_place(ty_stage_device *stage, ty_error *error)
     stage->layer_offsets[options->layer_count] = offset;
     stage->tied_offset = offset;
     if (options->tied_layer != TY_NO_LAYER) {
-        cpu_tensor tensors[CPU_MAX_TENSORS] = {0};
+        lane_tensor tensors[CPU_MAX_TENSORS] = {0};
         if (!is_in_stage(options, options->tied_layer) ||
             layer_tensors(options->workload, options->tied_layer, tensors) == 0)
             return ty_fail(error, TY_EINVAL,
@@ -201,7 +201,7 @@ static ty_status parameters_place(ty_stage_device *stage, ty_error *error)
 static ty_status parameters_locate(const ty_stage_device *stage, cpu_node *node, ty_error *error)
 {
     const ty_stage_options *options = &stage->options;
-    cpu_tensor tensors[CPU_MAX_TENSORS] = {0};
+    lane_tensor tensors[CPU_MAX_TENSORS] = {0};
     uint32_t layer = node->layer_index, owner = matrix_owner(options->workload, layer);
     uint32_t count = layer_tensors(options->workload, layer, tensors);
     uint64_t offset = stage->layer_offsets[layer - options->first_layer];
@@ -229,14 +229,14 @@ static ty_status parameters_locate(const ty_stage_device *stage, cpu_node *node,
 }
 
 static void tensor_fill(const ty_stage_device *stage, uint32_t layer, uint32_t t,
-                        const cpu_tensor *tensor, uint64_t offset)
+                        const lane_tensor *tensor, uint64_t offset)
 {
     const ty_lane_group *lanes = &stage->options.lanes;
     float *own = stage->parameters + offset;
-    cpu_run run;
+    lane_run run;
 
     for (uint64_t r = 0;
-         cpu_tensor_run(tensor, cpu_lane_count(&stage->options), lanes->position, r, &run); r++) {
+         lane_tensor_run(tensor, lane_count(&stage->options), lanes->position, r, &run); r++) {
         float *to = own + run.part;
         if (tensor->deviation > 0.0)
             ty_init_normal(stage->options.seed, layer, t, tensor->deviation, run.whole, run.count,
@@ -251,11 +251,11 @@ uint64_t cpu_lanes_join(const ty_stage_device *stage, uint32_t layer, bool is_ti
                         const float *parts, float *whole)
 {
     const ty_stage_options *options = &stage->options;
-    const uint32_t lanes = cpu_lane_count(options);
+    const uint32_t lanes = lane_count(options);
     const uint64_t part = is_tied ? stage->tied_count : slice_count(options, layer);
     const bool is_elsewhere =
         options->workload->layers[layer].tied_to != TY_NO_LAYER || is_matrix_apart(options, layer);
-    cpu_tensor tensors[CPU_MAX_TENSORS] = {0};
+    lane_tensor tensors[CPU_MAX_TENSORS] = {0};
     const uint32_t count = is_tied ? 1 : layer_tensors(options->workload, layer, tensors);
     uint64_t before = 0, total = 0;
 
@@ -263,7 +263,7 @@ uint64_t cpu_lanes_join(const ty_stage_device *stage, uint32_t layer, bool is_ti
         layer_tensors(options->workload, layer, tensors);
     for (uint32_t t = !is_tied && is_elsewhere ? 1 : 0; t < count; t++) {
         for (uint32_t l = 0; l < lanes && parts != NULL; l++)
-            cpu_tensor_join(&tensors[t], lanes, l, parts + l * part + before, whole + total);
+            lane_tensor_join(&tensors[t], lanes, l, parts + l * part + before, whole + total);
         before += lane_count_of(options, &tensors[t]);
         total += tensors[t].count;
     }
@@ -276,7 +276,7 @@ static void parameters_fill(const ty_stage_device *stage)
     for (uint32_t n = 0; n < stage->node_count; n++) {
         const cpu_node *node = &stage->nodes[n];
         uint32_t owner = matrix_owner(stage->options.workload, node->layer_index);
-        cpu_tensor own[CPU_MAX_TENSORS] = {0}, first[CPU_MAX_TENSORS] = {0};
+        lane_tensor own[CPU_MAX_TENSORS] = {0}, first[CPU_MAX_TENSORS] = {0};
         uint32_t count;
 
         if (node->kind->tensors == NULL)
@@ -342,9 +342,9 @@ static ty_status node_add(lowering *low, const cpu_kind *kind, uint32_t layer,
         .output = output,
     };
     node->whole_input =
-        cpu_context_shape(&stage->options, ty_layer_input_shape(low->workload, layer, 0));
-    node->whole_output = cpu_context_shape(&stage->options, &node->layer->output);
-    node->is_divided = cpu_is_divided(&stage->options, layer);
+        lane_context_shape(&stage->options, ty_layer_input_shape(low->workload, layer, 0));
+    node->whole_output = lane_context_shape(&stage->options, &node->layer->output);
+    node->is_divided = lane_divides(&stage->options, layer);
     node->is_matrix_frozen = node->layer->tied_to != TY_NO_LAYER &&
                              low->workload->layers[node->layer->tied_to].is_frozen;
     node->inputs = cpu_buffer(stage, input_count, sizeof *node->inputs);
@@ -442,7 +442,7 @@ static ty_status lower_layer(lowering *low, uint32_t index, ty_error *error)
 {
     const ty_layer *layer = &low->workload->layers[index];
     const cpu_kind *kind = cpu_kind_of(layer->kind);
-    const ty_shape shape = cpu_lane_shape(&low->stage->options, index);
+    const ty_shape shape = lane_shape(&low->stage->options, index);
     uint32_t place = place_of(low, index), output, input_count;
     uint32_t *inputs;
     cpu_layout layout = kind->layout;
@@ -516,14 +516,14 @@ static ty_status lower_input(lowering *low, ty_error *error)
     ty_status status = TY_OK;
 
     if (low->first == 0) {
-        const ty_shape batch = cpu_context_shape(&stage->options, &low->workload->input);
+        const ty_shape batch = lane_context_shape(&stage->options, &low->workload->input);
         TY_CHECK(value_add(low, &batch, CPU_PLAIN, false, &low->values[0], error), status, done);
         stage->values[0].is_kept = stage->values[0].is_gradient_kept = true;
         return TY_OK;
     }
     for (uint32_t i = 0; i < low->before_count; i++) {
         const uint32_t producer = low->before[i];
-        const ty_shape shape = cpu_lane_shape(&stage->options, producer);
+        const ty_shape shape = lane_shape(&stage->options, producer);
         TY_CHECK(value_add(low, &shape, CPU_PLAIN, low->trains[producer], &low->values[i], error),
                  status, done);
         TY_CHECK(cpu_cut_add(stage, &stage->input, producer, low->values[i], error), status, done);
@@ -698,7 +698,7 @@ static bool nodes_allocate(ty_stage_device *stage)
         whole = node->lane_floats > whole ? node->lane_floats : whole;
     }
     stage->scratch = cpu_buffer(stage, scratch, 1);
-    if (stage->scratch == NULL || cpu_lane_count(&stage->options) == 1)
+    if (stage->scratch == NULL || lane_count(&stage->options) == 1)
         return stage->scratch != NULL;
     stage->lane_whole = cpu_buffer(stage, whole, sizeof *stage->lane_whole);
     if (!stage->options.lanes.divides_sequence || cpu_batch(stage) == 1)

@@ -6,22 +6,6 @@
 
 /* ---- Parts ---- */
 
-uint32_t cpu_context_count(const ty_stage_options *options)
-{
-    return options->lanes.context_count > 1 ? options->lanes.context_count : 1;
-}
-
-/* The loss has no sequence of its own. */
-ty_shape cpu_context_shape(const ty_stage_options *options, const ty_shape *whole)
-{
-    const uint32_t lanes = cpu_context_count(options);
-    ty_shape shape = *whole;
-
-    if (shape.dimensions[0] % lanes == 0)
-        shape.dimensions[0] /= lanes;
-    return shape;
-}
-
 static cpu_token_runs runs_of(uint64_t sequence, uint32_t lanes, uint32_t lane)
 {
     cpu_token_runs runs = {.count = 1, .length = sequence};
@@ -37,25 +21,7 @@ static cpu_token_runs runs_of(uint64_t sequence, uint32_t lanes, uint32_t lane)
 
 cpu_token_runs cpu_token_runs_of(const ty_stage_options *options, uint64_t sequence)
 {
-    return runs_of(sequence, cpu_context_count(options), options->lanes.context_position);
-}
-
-/* Batches that are not along the sequence have no tokens to be divided. */
-ty_status cpu_context_check(const ty_stage_options *options, ty_error *error)
-{
-    const uint32_t lanes = cpu_context_count(options);
-    const ty_shape *batch = &options->workload->input;
-    ty_status status = ty_context_check(options->workload, lanes, error);
-
-    if (status == TY_OK && lanes > 1 &&
-        (batch->dimension_count > 2 ||
-         batch->dimensions[0] != options->workload->tokens_per_sample))
-        return ty_fail(error, TY_EUNSUPPORTED,
-                       "%s: found samples whose first dimension is %llu among %u context lanes, "
-                       "expected one of %llu tokens",
-                       options->workload->name, (unsigned long long)batch->dimensions[0], lanes,
-                       (unsigned long long)options->workload->tokens_per_sample);
-    return status;
+    return runs_of(sequence, lane_context_count(options), options->lanes.context_position);
 }
 
 /* ---- Exchanges ---- */
@@ -64,7 +30,7 @@ ty_status cpu_context_check(const ty_stage_options *options, ty_error *error)
 static void pieces_copy(const ty_stage_device *stage, const cpu_context_rows *rows, bool to_whole,
                         float *pieces, float *whole)
 {
-    const uint32_t lanes = cpu_context_count(&stage->options);
+    const uint32_t lanes = lane_context_count(&stage->options);
 
     for (uint32_t l = 0; l < lanes; l++) {
         const cpu_token_runs runs = runs_of(rows->sequence, lanes, l);
@@ -91,7 +57,7 @@ static ty_status exchange(ty_stage_device *stage, ty_collective_kind kind, uint6
 
 static uint64_t own_rows(const ty_stage_device *stage, const cpu_context_rows *rows)
 {
-    return cpu_batch(stage) * rows->sequence / cpu_context_count(&stage->options);
+    return cpu_batch(stage) * rows->sequence / lane_context_count(&stage->options);
 }
 
 ty_status cpu_context_gather(ty_stage_device *stage, const cpu_context_rows *rows, const float *own,
@@ -112,7 +78,7 @@ ty_status cpu_context_gather(ty_stage_device *stage, const cpu_context_rows *row
 ty_status cpu_context_scatter(ty_stage_device *stage, const cpu_context_rows *rows, float *whole,
                               float *pieces, float *own, ty_error *error)
 {
-    const uint32_t lanes = cpu_context_count(&stage->options);
+    const uint32_t lanes = lane_context_count(&stage->options);
     const uint64_t count = own_rows(stage, rows);
     const float *from = pieces + stage->options.lanes.context_position * count * rows->columns;
     ty_status status;

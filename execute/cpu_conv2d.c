@@ -3,16 +3,16 @@
 
 /* weight [out][in / groups][height][width], bias [out] */
 static uint32_t conv2d_tensors(const ty_workload *workload, uint32_t index,
-                               cpu_tensor tensors[CPU_MAX_TENSORS])
+                               lane_tensor tensors[CPU_MAX_TENSORS])
 {
     const uint64_t *a = workload->layers[index].attributes;
     uint64_t fan_in = a[TY_IN_CHANNELS] / a[TY_GROUPS] * a[TY_KERNEL_HEIGHT] * a[TY_KERNEL_WIDTH];
 
-    tensors[0] = (cpu_tensor){
+    tensors[0] = (lane_tensor){
         .count = a[TY_OUT_CHANNELS] * fan_in,
         .deviation = ty_init_deviation(workload, fan_in),
     };
-    tensors[1] = (cpu_tensor){.count = a[TY_OUT_CHANNELS]};
+    tensors[1] = (lane_tensor){.count = a[TY_OUT_CHANNELS]};
     return a[TY_HAS_BIAS] != 0 ? 2 : 1;
 }
 

@@ -6,19 +6,19 @@
 
 /* table [vocabulary][features], positions [positions][features] */
 static uint32_t embedding_tensors(const ty_workload *workload, uint32_t index,
-                                  cpu_tensor tensors[CPU_MAX_TENSORS])
+                                  lane_tensor tensors[CPU_MAX_TENSORS])
 {
     const uint64_t *a = workload->layers[index].attributes;
     double deviation = ty_init_transformer_deviation(workload, false);
 
-    tensors[0] = (cpu_tensor){.count = a[TY_VOCABULARY] * a[TY_FEATURES],
-                              .deviation = deviation,
-                              .division = CPU_BY_ROWS,
-                              .columns = a[TY_FEATURES]};
-    tensors[1] = (cpu_tensor){.count = a[TY_POSITIONS] * a[TY_FEATURES],
-                              .deviation = deviation,
-                              .division = CPU_BY_COLUMNS,
-                              .columns = a[TY_FEATURES]};
+    tensors[0] = (lane_tensor){.count = a[TY_VOCABULARY] * a[TY_FEATURES],
+                               .deviation = deviation,
+                               .division = LANE_BY_ROWS,
+                               .columns = a[TY_FEATURES]};
+    tensors[1] = (lane_tensor){.count = a[TY_POSITIONS] * a[TY_FEATURES],
+                               .deviation = deviation,
+                               .division = LANE_BY_COLUMNS,
+                               .columns = a[TY_FEATURES]};
     return a[TY_POSITIONS] > 0 ? 2 : 1;
 }
 
@@ -26,14 +26,14 @@ static uint32_t embedding_tensors(const ty_workload *workload, uint32_t index,
 typedef struct part {
     uint64_t features, length, rows; /* length: tokens of a sample */
     cpu_token_runs runs;
-    cpu_range words, position_features;
+    lane_range words, position_features;
     uint64_t table_rows, position_stride; /* of its tensors */
 } part;
 
 static part part_of(const ty_stage_device *stage, const cpu_node *node)
 {
     const uint64_t *a = node->layer->attributes;
-    const uint32_t lanes = cpu_lane_count(&stage->options), lane = stage->options.lanes.position;
+    const uint32_t lanes = lane_count(&stage->options), lane = stage->options.lanes.position;
     const uint64_t length = stage->values[0].shape.dimensions[0];
 
     return (part){
@@ -41,10 +41,10 @@ static part part_of(const ty_stage_device *stage, const cpu_node *node)
         .length = length,
         .rows = cpu_batch(stage) * length,
         .runs = cpu_token_runs_of(&stage->options, stage->options.workload->input.dimensions[0]),
-        .words = cpu_lane_range(a[TY_VOCABULARY], lanes, lane),
-        .position_features = cpu_lane_range(a[TY_FEATURES], lanes, lane),
-        .table_rows = cpu_lane_part(a[TY_VOCABULARY], lanes),
-        .position_stride = cpu_lane_part(a[TY_FEATURES], lanes),
+        .words = lane_range_of(a[TY_VOCABULARY], lanes, lane),
+        .position_features = lane_range_of(a[TY_FEATURES], lanes, lane),
+        .table_rows = lane_part(a[TY_VOCABULARY], lanes),
+        .position_stride = lane_part(a[TY_FEATURES], lanes),
     };
 }
 

@@ -1,150 +1,7 @@
-/* What a lane of a tensor parallel rank has of a layer, and what it tells the others. */
+/* What the lanes of a tensor parallel rank tell each other. */
 #include "cpu_layer.h"
 
 #include <string.h>
-
-/* ---- Parts ---- */
-
-uint32_t cpu_lane_count(const ty_stage_options *options)
-{
-    return options->lanes.count > 1 ? options->lanes.count : 1;
-}
-
-cpu_range cpu_lane_range(uint64_t count, uint32_t lanes, uint32_t lane)
-{
-    const uint64_t part = cpu_lane_part(count, lanes), first = part * lane;
-
-    if (first >= count)
-        return (cpu_range){count, 0};
-    return (cpu_range){first, count - first < part ? count - first : part};
-}
-
-static bool is_weights_divided(const ty_workload *workload, uint32_t layer)
-{
-    const ty_tensor_split split = ty_layer_tensor_split(workload, layer);
-
-    return split == TY_SPLIT_HEADS || split == TY_SPLIT_HIDDEN || split == TY_SPLIT_VOCABULARY;
-}
-
-bool cpu_is_divided(const ty_stage_options *options, uint32_t layer)
-{
-    return cpu_lane_count(options) > 1 && is_weights_divided(options->workload, layer);
-}
-
-static bool is_along_sequence(const ty_workload *workload, const ty_shape *shape)
-{
-    return shape->dimension_count == 2 && shape->dimensions[0] == workload->tokens_per_sample;
-}
-
-ty_shape cpu_lane_shape(const ty_stage_options *options, uint32_t layer)
-{
-    const ty_workload *workload = options->workload;
-    const uint32_t lanes = cpu_lane_count(options);
-    const ty_shape *whole = &workload->layers[layer].output;
-    ty_shape shape = cpu_context_shape(options, whole);
-
-    if (lanes == 1)
-        return shape;
-    if (workload->layers[layer].kind == TY_LAYER_LINEAR && cpu_is_divided(options, layer))
-        shape.dimensions[shape.dimension_count - 1] =
-            cpu_lane_part(shape.dimensions[shape.dimension_count - 1], lanes);
-    else if (options->lanes.divides_sequence && is_along_sequence(workload, whole))
-        shape.dimensions[0] /= lanes;
-    return shape;
-}
-
-/* ---- Tensors ---- */
-
-static uint64_t columns_of(const cpu_tensor *tensor)
-{
-    return tensor->columns > 0 ? tensor->columns : 1;
-}
-
-/* Rows that are divided by themselves: `group` of them, or all. */
-static uint64_t group_rows(const cpu_tensor *tensor, uint32_t group)
-{
-    if (tensor->groups[0] == 0)
-        return group == 0 ? tensor->count / columns_of(tensor) : 0;
-    return group < CPU_MAX_GROUPS ? tensor->groups[group] : 0;
-}
-
-uint64_t cpu_tensor_lane_count(const cpu_tensor *tensor, uint32_t lanes)
-{
-    uint64_t rows = 0;
-
-    if (lanes == 1 || tensor->division == CPU_UNDIVIDED)
-        return tensor->count;
-    if (tensor->division == CPU_BY_COLUMNS)
-        return tensor->count / columns_of(tensor) * cpu_lane_part(columns_of(tensor), lanes);
-    for (uint32_t g = 0; group_rows(tensor, g) > 0; g++)
-        rows += cpu_lane_part(group_rows(tensor, g), lanes);
-    return rows * columns_of(tensor);
-}
-
-static bool row_run(const cpu_tensor *tensor, uint32_t lanes, uint32_t lane, uint64_t index,
-                    cpu_run *out)
-{
-    const uint64_t columns = columns_of(tensor);
-    uint64_t before = 0, part = 0;
-    cpu_range rows;
-
-    if (index >= CPU_MAX_GROUPS || group_rows(tensor, (uint32_t)index) == 0)
-        return false;
-    for (uint32_t g = 0; g < index; g++) {
-        before += group_rows(tensor, g);
-        part += cpu_lane_part(group_rows(tensor, g), lanes);
-    }
-    rows = cpu_lane_range(group_rows(tensor, (uint32_t)index), lanes, lane);
-    *out = (cpu_run){(before + rows.first) * columns, part * columns, rows.count * columns};
-    return true;
-}
-
-static bool column_run(const cpu_tensor *tensor, uint32_t lanes, uint32_t lane, uint64_t row,
-                       cpu_run *out)
-{
-    const uint64_t columns = columns_of(tensor);
-    const cpu_range own = cpu_lane_range(columns, lanes, lane);
-
-    if (row >= tensor->count / columns)
-        return false;
-    *out = (cpu_run){row * columns + own.first, row * cpu_lane_part(columns, lanes), own.count};
-    return true;
-}
-
-bool cpu_tensor_run(const cpu_tensor *tensor, uint32_t lanes, uint32_t lane, uint64_t index,
-                    cpu_run *out)
-{
-    if (lanes > 1 && tensor->division == CPU_BY_ROWS)
-        return row_run(tensor, lanes, lane, index, out);
-    if (lanes > 1 && tensor->division == CPU_BY_COLUMNS)
-        return column_run(tensor, lanes, lane, index, out);
-    *out = (cpu_run){0, 0, tensor->count};
-    return index == 0;
-}
-
-void cpu_tensor_join(const cpu_tensor *tensor, uint32_t lanes, uint32_t lane, const float *part,
-                     float *whole)
-{
-    cpu_run run;
-
-    for (uint64_t i = 0; cpu_tensor_run(tensor, lanes, lane, i, &run); i++)
-        memcpy(whole + run.whole, part + run.part, run.count * sizeof *whole);
-}
-
-ty_status cpu_lanes_check(const ty_stage_options *options, ty_error *error)
-{
-    const uint32_t lanes = cpu_lane_count(options);
-    const uint32_t parts = lanes * cpu_context_count(options);
-    const ty_status status = cpu_context_check(options, error);
-
-    if (status != TY_OK)
-        return status;
-    return ty_tensor_run_check(options->workload, lanes,
-                               options->lanes.divides_sequence ? parts : 1, options->first_layer,
-                               options->layer_count, error);
-}
-
-/* ---- Exchanges ---- */
 
 static ty_status exchange(ty_stage_device *stage, ty_collective_kind kind, bool is_maximum,
                           uint64_t count, float *data, ty_error *error)
@@ -171,7 +28,7 @@ typedef struct pieces {
 
 static pieces pieces_of(const ty_stage_device *stage, const ty_shape *whole)
 {
-    const uint64_t lanes = cpu_lane_count(&stage->options);
+    const uint64_t lanes = lane_count(&stage->options);
 
     return (pieces){cpu_batch(stage), lanes, ty_shape_elements(whole) / lanes};
 }
@@ -229,7 +86,7 @@ ty_status cpu_lanes_sum(ty_stage_device *stage, const ty_shape *shape, float *su
     const uint64_t count = ty_shape_elements(shape) * cpu_batch(stage);
     ty_status status;
 
-    if (cpu_lane_count(&stage->options) == 1)
+    if (lane_count(&stage->options) == 1)
         return TY_OK; /* it is there */
     if (stage->options.lanes.divides_sequence)
         return sum_scattered(stage, shape, summand, adds, to, error);
@@ -311,8 +168,8 @@ ty_status cpu_input_product_backward(ty_stage_device *stage, const cpu_node *nod
 void cpu_add_lane_bias(const ty_stage_device *stage, uint64_t rows, uint64_t columns,
                        const float *bias, float *y)
 {
-    const cpu_range own =
-        cpu_lane_range(columns, cpu_lane_count(&stage->options), stage->options.lanes.position);
+    const lane_range own =
+        lane_range_of(columns, lane_count(&stage->options), stage->options.lanes.position);
 
     if (own.count == columns) {
         cpu_add_bias(rows, columns, bias, y);
@@ -326,8 +183,8 @@ void cpu_add_lane_bias(const ty_stage_device *stage, uint64_t rows, uint64_t col
 void cpu_lane_bias_gradient(const ty_stage_device *stage, uint64_t rows, uint64_t columns,
                             const float *dy, bool adds, float *sums)
 {
-    const cpu_range own =
-        cpu_lane_range(columns, cpu_lane_count(&stage->options), stage->options.lanes.position);
+    const lane_range own =
+        lane_range_of(columns, lane_count(&stage->options), stage->options.lanes.position);
 
     if (own.count == columns) {
         cpu_column_sums(rows, columns, dy, adds, sums);

@@ -27,23 +27,10 @@
 #include "device.h"
 #include "dnnl_wrap.h"
 #include "init.h"
+#include "lane_parts.h"
 
 #define CPU_MAX_TENSORS 4
 #define CPU_NONE UINT32_MAX
-
-typedef enum cpu_division { CPU_UNDIVIDED, CPU_BY_ROWS, CPU_BY_COLUMNS } cpu_division;
-#define CPU_MAX_GROUPS 3
-
-/* One parameter tensor of a layer, whole, how it starts, and how lanes divide it. */
-typedef struct cpu_tensor {
-    uint64_t count;
-    double deviation; /* of a normal distribution; 0: all elements are `constant` */
-    float constant;
-    cpu_division division;
-    uint64_t columns;                /* of a matrix; 0: 1 */
-    uint64_t groups[CPU_MAX_GROUPS]; /* rows that are divided each by themselves, up to a 0; none:
-                                        all together */
-} cpu_tensor;
 
 typedef enum cpu_layout {
     CPU_PLAIN,         /* [B,C,H,W], as in the workload */
@@ -117,7 +104,7 @@ struct cpu_kind {
     ty_status (*supports)(const ty_workload *workload, uint32_t layer, ty_error *error);
     /** Fills `tensors`, returns how many. A matrix that can be tied is the first. NULL: none. */
     uint32_t (*tensors)(const ty_workload *workload, uint32_t layer,
-                        cpu_tensor tensors[CPU_MAX_TENSORS]);
+                        lane_tensor tensors[CPU_MAX_TENSORS]);
     cpu_layout layout; /* of inputs and output */
     bool fuses_relu;   /* heeds has_relu */
     bool reads_output; /* backward reads the output, so that nobody may overwrite it */
@@ -257,39 +244,6 @@ static inline uint64_t cpu_rows(const cpu_value *value)
 
 /* ---- Lanes (cpu_lanes.c) ---- */
 
-typedef struct cpu_range {
-    uint64_t first, count;
-} cpu_range;
-uint32_t cpu_lane_count(const ty_stage_options *options); /* at least 1 */
-/** How much of `count` each lane has room for. */
-static inline uint64_t cpu_lane_part(uint64_t count, uint32_t lanes)
-{
-    return (count + lanes - 1) / lanes;
-}
-/** What a lane really has of it. */
-cpu_range cpu_lane_range(uint64_t count, uint32_t lanes, uint32_t lane);
-/** What this context lane has of something along the sequence, [T] or [T, D]. */
-ty_shape cpu_context_shape(const ty_stage_options *options, const ty_shape *whole);
-/** Whether lanes have parts of the layer's parameters. */
-bool cpu_is_divided(const ty_stage_options *options, uint32_t layer);
-/** Shape per sample of what this lane has of a layer's output. */
-ty_shape cpu_lane_shape(const ty_stage_options *options, uint32_t layer);
-/** Whether the stage's layers can be divided as asked; else TY_EUNSUPPORTED naming the layer. */
-ty_status cpu_lanes_check(const ty_stage_options *options, ty_error *error) TY_MUST_CHECK;
-
-/** Elements of a tensor on each lane. */
-uint64_t cpu_tensor_lane_count(const cpu_tensor *tensor, uint32_t lanes);
-/** A run of elements that lie together in the whole tensor and in a lane's part of it. */
-typedef struct cpu_run {
-    uint64_t whole, part, count; /* starts, and length */
-} cpu_run;
-/** The index-th run of a lane's part; false behind the last one. */
-bool cpu_tensor_run(const cpu_tensor *tensor, uint32_t lanes, uint32_t lane, uint64_t index,
-                    cpu_run *out);
-/** A lane's part into its place in the whole. */
-void cpu_tensor_join(const cpu_tensor *tensor, uint32_t lanes, uint32_t lane, const float *part,
-                     float *whole);
-
 /** Sum, or the largest, over the lanes, in place. */
 ty_status cpu_lanes_all_reduce(ty_stage_device *stage, bool is_maximum, uint64_t count, float *data,
                                ty_error *error) TY_MUST_CHECK;
@@ -346,7 +300,6 @@ void cpu_lane_bias_gradient(const ty_stage_device *stage, uint64_t rows, uint64_
 
 /* ---- Context lanes (cpu_context.c) ---- */
 
-uint32_t cpu_context_count(const ty_stage_options *options); /* at least 1 */
 /** Which tokens of a sequence this lane has: `count` runs of `length`, at the places `starts`. */
 typedef struct cpu_token_runs {
     uint32_t count;
@@ -358,8 +311,6 @@ static inline uint64_t cpu_token_place(const cpu_token_runs *runs, uint64_t toke
 {
     return runs->starts[token / runs->length] + token % runs->length;
 }
-/** Whether the stage's layers can be divided as asked; else the status says why. */
-ty_status cpu_context_check(const ty_stage_options *options, ty_error *error) TY_MUST_CHECK;
 
 /** Rows of all sequences of a micro-batch, [B][sequence][columns]; a lane's own rows, [B][T /
  * lanes][columns], lie `stride` floats apart. `pieces` has room for the whole, too. */

@@ -11,25 +11,25 @@ static uint64_t in_features(const ty_layer *layer)
 static uint64_t out_features(const ty_stage_device *stage, const cpu_node *node)
 {
     const uint64_t out = node->layer->attributes[TY_OUT_FEATURES];
-    return node->is_divided ? cpu_lane_part(out, cpu_lane_count(&stage->options)) : out;
+    return node->is_divided ? lane_part(out, lane_count(&stage->options)) : out;
 }
 
 /* weight [out][in], bias [out] */
 static uint32_t linear_tensors(const ty_workload *workload, uint32_t index,
-                               cpu_tensor tensors[CPU_MAX_TENSORS])
+                               lane_tensor tensors[CPU_MAX_TENSORS])
 {
     const ty_layer *layer = &workload->layers[index];
     const uint64_t out = layer->attributes[TY_OUT_FEATURES];
     const bool is_of_words = ty_layer_tensor_split(workload, index) == TY_SPLIT_VOCABULARY;
-    const cpu_division division = is_of_words ? CPU_BY_ROWS : CPU_UNDIVIDED;
+    const lane_division division = is_of_words ? LANE_BY_ROWS : LANE_UNDIVIDED;
 
-    tensors[0] = (cpu_tensor){
+    tensors[0] = (lane_tensor){
         .count = in_features(layer) * out,
         .deviation = ty_init_deviation(workload, in_features(layer)),
         .division = division,
         .columns = in_features(layer),
     };
-    tensors[1] = (cpu_tensor){.count = out, .division = division};
+    tensors[1] = (lane_tensor){.count = out, .division = division};
     return layer->attributes[TY_HAS_BIAS] != 0 ? 2 : 1;
 }
 

@@ -39,7 +39,7 @@ static const cpu_value *logits_of(const ty_stage_device *stage, const cpu_node *
 /* The scores of a row that this lane has, of as many as there are; `stride` with what is padded. */
 typedef struct scores {
     uint64_t rows, classes, stride;
-    cpu_range own;
+    lane_range own;
 } scores;
 
 static scores scores_of(const ty_stage_device *stage, const cpu_node *node)
@@ -47,13 +47,13 @@ static scores scores_of(const ty_stage_device *stage, const cpu_node *node)
     const cpu_value *logits = logits_of(stage, node);
     const ty_shape *whole = &node->whole_input;
     const uint64_t classes = whole->dimensions[whole->dimension_count - 1];
-    const uint32_t lanes = node->is_divided ? cpu_lane_count(&stage->options) : 1;
+    const uint32_t lanes = node->is_divided ? lane_count(&stage->options) : 1;
 
     return (scores){
         .rows = cpu_rows(logits),
         .classes = classes,
         .stride = logits->shape.dimensions[logits->shape.dimension_count - 1],
-        .own = cpu_lane_range(classes, lanes, lanes > 1 ? stage->options.lanes.position : 0),
+        .own = lane_range_of(classes, lanes, lanes > 1 ? stage->options.lanes.position : 0),
     };
 }
 

@@ -33,16 +33,16 @@ static lstm lstm_of(const ty_stage_device *stage, const cpu_node *node)
 
 /* input [gates][in], state [gates][hidden], and a bias of each */
 static uint32_t lstm_tensors(const ty_workload *workload, uint32_t index,
-                             cpu_tensor tensors[CPU_MAX_TENSORS])
+                             lane_tensor tensors[CPU_MAX_TENSORS])
 {
     const uint64_t *a = workload->layers[index].attributes;
     const uint64_t hidden = a[TY_HIDDEN_FEATURES];
     const double deviation = ty_init_deviation(workload, hidden);
 
     tensors[INPUT] =
-        (cpu_tensor){.count = GATES * hidden * a[TY_IN_FEATURES], .deviation = deviation};
-    tensors[STATE] = (cpu_tensor){.count = GATES * hidden * hidden, .deviation = deviation};
-    tensors[INPUT_BIAS] = tensors[STATE_BIAS] = (cpu_tensor){.count = GATES * hidden};
+        (lane_tensor){.count = GATES * hidden * a[TY_IN_FEATURES], .deviation = deviation};
+    tensors[STATE] = (lane_tensor){.count = GATES * hidden * hidden, .deviation = deviation};
+    tensors[INPUT_BIAS] = tensors[STATE_BIAS] = (lane_tensor){.count = GATES * hidden};
     return a[TY_HAS_BIAS] != 0 ? 4 : 2;
 }
 

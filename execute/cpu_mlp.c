@@ -16,7 +16,7 @@ typedef struct mlp {
 static mlp mlp_of(const ty_stage_device *stage, const cpu_node *node)
 {
     const uint64_t *a = node->layer->attributes;
-    const uint64_t hidden = a[TY_HIDDEN_FEATURES] / cpu_lane_count(&stage->options);
+    const uint64_t hidden = a[TY_HIDDEN_FEATURES] / lane_count(&stage->options);
     bool is_gated = a[TY_IS_GATED] != 0;
 
     return (mlp){
@@ -32,25 +32,25 @@ static mlp mlp_of(const ty_stage_device *stage, const cpu_node *node)
 /* up [hidden or 2 hidden][features], down [features][hidden], and their biases. The gate is the
  * first half of the rows of up. */
 static uint32_t mlp_tensors(const ty_workload *workload, uint32_t index,
-                            cpu_tensor tensors[CPU_MAX_TENSORS])
+                            lane_tensor tensors[CPU_MAX_TENSORS])
 {
     const uint64_t *a = workload->layers[index].attributes;
     uint64_t hidden = a[TY_HIDDEN_FEATURES], up = hidden * (a[TY_IS_GATED] != 0 ? 2 : 1);
 
     uint64_t values = up - hidden; /* rows behind the gate's */
 
-    tensors[UP] = (cpu_tensor){.count = up * a[TY_FEATURES],
-                               .deviation = ty_init_transformer_deviation(workload, false),
-                               .division = CPU_BY_ROWS,
-                               .columns = a[TY_FEATURES],
-                               .groups = {hidden, values}};
-    tensors[DOWN] = (cpu_tensor){.count = a[TY_FEATURES] * hidden,
-                                 .deviation = ty_init_transformer_deviation(workload, true),
-                                 .division = CPU_BY_COLUMNS,
-                                 .columns = hidden};
+    tensors[UP] = (lane_tensor){.count = up * a[TY_FEATURES],
+                                .deviation = ty_init_transformer_deviation(workload, false),
+                                .division = LANE_BY_ROWS,
+                                .columns = a[TY_FEATURES],
+                                .groups = {hidden, values}};
+    tensors[DOWN] = (lane_tensor){.count = a[TY_FEATURES] * hidden,
+                                  .deviation = ty_init_transformer_deviation(workload, true),
+                                  .division = LANE_BY_COLUMNS,
+                                  .columns = hidden};
     tensors[UP_BIAS] =
-        (cpu_tensor){.count = up, .division = CPU_BY_ROWS, .groups = {hidden, values}};
-    tensors[DOWN_BIAS] = (cpu_tensor){.count = a[TY_FEATURES], .division = CPU_BY_ROWS};
+        (lane_tensor){.count = up, .division = LANE_BY_ROWS, .groups = {hidden, values}};
+    tensors[DOWN_BIAS] = (lane_tensor){.count = a[TY_FEATURES], .division = LANE_BY_ROWS};
     return a[TY_HAS_BIAS] != 0 ? 4 : 2;
 }
 

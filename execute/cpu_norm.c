@@ -7,17 +7,17 @@
 
 /* gain [features] and, for layer norm, shift [features] */
 static uint32_t layer_norm_tensors(const ty_workload *workload, uint32_t index,
-                                   cpu_tensor tensors[CPU_MAX_TENSORS])
+                                   lane_tensor tensors[CPU_MAX_TENSORS])
 {
     uint64_t features = workload->layers[index].attributes[TY_FEATURES];
 
-    tensors[0] = (cpu_tensor){.count = features, .constant = 1.0f};
-    tensors[1] = (cpu_tensor){.count = features};
+    tensors[0] = (lane_tensor){.count = features, .constant = 1.0f};
+    tensors[1] = (lane_tensor){.count = features};
     return 2;
 }
 
 static uint32_t rms_norm_tensors(const ty_workload *workload, uint32_t index,
-                                 cpu_tensor tensors[CPU_MAX_TENSORS])
+                                 lane_tensor tensors[CPU_MAX_TENSORS])
 {
     layer_norm_tensors(workload, index, tensors);
     return 1;

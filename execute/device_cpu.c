@@ -70,7 +70,7 @@ static ty_status options_check(const ty_stage_options *options, ty_error *error)
                        "found %u samples per micro-batch in %u slots, expected at least 1 of each",
                        (unsigned)options->micro_batch_size, (unsigned)options->slots);
     status = cpu_supports(workload, options->first_layer, options->layer_count, error);
-    return status == TY_OK ? cpu_lanes_check(options, error) : status;
+    return status == TY_OK ? lanes_check(options, error) : status;
 }
 
 static void cpu_close(ty_stage_device *stage)

@@ -1,4 +1,4 @@
-/* What a lane of a tensor parallel rank has of a layer. */
+/* What a lane of a rank has of a layer. */
 #include "lane_parts.h"
 
 #include <string.h>
@@ -31,6 +31,22 @@ bool lane_divides(const ty_stage_options *options, uint32_t layer)
     return lane_count(options) > 1 && is_weights_divided(options->workload, layer);
 }
 
+uint32_t lane_context_count(const ty_stage_options *options)
+{
+    return options->lanes.context_count > 1 ? options->lanes.context_count : 1;
+}
+
+/* The loss has no sequence of its own. */
+ty_shape lane_context_shape(const ty_stage_options *options, const ty_shape *whole)
+{
+    const uint32_t lanes = lane_context_count(options);
+    ty_shape shape = *whole;
+
+    if (shape.dimensions[0] % lanes == 0)
+        shape.dimensions[0] /= lanes;
+    return shape;
+}
+
 static bool is_along_sequence(const ty_workload *workload, const ty_shape *shape)
 {
     return shape->dimension_count == 2 && shape->dimensions[0] == workload->tokens_per_sample;
@@ -40,14 +56,15 @@ ty_shape lane_shape(const ty_stage_options *options, uint32_t layer)
 {
     const ty_workload *workload = options->workload;
     const uint32_t lanes = lane_count(options);
-    ty_shape shape = workload->layers[layer].output;
+    const ty_shape *whole = &workload->layers[layer].output;
+    ty_shape shape = lane_context_shape(options, whole);
 
     if (lanes == 1)
         return shape;
     if (workload->layers[layer].kind == TY_LAYER_LINEAR && lane_divides(options, layer))
         shape.dimensions[shape.dimension_count - 1] =
             lane_part(shape.dimensions[shape.dimension_count - 1], lanes);
-    else if (options->lanes.divides_sequence && is_along_sequence(workload, &shape))
+    else if (options->lanes.divides_sequence && is_along_sequence(workload, whole))
         shape.dimensions[0] /= lanes;
     return shape;
 }
@@ -130,11 +147,33 @@ void lane_tensor_join(const lane_tensor *tensor, uint32_t lanes, uint32_t lane, 
         memcpy(whole + run.whole, part + run.part, run.count * sizeof *whole);
 }
 
+/* Batches that are not along the sequence have no tokens to be divided. */
+static ty_status context_check(const ty_stage_options *options, ty_error *error)
+{
+    const uint32_t lanes = lane_context_count(options);
+    const ty_shape *batch = &options->workload->input;
+    ty_status status = ty_context_check(options->workload, lanes, error);
+
+    if (status == TY_OK && lanes > 1 &&
+        (batch->dimension_count > 2 ||
+         batch->dimensions[0] != options->workload->tokens_per_sample))
+        return ty_fail(error, TY_EUNSUPPORTED,
+                       "%s: found samples whose first dimension is %llu among %u context lanes, "
+                       "expected one of %llu tokens",
+                       options->workload->name, (unsigned long long)batch->dimensions[0], lanes,
+                       (unsigned long long)options->workload->tokens_per_sample);
+    return status;
+}
+
 ty_status lanes_check(const ty_stage_options *options, ty_error *error)
 {
     const uint32_t lanes = lane_count(options);
+    const uint32_t parts = lanes * lane_context_count(options);
+    const ty_status status = context_check(options, error);
 
+    if (status != TY_OK)
+        return status;
     return ty_tensor_run_check(options->workload, lanes,
-                               options->lanes.divides_sequence ? lanes : 1, options->first_layer,
+                               options->lanes.divides_sequence ? parts : 1, options->first_layer,
                                options->layer_count, error);
 }

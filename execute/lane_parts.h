@@ -1,6 +1,6 @@
 /**
  * @file lane_parts.h
- * What a lane of a tensor parallel rank has of layers and of their parameter tensors: the rules of
+ * What a lane of a rank has of layers and of their parameter tensors: the rules of
  * ty_lane_group (device.h), the same on every backend. Internal to execute/.
  *
  * Of n rows, columns or words a lane has those from ceil(n / lanes) * lane on, at most
@@ -43,6 +43,10 @@ static inline uint64_t lane_part(uint64_t count, uint32_t lanes)
 }
 /** What a lane really has of it. */
 lane_range lane_range_of(uint64_t count, uint32_t lanes, uint32_t lane);
+
+uint32_t lane_context_count(const ty_stage_options *options); /* at least 1 */
+/** What this context lane has of something along the sequence, [T] or [T, D]. */
+ty_shape lane_context_shape(const ty_stage_options *options, const ty_shape *whole);
 
 /** Whether lanes, of which there are several, have parts of the layer's parameters. */
 bool lane_divides(const ty_stage_options *options, uint32_t layer);

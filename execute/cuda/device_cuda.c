@@ -55,6 +55,8 @@ static ty_status options_check(const ty_stage_options *options, ty_error *error)
         return ty_fail(error, TY_EINVAL,
                        "found %u samples per micro-batch in %u slots, expected at least 1 of each",
                        (unsigned)options->micro_batch_size, (unsigned)options->slots);
+    if (lane_context_count(options) > 1)
+        return ty_fail(error, TY_EUNSUPPORTED, "the cuda backend has no context lanes");
     status = cuda_supports(workload, options->first_layer, options->layer_count, error);
     return status == TY_OK ? lanes_check(options, error) : status;
 }
