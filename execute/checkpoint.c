@@ -33,10 +33,12 @@ typedef struct section_header {
 typedef struct section {
     void *data;
     uint64_t bytes;
-    bool is_weights; /* floats that must be finite */
+    bool is_weights;         /* floats that must be finite */
+    ty_stage_device *device; /* whose memory it is; NULL: the host's */
 } section;
 
 typedef struct sections {
+    const ty_device_memory *memory; /* of sections on a device */
     section *items;
     uint32_t count, capacity;
     bool has_failed;
@@ -44,7 +46,8 @@ typedef struct sections {
 
 /* ---- What the state is ------------------------------------------------------------------- */
 
-static void add(sections *s, void *data, uint64_t bytes, bool is_weights)
+static void add_on(sections *s, ty_stage_device *device, void *data, uint64_t bytes,
+                   bool is_weights)
 {
     if (s->count == s->capacity) {
         uint32_t capacity = s->capacity == 0 ? 64 : 2 * s->capacity;
@@ -57,7 +60,14 @@ static void add(sections *s, void *data, uint64_t bytes, bool is_weights)
         s->capacity = capacity;
     }
     if (bytes > 0)
-        s->items[s->count++] = (section){data, bytes, is_weights};
+        s->items[s->count++] =
+            (section){data, bytes, is_weights, s->memory != NULL ? device : NULL};
+}
+
+/* Of the host. */
+static void add(sections *s, void *data, uint64_t bytes)
+{
+    add_on(s, NULL, data, bytes, false);
 }
 
 /* Parameters [start, end) of one stage: all sets of weights, and optimizer state. */
@@ -65,81 +75,121 @@ static void add_range(sections *s, ty_interpreter *in, const held_stage *held, u
                       uint64_t end)
 {
     const ty_device_backend *backend = in->options.backend;
+    const uint64_t state_bytes = (end - start) * in->state_count * sizeof(float);
     uint32_t v;
 
     for (v = 0; v < held->version_count; v++) {
         if (held->version_count > 1)
             backend->select(held->device, v);
-        add(s, backend->parameters(held->device) + start, (end - start) * sizeof(float), true);
+        add_on(s, held->device, backend->parameters(held->device) + start,
+               (end - start) * sizeof(float), true);
     }
     if (held->version_count > 1)
         backend->select(held->device, in->controls_done % held->version_count);
-    add(s, held->optimizer_state + start * in->state_count,
-        (end - start) * in->state_count * sizeof(float), false);
+    if (in->memory == NULL)
+        add(s, held->optimizer_state + start * in->state_count, state_bytes);
+    else if (state_bytes > 0)
+        add_on(s, held->device, in->memory->state(held->device, start), state_bytes, false);
 }
 
-/* All of a stage but the others' shares of its sharded buckets, which come last layer first. */
+/* All of a stage but the others' shares of its sharded buckets. */
 static void add_held(sections *s, ty_interpreter *in, const held_stage *held)
 {
-    uint64_t start = 0, count = in->options.backend->parameter_count(held->device);
-    uint32_t b;
+    ty_parameter_range *ranges = interpreter_kept_room(in);
+    uint64_t count = 0;
+    uint32_t r, range_count;
 
-    for (b = in->options.plan->bucket_count; b-- > 0;) {
-        const bucket_state *bucket = &in->buckets[b];
-
-        if (bucket->held != held || !bucket->is_sharded)
-            continue;
-        add_range(s, in, held, start, bucket->offset);
-        add_range(s, in, held, bucket->share_offset, bucket->share_offset + bucket->share_count);
-        start = bucket->offset + bucket->count;
+    if (ranges == NULL) {
+        s->has_failed = true;
+        return;
     }
-    add_range(s, in, held, start, count);
+    range_count = interpreter_kept_ranges(in, held, ranges);
+    for (r = 0; r < range_count; r++)
+        add_range(s, in, held, ranges[r].offset, ranges[r].offset + ranges[r].count);
+    ty_free(ranges);
     if (in->options.backend->statistics != NULL) {
         float *statistics = in->options.backend->statistics(held->device, &count);
-        add(s, statistics, count * sizeof *statistics, false);
+        add_on(s, held->device, statistics, count * sizeof *statistics, false);
     }
 }
 
-static void add_codec(sections *s, ty_codec *codec)
+static void add_codec(sections *s, const ty_interpreter *in, const bucket_state *bucket)
 {
     void *data = NULL;
     uint64_t bytes = 0;
     uint32_t i;
 
-    for (i = 0; codec != NULL && ty_codec_state(codec, i, &data, &bytes); i++)
-        add(s, data, bytes, false);
+    for (i = 0; bucket->codec != NULL && ty_codec_state(bucket->codec, i, &data, &bytes); i++)
+        add(s, data, bytes);
+    for (i = 0; bucket->device_codec != NULL &&
+                in->memory->codec_state(bucket->device_codec, i, &data, &bytes);
+         i++)
+        add_on(s, bucket->held->device, data, bytes, false);
 }
 
 static ty_status sections_find(ty_interpreter *in, sections *s, ty_error *error)
 {
     uint32_t i;
 
-    add(s, in->losses, in->controls_done * sizeof *in->losses, false);
+    s->memory = in->memory;
+    add(s, in->losses, in->controls_done * sizeof *in->losses);
     for (i = 0; i < in->held_count; i++)
         add_held(s, in, &in->held[i]);
-    add(s, &in->noise, sizeof in->noise, false);
-    add(s, in->noise_samples, interpreter_noise_most(in->controls_done) * sizeof *in->noise_samples,
-        false);
+    add(s, &in->noise, sizeof in->noise);
+    add(s, in->noise_samples,
+        interpreter_noise_most(in->controls_done) * sizeof *in->noise_samples);
     for (i = 0; i < in->options.plan->bucket_count; i++)
-        add_codec(s, in->buckets[i].codec);
+        add_codec(s, in, &in->buckets[i]);
+    if (in->options.precision == TY_PRECISION_FP16) {
+        add(s, in->loss_scales, in->window * sizeof *in->loss_scales);
+        add(s, &in->clean_steps, sizeof in->clean_steps);
+    }
     return s->has_failed ? ty_fail(error, TY_ENOMEM, "out of memory for a checkpoint") : TY_OK;
+}
+
+/* What a section holds, in the host's memory; `*owned` is to be freed. */
+static ty_status section_look(const sections *s, const section *from, const void **out,
+                              void **owned, ty_error *error)
+{
+    *out = from->data;
+    *owned = NULL;
+    if (from->device == NULL)
+        return TY_OK;
+    *owned = ty_alloc(1, from->bytes);
+    if (*owned == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory for a checkpoint");
+    *out = *owned;
+    return s->memory->read(from->device, *owned, from->data, from->bytes, error);
+}
+
+static bool are_finite(const float *numbers, uint64_t count)
+{
+    for (uint64_t i = 0; i < count; i++)
+        if (!isfinite(numbers[i]))
+            return false;
+    return true;
 }
 
 static ty_status weights_check(const sections *s, uint32_t step, ty_error *error)
 {
-    uint32_t i;
-    uint64_t k;
+    ty_status status = TY_OK;
 
-    for (i = 0; i < s->count; i++) {
-        const float *weights = s->items[i].data;
-        for (k = 0; s->items[i].is_weights && k < s->items[i].bytes / sizeof *weights; k++)
-            if (!isfinite(weights[k]))
-                return ty_fail(error, TY_EBACKEND,
-                               "after step %u weights are no longer finite numbers; no checkpoint "
-                               "is made of them",
-                               step);
+    for (uint32_t i = 0; i < s->count && status == TY_OK; i++) {
+        const section *from = &s->items[i];
+        const void *weights;
+        void *owned;
+
+        if (!from->is_weights)
+            continue;
+        status = section_look(s, from, &weights, &owned, error);
+        if (status == TY_OK && !are_finite(weights, from->bytes / sizeof(float)))
+            status = ty_fail(error, TY_EBACKEND,
+                             "after step %u weights are no longer finite numbers; no checkpoint "
+                             "is made of them",
+                             step);
+        ty_free(owned);
     }
-    return TY_OK;
+    return status;
 }
 
 /* ---- A rank's file ----------------------------------------------------------------------- */
@@ -187,13 +237,22 @@ static ty_status place_make(const ty_interpreter *in, ty_checkpoint_place *out, 
     return ty_plan_digest(in->options.plan, &out->plan, error);
 }
 
-static bool section_write(FILE *file, const section *from)
+/* TY_EIO leaves its reason in errno, anything else in `error`. */
+static ty_status section_write(FILE *file, const sections *s, const section *from, ty_error *error)
 {
     section_header head = {.bytes = from->bytes};
+    const void *data;
+    void *owned;
+    ty_status status = section_look(s, from, &data, &owned, error);
 
-    head.digest = ty_digest_of(from->data, from->bytes);
-    return fwrite(&head, sizeof head, 1, file) == 1 &&
-           fwrite(from->data, 1, from->bytes, file) == from->bytes;
+    if (status == TY_OK) {
+        head.digest = ty_digest_of(data, from->bytes);
+        if (fwrite(&head, sizeof head, 1, file) != 1 ||
+            fwrite(data, 1, from->bytes, file) != from->bytes)
+            status = TY_EIO;
+    }
+    ty_free(owned);
+    return status;
 }
 
 /* To the disk, not only to the system: only then is a rename worth anything. */
@@ -218,30 +277,30 @@ static ty_status rank_write(const char *path, const header *head, const sections
 {
     char temporary[PATH_SIZE + TEMPORARY_SIZE];
     FILE *file;
-    bool is_good;
     uint32_t i;
+    ty_status status;
 
     temporary_path(path, temporary);
     file = fopen(temporary, "wb");
     if (file == NULL)
         return ty_fail(error, TY_EIO, "%s: %s", temporary, strerror(errno));
-    is_good = fwrite(head, sizeof *head, 1, file) == 1;
-    for (i = 0; i < s->count && is_good; i++)
-        is_good = section_write(file, &s->items[i]);
-    if (!is_good) { /* the first reason, not what closing makes of it */
-        ty_fail(error, TY_EIO, "%s: %s", temporary, strerror(errno));
+    status = fwrite(head, sizeof *head, 1, file) == 1 ? TY_OK : TY_EIO;
+    for (i = 0; i < s->count && status == TY_OK; i++)
+        status = section_write(file, s, &s->items[i], error);
+    if (status != TY_OK) { /* the first reason, not what closing makes of it */
+        if (status == TY_EIO)
+            ty_fail(error, TY_EIO, "%s: %s", temporary, strerror(errno));
         fclose(file);
     } else if (!file_finish(file) || rename(temporary, path) != 0) {
-        is_good = false;
-        ty_fail(error, TY_EIO, "%s: %s", temporary, strerror(errno));
+        status = ty_fail(error, TY_EIO, "%s: %s", temporary, strerror(errno));
     }
-    if (!is_good)
+    if (status != TY_OK)
         unlink(temporary);
-    return is_good ? TY_OK : TY_EIO;
+    return status;
 }
 
-static ty_status section_read(FILE *file, const char *path, uint32_t index, const section *to,
-                              ty_error *error)
+static ty_status bytes_read(FILE *file, const char *path, uint32_t index, const section *to,
+                            ty_error *error)
 {
     section_header head;
 
@@ -259,6 +318,26 @@ static ty_status section_read(FILE *file, const char *path, uint32_t index, cons
     return TY_OK;
 }
 
+/* By way of the host's memory where it is a device's. */
+static ty_status section_read(FILE *file, const char *path, uint32_t index, const sections *s,
+                              ty_error *error)
+{
+    const section *to = &s->items[index];
+    section staged = *to;
+    ty_status status;
+
+    if (to->device == NULL)
+        return bytes_read(file, path, index, to, error);
+    staged.data = ty_alloc(1, to->bytes);
+    if (staged.data == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory for a checkpoint");
+    status = bytes_read(file, path, index, &staged, error);
+    if (status == TY_OK)
+        status = s->memory->write(to->device, to->data, staged.data, to->bytes, error);
+    ty_free(staged.data);
+    return status;
+}
+
 static ty_status rank_read(const char *path, const header *expected, const sections *s,
                            ty_error *error)
 {
@@ -274,7 +353,7 @@ static ty_status rank_read(const char *path, const header *expected, const secti
                          "%s: found no header of rank %u of %u after %u steps of this plan", path,
                          expected->rank, expected->rank_count, expected->step);
     for (i = 0; i < s->count && status == TY_OK; i++)
-        status = section_read(file, path, i, &s->items[i], error);
+        status = section_read(file, path, i, s, error);
     if (status == TY_OK && fgetc(file) != EOF)
         status = ty_fail(error, TY_EPARSE, "%s: found more than %u sections", path, s->count);
     fclose(file);

@@ -101,14 +101,30 @@ typedef struct ty_device_codec ty_device_codec;
 typedef struct ty_device_link ty_device_link;
 typedef struct ty_link_options ty_link_options;
 
+/* Consecutive parameters. */
+typedef struct ty_parameter_range {
+    uint64_t offset, count;
+} ty_parameter_range;
+
 /**
  * What a backend offers whose memory the host cannot touch. Then `output`, `input_gradient`,
- * `output_gradient`, `parameters`, `gradients` and the `input` of every stage but the first are
- * addresses of the device; `tokens`, `labels` and the first stage's `input` stay host memory, which
- * forward copies. All functions return when the work is done. They are called by the thread of the
- * passes, by another one, or by both at once.
+ * `output_gradient`, `parameters`, `gradients`, `statistics` and the `input` of every stage but the
+ * first are addresses of the device; `tokens`, `labels` and the first stage's `input` stay host
+ * memory, which forward copies. All functions return when the work is done. They are called by the
+ * thread of the passes, by another one, or by both at once.
  */
 typedef struct ty_device_memory {
+    /** Zeroed state of the optimizer for the parameters of these ranges, ascending, and for no
+     * others; once, before all updates, which are each of one range. Freed with the stage. */
+    ty_status (*state_open)(ty_stage_device *stage, uint32_t state_count,
+                            const ty_parameter_range *ranges, uint32_t range_count,
+                            ty_error *error);
+    /** Where the state of the parameters from `offset` to the end of their range lies. */
+    float *(*state)(const ty_stage_device *stage, uint64_t offset);
+    /** Weights that came over a link, of any set: divided by `divisor`, and whatever else the
+     * passes read of them is made anew. `write` and `copy` do so by themselves. */
+    ty_status (*weights_take)(ty_stage_device *stage, float *weights, uint64_t count,
+                              uint32_t divisor, ty_error *error);
     /** Zeroed; NULL when there is none. Freed by `release` before the stage is closed. */
     void *(*allocate)(ty_stage_device *stage, uint64_t bytes);
     void (*release)(ty_stage_device *stage, void *memory);
@@ -122,7 +138,7 @@ typedef struct ty_device_memory {
     ty_status (*copy)(ty_stage_device *stage, void *to, const void *from, uint64_t bytes,
                       ty_error *error);
     /**
-     * ty_optimizer_step on a slice, by the thread of the passes; the state is the backend's. Under
+     * ty_optimizer_step on a slice that no pass under way reads; the state is the backend's. Under
      * fp16 the gradients are first divided by the factor of `scale_loss`.
      * @param is_finite [out] false: a gradient overflowed and the slice was left as it is
      */
@@ -138,6 +154,8 @@ typedef struct ty_device_memory {
     /** The data is the device's. */
     ty_collective_options (*codec_exchange)(const ty_device_codec *codec, uint32_t phase);
     ty_status (*codec_decode)(ty_device_codec *codec, float *gradients, ty_error *error);
+    /** The index-th array that it keeps from step to step; false behind the last. */
+    bool (*codec_state)(const ty_device_codec *codec, uint32_t index, void **data, uint64_t *bytes);
     /** Whether link_open may succeed here: TY_EUNSUPPORTED says why not. NULL: never. */
     ty_status (*link_check)(ty_stage_device *stage, ty_error *error);
     /** Between devices without the host's memory. Collective: all ranks call it together. */

@@ -139,7 +139,8 @@ static ty_status host_exchange(ty_device_link *link, const ty_collective_options
                                ty_request **out, ty_error *error)
 {
     host_state *state = link->state;
-    uint64_t parts = options->kind == TY_ALL_GATHER ? options->member_count : 1;
+    bool is_of_parts = options->kind == TY_ALL_GATHER && !options->is_of_shares;
+    uint64_t parts = is_of_parts ? options->member_count : 1;
     uint64_t bytes = parts * options->count * element_bytes(options->element);
     ty_collective_options staged = *options;
     passage *own = NULL;

@@ -29,18 +29,25 @@ static ty_status statistics_average(ty_interpreter *in, const held_stage *held, 
     const uint32_t replicas = plan->stages[held->stage].replicas;
     const uint32_t first = ty_plan_first_rank(plan, held->stage);
     uint64_t count = 0, i;
-    float *statistics = in->options.backend->statistics(held->device, &count);
-    uint32_t *members, q;
-    ty_status status;
+    float *own = in->options.backend->statistics(held->device, &count), *statistics = own;
+    uint32_t *members = NULL, q;
+    ty_status status = TY_OK;
 
     if (replicas == 1 || count == 0)
         return TY_OK;
+    if (in->memory != NULL)
+        statistics = ty_alloc(count, sizeof *statistics);
     members = ty_alloc(replicas, sizeof *members);
-    if (members == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    if (members == NULL || statistics == NULL) {
+        status = ty_fail(error, TY_ENOMEM, "out of memory");
+        goto cleanup;
+    }
+    if (in->memory != NULL)
+        TY_CHECK(in->memory->read(held->device, statistics, own, count * sizeof *own, error),
+                 status, cleanup);
     for (q = 0; q < replicas; q++)
         members[q] = interpreter_process(in, first + q);
-    status = ty_collective_run(in->options.transport,
+    TY_CHECK(ty_collective_run(in->options.transport,
                                &(ty_collective_options){.kind = TY_ALL_REDUCE,
                                                         .algorithm = TY_RING,
                                                         .members = members,
@@ -49,9 +56,15 @@ static ty_status statistics_average(ty_interpreter *in, const held_stage *held, 
                                                         .count = count,
                                                         .element = TY_ELEMENT_FLOAT,
                                                         .tag = STATISTICS_TAG},
-                               error);
+                               error),
+             status, cleanup);
     for (i = 0; i < count; i++)
         statistics[i] /= (float)replicas;
+    if (in->memory != NULL)
+        status = in->memory->write(held->device, own, statistics, count * sizeof *own, error);
+cleanup:
+    if (in->memory != NULL)
+        ty_free(statistics);
     ty_free(members);
     return status;
 }

@@ -563,6 +563,26 @@ done:
     return status;
 }
 
+/* Where the device keeps it: for what this rank updates. */
+static ty_status states_open(ty_interpreter *in, ty_error *error)
+{
+    ty_parameter_range *ranges;
+    ty_status status = TY_OK;
+
+    if (in->memory == NULL)
+        return TY_OK;
+    ranges = interpreter_kept_room(in);
+    if (ranges == NULL)
+        return no_memory(error);
+    for (uint32_t h = 0; h < in->held_count && status == TY_OK; h++) {
+        const uint32_t count = interpreter_kept_ranges(in, &in->held[h], ranges);
+
+        status = in->memory->state_open(in->held[h].device, in->state_count, ranges, count, error);
+    }
+    ty_free(ranges);
+    return status;
+}
+
 static ty_status buckets_open(ty_interpreter *in, ty_error *error)
 {
     uint32_t i, count = in->options.plan->bucket_count;
@@ -738,7 +758,7 @@ static ty_status check_random_share(const ty_plan *plan, uint32_t index, ty_erro
 
 /* What a plan asks of devices that this backend does not do yet. */
 static ty_status check_backend(const ty_device_backend *backend, const ty_plan *plan,
-                               ty_error *error)
+                               ty_precision precision, ty_error *error)
 {
     const char *what = NULL;
 
@@ -746,16 +766,14 @@ static ty_status check_backend(const ty_device_backend *backend, const ty_plan *
         what = "several sets of weights";
     if (backend->backward_weight == NULL && plan->schedule == TY_ZERO_BUBBLE)
         what = "backward in two parts";
-    if (backend->memory != NULL && ty_plan_interleave(plan) > 1)
-        what = "several stages on one device";
     if (backend->lanes_join == NULL && ty_plan_width(plan) > 1)
         what = "tensor parallelism";
     if (backend->memory != NULL && ty_plan_lanes(plan, TY_CONTEXT_LANES) > 1)
         what = "context parallelism";
-    if (backend->memory != NULL && plan->zero > 0)
-        what = "ZeRO";
-    if (backend->memory != NULL && plan->workload->local_steps > 1)
-        what = "local steps";
+    /* Their threads would both ask the lanes about overflows. */
+    if (precision == TY_PRECISION_FP16 && plan->workload->local_steps > 1 &&
+        ty_plan_width(plan) > 1)
+        what = "local steps of lanes in fp16";
     if (what == NULL)
         return TY_OK;
     return ty_fail(error, TY_EUNSUPPORTED, "backend \"%s\" cannot run plan \"%s\" yet: found %s",
@@ -784,7 +802,7 @@ ty_status ty_interpreter_open(const ty_interpreter_options *options, ty_interpre
     ty_status status = check_plan(plan, options->backend->is_timed, error);
 
     if (status == TY_OK && !options->backend->is_timed)
-        status = check_backend(options->backend, plan, error);
+        status = check_backend(options->backend, plan, options->precision, error);
     if (status != TY_OK)
         return status;
     in = ty_alloc(1, sizeof *in);
@@ -817,9 +835,10 @@ ty_status ty_interpreter_open(const ty_interpreter_options *options, ty_interpre
     TY_CHECK(tags_fit(in, error), status, cleanup);
     TY_CHECK(buffers_there(in, error), status, cleanup);
     TY_CHECK(buckets_open(in, error), status, cleanup);
+    TY_CHECK(states_open(in, error), status, cleanup);
     if (interpreter_is_timed(in))
         TY_CHECK(interpreter_payload_open(in, error), status, cleanup);
-    TY_CHECK(interpreter_orders_make(in, error), status, cleanup);
+    TY_CHECK(interpreter_pairs_make(in, error), status, cleanup);
     interpreter_shares_only(in);
     *out = in;
     return TY_OK;
@@ -905,8 +924,7 @@ void ty_interpreter_close(ty_interpreter *in)
         held_close(in, &in->held[i]);
     ty_free(in->held);
     interpreter_lanes_close(in);
-    ty_free(in->orders);
-    ty_free(in->order_counts);
+    ty_free(in->pairs);
     ty_free(in->staging);
     for (s = 0; s < TY_STREAM_COUNT; s++)
         ty_free(in->streams[s].instructions);
@@ -937,27 +955,46 @@ static bool is_same_pair(const ty_interpreter *in, uint32_t a, uint32_t b)
            ty_program_peer_rank(plan, in->rank, x) == ty_program_peer_rank(plan, in->rank, y);
 }
 
-ty_status interpreter_orders_make(ty_interpreter *in, ty_error *error)
+/* The first instruction of the program that moves messages of the same direction with the same
+ * rank. */
+ty_status interpreter_pairs_make(ty_interpreter *in, ty_error *error)
 {
     uint32_t i, k, count = in->program->instruction_count;
 
-    in->orders = ty_alloc(count, sizeof *in->orders);
-    in->order_counts = ty_alloc(count, sizeof *in->order_counts);
-    if (in->orders == NULL || in->order_counts == NULL)
+    in->pairs = ty_alloc(count, sizeof *in->pairs);
+    if (in->pairs == NULL)
         return no_memory(error);
-    for (i = 0; in->memory != NULL && i < count; i++) {
+    for (i = 0; i < count; i++) {
         ty_op op = in->program->instructions[i].op;
 
+        in->pairs[i] = NO_INDEX;
         if (op != TY_OP_SEND && op != TY_OP_RECEIVE)
             continue;
-        for (k = 0; k < count; k++) {
-            if (in->program->instructions[k].op != op || !is_same_pair(in, i, k))
-                continue;
-            in->orders[i] += k < i;
-            in->order_counts[i]++;
-        }
+        for (k = 0; in->program->instructions[k].op != op || !is_same_pair(in, i, k);)
+            k++;
+        in->pairs[i] = k;
     }
     return TY_OK;
+}
+
+/* How often the k-th instruction comes in this stretch before the i-th does in a round. */
+static uint64_t times_before(const ty_interpreter *in, uint32_t k, uint32_t i, int64_t round)
+{
+    const int64_t first = in->first_step, target = in->target;
+    const int64_t end = round + in->program->instructions[k].lead + (k < i);
+
+    return (uint64_t)((end < first ? first : end > target ? target : end) - first);
+}
+
+uint64_t interpreter_order(const ty_interpreter *in, uint32_t index, uint32_t step)
+{
+    const int64_t round = (int64_t)step - in->program->instructions[index].lead;
+    uint64_t order = 0;
+
+    for (uint32_t k = 0; k < in->program->instruction_count; k++)
+        if (in->pairs[k] == in->pairs[index])
+            order += in->first_step - in->origin_step + times_before(in, k, index, round);
+    return order;
 }
 
 ty_status interpreter_host_floats(ty_interpreter *in, const float *from, uint64_t count,

@@ -46,7 +46,7 @@ static ty_transfer transfer_of(const ty_interpreter *in, uint32_t index, uint32_
         .peer = interpreter_process(in, ty_program_peer_rank(in->options.plan, in->rank, transfer)),
         .tag = transfer_tag(in, transfer, step),
         .direction = transfer->direction,
-        .order = in->orders[index] + step * in->order_counts[index],
+        .order = in->link != NULL ? interpreter_order(in, index, step) : 0,
         .buffer = buffer,
         .bytes = transfer->bytes};
 }
@@ -306,6 +306,9 @@ static ty_status receives_start(ty_interpreter *in, bool *is_moved, ty_error *er
         int64_t step = at.round + receive->lead;
         bool is_head = at.round == in->receive.round && at.position == in->receive.position;
 
+        /* Over a link messages come in order, so none is posted before one that must wait. */
+        if (in->link != NULL && step >= (int64_t)limit && step < (int64_t)in->target)
+            break;
         if (step < (int64_t)in->first_step || step >= (int64_t)limit)
             continue;
         if (!arrival_at(in, (uint32_t)step, index)->is_posted)
@@ -462,6 +465,15 @@ static ty_status bucket_gather(ty_interpreter *in, const ty_instruction *gather,
     bucket_state *bucket = &in->buckets[gather->bucket];
     uint32_t place = step % in->window * in->options.plan->bucket_count;
     float *weights = in->options.backend->parameters(bucket->held->device);
+    const ty_collective_options options = {.kind = TY_ALL_GATHER,
+                                           .members = bucket->members,
+                                           .member_count = bucket->member_count,
+                                           .data = weights + bucket->offset,
+                                           .count = bucket->count,
+                                           .is_of_shares = true,
+                                           .element = TY_ELEMENT_FLOAT,
+                                           .tag = (uint32_t)TAG_BUCKET | (uint32_t)TAG_GATHER |
+                                                  (place + gather->bucket)};
 
     if (interpreter_gather_is_done(in, gather, step))
         return TY_OK;
@@ -469,18 +481,9 @@ static ty_status bucket_gather(ty_interpreter *in, const ty_instruction *gather,
         return interpreter_replay_exchange(
             in, gather, (uint32_t)TAG_BUCKET | (uint32_t)TAG_GATHER | (place + gather->bucket),
             error);
-    return ty_collective_start(in->options.transport,
-                               &(ty_collective_options){.kind = TY_ALL_GATHER,
-                                                        .members = bucket->members,
-                                                        .member_count = bucket->member_count,
-                                                        .data = weights + bucket->offset,
-                                                        .count = bucket->count,
-                                                        .is_of_shares = true,
-                                                        .element = TY_ELEMENT_FLOAT,
-                                                        .tag = (uint32_t)TAG_BUCKET |
-                                                               (uint32_t)TAG_GATHER |
-                                                               (place + gather->bucket)},
-                               &in->running, error);
+    if (in->link != NULL)
+        return in->link->exchange(in->link, &options, &in->exchange, error);
+    return ty_collective_start(in->options.transport, &options, &in->running, error);
 }
 
 static uint32_t ready_collective(ty_interpreter *in, uint32_t *step)
@@ -491,7 +494,7 @@ static uint32_t ready_collective(ty_interpreter *in, uint32_t *step)
     next = interpreter_head(in, TY_STREAM_COLLECTIVE, &in->collective, step);
     if (next != NO_INDEX && !interpreter_waits_done(in, next, *step))
         next = NO_INDEX;
-    if (next != NO_INDEX && in->running == NULL &&
+    if (next != NO_INDEX && in->running == NULL && in->exchange == NULL &&
         in->program->instructions[next].op == TY_OP_GATHER &&
         !interpreter_gather_may_start(in, &in->program->instructions[next]))
         next = NO_INDEX;
@@ -499,14 +502,19 @@ static uint32_t ready_collective(ty_interpreter *in, uint32_t *step)
     return next;
 }
 
-/* From their sum. */
-static void weights_average(const ty_interpreter *in, const bucket_state *bucket)
+/* What an exchange made of weights: their sum over `divisor` members. */
+static ty_status weights_take(const ty_interpreter *in, const bucket_state *bucket,
+                              uint32_t divisor, ty_error *error)
 {
-    float *weights = in->options.backend->parameters(bucket->held->device) + bucket->offset;
+    ty_stage_device *device = bucket->held->device;
+    float *weights = in->options.backend->parameters(device) + bucket->offset;
     uint64_t i;
 
-    for (i = 0; i < bucket->count; i++)
-        weights[i] /= (float)bucket->member_count;
+    if (in->memory != NULL)
+        return in->memory->weights_take(device, weights, bucket->count, divisor, error);
+    for (i = 0; i < bucket->count && divisor > 1; i++)
+        weights[i] /= (float)divisor;
+    return TY_OK;
 }
 
 static bool is_compressed(const bucket_state *bucket)
@@ -514,22 +522,25 @@ static bool is_compressed(const bucket_state *bucket)
     return bucket->codec != NULL || bucket->device_codec != NULL;
 }
 
-static void collective_done(ty_interpreter *in, uint32_t index, uint32_t step)
+static ty_status collective_done(ty_interpreter *in, uint32_t index, uint32_t step, ty_error *error)
 {
     const ty_instruction *did = &in->program->instructions[index];
     const bucket_state *bucket = &in->buckets[did->bucket];
+    ty_status status = TY_OK;
 
     if (did->op == (is_compressed(bucket) ? TY_OP_DECODE : TY_OP_COLLECTIVE)) {
         interpreter_noise_after(in, did->bucket, step);
         if (interpreter_exchange_kind(in, did->bucket, step) == EXCHANGE_WEIGHTS &&
             !interpreter_is_timed(in))
-            weights_average(in, bucket);
+            TY_CHECK(weights_take(in, bucket, bucket->member_count, error), status, done);
         interpreter_exchange_over(in, bucket);
     }
     pthread_mutex_lock(&in->lock);
     interpreter_done(in, index, step, in->running_since_s, ty_now_s());
     pthread_mutex_unlock(&in->lock);
     interpreter_advance(in, TY_STREAM_COLLECTIVE, &in->collective);
+done:
+    return status;
 }
 
 static bool is_first_of_exchange(const ty_interpreter *in, const ty_instruction *instruction)
@@ -550,7 +561,7 @@ static ty_status collective_advance(ty_interpreter *in, bool *is_moved, ty_error
 {
     uint32_t step = 0, next = ready_collective(in, &step);
     const ty_instruction *instruction;
-    bool is_done = true;
+    bool is_done = true, is_linked;
     ty_status status = TY_OK;
 
     if (next == NO_INDEX)
@@ -574,15 +585,18 @@ static ty_status collective_advance(ty_interpreter *in, bool *is_moved, ty_error
         else
             status = bucket_exchange(in, instruction, step, error);
     }
+    is_linked = in->exchange != NULL;
     if (status == TY_OK)
         status = exchange_test(in, &is_done, is_moved, error);
+    if (status == TY_OK && is_done && is_linked && instruction->op == TY_OP_GATHER)
+        status = weights_take(in, &in->buckets[instruction->bucket], 1, error);
     if (in->is_passing) {
         is_done = interpreter_is_over(in, next);
         in->is_passing = !is_done;
         *is_moved = *is_moved || is_done;
     }
     if (status == TY_OK && is_done)
-        collective_done(in, next, step);
+        status = collective_done(in, next, step, error);
     return status;
 }
 

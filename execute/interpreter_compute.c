@@ -151,36 +151,44 @@ static ty_status run_backward_weight(ty_interpreter *in, const ty_instruction *b
         backward->micro_batch == held->first_backward, error);
 }
 
-/* With several sets of weights the new ones are made in place of the oldest. */
-static float *parameters_to_update(ty_interpreter *in, const held_stage *held, uint32_t step,
-                                   uint64_t offset, uint64_t count)
+/* With several sets of weights the new ones are made in place of the oldest: those become a copy of
+ * the newest, and are what an update means from here on. */
+static ty_status version_renew(ty_interpreter *in, const held_stage *held, uint32_t step,
+                               uint64_t offset, uint64_t count, ty_error *error)
 {
     const ty_device_backend *backend = in->options.backend;
     const float *from;
     float *to;
 
     if (held->version_count == 1)
-        return backend->parameters(held->device) + offset;
+        return TY_OK;
     backend->select(held->device, step % held->version_count);
     from = backend->parameters(held->device) + offset;
     backend->select(held->device, (step + 1) % held->version_count);
     to = backend->parameters(held->device) + offset;
+    if (in->memory != NULL)
+        return in->memory->copy(held->device, to, from, count * sizeof *to, error);
     memcpy(to, from, count * sizeof *to);
-    return to;
+    return TY_OK;
 }
 
 static ty_status update_slice(ty_interpreter *in, const held_stage *held,
                               const ty_optimizer *optimizer, uint32_t step, uint64_t offset,
                               uint64_t count, ty_error *error)
 {
-    if (count > 0 && in->memory != NULL)
-        return update_on_device(in, held, optimizer, step, offset, count, error);
-    if (count > 0)
+    ty_status status;
+
+    if (count == 0)
+        return TY_OK;
+    status = version_renew(in, held, step, offset, count, error);
+    if (status == TY_OK && in->memory != NULL)
+        status = update_on_device(in, held, optimizer, step, offset, count, error);
+    else if (status == TY_OK)
         ty_optimizer_step(optimizer, (uint64_t)step + 1, count,
-                          parameters_to_update(in, held, step, offset, count),
+                          in->options.backend->parameters(held->device) + offset,
                           in->options.backend->gradients(held->device) + offset,
                           held->optimizer_state + offset * in->state_count);
-    return TY_OK;
+    return status;
 }
 
 /* Without frozen layers, so that they keep their weights whatever the optimizer decays. Layers that
@@ -291,12 +299,12 @@ static ty_status run_one(ty_interpreter *in, ty_stream stream, stream_cursor *at
                         : interpreter_micro_batch(in, next, step)->slot;
     double start_s = ty_now_s();
     double loss_scale = in->loss_scales[step % in->window];
-    bool is_scaled = in->options.precision == TY_PRECISION_FP16;
+    bool is_scaled = in->options.precision == TY_PRECISION_FP16 && stream == TY_STREAM_COMPUTE;
     ty_status status = TY_OK;
 
     pthread_mutex_unlock(&in->lock);
-    if (is_scaled && stream == TY_STREAM_COMPUTE && at->position == 0)
-        in->memory->scale_loss(in->held[0].device, loss_scale);
+    for (uint32_t h = 0; h < in->held_count && is_scaled; h++) /* steps may overlap */
+        in->memory->scale_loss(in->held[h].device, loss_scale);
     if (interpreter_is_timed(in))
         status = interpreter_play(in, index, start_s, error);
     else

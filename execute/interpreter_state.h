@@ -63,7 +63,7 @@ typedef struct departure { /* a send under way */
 typedef struct held_stage {
     uint32_t stage; /* of the plan */
     ty_stage_device *device;
-    float *optimizer_state;
+    float *optimizer_state;  /* NULL: the device keeps it */
     uint32_t version_count;  /* sets of weights */
     bool sends_gradient;     /* something before the stage is trained */
     uint32_t first_backward; /* the micro-batch whose backward starts the gradients anew */
@@ -122,11 +122,11 @@ struct ty_interpreter {
     lane_row lanes[TY_LANE_KIND_COUNT];     /* this lane's row of each kind */
     whole_sample sample;
     const ty_stage_program *program;
-    const ty_device_memory *memory;  /* NULL: the devices' memory is the host's */
-    ty_device_link *link;            /* NULL: messages go through the transport */
-    ty_device_link *lane_link;       /* the compute thread's; NULL: no lanes, or host memory */
-    uint64_t *orders, *order_counts; /* [instruction]: see ty_transfer; per step */
-    held_stage *held;                /* [held_count]: stages position, position + positions, ... */
+    const ty_device_memory *memory; /* NULL: the devices' memory is the host's */
+    ty_device_link *link;           /* NULL: messages go through the transport */
+    ty_device_link *lane_link;      /* the compute thread's; NULL: no lanes, or host memory */
+    uint32_t *pairs;                /* [instruction]: equal for messages between the same ranks */
+    held_stage *held;               /* [held_count]: stages position, position + positions, ... */
     uint32_t held_count;
     uint32_t window; /* steps whose state is kept side by side */
     uint32_t lead;   /* rounds this position runs ahead */
@@ -215,8 +215,11 @@ void interpreter_done(ty_interpreter *interpreter, uint32_t instruction, uint32_
 /* Gives free slots of all stages to the next micro-batches in forward order. */
 void interpreter_bind_slots(ty_interpreter *interpreter);
 void interpreter_wake(ty_interpreter *interpreter);
-/* Numbers the messages between each pair of ranks. */
-ty_status interpreter_orders_make(ty_interpreter *interpreter, ty_error *error);
+/* Which messages are between the same pair of ranks. */
+ty_status interpreter_pairs_make(ty_interpreter *interpreter, ty_error *error);
+/* The message's place among all between its pair since this process began, in the order in which
+ * rounds come; see ty_transfer. Communication thread; needs no lock. */
+uint64_t interpreter_order(const ty_interpreter *interpreter, uint32_t instruction, uint32_t step);
 /* A copy on the host of `count` floats of the device, or the floats themselves where they are the
  * host's; `*owned` is to be freed. */
 ty_status interpreter_host_floats(ty_interpreter *interpreter, const float *from, uint64_t count,
@@ -258,6 +261,11 @@ ty_status interpreter_update(ty_interpreter *interpreter, uint32_t bucket, uint3
 
 /* The own share of a bucket, and whether it must be kept. */
 void interpreter_share_find(const ty_interpreter *interpreter, uint32_t bucket);
+/* What this rank keeps of a stage's parameters, ascending: all but the others' shares.
+ * @param out room as interpreter_kept_room makes it; @return how many */
+uint32_t interpreter_kept_ranges(const ty_interpreter *interpreter, const held_stage *held,
+                                 ty_parameter_range *out);
+ty_parameter_range *interpreter_kept_room(const ty_interpreter *interpreter); /* or NULL */
 /* Whether the gather has nothing to do: a shared bucket was gathered before in this step. */
 bool interpreter_gather_is_done(ty_interpreter *interpreter, const ty_instruction *gather,
                                 uint32_t step);

@@ -34,6 +34,32 @@ void interpreter_share_find(const ty_interpreter *in, uint32_t index)
     bucket->share_count = end - start;
 }
 
+/* Buckets come last layer first. */
+uint32_t interpreter_kept_ranges(const ty_interpreter *in, const held_stage *held,
+                                 ty_parameter_range *out)
+{
+    uint64_t start = 0;
+    uint32_t count = 0;
+
+    for (uint32_t b = in->options.plan->bucket_count; b-- > 0;) {
+        const bucket_state *bucket = &in->buckets[b];
+
+        if (bucket->held != held || !bucket->is_sharded)
+            continue;
+        out[count++] = (ty_parameter_range){start, bucket->offset - start};
+        out[count++] = (ty_parameter_range){bucket->share_offset, bucket->share_count};
+        start = bucket->offset + bucket->count;
+    }
+    out[count++] =
+        (ty_parameter_range){start, in->options.backend->parameter_count(held->device) - start};
+    return count;
+}
+
+ty_parameter_range *interpreter_kept_room(const ty_interpreter *in)
+{
+    return ty_alloc(2 * (size_t)in->options.plan->bucket_count + 1, sizeof(ty_parameter_range));
+}
+
 bool interpreter_gather_is_done(ty_interpreter *in, const ty_instruction *gather, uint32_t step)
 {
     bucket_state *bucket = &in->buckets[gather->bucket];
@@ -92,6 +118,26 @@ void interpreter_exchange_over(ty_interpreter *in, const bucket_state *bucket)
         others_discard(in, bucket, in->options.backend->gradients(bucket->held->device));
 }
 
+/* Over the way that the devices' memory has. */
+static ty_status gather_run(ty_interpreter *in, const ty_collective_options *options,
+                            ty_error *error)
+{
+    ty_request *request = NULL;
+    ty_backoff backoff = {0};
+    bool is_done = false;
+    ty_status status;
+
+    if (in->link == NULL)
+        return ty_collective_run(in->options.transport, options, error);
+    status = in->link->exchange(in->link, options, &request, error);
+    while (status == TY_OK && !is_done) {
+        status = in->link->test(in->link, request, &is_done, error);
+        if (status == TY_OK && !is_done)
+            ty_backoff_wait(&backoff);
+    }
+    return status;
+}
+
 ty_status interpreter_gather_all(ty_interpreter *in, bool is_gradients, ty_error *error)
 {
     const ty_device_backend *backend = in->options.backend;
@@ -106,16 +152,19 @@ ty_status interpreter_gather_all(ty_interpreter *in, bool is_gradients, ty_error
             continue;
         array = is_gradients ? backend->gradients(bucket->held->device)
                              : backend->parameters(bucket->held->device);
-        status = ty_collective_run(in->options.transport,
-                                   &(ty_collective_options){.kind = TY_ALL_GATHER,
-                                                            .members = bucket->members,
-                                                            .member_count = bucket->member_count,
-                                                            .data = array + bucket->offset,
-                                                            .count = bucket->count,
-                                                            .is_of_shares = true,
-                                                            .element = TY_ELEMENT_FLOAT,
-                                                            .tag = SHARE_TAG},
-                                   error);
+        status = gather_run(in,
+                            &(ty_collective_options){.kind = TY_ALL_GATHER,
+                                                     .members = bucket->members,
+                                                     .member_count = bucket->member_count,
+                                                     .data = array + bucket->offset,
+                                                     .count = bucket->count,
+                                                     .is_of_shares = true,
+                                                     .element = TY_ELEMENT_FLOAT,
+                                                     .tag = SHARE_TAG},
+                            error);
+        if (status == TY_OK && in->memory != NULL && !is_gradients)
+            status = in->memory->weights_take(bucket->held->device, array + bucket->offset,
+                                              bucket->count, 1, error);
     }
     return status;
 }

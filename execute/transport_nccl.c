@@ -217,44 +217,63 @@ static ty_status pairs_list(nccl_state *state, ty_error *error)
     return status;
 }
 
-/* ---- Whether both ends of a pair move micro-batches in one order ---- */
+/* ---- Whether both ends of a pair move messages in one order ---- */
 
-/* The micro-batch of the `index`-th message that a process sends or receives on the channel, or
- * UINT32_MAX behind the last. */
-static uint32_t micro_batch_at(const nccl_state *state, const channel *c, uint32_t process,
-                               uint64_t index)
+typedef struct message {
+    uint32_t cut, micro_batch, step; /* cut: the stage behind it; UINT32_MAX: none */
+} message;
+
+static bool is_on(const nccl_state *state, const channel *c, uint32_t process,
+                  const ty_instruction *t)
 {
-    const ty_plan *plan = state->options.plan;
-    uint32_t rank = rank_of(state, process);
-    uint32_t stage = ty_plan_stage_of_rank(plan, rank);
-    uint32_t replica = rank - ty_plan_first_rank(plan, stage);
-    const ty_stage_program *program = &state->options.program->stages[stage];
     bool is_sender = process == c->members[0];
     uint32_t peer = rank_of(state, c->members[is_sender ? 1 : 0]);
 
-    for (uint32_t i = 0; i < program->instruction_count; i++) {
-        const ty_instruction *t = &program->instructions[i];
-        if (t->op != (is_sender ? TY_OP_SEND : TY_OP_RECEIVE) || t->direction != c->direction ||
-            ty_program_peer_rank(plan, rank, t) != peer)
-            continue;
-        if (index-- == 0)
-            return ty_program_global_micro_batch(plan, stage, replica, t->micro_batch);
-    }
-    return UINT32_MAX;
+    return t->op == (is_sender ? TY_OP_SEND : TY_OP_RECEIVE) && t->direction == c->direction &&
+           ty_program_peer_rank(state->options.plan, rank_of(state, process), t) == peer;
+}
+
+/* The `index`-th message that a process sends or receives on the channel in a stretch of some
+ * steps, which streams walk in rounds. */
+static message message_at(const nccl_state *state, const channel *c, uint32_t process,
+                          uint32_t steps, uint64_t index)
+{
+    const ty_plan *plan = state->options.plan;
+    uint32_t stage = ty_plan_stage_of_rank(plan, rank_of(state, process));
+    uint32_t replica = rank_of(state, process) - ty_plan_first_rank(plan, stage);
+    const ty_stage_program *program = &state->options.program->stages[stage];
+
+    for (int64_t round = -(int64_t)steps; round < (int64_t)steps; round++)
+        for (uint32_t i = 0; i < program->instruction_count; i++) {
+            const ty_instruction *t = &program->instructions[i];
+            int64_t step = round + t->lead;
+
+            if (step < 0 || step >= (int64_t)steps || !is_on(state, c, process, t))
+                continue;
+            if (index-- == 0)
+                return (message){
+                    t->stage > t->peer_stage ? t->stage : t->peer_stage,
+                    ty_program_global_micro_batch(plan, t->stage, replica, t->micro_batch),
+                    (uint32_t)step};
+        }
+    return (message){UINT32_MAX, 0, 0};
 }
 
 static ty_status order_check(const nccl_state *state, const channel *c, ty_error *error)
 {
-    uint32_t sent = 0, received;
+    const uint32_t steps = ty_program_largest_lead(state->options.program) + 2;
+    message sent = {0, 0, 0}, received;
 
-    for (uint64_t i = 0; sent != UINT32_MAX; i++) {
-        sent = micro_batch_at(state, c, c->members[0], i);
-        received = micro_batch_at(state, c, c->members[1], i);
-        if (sent != received)
+    for (uint64_t i = 0; sent.cut != UINT32_MAX; i++) {
+        sent = message_at(state, c, c->members[0], steps, i);
+        received = message_at(state, c, c->members[1], steps, i);
+        if (sent.cut != received.cut || sent.micro_batch != received.micro_batch ||
+            sent.step != received.step)
             return ty_fail(error, TY_EUNSUPPORTED,
-                           "rank %u sends micro-batch %u where rank %u receives %u: NCCL needs one "
-                           "order (TRAINYARD_LINK=host does not)",
-                           c->members[0], sent, c->members[1], received);
+                           "process %u sends micro-batch %u to stage %u where process %u receives "
+                           "%u for stage %u: NCCL needs one order (TRAINYARD_LINK=host does not)",
+                           c->members[0], sent.micro_batch, sent.cut, c->members[1],
+                           received.micro_batch, received.cut);
     }
     return TY_OK;
 }
@@ -434,6 +453,55 @@ static ty_status nccl_receive(ty_device_link *link, const ty_transfer *transfer,
     return transfer_post(link, transfer, false, out, error);
 }
 
+/* Each member's share, summed there or sent from there to all: one group of calls, where shares
+ * differ in length. */
+static ty_status unequal_shares_start(nccl_state *state, const channel *c,
+                                      const ty_collective_options *options, ncclDataType_t type,
+                                      uint64_t size, ty_error *error)
+{
+    const cuda_nccl *nccl = state->nccl;
+    ncclResult_t code = ncclSuccess;
+    ty_status status = TY_OK;
+
+    NCCL_CHECK(nccl->ncclGroupStart(), status, done);
+    for (uint32_t p = 0; p < c->member_count && code == ncclSuccess; p++) {
+        const uint64_t start = ty_share_start(options->count, c->member_count, p);
+        const uint64_t count = ty_share_start(options->count, c->member_count, p + 1) - start;
+        char *share = (char *)options->data + start * size;
+
+        if (count == 0)
+            continue;
+        code =
+            options->kind == TY_REDUCE_SCATTER
+                ? nccl->ncclReduce(share, share, count, type, ncclSum, (int)p, c->comm, c->stream)
+                : nccl->ncclBroadcast(share, share, count, type, (int)p, c->comm, c->stream);
+    }
+    NCCL_CHECK(nccl->ncclGroupEnd(), status, done);
+    NCCL_CHECK(code, status, done);
+done:
+    return status;
+}
+
+static ty_status shares_start(nccl_state *state, const channel *c,
+                              const ty_collective_options *options, ncclDataType_t type,
+                              uint64_t size, ty_error *error)
+{
+    const cuda_nccl *nccl = state->nccl;
+    const uint64_t share = options->count / c->member_count;
+    char *data = options->data, *own = data + c->position * share * size;
+    ty_status status = TY_OK;
+
+    if (share * c->member_count != options->count)
+        return unequal_shares_start(state, c, options, type, size, error);
+    if (options->kind == TY_REDUCE_SCATTER)
+        NCCL_CHECK(nccl->ncclReduceScatter(data, own, share, type, ncclSum, c->comm, c->stream),
+                   status, done);
+    else
+        NCCL_CHECK(nccl->ncclAllGather(own, data, share, type, c->comm, c->stream), status, done);
+done:
+    return status;
+}
+
 static ty_status collective_start(nccl_state *state, const channel *c,
                                   const ty_collective_options *options, ty_error *error)
 {
@@ -448,22 +516,19 @@ static ty_status collective_start(nccl_state *state, const channel *c,
     const cuda_nccl *nccl = state->nccl;
     const ncclDataType_t type = types[options->element];
     const ncclRedOp_t sum = options->element == TY_ELEMENT_LARGEST_FLOAT ? ncclMax : ncclSum;
-    const uint64_t size = sizes[options->element], share = options->count / c->member_count;
+    const uint64_t size = sizes[options->element];
     const bool is_summed = options->element != TY_ELEMENT_BYTE;
     char *data = options->data;
     ty_status status = TY_OK;
 
-    if (options->kind == TY_ALL_GATHER && !options->is_of_shares)
+    if (options->is_of_shares || options->kind == TY_REDUCE_SCATTER)
+        return shares_start(state, c, options, type, size, error);
+    if (options->kind == TY_ALL_GATHER)
         NCCL_CHECK(nccl->ncclAllGather(data + c->position * options->count * size, data,
                                        options->count, type, c->comm, c->stream),
                    status, done);
     else if (options->kind == TY_ALL_REDUCE && is_summed)
         NCCL_CHECK(nccl->ncclAllReduce(data, data, options->count, type, sum, c->comm, c->stream),
-                   status, done);
-    else if (options->kind == TY_REDUCE_SCATTER && is_summed &&
-             share * c->member_count == options->count)
-        NCCL_CHECK(nccl->ncclReduceScatter(data, data + c->position * share * size, share, type,
-                                           sum, c->comm, c->stream),
                    status, done);
     else
         status = ty_fail(error, TY_EUNSUPPORTED, "collective %s of %llu elements is not built in",

@@ -65,10 +65,12 @@ static uint32_t attention_tensors(const ty_workload *workload, uint32_t index,
 }
 
 /* Pieces of a stash: projections [rows][project], context [rows][queries], log-sums
- * [batch][heads][length]. Of scratch: the gradients of the first two, and the deltas. */
+ * [batch][heads][length]; where backward comes in two parts also the gradient of the projections.
+ * Of scratch: the gradients of the first two, and the deltas. */
 typedef struct attention_memory {
     char *project, *context;
     float *rows; /* log-sums, or deltas */
+    char *dproject;
 } attention_memory;
 
 static const uint64_t piece_alignment = 256; /* bytes; as cudaMalloc gives */
@@ -84,13 +86,16 @@ static uint64_t memory_cut(const ty_stage_device *stage, const attention *at, vo
 {
     const uint64_t project = at->rows * at->project * stage->element;
     const uint64_t rows = aligned(project + at->rows * at->queries * stage->element);
+    const uint64_t dproject =
+        aligned(rows + at->core.batch * at->core.heads * at->core.length * sizeof(float));
 
     if (base != NULL) {
         out->project = base;
         out->context = out->project + project;
         out->rows = (float *)(void *)(out->project + rows);
+        out->dproject = out->project + dproject;
     }
-    return aligned(rows + at->core.batch * at->core.heads * at->core.length * sizeof(float));
+    return dproject + (stage->options.splits_backward ? project : 0);
 }
 
 static ty_status attention_build(ty_stage_device *stage, cuda_node *node, ty_error *error)
@@ -172,7 +177,7 @@ static ty_status out_backward(ty_stage_device *stage, const cuda_node *node, con
                                 .weight = cuda_weights(stage, node, OUT),
                                 .dweight = cuda_parameter_gradient(stage, node, OUT),
                                 .dbias = node->is_divided ? NULL : dbias,
-                                .dx = dcontext,
+                                .dx = stage->part != CUDA_WEIGHTS ? dcontext : NULL,
                                 .adds_weight = cuda_adds(node, OUT, is_first),
                                 .adds_bias = cuda_adds(node, OUT_BIAS, is_first)};
     ty_status status = cuda_whole_gradient(stage, node, stage->lane_whole, &out.dy, error);
@@ -212,11 +217,14 @@ static ty_status attention_backward(ty_stage_device *stage, const cuda_node *nod
 
     memory_cut(stage, &at, node->stash[slot], &m);
     memory_cut(stage, &at, stage->scratch, &d);
+    if (stage->options.splits_backward)
+        d.project = m.dproject;
     status = out_backward(stage, node, &at, is_first, m.context, d.context, error);
     if (status != TY_OK)
         return status;
-    cuda_attention_backward(stage->type, &at.core, m.project, m.context, m.rows, d.context, d.rows,
-                            d.project, stage->stream);
+    if (stage->part != CUDA_WEIGHTS)
+        cuda_attention_backward(stage->type, &at.core, m.project, m.context, m.rows, d.context,
+                                d.rows, d.project, stage->stream);
     return project_backward(stage, node, slot, &at, is_first, d.project, error);
 }
 

@@ -382,11 +382,23 @@ static bool values_allocate(ty_stage_device *stage)
         }
         value->data = slots_allocate(stage, bytes, is_recomputed, cuda_buffer);
         if (value->needs_gradient)
-            value->gradient = cuda_buffer(stage, bytes);
+            value->gradient =
+                slots_allocate(stage, bytes, !stage->options.splits_backward, cuda_buffer);
         if (value->data == NULL || (value->needs_gradient && value->gradient == NULL))
             return false;
     }
     return true;
+}
+
+/* An embedding has the second part of backward only. */
+static bool kept_allocate(ty_stage_device *stage, cuda_node *node)
+{
+    if (!stage->options.splits_backward || !cuda_gathers(stage, node) ||
+        node->kind == &cuda_embedding_kind)
+        return true;
+    node->lane_kept =
+        slots_allocate(stage, 2 * node->lane_elements * stage->element, false, cuda_buffer);
+    return node->lane_kept != NULL;
 }
 
 static bool nodes_allocate(ty_stage_device *stage)
@@ -401,6 +413,8 @@ static bool nodes_allocate(ty_stage_device *stage)
             if (node->stash == NULL)
                 return false;
         }
+        if (!kept_allocate(stage, node))
+            return false;
         scratch = node->scratch_bytes > scratch ? node->scratch_bytes : scratch;
         sums = node->sum_floats > sums ? node->sum_floats : sums;
         whole = node->lane_elements > whole ? node->lane_elements : whole;
@@ -466,20 +480,34 @@ static bool loss_allocate(ty_stage_device *stage)
            stage->host_losses != NULL && stage->row_loss != NULL && stage->row_best != NULL;
 }
 
+/* Numbers of one set of weights are a multiple of it, so that all sets are aligned alike. */
+enum { VERSION_ALIGNMENT = 256 };
+
 static bool parameters_allocate(ty_stage_device *stage)
 {
-    stage->parameters = cuda_buffer(stage, stage->parameter_count * sizeof(float));
+    const uint64_t versions = cuda_version_count(stage);
+
+    stage->version_stride =
+        (stage->parameter_count + VERSION_ALIGNMENT - 1) / VERSION_ALIGNMENT * VERSION_ALIGNMENT;
+    stage->versions = cuda_buffer(stage, versions * stage->version_stride * sizeof(float));
+    stage->version_weights =
+        stage->type == CUDA_TYPE_FLOAT
+            ? stage->versions
+            : cuda_buffer(stage, versions * stage->version_stride * stage->element);
+    stage->parameters = stage->versions;
+    stage->weights = stage->version_weights;
     stage->gradients = cuda_buffer(stage, stage->parameter_count * sizeof(float));
-    stage->weights = stage->type == CUDA_TYPE_FLOAT
-                         ? stage->parameters
-                         : cuda_buffer(stage, stage->parameter_count * stage->element);
+    stage->statistics = cuda_buffer(stage, stage->statistic_count * sizeof(float));
+    stage->squares = cuda_buffer(stage, CUDA_SQUARE_PARTS * sizeof *stage->squares);
+    stage->host_square = cuda_host_buffer(stage, sizeof *stage->host_square);
     stage->scale = cuda_buffer(stage, sizeof *stage->scale);
     stage->host_scale = cuda_host_buffer(stage, sizeof *stage->host_scale);
     stage->is_bad = cuda_buffer(stage, sizeof *stage->is_bad);
     stage->host_is_bad = cuda_host_buffer(stage, sizeof *stage->host_is_bad);
     return stage->parameters != NULL && stage->gradients != NULL && stage->weights != NULL &&
            stage->scale != NULL && stage->host_scale != NULL && stage->is_bad != NULL &&
-           stage->host_is_bad != NULL;
+           stage->host_is_bad != NULL && stage->statistics != NULL && stage->squares != NULL &&
+           stage->host_square != NULL;
 }
 
 ty_status cuda_build(ty_stage_device *stage, ty_error *error)

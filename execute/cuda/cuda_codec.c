@@ -126,6 +126,15 @@ ty_collective_options cuda_codec_exchange(const ty_device_codec *codec, uint32_t
                                    .element = is_half ? TY_ELEMENT_HALF : TY_ELEMENT_BYTE};
 }
 
+bool cuda_codec_state(const ty_device_codec *codec, uint32_t index, void **data, uint64_t *bytes)
+{
+    if (index > 0 || codec->residual == NULL)
+        return false;
+    *data = codec->residual;
+    *bytes = codec->count * sizeof *codec->residual;
+    return true;
+}
+
 ty_status cuda_codec_decode(ty_device_codec *codec, float *gradients, ty_error *error)
 {
     cudaStream_t side = codec->stage->side;

@@ -107,7 +107,7 @@ void cuda_gradient_take(ty_stage_device *stage, uint32_t slot)
         if (has_gradient(stage, tensor))
             cuda_take_floats(stage->type, value->count,
                              stage->behind.gradient[slot] + tensor->gradient_offset, tensor->adds,
-                             value->gradient, stage->stream);
+                             value->gradient[slot], stage->stream);
     }
 }
 
@@ -118,7 +118,7 @@ void cuda_gradient_give(ty_stage_device *stage, uint32_t slot)
         const cuda_value *value = &stage->values[tensor->value];
 
         if (has_gradient(stage, tensor))
-            cuda_convert(stage->type, value->gradient, CUDA_TYPE_FLOAT,
+            cuda_convert(stage->type, value->gradient[slot], CUDA_TYPE_FLOAT,
                          stage->before.gradient[slot] + tensor->gradient_offset, value->count,
                          stage->stream);
     }

@@ -74,14 +74,24 @@ void cuda_norm_backward(cuda_type type, bool is_rms, uint64_t rows, uint64_t n, 
                         float *dshift, bool adds_parameters, bool adds_x, void *dx, float *scratch,
                         cudaStream_t stream);
 uint64_t cuda_norm_scratch(uint64_t rows, uint64_t n);
-/** Ioffe and Szegedy, 2015, with the batch's own statistics. statistics: [channels][2] */
+/**
+ * Ioffe and Szegedy, 2015.
+ * @param running [2][channels] mean and variance to normalise with; NULL: the batch's own
+ * @param statistics [out] [channels][3]: mean and 1 / deviation that were used, variance of the
+ *        batch
+ */
 void cuda_batch_norm(cuda_type type, uint64_t batch, uint64_t channels, uint64_t pixels,
-                     const void *x, const float *gain, const float *shift, void *y,
-                     float *statistics, cudaStream_t stream);
+                     const void *x, const float *gain, const float *shift, const float *running,
+                     void *y, float *statistics, cudaStream_t stream);
+/** @param is_given whether the statistics were the running ones; dgain, dshift, dx may be NULL */
 void cuda_batch_norm_backward(cuda_type type, uint64_t batch, uint64_t channels, uint64_t pixels,
                               const void *x, const float *gain, const float *statistics,
-                              const void *dy, float *dgain, float *dshift, bool adds_parameters,
-                              bool adds_x, void *dx, cudaStream_t stream);
+                              bool is_given, const void *dy, float *dgain, float *dshift,
+                              bool adds_parameters, bool adds_x, void *dx, cudaStream_t stream);
+/** Moves the running statistics towards the batch's of `rows` numbers a channel; as in
+ * cpu_batch_norm.c. */
+void cuda_running_move(uint64_t channels, uint64_t rows, const float *statistics, float *running,
+                       cudaStream_t stream);
 
 /* ---- Pooling (pool.cu): [B,C,H,W] ---- */
 
@@ -232,6 +242,12 @@ typedef struct cuda_update {
  *  where there is none. */
 void cuda_update_step(cuda_type type, const cuda_update *update, uint64_t count, float *parameters,
                       const float *gradients, float *state, void *copy, cudaStream_t stream);
+enum { CUDA_SQUARE_PARTS = 256 };
+/** Sum of squares, in doubles. @param parts [CUDA_SQUARE_PARTS] scratch, of which the first is the
+ * result */
+void cuda_squares(uint64_t count, const float *x, double *parts, cudaStream_t stream);
+/** x /= divisor. */
+void cuda_divide(uint64_t count, float divisor, float *x, cudaStream_t stream);
 /** gradients *= factor; *is_bad becomes 1 where one is not finite, and is left otherwise. */
 void cuda_unscale(uint64_t count, float factor, float *gradients, int32_t *is_bad,
                   cudaStream_t stream);

@@ -118,21 +118,35 @@ ty_status cuda_whole_input(ty_stage_device *stage, const cuda_node *node, uint32
                   error);
 }
 
+/* Room for what is gathered in backward. Where that comes in two parts, the first gathers for both,
+ * so that the second exchanges nothing. */
+static void *kept_room(const ty_stage_device *stage, const cuda_node *node, bool is_gradient)
+{
+    const uint64_t offset = is_gradient ? node->lane_elements * stage->element : 0;
+
+    return node->lane_kept == NULL ? NULL : (char *)node->lane_kept[stage->slot] + offset;
+}
+
+static bool is_kept(const ty_stage_device *stage, const cuda_node *node)
+{
+    return node->lane_kept != NULL && stage->part == CUDA_WEIGHTS;
+}
+
 /* The whole input and the gradient of it may have the same room: the product for the weights comes
  * first. */
 ty_status cuda_input_product_backward(ty_stage_device *stage, const cuda_node *node, uint32_t slot,
                                       cuda_affine_gradient *affine, ty_error *error)
 {
     const bool is_trained = ty_layer_is_trained(stage->options.workload, node->layer_index);
-    void *dx = cuda_in_gradient(stage, node, 0);
+    void *dx = cuda_in_gradient(stage, node, 0), *kept = kept_room(stage, node, false);
+    void *room = kept != NULL ? kept : stage->lane_whole;
     ty_status status = TY_OK;
 
     affine->dx = cuda_summand(stage, node, node->adds[0], dx);
     affine->adds_x = affine->dx == dx && node->adds[0];
-    affine->x = stage->lane_whole; /* not read where nothing is trained */
-    if (is_trained || !cuda_gathers(stage, node))
-        TY_CHECK(cuda_whole_input(stage, node, slot, stage->lane_whole, &affine->x, error), status,
-                 done);
+    affine->x = room; /* not read where nothing is trained */
+    if (!is_kept(stage, node) && (is_trained || !cuda_gathers(stage, node)))
+        TY_CHECK(cuda_whole_input(stage, node, slot, room, &affine->x, error), status, done);
     TY_CHECK(cuda_affine_backward(stage, affine, error), status, done);
     status = cuda_lanes_sum(stage, node, cuda_whole_input_shape(stage, node), affine->dx,
                             node->adds[0], dx, error);
@@ -143,10 +157,15 @@ done:
 ty_status cuda_whole_gradient(ty_stage_device *stage, const cuda_node *node, void *room,
                               const void **out, ty_error *error)
 {
+    void *kept = kept_room(stage, node, true);
+
     *out = cuda_out_gradient(stage, node);
     if (!cuda_gathers(stage, node))
         return TY_OK;
+    room = kept != NULL ? kept : room;
     *out = room;
+    if (is_kept(stage, node))
+        return TY_OK;
     return gather(stage, &node->layer->output, cuda_out_gradient(stage, node), room, error);
 }
 

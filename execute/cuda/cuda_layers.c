@@ -117,9 +117,25 @@ static uint64_t pixels_of(const ty_stage_device *stage, const cuda_node *node)
 
 static ty_status batch_norm_build(ty_stage_device *stage, cuda_node *node, ty_error *error)
 {
-    (void)stage, (void)error;
-    node->stash_bytes = 2 * node->layer->attributes[TY_FEATURES] * sizeof(float);
+    const uint64_t channels = node->layer->attributes[TY_FEATURES];
+
+    (void)error;
+    node->stash_bytes = 3 * channels * sizeof(float);
+    node->statistic_offset = stage->statistic_count;
+    stage->statistic_count += 2 * channels;
     return TY_OK;
+}
+
+/* Running mean and variance. */
+static float *running_of(const ty_stage_device *stage, const cuda_node *node)
+{
+    return stage->statistics + node->statistic_offset;
+}
+
+/* Whether it is they that normalise. */
+static bool is_given(const ty_stage_device *stage, const cuda_node *node)
+{
+    return stage->is_evaluating || node->layer->is_frozen;
 }
 
 static ty_status batch_norm_forward(ty_stage_device *stage, const cuda_node *node, uint32_t slot,
@@ -129,20 +145,29 @@ static ty_status batch_norm_forward(ty_stage_device *stage, const cuda_node *nod
     cuda_batch_norm(stage->type, cuda_batch(stage), node->layer->attributes[TY_FEATURES],
                     pixels_of(stage, node), cuda_in(stage, node, 0, slot),
                     cuda_parameters(stage, node, 0), cuda_parameters(stage, node, 1),
+                    is_given(stage, node) ? running_of(stage, node) : NULL,
                     cuda_out(stage, node, slot), node->stash[slot], stage->stream);
     return TY_OK;
 }
 
+/* Running statistics move when gradients are made, once a micro-batch, however often forward is
+ * repeated. */
 static ty_status batch_norm_backward(ty_stage_device *stage, const cuda_node *node, uint32_t slot,
                                      bool is_first, ty_error *error)
 {
+    const uint64_t channels = node->layer->attributes[TY_FEATURES];
+    const uint64_t pixels = pixels_of(stage, node), batch = cuda_batch(stage);
+    float *dgain = cuda_parameter_gradient(stage, node, 0);
+
     (void)error;
-    cuda_batch_norm_backward(
-        stage->type, cuda_batch(stage), node->layer->attributes[TY_FEATURES],
-        pixels_of(stage, node), cuda_in(stage, node, 0, slot), cuda_parameters(stage, node, 0),
-        node->stash[slot], cuda_out_gradient(stage, node), cuda_parameter_gradient(stage, node, 0),
-        cuda_parameter_gradient(stage, node, 1), cuda_adds(node, 0, is_first), node->adds[0],
-        cuda_in_gradient(stage, node, 0), stage->stream);
+    cuda_batch_norm_backward(stage->type, batch, channels, pixels, cuda_in(stage, node, 0, slot),
+                             cuda_parameters(stage, node, 0), node->stash[slot],
+                             is_given(stage, node), cuda_out_gradient(stage, node), dgain,
+                             cuda_parameter_gradient(stage, node, 1), cuda_adds(node, 0, is_first),
+                             node->adds[0], cuda_in_gradient(stage, node, 0), stage->stream);
+    if (dgain != NULL)
+        cuda_running_move(channels, batch * pixels, node->stash[slot], running_of(stage, node),
+                          stage->stream);
     return TY_OK;
 }
 

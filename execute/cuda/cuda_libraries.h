@@ -63,6 +63,10 @@
     X(ncclAllReduce)                                                                               \
     X(ncclAllGather)                                                                               \
     X(ncclReduceScatter)                                                                           \
+    X(ncclReduce)                                                                                  \
+    X(ncclBroadcast)                                                                               \
+    X(ncclGroupStart)                                                                              \
+    X(ncclGroupEnd)                                                                                \
     X(ncclSend)                                                                                    \
     X(ncclRecv)
 

@@ -59,6 +59,8 @@ static ty_status lstm_build(ty_stage_device *stage, cuda_node *node, ty_error *e
     node->stash_bytes = l.rows * (l.gates + l.hidden) * sizeof(float);
     node->scratch_bytes =
         2 * l.batch * l.hidden * sizeof(float) + l.rows * l.gates * stage->element;
+    if (stage->options.splits_backward) /* the scratch outlives the first part */
+        node->stash_bytes += node->scratch_bytes;
     node->sum_floats = cuda_affine_sums(l.rows, l.gates);
     return TY_OK;
 }
@@ -170,7 +172,8 @@ static ty_status lstm_backward(ty_stage_device *stage, const cuda_node *node, ui
                                bool is_first, ty_error *error)
 {
     const lstm l = lstm_of(stage, node);
-    char *dgates = stage->scratch;
+    char *kept = (char *)node->stash[slot] + node->stash_bytes - node->scratch_bytes;
+    char *dgates = stage->options.splits_backward ? kept : stage->scratch;
     const cuda_affine_gradient in = {
         .rows = l.rows,
         .in = l.in,
@@ -184,8 +187,10 @@ static ty_status lstm_backward(ty_stage_device *stage, const cuda_node *node, ui
         .adds_weight = cuda_adds(node, INPUT, is_first),
         .adds_bias = cuda_adds(node, INPUT_BIAS, is_first),
         .adds_x = node->adds[0]};
-    ty_status status = gates_backward(stage, node, slot, dgates, error);
+    ty_status status = TY_OK;
 
+    if (stage->part != CUDA_WEIGHTS)
+        status = gates_backward(stage, node, slot, dgates, error);
     if (status == TY_OK)
         status = cuda_affine_backward(stage, &in, error);
     return status == TY_OK ? state_gradients(stage, node, slot, is_first, dgates, error) : status;

@@ -54,7 +54,8 @@ static uint32_t mlp_tensors(const ty_workload *workload, uint32_t index,
 }
 
 /* Stash: before the activation [rows][up], behind it [rows][hidden]; where lanes divide the
- * sequence also the whole input [rows][features]. The epilogues that do a gelu want rows of a
+ * sequence also the whole input [rows][features]; where backward comes in two parts also the
+ * gradient of what goes into the activation [rows][up]. The epilogues that do a gelu want rows of a
  * multiple of 16 bytes, and round as the type does; in fp32 they are not used. */
 static ty_status mlp_build(ty_stage_device *stage, cuda_node *node, ty_error *error)
 {
@@ -72,7 +73,19 @@ static ty_status mlp_build(ty_stage_device *stage, cuda_node *node, ty_error *er
     node->sum_floats = cuda_affine_sums(m.rows, widest);
     if (node->is_divided)
         node->lane_elements = m.rows * m.features;
+    if (stage->options.splits_backward)
+        node->stash_bytes += m.rows * m.up * stage->element;
     return TY_OK;
+}
+
+/* Where the gradient of what goes into the activation is. */
+static char *mlp_hidden_gradient(const ty_stage_device *stage, const cuda_node *node, uint32_t slot,
+                                 const mlp *m)
+{
+    const uint64_t bytes = m->rows * m->up * stage->element;
+
+    return stage->options.splits_backward ? (char *)node->stash[slot] + node->stash_bytes - bytes
+                                          : stage->scratch;
 }
 
 static void mlp_release(ty_stage_device *stage, cuda_node *node)
@@ -189,8 +202,10 @@ static ty_status mlp_down_backward(ty_stage_device *stage, const cuda_node *node
     TY_CHECK(cuda_affine_backward(stage, &down, error), status, done);
     if (node->is_divided && dbias != NULL)
         cuda_lane_bias_gradient(stage, m->rows, m->features, down.dy, down.adds_bias, dbias);
-    status = activation_backward(stage, node, m, &down, h, dh + m->rows * m->up * stage->element,
-                                 dh, error);
+    if (stage->part != CUDA_WEIGHTS)
+        status = activation_backward(stage, node, m, &down, h,
+                                     (char *)stage->scratch + m->rows * m->up * stage->element, dh,
+                                     error);
 done:
     return status;
 }
@@ -199,7 +214,7 @@ static ty_status mlp_backward(ty_stage_device *stage, const cuda_node *node, uin
                               bool is_first, ty_error *error)
 {
     mlp m = mlp_of(stage, node);
-    char *dh = stage->scratch;
+    char *dh = mlp_hidden_gradient(stage, node, slot, &m);
     cuda_affine_gradient up = {.rows = m.rows,
                                .in = m.features,
                                .out = m.up,

@@ -5,8 +5,11 @@
  * A *value* is a tensor of one micro-batch in the type of the precision: the batch, what crosses
  * the cut before the stage, or what a layer makes of it, [B, C, H, W] as in the workload. A *node*
  * is a layer; flatten is none, its value is another name for its input. Data of values is per slot
- * (one set for all under full recompute), gradients inside the stage are one set. What crosses a
- * cut is a message of floats per slot, which forward and backward convert from and to (cuda_cut.c).
+ * (one set for all under full recompute), gradients inside the stage are one set, or, where
+ * backward comes in two parts, per slot. The functions of a layer are the same for both parts: what
+ * a part does not ask for has nowhere to go (cuda_in_gradient, cuda_parameter_gradient). What
+ * crosses a cut is a message of floats per slot, which forward and backward convert from and to
+ * (cuda_cut.c).
  *
  * With lanes (tensor parallelism, cuda_lanes.c) tensors of parameters and values are what this lane
  * has. A divided layer reads all of its input and makes a summand of all of its output, which the
@@ -34,8 +37,8 @@ typedef struct cuda_value {
     uint64_t count;   /* elements of a micro-batch */
     uint32_t same_as; /* the value whose memory it uses; itself if its own */
     bool needs_gradient;
-    void **data;    /* [slots] */
-    void *gradient; /* one set */
+    void **data;     /* [slots] */
+    void **gradient; /* [slots]; NULL where nobody asks for it */
 } cuda_value;
 
 /* A tensor that crosses a cut of the stage, and its part of the message. */
@@ -72,8 +75,11 @@ typedef struct cuda_node {
     uint64_t stash_bytes, scratch_bytes;
     uint64_t sum_floats;    /* of scratch for sums over rows */
     uint64_t lane_elements; /* of the largest tensor that it gathers or sums among lanes */
+    void **lane_kept;       /* [slots]: from one part of backward to the other, the whole input and
+                               the gradient of the whole output; NULL: not gathered, or one part */
     void **stash;           /* [slots] */
-    void *state;            /* the kind's own */
+    uint64_t statistic_offset; /* of its part of the stage's statistics */
+    void *state;               /* the kind's own */
 } cuda_node;
 
 struct cuda_kind {
@@ -95,6 +101,15 @@ typedef struct token_slot {
     int32_t *host_groups, *groups; /* order, starts, group tokens, count */
 } token_slot;
 
+/* What backward is asked for. */
+typedef enum cuda_part { CUDA_BOTH, CUDA_INPUTS, CUDA_WEIGHTS } cuda_part;
+
+/* Parameters that have optimizer state. */
+typedef struct cuda_state_range {
+    uint64_t offset, count;
+    uint64_t start; /* parameters in the ranges before */
+} cuda_state_range;
+
 struct ty_stage_device {
     ty_stage_options options;
     int ordinal;
@@ -111,6 +126,9 @@ struct ty_stage_device {
     cudnnHandle_t dnn_handle;
     void *workspace;
     uint64_t workspace_bytes;
+
+    cuda_part part; /* of the backward under way, */
+    uint32_t slot;  /* and whose it is */
 
     uint32_t value_count, node_count;
     cuda_value *values; /* [0] is the batch, or what crosses the cut before the stage comes first */
@@ -131,10 +149,19 @@ struct ty_stage_device {
     uint64_t parameter_count;
     uint64_t *layer_offsets; /* [layer_count + 1] */
     uint64_t tied_offset, tied_count;
-    float *parameters, *gradients, *optimizer_state;
-    uint32_t state_count; /* of optimizer_state */
-    void *weights;        /* in the stage's type; `parameters` for floats */
-    double loss_factor;   /* of scale_loss */
+    float *versions;         /* sets of weights, `version_stride` floats apart */
+    void *version_weights;   /* the same in the stage's type; `versions` for floats */
+    uint64_t version_stride; /* numbers; so many that all sets are aligned alike */
+    float *parameters, *gradients, *optimizer_state; /* parameters: of the set in use, */
+    void *weights;                                   /* and those in the stage's type */
+    uint32_t state_count;                            /* of optimizer_state, for the parameters of */
+    uint32_t state_range_count;
+    cuda_state_range *state_ranges; /* NULL: not decided yet */
+    uint64_t statistic_count;
+    float *statistics;             /* what layers keep from step to step that is no parameter */
+    bool is_evaluating;            /* forward is of a test set */
+    double *squares, *host_square; /* partial sums of `square`, and the sum */
+    double loss_factor;            /* of scale_loss */
     float *scale, *host_scale;
     int32_t *is_bad, *host_is_bad;
 
@@ -165,7 +192,7 @@ uint32_t cuda_layer_tensors(const ty_workload *workload, uint32_t layer,
 ty_status cuda_parameters_place(ty_stage_device *stage, ty_error *error) TY_MUST_CHECK;
 ty_status cuda_parameters_locate(const ty_stage_device *stage, cuda_node *node,
                                  ty_error *error) TY_MUST_CHECK;
-/** Initial weights. */
+/** Initial weights, in every set, and statistics. */
 ty_status cuda_parameters_fill(ty_stage_device *stage, ty_error *error) TY_MUST_CHECK;
 /** A layer's whole parameters from the lanes'; see device.h. */
 uint64_t cuda_lanes_join(const ty_stage_device *stage, uint32_t layer, bool is_tied,
@@ -202,6 +229,12 @@ static inline bool cuda_has_loss(const ty_stage_device *stage)
     return stage->behind.count == 0;
 }
 
+/** Sets of weights. */
+static inline uint32_t cuda_version_count(const ty_stage_device *stage)
+{
+    return stage->options.versions > 0 ? stage->options.versions : 1;
+}
+
 static inline uint64_t cuda_batch(const ty_stage_device *stage)
 {
     return stage->options.micro_batch_size;
@@ -218,16 +251,20 @@ static inline void *cuda_out(const ty_stage_device *stage, const cuda_node *node
     return stage->values[node->output].data[slot];
 }
 
-/** Where the gradient of the i-th input goes, or NULL if nobody asks for it. */
+/** Where the gradient of the i-th input goes, or NULL if nobody asks for it, now or ever. */
 static inline void *cuda_in_gradient(const ty_stage_device *stage, const cuda_node *node,
                                      uint32_t i)
 {
-    return stage->values[node->inputs[i]].gradient;
+    void **gradient = stage->values[node->inputs[i]].gradient;
+
+    return gradient == NULL || stage->part == CUDA_WEIGHTS ? NULL : gradient[stage->slot];
 }
 
 static inline void *cuda_out_gradient(const ty_stage_device *stage, const cuda_node *node)
 {
-    return stage->values[node->output].gradient;
+    void **gradient = stage->values[node->output].gradient;
+
+    return gradient == NULL ? NULL : gradient[stage->slot];
 }
 
 static inline uint64_t cuda_count(const ty_stage_device *stage, const cuda_node *node)
@@ -248,13 +285,14 @@ static inline const void *cuda_weights(const ty_stage_device *stage, const cuda_
     return (const char *)stage->weights + node->offsets[tensor] * stage->element;
 }
 
-/** Where the gradient of a parameter tensor goes, or NULL where it is frozen. */
+/** Where the gradient of a parameter tensor goes, or NULL where it is frozen or not asked for. */
 static inline float *cuda_parameter_gradient(const ty_stage_device *stage, const cuda_node *node,
                                              uint32_t tensor)
 {
     bool is_frozen = node->layer->is_frozen || (tensor == 0 && node->is_matrix_frozen);
 
-    return is_frozen ? NULL : stage->gradients + node->offsets[tensor];
+    return is_frozen || stage->part == CUDA_INPUTS ? NULL
+                                                   : stage->gradients + node->offsets[tensor];
 }
 
 static inline bool cuda_adds(const cuda_node *node, uint32_t tensor, bool is_first)
@@ -365,6 +403,14 @@ ty_status cuda_input_product_backward(ty_stage_device *stage, const cuda_node *n
 uint64_t cuda_affine_sums(uint64_t rows, uint64_t out);
 void cuda_products_free(ty_stage_device *stage);
 
+/* ---- Updates (cuda_update.c); see device.h ---- */
+
+ty_status cuda_state_open(ty_stage_device *stage, uint32_t state_count,
+                          const ty_parameter_range *ranges, uint32_t range_count, ty_error *error);
+float *cuda_state(const ty_stage_device *stage, uint64_t offset);
+ty_status cuda_update_slice(ty_stage_device *stage, const ty_optimizer *optimizer, uint64_t step,
+                            uint64_t offset, uint64_t count, bool *is_finite, ty_error *error);
+
 /* ---- Compressors (cuda_codec.c) ---- */
 
 ty_status cuda_codec_open(ty_stage_device *stage, const ty_codec_options *options,
@@ -373,6 +419,7 @@ void cuda_codec_close(ty_device_codec *codec);
 ty_collective_options cuda_codec_exchange(const ty_device_codec *codec, uint32_t phase);
 ty_status cuda_codec_encode(ty_device_codec *codec, uint32_t phase, const float *gradients,
                             ty_error *error);
+bool cuda_codec_state(const ty_device_codec *codec, uint32_t index, void **data, uint64_t *bytes);
 ty_status cuda_codec_decode(ty_device_codec *codec, float *gradients, ty_error *error);
 
 /* ---- Links (transport_nccl.c) ---- */

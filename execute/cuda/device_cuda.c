@@ -84,6 +84,7 @@ static void device_close(ty_stage_device *stage)
     if (stage->side != NULL)
         cudaStreamDestroy(stage->side);
     ty_free(stage->layer_offsets);
+    ty_free(stage->state_ranges);
     ty_free(stage->values);
     ty_free(stage->nodes);
     ty_free(stage);
@@ -393,25 +394,47 @@ done:
     return status;
 }
 
-static ty_status device_backward(ty_stage_device *stage, uint32_t slot, uint32_t first,
-                                 uint32_t count, bool is_first, ty_error *error)
+static ty_status backward_part(ty_stage_device *stage, uint32_t slot, uint32_t first,
+                               uint32_t count, bool is_first, cuda_part part, ty_error *error)
 {
     ty_status status;
 
     TY_CHECK(range_check(stage, slot, first, count, error), status, done);
     TY_CHECK(cuda_use(stage, error), status, done);
-    if (is_to_end(stage, first, count))
+    stage->part = part;
+    stage->slot = slot;
+    if (part != CUDA_WEIGHTS && is_to_end(stage, first, count))
         TY_CHECK(gradient_enter(stage, slot, error), status, done);
     for (uint32_t n = stage->node_count; n-- > 0;) {
         const cuda_node *node = &stage->nodes[n];
-        if (is_between(node, first, count) && stage->values[node->output].needs_gradient)
+        bool has_part = part != CUDA_WEIGHTS || node->kind->tensors != NULL;
+        if (has_part && is_between(node, first, count) &&
+            stage->values[node->output].needs_gradient)
             TY_CHECK(node->kind->backward(stage, node, slot, is_first, error), status, done);
     }
-    if (count > 0 && first == stage->options.first_layer)
+    if (part != CUDA_WEIGHTS && count > 0 && first == stage->options.first_layer)
         cuda_gradient_give(stage, slot);
     status = stream_wait(stage->stream, error);
 done:
     return status;
+}
+
+static ty_status device_backward(ty_stage_device *stage, uint32_t slot, uint32_t first,
+                                 uint32_t count, bool is_first, ty_error *error)
+{
+    return backward_part(stage, slot, first, count, is_first, CUDA_BOTH, error);
+}
+
+static ty_status device_backward_input(ty_stage_device *stage, uint32_t slot, uint32_t first,
+                                       uint32_t count, ty_error *error)
+{
+    return backward_part(stage, slot, first, count, false, CUDA_INPUTS, error);
+}
+
+static ty_status device_backward_weight(ty_stage_device *stage, uint32_t slot, uint32_t first,
+                                        uint32_t count, bool is_first, ty_error *error)
+{
+    return backward_part(stage, slot, first, count, is_first, CUDA_WEIGHTS, error);
 }
 
 static void device_loss(ty_stage_device *stage, uint32_t slot, double *loss_sum, uint64_t *correct,
@@ -429,6 +452,25 @@ static void device_loss(ty_stage_device *stage, uint32_t slot, double *loss_sum,
 static uint64_t device_parameter_count(const ty_stage_device *stage)
 {
     return stage->parameter_count;
+}
+
+static void device_select(ty_stage_device *stage, uint32_t version)
+{
+    const uint64_t offset = version * stage->version_stride;
+
+    stage->parameters = stage->versions + offset;
+    stage->weights = (char *)stage->version_weights + offset * stage->element;
+}
+
+static float *device_statistics(ty_stage_device *stage, uint64_t *count)
+{
+    *count = stage->statistic_count;
+    return stage->statistics;
+}
+
+static void device_set_evaluating(ty_stage_device *stage, bool is_evaluating)
+{
+    stage->is_evaluating = is_evaluating;
 }
 
 static float *device_parameters(ty_stage_device *stage)
@@ -450,6 +492,23 @@ static void device_slice(const ty_stage_device *stage, uint32_t first_layer, uin
     *count = stage->layer_offsets[first + layer_count] - *offset;
 }
 
+/* By one thread, on the side stream. What fails shows as no number, and in the next call. */
+static double device_square(ty_stage_device *stage, const float *first, uint64_t count)
+{
+    ty_error ignored;
+    ty_error *error = &ignored;
+    ty_status status;
+
+    TY_CHECK(cuda_use(stage, error), status, done);
+    cuda_squares(count, first, stage->squares, stage->side);
+    CUDA_CHECK(cudaMemcpyAsync(stage->host_square, stage->squares, sizeof *stage->host_square,
+                               cudaMemcpyDeviceToHost, stage->side),
+               status, done);
+    status = stream_wait(stage->side, error);
+done:
+    return status == TY_OK ? *stage->host_square : (double)NAN;
+}
+
 static void device_tied_slice(const ty_stage_device *stage, uint64_t *offset, uint64_t *count)
 {
     *offset = stage->tied_offset;
@@ -459,80 +518,6 @@ static void device_tied_slice(const ty_stage_device *stage, uint64_t *offset, ui
 static uint64_t device_memory_bytes(const ty_stage_device *stage)
 {
     return stage->memory_bytes;
-}
-
-/* ---- Updates ---- */
-
-static cuda_update update_of(const ty_optimizer *optimizer, uint64_t step)
-{
-    double correction1 = 1.0 - pow(optimizer->beta1, (double)step);
-    double correction2 = 1.0 - pow(optimizer->beta2, (double)step);
-
-    if (optimizer->kind == TY_OPTIMIZER_SGD)
-        return (cuda_update){.rate = (float)optimizer->learning_rate,
-                             .momentum = (float)optimizer->momentum,
-                             .decay = (float)optimizer->weight_decay};
-    return (cuda_update){.is_adamw = true,
-                         .rate = (float)(optimizer->learning_rate / correction1),
-                         .beta1 = (float)optimizer->beta1,
-                         .beta2 = (float)optimizer->beta2,
-                         .root_scale = (float)(1.0 / sqrt(correction2)),
-                         .epsilon = (float)optimizer->epsilon,
-                         .keep = (float)(1.0 - optimizer->learning_rate * optimizer->weight_decay)};
-}
-
-/* Gradients without the loss's factor, and whether they are all numbers. */
-static ty_status unscale(ty_stage_device *stage, uint64_t offset, uint64_t count, bool *is_finite,
-                         ty_error *error)
-{
-    ty_status status = TY_OK;
-
-    CUDA_CHECK(cudaMemsetAsync(stage->is_bad, 0, sizeof *stage->is_bad, stage->stream), status,
-               done);
-    cuda_unscale(count, (float)(1.0 / stage->loss_factor), stage->gradients + offset, stage->is_bad,
-                 stage->stream);
-    CUDA_CHECK(cudaMemcpyAsync(stage->host_is_bad, stage->is_bad, sizeof *stage->is_bad,
-                               cudaMemcpyDeviceToHost, stage->stream),
-               status, done);
-    TY_CHECK(stream_wait(stage->stream, error), status, done);
-    *is_finite = *stage->host_is_bad == 0;
-    /* What lanes have whole stays alike on all of them. */
-    status = cuda_lanes_agree(stage, is_finite, error);
-done:
-    return status;
-}
-
-static ty_status device_update(ty_stage_device *stage, const ty_optimizer *optimizer, uint64_t step,
-                               uint64_t offset, uint64_t count, bool *is_finite, ty_error *error)
-{
-    cuda_update update = update_of(optimizer, step);
-    uint32_t states = ty_optimizer_state_count(optimizer);
-    bool is_copied = stage->type != CUDA_TYPE_FLOAT;
-    ty_status status;
-
-    TY_CHECK(cuda_use(stage, error), status, done);
-    if (states > 0 && stage->optimizer_state == NULL) {
-        stage->optimizer_state =
-            cuda_buffer(stage, stage->parameter_count * states * sizeof(float));
-        stage->state_count = states;
-    }
-    if (states > 0 && stage->optimizer_state == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of GPU memory for the optimizer's state");
-    if (states != stage->state_count)
-        return ty_fail(error, TY_EINVAL, "found %u numbers of state per parameter, had %u",
-                       (unsigned)states, (unsigned)stage->state_count);
-    *is_finite = true;
-    if (stage->options.precision == TY_PRECISION_FP16)
-        TY_CHECK(unscale(stage, offset, count, is_finite, error), status, done);
-    if (!*is_finite)
-        return TY_OK;
-    cuda_update_step(
-        stage->type, &update, count, stage->parameters + offset, stage->gradients + offset,
-        states > 0 ? stage->optimizer_state + offset * states : NULL,
-        is_copied ? (char *)stage->weights + offset * stage->element : NULL, stage->stream);
-    status = stream_wait(stage->stream, error);
-done:
-    return status;
 }
 
 /* ---- Memory ---- */
@@ -593,26 +578,49 @@ static ty_status memory_read(ty_stage_device *stage, void *host, const void *dev
     return memory_move(stage, host, device, bytes, cudaMemcpyDeviceToHost, error);
 }
 
+/* Weights, of any set, from outside have a copy that follows them. */
+static ty_status weights_follow(ty_stage_device *stage, const float *at, uint64_t count,
+                                ty_error *error)
+{
+    const uint64_t all = cuda_version_count(stage) * stage->version_stride;
+    const uintptr_t first = (uintptr_t)stage->versions, end = (uintptr_t)(stage->versions + all);
+    uint64_t offset;
+
+    if (stage->type == CUDA_TYPE_FLOAT || (uintptr_t)at < first || (uintptr_t)at >= end)
+        return TY_OK;
+    offset = (uint64_t)(at - stage->versions);
+    cuda_convert(CUDA_TYPE_FLOAT, at, stage->type,
+                 (char *)stage->version_weights + offset * stage->element, count, stage->side);
+    return stream_wait(stage->side, error);
+}
+
 static ty_status memory_write(ty_stage_device *stage, void *device, const void *host,
                               uint64_t bytes, ty_error *error)
 {
     ty_status status = memory_move(stage, device, host, bytes, cudaMemcpyHostToDevice, error);
-    const char *at = device, *parameters = (const char *)stage->parameters;
-    bool is_weight = at >= parameters && at < parameters + stage->parameter_count * sizeof(float);
 
-    /* Weights from outside have a copy to follow them. */
-    if (status == TY_OK && is_weight && stage->type != CUDA_TYPE_FLOAT) {
-        cuda_convert(CUDA_TYPE_FLOAT, stage->parameters, stage->type, stage->weights,
-                     stage->parameter_count, stage->side);
-        status = stream_wait(stage->side, error);
-    }
-    return status;
+    return status == TY_OK ? weights_follow(stage, device, bytes / sizeof(float), error) : status;
 }
 
 static ty_status memory_copy(ty_stage_device *stage, void *to, const void *from, uint64_t bytes,
                              ty_error *error)
 {
-    return memory_move(stage, to, from, bytes, cudaMemcpyDeviceToDevice, error);
+    ty_status status = memory_move(stage, to, from, bytes, cudaMemcpyDeviceToDevice, error);
+
+    return status == TY_OK ? weights_follow(stage, to, bytes / sizeof(float), error) : status;
+}
+
+static ty_status memory_weights_take(ty_stage_device *stage, float *weights, uint64_t count,
+                                     uint32_t divisor, ty_error *error)
+{
+    ty_status status = cuda_use(stage, error);
+
+    if (status != TY_OK)
+        return status;
+    if (divisor > 1)
+        cuda_divide(count, (float)divisor, weights, stage->side);
+    status = stream_wait(stage->side, error);
+    return status == TY_OK ? weights_follow(stage, weights, count, error) : status;
 }
 
 static uint32_t device_ordinal(const ty_stage_device *stage)
@@ -635,13 +643,17 @@ static const ty_device_memory memory = {
     .read = memory_read,
     .write = memory_write,
     .copy = memory_copy,
-    .update = device_update,
+    .weights_take = memory_weights_take,
+    .state_open = cuda_state_open,
+    .state = cuda_state,
+    .update = cuda_update_slice,
     .scale_loss = device_scale_loss,
     .codec_open = cuda_codec_open,
     .codec_close = cuda_codec_close,
     .codec_exchange = cuda_codec_exchange,
     .codec_encode = cuda_codec_encode,
     .codec_decode = cuda_codec_decode,
+    .codec_state = cuda_codec_state,
     .link_check = cuda_link_check,
     .link_open = cuda_link_open,
     .ordinal = device_ordinal,
@@ -662,11 +674,17 @@ static const ty_device_backend backend = {
     .forward = device_forward,
     .recompute = device_recompute,
     .backward = device_backward,
+    .backward_input = device_backward_input,
+    .backward_weight = device_backward_weight,
+    .statistics = device_statistics,
+    .set_evaluating = device_set_evaluating,
     .loss = device_loss,
     .parameter_count = device_parameter_count,
+    .select = device_select,
     .parameters = device_parameters,
     .gradients = device_gradients,
     .slice = device_slice,
+    .square = device_square,
     .tied_slice = device_tied_slice,
     .lanes_join = cuda_lanes_join,
     .memory_bytes = device_memory_bytes,

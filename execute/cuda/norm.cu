@@ -146,45 +146,54 @@ void cuda_norm_backward(cuda_type type, bool is_rms, uint64_t rows, uint64_t n, 
 
 template <typename T>
 static __global__ void batch_norm(uint64_t batch, uint64_t channels, uint64_t pixels, const T *x,
-                                  const float *gain, const float *shift, T *y, float *statistics)
+                                  const float *gain, const float *shift, const float *running, T *y,
+                                  float *statistics)
 {
     uint64_t channel = blockIdx.x, n = batch * pixels;
-    float mean = 0.0f, squares = 0.0f, scale;
+    float mean = 0.0f, squares = 0.0f, variance, scale;
 
-    for (uint64_t i = threadIdx.x; i < n; i += blockDim.x)
-        mean += to_float(x[PLACE(i)]);
-    mean = block_sum(mean) / (float)n;
-    for (uint64_t i = threadIdx.x; i < n; i += blockDim.x) {
-        float d = to_float(x[PLACE(i)]) - mean;
-        squares += d * d;
+    if (running != NULL) {
+        mean = running[channel];
+        variance = running[channels + channel];
+    } else {
+        for (uint64_t i = threadIdx.x; i < n; i += blockDim.x)
+            mean += to_float(x[PLACE(i)]);
+        mean = block_sum(mean) / (float)n;
+        for (uint64_t i = threadIdx.x; i < n; i += blockDim.x) {
+            float d = to_float(x[PLACE(i)]) - mean;
+            squares += d * d;
+        }
+        variance = block_sum(squares) / (float)n;
     }
-    scale = 1.0f / sqrtf(block_sum(squares) / (float)n + NORM_EPSILON);
+    scale = 1.0f / sqrtf(variance + NORM_EPSILON);
     for (uint64_t i = threadIdx.x; i < n; i += blockDim.x)
         y[PLACE(i)] =
             of_float<T>((to_float(x[PLACE(i)]) - mean) * scale * gain[channel] + shift[channel]);
     if (threadIdx.x == 0) {
-        statistics[2 * channel] = mean;
-        statistics[2 * channel + 1] = scale;
+        statistics[3 * channel] = mean;
+        statistics[3 * channel + 1] = scale;
+        statistics[3 * channel + 2] = variance;
     }
 }
 
 void cuda_batch_norm(cuda_type type, uint64_t batch, uint64_t channels, uint64_t pixels,
-                     const void *x, const float *gain, const float *shift, void *y,
-                     float *statistics, cudaStream_t stream)
+                     const void *x, const float *gain, const float *shift, const float *running,
+                     void *y, float *statistics, cudaStream_t stream)
 {
     TY_DISPATCH(type, TY_LAUNCH(batch_norm<T>, channels, BLOCK, 0, stream, batch, channels, pixels,
-                                (const T *)x, gain, shift, (T *)y, statistics))
+                                (const T *)x, gain, shift, running, (T *)y, statistics))
 }
 
-/* dx = gain scale (dy - mean(dy) - z mean(dy z)), with z = (x - mean) scale. */
+/* dx = gain scale (dy - mean(dy) - z mean(dy z)), with z = (x - mean) scale; the means are 0 where
+ * statistics were given. */
 template <typename T>
 static __global__ void batch_norm_backward(uint64_t batch, uint64_t channels, uint64_t pixels,
                                            const T *x, const float *gain, const float *statistics,
-                                           const T *dy, float *dgain, float *dshift,
+                                           bool is_given, const T *dy, float *dgain, float *dshift,
                                            bool adds_parameters, bool adds_x, T *dx)
 {
     uint64_t channel = blockIdx.x, n = batch * pixels;
-    float mean = statistics[2 * channel], scale = statistics[2 * channel + 1];
+    float mean = statistics[3 * channel], scale = statistics[3 * channel + 1];
     float sum = 0.0f, product = 0.0f;
 
     for (uint64_t i = threadIdx.x; i < n; i += blockDim.x) {
@@ -200,6 +209,8 @@ static __global__ void batch_norm_backward(uint64_t batch, uint64_t channels, ui
     }
     if (dx == NULL)
         return;
+    if (is_given)
+        sum = product = 0.0f;
     for (uint64_t i = threadIdx.x; i < n; i += blockDim.x) {
         float z = (to_float(x[PLACE(i)]) - mean) * scale;
         put(&dx[PLACE(i)],
@@ -211,10 +222,34 @@ static __global__ void batch_norm_backward(uint64_t batch, uint64_t channels, ui
 
 void cuda_batch_norm_backward(cuda_type type, uint64_t batch, uint64_t channels, uint64_t pixels,
                               const void *x, const float *gain, const float *statistics,
-                              const void *dy, float *dgain, float *dshift, bool adds_parameters,
-                              bool adds_x, void *dx, cudaStream_t stream)
+                              bool is_given, const void *dy, float *dgain, float *dshift,
+                              bool adds_parameters, bool adds_x, void *dx, cudaStream_t stream)
 {
     TY_DISPATCH(type, TY_LAUNCH(batch_norm_backward<T>, channels, BLOCK, 0, stream, batch, channels,
-                                pixels, (const T *)x, gain, statistics, (const T *)dy, dgain,
-                                dshift, adds_parameters, adds_x, (T *)dx))
+                                pixels, (const T *)x, gain, statistics, is_given, (const T *)dy,
+                                dgain, dshift, adds_parameters, adds_x, (T *)dx))
+}
+
+/* As in torch.nn.BatchNorm2d. */
+#define RUNNING_SHARE 0.1f
+
+/* The running variance is that of the population. */
+static __global__ void running_move(uint64_t channels, float population, const float *statistics,
+                                    float *running)
+{
+    FOR_EACH (c, channels) {
+        float variance = population * statistics[3 * c + 2];
+
+        running[c] += RUNNING_SHARE * (statistics[3 * c] - running[c]);
+        running[channels + c] += RUNNING_SHARE * (variance - running[channels + c]);
+    }
+}
+
+void cuda_running_move(uint64_t channels, uint64_t rows, const float *statistics, float *running,
+                       cudaStream_t stream)
+{
+    const float population = rows > 1 ? (float)((double)rows / (double)(rows - 1)) : 1.0f;
+
+    TY_LAUNCH(running_move, grid_for(channels), BLOCK, 0, stream, channels, population, statistics,
+              running);
 }

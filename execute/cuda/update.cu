@@ -1,4 +1,5 @@
-/* Optimizer steps on fp32 weights, with the copy that the passes read. Formulas: optimizer.c. */
+/* What is done to weights and gradients as such: optimizer steps on fp32 weights, with the copy
+ * that the passes read (formulas: optimizer.c), norms, means. */
 #include "kernel.cuh"
 
 template <typename T>
@@ -28,6 +29,56 @@ void cuda_update_step(cuda_type type, const cuda_update *u, uint64_t count, floa
 {
     TY_DISPATCH(type, TY_LAUNCH(update<T>, grid_for(count), BLOCK, 0, stream, *u, count, parameters,
                                 gradients, state, (T *)copy))
+}
+
+/* Each thread's sum, then the threads' one after the other. */
+static __device__ double block_total(double own)
+{
+    __shared__ double sums[BLOCK];
+    double total = 0.0;
+
+    sums[threadIdx.x] = own;
+    __syncthreads();
+    for (unsigned t = 0; t < BLOCK && threadIdx.x == 0; t++)
+        total += sums[t];
+    return total;
+}
+
+static __global__ void square_parts(uint64_t count, const float *x, double *parts)
+{
+    double own = 0.0, total;
+
+    FOR_EACH (i, count)
+        own += (double)x[i] * (double)x[i];
+    total = block_total(own);
+    if (threadIdx.x == 0)
+        parts[blockIdx.x] = total;
+}
+
+static __global__ void square_join(double *parts)
+{
+    double total = block_total(threadIdx.x < CUDA_SQUARE_PARTS ? parts[threadIdx.x] : 0.0);
+
+    if (threadIdx.x == 0)
+        parts[0] = total;
+}
+
+void cuda_squares(uint64_t count, const float *x, double *parts, cudaStream_t stream)
+{
+    static_assert((int)CUDA_SQUARE_PARTS <= (int)BLOCK, "one block joins them");
+    TY_LAUNCH(square_parts, CUDA_SQUARE_PARTS, BLOCK, 0, stream, count, x, parts);
+    TY_LAUNCH(square_join, 1, BLOCK, 0, stream, parts);
+}
+
+static __global__ void divide(uint64_t count, float divisor, float *x)
+{
+    FOR_EACH (i, count)
+        x[i] /= divisor;
+}
+
+void cuda_divide(uint64_t count, float divisor, float *x, cudaStream_t stream)
+{
+    TY_LAUNCH(divide, grid_for(count), BLOCK, 0, stream, count, divisor, x);
 }
 
 static __global__ void unscale(uint64_t count, float factor, float *gradients, int32_t *is_bad)

@@ -133,6 +133,7 @@ int main(int argc, char **argv)
     lanes_run();
     updates_run();
     plans_run();
+    schedules_run();
     if (results != NULL) {
         fprintf(results, "\n]}\n");
         fclose(results);

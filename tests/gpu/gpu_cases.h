@@ -51,10 +51,11 @@ bool two_passes(const ty_device_backend *b, ty_stage_device *stage, const ty_sta
 
 /* ---- The cases ---- */
 
-void passes_run(void);  /* gpu_passes.c: networks in one stage, and in several */
-void lanes_run(void);   /* gpu_lanes.c */
-void updates_run(void); /* gpu_updates.c: updates and compressors */
-void plans_run(void);   /* gpu_plans.c */
+void passes_run(void);    /* gpu_passes.c: networks in one stage, and in several */
+void lanes_run(void);     /* gpu_lanes.c */
+void updates_run(void);   /* gpu_updates.c: updates and compressors */
+void plans_run(void);     /* gpu_plans.c */
+void schedules_run(void); /* gpu_schedules.c: asynchronous and split ones, ZeRO, checkpoints */
 
 ty_workload *make_linear(void);
 
@@ -68,6 +69,27 @@ typedef struct outcome {
 /** @param workload a name with changes, or the text of a zoo file */
 bool plan_run(const char *workload, const plan_shape *shape, const char *backend,
               const char *precision, uint32_t steps, outcome *out);
+/** With a test pass after every so many steps; 0: none. */
+bool plan_run_evaluated(const char *workload, const plan_shape *shape, const char *backend,
+                        const char *precision, uint32_t steps, uint32_t evaluate_every,
+                        outcome *out);
 void outcome_free(outcome *o);
+
+typedef struct plan_case {
+    const char *name;
+    const char *workload, *quick_workload; /* a name with changes, or the text of a zoo file */
+    plan_shape shape;
+    const char *precision;
+    double gradient_tolerance, loss_tolerance;
+    /* The measure is the CPU backend with the same plan, not on one rank: training, or its noise,
+     * depends on how it is divided. */
+    bool is_alike;
+    uint32_t evaluate_every; /* steps; 0: never */
+} plan_case;
+#define BATCH .global_batch = 8, .micro_batch_size = 2
+#define EXACT NULL, 1e-4, 1e-3
+bool case_plan(const plan_case *c);
+/** Two recurrent layers with a residual sum, as in GNMT. */
+extern const char gnmt_small[];
 
 #endif

@@ -46,6 +46,66 @@ static bool case_update(const ty_optimizer *optimizer)
     return is_right;
 }
 
+/* State of some parameters only: as much memory, where it says, and no updates elsewhere. */
+static bool state_compare(ty_stage_device *stage)
+{
+    const ty_optimizer adamw = {.kind = TY_OPTIMIZER_ADAMW,
+                                .learning_rate = 0.01,
+                                .beta1 = 0.9,
+                                .beta2 = 0.95,
+                                .epsilon = 1e-8};
+    const ty_parameter_range ranges[] = {{0, 0}, {10, 20}, {50, 70}};
+    const uint64_t before = gpu->memory_bytes(stage), states = 2, kept = 20 + 70;
+    bool is_finite = false;
+    ty_error error = {0};
+
+    if (gpu->memory->state_open(stage, states, ranges, 3, &error) != TY_OK)
+        return wrong("%s", error.message);
+    if (gpu->memory_bytes(stage) - before != kept * states * sizeof(float))
+        return wrong("state of %llu bytes, expected %llu",
+                     (unsigned long long)(gpu->memory_bytes(stage) - before),
+                     (unsigned long long)(kept * states * sizeof(float)));
+    if (gpu->memory->state(stage, 55) - gpu->memory->state(stage, 10) != (20 + 5) * (int)states ||
+        gpu->memory->state(stage, 30) != NULL)
+        return wrong("state lies elsewhere");
+    if (gpu->memory->update(stage, &adamw, 1, 50, 70, &is_finite, &error) != TY_OK || !is_finite)
+        return wrong("%s", error.message);
+    return gpu->memory->update(stage, &adamw, 1, 30, 5, &is_finite, &error) == TY_EINVAL ||
+           wrong("an update without state went through");
+}
+
+/* Against a sum in doubles, of a part that begins and ends anywhere. */
+static bool square_compare(ty_stage_device *stage)
+{
+    const uint64_t first = 3, count = gpu->parameter_count(stage) - 8;
+    float *host = malloc(gpu->parameter_count(stage) * sizeof *host);
+    uint64_t state = 9;
+    double expected = 0, found;
+    bool is_right;
+
+    for (uint64_t i = 0; i < first + count; i++)
+        host[i] = next_float(&state);
+    for (uint64_t i = first; i < first + count; i++)
+        expected += (double)host[i] * (double)host[i];
+    is_right = device_write(stage, gpu->gradients(stage), host, first + count);
+    found = gpu->square(stage, gpu->gradients(stage) + first, count);
+    free(host);
+    return is_right && (fabs(found - expected) <= 1e-12 * expected ||
+                        wrong("sum of squares %.17g, expected %.17g", found, expected));
+}
+
+static bool case_alone(bool (*compare)(ty_stage_device *stage))
+{
+    ty_workload *w = make_linear();
+    ty_stage_options o = options_of(w, 2, TY_PRECISION_FP32);
+    ty_stage_device *stage = NULL;
+    bool is_right = stage_open(gpu, &o, &stage) && compare(stage);
+
+    gpu->close(stage);
+    network_free(w);
+    return is_right;
+}
+
 /* Gradients with many ties and zeros; two rounds, so that residuals count; bytes must be equal. */
 static bool codec_compare(ty_stage_device *stage, ty_compression compression, uint64_t count)
 {
@@ -133,6 +193,10 @@ void updates_run(void)
     for (int i = 0; i < 3; i++)
         if (is_asked(updates[i]))
             report(updates[i], case_update(&optimizers[i]));
+    if (is_asked("update with state of a share"))
+        report("update with state of a share", case_alone(state_compare));
+    if (is_asked("update: squares"))
+        report("update: squares", case_alone(square_compare));
     if (is_asked("codec fp16"))
         report("codec fp16", case_codec(TY_COMPRESSION_FP16));
     if (is_asked("codec top-k"))

@@ -1,0 +1,131 @@
+/* The optimizer's step, and the state that it keeps on the GPU: only for the parameters that this
+ * rank updates. */
+#include "cuda_stage.h"
+
+#include <math.h>
+
+/* ---- State: the ranges' one behind the other, each as ty_optimizer_step has it ---- */
+
+ty_status cuda_state_open(ty_stage_device *stage, uint32_t state_count,
+                          const ty_parameter_range *ranges, uint32_t range_count, ty_error *error)
+{
+    uint64_t total = 0;
+    ty_status status;
+
+    TY_CHECK(cuda_use(stage, error), status, done);
+    stage->state_count = state_count;
+    stage->state_ranges = ty_alloc(range_count, sizeof *stage->state_ranges);
+    if (stage->state_ranges == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory for the optimizer's state");
+    for (uint32_t r = 0; r < range_count; r++) {
+        stage->state_ranges[r] = (cuda_state_range){ranges[r].offset, ranges[r].count, total};
+        total += ranges[r].count;
+    }
+    stage->state_range_count = range_count;
+    if (state_count > 0)
+        stage->optimizer_state = cuda_buffer(stage, total * state_count * sizeof(float));
+    if (state_count > 0 && stage->optimizer_state == NULL) {
+        (void)cudaGetLastError();
+        status = ty_fail(error, TY_ENOMEM, "out of GPU memory for %.3g GB of optimizer state",
+                         (double)(total * state_count * sizeof(float)) * 1e-9);
+    }
+done:
+    return status;
+}
+
+float *cuda_state(const ty_stage_device *stage, uint64_t offset)
+{
+    for (uint32_t r = 0; r < stage->state_range_count; r++) {
+        const cuda_state_range *range = &stage->state_ranges[r];
+
+        if (offset >= range->offset && offset - range->offset < range->count)
+            return stage->optimizer_state +
+                   (range->start + offset - range->offset) * stage->state_count;
+    }
+    return NULL;
+}
+
+/* ---- Updates ---- */
+
+static cuda_update update_of(const ty_optimizer *optimizer, uint64_t step)
+{
+    double correction1 = 1.0 - pow(optimizer->beta1, (double)step);
+    double correction2 = 1.0 - pow(optimizer->beta2, (double)step);
+
+    if (optimizer->kind == TY_OPTIMIZER_SGD)
+        return (cuda_update){.rate = (float)optimizer->learning_rate,
+                             .momentum = (float)optimizer->momentum,
+                             .decay = (float)optimizer->weight_decay};
+    return (cuda_update){.is_adamw = true,
+                         .rate = (float)(optimizer->learning_rate / correction1),
+                         .beta1 = (float)optimizer->beta1,
+                         .beta2 = (float)optimizer->beta2,
+                         .root_scale = (float)(1.0 / sqrt(correction2)),
+                         .epsilon = (float)optimizer->epsilon,
+                         .keep = (float)(1.0 - optimizer->learning_rate * optimizer->weight_decay)};
+}
+
+/* Gradients without the loss's factor, and whether they are all numbers. */
+static ty_status unscale(ty_stage_device *stage, uint64_t offset, uint64_t count, bool *is_finite,
+                         ty_error *error)
+{
+    ty_status status = TY_OK;
+
+    CUDA_CHECK(cudaMemsetAsync(stage->is_bad, 0, sizeof *stage->is_bad, stage->stream), status,
+               done);
+    cuda_unscale(count, (float)(1.0 / stage->loss_factor), stage->gradients + offset, stage->is_bad,
+                 stage->stream);
+    CUDA_CHECK(cudaMemcpyAsync(stage->host_is_bad, stage->is_bad, sizeof *stage->is_bad,
+                               cudaMemcpyDeviceToHost, stage->stream),
+               status, done);
+    TY_CHECK(cuda_pass_wait(stage, error), status, done);
+    *is_finite = *stage->host_is_bad == 0;
+    /* What lanes have whole stays alike on all of them. */
+    status = cuda_lanes_agree(stage, is_finite, error);
+done:
+    return status;
+}
+
+/* Of everything, where nobody said what is updated. */
+static ty_status state_check(ty_stage_device *stage, uint32_t state_count, uint64_t offset,
+                             ty_error *error)
+{
+    const ty_parameter_range all = {0, stage->parameter_count};
+    ty_status status = TY_OK;
+
+    if (stage->state_ranges == NULL)
+        status = cuda_state_open(stage, state_count, &all, 1, error);
+    if (status != TY_OK)
+        return status;
+    if (state_count != stage->state_count)
+        return ty_fail(error, TY_EINVAL, "found %u numbers of state per parameter, had %u",
+                       (unsigned)state_count, (unsigned)stage->state_count);
+    if (state_count > 0 && cuda_state(stage, offset) == NULL)
+        return ty_fail(error, TY_EINVAL, "found no state for parameter %llu",
+                       (unsigned long long)offset);
+    return TY_OK;
+}
+
+ty_status cuda_update_slice(ty_stage_device *stage, const ty_optimizer *optimizer, uint64_t step,
+                            uint64_t offset, uint64_t count, bool *is_finite, ty_error *error)
+{
+    const cuda_update update = update_of(optimizer, step);
+    const uint32_t states = ty_optimizer_state_count(optimizer);
+    const bool is_copied = stage->type != CUDA_TYPE_FLOAT;
+    ty_status status;
+
+    TY_CHECK(cuda_use(stage, error), status, done);
+    TY_CHECK(state_check(stage, states, offset, error), status, done);
+    *is_finite = true;
+    if (stage->options.precision == TY_PRECISION_FP16)
+        TY_CHECK(unscale(stage, offset, count, is_finite, error), status, done);
+    if (!*is_finite)
+        return TY_OK;
+    cuda_update_step(stage->type, &update, count, stage->parameters + offset,
+                     stage->gradients + offset, states > 0 ? cuda_state(stage, offset) : NULL,
+                     is_copied ? (char *)stage->weights + offset * stage->element : NULL,
+                     stage->stream);
+    status = cuda_pass_wait(stage, error);
+done:
+    return status;
+}
