@@ -15,6 +15,7 @@ BENCHES = [  # workload, precision, batch, steps of the shorter of two runs
     ("lenet", "fp32", 128, 50),
     ("mlp", "fp32", 128, 50),
 ]
+JOBS = ["replicas", "lanes", "2bw", "interleaved", "zero-3"]  # of two processes; gpu_cases --job
 TOKENS = {"gpt2": 1024, "gpt-tiny": 128}
 
 
@@ -144,13 +145,13 @@ class Check:
             self.result["benchmarks"].append(row)
             print(json.dumps(row), flush=True)
 
-    def losses(self, folder, name, ranks, lanes, **environment):
-        written = self.run(self.program("gpu_cases"), "--job", "gpt-tiny sequence=32", ranks, lanes, folder)
+    def losses(self, folder, name, job, **environment):
+        written = self.run(self.program("gpu_cases"), "--job", "gpt-tiny sequence=32", job, folder)
         if written.returncode != 0:
             self.fail(name, written)
             return None
         done = self.run(
-            self.program("mpirun"), "--allow-run-as-root", "--oversubscribe", "-n", ranks * lanes,
+            self.program("mpirun"), "--allow-run-as-root", "--oversubscribe", "-n", 2,
             self.program("trainyard-worker"), "-q", os.path.join(folder, "job.json"), **environment,
         )
         if done.returncode != 0:
@@ -163,11 +164,10 @@ class Check:
         folder = os.path.join(self.here, "jobs")
         os.makedirs(folder, exist_ok=True)
         self.result["links"] = {}
-        for what, ranks, lanes in (("replicas", 2, 1), ("lanes", 1, 2)):
-            host = self.losses(folder, f"two {what} through the host", ranks, lanes, TRAINYARD_LINK="host")
+        for what in JOBS:
+            host = self.losses(folder, f"{what} through the host", what, TRAINYARD_LINK="host")
             nccl = self.losses(
-                folder, f"two {what} through NCCL", ranks, lanes,
-                TRAINYARD_LINK="nccl", TRAINYARD_NCCL_SHARED_GPU="1",
+                folder, f"{what} through NCCL", what, TRAINYARD_LINK="nccl", TRAINYARD_NCCL_SHARED_GPU="1"
             )
             self.result["links"][what] = {"host": host, "nccl": nccl}
             if host and nccl and any(abs(a - b) > 1e-4 * abs(a) for a, b in zip(host, nccl)):

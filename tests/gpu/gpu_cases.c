@@ -79,20 +79,42 @@ static int bench(const char *workload, const char *precision, uint32_t batch, ui
     return !is_right;
 }
 
-static int job_write(const char *workload, uint32_t ranks, uint32_t lanes, const char *folder)
+/* Two processes each, so that they find one GPU. */
+static const plan_shape jobs[] = {
+    {.name = "replicas", .replicas = {2}, .buckets = 3, BATCH},
+    {.name = "lanes", .replicas = {1}, .buckets = 3, BATCH, .lanes = 2, .divides_sequence = true},
+    {.name = "2bw",
+     .schedule = TY_PIPEDREAM_2BW,
+     .replicas = {1, 1},
+     .cuts = {13},
+     .buckets = 1,
+     BATCH},
+    {.name = "interleaved",
+     .schedule = TY_INTERLEAVED,
+     .replicas = {1, 1, 1, 1},
+     .cuts = {7, 13, 19},
+     .buckets = 1,
+     BATCH,
+     .interleave = 2},
+    {.name = "zero-3", .replicas = {2}, .buckets = 3, BATCH, .zero = 3},
+};
+
+static int job_write(const char *workload, const char *name, const char *folder)
 {
-    plan_shape shape = {.name = "data parallel",
-                        .replicas = {ranks},
-                        .buckets = 3,
-                        .global_batch = 8,
-                        .micro_batch_size = 2,
-                        .lanes = lanes,
-                        .divides_sequence = lanes > 1};
-    ty_job *job = make_job(make_plan(workload, &shape), 10, folder);
+    const plan_shape *shape = NULL;
+    ty_job *job;
     ty_error error = {0};
     char path[4096];
     ty_status status;
 
+    for (size_t i = 0; i < sizeof jobs / sizeof *jobs; i++)
+        if (strcmp(jobs[i].name, name) == 0)
+            shape = &jobs[i];
+    if (shape == NULL) {
+        fprintf(stderr, "found no job \"%s\"\n", name);
+        return 2;
+    }
+    job = make_job(make_plan(workload, shape), 10, folder);
     ty_free(job->backend);
     job->backend = ty_strdup("cuda");
     snprintf(path, sizeof path, "%s/job.json", folder);
@@ -112,8 +134,8 @@ int main(int argc, char **argv)
 
     if (argc == 6 && strcmp(argv[1], "--bench") == 0)
         return bench(argv[2], argv[3], (uint32_t)atoi(argv[4]), (uint32_t)atoi(argv[5]));
-    if (argc == 6 && strcmp(argv[1], "--job") == 0)
-        return job_write(argv[2], (uint32_t)atoi(argv[3]), (uint32_t)atoi(argv[4]), argv[5]);
+    if (argc == 5 && strcmp(argv[1], "--job") == 0)
+        return job_write(argv[2], argv[3], argv[4]);
 
     for (; first < argc && argv[first][0] == '-'; first++) {
         if (strcmp(argv[first], "--quick") == 0)
