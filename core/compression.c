@@ -14,6 +14,7 @@ enum {
     ELEMENT_BYTES = 4, /* uncompressed */
     HALF_BYTES = 2,
     PAIR_BYTES = 8, /* index and value */
+    INDEX_BYTES = 4,
     SCALE_BYTES = 4,
     TERNARY_PER_BYTE = 4,
     WORD_BITS = 32,
@@ -36,6 +37,7 @@ typedef struct kind_facts {
 
 static const kind_facts facts[TY_COMPRESSION_COUNT] = {
     [TY_COMPRESSION_NONE] = {.phases = 1, .is_unbiased = true},
+    [TY_COMPRESSION_ROWS] = {1, {TY_ALL_GATHER}, .is_unbiased = true},
     [TY_COMPRESSION_FP16] = {.phases = 1},
     [TY_COMPRESSION_BF16] = {.phases = 1},
     [TY_COMPRESSION_FP8_E4M3] = {1, {TY_ALL_GATHER}, .is_lossy = true},
@@ -66,8 +68,8 @@ const char *const ty_collective_names[TY_COLLECTIVE_COUNT] = {
     "all_reduce", "all_gather", "reduce_scatter", "broadcast",
     "reduce",     "all_to_all", "send_receive"};
 const char *const ty_compression_names[TY_COMPRESSION_COUNT] = {
-    "none",    "fp16",  "bf16",          "fp8-e4m3", "fp8-e5m2", "int8",    "ternary",
-    "one-bit", "top-k", "top-k-sampled", "random-k", "dgc",      "powersgd"};
+    "none",    "rows",    "fp16",  "bf16",          "fp8-e4m3", "fp8-e5m2", "int8",
+    "ternary", "one-bit", "top-k", "top-k-sampled", "random-k", "dgc",      "powersgd"};
 
 const char *ty_collective_name(ty_collective_kind kind)
 {
@@ -181,11 +183,12 @@ ty_status ty_compression_parse(const char *text, ty_compression *out, ty_error *
     ty_status status;
 
     if (!find_kind(text, &c.kind, &rest))
-        return ty_fail(error, TY_EINVAL,
-                       "found '%s', expected none, fp16, bf16, fp8-e4m3, fp8-e5m2, int8, ternary, "
-                       "one-bit, top-k:SHARE, top-k-sampled:SHARE, random-k:SHARE, dgc:SHARE or "
-                       "powersgd-RANK",
-                       text);
+        return ty_fail(
+            error, TY_EINVAL,
+            "found '%s', expected none, rows, fp16, bf16, fp8-e4m3, fp8-e5m2, int8, "
+            "ternary, one-bit, top-k:SHARE, top-k-sampled:SHARE, random-k:SHARE, dgc:SHARE or "
+            "powersgd-RANK",
+            text);
     if (!parse_parameters(rest, &c))
         return ty_fail(error, TY_EINVAL, "found '%s', expected %s%s", text,
                        ty_compression_name(c.kind),
@@ -299,12 +302,38 @@ bool ty_compression_shards(const ty_compression *compression)
            ty_compression_collective(compression, 0) == TY_ALL_REDUCE;
 }
 
+ty_gradient_extent ty_rows_extent(uint64_t elements, uint64_t rows, uint64_t columns, uint64_t room)
+{
+    assert(rows * columns <= elements && room <= rows);
+    return (ty_gradient_extent){.elements = elements,
+                                .dense_elements = elements - rows * columns,
+                                .row_room = room,
+                                .row_elements = columns};
+}
+
+uint64_t ty_compression_row_bytes(const ty_gradient_extent *extent)
+{
+    return extent->row_room * (INDEX_BYTES + extent->row_elements * ELEMENT_BYTES);
+}
+
+ty_compression ty_compression_measured(const ty_compression *c, const ty_gradient_extent *extent)
+{
+    const uint64_t matrix = extent->elements - extent->dense_elements;
+    ty_compression measured = *c;
+
+    if (c->kind == TY_COMPRESSION_ROWS && matrix > 0)
+        measured.ratio = (double)(extent->row_room * extent->row_elements) / (double)matrix;
+    return measured;
+}
+
 uint64_t ty_compression_wire_bytes(const ty_compression *c, const ty_gradient_extent *extent,
                                    uint32_t members, uint32_t phase)
 {
     const uint64_t n = extent->elements, scales = groups_of(n, TY_COMPRESSION_GROUP) * SCALE_BYTES;
 
     switch (c->kind) {
+    case TY_COMPRESSION_ROWS:
+        return ty_compression_row_bytes(extent) + extent->dense_elements * ELEMENT_BYTES;
     case TY_COMPRESSION_FP16:
     case TY_COMPRESSION_BF16:
         return n * HALF_BYTES;
@@ -367,6 +396,7 @@ uint64_t ty_compression_state_bytes(const ty_compression *c, const ty_gradient_e
     case TY_COMPRESSION_POWERSGD: /* the dense elements have no residual */
         return gradient - extent->dense_elements * ELEMENT_BYTES;
     case TY_COMPRESSION_NONE:
+    case TY_COMPRESSION_ROWS:
     case TY_COMPRESSION_FP16:
     case TY_COMPRESSION_BF16:
     case TY_COMPRESSION_FP8_E4M3:

@@ -293,11 +293,69 @@ uint32_t ty_bucket_matrices(const ty_plan *plan, const ty_bucket *bucket,
     return count;
 }
 
+static bool is_tied_to(const ty_workload *w, uint32_t owner, uint32_t *user)
+{
+    for (*user = owner + 1; *user < w->layer_count; ++*user)
+        if (w->layers[*user].tied_to == owner)
+            return true;
+    return false;
+}
+
+ty_status ty_rows_check(const ty_plan *plan, uint32_t layer, ty_error *error)
+{
+    const ty_workload *w = plan->workload;
+    const ty_layer *l = &w->layers[layer];
+    uint32_t user;
+
+    if (l->kind != TY_LAYER_EMBEDDING)
+        return ty_fail(error, TY_EINVAL, "layer %u (\"%s\") is %s, expected an embedding", layer,
+                       l->name, ty_layer_kind_name(l->kind));
+    if (l->is_frozen)
+        return ty_fail(error, TY_EINVAL, "layer %u (\"%s\") is frozen", layer, l->name);
+    if (is_tied_to(w, layer, &user))
+        return ty_fail(error, TY_EINVAL,
+                       "layer %u (\"%s\") uses the matrix of layer %u (\"%s\") too, and all its "
+                       "rows: expected an embedding that is not tied",
+                       user, w->layers[user].name, layer, l->name);
+    if (l->attributes[TY_VOCABULARY] >= UINT32_MAX)
+        return ty_fail(error, TY_EINVAL, "layer %u has %llu rows, expected less than 2^32 - 1",
+                       layer, (unsigned long long)l->attributes[TY_VOCABULARY]);
+    if (ty_plan_width(plan) > 1)
+        return ty_fail(error, TY_EINVAL, "found %u lanes a replica, expected one",
+                       ty_plan_width(plan));
+    if (plan->zero > 0)
+        return ty_fail(error, TY_EINVAL, "found ZeRO %u, expected none", plan->zero);
+    if (w->local_steps > 1 || w->learning != TY_LEARNING_GRADIENT)
+        return ty_fail(error, TY_EINVAL, "found %s, expected gradients to be exchanged",
+                       w->local_steps > 1 ? "local steps" : ty_learning_name(w->learning));
+    return TY_OK;
+}
+
+uint64_t ty_plan_replica_tokens(const ty_plan *plan, uint32_t stage, uint32_t embedding)
+{
+    return (uint64_t)plan->global_batch / plan->stages[stage].replicas *
+           ty_shape_elements(ty_layer_input_shape(plan->workload, embedding, 0));
+}
+
+static ty_gradient_extent extent_of_rows(const ty_plan *plan, const ty_bucket *bucket)
+{
+    const uint64_t *a = plan->workload->layers[bucket->first_layer].attributes;
+    const uint64_t elements = bucket->gradient_bytes / TY_GRADIENT_ELEMENT_BYTES;
+    const uint64_t tokens = ty_plan_replica_tokens(plan, bucket->stage, bucket->first_layer);
+    uint64_t rows = a[TY_VOCABULARY];
+
+    if (a[TY_FEATURES] == 0 || rows > elements / a[TY_FEATURES]) /* no plan that was checked */
+        rows = 0;
+    return ty_rows_extent(elements, rows, a[TY_FEATURES], tokens < rows ? tokens : rows);
+}
+
 ty_gradient_extent ty_bucket_extent(const ty_plan *plan, const ty_bucket *bucket)
 {
     const ty_compression *c = &bucket->compression;
     ty_gradient_extent extent = {.elements = bucket->gradient_bytes / TY_GRADIENT_ELEMENT_BYTES};
 
+    if (c->kind == TY_COMPRESSION_ROWS)
+        return extent_of_rows(plan, bucket);
     if (c->kind != TY_COMPRESSION_POWERSGD)
         return extent;
     extent.dense_elements = extent.elements;

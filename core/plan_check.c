@@ -318,6 +318,22 @@ static ty_status check_stages(const checker *c)
 
 /* ---- Buckets ------------------------------------------------------------------------------- */
 
+/* Rows are of exactly one embedding, or how many there are would not be known. */
+static ty_status check_rows(const checker *c, uint32_t index)
+{
+    const ty_bucket *b = &c->plan->buckets[index];
+    ty_error detail = {0};
+
+    if (b->layer_count != 1)
+        return complain(c,
+                        "/buckets/%u/compression: found rows of %u layers, expected a bucket of "
+                        "one embedding",
+                        index, b->layer_count);
+    if (ty_rows_check(c->plan, b->first_layer, &detail) != TY_OK)
+        return complain(c, "/buckets/%u/compression: found rows: %s", index, detail.message);
+    return TY_OK;
+}
+
 static ty_status check_codec(const checker *c, uint32_t index)
 {
     const ty_bucket *b = &c->plan->buckets[index];
@@ -333,7 +349,7 @@ static ty_status check_codec(const checker *c, uint32_t index)
                         "/buckets/%u/compression: found %s with zero %u, expected none, fp16, bf16 "
                         "or random-k, which leave each replica its share of the sum",
                         index, ty_compression_name(b->compression.kind), c->plan->zero);
-    return TY_OK;
+    return b->compression.kind == TY_COMPRESSION_ROWS ? check_rows(c, index) : TY_OK;
 }
 
 /* A bucket's own figures; its stage and range are valid already. */

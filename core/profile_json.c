@@ -110,6 +110,9 @@ static ty_status read_codec_time(const ty_json *object, void *out, ty_error *err
     ty_status status;
 
     TY_CHECK(ty_compression_read(object, "kind", &row->compression, error), status, done);
+    if (row->compression.kind == TY_COMPRESSION_ROWS)
+        TY_CHECK(ty_json_number(object, "ratio", DBL_MIN, 1, &row->compression.ratio, error),
+                 status, done);
     TY_CHECK(ty_json_uint32(object, "ranks", 1, UINT32_MAX, &row->ranks, error), status, done);
     TY_CHECK(read_size(object, "elements", &row->elements, error), status, done);
     TY_CHECK(read_seconds(object, "encode_s", &row->cost.encode_s[0], error), status, done);
@@ -125,6 +128,8 @@ static void write_codec_time(const void *in, ty_json_writer *writer)
 {
     const ty_codec_time *row = in;
     ty_compression_write(&row->compression, writer, "kind");
+    if (row->compression.kind == TY_COMPRESSION_ROWS)
+        ty_json_put_number(writer, "ratio", row->compression.ratio);
     ty_json_put_uint(writer, "ranks", row->ranks);
     ty_json_put_uint(writer, "elements", row->elements);
     ty_json_put_number(writer, "encode_s", row->cost.encode_s[0]);

@@ -8,8 +8,8 @@
  * A compressed bucket is exchanged in one or two phases, each an encode and a collective, and a
  * decode at the end:
  *   summed    fp16, bf16, random-k     encode, all-reduce, decode
- *   gathered  fp8, int8, ternary,      encode, all-gather, decode
- *             top-k, dgc
+ *   gathered  rows, fp8, int8,         encode, all-gather, decode
+ *             ternary, top-k, dgc
  *   two-phase one-bit                  encode, all-to-all, encode, all-gather, decode
  *   factored  powersgd                 encode, all-reduce, encode, all-reduce, decode
  *
@@ -42,6 +42,8 @@ const char *ty_collective_name(ty_collective_kind kind); /* "all_reduce" */
 
 typedef enum ty_compression_kind {
     TY_COMPRESSION_NONE,
+    TY_COMPRESSION_ROWS, /* of an embedding, those that the step's tokens touched; nothing is lost
+                          */
     TY_COMPRESSION_FP16,
     TY_COMPRESSION_BF16,
     TY_COMPRESSION_FP8_E4M3, /* a scale for each group of elements */
@@ -56,14 +58,15 @@ typedef enum ty_compression_kind {
     TY_COMPRESSION_POWERSGD,      /* factors of rank r, with error feedback */
     TY_COMPRESSION_COUNT
 } ty_compression_kind;
-const char *ty_compression_name(ty_compression_kind kind); /* "none", "fp16", "top-k" */
+const char *ty_compression_name(ty_compression_kind kind); /* "none", "rows", "top-k" */
 
 #define TY_MOST_PHASES 2
 #define TY_LARGEST_RANK 64 /* of powersgd; beyond it orthogonalising costs more than it saves */
 
 typedef struct ty_compression {
     ty_compression_kind kind;
-    double ratio;          /* share of elements sent by top-k, random-k, dgc: (0, 1]; else 0 */
+    double ratio;          /* share of elements sent by top-k, random-k, dgc: (0, 1]; else 0, but
+                              see ty_compression_measured */
     uint32_t rank;         /* powersgd: 1 to TY_LARGEST_RANK; else 0 */
     uint32_t warmup_steps; /* dgc: steps in which the share falls from 1/4 to `ratio`; else 0 */
     double clip_norm; /* dgc: of a bucket's averaged gradient; each member clips its own to this
@@ -99,10 +102,14 @@ ty_status ty_compression_read(const ty_json *object, const char *key, ty_compres
 typedef struct ty_gradient_extent {
     uint64_t elements;
     /* powersgd: over all matrices that are factored, elements of P and of Q; and what is in none:
-     * vectors, and matrices too small to gain. */
+     * vectors, and matrices too small to gain. Rows: what follows the matrix, positions. */
     uint64_t p_elements, q_elements, dense_elements;
+    uint64_t row_room, row_elements; /* rows: that a payload has room for, numbers in each */
 } ty_gradient_extent;
 
+/** Of a matrix [rows][columns] with `room` of its rows in a payload, and what follows it. */
+ty_gradient_extent ty_rows_extent(uint64_t elements, uint64_t rows, uint64_t columns,
+                                  uint64_t room);
 /** Phases of an exchange: 1 or 2. */
 uint32_t ty_compression_phases(const ty_compression *compression);
 ty_collective_kind ty_compression_collective(const ty_compression *compression, uint32_t phase);
@@ -126,6 +133,15 @@ uint64_t ty_compression_state_bytes(const ty_compression *compression,
 /** Bytes of encoded payloads, own and received, of all phases. */
 uint64_t ty_compression_payload_bytes(const ty_compression *compression,
                                       const ty_gradient_extent *extent, uint32_t members);
+/**
+ * Rows: bytes of a payload's room for `row_room` rows, an index and the numbers of each, all
+ * indices first; what follows the matrix comes behind them as it is.
+ */
+uint64_t ty_compression_row_bytes(const ty_gradient_extent *extent);
+/** What profiles have times of: rows with the share of the matrix that a payload has room for as
+ *  its ratio, any other compressor as it is. */
+ty_compression ty_compression_measured(const ty_compression *compression,
+                                       const ty_gradient_extent *extent);
 /** Elements kept by the kinds with a ratio: the share rounded down, at least 1. */
 uint64_t ty_compression_kept(const ty_compression *compression, uint64_t elements);
 /** Whether more is lost than rounding to 16 bits: such need the user's word. */

@@ -264,7 +264,18 @@ typedef struct ty_bucket_matrix {
  */
 uint32_t ty_bucket_matrices(const ty_plan *plan, const ty_bucket *bucket,
                             ty_bucket_matrix *matrices);
-/** What its compression sees of a bucket. O(1) but for powersgd, which asks for the matrices. */
+/**
+ * Whether the gradient of a layer may travel as rows (TY_COMPRESSION_ROWS): a trained embedding
+ * whose matrix no other layer uses, whole on every replica, of which a step touches at most as many
+ * rows as a replica has tokens. O(layers).
+ * @return TY_EINVAL with the reason: another kind of layer, tied, frozen, lanes, ZeRO, local steps
+ *         (weights are averaged then), evolution, 2^32 - 1 rows or more
+ */
+ty_status ty_rows_check(const ty_plan *plan, uint32_t layer, ty_error *error) TY_MUST_CHECK;
+/** Tokens that each replica of a stage meets in a step, at an embedding of it. */
+uint64_t ty_plan_replica_tokens(const ty_plan *plan, uint32_t stage, uint32_t embedding);
+/** What its compression sees of a bucket. O(1) but for powersgd, which asks for the matrices. Of
+ *  rows a payload has room for all that the replica's tokens of a step may touch. */
 ty_gradient_extent ty_bucket_extent(const ty_plan *plan, const ty_bucket *bucket);
 /** Bytes each member hands to the network in a phase of the bucket's exchange, see
  *  ty_compression_wire_bytes; uncompressed: its gradients, in the one phase. */

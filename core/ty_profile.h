@@ -64,9 +64,9 @@ typedef struct ty_codec_cost {
 } ty_codec_cost;
 
 typedef struct ty_codec_time { /* encodes and decode of a gradient bucket; powersgd: a square one */
-    ty_compression compression;
-    uint32_t ranks;    /* what works on gathered payloads grows with it */
-    uint64_t elements; /* of the uncompressed bucket */
+    ty_compression compression; /* rows: as ty_compression_measured has it */
+    uint32_t ranks;             /* what works on gathered payloads grows with it */
+    uint64_t elements;          /* of the uncompressed bucket */
     ty_codec_cost cost;
 } ty_codec_time;
 
@@ -132,7 +132,8 @@ bool ty_profile_transfer(const ty_profile *profile, uint64_t bytes, double *seco
  * where they are copies in memory, close to 0 on a slow network; 1 where it was not measured. */
 double ty_profile_busy_share(const ty_profile *profile, uint64_t bytes);
 /** Rows of the kind whose ratio (rank) is nearest; first encodes from the nearest lower rank count,
- * what works on gathered payloads interpolated in the ranks. No compression takes no time. */
+ * what works on gathered payloads interpolated in the ranks. No compression takes no time.
+ * @param compression as ty_compression_measured has it */
 bool ty_profile_codec(const ty_profile *profile, const ty_compression *compression, uint32_t ranks,
                       uint64_t elements, ty_codec_cost *cost);
 bool ty_profile_update(const ty_profile *profile, ty_optimizer_kind kind, uint64_t elements,

@@ -113,6 +113,13 @@ static void add_held(sections *s, ty_interpreter *in, const held_stage *held)
     }
 }
 
+/* Whether a compressor keeps anything from step to step. */
+static bool has_state(const ty_bucket *bucket)
+{
+    return bucket->compression.kind != TY_COMPRESSION_NONE &&
+           bucket->compression.kind != TY_COMPRESSION_ROWS;
+}
+
 static void add_codec(sections *s, const ty_interpreter *in, const bucket_state *bucket)
 {
     void *data = NULL;
@@ -139,7 +146,8 @@ static ty_status sections_find(ty_interpreter *in, sections *s, ty_error *error)
     add(s, in->noise_samples,
         interpreter_noise_most(in->controls_done) * sizeof *in->noise_samples);
     for (i = 0; i < in->options.plan->bucket_count; i++)
-        add_codec(s, in, &in->buckets[i]);
+        if (has_state(&in->options.plan->buckets[i]))
+            add_codec(s, in, &in->buckets[i]);
     if (in->options.precision == TY_PRECISION_FP16) {
         add(s, in->loss_scales, in->window * sizeof *in->loss_scales);
         add(s, &in->clean_steps, sizeof in->clean_steps);
@@ -373,7 +381,7 @@ static bool is_bound(const ty_plan *plan)
     bool is_compressed = false;
 
     for (uint32_t b = 0; b < plan->bucket_count; b++)
-        is_compressed = is_compressed || plan->buckets[b].compression.kind != TY_COMPRESSION_NONE;
+        is_compressed = is_compressed || has_state(&plan->buckets[b]);
     return is_compressed || plan->zero > 0 || ty_schedule_is_asynchronous(plan->schedule);
 }
 

@@ -4,6 +4,7 @@
 #include <assert.h>
 
 static const codec_kind *const kinds[TY_COMPRESSION_COUNT] = {
+    [TY_COMPRESSION_ROWS] = &codec_rows,
     [TY_COMPRESSION_FP16] = &codec_fp16,
     [TY_COMPRESSION_BF16] = &codec_bf16,
     [TY_COMPRESSION_FP8_E4M3] = &codec_fp8_e4m3,
@@ -25,6 +26,21 @@ static const uint64_t element_bytes[TY_ELEMENT_COUNT] = {
 
 /* ---- Opening ------------------------------------------------------------------------------- */
 
+/* Rows are of a matrix that begins the bucket. */
+static ty_status rows_check(const ty_codec_options *o, ty_error *error)
+{
+    const ty_bucket_matrix *m = o->matrices;
+
+    if (o->matrix_count == 0 || m->offset != 0 || m->rows >= UINT32_MAX)
+        return ty_fail(error, TY_EINVAL,
+                       "found no matrix for rows, expected one of less than 2^32 - 1 rows that "
+                       "begins the bucket");
+    if (o->row_room == 0 || o->row_room > m->rows)
+        return ty_fail(error, TY_EINVAL, "found room for %llu rows, expected 1 to %llu",
+                       (unsigned long long)o->row_room, (unsigned long long)m->rows);
+    return TY_OK;
+}
+
 static ty_status options_check(const ty_codec_options *o, ty_error *error)
 {
     ty_status status = ty_compression_check(&o->compression, error);
@@ -41,7 +57,7 @@ static ty_status options_check(const ty_codec_options *o, ty_error *error)
                        (unsigned long long)o->count, ty_compression_name(o->compression.kind));
     if (o->position >= o->member_count)
         return ty_fail(error, TY_EINVAL, "found member %u of %u", o->position, o->member_count);
-    return TY_OK;
+    return o->compression.kind == TY_COMPRESSION_ROWS ? rows_check(o, error) : TY_OK;
 }
 
 static ty_status matrices_copy(ty_codec *codec, ty_error *error)
@@ -60,6 +76,9 @@ static ty_status matrices_copy(ty_codec *codec, ty_error *error)
         ty_powersgd_count(&o->compression, matrices[i].rows, matrices[i].columns, &codec->extent);
     }
     o->matrices = matrices;
+    if (o->compression.kind == TY_COMPRESSION_ROWS)
+        codec->extent =
+            ty_rows_extent(o->count, matrices[0].rows, matrices[0].columns, o->row_room);
     return TY_OK;
 }
 

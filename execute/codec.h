@@ -29,14 +29,17 @@ typedef struct ty_codec_options {
     ty_compression compression;
     uint64_t count; /* floats of the bucket */
     uint32_t member_count, position;
-    uint64_t seed;                    /* equal on all members */
-    const ty_bucket_matrix *matrices; /* [matrix_count], powersgd; borrowed for the call */
+    uint64_t seed; /* equal on all members */
+    /* [matrix_count], powersgd and rows, of which the first begins the bucket; borrowed for the
+     * call */
+    const ty_bucket_matrix *matrices;
     uint32_t matrix_count;
-    double momentum; /* dgc: the optimizer's, which must not take it again */
+    uint64_t row_room; /* rows: of the first matrix's that a payload has room for */
+    double momentum;   /* dgc: the optimizer's, which must not take it again */
 } ty_codec_options;
 
 /** @return TY_EINVAL: parameters outside their ranges, an empty bucket, 2^32 elements or more for
- *  kinds that send indices */
+ *  kinds that send indices, rows without a matrix or without room */
 ty_status ty_codec_open(const ty_codec_options *options, ty_codec **out,
                         ty_error *error) TY_MUST_CHECK;
 void ty_codec_close(ty_codec *codec); /* NULL is ignored */

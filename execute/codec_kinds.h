@@ -30,7 +30,7 @@ struct ty_codec {
 
 extern const codec_kind codec_fp16, codec_bf16, codec_fp8_e4m3, codec_fp8_e5m2, codec_int8,
     codec_ternary, codec_one_bit, codec_top_k, codec_top_k_sampled, codec_random_k, codec_dgc,
-    codec_powersgd;
+    codec_powersgd, codec_rows;
 
 /** Adds an array of zeros to a compressor that is being opened. */
 ty_status codec_array_add(ty_codec *codec, uint64_t count, ty_error *error) TY_MUST_CHECK;
@@ -123,7 +123,7 @@ typedef struct codec_pair {
     uint32_t index;
     float value;
 } codec_pair;
-#define CODEC_NO_INDEX UINT32_MAX /* of pairs that are not used */
+#define CODEC_NO_INDEX UINT32_MAX /* of pairs and rows that are not used */
 
 /** Bits of a magnitude that separates the largest from the others. */
 typedef struct codec_threshold {

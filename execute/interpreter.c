@@ -470,6 +470,7 @@ static ty_status codec_open(ty_interpreter *in, uint32_t index, ty_error *error)
         .seed = plan->seed ^ (uint64_t)(index + 1) << 32,
         .matrices = matrices,
         .matrix_count = count,
+        .row_room = ty_bucket_extent(plan, bucket).row_room,
         .momentum = plan->optimizer.kind == TY_OPTIMIZER_SGD ? plan->optimizer.momentum : 0};
     ty_status status = TY_OK;
 

@@ -9,6 +9,7 @@
  *   layout_seeds.c    where to look first for a transformer
  *   divisions.c       ways to cut the layers into stages
  *   bucket_choice.c   which gradients share a bucket
+ *   row_choice.c      which embeddings' gradients travel as rows
  *   quick_estimate.c  a first figure for each, in microseconds
  *   candidate_plan.c  from a candidate to a plan, its program and its costs
  *   search.c          which of them are estimated and simulated
@@ -103,6 +104,7 @@ typedef struct candidate {
     uint64_t bucket_bytes;   /* UINT64_MAX: one bucket a stage */
     bool has_fitted_buckets; /* instead of bytes: chosen one by one for the earliest end */
     ty_compression compression;
+    bool has_dense_embeddings; /* none of them as rows, to compare with, or for want of memory */
     /* Candidates with equal schedule, stage count and replicas are one strategy; they differ in
      * micro-batches, buckets and compression. */
     uint32_t strategy; /* below the list's strategy_count */
@@ -110,6 +112,7 @@ typedef struct candidate {
 
     /* What became of it. */
     bool is_judged;                       /* its memory is known */
+    bool has_rows;                        /* an embedding travels as rows */
     ty_step_summary estimate, simulation; /* step_time_s 0: it was not estimated, not simulated */
     double expected_s;                    /* the step where there is no estimate */
     uint64_t peak_memory_bytes;
@@ -197,6 +200,16 @@ void ty_draft_clear(draft *d);
 ty_status ty_stage_buckets_choose(ty_plan *plan, uint32_t stage, ty_network_cache *networks,
                                   const ty_compression *compression, bool *is_done,
                                   ty_error *error) TY_MUST_CHECK;
+
+/**
+ * Puts every embedding into a bucket of its own as rows (TY_COMPRESSION_ROWS) whose bucket, and
+ * what is left of it, are exchanged sooner that way by what the costs say of them alone; all that
+ * can be, where the options fix it. Room for one bucket a layer is there.
+ */
+ty_status ty_choose_rows(ty_plan *plan, ty_network_cache *networks, const ty_plan_options *options,
+                         ty_error *error) TY_MUST_CHECK;
+/** Whether a bucket of the plan travels as rows. */
+bool ty_has_rows(const ty_plan *plan);
 
 /** "1f1b 2 stages, replicas 2+1" / with details "..., 8 x 16, 25 MiB buckets, fp16". */
 ty_status ty_candidate_name(const search_question *question, const candidate *c, bool with_details,

@@ -5,6 +5,12 @@
 
 #include <string.h>
 
+/* Of all buckets that are not chosen one by one: rows are of embeddings only. */
+static ty_compression common_compression(const candidate *c)
+{
+    return c->compression.kind == TY_COMPRESSION_ROWS ? (ty_compression){0} : c->compression;
+}
+
 static ty_bucket bucket_of(const ty_plan *plan, const candidate *c, uint32_t stage,
                            uint32_t first_layer)
 {
@@ -15,7 +21,7 @@ static ty_bucket bucket_of(const ty_plan *plan, const candidate *c, uint32_t sta
                         .algorithm = TY_RING};
 
     if (ty_bucket_device_count(plan, &bucket) > 1)
-        bucket.compression = c->compression;
+        bucket.compression = common_compression(c);
     bucket.gradient_bytes = ty_bucket_gradient_bytes(plan, &bucket);
     return bucket;
 }
@@ -58,8 +64,8 @@ static void add_expert_buckets(const candidate *c, uint32_t first, ty_plan *plan
     for (uint32_t b = first; b < plan->bucket_count; b++) {
         ty_bucket experts = plan->buckets[b];
         experts.of_experts = true;
-        experts.compression =
-            ty_bucket_device_count(plan, &experts) > 1 ? c->compression : (ty_compression){0};
+        experts.compression = ty_bucket_device_count(plan, &experts) > 1 ? common_compression(c)
+                                                                         : (ty_compression){0};
         experts.gradient_bytes = ty_bucket_gradient_bytes(plan, &experts);
         if (ty_plan_lanes(plan, TY_EXPERT_LANES) == 1 || experts.gradient_bytes == 0)
             continue;
@@ -93,12 +99,12 @@ static ty_status plan_buckets(const search_question *q, const candidate *c, ty_p
     if (plan->buckets == NULL)
         return ty_fail(error, TY_ENOMEM, "out of memory");
     for (uint32_t s = 0; s < plan->stage_count; s++) {
+        const ty_compression compression = common_compression(c);
         const uint32_t first = plan->bucket_count;
         bool is_done = false;
         ty_status status = TY_OK;
         if (c->has_fitted_buckets && plan->stages[s].replicas > 1)
-            status =
-                ty_stage_buckets_choose(plan, s, q->networks, &c->compression, &is_done, error);
+            status = ty_stage_buckets_choose(plan, s, q->networks, &compression, &is_done, error);
         if (status != TY_OK)
             return status;
         if (!is_done)
@@ -138,6 +144,13 @@ static ty_status plan_stages(const search_question *q, const candidate *c, ty_pl
     return TY_OK;
 }
 
+/* Nothing is lost by rows, so that nobody has to ask for them. */
+static bool may_have_rows(const search_question *q, const candidate *c)
+{
+    return !c->has_dense_embeddings &&
+           (!q->options->fix_compression || c->compression.kind == TY_COMPRESSION_ROWS);
+}
+
 static ty_status make_plan(const search_question *q, const candidate *c, ty_plan *plan,
                            ty_error *error)
 {
@@ -166,6 +179,8 @@ static ty_status make_plan(const search_question *q, const candidate *c, ty_plan
     TY_CHECK(ty_candidate_name(q, c, false, &plan->strategy, error), status, done);
     TY_CHECK(plan_stages(q, c, plan, error), status, done);
     TY_CHECK(plan_buckets(q, c, plan, error), status, done);
+    if (may_have_rows(q, c))
+        TY_CHECK(ty_choose_rows(plan, q->networks, q->options, error), status, done);
     if (!q->options->fix_compression)
         TY_CHECK(ty_choose_compressions(plan, q->networks, error), status, done);
     if (!q->options->fix_algorithm) {
@@ -321,5 +336,7 @@ ty_status ty_candidate_name(const search_question *q, const candidate *c, bool w
         ty_text_addf(&name, " %.3g %%", c->compression.ratio * 100);
     if (ty_compression_has_rank(c->compression.kind))
         ty_text_addf(&name, "-%u", c->compression.rank);
+    if (c->has_dense_embeddings)
+        ty_text_add(&name, ", dense embeddings");
     return ty_text_take(&name, out, error);
 }

@@ -114,6 +114,17 @@ static bool is_any_exchanged(const search_question *q, const division *d)
     return false;
 }
 
+/* Whether an embedding that may travel as rows is exchanged. */
+static bool is_embedding_exchanged(const enumeration *e, const division *d)
+{
+    for (uint32_t i = 0; i < e->costs.row_layer_count; i++)
+        for (uint32_t s = 0; s < d->stage_count; s++)
+            if (d->first_layers[s] <= e->costs.row_layers[i] &&
+                e->costs.row_layers[i] < ty_division_end(e->q, d, s) && d->replicas[s] > 1)
+                return true;
+    return false;
+}
+
 /* The most gradients any stage has to exchange. */
 static uint64_t largest_exchange(const enumeration *e, const division *d)
 {
@@ -174,12 +185,14 @@ static ty_status push_compressions(enumeration *e, candidate *c)
         if (k != TY_COMPRESSION_NONE && e->q->workload->learning == TY_LEARNING_EVOLUTION)
             break;
         c->compression = ty_proposed_compression(o, (ty_compression_kind)k);
-        if (o->fix_compression && k != (int)o->compression.kind)
-            continue;
+        if (o->fix_compression ? k != (int)o->compression.kind : k == TY_COMPRESSION_ROWS)
+            continue; /* rows are part of every candidate, where they pay (row_choice.c) */
         if (e->q->dimensions.zero > 0 && !ty_compression_shards(&c->compression))
             continue;
         if (k != TY_COMPRESSION_NONE && (!is_any_exchanged(e->q, c->division) ||
                                          (!o->fix_compression && !is_worth_compressing(e, c))))
+            continue;
+        if (k == TY_COMPRESSION_ROWS && !is_embedding_exchanged(e, c->division))
             continue;
         status = push_buckets(e, c);
         c->bucket_bytes = UINT64_MAX;

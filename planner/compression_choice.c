@@ -3,10 +3,10 @@
 
 #include <math.h>
 
-ty_status ty_cost_exchange(ty_costing *costing, uint32_t index, const ty_compression *compression,
-                           ty_exchange_terms *terms, double *seconds)
+ty_status ty_cost_exchange(ty_costing *costing, const ty_bucket *planned,
+                           const ty_compression *compression, ty_exchange_terms *terms,
+                           double *seconds)
 {
-    const ty_bucket *planned = &costing->plan->buckets[index];
     ty_bucket bucket = *planned;
     ty_codec_cost codec;
 
@@ -28,8 +28,7 @@ ty_status ty_cost_exchange(ty_costing *costing, uint32_t index, const ty_compres
     return TY_OK;
 }
 
-/* Moves the costing to the stage of a bucket. */
-static ty_status meet_stage(ty_costing *costing, const ty_bucket *bucket, uint32_t *stage)
+ty_status ty_cost_stage_turn(ty_costing *costing, const ty_bucket *bucket, uint32_t *stage)
 {
     if (*stage == bucket->stage)
         return TY_OK;
@@ -38,17 +37,23 @@ static ty_status meet_stage(ty_costing *costing, const ty_bucket *bucket, uint32
     return ty_cost_stage_meet(costing, bucket->stage);
 }
 
+/* Rows were chosen before, by themselves (row_choice.c). */
+static bool is_chosen_here(const ty_bucket *bucket)
+{
+    return bucket->compression.kind != TY_COMPRESSION_NONE &&
+           bucket->compression.kind != TY_COMPRESSION_ROWS;
+}
+
 /* Seconds that a bucket gains by its compression. */
-static ty_status bucket_gain(ty_costing *costing, uint32_t index, double *gain_s)
+static ty_status bucket_gain(ty_costing *costing, const ty_bucket *bucket, double *gain_s)
 {
     static const ty_compression none = {0};
     ty_exchange_terms ignored;
     double plain_s, compressed_s;
     ty_status status;
 
-    TY_CHECK(ty_cost_exchange(costing, index, &none, &ignored, &plain_s), status, done);
-    TY_CHECK(ty_cost_exchange(costing, index, &costing->plan->buckets[index].compression, &ignored,
-                              &compressed_s),
+    TY_CHECK(ty_cost_exchange(costing, bucket, &none, &ignored, &plain_s), status, done);
+    TY_CHECK(ty_cost_exchange(costing, bucket, &bucket->compression, &ignored, &compressed_s),
              status, done);
     *gain_s = plain_s - compressed_s;
 done:
@@ -66,14 +71,14 @@ ty_status ty_choose_compressions(ty_plan *plan, ty_network_cache *networks, ty_e
     if (gains_s == NULL)
         return ty_fail(error, TY_ENOMEM, "out of memory");
     for (uint32_t b = 0; b < plan->bucket_count; b++) {
-        if (plan->buckets[b].compression.kind == TY_COMPRESSION_NONE)
+        if (!is_chosen_here(&plan->buckets[b]))
             continue;
-        TY_CHECK(meet_stage(&costing, &plan->buckets[b], &stage), status, cleanup);
-        TY_CHECK(bucket_gain(&costing, b, &gains_s[b]), status, cleanup);
+        TY_CHECK(ty_cost_stage_turn(&costing, &plan->buckets[b], &stage), status, cleanup);
+        TY_CHECK(bucket_gain(&costing, &plan->buckets[b], &gains_s[b]), status, cleanup);
         has_gain = has_gain || gains_s[b] > 0;
     }
     for (uint32_t b = 0; has_gain && b < plan->bucket_count; b++)
-        if (!(gains_s[b] > 0))
+        if (is_chosen_here(&plan->buckets[b]) && !(gains_s[b] > 0))
             plan->buckets[b].compression = (ty_compression){0};
 cleanup:
     ty_cost_stage_close(&costing);
@@ -82,18 +87,19 @@ cleanup:
 }
 
 /* Adds the exchange of one bucket, plain and compressed. */
-static ty_status add_terms(ty_costing *costing, uint32_t index, const ty_compression *compression,
-                           ty_exchange_terms *plain, ty_exchange_terms *compressed)
+static ty_status add_terms(ty_costing *costing, const ty_bucket *bucket,
+                           const ty_compression *compression, ty_exchange_terms *plain,
+                           ty_exchange_terms *compressed)
 {
     static const ty_compression none = {0};
     ty_exchange_terms terms;
     double ignored;
     ty_status status;
 
-    TY_CHECK(ty_cost_exchange(costing, index, &none, &terms, &ignored), status, done);
+    TY_CHECK(ty_cost_exchange(costing, bucket, &none, &terms, &ignored), status, done);
     plain->fixed_s += terms.fixed_s;
     plain->edge_bytes += terms.edge_bytes;
-    TY_CHECK(ty_cost_exchange(costing, index, compression, &terms, &ignored), status, done);
+    TY_CHECK(ty_cost_exchange(costing, bucket, compression, &terms, &ignored), status, done);
     compressed->fixed_s += terms.fixed_s;
     compressed->edge_bytes += terms.edge_bytes;
 done:
@@ -119,8 +125,8 @@ ty_status ty_plan_exchange_terms(const ty_plan *plan, const ty_cluster *cluster,
         const ty_bucket *bucket = &plan->buckets[b];
         if (bucket->tied_stage != TY_NO_STAGE || ty_bucket_device_count(plan, bucket) < 2)
             continue;
-        TY_CHECK(meet_stage(&costing, bucket, &stage), status, cleanup);
-        TY_CHECK(add_terms(&costing, b, compression, plain, compressed), status, cleanup);
+        TY_CHECK(ty_cost_stage_turn(&costing, bucket, &stage), status, cleanup);
+        TY_CHECK(add_terms(&costing, bucket, compression, plain, compressed), status, cleanup);
         *ring_bandwidth_bytes_per_s =
             fmin(*ring_bandwidth_bytes_per_s,
                  costing.stage.networks[bucket->of_experts]->ring_bandwidth_bytes_per_s);

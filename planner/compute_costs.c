@@ -15,6 +15,7 @@ typedef struct codec_passes {
     double rank;          /* and for each rank, in both encodes and the decode */
 } codec_passes;
 static const codec_passes codec_passes_of[TY_COMPRESSION_COUNT] = {
+    [TY_COMPRESSION_ROWS] = {.encode = {1}, .decode = 1},
     [TY_COMPRESSION_FP16] = {.encode = {1.5}, .decode = 1.5},
     [TY_COMPRESSION_BF16] = {.encode = {1.5}, .decode = 1.5},
     [TY_COMPRESSION_FP8_E4M3] = {.encode = {1.25}, .decode = 1, .decode_member = 0.25},
@@ -30,6 +31,10 @@ static const codec_passes codec_passes_of[TY_COMPRESSION_COUNT] = {
 };
 /* Decoding pairs adds each member's: 8 bytes read, 8 changed per kept element. */
 #define PAIR_PASSES 4.0
+/* Rows: all are looked at and some copied, which is once more and a write; decoding adds those of
+   each member: read, and what is there read and written. */
+#define ROW_COPY_PASSES 2.0
+#define ROW_ADD_PASSES 3.0
 
 /* ---- The stage in hand ------------------------------------------------------------------- */
 
@@ -308,6 +313,12 @@ ty_status ty_cost_update(ty_costing *costing, const ty_instruction *instruction,
     return TY_OK;
 }
 
+/* Of a bucket's bytes, what a member hands over. */
+static double sent_share(const ty_plan *plan, const ty_bucket *bucket)
+{
+    return (double)ty_bucket_wire_bytes(plan, bucket, 0) / (double)bucket->gradient_bytes;
+}
+
 /* Of the whole bucket, by memory bandwidth. */
 static ty_codec_cost codec_by_bandwidth(const ty_costing *costing, const ty_bucket *bucket)
 {
@@ -318,10 +329,13 @@ static ty_codec_cost codec_by_bandwidth(const ty_costing *costing, const ty_buck
     ty_codec_cost cost = {.decode_s = p->decode + p->rank * c->rank};
     bool are_pairs =
         ty_compression_has_ratio(c->kind) && ty_compression_collective(c, 0) == TY_ALL_GATHER;
+    const double rows = c->kind == TY_COMPRESSION_ROWS ? sent_share(costing->plan, bucket) : 0;
 
     for (int phase = 0; phase < TY_MOST_PHASES; phase++)
         cost.encode_s[phase] = (p->encode[phase] + p->rank * c->rank) * pass_s;
-    cost.decode_s += members * (are_pairs ? PAIR_PASSES * c->ratio : p->decode_member);
+    cost.encode_s[0] += ROW_COPY_PASSES * rows * pass_s;
+    cost.decode_s +=
+        members * (are_pairs ? PAIR_PASSES * c->ratio : p->decode_member + ROW_ADD_PASSES * rows);
     cost.decode_s *= pass_s;
     return cost;
 }
@@ -329,14 +343,17 @@ static ty_codec_cost codec_by_bandwidth(const ty_costing *costing, const ty_buck
 void ty_cost_of_codec(ty_costing *costing, const ty_bucket *bucket, ty_codec_cost *cost)
 {
     uint32_t members = ty_bucket_device_count(costing->plan, bucket);
+    ty_gradient_extent extent;
+    ty_compression measured;
 
     if (bucket->compression.kind == TY_COMPRESSION_NONE) {
         *cost = (ty_codec_cost){0};
         return;
     }
+    extent = ty_bucket_extent(costing->plan, bucket);
+    measured = ty_compression_measured(&bucket->compression, &extent);
     if (costing->profile != NULL &&
-        ty_profile_codec(costing->profile, &bucket->compression, members,
-                         bucket->gradient_bytes / TY_GRADIENT_ELEMENT_BYTES, cost))
+        ty_profile_codec(costing->profile, &measured, members, extent.elements, cost))
         return;
     *cost = codec_by_bandwidth(costing, bucket);
     ty_cost_relies_on(costing, TY_DATASHEET);

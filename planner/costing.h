@@ -97,8 +97,12 @@ ty_status ty_cost_collective_of(ty_costing *costing, const ty_bucket *bucket,
  * The whole exchange of a bucket if it were compressed by `compression`: all collectives and the
  * compressor. The stage in hand is the bucket's, by ty_cost_stage_open or ty_cost_stage_meet.
  */
-ty_status ty_cost_exchange(ty_costing *costing, uint32_t bucket, const ty_compression *compression,
-                           ty_exchange_terms *terms, double *seconds) TY_MUST_CHECK;
+ty_status ty_cost_exchange(ty_costing *costing, const ty_bucket *bucket,
+                           const ty_compression *compression, ty_exchange_terms *terms,
+                           double *seconds) TY_MUST_CHECK;
+/** ty_cost_stage_meet for the stage of a bucket, where `stage` says that another one is in hand. */
+ty_status ty_cost_stage_turn(ty_costing *costing, const ty_bucket *bucket,
+                             uint32_t *stage) TY_MUST_CHECK;
 /**
  * Leaves every bucket uncompressed that is exchanged sooner that way, by what the costs say of it
  * alone. Where all would be, none is: such a plan is to lose on its own account.

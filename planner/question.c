@@ -164,6 +164,21 @@ ty_compression ty_proposed_compression(const ty_plan_options *options, ty_compre
     };
 }
 
+/* Whether any layer may travel as rows; else why the last embedding may not. */
+static ty_status check_rows(const search_question *q, ty_error *error)
+{
+    const ty_plan plan = ty_plan_of_dimensions(q, 1);
+    ty_error detail = {0};
+
+    for (uint32_t l = 0; l < q->workload->layer_count; l++)
+        if (q->workload->layers[l].kind == TY_LAYER_EMBEDDING &&
+            ty_rows_check(&plan, l, &detail) == TY_OK)
+            return TY_OK;
+    return ty_fail(error, TY_EINVAL, "compression: nothing of %s can travel as rows: %s",
+                   q->workload->name,
+                   detail.message[0] != '\0' ? detail.message : "it has no embedding");
+}
+
 static ty_status check_compression(const search_question *q, ty_error *error)
 {
     const ty_plan_options *o = q->options;
@@ -191,7 +206,8 @@ static ty_status check_compression(const search_question *q, ty_error *error)
         return ty_fail(error, TY_EINVAL,
                        "%u stages on %u devices exchange no gradients: nothing is there for %s",
                        q->device_count, q->device_count, ty_compression_name(o->compression.kind));
-    return TY_OK;
+    return o->fix_compression && o->compression.kind == TY_COMPRESSION_ROWS ? check_rows(q, error)
+                                                                            : TY_OK;
 }
 
 /* A population's members are evaluated whole, and what is exchanged are their scores. */

@@ -20,6 +20,8 @@ void ty_quick_costs_clear(quick_costs *costs)
     ty_free(costs->plain_exchanges);
     ty_free(costs->position_of);
     ty_free(costs->narrow_cuts);
+    ty_free(costs->row_layers);
+    ty_free(costs->row_seconds);
     *costs = (quick_costs){0};
 }
 
@@ -88,6 +90,31 @@ static void sum_factors(quick_costs *costs)
     }
 }
 
+/* Embeddings whose gradients may travel as rows, if the options let any. */
+static bool find_rows(quick_costs *costs)
+{
+    const search_question *q = costs->q;
+    const ty_plan plan = ty_plan_of_dimensions(q, 1);
+    const size_t ranks = (size_t)q->rank_count + 1;
+    const bool is_allowed =
+        q->dimensions.zero == 0 &&
+        (!q->options->fix_compression || q->options->compression.kind == TY_COMPRESSION_ROWS);
+
+    costs->row_layers = ty_alloc(q->workload->layer_count, sizeof *costs->row_layers);
+    if (costs->row_layers == NULL)
+        return false;
+    for (uint32_t l = 0; is_allowed && l < q->workload->layer_count; l++)
+        if (q->workload->layers[l].kind == TY_LAYER_EMBEDDING &&
+            ty_rows_check(&plan, l, NULL) == TY_OK)
+            costs->row_layers[costs->row_layer_count++] = l;
+    costs->row_seconds = ty_alloc(costs->row_layer_count * ranks, sizeof *costs->row_seconds);
+    if (costs->row_seconds == NULL)
+        return false;
+    for (size_t i = 0; i < costs->row_layer_count * ranks; i++)
+        costs->row_seconds[i] = -1;
+    return true;
+}
+
 #define MOST_KNOWN_EXCHANGES ((size_t)1 << 20) /* 8 MiB */
 
 /* Where there are few enough, a place for each exchange between two cuts. */
@@ -136,7 +163,7 @@ ty_status ty_quick_costs_make(const search_question *q, quick_costs *out, ty_err
         out->factor_sums == NULL || out->state_sums == NULL || out->stash_sums == NULL ||
         out->networks == NULL || out->layer_s == NULL || out->compute_sums == NULL ||
         out->backward_sums == NULL || out->transfer_s == NULL || out->takes_part == NULL ||
-        out->narrow_cuts == NULL || !make_plain_exchanges(out)) {
+        out->narrow_cuts == NULL || !find_rows(out) || !make_plain_exchanges(out)) {
         ty_quick_costs_clear(out);
         return ty_fail(error, TY_ENOMEM, "out of memory");
     }
@@ -296,8 +323,10 @@ static double bucket_s(quick_costs *costs, const ty_gradient_extent *extent, uin
     ty_codec_cost codec = {0};
     double sum_s;
 
-    if (profile != NULL)
-        (void)ty_profile_codec(profile, c, members, extent->elements, &codec);
+    if (profile != NULL) {
+        const ty_compression measured = ty_compression_measured(c, extent);
+        (void)ty_profile_codec(profile, &measured, members, extent->elements, &codec);
+    }
     sum_s = codec.encode_s[0] + codec.encode_s[1] + codec.decode_s;
     for (uint32_t phase = 0; phase < ty_compression_phases(c); phase++) {
         ty_collective_kind kind =
@@ -321,6 +350,54 @@ static double bucket_s(quick_costs *costs, const ty_gradient_extent *extent, uin
         sum_s += cost.seconds;
     }
     return sum_s;
+}
+
+/* An embedding by itself, as rows. */
+static double rows_s(quick_costs *costs, uint32_t index, uint32_t members)
+{
+    double *known = &costs->row_seconds[index * ((size_t)costs->q->rank_count + 1) + members];
+    const uint32_t layer = costs->row_layers[index];
+    ty_plan_stage everything = {.layer_count = costs->q->workload->layer_count,
+                                .replicas = members};
+    ty_plan plan = ty_plan_of_dimensions(costs->q, 1);
+    const ty_bucket bucket = {.first_layer = layer,
+                              .layer_count = 1,
+                              .tied_stage = TY_NO_STAGE,
+                              .gradient_bytes =
+                                  costs->gradient_sums[layer + 1] - costs->gradient_sums[layer],
+                              .compression.kind = TY_COMPRESSION_ROWS};
+    ty_gradient_extent extent;
+
+    if (*known >= 0)
+        return *known;
+    plan.stage_count = 1;
+    plan.stages = &everything;
+    plan.global_batch = costs->q->global_batch;
+    extent = ty_bucket_extent(&plan, &bucket);
+    *known = bucket_s(costs, &extent, members, false, &bucket.compression);
+    return *known;
+}
+
+/* What is left of an exchange's seconds where embeddings among its layers travel as rows: all that
+ * can, if that was asked for, else those that are shorter so. */
+static double less_by_rows(quick_costs *costs, uint32_t first, uint32_t end, uint32_t members,
+                           double seconds)
+{
+    double bytes = (double)(costs->gradient_sums[end] - costs->gradient_sums[first]);
+
+    for (uint32_t i = 0; i < costs->row_layer_count && members <= costs->q->rank_count; i++) {
+        const uint32_t layer = costs->row_layers[i];
+        double own, with_s;
+        if (layer < first || layer >= end)
+            continue;
+        own = (double)(costs->gradient_sums[layer + 1] - costs->gradient_sums[layer]);
+        with_s = seconds * (1 - own / bytes) + rows_s(costs, i, members);
+        if (with_s > seconds && !costs->q->options->fix_compression)
+            continue;
+        seconds = with_s;
+        bytes -= own;
+    }
+    return seconds;
 }
 
 /* The place of an exchange that is asked for again and again; NULL where it is none of those. */
@@ -349,6 +426,8 @@ double ty_quick_exchange_s(quick_costs *costs, uint32_t first, uint32_t end, uin
     const uint32_t devices = sharers * ty_plan_lanes(&plan, TY_EXPERT_LANES);
     const uint64_t bytes = costs->gradient_sums[end] - costs->gradient_sums[first];
     const uint64_t experts = costs->expert_sums[end] - costs->expert_sums[first];
+    const ty_compression compression =
+        c->compression.kind == TY_COMPRESSION_ROWS ? (ty_compression){0} : c->compression;
     double *known;
     ty_gradient_extent extent;
     double seconds;
@@ -360,15 +439,16 @@ double ty_quick_exchange_s(quick_costs *costs, uint32_t first, uint32_t end, uin
     if (known != NULL && *known >= 0)
         return *known;
     *buckets = fmax(1, ceil((double)bytes / (double)c->bucket_bytes));
-    extent = part_extent(costs, first, end, *buckets, &c->compression);
-    seconds = bucket_s(costs, &extent, devices, false, &c->compression);
+    extent = part_extent(costs, first, end, *buckets, &compression);
+    seconds = bucket_s(costs, &extent, devices, false, &compression);
     if (experts > 0 && sharers > 1) {
         extent.elements = (uint64_t)((double)experts / *buckets) / TY_GRADIENT_ELEMENT_BYTES;
         extent.p_elements = extent.q_elements = 0;
         extent.dense_elements = extent.elements;
-        seconds += bucket_s(costs, &extent, sharers, true, &c->compression);
+        seconds += bucket_s(costs, &extent, sharers, true, &compression);
     }
-    seconds = *buckets * seconds / fmax(1, costs->q->workload->local_steps);
+    seconds = less_by_rows(costs, first, end, devices, *buckets * seconds);
+    seconds /= fmax(1, costs->q->workload->local_steps);
     if (known != NULL && costs->status == TY_OK)
         *known = seconds;
     return seconds;

@@ -24,6 +24,10 @@ typedef struct quick_costs {
      * that would be much. Positions are 0, the cuts and the end. */
     double *plain_exchanges;
     uint32_t *position_of; /* [layers + 1]: UINT32_MAX where no stage begins or ends */
+    /* Embeddings that may travel as rows; seconds of their exchange, [row_layer_count][ranks + 1]
+     * by members, < 0: not asked for yet. */
+    uint32_t row_layer_count, *row_layers;
+    double *row_seconds;
     uint32_t first_backward;
     uint32_t *narrow_cuts, narrow_count; /* of the question's, those that one tensor crosses */
     /* Of the micro-batch size in hand. */
@@ -42,7 +46,7 @@ ty_status ty_quick_costs_set(quick_costs *costs, uint32_t micro_batches,
 
 /**
  * Seconds of the exchange of layers [first, end) among neighbouring devices in `buckets` equal
- * parts; infinite once a look-up failed.
+ * parts, less what is saved by embeddings that travel as rows; infinite once a look-up failed.
  */
 double ty_quick_exchange_s(quick_costs *costs, uint32_t first, uint32_t end, uint32_t members,
                            const candidate *c, double *buckets);

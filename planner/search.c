@@ -73,14 +73,35 @@ done:
     return status;
 }
 
+/* The candidate's plan, and whether it fits: with dense embeddings where rows are too much. */
+static ty_status draft_that_fits(const search_question *q, candidate *c, draft *out,
+                                 ty_error *error)
+{
+    const candidate asked = *c;
+    ty_status status = ty_draft_plan(q, c, out, error);
+
+    if (status != TY_OK)
+        return status;
+    judge_memory(q, out->plan, c);
+    c->has_rows = ty_has_rows(out->plan);
+    if (c->missing_bytes == 0 || !c->has_rows || q->options->fix_compression)
+        return TY_OK;
+    ty_draft_clear(out);
+    *c = asked;
+    c->has_dense_embeddings = true;
+    status = ty_draft_plan(q, c, out, error);
+    if (status == TY_OK)
+        judge_memory(q, out->plan, c);
+    return status;
+}
+
 /* Estimates a candidate, if it fits. */
 static ty_status judge(search *s, candidate *c, ty_error *error)
 {
     ty_status status = TY_OK;
     draft d = {0};
 
-    TY_CHECK(ty_draft_plan(s->q, c, &d, error), status, done);
-    judge_memory(s->q, d.plan, c);
+    TY_CHECK(draft_that_fits(s->q, c, &d, error), status, done);
     if (c->missing_bytes > 0) {
         s->misfits++;
         goto done;
@@ -139,6 +160,7 @@ static int compare_shape(const candidate *a, const candidate *b)
         compare_counts(da->stage_count, db->stage_count),
         compare_counts(a->micro_batches, b->micro_batches),
         compare_counts((uint64_t)a->compression.kind, (uint64_t)b->compression.kind),
+        (int)b->has_dense_embeddings - (int)a->has_dense_embeddings,
         compare_counts(b->bucket_bytes, a->bucket_bytes),
         (int)a->has_fitted_buckets - (int)b->has_fitted_buckets,
         compare_counts((uint64_t)b->schedule, (uint64_t)a->schedule),
@@ -288,6 +310,7 @@ static bool is_refitted(const candidate_list *list, const candidate *c)
         if (list->items[i].has_fitted_buckets && list->items[i].division == c->division &&
             list->items[i].schedule == c->schedule &&
             list->items[i].micro_batches == c->micro_batches &&
+            list->items[i].has_dense_embeddings == c->has_dense_embeddings &&
             ty_compression_equals(&list->items[i].compression, &c->compression))
             return true;
     return false;
@@ -312,6 +335,7 @@ static ty_status refit_buckets(search *s, ty_error *error)
                               .bucket_bytes = UINT64_MAX,
                               .has_fitted_buckets = true,
                               .compression = best[i].compression,
+                              .has_dense_embeddings = best[i].has_dense_embeddings,
                               .strategy = best[i].strategy,
                               .quick_s = best[i].quick_s};
         TY_CHECK(ty_candidates_add(&s->list, &refitted, error), status, done);
@@ -319,6 +343,35 @@ static ty_status refit_buckets(search *s, ty_error *error)
     }
 done:
     return status;
+}
+
+/* Whether a candidate is in the list that differs from it in nothing. */
+static bool is_listed(const candidate_list *list, const candidate *c)
+{
+    for (uint32_t i = 0; i < list->count; i++)
+        if (list->items[i].has_dense_embeddings == c->has_dense_embeddings &&
+            list->items[i].has_fitted_buckets == c->has_fitted_buckets &&
+            list->items[i].division == c->division && compare_shape(&list->items[i], c) == 0)
+            return true;
+    return false;
+}
+
+/* The best once more without rows, to tell what they bring. `list` is sorted by outcome. */
+static ty_status compare_rows(search *s, ty_error *error)
+{
+    candidate dense = s->list.items[0];
+    ty_status status;
+
+    if (!dense.has_rows || rank_of(&dense) > 1 || s->q->options->fix_compression || is_over(s))
+        return TY_OK;
+    dense.has_dense_embeddings = true;
+    if (is_listed(&s->list, &dense))
+        return TY_OK;
+    dense.has_rows = dense.is_judged = false;
+    dense.estimate = dense.simulation = (ty_step_summary){0};
+    dense.peak_memory_bytes = 0;
+    status = ty_candidates_add(&s->list, &dense, error);
+    return status == TY_OK ? judge(s, &s->list.items[s->list.count - 1], error) : status;
 }
 
 /* ---- Finalists --------------------------------------------------------------------------- */
@@ -331,7 +384,8 @@ static bool is_repetition(const candidate *all, uint32_t index)
     for (uint32_t i = 0; i < index; i++)
         if (all[i].simulation.step_time_s > 0 && all[i].division == c->division &&
             all[i].schedule == c->schedule &&
-            c->estimate.step_time_s < all[i].estimate.step_time_s * (1 + LEAST_DIFFERENCE))
+            (c->estimate.step_time_s < all[i].estimate.step_time_s * (1 + LEAST_DIFFERENCE) ||
+             (c->has_dense_embeddings && all[i].has_rows)))
             return true;
     return false;
 }
@@ -379,6 +433,8 @@ static ty_status judge_all(search *s, ty_error *error)
         all[i].expected_s = expected_s(s, &all[i]);
     qsort(all, s->list.count, sizeof *all, by_outcome);
     TY_CHECK(refit_buckets(s, error), status, done);
+    qsort(s->list.items, s->list.count, sizeof *all, by_outcome);
+    TY_CHECK(compare_rows(s, error), status, done);
     all = s->list.items; /* it may have grown */
     qsort(all, s->list.count, sizeof *all, by_outcome);
     TY_CHECK(simulate_finalists(s, error), status, done);

@@ -183,6 +183,27 @@ static void print_buckets(const ty_plan *plan, ty_text *text)
     ty_text_clear(&kinds);
 }
 
+/* Why an embedding travels as rows: what the busiest link of a ring would carry either way. */
+static void print_rows(const ty_plan *plan, ty_text *text)
+{
+    for (uint32_t b = 0; b < plan->bucket_count; b++) {
+        const ty_bucket *bucket = &plan->buckets[b];
+        const ty_layer *layer = &plan->workload->layers[bucket->first_layer];
+        const double members = ty_bucket_device_count(plan, bucket);
+        char gathered[32], summed[32], room[32], rows[32];
+        if (bucket->compression.kind != TY_COMPRESSION_ROWS)
+            continue;
+        ty_format_count((double)ty_bucket_extent(plan, bucket).row_room, room);
+        ty_format_count((double)layer->attributes[TY_VOCABULARY], rows);
+        ty_format_bytes((members - 1) * (double)ty_bucket_wire_bytes(plan, bucket, 0), gathered);
+        ty_format_bytes(2 * (members - 1) / members * (double)bucket->gradient_bytes, summed);
+        add_fact(text, "rows",
+                 "of %s each replica sends at most %s of %s: %s over a link of a ring instead of "
+                 "%s uncompressed",
+                 layer->name, room, rows, gathered, summed);
+    }
+}
+
 static void print_memory_row(const ty_memory_use *use, const char *label, ty_text *text)
 {
     const uint64_t rows[] = {use->parameter_bytes,     use->gradient_bytes,
@@ -300,6 +321,7 @@ void ty_print_plan(const ty_plan *plan, ty_text *text)
                  plan->global_batch, plan->micro_batches, plan->micro_batches > 1 ? "es" : "",
                  plan->micro_batch_size);
     print_buckets(plan, text);
+    print_rows(plan, text);
     if (plan->has_prediction) {
         ty_print_summary(plan->simulation.step_time_s > 0 ? &plan->simulation : &plan->prediction,
                          text);

@@ -5,6 +5,7 @@ struct ty_device_codec {
     ty_stage_device *stage;
     ty_compression_kind kind;
     uint64_t count, top_k, payload_bytes; /* of one member */
+    cuda_row_table rows;
     uint32_t member_count, position;
     float *residual;
     void *scratch;
@@ -37,15 +38,50 @@ done:
     return status;
 }
 
+/* What the payload of a bucket of rows is made of, a checked plan's. */
+static ty_status rows_open(ty_device_codec *codec, const ty_codec_options *o, ty_error *error)
+{
+    ty_status status = TY_OK;
+
+    if (o->matrix_count == 0 || o->matrices->rows >= UINT32_MAX || o->row_room == 0 ||
+        o->row_room > o->matrices->rows)
+        return ty_fail(error, TY_EINVAL, "found room for %llu rows, expected 1 to all of a matrix",
+                       (unsigned long long)o->row_room);
+    codec->rows =
+        (cuda_row_table){.rows = o->matrices->rows,
+                         .columns = o->matrices->columns,
+                         .room = o->row_room,
+                         .dense_elements = o->count - o->matrices->rows * o->matrices->columns};
+    CUDA_CHECK(cudaMalloc(&codec->scratch, cuda_rows_scratch(codec->rows.rows)), status, done);
+done:
+    return status;
+}
+
+/* What of the bucket its payload depends on. */
+static ty_gradient_extent extent_of(const ty_device_codec *codec)
+{
+    return (ty_gradient_extent){.elements = codec->count,
+                                .dense_elements = codec->rows.dense_elements,
+                                .row_room = codec->rows.room,
+                                .row_elements = codec->rows.columns};
+}
+
+static bool is_gathered(const ty_device_codec *codec)
+{
+    return codec->kind != TY_COMPRESSION_FP16;
+}
+
 static ty_status options_check(const ty_codec_options *o, ty_error *error)
 {
     ty_status status = ty_compression_check(&o->compression, error);
 
     if (status != TY_OK)
         return status;
-    if (o->compression.kind != TY_COMPRESSION_FP16 && o->compression.kind != TY_COMPRESSION_TOP_K)
+    if (o->compression.kind != TY_COMPRESSION_FP16 && o->compression.kind != TY_COMPRESSION_TOP_K &&
+        o->compression.kind != TY_COMPRESSION_ROWS)
         return ty_fail(error, TY_EUNSUPPORTED,
-                       "the cuda backend does not compress by %s, expected none, fp16 or top-k",
+                       "the cuda backend does not compress by %s, expected none, fp16, top-k or "
+                       "rows",
                        ty_compression_name(o->compression.kind));
     if (o->count == 0)
         return ty_fail(error, TY_EINVAL, "found a bucket of 0 elements, expected at least 1");
@@ -57,9 +93,9 @@ static ty_status options_check(const ty_codec_options *o, ty_error *error)
 ty_status cuda_codec_open(ty_stage_device *stage, const ty_codec_options *options,
                           ty_device_codec **out, ty_error *error)
 {
-    const ty_gradient_extent extent = {.elements = options->count};
-    const bool is_gathered = options->compression.kind == TY_COMPRESSION_TOP_K;
     ty_device_codec *codec = NULL;
+    ty_gradient_extent extent;
+    uint64_t bytes;
     ty_status status;
 
     TY_CHECK(cuda_use(stage, error), status, cleanup);
@@ -70,17 +106,20 @@ ty_status cuda_codec_open(ty_stage_device *stage, const ty_codec_options *option
     *codec = (ty_device_codec){.stage = stage,
                                .kind = options->compression.kind,
                                .count = options->count,
-                               .payload_bytes = ty_compression_wire_bytes(
-                                   &options->compression, &extent, options->member_count, 0),
                                .member_count = options->member_count,
                                .position = options->position};
-    if (is_gathered) {
+    if (codec->kind == TY_COMPRESSION_TOP_K) {
         codec->top_k = ty_compression_kept(&options->compression, options->count);
         TY_CHECK(top_k_open(codec, error), status, cleanup);
     }
-    CUDA_CHECK(cudaMalloc((void **)&codec->payload,
-                          codec->payload_bytes * (is_gathered ? options->member_count : 1)),
-               status, cleanup);
+    if (codec->kind == TY_COMPRESSION_ROWS)
+        TY_CHECK(rows_open(codec, options, error), status, cleanup);
+    extent = extent_of(codec);
+    codec->payload_bytes =
+        ty_compression_wire_bytes(&options->compression, &extent, options->member_count, 0);
+    bytes = codec->payload_bytes * (is_gathered(codec) ? options->member_count : 1);
+    CUDA_CHECK(cudaMalloc((void **)&codec->payload, bytes), status, cleanup);
+    CUDA_CHECK(cudaMemset(codec->payload, 0, bytes), status, cleanup); /* places may be left over */
     *out = codec;
     codec = NULL; /* given away */
 cleanup:
@@ -90,9 +129,8 @@ cleanup:
 
 static char *own_payload(const ty_device_codec *codec)
 {
-    return codec->kind == TY_COMPRESSION_TOP_K
-               ? codec->payload + codec->position * codec->payload_bytes
-               : codec->payload;
+    return is_gathered(codec) ? codec->payload + codec->position * codec->payload_bytes
+                              : codec->payload;
 }
 
 ty_status cuda_codec_encode(ty_device_codec *codec, uint32_t phase, const float *gradients,
@@ -106,6 +144,8 @@ ty_status cuda_codec_encode(ty_device_codec *codec, uint32_t phase, const float 
     TY_CHECK(cuda_use(codec->stage, error), status, done);
     if (codec->kind == TY_COMPRESSION_FP16)
         cuda_half_encode(codec->count, gradients, (void *)own_payload(codec), side);
+    else if (codec->kind == TY_COMPRESSION_ROWS)
+        cuda_rows_encode(&codec->rows, gradients, own_payload(codec), codec->scratch, side);
     else
         cuda_top_k_encode(codec->count, codec->top_k, gradients, codec->residual,
                           (void *)own_payload(codec), codec->scratch, side);
@@ -116,7 +156,7 @@ done:
 
 ty_collective_options cuda_codec_exchange(const ty_device_codec *codec, uint32_t phase)
 {
-    const bool is_half = codec->kind == TY_COMPRESSION_FP16;
+    const bool is_half = !is_gathered(codec);
 
     (void)phase; /* there is one */
     return (ty_collective_options){.kind = is_half ? TY_ALL_REDUCE : TY_ALL_GATHER,
@@ -143,6 +183,8 @@ ty_status cuda_codec_decode(ty_device_codec *codec, float *gradients, ty_error *
     TY_CHECK(cuda_use(codec->stage, error), status, done);
     if (codec->kind == TY_COMPRESSION_FP16)
         cuda_half_decode(codec->count, (void *)codec->payload, gradients, side);
+    else if (codec->kind == TY_COMPRESSION_ROWS)
+        cuda_rows_decode(&codec->rows, codec->member_count, codec->payload, gradients, side);
     else
         cuda_top_k_decode(codec->count, codec->top_k, codec->member_count, (void *)codec->payload,
                           gradients, side);

@@ -108,7 +108,8 @@ static ty_status score_failures(const ty_plan *plan, const ty_cluster *cluster,
     return status == TY_OK ? ty_failures(&failures, &s->failures, error) : status;
 }
 
-/* The compressor that most of the gradient goes through, as the first bucket of its kind has it. */
+/* The compressor that most of the gradient goes through, as the first bucket of its kind has it;
+   rows lose nothing and are not counted. */
 static ty_compression compression_of(const ty_plan *plan)
 {
     uint64_t bytes[TY_COMPRESSION_COUNT] = {0};
@@ -117,6 +118,8 @@ static ty_compression compression_of(const ty_plan *plan)
 
     for (uint32_t b = 0; b < plan->bucket_count; b++) {
         const ty_compression *c = &plan->buckets[b].compression;
+        if (c->kind == TY_COMPRESSION_ROWS)
+            continue;
         if (bytes[c->kind] == 0)
             firsts[c->kind] = *c;
         bytes[c->kind] += plan->buckets[b].gradient_bytes;

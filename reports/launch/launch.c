@@ -180,7 +180,18 @@ static void add_line(ty_text *text, const char *format, ...)
     ty_text_addf(text, "%s\n", line);
 }
 
-static ty_status write_comments(launch *l, const char *target, ty_error *error)
+/* Whoever trains there exchanges gradients as it always does. */
+static bool sends_rows_densely(const launch *l, const struct target *t)
+{
+    if (t->needs_job || t->make == launch_chakra)
+        return false;
+    for (uint32_t b = 0; b < l->plan->bucket_count; b++)
+        if (l->plan->buckets[b].compression.kind == TY_COMPRESSION_ROWS)
+            return true;
+    return false;
+}
+
+static ty_status write_comments(launch *l, const struct target *t, ty_error *error)
 {
     const ty_plan *plan = l->plan;
     const ty_step_summary *s =
@@ -191,7 +202,7 @@ static ty_status write_comments(launch *l, const char *target, ty_error *error)
 
     if (status != TY_OK)
         return status;
-    add_line(&l->comments, "%s: %.100s on %.200s, %.200s", target, plan->workload->name,
+    add_line(&l->comments, "%s: %.100s on %.200s, %.200s", t->title, plan->workload->name,
              plan->cluster_name, plan->strategy);
     add_line(&l->comments, "plan     %s", digest.hex);
     add_line(&l->comments, "cluster  %s", plan->cluster_digest.hex);
@@ -205,6 +216,11 @@ static ty_status write_comments(launch *l, const char *target, ty_error *error)
                  rate, s->limited_by, s == &plan->simulation ? "simulated" : "estimated",
                  ty_provenance_name(plan->provenance));
     }
+    if (sends_rows_densely(l, t))
+        add_line(
+            &l->comments,
+            "differs  embeddings that the plan sends as rows travel densely here, as with --fix "
+            "compression=none");
     if (l->input->command != NULL)
         add_line(&l->comments, "made by  %.500s", l->input->command);
     if (l->input->version != NULL)
@@ -337,7 +353,7 @@ ty_status ty_launch(const char *target, const ty_launch_input *input, ty_launch_
     TY_CHECK(launch_next(&l, error, "%s", ""), status, cleanup);
     TY_CHECK(place(&l, error), status, cleanup);
     name_job(&l);
-    TY_CHECK(write_comments(&l, t->title, error), status, cleanup);
+    TY_CHECK(write_comments(&l, t, error), status, cleanup);
     TY_CHECK(t->make(&l, error), status, cleanup);
     *out = l.files;
     l.files = NULL;

@@ -71,7 +71,8 @@ ty_status launch_add_ranks(launch *l, ty_error *error) TY_MUST_CHECK;
 /** rank.sh, which gives a process its device of ranks.txt. */
 ty_status launch_add_rank_script(launch *l, ty_error *error) TY_MUST_CHECK;
 ty_status launch_add_job(launch *l, ty_error *error) TY_MUST_CHECK;
-/** Largest bucket, uncompressed bytes; 0 without exchanges. */
+/** Largest bucket, uncompressed bytes, but for those of rows if there are others; 0 without
+ *  exchanges. */
 uint64_t launch_bucket_bytes(const launch *l);
 /** Whether a bucket travels as fp16. */
 bool launch_is_fp16(const launch *l);

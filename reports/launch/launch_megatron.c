@@ -43,7 +43,8 @@ static ty_status check_training(const ty_plan *plan, ty_error *error)
                              "it divides experts among context ranks first, and the plan among "
                              "replicas; plan with --fix cp=1 or ep=1");
     for (uint32_t b = 0; b < plan->bucket_count; b++)
-        if (plan->buckets[b].compression.kind != TY_COMPRESSION_NONE)
+        if (plan->buckets[b].compression.kind != TY_COMPRESSION_NONE &&
+            plan->buckets[b].compression.kind != TY_COMPRESSION_ROWS)
             return launch_refuse(error, target,
                                  "it compresses no gradients; plan with --fix compression=none");
     return TY_OK;

@@ -63,7 +63,8 @@ ty_status launch_check_data_parallel(const launch *l, const char *target, uint32
                              plan->zero);
     for (uint32_t b = 0; b < plan->bucket_count; b++) {
         ty_compression_kind kind = plan->buckets[b].compression.kind;
-        if (kind != TY_COMPRESSION_NONE && kind != TY_COMPRESSION_FP16)
+        if (kind != TY_COMPRESSION_NONE && kind != TY_COMPRESSION_FP16 &&
+            kind != TY_COMPRESSION_ROWS)
             return launch_refuse(error, target,
                                  "it has no %s compression; plan with --fix compression=fp16 or "
                                  "none, or export to mpirun or slurm",
@@ -78,12 +79,16 @@ ty_status launch_check_data_parallel(const launch *l, const char *target, uint32
 
 uint64_t launch_bucket_bytes(const launch *l)
 {
-    uint64_t largest = 0;
+    uint64_t largest = 0, largest_rows = 0;
 
-    for (uint32_t b = 0; b < l->plan->bucket_count; b++)
-        if (l->plan->buckets[b].gradient_bytes > largest)
-            largest = l->plan->buckets[b].gradient_bytes;
-    return largest;
+    for (uint32_t b = 0; b < l->plan->bucket_count; b++) {
+        const ty_bucket *bucket = &l->plan->buckets[b];
+        uint64_t *so_far =
+            bucket->compression.kind == TY_COMPRESSION_ROWS ? &largest_rows : &largest;
+        if (bucket->gradient_bytes > *so_far)
+            *so_far = bucket->gradient_bytes;
+    }
+    return largest > 0 ? largest : largest_rows;
 }
 
 bool launch_is_fp16(const launch *l)

@@ -73,6 +73,11 @@ expect 1 export uneven.json --to megatron
 expect_error_line "--to megatron" "equally many replicas" "found 4 in stage 0 and 2 in stage 1"
 expect 1 export topk.json --to torchrun
 expect_error_line "top-k"
+expect 0 plan -w gnmt-8 -c "2x p100-server" --fix pp=1,compression=rows --no-simulate -o rows.json
+expect 0 export rows.json --to horovod
+expect_output "embeddings that the plan sends as rows travel densely here"
+expect 0 export rows.json --to slurm
+if grep -q 'travel densely' "$scratch/out"; then fail "the worker sends rows"; else pass; fi
 expect 1 export gpt.json --to deepspeed
 expect_error_line "tensor parallelism of 2" "megatron"
 expect 2 export ddp.json --to slurmm

@@ -6,9 +6,9 @@
 #include <string.h>
 
 static const char *const specs[] = {
-    "none",          "fp16",          "bf16",       "fp8-e4m3",           "fp8-e5m2",   "int8",
-    "ternary",       "one-bit",       "top-k:0.01", "top-k-sampled:0.25", "random-k:1", "dgc:0.001",
-    "dgc:0.001:100", "dgc:0.5:0:2.5", "powersgd-1", "powersgd-64"};
+    "none",      "rows",          "fp16",          "bf16",       "fp8-e4m3",           "fp8-e5m2",
+    "int8",      "ternary",       "one-bit",       "top-k:0.01", "top-k-sampled:0.25", "random-k:1",
+    "dgc:0.001", "dgc:0.001:100", "dgc:0.5:0:2.5", "powersgd-1", "powersgd-64"};
 enum { SPECS = sizeof specs / sizeof *specs };
 
 static ty_compression parsed(const char *spec)
@@ -47,14 +47,23 @@ Test(compression, wrong_text_is_refused)
     const struct {
         const char *spec, *message;
     } rows[] = {
-        {"", "found '', expected none, fp16"},  {"gzip", "found 'gzip'"},
-        {"fp16:0.5", "expected fp16 alone"},    {"top-k", "expected top-k:SHARE, as in top-k:0.01"},
-        {"top-k:", "expected top-k:SHARE"},     {"top-k:0", "found ratio 0"},
-        {"top-k:1.5", "found ratio 1.5"},       {"top-k:nan", "expected top-k:SHARE"},
-        {"top-k:-1", "expected top-k:SHARE"},   {"top-k:0.01:3", "expected top-k:SHARE"},
-        {"powersgd", "expected powersgd-RANK"}, {"powersgd-0", "found rank 0"},
-        {"powersgd-65", "found rank 65"},       {"powersgd-1.5", "expected powersgd-RANK"},
-        {"dgc:0.1:1.5", "expected dgc:SHARE"},  {"dgc:0.1:1e99", "expected dgc:SHARE"},
+        {"", "found '', expected none, rows"},
+        {"rows:1", "expected rows alone"},
+        {"gzip", "found 'gzip'"},
+        {"fp16:0.5", "expected fp16 alone"},
+        {"top-k", "expected top-k:SHARE, as in top-k:0.01"},
+        {"top-k:", "expected top-k:SHARE"},
+        {"top-k:0", "found ratio 0"},
+        {"top-k:1.5", "found ratio 1.5"},
+        {"top-k:nan", "expected top-k:SHARE"},
+        {"top-k:-1", "expected top-k:SHARE"},
+        {"top-k:0.01:3", "expected top-k:SHARE"},
+        {"powersgd", "expected powersgd-RANK"},
+        {"powersgd-0", "found rank 0"},
+        {"powersgd-65", "found rank 65"},
+        {"powersgd-1.5", "expected powersgd-RANK"},
+        {"dgc:0.1:1.5", "expected dgc:SHARE"},
+        {"dgc:0.1:1e99", "expected dgc:SHARE"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         ty_compression c = {.rank = 77};
@@ -107,6 +116,28 @@ Test(compression, bytes_by_hand)
         cr_expect_eq(ty_compression_payload_bytes(&c, &extent, 4), rows[i].payload, "%s: %lu",
                      rows[i].spec, ty_compression_payload_bytes(&c, &extent, 4));
     }
+}
+
+/* A table of 100 rows of 16 and 3 positions: of 7 rows 4 bytes of index and 64 of numbers each, and
+ * the positions as they are; from each of 4 members. */
+Test(compression, rows_by_hand)
+{
+    const ty_compression rows = parsed("rows"), fp16 = parsed("fp16");
+    const ty_gradient_extent extent = ty_rows_extent(103 * 16, 100, 16, 7);
+    ty_compression measured = ty_compression_measured(&rows, &extent);
+
+    cr_expect_eq(extent.dense_elements, 48);
+    cr_expect_eq(ty_compression_row_bytes(&extent), 7 * 68);
+    cr_expect_eq(ty_compression_phases(&rows), 1);
+    cr_expect_eq(ty_compression_collective(&rows, 0), TY_ALL_GATHER);
+    cr_expect_eq(ty_compression_wire_bytes(&rows, &extent, 4, 0), 7 * 68 + 48 * 4);
+    cr_expect_eq(ty_compression_payload_bytes(&rows, &extent, 4), 4 * (7 * 68 + 48 * 4));
+    cr_expect_eq(ty_compression_state_bytes(&rows, &extent, 4), 0);
+    cr_expect(!ty_compression_is_lossy(&rows) && !ty_compression_has_feedback(&rows));
+    cr_expect(!ty_compression_shards(&rows), "ZeRO has no share of rows");
+    cr_expect_float_eq(measured.ratio, 0.07, 1e-12);
+    measured = ty_compression_measured(&fp16, &extent);
+    cr_expect(ty_compression_equals(&measured, &fp16));
 }
 
 /* From a quarter to its final value, by equal factors. */

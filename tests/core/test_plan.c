@@ -322,6 +322,78 @@ static void three_copies(ty_plan *p)
     p->buckets[1] = (ty_bucket){.layer_count = 1, .tied_stage = 1, .gradient_bytes = 128};
 }
 
+/* Buckets of "rows" are [4,6), [2,4), [1,2) and, as rows, [0,1). */
+static void rows_of_linear(ty_plan *p)
+{
+    p->buckets[0].compression.kind = TY_COMPRESSION_ROWS;
+    p->buckets[0].first_layer = 4;
+    p->buckets[0].layer_count = 1;
+    p->buckets[0].gradient_bytes = ty_bucket_gradient_bytes(p, &p->buckets[0]);
+}
+static void rows_of_two_layers(ty_plan *p)
+{
+    p->buckets[2].first_layer = 0;
+    p->buckets[2].layer_count = 2;
+    p->buckets[2].compression.kind = TY_COMPRESSION_ROWS;
+    p->buckets[2].gradient_bytes = ty_bucket_gradient_bytes(p, &p->buckets[2]);
+    p->bucket_count = 3;
+}
+static void rows_with_zero(ty_plan *p)
+{
+    p->zero = 1;
+}
+static void rows_with_local_steps(ty_plan *p)
+{
+    p->workload->local_steps = 4;
+}
+static void rows_with_ratio(ty_plan *p)
+{
+    p->buckets[3].compression.ratio = 0.1;
+}
+static void rows_of_tied_matrix(ty_plan *p)
+{
+    p->workload->layers[4].tied_to = 0;
+    p->workload->layers[4].parameter_bytes = 0;
+    p->buckets[0].first_layer = 3;
+    p->buckets[0].layer_count = 1;
+    p->buckets[1].first_layer = 1;
+    p->buckets[1].layer_count = 1;
+    for (uint32_t b = 0; b < 2; b++)
+        p->buckets[b].gradient_bytes = ty_bucket_gradient_bytes(p, &p->buckets[b]);
+    p->buckets[2] = p->buckets[3];
+    p->bucket_count = 3;
+}
+static void rows_of_shared_matrix(ty_plan *p)
+{
+    p->buckets[p->bucket_count - 2].compression =
+        (ty_compression){.kind = TY_COMPRESSION_ROWS}; /* between stages */
+}
+
+Test(plan, rows_have_room_for_the_tokens_of_a_step)
+{
+    ty_plan *plan = toy_plan_named("data parallel rows");
+    const ty_bucket *rows = &plan->buckets[plan->bucket_count - 1];
+    ty_gradient_extent extent = ty_bucket_extent(plan, rows);
+    ty_error error = {0};
+
+    cr_assert_eq(rows->compression.kind, TY_COMPRESSION_ROWS);
+    cr_expect_eq(ty_plan_replica_tokens(plan, 0, 0), 6); /* a micro-batch of 2 x 3 tokens */
+    cr_expect_eq(extent.row_room, 6);
+    cr_expect_eq(extent.row_elements, 4);
+    cr_expect_eq(extent.dense_elements, 12);
+    cr_expect_eq(ty_bucket_wire_bytes(plan, rows, 0), 6 * (4 + 16) + 48);
+    cr_expect_eq(ty_plan_exchange_kind(plan, rows, 0), TY_ALL_GATHER);
+    plan->micro_batches = 4;
+    plan->global_batch = 8;
+    cr_expect_eq(ty_plan_replica_tokens(plan, 0, 0), 12);
+    cr_expect_eq(ty_bucket_extent(plan, rows).row_room, 8, "never more than there are");
+    cr_expect_eq(ty_rows_check(plan, 0, &error), TY_OK);
+    plan->context_parallel = 2;
+    cr_expect_eq(ty_rows_check(plan, 0, &error), TY_EINVAL);
+    cr_expect_str_eq(error.message, "found 2 lanes a replica, expected one");
+    ty_plan_free(plan);
+}
+
 Test(plan, check_refuses_each_flaw)
 {
     const struct {
@@ -360,6 +432,22 @@ Test(plan, check_refuses_each_flaw)
          "toy:/buckets/0/compression: found ratio 0 for top-k, expected more than 0"},
         {"hybrid", ratio_nan, "toy:/buckets/0/compression: found ratio nan"},
         {"hybrid", ratio_two, "toy:/buckets/0/compression: found ratio 2"},
+        {"data parallel rows", rows_of_linear,
+         "toy:/buckets/0/compression: found rows: layer 4 (\"head\") is linear, expected an "
+         "embedding"},
+        {"data parallel rows", rows_of_two_layers,
+         "toy:/buckets/2/compression: found rows of 2 layers, expected a bucket of one embedding"},
+        {"data parallel rows", rows_with_zero,
+         "toy:/buckets/3/compression: found rows with zero 1, expected none, fp16"},
+        {"data parallel rows", rows_with_local_steps,
+         "toy:/buckets/3/compression: found rows: found local steps"},
+        {"data parallel rows", rows_with_ratio,
+         "toy:/buckets/3/compression: found ratio 0.1 for rows, expected none"},
+        {"data parallel rows", rows_of_tied_matrix,
+         "toy:/buckets/2/compression: found rows: layer 4 (\"head\") uses the matrix of layer 0 "
+         "(\"embed\") too"},
+        {"hybrid tied", rows_of_shared_matrix,
+         "/compression: found rows: layer 4 (\"head\") uses the matrix of layer 0"},
         {"hybrid", nan_rate, "toy:/optimizer/learning_rate: found nan"},
         {"hybrid", negative_momentum, "toy:/optimizer/momentum: found -0.5"},
         {"hybrid", big_seed, "toy:/seed: found 18446744073709551615, expected less than 2^53"},

@@ -12,6 +12,7 @@ const toy_spec toy_specs[] = {
     {"data parallel", false, 1, {0}, {4}, 4, TY_COMPRESSION_NONE, false},
     {"data parallel accumulating", false, 1, {0}, {2}, 6, TY_COMPRESSION_FP16, false},
     {"data parallel top-k", true, 1, {0}, {3}, 3, TY_COMPRESSION_TOP_K, false},
+    {"data parallel rows", false, 1, {0}, {2}, 2, TY_COMPRESSION_ROWS, false},
     {"data parallel one-bit", false, 1, {0}, {3}, 3, TY_COMPRESSION_ONE_BIT, false},
     {"data parallel powersgd", true, 1, {0}, {2}, 2, TY_COMPRESSION_POWERSGD, false},
     {"pipeline", false, 2, {0, 2}, {1, 1}, 2, TY_COMPRESSION_NONE, false},
@@ -93,7 +94,18 @@ ty_workload *toy_workload(bool is_tied)
 
 static void add_bucket(ty_plan *plan, ty_bucket bucket, const toy_spec *spec)
 {
-    bucket.compression.kind = spec->compression;
+    /* Rows are of an embedding that has a bucket of its own. */
+    if (spec->compression == TY_COMPRESSION_ROWS && bucket.first_layer == 0 &&
+        bucket.layer_count > 1) {
+        ty_bucket before = bucket;
+        before.layer_count = 1;
+        bucket.first_layer++;
+        bucket.layer_count--;
+        add_bucket(plan, bucket, spec);
+        bucket = before;
+    }
+    if (spec->compression != TY_COMPRESSION_ROWS || bucket.first_layer == 0)
+        bucket.compression.kind = spec->compression;
     bucket.compression.ratio = ty_compression_has_ratio(spec->compression) ? 0.25 : 0;
     bucket.compression.rank = ty_compression_has_rank(spec->compression) ? 2 : 0;
     bucket.algorithm = plan->bucket_count % 2 == 0 ? TY_RING : TY_TREE;

@@ -16,13 +16,49 @@ static void must(bool holds, const char *what, const char *detail)
     }
 }
 
+/* Of rows an embedding has a bucket of its own, and all others are uncompressed. */
+static bool divide_rows(ty_plan *plan, const plan_shape *shape, ty_bucket *bucket);
+
 static void add_bucket(ty_plan *plan, const plan_shape *shape, ty_bucket bucket)
 {
+    if (divide_rows(plan, shape, &bucket))
+        return;
     bucket.algorithm = shape->algorithm;
-    bucket.compression = shape->compression;
+    bucket.compression = bucket.compression.kind == TY_COMPRESSION_ROWS   ? bucket.compression
+                         : shape->compression.kind == TY_COMPRESSION_ROWS ? (ty_compression){0}
+                                                                          : shape->compression;
     bucket.gradient_bytes = ty_bucket_gradient_bytes(plan, &bucket);
     if (bucket.gradient_bytes > 0)
         plan->buckets[plan->bucket_count++] = bucket;
+}
+
+static bool divide_rows(ty_plan *plan, const plan_shape *shape, ty_bucket *bucket)
+{
+    const uint32_t first = bucket->first_layer, end = first + bucket->layer_count;
+    ty_bucket part = *bucket;
+
+    if (shape->compression.kind != TY_COMPRESSION_ROWS ||
+        bucket->compression.kind == TY_COMPRESSION_ROWS)
+        return false;
+    for (uint32_t l = end; l-- > first;) {
+        if (ty_rows_check(plan, l, NULL) != TY_OK)
+            continue;
+        part.first_layer = l + 1;
+        part.layer_count = end - l - 1;
+        if (part.layer_count > 0)
+            add_bucket(plan, shape, part);
+        part.first_layer = l;
+        part.layer_count = 1;
+        part.compression = shape->compression;
+        add_bucket(plan, shape, part);
+        part.first_layer = first;
+        part.layer_count = l - first;
+        part.compression = (ty_compression){0};
+        if (part.layer_count > 0)
+            add_bucket(plan, shape, part);
+        return true;
+    }
+    return false;
 }
 
 /* As many layers each as can be, from the stage's last layer with parameters to its first that is

@@ -405,6 +405,51 @@ Test(checkpoint, what_the_state_depends_on_must_be_the_same)
 }
 
 /* The same plan but for one figure. */
+/* Rows keep nothing from step to step: another number of replicas goes on, with rows or without. */
+Test(checkpoint, rows_belong_to_no_rank)
+{
+    static const char text[] =
+        "{\"schema\": \"trainyard.zoo/1\", \"name\": \"words\", \"family\": \"sequential\","
+        "\"source\": \"made up\", \"sequence\": 8, \"token_bytes\": 4, \"dataset\": \"synthetic\","
+        "\"global_batch\": 8, \"optimizer\": {\"kind\": \"sgd\", \"learning_rate\": 0.1,"
+        "\"momentum\": 0.9, \"weight_decay\": 0},"
+        "\"layers\": [{\"kind\": \"embedding\", \"vocabulary\": 300, \"features\": 16},"
+        "{\"kind\": \"linear\", \"out_features\": 300}, {\"kind\": \"softmax_cross_entropy\"}]}";
+    static const plan_shape tables[] = {
+        {"one rank", .replicas = {1}, .buckets = 1, .global_batch = 8, .micro_batch_size = 2},
+        {"rows", .replicas = {2}, .buckets = 1, .global_batch = 8, .micro_batch_size = 2,
+         .compression.kind = TY_COMPRESSION_ROWS},
+        {"rows of 4", .replicas = {4}, .buckets = 1, .global_batch = 8, .micro_batch_size = 2,
+         .compression.kind = TY_COMPRESSION_ROWS},
+        {"dense", .replicas = {4}, .buckets = 1, .global_batch = 8, .micro_batch_size = 1},
+    };
+    ty_run *expected = NULL;
+
+    for (int i = 0; i < 3; i++) {
+        fixture f = fixture_make();
+        char path[512];
+        ty_run *found = NULL;
+        ty_error error = {0};
+        snprintf(path, sizeof path, "%s/words.json", f.directory);
+        cr_assert_eq(ty_file_write(path, text, strlen(text), NULL), TY_OK);
+        cr_assert_eq(run_plan(&f, make_plan(path, &tables[i > 0]), EVERY, false, NULL, &error),
+                     TY_OK, "%s", error.message);
+        cr_assert_eq(
+            run_plan(&f, make_plan(path, &tables[i > 0 ? i + 1 : 0]), STEPS, true, &found, &error),
+            TY_OK, "%s", error.message);
+        if (i == 0)
+            expected = found;
+        for (int s = 0; i > 0 && s < STEPS; s++)
+            cr_expect(fabs(found->losses[s] - expected->losses[s]) < 1e-4 * expected->losses[s],
+                      "%s: loss of step %d is %.9g, expected %.9g", tables[i + 1].name, s,
+                      found->losses[s], expected->losses[s]);
+        if (i > 0)
+            ty_run_free(found);
+        fixture_free(&f);
+    }
+    ty_run_free(expected);
+}
+
 Test(checkpoint, another_optimizer_or_seed_is_refused)
 {
     static const plan_shape shape = {"a", .replicas = {2}, .buckets = 1, BATCH};

@@ -217,10 +217,12 @@ static void rows_free(float **all, uint32_t rows)
     ty_free(all);
 }
 
-static const char *const every_spec[] = {
-    "fp16",    "bf16",          "fp8-e4m3",  "fp8-e5m2",          "int8",
-    "ternary", "one-bit",       "top-k:0.1", "top-k-sampled:0.1", "random-k:0.1",
-    "dgc:0.1", "dgc:0.1:3:0.5", "powersgd-2"};
+static const char *const every_spec[] = {/* and rows, below */
+                                         "fp16",         "bf16",      "fp8-e4m3",
+                                         "fp8-e5m2",     "int8",      "ternary",
+                                         "one-bit",      "top-k:0.1", "top-k-sampled:0.1",
+                                         "random-k:0.1", "dgc:0.1",   "dgc:0.1:3:0.5",
+                                         "powersgd-2"};
 enum { SPECS = sizeof every_spec / sizeof *every_spec };
 
 /* ---- All kinds --------------------------------------------------------------------------- */
@@ -775,6 +777,142 @@ Test(codecs, random_places_are_shared_and_even)
     rows_free(out, 2);
 }
 
+/* ---- Rows -------------------------------------------------------------------------------- */
+
+typedef struct table {
+    uint64_t rows, columns, dense, tokens; /* dense: numbers behind the matrix */
+} table;
+
+static crowd rows_open(const table *t, uint32_t members)
+{
+    const ty_bucket_matrix matrix = {0, t->rows, t->columns};
+    crowd c = {.count = members};
+    ty_codec_options o = {.compression.kind = TY_COMPRESSION_ROWS,
+                          .count = t->rows * t->columns + t->dense,
+                          .member_count = members,
+                          .matrices = &matrix,
+                          .matrix_count = 1,
+                          .row_room = t->tokens < t->rows ? t->tokens : t->rows};
+    ty_error error = {0};
+
+    for (o.position = 0; o.position < members; o.position++)
+        cr_assert_eq(ty_codec_open(&o, &c.codecs[o.position], &error), TY_OK, "%s", error.message);
+    return c;
+}
+
+/* What an embedding's backward leaves: for each token its row's gradient, which may be zero, added
+ * to those of the same row; and something at every position. */
+static void touch(const table *t, float *gradients, uint64_t *state)
+{
+    const uint64_t matrix = t->rows * t->columns;
+
+    memset(gradients, 0, matrix * sizeof *gradients);
+    for (uint64_t i = 0; i < t->tokens; i++) {
+        const uint64_t row = next_random(state) % t->rows, column = next_random(state) % t->columns;
+        const float value = (float)(next_random(state) % 9) - 4.0f;
+        gradients[row * t->columns + column] += value;
+        if (i % 3 == 0)
+            gradients[row * t->columns + t->columns - 1] -= value;
+    }
+    for (uint64_t i = 0; i < t->dense; i++)
+        gradients[matrix + i] = (float)(next_random(state) % 64) - 32.0f;
+}
+
+/* Small whole numbers, whose sums are exact in any order: what is decoded is the sum itself. */
+Test(codecs, rows_are_summed_exactly)
+{
+    static const table tables[] = {{1, 1, 0, 1},      {5, 3, 2, 2},     {7, 64, 0, 7},
+                                   {40, 65, 130, 11}, {33, 200, 5, 90}, {1000, 16, 0, 1}};
+    uint64_t state = 11;
+
+    for (size_t i = 0; i < sizeof tables / sizeof *tables; i++)
+        for (uint32_t members = 1; members <= MOST_MEMBERS; members++) {
+            const table *t = &tables[i];
+            const uint64_t count = t->rows * t->columns + t->dense;
+            float **in = rows_new(members, count), **out = rows_new(members, count);
+            float *sum = ty_alloc(count, sizeof *sum);
+            crowd c = rows_open(t, members);
+            const ty_gradient_extent *extent = &c.codecs[0]->extent;
+            const ty_compression *k = &c.codecs[0]->options.compression;
+            cr_assert_eq(ty_codec_memory_bytes(c.codecs[0]),
+                         ty_compression_payload_bytes(k, extent, members));
+            for (int step = 0; step < 5; step++) {
+                memset(sum, 0, count * sizeof *sum);
+                for (uint32_t m = 0; m < members; m++) {
+                    touch(t, in[m], &state);
+                    codec_add(count, in[m], sum);
+                    fill(count, out[m], &state); /* decode overwrites */
+                }
+                crowd_step(&c, in, out);
+                for (uint32_t m = 0; m < members; m++)
+                    for (uint64_t e = 0; e < count; e++)
+                        cr_assert(out[m][e] == sum[e],
+                                  "table %zu, member %u of %u, element %lu: "
+                                  "%g, expected %g",
+                                  i, m, members, e, (double)out[m][e], (double)sum[e]);
+                cr_assert_eq(ty_codec_exchange(c.codecs[0], 0).count,
+                             ty_compression_wire_bytes(k, extent, members, 0));
+            }
+            crowd_close(&c);
+            ty_free(sum);
+            rows_free(in, members);
+            rows_free(out, members);
+        }
+}
+
+/* A touched row whose gradient is zero costs no place; one that is NaN, or minus nothing but one
+ * number in it, has one; indices ascend and the places left over have none. */
+Test(codecs, rows_that_are_zero_stay_at_home)
+{
+    const table t = {6, 70, 0, 4};
+    crowd c = rows_open(&t, 1);
+    float *gradients = ty_alloc(420, sizeof *gradients);
+    const uint32_t *indices = c.codecs[0]->payloads[0];
+
+    gradients[5 * 70 + 69] = 1e-45f;
+    gradients[1 * 70] = -0.0f;
+    gradients[2 * 70 + 40] = NAN;
+    ty_codec_encode(c.codecs[0], 0, gradients);
+    cr_expect_arr_eq(indices, ((uint32_t[]){2, 5, CODEC_NO_INDEX, CODEC_NO_INDEX}), 16);
+    ty_codec_decode(c.codecs[0], gradients);
+    cr_expect(isnan(gradients[2 * 70 + 40]) && gradients[2 * 70] == 0.0f);
+    cr_expect_eq(gradients[5 * 70 + 69], 1e-45f);
+    ty_free(gradients);
+    crowd_close(&c);
+}
+
+/* More rows than a step's tokens touch can only be a mistake: it is seen, and memory is not. */
+Test(codecs, rows_without_room_are_seen)
+{
+    const table t = {6, 3, 1, 2};
+    crowd c = rows_open(&t, 2);
+    float *gradients[2] = {ty_alloc(19, sizeof(float)), ty_alloc(19, sizeof(float))};
+
+    for (int i = 0; i < 18; i++)
+        gradients[0][i] = 1.0f;
+    crowd_step(&c, gradients, gradients);
+    cr_expect(isnan(gradients[0][0]) && isnan(gradients[1][0]));
+    cr_expect_eq(gradients[0][18], 0.0f);
+    ty_free(gradients[0]);
+    ty_free(gradients[1]);
+    crowd_close(&c);
+}
+
+Test(codecs, foreign_rows_are_ignored)
+{
+    const table t = {3, 2, 0, 2};
+    crowd c = rows_open(&t, 1);
+    uint32_t *indices = c.codecs[0]->payloads[0];
+    float out[6], values[4] = {9.0f, 9.0f, 1.5f, 2.5f};
+
+    indices[0] = 3;
+    indices[1] = 1;
+    memcpy(indices + 2, values, sizeof values);
+    ty_codec_decode(c.codecs[0], out);
+    cr_expect_arr_eq(out, ((float[]){0, 0, 1.5f, 2.5f, 0, 0}), sizeof out);
+    crowd_close(&c);
+}
+
 Test(codecs, a_foreign_index_is_ignored)
 {
     ty_codec_options o = {
@@ -814,6 +952,21 @@ Test(codecs, bad_arguments_are_refused)
           .member_count = 2,
           .position = 2},
          "member 2 of 2"},
+        {{.compression = {.kind = TY_COMPRESSION_ROWS}, .count = 5, .member_count = 1},
+         "found no matrix for rows"},
+        {{.compression = {.kind = TY_COMPRESSION_ROWS},
+          .count = 6,
+          .member_count = 1,
+          .matrices = &(ty_bucket_matrix){0, 3, 2},
+          .matrix_count = 1},
+         "found room for 0 rows, expected 1 to 3"},
+        {{.compression = {.kind = TY_COMPRESSION_ROWS},
+          .count = 6,
+          .member_count = 1,
+          .matrices = &(ty_bucket_matrix){0, 3, 2},
+          .matrix_count = 1,
+          .row_room = 4},
+         "found room for 4 rows, expected 1 to 3"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         ty_codec *codec = NULL;

@@ -860,6 +860,71 @@ Test(oracle, context_lanes_evaluate)
     directory_remove(directory);
 }
 
+#define EIGHT .global_batch = 8, .micro_batch_size = 2
+#define ROWS .compression.kind = TY_COMPRESSION_ROWS
+
+/* Embeddings as rows against one rank: tokens of which many come twice, a table with positions
+ * behind it, and one of which a step touches more tokens than there are rows. */
+Test(oracle, rows_of_a_gpt)
+{
+    static const char text[] =
+        "{\"schema\": \"trainyard.zoo/1\", \"name\": \"gpt-untied\", \"family\": \"transformer\","
+        "\"source\": \"gpt-tiny.json\", \"blocks\": 2, \"features\": 32, \"heads\": 4,"
+        "\"hidden_features\": 64, \"vocabulary\": 200, \"positions\": 16, \"sequence\": 16,"
+        "\"is_tied\": false, \"token_bytes\": 1, \"dataset\": \"synthetic\", \"global_batch\": 8,"
+        "\"optimizer\": {\"kind\": \"adamw\", \"learning_rate\": 0.01, \"weight_decay\": 0.1,"
+        "\"beta1\": 0.9, \"beta2\": 0.999, \"epsilon\": 1e-08}}";
+    static const plan_shape shapes[] = {
+        {"data parallel 2, rows", .replicas = {2}, .buckets = 2, EIGHT, ROWS},
+        {"data parallel 4, rows", .replicas = {4}, .buckets = 3, EIGHT, ROWS},
+        {"data parallel 2, rows, one sample at a time", .replicas = {2}, .buckets = 1,
+         .global_batch = 8, .micro_batch_size = 1, ROWS},
+        {"1f1b 2+1, rows", ONE_F_ONE_B, .replicas = {2, 1}, .cuts = {7}, .buckets = 2, EIGHT, ROWS},
+        {"1f1b 2+2, rows, recompute", ONE_F_ONE_B, .replicas = {2, 2}, .cuts = {7}, .buckets = 1,
+         EIGHT, ROWS, .recompute = TY_RECOMPUTE_FULL},
+        {"zb-h1 2+2, rows", ZERO_BUBBLE, .replicas = {2, 2}, .cuts = {7}, .buckets = 1, EIGHT,
+         ROWS},
+        {"interleaved 2+2, rows", INTERLEAVED, .replicas = {2, 2, 2, 2}, .cuts = {4, 7, 10},
+         .buckets = 1, EIGHT, .interleave = 2, ROWS},
+        {"data parallel 4, rows, hierarchical", .replicas = {4}, .buckets = 2, EIGHT, ROWS,
+         .algorithm = TY_HIERARCHICAL, .cluster = THREE_PAIRS},
+    };
+    char *directory = directory_make(), *path = write_workload(directory, text);
+
+    compare(path, shapes, sizeof shapes / sizeof shapes[0], 8, 1e-5, 1e-3);
+    ty_free(path);
+    directory_remove(directory);
+}
+
+/* Two embeddings, of which the second is in the middle, as in GNMT. */
+Test(oracle, rows_of_two_embeddings)
+{
+    static const char text[] =
+        "{\"schema\": \"trainyard.zoo/1\", \"name\": \"gnmt-small\", \"family\": \"sequential\","
+        "\"source\": \"gnmt-8.json\", \"sequence\": 6, \"token_bytes\": 4, \"dataset\": "
+        "\"synthetic\","
+        "\"global_batch\": 8, \"optimizer\": {\"kind\": \"sgd\", \"learning_rate\": 0.1,"
+        "\"momentum\": 0.9, \"weight_decay\": 0.001},"
+        "\"layers\": [{\"label\": \"batch\"}, {\"kind\": \"embedding\", \"vocabulary\": 90,"
+        "\"features\": 20}, {\"kind\": \"lstm\", \"hidden_features\": 20}, {\"label\": "
+        "\"encoded\"},"
+        "{\"from\": \"batch\"}, {\"kind\": \"embedding\", \"vocabulary\": 500, \"features\": 20},"
+        "{\"branches\": [[], [{\"from\": \"encoded\"}]], \"join\": \"add\"},"
+        "{\"kind\": \"lstm\", \"hidden_features\": 20}, {\"kind\": \"linear\", \"out_features\": "
+        "90},"
+        "{\"kind\": \"softmax_cross_entropy\"}]}";
+    static const plan_shape shapes[] = {
+        {"data parallel 2, rows", .replicas = {2}, .buckets = 1, EIGHT, ROWS},
+        {"data parallel 4, rows", .replicas = {4}, .buckets = 2, EIGHT, ROWS},
+        {"1f1b 2+1, rows", ONE_F_ONE_B, .replicas = {2, 1}, .cuts = {4}, .buckets = 2, EIGHT, ROWS},
+    };
+    char *directory = directory_make(), *path = write_workload(directory, text);
+
+    compare(path, shapes, sizeof shapes / sizeof shapes[0], 10, 1e-5, 1e-4);
+    ty_free(path);
+    directory_remove(directory);
+}
+
 /* ---- Without a flush --------------------------------------------------------------------- */
 
 /* One process that trains as an asynchronous pipeline would: each stage's layers are computed with

@@ -259,8 +259,8 @@ static void check_run(const char *what, const ty_job *job)
     ty_run_free(run);
 }
 
-/* Plays a job and frees it. */
-static void check_job(const char *what, ty_job *job)
+/* Runs a job and counts. */
+static void check_bytes(const char *what, const ty_job *job)
 {
     rank_thread ranks[MOST_RANKS];
     uint64_t transfers, buckets, inside[TY_LANE_KIND_COUNT], sent_transfers = 0, sent_buckets = 0;
@@ -287,6 +287,12 @@ static void check_job(const char *what, ty_job *job)
                      (unsigned long long)(inside[k] * STEPS));
         cr_expect_eq(sent_inside[k] > 0, ty_plan_lanes(job->plan, (ty_lane_kind)k) > 1, "%s", what);
     }
+}
+
+/* Plays a job and frees it. */
+static void check_job(const char *what, ty_job *job)
+{
+    check_bytes(what, job);
     check_run(what, job);
     ty_job_free(job);
 }
@@ -387,6 +393,40 @@ Test(replay, every_compressor_and_algorithm)
 }
 
 /* What no CPU would train in a test: GPT-2 on two stages. */
+/* What rows take follows from the tokens of a step: a replay and a training send what the program
+ * says, byte for byte. */
+Test(replay, rows_replayed_and_trained)
+{
+    static const char text[] =
+        "{\"schema\": \"trainyard.zoo/1\", \"name\": \"gpt-untied\", \"family\": \"transformer\","
+        "\"source\": \"gpt-tiny.json\", \"blocks\": 1, \"features\": 32, \"heads\": 4,"
+        "\"hidden_features\": 64, \"vocabulary\": 1000, \"positions\": 16, \"sequence\": 16,"
+        "\"is_tied\": false, \"token_bytes\": 1, \"dataset\": \"synthetic\", \"global_batch\": 8,"
+        "\"optimizer\": {\"kind\": \"sgd\", \"learning_rate\": 0.01, \"momentum\": 0,"
+        "\"weight_decay\": 0}}";
+    static const plan_shape shapes[] = {
+        {"rows, data parallel 3", .replicas = {3}, .buckets = 2, BATCH,
+         .compression.kind = TY_COMPRESSION_ROWS},
+        {"rows, 1f1b 2+1", .schedule = TY_ONE_F_ONE_B, .replicas = {2, 1}, .cuts = {4},
+         .buckets = 1, BATCH, .compression.kind = TY_COMPRESSION_ROWS},
+    };
+    char *directory = directory_make(), path[512];
+
+    snprintf(path, sizeof path, "%s/gpt.json", directory);
+    cr_assert_eq(ty_file_write(path, text, strlen(text), NULL), TY_OK);
+    for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
+        ty_job *job = make_job_on(make_plan(path, &shapes[i]), STEPS, directory);
+        uint32_t rows = 0;
+        for (uint32_t b = 0; b < job->plan->bucket_count; b++)
+            rows += job->plan->buckets[b].compression.kind == TY_COMPRESSION_ROWS;
+        cr_expect_eq(rows, 1);
+        check_bytes(shapes[i].name, job);
+        ty_job_free(job);
+        check(path, &shapes[i]);
+    }
+    directory_remove(directory);
+}
+
 Test(replay, gpt2_in_two_stages)
 {
     static const plan_shape shape = {

@@ -32,6 +32,14 @@ static const char u_net_small[] =
     "{\"kind\": \"relu\"}, {\"kind\": \"flatten\"}, {\"kind\": \"linear\", "
     "\"out_features\": 10}, {\"kind\": \"softmax_cross_entropy\"}]}";
 
+/* Of 200 words and 16 positions, with an output of its own. */
+#define UNTIED                                                                                     \
+    "{\"schema\": \"trainyard.zoo/1\", \"name\": \"gpt-untied\", \"family\": \"transformer\","     \
+    "\"source\": \"gpt-tiny.json\", \"blocks\": 1, \"features\": 32, \"heads\": 4,"                \
+    "\"hidden_features\": 64, \"vocabulary\": 200, \"positions\": 16, \"sequence\": 16,"           \
+    "\"is_tied\": false, \"token_bytes\": 1, \"dataset\": \"synthetic\", \"global_batch\": 8,"     \
+    "\"optimizer\": {\"kind\": \"sgd\", \"learning_rate\": 0.1, \"momentum\": 0.9,"                \
+    "\"weight_decay\": 0}}"
 static const plan_case plans[] = {
     {"plan mlp, one rank", "mlp", "mlp", {.replicas = {1}, .buckets = 1, BATCH}, EXACT},
     {"plan mlp, data parallel 2", "mlp", "mlp", {.replicas = {2}, .buckets = 3, BATCH}, EXACT},
@@ -104,6 +112,11 @@ static const plan_case plans[] = {
      "bf16",
      1e-1,
      3e-2},
+    {"plan gpt untied, data parallel 2, rows",
+     UNTIED,
+     UNTIED,
+     {.replicas = {2}, .buckets = 2, BATCH, .compression.kind = TY_COMPRESSION_ROWS},
+     EXACT},
     {"plan gpt, 2 lanes",
      "gpt-tiny sequence=32",
      "gpt-tiny sequence=8",

@@ -115,9 +115,18 @@ static bool codec_compare(ty_stage_device *stage, ty_compression compression, ui
     ty_error error = {0};
     float *g = malloc(count * sizeof *g), *back = malloc(count * sizeof *back);
     float *dg = memory->allocate(stage, count * sizeof *g);
-    const ty_gradient_extent extent = {.elements = count};
-    const ty_codec_options options = {
-        .compression = compression, .count = count, .member_count = 1};
+    const bool are_rows = compression.kind == TY_COMPRESSION_ROWS;
+    /* Rows of 33, some behind the matrix; a third of the rows is touched. */
+    const ty_bucket_matrix matrix = {0, count / 35 + 1, are_rows && count > 34 ? 33 : 1};
+    const uint64_t rows = matrix.rows, columns = matrix.columns;
+    const ty_gradient_extent extent = are_rows ? ty_rows_extent(count, rows, columns, rows / 3 + 1)
+                                               : (ty_gradient_extent){.elements = count};
+    const ty_codec_options options = {.compression = compression,
+                                      .count = count,
+                                      .member_count = 1,
+                                      .matrices = &matrix,
+                                      .matrix_count = 1,
+                                      .row_room = extent.row_room};
     uint64_t bytes, state = count;
     unsigned char *found;
     bool is_right = ty_codec_open(&options, &own, &error) == TY_OK &&
@@ -130,6 +139,8 @@ static bool codec_compare(ty_stage_device *stage, ty_compression compression, ui
     for (int round = 0; round < 2 && is_right; round++) {
         for (uint64_t i = 0; i < count; i++)
             g[i] = (float)((int)(next_random(&state) % 41) - 20) * 0.125f;
+        for (uint64_t i = 0; are_rows && i < rows * columns; i++)
+            g[i] = i / columns % 3 == (uint64_t)round ? g[i] : 0.0f;
         ty_codec_encode(own, 0, g);
         is_right = device_write(stage, dg, g, count) &&
                    memory->codec_encode(other, 0, dg, &error) == TY_OK &&
@@ -201,4 +212,6 @@ void updates_run(void)
         report("codec fp16", case_codec(TY_COMPRESSION_FP16));
     if (is_asked("codec top-k"))
         report("codec top-k", case_codec(TY_COMPRESSION_TOP_K));
+    if (is_asked("codec rows"))
+        report("codec rows", case_codec(TY_COMPRESSION_ROWS));
 }

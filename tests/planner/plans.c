@@ -163,6 +163,8 @@ plan_shape random_shape(random_numbers *numbers)
                             (ty_compression_kind)random_below(numbers, TY_COMPRESSION_COUNT),
                         .is_recomputed = random_below(numbers, 3) == 0};
 
+    if (shape.compression.kind == TY_COMPRESSION_ROWS) /* there are no embeddings here */
+        shape.compression.kind = TY_COMPRESSION_NONE;
     shape.is_tied = shape.stage_count > 1 && random_below(numbers, 2) == 0;
     for (uint32_t s = 0; s < shape.stage_count; s++) {
         shape.replicas[s] = 1 + random_below(numbers, 3);

@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static const char *const clusters[] = {"2x dgx-a100", "4x p100-server", "2x dgx1-v100"};
 #define CLUSTER_COUNT (sizeof clusters / sizeof *clusters)
@@ -829,6 +830,158 @@ Test(search, every_compressor_can_be_fixed)
     }
     ty_cluster_free(cluster);
     ty_workload_free(vgg);
+}
+
+/* ---- Embeddings as rows ------------------------------------------------------------------ */
+
+/* A decoder whose embedding is half of it, `vocabulary` rows; batch 32, 4 samples a replica of 8.
+ */
+static ty_workload *wordy(unsigned vocabulary, bool is_tied, bool is_frozen)
+{
+    static const char format[] =
+        "{\"schema\": \"trainyard.zoo/1\", \"name\": \"wordy\", \"family\": \"transformer\","
+        "\"source\": \"made up\", \"blocks\": 2, \"features\": 256, \"heads\": 4,"
+        "\"hidden_features\": 1024, \"vocabulary\": %u, \"positions\": 64, \"sequence\": 64,"
+        "\"is_tied\": %s, %s \"token_bytes\": 2, \"dataset\": \"synthetic\", \"global_batch\": 32,"
+        "\"optimizer\": {\"kind\": \"sgd\", \"learning_rate\": 0.01, \"momentum\": 0.9,"
+        "\"weight_decay\": 0}}";
+    char text[1024], path[] = "/tmp/wordyXXXXXX";
+    const int file = mkstemp(path);
+    ty_workload *workload;
+
+    snprintf(text, sizeof text, format, vocabulary, is_tied ? "true" : "false",
+             is_frozen ? "\"frozen_through\": \"embedding\"," : "");
+    cr_assert(file >= 0 && close(file) == 0);
+    cr_assert_eq(ty_file_write(path, text, strlen(text), NULL), TY_OK);
+    workload = open_workload(path);
+    remove(path);
+    return workload;
+}
+
+static uint32_t rows_of(const ty_plan *plan)
+{
+    uint32_t count = 0;
+
+    for (uint32_t b = 0; b < plan->bucket_count; b++)
+        count += plan->buckets[b].compression.kind == TY_COMPRESSION_ROWS;
+    return count;
+}
+
+/* The candidate that differs from the chosen one in its embeddings alone, or NULL. */
+static const ty_candidate *dense_candidate(const ty_plan *plan)
+{
+    char name[256];
+
+    snprintf(name, sizeof name, "%s, dense embeddings", plan->candidates[0].name);
+    for (uint32_t c = 1; c < plan->candidate_count; c++)
+        if (strcmp(plan->candidates[c].name, name) == 0)
+            return &plan->candidates[c];
+    return NULL;
+}
+
+/* 30000 rows of which a replica's 256 tokens touch few; the same of 200; a tied one; and one that
+ * is not trained. What rows bring is told by the candidate without them. */
+Test(search, embeddings_travel_as_rows_where_that_is_shorter)
+{
+    static const struct {
+        unsigned vocabulary;
+        bool is_tied, is_frozen, has_rows;
+    } cases[] = {{30000, false, false, true},
+                 {200, false, false, false},
+                 {30000, true, false, false},
+                 {30000, false, true, false}};
+    ty_cluster *cluster = open_cluster("2x p100-server");
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        ty_workload *w = wordy(cases[i].vocabulary, cases[i].is_tied, cases[i].is_frozen);
+        ty_plan_options o = {.pipeline_stages = 1};
+        ty_plan *plan = search(w, cluster, &o), *dense;
+        const ty_candidate *other = dense_candidate(plan);
+        expect_good_plan(plan, cluster);
+        cr_expect_eq(rows_of(plan), cases[i].has_rows ? 1 : 0, "case %zu", i);
+        cr_expect_eq(other != NULL, cases[i].has_rows, "case %zu", i);
+        if (other != NULL)
+            cr_expect(other->step_time_s > plan->candidates[0].step_time_s, "%s: %s", other->name,
+                      other->reason);
+        o.fix_compression = true;
+        dense = search(w, cluster, &o);
+        cr_expect_eq(rows_of(dense), 0, "rows of %zu were not asked for", i);
+        cr_expect(!cases[i].has_rows ||
+                      dense->prediction.step_time_s > plan->prediction.step_time_s,
+                  "case %zu: %g s dense, %g s", i, dense->prediction.step_time_s,
+                  plan->prediction.step_time_s);
+        ty_plan_free(plan);
+        ty_plan_free(dense);
+        ty_workload_free(w);
+    }
+    ty_cluster_free(cluster);
+}
+
+/* Asked for they come whatever it costs, and where nothing can be rows that is said. */
+Test(search, rows_can_be_fixed)
+{
+    ty_plan_options o = {.fix_compression = true, .compression.kind = TY_COMPRESSION_ROWS};
+    ty_cluster *cluster = open_cluster("2x p100-server");
+    ty_workload *few = wordy(200, false, false), *tied = wordy(200, true, false),
+                *vgg = open_workload("vgg16"), *gnmt = open_workload("gnmt-8");
+    ty_plan *plan = search(few, cluster, &o), *none = NULL;
+    ty_error error = {0};
+
+    expect_good_plan(plan, cluster);
+    cr_expect_eq(rows_of(plan), 1);
+    ty_plan_free(plan);
+    o.pipeline_stages = 1;
+    plan = search(gnmt, cluster, &o);
+    expect_good_plan(plan, cluster);
+    cr_expect_eq(rows_of(plan), 2, "both embeddings of gnmt-8");
+    ty_plan_free(plan);
+    cr_expect_eq(ty_plan_search(vgg, cluster, NULL, &o, &none, &error), TY_EINVAL);
+    cr_expect(strstr(error.message, "nothing of vgg16 can travel as rows: it has no embedding") !=
+                  NULL,
+              "%s", error.message);
+    cr_expect_eq(ty_plan_search(tied, cluster, NULL, &o, &none, &error), TY_EINVAL);
+    cr_expect(strstr(error.message, "expected an embedding that is not tied") != NULL, "%s",
+              error.message);
+    o.dimensions.zero = 1;
+    o.fix_dimensions = true;
+    cr_expect_eq(ty_plan_search(few, cluster, NULL, &o, &none, &error), TY_EINVAL);
+    cr_expect(strstr(error.message, "found rows with zero 1") != NULL, "%s", error.message);
+    ty_workload_free(few);
+    ty_workload_free(tied);
+    ty_workload_free(vgg);
+    ty_workload_free(gnmt);
+    ty_cluster_free(cluster);
+}
+
+/* Payloads of all members are held: where what dense embeddings need is all there is, rows, which
+ * need more, give way to them. */
+Test(search, rows_give_way_to_memory)
+{
+    ty_plan_options o = {.pipeline_stages = 1,
+                         .micro_batch_size = 8,
+                         .bucket_bytes = 1u << 20,
+                         .fix_dimensions = true};
+    ty_workload *w = wordy(2600, false, false);
+    ty_cluster *roomy = small_cluster(1ull << 40, 1e9, 1e8), *tight;
+    ty_plan *plan = search(w, roomy, &o), *dense;
+
+    cr_expect_eq(rows_of(plan), 1);
+    o.fix_compression = true;
+    dense = search(w, roomy, &o);
+    tight = small_cluster(dense->candidates[0].peak_memory_bytes, 1e9, 1e8);
+    cr_assert_gt(plan->candidates[0].peak_memory_bytes, dense->candidates[0].peak_memory_bytes);
+    ty_plan_free(plan);
+    o.fix_compression = false;
+    plan = search(w, tight, &o);
+    cr_expect_eq(rows_of(plan), 0);
+    cr_expect(strstr(plan->candidates[0].name, "dense embeddings") != NULL, "%s",
+              plan->candidates[0].name);
+    expect_good_plan(plan, tight);
+    ty_plan_free(plan);
+    ty_plan_free(dense);
+    ty_cluster_free(roomy);
+    ty_cluster_free(tight);
+    ty_workload_free(w);
 }
 
 /* The seconds of all exchanges by the costs of a plan's own program, encodes and decodes included.

@@ -1,0 +1,177 @@
+/* Which embeddings' gradients travel as rows: those whose exchange is predicted to be shorter that
+ * way, each in a bucket of its own. */
+#include "candidate.h"
+#include "costing.h"
+
+#include <math.h>
+#include <string.h>
+
+/* A bucket without one of its layers, which has a bucket of its own: what is behind it, it, and
+ * what is before it, as far as there are gradients. */
+typedef struct split {
+    uint32_t count, rows; /* rows: which of them the embedding is */
+    ty_bucket parts[3];
+} split;
+
+bool ty_has_rows(const ty_plan *plan)
+{
+    for (uint32_t b = 0; b < plan->bucket_count; b++)
+        if (plan->buckets[b].compression.kind == TY_COMPRESSION_ROWS)
+            return true;
+    return false;
+}
+
+static uint64_t layer_bytes(const ty_plan *plan, const ty_bucket *whole, uint32_t layer)
+{
+    const ty_bucket one = {
+        .stage = whole->stage, .first_layer = layer, .layer_count = 1, .tied_stage = TY_NO_STAGE};
+
+    return ty_bucket_gradient_bytes(plan, &one);
+}
+
+/* Layers [first, end) of a bucket, from the first with gradients to the last. */
+static void add_part(const ty_plan *plan, const ty_bucket *whole, uint32_t first, uint32_t end,
+                     split *s)
+{
+    ty_bucket *part = &s->parts[s->count];
+
+    while (first < end && layer_bytes(plan, whole, first) == 0)
+        first++;
+    while (end > first && layer_bytes(plan, whole, end - 1) == 0)
+        end--;
+    if (first == end)
+        return;
+    *part = *whole;
+    part->first_layer = first;
+    part->layer_count = end - first;
+    part->gradient_bytes = ty_bucket_gradient_bytes(plan, part);
+    s->count++;
+}
+
+static split split_of(const ty_plan *plan, const ty_bucket *whole, uint32_t embedding)
+{
+    split s = {0};
+
+    add_part(plan, whole, embedding + 1, whole->first_layer + whole->layer_count, &s);
+    s.rows = s.count;
+    add_part(plan, whole, embedding, embedding + 1, &s);
+    s.parts[s.rows].compression = (ty_compression){.kind = TY_COMPRESSION_ROWS};
+    add_part(plan, whole, whole->first_layer, embedding, &s);
+    return s;
+}
+
+/* Seconds of an exchange by the algorithm that it will have: the one that was asked for, the
+ * library's, or the shorter of ring and tree. */
+static ty_status exchange_s(ty_costing *costing, const ty_bucket *bucket, bool is_fixed,
+                            ty_algorithm fixed, double *seconds)
+{
+    static const ty_algorithm choices[] = {TY_RING, TY_TREE};
+    const bool has_choice = ty_compression_collective(&bucket->compression, 0) == TY_ALL_REDUCE;
+    ty_bucket alike = *bucket;
+    bool is_library = false;
+    ty_exchange_terms ignored;
+    ty_status status;
+
+    *seconds = HUGE_VAL;
+    TY_CHECK(ty_cost_is_library(costing, bucket, &is_library), status, done);
+    for (size_t i = 0; i < sizeof choices / sizeof choices[0]; i++) {
+        double one_s;
+        alike.algorithm = is_fixed ? fixed : is_library ? TY_AUTOMATIC : choices[i];
+        TY_CHECK(ty_cost_exchange(costing, &alike, &alike.compression, &ignored, &one_s), status,
+                 done);
+        *seconds = fmin(*seconds, one_s);
+        if (is_fixed || is_library || !has_choice)
+            break;
+    }
+done:
+    return status;
+}
+
+/* A ring moves (members - 1) / members of twice the bytes over each edge, a gathering of rows
+ * (members - 1) payloads: where that is no less, there is nothing to price. */
+static bool moves_less(const ty_plan *plan, const ty_bucket *rows)
+{
+    return (double)ty_bucket_wire_bytes(plan, rows, 0) * ty_bucket_device_count(plan, rows) <
+           2 * (double)rows->gradient_bytes;
+}
+
+typedef struct row_choice {
+    ty_costing costing;
+    uint32_t stage; /* that the costing has in hand */
+    ty_plan *plan;
+    const ty_plan_options *options;
+} row_choice;
+
+static ty_status is_shorter(row_choice *c, const ty_bucket *whole, const split *s, bool *out)
+{
+    const bool is_fixed = c->options->fix_algorithm;
+    double whole_s, sum_s = 0, part_s;
+    ty_status status = TY_OK;
+
+    *out = c->options->fix_compression;
+    if (*out || !moves_less(c->plan, &s->parts[s->rows]))
+        return TY_OK;
+    TY_CHECK(ty_cost_stage_turn(&c->costing, whole, &c->stage), status, done);
+    TY_CHECK(exchange_s(&c->costing, whole, is_fixed, c->options->algorithm, &whole_s), status,
+             done);
+    for (uint32_t i = 0; i < s->count; i++) {
+        TY_CHECK(exchange_s(&c->costing, &s->parts[i], is_fixed, c->options->algorithm, &part_s),
+                 status, done);
+        sum_s += part_s;
+    }
+    *out = sum_s < whole_s;
+done:
+    return status;
+}
+
+/* The parts in place of the bucket; there is room for one bucket a layer. */
+static void replace(ty_plan *plan, uint32_t index, const split *s)
+{
+    memmove(&plan->buckets[index + s->count], &plan->buckets[index + 1],
+            (plan->bucket_count - index - 1) * sizeof *plan->buckets);
+    memcpy(&plan->buckets[index], s->parts, s->count * sizeof *plan->buckets);
+    plan->bucket_count += s->count - 1;
+}
+
+/* Looks at the embeddings of a bucket from its last layer down, until one is chosen; `index` is
+ * then that of the embedding's bucket, before which come those of the layers that are still to do.
+ */
+static ty_status choose(row_choice *c, uint32_t *index)
+{
+    const ty_bucket whole = c->plan->buckets[*index];
+    bool is_chosen = false;
+    ty_status status = TY_OK;
+
+    for (uint32_t l = whole.first_layer + whole.layer_count;
+         l-- > whole.first_layer && !is_chosen;) {
+        split s;
+        if (c->plan->workload->layers[l].kind != TY_LAYER_EMBEDDING ||
+            ty_rows_check(c->plan, l, NULL) != TY_OK)
+            continue;
+        s = split_of(c->plan, &whole, l);
+        TY_CHECK(is_shorter(c, &whole, &s, &is_chosen), status, done);
+        if (!is_chosen)
+            continue;
+        replace(c->plan, *index, &s);
+        *index += s.rows;
+    }
+done:
+    return status;
+}
+
+ty_status ty_choose_rows(ty_plan *plan, ty_network_cache *networks, const ty_plan_options *options,
+                         ty_error *error)
+{
+    row_choice c = {.costing = ty_costing_of(plan, networks, error),
+                    .stage = TY_NO_STAGE,
+                    .plan = plan,
+                    .options = options};
+    ty_status status = TY_OK;
+
+    for (uint32_t b = 0; b < plan->bucket_count && status == TY_OK; b++)
+        if (plan->buckets[b].tied_stage == TY_NO_STAGE &&
+            ty_bucket_device_count(plan, &plan->buckets[b]) > 1)
+            status = choose(&c, &b);
+    ty_cost_stage_close(&c.costing);
+    return status;
+}
