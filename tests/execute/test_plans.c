@@ -19,6 +19,7 @@ typedef struct subject {
     uint32_t global_batch;
     double tolerance;
     bool has_batch_norm; /* sees a micro-batch at a time */
+    bool has_rows;       /* its embedding is not tied: it travels as rows, in all plans */
 } subject;
 
 #define ZOO "{\"schema\": \"trainyard.zoo/1\", \"source\": \"a smaller one of the zoo's\","
@@ -32,7 +33,10 @@ static const subject mlp = {
         ", \"layers\": [{\"kind\": \"flatten\"}, {\"kind\": \"linear\", \"out_features\": 96},"
         "{\"kind\": \"relu\"}, {\"kind\": \"linear\", \"out_features\": 64}, {\"kind\": \"relu\"},"
         "{\"kind\": \"linear\", \"out_features\": 10}, {\"kind\": \"softmax_cross_entropy\"}]}",
-    24, 1e-4, false};
+    24,
+    1e-4,
+    false,
+    false};
 static const subject lenet = {
     "lenet",
     ZOO "\"name\": \"lenet-small\", \"family\": \"sequential\", \"input\": [1, 28, 28],"
@@ -42,7 +46,10 @@ static const subject lenet = {
         "\"kernel\": 5}, {\"kind\": \"pool\", \"kernel\": 2}, {\"kind\": \"flatten\"},"
         "{\"kind\": \"linear\", \"out_features\": 64}, {\"kind\": \"relu\"},"
         "{\"kind\": \"linear\", \"out_features\": 10}, {\"kind\": \"softmax_cross_entropy\"}]}",
-    12, 1e-3, false};
+    12,
+    1e-3,
+    false,
+    false};
 static const subject resnet18 = {
     "resnet18",
     ZOO "\"name\": \"resnet18-small\", \"family\": \"residual\", \"input\": [3, 32, 32],"
@@ -50,7 +57,10 @@ static const subject resnet18 = {
         "\"classes\": 10, \"dataset\": \"synthetic\", \"global_batch\": 12,"
         "\"optimizer\": {\"kind\": \"sgd\", \"learning_rate\": 0.01, \"momentum\": 0.9,"
         "\"weight_decay\": 0.0001}}",
-    12, 2e-3, true};
+    12,
+    2e-3,
+    true,
+    false};
 static const subject gpt = {
     "gpt-tiny",
     ZOO "\"name\": \"gpt-small\", \"family\": \"transformer\", \"blocks\": 4, \"features\": 32,"
@@ -58,7 +68,23 @@ static const subject gpt = {
         "\"sequence\": 16, \"token_bytes\": 1, \"dataset\": \"synthetic\", \"global_batch\": 12,"
         "\"optimizer\": {\"kind\": \"adamw\", \"learning_rate\": 0.001, \"weight_decay\": 0.01,"
         "\"beta1\": 0.9, \"beta2\": 0.999, \"epsilon\": 1e-08}}",
-    12, 1e-3, false};
+    12,
+    1e-3,
+    false,
+    false};
+
+static const subject words = {
+    "words",
+    ZOO "\"name\": \"words\", \"family\": \"transformer\", \"blocks\": 2, \"features\": 32,"
+        "\"heads\": 4, \"hidden_features\": 128, \"vocabulary\": 300, \"positions\": 16,"
+        "\"sequence\": 16, \"is_tied\": false, \"token_bytes\": 2, \"dataset\": \"synthetic\","
+        "\"global_batch\": 12,"
+        "\"optimizer\": {\"kind\": \"sgd\", \"learning_rate\": 0.05, \"momentum\": 0.9,"
+        "\"weight_decay\": 0.01}}",
+    12,
+    1e-3,
+    false,
+    true};
 
 /* What is divided beside layers and samples. */
 static const ty_plan_dimensions dimensions[] = {
@@ -111,7 +137,7 @@ typedef struct trial {
     reference references[MOST_REFERENCES];
     uint32_t reference_count;
     bool is_all;
-    uint32_t run_count, lane_count; /* plans, and those of them with lanes */
+    uint32_t run_count, lane_count, row_count; /* plans, those of them with lanes, with rows */
 } trial;
 
 /* ---- One rank ---------------------------------------------------------------------------- */
@@ -170,6 +196,7 @@ static void check_plan(trial *t, const char *what, const ty_plan *plan, double l
     }
     t->run_count++;
     t->lane_count += ty_plan_width(plan) > 1;
+    t->row_count += ty_has_rows(plan);
     if (job->gradients == NULL) {
         check_stale(what, job, tolerance);
     } else {
@@ -248,7 +275,7 @@ static void check_ranks(trial *t, uint32_t ranks)
     cr_assert_eq(ty_cluster_open(text, NULL, &cluster, &error), TY_OK, "%s", error.message);
     for (int schedule = 0; schedule < TY_SCHEDULE_COUNT; schedule++)
         for (int d = 0; d < DIMENSIONS; d++)
-            for (int c = 0; c < (t->is_all ? COMPRESSIONS : 1); c++) {
+            for (int c = 0; c < (t->is_all && !t->subject->has_rows ? COMPRESSIONS : 1); c++) {
                 ty_plan_options options = ty_plan_options_default();
                 if ((schedule == TY_INTERLEAVED) != (dimensions[d].interleave > 1))
                     continue;
@@ -258,7 +285,9 @@ static void check_ranks(trial *t, uint32_t ranks)
                 options.fix_dimensions = true;
                 options.dimensions = dimensions[d];
                 options.fix_compression = true;
-                options.compression = compressions[c];
+                options.compression = t->subject->has_rows
+                                          ? (ty_compression){.kind = TY_COMPRESSION_ROWS}
+                                          : compressions[c];
                 options.fix_algorithm = true;
                 options.algorithm = c % 2 == 0 ? TY_RING : TY_TREE;
                 options.seed = 42;
@@ -282,7 +311,9 @@ static void check_all(const subject *s)
     printf("%s: %u plans on up to %d devices, %u of them with lanes\n", s->name, t.run_count,
            MOST_RANKS, t.lane_count);
     cr_assert_gt(t.run_count, 20, "%s", s->name);
-    cr_assert_eq(t.lane_count > 0, t.workload->tokens_per_sample > 0, "%s", s->name);
+    cr_assert_eq(t.lane_count > 0, t.workload->tokens_per_sample > 0 && !s->has_rows, "%s",
+                 s->name);
+    cr_assert_eq(t.row_count, s->has_rows ? t.run_count : 0, "%s", s->name);
     for (uint32_t i = 0; i < t.reference_count; i++)
         outcome_free(&t.references[i].outcome);
     ty_workload_free(t.workload);
@@ -307,4 +338,9 @@ Test(plans, of_resnet18)
 Test(plans, of_gpt_tiny)
 {
     check_all(&gpt);
+}
+
+Test(plans, with_rows)
+{
+    check_all(&words);
 }
