@@ -193,7 +193,10 @@ ty_plan_options ty_plan_options_default(void);
  * variants within 1 % of one it has seen that differ only in buckets and compression. The
  * 16-bit casts are proposed where they may save 1 % of the step, lossy compressors only with
  * `allow_lossy`; of a candidate with compression, buckets that would lose by it travel as they are,
- * unless it was asked for. Tied weights travel uncompressed. Where nothing fits, ZeRO, recomputing
+ * unless it was asked for. Tied weights travel uncompressed. An embedding that is not tied gets a
+ * bucket of its own and travels as rows where that is predicted to be exchanged sooner, in every
+ * candidate (fix_compression asks for another way, or for rows wherever they can be); the best one
+ * is estimated once more with dense embeddings. Where nothing fits, ZeRO, recomputing
  * and tensor parallelism inside hosts are tried, the cheapest first; `dimensions` asks for them.
  * The quick look that orders candidates takes all devices for the first one and stages on
  * consecutive devices; estimator and simulator use every device's own figures.
