@@ -325,11 +325,11 @@ done:
 }
 
 /* Two stages that update after each micro-batch, as asynchronous as it gets: the first is one
- * update late, the second none. Where the workload or the ranks do not divide so, or training does
- * not stand it, it stays unknown. */
+ * update late, the second none. Where the workload or the ranks do not divide so, replicas that are
+ * a step late; where training does not stand it, it stays unknown. */
 static ty_status staleness_measure(calibration *c, ty_error *error)
 {
-    const double delay = ty_staleness_delay(TY_STALENESS_WEIGHT_STASHING, 2);
+    double delay = ty_staleness_delay(TY_STALENESS_WEIGHT_STASHING, 2);
     ty_error why = {0};
     ty_text fix = {0};
     ty_run *run = NULL;
@@ -340,6 +340,10 @@ static ty_status staleness_measure(calibration *c, ty_error *error)
     if ((status = ty_text_check(&fix, error)) != TY_OK)
         return status;
     status = change_measure(c, fix.data, "late gradients", &run, &factor, &why);
+    if (status == TY_EINFEASIBLE || status == TY_EINVAL) {
+        delay = ty_staleness_delay(TY_STALENESS_DELAYED, 1);
+        status = change_measure(c, PLAIN ",staleness=1", "late gradients", &run, &factor, &why);
+    }
     if (status == TY_OK) {
         c->task->staleness =
             ty_interval_scale(ty_lag_of_stretch(factor, short_steps(c)), 1 / delay);

@@ -14,6 +14,7 @@ static ty_status simulate_finalist(void *context, const ty_plan *plan, const ty_
     ty_simulate_options options = ty_simulate_options_default();
     ty_timeline *timeline = NULL;
 
+    options.steps += 2 * ty_program_largest_lead(program); /* which fill and drain */
     TY_CHECK(ty_simulate(plan, program, costs, cluster, &options, &timeline, error), status, done);
     TY_CHECK(ty_timeline_summarize(plan, program, timeline, summary, error), status, done);
 done:

@@ -26,9 +26,11 @@ ty_status objective_find(const char *name, int *out, ty_error *error)
         close != NULL ? "; did you mean " : "", close != NULL ? close : "");
 }
 
-/* How late the gradients of a schedule are. */
+/* How late the gradients of a plan are. */
 static ty_staleness_kind staleness_of(const ty_plan *plan)
 {
+    if (plan->staleness > 0)
+        return TY_STALENESS_DELAYED;
     if (plan->schedule == TY_PIPEDREAM)
         return TY_STALENESS_WEIGHT_STASHING;
     return plan->schedule == TY_PIPEDREAM_2BW ? TY_STALENESS_DOUBLE_BUFFERED : TY_STALENESS_NONE;
@@ -162,21 +164,20 @@ typedef struct best_plan {
     ty_error refusal; /* of the last batch that cannot be planned */
 } best_plan;
 
-static ty_status try_batch(const cli_question *q, ty_plan_options *how, uint32_t batch,
-                           const ty_convergence *task, int objective, best_plan *best,
-                           ty_error *error)
+/* @param refusal where there is no such plan; another one may do */
+static ty_status try_plan(const cli_question *q, const ty_plan_options *how,
+                          const ty_convergence *task, int objective, best_plan *best,
+                          ty_error *refusal, ty_error *error)
 {
     ty_plan *plan = NULL;
     ty_score score = {0};
     double figure;
-    ty_status status;
+    ty_status status = ty_plan_search(q->workload, q->cluster, q->profile, how, &plan, refusal);
 
-    how->global_batch = batch;
-    status = ty_plan_search(q->workload, q->cluster, q->profile, how, &plan, &best->refusal);
     if (status == TY_EINVAL || status == TY_EINFEASIBLE)
-        return TY_OK; /* another batch may do */
+        return TY_OK;
     if (status != TY_OK)
-        return ty_fail(error, status, "%s", best->refusal.message);
+        return ty_fail(error, status, "%s", refusal->message);
     TY_CHECK(score_plan(plan, q->cluster, task, &score, error), status, done);
     figure = figure_of(&score, objective);
     if (figure < best->figure) {
@@ -189,6 +190,24 @@ done:
     ty_score_clear(&score);
     ty_plan_free(plan);
     return status;
+}
+
+/* Gradients that are a step late take more steps, which are counted, and shorter ones. Later ones
+ * hide no more of the exchanges that are predicted. */
+static ty_status try_batch(const cli_question *q, const ty_plan_options *how, uint32_t batch,
+                           const ty_convergence *task, int objective, best_plan *best,
+                           ty_error *error)
+{
+    ty_plan_options with_batch = *how;
+    ty_error ignored = {0};
+    ty_status status;
+
+    with_batch.global_batch = batch;
+    status = try_plan(q, &with_batch, task, objective, best, &best->refusal, error);
+    if (status != TY_OK || how->fix_staleness)
+        return status;
+    with_batch.staleness = 1;
+    return try_plan(q, &with_batch, task, objective, best, &ignored, error);
 }
 
 ty_status plan_by_objective(const cli_options *options, const cli_question *q, int objective,

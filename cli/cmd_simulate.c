@@ -293,6 +293,8 @@ static ty_status run(const cli_options *options, simulation *s, ty_text *text, t
     const plan_inputs *in = &s->inputs;
     ty_status status = TY_OK;
 
+    if (options->steps == 0) /* those that fill and drain are not looked at */
+        s->how.steps += 2 * ty_program_largest_lead(in->program);
     if (options->straggler != NULL)
         TY_CHECK(read_stragglers(s, options->straggler, error), status, done);
     if (options->cluster != NULL)

@@ -44,6 +44,7 @@ ty_status findings_make(findings *f, ty_error *error)
         TY_CHECK(ty_estimate(in->plan, in->program, in->costs,
                              3 + 2 * ty_program_largest_lead(in->program), &f->estimated, error),
                  status, done);
+    how.steps += 2 * ty_program_largest_lead(in->program);
     if (f->simulated == NULL)
         TY_CHECK(
             ty_simulate(in->plan, in->program, in->costs, in->cluster, &how, &f->simulated, error),

@@ -287,6 +287,18 @@ static ty_status fix_zero(fix_target *target, const char *value, ty_error *error
     return fix_number(target, value, 0, 3, &target->options->dimensions.zero, error);
 }
 
+static ty_status fix_staleness(fix_target *target, const char *value, ty_error *error)
+{
+    uint64_t steps;
+    ty_status status = ty_parse_uint(value, 0, TY_MAX_STALENESS, &steps, error);
+
+    if (status == TY_OK) {
+        target->options->staleness = (uint32_t)steps;
+        target->options->fix_staleness = true;
+    }
+    return status;
+}
+
 static ty_status fix_interleave(fix_target *target, const char *value, ty_error *error)
 {
     return fix_number(target, value, 1, TY_MAX_STAGES_OF_A_PLAN,
@@ -332,6 +344,7 @@ static const fix_key fix_keys[] = {
     {"sp", fix_sequence},
     {"zero", fix_zero},
     {"interleave", fix_interleave},
+    {"staleness", fix_staleness},
     {"recompute", fix_recompute},
     {"algorithm", fix_algorithm},
 };

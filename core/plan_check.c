@@ -178,6 +178,38 @@ static ty_status check_lanes(const checker *c)
     return TY_OK;
 }
 
+static bool has_replicas(const ty_plan *p)
+{
+    for (uint32_t s = 0; s < p->stage_count; s++)
+        if (p->stages[s].replicas > 1)
+            return true;
+    return false;
+}
+
+/* Late gradients need an exchange that can be late, and nothing else that waits for it. */
+static ty_status check_staleness(const checker *c)
+{
+    const ty_plan *p = c->plan;
+    const char *why = NULL;
+
+    if (p->staleness > TY_MAX_STALENESS)
+        return complain(c, "/staleness: found %u, expected at most %d", p->staleness,
+                        TY_MAX_STALENESS);
+    if (ty_schedule_is_asynchronous(p->schedule))
+        why = "the schedule's own gradients are late already";
+    else if (p->workload->learning == TY_LEARNING_EVOLUTION)
+        why = "a population has no gradients";
+    else if (p->workload->local_steps > 1)
+        why = "replicas take local steps and exchange weights";
+    else if (p->zero > 0)
+        why = "with ZeRO weights are gathered behind the exchange that may be late";
+    else if (!has_replicas(p))
+        why = "no stage has replicas whose gradients could be late";
+    if (p->staleness > 0 && why != NULL)
+        return complain(c, "/staleness: found %u, expected 0: %s", p->staleness, why);
+    return TY_OK;
+}
+
 static ty_status check_dimensions(const checker *c)
 {
     const ty_plan *p = c->plan;
@@ -204,7 +236,7 @@ static ty_status check_dimensions(const checker *c)
         p->schedule != TY_INTERLEAVED)
         return complain(c, "/zero: found %u with schedule \"%s\", expected 0", p->zero,
                         ty_schedule_name(p->schedule));
-    return TY_OK;
+    return check_staleness(c);
 }
 
 /* All stages of a position lie on the same devices. */

@@ -153,6 +153,8 @@ static void write_dimensions(const ty_plan *plan, ty_json_writer *writer)
         ty_json_put_bool(writer, "sequence_parallel", true);
     if (plan->zero > 0)
         ty_json_put_uint(writer, "zero", plan->zero);
+    if (plan->staleness > 0)
+        ty_json_put_uint(writer, "staleness", plan->staleness);
 }
 
 /* What is to be run: all that the digest covers. */
@@ -384,6 +386,7 @@ static ty_status read_dimensions(const ty_json *object, ty_plan *plan, ty_error 
         {"context_parallel", 1, TY_MAX_LANES, &plan->context_parallel},
         {"expert_parallel", 1, TY_MAX_LANES, &plan->expert_parallel},
         {"zero", 0, 3, &plan->zero},
+        {"staleness", 0, TY_MAX_STALENESS, &plan->staleness},
     };
     ty_status status = TY_OK;
 

@@ -159,6 +159,13 @@ typedef struct ty_plan {
      * those of their lanes that have the same weights), 2: gradients too, 3: weights too; 0:
      * nothing (Rajbhandari et al., "ZeRO", SC 2020) */
     uint32_t zero;
+    /* Steps that a gradient may be late: the exchange of step t may take until the end of step t +
+     * staleness, where the update with its mean is made, so a step's passes use weights that lack
+     * the last `staleness` updates, the same ones on all replicas (delayed gradients: Li et al.,
+     * "Pipe-SGD", NeurIPS 2018, section 3). A replica is at most so many steps ahead of another,
+     * the bound of stale synchronous parallel (Ho et al., NIPS 2013). With a flush and replicas
+     * only. */
+    uint32_t staleness;
     ty_optimizer optimizer;
     uint64_t seed; /* of initial weights and of the order of samples; below 2^53 */
     uint32_t stage_count;
@@ -216,6 +223,7 @@ ty_status ty_plan_digest(const ty_plan *plan, ty_digest *out, ty_error *error) T
 #define TY_MAX_RANKS 1000000
 #define TY_MAX_MICRO_BATCHES 1000000
 #define TY_MAX_LANES 1024 /* of each kind */
+#define TY_MAX_STALENESS 64
 #define TY_MAX_STAGES_OF_A_PLAN 10000
 uint32_t ty_plan_rank_count(const ty_plan *plan);
 /** Processes that run a plan, one for each lane of each rank: process p is lane p % width of rank

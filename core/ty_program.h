@@ -41,6 +41,11 @@
  * minus the largest lead, and instructions of steps that are not of the run (before its first or
  * behind its last) are left out: that fills and drains the pipe. Everything above holds of steps;
  * streams run in order of rounds, then of the list.
+ *
+ * With a plan's `staleness` s (ty_plan.h) the list is such a loop, too: everything but the updates
+ * is s rounds ahead. A round makes the passes of step t + s and sends its gradients off, and ends
+ * with the updates of step t, which wait for an exchange that began s rounds before. At the end of
+ * a run, as at its beginning, s rounds lack the one or the other part: all updates are made.
  */
 #ifndef TY_PROGRAM_H
 #define TY_PROGRAM_H
@@ -100,7 +105,7 @@ typedef struct ty_instruction {
     ty_op op;
     ty_stream stream;
     uint32_t stage; /* of the plan: one of the position's; TY_NO_STAGE for begin */
-    uint32_t lead;  /* rounds ahead; 0 in synchronous schedules */
+    uint32_t lead;  /* rounds ahead; 0 in synchronous schedules without staleness */
     uint32_t first_layer,
         layer_count;      /* load, send, receive: 0, 0; encode, collective, decode, update: the
                              bucket's, on the other stage of a tied weight too */
@@ -162,6 +167,7 @@ void ty_program_free(ty_program *program);
  * - sharded weights are gathered before the passes that use them;
  * - payloads are those of the plan: the tensor that crosses the cut, the bucket's bytes on the
  * wire;
+ * - steps overlap where the plan says so, and updates are as late as its staleness;
  * - the program was lowered from this very plan (digest);
  * - the walk reaches the end of every rank's streams. Otherwise TY_EPARSE names a rank, the
  *   instruction it is stuck at and the partner it waits for.

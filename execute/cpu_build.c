@@ -712,9 +712,16 @@ static uint32_t version_count(const ty_stage_device *stage)
     return stage->options.versions > 1 ? stage->options.versions : 1;
 }
 
+static uint64_t gradient_set_count(const ty_stage_device *stage)
+{
+    return stage->options.gradient_sets > 1 ? stage->options.gradient_sets : 1;
+}
+
 static bool parameters_allocate(ty_stage_device *stage)
 {
-    stage->gradients = cpu_buffer(stage, stage->parameter_count, sizeof(float));
+    stage->gradient_sets =
+        cpu_buffer(stage, stage->parameter_count * gradient_set_count(stage), sizeof(float));
+    stage->gradients = stage->gradient_sets;
     stage->versions = cpu_buffer(stage, version_count(stage), sizeof *stage->versions);
     for (uint32_t v = 0; stage->versions != NULL && v < version_count(stage); v++) {
         stage->versions[v] = cpu_buffer(stage, stage->parameter_count, sizeof(float));

@@ -140,8 +140,9 @@ struct ty_stage_device {
     uint64_t parameter_count;
     uint64_t *layer_offsets; /* [layer_count + 1] */
     uint64_t tied_offset, tied_count;
-    float **versions; /* sets of weights; `parameters` is the one in use */
-    float *parameters, *gradients;
+    float **versions;              /* sets of weights; `parameters` is the one in use */
+    float *parameters, *gradients; /* the set of gradients that passes make */
+    float *gradient_sets;          /* all of them */
     uint64_t statistic_count;
     float *statistics;  /* what layers keep from step to step that is no parameter */
     bool is_evaluating; /* forward is of a test set */

@@ -91,7 +91,9 @@ typedef struct ty_stage_options {
     uint32_t local_rank;  /* of the ranks on this host: which of its devices to use */
     bool splits_backward; /* backward comes in two parts: what the second needs is kept per slot */
     uint32_t versions;    /* sets of weights side by side, all alike at first; 0 counts as 1 */
-    ty_lane_group lanes;  /* only where the backend has `lanes_join`; of context lanes cpu only */
+    uint32_t gradient_sets; /* one behind the other, all 0 at first; 0 counts as 1. More only where
+                               the backend has `select_gradients` */
+    ty_lane_group lanes;    /* only where the backend has `lanes_join`; of context lanes cpu only */
 } ty_stage_options;
 
 /* A compressor that runs where the gradients are; its functions are those of codec.h, and it
@@ -230,7 +232,11 @@ typedef struct ty_device_backend {
      * where a backend has but one. */
     void (*select)(ty_stage_device *stage, uint32_t version);
     float *(*parameters)(ty_stage_device *stage);
+    /** All sets, parameter_count floats each. */
     float *(*gradients)(ty_stage_device *stage);
+    /** From here on passes make this set of gradients; at first it is set 0. By the thread of the
+     * passes. NULL where a backend has but one. */
+    void (*select_gradients)(ty_stage_device *stage, uint32_t set);
     /** Slice of a range of layers in those arrays, without the tied matrix. */
     void (*slice)(const ty_stage_device *stage, uint32_t first_layer, uint32_t layer_count,
                   uint64_t *offset, uint64_t *count);

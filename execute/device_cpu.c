@@ -273,7 +273,12 @@ static float *cpu_parameter_array(ty_stage_device *stage)
 
 static float *cpu_gradient_array(ty_stage_device *stage)
 {
-    return stage->gradients;
+    return stage->gradient_sets;
+}
+
+static void cpu_select_gradients(ty_stage_device *stage, uint32_t set)
+{
+    stage->gradients = stage->gradient_sets + set * stage->parameter_count;
 }
 
 static void cpu_slice(const ty_stage_device *stage, uint32_t first_layer, uint32_t layer_count,
@@ -337,6 +342,7 @@ const ty_device_backend ty_device_cpu = {
     .select = cpu_select,
     .parameters = cpu_parameter_array,
     .gradients = cpu_gradient_array,
+    .select_gradients = cpu_select_gradients,
     .slice = cpu_slice,
     .discard = cpu_discard,
     .square = cpu_square,

@@ -53,7 +53,7 @@ void interpreter_distortion_measure(ty_interpreter *in, uint32_t index, uint32_t
 
     if (bucket->probe == NULL || step % DISTORTION_INTERVAL != 0)
         return;
-    gradients = in->options.backend->gradients(bucket->held->device) + bucket->offset;
+    gradients = interpreter_gradients(in, bucket->held, step) + bucket->offset;
     residual_clear(bucket->probe);
     for (uint32_t p = 0; p < ty_compression_phases(&bucket->probe->options.compression); p++)
         ty_codec_encode(bucket->probe, p, gradients);

@@ -10,10 +10,21 @@ typedef struct part {
 } part;
 
 /* On a rank of the layer's position. */
-static ty_stage_device *device_of_layer(const ty_interpreter *in, uint32_t layer)
+static const held_stage *held_of_layer(const ty_interpreter *in, uint32_t layer)
 {
     const ty_plan *plan = in->options.plan;
-    return in->held[ty_plan_stage_of_layer(plan, layer) / ty_plan_position_count(plan)].device;
+    return &in->held[ty_plan_stage_of_layer(plan, layer) / ty_plan_position_count(plan)];
+}
+
+static ty_stage_device *device_of_layer(const ty_interpreter *in, uint32_t layer)
+{
+    return held_of_layer(in, layer)->device;
+}
+
+/* Of the step that ended last, on the device of a layer. */
+static float *last_gradients(const ty_interpreter *in, uint32_t layer)
+{
+    return interpreter_gradients(in, held_of_layer(in, layer), in->controls_done - 1);
 }
 
 /* A layer's gradients on this rank: the matrix that is tied to another stage, if the layer owns
@@ -49,7 +60,7 @@ static ty_status lanes_join(ty_interpreter *in, uint32_t layer, bool is_tied, pa
     const ty_device_backend *backend = in->options.backend;
     const lane_row *lanes = &in->lanes[TY_TENSOR_LANES];
     const ty_stage_device *device = device_of_layer(in, layer);
-    const float *gradients = backend->gradients(device_of_layer(in, layer)) + own.offset;
+    const float *gradients = last_gradients(in, layer) + own.offset;
     float *parts = ty_alloc(lanes->count * own.count, sizeof *parts);
     ty_status status = TY_OK;
 
@@ -91,9 +102,8 @@ static ty_status part_whole(ty_interpreter *in, uint32_t layer, bool is_tied, pa
         return status;
     }
     *count = own.count;
-    return interpreter_host_floats(
-        in, in->options.backend->gradients(device_of_layer(in, layer)) + own.offset, own.count,
-        gradients, owned, error);
+    return interpreter_host_floats(in, last_gradients(in, layer) + own.offset, own.count, gradients,
+                                   owned, error);
 }
 
 static ty_status part_receive(ty_transport *transport, uint32_t from, float **out, uint64_t *count,

@@ -80,6 +80,14 @@ void interpreter_advance(const ty_interpreter *in, ty_stream stream, stream_curs
     }
 }
 
+float *interpreter_gradients(const ty_interpreter *in, const held_stage *held, uint32_t step)
+{
+    const ty_device_backend *backend = in->options.backend;
+
+    return backend->gradients(held->device) +
+           step % in->gradient_sets * backend->parameter_count(held->device);
+}
+
 bool interpreter_waits_done(const ty_interpreter *in, uint32_t instruction, uint32_t step)
 {
     const ty_instruction *waiting = &in->program->instructions[instruction];
@@ -399,6 +407,7 @@ static ty_status device_open(ty_interpreter *in, held_stage *held, ty_error *err
                                 .local_rank = in->options.transport->local_rank,
                                 .splits_backward = plan->schedule == TY_ZERO_BUBBLE,
                                 .versions = held->version_count,
+                                .gradient_sets = in->gradient_sets,
                                 .lanes = interpreter_lane_group(in)};
     ty_status status;
 
@@ -765,6 +774,8 @@ static ty_status check_backend(const ty_device_backend *backend, const ty_plan *
 
     if (backend->select == NULL && ty_schedule_is_asynchronous(plan->schedule))
         what = "several sets of weights";
+    if (backend->select_gradients == NULL && plan->staleness > 0)
+        what = "late gradients (staleness)";
     if (backend->backward_weight == NULL && plan->schedule == TY_ZERO_BUBBLE)
         what = "backward in two parts";
     if (backend->lanes_join == NULL && ty_plan_width(plan) > 1)
@@ -817,7 +828,10 @@ ty_status ty_interpreter_open(const ty_interpreter_options *options, ty_interpre
     in->replica = in->rank - ty_plan_first_rank(plan, in->position);
     in->program = &options->program->stages[in->position];
     in->lead = ty_program_lead(options->program, in->position);
-    in->window = STEPS_AT_ONCE + ty_program_largest_lead(options->program);
+    /* With late gradients a step ends with its update, `staleness` steps behind its passes, and a
+     * fast replica's passes are as many steps ahead of a slow one's. */
+    in->window = STEPS_AT_ONCE + ty_program_largest_lead(options->program) + plan->staleness;
+    in->gradient_sets = options->backend->is_timed ? 1 : plan->staleness + 1;
     in->local_micro_batches = plan->micro_batches / plan->stages[in->position].replicas;
     in->state_count = ty_optimizer_state_count(&plan->optimizer);
     in->labels_per_sample = options->backend->is_timed ? 1 : ty_labels_per_sample(plan->workload);

@@ -377,29 +377,32 @@ static ty_status receives_finish(ty_interpreter *in, bool *is_moved, ty_error *e
 
 /* ---- Collectives ------------------------------------------------------------------------- */
 
-static float *gradients_of(const ty_interpreter *in, const bucket_state *bucket)
+static float *gradients_of(const ty_interpreter *in, const bucket_state *bucket, uint32_t step)
 {
-    return in->options.backend->gradients(bucket->held->device) + bucket->offset;
+    return interpreter_gradients(in, bucket->held, step) + bucket->offset;
 }
 
-static ty_status run_encode(ty_interpreter *in, const ty_instruction *encode, ty_error *error)
+static ty_status run_encode(ty_interpreter *in, const ty_instruction *encode, uint32_t step,
+                            ty_error *error)
 {
     bucket_state *bucket = &in->buckets[encode->bucket];
 
     if (in->memory != NULL)
         return in->memory->codec_encode(bucket->device_codec, encode->phase,
-                                        gradients_of(in, bucket), error);
-    ty_codec_encode(bucket->codec, encode->phase, gradients_of(in, bucket));
+                                        gradients_of(in, bucket, step), error);
+    ty_codec_encode(bucket->codec, encode->phase, gradients_of(in, bucket, step));
     return TY_OK;
 }
 
-static ty_status run_decode(ty_interpreter *in, const ty_instruction *decode, ty_error *error)
+static ty_status run_decode(ty_interpreter *in, const ty_instruction *decode, uint32_t step,
+                            ty_error *error)
 {
     bucket_state *bucket = &in->buckets[decode->bucket];
 
     if (in->memory != NULL)
-        return in->memory->codec_decode(bucket->device_codec, gradients_of(in, bucket), error);
-    ty_codec_decode(bucket->codec, gradients_of(in, bucket));
+        return in->memory->codec_decode(bucket->device_codec, gradients_of(in, bucket, step),
+                                        error);
+    ty_codec_decode(bucket->codec, gradients_of(in, bucket, step));
     return TY_OK;
 }
 
@@ -410,7 +413,7 @@ static ty_status bucket_exchange(ty_interpreter *in, const ty_instruction *excha
     const exchange_kind kind = interpreter_exchange_kind(in, exchange->bucket, step);
     const uint32_t place = step % in->window * in->options.plan->bucket_count;
     ty_collective_options options = {.kind = TY_ALL_REDUCE,
-                                     .data = gradients_of(in, bucket),
+                                     .data = gradients_of(in, bucket, step),
                                      .count = bucket->count,
                                      .element = TY_ELEMENT_FLOAT};
     ty_status status;
@@ -577,9 +580,9 @@ static ty_status collective_advance(ty_interpreter *in, bool *is_moved, ty_error
         if (interpreter_is_timed(in) && is_codec(instruction))
             in->is_passing = true;
         else if (instruction->op == TY_OP_ENCODE)
-            status = run_encode(in, instruction, error);
+            status = run_encode(in, instruction, step, error);
         else if (instruction->op == TY_OP_DECODE)
-            status = run_decode(in, instruction, error);
+            status = run_decode(in, instruction, step, error);
         else if (instruction->op == TY_OP_GATHER)
             status = bucket_gather(in, instruction, step, error);
         else

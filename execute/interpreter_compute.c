@@ -92,12 +92,20 @@ static ty_status run_recompute(ty_interpreter *in, const ty_instruction *recompu
     return in->options.backend->recompute(held->device, slot, error);
 }
 
+/* Gradients of a step are their own where those of others are still under way. */
+static void gradients_select(const ty_interpreter *in, const held_stage *held, uint32_t step)
+{
+    if (in->gradient_sets > 1)
+        in->options.backend->select_gradients(held->device, step % in->gradient_sets);
+}
+
 static ty_status run_backward(ty_interpreter *in, const ty_instruction *backward, uint32_t step,
                               uint32_t slot, ty_error *error)
 {
     const held_stage *held = interpreter_held(in, backward);
 
     version_select(in, backward, step);
+    gradients_select(in, held, step);
     return in->options.backend->backward(held->device, slot, backward->first_layer,
                                          backward->layer_count,
                                          backward->micro_batch == held->first_backward, error);
@@ -145,7 +153,7 @@ static ty_status run_backward_weight(ty_interpreter *in, const ty_instruction *b
 {
     const held_stage *held = interpreter_held(in, backward);
 
-    (void)step;
+    gradients_select(in, held, step);
     return in->options.backend->backward_weight(
         held->device, slot, backward->first_layer, backward->layer_count,
         backward->micro_batch == held->first_backward, error);
@@ -186,7 +194,7 @@ static ty_status update_slice(ty_interpreter *in, const held_stage *held,
     else if (status == TY_OK)
         ty_optimizer_step(optimizer, (uint64_t)step + 1, count,
                           in->options.backend->parameters(held->device) + offset,
-                          in->options.backend->gradients(held->device) + offset,
+                          interpreter_gradients(in, held, step) + offset,
                           held->optimizer_state + offset * in->state_count);
     return status;
 }
@@ -247,7 +255,7 @@ static ty_status run_update(ty_interpreter *in, const ty_instruction *update, ui
     (void)slot;
     if (interpreter_exchange_kind(in, update->bucket, step) == EXCHANGE_WEIGHTS)
         return TY_OK;
-    status = interpreter_lanes_sum(in, update->bucket, error);
+    status = interpreter_lanes_sum(in, update->bucket, step, error);
     return status == TY_OK ? interpreter_update(in, update->bucket, step, error) : status;
 }
 

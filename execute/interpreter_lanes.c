@@ -330,12 +330,12 @@ static uint64_t whole_count(const ty_interpreter *in, uint32_t index)
 }
 
 /* Gradients out of the device's memory, or into it. */
-static ty_status range_move(const ty_interpreter *in, const bucket_state *bucket,
+static ty_status range_move(const ty_interpreter *in, const bucket_state *bucket, uint32_t step,
                             const gradient_range *range, float *packed, bool unpacks,
                             ty_error *error)
 {
     ty_stage_device *device = bucket->held->device;
-    float *gradients = in->options.backend->gradients(device) + range->offset;
+    float *gradients = interpreter_gradients(in, bucket->held, step) + range->offset;
     const uint64_t bytes = range->count * sizeof *packed;
 
     if (in->memory != NULL)
@@ -346,8 +346,8 @@ static ty_status range_move(const ty_interpreter *in, const bucket_state *bucket
 }
 
 /* Packs the gradients into `packed`, or unpacks them. */
-static ty_status whole_copy(const ty_interpreter *in, uint32_t index, float *packed, bool unpacks,
-                            ty_error *error)
+static ty_status whole_copy(const ty_interpreter *in, uint32_t index, uint32_t step, float *packed,
+                            bool unpacks, ty_error *error)
 {
     const ty_bucket *planned = &in->options.plan->buckets[index];
     const bucket_state *bucket = &in->buckets[index];
@@ -358,13 +358,13 @@ static ty_status whole_copy(const ty_interpreter *in, uint32_t index, float *pac
         const gradient_range range = whole_range(in, bucket, l);
 
         if (range.count > 0)
-            status = range_move(in, bucket, &range, packed, unpacks, error);
+            status = range_move(in, bucket, step, &range, packed, unpacks, error);
         packed += range.count;
     }
     return status;
 }
 
-ty_status interpreter_lanes_sum(ty_interpreter *in, uint32_t index, ty_error *error)
+ty_status interpreter_lanes_sum(ty_interpreter *in, uint32_t index, uint32_t step, ty_error *error)
 {
     const ty_plan *plan = in->options.plan;
     /* Parts of a sequence add up; what compressions made of the same gradient is averaged. */
@@ -380,7 +380,7 @@ ty_status interpreter_lanes_sum(ty_interpreter *in, uint32_t index, ty_error *er
     packed = ty_alloc(count, sizeof *packed);
     if (packed == NULL)
         return ty_fail(error, TY_ENOMEM, "out of memory for gradients");
-    TY_CHECK(whole_copy(in, index, packed, false, error), status, cleanup);
+    TY_CHECK(whole_copy(in, index, step, packed, false, error), status, cleanup);
     TY_CHECK(exchange_floats(in,
                              &(ty_lane_exchange){.among = TY_TENSOR_LANES,
                                                  .kind = TY_ALL_REDUCE,
@@ -390,21 +390,21 @@ ty_status interpreter_lanes_sum(ty_interpreter *in, uint32_t index, ty_error *er
              status, cleanup);
     for (uint64_t i = 0; i < count; i++)
         packed[i] *= factor;
-    status = whole_copy(in, index, packed, true, error);
+    status = whole_copy(in, index, step, packed, true, error);
 cleanup:
     ty_free(packed);
     return status;
 }
 
-double interpreter_lane_square(const ty_interpreter *in, uint32_t index, uint64_t offset,
-                               uint64_t count)
+double interpreter_lane_square(const ty_interpreter *in, uint32_t index, uint32_t step,
+                               uint64_t offset, uint64_t count)
 {
     const ty_plan *plan = in->options.plan;
     const ty_bucket *planned = &plan->buckets[index];
     const bucket_state *bucket = &in->buckets[index];
     const ty_device_backend *backend = in->options.backend;
     ty_stage_device *device = bucket->held->device;
-    const float *gradients = backend->gradients(device);
+    const float *gradients = interpreter_gradients(in, bucket->held, step);
     const uint32_t lanes = in->lanes[TY_TENSOR_LANES].count;
     double sum = backend->square(device, gradients + offset, count), whole = 0;
 

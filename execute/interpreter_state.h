@@ -128,8 +128,9 @@ struct ty_interpreter {
     uint32_t *pairs;                /* [instruction]: equal for messages between the same ranks */
     held_stage *held;               /* [held_count]: stages position, position + positions, ... */
     uint32_t held_count;
-    uint32_t window; /* steps whose state is kept side by side */
-    uint32_t lead;   /* rounds this position runs ahead */
+    uint32_t window;        /* steps whose state is kept side by side */
+    uint32_t lead;          /* rounds this position runs ahead */
+    uint32_t gradient_sets; /* one for each step whose gradients are under way */
     uint32_t state_count;
     uint32_t local_micro_batches;
     uint64_t labels_per_sample;
@@ -212,6 +213,9 @@ bool interpreter_waits_done(const ty_interpreter *interpreter, uint32_t instruct
 /* Counts it as done, records its times, and passes on what it held. */
 void interpreter_done(ty_interpreter *interpreter, uint32_t instruction, uint32_t step,
                       double start_s, double end_s);
+/* The gradients of a step, in their set. Needs no lock. */
+float *interpreter_gradients(const ty_interpreter *interpreter, const held_stage *held,
+                             uint32_t step);
 /* Gives free slots of all stages to the next micro-batches in forward order. */
 void interpreter_bind_slots(ty_interpreter *interpreter);
 void interpreter_wake(ty_interpreter *interpreter);
@@ -307,14 +311,15 @@ ty_status interpreter_lane_collective(ty_interpreter *in, ty_lane_kind among,
 /* For ty_lane_group: `context` is the interpreter. */
 ty_status interpreter_lane_exchange(void *context, const ty_lane_exchange *exchange,
                                     ty_error *error);
-/* Brings the gradients of a bucket's undivided parameters together, where the plan says so
+/* Brings a step's gradients of a bucket's undivided parameters together, where the plan says so
  * (ty_bucket_lane_bytes). By the thread of the passes, before the bucket's update. */
-ty_status interpreter_lanes_sum(ty_interpreter *in, uint32_t bucket, ty_error *error) TY_MUST_CHECK;
-/* Squared norm of some of a bucket's gradients, such that those of all lanes add up to the rank's:
- * undivided parameters count once, or not at all where each lane knows them of its part of the
- * sequence only. */
-double interpreter_lane_square(const ty_interpreter *in, uint32_t bucket, uint64_t offset,
-                               uint64_t count);
+ty_status interpreter_lanes_sum(ty_interpreter *in, uint32_t bucket, uint32_t step,
+                                ty_error *error) TY_MUST_CHECK;
+/* Squared norm of some of a bucket's gradients of a step, such that those of all lanes add up to
+ * the rank's: undivided parameters count once, or not at all where each lane knows them of its part
+ * of the sequence only. */
+double interpreter_lane_square(const ty_interpreter *in, uint32_t bucket, uint32_t step,
+                               uint64_t offset, uint64_t count);
 
 /* ---- Gradient noise (noise.c) ------------------------------------------------------------ */
 

@@ -33,7 +33,8 @@ void interpreter_noise_before(ty_interpreter *in, uint32_t index, uint32_t step)
     bucket_state *bucket = &in->buckets[index];
 
     if (is_measured(in, index, step))
-        bucket->own_square = interpreter_lane_square(in, index, bucket->offset, bucket->count);
+        bucket->own_square =
+            interpreter_lane_square(in, index, step, bucket->offset, bucket->count);
 }
 
 void interpreter_noise_after(ty_interpreter *in, uint32_t index, uint32_t step)
@@ -48,8 +49,8 @@ void interpreter_noise_after(ty_interpreter *in, uint32_t index, uint32_t step)
     /* This rank's part of the means over replicas. */
     small = replicas * bucket->own_square;
     big = bucket->is_sharded
-              ? interpreter_lane_square(in, index, bucket->share_offset, bucket->share_count)
-              : interpreter_lane_square(in, index, bucket->offset, bucket->count) / replicas;
+              ? interpreter_lane_square(in, index, step, bucket->share_offset, bucket->share_count)
+              : interpreter_lane_square(in, index, step, bucket->offset, bucket->count) / replicas;
     pthread_mutex_lock(&in->lock);
     sums = &in->sums[step % in->window];
     sums->gradient_square += (replicas * big - small) / (replicas - 1);

@@ -107,11 +107,12 @@ done:
     return status;
 }
 
-/* Parameters, gradients and optimizer state, each kept once. */
+/* Parameters, gradients and optimizer state, each kept once, gradients that may be late once more
+ * for each step. */
 static double least_state_bytes(const search_question *q)
 {
     const ty_workload *w = q->workload;
-    const uint32_t states = 1 + ty_optimizer_state_count(&w->optimizer) +
+    const uint32_t states = 1 + q->options->staleness + ty_optimizer_state_count(&w->optimizer) +
                             (w->element_bytes < TY_GRADIENT_ELEMENT_BYTES ? 1 : 0);
     double bytes = 0;
 
@@ -137,6 +138,11 @@ static void advise(const search_question *q, const candidate *least, ty_text *te
                      "; parameters, gradients and optimizer state alone are %s: at least %.0f such "
                      "devices hold them",
                      bytes, devices);
+    else if (q->options->staleness > 0)
+        ty_text_addf(text,
+                     "; use a staleness below %u, which keeps fewer sets of gradients, or more "
+                     "devices",
+                     q->options->staleness);
     else if (q->global_batch > least->micro_batches)
         ty_text_addf(text, "; use more devices, or a smaller global batch than %u",
                      q->global_batch);

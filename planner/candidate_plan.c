@@ -168,6 +168,7 @@ static ty_status make_plan(const search_question *q, const candidate *c, ty_plan
     plan->expert_parallel = c->dimensions.expert_parallel;
     plan->sequence_parallel = c->dimensions.sequence_parallel;
     plan->zero = c->dimensions.zero;
+    plan->staleness = q->options->staleness;
     plan->global_batch = q->global_batch;
     plan->micro_batches = c->micro_batches;
     plan->micro_batch_size = q->global_batch / c->micro_batches;
@@ -320,6 +321,8 @@ ty_status ty_candidate_name(const search_question *q, const candidate *c, bool w
         name_replicas(d, &name);
     }
     name_dimensions(&c->dimensions, &name);
+    if (q->options->staleness > 0)
+        ty_text_addf(&name, ", staleness %u", q->options->staleness);
     if (with_details) {
         ty_text_addf(&name, ", %u x %u", c->micro_batches, q->global_batch / c->micro_batches);
         if (c->has_fitted_buckets)

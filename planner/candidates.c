@@ -200,7 +200,15 @@ static ty_status push_compressions(enumeration *e, candidate *c)
     return status;
 }
 
-/* What ty_plan_check asks of each schedule. */
+static bool has_replicas(const division *d)
+{
+    for (uint32_t s = 0; s < d->stage_count; s++)
+        if (d->replicas[s] > 1)
+            return true;
+    return false;
+}
+
+/* What ty_plan_check asks of each schedule, and of late gradients. */
 static bool suits_schedule(const search_question *q, const candidate *c, ty_schedule schedule)
 {
     const uint32_t stages = c->division->stage_count;
@@ -214,6 +222,8 @@ static bool suits_schedule(const search_question *q, const candidate *c, ty_sche
             return false;
     }
     if (schedule == TY_ZERO_BUBBLE && q->dimensions.recompute == TY_RECOMPUTE_FULL)
+        return false;
+    if (q->options->staleness > 0 && (q->dimensions.zero > 0 || !has_replicas(c->division)))
         return false;
     return q->dimensions.zero == 0 || schedule == TY_GPIPE || schedule == TY_ONE_F_ONE_B ||
            schedule == TY_INTERLEAVED;

@@ -282,6 +282,16 @@ static ty_status check_plan(const ty_plan *plan, ty_error *error)
     return TY_OK;
 }
 
+/* Late gradients: passes and exchanges run ahead of the updates, which come last in the list. */
+static void run_ahead(ty_lowering *l)
+{
+    ty_stage_program *list = &l->program->stages[l->position];
+
+    for (uint32_t i = 0; i < list->instruction_count; i++)
+        if (list->instructions[i].op != TY_OP_UPDATE)
+            list->instructions[i].lead += l->plan->staleness;
+}
+
 static ty_status lower_position(ty_lowering *l)
 {
     const size_t held = ty_plan_interleave(l->plan), buckets = l->plan->bucket_count;
@@ -305,7 +315,8 @@ static ty_status lower_position(ty_lowering *l)
     TY_CHECK(ty_lower_begin(l), status, cleanup);
     TY_CHECK(schedules[l->plan->schedule](l), status, cleanup);
     TY_CHECK(ty_lower_scores(l), status, cleanup);
-    status = ty_lower_updates(l);
+    TY_CHECK(ty_lower_updates(l), status, cleanup);
+    run_ahead(l);
 
 cleanup:
     ty_free(l->forwards);

@@ -368,7 +368,8 @@ typedef struct rows {
     double weights, gradients, optimizer, activations, communication, compression;
 } rows;
 
-/* What one stage adds to its position; `state` bytes of optimizer state a parameter. */
+/* What one stage adds to its position; `state` bytes of optimizer state a parameter. Late gradients
+ * have a set for each step whose exchange may be under way, beside the one that is made. */
 static void add_stage(const context *c, double state, double versions, rows *r)
 {
     const double all = parameters(c, false), trained = parameters(c, true);
@@ -377,7 +378,8 @@ static void add_stage(const context *c, double state, double versions, rows *r)
     const double element = c->plan->workload->element_bytes;
 
     r->weights += all * (1 + versions) - (zero >= 3 ? others : 0);
-    r->gradients += (trained - (zero >= 2 ? others : 0)) / element * TY_GRADIENT_ELEMENT_BYTES;
+    r->gradients += (1.0 + c->plan->staleness) * (trained - (zero >= 2 ? others : 0)) / element *
+                    TY_GRADIENT_ELEMENT_BYTES;
     r->optimizer += state * (trained - (zero >= 1 ? others : 0)) / element;
     r->communication += neighbour_buffers(c) + bucket_buffers(c) + lane_buffers(c) + gathered(c);
     r->compression += compression(c);

@@ -245,6 +245,28 @@ static ty_status check_rest(const search_question *q, ty_error *error)
     return TY_OK;
 }
 
+/* What ty_plan_check asks of plans with late gradients, as far as the question fixes it. */
+static ty_status check_staleness(const search_question *q, ty_error *error)
+{
+    const ty_plan_options *o = q->options;
+    const char *why = NULL;
+
+    if (o->staleness > TY_MAX_STALENESS)
+        return ty_fail(error, TY_EINVAL, "staleness: found %u, expected at most %d", o->staleness,
+                       TY_MAX_STALENESS);
+    if (o->fix_schedule && ty_schedule_is_asynchronous(o->schedule))
+        why = "gradients of that schedule are late already";
+    else if (q->workload->learning == TY_LEARNING_EVOLUTION || q->workload->local_steps > 1)
+        why = "the workload exchanges no gradients";
+    else if (o->dimensions.zero > 0)
+        why = "with ZeRO weights are gathered behind the exchange that may be late";
+    else if (q->rank_count == 1 || q->fixed_stages == q->rank_count)
+        why = "no stage has replicas whose gradients could be late";
+    if (o->staleness > 0 && why != NULL)
+        return ty_fail(error, TY_EINVAL, "staleness: found %u, expected 0: %s", o->staleness, why);
+    return TY_OK;
+}
+
 /* What the workload and the cluster allow of lanes. */
 static ty_status check_lanes(const search_question *q, const ty_plan_dimensions *d, ty_error *error)
 {
@@ -390,6 +412,7 @@ ty_status ty_search_question_make(const ty_workload *workload, const ty_cluster 
     TY_CHECK(check_batch(q, error), status, failed);
     TY_CHECK(check_compression(q, error), status, failed);
     TY_CHECK(check_evolution(q, error), status, failed);
+    TY_CHECK(check_staleness(q, error), status, failed);
     TY_CHECK(check_rest(q, error), status, failed);
     TY_CHECK(ty_workload_digest(workload, &q->workload_digest, error), status, failed);
     TY_CHECK(cluster_text(cluster, &q->cluster_json, error), status, failed);

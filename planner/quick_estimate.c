@@ -38,7 +38,8 @@ static void sum_bytes(quick_costs *costs)
 {
     const ty_workload *w = costs->q->workload;
     const ty_plan plan = ty_plan_of_dimensions(costs->q, 1);
-    const uint64_t states = 1 + ty_optimizer_state_count(&w->optimizer) +
+    const uint64_t states = 1 + costs->q->options->staleness +
+                            ty_optimizer_state_count(&w->optimizer) +
                             (w->element_bytes < TY_GRADIENT_ELEMENT_BYTES ? 1 : 0);
     const bool is_kept = costs->q->dimensions.recompute == TY_RECOMPUTE_NONE;
 
@@ -480,7 +481,8 @@ static double source_s(const quick_costs *costs, const candidate *c)
 
 double ty_quick_step_s(quick_costs *costs, const candidate *c)
 {
-    double slowest_s = 0, sum_s = 0, transfers_s = 0;
+    const bool is_late = costs->q->options->staleness > 0;
+    double slowest_s = 0, sum_s = 0, transfers_s = 0, longest_s = 0;
 
     for (uint32_t s = 0; s < c->division->stage_count; s++) {
         uint32_t first = c->division->first_layers[s], replicas = c->division->replicas[s];
@@ -489,13 +491,17 @@ double ty_quick_step_s(quick_costs *costs, const candidate *c)
         double backward_s = costs->backward_sums[end] - costs->backward_sums[first];
         double buckets, exchange_s;
         exchange_s = ty_quick_exchange_s(costs, first, end, replicas, c, &buckets);
-        /* The last bucket is complete when backward is; the others have had their share of it. */
-        exchange_s = fmax(exchange_s / buckets, exchange_s - backward_s * (buckets - 1) / buckets);
+        longest_s = fmax(longest_s, exchange_s);
+        /* The last bucket is complete when backward is; the others have had their share of it. Late
+         * gradients have a step and more. */
+        exchange_s =
+            is_late ? 0
+                    : fmax(exchange_s / buckets, exchange_s - backward_s * (buckets - 1) / buckets);
         slowest_s = fmax(slowest_s, one_s * (c->micro_batches / replicas - 1) + exchange_s);
         sum_s += one_s;
         transfers_s += costs->transfer_s[first];
     }
-    return fmax(slowest_s + sum_s + transfers_s, source_s(costs, c));
+    return fmax(fmax(slowest_s + sum_s + transfers_s, is_late ? longest_s : 0), source_s(costs, c));
 }
 
 double ty_quick_compression_gain_s(quick_costs *costs, const candidate *c)

@@ -57,7 +57,8 @@ bool ty_quick_fits(const quick_costs *costs, uint32_t first, uint32_t end, uint3
 
 /**
  * A step, neither from above nor from below: the slowest stage working without a pause, filling and
- * draining the others, and what of an exchange does not hide behind the last backward. It knows
+ * draining the others, and what of an exchange does not hide behind the last backward, or with late
+ * gradients the longest exchange where that is more. It knows
  * nothing of the schedule, of shared cores, or of transfers that hide or queue.
  */
 double ty_quick_step_s(quick_costs *costs, const candidate *c);

@@ -301,6 +301,7 @@ static bool may_refit(const search_question *q, const candidate *c)
     return q->options->bucket_bytes == 0 && c->estimate.exposed_collective_share >= LEAST_EXPOSED &&
            !c->has_fitted_buckets && c->dimensions.interleave <= 1 && c->dimensions.zero == 0 &&
            c->dimensions.expert_parallel <= 1 && q->workload->local_steps <= 1 &&
+           q->options->staleness == 0 && /* which bucket ends when does not matter then */
            q->workload->learning != TY_LEARNING_EVOLUTION;
 }
 

@@ -147,6 +147,7 @@ typedef enum ty_staleness_kind {
     TY_STALENESS_DOUBLE_BUFFERED, /* PipeDream-2BW: one update late */
     TY_STALENESS_ASYNCHRONOUS, /* n workers and a parameter server: n-1 updates late on average */
     TY_STALENESS_BOUNDED,      /* workers at most n updates apart: n/2 on average */
+    TY_STALENESS_DELAYED,      /* a plan's staleness n: all gradients n updates late */
     TY_STALENESS_KIND_COUNT
 } ty_staleness_kind;
 const char *ty_staleness_name(ty_staleness_kind kind);

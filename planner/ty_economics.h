@@ -114,7 +114,8 @@ typedef struct ty_score_question {
     const char *compressor;     /* catalogue name; NULL: by the plan's buckets */
     const ty_compressor_effect *compressor_effect; /* NULL: the prior */
     ty_staleness_kind staleness;
-    uint32_t staleness_depth;          /* stages, workers or bound; 0: the plan's stages */
+    uint32_t staleness_depth;          /* stages, workers or bound; 0: the plan's stages, or the
+                                          staleness it says */
     double device_mtbf_s, host_mtbf_s; /* 0: the catalogue's */
     double checkpoint_bytes_per_s;     /* to storage; 0: the catalogue's */
     double restart_s;                  /* 0: the catalogue's */

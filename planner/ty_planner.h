@@ -169,6 +169,10 @@ typedef struct ty_plan_options {
     bool layouts_only; /* only what ty_layout.h proposes: transformers on equal accelerators */
     bool fix_schedule;
     ty_schedule schedule; /* if fix_schedule */
+    /* Steps that gradients are late (ty_plan.h), of every candidate; 0: none. Late gradients change
+     * what is learnt, so the search has them only where they are asked for. */
+    uint32_t staleness;
+    bool fix_staleness; /* asked for: who weighs steps against their time tries no other */
     bool fix_compression;
     /* If fix_compression; else ratio and rank are those of what the search proposes by itself, 0
      * for 0.01 and 4, and the kind is not looked at. */

@@ -23,7 +23,7 @@ typedef struct ty_tenant {
  * @param options   slowdowns of all ranks, of one job after the other
  * @param timelines [out, count] one of each; free each with ty_timeline_free
  * @return TY_EINVAL: a device that there is not, or that two use; TY_EUNSUPPORTED: jobs that differ
- * in lanes, interleaving, sharding, or what learning they are for; and as ty_simulate
+ * in lanes, interleaving, sharding, staleness, or what learning they are for; and as ty_simulate
  */
 ty_status ty_simulate_tenants(const ty_tenant *tenants, uint32_t count, const ty_cluster *cluster,
                               const struct ty_simulate_options *options, ty_timeline **timelines,

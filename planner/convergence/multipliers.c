@@ -19,6 +19,11 @@ static double last_stage(double n)
     return n - 1;
 }
 
+static double all(double n)
+{
+    return n;
+}
+
 static double one(double n)
 {
     (void)n;
@@ -41,6 +46,7 @@ static const struct {
     [TY_STALENESS_DOUBLE_BUFFERED] = {"double-buffered", one},
     [TY_STALENESS_ASYNCHRONOUS] = {"asynchronous", last_stage},
     [TY_STALENESS_BOUNDED] = {"bounded", half_depth},
+    [TY_STALENESS_DELAYED] = {"delayed", all},
 };
 
 const char *ty_staleness_name(ty_staleness_kind kind)

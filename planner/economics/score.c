@@ -141,6 +141,8 @@ static double delay_of(const ty_plan *plan, const ty_score_question *q)
 
     if (q->staleness_depth > 0)
         return ty_staleness_delay(q->staleness, q->staleness_depth);
+    if (q->staleness == TY_STALENESS_DELAYED)
+        return ty_staleness_delay(q->staleness, plan->staleness);
     if (q->staleness != TY_STALENESS_WEIGHT_STASHING)
         return ty_staleness_delay(q->staleness, stages);
     for (uint32_t s = 0; s < stages; s++)

@@ -314,6 +314,10 @@ ty_status launch_chakra(launch *l, ty_error *error)
         return launch_refuse(error, "chakra",
                              "a trace is of one step, and steps overlap in schedule %s",
                              ty_schedule_name(l->plan->schedule));
+    if (l->plan->staleness > 0)
+        return launch_refuse(error, "chakra",
+                             "a trace is of one step, and updates of this plan come %u steps later",
+                             l->plan->staleness);
     nodes = ty_program_event_count(l->plan, l->input->program) * ty_plan_width(l->plan);
     if (nodes > MOST_NODES)
         return launch_refuse(error, "chakra", "the traces would have %llu nodes, expected up to %u",

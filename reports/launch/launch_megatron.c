@@ -33,6 +33,11 @@ static ty_status check_training(const ty_plan *plan, ty_error *error)
 {
     if (plan->workload->local_steps > 1 || plan->workload->learning != TY_LEARNING_GRADIENT)
         return launch_refuse(error, target, "it averages gradients in every step");
+    if (plan->staleness > 0)
+        return launch_refuse(error, target,
+                             "it waits for the gradients of every step, and the plan's may be %u "
+                             "late; plan with --fix staleness=0",
+                             plan->staleness);
     if (plan->zero > 1)
         return launch_refuse(error, target,
                              "its distributed optimizer shards optimizer state (ZeRO 1), and the "

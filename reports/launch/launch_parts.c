@@ -39,6 +39,11 @@ static ty_status check_shape(const ty_plan *plan, const char *target, ty_error *
                                  "megatron has it",
                                  ty_lane_kind_name((ty_lane_kind)k),
                                  ty_plan_lanes(plan, (ty_lane_kind)k));
+    if (plan->staleness > 0)
+        return launch_refuse(error, target,
+                             "it waits for the gradients of every step, and the plan's may be %u "
+                             "late; plan with --fix staleness=0, or export to mpirun or slurm",
+                             plan->staleness);
     if (plan->workload->local_steps > 1)
         return launch_refuse(error, target,
                              "it averages gradients in every step, and the workload's weights are "

@@ -19,6 +19,24 @@ if grep -q '"ph": "X"' "$work/trace.json"; then pass; else fail "the trace has n
 expect 0 report "$work/plan.json" "$work/run.json" -o "$work/report.html"
 if grep -q "measured:" "$work/report.html"; then pass; else fail "the report has no measured timeline"; fi
 
+# Gradients a step late: planned where asked for, shown, simulated, run, compared, and scored.
+expect 0 plan -w mlp -c local:2 --fix pp=1,staleness=1 -q -o "$work/late.json"
+expect_output "data parallel 2, staleness 1"
+expect 0 estimate "$work/late.json" --program
+expect_output "all_reduce" "1 step ahead"
+expect 0 simulate "$work/late.json" --jitter 20%
+expect 0 run "$work/late.json" --steps 20 -q -o "$work/late-run.json"
+expect_output "2 ranks" "loss"
+expect 0 compare "$work/late.json" "$work/late-run.json"
+expect 0 score "$work/late.json" --task resnet50-imagenet --json
+if grep -A3 staleness_multiplier "$scratch/out" | grep -q '"high": 1\.'; then pass; else fail "lateness costs nothing"; fi
+expect 1 export "$work/late.json" --to torchrun
+expect_error_line "gradients of every step" "staleness=0"
+expect 2 plan -w mlp -c local:2 --fix pp=2,staleness=1
+expect_error_line "staleness: found 1, expected 0" "no stage has replicas"
+expect 2 plan -w mlp -c local:2 --fix staleness=99
+expect_error_line "staleness" "64"
+
 # The same run for Prometheus and as MLPerf's log.
 expect 0 run "$work/plan.json" --steps 60 --until accuracy=0.05 -q --metrics "$work/run.prom" --mlperf-log "$work/run.log"
 if /usr/bin/python3 -c 'import prometheus_client' 2>/dev/null; then

@@ -125,6 +125,14 @@ expect_output "money" "to target" "goodput"
 expect 0 score "$scratch/cheap.json" --json
 expect_output '"schema": "trainyard.score/1"'
 
+# Late gradients are looked at where their steps are counted, and not where they are not.
+expect 0 plan -w vgg16 -c "8x p100-server" --fix pp=1 --no-simulate -o "$scratch/fast.json"
+if grep -q staleness "$scratch/fast.json"; then fail "throughput alone makes gradients late"; else pass; fi
+expect 0 plan -w resnet50 -c "host:8 gpu:1 @v100-sxm2-16gb nvlink2 eth1" --fix pp=1,compression=none --objective time-to-target --no-simulate -o "$scratch/late.json"
+if grep -q '"staleness": 1' "$scratch/late.json"; then pass; else fail "a slow network makes no gradients late"; fi
+expect 0 plan -w resnet50 -c "host:8 gpu:1 @v100-sxm2-16gb nvlink2 eth1" --fix pp=1,compression=none,staleness=0 --objective time-to-target --no-simulate -o "$scratch/fresh.json"
+if grep -q '"staleness": 1' "$scratch/fresh.json"; then fail "gradients are late though nobody wants it"; else pass; fi
+
 expect 0 --help
 expect_output "Exit codes"
 if awk 'length($0) > 80 { exit 1 }' "$scratch/out"; then pass; else fail "--help is wider than 80 columns"; fi

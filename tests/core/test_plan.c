@@ -129,6 +129,34 @@ static void no_cut(ty_plan *p)
 {
     p->workload->layers[2].input_count = 0; /* relu reads the batch */
 }
+static void late_and_asynchronous(ty_plan *p)
+{
+    p->staleness = 1;
+    p->schedule = TY_PIPEDREAM;
+}
+static void late_and_sharded(ty_plan *p)
+{
+    p->staleness = 2;
+    p->zero = 1;
+}
+static void late_with_local_steps(ty_plan *p)
+{
+    p->staleness = 1;
+    p->workload->local_steps = 4;
+}
+static void late_population(ty_plan *p)
+{
+    p->staleness = 1;
+    p->workload->learning = TY_LEARNING_EVOLUTION;
+}
+static void late_alone(ty_plan *p)
+{
+    p->staleness = 1;
+}
+static void very_late(ty_plan *p)
+{
+    p->staleness = 65;
+}
 static void late_first_layer(ty_plan *p)
 {
     p->stages[1].first_layer++;
@@ -402,6 +430,14 @@ Test(plan, check_refuses_each_flaw)
         const char *message;
     } rows[] = {
         {"hybrid", no_cut, "toy:/stages/1/first_layer: the workload cannot be divided"},
+        {"hybrid", late_and_asynchronous,
+         "toy:/staleness: found 1, expected 0: the schedule's own gradients are late already"},
+        {"hybrid", late_and_sharded, "toy:/staleness: found 2, expected 0: with ZeRO"},
+        {"hybrid", late_with_local_steps,
+         "toy:/staleness: found 1, expected 0: replicas take local steps"},
+        {"hybrid", late_population, "toy:/staleness: found 1, expected 0: a population has no"},
+        {"pipeline", late_alone, "toy:/staleness: found 1, expected 0: no stage has replicas"},
+        {"hybrid", very_late, "toy:/staleness: found 65, expected at most 64"},
         {"hybrid", late_first_layer, "toy:/stages/1/first_layer: found 3, expected 2"},
         {"hybrid", short_last_stage, "toy:/stages: found layers 0 to 4, expected all 6"},
         {"hybrid", long_last_stage, "toy:/stages/1/layer_count: found 4294967295, expected 1 to 4"},
@@ -487,6 +523,7 @@ static ty_plan *full_plan(void)
 {
     ty_plan *plan = toy_plan_named("hybrid tied");
 
+    plan->staleness = 3;
     plan->has_prediction = true;
     plan->prediction = (ty_step_summary){.step_time_s = 0.1,
                                          .samples_per_s = 240,
@@ -542,6 +579,7 @@ Test(plan, files_go_there_and_back)
         second = toy_read(path);
         cr_assert_str_eq(first, second);
         cr_assert_eq(loaded->provenance, plan->provenance);
+        cr_assert_eq(loaded->staleness, plan->staleness);
         cr_assert_eq(loaded->has_prediction, plan->has_prediction);
         cr_assert_eq(loaded->simulation.step_time_s, plan->simulation.step_time_s);
         cr_assert_eq(loaded->stages[0].recompute, plan->stages[0].recompute);
@@ -573,10 +611,10 @@ Test(plan, digest_covers_the_decision_only)
 {
     ty_plan *plan = full_plan();
     ty_digest base, digest;
-    uint32_t *const decisions[] = {&plan->global_batch,          &plan->micro_batch_size,
-                                   &plan->micro_batches,         &plan->stages[1].devices[0],
-                                   &plan->stages[0].layer_count, &plan->buckets[0].first_layer,
-                                   &plan->buckets[0].stage,      &plan->buckets[2].layer_count};
+    uint32_t *const decisions[] = {
+        &plan->global_batch,         &plan->micro_batch_size,       &plan->micro_batches,
+        &plan->stages[1].devices[0], &plan->stages[0].layer_count,  &plan->buckets[0].first_layer,
+        &plan->buckets[0].stage,     &plan->buckets[2].layer_count, &plan->staleness};
 
     cr_assert_eq(ty_plan_digest(plan, &base, NULL), TY_OK);
     for (size_t i = 0; i < sizeof decisions / sizeof decisions[0]; i++) {

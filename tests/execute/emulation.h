@@ -15,7 +15,7 @@ void emulate_job(const ty_job *job, double *losses);
  * `start` being the step with which the pipe was last filled. With a flush: all before the step.
  * PipeDream: forward of the n-th is followed by backward of the (n - w)th, w being how many the
  * later stages keep busy, and each step's last backward by its update. 2BW: one fewer than the step
- * could have.
+ * could have. Late gradients: those of the steps since `start` that are so many before.
  */
 uint32_t emulated_version(const ty_plan *plan, uint32_t stage, uint32_t start, uint32_t t,
                           uint32_t m);

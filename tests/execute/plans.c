@@ -158,6 +158,7 @@ ty_plan *make_plan(const char *workload, const plan_shape *shape)
     plan->seed = 42;
     plan->interleave = shape->interleave;
     plan->zero = shape->zero;
+    plan->staleness = shape->staleness;
     plan->tensor_parallel = shape->lanes;
     plan->sequence_parallel = shape->divides_sequence;
     plan->context_parallel = shape->contexts;

@@ -16,7 +16,7 @@ typedef struct plan_shape {
     ty_compression compression;
     ty_recompute recompute;
     uint32_t frozen; /* layers before this one are */
-    uint32_t interleave, zero;
+    uint32_t interleave, zero, staleness;
     uint32_t local_steps;
     const char *cluster; /* one-line description of what it is planned for; NULL: nothing known */
     uint32_t lanes;      /* tensor parallel; 0: 1 */

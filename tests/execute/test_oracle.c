@@ -1024,40 +1024,53 @@ static void emulate(const ty_job *job, double *losses)
     emulation_close(&e);
 }
 
-/* Losses of a plan equal those of the emulation, and differ from those of fresh weights. */
-static void compare_stale(const char *workload, const plan_shape *shape, uint32_t evaluate_every)
+/* The same training on one rank, without anything late. */
+static outcome run_fresh(const ty_plan *plan, uint32_t steps, const char *directory)
+{
+    ty_job *job = make_job_on(plan_alone(plan, plan->global_batch), steps, directory);
+    outcome fresh = outcome_of(job);
+
+    ty_job_free(job);
+    return fresh;
+}
+
+/* Losses of a plan, which it takes over, equal those of the emulation, and differ from those of
+ * fresh weights. */
+static void compare_stale_plan(const char *name, ty_plan *plan, uint32_t evaluate_every)
 {
     enum { STEPS = 12 };
     char *directory = directory_make();
-    ty_job *job = make_job(make_plan(workload, shape), STEPS, directory);
-    plan_shape alone = {.name = "one rank", .replicas = {1}, .buckets = 1};
+    ty_job *job = make_job(plan, STEPS, directory);
     double expected[STEPS], difference = 0;
-    outcome fresh;
+    outcome fresh = run_fresh(plan, STEPS, directory);
     ty_run *run = NULL;
     ty_error error = {0};
 
-    alone.global_batch = alone.micro_batch_size = shape->global_batch;
-    fresh = run_plan(workload, &alone, STEPS);
     ty_free(job->gradients); /* saving them would drain the pipe */
     job->gradients = NULL;
     job->evaluate_every = evaluate_every;
     job->until.accuracy = evaluate_every > 0 ? 1 : 0;
     cr_assert_eq(ty_execute_job_locally(job, ty_plan_rank_count(job->plan),
                                         &(ty_execute_options){0}, &error),
-                 TY_OK, "%s: %s", shape->name, error.message);
+                 TY_OK, "%s: %s", name, error.message);
     cr_assert_eq(ty_run_load(job->output, &run, &error), TY_OK, "%s", error.message);
     emulate(job, expected);
     for (uint32_t t = 0; t < STEPS; t++) {
         cr_assert(fabs(run->losses[t] - expected[t]) <= 1e-5 * expected[t],
-                  "%s: loss of step %u is %.9g, expected %.9g", shape->name, t, run->losses[t],
+                  "%s: loss of step %u is %.9g, expected %.9g", name, t, run->losses[t],
                   expected[t]);
         difference = fmax(difference, fabs(run->losses[t] - fresh.run->losses[t]));
     }
-    cr_assert(difference > 1e-3, "%s: not stale at all, by %g", shape->name, difference);
+    cr_assert(difference > 1e-3, "%s: not stale at all, by %g", name, difference);
     outcome_free(&fresh);
     ty_run_free(run);
     ty_job_free(job);
     directory_remove(directory);
+}
+
+static void compare_stale(const char *workload, const plan_shape *shape, uint32_t evaluate_every)
+{
+    compare_stale_plan(shape->name, make_plan(workload, shape), evaluate_every);
 }
 
 #undef BATCH
@@ -1089,6 +1102,85 @@ Test(oracle, asynchronous)
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
         compare_stale("mlp", &shapes[i], 0);
     compare_stale("mlp", &shapes[3], 3);
+}
+
+/* Gradients that may be late: of replicas alone and in pipelines, in every schedule with a flush,
+ * over evaluations, which all pending updates come before. */
+Test(oracle, late_gradients)
+{
+    static const plan_shape shapes[] = {
+        {"data parallel 2, a step late", .replicas = {2}, .buckets = 3, BATCH, .staleness = 1},
+        {"data parallel 4, 2 steps late", .replicas = {4}, .buckets = 2, BATCH, .staleness = 2},
+        {"1f1b 2+2, a step late", .schedule = TY_ONE_F_ONE_B, .replicas = {2, 2}, .cuts = {3},
+         .buckets = 2, BATCH, .staleness = 1},
+        {"1f1b 2+1, 2 steps late", .schedule = TY_ONE_F_ONE_B, .replicas = {2, 1}, .cuts = {3},
+         .buckets = 2, BATCH, .staleness = 2},
+        {"gpipe 1+2, recompute, 3 steps late", .schedule = TY_GPIPE, .replicas = {1, 2},
+         .cuts = {3}, .buckets = 1, BATCH, .staleness = 3, .recompute = TY_RECOMPUTE_FULL},
+        {"interleaved 2 x 2, 2 replicas, a step late", .schedule = TY_INTERLEAVED,
+         .replicas = {2, 2, 2, 2}, .cuts = {2, 4, 5}, .buckets = 1, BATCH, .interleave = 2,
+         .staleness = 1},
+        {"zb-h1 2+2, 2 steps late", .schedule = TY_ZERO_BUBBLE, .replicas = {2, 2}, .cuts = {3},
+         .buckets = 2, BATCH, .staleness = 2},
+        {"data parallel 2, all of top-k, a step late", .replicas = {2}, .buckets = 2, BATCH,
+         .staleness = 1, .compression = {.kind = TY_COMPRESSION_TOP_K, .ratio = 1}},
+        {"frozen front, 2 steps late", .replicas = {2}, .buckets = 2, BATCH, .staleness = 2,
+         .frozen = 2},
+    };
+
+    for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
+        compare_stale("mlp", &shapes[i], 0);
+        if (i < 4)
+            compare_stale("mlp", &shapes[i], 3);
+    }
+}
+
+/* The optimizer's state follows the updates, not the passes. */
+Test(oracle, late_gradients_of_adamw)
+{
+    static const plan_shape shapes[] = {
+        {"adamw, data parallel 2, a step late", .replicas = {2}, .buckets = 3, BATCH,
+         .staleness = 1},
+        {"adamw, 1f1b 2+2, 2 steps late", .schedule = TY_ONE_F_ONE_B, .replicas = {2, 2},
+         .cuts = {3}, .buckets = 2, BATCH, .staleness = 2},
+    };
+
+    for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
+        for (uint32_t evaluate_every = 0; evaluate_every <= 5; evaluate_every += 5) {
+            ty_plan *plan = make_plan("mlp", &shapes[i]);
+
+            plan->optimizer = (ty_optimizer){.kind = TY_OPTIMIZER_ADAMW,
+                                             .learning_rate = 1e-3,
+                                             .beta1 = 0.9,
+                                             .beta2 = 0.999,
+                                             .epsilon = 1e-8,
+                                             .weight_decay = 0.01};
+            compare_stale_plan(shapes[i].name, plan, evaluate_every);
+        }
+}
+
+/* Gradients of the first step are those of one rank, whatever set they lie in, and a run of one
+ * step ends with its update. */
+Test(oracle, late_gradients_of_one_step)
+{
+    static const plan_shape shapes[] = {
+        {"data parallel 2, 2 steps late", .replicas = {2}, .buckets = 3, BATCH, .staleness = 2},
+        {"1f1b 2+1, a step late", .schedule = TY_ONE_F_ONE_B, .replicas = {2, 1}, .cuts = {3},
+         .buckets = 2, BATCH, .staleness = 1},
+    };
+
+    for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
+        char *directory = directory_make();
+        ty_job *job = make_job(make_plan("mlp", &shapes[i]), 1, directory);
+        outcome found = outcome_of(job), fresh = run_fresh(job->plan, 1, directory);
+
+        compare_gradients(shapes[i].name, &found, &fresh, 1e-4);
+        compare_losses(shapes[i].name, &found, &fresh, 1e-5);
+        outcome_free(&found);
+        outcome_free(&fresh);
+        ty_job_free(job);
+        directory_remove(directory);
+    }
 }
 
 Test(oracle, asynchronous_u_net)

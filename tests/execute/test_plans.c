@@ -1,6 +1,7 @@
 /* Every plan that the planner proposes for small networks on one to four devices runs and is right:
- * plans with a flush train as one rank does, those without as an emulation of their staleness. In
- * the usual run one plan of each strategy; all of them where TY_ALL_PLANS is set. */
+ * plans with a flush train as one rank does, those without or with late gradients as an emulation
+ * of their staleness. In the usual run one plan of each strategy; all of them where TY_ALL_PLANS is
+ * set. */
 #include "candidate.h"
 #include "emulation.h"
 #include "outcome.h"
@@ -137,7 +138,8 @@ typedef struct trial {
     reference references[MOST_REFERENCES];
     uint32_t reference_count;
     bool is_all;
-    uint32_t run_count, lane_count, row_count; /* plans, those of them with lanes, with rows */
+    /* plans, those of them with lanes, with rows, with staleness */
+    uint32_t run_count, lane_count, row_count, late_count;
 } trial;
 
 /* ---- One rank ---------------------------------------------------------------------------- */
@@ -190,13 +192,14 @@ static void check_plan(trial *t, const char *what, const ty_plan *plan, double l
     ty_job *job = job_of(t, plan);
     const double tolerance = t->subject->tolerance + loss_of_exchange;
 
-    if (ty_schedule_is_asynchronous(plan->schedule)) {
+    if (ty_schedule_is_asynchronous(plan->schedule) || plan->staleness > 0) {
         ty_free(job->gradients); /* saving them would drain the pipe */
         job->gradients = NULL;
     }
     t->run_count++;
     t->lane_count += ty_plan_width(plan) > 1;
     t->row_count += ty_has_rows(plan);
+    t->late_count += plan->staleness > 0;
     if (job->gradients == NULL) {
         check_stale(what, job, tolerance);
     } else {
@@ -265,6 +268,35 @@ static void check_question(trial *t, const ty_cluster *cluster, ty_plan_options 
     ty_search_question_clear(&question);
 }
 
+static void check_dimensions(trial *t, const ty_cluster *cluster, ty_schedule schedule,
+                             const ty_plan_dimensions *divided, uint32_t staleness)
+{
+    for (int c = 0; c < (t->is_all && !t->subject->has_rows ? COMPRESSIONS : 1); c++) {
+        ty_plan_options options = ty_plan_options_default();
+        options.global_batch = t->subject->global_batch;
+        options.fix_schedule = true;
+        options.schedule = schedule;
+        options.fix_dimensions = true;
+        options.dimensions = *divided;
+        options.staleness = staleness;
+        options.fix_compression = true;
+        options.compression =
+            t->subject->has_rows ? (ty_compression){.kind = TY_COMPRESSION_ROWS} : compressions[c];
+        options.fix_algorithm = true;
+        options.algorithm = c % 2 == 0 ? TY_RING : TY_TREE;
+        options.seed = 42;
+        check_question(t, cluster, &options, compression_tolerances[c]);
+    }
+}
+
+/* Late gradients go with everything that has replicas and a flush; in the usual run with the
+ * plainest of it. */
+static bool is_late_enough(const trial *t, const ty_plan_dimensions *divided)
+{
+    return t->is_all || (divided->recompute == TY_RECOMPUTE_NONE && divided->interleave < 3 &&
+                         divided->tensor_parallel < 4 && !divided->sequence_parallel);
+}
+
 static void check_ranks(trial *t, uint32_t ranks)
 {
     char text[64];
@@ -274,25 +306,13 @@ static void check_ranks(trial *t, uint32_t ranks)
     snprintf(text, sizeof text, "host:1 gpu:%u @t4 pcie3 eth10", ranks);
     cr_assert_eq(ty_cluster_open(text, NULL, &cluster, &error), TY_OK, "%s", error.message);
     for (int schedule = 0; schedule < TY_SCHEDULE_COUNT; schedule++)
-        for (int d = 0; d < DIMENSIONS; d++)
-            for (int c = 0; c < (t->is_all && !t->subject->has_rows ? COMPRESSIONS : 1); c++) {
-                ty_plan_options options = ty_plan_options_default();
-                if ((schedule == TY_INTERLEAVED) != (dimensions[d].interleave > 1))
-                    continue;
-                options.global_batch = t->subject->global_batch;
-                options.fix_schedule = true;
-                options.schedule = (ty_schedule)schedule;
-                options.fix_dimensions = true;
-                options.dimensions = dimensions[d];
-                options.fix_compression = true;
-                options.compression = t->subject->has_rows
-                                          ? (ty_compression){.kind = TY_COMPRESSION_ROWS}
-                                          : compressions[c];
-                options.fix_algorithm = true;
-                options.algorithm = c % 2 == 0 ? TY_RING : TY_TREE;
-                options.seed = 42;
-                check_question(t, cluster, &options, compression_tolerances[c]);
-            }
+        for (int d = 0; d < DIMENSIONS; d++) {
+            if ((schedule == TY_INTERLEAVED) != (dimensions[d].interleave > 1))
+                continue;
+            for (uint32_t staleness = 0; staleness <= (t->is_all ? 2 : 1); staleness++)
+                if (staleness == 0 || is_late_enough(t, &dimensions[d]))
+                    check_dimensions(t, cluster, (ty_schedule)schedule, &dimensions[d], staleness);
+        }
     ty_cluster_free(cluster);
 }
 
@@ -308,12 +328,13 @@ static void check_all(const subject *s)
     write_data(t.directory);
     for (uint32_t ranks = 1; ranks <= MOST_RANKS; ranks++)
         check_ranks(&t, ranks);
-    printf("%s: %u plans on up to %d devices, %u of them with lanes\n", s->name, t.run_count,
-           MOST_RANKS, t.lane_count);
+    printf("%s: %u plans on up to %d devices, %u of them with lanes, %u late\n", s->name,
+           t.run_count, MOST_RANKS, t.lane_count, t.late_count);
     cr_assert_gt(t.run_count, 20, "%s", s->name);
     cr_assert_eq(t.lane_count > 0, t.workload->tokens_per_sample > 0 && !s->has_rows, "%s",
                  s->name);
     cr_assert_eq(t.row_count, s->has_rows ? t.run_count : 0, "%s", s->name);
+    cr_assert_gt(t.late_count, 5, "%s", s->name);
     for (uint32_t i = 0; i < t.reference_count; i++)
         outcome_free(&t.references[i].outcome);
     ty_workload_free(t.workload);

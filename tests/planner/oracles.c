@@ -63,18 +63,23 @@ static instance *list_instances(instances *all)
     return list;
 }
 
-/* The instance before this one in its stream, the last of the step before included. */
+/* The instance before this one in its stream: earlier in the list of its round, or the last of the
+   latest round before that has one of a step that is walked. */
 static size_t before(const instances *all, const instance *at)
 {
     const ty_stage_program *stage = &all->program->stages[at->stage];
-    for (uint32_t i = at->index; i > 0; i--)
-        if (stage->instructions[i - 1].stream == at->in->stream)
-            return number_of(all, at->step, at->rank, i - 1);
-    if (at->step == 0)
-        return NOBODY;
-    for (uint32_t i = stage->instruction_count; i > 0; i--)
-        if (stage->instructions[i - 1].stream == at->in->stream)
-            return number_of(all, at->step - 1, at->rank, i - 1);
+    int64_t round = (int64_t)at->step - at->in->lead;
+    uint32_t end = at->index;
+
+    for (; round >= -(int64_t)ty_program_lead(all->program, at->stage); round--) {
+        for (uint32_t i = end; i > 0; i--) {
+            const ty_instruction *in = &stage->instructions[i - 1];
+            const int64_t step = round + in->lead;
+            if (in->stream == at->in->stream && step >= 0 && step < all->steps)
+                return number_of(all, (uint32_t)step, at->rank, i - 1);
+        }
+        end = stage->instruction_count;
+    }
     return NOBODY;
 }
 

@@ -103,6 +103,7 @@ ty_plan *make_plan(const plan_shape *shape)
     plan->stage_count = shape->stage_count;
     plan->interleave = shape->interleave;
     plan->zero = shape->zero;
+    plan->staleness = shape->staleness;
     for (uint32_t s = 0; s < shape->stage_count; s++) {
         ty_plan_stage *stage = &plan->stages[s];
         *stage = (ty_plan_stage){.first_layer = layer_count,
@@ -165,6 +166,7 @@ plan_shape random_shape(random_numbers *numbers)
 
     if (shape.compression.kind == TY_COMPRESSION_ROWS) /* there are no embeddings here */
         shape.compression.kind = TY_COMPRESSION_NONE;
+    shape.staleness = random_below(numbers, 2) == 0 ? random_below(numbers, 4) : 0;
     shape.is_tied = shape.stage_count > 1 && random_below(numbers, 2) == 0;
     for (uint32_t s = 0; s < shape.stage_count; s++) {
         shape.replicas[s] = 1 + random_below(numbers, 3);

@@ -156,6 +156,8 @@ Test(convergence, staleness)
     cr_assert_eq(ty_staleness_delay(TY_STALENESS_VERTICAL_SYNC, 4), 3);
     cr_assert_eq(ty_staleness_delay(TY_STALENESS_DOUBLE_BUFFERED, 9), 1);
     cr_assert_eq(ty_staleness_delay(TY_STALENESS_ASYNCHRONOUS, 8), 7);
+    cr_assert_eq(ty_staleness_delay(TY_STALENESS_BOUNDED, 4), 2);
+    cr_assert_eq(ty_staleness_delay(TY_STALENESS_DELAYED, 3), 3);
     cr_assert_eq(ty_staleness_delay(TY_STALENESS_NONE, 8), 0);
     cr_assert_eq(ty_staleness_multiplier(&t, 1, 3, &small, NULL), TY_OK);
     cr_assert_eq(ty_staleness_multiplier(&t, 1e6, 3, &large, NULL), TY_OK);

@@ -272,6 +272,32 @@ Test(score, late_gradients_by_micro_batches)
     ty_cluster_free(cluster);
 }
 
+/* A plan that says how late its gradients are: all of them by as much, whatever its stages. */
+Test(score, late_gradients_of_a_plan)
+{
+    ty_cluster *cluster = open_cluster("2x p3.16xlarge");
+    ty_plan *plan = plan_resnet(cluster, 1024);
+    ty_convergence *task = NULL;
+    ty_score_question q = ty_score_question_default();
+    ty_error error = {0};
+
+    cr_assert_eq(ty_convergence_of_workload("resnet50", &task, &error), TY_OK);
+    q.task = task;
+    q.staleness = TY_STALENESS_DELAYED;
+    for (plan->staleness = 0; plan->staleness <= 3; plan->staleness++) {
+        ty_score s;
+        ty_interval expected;
+        cr_assert_eq(ty_score_plan(plan, cluster, &q, &s, &error), TY_OK, "%s", error.message);
+        cr_assert_eq(ty_staleness_multiplier(task, 1024, plan->staleness, &expected, NULL), TY_OK);
+        check_near(s.staleness_multiplier.expected, expected.expected, 1e-12, "multiplier");
+        check_near(s.staleness_multiplier.high, expected.high, 1e-12, "highest multiplier");
+        ty_score_clear(&s);
+    }
+    ty_convergence_free(task);
+    ty_plan_free(plan);
+    ty_cluster_free(cluster);
+}
+
 Test(score, slow_input_is_named)
 {
     ty_cluster *cluster = open_cluster("2x p3.16xlarge");

@@ -221,6 +221,52 @@ Test(estimate, pipeline_without_flush)
         }
 }
 
+/* Late gradients: a step takes the longer of what is computed and what is exchanged, however late;
+   in time, it takes both but for what hides behind the last backward. */
+Test(estimate, late_gradients)
+{
+    static const struct {
+        double forward_s, backward_s, update_s, exchange_s, in_time_s, late_s;
+    } rows[] = {
+        {1, 2, 0.5, 2, 5.5, 3.5},     /* computing takes longer */
+        {1, 2, 0.5, 7, 10.5, 7},      /* exchanging does */
+        {1, 2, 0.5, 3.5, 7, 3.5},     /* neither */
+        {0.25, 0.5, 0, 16, 16.75, 16} /* several steps' computing in one exchange */
+    };
+
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+        for (uint32_t staleness = 0; staleness <= 4; staleness++) {
+            const plan_shape shape = {.schedule = TY_ONE_F_ONE_B,
+                                      .stage_count = 1,
+                                      .replicas = {3},
+                                      .layers = {2},
+                                      .buckets = {1},
+                                      .micro_batches = 3,
+                                      .staleness = staleness};
+            estimate_case c = open_case(&shape);
+            ty_step_summary summary;
+            ty_error error = {0};
+
+            cr_assert_eq(ty_program_check(c.plan, c.program, "program", &error), TY_OK, "%s",
+                         error.message);
+            set_seconds(c.costs, c.program, 0, TY_OP_FORWARD, rows[i].forward_s);
+            set_seconds(c.costs, c.program, 0, TY_OP_BACKWARD, rows[i].backward_s);
+            set_seconds(c.costs, c.program, 0, TY_OP_UPDATE, rows[i].update_s);
+            set_seconds(c.costs, c.program, 0, TY_OP_COLLECTIVE, rows[i].exchange_s);
+            run_case(&c, 3 + 2 * ty_program_largest_lead(c.program));
+            cr_assert_eq(ty_timeline_summarize(c.plan, c.program, c.timeline, &summary, &error),
+                         TY_OK, "%s", error.message);
+            cr_expect(
+                is_close(summary.step_time_s, staleness > 0 ? rows[i].late_s : rows[i].in_time_s),
+                "row %zu, staleness %u: %g", i, staleness, summary.step_time_s);
+            cr_expect(is_close(summary.compute_share + summary.exposed_collective_share +
+                                   summary.bubble_share,
+                               1),
+                      "row %zu, staleness %u", i, staleness);
+            close_case(&c);
+        }
+}
+
 /* One replica stands for all where nothing tells them apart. */
 Test(estimate, folding_changes_nothing)
 {
@@ -235,7 +281,7 @@ Test(estimate, folding_changes_nothing)
         for (uint32_t s = 0; s < shape.stage_count; s++)
             shape.replicas[s] = replicas;
         if (shape.schedule == TY_ONE_F_ONE_B && !shape.is_recomputed && !shape.is_tied)
-            shape.zero = random_below(&numbers, 4);
+            shape.zero = shape.staleness > 0 ? 0 : random_below(&numbers, 4);
         c = open_case(&shape);
         set_random_seconds(c.costs, c.plan, c.program, &numbers);
         for (uint32_t h = 0; h < c.costs->host_count; h++)

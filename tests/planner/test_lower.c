@@ -530,3 +530,48 @@ Test(lower, memory_may_run_out_anywhere)
     ty_program_free(program);
     ty_plan_free(plan);
 }
+
+/* Everything but the updates is so many rounds ahead, in every schedule with a flush; no other lead
+ * passes the proof. */
+Test(lower, updates_come_late)
+{
+    static const ty_schedule schedules[] = {TY_GPIPE, TY_ONE_F_ONE_B, TY_INTERLEAVED,
+                                            TY_ZERO_BUBBLE};
+
+    for (size_t i = 0; i < sizeof schedules / sizeof schedules[0]; i++)
+        for (uint32_t staleness = 1; staleness <= 5; staleness++) {
+            const bool is_interleaved = schedules[i] == TY_INTERLEAVED;
+            const plan_shape shape = {.schedule = schedules[i],
+                                      .stage_count = is_interleaved ? 4 : 2,
+                                      .interleave = is_interleaved ? 2 : 0,
+                                      .replicas = {2, 2, 2, 2},
+                                      .layers = {2, 2, 2, 2},
+                                      .buckets = {2, 2, 2, 2},
+                                      .micro_batches = 8,
+                                      .compression.kind = TY_COMPRESSION_POWERSGD,
+                                      .staleness = staleness};
+            ty_plan *plan = make_plan(&shape);
+            ty_program *program = lower("late", plan);
+            ty_error error = {0};
+            uint32_t updates = 0;
+
+            for (uint32_t p = 0; p < program->stage_count; p++)
+                for (uint32_t k = 0; k < program->stages[p].instruction_count; k++) {
+                    ty_instruction *in = &program->stages[p].instructions[k];
+                    const uint32_t lead = in->lead;
+                    cr_expect_eq(lead, in->op == TY_OP_UPDATE ? 0 : staleness);
+                    updates += in->op == TY_OP_UPDATE;
+                    in->lead = lead + 1;
+                    cr_assert_eq(ty_program_check(plan, program, "late", &error), TY_EPARSE);
+                    cr_assert_not_null(strstr(error.message, "steps ahead, expected "), "%s",
+                                       error.message);
+                    in->lead = lead;
+                }
+            cr_expect_eq(updates, plan->bucket_count);
+            cr_expect_eq(ty_program_largest_lead(program), staleness);
+            cr_expect_eq(ty_program_check(plan, program, "late", &error), TY_OK, "%s",
+                         error.message);
+            ty_program_free(program);
+            ty_plan_free(plan);
+        }
+}

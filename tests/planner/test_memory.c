@@ -117,6 +117,14 @@ Test(memory, pipeline)
                            .optimizer_bytes = 32,
                            .activation_bytes = 5 * ((12 + 16) + 16),
                            .communication_bytes = 5 * (1 + 2) * 12});
+    s->plan.staleness = 2; /* a set that is made and two that are under way */
+    check(s, 1, "late gradients",
+          &(ty_memory_use){.parameter_bytes = 32,
+                           .gradient_bytes = 3 * 32,
+                           .optimizer_bytes = 32,
+                           .activation_bytes = 5 * ((12 + 16) + 16),
+                           .communication_bytes = 5 * (1 + 2) * 12});
+    s->plan.staleness = 0;
     s->stages[0].recompute = TY_RECOMPUTE_FULL;
     check(s, 0, "recomputing",
           &(ty_memory_use){.parameter_bytes = 60,

@@ -298,6 +298,10 @@ Test(search, fixed_options_are_honoured)
         {"buckets", {.pipeline_stages = 1, .bucket_bytes = 10000000}},
         {"one bucket", {.pipeline_stages = 1, .bucket_bytes = 1u << 30}},
         {"seed", {.seed = 7}},
+        {"late", {.staleness = 2}},
+        {"late in stages", {.staleness = 1, .replicas = "8,4,4"}},
+        {"late in zero bubble",
+         {.staleness = 1, .pipeline_stages = 2, .fix_schedule = true, .schedule = TY_ZERO_BUBBLE}},
     };
     ty_workload *vgg = open_workload("vgg16");
     ty_cluster *cluster = open_cluster(clusters[1]);
@@ -330,6 +334,10 @@ Test(search, fixed_options_are_honoured)
             cr_expect_geq(plan->buckets[b].gradient_bytes, o.bucket_bytes, "%s", rows[i].name);
         cr_expect(o.bucket_bytes != 1u << 30 || plan->bucket_count == 1, "%s", rows[i].name);
         cr_expect_eq(plan->seed, o.seed);
+        cr_expect_eq(plan->staleness, o.staleness, "%s", rows[i].name);
+        for (uint32_t k = 0; k < plan->candidate_count; k++)
+            cr_expect_eq(strstr(plan->candidates[k].name, ", staleness ") != NULL, o.staleness > 0,
+                         "%s: %s", rows[i].name, plan->candidates[k].name);
         for (uint32_t b = 0; b < plan->bucket_count; b++)
             cr_expect(plan->buckets[b].compression.kind != TY_COMPRESSION_TOP_K ||
                           plan->buckets[b].compression.ratio == 0.02,
@@ -400,6 +408,13 @@ Test(search, nonsense_is_refused)
         {{.fix_compression = true, .compression.kind = (ty_compression_kind)99},
          "compression: found compression 99"},
         {{.fix_schedule = true, .schedule = (ty_schedule)9}, "schedule: found 9"},
+        {{.staleness = 65}, "staleness: found 65, expected at most 64"},
+        {{.staleness = 1, .pipeline_stages = 16},
+         "staleness: found 1, expected 0: no stage has replicas"},
+        {{.staleness = 2, .fix_schedule = true, .schedule = TY_PIPEDREAM},
+         "staleness: found 2, expected 0: gradients of that schedule are late already"},
+        {{.staleness = 1, .fix_dimensions = true, .dimensions.zero = 1},
+         "staleness: found 1, expected 0: with ZeRO"},
         {{.seed = (uint64_t)1 << 53}, "seed: found 9007199254740992, expected less than 2^53"},
         {{.simulate_top = 3}, "3 finalists are to be simulated, but nothing does that"},
     };

@@ -91,6 +91,33 @@ Test(launch, every_target_answers_every_plan)
     cr_assert_gt(refused, toy_spec_count);
 }
 
+/* Late gradients: for those who run the plan itself; others wait for every step's. */
+Test(launch, late_gradients_are_the_worker_s)
+{
+    launch_scene s = open_scene("data parallel", "32x p100-server");
+    uint32_t started = 0; /* mpirun and slurm place what is anywhere */
+    const char *target;
+
+    ((ty_plan *)s.input.plan)->staleness = 2;
+    for (uint32_t t = 0; (target = ty_launch_target(t, NULL)) != NULL; t++) {
+        ty_error error = {0};
+        ty_launch_files *files = NULL;
+        const ty_status status = ty_launch(target, &s.input, &files, &error);
+        if (ty_launch_needs_job(target)) {
+            started += status == TY_OK;
+            cr_expect_null(strstr(error.message, "late"), "%s: %s", target, error.message);
+        } else {
+            cr_expect_eq(status, TY_EUNSUPPORTED, "%s", target);
+            cr_expect(strstr(error.message, "late") != NULL || strcmp(target, "megatron") == 0 ||
+                          strstr(error.message, "2 steps later") != NULL,
+                      "%s: %s", target, error.message);
+        }
+        ty_launch_free(files);
+    }
+    cr_expect_geq(started, 2);
+    close_scene(&s);
+}
+
 Test(launch, names_cannot_leave_comments)
 {
     launch_scene s = open_scene(toy_specs[0].name, "32x p100-server");

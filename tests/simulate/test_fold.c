@@ -99,6 +99,22 @@ static void place(scenario *s, uint32_t width, uint32_t order)
     }
 }
 
+/* Updates behind all exchanges, for which passes need not wait. */
+static void late_updates(scenario *s, uint64_t *state)
+{
+    s->plan.staleness = random_below(state, 3);
+    for (uint32_t i = 0; i < s->plan.stage_count; i++) {
+        uint32_t waits[MOST_BUCKETS + 1], count = 0;
+        for (uint32_t k = 0; k < s->codes[i].instruction_count; k++) {
+            s->codes[i].instructions[k].lead = s->plan.staleness;
+            if (s->codes[i].instructions[k].op == TY_OP_COLLECTIVE)
+                waits[count++] = k;
+        }
+        waits[count] = TY_NO_INSTRUCTION;
+        scenario_add(s, i, op(TY_OP_UPDATE), waits, work(state));
+    }
+}
+
 static void random_scenario(scenario *s, uint64_t *state, bool is_limited)
 {
     static const char *const clusters[] = {
@@ -126,8 +142,9 @@ static void random_scenario(scenario *s, uint64_t *state, bool is_limited)
                             TY_COMPRESSION_NONE);
     for (uint32_t i = 0; i < stages; i++)
         add_stage(s, state, i, is_limited);
+    late_updates(s, state);
     scenario_close(s);
-    s->options.steps = 2;
+    s->options.steps = 2 + s->plan.staleness;
 }
 
 /* The lanes are of other kinds, so that exchanges are among some of them, too; experts are

@@ -152,7 +152,9 @@ Test(refusals, faults_are_named)
         {"lost send", lost_send,
          "rank 1, instruction 0: a receive (activation, micro-batch 0) without its send: rank 0"},
         {"lost bucket", lost_bucket, "stage 0, instruction 0: a collective without a bucket"},
-        {"far ahead", far_ahead, "stage 0, instruction 1: further ahead than the plan has stages"},
+        {"far ahead", far_ahead,
+         "stage 0, instruction 1: further ahead than the plan has stages or its "
+         "gradients are late"},
         {"wait for later", wait_for_later, "stage 0, instruction 1: it waits for no earlier"},
     };
 
