@@ -156,7 +156,7 @@ static void print_buckets(const ty_plan *plan, ty_text *text)
     uint64_t bytes = 0;
     uint32_t exchanged = 0;
     const bool is_evolution = plan->workload->learning == TY_LEARNING_EVOLUTION;
-    char when[32] = "a step";
+    char when[48] = "a step";
     bool algorithms[TY_ALGORITHM_COUNT] = {false}, compressions[TY_COMPRESSION_COUNT] = {false};
     char size[32];
     ty_text kinds = {0};
@@ -177,6 +177,9 @@ static void print_buckets(const ty_plan *plan, ty_text *text)
     kinds_text(compressions, TY_COMPRESSION_COUNT, compression_name, &kinds);
     if (plan->workload->local_steps > 1)
         snprintf(when, sizeof when, "every %u steps", plan->workload->local_steps);
+    if (plan->staleness > 0)
+        snprintf(when, sizeof when, "a step, up to %u step%s late", plan->staleness,
+                 plan->staleness > 1 ? "s" : "");
     add_fact(text, is_evolution ? "scores" : "gradients",
              "%u bucket%s, %s handed to the network %s%s", exchanged, exchanged > 1 ? "s" : "",
              size, when, kinds.data != NULL ? kinds.data : "");

@@ -49,6 +49,9 @@ calibrate="calibrate -w mlp -c local:2 --until accuracy=0.3 --global-batch 32 --
 expect 0 $calibrate --seeds 2 --compressions top-k:0.01,powersgd-2 -o "$scratch/calibration.json"
 expect_output "accuracy=0.3 in " "noise scale" "top-k:0.01" "powersgd-2" "staleness" "propose     --global-batch"
 expect 0 check "$scratch/calibration.json"
+# Three ranks make no two stages of one micro-batch: what lateness costs is told by replicas that are a step late.
+expect 0 calibrate -w mlp -c local:3 --until accuracy=0.3 --global-batch 48 --steps 400 --evaluate-every 130 -q -o "$scratch/late.json"
+expect_output "updates behind for each that gradients are late"
 grep -q '"distortion": 0\.[0-9]' "$scratch/calibration.json" || fail "no distortion was measured"
 expect 0 plan -w mlp -c local:2 --global-batch 128 --fix pp=1,compression=top-k:0.01 --task "$scratch/calibration.json" \
     --no-simulate -q -o "$scratch/a.json"

@@ -21,7 +21,7 @@ if grep -q "measured:" "$work/report.html"; then pass; else fail "the report has
 
 # Gradients a step late: planned where asked for, shown, simulated, run, compared, and scored.
 expect 0 plan -w mlp -c local:2 --fix pp=1,staleness=1 -q -o "$work/late.json"
-expect_output "data parallel 2, staleness 1"
+expect_output "data parallel 2, staleness 1" "a step, up to 1 step late"
 expect 0 estimate "$work/late.json" --program
 expect_output "all_reduce" "1 step ahead"
 expect 0 simulate "$work/late.json" --jitter 20%

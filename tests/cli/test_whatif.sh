@@ -26,6 +26,8 @@ expect 0 whatif -w vgg16 -c "2x p100-server" -q --vary system=horovod,gpipe --no
 expect_output '"horovod",8,' '"gpipe",8,' "full recompute"
 expect 0 whatif -w "gpt2 sequence=128" -c "1x dgx-a100" -q --vary tp=1,2 --vary zero=1,2 --vary compression=none,fp16 --no-simulate --csv
 expect_output '"1","1","none",8,' '"2","2","fp16",8,' "tensor parallel 2, ZeRO 2"
+expect 0 whatif -w vgg16 -c "2x p100-server" -q --vary staleness=0,1 --fix pp=1,compression=none --no-simulate --csv
+expect_output '"0",8,' '"1",8,' "data parallel 8, staleness 1"
 expect 0 whatif -w resnet50 -c "1x p3.16xlarge" -q --vary objective=throughput,cost --vary precision=fp32,fp16 --task resnet50-imagenet --no-simulate --csv
 expect_output '"throughput","fp32",8,' '"cost","fp16",8,'
 

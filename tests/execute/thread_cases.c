@@ -101,6 +101,15 @@ static const plan_shape of_lanes[] = {
     {"2 contexts of 2 lanes", .replicas = {1}, .buckets = 2, BATCH, .lanes = 2, .contexts = 2},
 };
 
+/* All as late: they train alike. */
+static const plan_shape of_late[] = {
+    {"data parallel 2, a step late", .replicas = {2}, .buckets = 3, BATCH, .staleness = 1},
+    {"data parallel 3, all of top-k, a step late", .replicas = {3}, .buckets = 2, BATCH,
+     .compression.kind = TY_COMPRESSION_TOP_K, .compression.ratio = 1, .staleness = 1},
+    {"1f1b 2+1, a step late", .schedule = TY_ONE_F_ONE_B, .replicas = {2, 1}, .cuts = {5},
+     .buckets = 2, BATCH, .staleness = 1},
+};
+
 static ty_status jobs_run(const char *workload, const plan_shape *shapes, size_t count,
                           ty_error *error)
 {
@@ -127,6 +136,7 @@ int main(void)
         TY_CHECK(transports_run(size, &error), status, done);
     TY_CHECK(jobs_run("lenet", of_ranks, sizeof of_ranks / sizeof of_ranks[0], &error), status,
              done);
+    TY_CHECK(jobs_run("lenet", of_late, sizeof of_late / sizeof of_late[0], &error), status, done);
     status =
         jobs_run("gpt-tiny sequence=16", of_lanes, sizeof of_lanes / sizeof of_lanes[0], &error);
 done:
