@@ -103,6 +103,8 @@ uint32_t ty_dimensions_propose(const search_question *q, ty_plan_dimensions out[
                     continue;
                 if (zero == 2) /* gradients are the smallest part; 3 contains it */
                     continue;
+                if (zero > 0 && q->options->staleness > 0)
+                    continue;
                 out[count++] =
                     (ty_plan_dimensions){.tensor_parallel = lanes,
                                          .sequence_parallel = lanes > 1 && divides_sequence,

@@ -36,7 +36,7 @@ static ty_layout_options layout_options(const search_question *q, const ty_layou
     options.expert = space != TY_SEEDS_PLAIN && shape->experts > 0 ? 0 : 1;
     options.schedules = 1u << TY_LAYOUT_1F1B;
     options.precisions = 1u << (is_half ? TY_LAYOUT_HALF : TY_LAYOUT_FP32);
-    options.zeros = 1u << 0 | 1u << 1 | 1u << 3;
+    options.zeros = q->options->staleness > 0 ? 1u << 0 : 1u << 0 | 1u << 1 | 1u << 3;
     options.compressions = 1u << TY_COMPRESSION_NONE;
     options.overlap_tensor = 1u << 0;
     options.top = LAYOUTS_ASKED;

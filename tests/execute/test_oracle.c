@@ -1297,6 +1297,84 @@ Test(oracle, compression_distortion)
     directory_remove(directory);
 }
 
+/* ---- Late gradients of a compressor -------------------------------------------------------- */
+
+/* A replica's gradients of a step into those held back, of which each bucket's largest are taken
+ * and added to `sum`. */
+static double top_k_step(emulation *e, uint32_t t, uint32_t replica, uint32_t replicas,
+                         float *held_back, float *sum)
+{
+    const float *gradients = ty_device_cpu.gradients(e->device);
+    float *sorted = ty_alloc(e->parameter_count, sizeof *sorted);
+    double loss = 0;
+
+    memset(ty_device_cpu.gradients(e->device), 0, e->parameter_count * sizeof *gradients);
+    for (uint32_t m = replica; m < e->plan->micro_batches; m += replicas)
+        loss += emulate_micro_batch(e, t, m);
+    for (uint64_t i = 0; i < e->parameter_count; i++)
+        held_back[i] += gradients[i];
+    for (uint32_t b = 0; b < e->plan->bucket_count; b++) {
+        const ty_bucket *bucket = &e->plan->buckets[b];
+        uint64_t offset, count, kept;
+        float least;
+        ty_device_cpu.slice(e->device, bucket->first_layer, bucket->layer_count, &offset, &count);
+        kept = ty_compression_kept(&bucket->compression, count);
+        memcpy(sorted, held_back + offset, count * sizeof *sorted);
+        qsort(sorted, count, sizeof *sorted, larger_square);
+        least = fabsf(sorted[kept - 1]);
+        for (uint64_t i = offset; i < offset + count; i++)
+            if (fabsf(held_back[i]) >= least) {
+                sum[i] += held_back[i];
+                held_back[i] = 0;
+            }
+    }
+    ty_free(sorted);
+    return loss / e->plan->global_batch;
+}
+
+/* What a replica holds back goes with the gradients of its next step, however late these are. */
+Test(oracle, late_gradients_of_top_k)
+{
+    enum { STEPS = 10, REPLICAS = 2 };
+
+    for (uint32_t staleness = 0; staleness <= 2; staleness++) {
+        const plan_shape shape = {"data parallel 2, a tenth of top-k",
+                                  .replicas = {REPLICAS},
+                                  .buckets = 2,
+                                  BATCH,
+                                  .staleness = staleness,
+                                  .compression = {.kind = TY_COMPRESSION_TOP_K, .ratio = 0.1}};
+        char *directory = directory_make();
+        ty_job *job = make_job(make_plan("mlp", &shape), STEPS, directory);
+        emulation e = emulation_open(job);
+        float *held_back = ty_alloc(REPLICAS * e.parameter_count, sizeof *held_back);
+        float *sum = ty_alloc(e.parameter_count, sizeof *sum);
+        outcome found;
+
+        ty_free(job->gradients); /* saving them would drain the pipe */
+        job->gradients = NULL;
+        found = outcome_of(job);
+        for (uint32_t t = 0; t < STEPS; t++) {
+            float *newest = e.history + t * e.parameter_count, *next = newest + e.parameter_count;
+            double loss = 0;
+            memset(sum, 0, e.parameter_count * sizeof *sum);
+            for (uint32_t q = 0; q < REPLICAS; q++)
+                loss += top_k_step(&e, t, q, REPLICAS, held_back + q * e.parameter_count, sum);
+            memcpy(next, newest, e.parameter_count * sizeof *next);
+            ty_optimizer_step(&e.plan->optimizer, t + 1, e.parameter_count, next, sum, e.state);
+            cr_assert_lt(fabs(found.run->losses[t] - loss), 1e-4 * loss,
+                         "%u late: loss of step %u is %.9g, expected %.9g", staleness, t,
+                         found.run->losses[t], loss);
+        }
+        ty_free(held_back);
+        ty_free(sum);
+        emulation_close(&e);
+        outcome_free(&found);
+        ty_job_free(job);
+        directory_remove(directory);
+    }
+}
+
 /* ---- Local steps --------------------------------------------------------------------------- */
 
 /* A replica's own micro-batches, and its optimizer's step on their mean gradient. */

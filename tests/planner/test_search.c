@@ -624,6 +624,28 @@ Test(search, too_little_memory_is_told)
     ty_plan_free(chain);
 }
 
+/* Gradients that are late fill the memory that they would not fill in time. */
+Test(search, too_late_for_the_memory_is_told)
+{
+    ty_workload *vgg = open_workload("vgg16");
+    ty_cluster *cluster = open_cluster("host:2 gpu:2 @v100-sxm2-16gb nvlink2 eth10");
+    ty_plan_options options = {.staleness = 40, .pipeline_stages = 1};
+    ty_plan *plan = NULL;
+    ty_error error = {0};
+
+    cr_expect_eq(ty_plan_search(vgg, cluster, NULL, &options, &plan, &error), TY_EINFEASIBLE);
+    cr_expect_not_null(strstr(error.message, "vgg16 does not fit: the closest plan (data parallel"),
+                       "%s", error.message);
+    cr_expect_not_null(strstr(error.message, "; use a staleness below 40, which keeps fewer"), "%s",
+                       error.message);
+    options.staleness = 1;
+    plan = search(vgg, cluster, &options);
+    cr_expect_eq(plan->staleness, 1);
+    ty_plan_free(plan);
+    ty_cluster_free(cluster);
+    ty_workload_free(vgg);
+}
+
 /* A batch whose only divisors do not suit the devices. */
 Test(search, no_division_is_told)
 {
