@@ -208,9 +208,10 @@ ty_status ty_plan_copy(const ty_plan *plan, ty_plan **out, ty_error *error) TY_M
  * Everything that must hold: stages cover all layers once and in order and the first one has all
  * that read the batch; every stage's replicas divide the micro-batches; no device is used twice;
  * every trainable parameter is in exactly one bucket and no frozen one in any, and buckets are in
- * order and as large as their gradients; evolution has one stage; batch arithmetic; embedded
- * digests match their documents ("was made for another workload"): the workload's is
- * ty_workload_digest, the cluster's the SHA-256 of its compact text (ty_json_text).
+ * order and as large as their gradients; evolution has one stage; gradients are late only where
+ * replicas exchange them in every step; batch arithmetic; embedded digests match their documents
+ * ("was made for another workload"): the workload's is ty_workload_digest, the cluster's the
+ * SHA-256 of its compact text (ty_json_text).
  * @param name file name for messages.
  * @return TY_EPARSE with "name:/stages/1/replicas: found 3, expected ...".
  */

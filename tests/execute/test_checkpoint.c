@@ -77,8 +77,8 @@ static void fixture_free(fixture *f)
     directory_remove(f->directory);
 }
 
-static ty_status run_plan(const fixture *f, ty_plan *plan, uint32_t steps, bool resume,
-                          ty_run **out, ty_error *error)
+static ty_status run_plan_in_stretches(const fixture *f, ty_plan *plan, uint32_t steps,
+                                       uint32_t every, bool resume, ty_run **out, ty_error *error)
 {
     ty_job *job = make_job(plan, steps, f->directory);
     ty_status status;
@@ -86,7 +86,7 @@ static ty_status run_plan(const fixture *f, ty_plan *plan, uint32_t steps, bool 
     ty_free(job->gradients); /* saving them would end a stretch */
     job->gradients = NULL;
     job->checkpoint = ty_strdup(f->checkpoint);
-    job->checkpoint_every = EVERY;
+    job->checkpoint_every = every;
     job->resume = resume;
     status = ty_execute_job_locally(job, ty_plan_process_count(job->plan), &(ty_execute_options){0},
                                     error);
@@ -94,6 +94,12 @@ static ty_status run_plan(const fixture *f, ty_plan *plan, uint32_t steps, bool 
         status = ty_run_load(job->output, out, error);
     ty_job_free(job);
     return status;
+}
+
+static ty_status run_plan(const fixture *f, ty_plan *plan, uint32_t steps, bool resume,
+                          ty_run **out, ty_error *error)
+{
+    return run_plan_in_stretches(f, plan, steps, EVERY, resume, out, error);
 }
 
 static ty_status run(const fixture *f, const plan_shape *shape, uint32_t steps, bool resume,
@@ -147,6 +153,37 @@ Test(checkpoint, going_on_is_as_if_never_stopped)
         ty_run_free(found);
         fixture_free(&whole);
         fixture_free(&cut);
+    }
+}
+
+/* A checkpoint has all updates, so in stretches of one step nothing is late, bit for bit; and what
+ * was saved goes on in time as well as late. */
+Test(checkpoint, nothing_is_under_way_in_it)
+{
+    plan_shape shape = {"data parallel 2", .replicas = {2}, .buckets = 2, BATCH};
+    double in_time[STEPS] = {0};
+
+    for (shape.staleness = 0; shape.staleness <= 2; shape.staleness++) {
+        fixture f = fixture_make();
+        plan_shape other = shape;
+        ty_run *found = NULL;
+        ty_error error = {0};
+
+        cr_assert_eq(
+            run_plan_in_stretches(&f, make_plan("mlp", &shape), STEPS / 2, 1, false, NULL, &error),
+            TY_OK, "%s", error.message);
+        other.staleness = 2 - shape.staleness;
+        cr_assert_eq(
+            run_plan_in_stretches(&f, make_plan("mlp", &other), STEPS, 1, true, &found, &error),
+            TY_OK, "%s", error.message);
+        for (uint32_t s = 0; s < STEPS; s++) {
+            in_time[s] = shape.staleness == 0 ? found->losses[s] : in_time[s];
+            cr_assert_eq(found->losses[s], in_time[s], "staleness %u, then %u, step %u",
+                         shape.staleness, other.staleness, s);
+        }
+        cr_assert_lt(in_time[STEPS - 1], in_time[0]);
+        ty_run_free(found);
+        fixture_free(&f);
     }
 }
 
