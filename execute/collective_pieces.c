@@ -112,11 +112,36 @@ static bool servers_may_receive(const ty_collective *c)
 
 /* ---- Both -------------------------------------------------------------------------------- */
 
+static bool collective_sums(const ty_collective *c, uint32_t peer)
+{
+    return c->transport->sums != NULL && c->transport->sums(c->transport, c->members[peer]);
+}
+
 static char *landing_of(const ty_collective *c, uint64_t index, collective_piece where)
 {
     if (index < summed_pieces(c))
         return c->scratch + (index % COLLECTIVE_WINDOW) * c->piece_elements * c->type->size;
     return c->data + where.first * c->type->size;
+}
+
+/* Whether the transport adds what comes, so that it need not land elsewhere first. */
+static bool is_summed_there(const ty_collective *c, uint64_t index, collective_piece where)
+{
+    return index < summed_pieces(c) && collective_sums(c, where.peer);
+}
+
+static ty_status piece_receive(ty_collective *c, uint64_t index, collective_piece p,
+                               ty_request **request, ty_error *error)
+{
+    ty_transport *transport = c->transport;
+    const uint64_t bytes = p.count * c->type->size;
+
+    if (is_summed_there(c, index, p))
+        return transport->receive_sum(transport, c->members[p.peer], c->tag,
+                                      c->data + p.first * c->type->size, bytes, c->type->add,
+                                      c->type->size, request, error);
+    return transport->receive(transport, c->members[p.peer], c->tag, landing_of(c, index, p), bytes,
+                              request, error);
 }
 
 static ty_status pieces_send(ty_collective *c, bool *is_moved, ty_error *error)
@@ -154,9 +179,7 @@ static ty_status pieces_receive(ty_collective *c, bool *is_moved, ty_error *erro
 
         *request = NULL;
         if (p.count > 0) {
-            status =
-                c->transport->receive(c->transport, c->members[p.peer], c->tag, landing_of(c, k, p),
-                                      p.count * c->type->size, request, error);
+            status = piece_receive(c, k, p, request, error);
             if (status != TY_OK)
                 return status;
         }
@@ -186,12 +209,22 @@ static ty_status pieces_finish(ty_collective *c, bool *is_moved, ty_error *error
         status = collective_test_request(c, &c->receives[k % COLLECTIVE_WINDOW], &is_done, error);
         if (status != TY_OK || !is_done)
             break;
-        if (k < summed_pieces(c))
+        if (k < summed_pieces(c) && !is_summed_there(c, k, p))
             c->type->add(c->data + p.first * c->type->size, landing_of(c, k, p), p.count);
         c->receives_done++;
         *is_moved = true;
     }
     return status;
+}
+
+/* Room for a window of what must land before it is added. */
+static bool needs_scratch(const ty_collective *c)
+{
+    bool is_needed = false;
+
+    for (uint32_t m = 0; m < c->member_count; m++)
+        is_needed = is_needed || (m != c->position && !collective_sums(c, m));
+    return c->is_reduce && is_needed;
 }
 
 static ty_status pieces_advance(ty_collective *c, bool *is_moved, ty_error *error)
@@ -216,7 +249,7 @@ static uint64_t pieces_prepare(ty_collective *c, const piece_order *order)
     c->piece_elements = (longest + c->pieces_per_round - 1) / c->pieces_per_round;
     c->piece_count = (c->sum_rounds + c->copy_rounds) * c->pieces_per_round;
     c->advance = pieces_advance;
-    return c->is_reduce ? COLLECTIVE_WINDOW * c->piece_elements : 0;
+    return needs_scratch(c) ? COLLECTIVE_WINDOW * c->piece_elements : 0;
 }
 
 uint64_t collective_ring_prepare(ty_collective *c)

@@ -12,7 +12,7 @@ enum {
 
 typedef struct element_type {
     uint64_t size;
-    void (*add)(void *target, const void *source, uint64_t count); /* NULL: cannot be summed */
+    ty_add add; /* NULL: cannot be summed */
 } element_type;
 
 typedef struct tree_move {

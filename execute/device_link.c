@@ -26,13 +26,14 @@ static ty_status choice_read(link_choice *out, ty_error *error)
     *out = LINK_AUTO;
     if (value == NULL || strcmp(value, "") == 0 || strcmp(value, "auto") == 0)
         return TY_OK;
-    if (strcmp(value, "host") == 0)
-        *out = LINK_HOST;
+    if (strcmp(value, "host") == 0 || strcmp(value, "mpi") == 0 || strcmp(value, "shared") == 0)
+        *out = LINK_HOST; /* which of the host's ways: transport_mpi.c */
     else if (strcmp(value, "nccl") == 0)
         *out = LINK_NCCL;
     else
         return ty_fail(error, TY_EINVAL,
-                       "TRAINYARD_LINK: found \"%s\", expected host, nccl or auto", value);
+                       "TRAINYARD_LINK: found \"%s\", expected host, mpi, shared, nccl or auto",
+                       value);
     return TY_OK;
 }
 

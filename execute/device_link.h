@@ -60,8 +60,9 @@ ty_status ty_device_link_host(const ty_link_options *options, ty_device_link **o
 
 /**
  * Chooses and opens the link, the same on all ranks, which call it together. The environment
- * variable TRAINYARD_LINK may say "host", "nccl" or "auto": NCCL where every rank has a device of
- * its own and the library can be loaded.
+ * variable TRAINYARD_LINK may say "host", "mpi" or "shared" (the host's memory, over whatever, MPI
+ * or shared memory), "nccl" or "auto": NCCL where every rank has a device of its own and the
+ * library can be loaded.
  */
 ty_status ty_device_link_open(const ty_link_options *options, ty_device_link **out,
                               ty_error *error) TY_MUST_CHECK;

@@ -12,7 +12,17 @@ void interpreter_wake(ty_interpreter *in)
 {
     in->generation++;
     pthread_cond_signal(&in->for_compute);
-    pthread_cond_signal(&in->for_communication);
+    interpreter_wake_communication(in);
+}
+
+void interpreter_wake_communication(ty_interpreter *in)
+{
+    ty_transport *transport = in->options.transport;
+
+    if (transport->wake != NULL)
+        transport->wake(transport, 0);
+    else
+        pthread_cond_signal(&in->for_communication);
 }
 
 void interpreter_fail(ty_interpreter *in, ty_status status, const ty_error *error)

@@ -16,7 +16,8 @@ enum {
     BUSY_AWAITED_NS = 2000000,
     ROUNDS_PER_DOUBLING = 4,
     /* What a send leaves at once without being looked after; see transport_mpi.c. */
-    LONG_MESSAGE_BYTES = 524288
+    LONG_MESSAGE_BYTES = 524288,
+    UNTIL_RUNG_NS = 1000000000
 };
 enum { STAGED_AHEAD = 2 }; /* activations that may land before their slot is free */
 
@@ -738,32 +739,63 @@ static long busy_delay(const ty_interpreter *in, const ty_backoff *backoff)
     return doublings < 3 ? BUSY_AWAITED_SHORTEST_NS << doublings : BUSY_AWAITED_NS;
 }
 
-/* Sleeps until the compute thread did something or has nothing to do, or a little while messages
- * are under way. */
-static void rest(ty_interpreter *in, uint64_t seen, ty_backoff *backoff)
+/* Whether all that is under way rings: nothing need be looked for in between. */
+static bool is_told(const ty_interpreter *in)
+{
+    return in->options.transport->rings_always && in->exchange == NULL && in->link == NULL &&
+           !in->is_passing;
+}
+
+/* At the transport's bell, which messages and the compute thread ring. */
+static void rest_at_bell(ty_interpreter *in, uint32_t seen, long delay)
+{
+    ty_transport *transport = in->options.transport;
+
+    transport->sleep(transport, 0, seen, is_told(in) ? UNTIL_RUNG_NS : delay);
+}
+
+typedef struct glance { /* what there was before a look */
+    uint64_t generation;
+    uint32_t bell;
+} glance;
+
+/* Sleeps until the compute thread did something or has nothing to do, or a message rings, or a
+ * little while messages are under way that do not. */
+static void rest(ty_interpreter *in, const glance *seen, ty_backoff *backoff)
 {
     bool is_under_way = in->receives_under_way > 0 || in->departure_count > 0 ||
                         in->running != NULL || in->exchange != NULL || in->is_passing ||
                         in->control_running != NULL;
+    const bool has_bell = in->options.transport->sleep != NULL;
     long delay = is_under_way ? ty_backoff_next(backoff) : 0;
+    bool looks_again;
+    struct timespec at;
 
     pthread_mutex_lock(&in->lock);
-    if (in->generation == seen && !(is_under_way && delay == 0 && in->is_compute_waiting)) {
-        struct timespec at = later(in->is_compute_waiting ? delay : busy_delay(in, backoff));
+    looks_again = is_under_way && delay == 0 && in->is_compute_waiting;
+    if (!is_under_way)
+        delay = UNTIL_RUNG_NS;
+    else if (!in->is_compute_waiting)
+        delay = busy_delay(in, backoff);
+    if (!looks_again && !has_bell && in->generation == seen->generation) {
+        at = later(delay);
         if (is_under_way)
             pthread_cond_timedwait(&in->for_communication, &in->lock, &at);
         else
             pthread_cond_wait(&in->for_communication, &in->lock);
     }
     pthread_mutex_unlock(&in->lock);
+    if (!looks_again && has_bell)
+        rest_at_bell(in, seen->bell, delay);
 }
 
-static bool look(ty_interpreter *in, uint64_t *generation)
+static bool look(ty_interpreter *in, glance *seen)
 {
     bool must_go_on;
 
+    seen->bell = ty_transport_bell(in->options.transport, 0);
     pthread_mutex_lock(&in->lock);
-    *generation = in->generation;
+    seen->generation = in->generation;
     must_go_on = in->failure == TY_OK && in->controls_done < in->target;
     pthread_mutex_unlock(&in->lock);
     return must_go_on;
@@ -772,13 +804,13 @@ static bool look(ty_interpreter *in, uint64_t *generation)
 ty_status interpreter_communicate(ty_interpreter *in, ty_error *error)
 {
     ty_backoff backoff = {0};
-    uint64_t generation = 0;
+    glance seen = {0};
     ty_status status = TY_OK;
 
 #ifdef __linux__
     prctl(PR_SET_TIMERSLACK, 1000UL); /* short sleeps are else lengthened by 50 microseconds */
 #endif
-    while (look(in, &generation)) {
+    while (look(in, &seen)) {
         bool is_moved = false;
 
         TY_CHECK(receives_finish(in, &is_moved, error), status, done);
@@ -790,7 +822,7 @@ ty_status interpreter_communicate(ty_interpreter *in, ty_error *error)
         if (is_moved)
             backoff.rounds = 0;
         else
-            rest(in, generation, &backoff);
+            rest(in, &seen, &backoff);
     }
 done:
     return status;

@@ -325,11 +325,13 @@ static ty_status run_one(ty_interpreter *in, ty_stream stream, stream_cursor *at
     return status;
 }
 
-/* The communication thread looks more often from now on: the core is free. */
+/* The communication thread looks more often from now on, unless it is told of messages: the core is
+ * free. */
 static void wait_for_messages(ty_interpreter *in)
 {
     in->is_compute_waiting = true;
-    pthread_cond_signal(&in->for_communication);
+    if (!in->options.transport->rings_always)
+        interpreter_wake_communication(in);
     pthread_cond_wait(&in->for_compute, &in->lock);
     in->is_compute_waiting = false;
 }

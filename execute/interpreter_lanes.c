@@ -222,6 +222,7 @@ static ty_status wait_for(ty_interpreter *in, lane_message *running, ty_error *e
     ty_status status = TY_OK;
 
     while (!is_done && status == TY_OK) {
+        const uint32_t seen = ty_transport_bell(in->options.transport, ty_tag_inbox(TAG_LANES));
         bool is_moved = false;
 
         status = message_test(in, running, &is_done, &is_moved, error);
@@ -234,7 +235,7 @@ static ty_status wait_for(ty_interpreter *in, lane_message *running, ty_error *e
             if (has_failed(in))
                 status = ty_fail(error, TY_EBACKEND, "an exchange among lanes was given up");
             else
-                ty_backoff_wait(&backoff);
+                ty_backoff_rest(&backoff, in->options.transport, ty_tag_inbox(TAG_LANES), seen);
         }
     }
     if (status != TY_OK)

@@ -13,6 +13,7 @@
 /* Tags: class, direction, then what tells messages apart that may be under way together: the step's
  * place in the window, the cut, the micro-batch. */
 enum { TAG_LANES = 1 << 27, TAG_TRANSFER = 1 << 28, TAG_BUCKET = 2 << 28, TAG_CONTROL = 3 << 28 };
+_Static_assert(TAG_LANES == TY_TAG_OF_PASSES, "what lanes exchange has an inbox of its own");
 enum { TAG_GRADIENT = 1 << 27, TAG_GATHER = 1 << 27, TAG_INDEX_LIMIT = 1 << 27 };
 
 /* Steps that may be under way beside those that a schedule without a flush overlaps: one may start
@@ -219,6 +220,8 @@ float *interpreter_gradients(const ty_interpreter *interpreter, const held_stage
 /* Gives free slots of all stages to the next micro-batches in forward order. */
 void interpreter_bind_slots(ty_interpreter *interpreter);
 void interpreter_wake(ty_interpreter *interpreter);
+/* The communication thread alone, which sleeps at the transport's bell where there is one. */
+void interpreter_wake_communication(ty_interpreter *interpreter);
 /* Which messages are between the same pair of ranks. */
 ty_status interpreter_pairs_make(ty_interpreter *interpreter, ty_error *error);
 /* The message's place among all between its pair since this process began, in the order in which

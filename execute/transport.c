@@ -11,6 +11,7 @@ enum {
     SHORTEST_NS = 5000,
     LONGEST_NS = 50000,
     STEP_NS = 5000,
+    UNTIL_RUNG_NS = 100000000, /* longer than any message takes that does not ring */
     /* Tags of set-up messages; programs use other classes, see interpreter_state.h. */
     BARRIER_TAG = 1,
     AGREE_TAG = 2
@@ -42,17 +43,38 @@ void ty_backoff_wait(ty_backoff *backoff)
         nanosleep(&(struct timespec){.tv_nsec = delay}, NULL);
 }
 
-static ty_status wait_for(ty_transport *transport, ty_request *request, ty_error *error)
+uint32_t ty_transport_bell(ty_transport *transport, uint32_t inbox)
 {
+    return transport->bell != NULL ? transport->bell(transport, inbox) : 0;
+}
+
+void ty_backoff_rest(ty_backoff *backoff, ty_transport *transport, uint32_t inbox, uint32_t seen)
+{
+    long delay;
+
+    if (transport->sleep == NULL) {
+        ty_backoff_wait(backoff);
+        return;
+    }
+    delay = ty_backoff_next(backoff);
+    if (delay > 0)
+        transport->sleep(transport, inbox, seen, transport->rings_always ? UNTIL_RUNG_NS : delay);
+}
+
+static ty_status wait_for(ty_transport *transport, uint32_t tag, ty_request *request,
+                          ty_error *error)
+{
+    const uint32_t inbox = ty_tag_inbox(tag);
     ty_backoff backoff = {0};
     bool is_done = false;
-    ty_status status;
 
     for (;;) {
-        status = transport->test(transport, request, &is_done, error);
+        const uint32_t seen = ty_transport_bell(transport, inbox);
+        ty_status status = transport->test(transport, request, &is_done, error);
+
         if (status != TY_OK || is_done)
             return status;
-        ty_backoff_wait(&backoff);
+        ty_backoff_rest(&backoff, transport, inbox, seen);
     }
 }
 
@@ -62,7 +84,7 @@ ty_status ty_transport_send(ty_transport *transport, uint32_t to, uint32_t tag, 
     ty_request *request = NULL;
     ty_status status = transport->send(transport, to, tag, buffer, bytes, &request, error);
 
-    return status == TY_OK ? wait_for(transport, request, error) : status;
+    return status == TY_OK ? wait_for(transport, tag, request, error) : status;
 }
 
 ty_status ty_transport_receive(ty_transport *transport, uint32_t from, uint32_t tag, void *buffer,
@@ -71,18 +93,20 @@ ty_status ty_transport_receive(ty_transport *transport, uint32_t from, uint32_t 
     ty_request *request = NULL;
     ty_status status = transport->receive(transport, from, tag, buffer, bytes, &request, error);
 
-    return status == TY_OK ? wait_for(transport, request, error) : status;
+    return status == TY_OK ? wait_for(transport, tag, request, error) : status;
 }
 
 ty_status ty_collective_run(ty_transport *transport, const ty_collective_options *options,
                             ty_error *error)
 {
+    const uint32_t inbox = ty_tag_inbox(options->tag);
     ty_collective *collective = NULL;
     ty_backoff backoff = {0};
     bool is_done = false;
     ty_status status = ty_collective_start(transport, options, &collective, error);
 
     while (status == TY_OK && !is_done) {
+        const uint32_t seen = ty_transport_bell(transport, inbox);
         bool is_moved = false;
 
         status = ty_collective_test(collective, &is_done, &is_moved, error);
@@ -91,7 +115,7 @@ ty_status ty_collective_run(ty_transport *transport, const ty_collective_options
         } else if (is_moved) {
             backoff.rounds = 0;
         } else if (!is_done) {
-            ty_backoff_wait(&backoff);
+            ty_backoff_rest(&backoff, transport, inbox, seen);
         }
     }
     return status;

@@ -7,7 +7,7 @@
  * threads may use a transport at once, each for messages of its own: while a program runs the
  * communication thread, and the compute thread for what lanes exchange inside a pass. Messages
  * between two ranks with equal tags arrive in order. Waiting sleeps rather than spins: ranks share
- * cores with others.
+ * cores with others. Where a transport can, messages ring a bell that ends the sleep.
  */
 #ifndef TY_EXECUTE_TRANSPORT_H
 #define TY_EXECUTE_TRANSPORT_H
@@ -17,6 +17,9 @@
 typedef struct ty_transport ty_transport;
 typedef struct ty_request
     ty_request; /* a message on its way; freed by the test that finds it done */
+
+/** Adds `count` elements of `source` to those of `target`. */
+typedef void (*ty_add)(void *target, const void *source, uint64_t count);
 
 struct ty_transport {
     uint32_t rank, size;
@@ -28,19 +31,51 @@ struct ty_transport {
                       uint64_t bytes, ty_request **out, ty_error *error);
     ty_status (*receive)(ty_transport *transport, uint32_t from, uint32_t tag, void *buffer,
                          uint64_t bytes, ty_request **out, ty_error *error);
+    /** Whether `receive_sum` may be called for messages of this rank; NULL: of none. */
+    bool (*sums)(const ty_transport *transport, uint32_t from);
+    /** As receive, but elements are added to those in the buffer, while the request is tested: so
+     * several may be under way, and the order of tests is the order of sums. */
+    ty_status (*receive_sum)(ty_transport *transport, uint32_t from, uint32_t tag, void *buffer,
+                             uint64_t bytes, ty_add add, uint64_t element_bytes, ty_request **out,
+                             ty_error *error);
     /** Never blocks. On failure the request is freed too. */
     ty_status (*test)(ty_transport *transport, ty_request *request, bool *is_done, ty_error *error);
     /** Gives a message up, after a failure; its buffer may be freed. */
     void (*cancel)(ty_transport *transport, ty_request *request);
     /** Waits for the other ranks, or ends them when this one is broken. Frees the transport. */
     void (*close)(ty_transport *transport);
+
+    /* Bells, one for each inbox; NULL: there are none. Whatever may let a request of this rank go
+     * on rings, if the other rank is on this host; `rings_always` says that all are. */
+    bool rings_always;
+    /** How often it has rung: to be asked before looking, and handed to the sleep after it. */
+    uint32_t (*bell)(ty_transport *transport, uint32_t inbox);
+    /** Returns at once if it has rung since, else when it does; at the latest when the time is over
+     * or, now and then, before that. */
+    void (*sleep)(ty_transport *transport, uint32_t inbox, uint32_t seen, long longest_ns);
+    /** Rings the own bell: by another thread of this rank. */
+    void (*wake)(ty_transport *transport, uint32_t inbox);
 };
 
 /** Tags are below this. */
 #define TY_TAG_LIMIT (UINT32_C(1) << 30)
+/** Messages that the compute thread waits for have tags from here on, and below twice that: they
+ * have an inbox of their own, so that each thread is woken for its own messages alone. */
+#define TY_TAG_OF_PASSES (UINT32_C(1) << 27)
+enum { TY_INBOXES = 2 };
+/** 1 for messages inside passes, 0 for all others. */
+static inline uint32_t ty_tag_inbox(uint32_t tag)
+{
+    return tag >= TY_TAG_OF_PASSES && tag < 2 * TY_TAG_OF_PASSES;
+}
 
-/** MPI_COMM_WORLD, of all ranks that were started together; one per process. */
+/** MPI_COMM_WORLD, of all ranks that were started together; one per process. Between the ranks of a
+ * host messages go through shared memory (shared_memory.h) if all of them have it and the
+ * environment variable TRAINYARD_LINK does not say "mpi"; "shared" fails where they have not. */
 ty_status ty_transport_mpi(ty_transport **out, ty_error *error) TY_MUST_CHECK;
+/** Whether messages inside a host go through shared memory, where they can; they do at first. For
+ * comparisons: all ranks call it alike, while no message is under way. */
+void ty_transport_mpi_share(ty_transport *transport, bool is_sharing);
 /** `size` transports that reach each other, for as many threads. @param out [size] */
 ty_status ty_transport_local(uint32_t size, ty_transport **out, ty_error *error) TY_MUST_CHECK;
 
@@ -54,6 +89,11 @@ typedef struct ty_backoff {
 /** Nanoseconds to sleep this time; 0: look again at once. */
 long ty_backoff_next(ty_backoff *backoff);
 void ty_backoff_wait(ty_backoff *backoff);
+/** The same, but until the bell rings, where that tells of every message. @param seen what it said
+ * before the look that found nothing (ty_transport_bell) */
+void ty_backoff_rest(ty_backoff *backoff, ty_transport *transport, uint32_t inbox, uint32_t seen);
+/** The bell's count; 0 without bells. */
+uint32_t ty_transport_bell(ty_transport *transport, uint32_t inbox);
 
 /* Whole messages, for set-up and results; they sleep until done. */
 ty_status ty_transport_send(ty_transport *transport, uint32_t to, uint32_t tag, const void *buffer,

@@ -1,14 +1,21 @@
-/* The "mpi" transport: ranks are the processes of MPI_COMM_WORLD. The only file that calls MPI. */
-#include "transport.h"
+/* The "mpi" transport: ranks are the processes of MPI_COMM_WORLD. The only file that calls MPI.
+ * Between ranks of one host messages go through shared memory (shared_memory.h) where all of them
+ * have it. */
+#include "shared_memory.h"
 
 #include <mpi.h>
 
 #include <pthread.h>
 #include <stdlib.h>
+#include <string.h>
 
+#define NOT_HERE UINT32_MAX             /* a rank of another host */
 #define PIECE_BYTES (UINT64_C(1) << 30) /* counts are ints: longer messages go in pieces */
 
+enum { REQUEST_MPI = TY_REQUEST_SHARED + 1 };
+
 typedef struct message {
+    int path; /* REQUEST_MPI */
     int piece_count;
     MPI_Request pieces[];
 } message;
@@ -22,16 +29,28 @@ static ty_status mpi_fail(ty_error *error, const char *call, int code)
     return ty_fail(error, TY_EBACKEND, "%s: %.*s", call, length, text);
 }
 
-/* MPI is called by one thread at a time (MPI_THREAD_SERIALIZED). */
+typedef struct mpi_state {
+    pthread_mutex_t calls;    /* MPI is called by one thread at a time (MPI_THREAD_SERIALIZED) */
+    ty_shared_memory *shared; /* NULL: everything goes through MPI */
+    bool is_sharing;          /* `shared` is used */
+    uint32_t *members;        /* [size]: a rank's place among those of this host, or NOT_HERE */
+} mpi_state;
+
 static void lock(const ty_transport *transport)
 {
-    pthread_mutex_lock(transport->state);
+    mpi_state *state = transport->state;
+
+    pthread_mutex_lock(&state->calls);
 }
 
 static void unlock(const ty_transport *transport)
 {
-    pthread_mutex_unlock(transport->state);
+    mpi_state *state = transport->state;
+
+    pthread_mutex_unlock(&state->calls);
 }
+
+/* ---- Messages through MPI ---------------------------------------------------------------- */
 
 static void message_cancel(message *own)
 {
@@ -60,6 +79,7 @@ static message *message_new(uint64_t bytes)
 
     if (made == NULL)
         return NULL;
+    made->path = REQUEST_MPI;
     made->piece_count = (int)count;
     for (i = 0; i < count; i++)
         made->pieces[i] = MPI_REQUEST_NULL;
@@ -137,6 +157,261 @@ static ty_status mpi_test(ty_transport *transport, ty_request *request, bool *is
     return TY_OK;
 }
 
+/* ---- Messages through shared memory ------------------------------------------------------ */
+
+static ty_shared_memory *shared_of(const ty_transport *transport)
+{
+    const mpi_state *state = transport->state;
+
+    return state->shared;
+}
+
+static uint32_t member_of(const ty_transport *transport, uint32_t rank)
+{
+    const mpi_state *state = transport->state;
+
+    return state->is_sharing ? state->members[rank] : NOT_HERE;
+}
+
+static bool is_shared(const ty_request *request)
+{
+    return *(const int *)(const void *)request == TY_REQUEST_SHARED;
+}
+
+static ty_status any_send(ty_transport *transport, uint32_t to, uint32_t tag, const void *buffer,
+                          uint64_t bytes, ty_request **out, ty_error *error)
+{
+    const uint32_t member = member_of(transport, to);
+
+    if (member == NOT_HERE)
+        return mpi_send(transport, to, tag, buffer, bytes, out, error);
+    return ty_shared_send(
+        shared_of(transport),
+        &(ty_shared_message){.member = member, .tag = tag, .from = buffer, .bytes = bytes}, out,
+        error);
+}
+
+static ty_status any_receive(ty_transport *transport, uint32_t from, uint32_t tag, void *buffer,
+                             uint64_t bytes, ty_request **out, ty_error *error)
+{
+    const uint32_t member = member_of(transport, from);
+
+    if (member == NOT_HERE)
+        return mpi_receive(transport, from, tag, buffer, bytes, out, error);
+    return ty_shared_receive(
+        shared_of(transport),
+        &(ty_shared_message){.member = member, .tag = tag, .to = buffer, .bytes = bytes}, out,
+        error);
+}
+
+static bool shared_sums(const ty_transport *transport, uint32_t from)
+{
+    return member_of(transport, from) != NOT_HERE;
+}
+
+static ty_status shared_receive_sum(ty_transport *transport, uint32_t from, uint32_t tag,
+                                    void *buffer, uint64_t bytes, ty_add add,
+                                    uint64_t element_bytes, ty_request **out, ty_error *error)
+{
+    return ty_shared_receive(shared_of(transport),
+                             &(ty_shared_message){.member = member_of(transport, from),
+                                                  .tag = tag,
+                                                  .to = buffer,
+                                                  .bytes = bytes,
+                                                  .add = add,
+                                                  .element_bytes = element_bytes},
+                             out, error);
+}
+
+static ty_status any_test(ty_transport *transport, ty_request *request, bool *is_done,
+                          ty_error *error)
+{
+    if (is_shared(request))
+        return ty_shared_test(shared_of(transport), request, is_done, error);
+    return mpi_test(transport, request, is_done, error);
+}
+
+static void any_cancel(ty_transport *transport, ty_request *request)
+{
+    if (request == NULL)
+        return;
+    if (is_shared(request))
+        ty_shared_cancel(shared_of(transport), request);
+    else
+        mpi_cancel(transport, request);
+}
+
+static uint32_t shared_bell(ty_transport *transport, uint32_t inbox)
+{
+    return ty_shared_bell(shared_of(transport), inbox);
+}
+
+static void shared_sleep(ty_transport *transport, uint32_t inbox, uint32_t seen, long longest_ns)
+{
+    ty_shared_sleep(shared_of(transport), inbox, seen, longest_ns);
+}
+
+static void shared_wake(ty_transport *transport, uint32_t inbox)
+{
+    ty_shared_wake(shared_of(transport), inbox);
+}
+
+/* ---- The ranks of this host -------------------------------------------------------------- */
+
+typedef enum link_choice { LINK_AUTO, LINK_MPI, LINK_SHARED, LINK_WRONG } link_choice;
+
+/* The values for devices (device_link.c) leave the host's own way as it is. */
+static link_choice choice_read(ty_error *error)
+{
+    static const struct {
+        const char *value;
+        link_choice choice;
+    } known[] = {{"", LINK_AUTO},     {"auto", LINK_AUTO}, {"host", LINK_AUTO},
+                 {"nccl", LINK_AUTO}, {"mpi", LINK_MPI},   {"shared", LINK_SHARED}};
+    const char *value = getenv("TRAINYARD_LINK");
+
+    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
+        if (value == NULL || strcmp(value, known[i].value) == 0)
+            return known[i].choice;
+    (void)ty_fail(error, TY_EINVAL,
+                  "TRAINYARD_LINK: found \"%s\", expected mpi, shared, host, nccl or auto", value);
+    return LINK_WRONG;
+}
+
+/* What a rank of a host has to say to the others before they share memory. */
+typedef struct introduction {
+    uint32_t rank;
+    ty_status status; /* of its choice and its segment */
+    link_choice choice;
+    ty_shared_address address;
+    ty_error error;
+} introduction;
+
+static ty_status members_find(ty_transport *transport, const introduction *all, uint32_t count,
+                              ty_error *error)
+{
+    mpi_state *state = transport->state;
+
+    state->members = ty_alloc(transport->size, sizeof *state->members);
+    if (state->members == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory");
+    for (uint32_t r = 0; r < transport->size; r++)
+        state->members[r] = NOT_HERE;
+    for (uint32_t m = 0; m < count; m++)
+        state->members[all[m].rank] = m;
+    return TY_OK;
+}
+
+/* The first failure among them, or all joined. */
+static ty_status segments_join(ty_shared_memory *memory, const introduction *all, uint32_t count,
+                               ty_error *error)
+{
+    ty_shared_address addresses[TY_SHARED_MOST_MEMBERS];
+
+    for (uint32_t m = 0; m < count; m++) {
+        if (all[m].status != TY_OK)
+            return ty_fail(error, all[m].status, "%s", all[m].error.message);
+        addresses[m] = all[m].address;
+    }
+    return ty_shared_memory_join(memory, addresses, error);
+}
+
+/* A segment of this rank's own, unless it does not want one. */
+static void introduce(const ty_transport *transport, uint32_t count, introduction *own,
+                      ty_shared_memory **memory)
+{
+    own->rank = transport->rank;
+    own->choice = choice_read(&own->error);
+    if (own->choice == LINK_WRONG)
+        own->status = TY_EINVAL;
+    else if (own->choice == LINK_MPI)
+        own->status =
+            ty_fail(&own->error, TY_EUNSUPPORTED, "TRAINYARD_LINK is mpi on rank %u", own->rank);
+    else
+        own->status =
+            ty_shared_memory_make(count, transport->local_rank, memory, &own->address, &own->error);
+}
+
+/* Whether all ranks of the host have joined; what one of them lacks, none uses. */
+static ty_status host_agree(MPI_Comm host, ty_status own, bool *is_shared_by_all, ty_error *error)
+{
+    int worst = (int)own, code = MPI_Allreduce(MPI_IN_PLACE, &worst, 1, MPI_INT, MPI_MAX, host);
+
+    *is_shared_by_all = worst == TY_OK;
+    return code == MPI_SUCCESS ? TY_OK : mpi_fail(error, "MPI_Allreduce", code);
+}
+
+/* The ranks of one host make segments, tell each other where these are, and join them. Where that
+ * fails everything goes through MPI, unless shared memory was asked for by name. */
+static ty_status host_join(ty_transport *transport, MPI_Comm host, uint32_t count,
+                           introduction *all, ty_error *error)
+{
+    introduction *own = &all[transport->local_rank];
+    mpi_state *state = transport->state;
+    ty_shared_memory *memory = NULL;
+    bool is_joined = false;
+    ty_error reason = {0};
+    int code;
+    ty_status status, joined;
+
+    introduce(transport, count, own, &memory);
+    code = MPI_Allgather(MPI_IN_PLACE, 0, MPI_BYTE, all, (int)sizeof *all, MPI_BYTE, host);
+    if (code != MPI_SUCCESS) {
+        status = mpi_fail(error, "MPI_Allgather", code);
+        goto cleanup;
+    }
+    TY_CHECK(members_find(transport, all, count, error), status, cleanup);
+    joined = segments_join(memory, all, count, &reason);
+    TY_CHECK(host_agree(host, joined, &is_joined, error), status, cleanup);
+    if (is_joined) {
+        ty_shared_memory_seal(memory);
+        state->shared = memory;
+        ty_transport_mpi_share(transport, true);
+        memory = NULL; /* given away */
+    } else if (joined == TY_EINVAL) {
+        status = ty_fail(error, joined, "%s", reason.message);
+    } else if (own->choice == LINK_SHARED) {
+        status = ty_fail(error, TY_EUNSUPPORTED, "TRAINYARD_LINK=shared: %s",
+                         joined != TY_OK ? reason.message : "another rank of this host cannot");
+    }
+cleanup:
+    ty_shared_memory_close(memory);
+    return status;
+}
+
+/* Ranks that can share memory are on one host. */
+static ty_status host_find(ty_transport *transport, ty_error *error)
+{
+    MPI_Comm host;
+    int rank = 0, count = 0;
+    int code = MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host);
+    introduction *all;
+    ty_status status;
+
+    if (code != MPI_SUCCESS)
+        return mpi_fail(error, "MPI_Comm_split_type", code);
+    MPI_Comm_rank(host, &rank);
+    MPI_Comm_size(host, &count);
+    transport->local_rank = (uint32_t)rank;
+    all = ty_alloc((size_t)count, sizeof *all);
+    status = all == NULL  ? ty_fail(error, TY_ENOMEM, "out of memory")
+             : count == 1 ? TY_OK
+                          : host_join(transport, host, (uint32_t)count, all, error);
+    ty_free(all);
+    MPI_Comm_free(&host);
+    return status;
+}
+
+/* ---- Life -------------------------------------------------------------------------------- */
+
+static void state_free(mpi_state *state)
+{
+    ty_shared_memory_close(state->shared);
+    ty_free(state->members);
+    pthread_mutex_destroy(&state->calls);
+    ty_free(state);
+}
+
 /* MPI_Finalize of most libraries spins until the slowest rank is there, so sleep first. */
 static void mpi_close(ty_transport *transport)
 {
@@ -148,8 +423,7 @@ static void mpi_close(ty_transport *transport)
             MPI_Abort(MPI_COMM_WORLD, 1);
         MPI_Finalize();
     }
-    pthread_mutex_destroy(transport->state);
-    ty_free(transport->state);
+    state_free(transport->state);
     ty_free(transport);
 }
 
@@ -164,33 +438,20 @@ static ty_status check_tags(ty_error *error)
     return TY_OK;
 }
 
-/* Ranks that can share memory are on one host. */
-static ty_status local_rank(uint32_t *out, ty_error *error)
+static mpi_state *state_new(void)
 {
-    MPI_Comm host;
-    int rank = 0;
-    int code = MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host);
+    mpi_state *state = ty_alloc(1, sizeof *state);
 
-    if (code != MPI_SUCCESS)
-        return mpi_fail(error, "MPI_Comm_split_type", code);
-    MPI_Comm_rank(host, &rank);
-    MPI_Comm_free(&host);
-    *out = (uint32_t)rank;
-    return TY_OK;
+    if (state != NULL && pthread_mutex_init(&state->calls, NULL) != 0) {
+        ty_free(state);
+        return NULL;
+    }
+    return state;
 }
 
-ty_status ty_transport_mpi(ty_transport **out, ty_error *error)
+/* What of MPI's ways suits ranks that share cores and slow networks. */
+static void mpi_configure(void)
 {
-    ty_transport *transport = ty_alloc(1, sizeof *transport);
-    pthread_mutex_t *calls = ty_alloc(1, sizeof *calls);
-    int code, level = 0, rank = 0, size = 0;
-    ty_status status;
-
-    if (transport == NULL || calls == NULL || pthread_mutex_init(calls, NULL) != 0) {
-        ty_free(transport);
-        ty_free(calls);
-        return ty_fail(error, TY_ENOMEM, "out of memory");
-    }
     /* With more ranks than cores Open MPI would call sched_yield in every test that finds nothing,
      * which can cost a scheduler's slice; whoever tests here sleeps in between anyway. */
     setenv("OMPI_MCA_mpi_yield_when_idle", "0", 1);
@@ -200,31 +461,62 @@ ty_status ty_transport_mpi(ty_transport **out, ty_error *error)
      * (tests/testbed). What the user has set stays. */
     setenv("OMPI_MCA_btl_tcp_eager_limit", "524288", 0);
     setenv("OMPI_MCA_btl_tcp_max_send_size", "524288", 0);
+}
+
+ty_status ty_transport_mpi(ty_transport **out, ty_error *error)
+{
+    ty_transport *transport = ty_alloc(1, sizeof *transport);
+    mpi_state *state = state_new();
+    int code, level = 0, rank = 0, size = 0;
+    ty_status status;
+
+    if (transport == NULL || state == NULL) {
+        status = ty_fail(error, TY_ENOMEM, "out of memory");
+        goto cleanup;
+    }
+    mpi_configure();
     code = MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &level);
     if (code != MPI_SUCCESS || level < MPI_THREAD_SERIALIZED) {
-        ty_free(calls);
-        ty_free(transport);
-        return ty_fail(error, TY_EBACKEND, "MPI does not start with threads");
+        status = ty_fail(error, TY_EBACKEND, "MPI does not start with threads");
+        goto cleanup;
     }
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &size);
     *transport = (ty_transport){.rank = (uint32_t)rank,
                                 .size = (uint32_t)size,
-                                .state = calls,
-                                .send = mpi_send,
-                                .receive = mpi_receive,
-                                .test = mpi_test,
-                                .cancel = mpi_cancel,
+                                .state = state,
+                                .send = any_send,
+                                .receive = any_receive,
+                                .test = any_test,
+                                .cancel = any_cancel,
                                 .close = mpi_close};
-    TY_CHECK(check_tags(error), status, cleanup);
-    TY_CHECK(local_rank(&transport->local_rank, error), status, cleanup);
+    TY_CHECK(check_tags(error), status, finalize);
+    TY_CHECK(host_find(transport, error), status, finalize);
     *out = transport;
     return TY_OK;
 
-cleanup:
+finalize:
     MPI_Finalize();
-    ty_free(calls);
+cleanup:
+    if (state != NULL)
+        state_free(state);
     ty_free(transport);
     return status;
+}
+
+void ty_transport_mpi_share(ty_transport *transport, bool is_sharing)
+{
+    mpi_state *state = transport->state;
+    uint32_t count = 0;
+
+    for (uint32_t r = 0; state->shared != NULL && r < transport->size; r++)
+        count += state->members[r] != NOT_HERE;
+    state->is_sharing = is_sharing && state->shared != NULL;
+    transport->rings_always = state->is_sharing && count == transport->size;
+    transport->sums = state->is_sharing ? shared_sums : NULL;
+    transport->receive_sum = state->is_sharing ? shared_receive_sum : NULL;
+    transport->bell = state->is_sharing ? shared_bell : NULL;
+    transport->sleep = state->is_sharing ? shared_sleep : NULL;
+    transport->wake = state->is_sharing ? shared_wake : NULL;
 }

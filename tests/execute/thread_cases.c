@@ -2,6 +2,7 @@
  * ranks, in a plain program, since Criterion's own processes do not start under that sanitizer. */
 #include "collective_cases.h"
 #include "plans.h"
+#include "shared_ranks.h"
 
 #include <math.h>
 #include <pthread.h>
@@ -28,12 +29,14 @@ static void *rank_main(void *argument)
     return NULL;
 }
 
-static ty_status transports_run(uint32_t size, ty_error *error)
+typedef ty_status (*open_function)(uint32_t size, ty_transport **out, ty_error *error);
+
+static ty_status transports_run(open_function open, uint32_t size, ty_error *error)
 {
     ty_transport *transports[MAX_RANKS];
     rank_thread ranks[MAX_RANKS];
     uint32_t i;
-    ty_status status = ty_transport_local(size, transports, error);
+    ty_status status = open(size, transports, error);
 
     for (i = 0; i < size && status == TY_OK; i++) {
         ranks[i] = (rank_thread){.transport = transports[i]};
@@ -133,7 +136,9 @@ int main(void)
     ty_status status;
 
     for (uint32_t size = 1; size <= MAX_RANKS; size++)
-        TY_CHECK(transports_run(size, &error), status, done);
+        TY_CHECK(transports_run(ty_transport_local, size, &error), status, done);
+    for (uint32_t size = 1; size <= MAX_RANKS; size++)
+        TY_CHECK(transports_run(shared_ranks_open, size, &error), status, done);
     TY_CHECK(jobs_run("lenet", of_ranks, sizeof of_ranks / sizeof of_ranks[0], &error), status,
              done);
     TY_CHECK(jobs_run("lenet", of_late, sizeof of_late / sizeof of_late[0], &error), status, done);
