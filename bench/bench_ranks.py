@@ -43,8 +43,7 @@ class Bench:
         workload, shape = row.rsplit("-", 1)
         cluster, fix = SHAPES[shape]
         path = self.folder / f"{row}.json"
-        self.run(dict(os.environ, XDG_CACHE_HOME=str(self.folder / "cache")), "plan", "-w", workload, "-c", cluster,
-                 "--fix", fix, "--no-simulate", "-q", "-o", path)  # fmt: skip
+        self.run(dict(os.environ), "plan", "-w", workload, "-c", cluster, "--fix", fix, "--no-simulate", "-q", "-o", path)
         return path
 
     def environment(self, way):

@@ -6,7 +6,8 @@
 #include <time.h>
 
 /* Lanes reach an exchange at almost the same time, and sleeping costs more than what most exchange
- * takes: a lane looks as long as a sleep would take before it gives its core away. */
+ * takes: a lane looks as long as a sleep would take before it gives its core away; then its sleeps
+ * are short, since who sleeps until it is woken loses its core to others (docs/performance.md). */
 static const double spin_s = 20e-6;
 
 uint32_t interpreter_process(const ty_interpreter *in, uint32_t rank)
@@ -235,7 +236,8 @@ static ty_status wait_for(ty_interpreter *in, lane_message *running, ty_error *e
             if (has_failed(in))
                 status = ty_fail(error, TY_EBACKEND, "an exchange among lanes was given up");
             else
-                ty_backoff_rest(&backoff, in->options.transport, ty_tag_inbox(TAG_LANES), seen);
+                ty_backoff_rest(&backoff, in->options.transport, ty_tag_inbox(TAG_LANES), seen,
+                                false);
         }
     }
     if (status != TY_OK)

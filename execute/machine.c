@@ -43,7 +43,7 @@ ty_status ty_machine_name(char **out, ty_error *error)
     return ty_text_take(&text, out, error);
 }
 
-ty_status ty_machine_versions(char **out, ty_error *error)
+ty_status ty_machine_versions(const ty_transport *transport, char **out, ty_error *error)
 {
     const dnnl_version_t *dnnl = dnnl_version();
     char mpi[MPI_MAX_LIBRARY_VERSION_STRING] = "MPI";
@@ -51,8 +51,8 @@ ty_status ty_machine_versions(char **out, ty_error *error)
     ty_text text = {0};
 
     MPI_Get_library_version(mpi, &length);
-    ty_text_addf(&text, "oneDNN %d.%d.%d, %.*s", dnnl->major, dnnl->minor, dnnl->patch,
-                 (int)strcspn(mpi, ",\n"), mpi);
+    ty_text_addf(&text, "oneDNN %d.%d.%d, %.*s%s", dnnl->major, dnnl->minor, dnnl->patch,
+                 (int)strcspn(mpi, ",\n"), mpi, transport->bell != NULL ? ", shared memory" : "");
     return ty_text_take(&text, out, error);
 }
 

@@ -3,12 +3,14 @@
 #ifndef TY_EXECUTE_MACHINE_H
 #define TY_EXECUTE_MACHINE_H
 
-#include "ty_core.h"
+#include "transport.h"
 
 /** "hostname, processor model"; free with ty_free, as the others. */
 ty_status ty_machine_name(char **out, ty_error *error) TY_MUST_CHECK;
-/** "oneDNN 2.6.3, Open MPI v4.1.4, ..." */
-ty_status ty_machine_versions(char **out, ty_error *error) TY_MUST_CHECK;
+/** "oneDNN 2.6.3, Open MPI v4.1.4", and what of the latter the ranks of a host do without: ",
+ * shared memory". */
+ty_status ty_machine_versions(const ty_transport *transport, char **out,
+                              ty_error *error) TY_MUST_CHECK;
 /** Now, "2024-05-31T12:00:00Z". */
 ty_status ty_machine_date(char **out, ty_error *error) TY_MUST_CHECK;
 /** Cores this process may use, and the machine's memory. */

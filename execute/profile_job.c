@@ -67,7 +67,7 @@ static ty_status describe(ty_profiler *p, ty_error *error)
 
     p->active = p->transport->size < ty_machine_cores() ? p->transport->size : ty_machine_cores();
     TY_CHECK(ty_machine_name(&profile->machine, error), status, done);
-    TY_CHECK(ty_machine_versions(&profile->versions, error), status, done);
+    TY_CHECK(ty_machine_versions(p->transport, &profile->versions, error), status, done);
     TY_CHECK(ty_machine_date(&profile->date, error), status, done);
     profile->backend = ty_strdup(p->backend->name);
     if (profile->backend == NULL)

@@ -131,13 +131,14 @@ done:
 }
 
 /* The libraries, and what computed where it was not the machine itself. */
-static ty_status versions_describe(const ty_interpreter *interpreter, char **out, ty_error *error)
+static ty_status versions_describe(const ty_interpreter *interpreter, const ty_transport *transport,
+                                   char **out, ty_error *error)
 {
     char *libraries = NULL, *device = NULL;
     ty_text text = {0};
     ty_status status;
 
-    TY_CHECK(ty_machine_versions(&libraries, error), status, done);
+    TY_CHECK(ty_machine_versions(transport, &libraries, error), status, done);
     TY_CHECK(ty_interpreter_describe(interpreter, &device, error), status, done);
     ty_text_addf(&text, "%s%s%s", libraries, device != NULL ? ", " : "",
                  device != NULL ? device : "");
@@ -148,14 +149,14 @@ done:
     return status;
 }
 
-static ty_status run_describe(const ty_job *job, const ty_interpreter *interpreter, ty_run *run,
-                              ty_error *error)
+static ty_status run_describe(const ty_job *job, const ty_interpreter *interpreter,
+                              const ty_transport *transport, ty_run *run, ty_error *error)
 {
     ty_status status;
 
     TY_CHECK(ty_plan_digest(job->plan, &run->plan_digest, error), status, done);
     TY_CHECK(ty_machine_name(&run->machine, error), status, done);
-    TY_CHECK(versions_describe(interpreter, &run->versions, error), status, done);
+    TY_CHECK(versions_describe(interpreter, transport, &run->versions, error), status, done);
     TY_CHECK(ty_machine_date(&run->date, error), status, done);
     run->backend = ty_strdup(job->backend);
     if (run->backend == NULL)
@@ -178,8 +179,9 @@ static ty_status noise_samples_copy(const ty_interpreter *interpreter, ty_run *r
     return TY_OK;
 }
 
-static ty_status run_fill(const ty_job *job, ty_interpreter *interpreter, uint32_t first_recorded,
-                          uint32_t recorded, ty_run *run, ty_error *error)
+static ty_status run_fill(const ty_job *job, ty_interpreter *interpreter,
+                          const ty_transport *transport, uint32_t first_recorded, uint32_t recorded,
+                          ty_run *run, ty_error *error)
 {
     uint32_t i;
     ty_status status;
@@ -201,7 +203,7 @@ static ty_status run_fill(const ty_job *job, ty_interpreter *interpreter, uint32
     if (run->step_count < first_recorded + recorded)
         recorded = run->step_count > first_recorded ? run->step_count - first_recorded : 0;
     TY_CHECK(ty_timeline_new(job->plan, recorded, &run->timeline, error), status, done);
-    TY_CHECK(run_describe(job, interpreter, run, error), status, done);
+    TY_CHECK(run_describe(job, interpreter, transport, run, error), status, done);
 done:
     return status;
 }
@@ -230,8 +232,8 @@ ty_status ty_results_save(const ty_job *job, ty_interpreter *interpreter, ty_tra
         status = results_send(transport, &own, events, error);
         goto cleanup;
     }
-    TY_CHECK(run_fill(job, interpreter, first_recorded, recorded_steps, run, error), status,
-             cleanup);
+    TY_CHECK(run_fill(job, interpreter, transport, first_recorded, recorded_steps, run, error),
+             status, cleanup);
     TY_CHECK(run_collect(transport, width, &own, events, run, error), status, cleanup);
     if (run->timeline->step_count > 0) {
         TY_CHECK(ty_timeline_check(job->plan, job->program, run->timeline, "timeline", error),

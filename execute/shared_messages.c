@@ -44,41 +44,27 @@ static void request_free(shared_request *request)
 
 /* ---- Sending ----------------------------------------------------------------------------- */
 
-/* First free one from `*next` on, of those from `first` on. @return SLOTS: none */
-static uint32_t slot_find(shared_box *box, uint32_t first, uint32_t count, uint32_t *next)
+/* The first that is free, which is the likeliest to be in a cache. @return SLOTS: none */
+static uint32_t slot_take(shared_box *box, uint64_t bytes)
 {
-    for (uint32_t tried = 0; tried < count; tried++) {
-        const uint32_t slot = first + (*next + tried) % count;
-
+    for (uint32_t slot = bytes <= SMALL_BYTES ? 0 : SMALL_SLOTS; slot < SLOTS; slot++) {
         if (atomic_load(&box->is_taken[slot]) == 0) {
             atomic_store_explicit(&box->is_taken[slot], 1, memory_order_relaxed);
-            *next = (*next + tried + 1) % count;
             return slot;
         }
     }
     return SLOTS;
 }
 
-static uint32_t slot_take(shared_box *box, inbox_state *inbox, uint64_t bytes)
-{
-    uint32_t slot = SLOTS;
-
-    if (bytes <= SMALL_BYTES)
-        slot = slot_find(box, 0, SMALL_SLOTS, &inbox->next_small);
-    if (slot == SLOTS)
-        slot = slot_find(box, SMALL_SLOTS, LARGE_SLOTS, &inbox->next_large);
-    return slot;
-}
-
 /* Copies a fragment of the message and announces it. @return false: there is no slot */
-static bool fragment_send(ty_shared_memory *memory, inbox_state *inbox, shared_request *send)
+static bool fragment_send(ty_shared_memory *memory, shared_request *send)
 {
     shared_box *box = &memory->segments[memory->own]->boxes[send->inbox];
     shared_ring *ring = shared_ring_of(memory->segments[send->member], memory->own, send->inbox);
     const uint32_t put = atomic_load_explicit(&ring->put, memory_order_relaxed);
     const uint64_t left = send->bytes - send->moved;
     const uint64_t bytes = left < LARGE_BYTES ? left : LARGE_BYTES;
-    const uint32_t slot = slot_take(box, inbox, bytes);
+    const uint32_t slot = slot_take(box, bytes);
 
     if (slot == SLOTS)
         return false;
@@ -97,7 +83,7 @@ static void member_sends_advance(ty_shared_memory *memory, uint32_t index, uint3
     channel *to = &inbox->channels[member];
     bool is_announced = false;
 
-    while (to->sends != NULL && fragment_send(memory, inbox, to->sends)) {
+    while (to->sends != NULL && fragment_send(memory, to->sends)) {
         is_announced = true;
         if (to->sends->is_over) {
             list_remove(&to->sends, to->sends);

@@ -86,7 +86,6 @@ typedef struct inbox_state {
     pthread_mutex_t lock;
     channel *channels;      /* [members] */
     uint32_t waiting_count; /* sends that are not away yet */
-    uint32_t next_small, next_large;
 } inbox_state;
 
 struct ty_shared_memory {

@@ -48,7 +48,8 @@ uint32_t ty_transport_bell(ty_transport *transport, uint32_t inbox)
     return transport->bell != NULL ? transport->bell(transport, inbox) : 0;
 }
 
-void ty_backoff_rest(ty_backoff *backoff, ty_transport *transport, uint32_t inbox, uint32_t seen)
+void ty_backoff_rest(ty_backoff *backoff, ty_transport *transport, uint32_t inbox, uint32_t seen,
+                     bool is_long)
 {
     long delay;
 
@@ -58,7 +59,8 @@ void ty_backoff_rest(ty_backoff *backoff, ty_transport *transport, uint32_t inbo
     }
     delay = ty_backoff_next(backoff);
     if (delay > 0)
-        transport->sleep(transport, inbox, seen, transport->rings_always ? UNTIL_RUNG_NS : delay);
+        transport->sleep(transport, inbox, seen,
+                         is_long && transport->rings_always ? UNTIL_RUNG_NS : delay);
 }
 
 static ty_status wait_for(ty_transport *transport, uint32_t tag, ty_request *request,
@@ -74,7 +76,7 @@ static ty_status wait_for(ty_transport *transport, uint32_t tag, ty_request *req
 
         if (status != TY_OK || is_done)
             return status;
-        ty_backoff_rest(&backoff, transport, inbox, seen);
+        ty_backoff_rest(&backoff, transport, inbox, seen, true);
     }
 }
 
@@ -115,7 +117,7 @@ ty_status ty_collective_run(ty_transport *transport, const ty_collective_options
         } else if (is_moved) {
             backoff.rounds = 0;
         } else if (!is_done) {
-            ty_backoff_rest(&backoff, transport, inbox, seen);
+            ty_backoff_rest(&backoff, transport, inbox, seen, true);
         }
     }
     return status;

@@ -89,9 +89,10 @@ typedef struct ty_backoff {
 /** Nanoseconds to sleep this time; 0: look again at once. */
 long ty_backoff_next(ty_backoff *backoff);
 void ty_backoff_wait(ty_backoff *backoff);
-/** The same, but until the bell rings, where that tells of every message. @param seen what it said
- * before the look that found nothing (ty_transport_bell) */
-void ty_backoff_rest(ty_backoff *backoff, ty_transport *transport, uint32_t inbox, uint32_t seen);
+/** The same, but the bell ends it, too. @param seen what it said before the look that found nothing
+ * (ty_transport_bell) @param is_long sleep until it rings, where that tells of every message */
+void ty_backoff_rest(ty_backoff *backoff, ty_transport *transport, uint32_t inbox, uint32_t seen,
+                     bool is_long);
 /** The bell's count; 0 without bells. */
 uint32_t ty_transport_bell(ty_transport *transport, uint32_t inbox);
 

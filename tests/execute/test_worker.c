@@ -397,6 +397,48 @@ Test(worker, goes_on_after_kills)
     fixture_free(&f);
 }
 
+/* Whatever messages go through, the sums have the same bits. */
+Test(worker, links_make_no_difference)
+{
+    static const char *const links[] = {"mpi", "shared"};
+    fixture f = fixture_make(&pipeline, 10);
+    ty_run *expected = run_here(&f);
+
+    for (size_t i = 0; i < sizeof links / sizeof links[0]; i++) {
+        ty_run *found = NULL;
+        ty_error error = {0};
+        int code;
+
+        unlink(f.job->output);
+        setenv("TRAINYARD_LINK", links[i], 1);
+        code = run_ranks(&f, 3);
+        cr_assert_eq(code, 0, "%s: exit %d: %s", links[i], code, f.log);
+        cr_assert_eq(ty_run_load(f.job->output, &found, &error), TY_OK, "%s", error.message);
+        cr_assert_eq(strstr(found->versions, ", shared memory") != NULL, i == 1, "%s: %s", links[i],
+                     found->versions);
+        for (uint32_t s = 0; s < 10; s++)
+            cr_assert_eq(found->losses[s], expected->losses[s], "%s: step %u: %.17g, %.17g",
+                         links[i], s, found->losses[s], expected->losses[s]);
+        ty_run_free(found);
+    }
+    ty_run_free(expected);
+    fixture_free(&f);
+}
+
+Test(worker, refuses_an_unknown_link)
+{
+    fixture f = fixture_make(&data_parallel, 10);
+    int code;
+
+    setenv("TRAINYARD_LINK", "token-ring", 1);
+    code = run_ranks(&f, 2);
+    cr_assert_eq(code, 1, "exit %d: %s", code, f.log);
+    cr_assert_not_null(strstr(f.log, "TRAINYARD_LINK: found \"token-ring\", expected mpi, shared, "
+                                     "host, nccl or auto"),
+                       "%s", f.log);
+    fixture_free(&f);
+}
+
 Test(worker, stops_after_a_step_when_interrupted)
 {
     fixture f = fixture_make(&pipeline, 100000);
