@@ -270,9 +270,10 @@ extern const ty_device_backend ty_device_cpu, ty_device_replay;
 /* ---- Optimizers (optimizer.c) ------------------------------------------------------------ */
 
 /**
- * One step on `count` parameters. @param state [ty_optimizer_state_count][count], zero at the start
- * SGD: v = momentum v + g + decay w; w -= lr v.   AdamW: Loshchilov and Hutter, 2019, algorithm 2,
- * with bias correction. @param step 1 for the first
+ * One step on `count` parameters. @param state [count][ty_optimizer_state_count], zero at the
+ * start: how parameters are divided into steps makes no difference SGD: v = momentum v + g + decay
+ * w; w -= lr v.   AdamW: Loshchilov and Hutter, 2019, algorithm 2, with bias correction. @param
+ * step 1 for the first
  */
 void ty_optimizer_step(const ty_optimizer *optimizer, uint64_t step, uint64_t count,
                        float *parameters, const float *gradients, float *state);

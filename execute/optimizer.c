@@ -25,16 +25,19 @@ typedef struct adamw {
     float epsilon, keep; /* keep: 1 - learning rate times decay */
 } adamw;
 
+/* @param state first and second moment of each parameter */
 CPU_CLONES static void adamw_step(uint64_t count, const adamw *a, float *restrict w,
-                                  const float *restrict g, float *restrict m, float *restrict v)
+                                  const float *restrict g, float *restrict state)
 {
     const float beta1 = a->beta1, beta2 = a->beta2, rate = a->rate, root_scale = a->root_scale;
     const float epsilon = a->epsilon, keep = a->keep;
 
     for (uint64_t i = 0; i < count; i++) {
-        m[i] = beta1 * m[i] + (1.0f - beta1) * g[i];
-        v[i] = beta2 * v[i] + (1.0f - beta2) * g[i] * g[i];
-        w[i] = keep * w[i] - rate * m[i] / (sqrtf(v[i]) * root_scale + epsilon);
+        const float m = beta1 * state[2 * i] + (1.0f - beta1) * g[i];
+        const float v = beta2 * state[2 * i + 1] + (1.0f - beta2) * g[i] * g[i];
+        state[2 * i] = m;
+        state[2 * i + 1] = v;
+        w[i] = keep * w[i] - rate * m / (sqrtf(v) * root_scale + epsilon);
     }
 }
 
@@ -62,7 +65,7 @@ void ty_optimizer_step(const ty_optimizer *optimizer, uint64_t step, uint64_t co
             .epsilon = (float)optimizer->epsilon,
             .keep = (float)(1.0 - optimizer->learning_rate * optimizer->weight_decay),
         };
-        adamw_step(count, &a, parameters, gradients, state, state + count);
+        adamw_step(count, &a, parameters, gradients, state);
         break;
     }
     }

@@ -8,10 +8,10 @@ static __global__ void update(cuda_update u, uint64_t count, float *w, const flo
 {
     FOR_EACH (i, count) {
         if (u.is_adamw) {
-            float m = u.beta1 * state[i] + (1.0f - u.beta1) * g[i];
-            float v = u.beta2 * state[count + i] + (1.0f - u.beta2) * g[i] * g[i];
-            state[i] = m;
-            state[count + i] = v;
+            float m = u.beta1 * state[2 * i] + (1.0f - u.beta1) * g[i];
+            float v = u.beta2 * state[2 * i + 1] + (1.0f - u.beta2) * g[i] * g[i];
+            state[2 * i] = m;
+            state[2 * i + 1] = v;
             w[i] = u.keep * w[i] - u.rate * m / (sqrtf(v) * u.root_scale + u.epsilon);
         } else {
             float v = g[i] + u.decay * w[i];

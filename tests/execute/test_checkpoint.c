@@ -370,6 +370,38 @@ Test(checkpoint, another_batch_goes_on_where_the_first_ended)
     ty_run_free(expected);
 }
 
+/* Buckets say which parameters are updated together, not what their moments are. */
+Test(checkpoint, moments_belong_to_parameters)
+{
+    static const plan_shape two = {"2 buckets", .replicas = {2}, .buckets = 2, BATCH};
+    static const plan_shape one = {"1 bucket", .replicas = {2}, .buckets = 1, BATCH};
+    const plan_shape *const then[] = {&two, &one};
+    ty_run *runs[2] = {NULL, NULL};
+
+    for (int r = 0; r < 2; r++) {
+        fixture f = fixture_make();
+        for (int part = 0; part < 2; part++) {
+            ty_plan *plan = make_plan("mlp", part == 0 ? &two : then[r]);
+            ty_error error = {0};
+
+            plan->optimizer = (ty_optimizer){.kind = TY_OPTIMIZER_ADAMW,
+                                             .learning_rate = 0.01,
+                                             .beta1 = 0.9,
+                                             .beta2 = 0.99,
+                                             .epsilon = 1e-8};
+            cr_assert_eq(run_plan(&f, plan, part == 0 ? EVERY : STEPS, part == 1,
+                                  part == 0 ? NULL : &runs[r], &error),
+                         TY_OK, "%s", error.message);
+        }
+        fixture_free(&f);
+    }
+    for (uint32_t s = 0; s < STEPS; s++)
+        cr_assert_eq(runs[1]->losses[s], runs[0]->losses[s], "step %u: %.9g, expected %.9g", s,
+                     runs[1]->losses[s], runs[0]->losses[s]);
+    ty_run_free(runs[0]);
+    ty_run_free(runs[1]);
+}
+
 static ty_run *run_still(const fixture *f, const plan_shape *shape, uint32_t steps, bool resume)
 {
     ty_plan *plan = make_plan("mlp", shape);
