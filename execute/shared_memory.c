@@ -19,6 +19,8 @@
 
 /* How often a sleeper looks whether the others are still there. */
 static const int64_t check_interval_ns = 500000000;
+/* How long a launcher has to end the others before a rank says itself that one is gone. */
+static const int64_t launcher_ns = 5000000000;
 
 /* ---- Segments ---------------------------------------------------------------------------- */
 
@@ -271,9 +273,14 @@ static void members_check(ty_shared_memory *memory)
     if (now_ns - atomic_load(&memory->checked_ns) < check_interval_ns)
         return;
     atomic_store(&memory->checked_ns, now_ns);
-    for (uint32_t m = 0; m < memory->member_count; m++)
-        if (kill((pid_t)memory->processes[m], 0) != 0 && errno == ESRCH)
+    for (uint32_t m = 0; m < memory->member_count; m++) {
+        int64_t never = 0;
+        if (kill((pid_t)memory->processes[m], 0) == 0 || errno != ESRCH)
+            continue;
+        atomic_compare_exchange_strong(&memory->missed_ns, &never, now_ns);
+        if (now_ns - atomic_load(&memory->missed_ns) >= launcher_ns)
             atomic_store(&memory->lost, m + 1);
+    }
 }
 
 void ty_shared_sleep(ty_shared_memory *memory, uint32_t inbox, uint32_t seen, long longest_ns)

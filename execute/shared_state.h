@@ -97,6 +97,7 @@ struct ty_shared_memory {
     inbox_state inboxes[TY_INBOXES];
     _Atomic uint32_t lost;      /* 1 + a member whose process is gone; 0: none */
     _Atomic int64_t checked_ns; /* when that was looked at */
+    _Atomic int64_t missed_ns;  /* since when one is gone; 0: none */
 };
 
 /* Wakes whoever sleeps at the bell. */

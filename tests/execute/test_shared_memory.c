@@ -352,7 +352,7 @@ Test(shared_memory, a_killed_rank_is_noticed, .timeout = 60)
     ty_error error = {0};
     ty_status status;
     bool is_done = false;
-    char byte = 0, ready = 0;
+    char byte = 0;
     int toward[2];
     pid_t child;
 
@@ -375,7 +375,6 @@ Test(shared_memory, a_killed_rank_is_noticed, .timeout = 60)
                      memory, &(ty_shared_message){.member = 1, .tag = 2, .to = &byte, .bytes = 1},
                      &request, &error),
                  TY_OK);
-    (void)ready;
     kill(child, SIGKILL);
     waitpid(child, NULL, 0);
     for (;;) {
