@@ -192,7 +192,7 @@ struct ty_interpreter {
     bool is_stopped, is_diverged;
 };
 
-/* ---- Shared steps; all but the first need the lock held -------------------------------- */
+/* ---- Shared steps (interpreter_steps.c); all but the first need the lock held -------------- */
 
 /* Marks the interpreter as failed and wakes both threads. Takes the lock. */
 void interpreter_fail(ty_interpreter *interpreter, ty_status status, const ty_error *error);
@@ -222,15 +222,49 @@ void interpreter_bind_slots(ty_interpreter *interpreter);
 void interpreter_wake(ty_interpreter *interpreter);
 /* The communication thread alone, which sleeps at the transport's bell where there is one. */
 void interpreter_wake_communication(ty_interpreter *interpreter);
+ty_status interpreter_no_memory(ty_error *error); /* TY_ENOMEM */
+/* Of the device or the host, as the backend has it. */
+void interpreter_memory_free(ty_interpreter *interpreter, void *memory);
+/* A copy on the host of `count` floats of the device, or the floats themselves where they are the
+ * host's; `*owned` is to be freed. */
+ty_status interpreter_host_floats(ty_interpreter *interpreter, const float *from, uint64_t count,
+                                  const float **out, float **owned, ty_error *error);
+
+/* ---- Before anything runs (interpreter_checks.c) ------------------------------------------- */
+
+/* What a plan may say and this runtime, or its backend, does not do: TY_EUNSUPPORTED. */
+ty_status interpreter_plan_check(const ty_interpreter_options *options,
+                                 ty_error *error) TY_MUST_CHECK;
+/* That the program's transfers have the sizes of the devices' buffers. */
+ty_status interpreter_program_check(ty_interpreter *interpreter, ty_error *error) TY_MUST_CHECK;
+/* Once the stages are open: that tags suffice, and a device has a buffer for each message. */
+ty_status interpreter_held_check(ty_interpreter *interpreter, ty_error *error) TY_MUST_CHECK;
+
+/* ---- Buckets (interpreter_buckets.c) ------------------------------------------------------- */
+
+/* All of the plan's that are of this rank's stages, and the optimizer's state on a device. */
+ty_status interpreter_buckets_open(ty_interpreter *interpreter, ty_error *error) TY_MUST_CHECK;
+void interpreter_buckets_close(ty_interpreter *interpreter);
+
+/* ---- Of the communication thread ----------------------------------------------------------- */
+
+/* Starts, and ends, sends and receives as far as they go (interpreter_messages.c). */
+ty_status interpreter_sends_start(ty_interpreter *interpreter, bool *is_moved, ty_error *error);
+ty_status interpreter_sends_finish(ty_interpreter *interpreter, bool *is_moved, ty_error *error);
+ty_status interpreter_receives_start(ty_interpreter *interpreter, bool *is_moved, ty_error *error);
+ty_status interpreter_receives_finish(ty_interpreter *interpreter, bool *is_moved, ty_error *error);
+void interpreter_messages_cancel(ty_interpreter *interpreter);
+/* The collective stream, as far as it goes (interpreter_exchange.c). */
+ty_status interpreter_exchange_advance(ty_interpreter *interpreter, bool *is_moved,
+                                       ty_error *error);
+
+/* ---- Order and sizes of messages (interpreter_order.c, interpreter_checks.c) ---------------- */
+
 /* Which messages are between the same pair of ranks. */
 ty_status interpreter_pairs_make(ty_interpreter *interpreter, ty_error *error);
 /* The message's place among all between its pair since this process began, in the order in which
  * rounds come; see ty_transfer. Communication thread; needs no lock. */
 uint64_t interpreter_order(const ty_interpreter *interpreter, uint32_t instruction, uint32_t step);
-/* A copy on the host of `count` floats of the device, or the floats themselves where they are the
- * host's; `*owned` is to be freed. */
-ty_status interpreter_host_floats(ty_interpreter *interpreter, const float *from, uint64_t count,
-                                  const float **out, float **owned, ty_error *error);
 /* Bytes of a micro-batch's message across the cut before `layer`, as the devices have it. Needs no
  * lock. */
 uint64_t interpreter_cut_bytes(const ty_plan *plan, uint32_t layer, ty_direction direction);

@@ -1,0 +1,174 @@
+/* A rank's buckets: their slices, members, compressors, and the optimizer's state. */
+#include "interpreter_state.h"
+
+static bool is_exchanged(const ty_interpreter *in, uint32_t bucket)
+{
+    const stream_order *order = &in->streams[TY_STREAM_COLLECTIVE];
+    uint32_t i;
+
+    for (i = 0; i < order->count; i++) {
+        if (in->program->instructions[order->instructions[i]].bucket == bucket)
+            return true;
+    }
+    return false;
+}
+
+/* Random numbers that members share follow from the plan's seed and the bucket. */
+static ty_status codec_open(ty_interpreter *in, uint32_t index, ty_error *error)
+{
+    const ty_plan *plan = in->options.plan;
+    const ty_bucket *bucket = &plan->buckets[index];
+    bucket_state *state = &in->buckets[index];
+    uint32_t count = ty_bucket_matrices(plan, bucket, NULL);
+    ty_bucket_matrix *matrices = ty_alloc(count, sizeof *matrices);
+    ty_codec_options options = {
+        .compression = bucket->compression,
+        .count = state->count,
+        .member_count = state->member_count,
+        .position = state->position,
+        .seed = plan->seed ^ (uint64_t)(index + 1) << 32,
+        .matrices = matrices,
+        .matrix_count = count,
+        .row_room = ty_bucket_extent(plan, bucket).row_room,
+        .momentum = plan->optimizer.kind == TY_OPTIMIZER_SGD ? plan->optimizer.momentum : 0};
+    ty_status status = TY_OK;
+
+    if (matrices == NULL)
+        return interpreter_no_memory(error);
+    ty_bucket_matrices(plan, bucket, matrices);
+    if (in->memory == NULL)
+        status = ty_codec_open(&options, &state->codec, error);
+    if (in->memory == NULL && status == TY_OK)
+        status = interpreter_distortion_open(in, &options, state, error);
+    if (in->memory != NULL)
+        status = in->memory->codec_open(state->held->device, &options, &state->device_codec, error);
+    ty_free(matrices);
+    return status;
+}
+
+/* Where its members are, for those that exchange by host. */
+static ty_status bucket_hosts(const ty_interpreter *in, const ty_bucket *bucket,
+                              bucket_state *state, ty_error *error)
+{
+    const ty_plan *plan = in->options.plan;
+    uint32_t *hosts;
+    ty_status status;
+
+    if (bucket->algorithm != TY_HIERARCHICAL || state->member_count < 2)
+        return TY_OK;
+    hosts = ty_alloc(ty_plan_process_count(plan), sizeof *hosts);
+    state->hosts = ty_alloc(state->member_count, sizeof *state->hosts);
+    if (hosts == NULL || state->hosts == NULL) {
+        status = interpreter_no_memory(error);
+        goto cleanup;
+    }
+    TY_CHECK(ty_plan_hosts(plan, hosts, error), status, cleanup);
+    for (uint32_t i = 0; i < state->member_count; i++)
+        state->hosts[i] = hosts[state->members[i]];
+cleanup:
+    ty_free(hosts);
+    return status;
+}
+
+/* The stage here that has a bucket's parameters. */
+static held_stage *bucket_holder(ty_interpreter *in, const ty_bucket *bucket)
+{
+    const uint32_t positions = ty_plan_position_count(in->options.plan);
+    const uint32_t stage =
+        bucket->stage % positions == in->position ? bucket->stage : bucket->tied_stage;
+
+    return &in->held[stage / positions];
+}
+
+static ty_status bucket_open(ty_interpreter *in, uint32_t index, ty_error *error)
+{
+    const ty_plan *plan = in->options.plan;
+    const ty_bucket *bucket = &plan->buckets[index];
+    bucket_state *state = &in->buckets[index];
+    ty_status status = TY_OK;
+
+    TY_CHECK(interpreter_members_find(in, bucket, state, error), status, done);
+    if (!state->is_member)
+        return TY_OK;
+    TY_CHECK(bucket_hosts(in, bucket, state, error), status, done);
+    state->held = bucket_holder(in, bucket);
+    if (interpreter_is_timed(in)) {
+        interpreter_share_find(in, index);
+        return TY_OK;
+    }
+    if (bucket->tied_stage != TY_NO_STAGE)
+        in->options.backend->tied_slice(state->held->device, &state->offset, &state->count);
+    else
+        in->options.backend->slice(state->held->device, bucket->first_layer, bucket->layer_count,
+                                   &state->offset, &state->count);
+    interpreter_share_find(in, index);
+    if (!is_exchanged(in, index))
+        return TY_OK;
+    if (state->count * sizeof(float) != bucket->gradient_bytes)
+        return ty_fail(error, TY_EUNSUPPORTED,
+                       "plan: /buckets/%u: found %llu bytes of gradients, the device has %llu "
+                       "there",
+                       index, (unsigned long long)bucket->gradient_bytes,
+                       (unsigned long long)(state->count * sizeof(float)));
+    if (bucket->compression.kind == TY_COMPRESSION_NONE)
+        return TY_OK;
+    if (ty_compression_has_feedback(&bucket->compression) &&
+        in->options.precision == TY_PRECISION_FP16)
+        return ty_fail(error, TY_EUNSUPPORTED,
+                       "plan: /buckets/%u: %s keeps gradients from step to step, and fp16 scales "
+                       "them differently in each; found both, expected bf16 or another compression",
+                       index, ty_compression_name(bucket->compression.kind));
+    status = codec_open(in, index, error);
+done:
+    return status;
+}
+
+/* Where the device keeps it: for what this rank updates. */
+static ty_status states_open(ty_interpreter *in, ty_error *error)
+{
+    ty_parameter_range *ranges;
+    ty_status status = TY_OK;
+
+    if (in->memory == NULL)
+        return TY_OK;
+    ranges = interpreter_kept_room(in);
+    if (ranges == NULL)
+        return interpreter_no_memory(error);
+    for (uint32_t h = 0; h < in->held_count && status == TY_OK; h++) {
+        const uint32_t count = interpreter_kept_ranges(in, &in->held[h], ranges);
+
+        status = in->memory->state_open(in->held[h].device, in->state_count, ranges, count, error);
+    }
+    ty_free(ranges);
+    return status;
+}
+
+ty_status interpreter_buckets_open(ty_interpreter *in, ty_error *error)
+{
+    uint32_t i, count = in->options.plan->bucket_count;
+    ty_status status = TY_OK;
+
+    in->buckets = ty_alloc(count, sizeof *in->buckets);
+    if (in->buckets == NULL)
+        return interpreter_no_memory(error);
+    for (i = 0; i < count && status == TY_OK; i++)
+        status = bucket_open(in, i, error);
+    return status == TY_OK ? states_open(in, error) : status;
+}
+
+void interpreter_buckets_close(ty_interpreter *in)
+{
+    uint32_t i;
+
+    for (i = 0; in->buckets != NULL && i < in->options.plan->bucket_count; i++) {
+        ty_free(in->buckets[i].members);
+        ty_free(in->buckets[i].hosts);
+        if (in->buckets[i].codec != NULL)
+            ty_codec_close(in->buckets[i].codec);
+        ty_codec_close(in->buckets[i].probe);
+        ty_free(in->buckets[i].probe_sum);
+        if (in->buckets[i].device_codec != NULL)
+            in->memory->codec_close(in->buckets[i].device_codec);
+    }
+    ty_free(in->buckets);
+}

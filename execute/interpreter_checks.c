@@ -1,0 +1,205 @@
+/* What a plan, its program and the devices must be for this runtime, before anything runs. */
+#include "interpreter_state.h"
+
+/* Every output counts at its first reader behind the cut. */
+uint64_t interpreter_cut_bytes(const ty_plan *plan, uint32_t layer, ty_direction direction)
+{
+    const ty_workload *w = plan->workload;
+    const uint32_t first = direction == TY_GRADIENT ? ty_workload_first_backward(w) : 0;
+    uint64_t bytes = 0;
+
+    for (uint32_t producer = first; producer < layer; producer++) {
+        bool crosses = false;
+        for (uint32_t l = layer; l < w->layer_count && !crosses; l++)
+            for (uint32_t k = 0; k < w->layers[l].input_count; k++)
+                crosses = crosses || w->layers[l].inputs[k] == producer;
+        if (crosses)
+            bytes += ty_plan_width(plan) > 1
+                         ? ty_layer_lane_bytes(plan, producer)
+                         : ty_shape_elements(&w->layers[producer].output) * sizeof(float);
+    }
+    return ty_lane_bytes(plan, bytes);
+}
+
+/* Numbers that go into tags. */
+static ty_status tags_fit(const ty_interpreter *in, ty_error *error)
+{
+    const ty_plan *plan = in->options.plan;
+
+    if ((uint64_t)plan->micro_batches * in->held_count >= TAG_INDEX_LIMIT / in->window ||
+        plan->bucket_count >= TAG_INDEX_LIMIT / in->window)
+        return ty_fail(error, TY_EUNSUPPORTED,
+                       "found %u micro-batches in %u stages a position and %u buckets, expected "
+                       "fewer than %u",
+                       plan->micro_batches, in->held_count, plan->bucket_count,
+                       TAG_INDEX_LIMIT / in->window);
+    return TY_OK;
+}
+
+/* Of a transfer: devices that compute do so in fp32, others have what the plan says. */
+static uint64_t transfer_bytes(const ty_interpreter *in, const ty_instruction *transfer)
+{
+    const ty_plan *plan = in->options.plan;
+    const uint32_t behind_cut =
+        transfer->peer_stage > transfer->stage ? transfer->peer_stage : transfer->stage;
+
+    return interpreter_is_timed(in)
+               ? ty_plan_transfer_bytes(plan, behind_cut, transfer->direction)
+               : interpreter_cut_bytes(plan, plan->stages[behind_cut].first_layer,
+                                       transfer->direction);
+}
+
+/* What a wrong program could make this rank write outside its buffers. */
+ty_status interpreter_program_check(ty_interpreter *in, ty_error *error)
+{
+    uint32_t i;
+
+    for (i = 0; i < in->program->instruction_count; i++) {
+        const ty_instruction *instruction = &in->program->instructions[i];
+        bool is_transfer = instruction->op == TY_OP_SEND || instruction->op == TY_OP_RECEIVE;
+
+        if (!is_transfer)
+            continue;
+        if (instruction->bytes != transfer_bytes(in, instruction))
+            return ty_fail(error, TY_EPARSE,
+                           "program: /stages/%u/instructions/%u/bytes: found %llu, expected %llu",
+                           in->position, i, (unsigned long long)instruction->bytes,
+                           (unsigned long long)transfer_bytes(in, instruction));
+        if (instruction->op == TY_OP_RECEIVE && instruction->direction == TY_ACTIVATION &&
+            instruction->bytes > in->staging_bytes)
+            in->staging_bytes = instruction->bytes;
+    }
+    return TY_OK;
+}
+
+/* A device has no gradient buffer where nothing behind it is trained. */
+static ty_status buffers_there(ty_interpreter *in, ty_error *error)
+{
+    const ty_device_backend *backend = in->options.backend;
+    uint32_t i;
+
+    for (i = 0; i < in->program->instruction_count; i++) {
+        const ty_instruction *instruction = &in->program->instructions[i];
+        bool is_activation = instruction->direction == TY_ACTIVATION;
+        ty_stage_device *device;
+        const float *buffer;
+
+        if (instruction->op != TY_OP_SEND && instruction->op != TY_OP_RECEIVE)
+            continue;
+        device = interpreter_held(in, instruction)->device;
+        if (instruction->op == TY_OP_SEND)
+            buffer =
+                is_activation ? backend->output(device, 0) : backend->input_gradient(device, 0);
+        else
+            buffer =
+                is_activation ? backend->input(device, 0) : backend->output_gradient(device, 0);
+        if (buffer == NULL)
+            return ty_fail(error, TY_EUNSUPPORTED,
+                           "program: /stages/%u/instructions/%u: the stage has no %s to %s",
+                           in->position, i, is_activation ? "activation" : "gradient",
+                           ty_op_name(instruction->op));
+    }
+    return TY_OK;
+}
+
+ty_status interpreter_held_check(ty_interpreter *in, ty_error *error)
+{
+    ty_status status = tags_fit(in, error);
+
+    return status == TY_OK ? buffers_there(in, error) : status;
+}
+
+/* Weights are averaged bucket by bucket, among replicas that took equally large steps. */
+static ty_status check_local_steps(const ty_plan *plan, ty_error *error)
+{
+    const char *what = NULL;
+
+    for (uint32_t s = 1; s < plan->stage_count; s++)
+        if (plan->stages[s].replicas != plan->stages[0].replicas)
+            what = "stages of unequal replicas";
+    for (uint32_t b = 0; b < plan->bucket_count; b++)
+        if (plan->buckets[b].tied_stage != TY_NO_STAGE)
+            what = "weights tied across stages";
+        else if (plan->buckets[b].compression.kind != TY_COMPRESSION_NONE)
+            what = "compressed weights";
+    if (plan->zero > 0)
+        what = "ZeRO";
+    if (ty_schedule_is_asynchronous(plan->schedule))
+        what = "an asynchronous schedule";
+    if (plan->sequence_parallel)
+        what = "sequence parallelism";
+    if (plan->workload->local_steps <= 1 || what == NULL)
+        return TY_OK;
+    return ty_fail(error, TY_EUNSUPPORTED, "the worker does not take %u local steps with %s",
+                   plan->workload->local_steps, what);
+}
+
+/* A member's share of the places that random-k draws lies in its share of the bucket only if no
+ * stratum crosses the border between two shares. */
+static ty_status check_random_share(const ty_plan *plan, uint32_t index, ty_error *error)
+{
+    const ty_bucket *bucket = &plan->buckets[index];
+    const uint32_t members = ty_bucket_device_count(plan, bucket);
+    uint64_t kept;
+
+    if (!ty_bucket_is_sharded(plan, bucket) || bucket->compression.kind != TY_COMPRESSION_RANDOM_K)
+        return TY_OK;
+    kept = ty_compression_kept(&bucket->compression, bucket->gradient_bytes / sizeof(float));
+    if (kept % members == 0)
+        return TY_OK;
+    return ty_fail(
+        error, TY_EUNSUPPORTED,
+        "plan: /buckets/%u: found random-k of %llu elements shared by %u devices (ZeRO), "
+        "expected a multiple of %u",
+        index, (unsigned long long)kept, members, members);
+}
+
+/* What a plan asks of devices that this backend does not do yet. */
+static ty_status check_backend(const ty_device_backend *backend, const ty_plan *plan,
+                               ty_precision precision, ty_error *error)
+{
+    const char *what = NULL;
+
+    if (backend->select == NULL && ty_schedule_is_asynchronous(plan->schedule))
+        what = "several sets of weights";
+    if (backend->select_gradients == NULL && plan->staleness > 0)
+        what = "late gradients (staleness)";
+    if (backend->backward_weight == NULL && plan->schedule == TY_ZERO_BUBBLE)
+        what = "backward in two parts";
+    if (backend->lanes_join == NULL && ty_plan_width(plan) > 1)
+        what = "tensor parallelism";
+    if (backend->memory != NULL && ty_plan_lanes(plan, TY_CONTEXT_LANES) > 1)
+        what = "context parallelism";
+    /* Their threads would both ask the lanes about overflows. */
+    if (precision == TY_PRECISION_FP16 && plan->workload->local_steps > 1 &&
+        ty_plan_width(plan) > 1)
+        what = "local steps of lanes in fp16";
+    if (what == NULL)
+        return TY_OK;
+    return ty_fail(error, TY_EUNSUPPORTED, "backend \"%s\" cannot run plan \"%s\" yet: found %s",
+                   backend->name, plan->strategy, what);
+}
+
+/* What a plan may say and this runtime does not do yet. */
+static ty_status check_plan(const ty_plan *plan, bool is_timed, ty_error *error)
+{
+    ty_status status = TY_OK;
+
+    if (!is_timed && ty_plan_lanes(plan, TY_EXPERT_LANES) > 1)
+        return ty_fail(error, TY_EUNSUPPORTED,
+                       "the worker cannot run plans with %s parallelism yet",
+                       ty_lane_kind_name(TY_EXPERT_LANES));
+    for (uint32_t b = 0; b < plan->bucket_count && status == TY_OK && !is_timed; b++)
+        status = check_random_share(plan, b, error);
+    return status == TY_OK && !is_timed ? check_local_steps(plan, error) : status;
+}
+
+ty_status interpreter_plan_check(const ty_interpreter_options *options, ty_error *error)
+{
+    const ty_device_backend *backend = options->backend;
+    ty_status status = check_plan(options->plan, backend->is_timed, error);
+
+    if (status == TY_OK && !backend->is_timed)
+        status = check_backend(backend, options->plan, options->precision, error);
+    return status;
+}

@@ -1,0 +1,228 @@
+/* The collective stream: encoding, exchanges of buckets, decoding, gathers. */
+#include "interpreter_state.h"
+
+static float *gradients_of(const ty_interpreter *in, const bucket_state *bucket, uint32_t step)
+{
+    return interpreter_gradients(in, bucket->held, step) + bucket->offset;
+}
+
+static ty_status run_encode(ty_interpreter *in, const ty_instruction *encode, uint32_t step,
+                            ty_error *error)
+{
+    bucket_state *bucket = &in->buckets[encode->bucket];
+
+    if (in->memory != NULL)
+        return in->memory->codec_encode(bucket->device_codec, encode->phase,
+                                        gradients_of(in, bucket, step), error);
+    ty_codec_encode(bucket->codec, encode->phase, gradients_of(in, bucket, step));
+    return TY_OK;
+}
+
+static ty_status run_decode(ty_interpreter *in, const ty_instruction *decode, uint32_t step,
+                            ty_error *error)
+{
+    bucket_state *bucket = &in->buckets[decode->bucket];
+
+    if (in->memory != NULL)
+        return in->memory->codec_decode(bucket->device_codec, gradients_of(in, bucket, step),
+                                        error);
+    ty_codec_decode(bucket->codec, gradients_of(in, bucket, step));
+    return TY_OK;
+}
+
+static ty_status bucket_exchange(ty_interpreter *in, const ty_instruction *exchange, uint32_t step,
+                                 ty_error *error)
+{
+    bucket_state *bucket = &in->buckets[exchange->bucket];
+    const exchange_kind kind = interpreter_exchange_kind(in, exchange->bucket, step);
+    const uint32_t place = step % in->window * in->options.plan->bucket_count;
+    ty_collective_options options = {.kind = TY_ALL_REDUCE,
+                                     .data = gradients_of(in, bucket, step),
+                                     .count = bucket->count,
+                                     .element = TY_ELEMENT_FLOAT};
+    ty_status status;
+
+    if (kind == EXCHANGE_NOTHING)
+        return TY_OK;
+    if (interpreter_is_timed(in))
+        return interpreter_replay_exchange(
+            in, exchange, (uint32_t)TAG_BUCKET | (place + exchange->bucket), error);
+    if (kind == EXCHANGE_WEIGHTS) { /* FedAvg: McMahan et al., 2017, algorithm 1 */
+        status = interpreter_update(in, exchange->bucket, step, error);
+        if (status != TY_OK)
+            return status;
+        options.data = in->options.backend->parameters(bucket->held->device) + bucket->offset;
+    } else if (bucket->codec != NULL) {
+        options = ty_codec_exchange(bucket->codec, exchange->phase);
+    } else if (bucket->device_codec != NULL) {
+        options = in->memory->codec_exchange(bucket->device_codec, exchange->phase);
+    }
+    options.algorithm = in->options.plan->buckets[exchange->bucket].algorithm;
+    options.members = bucket->members;
+    options.hosts = bucket->hosts;
+    options.member_count = bucket->member_count;
+    options.tag = (uint32_t)TAG_BUCKET | (place + exchange->bucket);
+    if (bucket->is_sharded)
+        options.kind = TY_REDUCE_SCATTER;
+    if (in->link != NULL)
+        return in->link->exchange(in->link, &options, &in->exchange, error);
+    return ty_collective_start(in->options.transport, &options, &in->running, error);
+}
+
+/* How far the bucket's exchange is. */
+static ty_status exchange_test(ty_interpreter *in, bool *is_done, bool *is_moved, ty_error *error)
+{
+    ty_status status = TY_OK;
+
+    if (in->running != NULL) {
+        status = ty_collective_test(in->running, is_done, is_moved, error);
+        if (status == TY_OK && *is_done)
+            in->running = NULL;
+    } else if (in->exchange != NULL) {
+        status = in->link->test(in->link, in->exchange, is_done, error);
+        if (status != TY_OK || *is_done)
+            in->exchange = NULL;
+    }
+    return status;
+}
+
+static ty_status bucket_gather(ty_interpreter *in, const ty_instruction *gather, uint32_t step,
+                               ty_error *error)
+{
+    bucket_state *bucket = &in->buckets[gather->bucket];
+    uint32_t place = step % in->window * in->options.plan->bucket_count;
+    float *weights = in->options.backend->parameters(bucket->held->device);
+    const ty_collective_options options = {.kind = TY_ALL_GATHER,
+                                           .members = bucket->members,
+                                           .member_count = bucket->member_count,
+                                           .data = weights + bucket->offset,
+                                           .count = bucket->count,
+                                           .is_of_shares = true,
+                                           .element = TY_ELEMENT_FLOAT,
+                                           .tag = (uint32_t)TAG_BUCKET | (uint32_t)TAG_GATHER |
+                                                  (place + gather->bucket)};
+
+    if (interpreter_gather_is_done(in, gather, step))
+        return TY_OK;
+    if (interpreter_is_timed(in))
+        return interpreter_replay_exchange(
+            in, gather, (uint32_t)TAG_BUCKET | (uint32_t)TAG_GATHER | (place + gather->bucket),
+            error);
+    if (in->link != NULL)
+        return in->link->exchange(in->link, &options, &in->exchange, error);
+    return ty_collective_start(in->options.transport, &options, &in->running, error);
+}
+
+static uint32_t ready_collective(ty_interpreter *in, uint32_t *step)
+{
+    uint32_t next;
+
+    pthread_mutex_lock(&in->lock);
+    next = interpreter_head(in, TY_STREAM_COLLECTIVE, &in->collective, step);
+    if (next != NO_INDEX && !interpreter_waits_done(in, next, *step))
+        next = NO_INDEX;
+    if (next != NO_INDEX && in->running == NULL && in->exchange == NULL &&
+        in->program->instructions[next].op == TY_OP_GATHER &&
+        !interpreter_gather_may_start(in, &in->program->instructions[next]))
+        next = NO_INDEX;
+    pthread_mutex_unlock(&in->lock);
+    return next;
+}
+
+/* What an exchange made of weights: their sum over `divisor` members. */
+static ty_status weights_take(const ty_interpreter *in, const bucket_state *bucket,
+                              uint32_t divisor, ty_error *error)
+{
+    ty_stage_device *device = bucket->held->device;
+    float *weights = in->options.backend->parameters(device) + bucket->offset;
+    uint64_t i;
+
+    if (in->memory != NULL)
+        return in->memory->weights_take(device, weights, bucket->count, divisor, error);
+    for (i = 0; i < bucket->count && divisor > 1; i++)
+        weights[i] /= (float)divisor;
+    return TY_OK;
+}
+
+static bool is_compressed(const bucket_state *bucket)
+{
+    return bucket->codec != NULL || bucket->device_codec != NULL;
+}
+
+static ty_status collective_done(ty_interpreter *in, uint32_t index, uint32_t step, ty_error *error)
+{
+    const ty_instruction *did = &in->program->instructions[index];
+    const bucket_state *bucket = &in->buckets[did->bucket];
+    ty_status status = TY_OK;
+
+    if (did->op == (is_compressed(bucket) ? TY_OP_DECODE : TY_OP_COLLECTIVE)) {
+        interpreter_noise_after(in, did->bucket, step);
+        if (interpreter_exchange_kind(in, did->bucket, step) == EXCHANGE_WEIGHTS &&
+            !interpreter_is_timed(in))
+            TY_CHECK(weights_take(in, bucket, bucket->member_count, error), status, done);
+        interpreter_exchange_over(in, bucket);
+    }
+    pthread_mutex_lock(&in->lock);
+    interpreter_done(in, index, step, in->running_since_s, ty_now_s());
+    pthread_mutex_unlock(&in->lock);
+    interpreter_advance(in, TY_STREAM_COLLECTIVE, &in->collective);
+done:
+    return status;
+}
+
+static bool is_first_of_exchange(const ty_interpreter *in, const ty_instruction *instruction)
+{
+    const bucket_state *bucket = &in->buckets[instruction->bucket];
+
+    return instruction->phase == 0 &&
+           instruction->op == (is_compressed(bucket) ? TY_OP_ENCODE : TY_OP_COLLECTIVE);
+}
+
+static bool is_codec(const ty_instruction *instruction)
+{
+    return instruction->op == TY_OP_ENCODE || instruction->op == TY_OP_DECODE;
+}
+
+/* One instruction at most, so that transfers do not wait for a queue of compressions. */
+ty_status interpreter_exchange_advance(ty_interpreter *in, bool *is_moved, ty_error *error)
+{
+    uint32_t step = 0, next = ready_collective(in, &step);
+    const ty_instruction *instruction;
+    bool is_done = true, is_linked;
+    ty_status status = TY_OK;
+
+    if (next == NO_INDEX)
+        return TY_OK;
+    instruction = &in->program->instructions[next];
+    if (in->running == NULL && in->exchange == NULL && !in->is_passing) {
+        in->running_since_s = ty_now_s();
+        if (is_first_of_exchange(in, instruction)) {
+            interpreter_noise_before(in, instruction->bucket, step);
+            interpreter_distortion_measure(in, instruction->bucket, step);
+        }
+        *is_moved = true;
+        if (interpreter_is_timed(in) && is_codec(instruction))
+            in->is_passing = true;
+        else if (instruction->op == TY_OP_ENCODE)
+            status = run_encode(in, instruction, step, error);
+        else if (instruction->op == TY_OP_DECODE)
+            status = run_decode(in, instruction, step, error);
+        else if (instruction->op == TY_OP_GATHER)
+            status = bucket_gather(in, instruction, step, error);
+        else
+            status = bucket_exchange(in, instruction, step, error);
+    }
+    is_linked = in->exchange != NULL;
+    if (status == TY_OK)
+        status = exchange_test(in, &is_done, is_moved, error);
+    if (status == TY_OK && is_done && is_linked && instruction->op == TY_OP_GATHER)
+        status = weights_take(in, &in->buckets[instruction->bucket], 1, error);
+    if (in->is_passing) {
+        is_done = interpreter_is_over(in, next);
+        in->is_passing = !is_done;
+        *is_moved = *is_moved || is_done;
+    }
+    if (status == TY_OK && is_done)
+        status = collective_done(in, next, step, error);
+    return status;
+}

@@ -1,0 +1,202 @@
+/* What the interpreter's two threads share: which instruction is next, what it waits for, and which
+ * micro-batch has which slot of the device. */
+#include "interpreter_state.h"
+
+void interpreter_wake(ty_interpreter *in)
+{
+    in->generation++;
+    pthread_cond_signal(&in->for_compute);
+    interpreter_wake_communication(in);
+}
+
+void interpreter_wake_communication(ty_interpreter *in)
+{
+    ty_transport *transport = in->options.transport;
+
+    if (transport->wake != NULL)
+        transport->wake(transport, 0);
+    else
+        pthread_cond_signal(&in->for_communication);
+}
+
+void interpreter_fail(ty_interpreter *in, ty_status status, const ty_error *error)
+{
+    pthread_mutex_lock(&in->lock);
+    if (in->failure == TY_OK) {
+        in->failure = status;
+        in->error = *error;
+    }
+    interpreter_wake(in);
+    pthread_mutex_unlock(&in->lock);
+}
+
+uint32_t interpreter_step_limit(const ty_interpreter *in)
+{
+    return in->target < in->controls_done + in->window ? in->target
+                                                       : in->controls_done + in->window;
+}
+
+held_stage *interpreter_held(ty_interpreter *in, const ty_instruction *instruction)
+{
+    return &in->held[instruction->stage / ty_plan_position_count(in->options.plan)];
+}
+
+static micro_batch_state *micro_batch_at(const ty_interpreter *in, const held_stage *held,
+                                         uint32_t step, uint32_t index)
+{
+    return &held->micro_batches[(size_t)(step % in->window) * in->local_micro_batches + index];
+}
+
+micro_batch_state *interpreter_micro_batch(ty_interpreter *in, const ty_instruction *instruction,
+                                           uint32_t step)
+{
+    return micro_batch_at(in, interpreter_held(in, instruction), step, instruction->micro_batch);
+}
+
+bool interpreter_is_finished(const ty_interpreter *in, ty_stream stream, const stream_cursor *at)
+{
+    return in->streams[stream].count == 0 || at->round >= (int64_t)in->target;
+}
+
+uint32_t interpreter_head(const ty_interpreter *in, ty_stream stream, stream_cursor *at,
+                          uint32_t *step)
+{
+    const stream_order *order = &in->streams[stream];
+
+    for (; !interpreter_is_finished(in, stream, at); interpreter_advance(in, stream, at)) {
+        uint32_t index = order->instructions[at->position];
+        int64_t meant = at->round + in->program->instructions[index].lead;
+
+        if (meant < (int64_t)in->first_step || meant >= (int64_t)in->target)
+            continue;
+        *step = (uint32_t)meant;
+        return meant < (int64_t)interpreter_step_limit(in) ? index : NO_INDEX;
+    }
+    return NO_INDEX;
+}
+
+void interpreter_advance(const ty_interpreter *in, ty_stream stream, stream_cursor *at)
+{
+    at->is_ready = false;
+    if (++at->position == in->streams[stream].count) {
+        at->position = 0;
+        at->round++;
+    }
+}
+
+float *interpreter_gradients(const ty_interpreter *in, const held_stage *held, uint32_t step)
+{
+    const ty_device_backend *backend = in->options.backend;
+
+    return backend->gradients(held->device) +
+           step % in->gradient_sets * backend->parameter_count(held->device);
+}
+
+bool interpreter_waits_done(const ty_interpreter *in, uint32_t instruction, uint32_t step)
+{
+    const ty_instruction *waiting = &in->program->instructions[instruction];
+    uint32_t i;
+
+    for (i = 0; i < waiting->wait_count; i++) {
+        if (in->done[waiting->waits[i]] <= step)
+            return false;
+    }
+    return true;
+}
+
+static void bind_slots(const ty_interpreter *in, held_stage *held)
+{
+    uint64_t end = (uint64_t)interpreter_step_limit(in) * in->local_micro_batches;
+
+    while (held->free_count > 0 && held->bound_count < end) {
+        uint32_t step = (uint32_t)(held->bound_count / in->local_micro_batches);
+        uint32_t index = held->forward_order[held->bound_count % in->local_micro_batches];
+
+        micro_batch_at(in, held, step, index)->slot = held->free_slots[--held->free_count];
+        held->bound_count++;
+    }
+}
+
+void interpreter_bind_slots(ty_interpreter *in)
+{
+    uint32_t h;
+
+    for (h = 0; h < in->held_count; h++)
+        bind_slots(in, &in->held[h]);
+}
+
+/* A send's buffer is busy from the end of the pass that fills it until the message is away. */
+static void mark_sends(const ty_interpreter *in, const ty_instruction *did, held_stage *held,
+                       const micro_batch_state *batch)
+{
+    const ty_plan_stage *stage = &in->options.plan->stages[held->stage];
+    slot_state *own = &held->slots[batch->slot];
+
+    if (did->op == TY_OP_FORWARD && held->stage + 1 < in->options.plan->stage_count &&
+        did->first_layer + did->layer_count == stage->first_layer + stage->layer_count)
+        own->is_output_busy = true;
+    if ((did->op == TY_OP_BACKWARD || did->op == TY_OP_BACKWARD_INPUT) && held->sends_gradient &&
+        did->first_layer == stage->first_layer)
+        own->is_gradient_busy = true;
+    if (did->op == TY_OP_SEND && did->direction == TY_ACTIVATION)
+        own->is_output_busy = false;
+    if (did->op == TY_OP_SEND && did->direction == TY_GRADIENT)
+        own->is_gradient_busy = false;
+}
+
+/* Whether its slot went to another micro-batch. */
+static bool micro_batch_done(ty_interpreter *in, const ty_instruction *did, uint32_t step)
+{
+    held_stage *held = interpreter_held(in, did);
+    micro_batch_state *batch = interpreter_micro_batch(in, did, step);
+    bool is_slot_free = false;
+
+    if (batch->slot != NO_INDEX)
+        mark_sends(in, did, held, batch);
+    if (did->op != TY_OP_SEND && --batch->held == 0) {
+        held->free_slots[held->free_count++] = batch->slot;
+        bind_slots(in, held);
+        is_slot_free = true;
+    }
+    if (--batch->left == 0) {
+        *batch = (micro_batch_state){.slot = NO_INDEX,
+                                     .held = held->micro_batch_held[did->micro_batch],
+                                     .left = held->micro_batch_left[did->micro_batch]};
+    }
+    return is_slot_free;
+}
+
+/* Waking a thread costs more than most of what an instruction does besides its work, so the compute
+ * thread wakes the other one only for what it waits for. */
+void interpreter_done(ty_interpreter *in, uint32_t instruction, uint32_t step, double start_s,
+                      double end_s)
+{
+    const ty_instruction *did = &in->program->instructions[instruction];
+    bool is_computed = did->stream == TY_STREAM_COMPUTE || did->stream == TY_STREAM_INPUT;
+    bool must_wake = !is_computed || in->is_awaited[instruction];
+    uint32_t first = in->options.first_recorded;
+
+    in->done[instruction]++;
+    if (step >= first && step - first < in->options.recorded_steps) {
+        in->events[in->event_count++] = (ty_event){.rank = in->rank,
+                                                   .step = step - first,
+                                                   .instruction = instruction,
+                                                   .start_s = start_s,
+                                                   .end_s = end_s};
+    }
+    if (did->micro_batch != TY_NO_MICRO_BATCH && did->bucket == TY_NO_BUCKET &&
+        micro_batch_done(in, did, step))
+        must_wake = must_wake || in->streams[TY_STREAM_RECEIVE].count > 0;
+    if (in->options.plan->zero == 3 && did->stream == TY_STREAM_COMPUTE &&
+        did->micro_batch != TY_NO_MICRO_BATCH) {
+        interpreter_pass_over(in, did);
+        must_wake = true;
+    }
+    if (--in->left_in_step[step % in->window] == 0) {
+        in->left_in_step[step % in->window] = in->program->instruction_count;
+        in->steps_done++;
+        must_wake = true;
+    }
+    if (must_wake)
+        interpreter_wake(in);
+}
