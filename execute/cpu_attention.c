@@ -9,8 +9,6 @@
 #include "cpu_layer.h"
 #include "cpu_math.h"
 
-enum { PROJECT, OUT, PROJECT_BIAS, OUT_BIAS };
-
 /* Query rows that are multiplied with keys at once; under a causal mask later keys are left out. */
 #define QUERY_BLOCK 64
 
@@ -60,29 +58,6 @@ static attention attention_of(const ty_stage_device *stage, const cpu_node *node
         .is_selective = stage->options.recompute == TY_RECOMPUTE_SELECTIVE,
         .scale = 1.0f / sqrtf((float)a[TY_HEAD_SIZE]),
     };
-}
-
-/* project [queries | keys | values][features], out [features][queries], and their biases */
-static uint32_t attention_tensors(const ty_workload *workload, uint32_t index,
-                                  lane_tensor tensors[CPU_MAX_TENSORS])
-{
-    const uint64_t *a = workload->layers[index].attributes;
-    uint64_t queries = a[TY_HEADS] * a[TY_HEAD_SIZE], keys = a[TY_KV_HEADS] * a[TY_HEAD_SIZE];
-    uint64_t project = queries + 2 * keys;
-
-    tensors[PROJECT] = (lane_tensor){.count = project * a[TY_FEATURES],
-                                     .deviation = ty_init_transformer_deviation(workload, false),
-                                     .division = LANE_BY_ROWS,
-                                     .columns = a[TY_FEATURES],
-                                     .groups = {queries, keys, keys}};
-    tensors[OUT] = (lane_tensor){.count = a[TY_FEATURES] * queries,
-                                 .deviation = ty_init_transformer_deviation(workload, true),
-                                 .division = LANE_BY_COLUMNS,
-                                 .columns = queries};
-    tensors[PROJECT_BIAS] =
-        (lane_tensor){.count = project, .division = LANE_BY_ROWS, .groups = {queries, keys, keys}};
-    tensors[OUT_BIAS] = (lane_tensor){.count = a[TY_FEATURES], .division = LANE_BY_ROWS};
-    return a[TY_HAS_BIAS] != 0 ? 4 : 2;
 }
 
 /* What a slot keeps. Where backward comes in two parts that includes the gradient of the
@@ -282,11 +257,11 @@ static ty_status out_forward(ty_stage_device *stage, const cpu_node *node, const
 {
     float *summand = cpu_summand(stage, node, false, y);
 
-    cpu_affine(at->rows, at->queries, at->features, context, cpu_parameters(stage, node, OUT), NULL,
-               summand);
+    cpu_affine(at->rows, at->queries, at->features, context,
+               cpu_parameters(stage, node, ATTENTION_OUT), NULL, summand);
     if (at->has_bias)
-        cpu_add_lane_bias(stage, at->rows, at->features, cpu_parameters(stage, node, OUT_BIAS),
-                          summand);
+        cpu_add_lane_bias(stage, at->rows, at->features,
+                          cpu_parameters(stage, node, ATTENTION_OUT_BIAS), summand);
     return cpu_lanes_sum(stage, &node->whole_output, summand, false, y, error);
 }
 
@@ -303,8 +278,9 @@ static ty_status attention_forward(ty_stage_device *stage, const cpu_node *node,
     kept_cut(stage, node, &at, node->stash[slot], &keep);
     room_cut(&at, stage->scratch, &own);
     TY_CHECK(cpu_whole_input(stage, node, slot, stage->lane_whole, &x, error), status, done);
-    cpu_affine(at.rows, at.features, at.project, x, cpu_parameters(stage, node, PROJECT),
-               at.has_bias ? cpu_parameters(stage, node, PROJECT_BIAS) : NULL, keep.project);
+    cpu_affine(at.rows, at.features, at.project, x, cpu_parameters(stage, node, ATTENTION_PROJECT),
+               at.has_bias ? cpu_parameters(stage, node, ATTENTION_PROJECT_BIAS) : NULL,
+               keep.project);
     TY_CHECK(keys_find(stage, &at, &own, keep.project, &keys, error), status, done);
     for (uint64_t b = 0; b < at.batch; b++)
         for (uint64_t h = 0; h < at.heads; h++) {
@@ -380,12 +356,12 @@ static ty_status out_backward(ty_stage_device *stage, const cpu_node *node, uint
                               const attention *at, const kept *keep, bool is_first, float *dcontext,
                               ty_error *error)
 {
-    float *bias = at->has_bias ? cpu_parameter_gradient(stage, node, OUT_BIAS) : NULL;
+    float *bias = at->has_bias ? cpu_parameter_gradient(stage, node, ATTENTION_OUT_BIAS) : NULL;
     const float *dy = keep->dy;
     cpu_affine_gradient to = {
-        .weight = cpu_parameter_gradient(stage, node, OUT),
+        .weight = cpu_parameter_gradient(stage, node, ATTENTION_OUT),
         .x = stage->part == CPU_WEIGHTS ? NULL : dcontext,
-        .adds_weight = cpu_adds(node, OUT, is_first),
+        .adds_weight = cpu_adds(node, ATTENTION_OUT, is_first),
     };
     ty_status status = TY_OK;
 
@@ -395,10 +371,10 @@ static ty_status out_backward(ty_stage_device *stage, const cpu_node *node, uint
     if (status != TY_OK)
         return status;
     cpu_affine_backward(at->rows, at->queries, at->features, keep->context,
-                        cpu_parameters(stage, node, OUT), dy, &to);
+                        cpu_parameters(stage, node, ATTENTION_OUT), dy, &to);
     if (bias != NULL)
         cpu_lane_bias_gradient(stage, at->rows, at->features, dy,
-                               cpu_adds(node, OUT_BIAS, is_first), bias);
+                               cpu_adds(node, ATTENTION_OUT_BIAS, is_first), bias);
     return TY_OK;
 }
 
@@ -422,8 +398,8 @@ static ty_status attention_backward(ty_stage_device *stage, const cpu_node *node
                                         &(cpu_input_product){.rows = at.rows,
                                                              .in = at.features,
                                                              .out = at.project,
-                                                             .weight = PROJECT,
-                                                             .bias = PROJECT_BIAS,
+                                                             .weight = ATTENTION_PROJECT,
+                                                             .bias = ATTENTION_PROJECT_BIAS,
                                                              .has_bias = at.has_bias,
                                                              .x = keep.x},
                                         dproject, is_first, error);
@@ -432,7 +408,6 @@ done:
 }
 
 const cpu_kind cpu_attention = {
-    .tensors = attention_tensors,
     .build = attention_build,
     .forward = attention_forward,
     .backward = attention_backward,

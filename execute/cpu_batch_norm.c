@@ -24,17 +24,6 @@ static uint64_t rows_of(const ty_stage_device *stage, const cpu_node *node)
     return stage->values[node->output].count / channels_of(node);
 }
 
-/* gain [channels], shift [channels] */
-static uint32_t batch_norm_tensors(const ty_workload *workload, uint32_t index,
-                                   lane_tensor tensors[CPU_MAX_TENSORS])
-{
-    uint64_t channels = workload->layers[index].attributes[TY_FEATURES];
-
-    tensors[0] = (lane_tensor){.count = channels, .constant = 1.0f};
-    tensors[1] = (lane_tensor){.count = channels};
-    return 2;
-}
-
 static ty_status batch_norm_supports(const ty_workload *workload, uint32_t index, ty_error *error)
 {
     const ty_layer *layer = &workload->layers[index];
@@ -237,7 +226,6 @@ void cpu_batch_norm_start(const ty_stage_device *stage, const cpu_node *node)
 const cpu_kind cpu_batch_norm = {
     .supports = batch_norm_supports,
     .layout = CPU_CHANNELS_LAST,
-    .tensors = batch_norm_tensors,
     .build = batch_norm_build,
     .forward = batch_norm_forward,
     .backward = batch_norm_backward,

@@ -69,226 +69,6 @@ typedef struct lowering {
     bool *trains;      /* [layer_count of the workload]: a parameter at or before it is trained */
 } lowering;
 
-/* ---- Parameters ---- */
-
-static uint32_t layer_tensors(const ty_workload *workload, uint32_t layer,
-                              lane_tensor tensors[CPU_MAX_TENSORS])
-{
-    const cpu_kind *kind = cpu_kind_of(workload->layers[layer].kind);
-    return kind == NULL || kind->tensors == NULL ? 0 : kind->tensors(workload, layer, tensors);
-}
-
-static bool is_in_stage(const ty_stage_options *options, uint32_t layer)
-{
-    return layer >= options->first_layer && layer - options->first_layer < options->layer_count;
-}
-
-/* The layer whose matrix this one uses. */
-static uint32_t matrix_owner(const ty_workload *workload, uint32_t layer)
-{
-    uint32_t owner = workload->layers[layer].tied_to;
-    return owner == TY_NO_LAYER ? layer : owner;
-}
-
-/* Whether the layer's matrix lies behind all slices, because another stage has a copy. */
-static bool is_matrix_apart(const ty_stage_options *options, uint32_t layer)
-{
-    uint32_t tied = options->tied_layer;
-
-    return tied != TY_NO_LAYER &&
-           matrix_owner(options->workload, layer) == matrix_owner(options->workload, tied);
-}
-
-static uint64_t lane_count_of(const ty_stage_options *options, const lane_tensor *tensor)
-{
-    return lane_tensor_count(tensor, lane_count(options));
-}
-
-/* Parameters in the layer's own slice: without a matrix that lies elsewhere. */
-static uint64_t slice_count(const ty_stage_options *options, uint32_t layer)
-{
-    lane_tensor tensors[CPU_MAX_TENSORS] = {0};
-    uint32_t count = layer_tensors(options->workload, layer, tensors);
-    uint64_t sum = 0;
-
-    for (uint32_t t = 0; t < count; t++) {
-        bool is_elsewhere = options->workload->layers[layer].tied_to != TY_NO_LAYER ||
-                            is_matrix_apart(options, layer);
-        sum += t == 0 && is_elsewhere ? 0 : lane_count_of(options, &tensors[t]);
-    }
-    return sum;
-}
-
-/* Attributes and the workload's own figure must agree: costs are computed from one, training from
- * the other. */
-static ty_status parameters_check(const ty_workload *workload, uint32_t index, ty_error *error)
-{
-    const ty_layer *layer = &workload->layers[index];
-    lane_tensor tensors[CPU_MAX_TENSORS] = {0};
-    uint32_t count = layer_tensors(workload, index, tensors);
-    uint64_t sum = 0;
-
-    for (uint32_t t = layer->tied_to != TY_NO_LAYER ? 1 : 0; t < count; t++)
-        sum += tensors[t].count;
-    if (sum * workload->element_bytes != layer->parameter_bytes)
-        return ty_fail(error, TY_EINVAL,
-                       "layer %s: found %llu parameter bytes, its attributes make %llu",
-                       layer->name, (unsigned long long)layer->parameter_bytes,
-                       (unsigned long long)(sum * workload->element_bytes));
-    return TY_OK;
-}
-
-/* Whether the layer's matrix is that of a frozen layer of another stage, which no bucket keeps
- * equal: it lies behind all else, once for each such layer. */
-static bool is_frozen_copy(const ty_stage_options *options, uint32_t layer)
-{
-    uint32_t owner = options->workload->layers[layer].tied_to;
-
-    return owner != TY_NO_LAYER && options->workload->layers[owner].is_frozen &&
-           !is_in_stage(options, owner) && !is_matrix_apart(options, layer);
-}
-
-/* Numbers in the copies before layer `end` of the stage. */
-static uint64_t frozen_copies_before(const ty_stage_options *options, uint32_t end)
-{
-    uint64_t sum = 0;
-
-    for (uint32_t layer = options->first_layer; layer < end; layer++) {
-        lane_tensor tensors[CPU_MAX_TENSORS] = {0};
-        if (is_frozen_copy(options, layer) && layer_tensors(options->workload, layer, tensors) > 0)
-            sum += lane_count_of(options, &tensors[0]);
-    }
-    return sum;
-}
-
-static uint64_t frozen_copies(const ty_stage_options *options)
-{
-    return frozen_copies_before(options, options->first_layer + options->layer_count);
-}
-
-static ty_status parameters_place(ty_stage_device *stage, ty_error *error)
-{
-    const ty_stage_options *options = &stage->options;
-    uint64_t offset = 0;
-
-    stage->layer_offsets =
-        cpu_buffer(stage, (uint64_t)options->layer_count + 1, sizeof *stage->layer_offsets);
-    if (stage->layer_offsets == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory for the table of layers");
-    for (uint32_t i = 0; i < options->layer_count; i++) {
-        ty_status status = parameters_check(options->workload, options->first_layer + i, error);
-        if (status != TY_OK)
-            return status;
-        stage->layer_offsets[i] = offset;
-        offset += slice_count(options, options->first_layer + i);
-    }
-    stage->layer_offsets[options->layer_count] = offset;
-    stage->tied_offset = offset;
-    if (options->tied_layer != TY_NO_LAYER) {
-        lane_tensor tensors[CPU_MAX_TENSORS] = {0};
-        if (!is_in_stage(options, options->tied_layer) ||
-            layer_tensors(options->workload, options->tied_layer, tensors) == 0)
-            return ty_fail(error, TY_EINVAL,
-                           "tied layer %u is not a layer with a matrix of this stage",
-                           (unsigned)options->tied_layer);
-        stage->tied_count = lane_count_of(options, &tensors[0]);
-    }
-    stage->parameter_count = offset + stage->tied_count + frozen_copies(options);
-    return TY_OK;
-}
-
-/* Where the tensors of a node's layer lie. */
-static ty_status parameters_locate(const ty_stage_device *stage, cpu_node *node, ty_error *error)
-{
-    const ty_stage_options *options = &stage->options;
-    lane_tensor tensors[CPU_MAX_TENSORS] = {0};
-    uint32_t layer = node->layer_index, owner = matrix_owner(options->workload, layer);
-    uint32_t count = layer_tensors(options->workload, layer, tensors);
-    uint64_t offset = stage->layer_offsets[layer - options->first_layer];
-
-    for (uint32_t t = 0; t < count; t++) {
-        if (t == 0 && is_matrix_apart(options, layer)) {
-            node->offsets[0] = stage->tied_offset;
-        } else if (t == 0 && is_frozen_copy(options, layer)) {
-            node->offsets[0] =
-                stage->tied_offset + stage->tied_count + frozen_copies_before(options, layer);
-        } else if (t == 0 && owner != layer) {
-            if (!is_in_stage(options, owner))
-                return ty_fail(
-                    error, TY_EINVAL,
-                    "layer %s uses the matrix of layer %s, which is in another stage and "
-                    "not named as tied",
-                    node->layer->name, options->workload->layers[owner].name);
-            node->offsets[0] = stage->layer_offsets[owner - options->first_layer];
-        } else {
-            node->offsets[t] = offset;
-            offset += lane_count_of(options, &tensors[t]);
-        }
-    }
-    return TY_OK;
-}
-
-static void tensor_fill(const ty_stage_device *stage, uint32_t layer, uint32_t t,
-                        const lane_tensor *tensor, uint64_t offset)
-{
-    const ty_lane_group *lanes = &stage->options.lanes;
-    float *own = stage->parameters + offset;
-    lane_run run;
-
-    for (uint64_t r = 0;
-         lane_tensor_run(tensor, lane_count(&stage->options), lanes->position, r, &run); r++) {
-        float *to = own + run.part;
-        if (tensor->deviation > 0.0)
-            ty_init_normal(stage->options.seed, layer, t, tensor->deviation, run.whole, run.count,
-                           to);
-        else
-            for (uint64_t i = 0; i < run.count; i++)
-                to[i] = tensor->constant;
-    }
-}
-
-uint64_t cpu_lanes_join(const ty_stage_device *stage, uint32_t layer, bool is_tied,
-                        const float *parts, float *whole)
-{
-    const ty_stage_options *options = &stage->options;
-    const uint32_t lanes = lane_count(options);
-    const uint64_t part = is_tied ? stage->tied_count : slice_count(options, layer);
-    const bool is_elsewhere =
-        options->workload->layers[layer].tied_to != TY_NO_LAYER || is_matrix_apart(options, layer);
-    lane_tensor tensors[CPU_MAX_TENSORS] = {0};
-    const uint32_t count = is_tied ? 1 : layer_tensors(options->workload, layer, tensors);
-    uint64_t before = 0, total = 0;
-
-    if (is_tied)
-        layer_tensors(options->workload, layer, tensors);
-    for (uint32_t t = !is_tied && is_elsewhere ? 1 : 0; t < count; t++) {
-        for (uint32_t l = 0; l < lanes && parts != NULL; l++)
-            lane_tensor_join(&tensors[t], lanes, l, parts + l * part + before, whole + total);
-        before += lane_count_of(options, &tensors[t]);
-        total += tensors[t].count;
-    }
-    return total;
-}
-
-/* A shared matrix starts as its owner would have it, whoever holds the copy. */
-static void parameters_fill(const ty_stage_device *stage)
-{
-    for (uint32_t n = 0; n < stage->node_count; n++) {
-        const cpu_node *node = &stage->nodes[n];
-        uint32_t owner = matrix_owner(stage->options.workload, node->layer_index);
-        lane_tensor own[CPU_MAX_TENSORS] = {0}, first[CPU_MAX_TENSORS] = {0};
-        uint32_t count;
-
-        if (node->kind->tensors == NULL)
-            continue;
-        count = layer_tensors(stage->options.workload, node->layer_index, own);
-        layer_tensors(stage->options.workload, owner, first);
-        tensor_fill(stage, owner, 0, &first[0], node->offsets[0]);
-        for (uint32_t t = 1; t < count; t++)
-            tensor_fill(stage, node->layer_index, t, &own[t], node->offsets[t]);
-    }
-}
-
 /* ---- Values and nodes ---- */
 
 static ty_status value_add(lowering *low, const ty_shape *shape, cpu_layout layout,
@@ -323,6 +103,7 @@ static ty_status node_add(lowering *low, const cpu_kind *kind, uint32_t layer,
                           ty_error *error)
 {
     ty_stage_device *stage = low->stage;
+    lane_tensor tensors[LAYER_MAX_TENSORS] = {0};
     cpu_node *node;
 
     if (stage->node_count == low->node_room) {
@@ -354,7 +135,11 @@ static ty_status node_add(lowering *low, const cpu_kind *kind, uint32_t layer,
     for (uint32_t i = 0; i < input_count; i++)
         node->inputs[i] = inputs[i];
     stage->node_count++;
-    return kind->tensors == NULL ? TY_OK : parameters_locate(stage, node, error);
+    if (kind == cpu_kind_of(node->layer->kind))
+        node->tensor_count = layer_tensors(low->workload, layer, tensors);
+    return node->tensor_count == 0 ? TY_OK
+                                   : stage_parameters_locate(&stage->options, &stage->placed, layer,
+                                                             node->offsets, error);
 }
 
 /* One channel or one pixel lies the same way in both layouts. */
@@ -720,11 +505,11 @@ static uint64_t gradient_set_count(const ty_stage_device *stage)
 static bool parameters_allocate(ty_stage_device *stage)
 {
     stage->gradient_sets =
-        cpu_buffer(stage, stage->parameter_count * gradient_set_count(stage), sizeof(float));
+        cpu_buffer(stage, stage->placed.count * gradient_set_count(stage), sizeof(float));
     stage->gradients = stage->gradient_sets;
     stage->versions = cpu_buffer(stage, version_count(stage), sizeof *stage->versions);
     for (uint32_t v = 0; stage->versions != NULL && v < version_count(stage); v++) {
-        stage->versions[v] = cpu_buffer(stage, stage->parameter_count, sizeof(float));
+        stage->versions[v] = cpu_buffer(stage, stage->placed.count, sizeof(float));
         if (stage->versions[v] == NULL)
             return false;
     }
@@ -745,7 +530,7 @@ static void versions_fill(ty_stage_device *stage)
 {
     for (uint32_t v = 1; v < version_count(stage); v++)
         memcpy(stage->versions[v], stage->versions[0],
-               stage->parameter_count * sizeof *stage->parameters);
+               stage->placed.count * sizeof *stage->parameters);
 }
 
 static bool batch_allocate(ty_stage_device *stage)
@@ -774,7 +559,7 @@ ty_status cpu_build(ty_stage_device *stage, ty_error *error)
 {
     ty_status status = TY_OK;
 
-    TY_CHECK(parameters_place(stage, error), status, cleanup);
+    TY_CHECK(stage_parameters_place(&stage->options, &stage->placed, error), status, cleanup);
     TY_CHECK(lower(stage, error), status, cleanup);
     for (uint32_t n = 0; n < stage->node_count; n++) {
         cpu_node *node = &stage->nodes[n];
@@ -791,7 +576,10 @@ ty_status cpu_build(ty_stage_device *stage, ty_error *error)
                     (unsigned)stage->options.slots, (unsigned)stage->options.micro_batch_size);
         goto cleanup;
     }
-    parameters_fill(stage);
+    for (uint32_t n = 0; n < stage->node_count; n++)
+        if (stage->nodes[n].tensor_count > 0)
+            stage_parameters_fill(&stage->options, stage->nodes[n].layer_index,
+                                  stage->nodes[n].offsets, stage->parameters);
     versions_fill(stage);
 
 cleanup:

@@ -1,21 +1,6 @@
 /* Convolutions, in channels-last layout, with the relu behind them if there is one. */
 #include "cpu_layer.h"
 
-/* weight [out][in / groups][height][width], bias [out] */
-static uint32_t conv2d_tensors(const ty_workload *workload, uint32_t index,
-                               lane_tensor tensors[CPU_MAX_TENSORS])
-{
-    const uint64_t *a = workload->layers[index].attributes;
-    uint64_t fan_in = a[TY_IN_CHANNELS] / a[TY_GROUPS] * a[TY_KERNEL_HEIGHT] * a[TY_KERNEL_WIDTH];
-
-    tensors[0] = (lane_tensor){
-        .count = a[TY_OUT_CHANNELS] * fan_in,
-        .deviation = ty_init_deviation(workload, fan_in),
-    };
-    tensors[1] = (lane_tensor){.count = a[TY_OUT_CHANNELS]};
-    return a[TY_HAS_BIAS] != 0 ? 2 : 1;
-}
-
 /* Gradients that are to be added to something lie behind oneDNN's own working memory, and so does a
  * gradient of the input. */
 static uint64_t own_scratch_offset(const cpu_node *node)
@@ -132,7 +117,6 @@ static ty_status conv2d_backward(ty_stage_device *stage, const cpu_node *node, u
 const cpu_kind cpu_conv2d = {
     .layout = CPU_CHANNELS_LAST,
     .fuses_relu = true,
-    .tensors = conv2d_tensors,
     .build = conv2d_build,
     .forward = conv2d_forward,
     .backward = conv2d_backward,

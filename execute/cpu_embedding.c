@@ -4,24 +4,6 @@
 
 #include <string.h>
 
-/* table [vocabulary][features], positions [positions][features] */
-static uint32_t embedding_tensors(const ty_workload *workload, uint32_t index,
-                                  lane_tensor tensors[CPU_MAX_TENSORS])
-{
-    const uint64_t *a = workload->layers[index].attributes;
-    double deviation = ty_init_transformer_deviation(workload, false);
-
-    tensors[0] = (lane_tensor){.count = a[TY_VOCABULARY] * a[TY_FEATURES],
-                               .deviation = deviation,
-                               .division = LANE_BY_ROWS,
-                               .columns = a[TY_FEATURES]};
-    tensors[1] = (lane_tensor){.count = a[TY_POSITIONS] * a[TY_FEATURES],
-                               .deviation = deviation,
-                               .division = LANE_BY_COLUMNS,
-                               .columns = a[TY_FEATURES]};
-    return a[TY_POSITIONS] > 0 ? 2 : 1;
-}
-
 /* What this lane has: words, and features of the positions. */
 typedef struct part {
     uint64_t features, length, rows; /* length: tokens of a sample */
@@ -141,7 +123,6 @@ static ty_status embedding_backward(ty_stage_device *stage, const cpu_node *node
 }
 
 const cpu_kind cpu_embedding = {
-    .tensors = embedding_tensors,
     .build = embedding_build,
     .forward = embedding_forward,
     .backward = embedding_backward,

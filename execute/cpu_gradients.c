@@ -113,11 +113,11 @@ static ty_status gradients_order(ty_stage_device *stage, ty_error *error)
             node->adds[i] = is_written[root];
             is_written[root] = true;
         }
-        if (node->kind->tensors == NULL)
+        if (node->tensor_count == 0)
             continue;
         for (uint32_t later = n + 1; later < stage->node_count; later++) {
             const cpu_node *other = &stage->nodes[later];
-            if (other->kind->tensors != NULL && !other->layer->is_frozen &&
+            if (other->tensor_count > 0 && !other->layer->is_frozen &&
                 other->offsets[0] == node->offsets[0])
                 node->adds_matrix = true;
         }

@@ -27,9 +27,8 @@
 #include "device.h"
 #include "dnnl_wrap.h"
 #include "init.h"
-#include "lane_parts.h"
+#include "stage_parameters.h"
 
-#define CPU_MAX_TENSORS 4
 #define CPU_NONE UINT32_MAX
 
 typedef enum cpu_layout {
@@ -85,10 +84,11 @@ typedef struct cpu_node {
     /* Per sample, of the layer's first input and its output: all of this context lane's tokens,
      * whatever tensor lanes divide. */
     ty_shape whole_input, whole_output;
-    bool has_relu;                     /* linear: the output goes through a relu in place */
-    uint64_t offsets[CPU_MAX_TENSORS]; /* of the parameter tensors */
-    bool is_divided;                   /* among lanes, of which there are several */
-    bool is_matrix_frozen;             /* tied to a frozen layer's */
+    bool has_relu;                       /* linear: the output goes through a relu in place */
+    uint32_t tensor_count;               /* parameter tensors */
+    uint64_t offsets[LAYER_MAX_TENSORS]; /* of them */
+    bool is_divided;                     /* among lanes, of which there are several */
+    bool is_matrix_frozen;               /* tied to a frozen layer's */
     bool adds_matrix;     /* a later node with the same (tied) matrix has written its gradient */
     uint64_t stash_bytes; /* kept from forward to backward, per slot */
     uint64_t scratch_bytes;
@@ -102,9 +102,6 @@ typedef struct cpu_node {
 struct cpu_kind {
     /** NULL: always. */
     ty_status (*supports)(const ty_workload *workload, uint32_t layer, ty_error *error);
-    /** Fills `tensors`, returns how many. A matrix that can be tied is the first. NULL: none. */
-    uint32_t (*tensors)(const ty_workload *workload, uint32_t layer,
-                        lane_tensor tensors[CPU_MAX_TENSORS]);
     cpu_layout layout; /* of inputs and output */
     bool fuses_relu;   /* heeds has_relu */
     bool reads_output; /* backward reads the output, so that nobody may overwrite it */
@@ -137,9 +134,7 @@ struct ty_stage_device {
     int32_t **labels;      /* [slots] or NULL */
     uint64_t labels_per_sample;
     cpu_loss *losses; /* [slots] */
-    uint64_t parameter_count;
-    uint64_t *layer_offsets; /* [layer_count + 1] */
-    uint64_t tied_offset, tied_count;
+    stage_parameters placed;
     float **versions;              /* sets of weights; `parameters` is the one in use */
     float *parameters, *gradients; /* the set of gradients that passes make */
     float *gradient_sets;          /* all of them */
@@ -177,9 +172,6 @@ void cpu_gradient_scatter(ty_stage_device *stage, uint32_t slot);
 /** Decides which values share a gradient, and which node is the first to write each
  * (cpu_gradients.c). */
 ty_status cpu_gradients_place(ty_stage_device *stage, ty_error *error) TY_MUST_CHECK;
-/** A layer's whole parameters from the lanes'; see device.h. */
-uint64_t cpu_lanes_join(const ty_stage_device *stage, uint32_t layer, bool is_tied,
-                        const float *parts, float *whole);
 /** Running statistics of a batch norm: mean 0, variance 1. */
 void cpu_batch_norm_start(const ty_stage_device *stage, const cpu_node *node);
 /** Zeroed, 64-byte aligned memory that lives as long as the stage; NULL when there is none. */

@@ -14,25 +14,6 @@ static uint64_t out_features(const ty_stage_device *stage, const cpu_node *node)
     return node->is_divided ? lane_part(out, lane_count(&stage->options)) : out;
 }
 
-/* weight [out][in], bias [out] */
-static uint32_t linear_tensors(const ty_workload *workload, uint32_t index,
-                               lane_tensor tensors[CPU_MAX_TENSORS])
-{
-    const ty_layer *layer = &workload->layers[index];
-    const uint64_t out = layer->attributes[TY_OUT_FEATURES];
-    const bool is_of_words = ty_layer_tensor_split(workload, index) == TY_SPLIT_VOCABULARY;
-    const lane_division division = is_of_words ? LANE_BY_ROWS : LANE_UNDIVIDED;
-
-    tensors[0] = (lane_tensor){
-        .count = in_features(layer) * out,
-        .deviation = ty_init_deviation(workload, in_features(layer)),
-        .division = division,
-        .columns = in_features(layer),
-    };
-    tensors[1] = (lane_tensor){.count = out, .division = division};
-    return layer->attributes[TY_HAS_BIAS] != 0 ? 2 : 1;
-}
-
 /* Where lanes divide the sequence and backward comes in two parts a slot keeps the whole input. */
 static ty_status linear_build(ty_stage_device *stage, cpu_node *node, ty_error *error)
 {
@@ -89,7 +70,6 @@ static ty_status linear_backward(ty_stage_device *stage, const cpu_node *node, u
 
 const cpu_kind cpu_linear = {
     .fuses_relu = true,
-    .tensors = linear_tensors,
     .build = linear_build,
     .forward = linear_forward,
     .backward = linear_backward,

@@ -8,9 +8,6 @@
 #include "cpu_layer.h"
 #include "cpu_math.h"
 
-enum { INPUT, STATE, INPUT_BIAS, STATE_BIAS };
-enum { GATES = 4 };
-
 typedef struct lstm {
     uint64_t batch, length, rows; /* rows = batch * length */
     uint64_t in, hidden, gates;   /* gates: columns, 4 hidden */
@@ -27,23 +24,8 @@ static lstm lstm_of(const ty_stage_device *stage, const cpu_node *node)
                   .rows = cpu_batch(stage) * length,
                   .in = a[TY_IN_FEATURES],
                   .hidden = a[TY_HIDDEN_FEATURES],
-                  .gates = GATES * a[TY_HIDDEN_FEATURES],
+                  .gates = LSTM_GATES * a[TY_HIDDEN_FEATURES],
                   .has_bias = a[TY_HAS_BIAS] != 0};
-}
-
-/* input [gates][in], state [gates][hidden], and a bias of each */
-static uint32_t lstm_tensors(const ty_workload *workload, uint32_t index,
-                             lane_tensor tensors[CPU_MAX_TENSORS])
-{
-    const uint64_t *a = workload->layers[index].attributes;
-    const uint64_t hidden = a[TY_HIDDEN_FEATURES];
-    const double deviation = ty_init_deviation(workload, hidden);
-
-    tensors[INPUT] =
-        (lane_tensor){.count = GATES * hidden * a[TY_IN_FEATURES], .deviation = deviation};
-    tensors[STATE] = (lane_tensor){.count = GATES * hidden * hidden, .deviation = deviation};
-    tensors[INPUT_BIAS] = tensors[STATE_BIAS] = (lane_tensor){.count = GATES * hidden};
-    return a[TY_HAS_BIAS] != 0 ? 4 : 2;
 }
 
 /* Stash: gates [rows][gates] and cells [rows][hidden]; where backward comes in two parts also the
@@ -71,7 +53,7 @@ CPU_CLONES static void cell_forward(uint64_t n, const float *bias, const float *
                                     float *gates, float *cell, float *state)
 {
     if (bias != NULL)
-        for (uint64_t k = 0; k < GATES * n; k++)
+        for (uint64_t k = 0; k < LSTM_GATES * n; k++)
             gates[k] += bias[k];
     for (uint64_t k = 0; k < n; k++) {
         float i = cpu_sigmoid(gates[k]), f = cpu_sigmoid(gates[n + k]);
@@ -108,16 +90,16 @@ static ty_status lstm_forward(ty_stage_device *stage, const cpu_node *node, uint
     const lstm l = lstm_of(stage, node);
     float *gates = node->stash[slot], *cells = gates + l.rows * l.gates;
     float *y = cpu_out(stage, node, slot);
-    const float *bias = l.has_bias ? cpu_parameters(stage, node, STATE_BIAS) : NULL;
+    const float *bias = l.has_bias ? cpu_parameters(stage, node, LSTM_STATE_BIAS) : NULL;
 
     (void)error;
     cpu_affine(l.rows, l.in, l.gates, cpu_in(stage, node, 0, slot),
-               cpu_parameters(stage, node, INPUT),
-               l.has_bias ? cpu_parameters(stage, node, INPUT_BIAS) : NULL, gates);
+               cpu_parameters(stage, node, LSTM_INPUT),
+               l.has_bias ? cpu_parameters(stage, node, LSTM_INPUT_BIAS) : NULL, gates);
     for (uint64_t t = 0; t < l.length; t++) {
         if (t > 0)
             cpu_gemm(false, true, l.batch, l.gates, l.hidden, 1.0f, y + (t - 1) * l.hidden,
-                     l.length * l.hidden, cpu_parameters(stage, node, STATE), l.hidden, 1.0f,
+                     l.length * l.hidden, cpu_parameters(stage, node, LSTM_STATE), l.hidden, 1.0f,
                      gates + t * l.gates, l.length * l.gates);
         for (uint64_t b = 0; b < l.batch; b++) {
             uint64_t row = b * l.length + t;
@@ -148,8 +130,8 @@ static void gates_backward(ty_stage_device *stage, const cpu_node *node, uint32_
                           dgates + row * l.gates);
         }
         cpu_gemm(false, false, l.batch, l.hidden, l.gates, 1.0f, dgates + t * l.gates,
-                 l.length * l.gates, cpu_parameters(stage, node, STATE), l.hidden, 0.0f, dstate,
-                 l.hidden);
+                 l.length * l.gates, cpu_parameters(stage, node, LSTM_STATE), l.hidden, 0.0f,
+                 dstate, l.hidden);
     }
 }
 
@@ -159,8 +141,8 @@ static void state_gradients(const ty_stage_device *stage, const cpu_node *node, 
 {
     const lstm l = lstm_of(stage, node);
     const float *y = cpu_out(stage, node, slot);
-    float *dw = cpu_parameter_gradient(stage, node, STATE);
-    const bool adds = cpu_adds(node, STATE, is_first);
+    float *dw = cpu_parameter_gradient(stage, node, LSTM_STATE);
+    const bool adds = cpu_adds(node, LSTM_STATE, is_first);
 
     if (dw == NULL)
         return;
@@ -171,8 +153,8 @@ static void state_gradients(const ty_stage_device *stage, const cpu_node *node, 
                  dgates + (b * l.length + 1) * l.gates, l.gates, y + b * l.length * l.hidden,
                  l.hidden, adds || b > 0 ? 1.0f : 0.0f, dw, l.hidden);
     if (l.has_bias)
-        cpu_column_sums(l.rows, l.gates, dgates, cpu_adds(node, STATE_BIAS, is_first),
-                        cpu_parameter_gradient(stage, node, STATE_BIAS));
+        cpu_column_sums(l.rows, l.gates, dgates, cpu_adds(node, LSTM_STATE_BIAS, is_first),
+                        cpu_parameter_gradient(stage, node, LSTM_STATE_BIAS));
 }
 
 static ty_status lstm_backward(ty_stage_device *stage, const cpu_node *node, uint32_t slot,
@@ -183,11 +165,11 @@ static ty_status lstm_backward(ty_stage_device *stage, const cpu_node *node, uin
                         ? (float *)node->stash[slot] + l.rows * (l.gates + l.hidden)
                         : (float *)stage->scratch + 2 * l.batch * l.hidden;
     const cpu_affine_gradient in = {
-        .weight = cpu_parameter_gradient(stage, node, INPUT),
-        .bias = l.has_bias ? cpu_parameter_gradient(stage, node, INPUT_BIAS) : NULL,
+        .weight = cpu_parameter_gradient(stage, node, LSTM_INPUT),
+        .bias = l.has_bias ? cpu_parameter_gradient(stage, node, LSTM_INPUT_BIAS) : NULL,
         .x = cpu_in_gradient(stage, node, 0, slot),
-        .adds_weight = cpu_adds(node, INPUT, is_first),
-        .adds_bias = cpu_adds(node, INPUT_BIAS, is_first),
+        .adds_weight = cpu_adds(node, LSTM_INPUT, is_first),
+        .adds_bias = cpu_adds(node, LSTM_INPUT_BIAS, is_first),
         .adds_x = node->adds[0],
     };
 
@@ -196,12 +178,11 @@ static ty_status lstm_backward(ty_stage_device *stage, const cpu_node *node, uin
         gates_backward(stage, node, slot, dgates);
     state_gradients(stage, node, slot, is_first, dgates);
     cpu_affine_backward(l.rows, l.in, l.gates, cpu_in(stage, node, 0, slot),
-                        cpu_parameters(stage, node, INPUT), dgates, &in);
+                        cpu_parameters(stage, node, LSTM_INPUT), dgates, &in);
     return TY_OK;
 }
 
 const cpu_kind cpu_lstm = {
-    .tensors = lstm_tensors,
     .reads_output = true,
     .build = lstm_build,
     .forward = lstm_forward,

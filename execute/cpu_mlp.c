@@ -5,8 +5,6 @@
 #include "cpu_layer.h"
 #include "cpu_math.h"
 
-enum { UP, DOWN, UP_BIAS, DOWN_BIAS };
-
 typedef struct mlp {
     uint64_t rows, features, hidden;
     uint64_t up; /* columns of the first product: hidden, or twice that */
@@ -27,31 +25,6 @@ static mlp mlp_of(const ty_stage_device *stage, const cpu_node *node)
         .is_gated = is_gated,
         .has_bias = a[TY_HAS_BIAS] != 0,
     };
-}
-
-/* up [hidden or 2 hidden][features], down [features][hidden], and their biases. The gate is the
- * first half of the rows of up. */
-static uint32_t mlp_tensors(const ty_workload *workload, uint32_t index,
-                            lane_tensor tensors[CPU_MAX_TENSORS])
-{
-    const uint64_t *a = workload->layers[index].attributes;
-    uint64_t hidden = a[TY_HIDDEN_FEATURES], up = hidden * (a[TY_IS_GATED] != 0 ? 2 : 1);
-
-    uint64_t values = up - hidden; /* rows behind the gate's */
-
-    tensors[UP] = (lane_tensor){.count = up * a[TY_FEATURES],
-                                .deviation = ty_init_transformer_deviation(workload, false),
-                                .division = LANE_BY_ROWS,
-                                .columns = a[TY_FEATURES],
-                                .groups = {hidden, values}};
-    tensors[DOWN] = (lane_tensor){.count = a[TY_FEATURES] * hidden,
-                                  .deviation = ty_init_transformer_deviation(workload, true),
-                                  .division = LANE_BY_COLUMNS,
-                                  .columns = hidden};
-    tensors[UP_BIAS] =
-        (lane_tensor){.count = up, .division = LANE_BY_ROWS, .groups = {hidden, values}};
-    tensors[DOWN_BIAS] = (lane_tensor){.count = a[TY_FEATURES], .division = LANE_BY_ROWS};
-    return a[TY_HAS_BIAS] != 0 ? 4 : 2;
 }
 
 /* What a slot keeps: what goes into the activation and what comes out; where backward comes in two
@@ -131,7 +104,7 @@ static ty_status mlp_forward(ty_stage_device *stage, const cpu_node *node, uint3
                              ty_error *error)
 {
     mlp m = mlp_of(stage, node);
-    const float *bias = m.has_bias ? cpu_parameters(stage, node, UP_BIAS) : NULL, *x;
+    const float *bias = m.has_bias ? cpu_parameters(stage, node, MLP_UP_BIAS) : NULL, *x;
     float *y = cpu_out(stage, node, slot), *summand = cpu_summand(stage, node, false, y);
     kept keep;
     ty_status status;
@@ -140,15 +113,15 @@ static ty_status mlp_forward(ty_stage_device *stage, const cpu_node *node, uint3
     status = cpu_whole_input(stage, node, slot, stage->lane_whole, &x, error);
     if (status != TY_OK)
         return status;
-    cpu_affine(m.rows, m.features, m.up, x, cpu_parameters(stage, node, UP), NULL, keep.h);
+    cpu_affine(m.rows, m.features, m.up, x, cpu_parameters(stage, node, MLP_UP), NULL, keep.h);
     if (m.is_gated)
         gated_rows(m.rows, m.hidden, bias, keep.h, keep.a);
     else
         gelu_rows(m.rows, m.hidden, bias, keep.h, keep.a);
-    cpu_affine(m.rows, m.hidden, m.features, keep.a, cpu_parameters(stage, node, DOWN), NULL,
+    cpu_affine(m.rows, m.hidden, m.features, keep.a, cpu_parameters(stage, node, MLP_DOWN), NULL,
                summand);
     if (m.has_bias)
-        cpu_add_lane_bias(stage, m.rows, m.features, cpu_parameters(stage, node, DOWN_BIAS),
+        cpu_add_lane_bias(stage, m.rows, m.features, cpu_parameters(stage, node, MLP_DOWN_BIAS),
                           summand);
     return cpu_lanes_sum(stage, &node->whole_output, summand, false, y, error);
 }
@@ -159,12 +132,12 @@ static ty_status down_backward(ty_stage_device *stage, const cpu_node *node, uin
                                const mlp *m, const kept *keep, bool is_first, float *da,
                                ty_error *error)
 {
-    float *bias = m->has_bias ? cpu_parameter_gradient(stage, node, DOWN_BIAS) : NULL;
+    float *bias = m->has_bias ? cpu_parameter_gradient(stage, node, MLP_DOWN_BIAS) : NULL;
     const float *dy = keep->dy;
     cpu_affine_gradient to = {
-        .weight = cpu_parameter_gradient(stage, node, DOWN),
+        .weight = cpu_parameter_gradient(stage, node, MLP_DOWN),
         .x = stage->part == CPU_WEIGHTS ? NULL : da,
-        .adds_weight = cpu_adds(node, DOWN, is_first),
+        .adds_weight = cpu_adds(node, MLP_DOWN, is_first),
     };
     ty_status status = TY_OK;
 
@@ -173,11 +146,11 @@ static ty_status down_backward(ty_stage_device *stage, const cpu_node *node, uin
                                     keep->dy != NULL ? keep->dy : stage->lane_whole, &dy, error);
     if (status != TY_OK)
         return status;
-    cpu_affine_backward(m->rows, m->hidden, m->features, keep->a, cpu_parameters(stage, node, DOWN),
-                        dy, &to);
+    cpu_affine_backward(m->rows, m->hidden, m->features, keep->a,
+                        cpu_parameters(stage, node, MLP_DOWN), dy, &to);
     if (bias != NULL)
-        cpu_lane_bias_gradient(stage, m->rows, m->features, dy, cpu_adds(node, DOWN_BIAS, is_first),
-                               bias);
+        cpu_lane_bias_gradient(stage, m->rows, m->features, dy,
+                               cpu_adds(node, MLP_DOWN_BIAS, is_first), bias);
     return TY_OK;
 }
 
@@ -202,15 +175,14 @@ static ty_status mlp_backward(ty_stage_device *stage, const cpu_node *node, uint
                                       &(cpu_input_product){.rows = m.rows,
                                                            .in = m.features,
                                                            .out = m.up,
-                                                           .weight = UP,
-                                                           .bias = UP_BIAS,
+                                                           .weight = MLP_UP,
+                                                           .bias = MLP_UP_BIAS,
                                                            .has_bias = m.has_bias,
                                                            .x = keep.x},
                                       dh, is_first, error);
 }
 
 const cpu_kind cpu_mlp = {
-    .tensors = mlp_tensors,
     .build = mlp_build,
     .forward = mlp_forward,
     .backward = mlp_backward,

@@ -5,24 +5,6 @@
 /* Inside the root, as in GPT-2 and Llama 2. */
 #define NORM_EPSILON 1e-5f
 
-/* gain [features] and, for layer norm, shift [features] */
-static uint32_t layer_norm_tensors(const ty_workload *workload, uint32_t index,
-                                   lane_tensor tensors[CPU_MAX_TENSORS])
-{
-    uint64_t features = workload->layers[index].attributes[TY_FEATURES];
-
-    tensors[0] = (lane_tensor){.count = features, .constant = 1.0f};
-    tensors[1] = (lane_tensor){.count = features};
-    return 2;
-}
-
-static uint32_t rms_norm_tensors(const ty_workload *workload, uint32_t index,
-                                 lane_tensor tensors[CPU_MAX_TENSORS])
-{
-    layer_norm_tensors(workload, index, tensors);
-    return 1;
-}
-
 /* statistics: mean and 1 / deviation of each row. Ba, Kiros and Hinton, 2016. */
 CPU_CLONES static void layer_norm_rows(uint64_t rows, uint64_t n, const float *x, const float *gain,
                                        const float *shift, float *y, float *statistics)
@@ -187,13 +169,11 @@ static ty_status rms_norm_backward(ty_stage_device *stage, const cpu_node *node,
 }
 
 const cpu_kind cpu_layer_norm = {
-    .tensors = layer_norm_tensors,
     .build = norm_build,
     .forward = layer_norm_forward,
     .backward = layer_norm_backward,
 };
 const cpu_kind cpu_rms_norm = {
-    .tensors = rms_norm_tensors,
     .build = norm_build,
     .forward = rms_norm_forward,
     .backward = rms_norm_backward,

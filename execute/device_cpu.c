@@ -83,6 +83,7 @@ static void cpu_close(ty_stage_device *stage)
     for (uint32_t b = 0; b < stage->block_count; b++)
         ty_free(stage->blocks[b]);
     ty_free(stage->blocks);
+    stage_parameters_clear(&stage->placed);
     ty_free(stage->input.tensors);
     ty_free(stage->output.tensors);
     ty_free(stage->nodes);
@@ -207,7 +208,7 @@ static ty_status backward_part(ty_stage_device *stage, uint32_t slot, uint32_t f
         cpu_gradient_scatter(stage, slot);
     for (uint32_t n = stage->node_count; n-- > 0 && status == TY_OK;) {
         const cpu_node *node = &stage->nodes[n];
-        bool has_part = part != CPU_WEIGHTS || node->kind->tensors != NULL;
+        bool has_part = part != CPU_WEIGHTS || node->tensor_count > 0;
         if (has_part && is_between(node, first_layer, layer_count) &&
             stage->values[node->output].needs_gradient)
             status = node->kind->backward(stage, node, slot, is_first, error);
@@ -247,7 +248,7 @@ static void cpu_loss_read(ty_stage_device *stage, uint32_t slot, double *loss_su
 
 static uint64_t cpu_parameter_count(const ty_stage_device *stage)
 {
-    return stage->parameter_count;
+    return stage->placed.count;
 }
 
 static void cpu_select(ty_stage_device *stage, uint32_t version)
@@ -278,16 +279,20 @@ static float *cpu_gradient_array(ty_stage_device *stage)
 
 static void cpu_select_gradients(ty_stage_device *stage, uint32_t set)
 {
-    stage->gradients = stage->gradient_sets + set * stage->parameter_count;
+    stage->gradients = stage->gradient_sets + set * stage->placed.count;
 }
 
 static void cpu_slice(const ty_stage_device *stage, uint32_t first_layer, uint32_t layer_count,
                       uint64_t *offset, uint64_t *count)
 {
-    uint32_t first = first_layer - stage->options.first_layer;
+    stage_parameters_slice(&stage->options, &stage->placed, first_layer, layer_count, offset,
+                           count);
+}
 
-    *offset = stage->layer_offsets[first];
-    *count = stage->layer_offsets[first + layer_count] - *offset;
+static uint64_t cpu_lanes_join(const ty_stage_device *stage, uint32_t layer, bool is_tied,
+                               const float *parts, float *whole)
+{
+    return stage_parameters_join(&stage->options, &stage->placed, layer, is_tied, parts, whole);
 }
 
 /* Whole pages go back to the system, which hands out others, of zeros, when they are touched. */
@@ -310,8 +315,8 @@ static double cpu_square(ty_stage_device *stage, const float *first, uint64_t co
 
 static void cpu_tied_slice(const ty_stage_device *stage, uint64_t *offset, uint64_t *count)
 {
-    *offset = stage->tied_offset;
-    *count = stage->tied_count;
+    *offset = stage->placed.tied_offset;
+    *count = stage->placed.tied_count;
 }
 
 static uint64_t cpu_memory_bytes(const ty_stage_device *stage)

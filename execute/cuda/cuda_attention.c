@@ -6,8 +6,6 @@
 
 #include <math.h>
 
-enum { PROJECT, OUT, PROJECT_BIAS, OUT_BIAS };
-
 typedef struct attention {
     uint64_t rows, features, queries, project;
     bool has_bias;
@@ -40,28 +38,6 @@ static attention attention_of(const ty_stage_device *stage, const cuda_node *nod
 
     (void)cuda_attention_tiles(stage->type, stage->shared_bytes, &at.core);
     return at;
-}
-
-static uint32_t attention_tensors(const ty_workload *workload, uint32_t index,
-                                  lane_tensor tensors[CUDA_MAX_TENSORS])
-{
-    const uint64_t *a = workload->layers[index].attributes;
-    uint64_t queries = a[TY_HEADS] * a[TY_HEAD_SIZE], keys = a[TY_KV_HEADS] * a[TY_HEAD_SIZE];
-    uint64_t project = queries + 2 * keys;
-
-    tensors[PROJECT] = (lane_tensor){.count = project * a[TY_FEATURES],
-                                     .deviation = ty_init_transformer_deviation(workload, false),
-                                     .division = LANE_BY_ROWS,
-                                     .columns = a[TY_FEATURES],
-                                     .groups = {queries, keys, keys}};
-    tensors[OUT] = (lane_tensor){.count = a[TY_FEATURES] * queries,
-                                 .deviation = ty_init_transformer_deviation(workload, true),
-                                 .division = LANE_BY_COLUMNS,
-                                 .columns = queries};
-    tensors[PROJECT_BIAS] =
-        (lane_tensor){.count = project, .division = LANE_BY_ROWS, .groups = {queries, keys, keys}};
-    tensors[OUT_BIAS] = (lane_tensor){.count = a[TY_FEATURES], .division = LANE_BY_ROWS};
-    return a[TY_HAS_BIAS] != 0 ? 4 : 2;
 }
 
 /* Pieces of a stash: projections [rows][project], context [rows][queries], log-sums
@@ -130,16 +106,16 @@ static ty_status out_forward(ty_stage_device *stage, const cuda_node *node, cons
                        .in = at->queries,
                        .out = at->features,
                        .x = context,
-                       .weight = cuda_weights(stage, node, OUT),
-                       .bias = has_epilogue ? cuda_weights(stage, node, OUT_BIAS) : NULL,
+                       .weight = cuda_weights(stage, node, ATTENTION_OUT),
+                       .bias = has_epilogue ? cuda_weights(stage, node, ATTENTION_OUT_BIAS) : NULL,
                        .y = summand};
     ty_status status = cuda_affine_forward(stage, &out, error);
 
     if (status != TY_OK)
         return status;
     if (at->has_bias && !has_epilogue)
-        cuda_add_lane_bias(stage, at->rows, at->features, cuda_parameters(stage, node, OUT_BIAS),
-                           summand);
+        cuda_add_lane_bias(stage, at->rows, at->features,
+                           cuda_parameters(stage, node, ATTENTION_OUT_BIAS), summand);
     return cuda_lanes_sum(stage, node, &node->layer->output, summand, false, y, error);
 }
 
@@ -151,8 +127,9 @@ static ty_status attention_forward(ty_stage_device *stage, const cuda_node *node
     cuda_affine in = {.rows = at.rows,
                       .in = at.features,
                       .out = at.project,
-                      .weight = cuda_weights(stage, node, PROJECT),
-                      .bias = at.has_bias ? cuda_weights(stage, node, PROJECT_BIAS) : NULL};
+                      .weight = cuda_weights(stage, node, ATTENTION_PROJECT),
+                      .bias =
+                          at.has_bias ? cuda_weights(stage, node, ATTENTION_PROJECT_BIAS) : NULL};
     ty_status status;
 
     memory_cut(stage, &at, node->stash[slot], &m);
@@ -169,17 +146,17 @@ done:
 static ty_status out_backward(ty_stage_device *stage, const cuda_node *node, const attention *at,
                               bool is_first, const void *context, void *dcontext, ty_error *error)
 {
-    float *dbias = at->has_bias ? cuda_parameter_gradient(stage, node, OUT_BIAS) : NULL;
+    float *dbias = at->has_bias ? cuda_parameter_gradient(stage, node, ATTENTION_OUT_BIAS) : NULL;
     cuda_affine_gradient out = {.rows = at->rows,
                                 .in = at->queries,
                                 .out = at->features,
                                 .x = context,
-                                .weight = cuda_weights(stage, node, OUT),
-                                .dweight = cuda_parameter_gradient(stage, node, OUT),
+                                .weight = cuda_weights(stage, node, ATTENTION_OUT),
+                                .dweight = cuda_parameter_gradient(stage, node, ATTENTION_OUT),
                                 .dbias = node->is_divided ? NULL : dbias,
                                 .dx = stage->part != CUDA_WEIGHTS ? dcontext : NULL,
-                                .adds_weight = cuda_adds(node, OUT, is_first),
-                                .adds_bias = cuda_adds(node, OUT_BIAS, is_first)};
+                                .adds_weight = cuda_adds(node, ATTENTION_OUT, is_first),
+                                .adds_bias = cuda_adds(node, ATTENTION_OUT_BIAS, is_first)};
     ty_status status = cuda_whole_gradient(stage, node, stage->lane_whole, &out.dy, error);
 
     if (status == TY_OK)
@@ -198,12 +175,12 @@ static ty_status project_backward(ty_stage_device *stage, const cuda_node *node,
         .rows = at->rows,
         .in = at->features,
         .out = at->project,
-        .weight = cuda_weights(stage, node, PROJECT),
+        .weight = cuda_weights(stage, node, ATTENTION_PROJECT),
         .dy = dproject,
-        .dweight = cuda_parameter_gradient(stage, node, PROJECT),
-        .dbias = at->has_bias ? cuda_parameter_gradient(stage, node, PROJECT_BIAS) : NULL,
-        .adds_weight = cuda_adds(node, PROJECT, is_first),
-        .adds_bias = cuda_adds(node, PROJECT_BIAS, is_first)};
+        .dweight = cuda_parameter_gradient(stage, node, ATTENTION_PROJECT),
+        .dbias = at->has_bias ? cuda_parameter_gradient(stage, node, ATTENTION_PROJECT_BIAS) : NULL,
+        .adds_weight = cuda_adds(node, ATTENTION_PROJECT, is_first),
+        .adds_bias = cuda_adds(node, ATTENTION_PROJECT_BIAS, is_first)};
 
     return cuda_input_product_backward(stage, node, slot, &in, error);
 }
@@ -228,7 +205,5 @@ static ty_status attention_backward(ty_stage_device *stage, const cuda_node *nod
     return project_backward(stage, node, slot, &at, is_first, d.project, error);
 }
 
-const cuda_kind cuda_attention_kind = {.tensors = attention_tensors,
-                                       .build = attention_build,
-                                       .forward = attention_forward,
-                                       .backward = attention_backward};
+const cuda_kind cuda_attention_kind = {
+    .build = attention_build, .forward = attention_forward, .backward = attention_backward};

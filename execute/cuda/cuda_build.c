@@ -196,6 +196,7 @@ static ty_status node_add(lowering *low, uint32_t index, ty_error *error)
     ty_stage_device *stage = low->stage;
     const ty_layer *layer = &low->workload->layers[index];
     const uint32_t owner = layer->tied_to;
+    lane_tensor tensors[LAYER_MAX_TENSORS] = {0};
     cuda_node *node = &stage->nodes[stage->node_count];
 
     *node = (cuda_node){.kind = cuda_kind_of(layer->kind),
@@ -212,7 +213,8 @@ static ty_status node_add(lowering *low, uint32_t index, ty_error *error)
         return ty_fail(error, TY_ENOMEM, "out of memory for layer %s", layer->name);
     for (uint32_t i = 0; i < node->input_count; i++)
         node->inputs[i] = input_of(low, layer, i);
-    return cuda_parameters_locate(stage, node, error);
+    node->tensor_count = layer_tensors(low->workload, index, tensors);
+    return stage_parameters_locate(&stage->options, &stage->placed, index, node->offsets, error);
 }
 
 /* The batch, or what crosses the cut before the stage. */
@@ -280,10 +282,9 @@ static void gradients_order(ty_stage_device *stage, bool *is_written)
             node->adds[i] = is_written[root];
             is_written[root] = true;
         }
-        for (uint32_t later = n + 1; node->kind->tensors != NULL && later < stage->node_count;
-             later++) {
+        for (uint32_t later = n + 1; node->tensor_count > 0 && later < stage->node_count; later++) {
             const cuda_node *other = &stage->nodes[later];
-            if (other->kind->tensors != NULL && !other->layer->is_frozen &&
+            if (other->tensor_count > 0 && !other->layer->is_frozen &&
                 other->offsets[0] == node->offsets[0])
                 node->adds_matrix = true;
         }
@@ -488,7 +489,7 @@ static bool parameters_allocate(ty_stage_device *stage)
     const uint64_t versions = cuda_version_count(stage);
 
     stage->version_stride =
-        (stage->parameter_count + VERSION_ALIGNMENT - 1) / VERSION_ALIGNMENT * VERSION_ALIGNMENT;
+        (stage->placed.count + VERSION_ALIGNMENT - 1) / VERSION_ALIGNMENT * VERSION_ALIGNMENT;
     stage->versions = cuda_buffer(stage, versions * stage->version_stride * sizeof(float));
     stage->version_weights =
         stage->type == CUDA_TYPE_FLOAT
@@ -496,7 +497,7 @@ static bool parameters_allocate(ty_stage_device *stage)
             : cuda_buffer(stage, versions * stage->version_stride * stage->element);
     stage->parameters = stage->versions;
     stage->weights = stage->version_weights;
-    stage->gradients = cuda_buffer(stage, stage->parameter_count * sizeof(float));
+    stage->gradients = cuda_buffer(stage, stage->placed.count * sizeof(float));
     stage->statistics = cuda_buffer(stage, stage->statistic_count * sizeof(float));
     stage->squares = cuda_buffer(stage, CUDA_SQUARE_PARTS * sizeof *stage->squares);
     stage->host_square = cuda_host_buffer(stage, sizeof *stage->host_square);
@@ -514,7 +515,7 @@ ty_status cuda_build(ty_stage_device *stage, ty_error *error)
 {
     ty_status status = TY_OK;
 
-    TY_CHECK(cuda_parameters_place(stage, error), status, cleanup);
+    TY_CHECK(stage_parameters_place(&stage->options, &stage->placed, error), status, cleanup);
     TY_CHECK(lower(stage, error), status, cleanup);
     for (uint32_t n = 0; n < stage->node_count; n++) {
         cuda_node *node = &stage->nodes[n];

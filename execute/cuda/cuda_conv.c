@@ -22,19 +22,6 @@ typedef struct conv {
     uint64_t weights, pixels;
 } conv;
 
-/* weight [out][in / groups][height][width], bias [out] */
-static uint32_t conv2d_tensors(const ty_workload *workload, uint32_t index,
-                               lane_tensor tensors[CUDA_MAX_TENSORS])
-{
-    const uint64_t *a = workload->layers[index].attributes;
-    uint64_t fan_in = a[TY_IN_CHANNELS] / a[TY_GROUPS] * a[TY_KERNEL_HEIGHT] * a[TY_KERNEL_WIDTH];
-
-    tensors[0] = (lane_tensor){.count = a[TY_OUT_CHANNELS] * fan_in,
-                               .deviation = ty_init_deviation(workload, fan_in)};
-    tensors[1] = (lane_tensor){.count = a[TY_OUT_CHANNELS]};
-    return a[TY_HAS_BIAS] != 0 ? 2 : 1;
-}
-
 static void conv2d_release(ty_stage_device *stage, cuda_node *node)
 {
     conv *c = node->state;
@@ -272,8 +259,7 @@ done:
     return status;
 }
 
-const cuda_kind cuda_conv2d = {.tensors = conv2d_tensors,
-                               .build = conv2d_build,
+const cuda_kind cuda_conv2d = {.build = conv2d_build,
                                .forward = conv2d_forward,
                                .backward = conv2d_backward,
                                .release = conv2d_release};

@@ -48,17 +48,6 @@ ACTIVATION(tanh, CUDA_TANH);
 
 /* ---- Norms: gain [features], shift [features] ---- */
 
-static uint32_t norm_tensors(const ty_workload *workload, uint32_t index,
-                             lane_tensor tensors[CUDA_MAX_TENSORS])
-{
-    const ty_layer *layer = &workload->layers[index];
-    uint64_t features = layer->attributes[TY_FEATURES];
-
-    tensors[0] = (lane_tensor){.count = features, .constant = 1.0f};
-    tensors[1] = (lane_tensor){.count = features};
-    return layer->kind == TY_LAYER_RMS_NORM ? 1 : 2;
-}
-
 static bool is_rms(const cuda_node *node)
 {
     return node->layer->kind == TY_LAYER_RMS_NORM;
@@ -100,14 +89,10 @@ static ty_status norm_backward(ty_stage_device *stage, const cuda_node *node, ui
     return TY_OK;
 }
 
-const cuda_kind cuda_layer_norm = {.tensors = norm_tensors,
-                                   .build = norm_build,
-                                   .forward = norm_forward,
-                                   .backward = norm_backward};
-const cuda_kind cuda_rms_norm = {.tensors = norm_tensors,
-                                 .build = norm_build,
-                                 .forward = norm_forward,
-                                 .backward = norm_backward};
+const cuda_kind cuda_layer_norm = {
+    .build = norm_build, .forward = norm_forward, .backward = norm_backward};
+const cuda_kind cuda_rms_norm = {
+    .build = norm_build, .forward = norm_forward, .backward = norm_backward};
 
 /* Channels are a sample's first dimension; without pixels behind it, each is one number. */
 static uint64_t pixels_of(const ty_stage_device *stage, const cuda_node *node)
@@ -171,10 +156,8 @@ static ty_status batch_norm_backward(ty_stage_device *stage, const cuda_node *no
     return TY_OK;
 }
 
-const cuda_kind cuda_batch_norm_kind = {.tensors = norm_tensors,
-                                        .build = batch_norm_build,
-                                        .forward = batch_norm_forward,
-                                        .backward = batch_norm_backward};
+const cuda_kind cuda_batch_norm_kind = {
+    .build = batch_norm_build, .forward = batch_norm_forward, .backward = batch_norm_backward};
 
 /* ---- Pooling ---- */
 
@@ -228,23 +211,6 @@ const cuda_kind cuda_pool_kind = {.forward = pool_forward, .backward = pool_back
 /* ---- Embedding: table [vocabulary][features], positions [positions][features]; a lane has the
  * rows of its words and its features of all positions, and the lanes sum what they found ---- */
 
-static uint32_t embedding_tensors(const ty_workload *workload, uint32_t index,
-                                  lane_tensor tensors[CUDA_MAX_TENSORS])
-{
-    const uint64_t *a = workload->layers[index].attributes;
-    double deviation = ty_init_transformer_deviation(workload, false);
-
-    tensors[0] = (lane_tensor){.count = a[TY_VOCABULARY] * a[TY_FEATURES],
-                               .deviation = deviation,
-                               .division = LANE_BY_ROWS,
-                               .columns = a[TY_FEATURES]};
-    tensors[1] = (lane_tensor){.count = a[TY_POSITIONS] * a[TY_FEATURES],
-                               .deviation = deviation,
-                               .division = LANE_BY_COLUMNS,
-                               .columns = a[TY_FEATURES]};
-    return a[TY_POSITIONS] > 0 ? 2 : 1;
-}
-
 static cuda_embedding_part embedding_of(const ty_stage_device *stage, const cuda_node *node)
 {
     const uint64_t *a = node->layer->attributes;
@@ -290,10 +256,10 @@ static ty_status embedding_forward(ty_stage_device *stage, const cuda_node *node
 static ty_status gradient_clear(ty_stage_device *stage, const cuda_node *node, uint32_t tensor,
                                 bool is_first, ty_error *error)
 {
-    lane_tensor tensors[CUDA_MAX_TENSORS] = {0};
+    lane_tensor tensors[LAYER_MAX_TENSORS] = {0};
     ty_status status = TY_OK;
 
-    embedding_tensors(stage->options.workload, node->layer_index, tensors);
+    layer_tensors(stage->options.workload, node->layer_index, tensors);
     if (!cuda_adds(node, tensor, is_first))
         CUDA_CHECK(
             cudaMemsetAsync(cuda_parameter_gradient(stage, node, tensor), 0,
@@ -334,10 +300,8 @@ done:
     return status;
 }
 
-const cuda_kind cuda_embedding_kind = {.tensors = embedding_tensors,
-                                       .build = embedding_build,
-                                       .forward = embedding_forward,
-                                       .backward = embedding_backward};
+const cuda_kind cuda_embedding_kind = {
+    .build = embedding_build, .forward = embedding_forward, .backward = embedding_backward};
 
 /* ---- Joins ---- */
 

@@ -2,21 +2,6 @@
  * has the rows of its words. Tensors and their order are the CPU backend's. */
 #include "cuda_stage.h"
 
-static uint32_t linear_tensors(const ty_workload *workload, uint32_t index,
-                               lane_tensor tensors[CUDA_MAX_TENSORS])
-{
-    const uint64_t *a = workload->layers[index].attributes;
-    const bool is_of_words = ty_layer_tensor_split(workload, index) == TY_SPLIT_VOCABULARY;
-    const lane_division division = is_of_words ? LANE_BY_ROWS : LANE_UNDIVIDED;
-
-    tensors[0] = (lane_tensor){.count = a[TY_IN_FEATURES] * a[TY_OUT_FEATURES],
-                               .deviation = ty_init_deviation(workload, a[TY_IN_FEATURES]),
-                               .division = division,
-                               .columns = a[TY_IN_FEATURES]};
-    tensors[1] = (lane_tensor){.count = a[TY_OUT_FEATURES], .division = division};
-    return a[TY_HAS_BIAS] != 0 ? 2 : 1;
-}
-
 /* Of this lane, padded. */
 static uint64_t out_features(const ty_stage_device *stage, const cuda_node *node)
 {
@@ -67,7 +52,5 @@ static ty_status linear_backward(ty_stage_device *stage, const cuda_node *node, 
     return cuda_input_product_backward(stage, node, slot, &g, error);
 }
 
-const cuda_kind cuda_linear = {.tensors = linear_tensors,
-                               .build = linear_build,
-                               .forward = linear_forward,
-                               .backward = linear_backward};
+const cuda_kind cuda_linear = {
+    .build = linear_build, .forward = linear_forward, .backward = linear_backward};

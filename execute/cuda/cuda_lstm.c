@@ -6,9 +6,6 @@
  */
 #include "cuda_stage.h"
 
-enum { INPUT, STATE, INPUT_BIAS, STATE_BIAS };
-enum { GATES = 4 };
-
 typedef struct lstm {
     uint64_t batch, length, rows; /* rows = batch * length */
     uint64_t in, hidden, gates;   /* gates: columns, 4 hidden */
@@ -25,27 +22,13 @@ static lstm lstm_of(const ty_stage_device *stage, const cuda_node *node)
                   .rows = cuda_batch(stage) * length,
                   .in = a[TY_IN_FEATURES],
                   .hidden = a[TY_HIDDEN_FEATURES],
-                  .gates = GATES * a[TY_HIDDEN_FEATURES],
+                  .gates = LSTM_GATES * a[TY_HIDDEN_FEATURES],
                   .has_bias = a[TY_HAS_BIAS] != 0};
 }
 
 static cuda_cell cell_of(const lstm *l, uint64_t step)
 {
     return (cuda_cell){l->batch, l->length, l->hidden, step};
-}
-
-static uint32_t lstm_tensors(const ty_workload *workload, uint32_t index,
-                             lane_tensor tensors[CUDA_MAX_TENSORS])
-{
-    const uint64_t *a = workload->layers[index].attributes;
-    const uint64_t hidden = a[TY_HIDDEN_FEATURES];
-    const double deviation = ty_init_deviation(workload, hidden);
-
-    tensors[INPUT] =
-        (lane_tensor){.count = GATES * hidden * a[TY_IN_FEATURES], .deviation = deviation};
-    tensors[STATE] = (lane_tensor){.count = GATES * hidden * hidden, .deviation = deviation};
-    tensors[INPUT_BIAS] = tensors[STATE_BIAS] = (lane_tensor){.count = GATES * hidden};
-    return a[TY_HAS_BIAS] != 0 ? 4 : 2;
 }
 
 /* Stash: gates [rows][gates] and cells [rows][hidden], floats. Scratch: the gradient of what goes
@@ -70,22 +53,22 @@ static ty_status lstm_forward(ty_stage_device *stage, const cuda_node *node, uin
 {
     const lstm l = lstm_of(stage, node);
     float *gates = node->stash[slot], *cells = gates + l.rows * l.gates;
-    const float *input_bias = l.has_bias ? cuda_parameters(stage, node, INPUT_BIAS) : NULL;
-    const float *state_bias = l.has_bias ? cuda_parameters(stage, node, STATE_BIAS) : NULL;
+    const float *input_bias = l.has_bias ? cuda_parameters(stage, node, LSTM_INPUT_BIAS) : NULL;
+    const float *state_bias = l.has_bias ? cuda_parameters(stage, node, LSTM_STATE_BIAS) : NULL;
     char *y = cuda_out(stage, node, slot);
     const cuda_strided all = {.rows = l.rows,
                               .in = l.in,
                               .out = l.gates,
                               .x = cuda_in(stage, node, 0, slot),
                               .x_stride = l.in,
-                              .weight = cuda_weights(stage, node, INPUT),
+                              .weight = cuda_weights(stage, node, LSTM_INPUT),
                               .y = gates,
                               .y_stride = l.gates};
     cuda_strided step = {.rows = l.batch,
                          .in = l.hidden,
                          .out = l.gates,
                          .x_stride = l.length * l.hidden,
-                         .weight = cuda_weights(stage, node, STATE),
+                         .weight = cuda_weights(stage, node, LSTM_STATE),
                          .y_stride = l.length * l.gates,
                          .adds = true};
     ty_status status = cuda_strided_forward(stage, &all, error);
@@ -115,7 +98,7 @@ static ty_status gates_backward(ty_stage_device *stage, const cuda_node *node, u
                          .in = l.hidden,
                          .out = l.gates,
                          .x_stride = l.length * l.gates,
-                         .weight = cuda_weights(stage, node, STATE),
+                         .weight = cuda_weights(stage, node, LSTM_STATE),
                          .y = dstate,
                          .y_stride = l.hidden};
     ty_status status = TY_OK;
@@ -144,16 +127,17 @@ static ty_status state_gradients(ty_stage_device *stage, const cuda_node *node, 
                                         .out = l.gates,
                                         .x = cuda_out(stage, node, slot),
                                         .dy = dgates + row_bytes,
-                                        .dweight = cuda_parameter_gradient(stage, node, STATE),
-                                        .adds_weight = cuda_adds(node, STATE, is_first)};
+                                        .dweight = cuda_parameter_gradient(stage, node, LSTM_STATE),
+                                        .adds_weight = cuda_adds(node, LSTM_STATE, is_first)};
     ty_status status = TY_OK;
 
     if (state.dweight == NULL)
         return TY_OK;
     if (l.has_bias)
-        cuda_column_sums(
-            stage->type, l.rows, l.gates, l.gates, dgates, cuda_adds(node, STATE_BIAS, is_first),
-            cuda_parameter_gradient(stage, node, STATE_BIAS), stage->sums, stage->stream);
+        cuda_column_sums(stage->type, l.rows, l.gates, l.gates, dgates,
+                         cuda_adds(node, LSTM_STATE_BIAS, is_first),
+                         cuda_parameter_gradient(stage, node, LSTM_STATE_BIAS), stage->sums,
+                         stage->stream);
     if (l.length == 1 && !state.adds_weight)
         CUDA_CHECK(
             cudaMemsetAsync(state.dweight, 0, l.gates * l.hidden * sizeof(float), stage->stream),
@@ -179,13 +163,13 @@ static ty_status lstm_backward(ty_stage_device *stage, const cuda_node *node, ui
         .in = l.in,
         .out = l.gates,
         .x = cuda_in(stage, node, 0, slot),
-        .weight = cuda_weights(stage, node, INPUT),
+        .weight = cuda_weights(stage, node, LSTM_INPUT),
         .dy = dgates,
-        .dweight = cuda_parameter_gradient(stage, node, INPUT),
-        .dbias = l.has_bias ? cuda_parameter_gradient(stage, node, INPUT_BIAS) : NULL,
+        .dweight = cuda_parameter_gradient(stage, node, LSTM_INPUT),
+        .dbias = l.has_bias ? cuda_parameter_gradient(stage, node, LSTM_INPUT_BIAS) : NULL,
         .dx = cuda_in_gradient(stage, node, 0),
-        .adds_weight = cuda_adds(node, INPUT, is_first),
-        .adds_bias = cuda_adds(node, INPUT_BIAS, is_first),
+        .adds_weight = cuda_adds(node, LSTM_INPUT, is_first),
+        .adds_bias = cuda_adds(node, LSTM_INPUT_BIAS, is_first),
         .adds_x = node->adds[0]};
     ty_status status = TY_OK;
 
@@ -196,7 +180,5 @@ static ty_status lstm_backward(ty_stage_device *stage, const cuda_node *node, ui
     return status == TY_OK ? state_gradients(stage, node, slot, is_first, dgates, error) : status;
 }
 
-const cuda_kind cuda_lstm = {.tensors = lstm_tensors,
-                             .build = lstm_build,
-                             .forward = lstm_forward,
-                             .backward = lstm_backward};
+const cuda_kind cuda_lstm = {
+    .build = lstm_build, .forward = lstm_forward, .backward = lstm_backward};

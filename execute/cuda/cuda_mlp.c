@@ -3,8 +3,6 @@
  * order are the CPU backend's. */
 #include "cuda_stage.h"
 
-enum { UP, DOWN, UP_BIAS, DOWN_BIAS };
-
 typedef struct mlp {
     uint64_t rows, features, hidden, up;
     bool is_gated, has_bias;
@@ -28,29 +26,6 @@ static mlp mlp_of(const ty_stage_device *stage, const cuda_node *node)
                  .up = hidden * (is_gated ? 2 : 1),
                  .is_gated = is_gated,
                  .has_bias = a[TY_HAS_BIAS] != 0};
-}
-
-/* The gate is the first half of the rows of up. */
-static uint32_t mlp_tensors(const ty_workload *workload, uint32_t index,
-                            lane_tensor tensors[CUDA_MAX_TENSORS])
-{
-    const uint64_t *a = workload->layers[index].attributes;
-    uint64_t hidden = a[TY_HIDDEN_FEATURES], up = hidden * (a[TY_IS_GATED] != 0 ? 2 : 1);
-    uint64_t values = up - hidden; /* rows behind the gate's */
-
-    tensors[UP] = (lane_tensor){.count = up * a[TY_FEATURES],
-                                .deviation = ty_init_transformer_deviation(workload, false),
-                                .division = LANE_BY_ROWS,
-                                .columns = a[TY_FEATURES],
-                                .groups = {hidden, values}};
-    tensors[DOWN] = (lane_tensor){.count = a[TY_FEATURES] * hidden,
-                                  .deviation = ty_init_transformer_deviation(workload, true),
-                                  .division = LANE_BY_COLUMNS,
-                                  .columns = hidden};
-    tensors[UP_BIAS] =
-        (lane_tensor){.count = up, .division = LANE_BY_ROWS, .groups = {hidden, values}};
-    tensors[DOWN_BIAS] = (lane_tensor){.count = a[TY_FEATURES], .division = LANE_BY_ROWS};
-    return a[TY_HAS_BIAS] != 0 ? 4 : 2;
 }
 
 /* Stash: before the activation [rows][up], behind it [rows][hidden]; where lanes divide the
@@ -102,8 +77,8 @@ static ty_status mlp_up(ty_stage_device *stage, const cuda_node *node, const mlp
                       .in = m->features,
                       .out = m->up,
                       .x = x,
-                      .weight = cuda_weights(stage, node, UP),
-                      .bias = m->has_bias ? cuda_weights(stage, node, UP_BIAS) : NULL,
+                      .weight = cuda_weights(stage, node, MLP_UP),
+                      .bias = m->has_bias ? cuda_weights(stage, node, MLP_UP_BIAS) : NULL,
                       .y = a,
                       .before_gelu = h};
     ty_status status;
@@ -137,8 +112,8 @@ static ty_status mlp_forward(ty_stage_device *stage, const cuda_node *node, uint
                         .in = m.hidden,
                         .out = m.features,
                         .x = a,
-                        .weight = cuda_weights(stage, node, DOWN),
-                        .bias = has_epilogue ? cuda_weights(stage, node, DOWN_BIAS) : NULL,
+                        .weight = cuda_weights(stage, node, MLP_DOWN),
+                        .bias = has_epilogue ? cuda_weights(stage, node, MLP_DOWN_BIAS) : NULL,
                         .y = summand};
     ty_status status;
 
@@ -146,7 +121,7 @@ static ty_status mlp_forward(ty_stage_device *stage, const cuda_node *node, uint
     TY_CHECK(mlp_up(stage, node, &m, x, h, a, error), status, done);
     TY_CHECK(cuda_affine_forward(stage, &down, error), status, done);
     if (m.has_bias && !has_epilogue)
-        cuda_add_lane_bias(stage, m.rows, m.features, cuda_parameters(stage, node, DOWN_BIAS),
+        cuda_add_lane_bias(stage, m.rows, m.features, cuda_parameters(stage, node, MLP_DOWN_BIAS),
                            summand);
     status = cuda_lanes_sum(stage, node, &node->layer->output, summand, false, y, error);
 done:
@@ -186,16 +161,16 @@ static ty_status activation_backward(ty_stage_device *stage, const cuda_node *no
 static ty_status mlp_down_backward(ty_stage_device *stage, const cuda_node *node, const mlp *m,
                                    bool is_first, const char *h, char *dh, ty_error *error)
 {
-    float *dbias = m->has_bias ? cuda_parameter_gradient(stage, node, DOWN_BIAS) : NULL;
+    float *dbias = m->has_bias ? cuda_parameter_gradient(stage, node, MLP_DOWN_BIAS) : NULL;
     cuda_affine_gradient down = {.rows = m->rows,
                                  .in = m->hidden,
                                  .out = m->features,
                                  .x = h + m->rows * m->up * stage->element,
-                                 .weight = cuda_weights(stage, node, DOWN),
-                                 .dweight = cuda_parameter_gradient(stage, node, DOWN),
+                                 .weight = cuda_weights(stage, node, MLP_DOWN),
+                                 .dweight = cuda_parameter_gradient(stage, node, MLP_DOWN),
                                  .dbias = node->is_divided ? NULL : dbias,
-                                 .adds_weight = cuda_adds(node, DOWN, is_first),
-                                 .adds_bias = cuda_adds(node, DOWN_BIAS, is_first)};
+                                 .adds_weight = cuda_adds(node, MLP_DOWN, is_first),
+                                 .adds_bias = cuda_adds(node, MLP_DOWN_BIAS, is_first)};
     ty_status status;
 
     TY_CHECK(cuda_whole_gradient(stage, node, stage->lane_whole, &down.dy, error), status, done);
@@ -215,16 +190,16 @@ static ty_status mlp_backward(ty_stage_device *stage, const cuda_node *node, uin
 {
     mlp m = mlp_of(stage, node);
     char *dh = mlp_hidden_gradient(stage, node, slot, &m);
-    cuda_affine_gradient up = {.rows = m.rows,
-                               .in = m.features,
-                               .out = m.up,
-                               .weight = cuda_weights(stage, node, UP),
-                               .dy = dh,
-                               .dweight = cuda_parameter_gradient(stage, node, UP),
-                               .dbias = m.has_bias ? cuda_parameter_gradient(stage, node, UP_BIAS)
-                                                   : NULL,
-                               .adds_weight = cuda_adds(node, UP, is_first),
-                               .adds_bias = cuda_adds(node, UP_BIAS, is_first)};
+    cuda_affine_gradient up = {
+        .rows = m.rows,
+        .in = m.features,
+        .out = m.up,
+        .weight = cuda_weights(stage, node, MLP_UP),
+        .dy = dh,
+        .dweight = cuda_parameter_gradient(stage, node, MLP_UP),
+        .dbias = m.has_bias ? cuda_parameter_gradient(stage, node, MLP_UP_BIAS) : NULL,
+        .adds_weight = cuda_adds(node, MLP_UP, is_first),
+        .adds_bias = cuda_adds(node, MLP_UP_BIAS, is_first)};
     ty_status status;
 
     TY_CHECK(mlp_down_backward(stage, node, &m, is_first, node->stash[slot], dh, error), status,
@@ -234,8 +209,5 @@ done:
     return status;
 }
 
-const cuda_kind cuda_mlp = {.tensors = mlp_tensors,
-                            .build = mlp_build,
-                            .forward = mlp_forward,
-                            .backward = mlp_backward,
-                            .release = mlp_release};
+const cuda_kind cuda_mlp = {
+    .build = mlp_build, .forward = mlp_forward, .backward = mlp_backward, .release = mlp_release};

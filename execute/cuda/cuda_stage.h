@@ -28,9 +28,7 @@
 #include "cuda_libraries.h"
 #include "device.h"
 #include "init.h"
-#include "lane_parts.h"
-
-#define CUDA_MAX_TENSORS 4
+#include "stage_parameters.h"
 
 typedef struct cuda_value {
     ty_shape shape;   /* per sample */
@@ -68,7 +66,8 @@ typedef struct cuda_node {
     uint32_t *inputs; /* values */
     bool *adds;       /* [input_count] add to the input's gradient: a later node has written it */
     uint32_t output;
-    uint64_t offsets[CUDA_MAX_TENSORS];
+    uint32_t tensor_count; /* parameter tensors */
+    uint64_t offsets[LAYER_MAX_TENSORS];
     bool is_divided;       /* among lanes, of which there are several */
     bool is_matrix_frozen; /* tied to a frozen layer's */
     bool adds_matrix;      /* a later node with the same (tied) matrix has written its gradient */
@@ -83,8 +82,6 @@ typedef struct cuda_node {
 } cuda_node;
 
 struct cuda_kind {
-    uint32_t (*tensors)(const ty_workload *workload, uint32_t layer,
-                        lane_tensor tensors[CUDA_MAX_TENSORS]); /* NULL: none */
     ty_status (*build)(ty_stage_device *stage, cuda_node *node, ty_error *error);
     ty_status (*forward)(ty_stage_device *stage, const cuda_node *node, uint32_t slot,
                          ty_error *error);
@@ -146,9 +143,7 @@ struct ty_stage_device {
     float *row_loss;        /* [rows] */
     int32_t *row_best;
 
-    uint64_t parameter_count;
-    uint64_t *layer_offsets; /* [layer_count + 1] */
-    uint64_t tied_offset, tied_count;
+    stage_parameters placed;
     float *versions;         /* sets of weights, `version_stride` floats apart */
     void *version_weights;   /* the same in the stage's type; `versions` for floats */
     uint64_t version_stride; /* numbers; so many that all sets are aligned alike */
@@ -186,17 +181,8 @@ void cuda_buffers_free(ty_stage_device *stage);
 ty_status cuda_supports(const ty_workload *workload, uint32_t first_layer, uint32_t layer_count,
                         ty_error *error);
 
-uint32_t cuda_layer_tensors(const ty_workload *workload, uint32_t layer,
-                            lane_tensor tensors[CUDA_MAX_TENSORS]);
-/** Offsets of all layers, and of one node's tensors; needs no memory yet. */
-ty_status cuda_parameters_place(ty_stage_device *stage, ty_error *error) TY_MUST_CHECK;
-ty_status cuda_parameters_locate(const ty_stage_device *stage, cuda_node *node,
-                                 ty_error *error) TY_MUST_CHECK;
 /** Initial weights, in every set, and statistics. */
 ty_status cuda_parameters_fill(ty_stage_device *stage, ty_error *error) TY_MUST_CHECK;
-/** A layer's whole parameters from the lanes'; see device.h. */
-uint64_t cuda_lanes_join(const ty_stage_device *stage, uint32_t layer, bool is_tied,
-                         const float *parts, float *whole);
 
 /* ---- Cuts (cuda_cut.c) ---- */
 

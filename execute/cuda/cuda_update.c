@@ -90,7 +90,7 @@ done:
 static ty_status state_check(ty_stage_device *stage, uint32_t state_count, uint64_t offset,
                              ty_error *error)
 {
-    const ty_parameter_range all = {0, stage->parameter_count};
+    const ty_parameter_range all = {0, stage->placed.count};
     ty_status status = TY_OK;
 
     if (stage->state_ranges == NULL)

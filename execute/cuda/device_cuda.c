@@ -83,7 +83,7 @@ static void device_close(ty_stage_device *stage)
         cudaStreamDestroy(stage->stream);
     if (stage->side != NULL)
         cudaStreamDestroy(stage->side);
-    ty_free(stage->layer_offsets);
+    stage_parameters_clear(&stage->placed);
     ty_free(stage->state_ranges);
     ty_free(stage->values);
     ty_free(stage->nodes);
@@ -407,7 +407,7 @@ static ty_status backward_part(ty_stage_device *stage, uint32_t slot, uint32_t f
         TY_CHECK(gradient_enter(stage, slot, error), status, done);
     for (uint32_t n = stage->node_count; n-- > 0;) {
         const cuda_node *node = &stage->nodes[n];
-        bool has_part = part != CUDA_WEIGHTS || node->kind->tensors != NULL;
+        bool has_part = part != CUDA_WEIGHTS || node->tensor_count > 0;
         if (has_part && is_between(node, first, count) &&
             stage->values[node->output].needs_gradient)
             TY_CHECK(node->kind->backward(stage, node, slot, is_first, error), status, done);
@@ -451,7 +451,7 @@ static void device_loss(ty_stage_device *stage, uint32_t slot, double *loss_sum,
 
 static uint64_t device_parameter_count(const ty_stage_device *stage)
 {
-    return stage->parameter_count;
+    return stage->placed.count;
 }
 
 static void device_select(ty_stage_device *stage, uint32_t version)
@@ -486,10 +486,14 @@ static float *device_gradients(ty_stage_device *stage)
 static void device_slice(const ty_stage_device *stage, uint32_t first_layer, uint32_t layer_count,
                          uint64_t *offset, uint64_t *count)
 {
-    uint32_t first = first_layer - stage->options.first_layer;
+    stage_parameters_slice(&stage->options, &stage->placed, first_layer, layer_count, offset,
+                           count);
+}
 
-    *offset = stage->layer_offsets[first];
-    *count = stage->layer_offsets[first + layer_count] - *offset;
+static uint64_t device_lanes_join(const ty_stage_device *stage, uint32_t layer, bool is_tied,
+                                  const float *parts, float *whole)
+{
+    return stage_parameters_join(&stage->options, &stage->placed, layer, is_tied, parts, whole);
 }
 
 /* By one thread, on the side stream. What fails shows as no number, and in the next call. */
@@ -511,8 +515,8 @@ done:
 
 static void device_tied_slice(const ty_stage_device *stage, uint64_t *offset, uint64_t *count)
 {
-    *offset = stage->tied_offset;
-    *count = stage->tied_count;
+    *offset = stage->placed.tied_offset;
+    *count = stage->placed.tied_count;
 }
 
 static uint64_t device_memory_bytes(const ty_stage_device *stage)
@@ -686,7 +690,7 @@ static const ty_device_backend backend = {
     .slice = device_slice,
     .square = device_square,
     .tied_slice = device_tied_slice,
-    .lanes_join = cuda_lanes_join,
+    .lanes_join = device_lanes_join,
     .memory_bytes = device_memory_bytes,
     .memory = &memory,
 };

@@ -1,0 +1,140 @@
+/* One function for each kind of layer that has parameters. */
+#include "layer_tensors.h"
+
+#include "init.h"
+
+static uint32_t linear_tensors(const ty_workload *workload, uint32_t index,
+                               lane_tensor tensors[LAYER_MAX_TENSORS])
+{
+    const uint64_t *a = workload->layers[index].attributes;
+    const bool is_of_words = ty_layer_tensor_split(workload, index) == TY_SPLIT_VOCABULARY;
+    const lane_division division = is_of_words ? LANE_BY_ROWS : LANE_UNDIVIDED;
+
+    tensors[0] = (lane_tensor){.count = a[TY_IN_FEATURES] * a[TY_OUT_FEATURES],
+                               .deviation = ty_init_deviation(workload, a[TY_IN_FEATURES]),
+                               .division = division,
+                               .columns = a[TY_IN_FEATURES]};
+    tensors[1] = (lane_tensor){.count = a[TY_OUT_FEATURES], .division = division};
+    return a[TY_HAS_BIAS] != 0 ? 2 : 1;
+}
+
+static uint32_t conv2d_tensors(const ty_workload *workload, uint32_t index,
+                               lane_tensor tensors[LAYER_MAX_TENSORS])
+{
+    const uint64_t *a = workload->layers[index].attributes;
+    uint64_t fan_in = a[TY_IN_CHANNELS] / a[TY_GROUPS] * a[TY_KERNEL_HEIGHT] * a[TY_KERNEL_WIDTH];
+
+    tensors[0] = (lane_tensor){.count = a[TY_OUT_CHANNELS] * fan_in,
+                               .deviation = ty_init_deviation(workload, fan_in)};
+    tensors[1] = (lane_tensor){.count = a[TY_OUT_CHANNELS]};
+    return a[TY_HAS_BIAS] != 0 ? 2 : 1;
+}
+
+static uint32_t norm_tensors(const ty_workload *workload, uint32_t index,
+                             lane_tensor tensors[LAYER_MAX_TENSORS])
+{
+    const ty_layer *layer = &workload->layers[index];
+    const uint64_t features = layer->attributes[TY_FEATURES];
+
+    tensors[0] = (lane_tensor){.count = features, .constant = 1.0f};
+    tensors[1] = (lane_tensor){.count = features};
+    return layer->kind == TY_LAYER_RMS_NORM ? 1 : 2;
+}
+
+static uint32_t embedding_tensors(const ty_workload *workload, uint32_t index,
+                                  lane_tensor tensors[LAYER_MAX_TENSORS])
+{
+    const uint64_t *a = workload->layers[index].attributes;
+    const double deviation = ty_init_transformer_deviation(workload, false);
+
+    tensors[0] = (lane_tensor){.count = a[TY_VOCABULARY] * a[TY_FEATURES],
+                               .deviation = deviation,
+                               .division = LANE_BY_ROWS,
+                               .columns = a[TY_FEATURES]};
+    tensors[1] = (lane_tensor){.count = a[TY_POSITIONS] * a[TY_FEATURES],
+                               .deviation = deviation,
+                               .division = LANE_BY_COLUMNS,
+                               .columns = a[TY_FEATURES]};
+    return a[TY_POSITIONS] > 0 ? 2 : 1;
+}
+
+static uint32_t attention_tensors(const ty_workload *workload, uint32_t index,
+                                  lane_tensor tensors[LAYER_MAX_TENSORS])
+{
+    const uint64_t *a = workload->layers[index].attributes;
+    const uint64_t queries = a[TY_HEADS] * a[TY_HEAD_SIZE], keys = a[TY_KV_HEADS] * a[TY_HEAD_SIZE];
+    const uint64_t project = queries + 2 * keys;
+
+    tensors[ATTENTION_PROJECT] =
+        (lane_tensor){.count = project * a[TY_FEATURES],
+                      .deviation = ty_init_transformer_deviation(workload, false),
+                      .division = LANE_BY_ROWS,
+                      .columns = a[TY_FEATURES],
+                      .groups = {queries, keys, keys}};
+    tensors[ATTENTION_OUT] =
+        (lane_tensor){.count = a[TY_FEATURES] * queries,
+                      .deviation = ty_init_transformer_deviation(workload, true),
+                      .division = LANE_BY_COLUMNS,
+                      .columns = queries};
+    tensors[ATTENTION_PROJECT_BIAS] =
+        (lane_tensor){.count = project, .division = LANE_BY_ROWS, .groups = {queries, keys, keys}};
+    tensors[ATTENTION_OUT_BIAS] = (lane_tensor){.count = a[TY_FEATURES], .division = LANE_BY_ROWS};
+    return a[TY_HAS_BIAS] != 0 ? 4 : 2;
+}
+
+static uint32_t mlp_tensors(const ty_workload *workload, uint32_t index,
+                            lane_tensor tensors[LAYER_MAX_TENSORS])
+{
+    const uint64_t *a = workload->layers[index].attributes;
+    const uint64_t hidden = a[TY_HIDDEN_FEATURES], up = hidden * (a[TY_IS_GATED] != 0 ? 2 : 1);
+    const uint64_t values = up - hidden; /* rows behind the gate's */
+
+    tensors[MLP_UP] = (lane_tensor){.count = up * a[TY_FEATURES],
+                                    .deviation = ty_init_transformer_deviation(workload, false),
+                                    .division = LANE_BY_ROWS,
+                                    .columns = a[TY_FEATURES],
+                                    .groups = {hidden, values}};
+    tensors[MLP_DOWN] = (lane_tensor){.count = a[TY_FEATURES] * hidden,
+                                      .deviation = ty_init_transformer_deviation(workload, true),
+                                      .division = LANE_BY_COLUMNS,
+                                      .columns = hidden};
+    tensors[MLP_UP_BIAS] =
+        (lane_tensor){.count = up, .division = LANE_BY_ROWS, .groups = {hidden, values}};
+    tensors[MLP_DOWN_BIAS] = (lane_tensor){.count = a[TY_FEATURES], .division = LANE_BY_ROWS};
+    return a[TY_HAS_BIAS] != 0 ? 4 : 2;
+}
+
+static uint32_t lstm_tensors(const ty_workload *workload, uint32_t index,
+                             lane_tensor tensors[LAYER_MAX_TENSORS])
+{
+    const uint64_t *a = workload->layers[index].attributes;
+    const uint64_t hidden = a[TY_HIDDEN_FEATURES];
+    const double deviation = ty_init_deviation(workload, hidden);
+
+    tensors[LSTM_INPUT] =
+        (lane_tensor){.count = LSTM_GATES * hidden * a[TY_IN_FEATURES], .deviation = deviation};
+    tensors[LSTM_STATE] =
+        (lane_tensor){.count = LSTM_GATES * hidden * hidden, .deviation = deviation};
+    tensors[LSTM_INPUT_BIAS] = tensors[LSTM_STATE_BIAS] =
+        (lane_tensor){.count = LSTM_GATES * hidden};
+    return a[TY_HAS_BIAS] != 0 ? 4 : 2;
+}
+
+uint32_t layer_tensors(const ty_workload *workload, uint32_t layer,
+                       lane_tensor tensors[LAYER_MAX_TENSORS])
+{
+    static uint32_t (*const of_kind[TY_LAYER_KIND_COUNT])(const ty_workload *, uint32_t,
+                                                          lane_tensor[LAYER_MAX_TENSORS]) = {
+        [TY_LAYER_LINEAR] = linear_tensors,
+        [TY_LAYER_CONV2D] = conv2d_tensors,
+        [TY_LAYER_BATCH_NORM] = norm_tensors,
+        [TY_LAYER_LAYER_NORM] = norm_tensors,
+        [TY_LAYER_RMS_NORM] = norm_tensors,
+        [TY_LAYER_EMBEDDING] = embedding_tensors,
+        [TY_LAYER_ATTENTION] = attention_tensors,
+        [TY_LAYER_MLP] = mlp_tensors,
+        [TY_LAYER_LSTM] = lstm_tensors};
+    const ty_layer_kind kind = workload->layers[layer].kind;
+
+    return of_kind[kind] == NULL ? 0 : of_kind[kind](workload, layer, tensors);
+}

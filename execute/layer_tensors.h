@@ -1,0 +1,33 @@
+/**
+ * @file layer_tensors.h
+ * The parameter tensors of each kind of layer: sizes, how they start, and how lanes divide them,
+ * the same on every backend. Checkpoints, buckets and joined gradients rest on it. Internal to
+ * execute/.
+ */
+#ifndef TY_EXECUTE_LAYER_TENSORS_H
+#define TY_EXECUTE_LAYER_TENSORS_H
+
+#include "lane_parts.h"
+
+#define LAYER_MAX_TENSORS 4
+
+/** attention: project [queries | keys | values][features], out [features][queries] */
+enum { ATTENTION_PROJECT, ATTENTION_OUT, ATTENTION_PROJECT_BIAS, ATTENTION_OUT_BIAS };
+/** mlp: up [hidden or 2 hidden][features], of which a gate is the first half; down
+ * [features][hidden] */
+enum { MLP_UP, MLP_DOWN, MLP_UP_BIAS, MLP_DOWN_BIAS };
+/** lstm: input [gates][in], state [gates][hidden]; gates i, f, g, o, as in cuDNN and PyTorch */
+enum { LSTM_INPUT, LSTM_STATE, LSTM_INPUT_BIAS, LSTM_STATE_BIAS };
+enum { LSTM_GATES = 4 };
+
+/**
+ * Of a whole layer, in the order in which they lie; a matrix that can be tied is the first. Others:
+ * linear weight [out][in], bias [out]; conv2d weight [out][in / groups][height][width], bias [out];
+ * norms gain [features], shift [features] (not rms_norm); embedding table [vocabulary][features],
+ * positions [positions][features].
+ * @return how many; 0 where the kind has none
+ */
+uint32_t layer_tensors(const ty_workload *workload, uint32_t layer,
+                       lane_tensor tensors[LAYER_MAX_TENSORS]);
+
+#endif

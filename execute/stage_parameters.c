@@ -1,0 +1,213 @@
+/* Where a stage's parameters lie, and how they start. */
+#include "stage_parameters.h"
+
+#include "init.h"
+
+static bool is_in_stage(const ty_stage_options *options, uint32_t layer)
+{
+    return layer >= options->first_layer && layer - options->first_layer < options->layer_count;
+}
+
+/* The layer whose matrix this one uses. */
+static uint32_t matrix_owner(const ty_workload *workload, uint32_t layer)
+{
+    uint32_t owner = workload->layers[layer].tied_to;
+
+    return owner == TY_NO_LAYER ? layer : owner;
+}
+
+/* Whether the layer's matrix lies behind all slices, because another stage has a copy. */
+static bool is_matrix_apart(const ty_stage_options *options, uint32_t layer)
+{
+    uint32_t tied = options->tied_layer;
+
+    return tied != TY_NO_LAYER &&
+           matrix_owner(options->workload, layer) == matrix_owner(options->workload, tied);
+}
+
+static uint64_t own_count(const ty_stage_options *options, const lane_tensor *tensor)
+{
+    return lane_tensor_count(tensor, lane_count(options));
+}
+
+/* Whether the layer's matrix is that of a frozen layer of another stage, which no bucket keeps
+ * equal: it lies behind all else, once for each such layer. */
+static bool is_frozen_copy(const ty_stage_options *options, uint32_t layer)
+{
+    uint32_t owner = options->workload->layers[layer].tied_to;
+
+    return owner != TY_NO_LAYER && options->workload->layers[owner].is_frozen &&
+           !is_in_stage(options, owner) && !is_matrix_apart(options, layer);
+}
+
+/* Numbers in the copies before layer `end` of the stage. */
+static uint64_t frozen_copies_before(const ty_stage_options *options, uint32_t end)
+{
+    uint64_t sum = 0;
+
+    for (uint32_t layer = options->first_layer; layer < end; layer++) {
+        lane_tensor tensors[LAYER_MAX_TENSORS] = {0};
+
+        if (is_frozen_copy(options, layer) && layer_tensors(options->workload, layer, tensors) > 0)
+            sum += own_count(options, &tensors[0]);
+    }
+    return sum;
+}
+
+/* Parameters in the layer's own slice. Attributes and the workload's own figure must agree: costs
+ * are computed from one, training from the other. */
+static ty_status slice_count(const ty_stage_options *options, uint32_t index, uint64_t *out,
+                             ty_error *error)
+{
+    const ty_workload *workload = options->workload;
+    const ty_layer *layer = &workload->layers[index];
+    lane_tensor tensors[LAYER_MAX_TENSORS] = {0};
+    uint32_t count = layer_tensors(workload, index, tensors);
+    uint64_t own = 0;
+
+    *out = 0;
+    for (uint32_t t = 0; t < count; t++) {
+        bool is_tied = t == 0 && layer->tied_to != TY_NO_LAYER;
+        own += is_tied ? 0 : tensors[t].count;
+        *out += is_tied || (t == 0 && is_matrix_apart(options, index))
+                    ? 0
+                    : own_count(options, &tensors[t]);
+    }
+    if (own * workload->element_bytes != layer->parameter_bytes)
+        return ty_fail(error, TY_EINVAL,
+                       "layer %s: found %llu parameter bytes, its attributes make %llu",
+                       layer->name, (unsigned long long)layer->parameter_bytes,
+                       (unsigned long long)(own * workload->element_bytes));
+    return TY_OK;
+}
+
+ty_status stage_parameters_place(const ty_stage_options *options, stage_parameters *out,
+                                 ty_error *error)
+{
+    lane_tensor tensors[LAYER_MAX_TENSORS] = {0};
+    uint64_t offset = 0, count = 0;
+    ty_status status = TY_OK;
+
+    *out = (stage_parameters){0};
+    out->layer_offsets = ty_alloc((size_t)options->layer_count + 1, sizeof *out->layer_offsets);
+    if (out->layer_offsets == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory for the table of layers");
+    for (uint32_t i = 0; i < options->layer_count; i++) {
+        TY_CHECK(slice_count(options, options->first_layer + i, &count, error), status, done);
+        out->layer_offsets[i] = offset;
+        offset += count;
+    }
+    out->layer_offsets[options->layer_count] = offset;
+    out->tied_offset = offset;
+    if (options->tied_layer != TY_NO_LAYER) {
+        if (!is_in_stage(options, options->tied_layer) ||
+            layer_tensors(options->workload, options->tied_layer, tensors) == 0)
+            return ty_fail(error, TY_EINVAL,
+                           "tied layer %u is not a layer with a matrix of this stage",
+                           (unsigned)options->tied_layer);
+        out->tied_count = own_count(options, &tensors[0]);
+    }
+    out->count = offset + out->tied_count +
+                 frozen_copies_before(options, options->first_layer + options->layer_count);
+done:
+    return status;
+}
+
+void stage_parameters_clear(stage_parameters *placed)
+{
+    ty_free(placed->layer_offsets);
+    *placed = (stage_parameters){0};
+}
+
+ty_status stage_parameters_locate(const ty_stage_options *options, const stage_parameters *placed,
+                                  uint32_t layer, uint64_t offsets[LAYER_MAX_TENSORS],
+                                  ty_error *error)
+{
+    const ty_workload *workload = options->workload;
+    lane_tensor tensors[LAYER_MAX_TENSORS] = {0};
+    const uint32_t owner = matrix_owner(workload, layer);
+    const uint32_t count = layer_tensors(workload, layer, tensors);
+    uint64_t offset = placed->layer_offsets[layer - options->first_layer];
+
+    for (uint32_t t = 0; t < count; t++) {
+        if (t == 0 && is_matrix_apart(options, layer)) {
+            offsets[0] = placed->tied_offset;
+        } else if (t == 0 && is_frozen_copy(options, layer)) {
+            offsets[0] =
+                placed->tied_offset + placed->tied_count + frozen_copies_before(options, layer);
+        } else if (t == 0 && owner != layer) {
+            if (!is_in_stage(options, owner))
+                return ty_fail(error, TY_EINVAL,
+                               "layer %s uses the matrix of layer %s, which is in another stage "
+                               "and not named as tied",
+                               workload->layers[layer].name, workload->layers[owner].name);
+            offsets[0] = placed->layer_offsets[owner - options->first_layer];
+        } else {
+            offsets[t] = offset;
+            offset += own_count(options, &tensors[t]);
+        }
+    }
+    return TY_OK;
+}
+
+/* This lane's part of what one device would have. */
+static void tensor_fill(const ty_stage_options *options, uint32_t layer, uint32_t t,
+                        const lane_tensor *tensor, float *own)
+{
+    lane_run run;
+
+    for (uint64_t r = 0;
+         lane_tensor_run(tensor, lane_count(options), options->lanes.position, r, &run); r++) {
+        float *to = own + run.part;
+
+        if (tensor->deviation > 0.0)
+            ty_init_normal(options->seed, layer, t, tensor->deviation, run.whole, run.count, to);
+        for (uint64_t i = 0; i < run.count && tensor->deviation <= 0.0; i++)
+            to[i] = tensor->constant;
+    }
+}
+
+void stage_parameters_fill(const ty_stage_options *options, uint32_t layer,
+                           const uint64_t offsets[LAYER_MAX_TENSORS], float *parameters)
+{
+    const uint32_t owner = matrix_owner(options->workload, layer);
+    lane_tensor own[LAYER_MAX_TENSORS] = {0}, first[LAYER_MAX_TENSORS] = {0};
+    const uint32_t count = layer_tensors(options->workload, layer, own);
+
+    layer_tensors(options->workload, owner, first);
+    if (count > 0)
+        tensor_fill(options, owner, 0, &first[0], parameters + offsets[0]);
+    for (uint32_t t = 1; t < count; t++)
+        tensor_fill(options, layer, t, &own[t], parameters + offsets[t]);
+}
+
+uint64_t stage_parameters_join(const ty_stage_options *options, const stage_parameters *placed,
+                               uint32_t layer, bool is_tied, const float *parts, float *whole)
+{
+    const uint32_t lanes = lane_count(options), index = layer - options->first_layer;
+    const uint64_t part = is_tied ? placed->tied_count
+                                  : placed->layer_offsets[index + 1] - placed->layer_offsets[index];
+    const bool is_elsewhere =
+        options->workload->layers[layer].tied_to != TY_NO_LAYER || is_matrix_apart(options, layer);
+    lane_tensor tensors[LAYER_MAX_TENSORS] = {0};
+    const uint32_t count = layer_tensors(options->workload, layer, tensors);
+    uint64_t before = 0, total = 0;
+
+    for (uint32_t t = !is_tied && is_elsewhere ? 1 : 0; t < (is_tied ? 1 : count); t++) {
+        for (uint32_t l = 0; l < lanes && parts != NULL; l++)
+            lane_tensor_join(&tensors[t], lanes, l, parts + l * part + before, whole + total);
+        before += own_count(options, &tensors[t]);
+        total += tensors[t].count;
+    }
+    return total;
+}
+
+void stage_parameters_slice(const ty_stage_options *options, const stage_parameters *placed,
+                            uint32_t first_layer, uint32_t layer_count, uint64_t *offset,
+                            uint64_t *count)
+{
+    const uint32_t first = first_layer - options->first_layer;
+
+    *offset = placed->layer_offsets[first];
+    *count = placed->layer_offsets[first + layer_count] - *offset;
+}
