@@ -167,8 +167,12 @@ static bool is_told(const ty_interpreter *in)
 static void rest_at_bell(ty_interpreter *in, uint32_t seen, long delay)
 {
     ty_transport *transport = in->options.transport;
+    const bool is_quiet = delay == BUSY_NS || delay == UNTIL_RUNG_NS; /* whatever comes can wait */
+    const long quiet =
+        !is_quiet && delay > BUSY_AWAITED_SHORTEST_NS ? BUSY_AWAITED_SHORTEST_NS : delay;
 
-    transport->sleep(transport, 0, seen, is_told(in) ? UNTIL_RUNG_NS : delay);
+    transport->sleep(transport, 0, seen, quiet,
+                     is_told(in) ? UNTIL_RUNG_NS : ty_transport_told_ns(transport, 0, delay));
 }
 
 typedef struct glance { /* what there was before a look */

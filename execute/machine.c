@@ -52,7 +52,7 @@ ty_status ty_machine_versions(const ty_transport *transport, char **out, ty_erro
 
     MPI_Get_library_version(mpi, &length);
     ty_text_addf(&text, "oneDNN %d.%d.%d, %.*s%s", dnnl->major, dnnl->minor, dnnl->patch,
-                 (int)strcspn(mpi, ",\n"), mpi, transport->bell != NULL ? ", shared memory" : "");
+                 (int)strcspn(mpi, ",\n"), mpi, transport->shares_memory ? ", shared memory" : "");
     return ty_text_take(&text, out, error);
 }
 

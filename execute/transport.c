@@ -48,6 +48,13 @@ uint32_t ty_transport_bell(ty_transport *transport, uint32_t inbox)
     return transport->bell != NULL ? transport->bell(transport, inbox) : 0;
 }
 
+long ty_transport_told_ns(const ty_transport *transport, uint32_t inbox, long delay_ns)
+{
+    const long told = transport->told_ns != NULL ? transport->told_ns(transport, inbox) : 0;
+
+    return told > delay_ns ? told : delay_ns;
+}
+
 void ty_backoff_rest(ty_backoff *backoff, ty_transport *transport, uint32_t inbox, uint32_t seen,
                      bool is_long)
 {
@@ -59,8 +66,10 @@ void ty_backoff_rest(ty_backoff *backoff, ty_transport *transport, uint32_t inbo
     }
     delay = ty_backoff_next(backoff);
     if (delay > 0)
-        transport->sleep(transport, inbox, seen,
-                         is_long && transport->rings_always ? UNTIL_RUNG_NS : delay);
+        transport->sleep(transport, inbox, seen, delay,
+                         is_long && transport->rings_always
+                             ? UNTIL_RUNG_NS
+                             : ty_transport_told_ns(transport, inbox, delay));
 }
 
 static ty_status wait_for(ty_transport *transport, uint32_t tag, ty_request *request,

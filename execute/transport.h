@@ -45,14 +45,21 @@ struct ty_transport {
     /** Waits for the other ranks, or ends them when this one is broken. Frees the transport. */
     void (*close)(ty_transport *transport);
 
+    bool shares_memory; /* with other ranks of its host */
+
     /* Bells, one for each inbox; NULL: there are none. Whatever may let a request of this rank go
-     * on rings, if the other rank is on this host; `rings_always` says that all are. */
+     * on rings, if the other rank is on this host; `rings_always` says that all are. What comes
+     * from other hosts rings where its sockets do (socket_bell.h). */
     bool rings_always;
     /** How often it has rung: to be asked before looking, and handed to the sleep after it. */
     uint32_t (*bell)(ty_transport *transport, uint32_t inbox);
     /** Returns at once if it has rung since, else when it does; at the latest when the time is over
-     * or, now and then, before that. */
-    void (*sleep)(ty_transport *transport, uint32_t inbox, uint32_t seen, long longest_ns);
+     * or, now and then, before that. Sockets end it only after `quiet_ns`. */
+    void (*sleep)(ty_transport *transport, uint32_t inbox, uint32_t seen, long quiet_ns,
+                  long longest_ns);
+    /** How long one may sleep because messages of other hosts most likely ring; NULL: they do not.
+     */
+    long (*told_ns)(const ty_transport *transport, uint32_t inbox);
     /** Rings the own bell: by another thread of this rank. */
     void (*wake)(ty_transport *transport, uint32_t inbox);
 };
@@ -95,6 +102,8 @@ void ty_backoff_rest(ty_backoff *backoff, ty_transport *transport, uint32_t inbo
                      bool is_long);
 /** The bell's count; 0 without bells. */
 uint32_t ty_transport_bell(ty_transport *transport, uint32_t inbox);
+/** How long to sleep at the bell where one would sleep `delay_ns` without: as long, or longer. */
+long ty_transport_told_ns(const ty_transport *transport, uint32_t inbox, long delay_ns);
 
 /* Whole messages, for set-up and results; they sleep until done. */
 ty_status ty_transport_send(ty_transport *transport, uint32_t to, uint32_t tag, const void *buffer,

@@ -1,7 +1,8 @@
 /* The "mpi" transport: ranks are the processes of MPI_COMM_WORLD. The only file that calls MPI.
  * Between ranks of one host messages go through shared memory (shared_memory.h) where all of them
- * have it. */
+ * have it. Where none do, MPI's sockets wake who waits (socket_bell.h). */
 #include "shared_memory.h"
+#include "socket_bell.h"
 
 #include <mpi.h>
 
@@ -17,6 +18,8 @@ enum { REQUEST_MPI = TY_REQUEST_SHARED + 1 };
 typedef struct message {
     int path; /* REQUEST_MPI */
     int piece_count;
+    uint32_t inbox;
+    bool is_looked_for; /* in vain, before */
     MPI_Request pieces[];
 } message;
 
@@ -33,6 +36,7 @@ typedef struct mpi_state {
     pthread_mutex_t calls;    /* MPI is called by one thread at a time (MPI_THREAD_SERIALIZED) */
     ty_shared_memory *shared; /* NULL: everything goes through MPI */
     bool is_sharing;          /* `shared` is used */
+    ty_socket_bell *sockets;  /* NULL: the system has none */
     uint32_t *members;        /* [size]: a rank's place among those of this host, or NOT_HERE */
 } mpi_state;
 
@@ -72,7 +76,7 @@ static void mpi_cancel(ty_transport *transport, ty_request *request)
     unlock(transport);
 }
 
-static message *message_new(uint64_t bytes)
+static message *message_new(uint64_t bytes, uint32_t tag)
 {
     uint64_t count = bytes == 0 ? 1 : (bytes - 1) / PIECE_BYTES + 1, i;
     message *made = ty_alloc(1, sizeof *made + count * sizeof made->pieces[0]);
@@ -81,6 +85,7 @@ static message *message_new(uint64_t bytes)
         return NULL;
     made->path = REQUEST_MPI;
     made->piece_count = (int)count;
+    made->inbox = ty_tag_inbox(tag);
     for (i = 0; i < count; i++)
         made->pieces[i] = MPI_REQUEST_NULL;
     return made;
@@ -96,7 +101,7 @@ static int piece_size(uint64_t bytes, int piece)
 static ty_status mpi_send(ty_transport *transport, uint32_t to, uint32_t tag, const void *buffer,
                           uint64_t bytes, ty_request **out, ty_error *error)
 {
-    message *made = message_new(bytes);
+    message *made = message_new(bytes, tag);
     int i, code = MPI_SUCCESS;
 
     if (made == NULL)
@@ -117,7 +122,7 @@ static ty_status mpi_send(ty_transport *transport, uint32_t to, uint32_t tag, co
 static ty_status mpi_receive(ty_transport *transport, uint32_t from, uint32_t tag, void *buffer,
                              uint64_t bytes, ty_request **out, ty_error *error)
 {
-    message *made = message_new(bytes);
+    message *made = message_new(bytes, tag);
     int i, code = MPI_SUCCESS;
 
     if (made == NULL)
@@ -133,6 +138,15 @@ static ty_status mpi_receive(ty_transport *transport, uint32_t from, uint32_t ta
         return mpi_fail(error, "MPI_Irecv", code);
     *out = (ty_request *)made;
     return TY_OK;
+}
+
+/* What the sockets' bell learns from. */
+static void message_found(const ty_transport *transport, const message *own)
+{
+    const mpi_state *state = transport->state;
+
+    if (own->is_looked_for && state->sockets != NULL && !state->is_sharing)
+        ty_socket_bell_found(state->sockets, own->inbox);
 }
 
 static ty_status mpi_test(ty_transport *transport, ty_request *request, bool *is_done,
@@ -152,8 +166,12 @@ static ty_status mpi_test(ty_transport *transport, ty_request *request, bool *is
     if (code != MPI_SUCCESS)
         return mpi_fail(error, "MPI_Test", code);
     *is_done = is_complete != 0;
-    if (*is_done)
+    if (*is_done) {
+        message_found(transport, own);
         ty_free(own);
+    } else {
+        own->is_looked_for = true;
+    }
     return TY_OK;
 }
 
@@ -246,14 +264,46 @@ static uint32_t shared_bell(ty_transport *transport, uint32_t inbox)
     return ty_shared_bell(shared_of(transport), inbox);
 }
 
-static void shared_sleep(ty_transport *transport, uint32_t inbox, uint32_t seen, long longest_ns)
+static void shared_sleep(ty_transport *transport, uint32_t inbox, uint32_t seen, long quiet_ns,
+                         long longest_ns)
 {
+    (void)quiet_ns; /* it rings for nothing else than what is waited for */
     ty_shared_sleep(shared_of(transport), inbox, seen, longest_ns);
 }
 
 static void shared_wake(ty_transport *transport, uint32_t inbox)
 {
     ty_shared_wake(shared_of(transport), inbox);
+}
+
+/* ---- The bell of MPI's sockets ----------------------------------------------------------- */
+
+static ty_socket_bell *sockets_of(const ty_transport *transport)
+{
+    const mpi_state *state = transport->state;
+
+    return state->sockets;
+}
+
+static uint32_t socket_bell(ty_transport *transport, uint32_t inbox)
+{
+    return ty_socket_bell_count(sockets_of(transport), inbox);
+}
+
+static void socket_sleep(ty_transport *transport, uint32_t inbox, uint32_t seen, long quiet_ns,
+                         long longest_ns)
+{
+    ty_socket_bell_sleep(sockets_of(transport), inbox, seen, quiet_ns, longest_ns);
+}
+
+static void socket_wake(ty_transport *transport, uint32_t inbox)
+{
+    ty_socket_bell_wake(sockets_of(transport), inbox);
+}
+
+static long socket_told_ns(const ty_transport *transport, uint32_t inbox)
+{
+    return ty_socket_bell_told_ns(sockets_of(transport), inbox);
 }
 
 /* ---- The ranks of this host -------------------------------------------------------------- */
@@ -407,6 +457,7 @@ static ty_status host_find(ty_transport *transport, ty_error *error)
 static void state_free(mpi_state *state)
 {
     ty_shared_memory_close(state->shared);
+    ty_socket_bell_close(state->sockets);
     ty_free(state->members);
     pthread_mutex_destroy(&state->calls);
     ty_free(state);
@@ -467,6 +518,7 @@ ty_status ty_transport_mpi(ty_transport **out, ty_error *error)
 {
     ty_transport *transport = ty_alloc(1, sizeof *transport);
     mpi_state *state = state_new();
+    ty_error no_bell = {0};
     int code, level = 0, rank = 0, size = 0;
     ty_status status;
 
@@ -492,6 +544,9 @@ ty_status ty_transport_mpi(ty_transport **out, ty_error *error)
                                 .cancel = any_cancel,
                                 .close = mpi_close};
     TY_CHECK(check_tags(error), status, finalize);
+    if (ty_socket_bell_open(&state->sockets, &no_bell) != TY_OK)
+        state->sockets = NULL; /* it is looked for messages instead */
+    ty_transport_mpi_share(transport, false);
     TY_CHECK(host_find(transport, error), status, finalize);
     *out = transport;
     return TY_OK;
@@ -508,6 +563,7 @@ cleanup:
 void ty_transport_mpi_share(ty_transport *transport, bool is_sharing)
 {
     mpi_state *state = transport->state;
+    const bool has_sockets = state->sockets != NULL;
     uint32_t count = 0;
 
     for (uint32_t r = 0; state->shared != NULL && r < transport->size; r++)
@@ -516,7 +572,9 @@ void ty_transport_mpi_share(ty_transport *transport, bool is_sharing)
     transport->rings_always = state->is_sharing && count == transport->size;
     transport->sums = state->is_sharing ? shared_sums : NULL;
     transport->receive_sum = state->is_sharing ? shared_receive_sum : NULL;
-    transport->bell = state->is_sharing ? shared_bell : NULL;
-    transport->sleep = state->is_sharing ? shared_sleep : NULL;
-    transport->wake = state->is_sharing ? shared_wake : NULL;
+    transport->shares_memory = state->is_sharing;
+    transport->bell = state->is_sharing ? shared_bell : has_sockets ? socket_bell : NULL;
+    transport->sleep = state->is_sharing ? shared_sleep : has_sockets ? socket_sleep : NULL;
+    transport->wake = state->is_sharing ? shared_wake : has_sockets ? socket_wake : NULL;
+    transport->told_ns = !state->is_sharing && has_sockets ? socket_told_ns : NULL;
 }

@@ -55,8 +55,10 @@ static uint32_t shared_bell(ty_transport *t, uint32_t inbox)
     return ty_shared_bell(t->state, inbox);
 }
 
-static void shared_sleep(ty_transport *t, uint32_t inbox, uint32_t seen, long longest_ns)
+static void shared_sleep(ty_transport *t, uint32_t inbox, uint32_t seen, long quiet_ns,
+                         long longest_ns)
 {
+    (void)quiet_ns;
     ty_shared_sleep(t->state, inbox, seen, longest_ns);
 }
 

@@ -20,10 +20,9 @@ static void memory_limit(const char *limited)
         perror("setrlimit");
 }
 
-/* Only ranks that share memory have bells. */
 static ty_status link_check(const ty_transport *transport, const char *expected, ty_error *error)
 {
-    const char *found = transport->bell != NULL ? "shared" : "mpi";
+    const char *found = transport->shares_memory ? "shared" : "mpi";
 
     if (strcmp(found, expected) == 0)
         return TY_OK;
