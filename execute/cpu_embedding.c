@@ -1,15 +1,16 @@
-/* Rows of a table chosen by tokens, plus a row per position. A lane has the rows of its words, the
- * others being 0 for it, and its features of all positions; the lanes sum what they found. */
+/* Rows of a table chosen by tokens, plus a row per position, plus the row of the token type, which
+ * is the first for all. A lane has the rows of its words, the others being 0 for it, and its
+ * features of all positions and types; the lanes sum what they found. */
 #include "cpu_layer.h"
 
 #include <string.h>
 
-/* What this lane has: words, and features of the positions. */
+/* What this lane has: words, and features of positions and types. */
 typedef struct part {
     uint64_t features, length, rows; /* length: tokens of a sample */
     cpu_token_runs runs;
-    lane_range words, position_features;
-    uint64_t table_rows, position_stride; /* of its tensors */
+    lane_range words, own_features;
+    uint64_t table_rows, own_stride; /* of its tensors */
 } part;
 
 static part part_of(const ty_stage_device *stage, const cpu_node *node)
@@ -24,9 +25,9 @@ static part part_of(const ty_stage_device *stage, const cpu_node *node)
         .rows = cpu_batch(stage) * length,
         .runs = cpu_token_runs_of(&stage->options, stage->options.workload->input.dimensions[0]),
         .words = lane_range_of(a[TY_VOCABULARY], lanes, lane),
-        .position_features = lane_range_of(a[TY_FEATURES], lanes, lane),
+        .own_features = lane_range_of(a[TY_FEATURES], lanes, lane),
         .table_rows = lane_part(a[TY_VOCABULARY], lanes),
-        .position_stride = lane_part(a[TY_FEATURES], lanes),
+        .own_stride = lane_part(a[TY_FEATURES], lanes),
     };
 }
 
@@ -43,7 +44,7 @@ static float *row_of(const part *p, float *table, int32_t token)
 /* Where the row of the i-th token's position starts. */
 static uint64_t position_offset(const part *p, uint64_t i)
 {
-    return cpu_token_place(&p->runs, i % p->length) * p->position_stride;
+    return cpu_token_place(&p->runs, i % p->length) * p->own_stride;
 }
 
 static ty_status embedding_build(ty_stage_device *stage, cpu_node *node, ty_error *error)
@@ -60,9 +61,12 @@ static ty_status embedding_forward(ty_stage_device *stage, const cpu_node *node,
     const uint64_t *a = node->layer->attributes;
     const part p = part_of(stage, node);
     const int32_t *tokens = stage->tokens[slot];
-    float *table = stage->parameters + node->offsets[0], *to = cpu_out(stage, node, slot);
+    float *table = stage->parameters + node->offsets[EMBEDDING_TABLE],
+          *to = cpu_out(stage, node, slot);
     float *summand = cpu_summand(stage, node, false, to), *y = summand;
-    const float *positions = a[TY_POSITIONS] > 0 ? cpu_parameters(stage, node, 1) : NULL;
+    const float *positions =
+        a[TY_POSITIONS] > 0 ? cpu_parameters(stage, node, EMBEDDING_POSITIONS) : NULL;
+    const float *type = a[TY_TOKEN_TYPES] > 0 ? cpu_parameters(stage, node, EMBEDDING_TYPES) : NULL;
 
     for (uint64_t i = 0; i < p.rows; i++, y += p.features) {
         const float *row;
@@ -77,17 +81,23 @@ static ty_status embedding_forward(ty_stage_device *stage, const cpu_node *node,
         else
             memset(y, 0, p.features * sizeof *y);
         if (positions != NULL)
-            cpu_accumulate(p.position_features.count, positions + position_offset(&p, i), true,
-                           y + p.position_features.first);
+            cpu_accumulate(p.own_features.count, positions + position_offset(&p, i), true,
+                           y + p.own_features.first);
+        if (type != NULL)
+            cpu_accumulate(p.own_features.count, type, true, y + p.own_features.first);
     }
     return cpu_lanes_sum(stage, &node->whole_output, summand, false, to, error);
 }
 
-static void gradient_clear(const ty_stage_device *stage, const cpu_node *node, uint32_t tensor,
-                           uint64_t count, bool is_first)
+/* Gradient of a tensor that passes add to: cleared by the first one. */
+static float *gradient_of(const ty_stage_device *stage, const cpu_node *node, uint32_t tensor,
+                          uint64_t count, bool is_first)
 {
+    float *gradient = cpu_parameter_gradient(stage, node, tensor);
+
     if (!cpu_adds(node, tensor, is_first))
-        memset(cpu_parameter_gradient(stage, node, tensor), 0, count * sizeof(float));
+        memset(gradient, 0, count * sizeof *gradient);
+    return gradient;
 }
 
 static ty_status embedding_backward(ty_stage_device *stage, const cpu_node *node, uint32_t slot,
@@ -96,7 +106,8 @@ static ty_status embedding_backward(ty_stage_device *stage, const cpu_node *node
     const uint64_t *a = node->layer->attributes;
     const part p = part_of(stage, node);
     const int32_t *tokens = stage->tokens[slot];
-    float *table = cpu_parameter_gradient(stage, node, 0), *positions = NULL;
+    float *table = cpu_parameter_gradient(stage, node, EMBEDDING_TABLE);
+    float *positions = NULL, *type = NULL;
     const float *dy;
     ty_status status;
 
@@ -105,19 +116,23 @@ static ty_status embedding_backward(ty_stage_device *stage, const cpu_node *node
     status = cpu_whole_gradient(stage, node, slot, stage->lane_whole, &dy, error);
     if (status != TY_OK)
         return status;
-    gradient_clear(stage, node, 0, p.table_rows * p.features, is_first);
-    if (a[TY_POSITIONS] > 0) {
-        gradient_clear(stage, node, 1, a[TY_POSITIONS] * p.position_stride, is_first);
-        positions = cpu_parameter_gradient(stage, node, 1);
-    }
+    table = gradient_of(stage, node, EMBEDDING_TABLE, p.table_rows * p.features, is_first);
+    if (a[TY_POSITIONS] > 0)
+        positions =
+            gradient_of(stage, node, EMBEDDING_POSITIONS, a[TY_POSITIONS] * p.own_stride, is_first);
+    if (a[TY_TOKEN_TYPES] > 0)
+        type =
+            gradient_of(stage, node, EMBEDDING_TYPES, a[TY_TOKEN_TYPES] * p.own_stride, is_first);
     for (uint64_t i = 0; i < p.rows; i++, dy += p.features) {
         float *row = row_of(&p, table, tokens[i]);
 
         if (row != NULL)
             cpu_accumulate(p.features, dy, true, row);
         if (positions != NULL)
-            cpu_accumulate(p.position_features.count, dy + p.position_features.first, true,
+            cpu_accumulate(p.own_features.count, dy + p.own_features.first, true,
                            positions + position_offset(&p, i));
+        if (type != NULL)
+            cpu_accumulate(p.own_features.count, dy + p.own_features.first, true, type);
     }
     return TY_OK;
 }

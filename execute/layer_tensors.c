@@ -47,15 +47,19 @@ static uint32_t embedding_tensors(const ty_workload *workload, uint32_t index,
     const uint64_t *a = workload->layers[index].attributes;
     const double deviation = ty_init_transformer_deviation(workload, false);
 
-    tensors[0] = (lane_tensor){.count = a[TY_VOCABULARY] * a[TY_FEATURES],
-                               .deviation = deviation,
-                               .division = LANE_BY_ROWS,
-                               .columns = a[TY_FEATURES]};
-    tensors[1] = (lane_tensor){.count = a[TY_POSITIONS] * a[TY_FEATURES],
-                               .deviation = deviation,
-                               .division = LANE_BY_COLUMNS,
-                               .columns = a[TY_FEATURES]};
-    return a[TY_POSITIONS] > 0 ? 2 : 1;
+    tensors[EMBEDDING_TABLE] = (lane_tensor){.count = a[TY_VOCABULARY] * a[TY_FEATURES],
+                                             .deviation = deviation,
+                                             .division = LANE_BY_ROWS,
+                                             .columns = a[TY_FEATURES]};
+    tensors[EMBEDDING_POSITIONS] = (lane_tensor){.count = a[TY_POSITIONS] * a[TY_FEATURES],
+                                                 .deviation = deviation,
+                                                 .division = LANE_BY_COLUMNS,
+                                                 .columns = a[TY_FEATURES]};
+    tensors[EMBEDDING_TYPES] = (lane_tensor){.count = a[TY_TOKEN_TYPES] * a[TY_FEATURES],
+                                             .deviation = deviation,
+                                             .division = LANE_BY_COLUMNS,
+                                             .columns = a[TY_FEATURES]};
+    return a[TY_TOKEN_TYPES] > 0 ? 3 : a[TY_POSITIONS] > 0 ? 2 : 1;
 }
 
 static uint32_t attention_tensors(const ty_workload *workload, uint32_t index,
@@ -118,6 +122,15 @@ static uint32_t lstm_tensors(const ty_workload *workload, uint32_t index,
     tensors[LSTM_INPUT_BIAS] = tensors[LSTM_STATE_BIAS] =
         (lane_tensor){.count = LSTM_GATES * hidden};
     return a[TY_HAS_BIAS] != 0 ? 4 : 2;
+}
+
+ty_attribute layer_unknown_option(const ty_layer *layer)
+{
+    for (ty_attribute a = 0; a < TY_ATTRIBUTE_COUNT; a++)
+        if (ty_layer_attribute_use(layer->kind, a) == TY_ATTRIBUTE_OPTIONAL && a != TY_IS_FUSED &&
+            a != TY_TOKEN_TYPES && layer->attributes[a] != 0)
+            return a;
+    return TY_ATTRIBUTE_COUNT;
 }
 
 uint32_t layer_tensors(const ty_workload *workload, uint32_t layer,

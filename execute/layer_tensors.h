@@ -11,6 +11,9 @@
 
 #define LAYER_MAX_TENSORS 4
 
+/** embedding: table [vocabulary][features], positions [positions][features], token types
+ * [types][features], of which every token has the first: data sets have one segment a sample */
+enum { EMBEDDING_TABLE, EMBEDDING_POSITIONS, EMBEDDING_TYPES };
 /** attention: project [queries | keys | values][features], out [features][queries] */
 enum { ATTENTION_PROJECT, ATTENTION_OUT, ATTENTION_PROJECT_BIAS, ATTENTION_OUT_BIAS };
 /** mlp: up [hidden or 2 hidden][features], of which a gate is the first half; down
@@ -21,10 +24,15 @@ enum { LSTM_INPUT, LSTM_STATE, LSTM_INPUT_BIAS, LSTM_STATE_BIAS };
 enum { LSTM_GATES = 4 };
 
 /**
+ * What a layer of a known kind may ask for beyond what backends build; TY_ATTRIBUTE_COUNT: nothing.
+ * Fused attention is the same function, with other memory.
+ */
+ty_attribute layer_unknown_option(const ty_layer *layer);
+
+/**
  * Of a whole layer, in the order in which they lie; a matrix that can be tied is the first. Others:
  * linear weight [out][in], bias [out]; conv2d weight [out][in / groups][height][width], bias [out];
- * norms gain [features], shift [features] (not rms_norm); embedding table [vocabulary][features],
- * positions [positions][features].
+ * norms gain [features], shift [features] (not rms_norm). A tensor in the middle may be empty.
  * @return how many; 0 where the kind has none
  */
 uint32_t layer_tensors(const ty_workload *workload, uint32_t layer,

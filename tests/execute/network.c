@@ -164,6 +164,14 @@ int network_embedding(ty_workload *w, uint64_t vocabulary, uint64_t features, ui
     return done(w, (vocabulary + positions) * features);
 }
 
+void network_token_types(ty_workload *w, int layer, uint64_t types)
+{
+    ty_layer *embedding = &w->layers[layer];
+
+    embedding->attributes[TY_TOKEN_TYPES] = types;
+    embedding->parameter_bytes += types * embedding->attributes[TY_FEATURES] * w->element_bytes;
+}
+
 int network_attention(ty_workload *w, int input, uint64_t heads, uint64_t kv_heads,
                       uint64_t head_size, bool has_bias, bool is_causal)
 {

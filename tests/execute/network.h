@@ -21,6 +21,8 @@ int network_simple(ty_workload *network, int input,
                    ty_layer_kind kind); /* relu, norms, flatten.. */
 int network_embedding(ty_workload *network, uint64_t vocabulary, uint64_t features,
                       uint64_t positions);
+/* Gives the embedding a table of segments. */
+void network_token_types(ty_workload *network, int embedding, uint64_t types);
 int network_attention(ty_workload *network, int input, uint64_t heads, uint64_t kv_heads,
                       uint64_t head_size, bool has_bias, bool is_causal);
 int network_lstm(ty_workload *network, int input, uint64_t hidden, bool has_bias);

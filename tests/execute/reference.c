@@ -443,8 +443,9 @@ static void embedding(operands *p)
     uint64_t D = p->a[TY_FEATURES], T = p->out->dimensions[0];
     for (uint64_t i = 0; i < p->r->batch * T * D; i++) {
         uint64_t token = (uint64_t)p->r->tokens[i / D];
-        p->y[i] =
-            p->w[token * D + i % D] + (p->a[TY_POSITIONS] ? p->rest[i / D % T * D + i % D] : 0);
+        p->y[i] = p->w[token * D + i % D] +
+                  (p->a[TY_POSITIONS] ? p->rest[i / D % T * D + i % D] : 0) +
+                  (p->a[TY_TOKEN_TYPES] ? p->rest[p->a[TY_POSITIONS] * D + i % D] : 0);
     }
 }
 
@@ -455,6 +456,8 @@ static void embedding_back(operands *p)
         p->dw[(uint64_t)p->r->tokens[i / D] * D + i % D] += p->dy[i];
         if (p->a[TY_POSITIONS])
             p->drest[i / D % T * D + i % D] += p->dy[i];
+        if (p->a[TY_TOKEN_TYPES])
+            p->drest[p->a[TY_POSITIONS] * D + i % D] += p->dy[i];
     }
 }
 
