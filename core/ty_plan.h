@@ -327,6 +327,9 @@ uint32_t ty_bucket_device_count(const ty_plan *plan, const ty_bucket *bucket);
 /** Them, by member and then by lane. @param devices [out] room for ty_bucket_device_count */
 uint32_t ty_bucket_devices(const ty_plan *plan, const ty_bucket *bucket, uint32_t group,
                            uint32_t *devices);
+/** The same as processes: lane l of rank r is process r * ty_plan_width + l. */
+uint32_t ty_bucket_processes(const ty_plan *plan, const ty_bucket *bucket, uint32_t group,
+                             uint32_t *processes);
 
 /* ---- Lanes -------------------------------------------------------------------------------- */
 

@@ -15,7 +15,7 @@
 typedef struct attention {
     uint64_t batch, length, rows; /* of queries: rows = batch * length */
     uint64_t keys;                /* of a whole sequence */
-    cpu_token_runs runs;          /* where the queries are in it */
+    token_runs runs;              /* where the queries are in it */
     uint64_t features, heads, kv_heads, head_size;
     uint64_t queries;     /* columns of queries: heads * head size */
     uint64_t project;     /* columns of queries, keys and values */
@@ -43,7 +43,7 @@ static attention attention_of(const ty_stage_device *stage, const cpu_node *node
         .length = length,
         .rows = cpu_batch(stage) * length,
         .keys = keys,
-        .runs = cpu_token_runs_of(&stage->options, keys),
+        .runs = lane_token_runs(&stage->options, keys),
         .features = a[TY_FEATURES],
         .heads = heads,
         .kv_heads = kv_heads,
@@ -200,7 +200,7 @@ static query_block block_of(const attention *at, uint64_t query)
 {
     const uint64_t run = at->runs.length, within = query % run / QUERY_BLOCK * QUERY_BLOCK;
     const uint64_t rows = within + QUERY_BLOCK < run ? QUERY_BLOCK : run - within;
-    const uint64_t first = query / run * run + within, place = cpu_token_place(&at->runs, first);
+    const uint64_t first = query / run * run + within, place = token_place(&at->runs, first);
 
     return (query_block){first, rows, place + 1, at->is_causal ? place + rows : at->keys};
 }

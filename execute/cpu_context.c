@@ -1,30 +1,8 @@
-/* Context lanes: which tokens a lane has, and how attention gets at those of the others (Dubey et
- * al., "The Llama 3 Herd of Models", 2024, section 3.3.2). */
+/* Context lanes: how attention gets at the tokens of the others (Dubey et al., "The Llama 3 Herd of
+ * Models", 2024, section 3.3.2). */
 #include "cpu_layer.h"
 
 #include <string.h>
-
-/* ---- Parts ---- */
-
-static cpu_token_runs runs_of(uint64_t sequence, uint32_t lanes, uint32_t lane)
-{
-    cpu_token_runs runs = {.count = 1, .length = sequence};
-
-    if (lanes == 1)
-        return runs;
-    runs.count = TY_CONTEXT_RUNS;
-    runs.length = sequence / lanes / TY_CONTEXT_RUNS;
-    for (uint32_t r = 0; r < runs.count; r++)
-        runs.starts[r] = ty_context_run_start(sequence, lanes, lane, r);
-    return runs;
-}
-
-cpu_token_runs cpu_token_runs_of(const ty_stage_options *options, uint64_t sequence)
-{
-    return runs_of(sequence, lane_context_count(options), options->lanes.context_position);
-}
-
-/* ---- Exchanges ---- */
 
 /* Rows between the whole sequences and the lanes' pieces, [lane][B][T / lanes][columns]. */
 static void pieces_copy(const ty_stage_device *stage, const cpu_context_rows *rows, bool to_whole,
@@ -33,7 +11,7 @@ static void pieces_copy(const ty_stage_device *stage, const cpu_context_rows *ro
     const uint32_t lanes = lane_context_count(&stage->options);
 
     for (uint32_t l = 0; l < lanes; l++) {
-        const cpu_token_runs runs = runs_of(rows->sequence, lanes, l);
+        const token_runs runs = lane_token_runs_of(rows->sequence, lanes, l);
         const uint64_t count = runs.length * rows->columns;
         for (uint64_t b = 0; b < cpu_batch(stage); b++)
             for (uint32_t r = 0; r < runs.count; r++, pieces += count) {

@@ -8,7 +8,7 @@
 /* What this lane has: words, and features of positions and types. */
 typedef struct part {
     uint64_t features, length, rows; /* length: tokens of a sample */
-    cpu_token_runs runs;
+    token_runs runs;
     lane_range words, own_features;
     uint64_t table_rows, own_stride; /* of its tensors */
 } part;
@@ -23,7 +23,7 @@ static part part_of(const ty_stage_device *stage, const cpu_node *node)
         .features = a[TY_FEATURES],
         .length = length,
         .rows = cpu_batch(stage) * length,
-        .runs = cpu_token_runs_of(&stage->options, stage->options.workload->input.dimensions[0]),
+        .runs = lane_token_runs(&stage->options, stage->options.workload->input.dimensions[0]),
         .words = lane_range_of(a[TY_VOCABULARY], lanes, lane),
         .own_features = lane_range_of(a[TY_FEATURES], lanes, lane),
         .table_rows = lane_part(a[TY_VOCABULARY], lanes),
@@ -44,7 +44,7 @@ static float *row_of(const part *p, float *table, int32_t token)
 /* Where the row of the i-th token's position starts. */
 static uint64_t position_offset(const part *p, uint64_t i)
 {
-    return cpu_token_place(&p->runs, i % p->length) * p->own_stride;
+    return token_place(&p->runs, i % p->length) * p->own_stride;
 }
 
 static ty_status embedding_build(ty_stage_device *stage, cpu_node *node, ty_error *error)

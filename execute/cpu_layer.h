@@ -293,18 +293,6 @@ void cpu_lane_bias_gradient(const ty_stage_device *stage, uint64_t rows, uint64_
 
 /* ---- Context lanes (cpu_context.c) ---- */
 
-/** Which tokens of a sequence this lane has: `count` runs of `length`, at the places `starts`. */
-typedef struct cpu_token_runs {
-    uint32_t count;
-    uint64_t length, starts[TY_CONTEXT_RUNS];
-} cpu_token_runs;
-cpu_token_runs cpu_token_runs_of(const ty_stage_options *options, uint64_t sequence);
-/** The place in its sequence of this lane's `token`-th. */
-static inline uint64_t cpu_token_place(const cpu_token_runs *runs, uint64_t token)
-{
-    return runs->starts[token / runs->length] + token % runs->length;
-}
-
 /** Rows of all sequences of a micro-batch, [B][sequence][columns]; a lane's own rows, [B][T /
  * lanes][columns], lie `stride` floats apart. `pieces` has room for the whole, too. */
 typedef struct cpu_context_rows {

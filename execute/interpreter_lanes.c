@@ -85,30 +85,22 @@ ty_lane_group interpreter_lane_group(ty_interpreter *in)
                            .context = in};
 }
 
-/* By member and then by lane, as ty_bucket_devices has them. */
 ty_status interpreter_members_find(const ty_interpreter *in, const ty_bucket *bucket,
                                    bucket_state *state, ty_error *error)
 {
     const ty_plan *plan = in->options.plan;
-    const uint32_t width = ty_plan_width(plan), lanes = ty_bucket_lane_count(plan, bucket);
     const uint32_t group = ty_bucket_group_of(plan, bucket, in->lane);
-    uint32_t ranks;
 
     state->member_count = ty_bucket_device_count(plan, bucket);
     state->members = ty_alloc(state->member_count, sizeof *state->members);
     if (state->members == NULL)
         return ty_fail(error, TY_ENOMEM, "out of memory for the interpreter");
-    ranks = ty_bucket_members(plan, bucket, state->members);
-    for (uint32_t m = ranks; m-- > 0;) { /* in place: from the last rank down */
-        const uint32_t rank = state->members[m];
-        for (uint32_t n = lanes; n-- > 0;) {
-            const uint32_t process = rank * width + ty_bucket_lane(plan, bucket, group, n);
-            state->members[m * lanes + n] = process;
-            if (rank != in->rank || ty_bucket_lane(plan, bucket, group, n) != in->lane)
-                continue;
-            state->is_member = true;
-            state->position = m * lanes + n;
-        }
+    (void)ty_bucket_processes(plan, bucket, group, state->members);
+    for (uint32_t m = 0; m < state->member_count; m++) {
+        if (state->members[m] != in->options.transport->rank)
+            continue;
+        state->is_member = true;
+        state->position = m;
     }
     return TY_OK;
 }

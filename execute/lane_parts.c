@@ -47,6 +47,27 @@ ty_shape lane_context_shape(const ty_stage_options *options, const ty_shape *who
     return shape;
 }
 
+_Static_assert(TOKEN_MOST_RUNS == TY_CONTEXT_RUNS, "a context lane's tokens are so many runs");
+
+token_runs lane_token_runs_of(uint64_t sequence, uint32_t lanes, uint32_t lane)
+{
+    token_runs runs = {.count = 1, .length = sequence};
+
+    if (lanes == 1)
+        return runs;
+    runs.count = TY_CONTEXT_RUNS;
+    runs.length = sequence / lanes / TY_CONTEXT_RUNS;
+    for (uint32_t r = 0; r < runs.count; r++)
+        runs.starts[r] = ty_context_run_start(sequence, lanes, lane, r);
+    return runs;
+}
+
+token_runs lane_token_runs(const ty_stage_options *options, uint64_t sequence)
+{
+    return lane_token_runs_of(sequence, lane_context_count(options),
+                              options->lanes.context_position);
+}
+
 static bool is_along_sequence(const ty_workload *workload, const ty_shape *shape)
 {
     return shape->dimension_count == 2 && shape->dimensions[0] == workload->tokens_per_sample;

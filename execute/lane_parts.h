@@ -10,6 +10,7 @@
 #define TY_EXECUTE_LANE_PARTS_H
 
 #include "device.h"
+#include "token_runs.h"
 
 #define LANE_MAX_GROUPS 3
 
@@ -47,6 +48,9 @@ lane_range lane_range_of(uint64_t count, uint32_t lanes, uint32_t lane);
 uint32_t lane_context_count(const ty_stage_options *options); /* at least 1 */
 /** What this context lane has of something along the sequence, [T] or [T, D]. */
 ty_shape lane_context_shape(const ty_stage_options *options, const ty_shape *whole);
+/** Which tokens of a sequence it has, and which another one has. */
+token_runs lane_token_runs(const ty_stage_options *options, uint64_t sequence);
+token_runs lane_token_runs_of(uint64_t sequence, uint32_t lanes, uint32_t lane);
 
 /** Whether lanes, of which there are several, have parts of the layer's parameters. */
 bool lane_divides(const ty_stage_options *options, uint32_t layer);

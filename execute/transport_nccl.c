@@ -122,21 +122,24 @@ static uint32_t process_of(const nccl_state *state, uint32_t rank)
     return rank * width + state->options.transport->rank % width;
 }
 
-/* The processes that exchange with this one inside passes. */
+/* The processes that exchange with this one inside passes: of each kind of lanes a row. */
 static ty_status lanes_list(nccl_state *state, ty_error *error)
 {
     const ty_plan *plan = state->options.plan;
     const uint32_t width = ty_plan_width(plan), own = state->options.transport->rank;
-    const uint32_t count = ty_plan_lanes(plan, TY_TENSOR_LANES);
-    uint32_t *members = ty_alloc(count, sizeof *members);
-    ty_status status;
+    uint32_t *members = ty_alloc(width, sizeof *members);
+    ty_status status = TY_OK;
 
     if (members == NULL)
         return ty_fail(error, TY_ENOMEM, "out of memory for communicators");
-    for (uint32_t n = 0; n < count; n++)
-        members[n] =
-            own / width * width + ty_plan_lane_along(plan, TY_TENSOR_LANES, own % width, n);
-    status = channel_add(state, members, count, TY_NO_DIRECTION, error);
+    for (ty_lane_kind k = 0; k < TY_LANE_KIND_COUNT && status == TY_OK; k++) {
+        const uint32_t count = ty_plan_lanes(plan, k);
+
+        for (uint32_t n = 0; n < count; n++)
+            members[n] = own / width * width + ty_plan_lane_along(plan, k, own % width, n);
+        if (count > 1)
+            status = channel_add(state, members, count, TY_NO_DIRECTION, error);
+    }
     ty_free(members);
     return status;
 }
@@ -144,15 +147,17 @@ static ty_status lanes_list(nccl_state *state, ty_error *error)
 static ty_status groups_list(nccl_state *state, ty_error *error)
 {
     const ty_plan *plan = state->options.plan;
-    uint32_t *members = ty_alloc(ty_plan_rank_count(plan), sizeof *members);
+    const uint32_t lane = state->options.transport->rank % ty_plan_width(plan);
+    uint32_t *members = ty_alloc(ty_plan_process_count(plan), sizeof *members);
     ty_status status = TY_OK;
 
     if (members == NULL)
         return ty_fail(error, TY_ENOMEM, "out of memory for communicators");
     for (uint32_t b = 0; b < plan->bucket_count && status == TY_OK; b++) {
-        uint32_t count = ty_bucket_members(plan, &plan->buckets[b], members);
-        for (uint32_t i = 0; i < count; i++)
-            members[i] = process_of(state, members[i]);
+        const ty_bucket *bucket = &plan->buckets[b];
+        const uint32_t group = ty_bucket_group_of(plan, bucket, lane);
+        const uint32_t count = ty_bucket_processes(plan, bucket, group, members);
+
         if (count > 1 && is_member(members, count, state->options.transport->rank))
             status = channel_add(state, members, count, TY_NO_DIRECTION, error);
     }
@@ -624,7 +629,7 @@ static ty_status algorithms_check(const ty_plan *plan, ty_error *error)
         const ty_algorithm found = plan->buckets[b].algorithm;
 
         if (found != TY_RING && found != TY_TREE && found != TY_AUTOMATIC &&
-            ty_bucket_member_count(plan, &plan->buckets[b]) > 1)
+            ty_bucket_device_count(plan, &plan->buckets[b]) > 1)
             return ty_fail(error, TY_EUNSUPPORTED,
                            "plan:/buckets/%u/algorithm: found %s, which NCCL does not have, "
                            "expected ring, tree or automatic (TRAINYARD_LINK=host has all)",

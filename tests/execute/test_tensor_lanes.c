@@ -1,6 +1,6 @@
 /* Lanes of the CPU backend, as threads of this process that exchange through memory: what they tell
  * each other is what the plan says, and together they compute what one device does. */
-#include "device.h"
+#include "lane_hub.h"
 #include "network.h"
 
 #include <criterion/criterion.h>
@@ -9,19 +9,18 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { MOST_LANES = 8, MOST_EXCHANGES = 8, BATCH = 2, SEQUENCE = 16, VOCABULARY = 37 };
+enum { MOST_EXCHANGES = 8, BATCH = 2, SEQUENCE = 16, VOCABULARY = 37 };
 enum { LONG_SEQUENCE = 320 }; /* runs of more queries than attention takes at once */
 
-typedef struct lane_hub {
-    pthread_barrier_t barrier;
-    uint32_t lanes; /* all of a rank, which all exchange the same with their like */
-    float *data[MOST_LANES];
+/* What a rank's lanes have in common. */
+typedef struct group {
+    lane_hub hub;
     ty_lane_exchange log[MOST_EXCHANGES]; /* of lane 0, since it was emptied */
     uint32_t log_count;
-} lane_hub;
+} group;
 
 typedef struct lane {
-    lane_hub *hub;
+    group *of;
     uint32_t position;
     const ty_plan *plan;
     pthread_t thread;
@@ -32,98 +31,55 @@ typedef struct lane {
     ty_error error;
 } lane;
 
-/* What the n-th lane of a kind has. */
-static const float *data_of(const lane *own, ty_lane_kind kind, uint32_t n)
-{
-    return own->hub->data[ty_plan_lane_along(own->plan, kind, own->position, n)];
-}
-
-/* Every lane makes the same sums in the same order, of what all had, and then writes its own. */
-static void exchange_here(const lane *own, const ty_lane_exchange *exchange, float *result)
-{
-    const uint32_t lanes = ty_plan_lanes(own->plan, exchange->among);
-    const uint64_t count = exchange->count;
-
-    for (uint64_t i = 0; exchange->kind != TY_ALL_GATHER && i < count; i++) {
-        result[i] = data_of(own, exchange->among, 0)[i];
-        for (uint32_t l = 1; l < lanes; l++) {
-            const float other = data_of(own, exchange->among, l)[i];
-            result[i] = exchange->is_maximum ? fmaxf(result[i], other) : result[i] + other;
-        }
-    }
-    for (uint32_t l = 0; exchange->kind == TY_ALL_GATHER && l < lanes; l++)
-        memcpy(result + l * count, data_of(own, exchange->among, l) + l * count,
-               count * sizeof *result);
-}
-
 static ty_status exchange_in_memory(void *context, const ty_lane_exchange *exchange,
                                     ty_error *error)
 {
     lane *own = context;
-    const uint64_t count =
-        exchange->count *
-        (exchange->kind == TY_ALL_GATHER ? ty_plan_lanes(own->plan, exchange->among) : 1);
+    const uint64_t count = lane_hub_count(&own->of->hub, exchange);
     float *result = ty_alloc(count, sizeof *result);
 
     (void)error;
-    own->hub->data[own->position] = exchange->data;
-    if (own->position == 0 && own->hub->log_count < MOST_EXCHANGES)
-        own->hub->log[own->hub->log_count++] = *exchange;
-    pthread_barrier_wait(&own->hub->barrier);
-    exchange_here(own, exchange, result);
-    pthread_barrier_wait(&own->hub->barrier);
+    if (own->position == 0 && own->of->log_count < MOST_EXCHANGES)
+        own->of->log[own->of->log_count++] = *exchange;
+    lane_hub_exchange(&own->of->hub, own->position, exchange, exchange->data, result);
     memcpy(exchange->data, result, count * sizeof *result);
     ty_free(result);
     return TY_OK;
 }
 
-/* The tokens of a sequence that a lane has: the c-th part from the front and the c-th from the end.
- */
 static void take_tokens(const lane *own, const int32_t *whole, int32_t *part)
 {
-    const uint32_t lanes = ty_plan_lanes(own->plan, TY_CONTEXT_LANES);
-    const uint32_t c = own->position / ty_plan_lanes(own->plan, TY_TENSOR_LANES);
-    const uint64_t length = own->plan->workload->tokens_per_sample;
-    uint32_t taken = 0;
-
-    for (uint64_t i = 0; i < BATCH * length; i++) {
-        const uint64_t of_all = i % length * 2 * lanes / length;
-        if (of_all == c || of_all == 2 * lanes - 1 - c)
-            part[taken++] = whole[i];
-    }
-    cr_assert_eq(taken, BATCH * length / lanes);
+    cr_assert_eq(lane_hub_tokens(&own->of->hub, own->position, BATCH, whole, part),
+                 BATCH * own->plan->workload->tokens_per_sample /
+                     ty_plan_lanes(own->plan, TY_CONTEXT_LANES));
 }
 
 static void open_lane(lane *own)
 {
     const ty_plan *plan = own->plan;
-    const uint32_t tensor = ty_plan_lanes(plan, TY_TENSOR_LANES);
-    const ty_stage_options options = {.workload = plan->workload,
-                                      .layer_count = plan->workload->layer_count,
-                                      .micro_batch_size = BATCH,
-                                      .slots = 1,
-                                      .loss_scale =
-                                          1.0 / (BATCH * (double)plan->workload->tokens_per_sample),
-                                      .seed = 7,
-                                      .tied_layer = TY_NO_LAYER,
-                                      .lanes = {.count = tensor,
-                                                .position = own->position % tensor,
-                                                .divides_sequence = plan->sequence_parallel,
-                                                .context_count = plan->context_parallel,
-                                                .context_position = own->position / tensor,
-                                                .exchange = exchange_in_memory,
-                                                .context = own}};
+    ty_stage_options options = {.workload = plan->workload,
+                                .layer_count = plan->workload->layer_count,
+                                .micro_batch_size = BATCH,
+                                .slots = 1,
+                                .loss_scale =
+                                    1.0 / (BATCH * (double)plan->workload->tokens_per_sample),
+                                .seed = 7,
+                                .tied_layer = TY_NO_LAYER,
+                                .lanes = lane_hub_group(&own->of->hub, own->position)};
 
+    options.lanes.exchange = exchange_in_memory;
+    options.lanes.context = own;
     cr_assert_eq(ty_device_cpu.open(&options, &own->device, &own->error), TY_OK, "%s",
                  own->error.message);
+    own->of->hub.devices[own->position] = own->device;
     take_tokens(own, own->tokens, ty_device_cpu.tokens(own->device, 0));
     take_tokens(own, own->labels, ty_device_cpu.labels(own->device, 0));
 }
 
 /* The next exchange of the log among the lanes of a kind, from `from` on. */
-static uint32_t next_among(const lane_hub *hub, ty_lane_kind kind, uint32_t from)
+static uint32_t next_among(const group *of, ty_lane_kind kind, uint32_t from)
 {
-    while (from < hub->log_count && hub->log[from].among != kind)
+    while (from < of->log_count && of->log[from].among != kind)
         from++;
     return from;
 }
@@ -134,26 +90,26 @@ static void check_log(const lane *own, uint32_t layer, bool is_backward)
 {
     ty_inner_collective said[TY_MAX_INNER_COLLECTIVES];
     const uint32_t count = ty_layer_inner_collectives(own->plan, layer, is_backward, said);
-    const lane_hub *hub = own->hub;
+    group *of = own->of;
     uint32_t met = 0, at[TY_LANE_KIND_COUNT] = {0};
 
     for (uint32_t i = 0; own->position == 0 && i < count; i++)
         for (uint32_t k = 0; k < said[i].count; k++, met++) {
-            const uint32_t found = next_among(hub, said[i].among, at[said[i].among]);
-            cr_assert_lt(found, hub->log_count, "layer %u exchanged too little", layer);
-            cr_assert_eq(hub->log[found].kind, said[i].kind, "layer %u", layer);
-            cr_assert_eq(hub->log[found].count * sizeof(float), said[i].bytes,
+            const uint32_t found = next_among(of, said[i].among, at[said[i].among]);
+            cr_assert_lt(found, of->log_count, "layer %u exchanged too little", layer);
+            cr_assert_eq(of->log[found].kind, said[i].kind, "layer %u", layer);
+            cr_assert_eq(of->log[found].count * sizeof(float), said[i].bytes,
                          "layer %u: found %llu bytes, expected %llu", layer,
-                         (unsigned long long)(hub->log[found].count * sizeof(float)),
+                         (unsigned long long)(of->log[found].count * sizeof(float)),
                          (unsigned long long)said[i].bytes);
             at[said[i].among] = found + 1;
         }
     if (own->position == 0)
-        cr_assert_eq(met, hub->log_count, "layer %u exchanged too much", layer);
-    pthread_barrier_wait(&own->hub->barrier);
+        cr_assert_eq(met, of->log_count, "layer %u exchanged too much", layer);
+    pthread_barrier_wait(&of->hub.barrier);
     if (own->position == 0)
-        own->hub->log_count = 0;
-    pthread_barrier_wait(&own->hub->barrier);
+        of->log_count = 0;
+    pthread_barrier_wait(&of->hub.barrier);
 }
 
 static void *run_lane(void *argument)
@@ -175,88 +131,42 @@ static void *run_lane(void *argument)
     return NULL;
 }
 
-/* Gradients of a layer of the tensor lanes from `lanes` on, as one device has them; with the
- * sequence divided those of undivided layers are sums over lanes. */
-static float *joined_tensor(lane *lanes, const ty_plan *plan, uint32_t layer, uint64_t *count)
+static void check_gradients(const group *lanes, const group *alone)
 {
-    const uint32_t width = ty_plan_lanes(plan, TY_TENSOR_LANES);
-    const bool adds = plan->sequence_parallel && ty_tensor_parameter_share(plan, layer) >= 1;
-    uint64_t offset, part;
-    float *parts, *whole;
-
-    ty_device_cpu.slice(lanes[0].device, layer, 1, &offset, &part);
-    parts = ty_alloc(width * part, sizeof *parts);
-    *count = ty_device_cpu.lanes_join(lanes[0].device, layer, false, NULL, NULL);
-    whole = ty_alloc(*count, sizeof *whole);
-    for (uint32_t l = 0; l < width; l++)
-        memcpy(parts + l * part, ty_device_cpu.gradients(lanes[l].device) + offset,
-               part * sizeof *parts);
-    ty_device_cpu.lanes_join(lanes[0].device, layer, false, parts, whole);
-    for (uint64_t i = 0; adds && i < part; i++) {
-        whole[i] = 0;
-        for (uint32_t l = 0; l < width; l++)
-            whole[i] += parts[l * part + i];
-    }
-    ty_free(parts);
-    return whole;
-}
-
-/* And their sum over context lanes. */
-static float *joined(lane *lanes, const ty_plan *plan, uint32_t layer, uint64_t *count)
-{
-    const uint32_t tensor = ty_plan_lanes(plan, TY_TENSOR_LANES);
-    float *sum = joined_tensor(lanes, plan, layer, count);
-
-    for (uint32_t c = 1; c < ty_plan_lanes(plan, TY_CONTEXT_LANES); c++) {
-        float *more = joined_tensor(lanes + c * tensor, plan, layer, count);
-        for (uint64_t i = 0; i < *count; i++)
-            sum[i] += more[i];
-        ty_free(more);
-    }
-    return sum;
-}
-
-static void check_gradients(lane *lanes, const ty_plan *plan, lane *alone)
-{
-    for (uint32_t layer = 0; layer < plan->workload->layer_count; layer++) {
-        uint64_t offset, expected_count, count;
-        float *found = joined(lanes, plan, layer, &count);
-        const float *expected = ty_device_cpu.gradients(alone->device);
+    for (uint32_t layer = 0; layer < lanes->hub.plan->workload->layer_count; layer++) {
+        uint64_t expected_count, count;
+        float *found = lane_hub_gradients(&lanes->hub, layer, &count);
+        float *expected = lane_hub_gradients(&alone->hub, layer, &expected_count);
         double difference = 0, norm = 0;
 
-        ty_device_cpu.slice(alone->device, layer, 1, &offset, &expected_count);
         cr_assert_eq(count, expected_count, "layer %u", layer);
         for (uint64_t i = 0; i < count; i++) {
-            difference += pow((double)found[i] - expected[offset + i], 2);
-            norm += pow((double)expected[offset + i], 2);
+            difference += pow((double)found[i] - (double)expected[i], 2);
+            norm += pow((double)expected[i], 2);
         }
         cr_assert(sqrt(difference) <= 1e-5 * (sqrt(norm) + 1e-4),
                   "gradients of layer %u differ by %g of %g", layer, sqrt(difference), sqrt(norm));
         ty_free(found);
+        ty_free(expected);
     }
 }
 
-static void run_group(lane *lanes, lane_hub *hub, const ty_plan *plan, const int32_t *tokens,
+static void run_group(lane *lanes, group *of, const ty_plan *plan, const int32_t *tokens,
                       const int32_t *labels)
 {
-    *hub = (lane_hub){.lanes = ty_plan_width(plan)};
-    cr_assert_eq(pthread_barrier_init(&hub->barrier, NULL, hub->lanes), 0);
-    for (uint32_t l = 0; l < hub->lanes; l++) {
+    const uint32_t width = ty_plan_width(plan);
+
+    of->log_count = 0;
+    lane_hub_open(&of->hub, &ty_device_cpu, plan);
+    for (uint32_t l = 0; l < width; l++) {
         lanes[l] =
-            (lane){.hub = hub, .position = l, .plan = plan, .tokens = tokens, .labels = labels};
+            (lane){.of = of, .position = l, .plan = plan, .tokens = tokens, .labels = labels};
         open_lane(&lanes[l]);
     }
-    for (uint32_t l = 0; l < hub->lanes; l++)
+    for (uint32_t l = 0; l < width; l++)
         cr_assert_eq(pthread_create(&lanes[l].thread, NULL, run_lane, &lanes[l]), 0);
-    for (uint32_t l = 0; l < hub->lanes; l++)
+    for (uint32_t l = 0; l < width; l++)
         pthread_join(lanes[l].thread, NULL);
-}
-
-static void close_group(lane *lanes, lane_hub *hub)
-{
-    for (uint32_t l = 0; l < hub->lanes; l++)
-        ty_device_cpu.close(lanes[l].device);
-    pthread_barrier_destroy(&hub->barrier);
 }
 
 /* Tensor lanes of one context lane all know its loss, and these add up. */
@@ -289,18 +199,18 @@ static void compare_lanes(ty_workload *workload, uint32_t tensor, uint32_t conte
                           .sequence_parallel = divides_sequence};
     int32_t tokens[BATCH * LONG_SEQUENCE], labels[BATCH * LONG_SEQUENCE];
     lane alone[MOST_LANES], lanes[MOST_LANES];
-    lane_hub here, hub;
+    group here, there;
 
     for (int i = 0; i < BATCH * LONG_SEQUENCE; i++) {
         tokens[i] = i * 11 % VOCABULARY;
         labels[i] = i * 17 % VOCABULARY;
     }
     run_group(alone, &here, &one, tokens, labels);
-    run_group(lanes, &hub, &plan, tokens, labels);
+    run_group(lanes, &there, &plan, tokens, labels);
     check_losses(lanes, &plan, alone);
-    check_gradients(lanes, &plan, alone);
-    close_group(alone, &here);
-    close_group(lanes, &hub);
+    check_gradients(&there, &here);
+    lane_hub_close(&here.hub);
+    lane_hub_close(&there.hub);
 }
 
 /* Of each kind alone, and both. */

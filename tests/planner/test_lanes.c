@@ -114,22 +114,29 @@ Test(lanes, groups_have_the_same_gradients)
 {
     for (uint32_t code = 0; code < 54; code++) {
         const uint32_t tensor = 1 + code % 3, context = 1 + code / 3 % 3, expert = 1 + code / 9 % 3;
-        const ty_plan plan = {
-            .tensor_parallel = tensor, .context_parallel = context, .expert_parallel = expert};
-        const ty_bucket bucket = {.of_experts = code >= 27, .tied_stage = TY_NO_STAGE};
+        ty_plan_stage stages[] = {{.replicas = 3}, {.replicas = 2}};
+        const ty_plan plan = {.tensor_parallel = tensor,
+                              .context_parallel = context,
+                              .expert_parallel = expert,
+                              .stage_count = 2,
+                              .stages = stages};
+        const ty_bucket bucket = {.stage = 1, .of_experts = code >= 27, .tied_stage = TY_NO_STAGE};
         const uint32_t width = tensor * context * expert;
         const uint32_t lanes = ty_bucket_lane_count(&plan, &bucket);
         const uint32_t groups = ty_bucket_group_count(&plan, &bucket);
-        uint32_t seen = 0;
+        uint32_t seen = 0, processes[2 * 27];
 
         cr_assert_eq(lanes, bucket.of_experts ? context : context * expert);
         cr_assert_eq(groups * lanes, width);
         for (uint32_t g = 0; g < groups; g++) {
             const uint32_t first = ty_bucket_lane(&plan, &bucket, g, 0);
+            cr_expect_eq(ty_bucket_processes(&plan, &bucket, g, processes), 2 * lanes);
             for (uint32_t i = 0; i < lanes; i++) {
                 const uint32_t lane = ty_bucket_lane(&plan, &bucket, g, i);
                 cr_assert(lane < width);
                 seen |= 1u << lane;
+                for (uint32_t q = 0; q < 2; q++) /* behind the first stage's three ranks */
+                    cr_expect_eq(processes[q * lanes + i], (3 + q) * width + lane);
                 cr_expect_eq(ty_bucket_group_of(&plan, &bucket, lane), g);
                 cr_expect_eq(lane % tensor, first % tensor);
                 if (bucket.of_experts)

@@ -1,0 +1,160 @@
+#include "lane_hub.h"
+
+#include <math.h>
+#include <string.h>
+
+void lane_hub_open(lane_hub *hub, const ty_device_backend *backend, const ty_plan *plan)
+{
+    *hub = (lane_hub){.backend = backend, .plan = plan};
+    pthread_barrier_init(&hub->barrier, NULL, ty_plan_width(plan));
+}
+
+void lane_hub_close(lane_hub *hub)
+{
+    for (uint32_t l = 0; l < ty_plan_width(hub->plan); l++)
+        hub->backend->close(hub->devices[l]);
+    pthread_barrier_destroy(&hub->barrier);
+}
+
+ty_lane_group lane_hub_group(const lane_hub *hub, uint32_t lane)
+{
+    const uint32_t tensor = ty_plan_lanes(hub->plan, TY_TENSOR_LANES);
+
+    return (ty_lane_group){.count = tensor,
+                           .position = lane % tensor,
+                           .divides_sequence = hub->plan->sequence_parallel,
+                           .context_count = hub->plan->context_parallel,
+                           .context_position = lane / tensor};
+}
+
+uint64_t lane_hub_count(const lane_hub *hub, const ty_lane_exchange *exchange)
+{
+    return exchange->count *
+           (exchange->kind == TY_ALL_GATHER ? ty_plan_lanes(hub->plan, exchange->among) : 1);
+}
+
+/* What the n-th lane of the exchange's kind brought. */
+static const float *data_of(const lane_hub *hub, uint32_t lane, const ty_lane_exchange *exchange,
+                            uint32_t n)
+{
+    return hub->data[ty_plan_lane_along(hub->plan, exchange->among, lane, n)];
+}
+
+static void result_make(const lane_hub *hub, uint32_t lane, const ty_lane_exchange *exchange,
+                        float *result)
+{
+    const uint32_t lanes = ty_plan_lanes(hub->plan, exchange->among);
+    const uint64_t count = exchange->count;
+
+    for (uint64_t i = 0; exchange->kind != TY_ALL_GATHER && i < count; i++) {
+        result[i] = data_of(hub, lane, exchange, 0)[i];
+        for (uint32_t l = 1; l < lanes; l++) {
+            const float other = data_of(hub, lane, exchange, l)[i];
+            result[i] = exchange->is_maximum ? fmaxf(result[i], other) : result[i] + other;
+        }
+    }
+    for (uint32_t l = 0; exchange->kind == TY_ALL_GATHER && l < lanes; l++)
+        memcpy(result + l * count, data_of(hub, lane, exchange, l) + l * count,
+               count * sizeof *result);
+}
+
+void lane_hub_exchange(lane_hub *hub, uint32_t lane, const ty_lane_exchange *exchange,
+                       const float *brought, float *result)
+{
+    hub->data[lane] = brought;
+    pthread_barrier_wait(&hub->barrier);
+    result_make(hub, lane, exchange, result);
+    pthread_barrier_wait(&hub->barrier);
+}
+
+uint64_t lane_hub_tokens(const lane_hub *hub, uint32_t lane, uint32_t samples, const int32_t *whole,
+                         int32_t *part)
+{
+    const uint32_t lanes = ty_plan_lanes(hub->plan, TY_CONTEXT_LANES);
+    const uint32_t c = lane / ty_plan_lanes(hub->plan, TY_TENSOR_LANES);
+    const uint64_t length = hub->plan->workload->tokens_per_sample;
+    uint64_t taken = 0;
+
+    for (uint64_t i = 0; i < samples * length; i++) {
+        const uint64_t of_all = i % length * 2 * lanes / length;
+        if (of_all == c || of_all == 2 * lanes - 1 - c)
+            part[taken++] = whole[i];
+    }
+    return taken;
+}
+
+/* ---- What one device would have ---- */
+
+static bool floats_read(const lane_hub *hub, uint32_t lane, const float *from, uint64_t count,
+                        float *to)
+{
+    const ty_device_memory *memory = hub->backend->memory;
+
+    if (memory != NULL)
+        return memory->read(hub->devices[lane], to, from, count * sizeof *to, NULL) == TY_OK;
+    memcpy(to, from, count * sizeof *to);
+    return true;
+}
+
+/* Of the tensor lanes from `first` on. Gradients of whole layers are sums over them where they have
+ * parts of the sequence. */
+static float *layer_joined(const lane_hub *hub, uint32_t first, uint32_t layer, bool of_gradients,
+                           uint64_t *count)
+{
+    const ty_device_backend *backend = hub->backend;
+    const ty_stage_device *device = hub->devices[first];
+    const uint32_t lanes = ty_plan_lanes(hub->plan, TY_TENSOR_LANES);
+    const bool adds = of_gradients && hub->plan->sequence_parallel &&
+                      ty_tensor_parameter_share(hub->plan, layer) >= 1;
+    uint64_t offset, part;
+    float *parts, *whole;
+    bool is_read = true;
+
+    backend->slice(device, layer, 1, &offset, &part);
+    *count = backend->lanes_join(device, layer, false, NULL, NULL);
+    parts = ty_alloc(lanes * part, sizeof *parts);
+    whole = ty_alloc(*count, sizeof *whole);
+    for (uint32_t l = 0; l < lanes && part > 0; l++) {
+        ty_stage_device *own = hub->devices[first + l];
+        const float *from = of_gradients ? backend->gradients(own) : backend->parameters(own);
+        is_read = is_read && floats_read(hub, first + l, from + offset, part, parts + l * part);
+    }
+    backend->lanes_join(device, layer, false, parts, whole);
+    for (uint64_t i = 0; adds && i < part; i++) {
+        whole[i] = 0;
+        for (uint32_t l = 0; l < lanes; l++)
+            whole[i] += parts[l * part + i];
+    }
+    ty_free(parts);
+    if (!is_read) {
+        ty_free(whole);
+        return NULL;
+    }
+    return whole;
+}
+
+float *lane_hub_weights(const lane_hub *hub, uint32_t context, uint32_t layer, uint64_t *count)
+{
+    return layer_joined(hub, context * ty_plan_lanes(hub->plan, TY_TENSOR_LANES), layer, false,
+                        count);
+}
+
+float *lane_hub_gradients(const lane_hub *hub, uint32_t layer, uint64_t *count)
+{
+    const uint32_t tensor = ty_plan_lanes(hub->plan, TY_TENSOR_LANES);
+    float *sum = layer_joined(hub, 0, layer, true, count);
+
+    for (uint32_t first = tensor; sum != NULL && first < ty_plan_width(hub->plan);
+         first += tensor) {
+        float *more = layer_joined(hub, first, layer, true, count);
+
+        for (uint64_t i = 0; more != NULL && i < *count; i++)
+            sum[i] += more[i];
+        if (more == NULL) {
+            ty_free(sum);
+            sum = NULL;
+        }
+        ty_free(more);
+    }
+    return sum;
+}
