@@ -149,7 +149,7 @@ static ty_status sections_find(ty_interpreter *in, sections *s, ty_error *error)
         if (has_state(&in->options.plan->buckets[i]))
             add_codec(s, in, &in->buckets[i]);
     if (in->options.precision == TY_PRECISION_FP16) {
-        add(s, in->loss_scales, in->window * sizeof *in->loss_scales);
+        add(s, &in->loss_scale, sizeof in->loss_scale);
         add(s, &in->clean_steps, sizeof in->clean_steps);
     }
     return s->has_failed ? ty_fail(error, TY_ENOMEM, "out of memory for a checkpoint") : TY_OK;

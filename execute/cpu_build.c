@@ -504,8 +504,8 @@ static uint64_t gradient_set_count(const ty_stage_device *stage)
 
 static bool parameters_allocate(ty_stage_device *stage)
 {
-    stage->gradient_sets =
-        cpu_buffer(stage, stage->placed.count * gradient_set_count(stage), sizeof(float));
+    stage->gradient_sets = cpu_buffer(
+        stage, ty_parameter_stride(stage->placed.count) * gradient_set_count(stage), sizeof(float));
     stage->gradients = stage->gradient_sets;
     stage->versions = cpu_buffer(stage, version_count(stage), sizeof *stage->versions);
     for (uint32_t v = 0; stage->versions != NULL && v < version_count(stage); v++) {

@@ -91,9 +91,9 @@ typedef struct ty_stage_options {
     uint32_t local_rank;  /* of the ranks on this host: which of its devices to use */
     bool splits_backward; /* backward comes in two parts: what the second needs is kept per slot */
     uint32_t versions;    /* sets of weights side by side, all alike at first; 0 counts as 1 */
-    uint32_t gradient_sets; /* one behind the other, all 0 at first; 0 counts as 1. More only where
-                               the backend has `select_gradients` */
-    ty_lane_group lanes;    /* only where the backend has `lanes_join`; of context lanes cpu only */
+    uint32_t gradient_sets; /* side by side, all 0 at first; 0 counts as 1. More only where the
+                               backend has `select_gradients` */
+    ty_lane_group lanes;    /* only where the backend has `lanes_join` */
 } ty_stage_options;
 
 /* A compressor that runs where the gradients are; its functions are those of codec.h, and it
@@ -140,8 +140,8 @@ typedef struct ty_device_memory {
     ty_status (*copy)(ty_stage_device *stage, void *to, const void *from, uint64_t bytes,
                       ty_error *error);
     /**
-     * ty_optimizer_step on a slice that no pass under way reads; the state is the backend's. Under
-     * fp16 the gradients are first divided by the factor of `scale_loss`.
+     * ty_optimizer_step on a slice that no pass under way reads, by the selected gradients; the
+     * state is the backend's. Under fp16 these are first divided by the factor of `scale_loss`.
      * @param is_finite [out] false: a gradient overflowed and the slice was left as it is
      */
     ty_status (*update)(ty_stage_device *stage, const ty_optimizer *optimizer, uint64_t step,
@@ -167,6 +167,15 @@ typedef struct ty_device_memory {
     /** "NVIDIA H100, CUDA 13.0, cuDNN 9.19, NCCL 2.28": for the run's record. */
     const char *(*describe)(const ty_stage_device *stage);
 } ty_device_memory;
+
+/** Floats from one set of weights, or of gradients, to the next where they lie side by side: so
+ * many that all sets are aligned alike, whatever `parameter_count` is. */
+static inline uint64_t ty_parameter_stride(uint64_t parameter_count)
+{
+    const uint64_t alignment = 256;
+
+    return (parameter_count + alignment - 1) / alignment * alignment;
+}
 
 typedef struct ty_device_backend {
     const char *name; /* "cpu" */
@@ -232,10 +241,10 @@ typedef struct ty_device_backend {
      * where a backend has but one. */
     void (*select)(ty_stage_device *stage, uint32_t version);
     float *(*parameters)(ty_stage_device *stage);
-    /** All sets, parameter_count floats each. */
+    /** The first set; each of the others is ty_parameter_stride floats behind the one before. */
     float *(*gradients)(ty_stage_device *stage);
-    /** From here on passes make this set of gradients; at first it is set 0. By the thread of the
-     * passes. NULL where a backend has but one. */
+    /** From here on passes make this set of gradients, and an update in device memory is by it; at
+     * first it is set 0. By the thread of the passes. NULL where a backend has but one. */
     void (*select_gradients)(ty_stage_device *stage, uint32_t set);
     /** Slice of a range of layers in those arrays, without the tied matrix. */
     void (*slice)(const ty_stage_device *stage, uint32_t first_layer, uint32_t layer_count,

@@ -268,7 +268,7 @@ static float *cpu_gradient_array(ty_stage_device *stage)
 
 static void cpu_select_gradients(ty_stage_device *stage, uint32_t set)
 {
-    stage->gradients = stage->gradient_sets + set * stage->placed.count;
+    stage->gradients = stage->gradient_sets + set * ty_parameter_stride(stage->placed.count);
 }
 
 static void cpu_slice(const ty_stage_device *stage, uint32_t first_layer, uint32_t layer_count,

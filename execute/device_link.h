@@ -48,7 +48,7 @@ struct ty_link_options {
     const ty_device_backend *backend;
     ty_stage_device *stage;
     ty_transport *transport; /* for the host's part: rendezvous, or everything */
-    /* For what the tensor lanes of a rank exchange inside passes, and nothing else: a link of the
+    /* For what the lanes of a rank exchange inside passes, and nothing else: a link of the
      * thread of the passes, beside that of the other thread. */
     bool is_of_lanes;
 };

@@ -149,10 +149,9 @@ static ty_status state_make(ty_interpreter *in, ty_error *error)
         in->losses == NULL || in->left_in_step == NULL || in->sums == NULL ||
         in->loss_scales == NULL)
         return interpreter_no_memory(error);
-    for (i = 0; i < in->window; i++) {
+    for (i = 0; i < in->window; i++)
         in->left_in_step[i] = count;
-        in->loss_scales[i] = initial_loss_scale;
-    }
+    in->loss_scale = initial_loss_scale;
     return TY_OK;
 }
 
@@ -446,6 +445,8 @@ static void stretch_start(ty_interpreter *in, uint32_t until)
     in->first_step = in->controls_done;
     in->target = until;
     in->compute = in->input = in->send = in->receive = in->collective = start;
+    for (uint32_t i = 0; i < in->window; i++) /* every verdict is in */
+        in->loss_scales[i] = in->loss_scale;
     interpreter_bind_slots(in);
 }
 

@@ -167,9 +167,7 @@ static ty_status check_backend(const ty_device_backend *backend, const ty_plan *
     if (backend->backward_weight == NULL && plan->schedule == TY_ZERO_BUBBLE)
         what = "backward in two parts";
     if (backend->lanes_join == NULL && ty_plan_width(plan) > 1)
-        what = "tensor parallelism";
-    if (backend->memory != NULL && ty_plan_lanes(plan, TY_CONTEXT_LANES) > 1)
-        what = "context parallelism";
+        what = "tensor or context parallelism";
     /* Their threads would both ask the lanes about overflows. */
     if (precision == TY_PRECISION_FP16 && plan->workload->local_steps > 1 &&
         ty_plan_width(plan) > 1)

@@ -61,17 +61,15 @@ static void loss_scale_adapt(ty_interpreter *in)
     enum { GROWTH_STEPS = 2000 };
     const double largest = 16777216, smallest = 1;
     double *own = &in->loss_scales[in->controls_done % in->window];
-    double next = in->loss_scales[(in->controls_done + in->window - 1) % in->window];
 
     if (in->control.overflow_count > 0) {
         in->clean_steps = 0;
-        *own = fmax(*own / 2, smallest);
+        in->loss_scale = fmax(*own / 2, smallest);
     } else if (++in->clean_steps == GROWTH_STEPS) {
         in->clean_steps = 0;
-        *own = fmin(next * 2, largest);
-    } else {
-        *own = next;
+        in->loss_scale = fmin(in->loss_scale * 2, largest);
     }
+    *own = in->loss_scale;
 }
 
 /* A rank may be a window ahead of the step whose verdict is in; stopping takes effect after that.

@@ -117,9 +117,11 @@ static ty_status update_on_device(ty_interpreter *in, const held_stage *held,
                                   uint64_t count, ty_error *error)
 {
     bool is_finite = true;
-    ty_status status = in->memory->update(held->device, optimizer, (uint64_t)step + 1, offset,
-                                          count, &is_finite, error);
+    ty_status status;
 
+    gradients_select(in, held, step);
+    status = in->memory->update(held->device, optimizer, (uint64_t)step + 1, offset, count,
+                                &is_finite, error);
     if (status == TY_OK && !is_finite) {
         pthread_mutex_lock(&in->lock);
         in->sums[step % in->window].overflow_count += 1;

@@ -157,6 +157,7 @@ struct ty_interpreter {
     uint32_t *left_in_step;  /* [window] */
     step_control *sums;      /* [window]: this rank's */
     double *loss_scales;     /* [window]: of the steps in it */
+    double loss_scale;       /* of the steps behind it, and of all that a stretch begins with */
     uint32_t clean_steps;    /* without an overflow, one after the other */
     ty_event *events;
     uint64_t event_count;

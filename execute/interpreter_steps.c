@@ -89,7 +89,7 @@ float *interpreter_gradients(const ty_interpreter *in, const held_stage *held, u
     const ty_device_backend *backend = in->options.backend;
 
     return backend->gradients(held->device) +
-           step % in->gradient_sets * backend->parameter_count(held->device);
+           step % in->gradient_sets * ty_parameter_stride(backend->parameter_count(held->device));
 }
 
 bool interpreter_waits_done(const ty_interpreter *in, uint32_t instruction, uint32_t step)

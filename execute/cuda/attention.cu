@@ -211,16 +211,16 @@ backward_carve(const cuda_attention *at, carver *from)
     return m;
 }
 
-/* Rows [first, first + rows) of one head, zeros behind the end of the sequence or of the head. */
+/* Rows [first, first + rows) of one head, zeros behind the last of `all` rows or of the head. */
 template <typename T>
 static __device__ void tile_load(const T *from, uint64_t stride, uint64_t first, int rows,
-                                 const cuda_attention *at, T *to)
+                                 uint64_t all, const cuda_attention *at, T *to)
 {
     strides s = strides_of(at);
 
     for (int i = (int)threadIdx.x; i < rows * s.size; i += ATTENTION_THREADS) {
         int r = i / s.size, c = i % s.size;
-        bool is_inside = first + (uint64_t)r < at->length && (uint64_t)c < at->head_size;
+        bool is_inside = first + (uint64_t)r < all && (uint64_t)c < at->head_size;
         to[r * s.head + c] =
             is_inside ? from[(first + (uint64_t)r) * stride + (uint64_t)c] : of_float<T>(0.0f);
     }
@@ -229,13 +229,13 @@ static __device__ void tile_load(const T *from, uint64_t stride, uint64_t first,
 /* Back again, times `scale`. */
 template <typename T>
 static __device__ void tile_store(const float *from, float scale, uint64_t first, int rows,
-                                  const cuda_attention *at, T *to, uint64_t stride)
+                                  uint64_t all, const cuda_attention *at, T *to, uint64_t stride)
 {
     strides s = strides_of(at);
 
     for (int i = (int)threadIdx.x; i < rows * s.size; i += ATTENTION_THREADS) {
         int r = i / s.size, c = i % s.size;
-        if (first + (uint64_t)r < at->length && (uint64_t)c < at->head_size)
+        if (first + (uint64_t)r < all && (uint64_t)c < at->head_size)
             to[(first + (uint64_t)r) * stride + (uint64_t)c] =
                 of_float<T>(from[r * s.sum + c] * scale);
     }
@@ -247,34 +247,43 @@ static __device__ void zero(float *to, int count)
         to[i] = 0.0f;
 }
 
-static __device__ __forceinline__ bool is_seen(const cuda_attention *at, uint64_t query,
-                                               uint64_t key)
+/* How many keys a query sees, from the first on. */
+static __device__ __forceinline__ uint64_t keys_of(const cuda_attention *at, uint64_t query)
 {
-    return query < at->length && key < at->length && (!at->is_causal || key <= query);
+    if (query >= at->length)
+        return 0;
+    return at->is_causal ? token_place(&at->runs, query) + 1 : at->keys;
 }
 
-/* One behind the last key that queries before `end` see. */
-static __device__ __forceinline__ uint64_t keys_seen(const cuda_attention *at, uint64_t end)
+/* How many the queries from `first` on see of which a block has a tile: later ones see more. */
+static __device__ __forceinline__ uint64_t keys_of_tile(const cuda_attention *at, uint64_t first)
 {
-    return at->is_causal && end < at->length ? end : at->length;
+    uint64_t end = first + at->tile_queries;
+
+    return keys_of(at, (end < at->length ? end : at->length) - 1);
 }
 
-/* The places of head h of sample b. */
+/* Rows of query head h of sample b, or of their gradients. */
 template <typename T>
-static __device__ __forceinline__ const T *rows_of(const cuda_attention *at, const T *project,
-                                                   uint64_t b, uint64_t offset)
+static __device__ __forceinline__ T *query_rows(const cuda_attention *at, T *queries, uint64_t b,
+                                                uint64_t h)
 {
-    return project + b * at->length * at->stride + offset;
+    return queries + b * at->length * at->stride + h * at->head_size;
 }
 
-static __device__ __forceinline__ uint64_t key_offset(const cuda_attention *at, uint64_t kv_head)
+template <typename T>
+static __device__ __forceinline__ T *context_rows(const cuda_attention *at, T *context, uint64_t b,
+                                                  uint64_t h)
 {
-    return at->key_at + kv_head * at->head_size;
+    return context + b * at->length * at->context_stride + h * at->head_size;
 }
 
-static __device__ __forceinline__ uint64_t value_offset(const cuda_attention *at, uint64_t kv_head)
+/* Of keys, or of values, by the offset of the first head's. */
+template <typename T>
+static __device__ __forceinline__ T *key_rows(const cuda_attention *at, T *keys, uint64_t b,
+                                              uint64_t kv_head, uint64_t offset)
 {
-    return at->value_at + kv_head * at->head_size;
+    return keys + b * at->keys * at->key_stride + offset + kv_head * at->head_size;
 }
 
 template <typename T> static __device__ __forceinline__ tile<T> tile_of(T *data, int stride)
@@ -287,6 +296,19 @@ template <typename T> static __device__ __forceinline__ tile<T> transposed(T *da
 {
     tile<T> made = {data, stride, true};
     return made;
+}
+
+/* A tile of keys and values of a head. */
+template <typename T>
+static __device__ void keys_load(const cuda_attention *at, uint64_t b, uint64_t kv, uint64_t first,
+                                 const T *all_keys, T *k, T *v)
+{
+    int rows = (int)at->tile_keys;
+
+    tile_load(key_rows(at, all_keys, b, kv, at->key_at), at->key_stride, first, rows, at->keys, at,
+              k);
+    tile_load(key_rows(at, all_keys, b, kv, at->value_at), at->key_stride, first, rows, at->keys,
+              at, v);
 }
 
 /* ---- Forward ---- */
@@ -302,8 +324,9 @@ static __device__ void softmax_step(const cuda_attention *at, const forward_memo
 
     for (int r = (int)(threadIdx.x / WARP); r < (int)at->tile_queries; r += WARPS) {
         float before = m->maximum[r], maximum = before, sum = 0.0f, keep;
+        uint64_t seen = keys_of(at, first_query + (uint64_t)r);
         for (int c = lane; c < keys; c += WARP) {
-            bool sees = is_seen(at, first_query + (uint64_t)r, first_key + (uint64_t)c);
+            bool sees = first_key + (uint64_t)c < seen;
             float score = sees ? m->scores[r * s.score + c] * at->scale : -INFINITY;
             m->scores[r * s.score + c] = score;
             maximum = fmaxf(maximum, score);
@@ -343,15 +366,14 @@ static __device__ void forward_finish(const cuda_attention *at, const forward_me
             log_sums[(b * at->heads + h) * at->length + first + (uint64_t)r] =
                 m->maximum[r] + logf(m->total[r]);
     __syncthreads();
-    tile_store(m->sums, 1.0f, first, queries, at,
-               context + b * at->length * at->context_stride + h * at->head_size,
+    tile_store(m->sums, 1.0f, first, queries, at->length, at, context_rows(at, context, b, h),
                at->context_stride);
 }
 
 /* Block (x, y, z): query tile x of head y of sample z. */
 template <typename T>
-static __global__ void attention_forward(cuda_attention at, const T *project, T *context,
-                                         float *log_sums)
+static __global__ void attention_forward(cuda_attention at, const T *all_queries, const T *all_keys,
+                                         T *context, float *log_sums)
 {
     TY_DYNAMIC_SHARED(shared);
     carver from = {shared, 0};
@@ -359,9 +381,9 @@ static __global__ void attention_forward(cuda_attention at, const T *project, T 
     strides s = strides_of(&at);
     int queries = (int)at.tile_queries, keys = (int)at.tile_keys;
     uint64_t first = (uint64_t)blockIdx.x * at.tile_queries, h = blockIdx.y, b = blockIdx.z;
-    uint64_t kv = h / (at.heads / at.kv_heads), end = keys_seen(&at, first + at.tile_queries);
+    uint64_t kv = h / (at.heads / at.kv_heads), end = keys_of_tile(&at, first);
 
-    tile_load(rows_of(&at, project, b, h * at.head_size), at.stride, first, queries, &at, m.q);
+    tile_load(query_rows(&at, all_queries, b, h), at.stride, first, queries, at.length, &at, m.q);
     zero(m.sums, queries * s.sum);
     for (int r = (int)threadIdx.x; r < queries; r += ATTENTION_THREADS) {
         m.maximum[r] = -INFINITY;
@@ -369,8 +391,7 @@ static __global__ void attention_forward(cuda_attention at, const T *project, T 
     }
     for (uint64_t key = 0; key < end; key += at.tile_keys) {
         __syncthreads();
-        tile_load(rows_of(&at, project, b, key_offset(&at, kv)), at.stride, key, keys, &at, m.k);
-        tile_load(rows_of(&at, project, b, value_offset(&at, kv)), at.stride, key, keys, &at, m.v);
+        keys_load(&at, b, kv, key, all_keys, m.k, m.v);
         __syncthreads();
         tile_multiply(queries, keys, s.size, tile_of(m.q, s.head), transposed(m.k, s.head), false,
                       m.scores, s.score);
@@ -413,30 +434,20 @@ static __global__ void context_delta(cuda_attention at, const T *context, const 
 /* Queries of a tile and what belongs to them. */
 template <typename T>
 static __device__ void queries_load(const cuda_attention *at, const backward_memory<T> *m,
-                                    uint64_t b, uint64_t h, uint64_t first, const T *project,
+                                    uint64_t b, uint64_t h, uint64_t first, const T *all_queries,
                                     const T *dcontext, const float *log_sums, const float *delta)
 {
     int queries = (int)at->tile_queries;
     uint64_t row = (b * at->heads + h) * at->length + first;
 
-    tile_load(rows_of(at, project, b, h * at->head_size), at->stride, first, queries, at, m->q);
-    tile_load(dcontext + b * at->length * at->context_stride + h * at->head_size,
-              at->context_stride, first, queries, at, m->dout);
+    tile_load(query_rows(at, all_queries, b, h), at->stride, first, queries, at->length, at, m->q);
+    tile_load(context_rows(at, dcontext, b, h), at->context_stride, first, queries, at->length, at,
+              m->dout);
     for (int r = (int)threadIdx.x; r < queries; r += ATTENTION_THREADS) {
         bool is_inside = first + (uint64_t)r < at->length;
         m->log_sums[r] = is_inside ? log_sums[row + (uint64_t)r] : 0.0f;
         m->delta[r] = is_inside ? delta[row + (uint64_t)r] : 0.0f;
     }
-}
-
-template <typename T>
-static __device__ void keys_load(const cuda_attention *at, const backward_memory<T> *m, uint64_t b,
-                                 uint64_t kv, uint64_t first, const T *project)
-{
-    tile_load(rows_of(at, project, b, key_offset(at, kv)), at->stride, first, (int)at->tile_keys,
-              at, m->k);
-    tile_load(rows_of(at, project, b, value_offset(at, kv)), at->stride, first, (int)at->tile_keys,
-              at, m->v);
 }
 
 /* Probabilities and the gradient of the scores of one pair of tiles; with barriers around. */
@@ -455,7 +466,7 @@ static __device__ void scores_again(const cuda_attention *at, const backward_mem
     __syncthreads();
     for (int i = (int)threadIdx.x; i < queries * keys; i += ATTENTION_THREADS) {
         int r = i / keys, c = i % keys;
-        bool sees = is_seen(at, first_query + (uint64_t)r, first_key + (uint64_t)c);
+        bool sees = first_key + (uint64_t)c < keys_of(at, first_query + (uint64_t)r);
         float p = sees ? expf(m->scores[r * s.score + c] * at->scale - m->log_sums[r]) : 0.0f;
         m->p[r * s.probability + c] = of_float<T>(p);
         m->ds[r * s.probability + c] = of_float<T>(p * (m->dp[r * s.score + c] - m->delta[r]));
@@ -465,8 +476,9 @@ static __device__ void scores_again(const cuda_attention *at, const backward_mem
 
 /* Block (x, y, z): key tile x of key head y of sample z, over all query heads that share it. */
 template <typename T>
-static __global__ void keys_backward(cuda_attention at, const T *project, const T *dcontext,
-                                     const float *log_sums, const float *delta, T *dproject)
+static __global__ void keys_backward(cuda_attention at, const T *all_queries, const T *all_keys,
+                                     const T *dcontext, const float *log_sums, const float *delta,
+                                     T *dkeys)
 {
     TY_DYNAMIC_SHARED(shared);
     carver from = {shared, 0};
@@ -475,15 +487,16 @@ static __global__ void keys_backward(cuda_attention at, const T *project, const 
     int keys = (int)at.tile_keys, queries = (int)at.tile_queries;
     uint64_t first = (uint64_t)blockIdx.x * at.tile_keys, kv = blockIdx.y, b = blockIdx.z;
     uint64_t group = at.heads / at.kv_heads;
-    uint64_t start = at.is_causal ? first / at.tile_queries * at.tile_queries : 0;
+    uint64_t start =
+        at.is_causal ? token_from(&at.runs, first) / at.tile_queries * at.tile_queries : 0;
 
-    keys_load(&at, &m, b, kv, first, project);
+    keys_load(&at, b, kv, first, all_keys, m.k, m.v);
     zero(m.sums, keys * s.sum);
     zero(m.other_sums, keys * s.sum);
     for (uint64_t h = kv * group; h < (kv + 1) * group; h++)
         for (uint64_t query = start; query < at.length; query += at.tile_queries) {
             __syncthreads();
-            queries_load(&at, &m, b, h, query, project, dcontext, log_sums, delta);
+            queries_load(&at, &m, b, h, query, all_queries, dcontext, log_sums, delta);
             scores_again(&at, &m, query, first);
             tile_multiply(keys, s.size, queries, transposed(m.p, s.probability),
                           tile_of(m.dout, s.head), true, m.other_sums, s.sum);
@@ -491,16 +504,17 @@ static __global__ void keys_backward(cuda_attention at, const T *project, const 
                           tile_of(m.q, s.head), true, m.sums, s.sum);
         }
     __syncthreads();
-    tile_store(m.sums, at.scale, first, keys, &at,
-               dproject + b * at.length * at.stride + key_offset(&at, kv), at.stride);
-    tile_store(m.other_sums, 1.0f, first, keys, &at,
-               dproject + b * at.length * at.stride + value_offset(&at, kv), at.stride);
+    tile_store(m.sums, at.scale, first, keys, at.keys, &at, key_rows(&at, dkeys, b, kv, at.key_at),
+               at.key_stride);
+    tile_store(m.other_sums, 1.0f, first, keys, at.keys, &at,
+               key_rows(&at, dkeys, b, kv, at.value_at), at.key_stride);
 }
 
 /* Block (x, y, z): query tile x of head y of sample z. */
 template <typename T>
-static __global__ void queries_backward(cuda_attention at, const T *project, const T *dcontext,
-                                        const float *log_sums, const float *delta, T *dproject)
+static __global__ void queries_backward(cuda_attention at, const T *all_queries, const T *all_keys,
+                                        const T *dcontext, const float *log_sums,
+                                        const float *delta, T *dqueries)
 {
     TY_DYNAMIC_SHARED(shared);
     carver from = {shared, 0};
@@ -508,20 +522,20 @@ static __global__ void queries_backward(cuda_attention at, const T *project, con
     strides s = strides_of(&at);
     int queries = (int)at.tile_queries, keys = (int)at.tile_keys;
     uint64_t first = (uint64_t)blockIdx.x * at.tile_queries, h = blockIdx.y, b = blockIdx.z;
-    uint64_t kv = h / (at.heads / at.kv_heads), end = keys_seen(&at, first + at.tile_queries);
+    uint64_t kv = h / (at.heads / at.kv_heads), end = keys_of_tile(&at, first);
 
-    queries_load(&at, &m, b, h, first, project, dcontext, log_sums, delta);
+    queries_load(&at, &m, b, h, first, all_queries, dcontext, log_sums, delta);
     zero(m.sums, queries * s.sum);
     for (uint64_t key = 0; key < end; key += at.tile_keys) {
         __syncthreads();
-        keys_load(&at, &m, b, kv, key, project);
+        keys_load(&at, b, kv, key, all_keys, m.k, m.v);
         scores_again(&at, &m, first, key);
         tile_multiply(queries, s.size, keys, tile_of(m.ds, s.probability), tile_of(m.k, s.head),
                       true, m.sums, s.sum);
     }
     __syncthreads();
-    tile_store(m.sums, at.scale, first, queries, &at,
-               dproject + b * at.length * at.stride + h * at.head_size, at.stride);
+    tile_store(m.sums, at.scale, first, queries, at.length, &at, query_rows(&at, dqueries, b, h),
+               at.stride);
 }
 
 /* ---- Starting ---- */
@@ -577,36 +591,39 @@ cudaError_t cuda_attention_prepare(uint64_t shared_bytes)
     return code;
 }
 
-static dim3 grid_of(const cuda_attention *at, uint32_t side, uint64_t heads)
+/* A block for each tile of `side` of so many rows, of each head and sample. */
+static dim3 grid_of(const cuda_attention *at, uint64_t rows, uint32_t side, uint64_t heads)
 {
-    return dim3((unsigned)((at->length + side - 1) / side), (unsigned)heads, (unsigned)at->batch);
+    return dim3((unsigned)((rows + side - 1) / side), (unsigned)heads, (unsigned)at->batch);
 }
 
-void cuda_attention_forward(cuda_type type, const cuda_attention *at, const void *project,
-                            void *context, float *log_sums, cudaStream_t stream)
+void cuda_attention_forward(cuda_type type, const cuda_attention *at, const void *queries,
+                            const void *keys, void *context, float *log_sums, cudaStream_t stream)
 {
-    dim3 grid = grid_of(at, at->tile_queries, at->heads);
+    dim3 grid = grid_of(at, at->length, at->tile_queries, at->heads);
     uint64_t shared = cuda_attention_shared(type, at);
 
-    TY_DISPATCH(type, TY_LAUNCH_GRID(attention_forward<T>, grid, ATTENTION_THREADS, shared, stream,
-                                     *at, (const T *)project, (T *)context, log_sums))
+    TY_DISPATCH(type,
+                TY_LAUNCH_GRID(attention_forward<T>, grid, ATTENTION_THREADS, shared, stream, *at,
+                               (const T *)queries, (const T *)keys, (T *)context, log_sums))
 }
 
-void cuda_attention_backward(cuda_type type, const cuda_attention *at, const void *project,
-                             const void *context, const float *log_sums, const void *dcontext,
-                             float *delta, void *dproject, cudaStream_t stream)
+void cuda_attention_backward(cuda_type type, const cuda_attention *at, const void *queries,
+                             const void *keys, const void *context, const float *log_sums,
+                             const void *dcontext, float *delta, void *dqueries, void *dkeys,
+                             cudaStream_t stream)
 {
-    dim3 keys = grid_of(at, at->tile_keys, at->kv_heads);
-    dim3 queries = grid_of(at, at->tile_queries, at->heads);
+    dim3 of_keys = grid_of(at, at->keys, at->tile_keys, at->kv_heads);
+    dim3 of_queries = grid_of(at, at->length, at->tile_queries, at->heads);
     uint64_t shared = cuda_attention_shared(type, at);
     uint64_t rows = at->batch * at->heads * at->length;
 
     TY_DISPATCH(type, TY_LAUNCH(context_delta<T>, (rows * WARP + BLOCK - 1) / BLOCK, BLOCK, 0,
                                 stream, *at, (const T *)context, (const T *)dcontext, delta))
-    TY_DISPATCH(type, TY_LAUNCH_GRID(keys_backward<T>, keys, ATTENTION_THREADS, shared, stream, *at,
-                                     (const T *)project, (const T *)dcontext, log_sums, delta,
-                                     (T *)dproject))
-    TY_DISPATCH(type, TY_LAUNCH_GRID(queries_backward<T>, queries, ATTENTION_THREADS, shared,
-                                     stream, *at, (const T *)project, (const T *)dcontext, log_sums,
-                                     delta, (T *)dproject))
+    TY_DISPATCH(type, TY_LAUNCH_GRID(keys_backward<T>, of_keys, ATTENTION_THREADS, shared, stream,
+                                     *at, (const T *)queries, (const T *)keys, (const T *)dcontext,
+                                     log_sums, delta, (T *)dkeys))
+    TY_DISPATCH(type, TY_LAUNCH_GRID(queries_backward<T>, of_queries, ATTENTION_THREADS, shared,
+                                     stream, *at, (const T *)queries, (const T *)keys,
+                                     (const T *)dcontext, log_sums, delta, (T *)dqueries))
 }

@@ -1,5 +1,6 @@
 /* Attention: project [queries | keys | values][features], out [features][queries], and their
- * biases. Of the heads a lane has some. Tensors and their order are the CPU backend's; what lies
+ * biases. Of the heads a tensor lane has some; a context lane has the queries of its tokens, and
+ * gathers the keys and values of all. Tensors and their order are the CPU backend's; what lies
  * between the two products is one kernel that keeps no probabilities (attention.cu), so that
  * selective recomputing is what it always does. */
 #include "cuda_stage.h"
@@ -8,30 +9,40 @@
 
 typedef struct attention {
     uint64_t rows, features, queries, project;
+    uint64_t key_columns; /* of keys and values */
     bool has_bias;
+    bool gathers_keys; /* which then lie alone, those of all tokens */
     cuda_attention core;
 } attention;
 
 static attention attention_of(const ty_stage_device *stage, const cuda_node *node)
 {
     const uint64_t *a = node->layer->attributes;
-    const uint64_t length = node->layer->output.dimensions[0], size = a[TY_HEAD_SIZE];
+    const uint64_t length = node->whole_output.dimensions[0], size = a[TY_HEAD_SIZE];
+    const uint64_t keys = node->layer->output.dimensions[0];
     const uint64_t heads = a[TY_HEADS] / cuda_lanes_of(stage, node);
     const uint64_t kv_heads = a[TY_KV_HEADS] / cuda_lanes_of(stage, node);
-    const uint64_t queries = heads * size, project = queries + 2 * kv_heads * size;
+    const uint64_t queries = heads * size, key_columns = 2 * kv_heads * size;
+    const bool gathers_keys = lane_context_count(&stage->options) > 1;
+    const uint64_t key_at = gathers_keys ? 0 : queries;
     attention at = {.rows = cuda_batch(stage) * length,
                     .features = a[TY_FEATURES],
                     .queries = queries,
-                    .project = project,
+                    .project = queries + key_columns,
+                    .key_columns = key_columns,
                     .has_bias = a[TY_HAS_BIAS] != 0,
+                    .gathers_keys = gathers_keys,
                     .core = {.batch = cuda_batch(stage),
                              .length = length,
+                             .keys = keys,
                              .heads = heads,
                              .kv_heads = kv_heads,
                              .head_size = size,
-                             .stride = project,
-                             .key_at = queries,
-                             .value_at = queries + kv_heads * size,
+                             .runs = lane_token_runs(&stage->options, keys),
+                             .stride = queries + key_columns,
+                             .key_stride = gathers_keys ? key_columns : queries + key_columns,
+                             .key_at = key_at,
+                             .value_at = key_at + kv_heads * size,
                              .context_stride = queries,
                              .scale = 1.0f / sqrtf((float)size),
                              .is_causal = a[TY_IS_CAUSAL] != 0}};
@@ -74,6 +85,12 @@ static uint64_t memory_cut(const ty_stage_device *stage, const attention *at, vo
     return dproject + (stage->options.splits_backward ? project : 0);
 }
 
+/* Elements of the keys and values of whole sequences, where they are gathered. */
+static uint64_t gathered_elements(const attention *at)
+{
+    return at->gathers_keys ? at->core.batch * at->core.keys * at->key_columns : 0;
+}
+
 static ty_status attention_build(ty_stage_device *stage, cuda_node *node, ty_error *error)
 {
     attention at = attention_of(stage, node);
@@ -88,12 +105,28 @@ static ty_status attention_build(ty_stage_device *stage, cuda_node *node, ty_err
                        "layer %s: found %llu heads and %llu samples, expected at most %d of each",
                        node->layer->name, (unsigned long long)at.core.heads,
                        (unsigned long long)at.core.batch, UINT16_MAX);
-    node->stash_bytes = node->scratch_bytes = memory_cut(stage, &at, NULL, NULL);
+    node->stash_bytes = memory_cut(stage, &at, NULL, NULL);
+    node->scratch_bytes = aligned(node->stash_bytes) + gathered_elements(&at) * stage->element;
     node->sum_floats =
         cuda_affine_sums(at.rows, at.project > at.features ? at.project : at.features);
-    if (node->is_divided)
-        node->lane_elements = at.rows * at.features;
+    node->lane_elements = node->is_divided ? at.rows * at.features : 0;
+    if (node->lane_elements < gathered_elements(&at))
+        node->lane_elements = gathered_elements(&at);
     return TY_OK;
+}
+
+/* Keys and values: in this lane's projections, or, of whole sequences, where else a divided layer's
+ * tensors are gathered. */
+static ty_status keys_find(ty_stage_device *stage, const attention *at, const char *project,
+                           const void **keys, ty_error *error)
+{
+    const cuda_context_rows rows = {at->core.keys, at->key_columns, at->project};
+
+    *keys = at->gathers_keys ? stage->lane_whole : project;
+    return at->gathers_keys
+               ? cuda_context_gather(stage, &rows, project + at->queries * stage->element,
+                                     stage->lane_whole, error)
+               : TY_OK;
 }
 
 /* The second projection: this lane's summand of the output, and the sum. */
@@ -116,7 +149,7 @@ static ty_status out_forward(ty_stage_device *stage, const cuda_node *node, cons
     if (at->has_bias && !has_epilogue)
         cuda_add_lane_bias(stage, at->rows, at->features,
                            cuda_parameters(stage, node, ATTENTION_OUT_BIAS), summand);
-    return cuda_lanes_sum(stage, node, &node->layer->output, summand, false, y, error);
+    return cuda_lanes_sum(stage, node, &node->whole_output, summand, false, y, error);
 }
 
 static ty_status attention_forward(ty_stage_device *stage, const cuda_node *node, uint32_t slot,
@@ -124,6 +157,7 @@ static ty_status attention_forward(ty_stage_device *stage, const cuda_node *node
 {
     attention at = attention_of(stage, node);
     attention_memory m;
+    const void *keys;
     cuda_affine in = {.rows = at.rows,
                       .in = at.features,
                       .out = at.project,
@@ -136,7 +170,9 @@ static ty_status attention_forward(ty_stage_device *stage, const cuda_node *node
     in.y = m.project;
     TY_CHECK(cuda_whole_input(stage, node, slot, stage->lane_whole, &in.x, error), status, done);
     TY_CHECK(cuda_affine_forward(stage, &in, error), status, done);
-    cuda_attention_forward(stage->type, &at.core, m.project, m.context, m.rows, stage->stream);
+    TY_CHECK(keys_find(stage, &at, m.project, &keys, error), status, done);
+    cuda_attention_forward(stage->type, &at.core, m.project, keys, m.context, m.rows,
+                           stage->stream);
     status = out_forward(stage, node, &at, m.context, cuda_out(stage, node, slot), error);
 done:
     return status;
@@ -185,6 +221,27 @@ static ty_status project_backward(ty_stage_device *stage, const cuda_node *node,
     return cuda_input_product_backward(stage, node, slot, &in, error);
 }
 
+/* Gradients of the projections from those of the context. What this lane's queries make of keys
+ * elsewhere goes there. */
+static ty_status heads_backward(ty_stage_device *stage, const attention *at,
+                                const attention_memory *m, const attention_memory *d,
+                                ty_error *error)
+{
+    const cuda_context_rows rows = {at->core.keys, at->key_columns, at->project};
+    char *gathered = (char *)stage->scratch + aligned(memory_cut(stage, at, NULL, NULL));
+    void *dkeys = at->gathers_keys ? gathered : d->project;
+    const void *keys;
+    ty_status status = keys_find(stage, at, m->project, &keys, error);
+
+    if (status != TY_OK)
+        return status;
+    cuda_attention_backward(stage->type, &at->core, m->project, keys, m->context, m->rows,
+                            d->context, d->rows, d->project, dkeys, stage->stream);
+    return at->gathers_keys ? cuda_context_scatter(stage, &rows, dkeys,
+                                                   d->project + at->queries * stage->element, error)
+                            : TY_OK;
+}
+
 static ty_status attention_backward(ty_stage_device *stage, const cuda_node *node, uint32_t slot,
                                     bool is_first, ty_error *error)
 {
@@ -196,13 +253,12 @@ static ty_status attention_backward(ty_stage_device *stage, const cuda_node *nod
     memory_cut(stage, &at, stage->scratch, &d);
     if (stage->options.splits_backward)
         d.project = m.dproject;
-    status = out_backward(stage, node, &at, is_first, m.context, d.context, error);
-    if (status != TY_OK)
-        return status;
+    TY_CHECK(out_backward(stage, node, &at, is_first, m.context, d.context, error), status, done);
     if (stage->part != CUDA_WEIGHTS)
-        cuda_attention_backward(stage->type, &at.core, m.project, m.context, m.rows, d.context,
-                                d.rows, d.project, stage->stream);
-    return project_backward(stage, node, slot, &at, is_first, d.project, error);
+        TY_CHECK(heads_backward(stage, &at, &m, &d, error), status, done);
+    status = project_backward(stage, node, slot, &at, is_first, d.project, error);
+done:
+    return status;
 }
 
 const cuda_kind cuda_attention_kind = {

@@ -204,6 +204,9 @@ static ty_status node_add(lowering *low, uint32_t index, ty_error *error)
                         .layer_index = index,
                         .input_count = layer->input_count > 0 ? layer->input_count : 1,
                         .output = value_of(low, index)};
+    node->whole_input =
+        lane_context_shape(&stage->options, ty_layer_input_shape(low->workload, index, 0));
+    node->whole_output = lane_context_shape(&stage->options, &layer->output);
     node->is_divided = lane_divides(&stage->options, index);
     node->is_matrix_frozen = owner != TY_NO_LAYER && low->workload->layers[owner].is_frozen;
     node->inputs = ty_alloc(node->input_count, sizeof *node->inputs);
@@ -224,7 +227,9 @@ static ty_status lower_input(lowering *low, ty_error *error)
     ty_status status = TY_OK;
 
     if (low->first == 0) {
-        value_make(low, 0, &low->workload->input, false);
+        const ty_shape batch = lane_context_shape(&stage->options, &low->workload->input);
+
+        value_make(low, 0, &batch, false);
         if (low->workload->input_kind != TY_INPUT_TOKEN)
             status = cuda_cut_add(stage, &stage->before, 0, false, error);
         return status;
@@ -481,23 +486,21 @@ static bool loss_allocate(ty_stage_device *stage)
            stage->host_losses != NULL && stage->row_loss != NULL && stage->row_best != NULL;
 }
 
-/* Numbers of one set of weights are a multiple of it, so that all sets are aligned alike. */
-enum { VERSION_ALIGNMENT = 256 };
-
 static bool parameters_allocate(ty_stage_device *stage)
 {
     const uint64_t versions = cuda_version_count(stage);
 
-    stage->version_stride =
-        (stage->placed.count + VERSION_ALIGNMENT - 1) / VERSION_ALIGNMENT * VERSION_ALIGNMENT;
-    stage->versions = cuda_buffer(stage, versions * stage->version_stride * sizeof(float));
+    stage->set_stride = ty_parameter_stride(stage->placed.count);
+    stage->versions = cuda_buffer(stage, versions * stage->set_stride * sizeof(float));
     stage->version_weights =
         stage->type == CUDA_TYPE_FLOAT
             ? stage->versions
-            : cuda_buffer(stage, versions * stage->version_stride * stage->element);
+            : cuda_buffer(stage, versions * stage->set_stride * stage->element);
     stage->parameters = stage->versions;
     stage->weights = stage->version_weights;
-    stage->gradients = cuda_buffer(stage, stage->placed.count * sizeof(float));
+    stage->gradient_sets =
+        cuda_buffer(stage, cuda_gradient_set_count(stage) * stage->set_stride * sizeof(float));
+    stage->gradients = stage->gradient_sets;
     stage->statistics = cuda_buffer(stage, stage->statistic_count * sizeof(float));
     stage->squares = cuda_buffer(stage, CUDA_SQUARE_PARTS * sizeof *stage->squares);
     stage->host_square = cuda_host_buffer(stage, sizeof *stage->host_square);

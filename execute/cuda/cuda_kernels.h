@@ -9,6 +9,8 @@
 #ifndef TY_EXECUTE_CUDA_KERNELS_H
 #define TY_EXECUTE_CUDA_KERNELS_H
 
+#include "token_runs.h"
+
 #include <cuda_runtime_api.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -53,6 +55,11 @@ void cuda_add_bias(cuda_type type, uint64_t count, uint64_t columns, uint64_t re
 void cuda_copy_rows(cuda_type type, uint64_t rows, uint64_t width, const void *from,
                     uint64_t from_stride, bool adds, void *to, uint64_t to_stride,
                     cudaStream_t stream);
+/** The same into floats, side by side, and from them. */
+void cuda_rows_to_floats(cuda_type type, uint64_t rows, uint64_t width, const void *from,
+                         uint64_t from_stride, float *to, cudaStream_t stream);
+void cuda_rows_of_floats(cuda_type type, uint64_t rows, uint64_t width, const float *from, void *to,
+                         uint64_t to_stride, cudaStream_t stream);
 /** Floats of scratch that cuda_column_sums needs. */
 uint64_t cuda_column_sums_scratch(uint64_t rows, uint64_t columns);
 /** sums[c] (+)= sum over r of dy[r * stride + c], c < columns. */
@@ -109,10 +116,11 @@ void cuda_pool_backward(cuda_type type, const cuda_pool *pool, const void *x, co
 
 /* ---- Lanes (lanes.cu) ---- */
 
-/** A tensor [batch][lanes][run], in a sample's order, as [lanes][batch][run], in which each lane's
- * part is one piece. */
+/** A tensor [batch][lanes * runs][run], in a sample's order, as [lanes][batch][runs][run], in which
+ * each lane's part is one piece: of one run the lane's part, of two the lane's from the front and
+ * that from the end, as context lanes have tokens. */
 typedef struct cuda_pieces {
-    uint64_t batch, lanes, run;
+    uint64_t batch, lanes, runs, run;
 } cuda_pieces;
 void cuda_to_pieces(cuda_type type, const cuda_pieces *p, const void *whole, float *pieces,
                     cudaStream_t stream);
@@ -167,11 +175,12 @@ void cuda_lane_cross_entropy(const cuda_scores *s, const int32_t *labels, const 
  * and of all positions `own_features` features from `first_feature` on, side by side. Alone a lane
  * has all. */
 typedef struct cuda_embedding_part {
-    uint64_t count, length, features; /* places, of a sequence, of a row */
+    uint64_t count, length, features; /* places, those of a sequence, of a row */
+    token_runs runs;                  /* where the latter are in it */
     uint64_t first_word, words, first_feature, own_features;
 } cuda_embedding_part;
-/** y[i] = table[tokens[i]] + positions[i % length], what others have being 0. positions may be
- * NULL. */
+/** y[i] = table[tokens[i]] + positions[that of i], what others have being 0. positions may be NULL.
+ */
 void cuda_embedding(cuda_type type, const cuda_embedding_part *part, const int32_t *tokens,
                     const float *table, const float *positions, void *y, cudaStream_t stream);
 /**
@@ -207,12 +216,15 @@ void cuda_cell_backward(cuda_type type, const cuda_cell *c, const float *gates, 
 
 /* ---- Attention (attention.cu) ---- */
 
-/** Query heads lie at row + h * head_size, keys and values where said; strides in elements. */
+/** Query heads lie at row + h * head_size, keys and values where said; strides in elements. Of a
+ * sequence of `keys` tokens these may be the queries of some only. */
 typedef struct cuda_attention {
-    uint64_t batch, length, heads, kv_heads, head_size;
-    uint64_t stride;           /* of a row of queries, keys and values */
-    uint64_t key_at, value_at; /* offsets in a row */
-    uint64_t context_stride;   /* of a row of the context: heads * head_size */
+    uint64_t batch, length, keys, heads, kv_heads, head_size; /* length: queries of a sample */
+    token_runs runs;           /* where the queries are in the sequence */
+    uint64_t stride;           /* of a row of queries, */
+    uint64_t key_stride;       /* of keys and values, */
+    uint64_t key_at, value_at; /* which begin there, */
+    uint64_t context_stride;   /* and of the context: heads * head_size */
     float scale;
     bool is_causal;
     uint32_t tile_queries, tile_keys; /* multiples of 16; see cuda_attention_tiles */
@@ -224,12 +236,14 @@ uint64_t cuda_attention_shared(cuda_type type, const cuda_attention *attention);
 /** Lets the kernels use as much shared memory; once per device. */
 cudaError_t cuda_attention_prepare(uint64_t shared_bytes);
 /** Dao et al., "FlashAttention", NeurIPS 2022. @param log_sums [batch][heads][length] */
-void cuda_attention_forward(cuda_type type, const cuda_attention *attention, const void *project,
-                            void *context, float *log_sums, cudaStream_t stream);
-/** @param delta [batch][heads][length] scratch. dproject is overwritten. */
-void cuda_attention_backward(cuda_type type, const cuda_attention *attention, const void *project,
-                             const void *context, const float *log_sums, const void *dcontext,
-                             float *delta, void *dproject, cudaStream_t stream);
+void cuda_attention_forward(cuda_type type, const cuda_attention *attention, const void *queries,
+                            const void *keys, void *context, float *log_sums, cudaStream_t stream);
+/** @param delta [batch][heads][length] scratch
+ *  @param dqueries, dkeys [out] as queries and keys lie; keys that no query sees get 0 */
+void cuda_attention_backward(cuda_type type, const cuda_attention *attention, const void *queries,
+                             const void *keys, const void *context, const float *log_sums,
+                             const void *dcontext, float *delta, void *dqueries, void *dkeys,
+                             cudaStream_t stream);
 
 /* ---- Optimizer (update.cu) ---- */
 

@@ -214,6 +214,7 @@ const cuda_kind cuda_pool_kind = {.forward = pool_forward, .backward = pool_back
 static cuda_embedding_part embedding_of(const ty_stage_device *stage, const cuda_node *node)
 {
     const uint64_t *a = node->layer->attributes;
+    const uint64_t sequence = stage->options.workload->input.dimensions[0];
     const uint32_t lanes = cuda_lanes_of(stage, node);
     const uint32_t lane = lanes > 1 ? stage->options.lanes.position : 0;
     const lane_range words = lane_range_of(a[TY_VOCABULARY], lanes, lane);
@@ -222,6 +223,7 @@ static cuda_embedding_part embedding_of(const ty_stage_device *stage, const cuda
     return (cuda_embedding_part){.count = stage->values[0].count,
                                  .length = stage->values[0].shape.dimensions[0],
                                  .features = a[TY_FEATURES],
+                                 .runs = lane_token_runs(&stage->options, sequence),
                                  .first_word = words.first,
                                  .words = words.count,
                                  .first_feature = features.first,
@@ -236,7 +238,7 @@ static ty_status embedding_build(ty_stage_device *stage, cuda_node *node, ty_err
     if (stage->token_vocabulary == 0 || vocabulary < stage->token_vocabulary)
         stage->token_vocabulary = vocabulary;
     if (node->is_divided)
-        node->lane_elements = cuda_batch(stage) * ty_shape_elements(&node->layer->output);
+        node->lane_elements = cuda_batch(stage) * ty_shape_elements(&node->whole_output);
     return TY_OK;
 }
 
@@ -250,7 +252,7 @@ static ty_status embedding_forward(ty_stage_device *stage, const cuda_node *node
     cuda_embedding(stage->type, &part, stage->token_slots[slot].tokens,
                    cuda_parameters(stage, node, 0),
                    has_positions ? cuda_parameters(stage, node, 1) : NULL, summand, stage->stream);
-    return cuda_lanes_sum(stage, node, &node->layer->output, summand, false, y, error);
+    return cuda_lanes_sum(stage, node, &node->whole_output, summand, false, y, error);
 }
 
 static ty_status gradient_clear(ty_stage_device *stage, const cuda_node *node, uint32_t tensor,
@@ -380,7 +382,7 @@ const cuda_kind cuda_concat = {.forward = concat_forward, .backward = concat_bac
 static cuda_scores scores_of(const ty_stage_device *stage, const cuda_node *node)
 {
     const cuda_value *logits = &stage->values[node->inputs[0]];
-    const ty_shape *whole = cuda_whole_input_shape(stage, node);
+    const ty_shape *whole = &node->whole_input;
     const uint64_t classes = whole->dimensions[whole->dimension_count - 1];
     const uint32_t lanes = cuda_lanes_of(stage, node);
     const lane_range own =

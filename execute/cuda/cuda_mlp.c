@@ -20,7 +20,7 @@ static mlp mlp_of(const ty_stage_device *stage, const cuda_node *node)
     bool is_gated = a[TY_IS_GATED] != 0;
 
     return (mlp){.rows =
-                     cuda_batch(stage) * ty_shape_elements(&node->layer->output) / a[TY_FEATURES],
+                     cuda_batch(stage) * ty_shape_elements(&node->whole_output) / a[TY_FEATURES],
                  .features = a[TY_FEATURES],
                  .hidden = hidden,
                  .up = hidden * (is_gated ? 2 : 1),
@@ -123,7 +123,7 @@ static ty_status mlp_forward(ty_stage_device *stage, const cuda_node *node, uint
     if (m.has_bias && !has_epilogue)
         cuda_add_lane_bias(stage, m.rows, m.features, cuda_parameters(stage, node, MLP_DOWN_BIAS),
                            summand);
-    status = cuda_lanes_sum(stage, node, &node->layer->output, summand, false, y, error);
+    status = cuda_lanes_sum(stage, node, &node->whole_output, summand, false, y, error);
 done:
     return status;
 }

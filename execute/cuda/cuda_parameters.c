@@ -6,13 +6,13 @@ static ty_status versions_fill(ty_stage_device *stage, const float *host, ty_err
     ty_status status = TY_OK;
 
     for (uint32_t v = 0; v < cuda_version_count(stage); v++)
-        CUDA_CHECK(cudaMemcpyAsync(stage->versions + v * stage->version_stride, host,
+        CUDA_CHECK(cudaMemcpyAsync(stage->versions + v * stage->set_stride, host,
                                    stage->placed.count * sizeof *host, cudaMemcpyHostToDevice,
                                    stage->stream),
                    status, done);
     if (stage->type != CUDA_TYPE_FLOAT)
         cuda_convert(CUDA_TYPE_FLOAT, stage->versions, stage->type, stage->version_weights,
-                     cuda_version_count(stage) * stage->version_stride, stage->stream);
+                     cuda_version_count(stage) * stage->set_stride, stage->stream);
     CUDA_CHECK(cudaStreamSynchronize(stage->stream), status, done);
 done:
     return status;

@@ -11,9 +11,10 @@
  * crosses a cut is a message of floats per slot, which forward and backward convert from and to
  * (cuda_cut.c).
  *
- * With lanes (tensor parallelism, cuda_lanes.c) tensors of parameters and values are what this lane
- * has. A divided layer reads all of its input and makes a summand of all of its output, which the
- * lanes sum; where they divide the sequence, reading gathers and summing scatters.
+ * With tensor lanes (cuda_lanes.c) tensors of parameters and values are what this lane has. A
+ * divided layer reads all of its input and makes a summand of all of its output, which the lanes
+ * sum; where they divide the sequence, reading gathers and summing scatters. With context lanes
+ * everything is of this lane's tokens, and only attention asks the others.
  *
  * Parameters and gradients are arrays of floats, laid out as the CPU backend does; under bf16 and
  * fp16 a copy of the weights in that type is what the passes read, and updates keep it.
@@ -66,6 +67,9 @@ typedef struct cuda_node {
     uint32_t *inputs; /* values */
     bool *adds;       /* [input_count] add to the input's gradient: a later node has written it */
     uint32_t output;
+    /* Per sample, of the layer's first input and its output: all of this context lane's tokens,
+     * whatever tensor lanes divide. */
+    ty_shape whole_input, whole_output;
     uint32_t tensor_count; /* parameter tensors */
     uint64_t offsets[LAYER_MAX_TENSORS];
     bool is_divided;       /* among lanes, of which there are several */
@@ -144,11 +148,11 @@ struct ty_stage_device {
     int32_t *row_best;
 
     stage_parameters placed;
-    float *versions;         /* sets of weights, `version_stride` floats apart */
-    void *version_weights;   /* the same in the stage's type; `versions` for floats */
-    uint64_t version_stride; /* numbers; so many that all sets are aligned alike */
-    float *parameters, *gradients, *optimizer_state; /* parameters: of the set in use, */
-    void *weights;                                   /* and those in the stage's type */
+    float *versions, *gradient_sets; /* sets of weights and of gradients, `set_stride` apart */
+    void *version_weights;           /* weights in the stage's type; `versions` for floats */
+    uint64_t set_stride;             /* ty_parameter_stride */
+    float *parameters, *gradients, *optimizer_state; /* the first two of the sets in use, */
+    void *weights;                                   /* and weights in the stage's type */
     uint32_t state_count;                            /* of optimizer_state, for the parameters of */
     uint32_t state_range_count;
     cuda_state_range *state_ranges; /* NULL: not decided yet */
@@ -219,6 +223,12 @@ static inline bool cuda_has_loss(const ty_stage_device *stage)
 static inline uint32_t cuda_version_count(const ty_stage_device *stage)
 {
     return stage->options.versions > 0 ? stage->options.versions : 1;
+}
+
+/** Sets of gradients. */
+static inline uint32_t cuda_gradient_set_count(const ty_stage_device *stage)
+{
+    return stage->options.gradient_sets > 0 ? stage->options.gradient_sets : 1;
 }
 
 static inline uint64_t cuda_batch(const ty_stage_device *stage)
@@ -306,13 +316,6 @@ static inline uint32_t cuda_lanes_of(const ty_stage_device *stage, const cuda_no
     return node->is_divided ? lane_count(&stage->options) : 1;
 }
 
-/** Per sample, whatever this lane has of it. */
-static inline const ty_shape *cuda_whole_input_shape(const ty_stage_device *stage,
-                                                     const cuda_node *node)
-{
-    return ty_layer_input_shape(stage->options.workload, node->layer_index, 0);
-}
-
 /** All of a layer's input, or of the gradient of its output; gathered, if need be, into `room`. */
 ty_status cuda_whole_input(ty_stage_device *stage, const cuda_node *node, uint32_t slot, void *room,
                            const void **out, ty_error *error) TY_MUST_CHECK;
@@ -333,10 +336,22 @@ static inline void *cuda_summand(const ty_stage_device *stage, const cuda_node *
  * has of it. Nothing to do for layers that are not divided. */
 ty_status cuda_lanes_sum(ty_stage_device *stage, const cuda_node *node, const ty_shape *shape,
                          const void *summand, bool adds, void *to, ty_error *error) TY_MUST_CHECK;
-/** Sum, or the largest, over the lanes, in place, in device memory. */
+/** Rows of all sequences of a micro-batch, [B][sequence][columns]; a context lane's own rows, [B][T
+ * / lanes][columns], lie `stride` elements apart. */
+typedef struct cuda_context_rows {
+    uint64_t sequence, columns, stride;
+} cuda_context_rows;
+/** All rows from those of the lanes. */
+ty_status cuda_context_gather(ty_stage_device *stage, const cuda_context_rows *rows,
+                              const void *own, void *whole, ty_error *error) TY_MUST_CHECK;
+/** This lane's rows of the sum over lanes. */
+ty_status cuda_context_scatter(ty_stage_device *stage, const cuda_context_rows *rows,
+                               const void *whole, void *own, ty_error *error) TY_MUST_CHECK;
+
+/** Sum, or the largest, over the tensor lanes, in place, in device memory. */
 ty_status cuda_lanes_all_reduce(ty_stage_device *stage, bool is_maximum, uint64_t count,
                                 float *data, ty_error *error) TY_MUST_CHECK;
-/** Whether something is so on all lanes; by the thread of the passes. */
+/** Whether something is so on all tensor lanes; by the thread of the passes. */
 ty_status cuda_lanes_agree(ty_stage_device *stage, bool *is_everywhere,
                            ty_error *error) TY_MUST_CHECK;
 /** y[r, c] += bias, this lane's part of [columns], and the sums of its gradient. */

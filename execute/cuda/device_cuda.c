@@ -55,8 +55,6 @@ static ty_status options_check(const ty_stage_options *options, ty_error *error)
         return ty_fail(error, TY_EINVAL,
                        "found %u samples per micro-batch in %u slots, expected at least 1 of each",
                        (unsigned)options->micro_batch_size, (unsigned)options->slots);
-    if (lane_context_count(options) > 1)
-        return ty_fail(error, TY_EUNSUPPORTED, "the cuda backend has no context lanes");
     status = cuda_supports(workload, options->first_layer, options->layer_count, error);
     return status == TY_OK ? lanes_check(options, error) : status;
 }
@@ -336,7 +334,7 @@ done:
 static ty_status loss_check(const ty_stage_device *stage, uint32_t slot, ty_error *error)
 {
     const cuda_node *node = &stage->nodes[stage->node_count - 1];
-    const ty_shape *logits = cuda_whole_input_shape(stage, node);
+    const ty_shape *logits = &node->whole_input;
     int64_t row = stage->host_losses[slot].bad_row;
 
     if (row < 0)
@@ -456,7 +454,7 @@ static uint64_t device_parameter_count(const ty_stage_device *stage)
 
 static void device_select(ty_stage_device *stage, uint32_t version)
 {
-    const uint64_t offset = version * stage->version_stride;
+    const uint64_t offset = version * stage->set_stride;
 
     stage->parameters = stage->versions + offset;
     stage->weights = (char *)stage->version_weights + offset * stage->element;
@@ -480,7 +478,12 @@ static float *device_parameters(ty_stage_device *stage)
 
 static float *device_gradients(ty_stage_device *stage)
 {
-    return stage->gradients;
+    return stage->gradient_sets;
+}
+
+static void device_select_gradients(ty_stage_device *stage, uint32_t set)
+{
+    stage->gradients = stage->gradient_sets + set * stage->set_stride;
 }
 
 static void device_slice(const ty_stage_device *stage, uint32_t first_layer, uint32_t layer_count,
@@ -586,7 +589,7 @@ static ty_status memory_read(ty_stage_device *stage, void *host, const void *dev
 static ty_status weights_follow(ty_stage_device *stage, const float *at, uint64_t count,
                                 ty_error *error)
 {
-    const uint64_t all = cuda_version_count(stage) * stage->version_stride;
+    const uint64_t all = cuda_version_count(stage) * stage->set_stride;
     const uintptr_t first = (uintptr_t)stage->versions, end = (uintptr_t)(stage->versions + all);
     uint64_t offset;
 
@@ -687,6 +690,7 @@ static const ty_device_backend backend = {
     .select = device_select,
     .parameters = device_parameters,
     .gradients = device_gradients,
+    .select_gradients = device_select_gradients,
     .slice = device_slice,
     .square = device_square,
     .tied_slice = device_tied_slice,

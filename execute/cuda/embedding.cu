@@ -16,7 +16,8 @@ static __global__ void embedding(cuda_embedding_part p, const int32_t *tokens, c
         if (is_within(word, p.first_word, p.words))
             value = table[(word - p.first_word) * p.features + f];
         if (positions != NULL && is_within(f, p.first_feature, p.own_features))
-            value += positions[place % p.length * p.own_features + f - p.first_feature];
+            value += positions[token_place(&p.runs, place % p.length) * p.own_features + f -
+                               p.first_feature];
         y[i] = of_float<T>(value);
     }
 }
@@ -53,11 +54,12 @@ template <typename T>
 static __global__ void position_gradient(cuda_embedding_part p, const T *dy, float *dpositions)
 {
     FOR_EACH (i, p.length * p.own_features) {
-        uint64_t at = i / p.own_features * p.features + p.first_feature + i % p.own_features;
+        uint64_t token = i / p.own_features, f = i % p.own_features;
+        uint64_t at = token * p.features + p.first_feature + f;
         float sum = 0.0f;
         for (; at < p.count * p.features; at += p.length * p.features)
             sum += to_float(dy[at]);
-        dpositions[i] += sum;
+        dpositions[token_place(&p.runs, token) * p.own_features + f] += sum;
     }
 }
 

@@ -5,36 +5,44 @@
 /* Where element i of [lane][B][T / lanes][D] lies in [B][T][D]. */
 static __device__ __forceinline__ uint64_t place_of(cuda_pieces p, uint64_t i)
 {
-    uint64_t piece = i / p.run, lane = piece / p.batch, b = piece % p.batch;
+    uint64_t piece = i / p.run, r = piece % p.runs, b = piece / p.runs % p.batch;
+    uint64_t lane = piece / p.runs / p.batch;
+    uint64_t part =
+        r == 0 ? lane : p.lanes * p.runs - 1 - lane; /* as ty_context_run_start has it */
 
-    return (b * p.lanes + lane) * p.run + i % p.run;
+    return (b * p.lanes * p.runs + part) * p.run + i % p.run;
+}
+
+static uint64_t count_of(const cuda_pieces *p)
+{
+    return p->lanes * p->batch * p->runs * p->run;
 }
 
 template <typename T> static __global__ void to_pieces(cuda_pieces p, const T *whole, float *pieces)
 {
-    FOR_EACH (i, p.lanes * p.batch * p.run)
+    FOR_EACH (i, p.lanes * p.batch * p.runs * p.run)
         pieces[i] = to_float(whole[place_of(p, i)]);
 }
 
 void cuda_to_pieces(cuda_type type, const cuda_pieces *p, const void *whole, float *pieces,
                     cudaStream_t stream)
 {
-    TY_DISPATCH(type, TY_LAUNCH(to_pieces<T>, grid_for(p->lanes * p->batch * p->run), BLOCK, 0,
-                                stream, *p, (const T *)whole, pieces))
+    TY_DISPATCH(type, TY_LAUNCH(to_pieces<T>, grid_for(count_of(p)), BLOCK, 0, stream, *p,
+                                (const T *)whole, pieces))
 }
 
 template <typename T>
 static __global__ void from_pieces(cuda_pieces p, const float *pieces, T *whole)
 {
-    FOR_EACH (i, p.lanes * p.batch * p.run)
+    FOR_EACH (i, p.lanes * p.batch * p.runs * p.run)
         whole[place_of(p, i)] = of_float<T>(pieces[i]);
 }
 
 void cuda_from_pieces(cuda_type type, const cuda_pieces *p, const float *pieces, void *whole,
                       cudaStream_t stream)
 {
-    TY_DISPATCH(type, TY_LAUNCH(from_pieces<T>, grid_for(p->lanes * p->batch * p->run), BLOCK, 0,
-                                stream, *p, pieces, (T *)whole))
+    TY_DISPATCH(type, TY_LAUNCH(from_pieces<T>, grid_for(count_of(p)), BLOCK, 0, stream, *p, pieces,
+                                (T *)whole))
 }
 
 template <typename T>

@@ -1,8 +1,8 @@
 #include "emulation.h"
 
 #include "interpreter.h"
+#include "plans.h"
 
-#include <criterion/criterion.h>
 #include <string.h>
 
 typedef struct emulated_stage {
@@ -72,7 +72,7 @@ static void stage_open(const emulation *e, uint32_t index, uint32_t steps)
     ty_error error = {0};
 
     stage->planned = &plan->stages[index];
-    cr_assert_eq(cpu->open(&options, &stage->device, &error), TY_OK, "%s", error.message);
+    must(cpu->open(&options, &stage->device, &error) == TY_OK, plan->strategy, error.message);
     stage->count = cpu->parameter_count(stage->device);
     stage->history = ty_alloc((steps + 1) * stage->count, sizeof *stage->history);
     stage->state =
@@ -112,6 +112,7 @@ static double micro_batch(const emulation *e, uint32_t t, uint32_t m)
     const uint32_t stages = e->plan->stage_count;
     double loss = 0;
     uint64_t correct, labels;
+    ty_error error = {0};
 
     load(e, t, m);
     for (uint32_t s = 0; s < stages; s++) {
@@ -122,9 +123,9 @@ static double micro_batch(const emulation *e, uint32_t t, uint32_t m)
             memcpy(cpu->input(stage->device, 0), cpu->output(e->stages[s - 1].device, 0),
                    cut_bytes(e, s, TY_ACTIVATION));
         memcpy(cpu->parameters(stage->device), weights, stage->count * sizeof *weights);
-        cr_assert_eq(cpu->forward(stage->device, 0, stage->planned->first_layer,
-                                  stage->planned->layer_count, NULL),
-                     TY_OK);
+        must(cpu->forward(stage->device, 0, stage->planned->first_layer,
+                          stage->planned->layer_count, &error) == TY_OK,
+             e->plan->strategy, error.message);
     }
     cpu->loss(e->stages[stages - 1].device, 0, &loss, &correct, &labels);
     for (uint32_t s = stages; s-- > 0;) {
@@ -133,9 +134,9 @@ static double micro_batch(const emulation *e, uint32_t t, uint32_t m)
             memcpy(cpu->output_gradient(stage->device, 0),
                    cpu->input_gradient(e->stages[s + 1].device, 0),
                    cut_bytes(e, s + 1, TY_GRADIENT));
-        cr_assert_eq(cpu->backward(stage->device, 0, stage->planned->first_layer,
-                                   stage->planned->layer_count, m == 0, NULL),
-                     TY_OK);
+        must(cpu->backward(stage->device, 0, stage->planned->first_layer,
+                           stage->planned->layer_count, m == 0, &error) == TY_OK,
+             e->plan->strategy, error.message);
     }
     return loss;
 }
@@ -179,8 +180,8 @@ void emulate_job(const ty_job *job, double *losses)
     ty_error error = {0};
 
     e.stages = ty_alloc(plan->stage_count, sizeof *e.stages);
-    cr_assert_eq(ty_dataset_open(plan->workload, job->data, false, &e.dataset, &error), TY_OK, "%s",
-                 error.message);
+    must(ty_dataset_open(plan->workload, job->data, false, &e.dataset, &error) == TY_OK, job->data,
+         error.message);
     for (uint32_t s = 0; s < plan->stage_count; s++)
         stage_open(&e, s, job->steps);
     for (uint32_t t = 0; t < job->steps; t++) {

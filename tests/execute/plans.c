@@ -7,8 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Criterion is of no use to thread_cases.c; a message and an abort fail either kind of test. */
-static void must(bool holds, const char *what, const char *detail)
+void must(bool holds, const char *what, const char *detail)
 {
     if (!holds) {
         fprintf(stderr, "%s: %s\n", what, detail);

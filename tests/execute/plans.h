@@ -24,6 +24,9 @@ typedef struct plan_shape {
     uint32_t contexts; /* context parallel; 0: 1 */
 } plan_shape;
 
+/** A message and an abort, which fail programs with Criterion and without. */
+void must(bool holds, const char *what, const char *detail);
+
 /** Aborts the test with a message on anything unexpected, as do all here. */
 ty_plan *make_plan(const char *workload, const plan_shape *shape);
 /** The same training on one rank. */

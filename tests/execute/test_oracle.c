@@ -1,12 +1,13 @@
 /* The oracle of the executor: whatever a synchronous plan divides, sends and sums, gradients and
  * losses are those of one rank training the same global batch, up to the rounding of float sums. */
-#include "device.h"
 #include "emulation.h"
+#include "interpreter.h"
 #include "outcome.h"
 #include "plans.h"
 
 #include <criterion/criterion.h>
 #include <math.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -584,6 +585,51 @@ Test(oracle, refusals)
                            error.message);
         ty_job_free(job);
         directory_remove(directory);
+    }
+}
+
+/* Plans that need a function which a backend has not are refused by name, before any stage is open.
+ */
+Test(oracle, a_backend_without)
+{
+    static const struct {
+        size_t function;
+        const char *workload;
+        plan_shape shape;
+        const char *words;
+    } rows[] = {
+        {offsetof(ty_device_backend, select),
+         "mlp",
+         {"pipedream", .schedule = TY_PIPEDREAM, .replicas = {1, 1}, .cuts = {3}, .buckets = 1,
+          BATCH},
+         "found several sets of weights"},
+        {offsetof(ty_device_backend, select_gradients),
+         "mlp",
+         {"late", .replicas = {2}, .buckets = 1, BATCH, .staleness = 1},
+         "found late gradients (staleness)"},
+        {offsetof(ty_device_backend, backward_weight),
+         "mlp",
+         {"zb-h1", ZERO_BUBBLE, .replicas = {1, 1}, .cuts = {3}, .buckets = 1, BATCH},
+         "found backward in two parts"},
+        {offsetof(ty_device_backend, lanes_join),
+         "gpt-tiny sequence=32",
+         {"2 contexts", .replicas = {1}, .buckets = 1, BATCH, .contexts = 2},
+         "found tensor or context parallelism"},
+    };
+
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        ty_device_backend partial = ty_device_cpu;
+        ty_plan *plan = make_plan(rows[i].workload, &rows[i].shape);
+        const ty_interpreter_options options = {.plan = plan, .backend = &partial};
+        ty_interpreter *opened = NULL;
+        ty_error error = {0};
+
+        memset((char *)&partial + rows[i].function, 0, sizeof partial.close);
+        cr_assert_eq(ty_interpreter_open(&options, &opened, &error), TY_EUNSUPPORTED, "%s",
+                     rows[i].shape.name);
+        cr_assert_not_null(strstr(error.message, rows[i].words), "%s: %s", rows[i].shape.name,
+                           error.message);
+        ty_plan_free(plan);
     }
 }
 

@@ -97,6 +97,8 @@ static const plan_shape jobs[] = {
      BATCH,
      .interleave = 2},
     {.name = "zero-3", .replicas = {2}, .buckets = 3, BATCH, .zero = 3},
+    {.name = "late", .replicas = {2}, .buckets = 3, BATCH, .staleness = 2},
+    {.name = "contexts", .replicas = {1}, .buckets = 3, BATCH, .contexts = 2},
 };
 
 static int job_write(const char *workload, const char *name, const char *folder)

@@ -1,61 +1,35 @@
 /* Lanes: threads that exchange through memory, and together are what one device is. */
+#include "../execute/lane_hub.h"
 #include "gpu_cases.h"
 
 #include <math.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_LANES = 4 };
-
-typedef struct lane_hub {
-    pthread_barrier_t barrier;
-    uint32_t lanes;
-    float *data[MOST_LANES]; /* what each brought, on the host */
-} lane_hub;
+enum { SAMPLES = 2, SLOTS = 2 };
 
 typedef struct lane {
     lane_hub *hub;
     uint32_t position;
     pthread_t thread;
     ty_stage_options options;
-    ty_stage_device *device;
+    ty_stage_device *device, *alone; /* alone: of the CPU backend, with the whole batches */
     double loss;
     uint64_t correct, labels;
     bool is_wrong;
     ty_error error;
 } lane;
 
-/* Every lane makes the same sums in the same order, of what all brought. */
-static void exchange_here(const lane *own, const ty_lane_exchange *exchange, float *result)
-{
-    const lane_hub *hub = own->hub;
-    const uint64_t count = exchange->count;
-
-    for (uint64_t i = 0; exchange->kind != TY_ALL_GATHER && i < count; i++) {
-        result[i] = hub->data[0][i];
-        for (uint32_t l = 1; l < hub->lanes; l++)
-            result[i] = exchange->is_maximum ? fmaxf(result[i], hub->data[l][i])
-                                             : result[i] + hub->data[l][i];
-    }
-    for (uint32_t l = 0; exchange->kind == TY_ALL_GATHER && l < hub->lanes; l++)
-        memcpy(result + l * count, hub->data[l] + l * count, count * sizeof *result);
-}
-
 static ty_status exchange_in_memory(void *context, const ty_lane_exchange *exchange,
                                     ty_error *error)
 {
     lane *own = context;
-    const uint64_t all = exchange->kind == TY_ALL_GATHER ? own->hub->lanes : 1;
-    const uint64_t bytes = exchange->count * all * sizeof(float);
+    const uint64_t bytes = lane_hub_count(own->hub, exchange) * sizeof(float);
     float *brought = malloc(bytes), *result = malloc(bytes);
     ty_status status = gpu->memory->read(own->device, brought, exchange->data, bytes, error);
 
-    own->hub->data[own->position] = brought;
-    pthread_barrier_wait(&own->hub->barrier);
-    exchange_here(own, exchange, result);
-    pthread_barrier_wait(&own->hub->barrier);
+    lane_hub_exchange(own->hub, own->position, exchange, brought, result);
     if (status == TY_OK)
         status = gpu->memory->write(own->device, exchange->data, result, bytes, error);
     free(brought);
@@ -63,151 +37,170 @@ static ty_status exchange_in_memory(void *context, const ty_lane_exchange *excha
     return status;
 }
 
+/* A lane's part of what the device alone has. */
+static void batch_take(const lane *own, uint32_t slot)
+{
+    lane_hub_tokens(own->hub, own->position, SAMPLES, cpu->tokens(own->alone, slot),
+                    gpu->tokens(own->device, slot));
+    lane_hub_tokens(own->hub, own->position, SAMPLES, cpu->labels(own->alone, slot),
+                    gpu->labels(own->device, slot));
+}
+
+static ty_status backward(const lane *own, uint32_t slot, ty_error *error)
+{
+    const uint32_t layers = own->options.layer_count;
+    ty_status status;
+
+    if (!own->options.splits_backward)
+        return gpu->backward(own->device, slot, 0, layers, slot == 0, error);
+    status = gpu->backward_input(own->device, slot, 0, layers, error);
+    if (status == TY_OK)
+        status = gpu->backward_weight(own->device, slot, 0, layers, slot == 0, error);
+    return status;
+}
+
 static void *lane_run(void *argument)
 {
     lane *own = argument;
-    const uint32_t layers = own->options.layer_count;
     ty_status status = TY_OK;
 
-    for (uint32_t s = 0; s < 2 && status == TY_OK; s++) {
-        batch_fill(gpu, own->device, s, own->options.workload, own->options.micro_batch_size,
-                   11 + s);
-        status = gpu->forward(own->device, s, 0, layers, &own->error);
+    for (uint32_t s = 0; s < SLOTS && status == TY_OK; s++) {
+        batch_take(own, s);
+        status = gpu->forward(own->device, s, 0, own->options.layer_count, &own->error);
         gpu->loss(own->device, s, &own->loss, &own->correct, &own->labels);
     }
-    for (uint32_t s = 0; s < 2 && status == TY_OK; s++)
-        status = gpu->backward(own->device, s, 0, layers, s == 0, &own->error);
+    for (uint32_t s = 0; s < SLOTS && status == TY_OK; s++)
+        status = backward(own, s, &own->error);
     own->is_wrong = status != TY_OK;
     return NULL;
 }
 
 static bool lanes_open(lane *lanes, lane_hub *hub, const ty_stage_options *of_one,
-                       bool divides_sequence)
+                       ty_stage_device *alone)
 {
     bool is_right = true;
 
-    for (uint32_t l = 0; l < hub->lanes && is_right; l++) {
-        lanes[l].hub = hub;
-        lanes[l].position = l;
-        lanes[l].options = *of_one;
-        lanes[l].options.lanes = (ty_lane_group){.count = hub->lanes,
-                                                 .position = l,
-                                                 .divides_sequence = divides_sequence,
-                                                 .exchange = exchange_in_memory,
-                                                 .context = &lanes[l]};
+    for (uint32_t l = 0; l < ty_plan_width(hub->plan) && is_right; l++) {
+        lanes[l] = (lane){.hub = hub, .position = l, .options = *of_one, .alone = alone};
+        lanes[l].options.lanes = lane_hub_group(hub, l);
+        lanes[l].options.lanes.exchange = exchange_in_memory;
+        lanes[l].options.lanes.context = &lanes[l];
         is_right = stage_open(gpu, &lanes[l].options, &lanes[l].device);
+        hub->devices[l] = lanes[l].device;
     }
     return is_right;
 }
 
-static bool group_run(lane *lanes, lane_hub *hub)
+static bool threads_run(lane *lanes, void *(*run)(void *lane))
 {
+    const uint32_t width = ty_plan_width(lanes[0].hub->plan);
     bool is_right = true;
 
-    pthread_barrier_init(&hub->barrier, NULL, hub->lanes);
-    for (uint32_t l = 0; l < hub->lanes; l++)
-        pthread_create(&lanes[l].thread, NULL, lane_run, &lanes[l]);
-    for (uint32_t l = 0; l < hub->lanes; l++)
+    for (uint32_t l = 0; l < width; l++)
+        pthread_create(&lanes[l].thread, NULL, run, &lanes[l]);
+    for (uint32_t l = 0; l < width; l++)
         pthread_join(lanes[l].thread, NULL);
-    pthread_barrier_destroy(&hub->barrier);
-    for (uint32_t l = 0; l < hub->lanes && is_right; l++) {
+    for (uint32_t l = 0; l < width && is_right; l++)
         is_right = !lanes[l].is_wrong || wrong("lane %u: %s", l, lanes[l].error.message);
-        if (is_right && lanes[l].loss != lanes[0].loss)
-            is_right =
-                wrong("lanes 0 and %u know losses %.9g and %.9g", l, lanes[0].loss, lanes[l].loss);
-    }
     return is_right;
 }
 
-/* What one device has of a layer, from the lanes' parameters or gradients; with the sequence
- * divided gradients of undivided layers are sums over lanes. */
-static bool layer_joined(const lane *lanes, uint32_t layer, bool is_gradient, bool is_summed,
+/* Tensor lanes of one context lane all know its loss, and these add up. */
+static bool losses_compare(const lane *lanes, const precision_case *p)
+{
+    const uint32_t tensor = ty_plan_lanes(lanes[0].hub->plan, TY_TENSOR_LANES);
+    const bool is_exact = p->precision == TY_PRECISION_FP32;
+    const double tolerance = is_exact ? 1e-5 : 3e-2;
+    double loss = 0, expected = 0;
+    uint64_t correct = 0, labels = 0, expected_correct, expected_labels;
+
+    for (uint32_t l = 0; l < ty_plan_width(lanes[0].hub->plan); l++) {
+        const lane *first = &lanes[l - l % tensor];
+        if (lanes[l].loss != first->loss)
+            return wrong("lanes of one part know losses %.9g and %.9g", first->loss, lanes[l].loss);
+        loss += lanes[l].loss / tensor;
+        correct += l % tensor == 0 ? lanes[l].correct : 0;
+        labels += l % tensor == 0 ? lanes[l].labels : 0;
+    }
+    cpu->loss(lanes[0].alone, SLOTS - 1, &expected, &expected_correct, &expected_labels);
+    if (!(fabs(loss - expected) <= tolerance * expected) || labels != expected_labels ||
+        (is_exact && correct != expected_correct))
+        return wrong("loss %g, %llu of %llu right, expected %g, %llu of %llu", loss,
+                     (unsigned long long)correct, (unsigned long long)labels, expected,
+                     (unsigned long long)expected_correct, (unsigned long long)expected_labels);
+    return true;
+}
+
+/* All layers as one device has them: weights of a context lane, or, of none, gradients. */
+static bool lanes_joined(const lane_hub *hub, const ty_stage_device *alone, const uint32_t *context,
                          float *whole)
 {
-    const uint32_t count = lanes[0].hub->lanes;
-    uint64_t offset, part, all = gpu->lanes_join(lanes[0].device, layer, false, NULL, NULL);
-    float *parts;
-    bool is_right = true;
+    const ty_workload *w = hub->plan->workload;
 
-    gpu->slice(lanes[0].device, layer, 1, &offset, &part);
-    parts = malloc(count * part * sizeof *parts + 1);
-    for (uint32_t l = 0; l < count && is_right; l++) {
-        float *from =
-            is_gradient ? gpu->gradients(lanes[l].device) : gpu->parameters(lanes[l].device);
-        is_right = part == 0 || device_read(lanes[l].device, from + offset, part, parts + l * part);
+    for (uint32_t l = 0; l < w->layer_count; l++) {
+        uint64_t offset, expected, count;
+        float *layer = context != NULL ? lane_hub_weights(hub, *context, l, &count)
+                                       : lane_hub_gradients(hub, l, &count);
+
+        cpu->slice(alone, l, 1, &offset, &expected);
+        if (layer == NULL || count != expected)
+            return wrong("layer %s has %llu numbers on all lanes, expected %llu", w->layers[l].name,
+                         (unsigned long long)count, (unsigned long long)expected);
+        memcpy(whole + offset, layer, count * sizeof *whole);
+        ty_free(layer);
     }
-    gpu->lanes_join(lanes[0].device, layer, false, parts, whole);
-    for (uint32_t l = 1; l < count && is_gradient && is_summed && part == all; l++)
-        for (uint64_t i = 0; i < all; i++)
-            whole[i] = l == 1 ? parts[i] + parts[part + i] : whole[i] + parts[l * part + i];
-    free(parts);
-    return is_right;
+    return true;
 }
 
-static bool lanes_joined(const lane *lanes, const ty_stage_device *one, const ty_workload *w,
-                         bool is_gradient, bool is_summed, float *whole)
+/* Initial weights to the bit. */
+static bool weights_compare(const lane_hub *hub, ty_stage_device *alone, float *whole)
 {
-    bool is_right = true;
+    const uint64_t bytes = cpu->parameter_count(alone) * sizeof *whole;
 
-    for (uint32_t l = 0; l < w->layer_count && is_right; l++) {
-        uint64_t offset, count;
-
-        cpu->slice(one, l, 1, &offset, &count);
-        if (gpu->lanes_join(lanes[0].device, l, false, NULL, NULL) != count)
-            return wrong("layer %s has %llu numbers on all lanes, expected %llu", w->layers[l].name,
-                         (unsigned long long)gpu->lanes_join(lanes[0].device, l, false, NULL, NULL),
-                         (unsigned long long)count);
-        is_right = layer_joined(lanes, l, is_gradient, is_summed, whole + offset);
-    }
-    return is_right;
+    for (uint32_t c = 0; c < ty_plan_lanes(hub->plan, TY_CONTEXT_LANES); c++)
+        if (!lanes_joined(hub, alone, &c, whole) ||
+            memcmp(whole, cpu->parameters(alone), bytes) != 0)
+            return wrong("initial weights differ");
+    return true;
 }
 
 typedef struct lane_case {
     const char *name;
     ty_workload *(*make)(void);
-    uint32_t lanes;
-    bool divides_sequence;
+    uint32_t lanes, contexts; /* of tensors, and of sequences */
+    bool divides_sequence, splits_backward;
 } lane_case;
 
-/* Initial weights to the bit, then loss and gradients, beside one device of the CPU backend. */
+/* Initial weights, then loss and gradients, beside one device of the CPU backend. */
 static bool case_lanes(const lane_case *n, const precision_case *p)
 {
     ty_workload *w = n->make();
-    ty_stage_options o = options_of(w, 2, TY_PRECISION_FP32), other_o = o;
-    lane_hub hub = {.lanes = n->lanes};
+    const ty_plan plan = {.workload = w,
+                          .micro_batch_size = SAMPLES,
+                          .tensor_parallel = n->lanes,
+                          .context_parallel = n->contexts,
+                          .sequence_parallel = n->divides_sequence};
+    ty_stage_options o = options_of(w, SAMPLES, TY_PRECISION_FP32), other = o;
+    lane_hub hub;
     lane lanes[MOST_LANES] = {0};
-    ty_stage_device *one = NULL;
+    ty_stage_device *alone = NULL;
     float *whole = NULL;
-    double expected = 0, tolerance = p->precision == TY_PRECISION_FP32 ? 1e-5 : 3e-2;
-    uint64_t right, labels;
     bool is_right;
 
-    other_o.precision = p->precision;
-    is_right = stage_open(cpu, &o, &one) && lanes_open(lanes, &hub, &other_o, n->divides_sequence);
+    other.precision = p->precision;
+    other.splits_backward = n->splits_backward;
+    lane_hub_open(&hub, gpu, &plan);
+    is_right = stage_open(cpu, &o, &alone) && lanes_open(lanes, &hub, &other, alone);
     if (is_right) {
-        whole = malloc(cpu->parameter_count(one) * sizeof *whole);
-        is_right = lanes_joined(lanes, one, w, false, false, whole);
-        if (is_right &&
-            memcmp(whole, cpu->parameters(one), cpu->parameter_count(one) * sizeof *whole) != 0)
-            is_right = wrong("initial weights differ");
+        whole = malloc(cpu->parameter_count(alone) * sizeof *whole);
+        is_right = weights_compare(&hub, alone, whole) && two_passes(cpu, alone, &o, false) &&
+                   threads_run(lanes, lane_run) && losses_compare(lanes, p) &&
+                   lanes_joined(&hub, alone, NULL, whole) &&
+                   is_close(w, alone, whole, cpu->gradients(alone), p->tolerance);
     }
-    is_right = is_right && group_run(lanes, &hub) && two_passes(cpu, one, &o, false);
-    if (is_right) {
-        cpu->loss(one, 1, &expected, &right, &labels);
-        if (!(fabs(lanes[0].loss - expected) <= tolerance * expected) ||
-            lanes[0].labels != labels ||
-            (p->precision == TY_PRECISION_FP32 && lanes[0].correct != right))
-            is_right =
-                wrong("loss %g, %llu of %llu right, expected %g, %llu of %llu", lanes[0].loss,
-                      (unsigned long long)lanes[0].correct, (unsigned long long)lanes[0].labels,
-                      expected, (unsigned long long)right, (unsigned long long)labels);
-    }
-    is_right = is_right && lanes_joined(lanes, one, w, true, n->divides_sequence, whole) &&
-               is_close(w, one, whole, cpu->gradients(one), p->tolerance);
     free(whole);
-    cpu->close(one);
-    for (uint32_t l = 0; l < n->lanes; l++)
-        gpu->close(lanes[l].device);
+    cpu->close(alone);
+    lane_hub_close(&hub);
     network_free(w);
     return is_right;
 }
@@ -226,39 +219,33 @@ static void *lane_update(void *argument)
 }
 
 /* An update after one lane's gradients overflowed: no lane may do it. @return whether all agreed */
-static bool lanes_update(lane *lanes, lane_hub *hub, bool expected)
+static bool lanes_update(lane *lanes, bool expected)
 {
-    bool is_right = true;
+    bool is_right = threads_run(lanes, lane_update);
 
-    pthread_barrier_init(&hub->barrier, NULL, hub->lanes);
-    for (uint32_t l = 0; l < hub->lanes; l++)
-        pthread_create(&lanes[l].thread, NULL, lane_update, &lanes[l]);
-    for (uint32_t l = 0; l < hub->lanes; l++)
-        pthread_join(lanes[l].thread, NULL);
-    pthread_barrier_destroy(&hub->barrier);
-    for (uint32_t l = 0; l < hub->lanes && is_right; l++) {
-        is_right = !lanes[l].is_wrong || wrong("lane %u: %s", l, lanes[l].error.message);
-        if (is_right && (lanes[l].correct == 1) != expected)
+    for (uint32_t l = 0; l < ty_plan_width(lanes[0].hub->plan) && is_right; l++)
+        if ((lanes[l].correct == 1) != expected)
             is_right = wrong("lane %u %s", l, expected ? "did not update" : "updated");
-    }
     return is_right;
 }
 
 static bool case_overflow(void)
 {
     ty_workload *w = network_make_gpt(1, 8, 2, 4, 9);
+    const ty_plan plan = {.workload = w, .micro_batch_size = 1, .tensor_parallel = 2};
     const ty_stage_options o = options_of(w, 1, TY_PRECISION_FP16);
     const float beyond = INFINITY, nothing = 0;
-    lane_hub hub = {.lanes = 2};
+    lane_hub hub;
     lane lanes[MOST_LANES] = {0};
-    bool is_right = lanes_open(lanes, &hub, &o, false) && lanes_update(lanes, &hub, true) &&
-                    device_write(lanes[1].device, gpu->gradients(lanes[1].device), &beyond, 1) &&
-                    lanes_update(lanes, &hub, false) &&
-                    device_write(lanes[1].device, gpu->gradients(lanes[1].device), &nothing, 1) &&
-                    lanes_update(lanes, &hub, true);
+    bool is_right;
 
-    for (uint32_t l = 0; l < hub.lanes; l++)
-        gpu->close(lanes[l].device);
+    lane_hub_open(&hub, gpu, &plan);
+    is_right = lanes_open(lanes, &hub, &o, NULL) && lanes_update(lanes, true) &&
+               device_write(lanes[1].device, gpu->gradients(lanes[1].device), &beyond, 1) &&
+               lanes_update(lanes, false) &&
+               device_write(lanes[1].device, gpu->gradients(lanes[1].device), &nothing, 1) &&
+               lanes_update(lanes, true);
+    lane_hub_close(&hub);
     network_free(w);
     return is_right;
 }
@@ -285,24 +272,107 @@ static ty_workload *make_lane_llama(void)
     return w;
 }
 
+/* Attention in both directions. */
+static ty_workload *make_lane_encoder(void)
+{
+    ty_workload *w = network_new(TY_INPUT_TOKEN, 1, (uint64_t[]){16});
+    int x = network_embedding(w, 37, 32, 16), y;
+
+    y = network_attention(w, x, 4, 4, 8, true, false);
+    x = network_simple(w, network_join(w, TY_LAYER_ADD, (int[]){x, y}, 2), TY_LAYER_LAYER_NORM);
+    y = network_mlp(w, x, 64, true, false);
+    x = network_simple(w, network_join(w, TY_LAYER_ADD, (int[]){x, y}, 2), TY_LAYER_LAYER_NORM);
+    network_loss(w, network_linear(w, x, 37, true));
+    return w;
+}
+
+/* Sequences of several tiles, of which one has queries of both of a lane's runs. */
+static ty_workload *make_lane_long(void)
+{
+    return network_make_gpt(1, 16, 2, 320, 37);
+}
+
+/* States that go from token to token. */
+static ty_workload *make_lane_lstm(void)
+{
+    ty_workload *w = network_new(TY_INPUT_TOKEN, 1, (uint64_t[]){8});
+    const int x = network_lstm(w, network_embedding(w, 37, 32, 0), 32, true);
+
+    network_loss(w, network_linear(w, x, 37, false));
+    return w;
+}
+
+/* What lanes cannot divide, as the CPU backend says it. */
+typedef struct refusal_case {
+    const char *name;
+    ty_workload *(*make)(void);
+    ty_lane_group lanes;
+    const char *words;
+} refusal_case;
+
+static const refusal_case refusals[] = {
+    {"refused contexts of uneven length",
+     make_lane_llama,
+     {.context_count = 3},
+     "sequences of 8 tokens"},
+    {"refused contexts of an lstm", make_lane_lstm, {.context_count = 2}, "lstm) is not of tokens"},
+    {"refused contexts of images",
+     network_make_lenet,
+     {.context_count = 2},
+     "sequences of 0 tokens"},
+    {"refused parts of contexts",
+     make_lane_llama,
+     {.count = 4, .context_count = 4, .divides_sequence = true},
+     "sequences of 8, which sequence parallelism divides by 16"},
+};
+enum { REFUSALS = sizeof refusals / sizeof *refusals };
+
+static bool case_refused(const refusal_case *c)
+{
+    ty_workload *w = c->make();
+    ty_stage_options o = options_of(w, 1, TY_PRECISION_FP32);
+    ty_stage_device *opened = NULL;
+    ty_error error = {.message = "a stage"};
+
+    o.lanes = c->lanes;
+    (void)!gpu->open(&o, &opened, &error);
+    gpu->close(opened);
+    network_free(w);
+    return (opened == NULL && strstr(error.message, c->words) != NULL) ||
+           wrong("found %.200s, expected %s", error.message, c->words);
+}
+
 static const lane_case lane_cases[] = {
-    {"lanes gpt, 2", make_lane_gpt, 2, false},
-    {"lanes gpt, 4", make_lane_gpt, 4, false},
-    {"lanes llama, 2", make_lane_llama, 2, false},
-    {"lanes llama, 4", make_lane_llama, 4, false},
-    {"lanes gpt, 2 along the sequence", make_lane_gpt, 2, true},
-    {"lanes gpt, 4 along the sequence", make_lane_gpt, 4, true},
-    {"lanes llama, 2 along the sequence", make_lane_llama, 2, true},
-    {"lanes llama, 4 along the sequence", make_lane_llama, 4, true},
+    {"lanes gpt, 2", make_lane_gpt, 2, 1, false, false},
+    {"lanes gpt, 4", make_lane_gpt, 4, 1, false, false},
+    {"lanes llama, 2", make_lane_llama, 2, 1, false, false},
+    {"lanes llama, 4", make_lane_llama, 4, 1, false, false},
+    {"lanes gpt, 2 along the sequence", make_lane_gpt, 2, 1, true, false},
+    {"lanes gpt, 4 along the sequence", make_lane_gpt, 4, 1, true, false},
+    {"lanes llama, 2 along the sequence", make_lane_llama, 2, 1, true, false},
+    {"lanes llama, 4 along the sequence", make_lane_llama, 4, 1, true, false},
+    {"contexts gpt, 2", make_lane_gpt, 1, 2, false, false},
+    {"contexts llama, 2", make_lane_llama, 1, 2, false, false},
+    {"contexts llama, 4", make_lane_llama, 1, 4, false, false},
+    {"contexts encoder, 4", make_lane_encoder, 1, 4, false, false},
+    {"contexts long, 2", make_lane_long, 1, 2, false, false},
+    {"contexts llama, 2, backward in two parts", make_lane_llama, 1, 2, false, true},
+    {"contexts llama, 2 x 2", make_lane_llama, 2, 2, false, false},
+    {"contexts llama, 2 x 2 along the sequence", make_lane_llama, 2, 2, true, false},
+    {"contexts encoder, 4 x 2 along the sequence, backward in two parts", make_lane_encoder, 4, 2,
+     true, true},
 };
 enum { LANE_CASES = sizeof lane_cases / sizeof *lane_cases };
 
 void lanes_run(void)
 {
-    char name[96];
+    char name[128];
 
     if (is_asked("lanes overflow"))
         report("lanes overflow", case_overflow());
+    for (int i = 0; i < REFUSALS; i++)
+        if (is_asked(refusals[i].name))
+            report(refusals[i].name, case_refused(&refusals[i]));
     for (int n = 0; n < LANE_CASES; n++)
         for (int p = 0; p < PRECISIONS; p += is_quick ? 2 : 1) {
             snprintf(name, sizeof name, "%s, %s", lane_cases[n].name,

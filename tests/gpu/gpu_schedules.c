@@ -1,7 +1,10 @@
 /* Plans in which steps overlap, ranks hold several stages, backward comes in two parts, replicas
- * share what they keep or step alone; running statistics; runs that go on from a checkpoint. */
+ * share what they keep or step alone, gradients are late; running statistics; runs that go on from
+ * a checkpoint. */
+#include "../execute/emulation.h"
 #include "gpu_cases.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -181,8 +184,169 @@ static const plan_case plans[] = {
      GPT,
      {.replicas = {2}, .buckets = 2, BATCH, .lanes = 2, .divides_sequence = true, .zero = 1},
      EXACT},
+    {"plan gpt, ZeRO 2, 2 contexts",
+     GPT,
+     {.replicas = {1}, .buckets = 2, BATCH, .zero = 2, .contexts = 2},
+     EXACT},
+    {"plan gpt, ZeRO 3, data parallel 2, 2 contexts, fp16",
+     GPT,
+     {.replicas = {2}, .buckets = 2, BATCH, .zero = 3, .contexts = 2},
+     "fp16",
+     3e-2,
+     1e-2},
+    {"plan gpt, zb-h1 2 stages of 2 contexts",
+     GPT,
+     {.schedule = TY_ZERO_BUBBLE,
+      .replicas = {1, 1},
+      .cuts = {13},
+      .buckets = 1,
+      BATCH,
+      .contexts = 2},
+     EXACT},
+    {"plan gpt, interleaved 2 x 2 of 2 contexts, bf16",
+     GPT,
+     {.schedule = TY_INTERLEAVED,
+      .replicas = {1, 1, 1, 1},
+      .cuts = {7, 13, 19},
+      .buckets = 1,
+      BATCH,
+      .interleave = 2,
+      .contexts = 2},
+     "bf16",
+     1e-1,
+     3e-2},
 };
 enum { PLANS = sizeof plans / sizeof *plans };
+
+/* ---- Late gradients ---- */
+
+#define CLOSE NULL, 0, 1e-4
+static const plan_case late[] = {
+    {"late mlp, data parallel 2, a step",
+     "mlp",
+     "mlp",
+     {.replicas = {2}, .buckets = 3, BATCH, .staleness = 1},
+     CLOSE},
+    {"late gpt, 1f1b 2+2, 2 steps, bf16",
+     GPT,
+     {.schedule = TY_ONE_F_ONE_B,
+      .replicas = {2, 2},
+      .cuts = {13},
+      .buckets = 2,
+      BATCH,
+      .staleness = 2},
+     "bf16",
+     0,
+     3e-2},
+    {"late mlp, zb-h1 2+2, 2 steps, all of top-k",
+     "mlp",
+     "mlp",
+     {.schedule = TY_ZERO_BUBBLE,
+      .replicas = {2, 2},
+      .cuts = {3},
+      .buckets = 2,
+      BATCH,
+      .compression = {.kind = TY_COMPRESSION_TOP_K, .ratio = 1},
+      .staleness = 2},
+     CLOSE},
+    {"late gpt, interleaved 2 x 2, data parallel 2, a step, fp16",
+     GPT,
+     {.schedule = TY_INTERLEAVED,
+      .replicas = {2, 2, 2, 2},
+      .cuts = {7, 13, 19},
+      .buckets = 1,
+      BATCH,
+      .interleave = 2,
+      .staleness = 1},
+     "fp16",
+     0,
+     1e-2},
+    {"late gpt, gpipe 1+2, recompute, 3 steps",
+     GPT,
+     {.schedule = TY_GPIPE,
+      .replicas = {1, 2},
+      .cuts = {13},
+      .buckets = 1,
+      BATCH,
+      .recompute = TY_RECOMPUTE_FULL,
+      .staleness = 3},
+     CLOSE},
+    {"late gpt, data parallel 2, 2 lanes along the sequence, a step",
+     GPT,
+     {.replicas = {2}, .buckets = 2, BATCH, .staleness = 1, .lanes = 2, .divides_sequence = true},
+     CLOSE},
+    {"late gpt, data parallel 2, 2 contexts, a step",
+     GPT,
+     {.replicas = {2}, .buckets = 2, BATCH, .staleness = 1, .contexts = 2},
+     CLOSE},
+};
+enum { LATE_PLANS = sizeof late / sizeof *late, LATE_STEPS = 6 };
+
+/* A run in one stretch: what saved gradients would end is not asked for. */
+static bool stretch_run(ty_job *job, const char *backend, const char *precision, ty_run **out)
+{
+    ty_error error = {0};
+
+    ty_free(job->backend);
+    ty_free(job->precision);
+    ty_free(job->gradients);
+    job->gradients = NULL;
+    job->backend = ty_strdup(backend);
+    job->precision = ty_strdup(precision);
+    return (ty_execute_job_locally(job, ty_plan_process_count(job->plan), &(ty_execute_options){0},
+                                   &error) == TY_OK &&
+            ty_run_load(job->output, out, &error) == TY_OK) ||
+           wrong("%s: %s", backend, error.message);
+}
+
+static bool losses_compare(const char *of, const double *found, const double *expected,
+                           double tolerance)
+{
+    for (uint32_t t = 0; t < LATE_STEPS; t++)
+        if (!(fabs(found[t] - expected[t]) <= tolerance * fabs(expected[t])))
+            return wrong("loss of step %u is %.7g, %s has %.7g", t, found[t], of, expected[t]);
+    return true;
+}
+
+/* Whether the emulation would see gradients that are in time. */
+static bool lateness_shows(ty_job *job, const double *expected, double tolerance)
+{
+    const uint32_t staleness = job->plan->staleness;
+    double fresh[LATE_STEPS], difference = 0;
+
+    job->plan->staleness = 0;
+    emulate_job(job, fresh);
+    job->plan->staleness = staleness;
+    for (uint32_t t = 0; t < LATE_STEPS; t++)
+        difference = fmax(difference, fabs(fresh[t] - expected[t]) / expected[t]);
+    return difference > 2 * tolerance || wrong("not late at all, by %g", difference);
+}
+
+/* Against one process that delays its gradients so, and against the CPU backend. */
+static bool case_late(const plan_case *c)
+{
+    char *directory = directory_make();
+    plan_shape shape = c->shape;
+    double emulated[LATE_STEPS];
+    ty_run *found = NULL, *beside = NULL;
+    ty_job *job;
+    bool is_right;
+
+    shape.name = c->name;
+    job = make_job(make_plan(is_quick ? c->quick_workload : c->workload, &shape), LATE_STEPS,
+                   directory);
+    emulate_job(job, emulated);
+    is_right = (c->precision != NULL || lateness_shows(job, emulated, c->loss_tolerance)) &&
+               stretch_run(job, "cuda", c->precision, &found) &&
+               losses_compare("the emulation", found->losses, emulated, c->loss_tolerance) &&
+               stretch_run(job, "cpu", NULL, &beside) &&
+               losses_compare("the CPU backend", found->losses, beside->losses, c->loss_tolerance);
+    ty_run_free(found);
+    ty_run_free(beside);
+    ty_job_free(job);
+    directory_remove(directory);
+    return is_right;
+}
 
 /* ---- Runs that go on from a checkpoint: bit for bit those that were never cut ---- */
 
@@ -213,6 +377,27 @@ static const plan_case checkpoints[] = {
      .workload = "gpt-tiny sequence=8",
      .shape = {.replicas = {2}, .buckets = 3, BATCH, .zero = 3},
      .precision = "bf16"},
+    {.name = "checkpoint mlp, data parallel 2, a step late, top-k",
+     .workload = "mlp",
+     .shape = {.replicas = {2},
+               .buckets = 2,
+               BATCH,
+               .compression = {.kind = TY_COMPRESSION_TOP_K, .ratio = 0.1},
+               .staleness = 1}},
+    {.name = "checkpoint gpt, 1f1b 2+1 of 2 contexts, 2 steps late, fp16",
+     .workload = "gpt-tiny sequence=8",
+     .shape = {.schedule = TY_ONE_F_ONE_B,
+               .replicas = {2, 1},
+               .cuts = {13},
+               .buckets = 1,
+               BATCH,
+               .staleness = 2,
+               .contexts = 2},
+     .precision = "fp16"},
+    {.name = "checkpoint gpt, ZeRO 1, 2 contexts, bf16",
+     .workload = "gpt-tiny sequence=8",
+     .shape = {.replicas = {1}, .buckets = 2, BATCH, .zero = 1, .contexts = 2},
+     .precision = "bf16"},
     {.name = "checkpoint mlp, local steps 2",
      .workload = "mlp",
      .shape = {.replicas = {2}, .buckets = 2, BATCH, .local_steps = 2}},
@@ -228,9 +413,8 @@ static const plan_case checkpoints[] = {
 };
 enum { CHECKPOINTS = sizeof checkpoints / sizeof *checkpoints };
 
-/* Saves after every CUT_STEPS. */
-static bool part_run(const plan_case *c, const char *directory, uint32_t steps, bool resume,
-                     ty_run **out)
+static bool part_run(const plan_case *c, const char *directory, uint32_t every, uint32_t steps,
+                     bool resume, ty_run **out)
 {
     char path[4096], state[4096];
     plan_shape shape = c->shape;
@@ -251,7 +435,7 @@ static bool part_run(const plan_case *c, const char *directory, uint32_t steps, 
     job->backend = ty_strdup("cuda");
     job->precision = ty_strdup(c->precision);
     job->checkpoint = ty_strdup(state);
-    job->checkpoint_every = CUT_STEPS;
+    job->checkpoint_every = every;
     job->resume = resume;
     job->evaluate_every = c->evaluate_every;
     job->until.accuracy = c->evaluate_every > 0 ? 1 : 0; /* never reached */
@@ -272,22 +456,31 @@ static void state_remove(char *directory)
     directory_remove(directory);
 }
 
-static bool case_checkpoint(const plan_case *c)
+/* Of all steps; the first ones may be another run's. */
+static bool runs_equal(const ty_run *found, const ty_run *expected)
+{
+    for (uint32_t i = 0; i < WHOLE_STEPS; i++)
+        if (found->losses[i] != expected->losses[i])
+            return wrong("loss of step %u is %.17g, expected %.17g", i, found->losses[i],
+                         expected->losses[i]);
+    if (expected->evaluation_count > 0 &&
+        found->evaluations[found->evaluation_count - 1].loss !=
+            expected->evaluations[expected->evaluation_count - 1].loss)
+        return wrong("test losses differ");
+    return true;
+}
+
+/* One run of all steps, and one of some of which another makes the rest. */
+static bool case_goes_on(const plan_case *of_whole, const plan_case *of_first,
+                         const plan_case *of_rest, uint32_t every)
 {
     char *whole = directory_make(), *cut = directory_make();
     ty_run *expected = NULL, *first = NULL, *found = NULL;
-    bool is_right = part_run(c, whole, WHOLE_STEPS, false, &expected) &&
-                    part_run(c, cut, CUT_STEPS, false, &first) &&
-                    part_run(c, cut, WHOLE_STEPS, true, &found);
+    const bool is_right = part_run(of_whole, whole, every, WHOLE_STEPS, false, &expected) &&
+                          part_run(of_first, cut, every, CUT_STEPS, false, &first) &&
+                          part_run(of_rest, cut, every, WHOLE_STEPS, true, &found) &&
+                          runs_equal(found, expected);
 
-    for (uint32_t i = 0; is_right && i < WHOLE_STEPS; i++)
-        if (found->losses[i] != expected->losses[i])
-            is_right = wrong("loss of step %u is %.17g, expected %.17g", i, found->losses[i],
-                             expected->losses[i]);
-    if (is_right && c->evaluate_every > 0 &&
-        found->evaluations[found->evaluation_count - 1].loss !=
-            expected->evaluations[expected->evaluation_count - 1].loss)
-        is_right = wrong("test losses differ");
     ty_run_free(expected);
     ty_run_free(first);
     ty_run_free(found);
@@ -296,12 +489,33 @@ static bool case_checkpoint(const plan_case *c)
     return is_right;
 }
 
+/* Nothing is under way in a checkpoint: with one behind every step nobody notices how late
+ * gradients may be, nor that it changes. */
+static bool case_other_staleness(void)
+{
+    plan_case in_time = {.name = "gradients in time",
+                         .workload = "gpt-tiny sequence=8",
+                         .shape = {.replicas = {2}, .buckets = 2, BATCH},
+                         .precision = "fp16"};
+    plan_case late_by_one = in_time, late_by_two = in_time;
+
+    late_by_one.shape.staleness = 1;
+    late_by_two.shape.staleness = 2;
+    return case_goes_on(&in_time, &late_by_one, &late_by_two, 1);
+}
+
 void schedules_run(void)
 {
     for (int i = 0; i < PLANS; i++)
         if (is_asked(plans[i].name))
             report(plans[i].name, case_plan(&plans[i]));
+    for (int i = 0; i < LATE_PLANS; i++)
+        if (is_asked(late[i].name))
+            report(late[i].name, case_late(&late[i]));
     for (int i = 0; i < CHECKPOINTS; i++)
         if (is_asked(checkpoints[i].name))
-            report(checkpoints[i].name, case_checkpoint(&checkpoints[i]));
+            report(checkpoints[i].name,
+                   case_goes_on(&checkpoints[i], &checkpoints[i], &checkpoints[i], CUT_STEPS));
+    if (is_asked("checkpoint gpt, another staleness, fp16"))
+        report("checkpoint gpt, another staleness, fp16", case_other_staleness());
 }
