@@ -66,7 +66,6 @@ static ty_status embedding_forward(ty_stage_device *stage, const cpu_node *node,
     float *summand = cpu_summand(stage, node, false, to), *y = summand;
     const float *positions =
         a[TY_POSITIONS] > 0 ? cpu_parameters(stage, node, EMBEDDING_POSITIONS) : NULL;
-    const float *type = a[TY_TOKEN_TYPES] > 0 ? cpu_parameters(stage, node, EMBEDDING_TYPES) : NULL;
 
     for (uint64_t i = 0; i < p.rows; i++, y += p.features) {
         const float *row;
@@ -83,9 +82,10 @@ static ty_status embedding_forward(ty_stage_device *stage, const cpu_node *node,
         if (positions != NULL)
             cpu_accumulate(p.own_features.count, positions + position_offset(&p, i), true,
                            y + p.own_features.first);
-        if (type != NULL)
-            cpu_accumulate(p.own_features.count, type, true, y + p.own_features.first);
     }
+    if (a[TY_TOKEN_TYPES] > 0)
+        cpu_add_lane_bias(stage, p.rows, p.features, cpu_parameters(stage, node, EMBEDDING_TYPES),
+                          summand);
     return cpu_lanes_sum(stage, &node->whole_output, summand, false, to, error);
 }
 
@@ -107,7 +107,7 @@ static ty_status embedding_backward(ty_stage_device *stage, const cpu_node *node
     const part p = part_of(stage, node);
     const int32_t *tokens = stage->tokens[slot];
     float *table = cpu_parameter_gradient(stage, node, EMBEDDING_TABLE);
-    float *positions = NULL, *type = NULL;
+    float *positions = NULL;
     const float *dy;
     ty_status status;
 
@@ -121,8 +121,9 @@ static ty_status embedding_backward(ty_stage_device *stage, const cpu_node *node
         positions =
             gradient_of(stage, node, EMBEDDING_POSITIONS, a[TY_POSITIONS] * p.own_stride, is_first);
     if (a[TY_TOKEN_TYPES] > 0)
-        type =
-            gradient_of(stage, node, EMBEDDING_TYPES, a[TY_TOKEN_TYPES] * p.own_stride, is_first);
+        cpu_lane_bias_gradient(
+            stage, p.rows, p.features, dy, true,
+            gradient_of(stage, node, EMBEDDING_TYPES, a[TY_TOKEN_TYPES] * p.own_stride, is_first));
     for (uint64_t i = 0; i < p.rows; i++, dy += p.features) {
         float *row = row_of(&p, table, tokens[i]);
 
@@ -131,8 +132,6 @@ static ty_status embedding_backward(ty_stage_device *stage, const cpu_node *node
         if (positions != NULL)
             cpu_accumulate(p.own_features.count, dy + p.own_features.first, true,
                            positions + position_offset(&p, i));
-        if (type != NULL)
-            cpu_accumulate(p.own_features.count, dy + p.own_features.first, true, type);
     }
     return TY_OK;
 }

@@ -30,16 +30,6 @@ const cuda_kind *cuda_kind_of(ty_layer_kind kind)
     return kinds[kind];
 }
 
-/* What layers of a known kind may ask for beyond what is built; TY_ATTRIBUTE_COUNT: nothing. */
-static ty_attribute unknown_option(const ty_layer *layer)
-{
-    for (ty_attribute a = 0; a < TY_ATTRIBUTE_COUNT; a++)
-        if (ty_layer_attribute_use(layer->kind, a) == TY_ATTRIBUTE_OPTIONAL && a != TY_IS_FUSED &&
-            layer->attributes[a] != 0)
-            return a;
-    return TY_ATTRIBUTE_COUNT;
-}
-
 ty_status cuda_supports(const ty_workload *workload, uint32_t first_layer, uint32_t layer_count,
                         ty_error *error)
 {
@@ -50,11 +40,11 @@ ty_status cuda_supports(const ty_workload *workload, uint32_t first_layer, uint3
             return ty_fail(error, TY_EUNSUPPORTED,
                            "layer %s: the cuda backend does not train layers of kind %s",
                            layer->name, ty_layer_kind_name(layer->kind));
-        if (unknown_option(layer) != TY_ATTRIBUTE_COUNT)
+        if (layer_unknown_option(layer) != TY_ATTRIBUTE_COUNT)
             return ty_fail(error, TY_EUNSUPPORTED,
                            "layer %s: the cuda backend does not train %s with %s", layer->name,
                            ty_layer_kind_name(layer->kind),
-                           ty_attribute_name(unknown_option(layer)));
+                           ty_attribute_name(layer_unknown_option(layer)));
         if (layer->kind == TY_LAYER_ATTENTION && layer->input_count > 1)
             return ty_fail(
                 error, TY_EUNSUPPORTED,

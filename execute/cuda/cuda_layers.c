@@ -208,8 +208,8 @@ static ty_status pool_backward(ty_stage_device *stage, const cuda_node *node, ui
 
 const cuda_kind cuda_pool_kind = {.forward = pool_forward, .backward = pool_backward};
 
-/* ---- Embedding: table [vocabulary][features], positions [positions][features]; a lane has the
- * rows of its words and its features of all positions, and the lanes sum what they found ---- */
+/* ---- Embedding: of the table a lane has the rows of its words, of positions and types its
+ * features, and the lanes sum what they found. All tokens are of the first type ---- */
 
 static cuda_embedding_part embedding_of(const ty_stage_device *stage, const cuda_node *node)
 {
@@ -237,6 +237,9 @@ static ty_status embedding_build(ty_stage_device *stage, cuda_node *node, ty_err
     (void)error;
     if (stage->token_vocabulary == 0 || vocabulary < stage->token_vocabulary)
         stage->token_vocabulary = vocabulary;
+    if (node->layer->attributes[TY_TOKEN_TYPES] > 0)
+        node->sum_floats =
+            cuda_column_sums_scratch(stage->values[0].count, node->layer->attributes[TY_FEATURES]);
     if (node->is_divided)
         node->lane_elements = cuda_batch(stage) * ty_shape_elements(&node->whole_output);
     return TY_OK;
@@ -250,8 +253,12 @@ static ty_status embedding_forward(ty_stage_device *stage, const cuda_node *node
     void *y = cuda_out(stage, node, slot), *summand = cuda_summand(stage, node, false, y);
 
     cuda_embedding(stage->type, &part, stage->token_slots[slot].tokens,
-                   cuda_parameters(stage, node, 0),
-                   has_positions ? cuda_parameters(stage, node, 1) : NULL, summand, stage->stream);
+                   cuda_parameters(stage, node, EMBEDDING_TABLE),
+                   has_positions ? cuda_parameters(stage, node, EMBEDDING_POSITIONS) : NULL,
+                   summand, stage->stream);
+    if (node->layer->attributes[TY_TOKEN_TYPES] > 0)
+        cuda_add_lane_bias(stage, part.count, part.features,
+                           cuda_parameters(stage, node, EMBEDDING_TYPES), summand);
     return cuda_lanes_sum(stage, node, &node->whole_output, summand, false, y, error);
 }
 
@@ -284,20 +291,23 @@ static ty_status embedding_backward(ty_stage_device *stage, const cuda_node *nod
                             .group_tokens = groups + 2 * count + 1,
                             .group_count = groups + 3 * count + 1};
     const uint64_t vocabulary = node->layer->attributes[TY_VOCABULARY];
-    float *table = cuda_parameter_gradient(stage, node, 0);
-    bool has_positions = node->layer->attributes[TY_POSITIONS] > 0;
+    float *table = cuda_parameter_gradient(stage, node, EMBEDDING_TABLE);
+    const bool has_positions = node->layer->attributes[TY_POSITIONS] > 0;
     const void *dy;
     ty_status status;
 
     if (table == NULL)
         return TY_OK;
     TY_CHECK(cuda_whole_gradient(stage, node, stage->lane_whole, &dy, error), status, done);
-    TY_CHECK(gradient_clear(stage, node, 0, is_first, error), status, done);
-    if (has_positions)
-        TY_CHECK(gradient_clear(stage, node, 1, is_first, error), status, done);
-    cuda_embedding_backward(stage->type, &part, &of, count < vocabulary ? count : vocabulary, dy,
-                            table, has_positions ? cuda_parameter_gradient(stage, node, 1) : NULL,
-                            stage->stream);
+    for (uint32_t t = 0; t < node->tensor_count; t++)
+        TY_CHECK(gradient_clear(stage, node, t, is_first, error), status, done);
+    cuda_embedding_backward(
+        stage->type, &part, &of, count < vocabulary ? count : vocabulary, dy, table,
+        has_positions ? cuda_parameter_gradient(stage, node, EMBEDDING_POSITIONS) : NULL,
+        stage->stream);
+    if (node->layer->attributes[TY_TOKEN_TYPES] > 0)
+        cuda_lane_bias_gradient(stage, count, part.features, dy, true,
+                                cuda_parameter_gradient(stage, node, EMBEDDING_TYPES));
 done:
     return status;
 }

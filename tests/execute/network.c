@@ -269,3 +269,18 @@ ty_workload *network_make_gpt(uint64_t layers, uint64_t features, uint64_t heads
                                   .beta2 = 0.999,     .epsilon = 1e-8,       .weight_decay = 0.01};
     return w;
 }
+
+ty_workload *network_make_encoder(uint64_t features, uint64_t heads, uint64_t sequence,
+                                  uint64_t vocabulary, bool has_positions)
+{
+    ty_workload *w = network_new(TY_INPUT_TOKEN, 1, &sequence);
+    int x = network_embedding(w, vocabulary, features, has_positions ? sequence : 0), y;
+
+    network_token_types(w, x, 2);
+    y = network_attention(w, x, heads, heads, features / heads, true, false);
+    x = network_simple(w, network_join(w, TY_LAYER_ADD, (int[]){x, y}, 2), TY_LAYER_LAYER_NORM);
+    y = network_mlp(w, x, 2 * features, true, false);
+    x = network_simple(w, network_join(w, TY_LAYER_ADD, (int[]){x, y}, 2), TY_LAYER_LAYER_NORM);
+    network_loss(w, network_linear(w, x, vocabulary, true));
+    return w;
+}

@@ -35,5 +35,8 @@ ty_workload *network_make_mlp(void);   /* 784-1024-1024-10 */
 ty_workload *network_make_lenet(void); /* Caffe's: 20 and 50 filters, 500 hidden */
 ty_workload *network_make_gpt(uint64_t layers, uint64_t features, uint64_t heads, uint64_t sequence,
                               uint64_t vocabulary);
+/* A block of BERT's: token types, attention in both directions, norms behind the sums. */
+ty_workload *network_make_encoder(uint64_t features, uint64_t heads, uint64_t sequence,
+                                  uint64_t vocabulary, bool has_positions);
 
 #endif

@@ -60,28 +60,14 @@ static ty_workload *make_gpt(void)
     return network_make_gpt(2, 24, 3, 70, 31);
 }
 
-/* As BERT begins, and its token types without positions. */
-static ty_workload *make_bert_of(uint64_t positions)
+static ty_workload *make_encoder(void)
 {
-    ty_workload *w = network_new(TY_INPUT_TOKEN, 1, (uint64_t[]){7});
-    int x = network_embedding(w, 23, 20, positions), y;
-
-    network_token_types(w, x, 2);
-    x = network_simple(w, x, TY_LAYER_LAYER_NORM);
-    y = network_attention(w, x, 4, 4, 5, true, false);
-    x = network_simple(w, network_join(w, TY_LAYER_ADD, (int[]){x, y}, 2), TY_LAYER_LAYER_NORM);
-    network_loss(w, network_linear(w, x, 23, true));
-    return w;
-}
-
-static ty_workload *make_bert(void)
-{
-    return make_bert_of(7);
+    return network_make_encoder(20, 4, 7, 23, true);
 }
 
 static ty_workload *make_types_alone(void)
 {
-    return make_bert_of(0);
+    return network_make_encoder(20, 4, 7, 23, false);
 }
 
 static ty_workload *make_llama(void)
@@ -170,18 +156,12 @@ static const struct network {
     ty_workload *(*make)(void);
     uint32_t batch;
 } networks[] = {
-    {"linear", make_linear, 6},
-    {"lenet", make_lenet, 5},
-    {"residual", make_residual, 3},
-    {"gpt", make_gpt, 2},
-    {"bert", make_bert, 3},
-    {"types alone", make_types_alone, 2},
-    {"llama", make_llama, 3},
-    {"sums", make_sums, 4},
-    {"frozen", make_frozen, 2},
-    {"frozen prefix", make_frozen_prefix, 3},
-    {"batch norm", make_batch_norm, 4},
-    {"lstm", make_lstm, 3},
+    {"linear", make_linear, 6},         {"lenet", make_lenet, 5},
+    {"residual", make_residual, 3},     {"gpt", make_gpt, 2},
+    {"encoder", make_encoder, 3},       {"types alone", make_types_alone, 2},
+    {"llama", make_llama, 3},           {"sums", make_sums, 4},
+    {"frozen", make_frozen, 2},         {"frozen prefix", make_frozen_prefix, 3},
+    {"batch norm", make_batch_norm, 4}, {"lstm", make_lstm, 3},
 };
 enum { NETWORKS = sizeof networks / sizeof *networks };
 

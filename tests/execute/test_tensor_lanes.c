@@ -306,18 +306,10 @@ Test(tensor_lanes, of_long_sequences)
     network_free(gpt);
 }
 
-/* Token types, and attention in both directions. */
 Test(tensor_lanes, of_an_encoder)
 {
-    ty_workload *w = network_new(TY_INPUT_TOKEN, 1, (uint64_t[]){SEQUENCE});
-    int x = network_embedding(w, VOCABULARY, 32, SEQUENCE), y;
+    ty_workload *w = network_make_encoder(32, 4, SEQUENCE, VOCABULARY, true);
 
-    network_token_types(w, x, 3);
-    y = network_attention(w, x, 4, 4, 8, true, false);
-    x = network_simple(w, network_join(w, TY_LAYER_ADD, (int[]){x, y}, 2), TY_LAYER_LAYER_NORM);
-    y = network_mlp(w, x, 64, true, false);
-    x = network_simple(w, network_join(w, TY_LAYER_ADD, (int[]){x, y}, 2), TY_LAYER_LAYER_NORM);
-    network_loss(w, network_linear(w, x, VOCABULARY, true));
     compare(w);
     network_free(w);
 }

@@ -272,18 +272,9 @@ static ty_workload *make_lane_llama(void)
     return w;
 }
 
-/* Attention in both directions. */
 static ty_workload *make_lane_encoder(void)
 {
-    ty_workload *w = network_new(TY_INPUT_TOKEN, 1, (uint64_t[]){16});
-    int x = network_embedding(w, 37, 32, 16), y;
-
-    y = network_attention(w, x, 4, 4, 8, true, false);
-    x = network_simple(w, network_join(w, TY_LAYER_ADD, (int[]){x, y}, 2), TY_LAYER_LAYER_NORM);
-    y = network_mlp(w, x, 64, true, false);
-    x = network_simple(w, network_join(w, TY_LAYER_ADD, (int[]){x, y}, 2), TY_LAYER_LAYER_NORM);
-    network_loss(w, network_linear(w, x, 37, true));
-    return w;
+    return network_make_encoder(32, 4, 16, 37, true);
 }
 
 /* Sequences of several tiles, of which one has queries of both of a lane's runs. */
@@ -347,6 +338,7 @@ static const lane_case lane_cases[] = {
     {"lanes gpt, 4", make_lane_gpt, 4, 1, false, false},
     {"lanes llama, 2", make_lane_llama, 2, 1, false, false},
     {"lanes llama, 4", make_lane_llama, 4, 1, false, false},
+    {"lanes encoder, 4", make_lane_encoder, 4, 1, false, false},
     {"lanes gpt, 2 along the sequence", make_lane_gpt, 2, 1, true, false},
     {"lanes gpt, 4 along the sequence", make_lane_gpt, 4, 1, true, false},
     {"lanes llama, 2 along the sequence", make_lane_llama, 2, 1, true, false},

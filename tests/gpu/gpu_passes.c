@@ -58,6 +58,16 @@ static ty_workload *make_gpt(void)
     return network_make_gpt(2, 24, 3, 70, 31);
 }
 
+static ty_workload *make_encoder(void)
+{
+    return network_make_encoder(24, 3, 70, 31, true);
+}
+
+static ty_workload *make_types_alone(void)
+{
+    return network_make_encoder(20, 4, 7, 23, false);
+}
+
 static ty_workload *make_llama(void)
 {
     ty_workload *w = network_new(TY_INPUT_TOKEN, 1, (uint64_t[]){9});
@@ -108,6 +118,8 @@ static const network networks[] = {
     {"lenet", make_conv, 3, true, false},
     {"resnet", make_resnet, 2, true, false},
     {"gpt", make_gpt, 2, false, true},
+    {"encoder", make_encoder, 2, false, true},
+    {"types alone", make_types_alone, 3, false, true},
     {"llama", make_llama, 3, false, true},
     {"lstm", make_lstm, 3, false, false},
     {"lstm of one step", make_lstm_step, 3, false, false},
