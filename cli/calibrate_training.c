@@ -591,9 +591,7 @@ static ty_status write_file(const calibration *c, const char *path, ty_error *er
     ty_status status;
 
     to_json(c, &text);
-    status = ty_text_check(&text, error);
-    if (status == TY_OK)
-        status = ty_file_write(path, text.data, text.length, error);
+    status = ty_file_write_text(path, &text, error);
     ty_text_clear(&text);
     return status;
 }

@@ -130,6 +130,8 @@ exit_code report_bad_input(const ty_error *error);
 exit_code report_usage(const char *command, const char *format, ...) TY_PRINTF(2, 3);
 /** Text to standard output; full disks are noticed. Clears `text`. */
 exit_code print_text(ty_text *text);
+/** To a file, or to standard output where `path` is NULL; the text is cleared. */
+exit_code deliver_text(const char *path, ty_text *text);
 /** Catches SIGINT and SIGTERM from now on. */
 void interrupts_catch(void);
 bool interrupted(void *unused);

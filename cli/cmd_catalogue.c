@@ -46,7 +46,6 @@ static exit_code catalogue(const catalogue_kind *kind, const cli_options *option
     ty_error error = {0};
     ty_text text = {0};
     ty_status status;
-    exit_code code;
     const char *verb = options->files[0];
     const char *name = options->file_count > 1 ? options->files[1] : NULL;
     bool is_list = strcmp(verb, "list") == 0;
@@ -71,20 +70,10 @@ static exit_code catalogue(const catalogue_kind *kind, const cli_options *option
         status = kind->import(name, options, &text, &error);
     else
         status = kind->show(name, options, &text, &error);
-    if (status != TY_OK) {
-        code = report_bad_input(&error);
-    } else if (options->output != NULL) {
-        char *bytes = NULL;
-        status = ty_text_take(&text, &bytes, &error);
-        if (status == TY_OK)
-            status = ty_file_write(options->output, bytes, strlen(bytes), &error);
-        code = status == TY_OK ? EXIT_DONE : report_failure(&error);
-        ty_free(bytes);
-    } else {
-        code = print_text(&text);
-    }
+    if (status == TY_OK)
+        return deliver_text(options->output, &text);
     ty_text_clear(&text);
-    return code;
+    return report_bad_input(&error);
 }
 
 /* ---- Workloads --------------------------------------------------------------------------- */

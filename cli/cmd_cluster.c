@@ -9,28 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* To the file of --output, or standard output. Clears the text. */
-static exit_code deliver(const cli_options *options, ty_text *text)
-{
-    ty_error error = {0};
-    char *bytes = NULL;
-    ty_status status;
-    exit_code code;
-
-    if (options->output == NULL) {
-        code = print_text(text);
-        ty_text_clear(text);
-        return code;
-    }
-    status = ty_text_take(text, &bytes, &error);
-    if (status == TY_OK)
-        status = ty_file_write(options->output, bytes, strlen(bytes), &error);
-    code = status == TY_OK ? EXIT_DONE : report_failure(&error);
-    ty_free(bytes);
-    ty_text_clear(text);
-    return code;
-}
-
 /* ---- import ------------------------------------------------------------------------------ */
 
 static exit_code import(const cli_options *options, const char *path)
@@ -66,7 +44,7 @@ static exit_code import(const cli_options *options, const char *path)
     ty_text_add(&text, "\n");
     ty_import_notes_clear(&notes);
     ty_cluster_free(cluster);
-    return deliver(options, &text);
+    return deliver_text(options->output, &text);
 }
 
 /* ---- check ------------------------------------------------------------------------------- */
@@ -233,7 +211,7 @@ static exit_code check(const cli_options *options, const char *name)
     ty_cluster_free(cluster);
     ty_free(x.classes);
     ty_free(x.findings);
-    return status == TY_OK ? deliver(options, &text) : report_failure(&error);
+    return status == TY_OK ? deliver_text(options->output, &text) : report_failure(&error);
 }
 
 /* ---- export --to ------------------------------------------------------------------------- */
@@ -275,7 +253,7 @@ static exit_code export_to(const cli_options *options, const char *name)
     status = write_cluster(cluster, options, &text, &error);
     ty_cluster_free(cluster);
     if (status == TY_OK)
-        return deliver(options, &text);
+        return deliver_text(options->output, &text);
     ty_text_clear(&text);
     return report_bad_input(&error);
 }

@@ -77,17 +77,6 @@ cleanup:
     return status;
 }
 
-static exit_code finish(const cli_options *options, ty_text *text, bool is_file, ty_error *error)
-{
-    ty_status status;
-
-    if (!is_file)
-        return print_text(text);
-    status = ty_file_write(options->output, text->data, text->length, error);
-    ty_text_clear(text);
-    return status == TY_OK ? EXIT_DONE : report_failure(error);
-}
-
 exit_code cmd_data(const cli_options *options)
 {
     const char *what = options->files[0];
@@ -106,7 +95,7 @@ exit_code cmd_data(const cli_options *options)
         return report_usage("data", "--vocabulary belongs to tokenize");
     status = makes ? tokenize(options, &text, &error) : show_text(options->files[1], &text, &error);
     if (status == TY_OK)
-        return finish(options, &text, shows && options->output != NULL, &error);
+        return deliver_text(shows ? options->output : NULL, &text);
     ty_text_clear(&text);
     return status == TY_EINVAL                       ? report_usage("data", "%s", error.message)
            : status == TY_EIO || status == TY_EPARSE ? report_bad_input(&error)

@@ -7,15 +7,11 @@ static ty_status write_trace(const plan_inputs *inputs, const ty_timeline *timel
                              const char *path, ty_error *error)
 {
     ty_text trace = {0};
-    char *text = NULL;
     ty_status status = ty_trace_write(inputs->plan, inputs->program, timeline, NULL, &trace, error);
 
     if (status == TY_OK)
-        status = ty_text_take(&trace, &text, error);
-    if (status == TY_OK)
-        status = ty_file_write(path, text, strlen(text), error);
+        status = ty_file_write_text(path, &trace, error);
     ty_text_clear(&trace);
-    ty_free(text);
     return status;
 }
 

@@ -105,7 +105,6 @@ static void csv_text(ty_text *csv, const char *text)
 static ty_status write_candidates(const ty_plan *plan, const char *path, ty_error *error)
 {
     ty_text csv = {0};
-    char *text = NULL;
     ty_status status;
 
     ty_text_add(&csv,
@@ -121,10 +120,8 @@ static ty_status write_candidates(const ty_plan *plan, const char *path, ty_erro
         csv_text(&csv, row->reason);
         ty_text_add(&csv, "\r\n");
     }
-    status = ty_text_take(&csv, &text, error);
-    if (status == TY_OK)
-        status = ty_file_write(path, text, strlen(text), error);
-    ty_free(text);
+    status = ty_file_write_text(path, &csv, error);
+    ty_text_clear(&csv);
     return status;
 }
 

@@ -211,7 +211,7 @@ static ty_status write_page(const cli_options *options, const report_files *file
     TY_CHECK(ty_text_check(&command, error), status, done);
     input.command = command.data;
     TY_CHECK(ty_report_html(&input, &html, error), status, done);
-    TY_CHECK(ty_file_write(options->output, html.data, html.length, error), status, done);
+    status = ty_file_write_text(options->output, &html, error);
 done:
     ty_text_clear(&command);
     ty_text_clear(&html);

@@ -122,10 +122,8 @@ static ty_status show(const cli_options *options, const char *path, ty_text *tex
 
 static ty_status write_text(const char *path, ty_text *text, ty_error *error)
 {
-    ty_status status = ty_text_check(text, error);
+    const ty_status status = ty_file_write_text(path, text, error);
 
-    if (status == TY_OK)
-        status = ty_file_write(path, text->data, text->length, error);
     ty_text_clear(text);
     return status;
 }

@@ -284,9 +284,7 @@ static ty_status save_document(const whatif *w, ty_error *error)
     ty_status status;
 
     put_document(w, &text);
-    status = ty_text_check(&text, error);
-    if (status == TY_OK)
-        status = ty_file_write(w->options->output, text.data, text.length, error);
+    status = ty_file_write_text(w->options->output, &text, error);
     ty_text_clear(&text);
     return status;
 }
@@ -541,7 +539,7 @@ static exit_code finish(whatif *w, ty_error *error)
     if (status == TY_OK)
         status = ty_text_check(&text, error);
     if (status == TY_OK && o->output != NULL)
-        status = ty_file_write(o->output, text.data, text.length, error);
+        status = ty_file_write_text(o->output, &text, error);
     if (status != TY_OK)
         code = report_failure(error);
     else if (o->output == NULL && (o->csv || o->json))

@@ -78,6 +78,18 @@ exit_code print_text(ty_text *text)
     return code;
 }
 
+exit_code deliver_text(const char *path, ty_text *text)
+{
+    ty_error error = {0};
+    ty_status status;
+
+    if (path == NULL)
+        return print_text(text);
+    status = ty_file_write_text(path, text, &error);
+    ty_text_clear(text);
+    return status == TY_OK ? EXIT_DONE : report_failure(&error);
+}
+
 static volatile sig_atomic_t interrupt_count;
 
 static void count_interrupt(int number)

@@ -2,7 +2,6 @@
 #include "ty_file.h"
 
 #include "ty_memory.h"
-#include "ty_text.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -205,6 +204,15 @@ ty_status ty_file_write(const char *path, const void *bytes, size_t length, ty_e
     status = replace(target, &old, bytes, length, error);
     free(target);
     return status;
+}
+
+ty_status ty_file_write_text(const char *path, const ty_text *text, ty_error *error)
+{
+    const ty_status status = ty_text_check(text, error);
+
+    if (status != TY_OK)
+        return status;
+    return ty_file_write(path, text->data != NULL ? text->data : "", text->length, error);
 }
 
 ty_status ty_directory_make(const char *path, ty_error *error)

@@ -232,17 +232,14 @@ ty_status ty_plan_save(const ty_plan *plan, const char *path, ty_error *error)
 {
     ty_status status = TY_OK;
     ty_text text = {0};
-    char *json = NULL;
     ty_json_writer writer = ty_json_writer_on(&text);
 
     TY_CHECK(ty_plan_check(plan, path, error), status, cleanup);
     ty_plan_to_json(plan, &writer, NULL);
     ty_text_add(&text, "\n");
-    TY_CHECK(ty_text_take(&text, &json, error), status, cleanup);
-    status = ty_file_write(path, json, strlen(json), error);
+    status = ty_file_write_text(path, &text, error);
 
 cleanup:
-    ty_free(json);
     ty_text_clear(&text);
     return status;
 }

@@ -415,10 +415,7 @@ ty_status ty_profile_save(const ty_profile *profile, const char *path, ty_error 
 
     ty_profile_to_json(profile, &writer, NULL);
     ty_text_add(&text, "\n");
-    TY_CHECK(ty_text_check(&text, error), status, cleanup);
-    TY_CHECK(ty_file_write(path, text.data, text.length, error), status, cleanup);
-
-cleanup:
+    status = ty_file_write_text(path, &text, error);
     ty_text_clear(&text);
     return status;
 }

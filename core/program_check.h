@@ -1,6 +1,8 @@
 /*
- * What the two halves of ty_program_check share: the rules of one position (program_check.c) and
- * the walk of all ranks (program_walk.c). Internal to core.
+ * What the parts of ty_program_check share: the rules of one instruction (program_check_fields.c),
+ * of one position (program_check.c, of its buckets program_check_buckets.c), and the walk of all
+ * ranks (program_walk.c). Below, `at` is a position, whose list is looked at, `index` a place in
+ * it, and `stage` one of the plan. Internal to core.
  */
 #ifndef TY_PROGRAM_CHECK_H
 #define TY_PROGRAM_CHECK_H
@@ -50,6 +52,59 @@ typedef struct program_checker {
     stage_facts *stages;     /* [position] */
     ty_error *error;
 } program_checker;
+
+/* ---- One instruction (program_check_fields.c) ---- */
+
+/** Which fields an operation has; the others must be absent. */
+typedef struct ty_op_use {
+    bool is_pass, is_transfer, is_bucket;
+} ty_op_use;
+extern const ty_op_use ty_op_uses[TY_OP_COUNT];
+
+/** TY_EPARSE, of an instruction, and of what is not there: "expected ...". */
+ty_status ty_program_complain(const program_checker *checker, uint32_t at, uint32_t index,
+                              const char *format, ...) TY_PRINTF(4, 5);
+ty_status ty_program_complain_missing(const program_checker *checker, uint32_t at,
+                                      const char *format, ...) TY_PRINTF(3, 4);
+ty_status ty_instruction_check(const program_checker *checker, uint32_t at,
+                               uint32_t index) TY_MUST_CHECK;
+
+/** The lowest layer of a stage that backward comes to; the layer behind the stage: none. */
+uint32_t ty_program_lowest_backward(const program_checker *checker, uint32_t stage);
+bool ty_program_has_backward(const program_checker *checker, uint32_t stage);
+/** Whether a gradient crosses the cut before a stage: something before it is trained. */
+bool ty_program_has_gradient_before(const program_checker *checker, uint32_t stage);
+
+static inline const ty_instruction *ty_program_instruction(const program_checker *checker,
+                                                           uint32_t at, uint32_t index)
+{
+    return &checker->program->stages[at].instructions[index];
+}
+
+static inline bool ty_bucket_is_of_stage(const ty_bucket *bucket, uint32_t stage)
+{
+    return bucket->stage == stage || bucket->tied_stage == stage;
+}
+
+static inline bool ty_bucket_has_layer(const ty_bucket *bucket, uint32_t layer)
+{
+    return layer >= bucket->first_layer && layer - bucket->first_layer < bucket->layer_count;
+}
+
+/* ---- One position ---- */
+
+/** `needed`, which may be absent, must be surely over when `index` starts. */
+ty_status ty_program_require(const program_checker *checker, uint32_t at, uint32_t index,
+                             uint32_t needed, const char *what) TY_MUST_CHECK;
+/** An instruction that must be there once: notes its place. */
+ty_status ty_program_note_once(const program_checker *checker, uint32_t at, uint32_t index,
+                               uint32_t *place) TY_MUST_CHECK;
+/** Notes the place of an instruction of a bucket; when all are noted, that none is missing and each
+ * waits for what it needs (program_check_buckets.c). */
+ty_status ty_program_bucket_note(const program_checker *checker, uint32_t at,
+                                 uint32_t index) TY_MUST_CHECK;
+ty_status ty_program_bucket_check(const program_checker *checker, uint32_t at,
+                                  uint32_t bucket) TY_MUST_CHECK;
 
 /** Where a position handles a micro-batch of one of its stages. */
 pass_places *ty_program_pass(const program_checker *checker, uint32_t stage, uint32_t micro_batch);

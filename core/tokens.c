@@ -100,8 +100,7 @@ ty_status ty_tokens_save(const ty_tokens *tokens, const char *path, ty_error *er
     ty_text_append(&text, (const char *)tokens->pairs,
                    pair_count(tokens->vocabulary) * sizeof *tokens->pairs);
     ty_text_append(&text, tokens->tokens, tokens->count * tokens->token_bytes);
-    status = text.failed ? ty_fail(error, TY_ENOMEM, "%s: out of memory", path)
-                         : ty_file_write(path, text.data, text.length, error);
+    status = ty_file_write_text(path, &text, error);
     ty_text_clear(&text);
     return status;
 }

@@ -6,6 +6,7 @@
 #define TY_FILE_H
 
 #include "ty_status.h"
+#include "ty_text.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -26,6 +27,9 @@ ty_status ty_file_read(const char *path, uint64_t limit, char **bytes, size_t *l
  */
 ty_status ty_file_write(const char *path, const void *bytes, size_t length,
                         ty_error *error) TY_MUST_CHECK;
+
+/** The same of a text; one that failed is not written, and the status says why. */
+ty_status ty_file_write_text(const char *path, const ty_text *text, ty_error *error) TY_MUST_CHECK;
 
 /** Creates a directory and its parents; fine if it exists. */
 ty_status ty_directory_make(const char *path, ty_error *error) TY_MUST_CHECK;

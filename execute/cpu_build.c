@@ -4,8 +4,6 @@
  */
 #include "cpu_layer.h"
 
-#include <string.h>
-
 /* A kind that is not here, or NULL, cannot be trained by this backend. */
 static const cpu_kind *const kinds[TY_LAYER_KIND_COUNT] = {
     [TY_LAYER_LINEAR] = &cpu_linear,
@@ -30,29 +28,6 @@ static const cpu_kind *const kinds[TY_LAYER_KIND_COUNT] = {
 const cpu_kind *cpu_kind_of(ty_layer_kind kind)
 {
     return kinds[kind];
-}
-
-void *cpu_buffer(ty_stage_device *stage, uint64_t count, uint64_t size)
-{
-    const uint64_t alignment = 64;
-    unsigned char *block;
-
-    if (count > (UINT64_MAX - alignment) / size)
-        return NULL;
-    if (stage->block_count == stage->block_room) {
-        uint32_t room = stage->block_room == 0 ? 64 : stage->block_room * 2;
-        void **blocks = ty_resize(stage->blocks, room, sizeof *blocks);
-        if (blocks == NULL)
-            return NULL;
-        stage->blocks = blocks;
-        stage->block_room = room;
-    }
-    block = ty_alloc(count * size + alignment, 1);
-    if (block == NULL)
-        return NULL;
-    stage->blocks[stage->block_count++] = block;
-    stage->memory_bytes += count * size + alignment;
-    return block + (alignment - (uintptr_t)block % alignment);
 }
 
 /* What lowering needs to know beside the stage itself. */
@@ -384,177 +359,6 @@ cleanup:
     return status;
 }
 
-/* ---- Memory ---- */
-
-/* A pointer per slot; one block for all of them, or one each. NULL when memory runs out. */
-static void *slots_allocate(ty_stage_device *stage, uint64_t bytes, bool is_shared)
-{
-    void **slots = cpu_buffer(stage, stage->options.slots, sizeof *slots);
-
-    for (uint32_t s = 0; slots != NULL && s < stage->options.slots; s++) {
-        slots[s] = is_shared && s > 0 ? slots[0] : cpu_buffer(stage, bytes, 1);
-        if (slots[s] == NULL)
-            return NULL;
-    }
-    return slots;
-}
-
-static bool is_token_input(const ty_stage_device *stage)
-{
-    return stage->options.first_layer == 0 && stage->options.workload->input_kind == TY_INPUT_TOKEN;
-}
-
-static bool is_used_by_backward(const ty_stage_device *stage, uint32_t root)
-{
-    for (uint32_t n = 0; n < stage->node_count; n++) {
-        const cpu_node *node = &stage->nodes[n];
-        if (!stage->values[node->output].needs_gradient)
-            continue;
-        if (stage->values[node->output].data_of == root)
-            return true;
-        for (uint32_t i = 0; i < node->input_count; i++)
-            if (stage->values[node->inputs[i]].data_of == root)
-                return true;
-    }
-    return false;
-}
-
-/* Slots share what nothing needs once forward is over: all but the stage's input and output where
- * forward is repeated, and what lies before the first trained layer. */
-static bool is_passing(const ty_stage_device *stage, uint32_t root)
-{
-    return !stage->values[root].is_kept &&
-           (stage->options.recompute == TY_RECOMPUTE_FULL || !is_used_by_backward(stage, root));
-}
-
-static bool has_loss(const ty_stage_device *stage)
-{
-    return stage->output.count == 0;
-}
-
-static bool data_allocate(ty_stage_device *stage)
-{
-    for (uint32_t v = 0; v < stage->value_count; v++) {
-        cpu_value *value = &stage->values[v];
-        bool is_loss = v == stage->value_count - 1 && has_loss(stage);
-        if ((v == 0 && is_token_input(stage)) || is_loss || value->data != NULL)
-            continue;
-        value->data =
-            value->data_of != v /* an earlier one */
-                ? stage->values[value->data_of].data
-                : slots_allocate(stage, value->count * sizeof(float), is_passing(stage, v));
-        if (value->data == NULL)
-            return false;
-    }
-    return true;
-}
-
-/* Gradients inside the stage are one set for all slots, unless they are read again later. */
-static bool gradients_allocate(ty_stage_device *stage)
-{
-    for (uint32_t v = 0; v < stage->value_count; v++) {
-        cpu_value *value = &stage->values[v];
-        if (!value->needs_gradient || value->gradient_of != v || value->gradient != NULL)
-            continue;
-        value->gradient =
-            slots_allocate(stage, value->count * sizeof(float),
-                           !value->is_gradient_kept && !stage->options.splits_backward);
-        if (value->gradient == NULL)
-            return false;
-    }
-    for (uint32_t v = 0; v < stage->value_count; v++)
-        if (stage->values[v].needs_gradient)
-            stage->values[v].gradient = stage->values[stage->values[v].gradient_of].gradient;
-    return true;
-}
-
-static bool nodes_allocate(ty_stage_device *stage)
-{
-    bool is_recomputed = stage->options.recompute == TY_RECOMPUTE_FULL;
-    uint64_t scratch = 0, whole = 0;
-
-    for (uint32_t n = 0; n < stage->node_count; n++) {
-        cpu_node *node = &stage->nodes[n];
-        node->stash = slots_allocate(stage, node->stash_bytes,
-                                     is_recomputed || !stage->values[node->output].needs_gradient);
-        if (node->stash == NULL)
-            return false;
-        scratch = node->scratch_bytes > scratch ? node->scratch_bytes : scratch;
-        whole = node->lane_floats > whole ? node->lane_floats : whole;
-    }
-    stage->scratch = cpu_buffer(stage, scratch, 1);
-    if (stage->scratch == NULL || lane_count(&stage->options) == 1)
-        return stage->scratch != NULL;
-    stage->lane_whole = cpu_buffer(stage, whole, sizeof *stage->lane_whole);
-    if (!stage->options.lanes.divides_sequence || cpu_batch(stage) == 1)
-        whole = 0; /* one sample's sequence is in the order of lanes */
-    stage->lane_pieces = cpu_buffer(stage, whole, sizeof *stage->lane_pieces);
-    return stage->lane_whole != NULL && stage->lane_pieces != NULL;
-}
-
-static uint32_t version_count(const ty_stage_device *stage)
-{
-    return stage->options.versions > 1 ? stage->options.versions : 1;
-}
-
-static uint64_t gradient_set_count(const ty_stage_device *stage)
-{
-    return stage->options.gradient_sets > 1 ? stage->options.gradient_sets : 1;
-}
-
-static bool parameters_allocate(ty_stage_device *stage)
-{
-    stage->gradient_sets = cpu_buffer(
-        stage, ty_parameter_stride(stage->placed.count) * gradient_set_count(stage), sizeof(float));
-    stage->gradients = stage->gradient_sets;
-    stage->versions = cpu_buffer(stage, version_count(stage), sizeof *stage->versions);
-    for (uint32_t v = 0; stage->versions != NULL && v < version_count(stage); v++) {
-        stage->versions[v] = cpu_buffer(stage, stage->placed.count, sizeof(float));
-        if (stage->versions[v] == NULL)
-            return false;
-    }
-    stage->parameters = stage->versions == NULL ? NULL : stage->versions[0];
-    return stage->parameters != NULL && stage->gradients != NULL;
-}
-
-static bool statistics_allocate(ty_stage_device *stage)
-{
-    stage->statistics = cpu_buffer(stage, stage->statistic_count, sizeof(float));
-    for (uint32_t n = 0; stage->statistics != NULL && n < stage->node_count; n++)
-        if (stage->nodes[n].kind == &cpu_batch_norm)
-            cpu_batch_norm_start(stage, &stage->nodes[n]);
-    return stage->statistics != NULL;
-}
-
-static void versions_fill(ty_stage_device *stage)
-{
-    for (uint32_t v = 1; v < version_count(stage); v++)
-        memcpy(stage->versions[v], stage->versions[0],
-               stage->placed.count * sizeof *stage->parameters);
-}
-
-static bool batch_allocate(ty_stage_device *stage)
-{
-    const ty_stage_options *options = &stage->options;
-    uint64_t batch = options->micro_batch_size;
-
-    if (is_token_input(stage)) {
-        stage->tokens = slots_allocate(stage, stage->values[0].count * sizeof(int32_t), false);
-        if (stage->tokens == NULL)
-            return false;
-    }
-    if (has_loss(stage)) {
-        const cpu_value *logits = &stage->values[stage->nodes[stage->node_count - 1].inputs[0]];
-        stage->labels_per_sample = cpu_rows(logits) / batch;
-        stage->labels =
-            slots_allocate(stage, stage->labels_per_sample * batch * sizeof(int32_t), false);
-        stage->losses = cpu_buffer(stage, options->slots, sizeof *stage->losses);
-        if (stage->labels == NULL || stage->losses == NULL)
-            return false;
-    }
-    return parameters_allocate(stage);
-}
-
 ty_status cpu_build(ty_stage_device *stage, ty_error *error)
 {
     ty_status status = TY_OK;
@@ -566,8 +370,7 @@ ty_status cpu_build(ty_stage_device *stage, ty_error *error)
         if (node->kind->build != NULL)
             TY_CHECK(node->kind->build(stage, node, error), status, cleanup);
     }
-    if (!cpu_cuts_allocate(stage) || !data_allocate(stage) || !gradients_allocate(stage) ||
-        !nodes_allocate(stage) || !batch_allocate(stage) || !statistics_allocate(stage)) {
+    if (!cpu_memory_allocate(stage)) {
         status =
             ty_fail(error, TY_ENOMEM,
                     "out of memory after %.3g GB for layers %u to %u with %u slots of %u samples",
@@ -580,7 +383,7 @@ ty_status cpu_build(ty_stage_device *stage, ty_error *error)
         if (stage->nodes[n].tensor_count > 0)
             stage_parameters_fill(&stage->options, stage->nodes[n].layer_index,
                                   stage->nodes[n].offsets, stage->parameters);
-    versions_fill(stage);
+    cpu_versions_fill(stage);
 
 cleanup:
     return status;

@@ -174,8 +174,15 @@ void cpu_gradient_scatter(ty_stage_device *stage, uint32_t slot);
 ty_status cpu_gradients_place(ty_stage_device *stage, ty_error *error) TY_MUST_CHECK;
 /** Running statistics of a batch norm: mean 0, variance 1. */
 void cpu_batch_norm_start(const ty_stage_device *stage, const cpu_node *node);
+
+/* ---- Memory (cpu_memory.c) ---- */
+
 /** Zeroed, 64-byte aligned memory that lives as long as the stage; NULL when there is none. */
 void *cpu_buffer(ty_stage_device *stage, uint64_t count, uint64_t size);
+/** Memory of everything that lowering has found. False when there is none. */
+bool cpu_memory_allocate(ty_stage_device *stage);
+/** All sets of weights as the first. */
+void cpu_versions_fill(ty_stage_device *stage);
 
 /* ---- For the layers: where a node's operands are ---- */
 

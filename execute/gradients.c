@@ -190,12 +190,8 @@ ty_status ty_interpreter_save_gradients(ty_interpreter *in, const char *path, ty
     TY_CHECK(interpreter_gather_all(in, true, error), status, cleanup);
     for (layer = 0; layer < in->options.plan->workload->layer_count; layer++)
         TY_CHECK(layer_move(in, layer, &text, error), status, cleanup);
-    if (in->options.transport->rank == 0) {
-        if (text.failed)
-            status = ty_fail(error, TY_ENOMEM, "out of memory for gradients");
-        else
-            status = ty_file_write(path, text.data, text.length, error);
-    }
+    if (in->options.transport->rank == 0)
+        status = ty_file_write_text(path, &text, error);
 cleanup:
     if (status != TY_OK)
         in->options.transport->is_broken = true;

@@ -129,8 +129,7 @@ ty_status ty_workload_export_chakra(const ty_workload *workload, const char *pat
     TY_CHECK(ty_text_check(&nodes, error), status, cleanup);
     put_metadata(workload, &nodes, &file);
     ty_text_append(&file, nodes.data, nodes.length);
-    TY_CHECK(ty_text_check(&file, error), status, cleanup);
-    status = ty_file_write(path, file.data, file.length, error);
+    status = ty_file_write_text(path, &file, error);
 
 cleanup:
     ty_text_clear(&file);

@@ -1,0 +1,217 @@
+/* latest.json: which checkpoint is the newest, and which plans can go on from it. */
+#include "checkpoint_parts.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define CHECKPOINT_SCHEMA "trainyard.checkpoint/1"
+
+enum { MAX_STEPS = 1000000000 };
+#define MAX_SAMPLES ((UINT64_C(1) << 53) - 1) /* what JSON holds exactly */
+
+static void latest_path(const char *directory, char *out)
+{
+    snprintf(out, CHECKPOINT_PATH_SIZE, "%s/latest.json", directory);
+}
+
+/* Whether more of the state than weights depends on who has which gradients. */
+static bool is_bound(const ty_plan *plan)
+{
+    bool is_compressed = false;
+
+    for (uint32_t b = 0; b < plan->bucket_count; b++)
+        is_compressed = is_compressed || checkpoint_has_state(&plan->buckets[b]);
+    return is_compressed || plan->zero > 0 || ty_schedule_is_asynchronous(plan->schedule);
+}
+
+static void add_bound(const ty_plan *plan, ty_text *text)
+{
+    ty_text_addf(text, "%s zero %u, %u micro-batches\n", ty_schedule_name(plan->schedule),
+                 plan->zero, plan->micro_batches);
+    for (uint32_t s = 0; s < plan->stage_count; s++)
+        ty_text_addf(text, "%u replicas\n", plan->stages[s].replicas);
+    for (uint32_t b = 0; b < plan->bucket_count; b++) {
+        const ty_bucket *bucket = &plan->buckets[b];
+
+        ty_text_addf(text, "bucket %u %u %u %u ", bucket->stage, bucket->first_layer,
+                     bucket->layer_count, bucket->tied_stage);
+        ty_compression_text(&bucket->compression, text);
+        ty_text_add(text, "\n");
+    }
+}
+
+/* Equal of plans that can go on from each other's checkpoints. */
+static ty_status state_digest(const ty_plan *plan, ty_digest *out, ty_error *error)
+{
+    const ty_optimizer *o = &plan->optimizer;
+    ty_text text = {0};
+    ty_status status;
+
+    ty_text_addf(&text, "%s seed %llu\n%s %.17g %.17g %.17g %.17g %.17g\n",
+                 plan->workload_digest.hex, (unsigned long long)plan->seed,
+                 ty_optimizer_name(o->kind), o->momentum, o->beta1, o->beta2, o->epsilon,
+                 o->weight_decay);
+    ty_text_addf(&text, "interleave %u, lanes %u %u %u%s\n", ty_plan_interleave(plan),
+                 ty_plan_lanes(plan, TY_TENSOR_LANES), ty_plan_lanes(plan, TY_CONTEXT_LANES),
+                 ty_plan_lanes(plan, TY_EXPERT_LANES),
+                 plan->sequence_parallel ? " along the sequence" : "");
+    for (uint32_t s = 0; s < plan->stage_count; s++)
+        ty_text_addf(&text, "stage %u %u\n", plan->stages[s].first_layer,
+                     plan->stages[s].layer_count);
+    if (is_bound(plan))
+        add_bound(plan, &text);
+    status = ty_text_check(&text, error);
+    if (status == TY_OK)
+        *out = ty_digest_of(text.data, text.length);
+    ty_text_clear(&text);
+    return status;
+}
+
+ty_status checkpoint_latest_write(const ty_plan *plan, const char *directory,
+                                  const ty_checkpoint_place *place, ty_error *error)
+{
+    ty_text text = {0};
+    ty_json_writer writer = ty_json_writer_on(&text);
+    ty_digest state;
+    char path[CHECKPOINT_PATH_SIZE];
+    ty_status status = state_digest(plan, &state, error);
+
+    if (status != TY_OK)
+        return status;
+    latest_path(directory, path);
+    ty_json_open(&writer, NULL, '{');
+    ty_json_put_string(&writer, "schema", CHECKPOINT_SCHEMA);
+    ty_json_put_string(&writer, "plan_digest", place->plan.hex);
+    ty_json_put_string(&writer, "state_digest", state.hex);
+    ty_json_put_string(&writer, "strategy", plan->strategy);
+    ty_json_put_uint(&writer, "rank_count", place->rank_count);
+    ty_json_open_flat(&writer, "replicas", '[');
+    for (uint32_t s = 0; s < ty_plan_position_count(plan); s++)
+        ty_json_put_uint(&writer, NULL, plan->stages[s].replicas);
+    ty_json_close(&writer, ']');
+    ty_json_put_uint(&writer, "step", place->step);
+    ty_json_put_uint(&writer, "samples", place->samples);
+    ty_json_close(&writer, '}');
+    status = ty_file_write_text(path, &text, error);
+    ty_text_clear(&text);
+    return status;
+}
+
+ty_status ty_checkpoint_refuse(const char *directory, ty_error *error)
+{
+    char path[CHECKPOINT_PATH_SIZE];
+
+    latest_path(directory, path);
+    if (ty_file_exists(path))
+        return ty_fail(error, TY_EINVAL,
+                       "%s: found a checkpoint of an earlier run, expected none: resume from it, "
+                       "or choose another folder",
+                       path);
+    return TY_OK;
+}
+
+/* What latest.json says. */
+typedef struct latest {
+    const char *strategy, *state; /* the document's */
+    const ty_json *replicas;      /* [position] */
+    ty_checkpoint_place place;
+} latest;
+
+/* A digest in a file: its text, whatever it is. */
+static ty_status digest_read(const ty_json *root, const char *key, ty_digest *out, ty_error *error)
+{
+    const char *text;
+    ty_status status = ty_json_string(root, key, &text, error);
+
+    if (status == TY_OK)
+        snprintf(out->hex, sizeof out->hex, "%s", text);
+    return status;
+}
+
+static ty_status latest_read(const ty_json *root, latest *out, ty_error *error)
+{
+    ty_status status;
+
+    TY_CHECK(ty_json_schema(root, CHECKPOINT_SCHEMA, error), status, done);
+    TY_CHECK(digest_read(root, "plan_digest", &out->place.plan, error), status, done);
+    TY_CHECK(ty_json_string(root, "state_digest", &out->state, error), status, done);
+    TY_CHECK(ty_json_string(root, "strategy", &out->strategy, error), status, done);
+    TY_CHECK(ty_json_uint32(root, "rank_count", 1, TY_MAX_RANKS, &out->place.rank_count, error),
+             status, done);
+    TY_CHECK(ty_json_array(root, "replicas", 1, TY_MAX_RANKS, &out->replicas, error), status, done);
+    TY_CHECK(ty_json_uint32(root, "step", 1, MAX_STEPS, &out->place.step, error), status, done);
+    TY_CHECK(ty_json_uint64(root, "samples", 1, MAX_SAMPLES, &out->place.samples, error), status,
+             done);
+    status = ty_json_end(root, error);
+done:
+    return status;
+}
+
+/* The process whose state is that of `process`: of a replica of the same position the same lane. */
+static ty_status source_find(const latest *found, const ty_plan *plan, uint32_t process,
+                             uint32_t *out, ty_error *error)
+{
+    const uint32_t width = ty_plan_width(plan), rank = process / width;
+    const uint32_t position = ty_plan_stage_of_rank(plan, rank);
+    const uint32_t replica = rank - ty_plan_first_rank(plan, position);
+    uint32_t first = 0, replicas = 0;
+    ty_status status = TY_OK;
+
+    if (ty_json_size(found->replicas) != ty_plan_position_count(plan))
+        return ty_json_fail(found->replicas, error, "as many as the plan has positions, %u",
+                            ty_plan_position_count(plan));
+    for (uint32_t p = 0; p <= position && status == TY_OK; p++) {
+        first += replicas;
+        status =
+            ty_json_as_uint32(ty_json_at(found->replicas, p), 1, TY_MAX_RANKS, &replicas, error);
+    }
+    if (status == TY_OK)
+        *out = (first + replica % replicas) * width + process % width;
+    return status;
+}
+
+static ty_status latest_check(const ty_json *root, const ty_plan *plan, uint32_t process,
+                              uint32_t steps, ty_checkpoint_place *out, ty_error *error)
+{
+    latest found = {0};
+    ty_digest own, state;
+    bool is_own;
+    ty_status status;
+
+    TY_CHECK(latest_read(root, &found, error), status, done);
+    TY_CHECK(ty_plan_digest(plan, &own, error), status, done);
+    TY_CHECK(state_digest(plan, &state, error), status, done);
+    is_own = strcmp(own.hex, found.place.plan.hex) == 0;
+    if (!is_own && strcmp(state.hex, found.state) != 0)
+        return ty_json_fail(root, error,
+                            "a checkpoint of this very plan (\"%s\", %u ranks), or of one that "
+                            "differs in its batch alone, not one of another (\"%s\", %u)",
+                            plan->strategy, ty_plan_rank_count(plan), found.strategy,
+                            found.place.rank_count);
+    if (found.place.step >= steps)
+        return ty_json_fail(root, error, "a checkpoint of fewer than %u steps, not one of %u",
+                            steps, found.place.step);
+    found.place.source = process;
+    if (!is_own)
+        TY_CHECK(source_find(&found, plan, process, &found.place.source, error), status, done);
+    *out = found.place;
+done:
+    return status;
+}
+
+ty_status ty_checkpoint_find(const char *directory, const ty_plan *plan, uint32_t process,
+                             uint32_t steps, ty_checkpoint_place *out, ty_error *error)
+{
+    ty_json_document *document = NULL;
+    char path[CHECKPOINT_PATH_SIZE];
+    ty_status status;
+
+    latest_path(directory, path);
+    if (!ty_file_exists(path))
+        return ty_fail(error, TY_EIO, "%s: there is no checkpoint to go on from", path);
+    TY_CHECK(ty_json_load(path, &document, error), status, done);
+    status = latest_check(ty_json_root(document), plan, process, steps, out, error);
+done:
+    ty_json_free(document);
+    return status;
+}

@@ -1,0 +1,31 @@
+/**
+ * @file checkpoint_parts.h
+ * What checkpoints are made of: a file of each rank, and latest.json. Internal to execute/.
+ */
+#ifndef TY_EXECUTE_CHECKPOINT_PARTS_H
+#define TY_EXECUTE_CHECKPOINT_PARTS_H
+
+#include "checkpoint.h"
+
+enum { CHECKPOINT_PATH_SIZE = 4096 };
+
+/** Whether a compressor keeps anything from step to step. */
+bool checkpoint_has_state(const ty_bucket *bucket);
+
+/* ---- A rank's file (checkpoint_rank.c) ---- */
+
+/** To the disk under its name, and so that it is there when the machine ends. */
+ty_status checkpoint_rank_save(ty_interpreter *interpreter, const char *directory,
+                               const ty_checkpoint_place *place, ty_error *error) TY_MUST_CHECK;
+ty_status checkpoint_rank_load(ty_interpreter *interpreter, const char *directory,
+                               const ty_checkpoint_place *place, ty_error *error) TY_MUST_CHECK;
+/** Files of this rank, and of those that a plan with more ranks left. */
+void checkpoint_rank_remove(const ty_interpreter *interpreter, const char *directory,
+                            uint32_t step);
+
+/* ---- latest.json (checkpoint_latest.c); see also checkpoint.h ---- */
+
+ty_status checkpoint_latest_write(const ty_plan *plan, const char *directory,
+                                  const ty_checkpoint_place *place, ty_error *error) TY_MUST_CHECK;
+
+#endif

@@ -1,0 +1,404 @@
+/* A rank's file of a checkpoint: which memory makes up its state, and how it gets to the disk and
+ * back. */
+#include "checkpoint_parts.h"
+#include "interpreter_state.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define MAGIC "trainyard.rank/1"
+
+typedef struct header {
+    char magic[sizeof MAGIC];
+    ty_digest plan;
+    uint32_t rank, rank_count, step, section_count;
+} header;
+
+typedef struct section_header {
+    uint64_t bytes;
+    ty_digest digest;
+} section_header;
+
+/* A piece of memory that is part of the state. */
+typedef struct section {
+    void *data;
+    uint64_t bytes;
+    bool is_weights;         /* floats that must be finite */
+    ty_stage_device *device; /* whose memory it is; NULL: the host's */
+} section;
+
+typedef struct sections {
+    const ty_device_memory *memory; /* of sections on a device */
+    section *items;
+    uint32_t count, capacity;
+    bool has_failed;
+} sections;
+
+/* ---- What the state is ------------------------------------------------------------------- */
+
+static void add_on(sections *s, ty_stage_device *device, void *data, uint64_t bytes,
+                   bool is_weights)
+{
+    if (s->count == s->capacity) {
+        uint32_t capacity = s->capacity == 0 ? 64 : 2 * s->capacity;
+        section *grown = ty_resize(s->items, capacity, sizeof *grown);
+        if (grown == NULL) {
+            s->has_failed = true;
+            return;
+        }
+        s->items = grown;
+        s->capacity = capacity;
+    }
+    if (bytes > 0)
+        s->items[s->count++] =
+            (section){data, bytes, is_weights, s->memory != NULL ? device : NULL};
+}
+
+/* Of the host. */
+static void add(sections *s, void *data, uint64_t bytes)
+{
+    add_on(s, NULL, data, bytes, false);
+}
+
+/* Parameters [start, end) of one stage: all sets of weights, and optimizer state. */
+static void add_range(sections *s, ty_interpreter *in, const held_stage *held, uint64_t start,
+                      uint64_t end)
+{
+    const ty_device_backend *backend = in->options.backend;
+    const uint64_t state_bytes = (end - start) * in->state_count * sizeof(float);
+    uint32_t v;
+
+    for (v = 0; v < held->version_count; v++) {
+        if (held->version_count > 1)
+            backend->select(held->device, v);
+        add_on(s, held->device, backend->parameters(held->device) + start,
+               (end - start) * sizeof(float), true);
+    }
+    if (held->version_count > 1)
+        backend->select(held->device, in->controls_done % held->version_count);
+    if (in->memory == NULL)
+        add(s, held->optimizer_state + start * in->state_count, state_bytes);
+    else if (state_bytes > 0)
+        add_on(s, held->device, in->memory->state(held->device, start), state_bytes, false);
+}
+
+/* All of a stage but the others' shares of its sharded buckets. */
+static void add_held(sections *s, ty_interpreter *in, const held_stage *held)
+{
+    ty_parameter_range *ranges = interpreter_kept_room(in);
+    uint64_t count = 0;
+    uint32_t r, range_count;
+
+    if (ranges == NULL) {
+        s->has_failed = true;
+        return;
+    }
+    range_count = interpreter_kept_ranges(in, held, ranges);
+    for (r = 0; r < range_count; r++)
+        add_range(s, in, held, ranges[r].offset, ranges[r].offset + ranges[r].count);
+    ty_free(ranges);
+    if (in->options.backend->statistics != NULL) {
+        float *statistics = in->options.backend->statistics(held->device, &count);
+        add_on(s, held->device, statistics, count * sizeof *statistics, false);
+    }
+}
+
+bool checkpoint_has_state(const ty_bucket *bucket)
+{
+    return bucket->compression.kind != TY_COMPRESSION_NONE &&
+           bucket->compression.kind != TY_COMPRESSION_ROWS;
+}
+
+static void add_codec(sections *s, const ty_interpreter *in, const bucket_state *bucket)
+{
+    void *data = NULL;
+    uint64_t bytes = 0;
+    uint32_t i;
+
+    for (i = 0; bucket->codec != NULL && ty_codec_state(bucket->codec, i, &data, &bytes); i++)
+        add(s, data, bytes);
+    for (i = 0; bucket->device_codec != NULL &&
+                in->memory->codec_state(bucket->device_codec, i, &data, &bytes);
+         i++)
+        add_on(s, bucket->held->device, data, bytes, false);
+}
+
+static ty_status sections_find(ty_interpreter *in, sections *s, ty_error *error)
+{
+    uint32_t i;
+
+    s->memory = in->memory;
+    add(s, in->losses, in->controls_done * sizeof *in->losses);
+    for (i = 0; i < in->held_count; i++)
+        add_held(s, in, &in->held[i]);
+    add(s, &in->noise, sizeof in->noise);
+    add(s, in->noise_samples,
+        interpreter_noise_most(in->controls_done) * sizeof *in->noise_samples);
+    for (i = 0; i < in->options.plan->bucket_count; i++)
+        if (checkpoint_has_state(&in->options.plan->buckets[i]))
+            add_codec(s, in, &in->buckets[i]);
+    if (in->options.precision == TY_PRECISION_FP16) {
+        add(s, &in->loss_scale, sizeof in->loss_scale);
+        add(s, &in->clean_steps, sizeof in->clean_steps);
+    }
+    return s->has_failed ? ty_fail(error, TY_ENOMEM, "out of memory for a checkpoint") : TY_OK;
+}
+
+/* What a section holds, in the host's memory; `*owned` is to be freed. */
+static ty_status section_look(const sections *s, const section *from, const void **out,
+                              void **owned, ty_error *error)
+{
+    *out = from->data;
+    *owned = NULL;
+    if (from->device == NULL)
+        return TY_OK;
+    *owned = ty_alloc(1, from->bytes);
+    if (*owned == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory for a checkpoint");
+    *out = *owned;
+    return s->memory->read(from->device, *owned, from->data, from->bytes, error);
+}
+
+static bool are_finite(const float *numbers, uint64_t count)
+{
+    for (uint64_t i = 0; i < count; i++)
+        if (!isfinite(numbers[i]))
+            return false;
+    return true;
+}
+
+static ty_status weights_check(const sections *s, uint32_t step, ty_error *error)
+{
+    ty_status status = TY_OK;
+
+    for (uint32_t i = 0; i < s->count && status == TY_OK; i++) {
+        const section *from = &s->items[i];
+        const void *weights;
+        void *owned;
+
+        if (!from->is_weights)
+            continue;
+        status = section_look(s, from, &weights, &owned, error);
+        if (status == TY_OK && !are_finite(weights, from->bytes / sizeof(float)))
+            status = ty_fail(error, TY_EBACKEND,
+                             "after step %u weights are no longer finite numbers; no checkpoint "
+                             "is made of them",
+                             step);
+        ty_free(owned);
+    }
+    return status;
+}
+
+/* ---- The file ----------------------------------------------------------------------- */
+
+static void folder_path(const char *directory, uint32_t step, char *out)
+{
+    snprintf(out, CHECKPOINT_PATH_SIZE, "%s/step-%u", directory, step);
+}
+
+static void rank_path(const char *directory, uint32_t step, uint32_t rank, char *out)
+{
+    snprintf(out, CHECKPOINT_PATH_SIZE, "%s/step-%u/rank-%u", directory, step, rank);
+}
+
+enum { TEMPORARY_SIZE = sizeof ".tmp" };
+static void temporary_path(const char *path, char *out)
+{
+    snprintf(out, CHECKPOINT_PATH_SIZE + TEMPORARY_SIZE, "%s.tmp", path);
+}
+
+static header header_of(const ty_checkpoint_place *place, uint32_t section_count)
+{
+    header made;
+
+    memset(&made, 0, sizeof made); /* padding is compared too */
+    memcpy(made.magic, MAGIC, sizeof MAGIC);
+    made.plan = place->plan;
+    made.rank = place->source;
+    made.rank_count = place->rank_count;
+    made.step = place->step;
+    made.section_count = section_count;
+    return made;
+}
+
+/* TY_EIO leaves its reason in errno, anything else in `error`. */
+static ty_status section_write(FILE *file, const sections *s, const section *from, ty_error *error)
+{
+    section_header head = {.bytes = from->bytes};
+    const void *data;
+    void *owned;
+    ty_status status = section_look(s, from, &data, &owned, error);
+
+    if (status == TY_OK) {
+        head.digest = ty_digest_of(data, from->bytes);
+        if (fwrite(&head, sizeof head, 1, file) != 1 ||
+            fwrite(data, 1, from->bytes, file) != from->bytes)
+            status = TY_EIO;
+    }
+    ty_free(owned);
+    return status;
+}
+
+/* To the disk, not only to the system: only then is a rename worth anything. */
+static bool file_finish(FILE *file)
+{
+    const bool is_flushed = fflush(file) == 0 && fsync(fileno(file)) == 0;
+    return fclose(file) == 0 && is_flushed;
+}
+
+static bool folder_flush(const char *path)
+{
+    const int folder = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    const bool is_flushed = folder >= 0 && fsync(folder) == 0;
+
+    if (folder >= 0)
+        close(folder);
+    return is_flushed;
+}
+
+static ty_status rank_write(const char *path, const header *head, const sections *s,
+                            ty_error *error)
+{
+    char temporary[CHECKPOINT_PATH_SIZE + TEMPORARY_SIZE];
+    FILE *file;
+    uint32_t i;
+    ty_status status;
+
+    temporary_path(path, temporary);
+    file = fopen(temporary, "wb");
+    if (file == NULL)
+        return ty_fail(error, TY_EIO, "%s: %s", temporary, strerror(errno));
+    status = fwrite(head, sizeof *head, 1, file) == 1 ? TY_OK : TY_EIO;
+    for (i = 0; i < s->count && status == TY_OK; i++)
+        status = section_write(file, s, &s->items[i], error);
+    if (status != TY_OK) { /* the first reason, not what closing makes of it */
+        if (status == TY_EIO)
+            ty_fail(error, TY_EIO, "%s: %s", temporary, strerror(errno));
+        fclose(file);
+    } else if (!file_finish(file) || rename(temporary, path) != 0) {
+        status = ty_fail(error, TY_EIO, "%s: %s", temporary, strerror(errno));
+    }
+    if (status != TY_OK)
+        unlink(temporary);
+    return status;
+}
+
+static ty_status bytes_read(FILE *file, const char *path, uint32_t index, const section *to,
+                            ty_error *error)
+{
+    section_header head;
+
+    if (fread(&head, sizeof head, 1, file) != 1)
+        return ty_fail(error, TY_EPARSE, "%s: truncated before section %u", path, index);
+    if (head.bytes != to->bytes)
+        return ty_fail(error, TY_EPARSE, "%s: section %u: found %llu bytes, expected %llu", path,
+                       index, (unsigned long long)head.bytes, (unsigned long long)to->bytes);
+    if (fread(to->data, 1, to->bytes, file) != to->bytes)
+        return ty_fail(error, TY_EPARSE, "%s: truncated in section %u", path, index);
+    head.digest.hex[sizeof head.digest.hex - 1] = '\0';
+    if (strcmp(ty_digest_of(to->data, to->bytes).hex, head.digest.hex) != 0)
+        return ty_fail(error, TY_EPARSE,
+                       "%s: section %u: its SHA-256 is not that of what was written", path, index);
+    return TY_OK;
+}
+
+/* By way of the host's memory where it is a device's. */
+static ty_status section_read(FILE *file, const char *path, uint32_t index, const sections *s,
+                              ty_error *error)
+{
+    const section *to = &s->items[index];
+    section staged = *to;
+    ty_status status;
+
+    if (to->device == NULL)
+        return bytes_read(file, path, index, to, error);
+    staged.data = ty_alloc(1, to->bytes);
+    if (staged.data == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory for a checkpoint");
+    status = bytes_read(file, path, index, &staged, error);
+    if (status == TY_OK)
+        status = s->memory->write(to->device, to->data, staged.data, to->bytes, error);
+    ty_free(staged.data);
+    return status;
+}
+
+static ty_status rank_read(const char *path, const header *expected, const sections *s,
+                           ty_error *error)
+{
+    FILE *file = fopen(path, "rb");
+    header found;
+    uint32_t i;
+    ty_status status = TY_OK;
+
+    if (file == NULL)
+        return ty_fail(error, TY_EIO, "%s: %s", path, strerror(errno));
+    if (fread(&found, sizeof found, 1, file) != 1 || memcmp(&found, expected, sizeof found) != 0)
+        status = ty_fail(error, TY_EPARSE,
+                         "%s: found no header of rank %u of %u after %u steps of this plan", path,
+                         expected->rank, expected->rank_count, expected->step);
+    for (i = 0; i < s->count && status == TY_OK; i++)
+        status = section_read(file, path, i, s, error);
+    if (status == TY_OK && fgetc(file) != EOF)
+        status = ty_fail(error, TY_EPARSE, "%s: found more than %u sections", path, s->count);
+    fclose(file);
+    return status;
+}
+
+void checkpoint_rank_remove(const ty_interpreter *in, const char *directory, uint32_t step)
+{
+    const uint32_t size = in->options.transport->size;
+    char path[CHECKPOINT_PATH_SIZE], temporary[CHECKPOINT_PATH_SIZE + TEMPORARY_SIZE];
+
+    for (uint32_t rank = in->options.transport->rank; rank < size || rank < in->origin_ranks;
+         rank += size) {
+        rank_path(directory, step, rank, path);
+        unlink(path);
+        temporary_path(path, temporary);
+        unlink(temporary);
+    }
+    folder_path(directory, step, path);
+    rmdir(path); /* by the last rank to come here; the others find it not empty */
+}
+
+ty_status checkpoint_rank_save(ty_interpreter *in, const char *directory,
+                               const ty_checkpoint_place *place, ty_error *error)
+{
+    char path[CHECKPOINT_PATH_SIZE], folder[CHECKPOINT_PATH_SIZE];
+    sections s = {0};
+    header head;
+    ty_status status;
+
+    folder_path(directory, place->step, folder);
+    rank_path(directory, place->step, place->source, path);
+    TY_CHECK(sections_find(in, &s, error), status, cleanup);
+    TY_CHECK(weights_check(&s, place->step, error), status, cleanup);
+    TY_CHECK(ty_directory_make(folder, error), status, cleanup);
+    head = header_of(place, s.count);
+    TY_CHECK(rank_write(path, &head, &s, error), status, cleanup);
+    if (!folder_flush(folder) || !folder_flush(directory))
+        status = ty_fail(error, TY_EIO, "%s: %s", folder, strerror(errno));
+cleanup:
+    ty_free(s.items);
+    return status;
+}
+
+ty_status checkpoint_rank_load(ty_interpreter *in, const char *directory,
+                               const ty_checkpoint_place *place, ty_error *error)
+{
+    sections s = {0};
+    header head;
+    char path[CHECKPOINT_PATH_SIZE];
+    ty_status status;
+
+    rank_path(directory, place->step, place->source, path);
+    TY_CHECK(sections_find(in, &s, error), status, cleanup);
+    head = header_of(place, s.count);
+    status = rank_read(path, &head, &s, error);
+cleanup:
+    ty_free(s.items);
+    return status;
+}
