@@ -284,3 +284,67 @@ ty_workload *network_make_encoder(uint64_t features, uint64_t heads, uint64_t se
     network_loss(w, network_linear(w, x, vocabulary, true));
     return w;
 }
+
+ty_workload *network_make_activations(void)
+{
+    ty_workload *w = network_new(TY_INPUT_REAL, 3, (uint64_t[]){1, 5, 7});
+    int x = network_simple(w, -1, TY_LAYER_FLATTEN);
+    x = network_simple(w, network_linear(w, x, 33, true), TY_LAYER_RELU);
+    x = network_simple(w, network_linear(w, x, 17, false), TY_LAYER_RELU);
+    x = network_simple(w, network_linear(w, x, 20, true), TY_LAYER_GELU);
+    x = network_simple(w, network_linear(w, x, 18, true), TY_LAYER_SILU);
+    network_loss(w, network_linear(w, x, 10, true));
+    return w;
+}
+
+ty_workload *network_make_small_lenet(void)
+{
+    ty_workload *w = network_new(TY_INPUT_REAL, 3, (uint64_t[]){1, 12, 12});
+    int x = network_pool(w, network_conv2d(w, -1, 5, 3, 3, 1, 0, 1, true), 2, 2, 0, false);
+    x = network_simple(w, network_conv2d(w, x, 7, 3, 2, 1, 1, 1, true), TY_LAYER_RELU);
+    x = network_simple(w, network_pool(w, x, 2, 2, 0, false), TY_LAYER_RELU);
+    x = network_simple(w, x, TY_LAYER_FLATTEN);
+    x = network_simple(w, network_linear(w, x, 11, true), TY_LAYER_RELU);
+    network_loss(w, network_linear(w, x, 10, true));
+    return w;
+}
+
+ty_workload *network_make_residual(void)
+{
+    ty_workload *w = network_new(TY_INPUT_REAL, 3, (uint64_t[]){3, 11, 9});
+    int stem = network_simple(w, network_conv2d(w, -1, 18, 3, 3, 2, 1, 1, false), TY_LAYER_RELU);
+    int x = network_pool(w, stem, 3, 2, 1, false), y, z;
+    y = network_simple(w, network_conv2d(w, x, 18, 3, 3, 1, 1, 3, true), TY_LAYER_RELU);
+    y = network_conv2d(w, y, 18, 1, 1, 1, 0, 1, true);
+    x = network_simple(w, network_join(w, TY_LAYER_ADD, (int[]){x, y}, 2), TY_LAYER_RELU);
+    y = network_conv2d(w, x, 4, 1, 1, 1, 0, 1, true);
+    z = network_pool(w, x, 3, 1, 1, true);
+    x = network_join(w, TY_LAYER_CONCAT, (int[]){x, y, z}, 3);
+    y = network_simple(w, x, TY_LAYER_FLATTEN);
+    x = network_simple(w, network_global_pool(w, x), TY_LAYER_FLATTEN);
+    x = network_linear(w, x, 10, true);
+    y = network_linear(w, y, 10, true);
+    network_loss(w, network_join(w, TY_LAYER_ADD, (int[]){x, y}, 2));
+    return w;
+}
+
+ty_workload *network_make_small_gpt(void)
+{
+    return network_make_gpt(2, 24, 3, 70, 31);
+}
+
+ty_workload *network_make_llama(uint64_t hidden, bool is_gated)
+{
+    ty_workload *w = network_new(TY_INPUT_TOKEN, 1, (uint64_t[]){9});
+    int x = network_embedding(w, 23, 20, 0), y;
+    y = network_attention(w, network_simple(w, x, TY_LAYER_RMS_NORM), 6, 2, 4, false, true);
+    x = network_join(w, TY_LAYER_ADD, (int[]){x, y}, 2);
+    y = network_mlp(w, network_simple(w, x, TY_LAYER_RMS_NORM), 30, false, true);
+    x = network_join(w, TY_LAYER_ADD, (int[]){x, y}, 2);
+    y = network_attention(w, x, 2, 1, 7, true, false);
+    x = network_join(w, TY_LAYER_ADD, (int[]){x, y}, 2);
+    y = network_mlp(w, x, hidden, true, is_gated);
+    x = network_join(w, TY_LAYER_ADD, (int[]){x, y}, 2);
+    network_loss(w, network_linear(w, x, 23, true));
+    return w;
+}

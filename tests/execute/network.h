@@ -39,4 +39,14 @@ ty_workload *network_make_gpt(uint64_t layers, uint64_t features, uint64_t heads
 ty_workload *network_make_encoder(uint64_t features, uint64_t heads, uint64_t sequence,
                                   uint64_t vocabulary, bool has_positions);
 
+/* Small ones whose sizes are no multiples of anything. */
+ty_workload *network_make_activations(void); /* linear layers, each activation behind one */
+ty_workload *network_make_small_lenet(void);
+/* Colour images, groups, strides, padding, overlapping windows, joins, values read twice. */
+ty_workload *network_make_residual(void);
+/* Longer than a block of queries or of keys, and a multiple of neither. */
+ty_workload *network_make_small_gpt(void);
+/* The last block's hidden features have biases, and a gate or not. */
+ty_workload *network_make_llama(uint64_t hidden, bool is_gated);
+
 #endif

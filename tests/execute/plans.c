@@ -7,6 +7,17 @@
 #include <string.h>
 #include <unistd.h>
 
+const char gnmt_small[] =
+    "{\"schema\": \"trainyard.zoo/1\", \"name\": \"lstm-small\", \"family\": \"sequential\","
+    "\"source\": \"gnmt-8.json\", \"sequence\": 8, \"token_bytes\": 4, \"dataset\": "
+    "\"synthetic\", \"global_batch\": 8, \"optimizer\": {\"kind\": \"adamw\", "
+    "\"learning_rate\": 0.01, \"weight_decay\": 0, \"beta1\": 0.9, \"beta2\": 0.999, "
+    "\"epsilon\": 1e-08}, \"layers\": ["
+    "{\"kind\": \"embedding\", \"vocabulary\": 64, \"features\": 24},"
+    "{\"kind\": \"lstm\", \"hidden_features\": 24},"
+    "{\"branches\": [[], [{\"kind\": \"lstm\", \"hidden_features\": 24}]], \"join\": \"add\"},"
+    "{\"kind\": \"linear\", \"out_features\": 64}, {\"kind\": \"softmax_cross_entropy\"}]}";
+
 void must(bool holds, const char *what, const char *detail)
 {
     if (!holds) {
@@ -129,12 +140,37 @@ static void add_cluster(ty_plan *plan, const char *description)
     ty_cluster_free(cluster);
 }
 
+static char *path_in(const char *directory, const char *name)
+{
+    char path[512];
+
+    snprintf(path, sizeof path, "%s/%s", directory, name);
+    return ty_strdup(path);
+}
+
+ty_workload *open_workload(const char *workload)
+{
+    const bool is_text = workload[0] == '{';
+    char *directory = is_text ? directory_make() : NULL;
+    char *path = is_text ? path_in(directory, "workload.json") : ty_strdup(workload);
+    ty_workload *opened = NULL;
+    ty_error error = {0};
+
+    must(!is_text || ty_file_write(path, workload, strlen(workload), &error) == TY_OK, path,
+         error.message);
+    must(ty_workload_open(path, &opened, &error) == TY_OK, workload, error.message);
+    if (is_text)
+        directory_remove(directory);
+    ty_free(path);
+    return opened;
+}
+
 ty_plan *make_plan(const char *workload, const plan_shape *shape)
 {
     ty_plan *plan = ty_alloc(1, sizeof *plan);
     ty_error error = {0};
 
-    must(ty_workload_open(workload, &plan->workload, &error) == TY_OK, workload, error.message);
+    plan->workload = open_workload(workload);
     if (plan->workload->input_kind == TY_INPUT_TOKEN) {
         ty_free(plan->workload->dataset);
         plan->workload->dataset = ty_strdup("synthetic");
@@ -195,18 +231,13 @@ ty_plan *plan_alone(const ty_plan *plan, uint32_t micro_batch_size)
 
 char *directory_make(void)
 {
-    char name[] = "/tmp/trainyard-test-XXXXXX";
+    const char *temporary = getenv("TMPDIR");
+    char name[512];
 
+    snprintf(name, sizeof name, "%s/trainyard-test-XXXXXX",
+             temporary != NULL && temporary[0] != '\0' ? temporary : "/tmp");
     must(mkdtemp(name) != NULL, name, "no directory");
     return ty_strdup(name);
-}
-
-static char *path_in(const char *directory, const char *name)
-{
-    char path[512];
-
-    snprintf(path, sizeof path, "%s/%s", directory, name);
-    return ty_strdup(path);
 }
 
 void directory_remove(char *directory)

@@ -27,7 +27,13 @@ typedef struct plan_shape {
 /** A message and an abort, which fail programs with Criterion and without. */
 void must(bool holds, const char *what, const char *detail);
 
-/** Aborts the test with a message on anything unexpected, as do all here. */
+/** The text of a zoo file: two recurrent layers with a residual sum, as in GNMT. */
+extern const char gnmt_small[];
+
+/** A name with changes, a path, or the text of a zoo file. Aborts the test with a message on
+ * anything unexpected, as do all here. */
+ty_workload *open_workload(const char *workload);
+/** @param workload as open_workload has it */
 ty_plan *make_plan(const char *workload, const plan_shape *shape);
 /** The same training on one rank. */
 ty_plan *plan_alone(const ty_plan *plan, uint32_t micro_batch_size);
@@ -37,7 +43,8 @@ ty_job *make_job(ty_plan *plan, uint32_t steps, const char *directory);
 /** The same in a directory that has data. */
 ty_job *make_job_on(ty_plan *plan, uint32_t steps, const char *directory);
 void write_data(const char *directory);
-/** A new directory under /tmp; free the name with directory_remove, which also empties it. */
+/** A new directory in $TMPDIR, or /tmp; free the name with directory_remove, which also empties it.
+ */
 char *directory_make(void);
 void directory_remove(char *directory);
 

@@ -500,15 +500,12 @@ Test(checkpoint, rows_belong_to_no_rank)
 
     for (int i = 0; i < 3; i++) {
         fixture f = fixture_make();
-        char path[512];
         ty_run *found = NULL;
         ty_error error = {0};
-        snprintf(path, sizeof path, "%s/words.json", f.directory);
-        cr_assert_eq(ty_file_write(path, text, strlen(text), NULL), TY_OK);
-        cr_assert_eq(run_plan(&f, make_plan(path, &tables[i > 0]), EVERY, false, NULL, &error),
+        cr_assert_eq(run_plan(&f, make_plan(text, &tables[i > 0]), EVERY, false, NULL, &error),
                      TY_OK, "%s", error.message);
         cr_assert_eq(
-            run_plan(&f, make_plan(path, &tables[i > 0 ? i + 1 : 0]), STEPS, true, &found, &error),
+            run_plan(&f, make_plan(text, &tables[i > 0 ? i + 1 : 0]), STEPS, true, &found, &error),
             TY_OK, "%s", error.message);
         if (i == 0)
             expected = found;

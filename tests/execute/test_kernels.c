@@ -10,56 +10,6 @@ static const ty_device_backend *const cpu = &ty_device_cpu;
 
 /* ---- Networks: together they have every layer, in every place where lowering decides ---- */
 
-static ty_workload *make_linear(void)
-{
-    ty_workload *w = network_new(TY_INPUT_REAL, 3, (uint64_t[]){1, 5, 7});
-    int x = network_simple(w, -1, TY_LAYER_FLATTEN);
-    x = network_simple(w, network_linear(w, x, 33, true), TY_LAYER_RELU);
-    x = network_simple(w, network_linear(w, x, 17, false), TY_LAYER_RELU);
-    x = network_simple(w, network_linear(w, x, 20, true), TY_LAYER_GELU);
-    x = network_simple(w, network_linear(w, x, 18, true), TY_LAYER_SILU);
-    network_loss(w, network_linear(w, x, 10, true));
-    return w;
-}
-
-static ty_workload *make_lenet(void)
-{
-    ty_workload *w = network_new(TY_INPUT_REAL, 3, (uint64_t[]){1, 12, 12});
-    int x = network_pool(w, network_conv2d(w, -1, 5, 3, 3, 1, 0, 1, true), 2, 2, 0, false);
-    x = network_simple(w, network_conv2d(w, x, 7, 3, 2, 1, 1, 1, true), TY_LAYER_RELU);
-    x = network_simple(w, network_pool(w, x, 2, 2, 0, false), TY_LAYER_RELU);
-    x = network_simple(w, x, TY_LAYER_FLATTEN);
-    x = network_simple(w, network_linear(w, x, 11, true), TY_LAYER_RELU);
-    network_loss(w, network_linear(w, x, 10, true));
-    return w;
-}
-
-/* Colour images, groups, strides, padding, overlapping windows, joins, values read twice. */
-static ty_workload *make_residual(void)
-{
-    ty_workload *w = network_new(TY_INPUT_REAL, 3, (uint64_t[]){3, 11, 9});
-    int stem = network_simple(w, network_conv2d(w, -1, 18, 3, 3, 2, 1, 1, false), TY_LAYER_RELU);
-    int x = network_pool(w, stem, 3, 2, 1, false), y, z;
-    y = network_simple(w, network_conv2d(w, x, 18, 3, 3, 1, 1, 3, true), TY_LAYER_RELU);
-    y = network_conv2d(w, y, 18, 1, 1, 1, 0, 1, true);
-    x = network_simple(w, network_join(w, TY_LAYER_ADD, (int[]){x, y}, 2), TY_LAYER_RELU);
-    y = network_conv2d(w, x, 4, 1, 1, 1, 0, 1, true);
-    z = network_pool(w, x, 3, 1, 1, true);
-    x = network_join(w, TY_LAYER_CONCAT, (int[]){x, y, z}, 3);
-    y = network_simple(w, x, TY_LAYER_FLATTEN);
-    x = network_simple(w, network_global_pool(w, x), TY_LAYER_FLATTEN);
-    x = network_linear(w, x, 10, true);
-    y = network_linear(w, y, 10, true);
-    network_loss(w, network_join(w, TY_LAYER_ADD, (int[]){x, y}, 2));
-    return w;
-}
-
-/* Longer than a block of queries, and not a multiple of it. */
-static ty_workload *make_gpt(void)
-{
-    return network_make_gpt(2, 24, 3, 70, 31);
-}
-
 static ty_workload *make_encoder(void)
 {
     return network_make_encoder(20, 4, 7, 23, true);
@@ -68,22 +18,6 @@ static ty_workload *make_encoder(void)
 static ty_workload *make_types_alone(void)
 {
     return network_make_encoder(20, 4, 7, 23, false);
-}
-
-static ty_workload *make_llama(void)
-{
-    ty_workload *w = network_new(TY_INPUT_TOKEN, 1, (uint64_t[]){9});
-    int x = network_embedding(w, 23, 20, 0), y;
-    y = network_attention(w, network_simple(w, x, TY_LAYER_RMS_NORM), 6, 2, 4, false, true);
-    x = network_join(w, TY_LAYER_ADD, (int[]){x, y}, 2);
-    y = network_mlp(w, network_simple(w, x, TY_LAYER_RMS_NORM), 30, false, true);
-    x = network_join(w, TY_LAYER_ADD, (int[]){x, y}, 2);
-    y = network_attention(w, x, 2, 1, 7, true, false);
-    x = network_join(w, TY_LAYER_ADD, (int[]){x, y}, 2);
-    y = network_mlp(w, x, 15, true, true);
-    x = network_join(w, TY_LAYER_ADD, (int[]){x, y}, 2);
-    network_loss(w, network_linear(w, x, 23, true));
-    return w;
 }
 
 /* Sums whose inputs must not share a gradient: read directly by the branch, a relu in a branch, one
@@ -122,6 +56,11 @@ static ty_workload *make_batch_norm(void)
     return w;
 }
 
+static ty_workload *make_llama(void)
+{
+    return network_make_llama(15, true);
+}
+
 /* A relu behind the first must not overwrite what that needs for its own backward. */
 static ty_workload *make_lstm(void)
 {
@@ -136,7 +75,7 @@ static ty_workload *make_lstm(void)
 
 static ty_workload *make_frozen(void)
 {
-    ty_workload *w = make_gpt();
+    ty_workload *w = network_make_small_gpt();
     for (uint32_t l = 0; l < w->layer_count; l++)
         w->layers[l].is_frozen = l == 1 || l == 5 || l == 6;
     return w;
@@ -145,7 +84,7 @@ static ty_workload *make_frozen(void)
 /* No backward at all below the fourth layer. */
 static ty_workload *make_frozen_prefix(void)
 {
-    ty_workload *w = make_lenet();
+    ty_workload *w = network_make_small_lenet();
     for (uint32_t l = 0; l < 4; l++)
         w->layers[l].is_frozen = true;
     return w;
@@ -156,12 +95,18 @@ static const struct network {
     ty_workload *(*make)(void);
     uint32_t batch;
 } networks[] = {
-    {"linear", make_linear, 6},         {"lenet", make_lenet, 5},
-    {"residual", make_residual, 3},     {"gpt", make_gpt, 2},
-    {"encoder", make_encoder, 3},       {"types alone", make_types_alone, 2},
-    {"llama", make_llama, 3},           {"sums", make_sums, 4},
-    {"frozen", make_frozen, 2},         {"frozen prefix", make_frozen_prefix, 3},
-    {"batch norm", make_batch_norm, 4}, {"lstm", make_lstm, 3},
+    {"linear", network_make_activations, 6},
+    {"lenet", network_make_small_lenet, 5},
+    {"residual", network_make_residual, 3},
+    {"gpt", network_make_small_gpt, 2},
+    {"encoder", make_encoder, 3},
+    {"types alone", make_types_alone, 2},
+    {"llama", make_llama, 3},
+    {"sums", make_sums, 4},
+    {"frozen", make_frozen, 2},
+    {"frozen prefix", make_frozen_prefix, 3},
+    {"batch norm", make_batch_norm, 4},
+    {"lstm", make_lstm, 3},
 };
 enum { NETWORKS = sizeof networks / sizeof *networks };
 
@@ -836,7 +781,7 @@ Test(kernels, initial_weights_have_the_documented_deviations)
 
 Test(kernels, another_seed_gives_other_weights)
 {
-    ty_workload *w = make_linear();
+    ty_workload *w = network_make_activations();
     ty_stage_options o = whole(w, 1, 1);
     ty_stage_device *a = stage_open(&o), *b = stage_open(&o), *c;
     uint64_t bytes = cpu->parameter_count(a) * sizeof(float);
@@ -937,8 +882,10 @@ static ty_layer *first_of(ty_workload *w, ty_layer_kind kind)
 
 Test(kernels, bad_options_are_refused)
 {
-    ty_workload *w = make_linear(), *gpt = make_gpt(), *opaque = make_linear();
-    ty_workload *relu = make_gpt(), *cross = make_gpt(), *late = make_gpt();
+    ty_workload *w = network_make_activations(), *gpt = network_make_small_gpt(),
+                *opaque = network_make_activations();
+    ty_workload *relu = network_make_small_gpt(), *cross = network_make_small_gpt(),
+                *late = network_make_small_gpt();
     const struct {
         const char *name;
         ty_status status;
@@ -1045,7 +992,7 @@ Test(kernels, bad_options_are_refused)
 
 Test(kernels, bad_batches_are_refused)
 {
-    ty_workload *w = make_gpt();
+    ty_workload *w = network_make_small_gpt();
     ty_stage_options o = whole(w, 2, 1);
     ty_stage_device *stage = stage_open(&o);
     ty_error error = {0};
@@ -1065,7 +1012,7 @@ Test(kernels, bad_batches_are_refused)
 
 Test(kernels, every_failing_allocation_is_reported)
 {
-    ty_workload *w = make_residual();
+    ty_workload *w = network_make_residual();
     ty_stage_options o = whole(w, 1, 2);
     ty_stage_device *stage = NULL;
     long n = 1;

@@ -2,11 +2,10 @@
  * each pair of members, or of hosts where one message stands for several. */
 #include "pattern.h"
 #include "plans.h"
-#include "transport.h"
+#include "rank_threads.h"
 
 #include <criterion/criterion.h>
 #include <math.h>
-#include <pthread.h>
 #include <stdio.h>
 
 enum {
@@ -17,66 +16,58 @@ enum {
 /* ---- A transport that counts ------------------------------------------------------------- */
 
 typedef struct counted {
-    ty_transport transport; /* the inner one's functions and state, but for sending */
-    ty_transport *inner;
+    wrapped_transport wrapped;
+    ty_collective_options options;        /* of what it runs */
     uint64_t bytes[MOST], messages[MOST]; /* by receiver */
 } counted;
 
 static ty_status counted_send(ty_transport *transport, uint32_t to, uint32_t tag,
                               const void *buffer, uint64_t bytes, ty_request **out, ty_error *error)
 {
-    counted *own = (counted *)transport; /* its first member */
+    counted *own = (counted *)transport; /* its first member's first */
 
     own->bytes[to] += bytes;
     own->messages[to]++;
-    return own->inner->send(own->inner, to, tag, buffer, bytes, out, error);
+    return own->wrapped.inner->send(own->wrapped.inner, to, tag, buffer, bytes, out, error);
 }
 
-typedef struct rank_thread {
-    pthread_t thread;
-    counted counted;
-    ty_collective_options options;
-    ty_status status;
-    ty_error error;
-} rank_thread;
-
-static void *rank_main(void *argument)
+static ty_status exchange(ty_transport *transport, ty_error *error)
 {
-    rank_thread *rank = argument;
+    counted *own = (counted *)transport;
     float *data = ty_alloc(COUNT, sizeof *data);
+    ty_status status;
 
-    rank->options.data = data;
-    rank->status = ty_collective_run(&rank->counted.transport, &rank->options, &rank->error);
+    own->options.data = data;
+    status = ty_collective_run(transport, &own->options, error);
     ty_free(data);
-    rank->counted.inner->close(rank->counted.inner);
-    return NULL;
+    return status;
 }
 
 /* One all-reduce of COUNT floats. */
 static void run_ranks(uint32_t count, ty_algorithm algorithm, const uint32_t *hosts,
-                      rank_thread *ranks)
+                      counted *counts)
 {
     ty_transport *transports[MOST];
+    rank_thread ranks[MOST];
     ty_error error = {0};
 
     cr_assert_eq(ty_transport_local(count, transports, &error), TY_OK, "%s", error.message);
     for (uint32_t i = 0; i < count; i++) {
-        ranks[i] = (rank_thread){.counted = {.transport = *transports[i], .inner = transports[i]},
-                                 .options = {.kind = TY_ALL_REDUCE,
-                                             .algorithm = algorithm,
-                                             .hosts = hosts,
-                                             .member_count = count,
-                                             .count = COUNT,
-                                             .element = TY_ELEMENT_FLOAT,
-                                             .tag = 5}};
-        ranks[i].counted.transport.send = counted_send;
+        counts[i] = (counted){.wrapped = transport_wrap(transports[i]),
+                              .options = {.kind = TY_ALL_REDUCE,
+                                          .algorithm = algorithm,
+                                          .hosts = hosts,
+                                          .member_count = count,
+                                          .count = COUNT,
+                                          .element = TY_ELEMENT_FLOAT,
+                                          .tag = 5}};
+        counts[i].wrapped.transport.send = counted_send;
+        transports[i] = &counts[i].wrapped.transport;
     }
+    cr_assert_eq(rank_threads_run(transports, count, exchange, ranks, &error), TY_OK, "%s",
+                 error.message);
     for (uint32_t i = 0; i < count; i++)
-        cr_assert_eq(pthread_create(&ranks[i].thread, NULL, rank_main, &ranks[i]), 0);
-    for (uint32_t i = 0; i < count; i++) {
-        pthread_join(ranks[i].thread, NULL);
         cr_assert_eq(ranks[i].status, TY_OK, "%s", ranks[i].error.message);
-    }
 }
 
 /* ---- What the simulator plays ------------------------------------------------------------ */
@@ -156,25 +147,24 @@ static void expect_bytes(const char *what, uint32_t from, uint32_t to, double fo
 }
 
 /* To each other member. */
-static void compare_pairs(const char *what, uint32_t n, const rank_thread *ranks, const traffic *t)
+static void compare_pairs(const char *what, uint32_t n, const counted *counts, const traffic *t)
 {
     for (uint32_t from = 0; from < n; from++)
         for (uint32_t to = 0; to < n; to++)
             if (from != to)
-                expect_bytes(what, from, to, (double)ranks[from].counted.bytes[to],
-                             t->bytes[from][to]);
+                expect_bytes(what, from, to, (double)counts[from].bytes[to], t->bytes[from][to]);
 }
 
 /* To the own host's others, and to all others. */
 static void compare_hosts(const char *what, uint32_t n, const uint32_t *hosts,
-                          const rank_thread *ranks, const traffic *t)
+                          const counted *counts, const traffic *t)
 {
     for (uint32_t from = 0; from < n; from++) {
         double found[2] = {0}, expected[2] = {0};
         for (uint32_t to = 0; to < n; to++) {
             /* Hosts with unequal members are looked at as if each member had one. */
             const bool is_away = t->per_host == 1 || hosts[to] != hosts[from];
-            found[is_away] += to == from ? 0 : (double)ranks[from].counted.bytes[to];
+            found[is_away] += to == from ? 0 : (double)counts[from].bytes[to];
             expected[is_away] += to == from ? 0 : t->bytes[from][to];
         }
         expect_bytes(what, from, from, found[0], expected[0]);
@@ -192,7 +182,7 @@ static void check(const char *cluster, uint32_t n, ty_algorithm algorithm)
                               .algorithm = algorithm,
                               .cluster = cluster};
     ty_plan *plan = make_plan("mlp", &shape);
-    rank_thread ranks[MOST];
+    counted counts[MOST];
     uint32_t hosts[MOST];
     traffic expected;
     char what[128];
@@ -201,15 +191,15 @@ static void check(const char *cluster, uint32_t n, ty_algorithm algorithm)
     snprintf(what, sizeof what, "%s, %u by %s", cluster, n, ty_algorithm_name(algorithm));
     cr_assert_eq(ty_plan_hosts(plan, hosts, &error), TY_OK, "%s", error.message);
     expected = played(plan);
-    run_ranks(n, algorithm, hosts, ranks);
+    run_ranks(n, algorithm, hosts, counts);
     if (algorithm == TY_PARAMETER_SERVER || algorithm == TY_BLOCK_MANAGER)
-        compare_hosts(what, n, hosts, ranks, &expected);
+        compare_hosts(what, n, hosts, counts, &expected);
     else
-        compare_pairs(what, n, ranks, &expected);
+        compare_pairs(what, n, counts, &expected);
     for (uint32_t m = 0; m < n && algorithm != TY_TREE; m++) {
         uint64_t sent = 0;
         for (uint32_t to = 0; to < n; to++)
-            sent += ranks[m].counted.messages[to];
+            sent += counts[m].messages[to];
         cr_expect_eq(sent, messages_of(algorithm, n, &expected), "%s: %llu messages", what,
                      (unsigned long long)sent);
     }

@@ -319,12 +319,8 @@ static void check_ranks(trial *t, uint32_t ranks)
 static void check_all(const subject *s)
 {
     trial t = {.subject = s, .directory = directory_make(), .is_all = getenv("TY_ALL_PLANS")};
-    char path[512];
-    ty_error error = {0};
 
-    snprintf(path, sizeof path, "%s/workload.json", t.directory);
-    cr_assert_eq(ty_file_write(path, s->text, strlen(s->text), &error), TY_OK, "%s", error.message);
-    cr_assert_eq(ty_workload_open(path, &t.workload, &error), TY_OK, "%s", error.message);
+    t.workload = open_workload(s->text);
     write_data(t.directory);
     for (uint32_t ranks = 1; ranks <= MOST_RANKS; ranks++)
         check_ranks(&t, ranks);

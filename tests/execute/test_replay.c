@@ -3,10 +3,10 @@
  * byte; that instructions take their time is looked at from below, never from above. */
 #include "interpreter_state.h"
 #include "plans.h"
+#include "rank_threads.h"
 
 #include <criterion/criterion.h>
 #include <math.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -15,9 +15,8 @@ enum { MOST_RANKS = 8, STEPS = 3 };
 /* ---- A transport that counts ------------------------------------------------------------- */
 
 typedef struct counted {
-    ty_transport transport; /* the inner one's functions and state, but for sending */
-    ty_transport *inner;
-    const ty_plan *plan;
+    wrapped_transport wrapped;
+    const ty_job *job;
     uint64_t transfer_bytes, bucket_bytes;
     uint64_t lane_bytes[TY_LANE_KIND_COUNT]; /* inside passes, between lanes that differ so */
     uint32_t stray_count;                    /* messages inside passes between others */
@@ -39,59 +38,45 @@ static ty_lane_kind kind_between(const ty_plan *plan, uint32_t from, uint32_t to
 static ty_status counted_send(ty_transport *transport, uint32_t to, uint32_t tag,
                               const void *buffer, uint64_t bytes, ty_request **out, ty_error *error)
 {
-    counted *own = (counted *)transport; /* its first member */
+    counted *own = (counted *)transport; /* its first member's first */
 
     if (tag >> 28 == TAG_TRANSFER >> 28)
         own->transfer_bytes += bytes;
     if (tag >> 28 == TAG_BUCKET >> 28)
         own->bucket_bytes += bytes;
     if (tag == TAG_LANES) {
-        const ty_lane_kind kind = kind_between(own->plan, transport->rank, to);
+        const ty_lane_kind kind = kind_between(own->job->plan, transport->rank, to);
         if (kind == TY_LANE_KIND_COUNT)
             own->stray_count++;
         else
             own->lane_bytes[kind] += bytes;
     }
-    return own->inner->send(own->inner, to, tag, buffer, bytes, out, error);
+    return own->wrapped.inner->send(own->wrapped.inner, to, tag, buffer, bytes, out, error);
 }
 
-typedef struct rank_thread {
-    pthread_t thread;
-    counted counted;
-    const ty_job *job;
-    ty_status status;
-    ty_error error;
-} rank_thread;
-
-static void *rank_main(void *argument)
+static ty_status replay(ty_transport *transport, ty_error *error)
 {
-    rank_thread *rank = argument;
+    const counted *own = (counted *)transport;
 
-    rank->status =
-        ty_execute_job(rank->job, &rank->counted.transport, &(ty_execute_options){0}, &rank->error);
-    rank->counted.inner->is_broken = rank->counted.transport.is_broken;
-    rank->counted.inner->close(rank->counted.inner);
-    return NULL;
+    return ty_execute_job(own->job, transport, &(ty_execute_options){0}, error);
 }
 
-static void run_ranks(const char *what, const ty_job *job, rank_thread *ranks)
+static void run_ranks(const char *what, const ty_job *job, counted *counts)
 {
     const uint32_t count = ty_plan_process_count(job->plan);
     ty_transport *transports[MOST_RANKS];
+    rank_thread ranks[MOST_RANKS];
     ty_error error = {0};
 
     cr_assert_leq(count, MOST_RANKS);
     cr_assert_eq(ty_transport_local(count, transports, &error), TY_OK, "%s", error.message);
     for (uint32_t i = 0; i < count; i++) {
-        ranks[i] = (rank_thread){
-            .counted = {.transport = *transports[i], .inner = transports[i], .plan = job->plan},
-            .job = job};
-        ranks[i].counted.transport.send = counted_send;
+        counts[i] = (counted){.wrapped = transport_wrap(transports[i]), .job = job};
+        counts[i].wrapped.transport.send = counted_send;
+        transports[i] = &counts[i].wrapped.transport;
     }
-    for (uint32_t i = 0; i < count; i++)
-        cr_assert_eq(pthread_create(&ranks[i].thread, NULL, rank_main, &ranks[i]), 0);
-    for (uint32_t i = 0; i < count; i++)
-        pthread_join(ranks[i].thread, NULL);
+    cr_assert_eq(rank_threads_run(transports, count, replay, ranks, &error), TY_OK, "%s",
+                 error.message);
     for (uint32_t i = 0; i < count; i++)
         cr_assert_eq(ranks[i].status, TY_OK, "%s: %s", what, ranks[i].error.message);
 }
@@ -262,20 +247,20 @@ static void check_run(const char *what, const ty_job *job)
 /* Runs a job and counts. */
 static void check_bytes(const char *what, const ty_job *job)
 {
-    rank_thread ranks[MOST_RANKS];
+    counted counts[MOST_RANKS];
     uint64_t transfers, buckets, inside[TY_LANE_KIND_COUNT], sent_transfers = 0, sent_buckets = 0;
     uint64_t sent_inside[TY_LANE_KIND_COUNT] = {0};
     const uint32_t exchanges =
         job->plan->workload->local_steps > 1 ? STEPS / job->plan->workload->local_steps : STEPS;
 
-    run_ranks(what, job, ranks);
+    run_ranks(what, job, counts);
     expected_bytes(job, &transfers, &buckets, inside);
     for (uint32_t i = 0; i < ty_plan_process_count(job->plan); i++) {
-        sent_transfers += ranks[i].counted.transfer_bytes;
-        sent_buckets += ranks[i].counted.bucket_bytes;
+        sent_transfers += counts[i].transfer_bytes;
+        sent_buckets += counts[i].bucket_bytes;
         for (int k = 0; k < TY_LANE_KIND_COUNT; k++)
-            sent_inside[k] += ranks[i].counted.lane_bytes[k];
-        cr_expect_eq(ranks[i].counted.stray_count, 0, "%s", what);
+            sent_inside[k] += counts[i].lane_bytes[k];
+        cr_expect_eq(counts[i].stray_count, 0, "%s", what);
     }
     cr_expect_eq(sent_transfers, transfers * STEPS, "%s: transfers of %llu bytes, expected %llu",
                  what, (unsigned long long)sent_transfers, (unsigned long long)(transfers * STEPS));
@@ -414,19 +399,17 @@ Test(replay, rows_replayed_and_trained)
         {"rows, 1f1b 2+1", .schedule = TY_ONE_F_ONE_B, .replicas = {2, 1}, .cuts = {4},
          .buckets = 1, BATCH, .compression.kind = TY_COMPRESSION_ROWS},
     };
-    char *directory = directory_make(), path[512];
+    char *directory = directory_make();
 
-    snprintf(path, sizeof path, "%s/gpt.json", directory);
-    cr_assert_eq(ty_file_write(path, text, strlen(text), NULL), TY_OK);
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
-        ty_job *job = make_job_on(make_plan(path, &shapes[i]), STEPS, directory);
+        ty_job *job = make_job_on(make_plan(text, &shapes[i]), STEPS, directory);
         uint32_t rows = 0;
         for (uint32_t b = 0; b < job->plan->bucket_count; b++)
             rows += job->plan->buckets[b].compression.kind == TY_COMPRESSION_ROWS;
         cr_expect_eq(rows, 1);
         check_bytes(shapes[i].name, job);
         ty_job_free(job);
-        check(path, &shapes[i]);
+        check(text, &shapes[i]);
     }
     directory_remove(directory);
 }
@@ -459,10 +442,10 @@ typedef struct lane_shape {
     uint32_t stages, element_bytes;
 } lane_shape;
 
-static ty_plan *plan_of_lanes(const char *zoo, const lane_shape *shape)
+static ty_plan *plan_of_lanes(const lane_shape *shape)
 {
     ty_plan_options options = ty_plan_options_default();
-    ty_workload *workload = NULL;
+    ty_workload *workload = open_workload(SMALL_MOE);
     ty_cluster *cluster = NULL;
     ty_plan *plan = NULL;
     ty_error error = {0};
@@ -472,7 +455,6 @@ static ty_plan *plan_of_lanes(const char *zoo, const lane_shape *shape)
     options.pipeline_stages = shape->stages;
     options.fix_dimensions = true;
     options.dimensions = shape->dimensions;
-    cr_assert_eq(ty_workload_open(zoo, &workload, &error), TY_OK, "%s", error.message);
     if (shape->element_bytes > 0)
         ty_workload_set_element_bytes(workload, shape->element_bytes);
     cr_assert_eq(ty_cluster_open("1x dgx-h100", NULL, &cluster, &error), TY_OK, "%s",
@@ -507,14 +489,10 @@ Test(replay, lanes_exchange_inside_passes)
          2,
          2},
     };
-    char *directory = directory_make(), zoo[512];
-    ty_error error = {0};
+    char *directory = directory_make();
 
-    snprintf(zoo, sizeof zoo, "%s/moe.json", directory);
-    cr_assert_eq(ty_file_write(zoo, SMALL_MOE, strlen(SMALL_MOE), &error), TY_OK, "%s",
-                 error.message);
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
-        check_job(shapes[i].name, replay_of(plan_of_lanes(zoo, &shapes[i]), directory));
+        check_job(shapes[i].name, replay_of(plan_of_lanes(&shapes[i]), directory));
     directory_remove(directory);
 }
 

@@ -1,12 +1,12 @@
 /* Messages and collectives through shared memory, with threads for the ranks of a host: the cases
  * of every transport, and what this one promises besides. */
 #include "collective_cases.h"
+#include "rank_threads.h"
 #include "shared_memory.h"
 #include "shared_ranks.h"
 
 #include <criterion/criterion.h>
 #include <dirent.h>
-#include <pthread.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -15,42 +15,12 @@
 
 enum { MOST = 8 };
 
-typedef ty_status (*rank_function)(ty_transport *transport, ty_error *error);
-
-typedef struct rank_thread {
-    pthread_t thread;
-    ty_transport *transport;
-    rank_function function;
-    ty_status status;
-    ty_error error;
-} rank_thread;
-
-static void *rank_main(void *argument)
-{
-    rank_thread *rank = argument;
-
-    rank->status = rank->function(rank->transport, &rank->error);
-    return NULL;
-}
-
 static void run_ranks(uint32_t size, rank_function function)
 {
-    ty_transport *transports[MOST];
-    rank_thread ranks[MOST];
     ty_error error = {0};
 
-    cr_assert_eq(shared_ranks_open(size, transports, &error), TY_OK, "%s", error.message);
-    for (uint32_t i = 0; i < size; i++) {
-        ranks[i] = (rank_thread){.transport = transports[i], .function = function};
-        cr_assert_eq(pthread_create(&ranks[i].thread, NULL, rank_main, &ranks[i]), 0);
-    }
-    for (uint32_t i = 0; i < size; i++)
-        pthread_join(ranks[i].thread, NULL);
-    for (uint32_t i = 0; i < size; i++) {
-        cr_assert_eq(ranks[i].status, TY_OK, "%u ranks, rank %u: %s", size, i,
-                     ranks[i].error.message);
-        transports[i]->close(transports[i]);
-    }
+    cr_assert_eq(rank_threads_all(shared_ranks_open, size, function, &error), TY_OK, "%s",
+                 error.message);
 }
 
 Test(shared_memory, messages_of_each_tag_keep_their_order)
@@ -98,55 +68,34 @@ typedef struct bits_case {
     float *found[BITS_RANKS];
 } bits_case;
 
-typedef struct bits_rank {
-    pthread_t thread;
-    ty_transport *transport;
-    const bits_case *of;
-    ty_status status;
-    ty_error error;
-} bits_rank;
+static const bits_case *bits_wanted; /* of all ranks */
 
-static void *bits_main(void *argument)
+static ty_status bits_rank(ty_transport *t, ty_error *error)
 {
-    bits_rank *rank = argument;
-    const bits_case *of = rank->of;
+    const bits_case *of = bits_wanted;
 
-    rank->status = sum_fill_and_run(rank->transport, of->kind, of->algorithm, of->count,
-                                    of->found[rank->transport->rank], &rank->error);
-    return NULL;
+    return sum_fill_and_run(t, of->kind, of->algorithm, of->count, of->found[t->rank], error);
 }
 
-static void bits_find(const bits_case *of, ty_transport **transports)
+static void bits_find(const bits_case *of, rank_open open)
 {
-    bits_rank ranks[BITS_RANKS];
+    ty_error error = {0};
 
-    for (uint32_t r = 0; r < BITS_RANKS; r++) {
-        ranks[r] = (bits_rank){.transport = transports[r], .of = of};
-        cr_assert_eq(pthread_create(&ranks[r].thread, NULL, bits_main, &ranks[r]), 0);
-    }
-    for (uint32_t r = 0; r < BITS_RANKS; r++)
-        pthread_join(ranks[r].thread, NULL);
-    for (uint32_t r = 0; r < BITS_RANKS; r++) {
-        cr_assert_eq(ranks[r].status, TY_OK, "%s", ranks[r].error.message);
-        transports[r]->close(transports[r]);
-    }
+    bits_wanted = of;
+    cr_assert_eq(rank_threads_all(open, BITS_RANKS, bits_rank, &error), TY_OK, "%s", error.message);
 }
 
 static void bits_compare(ty_collective_kind kind, ty_algorithm algorithm, uint64_t count)
 {
     bits_case over_messages = {.kind = kind, .algorithm = algorithm, .count = count};
     bits_case over_memory = over_messages;
-    ty_transport *transports[BITS_RANKS];
-    ty_error error = {0};
 
     for (uint32_t r = 0; r < BITS_RANKS; r++) {
         over_messages.found[r] = ty_alloc(count, sizeof(float));
         over_memory.found[r] = ty_alloc(count, sizeof(float));
     }
-    cr_assert_eq(ty_transport_local(BITS_RANKS, transports, &error), TY_OK, "%s", error.message);
-    bits_find(&over_messages, transports);
-    cr_assert_eq(shared_ranks_open(BITS_RANKS, transports, &error), TY_OK, "%s", error.message);
-    bits_find(&over_memory, transports);
+    bits_find(&over_messages, ty_transport_local);
+    bits_find(&over_memory, shared_ranks_open);
     for (uint32_t r = 0; r < BITS_RANKS; r++) {
         const uint64_t first = kind == TY_REDUCE_SCATTER ? ty_share_start(count, BITS_RANKS, r) : 0;
         const uint64_t end =

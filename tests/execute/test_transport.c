@@ -1,58 +1,30 @@
 /* The local transport, and collectives over it, against sums worked out by hand. */
 #include "collective_cases.h"
 #include "profile_job.h"
+#include "rank_threads.h"
 
 #include <criterion/criterion.h>
-#include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <time.h>
 
-typedef ty_status (*rank_function)(ty_transport *transport, ty_error *error);
-
-typedef struct rank_thread {
-    pthread_t thread;
-    ty_transport *transport;
-    rank_function function;
-    ty_status status;
-    ty_error error;
-} rank_thread;
-
-static void *rank_main(void *argument)
-{
-    rank_thread *rank = argument;
-
-    rank->status = rank->function(rank->transport, &rank->error);
-    rank->transport->is_broken = rank->status != TY_OK;
-    rank->transport->close(rank->transport);
-    return NULL;
-}
-
-/* Runs `function` on all ranks; results in `ranks`. */
+/* Results in `ranks`. */
 static void run_ranks(uint32_t size, rank_function function, rank_thread *ranks)
 {
-    ty_transport *transports[16];
+    ty_transport *transports[RANK_THREADS_MOST];
     ty_error error = {0};
-    uint32_t i;
 
     cr_assert_eq(ty_transport_local(size, transports, &error), TY_OK, "%s", error.message);
-    for (i = 0; i < size; i++) {
-        ranks[i] = (rank_thread){.transport = transports[i], .function = function};
-        cr_assert_eq(pthread_create(&ranks[i].thread, NULL, rank_main, &ranks[i]), 0);
-    }
-    for (i = 0; i < size; i++)
-        pthread_join(ranks[i].thread, NULL);
+    cr_assert_eq(rank_threads_run(transports, size, function, ranks, &error), TY_OK, "%s",
+                 error.message);
 }
 
 static void run_all_well(uint32_t size, rank_function function)
 {
-    rank_thread ranks[16];
-    uint32_t i;
+    ty_error error = {0};
 
-    run_ranks(size, function, ranks);
-    for (i = 0; i < size; i++)
-        cr_assert_eq(ranks[i].status, TY_OK, "%u ranks, rank %u: %s", size, i,
-                     ranks[i].error.message);
+    cr_assert_eq(rank_threads_all(ty_transport_local, size, function, &error), TY_OK, "%s",
+                 error.message);
 }
 
 Test(transport, messages_of_each_tag_keep_their_order)

@@ -2,53 +2,19 @@
  * ranks, in a plain program, since Criterion's own processes do not start under that sanitizer. */
 #include "collective_cases.h"
 #include "plans.h"
+#include "rank_threads.h"
 #include "shared_ranks.h"
 
 #include <math.h>
-#include <pthread.h>
 #include <stdio.h>
 
 enum { MAX_RANKS = 5, STEPS = 5 };
 
-typedef struct rank_thread {
-    pthread_t thread;
-    ty_transport *transport;
-    ty_status status;
-    ty_error error;
-} rank_thread;
-
-static void *rank_main(void *argument)
+static ty_status transport_cases(ty_transport *transport, ty_error *error)
 {
-    rank_thread *rank = argument;
+    const ty_status status = message_cases_run(transport, error);
 
-    rank->status = message_cases_run(rank->transport, &rank->error);
-    if (rank->status == TY_OK)
-        rank->status = collective_cases_run(rank->transport, &rank->error);
-    rank->transport->is_broken = rank->status != TY_OK;
-    rank->transport->close(rank->transport);
-    return NULL;
-}
-
-typedef ty_status (*open_function)(uint32_t size, ty_transport **out, ty_error *error);
-
-static ty_status transports_run(open_function open, uint32_t size, ty_error *error)
-{
-    ty_transport *transports[MAX_RANKS];
-    rank_thread ranks[MAX_RANKS];
-    uint32_t i;
-    ty_status status = open(size, transports, error);
-
-    for (i = 0; i < size && status == TY_OK; i++) {
-        ranks[i] = (rank_thread){.transport = transports[i]};
-        if (pthread_create(&ranks[i].thread, NULL, rank_main, &ranks[i]) != 0)
-            return ty_fail(error, TY_EBACKEND, "no thread for rank %u", i);
-    }
-    for (i = 0; i < size && status == TY_OK; i++) {
-        pthread_join(ranks[i].thread, NULL);
-        if (ranks[i].status != TY_OK)
-            status = ty_fail(error, ranks[i].status, "%s", ranks[i].error.message);
-    }
-    return status;
+    return status == TY_OK ? collective_cases_run(transport, error) : status;
 }
 
 static ty_status job_run(const char *workload, const plan_shape *shape, double losses[STEPS],
@@ -136,9 +102,9 @@ int main(void)
     ty_status status;
 
     for (uint32_t size = 1; size <= MAX_RANKS; size++)
-        TY_CHECK(transports_run(ty_transport_local, size, &error), status, done);
+        TY_CHECK(rank_threads_all(ty_transport_local, size, transport_cases, &error), status, done);
     for (uint32_t size = 1; size <= MAX_RANKS; size++)
-        TY_CHECK(transports_run(shared_ranks_open, size, &error), status, done);
+        TY_CHECK(rank_threads_all(shared_ranks_open, size, transport_cases, &error), status, done);
     TY_CHECK(jobs_run("lenet", of_ranks, sizeof of_ranks / sizeof of_ranks[0], &error), status,
              done);
     TY_CHECK(jobs_run("lenet", of_late, sizeof of_late / sizeof of_late[0], &error), status, done);

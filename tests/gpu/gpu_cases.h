@@ -57,8 +57,6 @@ void updates_run(void);   /* gpu_updates.c: updates and compressors */
 void plans_run(void);     /* gpu_plans.c */
 void schedules_run(void); /* gpu_schedules.c: asynchronous and split ones, ZeRO, checkpoints */
 
-ty_workload *make_linear(void);
-
 /** A run's gradients of the first step, as ty_interpreter_save_gradients has them, and its record.
  */
 typedef struct outcome {
@@ -89,7 +87,4 @@ typedef struct plan_case {
 #define BATCH .global_batch = 8, .micro_batch_size = 2
 #define EXACT NULL, 1e-4, 1e-3
 bool case_plan(const plan_case *c);
-/** Two recurrent layers with a residual sum, as in GNMT. */
-extern const char gnmt_small[];
-
 #endif

@@ -8,56 +8,6 @@
 
 /* ---- Networks ---- */
 
-ty_workload *make_linear(void)
-{
-    ty_workload *w = network_new(TY_INPUT_REAL, 3, (uint64_t[]){1, 5, 7});
-    int x = network_simple(w, -1, TY_LAYER_FLATTEN);
-    x = network_simple(w, network_linear(w, x, 33, true), TY_LAYER_RELU);
-    x = network_simple(w, network_linear(w, x, 17, false), TY_LAYER_RELU);
-    x = network_simple(w, network_linear(w, x, 20, true), TY_LAYER_GELU);
-    x = network_simple(w, network_linear(w, x, 18, true), TY_LAYER_SILU);
-    network_loss(w, network_linear(w, x, 10, true));
-    return w;
-}
-
-static ty_workload *make_conv(void)
-{
-    ty_workload *w = network_new(TY_INPUT_REAL, 3, (uint64_t[]){1, 12, 12});
-    int x = network_pool(w, network_conv2d(w, -1, 5, 3, 3, 1, 0, 1, true), 2, 2, 0, false);
-    x = network_simple(w, network_conv2d(w, x, 7, 3, 2, 1, 1, 1, true), TY_LAYER_RELU);
-    x = network_simple(w, network_pool(w, x, 2, 2, 0, false), TY_LAYER_RELU);
-    x = network_simple(w, x, TY_LAYER_FLATTEN);
-    x = network_simple(w, network_linear(w, x, 11, true), TY_LAYER_RELU);
-    network_loss(w, network_linear(w, x, 10, true));
-    return w;
-}
-
-/* Colour images, groups, strides, padding, overlapping windows, joins, values read twice. */
-static ty_workload *make_resnet(void)
-{
-    ty_workload *w = network_new(TY_INPUT_REAL, 3, (uint64_t[]){3, 11, 9});
-    int stem = network_simple(w, network_conv2d(w, -1, 18, 3, 3, 2, 1, 1, false), TY_LAYER_RELU);
-    int x = network_pool(w, stem, 3, 2, 1, false), y, z;
-    y = network_simple(w, network_conv2d(w, x, 18, 3, 3, 1, 1, 3, true), TY_LAYER_RELU);
-    y = network_conv2d(w, y, 18, 1, 1, 1, 0, 1, true);
-    x = network_simple(w, network_join(w, TY_LAYER_ADD, (int[]){x, y}, 2), TY_LAYER_RELU);
-    y = network_conv2d(w, x, 4, 1, 1, 1, 0, 1, true);
-    z = network_pool(w, x, 3, 1, 1, true);
-    x = network_join(w, TY_LAYER_CONCAT, (int[]){x, y, z}, 3);
-    y = network_simple(w, x, TY_LAYER_FLATTEN);
-    x = network_simple(w, network_global_pool(w, x), TY_LAYER_FLATTEN);
-    x = network_linear(w, x, 10, true);
-    y = network_linear(w, y, 10, true);
-    network_loss(w, network_join(w, TY_LAYER_ADD, (int[]){x, y}, 2));
-    return w;
-}
-
-/* Longer than a tile of queries and of keys, and a multiple of neither. */
-static ty_workload *make_gpt(void)
-{
-    return network_make_gpt(2, 24, 3, 70, 31);
-}
-
 static ty_workload *make_encoder(void)
 {
     return network_make_encoder(24, 3, 70, 31, true);
@@ -68,20 +18,10 @@ static ty_workload *make_types_alone(void)
     return network_make_encoder(20, 4, 7, 23, false);
 }
 
+/* Of so many hidden features that cuBLASLt can do the gelu along the way. */
 static ty_workload *make_llama(void)
 {
-    ty_workload *w = network_new(TY_INPUT_TOKEN, 1, (uint64_t[]){9});
-    int x = network_embedding(w, 23, 20, 0), y;
-    y = network_attention(w, network_simple(w, x, TY_LAYER_RMS_NORM), 6, 2, 4, false, true);
-    x = network_join(w, TY_LAYER_ADD, (int[]){x, y}, 2);
-    y = network_mlp(w, network_simple(w, x, TY_LAYER_RMS_NORM), 30, false, true);
-    x = network_join(w, TY_LAYER_ADD, (int[]){x, y}, 2);
-    y = network_attention(w, x, 2, 1, 7, true, false);
-    x = network_join(w, TY_LAYER_ADD, (int[]){x, y}, 2);
-    y = network_mlp(w, x, 16, true, false);
-    x = network_join(w, TY_LAYER_ADD, (int[]){x, y}, 2);
-    network_loss(w, network_linear(w, x, 23, true));
-    return w;
+    return network_make_llama(16, false);
 }
 
 /* Rows of an odd number of elements, with and without biases, a residual sum as in GNMT. */
@@ -114,10 +54,10 @@ typedef struct network {
 } network;
 
 static const network networks[] = {
-    {"mlp", make_linear, 5, false, false},
-    {"lenet", make_conv, 3, true, false},
-    {"resnet", make_resnet, 2, true, false},
-    {"gpt", make_gpt, 2, false, true},
+    {"mlp", network_make_activations, 5, false, false},
+    {"lenet", network_make_small_lenet, 3, true, false},
+    {"resnet", network_make_residual, 2, true, false},
+    {"gpt", network_make_small_gpt, 2, false, true},
     {"encoder", make_encoder, 2, false, true},
     {"types alone", make_types_alone, 3, false, true},
     {"llama", make_llama, 3, false, true},
@@ -380,30 +320,24 @@ static ty_workload *make_skips(void)
 }
 
 #define SKIPS make_skips, 5
+#define IN_FP32 TY_PRECISION_FP32, TY_RECOMPUTE_NONE, 2e-5
 static const stage_case stages[] = {
-    {"stages mlp", make_linear, 5, 2, {5}, TY_PRECISION_FP32, TY_RECOMPUTE_NONE, 2e-5},
-    {"stages lenet", make_conv, 3, 2, {2}, TY_PRECISION_FP32, TY_RECOMPUTE_NONE, 2e-5},
-    {"stages resnet", make_resnet, 2, 2, {2}, TY_PRECISION_FP32, TY_RECOMPUTE_NONE, 2e-5},
-    {"stages resnet, cuts inside blocks",
-     make_resnet,
-     2,
-     4,
-     {4, 9, 11},
-     TY_PRECISION_FP32,
-     TY_RECOMPUTE_NONE,
-     2e-5},
-    {"stages gpt", make_gpt, 2, 2, {7}, TY_PRECISION_FP32, TY_RECOMPUTE_NONE, 2e-5},
+    {"stages mlp", network_make_activations, 5, 2, {5}, IN_FP32},
+    {"stages lenet", network_make_small_lenet, 3, 2, {2}, IN_FP32},
+    {"stages resnet", network_make_residual, 2, 2, {2}, IN_FP32},
+    {"stages resnet, cuts inside blocks", network_make_residual, 2, 4, {4, 9, 11}, IN_FP32},
+    {"stages gpt", network_make_small_gpt, 2, 2, {7}, IN_FP32},
     {"stages gpt, cuts inside blocks",
-     make_gpt,
+     network_make_small_gpt,
      2,
      3,
      {2, 5},
      TY_PRECISION_FP32,
      TY_RECOMPUTE_SELECTIVE,
      2e-5},
-    {"stages llama", make_llama, 3, 2, {4}, TY_PRECISION_FP32, TY_RECOMPUTE_NONE, 2e-5},
+    {"stages llama", make_llama, 3, 2, {4}, IN_FP32},
     {"stages lstm", make_lstm, 3, 3, {2, 4}, TY_PRECISION_FP32, TY_RECOMPUTE_FULL, 2e-5},
-    {"stages skips fp32", SKIPS, 4, {3, 5, 7}, TY_PRECISION_FP32, TY_RECOMPUTE_NONE, 2e-5},
+    {"stages skips fp32", SKIPS, 4, {3, 5, 7}, IN_FP32},
     {"stages skips tf32", SKIPS, 4, {3, 5, 7}, TY_PRECISION_TF32, TY_RECOMPUTE_NONE, 1e-2},
     {"stages skips bf16", SKIPS, 4, {3, 5, 7}, TY_PRECISION_BF16, TY_RECOMPUTE_NONE, 1e-1},
     {"stages skips fp16", SKIPS, 4, {3, 5, 7}, TY_PRECISION_FP16, TY_RECOMPUTE_NONE, 2e-2},

@@ -5,17 +5,6 @@
 #include <stdio.h>
 #include <string.h>
 
-const char gnmt_small[] =
-    "{\"schema\": \"trainyard.zoo/1\", \"name\": \"lstm-small\", \"family\": \"sequential\","
-    "\"source\": \"gnmt-8.json\", \"sequence\": 8, \"token_bytes\": 4, \"dataset\": "
-    "\"synthetic\", \"global_batch\": 8, \"optimizer\": {\"kind\": \"adamw\", "
-    "\"learning_rate\": 0.01, \"weight_decay\": 0, \"beta1\": 0.9, \"beta2\": 0.999, "
-    "\"epsilon\": 1e-08}, \"layers\": ["
-    "{\"kind\": \"embedding\", \"vocabulary\": 64, \"features\": 24},"
-    "{\"kind\": \"lstm\", \"hidden_features\": 24},"
-    "{\"branches\": [[], [{\"kind\": \"lstm\", \"hidden_features\": 24}]], \"join\": \"add\"},"
-    "{\"kind\": \"linear\", \"out_features\": 64}, {\"kind\": \"softmax_cross_entropy\"}]}";
-
 /* As in a U-Net: layer 1 is read again by the sum of channels in 9, layer 3 by that in 6. */
 static const char u_net_small[] =
     "{\"schema\": \"trainyard.zoo/1\", \"name\": \"u-net-small\", \"family\": \"sequential\","
@@ -235,15 +224,11 @@ bool plan_run_evaluated(const char *workload, const plan_shape *shape, const cha
                         const char *precision, uint32_t steps, uint32_t evaluate_every,
                         outcome *out)
 {
-    char *directory = directory_make(), path[4096];
-    ty_job *job;
+    char *directory = directory_make();
+    ty_job *job = make_job(make_plan(workload, shape), steps, directory);
     ty_error error = {0};
     bool is_right;
 
-    snprintf(path, sizeof path, "%s/workload.json", directory);
-    if (workload[0] == '{' && ty_file_write(path, workload, strlen(workload), &error) != TY_OK)
-        return wrong("%s", error.message);
-    job = make_job(make_plan(workload[0] == '{' ? path : workload, shape), steps, directory);
     ty_free(job->backend);
     job->backend = ty_strdup(backend);
     job->precision = ty_strdup(precision);

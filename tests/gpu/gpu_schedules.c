@@ -416,19 +416,15 @@ enum { CHECKPOINTS = sizeof checkpoints / sizeof *checkpoints };
 static bool part_run(const plan_case *c, const char *directory, uint32_t every, uint32_t steps,
                      bool resume, ty_run **out)
 {
-    char path[4096], state[4096];
+    char state[4096];
     plan_shape shape = c->shape;
     ty_error error = {0};
     ty_job *job;
     bool is_right;
 
     shape.name = c->name;
-    snprintf(path, sizeof path, "%s/workload.json", directory);
     snprintf(state, sizeof state, "%s/state", directory);
-    if (c->workload[0] == '{' &&
-        ty_file_write(path, c->workload, strlen(c->workload), &error) != TY_OK)
-        return wrong("%s", error.message);
-    job = make_job(make_plan(c->workload[0] == '{' ? path : c->workload, &shape), steps, directory);
+    job = make_job(make_plan(c->workload, &shape), steps, directory);
     ty_free(job->backend);
     ty_free(job->gradients); /* saving them would end a stretch */
     job->gradients = NULL;

@@ -34,7 +34,7 @@ static bool update_compare(ty_stage_device *one, ty_stage_device *other, const t
 
 static bool case_update(const ty_optimizer *optimizer)
 {
-    ty_workload *w = make_linear();
+    ty_workload *w = network_make_activations();
     ty_stage_options o = options_of(w, 2, TY_PRECISION_FP32);
     ty_stage_device *one = NULL, *other = NULL;
     bool is_right = stage_open(cpu, &o, &one) && stage_open(gpu, &o, &other) &&
@@ -96,7 +96,7 @@ static bool square_compare(ty_stage_device *stage)
 
 static bool case_alone(bool (*compare)(ty_stage_device *stage))
 {
-    ty_workload *w = make_linear();
+    ty_workload *w = network_make_activations();
     ty_stage_options o = options_of(w, 2, TY_PRECISION_FP32);
     ty_stage_device *stage = NULL;
     bool is_right = stage_open(gpu, &o, &stage) && compare(stage);
@@ -172,7 +172,7 @@ static bool case_codec(ty_compression_kind kind)
         uint64_t count;
         double share;
     } sizes[] = {{1, 1}, {33, 0.16}, {2048, 1}, {5000, 0.01}, {70001, 0.01}};
-    ty_workload *w = make_linear();
+    ty_workload *w = network_make_activations();
     ty_stage_options o = options_of(w, 2, TY_PRECISION_FP32);
     ty_stage_device *stage = NULL;
     bool is_right = stage_open(gpu, &o, &stage);
