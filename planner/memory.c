@@ -1,7 +1,8 @@
 /* Memory of one device of a stage, row by row as the worker allocates it: parameters, their
  * gradients and optimizer state; a set of activations ("slot") for each micro-batch in flight; one
- * set of gradients of activations, since backward does one micro-batch at a time; buffers. Sums are
- * doubles, exact up to 2^53 bytes, so that no product of sizes can wrap. */
+ * set of gradients of activations, since backward does one micro-batch at a time, unless it comes
+ * in two parts; buffers. Sums are doubles, exact up to 2^53 bytes, so that no product of sizes can
+ * wrap. */
 #include "ty_planner.h"
 
 #include <math.h>
@@ -204,27 +205,106 @@ static double passing(const context *c)
     return bytes - stash(c);
 }
 
-/* A gradient for each output that has memory of its own, and for the largest of what layers keep
- * beside their output, one layer at a time. */
-static double activation_gradients(const context *c)
+/* What a layer keeps on one lane, if it has a backward, and the output among that. */
+static double kept_bytes(const context *c, uint32_t layer)
 {
-    double outputs = 0, inner = 0;
-    for (uint32_t i = c->stage->first_layer; i < c->end; i++) {
-        const double share = ty_lane_work_share(c->plan, i);
-        double kept = c->takes_part[i] ? (double)layer_at(c, i)->stash_bytes * share : 0;
-        double output = fmin(kept, (double)layer_at(c, i)->output_bytes * share);
-        outputs += output;
-        inner = fmax(inner, kept - output);
-    }
-    return outputs + inner;
+    return c->takes_part[layer]
+               ? (double)layer_at(c, layer)->stash_bytes * ty_lane_work_share(c->plan, layer)
+               : 0;
 }
+
+static double kept_output_bytes(const context *c, uint32_t layer)
+{
+    return fmin(kept_bytes(c, layer),
+                (double)layer_at(c, layer)->output_bytes * ty_lane_work_share(c->plan, layer));
+}
+
+/* A gradient for each output that has memory of its own. */
+static double output_gradients(const context *c)
+{
+    double bytes = 0;
+    for (uint32_t i = c->stage->first_layer; i < c->end; i++)
+        bytes += kept_output_bytes(c, i);
+    return bytes;
+}
+
+/* And for the largest of what layers keep beside their output, one layer at a time. */
+static double inner_gradient(const context *c)
+{
+    double largest = 0;
+    for (uint32_t i = c->stage->first_layer; i < c->end; i++)
+        largest = fmax(largest, kept_bytes(c, i) - kept_output_bytes(c, i));
+    return largest;
+}
+
+/* ---- Backward in two parts, per sample ------------------------------------------------------- */
+
+static bool splits_backward(const context *c)
+{
+    return c->plan->schedule == TY_ZERO_BUBBLE;
+}
+
+/* What the first of a layer's products makes, in elements: the second part reads its gradient,
+ * which is that of no output. */
+static double inner_elements(const ty_layer *l)
+{
+    const uint64_t *a = l->attributes;
+    const double gates = 4; /* of a recurrent layer */
+
+    if (l->kind == TY_LAYER_ATTENTION)
+        return (double)l->output.dimensions[0] * (double)(a[TY_HEADS] + 2 * a[TY_KV_HEADS]) *
+               (double)a[TY_HEAD_SIZE];
+    if (l->kind == TY_LAYER_MLP)
+        return (double)ty_shape_elements(&l->output) / (double)a[TY_FEATURES] *
+               (double)a[TY_HIDDEN_FEATURES] * (a[TY_IS_GATED] != 0 ? 2 : 1);
+    if (l->kind == TY_LAYER_LSTM)
+        return (double)l->output.dimensions[0] * gates * (double)a[TY_HIDDEN_FEATURES];
+    return 0;
+}
+
+/* What lanes have gathered of the sequence for the first part stays for the second: the input of a
+ * divided layer, and the gradient of its output where all of it is on every lane. */
+static double gathered_elements(const context *c, uint32_t layer)
+{
+    const ty_tensor_split split = ty_layer_tensor_split(c->plan->workload, layer);
+    const double whole = 1.0 / ty_plan_lanes(c->plan, TY_CONTEXT_LANES);
+    double input, output = 0;
+
+    if (!c->plan->sequence_parallel || layer_at(c, layer)->input_count == 0 ||
+        (split != TY_SPLIT_HEADS && split != TY_SPLIT_HIDDEN && split != TY_SPLIT_VOCABULARY))
+        return 0;
+    input = (double)ty_shape_elements(ty_layer_input_shape(c->plan->workload, layer, 0));
+    if (split != TY_SPLIT_VOCABULARY)
+        output = (double)ty_shape_elements(&layer_at(c, layer)->output);
+    return (input + output) * whole;
+}
+
+/* What a micro-batch keeps from the first part of its backward to the second, beside its stash. */
+static double gradients_between(const context *c)
+{
+    const double element = c->plan->workload->element_bytes;
+    double bytes = 0;
+
+    for (uint32_t i = c->stage->first_layer; i < c->end; i++) {
+        if (!c->takes_part[i])
+            continue;
+        bytes += kept_output_bytes(c, i) +
+                 element * (inner_elements(layer_at(c, i)) * ty_lane_work_share(c->plan, i) +
+                            gathered_elements(c, i));
+    }
+    return bytes;
+}
+
+/* ---- Slots ----------------------------------------------------------------------------------- */
 
 /* What a micro-batch of a stage keeps while it is in flight: recomputing, slots share everything
  * but the stage's input, and its output where that is to be sent. */
 static double slot_bytes(const context *c)
 {
-    const double beside = c->stage->recompute == TY_RECOMPUTE_FULL ? c->out : stash(c) + relayed(c);
+    double beside = c->stage->recompute == TY_RECOMPUTE_FULL ? c->out : stash(c) + relayed(c);
 
+    if (splits_backward(c))
+        beside += gradients_between(c);
     return c->samples * (stage_input(c) + beside);
 }
 
@@ -234,7 +314,9 @@ static double beside_slots(const context *c)
 {
     const double again = c->stage->recompute == TY_RECOMPUTE_FULL ? stash(c) : 0;
 
-    return c->samples * (again + passing(c) + activation_gradients(c));
+    const double gradients = splits_backward(c) ? 0 : output_gradients(c); /* else in slots */
+
+    return c->samples * (again + passing(c) + gradients + inner_gradient(c));
 }
 
 /* Versions of the weights beside the newest: PipeDream keeps one for each step that a micro-batch
