@@ -20,18 +20,6 @@ static float fraction_value(uint32_t rank, uint64_t i)
     return (float)whole_value(rank, i) * 0.1f + (float)(rank + 1) / 3.0f;
 }
 
-/* A half of a whole number from -2048 to 2048, by its definition: 1.fraction * 2^exponent. */
-static uint16_t half_of(int value)
-{
-    int exponent;
-    double fraction = frexp(fabs((double)value), &exponent);
-
-    if (value == 0)
-        return 0;
-    return (uint16_t)((value < 0 ? 0x8000 : 0) + ((exponent + 14) << 10) +
-                      (int)((fraction * 2 - 1) * 1024));
-}
-
 static uint32_t case_tag(uint32_t a, uint64_t b)
 {
     return 1000 + a * 100 + (uint32_t)(b % 97);
@@ -81,39 +69,80 @@ static ty_status wrong(ty_error *error, const char *what, const group *g, uint64
                    (unsigned long long)count, g->count, (unsigned long long)i, found, expected);
 }
 
-static ty_status check_float(ty_transport *t, ty_algorithm algorithm, const group *g,
-                             uint64_t count, ty_error *error)
+/* What all members ask for; kinds that do not sum have no algorithm. */
+static ty_collective_options options_of(const group *g, ty_collective_kind kind, ty_element element,
+                                        void *data, uint64_t count)
 {
-    float *data = ty_alloc(count, sizeof *data);
-    uint64_t i;
-    uint32_t m;
-    ty_status status;
-
-    for (i = 0; i < count; i++)
-        data[i] = (float)whole_value(t->rank, i);
-    TY_CHECK(ty_collective_run(t,
-                               &(ty_collective_options){.kind = TY_ALL_REDUCE,
-                                                        .algorithm = algorithm,
-                                                        .members = g->members,
-                                                        .hosts = g->hosts,
-                                                        .member_count = g->count,
-                                                        .data = data,
-                                                        .count = count,
-                                                        .element = TY_ELEMENT_FLOAT,
-                                                        .tag = case_tag(1, count)},
-                               error),
-             status, cleanup);
-    for (i = 0; i < count && status == TY_OK; i++) {
-        int expected = 0;
-        for (m = 0; m < g->count; m++)
-            expected += whole_value(g->members[m], i);
-        if (data[i] != (float)expected)
-            status = wrong(error, "float all-reduce", g, count, i, (double)data[i], expected);
-    }
-cleanup:
-    ty_free(data);
-    return status;
+    return (ty_collective_options){.kind = kind,
+                                   .members = g->members,
+                                   .hosts = g->hosts,
+                                   .member_count = g->count,
+                                   .data = data,
+                                   .count = count,
+                                   .element = element};
 }
+
+static ty_status sum_up(ty_transport *t, ty_algorithm algorithm, const group *g, ty_element element,
+                        void *data, uint64_t count, uint32_t tag, ty_error *error)
+{
+    ty_collective_options options = options_of(g, TY_ALL_REDUCE, element, data, count);
+
+    options.algorithm = algorithm;
+    options.tag = tag;
+    return ty_collective_run(t, &options, error);
+}
+
+/* ---- Whole numbers as each kind of element ----------------------------------------------- */
+
+static void float_put(void *at, int value)
+{
+    const float number = (float)value;
+
+    memcpy(at, &number, sizeof number);
+}
+
+/* A half of a whole number from -2048 to 2048, by its definition: 1.fraction * 2^exponent. */
+static uint16_t half_of(int value)
+{
+    int exponent;
+    double fraction = frexp(fabs((double)value), &exponent);
+
+    if (value == 0)
+        return 0;
+    return (uint16_t)((value < 0 ? 0x8000 : 0) + ((exponent + 14) << 10) +
+                      (int)((fraction * 2 - 1) * 1024));
+}
+
+static void half_put(void *at, int value)
+{
+    const uint16_t number = half_of(value);
+
+    memcpy(at, &number, sizeof number);
+}
+
+/* Small whole numbers are exact as bfloats: the upper half of their float. */
+static void bfloat_put(void *at, int value)
+{
+    const float number = (float)value;
+    uint32_t bits;
+    uint16_t upper;
+
+    memcpy(&bits, &number, sizeof bits);
+    upper = (uint16_t)(bits >> 16);
+    memcpy(at, &upper, sizeof upper);
+}
+
+static const struct number {
+    const char *name;
+    ty_element element;
+    uint64_t bytes;
+    void (*put)(void *at, int value);
+} numbers[] = {
+    {"float", TY_ELEMENT_FLOAT, 4, float_put},
+    {"half", TY_ELEMENT_HALF, 2, half_put},
+    {"bfloat", TY_ELEMENT_BFLOAT, 2, bfloat_put},
+};
+enum { NUMBERS = sizeof numbers / sizeof numbers[0] };
 
 /* Element i of the sum over the group. */
 static int sum_value(const group *g, uint64_t i)
@@ -125,6 +154,40 @@ static int sum_value(const group *g, uint64_t i)
     return sum;
 }
 
+/* A sum of 0 may have either sign. */
+static bool is_number(const struct number *n, const void *at, int value)
+{
+    unsigned char expected[4], found[4];
+
+    n->put(expected, value);
+    memcpy(found, at, n->bytes);
+    if (value == 0)
+        found[n->bytes - 1] &= 0x7f; /* the machine's bytes begin with the least */
+    return memcmp(found, expected, n->bytes) == 0;
+}
+
+static ty_status check_number(ty_transport *t, ty_algorithm algorithm, const group *g,
+                              const struct number *n, uint64_t count, ty_error *error)
+{
+    unsigned char *data = ty_alloc(count, n->bytes);
+    ty_status status;
+
+    for (uint64_t i = 0; i < count; i++)
+        n->put(data + i * n->bytes, whole_value(t->rank, i));
+    status = sum_up(t, algorithm, g, n->element, data, count,
+                    case_tag((uint32_t)(n - numbers) + 1, count), error);
+    for (uint64_t i = 0; i < count && status == TY_OK; i++)
+        if (!is_number(n, data + i * n->bytes, sum_value(g, i)))
+            status =
+                ty_fail(error, TY_EBACKEND, "sum of %llu %ss among %u: element %llu, expected %d",
+                        (unsigned long long)count, n->name, g->count, (unsigned long long)i,
+                        sum_value(g, i));
+    ty_free(data);
+    return status;
+}
+
+/* ---- Other collectives ------------------------------------------------------------------- */
+
 /* A reduce-scatter leaves each member its share of the sum; everything but that is then wiped, and
  * a gather of shares brings the whole sum to all. */
 static ty_status check_shares(ty_transport *t, const group *g, uint64_t count, ty_error *error)
@@ -132,16 +195,11 @@ static ty_status check_shares(ty_transport *t, const group *g, uint64_t count, t
     const uint64_t start = ty_share_start(count, g->count, g->position);
     const uint64_t end = ty_share_start(count, g->count, g->position + 1);
     float *data = ty_alloc(count, sizeof *data);
-    ty_collective_options options = {.kind = TY_REDUCE_SCATTER,
-                                     .members = g->members,
-                                     .member_count = g->count,
-                                     .data = data,
-                                     .count = count,
-                                     .element = TY_ELEMENT_FLOAT,
-                                     .tag = case_tag(6, count)};
+    ty_collective_options options = options_of(g, TY_REDUCE_SCATTER, TY_ELEMENT_FLOAT, data, count);
     uint64_t i;
     ty_status status;
 
+    options.tag = case_tag(6, count);
     for (i = 0; i < count; i++)
         data[i] = (float)whole_value(t->rank, i);
     TY_CHECK(ty_collective_run(t, &options, error), status, cleanup);
@@ -165,60 +223,18 @@ cleanup:
     return status;
 }
 
-static ty_status check_half(ty_transport *t, ty_algorithm algorithm, const group *g, uint64_t count,
-                            ty_error *error)
-{
-    uint16_t *data = ty_alloc(count, sizeof *data);
-    uint64_t i;
-    uint32_t m;
-    ty_status status;
-
-    for (i = 0; i < count; i++)
-        data[i] = half_of(whole_value(t->rank, i));
-    TY_CHECK(ty_collective_run(t,
-                               &(ty_collective_options){.kind = TY_ALL_REDUCE,
-                                                        .algorithm = algorithm,
-                                                        .members = g->members,
-                                                        .hosts = g->hosts,
-                                                        .member_count = g->count,
-                                                        .data = data,
-                                                        .count = count,
-                                                        .element = TY_ELEMENT_HALF,
-                                                        .tag = case_tag(2, count)},
-                               error),
-             status, cleanup);
-    for (i = 0; i < count && status == TY_OK; i++) {
-        int expected = 0;
-        for (m = 0; m < g->count; m++)
-            expected += whole_value(g->members[m], i);
-        if (data[i] != half_of(expected) && !(expected == 0 && data[i] == 0x8000))
-            status = wrong(error, "half all-reduce", g, count, i, data[i], half_of(expected));
-    }
-cleanup:
-    ty_free(data);
-    return status;
-}
-
 static ty_status check_gather(ty_transport *t, const group *g, uint64_t count, ty_error *error)
 {
     uint8_t *data = ty_alloc(count * g->count, 1);
+    ty_collective_options options = options_of(g, TY_ALL_GATHER, TY_ELEMENT_BYTE, data, count);
     uint64_t i;
     uint32_t m;
     ty_status status;
 
+    options.tag = case_tag(4, count);
     for (i = 0; i < count; i++)
         data[g->position * count + i] = (uint8_t)(whole_value(t->rank, i) + 100);
-    TY_CHECK(ty_collective_run(t,
-                               &(ty_collective_options){.kind = TY_ALL_GATHER,
-                                                        .members = g->members,
-                                                        .hosts = g->hosts,
-                                                        .member_count = g->count,
-                                                        .data = data,
-                                                        .count = count,
-                                                        .element = TY_ELEMENT_BYTE,
-                                                        .tag = case_tag(3, count)},
-                               error),
-             status, cleanup);
+    TY_CHECK(ty_collective_run(t, &options, error), status, cleanup);
     for (m = 0; m < g->count && status == TY_OK; m++) {
         for (i = 0; i < count && status == TY_OK; i++) {
             int expected = whole_value(g->members[m], i) + 100;
@@ -238,23 +254,14 @@ static ty_status check_bits(ty_transport *t, ty_algorithm algorithm, const group
 {
     float *data = ty_alloc(count, sizeof *data);
     ty_digest *digests = ty_alloc(g->count, sizeof *digests);
+    ty_collective_options options;
     uint64_t i;
     uint32_t m;
     ty_status status;
 
     for (i = 0; i < count; i++)
         data[i] = fraction_value(t->rank, i);
-    TY_CHECK(ty_collective_run(t,
-                               &(ty_collective_options){.kind = TY_ALL_REDUCE,
-                                                        .algorithm = algorithm,
-                                                        .members = g->members,
-                                                        .hosts = g->hosts,
-                                                        .member_count = g->count,
-                                                        .data = data,
-                                                        .count = count,
-                                                        .element = TY_ELEMENT_FLOAT,
-                                                        .tag = case_tag(4, count)},
-                               error),
+    TY_CHECK(sum_up(t, algorithm, g, TY_ELEMENT_FLOAT, data, count, case_tag(5, count), error),
              status, cleanup);
     for (i = 0; i < count && status == TY_OK; i++) {
         double expected = 0;
@@ -264,16 +271,10 @@ static ty_status check_bits(ty_transport *t, ty_algorithm algorithm, const group
             status = wrong(error, "sum of fractions", g, count, i, (double)data[i], expected);
     }
     digests[g->position] = ty_digest_of(data, count * sizeof *data);
+    options = options_of(g, TY_ALL_GATHER, TY_ELEMENT_BYTE, digests, sizeof *digests);
+    options.tag = case_tag(9, count);
     if (status == TY_OK)
-        status = ty_collective_run(t,
-                                   &(ty_collective_options){.kind = TY_ALL_GATHER,
-                                                            .members = g->members,
-                                                            .member_count = g->count,
-                                                            .data = digests,
-                                                            .count = sizeof *digests,
-                                                            .element = TY_ELEMENT_BYTE,
-                                                            .tag = case_tag(5, count)},
-                                   error);
+        status = ty_collective_run(t, &options, error);
     for (m = 0; m < g->count && status == TY_OK; m++) {
         if (strcmp(digests[m].hex, digests[0].hex) != 0)
             status = ty_fail(error, TY_EBACKEND, "members 0 and %u have different sums", m);
@@ -293,23 +294,15 @@ static char to_value(uint32_t from, uint32_t to, uint64_t i)
 static ty_status check_all_to_all(ty_transport *t, const group *g, uint64_t count, ty_error *error)
 {
     char *data = ty_alloc(g->count, count);
+    ty_collective_options options = options_of(g, TY_ALL_TO_ALL, TY_ELEMENT_BYTE, data, count);
     uint32_t own = g->members[g->position];
     ty_status status;
 
+    options.tag = case_tag(8, count);
     for (uint32_t m = 0; m < g->count; m++)
         for (uint64_t i = 0; i < count; i++)
             data[m * count + i] = to_value(own, g->members[m], i);
-    TY_CHECK(ty_collective_run(t,
-                               &(ty_collective_options){.kind = TY_ALL_TO_ALL,
-                                                        .members = g->members,
-                                                        .hosts = g->hosts,
-                                                        .member_count = g->count,
-                                                        .data = data,
-                                                        .count = count,
-                                                        .element = TY_ELEMENT_BYTE,
-                                                        .tag = case_tag(6, count)},
-                               error),
-             status, cleanup);
+    TY_CHECK(ty_collective_run(t, &options, error), status, cleanup);
     for (uint32_t m = 0; m < g->count && status == TY_OK; m++)
         for (uint64_t i = 0; i < count && status == TY_OK; i++)
             if (data[m * count + i] != to_value(g->members[m], own, i))
@@ -320,58 +313,14 @@ cleanup:
     return status;
 }
 
-/* Small whole numbers are exact as bfloats: the upper half of their float. */
-static uint16_t bfloat_of(int value)
-{
-    float number = (float)value;
-    uint32_t bits;
-
-    memcpy(&bits, &number, sizeof bits);
-    return (uint16_t)(bits >> 16);
-}
-
-static ty_status check_bfloat(ty_transport *t, ty_algorithm algorithm, const group *g,
-                              uint64_t count, ty_error *error)
-{
-    uint16_t *data = ty_alloc(count, sizeof *data);
-    ty_status status;
-
-    for (uint64_t i = 0; i < count; i++)
-        data[i] = bfloat_of(whole_value(t->rank, i));
-    TY_CHECK(ty_collective_run(t,
-                               &(ty_collective_options){.kind = TY_ALL_REDUCE,
-                                                        .algorithm = algorithm,
-                                                        .members = g->members,
-                                                        .hosts = g->hosts,
-                                                        .member_count = g->count,
-                                                        .data = data,
-                                                        .count = count,
-                                                        .element = TY_ELEMENT_BFLOAT,
-                                                        .tag = case_tag(7, count)},
-                               error),
-             status, cleanup);
-    for (uint64_t i = 0; i < count && status == TY_OK; i++) {
-        int expected = 0;
-        for (uint32_t m = 0; m < g->count; m++)
-            expected += whole_value(g->members[m], i);
-        if (data[i] != bfloat_of(expected))
-            status = wrong(error, "bfloat all-reduce", g, count, i, data[i], bfloat_of(expected));
-    }
-cleanup:
-    ty_free(data);
-    return status;
-}
-
 static ty_status check_sums(ty_transport *t, ty_algorithm algorithm, const group *g,
                             ty_error *error)
 {
     ty_status status = TY_OK;
 
-    for (uint32_t i = 0; i < COUNTS; i++) {
-        TY_CHECK(check_float(t, algorithm, g, counts[i], error), status, done);
-        TY_CHECK(check_half(t, algorithm, g, counts[i], error), status, done);
-        TY_CHECK(check_bfloat(t, algorithm, g, counts[i], error), status, done);
-    }
+    for (uint32_t i = 0; i < COUNTS; i++)
+        for (uint32_t n = 0; n < NUMBERS; n++)
+            TY_CHECK(check_number(t, algorithm, g, &numbers[n], counts[i], error), status, done);
     status = check_bits(t, algorithm, g, 10007, error);
 done:
     return status;
