@@ -1,7 +1,6 @@
 /* The grammar of JSON, strictly: cJSON, which builds the values, is more generous. */
 #include "json_scan.h"
 
-#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
@@ -40,6 +39,16 @@ size_t ty_utf8_length(const unsigned char *bytes, size_t left)
         return form->length;
     }
     return 0;
+}
+
+bool ty_utf8_is(const char *text)
+{
+    size_t left = strlen(text), length;
+
+    for (; left > 0; text += length, left -= length)
+        if ((length = ty_utf8_length((const unsigned char *)text, left)) == 0)
+            return false;
+    return true;
 }
 
 /* The next byte, or -1 at the end. */

@@ -4,6 +4,7 @@
 
 #include "ty_status.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #define TY_JSON_MAX_DEPTH 200
@@ -21,5 +22,7 @@ ty_status ty_json_scan(const char *text, size_t length, const char *name, size_t
 
 /** Bytes of the UTF-8 sequence at `bytes`, 0 if it is none (RFC 3629; `left` >= 1). */
 size_t ty_utf8_length(const unsigned char *bytes, size_t left);
+/** Whether a string is of such sequences. */
+bool ty_utf8_is(const char *text);
 
 #endif

@@ -161,6 +161,17 @@ static ty_status read_source(ty_import_source *source, ty_workload **out)
     return fail_unknown(source);
 }
 
+ty_status ty_import_finish(const ty_import_source *source, ty_builder *builder, ty_workload **out)
+{
+    ty_error mistake = {0};
+    const ty_status status = ty_builder_finish(builder, out, &mistake);
+
+    if (status == TY_OK)
+        return TY_OK;
+    return ty_fail(source->error, status == TY_ENOMEM ? TY_ENOMEM : TY_EPARSE, "%s: %s",
+                   source->path, mistake.message);
+}
+
 ty_status ty_import_bytes(const char *path, const char *bytes, size_t length,
                           const ty_import_options *options, ty_workload **out,
                           ty_import_report *report, ty_error *error)

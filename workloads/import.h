@@ -40,6 +40,10 @@ void ty_import_note(ty_import_source *source, const char *format, ...) TY_PRINTF
  *  @param out [out] free with ty_free */
 ty_status ty_import_name(const ty_import_source *source, char **out) TY_MUST_CHECK;
 
+/** ty_builder_finish of what a file holds: where it does not hold together, the file is wrong. */
+ty_status ty_import_finish(const ty_import_source *source, ty_builder *builder,
+                           ty_workload **out) TY_MUST_CHECK;
+
 /** As ty_workload_import, for bytes in memory; a NUL follows them. */
 ty_status ty_import_bytes(const char *path, const char *bytes, size_t length,
                           const ty_import_options *options, ty_workload **out,

@@ -446,7 +446,7 @@ static ty_status build(trace *t, ty_workload **out)
     ty_builder_set_training(b, "synthetic", batch >= 1 && batch <= UINT32_MAX ? (uint32_t)batch : 1,
                             &optimizer);
     TY_CHECK(ty_traced_build(&t->graph, b), status, cleanup);
-    status = ty_builder_finish(b, out, t->source->error);
+    status = ty_import_finish(t->source, b, out);
     b = NULL; /* finishing frees it */
 
 cleanup:

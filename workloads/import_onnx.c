@@ -810,7 +810,7 @@ static ty_status build(run *r, ty_workload **out)
     ty_builder_set_training(r->builder, "synthetic",
                             source->options->batch > 0 ? source->options->batch : 32, &optimizer);
     TY_CHECK(run_all(r, most), status, cleanup);
-    status = ty_builder_finish(r->builder, out, source->error);
+    status = ty_import_finish(source, r->builder, out);
     r->builder = NULL; /* finishing frees it */
 
 cleanup:

@@ -172,7 +172,7 @@ static ty_status build(profile *p, ty_workload **out)
     ty_builder_set_source(b, "PipeDream profile (graph.txt): times of the device it was made on");
     ty_builder_set_training(b, "synthetic", global_batch, &optimizer);
     TY_CHECK(ty_traced_build(&p->graph, b), status, cleanup);
-    status = ty_builder_finish(b, out, p->source->error);
+    status = ty_import_finish(p->source, b, out);
     b = NULL; /* finishing frees it */
 
 cleanup:

@@ -405,6 +405,16 @@ static void no_source(ty_workload *w)
     ty_free(w->source);
     w->source = NULL;
 }
+static void latin_source(ty_workload *w)
+{
+    ty_free(w->source);
+    w->source = ty_strdup("M\xfcller");
+}
+static void cut_name(ty_workload *w)
+{
+    ty_free(w->layers[1].name);
+    w->layers[1].name = ty_strdup("norm\xe2\x82");
+}
 static void nan_flop(ty_workload *w)
 {
     w->layers[1].backward_flop = (double)NAN;
@@ -448,6 +458,8 @@ Test(workload, made_by_hand)
     } rows[] = {{bad_kind, "hand:/layers/1/kind: found number 99"},
                 {bad_optimizer, "hand:/optimizer/kind: found number 7"},
                 {no_source, "hand:/source: found nothing"},
+                {latin_source, "hand:/source: found bytes that are no UTF-8"},
+                {cut_name, "hand:/layers/1/name: found bytes that are no UTF-8"},
                 {nan_flop, "hand:/layers/1/backward_flop: found"},
                 {infinite_rate, "hand:/optimizer/learning_rate: found inf"},
                 {large_bytes, "hand:/layers/1/stash_bytes: found 9007199254740992"},
