@@ -5,11 +5,11 @@
  *   bench_codecs [side of the square bucket]
  */
 #include "codec.h"
+#include "timing.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum { ROUNDS = 31, MEMBERS = 2, USUAL_SIDE = 1024, TOUCHED = 10 };
 
@@ -19,29 +19,10 @@ static const char *const specs[] = {
     "powersgd-2", "powersgd-4", "powersgd-16",        "rows",
 };
 
-static double cpu_s(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
-
-static int ascending(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return x < y ? -1 : x > y;
-}
-
-static double median(double *values)
-{
-    qsort(values, ROUNDS, sizeof *values, ascending);
-    return values[ROUNDS / 2];
-}
-
 static void put_rate(ty_json_writer *w, const char *seconds_key, const char *rate_key,
                      double *seconds, uint64_t count)
 {
-    double typical_s = median(seconds);
+    double typical_s = median(seconds, ROUNDS);
 
     ty_json_put_number(w, seconds_key, typical_s);
     ty_json_put_number(w, rate_key, 4e-9 * (double)count / typical_s);
@@ -115,7 +96,7 @@ static void put_copy(ty_json_writer *w, const float *from, float *to, uint64_t c
         memcpy(to, from, count * sizeof *to);
         seconds[r] = cpu_s() - start;
     }
-    ty_json_put_number(w, "copy_gb_per_s", 8e-9 * (double)count / median(seconds));
+    ty_json_put_number(w, "copy_gb_per_s", 8e-9 * (double)count / median(seconds, ROUNDS));
 }
 
 int main(int argc, char **argv)

@@ -4,6 +4,7 @@
  * rows of 1 MiB and more, training and held-out machines apart. --fit fits the calibration to the
  * training machines and prints it for planner/nccl/nccl.json, then the table with it. DATA holds
  * nccl-logs/ and measurements/. What a table and an answer of it cost goes to stderr. */
+#include "timing.h"
 #include "ty_planner.h"
 
 #include <math.h>
@@ -241,19 +242,13 @@ typedef struct errors {
     double mean, median, ninetieth, signed_mean;
 } errors;
 
-static int compare_doubles(const void *left, const void *right)
-{
-    double a = *(const double *)left, b = *(const double *)right;
-    return a < b ? -1 : a > b;
-}
-
 static errors summary_of(double *values, uint32_t count, double sum)
 {
     errors e = {.count = count};
 
     if (count == 0)
         return e;
-    qsort(values, count, sizeof *values, compare_doubles);
+    qsort(values, count, sizeof *values, ascending);
     for (uint32_t i = 0; i < count; i++)
         e.mean += values[i] / count;
     e.median = count % 2 == 1 ? values[count / 2] : (values[count / 2 - 1] + values[count / 2]) / 2;

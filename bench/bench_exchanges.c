@@ -8,6 +8,7 @@
  * that whatever else the machine does hits both alike; on a machine with other work only their
  * ratio means something.
  */
+#include "timing.h"
 #include "transport.h"
 
 #include <stdio.h>
@@ -23,19 +24,6 @@ enum { SIZES = sizeof sizes / sizeof sizes[0] };
 
 typedef enum operation { TRANSFER, ALL_REDUCE, REDUCE_SCATTER, ALL_GATHER, OPERATIONS } operation;
 static const char *const names[] = {"transfer", "all-reduce", "reduce-scatter", "all-gather"};
-
-static double clock_s(clockid_t clock)
-{
-    struct timespec now;
-    clock_gettime(clock, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
-
-static int ascending(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return x < y ? -1 : x > y;
-}
 
 /* There and back between the first two ranks. */
 static ty_status transfer(ty_transport *t, void *buffer, uint64_t bytes, ty_error *error)

@@ -4,6 +4,7 @@
  * stdout.
  */
 #include "dnnl_wrap.h"
+#include "timing.h"
 #include "ty_core.h"
 
 #include <cblas.h>
@@ -25,11 +26,9 @@ static const shape shapes[] = {
     {"gpt-tiny 1024x256x1024", 1024, 256, 1024}, {"square 1024", 1024, 1024, 1024},
 };
 
-static double cpu_s(void)
+static double thread_s(void)
 {
-    struct timespec at;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &at);
-    return (double)at.tv_sec + 1e-9 * (double)at.tv_nsec;
+    return clock_s(CLOCK_THREAD_CPUTIME_ID);
 }
 
 static void with_onednn(const shape *s, const float *a, const float *b, float *c)
@@ -44,12 +43,6 @@ static void with_openblas(const shape *s, const float *a, const float *b, float 
                 c, s->n);
 }
 
-static int by_value(const void *left, const void *right)
-{
-    double a = *(const double *)left, b = *(const double *)right;
-    return a < b ? -1 : a > b;
-}
-
 static double flop_per_s(const shape *s,
                          void (*multiply)(const shape *, const float *, const float *, float *),
                          const float *a, const float *b, float *c)
@@ -58,12 +51,11 @@ static double flop_per_s(const shape *s,
 
     multiply(s, a, b, c);
     for (int r = 0; r < ROUNDS; r++) {
-        double start_s = cpu_s();
+        double start_s = thread_s();
         multiply(s, a, b, c);
-        times[r] = cpu_s() - start_s;
+        times[r] = thread_s() - start_s;
     }
-    qsort(times, ROUNDS, sizeof times[0], by_value);
-    return 2.0 * s->m * s->n * s->k / times[ROUNDS / 2];
+    return 2.0 * s->m * s->n * s->k / median(times, ROUNDS);
 }
 
 int main(void)

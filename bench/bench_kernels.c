@@ -8,6 +8,7 @@
  * a busy machine and an idle one; the wall clock cannot.
  */
 #include "device.h"
+#include "timing.h"
 #include "ty_workloads.h"
 
 #include <stdio.h>
@@ -15,25 +16,6 @@
 #include <time.h>
 
 #define MAX_STEPS 4096
-
-static double clock_s(clockid_t clock)
-{
-    struct timespec now;
-    clock_gettime(clock, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
-
-static int ascending(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return x < y ? -1 : x > y;
-}
-
-static double median(double *values, size_t count)
-{
-    qsort(values, count, sizeof *values, ascending);
-    return values[count / 2];
-}
 
 typedef struct trial {
     ty_workload *workload;

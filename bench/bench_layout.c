@@ -3,21 +3,14 @@
  * Run from the source tree or with TRAINYARD_DATA set. */
 #include "ty_planner.h"
 
+#include "timing.h"
 #include "ty_memory.h"
 
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
-#include <time.h>
 
 #define ESTIMATES 200000
-
-static double cpu_s(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
-}
 
 static ty_status open_question(ty_layout_question *out, ty_error *error)
 {

@@ -1,6 +1,7 @@
 /* What reading costs: CPU time and peak memory of one workload, of a fat tree of 16,384 devices, of
  * its equivalence classes, and of a profiler trace of 300 MB, as JSON on stdout. Each is measured
  * in a process of its own. Run from the source tree or with TRAINYARD_DATA set. */
+#include "timing.h"
 #include "ty_topologies.h"
 #include "ty_workloads.h"
 
@@ -9,7 +10,6 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #define RUNS 9 /* at most, of which the median is told */
@@ -109,19 +109,6 @@ typedef struct result {
     ty_error error;
 } result;
 
-static double cpu_s(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
-}
-
-static int by_value(const void *left, const void *right)
-{
-    double a = *(const double *)left, b = *(const double *)right;
-    return (a > b) - (a < b);
-}
-
 static result repeat(work_function work, const subject *s)
 {
     double seconds[RUNS], spent_s = 0;
@@ -134,8 +121,7 @@ static result repeat(work_function work, const subject *s)
         seconds[runs] = cpu_s() - start_s;
         spent_s += seconds[runs++];
     }
-    qsort(seconds, (size_t)runs, sizeof *seconds, by_value);
-    r.cpu_s = (seconds[(runs - 1) / 2] + seconds[runs / 2]) / 2;
+    r.cpu_s = median(seconds, (size_t)runs);
     return r;
 }
 

@@ -4,10 +4,10 @@
 #include "gnmt_shape.h"
 #include "ty_planner.h"
 
+#include "timing.h"
 #include "ty_memory.h"
 
 #include <stdio.h>
-#include <time.h>
 
 static const char *const models[] = {"vgg16",         "resnet50", "resnet101",   "resnext50",
                                      "squeezenet1_0", "gnmt",     "inception_v3"};
@@ -25,13 +25,6 @@ static const struct {
                 {"C-4x1", 1, {{4, 5e9}}},
                 {"flat16-10G", 1, {{16, 1.25e9}}}};
 #define COUNT(table) (sizeof(table) / sizeof *(table))
-
-static double cpu_s(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
-}
 
 /* ---- PipeDream --------------------------------------------------------------------------------
  */

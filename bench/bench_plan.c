@@ -4,29 +4,16 @@
 #include "ty_planner.h"
 #include "ty_workloads.h"
 
+#include "timing.h"
 #include "ty_memory.h"
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 
 #define RUNS 20 /* at most, of which the median is told */
 #define SECONDS_PER_ROW 0.5
 
 static const char *const clusters[] = {"2x dgx-a100", "4x p100-server", "2x dgx1-v100"};
-
-static double cpu_s(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
-}
-
-static int by_value(const void *left, const void *right)
-{
-    double a = *(const double *)left, b = *(const double *)right;
-    return (a > b) - (a < b);
-}
 
 /* The median of some searches, and the plan of the last; NULL where the answer is that none fits.
  */
@@ -52,8 +39,7 @@ static ty_status measure(const ty_workload *workload, const ty_cluster *cluster,
         seconds[runs] = cpu_s() - start_s;
         spent_s += seconds[runs];
     }
-    qsort(seconds, (size_t)runs, sizeof *seconds, by_value);
-    *median_s = (seconds[(runs - 1) / 2] + seconds[runs / 2]) / 2;
+    *median_s = median(seconds, (size_t)runs);
     *out = plan;
     return TY_OK;
 }

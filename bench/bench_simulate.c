@@ -12,7 +12,6 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #define RING_BYTES 67108864u /* 64 MiB */
@@ -81,13 +80,6 @@ typedef struct subject {
     ty_program *program;
     ty_costs *costs;
 } subject;
-
-static double now_s(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
-}
 
 static double cpu_s(int who)
 {
@@ -300,10 +292,10 @@ static ty_status run(const struct row *row, ty_text *text, ty_error *error)
         TY_CHECK(slow_down(row, &s, &slowdowns, error), status, cleanup);
         options.slowdowns = slowdowns;
     }
-    const double start_s = now_s(), before_s = cpu_s(RUSAGE_SELF) + cpu_s(RUSAGE_CHILDREN);
+    const double start_s = ty_now_s(), before_s = cpu_s(RUSAGE_SELF) + cpu_s(RUSAGE_CHILDREN);
     TY_CHECK(ty_simulate(s.plan, s.program, s.costs, s.cluster, &options, &timeline, error), status,
              cleanup);
-    const double seconds[] = {now_s() - start_s,
+    const double seconds[] = {ty_now_s() - start_s,
                               cpu_s(RUSAGE_SELF) + cpu_s(RUSAGE_CHILDREN) - before_s};
     const uint64_t memory_bytes = peak_bytes();
     TY_CHECK(ty_simulate_classes(s.plan, s.program, s.costs, s.cluster, &options, &classes, error),

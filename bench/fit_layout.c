@@ -10,6 +10,7 @@
  * it is like). */
 #include "ty_planner.h"
 
+#include "timing.h"
 #include "ty_file.h"
 #include "ty_memory.h"
 
@@ -91,12 +92,6 @@ static double error_of(const row *r)
     return fabs(r->predicted_s / r->record.measured_step_s - 1);
 }
 
-static int by_value(const void *left, const void *right)
-{
-    double a = *(const double *)left, b = *(const double *)right;
-    return (a > b) - (a < b);
-}
-
 typedef struct score {
     size_t count, pairs, right, groups;
     double mean, signed_mean, median, p90, regret;
@@ -151,7 +146,7 @@ static score score_of(const rows *all, const char *family, int fitted)
         s.signed_mean += all->rows[i].predicted_s / all->rows[i].record.measured_step_s - 1;
     }
     if (s.count > 0) {
-        qsort(errors, s.count, sizeof *errors, by_value);
+        qsort(errors, s.count, sizeof *errors, ascending);
         s.median = (errors[(s.count - 1) / 2] + errors[s.count / 2]) / 2;
         s.p90 = errors[(size_t)ceil(0.9 * (double)s.count) - 1];
         s.mean /= (double)s.count;

@@ -2,6 +2,7 @@
 #include "child.h"
 
 #include "ty_memory.h"
+#include "ty_progress.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -14,7 +15,6 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 enum { WORDS_SIZE = 8192, POLL_MS = 20 };
@@ -33,13 +33,6 @@ struct child {
     char words[WORDS_SIZE]; /* the first of it: the cause stands before the backtrace */
     int wait_status;
 };
-
-static double now_s(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
-}
 
 /* The child's life; does not return. */
 static void live(ty_child_body body, void *context, struct shared *shared, int words_fd,
@@ -98,7 +91,7 @@ static bool attend(struct child *child, double deadline_s)
     bool in_time = true;
 
     while (!has_ended(child, WNOHANG)) {
-        const double left_s = deadline_s - now_s();
+        const double left_s = deadline_s - ty_now_s();
         if (left_s <= 0.0) {
             kill(child->pid, SIGKILL);
             has_ended(child, 0);
@@ -199,7 +192,7 @@ ty_status ty_child_run(ty_child_body body, void *context, void *result, size_t r
     }
     shared->status = ty_fail(&shared->error, TY_EBACKEND, "simulation ended early");
     TY_CHECK(start(child, body, context, shared, time_limit_s, error), status, cleanup);
-    if (!attend(child, now_s() + time_limit_s)) {
+    if (!attend(child, ty_now_s() + time_limit_s)) {
         status = ty_fail(error, TY_ELIMIT, "simulation stopped: its %g s were up", time_limit_s);
         goto cleanup;
     }

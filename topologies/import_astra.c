@@ -222,13 +222,7 @@ cleanup:
 
 static ty_status read(importer *im, ty_error *error)
 {
-    yml_document *document = NULL;
-    ty_status status = yml_parse(im->text, im->length, im->name, &document, error);
-
-    if (status == TY_OK)
-        status = read_root(im, yml_root(document), error);
-    yml_free(document);
-    return status;
+    return import_yml(im, read_root, error);
 }
 
 static bool has_key(const char *text, size_t length, const char *key)

@@ -36,6 +36,19 @@ void ty_import_notes_clear(ty_import_notes *notes)
 
 /* ---- What readers share ------------------------------------------------------------------ */
 
+ty_status import_yml(importer *im,
+                     ty_status (*read_root)(importer *im, yml_node root, ty_error *error),
+                     ty_error *error)
+{
+    yml_document *document = NULL;
+    ty_status status = yml_parse(im->text, im->length, im->name, &document, error);
+
+    if (status == TY_OK)
+        status = read_root(im, yml_root(document), error);
+    yml_free(document);
+    return status;
+}
+
 void import_note(importer *im, const char *format, ...)
 {
     char line[400];

@@ -5,6 +5,7 @@
 #define TY_IMPORTER_H
 
 #include "build.h"
+#include "yml.h"
 
 typedef struct importer {
     const char *name; /* of the file, for messages */
@@ -31,6 +32,11 @@ ty_status import_with(const catalogue *catalogue, const char *text, size_t lengt
 
 /** Whether a text is in one of the formats. */
 bool import_knows(const char *text, size_t length);
+
+/** Reads the file as YAML and hands on its root, which is valid until then. */
+ty_status import_yml(importer *im,
+                     ty_status (*read_root)(importer *im, yml_node root, ty_error *error),
+                     ty_error *error) TY_MUST_CHECK;
 
 /** A line of the notes: what was assumed, or left out. */
 void import_note(importer *im, const char *format, ...) TY_PRINTF(2, 3);

@@ -1,5 +1,7 @@
 #include "outcome.h"
 
+#include "emulation.h"
+
 #include <criterion/criterion.h>
 #include <math.h>
 #include <string.h>
@@ -78,4 +80,18 @@ void compare_losses(const char *what, const outcome *found, const outcome *expec
         cr_assert(fabs(f - e) <= tolerance * fabs(e), "%s: loss of step %u is %.9g, expected %.9g",
                   what, i, f, e);
     }
+}
+
+void compare_emulated(const char *what, const ty_job *job, double tolerance)
+{
+    outcome found = outcome_of(job);
+    double *expected = ty_alloc(job->steps, sizeof *expected);
+
+    emulate_job(job, expected);
+    for (uint32_t s = 0; s < job->steps; s++)
+        cr_assert(fabs(found.run->losses[s] - expected[s]) <= tolerance * expected[s],
+                  "%s: loss of step %u is %.9g, expected %.9g", what, s, found.run->losses[s],
+                  expected[s]);
+    ty_free(expected);
+    outcome_free(&found);
 }

@@ -21,5 +21,8 @@ void compare_gradients(const char *what, const outcome *found, const outcome *ex
                        double tolerance);
 void compare_losses(const char *what, const outcome *found, const outcome *expected,
                     double tolerance);
+/** Runs a job that can be emulated (emulation.h); fails the test where a step's loss differs by
+ * more. */
+void compare_emulated(const char *what, const ty_job *job, double tolerance);
 
 #endif

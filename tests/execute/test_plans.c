@@ -174,19 +174,6 @@ static const outcome *outcome_alone(trial *t, const ty_plan *plan)
 
 /* ---- A plan ------------------------------------------------------------------------------ */
 
-static void check_stale(const char *what, const ty_job *job, double tolerance)
-{
-    outcome found = outcome_of(job);
-    double expected[STEPS];
-
-    emulate_job(job, expected);
-    for (uint32_t s = 0; s < STEPS; s++)
-        cr_assert(fabs(found.run->losses[s] - expected[s]) <= tolerance * expected[s],
-                  "%s: loss of step %u is %.9g, expected %.9g", what, s, found.run->losses[s],
-                  expected[s]);
-    outcome_free(&found);
-}
-
 static void check_plan(trial *t, const char *what, const ty_plan *plan, double loss_of_exchange)
 {
     ty_job *job = job_of(t, plan);
@@ -201,7 +188,7 @@ static void check_plan(trial *t, const char *what, const ty_plan *plan, double l
     t->row_count += ty_has_rows(plan);
     t->late_count += plan->staleness > 0;
     if (job->gradients == NULL) {
-        check_stale(what, job, tolerance);
+        compare_emulated(what, job, tolerance);
     } else {
         outcome found = outcome_of(job);
         const outcome *expected = outcome_alone(t, plan);

@@ -55,19 +55,6 @@ static void simulate(const char *what, const ty_plan *plan, const ty_cluster *cl
     ty_program_free(program);
 }
 
-static void check_stale(const char *what, const ty_job *job, double tolerance)
-{
-    outcome found = outcome_of(job);
-    double expected[STEPS];
-
-    emulate_job(job, expected);
-    for (uint32_t s = 0; s < STEPS; s++)
-        cr_expect(fabs(found.run->losses[s] - expected[s]) <= tolerance * expected[s],
-                  "%s: loss of step %u is %.9g, expected %.9g", what, s, found.run->losses[s],
-                  expected[s]);
-    outcome_free(&found);
-}
-
 static void check_alone(const char *what, const ty_job *job, const char *directory,
                         double tolerance)
 {
@@ -88,7 +75,7 @@ static void run(const char *what, const subject *s, ty_plan *plan, const char *d
     ty_free(job->gradients); /* saving them would drain the pipe */
     job->gradients = NULL;
     if (ty_schedule_is_asynchronous(plan->schedule))
-        check_stale(what, job, tolerance);
+        compare_emulated(what, job, tolerance);
     else
         check_alone(what, job, directory, tolerance);
     ty_job_free(job);
