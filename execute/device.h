@@ -103,6 +103,15 @@ typedef struct ty_device_codec ty_device_codec;
 typedef struct ty_device_link ty_device_link;
 typedef struct ty_link_options ty_link_options;
 
+/** What became of the passes of a device that may replay launches it has recorded, as graphs. */
+typedef struct ty_device_graphs {
+    uint32_t count;       /* recorded, each of a pass unlike the others */
+    uint64_t replays;     /* passes that were one of them */
+    uint64_t queued;      /* passes that were not */
+    const char *given_up; /* why the first that could not be recorded could not; NULL: none. Valid
+                             as long as the stage */
+} ty_device_graphs;
+
 /* Consecutive parameters. */
 typedef struct ty_parameter_range {
     uint64_t offset, count;
@@ -166,6 +175,18 @@ typedef struct ty_device_memory {
     uint32_t (*ordinal)(const ty_stage_device *stage);
     /** "NVIDIA H100, CUDA 13.0, cuDNN 9.19, NCCL 2.28": for the run's record. */
     const char *(*describe)(const ty_stage_device *stage);
+    /** So far, for the same. */
+    ty_device_graphs (*graphs)(const ty_stage_device *stage);
+    /** From now on, or no longer, passes and memory functions are timed by the device's own clock:
+     * what the last one took there, without what the host does before and behind it. One thread. */
+    ty_status (*time)(ty_stage_device *stage, bool is_timed, ty_error *error);
+    ty_status (*seconds)(ty_stage_device *stage, double *seconds, ty_error *error);
+    /** y = x W^T of matrices [side][side] in the type of the precision: what the device's rate of
+     * multiplying is measured by. Room of side^2 floats will do for each. */
+    ty_status (*multiply)(ty_stage_device *stage, uint64_t side, const void *x, const void *weight,
+                          void *y, ty_error *error);
+    /** Of the device, all of it. */
+    uint64_t (*capacity_bytes)(const ty_stage_device *stage);
 } ty_device_memory;
 
 /** Floats from one set of weights, or of gradients, to the next where they lie side by side: so

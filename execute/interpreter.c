@@ -497,6 +497,25 @@ const ty_event *ty_interpreter_events(const ty_interpreter *in, uint64_t *count)
     return in->events;
 }
 
+/* What became of passes that may be recorded, on all devices of this rank. */
+static void graphs_describe(const ty_interpreter *in, ty_text *text)
+{
+    ty_device_graphs all = {0};
+
+    for (uint32_t h = 0; h < in->held_count && in->memory->graphs != NULL; h++) {
+        const ty_device_graphs held = in->memory->graphs(in->held[h].device);
+        all.count += held.count;
+        all.replays += held.replays;
+        all.queued += held.queued;
+        if (all.given_up == NULL)
+            all.given_up = held.given_up;
+    }
+    ty_text_addf(text, ", %u graphs for %llu of %llu passes", (unsigned)all.count,
+                 (unsigned long long)all.replays, (unsigned long long)(all.replays + all.queued));
+    if (all.given_up != NULL)
+        ty_text_addf(text, " (none for others: %s)", all.given_up);
+}
+
 ty_status ty_interpreter_describe(const ty_interpreter *in, char **out, ty_error *error)
 {
     ty_text text = {0};
@@ -506,5 +525,6 @@ ty_status ty_interpreter_describe(const ty_interpreter *in, char **out, ty_error
         return TY_OK;
     ty_text_addf(&text, "%s, link %s", in->memory->describe(in->held[0].device),
                  in->link != NULL ? in->link->name : "none");
+    graphs_describe(in, &text);
     return ty_text_take(&text, out, error);
 }

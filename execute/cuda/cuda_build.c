@@ -77,7 +77,8 @@ void *cuda_buffer(ty_stage_device *stage, uint64_t bytes)
     bytes = bytes > 0 ? bytes : 1;
     if (cudaMalloc(&made, bytes) != cudaSuccess)
         return NULL;
-    if (cudaMemset(made, 0, bytes) != cudaSuccess ||
+    /* The zeros go by the legacy stream, which the stage's streams do not wait for. */
+    if (cudaMemset(made, 0, bytes) != cudaSuccess || cudaStreamSynchronize(NULL) != cudaSuccess ||
         !block_keep(&stage->blocks, &stage->block_count, &stage->block_room, made)) {
         cudaFree(made);
         return NULL;

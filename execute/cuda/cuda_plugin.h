@@ -14,7 +14,7 @@
 #define TY_CUDA_PLUGIN_FILE "libtrainyard-cuda.so"
 #define TY_CUDA_PLUGIN_SYMBOL "ty_cuda_plugin_get"
 /** Raised with every change of device.h, device_link.h, transport.h or a core structure in them. */
-#define TY_CUDA_PLUGIN_VERSION 5
+#define TY_CUDA_PLUGIN_VERSION 6
 
 typedef struct ty_cuda_plugin {
     uint32_t version;

@@ -19,8 +19,9 @@
  * Parameters and gradients are arrays of floats, laid out as the CPU backend does; under bf16 and
  * fp16 a copy of the weights in that type is what the passes read, and updates keep it.
  *
- * A pass is queued on the stage's stream and awaited once at its end, so that an instruction's time
- * is its work's. Memory functions have a stream of their own.
+ * A pass is queued on the stage's stream, or replayed there as a graph (cuda_graph.c), and awaited
+ * once at its end, so that an instruction's time is its work's. Memory functions have a stream of
+ * their own.
  */
 #ifndef TY_EXECUTE_CUDA_STAGE_H
 #define TY_EXECUTE_CUDA_STAGE_H
@@ -95,6 +96,7 @@ struct cuda_kind {
 };
 
 typedef struct cuda_plan_cache cuda_plan_cache; /* of matrix products; cuda_product.c */
+typedef struct cuda_graphs cuda_graphs;         /* of passes; cuda_graph.c */
 
 /* Which places of a slot's batch hold which token; see cuda_token_groups. */
 typedef struct token_slot {
@@ -104,6 +106,14 @@ typedef struct token_slot {
 
 /* What backward is asked for. */
 typedef enum cuda_part { CUDA_BOTH, CUDA_INPUTS, CUDA_WEIGHTS } cuda_part;
+
+/* A pass of a slot, or of a range of its layers. */
+typedef struct cuda_pass {
+    bool is_forward;
+    cuda_part part;              /* of backward */
+    uint32_t slot, first, count; /* layers */
+    bool is_first;               /* overwrites gradients of parameters */
+} cuda_pass;
 
 /* Parameters that have optimizer state. */
 typedef struct cuda_state_range {
@@ -115,7 +125,8 @@ struct ty_stage_device {
     ty_stage_options options;
     int ordinal;
     char description[160];
-    uint64_t shared_bytes; /* of a block, at most */
+    uint64_t shared_bytes;   /* of a block, at most */
+    uint64_t capacity_bytes; /* of the GPU */
     cudaStream_t stream, side;
     cuda_type type;
     uint64_t element; /* bytes */
@@ -130,6 +141,10 @@ struct ty_stage_device {
 
     cuda_part part; /* of the backward under way, */
     uint32_t slot;  /* and whose it is */
+    cuda_graphs *graphs;
+    bool is_recording;    /* what is put on `stream` becomes part of a graph */
+    bool is_timed;        /* the device's clock runs, */
+    cudaEvent_t clock[2]; /* from when to when */
 
     uint32_t value_count, node_count;
     cuda_value *values; /* [0] is the batch, or what crosses the cut before the stage comes first */
@@ -359,6 +374,24 @@ void cuda_add_lane_bias(ty_stage_device *stage, uint64_t rows, uint64_t columns,
                         void *y);
 void cuda_lane_bias_gradient(ty_stage_device *stage, uint64_t rows, uint64_t columns,
                              const void *dy, bool adds, float *sums);
+
+/* ---- Passes as graphs (cuda_graph.c) ---- */
+
+/** Puts all of a pass on `stream`, awaiting nothing and allocating nothing. */
+typedef ty_status cuda_pass_queue(ty_stage_device *stage, const cuda_pass *pass, ty_error *error);
+/** The same, as a graph where it has been made before, does not talk to lanes and can be recorded.
+ * `queue` may depend on the pass, on whether it is evaluation and on the sets of weights and
+ * gradients in use; numbers that it passes on must be the same for all passes alike. */
+ty_status cuda_pass_run(ty_stage_device *stage, const cuda_pass *pass, cuda_pass_queue *queue,
+                        ty_error *error) TY_MUST_CHECK;
+/** TY_EINVAL for what TRAINYARD_CUDA_GRAPHS may not be. */
+ty_status cuda_graphs_open(ty_stage_device *stage, ty_error *error) TY_MUST_CHECK;
+void cuda_graphs_free(ty_stage_device *stage);
+ty_device_graphs cuda_graphs_counts(const ty_stage_device *stage);
+/** Around what another thread than that of the passes puts on `stream`: no pass is recorded
+ * meanwhile, which would take it for its own. */
+void cuda_recording_hold(ty_stage_device *stage);
+void cuda_recording_go_on(ty_stage_device *stage);
 
 /* ---- Matrix products (cuda_product.c) ---- */
 

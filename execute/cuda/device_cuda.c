@@ -11,11 +11,71 @@
  * workspace"). */
 #define WORKSPACE_BYTES (UINT64_C(32) << 20)
 
+/* ---- The device's clock ---- */
+
+enum { CLOCK_START, CLOCK_STOP };
+
+/* In a graph a mark is a part of it, which marks the time whenever it is launched. */
+static ty_status clock_mark(const ty_stage_device *stage, int which, cudaStream_t stream,
+                            ty_error *error)
+{
+    ty_status status = TY_OK;
+
+    if (stage->is_timed)
+        CUDA_CHECK(cudaEventRecordWithFlags(stage->clock[which], stream,
+                                            stage->is_recording ? cudaEventRecordExternal
+                                                                : cudaEventRecordDefault),
+                   status, done);
+done:
+    return status;
+}
+
+static ty_status device_time(ty_stage_device *stage, bool is_timed, ty_error *error)
+{
+    ty_status status = cuda_use(stage, error);
+
+    for (int which = CLOCK_START; which <= CLOCK_STOP && status == TY_OK; which++)
+        if (is_timed && stage->clock[which] == NULL)
+            CUDA_CHECK(cudaEventCreateWithFlags(&stage->clock[which], cudaEventDefault), status,
+                       done);
+    if (status == TY_OK)
+        stage->is_timed = is_timed;
+done:
+    return status;
+}
+
+static ty_status device_seconds(ty_stage_device *stage, double *seconds, ty_error *error)
+{
+    float milliseconds = 0;
+    ty_status status = TY_OK;
+
+    CUDA_CHECK(
+        cudaEventElapsedTime(&milliseconds, stage->clock[CLOCK_START], stage->clock[CLOCK_STOP]),
+        status, done);
+    *seconds = (double)milliseconds * 1e-3;
+done:
+    return status;
+}
+
+static void clock_free(ty_stage_device *stage)
+{
+    for (int which = CLOCK_START; which <= CLOCK_STOP; which++)
+        if (stage->clock[which] != NULL)
+            cudaEventDestroy(stage->clock[which]);
+}
+
+/* ---- Streams ---- */
+
+/* The side stream has nothing to do now, so that its mark is of this moment. A pass marks its own
+ * start. */
 ty_status cuda_use(const ty_stage_device *stage, ty_error *error)
 {
-    cudaError_t code = cudaSetDevice(stage->ordinal);
+    ty_status status = TY_OK;
 
-    return code == cudaSuccess ? TY_OK : cuda_fail(error, "cudaSetDevice", code);
+    CUDA_CHECK(cudaSetDevice(stage->ordinal), status, done);
+    status = clock_mark(stage, CLOCK_START, stage->side, error);
+done:
+    return status;
 }
 
 /* Kernels that could not be started, then what went wrong on the way. */
@@ -31,12 +91,16 @@ done:
 
 ty_status cuda_pass_wait(const ty_stage_device *stage, ty_error *error)
 {
-    return stream_wait(stage->stream, error);
+    ty_status status = clock_mark(stage, CLOCK_STOP, stage->stream, error);
+
+    return status == TY_OK ? stream_wait(stage->stream, error) : status;
 }
 
 ty_status cuda_side_wait(const ty_stage_device *stage, ty_error *error)
 {
-    return stream_wait(stage->side, error);
+    ty_status status = clock_mark(stage, CLOCK_STOP, stage->side, error);
+
+    return status == TY_OK ? stream_wait(stage->side, error) : status;
 }
 
 /* ---- Opening ---- */
@@ -64,6 +128,8 @@ static void device_close(ty_stage_device *stage)
     if (stage == NULL)
         return;
     (void)cudaSetDevice(stage->ordinal);
+    cuda_graphs_free(stage);
+    clock_free(stage);
     for (uint32_t n = 0; n < stage->node_count; n++) {
         if (stage->nodes[n].kind->release != NULL)
             stage->nodes[n].kind->release(stage, &stage->nodes[n]);
@@ -110,6 +176,7 @@ static ty_status device_choose(ty_stage_device *stage, ty_error *error)
                        "%s has compute capability %d.%d, and bf16 needs 8.0; fp16 may do",
                        properties.name, properties.major, properties.minor);
     stage->shared_bytes = (uint64_t)shared;
+    stage->capacity_bytes = properties.totalGlobalMem;
     CUDA_CHECK(cuda_attention_prepare(stage->shared_bytes), status, done);
     snprintf(stage->description, sizeof stage->description, "%.64s, CUDA %d.%d, %s",
              properties.name, runtime / 1000, runtime % 1000 / 10,
@@ -162,6 +229,7 @@ static ty_status device_open(const ty_stage_options *options, ty_stage_device **
     stage->options = *options;
     stage->type = types[options->precision];
     stage->element = stage->type == CUDA_TYPE_FLOAT ? sizeof(float) : sizeof(uint16_t);
+    TY_CHECK(cuda_graphs_open(stage, error), status, cleanup);
     TY_CHECK(device_choose(stage, error), status, cleanup);
     TY_CHECK(libraries_open(stage, error), status, cleanup);
     TY_CHECK(cuda_build(stage, error), status, cleanup);
@@ -235,13 +303,12 @@ static void tokens_group(const int32_t *tokens, uint64_t count, int32_t *groups,
         order[-1 - places[tokens[i]]--] = (int32_t)i;
 }
 
-static ty_status tokens_enter(ty_stage_device *stage, uint32_t slot, ty_error *error)
+/* On the host, before the batch goes to the device: what is not a token is not looked up there. */
+static ty_status tokens_prepare(const ty_stage_device *stage, uint32_t slot, ty_error *error)
 {
     const int32_t *tokens = stage->host_tokens[slot];
     uint64_t count = stage->values[0].count;
-    token_slot *to = &stage->token_slots[slot];
     int32_t *places = NULL;
-    ty_status status = TY_OK;
 
     for (uint64_t i = 0; i < count; i++)
         if (tokens[i] < 0 || (uint64_t)tokens[i] >= stage->token_vocabulary)
@@ -251,15 +318,24 @@ static ty_status tokens_enter(ty_stage_device *stage, uint32_t slot, ty_error *e
     places = ty_alloc(stage->token_vocabulary, sizeof *places);
     if (places == NULL)
         return ty_fail(error, TY_ENOMEM, "out of memory for tokens");
-    tokens_group(tokens, count, to->host_groups, places);
-    CUDA_CHECK(cudaMemcpyAsync(to->tokens, tokens, count * sizeof *tokens, cudaMemcpyHostToDevice,
-                               stage->stream),
+    tokens_group(tokens, count, stage->token_slots[slot].host_groups, places);
+    ty_free(places);
+    return TY_OK;
+}
+
+static ty_status tokens_enter(ty_stage_device *stage, uint32_t slot, ty_error *error)
+{
+    uint64_t count = stage->values[0].count;
+    token_slot *to = &stage->token_slots[slot];
+    ty_status status = TY_OK;
+
+    CUDA_CHECK(cudaMemcpyAsync(to->tokens, stage->host_tokens[slot], count * sizeof *to->tokens,
+                               cudaMemcpyHostToDevice, stage->stream),
                status, done);
-    CUDA_CHECK(cudaMemcpyAsync(to->groups, to->host_groups, (3 * count + 2) * sizeof *tokens,
+    CUDA_CHECK(cudaMemcpyAsync(to->groups, to->host_groups, (3 * count + 2) * sizeof *to->groups,
                                cudaMemcpyHostToDevice, stage->stream),
                status, done);
 done:
-    ty_free(places);
     return status;
 }
 
@@ -344,28 +420,48 @@ static ty_status loss_check(const ty_stage_device *stage, uint32_t slot, ty_erro
                    (unsigned long)(logits->dimensions[logits->dimension_count - 1] - 1));
 }
 
+static bool is_from_start(const ty_stage_device *stage, uint32_t first, uint32_t count)
+{
+    return count > 0 && first == stage->options.first_layer;
+}
+
+static ty_status forward_queue(ty_stage_device *stage, const cuda_pass *pass, ty_error *error)
+{
+    const bool is_end = is_to_end(stage, pass->first, pass->count), has_loss = cuda_has_loss(stage);
+    ty_status status;
+
+    TY_CHECK(clock_mark(stage, CLOCK_START, stage->stream, error), status, done);
+    if (is_from_start(stage, pass->first, pass->count))
+        TY_CHECK(input_enter(stage, pass->slot, error), status, done);
+    if (is_end && has_loss)
+        TY_CHECK(labels_enter(stage, pass->slot, error), status, done);
+    for (uint32_t n = 0; n < stage->node_count; n++) {
+        const cuda_node *node = &stage->nodes[n];
+        if (is_between(node, pass->first, pass->count))
+            TY_CHECK(node->kind->forward(stage, node, pass->slot, error), status, done);
+    }
+    if (is_end && has_loss)
+        TY_CHECK(loss_leave(stage, pass->slot, error), status, done);
+    if (is_end && !has_loss)
+        cuda_output_give(stage, pass->slot);
+    status = clock_mark(stage, CLOCK_STOP, stage->stream, error);
+done:
+    return status;
+}
+
 static ty_status device_forward(ty_stage_device *stage, uint32_t slot, uint32_t first,
                                 uint32_t count, ty_error *error)
 {
-    bool is_end = is_to_end(stage, first, count), has_loss = cuda_has_loss(stage);
+    const cuda_pass pass = {.is_forward = true, .slot = slot, .first = first, .count = count};
     ty_status status;
 
     TY_CHECK(range_check(stage, slot, first, count, error), status, done);
     TY_CHECK(cuda_use(stage, error), status, done);
-    if (count > 0 && first == stage->options.first_layer)
-        TY_CHECK(input_enter(stage, slot, error), status, done);
-    if (is_end && has_loss)
-        TY_CHECK(labels_enter(stage, slot, error), status, done);
-    for (uint32_t n = 0; n < stage->node_count; n++)
-        if (is_between(&stage->nodes[n], first, count))
-            TY_CHECK(stage->nodes[n].kind->forward(stage, &stage->nodes[n], slot, error), status,
-                     done);
-    if (is_end && has_loss)
-        TY_CHECK(loss_leave(stage, slot, error), status, done);
-    if (is_end && !has_loss)
-        cuda_output_give(stage, slot);
+    if (is_from_start(stage, first, count) && stage->host_tokens != NULL)
+        TY_CHECK(tokens_prepare(stage, slot, error), status, done);
+    TY_CHECK(cuda_pass_run(stage, &pass, forward_queue, error), status, done);
     TY_CHECK(stream_wait(stage->stream, error), status, done);
-    if (is_end && has_loss)
+    if (is_to_end(stage, first, count) && cuda_has_loss(stage))
         status = loss_check(stage, slot, error);
 done:
     return status;
@@ -392,26 +488,41 @@ done:
     return status;
 }
 
+static ty_status backward_queue(ty_stage_device *stage, const cuda_pass *pass, ty_error *error)
+{
+    const bool has_inputs = pass->part != CUDA_WEIGHTS;
+    ty_status status;
+
+    TY_CHECK(clock_mark(stage, CLOCK_START, stage->stream, error), status, done);
+    if (has_inputs && is_to_end(stage, pass->first, pass->count))
+        TY_CHECK(gradient_enter(stage, pass->slot, error), status, done);
+    for (uint32_t n = stage->node_count; n-- > 0;) {
+        const cuda_node *node = &stage->nodes[n];
+        bool has_part = has_inputs || node->tensor_count > 0;
+        if (has_part && is_between(node, pass->first, pass->count) &&
+            stage->values[node->output].needs_gradient)
+            TY_CHECK(node->kind->backward(stage, node, pass->slot, pass->is_first, error), status,
+                     done);
+    }
+    if (has_inputs && is_from_start(stage, pass->first, pass->count))
+        cuda_gradient_give(stage, pass->slot);
+    status = clock_mark(stage, CLOCK_STOP, stage->stream, error);
+done:
+    return status;
+}
+
 static ty_status backward_part(ty_stage_device *stage, uint32_t slot, uint32_t first,
                                uint32_t count, bool is_first, cuda_part part, ty_error *error)
 {
+    const cuda_pass pass = {
+        .part = part, .slot = slot, .first = first, .count = count, .is_first = is_first};
     ty_status status;
 
     TY_CHECK(range_check(stage, slot, first, count, error), status, done);
     TY_CHECK(cuda_use(stage, error), status, done);
     stage->part = part;
     stage->slot = slot;
-    if (part != CUDA_WEIGHTS && is_to_end(stage, first, count))
-        TY_CHECK(gradient_enter(stage, slot, error), status, done);
-    for (uint32_t n = stage->node_count; n-- > 0;) {
-        const cuda_node *node = &stage->nodes[n];
-        bool has_part = part != CUDA_WEIGHTS || node->tensor_count > 0;
-        if (has_part && is_between(node, first, count) &&
-            stage->values[node->output].needs_gradient)
-            TY_CHECK(node->kind->backward(stage, node, slot, is_first, error), status, done);
-    }
-    if (part != CUDA_WEIGHTS && count > 0 && first == stage->options.first_layer)
-        cuda_gradient_give(stage, slot);
+    TY_CHECK(cuda_pass_run(stage, &pass, backward_queue, error), status, done);
     status = stream_wait(stage->stream, error);
 done:
     return status;
@@ -535,7 +646,8 @@ static void *memory_allocate(ty_stage_device *stage, uint64_t bytes)
 
     if (cudaSetDevice(stage->ordinal) != cudaSuccess ||
         cudaMalloc(&made, bytes > 0 ? bytes : 1) != cudaSuccess ||
-        cudaMemset(made, 0, bytes > 0 ? bytes : 1) != cudaSuccess) {
+        cudaMemset(made, 0, bytes > 0 ? bytes : 1) != cudaSuccess ||
+        cudaStreamSynchronize(NULL) != cudaSuccess) {
         (void)cudaGetLastError();
         cudaFree(made);
         return NULL;
@@ -574,7 +686,7 @@ static ty_status memory_move(ty_stage_device *stage, void *to, const void *from,
 
     TY_CHECK(cuda_use(stage, error), status, done);
     CUDA_CHECK(cudaMemcpyAsync(to, from, bytes, kind, stage->side), status, done);
-    status = stream_wait(stage->side, error);
+    status = cuda_side_wait(stage, error);
 done:
     return status;
 }
@@ -630,6 +742,38 @@ static ty_status memory_weights_take(ty_stage_device *stage, float *weights, uin
     return status == TY_OK ? weights_follow(stage, weights, count, error) : status;
 }
 
+/* Its kernels go where those of passes do, perhaps by another thread. */
+static ty_status memory_update(ty_stage_device *stage, const ty_optimizer *optimizer, uint64_t step,
+                               uint64_t offset, uint64_t count, bool *is_finite, ty_error *error)
+{
+    ty_status status;
+
+    cuda_recording_hold(stage);
+    status = cuda_update_slice(stage, optimizer, step, offset, count, is_finite, error);
+    cuda_recording_go_on(stage);
+    return status;
+}
+
+static ty_status memory_multiply(ty_stage_device *stage, uint64_t side, const void *x,
+                                 const void *weight, void *y, ty_error *error)
+{
+    const cuda_affine product = {
+        .rows = side, .in = side, .out = side, .x = x, .weight = weight, .y = y};
+    ty_status status;
+
+    TY_CHECK(cuda_use(stage, error), status, done);
+    TY_CHECK(clock_mark(stage, CLOCK_START, stage->stream, error), status, done);
+    TY_CHECK(cuda_affine_forward(stage, &product, error), status, done);
+    status = cuda_pass_wait(stage, error);
+done:
+    return status;
+}
+
+static uint64_t device_capacity(const ty_stage_device *stage)
+{
+    return stage->capacity_bytes;
+}
+
 static uint32_t device_ordinal(const ty_stage_device *stage)
 {
     return (uint32_t)stage->ordinal;
@@ -653,7 +797,7 @@ static const ty_device_memory memory = {
     .weights_take = memory_weights_take,
     .state_open = cuda_state_open,
     .state = cuda_state,
-    .update = cuda_update_slice,
+    .update = memory_update,
     .scale_loss = device_scale_loss,
     .codec_open = cuda_codec_open,
     .codec_close = cuda_codec_close,
@@ -665,6 +809,11 @@ static const ty_device_memory memory = {
     .link_open = cuda_link_open,
     .ordinal = device_ordinal,
     .describe = device_describe,
+    .graphs = cuda_graphs_counts,
+    .time = device_time,
+    .seconds = device_seconds,
+    .multiply = memory_multiply,
+    .capacity_bytes = device_capacity,
 };
 
 static const ty_device_backend backend = {

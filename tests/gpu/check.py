@@ -1,5 +1,6 @@
 """What tests/gpu/check runs on the machine with the GPU: cases, benchmarks, NCCL; one JSON file."""
 
+import itertools
 import json
 import os
 import subprocess
@@ -134,12 +135,18 @@ class Check:
 
     def benches(self):
         self.result["benchmarks"] = []
-        for workload, precision, batch, steps in BENCHES:
-            done = self.run(self.program("gpu_cases"), "--bench", workload, precision, batch, steps)
+        for (workload, precision, batch, steps), graphs in itertools.product(BENCHES, "10"):
+            if graphs == "0" and precision == "tf32":
+                continue  # bf16 says it
+            done = self.run(
+                self.program("gpu_cases"), "--bench", workload, precision, batch, steps,
+                TRAINYARD_CUDA_GRAPHS=graphs,
+            )
             if done.returncode != 0:
                 self.fail(f"bench {workload} {precision}", done)
                 continue
             row = json.loads(done.stdout)
+            row["has_graphs"] = graphs == "1"
             if workload in TOKENS:
                 row["tokens_per_s"] = row["samples_per_s"] * TOKENS[workload]
             self.result["benchmarks"].append(row)

@@ -158,6 +158,7 @@ int main(int argc, char **argv)
     updates_run();
     plans_run();
     schedules_run();
+    graphs_run();
     if (results != NULL) {
         fprintf(results, "\n]}\n");
         fclose(results);

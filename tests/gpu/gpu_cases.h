@@ -56,6 +56,7 @@ void lanes_run(void);     /* gpu_lanes.c */
 void updates_run(void);   /* gpu_updates.c: updates and compressors */
 void plans_run(void);     /* gpu_plans.c */
 void schedules_run(void); /* gpu_schedules.c: asynchronous and split ones, ZeRO, checkpoints */
+void graphs_run(void);    /* gpu_graphs.c */
 
 /** A run's gradients of the first step, as ty_interpreter_save_gradients has them, and its record.
  */
@@ -87,4 +88,7 @@ typedef struct plan_case {
 #define BATCH .global_batch = 8, .micro_batch_size = 2
 #define EXACT NULL, 1e-4, 1e-3
 bool case_plan(const plan_case *c);
+/** Convolutions with batch norm between them. */
+extern const char batch_norm_small[];
+
 #endif

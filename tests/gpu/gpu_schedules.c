@@ -12,7 +12,7 @@
 #define GPT "gpt-tiny sequence=32", "gpt-tiny sequence=8"
 
 /* Convolutions with batch norm between them. */
-static const char batch_norm_small[] =
+const char batch_norm_small[] =
     "{\"schema\": \"trainyard.zoo/1\", \"name\": \"batch-norm-small\", \"family\": "
     "\"sequential\", \"source\": \"resnet18.json\", \"input\": [1, 28, 28], "
     "\"sample_bytes\": 785, \"dataset\": \"fashion-mnist\", \"global_batch\": 8, "

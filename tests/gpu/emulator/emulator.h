@@ -15,6 +15,8 @@
 #include <cstdint>
 #include <cstring>
 #include <functional>
+#include <tuple>
+#include <type_traits>
 
 using std::isfinite;
 
@@ -43,11 +45,27 @@ void __syncwarp(void);
 /* The 32 bits that each lane of the warp brought; valid until the next barrier of the warp. */
 const uint32_t *emulated_lanes(uint32_t own);
 
+/* Puts work on a stream: done at once, or, where the stream is being captured, noted in the graph.
+ */
+void emulated_work(cudaStream_t stream, std::function<void()> work);
+
+/* As CUDA does, a launch takes its arguments by value: a graph plays it with what they were. */
+template <typename... Parameters, typename... Arguments>
+static inline void emulated_launch(void (*kernel)(Parameters...), dim3 grid, unsigned threads,
+                                   size_t shared_bytes, cudaStream_t stream,
+                                   Arguments &&...arguments)
+{
+    std::tuple<std::remove_cv_t<Parameters>...> taken(static_cast<Parameters>(arguments)...);
+
+    emulated_work(
+        stream, [=] { emulate(grid, threads, shared_bytes, [&] { std::apply(kernel, taken); }); });
+}
+
 #define TY_LAUNCH_GRID(kernel, grid, threads, shared_bytes, stream, ...)                           \
     do {                                                                                           \
         auto *launched_ = kernel;                                                                  \
-        (void)(stream);                                                                            \
-        emulate((grid), (unsigned)(threads), (shared_bytes), [&] { launched_(__VA_ARGS__); });     \
+        emulated_launch(launched_, (grid), (unsigned)(threads), (shared_bytes), (stream),          \
+                        __VA_ARGS__);                                                              \
     } while (0)
 #define TY_DYNAMIC_SHARED(name) unsigned char *name = emulated_shared()
 

@@ -4,10 +4,24 @@
  */
 #include "codec_kinds.h"
 #include "cuda_libraries.h"
+#include "emulated_queue.h"
 
 #include "activation.h"
 
 #include <string.h>
+
+/* Whether a call fails as one would that needs memory and is not given any. */
+static bool is_refused(void)
+{
+    void *memory = NULL;
+
+    if (!emulated_fault("allocate"))
+        return false;
+    if (cudaMalloc(&memory, 1) != cudaSuccess)
+        return true;
+    cudaFree(memory);
+    return false;
+}
 
 /* ---- Numbers of any type ---- */
 
@@ -211,6 +225,36 @@ static float dot(uint64_t depth, const float *a, const float *b)
     return sum;
 }
 
+/* A product that was asked for: what its descriptors said then. */
+typedef struct matmul {
+    operation operation;
+    layout a_layout, b_layout, d_layout;
+    float alpha, beta;
+    const void *a, *b, *c;
+    void *d;
+} matmul;
+
+static void matmul_run(const void *arguments)
+{
+    const matmul *call = arguments;
+    const operation *o = &call->operation;
+    const layout *x = &call->a_layout, *y = &call->b_layout, *z = &call->d_layout;
+    uint64_t depth = o->transposes_a ? x->rows : x->columns;
+    float *left = floats_of(x, call->a, o->transposes_a, z->rows, depth);
+    float *right = floats_of(y, call->b, !o->transposes_b, z->columns, depth);
+
+    for (uint64_t n = 0; n < z->columns; n++)
+        for (uint64_t m = 0; m < z->rows; m++) {
+            uint64_t at = n * (uint64_t)z->stride + m;
+            float sum = call->alpha * dot(depth, left + m * depth, right + n * depth);
+            if (call->beta != 0)
+                sum += call->beta * number_get(z->type, call->c, at);
+            number_put(z->type, call->d, at, fake_epilogue(o, z->type, m, n, sum));
+        }
+    ty_free(left);
+    ty_free(right);
+}
+
 static cublasStatus_t fake_matmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t made,
                                   const void *alpha, const void *a, cublasLtMatrixLayout_t a_layout,
                                   const void *b, cublasLtMatrixLayout_t b_layout, const void *beta,
@@ -219,25 +263,21 @@ static cublasStatus_t fake_matmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t 
                                   const cublasLtMatmulAlgo_t *algorithm, void *workspace,
                                   size_t workspace_bytes, cudaStream_t stream)
 {
-    const operation *o = (const operation *)(void *)made;
-    const layout *x = (layout *)(void *)a_layout, *y = (layout *)(void *)b_layout,
-                 *z = (layout *)(void *)d_layout;
-    uint64_t depth = o->transposes_a ? x->rows : x->columns;
-    float *left = floats_of(x, a, o->transposes_a, z->rows, depth);
-    float *right = floats_of(y, b, !o->transposes_b, z->columns, depth);
+    const matmul call = {.operation = *(const operation *)(void *)made,
+                         .a_layout = *(const layout *)(void *)a_layout,
+                         .b_layout = *(const layout *)(void *)b_layout,
+                         .d_layout = *(const layout *)(void *)d_layout,
+                         .alpha = *(const float *)alpha,
+                         .beta = *(const float *)beta,
+                         .a = a,
+                         .b = b,
+                         .c = c,
+                         .d = d};
 
-    (void)handle, (void)c_layout, (void)algorithm, (void)workspace, (void)workspace_bytes,
-        (void)stream;
-    for (uint64_t n = 0; n < z->columns; n++)
-        for (uint64_t m = 0; m < z->rows; m++) {
-            uint64_t at = n * (uint64_t)z->stride + m;
-            float sum = *(const float *)alpha * dot(depth, left + m * depth, right + n * depth);
-            if (*(const float *)beta != 0)
-                sum += *(const float *)beta * number_get(z->type, c, at);
-            number_put(z->type, d, at, fake_epilogue(o, z->type, m, n, sum));
-        }
-    ty_free(left);
-    ty_free(right);
+    (void)handle, (void)c_layout, (void)algorithm, (void)workspace, (void)workspace_bytes;
+    if (is_refused())
+        return CUBLAS_STATUS_ALLOC_FAILED;
+    emulated_call(stream, matmul_run, &call, sizeof call);
     return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -284,7 +324,7 @@ static cudaDataType_t number_type(cudnnDataType_t type)
 
 static cudnnStatus_t fake_dnn_create(cudnnHandle_t *out)
 {
-    *out = ty_alloc(1, 1);
+    *out = ty_alloc(1, sizeof(cudaStream_t));
     return CUDNN_STATUS_SUCCESS;
 }
 
@@ -296,7 +336,7 @@ static cudnnStatus_t fake_dnn_destroy(cudnnHandle_t handle)
 
 static cudnnStatus_t fake_dnn_stream(cudnnHandle_t handle, cudaStream_t stream)
 {
-    (void)handle, (void)stream;
+    *(cudaStream_t *)(void *)handle = stream;
     return CUDNN_STATUS_SUCCESS;
 }
 
@@ -447,9 +487,21 @@ static void convolve(const tensor *x, const tensor *w, const convolution *c, con
                             }
 }
 
+/* A convolution that was asked for: what its descriptors said then. */
+typedef struct conv_call {
+    tensor x, w, y;
+    convolution operation;
+    float alpha, beta;
+    const void *x_data, *w_data, *y_data; /* what it reads; y: its gradient, backward */
+    void *to;                             /* what it makes: the third */
+    void (*meet)(void *context, meeting at);
+    void *workspace;
+    size_t workspace_bytes;
+} conv_call;
+
 typedef struct passes {
     cudaDataType_t type;
-    const void *x, *w, *y; /* y: its gradient, backward */
+    const void *x, *w, *y;
     float *sums;
 } passes;
 
@@ -471,21 +523,38 @@ static void meet_filter(void *context, meeting at)
     p->sums[at.w] += number_get(p->type, p->y, at.y) * number_get(p->type, p->x, at.x);
 }
 
-static void finish(const tensor *of, const void *alpha, const void *beta, const float *sums,
-                   void *to)
+static void finish(const tensor *of, const conv_call *call, const float *sums)
 {
     uint64_t count = (uint64_t)of->n * (uint64_t)of->c * (uint64_t)of->h * (uint64_t)of->w;
-    float keep = *(const float *)beta;
 
     for (uint64_t i = 0; i < count; i++)
-        number_put(of->type, to, i,
-                   *(const float *)alpha * sums[i] +
-                       (keep != 0 ? keep * number_get(of->type, to, i) : 0));
+        number_put(of->type, call->to, i,
+                   call->alpha * sums[i] +
+                       (call->beta != 0 ? call->beta * number_get(of->type, call->to, i) : 0));
 }
 
-static float *sums_new(const tensor *of)
+static void conv_run(const void *arguments)
 {
-    return ty_alloc((size_t)of->n * (size_t)of->c * (size_t)of->h * (size_t)of->w, sizeof(float));
+    const conv_call *call = arguments;
+    const tensor *of = call->meet == meet_forward ? &call->y
+                       : call->meet == meet_data  ? &call->x
+                                                  : &call->w;
+    passes p = {
+        of->type, call->x_data, call->w_data, call->y_data,
+        ty_alloc((size_t)of->n * (size_t)of->c * (size_t)of->h * (size_t)of->w, sizeof(float))};
+
+    memset(call->workspace, 0xff, call->workspace_bytes); /* it is ours to spoil */
+    convolve(&call->x, &call->w, &call->operation, &call->y, call->meet, &p);
+    finish(of, call, p.sums);
+    ty_free(p.sums);
+}
+
+static cudnnStatus_t conv_queue(cudnnHandle_t handle, const conv_call *call)
+{
+    if (is_refused())
+        return CUDNN_STATUS_ALLOC_FAILED;
+    emulated_call(*(cudaStream_t *)(void *)handle, conv_run, call, sizeof *call);
+    return CUDNN_STATUS_SUCCESS;
 }
 
 static cudnnStatus_t fake_forward(cudnnHandle_t handle, const void *alpha,
@@ -496,15 +565,19 @@ static cudnnStatus_t fake_forward(cudnnHandle_t handle, const void *alpha,
                                   size_t workspace_bytes, const void *beta,
                                   const cudnnTensorDescriptor_t y, void *y_data)
 {
-    passes p = {((tensor *)(void *)x)->type, x_data, w_data, NULL, sums_new((tensor *)(void *)y)};
-
-    (void)handle, (void)algorithm;
-    memset(workspace, 0xff, workspace_bytes); /* it is ours to spoil */
-    convolve((tensor *)(void *)x, (tensor *)(void *)w, (convolution *)(void *)c,
-             (tensor *)(void *)y, meet_forward, &p);
-    finish((tensor *)(void *)y, alpha, beta, p.sums, y_data);
-    ty_free(p.sums);
-    return CUDNN_STATUS_SUCCESS;
+    (void)algorithm;
+    return conv_queue(handle, &(conv_call){.x = *(tensor *)(void *)x,
+                                           .w = *(tensor *)(void *)w,
+                                           .y = *(tensor *)(void *)y,
+                                           .operation = *(convolution *)(void *)c,
+                                           .alpha = *(const float *)alpha,
+                                           .beta = *(const float *)beta,
+                                           .x_data = x_data,
+                                           .w_data = w_data,
+                                           .to = y_data,
+                                           .meet = meet_forward,
+                                           .workspace = workspace,
+                                           .workspace_bytes = workspace_bytes});
 }
 
 static cudnnStatus_t fake_data(cudnnHandle_t handle, const void *alpha,
@@ -515,16 +588,19 @@ static cudnnStatus_t fake_data(cudnnHandle_t handle, const void *alpha,
                                size_t workspace_bytes, const void *beta,
                                const cudnnTensorDescriptor_t dx, void *dx_data)
 {
-    passes p = {((tensor *)(void *)dy)->type, NULL, w_data, dy_data,
-                sums_new((tensor *)(void *)dx)};
-
-    (void)handle, (void)algorithm;
-    memset(workspace, 0xff, workspace_bytes);
-    convolve((tensor *)(void *)dx, (tensor *)(void *)w, (convolution *)(void *)c,
-             (tensor *)(void *)dy, meet_data, &p);
-    finish((tensor *)(void *)dx, alpha, beta, p.sums, dx_data);
-    ty_free(p.sums);
-    return CUDNN_STATUS_SUCCESS;
+    (void)algorithm;
+    return conv_queue(handle, &(conv_call){.x = *(tensor *)(void *)dx,
+                                           .w = *(tensor *)(void *)w,
+                                           .y = *(tensor *)(void *)dy,
+                                           .operation = *(convolution *)(void *)c,
+                                           .alpha = *(const float *)alpha,
+                                           .beta = *(const float *)beta,
+                                           .w_data = w_data,
+                                           .y_data = dy_data,
+                                           .to = dx_data,
+                                           .meet = meet_data,
+                                           .workspace = workspace,
+                                           .workspace_bytes = workspace_bytes});
 }
 
 static cudnnStatus_t fake_filter(cudnnHandle_t handle, const void *alpha,
@@ -535,16 +611,19 @@ static cudnnStatus_t fake_filter(cudnnHandle_t handle, const void *alpha,
                                  size_t workspace_bytes, const void *beta,
                                  const cudnnFilterDescriptor_t dw, void *dw_data)
 {
-    passes p = {((tensor *)(void *)dy)->type, x_data, NULL, dy_data,
-                sums_new((tensor *)(void *)dw)};
-
-    (void)handle, (void)algorithm;
-    memset(workspace, 0xff, workspace_bytes);
-    convolve((tensor *)(void *)x, (tensor *)(void *)dw, (convolution *)(void *)c,
-             (tensor *)(void *)dy, meet_filter, &p);
-    finish((tensor *)(void *)dw, alpha, beta, p.sums, dw_data);
-    ty_free(p.sums);
-    return CUDNN_STATUS_SUCCESS;
+    (void)algorithm;
+    return conv_queue(handle, &(conv_call){.x = *(tensor *)(void *)x,
+                                           .w = *(tensor *)(void *)dw,
+                                           .y = *(tensor *)(void *)dy,
+                                           .operation = *(convolution *)(void *)c,
+                                           .alpha = *(const float *)alpha,
+                                           .beta = *(const float *)beta,
+                                           .x_data = x_data,
+                                           .y_data = dy_data,
+                                           .to = dw_data,
+                                           .meet = meet_filter,
+                                           .workspace = workspace,
+                                           .workspace_bytes = workspace_bytes});
 }
 
 ty_status cuda_dnn_load(const cuda_dnn **out, ty_error *error)

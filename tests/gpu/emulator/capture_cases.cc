@@ -1,0 +1,143 @@
+/*
+ * What the emulated runtime makes of captures, by itself: launches are noted with their arguments
+ * by value, and what CUDA forbids meanwhile fails. Without that the tests of graphs would prove
+ * nothing.
+ */
+#include "emulator.h"
+
+#include <cstdio>
+#include <functional>
+#include <thread>
+
+namespace
+{
+int failures;
+
+void expect(bool is_right, const char *what)
+{
+    printf("%s %s\n", is_right ? "ok  " : "FAIL", what);
+    failures += !is_right;
+}
+
+void add(int *to, int value)
+{
+    if (threadIdx.x == 0)
+        *to += value;
+}
+
+void launch_add(cudaStream_t stream, int *to, int value)
+{
+    TY_LAUNCH_GRID(add, dim3(1), 32, 0, stream, to, value);
+}
+
+/* Begins a capture, does something, and ends it. */
+bool is_captured(cudaStream_t stream, enum cudaStreamCaptureMode mode,
+                 const std::function<void()> &work)
+{
+    cudaGraph_t graph = nullptr;
+
+    if (cudaStreamBeginCapture(stream, mode) != cudaSuccess)
+        return false;
+    work();
+    bool is_right = cudaStreamEndCapture(stream, &graph) == cudaSuccess && graph != nullptr;
+    if (graph != nullptr)
+        cudaGraphDestroy(graph);
+    (void)cudaGetLastError();
+    return is_right;
+}
+
+bool spoils(cudaStream_t stream, const std::function<void()> &work)
+{
+    return !is_captured(stream, cudaStreamCaptureModeThreadLocal, work);
+}
+
+void replay_check(cudaStream_t stream, int *on_device, int *pinned)
+{
+    cudaGraph_t graph = nullptr;
+    cudaGraphExec_t exec = nullptr;
+    int value = 5, *to = on_device;
+
+    *on_device = 1;
+    *pinned = 0;
+    cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal);
+    launch_add(stream, to, value);
+    cudaMemcpyAsync(pinned, to, sizeof *to, cudaMemcpyDeviceToHost, stream);
+    expect(*on_device == 1, "a capture runs nothing");
+    cudaStreamEndCapture(stream, &graph);
+    cudaGraphInstantiateWithFlags(&exec, graph, 0);
+    cudaGraphDestroy(graph);
+    value = 100; /* the graph has what they were */
+    to = nullptr;
+    cudaGraphLaunch(exec, stream);
+    cudaGraphLaunch(exec, stream);
+    expect(*on_device == 11 && *pinned == 11, "launches have their arguments by value");
+    cudaGraphExecDestroy(exec);
+}
+
+void forbidden_check(cudaStream_t stream, cudaStream_t other, int *on_device)
+{
+    void *memory = nullptr;
+    int pageable = 0;
+
+    expect(is_captured(stream, cudaStreamCaptureModeThreadLocal,
+                       [&] { launch_add(stream, on_device, 1); }),
+           "a launch is captured");
+    expect(spoils(stream, [&] { cudaMalloc(&memory, 16); }), "cudaMalloc spoils a capture");
+    expect(spoils(stream, [&] { cudaMemset(on_device, 0, 4); }), "cudaMemset spoils a capture");
+    expect(spoils(stream, [&] { cudaStreamSynchronize(stream); }),
+           "awaiting the stream spoils a capture");
+    expect(spoils(stream, [&] { cudaStreamSynchronize(other); }),
+           "awaiting another stream spoils a capture");
+    expect(
+        spoils(stream,
+               [&] { cudaMemcpyAsync(on_device, &pageable, 4, cudaMemcpyHostToDevice, stream); }),
+        "a copy of pageable memory spoils a capture");
+    expect(!spoils(stream,
+                   [&] {
+                       std::thread([&] {
+                           cudaMalloc(&memory, 16);
+                           cudaFree(memory);
+                       }).join();
+                   }),
+           "another thread may allocate in thread-local mode");
+    expect(!is_captured(stream, cudaStreamCaptureModeGlobal,
+                        [&] { std::thread([&] { cudaMalloc(&memory, 16); }).join(); }),
+           "no thread may allocate in global mode");
+}
+
+void events_check(cudaStream_t stream)
+{
+    cudaEvent_t first, second;
+    float milliseconds;
+
+    cudaEventCreateWithFlags(&first, cudaEventDefault);
+    cudaEventCreateWithFlags(&second, cudaEventDefault);
+    cudaEventRecord(first, stream);
+    is_captured(stream, cudaStreamCaptureModeThreadLocal, [&] { cudaEventRecord(second, stream); });
+    expect(cudaEventElapsedTime(&milliseconds, first, second) == cudaErrorCapturedEvent,
+           "an event that became a part of a graph has no time");
+    (void)cudaGetLastError();
+    cudaEventDestroy(first);
+    cudaEventDestroy(second);
+}
+} // namespace
+
+int main()
+{
+    cudaStream_t stream, other;
+    void *on_device, *pinned;
+
+    cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
+    cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking);
+    cudaMalloc(&on_device, sizeof(int));
+    cudaHostAlloc(&pinned, sizeof(int), cudaHostAllocDefault);
+    replay_check(stream, (int *)on_device, (int *)pinned);
+    forbidden_check(stream, other, (int *)on_device);
+    events_check(stream);
+    cudaFree(on_device);
+    cudaFreeHost(pinned);
+    cudaStreamDestroy(stream);
+    cudaStreamDestroy(other);
+    printf("%d failed\n", failures);
+    return failures > 0;
+}

@@ -1,0 +1,28 @@
+/**
+ * @file emulated_queue.h
+ * What the stand-ins of libraries ask of the emulated runtime.
+ */
+#ifndef TY_TEST_GPU_EMULATED_QUEUE_H
+#define TY_TEST_GPU_EMULATED_QUEUE_H
+
+#include <cuda_runtime_api.h>
+
+#include <stddef.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** Puts a call on a stream, with a copy of its arguments. */
+void emulated_call(cudaStream_t stream, void (*run)(const void *arguments), const void *arguments,
+                   size_t bytes);
+
+/** Whether TRAINYARD_EMULATED_FAULT names this fault: "allocate" (libraries allocate working memory
+ * in every call, which no capture allows), "instantiate", "launch" (of a graph). */
+int emulated_fault(const char *name);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,442 @@
+/*
+ * The part of the CUDA runtime that the backend calls: one device, whose memory is the host's and
+ * whose work is done at once, unless its stream is being captured: then it is noted, with its
+ * arguments by value, and done whenever the graph is launched. What CUDA forbids during a capture
+ * (CUDA C++ programming guide, "Prohibited and unhandled operations") fails here, too.
+ */
+#include "emulated_queue.h"
+#include "emulator.h"
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <thread>
+#include <vector>
+
+struct CUgraph_st {
+    std::vector<std::function<void()>> nodes;
+};
+
+struct CUgraphExec_st {
+    std::vector<std::function<void()>> nodes;
+};
+
+struct CUstream_st {
+    cudaGraph_t recording; /* not NULL: it is being captured */
+    cudaStreamCaptureMode mode;
+    std::thread::id owner; /* who began the capture */
+    bool is_invalid;       /* something forbidden was asked for meanwhile */
+};
+
+struct CUevent_st {
+    double at_s;
+    bool is_captured; /* recorded as a point of a graph, which has no time */
+};
+
+namespace
+{
+/* Of everything below. Streams are captured by one thread, and used by several. */
+std::mutex lock;
+std::set<cudaStream_t> captured;
+std::map<const char *, size_t> pinned; /* host memory that graphs may copy from and to */
+long graphs_alive;
+thread_local cudaError_t last_error = cudaSuccess;
+
+cudaError_t fail(cudaError_t code)
+{
+    last_error = code;
+    return code;
+}
+
+/* Whether a capture forbids this thread a call that is not for its stream; the capture is void. */
+bool is_forbidden()
+{
+    std::lock_guard<std::mutex> guard(lock);
+    bool is_found = false;
+
+    for (cudaStream_t stream : captured) {
+        bool is_own = stream->owner == std::this_thread::get_id();
+        if (stream->mode == cudaStreamCaptureModeRelaxed ||
+            (stream->mode == cudaStreamCaptureModeThreadLocal && !is_own))
+            continue;
+        stream->is_invalid = is_found = true;
+    }
+    return is_found;
+}
+
+/* Does the work, or notes it. */
+cudaError_t take(cudaStream_t stream, std::function<void()> work)
+{
+    if (stream != nullptr) {
+        std::lock_guard<std::mutex> guard(lock);
+        if (stream->recording != nullptr) {
+            if (stream->is_invalid)
+                return fail(cudaErrorStreamCaptureInvalidated);
+            stream->recording->nodes.push_back(std::move(work));
+            return cudaSuccess;
+        }
+    }
+    work();
+    return cudaSuccess;
+}
+
+bool is_capturing(cudaStream_t stream)
+{
+    std::lock_guard<std::mutex> guard(lock);
+
+    return stream != nullptr && stream->recording != nullptr;
+}
+
+cudaError_t capture_spoil(cudaStream_t stream)
+{
+    std::lock_guard<std::mutex> guard(lock);
+
+    stream->is_invalid = true;
+    return fail(cudaErrorStreamCaptureUnsupported);
+}
+
+bool is_pinned(const void *memory, size_t bytes)
+{
+    std::lock_guard<std::mutex> guard(lock);
+    const char *first = (const char *)memory;
+    auto found = pinned.upper_bound(first);
+
+    if (found == pinned.begin())
+        return false;
+    --found;
+    return first + bytes <= found->first + found->second;
+}
+
+double now_s()
+{
+    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch())
+        .count();
+}
+
+/* A program that ends has freed its graphs. */
+struct leak_check {
+    ~leak_check()
+    {
+        if (graphs_alive != 0)
+            printf("FAIL emulator: %ld graphs are left\n", graphs_alive);
+    }
+} at_end;
+} // namespace
+
+void emulated_work(cudaStream_t stream, std::function<void()> work)
+{
+    (void)take(stream, std::move(work));
+}
+
+extern "C" {
+
+void emulated_call(cudaStream_t stream, void (*run)(const void *arguments), const void *arguments,
+                   size_t bytes)
+{
+    auto copy = std::make_shared<std::vector<char>>((const char *)arguments,
+                                                    (const char *)arguments + bytes);
+
+    (void)take(stream, [=] { run(copy->data()); });
+}
+
+int emulated_fault(const char *name)
+{
+    const char *asked = getenv("TRAINYARD_EMULATED_FAULT");
+
+    return asked != nullptr && strcmp(asked, name) == 0;
+}
+
+/* ---- Memory ---- */
+
+cudaError_t cudaMalloc(void **out, size_t bytes)
+{
+    if (is_forbidden())
+        return fail(cudaErrorStreamCaptureUnsupported);
+    *out = aligned_alloc(256, (bytes + 255) / 256 * 256);
+    if (*out == nullptr)
+        return fail(cudaErrorMemoryAllocation);
+    memset(*out, 0xff, bytes);
+    return cudaSuccess;
+}
+
+cudaError_t cudaFree(void *memory)
+{
+    if (is_forbidden())
+        return fail(cudaErrorStreamCaptureUnsupported);
+    free(memory);
+    return cudaSuccess;
+}
+
+cudaError_t cudaHostAlloc(void **out, size_t bytes, unsigned)
+{
+    cudaError_t code = cudaMalloc(out, bytes);
+
+    if (code == cudaSuccess) {
+        std::lock_guard<std::mutex> guard(lock);
+        pinned[(const char *)*out] = bytes;
+    }
+    return code;
+}
+
+cudaError_t cudaFreeHost(void *memory)
+{
+    if (is_forbidden())
+        return fail(cudaErrorStreamCaptureUnsupported);
+    {
+        std::lock_guard<std::mutex> guard(lock);
+        pinned.erase((const char *)memory);
+    }
+    free(memory);
+    return cudaSuccess;
+}
+
+cudaError_t cudaMemset(void *memory, int value, size_t bytes)
+{
+    if (is_forbidden())
+        return fail(cudaErrorStreamCaptureUnsupported);
+    memset(memory, value, bytes);
+    return cudaSuccess;
+}
+
+cudaError_t cudaMemsetAsync(void *memory, int value, size_t bytes, cudaStream_t stream)
+{
+    return take(stream, [=] { memset(memory, value, bytes); });
+}
+
+cudaError_t cudaMemset2DAsync(void *memory, size_t pitch, int value, size_t width, size_t height,
+                              cudaStream_t stream)
+{
+    return take(stream, [=] {
+        for (size_t row = 0; row < height; row++)
+            memset((char *)memory + row * pitch, value, width);
+    });
+}
+
+cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind,
+                            cudaStream_t stream)
+{
+    const void *host = kind == cudaMemcpyHostToDevice   ? from
+                       : kind == cudaMemcpyDeviceToHost ? to
+                                                        : nullptr;
+
+    if (is_capturing(stream) && host != nullptr && !is_pinned(host, bytes))
+        return capture_spoil(stream);
+    return take(stream, [=] { memmove(to, from, bytes); });
+}
+
+/* ---- Streams and graphs ---- */
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *out, unsigned flags)
+{
+    if (flags !=
+        cudaStreamNonBlocking) /* the others wait for the legacy stream, which this lacks */
+        return fail(cudaErrorNotSupported);
+    *out = new CUstream_st{nullptr, cudaStreamCaptureModeGlobal, {}, false};
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamDestroy(cudaStream_t stream)
+{
+    delete stream;
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamSynchronize(cudaStream_t stream)
+{
+    if (is_capturing(stream))
+        return capture_spoil(stream);
+    return is_forbidden() ? fail(cudaErrorStreamCaptureUnsupported) : cudaSuccess;
+}
+
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, enum cudaStreamCaptureMode mode)
+{
+    std::lock_guard<std::mutex> guard(lock);
+
+    if (stream == nullptr || stream->recording != nullptr)
+        return fail(cudaErrorIllegalState);
+    stream->recording = new CUgraph_st;
+    stream->mode = mode;
+    stream->owner = std::this_thread::get_id();
+    stream->is_invalid = false;
+    captured.insert(stream);
+    graphs_alive++;
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *out)
+{
+    std::lock_guard<std::mutex> guard(lock);
+
+    *out = nullptr;
+    if (stream->recording == nullptr)
+        return fail(cudaErrorIllegalState);
+    if (stream->mode != cudaStreamCaptureModeRelaxed && stream->owner != std::this_thread::get_id())
+        return fail(cudaErrorStreamCaptureWrongThread);
+    captured.erase(stream);
+    if (stream->is_invalid) {
+        delete stream->recording;
+        stream->recording = nullptr;
+        graphs_alive--;
+        return fail(cudaErrorStreamCaptureInvalidated);
+    }
+    *out = stream->recording;
+    stream->recording = nullptr;
+    return cudaSuccess;
+}
+
+cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t *out, cudaGraph_t graph,
+                                          unsigned long long)
+{
+    if (is_forbidden())
+        return fail(cudaErrorStreamCaptureUnsupported);
+    if (emulated_fault("instantiate"))
+        return fail(cudaErrorMemoryAllocation);
+    *out = new CUgraphExec_st{graph->nodes};
+    std::lock_guard<std::mutex> guard(lock);
+    graphs_alive++;
+    return cudaSuccess;
+}
+
+cudaError_t cudaGraphDestroy(cudaGraph_t graph)
+{
+    std::lock_guard<std::mutex> guard(lock);
+
+    delete graph;
+    graphs_alive--;
+    return cudaSuccess;
+}
+
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t graph)
+{
+    std::lock_guard<std::mutex> guard(lock);
+
+    delete graph;
+    graphs_alive--;
+    return cudaSuccess;
+}
+
+cudaError_t cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t stream)
+{
+    if (is_capturing(stream))
+        return fail(cudaErrorNotSupported); /* a graph in a graph, which nobody here asks for */
+    if (emulated_fault("launch"))
+        return fail(cudaErrorLaunchOutOfResources);
+    for (const std::function<void()> &node : graph->nodes)
+        node();
+    return cudaSuccess;
+}
+
+/* ---- Events ---- */
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *out, unsigned)
+{
+    *out = new CUevent_st{0, false};
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventDestroy(cudaEvent_t event)
+{
+    delete event;
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, unsigned flags)
+{
+    if (is_capturing(stream) && flags != cudaEventRecordExternal) {
+        event->is_captured = true;
+        return cudaSuccess;
+    }
+    return take(stream, [=] {
+        event->at_s = now_s();
+        event->is_captured = false;
+    });
+}
+
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
+{
+    return cudaEventRecordWithFlags(event, stream, cudaEventRecordDefault);
+}
+
+cudaError_t cudaEventQuery(cudaEvent_t event)
+{
+    if (event->is_captured)
+        return fail(cudaErrorCapturedEvent);
+    return is_forbidden() ? fail(cudaErrorStreamCaptureUnsupported) : cudaSuccess;
+}
+
+cudaError_t cudaEventElapsedTime(float *milliseconds, cudaEvent_t start, cudaEvent_t end)
+{
+    if (start->is_captured || end->is_captured)
+        return fail(cudaErrorCapturedEvent);
+    *milliseconds = (float)((end->at_s - start->at_s) * 1e3);
+    return cudaSuccess;
+}
+
+/* ---- The device ---- */
+
+cudaError_t cudaSetDevice(int)
+{
+    return cudaSuccess;
+}
+
+cudaError_t cudaGetDeviceCount(int *count)
+{
+    *count = 1;
+    return cudaSuccess;
+}
+
+cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *properties, int)
+{
+    memset(properties, 0, sizeof *properties);
+    strcpy(properties->name, "emulated GPU");
+    properties->major = 9;
+    properties->totalGlobalMem = (size_t)16 << 30;
+    return cudaSuccess;
+}
+
+/* As much shared memory as TRAINYARD_EMULATED_SHARED says, so that tests reach every tile size. */
+cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr, int)
+{
+    const char *asked = getenv("TRAINYARD_EMULATED_SHARED");
+
+    *value = asked != nullptr ? atoi(asked) : 227 * 1024;
+    return cudaSuccess;
+}
+
+cudaError_t cudaRuntimeGetVersion(int *version)
+{
+    *version = CUDART_VERSION;
+    return cudaSuccess;
+}
+
+cudaError_t cudaGetLastError(void)
+{
+    cudaError_t code = last_error;
+
+    last_error = cudaSuccess;
+    return code;
+}
+
+const char *cudaGetErrorString(cudaError_t code)
+{
+    switch (code) {
+    case cudaErrorMemoryAllocation:
+        return "out of memory";
+    case cudaErrorStreamCaptureUnsupported:
+        return "operation not permitted when stream is capturing";
+    case cudaErrorStreamCaptureInvalidated:
+        return "operation failed due to a previous error during capture";
+    default:
+        return "emulated failure";
+    }
+}
+
+cudaError_t cudaFuncSetAttribute(const void *, enum cudaFuncAttribute, int)
+{
+    return cudaSuccess;
+}
+}
