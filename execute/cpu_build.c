@@ -16,6 +16,7 @@ static const cpu_kind *const kinds[TY_LAYER_KIND_COUNT] = {
     [TY_LAYER_EMBEDDING] = &cpu_embedding,
     [TY_LAYER_ATTENTION] = &cpu_attention,
     [TY_LAYER_MLP] = &cpu_mlp,
+    [TY_LAYER_MOE] = &cpu_moe,
     [TY_LAYER_ADD] = &cpu_add,
     [TY_LAYER_CONCAT] = &cpu_concat,
     [TY_LAYER_RELU] = &cpu_relu,

@@ -153,7 +153,7 @@ struct ty_stage_device {
 
 extern const cpu_kind cpu_linear, cpu_conv2d, cpu_pool, cpu_relu, cpu_gelu, cpu_silu,
     cpu_layer_norm, cpu_rms_norm, cpu_embedding, cpu_attention, cpu_mlp, cpu_add, cpu_concat,
-    cpu_loss_layer, cpu_batch_norm, cpu_lstm;
+    cpu_loss_layer, cpu_batch_norm, cpu_lstm, cpu_moe;
 /** Changes of layout, inserted where producer and consumer differ. */
 extern const cpu_kind cpu_to_plain, cpu_to_channels_last;
 
@@ -311,6 +311,15 @@ ty_status cpu_context_gather(ty_stage_device *stage, const cpu_context_rows *row
 /** This lane's rows of the sum over lanes. */
 ty_status cpu_context_scatter(ty_stage_device *stage, const cpu_context_rows *rows, float *whole,
                               float *pieces, float *own, ty_error *error) TY_MUST_CHECK;
+
+/* ---- What is between the products of an mlp (cpu_mlp.c) ---- */
+
+/** Adds the bias, if there is one, to h: [rows][hidden], or, gated, [rows][2 hidden], keeps that,
+ * and makes a: [rows][hidden] of it. */
+void cpu_mlp_activate(bool is_gated, uint64_t rows, uint64_t hidden, const float *bias, float *h,
+                      float *a);
+void cpu_mlp_activate_backward(bool is_gated, uint64_t rows, uint64_t hidden, const float *h,
+                               const float *da, float *dh);
 
 /* ---- Arithmetic shared by layers (cpu_math.c) ---- */
 

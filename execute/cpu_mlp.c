@@ -100,6 +100,24 @@ CPU_CLONES static void gated_gradient(uint64_t rows, uint64_t n, const float *h,
         }
 }
 
+void cpu_mlp_activate(bool is_gated, uint64_t rows, uint64_t hidden, const float *bias, float *h,
+                      float *a)
+{
+    if (is_gated)
+        gated_rows(rows, hidden, bias, h, a);
+    else
+        gelu_rows(rows, hidden, bias, h, a);
+}
+
+void cpu_mlp_activate_backward(bool is_gated, uint64_t rows, uint64_t hidden, const float *h,
+                               const float *da, float *dh)
+{
+    if (is_gated)
+        gated_gradient(rows, hidden, h, da, dh);
+    else
+        cpu_gelu_backward(rows * hidden, h, da, dh);
+}
+
 static ty_status mlp_forward(ty_stage_device *stage, const cpu_node *node, uint32_t slot,
                              ty_error *error)
 {
@@ -114,10 +132,7 @@ static ty_status mlp_forward(ty_stage_device *stage, const cpu_node *node, uint3
     if (status != TY_OK)
         return status;
     cpu_affine(m.rows, m.features, m.up, x, cpu_parameters(stage, node, MLP_UP), NULL, keep.h);
-    if (m.is_gated)
-        gated_rows(m.rows, m.hidden, bias, keep.h, keep.a);
-    else
-        gelu_rows(m.rows, m.hidden, bias, keep.h, keep.a);
+    cpu_mlp_activate(m.is_gated, m.rows, m.hidden, bias, keep.h, keep.a);
     cpu_affine(m.rows, m.hidden, m.features, keep.a, cpu_parameters(stage, node, MLP_DOWN), NULL,
                summand);
     if (m.has_bias)
@@ -167,10 +182,8 @@ static ty_status mlp_backward(ty_stage_device *stage, const cpu_node *node, uint
     status = down_backward(stage, node, slot, &m, &keep, is_first, da, error);
     if (status != TY_OK)
         return status;
-    if (stage->part != CPU_WEIGHTS && m.is_gated)
-        gated_gradient(m.rows, m.hidden, keep.h, da, dh);
-    else if (stage->part != CPU_WEIGHTS)
-        cpu_gelu_backward(m.rows * m.hidden, keep.h, da, dh);
+    if (stage->part != CPU_WEIGHTS)
+        cpu_mlp_activate_backward(m.is_gated, m.rows, m.hidden, keep.h, da, dh);
     return cpu_input_product_backward(stage, node, slot,
                                       &(cpu_input_product){.rows = m.rows,
                                                            .in = m.features,

@@ -108,6 +108,25 @@ static uint32_t mlp_tensors(const ty_workload *workload, uint32_t index,
     return a[TY_HAS_BIAS] != 0 ? 4 : 2;
 }
 
+/* Whole on every lane: the worker has no lanes that divide experts. */
+static uint32_t moe_tensors(const ty_workload *workload, uint32_t index,
+                            lane_tensor tensors[LAYER_MAX_TENSORS])
+{
+    const uint64_t *a = workload->layers[index].attributes;
+    const uint64_t experts = a[TY_EXPERTS], features = a[TY_FEATURES];
+    const uint64_t hidden = experts * a[TY_HIDDEN_FEATURES];
+    const uint64_t up = hidden * (a[TY_IS_GATED] != 0 ? 2 : 1);
+    const double deviation = ty_init_transformer_deviation(workload, false);
+
+    tensors[MOE_ROUTER] = (lane_tensor){.count = experts * features, .deviation = deviation};
+    tensors[MOE_UP] = (lane_tensor){.count = up * features, .deviation = deviation};
+    tensors[MOE_DOWN] = (lane_tensor){.count = features * hidden,
+                                      .deviation = ty_init_transformer_deviation(workload, true)};
+    tensors[MOE_UP_BIAS] = (lane_tensor){.count = up};
+    tensors[MOE_DOWN_BIAS] = (lane_tensor){.count = experts * features};
+    return a[TY_HAS_BIAS] != 0 ? 5 : 3;
+}
+
 static uint32_t lstm_tensors(const ty_workload *workload, uint32_t index,
                              lane_tensor tensors[LAYER_MAX_TENSORS])
 {
@@ -146,6 +165,7 @@ uint32_t layer_tensors(const ty_workload *workload, uint32_t layer,
         [TY_LAYER_EMBEDDING] = embedding_tensors,
         [TY_LAYER_ATTENTION] = attention_tensors,
         [TY_LAYER_MLP] = mlp_tensors,
+        [TY_LAYER_MOE] = moe_tensors,
         [TY_LAYER_LSTM] = lstm_tensors};
     const ty_layer_kind kind = workload->layers[layer].kind;
 

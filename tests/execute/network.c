@@ -208,6 +208,21 @@ int network_mlp(ty_workload *w, int input, uint64_t hidden, bool has_bias, bool 
     return done(w, features * (up + hidden) + (has_bias ? up + features : 0));
 }
 
+int network_moe(ty_workload *w, int input, uint64_t experts, uint64_t per_token, uint64_t hidden,
+                bool has_bias, bool is_gated)
+{
+    ty_layer *layer = add(w, TY_LAYER_MOE, &input, 1);
+    uint64_t features = *last(layer), up = hidden * (is_gated ? 2 : 1);
+    layer->attributes[TY_FEATURES] = features;
+    layer->attributes[TY_HIDDEN_FEATURES] = hidden;
+    layer->attributes[TY_HAS_BIAS] = has_bias;
+    layer->attributes[TY_IS_GATED] = is_gated;
+    layer->attributes[TY_EXPERTS] = experts;
+    layer->attributes[TY_EXPERTS_PER_TOKEN] = per_token;
+    return done(w,
+                experts * (features + features * (up + hidden) + (has_bias ? up + features : 0)));
+}
+
 int network_join(ty_workload *w, ty_layer_kind kind, const int *inputs, uint32_t count)
 {
     ty_layer *layer = add(w, kind, inputs, count);

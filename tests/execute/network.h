@@ -27,6 +27,8 @@ int network_attention(ty_workload *network, int input, uint64_t heads, uint64_t 
                       uint64_t head_size, bool has_bias, bool is_causal);
 int network_lstm(ty_workload *network, int input, uint64_t hidden, bool has_bias);
 int network_mlp(ty_workload *network, int input, uint64_t hidden, bool has_bias, bool is_gated);
+int network_moe(ty_workload *network, int input, uint64_t experts, uint64_t per_token,
+                uint64_t hidden, bool has_bias, bool is_gated);
 int network_join(ty_workload *network, ty_layer_kind kind, const int *inputs, uint32_t count);
 int network_loss(ty_workload *network, int input);
 

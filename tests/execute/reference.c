@@ -571,6 +571,20 @@ static void attention_back(operands *o)
     heads_free(&h);
 }
 
+/* What goes into an mlp's activation, one row of it. */
+static void activation_row_back(const operands *o, const double *h, const double *dact, double *dh)
+{
+    uint64_t N = o->a[TY_HIDDEN_FEATURES];
+    for (uint64_t i = 0; i < N; i++) {
+        if (o->a[TY_IS_GATED]) {
+            dh[i] = dact[i] * silu_slope(h[i]) * h[N + i];
+            dh[N + i] = dact[i] * silu_of(h[i]);
+        } else {
+            dh[i] = dact[i] * gelu_slope(h[i]);
+        }
+    }
+}
+
 /* mlp: hidden values before (h) and after (act) the activation. */
 static void mlp_run(operands *o, uint64_t rows, double **h, double **act)
 {
@@ -606,21 +620,136 @@ static void mlp_back(operands *o)
     mlp_run(o, rows, &h, &act);
     affine_back(rows, N, D, act, o->w + U * D, o->dy, dact, o->dw + U * D,
                 dbias == NULL ? NULL : dbias + U);
-    for (uint64_t i = 0; i < rows * N; i++) {
-        const double *row = h + i / N * U;
-        double *drow = dh + i / N * U;
-        if (o->a[TY_IS_GATED]) {
-            drow[i % N] = dact[i] * silu_slope(row[i % N]) * row[N + i % N];
-            drow[N + i % N] = dact[i] * silu_of(row[i % N]);
-        } else {
-            drow[i % N] = dact[i] * gelu_slope(row[i % N]);
-        }
-    }
+    for (uint64_t r = 0; r < rows; r++)
+        activation_row_back(o, h + r * U, dact + r * N, dh + r * U);
     affine_back(rows, D, U, o->x, o->w, dh, o->dx, o->dw, dbias);
     free(h);
     free(act);
     free(dact);
     free(dh);
+}
+
+/* moe: token by token. Tensors: router [E][D], up [E][U][D], down [E][D][N], biases [E][U], [E][D].
+ */
+enum { MOST_EXPERTS = 16 };
+
+typedef struct token {
+    uint64_t D, N, U, E, K;
+    uint64_t at[5];                /* of the tensors */
+    uint64_t choice[MOST_EXPERTS]; /* [K] */
+    double weight[MOST_EXPERTS];   /* [K] */
+    double *h, *act, *y;           /* of one expert */
+} token;
+
+static token token_new(const operands *o)
+{
+    token t = {.D = o->a[TY_FEATURES],
+               .N = o->a[TY_HIDDEN_FEATURES],
+               .U = o->a[TY_HIDDEN_FEATURES] * (o->a[TY_IS_GATED] + 1),
+               .E = o->a[TY_EXPERTS],
+               .K = o->a[TY_EXPERTS_PER_TOKEN]};
+    uint64_t sizes[] = {t.E * t.D, t.E * t.U * t.D, t.E * t.D * t.N, t.E * t.U};
+    for (int i = 0; i < 4; i++)
+        t.at[i + 1] = t.at[i] + sizes[i];
+    t.h = calloc(t.U, sizeof(double));
+    t.act = calloc(t.N, sizeof(double));
+    t.y = calloc(t.D, sizeof(double));
+    return t;
+}
+
+static void token_free(token *t)
+{
+    free(t->h);
+    free(t->act);
+    free(t->y);
+}
+
+/* The K largest scores, and their softmax. */
+static void token_route(const operands *o, token *t, const double *x)
+{
+    double score[MOST_EXPERTS], sum = 0;
+    bool taken[MOST_EXPERTS] = {false};
+    affine(1, t->D, t->E, x, o->w, NULL, score);
+    for (uint64_t k = 0; k < t->K; k++) {
+        uint64_t best = t->E;
+        for (uint64_t e = 0; e < t->E; e++)
+            if (!taken[e] && (best == t->E || score[e] > score[best]))
+                best = e;
+        taken[best] = true;
+        t->choice[k] = best;
+        t->weight[k] = exp(score[best]);
+        sum += t->weight[k];
+    }
+    for (uint64_t k = 0; k < t->K; k++)
+        t->weight[k] /= sum;
+}
+
+static void expert_run(const operands *o, token *t, uint64_t e, const double *x)
+{
+    bool has_bias = o->a[TY_HAS_BIAS] != 0;
+    affine(1, t->D, t->U, x, o->w + t->at[1] + e * t->U * t->D,
+           has_bias ? o->w + t->at[3] + e * t->U : NULL, t->h);
+    for (uint64_t i = 0; i < t->N; i++)
+        t->act[i] = o->a[TY_IS_GATED] ? silu_of(t->h[i]) * t->h[t->N + i] : gelu_of(t->h[i]);
+    affine(1, t->N, t->D, t->act, o->w + t->at[2] + e * t->D * t->N,
+           has_bias ? o->w + t->at[4] + e * t->D : NULL, t->y);
+}
+
+static void moe(operands *o)
+{
+    token t = token_new(o);
+    for (uint64_t r = 0; r < o->r->batch * elements(o->in) / t.D; r++) {
+        token_route(o, &t, o->x + r * t.D);
+        memset(o->y + r * t.D, 0, t.D * sizeof(double));
+        for (uint64_t k = 0; k < t.K; k++) {
+            expert_run(o, &t, t.choice[k], o->x + r * t.D);
+            for (uint64_t i = 0; i < t.D; i++)
+                o->y[r * t.D + i] += t.weight[k] * t.y[i];
+        }
+    }
+    token_free(&t);
+}
+
+/* @return the gradient of the expert's weight */
+static double expert_back(operands *o, token *t, uint64_t k, const double *x, const double *dy,
+                          double *dx)
+{
+    uint64_t e = t->choice[k];
+    bool has_bias = o->a[TY_HAS_BIAS] != 0;
+    double *dout = calloc(t->D, sizeof(double)), *dact = calloc(t->N, sizeof(double));
+    double *dh = calloc(t->U, sizeof(double)), sum = 0;
+    expert_run(o, t, e, x);
+    for (uint64_t i = 0; i < t->D; i++) {
+        sum += dy[i] * t->y[i];
+        dout[i] = t->weight[k] * dy[i];
+    }
+    affine_back(1, t->N, t->D, t->act, o->w + t->at[2] + e * t->D * t->N, dout, dact,
+                o->dw + t->at[2] + e * t->D * t->N, has_bias ? o->dw + t->at[4] + e * t->D : NULL);
+    activation_row_back(o, t->h, dact, dh);
+    affine_back(1, t->D, t->U, x, o->w + t->at[1] + e * t->U * t->D, dh, dx,
+                o->dw + t->at[1] + e * t->U * t->D, has_bias ? o->dw + t->at[3] + e * t->U : NULL);
+    free(dout);
+    free(dact);
+    free(dh);
+    return sum;
+}
+
+static void moe_back(operands *o)
+{
+    token t = token_new(o);
+    for (uint64_t r = 0; r < o->r->batch * elements(o->in) / t.D; r++) {
+        const double *x = o->x + r * t.D;
+        double dweight[MOST_EXPERTS], dscore[MOST_EXPERTS] = {0}, mean = 0;
+        token_route(o, &t, x);
+        for (uint64_t k = 0; k < t.K; k++) {
+            dweight[k] = expert_back(o, &t, k, x, o->dy + r * t.D, o->dx + r * t.D);
+            mean += t.weight[k] * dweight[k];
+        }
+        for (uint64_t k = 0; k < t.K; k++)
+            dscore[t.choice[k]] = t.weight[k] * (dweight[k] - mean);
+        affine_back(1, t.D, t.E, x, o->w, dscore, o->dx + r * t.D, o->dw, NULL);
+    }
+    token_free(&t);
 }
 
 static void loss(operands *o)
@@ -670,6 +799,7 @@ static const struct {
     [TY_LAYER_EMBEDDING] = {embedding, embedding_back},
     [TY_LAYER_ATTENTION] = {attention, attention_back},
     [TY_LAYER_MLP] = {mlp, mlp_back},
+    [TY_LAYER_MOE] = {moe, moe_back},
     [TY_LAYER_SOFTMAX_CROSS_ENTROPY] = {loss, loss_back},
 };
 

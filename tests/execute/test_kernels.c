@@ -20,6 +20,21 @@ static ty_workload *make_types_alone(void)
     return network_make_encoder(20, 4, 7, 23, false);
 }
 
+/* Two of four experts, gated; three of five, with biases; one of three, whose weight is 1. */
+static ty_workload *make_experts(void)
+{
+    ty_workload *w = network_new(TY_INPUT_TOKEN, 1, (uint64_t[]){9});
+    int x = network_embedding(w, 23, 20, 0), y;
+    y = network_moe(w, network_simple(w, x, TY_LAYER_RMS_NORM), 4, 2, 12, false, true);
+    x = network_join(w, TY_LAYER_ADD, (int[]){x, y}, 2);
+    y = network_moe(w, network_simple(w, x, TY_LAYER_LAYER_NORM), 5, 3, 10, true, false);
+    x = network_join(w, TY_LAYER_ADD, (int[]){x, y}, 2);
+    y = network_moe(w, network_simple(w, x, TY_LAYER_RMS_NORM), 3, 1, 16, false, false);
+    x = network_join(w, TY_LAYER_ADD, (int[]){x, y}, 2);
+    network_loss(w, network_linear(w, x, 23, true));
+    return w;
+}
+
 /* Sums whose inputs must not share a gradient: read directly by the branch, a relu in a branch, one
  * value twice, a reader between, three inputs. */
 static ty_workload *make_sums(void)
@@ -102,6 +117,7 @@ static const struct network {
     {"encoder", make_encoder, 3},
     {"types alone", make_types_alone, 2},
     {"llama", make_llama, 3},
+    {"experts", make_experts, 3},
     {"sums", make_sums, 4},
     {"frozen", make_frozen, 2},
     {"frozen prefix", make_frozen_prefix, 3},
@@ -885,7 +901,7 @@ Test(kernels, bad_options_are_refused)
     ty_workload *w = network_make_activations(), *gpt = network_make_small_gpt(),
                 *opaque = network_make_activations();
     ty_workload *relu = network_make_small_gpt(), *cross = network_make_small_gpt(),
-                *late = network_make_small_gpt();
+                *late = network_make_small_gpt(), *shared = make_experts();
     const struct {
         const char *name;
         ty_status status;
@@ -944,6 +960,14 @@ Test(kernels, bad_options_are_refused)
           .micro_batch_size = 1,
           .slots = 1,
           .tied_layer = TY_NO_LAYER}},
+        {"shared experts",
+         TY_EUNSUPPORTED,
+         "does not train moe with shared_features",
+         {.workload = shared,
+          .layer_count = shared->layer_count,
+          .micro_batch_size = 1,
+          .slots = 1,
+          .tied_layer = TY_NO_LAYER}},
         {"two sequences",
          TY_EUNSUPPORTED,
          "does not train attention to another sequence",
@@ -963,6 +987,7 @@ Test(kernels, bad_options_are_refused)
     };
     opaque->layers[2].kind = TY_LAYER_OPAQUE;
     first_of(relu, TY_LAYER_MLP)->attributes[TY_IS_RELU] = 1;
+    first_of(shared, TY_LAYER_MOE)->attributes[TY_SHARED_FEATURES] = 8;
     first_of(cross, TY_LAYER_ATTENTION)->input_count = 2;
     first_of(late, TY_LAYER_MLP)->input_count = 0;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -986,6 +1011,7 @@ Test(kernels, bad_options_are_refused)
     network_free(gpt);
     network_free(opaque);
     network_free(relu);
+    network_free(shared);
     network_free(cross);
     network_free(late);
 }

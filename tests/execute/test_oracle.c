@@ -737,6 +737,38 @@ Test(oracle, u_net)
     compare(u_net, &frozen[1], 1, 6, 1e-5, 1e-4);
 }
 
+/* A decoder whose tokens see two of four experts each, whoever else is in their micro-batch. */
+Test(oracle, experts)
+{
+    static const char text[] =
+        "{\"schema\": \"trainyard.zoo/1\", \"source\": \"mixtral-8x7b.json\", \"name\": "
+        "\"moe-small\", \"family\": \"decoder\", \"blocks\": 2, \"features\": 32, \"heads\": 4, "
+        "\"kv_heads\": 2, \"experts\": 4, \"experts_per_token\": 2, \"expert_features\": 48, "
+        "\"vocabulary\": 64, \"sequence\": 16, \"longest_sequence\": 16, \"token_bytes\": 1, "
+        "\"dataset\": \"synthetic\", \"global_batch\": 8, \"optimizer\": {\"kind\": \"adamw\", "
+        "\"learning_rate\": 0.001, \"weight_decay\": 0.01, \"beta1\": 0.9, \"beta2\": 0.999, "
+        "\"epsilon\": 1e-08}}";
+    static const plan_shape shapes[] = {
+        {"data parallel 2", .replicas = {2}, .buckets = 3, .global_batch = 8,
+         .micro_batch_size = 2},
+        {"1f1b 2+1, selective", ONE_F_ONE_B, .replicas = {2, 1}, .cuts = {7}, .buckets = 2,
+         .global_batch = 8, .micro_batch_size = 2, .recompute = TY_RECOMPUTE_SELECTIVE},
+        {"gpipe 2 stages, full, cut before experts", GPIPE, .replicas = {1, 1}, .cuts = {5},
+         .buckets = 1, .global_batch = 8, .micro_batch_size = 2, .recompute = TY_RECOMPUTE_FULL},
+        {"zb-h1 2 stages", ZERO_BUBBLE, .replicas = {1, 1}, .cuts = {7}, .buckets = 1,
+         .global_batch = 8, .micro_batch_size = 2},
+        {"data parallel 2, zero 3", .replicas = {2}, .buckets = 3, .global_batch = 8,
+         .micro_batch_size = 4, .zero = 3},
+        {"data parallel 2, 2 contexts", .replicas = {2}, .buckets = 2, .global_batch = 8,
+         .micro_batch_size = 2, .contexts = 2},
+    };
+    char *directory = directory_make(), *path = write_workload(directory, text);
+
+    compare(path, shapes, sizeof shapes / sizeof shapes[0], 10, 1e-4, 1e-3);
+    ty_free(path);
+    directory_remove(directory);
+}
+
 /* Two recurrent layers with a residual sum, as in GNMT. */
 Test(oracle, lstm)
 {

@@ -373,6 +373,11 @@ Test(tensor_lanes, says_what_cannot_be_divided)
     network_loss(w, network_linear(w, x, VOCABULARY, false));
     expect_refusal(w, 2, true, "a linear is not divided along the sequence");
     network_free(w);
+    w = network_new(TY_INPUT_TOKEN, 1, &length);
+    x = network_moe(w, network_embedding(w, VOCABULARY, 32, 0), 4, 2, 48, false, true);
+    network_loss(w, network_linear(w, x, VOCABULARY, false));
+    expect_refusal(w, 2, false, "lanes of the worker do not divide experts");
+    network_free(w);
     w = network_new(TY_INPUT_TOKEN, 1, &(uint64_t){SEQUENCE - 1});
     x = network_embedding(w, VOCABULARY, 32, 0);
     network_loss(w, network_linear(w, network_mlp(w, x, 48, false, true), VOCABULARY, false));

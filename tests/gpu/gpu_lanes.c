@@ -293,7 +293,16 @@ static ty_workload *make_lane_lstm(void)
     return w;
 }
 
-/* What lanes cannot divide, as the CPU backend says it. */
+static ty_workload *make_experts(void)
+{
+    ty_workload *w = network_new(TY_INPUT_TOKEN, 1, (uint64_t[]){8});
+    const int x = network_moe(w, network_embedding(w, 37, 32, 0), 4, 2, 16, false, true);
+
+    network_loss(w, network_linear(w, x, 37, false));
+    return w;
+}
+
+/* What lanes cannot divide, as the CPU backend says it; and experts, which that one trains. */
 typedef struct refusal_case {
     const char *name;
     ty_workload *(*make)(void);
@@ -311,6 +320,7 @@ static const refusal_case refusals[] = {
      network_make_lenet,
      {.context_count = 2},
      "sequences of 0 tokens"},
+    {"refused experts", make_experts, {0}, "does not train layers of kind moe"},
     {"refused parts of contexts",
      make_lane_llama,
      {.count = 4, .context_count = 4, .divides_sequence = true},

@@ -1,0 +1,356 @@
+/*
+ * Mixture of experts (Shazeer et al., 2017): a router scores every token for every expert, the best
+ * of them, of which there are as many for each token, are mlps that see it, and the sum of what
+ * they make is weighted by the softmax of the scores of those chosen (Jiang et al., "Mixtral of
+ * experts", 2024, section 2.1). Nothing is dropped: an expert sees as many tokens as chose it.
+ * Tokens are copied, expert behind expert, so that each expert's are one product. There is no loss
+ * that balances the experts: workloads have none.
+ */
+#include "cpu_layer.h"
+#include "cpu_math.h"
+
+#include <string.h>
+
+typedef struct moe {
+    uint64_t rows, features, hidden, up; /* up: columns of an expert's first product */
+    uint64_t experts, chosen, copies;    /* chosen for a token; copies: rows * chosen */
+    bool is_gated, has_bias;
+} moe;
+
+static moe moe_of(const ty_stage_device *stage, const cpu_node *node)
+{
+    const uint64_t *a = node->layer->attributes;
+    const uint64_t rows = cpu_rows(&stage->values[node->output]);
+    const bool is_gated = a[TY_IS_GATED] != 0;
+
+    return (moe){
+        .rows = rows,
+        .features = a[TY_FEATURES],
+        .hidden = a[TY_HIDDEN_FEATURES],
+        .up = a[TY_HIDDEN_FEATURES] * (is_gated ? 2 : 1),
+        .experts = a[TY_EXPERTS],
+        .chosen = a[TY_EXPERTS_PER_TOKEN],
+        .copies = rows * a[TY_EXPERTS_PER_TOKEN],
+        .is_gated = is_gated,
+        .has_bias = a[TY_HAS_BIAS] != 0,
+    };
+}
+
+/* What a slot keeps. Copies are grouped by expert, in each by token. */
+typedef struct kept {
+    uint32_t *choice; /* [rows][chosen] experts, best first */
+    uint32_t *place;  /* [rows][chosen] of the copies */
+    uint32_t *start;  /* [experts + 1]: of each expert's copies */
+    float *weight;    /* [rows][chosen] */
+    float *x, *y;     /* [copies][features]: what experts read and make */
+    float *h, *a;     /* [copies][up], [copies][hidden] */
+    /* Where backward comes in two parts, else scratch: */
+    float *dscore; /* [rows][experts] */
+    float *dh;     /* [copies][up] */
+} kept;
+
+/* Cuts 4-byte elements off a piece of memory, or only counts them where there is none. */
+typedef struct cutter {
+    float *from;
+    uint64_t used;
+} cutter;
+
+static void *cut(cutter *c, uint64_t count)
+{
+    float *piece = c->from != NULL ? c->from + c->used : NULL;
+
+    c->used += count;
+    return piece;
+}
+
+static void backward_cut(const moe *m, cutter *c, kept *out)
+{
+    out->dscore = cut(c, m->rows * m->experts);
+    out->dh = cut(c, m->copies * m->up);
+}
+
+/* @return elements; `stash` may be NULL to count */
+static uint64_t kept_cut(const ty_stage_device *stage, const moe *m, void *stash, kept *out)
+{
+    cutter c = {stash, 0};
+
+    out->choice = cut(&c, m->copies);
+    out->place = cut(&c, m->copies);
+    out->start = cut(&c, m->experts + 1);
+    out->weight = cut(&c, m->copies);
+    out->x = cut(&c, m->copies * m->features);
+    out->y = cut(&c, m->copies * m->features);
+    out->h = cut(&c, m->copies * m->up);
+    out->a = cut(&c, m->copies * m->hidden);
+    if (stage->options.splits_backward)
+        backward_cut(m, &c, out);
+    return c.used;
+}
+
+/* What a call has to itself. */
+typedef struct room {
+    float *score;   /* [rows][experts] */
+    float *dy, *dx; /* [copies][features] */
+    float *da;      /* [copies][hidden] */
+} room;
+
+/* Also what a slot does not keep. */
+static uint64_t room_cut(const ty_stage_device *stage, const moe *m, void *scratch, room *out,
+                         kept *keep)
+{
+    cutter c = {scratch, 0};
+
+    out->score = cut(&c, m->rows * m->experts);
+    out->dy = cut(&c, m->copies * m->features);
+    out->dx = cut(&c, m->copies * m->features);
+    out->da = cut(&c, m->copies * m->hidden);
+    if (!stage->options.splits_backward)
+        backward_cut(m, &c, keep);
+    return c.used;
+}
+
+static ty_status moe_build(ty_stage_device *stage, cpu_node *node, ty_error *error)
+{
+    const moe m = moe_of(stage, node);
+    kept none;
+    room nowhere;
+
+    if (m.copies > UINT32_MAX || m.experts > UINT32_MAX)
+        return ty_fail(error, TY_EUNSUPPORTED,
+                       "layer %s: found %llu copies of tokens, expected at "
+                       "most %lu",
+                       node->layer->name, (unsigned long long)m.copies, (unsigned long)UINT32_MAX);
+    node->stash_bytes = kept_cut(stage, &m, NULL, &none) * sizeof(float);
+    node->scratch_bytes = room_cut(stage, &m, NULL, &nowhere, &none) * sizeof(float);
+    return TY_OK;
+}
+
+/* ---- Routing ---- */
+
+static bool is_chosen(const uint32_t *choice, uint64_t count, uint32_t expert)
+{
+    for (uint64_t c = 0; c < count; c++)
+        if (choice[c] == expert)
+            return true;
+    return false;
+}
+
+/* The best experts of one token, of equal ones the first, and the softmax of their scores. */
+static void token_route(const moe *m, const float *score, uint32_t *choice, float *weight)
+{
+    float sum = 0.0f;
+
+    for (uint64_t c = 0; c < m->chosen; c++) {
+        uint32_t best = UINT32_MAX;
+
+        for (uint32_t e = 0; e < m->experts; e++)
+            if (!is_chosen(choice, c, e) && (best == UINT32_MAX || score[e] > score[best]))
+                best = e;
+        choice[c] = best;
+        weight[c] = cpu_exp(score[best] - score[choice[0]]);
+        sum += weight[c];
+    }
+    for (uint64_t c = 0; c < m->chosen; c++)
+        weight[c] /= sum;
+}
+
+/* Who sees which tokens: a counting sort of the copies by expert. */
+static void route(const moe *m, const float *score, const kept *keep)
+{
+    memset(keep->start, 0, (m->experts + 1) * sizeof *keep->start);
+    for (uint64_t r = 0; r < m->rows; r++)
+        token_route(m, score + r * m->experts, keep->choice + r * m->chosen,
+                    keep->weight + r * m->chosen);
+    for (uint64_t i = 0; i < m->copies; i++)
+        keep->start[keep->choice[i] + 1]++;
+    for (uint64_t e = 0; e < m->experts; e++)
+        keep->start[e + 1] += keep->start[e];
+    for (uint64_t i = 0; i < m->copies; i++)
+        keep->place[i] = keep->start[keep->choice[i]]++;
+    for (uint64_t e = m->experts; e > 0; e--) /* the starts have become the ends */
+        keep->start[e] = keep->start[e - 1];
+    keep->start[0] = 0;
+}
+
+/* ---- Forward ---- */
+
+static void expert_forward(const ty_stage_device *stage, const cpu_node *node, const moe *m,
+                           const kept *keep, uint64_t e)
+{
+    const uint64_t at = keep->start[e], rows = keep->start[e + 1] - at;
+    const float *up = cpu_parameters(stage, node, MOE_UP) + e * m->up * m->features;
+    const float *down = cpu_parameters(stage, node, MOE_DOWN) + e * m->features * m->hidden;
+    const float *up_bias = NULL, *down_bias = NULL;
+    float *h = keep->h + at * m->up, *a = keep->a + at * m->hidden;
+
+    if (rows == 0)
+        return;
+    if (m->has_bias) {
+        up_bias = cpu_parameters(stage, node, MOE_UP_BIAS) + e * m->up;
+        down_bias = cpu_parameters(stage, node, MOE_DOWN_BIAS) + e * m->features;
+    }
+    cpu_affine(rows, m->features, m->up, keep->x + at * m->features, up, NULL, h);
+    cpu_mlp_activate(m->is_gated, rows, m->hidden, up_bias, h, a);
+    cpu_affine(rows, m->hidden, m->features, a, down, down_bias, keep->y + at * m->features);
+}
+
+CPU_CLONES static void add_scaled(uint64_t count, float factor, const float *from, float *to)
+{
+    for (uint64_t i = 0; i < count; i++)
+        to[i] += factor * from[i];
+}
+
+static ty_status moe_forward(ty_stage_device *stage, const cpu_node *node, uint32_t slot,
+                             ty_error *error)
+{
+    const moe m = moe_of(stage, node);
+    const float *x = cpu_in(stage, node, 0, slot);
+    float *y = cpu_out(stage, node, slot);
+    kept keep;
+    room own;
+
+    (void)error;
+    kept_cut(stage, &m, node->stash[slot], &keep);
+    room_cut(stage, &m, stage->scratch, &own, &keep);
+    cpu_affine(m.rows, m.features, m.experts, x, cpu_parameters(stage, node, MOE_ROUTER), NULL,
+               own.score);
+    route(&m, own.score, &keep);
+    for (uint64_t i = 0; i < m.copies; i++)
+        memcpy(keep.x + keep.place[i] * m.features, x + i / m.chosen * m.features,
+               m.features * sizeof *x);
+    for (uint64_t e = 0; e < m.experts; e++)
+        expert_forward(stage, node, &m, &keep, e);
+    memset(y, 0, m.rows * m.features * sizeof *y);
+    for (uint64_t i = 0; i < m.copies; i++)
+        add_scaled(m.features, keep.weight[i], keep.y + keep.place[i] * m.features,
+                   y + i / m.chosen * m.features);
+    return TY_OK;
+}
+
+/* ---- Backward ---- */
+
+/* The gradient of what experts make. */
+static void copies_gradient(const moe *m, const kept *keep, const float *dy, float *of_copies)
+{
+    for (uint64_t i = 0; i < m->copies; i++) {
+        float *to = of_copies + keep->place[i] * m->features;
+
+        memset(to, 0, m->features * sizeof *to);
+        add_scaled(m->features, keep->weight[i], dy + i / m->chosen * m->features, to);
+    }
+}
+
+CPU_CLONES static float product_sum(uint64_t count, const float *a, const float *b)
+{
+    float sum = 0.0f;
+
+#pragma omp simd reduction(+ : sum)
+    for (uint64_t i = 0; i < count; i++)
+        sum += a[i] * b[i];
+    return sum;
+}
+
+/* That of the scores: through the softmax of those chosen; 0 for all others. */
+static void scores_gradient(const moe *m, const kept *keep, const float *dy)
+{
+    memset(keep->dscore, 0, m->rows * m->experts * sizeof *keep->dscore);
+    for (uint64_t r = 0; r < m->rows; r++) {
+        const uint64_t first = r * m->chosen;
+        float *of_row = keep->dscore + r * m->experts, mean = 0.0f;
+
+        for (uint64_t i = first; i < first + m->chosen; i++) {
+            const float *made = keep->y + keep->place[i] * m->features;
+            of_row[keep->choice[i]] = product_sum(m->features, dy + r * m->features, made);
+            mean += keep->weight[i] * of_row[keep->choice[i]];
+        }
+        for (uint64_t i = first; i < first + m->chosen; i++)
+            of_row[keep->choice[i]] = keep->weight[i] * (of_row[keep->choice[i]] - mean);
+    }
+}
+
+/* One expert's part of a tensor's gradient, or NULL where nobody asks. */
+static float *expert_gradient(const ty_stage_device *stage, const cpu_node *node, uint32_t tensor,
+                              uint64_t e, uint64_t count)
+{
+    float *all = cpu_parameter_gradient(stage, node, tensor);
+
+    return all != NULL ? all + e * count : NULL;
+}
+
+static void clear(float *gradient, uint64_t count)
+{
+    if (gradient != NULL)
+        memset(gradient, 0, count * sizeof *gradient);
+}
+
+static void expert_backward(const ty_stage_device *stage, const cpu_node *node, const moe *m,
+                            const kept *keep, const room *own, uint64_t e, bool is_first)
+{
+    const uint64_t at = keep->start[e], rows = keep->start[e + 1] - at;
+    const uint64_t matrix = m->features * m->hidden, wide = m->features * m->up;
+    const bool is_asked = stage->part != CPU_WEIGHTS;
+    float *dh = keep->dh + at * m->up, *da = own->da + at * m->hidden;
+    cpu_affine_gradient down = {
+        .weight = expert_gradient(stage, node, MOE_DOWN, e, matrix),
+        .bias = m->has_bias ? expert_gradient(stage, node, MOE_DOWN_BIAS, e, m->features) : NULL,
+        .x = is_asked ? da : NULL,
+        .adds_weight = !is_first,
+        .adds_bias = !is_first};
+    cpu_affine_gradient up = {
+        .weight = expert_gradient(stage, node, MOE_UP, e, wide),
+        .bias = m->has_bias ? expert_gradient(stage, node, MOE_UP_BIAS, e, m->up) : NULL,
+        .x = is_asked ? own->dx + at * m->features : NULL,
+        .adds_weight = !is_first,
+        .adds_bias = !is_first};
+
+    if (rows == 0 && is_first) { /* nobody chose it */
+        clear(down.weight, matrix);
+        clear(down.bias, m->features);
+        clear(up.weight, wide);
+        clear(up.bias, m->up);
+    }
+    if (rows == 0)
+        return;
+    cpu_affine_backward(rows, m->hidden, m->features, keep->a + at * m->hidden,
+                        cpu_parameters(stage, node, MOE_DOWN) + e * matrix,
+                        own->dy + at * m->features, &down);
+    if (is_asked)
+        cpu_mlp_activate_backward(m->is_gated, rows, m->hidden, keep->h + at * m->up, da, dh);
+    cpu_affine_backward(rows, m->features, m->up, keep->x + at * m->features,
+                        cpu_parameters(stage, node, MOE_UP) + e * wide, dh, &up);
+}
+
+static ty_status moe_backward(ty_stage_device *stage, const cpu_node *node, uint32_t slot,
+                              bool is_first, ty_error *error)
+{
+    const moe m = moe_of(stage, node);
+    const float *dy = cpu_out_gradient(stage, node, slot);
+    float *dx = cpu_in_gradient(stage, node, 0, slot);
+    const cpu_affine_gradient router = {.weight = cpu_parameter_gradient(stage, node, MOE_ROUTER),
+                                        .x = dx,
+                                        .adds_weight = cpu_adds(node, MOE_ROUTER, is_first),
+                                        .adds_x = node->adds[0]};
+    kept keep;
+    room own;
+
+    (void)error;
+    kept_cut(stage, &m, node->stash[slot], &keep);
+    room_cut(stage, &m, stage->scratch, &own, &keep);
+    copies_gradient(&m, &keep, dy, own.dy);
+    if (stage->part != CPU_WEIGHTS)
+        scores_gradient(&m, &keep, dy);
+    for (uint64_t e = 0; e < m.experts; e++)
+        expert_backward(stage, node, &m, &keep, &own, e, is_first);
+    cpu_affine_backward(m.rows, m.features, m.experts, cpu_in(stage, node, 0, slot),
+                        cpu_parameters(stage, node, MOE_ROUTER), keep.dscore, &router);
+    for (uint64_t i = 0; i < m.copies && dx != NULL; i++)
+        cpu_accumulate(m.features, own.dx + keep.place[i] * m.features, true,
+                       dx + i / m.chosen * m.features);
+    return TY_OK;
+}
+
+const cpu_kind cpu_moe = {
+    .build = moe_build,
+    .forward = moe_forward,
+    .backward = moe_backward,
+};
