@@ -632,6 +632,22 @@ Test(oracle, a_backend_without)
     }
 }
 
+/* Plans may have lanes that no backend which trains has yet. */
+Test(oracle, expert_lanes_are_refused)
+{
+    static const plan_shape shape = {"2 experts", .replicas = {1}, .buckets = 1, BATCH};
+    ty_plan *plan = make_plan("mlp", &shape);
+    const ty_interpreter_options options = {.plan = plan, .backend = &ty_device_cpu};
+    ty_interpreter *opened = NULL;
+    ty_error error = {0};
+
+    plan->expert_parallel = 2;
+    cr_assert_eq(ty_interpreter_open(&options, &opened, &error), TY_EUNSUPPORTED);
+    cr_assert_not_null(strstr(error.message, "cannot run plans with expert parallelism yet"), "%s",
+                       error.message);
+    ty_plan_free(plan);
+}
+
 /* What top-k leaves out stays behind and is sent later: it learns, but is not the same. */
 Test(oracle, top_k_learns)
 {
