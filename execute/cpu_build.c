@@ -3,6 +3,7 @@
  * what may be computed in place.
  */
 #include "cpu_layer.h"
+#include "stage_layers.h"
 
 /* A kind that is not here, or NULL, cannot be trained by this backend. */
 static const cpu_kind *const kinds[TY_LAYER_KIND_COUNT] = {
@@ -258,18 +259,6 @@ static ty_status readers_count(lowering *low, ty_error *error)
     return TY_OK;
 }
 
-/* Whether anything at or before each layer is trained: what backward has to reach. */
-static void trains_find(lowering *low)
-{
-    for (uint32_t l = 0; l < low->workload->layer_count; l++) {
-        const ty_layer *layer = &low->workload->layers[l];
-        bool trains = ty_layer_is_trained(low->workload, l);
-        for (uint32_t i = 0; i < layer->input_count; i++)
-            trains = trains || low->trains[layer->inputs[i]];
-        low->trains[l] = trains;
-    }
-}
-
 /* The batch, or what crosses the cut before the stage. */
 static ty_status lower_input(lowering *low, ty_error *error)
 {
@@ -344,7 +333,7 @@ static ty_status lower(ty_stage_device *stage, ty_error *error)
 
     TY_CHECK(lowering_start(&low, error), status, cleanup);
     TY_CHECK(readers_count(&low, error), status, cleanup);
-    trains_find(&low);
+    stage_trains_find(low.workload, low.trains);
     TY_CHECK(lower_input(&low, error), status, cleanup);
     for (uint32_t i = 0; i < low.count; i++)
         TY_CHECK(lower_layer(&low, low.first + i, error), status, cleanup);

@@ -4,6 +4,7 @@
  * between open and close.
  */
 #include "cpu_layer.h"
+#include "stage_layers.h"
 
 #include <string.h>
 #include <sys/mman.h>
@@ -138,44 +139,21 @@ static float *cpu_output_gradient(ty_stage_device *stage, uint32_t slot)
 
 /* ---- Passes ---- */
 
-static ty_status range_check(const ty_stage_device *stage, uint32_t slot, uint32_t first,
-                             uint32_t count, ty_error *error)
-{
-    const ty_stage_options *options = &stage->options;
-
-    if (slot >= options->slots)
-        return ty_fail(error, TY_EINVAL, "found slot %u, expected less than %u", (unsigned)slot,
-                       (unsigned)options->slots);
-    if (first < options->first_layer || first - options->first_layer > options->layer_count ||
-        count > options->layer_count - (first - options->first_layer))
-        return ty_fail(error, TY_EINVAL, "found layers %u + %u, the stage has %u + %u",
-                       (unsigned)first, (unsigned)count, (unsigned)options->first_layer,
-                       (unsigned)options->layer_count);
-    return TY_OK;
-}
-
 static bool is_between(const cpu_node *node, uint32_t first, uint32_t count)
 {
     return node->layer_index >= first && node->layer_index - first < count;
 }
 
-/* Whether a piece of a pass has the stage's last layer. */
-static bool has_last(const ty_stage_device *stage, uint32_t first_layer, uint32_t layer_count)
-{
-    const ty_stage_options *options = &stage->options;
-    return first_layer + layer_count == options->first_layer + options->layer_count;
-}
-
 static ty_status cpu_forward(ty_stage_device *stage, uint32_t slot, uint32_t first_layer,
                              uint32_t layer_count, ty_error *error)
 {
-    ty_status status = range_check(stage, slot, first_layer, layer_count, error);
+    ty_status status = stage_range_check(&stage->options, slot, first_layer, layer_count, error);
 
     cpu_single_thread();
     for (uint32_t n = 0; n < stage->node_count && status == TY_OK; n++)
         if (is_between(&stage->nodes[n], first_layer, layer_count))
             status = stage->nodes[n].kind->forward(stage, &stage->nodes[n], slot, error);
-    if (status == TY_OK && has_last(stage, first_layer, layer_count))
+    if (status == TY_OK && stage_range_has_last(&stage->options, first_layer, layer_count))
         cpu_output_gather(stage, slot);
     return status;
 }
@@ -189,11 +167,12 @@ static ty_status cpu_recompute(ty_stage_device *stage, uint32_t slot, ty_error *
 static ty_status backward_part(ty_stage_device *stage, uint32_t slot, uint32_t first_layer,
                                uint32_t layer_count, bool is_first, cpu_part part, ty_error *error)
 {
-    ty_status status = range_check(stage, slot, first_layer, layer_count, error);
+    ty_status status = stage_range_check(&stage->options, slot, first_layer, layer_count, error);
 
     cpu_single_thread();
     stage->part = part;
-    if (status == TY_OK && part != CPU_WEIGHTS && has_last(stage, first_layer, layer_count))
+    if (status == TY_OK && part != CPU_WEIGHTS &&
+        stage_range_has_last(&stage->options, first_layer, layer_count))
         cpu_gradient_scatter(stage, slot);
     for (uint32_t n = stage->node_count; n-- > 0 && status == TY_OK;) {
         const cpu_node *node = &stage->nodes[n];

@@ -1,5 +1,6 @@
 /* From a workload's layers to the values and nodes of a stage, and their memory. */
 #include "cuda_stage.h"
+#include "stage_layers.h"
 
 #include <string.h>
 
@@ -150,18 +151,6 @@ static ty_status inputs_check(const lowering *low, const ty_layer *layer, ty_err
         return ty_fail(error, TY_EINVAL, "layer %s reads the batch, which only stage 0 has",
                        layer->name);
     return TY_OK;
-}
-
-/* Whether anything at or before each layer is trained: what backward has to reach. */
-static void trains_find(lowering *low)
-{
-    for (uint32_t l = 0; l < low->workload->layer_count; l++) {
-        const ty_layer *layer = &low->workload->layers[l];
-
-        low->trains[l] = ty_layer_is_trained(low->workload, l);
-        for (uint32_t i = 0; i < layer->input_count; i++)
-            low->trains[l] = low->trains[l] || low->trains[layer->inputs[i]];
-    }
 }
 
 static void value_make(lowering *low, uint32_t at, const ty_shape *shape, bool needs_gradient)
@@ -324,7 +313,7 @@ static ty_status lower(ty_stage_device *stage, ty_error *error)
     ty_status status = TY_OK;
 
     TY_CHECK(lowering_start(&low, error), status, cleanup);
-    trains_find(&low);
+    stage_trains_find(low.workload, low.trains);
     TY_CHECK(lower_input(&low, error), status, cleanup);
     TY_CHECK(lower_layers(&low, error), status, cleanup);
     TY_CHECK(lower_output(&low, error), status, cleanup);

@@ -2,6 +2,7 @@
  * here are the functions of the backend and of the plugin that holds it. */
 #include "cuda_plugin.h"
 #include "cuda_stage.h"
+#include "stage_layers.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -372,17 +373,7 @@ done:
 static ty_status range_check(const ty_stage_device *stage, uint32_t slot, uint32_t first,
                              uint32_t count, ty_error *error)
 {
-    const ty_stage_options *options = &stage->options;
-
-    if (slot >= options->slots)
-        return ty_fail(error, TY_EINVAL, "found slot %u, expected less than %u", (unsigned)slot,
-                       (unsigned)options->slots);
-    if (first < options->first_layer || first - options->first_layer > options->layer_count ||
-        count > options->layer_count - (first - options->first_layer))
-        return ty_fail(error, TY_EINVAL, "found layers %u + %u, the stage has %u + %u",
-                       (unsigned)first, (unsigned)count, (unsigned)options->first_layer,
-                       (unsigned)options->layer_count);
-    return TY_OK;
+    return stage_range_check(&stage->options, slot, first, count, error);
 }
 
 static bool is_between(const cuda_node *node, uint32_t first, uint32_t count)
@@ -393,7 +384,7 @@ static bool is_between(const cuda_node *node, uint32_t first, uint32_t count)
 /* Whether the range has the stage's last layer. */
 static bool is_to_end(const ty_stage_device *stage, uint32_t first, uint32_t count)
 {
-    return count > 0 && first + count == stage->options.first_layer + stage->options.layer_count;
+    return stage_range_has_last(&stage->options, first, count);
 }
 
 static ty_status loss_leave(ty_stage_device *stage, uint32_t slot, ty_error *error)
