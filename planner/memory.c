@@ -249,16 +249,21 @@ static bool splits_backward(const context *c)
 static double inner_elements(const ty_layer *l)
 {
     const uint64_t *a = l->attributes;
-    const double gates = 4; /* of a recurrent layer */
+    const double tokens = (double)ty_shape_elements(&l->output) /
+                          (double)l->output.dimensions[l->output.dimension_count - 1];
+    const double products = a[TY_IS_GATED] != 0 ? 2 : 1, gates = 4; /* of a recurrent layer */
 
     if (l->kind == TY_LAYER_ATTENTION)
-        return (double)l->output.dimensions[0] * (double)(a[TY_HEADS] + 2 * a[TY_KV_HEADS]) *
-               (double)a[TY_HEAD_SIZE];
+        return tokens * (double)(a[TY_HEADS] + 2 * a[TY_KV_HEADS]) * (double)a[TY_HEAD_SIZE];
     if (l->kind == TY_LAYER_MLP)
-        return (double)ty_shape_elements(&l->output) / (double)a[TY_FEATURES] *
-               (double)a[TY_HIDDEN_FEATURES] * (a[TY_IS_GATED] != 0 ? 2 : 1);
+        return tokens * (double)a[TY_HIDDEN_FEATURES] * products;
+    if (l->kind == TY_LAYER_MOE) /* and the scores of experts */
+        return tokens *
+               ((double)(a[TY_EXPERTS_PER_TOKEN] * a[TY_HIDDEN_FEATURES] + a[TY_SHARED_FEATURES]) *
+                    products +
+                (double)a[TY_EXPERTS]);
     if (l->kind == TY_LAYER_LSTM)
-        return (double)l->output.dimensions[0] * gates * (double)a[TY_HIDDEN_FEATURES];
+        return tokens * gates * (double)a[TY_HIDDEN_FEATURES];
     return 0;
 }
 
