@@ -50,7 +50,7 @@ static ty_status trial_open(const char *name, trial *t, ty_error *error)
         options.loss_scale /= (double)t->workload->tokens_per_sample;
     options.tied_layer = TY_NO_LAYER;
     TY_CHECK(ty_device_cpu.open(&options, &t->stage, error), status, done);
-    t->state = ty_alloc(ty_device_cpu.parameter_count(t->stage) * 2, sizeof *t->state);
+    t->state = ty_alloc_large(ty_device_cpu.parameter_count(t->stage) * 2, sizeof *t->state);
     if (t->state == NULL)
         status = ty_fail(error, TY_ENOMEM, "out of memory for the optimizer");
 done:

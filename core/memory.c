@@ -6,6 +6,12 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+/* Twice the large page of x86-64 and of most arm64 systems: smaller blocks may not hold a whole
+ * one. */
+#define LARGE_BYTES ((size_t)4 << 20)
 
 static atomic_long fail_countdown; /* 0: never fail */
 
@@ -30,6 +36,21 @@ void *ty_alloc(size_t count, size_t size)
     if (must_fail())
         return NULL;
     return calloc(count > 0 ? count : 1, size > 0 ? size : 1);
+}
+
+void *ty_alloc_large(size_t count, size_t size)
+{
+    unsigned char *block = ty_alloc(count, size);
+
+#ifdef MADV_HUGEPAGE
+    if (block != NULL && count * size >= LARGE_BYTES) {
+        const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+        const size_t before = (page - (uintptr_t)block % page) % page;
+        /* A wish: where there are no such pages nothing changes. */
+        (void)madvise(block + before, (count * size - before) / page * page, MADV_HUGEPAGE);
+    }
+#endif
+    return block;
 }
 
 void *ty_resize(void *block, size_t count, size_t size)

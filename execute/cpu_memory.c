@@ -18,7 +18,7 @@ void *cpu_buffer(ty_stage_device *stage, uint64_t count, uint64_t size)
         stage->blocks = blocks;
         stage->block_room = room;
     }
-    block = ty_alloc(count * size + alignment, 1);
+    block = ty_alloc_large(count * size + alignment, 1);
     if (block == NULL)
         return NULL;
     stage->blocks[stage->block_count++] = block;

@@ -223,7 +223,7 @@ static ty_status device_open(ty_interpreter *in, held_stage *held, ty_error *err
     if (in->memory != NULL)
         return TY_OK; /* the backend keeps it */
     held->optimizer_state =
-        ty_alloc(backend->parameter_count(held->device), in->state_count * sizeof(float));
+        ty_alloc_large(backend->parameter_count(held->device), in->state_count * sizeof(float));
     if (held->optimizer_state == NULL)
         status = interpreter_no_memory(error);
 done:

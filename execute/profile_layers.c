@@ -259,9 +259,9 @@ ty_status ty_profile_layers(ty_profiler *p, uint32_t micro_batch, ty_error *erro
         goto cleanup;
     }
     TY_CHECK(p->backend->open(&options, &device, error), status, cleanup);
-    samples.optimizer_state = ty_alloc(p->backend->parameter_count(device) *
-                                           ty_optimizer_state_count(&p->workload->optimizer),
-                                       sizeof(float));
+    samples.optimizer_state = ty_alloc_large(p->backend->parameter_count(device) *
+                                                 ty_optimizer_state_count(&p->workload->optimizer),
+                                             sizeof(float));
     if (samples.optimizer_state == NULL) {
         status = ty_fail(error, TY_ENOMEM, "out of memory for a profile");
         goto cleanup;

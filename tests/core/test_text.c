@@ -1,4 +1,4 @@
-/* Growing strings, numbers and quantities as text, suggestions, digests. */
+/* Growing strings, numbers and quantities as text, suggestions, digests, memory in large blocks. */
 #include "ty_memory.h"
 #include "ty_text.h"
 
@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 Test(text, grows_and_is_handed_over)
 {
@@ -310,3 +311,49 @@ Test(text, digests)
                      "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0");
     free(million);
 }
+
+/* ---- Memory ---- */
+
+Test(memory, large_blocks_are_zeroed_and_counted)
+{
+    const size_t sizes[] = {0, 1, 1000, ((size_t)4 << 20) - 1, ((size_t)4 << 20) + 12345};
+
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        unsigned char *block = ty_alloc_large(sizes[i], 1);
+        cr_assert_not_null(block);
+        for (size_t at = 0; at < sizes[i]; at++)
+            cr_assert_eq(block[at], 0, "byte %zu of %zu", at, sizes[i]);
+        memset(block, 1, sizes[i]);
+        ty_free(block);
+    }
+    cr_assert_null(ty_alloc_large(SIZE_MAX / 2, 4), "the product overflows");
+    ty_memory_fail_after(1);
+    cr_assert_null(ty_alloc_large((size_t)8 << 20, 1));
+    ty_memory_fail_after(0);
+}
+
+#ifdef __linux__
+/* The flag "hg" of the mapping that a large block lies in. */
+Test(memory, large_blocks_ask_for_large_pages)
+{
+    unsigned char *block = ty_alloc_large((size_t)16 << 20, 1);
+    const uintptr_t middle = (uintptr_t)block + ((size_t)8 << 20);
+    FILE *file = fopen("/proc/self/smaps", "r");
+    unsigned long first, end;
+    bool is_ours = false, is_asked = false;
+    char line[512];
+
+    cr_assert_not_null(block);
+    if (file == NULL || access("/sys/kernel/mm/transparent_hugepage", F_OK) != 0)
+        cr_skip_test("this system does not tell of large pages");
+    while (fgets(line, sizeof line, file) != NULL) {
+        if (sscanf(line, "%lx-%lx ", &first, &end) == 2)
+            is_ours = first <= middle && middle < end;
+        is_asked =
+            is_asked || (is_ours && strstr(line, "VmFlags") != NULL && strstr(line, " hg") != NULL);
+    }
+    fclose(file);
+    cr_assert(is_asked);
+    ty_free(block);
+}
+#endif
