@@ -183,7 +183,8 @@ static ty_status lower_flatten(lowering *low, uint32_t index, uint32_t input, ui
     return TY_OK;
 }
 
-/* Overwrites its input if nobody else wants it; the layer that made it may do the work at once. */
+/* Overwrites its input if nobody else wants it; the layer that made it may do the work at once,
+ * unless it makes averages of what the relu would change. */
 static ty_status lower_relu(lowering *low, uint32_t index, uint32_t input, uint32_t output,
                             ty_error *error)
 {
@@ -192,12 +193,35 @@ static ty_status lower_relu(lowering *low, uint32_t index, uint32_t input, uint3
 
     if (stage->values[input].is_private) {
         value_share(low, input, output);
-        if (last != NULL && last->output == input && last->kind->fuses_relu) {
+        if (last != NULL && last->output == input && last->kind->fuses_relu &&
+            (last->pool == NULL || last->pool->attributes[TY_IS_AVERAGE] == 0)) {
             last->has_relu = true;
             return TY_OK;
         }
     }
     return node_add(low, &cpu_relu, index, &input, 1, output, error);
+}
+
+/* A convolution pools its images itself, a few at a time, if nobody else wants them; the relu
+ * between the two has been done by then. An average of what a relu has changed would need them in
+ * backward, and backward in two parts needs their gradient twice. */
+static ty_status lower_pool(lowering *low, uint32_t index, uint32_t input, uint32_t output,
+                            ty_error *error)
+{
+    ty_stage_device *stage = low->stage;
+    const ty_layer *layer = &low->workload->layers[index];
+    cpu_node *last = stage->node_count > 0 ? &stage->nodes[stage->node_count - 1] : NULL;
+    const uint32_t made = last != NULL ? stage->values[last->output].data_of : CPU_NONE;
+    const bool is_average = layer->attributes[TY_IS_AVERAGE] != 0;
+
+    if (stage->values[input].data_of != made || !stage->values[input].is_private ||
+        !last->kind->fuses_pool || last->pool != NULL || (is_average && last->has_relu) ||
+        stage->options.splits_backward)
+        return node_add(low, &cpu_pool, index, &input, 1, output, error);
+    stage->values[made].is_inside = true;
+    last->pool = layer;
+    last->output = output;
+    return TY_OK;
 }
 
 static ty_status lower_layer(lowering *low, uint32_t index, ty_error *error)
@@ -233,6 +257,8 @@ static ty_status lower_layer(lowering *low, uint32_t index, ty_error *error)
         status = lower_flatten(low, index, inputs[0], output, error);
     else if (layer->kind == TY_LAYER_RELU)
         status = lower_relu(low, index, inputs[0], output, error);
+    else if (layer->kind == TY_LAYER_POOL)
+        status = lower_pool(low, index, inputs[0], output, error);
     else
         status = node_add(low, kind, index, inputs, input_count, output, error);
 

@@ -25,7 +25,8 @@ static uint32_t group_end(const ty_stage_device *stage, uint32_t root, uint32_t 
 
     for (uint32_t other = 0; other < stage->node_count; other++) {
         const cpu_node *node = &stage->nodes[other];
-        bool is_masked = node->has_relu && stage->values[node->output].gradient_of == root;
+        bool is_masked =
+            node->has_relu && node->pool == NULL && stage->values[node->output].gradient_of == root;
         if (other != n && (is_masked || reads_of_group(stage, other, root) > 0))
             end = other + 1;
     }

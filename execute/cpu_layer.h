@@ -4,9 +4,9 @@
  *
  * A *value* is a tensor of one micro-batch: an input of the stage, or what a layer makes of it. A
  * *node* computes one value from others. Most layers are one node; a change of memory layout in
- * front of a layer is a node of its own, flatten is none at all, and a relu behind a linear layer
- * is a flag on the linear's node. cpu_build.c does the lowering, the cpu_*.c files hold one family
- * of layers each.
+ * front of a layer is a node of its own, flatten is none at all, a relu behind a linear layer is a
+ * flag on the linear's node, and so is what pools a convolution's images. cpu_build.c does the
+ * lowering, the cpu_*.c files hold one family of layers each.
  *
  * Every value has data for each slot. Gradients of values inside the stage are one set for all
  * slots, because the backward passes of two micro-batches are never interleaved; those of what
@@ -48,6 +48,7 @@ typedef struct cpu_value {
     bool is_gradient_kept; /* its gradient waits for a neighbour: per slot */
     bool gets_gradient;    /* by its root: backward begins with what a neighbour has found of it */
     bool is_private;       /* one reader, so that it may be overwritten */
+    bool is_inside;        /* of a node, which makes and uses it piece by piece: has no memory */
     float **data;          /* [slots] */
     float **gradient;      /* [slots] */
 } cpu_value;
@@ -84,7 +85,8 @@ typedef struct cpu_node {
     /* Per sample, of the layer's first input and its output: all of this context lane's tokens,
      * whatever tensor lanes divide. */
     ty_shape whole_input, whole_output;
-    bool has_relu;                       /* linear: the output goes through a relu in place */
+    bool has_relu;                       /* what it computes goes through a relu in place */
+    const ty_layer *pool;                /* conv2d: what is then pooled into the output; or NULL */
     uint32_t tensor_count;               /* parameter tensors */
     uint64_t offsets[LAYER_MAX_TENSORS]; /* of them */
     bool is_divided;                     /* among lanes, of which there are several */
@@ -104,6 +106,7 @@ struct cpu_kind {
     ty_status (*supports)(const ty_workload *workload, uint32_t layer, ty_error *error);
     cpu_layout layout; /* of inputs and output */
     bool fuses_relu;   /* heeds has_relu */
+    bool fuses_pool;   /* and pool */
     bool reads_output; /* backward reads the output, so that nobody may overwrite it */
     /** Once inputs and output are known: stash, scratch, state. NULL: nothing to do. */
     ty_status (*build)(ty_stage_device *stage, cpu_node *node, ty_error *error);

@@ -77,7 +77,8 @@ static bool data_allocate(ty_stage_device *stage)
     for (uint32_t v = 0; v < stage->value_count; v++) {
         cpu_value *value = &stage->values[v];
         bool is_loss = v == stage->value_count - 1 && has_loss(stage);
-        if ((v == 0 && is_token_input(stage)) || is_loss || value->data != NULL)
+        if ((v == 0 && is_token_input(stage)) || is_loss || value->data != NULL ||
+            stage->values[value->data_of].is_inside)
             continue;
         value->data =
             value->data_of != v /* an earlier one */
@@ -94,7 +95,8 @@ static bool gradients_allocate(ty_stage_device *stage)
 {
     for (uint32_t v = 0; v < stage->value_count; v++) {
         cpu_value *value = &stage->values[v];
-        if (!value->needs_gradient || value->gradient_of != v || value->gradient != NULL)
+        if (!value->needs_gradient || value->gradient_of != v || value->gradient != NULL ||
+            value->is_inside)
             continue;
         value->gradient =
             slots_allocate(stage, value->count * sizeof(float),

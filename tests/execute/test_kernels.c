@@ -380,6 +380,56 @@ Test(kernels, micro_batches_accumulate_from_the_first_on)
     }
 }
 
+/* Images large enough for pieces of a sample each, behind a value that two convolutions read. */
+static ty_workload *make_pooled(void)
+{
+    ty_workload *w = network_new(TY_INPUT_REAL, 3, (uint64_t[]){1, 60, 60});
+    int stem = network_conv2d(w, -1, 4, 3, 3, 1, 1, 1, true), x, y;
+    x = network_simple(w, network_conv2d(w, stem, 40, 3, 3, 1, 1, 1, true), TY_LAYER_RELU);
+    x = network_simple(w, network_pool(w, x, 3, 2, 1, false), TY_LAYER_FLATTEN);
+    y = network_pool(w, network_conv2d(w, stem, 40, 3, 3, 1, 1, 2, false), 2, 2, 0, true);
+    y = network_simple(w, network_simple(w, y, TY_LAYER_RELU), TY_LAYER_FLATTEN);
+    x = network_linear(w, x, 4, true);
+    y = network_linear(w, y, 4, true);
+    network_loss(w, network_join(w, TY_LAYER_ADD, (int[]){x, y}, 2));
+    return w;
+}
+
+/* As above; and of the images that are pooled there is never more than a piece. */
+Test(kernels, images_are_pooled_in_pieces)
+{
+    const uint64_t image_bytes = sizeof(float) * 40 * 60 * 60;
+    ty_workload *w = make_pooled();
+    ty_stage_options o = whole(w, 3, 2);
+    ty_stage_device *stage = stage_open(&o);
+    batch b[2] = {batch_new(w, 3, 11), batch_new(w, 3, 12)};
+    reference *r[2];
+
+    parameters_spread(stage, 3);
+    for (uint32_t s = 0; s < 2; s++) {
+        stage_fill(stage, s, &b[s]);
+        forward(stage, &o, s);
+    }
+    backward(stage, &o, 0, true);
+    backward(stage, &o, 1, false);
+    for (int s = 0; s < 2; s++) {
+        r[s] = reference_of(w, &b[s], cpu->parameters(stage), o.loss_scale);
+        reference_forward(r[s]);
+        reference_backward(r[s]);
+    }
+    for (uint64_t i = 0; i < r[0]->parameter_count; i++)
+        r[0]->gradients[i] += r[1]->gradients[i];
+    expect_close("pooled", w, r[0]->offsets, cpu->gradients(stage), r[0]->gradients, 1e-5);
+    cr_assert_lt(cpu->memory_bytes(stage) - 2 * cpu->parameter_count(stage) * sizeof(float),
+                 2 * 3 * (2 + 1) * image_bytes, "all images of two slots and their gradients");
+    for (int s = 0; s < 2; s++) {
+        reference_drop(r[s]);
+        batch_free(&b[s]);
+    }
+    cpu->close(stage);
+    network_free(w);
+}
+
 /* Full recompute and backward layer by layer change nothing, not even rounding. */
 Test(kernels, recompute_and_pieces_give_the_same_bits)
 {
