@@ -4,6 +4,7 @@
  * when they are pooled, and again when their gradient has become one of weights: all of them
  * together are the largest tensors of most such networks and never exist.
  */
+#include "cpu_conv_product.h"
 #include "cpu_layer.h"
 #include "cpu_pool.h"
 
@@ -18,12 +19,14 @@
 
 typedef struct convolution {
     cpu_conv *conv;
+    cpu_conv_shape shape;   /* of a piece */
     uint64_t piece;         /* samples at once; it divides the batch */
     uint64_t in, made, out; /* floats of a sample: input, convolution, output */
     bool has_pool, has_bias;
+    bool has_product; /* its input's gradient is a product */
     cpu_pooling pool;
-    /* In the scratch, behind oneDNN's own, in bytes: the images of a piece or their gradient, and a
-     * gradient that is to be added to something. */
+    /* In the scratch, behind that of oneDNN or the product, in bytes: the images of a piece or
+     * their gradient, and a gradient that is to be added to something. */
     uint64_t images_at, sums_at;
 } convolution;
 
@@ -70,7 +73,6 @@ static cpu_conv_shape shape_of(const cpu_node *node, const cpu_value *in)
         .has_bias = a[TY_HAS_BIAS] != 0,
         .has_relu = node->has_relu,
         .has_weight_gradient = !node->layer->is_frozen,
-        .has_input_gradient = in->needs_gradient,
     };
 }
 
@@ -81,7 +83,10 @@ static uint64_t scratch_cut(const cpu_node *node, const cpu_value *in, convoluti
 
     if (node->adds[0] && in->needs_gradient && c->piece * c->in > sums)
         sums = c->piece * c->in;
-    c->images_at = (cpu_conv_scratch_bytes(c->conv) + 63) / 64 * 64;
+    c->images_at = cpu_conv_scratch_bytes(c->conv);
+    if (c->has_product && cpu_conv_product_bytes(&c->shape) > c->images_at)
+        c->images_at = cpu_conv_product_bytes(&c->shape);
+    c->images_at = (c->images_at + 63) / 64 * 64;
     c->sums_at = c->images_at;
     if (c->has_pool)
         c->sums_at += (c->piece * c->made * sizeof(float) + 63) / 64 * 64;
@@ -114,6 +119,9 @@ static ty_status conv2d_build(ty_stage_device *stage, cpu_node *node, ty_error *
         node->stash_bytes = c->pool.is_average ? 0 : out->count * sizeof(cpu_place);
     }
     shape.batch = c->piece;
+    c->has_product = in->needs_gradient && cpu_conv_product_suits(&shape);
+    shape.has_input_gradient = in->needs_gradient && !c->has_product;
+    c->shape = shape;
     status = cpu_conv_open(&shape, node->layer->name, &c->conv, error);
     if (status == TY_OK)
         node->scratch_bytes = scratch_cut(node, in, c);
@@ -189,13 +197,16 @@ static ty_status input_gradient(ty_stage_device *stage, const cpu_node *node, co
                                 float *dx, ty_error *error)
 {
     const convolution *c = node->state;
+    const float *weight = cpu_parameters(stage, node, 0);
     float *to = node->adds[0] ? scratch_at(stage, c->sums_at) : dx;
-    ty_status status;
+    ty_status status = TY_OK;
 
     if (dx == NULL)
         return TY_OK;
-    status = cpu_conv_backward_data(c->conv, dy, cpu_parameters(stage, node, 0), to, stage->scratch,
-                                    error);
+    if (c->has_product)
+        cpu_conv_product_data(&c->shape, dy, weight, to, stage->scratch);
+    else
+        status = cpu_conv_backward_data(c->conv, dy, weight, to, stage->scratch, error);
     if (status == TY_OK && to != dx)
         cpu_accumulate(c->piece * c->in, to, true, dx);
     return status;

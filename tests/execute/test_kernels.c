@@ -380,18 +380,21 @@ Test(kernels, micro_batches_accumulate_from_the_first_on)
     }
 }
 
-/* Images large enough for pieces of a sample each, behind a value that two convolutions read. */
+/* Images large enough for pieces of a sample each, behind a value that three convolutions read, one
+ * of them with strides. */
 static ty_workload *make_pooled(void)
 {
     ty_workload *w = network_new(TY_INPUT_REAL, 3, (uint64_t[]){1, 60, 60});
-    int stem = network_conv2d(w, -1, 4, 3, 3, 1, 1, 1, true), x, y;
+    int stem = network_conv2d(w, -1, 4, 3, 3, 1, 1, 1, true), x, y, z;
     x = network_simple(w, network_conv2d(w, stem, 40, 3, 3, 1, 1, 1, true), TY_LAYER_RELU);
     x = network_simple(w, network_pool(w, x, 3, 2, 1, false), TY_LAYER_FLATTEN);
     y = network_pool(w, network_conv2d(w, stem, 40, 3, 3, 1, 1, 2, false), 2, 2, 0, true);
     y = network_simple(w, network_simple(w, y, TY_LAYER_RELU), TY_LAYER_FLATTEN);
+    z = network_simple(w, network_conv2d(w, stem, 33, 5, 3, 2, 1, 1, true), TY_LAYER_FLATTEN);
     x = network_linear(w, x, 4, true);
     y = network_linear(w, y, 4, true);
-    network_loss(w, network_join(w, TY_LAYER_ADD, (int[]){x, y}, 2));
+    z = network_linear(w, z, 4, true);
+    network_loss(w, network_join(w, TY_LAYER_ADD, (int[]){x, y, z}, 3));
     return w;
 }
 
