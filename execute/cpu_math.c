@@ -64,14 +64,31 @@ void cpu_affine(uint64_t rows, uint64_t in, uint64_t out, const float *x, const 
         cpu_add_bias(rows, out, bias, y);
 }
 
+/* Rows whose products are added to gradients of weights at once: oneDNN's products are up to a
+ * fifth faster along 256 numbers than along 1,024, most where rows lie 4 KiB apart. */
+#define ROWS_AT_ONCE 256
+
+/* Without rows it is 0. */
+static void weight_gradient(uint64_t rows, uint64_t in, uint64_t out, const float *x,
+                            const float *dy, bool adds, float *weight)
+{
+    uint64_t first = 0;
+
+    do {
+        const uint64_t left = rows - first, count = left < ROWS_AT_ONCE ? left : ROWS_AT_ONCE;
+        cpu_gemm(true, false, out, in, count, 1.0f, dy + first * out, out, x + first * in, in,
+                 adds || first > 0 ? 1.0f : 0.0f, weight, in);
+        first += count;
+    } while (first < rows);
+}
+
 void cpu_affine_backward(uint64_t rows, uint64_t in, uint64_t out, const float *x,
                          const float *weight, const float *dy, const cpu_affine_gradient *to)
 {
     if (to->bias != NULL)
         cpu_column_sums(rows, out, dy, to->adds_bias, to->bias);
     if (to->weight != NULL)
-        cpu_gemm(true, false, out, in, rows, 1.0f, dy, out, x, in, to->adds_weight ? 1.0f : 0.0f,
-                 to->weight, in);
+        weight_gradient(rows, in, out, x, dy, to->adds_weight, to->weight);
     if (to->x != NULL)
         cpu_gemm(false, false, rows, in, out, 1.0f, dy, out, weight, in, to->adds_x ? 1.0f : 0.0f,
                  to->x, in);
