@@ -199,7 +199,7 @@ static void idx_sample(const ty_dataset *dataset, uint64_t sample, float *input,
     (void)tokens;
     if (input != NULL)
         for (uint64_t i = 0; i < dataset->input_count; i++)
-            input[i] = dataset->pixels[pixels[i]];
+            input[i] = ((float)pixels[i] / 255.0f - pixel_mean) / pixel_deviation;
     if (labels != NULL)
         labels[0] = dataset->labels[IDX_HEADER(1) + sample];
 }
@@ -233,8 +233,6 @@ ty_status dataset_open_idx(ty_dataset *dataset, const char *directory, bool is_t
                          (unsigned)labels[0], (unsigned)images[0], image_path);
         goto cleanup;
     }
-    for (unsigned value = 0; value < 256; value++)
-        dataset->pixels[value] = ((float)value / 255.0f - pixel_mean) / pixel_deviation;
     dataset->sample_count = images[0];
     dataset->sample = idx_sample;
     status = labels_check(dataset, label_path, error);

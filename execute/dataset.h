@@ -16,7 +16,6 @@ struct ty_dataset {
     unsigned char *inputs; /* owned; what they hold is the kind's affair */
     ty_tokens *tokens;     /* owned; text in a file of tokens, or NULL */
     unsigned char *labels; /* owned, or NULL */
-    float pixels[256];     /* images: the number for each value of a byte */
     uint64_t stride;       /* text: tokens from one window to the next */
     uint64_t first; /* synthetic: number of the first sample; text: first token of the part */
     void (*sample)(const ty_dataset *dataset, uint64_t sample, float *input, int32_t *tokens,
