@@ -15,7 +15,7 @@ void *ty_alloc(size_t count, size_t size);
 /** The same for tensors, which are walked through again and again: asks the system to keep a large
  *  block in large pages, where it has them (transparent huge pages of Linux, `madvise` or
  * `always`), so that fewer addresses have to be translated. Only pages within the block are asked
- * for: it takes no more memory. */
+ * for. */
 void *ty_alloc_large(size_t count, size_t size);
 
 /** Grows or shrinks `block` (NULL allowed) to `count` elements of `size` bytes; new bytes are not
