@@ -3,7 +3,8 @@
  * Data-parallel runs to the target, one for each seed, give the steps it takes and the gradient
  * noise; the first steps of the first run, done again with each compressor and with late gradients,
  * tell what those cost: weights at the start and samples are the same, so that the losses of the
- * runs differ by the change alone.
+ * runs differ by the change alone. So does its first half at half the learning rate: what the noise
+ * costs at the full one.
  */
 #include "cli.h"
 
@@ -20,6 +21,10 @@
 #define LEAST_RANKS 2  /* replicas whose gradients differ */
 #define BATCH_POWERS 3 /* batches from an eighth to eight times the calibrated one */
 #define SCHEDULE_PHASES 4
+/* The run at half the rate takes two steps for each of the others'. It goes half the way, since
+ * what rates differ by in the first steps is not yet what noise costs: as many steps as the first
+ * run. */
+#define SLOW_STEPS 2
 
 /* ---- One run ------------------------------------------------------------------------------- */
 
@@ -40,7 +45,9 @@ typedef struct calibration {
     ty_noise_sample *samples; /* [sample_count]: of all runs, by their share of the run */
     uint32_t sample_count;
     ty_convergence *task;
-    char staleness_note[sizeof((ty_error *)0)->message]; /* why it was not measured, or "" */
+    /* Why they were not measured, or "": */
+    char staleness_note[sizeof((ty_error *)0)->message];
+    char temperature_note[sizeof((ty_error *)0)->message];
     batch_row rows[2 * BATCH_POWERS + 1];
     uint32_t row_count, best;
     uint32_t schedule[SCHEDULE_PHASES]; /* rows */
@@ -209,6 +216,69 @@ static ty_status task_make(calibration *c, ty_error *error)
 done:
     ty_convergence_free(t);
     ty_plan_free(plan);
+    return status;
+}
+
+/* ---- The cost of noise ----------------------------------------------------------------------- */
+
+/* Losses of the first run's seed at a part of its learning rate, one for each step of the first
+ * run's: the mean of those that go as far. @param losses [out, steps] */
+static ty_status slow_losses(const calibration *c, uint32_t steps, double *losses, ty_error *error)
+{
+    ty_plan *plan = NULL;
+    ty_run *run = NULL;
+    ty_status status = TY_OK;
+
+    TY_CHECK(plan_make(c, PLAIN, c->batch, c->options->seed, &plan, error), status, done);
+    plan->optimizer.learning_rate /= SLOW_STEPS;
+    TY_CHECK(train(c, plan, SLOW_STEPS * steps, &run, error), status, done);
+    for (uint32_t i = 0; i < steps; i++) {
+        losses[i] = 0;
+        for (uint32_t k = 0; k < SLOW_STEPS; k++)
+            losses[i] += run->losses[SLOW_STEPS * i + k] / SLOW_STEPS;
+    }
+done:
+    ty_run_free(run);
+    return status;
+}
+
+static ty_status temperature_stretch(const calibration *c, ty_interval *factor, ty_error *error)
+{
+    const uint32_t steps = c->first->step_count / SLOW_STEPS;
+    double *losses = NULL;
+    ty_status status;
+
+    if (steps < SHORTEST)
+        return ty_fail(error, TY_EINFEASIBLE,
+                       "the target was reached in %u steps, expected at least %d: evaluate later "
+                       "or ask for more",
+                       c->first->step_count, SLOW_STEPS * SHORTEST);
+    losses = ty_alloc(steps, sizeof *losses);
+    if (losses == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory");
+    status = slow_losses(c, steps, losses, error);
+    if (status == TY_OK)
+        status = ty_loss_stretch(c->first->losses, losses, steps, factor, error);
+    ty_free(losses);
+    return status;
+}
+
+/* Where it cannot be told, steps follow the noise scale alone. */
+static ty_status temperature_measure(calibration *c, ty_error *error)
+{
+    ty_interval factor;
+    ty_error why = {0};
+    ty_status status = temperature_stretch(c, &factor, &why);
+
+    if (status == TY_OK) {
+        c->task->temperature_cost = ty_temperature_cost_of_stretch(factor, 1.0 / SLOW_STEPS);
+        c->task->has_temperature_cost = true;
+    } else if (status == TY_EINFEASIBLE || status == TY_EBACKEND) {
+        snprintf(c->temperature_note, sizeof c->temperature_note, "%s", why.message);
+        status = TY_OK;
+    } else {
+        ty_fail(error, status, "half the learning rate: %s", why.message);
+    }
     return status;
 }
 
@@ -479,10 +549,24 @@ static void print_compressor(const ty_compressor_calibration *k, ty_text *text)
     ty_text_clear(&name);
 }
 
+static void print_temperature(const calibration *c, ty_text *text)
+{
+    const ty_interval *cost = &c->task->temperature_cost;
+
+    if (c->task->has_temperature_cost)
+        ty_text_addf(text,
+                     "temperature noise lengthens the way by exp(%.3g) (%.3g to %.3g) at this rate "
+                     "and batch\n",
+                     cost->expected, cost->low, cost->high);
+    else
+        ty_text_addf(text, "temperature not measured: %s\n", c->temperature_note);
+}
+
 static void print_changes(const calibration *c, ty_text *text)
 {
     const ty_convergence *t = c->task;
 
+    print_temperature(c, text);
     for (uint32_t i = 0; i < t->compressor_count; i++)
         print_compressor(&t->compressors[i], text);
     if (t->has_staleness)
@@ -578,6 +662,7 @@ static ty_status measure(calibration *c, ty_error *error)
     for (uint32_t i = 0; i < c->run_count; i++)
         TY_CHECK(run_to_target(c, i, error), status, done);
     TY_CHECK(task_make(c, error), status, done);
+    TY_CHECK(temperature_measure(c, error), status, done);
     TY_CHECK(compressors_measure(c, error), status, done);
     TY_CHECK(staleness_measure(c, error), status, done);
     status = propose(c, error);

@@ -11,7 +11,8 @@
  *     steps(B)   = S (1 + N/B)          S: steps to target with exact gradients
  *     samples(B) = E (1 + B/N)          E = S N: samples to target with the smallest batches
  * Source: McCandlish et al. 2018 (arXiv:1812.06162), equation 2.11. It assumes that the learning
- * rate is tuned for every batch. E is for a target, an optimizer and a data set: a task.
+ * rate is tuned for every batch. E is for a target, an optimizer and a data set: a task. Where a
+ * calibration measured what noise costs at its own rate, ty_temperature_multiplier corrects it.
  *
  * Tasks and the effects of compressors and staleness are data with sources:
  * planner/catalogue/convergence.json. What comes from there is a prior; what a calibration run
@@ -77,7 +78,9 @@ typedef struct ty_convergence {
     ty_scaling_rule scaling_rule;
     double scaling_limit_batch; /* largest batch the rule is known to hold to; 0: not known */
     /* Of a calibration run: */
-    double learning_rate, batch; /* that it trained with; 0: not known */
+    double learning_rate, batch;  /* that it trained with; 0: not known */
+    bool has_temperature_cost;    /* only with a batch */
+    ty_interval temperature_cost; /* of that rate and batch: see ty_temperature_multiplier */
     bool has_staleness;
     ty_interval staleness; /* updates that training is behind for each that gradients are late */
     uint32_t compressor_count;
@@ -101,12 +104,27 @@ void ty_convergence_to_calibration(const ty_convergence *task, ty_json_writer *w
 void ty_convergence_to_json(const ty_convergence *task, ty_json_writer *writer, const char *key);
 void ty_convergence_free(ty_convergence *task);
 
-/** Steps to target; batch > 0. */
+/** Steps to target, with the learning rate that ty_learning_rate has for the batch; batch > 0. */
 double ty_convergence_steps(const ty_convergence *task, double batch);
 /** Samples to target with its interval, wider by a factor two a doubling (as a log deviation of
  * TY_EXTRAPOLATION_DEVIATION each) outside the range of the task's figures. */
 ty_interval ty_convergence_samples(const ty_convergence *task, double batch);
 #define TY_EXTRAPOLATION_DEVIATION 0.1
+
+/**
+ * Factor on the law's steps for a batch B where a calibration at batch B0 measured c, the
+ * temperature cost:
+ *     exp(c (k - 1)),  k = (B0 + N) / (B + N)
+ * The temperature of a training is its learning rate over its batch (McCandlish et al., appendix C;
+ * Mandt, Hoffman and Blei 2017, arXiv:1704.04289). At a rate that is small beside what is stable,
+ * noise raises the loss by a share in proportion to it, whatever the batch, and where losses fall
+ * as a power of steps x rate, log(steps x rate) grows in proportion: by c at the calibration's
+ * temperature. k is the temperature at B, over the calibration's, with the rate of
+ * ty_learning_rate; of Adam that of the rate over the root mean square of the gradients, which
+ * comes to the same. 1 where no c was measured.
+ */
+ty_interval ty_temperature_multiplier(const ty_convergence *task, double batch);
+#define TY_TEMPERATURE_COST_MOST 10.0 /* 22026 times the steps: no calibration would have ended */
 
 /** One batch size and what it took. */
 typedef struct ty_convergence_point {
@@ -222,6 +240,13 @@ ty_interval ty_lag_of_stretch(ty_interval factor, uint32_t count);
 #define TY_STRETCH_MIDDLE 0.73
 
 /**
+ * The temperature cost at a learning rate, from the ty_loss_stretch of a training at the share
+ * `share` of that rate, 0 < share < 1, in steps x rate: its losses averaged over as many steps as
+ * go as far as one of the full rate. -log(factor) / (1 - share), bounds below 0 become 0.
+ */
+ty_interval ty_temperature_cost_of_stretch(ty_interval factor, double share);
+
+/**
  * The noise scale over a run from single estimates in it, in order: the mean of those of up to
  * eight parts of the run, sixteen estimates or more each, a part's being the ratio of its sums.
  * steps(B) sums over the run what noise adds to each of its steps, so that parts of equal length
@@ -252,8 +277,8 @@ double ty_run_deviation(const double *steps, uint32_t count, double *mean_log);
 /**
  * Learning rate for a batch, from one known to work for another: times (1 + N/B0) / (1 + N/B) for
  * the linear rule, which far below the noise scale is B/B0, and the square root of that for the
- * other (McCandlish et al., equation 2.9). So steps fall as the rate rises, and steps times rate,
- * how far training goes, stay the same.
+ * other (McCandlish et al., equation 2.9). So steps fall as the rate rises; steps times rate, how
+ * far training goes, stay the same but for ty_temperature_multiplier.
  * @param is_beyond_limit [out] the batch is larger than any the task's rule is known to hold for
  */
 ty_status ty_learning_rate(const ty_convergence *task, double base_rate, double base_batch,
@@ -275,7 +300,8 @@ ty_status ty_best_batch(const ty_convergence *task, const ty_batch_option *optio
  * A batch for each phase of training. The noise scale grows from phase to phase by a constant
  * factor, by `task->noise_growth` from the first to the last, its mean being the task's; phases do
  * equal parts of the steps that exact gradients would take, S / phases. Each phase takes its best
- * option, which is the optimum, since phases do not depend on each other.
+ * option, which is the optimum, since phases do not depend on each other. Temperatures are those of
+ * the task's noise scale, as the rates are.
  * @param chosen          [out, phases] index of an option
  * @param training_time_s [out] of the whole; never above that of ty_best_batch
  */

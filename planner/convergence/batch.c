@@ -45,14 +45,15 @@ static ty_status check_options(const ty_batch_option *options, uint32_t count, t
 }
 
 /* The option of least time for `steps` exact steps at a noise scale. */
-static uint32_t best_option(const ty_batch_option *options, uint32_t count, double steps,
-                            double noise, double *time_s)
+static uint32_t best_option(const ty_convergence *task, const ty_batch_option *options,
+                            uint32_t count, double steps, double noise, double *time_s)
 {
     uint32_t best = 0;
 
     *time_s = HUGE_VAL;
     for (uint32_t i = 0; i < count; i++) {
-        double t = steps * (1 + noise / options[i].batch) * options[i].step_time_s;
+        double t = steps * (1 + noise / options[i].batch) * options[i].step_time_s *
+                   ty_temperature_multiplier(task, options[i].batch).expected;
         if (t < *time_s || (t <= *time_s && options[i].batch < options[best].batch)) {
             best = i;
             *time_s = t;
@@ -67,7 +68,7 @@ ty_status ty_best_batch(const ty_convergence *task, const ty_batch_option *optio
     ty_status status = check_options(options, count, error);
 
     if (status == TY_OK)
-        *best = best_option(options, count, task->minimum_samples / task->noise_scale_samples,
+        *best = best_option(task, options, count, task->minimum_samples / task->noise_scale_samples,
                             task->noise_scale_samples, training_time_s);
     return status;
 }
@@ -89,7 +90,7 @@ ty_status ty_batch_schedule(const ty_convergence *task, const ty_batch_option *o
         mean += pow(ratio, p) / phases;
     for (uint32_t p = 0; p < phases; p++) {
         double time_s;
-        chosen[p] = best_option(options, count, steps,
+        chosen[p] = best_option(task, options, count, steps,
                                 task->noise_scale_samples * pow(ratio, p) / mean, &time_s);
         total_s += time_s;
     }

@@ -11,7 +11,21 @@
 
 double ty_convergence_steps(const ty_convergence *task, double batch)
 {
-    return task->minimum_samples * (1 / batch + 1 / task->noise_scale_samples);
+    return task->minimum_samples * (1 / batch + 1 / task->noise_scale_samples) *
+           ty_temperature_multiplier(task, batch).expected;
+}
+
+ty_interval ty_temperature_multiplier(const ty_convergence *task, double batch)
+{
+    const ty_interval *cost = &task->temperature_cost;
+    double change;
+
+    if (!task->has_temperature_cost)
+        return ty_interval_exact(1);
+    change = (task->batch + task->noise_scale_samples) / (batch + task->noise_scale_samples) - 1;
+    return (ty_interval){exp(change * (change > 0 ? cost->low : cost->high)),
+                         exp(change * cost->expected),
+                         exp(change * (change > 0 ? cost->high : cost->low))};
 }
 
 static double doublings_outside(const ty_convergence *task, double batch)
@@ -26,7 +40,10 @@ ty_interval ty_convergence_samples(const ty_convergence *task, double batch)
     double deviation =
         task->log_deviation + TY_EXTRAPOLATION_DEVIATION * doublings_outside(task, batch);
 
-    return ty_interval_of_deviation(ty_convergence_steps(task, batch) * batch, deviation);
+    double samples = task->minimum_samples * (1 + batch / task->noise_scale_samples);
+
+    return ty_interval_product(ty_interval_of_deviation(samples, deviation),
+                               ty_temperature_multiplier(task, batch));
 }
 
 /* ---- Fitting ----------------------------------------------------------------------------- */

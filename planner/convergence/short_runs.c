@@ -101,6 +101,14 @@ ty_interval ty_lag_of_stretch(ty_interval factor, uint32_t count)
                          fmax(0, middle * (1 - 1 / factor.high))};
 }
 
+ty_interval ty_temperature_cost_of_stretch(ty_interval factor, double share)
+{
+    const double whole = 1 / (1 - share);
+
+    return (ty_interval){fmax(0, -whole * log(factor.high)), fmax(0, -whole * log(factor.expected)),
+                         fmax(0, -whole * log(factor.low))};
+}
+
 static double ratio_of_sums(const ty_noise_sample *samples, uint32_t from, uint32_t to)
 {
     double variance = 0, square = 0;

@@ -210,6 +210,8 @@ static ty_status unknown_task(const ty_convergence_catalogue *c, const char *nam
 void ty_convergence_to_calibration(const ty_convergence *task, ty_json_writer *writer)
 {
     ty_convergence_to_json(task, writer, "convergence");
+    if (task->has_temperature_cost)
+        ty_interval_to_json(task->temperature_cost, writer, "temperature_cost");
     if (task->has_staleness)
         ty_interval_to_json(task->staleness, writer, "staleness");
     ty_json_open(writer, "compression", '[');
@@ -251,11 +253,32 @@ done:
     return status;
 }
 
+static ty_status read_temperature_cost(const ty_json *root, ty_convergence *t, ty_error *error)
+{
+    const ty_json *value;
+    ty_status status = TY_OK;
+
+    if (!ty_json_has(root, "temperature_cost"))
+        return TY_OK;
+    TY_CHECK(ty_json_object(root, "temperature_cost", &value, error), status, done);
+    TY_CHECK(ty_interval_read(value, 0, &t->temperature_cost, error), status, done);
+    TY_CHECK(ty_json_end(value, error), status, done);
+    if (t->temperature_cost.high > TY_TEMPERATURE_COST_MOST)
+        status = ty_json_fail(value, error, "a cost of at most 10 (of the log of steps)");
+    else if (!(t->batch > 0))
+        status =
+            ty_json_fail(value, error, "the \"batch\" that it was measured at in \"convergence\"");
+    t->has_temperature_cost = status == TY_OK;
+done:
+    return status;
+}
+
 static ty_status read_effects(const ty_json *root, ty_convergence *t, ty_error *error)
 {
     const ty_json *value;
     ty_status status = TY_OK;
 
+    TY_CHECK(read_temperature_cost(root, t, error), status, done);
     if (ty_json_has(root, "staleness")) {
         TY_CHECK(ty_json_object(root, "staleness", &value, error), status, done);
         TY_CHECK(ty_interval_read(value, 0, &t->staleness, error), status, done);

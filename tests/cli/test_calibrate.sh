@@ -47,7 +47,7 @@ done
 export TRAINYARD_WORKER="$WORKER"
 calibrate="calibrate -w mlp -c local:2 --until accuracy=0.3 --global-batch 32 --steps 400 --evaluate-every 130 -q"
 expect 0 $calibrate --seeds 2 --compressions top-k:0.01,powersgd-2 -o "$scratch/calibration.json"
-expect_output "accuracy=0.3 in " "noise scale" "top-k:0.01" "powersgd-2" "staleness" "propose     --global-batch"
+expect_output "accuracy=0.3 in " "noise scale" "temperature noise lengthens" "top-k:0.01" "powersgd-2" "staleness" "propose     --global-batch"
 expect 0 check "$scratch/calibration.json"
 # Three ranks make no two stages of one micro-batch: what lateness costs is told by replicas that are a step late.
 expect 0 calibrate -w mlp -c local:3 --until accuracy=0.3 --global-batch 48 --steps 400 --evaluate-every 130 -q -o "$scratch/late.json"

@@ -509,6 +509,8 @@ Test(convergence, calibration_there_and_back)
     t.source = source;
     t.learning_rate = 0.05;
     t.batch = 128;
+    t.has_temperature_cost = true;
+    t.temperature_cost = (ty_interval){0.2, 0.4, 0.5};
     t.has_staleness = true;
     t.staleness = (ty_interval){0.1, 0.5, 2};
     t.compressor_count = 2;
@@ -523,6 +525,7 @@ Test(convergence, calibration_there_and_back)
     cr_assert_eq(read->learning_rate, 0.05);
     cr_assert_eq(read->batch, 128);
     cr_assert(read->has_staleness && read->staleness.high == 2);
+    cr_assert(read->has_temperature_cost && read->temperature_cost.low == 0.2);
     cr_assert_eq(read->compressor_count, 2);
     for (int i = 0; i < 2; i++) {
         cr_assert(ty_compression_equals(&read->compressors[i].compression, &known[i].compression));
