@@ -84,8 +84,10 @@ class Bench:
         plan = self.plan(batch, fix, 1)
         score = json.loads(self.run("score", plan, "--task", self.calibration, "--json"))
         row = self.result["rows"].setdefault(name, {"batch": batch, "fix": fix, "steps": {}})
-        samples = score["samples_to_target"]
-        row["predicted_steps"] = {k: v / batch for k, v in samples.items()}
+        steps = {k: v / batch for k, v in score["samples_to_target"].items()}
+        if row.get("predicted_steps") != steps:
+            row.pop("predicted_s", None)  # of an earlier calibration
+        row["predicted_steps"] = steps
         row["learning_rate"] = json.loads(plan.read_text())["optimizer"]["learning_rate"]
         return row
 
@@ -147,7 +149,7 @@ def table(result):
             error = percent(p["expected"], median) + ("" if p["low"] <= median <= p["high"] else ", outside")
         p = row["predicted_steps"]
         line = f"| {name} | {row['batch']} | {row['learning_rate']:.4g} | {p['expected']:.0f} ({p['low']:.0f} to {p['high']:.0f}) | {measured} | {error} |"
-        if "measured_step_s" in row and error:
+        if "measured_step_s" in row and "predicted_s" in row and error:
             taken, s = median * row["measured_step_s"], row["predicted_s"]
             line += f" {s['expected']:.1f} ({s['low']:.1f} to {s['high']:.1f}) | {taken:.1f} | {percent(s['expected'], taken)} |"
         else:
