@@ -251,24 +251,23 @@ static ty_status keys_find(ty_stage_device *stage, const attention *at, const ro
                             : TY_OK;
 }
 
-/* The second projection: this lane's summand of the output, and the sum. */
-static ty_status out_forward(ty_stage_device *stage, const cpu_node *node, const attention *at,
-                             const float *context, float *y, ty_error *error)
+static cpu_output_product out_product(const attention *at, const kept *keep)
 {
-    float *summand = cpu_summand(stage, node, false, y);
-
-    cpu_affine(at->rows, at->queries, at->features, context,
-               cpu_parameters(stage, node, ATTENTION_OUT), NULL, summand);
-    if (at->has_bias)
-        cpu_add_lane_bias(stage, at->rows, at->features,
-                          cpu_parameters(stage, node, ATTENTION_OUT_BIAS), summand);
-    return cpu_lanes_sum(stage, &node->whole_output, summand, false, y, error);
+    return (cpu_output_product){.rows = at->rows,
+                                .in = at->queries,
+                                .out = at->features,
+                                .weight = ATTENTION_OUT,
+                                .bias = ATTENTION_OUT_BIAS,
+                                .has_bias = at->has_bias,
+                                .x = keep->context,
+                                .dy = keep->dy};
 }
 
 static ty_status attention_forward(ty_stage_device *stage, const cpu_node *node, uint32_t slot,
                                    ty_error *error)
 {
     attention at = attention_of(stage, node);
+    cpu_output_product out;
     const float *x;
     float *keys;
     kept keep;
@@ -288,7 +287,8 @@ static ty_status attention_forward(ty_stage_device *stage, const cpu_node *node,
             head_forward(&at, &all, probabilities_at(&at, &own, keep.probabilities, b, h),
                          keep.context + b * at.length * at.queries + h * at.head_size);
         }
-    status = out_forward(stage, node, &at, keep.context, cpu_out(stage, node, slot), error);
+    out = out_product(&at, &keep);
+    status = cpu_output_product_forward(stage, node, slot, &out, error);
 done:
     return status;
 }
@@ -350,38 +350,11 @@ static ty_status heads_backward(ty_stage_device *stage, const attention *at, con
                             : TY_OK;
 }
 
-/* Gradients of the second projection, and of the context into `dcontext`, unless only those of
- * weights are asked for. */
-static ty_status out_backward(ty_stage_device *stage, const cpu_node *node, uint32_t slot,
-                              const attention *at, const kept *keep, bool is_first, float *dcontext,
-                              ty_error *error)
-{
-    float *bias = at->has_bias ? cpu_parameter_gradient(stage, node, ATTENTION_OUT_BIAS) : NULL;
-    const float *dy = keep->dy;
-    cpu_affine_gradient to = {
-        .weight = cpu_parameter_gradient(stage, node, ATTENTION_OUT),
-        .x = stage->part == CPU_WEIGHTS ? NULL : dcontext,
-        .adds_weight = cpu_adds(node, ATTENTION_OUT, is_first),
-    };
-    ty_status status = TY_OK;
-
-    if (dy == NULL || stage->part != CPU_WEIGHTS)
-        status = cpu_whole_gradient(stage, node, slot,
-                                    keep->dy != NULL ? keep->dy : stage->lane_whole, &dy, error);
-    if (status != TY_OK)
-        return status;
-    cpu_affine_backward(at->rows, at->queries, at->features, keep->context,
-                        cpu_parameters(stage, node, ATTENTION_OUT), dy, &to);
-    if (bias != NULL)
-        cpu_lane_bias_gradient(stage, at->rows, at->features, dy,
-                               cpu_adds(node, ATTENTION_OUT_BIAS, is_first), bias);
-    return TY_OK;
-}
-
 static ty_status attention_backward(ty_stage_device *stage, const cpu_node *node, uint32_t slot,
                                     bool is_first, ty_error *error)
 {
     attention at = attention_of(stage, node);
+    cpu_output_product out;
     float *dproject;
     kept keep;
     room own;
@@ -390,8 +363,9 @@ static ty_status attention_backward(ty_stage_device *stage, const cpu_node *node
     kept_cut(stage, node, &at, node->stash[slot], &keep);
     room_cut(&at, stage->scratch, &own);
     dproject = keep.dproject != NULL ? keep.dproject : own.dproject;
-    TY_CHECK(out_backward(stage, node, slot, &at, &keep, is_first, own.dcontext, error), status,
-             done);
+    out = out_product(&at, &keep);
+    TY_CHECK(cpu_output_product_backward(stage, node, slot, &out, is_first, own.dcontext, error),
+             status, done);
     if (stage->part != CPU_WEIGHTS)
         TY_CHECK(heads_backward(stage, &at, &keep, &own, dproject, error), status, done);
     status = cpu_input_product_backward(stage, node, slot,

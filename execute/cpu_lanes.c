@@ -165,6 +165,45 @@ ty_status cpu_input_product_backward(ty_stage_device *stage, const cpu_node *nod
     return cpu_lanes_sum(stage, &node->whole_input, summand, node->adds[0], dx, error);
 }
 
+ty_status cpu_output_product_forward(ty_stage_device *stage, const cpu_node *node, uint32_t slot,
+                                     const cpu_output_product *product, ty_error *error)
+{
+    float *y = cpu_out(stage, node, slot), *summand = cpu_summand(stage, node, false, y);
+
+    cpu_affine(product->rows, product->in, product->out, product->x,
+               cpu_parameters(stage, node, product->weight), NULL, summand);
+    if (product->has_bias)
+        cpu_add_lane_bias(stage, product->rows, product->out,
+                          cpu_parameters(stage, node, product->bias), summand);
+    return cpu_lanes_sum(stage, &node->whole_output, summand, false, y, error);
+}
+
+ty_status cpu_output_product_backward(ty_stage_device *stage, const cpu_node *node, uint32_t slot,
+                                      const cpu_output_product *product, bool is_first, float *dx,
+                                      ty_error *error)
+{
+    float *bias = product->has_bias ? cpu_parameter_gradient(stage, node, product->bias) : NULL;
+    const cpu_affine_gradient to = {
+        .weight = cpu_parameter_gradient(stage, node, product->weight),
+        .x = stage->part == CPU_WEIGHTS ? NULL : dx,
+        .adds_weight = cpu_adds(node, product->weight, is_first),
+    };
+    const float *dy = product->dy;
+    ty_status status = TY_OK;
+
+    if (dy == NULL || stage->part != CPU_WEIGHTS)
+        status = cpu_whole_gradient(
+            stage, node, slot, product->dy != NULL ? product->dy : stage->lane_whole, &dy, error);
+    if (status != TY_OK)
+        return status;
+    cpu_affine_backward(product->rows, product->in, product->out, product->x,
+                        cpu_parameters(stage, node, product->weight), dy, &to);
+    if (bias != NULL)
+        cpu_lane_bias_gradient(stage, product->rows, product->out, dy,
+                               cpu_adds(node, product->bias, is_first), bias);
+    return TY_OK;
+}
+
 void cpu_add_lane_bias(const ty_stage_device *stage, uint64_t rows, uint64_t columns,
                        const float *bias, float *y)
 {

@@ -286,6 +286,24 @@ ty_status cpu_input_product_backward(ty_stage_device *stage, const cpu_node *nod
                                      const cpu_input_product *product, const float *dy,
                                      bool is_first, ty_error *error) TY_MUST_CHECK;
 
+/** A layer's last product, of what lies inside it with a matrix, [out][in]: a divided layer's lanes
+ * each make a summand of all of the output. */
+typedef struct cpu_output_product {
+    uint64_t rows, in, out;
+    uint32_t weight, bias; /* parameter tensors */
+    bool has_bias;
+    const float *x; /* [rows][in] */
+    float *dy;      /* [rows][out]: where backward comes in two parts and the output's gradient is
+                       gathered, room for it from the first part to the second; else NULL */
+} cpu_output_product;
+ty_status cpu_output_product_forward(ty_stage_device *stage, const cpu_node *node, uint32_t slot,
+                                     const cpu_output_product *product,
+                                     ty_error *error) TY_MUST_CHECK;
+/** Gradients of its weights and, unless only those are asked for, of x into `dx`. */
+ty_status cpu_output_product_backward(ty_stage_device *stage, const cpu_node *node, uint32_t slot,
+                                      const cpu_output_product *product, bool is_first, float *dx,
+                                      ty_error *error) TY_MUST_CHECK;
+
 /** Where a layer writes what lanes sum into `to`: there, unless it is added to what `to` has or is
  * more than this lane's part. Without lanes the layer adds by itself. NULL stays NULL. */
 static inline float *cpu_summand(const ty_stage_device *stage, const cpu_node *node, bool adds,

@@ -118,12 +118,24 @@ void cpu_mlp_activate_backward(bool is_gated, uint64_t rows, uint64_t hidden, co
         cpu_gelu_backward(rows * hidden, h, da, dh);
 }
 
+static cpu_output_product down_product(const mlp *m, const kept *keep)
+{
+    return (cpu_output_product){.rows = m->rows,
+                                .in = m->hidden,
+                                .out = m->features,
+                                .weight = MLP_DOWN,
+                                .bias = MLP_DOWN_BIAS,
+                                .has_bias = m->has_bias,
+                                .x = keep->a,
+                                .dy = keep->dy};
+}
+
 static ty_status mlp_forward(ty_stage_device *stage, const cpu_node *node, uint32_t slot,
                              ty_error *error)
 {
     mlp m = mlp_of(stage, node);
     const float *bias = m.has_bias ? cpu_parameters(stage, node, MLP_UP_BIAS) : NULL, *x;
-    float *y = cpu_out(stage, node, slot), *summand = cpu_summand(stage, node, false, y);
+    cpu_output_product down;
     kept keep;
     ty_status status;
 
@@ -133,40 +145,8 @@ static ty_status mlp_forward(ty_stage_device *stage, const cpu_node *node, uint3
         return status;
     cpu_affine(m.rows, m.features, m.up, x, cpu_parameters(stage, node, MLP_UP), NULL, keep.h);
     cpu_mlp_activate(m.is_gated, m.rows, m.hidden, bias, keep.h, keep.a);
-    cpu_affine(m.rows, m.hidden, m.features, keep.a, cpu_parameters(stage, node, MLP_DOWN), NULL,
-               summand);
-    if (m.has_bias)
-        cpu_add_lane_bias(stage, m.rows, m.features, cpu_parameters(stage, node, MLP_DOWN_BIAS),
-                          summand);
-    return cpu_lanes_sum(stage, &node->whole_output, summand, false, y, error);
-}
-
-/* Gradients of the second product, and of what went into it into `da`, unless only those of
- * weights are asked for. */
-static ty_status down_backward(ty_stage_device *stage, const cpu_node *node, uint32_t slot,
-                               const mlp *m, const kept *keep, bool is_first, float *da,
-                               ty_error *error)
-{
-    float *bias = m->has_bias ? cpu_parameter_gradient(stage, node, MLP_DOWN_BIAS) : NULL;
-    const float *dy = keep->dy;
-    cpu_affine_gradient to = {
-        .weight = cpu_parameter_gradient(stage, node, MLP_DOWN),
-        .x = stage->part == CPU_WEIGHTS ? NULL : da,
-        .adds_weight = cpu_adds(node, MLP_DOWN, is_first),
-    };
-    ty_status status = TY_OK;
-
-    if (dy == NULL || stage->part != CPU_WEIGHTS)
-        status = cpu_whole_gradient(stage, node, slot,
-                                    keep->dy != NULL ? keep->dy : stage->lane_whole, &dy, error);
-    if (status != TY_OK)
-        return status;
-    cpu_affine_backward(m->rows, m->hidden, m->features, keep->a,
-                        cpu_parameters(stage, node, MLP_DOWN), dy, &to);
-    if (bias != NULL)
-        cpu_lane_bias_gradient(stage, m->rows, m->features, dy,
-                               cpu_adds(node, MLP_DOWN_BIAS, is_first), bias);
-    return TY_OK;
+    down = down_product(&m, &keep);
+    return cpu_output_product_forward(stage, node, slot, &down, error);
 }
 
 static ty_status mlp_backward(ty_stage_device *stage, const cpu_node *node, uint32_t slot,
@@ -174,12 +154,14 @@ static ty_status mlp_backward(ty_stage_device *stage, const cpu_node *node, uint
 {
     mlp m = mlp_of(stage, node);
     float *da = stage->scratch, *dh;
+    cpu_output_product down;
     kept keep;
     ty_status status;
 
     kept_cut(stage, node, &m, node->stash[slot], &keep);
     dh = keep.dh != NULL ? keep.dh : da + m.rows * m.hidden;
-    status = down_backward(stage, node, slot, &m, &keep, is_first, da, error);
+    down = down_product(&m, &keep);
+    status = cpu_output_product_backward(stage, node, slot, &down, is_first, da, error);
     if (status != TY_OK)
         return status;
     if (stage->part != CPU_WEIGHTS)
