@@ -323,9 +323,9 @@ ty_status job_from_options(const cli_options *options, plan_inputs *inputs, cons
  * A profile of this machine for the workload, with `ranks` ranks side by side.
  * @param micro_batches sizes to time, ascending
  */
-ty_status measure_profile(const ty_workload *workload, uint32_t ranks,
-                          const uint32_t *micro_batches, uint32_t micro_batch_count, bool quiet,
-                          ty_profile **out, ty_error *error) TY_MUST_CHECK;
+ty_status measure_profile(const ty_workload *workload, const char *backend, const char *precision,
+                          uint32_t ranks, const uint32_t *micro_batches, uint32_t micro_batch_count,
+                          bool quiet, ty_profile **out, ty_error *error) TY_MUST_CHECK;
 /** As above with the usual sizes for the workload, from the user's cache directory if it was
  * measured before. */
 ty_status measure_profile_cached(const ty_workload *workload, uint32_t ranks, uint32_t global_batch,

@@ -7,6 +7,21 @@
 
 #define MAX_SIZES 16
 
+static bool is_cuda(const cli_options *options)
+{
+    return options->backend != NULL && strcmp(options->backend, "cuda") == 0;
+}
+
+/* Side by side: as many as there are cores, or, of GPUs, which do not share, one. */
+static uint32_t ranks_of(const cli_options *options)
+{
+    const long cores = sysconf(_SC_NPROCESSORS_ONLN);
+
+    if (options->ranks > 0)
+        return (uint32_t)options->ranks;
+    return cores > 0 && !is_cuda(options) ? (uint32_t)cores : 1;
+}
+
 static ty_status parse_sizes(const char *text, uint32_t sizes[MAX_SIZES], uint32_t *count,
                              ty_error *error)
 {
@@ -86,6 +101,23 @@ exit_code profile_import(const char *command, const char *path, const cli_option
 
 /* ---- profile ------------------------------------------------------------------------------- */
 
+/* What computes, and in what; a layer in half precision has a signature of its own. */
+static ty_status set_backend(const cli_options *options, ty_workload *workload, ty_error *error)
+{
+    const char *precision = options->precision != NULL ? options->precision : "fp32";
+    const bool is_half = strcmp(precision, "bf16") == 0 || strcmp(precision, "fp16") == 0;
+
+    if (!is_half && strcmp(precision, "fp32") != 0 && strcmp(precision, "tf32") != 0)
+        return ty_fail(error, TY_EINVAL,
+                       "--precision: found '%s', expected fp32, tf32, bf16 or fp16", precision);
+    if (!is_cuda(options) && strcmp(precision, "fp32") != 0)
+        return ty_fail(error, TY_EINVAL,
+                       "--precision: the cpu backend computes in fp32; found '%s'", precision);
+    if (is_half)
+        ty_workload_set_element_bytes(workload, 2);
+    return TY_OK;
+}
+
 exit_code cmd_profile(const cli_options *options)
 {
     exit_code code = EXIT_DONE;
@@ -94,10 +126,6 @@ exit_code cmd_profile(const cli_options *options)
     ty_profile *profile = NULL;
     uint32_t sizes[MAX_SIZES];
     uint32_t count = 0;
-    long cores = sysconf(_SC_NPROCESSORS_ONLN);
-    uint32_t ranks = (uint32_t)(options->ranks > 0 ? options->ranks
-                                : cores > 0        ? (uint64_t)cores
-                                                   : 1);
 
     if (options->file_count > 0) {
         if (strcmp(options->files[0], "import") != 0 || options->file_count != 2)
@@ -107,20 +135,27 @@ exit_code cmd_profile(const cli_options *options)
     }
     if (options->workload == NULL)
         return report_usage("profile", "--workload is needed");
-    if (options->backend != NULL && strcmp(options->backend, "cpu") != 0)
-        return report_usage("profile", "--backend: found '%s', expected cpu", options->backend);
+    if (options->backend != NULL && strcmp(options->backend, "cpu") != 0 && !is_cuda(options))
+        return report_usage("profile", "--backend: found '%s', expected cpu or cuda",
+                            options->backend);
     if (options->micro_batches != NULL &&
         parse_sizes(options->micro_batches, sizes, &count, &error) != TY_OK)
         return report_usage("profile", "--micro-batches: %s", error.message);
     if (ty_workload_open(options->workload, &workload, &error) != TY_OK)
         return report_bad_input(&error);
+    if (set_backend(options, workload, &error) != TY_OK) {
+        ty_workload_free(workload);
+        return report_usage("profile", "%s", error.message);
+    }
     if (count == 0) {
         sizes[0] = workload->global_batch > 1 ? workload->global_batch / 2 : 1;
         sizes[1] = workload->global_batch;
         count = sizes[1] > sizes[0] ? 2 : 1;
     }
     interrupts_catch();
-    if (measure_profile(workload, ranks, sizes, count, options->quiet, &profile, &error) != TY_OK ||
+    if (measure_profile(workload, is_cuda(options) ? "cuda" : "cpu", options->precision,
+                        ranks_of(options), sizes, count, options->quiet, &profile,
+                        &error) != TY_OK ||
         ty_profile_save(profile, options->output != NULL ? options->output : "-", &error) != TY_OK)
         code = report_failure(&error);
     ty_profile_free(profile);

@@ -50,15 +50,22 @@ void question_clear(cli_question *question)
     *question = (cli_question){0};
 }
 
-/* A profile that times layers, but none of these, would change nothing without a word. */
-static ty_status check_profile(const char *path, const ty_profile *profile,
-                               const ty_workload *workload, bool is_local, ty_error *error)
+static ty_status check_rates(const char *path, const ty_profile *profile, bool is_local,
+                             ty_error *error)
 {
     if (is_local && profile->peak_flop_per_s <= UNKNOWN_RATE)
         return ty_fail(error, TY_EPARSE,
                        "%s: has no rates, as profiles from traces do not: they say nothing of this "
                        "machine; name the cluster that was traced",
                        path);
+    return TY_OK;
+}
+
+/* A profile that times layers, but none of these in this precision, would change nothing without a
+ * word. */
+static ty_status check_profile(const char *path, const ty_profile *profile,
+                               const ty_workload *workload, ty_error *error)
+{
     for (uint32_t l = 0; l < workload->layer_count; l++) {
         char *signature = NULL;
         double forward_s, backward_s;
@@ -141,8 +148,8 @@ ty_status question_open(const cli_options *options, cli_question *out, ty_error 
     TY_CHECK(open_workload(options, &q.workload, error), status, cleanup);
     if (options->profile != NULL) {
         TY_CHECK(ty_profile_load(options->profile, &q.profile, error), status, cleanup);
-        TY_CHECK(check_profile(options->profile, q.profile, q.workload,
-                               ty_cluster_is_local(options->cluster, &ranks), error),
+        TY_CHECK(check_rates(options->profile, q.profile,
+                             ty_cluster_is_local(options->cluster, &ranks), error),
                  status, cleanup);
     }
     if (!ty_cluster_is_local(options->cluster, &ranks)) {
@@ -159,6 +166,8 @@ ty_status question_open(const cli_options *options, cli_question *out, ty_error 
     TY_CHECK(choose_precision(options->precision, q.cluster,
                               ty_cluster_is_local(options->cluster, &ranks), q.workload, error),
              status, cleanup);
+    if (options->profile != NULL)
+        TY_CHECK(check_profile(options->profile, q.profile, q.workload, error), status, cleanup);
     *out = q;
     return TY_OK;
 

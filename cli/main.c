@@ -70,10 +70,13 @@ const cli_command commands[] = {
      0, 0, cmd_whatif},
     {"profile", "--workload W | import TRACE [options]",
      "measure layers, copies and collectives here, or import a trace",
+     "With --backend cuda layers, updates and compressors are measured on GPUs by\n"
+     "their own clock, in --precision P; collectives are not: see calibrate.\n"
      "import reads traces of PyTorch's profiler. With --workload W and\n"
      "--micro-batches N, the samples of one pass, layers get the times of the\n"
      "annotations NAME and NAME.backward; without, every name its mean.\n",
-     OPTIONS("workload", "backend", "ranks", "micro-batches", "output"), 0, 2, cmd_profile},
+     OPTIONS("workload", "backend", "precision", "ranks", "micro-batches", "output"), 0, 2,
+     cmd_profile},
     {"calibrate", "FILE...|--workload W --cluster C [options]",
      "measure collectives from logs of nccl-tests, or how a workload converges",
      "From logs: the profile goes to plan and memory with --profile; with --profile\n"

@@ -21,9 +21,9 @@ static void warn_of_load(void)
                 load, cores);
 }
 
-ty_status measure_profile(const ty_workload *workload, uint32_t ranks,
-                          const uint32_t *micro_batches, uint32_t micro_batch_count, bool quiet,
-                          ty_profile **out, ty_error *error)
+ty_status measure_profile(const ty_workload *workload, const char *backend, const char *precision,
+                          uint32_t ranks, const uint32_t *micro_batches, uint32_t micro_batch_count,
+                          bool quiet, ty_profile **out, ty_error *error)
 {
     ty_status status = TY_OK;
     char output[PATH_MAX] = "";
@@ -35,7 +35,8 @@ ty_status measure_profile(const ty_workload *workload, uint32_t ranks,
     }
     TY_CHECK(scratch_file("trainyard-profile", output, sizeof output, error), status, cleanup);
     job->kind = TY_JOB_PROFILE;
-    job->backend = ty_strdup("cpu");
+    job->backend = ty_strdup(backend);
+    job->precision = ty_strdup(precision);
     job->output = ty_strdup(output);
     job->micro_batches = ty_alloc(micro_batch_count, sizeof *job->micro_batches);
     if (job->backend == NULL || job->output == NULL || job->micro_batches == NULL) {
@@ -113,7 +114,8 @@ ty_status measure_profile_cached(const ty_workload *workload, uint32_t ranks, ui
     TY_CHECK(cache_path(workload, ranks, batch, &path, error), status, cleanup);
     /* A cached file that no longer reads is measured anew, not complained about. */
     if (!ty_file_exists(path) || ty_profile_load(path, &profile, &ignored) != TY_OK) {
-        TY_CHECK(measure_profile(workload, ranks, sizes, size_count, quiet, &profile, error),
+        TY_CHECK(measure_profile(workload, "cpu", NULL, ranks, sizes, size_count, quiet, &profile,
+                                 error),
                  status, cleanup);
         TY_CHECK(ty_profile_save(profile, path, error), status, cleanup);
         if (!quiet)

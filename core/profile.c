@@ -35,6 +35,8 @@ void ty_profile_free(ty_profile *profile)
     ty_free(profile->update_times);
     ty_free(profile->machine);
     ty_free(profile->backend);
+    ty_free(profile->device);
+    ty_free(profile->precision);
     ty_free(profile->date);
     ty_free(profile->versions);
     ty_free(profile);
@@ -55,6 +57,42 @@ bool ty_profile_layer(const ty_profile *profile, const char *signature, uint32_t
         ty_curve_add(&backward, row->micro_batch, row->backward_s);
     }
     return ty_curve_seconds(&forward, forward_s) && ty_curve_seconds(&backward, backward_s);
+}
+
+static bool has_parts(const ty_layer_time *row)
+{
+    return row->input_s + row->weight_s > 0;
+}
+
+bool ty_profile_has_parts(const ty_profile *profile)
+{
+    for (uint32_t i = 0; i < profile->layer_time_count; i++)
+        if (has_parts(&profile->layer_times[i]))
+            return true;
+    return false;
+}
+
+static uint32_t distance(uint32_t a, uint32_t b)
+{
+    return a > b ? a - b : b - a;
+}
+
+bool ty_profile_weight_share(const ty_profile *profile, const char *signature, uint32_t samples,
+                             double *share)
+{
+    const ty_layer_time *nearest = NULL;
+
+    for (uint32_t i = 0; i < profile->layer_time_count; i++) {
+        const ty_layer_time *row = &profile->layer_times[i];
+        if (!has_parts(row) || strcmp(row->signature, signature) != 0)
+            continue;
+        if (nearest == NULL ||
+            distance(row->micro_batch, samples) < distance(nearest->micro_batch, samples))
+            nearest = row;
+    }
+    if (nearest != NULL)
+        *share = nearest->weight_s / (nearest->input_s + nearest->weight_s);
+    return nearest != NULL;
 }
 
 bool ty_profile_transfer(const ty_profile *profile, uint64_t bytes, double *seconds)

@@ -35,6 +35,10 @@ static ty_status read_layer_time(const ty_json *object, void *out, ty_error *err
              done);
     TY_CHECK(read_seconds(object, "forward_s", &row->forward_s, error), status, done);
     TY_CHECK(read_seconds(object, "backward_s", &row->backward_s, error), status, done);
+    if (ty_json_has(object, "input_s"))
+        TY_CHECK(read_seconds(object, "input_s", &row->input_s, error), status, done);
+    if (ty_json_has(object, "weight_s"))
+        TY_CHECK(read_seconds(object, "weight_s", &row->weight_s, error), status, done);
 done:
     return status;
 }
@@ -46,6 +50,10 @@ static void write_layer_time(const void *in, ty_json_writer *writer)
     ty_json_put_uint(writer, "micro_batch", row->micro_batch);
     ty_json_put_number(writer, "forward_s", row->forward_s);
     ty_json_put_number(writer, "backward_s", row->backward_s);
+    if (row->input_s + row->weight_s > 0) {
+        ty_json_put_number(writer, "input_s", row->input_s);
+        ty_json_put_number(writer, "weight_s", row->weight_s);
+    }
 }
 
 static ty_status read_collective_time(const ty_json *object, void *out, ty_error *error)
@@ -335,6 +343,8 @@ static ty_status read_profile(const ty_json *object, ty_profile *p, ty_error *er
     TY_CHECK(ty_json_schema(object, SCHEMA, error), status, done);
     TY_CHECK(ty_json_string_copy(object, "machine", &p->machine, error), status, done);
     TY_CHECK(ty_json_string_copy(object, "backend", &p->backend, error), status, done);
+    TY_CHECK(ty_json_string_copy_if(object, "device", &p->device, error), status, done);
+    TY_CHECK(ty_json_string_copy_if(object, "precision", &p->precision, error), status, done);
     TY_CHECK(ty_json_string_copy(object, "date", &p->date, error), status, done);
     TY_CHECK(ty_json_string_copy(object, "versions", &p->versions, error), status, done);
     TY_CHECK(ty_json_uint32(object, "cores", 1, UINT32_MAX, &p->cores, error), status, done);
@@ -392,6 +402,8 @@ void ty_profile_to_json(const ty_profile *profile, ty_json_writer *writer, const
     ty_json_put_string(writer, "schema", SCHEMA);
     ty_json_put_string(writer, "machine", profile->machine);
     ty_json_put_string(writer, "backend", profile->backend);
+    ty_json_put_string_if(writer, "device", profile->device);
+    ty_json_put_string_if(writer, "precision", profile->precision);
     ty_json_put_string(writer, "date", profile->date);
     ty_json_put_string(writer, "versions", profile->versions);
     ty_json_put_uint(writer, "cores", profile->cores);

@@ -40,6 +40,8 @@ typedef struct ty_layer_time {
     char *signature;      /* ty_layer_signature */
     uint32_t micro_batch; /* samples in one pass */
     double forward_s, backward_s;
+    double input_s, weight_s; /* of a backward in two parts: gradients of what the layer reads, then
+                                 of its weights; both 0: not measured */
 } ty_layer_time;
 
 typedef struct ty_collective_time {
@@ -79,12 +81,14 @@ typedef struct ty_update_time { /* one optimizer step */
 typedef struct ty_profile {
     char *machine;             /* host name and processor, for people */
     char *backend;             /* "cpu", "cuda" */
+    char *device;              /* what computed, and its libraries; NULL: the processor */
+    char *precision;           /* of passes: "fp32", "tf32", "bf16", "fp16"; NULL: fp32 */
     char *date;                /* ISO 8601 */
     char *versions;            /* of the libraries that did the work */
     uint32_t cores;            /* that ranks of this host share */
     uint32_t concurrent_ranks; /* ranks that computed side by side while layers were timed */
-    uint64_t memory_bytes;
-    double peak_flop_per_s;              /* one rank's matrix multiplication at its best size */
+    uint64_t memory_bytes;     /* of the machine, or of each device that has its own */
+    double peak_flop_per_s;    /* one rank's matrix multiplication at its best size */
     double memory_bandwidth_bytes_per_s; /* one rank's large copy, read plus written */
     double instruction_overhead_s;       /* of an instruction beyond the work it does */
     double load_s_per_byte;              /* batch assembly */
@@ -119,6 +123,12 @@ void ty_profile_free(ty_profile *profile);
 /** One layer's forward and backward seconds for a micro-batch of `samples`. */
 bool ty_profile_layer(const ty_profile *profile, const char *signature, uint32_t samples,
                       double *forward_s, double *backward_s);
+/** Of backward in two parts the second's share, from 0 to 1, nearest to `samples` at which it was
+ * measured. */
+bool ty_profile_weight_share(const ty_profile *profile, const char *signature, uint32_t samples,
+                             double *share);
+/** Whether it was measured for any layer. */
+bool ty_profile_has_parts(const ty_profile *profile);
 /** A collective among `ranks`. Of the measured rank counts the nearest lower one (below all: the
  *  smallest) is scaled by the algorithm's number of steps, at equal bytes per step. 1 rank: 0 s. */
 bool ty_profile_collective(const ty_profile *profile, ty_collective_kind kind,

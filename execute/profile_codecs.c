@@ -1,4 +1,5 @@
-/* What compressors take, by themselves: on a payload that one rank made for all members. */
+/* What compressors take, by themselves: on a payload that one rank made for all members. Where the
+ * device has memory of its own, they are its own compressors; those that it lacks get no rows. */
 #include "codec.h"
 #include "profile_job.h"
 
@@ -40,34 +41,67 @@ static const ty_compression kinds[] = {
 };
 enum { KINDS = sizeof kinds / sizeof kinds[0] };
 
+/* On the host, or on a device: then one of the codecs is NULL, and arrays are the device's. */
 typedef struct codec_work {
     ty_codec *codec;
+    ty_device_codec *device_codec;
+    const ty_device_memory *memory; /* NULL: on the host */
+    ty_stage_device *device;
     uint32_t phase;
-    float *gradients, *source, *touched;
+    float *gradients, *source;
+    float *host_source, *touched; /* on the host, wherever the compressor is */
 } codec_work;
 
-static void encode_run(void *context)
+static ty_status encode_run(void *context, ty_error *error)
 {
     codec_work *work = context;
 
+    if (work->memory != NULL)
+        return work->memory->codec_encode(work->device_codec, work->phase, work->source, error);
     ty_codec_encode(work->codec, work->phase, work->source);
+    return TY_OK;
 }
 
-static void decode_run(void *context)
+static ty_status decode_run(void *context, ty_error *error)
 {
     codec_work *work = context;
 
+    if (work->memory != NULL)
+        return work->memory->codec_decode(work->device_codec, work->gradients, error);
     ty_codec_decode(work->codec, work->gradients);
+    return TY_OK;
 }
 
 /* What the first member, this one, encoded, as if all had sent the same. */
-static void gather(const ty_codec *codec, uint32_t phase)
+static ty_status gather(const codec_work *work, ty_error *error)
 {
-    ty_collective_options exchange = ty_codec_exchange(codec, phase);
+    const ty_collective_options exchange =
+        work->memory != NULL ? work->memory->codec_exchange(work->device_codec, work->phase)
+                             : ty_codec_exchange(work->codec, work->phase);
     char *payloads = exchange.data;
+    ty_status status = TY_OK;
 
-    for (uint32_t m = 1; exchange.kind == TY_ALL_GATHER && m < exchange.member_count; m++)
-        memcpy(payloads + m * exchange.count, payloads, exchange.count);
+    for (uint32_t m = 1; exchange.kind == TY_ALL_GATHER && m < exchange.member_count; m++) {
+        char *to = payloads + m * exchange.count;
+        if (work->memory != NULL)
+            TY_CHECK(work->memory->copy(work->device, to, payloads, exchange.count, error), status,
+                     done);
+        else
+            memcpy(to, payloads, exchange.count);
+    }
+done:
+    return status;
+}
+
+/* The gradients that are compressed, where the compressor reads them. */
+static ty_status source_place(codec_work *work, const float *host, uint64_t elements,
+                              ty_error *error)
+{
+    if (work->memory == NULL) {
+        memcpy(work->source, host, elements * sizeof *host);
+        return TY_OK;
+    }
+    return work->memory->write(work->device, work->source, host, elements * sizeof *host, error);
 }
 
 /* As many rows of a square as there is room for, evenly spread; all others are zero. */
@@ -75,15 +109,49 @@ static void rows_touch(uint64_t side, uint64_t room, codec_work *work)
 {
     memset(work->touched, 0, side * side * sizeof *work->touched);
     for (uint64_t i = 0; i < room; i++)
-        memcpy(work->touched + i * side / room * side, work->source, side * sizeof *work->source);
-    work->source = work->touched;
+        memcpy(work->touched + i * side / room * side, work->host_source,
+               side * sizeof *work->host_source);
+}
+
+/* TY_EUNSUPPORTED: the device has no such compressor. */
+static ty_status codec_open(codec_work *work, const ty_codec_options *options, ty_error *error)
+{
+    return work->memory != NULL
+               ? work->memory->codec_open(work->device, options, &work->device_codec, error)
+               : ty_codec_open(options, &work->codec, error);
+}
+
+static void codec_close(codec_work *work)
+{
+    if (work->memory != NULL)
+        work->memory->codec_close(work->device_codec);
+    else
+        ty_codec_close(work->codec);
+}
+
+/* Phase by phase, then decode. */
+static ty_status phases_time(ty_profiler *p, codec_work *work, uint32_t phases,
+                             double seconds[TY_MOST_PHASES + 1], ty_error *error)
+{
+    ty_stage_device *device = work->device;
+    ty_status status;
+
+    for (work->phase = 0; work->phase < phases; work->phase++) {
+        TY_CHECK(
+            ty_measure(p, device, encode_run, work, codec_budget_s, &seconds[work->phase], error),
+            status, done);
+        TY_CHECK(gather(work, error), status, done);
+    }
+    status =
+        ty_measure(p, device, decode_run, work, codec_budget_s, &seconds[TY_MOST_PHASES], error);
+done:
+    return status;
 }
 
 static ty_status codec_time(ty_profiler *p, ty_codec_time *row, const codec_work *buffers,
                             ty_error *error)
 {
     const bool are_rows = row->compression.kind == TY_COMPRESSION_ROWS;
-    const uint32_t phases = ty_compression_phases(&row->compression);
     codec_work work = *buffers;
     ty_codec_options options = {.compression = row->compression,
                                 .count = row->elements,
@@ -102,51 +170,108 @@ static ty_status codec_time(ty_profiler *p, ty_codec_time *row, const codec_work
         options.row_room = (uint64_t)ceil(row->compression.ratio * (double)side);
         rows_touch(side, options.row_room, &work);
     }
-    TY_CHECK(ty_codec_open(&options, &work.codec, error), status, cleanup);
+    TY_CHECK(source_place(&work, are_rows ? work.touched : work.host_source, row->elements, error),
+             status, cleanup);
+    TY_CHECK(codec_open(&work, &options, error), status, cleanup);
     TY_CHECK(ty_transport_barrier(p->transport, error), status, cleanup);
-    for (work.phase = 0; work.phase < phases; work.phase++) {
-        seconds[work.phase] = ty_measure(p, encode_run, &work, codec_budget_s);
-        gather(work.codec, work.phase);
-    }
-    seconds[TY_MOST_PHASES] = ty_measure(p, decode_run, &work, codec_budget_s);
+    TY_CHECK(phases_time(p, &work, ty_compression_phases(&row->compression), seconds, error),
+             status, cleanup);
     TY_CHECK(ty_mean_over_ranks(p, seconds, TY_MOST_PHASES + 1, error), status, cleanup);
     memcpy(row->cost.encode_s, seconds, sizeof row->cost.encode_s);
     row->cost.decode_s = seconds[TY_MOST_PHASES];
 cleanup:
-    ty_codec_close(work.codec);
+    codec_close(&work);
     return status;
+}
+
+static void *array_new(const codec_work *work, uint64_t count)
+{
+    return work->memory != NULL ? work->memory->allocate(work->device, count * sizeof(float))
+                                : ty_alloc(count, sizeof(float));
+}
+
+static void array_free(const codec_work *work, void *array)
+{
+    if (work->memory == NULL)
+        ty_free(array);
+    else if (array != NULL)
+        work->memory->release(work->device, array);
+}
+
+static void work_close(const ty_profiler *p, codec_work *work)
+{
+    array_free(work, work->source);
+    array_free(work, work->gradients);
+    ty_free(work->host_source);
+    ty_free(work->touched);
+    if (work->device != NULL)
+        p->backend->close(work->device);
+}
+
+static ty_status work_open(const ty_profiler *p, uint64_t elements, codec_work *out,
+                           ty_error *error)
+{
+    codec_work work = {.memory = ty_profiler_has_clock(p) ? p->backend->memory : NULL};
+    ty_status status = TY_OK;
+
+    if (work.memory != NULL)
+        TY_CHECK(ty_profiler_open(p, 1, 1, false, &work.device, error), status, failed);
+    work.source = array_new(&work, elements);
+    work.gradients = array_new(&work, elements);
+    work.host_source = ty_alloc(elements, sizeof(float));
+    work.touched = ty_alloc(elements, sizeof(float));
+    if (work.source == NULL || work.gradients == NULL || work.host_source == NULL ||
+        work.touched == NULL) {
+        status = ty_fail(error, TY_ENOMEM, "out of memory for a profile");
+        goto failed;
+    }
+    ty_noise_fill(work.host_source, elements);
+    *out = work;
+    return TY_OK;
+failed:
+    work_close(p, &work);
+    return status;
+}
+
+/* One compressor among so many ranks. Where a bucket takes a device long, larger ones are left out:
+ * look-ups go on with the slope. */
+static ty_status sizes_time(ty_profiler *p, const ty_compression *kind, uint32_t ranks,
+                            const codec_work *work, ty_error *error)
+{
+    static const double long_s = 0.05; /* for what the largest has 16 times the elements of */
+    const double most_s = work->memory != NULL ? long_s : HUGE_VAL;
+    ty_profile *profile = p->profile;
+    double last_s = 0;
+    ty_status status = TY_OK;
+
+    for (uint32_t i = 0; i < SIDES && last_s < most_s && status == TY_OK; i++) {
+        ty_codec_time row = {.compression = *kind, .ranks = ranks, .elements = sides[i] * sides[i]};
+
+        status = codec_time(p, &row, work, error);
+        if (status == TY_OK)
+            profile->codec_times[profile->codec_time_count++] = row;
+        last_s = row.cost.encode_s[0] + row.cost.encode_s[1] + row.cost.decode_s;
+    }
+    return status == TY_EUNSUPPORTED && work->memory != NULL ? TY_OK : status;
 }
 
 /* Two ranks always, since a gathered payload is what grows; all that were started if more. */
 ty_status ty_profile_codecs(ty_profiler *p, ty_error *error)
 {
     const uint32_t rank_counts[RANK_COUNTS] = {2, p->transport->size};
-    uint64_t largest = sides[SIDES - 1] * sides[SIDES - 1];
-    codec_work buffers = {.source = ty_alloc(largest, sizeof(float)),
-                          .gradients = ty_alloc(largest, sizeof(float)),
-                          .touched = ty_alloc(largest, sizeof(float))};
+    codec_work work = {0};
     ty_profile *profile = p->profile;
     ty_status status = TY_OK;
 
     profile->codec_times = ty_alloc(RANK_COUNTS * KINDS * SIDES, sizeof *profile->codec_times);
-    if (buffers.source == NULL || buffers.gradients == NULL || buffers.touched == NULL ||
-        profile->codec_times == NULL) {
-        status = ty_fail(error, TY_ENOMEM, "out of memory for a profile");
-        goto cleanup;
-    }
-    ty_noise_fill(buffers.source, largest);
-    for (uint32_t r = 0; r < (p->transport->size > 2 ? RANK_COUNTS : 1); r++) {
-        for (uint32_t i = 0; i < KINDS * SIDES; i++) {
-            ty_codec_time row = {.compression = kinds[i / SIDES],
-                                 .ranks = rank_counts[r],
-                                 .elements = sides[i % SIDES] * sides[i % SIDES]};
-            TY_CHECK(codec_time(p, &row, &buffers, error), status, cleanup);
-            profile->codec_times[profile->codec_time_count++] = row;
-        }
-    }
+    if (profile->codec_times == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory for a profile");
+    TY_CHECK(work_open(p, sides[SIDES - 1] * sides[SIDES - 1], &work, error), status, done);
+    for (uint32_t r = 0; r < (p->transport->size > 2 ? RANK_COUNTS : 1); r++)
+        for (uint32_t k = 0; k < KINDS; k++)
+            TY_CHECK(sizes_time(p, &kinds[k], rank_counts[r], &work, error), status, cleanup);
 cleanup:
-    ty_free(buffers.source);
-    ty_free(buffers.gradients);
-    ty_free(buffers.touched);
+    work_close(p, &work);
+done:
     return status;
 }

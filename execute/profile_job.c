@@ -41,7 +41,7 @@ static uint32_t next_rank_count(uint32_t ranks, uint32_t size)
 }
 
 /* @param parts room for micro_batch_count + 40 */
-static uint32_t parts_list(const ty_job *job, uint32_t size, part *parts)
+static uint32_t parts_list(const ty_job *job, uint32_t size, bool has_device, part *parts)
 {
     uint32_t count = 0, i;
 
@@ -54,10 +54,45 @@ static uint32_t parts_list(const ty_job *job, uint32_t size, part *parts)
     }
     parts[count++] = (part){parts_run, 0, "optimizer and machine"};
     parts[count++] = (part){codecs_run, 0, "compression"};
+    if (has_device) /* whose memory travels in other ways: see docs/gpu.md */
+        return count;
     parts[count++] = (part){transfers_run, 0, "transfers"};
     for (i = 2; i <= size; i = next_rank_count(i, size))
         parts[count++] = (part){ty_profile_collectives, i, "collectives"};
     return count;
+}
+
+/* Ranks that shared a device would each measure half of it. */
+static ty_status device_check(const ty_profiler *p, ty_stage_device *device, ty_error *error)
+{
+    const uint32_t ordinal = p->backend->memory->ordinal(device), rank = p->transport->local_rank;
+
+    if (ordinal == rank)
+        return TY_OK;
+    return ty_fail(error, TY_EUNSUPPORTED,
+                   "rank %u of this host would share device %u with another, and each would "
+                   "measure a part of it; expected at most as many ranks as there are devices",
+                   (unsigned)rank, (unsigned)ordinal);
+}
+
+static ty_status device_describe(ty_profiler *p, ty_error *error)
+{
+    const ty_device_memory *memory = p->backend->memory;
+    ty_profile *profile = p->profile;
+    ty_stage_device *device = NULL;
+    ty_status status;
+
+    TY_CHECK(ty_profiler_open(p, 1, 1, false, &device, error), status, done);
+    TY_CHECK(device_check(p, device, error), status, done);
+    profile->device = ty_strdup(memory->describe(device));
+    profile->precision = ty_strdup(ty_precision_name(p->precision));
+    profile->memory_bytes = memory->capacity_bytes(device);
+    if (profile->device == NULL || profile->precision == NULL)
+        status = ty_fail(error, TY_ENOMEM, "out of memory for a profile");
+done:
+    if (device != NULL)
+        p->backend->close(device);
+    return status;
 }
 
 static ty_status describe(ty_profiler *p, ty_error *error)
@@ -74,6 +109,8 @@ static ty_status describe(ty_profiler *p, ty_error *error)
         return ty_fail(error, TY_ENOMEM, "out of memory for a profile");
     profile->cores = ty_machine_cores();
     profile->memory_bytes = ty_machine_memory_bytes();
+    if (ty_profiler_has_clock(p))
+        TY_CHECK(device_describe(p, error), status, done);
     profile->concurrent_ranks = p->active;
 done:
     return status;
@@ -84,9 +121,10 @@ static ty_status prepare(ty_profiler *p, ty_error *error)
     ty_status status;
 
     TY_CHECK(ty_device_backend_find(p->job->backend, &p->backend, error), status, done);
-    if (p->backend->memory != NULL)
+    if (p->backend->is_timed)
         return ty_fail(error, TY_EUNSUPPORTED,
-                       "profiles are made of the cpu backend only; found \"%s\"", p->job->backend);
+                       "backend \"%s\" computes nothing that could be measured", p->job->backend);
+    TY_CHECK(ty_precision_find(p->job->precision, &p->precision, error), status, done);
     TY_CHECK(ty_workload_check(p->workload, "plan:/workload", error), status, done);
     TY_CHECK(p->backend->supports(p->workload, 0, p->workload->layer_count, error), status, done);
     p->profile = ty_alloc(1, sizeof *p->profile);
@@ -113,7 +151,7 @@ static ty_status measure_all(ty_profiler *p, const ty_execute_options *options, 
 
     if (parts == NULL)
         return ty_fail(error, TY_ENOMEM, "out of memory for a profile");
-    count = parts_list(p->job, p->transport->size, parts);
+    count = parts_list(p->job, p->transport->size, ty_profiler_has_clock(p), parts);
     ty_progress_start(&progress, p->transport->rank == 0 ? options->progress : NULL, "measuring",
                       count, "parts");
     for (i = 0; i < count; i++) {

@@ -15,6 +15,7 @@ typedef struct ty_profiler {
     const ty_job *job;
     const ty_workload *workload;
     const ty_device_backend *backend;
+    ty_precision precision;
     ty_transport *transport;
     uint32_t active;     /* ranks below it compute side by side: as many as there are cores. Sharing
                             of cores among more is the predictors' business */
@@ -23,13 +24,33 @@ typedef struct ty_profiler {
 
 /** Whether this rank is one of those that compute. */
 bool ty_profiler_is_active(const ty_profiler *profiler);
+
+/** All of the network on one device, as the job computes it, with its clock started if it has one.
+ * @param splits_backward as in ty_stage_options */
+ty_status ty_profiler_open(const ty_profiler *profiler, uint32_t micro_batch, uint32_t slots,
+                           bool splits_backward, ty_stage_device **out,
+                           ty_error *error) TY_MUST_CHECK;
+/** Numbers without meaning, but of ordinary size and never the same twice in a row, for a slot. */
+void ty_profiler_batch_fill(const ty_profiler *profiler, ty_stage_device *device, uint32_t slot,
+                            uint32_t micro_batch);
+/** Whether devices of the backend tell the time themselves: then what the host does before and
+ * behind a call is no part of what it takes. */
+bool ty_profiler_has_clock(const ty_profiler *profiler);
+/** What the device's last call took: by its own clock, or by the host's since *started_s, which
+ * becomes now. */
+ty_status ty_profiler_lap(const ty_profiler *profiler, ty_stage_device *device, double *started_s,
+                          double *seconds, ty_error *error) TY_MUST_CHECK;
+
+typedef ty_status ty_work(void *context, ty_error *error);
 /**
- * Median seconds of one call of `work`, after a first one that does not count. Calls too short for
- * the clock are timed in batches. Stops after `budget_s`, but not before five samples. 0 at once on
- * a rank that is not active.
+ * Median seconds of one call of `work`, after a first one that does not count. Stops after
+ * `budget_s`, but not before five samples. 0 at once on a rank that is not active.
+ * @param device whose own clock tells, call by call; NULL: the host's, and calls too short for it
+ *               are timed in batches
  */
-double ty_measure(const ty_profiler *profiler, void (*work)(void *context), void *context,
-                  double budget_s);
+ty_status ty_measure(const ty_profiler *profiler, ty_stage_device *device, ty_work *work,
+                     void *context, double budget_s, double *seconds,
+                     ty_error *error) TY_MUST_CHECK;
 /** Sorts `values`. */
 double ty_median(double *values, uint32_t count);
 /** The mean over the active ranks, on all ranks. */

@@ -13,13 +13,13 @@ enum { SLOTS = 2, MICRO_BATCHES = 4 };
 
 typedef struct layer_samples {
     uint32_t layer_count, pass_count;
-    double *forward_s, *backward_s, *update_s; /* [layer][MAX_PASSES] */
-    float *optimizer_state;
+    bool is_split; /* backward is its first part, third_s its second; else third_s is the update */
+    double *forward_s, *backward_s, *third_s; /* [layer][MAX_PASSES] */
+    float *optimizer_state;                   /* of a backend that leaves updates to the host */
 } layer_samples;
 
-/* Numbers without meaning, but of ordinary size and never the same twice in a row. */
-static void batch_fill(const ty_profiler *p, ty_stage_device *device, uint32_t slot,
-                       uint32_t micro_batch)
+void ty_profiler_batch_fill(const ty_profiler *p, ty_stage_device *device, uint32_t slot,
+                            uint32_t micro_batch)
 {
     const ty_workload *w = p->workload;
     const ty_shape *scores = ty_layer_input_shape(w, w->layer_count - 1, 0);
@@ -45,47 +45,103 @@ static void batch_fill(const ty_profiler *p, ty_stage_device *device, uint32_t s
         p->backend->labels(device, slot)[i] = (int32_t)((i * 7 + 3) % classes);
 }
 
-static void update_layer(const ty_profiler *p, ty_stage_device *device, layer_samples *samples,
-                         uint32_t layer)
+ty_status ty_profiler_open(const ty_profiler *p, uint32_t micro_batch, uint32_t slots,
+                           bool splits_backward, ty_stage_device **out, ty_error *error)
 {
-    const ty_optimizer *optimizer = &p->workload->optimizer;
-    uint64_t offset = 0, count = 0;
+    const ty_stage_options options = {.workload = p->workload,
+                                      .layer_count = p->workload->layer_count,
+                                      .micro_batch_size = micro_batch,
+                                      .slots = slots,
+                                      .loss_scale = 1.0 / micro_batch,
+                                      .seed = 1,
+                                      .tied_layer = TY_NO_LAYER,
+                                      .precision = p->precision,
+                                      .local_rank = p->transport->local_rank,
+                                      .splits_backward = splits_backward};
+    ty_status status;
 
-    p->backend->slice(device, layer, 1, &offset, &count);
-    if (count > 0)
-        ty_optimizer_step(optimizer, 1, count, p->backend->parameters(device) + offset,
-                          p->backend->gradients(device) + offset,
-                          samples->optimizer_state + offset * ty_optimizer_state_count(optimizer));
+    TY_CHECK(p->backend->open(&options, out, error), status, done);
+    if (ty_profiler_has_clock(p))
+        TY_CHECK(p->backend->memory->time(*out, true, error), status, failed);
+    return TY_OK;
+failed:
+    p->backend->close(*out);
+    *out = NULL;
+done:
+    return status;
 }
 
+static ty_status update_layer(const ty_profiler *p, ty_stage_device *device, layer_samples *samples,
+                              uint32_t layer, ty_error *error)
+{
+    const ty_optimizer *optimizer = &p->workload->optimizer;
+    const ty_device_backend *backend = p->backend;
+    uint64_t offset = 0, count = 0;
+    bool is_finite;
+
+    backend->slice(device, layer, 1, &offset, &count);
+    if (count == 0)
+        return TY_OK;
+    if (backend->memory != NULL)
+        return backend->memory->update(device, optimizer, 1, offset, count, &is_finite, error);
+    ty_optimizer_step(optimizer, 1, count, backend->parameters(device) + offset,
+                      backend->gradients(device) + offset,
+                      samples->optimizer_state + offset * ty_optimizer_state_count(optimizer));
+    return TY_OK;
+}
+
+/* Whether there is anything to do for the layer's weights: an update, or the second part of
+ * backward, which a layer that borrows another's matrix has, too. */
+static bool has_third(const ty_profiler *p, const layer_samples *samples, uint32_t layer)
+{
+    const ty_layer *l = &p->workload->layers[layer];
+
+    return l->parameter_bytes > 0 || (samples->is_split && l->tied_to != TY_NO_LAYER);
+}
+
+/* Forward, backward and updates, or, of backward in two parts, forward and these. */
 static ty_status pass_time(const ty_profiler *p, ty_stage_device *device, layer_samples *samples,
                            uint32_t pass, ty_error *error)
 {
-    double started_s = ty_now_s(), now_s;
+    const ty_device_backend *b = p->backend;
+    double started_s = ty_now_s();
     uint32_t slot = pass % SLOTS, layer;
     bool is_first = pass % MICRO_BATCHES == 0;
     ty_status status = TY_OK;
 
     for (layer = 0; layer < samples->layer_count; layer++) {
-        TY_CHECK(p->backend->forward(device, slot, layer, 1, error), status, done);
-        now_s = ty_now_s();
-        samples->forward_s[layer * MAX_PASSES + pass] = now_s - started_s;
-        started_s = now_s;
+        TY_CHECK(b->forward(device, slot, layer, 1, error), status, done);
+        TY_CHECK(ty_profiler_lap(p, device, &started_s,
+                                 &samples->forward_s[layer * MAX_PASSES + pass], error),
+                 status, done);
     }
     while (layer-- > 0) {
-        TY_CHECK(p->backend->backward(device, slot, layer, 1, is_first, error), status, done);
-        now_s = ty_now_s();
-        samples->backward_s[layer * MAX_PASSES + pass] = now_s - started_s;
-        started_s = now_s;
+        TY_CHECK(samples->is_split ? b->backward_input(device, slot, layer, 1, error)
+                                   : b->backward(device, slot, layer, 1, is_first, error),
+                 status, done);
+        TY_CHECK(ty_profiler_lap(p, device, &started_s,
+                                 &samples->backward_s[layer * MAX_PASSES + pass], error),
+                 status, done);
     }
     for (layer = samples->layer_count; layer-- > 0;) {
-        update_layer(p, device, samples, layer);
-        now_s = ty_now_s();
-        samples->update_s[layer * MAX_PASSES + pass] = now_s - started_s;
-        started_s = now_s;
+        double *seconds = &samples->third_s[layer * MAX_PASSES + pass];
+
+        if (!has_third(p, samples, layer))
+            continue; /* 0 */
+        TY_CHECK(samples->is_split ? b->backward_weight(device, slot, layer, 1, is_first, error)
+                                   : update_layer(p, device, samples, layer, error),
+                 status, done);
+        TY_CHECK(ty_profiler_lap(p, device, &started_s, seconds, error), status, done);
     }
 done:
     return status;
+}
+
+/* A device that records passes does so the second time that it meets one, of each slot, first of a
+ * step or not. */
+static uint32_t warm_passes(const ty_profiler *p)
+{
+    return ty_profiler_has_clock(p) ? 2 * MICRO_BATCHES : WARM_PASSES;
 }
 
 static ty_status passes_time(const ty_profiler *p, ty_stage_device *device, layer_samples *samples,
@@ -95,8 +151,8 @@ static ty_status passes_time(const ty_profiler *p, ty_stage_device *device, laye
     uint32_t i;
     ty_status status = TY_OK;
 
-    for (i = 0; i < WARM_PASSES && ty_profiler_is_active(p); i++)
-        TY_CHECK(pass_time(p, device, samples, 0, error), status, done);
+    for (i = 0; i < warm_passes(p) && ty_profiler_is_active(p); i++)
+        TY_CHECK(pass_time(p, device, samples, i % MICRO_BATCHES, error), status, done);
     TY_CHECK(ty_transport_barrier(p->transport, error), status, done);
     if (!ty_profiler_is_active(p))
         return TY_OK;
@@ -131,8 +187,8 @@ static ty_status row_add(ty_profile *profile, const ty_layer_time *row, ty_error
 }
 
 /* Layers of one signature make one row: the mean of their medians. */
-static ty_status rows_add(ty_profiler *p, uint32_t micro_batch, const double *medians, char **names,
-                          ty_error *error)
+static ty_status rows_add(ty_profiler *p, uint32_t micro_batch, const double *medians,
+                          const double *parts, char **names, ty_error *error)
 {
     uint32_t count = p->workload->layer_count, layer, other;
     ty_status status = TY_OK;
@@ -150,10 +206,14 @@ static ty_status rows_add(ty_profiler *p, uint32_t micro_batch, const double *me
                 continue;
             row.forward_s += medians[2 * other];
             row.backward_s += medians[2 * other + 1];
+            row.input_s += parts[2 * other];
+            row.weight_s += parts[2 * other + 1];
             alike++;
         }
         row.forward_s /= alike;
         row.backward_s /= alike;
+        row.input_s /= alike;
+        row.weight_s /= alike;
         row.signature = ty_strdup(names[layer]);
         if (row.signature == NULL)
             return ty_fail(error, TY_ENOMEM, "out of memory for a profile");
@@ -204,78 +264,107 @@ done:
     return status;
 }
 
-static ty_status samples_reduce(ty_profiler *p, uint32_t micro_batch, const layer_samples *samples,
-                                ty_error *error)
+/* Of one layer after the other. @param second [2 * layers]: forward, or first part, and backward,
+ * or second part. @param updates [layers], or NULL */
+static ty_status samples_reduce(const ty_profiler *p, const layer_samples *samples, double *pairs,
+                                double *updates, ty_error *error)
 {
-    uint32_t count = samples->layer_count, layer;
-    double *medians = ty_alloc(count, 3 * sizeof *medians);
-    char **names = ty_alloc(count, sizeof *names);
+    const uint32_t count = samples->layer_count;
+    const double *first = samples->is_split ? samples->backward_s : samples->forward_s;
+    const double *second = samples->is_split ? samples->third_s : samples->backward_s;
     ty_status status = TY_OK;
 
-    if (medians == NULL || names == NULL) {
-        status = ty_fail(error, TY_ENOMEM, "out of memory for a profile");
-        goto cleanup;
-    }
-    for (layer = 0; layer < count; layer++) {
-        TY_CHECK(ty_layer_signature(p->workload, layer, &names[layer], error), status, cleanup);
-        if (samples->pass_count == 0)
+    for (uint32_t layer = 0; layer < count && samples->pass_count > 0; layer++) {
+        double values[MAX_PASSES];
+        const size_t at = (size_t)layer * MAX_PASSES, bytes = samples->pass_count * sizeof *values;
+
+        memcpy(values, &first[at], bytes);
+        pairs[2 * layer] = ty_median(values, samples->pass_count);
+        memcpy(values, &second[at], bytes);
+        pairs[2 * layer + 1] = ty_median(values, samples->pass_count);
+        if (updates == NULL)
             continue;
-        medians[2 * layer] =
-            ty_median(&samples->forward_s[layer * MAX_PASSES], samples->pass_count);
-        medians[2 * layer + 1] =
-            ty_median(&samples->backward_s[layer * MAX_PASSES], samples->pass_count);
-        medians[2 * count + layer] =
-            ty_median(&samples->update_s[layer * MAX_PASSES], samples->pass_count);
+        memcpy(values, &samples->third_s[at], bytes);
+        updates[layer] = ty_median(values, samples->pass_count);
     }
-    TY_CHECK(ty_mean_over_ranks(p, medians, 3 * (uint64_t)count, error), status, cleanup);
-    TY_CHECK(rows_add(p, micro_batch, medians, names, error), status, cleanup);
-    status = update_rows_add(p, medians + 2 * count, error);
-cleanup:
-    for (layer = 0; names != NULL && layer < count; layer++)
-        ty_free(names[layer]);
-    ty_free(names);
-    ty_free(medians);
+    TY_CHECK(ty_mean_over_ranks(p, pairs, 2 * (uint64_t)count, error), status, done);
+    if (updates != NULL)
+        status = ty_mean_over_ranks(p, updates, count, error);
+done:
     return status;
 }
 
-ty_status ty_profile_layers(ty_profiler *p, uint32_t micro_batch, ty_error *error)
+static ty_status state_open(const ty_profiler *p, const ty_stage_device *device,
+                            layer_samples *samples, ty_error *error)
 {
-    ty_stage_options options = {.workload = p->workload,
-                                .layer_count = p->workload->layer_count,
-                                .micro_batch_size = micro_batch,
-                                .slots = SLOTS,
-                                .loss_scale = 1.0 / micro_batch,
-                                .seed = 1,
-                                .tied_layer = TY_NO_LAYER};
-    layer_samples samples = {.layer_count = options.layer_count};
+    if (p->backend->memory != NULL)
+        return TY_OK;
+    samples->optimizer_state = ty_alloc_large(p->backend->parameter_count(device) *
+                                                  ty_optimizer_state_count(&p->workload->optimizer),
+                                              sizeof(float));
+    return samples->optimizer_state != NULL
+               ? TY_OK
+               : ty_fail(error, TY_ENOMEM, "out of memory for a profile");
+}
+
+/* Passes of one kind; see samples_reduce. */
+static ty_status kind_time(ty_profiler *p, uint32_t micro_batch, bool is_split, double *pairs,
+                           double *updates, ty_error *error)
+{
+    layer_samples samples = {.layer_count = p->workload->layer_count, .is_split = is_split};
     ty_stage_device *device = NULL;
     ty_status status;
 
-    samples.forward_s = ty_alloc(options.layer_count, MAX_PASSES * sizeof(double));
-    samples.backward_s = ty_alloc(options.layer_count, MAX_PASSES * sizeof(double));
-    samples.update_s = ty_alloc(options.layer_count, MAX_PASSES * sizeof(double));
-    if (samples.forward_s == NULL || samples.backward_s == NULL || samples.update_s == NULL) {
+    samples.forward_s = ty_alloc(samples.layer_count, MAX_PASSES * sizeof(double));
+    samples.backward_s = ty_alloc(samples.layer_count, MAX_PASSES * sizeof(double));
+    samples.third_s = ty_alloc(samples.layer_count, MAX_PASSES * sizeof(double));
+    if (samples.forward_s == NULL || samples.backward_s == NULL || samples.third_s == NULL) {
         status = ty_fail(error, TY_ENOMEM, "out of memory for a profile");
         goto cleanup;
     }
-    TY_CHECK(p->backend->open(&options, &device, error), status, cleanup);
-    samples.optimizer_state = ty_alloc_large(p->backend->parameter_count(device) *
-                                                 ty_optimizer_state_count(&p->workload->optimizer),
-                                             sizeof(float));
-    if (samples.optimizer_state == NULL) {
-        status = ty_fail(error, TY_ENOMEM, "out of memory for a profile");
-        goto cleanup;
-    }
+    TY_CHECK(ty_profiler_open(p, micro_batch, SLOTS, is_split, &device, error), status, cleanup);
+    TY_CHECK(state_open(p, device, &samples, error), status, cleanup);
     for (uint32_t slot = 0; slot < SLOTS; slot++)
-        batch_fill(p, device, slot, micro_batch);
+        ty_profiler_batch_fill(p, device, slot, micro_batch);
     TY_CHECK(passes_time(p, device, &samples, error), status, cleanup);
-    status = samples_reduce(p, micro_batch, &samples, error);
+    status = samples_reduce(p, &samples, pairs, updates, error);
 cleanup:
     if (device != NULL)
         p->backend->close(device);
     ty_free(samples.forward_s);
     ty_free(samples.backward_s);
-    ty_free(samples.update_s);
+    ty_free(samples.third_s);
     ty_free(samples.optimizer_state);
+    return status;
+}
+
+/* Backward in two parts is measured where that does not change what the whole of it takes: on the
+ * CPU backend it keeps more in memory, which caches feel. */
+ty_status ty_profile_layers(ty_profiler *p, uint32_t micro_batch, ty_error *error)
+{
+    const uint32_t count = p->workload->layer_count;
+    double *pairs = ty_alloc(count, 2 * sizeof *pairs), *parts = ty_alloc(count, 2 * sizeof *parts);
+    double *updates = ty_alloc(count, sizeof *updates);
+    char **names = ty_alloc(count, sizeof *names);
+    ty_status status = TY_OK;
+
+    if (pairs == NULL || parts == NULL || updates == NULL || names == NULL) {
+        status = ty_fail(error, TY_ENOMEM, "out of memory for a profile");
+        goto cleanup;
+    }
+    for (uint32_t layer = 0; layer < count; layer++)
+        TY_CHECK(ty_layer_signature(p->workload, layer, &names[layer], error), status, cleanup);
+    TY_CHECK(kind_time(p, micro_batch, false, pairs, updates, error), status, cleanup);
+    if (ty_profiler_has_clock(p) && p->backend->backward_input != NULL)
+        TY_CHECK(kind_time(p, micro_batch, true, parts, NULL, error), status, cleanup);
+    TY_CHECK(rows_add(p, micro_batch, pairs, parts, names, error), status, cleanup);
+    status = update_rows_add(p, updates, error);
+cleanup:
+    for (uint32_t layer = 0; names != NULL && layer < count; layer++)
+        ty_free(names[layer]);
+    ty_free(names);
+    ty_free(pairs);
+    ty_free(parts);
+    ty_free(updates);
     return status;
 }

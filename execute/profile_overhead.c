@@ -1,5 +1,6 @@
 /* What an instruction costs beyond the work it does, from the interpreter itself: the gaps between
- * passes that follow each other without anything to wait for, on one rank of its own. */
+ * passes that follow each other without anything to wait for, on one rank of its own; and, where
+ * the device tells the time of passes itself, what the host takes to have one done there. */
 #include "interpreter.h"
 #include "profile_job.h"
 
@@ -68,6 +69,7 @@ static ty_status gap_time(const ty_profiler *p, ty_transport *alone, double *sec
     TY_CHECK(ty_interpreter_open(&(ty_interpreter_options){.plan = &plan,
                                                            .program = program,
                                                            .backend = p->backend,
+                                                           .precision = p->precision,
                                                            .transport = alone,
                                                            .steps = MAX_STEPS,
                                                            .first_recorded = 1,
@@ -87,18 +89,52 @@ cleanup:
     return status;
 }
 
+/* Forwards of the whole network, by the host's clock less by the device's. */
+static ty_status host_time(const ty_profiler *p, double *seconds, ty_error *error)
+{
+    const uint32_t micro_batch = p->job->micro_batches[0];
+    double samples[MAX_STEPS];
+    ty_stage_device *device = NULL;
+    double begun_s;
+    uint32_t count = 0, pass;
+    ty_status status;
+
+    TY_CHECK(ty_profiler_open(p, micro_batch, 1, false, &device, error), status, cleanup);
+    ty_profiler_batch_fill(p, device, 0, micro_batch);
+    begun_s = ty_now_s();
+    for (pass = 0; count < MAX_STEPS; pass++) {
+        double started_s = ty_now_s(), device_s = 0, wall_s;
+
+        if (count >= MIN_STEPS && started_s - begun_s > overhead_budget_s)
+            break;
+        TY_CHECK(p->backend->forward(device, 0, 0, p->workload->layer_count, error), status,
+                 cleanup);
+        wall_s = ty_now_s() - started_s;
+        TY_CHECK(ty_profiler_lap(p, device, &started_s, &device_s, error), status, cleanup);
+        if (pass >= 2) /* queued, then perhaps recorded */
+            samples[count++] = wall_s > device_s ? wall_s - device_s : 0;
+    }
+    *seconds = ty_median(samples, count);
+cleanup:
+    if (device != NULL)
+        p->backend->close(device);
+    return status;
+}
+
 ty_status ty_profile_overhead(ty_profiler *p, ty_error *error)
 {
     ty_transport *alone = NULL;
-    double seconds = 0;
+    double seconds[2] = {0};
     ty_status status;
 
     TY_CHECK(ty_transport_local(1, &alone, error), status, cleanup);
     TY_CHECK(ty_transport_barrier(p->transport, error), status, cleanup);
     if (ty_profiler_is_active(p))
-        TY_CHECK(gap_time(p, alone, &seconds, error), status, cleanup);
-    TY_CHECK(ty_mean_over_ranks(p, &seconds, 1, error), status, cleanup);
-    p->profile->instruction_overhead_s = seconds;
+        TY_CHECK(gap_time(p, alone, &seconds[0], error), status, cleanup);
+    if (ty_profiler_is_active(p) && ty_profiler_has_clock(p))
+        TY_CHECK(host_time(p, &seconds[1], error), status, cleanup);
+    TY_CHECK(ty_mean_over_ranks(p, seconds, 2, error), status, cleanup);
+    p->profile->instruction_overhead_s = seconds[0] + seconds[1];
 cleanup:
     if (alone != NULL)
         alone->close(alone);

@@ -2,6 +2,7 @@
 #include "dnnl_wrap.h"
 #include "profile_job.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -29,30 +30,64 @@ bool ty_profiler_is_active(const ty_profiler *p)
     return p->transport->rank < p->active;
 }
 
-double ty_measure(const ty_profiler *p, void (*work)(void *context), void *context, double budget_s)
+bool ty_profiler_has_clock(const ty_profiler *p)
+{
+    return p->backend->memory != NULL && p->backend->memory->time != NULL;
+}
+
+ty_status ty_profiler_lap(const ty_profiler *p, ty_stage_device *device, double *started_s,
+                          double *seconds, ty_error *error)
+{
+    const double now_s = ty_now_s();
+
+    *seconds = now_s - *started_s;
+    *started_s = now_s;
+    return ty_profiler_has_clock(p) ? p->backend->memory->seconds(device, seconds, error) : TY_OK;
+}
+
+/* A power of two of calls that together take long enough for the host's clock. */
+static ty_status batch_find(ty_work *work, void *context, uint32_t *batch, ty_error *error)
+{
+    double started_s = ty_now_s();
+    ty_status status;
+
+    TY_CHECK(work(context, error), status, done);
+    while ((ty_now_s() - started_s) * *batch < shortest_sample_s) {
+        *batch *= 2;
+        started_s = ty_now_s();
+        TY_CHECK(work(context, error), status, done);
+    }
+done:
+    return status;
+}
+
+ty_status ty_measure(const ty_profiler *p, ty_stage_device *device, ty_work *work, void *context,
+                     double budget_s, double *seconds, ty_error *error)
 {
     double samples[MAX_SAMPLES];
     double started_s, end_s;
     uint32_t batch = 1, count = 0, i;
+    ty_status status;
 
+    *seconds = 0;
     if (!ty_profiler_is_active(p))
-        return 0;
-    work(context);
-    started_s = ty_now_s();
-    work(context);
-    while ((ty_now_s() - started_s) * batch < shortest_sample_s) {
-        batch *= 2;
-        started_s = ty_now_s();
-        work(context);
-    }
+        return TY_OK;
+    TY_CHECK(work(context, error), status, done);
+    if (device == NULL)
+        TY_CHECK(batch_find(work, context, &batch, error), status, done);
     end_s = ty_now_s() + budget_s;
     while (count < MAX_SAMPLES && (count < MIN_SAMPLES || ty_now_s() < end_s)) {
         started_s = ty_now_s();
         for (i = 0; i < batch; i++)
-            work(context);
-        samples[count++] = (ty_now_s() - started_s) / batch;
+            TY_CHECK(work(context, error), status, done);
+        samples[count] = (ty_now_s() - started_s) / batch;
+        if (device != NULL)
+            TY_CHECK(ty_profiler_lap(p, device, &started_s, &samples[count], error), status, done);
+        count++;
     }
-    return ty_median(samples, count);
+    *seconds = ty_median(samples, count);
+done:
+    return status;
 }
 
 ty_status ty_mean_over_ranks(const ty_profiler *p, double *values, uint64_t count, ty_error *error)
@@ -92,36 +127,41 @@ static ty_status no_memory(ty_error *error)
     return ty_fail(error, TY_ENOMEM, "out of memory for a profile");
 }
 
-/* ---- Rates of the machine ---------------------------------------------------------------- */
+/* ---- Rates of the machine: one product of matrices, one copy ---- */
 
 enum { MATRIX_SIDE = 768, COPY_BYTES = 64 << 20 };
+static const double rate_budget_s = 0.2;
 
 typedef struct matrix_work {
     float *a, *b, *c;
 } matrix_work;
 
-static void matrix_run(void *context)
+static ty_status matrix_run(void *context, ty_error *error)
 {
     matrix_work *work = context;
 
+    (void)error;
     cpu_gemm(false, false, MATRIX_SIDE, MATRIX_SIDE, MATRIX_SIDE, 1.0f, work->a, MATRIX_SIDE,
              work->b, MATRIX_SIDE, 0.0f, work->c, MATRIX_SIDE);
+    return TY_OK;
 }
 
-static void copy_run(void *context)
+static ty_status copy_run(void *context, ty_error *error)
 {
     char **halves = context;
 
+    (void)error;
     memcpy(halves[1], halves[0], COPY_BYTES);
+    return TY_OK;
 }
 
-static ty_status rates_time(ty_profiler *p, ty_error *error)
+static ty_status host_rates_time(ty_profiler *p, double rates[2], ty_error *error)
 {
     enum { CELLS = MATRIX_SIDE * MATRIX_SIDE };
     matrix_work matrix = {ty_alloc(CELLS, sizeof(float)), ty_alloc(CELLS, sizeof(float)),
                           ty_alloc(CELLS, sizeof(float))};
     char *halves[2] = {ty_alloc(COPY_BYTES, 1), ty_alloc(COPY_BYTES, 1)};
-    double rates[2];
+    double seconds[2];
     ty_status status = TY_OK;
 
     if (matrix.a == NULL || matrix.b == NULL || matrix.c == NULL || halves[0] == NULL ||
@@ -133,18 +173,116 @@ static ty_status rates_time(ty_profiler *p, ty_error *error)
     ty_noise_fill(matrix.b, CELLS);
     memset(halves[0], 1, COPY_BYTES);
     TY_CHECK(ty_transport_barrier(p->transport, error), status, cleanup);
-    rates[0] = 2.0 * MATRIX_SIDE * CELLS / ty_measure(p, matrix_run, &matrix, 0.2);
+    TY_CHECK(ty_measure(p, NULL, matrix_run, &matrix, rate_budget_s, &seconds[0], error), status,
+             cleanup);
     TY_CHECK(ty_transport_barrier(p->transport, error), status, cleanup);
-    rates[1] = 2.0 * COPY_BYTES / ty_measure(p, copy_run, halves, 0.2);
-    TY_CHECK(ty_mean_over_ranks(p, rates, 2, error), status, cleanup);
-    p->profile->peak_flop_per_s = rates[0];
-    p->profile->memory_bandwidth_bytes_per_s = rates[1];
+    TY_CHECK(ty_measure(p, NULL, copy_run, halves, rate_budget_s, &seconds[1], error), status,
+             cleanup);
+    rates[0] = 2.0 * MATRIX_SIDE * CELLS / seconds[0];
+    rates[1] = 2.0 * COPY_BYTES / seconds[1];
 cleanup:
     ty_free(matrix.a);
     ty_free(matrix.b);
     ty_free(matrix.c);
     ty_free(halves[0]);
     ty_free(halves[1]);
+    return status;
+}
+
+/* On a device of its own memory: as large as it takes to fill it, which is found out by doubling.
+ */
+enum { LEAST_SIDE = 128, MOST_SIDE = 8192, LEAST_COPY = 1 << 20, MOST_COPY = 256 << 20 };
+static const double filled_s = 2e-3; /* what takes longer has filled the device */
+
+typedef struct device_work {
+    const ty_device_memory *memory;
+    ty_stage_device *device;
+    uint64_t side, bytes;
+    float *buffers[3];
+} device_work;
+
+static ty_status device_matrix_run(void *context, ty_error *error)
+{
+    device_work *work = context;
+
+    return work->memory->multiply(work->device, work->side, work->buffers[0], work->buffers[1],
+                                  work->buffers[2], error);
+}
+
+static ty_status device_copy_run(void *context, ty_error *error)
+{
+    device_work *work = context;
+
+    return work->memory->copy(work->device, work->buffers[1], work->buffers[0], work->bytes, error);
+}
+
+/* `least` bytes, or as many more times two as fill the device; seconds of the last. */
+static ty_status doubling_time(const ty_profiler *p, device_work *work, ty_work *run,
+                               uint32_t count, double *seconds, ty_error *error)
+{
+    const bool is_copy = run == device_copy_run;
+    bool is_filled = false;
+    ty_status status = TY_OK;
+
+    while (!is_filled && status == TY_OK) {
+        for (uint32_t i = 0; i < count && status == TY_OK; i++) {
+            work->buffers[i] = work->memory->allocate(work->device, work->bytes);
+            if (work->buffers[i] == NULL)
+                status = ty_fail(error, TY_ENOMEM, "out of the device's memory for a profile");
+        }
+        if (status == TY_OK)
+            status = ty_measure(p, work->device, run, work, rate_budget_s, seconds, error);
+        for (uint32_t i = 0; i < count; i++) {
+            if (work->buffers[i] != NULL)
+                work->memory->release(work->device, work->buffers[i]);
+            work->buffers[i] = NULL;
+        }
+        is_filled =
+            *seconds > filled_s || (is_copy ? work->bytes >= MOST_COPY : work->side >= MOST_SIDE);
+        if (!is_filled) {
+            work->side *= 2;
+            work->bytes *= is_copy ? 2 : 4;
+        }
+    }
+    return status;
+}
+
+static ty_status device_rates_time(const ty_profiler *p, double rates[2], ty_error *error)
+{
+    device_work work = {.memory = p->backend->memory};
+    double seconds = 0;
+    ty_status status = TY_OK;
+
+    if (!ty_profiler_is_active(p))
+        return TY_OK;
+    TY_CHECK(ty_profiler_open(p, 1, 1, false, &work.device, error), status, cleanup);
+    work.side = LEAST_SIDE;
+    work.bytes = (uint64_t)LEAST_SIDE * LEAST_SIDE * sizeof(float);
+    TY_CHECK(doubling_time(p, &work, device_matrix_run, 3, &seconds, error), status, cleanup);
+    rates[0] = 2.0 * pow((double)work.side, 3) / seconds;
+    work.bytes = LEAST_COPY;
+    seconds = 0;
+    TY_CHECK(doubling_time(p, &work, device_copy_run, 2, &seconds, error), status, cleanup);
+    rates[1] = 2.0 * (double)work.bytes / seconds;
+cleanup:
+    if (work.device != NULL)
+        p->backend->close(work.device);
+    return status;
+}
+
+static ty_status rates_time(ty_profiler *p, ty_error *error)
+{
+    double rates[2] = {0};
+    ty_status status;
+
+    if (ty_profiler_has_clock(p))
+        TY_CHECK(device_rates_time(p, rates, error), status, done);
+    else
+        TY_CHECK(host_rates_time(p, rates, error), status, done);
+    TY_CHECK(ty_mean_over_ranks(p, rates, 2, error), status, done);
+    p->profile->peak_flop_per_s = rates[0];
+    p->profile->memory_bandwidth_bytes_per_s = rates[1];
+done:
     return status;
 }
 
@@ -159,11 +297,12 @@ typedef struct load_work {
     int32_t *tokens, *label;
 } load_work;
 
-static void load_run(void *context)
+static ty_status load_run(void *context, ty_error *error)
 {
     load_work *work = context;
     uint32_t i;
 
+    (void)error;
     for (i = 0; i < LOAD_SAMPLES; i++) {
         uint64_t sample = ty_dataset_shuffled(work->dataset, 1, work->position++);
 
@@ -172,6 +311,7 @@ static void load_run(void *context)
                           work->tokens != NULL ? work->tokens + i * work->inputs : NULL,
                           work->label + i * work->labels);
     }
+    return TY_OK;
 }
 
 /* Without the data set there is nothing to time and the figure stays 0: layers and network can be
@@ -196,7 +336,8 @@ static ty_status load_time(ty_profiler *p, ty_error *error)
     }
     if (ty_dataset_open(w, p->job->data, false, &dataset, NULL) == TY_OK) {
         work.dataset = dataset;
-        seconds = ty_measure(p, load_run, &work, part_budget_s);
+        TY_CHECK(ty_measure(p, NULL, load_run, &work, part_budget_s, &seconds, error), status,
+                 cleanup);
     }
     TY_CHECK(ty_mean_over_ranks(p, &seconds, 1, error), status, cleanup);
     if (w->sample_bytes > 0)

@@ -88,6 +88,23 @@ static double selective_share(const ty_workload *workload, const ty_layer *layer
     return fmax(0, layer->forward_flop - weights) / layer->backward_flop;
 }
 
+/* Of backward, what the gradients of a layer's weights take: measured apart, or by the work. */
+static ty_status weight_share(const ty_costing *costing, uint32_t layer, double *out)
+{
+    const ty_plan *plan = costing->plan;
+    char *signature = NULL;
+    ty_status status;
+
+    *out = ty_layer_weight_share(plan->workload, &plan->workload->layers[layer]);
+    if (costing->profile == NULL || !ty_profile_has_parts(costing->profile))
+        return TY_OK;
+    status = ty_layer_signature(plan->workload, layer, &signature, costing->error);
+    if (status == TY_OK)
+        (void)ty_profile_weight_share(costing->profile, signature, plan->micro_batch_size, out);
+    ty_free(signature);
+    return status;
+}
+
 /* One layer on each kind of device, and its collectives among lanes. */
 static ty_status cost_layer(ty_costing *costing, uint32_t layer, bool has_backward,
                             ty_recompute recompute)
@@ -99,8 +116,10 @@ static ty_status cost_layer(ty_costing *costing, uint32_t layer, bool has_backwa
                                   .parameters = ty_lane_parameter_share(plan, layer)};
     ty_stage_costing *stage = &costing->stage;
     ty_inner_collective inner[TY_MAX_INNER_COLLECTIVES];
-    ty_status status = TY_OK;
+    double weights = 0;
+    ty_status status;
 
+    TY_CHECK(weight_share(costing, layer, &weights), status, done);
     for (uint32_t t = 0; t < stage->type_count; t++) {
         const size_t at = (size_t)t * workload->layer_count + layer;
         ty_provenance provenance = TY_MEASURED;
@@ -110,7 +129,7 @@ static ty_status cost_layer(ty_costing *costing, uint32_t layer, bool has_backwa
                  status, done);
         if (!has_backward) /* no gradient reaches it, whatever it would take */
             stage->backward_s[at] = 0;
-        stage->weight_s[at] = stage->backward_s[at] * ty_layer_weight_share(workload, l);
+        stage->weight_s[at] = stage->backward_s[at] * weights;
         if (recompute == TY_RECOMPUTE_SELECTIVE)
             stage->backward_s[at] *= 1 + selective_share(workload, l);
         ty_cost_relies_on(costing, provenance);

@@ -163,6 +163,42 @@ Test(profile, layers_between_and_beyond_measured_sizes)
 }
 
 /* The order of rows does not matter, for any three rows and any question. */
+/* Of the row measured nearest to the size in question; written and read as any other. */
+Test(profile, parts_of_backward)
+{
+    char *relu = ty_strdup("relu input=9"), *linear = ty_strdup("linear input=9");
+    ty_layer_time rows[] = {{relu, 4, 1, 1, 0, 0},
+                            {linear, 4, 1, 4, 3, 1},
+                            {linear, 32, 1, 4, 1, 1},
+                            {linear, 64, 1, 4, 0, 0}};
+    const ty_profile profile = {.machine = relu,
+                                .backend = relu,
+                                .date = relu,
+                                .versions = relu,
+                                .device = linear,
+                                .precision = "bf16",
+                                .cores = 1,
+                                .concurrent_ranks = 1,
+                                .memory_bytes = 1,
+                                .peak_flop_per_s = 1,
+                                .memory_bandwidth_bytes_per_s = 1,
+                                .layer_time_count = 4,
+                                .layer_times = rows};
+    char *text = text_of(&profile);
+    double share = -1;
+
+    cr_expect(ty_profile_has_parts(&profile));
+    cr_expect_not(ty_profile_weight_share(&profile, relu, 4, &share), "found %g", share);
+    cr_expect(ty_profile_weight_share(&profile, linear, 1, &share) && is_close(share, 0.25));
+    cr_expect(ty_profile_weight_share(&profile, linear, 1000, &share) && is_close(share, 0.5));
+    cr_expect(strstr(text, "\"input_s\": 3, \"weight_s\": 1") != NULL, "%s", text);
+    cr_expect(strstr(text, "\"device\": \"linear input=9\"") != NULL, "%s", text);
+    cr_expect(strstr(text, "\"precision\": \"bf16\"") != NULL, "%s", text);
+    ty_free(text);
+    ty_free(relu);
+    ty_free(linear);
+}
+
 Test(profile, rows_in_any_order)
 {
     static const int orders[6][3] = {{0, 1, 2}, {0, 2, 1}, {1, 0, 2},

@@ -1,0 +1,76 @@
+#!/bin/sh
+# trainyard profile --backend cuda, end to end on the emulator: what is in the file, what a plan makes
+# of it, and what is said where there is no GPU.
+. "$SOURCE/tests/cli/lib.sh"
+python=${PYTHON:-python3}
+cd "$scratch" || exit 1
+mkdir made
+
+cat >net.json <<'ZOO'
+{"schema": "trainyard.zoo/1", "name": "small", "family": "sequential", "source": "resnet18.json",
+ "input": [1, 12, 12], "sample_bytes": 145, "dataset": "synthetic", "global_batch": 4,
+ "optimizer": {"kind": "sgd", "learning_rate": 0.05, "momentum": 0.9, "weight_decay": 0},
+ "layers": [{"kind": "conv2d", "out_channels": 4, "kernel": 3}, {"kind": "batch_norm"}, {"kind": "relu"},
+  {"kind": "flatten"}, {"kind": "linear", "out_features": 16}, {"kind": "gelu"},
+  {"kind": "linear", "out_features": 10}, {"kind": "softmax_cross_entropy"}]}
+ZOO
+
+# Where there is no GPU, or no plugin: nothing is measured and nothing written.
+if TRAINYARD_CUDA_PLUGIN=$PLUGIN "$TRAINYARD" profile -w net.json --backend cuda --micro-batches 2 -q -o made/none.json 2>err; then
+    echo "there is a GPU here: no refusal to be seen"
+    rm -f made/none.json
+else
+    if grep -q "GPU" err; then pass; else fail "no word of a GPU: $(cat err)"; fi
+    expect_only
+fi
+if TRAINYARD_CUDA_PLUGIN=/nowhere.so "$TRAINYARD" profile -w net.json --backend cuda -q -o made/none.json 2>err; then
+    fail "a plugin that is not there"
+else
+    if grep -q "the cuda backend cannot be loaded" err; then pass; else fail "$(cat err)"; fi
+    expect_only
+fi
+expect 2 profile -w net.json --backend tpu
+expect_error_line "--backend: found 'tpu', expected cpu or cuda"
+expect 2 profile -w net.json --precision bf16
+expect_error_line "the cpu backend computes in fp32; found 'bf16'"
+expect 2 profile -w net.json --backend cuda --precision int4
+expect_error_line "found 'int4', expected fp32, tf32, bf16 or fp16"
+
+export TRAINYARD_CUDA_PLUGIN="$EMULATOR"
+expect 0 profile -w net.json --backend cuda --precision bf16 --micro-batches 2,3 -q -o made/p.json
+"$python" - made/p.json <<'CHECK' && pass || fail "the profile lacks something"
+import json, sys
+p = json.load(open(sys.argv[1]))
+assert p["backend"] == "cuda" and p["precision"] == "bf16" and p["device"].startswith("emulated GPU, CUDA"), p["device"]
+assert p["memory_bytes"] == 16 << 30 and p["peak_flop_per_s"] > 0 and p["memory_bandwidth_bytes_per_s"] > 0
+assert p["instruction_overhead_s"] > 0 and p["concurrent_ranks"] == 1
+kinds = {"conv2d", "batch_norm", "relu", "flatten", "linear", "gelu", "softmax_cross_entropy"}
+rows = p["layer_times"]
+assert {r["signature"].split()[0] for r in rows} == kinds and len(rows) == 2 * 8, rows
+assert all("element_bytes=2" in r["signature"] for r in rows)
+for row in rows:
+    kind = row["signature"].split()[0]
+    assert (row["forward_s"] > 0 and row["backward_s"] > 0) or kind == "flatten", row
+    assert kind not in ("conv2d", "linear", "batch_norm") or row["weight_s"] > 0, row
+    assert kind not in ("relu", "gelu") or (row["input_s"] > 0 and row["weight_s"] <= row["input_s"]), row
+assert {r["elements"] for r in p["update_times"]} == {40, 8, 6416, 170, 6634}, p["update_times"]
+assert {"fp16", "top-k"} <= {r["kind"] for r in p["codec_times"]}
+assert all(r["encode_s"] > 0 and r["decode_s"] > 0 for r in p["codec_times"])
+assert p["collective_times"] == [] and p["transfer_times"] == []
+CHECK
+if "$python" -c "import jsonschema" 2>/dev/null; then
+    if "$python" "$SOURCE/tests/cli/check_json.py" "$SOURCE/docs/schemas" made/p.json; then pass; else fail "the schema differs"; fi
+fi
+
+# Plans in that precision rest on it; in another they say that it has nothing for them.
+for profile in none made/p.json; do
+    set -- plan -w net.json -c "1x dgx-a100" --precision bf16 --fix dp=2 --no-simulate -q -o made/plan.json
+    [ $profile = none ] || set -- "$@" -p $profile
+    expect 0 "$@"
+    "$python" -c 'import json; print(json.load(open("made/plan.json"))["prediction"]["step_time_s"])' >>steps
+done
+# The emulator takes thousands of times what an A100 does.
+"$python" -c 'a, b = map(float, open("steps")); assert b > 10 * a, (a, b)' && pass || fail "the plan does not rest on what was measured"
+expect 3 plan -w net.json -c "1x dgx-a100" --precision fp32 -p made/p.json --no-simulate -q
+expect_error_line "layer times" "none of a layer"
+finish
