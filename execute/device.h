@@ -90,10 +90,12 @@ typedef struct ty_stage_options {
     ty_precision precision;
     uint32_t local_rank;  /* of the ranks on this host: which of its devices to use */
     bool splits_backward; /* backward comes in two parts: what the second needs is kept per slot */
-    uint32_t versions;    /* sets of weights side by side, all alike at first; 0 counts as 1 */
-    uint32_t gradient_sets; /* side by side, all 0 at first; 0 counts as 1. More only where the
-                               backend has `select_gradients` */
-    ty_lane_group lanes;    /* only where the backend has `lanes_join` */
+    bool measures_algorithms; /* of several ways to do the same the fastest is found by trying, and
+                                 noted for all that come later; a backend may have none */
+    uint32_t versions;        /* sets of weights side by side, all alike at first; 0 counts as 1 */
+    uint32_t gradient_sets;   /* side by side, all 0 at first; 0 counts as 1. More only where the
+                                 backend has `select_gradients` */
+    ty_lane_group lanes;      /* only where the backend has `lanes_join` */
 } ty_stage_options;
 
 /* A compressor that runs where the gradients are; its functions are those of codec.h, and it

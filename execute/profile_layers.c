@@ -57,7 +57,8 @@ ty_status ty_profiler_open(const ty_profiler *p, uint32_t micro_batch, uint32_t 
                                       .tied_layer = TY_NO_LAYER,
                                       .precision = p->precision,
                                       .local_rank = p->transport->local_rank,
-                                      .splits_backward = splits_backward};
+                                      .splits_backward = splits_backward,
+                                      .measures_algorithms = true};
     ty_status status;
 
     TY_CHECK(p->backend->open(&options, out, error), status, done);

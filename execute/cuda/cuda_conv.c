@@ -2,6 +2,8 @@
  * and are added to the fp32 ones. */
 #include "cuda_stage.h"
 
+#include <stdio.h>
+
 #define DNN_CHECK(call, status, label)                                                             \
     do {                                                                                           \
         cudnnStatus_t code_ = (call);                                                              \
@@ -107,20 +109,50 @@ done:
     return status;
 }
 
-enum { MOST_ALGORITHMS = 16 };
+/* ---- Algorithms ---- */
 
-/* Takes the first of the fastest that gives the same bits every time and whose working memory is no
- * more than WORKSPACE_LIMIT; otherwise the first that runs. */
+enum { MOST_ALGORITHMS = 16, NO_ALGORITHM = -1 };
+
+/* What an algorithm is chosen for: the pass, shapes, precision and cuDNN's version. */
+static void key_make(const ty_stage_device *stage, const cuda_node *node, const char *pass,
+                     char *key)
+{
+    const uint64_t *a = node->layer->attributes;
+    char in[TY_SHAPE_TEXT_SIZE], out[TY_SHAPE_TEXT_SIZE];
+
+    ty_shape_text(&stage->values[node->inputs[0]].shape, in);
+    ty_shape_text(&stage->values[node->output].shape, out);
+    snprintf(key, CUDA_KEY_SIZE,
+             "cudnn %zu %s %s of %llu, %s to %s by %llux%llu/%llu+%llux%llu/%llu",
+             stage->dnn->cudnnGetVersion(), ty_precision_name(stage->options.precision), pass,
+             (unsigned long long)cuda_batch(stage), in, out,
+             (unsigned long long)a[TY_KERNEL_HEIGHT], (unsigned long long)a[TY_KERNEL_WIDTH],
+             (unsigned long long)a[TY_STRIDE], (unsigned long long)a[TY_PADDING_HEIGHT],
+             (unsigned long long)a[TY_PADDING_WIDTH], (unsigned long long)a[TY_GROUPS]);
+}
+
+/* The algorithm that was chosen for the key by measuring, if any. */
+static int chosen_for(const ty_stage_device *stage, const char *key)
+{
+    uint32_t value;
+
+    return cuda_choice_find(stage, key, &value) ? (int)value : NO_ALGORITHM;
+}
+
+/* Takes the first, which is the fastest, of those that give the same bits every time and whose
+ * working memory is no more than WORKSPACE_LIMIT; otherwise the first that runs. One that was
+ * chosen before goes before all. */
 #define WORKSPACE_LIMIT (UINT64_C(256) << 20)
-#define ALGORITHM_TAKE(found, count, into, c)                                                      \
+#define ALGORITHM_TAKE(found, count, chosen, into, c)                                              \
     do {                                                                                           \
         int best_ = -1;                                                                            \
         for (int i_ = 0; i_ < (count); i_++) {                                                     \
             bool runs_ = (found)[i_].status == CUDNN_STATUS_SUCCESS &&                             \
                          (found)[i_].memory <= WORKSPACE_LIMIT;                                    \
             bool repeats_ = (found)[i_].determinism == CUDNN_DETERMINISTIC;                        \
-            if (runs_ &&                                                                           \
-                (best_ < 0 || (repeats_ && (found)[best_].determinism != CUDNN_DETERMINISTIC)))    \
+            if (runs_ && (best_ < 0 || (int)(found)[i_].algo == (chosen) ||                        \
+                          ((int)(found)[best_].algo != (chosen) && repeats_ &&                     \
+                           (found)[best_].determinism != CUDNN_DETERMINISTIC)))                    \
                 best_ = i_;                                                                        \
         }                                                                                          \
         if (best_ >= 0) {                                                                          \
@@ -132,29 +164,46 @@ enum { MOST_ALGORITHMS = 16 };
         }                                                                                          \
     } while (0)
 
-static ty_status algorithms_find(const ty_stage_device *stage, conv *c, ty_error *error)
+/* cuDNN's list for one pass, by its guesses, or by what it measures where nothing is known yet and
+ * the stage is there to measure; and the choice. */
+#define ALGORITHM_CHOOSE(pass, guess, measure, found, into, ...)                                   \
+    do {                                                                                           \
+        char key_[CUDA_KEY_SIZE];                                                                  \
+        int chosen_, count_ = 0;                                                                   \
+        key_make(stage, node, (pass), key_);                                                       \
+        chosen_ = chosen_for(stage, key_);                                                         \
+        if (chosen_ == NO_ALGORITHM && stage->options.measures_algorithms)                         \
+            DNN_CHECK(stage->dnn->measure(stage->dnn_handle, __VA_ARGS__, MOST_ALGORITHMS,         \
+                                          &count_, (found)),                                       \
+                      status, done);                                                               \
+        else                                                                                       \
+            DNN_CHECK(stage->dnn->guess(stage->dnn_handle, __VA_ARGS__, MOST_ALGORITHMS, &count_,  \
+                                        (found)),                                                  \
+                      status, done);                                                               \
+        ALGORITHM_TAKE((found), count_, chosen_, (into), c);                                       \
+        if (status == TY_OK && chosen_ == NO_ALGORITHM && stage->options.measures_algorithms)      \
+            status = cuda_choice_note(stage, key_, (uint32_t)(into), error);                       \
+        if (status != TY_OK)                                                                       \
+            goto done;                                                                             \
+    } while (0)
+
+static ty_status algorithms_find(ty_stage_device *stage, const cuda_node *node, conv *c,
+                                 ty_error *error)
 {
-    const cuda_dnn *dnn = stage->dnn;
     cudnnConvolutionFwdAlgoPerf_t forward[MOST_ALGORITHMS];
     cudnnConvolutionBwdDataAlgoPerf_t data[MOST_ALGORITHMS];
     cudnnConvolutionBwdFilterAlgoPerf_t filter[MOST_ALGORITHMS];
-    int count = 0;
     ty_status status = TY_OK;
 
-    DNN_CHECK(dnn->cudnnGetConvolutionForwardAlgorithm_v7(stage->dnn_handle, c->x, c->w,
-                                                          c->operation, c->y, MOST_ALGORITHMS,
-                                                          &count, forward),
-              status, done);
-    ALGORITHM_TAKE(forward, count, c->forward, c);
-    DNN_CHECK(dnn->cudnnGetConvolutionBackwardDataAlgorithm_v7(
-                  stage->dnn_handle, c->w, c->y, c->operation, c->x, MOST_ALGORITHMS, &count, data),
-              status, done);
-    ALGORITHM_TAKE(data, count, c->data, c);
-    DNN_CHECK(dnn->cudnnGetConvolutionBackwardFilterAlgorithm_v7(stage->dnn_handle, c->x, c->y,
-                                                                 c->operation, c->w,
-                                                                 MOST_ALGORITHMS, &count, filter),
-              status, done);
-    ALGORITHM_TAKE(filter, count, c->filter, c);
+    ALGORITHM_CHOOSE("forward", cudnnGetConvolutionForwardAlgorithm_v7,
+                     cudnnFindConvolutionForwardAlgorithm, forward, c->forward, c->x, c->w,
+                     c->operation, c->y);
+    ALGORITHM_CHOOSE("data", cudnnGetConvolutionBackwardDataAlgorithm_v7,
+                     cudnnFindConvolutionBackwardDataAlgorithm, data, c->data, c->w, c->y,
+                     c->operation, c->x);
+    ALGORITHM_CHOOSE("filter", cudnnGetConvolutionBackwardFilterAlgorithm_v7,
+                     cudnnFindConvolutionBackwardFilterAlgorithm, filter, c->filter, c->x, c->y,
+                     c->operation, c->w);
 done:
     return status;
 }
@@ -183,7 +232,7 @@ static ty_status conv2d_build(ty_stage_device *stage, cuda_node *node, ty_error 
     TY_CHECK(tensor_make(stage, in, &c->x, &reason), status, done);
     TY_CHECK(tensor_make(stage, out, &c->y, &reason), status, done);
     TY_CHECK(operation_make(stage, a, c, &reason), status, done);
-    TY_CHECK(algorithms_find(stage, c, &reason), status, done);
+    TY_CHECK(algorithms_find(stage, node, c, &reason), status, done);
     node->scratch_bytes = own_scratch_offset(c) + c->weights * sizeof(float);
 done:
     if (status != TY_OK)

@@ -1,8 +1,11 @@
 /*
  * Matrix products through cuBLASLt. It counts columns first, so that a row-major matrix is its own
- * transpose: y = x W^T becomes y^T = W x^T. Algorithms are asked for once per shape and kept.
+ * transpose: y = x W^T becomes y^T = W x^T. Algorithms are asked for once per shape and kept; which
+ * of them is taken may have been measured (cuda_choices.c).
  */
 #include "cuda_stage.h"
+
+#include <stdio.h>
 
 /* A product D = op(A) op(B), column-major, m x n over k. */
 typedef struct shape {
@@ -190,13 +193,109 @@ done:
     return status;
 }
 
+/* ---- Algorithms ---- */
+
+enum { MOST_CANDIDATES = 8, TRIALS = 5 };
+
+/* What an algorithm is chosen for: everything that cuBLASLt was told. */
+static void key_make(const ty_stage_device *stage, const shape *k, char *out)
+{
+    snprintf(out, CUDA_KEY_SIZE,
+             "product %s %llu x %llu x %llu, %llu %llu %llu, %d%d%d, epilogue %d, aligned %u %u %u",
+             ty_precision_name(stage->options.precision), (unsigned long long)k->m,
+             (unsigned long long)k->n, (unsigned long long)k->k, (unsigned long long)k->lda,
+             (unsigned long long)k->ldb, (unsigned long long)k->ldd, k->transposes_a,
+             k->transposes_b, k->is_sum_float, k->epilogue, (unsigned)k->alignment[0],
+             (unsigned)k->alignment[1], (unsigned)k->alignment[2]);
+}
+
+static cublasStatus_t trial(const ty_stage_device *stage, const product *p, const operands *o,
+                            const cublasLtMatmulAlgo_t *algorithm, void *d)
+{
+    const float one = 1.0f, zero = 0.0f;
+
+    return stage->blas->cublasLtMatmul(stage->blas_handle, p->operation, &one, o->a, p->a, o->b,
+                                       p->b, &zero, d, p->d, d, p->d, algorithm, stage->workspace,
+                                       stage->workspace_bytes, stage->stream);
+}
+
+/* Milliseconds of some calls after a first one; negative: it cannot run. */
+static ty_status trials_time(const ty_stage_device *stage, const product *p, const operands *o,
+                             const cublasLtMatmulAlgo_t *algorithm, void *d, cudaEvent_t clock[2],
+                             float *milliseconds, ty_error *error)
+{
+    ty_status status = TY_OK;
+
+    *milliseconds = -1;
+    if (trial(stage, p, o, algorithm, d) != CUBLAS_STATUS_SUCCESS)
+        return TY_OK;
+    CUDA_CHECK(cudaEventRecord(clock[0], stage->stream), status, done);
+    for (int i = 0; i < TRIALS; i++)
+        if (trial(stage, p, o, algorithm, d) != CUBLAS_STATUS_SUCCESS)
+            return TY_OK;
+    CUDA_CHECK(cudaEventRecord(clock[1], stage->stream), status, done);
+    CUDA_CHECK(cudaStreamSynchronize(stage->stream), status, done);
+    CUDA_CHECK(cudaEventElapsedTime(milliseconds, clock[0], clock[1]), status, done);
+done:
+    return status;
+}
+
+/* On the operands at hand, but into memory of its own: what is there may be added to. */
+static ty_status fastest_find(const ty_stage_device *stage, const product *p, const operands *o,
+                              const cublasLtMatmulHeuristicResult_t *found, int count,
+                              uint32_t *fastest, ty_error *error)
+{
+    cudaEvent_t clock[2] = {NULL, NULL};
+    float least = -1, milliseconds;
+    void *d = NULL;
+    ty_status status = TY_OK;
+
+    CUDA_CHECK(cudaMalloc(&d, p->key.ldd * p->key.n * sizeof(float)), status, cleanup);
+    CUDA_CHECK(cudaEventCreateWithFlags(&clock[0], cudaEventDefault), status, cleanup);
+    CUDA_CHECK(cudaEventCreateWithFlags(&clock[1], cudaEventDefault), status, cleanup);
+    for (int i = 0; i < count; i++) {
+        TY_CHECK(trials_time(stage, p, o, &found[i].algo, d, clock, &milliseconds, error), status,
+                 cleanup);
+        if (milliseconds >= 0 && (least < 0 || milliseconds < least)) {
+            least = milliseconds;
+            *fastest = (uint32_t)i;
+        }
+    }
+cleanup:
+    for (int i = 0; i < 2; i++)
+        if (clock[i] != NULL)
+            cudaEventDestroy(clock[i]);
+    cudaFree(d);
+    return status;
+}
+
+/* Of what cuBLASLt lists, best guess first: as was chosen before, or is now. */
+static ty_status algorithm_choose(ty_stage_device *stage, product *p, const operands *o,
+                                  const cublasLtMatmulHeuristicResult_t *found, int count,
+                                  ty_error *error)
+{
+    char key[CUDA_KEY_SIZE];
+    uint32_t choice = 0;
+    ty_status status = TY_OK;
+
+    key_make(stage, &p->key, key);
+    if (!cuda_choice_find(stage, key, &choice) && stage->options.measures_algorithms &&
+        !stage->is_recording) {
+        TY_CHECK(fastest_find(stage, p, o, found, count, &choice, error), status, done);
+        TY_CHECK(cuda_choice_note(stage, key, choice, error), status, done);
+    }
+    p->algorithm = found[choice < (uint32_t)count ? choice : 0].algo;
+done:
+    return status;
+}
+
 /* TY_EUNSUPPORTED when cuBLASLt has nothing for this shape and epilogue. */
-static ty_status product_make(const ty_stage_device *stage, const shape *key, const operands *o,
+static ty_status product_make(ty_stage_device *stage, const shape *key, const operands *o,
                               product *p, ty_error *error)
 {
     const cuda_blas *blas = stage->blas;
     cublasLtMatmulPreference_t preference = NULL;
-    cublasLtMatmulHeuristicResult_t found;
+    cublasLtMatmulHeuristicResult_t found[MOST_CANDIDATES];
     int count = 0;
     cublasStatus_t code;
     ty_status status;
@@ -206,14 +305,14 @@ static ty_status product_make(const ty_stage_device *stage, const shape *key, co
     TY_CHECK(layouts_make(stage, p, error), status, done);
     TY_CHECK(preference_make(stage, key, &preference, error), status, done);
     code = blas->cublasLtMatmulAlgoGetHeuristic(stage->blas_handle, p->operation, p->a, p->b, p->d,
-                                                p->d, preference, 1, &found, &count);
+                                                p->d, preference, MOST_CANDIDATES, found, &count);
     if (code != CUBLAS_STATUS_SUCCESS || count == 0)
         status = ty_fail(error, TY_EUNSUPPORTED,
                          "cuBLASLt has no product of %llu x %llu x %llu with epilogue %d",
                          (unsigned long long)key->m, (unsigned long long)key->n,
                          (unsigned long long)key->k, key->epilogue);
     else
-        p->algorithm = found.algo;
+        status = algorithm_choose(stage, p, o, found, count, error);
 done:
     if (preference != NULL)
         blas->cublasLtMatmulPreferenceDestroy(preference);

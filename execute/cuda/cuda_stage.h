@@ -97,6 +97,7 @@ struct cuda_kind {
 
 typedef struct cuda_plan_cache cuda_plan_cache; /* of matrix products; cuda_product.c */
 typedef struct cuda_graphs cuda_graphs;         /* of passes; cuda_graph.c */
+typedef struct cuda_choices cuda_choices;       /* of algorithms; cuda_choices.c */
 
 /* Which places of a slot's batch hold which token; see cuda_token_groups. */
 typedef struct token_slot {
@@ -134,6 +135,7 @@ struct ty_stage_device {
     const cuda_blas *blas;
     cublasLtHandle_t blas_handle;
     cuda_plan_cache *products;
+    cuda_choices *choices;
     const cuda_dnn *dnn; /* NULL without convolutions */
     cudnnHandle_t dnn_handle;
     void *workspace;
@@ -374,6 +376,19 @@ void cuda_add_lane_bias(ty_stage_device *stage, uint64_t rows, uint64_t columns,
                         void *y);
 void cuda_lane_bias_gradient(ty_stage_device *stage, uint64_t rows, uint64_t columns,
                              const void *dy, bool adds, float *sums);
+
+/* ---- Algorithms chosen by measurement (cuda_choices.c) ---- */
+
+enum { CUDA_KEY_SIZE = 320 }; /* of what is chosen for, with its NUL */
+
+/** What was noted on such a GPU, once cuBLASLt is there. @param gpu its name, up to a comma */
+ty_status cuda_choices_open(ty_stage_device *stage, const char *gpu, ty_error *error) TY_MUST_CHECK;
+/** Writes what is new. */
+void cuda_choices_close(ty_stage_device *stage);
+/** False: nothing was chosen, and the library's first guess is to be used. */
+bool cuda_choice_find(const ty_stage_device *stage, const char *key, uint32_t *value);
+ty_status cuda_choice_note(ty_stage_device *stage, const char *key, uint32_t value,
+                           ty_error *error) TY_MUST_CHECK;
 
 /* ---- Passes as graphs (cuda_graph.c) ---- */
 

@@ -138,6 +138,7 @@ static void device_close(ty_stage_device *stage)
         ty_free(stage->nodes[n].adds);
     }
     cuda_products_free(stage);
+    cuda_choices_close(stage);
     if (stage->dnn_handle != NULL)
         stage->dnn->cudnnDestroy(stage->dnn_handle);
     if (stage->blas_handle != NULL)
@@ -197,6 +198,7 @@ static ty_status libraries_open(ty_stage_device *stage, ty_error *error)
     code = stage->blas->cublasLtCreate(&stage->blas_handle);
     if (code != CUBLAS_STATUS_SUCCESS)
         return cuda_blas_fail(error, "cublasLtCreate", code);
+    TY_CHECK(cuda_choices_open(stage, stage->description, error), status, done);
     stage->workspace_bytes = WORKSPACE_BYTES;
     stage->workspace = cuda_buffer(stage, WORKSPACE_BYTES);
     if (stage->workspace == NULL)

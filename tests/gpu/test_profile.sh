@@ -62,6 +62,24 @@ if "$python" -c "import jsonschema" 2>/dev/null; then
     if "$python" "$SOURCE/tests/cli/check_json.py" "$SOURCE/docs/schemas" made/p.json; then pass; else fail "the schema differs"; fi
 fi
 
+# Algorithms were tried and the fastest noted, for products and convolutions; later stages read that.
+rm -rf "$XDG_CACHE_HOME"/trainyard/cuda-*
+export TRAINYARD_EMULATED_ALGORITHMS=1
+expect 0 profile -w net.json --backend cuda --micro-batches 2 -q -o made/q.json
+rm -f made/q.json
+noted=$(ls "$XDG_CACHE_HOME"/trainyard/cuda-emulated-GPU-*.txt)
+grep -q '^product fp32 .* = 1$' "$noted" && grep -q '^cudnn [0-9]* fp32 forward .* = 1$' "$noted" && pass || fail "$(cat "$noted")"
+grep -q ' = [023]$' "$noted" && fail "$(cat "$noted")" || pass
+cp "$noted" noted.txt
+expect 0 profile -w net.json --backend cuda --micro-batches 2 -q -o made/q.json
+rm -f made/q.json
+cmp -s "$noted" noted.txt && pass || fail "what was noted is measured again"
+sed -i 's/^\(product .*\) = 1$/\1 = 3/' "$noted" # an algorithm that fails: it is what is used
+expect 1 profile -w net.json --backend cuda --micro-batches 2 -q -o made/q.json
+grep -q "cublasLtMatmul" "$scratch/err" && pass || fail "what is noted is not used"
+rm -f "$noted"
+unset TRAINYARD_EMULATED_ALGORITHMS
+
 # Plans in that precision rest on it; in another they say that it has nothing for them.
 for profile in none made/p.json; do
     set -- plan -w net.json -c "1x dgx-a100" --precision bf16 --fix dp=2 --no-simulate -q -o made/plan.json

@@ -21,6 +21,12 @@ void emulated_call(cudaStream_t stream, void (*run)(const void *arguments), cons
  * in every call, which no capture allows), "instantiate", "launch" (of a graph). */
 int emulated_fault(const char *name);
 
+/** Whether libraries list several algorithms, as TRAINYARD_EMULATED_ALGORITHMS asks: of products
+ * four, of which the second is fastest and the last fails; of convolutions two. */
+int emulated_algorithms(void);
+/** Takes so long on the stream, by the clock of events; nobody waits for it. */
+void emulated_delay(cudaStream_t stream, double seconds);
+
 #ifdef __cplusplus
 }
 #endif

@@ -158,6 +158,11 @@ static cublasStatus_t fake_preference_set(cublasLtMatmulPreference_t made,
     return CUBLAS_STATUS_SUCCESS;
 }
 
+/* What each algorithm takes longer than the fastest, more than any machine is held up; the last one
+ * fails. */
+enum { ALGORITHMS = 4 };
+static const double delays_s[ALGORITHMS] = {1000, 0, 2000, 0};
+
 /* Shapes that fit, or nothing is found. */
 static cublasStatus_t fake_heuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t made,
                                      cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
@@ -169,11 +174,17 @@ static cublasStatus_t fake_heuristic(cublasLtHandle_t handle, cublasLtMatmulDesc
     const layout *x = (layout *)(void *)a, *y = (layout *)(void *)b, *z = (layout *)(void *)d;
     uint64_t k = o->transposes_a ? x->rows : x->columns;
 
-    (void)handle, (void)c, (void)preference, (void)asked;
-    memset(results, 0, sizeof *results);
+    const int offered = emulated_algorithms() && asked >= ALGORITHMS ? ALGORITHMS : 1;
+
+    (void)handle, (void)c, (void)preference;
+    memset(results, 0, (size_t)offered * sizeof *results);
+    for (int i = 0; i < offered; i++)
+        results[i].algo.data[0] = (uint64_t)i;
     *found = (o->transposes_a ? x->columns : x->rows) == z->rows &&
-             (o->transposes_b ? y->rows : y->columns) == z->columns &&
-             (o->transposes_b ? y->columns : y->rows) == k;
+                     (o->transposes_b ? y->rows : y->columns) == z->columns &&
+                     (o->transposes_b ? y->columns : y->rows) == k
+                 ? offered
+                 : 0;
     return *found ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_NOT_SUPPORTED;
 }
 
@@ -274,9 +285,13 @@ static cublasStatus_t fake_matmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t 
                          .c = c,
                          .d = d};
 
-    (void)handle, (void)c_layout, (void)algorithm, (void)workspace, (void)workspace_bytes;
+    (void)handle, (void)c_layout, (void)workspace, (void)workspace_bytes;
     if (is_refused())
         return CUBLAS_STATUS_ALLOC_FAILED;
+    if (algorithm->data[0] == ALGORITHMS - 1)
+        return CUBLAS_STATUS_NOT_SUPPORTED;
+    if (emulated_algorithms())
+        emulated_delay(stream, delays_s[algorithm->data[0]]);
     emulated_call(stream, matmul_run, &call, sizeof call);
     return CUBLAS_STATUS_SUCCESS;
 }
@@ -414,13 +429,17 @@ static cudnnStatus_t fake_math_set(cudnnConvolutionDescriptor_t made, cudnnMathT
     return CUDNN_STATUS_SUCCESS;
 }
 
-#define FAKE_ALGORITHM(result, found)                                                              \
+/* By guess in the order of their numbers, by measuring the other way round. */
+#define FAKE_ALGORITHMS(result, found, is_measured)                                                \
     do {                                                                                           \
-        memset((result), 0, sizeof *(result));                                                     \
-        (result)->status = CUDNN_STATUS_SUCCESS;                                                   \
-        (result)->determinism = CUDNN_DETERMINISTIC;                                               \
-        (result)->memory = 1000;                                                                   \
-        *(found) = 1;                                                                              \
+        *(found) = emulated_algorithms() ? 2 : 1;                                                  \
+        memset((result), 0, (size_t) * (found) * sizeof *(result));                                \
+        for (int i_ = 0; i_ < *(found); i_++) {                                                    \
+            (result)[i_].algo = (is_measured) ? *(found)-1 - i_ : i_;                              \
+            (result)[i_].status = CUDNN_STATUS_SUCCESS;                                            \
+            (result)[i_].determinism = CUDNN_DETERMINISTIC;                                        \
+            (result)[i_].memory = 1000;                                                            \
+        }                                                                                          \
     } while (0)
 
 static cudnnStatus_t fake_forward_find(cudnnHandle_t handle, const cudnnTensorDescriptor_t x,
@@ -430,7 +449,18 @@ static cudnnStatus_t fake_forward_find(cudnnHandle_t handle, const cudnnTensorDe
                                        cudnnConvolutionFwdAlgoPerf_t *results)
 {
     (void)handle, (void)x, (void)w, (void)c, (void)y, (void)asked;
-    FAKE_ALGORITHM(results, found);
+    FAKE_ALGORITHMS(results, found, false);
+    return CUDNN_STATUS_SUCCESS;
+}
+
+static cudnnStatus_t fake_forward_measure(cudnnHandle_t handle, const cudnnTensorDescriptor_t x,
+                                          const cudnnFilterDescriptor_t w,
+                                          const cudnnConvolutionDescriptor_t c,
+                                          const cudnnTensorDescriptor_t y, const int asked,
+                                          int *found, cudnnConvolutionFwdAlgoPerf_t *results)
+{
+    (void)handle, (void)x, (void)w, (void)c, (void)y, (void)asked;
+    FAKE_ALGORITHMS(results, found, true);
     return CUDNN_STATUS_SUCCESS;
 }
 
@@ -441,7 +471,18 @@ static cudnnStatus_t fake_data_find(cudnnHandle_t handle, const cudnnFilterDescr
                                     cudnnConvolutionBwdDataAlgoPerf_t *results)
 {
     (void)handle, (void)w, (void)dy, (void)c, (void)dx, (void)asked;
-    FAKE_ALGORITHM(results, found);
+    FAKE_ALGORITHMS(results, found, false);
+    return CUDNN_STATUS_SUCCESS;
+}
+
+static cudnnStatus_t fake_data_measure(cudnnHandle_t handle, const cudnnFilterDescriptor_t w,
+                                       const cudnnTensorDescriptor_t dy,
+                                       const cudnnConvolutionDescriptor_t c,
+                                       const cudnnTensorDescriptor_t dx, const int asked,
+                                       int *found, cudnnConvolutionBwdDataAlgoPerf_t *results)
+{
+    (void)handle, (void)w, (void)dy, (void)c, (void)dx, (void)asked;
+    FAKE_ALGORITHMS(results, found, true);
     return CUDNN_STATUS_SUCCESS;
 }
 
@@ -452,7 +493,18 @@ static cudnnStatus_t fake_filter_find(cudnnHandle_t handle, const cudnnTensorDes
                                       cudnnConvolutionBwdFilterAlgoPerf_t *results)
 {
     (void)handle, (void)x, (void)dy, (void)c, (void)dw, (void)asked;
-    FAKE_ALGORITHM(results, found);
+    FAKE_ALGORITHMS(results, found, false);
+    return CUDNN_STATUS_SUCCESS;
+}
+
+static cudnnStatus_t fake_filter_measure(cudnnHandle_t handle, const cudnnTensorDescriptor_t x,
+                                         const cudnnTensorDescriptor_t dy,
+                                         const cudnnConvolutionDescriptor_t c,
+                                         const cudnnFilterDescriptor_t dw, const int asked,
+                                         int *found, cudnnConvolutionBwdFilterAlgoPerf_t *results)
+{
+    (void)handle, (void)x, (void)dy, (void)c, (void)dw, (void)asked;
+    FAKE_ALGORITHMS(results, found, true);
     return CUDNN_STATUS_SUCCESS;
 }
 
@@ -647,6 +699,9 @@ ty_status cuda_dnn_load(const cuda_dnn **out, ty_error *error)
         .cudnnGetConvolutionForwardAlgorithm_v7 = fake_forward_find,
         .cudnnGetConvolutionBackwardDataAlgorithm_v7 = fake_data_find,
         .cudnnGetConvolutionBackwardFilterAlgorithm_v7 = fake_filter_find,
+        .cudnnFindConvolutionForwardAlgorithm = fake_forward_measure,
+        .cudnnFindConvolutionBackwardDataAlgorithm = fake_data_measure,
+        .cudnnFindConvolutionBackwardFilterAlgorithm = fake_filter_measure,
         .cudnnConvolutionForward = fake_forward,
         .cudnnConvolutionBackwardData = fake_data,
         .cudnnConvolutionBackwardFilter = fake_filter,

@@ -45,6 +45,7 @@ std::set<cudaStream_t> captured;
 std::map<const char *, size_t> pinned; /* host memory that graphs may copy from and to */
 long graphs_alive;
 thread_local cudaError_t last_error = cudaSuccess;
+thread_local double skipped_s; /* that nobody waited for */
 
 cudaError_t fail(cudaError_t code)
 {
@@ -148,6 +149,18 @@ int emulated_fault(const char *name)
     const char *asked = getenv("TRAINYARD_EMULATED_FAULT");
 
     return asked != nullptr && strcmp(asked, name) == 0;
+}
+
+int emulated_algorithms(void)
+{
+    const char *asked = getenv("TRAINYARD_EMULATED_ALGORITHMS");
+
+    return asked != nullptr && asked[0] == '1';
+}
+
+void emulated_delay(cudaStream_t stream, double seconds)
+{
+    (void)take(stream, [=] { skipped_s += seconds; });
 }
 
 /* ---- Memory ---- */
@@ -351,7 +364,7 @@ cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, uns
         return cudaSuccess;
     }
     return take(stream, [=] {
-        event->at_s = now_s();
+        event->at_s = now_s() + skipped_s;
         event->is_captured = false;
     });
 }
@@ -408,6 +421,12 @@ cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr, int)
 }
 
 cudaError_t cudaRuntimeGetVersion(int *version)
+{
+    *version = CUDART_VERSION;
+    return cudaSuccess;
+}
+
+cudaError_t cudaDriverGetVersion(int *version)
 {
     *version = CUDART_VERSION;
     return cudaSuccess;

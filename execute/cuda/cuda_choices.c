@@ -1,0 +1,169 @@
+/*
+ * Algorithms chosen by measurement. Libraries list several for what they do, best guess first;
+ * which is fastest on a GPU is found out where a stage is opened to be measured (`trainyard
+ * profile`) and noted in a file of the user's cache folder, by what was asked for, the GPU and the
+ * versions of the driver and the libraries. Training only reads it: nothing is tried while it goes,
+ * every rank with the same file chooses alike, and a run has the same bits the next time.
+ *
+ *   $XDG_CACHE_HOME/trainyard/cuda-NVIDIA-H100-13000-13010.txt, or in ~/.cache; lines `KEY =
+ * CHOICE`
+ */
+#include "cuda_stage.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { PATH_SIZE = 4096 };
+#define MOST_BYTES (UINT64_C(4) << 20) /* of the file; some ten thousand choices */
+
+typedef struct choice {
+    char key[CUDA_KEY_SIZE];
+    uint32_t value;
+} choice;
+
+struct cuda_choices {
+    char path[PATH_SIZE];
+    choice *list;
+    uint32_t count, room;
+    bool is_new; /* something is not in the file */
+};
+
+/* @param gpu its name, up to a comma */
+static void path_make(const ty_stage_device *stage, const char *gpu, char *path)
+{
+    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    const bool has_cache = cache != NULL && cache[0] != '\0';
+    int driver = 0, length;
+
+    (void)cudaDriverGetVersion(&driver);
+    length = snprintf(path, PATH_SIZE, "%s%s/trainyard/cuda-",
+                      has_cache      ? cache
+                      : home != NULL ? home
+                                     : "/tmp",
+                      has_cache ? "" : "/.cache");
+    if (length < 0 || length > PATH_SIZE / 2)
+        length = snprintf(path, PATH_SIZE, "/tmp/cuda-");
+    for (; *gpu != '\0' && *gpu != ',' && length < PATH_SIZE / 2 + 128; gpu++)
+        path[length++] = isalnum((unsigned char)*gpu) ? *gpu : '-';
+    snprintf(path + length, (size_t)(PATH_SIZE - length), "-%d-%zu.txt", driver,
+             stage->blas->cublasLtGetVersion());
+}
+
+static choice *choice_of(const cuda_choices *choices, const char *key)
+{
+    for (uint32_t i = 0; i < choices->count; i++)
+        if (strcmp(choices->list[i].key, key) == 0)
+            return &choices->list[i];
+    return NULL;
+}
+
+static ty_status choice_put(cuda_choices *choices, const char *key, uint32_t value, ty_error *error)
+{
+    choice *at = choice_of(choices, key);
+
+    if (at == NULL && choices->count == choices->room) {
+        const uint32_t room = choices->room == 0 ? 64 : 2 * choices->room;
+        choice *grown = ty_resize(choices->list, room, sizeof *grown);
+        if (grown == NULL)
+            return ty_fail(error, TY_ENOMEM, "out of memory for choices of algorithms");
+        choices->list = grown;
+        choices->room = room;
+    }
+    if (at == NULL)
+        at = &choices->list[choices->count++];
+    snprintf(at->key, sizeof at->key, "%s", key);
+    at->value = value;
+    return TY_OK;
+}
+
+/* Lines that are none are left out, and so is all of a file that cannot be read: what is missing is
+ * the libraries' first guess. */
+static ty_status choices_read(cuda_choices *choices, ty_error *error)
+{
+    char *text = NULL, *rest, *line;
+    size_t length = 0;
+    ty_status status = TY_OK;
+
+    if (!ty_file_exists(choices->path) ||
+        ty_file_read(choices->path, MOST_BYTES, &text, &length, NULL) != TY_OK)
+        return TY_OK;
+    rest = text;
+    while (status == TY_OK && (line = strtok_r(rest, "\n", &rest)) != NULL) {
+        char *equals = strstr(line, " = "), *end;
+        unsigned long value;
+
+        if (equals == NULL || equals - line >= CUDA_KEY_SIZE)
+            continue;
+        *equals = '\0';
+        value = strtoul(equals + 3, &end, 10);
+        if (end != equals + 3 && *end == '\0' && value < UINT32_MAX)
+            status = choice_put(choices, line, (uint32_t)value, error);
+    }
+    ty_free(text);
+    return status;
+}
+
+ty_status cuda_choices_open(ty_stage_device *stage, const char *gpu, ty_error *error)
+{
+    stage->choices = ty_alloc(1, sizeof *stage->choices);
+    if (stage->choices == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory for choices of algorithms");
+    path_make(stage, gpu, stage->choices->path);
+    return choices_read(stage->choices, error);
+}
+
+/* With what others have noted meanwhile. A folder that cannot be written leaves the choices to this
+ * stage. */
+static void choices_write(const cuda_choices *choices)
+{
+    cuda_choices all = {0};
+    char folder[PATH_SIZE];
+    ty_text text = {0};
+    ty_status status;
+
+    snprintf(all.path, sizeof all.path, "%s", choices->path);
+    snprintf(folder, sizeof folder, "%s", choices->path);
+    *strrchr(folder, '/') = '\0';
+    TY_CHECK(ty_directory_make(folder, NULL), status, cleanup);
+    TY_CHECK(choices_read(&all, NULL), status, cleanup);
+    for (uint32_t i = 0; i < choices->count; i++)
+        TY_CHECK(choice_put(&all, choices->list[i].key, choices->list[i].value, NULL), status,
+                 cleanup);
+    for (uint32_t i = 0; i < all.count; i++)
+        ty_text_addf(&text, "%s = %u\n", all.list[i].key, (unsigned)all.list[i].value);
+    TY_CHECK(ty_text_check(&text, NULL), status, cleanup);
+    TY_CHECK(ty_file_write(all.path, text.data, text.length, NULL), status, cleanup);
+cleanup:
+    ty_text_clear(&text);
+    ty_free(all.list);
+}
+
+void cuda_choices_close(ty_stage_device *stage)
+{
+    cuda_choices *choices = stage->choices;
+
+    if (choices == NULL)
+        return;
+    if (choices->is_new)
+        choices_write(choices);
+    ty_free(choices->list);
+    ty_free(choices);
+    stage->choices = NULL;
+}
+
+bool cuda_choice_find(const ty_stage_device *stage, const char *key, uint32_t *value)
+{
+    const choice *at = choice_of(stage->choices, key);
+
+    if (at != NULL)
+        *value = at->value;
+    return at != NULL;
+}
+
+ty_status cuda_choice_note(ty_stage_device *stage, const char *key, uint32_t value, ty_error *error)
+{
+    stage->choices->is_new = true;
+    return choice_put(stage->choices, key, value, error);
+}
