@@ -1,27 +1,24 @@
-/* Compressors of gradients: the interface, over a table of kinds. */
+/* Compressors of gradients: the interface, and what is the same for all backends: what a compressor
+ * has, when it sends what, and what it keeps. */
 #include "codec_kinds.h"
 
 #include <assert.h>
 
-static const codec_kind *const kinds[TY_COMPRESSION_COUNT] = {
-    [TY_COMPRESSION_ROWS] = &codec_rows,
-    [TY_COMPRESSION_FP16] = &codec_fp16,
-    [TY_COMPRESSION_BF16] = &codec_bf16,
-    [TY_COMPRESSION_FP8_E4M3] = &codec_fp8_e4m3,
-    [TY_COMPRESSION_FP8_E5M2] = &codec_fp8_e5m2,
-    [TY_COMPRESSION_INT8] = &codec_int8,
-    [TY_COMPRESSION_TERNARY] = &codec_ternary,
-    [TY_COMPRESSION_ONE_BIT] = &codec_one_bit,
-    [TY_COMPRESSION_TOP_K] = &codec_top_k,
-    [TY_COMPRESSION_TOP_K_SAMPLED] = &codec_top_k_sampled,
-    [TY_COMPRESSION_RANDOM_K] = &codec_random_k,
-    [TY_COMPRESSION_DGC] = &codec_dgc,
-    [TY_COMPRESSION_POWERSGD] = &codec_powersgd,
-};
-
-static const uint64_t element_bytes[TY_ELEMENT_COUNT] = {
-    [TY_ELEMENT_FLOAT] = 4,  [TY_ELEMENT_HALF] = 2, [TY_ELEMENT_BFLOAT] = 2,
-    [TY_ELEMENT_DOUBLE] = 8, [TY_ELEMENT_BYTE] = 1,
+/* What kinds have beside their payloads. */
+static const struct {
+    uint32_t arrays;
+    bool selects;       /* has scratch */
+    bool keeps_payload; /* the last phase's is where the next step begins */
+    ty_element element; /* of what is summed */
+} facts[TY_COMPRESSION_COUNT] = {
+    [TY_COMPRESSION_FP16] = {.element = TY_ELEMENT_HALF},
+    [TY_COMPRESSION_BF16] = {.element = TY_ELEMENT_BFLOAT},
+    [TY_COMPRESSION_ONE_BIT] = {.arrays = 2},
+    [TY_COMPRESSION_TOP_K] = {.arrays = 1, .selects = true},
+    [TY_COMPRESSION_TOP_K_SAMPLED] = {.arrays = 1, .selects = true},
+    [TY_COMPRESSION_RANDOM_K] = {.arrays = 1, .element = TY_ELEMENT_FLOAT},
+    [TY_COMPRESSION_DGC] = {.arrays = 2, .selects = true},
+    [TY_COMPRESSION_POWERSGD] = {.arrays = 1, .keeps_payload = true, .element = TY_ELEMENT_FLOAT},
 };
 
 /* ---- Opening ------------------------------------------------------------------------------- */
@@ -41,13 +38,14 @@ static ty_status rows_check(const ty_codec_options *o, ty_error *error)
     return TY_OK;
 }
 
-static ty_status options_check(const ty_codec_options *o, ty_error *error)
+static ty_status options_check(const codec_backend *backend, const ty_codec_options *o,
+                               ty_error *error)
 {
     ty_status status = ty_compression_check(&o->compression, error);
 
     if (status != TY_OK)
         return status;
-    if (kinds[o->compression.kind] == NULL)
+    if (backend->kinds[o->compression.kind] == NULL)
         return ty_fail(error, TY_EINVAL, "found compression %s, expected a compressor",
                        ty_compression_name(o->compression.kind));
     if (o->count == 0)
@@ -97,50 +95,82 @@ static uint64_t step_bytes(const ty_codec *codec, uint32_t phase)
     return ty_compression_wire_bytes(&o->compression, &codec->extent, o->member_count, phase);
 }
 
+/* NULL when there is none. */
+static void *room_new(ty_codec *codec, uint64_t parts, uint64_t bytes)
+{
+    if (parts > 0 && bytes > UINT64_MAX / parts)
+        return NULL;
+    codec->allocated_bytes += parts * bytes;
+    return codec->backend->allocate(codec->device, parts * bytes);
+}
+
+static ty_status no_room(const ty_codec *codec, ty_error *error)
+{
+    return ty_fail(error, TY_ENOMEM, "out of memory for a compressor of %llu elements",
+                   (unsigned long long)codec->options.count);
+}
+
 /* What a step of warm-up sends is largest in the first. */
 static ty_status payloads_open(ty_codec *codec, ty_error *error)
 {
     for (uint32_t p = 0; p < ty_compression_phases(&codec->options.compression); p++) {
         codec->payload_bytes[p] = step_bytes(codec, p);
-        codec->payloads[p] = ty_alloc(is_gathered(codec, p) ? codec->options.member_count : 1,
-                                      codec->payload_bytes[p]);
+        codec->payloads[p] =
+            room_new(codec, is_gathered(codec, p) ? codec->options.member_count : 1,
+                     codec->payload_bytes[p]);
         if (codec->payloads[p] == NULL)
-            return ty_fail(error, TY_ENOMEM, "out of memory for an encoded bucket");
+            return no_room(codec, error);
     }
     return TY_OK;
 }
 
-ty_status codec_array_add(ty_codec *codec, uint64_t count, ty_error *error)
+static uint64_t array_count(const ty_codec *codec, uint32_t index)
 {
-    uint32_t i = 0;
+    const ty_codec_options *o = &codec->options;
 
-    while (codec->arrays[i] != NULL)
-        i++;
-    assert(i < CODEC_MOST_ARRAYS);
-    codec->arrays[i] = ty_alloc(count, sizeof(float));
-    codec->array_counts[i] = count;
-    if (codec->arrays[i] == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory for error feedback of %llu elements",
-                       (unsigned long long)count);
+    if (o->compression.kind == TY_COMPRESSION_ONE_BIT)
+        return codec_part_size(codec) * (index == CODEC_MEMBER_ERROR ? o->member_count : 1);
+    if (o->compression.kind == TY_COMPRESSION_POWERSGD)
+        return o->count - codec->extent.dense_elements;
+    return o->count;
+}
+
+static ty_status arrays_open(ty_codec *codec, ty_error *error)
+{
+    const ty_compression_kind kind = codec->options.compression.kind;
+
+    for (uint32_t i = 0; i < facts[kind].arrays; i++) {
+        codec->array_counts[i] = array_count(codec, i);
+        codec->arrays[i] = room_new(codec, codec->array_counts[i], sizeof(float));
+        if (codec->arrays[i] == NULL)
+            return no_room(codec, error);
+    }
+    if (facts[kind].selects) {
+        codec->scratch = room_new(codec, codec->options.count, sizeof *codec->scratch);
+        if (codec->scratch == NULL)
+            return no_room(codec, error);
+    }
     return TY_OK;
 }
 
-ty_status ty_codec_open(const ty_codec_options *options, ty_codec **out, ty_error *error)
+ty_status codec_open(const codec_backend *backend, void *device, const ty_codec_options *options,
+                     ty_codec **out, ty_error *error)
 {
     ty_codec *codec = NULL;
-    ty_status status = options_check(options, error);
+    ty_status status = options_check(backend, options, error);
 
     if (status != TY_OK)
         return status;
     codec = ty_alloc(1, sizeof *codec);
     if (codec == NULL)
         return ty_fail(error, TY_ENOMEM, "out of memory for a compressor");
-    codec->kind = kinds[options->compression.kind];
+    codec->backend = backend;
+    codec->device = device;
+    codec->kind = backend->kinds[options->compression.kind];
     codec->options = *options;
     TY_CHECK(matrices_copy(codec, error), status, cleanup);
     TY_CHECK(payloads_open(codec, error), status, cleanup);
-    if (codec->kind->open != NULL)
-        TY_CHECK(codec->kind->open(codec, error), status, cleanup);
+    TY_CHECK(arrays_open(codec, error), status, cleanup);
     *out = codec;
     codec = NULL; /* given away */
 
@@ -155,9 +185,10 @@ void ty_codec_close(ty_codec *codec)
         return;
     ty_free((void *)codec->options.matrices);
     for (uint32_t i = 0; i < CODEC_MOST_ARRAYS; i++)
-        ty_free(codec->arrays[i]);
+        codec->backend->release(codec->device, codec->arrays[i]);
     for (uint32_t p = 0; p < TY_MOST_PHASES; p++)
-        ty_free(codec->payloads[p]);
+        codec->backend->release(codec->device, codec->payloads[p]);
+    codec->backend->release(codec->device, codec->scratch);
     ty_free(codec);
 }
 
@@ -186,10 +217,13 @@ uint32_t codec_own_key(const ty_codec *codec)
     return codec_hash(codec_shared_key(codec) + codec->options.position + 1);
 }
 
-CPU_CLONES void codec_add(uint64_t count, const float *restrict source, float *restrict target)
+uint64_t codec_kept(const ty_codec *codec)
 {
-    for (uint64_t i = 0; i < count; i++)
-        target[i] += source[i];
+    const ty_codec_options *o = &codec->options;
+
+    return o->compression.kind == TY_COMPRESSION_DGC
+               ? codec->payload_bytes[0] / sizeof(codec_pair)
+               : ty_compression_kept(&o->compression, o->count);
 }
 
 /* ---- A step -------------------------------------------------------------------------------- */
@@ -213,8 +247,8 @@ ty_collective_options ty_codec_exchange(const ty_codec *codec, uint32_t phase)
                                       .element = TY_ELEMENT_BYTE};
 
     if (exchange.kind == TY_ALL_REDUCE)
-        exchange.element = codec->kind->element;
-    exchange.count = codec->payload_bytes[phase] / element_bytes[exchange.element];
+        exchange.element = facts[o->compression.kind].element;
+    exchange.count = codec->payload_bytes[phase] / ty_element_bytes(exchange.element);
     if (exchange.kind == TY_ALL_TO_ALL)
         exchange.count /= o->member_count;
     return exchange;
@@ -227,18 +261,17 @@ void ty_codec_decode(ty_codec *codec, float *gradients)
 
 bool ty_codec_state(ty_codec *codec, uint32_t index, void **data, uint64_t *bytes)
 {
+    const ty_compression_kind kind = codec->options.compression.kind;
     const uint32_t last = ty_compression_phases(&codec->options.compression) - 1;
-    uint32_t arrays = 0;
+    const uint32_t arrays = facts[kind].arrays;
 
-    while (arrays < CODEC_MOST_ARRAYS && codec->arrays[arrays] != NULL)
-        arrays++;
     if (index == 0) {
         *data = &codec->steps_begun;
         *bytes = sizeof codec->steps_begun;
     } else if (index <= arrays) {
         *data = codec->arrays[index - 1];
         *bytes = codec->array_counts[index - 1] * sizeof(float);
-    } else if (index == arrays + 1 && codec->kind->keeps_payload) {
+    } else if (index == arrays + 1 && facts[kind].keeps_payload) {
         *data = codec->payloads[last];
         *bytes = codec->payload_bytes[last];
     } else {
@@ -249,10 +282,5 @@ bool ty_codec_state(ty_codec *codec, uint32_t index, void **data, uint64_t *byte
 
 uint64_t ty_codec_memory_bytes(const ty_codec *codec)
 {
-    const ty_codec_options *o = &codec->options;
-    uint64_t bytes = ty_compression_payload_bytes(&o->compression, &codec->extent, o->member_count);
-
-    for (uint32_t i = 0; i < CODEC_MOST_ARRAYS; i++)
-        bytes += codec->array_counts[i] * sizeof(float);
-    return bytes;
+    return codec->allocated_bytes;
 }

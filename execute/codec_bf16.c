@@ -44,5 +44,4 @@ static void bf16_decode(ty_codec *codec, float *gradients)
     bfloat_to_float(codec->options.count, codec->payloads[0], gradients);
 }
 
-const codec_kind codec_bf16 = {
-    .encode = {bf16_encode}, .decode = bf16_decode, .element = TY_ELEMENT_BFLOAT};
+const codec_kind codec_bf16 = {.encode = {bf16_encode}, .decode = bf16_decode};

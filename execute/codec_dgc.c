@@ -6,19 +6,6 @@
  */
 #include "codec_kinds.h"
 
-enum { VELOCITY, SUM, SCRATCH }; /* arrays */
-
-static ty_status dgc_open(ty_codec *codec, ty_error *error)
-{
-    ty_status status;
-
-    TY_CHECK(codec_array_add(codec, codec->options.count, error), status, done);
-    TY_CHECK(codec_array_add(codec, codec->options.count, error), status, done);
-    TY_CHECK(codec_array_add(codec, codec->options.count, error), status, done);
-done:
-    return status;
-}
-
 CPU_CLONES static double squares_of(uint64_t count, const float *values)
 {
     double sum = 0;
@@ -28,17 +15,13 @@ CPU_CLONES static double squares_of(uint64_t count, const float *values)
     return sum;
 }
 
-/* What gradients are multiplied with. A member's gradient is its part of the average: 1 / members
-   of what the paper clips. */
 static float clipping_scale(const ty_codec *codec, const float *gradients)
 {
-    double members = codec->options.member_count, clip = codec->options.compression.clip_norm;
-    double largest = clip / sqrt(members) / members, norm;
+    const double clip = codec->options.compression.clip_norm;
 
-    if (!(clip > 0))
-        return 1.0f;
-    norm = sqrt(squares_of(codec->options.count, gradients));
-    return norm > largest ? (float)(largest / norm) : 1.0f;
+    return clip > 0 ? codec_clipping_scale(codec->options.member_count, clip,
+                                           squares_of(codec->options.count, gradients))
+                    : 1.0f;
 }
 
 CPU_CLONES static void accumulate(uint64_t count, float momentum, float scale,
@@ -53,17 +36,15 @@ CPU_CLONES static void accumulate(uint64_t count, float momentum, float scale,
 
 static void dgc_encode(ty_codec *codec, const float *gradients)
 {
-    const uint64_t count = codec->options.count;
-    const uint64_t k = codec->payload_bytes[0] / sizeof(codec_pair);
-    float *velocity = codec->arrays[VELOCITY], *sum = codec->arrays[SUM];
+    const uint64_t count = codec->options.count, k = codec_kept(codec);
+    float *velocity = codec->arrays[CODEC_VELOCITY], *sum = codec->arrays[CODEC_SUM];
     codec_pair *pairs = codec_own_payload(codec, 0);
     codec_threshold threshold;
     uint64_t taken;
 
     accumulate(count, (float)codec->options.momentum, clipping_scale(codec, gradients), gradients,
                velocity, sum);
-    threshold = codec_threshold_sampled(count, sum, k, codec_own_key(codec),
-                                        (uint32_t *)(void *)codec->arrays[SCRATCH]);
+    threshold = codec_threshold_sampled(count, sum, k, codec_own_key(codec), codec->scratch);
     taken = codec_take(count, threshold, sum, pairs);
     for (uint64_t i = 0; i < taken; i++)
         velocity[pairs[i].index] = 0.0f;
@@ -71,5 +52,4 @@ static void dgc_encode(ty_codec *codec, const float *gradients)
         pairs[i] = (codec_pair){.index = CODEC_NO_INDEX};
 }
 
-const codec_kind codec_dgc = {
-    .open = dgc_open, .encode = {dgc_encode}, .decode = codec_pairs_decode};
+const codec_kind codec_dgc = {.encode = {dgc_encode}, .decode = codec_pairs_decode};

@@ -63,5 +63,4 @@ static void fp16_decode(ty_codec *codec, float *gradients)
     half_to_float(codec->options.count, codec->payloads[0], gradients);
 }
 
-const codec_kind codec_fp16 = {
-    .encode = {fp16_encode}, .decode = fp16_decode, .element = TY_ELEMENT_HALF};
+const codec_kind codec_fp16 = {.encode = {fp16_encode}, .decode = fp16_decode};

@@ -1,11 +1,6 @@
 /* Payloads of groups of elements that share a scale. */
 #include "codec_kinds.h"
 
-static uint64_t group_count(const ty_codec *codec)
-{
-    return (codec->options.count + TY_COMPRESSION_GROUP - 1) / TY_COMPRESSION_GROUP;
-}
-
 /* Elements of a group; the last one may be smaller. */
 static uint64_t group_size(const ty_codec *codec, uint64_t group)
 {
@@ -16,7 +11,7 @@ static uint64_t group_size(const ty_codec *codec, uint64_t group)
 void codec_groups_encode(ty_codec *codec, const float *gradients, uint64_t group_bytes,
                          codec_group_encode encode)
 {
-    const uint64_t groups = group_count(codec);
+    const uint64_t groups = codec_group_count(codec);
     const uint32_t key = codec_own_key(codec);
     char *scales = codec_own_payload(codec, 0);
     uint8_t *codes = (uint8_t *)scales + groups * sizeof(float);
@@ -33,7 +28,7 @@ void codec_groups_encode(ty_codec *codec, const float *gradients, uint64_t group
 void codec_groups_decode(ty_codec *codec, float *gradients, uint64_t group_bytes,
                          codec_group_add add)
 {
-    const uint64_t groups = group_count(codec);
+    const uint64_t groups = codec_group_count(codec);
 
     for (uint64_t g = 0; g < groups; g++) {
         float *sums = gradients + g * TY_COMPRESSION_GROUP;

@@ -5,34 +5,25 @@
  */
 #include "codec_kinds.h"
 
-#define LEVELS 127.0f
-#define OFFSET 128.0f /* makes what is truncated positive */
-
 CPU_CLONES static void int8_encode(uint64_t count, const float *restrict values, uint32_t key,
                                    float *restrict scale, uint8_t *restrict codes)
 {
-    const uint32_t largest = codec_largest(count, values);
-    const float maximum = float_of_bits(largest);
-    const float inverse = largest > 0 && largest < CODEC_INFINITY ? LEVELS / maximum : 0.0f;
+    float inverse;
 
-    /* The inverse of a number that small is infinite. */
-    *scale = largest >= CODEC_INFINITY ? NAN : inverse <= FLT_MAX ? maximum / LEVELS : 0.0f;
+    *scale = codec_scale_of(codec_largest(count, values), CODEC_INT8_LARGEST, &inverse);
     if (!(*scale > 0.0f)) {
-        memset(codes, 1, count);
+        memset(codes, CODEC_NOTHING, count);
         return;
     }
-    for (uint64_t i = 0; i < count; i++) {
-        float level = values[i] * inverse + OFFSET + codec_uniform(codec_hash(key + (uint32_t)i));
-        int32_t code = (int32_t)level - (int32_t)OFFSET;
-        codes[i] = (uint8_t)(int8_t)(code > 127 ? 127 : code);
-    }
+    for (uint64_t i = 0; i < count; i++)
+        codes[i] = codec_to_int8(values[i], inverse, key + (uint32_t)i);
 }
 
 CPU_CLONES static void int8_add(uint64_t count, float scale, const uint8_t *restrict codes,
                                 float *restrict sums)
 {
     for (uint64_t i = 0; i < count; i++)
-        sums[i] += scale * (float)(int8_t)codes[i];
+        sums[i] += scale * codec_of_int8(codes[i]);
 }
 
 static void encode(ty_codec *codec, const float *gradients)

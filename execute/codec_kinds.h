@@ -1,21 +1,42 @@
-/** @file codec_kinds.h  Inside the compressors: one struct of functions per kind. */
+/**
+ * @file codec_kinds.h
+ * Inside the compressors: one struct of functions per kind and backend. What a compressor has
+ * (payloads, what it keeps, when it sends what) is the same wherever it computes: codec.c and
+ * codec_layout.c belong to every backend. On the CPU a kind's functions are loops (codec_*.c), on a
+ * GPU they queue kernels (cuda/cuda_codec_*.c).
+ */
 #ifndef TY_EXECUTE_CODEC_KINDS_H
 #define TY_EXECUTE_CODEC_KINDS_H
 
 #include "codec.h"
-#include "cpu_math.h"
+#include "codec_math.h"
 
 typedef struct codec_kind {
-    ty_status (*open)(ty_codec *codec, ty_error *error); /* NULL: nothing to allocate */
     void (*encode[TY_MOST_PHASES])(ty_codec *codec, const float *gradients);
     void (*decode)(ty_codec *codec, float *gradients);
-    ty_element element; /* of what is summed */
-    bool keeps_payload; /* the last phase's is where the next step begins */
 } codec_kind;
 
-enum { CODEC_MOST_ARRAYS = 3 };
+/** Where compressors compute, and whose memory they have. */
+typedef struct codec_backend {
+    const codec_kind *kinds[TY_COMPRESSION_COUNT];   /* NULL: not a compressor */
+    void *(*allocate)(void *device, uint64_t bytes); /* zeroed; NULL when there is none */
+    void (*release)(void *device, void *memory);     /* NULL is ignored */
+} codec_backend;
+
+/* Arrays, by kind; docs/compression.md says what they are. */
+enum {
+    CODEC_RESIDUAL = 0,     /* top-k, random-k */
+    CODEC_VELOCITY = 0,     /* dgc, */
+    CODEC_SUM = 1,          /* and the sum of velocities */
+    CODEC_MEMBER_ERROR = 0, /* one-bit: of all parts, */
+    CODEC_OWNER_ERROR = 1,  /* and of the own part's sum */
+    CODEC_ERRORS = 0,       /* powersgd: of all factored matrices, one after the other */
+    CODEC_MOST_ARRAYS = 2
+};
 
 struct ty_codec {
+    const codec_backend *backend;
+    void *device; /* the backend's */
     const codec_kind *kind;
     ty_codec_options options; /* matrices: a copy */
     ty_gradient_extent extent;
@@ -23,21 +44,63 @@ struct ty_codec {
     uint32_t step;                          /* in hand; counts from 0, wraps */
     void *payloads[TY_MOST_PHASES];         /* of all members where they are gathered */
     uint64_t payload_bytes[TY_MOST_PHASES]; /* of this member in the step in hand */
-    /* Kept from step to step, [array_counts] floats each, zero at first; each kind says which. */
+    /* Kept from step to step, [array_counts] floats each, zero at first. */
     float *arrays[CODEC_MOST_ARRAYS];
     uint64_t array_counts[CODEC_MOST_ARRAYS];
+    uint32_t *scratch;        /* [count], kinds that select: magnitudes; NULL for others */
+    uint64_t allocated_bytes; /* payloads, arrays, scratch */
 };
 
-extern const codec_kind codec_fp16, codec_bf16, codec_fp8_e4m3, codec_fp8_e5m2, codec_int8,
-    codec_ternary, codec_one_bit, codec_top_k, codec_top_k_sampled, codec_random_k, codec_dgc,
-    codec_powersgd, codec_rows;
+ty_status codec_open(const codec_backend *backend, void *device, const ty_codec_options *options,
+                     ty_codec **out, ty_error *error) TY_MUST_CHECK;
 
-/** Adds an array of zeros to a compressor that is being opened. */
-ty_status codec_array_add(ty_codec *codec, uint64_t count, ty_error *error) TY_MUST_CHECK;
 /** Where this member's payload of a phase begins. */
 void *codec_own_payload(const ty_codec *codec, uint32_t phase);
 /** Where member `member`'s begins, once it was gathered. */
 const void *codec_payload_of(const ty_codec *codec, uint32_t phase, uint32_t member);
+/** The key of a step's random numbers: alike on all members, or each member's own. */
+uint32_t codec_shared_key(const ty_codec *codec);
+uint32_t codec_own_key(const ty_codec *codec);
+/** Elements that the step in hand sends: top-k, random-k, dgc. */
+uint64_t codec_kept(const ty_codec *codec);
+
+/* ---- Where things lie (codec_layout.c) --------------------------------------------------- */
+
+/** Groups that share a scale; the last one may be smaller. */
+uint64_t codec_group_count(const ty_codec *codec);
+
+/* One-bit: every member owns a part of the bucket, of whole words; behind the last element are
+ * zeros. A part is groups, the last one maybe smaller; a payload of it is a scale for each and then
+ * the words. Bit b of word w of a group of W words is the sign of element b W + w. */
+enum { CODEC_WORD_BITS = 32 };
+uint64_t codec_part_size(const ty_codec *codec);
+uint64_t codec_part_groups(uint64_t part);
+uint64_t codec_part_bytes(uint64_t part);
+/** Elements of a member's part that are elements of the bucket. */
+uint64_t codec_part_real(const ty_codec *codec, uint32_t owner);
+
+/** A factored matrix, and where it lies: in the bucket, in the errors, in P, in Q. P is
+ *  [rank][rows], Q is [rank][columns]. */
+typedef struct codec_factored {
+    uint64_t rows, columns, offset, m, p, q;
+    uint32_t key; /* of what is drawn for Q */
+} codec_factored;
+/** Goes through the factored matrices; `*index` and `*at` are zero at first. */
+bool codec_next_factored(const ty_codec *codec, uint32_t *index, codec_factored *at);
+
+/** A stretch of the bucket that is in no factored matrix. */
+typedef struct codec_dense {
+    uint64_t offset, count, at; /* in the bucket; and behind P in the payload */
+} codec_dense;
+/** Goes through those stretches, which may be empty; all three are zero at first. */
+bool codec_next_dense(const ty_codec *codec, uint32_t *index, codec_factored *behind,
+                      codec_dense *out);
+
+/* ---- The CPU's (codec_cpu.c) --------------------------------------------------------------- */
+
+extern const codec_kind codec_fp16, codec_bf16, codec_fp8_e4m3, codec_fp8_e5m2, codec_int8,
+    codec_ternary, codec_one_bit, codec_top_k, codec_top_k_sampled, codec_random_k, codec_dgc,
+    codec_powersgd, codec_rows;
 
 /* Rounding to nearest, ties to even; overflow gives infinity, NaN stays NaN. */
 void half_from_float(uint64_t count, const float *from, uint16_t *to);
@@ -45,24 +108,8 @@ void half_to_float(uint64_t count, const uint16_t *from, float *to);
 void bfloat_from_float(uint64_t count, const float *from, uint16_t *to);
 void bfloat_to_float(uint64_t count, const uint16_t *from, float *to);
 
-/* ---- Bits -------------------------------------------------------------------------------- */
-
-CPU_INLINE float float_of_bits(uint32_t bits)
-{
-    float value;
-    memcpy(&value, &bits, sizeof value);
-    return value;
-}
-
-CPU_INLINE uint32_t bits_of_float(float value)
-{
-    uint32_t bits;
-    memcpy(&bits, &value, sizeof bits);
-    return bits;
-}
-
-#define CODEC_MAGNITUDE 0x7fffffffu
-#define CODEC_INFINITY 0x7f800000u /* magnitudes from here on are not finite */
+/** target += source. */
+void codec_add(uint64_t count, const float *source, float *target);
 
 /** Bits of the largest magnitude; those of a NaN are larger than all others. */
 CPU_INLINE uint32_t codec_largest(uint64_t count, const float *values)
@@ -75,29 +122,14 @@ CPU_INLINE uint32_t codec_largest(uint64_t count, const float *values)
     return (uint32_t)largest;
 }
 
-/* ---- Random numbers ---------------------------------------------------------------------- */
-
-/** Scrambles 32 bits so that neighbours have nothing to do with each other: "lowbias32" of C.
- *  Wellons, hash-prospector, 2018 (public domain). Two multiplications, so that it vectorises. */
-CPU_INLINE uint32_t codec_hash(uint32_t x)
+/** Of CODEC_SUM_LANES partial sums. */
+CPU_INLINE float codec_lanes_sum(float *lanes)
 {
-    x ^= x >> 16;
-    x *= 0x7feb352du;
-    x ^= x >> 15;
-    x *= 0x846ca68bu;
-    x ^= x >> 16;
-    return x;
+    for (uint32_t width = CODEC_SUM_LANES / 2; width > 0; width /= 2)
+        for (uint32_t l = 0; l < width; l++)
+            lanes[l] += lanes[l + width];
+    return lanes[0];
 }
-
-/** Uniform in [0, 1), in steps of 2^-24. */
-CPU_INLINE float codec_uniform(uint32_t hash)
-{
-    return (float)(int32_t)(hash >> 8) * 0x1p-24f;
-}
-
-/** The key of a step's random numbers: alike on all members, or each member's own. */
-uint32_t codec_shared_key(const ty_codec *codec);
-uint32_t codec_own_key(const ty_codec *codec);
 
 /* ---- Groups with a scale (codec_groups.c) ------------------------------------------------ */
 
@@ -118,12 +150,6 @@ void codec_groups_decode(ty_codec *codec, float *gradients, uint64_t group_bytes
                          codec_group_add add);
 
 /* ---- Selection (codec_select.c) ---------------------------------------------------------- */
-
-typedef struct codec_pair {
-    uint32_t index;
-    float value;
-} codec_pair;
-#define CODEC_NO_INDEX UINT32_MAX /* of pairs and rows that are not used */
 
 /** Bits of a magnitude that separates the largest from the others. */
 typedef struct codec_threshold {
@@ -147,7 +173,5 @@ codec_threshold codec_threshold_sampled(uint64_t count, const float *values, uin
 uint64_t codec_take(uint64_t count, codec_threshold threshold, float *values, codec_pair *out);
 /** Sums gathered pairs; indices from other ranks are believed only if they fit. */
 void codec_pairs_decode(ty_codec *codec, float *gradients);
-/** target += source. */
-void codec_add(uint64_t count, const float *source, float *target);
 
 #endif

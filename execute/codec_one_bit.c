@@ -4,48 +4,23 @@
  * a contraction of it. Every member owns a part of the bucket. It sends the others' parts to them
  * in signs, sums what it is sent, and sends the sum's signs to all. What either step loses stays
  * with who lost it and is added the next time.
- *
- * A part is groups, the last one maybe smaller, each with a scale; a payload is its scales and then
- * its words. Bit b of word w of a group of W words is the sign of element b W + w, so that packing
- * is vector code. Elements behind the end of the bucket are 0 and stay so.
  */
 #include "codec_kinds.h"
 
-enum { MEMBER_ERROR, OWNER_ERROR }; /* arrays: of all parts; of the own part's sum */
-enum { BITS = 32, GROUP = TY_COMPRESSION_SIGN_GROUP };
+enum { BITS = CODEC_WORD_BITS, GROUP = TY_COMPRESSION_SIGN_GROUP };
 
-static uint64_t part_size(const ty_codec *codec)
+/* Of the first `real` magnitudes. */
+CPU_INLINE float magnitudes_sum(uint64_t real, const float *values)
 {
-    return ty_one_bit_part(codec->options.count, codec->options.member_count);
-}
+    float lanes[CODEC_SUM_LANES] = {0};
+    uint64_t i = 0;
 
-static uint64_t group_count(uint64_t part)
-{
-    return (part + GROUP - 1) / GROUP;
-}
-
-static uint64_t part_bytes(uint64_t part)
-{
-    return group_count(part) * sizeof(float) + part / 8;
-}
-
-/* Elements of a part that are elements of the bucket. */
-static uint64_t real_size(const ty_codec *codec, uint32_t owner)
-{
-    uint64_t part = part_size(codec), first = owner * part, count = codec->options.count;
-    uint64_t left = first < count ? count - first : 0;
-    return left < part ? left : part;
-}
-
-static ty_status one_bit_open(ty_codec *codec, ty_error *error)
-{
-    ty_status status;
-
-    TY_CHECK(codec_array_add(codec, part_size(codec) * codec->options.member_count, error), status,
-             done);
-    TY_CHECK(codec_array_add(codec, part_size(codec), error), status, done);
-done:
-    return status;
+    for (; i + CODEC_SUM_LANES <= real; i += CODEC_SUM_LANES)
+        for (uint32_t l = 0; l < CODEC_SUM_LANES; l++)
+            lanes[l] += fabsf(values[i + l]);
+    for (uint32_t l = 0; i + l < real; l++)
+        lanes[l] += fabsf(values[i + l]);
+    return codec_lanes_sum(lanes);
 }
 
 /* ---- A group ----------------------------------------------------------------------------- */
@@ -55,19 +30,15 @@ CPU_CLONES static float group_encode(uint64_t count, uint64_t real, float *restr
                                      uint32_t *restrict words)
 {
     const uint64_t width = count / BITS;
-    float sum = 0.0f, scale;
+    const float scale = real > 0 ? magnitudes_sum(real, values) / (float)real : 0.0f;
 
-#pragma omp simd reduction(+ : sum)
-    for (uint64_t i = 0; i < real; i++)
-        sum += fabsf(values[i]);
-    scale = real > 0 ? sum / (float)real : 0.0f;
     memset(words, 0, width * sizeof *words);
     for (uint32_t b = 0; b < BITS; b++) {
         float *row = values + b * width;
         for (uint64_t w = 0; w < width; w++) {
             uint32_t sign = bits_of_float(row[w]) >> 31;
             words[w] |= sign << b;
-            row[w] -= float_of_bits(bits_of_float(scale) | sign << 31);
+            row[w] -= codec_signed(scale, sign);
         }
     }
     for (uint64_t i = real; i < count; i++)
@@ -82,7 +53,7 @@ CPU_CLONES static void group_add(uint64_t count, float scale, const uint32_t *re
 
     for (uint32_t b = 0; b < BITS; b++)
         for (uint64_t w = 0; w < width; w++)
-            sums[b * width + w] += float_of_bits(bits_of_float(scale) ^ (words[w] >> b & 1u) << 31);
+            sums[b * width + w] += codec_signed(scale, words[w] >> b & 1u);
 }
 
 /* ---- A part ------------------------------------------------------------------------------ */
@@ -90,7 +61,7 @@ CPU_CLONES static void group_add(uint64_t count, float scale, const uint32_t *re
 static void part_encode(uint64_t part, uint64_t real, float *values, void *payload)
 {
     float *scales = payload;
-    uint32_t *words = (uint32_t *)(scales + group_count(part));
+    uint32_t *words = (uint32_t *)(scales + codec_part_groups(part));
 
     for (uint64_t first = 0; first < part; first += GROUP) {
         uint64_t size = part - first < GROUP ? part - first : GROUP;
@@ -103,7 +74,7 @@ static void part_encode(uint64_t part, uint64_t real, float *values, void *paylo
 static void part_add(uint64_t part, const void *payload, float *sums)
 {
     const float *scales = payload;
-    const uint32_t *words = (const uint32_t *)(scales + group_count(part));
+    const uint32_t *words = (const uint32_t *)(scales + codec_part_groups(part));
 
     for (uint64_t first = 0; first < part; first += GROUP)
         group_add(part - first < GROUP ? part - first : GROUP, scales[first / GROUP],
@@ -114,7 +85,7 @@ static void part_add(uint64_t part, const void *payload, float *sums)
 static void part_write(uint64_t part, uint64_t real, const void *payload, float *out)
 {
     const float *scales = payload;
-    const uint32_t *words = (const uint32_t *)(scales + group_count(part));
+    const uint32_t *words = (const uint32_t *)(scales + codec_part_groups(part));
 
     for (uint64_t first = 0; first < real; first += GROUP) {
         uint64_t size = part - first < GROUP ? part - first : GROUP;
@@ -129,35 +100,35 @@ static void part_write(uint64_t part, uint64_t real, const void *payload, float 
 
 static void signs_to_owners(ty_codec *codec, const float *gradients)
 {
-    const uint64_t part = part_size(codec);
-    float *error = codec->arrays[MEMBER_ERROR];
+    const uint64_t part = codec_part_size(codec);
+    float *error = codec->arrays[CODEC_MEMBER_ERROR];
 
     codec_add(codec->options.count, gradients, error);
     for (uint32_t owner = 0; owner < codec->options.member_count; owner++)
-        part_encode(part, real_size(codec, owner), error + owner * part,
-                    (char *)codec->payloads[0] + owner * part_bytes(part));
+        part_encode(part, codec_part_real(codec, owner), error + owner * part,
+                    (char *)codec->payloads[0] + owner * codec_part_bytes(part));
 }
 
 static void sum_of_signs(ty_codec *codec, const float *gradients)
 {
-    const uint64_t part = part_size(codec);
-    float *error = codec->arrays[OWNER_ERROR];
+    const uint64_t part = codec_part_size(codec);
+    float *error = codec->arrays[CODEC_OWNER_ERROR];
 
     (void)gradients;
     for (uint32_t m = 0; m < codec->options.member_count; m++)
-        part_add(part, (const char *)codec->payloads[0] + m * part_bytes(part), error);
-    part_encode(part, real_size(codec, codec->options.position), error,
+        part_add(part, (const char *)codec->payloads[0] + m * codec_part_bytes(part), error);
+    part_encode(part, codec_part_real(codec, codec->options.position), error,
                 codec_own_payload(codec, 1));
 }
 
 static void signs_of_all(ty_codec *codec, float *gradients)
 {
-    const uint64_t part = part_size(codec);
+    const uint64_t part = codec_part_size(codec);
 
     for (uint32_t owner = 0; owner < codec->options.member_count; owner++)
-        part_write(part, real_size(codec, owner), codec_payload_of(codec, 1, owner),
+        part_write(part, codec_part_real(codec, owner), codec_payload_of(codec, 1, owner),
                    gradients + owner * part);
 }
 
-const codec_kind codec_one_bit = {
-    .open = one_bit_open, .encode = {signs_to_owners, sum_of_signs}, .decode = signs_of_all};
+const codec_kind codec_one_bit = {.encode = {signs_to_owners, sum_of_signs},
+                                  .decode = signs_of_all};

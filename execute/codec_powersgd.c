@@ -9,71 +9,27 @@
  */
 #include "codec_kinds.h"
 
-enum { ERRORS }; /* arrays: of all factored matrices, one after the other */
-
-/* After a projection, what is left of a vector is rounding if it is shorter than this share. */
-#define NO_LENGTH 1e-5f
-
 /* One matrix in the hands of the loops below. */
 typedef struct factored {
     uint64_t rows, columns, rank;
     float *m;     /* [rows][columns] */
     float *p, *q; /* [rank][rows], [rank][columns] */
-    uint64_t offset;
 } factored;
 
-/* Goes through the factored matrices; `at` is zero at first. */
-static bool next_matrix(const ty_codec *codec, uint32_t *index, factored *at)
+static factored matrix_at(const ty_codec *codec, const codec_factored *at)
 {
-    const ty_compression *c = &codec->options.compression;
-
-    if (at->rank == 0)
-        *at = (factored){.rank = c->rank,
-                         .m = codec->arrays[ERRORS],
-                         .p = codec->payloads[0],
-                         .q = codec->payloads[1]};
-    else {
-        at->m += at->rows * at->columns;
-        at->p += at->rank * at->rows;
-        at->q += at->rank * at->columns;
-    }
-    while (*index < codec->options.matrix_count) {
-        const ty_bucket_matrix *matrix = &codec->options.matrices[(*index)++];
-        if (!ty_powersgd_factors(c, matrix->rows, matrix->columns))
-            continue;
-        at->rows = matrix->rows;
-        at->columns = matrix->columns;
-        at->offset = matrix->offset;
-        return true;
-    }
-    at->rows = at->columns = 0;
-    return false;
+    return (factored){.rows = at->rows,
+                      .columns = at->columns,
+                      .rank = codec->options.compression.rank,
+                      .m = codec->arrays[CODEC_ERRORS] + at->m,
+                      .p = (float *)codec->payloads[0] + at->p,
+                      .q = (float *)codec->payloads[1] + at->q};
 }
 
-/* Copies what is in no factored matrix between the bucket and the payload. */
-static void dense_copy(ty_codec *codec, const float *gradients, float *out)
+/* What is in no factored matrix travels behind P. */
+static float *dense_of(const ty_codec *codec)
 {
-    float *dense = (float *)codec->payloads[0] + codec->extent.p_elements;
-    uint64_t done = 0;
-    uint32_t index = 0;
-    factored at = {0};
-    bool has_more = true;
-
-    while (has_more) {
-        has_more = next_matrix(codec, &index, &at);
-        uint64_t end = has_more ? at.offset : codec->options.count, count = end - done;
-        if (gradients != NULL)
-            memcpy(dense, gradients + done, count * sizeof *dense);
-        else
-            memcpy(out + done, dense, count * sizeof *dense);
-        dense += count;
-        done = end + at.rows * at.columns;
-    }
-}
-
-static ty_status powersgd_open(ty_codec *codec, ty_error *error)
-{
-    return codec_array_add(codec, codec->options.count - codec->extent.dense_elements, error);
+    return (float *)codec->payloads[0] + codec->extent.p_elements;
 }
 
 /* ---- Linear algebra ---------------------------------------------------------------------- */
@@ -87,11 +43,11 @@ CPU_INLINE float dot(uint64_t count, const float *a, const float *b)
     return sum;
 }
 
-/* Takes the parts along the vectors before it from vector k, and its length; returns the share of
-   its length that was left. */
-CPU_CLONES static float project(uint64_t count, uint64_t k, float *vectors)
+/* Takes the parts along the vectors before it from vector k, and its length; returns whether
+   nothing was left. */
+CPU_CLONES static bool project(uint64_t count, uint64_t k, float *vectors)
 {
-    float *v = vectors + k * count, before = sqrtf(dot(count, v, v)), after, scale;
+    float *v = vectors + k * count, before = sqrtf(dot(count, v, v)), scale;
 
     for (int twice = 0; twice < 2; twice++) /* once is not enough in floats */
         for (uint64_t j = 0; j < k; j++) {
@@ -100,27 +56,26 @@ CPU_CLONES static float project(uint64_t count, uint64_t k, float *vectors)
             for (uint64_t i = 0; i < count; i++)
                 v[i] -= along * u[i];
         }
-    after = sqrtf(dot(count, v, v));
-    scale = after > NO_LENGTH * before ? 1.0f / after : 0.0f;
+    scale = codec_unit_scale(before, sqrtf(dot(count, v, v)));
     for (uint64_t i = 0; i < count; i++)
         v[i] = scale > 0.0f ? v[i] * scale : 0.0f;
-    return scale > 0.0f ? after / before : before > 0.0f || before == 0.0f ? 0.0f : NAN;
+    return codec_is_lost(before, scale);
 }
 
 static void draw(uint64_t count, uint32_t key, float *v)
 {
     for (uint64_t i = 0; i < count; i++)
-        v[i] = codec_uniform(codec_hash(key + (uint32_t)i)) - 0.5f;
+        v[i] = codec_drawn(key, i);
 }
 
 /* Gram-Schmidt. Vectors without length of their own become 0, or are drawn anew with a key. */
 static void orthonormalise(uint64_t count, uint64_t rank, float *vectors, const uint32_t *key)
 {
     for (uint64_t k = 0; k < rank; k++) {
-        if (project(count, k, vectors) != 0.0f || key == NULL)
+        if (!project(count, k, vectors) || key == NULL)
             continue;
         draw(count, codec_hash(*key + (uint32_t)k), vectors + k * count);
-        project(count, k, vectors);
+        (void)project(count, k, vectors);
     }
 }
 
@@ -183,42 +138,47 @@ CPU_CLONES static void reconstruct(const factored *a, float members, float *rest
 
 static void first_factor(ty_codec *codec, const float *gradients)
 {
-    factored at = {0};
-    uint32_t index = 0, key = codec_shared_key(codec);
+    codec_factored at = {0}, behind = {0};
+    codec_dense dense = {0};
+    uint32_t index = 0;
 
-    while (next_matrix(codec, &index, &at)) {
-        codec_add(at.rows * at.columns, gradients + at.offset, at.m);
-        key = codec_hash(key + index);
-        orthonormalise(at.columns, at.rank, at.q, &key);
-        multiply(&at);
+    while (codec_next_factored(codec, &index, &at)) {
+        const factored a = matrix_at(codec, &at);
+        codec_add(a.rows * a.columns, gradients + at.offset, a.m);
+        orthonormalise(a.columns, a.rank, a.q, &at.key);
+        multiply(&a);
     }
-    dense_copy(codec, gradients, NULL);
+    for (index = 0; codec_next_dense(codec, &index, &behind, &dense);)
+        memcpy(dense_of(codec) + dense.at, gradients + dense.offset,
+               dense.count * sizeof *gradients);
 }
 
 static void second_factor(ty_codec *codec, const float *gradients)
 {
-    factored at = {0};
+    codec_factored at = {0};
     uint32_t index = 0;
 
     (void)gradients;
-    while (next_matrix(codec, &index, &at)) {
-        orthonormalise(at.rows, at.rank, at.p, NULL);
-        multiply_transposed(&at);
+    while (codec_next_factored(codec, &index, &at)) {
+        const factored a = matrix_at(codec, &at);
+        orthonormalise(a.rows, a.rank, a.p, NULL);
+        multiply_transposed(&a);
     }
 }
 
 static void product(ty_codec *codec, float *gradients)
 {
-    factored at = {0};
+    codec_factored at = {0}, behind = {0};
+    codec_dense dense = {0};
     uint32_t index = 0;
 
-    while (next_matrix(codec, &index, &at))
-        reconstruct(&at, (float)codec->options.member_count, gradients + at.offset);
-    dense_copy(codec, NULL, gradients);
+    while (codec_next_factored(codec, &index, &at)) {
+        const factored a = matrix_at(codec, &at);
+        reconstruct(&a, (float)codec->options.member_count, gradients + at.offset);
+    }
+    for (index = 0; codec_next_dense(codec, &index, &behind, &dense);)
+        memcpy(gradients + dense.offset, dense_of(codec) + dense.at,
+               dense.count * sizeof *gradients);
 }
 
-const codec_kind codec_powersgd = {.open = powersgd_open,
-                                   .encode = {first_factor, second_factor},
-                                   .decode = product,
-                                   .element = TY_ELEMENT_FLOAT,
-                                   .keeps_payload = true};
+const codec_kind codec_powersgd = {.encode = {first_factor, second_factor}, .decode = product};

@@ -5,32 +5,8 @@
  */
 #include "codec_kinds.h"
 
-/* 31 bits of magnitude in three digits, the highest first. */
-#define DIGITS 3
-static const unsigned digit_shift[DIGITS] = {19, 8, 0};
-static const unsigned digit_bits[DIGITS] = {12, 11, 8};
-#define LARGEST_DIGIT 4096
-
 /* Elements looked at together: large enough for vector code, small enough to be skipped often. */
 #define BLOCK 16
-
-/* Of deep gradient compression, by its authors' code (dgc/compression.py). The sample is larger
-   than 1 % where that would leave few of the largest in it. */
-#define SAMPLED_SHARE 0.01
-#define LEAST_SAMPLED_RANK 32
-#define LEAST_FOUND 0.8
-#define LOWERED_BY 0.8f
-#define MOST_LOWERINGS 10
-
-static uint32_t magnitude(float value)
-{
-    return bits_of_float(value) & CODEC_MAGNITUDE;
-}
-
-static uint32_t digit_of(uint32_t bits, unsigned digit)
-{
-    return bits >> digit_shift[digit] & ((1u << digit_bits[digit]) - 1);
-}
 
 /* Whether any of a full block's magnitudes reaches `least`. */
 CPU_INLINE int32_t block_maximum(const float *values)
@@ -45,9 +21,9 @@ CPU_INLINE int32_t block_maximum(const float *values)
 
 /* The digit that holds the `rank`-th largest number, which is then its rank among those with that
  * digit. */
-static uint32_t digit_find(const uint32_t *histogram, unsigned digit, uint64_t *rank)
+static uint32_t digit_find(const uint32_t *histogram, int digit, uint64_t *rank)
 {
-    uint32_t at = (1u << digit_bits[digit]) - 1;
+    uint32_t at = (1u << codec_digit_bits(digit)) - 1;
 
     while (histogram[at] < *rank)
         *rank -= histogram[at--];
@@ -58,11 +34,11 @@ static uint32_t digit_find(const uint32_t *histogram, unsigned digit, uint64_t *
  * and an increment of the same counter would wait for the one before. */
 static uint32_t first_digit(uint64_t count, const float *values, uint64_t *rank)
 {
-    uint32_t histogram[2][LARGEST_DIGIT] = {{0}};
+    uint32_t histogram[2][CODEC_LARGEST_DIGIT] = {{0}};
 
     for (uint64_t i = 0; i < count; i++)
-        histogram[i & 1][magnitude(values[i]) >> digit_shift[0]]++;
-    for (uint32_t d = 0; d < LARGEST_DIGIT; d++)
+        histogram[i & 1][codec_magnitude(values[i]) >> codec_digit_shift(0)]++;
+    for (uint32_t d = 0; d < CODEC_LARGEST_DIGIT; d++)
         histogram[0][d] += histogram[1][d];
     return digit_find(histogram[0], 0, rank);
 }
@@ -92,21 +68,21 @@ CPU_CLONES static uint64_t candidates_collect(uint64_t count, const float *value
 }
 
 /* The digits from `digit` on of the `rank`-th largest of a list, which is used up. */
-static uint32_t lower_digits(uint32_t *candidates, uint64_t count, unsigned digit, uint64_t *rank)
+static uint32_t lower_digits(uint32_t *candidates, uint64_t count, int digit, uint64_t *rank)
 {
     uint32_t bits = 0;
 
-    for (unsigned d = digit; d < DIGITS; d++) {
-        uint32_t histogram[LARGEST_DIGIT] = {0}, found;
+    for (int d = digit; d < CODEC_DIGITS; d++) {
+        uint32_t histogram[CODEC_LARGEST_DIGIT] = {0}, found;
         uint64_t kept = 0;
         for (uint64_t i = 0; i < count; i++)
-            histogram[digit_of(candidates[i], d)]++;
+            histogram[codec_digit_of(candidates[i], d)]++;
         found = digit_find(histogram, d, rank);
         for (uint64_t i = 0; i < count; i++)
-            if (digit_of(candidates[i], d) == found)
+            if (codec_digit_of(candidates[i], d) == found)
                 candidates[kept++] = candidates[i];
         count = kept;
-        bits |= found << digit_shift[d];
+        bits |= found << codec_digit_shift(d);
     }
     return bits;
 }
@@ -116,7 +92,7 @@ codec_threshold codec_threshold_exact(uint64_t count, const float *values, uint6
 {
     uint64_t rank = k, found;
     uint32_t first = first_digit(count, values, &rank);
-    codec_threshold threshold = {.bits = first << digit_shift[0]};
+    codec_threshold threshold = {.bits = first << codec_digit_shift(0)};
 
     found = candidates_collect(count, values, first, scratch);
     threshold.bits |= lower_digits(scratch, found, 1, &rank);
@@ -162,19 +138,15 @@ CPU_CLONES static uint64_t reaching_collect(uint64_t count, const float *values,
     return kept;
 }
 
-/* The threshold of a sample: every stride-th element from a random one on. */
+/* The threshold of a sample. */
 static uint32_t sample_threshold(uint64_t count, const float *values, uint64_t k, uint32_t key,
                                  uint32_t *scratch)
 {
-    double wanted =
-        fmax(SAMPLED_SHARE * (double)count, (double)LEAST_SAMPLED_RANK * (double)count / (double)k);
-    uint64_t stride = wanted < (double)count ? (uint64_t)((double)count / wanted) : 1;
-    uint64_t sampled = 0, rank;
+    codec_sample sample = codec_sample_of(count, k, key);
 
-    for (uint64_t i = codec_hash(key) % stride; i < count; i += stride)
-        scratch[sampled++] = magnitude(values[i]);
-    rank = (uint64_t)ceil((double)k * (double)sampled / (double)count);
-    return lower_digits(scratch, sampled, 0, &rank);
+    for (uint64_t i = 0; i < sample.count; i++)
+        scratch[i] = codec_magnitude(values[sample.first + i * sample.stride]);
+    return lower_digits(scratch, sample.count, 0, &sample.rank);
 }
 
 codec_threshold codec_threshold_sampled(uint64_t count, const float *values, uint64_t k,
@@ -184,8 +156,8 @@ codec_threshold codec_threshold_sampled(uint64_t count, const float *values, uin
     uint64_t reached = count_from(count, values, bits), rank = k;
     codec_threshold threshold;
 
-    for (int i = 0; i < MOST_LOWERINGS && (double)reached < LEAST_FOUND * (double)k; i++) {
-        bits = bits_of_float(float_of_bits(bits) * LOWERED_BY);
+    for (int i = 0; i < CODEC_MOST_LOWERINGS && !codec_is_enough(reached, k); i++) {
+        bits = codec_lowered(bits);
         reached = count_from(count, values, bits);
     }
     threshold = (codec_threshold){.bits = bits, .ties = count};

@@ -7,25 +7,24 @@
  */
 #include "codec_kinds.h"
 
-#define CLIPPED_DEVIATIONS 2.5f
-enum { PER_BYTE = 4, GROUP_BYTES = TY_COMPRESSION_GROUP / PER_BYTE };
+enum { PER_BYTE = CODEC_TERNARY_PER_BYTE, GROUP_BYTES = TY_COMPRESSION_GROUP / PER_BYTE };
 
 /* The smaller of the largest magnitude and 2.5 deviations around zero; NaN if there is one. */
 CPU_INLINE float scale_of(uint64_t count, const float *values)
 {
     const uint32_t largest = codec_largest(count, values);
     const float maximum = float_of_bits(largest);
-    float squares = 0.0f, clip;
+    float lanes[CODEC_SUM_LANES] = {0}, scale;
+    uint64_t i = 0;
 
-    if (largest >= CODEC_INFINITY)
-        return NAN;
-    if (!(maximum >= FLT_MIN)) /* too small to be divided by */
-        return 0.0f;
-#pragma omp simd reduction(+ : squares)
-    for (uint64_t i = 0; i < count; i++)
-        squares += (values[i] / maximum) * (values[i] / maximum);
-    clip = CLIPPED_DEVIATIONS * maximum * sqrtf(squares / (float)count);
-    return clip < maximum ? clip : maximum;
+    if (!codec_ternary_has_scale(largest, &scale))
+        return scale;
+    for (; i + CODEC_SUM_LANES <= count; i += CODEC_SUM_LANES)
+        for (uint32_t l = 0; l < CODEC_SUM_LANES; l++)
+            lanes[l] += (values[i + l] / maximum) * (values[i + l] / maximum);
+    for (uint32_t l = 0; i + l < count; l++)
+        lanes[l] += (values[i + l] / maximum) * (values[i + l] / maximum);
+    return codec_ternary_scale(maximum, count, codec_lanes_sum(lanes));
 }
 
 CPU_CLONES static void ternary_encode(uint64_t count, const float *restrict values, uint32_t key,
@@ -36,14 +35,11 @@ CPU_CLONES static void ternary_encode(uint64_t count, const float *restrict valu
 
     *scale = scale_of(count, values);
     if (!(*scale > 0.0f)) {
-        memset(codes, 1, quarter);
+        memset(codes, CODEC_NOTHING, quarter);
         return;
     }
-    for (uint64_t i = 0; i < count; i++) {
-        float share = codec_uniform(codec_hash(key + (uint32_t)i)) * *scale;
-        uint32_t is_sent = fabsf(values[i]) > share;
-        each[i] = (uint8_t)(is_sent | (bits_of_float(values[i]) >> 31 & is_sent) << 1);
-    }
+    for (uint64_t i = 0; i < count; i++)
+        each[i] = codec_to_ternary(values[i], *scale, key + (uint32_t)i);
     for (uint64_t j = 0; j < quarter; j++)
         codes[j] = (uint8_t)(each[j] | each[j + quarter] << 2 | each[j + 2 * quarter] << 4 |
                              each[j + 3 * quarter] << 6);
@@ -58,10 +54,8 @@ CPU_CLONES static void ternary_add(uint64_t count, float scale, const uint8_t *r
         const uint64_t first = part * quarter;
         const uint64_t size = count - first < quarter ? count - first : quarter;
         const unsigned shift = (unsigned)(2 * part);
-        for (uint64_t j = 0; j < size; j++) {
-            int32_t code = codes[j] >> shift & 3;
-            sums[first + j] += scale * (float)((code & 1) - (code & 2));
-        }
+        for (uint64_t j = 0; j < size; j++)
+            sums[first + j] += scale * codec_of_ternary(codes[j] >> shift & 3);
     }
 }
 

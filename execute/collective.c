@@ -57,6 +57,11 @@ static const element_type element_types[TY_ELEMENT_COUNT] = {
     [TY_ELEMENT_BYTE] = {1, NULL},
 };
 
+uint64_t ty_element_bytes(ty_element element)
+{
+    return element_types[element].size;
+}
+
 ty_status collective_test_request(ty_collective *c, ty_request **request, bool *is_done,
                                   ty_error *error)
 {

@@ -126,22 +126,14 @@ cleanup:
     return status;
 }
 
-static uint64_t element_bytes(ty_element element)
-{
-    static const uint64_t sizes[TY_ELEMENT_COUNT] = {
-        [TY_ELEMENT_FLOAT] = sizeof(float),   [TY_ELEMENT_LARGEST_FLOAT] = sizeof(float),
-        [TY_ELEMENT_HALF] = sizeof(uint16_t), [TY_ELEMENT_BFLOAT] = sizeof(uint16_t),
-        [TY_ELEMENT_DOUBLE] = sizeof(double), [TY_ELEMENT_BYTE] = 1};
-    return sizes[element];
-}
-
 static ty_status host_exchange(ty_device_link *link, const ty_collective_options *options,
                                ty_request **out, ty_error *error)
 {
     host_state *state = link->state;
-    bool is_of_parts = options->kind == TY_ALL_GATHER && !options->is_of_shares;
+    bool is_of_parts = options->kind == TY_ALL_TO_ALL ||
+                       (options->kind == TY_ALL_GATHER && !options->is_of_shares);
     uint64_t parts = is_of_parts ? options->member_count : 1;
-    uint64_t bytes = parts * options->count * element_bytes(options->element);
+    uint64_t bytes = parts * options->count * ty_element_bytes(options->element);
     ty_collective_options staged = *options;
     passage *own = NULL;
     ty_status status;

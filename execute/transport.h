@@ -120,6 +120,7 @@ typedef enum ty_element {
     TY_ELEMENT_BYTE, /* cannot be summed */
     TY_ELEMENT_COUNT
 } ty_element;
+uint64_t ty_element_bytes(ty_element element);
 
 /**
  * One collective as a state machine over point-to-point messages, so that the communication thread

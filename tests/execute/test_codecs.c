@@ -1,6 +1,7 @@
 /* Gradient compressors: number formats against a definition by search, top-k against sorting, and
  * of each kind the property it is known for. */
 #include "codec_kinds.h"
+#include "crowd.h"
 
 #include <criterion/criterion.h>
 #include <math.h>
@@ -139,46 +140,13 @@ static void crowd_close(crowd *c)
         ty_codec_close(c->codecs[m]);
 }
 
-static void reduce(const ty_collective_options *to, const ty_collective_options *from)
-{
-    if (to->element == TY_ELEMENT_HALF)
-        ty_half_add(to->data, from->data, to->count);
-    else if (to->element == TY_ELEMENT_BFLOAT)
-        ty_bfloat_add(to->data, from->data, to->count);
-    else
-        codec_add(to->count, from->data, to->data);
-}
-
-static uint64_t bytes_of(const ty_collective_options *o)
-{
-    return o->count * (o->element == TY_ELEMENT_BYTE ? 1 : o->element == TY_ELEMENT_FLOAT ? 4 : 2);
-}
-
-/* The collective of a phase, by copying. */
 static void crowd_exchange(crowd *c, uint32_t phase)
 {
     ty_collective_options e[MOST_MEMBERS];
-    uint64_t part;
 
     for (uint32_t m = 0; m < c->count; m++)
         e[m] = ty_codec_exchange(c->codecs[m], phase);
-    part = bytes_of(&e[0]);
-    for (uint32_t m = 1; e[0].kind == TY_ALL_REDUCE && m < c->count; m++)
-        reduce(&e[0], &e[m]);
-    for (uint32_t m = 1; e[0].kind == TY_ALL_REDUCE && m < c->count; m++)
-        memcpy(e[m].data, e[0].data, part);
-    for (uint32_t from = 0; e[0].kind == TY_ALL_GATHER && from < c->count; from++)
-        for (uint32_t to = 0; to < c->count; to++)
-            memcpy((char *)e[to].data + from * part, (char *)e[from].data + from * part, part);
-    for (uint32_t from = 0; e[0].kind == TY_ALL_TO_ALL && from < c->count; from++)
-        for (uint32_t to = 0; to < from; to++) {
-            char *a = (char *)e[from].data + to * part, *b = (char *)e[to].data + from * part;
-            for (uint64_t i = 0; i < part; i++) {
-                char kept = a[i];
-                a[i] = b[i];
-                b[i] = kept;
-            }
-        }
+    exchange_run(e, c->count);
 }
 
 /* One step: decoded[m] is what member m makes of all gradients. */
@@ -286,7 +254,7 @@ Test(codecs, bytes_are_those_of_the_plan)
             for (uint32_t p = 0; p < ty_compression_phases(k); p++) {
                 ty_collective_options e = ty_codec_exchange(c.codecs[1], p);
                 uint64_t planned = ty_compression_wire_bytes(k, &c.codecs[0]->extent, MEMBERS, p);
-                uint64_t bytes = bytes_of(&e) * (e.kind == TY_ALL_TO_ALL ? MEMBERS : 1);
+                uint64_t bytes = exchange_part_bytes(&e) * (e.kind == TY_ALL_TO_ALL ? MEMBERS : 1);
                 cr_assert_eq(e.kind, ty_compression_collective(k, p));
                 if (step < k->warmup_steps)
                     cr_assert_gt(bytes, planned, "%s warms up", every_spec[s]);
