@@ -113,18 +113,14 @@ bool checkpoint_has_state(const ty_bucket *bucket)
            bucket->compression.kind != TY_COMPRESSION_ROWS;
 }
 
-static void add_codec(sections *s, const ty_interpreter *in, const bucket_state *bucket)
+static void add_codec(sections *s, const bucket_state *bucket)
 {
     void *data = NULL;
     uint64_t bytes = 0;
     uint32_t i;
 
     for (i = 0; bucket->codec != NULL && ty_codec_state(bucket->codec, i, &data, &bytes); i++)
-        add(s, data, bytes);
-    for (i = 0; bucket->device_codec != NULL &&
-                in->memory->codec_state(bucket->device_codec, i, &data, &bytes);
-         i++)
-        add_on(s, bucket->held->device, data, bytes, false);
+        add_on(s, i > 0 ? bucket->held->device : NULL, data, bytes, false);
 }
 
 static ty_status sections_find(ty_interpreter *in, sections *s, ty_error *error)
@@ -140,7 +136,7 @@ static ty_status sections_find(ty_interpreter *in, sections *s, ty_error *error)
         interpreter_noise_most(in->controls_done) * sizeof *in->noise_samples);
     for (i = 0; i < in->options.plan->bucket_count; i++)
         if (checkpoint_has_state(&in->options.plan->buckets[i]))
-            add_codec(s, in, &in->buckets[i]);
+            add_codec(s, &in->buckets[i]);
     if (in->options.precision == TY_PRECISION_FP16) {
         add(s, &in->loss_scale, sizeof in->loss_scale);
         add(s, &in->clean_steps, sizeof in->clean_steps);

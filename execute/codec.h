@@ -1,13 +1,15 @@
 /**
  * @file codec.h
- * Compressors of gradients on the CPU: what a plan's ty_compression computes. One file per kind,
- * codec_*.c; docs/compression.md has the formulas. Internal to execute/.
+ * Compressors of gradients: what a plan's ty_compression computes. One file per kind, codec_*.c on
+ * the CPU; a device with memory of its own (device.h) opens, encodes and decodes by itself, and all
+ * other functions are for its compressors, too: what they point to is the device's memory then.
+ * docs/compression.md has the formulas. Internal to execute/.
  *
  * An exchange of a bucket is, for each phase, ty_codec_encode and the collective that
  * ty_codec_exchange asks for, and then ty_codec_decode, which writes the sum over the members.
  * Everything a compressor draws at random follows from its seed, the step and, where members must
- * differ, its position; nothing depends on the number of threads. All members decode the same bits
- * on machines with the same vector instructions.
+ * differ, its position; nothing depends on the number of threads. All members decode the same bits;
+ * powersgd's where machines have the same vector instructions.
  *
  *   ty_codec_open(&options, &codec, error);
  *   for (phase = 0; phase < ty_compression_phases(&options.compression); phase++) {
@@ -56,13 +58,15 @@ ty_collective_options ty_codec_exchange(const ty_codec *codec, uint32_t phase);
 void ty_codec_decode(ty_codec *codec, float *gradients);
 /**
  * What the compressor keeps from step to step, piece by piece: for checkpoints. Zeroth: how many
- * steps it has begun; then what error feedback and momentum keep; then factors.
+ * steps it has begun, which is host memory everywhere; then what error feedback and momentum keep;
+ * then factors. Pieces and their contents do not depend on the device.
  * @param data [out] valid while the compressor is open; may be written with what was read before
  *        from one of equal options
  * @return false: there is no piece of this index
  */
 bool ty_codec_state(ty_codec *codec, uint32_t index, void **data, uint64_t *bytes);
-/** Bytes of state and buffers: what ty_compression_state_bytes and _payload_bytes predict. */
+/** Bytes that were allocated for state and payloads: what ty_compression_state_bytes and
+ *  _payload_bytes predict. */
 uint64_t ty_codec_memory_bytes(const ty_codec *codec);
 
 /* target += source, `count` 16-bit floats each, summed in fp32: the reducing steps of a collective.

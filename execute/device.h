@@ -100,7 +100,6 @@ typedef struct ty_stage_options {
 
 /* A compressor that runs where the gradients are; its functions are those of codec.h, and it
  * refuses with TY_EUNSUPPORTED what it has not. */
-typedef struct ty_device_codec ty_device_codec;
 /* How device memory travels between ranks; see device_link.h. */
 typedef struct ty_device_link ty_device_link;
 typedef struct ty_link_options ty_link_options;
@@ -159,16 +158,13 @@ typedef struct ty_device_memory {
                         uint64_t offset, uint64_t count, bool *is_finite, ty_error *error);
     /** From now on the loss's gradient is multiplied by `factor`; fp16 only. */
     void (*scale_loss)(ty_stage_device *stage, double factor);
-    ty_status (*codec_open)(ty_stage_device *stage, const ty_codec_options *options,
-                            ty_device_codec **out, ty_error *error);
-    void (*codec_close)(ty_device_codec *codec);
-    ty_status (*codec_encode)(ty_device_codec *codec, uint32_t phase, const float *gradients,
+    /** Compressors that compute on the device: ty_codec_open, ty_codec_encode and ty_codec_decode.
+     * Closed before the stage is. */
+    ty_status (*codec_open)(ty_stage_device *stage, const ty_codec_options *options, ty_codec **out,
+                            ty_error *error);
+    ty_status (*codec_encode)(ty_codec *codec, uint32_t phase, const float *gradients,
                               ty_error *error);
-    /** The data is the device's. */
-    ty_collective_options (*codec_exchange)(const ty_device_codec *codec, uint32_t phase);
-    ty_status (*codec_decode)(ty_device_codec *codec, float *gradients, ty_error *error);
-    /** The index-th array that it keeps from step to step; false behind the last. */
-    bool (*codec_state)(const ty_device_codec *codec, uint32_t index, void **data, uint64_t *bytes);
+    ty_status (*codec_decode)(ty_codec *codec, float *gradients, ty_error *error);
     /** Whether link_open may succeed here: TY_EUNSUPPORTED says why not. NULL: never. */
     ty_status (*link_check)(ty_stage_device *stage, ty_error *error);
     /** Between devices without the host's memory. Collective: all ranks call it together. */

@@ -41,7 +41,7 @@ static ty_status codec_open(ty_interpreter *in, uint32_t index, ty_error *error)
     if (in->memory == NULL && status == TY_OK)
         status = interpreter_distortion_open(in, &options, state, error);
     if (in->memory != NULL)
-        status = in->memory->codec_open(state->held->device, &options, &state->device_codec, error);
+        status = in->memory->codec_open(state->held->device, &options, &state->codec, error);
     ty_free(matrices);
     return status;
 }
@@ -163,12 +163,9 @@ void interpreter_buckets_close(ty_interpreter *in)
     for (i = 0; in->buckets != NULL && i < in->options.plan->bucket_count; i++) {
         ty_free(in->buckets[i].members);
         ty_free(in->buckets[i].hosts);
-        if (in->buckets[i].codec != NULL)
-            ty_codec_close(in->buckets[i].codec);
+        ty_codec_close(in->buckets[i].codec);
         ty_codec_close(in->buckets[i].probe);
         ty_free(in->buckets[i].probe_sum);
-        if (in->buckets[i].device_codec != NULL)
-            in->memory->codec_close(in->buckets[i].device_codec);
     }
     ty_free(in->buckets);
 }

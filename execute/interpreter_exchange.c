@@ -12,7 +12,7 @@ static ty_status run_encode(ty_interpreter *in, const ty_instruction *encode, ui
     bucket_state *bucket = &in->buckets[encode->bucket];
 
     if (in->memory != NULL)
-        return in->memory->codec_encode(bucket->device_codec, encode->phase,
+        return in->memory->codec_encode(bucket->codec, encode->phase,
                                         gradients_of(in, bucket, step), error);
     ty_codec_encode(bucket->codec, encode->phase, gradients_of(in, bucket, step));
     return TY_OK;
@@ -24,8 +24,7 @@ static ty_status run_decode(ty_interpreter *in, const ty_instruction *decode, ui
     bucket_state *bucket = &in->buckets[decode->bucket];
 
     if (in->memory != NULL)
-        return in->memory->codec_decode(bucket->device_codec, gradients_of(in, bucket, step),
-                                        error);
+        return in->memory->codec_decode(bucket->codec, gradients_of(in, bucket, step), error);
     ty_codec_decode(bucket->codec, gradients_of(in, bucket, step));
     return TY_OK;
 }
@@ -54,8 +53,6 @@ static ty_status bucket_exchange(ty_interpreter *in, const ty_instruction *excha
         options.data = in->options.backend->parameters(bucket->held->device) + bucket->offset;
     } else if (bucket->codec != NULL) {
         options = ty_codec_exchange(bucket->codec, exchange->phase);
-    } else if (bucket->device_codec != NULL) {
-        options = in->memory->codec_exchange(bucket->device_codec, exchange->phase);
     }
     options.algorithm = in->options.plan->buckets[exchange->bucket].algorithm;
     options.members = bucket->members;
@@ -146,7 +143,7 @@ static ty_status weights_take(const ty_interpreter *in, const bucket_state *buck
 
 static bool is_compressed(const bucket_state *bucket)
 {
-    return bucket->codec != NULL || bucket->device_codec != NULL;
+    return bucket->codec != NULL;
 }
 
 static ty_status collective_done(ty_interpreter *in, uint32_t index, uint32_t step, ty_error *error)

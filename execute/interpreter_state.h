@@ -92,9 +92,8 @@ typedef struct bucket_state {
     uint32_t gathered_step; /* of a shared bucket: one more than the last it was gathered for */
     bool is_in_use;         /* gathered for a pass that is not over (ZeRO 3); under the lock */
     double own_square;      /* of this rank's gradients, before they are exchanged */
-    ty_codec *codec;        /* NULL: not compressed, or compressed where the gradients are: */
-    ty_device_codec *device_codec;
-    ty_codec *probe; /* tells what compression loses, if asked for; else NULL */
+    ty_codec *codec;        /* where the gradients are; NULL: not compressed */
+    ty_codec *probe;        /* tells what compression loses, if asked for; else NULL */
     float *probe_sum;
 } bucket_state;
 

@@ -41,10 +41,10 @@ typedef struct nccl_state {
     channel *channels;
     uint32_t count;
     bool is_broken;
-    void *probe; /* a few bytes of device memory for the first use */
+    void *probe;   /* device memory for the first use: a number for each process */
+    char *staging; /* what goes out in an all-to-all, while the same memory takes what comes in */
+    uint64_t staging_bytes;
 } nccl_state;
-
-#define PROBE_BYTES 256
 
 static ty_status nccl_fail(const nccl_state *state, ty_error *error, const char *call,
                            ncclResult_t code)
@@ -283,6 +283,62 @@ static ty_status order_check(const nccl_state *state, const channel *c, ty_error
     return TY_OK;
 }
 
+/* ---- All-to-all, which NCCL has as messages ---- */
+
+/* Kept for the next one. One exchange is under way at a time. */
+static ty_status staging_grow(nccl_state *state, uint64_t bytes, ty_error *error)
+{
+    ty_status status = TY_OK;
+
+    if (bytes <= state->staging_bytes)
+        return TY_OK;
+    cudaFree(state->staging);
+    state->staging = NULL;
+    state->staging_bytes = 0;
+    CUDA_CHECK(cudaMalloc((void **)&state->staging, bytes), status, done);
+    state->staging_bytes = bytes;
+done:
+    return status;
+}
+
+/* In place: part p goes to member p, and member p's part for this one comes where it was. */
+static ty_status all_to_all_start(nccl_state *state, const channel *c, char *data, uint64_t bytes,
+                                  ty_error *error)
+{
+    const cuda_nccl *nccl = state->nccl;
+    ncclResult_t code = ncclSuccess;
+    ty_status status;
+
+    TY_CHECK(staging_grow(state, bytes * c->member_count, error), status, done);
+    CUDA_CHECK(cudaMemcpyAsync(state->staging, data, bytes * c->member_count,
+                               cudaMemcpyDeviceToDevice, c->stream),
+               status, done);
+    NCCL_CHECK(nccl->ncclGroupStart(), status, done);
+    for (uint32_t p = 0; p < c->member_count && code == ncclSuccess; p++) {
+        if (p == c->position)
+            continue;
+        code =
+            nccl->ncclSend(state->staging + p * bytes, bytes, ncclChar, (int)p, c->comm, c->stream);
+        if (code == ncclSuccess)
+            code = nccl->ncclRecv(data + p * bytes, bytes, ncclChar, (int)p, c->comm, c->stream);
+    }
+    NCCL_CHECK(nccl->ncclGroupEnd(), status, done);
+    NCCL_CHECK(code, status, done);
+done:
+    return status;
+}
+
+/* Whether a bucket's members each send parts to the others. */
+static bool has_all_to_all(const ty_plan *plan)
+{
+    for (uint32_t b = 0; b < plan->bucket_count; b++) {
+        const ty_compression *c = &plan->buckets[b].compression;
+        if (c->kind != TY_COMPRESSION_NONE && ty_compression_collective(c, 0) == TY_ALL_TO_ALL)
+            return true;
+    }
+    return false;
+}
+
 /* ---- Opening ---- */
 
 static ty_status id_share(const nccl_state *state, const channel *c, ncclUniqueId *id,
@@ -301,7 +357,7 @@ done:
     return status;
 }
 
-/* Connects the members: one message, or one sum. */
+/* Connects the members: one message, or one sum, and messages of all to all where there will be. */
 static ty_status channel_probe(nccl_state *state, const channel *c, ty_error *error)
 {
     const cuda_nccl *nccl = state->nccl;
@@ -315,6 +371,9 @@ static ty_status channel_probe(nccl_state *state, const channel *c, ty_error *er
         NCCL_CHECK(nccl->ncclSend(state->probe, 1, ncclChar, 1, c->comm, c->stream), status, done);
     else
         NCCL_CHECK(nccl->ncclRecv(state->probe, 1, ncclChar, 0, c->comm, c->stream), status, done);
+    if (c->direction == TY_NO_DIRECTION && !state->options.is_of_lanes &&
+        has_all_to_all(state->options.plan))
+        TY_CHECK(all_to_all_start(state, c, state->probe, 1, error), status, done);
     CUDA_CHECK(cudaStreamSynchronize(c->stream), status, done);
 done:
     return status;
@@ -368,8 +427,8 @@ static void nccl_close(ty_device_link *link)
             cudaStreamDestroy(c->stream);
         ty_free(c->members);
     }
-    if (state->probe != NULL)
-        cudaFree(state->probe);
+    cudaFree(state->probe);
+    cudaFree(state->staging);
     ty_free(state->channels);
     ty_free(state);
     ty_free(link);
@@ -514,20 +573,18 @@ static ty_status collective_start(nccl_state *state, const channel *c,
         [TY_ELEMENT_FLOAT] = ncclFloat,   [TY_ELEMENT_LARGEST_FLOAT] = ncclFloat,
         [TY_ELEMENT_HALF] = ncclHalf,     [TY_ELEMENT_BFLOAT] = ncclBfloat16,
         [TY_ELEMENT_DOUBLE] = ncclDouble, [TY_ELEMENT_BYTE] = ncclChar};
-    static const uint64_t sizes[TY_ELEMENT_COUNT] = {
-        [TY_ELEMENT_FLOAT] = sizeof(float),   [TY_ELEMENT_LARGEST_FLOAT] = sizeof(float),
-        [TY_ELEMENT_HALF] = sizeof(uint16_t), [TY_ELEMENT_BFLOAT] = sizeof(uint16_t),
-        [TY_ELEMENT_DOUBLE] = sizeof(double), [TY_ELEMENT_BYTE] = 1};
     const cuda_nccl *nccl = state->nccl;
     const ncclDataType_t type = types[options->element];
     const ncclRedOp_t sum = options->element == TY_ELEMENT_LARGEST_FLOAT ? ncclMax : ncclSum;
-    const uint64_t size = sizes[options->element];
+    const uint64_t size = ty_element_bytes(options->element);
     const bool is_summed = options->element != TY_ELEMENT_BYTE;
     char *data = options->data;
     ty_status status = TY_OK;
 
     if (options->is_of_shares || options->kind == TY_REDUCE_SCATTER)
         return shares_start(state, c, options, type, size, error);
+    if (options->kind == TY_ALL_TO_ALL)
+        return all_to_all_start(state, c, data, options->count * size, error);
     if (options->kind == TY_ALL_GATHER)
         NCCL_CHECK(nccl->ncclAllGather(data + c->position * options->count * size, data,
                                        options->count, type, c->comm, c->stream),
@@ -650,6 +707,7 @@ static ty_status channels_list(nccl_state *state, ty_error *error)
 
 static ty_status channels_open(nccl_state *state, ty_error *error)
 {
+    const uint64_t probe_bytes = sizeof(float) * ty_plan_process_count(state->options.plan);
     ty_status status;
 
     TY_CHECK(algorithms_check(state->options.plan, error), status, done);
@@ -659,8 +717,8 @@ static ty_status channels_open(nccl_state *state, ty_error *error)
     for (uint32_t i = 0; i < state->count; i++)
         if (state->channels[i].direction != TY_NO_DIRECTION)
             TY_CHECK(order_check(state, &state->channels[i], error), status, done);
-    CUDA_CHECK(cudaMalloc(&state->probe, PROBE_BYTES), status, done);
-    CUDA_CHECK(cudaMemset(state->probe, 0, PROBE_BYTES), status, done);
+    CUDA_CHECK(cudaMalloc(&state->probe, probe_bytes), status, done);
+    CUDA_CHECK(cudaMemset(state->probe, 0, probe_bytes), status, done);
     for (uint32_t i = 0; i < state->count; i++)
         TY_CHECK(channel_open(state, &state->channels[i], error), status, done);
 done:

@@ -266,33 +266,6 @@ void cuda_divide(uint64_t count, float divisor, float *x, cudaStream_t stream);
 void cuda_unscale(uint64_t count, float factor, float *gradients, int32_t *is_bad,
                   cudaStream_t stream);
 
-/* ---- Compressors (codec.cu): the encodings of codec_fp16.c, codec_top_k.c and codec_rows.c ----
- */
-
-void cuda_half_encode(uint64_t count, const float *from, uint16_t *to, cudaStream_t stream);
-void cuda_half_decode(uint64_t count, const uint16_t *from, float *to, cudaStream_t stream);
-/** Bytes of scratch for cuda_top_k_encode. */
-uint64_t cuda_top_k_scratch(uint64_t count);
-/** @param encoded [k] pairs of uint32 index and float value, by ascending index */
-void cuda_top_k_encode(uint64_t count, uint64_t k, const float *gradients, float *residual,
-                       void *encoded, void *scratch, cudaStream_t stream);
-/** gradients = the sum of the members' pairs. */
-void cuda_top_k_decode(uint64_t count, uint64_t k, uint32_t members, const void *encoded,
-                       float *gradients, cudaStream_t stream);
-/** A matrix [rows][columns] of which a payload has `room` rows, and what follows it. */
-typedef struct cuda_row_table {
-    uint64_t rows, columns, room, dense_elements;
-} cuda_row_table;
-/** Bytes of scratch for cuda_rows_encode. */
-uint64_t cuda_rows_scratch(uint64_t rows);
-/** @param encoded [room] uint32 indices, ascending, UINT32_MAX behind the last; [room][columns]
- *         floats; [dense_elements] floats */
-void cuda_rows_encode(const cuda_row_table *shape, const float *gradients, void *encoded,
-                      void *scratch, cudaStream_t stream);
-/** gradients = the sum of the members' payloads. */
-void cuda_rows_decode(const cuda_row_table *shape, uint32_t members, const void *encoded,
-                      float *gradients, cudaStream_t stream);
-
 #ifdef __cplusplus
 }
 #endif

@@ -13,8 +13,9 @@
 
 #define TY_CUDA_PLUGIN_FILE "libtrainyard-cuda.so"
 #define TY_CUDA_PLUGIN_SYMBOL "ty_cuda_plugin_get"
-/** Raised with every change of device.h, device_link.h, transport.h or a core structure in them. */
-#define TY_CUDA_PLUGIN_VERSION 6
+/** Raised with every change of device.h, device_link.h, transport.h, codec_kinds.h or a core
+ *  structure in them. */
+#define TY_CUDA_PLUGIN_VERSION 7
 
 typedef struct ty_cuda_plugin {
     uint32_t version;

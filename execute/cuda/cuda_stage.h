@@ -186,6 +186,9 @@ struct ty_stage_device {
     void *lane_whole;   /* with lanes: room for the largest tensor that is gathered or summed */
     float *lane_floats; /* the same as a message */
 
+    void *codec_workspace; /* what compressors work in, in turns */
+    uint64_t codec_workspace_bytes;
+
     void **blocks, **host_blocks;
     uint32_t block_count, block_room, host_block_count, host_block_room;
     uint64_t memory_bytes;
@@ -462,14 +465,11 @@ ty_status cuda_update_slice(ty_stage_device *stage, const ty_optimizer *optimize
 
 /* ---- Compressors (cuda_codec.c) ---- */
 
-ty_status cuda_codec_open(ty_stage_device *stage, const ty_codec_options *options,
-                          ty_device_codec **out, ty_error *error);
-void cuda_codec_close(ty_device_codec *codec);
-ty_collective_options cuda_codec_exchange(const ty_device_codec *codec, uint32_t phase);
-ty_status cuda_codec_encode(ty_device_codec *codec, uint32_t phase, const float *gradients,
+ty_status cuda_codec_open(ty_stage_device *stage, const ty_codec_options *options, ty_codec **out,
+                          ty_error *error);
+ty_status cuda_codec_encode(ty_codec *codec, uint32_t phase, const float *gradients,
                             ty_error *error);
-bool cuda_codec_state(const ty_device_codec *codec, uint32_t index, void **data, uint64_t *bytes);
-ty_status cuda_codec_decode(ty_device_codec *codec, float *gradients, ty_error *error);
+ty_status cuda_codec_decode(ty_codec *codec, float *gradients, ty_error *error);
 
 /* ---- Links (transport_nccl.c) ---- */
 
@@ -478,6 +478,9 @@ ty_status cuda_link_open(const ty_link_options *options, ty_device_link **out, t
 
 /* ---- Shared by the files of the backend (device_cuda.c) ---- */
 
+/** Zeroed memory; NULL when there is none. The device is a stage; NULL memory is ignored. */
+void *cuda_memory_allocate(void *device, uint64_t bytes);
+void cuda_memory_release(void *device, void *memory);
 /** Makes the calling thread's calls go to the stage's GPU. */
 ty_status cuda_use(const ty_stage_device *stage, ty_error *error) TY_MUST_CHECK;
 /** Waits for the stream of the passes, and tells of anything that failed on it. */

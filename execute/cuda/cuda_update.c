@@ -86,13 +86,16 @@ done:
     return status;
 }
 
-/* Of everything, where nobody said what is updated. */
+/* Of everything, where nobody said what is updated. An update may need none although others do:
+ * plain descent, where a compressor has taken the momentum. */
 static ty_status state_check(ty_stage_device *stage, uint32_t state_count, uint64_t offset,
                              ty_error *error)
 {
     const ty_parameter_range all = {0, stage->placed.count};
     ty_status status = TY_OK;
 
+    if (state_count == 0)
+        return TY_OK;
     if (stage->state_ranges == NULL)
         status = cuda_state_open(stage, state_count, &all, 1, error);
     if (status != TY_OK)
@@ -100,7 +103,7 @@ static ty_status state_check(ty_stage_device *stage, uint32_t state_count, uint6
     if (state_count != stage->state_count)
         return ty_fail(error, TY_EINVAL, "found %u numbers of state per parameter, had %u",
                        (unsigned)state_count, (unsigned)stage->state_count);
-    if (state_count > 0 && cuda_state(stage, offset) == NULL)
+    if (cuda_state(stage, offset) == NULL)
         return ty_fail(error, TY_EINVAL, "found no state for parameter %llu",
                        (unsigned long long)offset);
     return TY_OK;

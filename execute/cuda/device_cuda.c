@@ -143,6 +143,7 @@ static void device_close(ty_stage_device *stage)
         stage->dnn->cudnnDestroy(stage->dnn_handle);
     if (stage->blas_handle != NULL)
         stage->blas->cublasLtDestroy(stage->blas_handle);
+    cuda_memory_release(stage, stage->codec_workspace);
     cuda_buffers_free(stage);
     cuda_cuts_free(stage);
     if (stage->stream != NULL)
@@ -633,8 +634,9 @@ static uint64_t device_memory_bytes(const ty_stage_device *stage)
 
 /* ---- Memory ---- */
 
-static void *memory_allocate(ty_stage_device *stage, uint64_t bytes)
+void *cuda_memory_allocate(void *device, uint64_t bytes)
 {
+    const ty_stage_device *stage = device;
     void *made = NULL;
 
     if (cudaSetDevice(stage->ordinal) != cudaSuccess ||
@@ -648,10 +650,22 @@ static void *memory_allocate(ty_stage_device *stage, uint64_t bytes)
     return made;
 }
 
-static void memory_release(ty_stage_device *stage, void *memory)
+void cuda_memory_release(void *device, void *memory)
 {
+    const ty_stage_device *stage = device;
+
     (void)cudaSetDevice(stage->ordinal);
     cudaFree(memory);
+}
+
+static void *memory_allocate(ty_stage_device *stage, uint64_t bytes)
+{
+    return cuda_memory_allocate(stage, bytes);
+}
+
+static void memory_release(ty_stage_device *stage, void *memory)
+{
+    cuda_memory_release(stage, memory);
 }
 
 static void *memory_host_allocate(ty_stage_device *stage, uint64_t bytes)
@@ -793,11 +807,8 @@ static const ty_device_memory memory = {
     .update = memory_update,
     .scale_loss = device_scale_loss,
     .codec_open = cuda_codec_open,
-    .codec_close = cuda_codec_close,
-    .codec_exchange = cuda_codec_exchange,
     .codec_encode = cuda_codec_encode,
     .codec_decode = cuda_codec_decode,
-    .codec_state = cuda_codec_state,
     .link_check = cuda_link_check,
     .link_open = cuda_link_open,
     .ordinal = device_ordinal,

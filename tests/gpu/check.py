@@ -16,7 +16,9 @@ BENCHES = [  # workload, precision, batch, steps of the shorter of two runs
     ("lenet", "fp32", 128, 50),
     ("mlp", "fp32", 128, 50),
 ]
-JOBS = ["replicas", "lanes", "2bw", "interleaved", "zero-3", "late", "contexts"]  # of two processes; gpu_cases --job
+JOBS = [  # of two processes; gpu_cases --job
+    "replicas", "lanes", "2bw", "interleaved", "zero-3", "late", "contexts", "one-bit", "powersgd",
+]
 TOKENS = {"gpt2": 1024, "gpt-tiny": 128}
 
 

@@ -99,6 +99,16 @@ static const plan_shape jobs[] = {
     {.name = "zero-3", .replicas = {2}, .buckets = 3, BATCH, .zero = 3},
     {.name = "late", .replicas = {2}, .buckets = 3, BATCH, .staleness = 2},
     {.name = "contexts", .replicas = {1}, .buckets = 3, BATCH, .contexts = 2},
+    {.name = "one-bit",
+     .replicas = {2},
+     .buckets = 3,
+     BATCH,
+     .compression.kind = TY_COMPRESSION_ONE_BIT},
+    {.name = "powersgd",
+     .replicas = {2},
+     .buckets = 3,
+     BATCH,
+     .compression = {.kind = TY_COMPRESSION_POWERSGD, .rank = 4}},
 };
 
 static int job_write(const char *workload, const char *name, const char *folder)
@@ -156,6 +166,7 @@ int main(int argc, char **argv)
     passes_run();
     lanes_run();
     updates_run();
+    codecs_run();
     plans_run();
     schedules_run();
     graphs_run();

@@ -53,7 +53,8 @@ bool two_passes(const ty_device_backend *b, ty_stage_device *stage, const ty_sta
 
 void passes_run(void);    /* gpu_passes.c: networks in one stage, and in several */
 void lanes_run(void);     /* gpu_lanes.c */
-void updates_run(void);   /* gpu_updates.c: updates and compressors */
+void updates_run(void);   /* gpu_updates.c */
+void codecs_run(void);    /* gpu_codecs.c */
 void plans_run(void);     /* gpu_plans.c */
 void schedules_run(void); /* gpu_schedules.c: asynchronous and split ones, ZeRO, checkpoints */
 void graphs_run(void);    /* gpu_graphs.c */
@@ -90,5 +91,7 @@ typedef struct plan_case {
 bool case_plan(const plan_case *c);
 /** Convolutions with batch norm between them. */
 extern const char batch_norm_small[];
+/** Three linear layers; two have matrices that PowerSGD factors at rank 8. */
+extern const char mlp_small[];
 
 #endif

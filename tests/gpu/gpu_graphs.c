@@ -42,15 +42,6 @@ typedef struct graph_case {
 } graph_case;
 
 #define SMALL_GPT "gpt-tiny sequence=8"
-static const char mlp_small[] =
-    "{\"schema\": \"trainyard.zoo/1\", \"name\": \"mlp-small\", \"family\": "
-    "\"sequential\", \"source\": \"mlp.json\", \"input\": [1, 28, 28], "
-    "\"sample_bytes\": 785, \"dataset\": \"fashion-mnist\", \"global_batch\": 8, "
-    "\"optimizer\": {\"kind\": \"sgd\", \"learning_rate\": 0.05, \"momentum\": 0.9, "
-    "\"weight_decay\": 0}, \"layers\": [{\"kind\": \"flatten\"},"
-    "{\"kind\": \"linear\", \"out_features\": 24}, {\"kind\": \"relu\"},"
-    "{\"kind\": \"linear\", \"out_features\": 20}, {\"kind\": \"relu\"},"
-    "{\"kind\": \"linear\", \"out_features\": 10}, {\"kind\": \"softmax_cross_entropy\"}]}";
 
 static const graph_case plans[] = {
     {"graphs mlp, one rank", mlp_small, {.replicas = {1}, .buckets = 1, BATCH}, NULL, 0, false},

@@ -5,6 +5,15 @@
 #include <stdio.h>
 #include <string.h>
 
+const char mlp_small[] =
+    "{\"schema\": \"trainyard.zoo/1\", \"name\": \"mlp-small\", \"family\": \"sequential\","
+    "\"source\": \"mlp.json\", \"input\": [1, 28, 28], \"sample_bytes\": 785, \"dataset\": "
+    "\"fashion-mnist\", \"global_batch\": 8, \"optimizer\": {\"kind\": \"sgd\", "
+    "\"learning_rate\": 0.05, \"momentum\": 0.9, \"weight_decay\": 0}, \"layers\": ["
+    "{\"kind\": \"flatten\"}, {\"kind\": \"linear\", \"out_features\": 48}, {\"kind\": \"relu\"},"
+    "{\"kind\": \"linear\", \"out_features\": 32}, {\"kind\": \"relu\"}, {\"kind\": \"linear\", "
+    "\"out_features\": 10}, {\"kind\": \"softmax_cross_entropy\"}]}";
+
 /* As in a U-Net: layer 1 is read again by the sum of channels in 9, layer 3 by that in 6. */
 static const char u_net_small[] =
     "{\"schema\": \"trainyard.zoo/1\", \"name\": \"u-net-small\", \"family\": \"sequential\","
@@ -364,6 +373,51 @@ bool case_plan(const plan_case *c)
     return is_right;
 }
 
+/* ---- Every compressor, against the CPU backend with the same plan ---- */
+
+/* Gradients that differ in their last bits are now and then rounded, drawn or chosen otherwise:
+ * some elements differ by a level, and those that are kept follow. */
+#define CHOSEN 1e-2
+
+static const struct {
+    const char *spec;
+    double gradient_tolerance;
+    uint32_t replicas, zero;
+} compressed[] = {{"bf16", 1e-3, 2, 0},          {"bf16", 1e-3, 2, 2},
+                  {"fp8-e4m3", CHOSEN, 2, 0},    {"fp8-e5m2", CHOSEN, 2, 0},
+                  {"int8", CHOSEN, 2, 0},        {"ternary", CHOSEN, 2, 0},
+                  {"one-bit", CHOSEN, 2, 0},     {"one-bit", CHOSEN, 3, 0},
+                  {"top-k:0.01", CHOSEN, 2, 0},  {"top-k-sampled:0.01", CHOSEN, 2, 0},
+                  {"random-k:0.25", 1e-4, 2, 0}, {"random-k:0.25", 1e-4, 2, 1},
+                  {"dgc:0.01", CHOSEN, 2, 0},    {"dgc:0.05:2:1", CHOSEN, 2, 0},
+                  {"powersgd-2", 1e-3, 2, 0},    {"powersgd-8", 1e-3, 3, 0}};
+enum { COMPRESSED = sizeof compressed / sizeof *compressed };
+
+static void case_compressed(int index)
+{
+    char name[96];
+    plan_case c = {.name = name,
+                   .workload = mlp_small,
+                   .quick_workload = mlp_small,
+                   .shape = {.replicas = {compressed[index].replicas},
+                             .buckets = 2,
+                             .global_batch = 4 * compressed[index].replicas,
+                             .micro_batch_size = 2,
+                             .zero = compressed[index].zero},
+                   .gradient_tolerance = compressed[index].gradient_tolerance,
+                   .loss_tolerance = 1e-3,
+                   .is_alike = true};
+    ty_error error = {0};
+
+    snprintf(name, sizeof name, "plan small mlp, data parallel %u, ZeRO %u, compressed: %s",
+             compressed[index].replicas, compressed[index].zero, compressed[index].spec);
+    if (is_asked(name))
+        report(name, (ty_compression_parse(compressed[index].spec, &c.shape.compression, &error) ==
+                          TY_OK ||
+                      wrong("%s", error.message)) &&
+                         case_plan(&c));
+}
+
 /* ---- Plans that this backend lacks something for: refused by name ---- */
 
 static const plan_case refusals[] = {
@@ -390,11 +444,41 @@ static bool case_refused(const plan_case *c)
     return true;
 }
 
+/* What is kept from step to step cannot follow the factor of the loss: no kind with error feedback
+ * goes with fp16. */
+static bool case_feedback_refused(void)
+{
+    bool is_right = true;
+
+    for (int i = 0; i < COMPRESSED && is_right; i++) {
+        plan_shape shape = {
+            .name = "fp16 with error feedback", .replicas = {2}, .buckets = 1, BATCH};
+        outcome found = {0};
+        ty_error error = {0};
+
+        if (ty_compression_parse(compressed[i].spec, &shape.compression, &error) != TY_OK)
+            return wrong("%s", error.message);
+        if (!ty_compression_has_feedback(&shape.compression))
+            continue;
+        if (plan_run(mlp_small, &shape, "cuda", "fp16", 1, &found))
+            is_right = wrong("%s was not refused", compressed[i].spec);
+        else
+            is_right = strstr(message, "keeps gradients from step to step") != NULL &&
+                       strstr(message, ty_compression_name(shape.compression.kind)) != NULL;
+        outcome_free(&found);
+    }
+    return is_right;
+}
+
 void plans_run(void)
 {
     for (int i = 0; i < PLANS; i++)
         if (is_asked(plans[i].name))
             report(plans[i].name, case_plan(&plans[i]));
+    for (int i = 0; i < COMPRESSED; i++)
+        case_compressed(i);
+    if (is_asked("refused fp16 with error feedback"))
+        report("refused fp16 with error feedback", case_feedback_refused());
     for (int i = 0; i < REFUSALS; i++)
         if (is_asked(refusals[i].name))
             report(refusals[i].name, case_refused(&refusals[i]));

@@ -362,6 +362,21 @@ static const plan_case checkpoints[] = {
                .buckets = 2,
                BATCH,
                .compression = {.kind = TY_COMPRESSION_TOP_K, .ratio = 0.1}}},
+    {.name = "checkpoint small mlp, data parallel 2, dgc",
+     .workload = mlp_small,
+     .shape = {.replicas = {2},
+               .buckets = 2,
+               BATCH,
+               .compression = {.kind = TY_COMPRESSION_DGC, .ratio = 0.05, .warmup_steps = 3}}},
+    {.name = "checkpoint small mlp, data parallel 2, one-bit",
+     .workload = mlp_small,
+     .shape = {.replicas = {2}, .buckets = 2, BATCH, .compression.kind = TY_COMPRESSION_ONE_BIT}},
+    {.name = "checkpoint small mlp, data parallel 2, powersgd",
+     .workload = mlp_small,
+     .shape = {.replicas = {2},
+               .buckets = 2,
+               BATCH,
+               .compression = {.kind = TY_COMPRESSION_POWERSGD, .rank = 2}}},
     {.name = "checkpoint batch norm, data parallel 2",
      .workload = batch_norm_small,
      .shape = {.replicas = {2}, .buckets = 1, BATCH},
@@ -413,9 +428,16 @@ static const plan_case checkpoints[] = {
 };
 enum { CHECKPOINTS = sizeof checkpoints / sizeof *checkpoints };
 
-static bool part_run(const plan_case *c, const char *directory, uint32_t every, uint32_t steps,
+/* A run, or a part of one, by a backend. */
+typedef struct leg {
+    const plan_case *plan;
+    const char *backend;
+} leg;
+
+static bool part_run(const leg *l, const char *directory, uint32_t every, uint32_t steps,
                      bool resume, ty_run **out)
 {
+    const plan_case *c = l->plan;
     char state[4096];
     plan_shape shape = c->shape;
     ty_error error = {0};
@@ -428,7 +450,7 @@ static bool part_run(const plan_case *c, const char *directory, uint32_t every, 
     ty_free(job->backend);
     ty_free(job->gradients); /* saving them would end a stretch */
     job->gradients = NULL;
-    job->backend = ty_strdup("cuda");
+    job->backend = ty_strdup(l->backend);
     job->precision = ty_strdup(c->precision);
     job->checkpoint = ty_strdup(state);
     job->checkpoint_every = every;
@@ -453,10 +475,10 @@ static void state_remove(char *directory)
 }
 
 /* Of all steps; the first ones may be another run's. */
-static bool runs_equal(const ty_run *found, const ty_run *expected)
+static bool runs_equal(const ty_run *found, const ty_run *expected, double tolerance)
 {
     for (uint32_t i = 0; i < WHOLE_STEPS; i++)
-        if (found->losses[i] != expected->losses[i])
+        if (!(fabs(found->losses[i] - expected->losses[i]) <= tolerance * expected->losses[i]))
             return wrong("loss of step %u is %.17g, expected %.17g", i, found->losses[i],
                          expected->losses[i]);
     if (expected->evaluation_count > 0 &&
@@ -467,15 +489,14 @@ static bool runs_equal(const ty_run *found, const ty_run *expected)
 }
 
 /* One run of all steps, and one of some of which another makes the rest. */
-static bool case_goes_on(const plan_case *of_whole, const plan_case *of_first,
-                         const plan_case *of_rest, uint32_t every)
+static bool case_goes_on(leg of_whole, leg of_first, leg of_rest, uint32_t every, double tolerance)
 {
     char *whole = directory_make(), *cut = directory_make();
     ty_run *expected = NULL, *first = NULL, *found = NULL;
-    const bool is_right = part_run(of_whole, whole, every, WHOLE_STEPS, false, &expected) &&
-                          part_run(of_first, cut, every, CUT_STEPS, false, &first) &&
-                          part_run(of_rest, cut, every, WHOLE_STEPS, true, &found) &&
-                          runs_equal(found, expected);
+    const bool is_right = part_run(&of_whole, whole, every, WHOLE_STEPS, false, &expected) &&
+                          part_run(&of_first, cut, every, CUT_STEPS, false, &first) &&
+                          part_run(&of_rest, cut, every, WHOLE_STEPS, true, &found) &&
+                          runs_equal(found, expected, tolerance);
 
     ty_run_free(expected);
     ty_run_free(first);
@@ -497,11 +518,51 @@ static bool case_other_staleness(void)
 
     late_by_one.shape.staleness = 1;
     late_by_two.shape.staleness = 2;
-    return case_goes_on(&in_time, &late_by_one, &late_by_two, 1);
+    return case_goes_on((leg){&in_time, "cuda"}, (leg){&late_by_one, "cuda"},
+                        (leg){&late_by_two, "cuda"}, 1, 0);
+}
+
+static bool case_alike(const plan_case *c)
+{
+    const leg own = {c, "cuda"};
+
+    return case_goes_on(own, own, own, CUT_STEPS, 0);
+}
+
+/* A checkpoint of either backend is gone on from by the other, compressors and all. */
+static bool case_other_backend(void)
+{
+    static const plan_case changing[] = {
+        {.name = "dgc",
+         .workload = mlp_small,
+         .shape = {.replicas = {2},
+                   .buckets = 2,
+                   BATCH,
+                   .compression = {.kind = TY_COMPRESSION_DGC, .ratio = 0.05}}},
+        {.name = "powersgd",
+         .workload = mlp_small,
+         .shape = {.replicas = {2},
+                   .buckets = 2,
+                   BATCH,
+                   .compression = {.kind = TY_COMPRESSION_POWERSGD, .rank = 2}}},
+        {.name = "int8",
+         .workload = mlp_small,
+         .shape = {.replicas = {2}, .buckets = 2, BATCH, .compression.kind = TY_COMPRESSION_INT8}},
+    };
+    bool is_right = true;
+
+    for (size_t i = 0; i < sizeof changing / sizeof *changing && is_right; i++) {
+        const leg on_cpu = {&changing[i], "cpu"}, on_gpu = {&changing[i], "cuda"};
+        is_right = case_goes_on(on_cpu, on_cpu, on_gpu, CUT_STEPS, 1e-3) &&
+                   case_goes_on(on_gpu, on_gpu, on_cpu, CUT_STEPS, 1e-3);
+    }
+    return is_right;
 }
 
 void schedules_run(void)
 {
+    if (is_asked("checkpoint of another backend"))
+        report("checkpoint of another backend", case_other_backend());
     for (int i = 0; i < PLANS; i++)
         if (is_asked(plans[i].name))
             report(plans[i].name, case_plan(&plans[i]));
@@ -510,8 +571,7 @@ void schedules_run(void)
             report(late[i].name, case_late(&late[i]));
     for (int i = 0; i < CHECKPOINTS; i++)
         if (is_asked(checkpoints[i].name))
-            report(checkpoints[i].name,
-                   case_goes_on(&checkpoints[i], &checkpoints[i], &checkpoints[i], CUT_STEPS));
+            report(checkpoints[i].name, case_alike(&checkpoints[i]));
     if (is_asked("checkpoint gpt, another staleness, fp16"))
         report("checkpoint gpt, another staleness, fp16", case_other_staleness());
 }

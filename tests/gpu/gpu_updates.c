@@ -1,4 +1,4 @@
-/* Optimizers, and compressors, whose bytes must be the CPU backend's. */
+/* Optimizers, and sums over parameters. */
 #include "gpu_cases.h"
 
 #include <math.h>
@@ -106,88 +106,6 @@ static bool case_alone(bool (*compare)(ty_stage_device *stage))
     return is_right;
 }
 
-/* Gradients with many ties and zeros; two rounds, so that residuals count; bytes must be equal. */
-static bool codec_compare(ty_stage_device *stage, ty_compression compression, uint64_t count)
-{
-    const ty_device_memory *memory = gpu->memory;
-    ty_codec *own = NULL;
-    ty_device_codec *other = NULL;
-    ty_error error = {0};
-    float *g = malloc(count * sizeof *g), *back = malloc(count * sizeof *back);
-    float *dg = memory->allocate(stage, count * sizeof *g);
-    const bool are_rows = compression.kind == TY_COMPRESSION_ROWS;
-    /* Rows of 33, some behind the matrix; a third of the rows is touched. */
-    const ty_bucket_matrix matrix = {0, count / 35 + 1, are_rows && count > 34 ? 33 : 1};
-    const uint64_t rows = matrix.rows, columns = matrix.columns;
-    const ty_gradient_extent extent = are_rows ? ty_rows_extent(count, rows, columns, rows / 3 + 1)
-                                               : (ty_gradient_extent){.elements = count};
-    const ty_codec_options options = {.compression = compression,
-                                      .count = count,
-                                      .member_count = 1,
-                                      .matrices = &matrix,
-                                      .matrix_count = 1,
-                                      .row_room = extent.row_room};
-    uint64_t bytes, state = count;
-    unsigned char *found;
-    bool is_right = ty_codec_open(&options, &own, &error) == TY_OK &&
-                    memory->codec_open(stage, &options, &other, &error) == TY_OK;
-
-    if (!is_right)
-        return wrong("%s", error.message);
-    bytes = ty_compression_wire_bytes(&compression, &extent, 1, 0);
-    found = malloc(bytes);
-    for (int round = 0; round < 2 && is_right; round++) {
-        for (uint64_t i = 0; i < count; i++)
-            g[i] = (float)((int)(next_random(&state) % 41) - 20) * 0.125f;
-        for (uint64_t i = 0; are_rows && i < rows * columns; i++)
-            g[i] = i / columns % 3 == (uint64_t)round ? g[i] : 0.0f;
-        ty_codec_encode(own, 0, g);
-        is_right = device_write(stage, dg, g, count) &&
-                   memory->codec_encode(other, 0, dg, &error) == TY_OK &&
-                   memory->read(stage, found, memory->codec_exchange(other, 0).data, bytes,
-                                &error) == TY_OK;
-        if (is_right && memcmp(found, ty_codec_exchange(own, 0).data, bytes) != 0)
-            is_right = wrong("encoded bytes of %llu elements differ", (unsigned long long)count);
-        if (is_right) {
-            ty_codec_decode(own, g);
-            is_right = memory->codec_decode(other, dg, &error) == TY_OK &&
-                       device_read(stage, dg, count, back);
-        }
-        if (is_right && memcmp(g, back, count * sizeof *g) != 0)
-            is_right =
-                wrong("decoded gradients of %llu elements differ", (unsigned long long)count);
-    }
-    ty_codec_close(own);
-    memory->codec_close(other);
-    memory->release(stage, dg);
-    free(found);
-    free(g);
-    free(back);
-    return is_right;
-}
-
-static bool case_codec(ty_compression_kind kind)
-{
-    static const struct {
-        uint64_t count;
-        double share;
-    } sizes[] = {{1, 1}, {33, 0.16}, {2048, 1}, {5000, 0.01}, {70001, 0.01}};
-    ty_workload *w = network_make_activations();
-    ty_stage_options o = options_of(w, 2, TY_PRECISION_FP32);
-    ty_stage_device *stage = NULL;
-    bool is_right = stage_open(gpu, &o, &stage);
-
-    for (size_t i = 0; i < sizeof sizes / sizeof *sizes && is_right; i++)
-        is_right = codec_compare(
-            stage,
-            (ty_compression){.kind = kind,
-                             .ratio = kind == TY_COMPRESSION_TOP_K ? sizes[i].share : 0},
-            sizes[i].count);
-    gpu->close(stage);
-    network_free(w);
-    return is_right;
-}
-
 void updates_run(void)
 {
     static const ty_optimizer optimizers[] = {
@@ -208,10 +126,4 @@ void updates_run(void)
         report("update with state of a share", case_alone(state_compare));
     if (is_asked("update: squares"))
         report("update: squares", case_alone(square_compare));
-    if (is_asked("codec fp16"))
-        report("codec fp16", case_codec(TY_COMPRESSION_FP16));
-    if (is_asked("codec top-k"))
-        report("codec top-k", case_codec(TY_COMPRESSION_TOP_K));
-    if (is_asked("codec rows"))
-        report("codec rows", case_codec(TY_COMPRESSION_ROWS));
 }

@@ -1,0 +1,41 @@
+/**
+ * @file cuda_codec.h
+ * Inside the GPU's compressors: what their files share. A compressor is a ty_codec whose `device`
+ * is the stage and whose arrays and payloads are device memory; a kind's functions queue kernels
+ * (cuda_codec_kernels.h) on the stage's side stream, and cuda_codec_encode and _decode wait.
+ */
+#ifndef TY_EXECUTE_CUDA_CODEC_H
+#define TY_EXECUTE_CUDA_CODEC_H
+
+#include "codec_kinds.h"
+#include "cuda_codec_kernels.h"
+#include "cuda_stage.h"
+
+extern const codec_kind cuda_codec_rows, cuda_codec_fp16, cuda_codec_bf16, cuda_codec_fp8_e4m3,
+    cuda_codec_fp8_e5m2, cuda_codec_int8, cuda_codec_ternary, cuda_codec_one_bit, cuda_codec_top_k,
+    cuda_codec_top_k_sampled, cuda_codec_random_k, cuda_codec_dgc, cuda_codec_powersgd;
+
+static inline cudaStream_t cuda_codec_stream(const ty_codec *codec)
+{
+    const ty_stage_device *stage = codec->device;
+
+    return stage->side;
+}
+
+/** What kernels work in; one for all compressors of a stage, which take turns. */
+static inline void *cuda_codec_workspace(const ty_codec *codec)
+{
+    const ty_stage_device *stage = codec->device;
+
+    return stage->codec_workspace;
+}
+
+/** Adds gradients to an array as long as they are. */
+static inline float *cuda_codec_add(const ty_codec *codec, const float *gradients, uint32_t array)
+{
+    cuda_accumulate_float(CUDA_TYPE_FLOAT, codec->options.count, gradients, true,
+                          codec->arrays[array], cuda_codec_stream(codec));
+    return codec->arrays[array];
+}
+
+#endif
