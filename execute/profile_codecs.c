@@ -41,10 +41,9 @@ static const ty_compression kinds[] = {
 };
 enum { KINDS = sizeof kinds / sizeof kinds[0] };
 
-/* On the host, or on a device: then one of the codecs is NULL, and arrays are the device's. */
+/* On the host, or on a device: then arrays are the device's. */
 typedef struct codec_work {
     ty_codec *codec;
-    ty_device_codec *device_codec;
     const ty_device_memory *memory; /* NULL: on the host */
     ty_stage_device *device;
     uint32_t phase;
@@ -57,7 +56,7 @@ static ty_status encode_run(void *context, ty_error *error)
     codec_work *work = context;
 
     if (work->memory != NULL)
-        return work->memory->codec_encode(work->device_codec, work->phase, work->source, error);
+        return work->memory->codec_encode(work->codec, work->phase, work->source, error);
     ty_codec_encode(work->codec, work->phase, work->source);
     return TY_OK;
 }
@@ -67,7 +66,7 @@ static ty_status decode_run(void *context, ty_error *error)
     codec_work *work = context;
 
     if (work->memory != NULL)
-        return work->memory->codec_decode(work->device_codec, work->gradients, error);
+        return work->memory->codec_decode(work->codec, work->gradients, error);
     ty_codec_decode(work->codec, work->gradients);
     return TY_OK;
 }
@@ -75,9 +74,7 @@ static ty_status decode_run(void *context, ty_error *error)
 /* What the first member, this one, encoded, as if all had sent the same. */
 static ty_status gather(const codec_work *work, ty_error *error)
 {
-    const ty_collective_options exchange =
-        work->memory != NULL ? work->memory->codec_exchange(work->device_codec, work->phase)
-                             : ty_codec_exchange(work->codec, work->phase);
+    const ty_collective_options exchange = ty_codec_exchange(work->codec, work->phase);
     char *payloads = exchange.data;
     ty_status status = TY_OK;
 
@@ -113,20 +110,11 @@ static void rows_touch(uint64_t side, uint64_t room, codec_work *work)
                side * sizeof *work->host_source);
 }
 
-/* TY_EUNSUPPORTED: the device has no such compressor. */
 static ty_status codec_open(codec_work *work, const ty_codec_options *options, ty_error *error)
 {
     return work->memory != NULL
-               ? work->memory->codec_open(work->device, options, &work->device_codec, error)
+               ? work->memory->codec_open(work->device, options, &work->codec, error)
                : ty_codec_open(options, &work->codec, error);
-}
-
-static void codec_close(codec_work *work)
-{
-    if (work->memory != NULL)
-        work->memory->codec_close(work->device_codec);
-    else
-        ty_codec_close(work->codec);
 }
 
 /* Phase by phase, then decode. */
@@ -180,7 +168,7 @@ static ty_status codec_time(ty_profiler *p, ty_codec_time *row, const codec_work
     memcpy(row->cost.encode_s, seconds, sizeof row->cost.encode_s);
     row->cost.decode_s = seconds[TY_MOST_PHASES];
 cleanup:
-    codec_close(&work);
+    ty_codec_close(work.codec);
     return status;
 }
 
@@ -252,7 +240,7 @@ static ty_status sizes_time(ty_profiler *p, const ty_compression *kind, uint32_t
             profile->codec_times[profile->codec_time_count++] = row;
         last_s = row.cost.encode_s[0] + row.cost.encode_s[1] + row.cost.decode_s;
     }
-    return status == TY_EUNSUPPORTED && work->memory != NULL ? TY_OK : status;
+    return status;
 }
 
 /* Two ranks always, since a gathered payload is what grows; all that were started if more. */

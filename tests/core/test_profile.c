@@ -152,8 +152,10 @@ Test(profile, layers_between_and_beyond_measured_sizes)
         double forward = -1, backward = -1;
         bool is_known;
         for (uint32_t k = 0; k < cases[i].count; k++)
-            rows[k] = (ty_layer_time){relu, cases[i].rows[k].size, cases[i].rows[k].seconds,
-                                      2 * cases[i].rows[k].seconds};
+            rows[k] = (ty_layer_time){.signature = relu,
+                                      .micro_batch = cases[i].rows[k].size,
+                                      .forward_s = cases[i].rows[k].seconds,
+                                      .backward_s = 2 * cases[i].rows[k].seconds};
         is_known = ty_profile_layer(&profile, relu, cases[i].question, &forward, &backward);
         cr_expect_eq(is_known, cases[i].expected >= 0, "case %zu", i);
         cr_expect(forward == cases[i].expected, "case %zu: %g", i, forward);
