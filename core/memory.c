@@ -3,6 +3,7 @@
 
 #include <stdalign.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,9 +32,14 @@ void ty_memory_fail_after(long countdown)
     atomic_store(&fail_countdown, countdown);
 }
 
+static bool overflows(size_t count, size_t size)
+{
+    return size != 0 && count > SIZE_MAX / size;
+}
+
 void *ty_alloc(size_t count, size_t size)
 {
-    if (must_fail())
+    if (must_fail() || overflows(count, size))
         return NULL;
     return calloc(count > 0 ? count : 1, size > 0 ? size : 1);
 }
@@ -55,7 +61,7 @@ void *ty_alloc_large(size_t count, size_t size)
 
 void *ty_resize(void *block, size_t count, size_t size)
 {
-    if (must_fail() || (size != 0 && count > SIZE_MAX / size))
+    if (must_fail() || overflows(count, size))
         return NULL;
     return realloc(block, count * size > 0 ? count * size : 1);
 }
