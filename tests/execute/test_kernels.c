@@ -344,38 +344,47 @@ Test(kernels, gradients_and_loss_match_the_reference)
     }
 }
 
+/* Two micro-batches of the network, in as many steps, against the reference's sum of theirs.
+ * @return the stage, to be closed */
+static ty_stage_device *micro_batches_compare(const char *name, const ty_workload *w,
+                                              uint32_t micro_batch, int steps)
+{
+    const ty_stage_options o = whole(w, micro_batch, 2);
+    ty_stage_device *stage = stage_open(&o);
+    batch b[2] = {batch_new(w, micro_batch, 11), batch_new(w, micro_batch, 12)};
+    reference *r[2];
+
+    parameters_spread(stage, 3);
+    for (int step = 0; step < steps; step++) {
+        for (uint32_t s = 0; s < 2; s++) {
+            stage_fill(stage, s, &b[s]);
+            forward(stage, &o, s);
+        }
+        backward(stage, &o, 0, true);
+        backward(stage, &o, 1, false);
+    }
+    for (int s = 0; s < 2; s++) {
+        r[s] = reference_of(w, &b[s], cpu->parameters(stage), o.loss_scale);
+        reference_forward(r[s]);
+        reference_backward(r[s]);
+    }
+    for (uint64_t i = 0; i < r[0]->parameter_count; i++)
+        r[0]->gradients[i] += r[1]->gradients[i];
+    expect_close(name, w, r[0]->offsets, cpu->gradients(stage), r[0]->gradients, 1e-5);
+    for (int s = 0; s < 2; s++) {
+        reference_drop(r[s]);
+        batch_free(&b[s]);
+    }
+    return stage;
+}
+
 /* Two micro-batches in two slots, interleaved as a pipeline does, add up; is_first starts over. */
 Test(kernels, micro_batches_accumulate_from_the_first_on)
 {
     for (int n = 0; n < NETWORKS; n++) {
         ty_workload *w = networks[n].make();
-        ty_stage_options o = whole(w, networks[n].batch, 2);
-        ty_stage_device *stage = stage_open(&o);
-        batch b[2] = {batch_new(w, o.micro_batch_size, 11), batch_new(w, o.micro_batch_size, 12)};
-        reference *r[2];
-        parameters_spread(stage, 3);
-        for (int step = 0; step < 2; step++) {
-            for (uint32_t s = 0; s < 2; s++) {
-                stage_fill(stage, s, &b[s]);
-                forward(stage, &o, s);
-            }
-            backward(stage, &o, 0, true);
-            backward(stage, &o, 1, false);
-        }
-        for (int s = 0; s < 2; s++) {
-            r[s] = reference_of(w, &b[s], cpu->parameters(stage), o.loss_scale);
-            reference_forward(r[s]);
-            reference_backward(r[s]);
-        }
-        for (uint64_t i = 0; i < r[0]->parameter_count; i++)
-            r[0]->gradients[i] += r[1]->gradients[i];
-        expect_close(networks[n].name, w, r[0]->offsets, cpu->gradients(stage), r[0]->gradients,
-                     1e-5);
-        for (int s = 0; s < 2; s++) {
-            reference_drop(r[s]);
-            batch_free(&b[s]);
-        }
-        cpu->close(stage);
+
+        cpu->close(micro_batches_compare(networks[n].name, w, networks[n].batch, 2));
         network_free(w);
     }
 }
@@ -403,32 +412,10 @@ Test(kernels, images_are_pooled_in_pieces)
 {
     const uint64_t image_bytes = sizeof(float) * 40 * 60 * 60;
     ty_workload *w = make_pooled();
-    ty_stage_options o = whole(w, 3, 2);
-    ty_stage_device *stage = stage_open(&o);
-    batch b[2] = {batch_new(w, 3, 11), batch_new(w, 3, 12)};
-    reference *r[2];
+    ty_stage_device *stage = micro_batches_compare("pooled", w, 3, 1);
 
-    parameters_spread(stage, 3);
-    for (uint32_t s = 0; s < 2; s++) {
-        stage_fill(stage, s, &b[s]);
-        forward(stage, &o, s);
-    }
-    backward(stage, &o, 0, true);
-    backward(stage, &o, 1, false);
-    for (int s = 0; s < 2; s++) {
-        r[s] = reference_of(w, &b[s], cpu->parameters(stage), o.loss_scale);
-        reference_forward(r[s]);
-        reference_backward(r[s]);
-    }
-    for (uint64_t i = 0; i < r[0]->parameter_count; i++)
-        r[0]->gradients[i] += r[1]->gradients[i];
-    expect_close("pooled", w, r[0]->offsets, cpu->gradients(stage), r[0]->gradients, 1e-5);
     cr_assert_lt(cpu->memory_bytes(stage) - 2 * cpu->parameter_count(stage) * sizeof(float),
                  2 * 3 * (2 + 1) * image_bytes, "all images of two slots and their gradients");
-    for (int s = 0; s < 2; s++) {
-        reference_drop(r[s]);
-        batch_free(&b[s]);
-    }
     cpu->close(stage);
     network_free(w);
 }
