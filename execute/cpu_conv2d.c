@@ -116,7 +116,7 @@ static ty_status conv2d_build(ty_stage_device *stage, cpu_node *node, ty_error *
     if (c->has_pool) {
         c->pool = cpu_pooling_of(node->pool, made, &node->pool->output);
         c->piece = piece_of(c, batch, shape.out_height * shape.out_width);
-        node->stash_bytes = c->pool.is_average ? 0 : out->count * sizeof(cpu_place);
+        node->stash_bytes = c->pool.windows.is_average ? 0 : out->count * sizeof(cpu_place);
     }
     shape.batch = c->piece;
     c->has_product = in->needs_gradient && cpu_conv_product_suits(&shape);
@@ -145,7 +145,7 @@ static float *scratch_at(const ty_stage_device *stage, uint64_t bytes)
 static cpu_place *places_at(const cpu_node *node, const convolution *c, uint32_t slot,
                             uint64_t first)
 {
-    return c->pool.is_average ? NULL : (cpu_place *)node->stash[slot] + first * c->out;
+    return c->pool.windows.is_average ? NULL : (cpu_place *)node->stash[slot] + first * c->out;
 }
 
 static ty_status conv2d_forward(ty_stage_device *stage, const cpu_node *node, uint32_t slot,

@@ -24,12 +24,12 @@ CPU_INLINE uint64_t clip(uint64_t at, uint64_t stride, uint64_t padding, uint64_
 CPU_INLINE window window_at(const cpu_pooling *p, uint64_t row, uint64_t column)
 {
     window w;
-    uint64_t above =
-        clip(row, p->stride, p->padding_height, p->height, p->in_height, &w.top, &w.bottom);
-    uint64_t before =
-        clip(column, p->stride, p->padding_width, p->width, p->in_width, &w.left, &w.right);
+    uint64_t above = clip(row, p->windows.stride, p->windows.padding_height, p->windows.height,
+                          p->windows.in_height, &w.top, &w.bottom);
+    uint64_t before = clip(column, p->windows.stride, p->windows.padding_width, p->windows.width,
+                           p->windows.in_width, &w.left, &w.right);
 
-    w.first = above * p->width + before;
+    w.first = above * p->windows.width + before;
     return w;
 }
 
@@ -37,15 +37,16 @@ CPU_INLINE window window_at(const cpu_pooling *p, uint64_t row, uint64_t column)
 CPU_INLINE void window_maximum(const cpu_pooling *p, const window *w, const float *image,
                                float least, float *restrict y, cpu_place *restrict places)
 {
-    const uint64_t channels = p->channels;
+    const uint64_t channels = p->windows.channels;
 
-    memcpy(y, image + (w->top * p->in_width + w->left) * channels, channels * sizeof *y);
+    memcpy(y, image + (w->top * p->windows.in_width + w->left) * channels, channels * sizeof *y);
     for (uint64_t c = 0; c < channels; c++)
         places[c] = (cpu_place)w->first;
     for (uint64_t h = w->top; h < w->bottom; h++)
         for (uint64_t v = w->left; v < w->right; v++) {
-            const float *x = image + (h * p->in_width + v) * channels;
-            const cpu_place place = (cpu_place)(w->first + (h - w->top) * p->width + (v - w->left));
+            const float *x = image + (h * p->windows.in_width + v) * channels;
+            const cpu_place place =
+                (cpu_place)(w->first + (h - w->top) * p->windows.width + (v - w->left));
             for (uint64_t c = 0; c < channels; c++) {
                 places[c] = x[c] > y[c] ? place : places[c];
                 y[c] = x[c] > y[c] ? x[c] : y[c];
@@ -58,13 +59,13 @@ CPU_INLINE void window_maximum(const cpu_pooling *p, const window *w, const floa
 /* The divisor counts padding, as PyTorch's and torchvision's networks have it. */
 CPU_INLINE void window_average(const cpu_pooling *p, const window *w, const float *image, float *y)
 {
-    uint64_t channels = p->channels;
-    float scale = 1.0f / (float)(p->height * p->width);
+    uint64_t channels = p->windows.channels;
+    float scale = 1.0f / (float)(p->windows.height * p->windows.width);
 
     memset(y, 0, channels * sizeof *y);
     for (uint64_t h = w->top; h < w->bottom; h++)
         for (uint64_t v = w->left; v < w->right; v++) {
-            const float *x = image + (h * p->in_width + v) * channels;
+            const float *x = image + (h * p->windows.in_width + v) * channels;
             for (uint64_t c = 0; c < channels; c++)
                 y[c] += x[c];
         }
@@ -78,9 +79,10 @@ CPU_INLINE void maximum_gradient(const cpu_pooling *p, const window *w,
 {
     for (uint64_t h = w->top; h < w->bottom; h++)
         for (uint64_t v = w->left; v < w->right; v++) {
-            const cpu_place place = (cpu_place)(w->first + (h - w->top) * p->width + (v - w->left));
-            float *restrict dx = dimage + (h * p->in_width + v) * p->channels;
-            for (uint64_t c = 0; c < p->channels; c++) {
+            const cpu_place place =
+                (cpu_place)(w->first + (h - w->top) * p->windows.width + (v - w->left));
+            float *restrict dx = dimage + (h * p->windows.in_width + v) * p->windows.channels;
+            for (uint64_t c = 0; c < p->windows.channels; c++) {
                 float part = places[c] == place ? dy[c] : 0.0f;
                 dx[c] = adds ? dx[c] + part : part;
             }
@@ -90,12 +92,12 @@ CPU_INLINE void maximum_gradient(const cpu_pooling *p, const window *w,
 CPU_INLINE void average_gradient(const cpu_pooling *p, const window *w, const float *dy,
                                  float *dimage)
 {
-    float scale = 1.0f / (float)(p->height * p->width);
+    float scale = 1.0f / (float)(p->windows.height * p->windows.width);
 
     for (uint64_t h = w->top; h < w->bottom; h++)
         for (uint64_t v = w->left; v < w->right; v++) {
-            float *dx = dimage + (h * p->in_width + v) * p->channels;
-            for (uint64_t c = 0; c < p->channels; c++)
+            float *dx = dimage + (h * p->windows.in_width + v) * p->windows.channels;
+            for (uint64_t c = 0; c < p->windows.channels; c++)
                 dx[c] += scale * dy[c];
         }
 }
@@ -136,10 +138,10 @@ CPU_INLINE void halve_gradient(uint64_t count, const cpu_place *restrict places,
 CPU_CLONES static void halve_forward(const cpu_pooling *p, const float *image, float least,
                                      float *y, cpu_place *places)
 {
-    const uint64_t channels = p->channels, row_size = p->in_width * channels;
+    const uint64_t channels = p->windows.channels, row_size = p->windows.in_width * channels;
 
-    for (uint64_t row = 0; row < p->out_height; row++, image += 2 * row_size)
-        for (uint64_t column = 0; column < p->out_width;
+    for (uint64_t row = 0; row < p->windows.out_height; row++, image += 2 * row_size)
+        for (uint64_t column = 0; column < p->windows.out_width;
              column++, y += channels, places += channels) {
             const float *x = image + 2 * column * channels;
             if (channels < VECTOR)
@@ -155,10 +157,10 @@ CPU_CLONES static void halve_forward(const cpu_pooling *p, const float *image, f
 CPU_CLONES static void halve_backward(const cpu_pooling *p, const cpu_place *places,
                                       const float *dy, float *dimage)
 {
-    const uint64_t channels = p->channels, row_size = p->in_width * channels;
+    const uint64_t channels = p->windows.channels, row_size = p->windows.in_width * channels;
 
-    for (uint64_t row = 0; row < p->out_height; row++, dimage += 2 * row_size)
-        for (uint64_t column = 0; column < p->out_width;
+    for (uint64_t row = 0; row < p->windows.out_height; row++, dimage += 2 * row_size)
+        for (uint64_t column = 0; column < p->windows.out_width;
              column++, places += channels, dy += channels) {
             float *dx = dimage + 2 * column * channels;
             if (channels < VECTOR)
@@ -176,30 +178,32 @@ CPU_CLONES static void halve_backward(const cpu_pooling *p, const cpu_place *pla
 CPU_CLONES static void image_forward(const cpu_pooling *p, const float *image, float least,
                                      float *y, cpu_place *places)
 {
-    for (uint64_t row = 0; row < p->out_height; row++)
-        for (uint64_t column = 0; column < p->out_width; column++, y += p->channels) {
+    for (uint64_t row = 0; row < p->windows.out_height; row++)
+        for (uint64_t column = 0; column < p->windows.out_width;
+             column++, y += p->windows.channels) {
             window w = window_at(p, row, column);
-            if (p->is_average) {
+            if (p->windows.is_average) {
                 window_average(p, &w, image, y);
                 continue;
             }
             window_maximum(p, &w, image, least, y, places);
-            places += p->channels;
+            places += p->windows.channels;
         }
 }
 
 CPU_CLONES static void image_backward(const cpu_pooling *p, const cpu_place *places,
                                       const float *dy, bool adds, float *dimage)
 {
-    for (uint64_t row = 0; row < p->out_height; row++)
-        for (uint64_t column = 0; column < p->out_width; column++, dy += p->channels) {
+    for (uint64_t row = 0; row < p->windows.out_height; row++)
+        for (uint64_t column = 0; column < p->windows.out_width;
+             column++, dy += p->windows.channels) {
             window w = window_at(p, row, column);
-            if (p->is_average) {
+            if (p->windows.is_average) {
                 average_gradient(p, &w, dy, dimage);
                 continue;
             }
             maximum_gradient(p, &w, places, dy, adds, dimage);
-            places += p->channels;
+            places += p->windows.channels;
         }
 }
 
@@ -207,37 +211,25 @@ CPU_CLONES static void image_backward(const cpu_pooling *p, const cpu_place *pla
 
 uint64_t cpu_pooling_in(const cpu_pooling *p)
 {
-    return p->in_height * p->in_width * p->channels;
+    return p->windows.in_height * p->windows.in_width * p->windows.channels;
 }
 
 uint64_t cpu_pooling_out(const cpu_pooling *p)
 {
-    return p->out_height * p->out_width * p->channels;
+    return p->windows.out_height * p->windows.out_width * p->windows.channels;
 }
 
 /* Windows have less than 2^31 numbers: their images would be larger than memory. */
 cpu_pooling cpu_pooling_of(const ty_layer *layer, const ty_shape *in, const ty_shape *out)
 {
-    const uint64_t *a = layer->attributes;
-    bool is_global = a[TY_IS_GLOBAL] != 0;
-    cpu_pooling p = {
-        .channels = in->dimensions[0],
-        .in_height = in->dimensions[1],
-        .in_width = in->dimensions[2],
-        .out_height = out->dimensions[1],
-        .out_width = out->dimensions[2],
-        .height = is_global ? in->dimensions[1] : a[TY_KERNEL_HEIGHT],
-        .width = is_global ? in->dimensions[2] : a[TY_KERNEL_WIDTH],
-        .stride = is_global ? 1 : a[TY_STRIDE],
-        .padding_height = is_global ? 0 : a[TY_PADDING_HEIGHT],
-        .padding_width = is_global ? 0 : a[TY_PADDING_WIDTH],
-        .is_average = a[TY_IS_AVERAGE] != 0,
-    };
+    cpu_pooling p = {.windows = pool_windows_of(layer, in, out)};
 
-    p.is_tiling = !p.is_average && p.padding_height == 0 && p.padding_width == 0 &&
-                  p.stride == p.height && p.stride == p.width &&
-                  p.out_height * p.height == p.in_height && p.out_width * p.width == p.in_width;
-    p.is_halving = p.is_tiling && p.height == 2 && p.width == 2;
+    p.is_tiling = !p.windows.is_average && p.windows.padding_height == 0 &&
+                  p.windows.padding_width == 0 && p.windows.stride == p.windows.height &&
+                  p.windows.stride == p.windows.width &&
+                  p.windows.out_height * p.windows.height == p.windows.in_height &&
+                  p.windows.out_width * p.windows.width == p.windows.in_width;
+    p.is_halving = p.is_tiling && p.windows.height == 2 && p.windows.width == 2;
     return p;
 }
 
@@ -248,8 +240,8 @@ void cpu_pooling_forward(const cpu_pooling *p, uint64_t samples, const float *im
     const float least = has_relu ? 0.0f : -INFINITY;
 
     for (uint64_t b = 0; b < samples; b++)
-        (p->is_halving ? halve_forward : image_forward)(p, image + b * in, least, y + b * out,
-                                                        p->is_average ? NULL : places + b * out);
+        (p->is_halving ? halve_forward : image_forward)(
+            p, image + b * in, least, y + b * out, p->windows.is_average ? NULL : places + b * out);
 }
 
 void cpu_pooling_backward(const cpu_pooling *p, uint64_t samples, const cpu_place *places,
@@ -260,7 +252,7 @@ void cpu_pooling_backward(const cpu_pooling *p, uint64_t samples, const cpu_plac
     if (!p->is_tiling && !adds)
         memset(dimage, 0, samples * in * sizeof *dimage);
     for (uint64_t b = 0; b < samples; b++) {
-        const cpu_place *of_sample = p->is_average ? NULL : places + b * out;
+        const cpu_place *of_sample = p->windows.is_average ? NULL : places + b * out;
         if (p->is_halving && !adds)
             halve_backward(p, of_sample, dy + b * out, dimage + b * in);
         else
@@ -279,7 +271,7 @@ static ty_status pool_build(ty_stage_device *stage, cpu_node *node, ty_error *er
         return ty_fail(error, TY_ENOMEM, "layer %s: out of memory", node->layer->name);
     *p = cpu_pooling_of(node->layer, &in->shape, &out->shape);
     node->state = p;
-    node->stash_bytes = p->is_average ? 0 : out->count * sizeof(cpu_place);
+    node->stash_bytes = p->windows.is_average ? 0 : out->count * sizeof(cpu_place);
     return TY_OK;
 }
 

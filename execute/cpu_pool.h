@@ -7,6 +7,7 @@
 #define TY_EXECUTE_CPU_POOL_H
 
 #include "cpu_layer.h"
+#include "pool_windows.h"
 
 /** Which number of its window a maximum is, row by row from 0; all that backward needs of it. As
  * wide as a float, so that a vector of one goes with a vector of the other. */
@@ -15,10 +16,7 @@ typedef int32_t cpu_place;
 #define CPU_NO_PLACE INT32_MAX
 
 typedef struct cpu_pooling {
-    uint64_t channels;
-    uint64_t in_height, in_width, out_height, out_width;
-    uint64_t height, width, stride, padding_height, padding_width;
-    bool is_average;
+    pool_windows windows;
     bool is_tiling;  /* every input pixel is in exactly one window */
     bool is_halving; /* maxima of tiling windows of two by two */
 } cpu_pooling;

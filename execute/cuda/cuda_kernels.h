@@ -9,6 +9,7 @@
 #ifndef TY_EXECUTE_CUDA_KERNELS_H
 #define TY_EXECUTE_CUDA_KERNELS_H
 
+#include "pool_windows.h"
 #include "token_runs.h"
 
 #include <cuda_runtime_api.h>
@@ -104,9 +105,7 @@ void cuda_running_move(uint64_t channels, uint64_t rows, const float *statistics
 
 typedef struct cuda_pool {
     uint64_t images; /* batch * channels */
-    uint64_t in_height, in_width, out_height, out_width;
-    uint64_t height, width, stride, padding_height, padding_width;
-    bool is_average; /* the divisor counts padding */
+    pool_windows windows;
 } cuda_pool;
 void cuda_pool_forward(cuda_type type, const cuda_pool *pool, const void *x, void *y,
                        cudaStream_t stream);

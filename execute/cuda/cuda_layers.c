@@ -163,22 +163,11 @@ const cuda_kind cuda_batch_norm_kind = {
 
 static cuda_pool pool_of(const ty_stage_device *stage, const cuda_node *node)
 {
-    const uint64_t *a = node->layer->attributes;
     const ty_shape *in = &stage->values[node->inputs[0]].shape;
     const ty_shape *out = &stage->values[node->output].shape;
-    bool is_global = a[TY_IS_GLOBAL] != 0;
 
     return (cuda_pool){.images = cuda_batch(stage) * in->dimensions[0],
-                       .in_height = in->dimensions[1],
-                       .in_width = in->dimensions[2],
-                       .out_height = out->dimensions[1],
-                       .out_width = out->dimensions[2],
-                       .height = is_global ? in->dimensions[1] : a[TY_KERNEL_HEIGHT],
-                       .width = is_global ? in->dimensions[2] : a[TY_KERNEL_WIDTH],
-                       .stride = is_global ? 1 : a[TY_STRIDE],
-                       .padding_height = is_global ? 0 : a[TY_PADDING_HEIGHT],
-                       .padding_width = is_global ? 0 : a[TY_PADDING_WIDTH],
-                       .is_average = a[TY_IS_AVERAGE] != 0};
+                       .windows = pool_windows_of(node->layer, in, out)};
 }
 
 static ty_status pool_forward(ty_stage_device *stage, const cuda_node *node, uint32_t slot,
