@@ -91,16 +91,23 @@ static void later_join(pthread_t thread)
     cr_assert_null(failed);
 }
 
-Test(socket_bell, data_ends_a_sleep)
+static void sent_data_is_heard(ty_socket_bell *bell, connection pair)
 {
-    ty_socket_bell *bell = bell_open();
-    sender sent = {.connection = connection_make(), .delay = 20000};
+    sender sent = {.connection = pair, .delay = 20000};
     pthread_t thread;
 
-    first_news_take(bell);
     later_start(&thread, &sent);
     cr_expect_lt(slept_s(bell, 0, LONG_NS), 10);
     later_join(thread);
+}
+
+Test(socket_bell, data_ends_a_sleep)
+{
+    ty_socket_bell *bell = bell_open();
+    const connection pair = connection_make();
+
+    first_news_take(bell);
+    sent_data_is_heard(bell, pair);
     ty_socket_bell_close(bell);
 }
 
@@ -174,16 +181,13 @@ Test(socket_bell, a_wake_ends_a_sleep_even_in_the_quiet)
 Test(socket_bell, a_connection_made_later_is_heard)
 {
     ty_socket_bell *bell = bell_open();
-    sender sent = {.delay = 20000};
-    pthread_t thread;
+    connection pair;
 
     first_news_take(bell);
-    sent.connection = connection_make();
+    pair = connection_make();
     usleep(1100000); /* it looks for new ones at least once a second */
     first_news_take(bell);
-    later_start(&thread, &sent);
-    cr_expect_lt(slept_s(bell, 0, LONG_NS), 10);
-    later_join(thread);
+    sent_data_is_heard(bell, pair);
     ty_socket_bell_close(bell);
 }
 
