@@ -1,7 +1,8 @@
 /* The cases of test_transport over MPI and over the memory of a host: started by CTest with mpirun,
  * each process one rank.
- *     transport_mpi_cases mpi|shared          which of the two must be what TRAINYARD_LINK asked
- * for transport_mpi_cases mpi RANK            one rank may have no memory to share: all do without
+ *     transport_mpi_cases mpi|shared    which of the two must be what TRAINYARD_LINK asked for
+ *     transport_mpi_cases sockets       MPI over TCP, whose sockets must wake who waits
+ *     transport_mpi_cases mpi RANK      one rank may have no memory to share: all do without
  */
 #include "collective_cases.h"
 
@@ -9,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <time.h>
 
 /* Files, shared memory among them, may be of 64 KiB only. */
 static void memory_limit(const char *limited)
@@ -18,6 +20,31 @@ static void memory_limit(const char *limited)
 
     if (rank != NULL && strcmp(rank, limited) == 0 && setrlimit(RLIMIT_FSIZE, &small) != 0)
         perror("setrlimit");
+}
+
+/* Waits for messages that come late, over sockets: what was learnt of these must let it sleep
+ * longer than one does who has to look. */
+static ty_status sockets_check(ty_transport *transport, ty_error *error)
+{
+    enum { MESSAGES = 12, TAG = 3 };
+    const struct timespec pause = {.tv_nsec = 10000000};
+    const long least_ns = 1000000;
+    char byte = 0;
+    ty_status status = TY_OK;
+
+    for (int i = 0; i < MESSAGES && status == TY_OK; i++) {
+        if (transport->rank > 0) {
+            status = ty_transport_receive(transport, 0, TAG, &byte, 1, error);
+            continue;
+        }
+        nanosleep(&pause, NULL);
+        for (uint32_t to = 1; to < transport->size && status == TY_OK; to++)
+            status = ty_transport_send(transport, to, TAG, &byte, 1, error);
+    }
+    if (status == TY_OK && transport->rank > 0 && ty_transport_told_ns(transport, 0, 0) < least_ns)
+        status = ty_fail(error, TY_EBACKEND, "found sleeps of %ld ns at most, expected %ld",
+                         ty_transport_told_ns(transport, 0, 0), least_ns);
+    return status;
 }
 
 static ty_status link_check(const ty_transport *transport, const char *expected, ty_error *error)
@@ -31,7 +58,8 @@ static ty_status link_check(const ty_transport *transport, const char *expected,
 
 int main(int argc, char **argv)
 {
-    const char *link = argc > 1 ? argv[1] : "auto";
+    const bool is_sockets = argc > 1 && strcmp(argv[1], "sockets") == 0;
+    const char *link = is_sockets ? "mpi" : argc > 1 ? argv[1] : "auto";
     ty_transport *transport = NULL;
     ty_error error = {0};
     ty_status status;
@@ -42,6 +70,8 @@ int main(int argc, char **argv)
     TY_CHECK(link_check(transport, link, &error), status, done);
     TY_CHECK(message_cases_run(transport, &error), status, done);
     TY_CHECK(collective_cases_run(transport, &error), status, done);
+    if (is_sockets)
+        TY_CHECK(sockets_check(transport, &error), status, done);
 done:
     if (status != TY_OK)
         fprintf(stderr, "%s\n", error.message);
