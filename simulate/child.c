@@ -6,7 +6,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <math.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -14,6 +13,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -26,8 +26,11 @@ struct shared {
     _Alignas(max_align_t) unsigned char result[];
 };
 
-struct child {
-    pid_t pid;
+struct ty_child {
+    pid_t pid; /* 0 before its start and after its end */
+    double time_limit_s, deadline_s;
+    struct shared *shared;
+    size_t result_size;
     int words_fd; /* what the child prints; -1 after its end */
     size_t length;
     char words[WORDS_SIZE]; /* the first of it: the cause stands before the backtrace */
@@ -36,25 +39,25 @@ struct child {
 
 /* The child's life; does not return. */
 static void live(ty_child_body body, void *context, struct shared *shared, int words_fd,
-                 double time_limit_s)
+                 pid_t parent)
 {
     signal(SIGINT, SIG_DFL);
     signal(SIGTERM, SIG_DFL);
-    signal(SIGALRM, SIG_DFL);
+    /* Should the parent be killed, nobody else ends us. */
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent)
+        _exit(1);
     dup2(words_fd, STDOUT_FILENO);
     dup2(words_fd, STDERR_FILENO);
     if (words_fd > STDERR_FILENO)
         close(words_fd);
-    /* Should the parent be killed, nobody else ends us. */
-    if (time_limit_s < 1e9)
-        alarm((unsigned)ceil(time_limit_s) + 1u);
     shared->status = body(context, shared->result, &shared->error);
     /* No exit handlers: they belong to the parent's life. */
     _exit(0);
 }
 
 /* Takes what is in the pipe. */
-static void listen(struct child *child)
+static void listen(ty_child *child)
 {
     char spill[512];
 
@@ -75,26 +78,33 @@ static void listen(struct child *child)
     }
 }
 
-static bool has_ended(struct child *child, int options)
+static bool has_ended(ty_child *child, int options)
 {
     pid_t got;
     do
         got = waitpid(child->pid, &child->wait_status, options);
     while (got < 0 && errno == EINTR);
+    if (got != 0)
+        child->pid = 0;
     return got != 0;
 }
 
+static void end(ty_child *child)
+{
+    kill(child->pid, SIGKILL);
+    has_ended(child, 0);
+}
+
 /* Waits for the end or the deadline; false when the deadline came first and the child was killed.
- * The end of the pipe is no sign of the child's end: another thread's fork may hold it open. */
-static bool attend(struct child *child, double deadline_s)
+ * The end of the pipe is no sign of the child's end: a later child may hold it open. */
+static bool attend(ty_child *child)
 {
     bool in_time = true;
 
     while (!has_ended(child, WNOHANG)) {
-        const double left_s = deadline_s - ty_now_s();
+        const double left_s = child->deadline_s - ty_now_s();
         if (left_s <= 0.0) {
-            kill(child->pid, SIGKILL);
-            has_ended(child, 0);
+            end(child);
             in_time = false;
             break;
         }
@@ -109,7 +119,7 @@ static bool attend(struct child *child, double deadline_s)
 }
 
 /* The line that tells most: SimGrid's first error, without its prefix; else the last line. */
-static const char *last_words(struct child *child)
+static const char *last_words(ty_child *child)
 {
     static const char *const marks[] = {"/CRITICAL] ", "/ERROR] "};
     char *words = child->words;
@@ -129,7 +139,7 @@ static const char *last_words(struct child *child)
     return line != NULL ? line + 1 : words;
 }
 
-static ty_status explain_death(struct child *child, ty_error *error)
+static ty_status explain_death(ty_child *child, ty_error *error)
 {
     const int status = child->wait_status;
     const char *words = last_words(child);
@@ -146,71 +156,102 @@ static ty_status explain_death(struct child *child, ty_error *error)
                    WEXITSTATUS(status), separator, words);
 }
 
-static ty_status start(struct child *child, ty_child_body body, void *context,
-                       struct shared *shared, double time_limit_s, ty_error *error)
+static ty_status start(ty_child *child, ty_child_body body, void *context, ty_error *error)
 {
+    const pid_t parent = getpid();
     int ends[2];
 
     if (pipe(ends) != 0)
         return ty_fail(error, TY_EIO, "cannot open a pipe to the simulation: %s", strerror(errno));
     fflush(NULL); /* what is buffered must not be written twice */
-    child->pid = fork();
-    if (child->pid < 0) {
+    const pid_t pid = fork();
+    if (pid < 0) {
         const int cause = errno;
         close(ends[0]);
         close(ends[1]);
         return ty_fail(error, TY_EIO, "cannot start the simulation: %s", strerror(cause));
     }
-    if (child->pid == 0) {
+    if (pid == 0) {
         close(ends[0]);
-        live(body, context, shared, ends[1], time_limit_s);
+        live(body, context, child->shared, ends[1], parent);
     }
     close(ends[1]);
     fcntl(ends[0], F_SETFL, O_NONBLOCK);
+    child->pid = pid;
     child->words_fd = ends[0];
     return TY_OK;
+}
+
+ty_status ty_child_start(ty_child_body body, void *context, size_t result_size, double time_limit_s,
+                         ty_child **out, ty_error *error)
+{
+    ty_status status = TY_OK;
+    ty_child *child = ty_alloc(1, sizeof *child);
+
+    *out = NULL;
+    if (child == NULL || result_size > SIZE_MAX - sizeof *child->shared) {
+        status = ty_fail(error, TY_ENOMEM, "simulation: memory ran out");
+        goto cleanup;
+    }
+    child->words_fd = -1;
+    child->result_size = result_size;
+    child->time_limit_s = time_limit_s;
+    child->deadline_s = ty_now_s() + time_limit_s;
+    child->shared = mmap(NULL, sizeof *child->shared + result_size, PROT_READ | PROT_WRITE,
+                         MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (child->shared == MAP_FAILED) {
+        child->shared = NULL;
+        status = ty_fail(error, TY_ENOMEM, "simulation: no memory for %zu bytes of results",
+                         result_size);
+        goto cleanup;
+    }
+    child->shared->status = ty_fail(&child->shared->error, TY_EBACKEND, "simulation ended early");
+    TY_CHECK(start(child, body, context, error), status, cleanup);
+    *out = child;
+    child = NULL;
+
+cleanup:
+    ty_child_free(child);
+    return status;
+}
+
+ty_status ty_child_wait(ty_child *child, void *result, ty_error *error)
+{
+    const struct shared *shared = child->shared;
+
+    if (!attend(child))
+        return ty_fail(error, TY_ELIMIT, "simulation stopped: its %g s were up",
+                       child->time_limit_s);
+    if (!WIFEXITED(child->wait_status) || WEXITSTATUS(child->wait_status) != 0)
+        return explain_death(child, error);
+    if (shared->status != TY_OK)
+        return ty_fail(error, shared->status, "%s", shared->error.message);
+    if (child->result_size > 0)
+        memcpy(result, shared->result, child->result_size);
+    return TY_OK;
+}
+
+void ty_child_free(ty_child *child)
+{
+    if (child == NULL)
+        return;
+    if (child->pid > 0)
+        end(child);
+    if (child->words_fd >= 0)
+        close(child->words_fd);
+    if (child->shared != NULL)
+        munmap(child->shared, sizeof *child->shared + child->result_size);
+    ty_free(child);
 }
 
 ty_status ty_child_run(ty_child_body body, void *context, void *result, size_t result_size,
                        double time_limit_s, ty_error *error)
 {
-    ty_status status = TY_OK;
-    struct child *child = ty_alloc(1, sizeof *child);
-    struct shared *shared = MAP_FAILED;
-    size_t size = 0;
+    ty_child *child = NULL;
+    ty_status status = ty_child_start(body, context, result_size, time_limit_s, &child, error);
 
-    if (child == NULL || result_size > SIZE_MAX - sizeof *shared) {
-        status = ty_fail(error, TY_ENOMEM, "simulation: memory ran out");
-        goto cleanup;
-    }
-    child->words_fd = -1;
-    size = sizeof *shared + result_size;
-    shared = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (shared == MAP_FAILED) {
-        status = ty_fail(error, TY_ENOMEM, "simulation: no memory for %zu bytes of results", size);
-        goto cleanup;
-    }
-    shared->status = ty_fail(&shared->error, TY_EBACKEND, "simulation ended early");
-    TY_CHECK(start(child, body, context, shared, time_limit_s, error), status, cleanup);
-    if (!attend(child, ty_now_s() + time_limit_s)) {
-        status = ty_fail(error, TY_ELIMIT, "simulation stopped: its %g s were up", time_limit_s);
-        goto cleanup;
-    }
-    if (!WIFEXITED(child->wait_status) || WEXITSTATUS(child->wait_status) != 0) {
-        status = explain_death(child, error);
-        goto cleanup;
-    }
-    status = shared->status;
     if (status == TY_OK)
-        memcpy(result, shared->result, result_size);
-    else
-        ty_fail(error, status, "%s", shared->error.message);
-
-cleanup:
-    if (child != NULL && child->words_fd >= 0)
-        close(child->words_fd);
-    if (shared != MAP_FAILED)
-        munmap(shared, size);
-    ty_free(child);
+        status = ty_child_wait(child, result, error);
+    ty_child_free(child);
     return status;
 }

@@ -1,76 +1,63 @@
 /* The same simulation with several seeds, as many child processes at once as there are cores. */
 #include "ty_simulate.h"
 
+#include "child.h"
 #include "ty_memory.h"
 
-#include <pthread.h>
-#include <stdatomic.h>
+#include <math.h>
 #include <unistd.h>
 
-enum { MOST_THREADS = 64 };
+enum { MOST_CHILDREN = 64 };
 
-typedef struct batch {
+/* What one child does: every stride-th seed from the first. */
+typedef struct share {
     const ty_plan *plan;
     const ty_program *program;
     const ty_costs *costs;
     const ty_cluster *cluster;
     const ty_simulate_options *options;
-    uint32_t seeds;
-    double *step_times_s;
-    atomic_uint next;
-    pthread_mutex_t lock; /* of the first failure */
-    ty_status status;
-    ty_error *error;
-} batch;
+    uint32_t seeds, first, stride;
+} share;
 
-static ty_status simulate_one(const batch *b, uint32_t index, ty_error *error)
+static ty_status simulate_one(const share *s, uint32_t index, double *step_time_s, ty_error *error)
 {
-    ty_simulate_options options = *b->options;
+    ty_simulate_options options = *s->options;
     ty_timeline *timeline = NULL;
     ty_step_summary summary;
     ty_status status;
 
     options.seed += index;
-    TY_CHECK(ty_simulate(b->plan, b->program, b->costs, b->cluster, &options, &timeline, error),
+    TY_CHECK(ty_simulate(s->plan, s->program, s->costs, s->cluster, &options, &timeline, error),
              status, done);
-    TY_CHECK(ty_timeline_summarize(b->plan, b->program, timeline, &summary, error), status, done);
-    b->step_times_s[index] = summary.step_time_s;
+    TY_CHECK(ty_timeline_summarize(s->plan, s->program, timeline, &summary, error), status, done);
+    *step_time_s = summary.step_time_s;
 done:
     ty_timeline_free(timeline);
     return status;
 }
 
-static void *take_seeds(void *context)
+static ty_status simulate_share(void *context, void *result, ty_error *error)
 {
-    batch *b = context;
+    const share *s = context;
+    double *step_times_s = result;
 
-    for (;;) {
-        ty_error error = {0};
-        const uint32_t index = atomic_fetch_add(&b->next, 1);
-        if (index >= b->seeds)
-            return NULL;
-        const ty_status status = simulate_one(b, index, &error);
-        if (status == TY_OK)
-            continue;
-        pthread_mutex_lock(&b->lock);
-        if (b->status == TY_OK) {
-            b->status = status;
-            (void)ty_fail(b->error, status, "seed %llu: %s",
-                          (unsigned long long)(b->options->seed + index), error.message);
-        }
-        pthread_mutex_unlock(&b->lock);
-        atomic_store(&b->next, b->seeds); /* the others may stop */
-        return NULL;
+    for (uint32_t index = s->first; index < s->seeds; index += s->stride) {
+        ty_error cause = {0};
+        const ty_status status = simulate_one(s, index, &step_times_s[index], &cause);
+        if (status != TY_OK)
+            return ty_fail(error, status, "seed %llu: %s",
+                           (unsigned long long)(s->options->seed + index), cause.message);
     }
+    return TY_OK;
 }
 
-static uint32_t thread_count(uint32_t seeds)
+static uint32_t child_count(uint32_t seeds)
 {
     const long cores = sysconf(_SC_NPROCESSORS_ONLN);
     uint32_t count = cores > 0 ? (uint32_t)cores : 1;
 
-    if (count > MOST_THREADS)
-        count = MOST_THREADS;
+    if (count > MOST_CHILDREN)
+        count = MOST_CHILDREN;
     return count < seeds ? count : seeds;
 }
 
@@ -78,18 +65,32 @@ ty_status ty_simulate_seeds(const ty_plan *plan, const ty_program *program, cons
                             const ty_cluster *cluster, const ty_simulate_options *options,
                             uint32_t seeds, double *step_times_s, ty_error *error)
 {
-    const uint32_t wanted = thread_count(seeds);
-    batch b = {plan, program, costs, cluster, options, seeds, step_times_s, .error = error};
-    pthread_t threads[MOST_THREADS];
-    uint32_t started = 0;
+    const uint32_t children = child_count(seeds);
+    const size_t size = seeds * sizeof(double);
+    double *times_s = ty_alloc(seeds, sizeof *times_s);
+    ty_child *child[MOST_CHILDREN] = {0};
+    share shares[MOST_CHILDREN];
+    ty_status status = TY_OK;
 
-    if (pthread_mutex_init(&b.lock, NULL) != 0)
-        return ty_fail(error, TY_ENOMEM, "simulation: memory ran out");
-    while (started + 1 < wanted && pthread_create(&threads[started], NULL, take_seeds, &b) == 0)
-        started++;
-    (void)take_seeds(&b); /* this one works too, and alone where no other could be started */
-    for (uint32_t t = 0; t < started; t++)
-        pthread_join(threads[t], NULL);
-    pthread_mutex_destroy(&b.lock);
-    return b.status;
+    if (times_s == NULL && seeds > 0) {
+        status = ty_fail(error, TY_ENOMEM, "simulation: memory ran out");
+        goto cleanup;
+    }
+    /* Each simulation has its own time limit; their number bounds the share's. */
+    for (uint32_t c = 0; c < children; c++) {
+        shares[c] = (share){plan, program, costs, cluster, options, seeds, c, children};
+        TY_CHECK(ty_child_start(simulate_share, &shares[c], size, INFINITY, &child[c], error),
+                 status, cleanup);
+    }
+    for (uint32_t c = 0; c < children; c++) {
+        TY_CHECK(ty_child_wait(child[c], times_s, error), status, cleanup);
+        for (uint32_t index = c; index < seeds; index += children)
+            step_times_s[index] = times_s[index];
+    }
+
+cleanup:
+    for (uint32_t c = 0; c < children; c++)
+        ty_child_free(child[c]);
+    ty_free(times_s);
+    return status;
 }

@@ -2,11 +2,15 @@
 #include "child.h"
 
 #include <criterion/criterion.h>
+#include <errno.h>
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -128,4 +132,62 @@ Test(child, a_hanging_one_is_stopped_in_time)
     cr_expect(status == TY_ELIMIT, "status '%s'", ty_status_name(status));
     cr_expect(strstr(error.message, "0.2 s") != NULL, "message '%s'", error.message);
     cr_expect(took_s >= 0.2 && took_s < 5.0, "took %g s", took_s);
+}
+
+/* Says who it is, then waits for its own child, which does the same and hangs. */
+static ty_status has_a_child(void *context, void *result, ty_error *error)
+{
+    volatile pid_t *pids = context;
+
+    pids[0] = getpid();
+    if (pids[1] == 0)
+        return ty_child_run(has_a_child, (void *)(pids + 1), result, 0, 100.0, error);
+    return hangs(NULL, NULL, error);
+}
+
+Test(child, several_at_once_give_their_own_results)
+{
+    enum { CHILDREN = 5 };
+    static uint64_t numbers[CHILDREN][1000];
+    uint64_t out[1000];
+    ty_child *children[CHILDREN];
+    ty_error error = {0};
+
+    for (uint64_t c = 0; c < CHILDREN; c++) {
+        for (uint64_t i = 0; i < 1000; i++)
+            numbers[c][i] = c * 1000 + i;
+        cr_assert(ty_child_start(doubles, numbers[c], sizeof out, 10.0, &children[c], &error) ==
+                      TY_OK,
+                  "%s", error.message);
+    }
+    for (uint64_t c = CHILDREN; c-- > 0;) {
+        cr_assert(ty_child_wait(children[c], out, &error) == TY_OK, "%s", error.message);
+        for (uint64_t i = 0; i < 1000; i++)
+            cr_assert_eq(out[i], 2 * (c * 1000 + i));
+        ty_child_free(children[c]);
+    }
+}
+
+Test(child, freed_unended_takes_its_own_children_along)
+{
+    enum { GENERATIONS = 2 };
+    const struct timespec pause = {.tv_nsec = 10 * 1000 * 1000};
+    volatile pid_t *pids = mmap(NULL, (GENERATIONS + 1) * sizeof *pids, PROT_READ | PROT_WRITE,
+                                MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    ty_child *child;
+    ty_error error = {0};
+    int how = 0;
+
+    cr_assert(pids != MAP_FAILED);
+    pids[GENERATIONS] = 1;            /* the last has no child */
+    prctl(PR_SET_CHILD_SUBREAPER, 1); /* so that its end can be waited for here */
+    cr_assert(ty_child_start(has_a_child, (void *)pids, 0, 100.0, &child, &error) == TY_OK, "%s",
+              error.message);
+    while (pids[GENERATIONS - 1] == 0)
+        nanosleep(&pause, NULL);
+    ty_child_free(child);
+    cr_expect(kill(pids[0], 0) != 0 && errno == ESRCH);
+    cr_expect_eq(waitpid(pids[1], &how, 0), pids[1]);
+    cr_expect(WIFSIGNALED(how) && WTERMSIG(how) == SIGKILL, "the grandchild went on");
+    munmap((void *)pids, (GENERATIONS + 1) * sizeof *pids);
 }
