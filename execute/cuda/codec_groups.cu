@@ -48,35 +48,22 @@ static __device__ __forceinline__ float scale_get(const uint8_t *scales, uint64_
 
 /* ---- Formats of one byte ---- */
 
-struct e4m3 {
+template <int LARGEST, uint32_t FRACTION, uint32_t BIAS> struct fp8 {
     static __device__ float largest(void)
     {
-        return CODEC_E4M3_LARGEST;
+        return (float)LARGEST;
     }
     static __device__ uint8_t code(float value, float inverse, uint32_t)
     {
-        return codec_to_fp8(value * inverse, CODEC_E4M3_FRACTION, CODEC_E4M3_BIAS);
+        return codec_to_fp8(value * inverse, FRACTION, BIAS);
     }
     static __device__ float value(uint8_t code)
     {
-        return codec_of_fp8(code, CODEC_E4M3_FRACTION, CODEC_E4M3_BIAS);
+        return codec_of_fp8(code, FRACTION, BIAS);
     }
 };
-
-struct e5m2 {
-    static __device__ float largest(void)
-    {
-        return CODEC_E5M2_LARGEST;
-    }
-    static __device__ uint8_t code(float value, float inverse, uint32_t)
-    {
-        return codec_to_fp8(value * inverse, CODEC_E5M2_FRACTION, CODEC_E5M2_BIAS);
-    }
-    static __device__ float value(uint8_t code)
-    {
-        return codec_of_fp8(code, CODEC_E5M2_FRACTION, CODEC_E5M2_BIAS);
-    }
-};
+typedef fp8<(int)CODEC_E4M3_LARGEST, CODEC_E4M3_FRACTION, CODEC_E4M3_BIAS> e4m3;
+typedef fp8<(int)CODEC_E5M2_LARGEST, CODEC_E5M2_FRACTION, CODEC_E5M2_BIAS> e5m2;
 
 struct int8 {
     static __device__ float largest(void)

@@ -373,21 +373,9 @@ done:
 
 /* ---- Passes ---- */
 
-static ty_status range_check(const ty_stage_device *stage, uint32_t slot, uint32_t first,
-                             uint32_t count, ty_error *error)
-{
-    return stage_range_check(&stage->options, slot, first, count, error);
-}
-
 static bool is_between(const cuda_node *node, uint32_t first, uint32_t count)
 {
     return node->layer_index >= first && node->layer_index - first < count;
-}
-
-/* Whether the range has the stage's last layer. */
-static bool is_to_end(const ty_stage_device *stage, uint32_t first, uint32_t count)
-{
-    return stage_range_has_last(&stage->options, first, count);
 }
 
 static ty_status loss_leave(ty_stage_device *stage, uint32_t slot, ty_error *error)
@@ -421,7 +409,8 @@ static bool is_from_start(const ty_stage_device *stage, uint32_t first, uint32_t
 
 static ty_status forward_queue(ty_stage_device *stage, const cuda_pass *pass, ty_error *error)
 {
-    const bool is_end = is_to_end(stage, pass->first, pass->count), has_loss = cuda_has_loss(stage);
+    const bool is_end = stage_range_has_last(&stage->options, pass->first, pass->count),
+               has_loss = cuda_has_loss(stage);
     ty_status status;
 
     TY_CHECK(clock_mark(stage, CLOCK_START, stage->stream, error), status, done);
@@ -449,13 +438,13 @@ static ty_status device_forward(ty_stage_device *stage, uint32_t slot, uint32_t 
     const cuda_pass pass = {.is_forward = true, .slot = slot, .first = first, .count = count};
     ty_status status;
 
-    TY_CHECK(range_check(stage, slot, first, count, error), status, done);
+    TY_CHECK(stage_range_check(&stage->options, slot, first, count, error), status, done);
     TY_CHECK(cuda_use(stage, error), status, done);
     if (is_from_start(stage, first, count) && stage->host_tokens != NULL)
         TY_CHECK(tokens_prepare(stage, slot, error), status, done);
     TY_CHECK(cuda_pass_run(stage, &pass, forward_queue, error), status, done);
     TY_CHECK(stream_wait(stage->stream, error), status, done);
-    if (is_to_end(stage, first, count) && cuda_has_loss(stage))
+    if (stage_range_has_last(&stage->options, first, count) && cuda_has_loss(stage))
         status = loss_check(stage, slot, error);
 done:
     return status;
@@ -488,7 +477,7 @@ static ty_status backward_queue(ty_stage_device *stage, const cuda_pass *pass, t
     ty_status status;
 
     TY_CHECK(clock_mark(stage, CLOCK_START, stage->stream, error), status, done);
-    if (has_inputs && is_to_end(stage, pass->first, pass->count))
+    if (has_inputs && stage_range_has_last(&stage->options, pass->first, pass->count))
         TY_CHECK(gradient_enter(stage, pass->slot, error), status, done);
     for (uint32_t n = stage->node_count; n-- > 0;) {
         const cuda_node *node = &stage->nodes[n];
@@ -512,7 +501,7 @@ static ty_status backward_part(ty_stage_device *stage, uint32_t slot, uint32_t f
         .part = part, .slot = slot, .first = first, .count = count, .is_first = is_first};
     ty_status status;
 
-    TY_CHECK(range_check(stage, slot, first, count, error), status, done);
+    TY_CHECK(stage_range_check(&stage->options, slot, first, count, error), status, done);
     TY_CHECK(cuda_use(stage, error), status, done);
     stage->part = part;
     stage->slot = slot;
