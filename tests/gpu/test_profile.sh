@@ -68,12 +68,14 @@ export TRAINYARD_EMULATED_ALGORITHMS=1
 expect 0 profile -w net.json --backend cuda --micro-batches 2 -q -o made/q.json
 rm -f made/q.json
 noted=$(ls "$XDG_CACHE_HOME"/trainyard/cuda-emulated-GPU-*.txt)
+# How large the square products are that tell the peak depends on how busy the machine is.
+of_net() { sed '/ \([0-9]*\) x \1 x \1, /d' "$noted"; }
 grep -q '^product fp32 .* = 1$' "$noted" && grep -q '^cudnn [0-9]* fp32 forward .* = 1$' "$noted" && pass || fail "$(cat "$noted")"
 grep -q ' = [023]$' "$noted" && fail "$(cat "$noted")" || pass
-cp "$noted" noted.txt
+of_net >noted.txt
 expect 0 profile -w net.json --backend cuda --micro-batches 2 -q -o made/q.json
 rm -f made/q.json
-cmp -s "$noted" noted.txt && pass || fail "what was noted is measured again"
+of_net | cmp -s - noted.txt && pass || fail "what was noted is measured again"
 sed -i 's/^\(product .*\) = 1$/\1 = 3/' "$noted" # an algorithm that fails: it is what is used
 expect 1 profile -w net.json --backend cuda --micro-batches 2 -q -o made/q.json
 grep -q "cublasLtMatmul" "$scratch/err" && pass || fail "what is noted is not used"
