@@ -1,9 +1,9 @@
 /*
  * trainyard calibrate --workload: short trainings on this machine tell how a task converges.
  * Data-parallel runs to the target, one for each seed, give the steps it takes and the gradient
- * noise; the first steps of the first run, done again with each compressor and with late gradients,
- * tell what those cost: weights at the start and samples are the same, so that the losses of the
- * runs differ by the change alone. So does its first half at half the learning rate: what the noise
+ * noise; the first steps of each, done again with each compressor and with late gradients, tell
+ * what those cost: weights at the start and samples are the same, so that the losses of the runs
+ * differ by the change alone. So does the first half at half the learning rate: what the noise
  * costs at the full one.
  */
 #include "cli.h"
@@ -16,14 +16,14 @@
 #include <unistd.h>
 
 #define PLAIN "pp=1,tp=1,compression=none"
-#define SHORT_SHARE 4  /* short runs are a quarter as long as the first run to the target */
+#define SHORT_SHARE 4  /* short runs are a quarter as long as the run to the target */
 #define SHORTEST 64    /* what ty_loss_stretch asks for */
 #define LEAST_RANKS 2  /* replicas whose gradients differ */
 #define BATCH_POWERS 3 /* batches from an eighth to eight times the calibrated one */
 #define SCHEDULE_PHASES 4
 /* The run at half the rate takes two steps for each of the others'. It goes half the way, since
- * what rates differ by in the first steps is not yet what noise costs: as many steps as the first
- * run. */
+ * what rates differ by in the first steps is not yet what noise costs: as many steps as the run
+ * that it is set beside. */
 #define SLOW_STEPS 2
 
 /* ---- One run ------------------------------------------------------------------------------- */
@@ -39,7 +39,7 @@ typedef struct calibration {
     cli_question question;
     uint32_t ranks, batch, run_count;
     ty_target until;
-    ty_run *first; /* the first seed's */
+    ty_run **runs; /* [run_count] */
     double *steps; /* [run_count]: to the target */
     double step_time_s;
     ty_noise_sample *samples; /* [sample_count]: of all runs, by their share of the run */
@@ -160,10 +160,8 @@ static ty_status run_to_target(calibration *c, uint32_t index, ty_error *error)
     c->steps[index] = reached->step;
     c->step_time_s += run->wall_s / run->step_count / c->run_count;
     TY_CHECK(samples_add(c, run, error), status, done);
-    if (index == 0) {
-        c->first = run;
-        run = NULL;
-    }
+    c->runs[index] = run;
+    run = NULL;
 done:
     ty_run_free(run);
     return status;
@@ -180,7 +178,7 @@ static ty_status describe(const calibration *c, ty_convergence *t, const ty_plan
     ty_target_text(&c->until, &target);
     ty_text_addf(&name, "%s %s", plan->workload->name, target.data != NULL ? target.data : "");
     ty_text_addf(&source, "%u runs of batch %u, learning rate %g, on %u local ranks (%s)",
-                 c->run_count, c->batch, plan->optimizer.learning_rate, c->ranks, c->first->date);
+                 c->run_count, c->batch, plan->optimizer.learning_rate, c->ranks, c->runs[0]->date);
     TY_CHECK(ty_text_take(&target, &t->target, error), status, done);
     TY_CHECK(ty_text_take(&name, &t->name, error), status, done);
     status = ty_text_take(&source, &t->source, error);
@@ -221,15 +219,37 @@ done:
 
 /* ---- The cost of noise ----------------------------------------------------------------------- */
 
-/* Losses of the first run's seed at a part of its learning rate, one for each step of the first
- * run's: the mean of those that go as far. @param losses [out, steps] */
-static ty_status slow_losses(const calibration *c, uint32_t steps, double *losses, ty_error *error)
+/* A figure that is measured with a seed. */
+typedef ty_status (*seed_measure)(const calibration *c, uint32_t index, void *context,
+                                  ty_interval *out, ty_error *error);
+
+/* Measures it with each seed, and takes the mean. */
+static ty_status seeds_measure(const calibration *c, seed_measure measure, void *context,
+                               ty_interval *mean, ty_error *error)
+{
+    ty_interval *estimates = ty_alloc(c->run_count, sizeof *estimates);
+    ty_status status = TY_OK;
+
+    if (estimates == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory");
+    for (uint32_t i = 0; i < c->run_count; i++)
+        TY_CHECK(measure(c, i, context, &estimates[i], error), status, done);
+    *mean = ty_interval_mean(estimates, c->run_count);
+done:
+    ty_free(estimates);
+    return status;
+}
+
+/* Losses of a run's seed at a part of its learning rate, one for each of the run's steps: the mean
+ * of those that go as far. @param losses [out, steps] */
+static ty_status slow_losses(const calibration *c, uint32_t index, uint32_t steps, double *losses,
+                             ty_error *error)
 {
     ty_plan *plan = NULL;
     ty_run *run = NULL;
     ty_status status = TY_OK;
 
-    TY_CHECK(plan_make(c, PLAIN, c->batch, c->options->seed, &plan, error), status, done);
+    TY_CHECK(plan_make(c, PLAIN, c->batch, c->options->seed + index, &plan, error), status, done);
     plan->optimizer.learning_rate /= SLOW_STEPS;
     TY_CHECK(train(c, plan, SLOW_STEPS * steps, &run, error), status, done);
     for (uint32_t i = 0; i < steps; i++) {
@@ -242,23 +262,26 @@ done:
     return status;
 }
 
-static ty_status temperature_stretch(const calibration *c, ty_interval *factor, ty_error *error)
+static ty_status temperature_stretch(const calibration *c, uint32_t index, void *context,
+                                     ty_interval *factor, ty_error *error)
 {
-    const uint32_t steps = c->first->step_count / SLOW_STEPS;
+    const ty_run *run = c->runs[index];
+    const uint32_t steps = run->step_count / SLOW_STEPS;
     double *losses = NULL;
     ty_status status;
 
+    (void)context;
     if (steps < SHORTEST)
         return ty_fail(error, TY_EINFEASIBLE,
                        "the target was reached in %u steps, expected at least %d: evaluate later "
                        "or ask for more",
-                       c->first->step_count, SLOW_STEPS * SHORTEST);
+                       run->step_count, SLOW_STEPS * SHORTEST);
     losses = ty_alloc(steps, sizeof *losses);
     if (losses == NULL)
         return ty_fail(error, TY_ENOMEM, "out of memory");
-    status = slow_losses(c, steps, losses, error);
+    status = slow_losses(c, index, steps, losses, error);
     if (status == TY_OK)
-        status = ty_loss_stretch(c->first->losses, losses, steps, factor, error);
+        status = ty_loss_stretch(run->losses, losses, steps, factor, error);
     ty_free(losses);
     return status;
 }
@@ -268,7 +291,7 @@ static ty_status temperature_measure(calibration *c, ty_error *error)
 {
     ty_interval factor;
     ty_error why = {0};
-    ty_status status = temperature_stretch(c, &factor, &why);
+    ty_status status = seeds_measure(c, temperature_stretch, NULL, &factor, &why);
 
     if (status == TY_OK) {
         c->task->temperature_cost = ty_temperature_cost_of_stretch(factor, 1.0 / SLOW_STEPS);
@@ -284,38 +307,61 @@ static ty_status temperature_measure(calibration *c, ty_error *error)
 
 /* ---- Changes ------------------------------------------------------------------------------- */
 
-static uint32_t short_steps(const calibration *c)
+/* A plan that differs from the runs', and what it did to their losses. */
+typedef struct change {
+    const char *fix, *name;
+    ty_interval factor;       /* on steps */
+    double steps, distortion; /* mean over seeds, of the steps compared; NaN: nothing was lost */
+} change;
+
+static uint32_t short_steps(const ty_run *run)
 {
-    const uint32_t steps = c->first->step_count / SHORT_SHARE;
+    const uint32_t steps = run->step_count / SHORT_SHARE;
     return steps > SHORTEST ? steps : SHORTEST;
 }
 
-/* The factor on steps that a changed plan has, by its losses beside the first run's. */
-static ty_status change_measure(const calibration *c, const char *fix, const char *name,
-                                ty_run **run, ty_interval *factor, ty_error *error)
+/* The factor on steps by the losses beside one run's. */
+static ty_status change_stretch(const calibration *c, uint32_t index, void *context,
+                                ty_interval *factor, ty_error *error)
 {
-    uint32_t steps = short_steps(c);
+    change *changed = context;
+    const ty_run *plain = c->runs[index];
+    const uint32_t steps = short_steps(plain);
     ty_plan *plan = NULL;
+    ty_run *run = NULL;
     ty_error detail = {0};
     ty_status status;
 
-    if (steps > c->first->step_count)
+    if (steps > plain->step_count)
         return ty_fail(error, TY_EINFEASIBLE,
                        "%s: the target was reached in %u steps, expected at least %d to compare "
                        "with: evaluate later or ask for more",
-                       name, c->first->step_count, SHORTEST);
-    TY_CHECK(plan_make(c, fix, c->batch, c->options->seed, &plan, error), status, done);
-    status = train(c, plan, steps, run, &detail);
+                       changed->name, plain->step_count, SHORTEST);
+    TY_CHECK(plan_make(c, changed->fix, c->batch, c->options->seed + index, &plan, error), status,
+             done);
+    status = train(c, plan, steps, &run, &detail);
+    if (status != TY_OK) {
+        ty_fail(error, status, "%s: %s", changed->name,
+                detail.message[0] != '\0' ? detail.message
+                                          : "the run failed; where the loss diverged, a smaller "
+                                            "--learning-rate may help");
+        goto done;
+    }
+    changed->steps += (double)steps / c->run_count;
+    changed->distortion +=
+        (run->distortion_steps > 0 ? run->distortion : (double)NAN) / c->run_count;
+    status = ty_loss_stretch(plain->losses, run->losses, steps, factor, &detail);
     if (status != TY_OK)
-        return ty_fail(error, status, "%s: %s", name,
-                       detail.message[0] != '\0' ? detail.message
-                                                 : "the run failed; where the loss diverged, a "
-                                                   "smaller --learning-rate may help");
-    status = ty_loss_stretch(c->first->losses, (*run)->losses, steps, factor, &detail);
-    if (status != TY_OK)
-        ty_fail(error, status, "%s: %s", name, detail.message);
+        ty_fail(error, status, "%s: %s", changed->name, detail.message);
 done:
+    ty_run_free(run);
     return status;
+}
+
+static ty_status change_measure(const calibration *c, change *changed, ty_error *error)
+{
+    changed->steps = changed->distortion = 0;
+    return seeds_measure(c, change_stretch, changed, &changed->factor, error);
 }
 
 /* Takes the next name off "top-k:0.01,powersgd-2". */
@@ -354,21 +400,20 @@ static ty_status compressors_check(const char *list, uint32_t *count, ty_error *
 static ty_status compressor_measure(calibration *c, const char *name,
                                     const ty_compression *compression, ty_error *error)
 {
-    ty_interval factor;
+    change changed = {.name = name};
     ty_text fix = {0};
-    ty_run *run = NULL;
     ty_status status = TY_OK;
 
     ty_text_addf(&fix, "pp=1,tp=1,compression=%s", name);
     TY_CHECK(ty_text_check(&fix, error), status, done);
-    TY_CHECK(change_measure(c, fix.data, name, &run, &factor, error), status, done);
-    c->task->compressors[c->task->compressor_count++] = (ty_compressor_calibration){
-        .compression = *compression,
-        .distortion = run->distortion_steps > 0 ? run->distortion : (double)NAN,
-        .lag = ty_lag_of_stretch(factor, short_steps(c)),
-        .factor = factor};
+    changed.fix = fix.data;
+    TY_CHECK(change_measure(c, &changed, error), status, done);
+    c->task->compressors[c->task->compressor_count++] =
+        (ty_compressor_calibration){.compression = *compression,
+                                    .distortion = changed.distortion,
+                                    .lag = ty_lag_of_stretch(changed.factor, changed.steps),
+                                    .factor = changed.factor};
 done:
-    ty_run_free(run);
     ty_text_clear(&fix);
     return status;
 }
@@ -402,21 +447,22 @@ static ty_status staleness_measure(calibration *c, ty_error *error)
     double delay = ty_staleness_delay(TY_STALENESS_WEIGHT_STASHING, 2);
     ty_error why = {0};
     ty_text fix = {0};
-    ty_run *run = NULL;
-    ty_interval factor;
+    change changed = {.name = "late gradients"};
     ty_status status;
 
     ty_text_addf(&fix, "pp=2,tp=1,schedule=pipedream,compression=none,micro_batch=%u", c->batch);
     if ((status = ty_text_check(&fix, error)) != TY_OK)
         return status;
-    status = change_measure(c, fix.data, "late gradients", &run, &factor, &why);
+    changed.fix = fix.data;
+    status = change_measure(c, &changed, &why);
     if (status == TY_EINFEASIBLE || status == TY_EINVAL) {
         delay = ty_staleness_delay(TY_STALENESS_DELAYED, 1);
-        status = change_measure(c, PLAIN ",staleness=1", "late gradients", &run, &factor, &why);
+        changed.fix = PLAIN ",staleness=1";
+        status = change_measure(c, &changed, &why);
     }
     if (status == TY_OK) {
         c->task->staleness =
-            ty_interval_scale(ty_lag_of_stretch(factor, short_steps(c)), 1 / delay);
+            ty_interval_scale(ty_lag_of_stretch(changed.factor, changed.steps), 1 / delay);
         c->task->has_staleness = true;
     } else if (status == TY_EINFEASIBLE || status == TY_EINVAL || status == TY_EBACKEND) {
         snprintf(c->staleness_note, sizeof c->staleness_note, "%s", why.message);
@@ -424,7 +470,6 @@ static ty_status staleness_measure(calibration *c, ty_error *error)
     } else {
         ty_fail(error, status, "%s", why.message);
     }
-    ty_run_free(run);
     ty_text_clear(&fix);
     return status;
 }
@@ -523,8 +568,8 @@ static void to_json(const calibration *c, ty_text *text)
 
     ty_json_open(&w, NULL, '{');
     ty_json_put_string(&w, "schema", "trainyard.calibration/1");
-    ty_json_put_string(&w, "date", c->first->date);
-    ty_json_put_string(&w, "machine", c->first->machine);
+    ty_json_put_string(&w, "date", c->runs[0]->date);
+    ty_json_put_string(&w, "machine", c->runs[0]->machine);
     ty_convergence_to_calibration(c->task, &w);
     ty_json_open_flat(&w, "steps_to_target", '[');
     for (uint32_t i = 0; i < c->run_count; i++)
@@ -640,7 +685,8 @@ static ty_status calibration_open(calibration *c, const cli_options *options, ty
     c->batch = (uint32_t)(options->global_batch > 0 ? options->global_batch
                                                     : c->question.workload->global_batch);
     c->steps = ty_alloc(c->run_count, sizeof *c->steps);
-    if (c->steps == NULL)
+    c->runs = ty_alloc(c->run_count, sizeof *c->runs);
+    if (c->steps == NULL || c->runs == NULL)
         status = ty_fail(error, TY_ENOMEM, "out of memory");
 done:
     return status;
@@ -649,7 +695,9 @@ done:
 static void calibration_close(calibration *c)
 {
     ty_convergence_free(c->task);
-    ty_run_free(c->first);
+    for (uint32_t i = 0; c->runs != NULL && i < c->run_count; i++)
+        ty_run_free(c->runs[i]);
+    ty_free(c->runs);
     ty_free(c->samples);
     ty_free(c->steps);
     question_clear(&c->question);

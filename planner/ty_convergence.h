@@ -40,6 +40,12 @@ ty_interval ty_interval_product(ty_interval a, ty_interval b);
 /** Sum of figures that err together: bounds are added, which is the wider choice. */
 ty_interval ty_interval_sum(ty_interval a, ty_interval b);
 ty_interval ty_interval_scale(ty_interval a, double factor);
+/**
+ * Geometric mean of independent estimates of one positive figure. Its deviation is the larger of
+ * what theirs say and of what they scatter by, over the root of their number.
+ * @param count >= 1
+ */
+ty_interval ty_interval_mean(const ty_interval *estimates, uint32_t count);
 /** {"low": ..., "expected": ..., "high": ...} on one line. */
 void ty_interval_to_json(ty_interval interval, ty_json_writer *writer, const char *key);
 
@@ -235,7 +241,7 @@ ty_status ty_loss_stretch(const double *losses, const double *changed, uint32_t 
  * t (1 - 1/factor), t = TY_STRETCH_MIDDLE count being the step whose loss is the mean over the last
  * half of them. Bounds below 0 become 0: nothing that is held back or late is taken to help.
  */
-ty_interval ty_lag_of_stretch(ty_interval factor, uint32_t count);
+ty_interval ty_lag_of_stretch(ty_interval factor, double count);
 /* Of t^-b over [1/2, 1]: 0.729 to 0.735 for b from 0.1 to 0.5. */
 #define TY_STRETCH_MIDDLE 0.73
 

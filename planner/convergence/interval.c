@@ -36,6 +36,23 @@ ty_interval ty_interval_scale(ty_interval a, double factor)
     return (ty_interval){a.low * factor, a.expected * factor, a.high * factor};
 }
 
+ty_interval ty_interval_mean(const ty_interval *estimates, uint32_t count)
+{
+    double mean = 0, own = 0, scatter = 0;
+
+    for (uint32_t i = 0; i < count; i++) {
+        const double deviation =
+            log(estimates[i].high / estimates[i].low) / (2 * TY_INTERVAL_DEVIATIONS);
+        mean += log(estimates[i].expected) / count;
+        own += deviation * deviation;
+    }
+    for (uint32_t i = 0; i < count; i++)
+        scatter += pow(log(estimates[i].expected) - mean, 2);
+    if (count > 1)
+        scatter *= (double)count / (count - 1);
+    return ty_interval_of_deviation(exp(mean), sqrt(fmax(own, scatter)) / count);
+}
+
 void ty_interval_to_json(ty_interval interval, ty_json_writer *writer, const char *key)
 {
     ty_json_open_flat(writer, key, '{');

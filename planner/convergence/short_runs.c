@@ -92,7 +92,7 @@ done:
     return status;
 }
 
-ty_interval ty_lag_of_stretch(ty_interval factor, uint32_t count)
+ty_interval ty_lag_of_stretch(ty_interval factor, double count)
 {
     const double middle = TY_STRETCH_MIDDLE * count;
 

@@ -549,6 +549,25 @@ Test(convergence, intervals)
     check_near(e.high, 3 * a.high, 1e-12, "exact factor");
 }
 
+/* Alike estimates: what each says of itself, over the root of their number; far apart: how far. */
+Test(convergence, estimates_of_one_figure)
+{
+    const ty_interval one = ty_interval_of_deviation(2, 0.3);
+    const ty_interval alike[] = {one, one, one, one};
+    const ty_interval apart[] = {ty_interval_of_deviation(1, 0.01),
+                                 ty_interval_of_deviation(4, 0.01)};
+    const ty_interval same = ty_interval_mean(&one, 1);
+    const ty_interval close = ty_interval_mean(alike, 4), far = ty_interval_mean(apart, 2);
+
+    check_near(same.expected, 2, 1e-12, "one");
+    check_near(same.high, one.high, 1e-12, "one's bound");
+    check_near(close.expected, 2, 1e-12, "four");
+    check_near(log(close.high / 2), 0.15 * TY_INTERVAL_DEVIATIONS, 1e-12, "half as wide");
+    check_near(log(2 / close.low), 0.15 * TY_INTERVAL_DEVIATIONS, 1e-12, "both ways");
+    check_near(far.expected, 2, 1e-12, "geometric");
+    check_near(log(far.high / 2), log(2) * TY_INTERVAL_DEVIATIONS, 1e-12, "standard error");
+}
+
 Test(convergence, no_allocation_is_taken_for_granted)
 {
     for (long n = 1, done = 0; !done; n++) {
