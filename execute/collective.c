@@ -135,20 +135,40 @@ done:
 
 /* ---- All to all -------------------------------------------------------------------------- */
 
+/* Bytes of a member's part, and of all before it. */
+typedef struct part {
+    uint64_t before, bytes;
+} part;
+
+static part part_of(const ty_collective *c, const uint64_t *counts, uint32_t member)
+{
+    part found = {member * c->count, c->count};
+
+    if (counts != NULL) {
+        found = (part){0, counts[member]};
+        for (uint32_t m = 0; m < member; m++)
+            found.before += counts[m];
+    }
+    found.before *= c->type->size;
+    found.bytes *= c->type->size;
+    return found;
+}
+
 static ty_status round_start(ty_collective *c, ty_error *error)
 {
     uint32_t k = c->rounds_done + 1, n = c->member_count;
     uint32_t to = (c->position + k) % n, from = (c->position + n - k) % n;
-    uint64_t bytes = c->count * c->type->size;
+    const part out = part_of(c, c->sent_counts, to), in = part_of(c, c->received_counts, from);
+    char *arrivals = c->received != NULL ? c->received : c->scratch;
     ty_status status = TY_OK;
 
-    if (bytes > 0)
-        TY_CHECK(c->transport->receive(c->transport, c->members[from], c->tag,
-                                       c->scratch + from * bytes, bytes, &c->round_receive, error),
+    if (in.bytes > 0)
+        TY_CHECK(c->transport->receive(c->transport, c->members[from], c->tag, arrivals + in.before,
+                                       in.bytes, &c->round_receive, error),
                  status, done);
-    if (bytes > 0)
-        TY_CHECK(c->transport->send(c->transport, c->members[to], c->tag, c->data + to * bytes,
-                                    bytes, &c->round_send, error),
+    if (out.bytes > 0)
+        TY_CHECK(c->transport->send(c->transport, c->members[to], c->tag, c->data + out.before,
+                                    out.bytes, &c->round_send, error),
                  status, done);
     c->is_round_started = true;
 done:
@@ -160,7 +180,7 @@ static void rounds_place(ty_collective *c)
 {
     uint64_t bytes = c->count * c->type->size;
 
-    for (uint32_t m = 0; m < c->member_count; m++)
+    for (uint32_t m = 0; m < c->member_count && c->received == NULL; m++)
         if (m != c->position)
             memcpy(c->data + m * bytes, c->scratch + m * bytes, bytes);
 }
@@ -187,11 +207,20 @@ done:
     return status;
 }
 
-static uint64_t rounds_prepare(ty_collective *c)
+/* The own part of unequal ones does not travel. */
+static uint64_t rounds_prepare(ty_collective *c, const ty_collective_options *options)
 {
     c->round_count = c->member_count - 1;
     c->advance = rounds_advance;
-    return c->member_count * c->count;
+    if (options->sent_counts == NULL)
+        return c->member_count * c->count;
+    c->sent_counts = options->sent_counts;
+    c->received_counts = options->received_counts;
+    c->received = options->received;
+    memcpy(c->received + part_of(c, c->received_counts, c->position).before,
+           c->data + part_of(c, c->sent_counts, c->position).before,
+           part_of(c, c->sent_counts, c->position).bytes);
+    return 0;
 }
 
 /* ---- Hierarchy --------------------------------------------------------------------------- */
@@ -337,7 +366,7 @@ static ty_status machine_prepare(ty_collective *c, const ty_collective_options *
 
     *scratch = 0;
     if (options->kind == TY_ALL_TO_ALL)
-        *scratch = rounds_prepare(c);
+        *scratch = rounds_prepare(c, options);
     else if (is_all_reduce && options->algorithm == TY_TREE)
         *scratch = tree_prepare(c);
     else if (is_all_reduce && options->algorithm == TY_HIERARCHICAL)

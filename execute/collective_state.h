@@ -67,6 +67,9 @@ struct ty_collective {
     uint32_t round_count, rounds_done;
     bool is_round_started;
     ty_request *round_send, *round_receive;
+    /* Unequal parts: see ty_collective_options. */
+    const uint64_t *sent_counts, *received_counts;
+    char *received;
 
     /* Hierarchy: collectives one after the other. */
     uint32_t phase_count, phases_done;

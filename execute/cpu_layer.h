@@ -19,7 +19,8 @@
  * With tensor lanes (cpu_lanes.c) tensors of parameters and values are what this lane
  * has. A divided layer reads all of its input and makes a summand of all of its output, which the
  * lanes sum; where they divide the sequence, reading gathers and summing scatters. With context
- * lanes (cpu_context.c) everything is of this lane's tokens, and only attention asks the others.
+ * lanes (cpu_context.c) everything is of this lane's tokens, and only attention asks the others;
+ * with expert lanes (cpu_experts.c) of its samples, and experts see those of all lanes.
  */
 #ifndef TY_EXECUTE_CPU_LAYER_H
 #define TY_EXECUTE_CPU_LAYER_H
@@ -332,6 +333,28 @@ ty_status cpu_context_gather(ty_stage_device *stage, const cpu_context_rows *row
 /** This lane's rows of the sum over lanes. */
 ty_status cpu_context_scatter(ty_stage_device *stage, const cpu_context_rows *rows, float *whole,
                               float *pieces, float *own, ty_error *error) TY_MUST_CHECK;
+
+/* ---- Expert lanes (cpu_experts.c) ---- */
+
+/** The copies of tokens that a moe layer's experts see, rows of `features`. A lane's own tokens'
+ * lie by expert, of all lanes; what its experts see lies by expert, and in each by the lane it is
+ * of. */
+typedef struct cpu_expert_copies {
+    uint64_t experts, features; /* experts: of this lane */
+    const uint32_t *start; /* [lanes * experts + 1]: of the own tokens' copies for each expert */
+    uint32_t *arrived;     /* [lanes][experts]: copies of each lane's tokens */
+    uint32_t *first;       /* [experts + 1]: where those of each begin */
+} cpu_expert_copies;
+/** Once `start` is known lanes tell each other: fills `arrived` and `first`. */
+ty_status cpu_experts_meet(ty_stage_device *stage, const cpu_expert_copies *copies,
+                           ty_error *error) TY_MUST_CHECK;
+/** From the own copies to what the experts here see. @param by_lane room for as much */
+ty_status cpu_experts_send(ty_stage_device *stage, const cpu_expert_copies *copies, float *own,
+                           float *by_lane, float *by_expert, ty_error *error) TY_MUST_CHECK;
+/** The way back. */
+ty_status cpu_experts_return(ty_stage_device *stage, const cpu_expert_copies *copies,
+                             float *by_expert, float *by_lane, float *own,
+                             ty_error *error) TY_MUST_CHECK;
 
 /* ---- What is between the products of an mlp (cpu_mlp.c) ---- */
 

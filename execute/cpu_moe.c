@@ -5,6 +5,10 @@
  * experts", 2024, section 2.1). Nothing is dropped: an expert sees as many tokens as chose it.
  * Tokens are copied, expert behind expert, so that each expert's are one product. There is no loss
  * that balances the experts: workloads have none.
+ *
+ * With expert lanes the copies travel: a lane's experts see those of all lanes' tokens, and what
+ * they make goes back to who asked. There is room for all copies that may come, of tokens that all
+ * choose the same; what of it is never written is never handed out by the system.
  */
 #include "cpu_layer.h"
 #include "cpu_math.h"
@@ -14,6 +18,7 @@
 typedef struct moe {
     uint64_t rows, features, hidden, up; /* up: columns of an expert's first product */
     uint64_t experts, chosen, copies;    /* chosen for a token; copies: rows * chosen */
+    uint64_t lanes, here, most; /* experts of this lane, and copies that may come to them */
     bool is_gated, has_bias;
 } moe;
 
@@ -21,6 +26,8 @@ static moe moe_of(const ty_stage_device *stage, const cpu_node *node)
 {
     const uint64_t *a = node->layer->attributes;
     const uint64_t rows = cpu_rows(&stage->values[node->output]);
+    const uint64_t lanes = lane_expert_count(&stage->options), here = a[TY_EXPERTS] / lanes;
+    const uint64_t chosen = a[TY_EXPERTS_PER_TOKEN];
     const bool is_gated = a[TY_IS_GATED] != 0;
 
     return (moe){
@@ -29,8 +36,11 @@ static moe moe_of(const ty_stage_device *stage, const cpu_node *node)
         .hidden = a[TY_HIDDEN_FEATURES],
         .up = a[TY_HIDDEN_FEATURES] * (is_gated ? 2 : 1),
         .experts = a[TY_EXPERTS],
-        .chosen = a[TY_EXPERTS_PER_TOKEN],
-        .copies = rows * a[TY_EXPERTS_PER_TOKEN],
+        .chosen = chosen,
+        .copies = rows * chosen,
+        .lanes = lanes,
+        .here = here,
+        .most = lanes * rows * (chosen < here ? chosen : here),
         .is_gated = is_gated,
         .has_bias = a[TY_HAS_BIAS] != 0,
     };
@@ -42,11 +52,16 @@ typedef struct kept {
     uint32_t *place;  /* [rows][chosen] of the copies */
     uint32_t *start;  /* [experts + 1]: of each expert's copies */
     float *weight;    /* [rows][chosen] */
-    float *x, *y;     /* [copies][features]: what experts read and make */
-    float *h, *a;     /* [copies][up], [copies][hidden] */
+    float *y;         /* [copies][features]: what experts make of them */
+    /* Of the experts here: */
+    uint32_t *arrived; /* [lanes][here]: see cpu_expert_copies; NULL without lanes */
+    uint32_t *first;   /* [here + 1]: of each one's copies; without lanes `start` */
+    float *x;          /* [most][features]: what they read */
+    float *h, *a;      /* [most][up], [most][hidden] */
     /* Where backward comes in two parts, else scratch: */
     float *dscore; /* [rows][experts] */
-    float *dh;     /* [copies][up] */
+    float *dh;     /* [most][up] */
+    float *dy;     /* [most][features]; without lanes scratch, too */
 } kept;
 
 /* Cuts 4-byte elements off a piece of memory, or only counts them where there is none. */
@@ -66,7 +81,9 @@ static void *cut(cutter *c, uint64_t count)
 static void backward_cut(const moe *m, cutter *c, kept *out)
 {
     out->dscore = cut(c, m->rows * m->experts);
-    out->dh = cut(c, m->copies * m->up);
+    out->dh = cut(c, m->most * m->up);
+    if (m->lanes > 1)
+        out->dy = cut(c, m->most * m->features);
 }
 
 /* @return elements; `stash` may be NULL to count */
@@ -78,10 +95,12 @@ static uint64_t kept_cut(const ty_stage_device *stage, const moe *m, void *stash
     out->place = cut(&c, m->copies);
     out->start = cut(&c, m->experts + 1);
     out->weight = cut(&c, m->copies);
-    out->x = cut(&c, m->copies * m->features);
     out->y = cut(&c, m->copies * m->features);
-    out->h = cut(&c, m->copies * m->up);
-    out->a = cut(&c, m->copies * m->hidden);
+    out->arrived = m->lanes > 1 ? cut(&c, m->experts) : NULL;
+    out->first = m->lanes > 1 ? cut(&c, m->here + 1) : out->start;
+    out->x = cut(&c, m->most * m->features);
+    out->h = cut(&c, m->most * m->up);
+    out->a = cut(&c, m->most * m->hidden);
     if (stage->options.splits_backward)
         backward_cut(m, &c, out);
     return c.used;
@@ -89,9 +108,10 @@ static uint64_t kept_cut(const ty_stage_device *stage, const moe *m, void *stash
 
 /* What a call has to itself. */
 typedef struct room {
-    float *score;   /* [rows][experts] */
-    float *dy, *dx; /* [copies][features] */
-    float *da;      /* [copies][hidden] */
+    float *score;          /* [rows][experts] */
+    float *made;           /* [most][features]: by experts, forward and, of gradients, backward */
+    float *da;             /* [most][hidden] */
+    float *packed, *mixed; /* [copies][features], [most][features]: on the way; only of lanes */
 } room;
 
 /* Also what a slot does not keep. */
@@ -101,9 +121,14 @@ static uint64_t room_cut(const ty_stage_device *stage, const moe *m, void *scrat
     cutter c = {scratch, 0};
 
     out->score = cut(&c, m->rows * m->experts);
-    out->dy = cut(&c, m->copies * m->features);
-    out->dx = cut(&c, m->copies * m->features);
-    out->da = cut(&c, m->copies * m->hidden);
+    out->made = cut(&c, m->most * m->features);
+    out->da = cut(&c, m->most * m->hidden);
+    if (m->lanes > 1) {
+        out->packed = cut(&c, m->copies * m->features);
+        out->mixed = cut(&c, m->most * m->features);
+    } else {
+        keep->dy = cut(&c, m->copies * m->features);
+    }
     if (!stage->options.splits_backward)
         backward_cut(m, &c, keep);
     return c.used;
@@ -115,11 +140,13 @@ static ty_status moe_build(ty_stage_device *stage, cpu_node *node, ty_error *err
     kept none;
     room nowhere;
 
-    if (m.copies > UINT32_MAX || m.experts > UINT32_MAX)
+    if (m.most > UINT32_MAX || m.copies > UINT32_MAX || m.experts > UINT32_MAX)
         return ty_fail(error, TY_EUNSUPPORTED,
                        "layer %s: found %llu copies of tokens, expected at "
                        "most %lu",
-                       node->layer->name, (unsigned long long)m.copies, (unsigned long)UINT32_MAX);
+                       node->layer->name,
+                       (unsigned long long)(m.most > m.copies ? m.most : m.copies),
+                       (unsigned long)UINT32_MAX);
     node->stash_bytes = kept_cut(stage, &m, NULL, &none) * sizeof(float);
     node->scratch_bytes = room_cut(stage, &m, NULL, &nowhere, &none) * sizeof(float);
     return TY_OK;
@@ -175,9 +202,9 @@ static void route(const moe *m, const float *score, const kept *keep)
 /* ---- Forward ---- */
 
 static void expert_forward(const ty_stage_device *stage, const cpu_node *node, const moe *m,
-                           const kept *keep, uint64_t e)
+                           const kept *keep, uint64_t e, float *y)
 {
-    const uint64_t at = keep->start[e], rows = keep->start[e + 1] - at;
+    const uint64_t at = keep->first[e], rows = keep->first[e + 1] - at;
     const float *up = cpu_parameters(stage, node, MOE_UP) + e * m->up * m->features;
     const float *down = cpu_parameters(stage, node, MOE_DOWN) + e * m->features * m->hidden;
     const float *up_bias = NULL, *down_bias = NULL;
@@ -191,7 +218,42 @@ static void expert_forward(const ty_stage_device *stage, const cpu_node *node, c
     }
     cpu_affine(rows, m->features, m->up, keep->x + at * m->features, up, NULL, h);
     cpu_mlp_activate(m->is_gated, rows, m->hidden, up_bias, h, a);
-    cpu_affine(rows, m->hidden, m->features, a, down, down_bias, keep->y + at * m->features);
+    cpu_affine(rows, m->hidden, m->features, a, down, down_bias, y + at * m->features);
+}
+
+static cpu_expert_copies copies_of(const moe *m, const kept *keep)
+{
+    return (cpu_expert_copies){.experts = m->here,
+                               .features = m->features,
+                               .start = keep->start,
+                               .arrived = keep->arrived,
+                               .first = keep->first};
+}
+
+/* The own copies, in the order of experts, to the lanes that have these. */
+static ty_status copies_send(ty_stage_device *stage, const moe *m, const kept *keep,
+                             const room *own, ty_error *error)
+{
+    const cpu_expert_copies copies = copies_of(m, keep);
+    ty_status status = TY_OK;
+
+    if (m->lanes == 1)
+        return TY_OK;
+    TY_CHECK(cpu_experts_meet(stage, &copies, error), status, done);
+    status = cpu_experts_send(stage, &copies, own->packed, own->mixed, keep->x, error);
+done:
+    return status;
+}
+
+/* What experts made of copies, or of the gradients of what they made, into `to`. */
+static ty_status copies_return(ty_stage_device *stage, const moe *m, const kept *keep,
+                               const room *own, float *to, ty_error *error)
+{
+    const cpu_expert_copies copies = copies_of(m, keep);
+
+    if (m->lanes == 1)
+        return TY_OK;
+    return cpu_experts_return(stage, &copies, own->made, own->mixed, to, error);
 }
 
 CPU_CLONES static void add_scaled(uint64_t count, float factor, const float *from, float *to)
@@ -206,25 +268,30 @@ static ty_status moe_forward(ty_stage_device *stage, const cpu_node *node, uint3
     const moe m = moe_of(stage, node);
     const float *x = cpu_in(stage, node, 0, slot);
     float *y = cpu_out(stage, node, slot);
+    float *packed;
     kept keep;
     room own;
+    ty_status status = TY_OK;
 
-    (void)error;
     kept_cut(stage, &m, node->stash[slot], &keep);
     room_cut(stage, &m, stage->scratch, &own, &keep);
     cpu_affine(m.rows, m.features, m.experts, x, cpu_parameters(stage, node, MOE_ROUTER), NULL,
                own.score);
     route(&m, own.score, &keep);
+    packed = m.lanes > 1 ? own.packed : keep.x;
     for (uint64_t i = 0; i < m.copies; i++)
-        memcpy(keep.x + keep.place[i] * m.features, x + i / m.chosen * m.features,
+        memcpy(packed + keep.place[i] * m.features, x + i / m.chosen * m.features,
                m.features * sizeof *x);
-    for (uint64_t e = 0; e < m.experts; e++)
-        expert_forward(stage, node, &m, &keep, e);
+    TY_CHECK(copies_send(stage, &m, &keep, &own, error), status, done);
+    for (uint64_t e = 0; e < m.here; e++)
+        expert_forward(stage, node, &m, &keep, e, m.lanes > 1 ? own.made : keep.y);
+    TY_CHECK(copies_return(stage, &m, &keep, &own, keep.y, error), status, done);
     memset(y, 0, m.rows * m.features * sizeof *y);
     for (uint64_t i = 0; i < m.copies; i++)
         add_scaled(m.features, keep.weight[i], keep.y + keep.place[i] * m.features,
                    y + i / m.chosen * m.features);
-    return TY_OK;
+done:
+    return status;
 }
 
 /* ---- Backward ---- */
@@ -286,7 +353,7 @@ static void clear(float *gradient, uint64_t count)
 static void expert_backward(const ty_stage_device *stage, const cpu_node *node, const moe *m,
                             const kept *keep, const room *own, uint64_t e, bool is_first)
 {
-    const uint64_t at = keep->start[e], rows = keep->start[e + 1] - at;
+    const uint64_t at = keep->first[e], rows = keep->first[e + 1] - at;
     const uint64_t matrix = m->features * m->hidden, wide = m->features * m->up;
     const bool is_asked = stage->part != CPU_WEIGHTS;
     float *dh = keep->dh + at * m->up, *da = own->da + at * m->hidden;
@@ -299,7 +366,7 @@ static void expert_backward(const ty_stage_device *stage, const cpu_node *node, 
     cpu_affine_gradient up = {
         .weight = expert_gradient(stage, node, MOE_UP, e, wide),
         .bias = m->has_bias ? expert_gradient(stage, node, MOE_UP_BIAS, e, m->up) : NULL,
-        .x = is_asked ? own->dx + at * m->features : NULL,
+        .x = is_asked ? own->made + at * m->features : NULL,
         .adds_weight = !is_first,
         .adds_bias = !is_first};
 
@@ -313,40 +380,62 @@ static void expert_backward(const ty_stage_device *stage, const cpu_node *node, 
         return;
     cpu_affine_backward(rows, m->hidden, m->features, keep->a + at * m->hidden,
                         cpu_parameters(stage, node, MOE_DOWN) + e * matrix,
-                        own->dy + at * m->features, &down);
+                        keep->dy + at * m->features, &down);
     if (is_asked)
         cpu_mlp_activate_backward(m->is_gated, rows, m->hidden, keep->h + at * m->up, da, dh);
     cpu_affine_backward(rows, m->features, m->up, keep->x + at * m->features,
                         cpu_parameters(stage, node, MOE_UP) + e * wide, dh, &up);
 }
 
+/* The gradients of what the experts here make, and, where they are asked for, of the scores. With
+ * lanes the second part of a backward has them from the first. */
+static ty_status gradients_take(ty_stage_device *stage, const moe *m, const kept *keep,
+                                const room *own, const float *dy, ty_error *error)
+{
+    const cpu_expert_copies copies = copies_of(m, keep);
+
+    if (stage->part != CPU_WEIGHTS)
+        scores_gradient(m, keep, dy);
+    if (m->lanes == 1) {
+        copies_gradient(m, keep, dy, keep->dy);
+        return TY_OK;
+    }
+    if (stage->part == CPU_WEIGHTS)
+        return TY_OK;
+    copies_gradient(m, keep, dy, own->packed);
+    return cpu_experts_send(stage, &copies, own->packed, own->mixed, keep->dy, error);
+}
+
 static ty_status moe_backward(ty_stage_device *stage, const cpu_node *node, uint32_t slot,
                               bool is_first, ty_error *error)
 {
     const moe m = moe_of(stage, node);
-    const float *dy = cpu_out_gradient(stage, node, slot);
     float *dx = cpu_in_gradient(stage, node, 0, slot);
     const cpu_affine_gradient router = {.weight = cpu_parameter_gradient(stage, node, MOE_ROUTER),
                                         .x = dx,
                                         .adds_weight = cpu_adds(node, MOE_ROUTER, is_first),
                                         .adds_x = node->adds[0]};
+    const float *of_copies;
     kept keep;
     room own;
+    ty_status status = TY_OK;
 
-    (void)error;
     kept_cut(stage, &m, node->stash[slot], &keep);
     room_cut(stage, &m, stage->scratch, &own, &keep);
-    copies_gradient(&m, &keep, dy, own.dy);
-    if (stage->part != CPU_WEIGHTS)
-        scores_gradient(&m, &keep, dy);
-    for (uint64_t e = 0; e < m.experts; e++)
+    TY_CHECK(gradients_take(stage, &m, &keep, &own, cpu_out_gradient(stage, node, slot), error),
+             status, done);
+    for (uint64_t e = 0; e < m.here; e++)
         expert_backward(stage, node, &m, &keep, &own, e, is_first);
+    if (dx != NULL) /* on all lanes or on none */
+        TY_CHECK(copies_return(stage, &m, &keep, &own, own.packed, error), status, done);
+    of_copies = m.lanes > 1 ? own.packed : own.made;
     cpu_affine_backward(m.rows, m.features, m.experts, cpu_in(stage, node, 0, slot),
                         cpu_parameters(stage, node, MOE_ROUTER), keep.dscore, &router);
     for (uint64_t i = 0; i < m.copies && dx != NULL; i++)
-        cpu_accumulate(m.features, own.dx + keep.place[i] * m.features, true,
+        cpu_accumulate(m.features, of_copies + keep.place[i] * m.features, true,
                        dx + i / m.chosen * m.features);
-    return TY_OK;
+done:
+    return status;
 }
 
 const cpu_kind cpu_moe = {

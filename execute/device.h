@@ -47,10 +47,13 @@ ty_status ty_precision_find(const char *name, ty_precision *out, ty_error *error
 /** What the lanes of a rank exchange inside a pass: floats, as ty_collective_options has them. */
 typedef struct ty_lane_exchange {
     ty_lane_kind among;      /* those that differ from this lane in its number of that kind only */
-    ty_collective_kind kind; /* all-reduce, reduce-scatter or all-gather */
+    ty_collective_kind kind; /* all-reduce, reduce-scatter, all-gather or all-to-all */
     bool is_maximum;         /* of an all-reduce: the largest instead of the sum */
     float *data;             /* the device's, where the backend has memory of its own */
     uint64_t count;
+    const uint64_t *sent_counts,
+        *received_counts; /* of an all-to-all of unequal parts, else NULL */
+    float *received;
 } ty_lane_exchange;
 
 /**
@@ -67,11 +70,17 @@ typedef struct ty_lane_exchange {
  * run: input, tokens, labels and all activations are [B, T / context_count, ...], which tensor
  * lanes then divide further; parameters are whole, their gradients and the loss those of the lane's
  * tokens.
+ *
+ * Expert lanes have each samples of their own, and of every moe layer the experts from n / lanes *
+ * position on, n / lanes of them: whoever has a token that chose one of them sends it there and
+ * gets back what the expert makes of it. All other parameters are whole, their gradients and the
+ * loss those of the lane's samples; gradients of experts are those of the samples of all lanes.
  */
 typedef struct ty_lane_group {
     uint32_t count, position; /* of tensor lanes; 0 counts as 1 */
     bool divides_sequence;
     uint32_t context_count, context_position; /* likewise */
+    uint32_t expert_count, expert_position;   /* likewise */
     /** By the thread of the passes. Returns when the data is there. */
     ty_status (*exchange)(void *context, const ty_lane_exchange *exchange, ty_error *error);
     void *context;
@@ -80,9 +89,9 @@ typedef struct ty_lane_group {
 typedef struct ty_stage_options {
     const ty_workload *workload; /* borrowed for the life of the stage device */
     uint32_t first_layer, layer_count;
-    uint32_t micro_batch_size;
-    uint32_t slots;         /* micro-batches in flight; >= 1 */
-    ty_recompute recompute; /* full: forward keeps only the input of each slot */
+    uint32_t micro_batch_size; /* of this lane: expert lanes divide the plan's */
+    uint32_t slots;            /* micro-batches in flight; >= 1 */
+    ty_recompute recompute;    /* full: forward keeps only the input of each slot */
     double loss_scale;   /* of the summed loss's gradient: 1 / (global batch * labels per sample) */
     uint64_t seed;       /* of the initial weights */
     uint32_t tied_layer; /* layer of this stage (owner or user) whose matrix is tied to another
@@ -265,7 +274,8 @@ typedef struct ty_device_backend {
     /** From here on passes make this set of gradients, and an update in device memory is by it; at
      * first it is set 0. By the thread of the passes. NULL where a backend has but one. */
     void (*select_gradients)(ty_stage_device *stage, uint32_t set);
-    /** Slice of a range of layers in those arrays, without the tied matrix. */
+    /** Slice of a range of layers in those arrays, without the tied matrix and, where there are
+     * expert lanes, without experts. */
     void (*slice)(const ty_stage_device *stage, uint32_t first_layer, uint32_t layer_count,
                   uint64_t *offset, uint64_t *count);
     /** What lies there, in whichever of those arrays, is not read before it is written anew: its
@@ -282,6 +292,14 @@ typedef struct ty_device_backend {
      */
     uint64_t (*lanes_join)(const ty_stage_device *stage, uint32_t layer, bool is_tied,
                            const float *parts, float *whole);
+    /** Slice of the experts of a range of layers; without expert lanes they are in the layers'
+     * slices, and the count is 0. NULL where a backend has no expert lanes. */
+    void (*expert_slice)(const ty_stage_device *stage, uint32_t first_layer, uint32_t layer_count,
+                         uint64_t *offset, uint64_t *count);
+    /** From the expert lanes' slices of a layer's experts those of one device; as lanes_join, NULL
+     * where expert_slice is. */
+    uint64_t (*experts_join)(const ty_stage_device *stage, uint32_t layer, const float *parts,
+                             float *whole);
     /** Allocated bytes, for the memory row of a run. */
     uint64_t (*memory_bytes)(const ty_stage_device *stage);
     const ty_device_memory *memory; /* NULL: all of the above is host memory */

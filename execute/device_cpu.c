@@ -257,6 +257,19 @@ static void cpu_slice(const ty_stage_device *stage, uint32_t first_layer, uint32
                            count);
 }
 
+static void cpu_expert_slice(const ty_stage_device *stage, uint32_t first_layer,
+                             uint32_t layer_count, uint64_t *offset, uint64_t *count)
+{
+    stage_parameters_expert_slice(&stage->options, &stage->placed, first_layer, layer_count, offset,
+                                  count);
+}
+
+static uint64_t cpu_experts_join(const ty_stage_device *stage, uint32_t layer, const float *parts,
+                                 float *whole)
+{
+    return stage_parameters_experts_join(&stage->options, &stage->placed, layer, parts, whole);
+}
+
 static uint64_t cpu_lanes_join(const ty_stage_device *stage, uint32_t layer, bool is_tied,
                                const float *parts, float *whole)
 {
@@ -321,5 +334,7 @@ const ty_device_backend ty_device_cpu = {
     .square = cpu_square,
     .tied_slice = cpu_tied_slice,
     .lanes_join = cpu_lanes_join,
+    .expert_slice = cpu_expert_slice,
+    .experts_join = cpu_experts_join,
     .memory_bytes = cpu_memory_bytes,
 };

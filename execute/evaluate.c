@@ -8,7 +8,7 @@ typedef struct totals {
 } totals;
 
 /* Sums doubles over all processes: tensor lanes all know the same loss, so its mean is that of one;
- * context lanes know it of their tokens. */
+ * context and expert lanes know it of their tokens. */
 static ty_status sum_over_ranks(ty_interpreter *in, double *values, uint32_t count, ty_error *error)
 {
     return ty_collective_run(in->options.transport,
@@ -22,12 +22,14 @@ static ty_status sum_over_ranks(ty_interpreter *in, double *values, uint32_t cou
                              error);
 }
 
-/* Replicas have seen different samples: what they know of them is averaged. */
+/* Replicas, and expert lanes of each, have seen different samples: what they know of them is
+ * averaged. */
 static ty_status statistics_average(ty_interpreter *in, const held_stage *held, ty_error *error)
 {
     const ty_plan *plan = in->options.plan;
-    const uint32_t replicas = plan->stages[held->stage].replicas;
-    const uint32_t first = ty_plan_first_rank(plan, held->stage);
+    const uint32_t lanes = ty_plan_lanes(plan, TY_EXPERT_LANES);
+    const uint32_t replicas = plan->stages[held->stage].replicas * lanes;
+    const uint32_t first = ty_plan_first_rank(plan, held->stage), width = ty_plan_width(plan);
     uint64_t count = 0, i;
     float *own = in->options.backend->statistics(held->device, &count), *statistics = own;
     uint32_t *members = NULL, q;
@@ -46,7 +48,8 @@ static ty_status statistics_average(ty_interpreter *in, const held_stage *held, 
         TY_CHECK(in->memory->read(held->device, statistics, own, count * sizeof *own, error),
                  status, cleanup);
     for (q = 0; q < replicas; q++)
-        members[q] = interpreter_process(in, first + q);
+        members[q] = (first + q / lanes) * width +
+                     ty_plan_lane_along(plan, TY_EXPERT_LANES, in->lane, q % lanes);
     TY_CHECK(ty_collective_run(in->options.transport,
                                &(ty_collective_options){.kind = TY_ALL_REDUCE,
                                                         .algorithm = TY_RING,
@@ -86,10 +89,11 @@ static ty_status evaluating_set(ty_interpreter *in, bool is_evaluating, ty_error
 static void load(ty_interpreter *in, const held_stage *held, const ty_dataset *dataset,
                  uint64_t batch)
 {
-    const uint64_t size = in->options.plan->micro_batch_size;
+    const uint64_t first =
+        batch * in->options.plan->micro_batch_size + interpreter_first_sample(in);
 
-    for (uint64_t j = 0; j < size; j++)
-        interpreter_sample_load(in, held, 0, dataset, batch * size + j, j);
+    for (uint64_t j = 0; j < interpreter_lane_samples(in); j++)
+        interpreter_sample_load(in, held, 0, dataset, first + j, j);
 }
 
 /* One micro-batch's activation from the stage before, into slot 0. */

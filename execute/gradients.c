@@ -27,20 +27,25 @@ static float *last_gradients(const ty_interpreter *in, uint32_t layer)
     return interpreter_gradients(in, held_of_layer(in, layer), in->controls_done - 1);
 }
 
-/* A layer's gradients on this rank: the matrix that is tied to another stage, if the layer owns
- * one, and the rest. */
-static void parts_of(const ty_interpreter *in, uint32_t layer, part parts[2])
+/* What a layer's gradients on this rank are, in their order: the matrix that is tied to another
+ * stage, if the layer owns one, its experts, if lanes divide them, and between them the rest. */
+typedef enum part_kind { PART_TIED, PART_OWN, PART_EXPERTS, PART_COUNT } part_kind;
+
+static void parts_of(const ty_interpreter *in, uint32_t layer, part parts[PART_COUNT])
 {
     const ty_plan *plan = in->options.plan;
     ty_stage_device *device = device_of_layer(in, layer);
     uint32_t i;
 
-    parts[0] = (part){0, 0};
     for (i = 0; i < plan->bucket_count; i++) {
         if (plan->buckets[i].tied_stage != TY_NO_STAGE && plan->buckets[i].first_layer == layer)
-            in->options.backend->tied_slice(device, &parts[0].offset, &parts[0].count);
+            in->options.backend->tied_slice(device, &parts[PART_TIED].offset,
+                                            &parts[PART_TIED].count);
     }
-    in->options.backend->slice(device, layer, 1, &parts[1].offset, &parts[1].count);
+    in->options.backend->slice(device, layer, 1, &parts[PART_OWN].offset, &parts[PART_OWN].count);
+    if (ty_plan_lanes(plan, TY_EXPERT_LANES) > 1)
+        in->options.backend->expert_slice(device, layer, 1, &parts[PART_EXPERTS].offset,
+                                          &parts[PART_EXPERTS].count);
 }
 
 /* From wherever the devices have theirs. */
@@ -53,18 +58,27 @@ static ty_status floats_read(const ty_interpreter *in, const float *from, uint64
     return TY_OK;
 }
 
-/* A part of all tensor lanes, on each of them; context lanes have the same. */
-static ty_status lanes_join(ty_interpreter *in, uint32_t layer, bool is_tied, part own,
-                            float **whole, uint64_t *count, ty_error *error)
+static uint64_t joined(const ty_interpreter *in, uint32_t layer, part_kind kind, const float *parts,
+                       float *whole)
 {
     const ty_device_backend *backend = in->options.backend;
-    const lane_row *lanes = &in->lanes[TY_TENSOR_LANES];
     const ty_stage_device *device = device_of_layer(in, layer);
+
+    return kind == PART_EXPERTS
+               ? backend->experts_join(device, layer, parts, whole)
+               : backend->lanes_join(device, layer, kind == PART_TIED, parts, whole);
+}
+
+/* A part of all lanes that divide it, on each of them; the others have the same. */
+static ty_status lanes_join(ty_interpreter *in, uint32_t layer, part_kind kind, part own,
+                            float **whole, uint64_t *count, ty_error *error)
+{
+    const lane_row *lanes = &in->lanes[kind == PART_EXPERTS ? TY_EXPERT_LANES : TY_TENSOR_LANES];
     const float *gradients = last_gradients(in, layer) + own.offset;
     float *parts = ty_alloc(lanes->count * own.count, sizeof *parts);
     ty_status status = TY_OK;
 
-    *count = own.count > 0 ? backend->lanes_join(device, layer, is_tied, NULL, NULL) : 0;
+    *count = own.count > 0 ? joined(in, layer, kind, NULL, NULL) : 0;
     *whole = ty_alloc(*count, sizeof **whole);
     if (parts == NULL || *whole == NULL) {
         status = ty_fail(error, TY_ENOMEM, "out of memory for gradients");
@@ -83,21 +97,21 @@ static ty_status lanes_join(ty_interpreter *in, uint32_t layer, bool is_tied, pa
                                error),
              status, cleanup);
     if (own.count > 0)
-        backend->lanes_join(device, layer, is_tied, parts, *whole);
+        joined(in, layer, kind, parts, *whole);
 cleanup:
     ty_free(parts);
     return status;
 }
 
 /* A part of this rank's, as one device has it. */
-static ty_status part_whole(ty_interpreter *in, uint32_t layer, bool is_tied, part own,
+static ty_status part_whole(ty_interpreter *in, uint32_t layer, part_kind kind, part own,
                             const float **gradients, float **owned, uint64_t *count,
                             ty_error *error)
 {
     ty_status status;
 
-    if (in->lanes[TY_TENSOR_LANES].count > 1) {
-        status = lanes_join(in, layer, is_tied, own, owned, count, error);
+    if ((kind == PART_EXPERTS && own.count > 0) || in->lanes[TY_TENSOR_LANES].count > 1) {
+        status = lanes_join(in, layer, kind, own, owned, count, error);
         *gradients = *owned;
         return status;
     }
@@ -132,7 +146,7 @@ static ty_status part_send(ty_transport *transport, const float *gradients, uint
 }
 
 /* One part from its rank's first lane to the end of the file's text on process 0. */
-static ty_status part_move(ty_interpreter *in, uint32_t rank, uint32_t layer, bool is_tied,
+static ty_status part_move(ty_interpreter *in, uint32_t rank, uint32_t layer, part_kind kind,
                            part own, ty_text *text, ty_error *error)
 {
     ty_transport *transport = in->options.transport;
@@ -142,7 +156,7 @@ static ty_status part_move(ty_interpreter *in, uint32_t rank, uint32_t layer, bo
     ty_status status = TY_OK;
 
     if (in->rank == rank)
-        TY_CHECK(part_whole(in, layer, is_tied, own, &gradients, &owned, &count, error), status,
+        TY_CHECK(part_whole(in, layer, kind, own, &gradients, &owned, &count, error), status,
                  cleanup);
     if (interpreter_is_first_lane(in, rank) && rank != 0)
         TY_CHECK(part_send(transport, gradients, count, error), status, cleanup);
@@ -165,14 +179,14 @@ static ty_status layer_move(ty_interpreter *in, uint32_t layer, ty_text *text, t
     uint32_t from = ty_plan_first_rank(plan, ty_plan_stage_of_layer(plan, layer));
     uint64_t header[2] = {layer, 0};
     size_t start = text->length;
-    part parts[2] = {{0, 0}, {0, 0}};
+    part parts[PART_COUNT] = {{0, 0}};
     ty_status status;
 
     if (in->rank == from)
         parts_of(in, layer, parts);
     ty_text_append(text, (const char *)header, sizeof header);
-    TY_CHECK(part_move(in, from, layer, true, parts[0], text, error), status, done);
-    TY_CHECK(part_move(in, from, layer, false, parts[1], text, error), status, done);
+    for (int k = 0; k < PART_COUNT; k++)
+        TY_CHECK(part_move(in, from, layer, (part_kind)k, parts[k], text, error), status, done);
     if (in->options.transport->rank == 0 && !text->failed) {
         header[1] = (text->length - start - sizeof header) / sizeof(float);
         memcpy(text->data + start, header, sizeof header);

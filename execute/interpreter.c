@@ -202,7 +202,7 @@ static ty_status device_open(ty_interpreter *in, held_stage *held, ty_error *err
     ty_stage_options options = {.workload = plan->workload,
                                 .first_layer = stage->first_layer,
                                 .layer_count = stage->layer_count,
-                                .micro_batch_size = plan->micro_batch_size,
+                                .micro_batch_size = interpreter_lane_samples(in),
                                 .slots = held->slot_count,
                                 .recompute = stage->recompute,
                                 .loss_scale = local_share(plan) / ((double)plan->global_batch *

@@ -80,6 +80,18 @@ static held_stage *bucket_holder(ty_interpreter *in, const ty_bucket *bucket)
     return &in->held[stage / positions];
 }
 
+void interpreter_bucket_slice(const ty_interpreter *in, uint32_t index, uint32_t first_layer,
+                              uint32_t layer_count, uint64_t *offset, uint64_t *count)
+{
+    const ty_device_backend *backend = in->options.backend;
+    const ty_stage_device *device = in->buckets[index].held->device;
+
+    if (in->options.plan->buckets[index].of_experts)
+        backend->expert_slice(device, first_layer, layer_count, offset, count);
+    else
+        backend->slice(device, first_layer, layer_count, offset, count);
+}
+
 static ty_status bucket_open(ty_interpreter *in, uint32_t index, ty_error *error)
 {
     const ty_plan *plan = in->options.plan;
@@ -99,8 +111,8 @@ static ty_status bucket_open(ty_interpreter *in, uint32_t index, ty_error *error
     if (bucket->tied_stage != TY_NO_STAGE)
         in->options.backend->tied_slice(state->held->device, &state->offset, &state->count);
     else
-        in->options.backend->slice(state->held->device, bucket->first_layer, bucket->layer_count,
-                                   &state->offset, &state->count);
+        interpreter_bucket_slice(in, index, bucket->first_layer, bucket->layer_count,
+                                 &state->offset, &state->count);
     interpreter_share_find(in, index);
     if (!is_exchanged(in, index))
         return TY_OK;

@@ -168,6 +168,8 @@ static ty_status check_backend(const ty_device_backend *backend, const ty_plan *
         what = "backward in two parts";
     if (backend->lanes_join == NULL && ty_plan_width(plan) > 1)
         what = "tensor or context parallelism";
+    if (backend->expert_slice == NULL && ty_plan_lanes(plan, TY_EXPERT_LANES) > 1)
+        what = "expert parallelism";
     /* Their threads would both ask the lanes about overflows. */
     if (precision == TY_PRECISION_FP16 && plan->workload->local_steps > 1 &&
         ty_plan_width(plan) > 1)
@@ -183,10 +185,6 @@ static ty_status check_plan(const ty_plan *plan, bool is_timed, ty_error *error)
 {
     ty_status status = TY_OK;
 
-    if (!is_timed && ty_plan_lanes(plan, TY_EXPERT_LANES) > 1)
-        return ty_fail(error, TY_EUNSUPPORTED,
-                       "the worker cannot run plans with %s parallelism yet",
-                       ty_lane_kind_name(TY_EXPERT_LANES));
     for (uint32_t b = 0; b < plan->bucket_count && status == TY_OK && !is_timed; b++)
         status = check_random_share(plan, b, error);
     return status == TY_OK && !is_timed ? check_local_steps(plan, error) : status;

@@ -19,10 +19,11 @@ static ty_status run_load(ty_interpreter *in, const ty_instruction *load, uint32
     uint64_t position =
         in->origin_samples + (uint64_t)(step - in->origin_step) * plan->global_batch +
         (uint64_t)ty_program_global_micro_batch(plan, load->stage, in->replica, load->micro_batch) *
-            plan->micro_batch_size;
+            plan->micro_batch_size +
+        interpreter_first_sample(in);
 
     (void)error;
-    for (uint64_t j = 0; j < plan->micro_batch_size; j++)
+    for (uint64_t j = 0; j < interpreter_lane_samples(in); j++)
         interpreter_sample_load(in, interpreter_held(in, load), slot, dataset,
                                 ty_dataset_shuffled(dataset, plan->seed, position + j), j);
     return TY_OK;
@@ -225,7 +226,7 @@ ty_status interpreter_update(ty_interpreter *in, uint32_t index, uint32_t step, 
 
         if (plan->workload->layers[layer].is_frozen)
             continue;
-        in->options.backend->slice(held->device, layer, 1, &offset, &count);
+        interpreter_bucket_slice(in, index, layer, 1, &offset, &count);
         if (count > 0 && offset != end) {
             TY_CHECK(update_slice(in, held, &optimizer, step, first, end - first, error), status,
                      done);

@@ -75,12 +75,15 @@ void interpreter_lanes_close(ty_interpreter *in)
 ty_lane_group interpreter_lane_group(ty_interpreter *in)
 {
     const lane_row *tensor = &in->lanes[TY_TENSOR_LANES], *context = &in->lanes[TY_CONTEXT_LANES];
+    const lane_row *expert = &in->lanes[TY_EXPERT_LANES];
 
     return (ty_lane_group){.count = tensor->count,
                            .position = tensor->position,
                            .divides_sequence = in->options.plan->sequence_parallel,
                            .context_count = context->count,
                            .context_position = context->position,
+                           .expert_count = expert->count,
+                           .expert_position = expert->position,
                            .exchange = interpreter_lane_exchange,
                            .context = in};
 }
@@ -106,6 +109,16 @@ ty_status interpreter_members_find(const ty_interpreter *in, const ty_bucket *bu
 }
 
 /* ---- Samples ---------------------------------------------------------------------------- */
+
+uint32_t interpreter_lane_samples(const ty_interpreter *in)
+{
+    return in->options.plan->micro_batch_size / in->lanes[TY_EXPERT_LANES].count;
+}
+
+uint32_t interpreter_first_sample(const ty_interpreter *in)
+{
+    return in->lanes[TY_EXPERT_LANES].position * interpreter_lane_samples(in);
+}
 
 /* This lane's tokens of `tokens`, each of `size` bytes. */
 static void tokens_take(const ty_interpreter *in, uint64_t tokens, uint64_t size, const void *whole,
@@ -271,6 +284,9 @@ static ty_status exchange_floats(ty_interpreter *in, const ty_lane_exchange *exc
     ty_collective_options options = {.kind = exchange->kind,
                                      .data = exchange->data,
                                      .count = exchange->count,
+                                     .sent_counts = exchange->sent_counts,
+                                     .received_counts = exchange->received_counts,
+                                     .received = exchange->received,
                                      .element = exchange->is_maximum ? TY_ELEMENT_LARGEST_FLOAT
                                                                      : TY_ELEMENT_FLOAT};
 

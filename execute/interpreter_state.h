@@ -242,6 +242,10 @@ ty_status interpreter_held_check(ty_interpreter *interpreter, ty_error *error) T
 
 /* ---- Buckets (interpreter_buckets.c) ------------------------------------------------------- */
 
+/* Where a bucket's part of some of its layers lies: what is not experts, or what is. */
+void interpreter_bucket_slice(const ty_interpreter *interpreter, uint32_t bucket,
+                              uint32_t first_layer, uint32_t layer_count, uint64_t *offset,
+                              uint64_t *count);
 /* All of the plan's that are of this rank's stages, and the optimizer's state on a device. */
 ty_status interpreter_buckets_open(ty_interpreter *interpreter, ty_error *error) TY_MUST_CHECK;
 void interpreter_buckets_close(ty_interpreter *interpreter);
@@ -335,6 +339,9 @@ bool interpreter_is_first_lane(const ty_interpreter *in, uint32_t rank);
 /* Finds the processes that exchange a bucket with this one, and this one among them. */
 ty_status interpreter_members_find(const ty_interpreter *in, const ty_bucket *bucket,
                                    bucket_state *state, ty_error *error) TY_MUST_CHECK;
+/* Samples of a micro-batch that this lane has, and the first of them: expert lanes divide it. */
+uint32_t interpreter_lane_samples(const ty_interpreter *in);
+uint32_t interpreter_first_sample(const ty_interpreter *in);
 /* One sample into row `row` of a slot's batch: of its inputs and labels what the stage has room
  * for, of its tokens those of this lane. */
 void interpreter_sample_load(ty_interpreter *in, const held_stage *held, uint32_t slot,

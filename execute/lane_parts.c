@@ -36,6 +36,11 @@ uint32_t lane_context_count(const ty_stage_options *options)
     return options->lanes.context_count > 1 ? options->lanes.context_count : 1;
 }
 
+uint32_t lane_expert_count(const ty_stage_options *options)
+{
+    return options->lanes.expert_count > 1 ? options->lanes.expert_count : 1;
+}
+
 /* The loss has no sequence of its own. */
 ty_shape lane_context_shape(const ty_stage_options *options, const ty_shape *whole)
 {
@@ -103,6 +108,16 @@ static uint64_t group_rows(const lane_tensor *tensor, uint32_t group)
     if (tensor->groups[0] == 0)
         return group == 0 ? tensor->count / columns_of(tensor) : 0;
     return group < LANE_MAX_GROUPS ? tensor->groups[group] : 0;
+}
+
+bool lane_is_of_experts(const ty_stage_options *options, const lane_tensor *tensor)
+{
+    return tensor->among == TY_EXPERT_LANES && lane_expert_count(options) > 1;
+}
+
+uint32_t lane_tensor_lanes(const ty_stage_options *options, const lane_tensor *tensor)
+{
+    return tensor->among == TY_EXPERT_LANES ? lane_expert_count(options) : lane_count(options);
 }
 
 uint64_t lane_tensor_count(const lane_tensor *tensor, uint32_t lanes)
@@ -190,8 +205,10 @@ ty_status lanes_check(const ty_stage_options *options, ty_error *error)
 {
     const uint32_t lanes = lane_count(options);
     const uint32_t parts = lanes * lane_context_count(options);
-    const ty_status status = context_check(options, error);
+    ty_status status = context_check(options, error);
 
+    if (status == TY_OK)
+        status = ty_expert_check(options->workload, lane_expert_count(options), error);
     if (status != TY_OK)
         return status;
     return ty_tensor_run_check(options->workload, lanes,

@@ -22,7 +22,8 @@ typedef struct lane_tensor {
     double deviation; /* of a normal distribution; 0: all elements are `constant` */
     float constant;
     lane_division division;
-    uint64_t columns;                 /* of a matrix; 0: 1 */
+    ty_lane_kind among; /* tensor lanes, or expert lanes, of which each has its experts */
+    uint64_t columns;   /* of a matrix; 0: 1 */
     uint64_t groups[LANE_MAX_GROUPS]; /* rows that are divided each by themselves, up to a 0; none:
                                          all together */
 } lane_tensor;
@@ -46,6 +47,7 @@ static inline uint64_t lane_part(uint64_t count, uint32_t lanes)
 lane_range lane_range_of(uint64_t count, uint32_t lanes, uint32_t lane);
 
 uint32_t lane_context_count(const ty_stage_options *options); /* at least 1 */
+uint32_t lane_expert_count(const ty_stage_options *options);  /* at least 1 */
 /** What this context lane has of something along the sequence, [T] or [T, D]. */
 ty_shape lane_context_shape(const ty_stage_options *options, const ty_shape *whole);
 /** Which tokens of a sequence it has, and which another one has. */
@@ -59,6 +61,10 @@ ty_shape lane_shape(const ty_stage_options *options, uint32_t layer);
 /** Whether the stage's layers can be divided as asked; else the status says why. */
 ty_status lanes_check(const ty_stage_options *options, ty_error *error) TY_MUST_CHECK;
 
+/** Whether a tensor is in the slice of experts, which there is where expert lanes divide them. */
+bool lane_is_of_experts(const ty_stage_options *options, const lane_tensor *tensor);
+/** How many lanes of the stage divide a tensor, if any do. */
+uint32_t lane_tensor_lanes(const ty_stage_options *options, const lane_tensor *tensor);
 /** Elements of a tensor on each lane. */
 uint64_t lane_tensor_count(const lane_tensor *tensor, uint32_t lanes);
 /** The index-th run of a lane's part; false behind the last one. */

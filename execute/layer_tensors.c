@@ -108,7 +108,14 @@ static uint32_t mlp_tensors(const ty_workload *workload, uint32_t index,
     return a[TY_HAS_BIAS] != 0 ? 4 : 2;
 }
 
-/* Whole on every lane: the worker has no lanes that divide experts. */
+/* The matrix, or vector, of each expert, one behind the other. */
+static lane_tensor of_experts(uint64_t count, double deviation)
+{
+    return (lane_tensor){
+        .count = count, .deviation = deviation, .division = LANE_BY_ROWS, .among = TY_EXPERT_LANES};
+}
+
+/* The router is whole on every lane; tensor lanes divide no experts here (lanes_check). */
 static uint32_t moe_tensors(const ty_workload *workload, uint32_t index,
                             lane_tensor tensors[LAYER_MAX_TENSORS])
 {
@@ -119,11 +126,11 @@ static uint32_t moe_tensors(const ty_workload *workload, uint32_t index,
     const double deviation = ty_init_transformer_deviation(workload, false);
 
     tensors[MOE_ROUTER] = (lane_tensor){.count = experts * features, .deviation = deviation};
-    tensors[MOE_UP] = (lane_tensor){.count = up * features, .deviation = deviation};
-    tensors[MOE_DOWN] = (lane_tensor){.count = features * hidden,
-                                      .deviation = ty_init_transformer_deviation(workload, true)};
-    tensors[MOE_UP_BIAS] = (lane_tensor){.count = up};
-    tensors[MOE_DOWN_BIAS] = (lane_tensor){.count = experts * features};
+    tensors[MOE_UP] = of_experts(up * features, deviation);
+    tensors[MOE_DOWN] =
+        of_experts(features * hidden, ty_init_transformer_deviation(workload, true));
+    tensors[MOE_UP_BIAS] = of_experts(up, 0);
+    tensors[MOE_DOWN_BIAS] = of_experts(experts * features, 0);
     return a[TY_HAS_BIAS] != 0 ? 5 : 3;
 }
 

@@ -13,7 +13,8 @@ static bool is_shared(const ty_plan *plan, const ty_bucket *bucket)
     const uint32_t end = bucket->first_layer + bucket->layer_count;
     uint32_t layer;
 
-    for (layer = end; layer < stage->first_layer + stage->layer_count; layer++) {
+    for (layer = end; !bucket->of_experts && layer < stage->first_layer + stage->layer_count;
+         layer++) {
         uint32_t owner = plan->workload->layers[layer].tied_to;
         if (owner != TY_NO_LAYER && owner >= bucket->first_layer && owner < end)
             return true;
@@ -34,18 +35,30 @@ void interpreter_share_find(const ty_interpreter *in, uint32_t index)
     bucket->share_count = end - start;
 }
 
-/* Buckets come last layer first. */
+/* The stage's first sharded bucket from `start` on, in the order of its parameters; or NULL. */
+static const bucket_state *sharded_from(const ty_interpreter *in, const held_stage *held,
+                                        uint64_t start)
+{
+    const bucket_state *first = NULL;
+
+    for (uint32_t b = 0; b < in->options.plan->bucket_count; b++) {
+        const bucket_state *bucket = &in->buckets[b];
+
+        if (bucket->held == held && bucket->is_sharded && bucket->count > 0 &&
+            bucket->offset >= start && (first == NULL || bucket->offset < first->offset))
+            first = bucket;
+    }
+    return first;
+}
+
 uint32_t interpreter_kept_ranges(const ty_interpreter *in, const held_stage *held,
                                  ty_parameter_range *out)
 {
+    const bucket_state *bucket;
     uint64_t start = 0;
     uint32_t count = 0;
 
-    for (uint32_t b = in->options.plan->bucket_count; b-- > 0;) {
-        const bucket_state *bucket = &in->buckets[b];
-
-        if (bucket->held != held || !bucket->is_sharded)
-            continue;
+    while ((bucket = sharded_from(in, held, start)) != NULL) {
         out[count++] = (ty_parameter_range){start, bucket->offset - start};
         out[count++] = (ty_parameter_range){bucket->share_offset, bucket->share_count};
         start = bucket->offset + bucket->count;

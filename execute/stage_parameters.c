@@ -27,7 +27,7 @@ static bool is_matrix_apart(const ty_stage_options *options, uint32_t layer)
 
 static uint64_t own_count(const ty_stage_options *options, const lane_tensor *tensor)
 {
-    return lane_tensor_count(tensor, lane_count(options));
+    return lane_tensor_count(tensor, lane_tensor_lanes(options, tensor));
 }
 
 /* Whether the layer's matrix is that of a frozen layer of another stage, which no bucket keeps
@@ -54,10 +54,10 @@ static uint64_t frozen_copies_before(const ty_stage_options *options, uint32_t e
     return sum;
 }
 
-/* Parameters in the layer's own slice. Attributes and the workload's own figure must agree: costs
- * are computed from one, training from the other. */
+/* Parameters in the layer's own slice, and in that of its experts. Attributes and the workload's
+ * own figure must agree: costs are computed from one, training from the other. */
 static ty_status slice_count(const ty_stage_options *options, uint32_t index, uint64_t *out,
-                             ty_error *error)
+                             uint64_t *of_experts, ty_error *error)
 {
     const ty_workload *workload = options->workload;
     const ty_layer *layer = &workload->layers[index];
@@ -65,13 +65,14 @@ static ty_status slice_count(const ty_stage_options *options, uint32_t index, ui
     uint32_t count = layer_tensors(workload, index, tensors);
     uint64_t own = 0;
 
-    *out = 0;
+    *out = *of_experts = 0;
     for (uint32_t t = 0; t < count; t++) {
         bool is_tied = t == 0 && layer->tied_to != TY_NO_LAYER;
         own += is_tied ? 0 : tensors[t].count;
-        *out += is_tied || (t == 0 && is_matrix_apart(options, index))
-                    ? 0
-                    : own_count(options, &tensors[t]);
+        if (is_tied || (t == 0 && is_matrix_apart(options, index)))
+            continue;
+        *(lane_is_of_experts(options, &tensors[t]) ? of_experts : out) +=
+            own_count(options, &tensors[t]);
     }
     if (own * workload->element_bytes != layer->parameter_bytes)
         return ty_fail(error, TY_EINVAL,
@@ -81,23 +82,46 @@ static ty_status slice_count(const ty_stage_options *options, uint32_t index, ui
     return TY_OK;
 }
 
+/* Layers' slices, then those of their experts. */
+static ty_status slices_place(const ty_stage_options *options, stage_parameters *out,
+                              ty_error *error)
+{
+    const uint32_t layers = options->layer_count;
+    uint64_t offset = 0, experts = 0;
+    ty_status status = TY_OK;
+
+    out->layer_offsets = ty_alloc((size_t)layers + 1, sizeof *out->layer_offsets);
+    out->expert_offsets = ty_alloc((size_t)layers + 1, sizeof *out->expert_offsets);
+    if (out->layer_offsets == NULL || out->expert_offsets == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory for the table of layers");
+    for (uint32_t i = 0; i < layers; i++) {
+        uint64_t count = 0, of_experts = 0;
+
+        TY_CHECK(slice_count(options, options->first_layer + i, &count, &of_experts, error), status,
+                 done);
+        out->layer_offsets[i] = offset;
+        out->expert_offsets[i] = experts;
+        offset += count;
+        experts += of_experts;
+    }
+    out->layer_offsets[layers] = offset;
+    out->expert_offsets[layers] = experts;
+    for (uint32_t i = 0; i <= layers; i++)
+        out->expert_offsets[i] += offset;
+done:
+    return status;
+}
+
 ty_status stage_parameters_place(const ty_stage_options *options, stage_parameters *out,
                                  ty_error *error)
 {
     lane_tensor tensors[LAYER_MAX_TENSORS] = {0};
-    uint64_t offset = 0, count = 0;
+    uint64_t offset;
     ty_status status = TY_OK;
 
     *out = (stage_parameters){0};
-    out->layer_offsets = ty_alloc((size_t)options->layer_count + 1, sizeof *out->layer_offsets);
-    if (out->layer_offsets == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory for the table of layers");
-    for (uint32_t i = 0; i < options->layer_count; i++) {
-        TY_CHECK(slice_count(options, options->first_layer + i, &count, error), status, done);
-        out->layer_offsets[i] = offset;
-        offset += count;
-    }
-    out->layer_offsets[options->layer_count] = offset;
+    TY_CHECK(slices_place(options, out, error), status, done);
+    offset = out->expert_offsets[options->layer_count];
     out->tied_offset = offset;
     if (options->tied_layer != TY_NO_LAYER) {
         if (!is_in_stage(options, options->tied_layer) ||
@@ -116,6 +140,7 @@ done:
 void stage_parameters_clear(stage_parameters *placed)
 {
     ty_free(placed->layer_offsets);
+    ty_free(placed->expert_offsets);
     *placed = (stage_parameters){0};
 }
 
@@ -128,6 +153,7 @@ ty_status stage_parameters_locate(const ty_stage_options *options, const stage_p
     const uint32_t owner = matrix_owner(workload, layer);
     const uint32_t count = layer_tensors(workload, layer, tensors);
     uint64_t offset = placed->layer_offsets[layer - options->first_layer];
+    uint64_t of_experts = placed->expert_offsets[layer - options->first_layer];
 
     for (uint32_t t = 0; t < count; t++) {
         if (t == 0 && is_matrix_apart(options, layer)) {
@@ -142,6 +168,9 @@ ty_status stage_parameters_locate(const ty_stage_options *options, const stage_p
                                "and not named as tied",
                                workload->layers[layer].name, workload->layers[owner].name);
             offsets[0] = placed->layer_offsets[owner - options->first_layer];
+        } else if (lane_is_of_experts(options, &tensors[t])) {
+            offsets[t] = of_experts;
+            of_experts += own_count(options, &tensors[t]);
         } else {
             offsets[t] = offset;
             offset += own_count(options, &tensors[t]);
@@ -154,10 +183,12 @@ ty_status stage_parameters_locate(const ty_stage_options *options, const stage_p
 static void tensor_fill(const ty_stage_options *options, uint32_t layer, uint32_t t,
                         const lane_tensor *tensor, float *own)
 {
+    const uint32_t lanes = lane_tensor_lanes(options, tensor);
+    const uint32_t lane =
+        tensor->among == TY_EXPERT_LANES ? options->lanes.expert_position : options->lanes.position;
     lane_run run;
 
-    for (uint64_t r = 0;
-         lane_tensor_run(tensor, lane_count(options), options->lanes.position, r, &run); r++) {
+    for (uint64_t r = 0; lane_tensor_run(tensor, lanes, lane, r, &run); r++) {
         float *to = own + run.part;
 
         if (tensor->deviation > 0.0)
@@ -194,6 +225,8 @@ uint64_t stage_parameters_join(const ty_stage_options *options, const stage_para
     uint64_t before = 0, total = 0;
 
     for (uint32_t t = !is_tied && is_elsewhere ? 1 : 0; t < (is_tied ? 1 : count); t++) {
+        if (lane_is_of_experts(options, &tensors[t]))
+            continue;
         for (uint32_t l = 0; l < lanes && parts != NULL; l++)
             lane_tensor_join(&tensors[t], lanes, l, parts + l * part + before, whole + total);
         before += own_count(options, &tensors[t]);
@@ -202,12 +235,47 @@ uint64_t stage_parameters_join(const ty_stage_options *options, const stage_para
     return total;
 }
 
+uint64_t stage_parameters_experts_join(const ty_stage_options *options,
+                                       const stage_parameters *placed, uint32_t layer,
+                                       const float *parts, float *whole)
+{
+    const uint32_t lanes = lane_expert_count(options), index = layer - options->first_layer;
+    const uint64_t part = placed->expert_offsets[index + 1] - placed->expert_offsets[index];
+    lane_tensor tensors[LAYER_MAX_TENSORS] = {0};
+    const uint32_t count = layer_tensors(options->workload, layer, tensors);
+    uint64_t before = 0, total = 0;
+
+    for (uint32_t t = 0; t < count; t++) {
+        if (!lane_is_of_experts(options, &tensors[t]))
+            continue;
+        for (uint32_t l = 0; l < lanes && parts != NULL; l++)
+            lane_tensor_join(&tensors[t], lanes, l, parts + l * part + before, whole + total);
+        before += own_count(options, &tensors[t]);
+        total += tensors[t].count;
+    }
+    return total;
+}
+
+static void range_find(const ty_stage_options *options, const uint64_t *offsets,
+                       uint32_t first_layer, uint32_t layer_count, uint64_t *offset,
+                       uint64_t *count)
+{
+    const uint32_t first = first_layer - options->first_layer;
+
+    *offset = offsets[first];
+    *count = offsets[first + layer_count] - *offset;
+}
+
 void stage_parameters_slice(const ty_stage_options *options, const stage_parameters *placed,
                             uint32_t first_layer, uint32_t layer_count, uint64_t *offset,
                             uint64_t *count)
 {
-    const uint32_t first = first_layer - options->first_layer;
+    range_find(options, placed->layer_offsets, first_layer, layer_count, offset, count);
+}
 
-    *offset = placed->layer_offsets[first];
-    *count = placed->layer_offsets[first + layer_count] - *offset;
+void stage_parameters_expert_slice(const ty_stage_options *options, const stage_parameters *placed,
+                                   uint32_t first_layer, uint32_t layer_count, uint64_t *offset,
+                                   uint64_t *count)
+{
+    range_find(options, placed->expert_offsets, first_layer, layer_count, offset, count);
 }

@@ -3,9 +3,9 @@
  * Where a stage's parameters lie in the one array that device.h promises, and how they start: the
  * same on every backend. Internal to execute/.
  *
- * Layers' slices come in layer order. Behind them lies the matrix that is tied to another stage's,
- * and behind that a copy of the matrix of each layer whose owner is frozen and elsewhere, which no
- * bucket keeps equal.
+ * Layers' slices come in layer order. Behind them lie, where expert lanes divide them, the experts
+ * of all layers, likewise; then the matrix that is tied to another stage's, and behind that a copy
+ * of the matrix of each layer whose owner is frozen and elsewhere, which no bucket keeps equal.
  */
 #ifndef TY_EXECUTE_STAGE_PARAMETERS_H
 #define TY_EXECUTE_STAGE_PARAMETERS_H
@@ -13,8 +13,8 @@
 #include "layer_tensors.h"
 
 typedef struct stage_parameters {
-    uint64_t count;          /* floats, of one set */
-    uint64_t *layer_offsets; /* [layer_count + 1] */
+    uint64_t count;                           /* floats, of one set */
+    uint64_t *layer_offsets, *expert_offsets; /* [layer_count + 1] */
     uint64_t tied_offset, tied_count;
 } stage_parameters;
 
@@ -34,9 +34,16 @@ void stage_parameters_fill(const ty_stage_options *options, uint32_t layer,
 /** A layer's whole parameters from the lanes'; see lanes_join of device.h. */
 uint64_t stage_parameters_join(const ty_stage_options *options, const stage_parameters *placed,
                                uint32_t layer, bool is_tied, const float *parts, float *whole);
-/** Slice of a range of layers. */
+/** Likewise of its experts; see experts_join. */
+uint64_t stage_parameters_experts_join(const ty_stage_options *options,
+                                       const stage_parameters *placed, uint32_t layer,
+                                       const float *parts, float *whole);
+/** Slice of a range of layers; of their experts, where expert lanes divide them. */
 void stage_parameters_slice(const ty_stage_options *options, const stage_parameters *placed,
                             uint32_t first_layer, uint32_t layer_count, uint64_t *offset,
                             uint64_t *count);
+void stage_parameters_expert_slice(const ty_stage_options *options, const stage_parameters *placed,
+                                   uint32_t first_layer, uint32_t layer_count, uint64_t *offset,
+                                   uint64_t *count);
 
 #endif

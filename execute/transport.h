@@ -152,6 +152,11 @@ typedef struct ty_collective_options {
                  */
     uint64_t count;
     bool is_of_shares; /* all-gather: data is [count], and a member's part is its share */
+    /* All-to-all of unequal parts: elements for, and from, each member, [member_count], needed
+     * until done. Parts lie one behind the other, by member; `data` stays as it is, what comes is
+     * put into `received`, and `count` does not count. NULL: equal parts. */
+    const uint64_t *sent_counts, *received_counts;
+    void *received;
     ty_element element;
     uint32_t tag; /* equal on all members and unused by other messages under way */
 } ty_collective_options;

@@ -154,6 +154,32 @@ expect 0 run "$work/sequence.json" --steps 4 --checkpoint "$scratch/lanes" --che
 expect 0 run "$work/sequence.json" --steps 6 --checkpoint "$scratch/lanes" --resume -q -o "$work/sequence-run.json"
 if [ "$(ls "$scratch/lanes/step-6" | wc -l)" -eq 4 ]; then pass; else fail "not one checkpoint a lane"; fi
 
+# Expert lanes: two processes with two experts each learn what one with four does.
+cat >"$work/moe.json" <<'END'
+{"schema": "trainyard.zoo/1", "source": "mixtral-8x7b.json", "name": "moe-small", "family": "decoder", "blocks": 2,
+ "features": 32, "heads": 4, "kv_heads": 2, "experts": 4, "experts_per_token": 2, "expert_features": 64,
+ "vocabulary": 64, "sequence": 32, "longest_sequence": 32, "token_bytes": 1, "dataset": "synthetic",
+ "global_batch": 16, "optimizer": {"kind": "adamw", "learning_rate": 0.001, "weight_decay": 0.01, "beta1": 0.9,
+ "beta2": 0.999, "epsilon": 1e-08}}
+END
+expect 0 plan -w "$work/moe.json" -c local:2 --fix ep=2 -q -o "$work/experts.json"
+expect 0 run "$work/experts.json" --steps 20 -q -o "$work/experts-run.json"
+expect_output "1 rank (cpu)" "loss"
+expect 0 plan -w "$work/moe.json" -c local:1 --no-simulate -q -o "$work/mixture.json"
+expect 0 run "$work/mixture.json" --steps 20 -q -o "$work/mixture-run.json"
+if /usr/bin/python3 - "$work/experts-run.json" "$work/mixture-run.json" <<'END'; then pass; else fail "expert lanes learn something else"; fi
+import json, sys
+lanes, alone = (json.load(open(path))["losses"] for path in sys.argv[1:])
+assert len(lanes) == len(alone) == 20 and alone[-1] < 0.9 * alone[0], alone
+assert all(abs(a - b) < 1e-3 * b for a, b in zip(lanes, alone)), (lanes, alone)
+END
+expect 0 compare "$work/experts.json" "$work/experts-run.json"
+expect_output "step time" "forward" "update bucket 1"
+expect 0 plan -w "$work/moe.json" -c local:4 --fix ep=2,dp=2,zero=1 --no-simulate -q -o "$work/sharded-experts.json"
+expect 0 run "$work/sharded-experts.json" --steps 4 --checkpoint "$scratch/experts" --checkpoint-every 2 -q -o "$work/sharded-run.json"
+expect 0 run "$work/sharded-experts.json" --steps 6 --checkpoint "$scratch/experts" --resume -q -o "$work/sharded-run.json"
+if [ "$(ls "$scratch/experts/step-6" | wc -l)" -eq 4 ]; then pass; else fail "not one checkpoint an expert lane"; fi
+
 # A run goes on from its checkpoint; whatever does not fit is refused with one line.
 expect 0 run "$work/plan.json" --steps 4 --checkpoint "$scratch/state" --checkpoint-every 2 -q -o "$work/first.json"
 expect 0 run "$work/plan.json" --steps 8 --checkpoint "$scratch/state" --resume -q -o "$work/second.json"

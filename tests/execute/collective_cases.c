@@ -313,6 +313,43 @@ cleanup:
     return status;
 }
 
+/* Elements of one member for another, if they are unequal; some have none. */
+static uint64_t to_count(uint32_t from, uint32_t to, uint64_t count)
+{
+    return count * ((from * 5 + to * 3) % 4) / 3;
+}
+
+static ty_status check_unequal(ty_transport *t, const group *g, uint64_t count, ty_error *error)
+{
+    char *data = ty_alloc(g->count, count), *received = ty_alloc(g->count, count);
+    uint64_t sent_counts[16], received_counts[16], at = 0;
+    ty_collective_options options = options_of(g, TY_ALL_TO_ALL, TY_ELEMENT_BYTE, data, 0);
+    uint32_t own = g->members[g->position];
+    ty_status status;
+
+    for (uint32_t m = 0; m < g->count; m++) {
+        sent_counts[m] = to_count(own, g->members[m], count);
+        received_counts[m] = to_count(g->members[m], own, count);
+        for (uint64_t i = 0; i < sent_counts[m]; i++)
+            data[at++] = to_value(own, g->members[m], i);
+    }
+    options.tag = case_tag(10, count);
+    options.sent_counts = sent_counts;
+    options.received_counts = received_counts;
+    options.received = received;
+    TY_CHECK(ty_collective_run(t, &options, error), status, cleanup);
+    at = 0;
+    for (uint32_t m = 0; m < g->count; m++)
+        for (uint64_t i = 0; i < received_counts[m] && status == TY_OK; i++, at++)
+            if (received[at] != to_value(g->members[m], own, i))
+                status = wrong(error, "all-to-all of unequal parts", g, count, at, received[at],
+                               to_value(g->members[m], own, i));
+cleanup:
+    ty_free(data);
+    ty_free(received);
+    return status;
+}
+
 static ty_status check_sums(ty_transport *t, ty_algorithm algorithm, const group *g,
                             ty_error *error)
 {
@@ -349,6 +386,7 @@ static ty_status check_group(ty_transport *t, group *g, ty_error *error)
     for (uint32_t i = 0; i < COUNTS; i++) {
         TY_CHECK(check_gather(t, g, counts[i], error), status, done);
         TY_CHECK(check_all_to_all(t, g, counts[i], error), status, done);
+        TY_CHECK(check_unequal(t, g, counts[i], error), status, done);
         TY_CHECK(check_shares(t, g, counts[i], error), status, done);
     }
 done:

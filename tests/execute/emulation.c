@@ -102,7 +102,7 @@ static uint64_t cut_bytes(const emulation *e, uint32_t stage, ty_direction direc
 {
     ty_plan whole = *e->plan; /* what is emulated has no lanes */
 
-    whole.tensor_parallel = whole.context_parallel = 0;
+    whole.tensor_parallel = whole.context_parallel = whole.expert_parallel = 0;
     whole.sequence_parallel = false;
     return ty_plan_transfer_bytes(&whole, stage, direction);
 }

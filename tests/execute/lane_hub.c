@@ -16,21 +16,42 @@ void lane_hub_close(lane_hub *hub)
     pthread_barrier_destroy(&hub->barrier);
 }
 
+/* Of a lane among those of a kind. */
+static uint32_t number_of(const lane_hub *hub, ty_lane_kind kind, uint32_t lane)
+{
+    uint32_t number = 0;
+
+    while (ty_plan_lane_along(hub->plan, kind, lane, number) != lane)
+        number++;
+    return number;
+}
+
 ty_lane_group lane_hub_group(const lane_hub *hub, uint32_t lane)
 {
-    const uint32_t tensor = ty_plan_lanes(hub->plan, TY_TENSOR_LANES);
-
-    return (ty_lane_group){.count = tensor,
-                           .position = lane % tensor,
+    return (ty_lane_group){.count = ty_plan_lanes(hub->plan, TY_TENSOR_LANES),
+                           .position = number_of(hub, TY_TENSOR_LANES, lane),
                            .divides_sequence = hub->plan->sequence_parallel,
                            .context_count = hub->plan->context_parallel,
-                           .context_position = lane / tensor};
+                           .context_position = number_of(hub, TY_CONTEXT_LANES, lane),
+                           .expert_count = hub->plan->expert_parallel,
+                           .expert_position = number_of(hub, TY_EXPERT_LANES, lane)};
+}
+
+static bool is_by_parts(const ty_lane_exchange *exchange)
+{
+    return exchange->kind == TY_ALL_GATHER || exchange->kind == TY_ALL_TO_ALL;
 }
 
 uint64_t lane_hub_count(const lane_hub *hub, const ty_lane_exchange *exchange)
 {
-    return exchange->count *
-           (exchange->kind == TY_ALL_GATHER ? ty_plan_lanes(hub->plan, exchange->among) : 1);
+    const uint32_t lanes = ty_plan_lanes(hub->plan, exchange->among);
+    uint64_t sum = 0;
+
+    for (uint32_t l = 0; exchange->received_counts != NULL && l < lanes; l++)
+        sum += exchange->received_counts[l];
+    return exchange->received_counts != NULL
+               ? sum
+               : exchange->count * (is_by_parts(exchange) ? lanes : 1);
 }
 
 /* What the n-th lane of the exchange's kind brought. */
@@ -40,13 +61,37 @@ static const float *data_of(const lane_hub *hub, uint32_t lane, const ty_lane_ex
     return hub->data[ty_plan_lane_along(hub->plan, exchange->among, lane, n)];
 }
 
+/* What each lane has for this one. */
+static void parts_take(const lane_hub *hub, uint32_t lane, const ty_lane_exchange *exchange,
+                       float *result)
+{
+    const uint32_t own = number_of(hub, exchange->among, lane);
+
+    for (uint32_t l = 0; l < ty_plan_lanes(hub->plan, exchange->among); l++) {
+        const uint32_t from = ty_plan_lane_along(hub->plan, exchange->among, lane, l);
+        const uint64_t *sent = hub->exchanges[from]->sent_counts;
+        uint64_t before = own * exchange->count, count = exchange->count;
+
+        if (sent != NULL) {
+            before = 0;
+            for (uint32_t m = 0; m < own; m++)
+                before += sent[m];
+            count = sent[own];
+        }
+        memcpy(result, hub->data[from] + before, count * sizeof *result);
+        result += count;
+    }
+}
+
 static void result_make(const lane_hub *hub, uint32_t lane, const ty_lane_exchange *exchange,
                         float *result)
 {
     const uint32_t lanes = ty_plan_lanes(hub->plan, exchange->among);
     const uint64_t count = exchange->count;
 
-    for (uint64_t i = 0; exchange->kind != TY_ALL_GATHER && i < count; i++) {
+    if (exchange->kind == TY_ALL_TO_ALL)
+        parts_take(hub, lane, exchange, result);
+    for (uint64_t i = 0; !is_by_parts(exchange) && i < count; i++) {
         result[i] = data_of(hub, lane, exchange, 0)[i];
         for (uint32_t l = 1; l < lanes; l++) {
             const float other = data_of(hub, lane, exchange, l)[i];
@@ -62,6 +107,7 @@ void lane_hub_exchange(lane_hub *hub, uint32_t lane, const ty_lane_exchange *exc
                        const float *brought, float *result)
 {
     hub->data[lane] = brought;
+    hub->exchanges[lane] = exchange;
     pthread_barrier_wait(&hub->barrier);
     result_make(hub, lane, exchange, result);
     pthread_barrier_wait(&hub->barrier);
@@ -71,11 +117,13 @@ uint64_t lane_hub_tokens(const lane_hub *hub, uint32_t lane, uint32_t samples, c
                          int32_t *part)
 {
     const uint32_t lanes = ty_plan_lanes(hub->plan, TY_CONTEXT_LANES);
-    const uint32_t c = lane / ty_plan_lanes(hub->plan, TY_TENSOR_LANES);
+    const uint32_t c = number_of(hub, TY_CONTEXT_LANES, lane);
     const uint64_t length = hub->plan->workload->tokens_per_sample;
+    const uint64_t own = samples / ty_plan_lanes(hub->plan, TY_EXPERT_LANES) * length;
+    const uint64_t first = number_of(hub, TY_EXPERT_LANES, lane) * own;
     uint64_t taken = 0;
 
-    for (uint64_t i = 0; i < samples * length; i++) {
+    for (uint64_t i = first; i < first + own; i++) {
         const uint64_t of_all = i % length * 2 * lanes / length;
         if (of_all == c || of_all == 2 * lanes - 1 - c)
             part[taken++] = whole[i];
@@ -139,6 +187,28 @@ float *lane_hub_weights(const lane_hub *hub, uint32_t context, uint32_t layer, u
                         count);
 }
 
+/* Those of a layer's experts behind what there is of all else, summed over context lanes; there are
+ * no tensor lanes then. */
+static void experts_add(const lane_hub *hub, uint32_t layer, float **gradients, uint64_t *count)
+{
+    const uint32_t lanes = ty_plan_lanes(hub->plan, TY_EXPERT_LANES);
+    const uint32_t contexts = ty_plan_lanes(hub->plan, TY_CONTEXT_LANES);
+    const ty_device_backend *cpu = hub->backend;
+    uint64_t offset, part, experts;
+    float *parts;
+
+    cpu->expert_slice(hub->devices[0], layer, 1, &offset, &part);
+    experts = cpu->experts_join(hub->devices[0], layer, NULL, NULL);
+    parts = ty_alloc(lanes * part, sizeof *parts);
+    for (uint32_t lane = 0; lane < lanes * contexts; lane++)
+        for (uint64_t i = 0; i < part; i++)
+            parts[lane / contexts * part + i] += cpu->gradients(hub->devices[lane])[offset + i];
+    *gradients = ty_resize(*gradients, *count + experts, sizeof **gradients);
+    cpu->experts_join(hub->devices[0], layer, parts, *gradients + *count);
+    *count += experts;
+    ty_free(parts);
+}
+
 float *lane_hub_gradients(const lane_hub *hub, uint32_t layer, uint64_t *count)
 {
     const uint32_t tensor = ty_plan_lanes(hub->plan, TY_TENSOR_LANES);
@@ -156,5 +226,7 @@ float *lane_hub_gradients(const lane_hub *hub, uint32_t layer, uint64_t *count)
         }
         ty_free(more);
     }
+    if (sum != NULL && ty_plan_lanes(hub->plan, TY_EXPERT_LANES) > 1)
+        experts_add(hub, layer, &sum, count);
     return sum;
 }

@@ -12,6 +12,7 @@ typedef struct lane_hub {
     pthread_barrier_t barrier;
     const ty_plan *plan;           /* says how many lanes there are of which kind */
     const float *data[MOST_LANES]; /* what each brought, on the host */
+    const ty_lane_exchange *exchanges[MOST_LANES];
     const ty_device_backend *backend;
     ty_stage_device *devices[MOST_LANES]; /* by who opened them */
 } lane_hub;
@@ -27,8 +28,8 @@ uint64_t lane_hub_count(const lane_hub *hub, const ty_lane_exchange *exchange);
  * @param result [out] [lane_hub_count] */
 void lane_hub_exchange(lane_hub *hub, uint32_t lane, const ty_lane_exchange *exchange,
                        const float *brought, float *result);
-/** The tokens of whole sequences that a lane has: the c-th part from the front and the c-th from
- * the end. @return how many */
+/** The tokens that a lane has of whole sequences, of its samples: the c-th part from the front and
+ * the c-th from the end. @return how many */
 uint64_t lane_hub_tokens(const lane_hub *hub, uint32_t lane, uint32_t samples, const int32_t *whole,
                          int32_t *part);
 /** A layer's weights as one device has them, from those of the tensor lanes of a context lane.

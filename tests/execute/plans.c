@@ -18,6 +18,15 @@ const char gnmt_small[] =
     "{\"branches\": [[], [{\"kind\": \"lstm\", \"hidden_features\": 24}]], \"join\": \"add\"},"
     "{\"kind\": \"linear\", \"out_features\": 64}, {\"kind\": \"softmax_cross_entropy\"}]}";
 
+const char moe_small[] =
+    "{\"schema\": \"trainyard.zoo/1\", \"source\": \"mixtral-8x7b.json\", \"name\": "
+    "\"moe-small\", \"family\": \"decoder\", \"blocks\": 2, \"features\": 32, \"heads\": 4, "
+    "\"kv_heads\": 2, \"experts\": 4, \"experts_per_token\": 2, \"expert_features\": 48, "
+    "\"vocabulary\": 64, \"sequence\": 16, \"longest_sequence\": 16, \"token_bytes\": 1, "
+    "\"dataset\": \"synthetic\", \"global_batch\": 8, \"optimizer\": {\"kind\": \"adamw\", "
+    "\"learning_rate\": 0.001, \"weight_decay\": 0.01, \"beta1\": 0.9, \"beta2\": 0.999, "
+    "\"epsilon\": 1e-08}}";
+
 void must(bool holds, const char *what, const char *detail)
 {
     if (!holds) {
@@ -71,6 +80,19 @@ static bool divide_rows(ty_plan *plan, const plan_shape *shape, ty_bucket *bucke
     return false;
 }
 
+/* Experts that lanes divide have a bucket behind that of all else in their layers. */
+static void add_layers(ty_plan *plan, const plan_shape *shape, ty_bucket bucket)
+{
+    uint64_t experts = 0;
+
+    add_bucket(plan, shape, bucket);
+    for (uint32_t l = 0; l < bucket.layer_count; l++)
+        experts += ty_layer_expert_elements(plan->workload, bucket.first_layer + l);
+    bucket.of_experts = true;
+    if (experts > 0 && shape->experts > 1)
+        add_bucket(plan, shape, bucket);
+}
+
 /* As many layers each as can be, from the stage's last layer with parameters to its first that is
  * not frozen. */
 static void add_buckets(ty_plan *plan, const plan_shape *shape, uint32_t stage)
@@ -82,7 +104,7 @@ static void add_buckets(ty_plan *plan, const plan_shape *shape, uint32_t stage)
     for (; left > 0 && end > first; left--) {
         uint32_t count = (end - first + left - 1) / left;
 
-        add_bucket(plan, shape,
+        add_layers(plan, shape,
                    (ty_bucket){.stage = stage,
                                .first_layer = end - count,
                                .layer_count = count,
@@ -197,8 +219,9 @@ ty_plan *make_plan(const char *workload, const plan_shape *shape)
     plan->tensor_parallel = shape->lanes;
     plan->sequence_parallel = shape->divides_sequence;
     plan->context_parallel = shape->contexts;
+    plan->expert_parallel = shape->experts;
     add_stages(plan, shape);
-    plan->buckets = ty_alloc(plan->stage_count * shape->buckets + plan->workload->layer_count,
+    plan->buckets = ty_alloc(2 * plan->stage_count * shape->buckets + plan->workload->layer_count,
                              sizeof *plan->buckets);
     for (uint32_t s = 0; s < plan->stage_count; s++)
         add_buckets(plan, shape, s);

@@ -21,7 +21,7 @@ typedef struct plan_shape {
     const char *cluster; /* one-line description of what it is planned for; NULL: nothing known */
     uint32_t lanes;      /* tensor parallel; 0: 1 */
     bool divides_sequence;
-    uint32_t contexts; /* context parallel; 0: 1 */
+    uint32_t contexts, experts; /* context and expert parallel; 0: 1 */
 } plan_shape;
 
 /** A message and an abort, which fail programs with Criterion and without. */
@@ -29,6 +29,8 @@ void must(bool holds, const char *what, const char *detail);
 
 /** The text of a zoo file: two recurrent layers with a residual sum, as in GNMT. */
 extern const char gnmt_small[];
+/** Another: a decoder whose tokens see two of four experts each, as in Mixtral. */
+extern const char moe_small[];
 
 /** A name with changes, a path, or the text of a zoo file. Aborts the test with a message on
  * anything unexpected, as do all here. */

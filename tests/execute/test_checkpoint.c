@@ -50,6 +50,13 @@ static const plan_shape shapes[] = {
      .micro_batch_size = 2, .zero = 1, .contexts = 2},
     {"2 contexts of 2 lanes", .replicas = {1}, .buckets = 2, .global_batch = 8,
      .micro_batch_size = 2, .lanes = 2, .contexts = 2},
+    {"data parallel 2 of 2 experts, zero 1", .replicas = {2}, .buckets = 2, .global_batch = 8,
+     .micro_batch_size = 2, .zero = 1, .experts = 2},
+    {"1f1b 2 stages of 2 experts", .schedule = TY_ONE_F_ONE_B, .replicas = {1, 1}, .cuts = {7},
+     .buckets = 2, .global_batch = 8, .micro_batch_size = 2, .experts = 2},
+    {"2 experts of 2 contexts, top-k", .replicas = {1}, .buckets = 2, .global_batch = 8,
+     .micro_batch_size = 4, .contexts = 2, .experts = 2,
+     .compression = {.kind = TY_COMPRESSION_TOP_K, .ratio = 0.1}},
     {"data parallel 2, int8", .replicas = {2}, .buckets = 2, BATCH,
      .compression = {.kind = TY_COMPRESSION_INT8}},
 };
@@ -105,7 +112,9 @@ static ty_status run_plan(const fixture *f, ty_plan *plan, uint32_t steps, bool 
 static ty_status run(const fixture *f, const plan_shape *shape, uint32_t steps, bool resume,
                      ty_run **out, ty_error *error)
 {
-    const char *workload = shape->lanes > 1 || shape->contexts > 1 ? "gpt-tiny sequence=16" : "mlp";
+    const char *workload = shape->experts > 1                        ? moe_small
+                           : shape->lanes > 1 || shape->contexts > 1 ? "gpt-tiny sequence=16"
+                                                                     : "mlp";
 
     return run_plan(f, make_plan(workload, shape), steps, resume, out, error);
 }
@@ -468,6 +477,11 @@ Test(checkpoint, what_the_state_depends_on_must_be_the_same)
         {"sets of weights",
          {"a", .schedule = TY_PIPEDREAM, .replicas = {1, 1}, .cuts = {3}, .buckets = 1, BATCH},
          {"b", .schedule = TY_PIPEDREAM, .replicas = {1, 1}, .cuts = {3}, .buckets = 1, TWICE}},
+        {"experts of each lane",
+         {"a", .replicas = {1}, .buckets = 1, .global_batch = 8, .micro_batch_size = 4,
+          .experts = 2},
+         {"b", .replicas = {1}, .buckets = 1, .global_batch = 8, .micro_batch_size = 4,
+          .experts = 4}},
         {"division",
          {"a", .schedule = TY_GPIPE, .replicas = {1, 1}, .cuts = {3}, .buckets = 1, BATCH},
          {"b", .schedule = TY_GPIPE, .replicas = {1, 1}, .cuts = {4}, .buckets = 1, BATCH}},

@@ -614,6 +614,11 @@ Test(oracle, a_backend_without)
          "gpt-tiny sequence=32",
          {"2 contexts", .replicas = {1}, .buckets = 1, BATCH, .contexts = 2},
          "found tensor or context parallelism"},
+        {offsetof(ty_device_backend, expert_slice),
+         moe_small,
+         {"2 experts", .replicas = {1}, .buckets = 1, .global_batch = 8, .micro_batch_size = 2,
+          .experts = 2},
+         "found expert parallelism"},
     };
 
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
@@ -630,22 +635,6 @@ Test(oracle, a_backend_without)
                            error.message);
         ty_plan_free(plan);
     }
-}
-
-/* Plans may have lanes that no backend which trains has yet. */
-Test(oracle, expert_lanes_are_refused)
-{
-    static const plan_shape shape = {"2 experts", .replicas = {1}, .buckets = 1, BATCH};
-    ty_plan *plan = make_plan("mlp", &shape);
-    const ty_interpreter_options options = {.plan = plan, .backend = &ty_device_cpu};
-    ty_interpreter *opened = NULL;
-    ty_error error = {0};
-
-    plan->expert_parallel = 2;
-    cr_assert_eq(ty_interpreter_open(&options, &opened, &error), TY_EUNSUPPORTED);
-    cr_assert_not_null(strstr(error.message, "cannot run plans with expert parallelism yet"), "%s",
-                       error.message);
-    ty_plan_free(plan);
 }
 
 /* What top-k leaves out stays behind and is sent later: it learns, but is not the same. */
@@ -753,17 +742,9 @@ Test(oracle, u_net)
     compare(u_net, &frozen[1], 1, 6, 1e-5, 1e-4);
 }
 
-/* A decoder whose tokens see two of four experts each, whoever else is in their micro-batch. */
+/* Two of four experts see each token, whoever else is in its micro-batch. */
 Test(oracle, experts)
 {
-    static const char text[] =
-        "{\"schema\": \"trainyard.zoo/1\", \"source\": \"mixtral-8x7b.json\", \"name\": "
-        "\"moe-small\", \"family\": \"decoder\", \"blocks\": 2, \"features\": 32, \"heads\": 4, "
-        "\"kv_heads\": 2, \"experts\": 4, \"experts_per_token\": 2, \"expert_features\": 48, "
-        "\"vocabulary\": 64, \"sequence\": 16, \"longest_sequence\": 16, \"token_bytes\": 1, "
-        "\"dataset\": \"synthetic\", \"global_batch\": 8, \"optimizer\": {\"kind\": \"adamw\", "
-        "\"learning_rate\": 0.001, \"weight_decay\": 0.01, \"beta1\": 0.9, \"beta2\": 0.999, "
-        "\"epsilon\": 1e-08}}";
     static const plan_shape shapes[] = {
         {"data parallel 2", .replicas = {2}, .buckets = 3, .global_batch = 8,
          .micro_batch_size = 2},
@@ -779,7 +760,45 @@ Test(oracle, experts)
          .micro_batch_size = 2, .contexts = 2},
     };
 
-    compare(text, shapes, sizeof shapes / sizeof shapes[0], 10, 1e-4, 1e-3);
+    compare(moe_small, shapes, sizeof shapes / sizeof shapes[0], 10, 1e-4, 1e-3);
+}
+
+/* Lanes that have each two of the four experts, or one, and a part of the samples. */
+Test(oracle, expert_lanes)
+{
+    static const plan_shape shapes[] = {
+        {"2 experts", .replicas = {1}, .buckets = 3, .global_batch = 8, .micro_batch_size = 4,
+         .experts = 2},
+        {"4 experts", .replicas = {1}, .buckets = 1, .global_batch = 8, .micro_batch_size = 4,
+         .experts = 4},
+        {"data parallel 2, 2 experts, tree", .replicas = {2}, .buckets = 3, .global_batch = 8,
+         .micro_batch_size = 2, .experts = 2, .algorithm = TY_TREE},
+        {"2 experts, 2 contexts", .replicas = {1}, .buckets = 2, .global_batch = 8,
+         .micro_batch_size = 4, .experts = 2, .contexts = 2},
+        {"data parallel 2, 2 experts, 2 contexts", .replicas = {2}, .buckets = 2, .global_batch = 8,
+         .micro_batch_size = 2, .experts = 2, .contexts = 2},
+        {"1f1b 2+1 of 2 experts, selective", ONE_F_ONE_B, .replicas = {2, 1}, .cuts = {7},
+         .buckets = 2, .global_batch = 8, .micro_batch_size = 2, .experts = 2,
+         .recompute = TY_RECOMPUTE_SELECTIVE},
+        {"gpipe 2 stages of 2 experts, full, cut before experts", GPIPE, .replicas = {1, 1},
+         .cuts = {5}, .buckets = 1, .global_batch = 8, .micro_batch_size = 2, .experts = 2,
+         .recompute = TY_RECOMPUTE_FULL},
+        {"zb-h1 2 stages of 2 experts", ZERO_BUBBLE, .replicas = {1, 1}, .cuts = {7}, .buckets = 2,
+         .global_batch = 8, .micro_batch_size = 2, .experts = 2},
+        {"interleaved 2 x 2 of 2 experts", INTERLEAVED, .replicas = {1, 1, 1, 1},
+         .cuts = {4, 7, 10}, .buckets = 1, .global_batch = 8, .micro_batch_size = 2,
+         .interleave = 2, .experts = 2},
+        {"2 experts, zero 1", .replicas = {1}, .buckets = 2, .global_batch = 8,
+         .micro_batch_size = 4, .experts = 2, .zero = 1},
+        {"data parallel 2, 2 experts, zero 2", .replicas = {2}, .buckets = 3, .global_batch = 8,
+         .micro_batch_size = 4, .experts = 2, .zero = 2},
+        {"1f1b 2+2 of 2 experts, zero 3", ONE_F_ONE_B, .replicas = {2, 2}, .cuts = {7},
+         .buckets = 2, .global_batch = 8, .micro_batch_size = 2, .experts = 2, .zero = 3},
+        {"data parallel 2, 2 experts, 2 contexts, zero 3", .replicas = {2}, .buckets = 2,
+         .global_batch = 8, .micro_batch_size = 4, .experts = 2, .contexts = 2, .zero = 3},
+    };
+
+    compare(moe_small, shapes, sizeof shapes / sizeof shapes[0], 10, 1e-4, 1e-3);
 }
 
 /* Two recurrent layers with a residual sum, as in GNMT. */
@@ -900,6 +919,40 @@ Test(oracle, context_lanes_evaluate)
         const ty_evaluation *lanes = &found[1].run->evaluations[e];
         cr_assert_lt(fabs(lanes->loss - one->loss), 1e-4 * one->loss);
         cr_assert_lt(fabs(lanes->accuracy - one->accuracy), 1e-3);
+    }
+    outcome_free(&found[0]);
+    outcome_free(&found[1]);
+    directory_remove(directory);
+}
+
+/* A test set is each lane's samples of it. Each lane has a gradient of its own samples of all but
+ * the experts, whose gradients no other replica has here: the noise of all else is measured. */
+Test(oracle, expert_lanes_evaluate)
+{
+    static const plan_shape shapes[] = {
+        {"data parallel 2", .replicas = {2}, .buckets = 2, .global_batch = 8,
+         .micro_batch_size = 4},
+        {"2 experts", .replicas = {1}, .buckets = 2, .global_batch = 8, .micro_batch_size = 8,
+         .experts = 2},
+    };
+    char *directory = directory_make();
+    outcome found[2];
+
+    for (int i = 0; i < 2; i++) {
+        ty_job *job = make_job(make_plan(moe_small, &shapes[i]), 4, directory);
+
+        job->evaluate_every = 2;
+        job->until.accuracy = 1;
+        found[i] = outcome_of(job);
+        cr_assert_eq(found[i].run->evaluation_count, 2);
+        cr_assert_eq(found[i].run->noise.steps, 1);
+        ty_job_free(job);
+    }
+    for (int e = 0; e < 2; e++) {
+        const ty_evaluation *replicas = &found[0].run->evaluations[e];
+        const ty_evaluation *lanes = &found[1].run->evaluations[e];
+        cr_assert_lt(fabs(lanes->loss - replicas->loss), 1e-4 * replicas->loss);
+        cr_assert_lt(fabs(lanes->accuracy - replicas->accuracy), 1e-3);
     }
     outcome_free(&found[0]);
     outcome_free(&found[1]);

@@ -87,6 +87,19 @@ static const subject words = {
     false,
     true};
 
+static const subject moe = {
+    "moe",
+    ZOO "\"name\": \"moe-small\", \"family\": \"decoder\", \"blocks\": 2, \"features\": 32,"
+        "\"heads\": 4, \"kv_heads\": 2, \"experts\": 4, \"experts_per_token\": 2,"
+        "\"expert_features\": 48, \"vocabulary\": 64, \"sequence\": 16,"
+        "\"longest_sequence\": 16, \"token_bytes\": 1, \"dataset\": \"synthetic\","
+        "\"global_batch\": 12, \"optimizer\": {\"kind\": \"adamw\", \"learning_rate\": 0.001,"
+        "\"weight_decay\": 0.01, \"beta1\": 0.9, \"beta2\": 0.999, \"epsilon\": 1e-08}}",
+    12,
+    1e-3,
+    false,
+    false};
+
 /* What is divided beside layers and samples. */
 static const ty_plan_dimensions dimensions[] = {
     {0},
@@ -113,6 +126,16 @@ static const ty_plan_dimensions dimensions[] = {
     {.context_parallel = 2, .tensor_parallel = 2},
     {.context_parallel = 2, .tensor_parallel = 2, .sequence_parallel = true},
     {.context_parallel = 2, .interleave = 2},
+    {.expert_parallel = 2},
+    {.expert_parallel = 4},
+    {.expert_parallel = 2, .recompute = TY_RECOMPUTE_SELECTIVE},
+    {.expert_parallel = 2, .recompute = TY_RECOMPUTE_FULL},
+    {.expert_parallel = 2, .zero = 1},
+    {.expert_parallel = 2, .zero = 2},
+    {.expert_parallel = 2, .zero = 3},
+    {.expert_parallel = 2, .interleave = 2},
+    {.expert_parallel = 2, .context_parallel = 2},
+    {.expert_parallel = 2, .context_parallel = 2, .zero = 2},
 };
 enum { DIMENSIONS = sizeof dimensions / sizeof *dimensions };
 
@@ -284,6 +307,12 @@ static bool is_late_enough(const trial *t, const ty_plan_dimensions *divided)
                          divided->tensor_parallel < 4 && !divided->sequence_parallel);
 }
 
+/* The worker's tensor lanes do not divide experts. */
+static bool is_refused(const trial *t, const ty_plan_dimensions *divided)
+{
+    return t->subject == &moe && divided->tensor_parallel > 1;
+}
+
 static void check_ranks(trial *t, uint32_t ranks)
 {
     char text[64];
@@ -294,7 +323,8 @@ static void check_ranks(trial *t, uint32_t ranks)
     cr_assert_eq(ty_cluster_open(text, NULL, &cluster, &error), TY_OK, "%s", error.message);
     for (int schedule = 0; schedule < TY_SCHEDULE_COUNT; schedule++)
         for (int d = 0; d < DIMENSIONS; d++) {
-            if ((schedule == TY_INTERLEAVED) != (dimensions[d].interleave > 1))
+            if ((schedule == TY_INTERLEAVED) != (dimensions[d].interleave > 1) ||
+                is_refused(t, &dimensions[d]))
                 continue;
             for (uint32_t staleness = 0; staleness <= (t->is_all ? 2 : 1); staleness++)
                 if (staleness == 0 || is_late_enough(t, &dimensions[d]))
@@ -347,4 +377,9 @@ Test(plans, of_gpt_tiny)
 Test(plans, with_rows)
 {
     check_all(&words);
+}
+
+Test(plans, with_experts)
+{
+    check_all(&moe);
 }

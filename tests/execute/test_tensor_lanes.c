@@ -31,6 +31,41 @@ typedef struct lane {
     ty_error error;
 } lane;
 
+/* Numbers of an exchange as plans count them: of unequal parts all that one has, which goes out
+ * with the first of two and comes back with the second. */
+static uint64_t planned_count(const group *of, const ty_lane_exchange *exchange)
+{
+    const uint64_t *counts = exchange->sent_counts;
+    uint32_t before = 0;
+    uint64_t sum = 0;
+
+    if (exchange->sent_counts == NULL)
+        return exchange->count;
+    for (uint32_t i = 0; i < of->log_count; i++)
+        before += of->log[i].sent_counts != NULL;
+    if (before % 2 == 1)
+        counts = exchange->received_counts;
+    for (uint32_t l = 0; l < ty_plan_lanes(of->hub.plan, exchange->among); l++)
+        sum += counts[l];
+    return sum;
+}
+
+/* How many copies go where is no part of a plan. */
+static bool is_of_counts(const ty_lane_exchange *exchange)
+{
+    return exchange->kind == TY_ALL_TO_ALL && exchange->sent_counts == NULL;
+}
+
+static void log_add(group *of, const ty_lane_exchange *exchange)
+{
+    const uint64_t count = planned_count(of, exchange);
+
+    if (is_of_counts(exchange) || of->log_count == MOST_EXCHANGES)
+        return;
+    of->log[of->log_count] = *exchange;
+    of->log[of->log_count++].count = count;
+}
+
 static ty_status exchange_in_memory(void *context, const ty_lane_exchange *exchange,
                                     ty_error *error)
 {
@@ -39,10 +74,11 @@ static ty_status exchange_in_memory(void *context, const ty_lane_exchange *excha
     float *result = ty_alloc(count, sizeof *result);
 
     (void)error;
-    if (own->position == 0 && own->of->log_count < MOST_EXCHANGES)
-        own->of->log[own->of->log_count++] = *exchange;
+    if (own->position == 0)
+        log_add(own->of, exchange);
     lane_hub_exchange(&own->of->hub, own->position, exchange, exchange->data, result);
-    memcpy(exchange->data, result, count * sizeof *result);
+    memcpy(exchange->received != NULL ? exchange->received : exchange->data, result,
+           count * sizeof *result);
     ty_free(result);
     return TY_OK;
 }
@@ -51,7 +87,8 @@ static void take_tokens(const lane *own, const int32_t *whole, int32_t *part)
 {
     cr_assert_eq(lane_hub_tokens(&own->of->hub, own->position, BATCH, whole, part),
                  BATCH * own->plan->workload->tokens_per_sample /
-                     ty_plan_lanes(own->plan, TY_CONTEXT_LANES));
+                     ty_plan_lanes(own->plan, TY_CONTEXT_LANES) /
+                     ty_plan_lanes(own->plan, TY_EXPERT_LANES));
 }
 
 static void open_lane(lane *own)
@@ -59,7 +96,7 @@ static void open_lane(lane *own)
     const ty_plan *plan = own->plan;
     ty_stage_options options = {.workload = plan->workload,
                                 .layer_count = plan->workload->layer_count,
-                                .micro_batch_size = BATCH,
+                                .micro_batch_size = BATCH / ty_plan_lanes(plan, TY_EXPERT_LANES),
                                 .slots = 1,
                                 .loss_scale =
                                     1.0 / (BATCH * (double)plan->workload->tokens_per_sample),
@@ -188,15 +225,9 @@ static void check_losses(const lane *lanes, const ty_plan *plan, const lane *alo
     cr_assert_eq(labels, alone->labels_seen);
 }
 
-static void compare_lanes(ty_workload *workload, uint32_t tensor, uint32_t context,
-                          bool divides_sequence)
+static void compare_plan(const ty_plan *plan)
 {
-    const ty_plan one = {.workload = workload, .micro_batch_size = BATCH};
-    const ty_plan plan = {.workload = workload,
-                          .micro_batch_size = BATCH,
-                          .tensor_parallel = tensor,
-                          .context_parallel = context,
-                          .sequence_parallel = divides_sequence};
+    const ty_plan one = {.workload = plan->workload, .micro_batch_size = BATCH};
     int32_t tokens[BATCH * LONG_SEQUENCE], labels[BATCH * LONG_SEQUENCE];
     lane alone[MOST_LANES], lanes[MOST_LANES];
     group here, there;
@@ -206,11 +237,21 @@ static void compare_lanes(ty_workload *workload, uint32_t tensor, uint32_t conte
         labels[i] = i * 17 % VOCABULARY;
     }
     run_group(alone, &here, &one, tokens, labels);
-    run_group(lanes, &there, &plan, tokens, labels);
-    check_losses(lanes, &plan, alone);
+    run_group(lanes, &there, plan, tokens, labels);
+    check_losses(lanes, plan, alone);
     check_gradients(&there, &here);
     lane_hub_close(&here.hub);
     lane_hub_close(&there.hub);
+}
+
+static void compare_lanes(ty_workload *workload, uint32_t tensor, uint32_t context,
+                          bool divides_sequence)
+{
+    compare_plan(&(ty_plan){.workload = workload,
+                            .micro_batch_size = BATCH,
+                            .tensor_parallel = tensor,
+                            .context_parallel = context,
+                            .sequence_parallel = divides_sequence});
 }
 
 /* Of each kind alone, and both. */
@@ -314,6 +355,35 @@ Test(tensor_lanes, of_an_encoder)
     network_free(w);
 }
 
+/* Gated experts, experts with biases, and one that sees a token alone. */
+static ty_workload *experts(void)
+{
+    ty_workload *w = network_new(TY_INPUT_TOKEN, 1, (uint64_t[]){SEQUENCE});
+    int x = network_embedding(w, VOCABULARY, 32, 0), y;
+
+    y = network_attention(w, network_simple(w, x, TY_LAYER_RMS_NORM), 8, 4, 4, false, true);
+    x = network_join(w, TY_LAYER_ADD, (int[]){x, y}, 2);
+    y = network_moe(w, network_simple(w, x, TY_LAYER_RMS_NORM), 4, 2, 48, false, true);
+    x = network_join(w, TY_LAYER_ADD, (int[]){x, y}, 2);
+    y = network_moe(w, network_simple(w, x, TY_LAYER_RMS_NORM), 6, 5, 16, true, false);
+    x = network_join(w, TY_LAYER_ADD, (int[]){x, y}, 2);
+    y = network_moe(w, network_simple(w, x, TY_LAYER_RMS_NORM), 2, 1, 16, false, true);
+    network_loss(w, network_linear(w, y, VOCABULARY, false));
+    return w;
+}
+
+Test(tensor_lanes, of_experts)
+{
+    ty_workload *w = experts();
+
+    for (uint32_t contexts = 1; contexts <= 4; contexts *= 2)
+        compare_plan(&(ty_plan){.workload = w,
+                                .micro_batch_size = BATCH,
+                                .context_parallel = contexts,
+                                .expert_parallel = 2});
+    network_free(w);
+}
+
 static void expect_group_refusal(const ty_workload *workload, ty_lane_group lanes,
                                  const char *words)
 {
@@ -377,6 +447,7 @@ Test(tensor_lanes, says_what_cannot_be_divided)
     x = network_moe(w, network_embedding(w, VOCABULARY, 32, 0), 4, 2, 48, false, true);
     network_loss(w, network_linear(w, x, VOCABULARY, false));
     expect_refusal(w, 2, false, "lanes of the worker do not divide experts");
+    expect_group_refusal(w, (ty_lane_group){.expert_count = 3}, "expected a divisor of them");
     network_free(w);
     w = network_new(TY_INPUT_TOKEN, 1, &(uint64_t){SEQUENCE - 1});
     x = network_embedding(w, VOCABULARY, 32, 0);
