@@ -6,6 +6,9 @@
  * Tokens are copied, expert behind expert, so that each expert's are one product. There is no loss
  * that balances the experts: workloads have none.
  *
+ * Shared experts (Dai et al., "DeepSeekMoE", 2024, section 3.2) see all tokens, with weight 1: they
+ * are one mlp, whose hidden features are those of all of them.
+ *
  * With expert lanes the copies travel: a lane's experts see those of all lanes' tokens, and what
  * they make goes back to who asked. There is room for all copies that may come, of tokens that all
  * choose the same; what of it is never written is never handed out by the system.
@@ -19,6 +22,7 @@ typedef struct moe {
     uint64_t rows, features, hidden, up; /* up: columns of an expert's first product */
     uint64_t experts, chosen, copies;    /* chosen for a token; copies: rows * chosen */
     uint64_t lanes, here, most; /* experts of this lane, and copies that may come to them */
+    uint64_t shared, shared_up; /* hidden features of the shared experts, and columns */
     bool is_gated, has_bias;
 } moe;
 
@@ -41,6 +45,8 @@ static moe moe_of(const ty_stage_device *stage, const cpu_node *node)
         .lanes = lanes,
         .here = here,
         .most = lanes * rows * (chosen < here ? chosen : here),
+        .shared = a[TY_SHARED_FEATURES],
+        .shared_up = a[TY_SHARED_FEATURES] * (is_gated ? 2 : 1),
         .is_gated = is_gated,
         .has_bias = a[TY_HAS_BIAS] != 0,
     };
@@ -58,10 +64,13 @@ typedef struct kept {
     uint32_t *first;   /* [here + 1]: of each one's copies; without lanes `start` */
     float *x;          /* [most][features]: what they read */
     float *h, *a;      /* [most][up], [most][hidden] */
+    /* Of the shared ones: */
+    float *shared_h, *shared_a; /* [rows][shared_up], [rows][shared] */
     /* Where backward comes in two parts, else scratch: */
-    float *dscore; /* [rows][experts] */
-    float *dh;     /* [most][up] */
-    float *dy;     /* [most][features]; without lanes scratch, too */
+    float *dscore;    /* [rows][experts] */
+    float *shared_dh; /* [rows][shared_up] */
+    float *dh;        /* [most][up] */
+    float *dy;        /* [most][features]; without lanes scratch, too */
 } kept;
 
 /* Cuts 4-byte elements off a piece of memory, or only counts them where there is none. */
@@ -81,6 +90,7 @@ static void *cut(cutter *c, uint64_t count)
 static void backward_cut(const moe *m, cutter *c, kept *out)
 {
     out->dscore = cut(c, m->rows * m->experts);
+    out->shared_dh = cut(c, m->rows * m->shared_up);
     out->dh = cut(c, m->most * m->up);
     if (m->lanes > 1)
         out->dy = cut(c, m->most * m->features);
@@ -96,6 +106,8 @@ static uint64_t kept_cut(const ty_stage_device *stage, const moe *m, void *stash
     out->start = cut(&c, m->experts + 1);
     out->weight = cut(&c, m->copies);
     out->y = cut(&c, m->copies * m->features);
+    out->shared_h = cut(&c, m->rows * m->shared_up);
+    out->shared_a = cut(&c, m->rows * m->shared);
     out->arrived = m->lanes > 1 ? cut(&c, m->experts) : NULL;
     out->first = m->lanes > 1 ? cut(&c, m->here + 1) : out->start;
     out->x = cut(&c, m->most * m->features);
@@ -111,6 +123,7 @@ typedef struct room {
     float *score;          /* [rows][experts] */
     float *made;           /* [most][features]: by experts, forward and, of gradients, backward */
     float *da;             /* [most][hidden] */
+    float *shared_da;      /* [rows][shared] */
     float *packed, *mixed; /* [copies][features], [most][features]: on the way; only of lanes */
 } room;
 
@@ -123,6 +136,7 @@ static uint64_t room_cut(const ty_stage_device *stage, const moe *m, void *scrat
     out->score = cut(&c, m->rows * m->experts);
     out->made = cut(&c, m->most * m->features);
     out->da = cut(&c, m->most * m->hidden);
+    out->shared_da = cut(&c, m->rows * m->shared);
     if (m->lanes > 1) {
         out->packed = cut(&c, m->copies * m->features);
         out->mixed = cut(&c, m->most * m->features);
@@ -221,6 +235,27 @@ static void expert_forward(const ty_stage_device *stage, const cpu_node *node, c
     cpu_affine(rows, m->hidden, m->features, a, down, down_bias, y + at * m->features);
 }
 
+/* The shared experts' part of the output, 0 without any. */
+static void shared_forward(const ty_stage_device *stage, const cpu_node *node, const moe *m,
+                           const kept *keep, const float *x, float *y)
+{
+    const float *up_bias = NULL, *down_bias = NULL;
+
+    if (m->shared == 0) {
+        memset(y, 0, m->rows * m->features * sizeof *y);
+        return;
+    }
+    if (m->has_bias) {
+        up_bias = cpu_parameters(stage, node, MOE_SHARED_UP_BIAS);
+        down_bias = cpu_parameters(stage, node, MOE_SHARED_DOWN_BIAS);
+    }
+    cpu_affine(m->rows, m->features, m->shared_up, x, cpu_parameters(stage, node, MOE_SHARED_UP),
+               NULL, keep->shared_h);
+    cpu_mlp_activate(m->is_gated, m->rows, m->shared, up_bias, keep->shared_h, keep->shared_a);
+    cpu_affine(m->rows, m->shared, m->features, keep->shared_a,
+               cpu_parameters(stage, node, MOE_SHARED_DOWN), down_bias, y);
+}
+
 static cpu_expert_copies copies_of(const moe *m, const kept *keep)
 {
     return (cpu_expert_copies){.experts = m->here,
@@ -286,7 +321,7 @@ static ty_status moe_forward(ty_stage_device *stage, const cpu_node *node, uint3
     for (uint64_t e = 0; e < m.here; e++)
         expert_forward(stage, node, &m, &keep, e, m.lanes > 1 ? own.made : keep.y);
     TY_CHECK(copies_return(stage, &m, &keep, &own, keep.y, error), status, done);
-    memset(y, 0, m.rows * m.features * sizeof *y);
+    shared_forward(stage, node, &m, &keep, x, y);
     for (uint64_t i = 0; i < m.copies; i++)
         add_scaled(m.features, keep.weight[i], keep.y + keep.place[i] * m.features,
                    y + i / m.chosen * m.features);
@@ -387,6 +422,37 @@ static void expert_backward(const ty_stage_device *stage, const cpu_node *node, 
                         cpu_parameters(stage, node, MOE_UP) + e * wide, dh, &up);
 }
 
+/* Adds to `dx`, if that is asked for. */
+static void shared_backward(const ty_stage_device *stage, const cpu_node *node, const moe *m,
+                            const kept *keep, const room *own, uint32_t slot, bool is_first,
+                            float *dx)
+{
+    const cpu_affine_gradient down = {
+        .weight = cpu_parameter_gradient(stage, node, MOE_SHARED_DOWN),
+        .bias = m->has_bias ? cpu_parameter_gradient(stage, node, MOE_SHARED_DOWN_BIAS) : NULL,
+        .x = stage->part != CPU_WEIGHTS ? own->shared_da : NULL,
+        .adds_weight = !is_first,
+        .adds_bias = !is_first};
+    const cpu_affine_gradient up = {
+        .weight = cpu_parameter_gradient(stage, node, MOE_SHARED_UP),
+        .bias = m->has_bias ? cpu_parameter_gradient(stage, node, MOE_SHARED_UP_BIAS) : NULL,
+        .x = dx,
+        .adds_weight = !is_first,
+        .adds_bias = !is_first,
+        .adds_x = true};
+
+    if (m->shared == 0)
+        return;
+    cpu_affine_backward(m->rows, m->shared, m->features, keep->shared_a,
+                        cpu_parameters(stage, node, MOE_SHARED_DOWN),
+                        cpu_out_gradient(stage, node, slot), &down);
+    if (stage->part != CPU_WEIGHTS)
+        cpu_mlp_activate_backward(m->is_gated, m->rows, m->shared, keep->shared_h, own->shared_da,
+                                  keep->shared_dh);
+    cpu_affine_backward(m->rows, m->features, m->shared_up, cpu_in(stage, node, 0, slot),
+                        cpu_parameters(stage, node, MOE_SHARED_UP), keep->shared_dh, &up);
+}
+
 /* The gradients of what the experts here make, and, where they are asked for, of the scores. With
  * lanes the second part of a backward has them from the first. */
 static ty_status gradients_take(ty_stage_device *stage, const moe *m, const kept *keep,
@@ -431,6 +497,7 @@ static ty_status moe_backward(ty_stage_device *stage, const cpu_node *node, uint
     of_copies = m.lanes > 1 ? own.packed : own.made;
     cpu_affine_backward(m.rows, m.features, m.experts, cpu_in(stage, node, 0, slot),
                         cpu_parameters(stage, node, MOE_ROUTER), keep.dscore, &router);
+    shared_backward(stage, node, &m, &keep, &own, slot, is_first, dx);
     for (uint64_t i = 0; i < m.copies && dx != NULL; i++)
         cpu_accumulate(m.features, of_copies + keep.place[i] * m.features, true,
                        dx + i / m.chosen * m.features);

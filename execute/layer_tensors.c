@@ -115,23 +115,30 @@ static lane_tensor of_experts(uint64_t count, double deviation)
         .count = count, .deviation = deviation, .division = LANE_BY_ROWS, .among = TY_EXPERT_LANES};
 }
 
-/* The router is whole on every lane; tensor lanes divide no experts here (lanes_check). */
+/* Router and shared experts are whole on every lane; tensor lanes divide no experts here
+ * (lanes_check). */
 static uint32_t moe_tensors(const ty_workload *workload, uint32_t index,
                             lane_tensor tensors[LAYER_MAX_TENSORS])
 {
     const uint64_t *a = workload->layers[index].attributes;
     const uint64_t experts = a[TY_EXPERTS], features = a[TY_FEATURES];
-    const uint64_t hidden = experts * a[TY_HIDDEN_FEATURES];
-    const uint64_t up = hidden * (a[TY_IS_GATED] != 0 ? 2 : 1);
-    const double deviation = ty_init_transformer_deviation(workload, false);
+    const uint64_t hidden = experts * a[TY_HIDDEN_FEATURES], shared = a[TY_SHARED_FEATURES];
+    const uint64_t ups = a[TY_IS_GATED] != 0 ? 2 : 1;
+    const double into = ty_init_transformer_deviation(workload, false);
+    const double out_of = ty_init_transformer_deviation(workload, true);
 
-    tensors[MOE_ROUTER] = (lane_tensor){.count = experts * features, .deviation = deviation};
-    tensors[MOE_UP] = of_experts(up * features, deviation);
-    tensors[MOE_DOWN] =
-        of_experts(features * hidden, ty_init_transformer_deviation(workload, true));
-    tensors[MOE_UP_BIAS] = of_experts(up, 0);
+    tensors[MOE_ROUTER] = (lane_tensor){.count = experts * features, .deviation = into};
+    tensors[MOE_SHARED_UP] = (lane_tensor){.count = ups * shared * features, .deviation = into};
+    tensors[MOE_SHARED_DOWN] = (lane_tensor){.count = features * shared, .deviation = out_of};
+    tensors[MOE_UP] = of_experts(ups * hidden * features, into);
+    tensors[MOE_DOWN] = of_experts(features * hidden, out_of);
+    if (a[TY_HAS_BIAS] == 0)
+        return MOE_DOWN + 1;
+    tensors[MOE_SHARED_UP_BIAS] = (lane_tensor){.count = ups * shared};
+    tensors[MOE_SHARED_DOWN_BIAS] = (lane_tensor){.count = shared > 0 ? features : 0};
+    tensors[MOE_UP_BIAS] = of_experts(ups * hidden, 0);
     tensors[MOE_DOWN_BIAS] = of_experts(experts * features, 0);
-    return a[TY_HAS_BIAS] != 0 ? 5 : 3;
+    return MOE_DOWN_BIAS + 1;
 }
 
 static uint32_t lstm_tensors(const ty_workload *workload, uint32_t index,
@@ -154,7 +161,7 @@ ty_attribute layer_unknown_option(const ty_layer *layer)
 {
     for (ty_attribute a = 0; a < TY_ATTRIBUTE_COUNT; a++)
         if (ty_layer_attribute_use(layer->kind, a) == TY_ATTRIBUTE_OPTIONAL && a != TY_IS_FUSED &&
-            a != TY_TOKEN_TYPES && layer->attributes[a] != 0)
+            a != TY_TOKEN_TYPES && a != TY_SHARED_FEATURES && layer->attributes[a] != 0)
             return a;
     return TY_ATTRIBUTE_COUNT;
 }

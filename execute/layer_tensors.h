@@ -9,7 +9,7 @@
 
 #include "lane_parts.h"
 
-#define LAYER_MAX_TENSORS 5
+#define LAYER_MAX_TENSORS 9
 
 /** embedding: table [vocabulary][features], positions [positions][features], token types
  * [types][features], of which every token has the first: data sets have one segment a sample */
@@ -19,8 +19,19 @@ enum { ATTENTION_PROJECT, ATTENTION_OUT, ATTENTION_PROJECT_BIAS, ATTENTION_OUT_B
 /** mlp: up [hidden or 2 hidden][features], of which a gate is the first half; down
  * [features][hidden] */
 enum { MLP_UP, MLP_DOWN, MLP_UP_BIAS, MLP_DOWN_BIAS };
-/** moe: router [experts][features]; then, expert behind expert, what an mlp has of each */
-enum { MOE_ROUTER, MOE_UP, MOE_DOWN, MOE_UP_BIAS, MOE_DOWN_BIAS };
+/** moe: router [experts][features]; what an mlp has, of the shared experts together; then the same,
+ * expert behind expert, of each */
+enum {
+    MOE_ROUTER,
+    MOE_SHARED_UP,
+    MOE_SHARED_DOWN,
+    MOE_SHARED_UP_BIAS,
+    MOE_SHARED_DOWN_BIAS,
+    MOE_UP,
+    MOE_DOWN,
+    MOE_UP_BIAS,
+    MOE_DOWN_BIAS
+};
 /** lstm: input [gates][in], state [gates][hidden]; gates i, f, g, o, as in cuDNN and PyTorch */
 enum { LSTM_INPUT, LSTM_STATE, LSTM_INPUT_BIAS, LSTM_STATE_BIAS };
 enum { LSTM_GATES = 4 };

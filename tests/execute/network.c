@@ -223,6 +223,18 @@ int network_moe(ty_workload *w, int input, uint64_t experts, uint64_t per_token,
                 experts * (features + features * (up + hidden) + (has_bias ? up + features : 0)));
 }
 
+int network_moe_shared(ty_workload *w, int input, uint64_t experts, uint64_t per_token,
+                       uint64_t hidden, uint64_t shared, bool has_bias, bool is_gated)
+{
+    int made = network_moe(w, input, experts, per_token, hidden, has_bias, is_gated);
+    ty_layer *layer = &w->layers[made];
+    uint64_t features = layer->attributes[TY_FEATURES], up = shared * (is_gated ? 2 : 1);
+    layer->attributes[TY_SHARED_FEATURES] = shared;
+    layer->parameter_bytes +=
+        (features * (up + shared) + (has_bias ? up + features : 0)) * w->element_bytes;
+    return made;
+}
+
 int network_join(ty_workload *w, ty_layer_kind kind, const int *inputs, uint32_t count)
 {
     ty_layer *layer = add(w, kind, inputs, count);

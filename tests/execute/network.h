@@ -29,6 +29,9 @@ int network_lstm(ty_workload *network, int input, uint64_t hidden, bool has_bias
 int network_mlp(ty_workload *network, int input, uint64_t hidden, bool has_bias, bool is_gated);
 int network_moe(ty_workload *network, int input, uint64_t experts, uint64_t per_token,
                 uint64_t hidden, bool has_bias, bool is_gated);
+/** Beside `shared` hidden features of experts that see all tokens. */
+int network_moe_shared(ty_workload *network, int input, uint64_t experts, uint64_t per_token,
+                       uint64_t hidden, uint64_t shared, bool has_bias, bool is_gated);
 int network_join(ty_workload *network, ty_layer_kind kind, const int *inputs, uint32_t count);
 int network_loss(ty_workload *network, int input);
 

@@ -629,9 +629,32 @@ static void mlp_back(operands *o)
     free(dh);
 }
 
-/* moe: token by token. Tensors: router [E][D], up [E][U][D], down [E][D][N], biases [E][U], [E][D].
- */
+/* moe: token by token. Tensors: router [E][D], those of an mlp of all shared experts, then up
+ * [E][U][D], down [E][D][N], biases [E][U], [E][D]. */
 enum { MOST_EXPERTS = 16 };
+
+/* The shared experts as the mlp that they are. @param attributes [out] its own */
+static operands shared_mlp(const operands *o, uint64_t attributes[TY_ATTRIBUTE_COUNT])
+{
+    const uint64_t router = o->a[TY_EXPERTS] * o->a[TY_FEATURES];
+    operands shared = *o;
+
+    memcpy(attributes, o->a, TY_ATTRIBUTE_COUNT * sizeof *attributes);
+    attributes[TY_HIDDEN_FEATURES] = o->a[TY_SHARED_FEATURES];
+    shared.a = attributes;
+    shared.w += router;
+    if (shared.dw != NULL)
+        shared.dw += router;
+    return shared;
+}
+
+static uint64_t shared_count(const operands *o)
+{
+    const uint64_t D = o->a[TY_FEATURES], S = o->a[TY_SHARED_FEATURES];
+    const uint64_t U = S * (o->a[TY_IS_GATED] + 1);
+
+    return S == 0 ? 0 : D * (U + S) + (o->a[TY_HAS_BIAS] ? U + D : 0);
+}
 
 typedef struct token {
     uint64_t D, N, U, E, K;
@@ -648,7 +671,7 @@ static token token_new(const operands *o)
                .U = o->a[TY_HIDDEN_FEATURES] * (o->a[TY_IS_GATED] + 1),
                .E = o->a[TY_EXPERTS],
                .K = o->a[TY_EXPERTS_PER_TOKEN]};
-    uint64_t sizes[] = {t.E * t.D, t.E * t.U * t.D, t.E * t.D * t.N, t.E * t.U};
+    uint64_t sizes[] = {t.E * t.D + shared_count(o), t.E * t.U * t.D, t.E * t.D * t.N, t.E * t.U};
     for (int i = 0; i < 4; i++)
         t.at[i + 1] = t.at[i] + sizes[i];
     t.h = calloc(t.U, sizeof(double));
@@ -698,9 +721,13 @@ static void expert_run(const operands *o, token *t, uint64_t e, const double *x)
 static void moe(operands *o)
 {
     token t = token_new(o);
+    uint64_t attributes[TY_ATTRIBUTE_COUNT];
+    operands shared = shared_mlp(o, attributes);
+    memset(o->y, 0, o->r->batch * elements(o->in) * sizeof(double));
+    if (shared_count(o) > 0)
+        mlp(&shared);
     for (uint64_t r = 0; r < o->r->batch * elements(o->in) / t.D; r++) {
         token_route(o, &t, o->x + r * t.D);
-        memset(o->y + r * t.D, 0, t.D * sizeof(double));
         for (uint64_t k = 0; k < t.K; k++) {
             expert_run(o, &t, t.choice[k], o->x + r * t.D);
             for (uint64_t i = 0; i < t.D; i++)
@@ -737,6 +764,10 @@ static double expert_back(operands *o, token *t, uint64_t k, const double *x, co
 static void moe_back(operands *o)
 {
     token t = token_new(o);
+    uint64_t attributes[TY_ATTRIBUTE_COUNT];
+    operands shared = shared_mlp(o, attributes);
+    if (shared_count(o) > 0)
+        mlp_back(&shared);
     for (uint64_t r = 0; r < o->r->batch * elements(o->in) / t.D; r++) {
         const double *x = o->x + r * t.D;
         double dweight[MOST_EXPERTS], dscore[MOST_EXPERTS] = {0}, mean = 0;

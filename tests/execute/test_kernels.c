@@ -35,6 +35,20 @@ static ty_workload *make_experts(void)
     return w;
 }
 
+/* Gated shared experts of another width than the others', and some with biases beside one of two.
+ */
+static ty_workload *make_shared_experts(void)
+{
+    ty_workload *w = network_new(TY_INPUT_TOKEN, 1, (uint64_t[]){9});
+    int x = network_embedding(w, 23, 20, 0), y;
+    y = network_moe_shared(w, network_simple(w, x, TY_LAYER_RMS_NORM), 4, 2, 12, 7, false, true);
+    x = network_join(w, TY_LAYER_ADD, (int[]){x, y}, 2);
+    y = network_moe_shared(w, network_simple(w, x, TY_LAYER_LAYER_NORM), 2, 1, 10, 24, true, false);
+    x = network_join(w, TY_LAYER_ADD, (int[]){x, y}, 2);
+    network_loss(w, network_linear(w, x, 23, true));
+    return w;
+}
+
 /* Sums whose inputs must not share a gradient: read directly by the branch, a relu in a branch, one
  * value twice, a reader between, three inputs. */
 static ty_workload *make_sums(void)
@@ -118,6 +132,7 @@ static const struct network {
     {"types alone", make_types_alone, 2},
     {"llama", make_llama, 3},
     {"experts", make_experts, 3},
+    {"shared experts", make_shared_experts, 3},
     {"sums", make_sums, 4},
     {"frozen", make_frozen, 2},
     {"frozen prefix", make_frozen_prefix, 3},
@@ -941,7 +956,7 @@ Test(kernels, bad_options_are_refused)
     ty_workload *w = network_make_activations(), *gpt = network_make_small_gpt(),
                 *opaque = network_make_activations();
     ty_workload *relu = network_make_small_gpt(), *cross = network_make_small_gpt(),
-                *late = network_make_small_gpt(), *shared = make_experts();
+                *late = network_make_small_gpt(), *biased = make_experts();
     const struct {
         const char *name;
         ty_status status;
@@ -1000,11 +1015,11 @@ Test(kernels, bad_options_are_refused)
           .micro_batch_size = 1,
           .slots = 1,
           .tied_layer = TY_NO_LAYER}},
-        {"shared experts",
+        {"bias of a router",
          TY_EUNSUPPORTED,
-         "does not train moe with shared_features",
-         {.workload = shared,
-          .layer_count = shared->layer_count,
+         "does not train moe with has_router_bias",
+         {.workload = biased,
+          .layer_count = biased->layer_count,
           .micro_batch_size = 1,
           .slots = 1,
           .tied_layer = TY_NO_LAYER}},
@@ -1027,7 +1042,7 @@ Test(kernels, bad_options_are_refused)
     };
     opaque->layers[2].kind = TY_LAYER_OPAQUE;
     first_of(relu, TY_LAYER_MLP)->attributes[TY_IS_RELU] = 1;
-    first_of(shared, TY_LAYER_MOE)->attributes[TY_SHARED_FEATURES] = 8;
+    first_of(biased, TY_LAYER_MOE)->attributes[TY_HAS_ROUTER_BIAS] = 1;
     first_of(cross, TY_LAYER_ATTENTION)->input_count = 2;
     first_of(late, TY_LAYER_MLP)->input_count = 0;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -1051,7 +1066,7 @@ Test(kernels, bad_options_are_refused)
     network_free(gpt);
     network_free(opaque);
     network_free(relu);
-    network_free(shared);
+    network_free(biased);
     network_free(cross);
     network_free(late);
 }

@@ -91,7 +91,7 @@ static const subject moe = {
     "moe",
     ZOO "\"name\": \"moe-small\", \"family\": \"decoder\", \"blocks\": 2, \"features\": 32,"
         "\"heads\": 4, \"kv_heads\": 2, \"experts\": 4, \"experts_per_token\": 2,"
-        "\"expert_features\": 48, \"vocabulary\": 64, \"sequence\": 16,"
+        "\"expert_features\": 48, \"shared_features\": 24, \"vocabulary\": 64, \"sequence\": 16,"
         "\"longest_sequence\": 16, \"token_bytes\": 1, \"dataset\": \"synthetic\","
         "\"global_batch\": 12, \"optimizer\": {\"kind\": \"adamw\", \"learning_rate\": 0.001,"
         "\"weight_decay\": 0.01, \"beta1\": 0.9, \"beta2\": 0.999, \"epsilon\": 1e-08}}",

@@ -81,13 +81,15 @@ static const char transformer[] =
     "\"optimizer\": {\"kind\": \"sgd\", \"learning_rate\": 0.1, \"momentum\": 0,"
     "\"weight_decay\": 0}}";
 
-static const char experts[] =
-    "{\"schema\": \"trainyard.zoo/1\", \"source\": \"mixtral-8x7b.json\", \"name\": \"experts\","
-    "\"family\": \"decoder\", \"blocks\": 2, \"features\": 32, \"heads\": 4, \"kv_heads\": 2,"
-    "\"experts\": 4, \"experts_per_token\": 2, \"expert_features\": 64, \"vocabulary\": 64,"
-    "\"sequence\": 32, \"longest_sequence\": 32, \"token_bytes\": 1, \"dataset\": \"synthetic\","
-    "\"global_batch\": 16, \"optimizer\": {\"kind\": \"sgd\", \"learning_rate\": 0.1,"
-    "\"momentum\": 0, \"weight_decay\": 0}}";
+#define EXPERTS(more)                                                                              \
+    "{\"schema\": \"trainyard.zoo/1\", \"source\": \"mixtral-8x7b.json\", \"name\": \"experts\","  \
+    "\"family\": \"decoder\", \"blocks\": 2, \"features\": 32, \"heads\": 4, \"kv_heads\": 2,"     \
+    "\"experts\": 4, \"experts_per_token\": 2, \"expert_features\": 64, " more                     \
+    "\"vocabulary\": 64, \"sequence\": 32, \"longest_sequence\": 32, \"token_bytes\": 1,"          \
+    "\"dataset\": \"synthetic\", \"global_batch\": 16, \"optimizer\": {\"kind\": \"sgd\","         \
+    "\"learning_rate\": 0.1, \"momentum\": 0, \"weight_decay\": 0}}"
+static const char experts[] = EXPERTS("");
+static const char shared_experts[] = EXPERTS("\"shared_features\": 96, ");
 
 /* What backward in two parts keeps from the first to the second is as large as the activations.
  * Copies of images in another order, which convolutions compute in, are not in the model. */
@@ -107,6 +109,10 @@ Test(stage_memory, is_what_the_worker_allocates)
          {"1f1b", ONE_PART, .cuts = {7, 13}, THREE},
          {"zb-h1", TWO_PARTS, .cuts = {7, 13}, THREE}},
         {experts,
+         0.1,
+         {"1f1b", ONE_PART, .cuts = {7}, TWO},
+         {"zb-h1", TWO_PARTS, .cuts = {7}, TWO}},
+        {shared_experts,
          0.1,
          {"1f1b", ONE_PART, .cuts = {7}, TWO},
          {"zb-h1", TWO_PARTS, .cuts = {7}, TWO}},

@@ -355,7 +355,7 @@ Test(tensor_lanes, of_an_encoder)
     network_free(w);
 }
 
-/* Gated experts, experts with biases, and one that sees a token alone. */
+/* Gated experts, experts with biases beside shared ones, and one that sees a token alone. */
 static ty_workload *experts(void)
 {
     ty_workload *w = network_new(TY_INPUT_TOKEN, 1, (uint64_t[]){SEQUENCE});
@@ -365,7 +365,7 @@ static ty_workload *experts(void)
     x = network_join(w, TY_LAYER_ADD, (int[]){x, y}, 2);
     y = network_moe(w, network_simple(w, x, TY_LAYER_RMS_NORM), 4, 2, 48, false, true);
     x = network_join(w, TY_LAYER_ADD, (int[]){x, y}, 2);
-    y = network_moe(w, network_simple(w, x, TY_LAYER_RMS_NORM), 6, 5, 16, true, false);
+    y = network_moe_shared(w, network_simple(w, x, TY_LAYER_RMS_NORM), 6, 5, 16, 24, true, false);
     x = network_join(w, TY_LAYER_ADD, (int[]){x, y}, 2);
     y = network_moe(w, network_simple(w, x, TY_LAYER_RMS_NORM), 2, 1, 16, false, true);
     network_loss(w, network_linear(w, y, VOCABULARY, false));
