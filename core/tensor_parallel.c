@@ -201,12 +201,11 @@ static ty_status check_run(const ty_workload *workload, uint32_t index, uint32_t
                        "layer %s: found %" PRIu64 " key and value heads among %u lanes, expected a "
                        "multiple of them",
                        l->name, keys, lanes);
-    if (l->kind == TY_LAYER_MOE)
-        return ty_fail(
-            error, TY_EUNSUPPORTED,
-            "layer %s: lanes of the worker do not divide experts, expected a plan without "
-            "tensor parallelism",
-            l->name);
+    if (l->kind == TY_LAYER_MOE && l->attributes[TY_SHARED_FEATURES] % lanes != 0)
+        return ty_fail(error, TY_EUNSUPPORTED,
+                       "layer %s: found %" PRIu64 " shared features among %u lanes, expected a "
+                       "multiple of them",
+                       l->name, l->attributes[TY_SHARED_FEATURES], lanes);
     if (l->kind == TY_LAYER_LINEAR && is_divided &&
         (input->dimension_count != 2 || input->dimensions[0] != workload->tokens_per_sample))
         return ty_fail(error, TY_EUNSUPPORTED,

@@ -441,9 +441,9 @@ uint32_t ty_plan_sequence_parts(const ty_plan *plan);
 ty_status ty_tensor_check(const ty_workload *workload, uint32_t lanes, uint32_t sequence_parts,
                           ty_error *error) TY_MUST_CHECK;
 /**
- * Whether the worker can besides divide a range of layers: their features and key and value heads
- * are multiples of `lanes`, only classes of tokens are divided, as are both users of a tied matrix
- * or none; with more than one sequence part every layer is of tokens.
+ * Whether the worker can besides divide a range of layers: their features, those of shared experts
+ * and key and value heads are multiples of `lanes`, only classes of tokens are divided, as are both
+ * users of a tied matrix or none; with more than one sequence part every layer is of tokens.
  * @return as ty_tensor_check, or TY_EUNSUPPORTED naming the layer
  */
 ty_status ty_tensor_run_check(const ty_workload *workload, uint32_t lanes, uint32_t sequence_parts,

@@ -9,6 +9,9 @@
  * Shared experts (Dai et al., "DeepSeekMoE", 2024, section 3.2) see all tokens, with weight 1: they
  * are one mlp, whose hidden features are those of all of them.
  *
+ * Tensor lanes have each their part of every expert's hidden features, and of the columns of the
+ * router: scores are sums over lanes, and so is what the loss gains by each weight.
+ *
  * With expert lanes the copies travel: a lane's experts see those of all lanes' tokens, and what
  * they make goes back to who asked. There is room for all copies that may come, of tokens that all
  * choose the same; what of it is never written is never handed out by the system.
@@ -23,13 +26,15 @@ typedef struct moe {
     uint64_t experts, chosen, copies;    /* chosen for a token; copies: rows * chosen */
     uint64_t lanes, here, most; /* experts of this lane, and copies that may come to them */
     uint64_t shared, shared_up; /* hidden features of the shared experts, and columns */
-    bool is_gated, has_bias;
+    uint64_t parts, part;       /* tensor lanes, and columns of the router that each has */
+    bool is_gated, has_bias, gathers;
 } moe;
 
 static moe moe_of(const ty_stage_device *stage, const cpu_node *node)
 {
     const uint64_t *a = node->layer->attributes;
-    const uint64_t rows = cpu_rows(&stage->values[node->output]);
+    const uint64_t rows = cpu_batch(stage) * node->whole_output.dimensions[0];
+    const uint64_t parts = lane_count(&stage->options);
     const uint64_t lanes = lane_expert_count(&stage->options), here = a[TY_EXPERTS] / lanes;
     const uint64_t chosen = a[TY_EXPERTS_PER_TOKEN];
     const bool is_gated = a[TY_IS_GATED] != 0;
@@ -37,16 +42,19 @@ static moe moe_of(const ty_stage_device *stage, const cpu_node *node)
     return (moe){
         .rows = rows,
         .features = a[TY_FEATURES],
-        .hidden = a[TY_HIDDEN_FEATURES],
-        .up = a[TY_HIDDEN_FEATURES] * (is_gated ? 2 : 1),
+        .hidden = a[TY_HIDDEN_FEATURES] / parts,
+        .up = a[TY_HIDDEN_FEATURES] / parts * (is_gated ? 2 : 1),
         .experts = a[TY_EXPERTS],
         .chosen = chosen,
         .copies = rows * chosen,
         .lanes = lanes,
         .here = here,
         .most = lanes * rows * (chosen < here ? chosen : here),
-        .shared = a[TY_SHARED_FEATURES],
-        .shared_up = a[TY_SHARED_FEATURES] * (is_gated ? 2 : 1),
+        .shared = a[TY_SHARED_FEATURES] / parts,
+        .shared_up = a[TY_SHARED_FEATURES] / parts * (is_gated ? 2 : 1),
+        .parts = parts,
+        .part = a[TY_FEATURES] / parts,
+        .gathers = cpu_gathers(stage, node),
         .is_gated = is_gated,
         .has_bias = a[TY_HAS_BIAS] != 0,
     };
@@ -67,10 +75,11 @@ typedef struct kept {
     /* Of the shared ones: */
     float *shared_h, *shared_a; /* [rows][shared_up], [rows][shared] */
     /* Where backward comes in two parts, else scratch: */
-    float *dscore;    /* [rows][experts] */
-    float *shared_dh; /* [rows][shared_up] */
-    float *dh;        /* [most][up] */
-    float *dy;        /* [most][features]; without lanes scratch, too */
+    float *dscore;             /* [rows][experts] */
+    float *shared_dh;          /* [rows][shared_up] */
+    float *dh;                 /* [most][up] */
+    float *dy;                 /* [most][features]; without lanes scratch, too */
+    float *whole_x, *whole_dy; /* [rows][features]: gathered from tensor lanes */
 } kept;
 
 /* Cuts 4-byte elements off a piece of memory, or only counts them where there is none. */
@@ -94,6 +103,10 @@ static void backward_cut(const moe *m, cutter *c, kept *out)
     out->dh = cut(c, m->most * m->up);
     if (m->lanes > 1)
         out->dy = cut(c, m->most * m->features);
+    if (m->gathers) {
+        out->whole_x = cut(c, m->rows * m->features);
+        out->whole_dy = cut(c, m->rows * m->features);
+    }
 }
 
 /* @return elements; `stash` may be NULL to count */
@@ -125,6 +138,8 @@ typedef struct room {
     float *da;             /* [most][hidden] */
     float *shared_da;      /* [rows][shared] */
     float *packed, *mixed; /* [copies][features], [most][features]: on the way; only of lanes */
+    float *part, *dpart;   /* [rows][part]: of the input and its gradient; only of tensor lanes */
+    float *gain;           /* [copies]: what the loss gains by a copy's weight */
 } room;
 
 /* Also what a slot does not keep. */
@@ -137,6 +152,9 @@ static uint64_t room_cut(const ty_stage_device *stage, const moe *m, void *scrat
     out->made = cut(&c, m->most * m->features);
     out->da = cut(&c, m->most * m->hidden);
     out->shared_da = cut(&c, m->rows * m->shared);
+    out->part = cut(&c, m->parts > 1 ? m->rows * m->part : 0);
+    out->dpart = cut(&c, m->parts > 1 ? m->rows * m->part : 0);
+    out->gain = cut(&c, m->copies);
     if (m->lanes > 1) {
         out->packed = cut(&c, m->copies * m->features);
         out->mixed = cut(&c, m->most * m->features);
@@ -163,6 +181,7 @@ static ty_status moe_build(ty_stage_device *stage, cpu_node *node, ty_error *err
                        (unsigned long)UINT32_MAX);
     node->stash_bytes = kept_cut(stage, &m, NULL, &none) * sizeof(float);
     node->scratch_bytes = room_cut(stage, &m, NULL, &nowhere, &none) * sizeof(float);
+    node->lane_floats = m.parts > 1 ? m.rows * m.features : 0;
     return TY_OK;
 }
 
@@ -193,6 +212,29 @@ static void token_route(const moe *m, const float *score, uint32_t *choice, floa
     }
     for (uint64_t c = 0; c < m->chosen; c++)
         weight[c] /= sum;
+}
+
+/* The columns that this lane's part of the router has, of rows of the input. */
+static void part_take(const ty_stage_device *stage, const moe *m, const float *x, float *part)
+{
+    const uint64_t first = stage->options.lanes.position * m->part;
+
+    for (uint64_t r = 0; r < m->rows; r++)
+        memcpy(part + r * m->part, x + r * m->features + first, m->part * sizeof *x);
+}
+
+static ty_status scores_make(ty_stage_device *stage, const cpu_node *node, const moe *m,
+                             const float *x, const room *own, ty_error *error)
+{
+    const float *router = cpu_parameters(stage, node, MOE_ROUTER);
+
+    if (m->parts == 1) {
+        cpu_affine(m->rows, m->features, m->experts, x, router, NULL, own->score);
+        return TY_OK;
+    }
+    part_take(stage, m, x, own->part);
+    cpu_affine(m->rows, m->part, m->experts, own->part, router, NULL, own->score);
+    return cpu_lanes_all_reduce(stage, false, m->rows * m->experts, own->score, error);
 }
 
 /* Who sees which tokens: a counting sort of the copies by expert. */
@@ -228,11 +270,13 @@ static void expert_forward(const ty_stage_device *stage, const cpu_node *node, c
         return;
     if (m->has_bias) {
         up_bias = cpu_parameters(stage, node, MOE_UP_BIAS) + e * m->up;
-        down_bias = cpu_parameters(stage, node, MOE_DOWN_BIAS) + e * m->features;
+        down_bias = cpu_parameters(stage, node, MOE_DOWN_BIAS) + e * m->part;
     }
     cpu_affine(rows, m->features, m->up, keep->x + at * m->features, up, NULL, h);
     cpu_mlp_activate(m->is_gated, rows, m->hidden, up_bias, h, a);
-    cpu_affine(rows, m->hidden, m->features, a, down, down_bias, y + at * m->features);
+    cpu_affine(rows, m->hidden, m->features, a, down, NULL, y + at * m->features);
+    if (m->has_bias)
+        cpu_add_lane_bias(stage, rows, m->features, down_bias, y + at * m->features);
 }
 
 /* The shared experts' part of the output, 0 without any. */
@@ -253,7 +297,9 @@ static void shared_forward(const ty_stage_device *stage, const cpu_node *node, c
                NULL, keep->shared_h);
     cpu_mlp_activate(m->is_gated, m->rows, m->shared, up_bias, keep->shared_h, keep->shared_a);
     cpu_affine(m->rows, m->shared, m->features, keep->shared_a,
-               cpu_parameters(stage, node, MOE_SHARED_DOWN), down_bias, y);
+               cpu_parameters(stage, node, MOE_SHARED_DOWN), NULL, y);
+    if (m->has_bias)
+        cpu_add_lane_bias(stage, m->rows, m->features, down_bias, y);
 }
 
 static cpu_expert_copies copies_of(const moe *m, const kept *keep)
@@ -301,17 +347,16 @@ static ty_status moe_forward(ty_stage_device *stage, const cpu_node *node, uint3
                              ty_error *error)
 {
     const moe m = moe_of(stage, node);
-    const float *x = cpu_in(stage, node, 0, slot);
-    float *y = cpu_out(stage, node, slot);
-    float *packed;
+    float *y = cpu_summand(stage, node, false, cpu_out(stage, node, slot)), *packed;
+    const float *x;
     kept keep;
     room own;
     ty_status status = TY_OK;
 
     kept_cut(stage, &m, node->stash[slot], &keep);
     room_cut(stage, &m, stage->scratch, &own, &keep);
-    cpu_affine(m.rows, m.features, m.experts, x, cpu_parameters(stage, node, MOE_ROUTER), NULL,
-               own.score);
+    TY_CHECK(cpu_whole_input(stage, node, slot, stage->lane_whole, &x, error), status, done);
+    TY_CHECK(scores_make(stage, node, &m, x, &own, error), status, done);
     route(&m, own.score, &keep);
     packed = m.lanes > 1 ? own.packed : keep.x;
     for (uint64_t i = 0; i < m.copies; i++)
@@ -321,10 +366,11 @@ static ty_status moe_forward(ty_stage_device *stage, const cpu_node *node, uint3
     for (uint64_t e = 0; e < m.here; e++)
         expert_forward(stage, node, &m, &keep, e, m.lanes > 1 ? own.made : keep.y);
     TY_CHECK(copies_return(stage, &m, &keep, &own, keep.y, error), status, done);
-    shared_forward(stage, node, &m, &keep, x, y);
+    shared_forward(stage, node, &m, &keep, x, y); /* the last that reads x: y may be there */
     for (uint64_t i = 0; i < m.copies; i++)
         add_scaled(m.features, keep.weight[i], keep.y + keep.place[i] * m.features,
                    y + i / m.chosen * m.features);
+    status = cpu_lanes_sum(stage, &node->whole_output, y, false, cpu_out(stage, node, slot), error);
 done:
     return status;
 }
@@ -352,21 +398,26 @@ CPU_CLONES static float product_sum(uint64_t count, const float *a, const float 
     return sum;
 }
 
-/* That of the scores: through the softmax of those chosen; 0 for all others. */
-static void scores_gradient(const moe *m, const kept *keep, const float *dy)
+/* What the loss gains by the weight of each copy: of this lane's part of what experts make. */
+static void gains_make(const moe *m, const kept *keep, const float *dy, float *gain)
+{
+    for (uint64_t i = 0; i < m->copies; i++)
+        gain[i] = product_sum(m->features, dy + i / m->chosen * m->features,
+                              keep->y + keep->place[i] * m->features);
+}
+
+/* The scores' gradient: through the softmax of those chosen; 0 for all others. */
+static void scores_gradient(const moe *m, const kept *keep, const float *gain)
 {
     memset(keep->dscore, 0, m->rows * m->experts * sizeof *keep->dscore);
     for (uint64_t r = 0; r < m->rows; r++) {
         const uint64_t first = r * m->chosen;
         float *of_row = keep->dscore + r * m->experts, mean = 0.0f;
 
-        for (uint64_t i = first; i < first + m->chosen; i++) {
-            const float *made = keep->y + keep->place[i] * m->features;
-            of_row[keep->choice[i]] = product_sum(m->features, dy + r * m->features, made);
-            mean += keep->weight[i] * of_row[keep->choice[i]];
-        }
         for (uint64_t i = first; i < first + m->chosen; i++)
-            of_row[keep->choice[i]] = keep->weight[i] * (of_row[keep->choice[i]] - mean);
+            mean += keep->weight[i] * gain[i];
+        for (uint64_t i = first; i < first + m->chosen; i++)
+            of_row[keep->choice[i]] = keep->weight[i] * (gain[i] - mean);
     }
 }
 
@@ -392,12 +443,10 @@ static void expert_backward(const ty_stage_device *stage, const cpu_node *node, 
     const uint64_t matrix = m->features * m->hidden, wide = m->features * m->up;
     const bool is_asked = stage->part != CPU_WEIGHTS;
     float *dh = keep->dh + at * m->up, *da = own->da + at * m->hidden;
-    cpu_affine_gradient down = {
-        .weight = expert_gradient(stage, node, MOE_DOWN, e, matrix),
-        .bias = m->has_bias ? expert_gradient(stage, node, MOE_DOWN_BIAS, e, m->features) : NULL,
-        .x = is_asked ? da : NULL,
-        .adds_weight = !is_first,
-        .adds_bias = !is_first};
+    float *down_bias = m->has_bias ? expert_gradient(stage, node, MOE_DOWN_BIAS, e, m->part) : NULL;
+    cpu_affine_gradient down = {.weight = expert_gradient(stage, node, MOE_DOWN, e, matrix),
+                                .x = is_asked ? da : NULL,
+                                .adds_weight = !is_first};
     cpu_affine_gradient up = {
         .weight = expert_gradient(stage, node, MOE_UP, e, wide),
         .bias = m->has_bias ? expert_gradient(stage, node, MOE_UP_BIAS, e, m->up) : NULL,
@@ -407,7 +456,7 @@ static void expert_backward(const ty_stage_device *stage, const cpu_node *node, 
 
     if (rows == 0 && is_first) { /* nobody chose it */
         clear(down.weight, matrix);
-        clear(down.bias, m->features);
+        clear(down_bias, m->part);
         clear(up.weight, wide);
         clear(up.bias, m->up);
     }
@@ -416,23 +465,48 @@ static void expert_backward(const ty_stage_device *stage, const cpu_node *node, 
     cpu_affine_backward(rows, m->hidden, m->features, keep->a + at * m->hidden,
                         cpu_parameters(stage, node, MOE_DOWN) + e * matrix,
                         keep->dy + at * m->features, &down);
+    if (down_bias != NULL)
+        cpu_lane_bias_gradient(stage, rows, m->features, keep->dy + at * m->features, !is_first,
+                               down_bias);
     if (is_asked)
         cpu_mlp_activate_backward(m->is_gated, rows, m->hidden, keep->h + at * m->up, da, dh);
     cpu_affine_backward(rows, m->features, m->up, keep->x + at * m->features,
                         cpu_parameters(stage, node, MOE_UP) + e * wide, dh, &up);
 }
 
+/* The input, and the gradient of the output, of all tokens; gathered by tensor lanes that divide
+ * the sequence, in the first part of a backward in two. */
+typedef struct operands {
+    const float *x, *dy;
+} operands;
+
+static ty_status operands_take(ty_stage_device *stage, const cpu_node *node, uint32_t slot,
+                               const kept *keep, operands *out, ty_error *error)
+{
+    const bool is_trained = ty_layer_is_trained(stage->options.workload, node->layer_index);
+    ty_status status = TY_OK;
+
+    *out = (operands){keep->whole_x, keep->whole_dy};
+    if (cpu_gathers(stage, node) && stage->part == CPU_WEIGHTS)
+        return TY_OK; /* they are there */
+    if (!cpu_gathers(stage, node) || is_trained)
+        TY_CHECK(cpu_whole_input(stage, node, slot, keep->whole_x, &out->x, error), status, done);
+    status = cpu_whole_gradient(stage, node, slot, keep->whole_dy, &out->dy, error);
+done:
+    return status;
+}
+
 /* Adds to `dx`, if that is asked for. */
 static void shared_backward(const ty_stage_device *stage, const cpu_node *node, const moe *m,
-                            const kept *keep, const room *own, uint32_t slot, bool is_first,
+                            const kept *keep, const room *own, const operands *of, bool is_first,
                             float *dx)
 {
-    const cpu_affine_gradient down = {
-        .weight = cpu_parameter_gradient(stage, node, MOE_SHARED_DOWN),
-        .bias = m->has_bias ? cpu_parameter_gradient(stage, node, MOE_SHARED_DOWN_BIAS) : NULL,
-        .x = stage->part != CPU_WEIGHTS ? own->shared_da : NULL,
-        .adds_weight = !is_first,
-        .adds_bias = !is_first};
+    float *down_bias =
+        m->has_bias ? cpu_parameter_gradient(stage, node, MOE_SHARED_DOWN_BIAS) : NULL;
+    const cpu_affine_gradient down = {.weight =
+                                          cpu_parameter_gradient(stage, node, MOE_SHARED_DOWN),
+                                      .x = stage->part != CPU_WEIGHTS ? own->shared_da : NULL,
+                                      .adds_weight = !is_first};
     const cpu_affine_gradient up = {
         .weight = cpu_parameter_gradient(stage, node, MOE_SHARED_UP),
         .bias = m->has_bias ? cpu_parameter_gradient(stage, node, MOE_SHARED_UP_BIAS) : NULL,
@@ -444,63 +518,93 @@ static void shared_backward(const ty_stage_device *stage, const cpu_node *node, 
     if (m->shared == 0)
         return;
     cpu_affine_backward(m->rows, m->shared, m->features, keep->shared_a,
-                        cpu_parameters(stage, node, MOE_SHARED_DOWN),
-                        cpu_out_gradient(stage, node, slot), &down);
+                        cpu_parameters(stage, node, MOE_SHARED_DOWN), of->dy, &down);
+    if (down_bias != NULL)
+        cpu_lane_bias_gradient(stage, m->rows, m->features, of->dy, !is_first, down_bias);
     if (stage->part != CPU_WEIGHTS)
         cpu_mlp_activate_backward(m->is_gated, m->rows, m->shared, keep->shared_h, own->shared_da,
                                   keep->shared_dh);
-    cpu_affine_backward(m->rows, m->features, m->shared_up, cpu_in(stage, node, 0, slot),
+    cpu_affine_backward(m->rows, m->features, m->shared_up, of->x,
                         cpu_parameters(stage, node, MOE_SHARED_UP), keep->shared_dh, &up);
 }
 
-/* The gradients of what the experts here make, and, where they are asked for, of the scores. With
- * lanes the second part of a backward has them from the first. */
+/* Into `dx`, if that is asked for: of tensor lanes each has its columns' part. */
+static void router_backward(const ty_stage_device *stage, const cpu_node *node, const moe *m,
+                            const kept *keep, const room *own, const float *x, bool is_first,
+                            bool adds, float *dx)
+{
+    const uint64_t first = stage->options.lanes.position * m->part;
+    const bool is_divided = m->parts > 1;
+    const cpu_affine_gradient to = {
+        .weight = cpu_parameter_gradient(stage, node, MOE_ROUTER),
+        .x = dx != NULL && is_divided ? own->dpart : dx,
+        .adds_weight = cpu_adds(node, MOE_ROUTER, is_first),
+        .adds_x = adds,
+    };
+
+    if (is_divided && to.weight != NULL)
+        part_take(stage, m, x, own->part);
+    cpu_affine_backward(m->rows, m->part, m->experts, is_divided ? own->part : x,
+                        cpu_parameters(stage, node, MOE_ROUTER), keep->dscore, &to);
+    if (dx == NULL || !is_divided)
+        return;
+    memset(dx, 0, m->rows * m->features * sizeof *dx);
+    for (uint64_t r = 0; r < m->rows; r++)
+        memcpy(dx + r * m->features + first, own->dpart + r * m->part, m->part * sizeof *dx);
+}
+
+/* The gradients of the scores and of what the experts here make. With expert lanes the second part
+ * of a backward has them from the first. */
 static ty_status gradients_take(ty_stage_device *stage, const moe *m, const kept *keep,
                                 const room *own, const float *dy, ty_error *error)
 {
     const cpu_expert_copies copies = copies_of(m, keep);
+    ty_status status = TY_OK;
 
-    if (stage->part != CPU_WEIGHTS)
-        scores_gradient(m, keep, dy);
+    if (stage->part != CPU_WEIGHTS) {
+        gains_make(m, keep, dy, own->gain);
+        if (m->parts > 1)
+            TY_CHECK(cpu_lanes_all_reduce(stage, false, m->copies, own->gain, error), status, done);
+        scores_gradient(m, keep, own->gain);
+    }
     if (m->lanes == 1) {
         copies_gradient(m, keep, dy, keep->dy);
-        return TY_OK;
+    } else if (stage->part != CPU_WEIGHTS) {
+        copies_gradient(m, keep, dy, own->packed);
+        status = cpu_experts_send(stage, &copies, own->packed, own->mixed, keep->dy, error);
     }
-    if (stage->part == CPU_WEIGHTS)
-        return TY_OK;
-    copies_gradient(m, keep, dy, own->packed);
-    return cpu_experts_send(stage, &copies, own->packed, own->mixed, keep->dy, error);
+done:
+    return status;
 }
 
 static ty_status moe_backward(ty_stage_device *stage, const cpu_node *node, uint32_t slot,
                               bool is_first, ty_error *error)
 {
     const moe m = moe_of(stage, node);
-    float *dx = cpu_in_gradient(stage, node, 0, slot);
-    const cpu_affine_gradient router = {.weight = cpu_parameter_gradient(stage, node, MOE_ROUTER),
-                                        .x = dx,
-                                        .adds_weight = cpu_adds(node, MOE_ROUTER, is_first),
-                                        .adds_x = node->adds[0]};
+    const bool adds = node->adds[0];
+    float *to = cpu_in_gradient(stage, node, 0, slot), *dx = cpu_summand(stage, node, adds, to);
     const float *of_copies;
-    kept keep;
+    operands of;
+    kept keep = {0};
     room own;
     ty_status status = TY_OK;
 
     kept_cut(stage, &m, node->stash[slot], &keep);
     room_cut(stage, &m, stage->scratch, &own, &keep);
-    TY_CHECK(gradients_take(stage, &m, &keep, &own, cpu_out_gradient(stage, node, slot), error),
-             status, done);
+    TY_CHECK(operands_take(stage, node, slot, &keep, &of, error), status, done);
+    TY_CHECK(gradients_take(stage, &m, &keep, &own, of.dy, error), status, done);
     for (uint64_t e = 0; e < m.here; e++)
         expert_backward(stage, node, &m, &keep, &own, e, is_first);
     if (dx != NULL) /* on all lanes or on none */
         TY_CHECK(copies_return(stage, &m, &keep, &own, own.packed, error), status, done);
     of_copies = m.lanes > 1 ? own.packed : own.made;
-    cpu_affine_backward(m.rows, m.features, m.experts, cpu_in(stage, node, 0, slot),
-                        cpu_parameters(stage, node, MOE_ROUTER), keep.dscore, &router);
-    shared_backward(stage, node, &m, &keep, &own, slot, is_first, dx);
+    router_backward(stage, node, &m, &keep, &own, of.x, is_first, dx == to && adds, dx);
+    shared_backward(stage, node, &m, &keep, &own, &of, is_first, dx);
     for (uint64_t i = 0; i < m.copies && dx != NULL; i++)
         cpu_accumulate(m.features, of_copies + keep.place[i] * m.features, true,
                        dx + i / m.chosen * m.features);
+    if (dx != NULL)
+        status = cpu_lanes_sum(stage, &node->whole_input, dx, adds, to, error);
 done:
     return status;
 }

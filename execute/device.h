@@ -296,8 +296,8 @@ typedef struct ty_device_backend {
      * slices, and the count is 0. NULL where a backend has no expert lanes. */
     void (*expert_slice)(const ty_stage_device *stage, uint32_t first_layer, uint32_t layer_count,
                          uint64_t *offset, uint64_t *count);
-    /** From the expert lanes' slices of a layer's experts those of one device; as lanes_join, NULL
-     * where expert_slice is. */
+    /** From the lanes' slices of a layer's experts, [expert lanes][tensor lanes][count], those of
+     * one device; as lanes_join, NULL where expert_slice is. */
     uint64_t (*experts_join)(const ty_stage_device *stage, uint32_t layer, const float *parts,
                              float *whole);
     /** Allocated bytes, for the memory row of a run. */

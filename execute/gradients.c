@@ -69,13 +69,32 @@ static uint64_t joined(const ty_interpreter *in, uint32_t layer, part_kind kind,
                : backend->lanes_join(device, layer, kind == PART_TIED, parts, whole);
 }
 
-/* A part of all lanes that divide it, on each of them; the others have the same. */
+static ty_status row_gather(ty_interpreter *in, ty_lane_kind kind, float *parts, uint64_t count,
+                            ty_error *error)
+{
+    const lane_row *lanes = &in->lanes[kind];
+
+    return ty_collective_run(in->options.transport,
+                             &(ty_collective_options){.kind = TY_ALL_GATHER,
+                                                      .members = lanes->members,
+                                                      .member_count = lanes->count,
+                                                      .data = parts,
+                                                      .count = count,
+                                                      .element = TY_ELEMENT_FLOAT,
+                                                      .tag = LANES_TAG},
+                             error);
+}
+
+/* A part of all lanes that divide it, [expert lanes, of experts][tensor lanes], on each of them;
+ * the others have the same. */
 static ty_status lanes_join(ty_interpreter *in, uint32_t layer, part_kind kind, part own,
                             float **whole, uint64_t *count, ty_error *error)
 {
-    const lane_row *lanes = &in->lanes[kind == PART_EXPERTS ? TY_EXPERT_LANES : TY_TENSOR_LANES];
+    const lane_row *tensor = &in->lanes[TY_TENSOR_LANES], *expert = &in->lanes[TY_EXPERT_LANES];
+    const uint64_t rows = kind == PART_EXPERTS ? expert->count : 1, row = tensor->count * own.count;
     const float *gradients = last_gradients(in, layer) + own.offset;
-    float *parts = ty_alloc(lanes->count * own.count, sizeof *parts);
+    float *parts = ty_alloc(rows * row, sizeof *parts);
+    float *here;
     ty_status status = TY_OK;
 
     *count = own.count > 0 ? joined(in, layer, kind, NULL, NULL) : 0;
@@ -84,18 +103,12 @@ static ty_status lanes_join(ty_interpreter *in, uint32_t layer, part_kind kind, 
         status = ty_fail(error, TY_ENOMEM, "out of memory for gradients");
         goto cleanup;
     }
-    TY_CHECK(floats_read(in, gradients, own.count, parts + lanes->position * own.count, error),
+    here = parts + (kind == PART_EXPERTS ? expert->position * row : 0);
+    TY_CHECK(floats_read(in, gradients, own.count, here + tensor->position * own.count, error),
              status, cleanup);
-    TY_CHECK(ty_collective_run(in->options.transport,
-                               &(ty_collective_options){.kind = TY_ALL_GATHER,
-                                                        .members = lanes->members,
-                                                        .member_count = lanes->count,
-                                                        .data = parts,
-                                                        .count = own.count,
-                                                        .element = TY_ELEMENT_FLOAT,
-                                                        .tag = LANES_TAG},
-                               error),
-             status, cleanup);
+    TY_CHECK(row_gather(in, TY_TENSOR_LANES, here, own.count, error), status, cleanup);
+    if (kind == PART_EXPERTS)
+        TY_CHECK(row_gather(in, TY_EXPERT_LANES, parts, row, error), status, cleanup);
     if (own.count > 0)
         joined(in, layer, kind, parts, *whole);
 cleanup:

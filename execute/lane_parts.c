@@ -23,7 +23,8 @@ static bool is_weights_divided(const ty_workload *workload, uint32_t layer)
 {
     const ty_tensor_split split = ty_layer_tensor_split(workload, layer);
 
-    return split == TY_SPLIT_HEADS || split == TY_SPLIT_HIDDEN || split == TY_SPLIT_VOCABULARY;
+    return split == TY_SPLIT_HEADS || split == TY_SPLIT_HIDDEN || split == TY_SPLIT_EXPERTS ||
+           split == TY_SPLIT_VOCABULARY;
 }
 
 bool lane_divides(const ty_stage_options *options, uint32_t layer)
@@ -102,22 +103,44 @@ static uint64_t columns_of(const lane_tensor *tensor)
     return tensor->columns > 0 ? tensor->columns : 1;
 }
 
+static uint64_t repeats_of(const lane_tensor *tensor)
+{
+    return tensor->experts > 0 ? tensor->experts : 1;
+}
+
+static uint32_t group_count(const lane_tensor *tensor)
+{
+    uint32_t count = 0;
+
+    while (count < LANE_MAX_GROUPS && tensor->groups[count] > 0)
+        count++;
+    return count > 0 ? count : 1;
+}
+
 /* Rows that are divided by themselves: `group` of them, or all. */
 static uint64_t group_rows(const lane_tensor *tensor, uint32_t group)
 {
-    if (tensor->groups[0] == 0)
-        return group == 0 ? tensor->count / columns_of(tensor) : 0;
-    return group < LANE_MAX_GROUPS ? tensor->groups[group] : 0;
+    return tensor->groups[0] == 0 ? tensor->count / columns_of(tensor) / repeats_of(tensor)
+                                  : tensor->groups[group];
 }
 
 bool lane_is_of_experts(const ty_stage_options *options, const lane_tensor *tensor)
 {
-    return tensor->among == TY_EXPERT_LANES && lane_expert_count(options) > 1;
+    return tensor->experts > 0 && lane_expert_count(options) > 1;
 }
 
-uint32_t lane_tensor_lanes(const ty_stage_options *options, const lane_tensor *tensor)
+lane_tensor lane_tensor_here(const ty_stage_options *options, const lane_tensor *tensor,
+                             uint64_t *first)
 {
-    return tensor->among == TY_EXPERT_LANES ? lane_expert_count(options) : lane_count(options);
+    lane_tensor here = *tensor;
+
+    *first = 0;
+    if (!lane_is_of_experts(options, tensor))
+        return here;
+    here.experts /= lane_expert_count(options);
+    here.count /= lane_expert_count(options);
+    *first = options->lanes.expert_position * here.count;
+    return here;
 }
 
 uint64_t lane_tensor_count(const lane_tensor *tensor, uint32_t lanes)
@@ -128,26 +151,30 @@ uint64_t lane_tensor_count(const lane_tensor *tensor, uint32_t lanes)
         return tensor->count;
     if (tensor->division == LANE_BY_COLUMNS)
         return tensor->count / columns_of(tensor) * lane_part(columns_of(tensor), lanes);
-    for (uint32_t g = 0; group_rows(tensor, g) > 0; g++)
+    for (uint32_t g = 0; g < group_count(tensor); g++)
         rows += lane_part(group_rows(tensor, g), lanes);
-    return rows * columns_of(tensor);
+    return rows * repeats_of(tensor) * columns_of(tensor);
 }
 
 static bool row_run(const lane_tensor *tensor, uint32_t lanes, uint32_t lane, uint64_t index,
                     lane_run *out)
 {
-    const uint64_t columns = columns_of(tensor);
-    uint64_t before = 0, part = 0;
+    const uint64_t columns = columns_of(tensor), repeat = index / group_count(tensor);
+    const uint32_t group = (uint32_t)(index % group_count(tensor));
+    uint64_t before = 0, part = 0, all = 0, all_parts = 0;
     lane_range rows;
 
-    if (index >= LANE_MAX_GROUPS || group_rows(tensor, (uint32_t)index) == 0)
+    if (repeat >= repeats_of(tensor) || group_rows(tensor, group) == 0)
         return false;
-    for (uint32_t g = 0; g < index; g++) {
-        before += group_rows(tensor, g);
-        part += lane_part(group_rows(tensor, g), lanes);
+    for (uint32_t g = 0; g < group_count(tensor); g++) {
+        before += g < group ? group_rows(tensor, g) : 0;
+        part += g < group ? lane_part(group_rows(tensor, g), lanes) : 0;
+        all += group_rows(tensor, g);
+        all_parts += lane_part(group_rows(tensor, g), lanes);
     }
-    rows = lane_range_of(group_rows(tensor, (uint32_t)index), lanes, lane);
-    *out = (lane_run){(before + rows.first) * columns, part * columns, rows.count * columns};
+    rows = lane_range_of(group_rows(tensor, group), lanes, lane);
+    *out = (lane_run){(repeat * all + before + rows.first) * columns,
+                      (repeat * all_parts + part) * columns, rows.count * columns};
     return true;
 }
 
@@ -201,6 +228,24 @@ static ty_status context_check(const ty_stage_options *options, ty_error *error)
     return status;
 }
 
+/* Copies of tokens would travel from each tensor lane's part of the sequence, and be gathered
+ * behind that. */
+static ty_status copies_check(const ty_stage_options *options, ty_error *error)
+{
+    const uint32_t expert = lane_expert_count(options);
+
+    for (uint32_t l = 0; l < options->layer_count && expert > 1; l++) {
+        const ty_layer *layer = &options->workload->layers[options->first_layer + l];
+        if (layer->kind == TY_LAYER_MOE && lane_count(options) > 1 &&
+            options->lanes.divides_sequence)
+            return ty_fail(error, TY_EUNSUPPORTED,
+                           "layer %s: found %u expert lanes with sequence parallelism, expected "
+                           "one of them",
+                           layer->name, expert);
+    }
+    return TY_OK;
+}
+
 ty_status lanes_check(const ty_stage_options *options, ty_error *error)
 {
     const uint32_t lanes = lane_count(options);
@@ -209,6 +254,8 @@ ty_status lanes_check(const ty_stage_options *options, ty_error *error)
 
     if (status == TY_OK)
         status = ty_expert_check(options->workload, lane_expert_count(options), error);
+    if (status == TY_OK)
+        status = copies_check(options, error);
     if (status != TY_OK)
         return status;
     return ty_tensor_run_check(options->workload, lanes,

@@ -16,16 +16,17 @@
 
 typedef enum lane_division { LANE_UNDIVIDED, LANE_BY_ROWS, LANE_BY_COLUMNS } lane_division;
 
-/** One parameter tensor of a layer, whole, how it starts, and how lanes divide it. */
+/** One parameter tensor of a layer, whole, how it starts, and how tensor lanes divide it. */
 typedef struct lane_tensor {
     uint64_t count;
     double deviation; /* of a normal distribution; 0: all elements are `constant` */
     float constant;
     lane_division division;
-    ty_lane_kind among; /* tensor lanes, or expert lanes, of which each has its experts */
-    uint64_t columns;   /* of a matrix; 0: 1 */
+    uint64_t columns;                 /* of a matrix; 0: 1 */
     uint64_t groups[LANE_MAX_GROUPS]; /* rows that are divided each by themselves, up to a 0; none:
                                          all together */
+    uint64_t experts; /* one behind the other, each with these groups, of which an expert lane has
+                         its part; 0: of none */
 } lane_tensor;
 
 typedef struct lane_range {
@@ -63,8 +64,10 @@ ty_status lanes_check(const ty_stage_options *options, ty_error *error) TY_MUST_
 
 /** Whether a tensor is in the slice of experts, which there is where expert lanes divide them. */
 bool lane_is_of_experts(const ty_stage_options *options, const lane_tensor *tensor);
-/** How many lanes of the stage divide a tensor, if any do. */
-uint32_t lane_tensor_lanes(const ty_stage_options *options, const lane_tensor *tensor);
+/** What tensor lanes divide of a tensor: this expert lane's experts, if it is of experts, else all.
+ * @param first [out] its first element in the whole */
+lane_tensor lane_tensor_here(const ty_stage_options *options, const lane_tensor *tensor,
+                             uint64_t *first);
 /** Elements of a tensor on each lane. */
 uint64_t lane_tensor_count(const lane_tensor *tensor, uint32_t lanes);
 /** The index-th run of a lane's part; false behind the last one. */

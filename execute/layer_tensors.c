@@ -108,37 +108,62 @@ static uint32_t mlp_tensors(const ty_workload *workload, uint32_t index,
     return a[TY_HAS_BIAS] != 0 ? 4 : 2;
 }
 
-/* The matrix, or vector, of each expert, one behind the other. */
-static lane_tensor of_experts(uint64_t count, double deviation)
+/* What an mlp has, of experts one behind the other. */
+typedef struct mlp_shape {
+    uint64_t experts, features, hidden;
+    bool is_gated;
+} mlp_shape;
+
+static lane_tensor expert_up(const mlp_shape *m, uint64_t columns, double deviation)
 {
-    return (lane_tensor){
-        .count = count, .deviation = deviation, .division = LANE_BY_ROWS, .among = TY_EXPERT_LANES};
+    const uint64_t values = m->is_gated ? m->hidden : 0; /* rows behind the gate's */
+
+    return (lane_tensor){.count = m->experts * (m->hidden + values) * columns,
+                         .deviation = deviation,
+                         .division = LANE_BY_ROWS,
+                         .columns = columns,
+                         .groups = {m->hidden, values}};
 }
 
-/* Router and shared experts are whole on every lane; tensor lanes divide no experts here
- * (lanes_check). */
+static lane_tensor expert_down(const mlp_shape *m, uint64_t rows, uint64_t columns,
+                               double deviation)
+{
+    return (lane_tensor){.count = m->experts * rows * columns,
+                         .deviation = deviation,
+                         .division = LANE_BY_COLUMNS,
+                         .columns = columns};
+}
+
+/* From up on: two matrices, and the biases behind them. */
+static void expert_tensors(const ty_workload *workload, const mlp_shape *m, bool has_bias,
+                           lane_tensor *up)
+{
+    up[0] = expert_up(m, m->features, ty_init_transformer_deviation(workload, false));
+    up[1] = expert_down(m, m->features, m->hidden, ty_init_transformer_deviation(workload, true));
+    if (!has_bias)
+        return;
+    up[2] = expert_up(m, 1, 0);
+    up[3] = expert_down(m, 1, m->features, 0);
+}
+
 static uint32_t moe_tensors(const ty_workload *workload, uint32_t index,
                             lane_tensor tensors[LAYER_MAX_TENSORS])
 {
     const uint64_t *a = workload->layers[index].attributes;
-    const uint64_t experts = a[TY_EXPERTS], features = a[TY_FEATURES];
-    const uint64_t hidden = experts * a[TY_HIDDEN_FEATURES], shared = a[TY_SHARED_FEATURES];
-    const uint64_t ups = a[TY_IS_GATED] != 0 ? 2 : 1;
-    const double into = ty_init_transformer_deviation(workload, false);
-    const double out_of = ty_init_transformer_deviation(workload, true);
+    const bool has_bias = a[TY_HAS_BIAS] != 0, is_gated = a[TY_IS_GATED] != 0;
+    const mlp_shape shared = {1, a[TY_FEATURES], a[TY_SHARED_FEATURES], is_gated};
+    const mlp_shape experts = {a[TY_EXPERTS], a[TY_FEATURES], a[TY_HIDDEN_FEATURES], is_gated};
 
-    tensors[MOE_ROUTER] = (lane_tensor){.count = experts * features, .deviation = into};
-    tensors[MOE_SHARED_UP] = (lane_tensor){.count = ups * shared * features, .deviation = into};
-    tensors[MOE_SHARED_DOWN] = (lane_tensor){.count = features * shared, .deviation = out_of};
-    tensors[MOE_UP] = of_experts(ups * hidden * features, into);
-    tensors[MOE_DOWN] = of_experts(features * hidden, out_of);
-    if (a[TY_HAS_BIAS] == 0)
-        return MOE_DOWN + 1;
-    tensors[MOE_SHARED_UP_BIAS] = (lane_tensor){.count = ups * shared};
-    tensors[MOE_SHARED_DOWN_BIAS] = (lane_tensor){.count = shared > 0 ? features : 0};
-    tensors[MOE_UP_BIAS] = of_experts(ups * hidden, 0);
-    tensors[MOE_DOWN_BIAS] = of_experts(experts * features, 0);
-    return MOE_DOWN_BIAS + 1;
+    tensors[MOE_ROUTER] = (lane_tensor){.count = a[TY_EXPERTS] * a[TY_FEATURES],
+                                        .deviation = ty_init_transformer_deviation(workload, false),
+                                        .division = LANE_BY_COLUMNS,
+                                        .columns = a[TY_FEATURES]};
+    if (shared.hidden > 0)
+        expert_tensors(workload, &shared, has_bias, &tensors[MOE_SHARED_UP]);
+    expert_tensors(workload, &experts, has_bias, &tensors[MOE_UP]);
+    for (int t = MOE_UP; t <= MOE_DOWN_BIAS; t++)
+        tensors[t].experts = experts.experts;
+    return has_bias ? MOE_DOWN_BIAS + 1 : MOE_DOWN + 1;
 }
 
 static uint32_t lstm_tensors(const ty_workload *workload, uint32_t index,

@@ -27,7 +27,10 @@ static bool is_matrix_apart(const ty_stage_options *options, uint32_t layer)
 
 static uint64_t own_count(const ty_stage_options *options, const lane_tensor *tensor)
 {
-    return lane_tensor_count(tensor, lane_tensor_lanes(options, tensor));
+    uint64_t first;
+    const lane_tensor here = lane_tensor_here(options, tensor, &first);
+
+    return lane_tensor_count(&here, lane_count(options));
 }
 
 /* Whether the layer's matrix is that of a frozen layer of another stage, which no bucket keeps
@@ -183,16 +186,17 @@ ty_status stage_parameters_locate(const ty_stage_options *options, const stage_p
 static void tensor_fill(const ty_stage_options *options, uint32_t layer, uint32_t t,
                         const lane_tensor *tensor, float *own)
 {
-    const uint32_t lanes = lane_tensor_lanes(options, tensor);
-    const uint32_t lane =
-        tensor->among == TY_EXPERT_LANES ? options->lanes.expert_position : options->lanes.position;
+    uint64_t first;
+    const lane_tensor here = lane_tensor_here(options, tensor, &first);
     lane_run run;
 
-    for (uint64_t r = 0; lane_tensor_run(tensor, lanes, lane, r, &run); r++) {
+    for (uint64_t r = 0;
+         lane_tensor_run(&here, lane_count(options), options->lanes.position, r, &run); r++) {
         float *to = own + run.part;
 
         if (tensor->deviation > 0.0)
-            ty_init_normal(options->seed, layer, t, tensor->deviation, run.whole, run.count, to);
+            ty_init_normal(options->seed, layer, t, tensor->deviation, first + run.whole, run.count,
+                           to);
         for (uint64_t i = 0; i < run.count && tensor->deviation <= 0.0; i++)
             to[i] = tensor->constant;
     }
@@ -235,11 +239,25 @@ uint64_t stage_parameters_join(const ty_stage_options *options, const stage_para
     return total;
 }
 
+/* One tensor of experts, from where it begins in each lane's part. */
+static void experts_tensor_join(const ty_stage_options *options, const lane_tensor *tensor,
+                                uint64_t part, const float *parts, float *whole)
+{
+    const uint32_t experts = lane_expert_count(options), lanes = lane_count(options);
+    uint64_t first;
+    const lane_tensor here = lane_tensor_here(options, tensor, &first);
+
+    for (uint32_t e = 0; e < experts; e++)
+        for (uint32_t l = 0; l < lanes; l++)
+            lane_tensor_join(&here, lanes, l, parts + (e * lanes + l) * part,
+                             whole + e * here.count);
+}
+
 uint64_t stage_parameters_experts_join(const ty_stage_options *options,
                                        const stage_parameters *placed, uint32_t layer,
                                        const float *parts, float *whole)
 {
-    const uint32_t lanes = lane_expert_count(options), index = layer - options->first_layer;
+    const uint32_t index = layer - options->first_layer;
     const uint64_t part = placed->expert_offsets[index + 1] - placed->expert_offsets[index];
     lane_tensor tensors[LAYER_MAX_TENSORS] = {0};
     const uint32_t count = layer_tensors(options->workload, layer, tensors);
@@ -248,8 +266,8 @@ uint64_t stage_parameters_experts_join(const ty_stage_options *options,
     for (uint32_t t = 0; t < count; t++) {
         if (!lane_is_of_experts(options, &tensors[t]))
             continue;
-        for (uint32_t l = 0; l < lanes && parts != NULL; l++)
-            lane_tensor_join(&tensors[t], lanes, l, parts + l * part + before, whole + total);
+        if (parts != NULL)
+            experts_tensor_join(options, &tensors[t], part, parts + before, whole + total);
         before += own_count(options, &tensors[t]);
         total += tensors[t].count;
     }

@@ -187,22 +187,23 @@ float *lane_hub_weights(const lane_hub *hub, uint32_t context, uint32_t layer, u
                         count);
 }
 
-/* Those of a layer's experts behind what there is of all else, summed over context lanes; there are
- * no tensor lanes then. */
+/* Those of a layer's experts behind what there is of all else, summed over context lanes. */
 static void experts_add(const lane_hub *hub, uint32_t layer, float **gradients, uint64_t *count)
 {
-    const uint32_t lanes = ty_plan_lanes(hub->plan, TY_EXPERT_LANES);
-    const uint32_t contexts = ty_plan_lanes(hub->plan, TY_CONTEXT_LANES);
+    const uint32_t tensor = ty_plan_lanes(hub->plan, TY_TENSOR_LANES);
     const ty_device_backend *cpu = hub->backend;
     uint64_t offset, part, experts;
     float *parts;
 
     cpu->expert_slice(hub->devices[0], layer, 1, &offset, &part);
     experts = cpu->experts_join(hub->devices[0], layer, NULL, NULL);
-    parts = ty_alloc(lanes * part, sizeof *parts);
-    for (uint32_t lane = 0; lane < lanes * contexts; lane++)
+    parts = ty_alloc(ty_plan_width(hub->plan) * part, sizeof *parts);
+    for (uint32_t lane = 0; lane < ty_plan_width(hub->plan); lane++) {
+        const uint64_t place =
+            number_of(hub, TY_EXPERT_LANES, lane) * tensor + number_of(hub, TY_TENSOR_LANES, lane);
         for (uint64_t i = 0; i < part; i++)
-            parts[lane / contexts * part + i] += cpu->gradients(hub->devices[lane])[offset + i];
+            parts[place * part + i] += cpu->gradients(hub->devices[lane])[offset + i];
+    }
     *gradients = ty_resize(*gradients, *count + experts, sizeof **gradients);
     cpu->experts_join(hub->devices[0], layer, parts, *gradients + *count);
     *count += experts;

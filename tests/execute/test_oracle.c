@@ -788,6 +788,11 @@ Test(oracle, expert_lanes)
         {"interleaved 2 x 2 of 2 experts", INTERLEAVED, .replicas = {1, 1, 1, 1},
          .cuts = {4, 7, 10}, .buckets = 1, .global_batch = 8, .micro_batch_size = 2,
          .interleave = 2, .experts = 2},
+        {"2 experts of 2 lanes", .replicas = {1}, .buckets = 2, .global_batch = 8,
+         .micro_batch_size = 4, .experts = 2, .lanes = 2},
+        {"1f1b 2+1 of 2 experts of 2 lanes, zero 3", ONE_F_ONE_B, .replicas = {2, 1}, .cuts = {7},
+         .buckets = 2, .global_batch = 8, .micro_batch_size = 2, .experts = 2, .lanes = 2,
+         .zero = 3},
         {"2 experts, zero 1", .replicas = {1}, .buckets = 2, .global_batch = 8,
          .micro_batch_size = 4, .experts = 2, .zero = 1},
         {"data parallel 2, 2 experts, zero 2", .replicas = {2}, .buckets = 3, .global_batch = 8,
@@ -923,6 +928,29 @@ Test(oracle, context_lanes_evaluate)
     outcome_free(&found[0]);
     outcome_free(&found[1]);
     directory_remove(directory);
+}
+
+/* Lanes that have a part of every expert. */
+Test(oracle, tensor_lanes_of_experts)
+{
+    static const plan_shape shapes[] = {
+        {"2 lanes", .replicas = {1}, .buckets = 3, .global_batch = 8, .micro_batch_size = 4,
+         .lanes = 2},
+        {"data parallel 2, 2 lanes along the sequence", .replicas = {2}, .buckets = 2,
+         .global_batch = 8, .micro_batch_size = 2, .lanes = 2, .divides_sequence = true},
+        {"1f1b 2 stages of 2 lanes, 2 contexts, full", ONE_F_ONE_B, .replicas = {1, 1}, .cuts = {7},
+         .buckets = 1, .global_batch = 8, .micro_batch_size = 2, .lanes = 2, .contexts = 2,
+         .recompute = TY_RECOMPUTE_FULL},
+        {"zb-h1 2 stages of 2 lanes", ZERO_BUBBLE, .replicas = {1, 1}, .cuts = {7}, .buckets = 1,
+         .global_batch = 8, .micro_batch_size = 2, .lanes = 2},
+        {"zb-h1 2 stages of 2 lanes along the sequence", ZERO_BUBBLE, .replicas = {1, 1},
+         .cuts = {7}, .buckets = 1, .global_batch = 8, .micro_batch_size = 2, .lanes = 2,
+         .divides_sequence = true},
+        {"data parallel 2, 2 lanes, zero 3", .replicas = {2}, .buckets = 2, .global_batch = 8,
+         .micro_batch_size = 4, .lanes = 2, .zero = 3},
+    };
+
+    compare(moe_small, shapes, sizeof shapes / sizeof shapes[0], 10, 1e-4, 1e-3);
 }
 
 /* A test set is each lane's samples of it. Each lane has a gradient of its own samples of all but

@@ -90,7 +90,7 @@ static const subject words = {
 static const subject moe = {
     "moe",
     ZOO "\"name\": \"moe-small\", \"family\": \"decoder\", \"blocks\": 2, \"features\": 32,"
-        "\"heads\": 4, \"kv_heads\": 2, \"experts\": 4, \"experts_per_token\": 2,"
+        "\"heads\": 4, \"kv_heads\": 4, \"experts\": 4, \"experts_per_token\": 2,"
         "\"expert_features\": 48, \"shared_features\": 24, \"vocabulary\": 64, \"sequence\": 16,"
         "\"longest_sequence\": 16, \"token_bytes\": 1, \"dataset\": \"synthetic\","
         "\"global_batch\": 12, \"optimizer\": {\"kind\": \"adamw\", \"learning_rate\": 0.001,"
@@ -136,6 +136,7 @@ static const ty_plan_dimensions dimensions[] = {
     {.expert_parallel = 2, .interleave = 2},
     {.expert_parallel = 2, .context_parallel = 2},
     {.expert_parallel = 2, .context_parallel = 2, .zero = 2},
+    {.expert_parallel = 2, .tensor_parallel = 2},
 };
 enum { DIMENSIONS = sizeof dimensions / sizeof *dimensions };
 
@@ -307,12 +308,6 @@ static bool is_late_enough(const trial *t, const ty_plan_dimensions *divided)
                          divided->tensor_parallel < 4 && !divided->sequence_parallel);
 }
 
-/* The worker's tensor lanes do not divide experts. */
-static bool is_refused(const trial *t, const ty_plan_dimensions *divided)
-{
-    return t->subject == &moe && divided->tensor_parallel > 1;
-}
-
 static void check_ranks(trial *t, uint32_t ranks)
 {
     char text[64];
@@ -323,8 +318,7 @@ static void check_ranks(trial *t, uint32_t ranks)
     cr_assert_eq(ty_cluster_open(text, NULL, &cluster, &error), TY_OK, "%s", error.message);
     for (int schedule = 0; schedule < TY_SCHEDULE_COUNT; schedule++)
         for (int d = 0; d < DIMENSIONS; d++) {
-            if ((schedule == TY_INTERLEAVED) != (dimensions[d].interleave > 1) ||
-                is_refused(t, &dimensions[d]))
+            if ((schedule == TY_INTERLEAVED) != (dimensions[d].interleave > 1))
                 continue;
             for (uint32_t staleness = 0; staleness <= (t->is_all ? 2 : 1); staleness++)
                 if (staleness == 0 || is_late_enough(t, &dimensions[d]))

@@ -16,7 +16,7 @@ enum { LONG_SEQUENCE = 320 }; /* runs of more queries than attention takes at on
 typedef struct group {
     lane_hub hub;
     ty_lane_exchange log[MOST_EXCHANGES]; /* of lane 0, since it was emptied */
-    uint32_t log_count;
+    uint32_t log_count, layer;            /* the layer under way */
 } group;
 
 typedef struct lane {
@@ -50,9 +50,22 @@ static uint64_t planned_count(const group *of, const ty_lane_exchange *exchange)
     return sum;
 }
 
-/* How many copies go where is no part of a plan. */
-static bool is_of_counts(const ty_lane_exchange *exchange)
+/* What a router's lanes tell each other is no part of a plan: how many copies go where; sums of
+ * scores, and what the loss gains by each weight, which are fewer than a token's features. */
+static bool is_of_router(const group *of, const ty_lane_exchange *exchange)
 {
+    const ty_plan *plan = of->hub.plan;
+    const ty_layer *layer = &plan->workload->layers[of->layer];
+    const uint64_t tokens = BATCH * plan->workload->tokens_per_sample /
+                            ty_plan_lanes(plan, TY_CONTEXT_LANES) /
+                            ty_plan_lanes(plan, TY_EXPERT_LANES);
+
+    if (layer->kind != TY_LAYER_MOE)
+        return false;
+    if (exchange->among == TY_TENSOR_LANES)
+        return exchange->kind == TY_ALL_REDUCE &&
+               (exchange->count == tokens * layer->attributes[TY_EXPERTS] ||
+                exchange->count == tokens * layer->attributes[TY_EXPERTS_PER_TOKEN]);
     return exchange->kind == TY_ALL_TO_ALL && exchange->sent_counts == NULL;
 }
 
@@ -60,7 +73,7 @@ static void log_add(group *of, const ty_lane_exchange *exchange)
 {
     const uint64_t count = planned_count(of, exchange);
 
-    if (is_of_counts(exchange) || of->log_count == MOST_EXCHANGES)
+    if (is_of_router(of, exchange) || of->log_count == MOST_EXCHANGES)
         return;
     of->log[of->log_count] = *exchange;
     of->log[of->log_count++].count = count;
@@ -155,12 +168,16 @@ static void *run_lane(void *argument)
     const uint32_t layers = own->plan->workload->layer_count;
 
     for (uint32_t l = 0; l < layers; l++) {
+        if (own->position == 0)
+            own->of->layer = l;
         cr_assert_eq(ty_device_cpu.forward(own->device, 0, l, 1, &own->error), TY_OK, "%s",
                      own->error.message);
         check_log(own, l, false);
     }
     ty_device_cpu.loss(own->device, 0, &own->loss, &own->correct, &own->labels_seen);
     for (uint32_t l = layers; l-- > 0;) {
+        if (own->position == 0)
+            own->of->layer = l;
         cr_assert_eq(ty_device_cpu.backward(own->device, 0, l, 1, true, &own->error), TY_OK, "%s",
                      own->error.message);
         check_log(own, l, true);
@@ -377,10 +394,13 @@ Test(tensor_lanes, of_experts)
     ty_workload *w = experts();
 
     for (uint32_t contexts = 1; contexts <= 4; contexts *= 2)
-        compare_plan(&(ty_plan){.workload = w,
-                                .micro_batch_size = BATCH,
-                                .context_parallel = contexts,
-                                .expert_parallel = 2});
+        for (uint32_t tensor = 1; tensor * contexts <= 4; tensor *= 2)
+            compare_plan(&(ty_plan){.workload = w,
+                                    .micro_batch_size = BATCH,
+                                    .tensor_parallel = tensor,
+                                    .context_parallel = contexts,
+                                    .expert_parallel = 2});
+    compare(w);
     network_free(w);
 }
 
@@ -444,9 +464,12 @@ Test(tensor_lanes, says_what_cannot_be_divided)
     expect_refusal(w, 2, true, "a linear is not divided along the sequence");
     network_free(w);
     w = network_new(TY_INPUT_TOKEN, 1, &length);
-    x = network_moe(w, network_embedding(w, VOCABULARY, 32, 0), 4, 2, 48, false, true);
+    x = network_moe_shared(w, network_embedding(w, VOCABULARY, 32, 0), 4, 2, 48, 7, false, true);
     network_loss(w, network_linear(w, x, VOCABULARY, false));
-    expect_refusal(w, 2, false, "lanes of the worker do not divide experts");
+    expect_refusal(w, 2, false, "7 shared features among 2 lanes");
+    expect_group_refusal(w,
+                         (ty_lane_group){.count = 2, .divides_sequence = true, .expert_count = 2},
+                         "found 2 expert lanes with sequence parallelism");
     expect_group_refusal(w, (ty_lane_group){.expert_count = 3}, "expected a divisor of them");
     network_free(w);
     w = network_new(TY_INPUT_TOKEN, 1, &(uint64_t){SEQUENCE - 1});
