@@ -135,6 +135,7 @@ static bool is_of_tokens(ty_layer_kind kind)
     case TY_LAYER_CONCAT:
     case TY_LAYER_FLATTEN:
     case TY_LAYER_SLICE:
+    case TY_LAYER_ADDITIVE_ATTENTION:
     case TY_LAYER_OPAQUE:
     case TY_LAYER_KIND_COUNT:
         break;

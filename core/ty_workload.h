@@ -40,10 +40,13 @@ typedef enum ty_layer_kind {
     TY_LAYER_LSTM,
     TY_LAYER_SOFTMAX_CROSS_ENTROPY, /* mean loss over the labels; always the last layer */
     TY_LAYER_ADD,                   /* sum of all inputs */
-    TY_LAYER_CONCAT,                /* along the first dimension */
+    TY_LAYER_CONCAT,                /* along the first dimension, or the last one */
     TY_LAYER_FLATTEN,               /* any shape -> [n] */
     TY_LAYER_TANH,
-    TY_LAYER_SLICE,  /* `rows` from `first_row` on of the first dimension */
+    TY_LAYER_SLICE,              /* `rows` from `first_row` on of the first dimension */
+    TY_LAYER_ADDITIVE_ATTENTION, /* [S,D] and [T,Q] -> [T,D]: rows of the first input weighted by
+                                    softmax(g v/|v| tanh(Wq x + Wk m + b)), m and x being rows of
+                                    the first and of the second (Bahdanau, normalised) */
     TY_LAYER_OPAQUE, /* only sizes and times: planned, simulated and replayed, never trained */
     TY_LAYER_KIND_COUNT
 } ty_layer_kind;
@@ -91,6 +94,8 @@ typedef enum ty_attribute {
     TY_IS_RELU,  /* mlp: relu instead of gelu */
     TY_SHARED_FEATURES, /* moe: hidden features of the shared experts, all together */
     TY_HAS_ROUTER_BIAS, /* moe: a number per expert added to its score */
+    TY_IS_REVERSED,     /* lstm: from the last step to the first */
+    TY_IS_OF_FEATURES,  /* concat: along the last dimension */
     TY_ATTRIBUTE_COUNT
 } ty_attribute;
 

@@ -28,6 +28,7 @@ const char *const ty_layer_kind_names[TY_LAYER_KIND_COUNT] = {
     [TY_LAYER_FLATTEN] = "flatten",
     [TY_LAYER_TANH] = "tanh",
     [TY_LAYER_SLICE] = "slice",
+    [TY_LAYER_ADDITIVE_ATTENTION] = "additive_attention",
     [TY_LAYER_OPAQUE] = "opaque",
 };
 const char *const ty_input_kind_names[2] = {"real", "token"};
@@ -79,6 +80,8 @@ static const struct attribute {
     [TY_IS_RELU] = {"is_relu", FLAG},
     [TY_SHARED_FEATURES] = {"shared_features", SIZE},
     [TY_HAS_ROUTER_BIAS] = {"has_router_bias", FLAG},
+    [TY_IS_REVERSED] = {"is_reversed", FLAG},
+    [TY_IS_OF_FEATURES] = {"is_of_features", FLAG},
 };
 
 #define BIT(attribute) ((uint64_t)1 << (attribute))
@@ -105,6 +108,8 @@ static const uint64_t kind_attributes[TY_LAYER_KIND_COUNT] = {
     [TY_LAYER_LSTM] = BIT(TY_IN_FEATURES) | BIT(TY_HIDDEN_FEATURES) | BIT(TY_HAS_BIAS),
     [TY_LAYER_SOFTMAX_CROSS_ENTROPY] = BIT(TY_CLASSES),
     [TY_LAYER_SLICE] = BIT(TY_FIRST_ROW) | BIT(TY_ROWS),
+    [TY_LAYER_ADDITIVE_ATTENTION] =
+        BIT(TY_IN_FEATURES) | BIT(TY_FEATURES) | BIT(TY_HIDDEN_FEATURES),
 };
 
 static const uint64_t kind_options[TY_LAYER_KIND_COUNT] = {
@@ -114,6 +119,8 @@ static const uint64_t kind_options[TY_LAYER_KIND_COUNT] = {
                            BIT(TY_RELATIVE_BUCKETS) | BIT(TY_IS_FUSED),
     [TY_LAYER_MLP] = BIT(TY_IS_RELU),
     [TY_LAYER_MOE] = BIT(TY_SHARED_FEATURES) | BIT(TY_HAS_ROUTER_BIAS),
+    [TY_LAYER_LSTM] = BIT(TY_IS_REVERSED),
+    [TY_LAYER_CONCAT] = BIT(TY_IS_OF_FEATURES),
 };
 
 const char *ty_layer_kind_name(ty_layer_kind kind)

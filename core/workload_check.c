@@ -244,16 +244,30 @@ static void add_shape(shapes *s)
 
 static void concat_shape(shapes *s)
 {
+    const bool is_last = attribute_of(s, TY_IS_OF_FEATURES) != 0;
+    const uint32_t along = is_last ? s->in->dimension_count - 1 : 0;
+
     s->out = *s->in;
     for (uint32_t i = 1; i < s->layer->input_count; i++) {
         const ty_shape *other = ty_layer_input_shape(s->workload, s->index, i);
         ty_shape rest = *other;
-        rest.dimensions[0] = s->in->dimensions[0];
+        rest.dimensions[along] = s->in->dimensions[along];
         if (!shapes_equal(&rest, s->in))
             snprintf(s->complaint, sizeof s->complaint,
-                     "what differs from input %u in the first dimension only", i);
-        s->out.dimensions[0] += other->dimensions[0];
+                     "what differs from input %u in the %s dimension only", i,
+                     is_last ? "last" : "first");
+        s->out.dimensions[along] += other->dimensions[along];
     }
+}
+
+/* The memory, then the queries. */
+static void additive_attention_shape(shapes *s)
+{
+    if (!has_dimensions(s, 2, "a sequence of 2 dimensions") || !ends_in(s, TY_FEATURES))
+        return;
+    s->in = ty_layer_input_shape(s->workload, s->index, 1);
+    if (has_dimensions(s, 2, "a sequence of 2 dimensions") && ends_in(s, TY_IN_FEATURES))
+        s->out = (ty_shape){2, {s->in->dimensions[0], attribute_of(s, TY_FEATURES)}};
 }
 
 static void (*const shape_rules[TY_LAYER_KIND_COUNT])(shapes *) = {
@@ -277,6 +291,7 @@ static void (*const shape_rules[TY_LAYER_KIND_COUNT])(shapes *) = {
     [TY_LAYER_FLATTEN] = flatten_shape,
     [TY_LAYER_TANH] = same_shape,
     [TY_LAYER_SLICE] = slice_shape,
+    [TY_LAYER_ADDITIVE_ATTENTION] = additive_attention_shape,
     [TY_LAYER_OPAQUE] = NULL, /* any */
 };
 
@@ -328,9 +343,13 @@ static ty_status check_inputs(const checker *c, uint32_t index, bool *is_used)
 {
     const ty_layer *layer = &c->workload->layers[index];
     bool is_join = layer->kind == TY_LAYER_ADD || layer->kind == TY_LAYER_CONCAT;
-    uint32_t most = layer->kind == TY_LAYER_ATTENTION ? 2 : 1;
+    bool is_pair = layer->kind == TY_LAYER_ADDITIVE_ATTENTION;
+    uint32_t most = is_pair || layer->kind == TY_LAYER_ATTENTION ? 2 : 1;
     char pointer[32];
 
+    if (is_pair && layer->input_count != 2)
+        return bad(c, index, "/inputs", "found %u, expected 2 for %s", layer->input_count,
+                   ty_layer_kind_name(layer->kind));
     if (is_join ? layer->input_count < 2
                 : layer->input_count > most && layer->kind != TY_LAYER_OPAQUE)
         return bad(c, index, "/inputs", "found %u, expected %s %u for %s", layer->input_count,

@@ -246,15 +246,19 @@ static bool splits_backward(const context *c)
 
 /* What the first of a layer's products makes, in elements: the second part reads its gradient,
  * which is that of no output. */
-static double inner_elements(const ty_layer *l)
+static double inner_elements(const context *c, uint32_t layer)
 {
+    const ty_layer *l = layer_at(c, layer);
     const uint64_t *a = l->attributes;
     const double tokens = (double)ty_shape_elements(&l->output) /
                           (double)l->output.dimensions[l->output.dimension_count - 1];
+    /* Of attention, of another sequence or the same. */
+    const double keys = (double)ty_layer_input_shape(c->plan->workload, layer, 0)->dimensions[0];
     const double products = a[TY_IS_GATED] != 0 ? 2 : 1, gates = 4; /* of a recurrent layer */
 
     if (l->kind == TY_LAYER_ATTENTION)
-        return tokens * (double)(a[TY_HEADS] + 2 * a[TY_KV_HEADS]) * (double)a[TY_HEAD_SIZE];
+        return (tokens * (double)a[TY_HEADS] + keys * 2 * (double)a[TY_KV_HEADS]) *
+               (double)a[TY_HEAD_SIZE];
     if (l->kind == TY_LAYER_MLP)
         return tokens * (double)a[TY_HIDDEN_FEATURES] * products;
     if (l->kind == TY_LAYER_MOE) /* and the scores of experts */
@@ -264,6 +268,8 @@ static double inner_elements(const ty_layer *l)
                 (double)a[TY_EXPERTS]);
     if (l->kind == TY_LAYER_LSTM)
         return tokens * gates * (double)a[TY_HIDDEN_FEATURES];
+    if (l->kind == TY_LAYER_ADDITIVE_ATTENTION) /* of queries and keys, and of the vector */
+        return (tokens + keys + 1) * (double)a[TY_HIDDEN_FEATURES];
     return 0;
 }
 
@@ -294,7 +300,7 @@ static double gradients_between(const context *c)
         if (!c->takes_part[i])
             continue;
         bytes += kept_output_bytes(c, i) +
-                 element * (inner_elements(layer_at(c, i)) * ty_lane_work_share(c->plan, i) +
+                 element * (inner_elements(c, i) * ty_lane_work_share(c->plan, i) +
                             gathered_elements(c, i));
     }
     return bytes;

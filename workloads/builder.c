@@ -681,6 +681,24 @@ uint32_t ty_builder_cross_attention(ty_builder *builder, uint32_t input, uint32_
     return finish_attention(builder, l, heads, kv_heads, head_size, has_bias, false);
 }
 
+uint32_t ty_builder_additive_attention(ty_builder *builder, uint32_t input, uint32_t memory,
+                                       uint64_t hidden_features)
+{
+    ty_layer *l = begin_layer(builder, TY_LAYER_ADDITIVE_ATTENTION, (uint32_t[]){memory, input}, 2);
+    const ty_shape *keys, *queries;
+    if (l == NULL)
+        return 0;
+    keys = input_shape(builder, l);
+    queries = &builder->workload->layers[input].output;
+    if (keys->dimension_count != 2 || queries->dimension_count != 2 || hidden_features == 0)
+        fail(builder, TY_EINVAL, l->name, "expected two sequences, and hidden features > 0");
+    l->attributes[TY_IN_FEATURES] = last_dimension(queries);
+    l->attributes[TY_FEATURES] = last_dimension(keys);
+    l->attributes[TY_HIDDEN_FEATURES] = hidden_features;
+    l->output = (ty_shape){2, {queries->dimensions[0], last_dimension(keys)}};
+    return finish_layer(builder, l);
+}
+
 uint32_t ty_builder_moe(ty_builder *builder, uint32_t input, uint64_t experts,
                         uint64_t experts_per_token, uint64_t hidden_features, bool has_bias,
                         bool is_gated)
@@ -739,19 +757,22 @@ static int ascending(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static bool same(const ty_shape *a, const ty_shape *b, uint32_t from)
+static bool same(const ty_shape *a, const ty_shape *b, uint32_t but)
 {
     if (a->dimension_count != b->dimension_count)
         return false;
-    for (uint32_t i = from; i < a->dimension_count; i++)
-        if (a->dimensions[i] != b->dimensions[i])
+    for (uint32_t i = 0; i < a->dimension_count; i++)
+        if (i != but && a->dimensions[i] != b->dimensions[i])
             return false;
     return true;
 }
 
-/* Layers of many inputs whose shapes agree from dimension `from` on. */
+#define NO_DIMENSION UINT32_MAX
+
+/* Layers of many inputs whose shapes agree but for dimension `along`, in which they are added up.
+ */
 static uint32_t join(ty_builder *b, ty_layer_kind kind, const uint32_t *inputs, uint32_t count,
-                     uint32_t from)
+                     uint32_t along)
 {
     ty_layer *l = begin_layer(b, kind, inputs, count);
     if (l == NULL)
@@ -761,10 +782,10 @@ static uint32_t join(ty_builder *b, ty_layer_kind kind, const uint32_t *inputs, 
         fail(b, TY_EINVAL, l->name, "expected at least two layers as inputs");
     for (uint32_t i = 1; i < l->input_count; i++) {
         const ty_shape *other = &b->workload->layers[l->inputs[i]].output;
-        if (!same(&l->output, other, from))
+        if (!same(&l->output, other, along))
             fail(b, TY_EINVAL, l->name, "shapes of the inputs differ");
-        else if (from > 0)
-            l->output.dimensions[0] += other->dimensions[0];
+        else if (along != NO_DIMENSION)
+            l->output.dimensions[along] += other->dimensions[along];
     }
     return finish_layer(b, l);
 }
@@ -792,14 +813,23 @@ uint32_t ty_builder_add(ty_builder *builder, const uint32_t *inputs, uint32_t co
     uint32_t *sorted = sort_inputs(builder, inputs, count), layer;
     if (sorted == NULL)
         return 0;
-    layer = join(builder, TY_LAYER_ADD, sorted, count, 0);
+    layer = join(builder, TY_LAYER_ADD, sorted, count, NO_DIMENSION);
     ty_free(sorted);
     return layer;
 }
 
 uint32_t ty_builder_concat(ty_builder *builder, const uint32_t *inputs, uint32_t count)
 {
-    return join(builder, TY_LAYER_CONCAT, inputs, count, 1);
+    return join(builder, TY_LAYER_CONCAT, inputs, count, 0);
+}
+
+uint32_t ty_builder_concat_features(ty_builder *builder, const uint32_t *inputs, uint32_t count)
+{
+    const ty_shape *shape = count > 0 ? ty_builder_shape(builder, inputs[0]) : NULL;
+
+    ty_builder_set_next(builder, TY_IS_OF_FEATURES, 1);
+    return join(builder, TY_LAYER_CONCAT, inputs, count,
+                shape != NULL ? shape->dimension_count - 1 : 0);
 }
 
 uint32_t ty_builder_loss(ty_builder *builder, uint32_t input)

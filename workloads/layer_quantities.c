@@ -405,6 +405,50 @@ static double lstm_kernels(const view *v)
     return 1 + v->rows;
 }
 
+/* ---- additive attention: S rows of D features, of which T rows of Q make each a weighted sum, by
+ * scores of H hidden numbers. Matrices of queries and keys, a vector and its gain, a bias
+ * (Bahdanau, Cho and Bengio, arXiv:1409.0473, appendix A.1.2, with the weights of Salimans and
+ * Kingma, arXiv:1602.07868). The sums under tanh are made anew in backward: T S H numbers are not
+ * kept. Products: queries, keys, scores, values; and the softmax. ---- */
+
+static double additive_parameters(const view *v)
+{
+    return at(v, TY_HIDDEN_FEATURES) * (at(v, TY_IN_FEATURES) + at(v, TY_FEATURES) + 2) + 1;
+}
+
+static double additive_input_product(const view *v)
+{
+    return 2 * at(v, TY_HIDDEN_FEATURES) *
+           (query_rows(v) * at(v, TY_IN_FEATURES) + v->rows * at(v, TY_FEATURES));
+}
+
+static double additive_values(const view *v)
+{
+    return 2 * query_rows(v) * v->rows * at(v, TY_FEATURES);
+}
+
+static double additive_flop(const view *v)
+{
+    return additive_input_product(v) + 2 * query_rows(v) * v->rows * at(v, TY_HIDDEN_FEATURES) +
+           additive_values(v);
+}
+
+static double additive_kept(const view *v)
+{
+    return (query_rows(v) + v->rows) * at(v, TY_HIDDEN_FEATURES) + query_rows(v) * v->rows;
+}
+
+static double additive_traffic(const view *v)
+{
+    return v->in + v->out + 2 * additive_kept(v);
+}
+
+static double additive_kernels(const view *v)
+{
+    (void)v;
+    return 5;
+}
+
 /* ---- loss ---- */
 
 /* Logits are read for the logarithm of the sum of their exponentials and once more for the loss;
@@ -438,6 +482,9 @@ static const rule rules[TY_LAYER_KIND_COUNT] = {
     [TY_LAYER_CONCAT] = {NULL, NULL, NULL, NULL, in_and_out, one},
     [TY_LAYER_TANH] = {NULL, NULL, NULL, NULL, in_and_out, one},
     [TY_LAYER_SLICE] = {NULL, NULL, NULL, NULL, out_twice, one},
+    [TY_LAYER_ADDITIVE_ATTENTION] = {additive_parameters, additive_flop, additive_input_product,
+                                     additive_kept, additive_traffic, additive_kernels,
+                                     additive_values},
     [TY_LAYER_FLATTEN] = {NULL, NULL, NULL, NULL, NULL, NULL},
 };
 

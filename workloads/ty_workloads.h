@@ -23,7 +23,11 @@
  *       embedding  "vocabulary", "features", "positions" (0)
  *       tied_linear
  *                  "embedding": the label of the one whose matrix it uses
- *       lstm       "hidden_features", "has_bias" (true)
+ *       lstm       "hidden_features", "has_bias" (true), "is_reversed" (false): from the last step
+ *                  to the first
+ *       additive_attention
+ *                  "memory": the label of the sequence that is attended to, "hidden_features" (of
+ *                  the scores); queries are the tensor it works on
  *       opaque     "output" (that of its input), "parameters" (0), "forward_flop" (0), "inputs":
  *                  labels
  *       batch_norm, layer_norm, rms_norm, relu, gelu, silu, tanh, flatten, softmax_cross_entropy
@@ -228,6 +232,9 @@ uint32_t ty_builder_attention(ty_builder *builder, uint32_t input, uint64_t head
 uint32_t ty_builder_cross_attention(ty_builder *builder, uint32_t input, uint32_t memory,
                                     uint64_t heads, uint64_t kv_heads, uint64_t head_size,
                                     bool has_bias);
+/** Likewise; scores of a layer of so many hidden features, values are the memory itself. */
+uint32_t ty_builder_additive_attention(ty_builder *builder, uint32_t input, uint32_t memory,
+                                       uint64_t hidden_features);
 uint32_t ty_builder_mlp(ty_builder *builder, uint32_t input, uint64_t hidden_features,
                         bool has_bias, bool is_gated);
 /** @param hidden_features of one expert */
@@ -236,11 +243,13 @@ uint32_t ty_builder_moe(ty_builder *builder, uint32_t input, uint64_t experts,
                         bool is_gated);
 uint32_t ty_builder_add(ty_builder *builder, const uint32_t *inputs, uint32_t count);
 uint32_t ty_builder_concat(ty_builder *builder, const uint32_t *inputs, uint32_t count);
+/** Side by side in the last dimension: [T,A] and [T,B] -> [T,A+B]. */
+uint32_t ty_builder_concat_features(ty_builder *builder, const uint32_t *inputs, uint32_t count);
 uint32_t ty_builder_loss(ty_builder *builder,
                          uint32_t input); /* softmax cross-entropy over the last dimension */
 
 /** Attends to nothing outside its own direction: [T,D] -> [T,H]; biases as cuDNN has them, two per
- * gate. */
+ * gate. Option: TY_IS_REVERSED. */
 uint32_t ty_builder_lstm(ty_builder *builder, uint32_t input, uint64_t hidden_features,
                          bool has_bias);
 

@@ -139,11 +139,28 @@ static ty_status read_lstm(const place *p)
 {
     ty_status status = TY_OK;
     uint64_t hidden_features;
-    bool has_bias;
+    bool has_bias, is_reversed;
 
     TY_CHECK(read_size(p, "hidden_features", TY_ZOO_REQUIRED, &hidden_features), status, cleanup);
     TY_CHECK(read_flag(p, "has_bias", true, &has_bias), status, cleanup);
+    TY_CHECK(read_flag(p, "is_reversed", false, &is_reversed), status, cleanup);
+    ty_builder_set_next(p->script->reader->builder, TY_IS_REVERSED, is_reversed);
     *p->x = ty_builder_lstm(p->script->reader->builder, *p->x, hidden_features, has_bias);
+
+cleanup:
+    return status;
+}
+
+static ty_status read_additive_attention(const place *p)
+{
+    ty_status status = TY_OK;
+    uint64_t hidden_features;
+    uint32_t memory;
+
+    TY_CHECK(ty_zoo_label_get(p->script, p->layer, "memory", &memory), status, cleanup);
+    TY_CHECK(read_size(p, "hidden_features", TY_ZOO_REQUIRED, &hidden_features), status, cleanup);
+    *p->x =
+        ty_builder_additive_attention(p->script->reader->builder, *p->x, memory, hidden_features);
 
 cleanup:
     return status;
@@ -209,6 +226,7 @@ static const layer_kind kinds[] = {
     {"embedding", read_embedding, NULL},
     {"tied_linear", read_tied_linear, NULL},
     {"lstm", read_lstm, NULL},
+    {"additive_attention", read_additive_attention, NULL},
     {"opaque", read_opaque, NULL},
     {"batch_norm", NULL, ty_builder_batch_norm},
     {"layer_norm", NULL, ty_builder_layer_norm},

@@ -20,25 +20,6 @@ static ty_status run_list(ty_zoo_script *script, const ty_zoo_frame *frame, cons
 
 /* ---- Joins ----------------------------------------------------------------------------------- */
 
-/* Side by side in the last dimension: [T,A] and [T,B] -> [T,A+B]. */
-static uint32_t concat_features(ty_builder *b, const uint32_t *inputs, uint32_t count)
-{
-    const ty_shape *shape = ty_builder_shape(b, inputs[0]);
-    ty_opaque known = {0};
-
-    if (shape == NULL)
-        return ty_builder_concat(b, inputs, count); /* a mistake was made before */
-    known.output = *shape;
-    for (uint32_t i = 1; i < count; i++) {
-        shape = ty_builder_shape(b, inputs[i]);
-        if (shape == NULL || shape->dimension_count != known.output.dimension_count)
-            return ty_builder_add(b, inputs, count); /* which says that the shapes differ */
-        known.output.dimensions[shape->dimension_count - 1] +=
-            shape->dimensions[shape->dimension_count - 1];
-    }
-    return ty_builder_opaque(b, inputs, count, &known);
-}
-
 /* Ascending, as a concatenation must have its inputs: which comes first changes no cost. */
 static void sort(uint32_t *inputs, uint32_t count)
 {
@@ -55,7 +36,7 @@ static ty_status join(const ty_zoo_script *script, const ty_json *object, uint32
 {
     static const char *const names[] = {"add", "concat", "concat_features"};
     static uint32_t (*const joins[])(ty_builder *, const uint32_t *, uint32_t) = {
-        ty_builder_add, ty_builder_concat, concat_features};
+        ty_builder_add, ty_builder_concat, ty_builder_concat_features};
     ty_status status = TY_OK;
     int kind;
 

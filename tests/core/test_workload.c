@@ -90,13 +90,15 @@ Test(workload, names_and_attributes)
         {TY_LAYER_MOE, "moe",
          "has_bias features hidden_features is_gated experts experts_per_token "
          "| shared_features has_router_bias "},
-        {TY_LAYER_LSTM, "lstm", "in_features has_bias hidden_features "},
+        {TY_LAYER_LSTM, "lstm", "in_features has_bias hidden_features | is_reversed "},
         {TY_LAYER_SOFTMAX_CROSS_ENTROPY, "softmax_cross_entropy", "classes "},
         {TY_LAYER_ADD, "add", ""},
-        {TY_LAYER_CONCAT, "concat", ""},
+        {TY_LAYER_CONCAT, "concat", "| is_of_features "},
         {TY_LAYER_FLATTEN, "flatten", ""},
         {TY_LAYER_TANH, "tanh", ""},
         {TY_LAYER_SLICE, "slice", "first_row rows "},
+        {TY_LAYER_ADDITIVE_ATTENTION, "additive_attention",
+         "in_features features hidden_features "},
         {TY_LAYER_OPAQUE, "opaque", ""},
     };
 
@@ -450,6 +452,24 @@ static void tied_to_tied(ty_workload *w)
     w->layers[8].kind = TY_LAYER_OPAQUE;
 }
 
+static void lonely_attention(ty_workload *w)
+{
+    uint64_t *a = w->layers[2].attributes;
+    w->layers[2].kind = TY_LAYER_ADDITIVE_ATTENTION;
+    a[TY_IN_FEATURES] = a[TY_FEATURES] = a[TY_HIDDEN_FEATURES] = 14;
+}
+static void attention_to_images(ty_workload *w)
+{
+    ty_layer *sum = &w->layers[4];
+    sum->kind = TY_LAYER_ADDITIVE_ATTENTION;
+    sum->attributes[TY_IN_FEATURES] = sum->attributes[TY_FEATURES] = 14;
+    sum->attributes[TY_HIDDEN_FEATURES] = 14;
+}
+static void wide_concat(ty_workload *w)
+{
+    w->layers[5].attributes[TY_IS_OF_FEATURES] = 1;
+}
+
 Test(workload, made_by_hand)
 {
     static const struct {
@@ -467,7 +487,11 @@ Test(workload, made_by_hand)
                 {measured_relu, "hand:/layers/2/measured_forward_s: found 0.001, expected none"},
                 {no_dimensions, "hand:/layers/2/output_shape: found 0 dimensions"},
                 {early_loss, "hand:/layers/2/kind: found a loss"},
-                {tied_to_tied, "hand:/layers/8/tied_to: found opaque tied to pool"}};
+                {tied_to_tied, "hand:/layers/8/tied_to: found opaque tied to pool"},
+                {lonely_attention, "hand:/layers/2/inputs: found 1, expected 2 for additive"},
+                {attention_to_images, "hand:/layers/4: found additive_attention input 8x14x14, "
+                                      "expected a sequence of 2 dimensions"},
+                {wide_concat, "hand:/layers/5/output_shape: found 16x14x14, expected 8x14x28"}};
 
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         ty_workload *w = load(CNN);

@@ -235,6 +235,38 @@ Test(builder, optional_attributes)
     ty_workload_free(w);
 }
 
+/* What GNMT is made of beside LSTM layers in the usual direction. */
+Test(builder, two_sequences)
+{
+    static const expected rows[] = {
+        {"embedding1", 5 * 4, 0, 0, 12, 12, 3 + 2 * 12, 1},
+        {"embedding2", 5 * 6, 0, 0, 18, 18, 3 + 2 * 18, 1},
+        {"slice1", 0, 0, 0, 12, 12, 24, 1},
+        /* 2 queries of 6 over 3 rows of 4, scores of 5 hidden numbers: matrices of 6 x 5 and 4 x 5,
+         * a vector, a bias, a gain. Flop 2*5*(2*6 + 3*4), scores 2*6*5, values 2*6*4. Kept: 2 x 5
+         * and 3 x 5, 6 probabilities */
+        {"additive_attention1", 30 + 20 + 5 + 5 + 1, 240 + 60 + 48, 2 * 348, 8, 8 + 25 + 6,
+         24 + 8 + 2 * 31, 5},
+        {"concat1", 0, 0, 0, 20, 20, 40, 1},
+        /* steps of 10 features, 3 hidden ones: products of 10 x 12 and 3 x 12 twice */
+        {"lstm1", 12 * (10 + 3 + 2), 2 * 2 * 12 * 13, 4 * 2 * 12 * 13, 6, 6 + 2 * 15,
+         20 + 6 + 2 * 2 * 15, 3},
+    };
+    ty_builder *b = ty_builder_new("pair", TY_INPUT_TOKEN, &(ty_shape){1, {3}});
+    uint32_t memory = ty_builder_embedding(b, TY_BATCH, 5, 4, 0), x;
+    ty_workload *w;
+    x = ty_builder_slice(b, ty_builder_embedding(b, TY_BATCH, 5, 6, 0), 0, 2);
+    x = ty_builder_concat_features(
+        b, (uint32_t[]){x, ty_builder_additive_attention(b, x, memory, 5)}, 2);
+    ty_builder_set_next(b, TY_IS_REVERSED, 1);
+    ty_builder_lstm(b, x, 3, true);
+    w = finish(b);
+    check_layers(w, rows, sizeof rows / sizeof rows[0]);
+    cr_assert_eq(w->layers[3].inputs[0], memory);
+    cr_assert_eq(w->layers[4].output.dimensions[1], 10);
+    ty_workload_free(w);
+}
+
 /* A first layer behind a flatten needs no gradient of its input either. */
 Test(builder, no_gradient_of_the_batch_behind_a_flatten)
 {
@@ -295,6 +327,18 @@ static void different_shapes(ty_builder *b)
 {
     uint32_t x = ty_builder_relu(b, TY_BATCH), y = ty_builder_flatten(b, x);
     ty_builder_add(b, (uint32_t[]){x, y}, 2);
+}
+
+static void different_rows(ty_builder *b)
+{
+    uint32_t x = ty_builder_relu(b, TY_BATCH), y = ty_builder_slice(b, x, 0, 1);
+    ty_builder_concat_features(b, (uint32_t[]){x, y}, 2);
+}
+
+static void attention_to_an_image(ty_builder *b)
+{
+    uint32_t x = ty_builder_relu(b, TY_BATCH);
+    ty_builder_additive_attention(b, ty_builder_relu(b, x), x, 4);
 }
 
 static void lonely_add(ty_builder *b)
@@ -393,6 +437,8 @@ Test(builder, mistakes_are_kept_until_the_end)
         {too_many_parameters, TY_EINVAL, "linear2: sizes above 2^53"},
         {unknown_input, TY_EINVAL, "relu1: inputs must be earlier"},
         {different_shapes, TY_EINVAL, "add1: shapes of the inputs differ"},
+        {different_rows, TY_EINVAL, "concat1: shapes of the inputs differ"},
+        {attention_to_an_image, TY_EINVAL, "additive_attention1: expected two sequences"},
         {lonely_add, TY_EINVAL, "add1: expected at least two"},
         {repeated_input, TY_EINVAL, "add1: inputs must be earlier layers, each once"},
         {attention_on_image, TY_EINVAL, "attention1: expected a sequence"},
