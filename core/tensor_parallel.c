@@ -202,13 +202,19 @@ static ty_status check_run(const ty_workload *workload, uint32_t index, uint32_t
                        "layer %s: found %" PRIu64 " key and value heads among %u lanes, expected a "
                        "multiple of them",
                        l->name, keys, lanes);
+    if (l->attributes[TY_HAS_QK_NORM] != 0)
+        return ty_fail(error, TY_EUNSUPPORTED,
+                       "layer %s: lanes of the worker do not share the norms of queries and keys "
+                       "(has_qk_norm), expected a plan without tensor parallelism",
+                       l->name);
     if (l->kind == TY_LAYER_MOE && l->attributes[TY_SHARED_FEATURES] % lanes != 0)
         return ty_fail(error, TY_EUNSUPPORTED,
                        "layer %s: found %" PRIu64 " shared features among %u lanes, expected a "
                        "multiple of them",
                        l->name, l->attributes[TY_SHARED_FEATURES], lanes);
     if (l->kind == TY_LAYER_LINEAR && is_divided &&
-        (input->dimension_count != 2 || input->dimensions[0] != workload->tokens_per_sample))
+        (input->dimension_count != 2 ||
+         (divides_sequence && input->dimensions[0] != workload->tokens_per_sample)))
         return ty_fail(error, TY_EUNSUPPORTED,
                        "layer %s: lanes of the worker divide the classes of tokens, not those of a "
                        "whole sequence",
@@ -309,6 +315,7 @@ uint32_t ty_tensor_inner_collectives(const ty_plan *plan, uint32_t layer, bool i
     const ty_layer *l = &workload->layers[layer];
     const uint64_t output = ty_lane_bytes(plan, l->output_bytes);
     const ty_shape *input = ty_layer_input_shape(workload, layer, 0);
+    const uint64_t read = ty_lane_bytes(plan, ty_shape_elements(input) * workload->element_bytes);
     /* Backward reads the input anew: a lane keeps its own part. */
     const uint32_t inputs = !is_backward || ty_layer_is_trained(workload, layer) ? 1 : 0;
     const uint32_t gradients = is_backward ? 1 : 0;
@@ -318,7 +325,12 @@ uint32_t ty_tensor_inner_collectives(const ty_plan *plan, uint32_t layer, bool i
         return 0;
     switch (ty_layer_tensor_split(workload, layer)) {
     case TY_SPLIT_HEADS:
-        count = exchange_whole(plan, output, inputs + gradients, true, out);
+        /* What has the keys and values, where it is not what has the queries. */
+        count =
+            l->input_count > 1 && !is_backward ? exchange_whole(plan, read, inputs, false, out) : 0;
+        count += exchange_whole(plan, output, inputs + gradients, true, out + count);
+        if (l->input_count > 1 && is_backward)
+            count += exchange_whole(plan, read, inputs, true, out + count);
         return count + exchange_projections(plan, layer, is_backward, out + count);
     case TY_SPLIT_HIDDEN:
     case TY_SPLIT_EXPERTS:
@@ -327,13 +339,13 @@ uint32_t ty_tensor_inner_collectives(const ty_plan *plan, uint32_t layer, bool i
         if (l->kind == TY_LAYER_EMBEDDING)
             return exchange_whole(plan, output, gradients, !is_backward, out);
         if (l->kind == TY_LAYER_LINEAR)
-            return exchange_whole(
-                plan, ty_lane_bytes(plan, ty_shape_elements(input) * workload->element_bytes),
-                inputs, is_backward, out);
+            return exchange_whole(plan, read, inputs, is_backward, out);
         if (is_backward)
             return 0;
         out[0] = of_tensors(TY_ALL_REDUCE,
-                            ty_lane_bytes(plan, workload->tokens_per_sample * LOSS_NUMBER_BYTES),
+                            ty_lane_bytes(plan, ty_shape_elements(input) /
+                                                    input->dimensions[input->dimension_count - 1] *
+                                                    LOSS_NUMBER_BYTES),
                             LOSS_NUMBERS_PER_LABEL);
         return 1;
     case TY_SPLIT_NONE:

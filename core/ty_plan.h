@@ -400,8 +400,9 @@ typedef struct ty_inner_collective {
  * backward; with sequence parallelism each is an all-gather and a reduce-scatter instead, and
  * backward of trained layers gathers their inputs once more (Korthikanti et al., section 4.2.2: a
  * lane keeps its own part). With fewer key and value heads than lanes an all-gather of the
- * projections, backward a reduce-scatter. Context lanes: of attention an all-gather of keys and
- * values, and backward besides a reduce-scatter of their gradients. Latents (DeepSeek-V2) are
+ * projections, backward a reduce-scatter. Attention to another sequence does for that one what
+ * it does for its own, but for the sum forward. Context lanes: of attention an all-gather of keys
+ * and values, and backward besides a reduce-scatter of their gradients. Latents (DeepSeek-V2) are
  * expanded before. Expert lanes: of moe two all-to-alls of the tokens' copies, one to the experts
  * and one back; with sequence parallelism of each tensor lane's part.
  * @param out [out] room for TY_MAX_INNER_COLLECTIVES

@@ -1,4 +1,4 @@
-/* Activations on their own: relu where it cannot be fused, gelu, silu. */
+/* Activations on their own: relu where it cannot be fused, gelu, silu, tanh. */
 #include "cpu_layer.h"
 #include "cpu_math.h"
 
@@ -43,6 +43,40 @@ CPU_CLONES void cpu_silu_backward(uint64_t count, const float *x, const float *d
         float s = cpu_sigmoid(x[i]);
         dx[i] = dy[i] * s * (1.0f + x[i] * (1.0f - s));
     }
+}
+
+CPU_CLONES static void tanh_rows(uint64_t count, const float *x, float *y)
+{
+    for (uint64_t i = 0; i < count; i++)
+        y[i] = cpu_tanh(x[i]);
+}
+
+CPU_CLONES static void tanh_gradient(uint64_t count, const float *y, const float *dy, bool adds,
+                                     float *dx)
+{
+    for (uint64_t i = 0; i < count; i++)
+        dx[i] = (adds ? dx[i] : 0.0f) + dy[i] * (1.0f - y[i] * y[i]);
+}
+
+static ty_status tanh_forward(ty_stage_device *stage, const cpu_node *node, uint32_t slot,
+                              ty_error *error)
+{
+    (void)error;
+    tanh_rows(stage->values[node->output].count, cpu_in(stage, node, 0, slot),
+              cpu_out(stage, node, slot));
+    return TY_OK;
+}
+
+static ty_status tanh_backward(ty_stage_device *stage, const cpu_node *node, uint32_t slot,
+                               bool is_first, ty_error *error)
+{
+    float *dx = cpu_in_gradient(stage, node, 0, slot);
+
+    (void)is_first, (void)error;
+    if (dx != NULL)
+        tanh_gradient(stage->values[node->output].count, cpu_out(stage, node, slot),
+                      cpu_out_gradient(stage, node, slot), node->adds[0], dx);
+    return TY_OK;
 }
 
 static ty_status relu_forward(ty_stage_device *stage, const cpu_node *node, uint32_t slot,
@@ -130,5 +164,7 @@ const cpu_kind cpu_relu = {
     .layout = CPU_ANY_LAYOUT, .forward = relu_forward, .backward = relu_backward};
 const cpu_kind cpu_gelu = {
     .build = smooth_build, .forward = gelu_forward, .backward = gelu_backward};
+const cpu_kind cpu_tanh_layer = {
+    .reads_output = true, .forward = tanh_forward, .backward = tanh_backward};
 const cpu_kind cpu_silu = {
     .build = smooth_build, .forward = silu_forward, .backward = silu_backward};

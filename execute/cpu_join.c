@@ -1,4 +1,4 @@
-/* Sums of several inputs, and inputs one behind the other. */
+/* Sums of several inputs, and inputs one behind the other or side by side. */
 #include "cpu_layer.h"
 
 #include <string.h>
@@ -35,18 +35,25 @@ static ty_status add_backward(ty_stage_device *stage, const cpu_node *node, uint
     return TY_OK;
 }
 
-/* Along the first dimension of a sample: each input is one piece of every sample. */
+/* What is made of a piece of each input: a sample, or, along the last dimension, a row. */
+static uint64_t concat_count(const ty_stage_device *stage, const cpu_node *node)
+{
+    return node->layer->attributes[TY_IS_OF_FEATURES] != 0 ? cpu_rows(&stage->values[node->output])
+                                                           : cpu_batch(stage);
+}
+
 static ty_status concat_forward(ty_stage_device *stage, const cpu_node *node, uint32_t slot,
                                 ty_error *error)
 {
-    uint64_t batch = cpu_batch(stage), row = stage->values[node->output].count / batch, at = 0;
+    uint64_t count = concat_count(stage, node);
+    uint64_t row = stage->values[node->output].count / count, at = 0;
     float *y = cpu_out(stage, node, slot);
 
     (void)error;
     for (uint32_t i = 0; i < node->input_count; i++) {
-        uint64_t piece = stage->values[node->inputs[i]].count / batch;
+        uint64_t piece = stage->values[node->inputs[i]].count / count;
         const float *x = cpu_in(stage, node, i, slot);
-        for (uint64_t b = 0; b < batch; b++)
+        for (uint64_t b = 0; b < count; b++)
             memcpy(y + b * row + at, x + b * piece, piece * sizeof *y);
         at += piece;
     }
@@ -56,14 +63,15 @@ static ty_status concat_forward(ty_stage_device *stage, const cpu_node *node, ui
 static ty_status concat_backward(ty_stage_device *stage, const cpu_node *node, uint32_t slot,
                                  bool is_first, ty_error *error)
 {
-    uint64_t batch = cpu_batch(stage), row = stage->values[node->output].count / batch, at = 0;
+    uint64_t count = concat_count(stage, node);
+    uint64_t row = stage->values[node->output].count / count, at = 0;
     const float *dy = cpu_out_gradient(stage, node, slot);
 
     (void)is_first, (void)error;
     for (uint32_t i = 0; i < node->input_count; i++) {
-        uint64_t piece = stage->values[node->inputs[i]].count / batch;
+        uint64_t piece = stage->values[node->inputs[i]].count / count;
         float *dx = cpu_in_gradient(stage, node, i, slot);
-        for (uint64_t b = 0; b < batch && dx != NULL; b++)
+        for (uint64_t b = 0; b < count && dx != NULL; b++)
             cpu_accumulate(piece, dy + b * row + at, node->adds[i], dx + b * piece);
         at += piece;
     }

@@ -98,14 +98,20 @@ ty_status cpu_lanes_sum(ty_stage_device *stage, const ty_shape *shape, float *su
 
 /* ---- A divided layer's operands ---- */
 
-ty_status cpu_whole_input(ty_stage_device *stage, const cpu_node *node, uint32_t slot, float *room,
-                          const float **out, ty_error *error)
+static const ty_shape *whole_shape(const cpu_node *node, uint32_t input)
 {
-    *out = cpu_in(stage, node, 0, slot);
+    return input == 0 ? &node->whole_input : &node->whole_output;
+}
+
+ty_status cpu_whole_input(ty_stage_device *stage, const cpu_node *node, uint32_t input,
+                          uint32_t slot, float *room, const float **out, ty_error *error)
+{
+    *out = cpu_in(stage, node, input, slot);
     if (!cpu_gathers(stage, node))
         return TY_OK;
     *out = room;
-    return cpu_lanes_gather(stage, &node->whole_input, cpu_in(stage, node, 0, slot), room, error);
+    return cpu_lanes_gather(stage, whole_shape(node, input), cpu_in(stage, node, input, slot), room,
+                            error);
 }
 
 ty_status cpu_whole_gradient(ty_stage_device *stage, const cpu_node *node, uint32_t slot,
@@ -127,31 +133,63 @@ static ty_status input_find(ty_stage_device *stage, const cpu_node *node, uint32
 
     *out = room;
     if (!cpu_gathers(stage, node)) {
-        *out = cpu_in(stage, node, 0, slot);
+        *out = cpu_in(stage, node, product->input, slot);
         return TY_OK;
     }
     if (stage->part == CPU_WEIGHTS ||
         !ty_layer_is_trained(stage->options.workload, node->layer_index))
         return TY_OK; /* it is there, or nobody asks for it */
-    return cpu_whole_input(stage, node, slot, room, out, error);
+    return cpu_whole_input(stage, node, product->input, slot, room, out, error);
+}
+
+static const float *product_weight(const ty_stage_device *stage, const cpu_node *node,
+                                   const cpu_input_product *product)
+{
+    return cpu_parameters(stage, node, product->weight) + product->first_row * product->in;
+}
+
+ty_status cpu_input_product_forward(ty_stage_device *stage, const cpu_node *node, uint32_t slot,
+                                    const cpu_input_product *product, float *y, ty_error *error)
+{
+    const float *bias =
+        product->has_bias ? cpu_parameters(stage, node, product->bias) + product->first_row : NULL;
+    const float *x;
+    const ty_status status =
+        cpu_whole_input(stage, node, product->input, slot, stage->lane_whole, &x, error);
+
+    if (status == TY_OK)
+        cpu_affine(product->rows, product->in, product->out, x,
+                   product_weight(stage, node, product), bias, y);
+    return status;
+}
+
+/* The rows' part of a tensor's gradient; NULL stays NULL. */
+static float *gradient_rows(const ty_stage_device *stage, const cpu_node *node, uint32_t tensor,
+                            uint64_t before)
+{
+    float *gradient = cpu_parameter_gradient(stage, node, tensor);
+
+    return gradient != NULL ? gradient + before : NULL;
 }
 
 ty_status cpu_input_product_backward(ty_stage_device *stage, const cpu_node *node, uint32_t slot,
                                      const cpu_input_product *product, const float *dy,
                                      bool is_first, ty_error *error)
 {
-    const float *weight = cpu_parameters(stage, node, product->weight), *x;
-    float *dx = cpu_in_gradient(stage, node, 0, slot);
-    float *summand = cpu_summand(stage, node, node->adds[0], dx);
+    const float *weight = product_weight(stage, node, product), *x;
+    const uint32_t input = product->input;
+    float *dx = cpu_in_gradient(stage, node, input, slot);
+    float *summand = cpu_summand(stage, node, node->adds[input], dx);
     const cpu_affine_gradient of_weights = {
-        .weight = cpu_parameter_gradient(stage, node, product->weight),
-        .bias = product->has_bias ? cpu_parameter_gradient(stage, node, product->bias) : NULL,
+        .weight = gradient_rows(stage, node, product->weight, product->first_row * product->in),
+        .bias = product->has_bias ? gradient_rows(stage, node, product->bias, product->first_row)
+                                  : NULL,
         .adds_weight = cpu_adds(node, product->weight, is_first),
         .adds_bias = cpu_adds(node, product->bias, is_first),
     };
     const cpu_affine_gradient of_input = {
         .x = summand,
-        .adds_x = summand == dx && node->adds[0],
+        .adds_x = summand == dx && node->adds[input],
     };
     ty_status status = input_find(stage, node, slot, product, &x, error);
 
@@ -162,7 +200,7 @@ ty_status cpu_input_product_backward(ty_stage_device *stage, const cpu_node *nod
     cpu_affine_backward(product->rows, product->in, product->out, x, weight, dy, &of_input);
     if (dx == NULL || !node->is_divided)
         return TY_OK;
-    return cpu_lanes_sum(stage, &node->whole_input, summand, node->adds[0], dx, error);
+    return cpu_lanes_sum(stage, whole_shape(node, input), summand, node->adds[input], dx, error);
 }
 
 ty_status cpu_output_product_forward(ty_stage_device *stage, const cpu_node *node, uint32_t slot,

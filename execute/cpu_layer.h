@@ -156,8 +156,9 @@ struct ty_stage_device {
 /* ---- Building (cpu_build.c) ---- */
 
 extern const cpu_kind cpu_linear, cpu_conv2d, cpu_pool, cpu_relu, cpu_gelu, cpu_silu,
-    cpu_layer_norm, cpu_rms_norm, cpu_embedding, cpu_attention, cpu_mlp, cpu_add, cpu_concat,
-    cpu_loss_layer, cpu_batch_norm, cpu_lstm, cpu_moe;
+    cpu_tanh_layer, cpu_layer_norm, cpu_rms_norm, cpu_embedding, cpu_attention,
+    cpu_additive_attention, cpu_mlp, cpu_add, cpu_concat, cpu_slice_layer, cpu_loss_layer,
+    cpu_batch_norm, cpu_lstm, cpu_moe;
 /** Changes of layout, inserted where producer and consumer differ. */
 extern const cpu_kind cpu_to_plain, cpu_to_channels_last;
 
@@ -265,20 +266,28 @@ static inline bool cpu_gathers(const ty_stage_device *stage, const cpu_node *nod
     return node->is_divided && stage->options.lanes.divides_sequence;
 }
 
-/** All of a layer's input, or of the gradient of its output; gathered, if need be, into `room`. */
-ty_status cpu_whole_input(ty_stage_device *stage, const cpu_node *node, uint32_t slot, float *room,
-                          const float **out, ty_error *error) TY_MUST_CHECK;
+/** All of a layer's input, or of the gradient of its output; gathered, if need be, into `room`. Of
+ * two inputs the second has the output's shape. */
+ty_status cpu_whole_input(ty_stage_device *stage, const cpu_node *node, uint32_t input,
+                          uint32_t slot, float *room, const float **out,
+                          ty_error *error) TY_MUST_CHECK;
 ty_status cpu_whole_gradient(ty_stage_device *stage, const cpu_node *node, uint32_t slot,
                              float *room, const float **out, ty_error *error) TY_MUST_CHECK;
 
-/** A product of all of a layer's first input with a matrix of it, [out][in]. */
+/** A product of all of one of a layer's inputs with a matrix of it, [out][in], or with rows of one.
+ */
 typedef struct cpu_input_product {
     uint64_t rows, in, out;
     uint32_t weight, bias; /* parameter tensors */
     bool has_bias;
+    uint32_t input;
+    uint64_t first_row; /* of the matrix, and of the bias */
     float *x; /* [rows][in]: where backward comes in two parts and the input is gathered, room for
                  it from the first part to the second; else NULL */
 } cpu_input_product;
+ty_status cpu_input_product_forward(ty_stage_device *stage, const cpu_node *node, uint32_t slot,
+                                    const cpu_input_product *product, float *y,
+                                    ty_error *error) TY_MUST_CHECK;
 /**
  * From the gradient of what it makes those of its weights and of the layer's input, the latter
  * summed over the lanes of a divided layer. What had to be gathered for forward is gathered again.
@@ -355,6 +364,38 @@ ty_status cpu_experts_send(ty_stage_device *stage, const cpu_expert_copies *copi
 ty_status cpu_experts_return(ty_stage_device *stage, const cpu_expert_copies *copies,
                              float *by_expert, float *by_lane, float *own,
                              ty_error *error) TY_MUST_CHECK;
+
+/* ---- Softmax over keys (cpu_attention.c) ---- */
+
+/** Softmax of `rows` rows of scores, of which row r sees keys [0, visible + r) under a mask. The
+ * rest of the row, up to `keys`, becomes 0. */
+void cpu_softmax_rows(uint64_t rows, uint64_t keys, uint64_t stride, bool is_causal,
+                      uint64_t visible, float *scores);
+/** dp becomes p (dp - sum(p dp)): the gradient of what went into the softmax. */
+void cpu_softmax_gradient(uint64_t rows, uint64_t keys, uint64_t stride, const float *p, float *dp);
+
+/* ---- Biases of scores by distance (cpu_relative.c) ---- */
+
+/** Raffel et al., "T5", 2020, section 2.1: those of a head are looked up by how far a key is before
+ * or behind a query, in one of `buckets` ranges, which get wider with the distance; under a mask
+ * there are none behind. */
+uint64_t cpu_relative_bucket(uint64_t query, uint64_t key, uint64_t buckets, bool is_causal);
+/** by_distance[keys - 1 + key - query] = biases[bucket][head]. @param by_distance [2 keys - 1] */
+void cpu_relative_spread(uint64_t keys, uint64_t buckets, uint64_t heads, uint64_t head,
+                         bool is_causal, const float *biases, float *by_distance);
+/** Adds to the gradients of the biases those of the distances. */
+void cpu_relative_gather(uint64_t keys, uint64_t buckets, uint64_t heads, uint64_t head,
+                         bool is_causal, const float *by_distance, float *biases);
+
+/* ---- Norms of rows (cpu_norm.c) ---- */
+
+/** @param statistics [out] [rows] 1 / root mean square */
+void cpu_rms_norm_rows(uint64_t rows, uint64_t n, const float *x, const float *gain, float *y,
+                       float *statistics);
+/** Adds to dgain, unless it is NULL. @param dx may be NULL, or dy */
+void cpu_rms_norm_gradient(uint64_t rows, uint64_t n, const float *x, const float *gain,
+                           const float *statistics, const float *dy, float *dgain, bool adds,
+                           float *dx);
 
 /* ---- What is between the products of an mlp (cpu_mlp.c) ---- */
 

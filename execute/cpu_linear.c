@@ -35,7 +35,7 @@ static ty_status linear_forward(ty_stage_device *stage, const cpu_node *node, ui
     bool has_bias = layer->attributes[TY_HAS_BIAS] != 0;
     const float *x;
     float *y = cpu_out(stage, node, slot);
-    ty_status status = cpu_whole_input(stage, node, slot, stage->lane_whole, &x, error);
+    ty_status status = cpu_whole_input(stage, node, 0, slot, stage->lane_whole, &x, error);
 
     if (status != TY_OK)
         return status;

@@ -3,7 +3,8 @@
  * with forget gates (Gers, Schmidhuber and Cummins, 2000), in the order of cuDNN and PyTorch: input
  * gate i, forget gate f, candidate g, output gate o.
  *     c_t = f c_(t-1) + i g,   h_t = o tanh(c_t)
- * The products with the inputs of all steps are one; those with the state go step by step.
+ * The products with the inputs of all steps are one; those with the state go step by step, from the
+ * first to the last or, reversed, from the last to the first.
  */
 #include "cpu_layer.h"
 #include "cpu_math.h"
@@ -11,8 +12,14 @@
 typedef struct lstm {
     uint64_t batch, length, rows; /* rows = batch * length */
     uint64_t in, hidden, gates;   /* gates: columns, 4 hidden */
-    bool has_bias;
+    bool has_bias, is_reversed;
 } lstm;
+
+/* The place in the sequence of the n-th step that is taken. */
+static uint64_t step_at(const lstm *l, uint64_t n)
+{
+    return l->is_reversed ? l->length - 1 - n : n;
+}
 
 static lstm lstm_of(const ty_stage_device *stage, const cpu_node *node)
 {
@@ -25,7 +32,8 @@ static lstm lstm_of(const ty_stage_device *stage, const cpu_node *node)
                   .in = a[TY_IN_FEATURES],
                   .hidden = a[TY_HIDDEN_FEATURES],
                   .gates = LSTM_GATES * a[TY_HIDDEN_FEATURES],
-                  .has_bias = a[TY_HAS_BIAS] != 0};
+                  .has_bias = a[TY_HAS_BIAS] != 0,
+                  .is_reversed = a[TY_IS_REVERSED] != 0};
 }
 
 /* Stash: gates [rows][gates] and cells [rows][hidden]; where backward comes in two parts also the
@@ -43,11 +51,6 @@ static ty_status lstm_build(ty_stage_device *stage, cpu_node *node, ty_error *er
     return TY_OK;
 }
 
-CPU_INLINE float tanh_of(float x)
-{
-    return 2.0f * cpu_sigmoid(2.0f * x) - 1.0f;
-}
-
 /* One sample at one step; `before` is the cell of the step before, NULL at the first. */
 CPU_CLONES static void cell_forward(uint64_t n, const float *bias, const float *before,
                                     float *gates, float *cell, float *state)
@@ -57,13 +60,13 @@ CPU_CLONES static void cell_forward(uint64_t n, const float *bias, const float *
             gates[k] += bias[k];
     for (uint64_t k = 0; k < n; k++) {
         float i = cpu_sigmoid(gates[k]), f = cpu_sigmoid(gates[n + k]);
-        float g = tanh_of(gates[2 * n + k]), o = cpu_sigmoid(gates[3 * n + k]);
+        float g = cpu_tanh(gates[2 * n + k]), o = cpu_sigmoid(gates[3 * n + k]);
         gates[k] = i;
         gates[n + k] = f;
         gates[2 * n + k] = g;
         gates[3 * n + k] = o;
         cell[k] = i * g + (before != NULL ? f * before[k] : 0.0f);
-        state[k] = o * tanh_of(cell[k]);
+        state[k] = o * cpu_tanh(cell[k]);
     }
 }
 
@@ -74,7 +77,7 @@ CPU_CLONES static void cell_backward(uint64_t n, const float *gates, const float
 {
     for (uint64_t k = 0; k < n; k++) {
         float i = gates[k], f = gates[n + k], g = gates[2 * n + k], o = gates[3 * n + k];
-        float t = tanh_of(cell[k]), dh = dy[k] + dstate[k];
+        float t = cpu_tanh(cell[k]), dh = dy[k] + dstate[k];
         float dc = dcell[k] + dh * o * (1.0f - t * t);
         dgates[k] = dc * g * i * (1.0f - i);
         dgates[n + k] = before != NULL ? dc * before[k] * f * (1.0f - f) : 0.0f;
@@ -96,16 +99,17 @@ static ty_status lstm_forward(ty_stage_device *stage, const cpu_node *node, uint
     cpu_affine(l.rows, l.in, l.gates, cpu_in(stage, node, 0, slot),
                cpu_parameters(stage, node, LSTM_INPUT),
                l.has_bias ? cpu_parameters(stage, node, LSTM_INPUT_BIAS) : NULL, gates);
-    for (uint64_t t = 0; t < l.length; t++) {
-        if (t > 0)
-            cpu_gemm(false, true, l.batch, l.gates, l.hidden, 1.0f, y + (t - 1) * l.hidden,
+    for (uint64_t n = 0; n < l.length; n++) {
+        const uint64_t t = step_at(&l, n), before = n > 0 ? step_at(&l, n - 1) : t;
+        if (n > 0)
+            cpu_gemm(false, true, l.batch, l.gates, l.hidden, 1.0f, y + before * l.hidden,
                      l.length * l.hidden, cpu_parameters(stage, node, LSTM_STATE), l.hidden, 1.0f,
                      gates + t * l.gates, l.length * l.gates);
         for (uint64_t b = 0; b < l.batch; b++) {
+            float *own = cells + b * l.length * l.hidden;
             uint64_t row = b * l.length + t;
-            float *cell = cells + row * l.hidden;
-            cell_forward(l.hidden, bias, t > 0 ? cell - l.hidden : NULL, gates + row * l.gates,
-                         cell, y + row * l.hidden);
+            cell_forward(l.hidden, bias, n > 0 ? own + before * l.hidden : NULL,
+                         gates + row * l.gates, own + t * l.hidden, y + row * l.hidden);
         }
     }
     return TY_OK;
@@ -121,13 +125,14 @@ static void gates_backward(ty_stage_device *stage, const cpu_node *node, uint32_
     float *dstate = stage->scratch, *dcell = dstate + l.batch * l.hidden;
 
     memset(dstate, 0, 2 * l.batch * l.hidden * sizeof *dstate);
-    for (uint64_t t = l.length; t-- > 0;) {
+    for (uint64_t n = l.length; n-- > 0;) {
+        const uint64_t t = step_at(&l, n), before = n > 0 ? step_at(&l, n - 1) : t;
         for (uint64_t b = 0; b < l.batch; b++) {
             uint64_t row = b * l.length + t;
-            const float *cell = cells + row * l.hidden;
-            cell_backward(l.hidden, gates + row * l.gates, cell, t > 0 ? cell - l.hidden : NULL,
-                          dy + row * l.hidden, dstate + b * l.hidden, dcell + b * l.hidden,
-                          dgates + row * l.gates);
+            const float *own = cells + b * l.length * l.hidden;
+            cell_backward(l.hidden, gates + row * l.gates, own + t * l.hidden,
+                          n > 0 ? own + before * l.hidden : NULL, dy + row * l.hidden,
+                          dstate + b * l.hidden, dcell + b * l.hidden, dgates + row * l.gates);
         }
         cpu_gemm(false, false, l.batch, l.hidden, l.gates, 1.0f, dgates + t * l.gates,
                  l.length * l.gates, cpu_parameters(stage, node, LSTM_STATE), l.hidden, 0.0f,
@@ -135,13 +140,14 @@ static void gates_backward(ty_stage_device *stage, const cpu_node *node, uint32_
     }
 }
 
-/* The state of step t goes into the gates of step t + 1. */
+/* The state of a step goes into the gates of the next. */
 static void state_gradients(const ty_stage_device *stage, const cpu_node *node, uint32_t slot,
                             bool is_first, const float *dgates)
 {
     const lstm l = lstm_of(stage, node);
     const float *y = cpu_out(stage, node, slot);
     float *dw = cpu_parameter_gradient(stage, node, LSTM_STATE);
+    const uint64_t state = l.is_reversed ? 1 : 0, next = 1 - state; /* first of each that meet */
     const bool adds = cpu_adds(node, LSTM_STATE, is_first);
 
     if (dw == NULL)
@@ -150,8 +156,9 @@ static void state_gradients(const ty_stage_device *stage, const cpu_node *node, 
         memset(dw, 0, l.gates * l.hidden * sizeof *dw);
     for (uint64_t b = 0; b < l.batch && l.length > 1; b++)
         cpu_gemm(true, false, l.gates, l.hidden, l.length - 1, 1.0f,
-                 dgates + (b * l.length + 1) * l.gates, l.gates, y + b * l.length * l.hidden,
-                 l.hidden, adds || b > 0 ? 1.0f : 0.0f, dw, l.hidden);
+                 dgates + (b * l.length + next) * l.gates, l.gates,
+                 y + (b * l.length + state) * l.hidden, l.hidden, adds || b > 0 ? 1.0f : 0.0f, dw,
+                 l.hidden);
     if (l.has_bias)
         cpu_column_sums(l.rows, l.gates, dgates, cpu_adds(node, LSTM_STATE_BIAS, is_first),
                         cpu_parameter_gradient(stage, node, LSTM_STATE_BIAS));

@@ -85,6 +85,11 @@ CPU_INLINE float cpu_sigmoid(float x)
     return cpu_reciprocal(1.0f + cpu_exp(power));
 }
 
+CPU_INLINE float cpu_tanh(float x)
+{
+    return 2.0f * cpu_sigmoid(2.0f * x) - 1.0f;
+}
+
 /**
  * Hendrycks and Gimpel, "Gaussian error linear units", 2016, the tanh form: x/2 (1 + tanh(u)) with
  * u = sqrt(2/pi) (x + 0.044715 x^3). Because (1 + tanh(u)) / 2 = sigmoid(2u), it is x sigmoid(2u).

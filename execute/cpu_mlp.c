@@ -1,6 +1,6 @@
 /*
- * The feed-forward block of a transformer: linear, gelu, linear; or gated (SwiGLU; Shazeer, "GLU
- * variants improve transformer", 2020): linear to gate and value, silu(gate) * value, linear.
+ * The feed-forward block of a transformer: linear, gelu or relu, linear; or gated (SwiGLU; Shazeer,
+ * "GLU variants improve transformer", 2020): linear to gate and value, silu(gate) * value, linear.
  */
 #include "cpu_layer.h"
 #include "cpu_math.h"
@@ -8,7 +8,7 @@
 typedef struct mlp {
     uint64_t rows, features, hidden;
     uint64_t up; /* columns of the first product: hidden, or twice that */
-    bool is_gated, has_bias;
+    bool is_gated, is_relu, has_bias;
 } mlp;
 
 static mlp mlp_of(const ty_stage_device *stage, const cpu_node *node)
@@ -23,6 +23,7 @@ static mlp mlp_of(const ty_stage_device *stage, const cpu_node *node)
         .hidden = hidden,
         .up = hidden * (is_gated ? 2 : 1),
         .is_gated = is_gated,
+        .is_relu = a[TY_IS_RELU] != 0,
         .has_bias = a[TY_HAS_BIAS] != 0,
     };
 }
@@ -76,6 +77,22 @@ CPU_CLONES static void gelu_rows(uint64_t rows, uint64_t n, const float *bias, f
         for (uint64_t i = 0; i < n; i++)
             a[i] = cpu_gelu_of(h[i]);
     }
+}
+
+CPU_CLONES static void relu_rows(uint64_t rows, uint64_t n, const float *bias, const float *h,
+                                 float *a)
+{
+    for (uint64_t r = 0; r < rows; r++, h += n, a += n)
+        for (uint64_t i = 0; i < n; i++) {
+            const float x = h[i] + (bias != NULL ? bias[i] : 0.0f);
+            a[i] = x > 0.0f ? x : 0.0f;
+        }
+}
+
+CPU_CLONES static void relu_gradient(uint64_t count, const float *a, const float *da, float *dh)
+{
+    for (uint64_t i = 0; i < count; i++)
+        dh[i] = a[i] > 0.0f ? da[i] : 0.0f;
 }
 
 CPU_CLONES static void gated_rows(uint64_t rows, uint64_t n, const float *bias, float *h, float *a)
@@ -140,11 +157,14 @@ static ty_status mlp_forward(ty_stage_device *stage, const cpu_node *node, uint3
     ty_status status;
 
     kept_cut(stage, node, &m, node->stash[slot], &keep);
-    status = cpu_whole_input(stage, node, slot, stage->lane_whole, &x, error);
+    status = cpu_whole_input(stage, node, 0, slot, stage->lane_whole, &x, error);
     if (status != TY_OK)
         return status;
     cpu_affine(m.rows, m.features, m.up, x, cpu_parameters(stage, node, MLP_UP), NULL, keep.h);
-    cpu_mlp_activate(m.is_gated, m.rows, m.hidden, bias, keep.h, keep.a);
+    if (m.is_relu)
+        relu_rows(m.rows, m.hidden, bias, keep.h, keep.a);
+    else
+        cpu_mlp_activate(m.is_gated, m.rows, m.hidden, bias, keep.h, keep.a);
     down = down_product(&m, &keep);
     return cpu_output_product_forward(stage, node, slot, &down, error);
 }
@@ -164,7 +184,9 @@ static ty_status mlp_backward(ty_stage_device *stage, const cpu_node *node, uint
     status = cpu_output_product_backward(stage, node, slot, &down, is_first, da, error);
     if (status != TY_OK)
         return status;
-    if (stage->part != CPU_WEIGHTS)
+    if (stage->part != CPU_WEIGHTS && m.is_relu)
+        relu_gradient(m.rows * m.hidden, keep.a, da, dh);
+    else if (stage->part != CPU_WEIGHTS)
         cpu_mlp_activate_backward(m.is_gated, m.rows, m.hidden, keep.h, da, dh);
     return cpu_input_product_backward(stage, node, slot,
                                       &(cpu_input_product){.rows = m.rows,
@@ -177,7 +199,19 @@ static ty_status mlp_backward(ty_stage_device *stage, const cpu_node *node, uint
                                       dh, is_first, error);
 }
 
+static ty_status mlp_supports(const ty_workload *workload, uint32_t layer, ty_error *error)
+{
+    const ty_layer *l = &workload->layers[layer];
+
+    if (l->attributes[TY_IS_RELU] != 0 && l->attributes[TY_IS_GATED] != 0)
+        return ty_fail(error, TY_EUNSUPPORTED,
+                       "layer %s: the cpu backend does not train a gated mlp with is_relu",
+                       l->name);
+    return TY_OK;
+}
+
 const cpu_kind cpu_mlp = {
+    .supports = mlp_supports,
     .build = mlp_build,
     .forward = mlp_forward,
     .backward = mlp_backward,

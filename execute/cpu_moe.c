@@ -355,7 +355,7 @@ static ty_status moe_forward(ty_stage_device *stage, const cpu_node *node, uint3
 
     kept_cut(stage, &m, node->stash[slot], &keep);
     room_cut(stage, &m, stage->scratch, &own, &keep);
-    TY_CHECK(cpu_whole_input(stage, node, slot, stage->lane_whole, &x, error), status, done);
+    TY_CHECK(cpu_whole_input(stage, node, 0, slot, stage->lane_whole, &x, error), status, done);
     TY_CHECK(scores_make(stage, node, &m, x, &own, error), status, done);
     route(&m, own.score, &keep);
     packed = m.lanes > 1 ? own.packed : keep.x;
@@ -490,7 +490,8 @@ static ty_status operands_take(ty_stage_device *stage, const cpu_node *node, uin
     if (cpu_gathers(stage, node) && stage->part == CPU_WEIGHTS)
         return TY_OK; /* they are there */
     if (!cpu_gathers(stage, node) || is_trained)
-        TY_CHECK(cpu_whole_input(stage, node, slot, keep->whole_x, &out->x, error), status, done);
+        TY_CHECK(cpu_whole_input(stage, node, 0, slot, keep->whole_x, &out->x, error), status,
+                 done);
     status = cpu_whole_gradient(stage, node, slot, keep->whole_dy, &out->dy, error);
 done:
     return status;

@@ -62,8 +62,8 @@ CPU_CLONES static void layer_norm_gradient(uint64_t rows, uint64_t n, const floa
 }
 
 /* statistics: 1 / root mean square of each row. Zhang and Sennrich, NeurIPS 2019. */
-CPU_CLONES static void rms_norm_rows(uint64_t rows, uint64_t n, const float *x, const float *gain,
-                                     float *y, float *statistics)
+CPU_CLONES void cpu_rms_norm_rows(uint64_t rows, uint64_t n, const float *x, const float *gain,
+                                  float *y, float *statistics)
 {
     for (uint64_t r = 0; r < rows; r++, x += n, y += n) {
         float squares = 0.0f;
@@ -76,9 +76,9 @@ CPU_CLONES static void rms_norm_rows(uint64_t rows, uint64_t n, const float *x, 
     }
 }
 
-CPU_CLONES static void rms_norm_gradient(uint64_t rows, uint64_t n, const float *x,
-                                         const float *gain, const float *statistics,
-                                         const float *dy, float *dgain, bool adds, float *dx)
+CPU_CLONES void cpu_rms_norm_gradient(uint64_t rows, uint64_t n, const float *x, const float *gain,
+                                      const float *statistics, const float *dy, float *dgain,
+                                      bool adds, float *dx)
 {
     for (uint64_t r = 0; r < rows; r++, x += n, dy += n) {
         float scale = statistics[r], product = 0.0f;
@@ -150,9 +150,9 @@ static ty_status rms_norm_forward(ty_stage_device *stage, const cpu_node *node, 
                                   ty_error *error)
 {
     (void)error;
-    rms_norm_rows(cpu_rows(&stage->values[node->output]), features_of(node),
-                  cpu_in(stage, node, 0, slot), cpu_parameters(stage, node, 0),
-                  cpu_out(stage, node, slot), node->stash[slot]);
+    cpu_rms_norm_rows(cpu_rows(&stage->values[node->output]), features_of(node),
+                      cpu_in(stage, node, 0, slot), cpu_parameters(stage, node, 0),
+                      cpu_out(stage, node, slot), node->stash[slot]);
     return TY_OK;
 }
 
@@ -160,11 +160,11 @@ static ty_status rms_norm_backward(ty_stage_device *stage, const cpu_node *node,
                                    bool is_first, ty_error *error)
 {
     (void)error;
-    rms_norm_gradient(cpu_rows(&stage->values[node->output]), features_of(node),
-                      cpu_in(stage, node, 0, slot), cpu_parameters(stage, node, 0),
-                      node->stash[slot], cpu_out_gradient(stage, node, slot),
-                      cleared_gradient(stage, node, 0, is_first), node->adds[0],
-                      cpu_in_gradient(stage, node, 0, slot));
+    cpu_rms_norm_gradient(cpu_rows(&stage->values[node->output]), features_of(node),
+                          cpu_in(stage, node, 0, slot), cpu_parameters(stage, node, 0),
+                          node->stash[slot], cpu_out_gradient(stage, node, slot),
+                          cleared_gradient(stage, node, 0, is_first), node->adds[0],
+                          cpu_in_gradient(stage, node, 0, slot));
     return TY_OK;
 }
 

@@ -1,6 +1,7 @@
 /*
  * Data made from nothing, of any shape, and learnable. Numbers: noise plus a pattern of signs that
- * belongs to the label. Tokens: each follows from the one before by a fixed permutation-like rule.
+ * belongs to the label. Tokens: each follows from the one before by a fixed permutation-like rule;
+ * where there are fewer labels than tokens, they belong to the last of these.
  */
 #include "dataset.h"
 
@@ -36,6 +37,7 @@ static void numbers_sample(const ty_dataset *dataset, uint64_t sample, float *in
 static void tokens_sample(const ty_dataset *dataset, uint64_t sample, float *input, int32_t *tokens,
                           int32_t *labels)
 {
+    const uint64_t unlabelled = dataset->input_count - dataset->label_count;
     uint64_t token = dataset_hash(SAMPLE_KEY, dataset->first + sample) % dataset->token_count;
 
     (void)input;
@@ -43,8 +45,8 @@ static void tokens_sample(const ty_dataset *dataset, uint64_t sample, float *inp
         if (tokens != NULL)
             tokens[i] = (int32_t)token;
         token = dataset_hash(TOKEN_KEY, token) % dataset->token_count;
-        if (labels != NULL && i < dataset->label_count)
-            labels[i] = (int32_t)(token % dataset->class_count);
+        if (labels != NULL && i >= unlabelled)
+            labels[i - unlabelled] = (int32_t)(token % dataset->class_count);
     }
 }
 
@@ -54,7 +56,7 @@ ty_status dataset_open_synthetic(ty_dataset *dataset, const char *unused, bool i
     (void)unused;
     if (dataset->token_count != 0 && dataset->label_count > dataset->input_count)
         return ty_fail(error, TY_EINVAL,
-                       "synthetic data has one label per token, the workload expects more");
+                       "synthetic data has at most one label per token, the workload expects more");
     dataset->first = is_test ? TRAIN_SAMPLES : 0;
     dataset->sample_count = is_test ? TEST_SAMPLES : TRAIN_SAMPLES;
     dataset->sample = dataset->token_count != 0 ? tokens_sample : numbers_sample;

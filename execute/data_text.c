@@ -1,7 +1,9 @@
 /*
  * Text as bytes, or as tokens in a file of them: a sample is a window of T + 1, T tokens and for
- * each the next one as its label. The last tenth of the file is the test part. Training windows
- * start at every token, test windows lie side by side, so that each token is predicted once.
+ * each the next one as its label; or only the last of them, as many as there are labels, as in a
+ * decoder behind an encoder of the tokens before. The last tenth of the file is the test part.
+ * Training windows start at every token, test windows lie side by side, so that each token is
+ * predicted once.
  */
 #include "dataset.h"
 
@@ -14,13 +16,14 @@ static void bytes_sample(const ty_dataset *dataset, uint64_t sample, float *inpu
                          int32_t *labels)
 {
     const unsigned char *window = dataset->inputs + sample * dataset->stride;
+    const uint64_t unlabelled = dataset->input_count - dataset->label_count;
 
     (void)input;
     for (uint64_t i = 0; i < dataset->input_count; i++) {
         if (tokens != NULL)
             tokens[i] = window[i];
-        if (labels != NULL)
-            labels[i] = window[i + 1];
+        if (labels != NULL && i >= unlabelled)
+            labels[i - unlabelled] = window[i + 1];
     }
 }
 
@@ -28,13 +31,14 @@ static void tokens_sample(const ty_dataset *dataset, uint64_t sample, float *inp
                           int32_t *labels)
 {
     const uint64_t start = dataset->first + sample * dataset->stride;
+    const uint64_t unlabelled = dataset->input_count - dataset->label_count;
 
     (void)input;
     for (uint64_t i = 0; i < dataset->input_count; i++) {
         if (tokens != NULL)
             tokens[i] = (int32_t)ty_token_at(dataset->tokens, start + i);
-        if (labels != NULL)
-            labels[i] = (int32_t)ty_token_at(dataset->tokens, start + i + 1);
+        if (labels != NULL && i >= unlabelled)
+            labels[i - unlabelled] = (int32_t)ty_token_at(dataset->tokens, start + i + 1);
     }
 }
 
@@ -122,9 +126,10 @@ ty_status dataset_open_text(ty_dataset *dataset, const char *path, bool is_test,
 {
     if (path == NULL)
         path = DEFAULT_PATH;
-    if (dataset->token_count == 0 || dataset->label_count != dataset->input_count)
-        return ty_fail(error, TY_EINVAL,
-                       "text has tokens with one label each, the workload expects something else");
+    if (dataset->token_count == 0 || dataset->label_count > dataset->input_count)
+        return ty_fail(
+            error, TY_EINVAL,
+            "text has tokens with at most one label each, the workload expects something else");
     return ty_tokens_is_file(path) ? open_tokens(dataset, path, is_test, error)
                                    : open_bytes(dataset, path, is_test, error);
 }

@@ -10,6 +10,12 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+/* Of mlp, attention, lstm and concat. */
+static const uint64_t known_options =
+    LAYER_OPTION(TY_IS_RELU) | LAYER_OPTION(TY_HAS_QKV_BIAS) | LAYER_OPTION(TY_HAS_QK_NORM) |
+    LAYER_OPTION(TY_RELATIVE_BUCKETS) | LAYER_OPTION(TY_IS_REVERSED) |
+    LAYER_OPTION(TY_IS_OF_FEATURES) | LAYER_OPTION(TY_SHARED_FEATURES);
+
 static ty_status cpu_supports(const ty_workload *workload, uint32_t first_layer,
                               uint32_t layer_count, ty_error *error)
 {
@@ -27,15 +33,11 @@ static ty_status cpu_supports(const ty_workload *workload, uint32_t first_layer,
             return ty_fail(error, TY_EUNSUPPORTED,
                            "layer %s: the cpu backend does not train layers of kind %s",
                            layer->name, ty_layer_kind_name(layer->kind));
-        if (layer_unknown_option(layer) != TY_ATTRIBUTE_COUNT)
+        if (layer_unknown_option(layer, known_options) != TY_ATTRIBUTE_COUNT)
             return ty_fail(error, TY_EUNSUPPORTED,
                            "layer %s: the cpu backend does not train %s with %s", layer->name,
                            ty_layer_kind_name(layer->kind),
-                           ty_attribute_name(layer_unknown_option(layer)));
-        if (layer->kind == TY_LAYER_ATTENTION && layer->input_count > 1)
-            return ty_fail(error, TY_EUNSUPPORTED,
-                           "layer %s: the cpu backend does not train attention to another sequence",
-                           layer->name);
+                           ty_attribute_name(layer_unknown_option(layer, known_options)));
         if (kind->supports != NULL && (status = kind->supports(workload, l, error)) != TY_OK)
             return status;
     }

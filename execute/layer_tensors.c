@@ -3,6 +3,8 @@
 
 #include "init.h"
 
+#include <math.h>
+
 static uint32_t linear_tensors(const ty_workload *workload, uint32_t index,
                                lane_tensor tensors[LAYER_MAX_TENSORS])
 {
@@ -80,10 +82,45 @@ static uint32_t attention_tensors(const ty_workload *workload, uint32_t index,
                       .deviation = ty_init_transformer_deviation(workload, true),
                       .division = LANE_BY_COLUMNS,
                       .columns = queries};
-    tensors[ATTENTION_PROJECT_BIAS] =
-        (lane_tensor){.count = project, .division = LANE_BY_ROWS, .groups = {queries, keys, keys}};
-    tensors[ATTENTION_OUT_BIAS] = (lane_tensor){.count = a[TY_FEATURES], .division = LANE_BY_ROWS};
-    return a[TY_HAS_BIAS] != 0 ? 4 : 2;
+    if (a[TY_HAS_BIAS] != 0 || a[TY_HAS_QKV_BIAS] != 0)
+        tensors[ATTENTION_PROJECT_BIAS] = (lane_tensor){
+            .count = project, .division = LANE_BY_ROWS, .groups = {queries, keys, keys}};
+    if (a[TY_HAS_BIAS] != 0)
+        tensors[ATTENTION_OUT_BIAS] =
+            (lane_tensor){.count = a[TY_FEATURES], .division = LANE_BY_ROWS};
+    if (a[TY_HAS_QK_NORM] != 0) /* of every head alike */
+        tensors[ATTENTION_QUERY_GAIN] = tensors[ATTENTION_KEY_GAIN] =
+            (lane_tensor){.count = a[TY_HEAD_SIZE], .constant = 1.0f};
+    tensors[ATTENTION_RELATIVE] =
+        (lane_tensor){.count = a[TY_RELATIVE_BUCKETS] * a[TY_HEADS],
+                      .deviation = ty_init_transformer_deviation(workload, false),
+                      .division = LANE_BY_COLUMNS,
+                      .columns = a[TY_HEADS]};
+    if (a[TY_RELATIVE_BUCKETS] > 0)
+        return ATTENTION_RELATIVE + 1;
+    if (a[TY_HAS_QK_NORM] != 0)
+        return ATTENTION_KEY_GAIN + 1;
+    return a[TY_HAS_BIAS] != 0       ? ATTENTION_OUT_BIAS + 1
+           : a[TY_HAS_QKV_BIAS] != 0 ? ATTENTION_PROJECT_BIAS + 1
+                                     : ATTENTION_OUT + 1;
+}
+
+static uint32_t additive_tensors(const ty_workload *workload, uint32_t index,
+                                 lane_tensor tensors[LAYER_MAX_TENSORS])
+{
+    const uint64_t *a = workload->layers[index].attributes, hidden = a[TY_HIDDEN_FEATURES];
+
+    tensors[ADDITIVE_QUERY] =
+        (lane_tensor){.count = hidden * a[TY_IN_FEATURES],
+                      .deviation = ty_init_deviation(workload, a[TY_IN_FEATURES])};
+    tensors[ADDITIVE_MEMORY] = (lane_tensor){
+        .count = hidden * a[TY_FEATURES], .deviation = ty_init_deviation(workload, a[TY_FEATURES])};
+    tensors[ADDITIVE_VECTOR] =
+        (lane_tensor){.count = hidden, .deviation = ty_init_deviation(workload, hidden)};
+    tensors[ADDITIVE_GAIN] =
+        (lane_tensor){.count = 1, .constant = (float)sqrt(1.0 / (double)hidden)};
+    tensors[ADDITIVE_BIAS] = (lane_tensor){.count = hidden};
+    return ADDITIVE_BIAS + 1;
 }
 
 static uint32_t mlp_tensors(const ty_workload *workload, uint32_t index,
@@ -182,11 +219,12 @@ static uint32_t lstm_tensors(const ty_workload *workload, uint32_t index,
     return a[TY_HAS_BIAS] != 0 ? 4 : 2;
 }
 
-ty_attribute layer_unknown_option(const ty_layer *layer)
+ty_attribute layer_unknown_option(const ty_layer *layer, uint64_t known)
 {
+    known |= LAYER_OPTION(TY_IS_FUSED) | LAYER_OPTION(TY_TOKEN_TYPES);
     for (ty_attribute a = 0; a < TY_ATTRIBUTE_COUNT; a++)
-        if (ty_layer_attribute_use(layer->kind, a) == TY_ATTRIBUTE_OPTIONAL && a != TY_IS_FUSED &&
-            a != TY_TOKEN_TYPES && a != TY_SHARED_FEATURES && layer->attributes[a] != 0)
+        if (ty_layer_attribute_use(layer->kind, a) == TY_ATTRIBUTE_OPTIONAL &&
+            (known & LAYER_OPTION(a)) == 0 && layer->attributes[a] != 0)
             return a;
     return TY_ATTRIBUTE_COUNT;
 }
@@ -203,6 +241,7 @@ uint32_t layer_tensors(const ty_workload *workload, uint32_t layer,
         [TY_LAYER_RMS_NORM] = norm_tensors,
         [TY_LAYER_EMBEDDING] = embedding_tensors,
         [TY_LAYER_ATTENTION] = attention_tensors,
+        [TY_LAYER_ADDITIVE_ATTENTION] = additive_tensors,
         [TY_LAYER_MLP] = mlp_tensors,
         [TY_LAYER_MOE] = moe_tensors,
         [TY_LAYER_LSTM] = lstm_tensors};

@@ -14,8 +14,20 @@
 /** embedding: table [vocabulary][features], positions [positions][features], token types
  * [types][features], of which every token has the first: data sets have one segment a sample */
 enum { EMBEDDING_TABLE, EMBEDDING_POSITIONS, EMBEDDING_TYPES };
-/** attention: project [queries | keys | values][features], out [features][queries] */
-enum { ATTENTION_PROJECT, ATTENTION_OUT, ATTENTION_PROJECT_BIAS, ATTENTION_OUT_BIAS };
+/** attention: project [queries | keys | values][features], out [features][queries]; gains of the
+ * norms of a head's queries and keys [head size]; biases of scores [relative buckets][heads] */
+enum {
+    ATTENTION_PROJECT,
+    ATTENTION_OUT,
+    ATTENTION_PROJECT_BIAS,
+    ATTENTION_OUT_BIAS,
+    ATTENTION_QUERY_GAIN,
+    ATTENTION_KEY_GAIN,
+    ATTENTION_RELATIVE
+};
+/** additive attention: matrices of queries [hidden][in] and of the memory [hidden][features], a
+ * vector of direction [hidden] and length [1] of its own, a bias [hidden] */
+enum { ADDITIVE_QUERY, ADDITIVE_MEMORY, ADDITIVE_VECTOR, ADDITIVE_GAIN, ADDITIVE_BIAS };
 /** mlp: up [hidden or 2 hidden][features], of which a gate is the first half; down
  * [features][hidden] */
 enum { MLP_UP, MLP_DOWN, MLP_UP_BIAS, MLP_DOWN_BIAS };
@@ -36,11 +48,14 @@ enum {
 enum { LSTM_INPUT, LSTM_STATE, LSTM_INPUT_BIAS, LSTM_STATE_BIAS };
 enum { LSTM_GATES = 4 };
 
+/** Of a set of attributes. */
+#define LAYER_OPTION(attribute) ((uint64_t)1 << (attribute))
 /**
- * What a layer of a known kind may ask for beyond what backends build; TY_ATTRIBUTE_COUNT: nothing.
- * Fused attention is the same function, with other memory.
+ * What a layer of a known kind may ask for beyond what every backend builds and the options that
+ * this one knows besides; TY_ATTRIBUTE_COUNT: nothing. Fused attention is the same function, with
+ * other memory.
  */
-ty_attribute layer_unknown_option(const ty_layer *layer);
+ty_attribute layer_unknown_option(const ty_layer *layer, uint64_t known);
 
 /**
  * Of a whole layer, in the order in which they lie; a matrix that can be tied is the first. Others:

@@ -41,11 +41,11 @@ ty_status cuda_supports(const ty_workload *workload, uint32_t first_layer, uint3
             return ty_fail(error, TY_EUNSUPPORTED,
                            "layer %s: the cuda backend does not train layers of kind %s",
                            layer->name, ty_layer_kind_name(layer->kind));
-        if (layer_unknown_option(layer) != TY_ATTRIBUTE_COUNT)
+        if (layer_unknown_option(layer, 0) != TY_ATTRIBUTE_COUNT)
             return ty_fail(error, TY_EUNSUPPORTED,
                            "layer %s: the cuda backend does not train %s with %s", layer->name,
                            ty_layer_kind_name(layer->kind),
-                           ty_attribute_name(layer_unknown_option(layer)));
+                           ty_attribute_name(layer_unknown_option(layer, 0)));
         if (layer->kind == TY_LAYER_ATTENTION && layer->input_count > 1)
             return ty_fail(
                 error, TY_EUNSUPPORTED,

@@ -186,6 +186,60 @@ int network_attention(ty_workload *w, int input, uint64_t heads, uint64_t kv_hea
     return done(w, features * (qkv + heads * head_size) + (has_bias ? qkv + features : 0));
 }
 
+int network_cross_attention(ty_workload *w, int input, int memory, uint64_t heads,
+                            uint64_t kv_heads, uint64_t head_size, bool has_bias)
+{
+    int layer = network_attention(w, input, heads, kv_heads, head_size, has_bias, false);
+    ty_layer *l = &w->layers[layer];
+    l->inputs = realloc(l->inputs, 2 * sizeof *l->inputs);
+    l->inputs[0] = (uint32_t)memory;
+    l->inputs[1] = (uint32_t)input;
+    l->input_count = 2;
+    return layer;
+}
+
+void network_option(ty_workload *w, int layer, ty_attribute option, uint64_t value)
+{
+    ty_layer *l = &w->layers[layer];
+    uint64_t *a = l->attributes, size = a[TY_HEAD_SIZE];
+    a[option] = value;
+    if (option == TY_HAS_QK_NORM)
+        l->parameter_bytes += 4 * 2 * size;
+    else if (option == TY_RELATIVE_BUCKETS)
+        l->parameter_bytes += 4 * value * a[TY_HEADS];
+    else if (option == TY_HAS_QKV_BIAS)
+        l->parameter_bytes += 4 * (a[TY_HEADS] + 2 * a[TY_KV_HEADS]) * size;
+}
+
+int network_additive_attention(ty_workload *w, int input, int memory, uint64_t hidden)
+{
+    ty_layer *layer = add(w, TY_LAYER_ADDITIVE_ATTENTION, (int[]){memory, input}, 2);
+    uint64_t features = *last(layer), in = w->layers[input].output.dimensions[1];
+    layer->attributes[TY_FEATURES] = features;
+    layer->attributes[TY_IN_FEATURES] = in;
+    layer->attributes[TY_HIDDEN_FEATURES] = hidden;
+    layer->output.dimensions[0] = w->layers[input].output.dimensions[0];
+    return done(w, hidden * (in + features + 2) + 1);
+}
+
+int network_slice(ty_workload *w, int input, uint64_t first_row, uint64_t rows)
+{
+    ty_layer *layer = add(w, TY_LAYER_SLICE, &input, 1);
+    layer->attributes[TY_FIRST_ROW] = first_row;
+    layer->attributes[TY_ROWS] = rows;
+    layer->output.dimensions[0] = rows;
+    return done(w, 0);
+}
+
+int network_concat_features(ty_workload *w, const int *inputs, uint32_t count)
+{
+    ty_layer *layer = add(w, TY_LAYER_CONCAT, inputs, count);
+    layer->attributes[TY_IS_OF_FEATURES] = 1;
+    for (uint32_t i = 1; i < count; i++)
+        *last(layer) += *last(&w->layers[inputs[i]]);
+    return done(w, 0);
+}
+
 int network_lstm(ty_workload *w, int input, uint64_t hidden, bool has_bias)
 {
     ty_layer *layer = add(w, TY_LAYER_LSTM, &input, 1);

@@ -25,6 +25,14 @@ int network_embedding(ty_workload *network, uint64_t vocabulary, uint64_t featur
 void network_token_types(ty_workload *network, int embedding, uint64_t types);
 int network_attention(ty_workload *network, int input, uint64_t heads, uint64_t kv_heads,
                       uint64_t head_size, bool has_bias, bool is_causal);
+/* Keys and values are of the memory, an earlier layer. */
+int network_cross_attention(ty_workload *network, int input, int memory, uint64_t heads,
+                            uint64_t kv_heads, uint64_t head_size, bool has_bias);
+/* Sets an optional attribute of the layer, and counts its parameters. */
+void network_option(ty_workload *network, int layer, ty_attribute option, uint64_t value);
+int network_additive_attention(ty_workload *network, int input, int memory, uint64_t hidden);
+int network_slice(ty_workload *network, int input, uint64_t first_row, uint64_t rows);
+int network_concat_features(ty_workload *network, const int *inputs, uint32_t count);
 int network_lstm(ty_workload *network, int input, uint64_t hidden, bool has_bias);
 int network_mlp(ty_workload *network, int input, uint64_t hidden, bool has_bias, bool is_gated);
 int network_moe(ty_workload *network, int input, uint64_t experts, uint64_t per_token,

@@ -11,7 +11,9 @@ typedef struct operands {
     const uint64_t *a;        /* attributes */
     const ty_shape *in, *out; /* per sample */
     const double *x, *dy;
-    double *y, *dx;         /* dx is added to */
+    double *y, *dx;   /* dx is added to */
+    const double *x2; /* of a second input, or NULL */
+    double *dx2;
     const double *w, *rest; /* the matrix (perhaps another layer's), and what follows it */
     double *dw, *drest;     /* added to */
 } operands;
@@ -211,6 +213,10 @@ static double silu_of(double x)
 {
     return x / (1 + exp(-x));
 }
+static double tanh_slope(double x)
+{
+    return 1 - tanh(x) * tanh(x);
+}
 static double silu_slope(double x)
 {
     double s = 1 / (1 + exp(-x));
@@ -223,6 +229,8 @@ static double (*of_kind(ty_layer_kind kind, bool is_slope))(double)
         return is_slope ? relu_slope : relu_of;
     if (kind == TY_LAYER_GELU)
         return is_slope ? gelu_slope : gelu_of;
+    if (kind == TY_LAYER_TANH)
+        return is_slope ? tanh_slope : tanh;
     return is_slope ? silu_slope : silu_of;
 }
 
@@ -247,6 +255,20 @@ static void flatten_back(operands *p)
 {
     for (uint64_t i = 0; i < p->r->batch * elements(p->out); i++)
         p->dx[i] += p->dy[i];
+}
+
+static void slice(operands *p)
+{
+    uint64_t row = elements(p->in) / p->in->dimensions[0], n = elements(p->out);
+    for (uint64_t i = 0; i < p->r->batch * n; i++)
+        p->y[i] = p->x[i / n * elements(p->in) + p->a[TY_FIRST_ROW] * row + i % n];
+}
+
+static void slice_back(operands *p)
+{
+    uint64_t row = elements(p->in) / p->in->dimensions[0], n = elements(p->out);
+    for (uint64_t i = 0; i < p->r->batch * n; i++)
+        p->dx[i / n * elements(p->in) + p->a[TY_FIRST_ROW] * row + i % n] += p->dy[i];
 }
 
 /* ---- Norms, from their definitions; the gradient from the quotient rule ---- */
@@ -352,19 +374,25 @@ static double logistic(double x)
     return 1 / (1 + exp(-x));
 }
 
+/* Of the t-th step taken. */
+static uint64_t place_of(const operands *p, uint64_t t)
+{
+    return p->a[TY_IS_REVERSED] ? p->in->dimensions[0] - 1 - t : t;
+}
+
 /* All gates and cells of a sample, from the first step on. */
 static void lstm_sample(operands *p, uint64_t b, double *gates, double *cells)
 {
     uint64_t D = p->a[TY_IN_FEATURES], H = p->a[TY_HIDDEN_FEATURES], T = p->in->dimensions[0];
     const double *wx = p->w, *wh = wx + 4 * H * D, *bias = wh + 4 * H * H;
     for (uint64_t t = 0; t < T; t++) {
-        double *g = gates + t * 4 * H, *y = p->y + (b * T + t) * H;
+        double *g = gates + t * 4 * H, *y = p->y + (b * T + place_of(p, t)) * H;
         for (uint64_t k = 0; k < 4 * H; k++) {
             double sum = p->a[TY_HAS_BIAS] ? bias[k] + bias[4 * H + k] : 0;
             for (uint64_t i = 0; i < D; i++)
-                sum += wx[k * D + i] * p->x[(b * T + t) * D + i];
+                sum += wx[k * D + i] * p->x[(b * T + place_of(p, t)) * D + i];
             for (uint64_t i = 0; i < H && t > 0; i++)
-                sum += wh[k * H + i] * y[i - H];
+                sum += wh[k * H + i] * p->y[(b * T + place_of(p, t - 1)) * H + i];
             g[k] = k / H == 2 ? tanh(sum) : logistic(sum);
         }
         for (uint64_t k = 0; k < H; k++) {
@@ -390,16 +418,17 @@ static void lstm_step_back(operands *p, uint64_t b, uint64_t t, const double *ga
                            const double *cells, double *dh, double *dc)
 {
     uint64_t D = p->a[TY_IN_FEATURES], H = p->a[TY_HIDDEN_FEATURES], T = p->in->dimensions[0];
-    const double *g = gates + t * 4 * H, *x = p->x + (b * T + t) * D;
-    const double *wx = p->w, *wh = wx + 4 * H * D, *y = p->y + (b * T + t) * H;
+    uint64_t at = b * T + place_of(p, t), before = t > 0 ? b * T + place_of(p, t - 1) : 0;
+    const double *g = gates + t * 4 * H, *x = p->x + at * D;
+    const double *wx = p->w, *wh = wx + 4 * H * D, *y = p->y + before * H;
     double *dwx = p->dw, *dwh = dwx + 4 * H * D, *dbias = dwh + 4 * H * H;
     double *d = calloc(4 * H, sizeof *d);
     for (uint64_t k = 0; k < H; k++) {
-        double c = cells[t * H + k], whole = dh[k] + p->dy[(b * T + t) * H + k];
-        double before = t > 0 ? cells[(t - 1) * H + k] : 0;
+        double c = cells[t * H + k], whole = dh[k] + p->dy[at * H + k];
+        double last_cell = t > 0 ? cells[(t - 1) * H + k] : 0;
         dc[k] += whole * g[3 * H + k] * (1 - tanh(c) * tanh(c));
         d[k] = dc[k] * g[2 * H + k] * g[k] * (1 - g[k]);
-        d[H + k] = dc[k] * before * g[H + k] * (1 - g[H + k]);
+        d[H + k] = dc[k] * last_cell * g[H + k] * (1 - g[H + k]);
         d[2 * H + k] = dc[k] * g[k] * (1 - g[2 * H + k] * g[2 * H + k]);
         d[3 * H + k] = whole * tanh(c) * g[3 * H + k] * (1 - g[3 * H + k]);
         dc[k] *= g[H + k];
@@ -408,10 +437,10 @@ static void lstm_step_back(operands *p, uint64_t b, uint64_t t, const double *ga
     for (uint64_t k = 0; k < 4 * H; k++) {
         for (uint64_t i = 0; i < D; i++) {
             dwx[k * D + i] += d[k] * x[i];
-            p->dx[(b * T + t) * D + i] += d[k] * wx[k * D + i];
+            p->dx[at * D + i] += d[k] * wx[k * D + i];
         }
         for (uint64_t i = 0; i < H && t > 0; i++) {
-            dwh[k * H + i] += d[k] * y[i - H];
+            dwh[k * H + i] += d[k] * y[i];
             dh[i] += d[k] * wh[k * H + i];
         }
         if (p->a[TY_HAS_BIAS]) {
@@ -461,55 +490,158 @@ static void embedding_back(operands *p)
     }
 }
 
-/* Attention: everything computed anew for backward. */
+/* Attention: everything computed anew for backward. B samples of T queries and S keys, D features,
+ * H heads, K of them with keys and values, Z numbers each. */
 typedef struct heads {
-    uint64_t B, T, D, H, K, S, Q, P; /* batch, length, features, heads, kv heads, size, H S, all */
-    double *project, *p, *context;
-    const double *w, *out, *bias, *out_bias;
+    uint64_t B, T, S, D, H, K, Z, Q, KV;
+    const double *xq, *xk, *w, *out, *bias, *out_bias, *gains, *relative;
+    double *q, *k, *v;   /* [B T][Q], [B S][KV], [B S][KV] */
+    double *nq, *nk;     /* normed */
+    double *p, *context; /* [B][H][T][S], [B T][Q] */
 } heads;
+
+/* As the authors of T5 write it in their mesh-tensorflow code, with 128 as the farthest. */
+static uint64_t bucket(int64_t query, int64_t key, int64_t buckets, bool is_causal)
+{
+    int64_t distance = query - key, first = 0, exact, far;
+    if (is_causal) {
+        distance = distance > 0 ? distance : 0;
+    } else {
+        int64_t half = buckets / 2;
+        first = distance < 0 ? half : 0;
+        buckets = distance < 0 ? buckets - half : half;
+        distance = distance < 0 ? -distance : distance;
+    }
+    exact = buckets / 2;
+    if (distance < exact)
+        return (uint64_t)(first + distance);
+    far = exact == 0 ? buckets - 1
+                     : exact + (int64_t)(log((double)distance / (double)exact) /
+                                         log(128 / (double)exact) * (double)(buckets - exact));
+    return (uint64_t)(first + (far < buckets - 1 ? far : buckets - 1));
+}
+
+/* Where the parameters of an attention layer are, from any base. */
+typedef struct attention_places {
+    uint64_t out, bias, out_bias, gains, relative;
+} attention_places;
+
+static attention_places attention_at(const uint64_t *a)
+{
+    uint64_t Q = a[TY_HEADS] * a[TY_HEAD_SIZE], P = Q + 2 * a[TY_KV_HEADS] * a[TY_HEAD_SIZE];
+    bool has_project_bias = a[TY_HAS_BIAS] || a[TY_HAS_QKV_BIAS];
+    attention_places at = {.out = P * a[TY_FEATURES]};
+    at.bias = at.out + Q * a[TY_FEATURES];
+    at.out_bias = at.bias + (has_project_bias ? P : 0);
+    at.gains = at.out_bias + (a[TY_HAS_BIAS] ? a[TY_FEATURES] : 0);
+    at.relative = at.gains + (a[TY_HAS_QK_NORM] ? 2 * a[TY_HEAD_SIZE] : 0);
+    return at;
+}
+
+static void head_norms(uint64_t count, uint64_t Z, const double *x, const double *gain, double *y)
+{
+    for (uint64_t i = 0; i < count; i++) {
+        double squares = 0;
+        for (uint64_t c = 0; c < Z; c++)
+            squares += x[i / Z * Z + c] * x[i / Z * Z + c] / (double)Z;
+        y[i] = gain == NULL ? x[i] : x[i] / sqrt(squares + 1e-5) * gain[i % Z];
+    }
+}
+
+/* dx from dy, both [count]; the gain's gradient is added to. */
+static void head_norms_back(uint64_t count, uint64_t Z, const double *x, const double *gain,
+                            const double *dy, double *dx, double *dgain)
+{
+    for (uint64_t i = 0; i < count; i++) {
+        double squares = 0, scale;
+        const double *row = x + i / Z * Z;
+        if (gain == NULL) {
+            dx[i] = dy[i];
+            continue;
+        }
+        for (uint64_t c = 0; c < Z; c++)
+            squares += row[c] * row[c] / (double)Z;
+        scale = 1 / sqrt(squares + 1e-5);
+        dgain[i % Z] += dy[i] * x[i] * scale;
+        for (uint64_t j = 0; j < Z; j++)
+            dx[i / Z * Z + j] += dy[i] * gain[i % Z] * scale *
+                                 ((i % Z == j) - x[i] * row[j] / (double)Z * scale * scale);
+    }
+}
+
+static heads heads_new(operands *o)
+{
+    const uint64_t *a = o->a;
+    const attention_places at = attention_at(a);
+    heads h = {.B = o->r->batch,
+               .T = o->out->dimensions[0],
+               .S = o->in->dimensions[0],
+               .D = a[TY_FEATURES],
+               .H = a[TY_HEADS],
+               .K = a[TY_KV_HEADS],
+               .Z = a[TY_HEAD_SIZE]};
+    h.Q = h.H * h.Z;
+    h.KV = h.K * h.Z;
+    h.xk = o->x;
+    h.xq = o->x2 != NULL ? o->x2 : o->x;
+    h.w = o->w;
+    h.out = o->w + at.out;
+    h.bias = a[TY_HAS_BIAS] || a[TY_HAS_QKV_BIAS] ? o->w + at.bias : NULL;
+    h.out_bias = a[TY_HAS_BIAS] ? o->w + at.out_bias : NULL;
+    h.gains = a[TY_HAS_QK_NORM] ? o->w + at.gains : NULL;
+    h.relative = a[TY_RELATIVE_BUCKETS] ? o->w + at.relative : NULL;
+    h.q = calloc(2 * h.B * h.T * h.Q, sizeof(double));
+    h.nq = h.q + h.B * h.T * h.Q;
+    h.k = calloc(3 * h.B * h.S * h.KV, sizeof(double));
+    h.nk = h.k + h.B * h.S * h.KV;
+    h.v = h.nk + h.B * h.S * h.KV;
+    h.p = calloc(h.B * h.H * h.T * h.S, sizeof(double));
+    h.context = calloc(h.B * h.T * h.Q, sizeof(double));
+    return h;
+}
+
+/* Of query i = (b H + head) T + t: rows of q, and of k for key s. */
+static uint64_t query_row(const heads *h, uint64_t i)
+{
+    return (i / h->T / h->H * h->T + i % h->T) * h->Q + i / h->T % h->H * h->Z;
+}
+static uint64_t key_row(const heads *h, uint64_t i, uint64_t s)
+{
+    return (i / h->T / h->H * h->S + s) * h->KV + i / h->T % h->H / (h->H / h->K) * h->Z;
+}
+
+static uint64_t relative_of(const operands *o, const heads *h, uint64_t i, uint64_t s)
+{
+    return bucket((int64_t)(i % h->T), (int64_t)s, (int64_t)o->a[TY_RELATIVE_BUCKETS],
+                  o->a[TY_IS_CAUSAL]) *
+               h->H +
+           i / h->T % h->H;
+}
 
 static heads attention_run(operands *o, double *y)
 {
-    const uint64_t *a = o->a;
-    heads h = {o->r->batch,
-               o->in->dimensions[0],
-               a[TY_FEATURES],
-               a[TY_HEADS],
-               a[TY_KV_HEADS],
-               a[TY_HEAD_SIZE],
-               a[TY_HEADS] * a[TY_HEAD_SIZE],
-               (a[TY_HEADS] + 2 * a[TY_KV_HEADS]) * a[TY_HEAD_SIZE],
-               0,
-               0,
-               0,
-               0,
-               0,
-               0,
-               0};
-    h.project = calloc(h.B * h.T * h.P, sizeof(double));
-    h.p = calloc(h.B * h.H * h.T * h.T, sizeof(double));
-    h.context = calloc(h.B * h.T * h.Q, sizeof(double));
-    h.w = o->w;
-    h.out = h.w + h.P * h.D;
-    h.bias = a[TY_HAS_BIAS] ? h.out + h.D * h.Q : NULL;
-    h.out_bias = a[TY_HAS_BIAS] ? h.bias + h.P : NULL;
-    affine(h.B * h.T, h.D, h.P, o->x, h.w, h.bias, h.project);
+    heads h = heads_new(o);
+    affine(h.B * h.T, h.D, h.Q, h.xq, h.w, h.bias, h.q);
+    affine(h.B * h.S, h.D, h.KV, h.xk, h.w + h.Q * h.D, h.bias ? h.bias + h.Q : NULL, h.k);
+    affine(h.B * h.S, h.D, h.KV, h.xk, h.w + (h.Q + h.KV) * h.D,
+           h.bias ? h.bias + h.Q + h.KV : NULL, h.v);
+    head_norms(h.B * h.T * h.Q, h.Z, h.q, h.gains, h.nq);
+    head_norms(h.B * h.S * h.KV, h.Z, h.k, h.gains ? h.gains + h.Z : NULL, h.nk);
     for (uint64_t i = 0; i < h.B * h.H * h.T; i++) {
-        uint64_t t = i % h.T, head = i / h.T % h.H, b = i / h.T / h.H, kv = head / (h.H / h.K);
-        const double *q = h.project + (b * h.T + t) * h.P + head * h.S;
-        double sum = 0, *p = h.p + i * h.T;
-        for (uint64_t s = 0; s < h.T; s++) {
-            const double *k = h.project + (b * h.T + s) * h.P + h.Q + kv * h.S;
-            for (uint64_t c = 0; c < h.S; c++)
-                p[s] += q[c] * k[c] / sqrt((double)h.S);
-            p[s] = a[TY_IS_CAUSAL] && s > t ? 0 : exp(p[s]);
+        double sum = 0, *p = h.p + i * h.S;
+        for (uint64_t s = 0; s < h.S; s++) {
+            for (uint64_t c = 0; c < h.Z; c++)
+                p[s] +=
+                    h.nq[query_row(&h, i) + c] * h.nk[key_row(&h, i, s) + c] / sqrt((double)h.Z);
+            if (h.relative != NULL)
+                p[s] += h.relative[relative_of(o, &h, i, s)];
+            p[s] = o->a[TY_IS_CAUSAL] && s > i % h.T ? 0 : exp(p[s]);
             sum += p[s];
         }
-        for (uint64_t s = 0; s < h.T; s++) {
+        for (uint64_t s = 0; s < h.S; s++) {
             p[s] /= sum;
-            for (uint64_t c = 0; c < h.S; c++)
-                h.context[(b * h.T + t) * h.Q + head * h.S + c] +=
-                    p[s] * h.project[(b * h.T + s) * h.P + h.Q + (h.K + kv) * h.S + c];
+            for (uint64_t c = 0; c < h.Z; c++)
+                h.context[query_row(&h, i) + c] += p[s] * h.v[key_row(&h, i, s) + c];
         }
     }
     if (y != NULL)
@@ -519,7 +651,8 @@ static heads attention_run(operands *o, double *y)
 
 static void heads_free(heads *h)
 {
-    free(h->project);
+    free(h->q);
+    free(h->k);
     free(h->p);
     free(h->context);
 }
@@ -530,45 +663,155 @@ static void attention(operands *o)
     heads_free(&h);
 }
 
-static void attention_back(operands *o)
+/* Gradients of normed queries and keys, of values and of relative biases from the context's. */
+static void scores_back(operands *o, const heads *h, const double *dcontext, double *dnq,
+                        double *dnk, double *dv, double *drelative)
 {
-    heads h = attention_run(o, NULL);
-    double *dproject = calloc(h.B * h.T * h.P, sizeof(double));
-    double *dcontext = calloc(h.B * h.T * h.Q, sizeof(double));
-    double *dp = calloc(h.T, sizeof(double));
-    double *dout = o->dw + h.P * h.D;
-    bool has_bias = o->a[TY_HAS_BIAS];
-    affine_back(h.B * h.T, h.Q, h.D, h.context, h.out, o->dy, dcontext, dout,
-                has_bias ? dout + h.D * h.Q + h.P : NULL);
-    for (uint64_t i = 0; i < h.B * h.H * h.T; i++) {
-        uint64_t t = i % h.T, head = i / h.T % h.H, b = i / h.T / h.H, kv = head / (h.H / h.K);
-        const double *p = h.p + i * h.T, *dc = dcontext + (b * h.T + t) * h.Q + head * h.S;
-        uint64_t q = (b * h.T + t) * h.P + head * h.S;
-        double sum = 0;
-        for (uint64_t s = 0; s < h.T; s++) {
-            uint64_t v = (b * h.T + s) * h.P + h.Q + (h.K + kv) * h.S;
-            dp[s] = 0;
-            for (uint64_t c = 0; c < h.S; c++) {
-                dp[s] += dc[c] * h.project[v + c];
-                dproject[v + c] += p[s] * dc[c];
+    for (uint64_t i = 0; i < h->B * h->H * h->T; i++) {
+        const double *p = h->p + i * h->S, *dc = dcontext + query_row(h, i);
+        double sum = 0, *dp = calloc(h->S, sizeof(double));
+        for (uint64_t s = 0; s < h->S; s++) {
+            for (uint64_t c = 0; c < h->Z; c++) {
+                dp[s] += dc[c] * h->v[key_row(h, i, s) + c];
+                dv[key_row(h, i, s) + c] += p[s] * dc[c];
             }
             sum += p[s] * dp[s];
         }
-        for (uint64_t s = 0; s < h.T; s++) {
-            uint64_t k = (b * h.T + s) * h.P + h.Q + kv * h.S;
-            double ds = p[s] * (dp[s] - sum) / sqrt((double)h.S);
-            for (uint64_t c = 0; c < h.S; c++) {
-                dproject[q + c] += ds * h.project[k + c];
-                dproject[k + c] += ds * h.project[q + c];
+        for (uint64_t s = 0; s < h->S; s++) {
+            double ds = p[s] * (dp[s] - sum), scaled = ds / sqrt((double)h->Z);
+            if (h->relative != NULL)
+                drelative[relative_of(o, h, i, s)] += ds;
+            for (uint64_t c = 0; c < h->Z; c++) {
+                dnq[query_row(h, i) + c] += scaled * h->nk[key_row(h, i, s) + c];
+                dnk[key_row(h, i, s) + c] += scaled * h->nq[query_row(h, i) + c];
             }
         }
+        free(dp);
     }
-    affine_back(h.B * h.T, h.D, h.P, o->x, h.w, dproject, o->dx, o->dw,
-                has_bias ? dout + h.D * h.Q : NULL);
-    free(dproject);
+}
+
+static void attention_back(operands *o)
+{
+    heads h = attention_run(o, NULL);
+    const attention_places at = attention_at(o->a);
+    uint64_t nq = h.B * h.T * h.Q, nk = h.B * h.S * h.KV;
+    double *dcontext = calloc(3 * nq, sizeof(double)), *dnq = dcontext + nq, *dq = dnq + nq;
+    double *dnk = calloc(3 * nk, sizeof(double)), *dk = dnk + nk, *dv = dk + nk;
+    double *dbias = h.bias ? o->dw + at.bias : NULL;
+    double *dxq = o->x2 != NULL ? o->dx2 : o->dx;
+    affine_back(h.B * h.T, h.Q, h.D, h.context, h.out, o->dy, dcontext, o->dw + at.out,
+                h.out_bias ? o->dw + at.out_bias : NULL);
+    scores_back(o, &h, dcontext, dnq, dnk, dv, o->dw + at.relative);
+    head_norms_back(nq, h.Z, h.q, h.gains, dnq, dq, o->dw + at.gains);
+    head_norms_back(nk, h.Z, h.k, h.gains ? h.gains + h.Z : NULL, dnk, dk, o->dw + at.gains + h.Z);
+    affine_back(h.B * h.T, h.D, h.Q, h.xq, h.w, dq, dxq, o->dw, dbias);
+    affine_back(h.B * h.S, h.D, h.KV, h.xk, h.w + h.Q * h.D, dk, o->dx, o->dw + h.Q * h.D,
+                dbias ? dbias + h.Q : NULL);
+    affine_back(h.B * h.S, h.D, h.KV, h.xk, h.w + (h.Q + h.KV) * h.D, dv, o->dx,
+                o->dw + (h.Q + h.KV) * h.D, dbias ? dbias + h.Q + h.KV : NULL);
     free(dcontext);
-    free(dp);
+    free(dnk);
     heads_free(&h);
+}
+
+/* ---- Additive attention: every pair of rows by itself ----
+ *
+ * Parameters: Wq [N][I], Wm [N][D], v [N], g, b [N]. */
+
+/* u tanh(Wq x + Wm m + b), and what is under the tanh if asked for. */
+static double pair_score(const operands *o, const double *x, const double *m, double *under)
+{
+    uint64_t I = o->a[TY_IN_FEATURES], D = o->a[TY_FEATURES], N = o->a[TY_HIDDEN_FEATURES];
+    const double *wq = o->w, *wm = wq + N * I, *v = wm + N * D, *g = v + N, *b = g + 1;
+    double score = 0, squares = 0;
+    for (uint64_t n = 0; n < N; n++) {
+        under[n] = b[n];
+        for (uint64_t i = 0; i < I; i++)
+            under[n] += wq[n * I + i] * x[i];
+        for (uint64_t d = 0; d < D; d++)
+            under[n] += wm[n * D + d] * m[d];
+        score += v[n] * tanh(under[n]);
+        squares += v[n] * v[n];
+    }
+    return *g / sqrt(squares) * score;
+}
+
+static double *additive_weights(const operands *o, uint64_t row, double *under)
+{
+    uint64_t S = o->in->dimensions[0], T = o->out->dimensions[0];
+    uint64_t I = o->a[TY_IN_FEATURES], D = o->a[TY_FEATURES];
+    double *p = calloc(S, sizeof *p), sum = 0;
+    for (uint64_t s = 0; s < S; s++)
+        sum += p[s] = exp(pair_score(o, o->x2 + row * I, o->x + (row / T * S + s) * D, under));
+    for (uint64_t s = 0; s < S; s++)
+        p[s] /= sum;
+    return p;
+}
+
+static void additive(operands *o)
+{
+    uint64_t S = o->in->dimensions[0], T = o->out->dimensions[0], D = o->a[TY_FEATURES];
+    double *under = calloc(o->a[TY_HIDDEN_FEATURES], sizeof *under);
+    for (uint64_t row = 0; row < o->r->batch * T; row++) {
+        double *p = additive_weights(o, row, under);
+        for (uint64_t d = 0; d < D; d++) {
+            o->y[row * D + d] = 0;
+            for (uint64_t s = 0; s < S; s++)
+                o->y[row * D + d] += p[s] * o->x[(row / T * S + s) * D + d];
+        }
+        free(p);
+    }
+    free(under);
+}
+
+/* What a score's gradient adds to all else. */
+static void pair_back(operands *o, uint64_t query, uint64_t key, double dscore, double *under)
+{
+    uint64_t I = o->a[TY_IN_FEATURES], D = o->a[TY_FEATURES], N = o->a[TY_HIDDEN_FEATURES];
+    const double *wm = o->w + N * I, *v = wm + N * D, *g = v + N;
+    double *dwm = o->dw + N * I, *dv = dwm + N * D, *dg = dv + N, *db = dg + 1, squares = 0;
+    const double *x = o->x2 + query * I, *m = o->x + key * D;
+    double score = pair_score(o, x, m, under);
+    for (uint64_t n = 0; n < N; n++)
+        squares += v[n] * v[n];
+    *dg += dscore * score / *g;
+    for (uint64_t n = 0; n < N; n++) {
+        double t = tanh(under[n]), inner = dscore * *g / sqrt(squares) * v[n] * (1 - t * t);
+        dv[n] += dscore * (*g / sqrt(squares) * t - score * v[n] / squares);
+        db[n] += inner;
+        for (uint64_t i = 0; i < I; i++) {
+            o->dw[n * I + i] += inner * x[i];
+            o->dx2[query * I + i] += inner * o->w[n * I + i];
+        }
+        for (uint64_t d = 0; d < D; d++) {
+            dwm[n * D + d] += inner * m[d];
+            o->dx[key * D + d] += inner * wm[n * D + d];
+        }
+    }
+}
+
+static void additive_back(operands *o)
+{
+    uint64_t S = o->in->dimensions[0], T = o->out->dimensions[0], D = o->a[TY_FEATURES];
+    double *under = calloc(o->a[TY_HIDDEN_FEATURES], sizeof *under);
+    double *dp = calloc(S, sizeof *dp);
+    for (uint64_t row = 0; row < o->r->batch * T; row++) {
+        double *p = additive_weights(o, row, under), mean = 0;
+        for (uint64_t s = 0; s < S; s++) {
+            uint64_t key = row / T * S + s;
+            dp[s] = 0;
+            for (uint64_t d = 0; d < D; d++) {
+                dp[s] += o->dy[row * D + d] * o->x[key * D + d];
+                o->dx[key * D + d] += p[s] * o->dy[row * D + d];
+            }
+            mean += p[s] * dp[s];
+        }
+        for (uint64_t s = 0; s < S; s++)
+            pair_back(o, row, row / T * S + s, p[s] * (dp[s] - mean), under);
+        free(p);
+    }
+    free(under);
+    free(dp);
 }
 
 /* What goes into an mlp's activation, one row of it. */
@@ -580,7 +823,7 @@ static void activation_row_back(const operands *o, const double *h, const double
             dh[i] = dact[i] * silu_slope(h[i]) * h[N + i];
             dh[N + i] = dact[i] * silu_of(h[i]);
         } else {
-            dh[i] = dact[i] * gelu_slope(h[i]);
+            dh[i] = dact[i] * (o->a[TY_IS_RELU] ? relu_slope(h[i]) : gelu_slope(h[i]));
         }
     }
 }
@@ -595,7 +838,9 @@ static void mlp_run(operands *o, uint64_t rows, double **h, double **act)
     affine(rows, D, U, o->x, o->w, bias, *h);
     for (uint64_t i = 0; i < rows * N; i++) {
         const double *row = *h + i / N * U;
-        (*act)[i] = o->a[TY_IS_GATED] ? silu_of(row[i % N]) * row[N + i % N] : gelu_of(row[i % N]);
+        (*act)[i] = o->a[TY_IS_GATED]  ? silu_of(row[i % N]) * row[N + i % N]
+                    : o->a[TY_IS_RELU] ? relu_of(row[i % N])
+                                       : gelu_of(row[i % N]);
     }
 }
 
@@ -822,6 +1067,8 @@ static const struct {
     [TY_LAYER_RELU] = {activation, activation_back},
     [TY_LAYER_GELU] = {activation, activation_back},
     [TY_LAYER_SILU] = {activation, activation_back},
+    [TY_LAYER_TANH] = {activation, activation_back},
+    [TY_LAYER_SLICE] = {slice, slice_back},
     [TY_LAYER_FLATTEN] = {flatten, flatten_back},
     [TY_LAYER_LAYER_NORM] = {norm, norm_back},
     [TY_LAYER_RMS_NORM] = {norm, norm_back},
@@ -829,6 +1076,7 @@ static const struct {
     [TY_LAYER_LSTM] = {lstm, lstm_back},
     [TY_LAYER_EMBEDDING] = {embedding, embedding_back},
     [TY_LAYER_ATTENTION] = {attention, attention_back},
+    [TY_LAYER_ADDITIVE_ATTENTION] = {additive, additive_back},
     [TY_LAYER_MLP] = {mlp, mlp_back},
     [TY_LAYER_MOE] = {moe, moe_back},
     [TY_LAYER_SOFTMAX_CROSS_ENTROPY] = {loss, loss_back},
@@ -839,7 +1087,7 @@ static const struct {
 static operands operands_of(reference *r, uint32_t index)
 {
     const ty_layer *layer = &r->workload->layers[index];
-    bool is_tied = layer->tied_to != TY_NO_LAYER;
+    bool is_tied = layer->tied_to != TY_NO_LAYER, is_pair = layer->input_count > 1;
     uint64_t own = r->offsets[index], matrix = is_tied ? r->offsets[layer->tied_to] : own;
     uint64_t skip = 0; /* an embedding's positions follow its table; a linear's bias its matrix */
     if (!is_tied && layer->kind == TY_LAYER_EMBEDDING)
@@ -856,6 +1104,8 @@ static operands operands_of(reference *r, uint32_t index)
         .y = r->outputs[index],
         .dx = layer->input_count == 0 ? r->input_gradient : r->output_gradients[layer->inputs[0]],
         .dy = r->output_gradients[index],
+        .x2 = is_pair ? r->outputs[layer->inputs[1]] : NULL,
+        .dx2 = is_pair ? r->output_gradients[layer->inputs[1]] : NULL,
         .w = r->parameters + matrix,
         .dw = r->gradients + matrix,
         .rest = r->parameters + own + skip,
@@ -869,12 +1119,17 @@ static void join(reference *r, uint32_t index, bool is_backward)
     const ty_layer *layer = &r->workload->layers[index];
     uint64_t whole = elements(&layer->output), at = 0;
     double *y = r->outputs[index], *dy = r->output_gradients[index];
+    uint64_t count = r->batch; /* of pieces that are joined: samples, or rows of them */
     if (!is_backward)
         memset(y, 0, r->batch * whole * sizeof *y);
+    if (layer->attributes[TY_IS_OF_FEATURES]) {
+        count *= whole / last(&layer->output);
+        whole = last(&layer->output);
+    }
     for (uint32_t k = 0; k < layer->input_count; k++) {
-        uint64_t piece = elements(input_shape(r->workload, layer, k));
+        uint64_t piece = elements(input_shape(r->workload, layer, k)) * r->batch / count;
         double *x = r->outputs[layer->inputs[k]], *dx = r->output_gradients[layer->inputs[k]];
-        for (uint64_t i = 0; i < r->batch * piece; i++) {
+        for (uint64_t i = 0; i < count * piece; i++) {
             uint64_t to = i / piece * whole + at + i % piece;
             if (is_backward)
                 dx[i] += dy[to];

@@ -440,6 +440,33 @@ Test(data, synthetic_data_repeats_itself_and_can_be_learnt)
     network_free(gpt);
 }
 
+/* An encoder's tokens come first, and labels are of the decoder's: in text as in synthetic data. */
+Test(data, labels_are_of_the_last_tokens, .init = directory_make, .fini = directory_remove)
+{
+    enum { TOKENS = 12, LABELS = 5, VOCABULARY = 256 };
+    static const char *const names[] = {"synthetic", "text"};
+    ty_workload *w = network_new(TY_INPUT_TOKEN, 1, (uint64_t[]){TOKENS});
+    int x = network_embedding(w, VOCABULARY, 4, 0),
+        memory = network_slice(w, x, 0, TOKENS - LABELS);
+    x = network_cross_attention(w, network_slice(w, x, TOKENS - LABELS, LABELS), memory, 1, 1, 4,
+                                false);
+    network_loss(w, network_linear(w, x, VOCABULARY, false));
+    file_put("text", "an encoder's tokens come first, then the decoder's, which have labels", 69);
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        int32_t tokens[TOKENS], next[LABELS + 1] = {[LABELS] = -7};
+        ty_dataset *d = NULL;
+        free(w->dataset);
+        w->dataset = strdup(names[i]);
+        cr_assert_eq(ty_dataset_open(w, i == 0 ? NULL : path_of("text"), false, &d, NULL), TY_OK);
+        ty_dataset_sample(d, 3, NULL, tokens, next);
+        for (int l = 0; l + 1 < LABELS; l++)
+            cr_assert_eq(next[l], tokens[TOKENS - LABELS + l + 1], "%s: label %d", names[i], l);
+        cr_assert_eq(next[LABELS], -7);
+        ty_dataset_close(d);
+    }
+    network_free(w);
+}
+
 /* ---- Order ---- */
 
 Test(data, each_epoch_is_a_permutation_of_its_own)

@@ -102,6 +102,71 @@ static ty_workload *make_lstm(void)
     return w;
 }
 
+/* GNMT's form: an encoder that reads in both directions, and a decoder of which every layer sees
+ * what the first one's attention found. */
+static ty_workload *make_gnmt(void)
+{
+    ty_workload *w = network_new(TY_INPUT_TOKEN, 1, (uint64_t[]){7});
+    int x = network_embedding(w, 17, 9, 0), y, memory, context;
+    y = network_lstm(w, x, 5, true);
+    x = network_lstm(w, x, 6, true);
+    network_option(w, x, TY_IS_REVERSED, 1);
+    memory = network_lstm(w, network_concat_features(w, (int[]){y, x}, 2), 8, false);
+    network_option(w, memory, TY_IS_REVERSED, 1);
+    x = network_lstm(w, network_embedding(w, 17, 6, 0), 10, true);
+    context = network_additive_attention(w, x, memory, 13);
+    x = network_lstm(w, network_concat_features(w, (int[]){x, context}, 2), 7, true);
+    y = network_lstm(w, network_concat_features(w, (int[]){context, x}, 2), 7, true);
+    x = network_join(w, TY_LAYER_ADD, (int[]){x, y}, 2);
+    network_loss(w, network_linear(w, network_simple(w, x, TY_LAYER_TANH), 17, true));
+    return w;
+}
+
+/* T5's form: one embedding for two sequences of other lengths, the second of which attends to the
+ * first; biases by distance in both directions and in one. */
+static ty_workload *make_encoder_decoder(void)
+{
+    ty_workload *w = network_new(TY_INPUT_TOKEN, 1, (uint64_t[]){19});
+    int tokens = network_embedding(w, 23, 12, 0), x = network_slice(w, tokens, 0, 11), y, memory;
+    y = network_attention(w, network_simple(w, x, TY_LAYER_RMS_NORM), 3, 3, 5, false, false);
+    network_option(w, y, TY_RELATIVE_BUCKETS, 8);
+    x = network_join(w, TY_LAYER_ADD, (int[]){x, y}, 2);
+    y = network_mlp(w, network_simple(w, x, TY_LAYER_RMS_NORM), 14, true, false);
+    network_option(w, y, TY_IS_RELU, 1);
+    memory = network_join(w, TY_LAYER_ADD, (int[]){x, y}, 2);
+    x = network_slice(w, tokens, 11, 8);
+    y = network_attention(w, network_simple(w, x, TY_LAYER_RMS_NORM), 4, 2, 3, true, true);
+    network_option(w, y, TY_RELATIVE_BUCKETS, 5);
+    x = network_join(w, TY_LAYER_ADD, (int[]){x, y}, 2);
+    y = network_simple(w, x, TY_LAYER_RMS_NORM);
+    y = network_cross_attention(w, y, memory, 4, 2, 3, true);
+    x = network_join(w, TY_LAYER_ADD, (int[]){x, y}, 2);
+    y = network_cross_attention(w, x, memory, 3, 3, 4, false);
+    network_option(w, y, TY_HAS_QK_NORM, 1);
+    x = network_join(w, TY_LAYER_ADD, (int[]){x, y}, 2);
+    network_loss(w, network_linear(w, x, 23, true));
+    return w;
+}
+
+/* Qwen3's norms, Qwen2's biases, all options at once. */
+static ty_workload *make_qwen(void)
+{
+    ty_workload *w = network_new(TY_INPUT_TOKEN, 1, (uint64_t[]){70});
+    int x = network_embedding(w, 23, 12, 0), y;
+    y = network_attention(w, network_simple(w, x, TY_LAYER_RMS_NORM), 4, 2, 5, false, true);
+    network_option(w, y, TY_HAS_QK_NORM, 1);
+    x = network_join(w, TY_LAYER_ADD, (int[]){x, y}, 2);
+    y = network_attention(w, x, 3, 1, 4, false, true);
+    network_option(w, y, TY_HAS_QKV_BIAS, 1);
+    x = network_join(w, TY_LAYER_ADD, (int[]){x, y}, 2);
+    y = network_attention(w, x, 2, 2, 6, true, false);
+    network_option(w, y, TY_HAS_QK_NORM, 1);
+    network_option(w, y, TY_RELATIVE_BUCKETS, 6);
+    x = network_join(w, TY_LAYER_ADD, (int[]){x, y}, 2);
+    network_loss(w, network_linear(w, x, 23, true));
+    return w;
+}
+
 static ty_workload *make_frozen(void)
 {
     ty_workload *w = network_make_small_gpt();
@@ -138,6 +203,9 @@ static const struct network {
     {"frozen prefix", make_frozen_prefix, 3},
     {"batch norm", make_batch_norm, 4},
     {"lstm", make_lstm, 3},
+    {"gnmt", make_gnmt, 3},
+    {"encoder-decoder", make_encoder_decoder, 3},
+    {"qwen", make_qwen, 2},
 };
 enum { NETWORKS = sizeof networks / sizeof *networks };
 
@@ -694,8 +762,8 @@ static void row_equals_one(const struct network *network, const ty_workload *w, 
     cpu->close(one);
 }
 
-/* In rows of stages of one to three layers, plainly, with recomputing and with backward in two
- * parts. @return tensors that crossed cuts beside the first of each */
+/* In rows of stages of one to three layers, plainly, with both kinds of recomputing and with
+ * backward in two parts. @return tensors that crossed cuts beside the first of each */
 static uint32_t rows_equal_one(const struct network *network, const ty_workload *w)
 {
     uint32_t beside = 0;
@@ -706,6 +774,8 @@ static uint32_t rows_equal_one(const struct network *network, const ty_workload 
     for (uint32_t stride = 1; stride <= 3; stride++) {
         row_equals_one(network, w, row_open(w, network->batch, stride, TY_RECOMPUTE_NONE, false));
         row_equals_one(network, w, row_open(w, network->batch, stride, TY_RECOMPUTE_FULL, false));
+        row_equals_one(network, w,
+                       row_open(w, network->batch, stride, TY_RECOMPUTE_SELECTIVE, false));
         row_equals_one(network, w, row_open(w, network->batch, stride, TY_RECOMPUTE_NONE, true));
     }
     for (uint32_t cut = 1; cut < w->layer_count; cut++)
@@ -951,11 +1021,22 @@ static ty_layer *first_of(ty_workload *w, ty_layer_kind kind)
     return NULL;
 }
 
+/* Biases by the distance between tokens of two sequences. */
+static ty_workload *make_far_biases(void)
+{
+    ty_workload *w = network_new(TY_INPUT_TOKEN, 1, (uint64_t[]){6});
+    int x = network_embedding(w, 9, 8, 0), memory = network_slice(w, x, 0, 4);
+    x = network_cross_attention(w, network_slice(w, x, 4, 2), memory, 2, 2, 4, false);
+    network_option(w, x, TY_RELATIVE_BUCKETS, 4);
+    network_loss(w, network_linear(w, x, 9, true));
+    return w;
+}
+
 Test(kernels, bad_options_are_refused)
 {
     ty_workload *w = network_make_activations(), *gpt = network_make_small_gpt(),
                 *opaque = network_make_activations();
-    ty_workload *relu = network_make_small_gpt(), *cross = network_make_small_gpt(),
+    ty_workload *relu = network_make_small_gpt(), *cross = make_far_biases(),
                 *late = network_make_small_gpt(), *biased = make_experts();
     const struct {
         const char *name;
@@ -1009,7 +1090,7 @@ Test(kernels, bad_options_are_refused)
           .tied_layer = TY_NO_LAYER}},
         {"option",
          TY_EUNSUPPORTED,
-         "does not train mlp with is_relu",
+         "does not train a gated mlp with is_relu",
          {.workload = relu,
           .layer_count = relu->layer_count,
           .micro_batch_size = 1,
@@ -1025,7 +1106,7 @@ Test(kernels, bad_options_are_refused)
           .tied_layer = TY_NO_LAYER}},
         {"two sequences",
          TY_EUNSUPPORTED,
-         "does not train attention to another sequence",
+         "does not train attention to another sequence with relative_buckets",
          {.workload = cross,
           .layer_count = cross->layer_count,
           .micro_batch_size = 1,
@@ -1042,8 +1123,8 @@ Test(kernels, bad_options_are_refused)
     };
     opaque->layers[2].kind = TY_LAYER_OPAQUE;
     first_of(relu, TY_LAYER_MLP)->attributes[TY_IS_RELU] = 1;
+    first_of(relu, TY_LAYER_MLP)->attributes[TY_IS_GATED] = 1;
     first_of(biased, TY_LAYER_MOE)->attributes[TY_HAS_ROUTER_BIAS] = 1;
-    first_of(cross, TY_LAYER_ATTENTION)->input_count = 2;
     first_of(late, TY_LAYER_MLP)->input_count = 0;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         ty_stage_device *stage = NULL;

@@ -806,6 +806,8 @@ Test(oracle, expert_lanes)
     compare(moe_small, shapes, sizeof shapes / sizeof shapes[0], 10, 1e-4, 1e-3);
 }
 
+#define EIGHT .global_batch = 8, .micro_batch_size = 2
+
 /* Two recurrent layers with a residual sum, as in GNMT. */
 Test(oracle, lstm)
 {
@@ -829,6 +831,100 @@ Test(oracle, lstm)
     };
 
     compare(text, shapes, sizeof shapes / sizeof shapes[0], 10, 1e-5, 1e-4);
+}
+
+/* GNMT's form, in which four tensors cross the cuts of the decoder. */
+Test(oracle, gnmt)
+{
+    static const char text[] =
+        "{\"schema\": \"trainyard.zoo/1\", \"name\": \"gnmt-small\", \"family\": \"sequential\","
+        "\"source\": \"gnmt-8.json\", \"sequence\": 12, \"token_bytes\": 4, \"dataset\": "
+        "\"synthetic\","
+        "\"global_batch\": 8, \"optimizer\": {\"kind\": \"adamw\", \"learning_rate\": 0.01,"
+        "\"weight_decay\": 0, \"beta1\": 0.9, \"beta2\": 0.999, \"epsilon\": 1e-08},"
+        "\"layers\": [{\"label\": \"batch\"},"
+        "{\"kind\": \"embedding\", \"vocabulary\": 64, \"features\": 16},"
+        "{\"branches\": [[{\"kind\": \"lstm\", \"hidden_features\": 16}],"
+        "[{\"kind\": \"lstm\", \"hidden_features\": 16, \"is_reversed\": true}]],"
+        "\"join\": \"concat_features\"}, {\"kind\": \"lstm\", \"hidden_features\": 24},"
+        "{\"label\": \"encoded\"}, {\"from\": \"batch\"},"
+        "{\"kind\": \"embedding\", \"vocabulary\": 64, \"features\": 16},"
+        "{\"kind\": \"lstm\", \"hidden_features\": 20}, {\"label\": \"query\"},"
+        "{\"kind\": \"additive_attention\", \"memory\": \"encoded\", \"hidden_features\": 18},"
+        "{\"label\": \"context\"}, {\"from\": \"query\"},"
+        "{\"branches\": [[], [{\"from\": \"context\"}]], \"join\": \"concat_features\"},"
+        "{\"kind\": \"lstm\", \"hidden_features\": 20},"
+        "{\"branches\": [[], [{\"branches\": [[], [{\"from\": \"context\"}]],"
+        "\"join\": \"concat_features\"}, {\"kind\": \"lstm\", \"hidden_features\": 20}]],"
+        "\"join\": \"add\"},"
+        "{\"kind\": \"linear\", \"out_features\": 64}, {\"kind\": \"softmax_cross_entropy\"}]}";
+    static const plan_shape shapes[] = {
+        {"data parallel 2", .replicas = {2}, .buckets = 2, EIGHT},
+        {"1f1b 2+1", ONE_F_ONE_B, .replicas = {2, 1}, .cuts = {6}, .buckets = 2, EIGHT},
+        {"1f1b 4 stages", ONE_F_ONE_B, .replicas = {1, 1, 1, 1}, .cuts = {6, 8, 10}, .buckets = 1,
+         EIGHT},
+        {"1f1b 3 stages, recompute", ONE_F_ONE_B, .replicas = {1, 1, 1}, .cuts = {7, 9},
+         .buckets = 1, EIGHT, .recompute = TY_RECOMPUTE_FULL},
+        {"zb-h1 3 stages", ZERO_BUBBLE, .replicas = {1, 1, 1}, .cuts = {7, 10}, .buckets = 1,
+         EIGHT},
+        {"data parallel 2, zero 3", .replicas = {2}, .buckets = 2, EIGHT, .zero = 3},
+    };
+
+    compare(text, shapes, sizeof shapes / sizeof shapes[0], 10, 1e-5, 1e-4);
+}
+
+/* T5's form: two sequences in one batch, of which only the second has labels. */
+Test(oracle, encoder_decoder)
+{
+    static const char text[] =
+        "{\"schema\": \"trainyard.zoo/1\", \"name\": \"t5-tiny\", \"family\": "
+        "\"encoder_decoder\", \"source\": \"t5-small.json\", \"blocks\": 2, \"decoder_blocks\": 2,"
+        "\"features\": 32, \"heads\": 4, \"head_size\": 8, \"hidden_features\": 64,"
+        "\"relative_buckets\": 8, \"vocabulary\": 34, \"sequence\": 12, \"decoder_sequence\": 7,"
+        "\"longest_sequence\": 12, \"token_bytes\": 1, \"dataset\": \"synthetic\","
+        "\"global_batch\": 8, \"optimizer\": {\"kind\": \"adamw\", \"learning_rate\": 0.01,"
+        "\"weight_decay\": 0.1, \"beta1\": 0.9, \"beta2\": 0.95, \"epsilon\": 1e-05}}";
+    static const plan_shape shapes[] = {
+        {"data parallel 2", .replicas = {2}, .buckets = 2, EIGHT},
+        {"2 lanes", .replicas = {1}, .buckets = 2, EIGHT, .lanes = 2},
+        {"4 lanes", .replicas = {1}, .buckets = 2, EIGHT, .lanes = 4},
+        {"1f1b 2+1", ONE_F_ONE_B, .replicas = {2, 1}, .cuts = {15}, .buckets = 2, EIGHT},
+        {"1f1b 4 stages", ONE_F_ONE_B, .replicas = {1, 1, 1, 1}, .cuts = {7, 15, 25}, .buckets = 1,
+         EIGHT},
+        {"1f1b 2 stages of 2 lanes", ONE_F_ONE_B, .replicas = {1, 1}, .cuts = {20}, .buckets = 1,
+         EIGHT, .lanes = 2},
+        {"1f1b 2 stages, selective", ONE_F_ONE_B, .replicas = {1, 1}, .cuts = {18}, .buckets = 1,
+         EIGHT, .recompute = TY_RECOMPUTE_SELECTIVE},
+        {"zb-h1 3 stages", ZERO_BUBBLE, .replicas = {1, 1, 1}, .cuts = {9, 20}, .buckets = 1,
+         EIGHT},
+        {"interleaved", .schedule = TY_INTERLEAVED, .replicas = {1, 1, 1, 1}, .cuts = {7, 15, 25},
+         .buckets = 1, EIGHT, .interleave = 2, .recompute = TY_RECOMPUTE_FULL},
+        {"data parallel 2, zero 2", .replicas = {2}, .buckets = 2, EIGHT, .zero = 2},
+    };
+
+    compare(text, shapes, sizeof shapes / sizeof shapes[0], 8, 1e-5, 1e-3);
+}
+
+/* Qwen3's form: norms of every head's queries and keys. */
+Test(oracle, normed_heads)
+{
+    static const char text[] =
+        "{\"schema\": \"trainyard.zoo/1\", \"name\": \"qwen-tiny\", \"family\": \"decoder\","
+        "\"source\": \"qwen3-8b.json\", \"blocks\": 2, \"features\": 32, \"heads\": 4,"
+        "\"kv_heads\": 2, \"head_size\": 12, \"has_qk_norm\": true, \"hidden_features\": 48,"
+        "\"vocabulary\": 34, \"sequence\": 16, \"longest_sequence\": 16, \"token_bytes\": 1,"
+        "\"dataset\": \"synthetic\", \"global_batch\": 8, \"optimizer\": {\"kind\": \"adamw\","
+        "\"learning_rate\": 0.01, \"weight_decay\": 0.1, \"beta1\": 0.9, \"beta2\": 0.95,"
+        "\"epsilon\": 1e-05}}";
+    static const plan_shape shapes[] = {
+        {"data parallel 2", .replicas = {2}, .buckets = 2, EIGHT},
+        {"1f1b 2+1", ONE_F_ONE_B, .replicas = {2, 1}, .cuts = {7}, .buckets = 2, EIGHT},
+        {"zb-h1 2 stages", ZERO_BUBBLE, .replicas = {1, 1}, .cuts = {7}, .buckets = 1, EIGHT},
+        {"2 contexts", .replicas = {1}, .buckets = 2, EIGHT, .contexts = 2},
+        {"selective", .replicas = {2}, .buckets = 2, EIGHT, .recompute = TY_RECOMPUTE_SELECTIVE},
+    };
+
+    compare(text, shapes, sizeof shapes / sizeof shapes[0], 8, 1e-5, 1e-3);
 }
 
 /* A gated mlp, rms norms, keys and values shared by two heads each, a vocabulary that lanes do not
@@ -987,7 +1083,6 @@ Test(oracle, expert_lanes_evaluate)
     directory_remove(directory);
 }
 
-#define EIGHT .global_batch = 8, .micro_batch_size = 2
 #define ROWS .compression.kind = TY_COMPRESSION_ROWS
 
 /* Embeddings as rows against one rank: tokens of which many come twice, a table with positions

@@ -404,6 +404,52 @@ Test(tensor_lanes, of_experts)
     network_free(w);
 }
 
+/* Keys and values of another sequence, as long; biases by distance; biases without the output's. */
+static ty_workload *two_sequences(void)
+{
+    ty_workload *w = network_new(TY_INPUT_TOKEN, 1, (uint64_t[]){SEQUENCE});
+    int memory = network_embedding(w, VOCABULARY, 32, 0), x, y;
+
+    y = network_attention(w, network_simple(w, memory, TY_LAYER_RMS_NORM), 8, 8, 4, false, false);
+    network_option(w, y, TY_RELATIVE_BUCKETS, 7);
+    memory = network_join(w, TY_LAYER_ADD, (int[]){memory, y}, 2);
+    x = network_embedding(w, VOCABULARY, 32, 0);
+    y = network_attention(w, network_simple(w, x, TY_LAYER_RMS_NORM), 4, 4, 5, false, true);
+    network_option(w, y, TY_RELATIVE_BUCKETS, 6);
+    network_option(w, y, TY_HAS_QKV_BIAS, 1);
+    x = network_join(w, TY_LAYER_ADD, (int[]){x, y}, 2);
+    y = network_simple(w, x, TY_LAYER_RMS_NORM);
+    y = network_cross_attention(w, y, memory, 8, 4, 4, true);
+    x = network_join(w, TY_LAYER_ADD, (int[]){x, y}, 2);
+    y = network_mlp(w, network_simple(w, x, TY_LAYER_RMS_NORM), 48, true, false);
+    network_option(w, y, TY_IS_RELU, 1);
+    x = network_simple(w, network_join(w, TY_LAYER_ADD, (int[]){x, y}, 2), TY_LAYER_TANH);
+    network_loss(w, network_linear(w, x, VOCABULARY, true));
+    return w;
+}
+
+Test(tensor_lanes, of_two_sequences)
+{
+    ty_workload *w = two_sequences();
+
+    compare(w);
+    network_free(w);
+}
+
+/* A memory of fewer tokens, which is not divided along them. */
+Test(tensor_lanes, of_a_shorter_memory)
+{
+    ty_workload *w = network_new(TY_INPUT_TOKEN, 1, (uint64_t[]){SEQUENCE});
+    int tokens = network_embedding(w, VOCABULARY, 32, 0), memory = network_slice(w, tokens, 3, 6);
+    int x = network_simple(w, tokens, TY_LAYER_RMS_NORM);
+
+    x = network_cross_attention(w, x, memory, 8, 4, 4, false);
+    network_loss(w, network_linear(w, x, VOCABULARY, true));
+    compare_lanes(w, 2, 1, false);
+    compare_lanes(w, 4, 1, false);
+    network_free(w);
+}
+
 static void expect_group_refusal(const ty_workload *workload, ty_lane_group lanes,
                                  const char *words)
 {
@@ -426,6 +472,21 @@ static void expect_refusal(const ty_workload *workload, uint32_t lanes, bool div
 {
     expect_group_refusal(
         workload, (ty_lane_group){.count = lanes, .divides_sequence = divides_sequence}, words);
+}
+
+/* Norms of queries and keys, which tensor lanes do not share. */
+Test(tensor_lanes, of_normed_heads)
+{
+    ty_workload *w = network_new(TY_INPUT_TOKEN, 1, (uint64_t[]){SEQUENCE});
+    int x = network_embedding(w, VOCABULARY, 32, 0);
+
+    x = network_attention(w, x, 8, 4, 4, false, true);
+    network_option(w, x, TY_HAS_QK_NORM, 1);
+    network_loss(w, network_linear(w, x, VOCABULARY, true));
+    compare_lanes(w, 1, 2, false);
+    compare_lanes(w, 1, 4, false);
+    expect_refusal(w, 2, false, "(has_qk_norm), expected a plan without tensor parallelism");
+    network_free(w);
 }
 
 Test(tensor_lanes, says_which_sequences_cannot_be_divided)
