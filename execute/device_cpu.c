@@ -10,7 +10,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* Of mlp, attention, lstm and concat. */
+/* Of mlp, attention, lstm, concat and moe. */
 static const uint64_t known_options =
     LAYER_OPTION(TY_IS_RELU) | LAYER_OPTION(TY_HAS_QKV_BIAS) | LAYER_OPTION(TY_HAS_QK_NORM) |
     LAYER_OPTION(TY_RELATIVE_BUCKETS) | LAYER_OPTION(TY_IS_REVERSED) |
