@@ -116,6 +116,47 @@ done:
     return status;
 }
 
+/* What a rank has of the network at a micro-batch size, in bytes; TY_ENOMEM where the system
+ * already says that there is no room for it. */
+static ty_status stage_bytes(const ty_profiler *p, uint32_t micro_batch, double *bytes,
+                             ty_error *error)
+{
+    ty_stage_device *device = NULL;
+    const ty_status status = ty_profiler_open(p, micro_batch, PROFILE_SLOTS, false, &device, error);
+
+    if (status != TY_OK)
+        return status;
+    *bytes = (double)p->backend->memory_bytes(device) +
+             (double)p->backend->parameter_count(device) * sizeof(float) *
+                 ty_optimizer_state_count(&p->workload->optimizer);
+    p->backend->close(device);
+    return TY_OK;
+}
+
+/* The system hands out memory that it does not have, and ends who uses it: so the largest
+ * micro-batch is refused before. A device with memory of its own refuses by itself. */
+static ty_status memory_check(const ty_profiler *p, ty_error *error)
+{
+    const double all = (double)ty_machine_memory_bytes();
+    uint32_t largest = 1;
+    double bytes = 0;
+    ty_status status;
+
+    if (p->backend->memory != NULL)
+        return TY_OK;
+    for (uint32_t i = 0; i < p->job->micro_batch_count; i++)
+        if (p->job->micro_batches[i] > largest)
+            largest = p->job->micro_batches[i];
+    status = stage_bytes(p, largest, &bytes, error);
+    if (status == TY_ENOMEM || (status == TY_OK && bytes * p->active > all))
+        return ty_fail(error, TY_EINFEASIBLE,
+                       "%s with micro-batches of %u, on %u ranks at once, does not fit the "
+                       "machine's %.1f GB: profile smaller ones (trainyard profile "
+                       "--micro-batches, then plan --profile)",
+                       p->workload->name, (unsigned)largest, (unsigned)p->active, all * 1e-9);
+    return status;
+}
+
 static ty_status prepare(ty_profiler *p, ty_error *error)
 {
     ty_status status;
@@ -130,7 +171,8 @@ static ty_status prepare(ty_profiler *p, ty_error *error)
     p->profile = ty_alloc(1, sizeof *p->profile);
     if (p->profile == NULL)
         return ty_fail(error, TY_ENOMEM, "out of memory for a profile");
-    status = describe(p, error);
+    TY_CHECK(describe(p, error), status, done);
+    status = memory_check(p, error);
 done:
     return status;
 }

@@ -25,6 +25,10 @@ typedef struct ty_profiler {
 /** Whether this rank is one of those that compute. */
 bool ty_profiler_is_active(const ty_profiler *profiler);
 
+/** Sets of activations of the network that is measured: as in training, micro-batches lie in
+ * different buffers. */
+enum { PROFILE_SLOTS = 2 };
+
 /** All of the network on one device, as the job computes it, with its clock started if it has one.
  * @param splits_backward as in ty_stage_options */
 ty_status ty_profiler_open(const ty_profiler *profiler, uint32_t micro_batch, uint32_t slots,

@@ -8,8 +8,8 @@ enum { MAX_PASSES = 400, MIN_PASSES = 5, WARM_PASSES = 2 };
 static const double budget_s = 0.6;       /* 1 % noise on the median of passes of a few ms */
 static const double longest_budget_s = 2; /* for slow passes */
 enum { AIM_PASSES = 20 };
-/* As in training, micro-batches lie in different buffers and gradients are mostly added to. */
-enum { SLOTS = 2, MICRO_BATCHES = 4 };
+/* Gradients are mostly added to, as in training. */
+enum { MICRO_BATCHES = 4 };
 
 typedef struct layer_samples {
     uint32_t layer_count, pass_count;
@@ -106,7 +106,7 @@ static ty_status pass_time(const ty_profiler *p, ty_stage_device *device, layer_
 {
     const ty_device_backend *b = p->backend;
     double started_s = ty_now_s();
-    uint32_t slot = pass % SLOTS, layer;
+    uint32_t slot = pass % PROFILE_SLOTS, layer;
     bool is_first = pass % MICRO_BATCHES == 0;
     ty_status status = TY_OK;
 
@@ -323,9 +323,10 @@ static ty_status kind_time(ty_profiler *p, uint32_t micro_batch, bool is_split, 
         status = ty_fail(error, TY_ENOMEM, "out of memory for a profile");
         goto cleanup;
     }
-    TY_CHECK(ty_profiler_open(p, micro_batch, SLOTS, is_split, &device, error), status, cleanup);
+    TY_CHECK(ty_profiler_open(p, micro_batch, PROFILE_SLOTS, is_split, &device, error), status,
+             cleanup);
     TY_CHECK(state_open(p, device, &samples, error), status, cleanup);
-    for (uint32_t slot = 0; slot < SLOTS; slot++)
+    for (uint32_t slot = 0; slot < PROFILE_SLOTS; slot++)
         ty_profiler_batch_fill(p, device, slot, micro_batch);
     TY_CHECK(passes_time(p, device, &samples, error), status, cleanup);
     status = samples_reduce(p, &samples, pairs, updates, error);

@@ -52,6 +52,10 @@ expect_error_line "p.json" "none of a layer of mlp"
 expect 3 profile import "$scratch/trace.json" -w mlp --micro-batches 128 -o "$scratch/q.json"
 expect_error_line "none of the 7 layers of mlp" "record_function"
 expect 2 profile import "$scratch/trace.json" -w mlp
+# Where memory does not suffice nothing is measured: the system would end the ranks in the middle.
+expect 1 profile -w gpt2 --ranks 1 --micro-batches 1,4096 -q -o "$scratch/q.json"
+expect_error_line "gpt2 with micro-batches of 4096" "profile smaller ones"
+[ ! -e "$scratch/q.json" ] && pass || fail "half a profile is left"
 # workload import guesses that it is a trace, packed or not, and gives the same profile.
 gzip -k "$scratch/trace.json"
 for trace in trace.json trace.json.gz; do
