@@ -4,9 +4,10 @@
     bench/testbed.py TRAINYARD [--hosts 2] [--rates 100mbit,400mbit,1gbit] [--workloads lenet,vgg-like,gpt-tiny]
                      [--steps 12] [--repeats 1] [-o result.json]
 
-For each number of hosts: layers, compressors and updates are profiled on this machine, messages and collectives
-once at each rate in the testbed (tests/testbed/testbed). Every plan is estimated and simulated with both, then runs
-in the testbed. A Markdown table goes to stdout. Needs root; hosts share this machine's cores, and so do predictions.
+For each number of hosts and rate: messages and collectives are profiled in the testbed (tests/testbed/testbed),
+layers, compressors and updates on this machine, just before the runs, as its speed drifts by some per cent over
+minutes. Every plan is estimated and simulated with both, then runs in the testbed. A Markdown table goes to stdout.
+Needs root; hosts share this machine's cores, and so do predictions.
 """
 import argparse
 import itertools
@@ -130,11 +131,11 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         bench = Bench(options, folder)
         for hosts in map(int, options.hosts.split(",")):
-            layers = {name: bench.profile(name, hosts, MICRO_BATCHES.get(name, "8,16,32,64")) for name in options.workloads.split(",")}
             for rate in options.rates.split(","):
                 network = bench.profile("lenet", hosts, "32", rate)
-                for name, profile in layers.items():
-                    profile = dict(profile, **{k: network[k] for k in ("transfer_times", "collective_times")})
+                for name in options.workloads.split(","):
+                    profile = bench.profile(name, hosts, MICRO_BATCHES.get(name, "8,16,32,64"))
+                    profile.update({k: network[k] for k in ("transfer_times", "collective_times")})
                     for strategy, fix in strategies(hosts):
                         if time.monotonic() - started > options.until:
                             break
