@@ -7,10 +7,12 @@
 #define TY_CLI_H
 
 #include "ty_core.h"
+#include "ty_economics.h"
 #include "ty_planner.h"
 #include "ty_reports.h"
 #include "ty_simulate.h"
 #include "ty_topologies.h"
+#include "ty_validate.h"
 #include "ty_workloads.h"
 
 /** Documented in README and tested: do not renumber. */

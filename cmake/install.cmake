@@ -1,6 +1,6 @@
 # What other programs need of an installed Trainyard: archives, headers, data, and how to find them.
 include(CMakePackageConfigHelpers)
-set(ty_library_modules core workloads topologies planner simulate reports)
+set(ty_library_modules core workloads topologies planner simulate study reports)
 set(ty_package_folder ${CMAKE_INSTALL_LIBDIR}/cmake/Trainyard)
 set(TRAINYARD_DATA_DIR ${CMAKE_INSTALL_DATADIR}/trainyard)
 foreach(module ${ty_library_modules})

@@ -15,14 +15,11 @@
 
 #include "ty_collective_log.h"
 #include "ty_collective_model.h"
-#include "ty_convergence.h"
 #include "ty_core.h"
-#include "ty_economics.h"
 #include "ty_layout.h"
 #include "ty_partition.h"
 #include "ty_systems.h"
 #include "ty_topologies.h"
-#include "ty_validate.h"
 #include "ty_workloads.h"
 
 /* ---- Lowering ---------------------------------------------------------------------------- */

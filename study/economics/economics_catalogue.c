@@ -70,7 +70,7 @@ ty_status ty_economics_catalogue_load(ty_economics_catalogue *out, ty_error *err
     char *path = NULL;
     ty_status status = TY_OK;
 
-    TY_CHECK(ty_data_path("planner/catalogue", "economics.json", &path, error), status, cleanup);
+    TY_CHECK(ty_data_path("study/catalogue", "economics.json", &path, error), status, cleanup);
     TY_CHECK(ty_json_load(path, &document, error), status, cleanup);
     TY_CHECK(read_all(ty_json_root(document), figures, sizeof figures / sizeof figures[0], error),
              status, cleanup);

@@ -1,9 +1,9 @@
 /**
  * @file economics_catalogue.h
- * planner/catalogue/economics.json. Internal to planner/economics/.
+ * study/catalogue/economics.json. Internal to study/economics/.
  */
-#ifndef TY_PLANNER_ECONOMICS_CATALOGUE_H
-#define TY_PLANNER_ECONOMICS_CATALOGUE_H
+#ifndef TY_STUDY_ECONOMICS_CATALOGUE_H
+#define TY_STUDY_ECONOMICS_CATALOGUE_H
 
 #include "ty_economics.h"
 

@@ -1,9 +1,9 @@
 /**
  * @file convergence_catalogue.h
- * planner/catalogue/convergence.json, opened. Internal to planner/convergence/.
+ * study/catalogue/convergence.json, opened. Internal to study/convergence/.
  */
-#ifndef TY_PLANNER_CONVERGENCE_CATALOGUE_H
-#define TY_PLANNER_CONVERGENCE_CATALOGUE_H
+#ifndef TY_STUDY_CONVERGENCE_CATALOGUE_H
+#define TY_STUDY_CONVERGENCE_CATALOGUE_H
 
 #include "ty_convergence.h"
 

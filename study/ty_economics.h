@@ -9,7 +9,7 @@
  *     ty_score_to_json(&score, &writer, NULL);
  *
  * Rates of failure, idle power and the like are data with sources:
- * planner/catalogue/economics.json.
+ * study/catalogue/economics.json.
  */
 #ifndef TY_ECONOMICS_H
 #define TY_ECONOMICS_H
@@ -83,7 +83,7 @@ ty_status ty_input_rate(const ty_input_question *question, ty_input_outlook *out
 
 /* ---- Money and energy -------------------------------------------------------------------- */
 
-/** What is not in the catalogue of clusters; zero or NaN: as planner/catalogue/economics.json. */
+/** What is not in the catalogue of clusters; zero or NaN: as study/catalogue/economics.json. */
 typedef struct ty_cost_rates {
     double price_usd_per_device_hour; /* 0: hosts' prices of the catalogue */
     double price_usd_per_kwh;         /* 0: energy is in the price */

@@ -15,7 +15,7 @@
  * calibration measured what noise costs at its own rate, ty_temperature_multiplier corrects it.
  *
  * Tasks and the effects of compressors and staleness are data with sources:
- * planner/catalogue/convergence.json. What comes from there is a prior; what a calibration run
+ * study/catalogue/convergence.json. What comes from there is a prior; what a calibration run
  * measured replaces it. Every uncertain figure is a ty_interval.
  */
 #ifndef TY_CONVERGENCE_H

@@ -1,4 +1,4 @@
-/* Reading tasks: from planner/catalogue/convergence.json and from calibration files. */
+/* Reading tasks: from study/catalogue/convergence.json and from calibration files. */
 #include "convergence_catalogue.h"
 
 #include <float.h>
@@ -12,7 +12,7 @@ ty_status ty_convergence_catalogue_open(ty_convergence_catalogue *out, ty_error 
     char *path = NULL;
     const ty_json *root;
 
-    TY_CHECK(ty_data_path("planner/catalogue", "convergence.json", &path, error), status, cleanup);
+    TY_CHECK(ty_data_path("study/catalogue", "convergence.json", &path, error), status, cleanup);
     TY_CHECK(ty_json_load(path, &c.document, error), status, cleanup);
     root = ty_json_root(c.document);
     TY_CHECK(ty_json_schema(root, "trainyard.convergence/1", error), status, cleanup);
