@@ -319,7 +319,7 @@ static ty_status open_cluster(const char *name, bool quiet, ty_cluster **out, ty
 {
     ty_status status = TY_OK;
     uint32_t ranks;
-    cli_question q = {0};
+    ty_question_inputs q = {0};
 
     if (!ty_cluster_is_local(name, &ranks))
         return ty_cluster_open(name, NULL, out, error);
@@ -329,7 +329,7 @@ static ty_status open_cluster(const char *name, bool quiet, ty_cluster **out, ty
     *out = q.cluster;
     q.cluster = NULL;
 done:
-    question_clear(&q);
+    ty_question_inputs_clear(&q);
     return status;
 }
 

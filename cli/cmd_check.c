@@ -15,10 +15,10 @@ typedef struct verdict {
 
 static ty_status check_plan(const char *path, verdict *v)
 {
-    plan_inputs inputs = {0};
-    ty_status status = plan_inputs_load(path, &inputs, &v->error);
+    ty_plan_inputs inputs = {0};
+    ty_status status = ty_plan_inputs_load(path, &inputs, &v->error);
 
-    plan_inputs_clear(&inputs);
+    ty_plan_inputs_clear(&inputs);
     return status;
 }
 

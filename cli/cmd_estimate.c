@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-static ty_status write_trace(const plan_inputs *inputs, const ty_timeline *timeline,
+static ty_status write_trace(const ty_plan_inputs *inputs, const ty_timeline *timeline,
                              const char *path, ty_error *error)
 {
     ty_text trace = {0};
@@ -16,9 +16,9 @@ static ty_status write_trace(const plan_inputs *inputs, const ty_timeline *timel
 }
 
 /* Prints what a reader found; the timeline goes along in the JSON form. */
-ty_status show_timeline(const cli_options *options, const plan_inputs *inputs, const char *schema,
-                        const ty_timeline *timeline, show_more more, void *context, ty_text *text,
-                        ty_error *error)
+ty_status show_timeline(const cli_options *options, const ty_plan_inputs *inputs,
+                        const char *schema, const ty_timeline *timeline, show_more more,
+                        void *context, ty_text *text, ty_error *error)
 {
     ty_status status = TY_OK;
     ty_step_summary summary;
@@ -59,11 +59,11 @@ exit_code cmd_estimate(const cli_options *options)
 {
     exit_code code;
     ty_error error = {0};
-    plan_inputs inputs = {0};
+    ty_plan_inputs inputs = {0};
     ty_timeline *timeline = NULL;
     ty_text text = {0};
 
-    if (plan_inputs_load(options->files[0], &inputs, &error) != TY_OK)
+    if (ty_plan_inputs_load(options->files[0], &inputs, &error) != TY_OK)
         return report_bad_input(&error);
     if (ty_estimate(inputs.plan, inputs.program, inputs.costs,
                     3 + 2 * ty_program_largest_lead(inputs.program), &timeline, &error) != TY_OK ||
@@ -81,6 +81,6 @@ exit_code cmd_estimate(const cli_options *options)
 cleanup:
     ty_text_clear(&text);
     ty_timeline_free(timeline);
-    plan_inputs_clear(&inputs);
+    ty_plan_inputs_clear(&inputs);
     return code;
 }

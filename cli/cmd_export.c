@@ -88,8 +88,8 @@ static exit_code show_all(const ty_launch_files *files)
 
 /* ---- Making ------------------------------------------------------------------------------ */
 
-static ty_status write_job(const cli_options *options, const char *plan_path, plan_inputs *inputs,
-                           ty_text *text, uint32_t *steps, ty_error *error)
+static ty_status write_job(const cli_options *options, const char *plan_path,
+                           ty_plan_inputs *inputs, ty_text *text, uint32_t *steps, ty_error *error)
 {
     ty_status status = TY_OK;
     ty_job *job = NULL;
@@ -117,7 +117,7 @@ static void names_free(char **names, uint32_t count)
     ty_free(names);
 }
 
-ty_status launch_open(const cli_options *options, const char *plan_path, plan_inputs *inputs,
+ty_status launch_open(const cli_options *options, const char *plan_path, ty_plan_inputs *inputs,
                       const char *target, ty_launch_files **out, ty_error *error)
 {
     ty_status status = TY_OK;
@@ -160,12 +160,12 @@ exit_code cmd_export(const cli_options *options)
 {
     exit_code code = EXIT_DONE;
     ty_error error = {0};
-    plan_inputs inputs = {0};
+    ty_plan_inputs inputs = {0};
     ty_launch_files *files = NULL;
 
     if (options->to == NULL)
         return report_usage("export", "needs --to TARGET");
-    if (plan_inputs_load(options->files[0], &inputs, &error) != TY_OK)
+    if (ty_plan_inputs_load(options->files[0], &inputs, &error) != TY_OK)
         return report_bad_input(&error);
     if (launch_open(options, options->files[0], &inputs, options->to, &files, &error) != TY_OK)
         code = report_failure(&error);
@@ -174,6 +174,6 @@ exit_code cmd_export(const cli_options *options)
     else if (write_all(options, files, &error) != TY_OK)
         code = report_failure(&error);
     ty_launch_free(files);
-    plan_inputs_clear(&inputs);
+    ty_plan_inputs_clear(&inputs);
     return code;
 }

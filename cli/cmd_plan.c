@@ -5,90 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The planner's finalists are judged by the simulator. */
-static ty_status simulate_finalist(void *context, const ty_plan *plan, const ty_program *program,
-                                   const ty_costs *costs, ty_step_summary *summary, ty_error *error)
-{
-    ty_status status = TY_OK;
-    const ty_cluster *cluster = context;
-    ty_simulate_options options = ty_simulate_options_default();
-    ty_timeline *timeline = NULL;
-
-    options.steps += 2 * ty_program_largest_lead(program); /* which fill and drain */
-    TY_CHECK(ty_simulate(plan, program, costs, cluster, &options, &timeline, error), status, done);
-    TY_CHECK(ty_timeline_summarize(plan, program, timeline, summary, error), status, done);
-done:
-    ty_timeline_free(timeline);
-    return status;
-}
-
-static ty_status plan_by_system(const char *name, const cli_question *q, const ty_plan_options *how,
-                                ty_plan **out, ty_error *error)
-{
-    const ty_system *system = ty_system_find(name);
-    const char *names[64];
-    size_t count = 0;
-    const char *close;
-
-    if (system != NULL)
-        return ty_plan_system(system, q->workload, q->cluster, q->profile, how, out, error);
-    while (count < 64 && ty_system_at((uint32_t)count) != NULL) {
-        names[count] = ty_system_at((uint32_t)count)->name;
-        count++;
-    }
-    close = ty_suggest(name, names, count, sizeof names[0]);
-    return ty_fail(error, TY_EINVAL, "--system: unknown system '%s'%s%s; trainyard systems has all",
-                   name, close != NULL ? "; did you mean " : "", close != NULL ? close : "");
-}
-
-static ty_status find(const cli_options *options, const cli_question *q, ty_plan_options *how,
-                      ty_plan **out, ty_error *error)
-{
-    int objective;
-    ty_status status = objective_find(options->objective, &objective, error);
-
-    if (status != TY_OK)
-        return status;
-    if (objective != 0 && options->system != NULL)
-        return ty_fail(error, TY_EINVAL, "--objective and --system: found both, expected one");
-    if (objective != 0)
-        return plan_by_objective(options, q, objective, how, out, error);
-    if (options->system != NULL)
-        return plan_by_system(options->system, q, how, out, error);
-    return ty_plan_search(q->workload, q->cluster, q->profile, how, out, error);
-}
-
-ty_status plan_answer(const cli_options *options, const cli_question *q, uint32_t top,
-                      ty_plan **out, ty_error *error)
-{
-    ty_status status = TY_OK;
-    ty_plan_options how;
-    ty_text replicas = {0};
-
-    TY_CHECK(plan_options_from(options, q, &replicas, &how, error), status, done);
-    if (top > 0) {
-        how.simulate_top = top;
-        how.simulate = simulate_finalist;
-        how.simulate_context = q->cluster;
-    }
-    interrupts_catch();
-    TY_CHECK(find(options, q, &how, out, error), status, done);
-    if ((status = learning_rate_set(options, *out, error)) != TY_OK) {
-        ty_plan_free(*out);
-        *out = NULL;
-        goto done;
-    }
-    ty_free((*out)->cluster_name);
-    (*out)->cluster_name = ty_strdup(options->cluster);
-    if ((*out)->cluster_name == NULL) {
-        ty_plan_free(*out);
-        *out = NULL;
-        status = ty_fail(error, TY_ENOMEM, "out of memory");
-    }
-done:
-    ty_text_clear(&replicas);
-    return status;
-}
+#define USUAL_TOP 5
 
 /* RFC 4180: quotes around every text. */
 static void csv_text(ty_text *csv, const char *text)
@@ -126,7 +43,7 @@ static ty_status write_candidates(const ty_plan *plan, const char *path, ty_erro
 }
 
 /* At which bandwidth the answer to "does it pay?" changes, for a few compressors. */
-static ty_status add_crossovers(const cli_question *q, const ty_plan *plan, ty_text *text,
+static ty_status add_crossovers(const ty_question_inputs *q, const ty_plan *plan, ty_text *text,
                                 ty_error *error)
 {
     char rate[32];
@@ -134,14 +51,14 @@ static ty_status add_crossovers(const cli_question *q, const ty_plan *plan, ty_t
     ty_text line = {0};
     ty_status status = TY_OK;
 
-    for (size_t i = 0; shown_compressions[i] != NULL; i++) {
+    for (size_t i = 0; ty_shown_compressions[i] != NULL; i++) {
         ty_compression c = {0};
         double bandwidth;
-        TY_CHECK(ty_compression_parse(shown_compressions[i], &c, error), status, cleanup);
+        TY_CHECK(ty_compression_parse(ty_shown_compressions[i], &c, error), status, cleanup);
         TY_CHECK(ty_plan_compression_crossover(plan, q->cluster, &c, &bandwidth, &ring, error),
                  status, cleanup);
         ty_format_bytes(bandwidth, rate);
-        ty_text_addf(&line, "%s%s %s%s", i > 0 ? ", " : "", shown_compressions[i],
+        ty_text_addf(&line, "%s%s %s%s", i > 0 ? ", " : "", ty_shown_compressions[i],
                      bandwidth > 0 && isfinite(bandwidth) ? rate
                      : bandwidth > 0                      ? "any"
                                                           : "none",
@@ -181,14 +98,17 @@ exit_code cmd_plan(const cli_options *options)
 {
     exit_code code;
     ty_error error = {0};
-    cli_question q = {0};
+    ty_question_inputs q = {0};
     ty_plan *plan = NULL;
     ty_text text = {0};
-    uint32_t top = options->no_simulate ? 0 : (uint32_t)(options->top > 0 ? options->top : 5);
+    ty_question question;
+    const ty_watch watch = watch_from(options);
 
-    if (question_open(options, &q, &error) != TY_OK)
+    if (question_from(options, USUAL_TOP, &question, &error) != TY_OK ||
+        ty_question_open(&question, &watch, &q, &error) != TY_OK)
         return report_bad_input(&error);
-    if (plan_answer(options, &q, top, &plan, &error) != TY_OK ||
+    interrupts_catch();
+    if (ty_question_plan(&question, &q, &watch, &plan, &error) != TY_OK ||
         (options->output != NULL && ty_plan_save(plan, options->output, &error) != TY_OK) ||
         (options->candidates != NULL &&
          write_candidates(plan, options->candidates, &error) != TY_OK)) {
@@ -217,7 +137,7 @@ exit_code cmd_plan(const cli_options *options)
 
 cleanup:
     ty_plan_free(plan);
-    question_clear(&q);
+    ty_question_inputs_clear(&q);
     return code;
 }
 
@@ -253,13 +173,17 @@ exit_code cmd_memory(const cli_options *options)
 {
     exit_code code;
     ty_error error = {0};
-    cli_question q = {0};
+    ty_question_inputs q = {0};
     ty_plan *plan = NULL;
     ty_text text = {0};
+    ty_question question;
+    const ty_watch watch = watch_from(options);
 
-    if (question_open(options, &q, &error) != TY_OK)
+    if (question_from(options, 0, &question, &error) != TY_OK ||
+        ty_question_open(&question, &watch, &q, &error) != TY_OK)
         return report_bad_input(&error);
-    if (plan_answer(options, &q, 0, &plan, &error) != TY_OK) {
+    interrupts_catch();
+    if (ty_question_plan(&question, &q, &watch, &plan, &error) != TY_OK) {
         code = report_failure(&error);
         goto cleanup;
     }
@@ -271,6 +195,6 @@ exit_code cmd_memory(const cli_options *options)
 
 cleanup:
     ty_plan_free(plan);
-    question_clear(&q);
+    ty_question_inputs_clear(&q);
     return code;
 }

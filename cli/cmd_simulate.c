@@ -8,7 +8,7 @@
 #define SPREAD "spread:"
 
 typedef struct simulation {
-    plan_inputs inputs;
+    ty_plan_inputs inputs;
     ty_simulate_options how;
     double *slowdowns; /* [rank], or NULL */
     ty_timeline *timeline;
@@ -16,11 +16,11 @@ typedef struct simulation {
     uint32_t seeds; /* 0: none were asked for */
     double *step_times_s;
     simulation_details details;
-    plan_inputs other; /* --beside; no plan: none */
+    ty_plan_inputs other; /* --beside; no plan: none */
     uint32_t other_device;
     double alone_s, other_s; /* steps of the plan by itself, and of the other beside it */
     bool has_faults;
-    fault_outlook faults;
+    ty_outlook faults;
 } simulation;
 
 static void simulation_clear(simulation *s)
@@ -29,9 +29,9 @@ static void simulation_clear(simulation *s)
     ty_free(s->step_times_s);
     simulation_details_clear(&s->details);
     ty_timeline_free(s->timeline);
-    fault_outlook_clear(&s->faults);
-    plan_inputs_clear(&s->inputs);
-    plan_inputs_clear(&s->other);
+    ty_outlook_clear(&s->faults);
+    ty_plan_inputs_clear(&s->inputs);
+    ty_plan_inputs_clear(&s->other);
 }
 
 /* ---- What was asked for -------------------------------------------------------------------- */
@@ -133,7 +133,7 @@ static ty_status read_options(const cli_options *options, simulation *s, ty_erro
 
 /* ---- Simulating ---------------------------------------------------------------------------- */
 
-static ty_status step_time_of(const plan_inputs *in, const ty_timeline *timeline,
+static ty_status step_time_of(const ty_plan_inputs *in, const ty_timeline *timeline,
                               double *step_time_s, ty_error *error)
 {
     ty_step_summary summary;
@@ -148,7 +148,7 @@ static ty_status step_time_of(const plan_inputs *in, const ty_timeline *timeline
 static ty_status simulate_once(simulation *s, ty_timeline **timeline, double *step_time_s,
                                ty_error *error)
 {
-    const plan_inputs *in = &s->inputs;
+    const ty_plan_inputs *in = &s->inputs;
     ty_status status =
         ty_simulate(in->plan, in->program, in->costs, in->cluster, &s->how, timeline, error);
 
@@ -172,7 +172,7 @@ static ty_status load_other(simulation *s, const char *text, ty_error *error)
     if (at != NULL)
         TY_CHECK(ty_parse_uint(at + 1, 0, UINT32_MAX, &device, error), status, done);
     s->other_device = (uint32_t)device;
-    status = plan_inputs_load(path.data, &s->other, error);
+    status = ty_plan_inputs_load(path.data, &s->other, error);
 done:
     ty_text_clear(&path);
     return status;
@@ -181,7 +181,7 @@ done:
 /* The plan beside the other one; what it takes alone is known by then. */
 static ty_status simulate_beside(simulation *s, ty_error *error)
 {
-    const plan_inputs *in = &s->inputs, *other = &s->other;
+    const ty_plan_inputs *in = &s->inputs, *other = &s->other;
     const ty_tenant tenants[] = {{in->plan, in->program, in->costs, 0},
                                  {other->plan, other->program, other->costs, s->other_device}};
     ty_timeline *timelines[2] = {NULL, NULL};
@@ -213,7 +213,7 @@ static int compare_numbers(const void *left, const void *right)
 /* The first seed's timeline is the one that is shown. */
 static ty_status simulate_seeds(simulation *s, ty_error *error)
 {
-    const plan_inputs *in = &s->inputs;
+    const ty_plan_inputs *in = &s->inputs;
     ty_status status;
 
     s->step_times_s = ty_alloc(s->seeds, sizeof *s->step_times_s);
@@ -242,7 +242,7 @@ static void write_more(const simulation *s, ty_json_writer *writer)
         ty_json_put_number(writer, "p95_step_time_s", percentile(s, 0.95));
     }
     if (s->has_faults)
-        fault_outlook_show(&s->faults, writer, NULL);
+        ty_outlook_to_json(&s->faults, writer);
     if (s->other.plan != NULL) {
         ty_json_open(writer, "beside", '{');
         ty_json_put_string(writer, "workload", s->other.plan->workload->name);
@@ -272,7 +272,7 @@ static void show_disturbed(void *context, ty_json_writer *writer, ty_text *text)
                      s->other.plan->workload->name, s->other_s, s->alone_s);
     simulation_details_show(&s->details, &s->inputs, NULL, text);
     if (s->has_faults)
-        fault_outlook_show(&s->faults, NULL, text);
+        outlook_print(&s->faults, text);
 }
 
 /* A larger cluster, whose first devices the plan's are. */
@@ -288,9 +288,24 @@ static ty_status move_to(simulation *s, const char *text, ty_error *error)
     return TY_OK;
 }
 
+static ty_status endure(const cli_options *options, simulation *s, ty_error *error)
+{
+    ty_outlook_question question;
+    ty_status status = TY_OK;
+    ty_arena *texts = ty_arena_new();
+
+    if (texts == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_CHECK(faults_read(options, s->inputs.cluster, texts, &question, error), status, done);
+    status = ty_outlook_find(&s->inputs, &s->how, s->step_time_s, &question, &s->faults, error);
+done:
+    ty_arena_free(texts);
+    return status;
+}
+
 static ty_status run(const cli_options *options, simulation *s, ty_text *text, ty_error *error)
 {
-    const plan_inputs *in = &s->inputs;
+    const ty_plan_inputs *in = &s->inputs;
     ty_status status = TY_OK;
 
     if (options->steps == 0) /* those that fill and drain are not looked at */
@@ -308,8 +323,7 @@ static ty_status run(const cli_options *options, simulation *s, ty_text *text, t
         TY_CHECK(simulate_seeds(s, error), status, done);
     s->has_faults = options->failures != NULL;
     if (s->has_faults)
-        TY_CHECK(faults_endure(options, in, &s->how, s->step_time_s, &s->faults, error), status,
-                 done);
+        TY_CHECK(endure(options, s, error), status, done);
     TY_CHECK(
         simulation_details_find(in, s->timeline, s->step_time_s, options->json, &s->details, error),
         status, done);
@@ -328,7 +342,7 @@ exit_code cmd_simulate(const cli_options *options)
 
     if (read_options(options, &s, &error) != TY_OK)
         return report_usage("simulate", "%s", error.message);
-    if (plan_inputs_load(options->files[0], &s.inputs, &error) != TY_OK)
+    if (ty_plan_inputs_load(options->files[0], &s.inputs, &error) != TY_OK)
         return report_bad_input(&error);
     if (options->beside != NULL && load_other(&s, options->beside, &error) != TY_OK) {
         simulation_clear(&s);

@@ -9,7 +9,7 @@ void findings_clear(findings *f)
     ty_run_free(f->run);
     ty_timeline_free(f->simulated);
     ty_timeline_free(f->estimated);
-    plan_inputs_clear(&f->inputs);
+    ty_plan_inputs_clear(&f->inputs);
 }
 
 ty_status findings_read(const char *plan_path, const char *run_path, findings *f, ty_error *error)
@@ -17,7 +17,7 @@ ty_status findings_read(const char *plan_path, const char *run_path, findings *f
     ty_status status = TY_OK;
     ty_digest digest;
 
-    TY_CHECK(plan_inputs_load(plan_path, &f->inputs, error), status, done);
+    TY_CHECK(ty_plan_inputs_load(plan_path, &f->inputs, error), status, done);
     if (run_path == NULL)
         return TY_OK;
     TY_CHECK(ty_run_load(run_path, &f->run, error), status, done);
@@ -38,7 +38,7 @@ ty_status findings_make(findings *f, ty_error *error)
 {
     ty_status status = TY_OK;
     ty_simulate_options how = ty_simulate_options_default();
-    const plan_inputs *in = &f->inputs;
+    const ty_plan_inputs *in = &f->inputs;
 
     if (f->estimated == NULL)
         TY_CHECK(ty_estimate(in->plan, in->program, in->costs,

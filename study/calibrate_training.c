@@ -1,12 +1,12 @@
 /*
- * trainyard calibrate --workload: short trainings on this machine tell how a task converges.
+ * Short trainings on this machine tell how a task converges.
  * Data-parallel runs to the target, one for each seed, give the steps it takes and the gradient
  * noise; the first steps of each, done again with each compressor and with late gradients, tell
  * what those cost: weights at the start and samples are the same, so that the losses of the runs
  * differ by the change alone. So does the first half at half the learning rate: what the noise
  * costs at the full one.
  */
-#include "cli.h"
+#include "ty_study.h"
 
 #include <limits.h>
 #include <math.h>
@@ -16,11 +16,9 @@
 #include <unistd.h>
 
 #define PLAIN "pp=1,tp=1,compression=none"
-#define SHORT_SHARE 4  /* short runs are a quarter as long as the run to the target */
-#define SHORTEST 64    /* what ty_loss_stretch asks for */
-#define LEAST_RANKS 2  /* replicas whose gradients differ */
-#define BATCH_POWERS 3 /* batches from an eighth to eight times the calibrated one */
-#define SCHEDULE_PHASES 4
+#define SHORT_SHARE 4 /* short runs are a quarter as long as the run to the target */
+#define SHORTEST 64   /* what ty_loss_stretch asks for */
+#define LEAST_RANKS 2 /* replicas whose gradients differ */
 /* The run at half the rate takes two steps for each of the others'. It goes half the way, since
  * what rates differ by in the first steps is not yet what noise costs: as many steps as the run
  * that it is set beside. */
@@ -28,64 +26,47 @@
 
 /* ---- One run ------------------------------------------------------------------------------- */
 
-typedef struct batch_row {
-    uint32_t batch;
-    double learning_rate, steps, step_time_s;
-    bool is_beyond_limit;
-} batch_row;
-
 typedef struct calibration {
-    const cli_options *options;
-    cli_question question;
-    uint32_t ranks, batch, run_count;
-    ty_target until;
-    ty_run **runs; /* [run_count] */
-    double *steps; /* [run_count]: to the target */
-    double step_time_s;
-    ty_noise_sample *samples; /* [sample_count]: of all runs, by their share of the run */
-    uint32_t sample_count;
-    ty_convergence *task;
-    /* Why they were not measured, or "": */
-    char staleness_note[sizeof((ty_error *)0)->message];
-    char temperature_note[sizeof((ty_error *)0)->message];
-    batch_row rows[2 * BATCH_POWERS + 1];
-    uint32_t row_count, best;
-    uint32_t schedule[SCHEDULE_PHASES]; /* rows */
+    const ty_calibration_question *asked;
+    const ty_watch *watch;
+    ty_question_inputs inputs;
+    ty_calibration *out;
 } calibration;
 
 /* What the planner makes of a batch with what --fix would say. */
 static ty_status plan_make(const calibration *c, const char *fix, uint32_t batch, uint64_t seed,
                            ty_plan **out, ty_error *error)
 {
-    cli_options options = *c->options;
+    ty_question question = c->asked->question;
 
-    options.fix = fix;
-    options.global_batch = batch;
-    options.seed = seed;
-    options.task = NULL;
-    return plan_answer(&options, &c->question, 0, out, error);
+    question.fix = fix;
+    question.global_batch = batch;
+    question.seed = seed;
+    question.task = NULL;
+    question.top = 0;
+    return ty_question_plan(&question, &c->inputs, c->watch, out, error);
 }
 
 /* Trains: to the target where `steps` is 0. Takes the plan. */
 static ty_status train(const calibration *c, ty_plan *plan, uint32_t steps, ty_run **out,
                        ty_error *error)
 {
-    cli_options options = *c->options;
-    plan_inputs inputs = {0};
+    ty_training training = c->asked->training;
+    ty_plan_inputs inputs = {0};
     ty_job *job = NULL;
     char path[PATH_MAX] = "";
     ty_status status = TY_OK;
 
     if (steps > 0) {
-        options.until = NULL;
-        options.evaluate_every = 0;
-        options.steps = steps;
+        training.until = (ty_target){0};
+        training.evaluate_every = 0;
+        training.steps = steps;
     }
-    TY_CHECK(plan_inputs_from(plan, &inputs, error), status, cleanup);
-    TY_CHECK(scratch_file("trainyard-calibrate", path, sizeof path, error), status, cleanup);
-    TY_CHECK(job_from_options(&options, &inputs, path, &job, error), status, cleanup);
+    TY_CHECK(ty_plan_inputs_from(plan, &inputs, error), status, cleanup);
+    TY_CHECK(ty_scratch_file("trainyard-calibrate", path, sizeof path, error), status, cleanup);
+    TY_CHECK(ty_training_job(&training, &inputs, path, &job, error), status, cleanup);
     job->measure_distortion = true;
-    TY_CHECK(worker_run(job, ty_plan_process_count(job->plan), options.quiet, error), status,
+    TY_CHECK(ty_worker_run(job, ty_plan_process_count(job->plan), c->watch, error), status,
              cleanup);
     status = ty_run_load(path, out, error);
 
@@ -93,7 +74,7 @@ cleanup:
     if (path[0] != '\0')
         unlink(path);
     ty_job_free(job);
-    plan_inputs_clear(&inputs);
+    ty_plan_inputs_clear(&inputs);
     return status;
 }
 
@@ -109,7 +90,7 @@ static ty_status not_reached(const calibration *c, const ty_run *run, ty_error *
         accuracy = fmax(accuracy, run->evaluations[i].accuracy);
         loss = fmin(loss, run->evaluations[i].loss);
     }
-    ty_target_text(&c->until, &target);
+    ty_target_text(&c->asked->training.until, &target);
     status =
         ty_fail(error, TY_ELIMIT,
                 "%s was not reached in %u steps (best accuracy %.4g, loss %.4g): ask for less, "
@@ -129,17 +110,18 @@ static int by_step(const void *left, const void *right)
 static ty_status samples_add(calibration *c, const ty_run *run, ty_error *error)
 {
     const double scale = (double)UINT32_MAX / run->step_count;
-    ty_noise_sample *grown =
-        ty_resize(c->samples, (size_t)c->sample_count + run->noise_sample_count + 1, sizeof *grown);
+    ty_noise_sample *grown = ty_resize(
+        c->out->samples, (size_t)c->out->sample_count + run->noise_sample_count + 1, sizeof *grown);
 
     if (grown == NULL)
         return ty_fail(error, TY_ENOMEM, "out of memory");
-    c->samples = grown;
+    c->out->samples = grown;
     for (uint32_t i = 0; i < run->noise_sample_count; i++) {
-        c->samples[c->sample_count] = run->noise_samples[i];
-        c->samples[c->sample_count++].step = (uint32_t)(run->noise_samples[i].step * scale);
+        c->out->samples[c->out->sample_count] = run->noise_samples[i];
+        c->out->samples[c->out->sample_count++].step =
+            (uint32_t)(run->noise_samples[i].step * scale);
     }
-    qsort(c->samples, c->sample_count, sizeof *c->samples, by_step);
+    qsort(c->out->samples, c->out->sample_count, sizeof *c->out->samples, by_step);
     return TY_OK;
 }
 
@@ -150,17 +132,18 @@ static ty_status run_to_target(calibration *c, uint32_t index, ty_error *error)
     ty_run *run = NULL;
     ty_status status = TY_OK;
 
-    TY_CHECK(plan_make(c, PLAIN, c->batch, c->options->seed + index, &plan, error), status, done);
+    TY_CHECK(plan_make(c, PLAIN, c->out->batch, c->asked->question.seed + index, &plan, error),
+             status, done);
     TY_CHECK(train(c, plan, 0, &run, error), status, done);
     reached = ty_run_reached(run);
     if (reached == NULL) {
         status = not_reached(c, run, error);
         goto done;
     }
-    c->steps[index] = reached->step;
-    c->step_time_s += run->wall_s / run->step_count / c->run_count;
+    c->out->steps[index] = reached->step;
+    c->out->step_time_s += run->wall_s / run->step_count / c->out->run_count;
     TY_CHECK(samples_add(c, run, error), status, done);
-    c->runs[index] = run;
+    c->out->runs[index] = run;
     run = NULL;
 done:
     ty_run_free(run);
@@ -175,10 +158,11 @@ static ty_status describe(const calibration *c, ty_convergence *t, const ty_plan
     ty_text name = {0}, source = {0}, target = {0};
     ty_status status = TY_OK;
 
-    ty_target_text(&c->until, &target);
+    ty_target_text(&c->asked->training.until, &target);
     ty_text_addf(&name, "%s %s", plan->workload->name, target.data != NULL ? target.data : "");
     ty_text_addf(&source, "%u runs of batch %u, learning rate %g, on %u local ranks (%s)",
-                 c->run_count, c->batch, plan->optimizer.learning_rate, c->ranks, c->runs[0]->date);
+                 c->out->run_count, c->out->batch, plan->optimizer.learning_rate, c->out->ranks,
+                 c->out->runs[0]->date);
     TY_CHECK(ty_text_take(&target, &t->target, error), status, done);
     TY_CHECK(ty_text_take(&name, &t->name, error), status, done);
     status = ty_text_take(&source, &t->source, error);
@@ -198,18 +182,20 @@ static ty_status task_make(calibration *c, ty_error *error)
 
     if (t == NULL)
         return ty_fail(error, TY_ENOMEM, "out of memory");
-    TY_CHECK(plan_make(c, PLAIN, c->batch, c->options->seed, &plan, error), status, done);
-    TY_CHECK(ty_noise_over_run(c->samples, c->sample_count, &t->noise_scale_samples,
+    TY_CHECK(plan_make(c, PLAIN, c->out->batch, c->asked->question.seed, &plan, error), status,
+             done);
+    TY_CHECK(ty_noise_over_run(c->out->samples, c->out->sample_count, &t->noise_scale_samples,
                                &t->noise_growth, error),
              status, done);
-    t->log_deviation = ty_run_deviation(c->steps, c->run_count, &mean_log);
-    t->minimum_samples = exp(mean_log) * c->batch / (1 + c->batch / t->noise_scale_samples);
-    t->smallest_batch = t->largest_batch = t->batch = c->batch;
+    t->log_deviation = ty_run_deviation(c->out->steps, c->out->run_count, &mean_log);
+    t->minimum_samples =
+        exp(mean_log) * c->out->batch / (1 + c->out->batch / t->noise_scale_samples);
+    t->smallest_batch = t->largest_batch = t->batch = c->out->batch;
     t->learning_rate = plan->optimizer.learning_rate;
     t->scaling_rule =
         plan->optimizer.kind == TY_OPTIMIZER_SGD ? TY_SCALING_LINEAR : TY_SCALING_SQRT;
     TY_CHECK(describe(c, t, plan, error), status, done);
-    c->task = t;
+    c->out->task = t;
     t = NULL;
 done:
     ty_convergence_free(t);
@@ -227,14 +213,14 @@ typedef ty_status (*seed_measure)(const calibration *c, uint32_t index, void *co
 static ty_status seeds_measure(const calibration *c, seed_measure measure, void *context,
                                ty_interval *mean, ty_error *error)
 {
-    ty_interval *estimates = ty_alloc(c->run_count, sizeof *estimates);
+    ty_interval *estimates = ty_alloc(c->out->run_count, sizeof *estimates);
     ty_status status = TY_OK;
 
     if (estimates == NULL)
         return ty_fail(error, TY_ENOMEM, "out of memory");
-    for (uint32_t i = 0; i < c->run_count; i++)
+    for (uint32_t i = 0; i < c->out->run_count; i++)
         TY_CHECK(measure(c, i, context, &estimates[i], error), status, done);
-    *mean = ty_interval_mean(estimates, c->run_count);
+    *mean = ty_interval_mean(estimates, c->out->run_count);
 done:
     ty_free(estimates);
     return status;
@@ -249,7 +235,8 @@ static ty_status slow_losses(const calibration *c, uint32_t index, uint32_t step
     ty_run *run = NULL;
     ty_status status = TY_OK;
 
-    TY_CHECK(plan_make(c, PLAIN, c->batch, c->options->seed + index, &plan, error), status, done);
+    TY_CHECK(plan_make(c, PLAIN, c->out->batch, c->asked->question.seed + index, &plan, error),
+             status, done);
     plan->optimizer.learning_rate /= SLOW_STEPS;
     TY_CHECK(train(c, plan, SLOW_STEPS * steps, &run, error), status, done);
     for (uint32_t i = 0; i < steps; i++) {
@@ -265,7 +252,7 @@ done:
 static ty_status temperature_stretch(const calibration *c, uint32_t index, void *context,
                                      ty_interval *factor, ty_error *error)
 {
-    const ty_run *run = c->runs[index];
+    const ty_run *run = c->out->runs[index];
     const uint32_t steps = run->step_count / SLOW_STEPS;
     double *losses = NULL;
     ty_status status;
@@ -294,10 +281,10 @@ static ty_status temperature_measure(calibration *c, ty_error *error)
     ty_status status = seeds_measure(c, temperature_stretch, NULL, &factor, &why);
 
     if (status == TY_OK) {
-        c->task->temperature_cost = ty_temperature_cost_of_stretch(factor, 1.0 / SLOW_STEPS);
-        c->task->has_temperature_cost = true;
+        c->out->task->temperature_cost = ty_temperature_cost_of_stretch(factor, 1.0 / SLOW_STEPS);
+        c->out->task->has_temperature_cost = true;
     } else if (status == TY_EINFEASIBLE || status == TY_EBACKEND) {
-        snprintf(c->temperature_note, sizeof c->temperature_note, "%s", why.message);
+        snprintf(c->out->temperature_note, sizeof c->out->temperature_note, "%s", why.message);
         status = TY_OK;
     } else {
         ty_fail(error, status, "half the learning rate: %s", why.message);
@@ -325,7 +312,7 @@ static ty_status change_stretch(const calibration *c, uint32_t index, void *cont
                                 ty_interval *factor, ty_error *error)
 {
     change *changed = context;
-    const ty_run *plain = c->runs[index];
+    const ty_run *plain = c->out->runs[index];
     const uint32_t steps = short_steps(plain);
     ty_plan *plan = NULL;
     ty_run *run = NULL;
@@ -337,8 +324,9 @@ static ty_status change_stretch(const calibration *c, uint32_t index, void *cont
                        "%s: the target was reached in %u steps, expected at least %d to compare "
                        "with: evaluate later or ask for more",
                        changed->name, plain->step_count, SHORTEST);
-    TY_CHECK(plan_make(c, changed->fix, c->batch, c->options->seed + index, &plan, error), status,
-             done);
+    TY_CHECK(
+        plan_make(c, changed->fix, c->out->batch, c->asked->question.seed + index, &plan, error),
+        status, done);
     status = train(c, plan, steps, &run, &detail);
     if (status != TY_OK) {
         ty_fail(error, status, "%s: %s", changed->name,
@@ -347,9 +335,9 @@ static ty_status change_stretch(const calibration *c, uint32_t index, void *cont
                                             "--learning-rate may help");
         goto done;
     }
-    changed->steps += (double)steps / c->run_count;
+    changed->steps += (double)steps / c->out->run_count;
     changed->distortion +=
-        (run->distortion_steps > 0 ? run->distortion : (double)NAN) / c->run_count;
+        (run->distortion_steps > 0 ? run->distortion : (double)NAN) / c->out->run_count;
     status = ty_loss_stretch(plain->losses, run->losses, steps, factor, &detail);
     if (status != TY_OK)
         ty_fail(error, status, "%s: %s", changed->name, detail.message);
@@ -364,39 +352,6 @@ static ty_status change_measure(const calibration *c, change *changed, ty_error 
     return seeds_measure(c, change_stretch, changed, &changed->factor, error);
 }
 
-/* Takes the next name off "top-k:0.01,powersgd-2". */
-static ty_status compressor_next(const char **list, ty_text *name, ty_compression *out,
-                                 ty_error *error)
-{
-    const size_t length = strcspn(*list, ",");
-    ty_error detail = {0};
-    ty_status status;
-
-    ty_text_clear(name);
-    ty_text_append(name, *list, length);
-    *list += length + ((*list)[length] == ',');
-    TY_CHECK(ty_text_check(name, error), status, done);
-    if (ty_compression_parse(name->data, out, &detail) != TY_OK)
-        status = ty_fail(error, TY_EINVAL, "--compressions: %s", detail.message);
-    else if (out->kind == TY_COMPRESSION_NONE)
-        status = ty_fail(error, TY_EINVAL, "--compressions: found none, expected compressors");
-done:
-    return status;
-}
-
-/* All of them, before anything runs. @param count [out] */
-static ty_status compressors_check(const char *list, uint32_t *count, ty_error *error)
-{
-    ty_text name = {0};
-    ty_compression ignored;
-    ty_status status = TY_OK;
-
-    for (*count = 0; list != NULL && *list != '\0' && status == TY_OK; ++*count)
-        status = compressor_next(&list, &name, &ignored, error);
-    ty_text_clear(&name);
-    return status;
-}
-
 static ty_status compressor_measure(calibration *c, const char *name,
                                     const ty_compression *compression, ty_error *error)
 {
@@ -408,7 +363,7 @@ static ty_status compressor_measure(calibration *c, const char *name,
     TY_CHECK(ty_text_check(&fix, error), status, done);
     changed.fix = fix.data;
     TY_CHECK(change_measure(c, &changed, error), status, done);
-    c->task->compressors[c->task->compressor_count++] =
+    c->out->task->compressors[c->out->task->compressor_count++] =
         (ty_compressor_calibration){.compression = *compression,
                                     .distortion = changed.distortion,
                                     .lag = ty_lag_of_stretch(changed.factor, changed.steps),
@@ -420,19 +375,18 @@ done:
 
 static ty_status compressors_measure(calibration *c, ty_error *error)
 {
-    const char *list = c->options->compressions;
-    uint32_t count;
     ty_text name = {0};
-    ty_compression compression;
     ty_status status = TY_OK;
 
-    TY_CHECK(compressors_check(list, &count, error), status, done);
-    c->task->compressors = ty_alloc(count, sizeof *c->task->compressors);
-    if (c->task->compressors == NULL)
+    c->out->task->compressors =
+        ty_alloc(c->asked->compression_count, sizeof *c->out->task->compressors);
+    if (c->out->task->compressors == NULL)
         return ty_fail(error, TY_ENOMEM, "out of memory");
-    while (list != NULL && *list != '\0') {
-        TY_CHECK(compressor_next(&list, &name, &compression, error), status, done);
-        TY_CHECK(compressor_measure(c, name.data, &compression, error), status, done);
+    for (uint32_t i = 0; i < c->asked->compression_count; i++) {
+        ty_text_clear(&name);
+        ty_compression_text(&c->asked->compressions[i], &name);
+        TY_CHECK(ty_text_check(&name, error), status, done);
+        TY_CHECK(compressor_measure(c, name.data, &c->asked->compressions[i], error), status, done);
     }
 done:
     ty_text_clear(&name);
@@ -450,7 +404,8 @@ static ty_status staleness_measure(calibration *c, ty_error *error)
     change changed = {.name = "late gradients"};
     ty_status status;
 
-    ty_text_addf(&fix, "pp=2,tp=1,schedule=pipedream,compression=none,micro_batch=%u", c->batch);
+    ty_text_addf(&fix, "pp=2,tp=1,schedule=pipedream,compression=none,micro_batch=%u",
+                 c->out->batch);
     if ((status = ty_text_check(&fix, error)) != TY_OK)
         return status;
     changed.fix = fix.data;
@@ -461,11 +416,11 @@ static ty_status staleness_measure(calibration *c, ty_error *error)
         status = change_measure(c, &changed, &why);
     }
     if (status == TY_OK) {
-        c->task->staleness =
+        c->out->task->staleness =
             ty_interval_scale(ty_lag_of_stretch(changed.factor, changed.steps), 1 / delay);
-        c->task->has_staleness = true;
+        c->out->task->has_staleness = true;
     } else if (status == TY_EINFEASIBLE || status == TY_EINVAL || status == TY_EBACKEND) {
-        snprintf(c->staleness_note, sizeof c->staleness_note, "%s", why.message);
+        snprintf(c->out->staleness_note, sizeof c->out->staleness_note, "%s", why.message);
         status = TY_OK;
     } else {
         ty_fail(error, status, "%s", why.message);
@@ -480,48 +435,50 @@ static ty_status staleness_measure(calibration *c, ty_error *error)
  * Batches that cannot be planned are passed over. */
 static ty_status row_add(calibration *c, uint32_t batch, ty_error *error)
 {
-    batch_row *row = &c->rows[c->row_count];
+    ty_calibration_batch *row = &c->out->batches[c->out->batch_count];
     ty_plan *plan = NULL;
     ty_error ignored = {0};
-    ty_status status = plan_make(c, NULL, batch, c->options->seed, &plan, &ignored);
+    ty_status status = plan_make(c, NULL, batch, c->asked->question.seed, &plan, &ignored);
 
     if (status == TY_EINFEASIBLE || status == TY_EINVAL)
         return TY_OK;
     if (status != TY_OK)
         return ty_fail(error, status, "%s", ignored.message);
-    *row = (batch_row){.batch = batch,
-                       .steps = ty_convergence_steps(c->task, batch),
-                       .step_time_s = plan->prediction.step_time_s};
+    *row = (ty_calibration_batch){.batch = batch,
+                                  .steps = ty_convergence_steps(c->out->task, batch),
+                                  .step_time_s = plan->prediction.step_time_s};
     ty_plan_free(plan);
-    status = ty_learning_rate(c->task, c->task->learning_rate, c->batch, batch, &row->learning_rate,
-                              &row->is_beyond_limit, error);
-    c->row_count += status == TY_OK;
+    status = ty_learning_rate(c->out->task, c->out->task->learning_rate, c->out->batch, batch,
+                              &row->learning_rate, &row->is_beyond_limit, error);
+    c->out->batch_count += status == TY_OK;
     return status;
 }
 
 static ty_status propose(calibration *c, ty_error *error)
 {
-    ty_batch_option options[2 * BATCH_POWERS + 1];
+    ty_batch_option options[2 * TY_CALIBRATION_POWERS + 1];
     double time_s;
     ty_status status = TY_OK;
 
-    for (int power = -BATCH_POWERS; power <= BATCH_POWERS; power++) {
-        const double batch = ldexp(c->batch, power);
+    for (int power = -TY_CALIBRATION_POWERS; power <= TY_CALIBRATION_POWERS; power++) {
+        const double batch = ldexp(c->out->batch, power);
         if (batch >= 1 && batch == floor(batch) && batch <= INT_MAX)
             TY_CHECK(row_add(c, (uint32_t)batch, error), status, done);
     }
-    for (uint32_t i = 0; i < c->row_count; i++)
-        options[i] = (ty_batch_option){c->rows[i].batch, c->rows[i].step_time_s};
-    TY_CHECK(ty_best_batch(c->task, options, c->row_count, &c->best, &time_s, error), status, done);
-    status = ty_batch_schedule(c->task, options, c->row_count, SCHEDULE_PHASES, c->schedule,
-                               &time_s, error);
+    for (uint32_t i = 0; i < c->out->batch_count; i++)
+        options[i] = (ty_batch_option){c->out->batches[i].batch, c->out->batches[i].step_time_s};
+    TY_CHECK(
+        ty_best_batch(c->out->task, options, c->out->batch_count, &c->out->best, &time_s, error),
+        status, done);
+    status = ty_batch_schedule(c->out->task, options, c->out->batch_count, TY_CALIBRATION_PHASES,
+                               c->out->schedule, &time_s, error);
 done:
     return status;
 }
 
 /* ---- Output -------------------------------------------------------------------------------- */
 
-static void put_noise(const calibration *c, ty_json_writer *w)
+static void put_noise(const ty_calibration *c, ty_json_writer *w)
 {
     double scales[TY_NOISE_PARTS];
 
@@ -538,18 +495,18 @@ static void put_noise(const calibration *c, ty_json_writer *w)
     ty_json_close(w, '}');
 }
 
-static void put_proposal(const calibration *c, ty_json_writer *w)
+static void put_proposal(const ty_calibration *c, ty_json_writer *w)
 {
     ty_json_open(w, "proposal", '{');
-    ty_json_put_uint(w, "global_batch", c->rows[c->best].batch);
-    ty_json_put_number(w, "learning_rate", c->rows[c->best].learning_rate);
+    ty_json_put_uint(w, "global_batch", c->batches[c->best].batch);
+    ty_json_put_number(w, "learning_rate", c->batches[c->best].learning_rate);
     ty_json_open_flat(w, "schedule", '[');
-    for (uint32_t p = 0; p < SCHEDULE_PHASES; p++)
-        ty_json_put_uint(w, NULL, c->rows[c->schedule[p]].batch);
+    for (uint32_t p = 0; p < TY_CALIBRATION_PHASES; p++)
+        ty_json_put_uint(w, NULL, c->batches[c->schedule[p]].batch);
     ty_json_close(w, ']');
     ty_json_open(w, "batches", '[');
-    for (uint32_t i = 0; i < c->row_count; i++) {
-        const batch_row *row = &c->rows[i];
+    for (uint32_t i = 0; i < c->batch_count; i++) {
+        const ty_calibration_batch *row = &c->batches[i];
         ty_json_open_flat(w, NULL, '{');
         ty_json_put_uint(w, "global_batch", row->batch);
         ty_json_put_number(w, "learning_rate", row->learning_rate);
@@ -562,137 +519,77 @@ static void put_proposal(const calibration *c, ty_json_writer *w)
     ty_json_close(w, '}');
 }
 
-static void to_json(const calibration *c, ty_text *text)
+void ty_calibration_to_json(const ty_calibration *c, ty_json_writer *w)
 {
-    ty_json_writer w = ty_json_writer_on(text);
-
-    ty_json_open(&w, NULL, '{');
-    ty_json_put_string(&w, "schema", "trainyard.calibration/1");
-    ty_json_put_string(&w, "date", c->runs[0]->date);
-    ty_json_put_string(&w, "machine", c->runs[0]->machine);
-    ty_convergence_to_calibration(c->task, &w);
-    ty_json_open_flat(&w, "steps_to_target", '[');
+    ty_json_open(w, NULL, '{');
+    ty_json_put_string(w, "schema", "trainyard.calibration/1");
+    ty_json_put_string(w, "date", c->runs[0]->date);
+    ty_json_put_string(w, "machine", c->runs[0]->machine);
+    ty_convergence_to_calibration(c->task, w);
+    ty_json_open_flat(w, "steps_to_target", '[');
     for (uint32_t i = 0; i < c->run_count; i++)
-        ty_json_put_number(&w, NULL, c->steps[i]);
-    ty_json_close(&w, ']');
-    put_noise(c, &w);
-    put_proposal(c, &w);
-    ty_json_close(&w, '}');
-    ty_text_add(text, "\n");
+        ty_json_put_number(w, NULL, c->steps[i]);
+    ty_json_close(w, ']');
+    put_noise(c, w);
+    put_proposal(c, w);
+    ty_json_close(w, '}');
 }
 
-static void print_compressor(const ty_compressor_calibration *k, ty_text *text)
+/* ---- The whole ----------------------------------------------------------------------------- */
+
+static ty_status open_question(calibration *c, ty_error *error)
 {
-    const bool is_lag = ty_compression_has_feedback(&k->compression);
-    const ty_interval *cost = is_lag ? &k->lag : &k->factor;
-    ty_text name = {0};
-
-    ty_compression_text(&k->compression, &name);
-    ty_text_addf(text, "%-11s loses %.3g of the gradient's square; %s %.3g (%.3g to %.3g)\n",
-                 name.data != NULL ? name.data : "", k->distortion,
-                 is_lag ? "updates behind:" : "steps times", cost->expected, cost->low, cost->high);
-    ty_text_clear(&name);
-}
-
-static void print_temperature(const calibration *c, ty_text *text)
-{
-    const ty_interval *cost = &c->task->temperature_cost;
-
-    if (c->task->has_temperature_cost)
-        ty_text_addf(text,
-                     "temperature noise lengthens the way by exp(%.3g) (%.3g to %.3g) at this rate "
-                     "and batch\n",
-                     cost->expected, cost->low, cost->high);
-    else
-        ty_text_addf(text, "temperature not measured: %s\n", c->temperature_note);
-}
-
-static void print_changes(const calibration *c, ty_text *text)
-{
-    const ty_convergence *t = c->task;
-
-    print_temperature(c, text);
-    for (uint32_t i = 0; i < t->compressor_count; i++)
-        print_compressor(&t->compressors[i], text);
-    if (t->has_staleness)
-        ty_text_addf(
-            text,
-            "staleness   updates behind for each that gradients are late: %.3g (%.3g to %.3g)\n",
-            t->staleness.expected, t->staleness.low, t->staleness.high);
-    else
-        ty_text_addf(text, "staleness   not measured: %s\n", c->staleness_note);
-}
-
-static void to_text(const calibration *c, ty_text *text)
-{
-    const ty_convergence *t = c->task;
-    const batch_row *best = &c->rows[c->best];
-    double scales[TY_NOISE_PARTS];
-
-    ty_text_addf(text, "target      %s in %.4g steps of %u (%u runs, deviation %.2g)\n", t->target,
-                 ty_convergence_steps(t, c->batch), c->batch, c->run_count, t->log_deviation);
-    ty_text_addf(text, "noise scale %.4g samples (%u estimates; by eighths of the run",
-                 t->noise_scale_samples, c->sample_count);
-    ty_noise_parts(c->samples, c->sample_count, TY_NOISE_PARTS, scales);
-    for (uint32_t p = 0; p < TY_NOISE_PARTS; p++)
-        ty_text_addf(text, " %.3g", scales[p]);
-    ty_text_addf(text, ")\nstep        %.3g s measured at batch %u\n", c->step_time_s, c->batch);
-    print_changes(c, text);
-    ty_text_addf(text, "\n%8s %14s %10s %12s %12s\n", "batch", "learning rate", "steps",
-                 "step time s", "to target s");
-    for (uint32_t i = 0; i < c->row_count; i++) {
-        const batch_row *row = &c->rows[i];
-        ty_text_addf(text, "%8u %14.4g %10.4g %12.4g %12.4g%s\n", row->batch, row->learning_rate,
-                     row->steps, row->step_time_s, row->steps * row->step_time_s,
-                     i == c->best ? "  <- least time" : "");
-    }
-    ty_text_addf(text,
-                 "\npropose     --global-batch %u --learning-rate %.4g (%s rule)\nschedule   ",
-                 best->batch, best->learning_rate, ty_scaling_rule_name(t->scaling_rule));
-    for (uint32_t p = 0; p < SCHEDULE_PHASES; p++)
-        ty_text_addf(text, " %u", c->rows[c->schedule[p]].batch);
-    ty_text_add(text, ", a quarter of the way each\n");
-}
-
-/* ---- The command --------------------------------------------------------------------------- */
-
-static ty_status calibration_open(calibration *c, const cli_options *options, ty_error *error)
-{
+    const ty_question *q = &c->asked->question;
+    ty_calibration *out = c->out;
     uint32_t ignored;
-    ty_error detail = {0};
     ty_status status = TY_OK;
 
-    c->options = options;
-    c->run_count = (uint32_t)(options->seeds > 0 ? options->seeds : 1);
-    if (options->cluster == NULL || !ty_cluster_is_local(options->cluster, &ignored))
+    if (q->cluster == NULL || !ty_cluster_is_local(q->cluster, &ignored))
         return ty_fail(error, TY_EINVAL,
                        "--cluster: found %s, expected local:N: the runs are made on this machine",
-                       options->cluster != NULL ? options->cluster : "none");
-    if (options->until == NULL)
+                       q->cluster != NULL ? q->cluster : "none");
+    if (!ty_target_is_set(&c->asked->training.until))
         return ty_fail(error, TY_EINVAL,
                        "--until is needed: the accuracy or loss to calibrate for");
-    if (ty_target_parse(options->until, &c->until, &detail) != TY_OK)
-        return ty_fail(error, TY_EINVAL, "--until: %s", detail.message);
-    TY_CHECK(compressors_check(options->compressions, &ignored, error), status, done);
-    TY_CHECK(question_open(options, &c->question, error), status, done);
-    c->ranks = ty_cluster_device_count(c->question.cluster);
-    if (c->ranks < LEAST_RANKS)
+    TY_CHECK(ty_question_open(q, c->watch, &c->inputs, error), status, done);
+    out->ranks = ty_cluster_device_count(c->inputs.cluster);
+    if (out->ranks < LEAST_RANKS)
         return ty_fail(
             error, TY_EINVAL,
             "--cluster: found %s, expected local:2 or more: the noise scale is told from "
             "the gradients of replicas",
-            options->cluster);
-    c->batch = (uint32_t)(options->global_batch > 0 ? options->global_batch
-                                                    : c->question.workload->global_batch);
-    c->steps = ty_alloc(c->run_count, sizeof *c->steps);
-    c->runs = ty_alloc(c->run_count, sizeof *c->runs);
-    if (c->steps == NULL || c->runs == NULL)
+            q->cluster);
+    out->batch = q->global_batch > 0 ? q->global_batch : c->inputs.workload->global_batch;
+    out->run_count = c->asked->runs > 0 ? c->asked->runs : 1;
+    out->steps = ty_alloc(out->run_count, sizeof *out->steps);
+    out->runs = ty_alloc(out->run_count, sizeof *out->runs);
+    if (out->steps == NULL || out->runs == NULL)
         status = ty_fail(error, TY_ENOMEM, "out of memory");
 done:
     return status;
 }
 
-static void calibration_close(calibration *c)
+ty_status ty_calibrate(const ty_calibration_question *question, const ty_watch *watch,
+                       ty_calibration *out, ty_error *error)
+{
+    calibration c = {.asked = question, .watch = watch, .out = out};
+    ty_status status = TY_OK;
+
+    *out = (ty_calibration){0};
+    TY_CHECK(open_question(&c, error), status, done);
+    for (uint32_t i = 0; i < out->run_count; i++)
+        TY_CHECK(run_to_target(&c, i, error), status, done);
+    TY_CHECK(task_make(&c, error), status, done);
+    TY_CHECK(temperature_measure(&c, error), status, done);
+    TY_CHECK(compressors_measure(&c, error), status, done);
+    TY_CHECK(staleness_measure(&c, error), status, done);
+    status = propose(&c, error);
+done:
+    ty_question_inputs_clear(&c.inputs);
+    return status;
+}
+
+void ty_calibration_clear(ty_calibration *c)
 {
     ty_convergence_free(c->task);
     for (uint32_t i = 0; c->runs != NULL && i < c->run_count; i++)
@@ -700,59 +597,5 @@ static void calibration_close(calibration *c)
     ty_free(c->runs);
     ty_free(c->samples);
     ty_free(c->steps);
-    question_clear(&c->question);
-}
-
-static ty_status measure(calibration *c, ty_error *error)
-{
-    ty_status status = TY_OK;
-
-    for (uint32_t i = 0; i < c->run_count; i++)
-        TY_CHECK(run_to_target(c, i, error), status, done);
-    TY_CHECK(task_make(c, error), status, done);
-    TY_CHECK(temperature_measure(c, error), status, done);
-    TY_CHECK(compressors_measure(c, error), status, done);
-    TY_CHECK(staleness_measure(c, error), status, done);
-    status = propose(c, error);
-done:
-    return status;
-}
-
-static ty_status write_file(const calibration *c, const char *path, ty_error *error)
-{
-    ty_text text = {0};
-    ty_status status;
-
-    to_json(c, &text);
-    status = ty_file_write_text(path, &text, error);
-    ty_text_clear(&text);
-    return status;
-}
-
-exit_code calibrate_training(const cli_options *options)
-{
-    exit_code code;
-    ty_error error = {0};
-    calibration c = {0};
-    ty_text text = {0};
-
-    if (calibration_open(&c, options, &error) != TY_OK) {
-        code = report_bad_input(&error);
-        goto cleanup;
-    }
-    interrupts_catch();
-    if (measure(&c, &error) != TY_OK ||
-        (options->output != NULL && write_file(&c, options->output, &error) != TY_OK)) {
-        code = report_failure(&error);
-        goto cleanup;
-    }
-    if (options->json)
-        to_json(&c, &text);
-    else if (options->output == NULL || strcmp(options->output, "-") != 0)
-        to_text(&c, &text);
-    code = print_text(&text);
-
-cleanup:
-    calibration_close(&c);
-    return code;
+    *c = (ty_calibration){0};
 }

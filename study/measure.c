@@ -1,5 +1,7 @@
 /* Measuring this machine through a profile job, and keeping what was measured. */
-#include "cli.h"
+#include "question.h"
+
+#include "ty_memory.h"
 
 #include <limits.h>
 #include <stdio.h>
@@ -8,22 +10,23 @@
 #include <unistd.h>
 
 /* Whoever computes meanwhile makes all that is measured longer. */
-static void warn_of_load(void)
+static void warn_of_load(const ty_watch *watch)
 {
     const double most_share = 0.5; /* of the cores, by others */
     const long cores = sysconf(_SC_NPROCESSORS_ONLN);
     double load = 0;
 
     if (getloadavg(&load, 1) == 1 && load > most_share * (double)cores)
-        fprintf(stderr,
-                "warning: this machine is busy (load %.1f on %ld cores); times measured now are "
-                "longer than they will be\n",
-                load, cores);
+        ty_watch_note(watch,
+                      "warning: this machine is busy (load %.1f on %ld cores); times measured now "
+                      "are longer than they will be",
+                      load, cores);
 }
 
-ty_status measure_profile(const ty_workload *workload, const char *backend, const char *precision,
-                          uint32_t ranks, const uint32_t *micro_batches, uint32_t micro_batch_count,
-                          bool quiet, ty_profile **out, ty_error *error)
+ty_status ty_profile_measure(const ty_workload *workload, const char *backend,
+                             const char *precision, uint32_t ranks, const uint32_t *micro_batches,
+                             uint32_t micro_batch_count, const ty_watch *watch, ty_profile **out,
+                             ty_error *error)
 {
     ty_status status = TY_OK;
     char output[PATH_MAX] = "";
@@ -33,7 +36,7 @@ ty_status measure_profile(const ty_workload *workload, const char *backend, cons
         status = ty_fail(error, TY_ENOMEM, "cannot prepare a profile job");
         goto cleanup;
     }
-    TY_CHECK(scratch_file("trainyard-profile", output, sizeof output, error), status, cleanup);
+    TY_CHECK(ty_scratch_file("trainyard-profile", output, sizeof output, error), status, cleanup);
     job->kind = TY_JOB_PROFILE;
     job->backend = ty_strdup(backend);
     job->precision = ty_strdup(precision);
@@ -43,12 +46,11 @@ ty_status measure_profile(const ty_workload *workload, const char *backend, cons
         status = ty_fail(error, TY_ENOMEM, "out of memory");
         goto cleanup;
     }
-    if (!quiet)
-        warn_of_load();
+    warn_of_load(watch);
     memcpy(job->micro_batches, micro_batches, micro_batch_count * sizeof *micro_batches);
     job->micro_batch_count = micro_batch_count;
     TY_CHECK(ty_plan_of_workload(workload, &job->plan, error), status, cleanup);
-    TY_CHECK(worker_run(job, ranks, quiet, error), status, cleanup);
+    TY_CHECK(ty_worker_run(job, ranks, watch, error), status, cleanup);
     TY_CHECK(ty_profile_load(output, out, error), status, cleanup);
 
 cleanup:
@@ -100,8 +102,9 @@ static ty_status cache_path(const ty_workload *workload, uint32_t ranks, uint32_
     return status;
 }
 
-ty_status measure_profile_cached(const ty_workload *workload, uint32_t ranks, uint32_t global_batch,
-                                 bool quiet, ty_profile **out, ty_error *error)
+ty_status ty_profile_measure_cached(const ty_workload *workload, uint32_t ranks,
+                                    uint32_t global_batch, const ty_watch *watch, ty_profile **out,
+                                    ty_error *error)
 {
     ty_status status = TY_OK;
     uint32_t batch = global_batch > 0 ? global_batch : workload->global_batch;
@@ -114,13 +117,11 @@ ty_status measure_profile_cached(const ty_workload *workload, uint32_t ranks, ui
     TY_CHECK(cache_path(workload, ranks, batch, &path, error), status, cleanup);
     /* A cached file that no longer reads is measured anew, not complained about. */
     if (!ty_file_exists(path) || ty_profile_load(path, &profile, &ignored) != TY_OK) {
-        TY_CHECK(measure_profile(workload, "cpu", NULL, ranks, sizes, size_count, quiet, &profile,
-                                 error),
+        TY_CHECK(ty_profile_measure(workload, "cpu", NULL, ranks, sizes, size_count, watch,
+                                    &profile, error),
                  status, cleanup);
         TY_CHECK(ty_profile_save(profile, path, error), status, cleanup);
-        if (!quiet)
-            fprintf(stderr, "measured this machine; kept in %s (remove it to measure anew)\n",
-                    path);
+        ty_watch_note(watch, "measured this machine; kept in %s (remove it to measure anew)", path);
     }
     *out = profile;
     profile = NULL;

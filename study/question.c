@@ -1,5 +1,5 @@
-/* Opening what commands are asked about: plan files, workloads, clusters, profiles, --fix. */
-#include "cli.h"
+/* Opening what is asked about: plan files, workloads, clusters, profiles, and what is fixed. */
+#include "question.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -7,19 +7,19 @@
 
 #define UNKNOWN_RATE 1 /* flop/s: stands for one in a profile made of a trace */
 
-void plan_inputs_clear(plan_inputs *inputs)
+void ty_plan_inputs_clear(ty_plan_inputs *inputs)
 {
     ty_costs_free(inputs->costs);
     ty_cluster_free(inputs->cluster);
     ty_program_free(inputs->program);
     ty_plan_free(inputs->plan);
-    *inputs = (plan_inputs){0};
+    *inputs = (ty_plan_inputs){0};
 }
 
-ty_status plan_inputs_from(ty_plan *plan, plan_inputs *out, ty_error *error)
+ty_status ty_plan_inputs_from(ty_plan *plan, ty_plan_inputs *out, ty_error *error)
 {
     ty_status status = TY_OK;
-    plan_inputs inputs = {.plan = plan};
+    ty_plan_inputs inputs = {.plan = plan};
 
     TY_CHECK(ty_cluster_parse(plan->cluster_json, "plan:/cluster", &inputs.cluster, error), status,
              cleanup);
@@ -30,24 +30,24 @@ ty_status plan_inputs_from(ty_plan *plan, plan_inputs *out, ty_error *error)
     return TY_OK;
 
 cleanup:
-    plan_inputs_clear(&inputs);
+    ty_plan_inputs_clear(&inputs);
     return status;
 }
 
-ty_status plan_inputs_load(const char *path, plan_inputs *out, ty_error *error)
+ty_status ty_plan_inputs_load(const char *path, ty_plan_inputs *out, ty_error *error)
 {
     ty_plan *plan = NULL;
     ty_status status = ty_plan_load(path, &plan, error);
 
-    return status != TY_OK ? status : plan_inputs_from(plan, out, error);
+    return status != TY_OK ? status : ty_plan_inputs_from(plan, out, error);
 }
 
-void question_clear(cli_question *question)
+void ty_question_inputs_clear(ty_question_inputs *inputs)
 {
-    ty_workload_free(question->workload);
-    ty_cluster_free(question->cluster);
-    ty_profile_free(question->profile);
-    *question = (cli_question){0};
+    ty_workload_free(inputs->workload);
+    ty_cluster_free(inputs->cluster);
+    ty_profile_free(inputs->profile);
+    *inputs = (ty_question_inputs){0};
 }
 
 static ty_status check_rates(const char *path, const ty_profile *profile, bool is_local,
@@ -121,15 +121,15 @@ static ty_status choose_precision(const char *asked, const ty_cluster *cluster, 
     return TY_OK;
 }
 
-static ty_status open_workload(const cli_options *options, ty_workload **out, ty_error *error)
+static ty_status open_workload(const ty_question *question, ty_workload **out, ty_error *error)
 {
     ty_text line = {0};
     ty_status status = TY_OK;
 
-    if (options->sequence == 0)
-        return ty_workload_open(options->workload, out, error);
-    ty_text_addf(&line, "%s sequence=%llu", options->workload,
-                 (unsigned long long)options->sequence);
+    if (question->sequence == 0)
+        return ty_workload_open(question->workload, out, error);
+    ty_text_addf(&line, "%s sequence=%llu", question->workload,
+                 (unsigned long long)question->sequence);
     TY_CHECK(ty_text_check(&line, error), status, done);
     status = ty_workload_open(line.data, out, error);
 done:
@@ -137,42 +137,43 @@ done:
     return status;
 }
 
-ty_status question_open(const cli_options *options, cli_question *out, ty_error *error)
+ty_status ty_question_open(const ty_question *question, const ty_watch *watch,
+                           ty_question_inputs *out, ty_error *error)
 {
     ty_status status = TY_OK;
-    cli_question q = {0};
+    ty_question_inputs q = {0};
     uint32_t ranks = 0;
 
-    if (options->workload == NULL || options->cluster == NULL)
+    if (question->workload == NULL || question->cluster == NULL)
         return ty_fail(error, TY_EINVAL, "--workload and --cluster are needed");
-    TY_CHECK(open_workload(options, &q.workload, error), status, cleanup);
-    if (options->profile != NULL) {
-        TY_CHECK(ty_profile_load(options->profile, &q.profile, error), status, cleanup);
-        TY_CHECK(check_rates(options->profile, q.profile,
-                             ty_cluster_is_local(options->cluster, &ranks), error),
+    TY_CHECK(open_workload(question, &q.workload, error), status, cleanup);
+    if (question->profile != NULL) {
+        TY_CHECK(ty_profile_load(question->profile, &q.profile, error), status, cleanup);
+        TY_CHECK(check_rates(question->profile, q.profile,
+                             ty_cluster_is_local(question->cluster, &ranks), error),
                  status, cleanup);
     }
-    if (!ty_cluster_is_local(options->cluster, &ranks)) {
-        TY_CHECK(ty_cluster_open(options->cluster, NULL, &q.cluster, error), status, cleanup);
+    if (!ty_cluster_is_local(question->cluster, &ranks)) {
+        TY_CHECK(ty_cluster_open(question->cluster, NULL, &q.cluster, error), status, cleanup);
     } else {
         if (ranks == 0)
             ranks = online_cores();
         if (q.profile == NULL)
-            TY_CHECK(measure_profile_cached(q.workload, ranks, (uint32_t)options->global_batch,
-                                            options->quiet, &q.profile, error),
+            TY_CHECK(ty_profile_measure_cached(q.workload, ranks, question->global_batch, watch,
+                                               &q.profile, error),
                      status, cleanup);
         TY_CHECK(ty_cluster_local(ranks, q.profile, &q.cluster, error), status, cleanup);
     }
-    TY_CHECK(choose_precision(options->precision, q.cluster,
-                              ty_cluster_is_local(options->cluster, &ranks), q.workload, error),
+    TY_CHECK(choose_precision(question->precision, q.cluster,
+                              ty_cluster_is_local(question->cluster, &ranks), q.workload, error),
              status, cleanup);
-    if (options->profile != NULL)
-        TY_CHECK(check_profile(options->profile, q.profile, q.workload, error), status, cleanup);
+    if (question->profile != NULL)
+        TY_CHECK(check_profile(question->profile, q.profile, q.workload, error), status, cleanup);
     *out = q;
     return TY_OK;
 
 cleanup:
-    question_clear(&q);
+    ty_question_inputs_clear(&q);
     return status;
 }
 
@@ -359,7 +360,7 @@ static const fix_key fix_keys[] = {
 };
 #define FIX_KEY_COUNT (sizeof fix_keys / sizeof fix_keys[0])
 
-bool fix_key_is_known(const char *key)
+bool ty_fix_key_is_known(const char *key)
 {
     for (size_t k = 0; k < FIX_KEY_COUNT; k++)
         if (strcmp(key, fix_keys[k].name) == 0)
@@ -435,21 +436,19 @@ static ty_status replicate(fix_target *target, ty_plan_options *out, ty_error *e
     return TY_OK;
 }
 
-ty_status plan_options_from(const cli_options *options, const cli_question *question,
-                            ty_text *replicas, ty_plan_options *out, ty_error *error)
+ty_status ty_plan_options_of(const ty_question *question, const ty_question_inputs *inputs,
+                             ty_text *replicas, ty_plan_options *out, ty_error *error)
 {
     ty_status status = TY_OK;
-    fix_target target = {.options = out,
-                         .replicas = replicas,
-                         .devices = ty_cluster_device_count(question->cluster)};
+    fix_target target = {
+        .options = out, .replicas = replicas, .devices = ty_cluster_device_count(inputs->cluster)};
 
     *out = ty_plan_options_default();
-    out->global_batch = (uint32_t)options->global_batch;
-    out->seed = options->seed;
-    out->allow_lossy = options->allow_lossy;
-    out->should_stop = interrupted;
-    if (options->fix != NULL)
-        TY_CHECK(fix_all(&target, options->fix, error), status, done);
+    out->global_batch = question->global_batch;
+    out->seed = question->seed;
+    out->allow_lossy = question->allow_lossy;
+    if (question->fix != NULL)
+        TY_CHECK(fix_all(&target, question->fix, error), status, done);
     if (target.data_parallel > 0 && out->replicas == NULL)
         TY_CHECK(replicate(&target, out, error), status, done);
     if (replicas->failed)

@@ -1,6 +1,8 @@
 /* A pool of child processes, each with a pipe for its result. */
 #include "sweep.h"
 
+#include "question.h"
+
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
@@ -19,7 +21,7 @@ typedef struct piece {
 } piece;
 
 typedef struct pool {
-    const sweep *work;
+    const ty_sweep *work;
     piece pieces[MOST_CHILDREN];
     uint32_t busy;
 } pool;
@@ -38,7 +40,7 @@ static void write_all(int fd, const char *bytes, size_t length)
 }
 
 /* The child's life; does not return. */
-static void live(const sweep *work, uint32_t index, int fd)
+static void live(const ty_sweep *work, uint32_t index, int fd)
 {
     ty_text result = {0};
     ty_error error = {0};
@@ -47,7 +49,7 @@ static void live(const sweep *work, uint32_t index, int fd)
 
     if (status == TY_OK)
         status = ty_text_check(&result, &error);
-    if (interrupted(NULL))
+    if (ty_watch_stops(work->watch))
         status = TY_EINTERRUPTED;
     letter = (char)('a' + status);
     write_all(fd, &letter, 1);
@@ -94,7 +96,7 @@ static ty_status finish(pool *p, uint32_t slot, ty_error *error)
         ;
     p->pieces[slot] = p->pieces[--p->busy];
     if (!WIFEXITED(how) || done.said.length == 0 || done.said.failed != TY_OK)
-        status = ty_fail(error, interrupted(NULL) ? TY_EINTERRUPTED : TY_EBACKEND,
+        status = ty_fail(error, ty_watch_stops(p->work->watch) ? TY_EINTERRUPTED : TY_EBACKEND,
                          "the process of row %u died (%s %d)", done.index,
                          WIFSIGNALED(how) ? "signal" : "exit code",
                          WIFSIGNALED(how) ? WTERMSIG(how) : WEXITSTATUS(how));
@@ -144,7 +146,7 @@ static void end_all(pool *p)
     p->busy = 0;
 }
 
-ty_status sweep_run(const sweep *work, ty_error *error)
+ty_status ty_sweep_run(const ty_sweep *work, ty_error *error)
 {
     const uint32_t most = work->parallel < MOST_CHILDREN ? work->parallel : MOST_CHILDREN;
     pool p = {.work = work};
@@ -152,7 +154,7 @@ ty_status sweep_run(const sweep *work, ty_error *error)
     ty_status status = TY_OK;
 
     while (status == TY_OK && (next < work->count || p.busy > 0)) {
-        if (interrupted(NULL)) {
+        if (ty_watch_stops(work->watch)) {
             status = ty_fail(error, TY_EINTERRUPTED, "interrupted");
         } else if (next < work->count && p.busy < most) {
             if (work->is_wanted == NULL || work->is_wanted(work->context, next))

@@ -1,15 +1,16 @@
 /**
  * @file sweep.h
- * Independent pieces of work side by side, each in a process of its own. Internal to cli/.
+ * Independent pieces of work side by side, each in a process of its own. Internal to study/.
  */
-#ifndef TY_CLI_SWEEP_H
-#define TY_CLI_SWEEP_H
+#ifndef TY_STUDY_SWEEP_H
+#define TY_STUDY_SWEEP_H
 
-#include "cli.h"
+#include "ty_study.h"
 
-typedef struct sweep {
+typedef struct ty_sweep {
     uint32_t count;    /* pieces */
     uint32_t parallel; /* at most so many at once; >= 1 */
+    const ty_watch *watch;
     void *context;
     /* Whether a piece is to be done; NULL: all. */
     bool (*is_wanted)(void *context, uint32_t index);
@@ -17,26 +18,26 @@ typedef struct sweep {
     ty_status (*work)(void *context, uint32_t index, ty_text *result, ty_error *error);
     /* In the parent, in the order in which pieces end; `result` is terminated. */
     ty_status (*take)(void *context, uint32_t index, const char *result, ty_error *error);
-} sweep;
+} ty_sweep;
 
 /**
  * Does every wanted piece. The first failure, of a piece or of taking its result, ends the others
  * and is returned; of several that were under way, whichever came first.
- * @return TY_EINTERRUPTED once interrupted() is true; TY_EBACKEND for a child that died.
+ * @return TY_EINTERRUPTED once the watch says so; TY_EBACKEND for a child that died.
  */
-ty_status sweep_run(const sweep *work, ty_error *error) TY_MUST_CHECK;
+ty_status ty_sweep_run(const ty_sweep *work, ty_error *error) TY_MUST_CHECK;
 
 /* ---- Over the ranks of an MPI job ------------------------------------------------------------ */
 
 /** Whether this process is one of several that mpirun or srun started. */
-bool sweep_has_ranks(void);
+bool ty_sweep_has_ranks(void);
 /** Whether it is the one that takes results, or the only one. */
-bool sweep_is_first_rank(void);
+bool ty_sweep_is_first_rank(void);
 /**
- * sweep_run over all ranks of the job, each of which calls it with the same work: rank 0 hands out
- * pieces to the others as they ask, and alone takes results and returns the first failure of any.
- * Call it once.
+ * ty_sweep_run over all ranks of the job, each of which calls it with the same work: rank 0 hands
+ * out pieces to the others as they ask, and alone takes results and returns the first failure of
+ * any. Call it once.
  */
-ty_status sweep_over_ranks(const sweep *work, ty_error *error) TY_MUST_CHECK;
+ty_status ty_sweep_over_ranks(const ty_sweep *work, ty_error *error) TY_MUST_CHECK;
 
 #endif

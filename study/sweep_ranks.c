@@ -4,6 +4,8 @@
  * rank has no index and no result: it only asks. */
 #include "sweep.h"
 
+#include "question.h"
+
 #include <mpi.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,7 +25,7 @@ typedef struct answer {
 } answer;
 
 /* Open MPI's own launcher says how many there are; Slurm does, where it starts them by PMIx. */
-bool sweep_has_ranks(void)
+bool ty_sweep_has_ranks(void)
 {
     const char *size = getenv("OMPI_COMM_WORLD_SIZE");
 
@@ -32,15 +34,15 @@ bool sweep_has_ranks(void)
     return size != NULL && strtol(size, NULL, 10) > 1;
 }
 
-bool sweep_is_first_rank(void)
+bool ty_sweep_is_first_rank(void)
 {
     const char *rank = getenv("PMIX_RANK");
 
-    return !sweep_has_ranks() || rank == NULL || strcmp(rank, "0") == 0;
+    return !ty_sweep_has_ranks() || rank == NULL || strcmp(rank, "0") == 0;
 }
 
 /* Sleeps between looks: waiting ranks leave their core to working ones. */
-static ty_status wait_for(int tag, MPI_Message *message, MPI_Status *from, ty_error *error)
+static ty_status wait_for(const ty_watch *watch, int tag, MPI_Message *message, MPI_Status *from, ty_error *error)
 {
     const struct timespec pause = {.tv_nsec = WAIT_NS};
     int is_there = 0;
@@ -49,7 +51,7 @@ static ty_status wait_for(int tag, MPI_Message *message, MPI_Status *from, ty_er
         MPI_Improbe(MPI_ANY_SOURCE, tag, MPI_COMM_WORLD, &is_there, message, from);
         if (is_there)
             return TY_OK;
-        if (interrupted(NULL))
+        if (ty_watch_stops(watch))
             return ty_fail(error, TY_EINTERRUPTED, "interrupted");
         nanosleep(&pause, NULL);
     }
@@ -72,18 +74,18 @@ static ty_status tell(uint32_t index, ty_status status, const char *text, ty_err
     return TY_OK;
 }
 
-static ty_status be_asked(uint32_t *index, ty_error *error)
+static ty_status be_asked(const ty_watch *watch, uint32_t *index, ty_error *error)
 {
     MPI_Message message;
     MPI_Status from;
-    ty_status status = wait_for(TAG_QUESTION, &message, &from, error);
+    ty_status status = wait_for(watch, TAG_QUESTION, &message, &from, error);
 
     if (status == TY_OK)
         MPI_Mrecv(index, sizeof *index, MPI_BYTE, &message, &from);
     return status;
 }
 
-static ty_status do_piece(const sweep *work, uint32_t index, ty_error *error)
+static ty_status do_piece(const ty_sweep *work, uint32_t index, ty_error *error)
 {
     ty_text result = {0};
     ty_error why = {0};
@@ -99,14 +101,14 @@ static ty_status do_piece(const sweep *work, uint32_t index, ty_error *error)
     return status;
 }
 
-static ty_status work_for_others(const sweep *work, ty_error *error)
+static ty_status work_for_others(const ty_sweep *work, ty_error *error)
 {
     uint32_t index = 0;
     ty_status status = TY_OK;
 
     TY_CHECK(tell(DONE, TY_OK, "", error), status, done);
     for (;;) {
-        TY_CHECK(be_asked(&index, error), status, done);
+        TY_CHECK(be_asked(work->watch, &index, error), status, done);
         if (index == DONE)
             break;
         TY_CHECK(do_piece(work, index, error), status, done);
@@ -117,14 +119,14 @@ done:
 
 /* ---- The rank that hands out --------------------------------------------------------------- */
 
-static ty_status hear(answer *out, ty_error *error)
+static ty_status hear(const ty_watch *watch, answer *out, ty_error *error)
 {
     const size_t head = sizeof out->index + 1;
     MPI_Message message;
     MPI_Status from;
     int length = 0;
     char *bytes;
-    ty_status status = wait_for(TAG_ANSWER, &message, &from, error);
+    ty_status status = wait_for(watch, TAG_ANSWER, &message, &from, error);
 
     if (status != TY_OK)
         return status;
@@ -141,7 +143,7 @@ static ty_status hear(answer *out, ty_error *error)
     return TY_OK;
 }
 
-static uint32_t next_wanted(const sweep *work, uint32_t *next)
+static uint32_t next_wanted(const ty_sweep *work, uint32_t *next)
 {
     while (*next < work->count && work->is_wanted != NULL && !work->is_wanted(work->context, *next))
         ++*next;
@@ -149,7 +151,7 @@ static uint32_t next_wanted(const sweep *work, uint32_t *next)
 }
 
 /* Once something has failed nobody is given another piece, and those under way are heard. */
-static ty_status hand_out(const sweep *work, int ranks, bool *all_heard, ty_error *error)
+static ty_status hand_out(const ty_sweep *work, int ranks, bool *all_heard, ty_error *error)
 {
     uint32_t next = 0;
     ty_status status = TY_OK;
@@ -157,7 +159,7 @@ static ty_status hand_out(const sweep *work, int ranks, bool *all_heard, ty_erro
     for (int asking = ranks - 1; asking > 0;) {
         answer heard;
         uint32_t index;
-        ty_status how = hear(&heard, error);
+        ty_status how = hear(work->watch, &heard, error);
         if (how != TY_OK)
             return how;
         if (status == TY_OK && heard.index != DONE && heard.letter != LETTER)
@@ -173,7 +175,7 @@ static ty_status hand_out(const sweep *work, int ranks, bool *all_heard, ty_erro
     return status;
 }
 
-ty_status sweep_over_ranks(const sweep *work, ty_error *error)
+ty_status ty_sweep_over_ranks(const ty_sweep *work, ty_error *error)
 {
     int rank = 0, ranks = 1;
     bool all_heard = false;

@@ -1,4 +1,4 @@
-/* What-if: keys set to other values, in the options and in the cluster's document. */
+/* What-if: keys set to other values, in the question and in the cluster's document. */
 #include "vary.h"
 
 #include <stddef.h>
@@ -6,20 +6,20 @@
 #include <stdlib.h>
 #include <string.h>
 
-void vary_point_clear(vary_point *point)
+void ty_vary_point_clear(ty_vary_point *point)
 {
     ty_arena_free(point->texts);
-    *point = (vary_point){0};
+    *point = (ty_vary_point){0};
 }
 
-ty_status vary_point_new(const cli_options *base, vary_point *point, ty_error *error)
+ty_status ty_vary_point_new(const ty_question *base, ty_vary_point *point, ty_error *error)
 {
-    *point = (vary_point){.options = *base, .texts = ty_arena_new()};
+    *point = (ty_vary_point){.question = *base, .texts = ty_arena_new()};
     return point->texts != NULL ? TY_OK : ty_fail(error, TY_ENOMEM, "out of memory");
 }
 
 /* Moves a text into the point's arena. */
-static ty_status keep(vary_point *point, ty_text *text, const char **out, ty_error *error)
+static ty_status keep(ty_vary_point *point, ty_text *text, const char **out, ty_error *error)
 {
     ty_status status = ty_text_check(text, error);
 
@@ -34,29 +34,34 @@ static ty_status keep(vary_point *point, ty_text *text, const char **out, ty_err
 
 /* ---- Options ------------------------------------------------------------------------------- */
 
-static ty_status set_batch(vary_point *point, const char *value, ty_error *error)
+static ty_status set_batch(ty_vary_point *point, const char *value, ty_error *error)
 {
-    return ty_parse_uint(value, 1, 1u << 30, &point->options.global_batch, error);
+    uint64_t samples;
+    ty_status status = ty_parse_uint(value, 1, 1u << 30, &samples, error);
+
+    if (status == TY_OK)
+        point->question.global_batch = (uint32_t)samples;
+    return status;
 }
 
-static ty_status set_objective(vary_point *point, const char *value, ty_error *error)
+static ty_status set_objective(ty_vary_point *point, const char *value, ty_error *error)
 {
-    int number;
+    ty_objective ignored;
 
-    point->options.objective = value;
-    return objective_find(value, &number, error);
+    point->question.objective = value;
+    return ty_objective_find(value, &ignored, error);
 }
 
-static ty_status append_to_workload(vary_point *point, const char *key, const char *value,
+static ty_status append_to_workload(ty_vary_point *point, const char *key, const char *value,
                                     ty_error *error)
 {
     ty_text text = {0};
 
-    ty_text_addf(&text, "%s %s=%s", point->options.workload, key, value);
-    return keep(point, &text, &point->options.workload, error);
+    ty_text_addf(&text, "%s %s=%s", point->question.workload, key, value);
+    return keep(point, &text, &point->question.workload, error);
 }
 
-static ty_status set_sequence(vary_point *point, const char *value, ty_error *error)
+static ty_status set_sequence(ty_vary_point *point, const char *value, ty_error *error)
 {
     uint64_t tokens;
     ty_status status = ty_parse_uint(value, 1, 1u << 30, &tokens, error);
@@ -64,22 +69,23 @@ static ty_status set_sequence(vary_point *point, const char *value, ty_error *er
     return status == TY_OK ? append_to_workload(point, "sequence", value, error) : status;
 }
 
-static ty_status append_fix(vary_point *point, const char *key, const char *value, ty_error *error)
+static ty_status append_fix(ty_vary_point *point, const char *key, const char *value,
+                            ty_error *error)
 {
     ty_text text = {0};
 
-    ty_text_addf(&text, "%s%s%s=%s", point->options.fix != NULL ? point->options.fix : "",
-                 point->options.fix != NULL ? "," : "", key, value);
-    return keep(point, &text, &point->options.fix, error);
+    ty_text_addf(&text, "%s%s%s=%s", point->question.fix != NULL ? point->question.fix : "",
+                 point->question.fix != NULL ? "," : "", key, value);
+    return keep(point, &text, &point->question.fix, error);
 }
 
 /* ---- The cluster's line -------------------------------------------------------------------- */
 
 /* Replaces the value of every word "key:..." or, for a mark, of every word that starts with it. */
-static ty_status replace_word(vary_point *point, const char *prefix, const char *value,
+static ty_status replace_word(ty_vary_point *point, const char *prefix, const char *value,
                               ty_error *error)
 {
-    const char *at = point->options.cluster;
+    const char *at = point->question.cluster;
     const size_t length = strlen(prefix);
     bool is_start = true, is_found = false;
     ty_text text = {0};
@@ -92,20 +98,20 @@ static ty_status replace_word(vary_point *point, const char *prefix, const char 
         } else {
             ty_text_append(&text, at++, 1);
         }
-        is_start = at > point->options.cluster && strchr(" +[]", at[-1]) != NULL;
+        is_start = at > point->question.cluster && strchr(" +[]", at[-1]) != NULL;
     }
     if (!is_found) {
         ty_text_clear(&text);
         return ty_fail(error, TY_EINVAL, "cluster \"%s\" has no word \"%s...\" to vary",
-                       point->options.cluster, prefix);
+                       point->question.cluster, prefix);
     }
-    return keep(point, &text, &point->options.cluster, error);
+    return keep(point, &text, &point->question.cluster, error);
 }
 
 /* "16x dgx-a100" or a bare host's name; else the "host:" of a described fabric. */
-static ty_status set_hosts(vary_point *point, const char *value, ty_error *error)
+static ty_status set_hosts(ty_vary_point *point, const char *value, ty_error *error)
 {
-    const char *line = point->options.cluster;
+    const char *line = point->question.cluster;
     const size_t digits = strspn(line, "0123456789");
     uint64_t count;
     uint32_t ranks;
@@ -121,10 +127,10 @@ static ty_status set_hosts(vary_point *point, const char *value, ty_error *error
     if (digits > 0 && line[digits] == 'x')
         line += digits + 1 + strspn(line + digits + 1, " ");
     ty_text_addf(&text, "%sx %s", value, line);
-    return keep(point, &text, &point->options.cluster, error);
+    return keep(point, &text, &point->question.cluster, error);
 }
 
-static ty_status set_device(vary_point *point, const char *value, ty_error *error)
+static ty_status set_device(ty_vary_point *point, const char *value, ty_error *error)
 {
     return replace_word(point, "@", value[0] == '@' ? value + 1 : value, error);
 }
@@ -156,15 +162,15 @@ static const figure figures[] = {
     {"compute", "device_types", "peak_", NULL},
 };
 
-static ty_status set_figure(vary_point *point, const figure *f, const char *name, const char *value,
-                            ty_error *error)
+static ty_status set_figure(ty_vary_point *point, const figure *f, const char *name,
+                            const char *value, ty_error *error)
 {
     ty_status status = TY_OK;
-    vary_edit edit = {.list = f->list, .field = f->field, .is_factor = value[0] == 'x'};
+    ty_vary_edit edit = {.list = f->list, .field = f->field, .is_factor = value[0] == 'x'};
     char *end;
 
-    if (point->edit_count == VARY_MOST_KEYS)
-        return ty_fail(error, TY_EINVAL, "at most %d figures can be varied", VARY_MOST_KEYS);
+    if (point->edit_count == TY_VARY_MOST_KEYS)
+        return ty_fail(error, TY_EINVAL, "at most %d figures can be varied", TY_VARY_MOST_KEYS);
     if (*name != '\0' && strcmp(name, "all") != 0)
         edit.name = name;
     if (edit.is_factor) {
@@ -181,7 +187,7 @@ static ty_status set_figure(vary_point *point, const figure *f, const char *name
     return status;
 }
 
-static bool edit_is_of(const vary_edit *edit, const char *list, const char *entry,
+static bool edit_is_of(const ty_vary_edit *edit, const char *list, const char *entry,
                        const char *field)
 {
     if (strcmp(list, edit->list) != 0 || (edit->name != NULL && strcmp(entry, edit->name) != 0))
@@ -191,7 +197,7 @@ static bool edit_is_of(const vary_edit *edit, const char *list, const char *entr
 }
 
 /* Copies one entry of link_types or device_types with the edits made. */
-static ty_status copy_entry(const vary_point *point, const char *list, const ty_json *entry,
+static ty_status copy_entry(const ty_vary_point *point, const char *list, const ty_json *entry,
                             bool *used, ty_json_writer *w, ty_error *error)
 {
     ty_status status = TY_OK;
@@ -205,7 +211,7 @@ static ty_status copy_entry(const vary_point *point, const char *list, const ty_
         double number = 0;
         bool is_edited = false;
         for (uint32_t e = 0; e < point->edit_count; e++) {
-            const vary_edit *edit = &point->edits[e];
+            const ty_vary_edit *edit = &point->edits[e];
             if (!edit_is_of(edit, list, name, ty_json_key(member)) || !ty_json_is_number(member))
                 continue;
             if (!is_edited)
@@ -230,7 +236,7 @@ done:
     return status;
 }
 
-static ty_status copy_cluster(const vary_point *point, const ty_json *root, bool *used,
+static ty_status copy_cluster(const ty_vary_point *point, const ty_json *root, bool *used,
                               ty_json_writer *w, ty_error *error)
 {
     ty_status status = TY_OK;
@@ -260,14 +266,14 @@ done:
 }
 
 /* Puts the edited cluster in the place of the one that was opened. */
-static ty_status edit_cluster(const vary_point *point, ty_cluster **cluster, ty_error *error)
+static ty_status edit_cluster(const ty_vary_point *point, ty_cluster **cluster, ty_error *error)
 {
     ty_status status = TY_OK;
     ty_text before = {0}, after = {0};
     ty_json_writer reader = ty_json_writer_on(&before), writer = ty_json_writer_on(&after);
     ty_json_document *document = NULL;
     ty_cluster *edited = NULL;
-    bool used[VARY_MOST_KEYS] = {false};
+    bool used[TY_VARY_MOST_KEYS] = {false};
 
     ty_cluster_to_json(*cluster, &reader, NULL);
     TY_CHECK(ty_text_check(&before, error), status, done);
@@ -277,7 +283,7 @@ static ty_status edit_cluster(const vary_point *point, ty_cluster **cluster, ty_
         if (!used[e]) {
             status =
                 ty_fail(error, TY_EINVAL, "cluster \"%s\" has no %s \"%s\" with a %s",
-                        point->options.cluster,
+                        point->question.cluster,
                         strcmp(point->edits[e].list, "link_types") == 0 ? "link type" : "device",
                         point->edits[e].name != NULL ? point->edits[e].name : "of any name",
                         point->edits[e].field);
@@ -294,14 +300,15 @@ done:
     return status;
 }
 
-ty_status vary_open(const vary_point *point, cli_question *out, ty_error *error)
+ty_status ty_vary_open(const ty_vary_point *point, const ty_watch *watch, ty_question_inputs *out,
+                       ty_error *error)
 {
-    ty_status status = question_open(&point->options, out, error);
+    ty_status status = ty_question_open(&point->question, watch, out, error);
 
     if (status == TY_OK && point->edit_count > 0) {
         status = edit_cluster(point, &out->cluster, error);
         if (status != TY_OK)
-            question_clear(out);
+            ty_question_inputs_clear(out);
     }
     return status;
 }
@@ -310,21 +317,21 @@ ty_status vary_open(const vary_point *point, cli_question *out, ty_error *error)
 
 typedef struct plain_key {
     const char *name;
-    ty_status (*set)(vary_point *point, const char *value, ty_error *error);
-    size_t text; /* in cli_options, where the value is the option's; `set` is NULL then */
+    ty_status (*set)(ty_vary_point *point, const char *value, ty_error *error);
+    size_t text; /* in ty_question, where the value is the text; `set` is NULL then */
 } plain_key;
 
 static const plain_key plain_keys[] = {
-    {"workload", NULL, offsetof(cli_options, workload)},
-    {"cluster", NULL, offsetof(cli_options, cluster)},
+    {"workload", NULL, offsetof(ty_question, workload)},
+    {"cluster", NULL, offsetof(ty_question, cluster)},
     {"batch", set_batch, 0},
     {"seq", set_sequence, 0},
     {"hosts", set_hosts, 0},
     {"device", set_device, 0},
-    {"system", NULL, offsetof(cli_options, system)},
-    {"precision", NULL, offsetof(cli_options, precision)},
+    {"system", NULL, offsetof(ty_question, system)},
+    {"precision", NULL, offsetof(ty_question, precision)},
     {"objective", set_objective, 0},
-    {"task", NULL, offsetof(cli_options, task)},
+    {"task", NULL, offsetof(ty_question, task)},
 };
 #define PLAIN_KEY_COUNT (sizeof plain_keys / sizeof plain_keys[0])
 
@@ -349,16 +356,16 @@ static ty_status fail_unknown(const char *key, ty_error *error)
                    key);
 }
 
-static ty_status set_plain(vary_point *point, const plain_key *key, const char *value,
+static ty_status set_plain(ty_vary_point *point, const plain_key *key, const char *value,
                            ty_error *error)
 {
     if (key->set != NULL)
         return key->set(point, value, error);
-    *(const char **)((char *)&point->options + key->text) = value;
+    *(const char **)((char *)&point->question + key->text) = value;
     return TY_OK;
 }
 
-ty_status vary_set(vary_point *point, const char *key, const char *value, ty_error *error)
+ty_status ty_vary_set(ty_vary_point *point, const char *key, const char *value, ty_error *error)
 {
     for (size_t k = 0; k < PLAIN_KEY_COUNT; k++)
         if (strcmp(key, plain_keys[k].name) == 0)
@@ -375,7 +382,7 @@ ty_status vary_set(vary_point *point, const char *key, const char *value, ty_err
     }
     if (strncmp(key, "workload.", 9) == 0 && key[9] != '\0')
         return append_to_workload(point, key + 9, value, error);
-    if (fix_key_is_known(key))
+    if (ty_fix_key_is_known(key))
         return append_fix(point, key, value, error);
     return fail_unknown(key, error);
 }

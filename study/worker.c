@@ -1,5 +1,6 @@
 /* Starting trainyard-worker on local ranks and seeing it to its end. */
-#include "cli.h"
+#define _GNU_SOURCE /* pipe2 */
+#include "question.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -14,8 +15,10 @@
 #include <time.h>
 #include <unistd.h>
 
-/* $TRAINYARD_WORKER, or beside this program, or in ../libexec. */
-static ty_status worker_path(char out[PATH_MAX], ty_error *error)
+/* What the worker's exit status says (execute/worker_main.c); others are failures. */
+enum { WORKER_DONE = 0, WORKER_BAD_INPUT = 3, WORKER_INTERRUPTED = 130 };
+
+ty_status ty_worker_path(char *out, ty_error *error)
 {
     static const char *const places[] = {"trainyard-worker",
                                          "../libexec/trainyard/trainyard-worker"};
@@ -42,9 +45,10 @@ static ty_status worker_path(char out[PATH_MAX], ty_error *error)
     return ty_fail(error, TY_EIO, "trainyard-worker is not beside %s; set TRAINYARD_WORKER", self);
 }
 
-/* In the child: becomes mpirun. Waiting ranks yield their core, and a dying parent takes them
- * along. */
-static void become_mpirun(const char *worker, const char *job, uint32_t ranks, bool quiet)
+/* In the child: becomes mpirun, or says through the pipe why not. Waiting ranks yield their core,
+ * and a dying parent takes them along. */
+static void become_mpirun(const char *worker, const char *job, uint32_t ranks, bool quiet,
+                          int complaints)
 {
     char count[16];
     char *words[20];
@@ -72,12 +76,13 @@ static void become_mpirun(const char *worker, const char *job, uint32_t ranks, b
     unsetenv("OPENBLAS_CORETYPE"); /* a forced kernel set can halve the speed of OpenBLAS */
     setenv("OMP_NUM_THREADS", "1", 1);
     execvp(words[0], words);
-    fprintf(stderr, "trainyard: mpirun: %s\n", strerror(errno));
+    if (write(complaints, &errno, sizeof errno) < 0)
+        _exit(126);
     _exit(127);
 }
 
 /* Waits for the child; passes the first interrupt on, and kills its group 10 s later. */
-static int wait_for(pid_t child)
+static int wait_for(pid_t child, const ty_watch *watch)
 {
     const struct timespec nap = {0, 20000000};
     double interrupted_at_s = 0;
@@ -85,7 +90,7 @@ static int wait_for(pid_t child)
     int outcome = 0;
 
     while (waitpid(child, &outcome, WNOHANG) == 0) {
-        if (interrupted(NULL) && interrupted_at_s <= 0) {
+        if (interrupted_at_s <= 0 && ty_watch_stops(watch)) {
             interrupted_at_s = ty_now_s();
             kill(child, SIGINT);
         }
@@ -117,19 +122,19 @@ static ty_status rank_killed(const ty_job *job, int signal, ty_error *error)
                    signal, strsignal(signal));
 }
 
-static ty_status status_of(const ty_job *job, int outcome, ty_error *error)
+static ty_status status_of(const ty_job *job, int outcome, const ty_watch *watch, ty_error *error)
 {
-    int code = WIFEXITED(outcome) ? WEXITSTATUS(outcome) : EXIT_FAILED;
+    int code = WIFEXITED(outcome) ? WEXITSTATUS(outcome) : EXIT_FAILURE;
 
-    if (interrupted(NULL) || code == EXIT_INTERRUPTED)
+    if (ty_watch_stops(watch) || code == WORKER_INTERRUPTED)
         return ty_fail(error, TY_EINTERRUPTED, "interrupted; nothing was written");
     if (WIFSIGNALED(outcome))
         return ty_fail(error, TY_EBACKEND, "mpirun was ended by signal %d", WTERMSIG(outcome));
-    if (code == EXIT_DONE)
+    if (code == WORKER_DONE)
         return TY_OK;
     if (code > SIGNAL_CODE && code < SIGNAL_CODE + NSIG)
         return rank_killed(job, code - SIGNAL_CODE, error);
-    return ty_fail(error, code == EXIT_BAD_INPUT ? TY_EPARSE : TY_EBACKEND, "%s", "");
+    return ty_fail(error, code == WORKER_BAD_INPUT ? TY_EPARSE : TY_EBACKEND, "%s", "");
 }
 
 static void scratch_name(char *path, size_t room, const char *name)
@@ -140,7 +145,7 @@ static void scratch_name(char *path, size_t room, const char *name)
     snprintf(path, room, "%s/%s-XXXXXX", is_set ? temporary : "/tmp", name);
 }
 
-ty_status scratch_file(const char *name, char *path, size_t room, ty_error *error)
+ty_status ty_scratch_file(const char *name, char *path, size_t room, ty_error *error)
 {
     int file;
 
@@ -155,30 +160,40 @@ ty_status scratch_file(const char *name, char *path, size_t room, ty_error *erro
     return TY_OK;
 }
 
-ty_status worker_run(ty_job *job, uint32_t ranks, bool quiet, ty_error *error)
+ty_status ty_worker_run(ty_job *job, uint32_t ranks, const ty_watch *watch, ty_error *error)
 {
     ty_status status = TY_OK;
     char worker[PATH_MAX], folder[PATH_MAX], path[PATH_MAX + 16];
+    int ends[2], outcome, why = 0;
     pid_t child;
 
     path[0] = '\0';
-    TY_CHECK(worker_path(worker, error), status, done);
+    TY_CHECK(ty_worker_path(worker, error), status, done);
     scratch_name(folder, sizeof folder, "trainyard");
     if (mkdtemp(folder) == NULL)
         return ty_fail(error, TY_EIO, "%s: %s", folder, strerror(errno));
     snprintf(path, sizeof path, "%s/job.json", folder);
     TY_CHECK(ty_job_save(job, path, error), status, cleanup);
-    fflush(NULL);
-    child = fork();
-    if (child < 0) {
-        status = ty_fail(error, TY_EIO, "cannot start mpirun: %s", strerror(errno));
+    if (pipe2(ends, O_CLOEXEC) != 0) {
+        status = ty_fail(error, TY_EIO, "pipe: %s", strerror(errno));
         goto cleanup;
     }
+    fflush(NULL);
+    child = fork();
     if (child == 0) {
         setpgid(0, 0); /* the terminal's Ctrl-C reaches us alone; we pass it on once */
-        become_mpirun(worker, path, ranks, quiet);
+        become_mpirun(worker, path, ranks, !ty_watch_listens(watch), ends[1]);
     }
-    status = status_of(job, wait_for(child), error);
+    close(ends[1]);
+    if (child < 0) {
+        status = ty_fail(error, TY_EIO, "cannot start mpirun: %s", strerror(errno));
+    } else {
+        outcome = wait_for(child, watch);
+        status = read(ends[0], &why, sizeof why) == sizeof why
+                     ? ty_fail(error, TY_EBACKEND, "mpirun: %s", strerror(why))
+                     : status_of(job, outcome, watch, error);
+    }
+    close(ends[0]);
 
 cleanup:
     unlink(path);

@@ -1,0 +1,259 @@
+/* trainyard whatif: the best plan for every combination of values. */
+#include "cli.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define USUAL_TOP 1 /* the chosen plan alone is simulated, unless --top says more */
+
+typedef struct whatif {
+    const cli_options *options;
+    ty_arena *texts;
+    ty_question question;
+    ty_whatif_axis axes[CLI_MOST_VARIED];
+    uint32_t axis_count;
+    ty_whatif *rows;
+    ty_progress progress;
+} whatif;
+
+static void whatif_clear(whatif *c)
+{
+    ty_whatif_free(c->rows);
+    ty_arena_free(c->texts);
+}
+
+/* ---- The question -------------------------------------------------------------------------- */
+
+/* "hosts=1,2,4"; a value in which a comma belongs cannot be given. */
+static ty_status read_axis(whatif *c, const char *text, ty_error *error)
+{
+    char *copy = ty_arena_strdup(c->texts, text);
+    char *equals = copy != NULL ? strchr(copy, '=') : NULL;
+    const char **values = ty_arena_alloc(c->texts, strlen(text) + 1, sizeof *values);
+    uint32_t count = 0;
+    char *rest, *value;
+
+    if (copy == NULL || values == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory");
+    if (equals == NULL || equals == copy || equals[1] == '\0')
+        return ty_fail(error, TY_EINVAL, "--vary: found '%s', expected KEY=VALUE,VALUE,...", text);
+    *equals = '\0';
+    rest = equals + 1;
+    while ((value = strtok_r(rest, ",", &rest)) != NULL)
+        values[count++] = value;
+    c->axes[c->axis_count++] = (ty_whatif_axis){copy, values, count};
+    return TY_OK;
+}
+
+static ty_status whatif_open(const cli_options *options, whatif *c, ty_error *error)
+{
+    ty_status status = TY_OK;
+
+    *c = (whatif){.options = options, .texts = ty_arena_new()};
+    if (c->texts == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_CHECK(question_from(options, USUAL_TOP, &c->question, error), status, done);
+    for (int i = 0; i < options->vary_count; i++)
+        TY_CHECK(read_axis(c, options->vary[i], error), status, done);
+    TY_CHECK(ty_whatif_new(&c->question, c->axes, c->axis_count, &c->rows, error), status, done);
+    if (options->rows != NULL)
+        status = ty_whatif_resume(c->rows, options->rows, error);
+done:
+    return status;
+}
+
+/* ---- Results ------------------------------------------------------------------------------- */
+
+static void put_document(const whatif *c, ty_text *text)
+{
+    ty_json_writer out = ty_json_writer_on(text);
+
+    ty_whatif_to_json(c->rows, &out);
+    ty_text_add(text, "\n");
+}
+
+/* What is done so far goes to the file, so that nothing is lost with the process. */
+static ty_status keep(void *context, const ty_whatif *rows, ty_error *error)
+{
+    whatif *c = context;
+    ty_text text = {0};
+    ty_status status = TY_OK;
+
+    ty_progress_update(&c->progress, ty_whatif_done_count(rows), NULL);
+    if (c->options->output == NULL || c->options->csv || strcmp(c->options->output, "-") == 0)
+        return TY_OK;
+    put_document(c, &text);
+    status = ty_file_write_text(c->options->output, &text, error);
+    ty_text_clear(&text);
+    return status;
+}
+
+static const char *const csv_columns[] = {
+    "devices",
+    "global_batch",
+    "step_time_s",
+    "estimated_step_time_s",
+    "samples_per_s",
+    "tokens_per_s",
+    "peak_memory_bytes",
+    "memory_bytes",
+    "price_usd_per_hour",
+    "limited_by",
+    "plan",
+    "reason",
+};
+#define CSV_COLUMN_COUNT (sizeof csv_columns / sizeof csv_columns[0])
+
+/* RFC 4180: texts in quotes, numbers plain, what is not there empty. */
+static ty_status put_cell(ty_text *csv, const ty_json *row, const char *key, ty_error *error)
+{
+    ty_status status = TY_OK;
+    const char *string;
+    double number;
+
+    if (!ty_json_has(row, key))
+        return TY_OK;
+    if (ty_json_number(row, key, -1e300, 1e300, &number, NULL) == TY_OK) {
+        char shown[32];
+        ty_format_number(number, shown);
+        ty_text_add(csv, shown);
+        return TY_OK;
+    }
+    TY_CHECK(ty_json_string(row, key, &string, error), status, done);
+    ty_text_add(csv, "\"");
+    for (const char *at = string; *at != '\0'; at++)
+        ty_text_add(csv, *at == '"' ? "\"\"" : (const char[]){*at, '\0'});
+    ty_text_add(csv, "\"");
+done:
+    return status;
+}
+
+static ty_status put_csv(const whatif *c, ty_text *csv, ty_error *error)
+{
+    ty_status status = TY_OK;
+    ty_json_document *document = NULL;
+
+    for (uint32_t a = 0; a < c->axis_count; a++)
+        ty_text_addf(csv, "%s,", c->axes[a].key);
+    for (size_t k = 0; k < CSV_COLUMN_COUNT; k++)
+        ty_text_addf(csv, "%s%s", csv_columns[k], k + 1 < CSV_COLUMN_COUNT ? "," : "\r\n");
+    for (uint32_t r = 0; r < ty_whatif_row_count(c->rows); r++) {
+        const ty_json *row, *values;
+        TY_CHECK(ty_json_parse(ty_whatif_row(c->rows, r), strlen(ty_whatif_row(c->rows, r)), "row",
+                               &document, error),
+                 status, done);
+        row = ty_json_root(document);
+        TY_CHECK(ty_json_object(row, "values", &values, error), status, done);
+        for (uint32_t a = 0; a < c->axis_count; a++) {
+            TY_CHECK(put_cell(csv, values, c->axes[a].key, error), status, done);
+            ty_text_add(csv, ",");
+        }
+        for (size_t k = 0; k < CSV_COLUMN_COUNT; k++) {
+            TY_CHECK(put_cell(csv, row, csv_columns[k], error), status, done);
+            ty_text_add(csv, k + 1 < CSV_COLUMN_COUNT ? "," : "\r\n");
+        }
+        ty_json_free(document);
+        document = NULL;
+    }
+done:
+    ty_json_free(document);
+    return status;
+}
+
+static ty_status put_line(const whatif *c, uint32_t r, ty_text *text, uint32_t *plans,
+                          ty_error *error)
+{
+    ty_status status = TY_OK;
+    ty_json_document *document = NULL;
+    const ty_json *row;
+    const char *words;
+    double step_s, rate;
+    char time[32], count[32];
+
+    TY_CHECK(ty_json_parse(ty_whatif_row(c->rows, r), strlen(ty_whatif_row(c->rows, r)), "row",
+                           &document, error),
+             status, done);
+    row = ty_json_root(document);
+    for (uint32_t a = 0; a < c->axis_count; a++)
+        ty_text_addf(text, "%s=%s  ", c->axes[a].key, ty_whatif_value(c->rows, r, a));
+    if (ty_json_has(row, "reason")) {
+        TY_CHECK(ty_json_string(row, "reason", &words, error), status, done);
+        ty_text_addf(text, "no plan: %s\n", words);
+        goto done;
+    }
+    ++*plans;
+    TY_CHECK(ty_json_number(row, "step_time_s", 0, 1e300, &step_s, error), status, done);
+    TY_CHECK(ty_json_number(row, "samples_per_s", 0, 1e300, &rate, error), status, done);
+    TY_CHECK(ty_json_string(row, "plan", &words, error), status, done);
+    ty_format_seconds(step_s, time);
+    ty_format_count(rate, count);
+    ty_text_addf(text, "%s a step, %s samples/s, %s", time, count, words);
+    TY_CHECK(ty_json_string(row, "limited_by", &words, error), status, done);
+    ty_text_addf(text, "; limited by %s\n", words);
+done:
+    ty_json_free(document);
+    return status;
+}
+
+static exit_code finish(whatif *c, ty_error *error)
+{
+    const cli_options *o = c->options;
+    ty_text text = {0}, lines = {0};
+    ty_status status = TY_OK;
+    uint32_t plans = 0;
+    exit_code code = EXIT_DONE;
+
+    for (uint32_t r = 0; r < ty_whatif_row_count(c->rows) && status == TY_OK; r++)
+        status = put_line(c, r, &lines, &plans, error);
+    if (status == TY_OK && o->csv)
+        status = put_csv(c, &text, error);
+    else if (status == TY_OK && (o->json || o->output != NULL))
+        put_document(c, &text);
+    if (status == TY_OK)
+        status = ty_text_check(&text, error);
+    if (status == TY_OK && o->output != NULL)
+        status = ty_file_write_text(o->output, &text, error);
+    if (status != TY_OK)
+        code = report_failure(error);
+    else if (o->output == NULL && (o->csv || o->json))
+        code = print_text(&text);
+    else if (o->output == NULL || strcmp(o->output, "-") != 0)
+        code = print_text(&lines);
+    if (code == EXIT_DONE && plans == 0) {
+        fputs("trainyard: error: no combination has a plan\n", stderr);
+        code = EXIT_NO_PLAN;
+    }
+    ty_text_clear(&text);
+    ty_text_clear(&lines);
+    return code;
+}
+
+exit_code cmd_whatif(const cli_options *options)
+{
+    exit_code code = EXIT_DONE;
+    ty_error error = {0};
+    whatif c;
+    char note[64];
+    const ty_watch watch = watch_from(options);
+
+    if (options->json && options->csv)
+        return report_usage("whatif", "--json and --csv exclude each other");
+    interrupts_catch();
+    if (whatif_open(options, &c, &error) != TY_OK) {
+        code = report_bad_input(&error);
+        goto cleanup;
+    }
+    ty_progress_start(&c.progress, options->quiet || !ty_whatif_is_first_rank() ? NULL : stderr,
+                      "what-if", ty_whatif_row_count(c.rows), "rows");
+    if (ty_whatif_run(c.rows, &watch, keep, &c, &error) != TY_OK) {
+        code = report_bad_input(&error);
+    } else if (ty_whatif_is_first_rank()) {
+        snprintf(note, sizeof note, "%u rows", ty_whatif_row_count(c.rows));
+        ty_progress_finish(&c.progress, note);
+        code = finish(&c, &error);
+    }
+
+cleanup:
+    whatif_clear(&c);
+    return code;
+}

@@ -1,0 +1,102 @@
+/* Options as the questions, trainings and listeners of study/. */
+#include "cli.h"
+
+#include <stdio.h>
+
+#define LARGEST_RATE 1e6 /* as plans have it */
+
+/* ---- Questions ----------------------------------------------------------------------------- */
+
+static ty_status parse_rate(const char *text, double *out, ty_error *error)
+{
+    char after;
+
+    if (sscanf(text, "%lf%c", out, &after) != 1 || !(*out > 0) || *out > LARGEST_RATE)
+        return ty_fail(error, TY_EINVAL,
+                       "--learning-rate: found '%s', expected a number above 0 and up to %g", text,
+                       LARGEST_RATE);
+    return TY_OK;
+}
+
+ty_status question_from(const cli_options *options, uint32_t usual_top, ty_question *out,
+                        ty_error *error)
+{
+    ty_question question = {.workload = options->workload,
+                            .cluster = options->cluster,
+                            .profile = options->profile,
+                            .fix = options->fix,
+                            .precision = options->precision,
+                            .system = options->system,
+                            .objective = options->objective,
+                            .task = options->task,
+                            .global_batch = (uint32_t)options->global_batch,
+                            .sequence = options->sequence,
+                            .seed = options->seed,
+                            .top = options->top > 0 ? (uint32_t)options->top : usual_top,
+                            .allow_lossy = options->allow_lossy};
+    ty_status status = TY_OK;
+
+    if (usual_top == 0 || options->no_simulate)
+        question.top = 0;
+    if (options->learning_rate != NULL)
+        status = parse_rate(options->learning_rate, &question.learning_rate, error);
+    if (status == TY_OK)
+        *out = question;
+    return status;
+}
+
+static void print_note(void *context, const char *line)
+{
+    (void)context;
+    fprintf(stderr, "%s\n", line);
+}
+
+ty_watch watch_from(const cli_options *options)
+{
+    return (ty_watch){.should_stop = interrupted, .note = options->quiet ? NULL : print_note};
+}
+
+ty_status question_open(const cli_options *options, ty_question_inputs *out, ty_error *error)
+{
+    const ty_watch watch = watch_from(options);
+    ty_question question;
+    ty_status status = question_from(options, 0, &question, error);
+
+    return status == TY_OK ? ty_question_open(&question, &watch, out, error) : status;
+}
+
+/* ---- Trainings ----------------------------------------------------------------------------- */
+
+ty_status training_from(const cli_options *options, ty_training *out, ty_error *error)
+{
+    ty_training training = {.backend = options->backend,
+                            .precision = options->precision,
+                            .data = options->data,
+                            .steps = (uint32_t)options->steps,
+                            .evaluate_every = (uint32_t)options->evaluate_every,
+                            .checkpoint = options->checkpoint,
+                            .checkpoint_every = (uint32_t)options->checkpoint_every,
+                            .resume = options->resume};
+    ty_error detail = {0};
+
+    if (options->until == NULL && options->evaluate_every > 0)
+        return ty_fail(error, TY_EINVAL,
+                       "--evaluate-every: found without --until, expected a target");
+    if (options->until != NULL &&
+        ty_target_parse(options->until, &training.until, &detail) != TY_OK)
+        return ty_fail(error, TY_EINVAL, "--until: %s", detail.message);
+    if (options->checkpoint == NULL && (options->checkpoint_every > 0 || options->resume))
+        return ty_fail(error, TY_EINVAL, "--%s: found without --checkpoint, expected the folder",
+                       options->resume ? "resume" : "checkpoint-every");
+    *out = training;
+    return TY_OK;
+}
+
+ty_status job_from_options(const cli_options *options, ty_plan_inputs *inputs, const char *output,
+                           ty_job **out, ty_error *error)
+{
+    ty_training training;
+    ty_status status = training_from(options, &training, error);
+
+    return status == TY_OK ? ty_training_job(&training, inputs, output, out, error) : status;
+}
