@@ -16,6 +16,7 @@
  *   ty_costs.h     what each instruction costs: the input of estimate and simulate
  *   ty_timeline.h  what happened when: the output of estimate, simulate and execute
  *   ty_run.h       a job for the worker, and what it measured
+ *   ty_relay.h     messages between ranks for who knows nothing of MPI
  *
  * Conventions, valid for every header of the project:
  * - Seconds, bytes, flop and their rates; `double` for times and rates, `uint64_t` for sizes and
@@ -38,6 +39,7 @@
 #include "ty_profile.h"
 #include "ty_program.h"
 #include "ty_progress.h"
+#include "ty_relay.h"
 #include "ty_run.h"
 #include "ty_status.h"
 #include "ty_text.h"
