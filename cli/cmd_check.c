@@ -228,17 +228,6 @@ static ty_status as_records(const char *path, verdict *v, ty_error *error)
     return status;
 }
 
-static ty_status as_layer_graph(const char *path, verdict *v, ty_error *error)
-{
-    ty_piper_input *input = NULL;
-    ty_status status = ty_piper_read(path, &input, error);
-
-    if (status == TY_OK)
-        v->format = "Piper's layer graph";
-    ty_piper_input_free(input);
-    return status;
-}
-
 /* Of whichever collective: logs that do not say are refused where they are used. */
 static ty_status as_collective_log(const char *path, verdict *v, ty_error *error)
 {
@@ -259,8 +248,7 @@ static void check_foreign(const char *path, const cli_options *options, verdict 
 
     if (as_workload(path, v, &workload) == TY_OK ||
         as_cluster(path, options, v, &cluster) == TY_OK || as_trace(path, v, &other) == TY_OK ||
-        as_records(path, v, &other) == TY_OK || as_layer_graph(path, v, &other) == TY_OK ||
-        as_collective_log(path, v, &other) == TY_OK)
+        as_records(path, v, &other) == TY_OK || as_collective_log(path, v, &other) == TY_OK)
         return;
     v->error = strstr(cluster.message, "none of the formats") == NULL ? cluster : workload;
 }

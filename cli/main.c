@@ -90,13 +90,11 @@ const cli_command commands[] = {
              "output", "json"),
      0, 4096, cmd_calibrate},
     {"partition", "GRAPH --machines 4x2 --bandwidths B,B [options]",
-     "divide a measured layer graph into stages, as PipeDream or Piper would",
-     "GRAPH is a PipeDream profile (graph.txt); with --mode piper, an input of Piper,\n"
-     "whose figures --machines N, --bandwidths, --memory and --global-batch replace (a\n"
-     "sample is a micro-batch). flat places replicas on devices, and is never worse\n"
-     "than pipedream.\n",
+     "divide a measured layer graph into stages, as PipeDream would",
+     "GRAPH is a PipeDream profile (graph.txt). --mode flat places replicas on\n"
+     "devices, and is never worse than pipedream.\n",
      OPTIONS("mode", "machines", "bandwidths", "ratio", "memory", "straight", "fewer", "merge",
-             "global-batch", "json"),
+             "json"),
      1, 1, cmd_partition},
     {"workload", "list | show NAME | import FILE | export NAME [options]",
      "the zoo, what a workload is made of, and files of other programs",

@@ -115,9 +115,9 @@ printf '%s' '{"schema": 1, "family": "law", "count": 1, "records": [
     echo '     1048576        262144     float     sum      -1    20.00   52.43   52.43      0    20.00   52.43   52.43      0'
 } >made/all_reduce.log
 expect 0 check made/whatif.json made/estimate.json made/score.json made/records.json made/all_reduce.log \
-    "$SOURCE/docs/examples/encoder.piper.json" "$SOURCE/docs/examples/encoder.graph.txt"
+    "$SOURCE/docs/examples/encoder.graph.txt"
 expect_output "trainyard.whatif/1, good" "trainyard.estimate/1, good" "trainyard.score/1, good" "published measurements, good" \
-    "nccl-tests log, good" "Piper's layer graph, good" "PipeDream graph.txt, good"
+    "nccl-tests log, good" "PipeDream graph.txt, good"
 sed 's/"samples_per_s": [0-9.]*/"samples_per_s": -1/' made/whatif.json >made/bad.json
 expect 3 check made/bad.json
 expect_output "/rows/0/samples_per_s: found -1"

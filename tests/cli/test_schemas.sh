@@ -71,7 +71,6 @@ document score made/priced.json --task resnet50-imagenet
 expect 0 plan -w mlp -c local:2 --fix pp=1,staleness=2 -q -o documents/late.json
 document score made/plan.json
 document partition "$SOURCE/docs/examples/encoder.graph.txt" --machines 2x2 --bandwidths 10GB/s,10Gb/s
-document partition "$SOURCE/docs/examples/encoder.piper.json" --mode piper
 printf '%s' '{"schema": 1, "family": "law", "count": 2, "records": [
  {"id": "law/a", "kind": "accuracy", "source": {"work": "made"}, "confidence": "read", "measured": {"metric": "top1", "value": 76, "unit": "%"}},
  {"id": "law/b", "kind": "convergence", "source": {"work": "made"}, "confidence": "read", "model": {"name": "m"}, "batch": {"global": 100}, "measured": {"metric": "median_to_converge", "value": 1100, "unit": "samples"}}]}' >law.json

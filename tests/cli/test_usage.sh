@@ -59,7 +59,7 @@ expect_error_line "--bandwidths" "4x2"
 expect 2 partition graph.txt --machines 4xx --bandwidths 10GB/s,1GB/s
 expect_error_line "--machines"
 expect 2 partition graph.txt --mode zigzag
-expect_error_line "zigzag" "pipedream, flat or piper"
+expect_error_line "zigzag" "pipedream or flat"
 expect 2 partition graph.txt --machines 4 --bandwidths 10GB/s --ratio none
 expect_error_line "--ratio" "none"
 expect 2 partition graph.txt --machines 4 --bandwidths 10GB/s --merge all
@@ -86,7 +86,6 @@ expect_error_line "states"
 expect 4 partition "$scratch/chain.txt" --machines 9 --bandwidths 1GB/s --straight
 expect_error_line "idle"
 expect 0 partition "$scratch/chain.txt" --machines 9 --bandwidths 1GB/s --straight --fewer
-expect 3 partition "$scratch/chain.txt" --mode piper
 sed 's/node3 -- node4/node3 -- node9/' "$scratch/chain.txt" > "$scratch/broken.txt"
 expect 3 partition "$scratch/broken.txt" --machines 4 --bandwidths 10GB/s
 expect_error_line "broken.txt" "node9"
