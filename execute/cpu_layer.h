@@ -252,9 +252,6 @@ static inline uint64_t cpu_rows(const cpu_value *value)
 /** Sum, or the largest, over the lanes, in place. */
 ty_status cpu_lanes_all_reduce(ty_stage_device *stage, bool is_maximum, uint64_t count, float *data,
                                ty_error *error) TY_MUST_CHECK;
-/** A tensor of shape [T, D] a sample from the lanes' parts of its sequence. */
-ty_status cpu_lanes_gather(ty_stage_device *stage, const ty_shape *shape, const float *own,
-                           float *whole, ty_error *error) TY_MUST_CHECK;
 /** The sum over lanes of a tensor of that shape a sample, of which `to` gets what this lane has of
  * it. The summand is where cpu_summand says. Nothing to do without lanes. */
 ty_status cpu_lanes_sum(ty_stage_device *stage, const ty_shape *shape, float *summand, bool adds,
@@ -376,10 +373,6 @@ void cpu_softmax_gradient(uint64_t rows, uint64_t keys, uint64_t stride, const f
 
 /* ---- Biases of scores by distance (cpu_relative.c) ---- */
 
-/** Raffel et al., "T5", 2020, section 2.1: those of a head are looked up by how far a key is before
- * or behind a query, in one of `buckets` ranges, which get wider with the distance; under a mask
- * there are none behind. */
-uint64_t cpu_relative_bucket(uint64_t query, uint64_t key, uint64_t buckets, bool is_causal);
 /** by_distance[keys - 1 + key - query] = biases[bucket][head]. @param by_distance [2 keys - 1] */
 void cpu_relative_spread(uint64_t keys, uint64_t buckets, uint64_t heads, uint64_t head,
                          bool is_causal, const float *biases, float *by_distance);

@@ -342,7 +342,8 @@ ty_status ty_interpreter_connect(ty_interpreter *in, ty_error *error)
     return status;
 }
 
-void interpreter_memory_free(ty_interpreter *in, void *memory)
+/* Of the device or the host, as the backend has it. */
+static void interpreter_memory_free(ty_interpreter *in, void *memory)
 {
     if (in->memory == NULL)
         ty_free(memory);

@@ -223,8 +223,6 @@ void interpreter_wake(ty_interpreter *interpreter);
 /* The communication thread alone, which sleeps at the transport's bell where there is one. */
 void interpreter_wake_communication(ty_interpreter *interpreter);
 ty_status interpreter_no_memory(ty_error *error); /* TY_ENOMEM */
-/* Of the device or the host, as the backend has it. */
-void interpreter_memory_free(ty_interpreter *interpreter, void *memory);
 /* A copy on the host of `count` floats of the device, or the floats themselves where they are the
  * host's; `*owned` is to be freed. */
 ty_status interpreter_host_floats(ty_interpreter *interpreter, const float *from, uint64_t count,

@@ -214,7 +214,12 @@ static void flow(const ty_message *message, double route_latency_s)
     sleep_until(start_s + route_latency_s + message->least_s);
 }
 
-void ty_engine_message(const ty_message *message)
+/*
+ * Plays a message: ends when its latency and its bytes over the route have passed and the cores at
+ * both ends have done their share. On one host there is no route to share: the time is `seconds`,
+ * and its cores.
+ */
+static void engine_message(const ty_message *message)
 {
     const double start_s = simgrid_get_clock();
     struct work at_source = work_begin(message->from, message->from_share, message->seconds);
@@ -263,7 +268,7 @@ ty_crew *ty_engine_crew(void)
 static void run_play(const ty_play *play)
 {
     for (unsigned i = 0; i < play->count; i++)
-        ty_engine_message(&play->messages[i]);
+        engine_message(&play->messages[i]);
 }
 
 static void help(void *context)

@@ -52,13 +52,6 @@ typedef struct ty_message {
     double from_share, to_share; /* cores kept busy at the two ends for `seconds` */
 } ty_message;
 
-/**
- * Plays a message: ends when its latency and its bytes over the route have passed and the cores at
- * both ends have done their share. On one host there is no route to share: the time is `seconds`,
- * and its cores.
- */
-void ty_engine_message(const ty_message *message);
-
 /** Messages one after the other. */
 enum { TY_MOST_LEGS = 3 };
 typedef struct ty_play {

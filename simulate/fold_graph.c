@@ -26,8 +26,9 @@ const ty_fold_key *ty_fold_key_of(const ty_fold_graph *graph, uint32_t position,
     return NULL;
 }
 
-uint32_t ty_fold_peer(const ty_fold_graph *graph, const ty_fold_key *key, uint32_t replica,
-                      uint32_t phase)
+/* The rank that replica `replica` of a key's position sends its `phase`-th micro-batch to. */
+static uint32_t fold_peer(const ty_fold_graph *graph, const ty_fold_key *key, uint32_t replica,
+                          uint32_t phase)
 {
     const uint64_t micro_batch =
         (uint64_t)phase * graph->plan->stages[key->position].replicas + replica;
@@ -172,7 +173,7 @@ static ty_status fill_key(ty_fold_graph *graph, const ty_fold_key *key)
             for (uint32_t lane = 0; status == TY_OK && lane < graph->width; lane++, edge++) {
                 *edge = (ty_fold_edge){.kind = key->first_kind + phase,
                                        .from = first_rank + q,
-                                       .to = ty_fold_peer(graph, key, q, phase),
+                                       .to = fold_peer(graph, key, q, phase),
                                        .turn = turn_of(graph, key, q, phase),
                                        .group = TY_NO_EDGE,
                                        .partner = TY_NO_EDGE};

@@ -58,9 +58,6 @@ void ty_fold_graph_clear(ty_fold_graph *graph);
 ty_status ty_fold_graph_refine(ty_fold_graph *graph) TY_MUST_CHECK;
 /** The key of a transfer; NULL when there is none. */
 const ty_fold_key *ty_fold_key_of(const ty_fold_graph *graph, uint32_t position, uint32_t peer);
-/** The rank that replica `replica` of a key's position sends its `phase`-th micro-batch to. */
-uint32_t ty_fold_peer(const ty_fold_graph *graph, const ty_fold_key *key, uint32_t replica,
-                      uint32_t phase);
 
 /** The device of a member of a pattern in the `side`-th of the groups side by side. */
 uint32_t ty_fold_member_device(const ty_fold_graph *graph, const ty_pattern *pattern,

@@ -40,7 +40,8 @@ static ty_pattern_shape shape_of(ty_collective_kind kind, ty_algorithm algorithm
     return shapes[algorithm];
 }
 
-bool ty_is_share(const ty_plan *plan, const ty_bucket *bucket, uint32_t phase)
+/* Whether a bucket's exchange takes place in every few steps only. */
+static bool is_share(const ty_plan *plan, const ty_bucket *bucket, uint32_t phase)
 {
     return phase != TY_GATHER_PHASE && ty_plan_exchange_interval(plan, bucket) > 1;
 }
@@ -60,7 +61,7 @@ static ty_pattern key_of(const ty_plan *plan, const ty_bucket *bucket, uint32_t 
 
     if (bucket->tied_stage != TY_NO_STAGE)
         key.tied = bucket->tied_stage % positions;
-    if (key.member_count < 2 || key.tied == key.position || ty_is_share(plan, bucket, phase))
+    if (key.member_count < 2 || key.tied == key.position || is_share(plan, bucket, phase))
         return key;
     if (is_gather ? ty_bucket_is_sharded(plan, bucket)
                   : phase < ty_compression_phases(&bucket->compression))
@@ -288,7 +289,7 @@ static uint32_t rails(const ty_pattern *p, uint32_t member, const ty_instruction
     return count;
 }
 
-ty_hierarchy_parts ty_hierarchy_parts_of(const ty_rails *rails, const ty_instruction_cost *cost)
+static ty_hierarchy_parts hierarchy_parts_of(const ty_rails *rails, const ty_instruction_cost *cost)
 {
     const double g = rails->per_host, hosts = rails->hosts;
     const double around = (g - 1) / g, across = 2 * (hosts - 1) / hosts / g;
@@ -312,7 +313,7 @@ ty_hierarchy_parts ty_hierarchy_parts_of(const ty_rails *rails, const ty_instruc
 static uint32_t hierarchy(const ty_pattern *p, uint32_t member, const ty_instruction_cost *cost,
                           ty_strand *out)
 {
-    const ty_hierarchy_parts parts = ty_hierarchy_parts_of(&p->rails, cost);
+    const ty_hierarchy_parts parts = hierarchy_parts_of(&p->rails, cost);
     const ty_leg around = {member, ty_pattern_around(p, member, 1),
                            timed(parts.around_latency_s, parts.around_bytes, parts.around_s)};
     const ty_leg across = {member, ty_pattern_across(p, member, 1),

@@ -50,8 +50,6 @@ void ty_pattern_set_clear(ty_pattern_set *set);
  * exchange of every few steps, which is played as time. */
 const ty_pattern *ty_pattern_of(const ty_pattern_set *set, const ty_plan *plan,
                                 const ty_bucket *bucket, uint32_t phase);
-/** Whether a bucket's exchange takes place in every few steps only. */
-bool ty_is_share(const ty_plan *plan, const ty_bucket *bucket, uint32_t phase);
 
 /** Ranks of a bucket's members, ascending. @param ranks [out] room for its member count */
 void ty_pattern_members(const ty_plan *plan, const ty_bucket *bucket, uint32_t *ranks);
@@ -92,6 +90,5 @@ typedef struct ty_hierarchy_parts {
     double around_bytes, across_bytes;
     double around_s, across_s; /* transfer alone */
 } ty_hierarchy_parts;
-ty_hierarchy_parts ty_hierarchy_parts_of(const ty_rails *rails, const ty_instruction_cost *cost);
 
 #endif

@@ -110,8 +110,6 @@ ty_status ty_walk_run(ty_walk *walk, ty_event *events, ty_error *error) TY_MUST_
 void ty_walk_await(ty_walker *walker, const uint64_t *counter, uint64_t value);
 /** Adds one to a counter and wakes the streams of `rank` that waited for it. */
 void ty_walk_advance(ty_walk *walk, uint64_t *counter, uint32_t rank);
-/** Wakes without adding: for a counter that concerns a second rank. */
-void ty_walk_wake(ty_walk *walk, const uint64_t *counter, uint32_t rank);
 
 /** Cores that an instruction of a rank takes from others; 0 where they do not compete. */
 double ty_walk_share(const ty_walk_rank *rank, const ty_instruction_cost *cost);

@@ -21,7 +21,8 @@ void ty_walk_await(ty_walker *walker, const uint64_t *counter, uint64_t value)
     ty_engine_gate_wait(walker->gate);
 }
 
-void ty_walk_wake(ty_walk *walk, const uint64_t *counter, uint32_t rank)
+/* Wakes without adding: for a counter that concerns a second rank. */
+static void walk_wake(ty_walk *walk, const uint64_t *counter, uint32_t rank)
 {
     for (int s = 0; s < TY_STREAM_COUNT; s++) {
         ty_walker *walker = &walk->ranks[rank].walkers[s];
@@ -35,7 +36,7 @@ void ty_walk_wake(ty_walk *walk, const uint64_t *counter, uint32_t rank)
 void ty_walk_advance(ty_walk *walk, uint64_t *counter, uint32_t rank)
 {
     ++*counter;
-    ty_walk_wake(walk, counter, rank);
+    walk_wake(walk, counter, rank);
 }
 
 /* ---- Instructions -------------------------------------------------------------------------- */
@@ -208,13 +209,13 @@ static void wake_receivers(ty_walk *walk, const ty_walk_rank *rank, const ty_ins
     const uint32_t peer = ty_program_peer_rank(walk->plan, rank->number, send);
 
     if (walk->fold == NULL) {
-        ty_walk_wake(walk, sent, peer);
+        walk_wake(walk, sent, peer);
         return;
     }
     const uint32_t position = ty_plan_stage_of_rank(walk->plan, peer);
     for (uint32_t r = 0; r < walk->rank_count; r++)
         if (walk->ranks[r].stage == position)
-            ty_walk_wake(walk, sent, r);
+            walk_wake(walk, sent, r);
 }
 
 static void take(ty_walker *walker, uint32_t index)

@@ -8,7 +8,9 @@
 #define USUAL_BATCH 512
 #define USUAL_LEARNING_RATE 3e-4
 
-const ty_optimizer ty_import_usual_optimizer = {
+/* AdamW as large models are trained: betas 0.9 and 0.95, weight decay 0.1. Source: Brown et al.,
+ *  arXiv:2005.14165, appendix B. No learning rate. */
+static const ty_optimizer import_usual_optimizer = {
     .kind = TY_OPTIMIZER_ADAMW, .beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .weight_decay = 0.1};
 
 static ty_status set_sequence(ty_import_source *source, ty_transformer *t)
@@ -42,7 +44,7 @@ static void set_training(ty_import_source *source, ty_import_training *training)
     }
     if (training->optimizer.learning_rate > 0)
         return;
-    training->optimizer = ty_import_usual_optimizer;
+    training->optimizer = import_usual_optimizer;
     training->optimizer.learning_rate = USUAL_LEARNING_RATE;
     ty_import_note(source, "AdamW with a learning rate of %g assumed", USUAL_LEARNING_RATE);
 }

@@ -14,10 +14,6 @@ typedef struct ty_import_training {
     ty_optimizer optimizer; /* learning_rate 0: the file has no optimizer */
 } ty_import_training;
 
-/** AdamW as large models are trained: betas 0.9 and 0.95, weight decay 0.1. Source: Brown et al.,
- *  arXiv:2005.14165, appendix B. No learning rate. */
-extern const ty_optimizer ty_import_usual_optimizer;
-
 /**
  * The workload of a transformer: the user's sequence length and batch are put in, what nobody gave
  * is assumed. A sequence of 0 becomes the longest possible, at most 4,096; bytes of a stored token
