@@ -63,8 +63,8 @@ static ty_status roofline(const ty_workload *workload, const ty_layer *layer, do
                        device->name, workload->element_bytes);
     *forward_s = seconds(&forward, peak, device);
     *backward_s = seconds(&backward, peak, device);
-    if (convolution_is_chosen(workload, layer, device)) {
-        convolution_times t = convolution_cost(layer, samples * share.work, device);
+    if (ty_convolution_is_chosen(workload, layer, device)) {
+        convolution_times t = ty_convolution_cost(layer, samples * share.work, device);
         *forward_s = t.forward_s + forward.kernels * device->launch_overhead_s;
         *backward_s = t.backward_s + backward.kernels * device->launch_overhead_s;
     }

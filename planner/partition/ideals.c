@@ -23,13 +23,13 @@ static const uint64_t *set_of(const finder *f, uint32_t i)
 /* Keeps f->trial if it is new. */
 static ty_status keep_trial(finder *f, ty_error *error)
 {
-    if (set_table_find(&f->found, f->trial) != UINT32_MAX)
+    if (ty_set_table_find(&f->found, f->trial) != UINT32_MAX)
         return TY_OK;
     if (f->found.count == f->limit)
         return ty_fail(error, TY_ELIMIT,
                        "a graph of %u layers has more than %u ideals; merge it first",
                        f->links->layer_count, f->limit);
-    return set_table_add(&f->found, f->trial, error);
+    return ty_set_table_add(&f->found, f->trial, error);
 }
 
 /* Whether a layer may be added, with all its ancestors, to a set that lacks it. */
@@ -149,7 +149,7 @@ static ty_status find(finder *f, ty_ideals **out, ty_error *error)
 
 cleanup:
     ty_ideals_free(ideals);
-    set_table_clear(&f->found);
+    ty_set_table_clear(&f->found);
     ty_free(f->trial);
     return status;
 }
@@ -167,9 +167,9 @@ ty_status ty_ideals_find(const ty_layer_graph *graph, uint32_t limit, ty_ideals 
         status = ty_fail(error, TY_ENOMEM, "ideals: out of memory");
         goto cleanup;
     }
-    TY_CHECK(
-        graph_links_make(arena, graph->layer_count, graph->edges, graph->edge_count, &links, error),
-        status, cleanup);
+    TY_CHECK(ty_graph_links_make(arena, graph->layer_count, graph->edges, graph->edge_count, &links,
+                                 error),
+             status, cleanup);
     for (uint32_t v = 0; v < graph->layer_count; v++)
         weights[v] = graph->layers[v].compute_s;
     f.words = f.found.words = links.words;

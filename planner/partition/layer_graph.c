@@ -96,7 +96,7 @@ ty_status ty_layer_graph_make(const ty_graph_layer *layers, uint32_t layer_count
     g->layer_count = layer_count;
     TY_CHECK(copy_layers(g, layers, error), status, cleanup);
     TY_CHECK(copy_edges(g, edges, edge_count, error), status, cleanup);
-    TY_CHECK(graph_links_make(g->arena, layer_count, g->edges, g->edge_count, &links, error),
+    TY_CHECK(ty_graph_links_make(g->arena, layer_count, g->edges, g->edge_count, &links, error),
              status, cleanup); /* refuses circles */
     *out = g;
     g = NULL;
@@ -242,7 +242,7 @@ static ty_status make_sorted(const profile_text *p, const ty_graph_layer *layers
     if (count > MOST_LAYERS)
         return ty_fail(error, TY_EPARSE, "%s: found %u layers, expected at most %u", p->path, count,
                        MOST_LAYERS);
-    status = graph_links_make(p->arena, count, edges, edge_count, &links, error);
+    status = ty_graph_links_make(p->arena, count, edges, edge_count, &links, error);
     if (status == TY_EINVAL)
         return ty_fail(error, TY_EPARSE, "%s: found a circle of edges, expected none", p->path);
     if (status != TY_OK)

@@ -73,8 +73,8 @@ ty_status ty_layer_graph_merge(const ty_layer_graph *graph, ty_layer_graph **out
         status = ty_fail(error, TY_ENOMEM, "merging a graph: out of memory");
         goto cleanup;
     }
-    TY_CHECK(graph_links_make(arena, n, graph->edges, graph->edge_count, &m.links, error), status,
-             cleanup);
+    TY_CHECK(ty_graph_links_make(arena, n, graph->edges, graph->edge_count, &m.links, error),
+             status, cleanup);
     join_branches(&m, is_branch);
     count = number_joined(&m, owners);
     for (uint32_t v = 0; v < n; v++) {

@@ -123,7 +123,7 @@ static ty_status add_groups(launch *l, ty_error *error)
     ty_text_add(&text, "\n");
     ty_free(ranks);
     ty_free(is_there);
-    return launch_add(l, "comm_group.json", &text, false, error);
+    return ty_launch_add(l, "comm_group.json", &text, false, error);
 }
 
 /* ---- Nodes ------------------------------------------------------------------------------- */
@@ -296,14 +296,14 @@ static ty_status add_process(launch *l, uint32_t process, ty_error *error)
     for (uint32_t i = 0; i < program->instruction_count; i++)
         put_instruction(&w, i);
     snprintf(name, sizeof name, "trace.%u.et", process);
-    status = launch_add(l, name, &file, false, error);
+    status = ty_launch_add(l, name, &file, false, error);
     if (status == TY_OK)
         l->files->files[l->files->count - 1].is_binary = true;
     ty_free(w.ids);
     return status;
 }
 
-ty_status launch_chakra(launch *l, ty_error *error)
+ty_status ty_launch_chakra(launch *l, ty_error *error)
 {
     ty_status status = TY_OK;
     uint64_t nodes;
@@ -311,17 +311,18 @@ ty_status launch_chakra(launch *l, ty_error *error)
     if (l->input->program == NULL || l->input->costs == NULL)
         return ty_fail(error, TY_EINVAL, "--to chakra needs a program with its costs");
     if (ty_schedule_is_asynchronous(l->plan->schedule))
-        return launch_refuse(error, "chakra",
-                             "a trace is of one step, and steps overlap in schedule %s",
-                             ty_schedule_name(l->plan->schedule));
+        return ty_launch_refuse(error, "chakra",
+                                "a trace is of one step, and steps overlap in schedule %s",
+                                ty_schedule_name(l->plan->schedule));
     if (l->plan->staleness > 0)
-        return launch_refuse(error, "chakra",
-                             "a trace is of one step, and updates of this plan come %u steps later",
-                             l->plan->staleness);
+        return ty_launch_refuse(
+            error, "chakra", "a trace is of one step, and updates of this plan come %u steps later",
+            l->plan->staleness);
     nodes = ty_program_event_count(l->plan, l->input->program) * ty_plan_width(l->plan);
     if (nodes > MOST_NODES)
-        return launch_refuse(error, "chakra", "the traces would have %llu nodes, expected up to %u",
-                             (unsigned long long)nodes, MOST_NODES);
+        return ty_launch_refuse(error, "chakra",
+                                "the traces would have %llu nodes, expected up to %u",
+                                (unsigned long long)nodes, MOST_NODES);
     TY_CHECK(add_groups(l, error), status, done);
     for (uint32_t p = 0; p < l->process_count; p++)
         TY_CHECK(add_process(l, p, error), status, done);

@@ -33,7 +33,7 @@ static void write_config(const launch *l, const char *key, const char *content, 
 {
     ty_text_addf(text, "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: %s\ndata:\n  %s: |\n",
                  l->name, key);
-    launch_yaml_block(content, 4, text);
+    ty_launch_yaml_block(content, 4, text);
     ty_text_add(text, "---\n");
 }
 
@@ -50,7 +50,7 @@ static void write_claim(const launch *l, ty_text *text)
 static void write_environment(const launch *l, ty_text *text)
 {
     launch_variable variables[LAUNCH_MOST_VARIABLES];
-    uint32_t count = launch_environment(l, variables);
+    uint32_t count = ty_launch_environment(l, variables);
 
     ty_text_add(text, "              env:\n");
     for (uint32_t v = 0; v < count; v++)
@@ -94,7 +94,7 @@ static void write_volumes(const launch *l, bool is_in_config, ty_text *text)
 static void write_launcher(const launch *l, bool is_in_config, ty_text *text)
 {
     launch_variable variables[LAUNCH_MOST_VARIABLES];
-    uint32_t count = launch_environment(l, variables);
+    uint32_t count = ty_launch_environment(l, variables);
 
     ty_text_add(text, "    Launcher:\n      replicas: 1\n      template:\n        spec:\n"
                       "          restartPolicy: Never\n          containers:\n"
@@ -130,15 +130,15 @@ static void write_workers(const launch *l, bool is_in_config, ty_text *text)
     write_volumes(l, is_in_config, text);
 }
 
-ty_status launch_mpijob(launch *l, ty_error *error)
+ty_status ty_launch_mpijob(launch *l, ty_error *error)
 {
     ty_status status = TY_OK;
     bool is_in_config = strlen(l->input->job) <= LARGEST_CONFIG_BYTES;
     ty_text text = {0};
 
-    TY_CHECK(launch_check_blocks(l, "k8s-mpijob", error), status, cleanup);
+    TY_CHECK(ty_launch_check_blocks(l, "k8s-mpijob", error), status, cleanup);
     TY_CHECK(check_image(l, "k8s-mpijob", error), status, cleanup);
-    launch_comments(l, "# ", &text);
+    ty_launch_comments(l, "# ", &text);
     if (is_in_config)
         write_config(l, "job.json", l->input->job, &text);
     else
@@ -152,10 +152,10 @@ ty_status launch_mpijob(launch *l, ty_error *error)
                  l->name, l->per_host);
     write_launcher(l, is_in_config, &text);
     write_workers(l, is_in_config, &text);
-    TY_CHECK(launch_add(l, "mpijob.yaml", &text, false, error), status, cleanup);
+    TY_CHECK(ty_launch_add(l, "mpijob.yaml", &text, false, error), status, cleanup);
     if (!is_in_config)
-        TY_CHECK(launch_add_job(l, error), status, cleanup);
-    status = launch_next(l, error, "kubectl apply -f mpijob.yaml");
+        TY_CHECK(ty_launch_add_job(l, error), status, cleanup);
+    status = ty_launch_next(l, error, "kubectl apply -f mpijob.yaml");
 
 cleanup:
     ty_text_clear(&text);
@@ -187,16 +187,16 @@ static void write_replicas(const launch *l, const char *kind, uint32_t count, ty
                  l->name);
 }
 
-ty_status launch_pytorchjob(launch *l, ty_error *error)
+ty_status ty_launch_pytorchjob(launch *l, ty_error *error)
 {
     ty_status status = TY_OK;
     ty_text text = {0}, settings = {0};
 
-    TY_CHECK(launch_check_data_parallel(l, "k8s-pytorchjob", 3, error), status, cleanup);
+    TY_CHECK(ty_launch_check_data_parallel(l, "k8s-pytorchjob", 3, error), status, cleanup);
     TY_CHECK(check_image(l, "k8s-pytorchjob", error), status, cleanup);
-    launch_settings(l, false, &settings);
+    ty_launch_settings(l, false, &settings);
     TY_CHECK(ty_text_check(&settings, error), status, cleanup);
-    launch_comments(l, "# ", &text);
+    ty_launch_comments(l, "# ", &text);
     write_config(l, "trainyard_plan.py", settings.data, &text);
     ty_text_addf(&text,
                  "apiVersion: kubeflow.org/v1\nkind: PyTorchJob\nmetadata:\n  name: %s\nspec:\n"
@@ -206,8 +206,8 @@ ty_status launch_pytorchjob(launch *l, ty_error *error)
     write_replicas(l, "Master", 1, &text);
     if (l->host_count > 1)
         write_replicas(l, "Worker", l->host_count - 1, &text);
-    TY_CHECK(launch_add(l, "pytorchjob.yaml", &text, false, error), status, cleanup);
-    status = launch_next(l, error, "kubectl apply -f pytorchjob.yaml");
+    TY_CHECK(ty_launch_add(l, "pytorchjob.yaml", &text, false, error), status, cleanup);
+    status = ty_launch_next(l, error, "kubectl apply -f pytorchjob.yaml");
 
 cleanup:
     ty_text_clear(&settings);
