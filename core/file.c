@@ -3,6 +3,7 @@
 
 #include "ty_memory.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -286,4 +287,72 @@ ty_status ty_data_path(const char *folder, const char *name, char **path, ty_err
                      program, middles[1], TY_SOURCE_DIR);
     ty_text_clear(&text);
     return status;
+}
+
+/* ---- the names in a folder ---- */
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+/* Appends "lenet" for "lenet.json"; other files are passed over. */
+static ty_status add_name(const char *file, const char *suffix, char ***names, uint32_t *count,
+                          ty_error *error)
+{
+    size_t length = strlen(file), end = strlen(suffix);
+    char **grown, *name;
+
+    if (file[0] == '.' || length <= end || strcmp(file + length - end, suffix) != 0)
+        return TY_OK;
+    grown = ty_resize(*names, *count + 1, sizeof **names);
+    if (grown == NULL)
+        return ty_fail(error, TY_ENOMEM, "%s: out of memory", file);
+    *names = grown;
+    name = ty_strndup(file, length - end);
+    if (name == NULL)
+        return ty_fail(error, TY_ENOMEM, "%s: out of memory", file);
+    grown[(*count)++] = name;
+    return TY_OK;
+}
+
+ty_status ty_data_names(const char *folder, const char *suffix, char ***names, uint32_t *count,
+                        ty_error *error)
+{
+    ty_status status = TY_OK;
+    char *path = NULL, **list = NULL;
+    uint32_t n = 0;
+    DIR *directory = NULL;
+
+    TY_CHECK(ty_data_path(folder, NULL, &path, error), status, cleanup);
+    directory = opendir(path);
+    if (directory == NULL) {
+        status =
+            ty_fail(error, errno == ENOMEM ? TY_ENOMEM : TY_EIO, "%s: %s", path, strerror(errno));
+        goto cleanup;
+    }
+    for (const struct dirent *entry; (entry = readdir(directory)) != NULL;)
+        TY_CHECK(add_name(entry->d_name, suffix, &list, &n, error), status, cleanup);
+    if (n == 0) {
+        status = ty_fail(error, TY_EIO, "%s: no %s file in this directory", path, suffix);
+        goto cleanup;
+    }
+    qsort(list, n, sizeof *list, by_name);
+    *names = list;
+    *count = n;
+    list = NULL; /* given away */
+
+cleanup:
+    if (directory != NULL)
+        closedir(directory);
+    ty_names_free(list, n);
+    ty_free(path);
+    return status;
+}
+
+void ty_names_free(char **names, uint32_t count)
+{
+    for (uint32_t i = 0; names != NULL && i < count; i++)
+        ty_free(names[i]);
+    ty_free(names);
 }

@@ -403,6 +403,12 @@ static ty_status require(const ty_json *object, const char *key, const char *exp
     return TY_OK;
 }
 
+ty_status ty_json_member(const ty_json *object, const char *key, const ty_json **out,
+                         ty_error *error)
+{
+    return require(object, key, "a value", out, error);
+}
+
 /* ---- numbers ---- */
 
 #define MAX_INTEGER (((uint64_t)1 << 53) - 1) /* 2^53 may be a rounded 2^53 + 1 */

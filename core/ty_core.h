@@ -11,6 +11,7 @@
  *   ty_workload.h  a network as a graph of layers
  *   ty_compression.h  compressors of gradients: bytes, collectives, memory, when they pay
  *   ty_profile.h   measured times of layers, copies and collectives
+ *   ty_stack.h     the software that runs a plan, as far as its costs go
  *   ty_plan.h      what to run: stages, replicas, micro-batches, buckets
  *   ty_program.h   in which order: the instructions of each stage
  *   ty_costs.h     what each instruction costs: the input of estimate and simulate
@@ -39,6 +40,7 @@
 #include "ty_program.h"
 #include "ty_progress.h"
 #include "ty_run.h"
+#include "ty_stack.h"
 #include "ty_status.h"
 #include "ty_text.h"
 #include "ty_timeline.h"

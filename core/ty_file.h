@@ -45,4 +45,13 @@ bool ty_file_exists(const char *path);
 ty_status ty_data_path(const char *folder, const char *name, char **path,
                        ty_error *error) TY_MUST_CHECK;
 
+/**
+ * Names of the files in a folder of such data that end in `suffix`, without it, sorted: what a
+ * catalogue of one file each has. TY_EIO where there is none.
+ * @param names [out] free with ty_names_free, or each and the array with ty_free
+ */
+ty_status ty_data_names(const char *folder, const char *suffix, char ***names, uint32_t *count,
+                        ty_error *error) TY_MUST_CHECK;
+void ty_names_free(char **names, uint32_t count);
+
 #endif

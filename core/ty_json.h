@@ -70,6 +70,10 @@ ty_status ty_json_object(const ty_json *object, const char *key, const ty_json *
 ty_status ty_json_array(const ty_json *object, const char *key, size_t minimum, size_t maximum,
                         const ty_json **out, ty_error *error) TY_MUST_CHECK;
 
+/** A member that must be there, of whatever type: for those that may be of several. */
+ty_status ty_json_member(const ty_json *object, const char *key, const ty_json **out,
+                         ty_error *error) TY_MUST_CHECK;
+
 /** Elements of an array, members of an object, 0 for anything else. */
 size_t ty_json_size(const ty_json *value);
 /** The i-th element or member; i < ty_json_size(). Marks it as read. Constant time. */

@@ -20,8 +20,10 @@
 #include "ty_json.h"
 #include "ty_profile.h"
 #include "ty_status.h"
+#include "ty_text.h"
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 /** What a stack keeps and makes of the scores of attention. */
@@ -31,7 +33,8 @@ typedef enum ty_stack_attention {
     TY_ATTENTION_FUSED,       /* scores are made block by block and never kept (FlashAttention) */
     TY_STACK_ATTENTION_COUNT
 } ty_stack_attention;
-const char *ty_stack_attention_name(ty_stack_attention attention); /* "workload", "scores", "fused" */
+const char *
+ty_stack_attention_name(ty_stack_attention attention); /* "workload", "scores", "fused" */
 
 /** Whose memory is counted. */
 typedef enum ty_stack_memory {
@@ -44,14 +47,14 @@ const char *ty_stack_memory_name(ty_stack_memory memory); /* "worker", "autograd
 
 /** Rows of published measurements that constants were fitted to: never validation. */
 typedef struct ty_stack_fitted {
-    char *source; /* family of records: "vtrain_multi" */
-    char *model;  /* of that family; "": all of it */
+    char *source; /* as `validate` calls it: "vtrain_multi" */
+    char *model;  /* of that source; NULL: all of it */
 } ty_stack_fitted;
 
-#define TY_OF_DEVICE (-1.0) /* of a constant: the device's own figure */
+#define TY_OF_DEVICE (-1.0) /* of a constant: the device's own figure, "device" in JSON */
 
 typedef struct ty_stack {
-    char *name;   /* "megatron-2021" */
+    char *name;   /* "megatron-2021": letters, digits, '-', '_' and '.' */
     char *title;  /* "Megatron-LM of 2021 on A100" */
     char *source; /* of what is not said by the figures themselves */
     ty_provenance provenance;
@@ -59,9 +62,9 @@ typedef struct ty_stack {
     /* ---- Kernels. A product of m x n x k takes
      *   max(2 m n k / (peak x product_share) (1 + edge/m)(1 + edge/n)(1 + edge/k), traffic)
      * and a pass over memory bytes / (bandwidth x memory_share), each with kernel_s beside it. */
-    double product_share;   /* 0 to 1, of the peak of the precision; TY_OF_DEVICE */
-    double product_edge;    /* elements */
-    double attention_share; /* of the peak, fused attention forward; TY_OF_DEVICE: as products */
+    double product_share;      /* 0 to 1, of the peak of the precision; TY_OF_DEVICE */
+    double product_edge;       /* elements */
+    double attention_share;    /* of the peak, fused attention forward; TY_OF_DEVICE: as products */
     double attention_backward; /* rate of fused attention's backward over its forward's, > 0 */
     double memory_share;       /* 0 to 1, of the memory's bandwidth; TY_OF_DEVICE */
     double traffic_share;      /* of the unfused bytes that its passes move: 1 nothing is fused */
@@ -82,15 +85,15 @@ typedef struct ty_stack {
     double host_step_s;       /* per step: optimizer, scaler, logging */
 
     /* ---- The network, over what the library's own model says (ty_collective_model.h). */
-    double host_link_share;    /* > 0, of the rates inside hosts that collectives reach */
-    double network_share;      /* > 0, likewise between hosts */
-    double network_contention; /* loss per further group that shares a host's adapters */
+    double host_link_share;           /* > 0, of the rates inside hosts that collectives reach */
+    double network_share;             /* > 0, likewise between hosts */
+    double network_contention;        /* loss per further group that shares a host's adapters */
     double network_group_bytes_per_s; /* most that a group draws which does not fill its hosts; 0:
                                          no limit */
-    double collective_s;  /* of a collective beside the library's own latency */
-    double transfer_share; /* of a path's rate that transfers between stages reach */
-    double transfer_s;     /* of a transfer beside the path's latency */
-    double overlap_loss;   /* share of compute lost while a collective runs beside it */
+    double collective_s;              /* of a collective beside the library's own latency */
+    double transfer_share;            /* of a path's rate that transfers between stages reach */
+    double transfer_s;                /* of a transfer beside the path's latency */
+    double overlap_loss;              /* share of compute lost while a collective runs beside it */
     double jitter; /* deviation of a device's step as a share of it: all wait for the slowest */
 
     /* ---- Memory. */
@@ -106,23 +109,28 @@ typedef struct ty_stack {
 
     uint32_t fitted_count;
     ty_stack_fitted *fitted;
+    /* [constants, in the order of ty_stack_constant_at] where the figure comes from; NULL: as
+     * `source` says. Of a stack that is `like` another also for what it took from there. */
+    char **sources;
 } ty_stack;
 
 /**
- * A stack of the catalogue by its name, or of a file.
+ * A stack of the catalogue by its name, or of a file: what has a '/' or ends in ".json" is a file,
+ * "-" standard input, any other word a file only where the catalogue has no such name. `like` is
+ * read alike, a file's path from the folder of the file that says so.
  * @return TY_EPARSE with file and pointer: a constant that is not known or out of range, a stack
  *         that is like itself; TY_EINVAL for a name there is not, with the nearest.
  */
 ty_status ty_stack_open(const char *text, ty_stack **out, ty_error *error) TY_MUST_CHECK;
-/** As a plan carries it: complete, not `like` another. */
+/** As a plan carries it: complete, not `like` another, checked as a file is. */
 ty_status ty_stack_from_json(const ty_json *object, ty_stack **out, ty_error *error) TY_MUST_CHECK;
 void ty_stack_to_json(const ty_stack *stack, ty_json_writer *writer, const char *key);
 ty_status ty_stack_copy(const ty_stack *stack, ty_stack **out, ty_error *error) TY_MUST_CHECK;
+/** SHA-256 of its JSON as written above, without blanks. */
 ty_status ty_stack_digest(const ty_stack *stack, ty_digest *out, ty_error *error) TY_MUST_CHECK;
 void ty_stack_free(ty_stack *stack);
 
-/** Names of the catalogue's stacks, sorted; free with ty_text_list_free or as the catalogues of
- * clusters are freed. */
+/** Names of the catalogue's stacks, sorted; free each and the array with ty_free. */
 ty_status ty_stack_names(char ***names, uint32_t *count, ty_error *error) TY_MUST_CHECK;
 
 /** The i-th constant: its JSON key, its place in a stack and its range; NULL behind the last. For
@@ -135,6 +143,8 @@ typedef struct ty_stack_constant {
 } ty_stack_constant;
 const ty_stack_constant *ty_stack_constant_at(uint32_t i);
 double *ty_stack_value(ty_stack *stack, const ty_stack_constant *constant);
+/** Where the i-th constant comes from: its own source or the stack's; never NULL. */
+const char *ty_stack_source(const ty_stack *stack, uint32_t i);
 
 /** Whether a row of a source is one that constants were fitted to. */
 bool ty_stack_is_fitted(const ty_stack *stack, const char *source, const char *model);

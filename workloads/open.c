@@ -1,19 +1,9 @@
 /* From what a user types to a workload: a zoo name or a path, and the overrides behind it. */
 #include "zoo.h"
 
-#include <dirent.h>
-#include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define ZOO_SUFFIX ".json"
-
-static void free_names(char **names, uint32_t count)
-{
-    for (uint32_t i = 0; i < count; i++)
-        ty_free(names[i]);
-    ty_free(names);
-}
 
 static bool ends_in(const char *text, const char *suffix)
 {
@@ -21,63 +11,9 @@ static bool ends_in(const char *text, const char *suffix)
     return length > suffix_length && strcmp(text + length - suffix_length, suffix) == 0;
 }
 
-/* ---- The zoo's directory --------------------------------------------------------------------- */
-
-static int by_name(const void *a, const void *b)
-{
-    return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
-/* Appends "lenet" for "lenet.json"; other files are passed over. */
-static ty_status add_name(const char *file, char ***names, uint32_t *count, ty_error *error)
-{
-    char **grown, *name;
-
-    if (file[0] == '.' || !ends_in(file, ZOO_SUFFIX))
-        return TY_OK;
-    grown = ty_resize(*names, *count + 1, sizeof **names);
-    if (grown == NULL)
-        return ty_fail(error, TY_ENOMEM, "%s: out of memory", file);
-    *names = grown;
-    name = ty_strndup(file, strlen(file) - strlen(ZOO_SUFFIX));
-    if (name == NULL)
-        return ty_fail(error, TY_ENOMEM, "%s: out of memory", file);
-    grown[(*count)++] = name;
-    return TY_OK;
-}
-
 ty_status ty_zoo_list(char ***names, uint32_t *count, ty_error *error)
 {
-    ty_status status = TY_OK;
-    char *path = NULL, **list = NULL;
-    uint32_t n = 0;
-    DIR *directory = NULL;
-
-    TY_CHECK(ty_data_path("workloads", "zoo", &path, error), status, cleanup);
-    directory = opendir(path);
-    if (directory == NULL) {
-        status =
-            ty_fail(error, errno == ENOMEM ? TY_ENOMEM : TY_EIO, "%s: %s", path, strerror(errno));
-        goto cleanup;
-    }
-    for (const struct dirent *entry; (entry = readdir(directory)) != NULL;)
-        TY_CHECK(add_name(entry->d_name, &list, &n, error), status, cleanup);
-    if (n == 0) {
-        status = ty_fail(error, TY_EIO, "%s: no workload in this directory", path);
-        goto cleanup;
-    }
-    qsort(list, n, sizeof *list, by_name);
-    *names = list;
-    *count = n;
-    list = NULL; /* given away */
-
-cleanup:
-    if (directory != NULL)
-        closedir(directory);
-    if (list != NULL)
-        free_names(list, n);
-    ty_free(path);
-    return status;
+    return ty_data_names("workloads/zoo", ZOO_SUFFIX, names, count, error);
 }
 
 /* ---- What the user typed --------------------------------------------------------------------- */
@@ -101,8 +37,7 @@ static ty_status fail_unknown(const char *name, ty_error *error)
                          name, count);
 
 cleanup:
-    if (names != NULL)
-        free_names(names, count);
+    ty_names_free(names, count);
     return status;
 }
 
@@ -128,8 +63,7 @@ static ty_status find_in_zoo(const char *name, char **path, ty_error *error)
 cleanup:
     ty_text_clear(&file);
     ty_free(text);
-    if (names != NULL)
-        free_names(names, count);
+    ty_names_free(names, count);
     return status;
 }
 
