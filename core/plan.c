@@ -447,6 +447,7 @@ void ty_plan_free(ty_plan *plan)
     ty_free(plan->cluster_name);
     ty_free(plan->cluster_json);
     ty_profile_free(plan->profile);
+    ty_stack_free(plan->stack);
     ty_free(plan->strategy);
     for (uint32_t s = 0; plan->stages != NULL && s < plan->stage_count; s++)
         ty_free(plan->stages[s].devices);
@@ -568,6 +569,7 @@ ty_status ty_plan_copy(const ty_plan *plan, ty_plan **out, ty_error *error)
     *copy = *plan; /* the numbers; everything owned is replaced below, so that free is safe */
     copy->workload = NULL;
     copy->profile = NULL;
+    copy->stack = NULL;
     copy->cluster_name = copy->cluster_json = copy->strategy = NULL;
     copy->stages = NULL;
     copy->buckets = NULL;
@@ -575,6 +577,8 @@ ty_status ty_plan_copy(const ty_plan *plan, ty_plan **out, ty_error *error)
     copy->candidates = NULL;
 
     TY_CHECK(copy_documents(plan, copy, error), status, cleanup);
+    if (plan->stack != NULL)
+        TY_CHECK(ty_stack_copy(plan->stack, &copy->stack, error), status, cleanup);
     TY_CHECK(copy_text(plan->cluster_name, &copy->cluster_name, error), status, cleanup);
     TY_CHECK(copy_text(plan->cluster_json, &copy->cluster_json, error), status, cleanup);
     TY_CHECK(copy_text(plan->strategy, &copy->strategy, error), status, cleanup);

@@ -225,6 +225,8 @@ void ty_plan_to_json(const ty_plan *plan, ty_json_writer *writer, const char *ke
     ty_json_put_raw(writer, "cluster", plan->cluster_json);
     if (plan->profile != NULL)
         ty_profile_to_json(plan->profile, writer, "profile");
+    if (plan->stack != NULL)
+        ty_stack_to_json(plan->stack, writer, "stack");
     ty_json_close(writer, '}');
 }
 
@@ -505,6 +507,12 @@ static ty_status read_documents(const ty_json *object, ty_plan *plan, ty_error *
         TY_CHECK(ty_json_object(object, "profile", &value, error), status, done);
         TY_CHECK(ty_profile_from_json(value, &plan->profile, error), status, done);
     }
+    if (!ty_json_has(object, "stack")) { /* written before there were stacks */
+        status = ty_stack_open(TY_WORKER_STACK, &plan->stack, error);
+        goto done;
+    }
+    TY_CHECK(ty_json_object(object, "stack", &value, error), status, done);
+    TY_CHECK(ty_stack_from_json(value, &plan->stack, error), status, done);
 
 done:
     return status;

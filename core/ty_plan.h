@@ -26,14 +26,16 @@
  * Whatever is said of a rank's transfers holds for each lane with the same lane of its partners,
  * and an exchange of gradients takes place among all lanes that have the same ones.
  *
- * A plan is self-contained: it carries the workload, the cluster and the profile it was made from,
- * with their digests.
+ * A plan is self-contained: it carries the workload, the cluster, the stack and the profile it was
+ * made from, with the digests of what it is made for. The stack changes what is predicted of a
+ * plan, never what is run.
  */
 #ifndef TY_PLAN_H
 #define TY_PLAN_H
 
 #include "ty_json.h"
 #include "ty_profile.h"
+#include "ty_stack.h"
 #include "ty_status.h"
 #include "ty_text.h"
 #include "ty_workload.h"
@@ -146,6 +148,8 @@ typedef struct ty_plan {
     char *cluster_json; /* the whole cluster as JSON text; topologies/ reads it */
     ty_digest cluster_digest;
     ty_profile *profile; /* NULL: planned from data sheets */
+    ty_stack *stack; /* that it was costed with; "trainyard" of a file that names none. NULL only
+                        in plans made by hand whose costs nobody asks for */
 
     char *strategy; /* for people: "data parallel 2", "1f1b 2 stages" */
     ty_schedule schedule;
@@ -217,7 +221,7 @@ ty_status ty_plan_copy(const ty_plan *plan, ty_plan **out, ty_error *error) TY_M
  */
 ty_status ty_plan_check(const ty_plan *plan, const char *name, ty_error *error) TY_MUST_CHECK;
 
-/** Digest of what is to be run (not of predictions and candidates). */
+/** Digest of what is to be run (not of predictions, candidates and the stack). */
 ty_status ty_plan_digest(const ty_plan *plan, ty_digest *out, ty_error *error) TY_MUST_CHECK;
 
 /** Beyond these a plan is refused as absurd. */

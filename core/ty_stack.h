@@ -114,6 +114,9 @@ typedef struct ty_stack {
     char **sources;
 } ty_stack;
 
+/** The catalogue's name of the software that comes with this: what `run` runs. */
+#define TY_WORKER_STACK "trainyard"
+
 /**
  * A stack of the catalogue by its name, or of a file: what has a '/' or ends in ".json" is a file,
  * "-" standard input, any other word a file only where the catalogue has no such name. `like` is

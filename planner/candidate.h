@@ -3,6 +3,7 @@
  * One point of the plan space, before it is a plan. Internal to planner/.
  *
  *   question.c        what was asked, checked
+ *   default_stack.c   the software that is taken for granted
  *   cut_positions.c   where stages may begin
  *   candidates.c      which points of the space are worth a look
  *   dimensions.c      what else is divided, where that is needed
@@ -31,6 +32,8 @@ typedef struct search_question {
     const ty_cluster *cluster;
     const ty_profile *profile;
     const ty_plan_options *options;
+    const ty_stack *stack; /* of the options, or the question's own */
+    ty_stack *own_stack;   /* the usual one, where the options name none; else NULL */
     uint32_t global_batch;
     uint32_t device_count;
     ty_plan_dimensions dimensions;   /* in hand: of the candidates that are enumerated */

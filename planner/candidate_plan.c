@@ -158,6 +158,7 @@ static ty_status make_plan(const search_question *q, const candidate *c, ty_plan
 
     plan->workload = (ty_workload *)q->workload;
     plan->profile = (ty_profile *)q->profile;
+    plan->stack = (ty_stack *)q->stack;
     plan->cluster_json = q->cluster_json;
     plan->workload_digest = q->workload_digest;
     plan->cluster_digest = q->cluster_digest;
@@ -253,6 +254,7 @@ void ty_draft_clear(draft *d)
     if (d->plan != NULL) { /* not what is borrowed */
         d->plan->workload = NULL;
         d->plan->profile = NULL;
+        d->plan->stack = NULL;
         d->plan->cluster_json = NULL;
     }
     ty_plan_free(d->plan);

@@ -28,6 +28,7 @@ bool ty_dimensions_equal(const ty_plan_dimensions *a, const ty_plan_dimensions *
 ty_plan ty_plan_of_dimensions(const search_question *q, uint32_t micro_batch_size)
 {
     return (ty_plan){.workload = (ty_workload *)q->workload,
+                     .stack = (ty_stack *)q->stack,
                      .micro_batch_size = micro_batch_size,
                      .tensor_parallel = q->dimensions.tensor_parallel,
                      .context_parallel = q->dimensions.context_parallel,

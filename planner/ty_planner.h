@@ -159,7 +159,11 @@ typedef struct ty_plan_dimensions {
     ty_recompute recompute;
 } ty_plan_dimensions;
 
+/** The stack that is taken where none is named: the software that would run there. */
+const char *ty_stack_default_name(const ty_workload *workload, const ty_cluster *cluster);
+
 typedef struct ty_plan_options {
+    const ty_stack *stack;     /* borrowed; NULL: that of ty_stack_default_name */
     uint32_t global_batch;     /* 0: the workload's usual one */
     uint32_t micro_batch_size; /* 0: searched */
     uint32_t pipeline_stages;  /* positions of the pipeline; 0: searched */

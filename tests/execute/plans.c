@@ -203,6 +203,7 @@ ty_plan *make_plan(const char *workload, const plan_shape *shape)
         plan->workload->local_steps = shape->local_steps;
     must(ty_workload_digest(plan->workload, &plan->workload_digest, &error) == TY_OK, workload,
          error.message);
+    must(ty_stack_open(TY_WORKER_STACK, &plan->stack, &error) == TY_OK, workload, error.message);
     add_cluster(plan, shape->cluster);
     plan->strategy = ty_strdup(shape->name);
     plan->schedule = shape->schedule;

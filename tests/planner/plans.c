@@ -122,6 +122,8 @@ ty_plan *make_plan(const plan_shape *shape)
     plan->workload = make_workload(layer_count, shape->is_tied);
     if (ty_workload_digest(plan->workload, &plan->workload_digest, NULL) != TY_OK)
         abort();
+    if (ty_stack_open(TY_WORKER_STACK, &plan->stack, NULL) != TY_OK)
+        abort();
     plan->cluster_name = text("made for a test");
     plan->cluster_json = text("{}");
     plan->cluster_digest = ty_digest_of("{}", 2);

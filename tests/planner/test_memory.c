@@ -59,6 +59,7 @@ static setting *new_setting(ty_workload *w)
 {
     setting *s = calloc(1, sizeof *s);
     s->plan.workload = w;
+    cr_assert_eq(ty_stack_open(TY_WORKER_STACK, &s->plan.stack, NULL), TY_OK);
     s->plan.micro_batch_size = 5;
     s->plan.optimizer = (ty_optimizer){.kind = TY_OPTIMIZER_SGD, .momentum = 0.9};
     s->plan.stages = s->stages;
@@ -70,6 +71,7 @@ static setting *new_setting(ty_workload *w)
 static void free_setting(setting *s)
 {
     ty_workload_free(s->plan.workload);
+    ty_stack_free(s->plan.stack);
     free(s);
 }
 
