@@ -29,7 +29,8 @@ typedef struct cli_config cli_config;
 
 /** Every option of every command; which a command accepts is in its table row. */
 typedef struct cli_options {
-    const char *workload, *cluster, *profile, *fix, *output, *candidates, *trace, *resolution;
+    const char *workload, *cluster, *profile, *stack, *fix, *output, *candidates, *trace,
+        *resolution;
     const char *backend, *data, *until, *fail_over, *title, *directory, *seed_text, *micro_batches;
     const char *collective, *precision, *system, *objective, *task;
     const char *mode, *machines, *bandwidths, *ratio, *memory, *merge;
@@ -91,6 +92,7 @@ exit_code cmd_check(const cli_options *options);
 exit_code cmd_export(const cli_options *options);
 exit_code cmd_demo(const cli_options *options);
 exit_code cmd_validate(const cli_options *options);
+exit_code cmd_stack(const cli_options *options);
 
 /* ---- options.c --------------------------------------------------------------------------- */
 
@@ -145,7 +147,9 @@ typedef struct plan_inputs {
     ty_cluster *cluster;
     ty_costs *costs;
 } plan_inputs;
-ty_status plan_inputs_load(const char *path, plan_inputs *out, ty_error *error) TY_MUST_CHECK;
+/** @param stack to cost it with instead of its own: a name or a file; NULL: its own */
+ty_status plan_inputs_load(const char *path, const char *stack, plan_inputs *out,
+                           ty_error *error) TY_MUST_CHECK;
 /** Takes ownership of the plan, also on failure. */
 ty_status plan_inputs_from(ty_plan *plan, plan_inputs *out, ty_error *error) TY_MUST_CHECK;
 void plan_inputs_clear(plan_inputs *inputs);
@@ -156,6 +160,7 @@ typedef struct cli_question {
     ty_workload *workload;
     ty_cluster *cluster;
     ty_profile *profile; /* NULL: data sheets */
+    ty_stack *stack;     /* the one that was asked for, or the usual one */
 } cli_question;
 
 /** "throughput" and the like as a number; NULL is throughput, which is 0. */

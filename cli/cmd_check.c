@@ -16,7 +16,7 @@ typedef struct verdict {
 static ty_status check_plan(const char *path, verdict *v)
 {
     plan_inputs inputs = {0};
-    ty_status status = plan_inputs_load(path, &inputs, &v->error);
+    ty_status status = plan_inputs_load(path, NULL, &inputs, &v->error);
 
     plan_inputs_clear(&inputs);
     return status;
@@ -46,6 +46,15 @@ static ty_status check_profile(const char *path, verdict *v)
     ty_status status = ty_profile_load(path, &profile, &v->error);
 
     ty_profile_free(profile);
+    return status;
+}
+
+static ty_status check_stack(const char *path, verdict *v)
+{
+    ty_stack *stack = NULL;
+    ty_status status = ty_stack_open(path, &stack, &v->error);
+
+    ty_stack_free(stack);
     return status;
 }
 
@@ -121,6 +130,7 @@ static const struct own_format {
     {"trainyard.job/1", check_job},
     {"trainyard.run/1", check_run},
     {"trainyard.profile/1", check_profile},
+    {"trainyard.stack/1", check_stack},
     {"trainyard.cluster/1", check_cluster},
     {"trainyard.workload/1", check_workload},
     {"trainyard.zoo/1", check_workload},

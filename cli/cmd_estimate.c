@@ -33,6 +33,7 @@ ty_status show_timeline(const cli_options *options, const plan_inputs *inputs, c
         ty_json_put_string(&w, "schema", schema);
         ty_json_put_string(&w, "workload", inputs->plan->workload->name);
         ty_json_put_string(&w, "cluster", inputs->plan->cluster_name);
+        ty_json_put_string(&w, "stack", inputs->plan->stack->name);
         ty_json_put_string(&w, "strategy", inputs->plan->strategy);
         ty_json_put_number(&w, "step_time_s", summary.step_time_s);
         ty_json_put_number(&w, "samples_per_s", summary.samples_per_s);
@@ -48,6 +49,7 @@ ty_status show_timeline(const cli_options *options, const plan_inputs *inputs, c
         ty_text_addf(text, "%s on %s, %s\n", inputs->plan->workload->name,
                      inputs->plan->cluster_name, inputs->plan->strategy);
         ty_print_summary(&summary, text);
+        ty_print_stack_name(inputs->plan->stack, text);
         if (more != NULL)
             more(context, NULL, text);
     }
@@ -63,7 +65,7 @@ exit_code cmd_estimate(const cli_options *options)
     ty_timeline *timeline = NULL;
     ty_text text = {0};
 
-    if (plan_inputs_load(options->files[0], &inputs, &error) != TY_OK)
+    if (plan_inputs_load(options->files[0], options->stack, &inputs, &error) != TY_OK)
         return report_bad_input(&error);
     if (ty_estimate(inputs.plan, inputs.program, inputs.costs,
                     3 + 2 * ty_program_largest_lead(inputs.program), &timeline, &error) != TY_OK ||

@@ -165,7 +165,7 @@ exit_code cmd_export(const cli_options *options)
 
     if (options->to == NULL)
         return report_usage("export", "needs --to TARGET");
-    if (plan_inputs_load(options->files[0], &inputs, &error) != TY_OK)
+    if (plan_inputs_load(options->files[0], NULL, &inputs, &error) != TY_OK)
         return report_bad_input(&error);
     if (launch_open(options, options->files[0], &inputs, options->to, &files, &error) != TY_OK)
         code = report_failure(&error);

@@ -160,7 +160,8 @@ cleanup:
 }
 
 /* "trainyard.infeasible/1": the question, and why it has no answer. */
-static void put_infeasible(const cli_options *options, const ty_error *error, ty_text *text)
+static void put_infeasible(const cli_options *options, const ty_stack *stack, const ty_error *error,
+                           ty_text *text)
 {
     ty_json_writer w = ty_json_writer_on(text);
 
@@ -172,6 +173,7 @@ static void put_infeasible(const cli_options *options, const ty_error *error, ty
         ty_json_put_uint(&w, "global_batch", options->global_batch);
     if (options->fix != NULL)
         ty_json_put_string(&w, "fix", options->fix);
+    ty_json_put_string(&w, "stack", stack->name);
     ty_json_put_string(&w, "reason", error->message);
     ty_json_close(&w, '}');
     ty_text_add(text, "\n");
@@ -194,7 +196,7 @@ exit_code cmd_plan(const cli_options *options)
          write_candidates(plan, options->candidates, &error) != TY_OK)) {
         code = report_failure(&error);
         if (options->json && code == EXIT_NO_PLAN) {
-            put_infeasible(options, &error, &text);
+            put_infeasible(options, q.stack, &error, &text);
             if (print_text(&text) != EXIT_DONE)
                 code = EXIT_FAILED;
         }
@@ -229,6 +231,7 @@ static void memory_to_json(const ty_plan *plan, ty_text *text)
     ty_json_put_string(&w, "schema", "trainyard.memory/1");
     ty_json_put_string(&w, "workload", plan->workload->name);
     ty_json_put_string(&w, "cluster", plan->cluster_name);
+    ty_json_put_string(&w, "stack", plan->stack->name);
     ty_json_put_string(&w, "strategy", plan->strategy);
     ty_json_open(&w, "stages", '[');
     for (uint32_t s = 0; s < plan->stage_count; s++) {
@@ -263,10 +266,12 @@ exit_code cmd_memory(const cli_options *options)
         code = report_failure(&error);
         goto cleanup;
     }
-    if (options->json)
+    if (options->json) {
         memory_to_json(plan, &text);
-    else
+    } else {
+        ty_print_stack_name(plan->stack, &text);
         ty_print_memory(plan, &text);
+    }
     code = print_text(&text);
 
 cleanup:

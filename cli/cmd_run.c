@@ -163,7 +163,7 @@ exit_code cmd_run(const cli_options *options)
     char scratch[PATH_MAX] = "";
     const char *output = options->output;
 
-    if (plan_inputs_load(options->files[0], &inputs, &error) != TY_OK)
+    if (plan_inputs_load(options->files[0], NULL, &inputs, &error) != TY_OK)
         return report_bad_input(&error);
     interrupts_catch();
     if (output == NULL && scratch_file("trainyard-run", scratch, sizeof scratch, &error) == TY_OK)

@@ -263,7 +263,7 @@ exit_code cmd_score(const cli_options *options)
     ty_score score = {0};
     ty_text text = {0};
 
-    if (plan_inputs_load(options->files[0], &inputs, &error) != TY_OK)
+    if (plan_inputs_load(options->files[0], NULL, &inputs, &error) != TY_OK)
         return report_bad_input(&error);
     if (score_open(inputs.plan, inputs.cluster, options->task, &score, &error) != TY_OK) {
         code = report_bad_input(&error);

@@ -172,7 +172,7 @@ static ty_status load_other(simulation *s, const char *text, ty_error *error)
     if (at != NULL)
         TY_CHECK(ty_parse_uint(at + 1, 0, UINT32_MAX, &device, error), status, done);
     s->other_device = (uint32_t)device;
-    status = plan_inputs_load(path.data, &s->other, error);
+    status = plan_inputs_load(path.data, NULL, &s->other, error);
 done:
     ty_text_clear(&path);
     return status;
@@ -328,7 +328,7 @@ exit_code cmd_simulate(const cli_options *options)
 
     if (read_options(options, &s, &error) != TY_OK)
         return report_usage("simulate", "%s", error.message);
-    if (plan_inputs_load(options->files[0], &s.inputs, &error) != TY_OK)
+    if (plan_inputs_load(options->files[0], options->stack, &s.inputs, &error) != TY_OK)
         return report_bad_input(&error);
     if (options->beside != NULL && load_other(&s, options->beside, &error) != TY_OK) {
         simulation_clear(&s);

@@ -90,6 +90,7 @@ exit_code cmd_systems(const cli_options *options)
 
     if (question_open(options, &q, &error) != TY_OK)
         return report_bad_input(&error);
+    how.stack = q.stack;
     how.global_batch = (uint32_t)options->global_batch;
     how.seed = options->seed;
     how.should_stop = interrupted;
@@ -99,8 +100,10 @@ exit_code cmd_systems(const cli_options *options)
         ty_json_put_string(&w, "schema", "trainyard.systems/1");
         ty_json_put_string(&w, "workload", q.workload->name);
         ty_json_put_string(&w, "cluster", options->cluster);
+        ty_json_put_string(&w, "stack", q.stack->name);
         ty_json_open(&w, "systems", '[');
     } else {
+        ty_print_stack_name(q.stack, &text);
         ty_text_addf(&text, "%-20s %9s  %9s  %9s  %s\n", "system", "step", "samples/s", "memory",
                      "plan, and what limits it");
     }

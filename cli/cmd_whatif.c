@@ -182,6 +182,7 @@ static void put_answer(const ty_plan *plan, const ty_cluster *cluster, ty_json_w
     ty_json_put_string(w, "strategy", plan->strategy);
     ty_json_put_string(w, "plan",
                        plan->candidate_count > 0 ? plan->candidates[0].name : plan->strategy);
+    ty_json_put_string(w, "stack", plan->stack->name);
     ty_json_put_string(w, "provenance", ty_provenance_name(plan->provenance));
 }
 
@@ -230,6 +231,8 @@ static void put_question(const whatif *w, ty_json_writer *out, const char *key)
         ty_json_put_uint(out, "global_batch", o->global_batch);
     if (o->profile != NULL)
         ty_json_put_string(out, "profile", o->profile);
+    if (o->stack != NULL)
+        ty_json_put_string(out, "stack", o->stack);
     if (o->fix != NULL)
         ty_json_put_string(out, "fix", o->fix);
     if (o->sequence > 0)

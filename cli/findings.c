@@ -17,7 +17,7 @@ ty_status findings_read(const char *plan_path, const char *run_path, findings *f
     ty_status status = TY_OK;
     ty_digest digest;
 
-    TY_CHECK(plan_inputs_load(plan_path, &f->inputs, error), status, done);
+    TY_CHECK(plan_inputs_load(plan_path, NULL, &f->inputs, error), status, done);
     if (run_path == NULL)
         return TY_OK;
     TY_CHECK(ty_run_load(run_path, &f->run, error), status, done);

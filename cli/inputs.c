@@ -34,12 +34,25 @@ cleanup:
     return status;
 }
 
-ty_status plan_inputs_load(const char *path, plan_inputs *out, ty_error *error)
+ty_status plan_inputs_load(const char *path, const char *stack, plan_inputs *out, ty_error *error)
 {
     ty_plan *plan = NULL;
+    ty_stack *other = NULL;
     ty_status status = ty_plan_load(path, &plan, error);
 
-    return status != TY_OK ? status : plan_inputs_from(plan, out, error);
+    if (status == TY_OK && stack != NULL) {
+        TY_CHECK(ty_stack_open(stack, &other, error), status, cleanup);
+        TY_CHECK(ty_plan_use_stack(plan, other, error), status, cleanup);
+    }
+    if (status == TY_OK) {
+        status = plan_inputs_from(plan, out, error);
+        plan = NULL; /* given away */
+    }
+
+cleanup:
+    ty_stack_free(other);
+    ty_plan_free(plan);
+    return status;
 }
 
 void question_clear(cli_question *question)
@@ -47,6 +60,7 @@ void question_clear(cli_question *question)
     ty_workload_free(question->workload);
     ty_cluster_free(question->cluster);
     ty_profile_free(question->profile);
+    ty_stack_free(question->stack);
     *question = (cli_question){0};
 }
 
@@ -168,6 +182,10 @@ ty_status question_open(const cli_options *options, cli_question *out, ty_error 
              status, cleanup);
     if (options->profile != NULL)
         TY_CHECK(check_profile(options->profile, q.profile, q.workload, error), status, cleanup);
+    TY_CHECK(ty_stack_open(options->stack != NULL ? options->stack
+                                                  : ty_stack_default_name(q.workload, q.cluster),
+                           &q.stack, error),
+             status, cleanup);
     *out = q;
     return TY_OK;
 
@@ -444,6 +462,7 @@ ty_status plan_options_from(const cli_options *options, const cli_question *ques
                          .devices = ty_cluster_device_count(question->cluster)};
 
     *out = ty_plan_options_default();
+    out->stack = question->stack;
     out->global_batch = (uint32_t)options->global_batch;
     out->seed = options->seed;
     out->allow_lossy = options->allow_lossy;

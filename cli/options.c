@@ -24,6 +24,10 @@ static const option_row table[] = {
     NUMBER("global-batch", global_batch, 1u << 30, "N", "samples per step (default: the usual)"),
     NUMBER("seq", sequence, 1u << 30, "N", "tokens per sample (default: the usual)"),
     TEXT("profile", 'p', profile, "FILE", "measured times to plan with"),
+    TEXT(
+        "stack", 0, stack, "S",
+        "the software that is to run it, as it changes costs: a name of 'trainyard stack list', or "
+        "a file"),
     TEXT("fix", 0, fix, "KEY=V,...",
          "pp=2, dp=4, tp=8, cp=2, ep=4, replicas=2+1, schedule=1f1b, micro_batch=16, "
          "compression=powersgd-2, bucket=25MB, algorithm=hierarchical, staleness=1"),

@@ -323,6 +323,7 @@ static const plain_key plain_keys[] = {
     {"device", set_device, 0},
     {"system", NULL, offsetof(cli_options, system)},
     {"precision", NULL, offsetof(cli_options, precision)},
+    {"stack", NULL, offsetof(cli_options, stack)},
     {"objective", set_objective, 0},
     {"task", NULL, offsetof(cli_options, task)},
 };
@@ -342,11 +343,12 @@ static ty_status fail_unknown(const char *key, ty_error *error)
 
     if (close != NULL)
         return ty_fail(error, TY_EINVAL, "unknown key '%s'; did you mean %s?", key, close);
-    return ty_fail(error, TY_EINVAL,
-                   "unknown key '%s'; expected workload, cluster, batch, seq, hosts, device, pod, "
-                   "leaf, host, gpu, oversub, system, precision, objective, task, bandwidth.LINK, "
-                   "latency.LINK, memory, memory_bandwidth, compute, or a key of --fix",
-                   key);
+    return ty_fail(
+        error, TY_EINVAL,
+        "unknown key '%s'; expected workload, cluster, batch, seq, hosts, device, pod, "
+        "leaf, host, gpu, oversub, system, stack, precision, objective, task, bandwidth.LINK, "
+        "latency.LINK, memory, memory_bandwidth, compute, or a key of --fix",
+        key);
 }
 
 static ty_status set_plain(vary_point *point, const plain_key *key, const char *value,

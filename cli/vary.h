@@ -5,7 +5,7 @@
  *
  * Keys (docs/reports.md has them for people):
  *   workload, cluster, batch, seq,
- *   system, precision, objective, task    the option of that name
+ *   system, stack, precision, objective, task    the option of that name
  *   workload.KEY                          KEY=VALUE behind the workload: "gpt2 sequence=512"
  *   hosts                                 N of "Nx HOST", or of "host:N"
  *   pod, leaf, host, gpu, oversub         that word of a described fabric

@@ -182,7 +182,7 @@ typedef struct ty_plan {
     ty_step_summary prediction; /* by the estimator */
     ty_step_summary simulation; /* by the simulator; step_time_s 0 when it was not simulated */
     ty_provenance provenance;   /* of the least certain figure that mattered */
-    ty_memory_use *memory;      /* [stage_count], per device; NULL without a prediction */
+    ty_memory_use *memory;      /* [stage_count], per device; NULL: not counted */
     uint32_t candidate_count;
     ty_candidate *candidates; /* the chosen one first; order: ty_plan_search */
 } ty_plan;

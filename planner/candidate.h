@@ -4,6 +4,7 @@
  *
  *   question.c        what was asked, checked
  *   default_stack.c   the software that is taken for granted
+ *   plan_stack.c      another one for a plan
  *   cut_positions.c   where stages may begin
  *   candidates.c      which points of the space are worth a look
  *   dimensions.c      what else is divided, where that is needed
@@ -190,6 +191,8 @@ typedef struct draft {
 ty_status ty_draft_make(const search_question *question, const candidate *c, draft *out,
                         ty_error *error) TY_MUST_CHECK;
 /** The plan with its memory alone: what shows whether a candidate fits, for a part of the work. */
+/** Counts the memory of a plan's stages anew; there is room for it. */
+ty_status ty_plan_count_memory(ty_plan *plan, ty_error *error) TY_MUST_CHECK;
 ty_status ty_draft_plan(const search_question *question, const candidate *c, draft *out,
                         ty_error *error) TY_MUST_CHECK;
 /** Its program: with ty_draft_plan what ty_draft_make does. */

@@ -195,7 +195,7 @@ done:
     return status;
 }
 
-static ty_status plan_memory(ty_plan *plan, ty_error *error)
+ty_status ty_plan_count_memory(ty_plan *plan, ty_error *error)
 {
     const uint32_t positions = ty_plan_position_count(plan);
     ty_program *passes = NULL;
@@ -220,7 +220,7 @@ ty_status ty_draft_plan(const search_question *q, const candidate *c, draft *out
         return ty_fail(error, TY_ENOMEM, "out of memory");
     ty_network_cache_trim(q->networks, TY_NETWORK_CACHE_BYTES);
     TY_CHECK(make_plan(q, c, d.plan, error), status, failed);
-    TY_CHECK(plan_memory(d.plan, error), status, failed);
+    TY_CHECK(ty_plan_count_memory(d.plan, error), status, failed);
     *out = d;
     return TY_OK;
 

@@ -162,6 +162,10 @@ typedef struct ty_plan_dimensions {
 /** The stack that is taken where none is named: the software that would run there. */
 const char *ty_stack_default_name(const ty_workload *workload, const ty_cluster *cluster);
 
+/** The same plan in other software: what it was predicted to take is dropped with its candidates,
+ * its memory, where that was counted, is counted anew. On failure the plan is only good to free. */
+ty_status ty_plan_use_stack(ty_plan *plan, const ty_stack *stack, ty_error *error) TY_MUST_CHECK;
+
 typedef struct ty_plan_options {
     const ty_stack *stack;     /* borrowed; NULL: that of ty_stack_default_name */
     uint32_t global_batch;     /* 0: the workload's usual one */

@@ -209,6 +209,9 @@ static ty_status write_comments(launch *l, const struct target *t, ty_error *err
     add_line(&l->comments, "uses     %u processes on %u host%s; a step is %u micro-batches of %u",
              l->process_count, l->host_count, l->host_count > 1 ? "s" : "", plan->micro_batches,
              plan->micro_batch_size);
+    if (plan->stack != NULL)
+        add_line(&l->comments, "stack    %.100s: what is expected is of this software",
+                 plan->stack->name);
     if (plan->has_prediction) {
         ty_format_seconds(s->step_time_s, step);
         ty_format_count(s->samples_per_s, rate);
