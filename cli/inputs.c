@@ -324,14 +324,12 @@ static ty_status fix_sequence(fix_target *target, const char *value, ty_error *e
 
 static ty_status fix_recompute(fix_target *target, const char *value, ty_error *error)
 {
-    for (int r = 0; r < TY_RECOMPUTE_COUNT; r++) {
-        if (strcmp(value, ty_recompute_name((ty_recompute)r)) == 0) {
-            target->options->fix_dimensions = true;
-            target->options->dimensions.recompute = (ty_recompute)r;
-            return TY_OK;
-        }
-    }
-    return ty_fail(error, TY_EINVAL, "found '%s', expected none, selective or full", value);
+    ty_plan_dimensions *d = &target->options->dimensions;
+    const ty_status status = ty_recompute_parse(value, &d->recompute, &d->recompute_blocks, error);
+
+    if (status == TY_OK)
+        target->options->fix_dimensions = true;
+    return status;
 }
 
 typedef struct fix_key {

@@ -26,7 +26,8 @@ static const option_row table[] = {
     TEXT("profile", 'p', profile, "FILE", "measured times to plan with"),
     TEXT("fix", 0, fix, "KEY=V,...",
          "pp=2, dp=4, tp=8, cp=2, ep=4, replicas=2+1, schedule=1f1b, micro_batch=16, "
-         "compression=powersgd-2, bucket=25MB, algorithm=hierarchical, staleness=1"),
+         "compression=powersgd-2, bucket=25MB, algorithm=hierarchical, staleness=1, "
+         "recompute=none, selective, operator, full (block by block), full:4 or stage"),
     NUMBER("top", top, 100, "K", "candidates to simulate and print (default 5)"),
     FLAG("no-simulate", 0, no_simulate, "rank by the estimate alone"),
     FLAG("allow-lossy", 0, allow_lossy, "consider compressors that change convergence"),

@@ -27,16 +27,6 @@ bool ty_schedule_is_asynchronous(ty_schedule schedule)
     return schedule == TY_PIPEDREAM || schedule == TY_PIPEDREAM_2BW;
 }
 
-const char *ty_recompute_name(ty_recompute recompute)
-{
-    static const char *const names[TY_RECOMPUTE_COUNT] = {
-        [TY_RECOMPUTE_NONE] = "none",
-        [TY_RECOMPUTE_SELECTIVE] = "selective",
-        [TY_RECOMPUTE_FULL] = "full",
-    };
-    return (unsigned)recompute < TY_RECOMPUTE_COUNT ? names[recompute] : "unknown";
-}
-
 uint64_t ty_memory_use_total(const ty_memory_use *use)
 {
     return use->parameter_bytes + use->gradient_bytes + use->optimizer_bytes +

@@ -119,6 +119,8 @@ static void write_stage(const ty_plan *plan, const ty_plan_stage *stage, ty_json
     ty_json_put_uint32_array(writer, "devices", stage->devices,
                              stage->replicas * ty_plan_width(plan));
     ty_json_put_string(writer, "recompute", ty_recompute_name(stage->recompute));
+    if (stage->recompute_blocks > 0)
+        ty_json_put_uint(writer, "recompute_blocks", stage->recompute_blocks);
     ty_json_close(writer, '}');
 }
 
@@ -288,6 +290,10 @@ static ty_status read_stage(const ty_json *object, uint32_t width, ty_plan_stage
         ty_json_name(object, "recompute", recompute_name, TY_RECOMPUTE_COUNT, &recompute, error),
         status, done);
     stage->recompute = (ty_recompute)recompute;
+    if (ty_json_has(object, "recompute_blocks"))
+        TY_CHECK(ty_json_uint32(object, "recompute_blocks", 1, TY_MAX_RECOMPUTE_BLOCKS,
+                                &stage->recompute_blocks, error),
+                 status, done);
     status = ty_json_end(object, error);
 
 done:

@@ -205,6 +205,7 @@ static ty_status device_open(ty_interpreter *in, held_stage *held, ty_error *err
                                 .micro_batch_size = interpreter_lane_samples(in),
                                 .slots = held->slot_count,
                                 .recompute = stage->recompute,
+                                .recompute_blocks = stage->recompute_blocks,
                                 .loss_scale = local_share(plan) / ((double)plan->global_batch *
                                                                    (double)in->labels_per_sample),
                                 .seed = plan->seed,

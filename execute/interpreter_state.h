@@ -182,6 +182,7 @@ struct ty_interpreter {
     void *payload;      /* likewise: of all exchanges; only one runs at a time */
     void *lane_payload; /* likewise: of what lanes exchange inside passes; compute thread */
     bool *takes_part;   /* likewise: [layers] in backward */
+    bool *is_kept;      /* likewise: recomputing finds what its first product made */
     ty_collective *control_running;
     step_control control;
     ty_gradient_noise noise;        /* sums over the steps it was measured in */

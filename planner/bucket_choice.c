@@ -88,7 +88,7 @@ static double backward_s(const ty_costing *costing, uint32_t layer)
 
     for (uint32_t t = 0; t < costing->stage.type_count; t++)
         slowest_s = fmax(slowest_s, costing->stage.backward_s[t * layers + layer]);
-    return slowest_s + costing->stage.inner_s[1][layer];
+    return slowest_s + costing->stage.inner_s[COST_BACKWARD][layer];
 }
 
 /* False where a frozen layer's weights lie among the gradients: no bucket may hold them. */

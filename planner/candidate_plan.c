@@ -132,6 +132,7 @@ static ty_status plan_stages(const search_question *q, const candidate *c, ty_pl
         stage->layer_count = ty_division_end(q, d, s) - d->first_layers[s];
         stage->replicas = d->replicas[s];
         stage->recompute = c->dimensions.recompute;
+        stage->recompute_blocks = c->dimensions.recompute_blocks;
         stage->devices =
             ty_alloc((size_t)stage->replicas * ty_plan_width(plan), sizeof *stage->devices);
         if (stage->devices == NULL)
@@ -300,8 +301,11 @@ static void name_dimensions(const ty_plan_dimensions *d, ty_text *name)
         ty_text_add(name, ", sequence parallel");
     if (d->zero > 0)
         ty_text_addf(name, ", ZeRO %u", d->zero);
-    if (d->recompute != TY_RECOMPUTE_NONE)
-        ty_text_addf(name, ", %s recompute", ty_recompute_name(d->recompute));
+    if (d->recompute != TY_RECOMPUTE_NONE) {
+        ty_text_add(name, ", ");
+        ty_recompute_text(d->recompute, d->recompute_blocks, name);
+        ty_text_add(name, " recompute");
+    }
 }
 
 ty_status ty_candidate_name(const search_question *q, const candidate *c, bool with_details,

@@ -221,7 +221,7 @@ static bool suits_schedule(const search_question *q, const candidate *c, ty_sche
         if (schedule == TY_PIPEDREAM_2BW && local < stages)
             return false;
     }
-    if (schedule == TY_ZERO_BUBBLE && q->dimensions.recompute == TY_RECOMPUTE_FULL)
+    if (schedule == TY_ZERO_BUBBLE && ty_recompute_has_segments(q->dimensions.recompute))
         return false;
     if (q->options->staleness > 0 && (q->dimensions.zero > 0 || !has_replicas(c->division)))
         return false;

@@ -106,7 +106,7 @@ static ty_status weight_share(const ty_costing *costing, uint32_t layer, double 
 }
 
 /* One layer on each kind of device, and its collectives among lanes. */
-static ty_status cost_layer(ty_costing *costing, uint32_t layer, bool has_backward,
+static ty_status cost_layer(ty_costing *costing, uint32_t layer, bool has_backward, bool is_kept,
                             ty_recompute recompute)
 {
     const ty_plan *plan = costing->plan;
@@ -130,12 +130,17 @@ static ty_status cost_layer(ty_costing *costing, uint32_t layer, bool has_backwa
         if (!has_backward) /* no gradient reaches it, whatever it would take */
             stage->backward_s[at] = 0;
         stage->weight_s[at] = stage->backward_s[at] * weights;
-        if (recompute == TY_RECOMPUTE_SELECTIVE)
+        stage->again_s[at] = stage->forward_s[at] * ty_layer_recompute_share(l, is_kept);
+        if (recompute == TY_RECOMPUTE_SELECTIVE || recompute == TY_RECOMPUTE_OPERATOR)
             stage->backward_s[at] *= 1 + selective_share(workload, l);
         ty_cost_relies_on(costing, provenance);
     }
-    for (int pass = 0; pass < (has_backward ? 2 : 1); pass++) {
-        const uint32_t count = ty_layer_inner_collectives(plan, layer, pass == 1, inner);
+    for (int pass = 0; pass < COST_PASSES; pass++) {
+        const uint32_t count =
+            pass == COST_AGAIN ? ty_layer_recompute_collectives(plan, layer, is_kept, inner)
+            : pass == COST_FORWARD || has_backward
+                ? ty_layer_inner_collectives(plan, layer, pass == COST_BACKWARD, inner)
+                : 0;
         for (uint32_t i = 0; i < count; i++) {
             double seconds = 0;
             TY_CHECK(ty_cost_inner(costing, &inner[i], &seconds), status, done);
@@ -154,10 +159,12 @@ static ty_status stage_room(ty_costing *costing)
     stage->forward_s = ty_alloc(stage->type_count * layers, sizeof *stage->forward_s);
     stage->backward_s = ty_alloc(stage->type_count * layers, sizeof *stage->backward_s);
     stage->weight_s = ty_alloc(stage->type_count * layers, sizeof *stage->weight_s);
-    for (int pass = 0; pass < 2; pass++)
+    stage->again_s = ty_alloc(stage->type_count * layers, sizeof *stage->again_s);
+    for (int pass = 0; pass < COST_PASSES; pass++)
         stage->inner_s[pass] = ty_alloc(layers, sizeof *stage->inner_s[pass]);
     if (stage->forward_s == NULL || stage->backward_s == NULL || stage->weight_s == NULL ||
-        stage->inner_s[0] == NULL || stage->inner_s[1] == NULL)
+        stage->again_s == NULL || stage->inner_s[COST_FORWARD] == NULL ||
+        stage->inner_s[COST_BACKWARD] == NULL || stage->inner_s[COST_AGAIN] == NULL)
         return ty_fail(costing->error, TY_ENOMEM, "out of memory");
     return TY_OK;
 }
@@ -172,18 +179,21 @@ ty_status ty_cost_stage_open(ty_costing *costing, uint32_t index)
 {
     const ty_plan *plan = costing->plan;
     ty_status status = TY_OK;
-    bool *takes_part = ty_alloc(plan->workload->layer_count, sizeof *takes_part);
+    bool *takes_part = ty_alloc(plan->workload->layer_count, 2 * sizeof *takes_part);
+    bool *is_kept = takes_part == NULL ? NULL : takes_part + plan->workload->layer_count;
 
     if (takes_part == NULL)
         return ty_fail(costing->error, TY_ENOMEM, "out of memory");
     ty_workload_mark_backward(plan->workload, takes_part);
+    TY_CHECK(ty_plan_mark_kept(plan, is_kept, costing->error), status, done);
     TY_CHECK(ty_cost_stage_meet(costing, index), status, done);
     TY_CHECK(stage_room(costing), status, done);
     for (uint32_t s = index; s < plan->stage_count; s += ty_plan_position_count(plan)) {
         const ty_plan_stage *planned = &plan->stages[s];
         for (uint32_t i = 0; i < planned->layer_count; i++)
             TY_CHECK(cost_layer(costing, planned->first_layer + i,
-                                takes_part[planned->first_layer + i], planned->recompute),
+                                takes_part[planned->first_layer + i],
+                                is_kept[planned->first_layer + i], planned->recompute),
                      status, done);
     }
 done:
@@ -197,8 +207,9 @@ void ty_cost_stage_close(ty_costing *costing)
     ty_free(costing->stage.forward_s);
     ty_free(costing->stage.backward_s);
     ty_free(costing->stage.weight_s);
-    ty_free(costing->stage.inner_s[0]);
-    ty_free(costing->stage.inner_s[1]);
+    ty_free(costing->stage.again_s);
+    for (int pass = 0; pass < COST_PASSES; pass++)
+        ty_free(costing->stage.inner_s[pass]);
     costing->stage = (ty_stage_costing){0};
 }
 
@@ -216,6 +227,8 @@ static double layer_seconds(const ty_stage_costing *stage, ty_op op, size_t at)
         return stage->backward_s[at];
     if (op == TY_OP_BACKWARD_INPUT)
         return stage->backward_s[at] - stage->weight_s[at];
+    if (op == TY_OP_RECOMPUTE)
+        return stage->again_s[at];
     return op == TY_OP_BACKWARD_WEIGHT ? stage->weight_s[at] : stage->forward_s[at];
 }
 
@@ -225,7 +238,9 @@ ty_status ty_cost_layers(ty_costing *costing, const ty_instruction *instruction,
     const ty_plan *plan = costing->plan;
     const ty_stage_costing *stage = &costing->stage;
     const ty_op op = instruction->op;
-    const bool is_backward = op == TY_OP_BACKWARD || op == TY_OP_BACKWARD_INPUT;
+    const int pass = op == TY_OP_RECOMPUTE                                ? COST_AGAIN
+                     : op == TY_OP_BACKWARD || op == TY_OP_BACKWARD_INPUT ? COST_BACKWARD
+                                                                          : COST_FORWARD;
     const uint32_t own = instruction->stage < plan->stage_count ? instruction->stage : stage->stage;
     const ty_plan_stage *planned = &plan->stages[own];
     const uint32_t first = instruction->first_layer - planned->first_layer;
@@ -246,7 +261,7 @@ ty_status ty_cost_layers(ty_costing *costing, const ty_instruction *instruction,
         slowest_s = fmax(slowest_s, sum_s);
     }
     for (uint32_t i = 0; op != TY_OP_BACKWARD_WEIGHT && i < instruction->layer_count; i++)
-        inner_s += stage->inner_s[is_backward][instruction->first_layer + i];
+        inner_s += stage->inner_s[pass][instruction->first_layer + i];
     *cost = (ty_instruction_cost){.seconds = slowest_s + inner_s + instruction_overhead_s(costing),
                                   .inner_s = inner_s,
                                   .core_share = stage->core_share};

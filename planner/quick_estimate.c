@@ -256,6 +256,14 @@ static double inner_s(quick_costs *costs, const ty_plan *plan, uint32_t layer, b
     return costs->status == TY_OK ? seconds : HUGE_VAL;
 }
 
+/* Of forward, what recomputing by operator makes again at least: a block's first product counts. */
+static double least_share(const ty_layer *layer)
+{
+    return ty_layer_recompute_share(
+        layer, layer->kind == TY_LAYER_LINEAR || layer->kind == TY_LAYER_CONV2D ||
+                   layer->kind == TY_LAYER_ATTENTION || layer->kind == TY_LAYER_MLP);
+}
+
 ty_status ty_quick_costs_set(quick_costs *costs, uint32_t micro_batches, ty_error *error)
 {
     const search_question *q = costs->q;
@@ -275,6 +283,8 @@ ty_status ty_quick_costs_set(quick_costs *costs, uint32_t micro_batches, ty_erro
         backward_s = costs->takes_part[l] ? backward_s + inner_s(costs, &plan, l, true) : 0;
         if (q->dimensions.recompute == TY_RECOMPUTE_FULL)
             backward_s += forward_s;
+        else if (q->dimensions.recompute == TY_RECOMPUTE_OPERATOR)
+            backward_s += forward_s * least_share(&q->workload->layers[l]);
         forward_s += inner_s(costs, &plan, l, false);
         costs->layer_s[l] = forward_s + backward_s;
         costs->compute_sums[l + 1] = costs->compute_sums[l] + forward_s + backward_s;

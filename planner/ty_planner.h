@@ -157,6 +157,7 @@ typedef struct ty_plan_dimensions {
     uint32_t zero;
     uint32_t interleave; /* stages a position; 0 counts as 1; more only with "interleaved" */
     ty_recompute recompute;
+    uint32_t recompute_blocks;
 } ty_plan_dimensions;
 
 typedef struct ty_plan_options {

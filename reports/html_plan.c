@@ -346,9 +346,9 @@ static void put_stages(page *p)
         ty_html_escape(p->html, layers[stage->first_layer + stage->layer_count - 1].name);
         if (plan->memory != NULL)
             ty_format_memory((double)ty_memory_use_total(&plan->memory[s]), bytes);
-        ty_text_addf(p->html, " (%u)</td><td>%u</td><td>%s</td><td>%s</td></tr>\n",
-                     stage->layer_count, stage->replicas, ty_recompute_name(stage->recompute),
-                     bytes);
+        ty_text_addf(p->html, " (%u)</td><td>%u</td><td>", stage->layer_count, stage->replicas);
+        ty_recompute_text(stage->recompute, stage->recompute_blocks, p->html);
+        ty_text_addf(p->html, "</td><td>%s</td></tr>\n", bytes);
     }
     ty_page_end_table(p);
 }

@@ -4,12 +4,12 @@
  *
  * A *value* is a tensor of one micro-batch in the type of the precision: the batch, what crosses
  * the cut before the stage, or what a layer makes of it, [B, C, H, W] as in the workload. A *node*
- * is a layer; flatten is none, its value is another name for its input. Data of values is per slot
- * (one set for all under full recompute), gradients inside the stage are one set, or, where
- * backward comes in two parts, per slot. The functions of a layer are the same for both parts: what
- * a part does not ask for has nowhere to go (cuda_in_gradient, cuda_parameter_gradient). What
- * crosses a cut is a message of floats per slot, which forward and backward convert from and to
- * (cuda_cut.c).
+ * is a layer; flatten is none, its value is another name for its input. Data of values is per slot,
+ * gradients inside the stage are one set, or, where backward comes in two parts, per slot; where
+ * the stage is recomputed, what only one segment has to do with lies in a working set that all
+ * segments and slots share. The functions of a layer are the same for both parts: what a part does
+ * not ask for has nowhere to go (cuda_in_gradient, cuda_parameter_gradient). What crosses a cut is
+ * a message of floats per slot, which forward and backward convert from and to (cuda_cut.c).
  *
  * With tensor lanes (cuda_lanes.c) tensors of parameters and values are what this lane has. A
  * divided layer reads all of its input and makes a summand of all of its output, which the lanes
@@ -30,13 +30,20 @@
 #include "cuda_libraries.h"
 #include "device.h"
 #include "init.h"
+#include "stage_layers.h"
 #include "stage_parameters.h"
+
+#define CUDA_NONE UINT32_MAX
 
 typedef struct cuda_value {
     ty_shape shape;   /* per sample */
     uint64_t count;   /* elements of a micro-batch */
     uint32_t same_as; /* the value whose memory it uses; itself if its own */
     bool needs_gradient;
+    /* Of its memory and its gradient's: the segment that alone has to do with it; CUDA_NONE: none,
+     * or several. */
+    uint32_t segment, gradient_segment;
+    bool is_kept;    /* per slot, though the stage is recomputed */
     void **data;     /* [slots] */
     void **gradient; /* [slots]; NULL where nobody asks for it */
 } cuda_value;
@@ -82,6 +89,9 @@ typedef struct cuda_node {
     void **lane_kept;       /* [slots]: from one part of backward to the other, the whole input and
                                the gradient of the whole output; NULL: not gathered, or one part */
     void **stash;           /* [slots] */
+    bool is_kept;           /* recomputing finds all of it: output and stash are per slot */
+    uint64_t kept_bytes;    /* or so much, per slot: `again` makes the rest */
+    void **kept;            /* [slots]; else the stash */
     uint64_t statistic_offset; /* of its part of the stage's statistics */
     void *state;               /* the kind's own */
 } cuda_node;
@@ -90,6 +100,9 @@ struct cuda_kind {
     ty_status (*build)(ty_stage_device *stage, cuda_node *node, ty_error *error);
     ty_status (*forward)(ty_stage_device *stage, const cuda_node *node, uint32_t slot,
                          ty_error *error);
+    /** Forward from `kept` on; only where build has set kept_bytes. */
+    ty_status (*again)(ty_stage_device *stage, const cuda_node *node, uint32_t slot,
+                       ty_error *error);
     ty_status (*backward)(ty_stage_device *stage, const cuda_node *node, uint32_t slot,
                           bool is_first, ty_error *error);
     void (*release)(ty_stage_device *stage, cuda_node *node); /* NULL: no state */
@@ -110,7 +123,7 @@ typedef enum cuda_part { CUDA_BOTH, CUDA_INPUTS, CUDA_WEIGHTS } cuda_part;
 
 /* A pass of a slot, or of a range of its layers. */
 typedef struct cuda_pass {
-    bool is_forward;
+    bool is_forward, is_again;   /* forward; and one of a recompute */
     cuda_part part;              /* of backward */
     uint32_t slot, first, count; /* layers */
     bool is_first;               /* overwrites gradients of parameters */
@@ -124,6 +137,11 @@ typedef struct cuda_state_range {
 
 struct ty_stage_device {
     ty_stage_options options;
+    stage_segments segments;
+    /* Where the stage is recomputed: memory of what lies inside a segment, from its start for each
+     * of them; how much of it each has taken so far, while it is given out. */
+    char *working_set;
+    uint64_t *working_set_used; /* [segments] */
     int ordinal;
     char description[160];
     uint64_t shared_bytes;   /* of a block, at most */
@@ -314,6 +332,12 @@ static inline float *cuda_parameter_gradient(const ty_stage_device *stage, const
 static inline bool cuda_adds(const cuda_node *node, uint32_t tensor, bool is_first)
 {
     return !is_first || (tensor == 0 && node->adds_matrix);
+}
+
+/** Whether recomputing finds what the first product of a node's layer made. */
+static inline bool cuda_finds_product(const ty_stage_device *stage, const cuda_node *node)
+{
+    return stage->segments.is_kept[node->layer_index];
 }
 
 /** Rows of a value seen as a matrix whose columns are its innermost dimension. */

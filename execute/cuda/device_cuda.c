@@ -2,7 +2,6 @@
  * here are the functions of the backend and of the plugin that holds it. */
 #include "cuda_plugin.h"
 #include "cuda_stage.h"
-#include "stage_layers.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -151,6 +150,7 @@ static void device_close(ty_stage_device *stage)
     if (stage->side != NULL)
         cudaStreamDestroy(stage->side);
     stage_parameters_clear(&stage->placed);
+    stage_segments_clear(&stage->segments);
     ty_free(stage->state_ranges);
     ty_free(stage->values);
     ty_free(stage->nodes);
@@ -407,6 +407,17 @@ static bool is_from_start(const ty_stage_device *stage, uint32_t first, uint32_t
     return count > 0 && first == stage->options.first_layer;
 }
 
+/* A node's forward; or, of what recomputing finds, nothing, or the rest. */
+static ty_status node_forward(ty_stage_device *stage, const cuda_node *node, const cuda_pass *pass,
+                              ty_error *error)
+{
+    if (pass->is_again && node->is_kept)
+        return TY_OK;
+    if (pass->is_again && node->kept_bytes > 0)
+        return node->kind->again(stage, node, pass->slot, error);
+    return node->kind->forward(stage, node, pass->slot, error);
+}
+
 static ty_status forward_queue(ty_stage_device *stage, const cuda_pass *pass, ty_error *error)
 {
     const bool is_end = stage_range_has_last(&stage->options, pass->first, pass->count),
@@ -421,13 +432,30 @@ static ty_status forward_queue(ty_stage_device *stage, const cuda_pass *pass, ty
     for (uint32_t n = 0; n < stage->node_count; n++) {
         const cuda_node *node = &stage->nodes[n];
         if (is_between(node, pass->first, pass->count))
-            TY_CHECK(node->kind->forward(stage, node, pass->slot, error), status, done);
+            TY_CHECK(node_forward(stage, node, pass, error), status, done);
     }
     if (is_end && has_loss)
         TY_CHECK(loss_leave(stage, pass->slot, error), status, done);
-    if (is_end && !has_loss)
+    if (is_end && !has_loss && !pass->is_again) /* the message is still there */
         cuda_output_give(stage, pass->slot);
     status = clock_mark(stage, CLOCK_STOP, stage->stream, error);
+done:
+    return status;
+}
+
+static ty_status forward_run(ty_stage_device *stage, const cuda_pass *pass, ty_error *error)
+{
+    ty_status status;
+
+    TY_CHECK(stage_range_check(&stage->options, pass->slot, pass->first, pass->count, error),
+             status, done);
+    TY_CHECK(cuda_use(stage, error), status, done);
+    if (is_from_start(stage, pass->first, pass->count) && stage->host_tokens != NULL)
+        TY_CHECK(tokens_prepare(stage, pass->slot, error), status, done);
+    TY_CHECK(cuda_pass_run(stage, pass, forward_queue, error), status, done);
+    TY_CHECK(stream_wait(stage->stream, error), status, done);
+    if (stage_range_has_last(&stage->options, pass->first, pass->count) && cuda_has_loss(stage))
+        status = loss_check(stage, pass->slot, error);
 done:
     return status;
 }
@@ -436,24 +464,17 @@ static ty_status device_forward(ty_stage_device *stage, uint32_t slot, uint32_t 
                                 uint32_t count, ty_error *error)
 {
     const cuda_pass pass = {.is_forward = true, .slot = slot, .first = first, .count = count};
-    ty_status status;
 
-    TY_CHECK(stage_range_check(&stage->options, slot, first, count, error), status, done);
-    TY_CHECK(cuda_use(stage, error), status, done);
-    if (is_from_start(stage, first, count) && stage->host_tokens != NULL)
-        TY_CHECK(tokens_prepare(stage, slot, error), status, done);
-    TY_CHECK(cuda_pass_run(stage, &pass, forward_queue, error), status, done);
-    TY_CHECK(stream_wait(stage->stream, error), status, done);
-    if (stage_range_has_last(&stage->options, first, count) && cuda_has_loss(stage))
-        status = loss_check(stage, slot, error);
-done:
-    return status;
+    return forward_run(stage, &pass, error);
 }
 
-static ty_status device_recompute(ty_stage_device *stage, uint32_t slot, ty_error *error)
+static ty_status device_recompute(ty_stage_device *stage, uint32_t slot, uint32_t first,
+                                  uint32_t count, ty_error *error)
 {
-    return device_forward(stage, slot, stage->options.first_layer, stage->options.layer_count,
-                          error);
+    const cuda_pass pass = {
+        .is_forward = true, .is_again = true, .slot = slot, .first = first, .count = count};
+
+    return forward_run(stage, &pass, error);
 }
 
 /* What backward starts from: the loss's factor, or the neighbour's gradients. */

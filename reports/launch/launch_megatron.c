@@ -23,9 +23,14 @@ static ty_status check_schedule(const ty_plan *plan, ty_error *error)
                                  "0 and %u in stage %u; plan with --fix dp=N,pp=%u",
                                  plan->stages[0].replicas, plan->stages[s].replicas, s,
                                  plan->stage_count);
-        if (plan->stages[s].recompute != plan->stages[0].recompute)
+        if (plan->stages[s].recompute != plan->stages[0].recompute ||
+            plan->stages[s].recompute_blocks != plan->stages[0].recompute_blocks)
             return launch_refuse(error, target, "all stages recompute alike there");
     }
+    if (plan->stages[0].recompute == TY_RECOMPUTE_OPERATOR)
+        return launch_refuse(error, target,
+                             "it recomputes whole layers or the core of attention, not every other "
+                             "product (operator); plan with --fix recompute=full or selective");
     return TY_OK;
 }
 
@@ -128,11 +133,37 @@ static void put_parallelism(const launch *l, ty_text *text)
                      (unsigned long long)(launch_bucket_bytes(l) / TY_GRADIENT_ELEMENT_BYTES));
     if (plan->zero == 1)
         ty_text_add(text, "--use-distributed-optimizer\n");
+}
+
+/* There a segment is a number of blocks that divides those of every stage. */
+static ty_status put_recompute(const ty_plan *plan, const megatron_model *m, ty_text *text,
+                               ty_error *error)
+{
+    uint32_t segment = plan->stages[0].recompute_blocks;
+
     if (plan->stages[0].recompute == TY_RECOMPUTE_SELECTIVE)
         ty_text_add(text, "--recompute-granularity selective\n");
-    else if (plan->stages[0].recompute == TY_RECOMPUTE_FULL)
-        ty_text_add(text, "--recompute-granularity full\n--recompute-method uniform\n"
-                          "--recompute-num-layers 1\n");
+    if (plan->stages[0].recompute != TY_RECOMPUTE_FULL)
+        return TY_OK;
+    for (uint32_t s = 0; s < plan->stage_count; s++) {
+        uint32_t blocks = 0;
+        const ty_status status = blocks_of_stage(plan, m, s, &blocks, error);
+        if (status != TY_OK)
+            return status;
+        if (segment == 0)
+            segment = blocks;
+        if (segment == 0 || blocks % segment != 0)
+            return launch_refuse(error, target,
+                                 "it recomputes so many layers at a time as divide those of every "
+                                 "stage; found %u of the %u blocks of stage %u; plan with --fix "
+                                 "recompute=full",
+                                 segment, blocks, s);
+    }
+    ty_text_addf(text,
+                 "--recompute-granularity full\n--recompute-method uniform\n"
+                 "--recompute-num-layers %u\n",
+                 segment);
+    return TY_OK;
 }
 
 static void put_number(ty_text *text, const char *name, double value)
@@ -174,6 +205,7 @@ static ty_status write_arguments(const launch *l, const megatron_model *m, ty_te
                                       text, error),
              status, done);
     put_parallelism(l, text);
+    TY_CHECK(put_recompute(l->plan, m, text, error), status, done);
     TY_CHECK(put_layout(l->plan, m, text, error), status, done);
     put_training(l, text);
 done:

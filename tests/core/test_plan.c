@@ -583,6 +583,7 @@ Test(plan, files_go_there_and_back)
         cr_assert_eq(loaded->has_prediction, plan->has_prediction);
         cr_assert_eq(loaded->simulation.step_time_s, plan->simulation.step_time_s);
         cr_assert_eq(loaded->stages[0].recompute, plan->stages[0].recompute);
+        cr_assert_eq(loaded->stages[0].recompute_blocks, plan->stages[0].recompute_blocks);
         cr_assert_eq((loaded->profile == NULL), (plan->profile == NULL));
         ty_free(first);
         ty_free(second);
@@ -665,6 +666,12 @@ Test(plan, bad_files_are_refused_with_pointer)
         {"\"replicas\": 3", "\"replicas\": 2", ":/stages/0/devices: found an array of 3"},
         {"\"recompute\": \"full\"", "\"recompute\": \"ful\"",
          ":/stages/0/recompute: found \"ful\""},
+        {"\"recompute\": \"full\"", "\"recompute\": \"full\", \"recompute_blocks\": 0",
+         ":/stages/0/recompute_blocks: found 0"},
+        {"\"recompute\": \"full\"", "\"recompute\": \"full\", \"recompute_blocks\": 10001",
+         ":/stages/0/recompute_blocks: found 10001"},
+        {"\"recompute\": \"full\"", "\"recompute\": \"operator\", \"recompute_blocks\": 2",
+         "/stages/0/recompute_blocks: found 2 with recompute \"operator\", expected 1 to"},
         {"\"schedule\": \"gpipe\"", "\"schedule\": \"gpip\"", ":/schedule: found \"gpip\""},
         {"\"compression\": \"top-k\"", "\"compression\": \"topk\"",
          ":/buckets/0/compression: found \"topk\""},

@@ -128,6 +128,7 @@ static void add_stages(ty_plan *plan, const plan_shape *shape)
         stage->layer_count = end - stage->first_layer;
         stage->replicas = shape->replicas[s];
         stage->recompute = shape->recompute;
+        stage->recompute_blocks = shape->recompute_blocks;
         stage->devices =
             ty_alloc((size_t)stage->replicas * ty_plan_width(plan), sizeof *stage->devices);
         for (uint32_t d = 0; d < stage->replicas * ty_plan_width(plan); d++)

@@ -45,9 +45,9 @@ bool is_close(const ty_workload *w, const ty_stage_device *stage, const float *f
               const float *expected, double tolerance);
 ty_stage_options options_of(const ty_workload *w, uint32_t batch, ty_precision precision);
 bool stage_open(const ty_device_backend *b, const ty_stage_options *o, ty_stage_device **out);
-/** Two micro-batches, both forward before the first backward, as a pipeline has it. */
-bool two_passes(const ty_device_backend *b, ty_stage_device *stage, const ty_stage_options *o,
-                bool recomputes);
+/** Two micro-batches, both forward before the first backward, as a pipeline has it; what the
+ * options recompute is. */
+bool two_passes(const ty_device_backend *b, ty_stage_device *stage, const ty_stage_options *o);
 
 /* ---- The cases ---- */
 
