@@ -55,9 +55,9 @@ typedef struct cpu_value {
     bool is_private;       /* one reader, so that it may be overwritten */
     uint32_t segment, gradient_segment; /* of its data and of its gradient, of roots: the one that
                                            has to do with it; CPU_NONE: none, or several */
-    bool is_inside;        /* of a node, which makes and uses it piece by piece: has no memory */
-    float **data;          /* [slots] */
-    float **gradient;      /* [slots] */
+    bool is_inside;   /* of a node, which makes and uses it piece by piece: has no memory */
+    float **data;     /* [slots] */
+    float **gradient; /* [slots] */
 } cpu_value;
 
 /* A tensor that crosses a cut of the stage, and its part of the message. */
@@ -146,7 +146,7 @@ struct ty_stage_device {
      * of them; how much of it each has taken so far, while it is given out. */
     unsigned char *working_set;
     uint64_t *working_set_used; /* [segments] */
-    cpu_part part; /* of the backward under way */
+    cpu_part part;              /* of the backward under way */
     uint32_t value_count, node_count;
     cpu_value *values; /* [0] is the batch, or what crosses the cut before the stage comes first */
     cpu_node *nodes;   /* in the order of forward */

@@ -29,8 +29,8 @@ typedef struct ty_stage_costing {
      * `again_s` what recomputing makes again of forward */
     double *forward_s, *backward_s, *weight_s, *again_s;
     double *inner_s[COST_PASSES]; /* [layers of the workload]: among lanes */
-    double lane_core_share; /* of the greediest kind */
-    double core_share;      /* of all lanes of a rank that are on the host of the first */
+    double lane_core_share;       /* of the greediest kind */
+    double core_share;            /* of all lanes of a rank that are on the host of the first */
     /* The cache's; NULL until asked for. Of an exchange of all but experts, and of experts; of the
      * lanes of a rank. */
     const ty_group_network *networks[2];

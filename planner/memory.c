@@ -23,9 +23,9 @@ typedef struct context {
     const ty_plan_stage *stage; /* one of the position's */
     uint32_t index, end;        /* of that stage; layer behind its last */
     double slots, samples;
-    bool *takes_part;                   /* [layers]: in backward */
-    bool *is_kept;                      /* [layers]: without backward, but its output is kept */
-    uint32_t *segments, segment_count;  /* first layers, of a stage that recomputes them */
+    bool *takes_part;                  /* [layers]: in backward */
+    bool *is_kept;                     /* [layers]: without backward, but its output is kept */
+    uint32_t *segments, segment_count; /* first layers, of a stage that recomputes them */
     bool *is_between; /* [layers]: its output goes from one segment to another, and no further */
     bool *is_sent;    /* [layers]: its output is sent on */
     bool *has_gradient_between; /* [layers]: and the gradient that lies in its memory */
