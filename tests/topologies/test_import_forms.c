@@ -1,0 +1,107 @@
+/* Files as people have them: copied out of terminals and pages, of machines whose shapes are not
+ * those of the first ones. */
+#include "samples.h"
+
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#define DATA TY_TEST_SOURCE "/data/"
+
+static ty_cluster *import(const char *file, const ty_cluster_import_options *options,
+                          ty_import_notes *notes)
+{
+    ty_cluster *cluster = NULL;
+    ty_error error = {0};
+    ty_status status = ty_cluster_import(file, options, &cluster, notes, &error);
+
+    cr_assert_eq(status, TY_OK, "%s: %s", file, error.message);
+    return cluster;
+}
+
+static const ty_link_edge *link_between(const ty_cluster *c, const char *a, const char *b)
+{
+    uint32_t link;
+    return ty_cluster_find_link(c, a, b, &link, NULL) == TY_OK ? ty_cluster_link(c, link) : NULL;
+}
+
+/* ---- nvidia-smi topo -m ------------------------------------------------------------------ */
+
+/* Spaces for tabs, a fence, prefixes, a log and a legend around it, two machines in one file: each
+ * is what its clean print is. */
+Test(import_forms, smi_copied)
+{
+    ty_import_notes notes = {0};
+    ty_cluster *clean =
+        import(DATA "smi.txt", &(ty_cluster_import_options){.host = "dgx-a100", .hosts = 2}, NULL);
+    ty_cluster *copied =
+        import(DATA "smi-copied.md", &(ty_cluster_import_options){.host = "dgx-a100"}, &notes);
+
+    cr_assert_eq(ty_cluster_device_count(copied), 6);
+    cr_assert_not_null(strstr(notes.text, "2 matrices, all alike: 2 machines"), "%s", notes.text);
+    cr_assert_eq(ty_cluster_link_count(copied), ty_cluster_link_count(clean));
+    for (uint32_t l = 0; l < ty_cluster_link_count(clean); l++) {
+        const ty_link_edge *want = ty_cluster_link(clean, l);
+        const ty_link_edge *got =
+            link_between(copied, ty_cluster_vertex_name(clean, want->from),
+                         ty_cluster_vertex_name(clean, want->to));
+        cr_assert_not_null(got);
+        cr_assert_str_eq(got->kind, want->kind);
+        cr_assert_float_eq(got->bandwidth_bytes_per_s, want->bandwidth_bytes_per_s, 1);
+    }
+    ty_import_notes_clear(&notes);
+    ty_cluster_free(clean);
+    ty_cluster_free(copied);
+}
+
+Test(import_forms, smi_texts)
+{
+    static const struct {
+        const char *text;
+        uint32_t hosts; /* of the options */
+        ty_status status;
+        uint32_t devices;
+        const char *part;
+    } rows[] = {
+        /* a table of Markdown */
+        {"|      | GPU0 | GPU1 | CPU Affinity |\n|---|---|---|---|\n| GPU0 | X | NV12 | 0-7 |\n"
+         "| GPU1 | NV12 | X | 0-7 |\n",
+         0, TY_OK, 2, NULL},
+        /* one GPU, which a log speaks of before and after */
+        {"GPU0 is idle\n  GPU0 CPU Affinity\nGPU0 X 0-7\nGPU0 is idle\n", 0, TY_OK, 1, NULL},
+        /* two machines that differ */
+        {"  GPU0 NIC0 CPU Affinity\nGPU0 X PIX 0-7\nNIC0 PIX X\n"
+         "  GPU0 GPU1 NIC0 CPU Affinity\nGPU0 X NV12 PIX 0-7\nGPU1 NV12 X PHB 0-7\nNIC0 PIX PHB X\n",
+         0, TY_OK, 3, NULL},
+        {"  GPU0 NIC0 CPU Affinity\nGPU0 X PIX 0-7\nNIC0 PIX X\n"
+         "  GPU0 GPU1 NIC0 CPU Affinity\nGPU0 X NV12 PIX 0-7\nGPU1 NV12 X PHB 0-7\nNIC0 PIX PHB X\n",
+         2, TY_OK, 3, NULL},
+        {"  GPU0 NIC0 CPU Affinity\nGPU0 X PIX 0-7\nNIC0 PIX X\n"
+         "  GPU0 GPU1 NIC0 CPU Affinity\nGPU0 X NV12 PIX 0-7\nGPU1 NV12 X PHB 0-7\nNIC0 PIX PHB X\n",
+         4, TY_EPARSE, 0, "found 2 matrices that differ, expected 4 equal machines"},
+        /* one machine, printed by two ranks */
+        {"  GPU0 NIC0 CPU Affinity\nGPU0 X PIX 0-7\nNIC0 PIX X\n"
+         "  GPU0 NIC0 CPU Affinity\nGPU0 X PIX 0-7\nNIC0 PIX X\n",
+         1, TY_OK, 1, NULL},
+        {"  GPU0 GPU1 CPU Affinity\nGPU0 X NV12 0-7\nGPU1 NVL X 0-7\n", 0, TY_EPARSE, 0,
+         "found \"NVL\" between GPU1 and GPU0"},
+        {"  GPU0 GPU1 CPU Affinity\nGPU0 X NV12 0-7\n", 0, TY_EPARSE, 0, "found no row GPU1"},
+    };
+
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        ty_cluster_import_options options = {.host = "dgx-a100", .hosts = rows[i].hosts};
+        ty_cluster *c = NULL;
+        ty_error error = {0};
+        ty_status status = ty_cluster_import_text(rows[i].text, strlen(rows[i].text), "text",
+                                                  &options, &c, NULL, &error);
+        cr_assert_eq(status, rows[i].status, "row %zu: %s", i, error.message);
+        if (status == TY_OK)
+            cr_assert_eq(ty_cluster_device_count(c), rows[i].devices, "row %zu: %u", i,
+                         ty_cluster_device_count(c));
+        else
+            cr_assert_not_null(strstr(error.message, rows[i].part), "row %zu: %s", i,
+                               error.message);
+        ty_cluster_free(c);
+    }
+}
