@@ -59,6 +59,10 @@ typedef struct catalogue_host {
     ty_host_type type; /* the name and the source again, price and power */
     uint32_t device_type;
     uint32_t network;
+    uint32_t tray;         /* host that is a part of it as machines are counted elsewhere: of a rack
+                              drawn as one; NO_INDEX */
+    uint32_t domain_hosts; /* how many of it may share the switch among their devices; 0: none */
+    uint32_t domain_switch; /* that switch, one of the vertices */
     uint32_t vertex_count; /* the host vertex is the first */
     catalogue_vertex *vertices;
     uint32_t edge_count;

@@ -105,3 +105,84 @@ Test(import_forms, smi_texts)
         ty_cluster_free(c);
     }
 }
+
+/* ---- NVLink domains across hosts ------------------------------------------------------------ */
+
+static double bandwidth_between(const ty_cluster *c, uint32_t a, uint32_t b)
+{
+    ty_path path = {0};
+    double bandwidth;
+
+    cr_assert_eq(ty_cluster_path(c, a, b, &path, NULL), TY_OK);
+    bandwidth = path.bandwidth_bytes_per_s;
+    ty_path_clear(&path);
+    return bandwidth;
+}
+
+/* Two blocks of 18 trays: 36 hosts, 144 GPUs, two NVLink domains. The rack's name means the same:
+ * nothing is multiplied. */
+Test(import_forms, nvlink_domains)
+{
+    static const char slurm[] = "BlockName=b1 Nodes=n[01-18]\nBlockName=b2 Nodes=n[19-36]\n";
+    static const char topograph[] = "switches:\n  core:\n    switches: [leaf-1, leaf-2]\nblocks:\n"
+                                    "- switch: leaf-1\n  nodes: [\"n[01-18]\"]\n  annotations:\n"
+                                    "    accelerator.topology.test/domain: nvl-1\n"
+                                    "- switch: leaf-2\n  nodes: [\"n[19-36]\"]\n  annotations:\n"
+                                    "    accelerator.topology.test/domain: nvl-2\n";
+    static const struct {
+        const char *text, *host, *nvswitch;
+    } rows[] = {{slurm, "gb200-tray", "b1/nvswitch"},
+                {slurm, "gb200-nvl72", "b2/nvswitch"},
+                {topograph, "gb200-tray", "nvl-1/nvswitch"},
+                {topograph, "gb200-nvl72", "nvl-2/nvswitch"}};
+
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        ty_cluster_import_options options = {.host = rows[i].host};
+        ty_cluster *c = NULL;
+        ty_error error = {0};
+        uint32_t domains = 0;
+        cr_assert_eq(ty_cluster_import_text(rows[i].text, strlen(rows[i].text), "blocks", &options,
+                                            &c, NULL, &error),
+                     TY_OK, "%zu: %s", i, error.message);
+        cr_assert_eq(ty_cluster_host_count(c), 36);
+        cr_assert_eq(ty_cluster_device_count(c), 144);
+        for (uint32_t v = 0; v < ty_cluster_vertex_count(c); v++)
+            domains += strstr(ty_cluster_vertex_name(c, v), "/nvswitch") != NULL;
+        cr_assert_eq(domains, 2);
+        cr_assert_not_null(link_between(c, rows[i].nvswitch,
+                                        i % 2 == 0 ? "n01/gpu-0" : "n36/gpu-3"));
+        cr_assert_eq(bandwidth_between(c, 0, 71), bandwidth_between(c, 0, 1)); /* of one domain */
+        cr_assert_lt(bandwidth_between(c, 0, 72), 60e9);                       /* of two */
+        ty_cluster_free(c);
+    }
+}
+
+Test(import_forms, nvlink_domain_too_large)
+{
+    static const char text[] = "BlockName=b1 Nodes=n[01-19]\n";
+    ty_cluster_import_options options = {.host = "gb200-tray"};
+    ty_cluster *c = NULL;
+    ty_error error = {0};
+
+    cr_assert_eq(ty_cluster_import_text(text, strlen(text), "blocks", &options, &c, NULL, &error),
+                 TY_EPARSE);
+    cr_assert_not_null(strstr(error.message, "found more than 18 nodes in NVLink domain b1"), "%s",
+                       error.message);
+}
+
+/* A tray alone is four GPUs behind a switch; blocks of hosts that share none stay as they were. */
+Test(import_forms, hosts_without_a_domain)
+{
+    ty_cluster_import_options options = {.host = "dgx-h100"};
+    ty_cluster *c = sample_open("2x gb200-tray"), *blocks = NULL;
+
+    cr_assert_eq(ty_cluster_device_count(c), 8);
+    cr_assert_gt(bandwidth_between(c, 0, 3), 700e9);
+    cr_assert_lt(bandwidth_between(c, 0, 4), 60e9);
+    cr_assert_eq(ty_cluster_import_text("BlockName=b1 Nodes=n[1-2]\n", 26, "blocks", &options,
+                                        &blocks, NULL, NULL),
+                 TY_OK);
+    cr_assert_null(link_between(blocks, "b1/nvswitch", "n1/gpu-0"));
+    ty_cluster_free(blocks);
+    ty_cluster_free(c);
+}
