@@ -70,8 +70,7 @@ static ty_status grow(tree *t, ty_error *error)
 
 ty_status tree_node_of(tree *t, const char *name, unsigned line, uint32_t *node, ty_error *error)
 {
-    tree_node added = {
-        .parent = NO_INDEX, .host = NO_INDEX, .domain = NO_INDEX, .line = line};
+    tree_node added = {.parent = NO_INDEX, .host = NO_INDEX, .domain = NO_INDEX, .line = line};
     uint32_t *slot;
     ty_status status;
 
@@ -125,8 +124,8 @@ uint32_t tree_host(tree *t)
 
     if (tray == NO_INDEX)
         return host;
-    import_note(im, "a node is taken as a %s: a %s is a rack of them", im->catalogue->hosts[tray].name,
-                im->catalogue->hosts[host].name);
+    import_note(im, "a node is taken as a %s: a %s is a rack of them",
+                im->catalogue->hosts[tray].name, im->catalogue->hosts[host].name);
     im->host = tray;
     return tray;
 }
@@ -261,9 +260,8 @@ static ty_status add_tree_host(const tree *t, const tree_node *node, uint32_t ab
                                ty_error *error)
 {
     const catalogue_host *host = &t->im->catalogue->hosts[node->host];
-    tree_domain *domain = node->domain != NO_INDEX && host->domain_hosts > 0
-                              ? &t->domains[node->domain]
-                              : NULL;
+    tree_domain *domain =
+        node->domain != NO_INDEX && host->domain_hosts > 0 ? &t->domains[node->domain] : NULL;
     uint32_t shared = NO_INDEX;
     char name[240];
     ty_status status;

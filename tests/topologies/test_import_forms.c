@@ -43,9 +43,8 @@ Test(import_forms, smi_copied)
     cr_assert_eq(ty_cluster_link_count(copied), ty_cluster_link_count(clean));
     for (uint32_t l = 0; l < ty_cluster_link_count(clean); l++) {
         const ty_link_edge *want = ty_cluster_link(clean, l);
-        const ty_link_edge *got =
-            link_between(copied, ty_cluster_vertex_name(clean, want->from),
-                         ty_cluster_vertex_name(clean, want->to));
+        const ty_link_edge *got = link_between(copied, ty_cluster_vertex_name(clean, want->from),
+                                               ty_cluster_vertex_name(clean, want->to));
         cr_assert_not_null(got);
         cr_assert_str_eq(got->kind, want->kind);
         cr_assert_float_eq(got->bandwidth_bytes_per_s, want->bandwidth_bytes_per_s, 1);
@@ -72,13 +71,16 @@ Test(import_forms, smi_texts)
         {"GPU0 is idle\n  GPU0 CPU Affinity\nGPU0 X 0-7\nGPU0 is idle\n", 0, TY_OK, 1, NULL},
         /* two machines that differ */
         {"  GPU0 NIC0 CPU Affinity\nGPU0 X PIX 0-7\nNIC0 PIX X\n"
-         "  GPU0 GPU1 NIC0 CPU Affinity\nGPU0 X NV12 PIX 0-7\nGPU1 NV12 X PHB 0-7\nNIC0 PIX PHB X\n",
+         "  GPU0 GPU1 NIC0 CPU Affinity\nGPU0 X NV12 PIX 0-7\nGPU1 NV12 X PHB 0-7\nNIC0 PIX PHB "
+         "X\n",
          0, TY_OK, 3, NULL},
         {"  GPU0 NIC0 CPU Affinity\nGPU0 X PIX 0-7\nNIC0 PIX X\n"
-         "  GPU0 GPU1 NIC0 CPU Affinity\nGPU0 X NV12 PIX 0-7\nGPU1 NV12 X PHB 0-7\nNIC0 PIX PHB X\n",
+         "  GPU0 GPU1 NIC0 CPU Affinity\nGPU0 X NV12 PIX 0-7\nGPU1 NV12 X PHB 0-7\nNIC0 PIX PHB "
+         "X\n",
          2, TY_OK, 3, NULL},
         {"  GPU0 NIC0 CPU Affinity\nGPU0 X PIX 0-7\nNIC0 PIX X\n"
-         "  GPU0 GPU1 NIC0 CPU Affinity\nGPU0 X NV12 PIX 0-7\nGPU1 NV12 X PHB 0-7\nNIC0 PIX PHB X\n",
+         "  GPU0 GPU1 NIC0 CPU Affinity\nGPU0 X NV12 PIX 0-7\nGPU1 NV12 X PHB 0-7\nNIC0 PIX PHB "
+         "X\n",
          4, TY_EPARSE, 0, "found 2 matrices that differ, expected 4 equal machines"},
         /* one machine, printed by two ranks */
         {"  GPU0 NIC0 CPU Affinity\nGPU0 X PIX 0-7\nNIC0 PIX X\n"
@@ -149,8 +151,8 @@ Test(import_forms, nvlink_domains)
         for (uint32_t v = 0; v < ty_cluster_vertex_count(c); v++)
             domains += strstr(ty_cluster_vertex_name(c, v), "/nvswitch") != NULL;
         cr_assert_eq(domains, 2);
-        cr_assert_not_null(link_between(c, rows[i].nvswitch,
-                                        i % 2 == 0 ? "n01/gpu-0" : "n36/gpu-3"));
+        cr_assert_not_null(
+            link_between(c, rows[i].nvswitch, i % 2 == 0 ? "n01/gpu-0" : "n36/gpu-3"));
         cr_assert_eq(bandwidth_between(c, 0, 71), bandwidth_between(c, 0, 1)); /* of one domain */
         cr_assert_lt(bandwidth_between(c, 0, 72), 60e9);                       /* of two */
         ty_cluster_free(c);
@@ -185,4 +187,79 @@ Test(import_forms, hosts_without_a_domain)
     cr_assert_null(link_between(blocks, "b1/nvswitch", "n1/gpu-0"));
     ty_cluster_free(blocks);
     ty_cluster_free(c);
+}
+
+/* ---- SimGrid ------------------------------------------------------------------------------- */
+
+static double latency_between(const ty_cluster *c, uint32_t a, uint32_t b)
+{
+    ty_path path = {0};
+    double latency;
+
+    cr_assert_eq(ty_cluster_path(c, a, b, &path, NULL), TY_OK);
+    latency = path.latency_s;
+    ty_path_clear(&path);
+    return latency;
+}
+
+/* Links in several places, as in SimGrid's small_platform: every route is as long and as wide as
+ * its links make it. */
+Test(import_forms, simgrid_links_in_several_places)
+{
+    static const struct {
+        uint32_t from, to;
+        double latency_s, bandwidth_bytes_per_s;
+    } rows[] = {{0, 1, 3e-3, 10e6}, {0, 2, 4e-3, 5e6}, {1, 2, 5e-3, 5e6}};
+    ty_import_notes notes = {0};
+    ty_cluster *c = import(DATA "platform-shared.xml", NULL, &notes);
+
+    cr_assert_eq(ty_cluster_host_count(c), 3);
+    cr_assert_float_eq(ty_cluster_device_type(c, 0)->peak_fp32_flop_per_s, 50e6, 1);
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        cr_assert_float_eq(latency_between(c, rows[i].from, rows[i].to), rows[i].latency_s, 1e-9);
+        cr_assert_float_eq(bandwidth_between(c, rows[i].from, rows[i].to),
+                           rows[i].bandwidth_bytes_per_s, 1);
+    }
+    cr_assert_not_null(strstr(notes.text, "1 routes have links that lie elsewhere"), "%s",
+                       notes.text);
+    ty_import_notes_clear(&notes);
+    ty_cluster_free(c);
+}
+
+/* One link between any two of three cabinets, as in griffon and Grid'5000. */
+Test(import_forms, simgrid_one_link_among_clusters)
+{
+    ty_cluster *c = import(DATA "platform-cabinets.xml", NULL, NULL);
+
+    cr_assert_eq(ty_cluster_host_count(c), 9);
+    cr_assert_float_eq(latency_between(c, 0, 3), 3 * 24e-6, 1e-9);
+    cr_assert_float_eq(latency_between(c, 3, 5), 3 * 24e-6, 1e-9);
+    cr_assert_float_eq(latency_between(c, 0, 8), 3 * 24e-6, 1e-9);
+    ty_cluster_free(c);
+}
+
+Test(import_forms, simgrid_refused_with_a_reason)
+{
+    static const struct {
+        const char *text, *part;
+    } rows[] = {
+        {"<platform version=\"4.1\"><zone id=\"z\" routing=\"Vivaldi\">"
+         "<peer id=\"p\" speed=\"1Gf\"/></zone></platform>",
+         "as its coordinates say"},
+        {"<platform version=\"4.1\"><zone id=\"z\" routing=\"WIFI\"/></platform>",
+         "a cell that all share"},
+        {"<platform version=\"3\"><AS id=\"z\" routing=\"Full\"/></platform>", "expected 4 or 4.1"},
+        {"<platform version=\"4.1\"><zone id=\"z\" routing=\"Full\"><host id=\"a\" speed=\"1Gf\"/>"
+         "<host id=\"b\" speed=\"1Gf\"/></zone></platform>",
+         "all others"},
+    };
+
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        ty_cluster *c = NULL;
+        ty_error error = {0};
+        cr_assert_eq(ty_cluster_import_text(rows[i].text, strlen(rows[i].text), "platform.xml",
+                                            NULL, &c, NULL, &error),
+                     TY_EPARSE, "row %zu", i);
+        cr_assert_not_null(strstr(error.message, rows[i].part), "row %zu: %s", i, error.message);
+    }
 }
