@@ -263,3 +263,36 @@ Test(import_forms, simgrid_refused_with_a_reason)
         cr_assert_not_null(strstr(error.message, rows[i].part), "row %zu: %s", i, error.message);
     }
 }
+
+/* ---- hwloc ---------------------------------------------------------------------------------- */
+
+/* POWER9: GPUs have NVLinks to each other and to their processor; there is no switch. */
+Test(import_forms, hwloc_nvlinks_to_processors)
+{
+    static const struct {
+        const char *a, *b, *kind;
+        double bandwidth;
+    } rows[] = {
+        {"host-0/gpu-0", "host-0/gpu-1", "nvlink2-direct", 60e9},
+        {"host-0/gpu-0", "host-0/package-0", "nvlink2", 60e9},
+        {"host-0/gpu-1", "host-0/package-0", "nvlink2", 60e9},
+        {"host-0/gpu-2", "host-0/package-1", "nvlink2", 60e9},
+    };
+    ty_cluster *c = import(DATA "hwloc-power9.xml", NULL, NULL);
+
+    for (uint32_t v = 0; v < ty_cluster_vertex_count(c); v++)
+        cr_assert_null(strstr(ty_cluster_vertex_name(c, v), "nvswitch"));
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        uint32_t found = 0;
+        for (uint32_t l = 0; l < ty_cluster_link_count(c); l++) {
+            const ty_link_edge *link = ty_cluster_link(c, l);
+            found += strcmp(ty_cluster_vertex_name(c, link->from), rows[i].a) == 0 &&
+                     strcmp(ty_cluster_vertex_name(c, link->to), rows[i].b) == 0 &&
+                     strcmp(link->kind, rows[i].kind) == 0 &&
+                     fabs(link->bandwidth_bytes_per_s - rows[i].bandwidth) < 1;
+        }
+        cr_assert_eq(found, 1, "%s - %s", rows[i].a, rows[i].b);
+    }
+    cr_assert_gt(bandwidth_between(c, 0, 1), 50e9);
+    ty_cluster_free(c);
+}
