@@ -270,6 +270,28 @@ static void additive_attention_shape(shapes *s)
         s->out = (ty_shape){2, {s->in->dimensions[0], attribute_of(s, TY_FEATURES)}};
 }
 
+/* Heads that share the groups' numbers, or steps made from a rank: one of the two. */
+static void state_space_shape(shapes *s)
+{
+    uint64_t heads = attribute_of(s, TY_HEADS), groups = attribute_of(s, TY_GROUPS);
+
+    if (has_dimensions(s, 2, "a sequence of 2 dimensions") && ends_in(s, TY_FEATURES) &&
+        (heads > 0 ? attribute_of(s, TY_HIDDEN_FEATURES) % heads != 0 || groups == 0 ||
+                         heads % groups != 0 || attribute_of(s, TY_STEP_RANK) > 0
+                   : attribute_of(s, TY_STEP_RANK) == 0))
+        snprintf(s->complaint, sizeof s->complaint,
+                 "heads that divide hidden_features and groups that divide heads, or a step_rank");
+    s->out = *s->in;
+}
+
+static void gated_delta_shape(shapes *s)
+{
+    if (has_dimensions(s, 2, "a sequence of 2 dimensions") && ends_in(s, TY_FEATURES) &&
+        attribute_of(s, TY_HEADS) % attribute_of(s, TY_KV_HEADS) != 0)
+        snprintf(s->complaint, sizeof s->complaint, "heads to be a multiple of kv_heads");
+    s->out = *s->in;
+}
+
 static void (*const shape_rules[TY_LAYER_KIND_COUNT])(shapes *) = {
     [TY_LAYER_LINEAR] = linear_shape,
     [TY_LAYER_CONV2D] = conv2d_shape,
@@ -292,6 +314,8 @@ static void (*const shape_rules[TY_LAYER_KIND_COUNT])(shapes *) = {
     [TY_LAYER_TANH] = same_shape,
     [TY_LAYER_SLICE] = slice_shape,
     [TY_LAYER_ADDITIVE_ATTENTION] = additive_attention_shape,
+    [TY_LAYER_STATE_SPACE] = state_space_shape,
+    [TY_LAYER_GATED_DELTA] = gated_delta_shape,
     [TY_LAYER_OPAQUE] = NULL, /* any */
 };
 

@@ -248,6 +248,15 @@ uint32_t ty_builder_concat_features(ty_builder *builder, const uint32_t *inputs,
 uint32_t ty_builder_loss(ty_builder *builder,
                          uint32_t input); /* softmax cross-entropy over the last dimension */
 
+/** A selective state space. Options: TY_HEADS and TY_GROUPS (Mamba-2), or TY_STEP_RANK (Mamba) and
+ * TY_HAS_STEP_NORMS. */
+uint32_t ty_builder_state_space(ty_builder *builder, uint32_t input, uint64_t hidden_features,
+                                uint64_t state_size, uint64_t kernel_width, bool has_bias);
+/** Linear attention by the gated delta rule: `heads` of values, `kv_heads` of queries and keys. */
+uint32_t ty_builder_gated_delta(ty_builder *builder, uint32_t input, uint64_t heads,
+                                uint64_t kv_heads, uint64_t head_size, uint64_t value_head_size,
+                                uint64_t kernel_width);
+
 /** Attends to nothing outside its own direction: [T,D] -> [T,H]; biases as cuDNN has them, two per
  * gate. Option: TY_IS_REVERSED. */
 uint32_t ty_builder_lstm(ty_builder *builder, uint32_t input, uint64_t hidden_features,
