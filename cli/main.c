@@ -104,8 +104,9 @@ const cli_command commands[] = {
      "A trace of PyTorch's profiler gives a profile, of --workload's layers if wanted\n"
      "(see profile); a DeepSpeed configuration trains --workload W as it says.\n"
      "export --to json (default) or chakra.\n",
-     OPTIONS("workload", "micro-batches", "seq", "global-batch", "to", "output", "json"), 1, 2,
-     cmd_workload},
+     OPTIONS("workload", "micro-batches", "seq", "global-batch", "vocabulary", "to", "output",
+             "json"),
+     1, 2, cmd_workload},
     {"cluster", "list | show C | check C | import FILE | export C",
      "the catalogue, what a cluster is made of, and files of other tools",
      "import reads NCCL XML, nvidia-smi topo -m, hwloc, Slurm, ibnetdiscover, SimGrid,\n"

@@ -77,7 +77,8 @@ static const option_row table[] = {
     TEXT("system", 0, system, "NAME", "as this system would: see trainyard systems"),
     TEXT("precision", 0, precision, "P", "fp32, tf32, bf16 or fp16"),
     NUMBER("vocabulary", vocabulary, 1u << 20, "N",
-           "different tokens at most (default 256: the bytes)"),
+           "different tokens at most (default 256: the bytes); of an imported file that only names "
+           "a tokenizer, how many it has"),
     TEXT("data", 'd', data, "PATH", "where the data set lies; for text a file of text or tokens"),
     TEXT("fail-over", 0, fail_over, "P%", "exit 1 when the step time is off by more"),
     NUMBER("ranks", ranks, 4096, "N", "ranks measured side by side (default: one per core)"),

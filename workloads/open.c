@@ -156,8 +156,8 @@ cleanup:
     return status;
 }
 
-static const char *const override_keys[] = {"sequence", "batch"};
-enum { SEQUENCE, BATCH, OVERRIDE_COUNT };
+static const char *const override_keys[] = {"sequence", "batch", "vocabulary"};
+enum { SEQUENCE, BATCH, VOCABULARY, OVERRIDE_COUNT };
 
 static ty_status fail_override(const char *word, size_t key_length, ty_error *error)
 {
@@ -168,10 +168,11 @@ static ty_status fail_override(const char *word, size_t key_length, ty_error *er
         return ty_fail(error, TY_ENOMEM, "%s: out of memory", word);
     close = ty_suggest(key, override_keys, OVERRIDE_COUNT, sizeof override_keys[0]);
     ty_free(key);
-    return ty_fail(error, TY_EINVAL,
-                   "found '%s' behind the workload, expected sequence=N or batch=N%s%s%s", word,
-                   close != NULL ? "; did you mean '" : "", close != NULL ? close : "",
-                   close != NULL ? "'?" : "");
+    return ty_fail(
+        error, TY_EINVAL,
+        "found '%s' behind the workload, expected sequence=N, batch=N or vocabulary=N%s%s%s", word,
+        close != NULL ? "; did you mean '" : "", close != NULL ? close : "",
+        close != NULL ? "'?" : "");
 }
 
 /* "sequence=512" */
@@ -191,6 +192,8 @@ static ty_status read_override(const char *word, ty_zoo_overrides *out, ty_error
         return ty_fail(error, TY_EINVAL, "%s: %s", override_keys[key], detail.message);
     if (key == SEQUENCE)
         out->sequence = value;
+    else if (key == VOCABULARY)
+        out->vocabulary = value;
     else
         out->batch = (uint32_t)value;
     return TY_OK;

@@ -59,9 +59,9 @@
 #include "ty_core.h"
 
 /**
- * A zoo name ("resnet50"), a zoo name with a sequence length or batch ("gpt2 sequence=512"), or the
- * path of a `trainyard.workload/1` or `trainyard.zoo/1` file or of any that ty_workload_import
- * reads.
+ * A zoo name ("resnet50"), a zoo name with a sequence length, batch or vocabulary ("gpt2
+ * sequence=512"), or the path of a `trainyard.workload/1` or `trainyard.zoo/1` file or of any that
+ * ty_workload_import reads.
  * @return TY_EPARSE for bad content; TY_EIO naming the closest zoo entry for an unknown name.
  */
 ty_status ty_workload_open(const char *name_or_path, ty_workload **out,
@@ -69,10 +69,12 @@ ty_status ty_workload_open(const char *name_or_path, ty_workload **out,
 
 /** What is asked for beside the file; 0: as the file says, or else the importer's usual value. */
 typedef struct ty_import_options {
-    uint64_t sequence; /* tokens per sample */
-    uint32_t batch;    /* samples per step */
-    const char *model; /* as for ty_workload_open: of a file that trains one but has none in it
-                          (DeepSpeed's); ignored by all others; NULL: none */
+    uint64_t sequence;   /* tokens per sample */
+    uint32_t batch;      /* samples per step */
+    uint64_t vocabulary; /* rows of the vocabulary before it is padded: of files that train a model
+                            whose tokenizer they only name (Megatron-LM's); ignored by others */
+    const char *model;   /* as for ty_workload_open: of a file that trains one but has none in it
+                            (DeepSpeed's); ignored by all others; NULL: none */
 } ty_import_options;
 
 /** What an importer found out. Zero-initialise it. */
