@@ -5,11 +5,13 @@
  *          | [pod:P] [leaf:L] host:H HOST [oversub:R]
  *          | [pod:P] [leaf:L] host:H gpu:G @DEVICE INSIDE NETWORK [oversub:R]
  *          | torus:XxYxZ @DEVICE LINK [host:D]
+ *   DEVICE = name | NAME{KEY=VALUE,...}           of one's own: describe_device.c
  *
  * With gpu:G, every device has a NIC of its own. Leaves meet in one spine (of their pod), spines in
  * one core. A real fabric has many spines, which share the traffic; one that is as wide as all of
  * them together keeps what matters: the uplinks' sum, and that they may be oversubscribed. */
 #include "build.h"
+#include "describe_device.h"
 
 #include <ctype.h>
 #include <math.h>
@@ -800,13 +802,22 @@ ty_status describe_with(const catalogue *c, const char *text, ty_cluster **out, 
 {
     description d = {.text = text, .catalogue = c};
     const char *name = NULL;
+    catalogue own = {0};
+    char *line = NULL;
     uint32_t known = catalogue_find_cluster(c, text);
     ty_status status;
+
+    if (strchr(text, '{') != NULL) {
+        TY_CHECK(own_devices(text, c, &own, &line, error), status, cleanup);
+        d.text = line;
+        d.catalogue = &own;
+        name = text;
+    }
 
     if (known != NO_INDEX) {
         name = c->clusters[known].name;
         d.text = c->clusters[known].line;
-    } else {
+    } else if (line == NULL) {
         TY_CHECK(check_name(c, text, error), status, cleanup);
     }
     d.copy = ty_alloc(2 * strlen(d.text) + 2, 1);
@@ -819,6 +830,8 @@ ty_status describe_with(const catalogue *c, const char *text, ty_cluster **out, 
 cleanup:
     ty_free(d.copy);
     ty_free(d.words);
+    ty_free(line);
+    own_devices_clear(&own);
     return status;
 }
 

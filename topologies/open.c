@@ -44,7 +44,8 @@ cleanup:
 static bool is_path(const char *text)
 {
     size_t length = strlen(text);
-    return strcmp(text, "-") == 0 || strchr(text, '/') != NULL ||
+    const char *first = strpbrk(text, "/{"); /* rates in braces have slashes */
+    return strcmp(text, "-") == 0 || (first != NULL && *first == '/') ||
            (length > 5 && strcmp(text + length - 5, ".json") == 0);
 }
 
