@@ -32,7 +32,7 @@ typedef struct platform {
     uint32_t link_room;
     uint32_t junctions;
     uint32_t redrawn; /* routes with wires of their own, since no graph has theirs */
-    double speed; /* of the hosts, the first's */
+    double speed;     /* of the hosts, the first's */
     bool has_backbone;
 } platform;
 
