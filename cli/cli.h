@@ -29,6 +29,8 @@ typedef struct cli_config cli_config;
 
 /** Every option of every command; which a command accepts is in its table row. */
 typedef struct cli_options {
+    const char *training_config; /* plan: a file of another program as the question */
+    ty_workload **given; /* in place of `workload`, for the first question_open: taken over */
     const char *workload, *cluster, *profile, *fix, *output, *candidates, *trace, *resolution;
     const char *backend, *data, *until, *fail_over, *title, *directory, *seed_text, *micro_batches;
     const char *collective, *precision, *system, *objective, *task;

@@ -1,5 +1,6 @@
 /* trainyard plan, trainyard memory: questions to the planner. */
 #include "cli.h"
+#include "ty_training_config.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -177,7 +178,15 @@ static void put_infeasible(const cli_options *options, const ty_error *error, ty
     ty_text_add(text, "\n");
 }
 
-exit_code cmd_plan(const cli_options *options)
+/* What was measured best of the plan: by the simulator, else by the estimate. */
+static double plan_step_time(const ty_plan *plan)
+{
+    return plan->simulation.step_time_s > 0 ? plan->simulation.step_time_s
+                                            : plan->prediction.step_time_s;
+}
+
+/* @param step_time_s [out] of the plan; untouched where there is none */
+static exit_code plan_question(const cli_options *options, double *step_time_s)
 {
     exit_code code;
     ty_error error = {0};
@@ -211,6 +220,7 @@ exit_code cmd_plan(const cli_options *options)
             goto cleanup;
         }
     }
+    *step_time_s = plan_step_time(plan);
     code = print_text(&text);
     if (code == EXIT_DONE && interrupted(NULL))
         code = EXIT_INTERRUPTED;
@@ -219,6 +229,114 @@ cleanup:
     ty_plan_free(plan);
     question_clear(&q);
     return code;
+}
+
+/* ---- A training program's file as the question ------------------------------------------------
+ */
+
+static void print_config(const char *path, const ty_training_config *config, const char *fix)
+{
+    fprintf(stderr, "trainyard: %s: %s: %s, %s\n", path, config->format, config->workload->name,
+            fix[0] != '\0' ? fix : "no layout");
+    for (uint32_t i = 0; i < config->report.note_count; i++)
+        fprintf(stderr, "trainyard: note: %s\n", config->report.notes[i]);
+}
+
+/* What would be better: the same model and batch with the layout left open. */
+static exit_code plan_without_layout(const cli_options *options, double step_time_s)
+{
+    cli_question q = {0};
+    ty_plan *plan = NULL;
+    ty_error error = {0};
+    ty_text text = {0};
+    char seconds[32];
+    exit_code code = EXIT_DONE;
+
+    if (question_open(options, &q, &error) != TY_OK ||
+        plan_answer(options, &q, options->no_simulate ? 0 : 5, &plan, &error) != TY_OK) {
+        code = report_failure(&error);
+        goto cleanup;
+    }
+    ty_format_seconds(plan_step_time(plan), seconds);
+    ty_text_addf(&text, "\nwith the layout left open: %s, %s a step", plan->strategy, seconds);
+    if (step_time_s > 0)
+        ty_text_addf(&text, ", %.2f of the file's", plan_step_time(plan) / step_time_s);
+    ty_text_add(&text, "\n");
+    code = print_text(&text);
+
+cleanup:
+    ty_plan_free(plan);
+    question_clear(&q);
+    return code;
+}
+
+static ty_status load_config(const cli_options *options, ty_training_config *config,
+                             ty_workload **again, ty_text *fix, ty_error *error)
+{
+    ty_training_config second = {0};
+    ty_status status;
+
+    TY_CHECK(ty_training_config_load(options->training_config, options->workload, 0, config, error),
+             status, cleanup);
+    TY_CHECK(ty_training_config_fix(config, fix, error), status, cleanup);
+    if (options->fix != NULL)
+        ty_text_addf(fix, "%s%s", fix->length > 0 ? "," : "", options->fix);
+    TY_CHECK(ty_text_check(fix, error), status, cleanup);
+    TY_CHECK(
+        ty_training_config_load(options->training_config, options->workload, 0, &second, error),
+        status, cleanup);
+    *again = second.workload;
+    second.workload = NULL; /* given away */
+
+cleanup:
+    ty_training_config_clear(&second);
+    return status;
+}
+
+static exit_code plan_config(const cli_options *options)
+{
+    cli_options own = *options;
+    ty_training_config config = {0};
+    ty_workload *again = NULL;
+    ty_text fix = {0};
+    ty_error error = {0};
+    double step_time_s = 0;
+    exit_code code, open_code;
+
+    if (options->sequence > 0)
+        return report_usage("plan", "--config and --seq: the file says the sequence");
+    if (load_config(options, &config, &again, &fix, &error) != TY_OK) {
+        code = report_bad_input(&error);
+        goto cleanup;
+    }
+    if (!options->quiet)
+        print_config(options->training_config, &config, fix.data != NULL ? fix.data : "");
+    own.given = &config.workload;
+    own.fix = fix.length > 0 ? fix.data : NULL;
+    own.precision = options->precision != NULL ? options->precision : config.precision;
+    if (own.global_batch == 0)
+        own.global_batch = config.global_batch;
+    code = plan_question(&own, &step_time_s);
+    if ((code != EXIT_DONE && code != EXIT_NO_PLAN) || options->json || own.fix == NULL)
+        goto cleanup;
+    own.given = &again;
+    own.fix = options->fix;
+    open_code = plan_without_layout(&own, step_time_s);
+    code = code == EXIT_DONE ? open_code : code;
+
+cleanup:
+    ty_workload_free(again);
+    ty_text_clear(&fix);
+    ty_training_config_clear(&config);
+    return code;
+}
+
+exit_code cmd_plan(const cli_options *options)
+{
+    double step_time_s;
+
+    return options->training_config != NULL ? plan_config(options)
+                                            : plan_question(options, &step_time_s);
 }
 
 static void memory_to_json(const ty_plan *plan, ty_text *text)

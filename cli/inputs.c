@@ -126,6 +126,11 @@ static ty_status open_workload(const cli_options *options, ty_workload **out, ty
     ty_text line = {0};
     ty_status status = TY_OK;
 
+    if (options->given != NULL && *options->given != NULL) {
+        *out = *options->given;
+        *options->given = NULL; /* taken over */
+        return TY_OK;
+    }
     if (options->sequence == 0)
         return ty_workload_open(options->workload, out, error);
     ty_text_addf(&line, "%s sequence=%llu", options->workload,
@@ -143,7 +148,7 @@ ty_status question_open(const cli_options *options, cli_question *out, ty_error 
     cli_question q = {0};
     uint32_t ranks = 0;
 
-    if (options->workload == NULL || options->cluster == NULL)
+    if ((options->workload == NULL && options->given == NULL) || options->cluster == NULL)
         return ty_fail(error, TY_EINVAL, "--workload and --cluster are needed");
     TY_CHECK(open_workload(options, &q.workload, error), status, cleanup);
     if (options->profile != NULL) {

@@ -15,8 +15,12 @@
 const cli_command commands[] = {
     {"plan", "--workload W --cluster C [options]",
      "find the best way to train a workload on a cluster",
-     "Prints the plan, what limits it, and why the other candidates lost.\n",
-     OPTIONS("workload", "cluster", "seq", "global-batch", "precision", "profile", "fix",
+     "Prints the plan, what limits it, and why the other candidates lost. With --config the "
+     "model,\n"
+     "the layout and the batch are those of a training program's file, and the answer says how "
+     "fast\n"
+     "that is, whether it fits, and what would be better.\n",
+     OPTIONS("workload", "config", "cluster", "seq", "global-batch", "precision", "profile", "fix",
              "allow-lossy", "system", "objective", "task", "learning-rate", "top", "no-simulate",
              "candidates", "seed", "output", "json"),
      0, 0, cmd_plan},

@@ -20,6 +20,9 @@
 
 static const option_row table[] = {
     TEXT("workload", 'w', workload, "W", "zoo name or workload file"),
+    TEXT("config", 0, training_config, "FILE",
+         "torchtitan TOML, NeMo, Megatron or MaxText YAML, Accelerate or DeepSpeed: its model, "
+         "layout and batch"),
     TEXT("cluster", 'c', cluster, "C", "\"local:2\", \"16x dgx-a100\" or a cluster file"),
     NUMBER("global-batch", global_batch, 1u << 30, "N", "samples per step (default: the usual)"),
     NUMBER("seq", sequence, 1u << 30, "N", "tokens per sample (default: the usual)"),
