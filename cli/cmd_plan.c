@@ -276,15 +276,16 @@ static ty_status load_config(const cli_options *options, ty_training_config *con
     ty_training_config second = {0};
     ty_status status;
 
-    TY_CHECK(ty_training_config_load(options->training_config, options->workload, 0, config, error),
+    TY_CHECK(ty_training_config_load(options->training_config, options->workload,
+                                     options->vocabulary, config, error),
              status, cleanup);
     TY_CHECK(ty_training_config_fix(config, fix, error), status, cleanup);
     if (options->fix != NULL)
         ty_text_addf(fix, "%s%s", fix->length > 0 ? "," : "", options->fix);
     TY_CHECK(ty_text_check(fix, error), status, cleanup);
-    TY_CHECK(
-        ty_training_config_load(options->training_config, options->workload, 0, &second, error),
-        status, cleanup);
+    TY_CHECK(ty_training_config_load(options->training_config, options->workload,
+                                     options->vocabulary, &second, error),
+             status, cleanup);
     *again = second.workload;
     second.workload = NULL; /* given away */
 
@@ -335,6 +336,9 @@ exit_code cmd_plan(const cli_options *options)
 {
     double step_time_s;
 
+    if (options->training_config == NULL && options->vocabulary > 0)
+        return report_usage("plan", "--vocabulary belongs to --config; for others write "
+                                    "'FILE vocabulary=N'");
     return options->training_config != NULL ? plan_config(options)
                                             : plan_question(options, &step_time_s);
 }

@@ -20,9 +20,9 @@ const cli_command commands[] = {
      "the layout and the batch are those of a training program's file, and the answer says how "
      "fast\n"
      "that is, whether it fits, and what would be better.\n",
-     OPTIONS("workload", "config", "cluster", "seq", "global-batch", "precision", "profile", "fix",
-             "allow-lossy", "system", "objective", "task", "learning-rate", "top", "no-simulate",
-             "candidates", "seed", "output", "json"),
+     OPTIONS("workload", "config", "vocabulary", "cluster", "seq", "global-batch", "precision",
+             "profile", "fix", "allow-lossy", "system", "objective", "task", "learning-rate", "top",
+             "no-simulate", "candidates", "seed", "output", "json"),
      0, 0, cmd_plan},
     {"estimate", "PLAN [options]", "walk the plan's program with its costs: milliseconds", NULL,
      OPTIONS("program", "trace", "json"), 1, 1, cmd_estimate},

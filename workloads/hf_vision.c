@@ -305,6 +305,15 @@ cleanup:
     return status;
 }
 
+/* As ty_import_settle, with the place of the configuration. */
+static ty_status settle(const hf_config *c, ty_transformer *t)
+{
+    char place[TY_JSON_PLACE_SIZE];
+
+    ty_json_place(c->root, place);
+    return ty_import_settle(c->source, t, place);
+}
+
 /* ---- Two towers ------------------------------------------------------------------------------ */
 
 /* A part of the file, or an object that has nothing: all is as usual. */
@@ -357,7 +366,7 @@ ty_status hf_build_clip(hf_config *c, ty_builder **out)
     TY_CHECK(hf_size(c, "projection_dim", 1, &shared), status, cleanup);
     ty_json_ignore(c->root, "logit_scale_init_value");
     t->sequence = t->positions;
-    TY_CHECK(ty_import_settle(c->source, t, c->source->path), status, cleanup);
+    TY_CHECK(settle(c, t), status, cleanup);
 
     b = new_builder(c, TY_INPUT_TOKEN, &(ty_shape){1, {t->sequence}},
                     (double)(t->sequence * t->token_bytes) + image_bytes(&e));
@@ -408,8 +417,8 @@ ty_status hf_build_whisper(hf_config *c, ty_builder **out)
     TY_CHECK(hf_size(c, "max_target_positions", 1, &t.positions), status, cleanup);
     ty_json_ignore(c->root, "num_hidden_layers"); /* the encoder's again */
     encoder.features = t.features;
-    TY_CHECK(ty_import_settle(c->source, &t, c->source->path), status, cleanup);
-    TY_CHECK(ty_import_settle(c->source, &encoder, c->source->path), status, cleanup);
+    TY_CHECK(settle(c, &t), status, cleanup);
+    TY_CHECK(settle(c, &encoder), status, cleanup);
 
     features = (double)t.features;
     b = new_builder(c, TY_INPUT_TOKEN, &(ty_shape){1, {t.sequence}},
