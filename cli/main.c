@@ -15,11 +15,9 @@
 const cli_command commands[] = {
     {"plan", "--workload W --cluster C [options]",
      "find the best way to train a workload on a cluster",
-     "Prints the plan, what limits it, and why the other candidates lost. With --config the "
-     "model,\n"
-     "the layout and the batch are those of a training program's file, and the answer says how "
-     "fast\n"
-     "that is, whether it fits, and what would be better.\n",
+     "Prints the plan, what limits it, and why the other candidates lost.\n"
+     "With --config the model, the layout and the batch are those of a training\n"
+     "program's file: how fast that is, whether it fits, what would be better.\n",
      OPTIONS("workload", "config", "vocabulary", "cluster", "seq", "global-batch", "precision",
              "profile", "fix", "allow-lossy", "system", "objective", "task", "learning-rate", "top",
              "no-simulate", "candidates", "seed", "output", "json"),

@@ -39,7 +39,7 @@ expect 0 plan --config "$data/megatron.yaml" --cluster "1x dgx-a100" --no-simula
 grep -qF "NeMo, Megatron-Bridge or Megatron-LM YAML: megatron, tp=1,pp=2,cp=1,micro_batch=2,zero=1" err && pass || fail "the file's layout is not said"
 grep -q "^with the layout left open: .* of the file's$" out && pass || fail "what would be better is not said"
 expect 0 plan --config "$data/deepspeed.json" --workload gpt2 --cluster "1x dgx-a100" --no-simulate --json
-expect 3 plan --config "$data/accelerate.yaml" --cluster "1x dgx-a100"
+expect 2 plan --config "$data/accelerate.yaml" --cluster "1x dgx-a100"
 expect_error_line "expected one beside it (--workload)"
 expect 3 plan --config "$data/nemo.yaml" --cluster "1x dgx-a100"
 expect_error_line "--vocabulary N"
