@@ -983,6 +983,41 @@ cleanup:
     return status;
 }
 
+/* The same as a list of words. */
+static ty_status set_block_types(hf_config *c)
+{
+    static const struct {
+        const char *name;
+        ty_transformer_block block;
+    } types[] = {
+        {"mamba", {.mixer = TY_MIX_STATE_SPACE, .feed = TY_FEED_NONE}},
+        {"attention", {.mixer = TY_MIX_ATTENTION, .feed = TY_FEED_NONE}},
+        {"mlp", {.mixer = TY_MIX_NONE, .feed = TY_FEED_MLP}},
+        {"moe", {.mixer = TY_MIX_NONE, .feed = TY_FEED_EXPERTS}},
+    };
+    const ty_json *list;
+    const char *name;
+    ty_status status;
+
+    TY_CHECK(ty_json_array(c->root, "layers_block_type", c->t.blocks, c->t.blocks, &list, c->error),
+             status, cleanup);
+    TY_CHECK(hf_list_blocks(c), status, cleanup);
+    for (uint64_t i = 0; i < c->t.blocks; i++) {
+        size_t t = 0;
+        TY_CHECK(ty_json_as_string(ty_json_at(list, i), &name, c->error), status, cleanup);
+        while (t < COUNT(types) && strcmp(types[t].name, name) != 0)
+            t++;
+        if (t == COUNT(types)) {
+            status = ty_json_fail(ty_json_at(list, i), c->error, "mamba, attention, mlp or moe");
+            goto cleanup;
+        }
+        c->blocks[i] = types[t].block;
+    }
+
+cleanup:
+    return status;
+}
+
 static ty_status finish_nemotron_h(hf_config *c)
 {
     static hf_names heads = {"mamba_num_heads"}, sizes = {"mamba_head_dim"}, groups = {"n_groups"};
@@ -1006,6 +1041,10 @@ static ty_status finish_nemotron_h(hf_config *c)
     }
     TY_CHECK(note_more_predictions(c), status, cleanup);
     ty_json_ignore(c->root, "mtp_hybrid_override_pattern");
+    if (ty_json_has(c->root, "layers_block_type")) {
+        status = set_block_types(c);
+        goto cleanup;
+    }
     TY_CHECK(ty_json_string(c->root, "hybrid_override_pattern", &pattern, c->error), status,
              cleanup);
     status = set_pattern(c, pattern);
@@ -1544,8 +1583,11 @@ ty_status hf_find_family(hf_config *c, const hf_family **out)
     if (c->root != c->outer && !ty_json_has(c->root, "model_type") &&
         ty_json_has(c->outer, "model_type")) { /* the whole says what its part is */
         TY_CHECK(ty_json_string(c->outer, "model_type", &type, c->error), status, cleanup);
-        if ((*out = family_called(type)) != NULL)
-            goto cleanup;
+        if ((*out = family_called(type)) == NULL) {
+            c->root = c->outer;
+            status = fail_type(c, "model_type");
+        }
+        goto cleanup;
     }
     for (size_t i = 0; i < COUNT(type_keys); i++) {
         if (!ty_json_has(c->root, type_keys[i]))
@@ -1574,6 +1616,21 @@ cleanup:
     return status;
 }
 
+/* A part of a file leaves out what its configuration class has by default, as LLaVA's files do. */
+static void set_class_defaults(hf_config *c, const hf_family *family)
+{
+    bool is_mistral = strcmp(family->type, "mistral") == 0;
+
+    if (!is_mistral && strcmp(family->type, "llama") != 0)
+        return;
+    c->t.blocks = c->t.heads = 32;
+    c->t.features = 4096;
+    c->t.hidden_features = is_mistral ? 14336 : 11008;
+    c->t.vocabulary = 32000;
+    if (is_mistral && !ty_json_has(c->root, "num_attention_heads"))
+        c->t.kv_heads = 8;
+}
+
 ty_status hf_read_sizes_of(hf_config *c, const hf_family *family)
 {
     static hf_names groups = {"multi_query_group_num"};
@@ -1583,6 +1640,8 @@ ty_status hf_read_sizes_of(hf_config *c, const hf_family *family)
     if (family->build != NULL)
         return TY_OK;
     memcpy(keys, common, sizeof common);
+    if (c->root != c->outer)
+        set_class_defaults(c, family);
     if (family->finish == finish_mamba || family->finish == finish_mamba2 ||
         family->finish == finish_mamba_own)
         keys[2].is_needed = false; /* no attention, no heads */

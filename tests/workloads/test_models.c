@@ -179,6 +179,21 @@ Test(models, parts_of_a_whole)
                  tied + 100 * 64);
 }
 
+/* What a part leaves out is as its class has it; blocks as words are blocks as letters. */
+Test(models, defaults_and_lists_of_blocks)
+{
+#define HYBRID                                                                                     \
+    "{\"model_type\": \"nemotron_h\", \"num_hidden_layers\": 4, \"hidden_size\": 64, "             \
+    "\"intermediate_size\": 128, \"num_attention_heads\": 4, \"vocab_size\": 100, "                \
+    "\"mamba_num_heads\": 8, \"mamba_head_dim\": 16, "
+    cr_expect_eq(
+        count_of("{\"model_type\": \"llava\", \"text_config\": {\"model_type\": \"llama\"}}"),
+        6738415616); /* a Llama of 7 B */
+    cr_expect_eq(count_of(HYBRID "\"hybrid_override_pattern\": \"M*-M\"}"),
+                 count_of(HYBRID "\"layers_block_type\": [\"mamba\", \"attention\", \"mlp\", "
+                                 "\"mamba\"]}"));
+}
+
 Test(models, unknown_ones_are_refused_by_name)
 {
     static const struct {
@@ -187,6 +202,7 @@ Test(models, unknown_ones_are_refused_by_name)
         {"{\"architectures\": [\"MyOwnForCausalLM\"], " GPTJ "}",
          "/architectures/0: found \"MyOwnForCausalLM\", expected a \"model_type\""},
         {"{\"model_type\": \"deepseek_v4\", " GPTJ "}", "found \"deepseek_v4\""},
+        {"{\"model_type\": \"siglip\", \"text_config\": {}}", "f:/model_type: found \"siglip\""},
         {"{\"_class_name\": \"UNet2DConditionModel\"}", "found \"UNet2DConditionModel\""},
         {"{\"_class_name\": \"Transformer2DModel\", \"norm_type\": \"layer_norm\"}",
          "expected a Transformer2DModel with norm_type ada_norm_zero"},
