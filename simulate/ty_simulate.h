@@ -63,13 +63,15 @@ typedef enum ty_resolution {
 typedef struct ty_simulate_options {
     uint32_t steps; /* consecutive steps; >= 1 */
     ty_resolution resolution;
-    const double *slowdowns; /* [rank]: its compute takes so many times as long; NULL: 1 for all */
+    const double *slowdowns; /* [rank][lane]: compute of that device takes so many times as long;
+                                NULL: 1 for all */
     double jitter; /* standard deviation of the logarithm of each compute time, whose median stays;
-                      0: none. Every rank is simulated then */
-    double spread; /* standard deviation of the logarithm of each rank's speed, which it keeps for
+                      0: none. Every device is simulated then */
+    double spread; /* standard deviation of the logarithm of each device's speed, which it keeps for
                       all of its compute; the median stays; 0: none */
     uint64_t seed; /* of jitter and spread */
-    bool no_fold;  /* simulate every rank, also where many are alike; always so in chunk */
+    bool no_fold;  /* simulate every device, also where many are alike; always so in chunk */
+    bool per_device; /* the timeline has events of each device, not of each rank: see ty_simulate */
     double time_limit_s; /* wall-clock seconds before the child is stopped (TY_ELIMIT); > 0 */
 } ty_simulate_options;
 ty_simulate_options ty_simulate_options_default(void); /* 3 steps, flow, 300 s */
