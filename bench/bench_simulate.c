@@ -346,9 +346,10 @@ int main(int argc, char **argv)
     printf("{\"schema\": \"trainyard.benchmark/1\", \"name\": \"simulate\", \"rows\": [\n");
     for (int i = 0; i < ROW_COUNT; i++) {
         /* A word on the command line picks the rows whose name starts with it, a second one those
-         * on a cluster of that name. */
+         * on a cluster of that name, a third one, "yes" or "no", those that are folded or not. */
         if ((argc > 1 && strncmp(rows[i].name, argv[1], strlen(argv[1])) != 0) ||
-            (argc > 2 && strcmp(rows[i].cluster, argv[2]) != 0))
+            (argc > 2 && strcmp(rows[i].cluster, argv[2]) != 0) ||
+            (argc > 3 && strcmp(rows[i].no_fold ? "no" : "yes", argv[3]) != 0))
             continue;
         if (!is_first)
             printf(",\n");

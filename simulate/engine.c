@@ -43,7 +43,7 @@ static char *const options[] = {
     "--cfg=network/model:CM02",
     "--cfg=network/crosstraffic:0",
     "--cfg=network/TCP-gamma:0",
-    "--cfg=contexts/stack-size:128", /* KiB */
+    "--cfg=contexts/stack-size:64", /* KiB; they are cleared */
     CONTEXTS,
     "--log=root.thres:error", /* what it says is for an error message */
     NULL,

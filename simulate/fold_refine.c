@@ -12,7 +12,7 @@
  * told apart by what is near only: links of a colour still carry flows of the same colours, but a
  * flow's links may be of a colour that others of its class do not meet.
  */
-enum { MANY_COLOURS = 4096, NEAR_ROUNDS = 4 };
+enum { MANY_COLOURS = 1024, NEAR_ROUNDS = 4 };
 
 /* Finaliser of MurmurHash3 (Appleby, 2011). */
 static uint64_t mix(uint64_t x)
@@ -117,20 +117,36 @@ static void colour_processes(ty_fold_graph *graph, uint64_t *next)
 
 /* ---- Until nothing changes ----------------------------------------------------------------- */
 
+/* The i-th of all colours: of links, processes, edges and groups. */
+static uint64_t colour_at(const ty_fold_graph *graph, uint64_t i)
+{
+    const uint64_t links = (uint64_t)ty_cluster_link_count(graph->cluster) * 2;
+
+    if (i < links)
+        return graph->link_colours[i];
+    if ((i -= links) < graph->process_count)
+        return graph->process_colours[i];
+    if ((i -= graph->process_count) < graph->edge_count)
+        return graph->edges[i].colour;
+    return graph->groups[i - graph->edge_count].colour;
+}
+
+static uint64_t colour_total(const ty_fold_graph *graph)
+{
+    return (uint64_t)ty_cluster_link_count(graph->cluster) * 2 + graph->process_count +
+           graph->edge_count + graph->group_count;
+}
+
 /* How many different colours there are; `table` has `size` places, a power of two and twice as
  * many as colours. Colour 0 marks an empty place. */
 static uint64_t count_colours(const ty_fold_graph *graph, uint64_t *table, uint64_t size)
 {
-    const uint64_t links = (uint64_t)ty_cluster_link_count(graph->cluster) * 2;
-    const uint64_t total = links + graph->process_count + graph->edge_count;
+    const uint64_t total = colour_total(graph);
     uint64_t count = 0;
 
     memset(table, 0, size * sizeof *table);
     for (uint64_t i = 0; i < total; i++) {
-        uint64_t colour = i < links ? graph->link_colours[i]
-                          : i < links + graph->process_count
-                              ? graph->process_colours[i - links]
-                              : graph->edges[i - links - graph->process_count].colour;
+        const uint64_t colour = colour_at(graph, i);
         uint64_t at = colour & (size - 1);
         while (table[at] != 0 && table[at] != colour)
             at = (at + 1) & (size - 1);
@@ -164,7 +180,7 @@ ty_status ty_fold_graph_refine(ty_fold_graph *graph)
 {
     ty_status status = TY_OK;
     const uint64_t links = (uint64_t)ty_cluster_link_count(graph->cluster) * 2;
-    const uint64_t total = links + graph->process_count + graph->edge_count;
+    const uint64_t total = colour_total(graph);
     uint64_t size = 2, before = 0, found = 0;
     uint32_t rounds = 0;
 
@@ -181,8 +197,13 @@ ty_status ty_fold_graph_refine(ty_fold_graph *graph)
     }
     colour_first(graph);
     do {
-        if (found > MANY_COLOURS && rounds >= NEAR_ROUNDS && graph->is_even)
+        if (found > MANY_COLOURS && rounds >= NEAR_ROUNDS && graph->is_even) {
+            /* Whoever is played apart has flows of its own all the same. */
+            colour_groups(graph);
+            colour_edges(graph, scratch);
+            colour_links(graph, scratch);
             break;
+        }
         rounds++;
         before = found;
         colour_edges(graph, scratch);
