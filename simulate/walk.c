@@ -212,8 +212,13 @@ static double latency_of(const ty_walk *walk, const party *p, const ty_group *gr
     return 0.0;
 }
 
-static ty_status make_room(const ty_walk *walk, ty_group *group, ty_error *error)
+static ty_status make_room(const ty_walk *walk, const party *p, ty_group *group, ty_error *error)
 {
+    if (p->bucket == NULL) {
+        group->waiting = ty_alloc(group->member_count, sizeof(ty_walker *));
+        if (group->waiting == NULL)
+            return out_of_memory(error);
+    }
     if (walk->resolution != TY_CHUNK)
         return TY_OK;
     group->plays = ty_alloc(group->member_count, sizeof *group->plays);
@@ -245,7 +250,7 @@ static ty_status add_groups(ty_walk *walk, const party *p, gathering *g, ty_erro
         ty_group *group = &walk->groups[i];
         if (walk->fold != NULL)
             qsort(group->members, group->member_count, sizeof *group->members, compare_indices);
-        TY_CHECK(make_room(walk, group, error), status, done);
+        TY_CHECK(make_room(walk, p, group, error), status, done);
         if (walk->resolution == TY_CHUNK)
             group->latency_s = latency_of(walk, p, group);
     }
@@ -476,6 +481,7 @@ void ty_walk_free(ty_walk *walk)
     }
     for (uint32_t g = 0; g < walk->group_count; g++) {
         ty_free(walk->groups[g].members);
+        ty_free(walk->groups[g].waiting);
         ty_free(walk->groups[g].plays);
         ty_free(walk->groups[g].arrived);
         ty_free(walk->groups[g].invited);

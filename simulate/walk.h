@@ -16,13 +16,16 @@
 typedef struct ty_walk ty_walk;
 typedef struct ty_group ty_group;
 
-/** A stream of a device. */
+/** A stream of a device. All but that of receives are actors: a receive only waits, and is seen to by
+ * whoever it waits for. */
 typedef struct ty_walker {
     ty_walk *walk;
     uint32_t index; /* of those that are walked */
     ty_stream stream;
     uint32_t step; /* the one it is in */
     uint32_t lead; /* rounds that its rank runs ahead */
+    uint32_t round, next; /* of receives: the instruction that it is at */
+    bool is_ready;        /* of receives: it waits for nothing but the send */
     sg_sem_t gate;
     const uint64_t *awaited; /* the counter it waits for; NULL while it runs */
     uint64_t awaited_value;
@@ -59,6 +62,8 @@ struct ty_group {
     ty_fold_way *ways;         /* with folding: what the first member plays for all */
     uint32_t way_count;
     sg_bar_t barrier;
+    ty_walker **waiting; /* [member_count]: lanes that the last to come lets go, */
+    uint32_t waiting_count; /* so many */
     uint64_t *plays;   /* step by step, [member_count]: how often it has been played */
     uint64_t *arrived; /* step by step, [TY_MOST_LEGS][member_count]: messages that reached each, in
                           each phase */

@@ -98,11 +98,6 @@ static void play_send(ty_walker *walker, uint32_t index)
     ty_engine_message(&message);
 }
 
-static void play_receive(ty_walker *walker, uint32_t index)
-{
-    ty_walk_await(walker, device_of(walker)->arrival[index], (uint64_t)walker->step + 1);
-}
-
 static uint32_t place_of(const ty_group *group, uint32_t index)
 {
     uint32_t low = 0, high = group->member_count;
@@ -197,23 +192,50 @@ static void play_exchanges(ty_walker *walker, const ty_lane_instruction *lanes, 
     }
 }
 
-/* Where lanes meet nobody, it makes no difference how work and exchanges alternate; where besides
- * all have the same work, nor who waits when for whom. */
+/* The last of a group to come spends the time; the others wait for it. */
+static void spend_together(ty_walker *walker, ty_group *group, double seconds)
+{
+    if (group->waiting_count + 1 < group->member_count) {
+        group->waiting[group->waiting_count++] = walker;
+        ty_engine_gate_wait(walker->gate);
+        return;
+    }
+    ty_engine_work(device_of(walker)->host, 0.0, seconds);
+    /* Who was let go may come again before all are: to the places of those that went. */
+    const uint32_t count = group->waiting_count;
+    group->waiting_count = 0;
+    for (uint32_t i = 0; i < count; i++)
+        ty_engine_gate_open(group->waiting[i]->gate);
+}
+
+/* Lanes that meet nobody, are alike and take no cores from others are in step from end to end. */
+static void play_in_step(ty_walker *walker, const ty_lane_instruction *lanes, double work_s)
+{
+    const ty_walk_device *device = device_of(walker);
+    ty_group *last = NULL;
+    double seconds = work_s;
+
+    for (int k = 0; k < TY_LANE_KIND_COUNT; k++) {
+        if (!(lanes->costs[k].seconds > 0.0))
+            continue;
+        if (last != NULL)
+            ty_engine_barrier_wait(last->barrier);
+        last = device->lanes[k];
+        seconds += lanes->costs[k].seconds;
+    }
+    spend_together(walker, last, seconds);
+}
+
+/* Where lanes meet nobody, it makes no difference how work and exchanges alternate. */
 static void play_lanes(ty_walker *walker, const ty_lane_instruction *lanes, double work_s,
                        double share)
 {
     const ty_walk_device *device = device_of(walker);
     const bool is_quiet = are_quiet(device, lanes);
     const uint32_t turns = is_quiet ? 1 : turns_of(lanes);
-    double seconds = work_s;
 
     if (is_quiet && walker->walk->are_lanes_alike && share <= 0.0) {
-        for (int k = 0; k < TY_LANE_KIND_COUNT; k++) {
-            seconds += lanes->costs[k].seconds;
-            if (lanes->costs[k].seconds > 0.0)
-                ty_engine_barrier_wait(device->lanes[k]->barrier);
-        }
-        ty_engine_work(device->host, 0.0, seconds);
+        play_in_step(walker, lanes, work_s);
         return;
     }
     for (uint32_t t = 0; t < turns; t++) {
@@ -245,7 +267,7 @@ static void play(ty_walker *walker, uint32_t index)
     static void (*const plays[TY_OP_COUNT])(ty_walker *, uint32_t) = {
         [TY_OP_LOAD] = play_work,         [TY_OP_FORWARD] = play_work,
         [TY_OP_RECOMPUTE] = play_work,    [TY_OP_BACKWARD] = play_work,
-        [TY_OP_SEND] = play_send,         [TY_OP_RECEIVE] = play_receive,
+        [TY_OP_SEND] = play_send,
         [TY_OP_ENCODE] = play_work,       [TY_OP_COLLECTIVE] = play_collective,
         [TY_OP_DECODE] = play_work,       [TY_OP_UPDATE] = play_work,
         [TY_OP_BEGIN] = play_work,        [TY_OP_BACKWARD_INPUT] = play_work,
@@ -256,20 +278,69 @@ static void play(ty_walker *walker, uint32_t index)
 
 /* ---- A stream's life ----------------------------------------------------------------------- */
 
+static ty_event *event_of(const ty_walker *walker, uint32_t index)
+{
+    const ty_walk *walk = walker->walk;
+    return &walk->events[walker->step * walk->step_events + device_of(walker)->first_event + index];
+}
+
+static bool are_over(const ty_walk_device *device, const ty_instruction *in, uint32_t step)
+{
+    for (uint32_t w = 0; w < in->wait_count; w++)
+        if (device->done[in->waits[w]] <= step)
+            return false;
+    return true;
+}
+
+/* Whether the stream of receives is at one of a step of the run, where it goes if it has to. */
+static bool find_receive(ty_walker *walker)
+{
+    const ty_stage_program *program = device_of(walker)->program;
+
+    for (; walker->round < walker->walk->steps + walker->lead; walker->round++, walker->next = 0)
+        for (; walker->next < program->instruction_count; walker->next++) {
+            const ty_instruction *in = &program->instructions[walker->next];
+            walker->step = walker->round + in->lead - walker->lead;
+            if (in->op == TY_OP_RECEIVE && walker->step < walker->walk->steps)
+                return true;
+        }
+    return false;
+}
+
+/* All receives of a device that have nothing left to wait for. */
+static void receive(ty_walk *walk, uint32_t index)
+{
+    ty_walk_device *device = &walk->devices[index];
+    ty_walker *walker = &device->walkers[TY_STREAM_RECEIVE];
+
+    while (find_receive(walker)) {
+        const uint32_t at = walker->next;
+        if (!walker->is_ready && !are_over(device, &device->program->instructions[at], walker->step))
+            return;
+        if (!walker->is_ready)
+            event_of(walker, at)->start_s = ty_engine_clock();
+        walker->is_ready = *device->arrival[at] <= walker->step;
+        if (walker->is_ready)
+            return;
+        event_of(walker, at)->end_s = ty_engine_clock();
+        walker->next++;
+        ty_walk_advance(walk, &device->done[at], index);
+    }
+}
+
 /* A class may send to devices of several. */
-static void wake_receivers(ty_walk *walk, const ty_walk_device *device, const ty_instruction *send,
-                           const uint64_t *sent)
+static void reach_receivers(ty_walk *walk, const ty_walk_device *device, const ty_instruction *send)
 {
     const uint32_t peer = ty_walk_peer(walk, device, send);
 
     if (walk->fold == NULL) {
-        ty_walk_wake(walk, sent, peer);
+        receive(walk, peer);
         return;
     }
     const uint32_t position = ty_plan_stage_of_rank(walk->plan, peer / walk->width);
     for (uint32_t d = 0; d < walk->device_count; d++)
         if (walk->devices[d].stage == position)
-            ty_walk_wake(walk, sent, d);
+            receive(walk, d);
 }
 
 static void take(ty_walker *walker, uint32_t index)
@@ -277,7 +348,7 @@ static void take(ty_walker *walker, uint32_t index)
     ty_walk *walk = walker->walk;
     ty_walk_device *device = device_of(walker);
     const ty_instruction *instruction = &device->program->instructions[index];
-    ty_event *event = &walk->events[walker->step * walk->step_events + device->first_event + index];
+    ty_event *event = event_of(walker, index);
 
     for (uint32_t w = 0; w < instruction->wait_count; w++)
         ty_walk_await(walker, &device->done[instruction->waits[w]], (uint64_t)walker->step + 1);
@@ -285,8 +356,9 @@ static void take(ty_walker *walker, uint32_t index)
     play(walker, index);
     event->end_s = ty_engine_clock();
     ty_walk_advance(walk, &device->done[index], walker->index);
+    receive(walk, walker->index);
     if (instruction->op == TY_OP_SEND)
-        wake_receivers(walk, device, instruction, &device->done[index]);
+        reach_receivers(walk, device, instruction);
 }
 
 static void live(void *context)
@@ -337,7 +409,7 @@ static ty_status place(ty_walk *walk, uint32_t index, ty_error *error)
 
     for (int s = 0; status == TY_OK && s < TY_STREAM_COUNT; s++) {
         char name[64];
-        if (!has_instructions(self->program, (ty_stream)s))
+        if (s == TY_STREAM_RECEIVE || !has_instructions(self->program, (ty_stream)s))
             continue;
         self->walkers[s].gate = ty_engine_gate();
         snprintf(name, sizeof name, "rank-%u-%u-%s", self->rank, self->lane,
@@ -393,6 +465,8 @@ ty_status ty_walk_run(ty_walk *walk, ty_event *events, ty_error *error)
     for (uint32_t d = 0; d < walk->device_count; d++)
         if ((status = place(walk, d, error)) != TY_OK)
             return status;
+    for (uint32_t d = 0; d < walk->device_count; d++)
+        receive(walk, d);
     ty_engine_run();
     return check_end(walk, error);
 }
