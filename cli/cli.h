@@ -43,8 +43,8 @@ typedef struct cli_options {
     /* Parsed from the texts; 0 where not given. */
     uint64_t global_batch, top, steps, ranks, seed, seeds, sequence, hosts, checkpoint_every,
         evaluate_every, vocabulary;
-    bool json, quiet, no_simulate, no_fold, elastic, allow_lossy, program, straight, fewer, help,
-        force, show_origin, resume, csv, no_charts;
+    bool json, quiet, no_simulate, no_fold, per_device, elastic, allow_lossy, program, straight,
+        fewer, help, force, show_origin, resume, csv, no_charts;
     const char *rows, *vary[CLI_MOST_VARIED]; /* --vary, in order */
     int vary_count;
     cli_config *config; /* where defaults lie; owned */
@@ -180,6 +180,9 @@ ty_status plan_options_from(const cli_options *options, const cli_question *ques
 
 /** Adds to a summary: to the open JSON object, or where `writer` is NULL to the text. */
 typedef void (*show_more)(void *context, ty_json_writer *writer, ty_text *text);
+/** Writes a trace of a timeline of ranks, or of devices. */
+ty_status trace_save(const plan_inputs *inputs, const ty_timeline *timeline, const char *path,
+                     ty_error *error) TY_MUST_CHECK;
 /** Prints what a reader of the program found. @param more may be NULL */
 ty_status show_timeline(const cli_options *options, const plan_inputs *inputs, const char *schema,
                         const ty_timeline *timeline, show_more more, void *context, ty_text *text,

@@ -3,8 +3,8 @@
 
 #include <string.h>
 
-static ty_status write_trace(const plan_inputs *inputs, const ty_timeline *timeline,
-                             const char *path, ty_error *error)
+ty_status trace_save(const plan_inputs *inputs, const ty_timeline *timeline, const char *path,
+                     ty_error *error)
 {
     ty_text trace = {0};
     ty_status status = ty_trace_write(inputs->plan, inputs->program, timeline, NULL, &trace, error);
@@ -26,7 +26,7 @@ ty_status show_timeline(const cli_options *options, const plan_inputs *inputs, c
     TY_CHECK(ty_timeline_summarize(inputs->plan, inputs->program, timeline, &summary, error),
              status, done);
     if (options->trace != NULL)
-        TY_CHECK(write_trace(inputs, timeline, options->trace, error), status, done);
+        TY_CHECK(trace_save(inputs, timeline, options->trace, error), status, done);
     if (options->json) {
         ty_json_writer w = ty_json_writer_on(text);
         ty_json_open(&w, NULL, '{');

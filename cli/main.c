@@ -25,7 +25,7 @@ const cli_command commands[] = {
     {"simulate", "PLAN [options]", "play the program on a simulated network with contention", NULL,
      OPTIONS("cluster", "resolution", "steps", "straggler", "jitter", "slow-link", "beside", "fail",
              "elastic", "horizon", "checkpoint-interval", "restart", "repair", "seed", "seeds",
-             "no-fold", "trace", "json"),
+             "no-fold", "per-device", "trace", "json"),
      1, 1, cmd_simulate},
     {"memory", "--workload W --cluster C [options]",
      "does it fit: bytes of every stage's devices by purpose", NULL,

@@ -35,9 +35,9 @@ static const option_row table[] = {
     FLAG("program", 0, program, "print the program: every instruction of every stage"),
     TEXT("trace", 't', trace, "FILE", "write a Chrome/Perfetto trace"),
     TEXT("resolution", 0, resolution, "R", "flow (default) or chunk"),
-    TEXT("straggler", 0, straggler, "RANK=F,...",
-         "ranks whose compute takes F times as long; \"law\": one rank, as much as is usual among "
-         "so many replicas; \"spread:P%\": every rank, log-normal"),
+    TEXT("straggler", 0, straggler, "RANK[.LANE]=F,...",
+         "ranks, or devices of them, whose compute takes F times as long; \"law\": one rank, as "
+         "much as is usual among so many replicas; \"spread:P%\": every device, log-normal"),
     TEXT("slow-link", 0, slow_link, "A:B=F,...",
          "links that carry a share F of what they should, by the names of their ends"),
     TEXT("beside", 0, beside, "PLAN[@D]",
@@ -55,7 +55,8 @@ static const option_row table[] = {
     TEXT("jitter", 0, jitter, "P%", "spread of compute times (log-normal)"),
     NUMBER("seeds", seeds, 1000, "N",
            "simulate N times with seeds from --seed on: P50 and P95; calibrate: train N times"),
-    FLAG("no-fold", 0, no_fold, "simulate every rank, also where many are alike"),
+    FLAG("no-fold", 0, no_fold, "simulate every device, also where many are alike"),
+    FLAG("per-device", 0, per_device, "show every device, not every rank, in trace and JSON"),
     NUMBER("steps", steps, 100000000, "N", "steps to run"),
     TEXT("until", 0, until, "TARGET",
          "accuracy=X or loss=X of the test set: stop when it is reached"),

@@ -104,6 +104,37 @@ uint32_t ty_plan_device_of_lane(const ty_plan *plan, uint32_t rank, uint32_t lan
     return plan->stages[stage].devices[replica * ty_plan_width(plan) + lane];
 }
 
+ty_status ty_plan_by_device(const ty_plan *plan, ty_plan **out, ty_error *error)
+{
+    const uint32_t width = ty_plan_width(plan);
+    ty_plan *view = ty_alloc(1, sizeof *view);
+
+    if (view == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory");
+    *view = *plan;
+    view->stages = ty_alloc(plan->stage_count, sizeof *view->stages);
+    if (view->stages == NULL) {
+        ty_plan_view_free(view);
+        return ty_fail(error, TY_ENOMEM, "out of memory");
+    }
+    for (uint32_t s = 0; s < plan->stage_count; s++) {
+        view->stages[s] = plan->stages[s];
+        view->stages[s].replicas *= width;
+    }
+    view->tensor_parallel = view->context_parallel = view->expert_parallel = 1;
+    view->micro_batches *= width;
+    *out = view;
+    return TY_OK;
+}
+
+void ty_plan_view_free(ty_plan *view)
+{
+    if (view == NULL)
+        return;
+    ty_free(view->stages);
+    ty_free(view);
+}
+
 /* ---- Layers and ties ----------------------------------------------------------------------- */
 
 uint32_t ty_plan_stage_of_layer(const ty_plan *plan, uint32_t layer)

@@ -238,6 +238,15 @@ uint32_t ty_plan_position_count(const ty_plan *plan);
 uint32_t ty_plan_stage_of_rank(const ty_plan *plan, uint32_t rank);
 /** First rank of a stage's position; with stage == stage_count the number of ranks. */
 uint32_t ty_plan_first_rank(const ty_plan *plan, uint32_t stage);
+/**
+ * The plan as if each device were a rank: `replicas` times the lanes, in one lane, and as many more
+ * micro-batches. Transfers are between the same devices, so a timeline of devices (rank: process)
+ * is one of this plan and its program. It is for looking at: exchanges have all lanes as members,
+ * and it passes no check.
+ * @param out [out] free with ty_plan_view_free before `plan`, whose parts it uses
+ */
+ty_status ty_plan_by_device(const ty_plan *plan, ty_plan **out, ty_error *error) TY_MUST_CHECK;
+void ty_plan_view_free(ty_plan *view);
 /** The device of a rank's first lane. */
 uint32_t ty_plan_device_of_rank(const ty_plan *plan, uint32_t rank);
 uint32_t ty_plan_device_of_lane(const ty_plan *plan, uint32_t rank, uint32_t lane);

@@ -83,7 +83,7 @@ ty_status ty_critical_parts(const ty_plan *plan, const ty_program *program,
 /**
  * Chrome/Perfetto trace: one process per rank, one thread per stream, X events in microseconds,
  * flow arrows from each send to its receive. Measured ranks follow predicted ones where both are
- * given.
+ * given. Of a predicted timeline of devices (ty_plan_by_device), one process per device.
  * @param measured may be NULL
  * @return TY_EPARSE for timelines of another program
  */

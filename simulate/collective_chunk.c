@@ -18,9 +18,10 @@ static void tell(ty_walk *walk, const ty_group *group, uint64_t *arrived, uint32
     ty_walk_advance(walk, &arrived[member], group->members[member]);
 }
 
-/* The `phase`-th messages of all strands of a member, `steps` times over. The message of step k goes
- * out once that of step k-1 came in: it is what is passed on. A phase has arrivals of its own, since
- * a neighbour may be in the next one already. The member's cores are busy with the first strand. */
+/* The `phase`-th messages of all strands of a member, `steps` times over. The message of step k
+ * goes out once that of step k-1 came in: it is what is passed on. A phase has arrivals of its own,
+ * since a neighbour may be in the next one already. The member's cores are busy with the first
+ * strand. */
 static void run_steps(ty_walker *walker, ty_group *group, uint32_t place, uint32_t steps,
                       uint32_t phase, const ty_instruction_cost *cost)
 {

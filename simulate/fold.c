@@ -251,11 +251,8 @@ ty_status ty_fold_new(const ty_plan *plan, const ty_program *program, const ty_c
     fold = ty_alloc(1, sizeof *fold);
     if (fold == NULL)
         return out_of_memory(error);
-    fold->graph = (ty_fold_graph){.plan = plan,
-                                  .cluster = cluster,
-                                  .lanes = lanes,
-                                  .slowdowns = slowdowns,
-                                  .error = error};
+    fold->graph = (ty_fold_graph){
+        .plan = plan, .cluster = cluster, .lanes = lanes, .slowdowns = slowdowns, .error = error};
     TY_CHECK(ty_fold_graph_fill(&fold->graph, program), status, cleanup);
     TY_CHECK(ty_fold_graph_hush(&fold->graph), status, cleanup);
     TY_CHECK(ty_fold_graph_refine(&fold->graph), status, cleanup);

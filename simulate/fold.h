@@ -1,12 +1,13 @@
 /* Folding: devices, flows and links that cannot be told apart are simulated once.
  *
- * Devices (processes: the lanes of all ranks), the routes between those that talk to each other, and the links of the routes are divided
- * into classes such that every member of a class meets as many members of every other class as its
- * like: the coarsest such division, by colour refinement (Cardon, Crochemore, "Partitioning a graph
- * in O(|A| log2 |V|)", 1982), from each device's position, each route's latency and each link's
- * bandwidth. Equal starts then stay equal: all of a class do the same at the same time, and links
- * shared evenly give all flows of a class the same rate. So one of each class is enough, on a
- * platform where a flow that stands for m flows over each link of a class weighs m times there. */
+ * Devices (processes: the lanes of all ranks), the routes between those that talk to each other,
+ * and the links of the routes are divided into classes such that every member of a class meets as
+ * many members of every other class as its like: the coarsest such division, by colour refinement
+ * (Cardon, Crochemore, "Partitioning a graph in O(|A| log2 |V|)", 1982), from each device's
+ * position, each route's latency and each link's bandwidth. Equal starts then stay equal: all of a
+ * class do the same at the same time, and links shared evenly give all flows of a class the same
+ * rate. So one of each class is enough, on a platform where a flow that stands for m flows over
+ * each link of a class weighs m times there. */
 #ifndef TY_FOLD_H
 #define TY_FOLD_H
 

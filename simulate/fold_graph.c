@@ -177,13 +177,13 @@ static ty_status fill_key(ty_fold_graph *graph, const ty_fold_key *key)
     for (uint32_t q = 0; q < graph->plan->stages[key->position].replicas; q++)
         for (uint32_t phase = 0; phase < key->period; phase++)
             for (uint32_t lane = 0; status == TY_OK && lane < graph->width; lane++, edge++) {
-                *edge = (ty_fold_edge){
-                    .kind = key->first_kind + phase,
-                    .from = (first_rank + q) * graph->width + lane,
-                    .to = ty_fold_peer(graph, key, q, phase) * graph->width + lane,
-                    .turn = turn_of(graph, key, q, phase),
-                    .group = TY_NO_EDGE,
-                    .partner = TY_NO_EDGE};
+                *edge =
+                    (ty_fold_edge){.kind = key->first_kind + phase,
+                                   .from = (first_rank + q) * graph->width + lane,
+                                   .to = ty_fold_peer(graph, key, q, phase) * graph->width + lane,
+                                   .turn = turn_of(graph, key, q, phase),
+                                   .group = TY_NO_EDGE,
+                                   .partner = TY_NO_EDGE};
                 status = route(graph, edge, ty_fold_device(graph, edge->from),
                                ty_fold_device(graph, edge->to));
             }
@@ -221,12 +221,11 @@ static ty_status fill_strand(ty_fold_graph *graph, uint32_t index, const ty_stra
                                                              : first + (l + 1) % strand->count,
                                .first_link = (uint32_t)graph->link_count};
         if (leg->from != leg->to)
-            status = route(
-                graph, edge,
-                ty_fold_device(graph,
-                               ty_pattern_process(graph->plan, pattern, leg->from, group->side)),
-                ty_fold_device(graph,
-                               ty_pattern_process(graph->plan, pattern, leg->to, group->side)));
+            status = route(graph, edge,
+                           ty_fold_device(graph, ty_pattern_process(graph->plan, pattern, leg->from,
+                                                                    group->side)),
+                           ty_fold_device(graph, ty_pattern_process(graph->plan, pattern, leg->to,
+                                                                    group->side)));
     }
     return status;
 }

@@ -79,8 +79,8 @@ static void colour_groups(ty_fold_graph *graph)
         const ty_pattern *pattern = &graph->patterns.patterns[group->pattern];
         uint64_t sum = 0;
         for (uint32_t m = 0; m < pattern->member_count; m++)
-            sum += mix(graph->process_colours[ty_pattern_process(graph->plan, pattern, m,
-                                                                 group->side)]);
+            sum += mix(
+                graph->process_colours[ty_pattern_process(graph->plan, pattern, m, group->side)]);
         group->colour = join(group->colour, sum);
         sum = 0;
         for (uint32_t e = 0; e < group->edge_count; e++)
@@ -101,8 +101,8 @@ static void colour_processes(ty_fold_graph *graph, uint64_t *next)
         const uint32_t count =
             graph->plan->stages[key->position].replicas * key->period * graph->width;
         for (uint32_t e = 0; e < count; e++, edge++)
-            next[edge->from] = join(join(next[edge->from], graph->process_colours[edge->to]),
-                                    edge->colour);
+            next[edge->from] =
+                join(join(next[edge->from], graph->process_colours[edge->to]), edge->colour);
     }
     for (uint32_t g = 0; g < graph->group_count; g++) {
         const ty_fold_group *group = &graph->groups[g];

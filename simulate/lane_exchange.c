@@ -225,8 +225,7 @@ ty_status ty_lane_exchanges_find(const ty_plan *plan, const ty_program *program,
     out->position_count = program->stage_count;
     for (uint32_t p = 0; status == TY_OK && p < program->stage_count; p++) {
         finder f = {.plan = plan, .cluster = cluster, .position = p, .error = error};
-        status =
-            find_position(&f, &program->stages[p], costs->instructions[p], &out->positions[p]);
+        status = find_position(&f, &program->stages[p], costs->instructions[p], &out->positions[p]);
         for (int k = 0; k < TY_LANE_KIND_COUNT; k++) {
             out->is_used[p][k] = f.is_known[k];
             ty_rails_clear(&f.rails[k]);

@@ -11,12 +11,14 @@
 typedef struct ty_lane_instruction {
     double compute_s;     /* what each lane does by itself */
     uint32_t collectives; /* of all kinds together */
-    ty_instruction_cost costs[TY_LANE_KIND_COUNT]; /* of all collectives of a kind; seconds 0: none */
+    ty_instruction_cost
+        costs[TY_LANE_KIND_COUNT]; /* of all collectives of a kind; seconds 0: none */
 } ty_lane_instruction;
 
 typedef struct ty_lane_exchanges {
     uint32_t position_count;
-    ty_lane_instruction **positions; /* [position][instruction]; NULL where lanes exchange nothing */
+    ty_lane_instruction *
+        *positions; /* [position][instruction]; NULL where lanes exchange nothing */
     bool (*is_used)[TY_LANE_KIND_COUNT]; /* [position]: whether some instruction has a cost */
 } ty_lane_exchanges;
 

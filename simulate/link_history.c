@@ -125,8 +125,12 @@ ty_status ty_link_history_of(const ty_plan *plan, const ty_program *program, con
                   .timeline = timeline,
                   .out = &made,
                   .position = TY_NO_EDGE};
-    ty_visit v = {
-        .graph = &all.graph, .lanes = &all.lanes, .program = program, .costs = costs, .tell = add_to_history, .context = &h};
+    ty_visit v = {.graph = &all.graph,
+                  .lanes = &all.lanes,
+                  .program = program,
+                  .costs = costs,
+                  .tell = add_to_history,
+                  .context = &h};
 
     TY_CHECK(ty_timeline_check(plan, program, timeline, "timeline", error), status, cleanup);
     TY_CHECK(ty_traffic_graph_fill(&all, plan, program, costs, cluster, error), status, cleanup);
@@ -233,8 +237,12 @@ ty_status ty_traffic_matrix(const ty_plan *plan, const ty_program *program, cons
     ty_status status;
     ty_traffic_graph all = {0};
     matrix m = {.cluster = cluster, .ends = ends, .room = 64, .cells = new_cells(64)};
-    ty_visit v = {
-        .graph = &all.graph, .lanes = &all.lanes, .program = program, .costs = costs, .tell = add_to_matrix, .context = &m};
+    ty_visit v = {.graph = &all.graph,
+                  .lanes = &all.lanes,
+                  .program = program,
+                  .costs = costs,
+                  .tell = add_to_matrix,
+                  .context = &m};
     uint32_t kept = 0;
 
     if (m.cells == NULL)

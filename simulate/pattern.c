@@ -214,9 +214,9 @@ static ty_status add_pattern(ty_pattern_set *set, const ty_plan *plan, const ty_
 }
 
 /* Expert lanes send everybody what is for their experts, others pass on sums and parts. */
-static ty_status add_lanes(ty_pattern_set *set, const ty_plan *plan,
-                           const ty_lane_exchanges *lanes, const ty_cluster *cluster,
-                           uint32_t position, ty_lane_kind kind, ty_error *error)
+static ty_status add_lanes(ty_pattern_set *set, const ty_plan *plan, const ty_lane_exchanges *lanes,
+                           const ty_cluster *cluster, uint32_t position, ty_lane_kind kind,
+                           ty_error *error)
 {
     const uint32_t n = ty_plan_lanes(plan, kind);
     ty_status status;
@@ -224,15 +224,14 @@ static ty_status add_lanes(ty_pattern_set *set, const ty_plan *plan,
     if (!lanes->is_used[position][kind])
         return TY_OK;
     ty_pattern *pattern = &set->patterns[set->count++];
-    *pattern = (ty_pattern){.position = position,
-                            .tied = TY_NO_STAGE,
-                            .among = kind,
-                            .shape = kind == TY_EXPERT_LANES ? TY_SHAPE_ALL_TO_ALL
-                                                             : TY_SHAPE_RAILS,
-                            .member_count = n,
-                            .lanes = n,
-                            .groups = plan->stages[position].replicas *
-                                      ty_lane_group_count(plan, kind)};
+    *pattern =
+        (ty_pattern){.position = position,
+                     .tied = TY_NO_STAGE,
+                     .among = kind,
+                     .shape = kind == TY_EXPERT_LANES ? TY_SHAPE_ALL_TO_ALL : TY_SHAPE_RAILS,
+                     .member_count = n,
+                     .lanes = n,
+                     .groups = plan->stages[position].replicas * ty_lane_group_count(plan, kind)};
     find_ranks(pattern, plan);
     status = ty_lane_rails(plan, cluster, position, kind, &pattern->rails, error);
     return status == TY_OK ? find_places(pattern, error) : status;

@@ -22,9 +22,9 @@ typedef enum ty_pattern_shape {
 #define TY_GATHER_PHASE TY_MOST_PHASES
 
 /**
- * Of a group that exchanges a bucket (ty_plan.h), or of the lanes of a kind of one rank: its devices
- * are the members, numbered from 0 in ascending order of rank, and of lane within a rank. All groups
- * do the same side by side; those of lanes are numbered replica by replica.
+ * Of a group that exchanges a bucket (ty_plan.h), or of the lanes of a kind of one rank: its
+ * devices are the members, numbered from 0 in ascending order of rank, and of lane within a rank.
+ * All groups do the same side by side; those of lanes are numbered replica by replica.
  */
 typedef struct ty_pattern {
     uint32_t position, tied; /* TY_NO_STAGE */
@@ -34,10 +34,10 @@ typedef struct ty_pattern {
     bool is_quiet; /* of lanes, where asked for: nobody else uses their links, nor two of them one:
                       they take what they take alone */
     uint32_t member_count;
-    uint32_t lanes, groups; /* members of each rank; groups side by side */
-    ty_rails rails;         /* of shapes that follow hosts; `order` indexes members */
-    uint32_t *places;       /* [member] in rails.order */
-    double tree_rounds;     /* of a tree: the least r with 2^r >= members */
+    uint32_t lanes, groups;            /* members of each rank; groups side by side */
+    ty_rails rails;                    /* of shapes that follow hosts; `order` indexes members */
+    uint32_t *places;                  /* [member] in rails.order */
+    double tree_rounds;                /* of a tree: the least r with 2^r >= members */
     uint32_t replicas, first_ranks[2]; /* of the lower position; of both */
 } ty_pattern;
 

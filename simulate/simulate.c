@@ -286,35 +286,44 @@ static ty_event event_of_rank(const ty_walk *walk, const ty_event *events, uint3
     return found;
 }
 
-/* Every rank, or device, gets the events of what was walked for it. */
-static ty_status collect(ty_timeline *timeline, const ty_walk *walk, const ty_event *events,
-                         uint64_t count, bool per_device, ty_error *error)
+/* Every rank, or device, gets the events of what was walked for it.
+ * @param width events of each rank: 1, or one for each lane */
+static ty_status collect(const ty_walk *walk, const ty_event *events, uint64_t count,
+                         uint32_t width, ty_timeline **out, ty_error *error)
 {
-    const uint32_t width = per_device ? walk->width : 1; /* events of each rank */
+    ty_timeline *timeline = NULL;
+    ty_status status;
 
-    if (count > SIZE_MAX / sizeof *timeline->events / width)
-        return ty_fail(error, TY_ENOMEM, "simulation: memory ran out");
+    TY_CHECK(ty_timeline_new(walk->plan, walk->steps, &timeline, error), status, cleanup);
     timeline->rank_count *= width;
-    timeline->events = ty_alloc(count * width, sizeof *timeline->events);
-    if (timeline->events == NULL)
-        return ty_fail(error, TY_ENOMEM, "simulation: no memory for %llu events",
-                       (unsigned long long)(count * width));
+    timeline->events = count > SIZE_MAX / sizeof *timeline->events / width
+                           ? NULL
+                           : ty_alloc(count * width, sizeof *timeline->events);
+    if (timeline->events == NULL) {
+        status = ty_fail(error, TY_ENOMEM, "simulation: no memory for %llu events of each of %u",
+                         (unsigned long long)count, width);
+        goto cleanup;
+    }
     timeline->capacity = count * width;
     for (uint32_t step = 0; step < walk->steps; step++)
         for (uint32_t r = 0; r < timeline->rank_count; r++) {
             const ty_event *of_step = &events[step * walk->step_events];
-            const uint32_t process = per_device ? r : r * walk->width;
+            const uint32_t process = width > 1 ? r : r * walk->width;
             const ty_walk_device *walked = &walk->devices[ty_walk_index(walk, process)];
             for (uint32_t i = 0; i < walked->program->instruction_count; i++) {
-                ty_event event = per_device ? of_step[walked->first_event + i]
-                                            : event_of_rank(walk, of_step, r, i);
+                ty_event event = width > 1 ? of_step[walked->first_event + i]
+                                           : event_of_rank(walk, of_step, r, i);
                 event.rank = r;
                 event.step = step;
                 event.instruction = i;
                 timeline->events[timeline->event_count++] = event;
             }
         }
-    return TY_OK;
+    *out = timeline;
+    timeline = NULL;
+cleanup:
+    ty_timeline_free(timeline);
+    return status;
 }
 
 static bool may_fold(const ty_simulate_options *options)
@@ -346,7 +355,6 @@ static ty_status simulate(const ty_plan *plan, const ty_program *program, const 
         ty_fold_platform(fold, &platform);
     else
         TY_CHECK(ty_simgrid_platform(cluster, &platform, error), status, cleanup);
-    TY_CHECK(ty_timeline_new(plan, options->steps, &timeline, error), status, cleanup);
     if (platform.failed || walk->step_events > SIZE_MAX / sizeof *events / options->steps) {
         status = ty_fail(error, TY_ENOMEM, "simulation: memory ran out");
         goto cleanup;
@@ -361,9 +369,11 @@ static ty_status simulate(const ty_plan *plan, const ty_program *program, const 
     TY_CHECK(ty_child_run(walk_in_child, &(struct task){walk, &platform}, events,
                           count * sizeof *events, options->time_limit_s, error),
              status, cleanup);
-    TY_CHECK(collect(timeline, walk, events, ty_program_event_count(plan, program) * options->steps,
-                     options->per_device, error),
-             status, cleanup);
+    count = ty_program_event_count(plan, program) * options->steps;
+    TY_CHECK(collect(walk, events, count, 1, &timeline, error), status, cleanup);
+    if (options->devices != NULL)
+        TY_CHECK(collect(walk, events, count, walk->width, options->devices, error), status,
+                 cleanup);
     *out = timeline;
     timeline = NULL;
 
@@ -411,8 +421,7 @@ ty_status ty_simulate(const ty_plan *plan, const ty_program *program, const ty_c
     if (status == TY_OK)
         status = ty_lane_exchanges_find(plan, program, costs, cluster, &lanes, error);
     if (status == TY_OK)
-        status =
-            ty_simulate_lanes(plan, program, costs, &lanes, cluster, options, out, error);
+        status = ty_simulate_lanes(plan, program, costs, &lanes, cluster, options, out, error);
     ty_lane_exchanges_clear(&lanes);
     return status;
 }

@@ -188,8 +188,8 @@ static ty_status add_lanes(joined *j, const ty_tenant *tenant, ty_error *error)
         return out_of_memory(error);
     for (uint32_t s = 0; s < moved.stage_count; s++)
         moved.stages[s] = j->plan.stages[stage_of(j, tenant->plan, s)];
-    status = ty_lane_exchanges_find(&moved, tenant->program, tenant->costs, j->cluster, &own,
-                                    error);
+    status =
+        ty_lane_exchanges_find(&moved, tenant->program, tenant->costs, j->cluster, &own, error);
     for (uint32_t p = 0; status == TY_OK && p < own.position_count; p++) {
         j->lanes.positions[j->position + p] = own.positions[p];
         memcpy(j->lanes.is_used[j->position + p], own.is_used[p], sizeof *own.is_used);
@@ -311,9 +311,9 @@ ty_status ty_simulate_tenants(const ty_tenant *tenants, uint32_t count, const ty
                          : out_of_memory(error);
     }
     TY_CHECK(join(&j, error), status, cleanup);
-    TY_CHECK(ty_simulate_lanes(&j.plan, &j.program, &j.costs, &j.lanes, cluster, options, &all,
-                               error),
-             status, cleanup);
+    TY_CHECK(
+        ty_simulate_lanes(&j.plan, &j.program, &j.costs, &j.lanes, cluster, options, &all, error),
+        status, cleanup);
     TY_CHECK(part(&j, all, made, error), status, cleanup);
     memcpy(timelines, made, count * sizeof *made);
     memset(made, 0, count * sizeof *made);

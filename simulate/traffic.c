@@ -31,12 +31,12 @@ static void visit_group(ty_visit *v, const ty_pattern *pattern, uint32_t side,
         for (uint32_t i = 0; i < count; i++)
             for (uint32_t l = 0; l < strands[i].count; l++, number++) {
                 const ty_leg *leg = &strands[i].legs[l];
-                v->tell(v->context, v, &graph->edges[number],
-                        ty_fold_device(graph,
-                                       ty_pattern_process(graph->plan, pattern, leg->from, side)),
-                        ty_fold_device(graph,
-                                       ty_pattern_process(graph->plan, pattern, leg->to, side)),
-                        leg->message.bytes);
+                v->tell(
+                    v->context, v, &graph->edges[number],
+                    ty_fold_device(graph,
+                                   ty_pattern_process(graph->plan, pattern, leg->from, side)),
+                    ty_fold_device(graph, ty_pattern_process(graph->plan, pattern, leg->to, side)),
+                    leg->message.bytes);
             }
     }
 }
@@ -92,8 +92,8 @@ ty_status ty_traffic_graph_fill(ty_traffic_graph *all, const ty_plan *plan,
 {
     ty_status status = ty_lane_exchanges_find(plan, program, costs, cluster, &all->lanes, error);
 
-    all->graph = (ty_fold_graph){
-        .plan = plan, .cluster = cluster, .lanes = &all->lanes, .error = error};
+    all->graph =
+        (ty_fold_graph){.plan = plan, .cluster = cluster, .lanes = &all->lanes, .error = error};
     return status == TY_OK ? ty_fold_graph_fill(&all->graph, program) : status;
 }
 

@@ -14,7 +14,7 @@ typedef struct ty_visit {
     void (*tell)(void *context, const struct ty_visit *v, const ty_fold_edge *edge, uint32_t from,
                  uint32_t to, double bytes);
     void *context;
-    const ty_lane_exchanges *lanes; /* NULL: what lanes exchange is left out */
+    const ty_lane_exchanges *lanes;          /* NULL: what lanes exchange is left out */
     uint32_t position, instruction, replica; /* of what is being told */
 } ty_visit;
 /** A collective of two positions is visited once, with the first. */

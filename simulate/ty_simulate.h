@@ -71,8 +71,9 @@ typedef struct ty_simulate_options {
                       all of its compute; the median stays; 0: none */
     uint64_t seed; /* of jitter and spread */
     bool no_fold;  /* simulate every device, also where many are alike; always so in chunk */
-    bool per_device; /* the timeline has events of each device, not of each rank: see ty_simulate */
-    double time_limit_s; /* wall-clock seconds before the child is stopped (TY_ELIMIT); > 0 */
+    ty_timeline **devices; /* [out] besides, a timeline of each device, whose ranks are processes
+                              (rank * lanes + lane): one of ty_plan_by_device. NULL: none */
+    double time_limit_s;   /* wall-clock seconds before the child is stopped (TY_ELIMIT); > 0 */
 } ty_simulate_options;
 ty_simulate_options ty_simulate_options_default(void); /* 3 steps, flow, 300 s */
 

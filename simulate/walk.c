@@ -142,8 +142,8 @@ static uint32_t root_of(uint32_t *joined, uint32_t side)
     return side;
 }
 
-/* Sides that a class of devices has members in are one group: whoever stands for the class plays for
- * all of them. */
+/* Sides that a class of devices has members in are one group: whoever stands for the class plays
+ * for all of them. */
 static void join_sides(const ty_walk *walk, const party *p, gathering *g)
 {
     for (uint32_t side = 0; side < p->sides; side++)
@@ -174,8 +174,8 @@ static int compare_indices(const void *left, const void *right)
 static ty_status add_members(const ty_walk *walk, const party *p, uint32_t side, gathering *g,
                              ty_group *group, ty_error *error)
 {
-    uint32_t *grown = ty_resize(group->members, group->member_count + p->member_count,
-                                sizeof *grown);
+    uint32_t *grown =
+        ty_resize(group->members, group->member_count + p->member_count, sizeof *grown);
 
     if (grown == NULL)
         return out_of_memory(error);
@@ -238,8 +238,7 @@ static ty_status add_groups(ty_walk *walk, const party *p, gathering *g, ty_erro
     for (uint32_t side = 0; side < p->sides; side++)
         if (root_of(g->joined, side) == side) {
             walk->slots[p->first_slot + side] = walk->group_count;
-            walk->groups[walk->group_count++] =
-                (ty_group){.kind = p->kind, .pattern = p->pattern};
+            walk->groups[walk->group_count++] = (ty_group){.kind = p->kind, .pattern = p->pattern};
         }
     for (uint32_t side = 0; side < p->sides; side++) {
         const uint32_t index = walk->slots[p->first_slot + root_of(g->joined, side)];
@@ -278,8 +277,7 @@ static party party_of_bucket(const ty_walk *walk, const ty_pattern_set *patterns
 /* Sums that every lane needs go round twice, parts once. */
 static party party_of_lanes(const ty_walk *walk, const ty_pattern *pattern)
 {
-    const bool are_sums =
-        pattern->among == TY_TENSOR_LANES && !walk->plan->sequence_parallel;
+    const bool are_sums = pattern->among == TY_TENSOR_LANES && !walk->plan->sequence_parallel;
     return (party){.pattern = pattern,
                    .kind = are_sums ? TY_ALL_REDUCE : TY_ALL_GATHER,
                    .sides = pattern->groups,
@@ -334,8 +332,8 @@ static ty_status find_groups(ty_walk *walk, ty_error *error)
         return out_of_memory(error);
     }
     for (uint32_t i = 0; i < of_buckets; i++, count++)
-        parties[count] = party_of_bucket(walk, patterns, i / TY_GROUPS_OF_A_BUCKET,
-                                         i % TY_GROUPS_OF_A_BUCKET);
+        parties[count] =
+            party_of_bucket(walk, patterns, i / TY_GROUPS_OF_A_BUCKET, i % TY_GROUPS_OF_A_BUCKET);
     for (uint32_t i = 0; i < of_lanes; i++) {
         const ty_pattern *pattern = ty_pattern_of_lanes(patterns, i / TY_LANE_KIND_COUNT,
                                                         (ty_lane_kind)(i % TY_LANE_KIND_COUNT));
@@ -353,7 +351,8 @@ static ty_status find_groups(ty_walk *walk, ty_error *error)
     return status;
 }
 
-/* ---- Devices ----------------------------------------------------------------------------------- */
+/* ---- Devices -----------------------------------------------------------------------------------
+ */
 
 /* A cost's cores are those of the lanes that are on the host of the rank's first. */
 static double core_part_of(const ty_walk *walk, const ty_costs *costs, uint32_t rank)
@@ -501,8 +500,8 @@ ty_group *ty_walk_group(const ty_walk *walk, const ty_walk_device *device,
                         const ty_instruction *instruction)
 {
     const uint32_t phase = instruction->op == TY_OP_GATHER ? TY_GATHER_PHASE : instruction->phase;
-    const uint32_t side = ty_bucket_group_of(
-        walk->plan, &walk->plan->buckets[instruction->bucket], device->lane);
+    const uint32_t side =
+        ty_bucket_group_of(walk->plan, &walk->plan->buckets[instruction->bucket], device->lane);
     const uint32_t first =
         walk->bucket_slots[(size_t)instruction->bucket * TY_GROUPS_OF_A_BUCKET + phase];
     return &walk->groups[walk->slots[first + side]];

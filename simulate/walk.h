@@ -1,6 +1,6 @@
 /* The walk: every stream of every device of a plan (a lane of a rank) is an actor that goes through
- * its instructions. Actors wait for each other through counters that only grow. Built in the parent,
- * which can fail politely; walked in the child. */
+ * its instructions. Actors wait for each other through counters that only grow. Built in the
+ * parent, which can fail politely; walked in the child. */
 #ifndef TY_WALK_H
 #define TY_WALK_H
 
@@ -16,14 +16,14 @@
 typedef struct ty_walk ty_walk;
 typedef struct ty_group ty_group;
 
-/** A stream of a device. All but that of receives are actors: a receive only waits, and is seen to by
- * whoever it waits for. */
+/** A stream of a device. All but that of receives are actors: a receive only waits, and is seen to
+ * by whoever it waits for. */
 typedef struct ty_walker {
     ty_walk *walk;
     uint32_t index; /* of those that are walked */
     ty_stream stream;
-    uint32_t step; /* the one it is in */
-    uint32_t lead; /* rounds that its rank runs ahead */
+    uint32_t step;        /* the one it is in */
+    uint32_t lead;        /* rounds that its rank runs ahead */
     uint32_t round, next; /* of receives: the instruction that it is at */
     bool is_ready;        /* of receives: it waits for nothing but the send */
     sg_sem_t gate;
@@ -31,20 +31,22 @@ typedef struct ty_walker {
     uint64_t awaited_value;
 } ty_walker;
 
-/** A device, or with folding a class of them: the same lane of the same rank wherever one is named. */
+/** A device, or with folding a class of them: the same lane of the same rank wherever one is named.
+ */
 typedef struct ty_walk_device {
     uint32_t process, rank, lane; /* of a class, of its first */
     uint32_t stage;
     const ty_stage_program *program;
     const ty_instruction_cost *costs; /* [instruction] */
     double slowdown;
-    double core_part;         /* of the cores that a cost has for a rank's lanes on one host; 0 where
-                                 nothing competes for cores */
+    double core_part; /* of the cores that a cost has for a rank's lanes on one host; 0 where
+                         nothing competes for cores */
     sg_host_t host;
     uint64_t *done;           /* [instruction]: in how many steps */
     const uint64_t **arrival; /* [instruction]: of a receive, the counter of its send */
     uint64_t first_event;     /* of a step's events, the device's first */
-    ty_group *lanes[TY_LANE_KIND_COUNT]; /* with whom it exchanges inside instructions; NULL: none */
+    ty_group
+        *lanes[TY_LANE_KIND_COUNT]; /* with whom it exchanges inside instructions; NULL: none */
     ty_walker walkers[TY_STREAM_COUNT];
 } ty_walk_device;
 
@@ -62,13 +64,13 @@ struct ty_group {
     ty_fold_way *ways;         /* with folding: what the first member plays for all */
     uint32_t way_count;
     sg_bar_t barrier;
-    ty_walker **waiting; /* [member_count]: lanes that the last to come lets go, */
+    ty_walker **waiting;    /* [member_count]: lanes that the last to come lets go, */
     uint32_t waiting_count; /* so many */
-    uint64_t *plays;   /* step by step, [member_count]: how often it has been played */
+    uint64_t *plays;        /* step by step, [member_count]: how often it has been played */
     uint64_t *arrived; /* step by step, [TY_MOST_LEGS][member_count]: messages that reached each, in
                           each phase */
-    uint64_t *invited; /* step by step, [member_count]: messages it was ready for, where senders wait
-                          for that */
+    uint64_t *invited; /* step by step, [member_count]: messages it was ready for, where senders
+                          wait for that */
 };
 
 #define TY_NO_GROUP UINT32_MAX
@@ -91,7 +93,8 @@ struct ty_walk {
     ty_walk_device *devices;
     uint32_t group_count;
     ty_group *groups;
-    /* Where a group is found: by what it exchanges, then by the number of the group side by side. */
+    /* Where a group is found: by what it exchanges, then by the number of the group side by side.
+     */
     uint32_t *bucket_slots; /* [bucket][TY_GROUPS_OF_A_BUCKET]: phases, then gathers */
     uint32_t *lane_slots;   /* [position][kind of lanes] */
     uint32_t *slots;        /* index of the group, or TY_NO_GROUP */

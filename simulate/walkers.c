@@ -154,9 +154,11 @@ static void play_collective(ty_walker *walker, uint32_t index)
         ty_engine_work(device->host, ty_walk_share(device, cost), cost->seconds);
 }
 
-/* ---- Work, and what lanes exchange between ----------------------------------------------------- */
+/* ---- Work, and what lanes exchange between -----------------------------------------------------
+ */
 
-/* In how many turns work and exchanges are played: a pass has a collective or more in each layer. */
+/* In how many turns work and exchanges are played: a pass has a collective or more in each layer.
+ */
 static uint32_t turns_of(const ty_lane_instruction *lanes)
 {
     enum { MOST_TURNS = 4 };
@@ -254,8 +256,8 @@ static void play_work(ty_walker *walker, uint32_t index)
     double work_s = lanes == NULL ? cost->seconds : lanes->compute_s;
 
     if (device->program->instructions[index].stream == TY_STREAM_COMPUTE)
-        work_s *= device->slowdown * ty_jitter(walk->jitter, walk->seed, device->process,
-                                               walker->step, index);
+        work_s *= device->slowdown *
+                  ty_jitter(walk->jitter, walk->seed, device->process, walker->step, index);
     if (lanes == NULL)
         ty_engine_work(device->host, share, work_s);
     else
@@ -265,13 +267,19 @@ static void play_work(ty_walker *walker, uint32_t index)
 static void play(ty_walker *walker, uint32_t index)
 {
     static void (*const plays[TY_OP_COUNT])(ty_walker *, uint32_t) = {
-        [TY_OP_LOAD] = play_work,         [TY_OP_FORWARD] = play_work,
-        [TY_OP_RECOMPUTE] = play_work,    [TY_OP_BACKWARD] = play_work,
+        [TY_OP_LOAD] = play_work,
+        [TY_OP_FORWARD] = play_work,
+        [TY_OP_RECOMPUTE] = play_work,
+        [TY_OP_BACKWARD] = play_work,
         [TY_OP_SEND] = play_send,
-        [TY_OP_ENCODE] = play_work,       [TY_OP_COLLECTIVE] = play_collective,
-        [TY_OP_DECODE] = play_work,       [TY_OP_UPDATE] = play_work,
-        [TY_OP_BEGIN] = play_work,        [TY_OP_BACKWARD_INPUT] = play_work,
-        [TY_OP_GATHER] = play_collective, [TY_OP_BACKWARD_WEIGHT] = play_work,
+        [TY_OP_ENCODE] = play_work,
+        [TY_OP_COLLECTIVE] = play_collective,
+        [TY_OP_DECODE] = play_work,
+        [TY_OP_UPDATE] = play_work,
+        [TY_OP_BEGIN] = play_work,
+        [TY_OP_BACKWARD_INPUT] = play_work,
+        [TY_OP_GATHER] = play_collective,
+        [TY_OP_BACKWARD_WEIGHT] = play_work,
     };
     plays[device_of(walker)->program->instructions[index].op](walker, index);
 }
@@ -315,7 +323,8 @@ static void receive(ty_walk *walk, uint32_t index)
 
     while (find_receive(walker)) {
         const uint32_t at = walker->next;
-        if (!walker->is_ready && !are_over(device, &device->program->instructions[at], walker->step))
+        if (!walker->is_ready &&
+            !are_over(device, &device->program->instructions[at], walker->step))
             return;
         if (!walker->is_ready)
             event_of(walker, at)->start_s = ty_engine_clock();

@@ -16,7 +16,7 @@
 typedef struct row {
     const char *workload, *cluster;
     uint32_t stages, tensor, context, expert, zero;
-    bool is_ring;   /* else what the library chooses */
+    bool is_ring;    /* else what the library chooses */
     bool is_crowded; /* lanes meet other traffic */
     bool is_along_sequence;
 } row;
@@ -147,8 +147,8 @@ Test(lanes, a_step_is_as_estimated)
     }
 }
 
-/* What devices send in the rings of all groups: its edge of each, whoever is next. Among lanes, what
- * they exchange inside instructions. */
+/* What devices send in the rings of all groups: its edge of each, whoever is next. Among lanes,
+ * what they exchange inside instructions. */
 static double bytes_of_exchanges(const subject *s, const ty_lane_exchanges *lanes)
 {
     const uint32_t width = ty_plan_width(s->plan);
@@ -186,9 +186,8 @@ Test(lanes, all_bytes_of_exchanges_are_on_links)
         if (!rows[i].is_ring || rows[i].stages > 1)
             continue;
         s = open_subject(&rows[i]);
-        cr_assert_eq(
-            ty_lane_exchanges_find(s.plan, s.program, s.costs, s.cluster, &inside, &error), TY_OK,
-            "%s", error.message);
+        cr_assert_eq(ty_lane_exchanges_find(s.plan, s.program, s.costs, s.cluster, &inside, &error),
+                     TY_OK, "%s", error.message);
         cr_assert_eq(ty_link_loads(s.plan, s.program, s.costs, s.cluster, &loads, &count, &error),
                      TY_OK, "%s", error.message);
         for (uint32_t l = 0; l < count; l++) {
@@ -238,7 +237,8 @@ Test(lanes, flows_and_messages_agree)
 /* ---- Beside other traffic -------------------------------------------------------------------- */
 
 /* Four hosts of one device each, all of whose traffic passes its PCIe way to the NIC. Two replicas
- * of two tensor lanes: lanes are neighbours across hosts, and so are those that exchange gradients. */
+ * of two tensor lanes: lanes are neighbours across hosts, and so are those that exchange gradients.
+ */
 #define NETWORK "host:4 gpu:1 @a100-sxm4-80gb nvlink3 hdr200"
 #define WAY_BYTES_PER_S 24e9
 
@@ -247,8 +247,8 @@ typedef struct crowd {
     ty_workload *workload;
 } crowd;
 
-/* The gradients of a first pass are exchanged while a second one computes for `work_s` and its lanes
- * exchange for as long as their links need for what they carry in `lanes_s`, in layers
+/* The gradients of a first pass are exchanged while a second one computes for `work_s` and its
+ * lanes exchange for as long as their links need for what they carry in `lanes_s`, in layers
  * [first, first + count). Seconds are many, so that latencies do not count. */
 static void open_crowd(crowd *c, uint32_t first, uint32_t count, double work_s, double lanes_s,
                        double exchange_s)
@@ -262,16 +262,16 @@ static void open_crowd(crowd *c, uint32_t first, uint32_t count, double work_s, 
     s->plan.workload = c->workload;
     s->plan.tensor_parallel = 2;
     s->plan.micro_batch_size = 1 << 20; /* more than the links carry */
-    s->stages[0].replicas = 2; /* devices 0, 1 and 2, 3 */
+    s->stages[0].replicas = 2;          /* devices 0, 1 and 2, 3 */
     scenario_bucket(s, 0, TY_RING, TY_COMPRESSION_NONE);
     ty_instruction pass = op(TY_OP_BACKWARD);
     pass.micro_batch = 0;
     const uint32_t passed[] = {scenario_add(s, 0, pass, (uint32_t[]){TY_NO_INSTRUCTION},
                                             (ty_instruction_cost){.seconds = 10.0}),
                                TY_NO_INSTRUCTION};
-    scenario_add(s, 0, exchange(0), passed,
-                 (ty_instruction_cost){.seconds = exchange_s,
-                                       .edge_bytes = exchange_s * WAY_BYTES_PER_S});
+    scenario_add(
+        s, 0, exchange(0), passed,
+        (ty_instruction_cost){.seconds = exchange_s, .edge_bytes = exchange_s * WAY_BYTES_PER_S});
     pass.first_layer = first;
     pass.layer_count = count;
     scenario_add(s, 0, pass, (uint32_t[]){TY_NO_INSTRUCTION},
@@ -331,9 +331,11 @@ Test(lanes, share_links_with_exchanges)
             const double tolerance = variant == 2 ? 1e-2 : 1e-4;
             for (uint32_t rank = 0; rank < 2; rank++) {
                 snprintf(what, sizeof what, "case %zu, %s, pass", i,
-                         variant == 0 ? "folded" : variant == 1 ? "whole" : "chunk");
-                expect_close(what, event_of(&c.s, timeline, 0, rank, 2)->end_s,
-                             cases[i].pass_end_s, tolerance);
+                         variant == 0   ? "folded"
+                         : variant == 1 ? "whole"
+                                        : "chunk");
+                expect_close(what, event_of(&c.s, timeline, 0, rank, 2)->end_s, cases[i].pass_end_s,
+                             tolerance);
                 expect_close("exchange", event_of(&c.s, timeline, 0, rank, 1)->end_s,
                              cases[i].exchange_end_s, tolerance);
             }
@@ -343,7 +345,8 @@ Test(lanes, share_links_with_exchanges)
     ty_workload_free(gpt2);
 }
 
-/* ---- Devices ----------------------------------------------------------------------------------- */
+/* ---- Devices -----------------------------------------------------------------------------------
+ */
 
 /* All devices are walked, and what a rank's are seen to do is what the rank does. */
 Test(lanes, every_device_takes_part)
@@ -352,17 +355,24 @@ Test(lanes, every_device_takes_part)
     const uint32_t devices = ty_cluster_device_count(s.cluster), width = ty_plan_width(s.plan);
     ty_simulate_options how = ty_simulate_options_default();
     ty_timeline *ranks = NULL, *lanes = NULL, *again = NULL;
+    ty_plan *view = NULL;
     ty_error error = {0};
     uint32_t classes = 0;
 
     how.no_fold = true;
-    cr_assert_eq(
-        ty_simulate_classes(s.plan, s.program, s.costs, s.cluster, &how, &classes, &error), TY_OK);
+    cr_assert_eq(ty_simulate_classes(s.plan, s.program, s.costs, s.cluster, &how, &classes, &error),
+                 TY_OK);
     cr_expect_eq(classes, devices, "%u are walked of %u", classes, devices);
+    how.devices = &lanes;
     cr_assert_eq(ty_simulate(s.plan, s.program, s.costs, s.cluster, &how, &ranks, &error), TY_OK);
-    how.per_device = true;
-    cr_assert_eq(ty_simulate(s.plan, s.program, s.costs, s.cluster, &how, &lanes, &error), TY_OK);
-    cr_assert_eq(ty_simulate(s.plan, s.program, s.costs, s.cluster, &how, &again, &error), TY_OK);
+    ty_timeline_free(ranks);
+    how.devices = &again;
+    cr_assert_eq(ty_simulate(s.plan, s.program, s.costs, s.cluster, &how, &ranks, &error), TY_OK);
+    cr_assert_eq(ty_plan_by_device(s.plan, &view, &error), TY_OK);
+    cr_expect_eq(ty_timeline_check(view, s.program, lanes, "devices", &error), TY_OK, "%s",
+                 error.message);
+    cr_expect_eq(ty_plan_rank_count(view), devices);
+    ty_plan_view_free(view);
     cr_assert_eq(lanes->event_count, ranks->event_count * width);
     cr_expect_eq(lanes->rank_count, devices);
     cr_expect_arr_eq(lanes->events, again->events, lanes->event_count * sizeof *lanes->events);
@@ -381,7 +391,8 @@ Test(lanes, every_device_takes_part)
     close_subject(&s);
 }
 
-/* A slow device slows its group as if all of it were slow; and no more than its own compute does. */
+/* A slow device slows its group as if all of it were slow; and no more than its own compute does.
+ */
 Test(lanes, a_slow_device_slows_its_rank)
 {
     subject s = open_subject(&rows[4]);
