@@ -57,6 +57,11 @@ exit_code cmd_compare(const cli_options *options)
                             options->fail_over);
     if (findings_read(options->files[0], options->files[1], &f, &error) != TY_OK) {
         code = report_bad_input(&error);
+    } else if (f.run->timeline == NULL) {
+        ty_fail(&error, TY_EPARSE,
+                "%s:/timeline: found none, expected one: this run recorded no step",
+                options->files[1]);
+        code = report_bad_input(&error);
     } else if (findings_make(&f, &error) != TY_OK) {
         code = report_failure(&error);
     } else if (predict_target(options, &f, &error) != TY_OK) {

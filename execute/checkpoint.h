@@ -33,8 +33,8 @@ typedef struct ty_checkpoint_place {
  * differs in nothing that the state depends on: in micro-batches, their size, replicas, learning
  * rate, buckets, algorithms, devices. With ZeRO, compression or an asynchronous schedule the state
  * depends on all of these but the size of micro-batches, the learning rate, algorithms and devices.
- * @return TY_EIO: there is none; TY_EPARSE: damaged, or of another plan, or of no fewer steps than
- * `steps`.
+ * @return TY_EIO: there is none; TY_EPARSE: damaged, or of another plan, or of more than `steps`
+ * steps.
  */
 ty_status ty_checkpoint_find(const char *directory, const ty_plan *plan, uint32_t process,
                              uint32_t steps, ty_checkpoint_place *out,

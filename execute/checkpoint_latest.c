@@ -188,9 +188,9 @@ static ty_status latest_check(const ty_json *root, const ty_plan *plan, uint32_t
                             "differs in its batch alone, not one of another (\"%s\", %u)",
                             plan->strategy, ty_plan_rank_count(plan), found.strategy,
                             found.place.rank_count);
-    if (found.place.step >= steps)
-        return ty_json_fail(root, error, "a checkpoint of fewer than %u steps, not one of %u",
-                            steps, found.place.step);
+    if (found.place.step > steps)
+        return ty_json_fail(root, error, "a checkpoint of at most %u steps, not one of %u", steps,
+                            found.place.step);
     found.place.source = process;
     if (!is_own)
         TY_CHECK(source_find(&found, plan, process, &found.place.source, error), status, done);

@@ -218,8 +218,64 @@ Test(checkpoint, says_what_does_not_fit)
     expect_failure(&f, &shapes[0], STEPS, true, TY_EPARSE, "of this very plan (\"one rank\", 1");
     other.cuts[0] = 4;
     expect_failure(&f, &other, STEPS, true, TY_EPARSE, "this very plan");
-    expect_failure(&f, &shapes[2], EVERY, true, TY_EPARSE, "fewer than 3 steps");
+    expect_failure(&f, &shapes[2], EVERY - 1, true, TY_EPARSE, "at most 2 steps, not one of 3");
     must_run(&f, &shapes[2], STEPS, true, NULL);
+    fixture_free(&f);
+}
+
+/* With a warm-up longer than what is left, and one that the run ends within: what was trained is
+ * recorded, and can be read. */
+Test(checkpoint, few_steps_are_a_result)
+{
+    static const struct {
+        uint32_t steps, recorded;
+    } rows[] = {{1, 1}, {4, 3}, {10, 8}, {11, 1}, {30, 11}};
+
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        fixture f = fixture_make();
+        ty_job *job = make_job(make_plan("mlp", &shapes[2]), 20 + rows[i].steps, f.directory);
+        ty_run *found = NULL;
+        ty_error error = {0};
+
+        must_run(&f, &shapes[2], 20, false, NULL);
+        job->checkpoint = ty_strdup(f.checkpoint);
+        job->resume = true;
+        job->warmup_steps = 10;
+        job->timeline_steps = 11;
+        cr_assert_eq(ty_execute_job_locally(job, 3, &(ty_execute_options){0}, &error), TY_OK,
+                     "%u steps: %s", rows[i].steps, error.message);
+        cr_assert_eq(ty_run_load(job->output, &found, &error), TY_OK, "%u steps: %s", rows[i].steps,
+                     error.message);
+        cr_expect_eq(found->timeline->step_count, rows[i].recorded, "%u steps: %u recorded",
+                     rows[i].steps, found->timeline->step_count);
+        cr_expect(found->summary.step_time_s > 0);
+        ty_run_free(found);
+        ty_job_free(job);
+        fixture_free(&f);
+    }
+}
+
+/* Once more, with the result that was kept and without it. */
+Test(checkpoint, a_finished_run_gives_its_result_again)
+{
+    fixture f = fixture_make();
+    ty_run *expected = NULL, *found = NULL;
+    char path[700];
+
+    must_run(&f, &shapes[2], STEPS, false, &expected);
+    must_run(&f, &shapes[2], STEPS, true, &found);
+    cr_expect_eq(found->wall_s, expected->wall_s);
+    cr_expect_eq(found->timeline->event_count, expected->timeline->event_count);
+    ty_run_free(found);
+    snprintf(path, sizeof path, "%s/result.json", f.checkpoint);
+    cr_assert_eq(unlink(path), 0);
+    must_run(&f, &shapes[2], STEPS, true, &found);
+    cr_expect_null(found->timeline);
+    cr_assert_eq(found->step_count, STEPS);
+    for (uint32_t s = 0; s < STEPS; s++)
+        cr_expect_eq(found->losses[s], expected->losses[s], "step %u", s);
+    ty_run_free(found);
+    ty_run_free(expected);
     fixture_free(&f);
 }
 
