@@ -1,5 +1,6 @@
 /* trainyard export: a plan as the files that launch it elsewhere. */
 #include "cli.h"
+#include "ty_quote.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -65,8 +66,14 @@ static ty_status write_all(const cli_options *options, const ty_launch_files *fi
         TY_CHECK(refuse_overwriting(options->output, files, error), status, done);
     for (uint32_t i = 0; i < files->count; i++)
         TY_CHECK(write_one(options, &files->files[i], error), status, done);
-    if (!options->quiet && files->next[0] != '\0')
-        fprintf(stderr, "next: cd %s && %s\n", options->output, files->next);
+    if (!options->quiet && files->next[0] != '\0') {
+        ty_text folder = {0};
+        ty_quote_shell(&folder, options->output);
+        status = ty_text_check(&folder, error);
+        if (status == TY_OK)
+            fprintf(stderr, "next: cd %s && %s\n", folder.data, files->next);
+        ty_text_clear(&folder);
+    }
 done:
     return status;
 }

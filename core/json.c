@@ -8,6 +8,7 @@
 #include "json_scan.h"
 #include "ty_file.h"
 #include "ty_memory.h"
+#include "ty_quote.h"
 
 #include <cjson/cJSON.h>
 #include <float.h>
@@ -528,6 +529,10 @@ ty_status ty_json_as_string(const ty_json *value, const char **out, ty_error *er
 {
     if (!ty_json_is_string(value) || value->item->valuestring[0] == '\0')
         return ty_json_fail(value, error, "a string that is not empty");
+    if (!ty_is_printable(value->item->valuestring))
+        return ty_json_fail(value, error,
+                            "a string without controls, line separators and marks "
+                            "of direction");
     *out = value->item->valuestring;
     return TY_OK;
 }
@@ -537,6 +542,19 @@ ty_status ty_json_string(const ty_json *object, const char *key, const char **ou
     const ty_json *value = NULL;
     ty_status status = require(object, key, "a string that is not empty", &value, error);
     return status != TY_OK ? status : ty_json_as_string(value, out, error);
+}
+
+ty_status ty_json_lines(const ty_json *object, const char *key, const char **out, ty_error *error)
+{
+    const ty_json *value = NULL;
+    ty_status status = require(object, key, "a text that is not empty", &value, error);
+
+    if (status != TY_OK)
+        return status;
+    if (!ty_json_is_string(value) || value->item->valuestring[0] == '\0')
+        return ty_json_fail(value, error, "a text that is not empty");
+    *out = value->item->valuestring;
+    return TY_OK;
 }
 
 static void describe_names(const char *const *names, size_t count, char *out, size_t size)

@@ -38,6 +38,7 @@
 #include "ty_profile.h"
 #include "ty_program.h"
 #include "ty_progress.h"
+#include "ty_quote.h"
 #include "ty_run.h"
 #include "ty_status.h"
 #include "ty_text.h"

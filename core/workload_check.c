@@ -1,6 +1,7 @@
 /* What must hold of a workload, whoever made it. */
 #include "json_scan.h"
 #include "ty_memory.h"
+#include "ty_quote.h"
 #include "workload_layers.h"
 
 #include <math.h>
@@ -465,8 +466,8 @@ static ty_status check_layer(const checker *c, uint32_t index, bool *is_used)
 
     if (layer->name == NULL || layer->name[0] == '\0')
         return bad(c, index, "/name", "found nothing, expected a name");
-    if (!ty_utf8_is(layer->name))
-        return bad(c, index, "/name", "found bytes that are no UTF-8");
+    if (!ty_is_printable(layer->name))
+        return bad(c, index, "/name", "found bytes that are no UTF-8 or that cannot be seen");
     if ((unsigned)layer->kind >= TY_LAYER_KIND_COUNT)
         return bad(c, index, "/kind", "found number %d, expected a kind of layer",
                    (int)layer->kind);
@@ -548,8 +549,9 @@ static ty_status check_whole(const checker *c)
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
         if (texts[i].text == NULL || texts[i].text[0] == '\0')
             return bad(c, TY_NO_LAYER, texts[i].pointer, "found nothing, expected a text");
-        if (!ty_utf8_is(texts[i].text))
-            return bad(c, TY_NO_LAYER, texts[i].pointer, "found bytes that are no UTF-8");
+        if (!ty_is_printable(texts[i].text))
+            return bad(c, TY_NO_LAYER, texts[i].pointer,
+                       "found bytes that are no UTF-8 or that cannot be seen");
     }
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
         if (numbers[i].value < numbers[i].minimum || numbers[i].value > numbers[i].maximum)

@@ -1,5 +1,6 @@
 /* Clusters in the words of other tools: Graphviz, Slurm, NCCL. */
 #include "catalogue.h"
+#include "ty_quote.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -195,7 +196,9 @@ static ty_status export_slurm(const ty_cluster *c, const char *host, ty_text *te
                              c->name, c->vertices[c->host_vertices[h]].name);
             goto cleanup;
         }
-    ty_text_addf(text, "# topology.conf of %s\n", c->name);
+    ty_text_add(text, "# topology.conf of ");
+    ty_quote_visible(text, c->name, "");
+    ty_text_add(text, "\n");
     write_slurm(&s, text);
     status = ty_text_check(text, error);
 cleanup:

@@ -1,5 +1,6 @@
 /* The table of targets, and what comes before each: placement, provenance. */
 #include "launch.h"
+#include "ty_quote.h"
 
 #include <ctype.h>
 #include <stdarg.h>
@@ -174,10 +175,8 @@ static void add_line(ty_text *text, const char *format, ...)
     va_start(arguments, format);
     vsnprintf(line, sizeof line, format, arguments);
     va_end(arguments);
-    for (char *c = line; *c != '\0'; c++)
-        if (iscntrl((unsigned char)*c))
-            *c = ' ';
-    ty_text_addf(text, "%s\n", line);
+    ty_quote_visible(text, line, "");
+    ty_text_add(text, "\n");
 }
 
 /* Whoever trains there exchanges gradients as it always does. */

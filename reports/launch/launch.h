@@ -81,8 +81,10 @@ ty_status launch_add_settings(launch *l, bool is_horovod, ty_error *error) TY_MU
 void launch_settings(const launch *l, bool is_horovod, ty_text *text);
 /** The end of a torchrun command is left to the caller: the script and its words. */
 void launch_write_torchrun(const launch *l, ty_text *text);
-/** `text` behind `indent` spaces, line by line, as the content of a YAML block scalar. */
-void launch_yaml_block(const char *block, int indent, ty_text *text);
+/** What is trained, as the user named it or as it is usually called. */
+const char *launch_script(const launch *l);
+/** A line of a shell script that sets `script` to it. */
+void launch_write_script_name(const launch *l, ty_text *text);
 
 typedef ty_status (*launch_target)(launch *l, ty_error *error);
 ty_status launch_mpirun(launch *l, ty_error *error) TY_MUST_CHECK;

@@ -63,6 +63,7 @@ static void write_script(const launch *l, ty_text *text)
     launch_comments(l, "# ", text);
     ty_text_add(text, "set -eu\ncd \"$(dirname \"$0\")\"\n");
     launch_export_environment(l, text);
+    launch_write_script_name(l, text);
     ty_text_add(text, "exec deepspeed --hostfile hostfile");
     if (l->has_accelerators) {
         ty_text_add(text, " --include '");
@@ -73,10 +74,8 @@ static void write_script(const launch *l, ty_text *text)
         }
         ty_text_add(text, "'");
     }
-    ty_text_addf(text,
-                 " \\\n    \"${TRAINYARD_SCRIPT:-%s}\" --deepspeed --deepspeed_config "
-                 "ds_config.json \"$@\"\n",
-                 l->input->script != NULL ? l->input->script : "train.py");
+    ty_text_add(text, " \\\n    \"${TRAINYARD_SCRIPT:-$script}\" --deepspeed --deepspeed_config "
+                      "ds_config.json \"$@\"\n");
 }
 
 ty_status launch_deepspeed(launch *l, ty_error *error)

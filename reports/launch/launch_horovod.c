@@ -15,14 +15,14 @@ ty_status launch_horovod(launch *l, ty_error *error)
     launch_comments(l, "# ", &text);
     ty_text_add(&text, "set -eu\ncd \"$(dirname \"$0\")\"\n");
     launch_export_environment(l, &text);
+    launch_write_script_name(l, &text);
     ty_text_addf(&text, "exec horovodrun -np %u -H ", l->process_count);
     for (uint32_t h = 0; h < l->host_count; h++)
         ty_text_addf(&text, "%s%s:%u", h > 0 ? "," : "", l->hosts[h].name, l->per_host);
     ty_text_addf(&text,
                  " \\\n    --fusion-threshold-mb %llu \\\n"
-                 "    python3 \"${TRAINYARD_SCRIPT:-%s}\" \"$@\"\n",
-                 (unsigned long long)fusion_mb,
-                 l->input->script != NULL ? l->input->script : "train.py");
+                 "    python3 \"${TRAINYARD_SCRIPT:-$script}\" \"$@\"\n",
+                 (unsigned long long)fusion_mb);
     TY_CHECK(launch_add_settings(l, true, error), status, cleanup);
     TY_CHECK(launch_add(l, "launch.sh", &text, true, error), status, cleanup);
     status = launch_next(l, error, "./launch.sh");

@@ -1,5 +1,6 @@
 /* Checks, environment and files that several targets have. */
 #include "launch.h"
+#include "ty_quote.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -214,14 +215,14 @@ ty_status launch_add_job(launch *l, ty_error *error)
     return launch_add(l, "job.json", &text, false, error);
 }
 
-void launch_yaml_block(const char *block, int indent, ty_text *text)
+const char *launch_script(const launch *l)
 {
-    while (*block != '\0') {
-        size_t length = strcspn(block, "\n");
-        if (length > 0)
-            ty_text_addf(text, "%*s", indent, "");
-        ty_text_append(text, block, length);
-        ty_text_add(text, "\n");
-        block += length + (block[length] == '\n');
-    }
+    return l->input->script != NULL ? l->input->script : "train.py";
+}
+
+void launch_write_script_name(const launch *l, ty_text *text)
+{
+    ty_text_add(text, "script=");
+    ty_quote_shell(text, launch_script(l));
+    ty_text_add(text, "\n");
 }

@@ -46,9 +46,9 @@ ty_status launch_torchrun(launch *l, ty_error *error)
     TY_CHECK(launch_check_data_parallel(l, "torchrun", 3, error), status, cleanup);
     ty_text_add(&text, "#!/bin/sh\n");
     launch_comments(l, "# ", &text);
+    launch_write_script_name(l, &text);
     launch_write_torchrun(l, &text);
-    ty_text_addf(&text, "    \"${TRAINYARD_SCRIPT:-%s}\" \"$@\"\n",
-                 l->input->script != NULL ? l->input->script : "train.py");
+    ty_text_add(&text, "    \"${TRAINYARD_SCRIPT:-$script}\" \"$@\"\n");
     TY_CHECK(launch_add_settings(l, false, error), status, cleanup);
     TY_CHECK(launch_add(l, "launch.sh", &text, true, error), status, cleanup);
     status = launch_next(l, error,

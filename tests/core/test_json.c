@@ -284,6 +284,28 @@ Test(json, values_are_read)
     ty_json_free(document);
 }
 
+/* What files call things is shown on terminals and written into launch files. */
+Test(json, strings_are_printable)
+{
+    static const char *const bad[] = {"\\n",     "\\t",     "\\u001b", "\\u007f",      "\\u0085",
+                                      "\\u2028", "\\u2029", "\\u202e", "\xe2\x80\xa8", "\x7f"};
+
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        ty_json_document *document = NULL;
+        ty_error error = {0};
+        const char *out = NULL;
+        char text[64];
+        snprintf(text, sizeof text, "{\"name\": \"a%sb\"}", bad[i]);
+        cr_assert_eq(ty_json_parse(text, strlen(text), "t", &document, &error), TY_OK, "%s",
+                     error.message);
+        cr_expect_eq(ty_json_string(ty_json_root(document), "name", &out, &error), TY_EPARSE,
+                     "row %zu", i);
+        cr_expect_not_null(strstr(error.message, "t:/name: "), "%s", error.message);
+        cr_expect_eq(ty_json_lines(ty_json_root(document), "name", &out, &error), TY_OK);
+        ty_json_free(document);
+    }
+}
+
 Test(json, unread_members_are_errors)
 {
     ty_json_document *document =
