@@ -134,6 +134,8 @@ exit_code print_text(ty_text *text);
 exit_code deliver_text(const char *path, ty_text *text);
 /** Catches SIGINT and SIGTERM from now on. */
 void interrupts_catch(void);
+/** Interrupts since interrupts_catch. */
+int interrupts_so_far(void);
 bool interrupted(void *unused);
 
 /* ---- inputs.c ---------------------------------------------------------------------------- */
@@ -308,6 +310,16 @@ void fault_outlook_show(const fault_outlook *outlook, ty_json_writer *writer, ty
  *         empty message: the worker itself has said why on stderr.
  */
 ty_status worker_run(ty_job *job, uint32_t ranks, bool quiet, ty_error *error) TY_MUST_CHECK;
+/**
+ * TY_EUNSUPPORTED where this machine's cores or memory are too few for so many processes of the
+ * job. worker_run asks it before it starts any.
+ */
+ty_status processes_check(const ty_job *job, uint32_t processes, ty_error *error) TY_MUST_CHECK;
+/**
+ * Moves this process into a network namespace that has nothing but a loopback, if the system lets
+ * it and $TRAINYARD_NETWORK is not "host".
+ */
+void private_network_enter(void);
 /** An empty file of one's own in $TMPDIR (or /tmp), for the caller to unlink.
  *  @param path [out] "" on failure */
 ty_status scratch_file(const char *name, char *path, size_t room, ty_error *error) TY_MUST_CHECK;

@@ -106,6 +106,11 @@ void interrupts_catch(void)
     sigaction(SIGTERM, &action, NULL);
 }
 
+int interrupts_so_far(void)
+{
+    return interrupt_count;
+}
+
 bool interrupted(void *unused)
 {
     (void)unused;

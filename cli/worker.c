@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <libgen.h>
 #include <limits.h>
+#include <mpi.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -42,9 +43,29 @@ static ty_status worker_path(char out[PATH_MAX], ty_error *error)
     return ty_fail(error, TY_EIO, "trainyard-worker is not beside %s; set TRAINYARD_WORKER", self);
 }
 
+/* Ranks of one host need no network: messages go through memory, and what the launcher listens on
+ * is the loopback. Whoever set one of these for this machine, or starts mpirun on several, has the
+ * last word. The names are those of Open MPI 4, of 5 with PRRTE, and of PMIx. */
+static void stay_on_this_host(void)
+{
+    static const char *const settings[][2] = {
+        {"OMPI_MCA_btl", OMPI_MAJOR_VERSION < 5 ? "self,vader" : "self,sm"},
+        {"OMPI_MCA_pml", "ob1"},
+        {"OMPI_MCA_btl_tcp_if_include", "lo"},
+        {"OMPI_MCA_oob_tcp_if_include", "lo"},
+        {"PRTE_MCA_oob_tcp_if_include", "lo"},
+        {"PRTE_MCA_prte_if_include", "lo"},
+        {"PMIX_MCA_ptl_tcp_if_include", "lo"},
+    };
+
+    for (size_t i = 0; i < sizeof settings / sizeof settings[0]; i++)
+        setenv(settings[i][0], settings[i][1], 0);
+}
+
 /* In the child: becomes mpirun. Waiting ranks yield their core, and a dying parent takes them
  * along. */
-static void become_mpirun(const char *worker, const char *job, uint32_t ranks, bool quiet)
+static void become_mpirun(const char *worker, const char *folder, const char *job, uint32_t ranks,
+                          bool quiet)
 {
     char count[16];
     char *words[20];
@@ -68,28 +89,58 @@ static void become_mpirun(const char *worker, const char *job, uint32_t ranks, b
     if (quiet)
         words[n++] = "--quiet";
     words[n] = NULL;
-    prctl(PR_SET_PDEATHSIG, SIGTERM);
     unsetenv("OPENBLAS_CORETYPE"); /* a forced kernel set can halve the speed of OpenBLAS */
     setenv("OMP_NUM_THREADS", "1", 1);
+    setenv(TY_WORKER_SIGNS, folder, 1);
+    stay_on_this_host();
+    private_network_enter();
+    prctl(PR_SET_PDEATHSIG, SIGTERM); /* behind it: other credentials forget it */
     execvp(words[0], words);
     fprintf(stderr, "trainyard: mpirun: %s\n", strerror(errno));
     _exit(127);
 }
 
-/* Waits for the child; passes the first interrupt on, and kills its group 10 s later. */
-static int wait_for(pid_t child)
+/* A file that the worker leaves in the scratch folder to say something. */
+static void sign_path(char *path, const char *folder, const char *sign)
+{
+    snprintf(path, PATH_MAX + 16, "%s/%s", folder, sign);
+}
+
+static bool has_sign(const char *folder, const char *sign)
+{
+    char path[PATH_MAX + 16];
+
+    sign_path(path, folder, sign);
+    return ty_file_exists(path);
+}
+
+/* An interrupt is told the ranks first, by a signal that mpirun passes on: they end their step and
+ * save. mpirun itself, which kills its ranks within seconds, is interrupted when they did not end
+ * within the grace, by another interrupt, or where they had not begun; its group is killed last. */
+static int wait_for(pid_t child, const char *folder, bool quiet)
 {
     const struct timespec nap = {0, 20000000};
-    double interrupted_at_s = 0;
+    const double grace_s = 120, end_s = 10;
+    double told_at_s = 0, ended_at_s = 0;
     bool is_killed = false;
     int outcome = 0;
 
     while (waitpid(child, &outcome, WNOHANG) == 0) {
-        if (interrupted(NULL) && interrupted_at_s <= 0) {
-            interrupted_at_s = ty_now_s();
+        if (interrupted(NULL) && told_at_s <= 0 && has_sign(folder, TY_WORKER_BEGUN)) {
+            told_at_s = ty_now_s();
+            kill(child, SIGUSR1);
+            if (!quiet)
+                fprintf(stderr,
+                        "\ninterrupted: the ranks end their step, within %.0f s; another interrupt "
+                        "ends them now\n",
+                        grace_s);
+        }
+        if (ended_at_s <= 0 && interrupted(NULL) &&
+            (told_at_s <= 0 || interrupts_so_far() > 1 || ty_now_s() - told_at_s > grace_s)) {
+            ended_at_s = ty_now_s();
             kill(child, SIGINT);
         }
-        if (interrupted_at_s > 0 && !is_killed && ty_now_s() - interrupted_at_s > 10) {
+        if (ended_at_s > 0 && !is_killed && ty_now_s() - ended_at_s > end_s) {
             kill(-child, SIGKILL);
             is_killed = true;
         }
@@ -117,18 +168,22 @@ static ty_status rank_killed(const ty_job *job, int signal, ty_error *error)
                    signal, strsignal(signal));
 }
 
-static ty_status status_of(const ty_job *job, int outcome, ty_error *error)
+static ty_status status_of(const ty_job *job, const char *folder, int outcome, ty_error *error)
 {
     int code = WIFEXITED(outcome) ? WEXITSTATUS(outcome) : EXIT_FAILED;
 
     if (interrupted(NULL) || code == EXIT_INTERRUPTED)
-        return ty_fail(error, TY_EINTERRUPTED, "interrupted; nothing was written");
+        return ty_fail(error, TY_EINTERRUPTED, "interrupted; %s was written",
+                       job->checkpoint != NULL ? "no result" : "nothing");
     if (WIFSIGNALED(outcome))
         return ty_fail(error, TY_EBACKEND, "mpirun was ended by signal %d", WTERMSIG(outcome));
     if (code == EXIT_DONE)
         return TY_OK;
     if (code > SIGNAL_CODE && code < SIGNAL_CODE + NSIG)
         return rank_killed(job, code - SIGNAL_CODE, error);
+    if (!has_sign(folder, TY_WORKER_SAID))
+        return ty_fail(error, TY_EBACKEND, "trainyard-worker ended with code %d and without a word",
+                       code);
     return ty_fail(error, code == EXIT_BAD_INPUT ? TY_EPARSE : TY_EBACKEND, "%s", "");
 }
 
@@ -162,6 +217,7 @@ ty_status worker_run(ty_job *job, uint32_t ranks, bool quiet, ty_error *error)
     pid_t child;
 
     path[0] = '\0';
+    TY_CHECK(processes_check(job, ranks, error), status, done);
     TY_CHECK(worker_path(worker, error), status, done);
     scratch_name(folder, sizeof folder, "trainyard");
     if (mkdtemp(folder) == NULL)
@@ -176,11 +232,15 @@ ty_status worker_run(ty_job *job, uint32_t ranks, bool quiet, ty_error *error)
     }
     if (child == 0) {
         setpgid(0, 0); /* the terminal's Ctrl-C reaches us alone; we pass it on once */
-        become_mpirun(worker, path, ranks, quiet);
+        become_mpirun(worker, folder, path, ranks, quiet);
     }
-    status = status_of(job, wait_for(child), error);
+    status = status_of(job, folder, wait_for(child, folder, quiet), error);
 
 cleanup:
+    unlink(path);
+    sign_path(path, folder, TY_WORKER_BEGUN);
+    unlink(path);
+    sign_path(path, folder, TY_WORKER_SAID);
     unlink(path);
     rmdir(folder);
 done:

@@ -1,0 +1,134 @@
+#!/bin/sh
+# What is around a run: how many processes, interrupts, launchers that die, who may connect.
+. "$(dirname "$0")/lib.sh"
+mkdir "$scratch/made" "$scratch/tmp"
+work=$scratch/made
+export TMPDIR="$scratch/tmp"
+cores=$(getconf _NPROCESSORS_ONLN)
+
+# Until the ranks have begun, for 60 s.
+wait_for_ranks() {
+    tries=0
+    while [ $tries -lt 600 ] && ! ls "$TMPDIR"/trainyard-*/begun >/dev/null 2>&1; do
+        tries=$((tries + 1))
+        sleep 0.1
+    done
+    [ $tries -lt 600 ] || fail "the ranks do not begin"
+}
+
+# ranks_of PID: the workers below a trainyard's mpirun.
+ranks_of() {
+    pgrep -P "$(pgrep -P "$1" -x mpirun)" -f trainyard-worker
+}
+
+expect 0 plan -w mlp -c local:2 --fix pp=1,compression=none -q -o "$work/plan.json"
+
+# ---- As many processes as the machine has room for, said before any is started -------------------
+expect 1 plan -w mlp -c local:100000 -q -o "$work/none.json"
+expect_error_line "100000 processes" "expected at most $((16 * cores)) on this machine" "$cores core"
+expect 1 profile -w mlp --ranks 4096 -q -o "$work/none.json"
+expect_error_line "4096 processes"
+expect 0 plan -w mlp -c "32x p100-server" --global-batch 1024 --fix pp=1 --no-simulate -q -o "$work/foreign.json"
+expect 1 run "$work/foreign.json" --steps 2 -q -o "$work/none.json"
+expect_error_line "128 processes of a plan for 32x p100-server" "--backend replay"
+expect 0 plan -w llama-2-13b -c "host:1 gpu:4 @h100 nvlink4" --seq 128 --global-batch 4 --fix pp=1,tp=4 --no-simulate -q -o "$work/large.json"
+if [ "$cores" -ge 2 ] && [ "$(awk '/MemAvailable/ {print int($2 / 1e6)}' /proc/meminfo)" -lt 180 ]; then
+    expect 1 run "$work/large.json" --steps 2 -q -o "$work/none.json"
+    expect_error_line "of memory that are free"
+fi
+
+# ---- A worker that says nothing ------------------------------------------------------------------
+TRAINYARD_WORKER=/bin/false expect 1 run "$work/plan.json" --steps 2 -q -o "$work/none.json"
+if grep -q "trainyard-worker ended with code 1 and without a word" "$scratch/err"; then pass; else fail "a false worker goes unmentioned"; fi
+
+# ---- Ctrl-C in a long step: the step ends, what was trained is kept ------------------------------
+expect 0 profile -w mlp --ranks 2 --micro-batches 32,1024 -q -o "$work/profile.json"
+expect 0 plan -w mlp -c local:2 -p "$work/profile.json" --global-batch 32768 --fix pp=1,compression=none,micro_batch=1024 \
+    --no-simulate -q -o "$work/long.json"
+"$TRAINYARD" run "$work/long.json" --steps 100 --checkpoint "$scratch/long" -o "$work/none.json" >"$scratch/out" 2>"$scratch/err" &
+pid=$!
+wait_for_ranks
+sleep 0.5
+kill -INT $pid
+wait $pid
+got=$?
+if [ $got -eq 130 ]; then pass; else fail "exit code $got instead of 130"; fi
+if [ -f "$scratch/long/latest.json" ]; then pass; else fail "an interrupt in a long step leaves no checkpoint"; fi
+if grep -q "saved in $scratch/long" "$scratch/err"; then pass; else fail "nobody says what was saved"; fi
+if [ -e "$work/none.json" ]; then fail "an interrupted run has a result"; else pass; fi
+# A second one does not wait.
+"$TRAINYARD" run "$work/long.json" --steps 100 --checkpoint "$scratch/twice" -q -o "$work/none.json" >"$scratch/out" 2>"$scratch/err" &
+pid=$!
+wait_for_ranks
+kill -INT $pid
+sleep 0.3
+kill -INT $pid
+wait $pid
+got=$?
+if [ $got -eq 130 ]; then pass; else fail "exit code $got instead of 130"; fi
+if [ -z "$(ls "$TMPDIR" | grep trainyard)" ]; then pass; else fail "left behind: $(ls "$TMPDIR")"; fi
+
+# ---- A launcher that dies takes its children along; nobody else may connect -----------------------
+for victim in launcher trainyard; do
+    "$TRAINYARD" run "$work/plan.json" --steps 1000000 -q -o "$work/none.json" >"$scratch/out" 2>"$scratch/err" &
+    pid=$!
+    wait_for_ranks
+    launcher=$(pgrep -P $pid -x mpirun)
+    ranks=$(ranks_of $pid)
+    if [ "$(echo "$ranks" | wc -w)" -eq 2 ]; then pass; else fail "there are not two ranks: $ranks"; fi
+    if [ $victim = launcher ] && command -v ss >/dev/null 2>&1; then
+        for process in $launcher $ranks; do
+            # In our network; in one of its own nobody else gets there.
+            if ss -Hltnp 2>/dev/null | grep "pid=$process," | awk '{print $4}' | grep -v -e '^127\.' -e '^\[::1\]'; then
+                fail "a process of a local run listens beyond the loopback"
+            else
+                pass
+            fi
+        done
+        # Whoever does connect there is not waited for.
+        enter=
+        if [ "$(id -u)" -eq 0 ] && command -v nsenter >/dev/null; then enter="nsenter -t $launcher -n"; fi
+        $enter ss -Hltnp 2>/dev/null | grep "pid=$launcher," | awk '{print $4}' | sed 's/.*://' >"$scratch/ports"
+        if [ -z "$enter" ] || [ -s "$scratch/ports" ]; then pass; else fail "the launcher listens nowhere"; fi
+        $enter /usr/bin/python3 - "$scratch/ports" <<'PYTHON' &
+import socket, sys, time
+held = []
+for port in open(sys.argv[1]).read().split():
+    for start in (b"", b"\0" * 64, b"GET / HTTP/1.0\r\n\r\n"):
+        s = socket.create_connection(("127.0.0.1", int(port)), 2)
+        s.sendall(start)
+        held.append(s)
+time.sleep(20)
+PYTHON
+        stranger=$!
+        sleep 1
+        kill -USR1 "$launcher"
+        wait $pid
+        got=$?
+        if [ $got -eq 130 ]; then pass; else fail "exit code $got instead of 130 with a stranger connected"; fi
+        kill $stranger 2>/dev/null
+        wait $stranger 2>/dev/null
+        "$TRAINYARD" run "$work/plan.json" --steps 1000000 -q -o "$work/none.json" >"$scratch/out" 2>"$scratch/err" &
+        pid=$!
+        wait_for_ranks
+        launcher=$(pgrep -P $pid -x mpirun)
+        ranks=$(ranks_of $pid)
+    fi
+    if [ $victim = launcher ]; then kill -9 "$launcher"; else kill -9 $pid; fi
+    wait $pid 2>/dev/null
+    tries=0
+    while [ $tries -lt 50 ] && ps -o pid= -p "$(echo $ranks | tr ' ' ',')" >/dev/null; do
+        tries=$((tries + 1))
+        sleep 0.2
+    done
+    for rank in $ranks; do
+        if kill -0 "$rank" 2>/dev/null; then
+            fail "a rank outlives its $victim"
+            kill -9 "$rank"
+        else
+            pass
+        fi
+    done
+    rm -rf "$TMPDIR"/trainyard-*
+done
+finish
