@@ -31,10 +31,41 @@ expect_error_line "4096 processes"
 expect 0 plan -w mlp -c "32x p100-server" --global-batch 1024 --fix pp=1 --no-simulate -q -o "$work/foreign.json"
 expect 1 run "$work/foreign.json" --steps 2 -q -o "$work/none.json"
 expect_error_line "128 processes of a plan for 32x p100-server" "--backend replay"
-expect 0 plan -w llama-2-13b -c "host:1 gpu:4 @h100 nvlink4" --seq 128 --global-batch 4 --fix pp=1,tp=4 --no-simulate -q -o "$work/large.json"
+expect 0 plan -w llama-2-13b -c "host:1 gpu:4 @h100 nvlink4 ndr400" --seq 128 --global-batch 4 --fix pp=1,tp=4 --no-simulate -q -o "$work/large.json"
 if [ "$cores" -ge 2 ] && [ "$(awk '/MemAvailable/ {print int($2 / 1e6)}' /proc/meminfo)" -lt 180 ]; then
     expect 1 run "$work/large.json" --steps 2 -q -o "$work/none.json"
     expect_error_line "of memory that are free"
+fi
+
+# ---- Under a limit of memory: an answer or an error, never a hang ---------------------------------
+if [ -z "${TY_SANITIZE:-}" ]; then
+    for limit in 50000 120000 150000 200000 250000 300000; do
+        for command in "plan -w lenet -c 1x\ p100-server --fix pp=2,dp=2 -q" "simulate $work/plan.json" "run $work/plan.json --steps 2 -q"; do
+            eval "set -- $command"
+            (
+                # shellcheck disable=SC3045
+                ulimit -v $limit
+                exec timeout -s KILL 60 "$TRAINYARD" "$@"
+            ) >"$scratch/out" 2>"$scratch/err" </dev/null
+            got=$?
+            if [ $got -eq 137 ]; then
+                fail "hangs below $limit KiB: $command"
+            elif [ $got -ne 0 ] && [ ! -s "$scratch/err" ]; then
+                fail "exit code $got without a word below $limit KiB: $command"
+            elif [ $got -eq 134 ] || [ $got -eq 139 ]; then
+                fail "crashes ($got) below $limit KiB: $command"
+            else
+                pass
+            fi
+        done
+    done
+    # Whatever the number of cores: there is one thread.
+    OPENBLAS_NUM_THREADS=64 "$TRAINYARD" plan -w resnet50 -c "16x dgx-a100" --top 20 -q >/dev/null 2>&1 &
+    pid=$!
+    sleep 0.3
+    threads=$(sed -n 's/^Threads:\t//p' /proc/$pid/status 2>/dev/null)
+    if [ "${threads:-1}" -eq 1 ]; then pass; else fail "planning has $threads threads"; fi
+    wait $pid
 fi
 
 # ---- A worker that says nothing ------------------------------------------------------------------
