@@ -44,7 +44,7 @@ typedef struct cli_options {
     uint64_t global_batch, top, steps, ranks, seed, seeds, sequence, hosts, checkpoint_every,
         evaluate_every, vocabulary;
     bool json, quiet, no_simulate, no_fold, elastic, allow_lossy, program, straight, fewer, help,
-        force, show_origin, resume, csv, no_charts;
+        force, trust_config, show_origin, resume, csv, no_charts;
     const char *rows, *vary[CLI_MOST_VARIED]; /* --vary, in order */
     int vary_count;
     cli_config *config; /* where defaults lie; owned */

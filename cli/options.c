@@ -116,6 +116,8 @@ static const option_row table[] = {
     TEXT("output", 'o', output, "FILE", "file to write; - is standard output"),
     FLAG("json", 'j', json, "print one JSON document instead of text"),
     FLAG("quiet", 'q', quiet, "no progress on stderr"),
+    FLAG("trust-config", 0, trust_config,
+         "./trainyard.conf may name scripts, images and paths outside its folder"),
     FLAG("help", 'h', help, "this text"),
 };
 #define TABLE_COUNT (sizeof table / sizeof table[0])
@@ -135,7 +137,8 @@ const option_row *option_named(const char *name)
 
 bool command_accepts(const cli_command *command, const option_row *row)
 {
-    if (strcmp(row->name, "help") == 0 || strcmp(row->name, "quiet") == 0)
+    if (strcmp(row->name, "help") == 0 || strcmp(row->name, "quiet") == 0 ||
+        strcmp(row->name, "trust-config") == 0)
         return true;
     for (const char *const *o = command->options; *o != NULL; o++)
         if (strcmp(*o, row->name) == 0)
