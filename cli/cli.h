@@ -329,6 +329,24 @@ ty_status scratch_file(const char *name, char *path, size_t room, ty_error *erro
 ty_status job_from_options(const cli_options *options, plan_inputs *inputs, const char *output,
                            ty_job **out, ty_error *error) TY_MUST_CHECK;
 
+/* ---- cache.c ----------------------------------------------------------------------------- */
+
+/**
+ * One file of the user's cache ($XDG_CACHE_HOME/trainyard, ~/.cache/trainyard), in a folder that is
+ * theirs: not a link, not another's, not open to all. Where there is none, TY_EIO says why.
+ */
+typedef struct cli_cache cli_cache;
+ty_status cache_open(const char *name, cli_cache **out, ty_error *error) TY_MUST_CHECK;
+void cache_close(cli_cache *cache);
+/** Letters, digits, dots, hyphens and underscores of a word, for a file's name. */
+void cache_word(const char *word, char *out, size_t room);
+/** The file's path, for people. */
+const char *cache_shown(const cli_cache *cache);
+/** @param out [out] NULL where nothing is kept that can be read; TY_EIO: it must not be read */
+ty_status cache_load(const cli_cache *cache, ty_profile **out, ty_error *error) TY_MUST_CHECK;
+ty_status cache_keep(const cli_cache *cache, const ty_profile *profile,
+                     ty_error *error) TY_MUST_CHECK;
+
 /* ---- measure.c --------------------------------------------------------------------------- */
 
 /**

@@ -73,31 +73,30 @@ static uint32_t usual_sizes(uint32_t batch, uint32_t sizes[6])
     return count + 1;
 }
 
-/* $XDG_CACHE_HOME/trainyard/profile-HOST-WORKLOAD-rRANKS-bBATCH.json */
-static ty_status cache_path(const ty_workload *workload, uint32_t ranks, uint32_t batch, char **out,
-                            ty_error *error)
+/* profile-HOST-WORKLOAD-DIGEST-rRANKS-bBATCH.json: names are there for people, and may be anything.
+ */
+static ty_status cache_of(const ty_workload *workload, uint32_t ranks, uint32_t batch,
+                          cli_cache **out, ty_error *error)
 {
-    const char *cache = getenv("XDG_CACHE_HOME");
-    const char *home = getenv("HOME");
-    char host[65] = "";
+    char host[65] = "", plain_host[65], plain_name[41], name[256];
     ty_digest digest;
-    ty_text path = {0};
     ty_status status = ty_workload_digest(workload, &digest, error);
 
     if (status != TY_OK)
         return status;
     gethostname(host, sizeof host - 1);
-    if (cache != NULL && cache[0] != '\0')
-        ty_text_addf(&path, "%s/trainyard", cache);
-    else
-        ty_text_addf(&path, "%s/.cache/trainyard", home != NULL ? home : "/tmp");
-    status = ty_directory_make(path.data != NULL ? path.data : "", error);
-    ty_text_addf(&path, "/profile-%s-%s-%.12s-r%u-b%u.json", host, workload->name, digest.hex,
-                 ranks, batch);
-    if (status == TY_OK)
-        status = ty_text_take(&path, out, error);
-    ty_text_clear(&path);
-    return status;
+    cache_word(host, plain_host, sizeof plain_host);
+    cache_word(workload->name, plain_name, sizeof plain_name);
+    snprintf(name, sizeof name, "profile-%s-%s-%.12s-r%u-b%u.json", plain_host, plain_name,
+             digest.hex, ranks, batch);
+    return cache_open(name, out, error);
+}
+
+/* Without a cache everything works, only longer: said, and gone on. */
+static void warn_of_cache(const ty_error *trouble, bool quiet)
+{
+    if (!quiet)
+        fprintf(stderr, "warning: measurements are not kept: %s\n", trouble->message);
 }
 
 ty_status measure_profile_cached(const ty_workload *workload, uint32_t ranks, uint32_t global_batch,
@@ -108,25 +107,31 @@ ty_status measure_profile_cached(const ty_workload *workload, uint32_t ranks, ui
     uint32_t sizes[6];
     uint32_t size_count = usual_sizes(batch, sizes);
     ty_profile *profile = NULL;
-    ty_error ignored = {0};
-    char *path = NULL;
+    ty_error trouble = {0};
+    cli_cache *cache = NULL;
 
-    TY_CHECK(cache_path(workload, ranks, batch, &path, error), status, cleanup);
-    /* A cached file that no longer reads is measured anew, not complained about. */
-    if (!ty_file_exists(path) || ty_profile_load(path, &profile, &ignored) != TY_OK) {
+    status = cache_of(workload, ranks, batch, &cache, &trouble);
+    if (status == TY_OK)
+        status = cache_load(cache, &profile, &trouble);
+    if (status != TY_OK)
+        warn_of_cache(&trouble, quiet);
+    if (profile == NULL) {
+        const bool is_kept = status == TY_OK;
         TY_CHECK(measure_profile(workload, "cpu", NULL, ranks, sizes, size_count, quiet, &profile,
                                  error),
                  status, cleanup);
-        TY_CHECK(ty_profile_save(profile, path, error), status, cleanup);
-        if (!quiet)
+        if (is_kept && cache_keep(cache, profile, &trouble) != TY_OK)
+            warn_of_cache(&trouble, quiet);
+        else if (is_kept && !quiet)
             fprintf(stderr, "measured this machine; kept in %s (remove it to measure anew)\n",
-                    path);
+                    cache_shown(cache));
     }
     *out = profile;
     profile = NULL;
+    status = TY_OK;
 
 cleanup:
     ty_profile_free(profile);
-    ty_free(path);
+    cache_close(cache);
     return status;
 }

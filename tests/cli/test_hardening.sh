@@ -68,6 +68,54 @@ if [ -z "${TY_SANITIZE:-}" ]; then
     wait $pid
 fi
 
+# ---- The cache is a folder of one's own, or there is none -----------------------------------------
+planted=$scratch/precious
+echo precious >"$planted"
+in_cache() { # WHERE EXPECTED-TEXT...: a plan that measures, with its cache there
+    where=$1
+    shift
+    XDG_CACHE_HOME=$where "$TRAINYARD" plan -w lenet -c local:1 --global-batch 16 -o "$work/none.json" >"$scratch/out" 2>"$scratch/err"
+    got=$?
+    if [ $got -eq 0 ]; then pass; else fail "exit code $got instead of 0 with a cache in $where"; fi
+    for text in "$@"; do
+        if grep -qF -- "$text" "$scratch/err"; then pass; else fail "stderr lacks '$text'"; fi
+    done
+    if [ "$(cat "$planted")" = precious ]; then pass; else fail "a planted link is written through"; fi
+}
+in_cache "$scratch/mine" "kept in $scratch/mine/trainyard/profile-"
+if [ "$(stat -c %a "$scratch/mine/trainyard")" = 700 ]; then pass; else fail "the cache is open to others"; fi
+kept=$(ls "$scratch/mine/trainyard")
+rm "$scratch/mine/trainyard/$kept"
+ln -s "$planted" "$scratch/mine/trainyard/$kept"
+in_cache "$scratch/mine" "kept in"
+if [ -L "$scratch/mine/trainyard/$kept" ]; then fail "a link stays in the cache"; else pass; fi
+mkdir "$scratch/linked" "$scratch/elsewhere"
+ln -s "$scratch/elsewhere" "$scratch/linked/trainyard"
+in_cache "$scratch/linked" "not kept" "expected one"
+if [ -z "$(ls "$scratch/elsewhere")" ]; then pass; else fail "the cache follows a link"; fi
+mkdir -p "$scratch/open/trainyard"
+chmod 777 "$scratch/open/trainyard"
+in_cache "$scratch/open" "not kept" "that all may write to"
+if [ "$(id -u)" -eq 0 ]; then
+    mkdir -p "$scratch/theirs/trainyard"
+    chown 12345 "$scratch/theirs/trainyard"
+    in_cache "$scratch/theirs" "not kept" "a folder of user 12345"
+fi
+in_cache /proc/self "not kept" # nothing can be made there
+(unset HOME XDG_CACHE_HOME; cd / && "$TRAINYARD" plan -w lenet -c local:1 --global-batch 17 -q >/dev/null 2>&1)
+if [ -e /tmp/.cache/trainyard ]; then fail "/tmp/.cache is somebody's"; else pass; fi
+if [ "$(id -u)" -eq 0 ] && mkdir "$scratch/small" && mount -t tmpfs -o size=4k none "$scratch/small" 2>/dev/null; then
+    in_cache "$scratch/small" "not kept" "No space left"
+    umount "$scratch/small"
+fi
+# Names of workloads are no paths.
+expect 0 workload export lenet -o "$work/w.json"
+long=$(printf 'a/%.0s' $(seq 150))
+sed "0,/\"name\": \"lenet\"/s||\"name\": \"../../$long\"|" "$work/w.json" >"$work/odd.json"
+XDG_CACHE_HOME="$scratch/mine" expect 0 plan -w "$work/odd.json" -c local:1 --global-batch 16 -o "$work/odd-plan.json"
+if grep -q "kept in $scratch/mine/trainyard/profile-" "$scratch/err"; then pass; else fail "a name with slashes is not kept"; fi
+expect 0 export "$work/odd-plan.json" --to mpirun
+
 # ---- A worker that says nothing ------------------------------------------------------------------
 TRAINYARD_WORKER=/bin/false expect 1 run "$work/plan.json" --steps 2 -q -o "$work/none.json"
 if grep -q "trainyard-worker ended with code 1 and without a word" "$scratch/err"; then pass; else fail "a false worker goes unmentioned"; fi

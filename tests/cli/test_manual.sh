@@ -80,19 +80,20 @@ printf 'clutser = x\n' >trainyard.conf
 expect 3 config
 expect_error_line "did you mean 'cluster'"
 # The file of a folder that one merely stands in starts nothing and leads nowhere else.
-expect 0 plan -w lenet -c "1x p100-server" --fix pp=1 --no-simulate -o made/conf-plan.json
+rm trainyard.conf
+expect 0 plan -w lenet -c "1x p100-server" --fix pp=1 --no-simulate -o conf-plan.json
 for line in 'script = here.py' 'export.image = registry.example/x' 'data = /etc' 'run.checkpoint = ../elsewhere' 'task = a/../../b' \
     'profile = ~/p.json' 'workload = /tmp/w.json'; do
     printf '%s\n' "$line" >trainyard.conf
-    expect 3 export made/conf-plan.json --to torchrun
+    expect 3 export conf-plan.json --to torchrun
     expect_error_line "trainyard.conf:1" "--trust-config"
-    expect 0 export made/conf-plan.json --to torchrun --trust-config
+    expect 0 export conf-plan.json --to torchrun --trust-config
     cp trainyard.conf named.conf
     rm trainyard.conf
-    TRAINYARD_CONFIG=named.conf expect 0 export made/conf-plan.json --to torchrun
+    TRAINYARD_CONFIG=named.conf expect 0 export conf-plan.json --to torchrun
 done
 printf 'run.checkpoint = state\nrun.data = a/b..c\n' >trainyard.conf
-expect 0 export made/conf-plan.json --to torchrun
+expect 0 export conf-plan.json --to torchrun
 printf 'trust-config = true\n' >trainyard.conf
 expect 3 config
 rm trainyard.conf
