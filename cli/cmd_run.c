@@ -153,6 +153,18 @@ cleanup:
     return status;
 }
 
+static ty_status logs_try(const cli_options *options, ty_error *error)
+{
+    ty_status status = TY_OK;
+
+    if (options->metrics != NULL)
+        TY_CHECK(ty_file_try(options->metrics, error), status, done);
+    if (options->mlperf_log != NULL)
+        status = ty_file_try(options->mlperf_log, error);
+done:
+    return status;
+}
+
 exit_code cmd_run(const cli_options *options)
 {
     exit_code code = EXIT_DONE;
@@ -168,7 +180,8 @@ exit_code cmd_run(const cli_options *options)
     interrupts_catch();
     if (output == NULL && scratch_file("trainyard-run", scratch, sizeof scratch, &error) == TY_OK)
         output = scratch;
-    if (output == NULL || job_from_options(options, &inputs, output, &job, &error) != TY_OK ||
+    if (output == NULL || logs_try(options, &error) != TY_OK ||
+        job_from_options(options, &inputs, output, &job, &error) != TY_OK ||
         worker_run(job, ty_plan_process_count(job->plan), options->quiet, &error) != TY_OK ||
         write_logs(options, job, output, &error) != TY_OK ||
         show(options, output, &text, &error) != TY_OK)

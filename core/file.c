@@ -206,6 +206,34 @@ ty_status ty_file_write(const char *path, const void *bytes, size_t length, ty_e
     return status;
 }
 
+ty_status ty_file_try(const char *path, ty_error *error)
+{
+    ty_text temporary = {0};
+    struct stat found;
+    ty_status status = TY_OK;
+    int file;
+
+    if (strcmp(path, "-") == 0)
+        return TY_OK;
+    if (stat(path, &found) == 0 && S_ISDIR(found.st_mode))
+        return ty_fail(error, TY_EIO, "%s: %s", path, strerror(EISDIR));
+    if (stat(path, &found) == 0 && !S_ISREG(found.st_mode))
+        return access(path, W_OK) == 0 ? TY_OK
+                                       : ty_fail(error, TY_EIO, "%s: %s", path, strerror(errno));
+    file = open_temporary(path, &temporary);
+    if (file < 0)
+        status =
+            ty_fail(error, errno == ENOMEM ? TY_ENOMEM : TY_EIO, "%s: %s", path, strerror(errno));
+    else if (write_all(file, "?", 1) != 0) /* a full disk still makes files */
+        status = ty_fail(error, TY_EIO, "%s: %s", path, strerror(errno));
+    if (file >= 0) {
+        close(file);
+        (void)unlink(temporary.data);
+    }
+    ty_text_clear(&temporary);
+    return status;
+}
+
 ty_status ty_file_write_text(const char *path, const ty_text *text, ty_error *error)
 {
     const ty_status status = ty_text_check(text, error);

@@ -28,6 +28,9 @@ ty_status ty_file_read(const char *path, uint64_t limit, char **bytes, size_t *l
 ty_status ty_file_write(const char *path, const void *bytes, size_t length,
                         ty_error *error) TY_MUST_CHECK;
 
+/** TY_EIO where ty_file_write could not write now: before hours of work, not behind them. */
+ty_status ty_file_try(const char *path, ty_error *error) TY_MUST_CHECK;
+
 /** The same of a text; one that failed is not written, and the status says why. */
 ty_status ty_file_write_text(const char *path, const ty_text *text, ty_error *error) TY_MUST_CHECK;
 

@@ -3,6 +3,7 @@
 #include "profile_job.h"
 #include "results.h"
 #include "ty_execute.h"
+#include "ty_file.h"
 
 #include <pthread.h>
 #include <string.h>
@@ -17,6 +18,7 @@ typedef struct training {
     ty_checkpoint_place place; /* that it goes on from */
     uint32_t start;            /* steps done when this run began */
     uint32_t saved;            /* step of the newest checkpoint of ours; `start` without */
+    int lock;                  /* on the folder for checkpoints; -1: another rank has it, or none */
     bool is_finished;          /* by an earlier run, whose result is still there */
     double origin_s;
     double stretch_started_s; /* of the steps under way */
@@ -149,6 +151,21 @@ static ty_recorded_steps window_find(const training *t)
     return window;
 }
 
+/* What can be known to fail at the end fails here. On rank 0, which writes. */
+static ty_status places_try(training *t, ty_error *error)
+{
+    const ty_job *job = t->job;
+    ty_status status = TY_OK;
+
+    if (t->transport->rank != 0)
+        return TY_OK;
+    if (job->checkpoint != NULL)
+        TY_CHECK(ty_checkpoint_lock(job->checkpoint, &t->lock, error), status, done);
+    status = ty_file_try(job->output, error);
+done:
+    return status;
+}
+
 static ty_status training_prepare(training *t, ty_error *error)
 {
     const ty_job *job = t->job;
@@ -159,6 +176,7 @@ static ty_status training_prepare(training *t, ty_error *error)
     ty_status status;
 
     TY_CHECK(job_check(job, t->transport, error), status, done);
+    TY_CHECK(places_try(t, error), status, done);
     TY_CHECK(start_find(t, error), status, done);
     if (job->resume)
         TY_CHECK(ty_result_is_kept(job, &t->place, &t->is_finished, error), status, done);
@@ -210,6 +228,7 @@ static void training_free(training *t)
     if (t->test_set != NULL)
         ty_dataset_close(t->test_set);
     ty_run_free(t->run);
+    ty_checkpoint_unlock(t->lock);
 }
 
 /* ---- Training ---------------------------------------------------------------------------- */
@@ -360,7 +379,7 @@ done:
 static ty_status train_job(const ty_job *job, ty_transport *transport,
                            const ty_execute_options *options, ty_error *error)
 {
-    training t = {.job = job, .transport = transport, .options = options};
+    training t = {.job = job, .transport = transport, .options = options, .lock = -1};
     ty_status status;
 
     status = training_prepare(&t, error);

@@ -5,9 +5,12 @@
 #include "ty_file.h"
 
 #include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
-enum { RESULT_TAG = 6, CLOCK_TAG = 7 };
+enum { RESULT_TAG = 6, CLOCK_TAG = 7, RESCUE_PATH_SIZE = 1024 };
 
 typedef struct rank_result {
     uint64_t event_count, peak_memory_bytes;
@@ -233,6 +236,51 @@ done:
     return status;
 }
 
+/* Where nobody asked for it, but where it is not lost: in a folder of its own for temporary files.
+ */
+static ty_status result_rescue(const ty_run *run, char path[RESCUE_PATH_SIZE], ty_error *error)
+{
+    const char *const folders[] = {getenv("TMPDIR"), "/tmp", "/var/tmp", "/dev/shm"};
+    ty_status status = TY_EIO;
+
+    for (size_t i = 0; i < sizeof folders / sizeof folders[0] && status != TY_OK; i++) {
+        char folder[RESCUE_PATH_SIZE - 16];
+        if (folders[i] == NULL || folders[i][0] == '\0' ||
+            snprintf(folder, sizeof folder, "%s/trainyard-result-XXXXXX", folders[i]) >=
+                (int)sizeof folder ||
+            mkdtemp(folder) == NULL)
+            continue;
+        snprintf(path, RESCUE_PATH_SIZE, "%s/run.json", folder);
+        status = ty_run_save(run, path, error);
+        if (status != TY_OK)
+            rmdir(folder);
+    }
+    return status;
+}
+
+/* A disk that was full only at the end does not cost the training: the result goes where there is
+ * room, and the failure says where. */
+static ty_status result_save(const ty_job *job, const ty_run *run, ty_error *error)
+{
+    ty_error kept = {0}, rescued = {0};
+    char path[RESCUE_PATH_SIZE], why[sizeof error->message];
+    const ty_status in_folder = result_keep(job, run, &kept);
+    const ty_status status = ty_run_save(run, job->output, error);
+
+    if (status == TY_OK)
+        return in_folder == TY_OK ? TY_OK : ty_fail(error, in_folder, "%s", kept.message);
+    if (status != TY_EIO)
+        return status;
+    snprintf(why, sizeof why, "%s", error->message);
+    if (in_folder == TY_OK && job->checkpoint != NULL)
+        return ty_fail(error, TY_EIO, "%.110s; the result is in %.110s/result.json", why,
+                       job->checkpoint);
+    if (result_rescue(run, path, &rescued) == TY_OK)
+        return ty_fail(error, TY_EIO, "%.110s; the result is in %.110s", why, path);
+    return ty_fail(error, TY_EIO, "%.110s; nor could it be saved elsewhere: %.110s", why,
+                   rescued.message);
+}
+
 /* The result that lies beside the checkpoint; NULL where none can be read. */
 static ty_status result_load(const ty_job *job, ty_run **out, ty_error *error)
 {
@@ -330,8 +378,7 @@ ty_status ty_results_save(const ty_job *job, ty_interpreter *interpreter, ty_tra
         ty_timeline_free(run->timeline);
         run->timeline = NULL;
     }
-    TY_CHECK(ty_run_save(run, job->output, error), status, cleanup);
-    status = result_keep(job, run, error);
+    status = result_save(job, run, error);
 cleanup:
     ty_free(events);
     return status;

@@ -116,6 +116,47 @@ XDG_CACHE_HOME="$scratch/mine" expect 0 plan -w "$work/odd.json" -c local:1 --gl
 if grep -q "kept in $scratch/mine/trainyard/profile-" "$scratch/err"; then pass; else fail "a name with slashes is not kept"; fi
 expect 0 export "$work/odd-plan.json" --to mpirun
 
+# ---- What cannot be written is found before training; what was trained is not lost ----------------
+for where in "$scratch/no/such/run.json" "$work"; do
+    expect 1 run "$work/plan.json" --steps 100000 --checkpoint "$scratch/never" -q -o "$where"
+    expect_error_line "$where"
+done
+if [ -e "$scratch/never/latest.json" ]; then fail "trained for a result that has no place"; else pass; fi
+expect 1 run "$work/plan.json" --steps 100000 -q -o "$work/none.json" --metrics "$scratch/no/such/m.prom"
+expect_error_line "no/such/m.prom"
+echo file >"$scratch/file"
+expect 1 run "$work/plan.json" --steps 100000 --checkpoint "$scratch/file/state" -q -o "$work/none.json"
+expect_error_line "file/state"
+if [ "$(id -u)" -eq 0 ] && mkdir "$scratch/full" && mount -t tmpfs -o size=64k none "$scratch/full" 2>/dev/null; then
+    # Room for a byte when it begins, and for no result when it ends.
+    head -c 57000 /dev/zero >"$scratch/full/filler"
+    expect 1 run "$work/plan.json" --steps 30 -q -o "$scratch/full/run.json"
+    expect_error_line "No space left" "the result is in "
+    saved=$(sed 's/.*the result is in //' "$scratch/err")
+    expect 0 compare "$work/plan.json" "$saved"
+    expect 1 run "$work/plan.json" --steps 30 --checkpoint "$scratch/kept" -q -o "$scratch/full/run.json"
+    expect_error_line "No space left" "the result is in $scratch/kept/result.json"
+    expect 0 run "$work/plan.json" --steps 30 --checkpoint "$scratch/kept" --resume -q -o "$work/again.json"
+    expect 0 compare "$work/plan.json" "$work/again.json"
+    umount "$scratch/full"
+fi
+# One run a folder.
+"$TRAINYARD" run "$work/plan.json" --steps 1000000 --checkpoint "$scratch/one" --checkpoint-every 10 -q -o "$work/none.json" >/dev/null 2>&1 &
+pid=$!
+wait_for_ranks
+expect 1 run "$work/plan.json" --steps 10 --checkpoint "$scratch/one" -q -o "$work/none.json"
+expect_error_line "another run is using this folder" "process "
+kill -9 $pid $(ranks_of $pid)
+wait $pid 2>/dev/null
+sleep 1
+rm -rf "$TMPDIR"/trainyard-*
+tries=0
+while [ $tries -lt 20 ] && ! [ -e "$scratch/one/latest.json" ]; do tries=$((tries + 1)); sleep 0.1; done
+if [ -e "$scratch/one/latest.json" ]; then
+    step=$(sed -n 's/.*"step": \([0-9]*\).*/\1/p' "$scratch/one/latest.json")
+    expect 0 run "$work/plan.json" --steps $((step + 3)) --checkpoint "$scratch/one" --resume -q -o "$work/again.json"
+fi
+
 # ---- A worker that says nothing ------------------------------------------------------------------
 TRAINYARD_WORKER=/bin/false expect 1 run "$work/plan.json" --steps 2 -q -o "$work/none.json"
 if grep -q "trainyard-worker ended with code 1 and without a word" "$scratch/err"; then pass; else fail "a false worker goes unmentioned"; fi

@@ -2,6 +2,8 @@
  * leaves the last checkpoint as it was. */
 #include "plans.h"
 
+#include "checkpoint.h"
+
 #include <criterion/criterion.h>
 #include <math.h>
 #include <signal.h>
@@ -9,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { STEPS = 6, EVERY = 3 };
@@ -313,6 +316,104 @@ Test(checkpoint, tells_damage)
     expect_failure(&f, &shapes[2], STEPS, true, TY_EPARSE, "rank-1: truncated in section");
     unlink(path);
     expect_failure(&f, &shapes[2], STEPS, true, TY_EIO, "rank-1: No such file");
+    fixture_free(&f);
+}
+
+static void flip(const char *path, long at, int bit)
+{
+    FILE *file = fopen(path, "r+b");
+    int byte;
+
+    cr_assert_not_null(file, "%s", path);
+    cr_assert_eq(fseek(file, at, SEEK_SET), 0);
+    byte = fgetc(file);
+    cr_assert_eq(fseek(file, at, SEEK_SET), 0);
+    fputc(byte ^ (1 << bit), file);
+    fclose(file);
+}
+
+static long file_length(const char *path)
+{
+    struct stat found;
+
+    cr_assert_eq(stat(path, &found), 0, "%s", path);
+    return (long)found.st_size;
+}
+
+/* Of latest.json every single one; of a rank's file some in each part of it. */
+Test(checkpoint, any_flipped_bit_is_refused)
+{
+    fixture f = fixture_make();
+    ty_plan *plan = make_plan("mlp", &shapes[2]);
+    ty_checkpoint_place place;
+    ty_error error = {0};
+    char path[700];
+    long length, at;
+
+    must_run(&f, &shapes[2], EVERY, false, NULL);
+    length = file_length(f.latest);
+    for (at = 0; at < length; at++)
+        for (int bit = 0; bit < 8; bit++) {
+            flip(f.latest, at, bit);
+            cr_expect_eq(ty_checkpoint_find(f.checkpoint, plan, 0, STEPS, &place, &error),
+                         TY_EPARSE, "bit %d of byte %ld", bit, at);
+            flip(f.latest, at, bit);
+        }
+    cr_assert_eq(ty_checkpoint_find(f.checkpoint, plan, 0, STEPS, &place, &error), TY_OK, "%s",
+                 error.message);
+    snprintf(path, sizeof path, "%s/step-%d/rank-1", f.checkpoint, EVERY);
+    length = file_length(path);
+    for (int i = 0; i < 48; i++) { /* the headers, and what follows */
+        at = i < 32 ? 8 * i : (long)((double)length * (i - 31) / 17);
+        flip(path, at, i % 8);
+        expect_failure(&f, &shapes[2], STEPS, true, TY_EPARSE, "rank-1: ");
+        flip(path, at, i % 8);
+    }
+    must_run(&f, &shapes[2], STEPS, true, NULL);
+    ty_plan_free(plan);
+    fixture_free(&f);
+}
+
+/* The lock is this process's, as if it were another's; a lock that nobody holds is none, and what
+ * was half-written goes. */
+Test(checkpoint, one_run_at_a_time)
+{
+    fixture f = fixture_make();
+    ty_error error = {0};
+    char path[700], holder[64];
+    int lock;
+
+    cr_assert_eq(ty_checkpoint_lock(f.checkpoint, &lock, &error), TY_OK, "%s", error.message);
+    snprintf(holder, sizeof holder, "another run is using this folder: process %ld on",
+             (long)getpid());
+    expect_failure(&f, &shapes[2], EVERY, false, TY_EIO, holder);
+    ty_checkpoint_unlock(lock);
+    snprintf(path, sizeof path, "%s/.trainyard-1-0.tmp", f.checkpoint);
+    cr_assert_eq(ty_file_write(path, "x", 1, NULL), TY_OK);
+    must_run(&f, &shapes[2], EVERY, false, NULL);
+    cr_expect(!ty_file_exists(path));
+    fixture_free(&f);
+}
+
+/* Whoever makes a link of a step's folder has nothing written or removed through it. */
+Test(checkpoint, folders_of_steps_are_no_links)
+{
+    fixture f = fixture_make();
+    char elsewhere[600], link[700], path[700];
+
+    snprintf(elsewhere, sizeof elsewhere, "%s/elsewhere", f.directory);
+    snprintf(path, sizeof path, "%s/rank-0", elsewhere);
+    cr_assert_eq(ty_directory_make(elsewhere, NULL), TY_OK);
+    cr_assert_eq(ty_file_write(path, "precious", 8, NULL), TY_OK);
+    cr_assert_eq(ty_directory_make(f.checkpoint, NULL), TY_OK);
+    snprintf(link, sizeof link, "%s/step-%d", f.checkpoint, EVERY);
+    cr_assert_eq(symlink(elsewhere, link), 0);
+    expect_failure(&f, &shapes[2], EVERY, false, TY_EIO, "found a symbolic link");
+    cr_expect_eq(file_length(path), 8);
+    must_run(&f, &shapes[2], EVERY, false, NULL); /* the link went with what failed */
+    cr_expect_eq(file_length(path), 8);
+    unlink(path);
+    rmdir(elsewhere);
     fixture_free(&f);
 }
 
