@@ -1,6 +1,7 @@
 /* Starting trainyard-worker on local ranks and seeing it to its end. */
 #include "cli.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <libgen.h>
@@ -10,10 +11,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
+
+#define SCRATCH_NAME "trainyard"
 
 /* $TRAINYARD_WORKER, or beside this program, or in ../libexec. */
 static ty_status worker_path(char out[PATH_MAX], ty_error *error)
@@ -210,18 +215,94 @@ ty_status scratch_file(const char *name, char *path, size_t room, ty_error *erro
     return TY_OK;
 }
 
+/* ---- Folders of runs ------------------------------------------------------------------------ */
+
+/* What a run has in a folder: all flat, but for segments that Open MPI makes beside our files. */
+static void folder_remove(const char *folder)
+{
+    DIR *opened = opendir(folder);
+    const struct dirent *entry;
+
+    while (opened != NULL && (entry = readdir(opened)) != NULL)
+        if (entry->d_name[0] != '.')
+            (void)unlinkat(dirfd(opened), entry->d_name, 0);
+    if (opened != NULL)
+        closedir(opened);
+    rmdir(folder);
+}
+
+/* Opened and locked for as long as this process lives; -1 where another process has it, or it is
+ * none of ours. */
+static int folder_lock(const char *folder)
+{
+    struct stat found;
+    const int file = open(folder, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+
+    if (file < 0)
+        return -1;
+    if (fstat(file, &found) == 0 && found.st_uid == geteuid() && (found.st_mode & 07777) == 0700 &&
+        flock(file, LOCK_EX | LOCK_NB) == 0)
+        return file;
+    close(file);
+    return -1;
+}
+
+/* Folders whose run was killed: nobody holds their lock. One that is being made is a second old. */
+static void dead_folders_remove(const char *beside)
+{
+    const double least_age_s = 60;
+    char above[PATH_MAX], folder[2 * PATH_MAX];
+    struct stat found;
+    const struct dirent *entry;
+    DIR *opened;
+
+    snprintf(above, sizeof above, "%s", beside);
+    opened = opendir(dirname(above));
+    while (opened != NULL && (entry = readdir(opened)) != NULL) {
+        int lock;
+        if (strncmp(entry->d_name, SCRATCH_NAME "-", sizeof SCRATCH_NAME) != 0 ||
+            strlen(entry->d_name) != sizeof SCRATCH_NAME + 6)
+            continue;
+        snprintf(folder, sizeof folder, "%s/%s", above, entry->d_name);
+        lock = folder_lock(folder);
+        if (lock < 0)
+            continue;
+        if (fstat(lock, &found) == 0 && difftime(time(NULL), found.st_mtime) > least_age_s)
+            folder_remove(folder);
+        close(lock);
+    }
+    if (opened != NULL)
+        closedir(opened);
+}
+
+/* Where ranks share memory through files: in memory, in a folder that goes with the run. Open MPI's
+ * own place is /dev/shm itself, where segments of a run that was killed stay. */
+static int segments_make(char folder[PATH_MAX])
+{
+    snprintf(folder, PATH_MAX, "/dev/shm/" SCRATCH_NAME "-XXXXXX");
+    dead_folders_remove(folder);
+    if (mkdtemp(folder) == NULL) {
+        folder[0] = '\0';
+        return -1;
+    }
+    return folder_lock(folder);
+}
+
 ty_status worker_run(ty_job *job, uint32_t ranks, bool quiet, ty_error *error)
 {
     ty_status status = TY_OK;
-    char worker[PATH_MAX], folder[PATH_MAX], path[PATH_MAX + 16];
+    char worker[PATH_MAX], folder[PATH_MAX], segments[PATH_MAX], path[PATH_MAX + 16];
+    int folder_held, segments_held;
     pid_t child;
 
-    path[0] = '\0';
     TY_CHECK(processes_check(job, ranks, error), status, done);
     TY_CHECK(worker_path(worker, error), status, done);
-    scratch_name(folder, sizeof folder, "trainyard");
+    scratch_name(folder, sizeof folder, SCRATCH_NAME);
+    dead_folders_remove(folder);
     if (mkdtemp(folder) == NULL)
         return ty_fail(error, TY_EIO, "%s: %s", folder, strerror(errno));
+    folder_held = folder_lock(folder);
+    segments_held = segments_make(segments);
     snprintf(path, sizeof path, "%s/job.json", folder);
     TY_CHECK(ty_job_save(job, path, error), status, cleanup);
     fflush(NULL);
@@ -232,17 +313,22 @@ ty_status worker_run(ty_job *job, uint32_t ranks, bool quiet, ty_error *error)
     }
     if (child == 0) {
         setpgid(0, 0); /* the terminal's Ctrl-C reaches us alone; we pass it on once */
+        if (segments[0] != '\0')
+            setenv(OMPI_MAJOR_VERSION < 5 ? "OMPI_MCA_btl_vader_backing_directory"
+                                          : "OMPI_MCA_btl_sm_backing_directory",
+                   segments, 0);
         become_mpirun(worker, folder, path, ranks, quiet);
     }
     status = status_of(job, folder, wait_for(child, folder, quiet), error);
 
 cleanup:
-    unlink(path);
-    sign_path(path, folder, TY_WORKER_BEGUN);
-    unlink(path);
-    sign_path(path, folder, TY_WORKER_SAID);
-    unlink(path);
-    rmdir(folder);
+    folder_remove(folder);
+    if (segments[0] != '\0')
+        folder_remove(segments);
+    if (folder_held >= 0)
+        close(folder_held);
+    if (segments_held >= 0)
+        close(segments_held);
 done:
     return status;
 }

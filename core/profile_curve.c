@@ -58,7 +58,7 @@ static double line_at(const ty_curve_point *a, const ty_curve_point *b, double s
 }
 
 /* Flat at its end, a curve says nothing of what more takes: noise hid it, and the slope before it
- * counts. */
+ * counts, or that of the whole. Times of more work bend upwards, if at all. */
 static double beyond_largest(const ty_curve_point *points, int count, double size)
 {
     const ty_curve_point *last = &points[count - 1];
@@ -66,8 +66,11 @@ static double beyond_largest(const ty_curve_point *points, int count, double siz
 
     while (before >= 0 && points[before].seconds >= last->seconds)
         before--;
-    if (before >= 0)
-        return line_at(&points[before], last, size);
+    if (before >= 0) {
+        const double near_s = line_at(&points[before], last, size);
+        const double all_s = line_at(&points[0], last, size);
+        return near_s > all_s ? near_s : all_s;
+    }
     return last->size > 0.0 ? last->seconds * size / last->size : last->seconds;
 }
 

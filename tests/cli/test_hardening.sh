@@ -249,6 +249,16 @@ PYTHON
             pass
         fi
     done
-    rm -rf "$TMPDIR"/trainyard-*
+    # What it left goes with the next start, once it is old enough to be nobody's.
+    touch -c -d '10 minutes ago' "$TMPDIR"/trainyard-* /dev/shm/trainyard-* 2>/dev/null
+    expect 0 run "$work/plan.json" --steps 2 -q -o "$work/none.json"
+    rm "$work/none.json"
+    if ls -d "$TMPDIR"/trainyard-* >/dev/null 2>&1; then
+        fail "left by a killed $victim: $(ls "$TMPDIR")"
+        rm -rf "$TMPDIR"/trainyard-*
+    else
+        pass
+    fi
+    if ls -d /dev/shm/trainyard-* >/dev/null 2>&1; then fail "left in /dev/shm: $(ls /dev/shm)"; else pass; fi
 done
 finish
