@@ -334,6 +334,9 @@ static ty_status fix_recompute(fix_target *target, const char *value, ty_error *
     return ty_fail(error, TY_EINVAL, "found '%s', expected none, selective or full", value);
 }
 
+/* As many as there may be keys. */
+enum { MOST_FIX_KEYS = 32 };
+
 typedef struct fix_key {
     const char *name;
     ty_status (*apply)(fix_target *target, const char *value, ty_error *error);
@@ -358,6 +361,7 @@ static const fix_key fix_keys[] = {
     {"algorithm", fix_algorithm},
 };
 #define FIX_KEY_COUNT (sizeof fix_keys / sizeof fix_keys[0])
+_Static_assert(FIX_KEY_COUNT <= MOST_FIX_KEYS, "more keys than are remembered");
 
 bool fix_key_is_known(const char *key)
 {
@@ -367,7 +371,8 @@ bool fix_key_is_known(const char *key)
     return false;
 }
 
-static ty_status fix_one(fix_target *target, char *item, ty_error *error)
+static ty_status fix_one(fix_target *target, char *item, const char *said[MOST_FIX_KEYS],
+                         ty_error *error)
 {
     char *equals = strchr(item, '=');
     const char *close;
@@ -379,6 +384,10 @@ static ty_status fix_one(fix_target *target, char *item, ty_error *error)
     for (size_t k = 0; k < FIX_KEY_COUNT; k++) {
         if (strcmp(item, fix_keys[k].name) != 0)
             continue;
+        if (said[k] != NULL && strcmp(said[k], equals + 1) != 0)
+            return ty_fail(error, TY_EINVAL, "--fix: found %s=%s and %s=%s, expected one of them",
+                           item, said[k], item, equals + 1);
+        said[k] = equals + 1;
         if (fix_keys[k].apply(target, equals + 1, &detail) != TY_OK)
             return ty_fail(error, TY_EINVAL, "--fix %s: %s", item, detail.message);
         return TY_OK;
@@ -394,11 +403,12 @@ static ty_status fix_all(fix_target *target, const char *text, ty_error *error)
     char *copy = ty_strdup(text);
     char *rest = copy;
     char *item;
+    const char *said[MOST_FIX_KEYS] = {NULL};
 
     if (copy == NULL)
         return ty_fail(error, TY_ENOMEM, "out of memory");
     while (status == TY_OK && (item = strtok_r(rest, ",", &rest)) != NULL)
-        status = fix_one(target, item, error);
+        status = fix_one(target, item, said, error);
     ty_free(copy);
     return status;
 }

@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +14,7 @@
 
 #define DEFAULT_LIMIT ((uint64_t)1 << 30)
 #define TEMPORARY_ATTEMPTS 1000
+#define PIPE_PATIENCE_MS 20000
 
 static ty_status read_all(int file, const char *name, uint64_t limit, char **bytes, size_t *length,
                           ty_error *error)
@@ -59,6 +61,21 @@ cleanup:
     return status;
 }
 
+/* A pipe by name may have nobody who ever writes to it; one of a shell has at once. */
+static ty_status wait_for_writer(int file, const char *path, ty_error *error)
+{
+    struct pollfd wait = {.fd = file, .events = POLLIN};
+    struct stat found;
+
+    if (fstat(file, &found) != 0)
+        return ty_fail(error, TY_EIO, "%s: %s", path, strerror(errno));
+    if (S_ISFIFO(found.st_mode) && poll(&wait, 1, PIPE_PATIENCE_MS) == 0)
+        return ty_fail(error, TY_EIO, "%s: found a pipe that nothing came from within %d s", path,
+                       PIPE_PATIENCE_MS / 1000);
+    (void)fcntl(file, F_SETFL, fcntl(file, F_GETFL) & ~O_NONBLOCK);
+    return TY_OK;
+}
+
 ty_status ty_file_read(const char *path, uint64_t limit, char **bytes, size_t *length,
                        ty_error *error)
 {
@@ -69,10 +86,12 @@ ty_status ty_file_read(const char *path, uint64_t limit, char **bytes, size_t *l
         limit = DEFAULT_LIMIT;
     if (strcmp(path, "-") == 0)
         return read_all(STDIN_FILENO, "<standard input>", limit, bytes, length, error);
-    file = open(path, O_RDONLY | O_CLOEXEC);
+    file = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
     if (file < 0)
         return ty_fail(error, TY_EIO, "%s: %s", path, strerror(errno));
-    status = read_all(file, path, limit, bytes, length, error);
+    status = wait_for_writer(file, path, error);
+    if (status == TY_OK)
+        status = read_all(file, path, limit, bytes, length, error);
     close(file);
     return status;
 }

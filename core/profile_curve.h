@@ -26,10 +26,10 @@ void ty_curve_add(ty_curve *curve, double size, double seconds);
  * More takes no less time: where measurements fall, noise made them, and neighbours that contradict
  * each other are replaced by their mean (isotonic regression, Ayer et al., 1955), so that what
  * comes out never falls with the size. Between two points: linear. Beyond the largest: the line
- * from the last point that took less through the largest goes on, so it always rises; where all
- * took as long, in proportion. Below the smallest: the first two points' line goes on, but not
- * below the proportional share of the smallest's time (a line that would cross zero is noise), nor
- * above that time. A single point is scaled in proportion.
+ * from the last point that took less goes on, or that from the first point, whichever is steeper;
+ * where all took as long, in proportion. Below the smallest: the first two points' line goes on,
+ * but not below the proportional share of the smallest's time (a line that would cross zero is
+ * noise), nor above that time. A single point is scaled in proportion.
  */
 bool ty_curve_seconds(const ty_curve *curve, double *seconds);
 

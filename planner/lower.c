@@ -139,13 +139,14 @@ static ty_status bare_pass(ty_lowering *l, ty_op op, ty_lower_pass pass)
 
 ty_status ty_lower_forward(ty_lowering *l, ty_lower_pass pass)
 {
-    uint32_t *forward = &forwards_of(l, pass.stage)[pass.micro_batch];
+    uint32_t *forward;
     uint32_t sources[2] = {TY_NO_INSTRUCTION, TY_NO_INSTRUCTION}; /* load, receive */
     ty_instruction instruction;
     ty_status status = TY_OK;
 
     if (l->are_passes_only)
         return bare_pass(l, TY_OP_FORWARD, pass);
+    forward = &forwards_of(l, pass.stage)[pass.micro_batch];
     TY_CHECK(lower_load(l, pass, &sources[0]), status, done);
     if (pass.stage > 0) {
         instruction = transfer(l, TY_OP_RECEIVE, pass, TY_ACTIVATION, pass.stage - 1);

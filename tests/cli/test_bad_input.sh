@@ -79,6 +79,21 @@ expect 3 estimate "$scratch/$(printf 'a\302\2332J')"
 expect_error_line "a??2J"
 if grep -q "$escape" "$scratch/err"; then fail "a message commands the terminal"; else pass; fi
 
+# A byte order mark is none of the content; a pipe that nobody writes to is not waited for for ever.
+printf '\357\273\277' >"$scratch/marked.json"
+cat "$plan" >>"$scratch/marked.json"
+expect 0 estimate "$scratch/marked.json"
+mkfifo "$scratch/pipe"
+expect 3 estimate "$scratch/pipe"
+expect_error_line "pipe: found a pipe that nothing came from"
+cat "$plan" >"$scratch/pipe" &
+expect 0 estimate "$scratch/pipe"
+wait
+# What contradicts itself is refused; what is said twice is not.
+expect 2 plan -w lenet -c "1x p100-server" --fix pp=2,pp=4 --no-simulate
+expect_error_line "found pp=2 and pp=4"
+expect 0 plan -w lenet -c "1x p100-server" --fix pp=2,pp=2 --no-simulate -q
+
 # Output that cannot be written leaves nothing half-written.
 expect 1 plan -w lenet -c "1x p100-server" --no-simulate -o "$scratch/no/such/folder/plan.json"
 expect_error_line "no/such/folder"
