@@ -23,6 +23,18 @@ ranks_of() {
 
 expect 0 plan -w mlp -c local:2 --fix pp=1,compression=none -q -o "$work/plan.json"
 
+# ---- How the programs are built ------------------------------------------------------------------
+if [ -z "${TY_SANITIZE:-}" ] && command -v readelf >/dev/null 2>&1; then
+    for program in "$TRAINYARD" "$WORKER"; do
+        readelf -Wh "$program" | grep -q 'Type: *DYN' && pass || fail "$program is not position-independent"
+        readelf -Wl "$program" | grep -q GNU_RELRO && pass || fail "$program has no read-only relocations"
+        readelf -Wd "$program" | grep -q 'BIND_NOW\|Flags:.*NOW' && pass || fail "$program binds late"
+        readelf -Wl "$program" | grep 'GNU_STACK' | grep -q 'RW ' && pass || fail "$program has an executable stack"
+        readelf -Ws "$program" | grep -q '__stack_chk_fail' && pass || fail "$program has no stack protector"
+        readelf -Ws "$program" | grep -q '_chk@\|_chk$' && pass || fail "$program checks no string functions"
+    done
+fi
+
 # ---- As many processes as the machine has room for, said before any is started -------------------
 expect 1 plan -w mlp -c local:100000 -q -o "$work/none.json"
 expect_error_line "100000 processes" "expected at most $((16 * cores)) on this machine" "$cores core"
