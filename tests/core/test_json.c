@@ -86,7 +86,6 @@ Test(json, what_is_refused)
         {"nul", "expected a value"},
         {"trueish", "expected the end"},
         {"[\v1]", "found byte 0x0b, expected a value"}, /* cJSON */
-        {"\xef\xbb\xbf[]", "found byte 0xef"},          /* cJSON */
         {"\"a", "expected a closing quote"},
         {"\"a\nb\"", "no control character in a string"}, /* cJSON */
         {"\"\\x\"", "after a backslash"},
@@ -304,6 +303,20 @@ Test(json, strings_are_printable)
         cr_expect_eq(ty_json_lines(ty_json_root(document), "name", &out, &error), TY_OK);
         ty_json_free(document);
     }
+}
+
+/* Some editors begin files with one; a second is content. */
+Test(json, a_byte_order_mark_is_ignored)
+{
+    ty_json_document *document = NULL;
+    ty_error error = {0};
+
+    cr_assert_eq(ty_json_parse("\xef\xbb\xbf[]", 5, "t", &document, &error), TY_OK, "%s",
+                 error.message);
+    ty_json_free(document);
+    document = NULL;
+    cr_assert_eq(ty_json_parse("\xef\xbb\xbf\xef\xbb\xbf[]", 8, "t", &document, &error), TY_EPARSE);
+    cr_assert_eq(ty_json_parse("\xef\xbb\xbf", 3, "t", &document, &error), TY_EPARSE);
 }
 
 Test(json, unread_members_are_errors)
