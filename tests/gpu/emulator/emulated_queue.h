@@ -10,6 +10,10 @@
 #include <stddef.h>
 
 #ifdef __cplusplus
+struct emulated_queue;
+/** Where a stream's work goes. */
+emulated_queue *emulated_queue_of(cudaStream_t stream);
+
 extern "C" {
 #endif
 
