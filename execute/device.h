@@ -113,6 +113,12 @@ typedef struct ty_stage_options {
 typedef struct ty_device_link ty_device_link;
 typedef struct ty_link_options ty_link_options;
 
+/** A device, told from all others wherever they are: ordinals are each process's own. All zeros:
+ * none. */
+typedef struct ty_device_identity {
+    unsigned char bytes[16];
+} ty_device_identity;
+
 /** What became of the passes of a device that may replay launches it has recorded, as graphs. */
 typedef struct ty_device_graphs {
     uint32_t count;       /* recorded, each of a pass unlike the others */
@@ -178,8 +184,8 @@ typedef struct ty_device_memory {
     ty_status (*link_check)(ty_stage_device *stage, ty_error *error);
     /** Between devices without the host's memory. Collective: all ranks call it together. */
     ty_status (*link_open)(const ty_link_options *options, ty_device_link **out, ty_error *error);
-    /** Ordinal of the stage's device on this host. */
-    uint32_t (*ordinal)(const ty_stage_device *stage);
+    /** Which device the stage is on. */
+    ty_device_identity (*identity)(const ty_stage_device *stage);
     /** "NVIDIA H100, CUDA 13.0, cuDNN 9.19, NCCL 2.28": for the run's record. */
     const char *(*describe)(const ty_stage_device *stage);
     /** So far, for the same. */

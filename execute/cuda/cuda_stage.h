@@ -125,6 +125,7 @@ typedef struct cuda_state_range {
 struct ty_stage_device {
     ty_stage_options options;
     int ordinal;
+    ty_device_identity identity;
     char description[160];
     uint64_t shared_bytes;   /* of a block, at most */
     uint64_t capacity_bytes; /* of the GPU */

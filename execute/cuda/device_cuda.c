@@ -5,7 +5,9 @@
 #include "stage_layers.h"
 
 #include <math.h>
+#include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* Of matrix products; NVIDIA's advice for Hopper is 32 MiB (cuBLAS documentation, "cuBLAS
@@ -180,6 +182,7 @@ static ty_status device_choose(ty_stage_device *stage, ty_error *error)
                        properties.name, properties.major, properties.minor);
     stage->shared_bytes = (uint64_t)shared;
     stage->capacity_bytes = properties.totalGlobalMem;
+    memcpy(&stage->identity, &properties.uuid, sizeof stage->identity);
     CUDA_CHECK(cuda_attention_prepare(stage->shared_bytes), status, done);
     snprintf(stage->description, sizeof stage->description, "%.64s, CUDA %d.%d, %s",
              properties.name, runtime / 1000, runtime % 1000 / 10,
@@ -770,9 +773,9 @@ static uint64_t device_capacity(const ty_stage_device *stage)
     return stage->capacity_bytes;
 }
 
-static uint32_t device_ordinal(const ty_stage_device *stage)
+static ty_device_identity device_identity(const ty_stage_device *stage)
 {
-    return (uint32_t)stage->ordinal;
+    return stage->identity;
 }
 
 static const char *device_describe(const ty_stage_device *stage)
@@ -800,7 +803,7 @@ static const ty_device_memory memory = {
     .codec_decode = cuda_codec_decode,
     .link_check = cuda_link_check,
     .link_open = cuda_link_open,
-    .ordinal = device_ordinal,
+    .identity = device_identity,
     .describe = device_describe,
     .graphs = cuda_graphs_counts,
     .time = device_time,
@@ -856,10 +859,22 @@ static ty_status check(ty_error *error)
 
 __attribute__((visibility("default"))) const ty_cuda_plugin *ty_cuda_plugin_get(void);
 
+/* What CUDA reads when it is first called. Kernels are loaded before they are needed, since loading
+ * one may wait for all that runs, NCCL's kernels that wait for a peer among it. Streams have
+ * hardware queues of their own, so that none holds up another. Who asked for something else has it.
+ */
+static void environment_set(void)
+{
+    setenv("CUDA_MODULE_LOADING", "EAGER", 0);
+    setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
+}
+
 const ty_cuda_plugin *ty_cuda_plugin_get(void)
 {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
     static const ty_cuda_plugin plugin = {
         .version = TY_CUDA_PLUGIN_VERSION, .backend = &backend, .check = check};
 
+    pthread_once(&once, environment_set);
     return &plugin;
 }

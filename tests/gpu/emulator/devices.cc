@@ -27,6 +27,7 @@ struct operation {
 };
 
 struct device {
+    std::condition_variable wake; /* of its thread */
     std::vector<std::deque<operation>> hardware;
     std::vector<operation> resident;
     size_t next_hardware = 0, left = 0; /* operations that are not over */
@@ -40,7 +41,7 @@ struct device {
 struct machine {
     std::mutex lock;
     std::condition_variable changed;
-    std::vector<device> devices;
+    std::deque<device> devices;
     unsigned long moves = 0; /* whatever begins or ends anywhere */
     std::list<std::pair<int, std::string>> waiters;
     bool is_crowded = false;
@@ -183,7 +184,7 @@ void device_main(machine *all, int ordinal)
         size_t chosen;
 
         if (found.empty()) {
-            all->changed.wait(lock);
+            d.wake.wait(lock);
             continue;
         }
         if (d.random() % 4 == 0) { /* others may be faster */
@@ -236,13 +237,17 @@ void deadlock_tell(machine *all)
     _exit(1);
 }
 
-/* Whether something is on its way that nobody has given up. */
-bool is_under_way(const machine *all)
+/* Whether something is on its way that nobody has given up, and nothing is at work. */
+bool is_stuck(const machine *all)
 {
-    for (const device &d : all->devices)
-        if (d.left > 0 && !d.is_lost)
-            return true;
-    return !all->waiters.empty();
+    bool is_under_way = !all->waiters.empty();
+
+    for (const device &d : all->devices) {
+        if (d.is_busy)
+            return false;
+        is_under_way = is_under_way || (d.left > 0 && !d.is_lost);
+    }
+    return is_under_way;
 }
 
 void watch_main(machine *all)
@@ -255,7 +260,7 @@ void watch_main(machine *all)
         lock.unlock();
         std::this_thread::sleep_for(std::chrono::milliseconds(100));
         lock.lock();
-        if (all->moves != seen || !is_under_way(all)) {
+        if (all->moves != seen || !is_stuck(all)) {
             seen = all->moves;
             since = steady::now();
         } else if (std::chrono::duration<double>(steady::now() - since).count() > all->patience_s) {
@@ -272,6 +277,8 @@ std::unique_lock<std::mutex> emulated_lock(void)
 
 void emulated_changed(void)
 {
+    for (device &d : the_machine()->devices)
+        d.wake.notify_one();
     moved(the_machine());
 }
 
@@ -335,7 +342,8 @@ static void queue_put(emulated_queue *queue, operation o)
     queue->left++;
     d.left++;
     d.hardware[(size_t)queue->hardware].push_back(std::move(o));
-    moved(all);
+    all->moves++;
+    d.wake.notify_one();
 }
 
 void emulated_queue_work(emulated_queue *queue, std::function<void()> work)
@@ -412,7 +420,10 @@ void emulated_options_read(int ordinal)
 
     if (all == nullptr)
         return;
-    std::lock_guard<std::mutex> guard(all->lock);
+    std::unique_lock<std::mutex> lock(all->lock);
+    device &d = all->devices[(size_t)ordinal];
+    if (d.is_lost) /* what others left on it is not played on the next */
+        emulated_wait(lock, "a device that was lost", [&] { return d.left == 0; });
     options_read(all, ordinal);
 }
 

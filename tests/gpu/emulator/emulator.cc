@@ -4,6 +4,7 @@
 #include <csetjmp>
 #include <cstdio>
 #include <cstdlib>
+#include <deque>
 #include <ucontext.h>
 #include <vector>
 
@@ -25,7 +26,7 @@ struct warp {
 };
 
 /* Switching by setjmp and longjmp: swapcontext would ask the kernel for the signal mask each time.
- */
+ * A fiber is made once and plays a thread of one block after the other. */
 struct fiber {
     ucontext_t context;
     jmp_buf place;
@@ -33,7 +34,7 @@ struct fiber {
 };
 
 struct machine {
-    std::vector<fiber> fibers;
+    std::deque<fiber> fibers; /* whose contexts are never moved */
     std::vector<std::vector<char>> stacks;
     std::vector<warp> warps;
     std::vector<unsigned char> shared;
@@ -83,31 +84,40 @@ void leave(barrier &gate)
 
 void fiber_main()
 {
-    (*here.body)();
-    leave(here.warps[here.current / LANES].gate);
-    leave(here.block);
-    here.fibers[here.current].is_done = true;
-    for (;;)
+    for (;;) {
+        (*here.body)();
+        leave(here.warps[here.current / LANES].gate);
+        leave(here.block);
+        here.fibers[here.current].is_done = true;
         turn_over();
+    }
+}
+
+void fiber_make(unsigned t)
+{
+    fiber &own = here.fibers[t];
+
+    here.stacks.emplace_back(STACK_BYTES);
+    own.is_started = false;
+    getcontext(&own.context);
+    own.context.uc_stack.ss_sp = here.stacks[t].data();
+    own.context.uc_stack.ss_size = STACK_BYTES;
+    own.context.uc_link = nullptr;
+    makecontext(&own.context, fiber_main, 0);
 }
 
 void block_prepare(unsigned threads)
 {
-    here.fibers.resize(threads);
-    while (here.stacks.size() < threads)
-        here.stacks.emplace_back(STACK_BYTES);
+    while (here.fibers.size() < threads) {
+        here.fibers.emplace_back();
+        fiber_make((unsigned)here.fibers.size() - 1);
+    }
     here.warps.assign((threads + LANES - 1) / LANES, warp());
     here.block = barrier();
     here.block.alive = threads;
     for (unsigned t = 0; t < threads; t++) {
-        fiber &own = here.fibers[t];
-        own.is_done = own.is_started = false;
+        here.fibers[t].is_done = false;
         here.warps[t / LANES].gate.alive++;
-        getcontext(&own.context);
-        own.context.uc_stack.ss_sp = here.stacks[t].data();
-        own.context.uc_stack.ss_size = STACK_BYTES;
-        own.context.uc_link = nullptr;
-        makecontext(&own.context, fiber_main, 0);
     }
 }
 

@@ -401,6 +401,10 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *out, int size, ncclUniqueId id, 
 {
     const char *connects = getenv("NCCL_RUNTIME_CONNECT");
     std::unique_lock<std::mutex> lock = emulated_lock();
+    if (all().open == 0) { /* whose members may have ended in the middle */
+        all().orders.clear();
+        all().launched.clear();
+    }
     std::shared_ptr<world> &of = all().worlds[id.internal];
 
     if (of == nullptr) {

@@ -321,6 +321,19 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream)
     return emulated_device_is_lost() ? fail(cudaErrorIllegalAddress) : cudaSuccess;
 }
 
+cudaError_t cudaDeviceSynchronize(void)
+{
+    if (is_forbidden())
+        return fail(cudaErrorStreamCaptureUnsupported);
+    emulated_device_drain("cudaDeviceSynchronize");
+    return emulated_device_is_lost() ? fail(cudaErrorIllegalAddress) : cudaSuccess;
+}
+
+cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t call, void *data)
+{
+    return take(stream, [=] { call(data); });
+}
+
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, enum cudaStreamCaptureMode mode)
 {
     std::lock_guard<std::mutex> guard(lock);
