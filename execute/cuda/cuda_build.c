@@ -223,6 +223,30 @@ static ty_status lower_input(lowering *low, ty_error *error)
     return status;
 }
 
+/* Whether a layer's output is what the loss of this stage reads, and nobody else. */
+static bool is_scores(const lowering *low, uint32_t layer)
+{
+    const ty_layer *next = &low->workload->layers[layer + 1 < low->end ? layer + 1 : layer];
+
+    return low->workload->layers[layer].kind == TY_LAYER_LINEAR &&
+           next->kind == TY_LAYER_SOFTMAX_CROSS_ENTROPY && next->input_count == 1 &&
+           next->inputs[0] == layer;
+}
+
+/* Rows of scores that begin at multiples of 16 bytes, as fast products of 16-bit numbers want them:
+ * a vocabulary is as odd as it pleases. */
+static void scores_pad(lowering *low, uint32_t at)
+{
+    const uint64_t several = 16 / low->stage->element;
+    ty_shape shape = low->stage->values[at].shape;
+    uint64_t *classes = &shape.dimensions[shape.dimension_count - 1];
+
+    if (low->stage->type == CUDA_TYPE_FLOAT)
+        return;
+    *classes = (*classes + several - 1) / several * several;
+    value_make(low, at, &shape, low->stage->values[at].needs_gradient);
+}
+
 static ty_status lower_layers(lowering *low, ty_error *error)
 {
     ty_status status = TY_OK;
@@ -233,6 +257,8 @@ static ty_status lower_layers(lowering *low, ty_error *error)
 
         TY_CHECK(inputs_check(low, layer, error), status, done);
         output_make(low, made, l);
+        if (is_scores(low, l))
+            scores_pad(low, made);
         if (layer->kind == TY_LAYER_FLATTEN)
             low->stage->values[made].same_as = low->stage->values[input_of(low, layer, 0)].same_as;
         else
@@ -475,7 +501,7 @@ static bool parameters_allocate(ty_stage_device *stage)
     stage->version_weights =
         stage->type == CUDA_TYPE_FLOAT
             ? stage->versions
-            : cuda_buffer(stage, versions * stage->set_stride * stage->element);
+            : cuda_buffer(stage, versions * stage->weight_stride * stage->element);
     stage->parameters = stage->versions;
     stage->weights = stage->version_weights;
     stage->gradient_sets =
@@ -505,6 +531,7 @@ ty_status cuda_build(ty_stage_device *stage, ty_error *error)
         if (node->kind->build != NULL)
             TY_CHECK(node->kind->build(stage, node, error), status, cleanup);
     }
+    TY_CHECK(cuda_copies_place(stage, error), status, cleanup);
     if (!values_allocate(stage) || !nodes_allocate(stage) || !cuda_cuts_allocate(stage) ||
         !input_allocate(stage) || !tokens_allocate(stage) || !loss_allocate(stage) ||
         !parameters_allocate(stage)) {

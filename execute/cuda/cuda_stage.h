@@ -73,9 +73,10 @@ typedef struct cuda_node {
     ty_shape whole_input, whole_output;
     uint32_t tensor_count; /* parameter tensors */
     uint64_t offsets[LAYER_MAX_TENSORS];
-    bool is_divided;       /* among lanes, of which there are several */
-    bool is_matrix_frozen; /* tied to a frozen layer's */
-    bool adds_matrix;      /* a later node with the same (tied) matrix has written its gradient */
+    uint64_t weight_offsets[LAYER_MAX_TENSORS]; /* in a set of weights in the stage's type */
+    bool is_divided;                            /* among lanes, of which there are several */
+    bool is_matrix_frozen;                      /* tied to a frozen layer's */
+    bool adds_matrix; /* a later node with the same (tied) matrix has written its gradient */
     uint64_t stash_bytes, scratch_bytes;
     uint64_t sum_floats;    /* of scratch for sums over rows */
     uint64_t lane_elements; /* of the largest tensor that it gathers or sums among lanes */
@@ -169,6 +170,9 @@ struct ty_stage_device {
     float *versions, *gradient_sets; /* sets of weights and of gradients, `set_stride` apart */
     void *version_weights;           /* weights in the stage's type; `versions` for floats */
     uint64_t set_stride;             /* ty_parameter_stride */
+    uint64_t weight_stride;          /* of sets of weights in the stage's type */
+    uint32_t copy_part_count;        /* tensors of a set; 0 for floats, which have no copy */
+    uint64_t *copy_parts;            /* device: [2][copy_part_count], see cuda_copy */
     float *parameters, *gradients, *optimizer_state; /* the first two of the sets in use, */
     void *weights;                                   /* and weights in the stage's type */
     uint32_t state_count;                            /* of optimizer_state, for the parameters of */
@@ -207,6 +211,11 @@ ty_status cuda_supports(const ty_workload *workload, uint32_t first_layer, uint3
                         ty_error *error);
 
 /** Initial weights, in every set, and statistics. */
+/** Of weights of any set, which have come from outside, the copies in the stage's type. */
+void cuda_weights_follow(ty_stage_device *stage, const float *at, uint64_t count,
+                         cudaStream_t stream);
+/** Where tensors are in a set of weights in the stage's type. */
+ty_status cuda_copies_place(ty_stage_device *stage, ty_error *error) TY_MUST_CHECK;
 ty_status cuda_parameters_fill(ty_stage_device *stage, ty_error *error) TY_MUST_CHECK;
 
 /* ---- Cuts (cuda_cut.c) ---- */
@@ -295,11 +304,20 @@ static inline const float *cuda_parameters(const ty_stage_device *stage, const c
     return stage->parameters + node->offsets[tensor];
 }
 
+/** A set of weights in the stage's type. */
+static inline cuda_copy cuda_copy_of(const ty_stage_device *stage, void *weights)
+{
+    return (cuda_copy){.weights = weights,
+                       .part_count = stage->copy_part_count,
+                       .starts = stage->copy_parts,
+                       .places = stage->copy_parts + stage->copy_part_count};
+}
+
 /** The same in the stage's type. */
 static inline const void *cuda_weights(const ty_stage_device *stage, const cuda_node *node,
                                        uint32_t tensor)
 {
-    return (const char *)stage->weights + node->offsets[tensor] * stage->element;
+    return (const char *)stage->weights + node->weight_offsets[tensor] * stage->element;
 }
 
 /** Where the gradient of a parameter tensor goes, or NULL where it is frozen or not asked for. */
@@ -417,6 +435,7 @@ void cuda_recording_go_on(ty_stage_device *stage);
 /** y = x W^T, row-major: x [rows][in], W [out][in], y [rows][out], in the stage's type. */
 typedef struct cuda_affine {
     uint64_t rows, in, out;
+    uint64_t y_stride;             /* of rows of y; 0: out */
     const void *x, *weight, *bias; /* bias may be NULL */
     void *y;
     void *before_gelu; /* not NULL: y = gelu of what is written here */
@@ -439,6 +458,7 @@ ty_status cuda_strided_backward(ty_stage_device *stage, const cuda_strided *prod
 
 typedef struct cuda_affine_gradient {
     uint64_t rows, in, out;
+    uint64_t dy_stride; /* likewise */
     const void *x, *weight, *dy;
     float *dweight, *dbias;    /* may be NULL */
     void *dx;                  /* may be NULL */

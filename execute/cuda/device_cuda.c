@@ -551,10 +551,9 @@ static uint64_t device_parameter_count(const ty_stage_device *stage)
 
 static void device_select(ty_stage_device *stage, uint32_t version)
 {
-    const uint64_t offset = version * stage->set_stride;
-
-    stage->parameters = stage->versions + offset;
-    stage->weights = (char *)stage->version_weights + offset * stage->element;
+    stage->parameters = stage->versions + version * stage->set_stride;
+    stage->weights =
+        (char *)stage->version_weights + version * stage->weight_stride * stage->element;
 }
 
 static float *device_statistics(ty_stage_device *stage, uint64_t *count)
@@ -697,18 +696,27 @@ static ty_status memory_read(ty_stage_device *stage, void *host, const void *dev
 }
 
 /* Weights, of any set, from outside have a copy that follows them. */
-static ty_status weights_follow(ty_stage_device *stage, const float *at, uint64_t count,
-                                ty_error *error)
+void cuda_weights_follow(ty_stage_device *stage, const float *at, uint64_t count,
+                         cudaStream_t stream)
 {
     const uint64_t all = cuda_version_count(stage) * stage->set_stride;
     const uintptr_t first = (uintptr_t)stage->versions, end = (uintptr_t)(stage->versions + all);
-    uint64_t offset;
+    cuda_copy copy;
+    uint64_t offset, set;
 
     if (stage->type == CUDA_TYPE_FLOAT || (uintptr_t)at < first || (uintptr_t)at >= end)
-        return TY_OK;
+        return;
     offset = (uint64_t)(at - stage->versions);
-    cuda_convert(CUDA_TYPE_FLOAT, at, stage->type,
-                 (char *)stage->version_weights + offset * stage->element, count, stage->side);
+    set = offset / stage->set_stride;
+    copy = cuda_copy_of(stage, (char *)stage->version_weights +
+                                   set * stage->weight_stride * stage->element);
+    cuda_copy_make(stage->type, &copy, offset - set * stage->set_stride, count, at, stream);
+}
+
+static ty_status weights_follow(ty_stage_device *stage, const float *at, uint64_t count,
+                                ty_error *error)
+{
+    cuda_weights_follow(stage, at, count, stage->side);
     return stream_wait(stage->side, error);
 }
 
