@@ -398,6 +398,28 @@ done:
     return status;
 }
 
+static ty_status notices_advance(nccl_state *state, bool *is_moved, ty_error *error);
+
+/* As cudaStreamSynchronize, which would wait for a peer that is gone. */
+static ty_status probe_wait(nccl_state *state, const channel *c, ty_error *error)
+{
+    ty_backoff backoff = {0};
+    cudaError_t code;
+    ty_status status = TY_OK;
+
+    CUDA_CHECK(cudaEventRecord(c->event, c->stream), status, done);
+    while ((code = cudaEventQuery(c->event)) == cudaErrorNotReady) {
+        bool is_moved = false;
+
+        (void)cudaGetLastError();
+        TY_CHECK(notices_advance(state, &is_moved, error), status, done);
+        ty_backoff_wait(&backoff);
+    }
+    CUDA_CHECK(code, status, done);
+done:
+    return status;
+}
+
 /* Every kind of collective once, of one number for each member. */
 static ty_status group_probe(nccl_state *state, const channel *c, ty_error *error)
 {
@@ -408,20 +430,20 @@ static ty_status group_probe(nccl_state *state, const channel *c, ty_error *erro
     NCCL_CHECK(
         nccl->ncclAllReduce(all, all, c->member_count, ncclFloat, ncclSum, c->comm, c->stream),
         status, done);
-    CUDA_CHECK(cudaStreamSynchronize(c->stream), status, done);
+    TY_CHECK(probe_wait(state, c, error), status, done);
     NCCL_CHECK(nccl->ncclReduceScatter(all, own, 1, ncclFloat, ncclSum, c->comm, c->stream), status,
                done);
-    CUDA_CHECK(cudaStreamSynchronize(c->stream), status, done);
+    TY_CHECK(probe_wait(state, c, error), status, done);
     NCCL_CHECK(nccl->ncclAllGather(own, all, 1, ncclFloat, c->comm, c->stream), status, done);
-    CUDA_CHECK(cudaStreamSynchronize(c->stream), status, done);
+    TY_CHECK(probe_wait(state, c, error), status, done);
     NCCL_CHECK(nccl->ncclReduce(all, all, 1, ncclFloat, ncclSum, 0, c->comm, c->stream), status,
                done);
-    CUDA_CHECK(cudaStreamSynchronize(c->stream), status, done);
+    TY_CHECK(probe_wait(state, c, error), status, done);
     NCCL_CHECK(nccl->ncclBroadcast(all, all, 1, ncclFloat, 0, c->comm, c->stream), status, done);
-    CUDA_CHECK(cudaStreamSynchronize(c->stream), status, done);
+    TY_CHECK(probe_wait(state, c, error), status, done);
     if (state->options.all_to_all_bytes > 0)
         TY_CHECK(all_to_all_start(state, c, state->probe, 1, error), status, done);
-    CUDA_CHECK(cudaStreamSynchronize(c->stream), status, done);
+    TY_CHECK(probe_wait(state, c, error), status, done);
 done:
     return status;
 }
@@ -435,7 +457,7 @@ static ty_status pair_probe(nccl_state *state, const channel *c, ty_error *error
         NCCL_CHECK(nccl->ncclSend(state->probe, 1, ncclChar, 1, c->comm, c->stream), status, done);
     else
         NCCL_CHECK(nccl->ncclRecv(state->probe, 1, ncclChar, 0, c->comm, c->stream), status, done);
-    CUDA_CHECK(cudaStreamSynchronize(c->stream), status, done);
+    TY_CHECK(probe_wait(state, c, error), status, done);
 done:
     return status;
 }
@@ -1030,9 +1052,9 @@ static ty_status channels_open(nccl_state *state, ty_error *error)
         CUDA_CHECK(cudaMalloc((void **)&state->staging, state->options.all_to_all_bytes), status,
                    done);
     CUDA_CHECK(cudaDeviceSynchronize(), status, done); /* the zeros are there */
+    TY_CHECK(peers_open(state, error), status, done);
     for (uint32_t i = 0; i < state->count; i++)
         TY_CHECK(channel_open(state, &state->channels[i], error), status, done);
-    status = peers_open(state, error);
 done:
     return status;
 }

@@ -8,8 +8,11 @@
  * TRAINYARD_LINK_ORDERS says how many orders of each plan are tried, TRAINYARD_LOST_STRIDE at every
  * how many-th kernel the device is lost.
  */
+#include "../execute/rank_threads.h"
+#include "device_link.h"
 #include "gpu_cases.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -253,10 +256,128 @@ static void lost_run(const plan_case *c)
     }
 }
 
+/* ---- A link by itself ---- */
+
+/* Ranks 0 and 2 are on one device, 3 and 4 on none. */
+static ty_status devices_of_rank(ty_transport *transport, ty_error *error)
+{
+    static const unsigned char of[] = {7, 8, 7, 0, 0};
+    static const uint32_t expected[] = {0, 1, 0, 3, 4};
+    ty_device_identity own = {{of[transport->rank]}};
+    uint32_t first = 0;
+    ty_status status = ty_device_first_user(transport, &own, &first, error);
+
+    if (status == TY_OK && first != expected[transport->rank])
+        return ty_fail(error, TY_EINVAL, "rank %u's device is first used by %u, expected %u",
+                       transport->rank, first, expected[transport->rank]);
+    return status;
+}
+
+static ty_plan *link_plan;
+static ty_program *link_program;
+
+static void ring(void *context)
+{
+    atomic_fetch_add((atomic_uint *)context, 1);
+}
+
+/* A sum of [rank + 1] over two ranks, which serve the link and never ask for their request until it
+ * rings. */
+static ty_status sum_on_link(const ty_link_options *options, ty_device_link *link, ty_error *error)
+{
+    static const uint32_t members[] = {0, 1};
+    const ty_device_memory *memory = gpu->memory;
+    atomic_uint *rings = options->context;
+    float *data = memory->allocate(options->stage, sizeof *data);
+    float number = (float)options->transport->rank + 1;
+    ty_request *request = NULL;
+    bool is_moved = false, is_done = false;
+    ty_status status = memory->write(options->stage, data, &number, sizeof number, error);
+
+    if (status == TY_OK)
+        status = link->exchange(link,
+                                &(ty_collective_options){.kind = TY_ALL_REDUCE,
+                                                         .members = members,
+                                                         .member_count = 2,
+                                                         .data = data,
+                                                         .count = 1,
+                                                         .element = TY_ELEMENT_FLOAT},
+                                &request, error);
+    while (status == TY_OK && atomic_load(rings) == 0)
+        status = link->advance(link, &is_moved, error);
+    while (status == TY_OK && !is_done)
+        status = link->test(link, request, &is_done, error);
+    if (status == TY_OK)
+        status = memory->read(options->stage, &number, data, sizeof number, error);
+    memory->release(options->stage, data);
+    if (status == TY_OK && (number != 3 || atomic_load(rings) != 1))
+        return ty_fail(error, TY_EINVAL, "found %g after %u rings, expected 3 after 1",
+                       (double)number, atomic_load(rings));
+    return status;
+}
+
+static ty_status link_of_rank(ty_transport *transport, ty_error *error)
+{
+    atomic_uint rings = 0;
+    ty_stage_options options = {.workload = link_plan->workload,
+                                .layer_count = link_plan->workload->layer_count,
+                                .micro_batch_size = 2,
+                                .slots = 1,
+                                .loss_scale = 1,
+                                .tied_layer = TY_NO_LAYER,
+                                .local_rank = transport->rank};
+    ty_link_options to = {.plan = link_plan,
+                          .program = link_program,
+                          .backend = gpu,
+                          .transport = transport,
+                          .ring = ring,
+                          .context = &rings};
+    ty_device_link *link = NULL;
+    ty_status status = gpu->open(&options, &to.stage, error);
+
+    if (status == TY_OK)
+        status = ty_device_link_open(&to, &link, error);
+    if (status == TY_OK)
+        status = sum_on_link(&to, link, error);
+    if (status != TY_OK)
+        transport->is_broken = true;
+    if (link != NULL)
+        link->close(link);
+    if (to.stage != NULL)
+        gpu->close(to.stage);
+    return status;
+}
+
+static bool case_of_ranks(uint32_t count, rank_function function)
+{
+    ty_error error = {0};
+
+    return rank_threads_all(ty_transport_local, count, function, &error) == TY_OK ||
+           wrong("%s", error.message);
+}
+
+static bool case_rings(void)
+{
+    const plan_shape shape = {.name = "link", .replicas = {2}, .buckets = 1, BATCH};
+    ty_error error = {0};
+    bool is_right;
+
+    link_plan = make_plan(mlp_small, &shape);
+    is_right =
+        ty_plan_lower(link_plan, &link_program, &error) == TY_OK && case_of_ranks(2, link_of_rank);
+    ty_program_free(link_program);
+    ty_plan_free(link_plan);
+    return is_right;
+}
+
 void links_run(void)
 {
+    if (is_asked("devices of ranks"))
+        report("devices of ranks", case_of_ranks(5, devices_of_rank));
     if (getenv("TRAINYARD_EMULATED_DEVICES") == NULL)
         return;
+    if (is_asked("link rings and serves"))
+        report("link rings and serves", case_rings());
     for (int i = 0; i < PLANS; i++) {
         if (is_asked(plans[i].name))
             report(plans[i].name, case_orders(&plans[i]));

@@ -382,6 +382,11 @@ bool emulated_device_is_lost(void)
     return all->devices[(size_t)current].is_lost;
 }
 
+bool emulated_device_waits(void)
+{
+    return is_kernel_waiting(the_machine()->devices[(size_t)current]);
+}
+
 bool emulated_device_gone(int ordinal)
 {
     return the_machine()->devices[(size_t)ordinal].is_lost;

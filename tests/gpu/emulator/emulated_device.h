@@ -54,6 +54,8 @@ int emulated_device_current(void);
 bool emulated_device_is_lost(void);
 /** With the lock. */
 bool emulated_device_gone(int ordinal);
+/** Whether a kernel on the calling thread's device waits for its peers. With the lock. */
+bool emulated_device_waits(void);
 /** Waits until nothing runs there; `call` is named where a kernel waits for its peers meanwhile. */
 void emulated_device_drain(const char *call);
 /** The code of a kernel, which may have to be loaded. */

@@ -274,8 +274,13 @@ bool connect(std::unique_lock<std::mutex> &lock, ncclComm_t comm, const std::vec
 {
     const std::shared_ptr<world> of = comm->of;
 
-    for (const call &c : calls)
-        of->connections[connection_of(comm, c)].insert(comm->rank);
+    for (const call &c : calls) {
+        const bool is_first = of->connections[connection_of(comm, c)].insert(comm->rank).second;
+        if (is_first && emulated_device_waits())
+            emulated_broken("NCCL \"%s\" connects %s for its first %s while a kernel waits for its "
+                            "peers",
+                            of->name.c_str(), connection_of(comm, c).c_str(), names[c.what]);
+    }
     emulated_changed();
     for (const call &c : calls) {
         const std::string name = connection_of(comm, c);
