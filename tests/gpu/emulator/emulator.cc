@@ -11,6 +11,10 @@
 thread_local emulated_index threadIdx, blockIdx;
 thread_local dim3 gridDim, blockDim;
 
+#ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/common_interface_defs.h>
+#endif
+
 namespace
 {
 enum { LANES = 32, STACK_BYTES = 64 * 1024 };
@@ -40,6 +44,8 @@ struct machine {
     std::vector<unsigned char> shared;
     barrier block;
     jmp_buf main;
+    const void *own_stack = nullptr; /* of the thread, as the address sanitizer has it */
+    size_t own_size = 0;
     ucontext_t unused;
     unsigned current = 0;
     bool is_meeting = false; /* a thread of this launch came to a barrier */
@@ -49,10 +55,31 @@ struct machine {
 
 thread_local machine here;
 
+/* Which stack comes next, for the address sanitizer: a fiber's, or the thread's own. */
+void switch_begin([[maybe_unused]] void **kept, [[maybe_unused]] const void *bottom,
+                  [[maybe_unused]] size_t size)
+{
+#ifdef __SANITIZE_ADDRESS__
+    __sanitizer_start_switch_fiber(kept, bottom, size);
+#endif
+}
+
+void switch_end([[maybe_unused]] void *kept, [[maybe_unused]] const void **bottom,
+                [[maybe_unused]] size_t *size)
+{
+#ifdef __SANITIZE_ADDRESS__
+    __sanitizer_finish_switch_fiber(kept, bottom, size);
+#endif
+}
+
 void turn_over()
 {
+    void *kept = nullptr;
+
+    switch_begin(&kept, here.own_stack, here.own_size);
     if (_setjmp(here.fibers[here.current].place) == 0)
         _longjmp(here.main, 1);
+    switch_end(kept, nullptr, nullptr);
 }
 
 void pass(barrier &gate)
@@ -84,6 +111,7 @@ void leave(barrier &gate)
 
 void fiber_main()
 {
+    switch_end(nullptr, &here.own_stack, &here.own_size);
     for (;;) {
         (*here.body)();
         leave(here.warps[here.current / LANES].gate);
@@ -123,8 +151,13 @@ void block_prepare(unsigned threads)
 
 void fiber_resume(fiber &own)
 {
-    if (_setjmp(here.main) != 0)
+    void *volatile kept = nullptr;
+
+    if (_setjmp(here.main) != 0) {
+        switch_end(kept, nullptr, nullptr);
         return;
+    }
+    switch_begin((void **)&kept, here.stacks[here.current].data(), STACK_BYTES);
     if (own.is_started)
         _longjmp(own.place, 1);
     own.is_started = true;
