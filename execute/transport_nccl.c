@@ -512,12 +512,6 @@ static void shared_gpu_configure(uint32_t rank)
     setenv("NCCL_PROTO", "Simple", 0);
 }
 
-/* NCCL would connect what it needs for each size of message when it first comes, and block then. */
-static void connecting_configure(void)
-{
-    setenv("NCCL_RUNTIME_CONNECT", "0", 1);
-}
-
 /* Ends what is on its way, here: kernels that wait for peers which may never come. Before any
  * memory is freed, since that waits for them. */
 static void nccl_break(nccl_state *state)
@@ -1087,7 +1081,6 @@ ty_status cuda_link_open(const ty_link_options *options, ty_device_link **out, t
                              .close = nccl_close};
     if (ty_device_link_is_shared())
         shared_gpu_configure(options->transport->rank);
-    connecting_configure();
     status = channels_open(state, error);
     if (status == TY_OK) {
         *out = link;
