@@ -1,7 +1,6 @@
 /* How long dividing measured layer graphs takes, and what comes out: PipeDream's profiles on the
- * clusters of the reference list, hierarchically and by device, and Piper's search, as JSON on
- * stdout. Arguments: the folder of the profiles (MODEL/graph.txt) and Piper's bert32a100.json. */
-#include "gnmt_shape.h"
+ * clusters of the reference list, hierarchically and by device, as JSON on stdout. Argument: the
+ * folder of the profiles (MODEL/graph.txt). */
 #include "ty_planner.h"
 
 #include "timing.h"
@@ -26,9 +25,6 @@ static const struct {
                 {"flat16-10G", 1, {{16, 1.25e9}}}};
 #define COUNT(table) (sizeof(table) / sizeof *(table))
 
-/* ---- PipeDream --------------------------------------------------------------------------------
- */
-
 static ty_status find_states(const ty_layer_graph *graph, ty_states **out, ty_error *error)
 {
     ty_layer_graph *merged = NULL;
@@ -40,7 +36,7 @@ static ty_status find_states(const ty_layer_graph *graph, ty_states **out, ty_er
     owners = ty_alloc(graph->layer_count, sizeof *owners);
     if (owners == NULL)
         return ty_fail(error, TY_ENOMEM, "out of memory");
-    status = ty_layer_graph_merge(graph, 0, &merged, owners, error);
+    status = ty_layer_graph_merge(graph, &merged, owners, error);
     if (status == TY_OK)
         status = ty_states_find(merged, 0, out, error);
     ty_layer_graph_free(merged);
@@ -102,120 +98,6 @@ cleanup:
     return status;
 }
 
-/* ---- Piper ------------------------------------------------------------------------------------
- */
-
-static ty_status run_piper(const char *name, const ty_piper_input *in, ty_json_writer *w,
-                           ty_error *error)
-{
-    ty_piper_division *division = NULL;
-    const double start_s = cpu_s();
-    ty_status status = ty_divide_piper(in, &division, error);
-
-    if (status != TY_OK && status != TY_EINFEASIBLE)
-        return status;
-    ty_json_open_flat(w, NULL, '{');
-    ty_json_put_string(w, "model", name);
-    ty_json_put_number(w, "memory_bytes", in->memory_bytes);
-    ty_json_put_uint(w, "devices", in->devices);
-    ty_json_put_uint(w, "micro_batches", in->micro_batches);
-    ty_json_put_number(w, "piper_cpu_s", cpu_s() - start_s);
-    if (division != NULL) {
-        ty_json_put_uint(w, "ideals", division->ideal_count);
-        ty_json_put_uint(w, "ideal_pairs", division->pair_count);
-        ty_json_put_uint(w, "stages", division->stage_count);
-        ty_json_put_number(w, "time_per_micro_batch_s", division->time_s);
-    } else {
-        ty_json_put_string(w, "answer", "none fits");
-    }
-    ty_json_close(w, '}');
-    ty_piper_division_free(division);
-    return TY_OK;
-}
-
-static ty_status run_bert(const char *path, ty_json_writer *w, ty_error *error)
-{
-    static const struct {
-        double gib;
-        uint32_t devices, micro_batches;
-    } rows[] = {{8, 8, 480},   {8, 64, 480},   {8, 512, 480}, {2, 64, 480},
-                {80, 64, 480}, {8, 512, 1920}, {1, 64, 480}};
-    ty_status status = TY_OK;
-    ty_piper_input *in = NULL;
-
-    TY_CHECK(ty_piper_read(path, &in, error), status, cleanup);
-    in->bandwidth_bytes_per_s = 25.0 * 1073741824; /* as the reference list was made */
-    for (size_t i = 0; i < COUNT(rows); i++) {
-        in->memory_bytes = rows[i].gib * 1073741824;
-        in->devices = rows[i].devices;
-        in->micro_batches = rows[i].micro_batches;
-        TY_CHECK(run_piper("bert32", in, w, error), status, cleanup);
-    }
-
-cleanup:
-    ty_piper_input_free(in);
-    return status;
-}
-
-/* An operator of the GNMT graph: those that feed several others or join them are cheap, every
- * fourth or so is an LSTM. Round figures; the graph is what is measured here. */
-static ty_piper_variant gnmt_variant(uint32_t layer, bool is_recomputed, double *zeros)
-{
-    const bool is_lstm = layer < 29 ? layer % 4 == 3 || layer == 1 || layer == 4
-                                    : layer == 33 || layer == 39 || (layer > 40 && layer % 6 == 2);
-    const bool is_matrix = layer == 0 || layer == 30 || layer == GNMT_LAYERS - 1;
-    const double activation_bytes = is_lstm ? 14e6 : 13e6;
-    ty_piper_variant v = {.name = is_recomputed ? "activation recomp" : "vanilla",
-                          .time_s = is_lstm     ? 20e-3
-                                    : is_matrix ? 25e-3
-                                                : 0.3e-3,
-                          .parameter_bytes = is_lstm     ? 34e6
-                                             : is_matrix ? 132e6
-                                                         : 0,
-                          .forward_bytes = zeros,
-                          .backward_bytes = zeros};
-
-    v.memory_bytes = 2 * v.parameter_bytes + (is_recomputed ? 0.91 * activation_bytes : 0);
-    v.memory_bytes_per_micro_batch = is_recomputed ? 0.09 * activation_bytes : activation_bytes;
-    v.time_s *= is_recomputed ? 4.0 / 3 : 1;
-    return v;
-}
-
-static ty_status run_gnmt(ty_json_writer *w, ty_error *error)
-{
-    static const uint32_t devices[] = {8, 64, 256};
-    static double zeros[GNMT_MOST_EDGES], edge_bytes[GNMT_MOST_EDGES];
-    static ty_piper_degree degrees[GNMT_LAYERS];
-    static ty_piper_layer layers[GNMT_LAYERS];
-    static ty_graph_edge edges[GNMT_MOST_EDGES];
-    ty_status status = TY_OK;
-    ty_piper_input in = {.memory_bytes = 8.0 * 1073741824,
-                         .micro_batches = 256,
-                         .bandwidth_bytes_per_s = 25e9,
-                         .layer_count = GNMT_LAYERS,
-                         .layers = layers,
-                         .edges = edges,
-                         .edge_bytes = edge_bytes};
-
-    in.edge_count = gnmt_edges(edges);
-    for (uint32_t e = 0; e < in.edge_count; e++)
-        edge_bytes[e] = 13e6;
-    for (uint32_t v = 0; v < GNMT_LAYERS; v++) {
-        degrees[v] = (ty_piper_degree){
-            .tensor = 1,
-            .variant_count = 2,
-            .variants = {gnmt_variant(v, false, zeros), gnmt_variant(v, true, zeros)}};
-        layers[v] =
-            (ty_piper_layer){.id = v, .name = "", .degree_count = 1, .degrees = &degrees[v]};
-    }
-    for (size_t i = 0; i < COUNT(devices); i++) {
-        in.devices = devices[i];
-        TY_CHECK(run_piper("gnmt-shaped", &in, w, error), status, done);
-    }
-done:
-    return status;
-}
-
 int main(int count, char **words)
 {
     ty_error error = {0};
@@ -224,8 +106,8 @@ int main(int count, char **words)
     char *json = NULL;
     ty_status status = TY_OK;
 
-    if (count != 3) {
-        fputs("usage: bench_partition PROFILES bert32a100.json\n", stderr);
+    if (count != 2) {
+        fputs("usage: bench_partition PROFILES\n", stderr);
         return 2;
     }
     ty_json_open(&w, NULL, '{');
@@ -234,8 +116,6 @@ int main(int count, char **words)
     ty_json_open(&w, "rows", '[');
     for (size_t m = 0; m < COUNT(models); m++)
         TY_CHECK(run_model(words[1], models[m], &w, &error), status, cleanup);
-    TY_CHECK(run_bert(words[2], &w, &error), status, cleanup);
-    TY_CHECK(run_gnmt(&w, &error), status, cleanup);
     ty_json_close(&w, ']');
     ty_json_close(&w, '}');
     TY_CHECK(ty_text_take(&text, &json, &error), status, cleanup);

@@ -244,7 +244,7 @@ static void write_row(const struct row *row, const subject *s, const ty_timeline
     ty_json_put_string(&writer, "name", row->name);
     ty_json_put_string(&writer, "cluster", row->cluster);
     ty_json_put_uint(&writer, "devices", row->devices);
-    ty_json_put_uint(&writer, "ranks", ty_plan_rank_count(s->plan));
+    ty_json_put_uint(&writer, "ranks", ty_plan_process_count(s->plan));
     ty_json_put_uint(&writer, "classes", classes);
     ty_json_put_string(&writer, "resolution", row->resolution == TY_FLOW ? "flow" : "chunk");
     ty_json_put_string(&writer, "fold", row->no_fold ? "no" : "yes");
@@ -259,7 +259,7 @@ static void write_row(const struct row *row, const subject *s, const ty_timeline
 /* The odd ranks are spread over all. */
 static ty_status slow_down(const struct row *row, const subject *s, double **out, ty_error *error)
 {
-    const uint32_t ranks = ty_plan_rank_count(s->plan);
+    const uint32_t ranks = ty_plan_process_count(s->plan);
     double *slowdowns = ty_alloc(ranks, sizeof *slowdowns);
 
     if (slowdowns == NULL)
@@ -346,9 +346,10 @@ int main(int argc, char **argv)
     printf("{\"schema\": \"trainyard.benchmark/1\", \"name\": \"simulate\", \"rows\": [\n");
     for (int i = 0; i < ROW_COUNT; i++) {
         /* A word on the command line picks the rows whose name starts with it, a second one those
-         * on a cluster of that name. */
+         * on a cluster of that name, a third one, "yes" or "no", those that are folded or not. */
         if ((argc > 1 && strncmp(rows[i].name, argv[1], strlen(argv[1])) != 0) ||
-            (argc > 2 && strcmp(rows[i].cluster, argv[2]) != 0))
+            (argc > 2 && strcmp(rows[i].cluster, argv[2]) != 0) ||
+            (argc > 3 && strcmp(rows[i].no_fold ? "no" : "yes", argv[3]) != 0))
             continue;
         if (!is_first)
             printf(",\n");

@@ -10,6 +10,7 @@
 #include "ty_planner.h"
 #include "ty_reports.h"
 #include "ty_simulate.h"
+#include "ty_study.h"
 #include "ty_topologies.h"
 #include "ty_workloads.h"
 
@@ -29,7 +30,10 @@ typedef struct cli_config cli_config;
 
 /** Every option of every command; which a command accepts is in its table row. */
 typedef struct cli_options {
-    const char *workload, *cluster, *profile, *fix, *output, *candidates, *trace, *resolution;
+    const char *training_config; /* plan: a file of another program as the question */
+    ty_workload **given;         /* in place of `workload`, as ty_question has it */
+    const char *workload, *cluster, *profile, *stack, *fix, *output, *candidates, *trace,
+        *resolution;
     const char *backend, *data, *until, *fail_over, *title, *directory, *seed_text, *micro_batches;
     const char *collective, *precision, *system, *objective, *task;
     const char *mode, *machines, *bandwidths, *ratio, *memory, *merge;
@@ -43,8 +47,8 @@ typedef struct cli_options {
     /* Parsed from the texts; 0 where not given. */
     uint64_t global_batch, top, steps, ranks, seed, seeds, sequence, hosts, checkpoint_every,
         evaluate_every, vocabulary;
-    bool json, quiet, no_simulate, no_fold, elastic, allow_lossy, program, straight, fewer, help,
-        force, show_origin, resume, csv, no_charts;
+    bool json, quiet, no_simulate, no_fold, per_device, elastic, allow_lossy, program, straight,
+        fewer, help, force, trust_config, show_origin, resume, csv, no_charts;
     const char *rows, *vary[CLI_MOST_VARIED]; /* --vary, in order */
     int vary_count;
     cli_config *config; /* where defaults lie; owned */
@@ -78,8 +82,6 @@ exit_code cmd_profile(const cli_options *options);
 /** What a file was taken for, and what was ignored or assumed, on stderr. */
 void print_import_report(const char *path, const ty_import_report *report);
 exit_code cmd_calibrate(const cli_options *options);
-/** With a workload instead of logs. */
-exit_code calibrate_training(const cli_options *options); /* calibrate_training.c */
 exit_code cmd_partition(const cli_options *options);
 exit_code cmd_workload(const cli_options *options);
 exit_code cmd_cluster(const cli_options *options);
@@ -91,6 +93,7 @@ exit_code cmd_check(const cli_options *options);
 exit_code cmd_export(const cli_options *options);
 exit_code cmd_demo(const cli_options *options);
 exit_code cmd_validate(const cli_options *options);
+exit_code cmd_stack(const cli_options *options);
 
 /* ---- options.c --------------------------------------------------------------------------- */
 
@@ -135,61 +138,44 @@ exit_code deliver_text(const char *path, ty_text *text);
 /** Catches SIGINT and SIGTERM from now on. */
 void interrupts_catch(void);
 bool interrupted(void *unused);
+/** More than once. */
+bool interrupted_again(void *unused);
 
 /* ---- inputs.c ---------------------------------------------------------------------------- */
 
-/** Everything a plan file stands for. */
-typedef struct plan_inputs {
-    ty_plan *plan;
-    ty_program *program;
-    ty_cluster *cluster;
-    ty_costs *costs;
-} plan_inputs;
-ty_status plan_inputs_load(const char *path, plan_inputs *out, ty_error *error) TY_MUST_CHECK;
-/** Takes ownership of the plan, also on failure. */
-ty_status plan_inputs_from(ty_plan *plan, plan_inputs *out, ty_error *error) TY_MUST_CHECK;
-void plan_inputs_clear(plan_inputs *inputs);
-
-/** What a question about a workload and a cluster needs. A local cluster is measured first if no
- *  profile was named and none is cached. */
-typedef struct cli_question {
-    ty_workload *workload;
-    ty_cluster *cluster;
-    ty_profile *profile; /* NULL: data sheets */
-} cli_question;
-
-/** "throughput" and the like as a number; NULL is throughput, which is 0. */
-ty_status objective_find(const char *name, int *out, ty_error *error) TY_MUST_CHECK;
-/** The best plan by another objective than throughput: global batches beside the usual one are
- * tried unless one was asked for. */
-ty_status plan_by_objective(const cli_options *options, const cli_question *question, int objective,
-                            ty_plan_options *how, ty_plan **out, ty_error *error) TY_MUST_CHECK;
-ty_status question_open(const cli_options *options, cli_question *out,
+/** The question that the options ask.
+ *  @param usual_top candidates that are simulated without --top; 0: none, also with it */
+ty_status question_from(const cli_options *options, uint32_t usual_top, ty_question *out,
                         ty_error *error) TY_MUST_CHECK;
-void question_clear(cli_question *question);
-
-/** Whether --fix has such a key. */
-bool fix_key_is_known(const char *key);
-
-/** Applies --fix, --global-batch and the like. TY_EINVAL names the key. `replicas` gets storage
- *  that must outlive the options. */
-ty_status plan_options_from(const cli_options *options, const cli_question *question,
-                            ty_text *replicas, ty_plan_options *out, ty_error *error) TY_MUST_CHECK;
+/** Opens its inputs, which is all that some commands want of it. */
+ty_status question_open(const cli_options *options, ty_question_inputs *out,
+                        ty_error *error) TY_MUST_CHECK;
+/** Interrupts stop what goes on, notes go to stderr unless --quiet. */
+ty_watch watch_from(const cli_options *options);
+/** What --backend, --steps, --until and --data ask for. */
+ty_status training_from(const cli_options *options, ty_training *out,
+                        ty_error *error) TY_MUST_CHECK;
+/** ty_training_job of it. */
+ty_status job_from_options(const cli_options *options, ty_plan_inputs *inputs, const char *output,
+                           ty_job **out, ty_error *error) TY_MUST_CHECK;
 
 /* ---- cmd_estimate.c ---------------------------------------------------------------------- */
 
 /** Adds to a summary: to the open JSON object, or where `writer` is NULL to the text. */
 typedef void (*show_more)(void *context, ty_json_writer *writer, ty_text *text);
+/** Writes a trace of a timeline of ranks, or of devices. */
+ty_status trace_save(const ty_plan_inputs *inputs, const ty_timeline *timeline, const char *path,
+                     ty_error *error) TY_MUST_CHECK;
 /** Prints what a reader of the program found. @param more may be NULL */
-ty_status show_timeline(const cli_options *options, const plan_inputs *inputs, const char *schema,
-                        const ty_timeline *timeline, show_more more, void *context, ty_text *text,
-                        ty_error *error) TY_MUST_CHECK;
+ty_status show_timeline(const cli_options *options, const ty_plan_inputs *inputs,
+                        const char *schema, const ty_timeline *timeline, show_more more,
+                        void *context, ty_text *text, ty_error *error) TY_MUST_CHECK;
 
 /* ---- findings.c -------------------------------------------------------------------------- */
 
 /** Everything that compare and report look at. */
 typedef struct findings {
-    plan_inputs inputs;
+    ty_plan_inputs inputs;
     ty_timeline *estimated, *simulated;
     ty_run *run;               /* NULL: not measured */
     ty_comparison *comparison; /* NULL: not measured */
@@ -201,49 +187,18 @@ ty_status findings_read(const char *plan_path, const char *run_path, findings *f
 /** Estimates and simulates where that was not done, and compares. */
 ty_status findings_make(findings *f, ty_error *error) TY_MUST_CHECK;
 
-/* ---- derive.c ---------------------------------------------------------------------------- */
+/* ---- launch_document.c ------------------------------------------------------------------- */
 
-/** Compressors that are compared with none, NULL at the end. */
-extern const char *const shown_compressions[];
-/**
- * The score, compression or launch document of a plan, as a report shows it.
- * @param schema    "trainyard.score/1", "trainyard.compression/1", "trainyard.launch/1"
- * @param plan_path for the comments in launch files
- * @param out       [out] NULL: the plan has nothing of the kind
- */
-ty_status derived_document(const char *schema, const cli_options *options, const char *plan_path,
-                           plan_inputs *inputs, ty_json_document **out,
-                           ty_error *error) TY_MUST_CHECK;
-
-/** A trainyard.simulation/1 document with the memory over time of one rank of each stage.
- *  @param out [out] NULL: the plan says nothing of memory */
-ty_status derived_memory(const plan_inputs *inputs, const ty_timeline *timeline,
-                         ty_json_document **out, ty_error *error) TY_MUST_CHECK;
+/** `trainyard.launch/1` of a plan: the files of every target, or why there are none.
+ *  @param plan_path for the comments in the files */
+ty_status launch_document(const cli_options *options, const char *plan_path, ty_plan_inputs *inputs,
+                          ty_json_document **out, ty_error *error) TY_MUST_CHECK;
 
 /* ---- cmd_export.c ------------------------------------------------------------------------ */
 
 /** The launch files of a plan for a target, by the options of export. */
-ty_status launch_open(const cli_options *options, const char *plan_path, plan_inputs *inputs,
+ty_status launch_open(const cli_options *options, const char *plan_path, ty_plan_inputs *inputs,
                       const char *target, ty_launch_files **out, ty_error *error) TY_MUST_CHECK;
-
-/* ---- cmd_score.c ------------------------------------------------------------------------- */
-
-/** Sets the learning rate that a plan trains with: --learning-rate, or what --task proposes for the
- * plan's batch where that is a calibration. */
-ty_status learning_rate_set(const cli_options *options, ty_plan *plan,
-                            ty_error *error) TY_MUST_CHECK;
-
-/** The score of a plan by the task that is named, or NULL: the one known for its workload, if any.
- * The caller clears it, also after a failure. */
-ty_status score_open(const ty_plan *plan, const ty_cluster *cluster, const char *task,
-                     ty_score *out, ty_error *error) TY_MUST_CHECK;
-
-/* ---- cmd_plan.c -------------------------------------------------------------------------- */
-
-/** The best plan for a question, its finalists (`top` of them) judged by the simulator. Catches
- * interrupts; the plan is the best so far then. */
-ty_status plan_answer(const cli_options *options, const cli_question *question, uint32_t top,
-                      ty_plan **out, ty_error *error) TY_MUST_CHECK;
 
 /* ---- simulation_details.c ---------------------------------------------------------------- */
 
@@ -268,67 +223,22 @@ typedef struct simulation_details {
     uint32_t curve_count;
 } simulation_details;
 /** @param is_all also what only JSON shows */
-ty_status simulation_details_find(const plan_inputs *in, const ty_timeline *timeline,
+ty_status simulation_details_find(const ty_plan_inputs *in, const ty_timeline *timeline,
                                   double step_time_s, bool is_all, simulation_details *out,
                                   ty_error *error) TY_MUST_CHECK;
 /** To the open JSON object, or where `writer` is NULL to the text. */
-void simulation_details_show(const simulation_details *details, const plan_inputs *in,
+void simulation_details_show(const simulation_details *details, const ty_plan_inputs *in,
                              ty_json_writer *writer, ty_text *text);
 void simulation_details_clear(simulation_details *details);
 
 /* ---- faults.c ---------------------------------------------------------------------------- */
 
 /** What --slow-link makes of a plan's cluster: replaces it. */
-ty_status faults_slow_links(const char *text, plan_inputs *inputs, ty_error *error) TY_MUST_CHECK;
-
-/** What --fail makes of a long run of a plan. */
-typedef struct fault_outlook {
-    ty_endurance_question question;
-    ty_endurance endurance;         /* of the first seed */
-    double p50_goodput, p5_goodput; /* of all seeds: half, and nineteen of twenty, reach it */
-    uint32_t seeds;
-    ty_known_fault *known; /* [question.known_count] */
-    char **names;          /* [question.known_count]: as asked for */
-    double *rates;         /* [question.rate_count] */
-} fault_outlook;
-/** @param step_time_s of the plan as it is, simulated with `how` */
-ty_status faults_endure(const cli_options *options, const plan_inputs *inputs,
-                        const ty_simulate_options *how, double step_time_s, fault_outlook *out,
-                        ty_error *error) TY_MUST_CHECK;
-void fault_outlook_clear(fault_outlook *outlook);
-/** To the open JSON object, or where `writer` is NULL to the text. */
-void fault_outlook_show(const fault_outlook *outlook, ty_json_writer *writer, ty_text *text);
-
-/* ---- worker.c ---------------------------------------------------------------------------- */
-
-/**
- * Saves the job to a temporary file, starts `ranks` local workers under mpirun and waits. SIGINT
- * ends them all.
- * @return TY_OK, TY_EINTERRUPTED, or the status that the worker's exit code stands for, with an
- *         empty message: the worker itself has said why on stderr.
- */
-ty_status worker_run(ty_job *job, uint32_t ranks, bool quiet, ty_error *error) TY_MUST_CHECK;
-/** An empty file of one's own in $TMPDIR (or /tmp), for the caller to unlink.
- *  @param path [out] "" on failure */
-ty_status scratch_file(const char *name, char *path, size_t room, ty_error *error) TY_MUST_CHECK;
-
-/** The training job that --backend, --steps, --until and --data ask for. Takes plan and program out
- * of the inputs, also on failure. cmd_run.c */
-ty_status job_from_options(const cli_options *options, plan_inputs *inputs, const char *output,
-                           ty_job **out, ty_error *error) TY_MUST_CHECK;
-
-/* ---- measure.c --------------------------------------------------------------------------- */
-
-/**
- * A profile of this machine for the workload, with `ranks` ranks side by side.
- * @param micro_batches sizes to time, ascending
- */
-ty_status measure_profile(const ty_workload *workload, const char *backend, const char *precision,
-                          uint32_t ranks, const uint32_t *micro_batches, uint32_t micro_batch_count,
-                          bool quiet, ty_profile **out, ty_error *error) TY_MUST_CHECK;
-/** As above with the usual sizes for the workload, from the user's cache directory if it was
- * measured before. */
-ty_status measure_profile_cached(const ty_workload *workload, uint32_t ranks, uint32_t global_batch,
-                                 bool quiet, ty_profile **out, ty_error *error) TY_MUST_CHECK;
+ty_status faults_slow_links(const char *text, ty_plan_inputs *inputs,
+                            ty_error *error) TY_MUST_CHECK;
+/** What --fail and its like ask for. @param texts holds what `out` points at */
+ty_status faults_read(const cli_options *options, const ty_cluster *cluster, ty_arena *texts,
+                      ty_outlook_question *out, ty_error *error) TY_MUST_CHECK;
+void outlook_print(const ty_outlook *outlook, ty_text *text);
 
 #endif

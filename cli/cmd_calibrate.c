@@ -1,10 +1,179 @@
 /* trainyard calibrate: logs of nccl-tests become measured collectives of a profile; with a workload
- * in their place see calibrate_training.c. */
+ * in their place, short trainings tell how its task converges. */
 #include "cli.h"
 
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
+
+/* ---- A workload ---------------------------------------------------------------------------- */
+
+/* "top-k:0.01,powersgd-2" @param out [out] owned by the caller */
+static ty_status compressors_read(const char *list, ty_compression **out, uint32_t *count,
+                                  ty_error *error)
+{
+    ty_status status = TY_OK;
+    ty_text name = {0};
+    ty_error detail = {0};
+    ty_compression *read = ty_alloc(list != NULL ? strlen(list) : 0, sizeof *read);
+
+    *count = 0;
+    if (read == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory");
+    while (list != NULL && *list != '\0') {
+        const size_t length = strcspn(list, ",");
+        ty_text_clear(&name);
+        ty_text_append(&name, list, length);
+        list += length + (list[length] == ',');
+        TY_CHECK(ty_text_check(&name, error), status, done);
+        if (ty_compression_parse(name.data, &read[*count], &detail) != TY_OK)
+            status = ty_fail(error, TY_EINVAL, "--compressions: %s", detail.message);
+        else if (read[*count].kind == TY_COMPRESSION_NONE)
+            status = ty_fail(error, TY_EINVAL, "--compressions: found none, expected compressors");
+        if (status != TY_OK)
+            goto done;
+        ++*count;
+    }
+    *out = read;
+    read = NULL; /* given away */
+done:
+    ty_text_clear(&name);
+    ty_free(read);
+    return status;
+}
+
+static void to_json(const ty_calibration *c, ty_text *text)
+{
+    ty_json_writer w = ty_json_writer_on(text);
+
+    ty_calibration_to_json(c, &w);
+    ty_text_add(text, "\n");
+}
+
+static void print_compressor(const ty_compressor_calibration *k, ty_text *text)
+{
+    const bool is_lag = ty_compression_has_feedback(&k->compression);
+    const ty_interval *cost = is_lag ? &k->lag : &k->factor;
+    ty_text name = {0};
+
+    ty_compression_text(&k->compression, &name);
+    ty_text_addf(text, "%-11s loses %.3g of the gradient's square; %s %.3g (%.3g to %.3g)\n",
+                 name.data != NULL ? name.data : "", k->distortion,
+                 is_lag ? "updates behind:" : "steps times", cost->expected, cost->low, cost->high);
+    ty_text_clear(&name);
+}
+
+static void print_temperature(const ty_calibration *c, ty_text *text)
+{
+    const ty_interval *cost = &c->task->temperature_cost;
+
+    if (c->task->has_temperature_cost)
+        ty_text_addf(text,
+                     "temperature noise lengthens the way by exp(%.3g) (%.3g to %.3g) at this rate "
+                     "and batch\n",
+                     cost->expected, cost->low, cost->high);
+    else
+        ty_text_addf(text, "temperature not measured: %s\n", c->temperature_note);
+}
+
+static void print_changes(const ty_calibration *c, ty_text *text)
+{
+    const ty_convergence *t = c->task;
+
+    print_temperature(c, text);
+    for (uint32_t i = 0; i < t->compressor_count; i++)
+        print_compressor(&t->compressors[i], text);
+    if (t->has_staleness)
+        ty_text_addf(
+            text,
+            "staleness   updates behind for each that gradients are late: %.3g (%.3g to %.3g)\n",
+            t->staleness.expected, t->staleness.low, t->staleness.high);
+    else
+        ty_text_addf(text, "staleness   not measured: %s\n", c->staleness_note);
+}
+
+static void to_text(const ty_calibration *c, ty_text *text)
+{
+    const ty_convergence *t = c->task;
+    const ty_calibration_batch *best = &c->batches[c->best];
+    double scales[TY_NOISE_PARTS];
+
+    ty_text_addf(text, "target      %s in %.4g steps of %u (%u runs, deviation %.2g)\n", t->target,
+                 ty_convergence_steps(t, c->batch), c->batch, c->run_count, t->log_deviation);
+    ty_text_addf(text, "noise scale %.4g samples (%u estimates; by eighths of the run",
+                 t->noise_scale_samples, c->sample_count);
+    ty_noise_parts(c->samples, c->sample_count, TY_NOISE_PARTS, scales);
+    for (uint32_t p = 0; p < TY_NOISE_PARTS; p++)
+        ty_text_addf(text, " %.3g", scales[p]);
+    ty_text_addf(text, ")\nstep        %.3g s measured at batch %u\n", c->step_time_s, c->batch);
+    print_changes(c, text);
+    ty_text_addf(text, "\n%8s %14s %10s %12s %12s\n", "batch", "learning rate", "steps",
+                 "step time s", "to target s");
+    for (uint32_t i = 0; i < c->batch_count; i++) {
+        const ty_calibration_batch *row = &c->batches[i];
+        ty_text_addf(text, "%8u %14.4g %10.4g %12.4g %12.4g%s\n", row->batch, row->learning_rate,
+                     row->steps, row->step_time_s, row->steps * row->step_time_s,
+                     i == c->best ? "  <- least time" : "");
+    }
+    ty_text_addf(text,
+                 "\npropose     --global-batch %u --learning-rate %.4g (%s rule)\nschedule   ",
+                 best->batch, best->learning_rate, ty_scaling_rule_name(t->scaling_rule));
+    for (uint32_t p = 0; p < TY_CALIBRATION_PHASES; p++)
+        ty_text_addf(text, " %u", c->batches[c->schedule[p]].batch);
+    ty_text_add(text, ", a quarter of the way each\n");
+}
+
+static ty_status write_file(const ty_calibration *c, const char *path, ty_error *error)
+{
+    ty_text text = {0};
+    ty_status status;
+
+    to_json(c, &text);
+    status = ty_file_write_text(path, &text, error);
+    ty_text_clear(&text);
+    return status;
+}
+
+static exit_code calibrate_training(const cli_options *options)
+{
+    exit_code code;
+    ty_error error = {0};
+    ty_calibration_question question = {.runs = (uint32_t)options->seeds};
+    ty_compression *compressions = NULL;
+    ty_calibration c = {0};
+    ty_text text = {0};
+    const ty_watch watch = watch_from(options);
+
+    if (question_from(options, 0, &question.question, &error) != TY_OK ||
+        training_from(options, &question.training, &error) != TY_OK ||
+        compressors_read(options->compressions, &compressions, &question.compression_count,
+                         &error) != TY_OK) {
+        code = report_bad_input(&error);
+        goto cleanup;
+    }
+    question.compressions = compressions;
+    interrupts_catch();
+    if (ty_calibrate(&question, &watch, &c, &error) != TY_OK) {
+        code = c.runs == NULL ? report_bad_input(&error) : report_failure(&error);
+        goto cleanup;
+    }
+    if (options->output != NULL && write_file(&c, options->output, &error) != TY_OK) {
+        code = report_failure(&error);
+        goto cleanup;
+    }
+    if (options->json)
+        to_json(&c, &text);
+    else if (options->output == NULL || strcmp(options->output, "-") != 0)
+        to_text(&c, &text);
+    code = print_text(&text);
+
+cleanup:
+    ty_calibration_clear(&c);
+    ty_free(compressions);
+    return code;
+}
+
+/* ---- Logs ---------------------------------------------------------------------------------- */
 
 /* The collective that logs are of which do not say so themselves. */
 static ty_status kind_of(const char *name, ty_collective_kind *kind, ty_error *error)

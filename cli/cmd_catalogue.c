@@ -54,10 +54,11 @@ static exit_code catalogue(const catalogue_kind *kind, const cli_options *option
 
     if (!is_list && !is_export && !is_import && strcmp(verb, "show") != 0)
         return unknown_verb(kind, verb);
-    if (!is_import && (options->sequence > 0 || options->global_batch > 0))
+    if (!is_import &&
+        (options->sequence > 0 || options->global_batch > 0 || options->vocabulary > 0))
         return report_usage(kind->command,
-                            "--seq and --global-batch belong to import; for others write '%s "
-                            "sequence=N batch=N'",
+                            "--seq, --global-batch and --vocabulary belong to import; for others "
+                            "write '%s sequence=N batch=N vocabulary=N'",
                             name != NULL ? name : "NAME");
     if (is_list == (name != NULL))
         return report_usage(kind->command, is_list ? "list takes no name" : "%s needs a name",
@@ -232,6 +233,7 @@ static ty_status import_workload(const char *path, const cli_options *options, t
 {
     ty_import_options how = {.sequence = options->sequence,
                              .batch = (uint32_t)options->global_batch,
+                             .vocabulary = options->vocabulary,
                              .model = options->workload};
     ty_import_report report = {0};
     ty_workload *workload = NULL;
@@ -258,9 +260,10 @@ static ty_status import_workload(const char *path, const cli_options *options, t
 /* A trace has times of layers and no layers: a profile comes of it. */
 static exit_code import_trace(const cli_options *options)
 {
-    if (options->sequence > 0 || options->global_batch > 0)
-        return report_usage("workload", "--seq and --global-batch: a trace of PyTorch's profiler "
-                                        "gives a profile, which has neither");
+    if (options->sequence > 0 || options->global_batch > 0 || options->vocabulary > 0)
+        return report_usage("workload",
+                            "--seq, --global-batch and --vocabulary: a trace of PyTorch's profiler "
+                            "gives a profile, which has none of them");
     return profile_import("workload", options->files[1], options);
 }
 
@@ -319,7 +322,7 @@ static ty_status open_cluster(const char *name, bool quiet, ty_cluster **out, ty
 {
     ty_status status = TY_OK;
     uint32_t ranks;
-    cli_question q = {0};
+    ty_question_inputs q = {0};
 
     if (!ty_cluster_is_local(name, &ranks))
         return ty_cluster_open(name, NULL, out, error);
@@ -329,7 +332,7 @@ static ty_status open_cluster(const char *name, bool quiet, ty_cluster **out, ty
     *out = q.cluster;
     q.cluster = NULL;
 done:
-    question_clear(&q);
+    ty_question_inputs_clear(&q);
     return status;
 }
 

@@ -15,10 +15,10 @@ typedef struct verdict {
 
 static ty_status check_plan(const char *path, verdict *v)
 {
-    plan_inputs inputs = {0};
-    ty_status status = plan_inputs_load(path, &inputs, &v->error);
+    ty_plan_inputs inputs = {0};
+    ty_status status = ty_plan_inputs_load(path, NULL, &inputs, &v->error);
 
-    plan_inputs_clear(&inputs);
+    ty_plan_inputs_clear(&inputs);
     return status;
 }
 
@@ -46,6 +46,15 @@ static ty_status check_profile(const char *path, verdict *v)
     ty_status status = ty_profile_load(path, &profile, &v->error);
 
     ty_profile_free(profile);
+    return status;
+}
+
+static ty_status check_stack(const char *path, verdict *v)
+{
+    ty_stack *stack = NULL;
+    ty_status status = ty_stack_open(path, &stack, &v->error);
+
+    ty_stack_free(stack);
     return status;
 }
 
@@ -121,6 +130,7 @@ static const struct own_format {
     {"trainyard.job/1", check_job},
     {"trainyard.run/1", check_run},
     {"trainyard.profile/1", check_profile},
+    {"trainyard.stack/1", check_stack},
     {"trainyard.cluster/1", check_cluster},
     {"trainyard.workload/1", check_workload},
     {"trainyard.zoo/1", check_workload},
@@ -228,17 +238,6 @@ static ty_status as_records(const char *path, verdict *v, ty_error *error)
     return status;
 }
 
-static ty_status as_layer_graph(const char *path, verdict *v, ty_error *error)
-{
-    ty_piper_input *input = NULL;
-    ty_status status = ty_piper_read(path, &input, error);
-
-    if (status == TY_OK)
-        v->format = "Piper's layer graph";
-    ty_piper_input_free(input);
-    return status;
-}
-
 /* Of whichever collective: logs that do not say are refused where they are used. */
 static ty_status as_collective_log(const char *path, verdict *v, ty_error *error)
 {
@@ -259,8 +258,7 @@ static void check_foreign(const char *path, const cli_options *options, verdict 
 
     if (as_workload(path, v, &workload) == TY_OK ||
         as_cluster(path, options, v, &cluster) == TY_OK || as_trace(path, v, &other) == TY_OK ||
-        as_records(path, v, &other) == TY_OK || as_layer_graph(path, v, &other) == TY_OK ||
-        as_collective_log(path, v, &other) == TY_OK)
+        as_records(path, v, &other) == TY_OK || as_collective_log(path, v, &other) == TY_OK)
         return;
     v->error = strstr(cluster.message, "none of the formats") == NULL ? cluster : workload;
 }

@@ -24,7 +24,7 @@ static void spread(ty_interval from, double scale, double to[3])
 /* What is predicted of the way to the run's target, where it had one and its task is known. */
 static ty_status predict_target(const cli_options *options, findings *f, ty_error *error)
 {
-    const plan_inputs *in = &f->inputs;
+    const ty_plan_inputs *in = &f->inputs;
     ty_target_comparison *t = &f->comparison->target;
     ty_score score = {0};
     ty_status status = TY_OK;
@@ -34,7 +34,7 @@ static ty_status predict_target(const cli_options *options, findings *f, ty_erro
                    ? TY_OK
                    : ty_fail(error, TY_EINVAL,
                              "--task: the run had no target, expected one made with --until");
-    TY_CHECK(score_open(in->plan, in->cluster, options->task, &score, error), status, cleanup);
+    TY_CHECK(ty_plan_score(in->plan, in->cluster, options->task, &score, error), status, cleanup);
     t->is_predicted = score.has_target;
     spread(score.samples_to_target, 1.0 / in->plan->global_batch, t->predicted_steps);
     spread(score.time_to_target_s, 1, t->predicted_s);
@@ -56,6 +56,11 @@ exit_code cmd_compare(const cli_options *options)
         return report_usage("compare", "--fail-over: found '%s', expected a percentage as in 5%%",
                             options->fail_over);
     if (findings_read(options->files[0], options->files[1], &f, &error) != TY_OK) {
+        code = report_bad_input(&error);
+    } else if (f.run->timeline == NULL) {
+        ty_fail(&error, TY_EPARSE,
+                "%s:/timeline: found none, expected one: this run recorded no step",
+                options->files[1]);
         code = report_bad_input(&error);
     } else if (findings_make(&f, &error) != TY_OK) {
         code = report_failure(&error);

@@ -3,8 +3,8 @@
 
 #include <string.h>
 
-static ty_status write_trace(const plan_inputs *inputs, const ty_timeline *timeline,
-                             const char *path, ty_error *error)
+ty_status trace_save(const ty_plan_inputs *inputs, const ty_timeline *timeline, const char *path,
+                     ty_error *error)
 {
     ty_text trace = {0};
     ty_status status = ty_trace_write(inputs->plan, inputs->program, timeline, NULL, &trace, error);
@@ -16,9 +16,9 @@ static ty_status write_trace(const plan_inputs *inputs, const ty_timeline *timel
 }
 
 /* Prints what a reader found; the timeline goes along in the JSON form. */
-ty_status show_timeline(const cli_options *options, const plan_inputs *inputs, const char *schema,
-                        const ty_timeline *timeline, show_more more, void *context, ty_text *text,
-                        ty_error *error)
+ty_status show_timeline(const cli_options *options, const ty_plan_inputs *inputs,
+                        const char *schema, const ty_timeline *timeline, show_more more,
+                        void *context, ty_text *text, ty_error *error)
 {
     ty_status status = TY_OK;
     ty_step_summary summary;
@@ -26,13 +26,14 @@ ty_status show_timeline(const cli_options *options, const plan_inputs *inputs, c
     TY_CHECK(ty_timeline_summarize(inputs->plan, inputs->program, timeline, &summary, error),
              status, done);
     if (options->trace != NULL)
-        TY_CHECK(write_trace(inputs, timeline, options->trace, error), status, done);
+        TY_CHECK(trace_save(inputs, timeline, options->trace, error), status, done);
     if (options->json) {
         ty_json_writer w = ty_json_writer_on(text);
         ty_json_open(&w, NULL, '{');
         ty_json_put_string(&w, "schema", schema);
         ty_json_put_string(&w, "workload", inputs->plan->workload->name);
         ty_json_put_string(&w, "cluster", inputs->plan->cluster_name);
+        ty_json_put_string(&w, "stack", inputs->plan->stack->name);
         ty_json_put_string(&w, "strategy", inputs->plan->strategy);
         ty_json_put_number(&w, "step_time_s", summary.step_time_s);
         ty_json_put_number(&w, "samples_per_s", summary.samples_per_s);
@@ -48,6 +49,7 @@ ty_status show_timeline(const cli_options *options, const plan_inputs *inputs, c
         ty_text_addf(text, "%s on %s, %s\n", inputs->plan->workload->name,
                      inputs->plan->cluster_name, inputs->plan->strategy);
         ty_print_summary(&summary, text);
+        ty_print_stack_name(inputs->plan->stack, text);
         if (more != NULL)
             more(context, NULL, text);
     }
@@ -59,11 +61,11 @@ exit_code cmd_estimate(const cli_options *options)
 {
     exit_code code;
     ty_error error = {0};
-    plan_inputs inputs = {0};
+    ty_plan_inputs inputs = {0};
     ty_timeline *timeline = NULL;
     ty_text text = {0};
 
-    if (plan_inputs_load(options->files[0], &inputs, &error) != TY_OK)
+    if (ty_plan_inputs_load(options->files[0], options->stack, &inputs, &error) != TY_OK)
         return report_bad_input(&error);
     if (ty_estimate(inputs.plan, inputs.program, inputs.costs,
                     3 + 2 * ty_program_largest_lead(inputs.program), &timeline, &error) != TY_OK ||
@@ -81,6 +83,6 @@ exit_code cmd_estimate(const cli_options *options)
 cleanup:
     ty_text_clear(&text);
     ty_timeline_free(timeline);
-    plan_inputs_clear(&inputs);
+    ty_plan_inputs_clear(&inputs);
     return code;
 }

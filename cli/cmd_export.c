@@ -1,5 +1,6 @@
 /* trainyard export: a plan as the files that launch it elsewhere. */
 #include "cli.h"
+#include "ty_quote.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -65,8 +66,14 @@ static ty_status write_all(const cli_options *options, const ty_launch_files *fi
         TY_CHECK(refuse_overwriting(options->output, files, error), status, done);
     for (uint32_t i = 0; i < files->count; i++)
         TY_CHECK(write_one(options, &files->files[i], error), status, done);
-    if (!options->quiet && files->next[0] != '\0')
-        fprintf(stderr, "next: cd %s && %s\n", options->output, files->next);
+    if (!options->quiet && files->next[0] != '\0') {
+        ty_text folder = {0};
+        ty_quote_shell(&folder, options->output);
+        status = ty_text_check(&folder, error);
+        if (status == TY_OK)
+            fprintf(stderr, "next: cd %s && %s\n", folder.data, files->next);
+        ty_text_clear(&folder);
+    }
 done:
     return status;
 }
@@ -88,8 +95,8 @@ static exit_code show_all(const ty_launch_files *files)
 
 /* ---- Making ------------------------------------------------------------------------------ */
 
-static ty_status write_job(const cli_options *options, const char *plan_path, plan_inputs *inputs,
-                           ty_text *text, uint32_t *steps, ty_error *error)
+static ty_status write_job(const cli_options *options, const char *plan_path,
+                           ty_plan_inputs *inputs, ty_text *text, uint32_t *steps, ty_error *error)
 {
     ty_status status = TY_OK;
     ty_job *job = NULL;
@@ -117,7 +124,7 @@ static void names_free(char **names, uint32_t count)
     ty_free(names);
 }
 
-ty_status launch_open(const cli_options *options, const char *plan_path, plan_inputs *inputs,
+ty_status launch_open(const cli_options *options, const char *plan_path, ty_plan_inputs *inputs,
                       const char *target, ty_launch_files **out, ty_error *error)
 {
     ty_status status = TY_OK;
@@ -160,12 +167,12 @@ exit_code cmd_export(const cli_options *options)
 {
     exit_code code = EXIT_DONE;
     ty_error error = {0};
-    plan_inputs inputs = {0};
+    ty_plan_inputs inputs = {0};
     ty_launch_files *files = NULL;
 
     if (options->to == NULL)
         return report_usage("export", "needs --to TARGET");
-    if (plan_inputs_load(options->files[0], &inputs, &error) != TY_OK)
+    if (ty_plan_inputs_load(options->files[0], NULL, &inputs, &error) != TY_OK)
         return report_bad_input(&error);
     if (launch_open(options, options->files[0], &inputs, options->to, &files, &error) != TY_OK)
         code = report_failure(&error);
@@ -174,6 +181,6 @@ exit_code cmd_export(const cli_options *options)
     else if (write_all(options, files, &error) != TY_OK)
         code = report_failure(&error);
     ty_launch_free(files);
-    plan_inputs_clear(&inputs);
+    ty_plan_inputs_clear(&inputs);
     return code;
 }

@@ -288,7 +288,7 @@ exit_code cmd_layout(const cli_options *options)
 {
     exit_code code;
     ty_error error = {0};
-    cli_question q = {0};
+    ty_question_inputs q = {0};
     ty_layout_question question;
     ty_layout_options how;
     ty_layout_answer *answer = NULL;
@@ -315,6 +315,6 @@ exit_code cmd_layout(const cli_options *options)
 cleanup:
     ty_layout_answer_free(answer);
     ty_text_clear(&text);
-    question_clear(&q);
+    ty_question_inputs_clear(&q);
     return code;
 }

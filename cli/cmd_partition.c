@@ -1,14 +1,14 @@
-/* trainyard partition: PipeDream's and Piper's searches on their own files. */
+/* trainyard partition: PipeDream's search, and one that beats it, on its profiles. */
 #include "cli.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-typedef enum partition_mode { MODE_PIPEDREAM, MODE_FLAT, MODE_PIPER } partition_mode;
-static const char *const mode_names[] = {"pipedream", "flat", "piper"};
+typedef enum partition_mode { MODE_PIPEDREAM, MODE_FLAT } partition_mode;
+static const char *const mode_names[] = {"pipedream", "flat"};
 #define MODE_COUNT (sizeof mode_names / sizeof *mode_names)
 
-#define AUTO_MERGE_LIMIT 500u /* states, where merging the branches alone is not enough */
+typedef enum merge_choice { MERGE_AUTO, MERGE_NONE, MERGE_BRANCHES } merge_choice;
 
 /* A profile with its states: `states` are of `merged` if that is not NULL, else of `graph`. */
 typedef struct profile_states {
@@ -37,7 +37,7 @@ static exit_code find_mode(const cli_options *options, partition_mode *out)
             *out = (partition_mode)i;
             return EXIT_DONE;
         }
-    return report_usage("partition", "--mode: found '%s', expected pipedream, flat or piper",
+    return report_usage("partition", "--mode: found '%s', expected pipedream or flat",
                         options->mode);
 }
 
@@ -115,68 +115,40 @@ static exit_code find_memory(const cli_options *options, double *out)
     return EXIT_DONE;
 }
 
-static exit_code find_merge(const cli_options *options, bool *is_auto, bool *is_none,
-                            uint32_t *limit)
+static exit_code find_merge(const cli_options *options, merge_choice *out)
 {
-    ty_error error = {0};
-    uint64_t number = 0;
+    static const char *const names[] = {"auto", "none", "branches"};
 
-    *is_auto = options->merge == NULL || strcmp(options->merge, "auto") == 0;
-    *is_none = !*is_auto && strcmp(options->merge, "none") == 0;
-    *limit = 0;
-    if (*is_auto || *is_none || strcmp(options->merge, "branches") == 0)
-        return EXIT_DONE;
-    if (ty_parse_uint(options->merge, 2, TY_MOST_STATES, &number, &error) != TY_OK)
-        return report_usage("partition",
-                            "--merge: found '%s', expected auto, none, branches or a number of "
-                            "states from 2 to %u",
-                            options->merge, TY_MOST_STATES);
-    *limit = (uint32_t)number;
-    return EXIT_DONE;
+    *out = MERGE_AUTO;
+    for (int i = 0; options->merge != NULL && i < 3; i++)
+        if (strcmp(options->merge, names[i]) == 0) {
+            *out = (merge_choice)i;
+            return EXIT_DONE;
+        }
+    return options->merge == NULL
+               ? EXIT_DONE
+               : report_usage("partition", "--merge: found '%s', expected auto, none or branches",
+                              options->merge);
 }
 
 /* ---- Profiles -------------------------------------------------------------------------------- */
 
-static ty_status merge(profile_states *p, uint32_t limit, ty_error *error)
-{
-    ty_status status = TY_OK;
-
-    TY_CHECK(ty_layer_graph_merge(p->graph, limit, &p->merged, p->owners, error), status, done);
-    status = ty_states_find(p->merged, 0, &p->states, error);
-done:
-    return status;
-}
-
-/* Merges no more than it takes: nothing, then branches, then to the limit. */
-static ty_status merge_as_needed(profile_states *p, ty_error *error)
-{
-    ty_status status = ty_states_find(p->graph, 0, &p->states, error);
-
-    if (status == TY_ELIMIT)
-        status = merge(p, 0, error);
-    if (status == TY_ELIMIT) {
-        ty_layer_graph_free(p->merged);
-        p->merged = NULL;
-        status = merge(p, AUTO_MERGE_LIMIT, error);
-    }
-    return status;
-}
-
-static ty_status open_profile(const char *path, bool is_auto, bool is_none, uint32_t limit,
-                              profile_states *p, ty_error *error)
+/* Automatically: no more than it takes. */
+static ty_status open_profile(const char *path, merge_choice how, profile_states *p,
+                              ty_error *error)
 {
     ty_status status = TY_OK;
 
     TY_CHECK(ty_layer_graph_read(path, &p->graph, error), status, done);
-    p->owners = ty_alloc(p->graph->layer_count, sizeof *p->owners);
-    if (p->owners == NULL)
-        return ty_fail(error, TY_ENOMEM, "partition: out of memory");
-    if (is_auto)
-        status = merge_as_needed(p, error);
-    else if (is_none)
+    if (how != MERGE_BRANCHES)
         status = ty_states_find(p->graph, 0, &p->states, error);
-    else
-        status = merge(p, limit, error);
+    if (how == MERGE_BRANCHES || (how == MERGE_AUTO && status == TY_ELIMIT)) {
+        p->owners = ty_alloc(p->graph->layer_count, sizeof *p->owners);
+        if (p->owners == NULL)
+            return ty_fail(error, TY_ENOMEM, "partition: out of memory");
+        TY_CHECK(ty_layer_graph_merge(p->graph, &p->merged, p->owners, error), status, done);
+        status = ty_states_find(p->merged, 0, &p->states, error);
+    }
 done:
     return status;
 }
@@ -270,9 +242,9 @@ static void write_division(const profile_states *p, const ty_division *d, const 
     ty_text_add(text, "\n");
 }
 
-/* ---- PipeDream's ----------------------------------------------------------------------------- */
+/* ---- The command ----------------------------------------------------------------------------- */
 
-static exit_code divide_profile(const cli_options *options, partition_mode mode)
+exit_code cmd_partition(const cli_options *options)
 {
     ty_level levels[TY_MOST_LEVELS];
     ty_divide_options how = {
@@ -281,19 +253,21 @@ static exit_code divide_profile(const cli_options *options, partition_mode mode)
     ty_division *division = NULL;
     ty_text text = {0};
     ty_error error = {0};
-    bool is_auto, is_none;
-    uint32_t limit;
-    exit_code code = find_levels(options, levels, &how.level_count);
+    partition_mode mode;
+    merge_choice merge;
+    exit_code code = find_mode(options, &mode);
 
+    if (code == EXIT_DONE)
+        code = find_levels(options, levels, &how.level_count);
     if (code == EXIT_DONE)
         code = find_ratio(options, &how.activation_ratio);
     if (code == EXIT_DONE)
         code = find_memory(options, &how.memory_bytes);
     if (code == EXIT_DONE)
-        code = find_merge(options, &is_auto, &is_none, &limit);
+        code = find_merge(options, &merge);
     if (code != EXIT_DONE)
         return code;
-    if (open_profile(options->files[0], is_auto, is_none, limit, &p, &error) != TY_OK) {
+    if (open_profile(options->files[0], merge, &p, &error) != TY_OK) {
         code = error.status == TY_ELIMIT ? report_failure(&error) : report_bad_input(&error);
         goto cleanup;
     }
@@ -313,120 +287,4 @@ cleanup:
     ty_division_free(division);
     clear(&p);
     return code;
-}
-
-/* ---- Piper's --------------------------------------------------------------------------------- */
-
-static void print_piper(const ty_piper_input *in, const ty_piper_division *d, ty_text *text)
-{
-    char time[32];
-
-    ty_format_seconds(d->time_s, time);
-    ty_text_addf(text, "%u layers, %u ideals\ntime per micro-batch  %s\n\n", in->layer_count,
-                 d->ideal_count, time);
-    ty_text_add(text,
-                "stage  tensor  replicas  in flight  time       memory      layers  second\n");
-    for (uint32_t i = 0; i < d->stage_count; i++) {
-        const ty_piper_stage *s = &d->stages[i];
-        char seconds[32], bytes[32];
-        ty_format_seconds(s->time_s, seconds);
-        ty_format_memory(s->memory_bytes, bytes);
-        ty_text_addf(text, "%5u  %6u  %8u  %9u  %-9s  %-10s  %6u  %6u\n", i, s->tensor, s->replicas,
-                     s->in_flight, seconds, bytes, s->layer_count, s->second_count);
-    }
-}
-
-static void write_piper(const ty_piper_input *in, const ty_piper_division *d, ty_text *text)
-{
-    ty_json_writer w = ty_json_writer_on(text);
-
-    ty_json_open(&w, NULL, '{');
-    ty_json_put_string(&w, "schema", "trainyard.partition/1");
-    ty_json_put_string(&w, "mode", mode_names[MODE_PIPER]);
-    ty_json_put_uint(&w, "layers", in->layer_count);
-    ty_json_put_uint(&w, "ideals", d->ideal_count);
-    ty_json_put_uint(&w, "ideal_pairs", d->pair_count);
-    ty_json_put_number(&w, "time_per_micro_batch_s", d->time_s);
-    ty_json_open(&w, "stages", '[');
-    for (uint32_t i = 0; i < d->stage_count; i++) {
-        const ty_piper_stage *s = &d->stages[i];
-        ty_json_open(&w, NULL, '{');
-        ty_json_put_uint(&w, "tensor", s->tensor);
-        ty_json_put_uint(&w, "replicas", s->replicas);
-        ty_json_put_uint(&w, "micro_batches_in_flight", s->in_flight);
-        ty_json_put_number(&w, "time_s", s->time_s);
-        ty_json_put_number(&w, "memory_bytes", s->memory_bytes);
-        ty_json_put_uint(&w, "second_variants", s->second_count);
-        ty_json_open_flat(&w, "layers", '[');
-        for (uint32_t k = 0; k < s->layer_count; k++)
-            ty_json_put_uint(&w, NULL, in->layers[s->layers[k]].id);
-        ty_json_close(&w, ']');
-        ty_json_close(&w, '}');
-    }
-    ty_json_close(&w, ']');
-    ty_json_close(&w, '}');
-    ty_text_add(text, "\n");
-}
-
-/* What the command line says takes the place of what the file says. */
-static exit_code change_input(const cli_options *options, ty_piper_input *in)
-{
-    ty_error error = {0};
-    uint64_t devices = 0;
-    double memory_bytes = 0;
-    exit_code code = find_memory(options, &memory_bytes);
-
-    if (code != EXIT_DONE)
-        return code;
-    if (options->machines != NULL &&
-        ty_parse_uint(options->machines, 1, TY_MOST_DEVICES, &devices, &error) != TY_OK)
-        return report_usage("partition", "--machines: %s", error.message);
-    if (options->bandwidths != NULL &&
-        ty_parse_bandwidth(options->bandwidths, &in->bandwidth_bytes_per_s, &error) != TY_OK)
-        return report_usage("partition", "--bandwidths: %s", error.message);
-    in->devices = devices > 0 ? (uint32_t)devices : in->devices;
-    in->memory_bytes = memory_bytes > 0 ? memory_bytes : in->memory_bytes;
-    in->micro_batches =
-        options->global_batch > 0 ? (uint32_t)options->global_batch : in->micro_batches;
-    return EXIT_DONE;
-}
-
-static exit_code divide_piper(const cli_options *options)
-{
-    ty_piper_input *in = NULL;
-    ty_piper_division *division = NULL;
-    ty_text text = {0};
-    ty_error error = {0};
-    exit_code code;
-
-    if (ty_piper_read(options->files[0], &in, &error) != TY_OK)
-        return report_bad_input(&error);
-    code = change_input(options, in);
-    if (code != EXIT_DONE)
-        goto cleanup;
-    if (ty_divide_piper(in, &division, &error) != TY_OK) {
-        code = report_failure(&error);
-        goto cleanup;
-    }
-    if (options->json)
-        write_piper(in, division, &text);
-    else
-        print_piper(in, division, &text);
-    code = print_text(&text);
-
-cleanup:
-    ty_text_clear(&text);
-    ty_piper_division_free(division);
-    ty_piper_input_free(in);
-    return code;
-}
-
-exit_code cmd_partition(const cli_options *options)
-{
-    partition_mode mode;
-    exit_code code = find_mode(options, &mode);
-
-    if (code != EXIT_DONE)
-        return code;
-    return mode == MODE_PIPER ? divide_piper(options) : divide_profile(options, mode);
 }

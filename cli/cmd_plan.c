@@ -1,94 +1,12 @@
 /* trainyard plan, trainyard memory: questions to the planner. */
 #include "cli.h"
+#include "ty_training_config.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-/* The planner's finalists are judged by the simulator. */
-static ty_status simulate_finalist(void *context, const ty_plan *plan, const ty_program *program,
-                                   const ty_costs *costs, ty_step_summary *summary, ty_error *error)
-{
-    ty_status status = TY_OK;
-    const ty_cluster *cluster = context;
-    ty_simulate_options options = ty_simulate_options_default();
-    ty_timeline *timeline = NULL;
-
-    options.steps += 2 * ty_program_largest_lead(program); /* which fill and drain */
-    TY_CHECK(ty_simulate(plan, program, costs, cluster, &options, &timeline, error), status, done);
-    TY_CHECK(ty_timeline_summarize(plan, program, timeline, summary, error), status, done);
-done:
-    ty_timeline_free(timeline);
-    return status;
-}
-
-static ty_status plan_by_system(const char *name, const cli_question *q, const ty_plan_options *how,
-                                ty_plan **out, ty_error *error)
-{
-    const ty_system *system = ty_system_find(name);
-    const char *names[64];
-    size_t count = 0;
-    const char *close;
-
-    if (system != NULL)
-        return ty_plan_system(system, q->workload, q->cluster, q->profile, how, out, error);
-    while (count < 64 && ty_system_at((uint32_t)count) != NULL) {
-        names[count] = ty_system_at((uint32_t)count)->name;
-        count++;
-    }
-    close = ty_suggest(name, names, count, sizeof names[0]);
-    return ty_fail(error, TY_EINVAL, "--system: unknown system '%s'%s%s; trainyard systems has all",
-                   name, close != NULL ? "; did you mean " : "", close != NULL ? close : "");
-}
-
-static ty_status find(const cli_options *options, const cli_question *q, ty_plan_options *how,
-                      ty_plan **out, ty_error *error)
-{
-    int objective;
-    ty_status status = objective_find(options->objective, &objective, error);
-
-    if (status != TY_OK)
-        return status;
-    if (objective != 0 && options->system != NULL)
-        return ty_fail(error, TY_EINVAL, "--objective and --system: found both, expected one");
-    if (objective != 0)
-        return plan_by_objective(options, q, objective, how, out, error);
-    if (options->system != NULL)
-        return plan_by_system(options->system, q, how, out, error);
-    return ty_plan_search(q->workload, q->cluster, q->profile, how, out, error);
-}
-
-ty_status plan_answer(const cli_options *options, const cli_question *q, uint32_t top,
-                      ty_plan **out, ty_error *error)
-{
-    ty_status status = TY_OK;
-    ty_plan_options how;
-    ty_text replicas = {0};
-
-    TY_CHECK(plan_options_from(options, q, &replicas, &how, error), status, done);
-    if (top > 0) {
-        how.simulate_top = top;
-        how.simulate = simulate_finalist;
-        how.simulate_context = q->cluster;
-    }
-    interrupts_catch();
-    TY_CHECK(find(options, q, &how, out, error), status, done);
-    if ((status = learning_rate_set(options, *out, error)) != TY_OK) {
-        ty_plan_free(*out);
-        *out = NULL;
-        goto done;
-    }
-    ty_free((*out)->cluster_name);
-    (*out)->cluster_name = ty_strdup(options->cluster);
-    if ((*out)->cluster_name == NULL) {
-        ty_plan_free(*out);
-        *out = NULL;
-        status = ty_fail(error, TY_ENOMEM, "out of memory");
-    }
-done:
-    ty_text_clear(&replicas);
-    return status;
-}
+#define USUAL_TOP 5
 
 /* RFC 4180: quotes around every text. */
 static void csv_text(ty_text *csv, const char *text)
@@ -126,7 +44,7 @@ static ty_status write_candidates(const ty_plan *plan, const char *path, ty_erro
 }
 
 /* At which bandwidth the answer to "does it pay?" changes, for a few compressors. */
-static ty_status add_crossovers(const cli_question *q, const ty_plan *plan, ty_text *text,
+static ty_status add_crossovers(const ty_question_inputs *q, const ty_plan *plan, ty_text *text,
                                 ty_error *error)
 {
     char rate[32];
@@ -134,14 +52,14 @@ static ty_status add_crossovers(const cli_question *q, const ty_plan *plan, ty_t
     ty_text line = {0};
     ty_status status = TY_OK;
 
-    for (size_t i = 0; shown_compressions[i] != NULL; i++) {
+    for (size_t i = 0; ty_shown_compressions[i] != NULL; i++) {
         ty_compression c = {0};
         double bandwidth;
-        TY_CHECK(ty_compression_parse(shown_compressions[i], &c, error), status, cleanup);
+        TY_CHECK(ty_compression_parse(ty_shown_compressions[i], &c, error), status, cleanup);
         TY_CHECK(ty_plan_compression_crossover(plan, q->cluster, &c, &bandwidth, &ring, error),
                  status, cleanup);
         ty_format_bytes(bandwidth, rate);
-        ty_text_addf(&line, "%s%s %s%s", i > 0 ? ", " : "", shown_compressions[i],
+        ty_text_addf(&line, "%s%s %s%s", i > 0 ? ", " : "", ty_shown_compressions[i],
                      bandwidth > 0 && isfinite(bandwidth) ? rate
                      : bandwidth > 0                      ? "any"
                                                           : "none",
@@ -160,7 +78,8 @@ cleanup:
 }
 
 /* "trainyard.infeasible/1": the question, and why it has no answer. */
-static void put_infeasible(const cli_options *options, const ty_error *error, ty_text *text)
+static void put_infeasible(const cli_options *options, const ty_stack *stack, const ty_error *error,
+                           ty_text *text)
 {
     ty_json_writer w = ty_json_writer_on(text);
 
@@ -172,29 +91,41 @@ static void put_infeasible(const cli_options *options, const ty_error *error, ty
         ty_json_put_uint(&w, "global_batch", options->global_batch);
     if (options->fix != NULL)
         ty_json_put_string(&w, "fix", options->fix);
+    ty_json_put_string(&w, "stack", stack->name);
     ty_json_put_string(&w, "reason", error->message);
     ty_json_close(&w, '}');
     ty_text_add(text, "\n");
 }
 
-exit_code cmd_plan(const cli_options *options)
+/* What was measured best of the plan: by the simulator, else by the estimate. */
+static double plan_step_time(const ty_plan *plan)
+{
+    return plan->simulation.step_time_s > 0 ? plan->simulation.step_time_s
+                                            : plan->prediction.step_time_s;
+}
+
+/* @param step_time_s [out] of the plan; untouched where there is none */
+static exit_code plan_question(const cli_options *options, double *step_time_s)
 {
     exit_code code;
     ty_error error = {0};
-    cli_question q = {0};
+    ty_question_inputs q = {0};
     ty_plan *plan = NULL;
     ty_text text = {0};
-    uint32_t top = options->no_simulate ? 0 : (uint32_t)(options->top > 0 ? options->top : 5);
+    ty_question question;
+    const ty_watch watch = watch_from(options);
 
-    if (question_open(options, &q, &error) != TY_OK)
+    if (question_from(options, USUAL_TOP, &question, &error) != TY_OK ||
+        ty_question_open(&question, &watch, &q, &error) != TY_OK)
         return report_bad_input(&error);
-    if (plan_answer(options, &q, top, &plan, &error) != TY_OK ||
+    interrupts_catch();
+    if (ty_question_plan(&question, &q, &watch, &plan, &error) != TY_OK ||
         (options->output != NULL && ty_plan_save(plan, options->output, &error) != TY_OK) ||
         (options->candidates != NULL &&
          write_candidates(plan, options->candidates, &error) != TY_OK)) {
         code = report_failure(&error);
         if (options->json && code == EXIT_NO_PLAN) {
-            put_infeasible(options, &error, &text);
+            put_infeasible(options, q.stack, &error, &text);
             if (print_text(&text) != EXIT_DONE)
                 code = EXIT_FAILED;
         }
@@ -211,14 +142,130 @@ exit_code cmd_plan(const cli_options *options)
             goto cleanup;
         }
     }
+    *step_time_s = plan_step_time(plan);
     code = print_text(&text);
     if (code == EXIT_DONE && interrupted(NULL))
         code = EXIT_INTERRUPTED;
 
 cleanup:
     ty_plan_free(plan);
-    question_clear(&q);
+    ty_question_inputs_clear(&q);
     return code;
+}
+
+/* ---- A training program's file as the question ------------------------------------------------
+ */
+
+static void print_config(const char *path, const ty_training_config *config, const char *fix)
+{
+    fprintf(stderr, "trainyard: %s: %s: %s, %s\n", path, config->format, config->workload->name,
+            fix[0] != '\0' ? fix : "no layout");
+    for (uint32_t i = 0; i < config->report.note_count; i++)
+        fprintf(stderr, "trainyard: note: %s\n", config->report.notes[i]);
+}
+
+/* What would be better: the same model and batch with the layout left open. */
+static exit_code plan_without_layout(const cli_options *options, double step_time_s)
+{
+    ty_question_inputs q = {0};
+    ty_question question;
+    ty_plan *plan = NULL;
+    ty_error error = {0};
+    ty_text text = {0};
+    char seconds[32];
+    const ty_watch watch = watch_from(options);
+    exit_code code = EXIT_DONE;
+
+    if (question_from(options, USUAL_TOP, &question, &error) != TY_OK ||
+        ty_question_open(&question, &watch, &q, &error) != TY_OK ||
+        ty_question_plan(&question, &q, &watch, &plan, &error) != TY_OK) {
+        code = report_failure(&error);
+        goto cleanup;
+    }
+    ty_format_seconds(plan_step_time(plan), seconds);
+    ty_text_addf(&text, "\nwith the layout left open: %s, %s a step", plan->strategy, seconds);
+    if (step_time_s > 0)
+        ty_text_addf(&text, ", %.2f of the file's", plan_step_time(plan) / step_time_s);
+    ty_text_add(&text, "\n");
+    code = print_text(&text);
+
+cleanup:
+    ty_plan_free(plan);
+    ty_question_inputs_clear(&q);
+    return code;
+}
+
+static ty_status load_config(const cli_options *options, ty_training_config *config,
+                             ty_workload **again, ty_text *fix, ty_error *error)
+{
+    ty_training_config second = {0};
+    ty_status status;
+
+    TY_CHECK(ty_training_config_load(options->training_config, options->workload,
+                                     options->vocabulary, config, error),
+             status, cleanup);
+    TY_CHECK(ty_training_config_fix(config, fix, error), status, cleanup);
+    if (options->fix != NULL)
+        ty_text_addf(fix, "%s%s", fix->length > 0 ? "," : "", options->fix);
+    TY_CHECK(ty_text_check(fix, error), status, cleanup);
+    TY_CHECK(ty_training_config_load(options->training_config, options->workload,
+                                     options->vocabulary, &second, error),
+             status, cleanup);
+    *again = second.workload;
+    second.workload = NULL; /* given away */
+
+cleanup:
+    ty_training_config_clear(&second);
+    return status;
+}
+
+static exit_code plan_config(const cli_options *options)
+{
+    cli_options own = *options;
+    ty_training_config config = {0};
+    ty_workload *again = NULL;
+    ty_text fix = {0};
+    ty_error error = {0};
+    double step_time_s = 0;
+    exit_code code, open_code;
+
+    if (options->sequence > 0)
+        return report_usage("plan", "--config and --seq: the file says the sequence");
+    if (load_config(options, &config, &again, &fix, &error) != TY_OK) {
+        code = report_bad_input(&error);
+        goto cleanup;
+    }
+    if (!options->quiet)
+        print_config(options->training_config, &config, fix.data != NULL ? fix.data : "");
+    own.given = &config.workload;
+    own.fix = fix.length > 0 ? fix.data : NULL;
+    own.precision = options->precision != NULL ? options->precision : config.precision;
+    if (own.global_batch == 0)
+        own.global_batch = config.global_batch;
+    code = plan_question(&own, &step_time_s);
+    if ((code != EXIT_DONE && code != EXIT_NO_PLAN) || options->json || own.fix == NULL)
+        goto cleanup;
+    own.given = &again;
+    own.fix = options->fix;
+    open_code = plan_without_layout(&own, step_time_s);
+    code = code == EXIT_DONE ? open_code : code;
+
+cleanup:
+    ty_workload_free(again);
+    ty_text_clear(&fix);
+    ty_training_config_clear(&config);
+    return code;
+}
+
+exit_code cmd_plan(const cli_options *options)
+{
+    double step_time_s;
+
+    if (options->training_config == NULL && options->vocabulary > 0)
+        return report_usage("plan", "--vocabulary belongs to --config; for others write "
+                                    "'FILE vocabulary=N'");
+    return options->training_config != NULL ? plan_config(options)
+                                            : plan_question(options, &step_time_s);
 }
 
 static void memory_to_json(const ty_plan *plan, ty_text *text)
@@ -229,6 +276,7 @@ static void memory_to_json(const ty_plan *plan, ty_text *text)
     ty_json_put_string(&w, "schema", "trainyard.memory/1");
     ty_json_put_string(&w, "workload", plan->workload->name);
     ty_json_put_string(&w, "cluster", plan->cluster_name);
+    ty_json_put_string(&w, "stack", plan->stack->name);
     ty_json_put_string(&w, "strategy", plan->strategy);
     ty_json_open(&w, "stages", '[');
     for (uint32_t s = 0; s < plan->stage_count; s++) {
@@ -253,24 +301,30 @@ exit_code cmd_memory(const cli_options *options)
 {
     exit_code code;
     ty_error error = {0};
-    cli_question q = {0};
+    ty_question_inputs q = {0};
     ty_plan *plan = NULL;
     ty_text text = {0};
+    ty_question question;
+    const ty_watch watch = watch_from(options);
 
-    if (question_open(options, &q, &error) != TY_OK)
+    if (question_from(options, 0, &question, &error) != TY_OK ||
+        ty_question_open(&question, &watch, &q, &error) != TY_OK)
         return report_bad_input(&error);
-    if (plan_answer(options, &q, 0, &plan, &error) != TY_OK) {
+    interrupts_catch();
+    if (ty_question_plan(&question, &q, &watch, &plan, &error) != TY_OK) {
         code = report_failure(&error);
         goto cleanup;
     }
-    if (options->json)
+    if (options->json) {
         memory_to_json(plan, &text);
-    else
+    } else {
+        ty_print_stack_name(plan->stack, &text);
         ty_print_memory(plan, &text);
+    }
     code = print_text(&text);
 
 cleanup:
     ty_plan_free(plan);
-    question_clear(&q);
+    ty_question_inputs_clear(&q);
     return code;
 }

@@ -126,6 +126,7 @@ exit_code cmd_profile(const cli_options *options)
     ty_profile *profile = NULL;
     uint32_t sizes[MAX_SIZES];
     uint32_t count = 0;
+    const ty_watch watch = watch_from(options);
 
     if (options->file_count > 0) {
         if (strcmp(options->files[0], "import") != 0 || options->file_count != 2)
@@ -153,9 +154,8 @@ exit_code cmd_profile(const cli_options *options)
         count = sizes[1] > sizes[0] ? 2 : 1;
     }
     interrupts_catch();
-    if (measure_profile(workload, is_cuda(options) ? "cuda" : "cpu", options->precision,
-                        ranks_of(options), sizes, count, options->quiet, &profile,
-                        &error) != TY_OK ||
+    if (ty_profile_measure(workload, is_cuda(options) ? "cuda" : "cpu", options->precision,
+                           ranks_of(options), sizes, count, &watch, &profile, &error) != TY_OK ||
         ty_profile_save(profile, options->output != NULL ? options->output : "-", &error) != TY_OK)
         code = report_failure(&error);
     ty_profile_free(profile);

@@ -136,6 +136,14 @@ done:
     return status;
 }
 
+static bool is_given(const report_files *files, const char *schema)
+{
+    for (uint32_t d = 0; d < files->count; d++)
+        if (strcmp(files->documents[d].schema, schema) == 0)
+            return true;
+    return false;
+}
+
 /* What the plan has of documents that no file gave. */
 static ty_status derive_documents(const cli_options *options, report_files *files, findings *f,
                                   ty_error *error)
@@ -147,15 +155,18 @@ static ty_status derive_documents(const cli_options *options, report_files *file
 
     for (size_t i = 0; i < MOST_DERIVED; i++) {
         ty_json_document **parsed = &files->parsed[files->count];
-        bool is_given = false;
-        for (uint32_t d = 0; d < files->count; d++)
-            is_given = is_given || strcmp(files->documents[d].schema, schemas[i]) == 0;
-        if (is_given)
+        if (is_given(files, schemas[i]))
             continue;
-        TY_CHECK(
-            i == 0 ? derived_memory(&f->inputs, f->simulated, parsed, error)
-                   : derived_document(schemas[i], options, files->plan, &f->inputs, parsed, error),
-            status, done);
+        if (i == 0)
+            status = ty_plan_memory_document(&f->inputs, f->simulated, parsed, error);
+        else if (i == 1)
+            status = ty_plan_score_document(&f->inputs, options->task, parsed, error);
+        else if (i == 2)
+            status = ty_plan_compression_document(&f->inputs, parsed, error);
+        else
+            status = launch_document(options, files->plan, &f->inputs, parsed, error);
+        if (status != TY_OK)
+            break;
         if (*parsed == NULL)
             continue;
         files->documents[files->count++] = (ty_report_document){.path = files->plan,
@@ -163,7 +174,6 @@ static ty_status derive_documents(const cli_options *options, report_files *file
                                                                 .root = ty_json_root(*parsed),
                                                                 .is_derived = true};
     }
-done:
     return status;
 }
 

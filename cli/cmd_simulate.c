@@ -8,19 +8,21 @@
 #define SPREAD "spread:"
 
 typedef struct simulation {
-    plan_inputs inputs;
+    ty_plan_inputs inputs;
     ty_simulate_options how;
-    double *slowdowns; /* [rank], or NULL */
+    double *slowdowns; /* [rank][lane], or NULL */
     ty_timeline *timeline;
+    ty_timeline *devices; /* --per-device; else NULL */
+    double *busy;         /* [rank][lane], with it */
     double step_time_s;
     uint32_t seeds; /* 0: none were asked for */
     double *step_times_s;
     simulation_details details;
-    plan_inputs other; /* --beside; no plan: none */
+    ty_plan_inputs other; /* --beside; no plan: none */
     uint32_t other_device;
     double alone_s, other_s; /* steps of the plan by itself, and of the other beside it */
     bool has_faults;
-    fault_outlook faults;
+    ty_outlook faults;
 } simulation;
 
 static void simulation_clear(simulation *s)
@@ -29,33 +31,45 @@ static void simulation_clear(simulation *s)
     ty_free(s->step_times_s);
     simulation_details_clear(&s->details);
     ty_timeline_free(s->timeline);
-    fault_outlook_clear(&s->faults);
-    plan_inputs_clear(&s->inputs);
-    plan_inputs_clear(&s->other);
+    ty_timeline_free(s->devices);
+    ty_free(s->busy);
+    ty_outlook_clear(&s->faults);
+    ty_plan_inputs_clear(&s->inputs);
+    ty_plan_inputs_clear(&s->other);
 }
 
 /* ---- What was asked for -------------------------------------------------------------------- */
 
-/* One "RANK=FACTOR" of the list; `*text` moves behind it. */
+/* One "RANK=FACTOR" or "RANK.LANE=FACTOR" of the list; `*text` moves behind it. */
 static ty_status read_straggler(simulation *s, const char **text, ty_error *error)
 {
     const uint32_t ranks = ty_plan_rank_count(s->inputs.plan);
+    const uint32_t width = ty_plan_width(s->inputs.plan);
     char *end;
     const unsigned long rank = strtoul(*text, &end, 10);
+    const bool has_lane = end > *text && *end == '.' && end[1] >= '0' && end[1] <= '9';
+    const unsigned long lane = has_lane ? strtoul(end + 1, &end, 10) : 0;
     char *tail = end;
     const double factor = *end == '=' ? strtod(end + 1, &tail) : 0.0;
 
     if (end == *text || **text < '0' || **text > '9' || *end != '=' || tail == end + 1 ||
         (*tail != '\0' && *tail != ','))
         return ty_fail(error, TY_EINVAL,
-                       "--straggler: found '%.40s', expected RANK=FACTOR, as in 3=1.5", *text);
+                       "--straggler: found '%.40s', expected RANK=FACTOR, as in 3=1.5, or "
+                       "RANK.LANE=FACTOR",
+                       *text);
     if (rank >= ranks)
         return ty_fail(error, TY_EINVAL, "--straggler: found rank %lu, expected one below %u", rank,
                        ranks);
+    if (lane >= width)
+        return ty_fail(error, TY_EINVAL, "--straggler: found lane %lu, expected one below %u", lane,
+                       width);
     if (!(factor >= 0.01 && factor <= 1e6))
         return ty_fail(error, TY_EINVAL, "--straggler: found factor %g, expected 0.01 to 1e6",
                        factor);
-    s->slowdowns[rank] = factor;
+    for (uint32_t l = 0; l < width; l++)
+        if (!has_lane || l == lane)
+            s->slowdowns[rank * width + l] = factor;
     *text = *tail == ',' ? tail + 1 : tail;
     return TY_OK;
 }
@@ -88,19 +102,20 @@ static ty_status read_percent(const char *option, const char *text, double *shar
 
 static ty_status read_stragglers(simulation *s, const char *text, ty_error *error)
 {
-    const uint32_t ranks = ty_plan_rank_count(s->inputs.plan);
+    const uint32_t devices = ty_plan_process_count(s->inputs.plan);
     ty_status status = TY_OK;
 
     if (strncmp(text, SPREAD, strlen(SPREAD)) == 0)
         return read_percent("straggler", text + strlen(SPREAD), &s->how.spread, error);
-    s->slowdowns = ty_alloc(ranks, sizeof *s->slowdowns);
+    s->slowdowns = ty_alloc(devices, sizeof *s->slowdowns);
     if (s->slowdowns == NULL)
         return ty_fail(error, TY_ENOMEM, "out of memory");
-    for (uint32_t r = 0; r < ranks; r++)
-        s->slowdowns[r] = 1.0;
+    for (uint32_t d = 0; d < devices; d++)
+        s->slowdowns[d] = 1.0;
     s->how.slowdowns = s->slowdowns;
     if (strcmp(text, "law") == 0) {
-        s->slowdowns[0] = ty_straggler_law(members_of_plan(s));
+        for (uint32_t lane = 0; lane < ty_plan_width(s->inputs.plan); lane++)
+            s->slowdowns[lane] = ty_straggler_law(members_of_plan(s));
         return TY_OK;
     }
     do
@@ -133,7 +148,7 @@ static ty_status read_options(const cli_options *options, simulation *s, ty_erro
 
 /* ---- Simulating ---------------------------------------------------------------------------- */
 
-static ty_status step_time_of(const plan_inputs *in, const ty_timeline *timeline,
+static ty_status step_time_of(const ty_plan_inputs *in, const ty_timeline *timeline,
                               double *step_time_s, ty_error *error)
 {
     ty_step_summary summary;
@@ -145,14 +160,36 @@ static ty_status step_time_of(const plan_inputs *in, const ty_timeline *timeline
     return status;
 }
 
-static ty_status simulate_once(simulation *s, ty_timeline **timeline, double *step_time_s,
-                               ty_error *error)
+static ty_status simulate_once(simulation *s, bool per_device, ty_error *error)
 {
-    const plan_inputs *in = &s->inputs;
-    ty_status status =
-        ty_simulate(in->plan, in->program, in->costs, in->cluster, &s->how, timeline, error);
+    const ty_plan_inputs *in = &s->inputs;
+    ty_simulate_options how = s->how;
+    ty_status status;
 
-    return status == TY_OK ? step_time_of(in, *timeline, step_time_s, error) : status;
+    how.devices = per_device ? &s->devices : NULL;
+    TY_CHECK(ty_simulate(in->plan, in->program, in->costs, in->cluster, &how, &s->timeline, error),
+             status, done);
+    status = step_time_of(in, s->timeline, &s->step_time_s, error);
+done:
+    return status;
+}
+
+/* How busy each device is. */
+static ty_status find_busy(simulation *s, ty_error *error)
+{
+    const ty_plan_inputs *in = &s->inputs;
+    double shares[TY_TIME_KIND_COUNT];
+    ty_plan *view = NULL;
+    ty_status status = ty_plan_by_device(in->plan, &view, error);
+
+    if (status != TY_OK)
+        return status;
+    s->busy = ty_alloc(ty_plan_process_count(in->plan), sizeof *s->busy);
+    status = s->busy == NULL ? ty_fail(error, TY_ENOMEM, "out of memory")
+                             : ty_timeline_breakdown(view, in->program, in->costs, s->devices,
+                                                     shares, s->busy, error);
+    ty_plan_view_free(view);
+    return status;
 }
 
 /* "PLAN" or "PLAN@DEVICE". */
@@ -172,7 +209,7 @@ static ty_status load_other(simulation *s, const char *text, ty_error *error)
     if (at != NULL)
         TY_CHECK(ty_parse_uint(at + 1, 0, UINT32_MAX, &device, error), status, done);
     s->other_device = (uint32_t)device;
-    status = plan_inputs_load(path.data, &s->other, error);
+    status = ty_plan_inputs_load(path.data, NULL, &s->other, error);
 done:
     ty_text_clear(&path);
     return status;
@@ -181,7 +218,7 @@ done:
 /* The plan beside the other one; what it takes alone is known by then. */
 static ty_status simulate_beside(simulation *s, ty_error *error)
 {
-    const plan_inputs *in = &s->inputs, *other = &s->other;
+    const ty_plan_inputs *in = &s->inputs, *other = &s->other;
     const ty_tenant tenants[] = {{in->plan, in->program, in->costs, 0},
                                  {other->plan, other->program, other->costs, s->other_device}};
     ty_timeline *timelines[2] = {NULL, NULL};
@@ -213,7 +250,7 @@ static int compare_numbers(const void *left, const void *right)
 /* The first seed's timeline is the one that is shown. */
 static ty_status simulate_seeds(simulation *s, ty_error *error)
 {
-    const plan_inputs *in = &s->inputs;
+    const ty_plan_inputs *in = &s->inputs;
     ty_status status;
 
     s->step_times_s = ty_alloc(s->seeds, sizeof *s->step_times_s);
@@ -236,13 +273,19 @@ static double percentile(const simulation *s, double share)
 
 static void write_more(const simulation *s, ty_json_writer *writer)
 {
+    if (s->busy != NULL) {
+        ty_json_open_flat(writer, "device_utilisation", '[');
+        for (uint32_t d = 0; d < ty_plan_process_count(s->inputs.plan); d++)
+            ty_json_put_number(writer, NULL, s->busy[d]);
+        ty_json_close(writer, ']');
+    }
     if (s->seeds > 0) {
         ty_json_put_uint(writer, "seeds", s->seeds);
         ty_json_put_number(writer, "p50_step_time_s", percentile(s, 0.5));
         ty_json_put_number(writer, "p95_step_time_s", percentile(s, 0.95));
     }
     if (s->has_faults)
-        fault_outlook_show(&s->faults, writer, NULL);
+        ty_outlook_to_json(&s->faults, writer);
     if (s->other.plan != NULL) {
         ty_json_open(writer, "beside", '{');
         ty_json_put_string(writer, "workload", s->other.plan->workload->name);
@@ -272,7 +315,7 @@ static void show_disturbed(void *context, ty_json_writer *writer, ty_text *text)
                      s->other.plan->workload->name, s->other_s, s->alone_s);
     simulation_details_show(&s->details, &s->inputs, NULL, text);
     if (s->has_faults)
-        fault_outlook_show(&s->faults, NULL, text);
+        outlook_print(&s->faults, text);
 }
 
 /* A larger cluster, whose first devices the plan's are. */
@@ -288,11 +331,29 @@ static ty_status move_to(simulation *s, const char *text, ty_error *error)
     return TY_OK;
 }
 
+static ty_status endure(const cli_options *options, simulation *s, ty_error *error)
+{
+    ty_outlook_question question;
+    ty_status status = TY_OK;
+    ty_arena *texts = ty_arena_new();
+
+    if (texts == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_CHECK(faults_read(options, s->inputs.cluster, texts, &question, error), status, done);
+    status = ty_outlook_find(&s->inputs, &s->how, s->step_time_s, &question, &s->faults, error);
+done:
+    ty_arena_free(texts);
+    return status;
+}
+
 static ty_status run(const cli_options *options, simulation *s, ty_text *text, ty_error *error)
 {
-    const plan_inputs *in = &s->inputs;
+    const ty_plan_inputs *in = &s->inputs;
+    cli_options shown = *options;
     ty_status status = TY_OK;
 
+    if (options->per_device && options->beside != NULL)
+        return ty_fail(error, TY_EINVAL, "--per-device and --beside: expected one of them");
     if (options->steps == 0) /* those that fill and drain are not looked at */
         s->how.steps += 2 * ty_program_largest_lead(in->program);
     if (options->straggler != NULL)
@@ -301,19 +362,24 @@ static ty_status run(const cli_options *options, simulation *s, ty_text *text, t
         TY_CHECK(move_to(s, options->cluster, error), status, done);
     if (options->slow_link != NULL)
         TY_CHECK(faults_slow_links(options->slow_link, &s->inputs, error), status, done);
-    TY_CHECK(simulate_once(s, &s->timeline, &s->step_time_s, error), status, done);
+    TY_CHECK(simulate_once(s, options->per_device, error), status, done);
     if (options->beside != NULL)
         TY_CHECK(simulate_beside(s, error), status, done);
     if (s->seeds > 0)
         TY_CHECK(simulate_seeds(s, error), status, done);
     s->has_faults = options->failures != NULL;
     if (s->has_faults)
-        TY_CHECK(faults_endure(options, in, &s->how, s->step_time_s, &s->faults, error), status,
-                 done);
+        TY_CHECK(endure(options, s, error), status, done);
     TY_CHECK(
         simulation_details_find(in, s->timeline, s->step_time_s, options->json, &s->details, error),
         status, done);
-    status = show_timeline(options, in, "trainyard.simulation/1", s->timeline, show_disturbed, s,
+    if (options->per_device) {
+        TY_CHECK(find_busy(s, error), status, done);
+        if (options->trace != NULL)
+            TY_CHECK(trace_save(in, s->devices, options->trace, error), status, done);
+        shown.trace = NULL; /* not of ranks, too */
+    }
+    status = show_timeline(&shown, in, "trainyard.simulation/1", s->timeline, show_disturbed, s,
                            text, error);
 done:
     return status;
@@ -328,7 +394,7 @@ exit_code cmd_simulate(const cli_options *options)
 
     if (read_options(options, &s, &error) != TY_OK)
         return report_usage("simulate", "%s", error.message);
-    if (plan_inputs_load(options->files[0], &s.inputs, &error) != TY_OK)
+    if (ty_plan_inputs_load(options->files[0], options->stack, &s.inputs, &error) != TY_OK)
         return report_bad_input(&error);
     if (options->beside != NULL && load_other(&s, options->beside, &error) != TY_OK) {
         simulation_clear(&s);

@@ -58,8 +58,8 @@ static void row_to_text(const ty_system *system, const ty_plan *plan, const ty_e
 
 /* Every system in turn. One that cannot is a row with its reason; lack of memory and an interrupt
    end the table. */
-static ty_status all_systems(const cli_question *q, const ty_plan_options *options, bool is_json,
-                             ty_json_writer *w, ty_text *text, ty_error *error)
+static ty_status all_systems(const ty_question_inputs *q, const ty_plan_options *options,
+                             bool is_json, ty_json_writer *w, ty_text *text, ty_error *error)
 {
     const ty_system *system;
 
@@ -83,13 +83,14 @@ exit_code cmd_systems(const cli_options *options)
 {
     exit_code code;
     ty_error error = {0};
-    cli_question q = {0};
+    ty_question_inputs q = {0};
     ty_plan_options how = ty_plan_options_default();
     ty_text text = {0};
     ty_json_writer w = ty_json_writer_on(&text);
 
     if (question_open(options, &q, &error) != TY_OK)
         return report_bad_input(&error);
+    how.stack = q.stack;
     how.global_batch = (uint32_t)options->global_batch;
     how.seed = options->seed;
     how.should_stop = interrupted;
@@ -99,8 +100,10 @@ exit_code cmd_systems(const cli_options *options)
         ty_json_put_string(&w, "schema", "trainyard.systems/1");
         ty_json_put_string(&w, "workload", q.workload->name);
         ty_json_put_string(&w, "cluster", options->cluster);
+        ty_json_put_string(&w, "stack", q.stack->name);
         ty_json_open(&w, "systems", '[');
     } else {
+        ty_print_stack_name(q.stack, &text);
         ty_text_addf(&text, "%-20s %9s  %9s  %9s  %s\n", "system", "step", "samples/s", "memory",
                      "plan, and what limits it");
     }
@@ -117,6 +120,6 @@ exit_code cmd_systems(const cli_options *options)
 
 cleanup:
     ty_text_clear(&text);
-    question_clear(&q);
+    ty_question_inputs_clear(&q);
     return code;
 }

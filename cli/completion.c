@@ -11,6 +11,7 @@ static const struct {
 } values[] = {
     {"workload", NULL, "trainyard workload list"},
     {"cluster", NULL, "trainyard cluster list"},
+    {"stack", NULL, "trainyard stack list --quiet"},
     {"to", NULL, NULL}, /* the targets of export, and what cluster export writes */
     {"resolution", "flow chunk", NULL},
     {"backend", "cpu cuda replay", NULL},

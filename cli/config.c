@@ -14,6 +14,7 @@ typedef struct setting {
     const cli_command *command; /* NULL: every command that has the option */
     const option_row *row;
     const char *value; /* into the file's text */
+    bool is_trusted;   /* the system's, the user's, or one that was named */
 } setting;
 
 struct cli_config {
@@ -24,9 +25,12 @@ struct cli_config {
 };
 
 /* What a call asks for, or where it writes, is for the call to say. */
-static const char *const of_one_call[] = {"help",       "output",     "force",   "trace",
-                                          "candidates", "directory",  "metrics", "mlperf-log",
-                                          "title",      "show-origin"};
+static const char *const of_one_call[] = {"help",       "output",      "force",       "trace",
+                                          "candidates", "directory",   "metrics",     "mlperf-log",
+                                          "title",      "show-origin", "trust-config"};
+
+/* What a file that merely lies where one stands may not say: what is to be run, and where. */
+static const char *const of_the_trusted[] = {"script", "image"};
 
 void config_free(cli_config *config)
 {
@@ -124,6 +128,33 @@ static ty_status read_value(setting *s, char *value, ty_error *error)
     return TY_OK;
 }
 
+/* Whether a text is a path that leaves the folder. */
+static bool leads_out(const char *value)
+{
+    if (value[0] == '/' || value[0] == '~')
+        return true;
+    for (const char *part = value; part != NULL; part = strchr(part, '/')) {
+        part += part[0] == '/';
+        if (strncmp(part, "..", 2) == 0 && (part[2] == '/' || part[2] == '\0'))
+            return true;
+    }
+    return false;
+}
+
+static ty_status check_trust(const setting *s, ty_error *error)
+{
+    bool is_refused = s->row->kind == OPTION_TEXT && leads_out(s->value);
+
+    for (size_t i = 0; i < sizeof of_the_trusted / sizeof of_the_trusted[0]; i++)
+        is_refused = is_refused || strcmp(s->row->name, of_the_trusted[i]) == 0;
+    if (!is_refused)
+        return TY_OK;
+    return ty_fail(error, TY_EPARSE,
+                   "%s:%u: %s: found '%.60s', expected no script, image or path outside in the "
+                   "file of a folder; --trust-config takes it",
+                   s->path, s->line, s->row->name, s->value);
+}
+
 static ty_status read_line(cli_config *config, setting *s, char *line, ty_error *error)
 {
     ty_status status = TY_OK;
@@ -140,6 +171,8 @@ static ty_status read_line(cli_config *config, setting *s, char *line, ty_error 
     *equals = '\0';
     TY_CHECK(read_key(s, trim(line), error), status, done);
     TY_CHECK(read_value(s, trim(equals + 1), error), status, done);
+    if (!s->is_trusted)
+        TY_CHECK(check_trust(s, error), status, done);
     grown = ty_resize(config->settings, (size_t)config->count + 1, sizeof *grown);
     if (grown == NULL)
         return ty_fail(error, TY_ENOMEM, "out of memory");
@@ -149,7 +182,7 @@ done:
     return status;
 }
 
-static ty_status read_file(cli_config *config, const char *path, ty_error *error)
+static ty_status read_file(cli_config *config, const char *path, bool is_trusted, ty_error *error)
 {
     ty_status status = TY_OK;
     uint32_t f = config->file_count;
@@ -164,7 +197,7 @@ static ty_status read_file(cli_config *config, const char *path, ty_error *error
     if (config->paths[f] == NULL)
         return ty_fail(error, TY_ENOMEM, "out of memory");
     for (char *line = text; line != NULL && status == TY_OK; line = next, number++) {
-        setting s = {.path = config->paths[f], .line = number};
+        setting s = {.path = config->paths[f], .line = number, .is_trusted = is_trusted};
         next = strchr(line, '\n');
         if (next != NULL)
             *next++ = '\0';
@@ -186,7 +219,7 @@ static ty_status user_path(ty_text *path, ty_error *error)
     return ty_text_check(path, error);
 }
 
-static ty_status config_read(cli_config **out, ty_error *error)
+static ty_status config_read(bool trusts_all, cli_config **out, ty_error *error)
 {
     ty_status status = TY_OK;
     const char *only = getenv("TRAINYARD_CONFIG");
@@ -196,13 +229,13 @@ static ty_status config_read(cli_config **out, ty_error *error)
     if (config == NULL)
         return ty_fail(error, TY_ENOMEM, "out of memory");
     if (only != NULL) {
-        TY_CHECK(read_file(config, only, error), status, cleanup);
+        TY_CHECK(read_file(config, only, true, error), status, cleanup);
     } else {
         TY_CHECK(user_path(&user, error), status, cleanup);
         const char *const paths[] = {"/etc/trainyard.conf", user.data, "trainyard.conf"};
         for (size_t i = 0; i < sizeof paths / sizeof paths[0]; i++)
             if (ty_file_exists(paths[i]))
-                TY_CHECK(read_file(config, paths[i], error), status, cleanup);
+                TY_CHECK(read_file(config, paths[i], trusts_all || i < 2, error), status, cleanup);
     }
     *out = config;
     config = NULL;
@@ -237,7 +270,7 @@ exit_code config_apply(const cli_command *command, cli_options *options)
     const setting *s;
     exit_code code = EXIT_DONE;
 
-    if (config_read(&options->config, &error) != TY_OK)
+    if (config_read(options->trust_config, &options->config, &error) != TY_OK)
         return report_bad_input(&error);
     for (size_t i = 0; (row = option_at(i)) != NULL && code == EXIT_DONE; i++) {
         if (!command_accepts(command, row) || option_is_set(row, options))

@@ -1,459 +1,107 @@
-/* Opening what commands are asked about: plan files, workloads, clusters, profiles, --fix. */
+/* Options as the questions, trainings and listeners of study/. */
 #include "cli.h"
 
 #include <stdio.h>
-#include <string.h>
-#include <unistd.h>
 
-#define UNKNOWN_RATE 1 /* flop/s: stands for one in a profile made of a trace */
+#define LARGEST_RATE 1e6 /* as plans have it */
 
-void plan_inputs_clear(plan_inputs *inputs)
+/* ---- Questions ----------------------------------------------------------------------------- */
+
+static ty_status parse_rate(const char *text, double *out, ty_error *error)
 {
-    ty_costs_free(inputs->costs);
-    ty_cluster_free(inputs->cluster);
-    ty_program_free(inputs->program);
-    ty_plan_free(inputs->plan);
-    *inputs = (plan_inputs){0};
-}
+    char after;
 
-ty_status plan_inputs_from(ty_plan *plan, plan_inputs *out, ty_error *error)
-{
-    ty_status status = TY_OK;
-    plan_inputs inputs = {.plan = plan};
-
-    TY_CHECK(ty_cluster_parse(plan->cluster_json, "plan:/cluster", &inputs.cluster, error), status,
-             cleanup);
-    TY_CHECK(ty_plan_lower(plan, &inputs.program, error), status, cleanup);
-    TY_CHECK(ty_costs_of_program(plan, inputs.program, inputs.cluster, &inputs.costs, error),
-             status, cleanup);
-    *out = inputs;
-    return TY_OK;
-
-cleanup:
-    plan_inputs_clear(&inputs);
-    return status;
-}
-
-ty_status plan_inputs_load(const char *path, plan_inputs *out, ty_error *error)
-{
-    ty_plan *plan = NULL;
-    ty_status status = ty_plan_load(path, &plan, error);
-
-    return status != TY_OK ? status : plan_inputs_from(plan, out, error);
-}
-
-void question_clear(cli_question *question)
-{
-    ty_workload_free(question->workload);
-    ty_cluster_free(question->cluster);
-    ty_profile_free(question->profile);
-    *question = (cli_question){0};
-}
-
-static ty_status check_rates(const char *path, const ty_profile *profile, bool is_local,
-                             ty_error *error)
-{
-    if (is_local && profile->peak_flop_per_s <= UNKNOWN_RATE)
-        return ty_fail(error, TY_EPARSE,
-                       "%s: has no rates, as profiles from traces do not: they say nothing of this "
-                       "machine; name the cluster that was traced",
-                       path);
+    if (sscanf(text, "%lf%c", out, &after) != 1 || !(*out > 0) || *out > LARGEST_RATE)
+        return ty_fail(error, TY_EINVAL,
+                       "--learning-rate: found '%s', expected a number above 0 and up to %g", text,
+                       LARGEST_RATE);
     return TY_OK;
 }
 
-/* A profile that times layers, but none of these in this precision, would change nothing without a
- * word. */
-static ty_status check_profile(const char *path, const ty_profile *profile,
-                               const ty_workload *workload, ty_error *error)
+ty_status question_from(const cli_options *options, uint32_t usual_top, ty_question *out,
+                        ty_error *error)
 {
-    for (uint32_t l = 0; l < workload->layer_count; l++) {
-        char *signature = NULL;
-        double forward_s, backward_s;
-        bool is_found;
-        ty_status status = ty_layer_signature(workload, l, &signature, error);
-        if (status != TY_OK)
-            return status;
-        is_found = ty_profile_layer(profile, signature, 1, &forward_s, &backward_s);
-        ty_free(signature);
-        if (is_found)
-            return TY_OK;
-    }
-    if (profile->layer_time_count == 0)
-        return TY_OK; /* of collectives, say */
-    return ty_fail(error, TY_EPARSE,
-                   "%s: has %u layer times, as of \"%.80s\", and none of a layer of %s; of a trace "
-                   "make one with 'trainyard profile import TRACE --workload ...'",
-                   path, profile->layer_time_count, profile->layer_times[0].signature,
-                   workload->name);
-}
-
-static uint32_t online_cores(void)
-{
-    long cores = sysconf(_SC_NPROCESSORS_ONLN);
-    return cores > 0 ? (uint32_t)cores : 1;
-}
-
-/* Halves pay where the devices have units for them. */
-#define FASTER_HALVES 2.0
-
-/* Language models are trained in half precision on devices that are made for it, unless it is said
- * otherwise; everything else as its workload says. */
-static ty_status choose_precision(const char *asked, const ty_cluster *cluster, bool is_local,
-                                  ty_workload *workload, ty_error *error)
-{
-    const ty_device_type *device = ty_cluster_device_type(cluster, 0);
-    const bool has_halves =
-        device->peak_fp16_flop_per_s > FASTER_HALVES * device->peak_fp32_flop_per_s;
-
-    if (asked == NULL) {
-        if (has_halves && !is_local && workload->tokens_per_sample > 0 &&
-            workload->element_bytes == 4)
-            ty_workload_set_element_bytes(workload, 2);
-        return TY_OK;
-    }
-    if (strcmp(asked, "bf16") == 0 || strcmp(asked, "fp16") == 0)
-        ty_workload_set_element_bytes(workload, 2);
-    else if (strcmp(asked, "fp32") == 0)
-        ty_workload_set_element_bytes(workload, 4);
-    else
-        return ty_fail(error, TY_EINVAL, "--precision: found '%s', expected fp32, bf16 or fp16",
-                       asked);
-    return TY_OK;
-}
-
-static ty_status open_workload(const cli_options *options, ty_workload **out, ty_error *error)
-{
-    ty_text line = {0};
+    ty_question question = {.workload = options->workload,
+                            .given = options->given,
+                            .cluster = options->cluster,
+                            .profile = options->profile,
+                            .stack = options->stack,
+                            .fix = options->fix,
+                            .precision = options->precision,
+                            .system = options->system,
+                            .objective = options->objective,
+                            .task = options->task,
+                            .global_batch = (uint32_t)options->global_batch,
+                            .sequence = options->sequence,
+                            .seed = options->seed,
+                            .top = options->top > 0 ? (uint32_t)options->top : usual_top,
+                            .allow_lossy = options->allow_lossy};
     ty_status status = TY_OK;
 
-    if (options->sequence == 0)
-        return ty_workload_open(options->workload, out, error);
-    ty_text_addf(&line, "%s sequence=%llu", options->workload,
-                 (unsigned long long)options->sequence);
-    TY_CHECK(ty_text_check(&line, error), status, done);
-    status = ty_workload_open(line.data, out, error);
-done:
-    ty_text_clear(&line);
-    return status;
-}
-
-ty_status question_open(const cli_options *options, cli_question *out, ty_error *error)
-{
-    ty_status status = TY_OK;
-    cli_question q = {0};
-    uint32_t ranks = 0;
-
-    if (options->workload == NULL || options->cluster == NULL)
-        return ty_fail(error, TY_EINVAL, "--workload and --cluster are needed");
-    TY_CHECK(open_workload(options, &q.workload, error), status, cleanup);
-    if (options->profile != NULL) {
-        TY_CHECK(ty_profile_load(options->profile, &q.profile, error), status, cleanup);
-        TY_CHECK(check_rates(options->profile, q.profile,
-                             ty_cluster_is_local(options->cluster, &ranks), error),
-                 status, cleanup);
-    }
-    if (!ty_cluster_is_local(options->cluster, &ranks)) {
-        TY_CHECK(ty_cluster_open(options->cluster, NULL, &q.cluster, error), status, cleanup);
-    } else {
-        if (ranks == 0)
-            ranks = online_cores();
-        if (q.profile == NULL)
-            TY_CHECK(measure_profile_cached(q.workload, ranks, (uint32_t)options->global_batch,
-                                            options->quiet, &q.profile, error),
-                     status, cleanup);
-        TY_CHECK(ty_cluster_local(ranks, q.profile, &q.cluster, error), status, cleanup);
-    }
-    TY_CHECK(choose_precision(options->precision, q.cluster,
-                              ty_cluster_is_local(options->cluster, &ranks), q.workload, error),
-             status, cleanup);
-    if (options->profile != NULL)
-        TY_CHECK(check_profile(options->profile, q.profile, q.workload, error), status, cleanup);
-    *out = q;
-    return TY_OK;
-
-cleanup:
-    question_clear(&q);
-    return status;
-}
-
-/* ---- --fix ------------------------------------------------------------------------------- */
-
-typedef struct fix_target {
-    ty_plan_options *options;
-    ty_text *replicas;
-    uint32_t devices;
-    uint64_t data_parallel, stages;
-} fix_target;
-
-static ty_status fix_stages(fix_target *target, const char *value, ty_error *error)
-{
-    ty_status status = ty_parse_uint(value, 1, target->devices, &target->stages, error);
+    if (usual_top == 0 || options->no_simulate)
+        question.top = 0;
+    if (options->learning_rate != NULL)
+        status = parse_rate(options->learning_rate, &question.learning_rate, error);
     if (status == TY_OK)
-        target->options->pipeline_stages = (uint32_t)target->stages;
+        *out = question;
     return status;
 }
 
-static ty_status fix_data_parallel(fix_target *target, const char *value, ty_error *error)
+static void print_note(void *context, const char *line)
 {
-    return ty_parse_uint(value, 1, target->devices, &target->data_parallel, error);
+    (void)context;
+    /* An interrupt leaves the cursor behind ^C, in a line of progress. */
+    fprintf(stderr, "%s%s\n", interrupted(NULL) ? "\n" : "", line);
 }
 
-/* "2+1" becomes "2,1", which the planner checks. */
-static ty_status fix_replicas(fix_target *target, const char *value, ty_error *error)
+ty_watch watch_from(const cli_options *options)
 {
-    (void)error;
-    for (const char *c = value; *c != '\0'; c++)
-        ty_text_append(target->replicas, *c == '+' ? "," : c, 1);
-    target->options->replicas = target->replicas->data;
-    return TY_OK;
+    return (ty_watch){.should_stop = interrupted,
+                      .should_stop_now = interrupted_again,
+                      .note = options->quiet ? NULL : print_note};
 }
 
-static ty_status fix_schedule(fix_target *target, const char *value, ty_error *error)
+ty_status question_open(const cli_options *options, ty_question_inputs *out, ty_error *error)
 {
-    for (int s = 0; s < TY_SCHEDULE_COUNT; s++) {
-        if (strcmp(value, ty_schedule_name((ty_schedule)s)) == 0) {
-            target->options->fix_schedule = true;
-            target->options->schedule = (ty_schedule)s;
-            return TY_OK;
-        }
-    }
-    return ty_fail(error, TY_EINVAL,
-                   "found '%s', expected gpipe, 1f1b, interleaved, zb-h1, pipedream or "
-                   "pipedream-2bw",
-                   value);
+    const ty_watch watch = watch_from(options);
+    ty_question question;
+    ty_status status = question_from(options, 0, &question, error);
+
+    return status == TY_OK ? ty_question_open(&question, &watch, out, error) : status;
 }
 
-static ty_status fix_micro_batch(fix_target *target, const char *value, ty_error *error)
+/* ---- Trainings ----------------------------------------------------------------------------- */
+
+ty_status training_from(const cli_options *options, ty_training *out, ty_error *error)
 {
-    uint64_t size;
-    ty_status status = ty_parse_uint(value, 1, 1u << 30, &size, error);
-    if (status == TY_OK)
-        target->options->micro_batch_size = (uint32_t)size;
-    return status;
-}
-
-static ty_status fix_compression(fix_target *target, const char *value, ty_error *error)
-{
-    ty_status status = ty_compression_parse(value, &target->options->compression, error);
-
-    target->options->fix_compression = status == TY_OK;
-    return status;
-}
-
-static ty_status fix_algorithm(fix_target *target, const char *value, ty_error *error)
-{
-    for (int a = 0; a < TY_ALGORITHM_COUNT; a++)
-        if (strcmp(value, ty_algorithm_name((ty_algorithm)a)) == 0) {
-            target->options->fix_algorithm = true;
-            target->options->algorithm = (ty_algorithm)a;
-            return TY_OK;
-        }
-    return ty_fail(error, TY_EINVAL,
-                   "found '%s', expected ring, tree, automatic, hierarchical, parameter-server or "
-                   "block-manager",
-                   value);
-}
-
-static ty_status fix_bucket(fix_target *target, const char *value, ty_error *error)
-{
-    return ty_parse_bytes(value, &target->options->bucket_bytes, error);
-}
-
-/* A number among the dimensions; any of them means that no others are tried. */
-static ty_status fix_number(fix_target *target, const char *value, uint64_t least, uint64_t most,
-                            uint32_t *out, ty_error *error)
-{
-    uint64_t number;
-    ty_status status = ty_parse_uint(value, least, most, &number, error);
-
-    if (status == TY_OK) {
-        *out = (uint32_t)number;
-        target->options->fix_dimensions = true;
-    }
-    return status;
-}
-
-static ty_status fix_tensor(fix_target *target, const char *value, ty_error *error)
-{
-    return fix_number(target, value, 1, target->devices,
-                      &target->options->dimensions.tensor_parallel, error);
-}
-
-static ty_status fix_context(fix_target *target, const char *value, ty_error *error)
-{
-    return fix_number(target, value, 1, target->devices,
-                      &target->options->dimensions.context_parallel, error);
-}
-
-static ty_status fix_expert(fix_target *target, const char *value, ty_error *error)
-{
-    return fix_number(target, value, 1, target->devices,
-                      &target->options->dimensions.expert_parallel, error);
-}
-
-static ty_status fix_zero(fix_target *target, const char *value, ty_error *error)
-{
-    return fix_number(target, value, 0, 3, &target->options->dimensions.zero, error);
-}
-
-static ty_status fix_staleness(fix_target *target, const char *value, ty_error *error)
-{
-    uint64_t steps;
-    ty_status status = ty_parse_uint(value, 0, TY_MAX_STALENESS, &steps, error);
-
-    if (status == TY_OK) {
-        target->options->staleness = (uint32_t)steps;
-        target->options->fix_staleness = true;
-    }
-    return status;
-}
-
-static ty_status fix_interleave(fix_target *target, const char *value, ty_error *error)
-{
-    return fix_number(target, value, 1, TY_MAX_STAGES_OF_A_PLAN,
-                      &target->options->dimensions.interleave, error);
-}
-
-static ty_status fix_sequence(fix_target *target, const char *value, ty_error *error)
-{
-    uint32_t number = 0;
-    ty_status status = fix_number(target, value, 0, 1, &number, error);
-    target->options->dimensions.sequence_parallel = number == 1;
-    return status;
-}
-
-static ty_status fix_recompute(fix_target *target, const char *value, ty_error *error)
-{
-    for (int r = 0; r < TY_RECOMPUTE_COUNT; r++) {
-        if (strcmp(value, ty_recompute_name((ty_recompute)r)) == 0) {
-            target->options->fix_dimensions = true;
-            target->options->dimensions.recompute = (ty_recompute)r;
-            return TY_OK;
-        }
-    }
-    return ty_fail(error, TY_EINVAL, "found '%s', expected none, selective or full", value);
-}
-
-typedef struct fix_key {
-    const char *name;
-    ty_status (*apply)(fix_target *target, const char *value, ty_error *error);
-} fix_key;
-
-static const fix_key fix_keys[] = {
-    {"pp", fix_stages},
-    {"dp", fix_data_parallel},
-    {"replicas", fix_replicas},
-    {"schedule", fix_schedule},
-    {"micro_batch", fix_micro_batch},
-    {"compression", fix_compression},
-    {"bucket", fix_bucket},
-    {"tp", fix_tensor},
-    {"cp", fix_context},
-    {"ep", fix_expert},
-    {"sp", fix_sequence},
-    {"zero", fix_zero},
-    {"interleave", fix_interleave},
-    {"staleness", fix_staleness},
-    {"recompute", fix_recompute},
-    {"algorithm", fix_algorithm},
-};
-#define FIX_KEY_COUNT (sizeof fix_keys / sizeof fix_keys[0])
-
-bool fix_key_is_known(const char *key)
-{
-    for (size_t k = 0; k < FIX_KEY_COUNT; k++)
-        if (strcmp(key, fix_keys[k].name) == 0)
-            return true;
-    return false;
-}
-
-static ty_status fix_one(fix_target *target, char *item, ty_error *error)
-{
-    char *equals = strchr(item, '=');
-    const char *close;
+    ty_training training = {.backend = options->backend,
+                            .precision = options->precision,
+                            .data = options->data,
+                            .steps = (uint32_t)options->steps,
+                            .evaluate_every = (uint32_t)options->evaluate_every,
+                            .checkpoint = options->checkpoint,
+                            .checkpoint_every = (uint32_t)options->checkpoint_every,
+                            .resume = options->resume};
     ty_error detail = {0};
 
-    if (equals == NULL)
-        return ty_fail(error, TY_EINVAL, "--fix: found '%s', expected KEY=VALUE", item);
-    *equals = '\0';
-    for (size_t k = 0; k < FIX_KEY_COUNT; k++) {
-        if (strcmp(item, fix_keys[k].name) != 0)
-            continue;
-        if (fix_keys[k].apply(target, equals + 1, &detail) != TY_OK)
-            return ty_fail(error, TY_EINVAL, "--fix %s: %s", item, detail.message);
-        return TY_OK;
-    }
-    close = ty_suggest(item, fix_keys, FIX_KEY_COUNT, sizeof fix_keys[0]);
-    return ty_fail(error, TY_EINVAL, "--fix: unknown key '%s'%s%s", item,
-                   close != NULL ? "; did you mean " : "", close != NULL ? close : "");
-}
-
-static ty_status fix_all(fix_target *target, const char *text, ty_error *error)
-{
-    ty_status status = TY_OK;
-    char *copy = ty_strdup(text);
-    char *rest = copy;
-    char *item;
-
-    if (copy == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
-    while (status == TY_OK && (item = strtok_r(rest, ",", &rest)) != NULL)
-        status = fix_one(target, item, error);
-    ty_free(copy);
-    return status;
-}
-
-static uint64_t at_least_one(uint32_t value)
-{
-    return value > 1 ? value : 1;
-}
-
-/* Equal replication is what dp=N means: as many stages as the devices allow, N replicas each. */
-static ty_status replicate(fix_target *target, ty_plan_options *out, ty_error *error)
-{
-    const uint64_t more = at_least_one(out->dimensions.context_parallel) *
-                          at_least_one(out->dimensions.expert_parallel);
-    const uint64_t tensor = at_least_one(out->dimensions.tensor_parallel);
-    const uint64_t ranks = target->devices / (tensor * more);
-    uint64_t stages = target->stages > 0 ? target->stages : ranks / target->data_parallel;
-    char lanes[64] = "";
-
-    if (more > 1)
-        snprintf(lanes, sizeof lanes, " times cp=%llu times ep=%llu",
-                 (unsigned long long)at_least_one(out->dimensions.context_parallel),
-                 (unsigned long long)at_least_one(out->dimensions.expert_parallel));
-    if (stages * target->data_parallel * tensor * more != target->devices)
+    if (options->until == NULL && options->evaluate_every > 0)
         return ty_fail(error, TY_EINVAL,
-                       "--fix: dp=%llu times pp=%llu times tp=%llu%s is not the %u devices of "
-                       "the cluster",
-                       (unsigned long long)target->data_parallel, (unsigned long long)stages,
-                       (unsigned long long)tensor, lanes, target->devices);
-    for (uint64_t s = 0; s < stages; s++)
-        ty_text_addf(target->replicas, "%s%llu", s > 0 ? "," : "",
-                     (unsigned long long)target->data_parallel);
-    out->replicas = target->replicas->data;
+                       "--evaluate-every: found without --until, expected a target");
+    if (options->until != NULL &&
+        ty_target_parse(options->until, &training.until, &detail) != TY_OK)
+        return ty_fail(error, TY_EINVAL, "--until: %s", detail.message);
+    if (options->checkpoint == NULL && (options->checkpoint_every > 0 || options->resume))
+        return ty_fail(error, TY_EINVAL, "--%s: found without --checkpoint, expected the folder",
+                       options->resume ? "resume" : "checkpoint-every");
+    *out = training;
     return TY_OK;
 }
 
-ty_status plan_options_from(const cli_options *options, const cli_question *question,
-                            ty_text *replicas, ty_plan_options *out, ty_error *error)
+ty_status job_from_options(const cli_options *options, ty_plan_inputs *inputs, const char *output,
+                           ty_job **out, ty_error *error)
 {
-    ty_status status = TY_OK;
-    fix_target target = {.options = out,
-                         .replicas = replicas,
-                         .devices = ty_cluster_device_count(question->cluster)};
+    ty_training training;
+    ty_status status = training_from(options, &training, error);
 
-    *out = ty_plan_options_default();
-    out->global_batch = (uint32_t)options->global_batch;
-    out->seed = options->seed;
-    out->allow_lossy = options->allow_lossy;
-    out->should_stop = interrupted;
-    if (options->fix != NULL)
-        TY_CHECK(fix_all(&target, options->fix, error), status, done);
-    if (target.data_parallel > 0 && out->replicas == NULL)
-        TY_CHECK(replicate(&target, out, error), status, done);
-    if (replicas->failed)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
-done:
-    return status;
+    return status == TY_OK ? ty_training_job(&training, inputs, output, out, error) : status;
 }

@@ -15,21 +15,24 @@
 const cli_command commands[] = {
     {"plan", "--workload W --cluster C [options]",
      "find the best way to train a workload on a cluster",
-     "Prints the plan, what limits it, and why the other candidates lost.\n",
-     OPTIONS("workload", "cluster", "seq", "global-batch", "precision", "profile", "fix",
-             "allow-lossy", "system", "objective", "task", "learning-rate", "top", "no-simulate",
-             "candidates", "seed", "output", "json"),
+     "Prints the plan, what limits it, and why the other candidates lost.\n"
+     "With --config the model, the layout and the batch are those of a training\n"
+     "program's file: how fast that is, whether it fits, what would be better.\n",
+     OPTIONS("workload", "config", "vocabulary", "cluster", "seq", "global-batch", "precision",
+             "profile", "stack", "fix", "allow-lossy", "system", "objective", "task",
+             "learning-rate", "top", "no-simulate", "candidates", "seed", "output", "json"),
      0, 0, cmd_plan},
     {"estimate", "PLAN [options]", "walk the plan's program with its costs: milliseconds", NULL,
-     OPTIONS("program", "trace", "json"), 1, 1, cmd_estimate},
+     OPTIONS("stack", "program", "trace", "json"), 1, 1, cmd_estimate},
     {"simulate", "PLAN [options]", "play the program on a simulated network with contention", NULL,
-     OPTIONS("cluster", "resolution", "steps", "straggler", "jitter", "slow-link", "beside", "fail",
-             "elastic", "horizon", "checkpoint-interval", "restart", "repair", "seed", "seeds",
-             "no-fold", "trace", "json"),
+     OPTIONS("cluster", "stack", "resolution", "steps", "straggler", "jitter", "slow-link",
+             "beside", "fail", "elastic", "horizon", "checkpoint-interval", "restart", "repair",
+             "seed", "seeds", "no-fold", "per-device", "trace", "json"),
      1, 1, cmd_simulate},
     {"memory", "--workload W --cluster C [options]",
      "does it fit: bytes of every stage's devices by purpose", NULL,
-     OPTIONS("workload", "cluster", "seq", "global-batch", "precision", "profile", "fix", "json"),
+     OPTIONS("workload", "cluster", "seq", "global-batch", "precision", "profile", "stack", "fix",
+             "json"),
      0, 0, cmd_memory},
     {"score", "PLAN [options]", "time to target, money and energy of a plan", NULL,
      OPTIONS("task", "json"), 1, 1, cmd_score},
@@ -37,7 +40,8 @@ const cli_command commands[] = {
      "what every known system would make of it, side by side",
      "GPipe, PipeDream, Horovod, parameter servers and the others as presets: the best\n"
      "that each can do. plan --system NAME gives one as a plan.\n",
-     OPTIONS("workload", "cluster", "seq", "global-batch", "precision", "profile", "seed", "json"),
+     OPTIONS("workload", "cluster", "seq", "global-batch", "precision", "profile", "stack", "seed",
+             "json"),
      0, 0, cmd_systems},
     {"layout", "--workload W --cluster C [options]",
      "every layout of a large transformer, in closed form",
@@ -60,11 +64,11 @@ const cli_command commands[] = {
      OPTIONS("title", "no-charts", "task", "output"), 1, 64, cmd_report},
     {"whatif", "--workload W --cluster C --vary KEY=V,... [options]",
      "the best plan for every combination of values, as a table",
-     "KEY is workload, cluster, batch, seq, workload.KEY, system, precision,\n"
+     "KEY is workload, cluster, batch, seq, workload.KEY, system, stack, precision,\n"
      "objective, task; hosts, device, pod, leaf, host, gpu, oversub; bandwidth.LINK,\n"
      "latency.LINK, memory, memory_bandwidth, compute (quantities, or factors as x2;\n"
      "LINK may be all); or a key of --fix.\n",
-     OPTIONS("workload", "cluster", "seq", "global-batch", "precision", "profile", "fix",
+     OPTIONS("workload", "cluster", "seq", "global-batch", "precision", "profile", "stack", "fix",
              "allow-lossy", "system", "objective", "task", "top", "no-simulate", "seed", "vary",
              "rows", "output", "json", "csv"),
      0, 0, cmd_whatif},
@@ -90,13 +94,11 @@ const cli_command commands[] = {
              "output", "json"),
      0, 4096, cmd_calibrate},
     {"partition", "GRAPH --machines 4x2 --bandwidths B,B [options]",
-     "divide a measured layer graph into stages, as PipeDream or Piper would",
-     "GRAPH is a PipeDream profile (graph.txt); with --mode piper, an input of Piper,\n"
-     "whose figures --machines N, --bandwidths, --memory and --global-batch replace (a\n"
-     "sample is a micro-batch). flat places replicas on devices, and is never worse\n"
-     "than pipedream.\n",
+     "divide a measured layer graph into stages, as PipeDream would",
+     "GRAPH is a PipeDream profile (graph.txt). --mode flat places replicas on\n"
+     "devices, and is never worse than pipedream.\n",
      OPTIONS("mode", "machines", "bandwidths", "ratio", "memory", "straight", "fewer", "merge",
-             "global-batch", "json"),
+             "json"),
      1, 1, cmd_partition},
     {"workload", "list | show NAME | import FILE | export NAME [options]",
      "the zoo, what a workload is made of, and files of other programs",
@@ -104,8 +106,9 @@ const cli_command commands[] = {
      "A trace of PyTorch's profiler gives a profile, of --workload's layers if wanted\n"
      "(see profile); a DeepSpeed configuration trains --workload W as it says.\n"
      "export --to json (default) or chakra.\n",
-     OPTIONS("workload", "micro-batches", "seq", "global-batch", "to", "output", "json"), 1, 2,
-     cmd_workload},
+     OPTIONS("workload", "micro-batches", "seq", "global-batch", "vocabulary", "to", "output",
+             "json"),
+     1, 2, cmd_workload},
     {"cluster", "list | show C | check C | import FILE | export C",
      "the catalogue, what a cluster is made of, and files of other tools",
      "import reads NCCL XML, nvidia-smi topo -m, hwloc, Slurm, ibnetdiscover, SimGrid,\n"
@@ -114,6 +117,12 @@ const cli_command commands[] = {
      OPTIONS("host", "device", "hosts", "oversubscription", "root", "format", "to", "output",
              "json"),
      1, 2, cmd_cluster},
+    {"stack", "list | show NAME|FILE [options]",
+     "software that runs plans, as far as it changes their costs",
+     "What --stack takes. list shows names and titles, with --quiet names alone; show\n"
+     "every constant with its source; with --json a file to start one's own from: a\n"
+     "stack that is \"like\" another says only what differs (docs/files.md).\n",
+     OPTIONS("output", "json"), 1, 2, cmd_stack},
     {"data", "tokenize TEXT... -o FILE | text FILE [options]",
      "text as a file of tokens for run --data, and back",
      "tokenize joins the texts and, with --vocabulary above 256, learns which pairs of\n"
@@ -137,6 +146,8 @@ const cli_command commands[] = {
     {"config", "[options]", "the settings in force, and where they come from",
      "Files: /etc/trainyard.conf, ~/.config/trainyard/config, ./trainyard.conf; later\n"
      "ones win, and options win over all. $TRAINYARD_CONFIG names one file instead.\n"
+     "./trainyard.conf, of a folder that may be anybody's, names no script, image or\n"
+     "path outside that folder without --trust-config.\n"
      "A line is KEY = VALUE; the key is an option, or COMMAND.OPTION for one command:\n"
      "    cluster = 16x dgx-a100\n"
      "    plan.top = 10\n",

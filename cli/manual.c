@@ -100,15 +100,19 @@ static void page_of_all(ty_text *out)
         put_text(out, c->summary);
         ty_text_add(out, "\n");
     }
-    ty_text_add(out, ".SH FILES\n.TP\n/etc/trainyard.conf, ~/.config/trainyard/config, "
-                     "./trainyard.conf\nDefaults of options; later ones win. See\n"
-                     ".BR trainyard\\-config (1).\n"
-                     ".SH ENVIRONMENT\n"
-                     ".TP\nTRAINYARD_CONFIG\nOne file of defaults in place of those above.\n"
-                     ".TP\nTRAINYARD_DATA\nWhere the zoo and the catalogue lie.\n"
-                     ".TP\nTRAINYARD_WORKER\nThe worker that run and profile start.\n"
-                     ".TP\nNO_COLOR\nSet to anything: no colour on terminals.\n"
-                     ".TP\nXDG_CACHE_HOME\nWhere measurements of this machine are kept.\n");
+    ty_text_add(
+        out, ".SH FILES\n.TP\n/etc/trainyard.conf, ~/.config/trainyard/config, "
+             "./trainyard.conf\nDefaults of options; later ones win. See\n"
+             ".BR trainyard\\-config (1).\n"
+             ".SH ENVIRONMENT\n"
+             ".TP\nTRAINYARD_CONFIG\nOne file of defaults in place of those above.\n"
+             ".TP\nTRAINYARD_DATA\nWhere the zoo and the catalogue lie.\n"
+             ".TP\nTRAINYARD_WORKER\nThe worker that run and profile start.\n"
+             ".TP\nTRAINYARD_NETWORK\n\\(lqhost\\(rq: local runs stay in this machine's network. "
+             "Without it they get one of their own, with nothing but a loopback, where the "
+             "system allows it.\n"
+             ".TP\nNO_COLOR\nSet to anything: no colour on terminals.\n"
+             ".TP\nXDG_CACHE_HOME\nWhere measurements of this machine are kept.\n");
     put_exit_codes(out);
 }
 

@@ -20,13 +20,21 @@
 
 static const option_row table[] = {
     TEXT("workload", 'w', workload, "W", "zoo name or workload file"),
+    TEXT("config", 0, training_config, "FILE",
+         "torchtitan TOML, NeMo, Megatron or MaxText YAML, Accelerate or DeepSpeed: its model, "
+         "layout and batch"),
     TEXT("cluster", 'c', cluster, "C", "\"local:2\", \"16x dgx-a100\" or a cluster file"),
     NUMBER("global-batch", global_batch, 1u << 30, "N", "samples per step (default: the usual)"),
     NUMBER("seq", sequence, 1u << 30, "N", "tokens per sample (default: the usual)"),
     TEXT("profile", 'p', profile, "FILE", "measured times to plan with"),
+    TEXT(
+        "stack", 0, stack, "S",
+        "the software that is to run it, as it changes costs: a name of 'trainyard stack list', or "
+        "a file"),
     TEXT("fix", 0, fix, "KEY=V,...",
          "pp=2, dp=4, tp=8, cp=2, ep=4, replicas=2+1, schedule=1f1b, micro_batch=16, "
-         "compression=powersgd-2, bucket=25MB, algorithm=hierarchical, staleness=1"),
+         "compression=powersgd-2, bucket=25MB, algorithm=hierarchical, staleness=1, "
+         "recompute=none, selective, operator, full (block by block), full:4 or stage"),
     NUMBER("top", top, 100, "K", "candidates to simulate and print (default 5)"),
     FLAG("no-simulate", 0, no_simulate, "rank by the estimate alone"),
     FLAG("allow-lossy", 0, allow_lossy, "consider compressors that change convergence"),
@@ -35,9 +43,9 @@ static const option_row table[] = {
     FLAG("program", 0, program, "print the program: every instruction of every stage"),
     TEXT("trace", 't', trace, "FILE", "write a Chrome/Perfetto trace"),
     TEXT("resolution", 0, resolution, "R", "flow (default) or chunk"),
-    TEXT("straggler", 0, straggler, "RANK=F,...",
-         "ranks whose compute takes F times as long; \"law\": one rank, as much as is usual among "
-         "so many replicas; \"spread:P%\": every rank, log-normal"),
+    TEXT("straggler", 0, straggler, "R[.LANE]=F,...",
+         "ranks or devices that compute F times as long; \"law\": one rank, as "
+         "much as is usual among so many replicas; \"spread:P%\": every device, log-normal"),
     TEXT("slow-link", 0, slow_link, "A:B=F,...",
          "links that carry a share F of what they should, by the names of their ends"),
     TEXT("beside", 0, beside, "PLAN[@D]",
@@ -55,7 +63,8 @@ static const option_row table[] = {
     TEXT("jitter", 0, jitter, "P%", "spread of compute times (log-normal)"),
     NUMBER("seeds", seeds, 1000, "N",
            "simulate N times with seeds from --seed on: P50 and P95; calibrate: train N times"),
-    FLAG("no-fold", 0, no_fold, "simulate every rank, also where many are alike"),
+    FLAG("no-fold", 0, no_fold, "simulate every device, also where many are alike"),
+    FLAG("per-device", 0, per_device, "show every device, not every rank, in trace and JSON"),
     NUMBER("steps", steps, 100000000, "N", "steps to run"),
     TEXT("until", 0, until, "TARGET",
          "accuracy=X or loss=X of the test set: stop when it is reached"),
@@ -77,7 +86,8 @@ static const option_row table[] = {
     TEXT("system", 0, system, "NAME", "as this system would: see trainyard systems"),
     TEXT("precision", 0, precision, "P", "fp32, tf32, bf16 or fp16"),
     NUMBER("vocabulary", vocabulary, 1u << 20, "N",
-           "different tokens at most (default 256: the bytes)"),
+           "different tokens at most (default 256: the bytes); of an imported file that only names "
+           "a tokenizer, how many it has"),
     TEXT("data", 'd', data, "PATH", "where the data set lies; for text a file of text or tokens"),
     TEXT("fail-over", 0, fail_over, "P%", "exit 1 when the step time is off by more"),
     NUMBER("ranks", ranks, 4096, "N", "ranks measured side by side (default: one per core)"),
@@ -85,12 +95,12 @@ static const option_row table[] = {
     TEXT("collective", 0, collective, "K", "of logs that do not say: all_reduce, ..."),
     TEXT("title", 0, title, "TEXT", "headline of the report"),
     TEXT("directory", 0, directory, "DIR", "where files are written (default: here)"),
-    TEXT("mode", 0, mode, "M", "pipedream (default), flat or piper"),
+    TEXT("mode", 0, mode, "M", "pipedream (default) or flat"),
     TEXT("machines", 0, machines, "4x2", "devices in a server x servers, innermost first"),
     TEXT("bandwidths", 0, bandwidths, "B,...", "of each level: 30GB/s,25Gb/s"),
     TEXT("ratio", 0, ratio, "R", "count activation transfers, divided by R (default: free)"),
     TEXT("memory", 0, memory, "BYTES", "of a device: 16GB (default: no limit, or the file's)"),
-    TEXT("merge", 0, merge, "HOW", "auto (default), none, branches, or a number of states"),
+    TEXT("merge", 0, merge, "HOW", "branches: auto (default, if they are many), none, branches"),
     FLAG("straight", 0, straight, "no replicas"),
     FLAG("fewer", 0, fewer, "devices may stay idle"),
     TEXT("host", 0, host, "HOST",
@@ -116,6 +126,8 @@ static const option_row table[] = {
     TEXT("output", 'o', output, "FILE", "file to write; - is standard output"),
     FLAG("json", 'j', json, "print one JSON document instead of text"),
     FLAG("quiet", 'q', quiet, "no progress on stderr"),
+    FLAG("trust-config", 0, trust_config,
+         "./trainyard.conf may name scripts, images and paths outside its folder"),
     FLAG("help", 'h', help, "this text"),
 };
 #define TABLE_COUNT (sizeof table / sizeof table[0])
@@ -135,7 +147,8 @@ const option_row *option_named(const char *name)
 
 bool command_accepts(const cli_command *command, const option_row *row)
 {
-    if (strcmp(row->name, "help") == 0 || strcmp(row->name, "quiet") == 0)
+    if (strcmp(row->name, "help") == 0 || strcmp(row->name, "quiet") == 0 ||
+        strcmp(row->name, "trust-config") == 0)
         return true;
     for (const char *const *o = command->options; *o != NULL; o++)
         if (strcmp(*o, row->name) == 0)

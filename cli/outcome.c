@@ -111,3 +111,9 @@ bool interrupted(void *unused)
     (void)unused;
     return interrupt_count > 0;
 }
+
+bool interrupted_again(void *unused)
+{
+    (void)unused;
+    return interrupt_count > 1;
+}

@@ -30,7 +30,7 @@ void simulation_details_clear(simulation_details *d)
 
 /* ---- Finding out --------------------------------------------------------------------------- */
 
-static ty_status find_history(simulation_details *d, const plan_inputs *in,
+static ty_status find_history(simulation_details *d, const ty_plan_inputs *in,
                               const ty_timeline *timeline, ty_error *error)
 {
     uint32_t links[BUSIEST_LINKS], count = 0;
@@ -42,7 +42,7 @@ static ty_status find_history(simulation_details *d, const plan_inputs *in,
 }
 
 /* Of the first rank of each position. */
-static ty_status find_memory(simulation_details *d, const plan_inputs *in,
+static ty_status find_memory(simulation_details *d, const ty_plan_inputs *in,
                              const ty_timeline *timeline, ty_error *error)
 {
     const uint32_t positions = ty_plan_position_count(in->plan);
@@ -63,7 +63,7 @@ static ty_status find_memory(simulation_details *d, const plan_inputs *in,
     return status;
 }
 
-ty_status simulation_details_find(const plan_inputs *in, const ty_timeline *timeline,
+ty_status simulation_details_find(const ty_plan_inputs *in, const ty_timeline *timeline,
                                   double step_time_s, bool is_all, simulation_details *d,
                                   ty_error *error)
 {
@@ -94,12 +94,12 @@ done:
 
 /* ---- Links --------------------------------------------------------------------------------- */
 
-static const ty_link_edge *link_of(const plan_inputs *in, const ty_link_load *load)
+static const ty_link_edge *link_of(const ty_plan_inputs *in, const ty_link_load *load)
 {
     return ty_cluster_link(in->cluster, load->link);
 }
 
-static const char *end_of(const plan_inputs *in, const ty_link_load *load, bool is_target)
+static const char *end_of(const ty_plan_inputs *in, const ty_link_load *load, bool is_target)
 {
     const ty_link_edge *link = link_of(in, load);
     return ty_cluster_vertex_name(in->cluster,
@@ -107,7 +107,7 @@ static const char *end_of(const plan_inputs *in, const ty_link_load *load, bool 
 }
 
 /* How many links of the fullest one's kind are as full: a cut, where it is more than one. */
-static uint32_t count_fullest(const simulation_details *d, const plan_inputs *in)
+static uint32_t count_fullest(const simulation_details *d, const ty_plan_inputs *in)
 {
     uint32_t count = 0;
 
@@ -117,7 +117,7 @@ static uint32_t count_fullest(const simulation_details *d, const plan_inputs *in
     return count;
 }
 
-static void write_link(const simulation_details *d, const plan_inputs *in, uint32_t index,
+static void write_link(const simulation_details *d, const ty_plan_inputs *in, uint32_t index,
                        ty_json_writer *w)
 {
     const ty_link_load *load = &d->loads[index];
@@ -137,7 +137,8 @@ static void write_link(const simulation_details *d, const plan_inputs *in, uint3
     ty_json_close(w, '}');
 }
 
-static void write_bottleneck(const simulation_details *d, const plan_inputs *in, ty_json_writer *w)
+static void write_bottleneck(const simulation_details *d, const ty_plan_inputs *in,
+                             ty_json_writer *w)
 {
     if (d->load_count == 0)
         return;
@@ -151,7 +152,7 @@ static void write_bottleneck(const simulation_details *d, const plan_inputs *in,
 }
 
 /* Mean and peak of every kind of link that is used. */
-static void write_kinds(const simulation_details *d, const plan_inputs *in, ty_json_writer *w)
+static void write_kinds(const simulation_details *d, const ty_plan_inputs *in, ty_json_writer *w)
 {
     const char *kinds[MOST_KINDS];
     uint32_t count = 0;
@@ -181,7 +182,7 @@ static void write_kinds(const simulation_details *d, const plan_inputs *in, ty_j
     ty_json_close(w, ']');
 }
 
-static void write_links(const simulation_details *d, const plan_inputs *in, ty_json_writer *w)
+static void write_links(const simulation_details *d, const ty_plan_inputs *in, ty_json_writer *w)
 {
     ty_json_put_uint(w, "links_used", d->load_count);
     write_bottleneck(d, in, w);
@@ -204,7 +205,7 @@ static void write_links(const simulation_details *d, const plan_inputs *in, ty_j
 
 /* ---- Time, devices, memory ----------------------------------------------------------------- */
 
-static void write_time(const simulation_details *d, const plan_inputs *in, ty_json_writer *w)
+static void write_time(const simulation_details *d, const ty_plan_inputs *in, ty_json_writer *w)
 {
     const uint32_t ranks = ty_plan_rank_count(in->plan);
 
@@ -239,14 +240,14 @@ static void write_memory(const simulation_details *d, ty_json_writer *w)
 
 /* ---- Critical path ------------------------------------------------------------------------- */
 
-static ty_op op_of(const plan_inputs *in, const ty_critical_part *part)
+static ty_op op_of(const ty_plan_inputs *in, const ty_critical_part *part)
 {
     return in->program->stages[ty_plan_stage_of_rank(in->plan, part->rank)]
         .instructions[part->instruction]
         .op;
 }
 
-static double sum_by_op(const simulation_details *d, const plan_inputs *in,
+static double sum_by_op(const simulation_details *d, const ty_plan_inputs *in,
                         double seconds[TY_OP_COUNT])
 {
     double total = 0.0;
@@ -258,7 +259,7 @@ static double sum_by_op(const simulation_details *d, const plan_inputs *in,
     return total;
 }
 
-static void write_critical(const simulation_details *d, const plan_inputs *in, ty_json_writer *w)
+static void write_critical(const simulation_details *d, const ty_plan_inputs *in, ty_json_writer *w)
 {
     double seconds[TY_OP_COUNT] = {0};
     const double total = sum_by_op(d, in, seconds);
@@ -285,7 +286,7 @@ static void write_critical(const simulation_details *d, const plan_inputs *in, t
     ty_json_close(w, '}');
 }
 
-static void show_critical(const simulation_details *d, const plan_inputs *in, ty_text *text)
+static void show_critical(const simulation_details *d, const ty_plan_inputs *in, ty_text *text)
 {
     double seconds[TY_OP_COUNT] = {0};
     const double total = sum_by_op(d, in, seconds);
@@ -311,8 +312,8 @@ static void show_critical(const simulation_details *d, const plan_inputs *in, ty
 
 /* ---- All of it ----------------------------------------------------------------------------- */
 
-void simulation_details_show(const simulation_details *d, const plan_inputs *in, ty_json_writer *w,
-                             ty_text *text)
+void simulation_details_show(const simulation_details *d, const ty_plan_inputs *in,
+                             ty_json_writer *w, ty_text *text)
 {
     if (w != NULL) {
         write_time(d, in, w);

@@ -1,6 +1,6 @@
 # What other programs need of an installed Trainyard: archives, headers, data, and how to find them.
 include(CMakePackageConfigHelpers)
-set(ty_library_modules core workloads topologies planner simulate reports)
+set(ty_library_modules core workloads topologies planner simulate study reports)
 set(ty_package_folder ${CMAKE_INSTALL_LIBDIR}/cmake/Trainyard)
 set(TRAINYARD_DATA_DIR ${CMAKE_INSTALL_DATADIR}/trainyard)
 foreach(module ${ty_library_modules})
@@ -9,6 +9,8 @@ foreach(module ${ty_library_modules})
     install(DIRECTORY ${PROJECT_SOURCE_DIR}/${module}/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/trainyard
         FILES_MATCHING PATTERN "ty_*.h" PATTERN "launch" EXCLUDE PATTERN "catalogue" EXCLUDE PATTERN "zoo" EXCLUDE)
 endforeach()
+set_target_properties(trainyard_yml PROPERTIES EXPORT_NAME yml)
+install(TARGETS trainyard_yml EXPORT Trainyard ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(EXPORT Trainyard FILE TrainyardTargets.cmake NAMESPACE trainyard:: DESTINATION ${ty_package_folder})
 configure_package_config_file(cmake/TrainyardConfig.cmake.in ${PROJECT_BINARY_DIR}/TrainyardConfig.cmake
     INSTALL_DESTINATION ${ty_package_folder} PATH_VARS TRAINYARD_DATA_DIR CMAKE_INSTALL_INCLUDEDIR)

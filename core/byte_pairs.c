@@ -380,8 +380,8 @@ static bool tokens_write(const learning *l, byte_pairs *out)
     return true;
 }
 
-ty_status byte_pairs_learn(const char *text, size_t length, uint32_t most, byte_pairs *out,
-                           ty_error *error)
+ty_status ty_byte_pairs_learn(const char *text, size_t length, uint32_t most, byte_pairs *out,
+                              ty_error *error)
 {
     learning l = {.text = (const unsigned char *)text, .length = length};
     byte_pairs made = {.pairs = ty_alloc(most, sizeof *made.pairs)};
@@ -402,14 +402,14 @@ ty_status byte_pairs_learn(const char *text, size_t length, uint32_t most, byte_
     is_good = !l.has_failed && tokens_write(&l, &made);
     learning_free(&l);
     if (!is_good) {
-        byte_pairs_clear(&made);
+        ty_byte_pairs_clear(&made);
         return ty_fail(error, TY_ENOMEM, "out of memory for the tokens of %zu bytes", length);
     }
     *out = made;
     return TY_OK;
 }
 
-void byte_pairs_clear(byte_pairs *made)
+void ty_byte_pairs_clear(byte_pairs *made)
 {
     ty_free(made->pairs);
     ty_free(made->tokens);

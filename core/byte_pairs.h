@@ -15,8 +15,8 @@ typedef struct byte_pairs {
 } byte_pairs;
 
 /** At most `most` pairs, each of which occurred at least twice when it was made. */
-ty_status byte_pairs_learn(const char *text, size_t length, uint32_t most, byte_pairs *out,
-                           ty_error *error) TY_MUST_CHECK;
-void byte_pairs_clear(byte_pairs *pairs);
+ty_status ty_byte_pairs_learn(const char *text, size_t length, uint32_t most, byte_pairs *out,
+                              ty_error *error) TY_MUST_CHECK;
+void ty_byte_pairs_clear(byte_pairs *pairs);
 
 #endif

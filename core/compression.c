@@ -67,7 +67,7 @@ static const kind_facts facts[TY_COMPRESSION_COUNT] = {
 const char *const ty_collective_names[TY_COLLECTIVE_COUNT] = {
     "all_reduce", "all_gather", "reduce_scatter", "broadcast",
     "reduce",     "all_to_all", "send_receive"};
-const char *const ty_compression_names[TY_COMPRESSION_COUNT] = {
+static const char *const compression_names[TY_COMPRESSION_COUNT] = {
     "none",    "rows",    "fp16",  "bf16",          "fp8-e4m3", "fp8-e5m2", "int8",
     "ternary", "one-bit", "top-k", "top-k-sampled", "random-k", "dgc",      "powersgd"};
 
@@ -78,7 +78,7 @@ const char *ty_collective_name(ty_collective_kind kind)
 
 const char *ty_compression_name(ty_compression_kind kind)
 {
-    return (unsigned)kind < TY_COMPRESSION_COUNT ? ty_compression_names[kind] : "unknown";
+    return (unsigned)kind < TY_COMPRESSION_COUNT ? compression_names[kind] : "unknown";
 }
 
 bool ty_compression_has_ratio(ty_compression_kind kind)
@@ -129,8 +129,8 @@ static bool find_kind(const char *text, ty_compression_kind *kind, const char **
     size_t longest = 0;
 
     for (int k = 0; k < TY_COMPRESSION_COUNT; k++) {
-        size_t length = strlen(ty_compression_names[k]);
-        if (strncmp(text, ty_compression_names[k], length) != 0 || length <= longest)
+        size_t length = strlen(compression_names[k]);
+        if (strncmp(text, compression_names[k], length) != 0 || length <= longest)
             continue;
         longest = length;
         *kind = (ty_compression_kind)k;
@@ -234,7 +234,7 @@ ty_status ty_compression_read(const ty_json *object, const char *key, ty_compres
     ty_status status;
     int kind = 0;
 
-    TY_CHECK(ty_json_enum(object, key, ty_compression_names, TY_COMPRESSION_COUNT, &kind, error),
+    TY_CHECK(ty_json_enum(object, key, compression_names, TY_COMPRESSION_COUNT, &kind, error),
              status, done);
     c.kind = (ty_compression_kind)kind;
     if (facts[kind].has_ratio)

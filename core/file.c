@@ -3,8 +3,10 @@
 
 #include "ty_memory.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +15,7 @@
 
 #define DEFAULT_LIMIT ((uint64_t)1 << 30)
 #define TEMPORARY_ATTEMPTS 1000
+#define PIPE_PATIENCE_MS 20000
 
 static ty_status read_all(int file, const char *name, uint64_t limit, char **bytes, size_t *length,
                           ty_error *error)
@@ -59,6 +62,21 @@ cleanup:
     return status;
 }
 
+/* A pipe by name may have nobody who ever writes to it; one of a shell has at once. */
+static ty_status wait_for_writer(int file, const char *path, ty_error *error)
+{
+    struct pollfd wait = {.fd = file, .events = POLLIN};
+    struct stat found;
+
+    if (fstat(file, &found) != 0)
+        return ty_fail(error, TY_EIO, "%s: %s", path, strerror(errno));
+    if (S_ISFIFO(found.st_mode) && poll(&wait, 1, PIPE_PATIENCE_MS) == 0)
+        return ty_fail(error, TY_EIO, "%s: found a pipe that nothing came from within %d s", path,
+                       PIPE_PATIENCE_MS / 1000);
+    (void)fcntl(file, F_SETFL, fcntl(file, F_GETFL) & ~O_NONBLOCK);
+    return TY_OK;
+}
+
 ty_status ty_file_read(const char *path, uint64_t limit, char **bytes, size_t *length,
                        ty_error *error)
 {
@@ -69,10 +87,12 @@ ty_status ty_file_read(const char *path, uint64_t limit, char **bytes, size_t *l
         limit = DEFAULT_LIMIT;
     if (strcmp(path, "-") == 0)
         return read_all(STDIN_FILENO, "<standard input>", limit, bytes, length, error);
-    file = open(path, O_RDONLY | O_CLOEXEC);
+    file = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
     if (file < 0)
         return ty_fail(error, TY_EIO, "%s: %s", path, strerror(errno));
-    status = read_all(file, path, limit, bytes, length, error);
+    status = wait_for_writer(file, path, error);
+    if (status == TY_OK)
+        status = read_all(file, path, limit, bytes, length, error);
     close(file);
     return status;
 }
@@ -206,6 +226,34 @@ ty_status ty_file_write(const char *path, const void *bytes, size_t length, ty_e
     return status;
 }
 
+ty_status ty_file_try(const char *path, ty_error *error)
+{
+    ty_text temporary = {0};
+    struct stat found;
+    ty_status status = TY_OK;
+    int file;
+
+    if (strcmp(path, "-") == 0)
+        return TY_OK;
+    if (stat(path, &found) == 0 && S_ISDIR(found.st_mode))
+        return ty_fail(error, TY_EIO, "%s: %s", path, strerror(EISDIR));
+    if (stat(path, &found) == 0 && !S_ISREG(found.st_mode))
+        return access(path, W_OK) == 0 ? TY_OK
+                                       : ty_fail(error, TY_EIO, "%s: %s", path, strerror(errno));
+    file = open_temporary(path, &temporary);
+    if (file < 0)
+        status =
+            ty_fail(error, errno == ENOMEM ? TY_ENOMEM : TY_EIO, "%s: %s", path, strerror(errno));
+    else if (write_all(file, "?", 1) != 0) /* a full disk still makes files */
+        status = ty_fail(error, TY_EIO, "%s: %s", path, strerror(errno));
+    if (file >= 0) {
+        close(file);
+        (void)unlink(temporary.data);
+    }
+    ty_text_clear(&temporary);
+    return status;
+}
+
 ty_status ty_file_write_text(const char *path, const ty_text *text, ty_error *error)
 {
     const ty_status status = ty_text_check(text, error);
@@ -286,4 +334,72 @@ ty_status ty_data_path(const char *folder, const char *name, char **path, ty_err
                      program, middles[1], TY_SOURCE_DIR);
     ty_text_clear(&text);
     return status;
+}
+
+/* ---- the names in a folder ---- */
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+/* Appends "lenet" for "lenet.json"; other files are passed over. */
+static ty_status add_name(const char *file, const char *suffix, char ***names, uint32_t *count,
+                          ty_error *error)
+{
+    size_t length = strlen(file), end = strlen(suffix);
+    char **grown, *name;
+
+    if (file[0] == '.' || length <= end || strcmp(file + length - end, suffix) != 0)
+        return TY_OK;
+    grown = ty_resize(*names, *count + 1, sizeof **names);
+    if (grown == NULL)
+        return ty_fail(error, TY_ENOMEM, "%s: out of memory", file);
+    *names = grown;
+    name = ty_strndup(file, length - end);
+    if (name == NULL)
+        return ty_fail(error, TY_ENOMEM, "%s: out of memory", file);
+    grown[(*count)++] = name;
+    return TY_OK;
+}
+
+ty_status ty_data_names(const char *folder, const char *suffix, char ***names, uint32_t *count,
+                        ty_error *error)
+{
+    ty_status status = TY_OK;
+    char *path = NULL, **list = NULL;
+    uint32_t n = 0;
+    DIR *directory = NULL;
+
+    TY_CHECK(ty_data_path(folder, NULL, &path, error), status, cleanup);
+    directory = opendir(path);
+    if (directory == NULL) {
+        status =
+            ty_fail(error, errno == ENOMEM ? TY_ENOMEM : TY_EIO, "%s: %s", path, strerror(errno));
+        goto cleanup;
+    }
+    for (const struct dirent *entry; (entry = readdir(directory)) != NULL;)
+        TY_CHECK(add_name(entry->d_name, suffix, &list, &n, error), status, cleanup);
+    if (n == 0) {
+        status = ty_fail(error, TY_EIO, "%s: no %s file in this directory", path, suffix);
+        goto cleanup;
+    }
+    qsort(list, n, sizeof *list, by_name);
+    *names = list;
+    *count = n;
+    list = NULL; /* given away */
+
+cleanup:
+    if (directory != NULL)
+        closedir(directory);
+    ty_names_free(list, n);
+    ty_free(path);
+    return status;
+}
+
+void ty_names_free(char **names, uint32_t count)
+{
+    for (uint32_t i = 0; names != NULL && i < count; i++)
+        ty_free(names[i]);
+    ty_free(names);
 }

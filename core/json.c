@@ -8,6 +8,7 @@
 #include "json_scan.h"
 #include "ty_file.h"
 #include "ty_memory.h"
+#include "ty_quote.h"
 
 #include <cjson/cJSON.h>
 #include <float.h>
@@ -228,6 +229,10 @@ ty_status ty_json_parse(const char *text, size_t length, const char *name, ty_js
     ty_json_document *document = NULL;
     size_t value_count = 0;
 
+    if (length >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0) { /* RFC 8259, 8.1: may be ignored */
+        text += 3;
+        length -= 3;
+    }
     TY_CHECK(ty_json_scan(text, length, name, &value_count, error), status, cleanup);
     document = ty_alloc(1, sizeof *document);
     if (document != NULL) {
@@ -403,6 +408,12 @@ static ty_status require(const ty_json *object, const char *key, const char *exp
     return TY_OK;
 }
 
+ty_status ty_json_member(const ty_json *object, const char *key, const ty_json **out,
+                         ty_error *error)
+{
+    return require(object, key, "a value", out, error);
+}
+
 /* ---- numbers ---- */
 
 #define MAX_INTEGER (((uint64_t)1 << 53) - 1) /* 2^53 may be a rounded 2^53 + 1 */
@@ -528,6 +539,10 @@ ty_status ty_json_as_string(const ty_json *value, const char **out, ty_error *er
 {
     if (!ty_json_is_string(value) || value->item->valuestring[0] == '\0')
         return ty_json_fail(value, error, "a string that is not empty");
+    if (!ty_is_printable(value->item->valuestring))
+        return ty_json_fail(value, error,
+                            "a string without controls, line separators and marks "
+                            "of direction");
     *out = value->item->valuestring;
     return TY_OK;
 }
@@ -537,6 +552,19 @@ ty_status ty_json_string(const ty_json *object, const char *key, const char **ou
     const ty_json *value = NULL;
     ty_status status = require(object, key, "a string that is not empty", &value, error);
     return status != TY_OK ? status : ty_json_as_string(value, out, error);
+}
+
+ty_status ty_json_lines(const ty_json *object, const char *key, const char **out, ty_error *error)
+{
+    const ty_json *value = NULL;
+    ty_status status = require(object, key, "a text that is not empty", &value, error);
+
+    if (status != TY_OK)
+        return status;
+    if (!ty_json_is_string(value) || value->item->valuestring[0] == '\0')
+        return ty_json_fail(value, error, "a text that is not empty");
+    *out = value->item->valuestring;
+    return TY_OK;
 }
 
 static void describe_names(const char *const *names, size_t count, char *out, size_t size)

@@ -27,16 +27,6 @@ bool ty_schedule_is_asynchronous(ty_schedule schedule)
     return schedule == TY_PIPEDREAM || schedule == TY_PIPEDREAM_2BW;
 }
 
-const char *ty_recompute_name(ty_recompute recompute)
-{
-    static const char *const names[TY_RECOMPUTE_COUNT] = {
-        [TY_RECOMPUTE_NONE] = "none",
-        [TY_RECOMPUTE_SELECTIVE] = "selective",
-        [TY_RECOMPUTE_FULL] = "full",
-    };
-    return (unsigned)recompute < TY_RECOMPUTE_COUNT ? names[recompute] : "unknown";
-}
-
 uint64_t ty_memory_use_total(const ty_memory_use *use)
 {
     return use->parameter_bytes + use->gradient_bytes + use->optimizer_bytes +
@@ -102,6 +92,37 @@ uint32_t ty_plan_device_of_lane(const ty_plan *plan, uint32_t rank, uint32_t lan
     const uint32_t stage = ty_plan_stage_of_rank(plan, rank);
     const uint32_t replica = rank - ty_plan_first_rank(plan, stage);
     return plan->stages[stage].devices[replica * ty_plan_width(plan) + lane];
+}
+
+ty_status ty_plan_by_device(const ty_plan *plan, ty_plan **out, ty_error *error)
+{
+    const uint32_t width = ty_plan_width(plan);
+    ty_plan *view = ty_alloc(1, sizeof *view);
+
+    if (view == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory");
+    *view = *plan;
+    view->stages = ty_alloc(plan->stage_count, sizeof *view->stages);
+    if (view->stages == NULL) {
+        ty_plan_view_free(view);
+        return ty_fail(error, TY_ENOMEM, "out of memory");
+    }
+    for (uint32_t s = 0; s < plan->stage_count; s++) {
+        view->stages[s] = plan->stages[s];
+        view->stages[s].replicas *= width;
+    }
+    view->tensor_parallel = view->context_parallel = view->expert_parallel = 1;
+    view->micro_batches *= width;
+    *out = view;
+    return TY_OK;
+}
+
+void ty_plan_view_free(ty_plan *view)
+{
+    if (view == NULL)
+        return;
+    ty_free(view->stages);
+    ty_free(view);
 }
 
 /* ---- Layers and ties ----------------------------------------------------------------------- */
@@ -447,6 +468,7 @@ void ty_plan_free(ty_plan *plan)
     ty_free(plan->cluster_name);
     ty_free(plan->cluster_json);
     ty_profile_free(plan->profile);
+    ty_stack_free(plan->stack);
     ty_free(plan->strategy);
     for (uint32_t s = 0; plan->stages != NULL && s < plan->stage_count; s++)
         ty_free(plan->stages[s].devices);
@@ -568,6 +590,7 @@ ty_status ty_plan_copy(const ty_plan *plan, ty_plan **out, ty_error *error)
     *copy = *plan; /* the numbers; everything owned is replaced below, so that free is safe */
     copy->workload = NULL;
     copy->profile = NULL;
+    copy->stack = NULL;
     copy->cluster_name = copy->cluster_json = copy->strategy = NULL;
     copy->stages = NULL;
     copy->buckets = NULL;
@@ -575,6 +598,8 @@ ty_status ty_plan_copy(const ty_plan *plan, ty_plan **out, ty_error *error)
     copy->candidates = NULL;
 
     TY_CHECK(copy_documents(plan, copy, error), status, cleanup);
+    if (plan->stack != NULL)
+        TY_CHECK(ty_stack_copy(plan->stack, &copy->stack, error), status, cleanup);
     TY_CHECK(copy_text(plan->cluster_name, &copy->cluster_name, error), status, cleanup);
     TY_CHECK(copy_text(plan->cluster_json, &copy->cluster_json, error), status, cleanup);
     TY_CHECK(copy_text(plan->strategy, &copy->strategy, error), status, cleanup);

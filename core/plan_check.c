@@ -103,12 +103,12 @@ static ty_status check_schedule(const checker *c)
                 "/stages/%u/replicas: found %u with %u micro-batches each, expected at "
                 "least %u, one for each stage",
                 s, replicas, local, positions);
-        if (p->schedule == TY_ZERO_BUBBLE && p->stages[s].recompute == TY_RECOMPUTE_FULL)
+        if (p->schedule == TY_ZERO_BUBBLE && ty_recompute_has_segments(p->stages[s].recompute))
             return ty_plan_complain(
                 c,
-                "/stages/%u/recompute: found \"full\" with schedule \"zb-h1\", whose "
+                "/stages/%u/recompute: found \"%s\" with schedule \"zb-h1\", whose "
                 "backward comes in two parts, expected \"none\" or \"selective\"",
-                s);
+                s, ty_recompute_name(p->stages[s].recompute));
     }
     return TY_OK;
 }
@@ -285,11 +285,16 @@ static ty_status check_stage(const checker *c, uint32_t index, uint32_t first_la
             c, "/stages/%u/replicas: found %u, expected a divisor of micro_batches, %u", index,
             s->replicas, p->micro_batches);
     if ((unsigned)s->recompute >= TY_RECOMPUTE_COUNT)
-        return ty_plan_complain(
-            c,
-            "/stages/%u/recompute: found %d, expected \"none\", \"selective\" or "
-            "\"full\"",
-            index, (int)s->recompute);
+        return ty_plan_complain(c,
+                                "/stages/%u/recompute: found %d, expected \"none\", \"selective\", "
+                                "\"operator\" or \"full\"",
+                                index, (int)s->recompute);
+    if (s->recompute_blocks > (s->recompute == TY_RECOMPUTE_FULL ? TY_MAX_RECOMPUTE_BLOCKS : 0))
+        return ty_plan_complain(c,
+                                "/stages/%u/recompute_blocks: found %u with recompute \"%s\", "
+                                "expected 1 to %d, with \"full\" only",
+                                index, s->recompute_blocks, ty_recompute_name(s->recompute),
+                                TY_MAX_RECOMPUTE_BLOCKS);
     if (s->devices == NULL)
         return ty_plan_complain(
             c, "/stages/%u/devices: found none, expected one per replica and lane", index);

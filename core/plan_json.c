@@ -119,6 +119,8 @@ static void write_stage(const ty_plan *plan, const ty_plan_stage *stage, ty_json
     ty_json_put_uint32_array(writer, "devices", stage->devices,
                              stage->replicas * ty_plan_width(plan));
     ty_json_put_string(writer, "recompute", ty_recompute_name(stage->recompute));
+    if (stage->recompute_blocks > 0)
+        ty_json_put_uint(writer, "recompute_blocks", stage->recompute_blocks);
     ty_json_close(writer, '}');
 }
 
@@ -225,6 +227,8 @@ void ty_plan_to_json(const ty_plan *plan, ty_json_writer *writer, const char *ke
     ty_json_put_raw(writer, "cluster", plan->cluster_json);
     if (plan->profile != NULL)
         ty_profile_to_json(plan->profile, writer, "profile");
+    if (plan->stack != NULL)
+        ty_stack_to_json(plan->stack, writer, "stack");
     ty_json_close(writer, '}');
 }
 
@@ -288,6 +292,10 @@ static ty_status read_stage(const ty_json *object, uint32_t width, ty_plan_stage
         ty_json_name(object, "recompute", recompute_name, TY_RECOMPUTE_COUNT, &recompute, error),
         status, done);
     stage->recompute = (ty_recompute)recompute;
+    if (ty_json_has(object, "recompute_blocks"))
+        TY_CHECK(ty_json_uint32(object, "recompute_blocks", 1, TY_MAX_RECOMPUTE_BLOCKS,
+                                &stage->recompute_blocks, error),
+                 status, done);
     status = ty_json_end(object, error);
 
 done:
@@ -505,6 +513,12 @@ static ty_status read_documents(const ty_json *object, ty_plan *plan, ty_error *
         TY_CHECK(ty_json_object(object, "profile", &value, error), status, done);
         TY_CHECK(ty_profile_from_json(value, &plan->profile, error), status, done);
     }
+    if (!ty_json_has(object, "stack")) { /* written before there were stacks */
+        status = ty_stack_open(TY_WORKER_STACK, &plan->stack, error);
+        goto done;
+    }
+    TY_CHECK(ty_json_object(object, "stack", &value, error), status, done);
+    TY_CHECK(ty_stack_from_json(value, &plan->stack, error), status, done);
 
 done:
     return status;

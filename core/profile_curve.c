@@ -1,37 +1,53 @@
-/* Interpolation between measured sizes. */
+/* Interpolation between measured sizes, of a time that grows with the size. */
 #include "profile_curve.h"
 
-/* Keeps the nearest two of what was seen on one side. */
-static void keep_nearest(ty_curve_point kept[2], int *count, ty_curve_point point, bool is_nearest,
-                         bool is_second)
-{
-    if (*count == 0 || is_nearest) {
-        kept[1] = kept[0];
-        kept[0] = point;
-    } else if (*count == 1 || is_second) {
-        kept[1] = point;
-    } else {
-        return;
-    }
-    if (*count < 2)
-        ++*count;
-}
+#include <string.h>
 
 void ty_curve_add(ty_curve *curve, double size, double seconds)
 {
-    ty_curve_point point = {size, seconds};
+    int at = curve->count;
 
-    for (int i = 0; i < 2; i++) { /* two points of one size would be no line: the first counts */
-        if ((i < curve->below_count && curve->below[i].size == size) ||
-            (i < curve->above_count && curve->above[i].size == size))
+    while (at > 0 && curve->points[at - 1].size >= size) {
+        if (curve->points[at - 1].size == size)
             return;
+        at--;
     }
-    if (size <= curve->size)
-        keep_nearest(curve->below, &curve->below_count, point, size > curve->below[0].size,
-                     size > curve->below[1].size);
-    else
-        keep_nearest(curve->above, &curve->above_count, point, size < curve->above[0].size,
-                     size < curve->above[1].size);
+    if (curve->count == TY_CURVE_POINTS) { /* the smallest goes */
+        if (at == 0)
+            return;
+        at--;
+        memmove(curve->points, curve->points + 1, (size_t)at * sizeof curve->points[0]);
+    } else {
+        memmove(curve->points + at + 1, curve->points + at,
+                (size_t)(curve->count - at) * sizeof curve->points[0]);
+        curve->count++;
+    }
+    curve->points[at] = (ty_curve_point){size, seconds, 1};
+}
+
+/* Pools neighbours that fall until none do: the nearest growing times by least squares. */
+static void make_grow(ty_curve_point *points, int count)
+{
+    double means[TY_CURVE_POINTS], weights[TY_CURVE_POINTS];
+    int lengths[TY_CURVE_POINTS], blocks = 0, at = 0;
+
+    for (int i = 0; i < count; i++) {
+        means[blocks] = points[i].seconds;
+        weights[blocks] = points[i].weight;
+        lengths[blocks++] = 1;
+        while (blocks > 1 && means[blocks - 2] > means[blocks - 1]) {
+            const double weight = weights[blocks - 2] + weights[blocks - 1];
+            means[blocks - 2] = (means[blocks - 2] * weights[blocks - 2] +
+                                 means[blocks - 1] * weights[blocks - 1]) /
+                                weight;
+            weights[blocks - 2] = weight;
+            lengths[blocks - 2] += lengths[blocks - 1];
+            blocks--;
+        }
+    }
+    for (int b = 0; b < blocks; b++)
+        for (int i = 0; i < lengths[b]; i++)
+            points[at++].seconds = means[b];
 }
 
 /* The line through two points of different sizes, at `size`. */
@@ -41,24 +57,30 @@ static double line_at(const ty_curve_point *a, const ty_curve_point *b, double s
     return a->seconds + slope * (size - a->size);
 }
 
-static double beyond_largest(const ty_curve *curve)
+/* Flat at its end, a curve says nothing of what more takes: noise hid it, and the slope before it
+ * counts, or that of the whole. Times of more work bend upwards, if at all. */
+static double beyond_largest(const ty_curve_point *points, int count, double size)
 {
-    const ty_curve_point *last = &curve->below[0];
-    double seconds;
+    const ty_curve_point *last = &points[count - 1];
+    int before = count - 2;
 
-    if (curve->below_count == 1)
-        return last->size > 0.0 ? last->seconds * curve->size / last->size : last->seconds;
-    seconds = line_at(&curve->below[1], last, curve->size);
-    return seconds > last->seconds ? seconds : last->seconds;
+    while (before >= 0 && points[before].seconds >= last->seconds)
+        before--;
+    if (before >= 0) {
+        const double near_s = line_at(&points[before], last, size);
+        const double all_s = line_at(&points[0], last, size);
+        return near_s > all_s ? near_s : all_s;
+    }
+    return last->size > 0.0 ? last->seconds * size / last->size : last->seconds;
 }
 
-static double below_smallest(const ty_curve *curve)
+static double below_smallest(const ty_curve_point *points, int count, double size)
 {
-    const ty_curve_point *first = &curve->above[0];
-    double proportional = first->seconds * curve->size / first->size, seconds = proportional;
+    const ty_curve_point *first = &points[0];
+    double proportional = first->seconds * size / first->size, seconds = proportional;
 
-    if (curve->above_count == 2)
-        seconds = line_at(first, &curve->above[1], curve->size);
+    if (count > 1)
+        seconds = line_at(first, &points[1], size);
     if (seconds > first->seconds)
         return first->seconds;
     return seconds > proportional ? seconds : proportional;
@@ -66,15 +88,22 @@ static double below_smallest(const ty_curve *curve)
 
 bool ty_curve_seconds(const ty_curve *curve, double *seconds)
 {
-    if (curve->below_count == 0 && curve->above_count == 0)
+    ty_curve_point points[TY_CURVE_POINTS];
+    int above = 0;
+
+    if (curve->count == 0)
         return false;
-    if (curve->below_count > 0 && curve->below[0].size == curve->size)
-        *seconds = curve->below[0].seconds;
-    else if (curve->below_count == 0)
-        *seconds = below_smallest(curve);
-    else if (curve->above_count == 0)
-        *seconds = beyond_largest(curve);
+    memcpy(points, curve->points, (size_t)curve->count * sizeof points[0]);
+    make_grow(points, curve->count);
+    while (above < curve->count && points[above].size <= curve->size)
+        above++;
+    if (above > 0 && points[above - 1].size == curve->size)
+        *seconds = points[above - 1].seconds;
+    else if (above == 0)
+        *seconds = below_smallest(points, curve->count, curve->size);
+    else if (above == curve->count)
+        *seconds = beyond_largest(points, curve->count, curve->size);
     else
-        *seconds = line_at(&curve->below[0], &curve->above[0], curve->size);
+        *seconds = line_at(&points[above - 1], &points[above], curve->size);
     return true;
 }

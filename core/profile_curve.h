@@ -6,25 +6,30 @@
 
 typedef struct ty_curve_point {
     double size, seconds;
+    double weight; /* measurements that it is the mean of */
 } ty_curve_point;
 
-/** Of all points that were added, those that decide the time at `size`. Set `size`, clear the rest.
- */
+enum { TY_CURVE_POINTS = 256 };
+
+/** The points that were added, by size. Set `size`, clear the rest. */
 typedef struct ty_curve {
-    double size;             /* the question; > 0 */
-    ty_curve_point below[2]; /* the two largest sizes <= `size`, the nearest first */
-    ty_curve_point above[2]; /* the two smallest sizes > `size`, the nearest first */
-    int below_count, above_count;
+    double size; /* the question; > 0 */
+    ty_curve_point points[TY_CURVE_POINTS];
+    int count;
 } ty_curve;
 
+/** Of several points of one size the first counts; beyond the most, the smallest go. */
 void ty_curve_add(ty_curve *curve, double size, double seconds);
 
 /**
  * The time at the size asked for; false when no point was added.
- * Between two points: linear. Beyond the largest: the last two points' line goes on, though never
- * falling. Below the smallest: the first two points' line goes on, but not below the
- * proportional share of the smallest's time (a line that would cross zero is noise), nor above that
- * time. A single point is scaled in proportion.
+ * More takes no less time: where measurements fall, noise made them, and neighbours that contradict
+ * each other are replaced by their mean (isotonic regression, Ayer et al., 1955), so that what
+ * comes out never falls with the size. Between two points: linear. Beyond the largest: the line
+ * from the last point that took less goes on, or that from the first point, whichever is steeper;
+ * where all took as long, in proportion. Below the smallest: the first two points' line goes on,
+ * but not below the proportional share of the smallest's time (a line that would cross zero is
+ * noise), nor above that time. A single point is scaled in proportion.
  */
 bool ty_curve_seconds(const ty_curve *curve, double *seconds);
 

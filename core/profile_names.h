@@ -6,6 +6,5 @@
 
 extern const char *const ty_collective_names[TY_COLLECTIVE_COUNT];
 extern const char *const ty_algorithm_names[TY_ALGORITHM_COUNT];
-extern const char *const ty_compression_names[TY_COMPRESSION_COUNT];
 
 #endif

@@ -168,21 +168,18 @@ static ty_status check_forward(const checker *c, uint32_t at, uint32_t index, pa
     return TY_OK;
 }
 
-static ty_status check_recompute(const checker *c, uint32_t at, uint32_t index, pass_places *pass)
+static ty_status check_recompute(const checker *c, uint32_t at, uint32_t index,
+                                 const pass_places *pass)
 {
     const ty_instruction *in = ty_program_instruction(c, at, index);
 
-    if (c->plan->stages[in->stage].recompute != TY_RECOMPUTE_FULL)
+    if (!ty_recompute_has_segments(c->plan->stages[in->stage].recompute))
         return ty_program_complain(c, at, index, "the plan does not recompute this stage");
     if (!ty_program_has_backward(c, in->stage))
         return ty_program_complain(c, at, index, "the stage has no backward to recompute for");
     if (pass->forward_end == TY_NO_INSTRUCTION)
         return ty_program_complain(c, at, index,
                                    "expected all forwards of the micro-batch before it");
-    if (in->first_layer != pass->recompute_next)
-        return ty_program_complain(
-            c, at, index, "found layer %u, expected each layer once in order", in->first_layer);
-    pass->recompute_next = in->first_layer + in->layer_count;
     return TY_OK;
 }
 
@@ -191,14 +188,10 @@ static ty_status check_backward_start(const checker *c, uint32_t at, uint32_t in
                                       const pass_places *pass)
 {
     const ty_instruction *in = ty_program_instruction(c, at, index);
-    const ty_plan_stage *own = &c->plan->stages[in->stage];
 
     if (pass->forward_end == TY_NO_INSTRUCTION)
         return ty_program_complain(c, at, index,
                                    "expected all forwards of the micro-batch before it");
-    if (own->recompute == TY_RECOMPUTE_FULL &&
-        pass->recompute_next != own->first_layer + own->layer_count)
-        return ty_program_complain(c, at, index, "expected recompute of all layers before it");
     if (in->stage + 1 < c->plan->stage_count)
         return ty_program_require(c, at, index, pass->receives[TY_GRADIENT],
                                   "the receive of its gradient");
@@ -307,6 +300,91 @@ static ty_status check_instruction(const checker *c, uint32_t at, uint32_t index
     return ty_program_note_once(c, at, index, &pass->load);
 }
 
+/* ---- Recomputing --------------------------------------------------------------------------- */
+
+/* The one set of activations inside a stage that recomputes, as a replica goes through the list:
+ * the layers of one segment, or the first of them, of one micro-batch of one step. */
+typedef struct working_set {
+    uint32_t micro_batch, lead;
+    uint32_t first, end; /* nothing where they are equal */
+} working_set;
+
+static bool holds(const working_set *set, const ty_instruction *in)
+{
+    return set->micro_batch == in->micro_batch && set->lead == in->lead &&
+           in->first_layer >= set->first && in->first_layer + in->layer_count <= set->end;
+}
+
+/* A forward leaves its last segment, where backward may use that; a recompute makes one, maybe in
+ * pieces. */
+static ty_status set_make(const checker *c, uint32_t at, uint32_t index, uint32_t segment,
+                          working_set *set)
+{
+    const ty_instruction *in = ty_program_instruction(c, at, index);
+    const uint32_t end = in->first_layer + in->layer_count;
+    const bool goes_on = set->micro_batch == in->micro_batch && set->lead == in->lead &&
+                         set->first == segment && set->end == in->first_layer;
+
+    if (in->op == TY_OP_FORWARD && !ty_plan_forward_serves_backward(c->plan, in->stage)) {
+        *set = (working_set){0};
+        return TY_OK;
+    }
+    if (in->op == TY_OP_RECOMPUTE && holds(set, in))
+        return ty_program_complain(c, at, index, "its layers are still there from before");
+    if (in->op == TY_OP_RECOMPUTE && !goes_on && in->first_layer != segment)
+        return ty_program_complain(c, at, index,
+                                   "found layer %u, expected each layer of the segment from layer "
+                                   "%u on, once and in order",
+                                   in->first_layer, segment);
+    if (goes_on && in->first_layer > segment)
+        set->end = end;
+    else if (in->first_layer <= segment)
+        *set = (working_set){in->micro_batch, in->lead, segment, end};
+    else
+        *set = (working_set){0};
+    return TY_OK;
+}
+
+/* Every backward finds the activations of its layers: streams run in the order of the list, so that
+ * is where it must hold. */
+static ty_status check_segments(const checker *c, uint32_t at, uint32_t stage, uint32_t *starts)
+{
+    const ty_stage_program *list = &c->program->stages[at];
+    const uint32_t count = ty_plan_segments(c->plan, stage, starts);
+    working_set set = {0};
+    ty_status status = TY_OK;
+
+    for (uint32_t i = 0; i < list->instruction_count && count > 0 && status == TY_OK; i++) {
+        const ty_instruction *in = &list->instructions[i];
+        uint32_t segment = count - 1;
+
+        if (in->stage != stage || !ty_op_uses[in->op].is_pass)
+            continue;
+        while (starts[segment] >= in->first_layer + in->layer_count)
+            segment--;
+        if (in->op == TY_OP_FORWARD || in->op == TY_OP_RECOMPUTE)
+            status = set_make(c, at, i, starts[segment], &set);
+        else if (!holds(&set, in))
+            return ty_program_complain(
+                c, at, i, "expected a recompute of its segment, from layer %u on, just before it",
+                starts[segment]);
+    }
+    return status;
+}
+
+static ty_status check_recomputing(const checker *c, uint32_t at)
+{
+    uint32_t *starts = ty_alloc(c->plan->workload->layer_count, sizeof *starts);
+    ty_status status = TY_OK;
+
+    if (starts == NULL)
+        return ty_fail(c->error, TY_ENOMEM, "out of memory");
+    for (uint32_t s = at; s < c->plan->stage_count && status == TY_OK; s += c->positions)
+        status = check_segments(c, at, s, starts);
+    ty_free(starts);
+    return status;
+}
+
 /* That nothing of a micro-batch is missing. */
 static ty_status check_pass(const checker *c, uint32_t at, uint32_t stage, uint32_t micro_batch)
 {
@@ -378,6 +456,8 @@ static ty_status check_position(const checker *c, uint32_t at)
         if ((status = check_instruction(c, at, f->sequence[turn])) != TY_OK)
             return status;
     }
+    if ((status = check_recomputing(c, at)) != TY_OK)
+        return status;
     return check_all_there(c, at);
 }
 
@@ -399,7 +479,6 @@ static void passes_clear(const checker *c, uint32_t at)
                 .backward_end = none,
                 .weight_end = none,
                 .forward_next = first,
-                .recompute_next = first,
                 .backward_next = end,
                 .weight_next = end,
             };

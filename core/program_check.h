@@ -15,8 +15,8 @@ typedef struct pass_places {
     uint32_t sends[3], receives[3];     /* [ty_direction] */
     uint32_t forward_end, backward_end; /* the piece with the last (first) layer of the stage */
     uint32_t weight_end; /* the same of the weights' part of backward, if it is apart */
-    uint32_t forward_next, recompute_next, backward_next,
-        weight_next; /* next layer expected; backward: one above */
+    uint32_t forward_next, backward_next, weight_next; /* next layer expected; backward: one above
+                                                        */
 } pass_places;
 
 /* Where a stage handles one bucket. */

@@ -11,6 +11,8 @@ static int character_length(const unsigned char *c)
 
     if (c[0] < ' ' || c[0] == 0x7f || (c[0] >= 0x80 && c[0] < 0xc2) || c[0] > 0xf4)
         return 0;
+    if (c[0] == 0xc2 && c[1] >= 0x80 && c[1] < 0xa0) /* U+0080 to U+009F command terminals, too */
+        return 0;
     for (int i = 1; i < length; i++)
         if ((c[i] & 0xc0) != 0x80)
             return 0;

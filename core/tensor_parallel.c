@@ -70,6 +70,8 @@ ty_tensor_split ty_layer_tensor_split(const ty_workload *workload, uint32_t laye
     case TY_LAYER_FLATTEN:
     case TY_LAYER_SLICE:
     case TY_LAYER_ADDITIVE_ATTENTION:
+    case TY_LAYER_STATE_SPACE:
+    case TY_LAYER_GATED_DELTA:
     case TY_LAYER_OPAQUE:
     case TY_LAYER_KIND_COUNT:
         break;

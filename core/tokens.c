@@ -79,10 +79,10 @@ ty_status ty_tokens_learn(const char *text, size_t length, uint32_t vocabulary, 
                        vocabulary, TY_BYTE_TOKENS, TY_MOST_TOKENS);
     if (length == 0)
         return ty_fail(error, TY_EPARSE, "found no text, expected at least a byte");
-    status = byte_pairs_learn(text, length, vocabulary - TY_BYTE_TOKENS, &learnt, error);
+    status = ty_byte_pairs_learn(text, length, vocabulary - TY_BYTE_TOKENS, &learnt, error);
     if (status == TY_OK)
         status = tokens_make(&learnt, out, error);
-    byte_pairs_clear(&learnt);
+    ty_byte_pairs_clear(&learnt);
     return status;
 }
 

@@ -11,11 +11,13 @@
  *   ty_workload.h  a network as a graph of layers
  *   ty_compression.h  compressors of gradients: bytes, collectives, memory, when they pay
  *   ty_profile.h   measured times of layers, copies and collectives
+ *   ty_stack.h     the software that runs a plan, as far as its costs go
  *   ty_plan.h      what to run: stages, replicas, micro-batches, buckets
  *   ty_program.h   in which order: the instructions of each stage
  *   ty_costs.h     what each instruction costs: the input of estimate and simulate
  *   ty_timeline.h  what happened when: the output of estimate, simulate and execute
  *   ty_run.h       a job for the worker, and what it measured
+ *   ty_relay.h     messages between ranks for who knows nothing of MPI
  *
  * Conventions, valid for every header of the project:
  * - Seconds, bytes, flop and their rates; `double` for times and rates, `uint64_t` for sizes and
@@ -38,7 +40,10 @@
 #include "ty_profile.h"
 #include "ty_program.h"
 #include "ty_progress.h"
+#include "ty_quote.h"
+#include "ty_relay.h"
 #include "ty_run.h"
+#include "ty_stack.h"
 #include "ty_status.h"
 #include "ty_text.h"
 #include "ty_timeline.h"

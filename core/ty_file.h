@@ -28,6 +28,9 @@ ty_status ty_file_read(const char *path, uint64_t limit, char **bytes, size_t *l
 ty_status ty_file_write(const char *path, const void *bytes, size_t length,
                         ty_error *error) TY_MUST_CHECK;
 
+/** TY_EIO where ty_file_write could not write now: before hours of work, not behind them. */
+ty_status ty_file_try(const char *path, ty_error *error) TY_MUST_CHECK;
+
 /** The same of a text; one that failed is not written, and the status says why. */
 ty_status ty_file_write_text(const char *path, const ty_text *text, ty_error *error) TY_MUST_CHECK;
 
@@ -44,5 +47,14 @@ bool ty_file_exists(const char *path);
  */
 ty_status ty_data_path(const char *folder, const char *name, char **path,
                        ty_error *error) TY_MUST_CHECK;
+
+/**
+ * Names of the files in a folder of such data that end in `suffix`, without it, sorted: what a
+ * catalogue of one file each has. TY_EIO where there is none.
+ * @param names [out] free with ty_names_free, or each and the array with ty_free
+ */
+ty_status ty_data_names(const char *folder, const char *suffix, char ***names, uint32_t *count,
+                        ty_error *error) TY_MUST_CHECK;
+void ty_names_free(char **names, uint32_t count);
 
 #endif

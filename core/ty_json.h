@@ -58,9 +58,12 @@ ty_status ty_json_uint32(const ty_json *object, const char *key, uint32_t minimu
                          uint32_t *out, ty_error *error) TY_MUST_CHECK;
 ty_status ty_json_bool(const ty_json *object, const char *key, bool *out,
                        ty_error *error) TY_MUST_CHECK;
-/** Borrowed, terminated, non-empty; valid as long as the document. */
+/** Borrowed, terminated, non-empty, ty_is_printable; valid as long as the document. */
 ty_status ty_json_string(const ty_json *object, const char *key, const char **out,
                          ty_error *error) TY_MUST_CHECK;
+/** The same, of a text that may have several lines: whoever shows it takes care of it. */
+ty_status ty_json_lines(const ty_json *object, const char *key, const char **out,
+                        ty_error *error) TY_MUST_CHECK;
 /** A string that is one of `names`; `out` gets its index. The message lists or suggests names. */
 ty_status ty_json_enum(const ty_json *object, const char *key, const char *const *names,
                        size_t count, int *out, ty_error *error) TY_MUST_CHECK;
@@ -69,6 +72,10 @@ ty_status ty_json_object(const ty_json *object, const char *key, const ty_json *
 /** An array of `minimum` to `maximum` elements. */
 ty_status ty_json_array(const ty_json *object, const char *key, size_t minimum, size_t maximum,
                         const ty_json **out, ty_error *error) TY_MUST_CHECK;
+
+/** A member that must be there, of whatever type: for those that may be of several. */
+ty_status ty_json_member(const ty_json *object, const char *key, const ty_json **out,
+                         ty_error *error) TY_MUST_CHECK;
 
 /** Elements of an array, members of an object, 0 for anything else. */
 size_t ty_json_size(const ty_json *value);

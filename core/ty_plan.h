@@ -26,14 +26,16 @@
  * Whatever is said of a rank's transfers holds for each lane with the same lane of its partners,
  * and an exchange of gradients takes place among all lanes that have the same ones.
  *
- * A plan is self-contained: it carries the workload, the cluster and the profile it was made from,
- * with their digests.
+ * A plan is self-contained: it carries the workload, the cluster, the stack and the profile it was
+ * made from, with the digests of what it is made for. The stack changes what is predicted of a
+ * plan, never what is run.
  */
 #ifndef TY_PLAN_H
 #define TY_PLAN_H
 
 #include "ty_json.h"
 #include "ty_profile.h"
+#include "ty_stack.h"
 #include "ty_status.h"
 #include "ty_text.h"
 #include "ty_workload.h"
@@ -57,22 +59,41 @@ const char *ty_schedule_name(ty_schedule schedule);
  * are stale. */
 bool ty_schedule_is_asynchronous(ty_schedule schedule);
 
+/**
+ * What forward does not keep for backward, which makes it again. Operator and full divide a stage
+ * into segments (ty_recompute_segments): between forward and backward of a micro-batch only what
+ * enters a segment is kept, and backward goes from segment to segment, each made again first.
+ * Operator: a segment is one block, and of its matrix products every other one's output is kept as
+ * well, as torchtitan's "selective op" does: of the linear and conv2d layers of a block the first,
+ * third, ... one's; of every attention its projections and what it sums of the values (the scores
+ * are as in selective); of every mlp what its first product makes. All else, and all of moe, lstm
+ * and additive attention, is made again.
+ */
 typedef enum ty_recompute {
     TY_RECOMPUTE_NONE,
     TY_RECOMPUTE_SELECTIVE, /* attention's inner activations only: softmax and what it makes */
+    TY_RECOMPUTE_OPERATOR,
     TY_RECOMPUTE_FULL,
     TY_RECOMPUTE_COUNT
 } ty_recompute;
 const char *ty_recompute_name(ty_recompute recompute);
+#define TY_MAX_RECOMPUTE_BLOCKS 10000
+/** As users write it: "none", "selective", "operator", "full" (a segment is one block), "full:4"
+ * (four blocks), "stage" (all of it). */
+void ty_recompute_text(ty_recompute recompute, uint32_t blocks, ty_text *text);
+/** Its inverse. @return TY_EINVAL: what was found, and what there is */
+ty_status ty_recompute_parse(const char *text, ty_recompute *recompute, uint32_t *blocks,
+                             ty_error *error) TY_MUST_CHECK;
 
 typedef struct ty_plan_stage {
     uint32_t first_layer, layer_count;
     uint32_t replicas;
     uint32_t *devices; /* [replicas][lanes]: device index in the cluster; the same for all stages of
                           a position */
-    /* full: only the stage's input is kept, forward runs again before backward; selective: the
+    /* operator, full: instructions make segments again; selective, and scores in operator: the
      * executor's backward of attention does so by itself, no instruction says it */
     ty_recompute recompute;
+    uint32_t recompute_blocks; /* full: blocks of the network a segment; 0: all of the stage */
 } ty_plan_stage;
 
 /**
@@ -146,6 +167,8 @@ typedef struct ty_plan {
     char *cluster_json; /* the whole cluster as JSON text; topologies/ reads it */
     ty_digest cluster_digest;
     ty_profile *profile; /* NULL: planned from data sheets */
+    ty_stack *stack; /* that it was costed with; "trainyard" of a file that names none. NULL only
+                        in plans made by hand whose costs nobody asks for */
 
     char *strategy; /* for people: "data parallel 2", "1f1b 2 stages" */
     ty_schedule schedule;
@@ -178,7 +201,7 @@ typedef struct ty_plan {
     ty_step_summary prediction; /* by the estimator */
     ty_step_summary simulation; /* by the simulator; step_time_s 0 when it was not simulated */
     ty_provenance provenance;   /* of the least certain figure that mattered */
-    ty_memory_use *memory;      /* [stage_count], per device; NULL without a prediction */
+    ty_memory_use *memory;      /* [stage_count], per device; NULL: not counted */
     uint32_t candidate_count;
     ty_candidate *candidates; /* the chosen one first; order: ty_plan_search */
 } ty_plan;
@@ -217,7 +240,7 @@ ty_status ty_plan_copy(const ty_plan *plan, ty_plan **out, ty_error *error) TY_M
  */
 ty_status ty_plan_check(const ty_plan *plan, const char *name, ty_error *error) TY_MUST_CHECK;
 
-/** Digest of what is to be run (not of predictions and candidates). */
+/** Digest of what is to be run (not of predictions, candidates and the stack). */
 ty_status ty_plan_digest(const ty_plan *plan, ty_digest *out, ty_error *error) TY_MUST_CHECK;
 
 /** Beyond these a plan is refused as absurd. */
@@ -238,6 +261,15 @@ uint32_t ty_plan_position_count(const ty_plan *plan);
 uint32_t ty_plan_stage_of_rank(const ty_plan *plan, uint32_t rank);
 /** First rank of a stage's position; with stage == stage_count the number of ranks. */
 uint32_t ty_plan_first_rank(const ty_plan *plan, uint32_t stage);
+/**
+ * The plan as if each device were a rank: `replicas` times the lanes, in one lane, and as many more
+ * micro-batches. Transfers are between the same devices, so a timeline of devices (rank: process)
+ * is one of this plan and its program. It is for looking at: exchanges have all lanes as members,
+ * and it passes no check.
+ * @param out [out] free with ty_plan_view_free before `plan`, whose parts it uses
+ */
+ty_status ty_plan_by_device(const ty_plan *plan, ty_plan **out, ty_error *error) TY_MUST_CHECK;
+void ty_plan_view_free(ty_plan *view);
 /** The device of a rank's first lane. */
 uint32_t ty_plan_device_of_rank(const ty_plan *plan, uint32_t rank);
 uint32_t ty_plan_device_of_lane(const ty_plan *plan, uint32_t rank, uint32_t lane);
@@ -472,5 +504,65 @@ void ty_step_summary_to_json(const ty_step_summary *summary, ty_json_writer *wri
                              const char *key);
 ty_status ty_step_summary_from_json(const ty_json *object, ty_step_summary *out,
                                     ty_error *error) TY_MUST_CHECK;
+
+/* ---- Segments of recomputing (recompute.c) --------------------------------------------------- */
+
+/**
+ * Where the blocks of a network begin: equal layers side by side, as often as they repeat, each
+ * with two matrix products at least (a segment of one would keep nearly all it makes). Of the
+ * places in the repeated pattern that one is taken where the least crosses. What comes before a
+ * repetition is part of its first block while it has fewer than two products; what repeats nothing
+ * is cut where one tensor crosses, before a layer with a product or a norm, every two products.
+ * @param starts [out] [layer_count] room: first layers, ascending; the first is 0
+ * @param head [out] of the last one, if it is what lies behind all blocks (final norm, scores,
+ *             loss); else TY_NO_LAYER
+ * @return how many. O(layers times the length of a block), O(layers^2) where nothing repeats.
+ */
+uint32_t ty_workload_blocks(const ty_workload *workload, uint32_t *starts, uint32_t *head);
+
+/** Whether backward makes segments again: operator and full. */
+bool ty_recompute_has_segments(ty_recompute recompute);
+
+/** Layers, a stage or a part of the network, and how they recompute. */
+typedef struct ty_recompute_range {
+    uint32_t first_layer, layer_count;
+    ty_recompute recompute;
+    uint32_t blocks;
+} ty_recompute_range;
+/**
+ * Where the segments of a range begin: at its first layer, then every `blocks` blocks; a range that
+ * begins inside a block has the rest of it as its first. The head is a segment of its own; frozen
+ * layers that backward does not come near are one.
+ * @param starts [out] room for the workload's layer_count
+ * @return how many; 0 where the kind has none
+ */
+uint32_t ty_recompute_segments(const ty_workload *workload, const ty_recompute_range *range,
+                               uint32_t *starts);
+/** Those of a stage. */
+uint32_t ty_plan_segments(const ty_plan *plan, uint32_t stage, uint32_t *starts);
+/**
+ * Whether the last segment of a stage is not made again where its backward follows directly on its
+ * forward: where the stage has the loss, unless all of it is one segment. That is what systems do
+ * that keep the network's head out of recomputing (Megatron-LM, torchtitan) or the last micro-batch
+ * (torchgpipe).
+ */
+bool ty_plan_forward_serves_backward(const ty_plan *plan, uint32_t stage);
+/**
+ * Of the range's layers, whether recomputing finds the output of their first product: with operator
+ * only, see ty_recompute.
+ * @param starts [segments] from ty_recompute_segments
+ * @param is_kept [out] [layer_count of the workload]; written for the range
+ */
+void ty_recompute_mark_kept(const ty_workload *workload, const ty_recompute_range *range,
+                            const uint32_t *starts, uint32_t segments, bool *is_kept);
+/** The same for all stages of a plan. @return TY_ENOMEM */
+ty_status ty_plan_mark_kept(const ty_plan *plan, bool *is_kept, ty_error *error) TY_MUST_CHECK;
+/** Of a layer's forward flop, what recomputing makes again: all, or where the output of its first
+ * product is kept that of the other one. */
+double ty_layer_recompute_share(const ty_layer *layer, bool is_kept);
+/** What recomputing a layer exchanges inside a rank: as its forward, but for what belongs to a
+ * product whose output is kept. @param out as in ty_layer_inner_collectives */
+uint32_t ty_layer_recompute_collectives(const ty_plan *plan, uint32_t layer, bool is_kept,
+                                        ty_inner_collective *out);
 
 #endif

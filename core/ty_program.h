@@ -72,7 +72,7 @@ typedef enum ty_op {
     TY_OP_BEGIN,     /* compute: nothing; the updates of the step before are over (ZeRO only) */
     TY_OP_LOAD,      /* input: samples (first stage) and labels (last stage) of a micro-batch */
     TY_OP_FORWARD,   /* compute: layers in order, stash kept for backward */
-    TY_OP_RECOMPUTE, /* compute: forward again from the stashed stage input */
+    TY_OP_RECOMPUTE, /* compute: forward of a segment again from what was kept of it */
     TY_OP_BACKWARD,  /* compute: layers in reverse, gradients accumulated over micro-batches */
     TY_OP_BACKWARD_INPUT,  /* compute: the part of backward that makes gradients of activations */
     TY_OP_BACKWARD_WEIGHT, /* compute: the part that makes gradients of weights; layers in reverse
@@ -160,8 +160,9 @@ void ty_program_free(ty_program *program);
  * - every collective has all its members, which meet their common collectives in the same order;
  * - per replica and micro-batch: one forward of every layer in order, then its backward of every
  * layer that is not before ty_workload_first_backward once in reverse, after the activation
- * (gradient) it needs was received or loaded; recompute of every layer between the two exactly
- * where the plan says; what a pass makes is sent only after it;
+ * (gradient) it needs was received or loaded; what a pass makes is sent only after it;
+ * - where the plan recomputes, every backward is of layers of one segment, whose recompute, or the
+ * forward that left it, came just before it in the compute stream; nothing else is recomputed;
  * - every bucket of more than one member is exchanged once, after the last backward that adds to
  * it, and every bucket is updated once after that;
  * - sharded weights are gathered before the passes that use them;

@@ -30,6 +30,15 @@ bool ty_target_is_met(const ty_target *target, double accuracy, double loss);
 /** What ty_target_parse reads; "none" where nothing is asked for. */
 void ty_target_text(const ty_target *target, ty_text *text);
 
+/**
+ * Who starts the worker names a folder in this variable of its environment; there the worker leaves
+ * empty files as signs: that all ranks have begun and take SIGUSR1 as a request to stop after the
+ * step under way, and that a message about a failure was printed.
+ */
+#define TY_WORKER_SIGNS "TRAINYARD_SIGNS"
+#define TY_WORKER_BEGUN "begun"
+#define TY_WORKER_SAID "said"
+
 typedef enum ty_job_kind {
     TY_JOB_TRAIN,  /* run the program */
     TY_JOB_PROFILE /* measure the layers of the workload and the collectives between the ranks

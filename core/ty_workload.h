@@ -47,7 +47,11 @@ typedef enum ty_layer_kind {
     TY_LAYER_ADDITIVE_ATTENTION, /* [S,D] and [T,Q] -> [T,D]: rows of the first input weighted by
                                     softmax(g v/|v| tanh(Wq x + Wk m + b)), m and x being rows of
                                     the first and of the second (Bahdanau, normalised) */
-    TY_LAYER_OPAQUE, /* only sizes and times: planned, simulated and replayed, never trained */
+    TY_LAYER_STATE_SPACE, /* [T,D] -> [T,D]: projection, convolution along the sequence, a selective
+                             state space, projection (Mamba, Mamba-2) */
+    TY_LAYER_GATED_DELTA, /* [T,D] -> [T,D]: the same with linear attention by the gated delta rule
+                             in place of the state space */
+    TY_LAYER_OPAQUE,      /* only sizes and times: planned, simulated and replayed, never trained */
     TY_LAYER_KIND_COUNT
 } ty_layer_kind;
 
@@ -96,6 +100,27 @@ typedef enum ty_attribute {
     TY_HAS_ROUTER_BIAS, /* moe: a number per expert added to its score */
     TY_IS_REVERSED,     /* lstm: from the last step to the first */
     TY_IS_OF_FEATURES,  /* concat: along the last dimension */
+    TY_WINDOW,          /* attention: a query meets at most so many keys, the nearest before it */
+    TY_CHOSEN_ROWS, /* attention: a query meets at most so many keys, which an indexer chooses */
+    TY_INDEX_HEADS, /* ... of so many heads of queries and one of keys */
+    TY_INDEX_HEAD_SIZE,
+    TY_HAS_SINKS,        /* attention: a learned score per head that no key has */
+    TY_HAS_GATE,         /* attention: context times a sigmoid of a projection of the input; moe: of
+                            the shared experts' sum, one number a token */
+    TY_HAS_WIDE_QK_NORM, /* attention: rms norms of all heads' queries, and keys, together, or of
+                            every head with gains of its own */
+    TY_LACKS_KEY_BIAS,   /* attention: has_bias but for the keys */
+    TY_SHARES_KV,        /* attention: values are the keys, of one projection */
+    TY_LATENT_FEATURES,  /* moe: experts read and write so many features, which two matrices make of
+                            the model's and make them of */
+    TY_LACKS_SHIFT,      /* layer_norm: gains only */
+    TY_IS_SHARED,        /* attention, mlp, layer_norm: parameters are those of the first such layer
+                          * (ALBERT)
+                          */
+    TY_STATE_SIZE,       /* state_space: numbers of state per channel */
+    TY_STEP_RANK, /* state_space of Mamba: numbers its steps are made from; Mamba-2 has heads */
+    TY_HAS_STEP_NORMS, /* ... which have rms norms, as have what writes and reads the state (Jamba)
+                        */
     TY_ATTRIBUTE_COUNT
 } ty_attribute;
 

@@ -29,6 +29,8 @@ const char *const ty_layer_kind_names[TY_LAYER_KIND_COUNT] = {
     [TY_LAYER_TANH] = "tanh",
     [TY_LAYER_SLICE] = "slice",
     [TY_LAYER_ADDITIVE_ATTENTION] = "additive_attention",
+    [TY_LAYER_STATE_SPACE] = "state_space",
+    [TY_LAYER_GATED_DELTA] = "gated_delta",
     [TY_LAYER_OPAQUE] = "opaque",
 };
 const char *const ty_input_kind_names[2] = {"real", "token"};
@@ -82,6 +84,21 @@ static const struct attribute {
     [TY_HAS_ROUTER_BIAS] = {"has_router_bias", FLAG},
     [TY_IS_REVERSED] = {"is_reversed", FLAG},
     [TY_IS_OF_FEATURES] = {"is_of_features", FLAG},
+    [TY_WINDOW] = {"window", SIZE},
+    [TY_CHOSEN_ROWS] = {"chosen_rows", SIZE},
+    [TY_INDEX_HEADS] = {"index_heads", SIZE},
+    [TY_INDEX_HEAD_SIZE] = {"index_head_size", SIZE},
+    [TY_HAS_SINKS] = {"has_sinks", FLAG},
+    [TY_HAS_GATE] = {"has_gate", FLAG},
+    [TY_HAS_WIDE_QK_NORM] = {"has_wide_qk_norm", FLAG},
+    [TY_LACKS_KEY_BIAS] = {"lacks_key_bias", FLAG},
+    [TY_SHARES_KV] = {"shares_kv", FLAG},
+    [TY_LATENT_FEATURES] = {"latent_features", SIZE},
+    [TY_LACKS_SHIFT] = {"lacks_shift", FLAG},
+    [TY_IS_SHARED] = {"is_shared", FLAG},
+    [TY_STATE_SIZE] = {"state_size", SIZE},
+    [TY_STEP_RANK] = {"step_rank", SIZE},
+    [TY_HAS_STEP_NORMS] = {"has_step_norms", FLAG},
 };
 
 #define BIT(attribute) ((uint64_t)1 << (attribute))
@@ -108,6 +125,10 @@ static const uint64_t kind_attributes[TY_LAYER_KIND_COUNT] = {
     [TY_LAYER_LSTM] = BIT(TY_IN_FEATURES) | BIT(TY_HIDDEN_FEATURES) | BIT(TY_HAS_BIAS),
     [TY_LAYER_SOFTMAX_CROSS_ENTROPY] = BIT(TY_CLASSES),
     [TY_LAYER_SLICE] = BIT(TY_FIRST_ROW) | BIT(TY_ROWS),
+    [TY_LAYER_STATE_SPACE] = BIT(TY_FEATURES) | BIT(TY_HIDDEN_FEATURES) | BIT(TY_STATE_SIZE) |
+                             BIT(TY_KERNEL_WIDTH) | BIT(TY_HAS_BIAS),
+    [TY_LAYER_GATED_DELTA] = BIT(TY_FEATURES) | BIT(TY_HEADS) | BIT(TY_KV_HEADS) |
+                             BIT(TY_HEAD_SIZE) | BIT(TY_VALUE_HEAD_SIZE) | BIT(TY_KERNEL_WIDTH),
     [TY_LAYER_ADDITIVE_ATTENTION] =
         BIT(TY_IN_FEATURES) | BIT(TY_FEATURES) | BIT(TY_HIDDEN_FEATURES),
 };
@@ -116,9 +137,16 @@ static const uint64_t kind_options[TY_LAYER_KIND_COUNT] = {
     [TY_LAYER_EMBEDDING] = BIT(TY_TOKEN_TYPES),
     [TY_LAYER_ATTENTION] = BIT(TY_VALUE_HEAD_SIZE) | BIT(TY_HAS_QKV_BIAS) | BIT(TY_HAS_QK_NORM) |
                            BIT(TY_QUERY_RANK) | BIT(TY_KV_RANK) | BIT(TY_ROTARY_SIZE) |
-                           BIT(TY_RELATIVE_BUCKETS) | BIT(TY_IS_FUSED),
-    [TY_LAYER_MLP] = BIT(TY_IS_RELU),
-    [TY_LAYER_MOE] = BIT(TY_SHARED_FEATURES) | BIT(TY_HAS_ROUTER_BIAS),
+                           BIT(TY_RELATIVE_BUCKETS) | BIT(TY_IS_FUSED) | BIT(TY_WINDOW) |
+                           BIT(TY_CHOSEN_ROWS) | BIT(TY_INDEX_HEADS) | BIT(TY_INDEX_HEAD_SIZE) |
+                           BIT(TY_HAS_SINKS) | BIT(TY_HAS_GATE) | BIT(TY_HAS_WIDE_QK_NORM) |
+                           BIT(TY_LACKS_KEY_BIAS) | BIT(TY_SHARES_KV) | BIT(TY_IS_SHARED),
+    [TY_LAYER_MLP] = BIT(TY_IS_RELU) | BIT(TY_IS_SHARED),
+    [TY_LAYER_MOE] = BIT(TY_SHARED_FEATURES) | BIT(TY_HAS_ROUTER_BIAS) | BIT(TY_HAS_GATE) |
+                     BIT(TY_LATENT_FEATURES),
+    [TY_LAYER_LAYER_NORM] = BIT(TY_LACKS_SHIFT) | BIT(TY_IS_SHARED),
+    [TY_LAYER_STATE_SPACE] =
+        BIT(TY_HEADS) | BIT(TY_GROUPS) | BIT(TY_STEP_RANK) | BIT(TY_HAS_STEP_NORMS),
     [TY_LAYER_LSTM] = BIT(TY_IS_REVERSED),
     [TY_LAYER_CONCAT] = BIT(TY_IS_OF_FEATURES),
 };

@@ -1,6 +1,7 @@
 /* What must hold of a workload, whoever made it. */
 #include "json_scan.h"
 #include "ty_memory.h"
+#include "ty_quote.h"
 #include "workload_layers.h"
 
 #include <math.h>
@@ -270,6 +271,28 @@ static void additive_attention_shape(shapes *s)
         s->out = (ty_shape){2, {s->in->dimensions[0], attribute_of(s, TY_FEATURES)}};
 }
 
+/* Heads that share the groups' numbers, or steps made from a rank: one of the two. */
+static void state_space_shape(shapes *s)
+{
+    uint64_t heads = attribute_of(s, TY_HEADS), groups = attribute_of(s, TY_GROUPS);
+
+    if (has_dimensions(s, 2, "a sequence of 2 dimensions") && ends_in(s, TY_FEATURES) &&
+        (heads > 0 ? attribute_of(s, TY_HIDDEN_FEATURES) % heads != 0 || groups == 0 ||
+                         heads % groups != 0 || attribute_of(s, TY_STEP_RANK) > 0
+                   : attribute_of(s, TY_STEP_RANK) == 0))
+        snprintf(s->complaint, sizeof s->complaint,
+                 "heads that divide hidden_features and groups that divide heads, or a step_rank");
+    s->out = *s->in;
+}
+
+static void gated_delta_shape(shapes *s)
+{
+    if (has_dimensions(s, 2, "a sequence of 2 dimensions") && ends_in(s, TY_FEATURES) &&
+        attribute_of(s, TY_HEADS) % attribute_of(s, TY_KV_HEADS) != 0)
+        snprintf(s->complaint, sizeof s->complaint, "heads to be a multiple of kv_heads");
+    s->out = *s->in;
+}
+
 static void (*const shape_rules[TY_LAYER_KIND_COUNT])(shapes *) = {
     [TY_LAYER_LINEAR] = linear_shape,
     [TY_LAYER_CONV2D] = conv2d_shape,
@@ -292,6 +315,8 @@ static void (*const shape_rules[TY_LAYER_KIND_COUNT])(shapes *) = {
     [TY_LAYER_TANH] = same_shape,
     [TY_LAYER_SLICE] = slice_shape,
     [TY_LAYER_ADDITIVE_ATTENTION] = additive_attention_shape,
+    [TY_LAYER_STATE_SPACE] = state_space_shape,
+    [TY_LAYER_GATED_DELTA] = gated_delta_shape,
     [TY_LAYER_OPAQUE] = NULL, /* any */
 };
 
@@ -465,8 +490,8 @@ static ty_status check_layer(const checker *c, uint32_t index, bool *is_used)
 
     if (layer->name == NULL || layer->name[0] == '\0')
         return bad(c, index, "/name", "found nothing, expected a name");
-    if (!ty_utf8_is(layer->name))
-        return bad(c, index, "/name", "found bytes that are no UTF-8");
+    if (!ty_is_printable(layer->name))
+        return bad(c, index, "/name", "found bytes that are no UTF-8 or that cannot be seen");
     if ((unsigned)layer->kind >= TY_LAYER_KIND_COUNT)
         return bad(c, index, "/kind", "found number %d, expected a kind of layer",
                    (int)layer->kind);
@@ -548,8 +573,9 @@ static ty_status check_whole(const checker *c)
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
         if (texts[i].text == NULL || texts[i].text[0] == '\0')
             return bad(c, TY_NO_LAYER, texts[i].pointer, "found nothing, expected a text");
-        if (!ty_utf8_is(texts[i].text))
-            return bad(c, TY_NO_LAYER, texts[i].pointer, "found bytes that are no UTF-8");
+        if (!ty_is_printable(texts[i].text))
+            return bad(c, TY_NO_LAYER, texts[i].pointer,
+                       "found bytes that are no UTF-8 or that cannot be seen");
     }
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
         if (numbers[i].value < numbers[i].minimum || numbers[i].value > numbers[i].maximum)

@@ -3,9 +3,15 @@
 #include "interpreter_state.h"
 
 #include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+enum { DIGEST_TAG = 8 };
 
 static ty_status path_check(const char *directory, ty_error *error)
 {
@@ -29,6 +35,76 @@ static ty_status place_make(const ty_interpreter *in, ty_checkpoint_place *out, 
     return ty_plan_digest(in->options.plan, &out->plan, error);
 }
 
+/* ---- One run at a time ----------------------------------------------------------------------- */
+
+/* What a run left that was killed while it wrote latest.json or result.json. */
+static void temporaries_remove(const char *directory)
+{
+    DIR *folder = opendir(directory);
+    const struct dirent *entry;
+
+    while (folder != NULL && (entry = readdir(folder)) != NULL)
+        if (strncmp(entry->d_name, ".trainyard-", 11) == 0 && strstr(entry->d_name, ".tmp") != NULL)
+            (void)unlinkat(dirfd(folder), entry->d_name, 0);
+    if (folder != NULL)
+        closedir(folder);
+}
+
+/* Who holds the lock, as they wrote it. */
+static void holder_read(int file, char out[64])
+{
+    const ssize_t length = pread(file, out, 63, 0);
+
+    out[length > 0 ? length : 0] = '\0';
+    out[strcspn(out, "\n")] = '\0';
+}
+
+static void holder_write(int file)
+{
+    char host[40] = "", line[64];
+    int length;
+
+    gethostname(host, sizeof host - 1);
+    length = snprintf(line, sizeof line, "process %ld on %s\n", (long)getpid(), host);
+    if (ftruncate(file, 0) != 0 || pwrite(file, line, (size_t)length, 0) != length)
+        return; /* it only helps people */
+}
+
+ty_status ty_checkpoint_lock(const char *directory, int *lock, ty_error *error)
+{
+    char path[CHECKPOINT_PATH_SIZE], holder[64];
+    int file;
+    ty_status status;
+
+    TY_CHECK(path_check(directory, error), status, done);
+    TY_CHECK(ty_directory_make(directory, error), status, done);
+    snprintf(path, sizeof path, "%s/.lock", directory);
+    file = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);
+    if (file < 0)
+        return ty_fail(error, TY_EIO, "%s: %s", path, strerror(errno));
+    if (flock(file, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+        holder_read(file, holder);
+        close(file);
+        return ty_fail(error, TY_EIO, "%s: another run is using this folder: %s", directory,
+                       holder[0] != '\0' ? holder : "it does not say which");
+    } /* a file system without locks keeps nobody out */
+    holder_write(file);
+    temporaries_remove(directory);
+    *lock = file;
+    snprintf(path, sizeof path, "%s/latest.json", directory);
+    status = ty_file_try(path, error);
+    if (status != TY_OK)
+        close(file);
+done:
+    return status;
+}
+
+void ty_checkpoint_unlock(int lock)
+{
+    if (lock >= 0)
+        close(lock);
+}
+
 /* What was left by a run that ended while it wrote or removed one: all but the newest. */
 static void others_remove(const ty_interpreter *in, const char *directory, uint32_t newest)
 {
@@ -48,19 +124,31 @@ ty_status ty_checkpoint_save(ty_interpreter *in, const char *directory, uint32_t
                              ty_error *error)
 {
     ty_transport *transport = in->options.transport;
+    ty_digest *files = ty_alloc(transport->size, sizeof *files);
     ty_checkpoint_place place;
-    ty_status status = path_check(directory, error);
+    ty_status status = files != NULL ? path_check(directory, error)
+                                     : ty_fail(error, TY_ENOMEM, "out of memory for a checkpoint");
 
     if (status == TY_OK)
         status = place_make(in, &place, error);
     if (status == TY_OK)
-        status = checkpoint_rank_save(in, directory, &place, error);
+        status = checkpoint_rank_save(in, directory, &place, &files[transport->rank], error);
     status = ty_transport_agree(transport, status, error);
+    if (status == TY_OK)
+        status = ty_collective_run(transport,
+                                   &(ty_collective_options){.kind = TY_ALL_GATHER,
+                                                            .member_count = transport->size,
+                                                            .data = files,
+                                                            .count = sizeof *files,
+                                                            .element = TY_ELEMENT_BYTE,
+                                                            .tag = DIGEST_TAG},
+                                   error);
     if (status == TY_OK) {
         if (transport->rank == 0)
-            status = checkpoint_latest_write(in->options.plan, directory, &place, error);
+            status = checkpoint_latest_write(in->options.plan, directory, &place, files, error);
         status = ty_transport_agree(transport, status, error);
     }
+    ty_free(files);
     if (status != TY_OK)
         checkpoint_rank_remove(in, directory, in->controls_done);
     else if (replaced != in->controls_done)

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define CHECKPOINT_SCHEMA "trainyard.checkpoint/1"
+#define CHECKPOINT_SCHEMA "trainyard.checkpoint/2"
 
 enum { MAX_STEPS = 1000000000 };
 #define MAX_SAMPLES ((UINT64_C(1) << 53) - 1) /* what JSON holds exactly */
@@ -67,8 +67,52 @@ static ty_status state_digest(const ty_plan *plan, ty_digest *out, ty_error *err
     return status;
 }
 
+/* ---- A digest of the file within it: of what it would be with zeros in its place ----------------
+ */
+
+#define DIGEST_KEY "\"digest\": \""
+static const char no_digest[] = "0000000000000000000000000000000000000000000000000000000000000000";
+
+/* Where the digest begins in the file's text, 64 characters before its end; NULL: nowhere. */
+static char *digest_place(char *text, size_t length)
+{
+    char *found = NULL;
+
+    for (char *at = strstr(text, DIGEST_KEY); at != NULL; at = strstr(at + 1, DIGEST_KEY))
+        found = at + sizeof DIGEST_KEY - 1;
+    if (found == NULL || length - (size_t)(found - text) < sizeof no_digest)
+        return NULL;
+    return found;
+}
+
+static void digest_put(char *text, size_t length)
+{
+    const ty_digest digest = ty_digest_of(text, length);
+
+    memcpy(digest_place(text, length), digest.hex, sizeof no_digest - 1);
+}
+
+static ty_status digest_check(const char *path, char *text, size_t length, ty_error *error)
+{
+    char *place = digest_place(text, length);
+    ty_digest found;
+
+    if (place != NULL) {
+        memcpy(found.hex, place, sizeof no_digest - 1);
+        found.hex[sizeof no_digest - 1] = '\0';
+        memcpy(place, no_digest, sizeof no_digest - 1);
+        if (strcmp(ty_digest_of(text, length).hex, found.hex) == 0)
+            return TY_OK;
+    }
+    return ty_fail(error, TY_EPARSE, "%s: its SHA-256 is not that of what was written", path);
+}
+
+/* ---- The file ---------------------------------------------------------------------------------
+ */
+
 ty_status checkpoint_latest_write(const ty_plan *plan, const char *directory,
-                                  const ty_checkpoint_place *place, ty_error *error)
+                                  const ty_checkpoint_place *place, const ty_digest *files,
+                                  ty_error *error)
 {
     ty_text text = {0};
     ty_json_writer writer = ty_json_writer_on(&text);
@@ -91,8 +135,17 @@ ty_status checkpoint_latest_write(const ty_plan *plan, const char *directory,
     ty_json_close(&writer, ']');
     ty_json_put_uint(&writer, "step", place->step);
     ty_json_put_uint(&writer, "samples", place->samples);
+    ty_json_open(&writer, "files", '[');
+    for (uint32_t r = 0; r < place->rank_count; r++)
+        ty_json_put_string(&writer, NULL, files[r].hex);
+    ty_json_close(&writer, ']');
+    ty_json_put_string(&writer, "digest", no_digest);
     ty_json_close(&writer, '}');
-    status = ty_file_write_text(path, &text, error);
+    status = ty_text_check(&text, error);
+    if (status == TY_OK) {
+        digest_put(text.data, text.length);
+        status = ty_file_write_text(path, &text, error);
+    }
     ty_text_clear(&text);
     return status;
 }
@@ -114,6 +167,7 @@ ty_status ty_checkpoint_refuse(const char *directory, ty_error *error)
 typedef struct latest {
     const char *strategy, *state; /* the document's */
     const ty_json *replicas;      /* [position] */
+    const ty_json *files;         /* [rank_count] digests */
     ty_checkpoint_place place;
 } latest;
 
@@ -130,6 +184,7 @@ static ty_status digest_read(const ty_json *root, const char *key, ty_digest *ou
 
 static ty_status latest_read(const ty_json *root, latest *out, ty_error *error)
 {
+    const char *own;
     ty_status status;
 
     TY_CHECK(ty_json_schema(root, CHECKPOINT_SCHEMA, error), status, done);
@@ -142,8 +197,26 @@ static ty_status latest_read(const ty_json *root, latest *out, ty_error *error)
     TY_CHECK(ty_json_uint32(root, "step", 1, MAX_STEPS, &out->place.step, error), status, done);
     TY_CHECK(ty_json_uint64(root, "samples", 1, MAX_SAMPLES, &out->place.samples, error), status,
              done);
+    TY_CHECK(ty_json_array(root, "files", out->place.rank_count, out->place.rank_count, &out->files,
+                           error),
+             status, done);
+    TY_CHECK(ty_json_string(root, "digest", &own, error), status, done); /* checked before */
     status = ty_json_end(root, error);
 done:
+    return status;
+}
+
+/* The digest of the file that this process goes on from. */
+static ty_status file_find(const latest *found, uint32_t source, ty_digest *out, ty_error *error)
+{
+    const ty_json *file = ty_json_at(found->files, source);
+    const char *text;
+    ty_status status = ty_json_as_string(file, &text, error);
+
+    if (status == TY_OK && strlen(text) != sizeof out->hex - 1)
+        status = ty_json_fail(file, error, "64 hexadecimal digits");
+    if (status == TY_OK)
+        memcpy(out->hex, text, sizeof out->hex);
     return status;
 }
 
@@ -188,12 +261,13 @@ static ty_status latest_check(const ty_json *root, const ty_plan *plan, uint32_t
                             "differs in its batch alone, not one of another (\"%s\", %u)",
                             plan->strategy, ty_plan_rank_count(plan), found.strategy,
                             found.place.rank_count);
-    if (found.place.step >= steps)
-        return ty_json_fail(root, error, "a checkpoint of fewer than %u steps, not one of %u",
-                            steps, found.place.step);
+    if (found.place.step > steps)
+        return ty_json_fail(root, error, "a checkpoint of at most %u steps, not one of %u", steps,
+                            found.place.step);
     found.place.source = process;
     if (!is_own)
         TY_CHECK(source_find(&found, plan, process, &found.place.source, error), status, done);
+    TY_CHECK(file_find(&found, found.place.source, &found.place.file, error), status, done);
     *out = found.place;
 done:
     return status;
@@ -203,15 +277,19 @@ ty_status ty_checkpoint_find(const char *directory, const ty_plan *plan, uint32_
                              uint32_t steps, ty_checkpoint_place *out, ty_error *error)
 {
     ty_json_document *document = NULL;
-    char path[CHECKPOINT_PATH_SIZE];
+    char path[CHECKPOINT_PATH_SIZE], *text = NULL;
+    size_t length;
     ty_status status;
 
     latest_path(directory, path);
     if (!ty_file_exists(path))
         return ty_fail(error, TY_EIO, "%s: there is no checkpoint to go on from", path);
-    TY_CHECK(ty_json_load(path, &document, error), status, done);
+    TY_CHECK(ty_file_read(path, 0, &text, &length, error), status, done);
+    TY_CHECK(ty_json_parse(text, length, path, &document, error), status, done);
+    TY_CHECK(digest_check(path, text, length, error), status, done);
     status = latest_check(ty_json_root(document), plan, process, steps, out, error);
 done:
     ty_json_free(document);
+    ty_free(text);
     return status;
 }

@@ -221,16 +221,22 @@ static header header_of(const ty_checkpoint_place *place, uint32_t section_count
     return made;
 }
 
-/* TY_EIO leaves its reason in errno, anything else in `error`. */
-static ty_status section_write(FILE *file, const sections *s, const section *from, ty_error *error)
+/* TY_EIO leaves its reason in errno, anything else in `error`. Adds the header to `heads`. */
+static ty_status section_write(FILE *file, const sections *s, const section *from, ty_text *heads,
+                               ty_error *error)
 {
-    section_header head = {.bytes = from->bytes};
+    section_header head;
     const void *data;
     void *owned;
-    ty_status status = section_look(s, from, &data, &owned, error);
+    ty_status status;
+
+    memset(&head, 0, sizeof head); /* padding goes into the file, too */
+    head.bytes = from->bytes;
+    status = section_look(s, from, &data, &owned, error);
 
     if (status == TY_OK) {
         head.digest = ty_digest_of(data, from->bytes);
+        ty_text_append(heads, (const char *)&head, sizeof head);
         if (fwrite(&head, sizeof head, 1, file) != 1 ||
             fwrite(data, 1, from->bytes, file) != from->bytes)
             status = TY_EIO;
@@ -256,9 +262,20 @@ static bool folder_flush(const char *path)
     return is_flushed;
 }
 
-static ty_status rank_write(const char *path, const header *head, const sections *s,
-                            ty_error *error)
+/* What stands for the whole file. */
+static ty_status heads_digest(const ty_text *heads, ty_digest *out, ty_error *error)
 {
+    const ty_status status = ty_text_check(heads, error);
+
+    if (status == TY_OK)
+        *out = ty_digest_of(heads->data, heads->length);
+    return status;
+}
+
+static ty_status rank_write(const char *path, const header *head, const sections *s,
+                            ty_digest *digest, ty_error *error)
+{
+    ty_text heads = {0};
     char temporary[CHECKPOINT_PATH_SIZE + TEMPORARY_SIZE];
     FILE *file;
     uint32_t i;
@@ -268,9 +285,10 @@ static ty_status rank_write(const char *path, const header *head, const sections
     file = fopen(temporary, "wb");
     if (file == NULL)
         return ty_fail(error, TY_EIO, "%s: %s", temporary, strerror(errno));
+    ty_text_append(&heads, (const char *)head, sizeof *head);
     status = fwrite(head, sizeof *head, 1, file) == 1 ? TY_OK : TY_EIO;
     for (i = 0; i < s->count && status == TY_OK; i++)
-        status = section_write(file, s, &s->items[i], error);
+        status = section_write(file, s, &s->items[i], &heads, error);
     if (status != TY_OK) { /* the first reason, not what closing makes of it */
         if (status == TY_EIO)
             ty_fail(error, TY_EIO, "%s: %s", temporary, strerror(errno));
@@ -278,18 +296,22 @@ static ty_status rank_write(const char *path, const header *head, const sections
     } else if (!file_finish(file) || rename(temporary, path) != 0) {
         status = ty_fail(error, TY_EIO, "%s: %s", temporary, strerror(errno));
     }
-    if (status != TY_OK)
+    if (status == TY_OK)
+        status = heads_digest(&heads, digest, error);
+    else
         unlink(temporary);
+    ty_text_clear(&heads);
     return status;
 }
 
 static ty_status bytes_read(FILE *file, const char *path, uint32_t index, const section *to,
-                            ty_error *error)
+                            ty_text *heads, ty_error *error)
 {
     section_header head;
 
     if (fread(&head, sizeof head, 1, file) != 1)
         return ty_fail(error, TY_EPARSE, "%s: truncated before section %u", path, index);
+    ty_text_append(heads, (const char *)&head, sizeof head);
     if (head.bytes != to->bytes)
         return ty_fail(error, TY_EPARSE, "%s: section %u: found %llu bytes, expected %llu", path,
                        index, (unsigned long long)head.bytes, (unsigned long long)to->bytes);
@@ -304,28 +326,30 @@ static ty_status bytes_read(FILE *file, const char *path, uint32_t index, const 
 
 /* By way of the host's memory where it is a device's. */
 static ty_status section_read(FILE *file, const char *path, uint32_t index, const sections *s,
-                              ty_error *error)
+                              ty_text *heads, ty_error *error)
 {
     const section *to = &s->items[index];
     section staged = *to;
     ty_status status;
 
     if (to->device == NULL)
-        return bytes_read(file, path, index, to, error);
+        return bytes_read(file, path, index, to, heads, error);
     staged.data = ty_alloc(1, to->bytes);
     if (staged.data == NULL)
         return ty_fail(error, TY_ENOMEM, "out of memory for a checkpoint");
-    status = bytes_read(file, path, index, &staged, error);
+    status = bytes_read(file, path, index, &staged, heads, error);
     if (status == TY_OK)
         status = s->memory->write(to->device, to->data, staged.data, to->bytes, error);
     ty_free(staged.data);
     return status;
 }
 
-static ty_status rank_read(const char *path, const header *expected, const sections *s,
-                           ty_error *error)
+static ty_status rank_read(const char *path, const header *expected, const ty_digest *digest,
+                           const sections *s, ty_error *error)
 {
     FILE *file = fopen(path, "rb");
+    ty_text heads = {0};
+    ty_digest read;
     header found;
     uint32_t i;
     ty_status status = TY_OK;
@@ -336,12 +360,26 @@ static ty_status rank_read(const char *path, const header *expected, const secti
         status = ty_fail(error, TY_EPARSE,
                          "%s: found no header of rank %u of %u after %u steps of this plan", path,
                          expected->rank, expected->rank_count, expected->step);
+    ty_text_append(&heads, (const char *)&found, sizeof found);
     for (i = 0; i < s->count && status == TY_OK; i++)
-        status = section_read(file, path, i, s, error);
+        status = section_read(file, path, i, s, &heads, error);
     if (status == TY_OK && fgetc(file) != EOF)
         status = ty_fail(error, TY_EPARSE, "%s: found more than %u sections", path, s->count);
+    if (status == TY_OK)
+        status = heads_digest(&heads, &read, error);
+    if (status == TY_OK && strcmp(read.hex, digest->hex) != 0)
+        status = ty_fail(error, TY_EPARSE, "%s: found another file than latest.json names", path);
+    ty_text_clear(&heads);
     fclose(file);
     return status;
+}
+
+/* A folder of a step that somebody made a link of leads to files that are none of ours. */
+static bool is_link(const char *path)
+{
+    struct stat found;
+
+    return lstat(path, &found) == 0 && S_ISLNK(found.st_mode);
 }
 
 void checkpoint_rank_remove(const ty_interpreter *in, const char *directory, uint32_t step)
@@ -349,6 +387,11 @@ void checkpoint_rank_remove(const ty_interpreter *in, const char *directory, uin
     const uint32_t size = in->options.transport->size;
     char path[CHECKPOINT_PATH_SIZE], temporary[CHECKPOINT_PATH_SIZE + TEMPORARY_SIZE];
 
+    folder_path(directory, step, path);
+    if (is_link(path)) {
+        unlink(path);
+        return;
+    }
     for (uint32_t rank = in->options.transport->rank; rank < size || rank < in->origin_ranks;
          rank += size) {
         rank_path(directory, step, rank, path);
@@ -361,7 +404,7 @@ void checkpoint_rank_remove(const ty_interpreter *in, const char *directory, uin
 }
 
 ty_status checkpoint_rank_save(ty_interpreter *in, const char *directory,
-                               const ty_checkpoint_place *place, ty_error *error)
+                               const ty_checkpoint_place *place, ty_digest *digest, ty_error *error)
 {
     char path[CHECKPOINT_PATH_SIZE], folder[CHECKPOINT_PATH_SIZE];
     sections s = {0};
@@ -373,8 +416,12 @@ ty_status checkpoint_rank_save(ty_interpreter *in, const char *directory,
     TY_CHECK(sections_find(in, &s, error), status, cleanup);
     TY_CHECK(weights_check(&s, place->step, error), status, cleanup);
     TY_CHECK(ty_directory_make(folder, error), status, cleanup);
+    if (is_link(folder)) {
+        status = ty_fail(error, TY_EIO, "%s: found a symbolic link, expected a folder", folder);
+        goto cleanup;
+    }
     head = header_of(place, s.count);
-    TY_CHECK(rank_write(path, &head, &s, error), status, cleanup);
+    TY_CHECK(rank_write(path, &head, &s, digest, error), status, cleanup);
     if (!folder_flush(folder) || !folder_flush(directory))
         status = ty_fail(error, TY_EIO, "%s: %s", folder, strerror(errno));
 cleanup:
@@ -393,7 +440,7 @@ ty_status checkpoint_rank_load(ty_interpreter *in, const char *directory,
     rank_path(directory, place->step, place->source, path);
     TY_CHECK(sections_find(in, &s, error), status, cleanup);
     head = header_of(place, s.count);
-    status = rank_read(path, &head, &s, error);
+    status = rank_read(path, &head, &place->file, &s, error);
 cleanup:
     ty_free(s.items);
     return status;

@@ -2,9 +2,10 @@
  * Multi-head attention (Vaswani et al., 2017), with fewer key and value heads than query heads if
  * asked for (Ainslie et al., "GQA", 2023). Probabilities are kept for backward: at the sequence
  * lengths a CPU trains, that is cheaper than computing them again. With selective recomputing they
- * are not (Korthikanti et al., 2022, section 4.1). A tensor lane has some of the heads, with the
- * rows of the first projection and the columns of the second that belong to them. A context lane
- * has the queries of its tokens, and gathers the keys and values of all.
+ * are not (Korthikanti et al., 2022, section 4.1), nor with recomputing by operator, which finds
+ * all else and makes the output again. A tensor lane has some of the heads, with the rows of the
+ * first projection and the columns of the second that belong to them. A context lane has the
+ * queries of its tokens, and gathers the keys and values of all.
  *
  * Of two inputs the second has the queries, and the keys and values are of the first. Options: rms
  * norms of every head's queries and keys (Henry et al., "Query-key normalization", 2020, in the
@@ -69,7 +70,8 @@ static attention attention_of(const ty_stage_device *stage, const cpu_node *node
         .is_causal = a[TY_IS_CAUSAL] != 0,
         .has_project_bias = a[TY_HAS_BIAS] != 0 || a[TY_HAS_QKV_BIAS] != 0,
         .has_out_bias = a[TY_HAS_BIAS] != 0,
-        .is_selective = stage->options.recompute == TY_RECOMPUTE_SELECTIVE,
+        .is_selective = stage->options.recompute == TY_RECOMPUTE_SELECTIVE ||
+                        stage->options.recompute == TY_RECOMPUTE_OPERATOR,
         .scale = 1.0f / sqrtf((float)a[TY_HEAD_SIZE]),
     };
 
@@ -214,6 +216,10 @@ static ty_status attention_build(ty_stage_device *stage, cpu_node *node, ty_erro
 
     (void)error;
     node->stash_bytes = kept_cut(stage, node, &at, NULL, &none) * sizeof(float);
+    if (stage->segments.is_kept[node->layer_index]) {
+        node->kept_bytes = node->stash_bytes;
+        node->stash_bytes = 0;
+    }
     node->scratch_bytes = room_cut(&at, NULL, &nowhere) * sizeof(float);
     node->lane_floats = (at.rows > at.key_rows ? at.rows : at.key_rows) * at.features;
     return TY_OK;
@@ -468,7 +474,7 @@ static ty_status attention_forward(ty_stage_device *stage, const cpu_node *node,
     room own;
     ty_status status;
 
-    kept_cut(stage, node, &at, node->stash[slot], &keep);
+    kept_cut(stage, node, &at, node->kept[slot], &keep);
     room_cut(&at, stage->scratch, &own);
     TY_CHECK(project_forward(stage, node, slot, &at, &keep, error), status, done);
     norms_forward(stage, node, &at, &keep);
@@ -485,6 +491,19 @@ static ty_status attention_forward(ty_stage_device *stage, const cpu_node *node,
     status = cpu_output_product_forward(stage, node, slot, &out, error);
 done:
     return status;
+}
+
+/* The output of what the heads have summed. */
+static ty_status attention_again(ty_stage_device *stage, const cpu_node *node, uint32_t slot,
+                                 ty_error *error)
+{
+    const attention at = attention_of(stage, node);
+    cpu_output_product out;
+    kept keep;
+
+    kept_cut(stage, node, &at, node->kept[slot], &keep);
+    out = out_product(&at, &keep);
+    return cpu_output_product_forward(stage, node, slot, &out, error);
 }
 
 /* ---- Backward ---- */
@@ -604,7 +623,7 @@ static ty_status attention_backward(ty_stage_device *stage, const cpu_node *node
     room own;
     ty_status status;
 
-    kept_cut(stage, node, &at, node->stash[slot], &keep);
+    kept_cut(stage, node, &at, node->kept[slot], &keep);
     room_cut(&at, stage->scratch, &own);
     inner = stage->options.splits_backward ? keep.inner : own.inner;
     out = out_product(&at, &keep);
@@ -627,5 +646,6 @@ const cpu_kind cpu_attention = {
     .supports = attention_supports,
     .build = attention_build,
     .forward = attention_forward,
+    .again = attention_again,
     .backward = attention_backward,
 };

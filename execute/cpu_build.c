@@ -3,7 +3,6 @@
  * what may be computed in place.
  */
 #include "cpu_layer.h"
-#include "stage_layers.h"
 
 /* A kind that is not here, or NULL, cannot be trained by this backend. */
 static const cpu_kind *const kinds[TY_LAYER_KIND_COUNT] = {
@@ -282,6 +281,15 @@ static ty_status readers_count(lowering *low, ty_error *error)
         for (uint32_t k = 0; k < layer->input_count; k++)
             low->readers[place_of(low, layer->inputs[k])]++;
     }
+    /* What enters another segment is not overwritten there. */
+    for (uint32_t i = 0; i < low->count; i++) {
+        const ty_layer *layer = &low->workload->layers[low->first + i];
+        for (uint32_t k = 0; k < layer->input_count; k++)
+            if (layer->inputs[k] >= low->first &&
+                stage_segment_of(&low->stage->segments, layer->inputs[k]) !=
+                    stage_segment_of(&low->stage->segments, low->first + i))
+                low->readers[place_of(low, layer->inputs[k])] += 2;
+    }
     /* What is sent on is not overwritten, whoever reads it. */
     for (uint32_t i = 0; i < low->behind_count; i++)
         low->readers[place_of(low, low->behind[i])] += 2;
@@ -349,6 +357,46 @@ static ty_status lowering_start(lowering *low, ty_error *error)
     return TY_OK;
 }
 
+/* One, until another has to do with it as well. */
+static void segment_note(uint32_t *segment, uint32_t another, bool *is_known)
+{
+    *segment = *is_known && *segment != another ? CPU_NONE : another;
+    *is_known = true;
+}
+
+/* Which segment each value is of; what goes from one to another is kept, and what products make
+ * that recomputing finds. */
+static ty_status segments_place(ty_stage_device *stage, ty_error *error)
+{
+    bool *is_known = ty_alloc(stage->value_count, sizeof *is_known);
+
+    if (is_known == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory for %u tensors",
+                       (unsigned)stage->value_count);
+    for (uint32_t v = 0; v < stage->value_count; v++)
+        stage->values[v].segment = stage->values[v].gradient_segment = CPU_NONE;
+    for (uint32_t n = 0; n < stage->node_count; n++) {
+        cpu_node *node = &stage->nodes[n];
+        const uint32_t segment = stage_segment_of(&stage->segments, node->layer_index);
+        cpu_value *made = &stage->values[stage->values[node->output].data_of];
+        uint32_t gradient = stage->values[node->output].gradient_of;
+
+        node->is_kept = stage->segments.is_kept[node->layer_index] &&
+                        (node->kind == &cpu_linear || node->kind == &cpu_conv2d);
+        made->segment = segment;
+        made->is_kept = made->is_kept || node->is_kept;
+        segment_note(&stage->values[gradient].gradient_segment, segment, &is_known[gradient]);
+        for (uint32_t i = 0; i < node->input_count; i++) {
+            cpu_value *read = &stage->values[stage->values[node->inputs[i]].data_of];
+            read->is_kept = read->is_kept || read->segment != segment;
+            gradient = stage->values[node->inputs[i]].gradient_of;
+            segment_note(&stage->values[gradient].gradient_segment, segment, &is_known[gradient]);
+        }
+    }
+    ty_free(is_known);
+    return TY_OK;
+}
+
 static ty_status lower(ty_stage_device *stage, ty_error *error)
 {
     const ty_stage_options *options = &stage->options;
@@ -368,6 +416,8 @@ static ty_status lower(ty_stage_device *stage, ty_error *error)
         TY_CHECK(lower_layer(&low, low.first + i, error), status, cleanup);
     TY_CHECK(lower_output(&low, error), status, cleanup);
     TY_CHECK(cpu_gradients_place(stage, error), status, cleanup);
+    if (stage->segments.count > 0)
+        TY_CHECK(segments_place(stage, error), status, cleanup);
 
 cleanup:
     ty_free(low.before);
@@ -382,6 +432,7 @@ ty_status cpu_build(ty_stage_device *stage, ty_error *error)
 {
     ty_status status = TY_OK;
 
+    TY_CHECK(stage_segments_find(&stage->options, &stage->segments, error), status, cleanup);
     TY_CHECK(stage_parameters_place(&stage->options, &stage->placed, error), status, cleanup);
     TY_CHECK(lower(stage, error), status, cleanup);
     for (uint32_t n = 0; n < stage->node_count; n++) {

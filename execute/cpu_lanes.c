@@ -49,8 +49,9 @@ static void from_pieces(const pieces *p, const float *by_lane, float *whole)
                    p->run * sizeof *whole);
 }
 
-ty_status cpu_lanes_gather(ty_stage_device *stage, const ty_shape *shape, const float *own,
-                           float *whole, ty_error *error)
+/* A tensor of shape [T, D] a sample from the lanes' parts of its sequence. */
+static ty_status cpu_lanes_gather(ty_stage_device *stage, const ty_shape *shape, const float *own,
+                                  float *whole, ty_error *error)
 {
     const pieces p = pieces_of(stage, shape);
     const uint64_t part = p.batch * p.run;

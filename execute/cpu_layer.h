@@ -8,13 +8,15 @@
  * flag on the linear's node, and so is what pools a convolution's images. cpu_build.c does the
  * lowering, the cpu_*.c files hold one family of layers each.
  *
- * Every value has data for each slot. Gradients of values inside the stage are one set for all
- * slots, because the backward passes of two micro-batches are never interleaved; those of what
- * crosses the stage's cuts are per slot, because they wait for their neighbours. Where backward
- * comes in two parts all are per slot, and none is overwritten by another: the second part of a
- * layer reads its output's gradient as the first part did. The functions of a layer are the same
- * for both: what a part does not ask for has nowhere to go (cpu_in_gradient,
- * cpu_parameter_gradient).
+ * Every value has data for each slot. Where the stage is recomputed, those that no other segment
+ * reads lie in the working set, and so do the stashes and gradients of their segment: one memory
+ * for all segments and slots, since only one of them is in hand. Gradients of values inside the
+ * stage are one set for all slots, because the backward passes of two micro-batches are never
+ * interleaved; those of what crosses the stage's cuts are per slot, because they wait for their
+ * neighbours. Where backward comes in two parts all are per slot, and none is overwritten by
+ * another: the second part of a layer reads its output's gradient as the first part did. The
+ * functions of a layer are the same for both: what a part does not ask for has nowhere to go
+ * (cpu_in_gradient, cpu_parameter_gradient).
  *
  * With tensor lanes (cpu_lanes.c) tensors of parameters and values are what this lane
  * has. A divided layer reads all of its input and makes a summand of all of its output, which the
@@ -28,6 +30,7 @@
 #include "device.h"
 #include "dnnl_wrap.h"
 #include "init.h"
+#include "stage_layers.h"
 #include "stage_parameters.h"
 
 #define CPU_NONE UINT32_MAX
@@ -45,13 +48,16 @@ typedef struct cpu_value {
     uint32_t data_of;     /* the value whose memory it uses; itself if its own */
     uint32_t gradient_of; /* likewise for gradients */
     bool needs_gradient;
-    bool is_kept;          /* input or output of the stage: per slot even under recompute */
+    bool is_kept;          /* input or output of the stage, or of a segment: per slot even where
+                              the stage is recomputed */
     bool is_gradient_kept; /* its gradient waits for a neighbour: per slot */
     bool gets_gradient;    /* by its root: backward begins with what a neighbour has found of it */
     bool is_private;       /* one reader, so that it may be overwritten */
-    bool is_inside;        /* of a node, which makes and uses it piece by piece: has no memory */
-    float **data;          /* [slots] */
-    float **gradient;      /* [slots] */
+    uint32_t segment, gradient_segment; /* of its data and of its gradient, of roots: the one that
+                                           has to do with it; CPU_NONE: none, or several */
+    bool is_inside;   /* of a node, which makes and uses it piece by piece: has no memory */
+    float **data;     /* [slots] */
+    float **gradient; /* [slots] */
 } cpu_value;
 
 /* A tensor that crosses a cut of the stage, and its part of the message. */
@@ -97,6 +103,9 @@ typedef struct cpu_node {
     uint64_t scratch_bytes;
     uint64_t lane_floats;      /* the largest tensor it gathers or sums among lanes */
     void **stash;              /* [slots] */
+    uint64_t kept_bytes;       /* what recomputing finds of it, per slot: `again` makes the rest */
+    void **kept;               /* [slots] */
+    bool is_kept;              /* recomputing finds all of it: output and stash are per slot */
     uint64_t statistic_offset; /* of its part of the stage's statistics */
     void *state;               /* the kind's own */
 } cpu_node;
@@ -113,6 +122,9 @@ struct cpu_kind {
     ty_status (*build)(ty_stage_device *stage, cpu_node *node, ty_error *error);
     ty_status (*forward)(ty_stage_device *stage, const cpu_node *node, uint32_t slot,
                          ty_error *error);
+    /** Forward from `kept` on; only where build has set kept_bytes. */
+    ty_status (*again)(ty_stage_device *stage, const cpu_node *node, uint32_t slot,
+                       ty_error *error);
     ty_status (*backward)(ty_stage_device *stage, const cpu_node *node, uint32_t slot,
                           bool is_first, ty_error *error);
     void (*release)(cpu_node *node); /* frees state; NULL: it lies in a cpu_buffer */
@@ -129,7 +141,12 @@ typedef struct cpu_loss {
 
 struct ty_stage_device {
     ty_stage_options options;
-    cpu_part part; /* of the backward under way */
+    stage_segments segments;
+    /* Where the stage is recomputed: memory of what lies inside a segment, from its start for each
+     * of them; how much of it each has taken so far, while it is given out. */
+    unsigned char *working_set;
+    uint64_t *working_set_used; /* [segments] */
+    cpu_part part;              /* of the backward under way */
     uint32_t value_count, node_count;
     cpu_value *values; /* [0] is the batch, or what crosses the cut before the stage comes first */
     cpu_node *nodes;   /* in the order of forward */
@@ -252,9 +269,6 @@ static inline uint64_t cpu_rows(const cpu_value *value)
 /** Sum, or the largest, over the lanes, in place. */
 ty_status cpu_lanes_all_reduce(ty_stage_device *stage, bool is_maximum, uint64_t count, float *data,
                                ty_error *error) TY_MUST_CHECK;
-/** A tensor of shape [T, D] a sample from the lanes' parts of its sequence. */
-ty_status cpu_lanes_gather(ty_stage_device *stage, const ty_shape *shape, const float *own,
-                           float *whole, ty_error *error) TY_MUST_CHECK;
 /** The sum over lanes of a tensor of that shape a sample, of which `to` gets what this lane has of
  * it. The summand is where cpu_summand says. Nothing to do without lanes. */
 ty_status cpu_lanes_sum(ty_stage_device *stage, const ty_shape *shape, float *summand, bool adds,
@@ -376,10 +390,6 @@ void cpu_softmax_gradient(uint64_t rows, uint64_t keys, uint64_t stride, const f
 
 /* ---- Biases of scores by distance (cpu_relative.c) ---- */
 
-/** Raffel et al., "T5", 2020, section 2.1: those of a head are looked up by how far a key is before
- * or behind a query, in one of `buckets` ranges, which get wider with the distance; under a mask
- * there are none behind. */
-uint64_t cpu_relative_bucket(uint64_t query, uint64_t key, uint64_t buckets, bool is_causal);
 /** by_distance[keys - 1 + key - query] = biases[bucket][head]. @param by_distance [2 keys - 1] */
 void cpu_relative_spread(uint64_t keys, uint64_t buckets, uint64_t heads, uint64_t head,
                          bool is_causal, const float *biases, float *by_distance);

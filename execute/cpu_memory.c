@@ -59,12 +59,104 @@ static bool is_used_by_backward(const ty_stage_device *stage, uint32_t root)
     return false;
 }
 
-/* Slots share what nothing needs once forward is over: all but the stage's input and output where
- * forward is repeated, and what lies before the first trained layer. */
+/* Slots share what nothing needs once forward is over: what lies before the first trained layer. */
 static bool is_passing(const ty_stage_device *stage, uint32_t root)
 {
-    return !stage->values[root].is_kept &&
-           (stage->options.recompute == TY_RECOMPUTE_FULL || !is_used_by_backward(stage, root));
+    return !stage->values[root].is_kept && !is_used_by_backward(stage, root);
+}
+
+/* ---- The working set of a stage that is recomputed ---- */
+
+/* The segment in whose working set a root's data lies; CPU_NONE: it is per slot. */
+static uint32_t data_segment(const ty_stage_device *stage, uint32_t root)
+{
+    const cpu_value *value = &stage->values[root];
+
+    return stage->segments.count == 0 || value->is_kept || value->is_inside ? CPU_NONE
+                                                                            : value->segment;
+}
+
+static uint32_t gradient_segment(const ty_stage_device *stage, uint32_t root)
+{
+    const cpu_value *value = &stage->values[root];
+
+    return stage->segments.count == 0 || value->is_gradient_kept || value->is_inside
+               ? CPU_NONE
+               : value->gradient_segment;
+}
+
+static uint32_t stash_segment(const ty_stage_device *stage, const cpu_node *node)
+{
+    return stage->segments.count == 0 || node->is_kept
+               ? CPU_NONE
+               : stage_segment_of(&stage->segments, node->layer_index);
+}
+
+/* Notes that a segment needs so much more. @return where its part begins */
+static uint64_t working_set_take(ty_stage_device *stage, uint32_t segment, uint64_t bytes)
+{
+    const uint64_t alignment = 64, at = stage->working_set_used[segment];
+
+    stage->working_set_used[segment] += (bytes + alignment - 1) / alignment * alignment;
+    return at;
+}
+
+static bool has_data(const ty_stage_device *stage, uint32_t v)
+{
+    const bool is_loss = v == stage->value_count - 1 && stage->output.count == 0;
+
+    return !(v == 0 && is_token_input(stage)) && !is_loss && stage->values[v].data_of == v;
+}
+
+static bool has_own_gradient(const ty_stage_device *stage, uint32_t v)
+{
+    return stage->values[v].needs_gradient && stage->values[v].gradient_of == v;
+}
+
+/* As large as the segment that needs most. */
+static bool working_set_allocate(ty_stage_device *stage)
+{
+    uint64_t largest = 0;
+
+    if (stage->segments.count == 0)
+        return true;
+    stage->working_set_used =
+        cpu_buffer(stage, stage->segments.count, sizeof *stage->working_set_used);
+    if (stage->working_set_used == NULL)
+        return false;
+    for (uint32_t v = 0; v < stage->value_count; v++) {
+        const uint64_t bytes = stage->values[v].count * sizeof(float);
+        if (has_data(stage, v) && data_segment(stage, v) != CPU_NONE)
+            working_set_take(stage, data_segment(stage, v), bytes);
+        if (has_own_gradient(stage, v) && gradient_segment(stage, v) != CPU_NONE)
+            working_set_take(stage, gradient_segment(stage, v), bytes);
+    }
+    for (uint32_t n = 0; n < stage->node_count; n++)
+        if (stash_segment(stage, &stage->nodes[n]) != CPU_NONE)
+            working_set_take(stage, stash_segment(stage, &stage->nodes[n]),
+                             stage->nodes[n].stash_bytes);
+    for (uint32_t s = 0; s < stage->segments.count; s++) {
+        if (stage->working_set_used[s] > largest)
+            largest = stage->working_set_used[s];
+        stage->working_set_used[s] = 0;
+    }
+    stage->working_set = cpu_buffer(stage, largest, 1);
+    return stage->working_set != NULL;
+}
+
+/* The same place of the working set for each slot, or as slots_allocate. */
+static void *place(ty_stage_device *stage, uint64_t bytes, uint32_t segment, bool is_shared)
+{
+    void **slots;
+    uint64_t at;
+
+    if (segment == CPU_NONE)
+        return slots_allocate(stage, bytes, is_shared);
+    slots = cpu_buffer(stage, stage->options.slots, sizeof *slots);
+    at = working_set_take(stage, segment, bytes);
+    for (uint32_t s = 0; slots != NULL && s < stage->options.slots; s++)
+        slots[s] = stage->working_set + at;
+    return slots;
 }
 
 static bool has_loss(const ty_stage_device *stage)
@@ -80,10 +172,10 @@ static bool data_allocate(ty_stage_device *stage)
         if ((v == 0 && is_token_input(stage)) || is_loss || value->data != NULL ||
             stage->values[value->data_of].is_inside)
             continue;
-        value->data =
-            value->data_of != v /* an earlier one */
-                ? stage->values[value->data_of].data
-                : slots_allocate(stage, value->count * sizeof(float), is_passing(stage, v));
+        value->data = value->data_of != v /* an earlier one */
+                          ? stage->values[value->data_of].data
+                          : place(stage, value->count * sizeof(float), data_segment(stage, v),
+                                  is_passing(stage, v));
         if (value->data == NULL)
             return false;
     }
@@ -98,9 +190,8 @@ static bool gradients_allocate(ty_stage_device *stage)
         if (!value->needs_gradient || value->gradient_of != v || value->gradient != NULL ||
             value->is_inside)
             continue;
-        value->gradient =
-            slots_allocate(stage, value->count * sizeof(float),
-                           !value->is_gradient_kept && !stage->options.splits_backward);
+        value->gradient = place(stage, value->count * sizeof(float), gradient_segment(stage, v),
+                                !value->is_gradient_kept && !stage->options.splits_backward);
         if (value->gradient == NULL)
             return false;
     }
@@ -112,14 +203,15 @@ static bool gradients_allocate(ty_stage_device *stage)
 
 static bool nodes_allocate(ty_stage_device *stage)
 {
-    bool is_recomputed = stage->options.recompute == TY_RECOMPUTE_FULL;
     uint64_t scratch = 0, whole = 0;
 
     for (uint32_t n = 0; n < stage->node_count; n++) {
         cpu_node *node = &stage->nodes[n];
-        node->stash = slots_allocate(stage, node->stash_bytes,
-                                     is_recomputed || !stage->values[node->output].needs_gradient);
-        if (node->stash == NULL)
+        node->stash = place(stage, node->stash_bytes, stash_segment(stage, node),
+                            !stage->values[node->output].needs_gradient);
+        node->kept =
+            node->kept_bytes == 0 ? node->stash : slots_allocate(stage, node->kept_bytes, false);
+        if (node->stash == NULL || node->kept == NULL)
             return false;
         scratch = node->scratch_bytes > scratch ? node->scratch_bytes : scratch;
         whole = node->lane_floats > whole ? node->lane_floats : whole;
@@ -199,6 +291,7 @@ static bool batch_allocate(ty_stage_device *stage)
 
 bool cpu_memory_allocate(ty_stage_device *stage)
 {
-    return cpu_cuts_allocate(stage) && data_allocate(stage) && gradients_allocate(stage) &&
-           nodes_allocate(stage) && batch_allocate(stage) && statistics_allocate(stage);
+    return cpu_cuts_allocate(stage) && working_set_allocate(stage) && data_allocate(stage) &&
+           gradients_allocate(stage) && nodes_allocate(stage) && batch_allocate(stage) &&
+           statistics_allocate(stage);
 }

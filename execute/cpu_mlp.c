@@ -37,14 +37,23 @@ typedef struct kept {
     float *x, *dy; /* [rows][features], or NULL */
 } kept;
 
+/* Where recomputing finds what the first product made, that is all of `found`, and not in the
+ * stash.
+ */
+static bool finds_product(const ty_stage_device *stage, const cpu_node *node)
+{
+    return stage->segments.is_kept[node->layer_index];
+}
+
 /* Cuts a slot's stash. @return floats of it; `stash` may be NULL to count */
 static uint64_t kept_cut(const ty_stage_device *stage, const cpu_node *node, const mlp *m,
-                         float *stash, kept *out)
+                         float *found, float *stash, kept *out)
 {
+    const bool is_found = finds_product(stage, node);
     const bool splits = stage->options.splits_backward;
     const uint64_t whole = splits && cpu_gathers(stage, node) ? m->rows * m->features : 0;
-    const uint64_t counts[] = {m->rows * m->up, m->rows * m->hidden, splits ? m->rows * m->up : 0,
-                               whole, whole};
+    const uint64_t counts[] = {is_found ? 0 : m->rows * m->up, m->rows * m->hidden,
+                               splits ? m->rows * m->up : 0, whole, whole};
     float **const parts[] = {&out->h, &out->a, &out->dh, &out->x, &out->dy};
     uint64_t used = 0;
 
@@ -52,6 +61,8 @@ static uint64_t kept_cut(const ty_stage_device *stage, const cpu_node *node, con
         *parts[i] = stash != NULL && counts[i] > 0 ? stash + used : NULL;
         used += counts[i];
     }
+    if (is_found)
+        out->h = found;
     return used;
 }
 
@@ -61,7 +72,8 @@ static ty_status mlp_build(ty_stage_device *stage, cpu_node *node, ty_error *err
     kept none;
 
     (void)error;
-    node->stash_bytes = kept_cut(stage, node, &m, NULL, &none) * sizeof(float);
+    node->stash_bytes = kept_cut(stage, node, &m, NULL, NULL, &none) * sizeof(float);
+    node->kept_bytes = finds_product(stage, node) ? m.rows * m.up * sizeof(float) : 0;
     node->scratch_bytes = m.rows * (m.up + m.hidden) * sizeof(float);
     node->lane_floats = m.rows * m.features;
     return TY_OK;
@@ -156,7 +168,7 @@ static ty_status mlp_forward(ty_stage_device *stage, const cpu_node *node, uint3
     kept keep;
     ty_status status;
 
-    kept_cut(stage, node, &m, node->stash[slot], &keep);
+    kept_cut(stage, node, &m, node->kept[slot], node->stash[slot], &keep);
     status = cpu_whole_input(stage, node, 0, slot, stage->lane_whole, &x, error);
     if (status != TY_OK)
         return status;
@@ -165,6 +177,24 @@ static ty_status mlp_forward(ty_stage_device *stage, const cpu_node *node, uint3
         relu_rows(m.rows, m.hidden, bias, keep.h, keep.a);
     else
         cpu_mlp_activate(m.is_gated, m.rows, m.hidden, bias, keep.h, keep.a);
+    down = down_product(&m, &keep);
+    return cpu_output_product_forward(stage, node, slot, &down, error);
+}
+
+/* From what the first product made, to which gelu has added its bias. */
+static ty_status mlp_again(ty_stage_device *stage, const cpu_node *node, uint32_t slot,
+                           ty_error *error)
+{
+    const mlp m = mlp_of(stage, node);
+    const float *bias = m.has_bias ? cpu_parameters(stage, node, MLP_UP_BIAS) : NULL;
+    cpu_output_product down;
+    kept keep;
+
+    kept_cut(stage, node, &m, node->kept[slot], node->stash[slot], &keep);
+    if (m.is_relu)
+        relu_rows(m.rows, m.hidden, bias, keep.h, keep.a);
+    else
+        cpu_mlp_activate(m.is_gated, m.rows, m.hidden, NULL, keep.h, keep.a);
     down = down_product(&m, &keep);
     return cpu_output_product_forward(stage, node, slot, &down, error);
 }
@@ -178,7 +208,7 @@ static ty_status mlp_backward(ty_stage_device *stage, const cpu_node *node, uint
     kept keep;
     ty_status status;
 
-    kept_cut(stage, node, &m, node->stash[slot], &keep);
+    kept_cut(stage, node, &m, node->kept[slot], node->stash[slot], &keep);
     dh = keep.dh != NULL ? keep.dh : da + m.rows * m.hidden;
     down = down_product(&m, &keep);
     status = cpu_output_product_backward(stage, node, slot, &down, is_first, da, error);
@@ -214,5 +244,6 @@ const cpu_kind cpu_mlp = {
     .supports = mlp_supports,
     .build = mlp_build,
     .forward = mlp_forward,
+    .again = mlp_again,
     .backward = mlp_backward,
 };

@@ -209,12 +209,13 @@ CPU_CLONES static void image_backward(const cpu_pooling *p, const cpu_place *pla
 
 /* ---- Batches ---- */
 
-uint64_t cpu_pooling_in(const cpu_pooling *p)
+/* Floats of a sample. */
+static uint64_t cpu_pooling_in(const cpu_pooling *p)
 {
     return p->windows.in_height * p->windows.in_width * p->windows.channels;
 }
 
-uint64_t cpu_pooling_out(const cpu_pooling *p)
+static uint64_t cpu_pooling_out(const cpu_pooling *p)
 {
     return p->windows.out_height * p->windows.out_width * p->windows.channels;
 }

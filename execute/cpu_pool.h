@@ -23,9 +23,6 @@ typedef struct cpu_pooling {
 
 /** How a pooling layer makes `out` of `in`. */
 cpu_pooling cpu_pooling_of(const ty_layer *layer, const ty_shape *in, const ty_shape *out);
-/** Floats of a sample. */
-uint64_t cpu_pooling_in(const cpu_pooling *p);
-uint64_t cpu_pooling_out(const cpu_pooling *p);
 /** y and, of maxima, where they are; as `places` of y's size has it. With `has_relu` there is a
  * relu in front of the maxima or behind them: what `image` has is not below 0. */
 void cpu_pooling_forward(const cpu_pooling *p, uint64_t samples, const float *image, bool has_relu,

@@ -22,7 +22,10 @@ static uint64_t bucket_of(uint64_t distance, uint64_t buckets)
     return bucket < buckets ? bucket : buckets - 1;
 }
 
-uint64_t cpu_relative_bucket(uint64_t query, uint64_t key, uint64_t buckets, bool is_causal)
+/* Raffel et al., "T5", 2020, section 2.1: those of a head are looked up by how far a key is before
+ * or behind a query, in one of `buckets` ranges, which get wider with the distance; under a mask
+ * there are none behind. */
+static uint64_t cpu_relative_bucket(uint64_t query, uint64_t key, uint64_t buckets, bool is_causal)
 {
     const uint64_t behind = buckets / 2;
 

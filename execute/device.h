@@ -17,11 +17,12 @@
  * output -> fill output gradient -> backward -> read input gradient. Ranges of layers may be given
  * in pieces (backward cut at bucket boundaries), forward ascending and backward descending.
  * Micro-batches may be interleaved, but gradients inside a stage are one set for all slots: one
- * micro-batch's backward is done before another's begins. Under full recompute activations are one
- * set too, and so are always those that no backward needs, of frozen layers: nothing comes between
- * a recompute and the end of its backward, or between pieces of a forward. One thread at a time per
- * stage device; gradient slices that no later backward of the step touches may be read and written
- * by another thread meanwhile.
+ * micro-batch's backward is done before another's begins. Where a stage is recomputed, the
+ * activations inside a segment, and what is there of their gradients, are one set for all slots and
+ * all segments, and so are always activations that no backward needs, of frozen layers: nothing
+ * comes between a segment's recompute and the end of its backward, or between pieces of a forward.
+ * One thread at a time per stage device; gradient slices that no later backward of the step touches
+ * may be read and written by another thread meanwhile.
  */
 #ifndef TY_EXECUTE_DEVICE_H
 #define TY_EXECUTE_DEVICE_H
@@ -91,7 +92,8 @@ typedef struct ty_stage_options {
     uint32_t first_layer, layer_count;
     uint32_t micro_batch_size; /* of this lane: expert lanes divide the plan's */
     uint32_t slots;            /* micro-batches in flight; >= 1 */
-    ty_recompute recompute;    /* full: forward keeps only the input of each slot */
+    ty_recompute recompute;    /* operator, full: forward keeps of each slot what enters segments */
+    uint32_t recompute_blocks; /* as in ty_plan_stage */
     double loss_scale;   /* of the summed loss's gradient: 1 / (global batch * labels per sample) */
     uint64_t seed;       /* of the initial weights */
     uint32_t tied_layer; /* layer of this stage (owner or user) whose matrix is tied to another
@@ -112,6 +114,12 @@ typedef struct ty_stage_options {
 /* How device memory travels between ranks; see device_link.h. */
 typedef struct ty_device_link ty_device_link;
 typedef struct ty_link_options ty_link_options;
+
+/** A device, told from all others wherever they are: ordinals are each process's own. All zeros:
+ * none. */
+typedef struct ty_device_identity {
+    unsigned char bytes[16];
+} ty_device_identity;
 
 /** What became of the passes of a device that may replay launches it has recorded, as graphs. */
 typedef struct ty_device_graphs {
@@ -178,8 +186,8 @@ typedef struct ty_device_memory {
     ty_status (*link_check)(ty_stage_device *stage, ty_error *error);
     /** Between devices without the host's memory. Collective: all ranks call it together. */
     ty_status (*link_open)(const ty_link_options *options, ty_device_link **out, ty_error *error);
-    /** Ordinal of the stage's device on this host. */
-    uint32_t (*ordinal)(const ty_stage_device *stage);
+    /** Which device the stage is on. */
+    ty_device_identity (*identity)(const ty_stage_device *stage);
     /** "NVIDIA H100, CUDA 13.0, cuDNN 9.19, NCCL 2.28": for the run's record. */
     const char *(*describe)(const ty_stage_device *stage);
     /** So far, for the same. */
@@ -239,8 +247,10 @@ typedef struct ty_device_backend {
 
     ty_status (*forward)(ty_stage_device *stage, uint32_t slot, uint32_t first_layer,
                          uint32_t layer_count, ty_error *error);
-    /** Forward again from the slot's input, before its backward; only with full recompute. */
-    ty_status (*recompute)(ty_stage_device *stage, uint32_t slot, ty_error *error);
+    /** Forward again of layers of one segment from what the slot has kept, before their backward;
+     * only where the stage is recomputed. */
+    ty_status (*recompute)(ty_stage_device *stage, uint32_t slot, uint32_t first_layer,
+                           uint32_t layer_count, ty_error *error);
     /** @param is_first overwrite the parameter gradients instead of adding to them: the first
      *         micro-batch of a step for this range */
     ty_status (*backward)(ty_stage_device *stage, uint32_t slot, uint32_t first_layer,

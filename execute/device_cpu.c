@@ -4,7 +4,6 @@
  * between open and close.
  */
 #include "cpu_layer.h"
-#include "stage_layers.h"
 
 #include <string.h>
 #include <sys/mman.h>
@@ -76,6 +75,7 @@ static void cpu_close(ty_stage_device *stage)
         ty_free(stage->blocks[b]);
     ty_free(stage->blocks);
     stage_parameters_clear(&stage->placed);
+    stage_segments_clear(&stage->segments);
     ty_free(stage->input.tensors);
     ty_free(stage->output.tensors);
     ty_free(stage->nodes);
@@ -160,9 +160,21 @@ static ty_status cpu_forward(ty_stage_device *stage, uint32_t slot, uint32_t fir
     return status;
 }
 
-static ty_status cpu_recompute(ty_stage_device *stage, uint32_t slot, ty_error *error)
+/* What leaves the stage is still there from the forward. */
+static ty_status cpu_recompute(ty_stage_device *stage, uint32_t slot, uint32_t first_layer,
+                               uint32_t layer_count, ty_error *error)
 {
-    return cpu_forward(stage, slot, stage->options.first_layer, stage->options.layer_count, error);
+    ty_status status = stage_range_check(&stage->options, slot, first_layer, layer_count, error);
+
+    cpu_single_thread();
+    for (uint32_t n = 0; n < stage->node_count && status == TY_OK; n++) {
+        const cpu_node *node = &stage->nodes[n];
+        if (!is_between(node, first_layer, layer_count) || node->is_kept)
+            continue;
+        status = (node->kept_bytes > 0 ? node->kind->again : node->kind->forward)(stage, node, slot,
+                                                                                  error);
+    }
+    return status;
 }
 
 /* A layer behind frozen ones only has nothing to do: its output needs no gradient. */

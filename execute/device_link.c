@@ -1,8 +1,6 @@
 /* Which way device memory travels: decided from what all ranks have, so that all decide alike. */
 #include "device_link.h"
 
-#include "machine.h"
-
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,8 +10,7 @@ typedef enum link_choice { LINK_AUTO, LINK_HOST, LINK_NCCL } link_choice;
 
 /* Where a rank computes, and what it asks for. */
 typedef struct rank_place {
-    ty_boot_id boot;
-    uint32_t ordinal;
+    ty_device_identity device;
     bool can_link;
     link_choice choice;
     ty_error reason; /* why not */
@@ -37,9 +34,11 @@ static ty_status choice_read(link_choice *out, ty_error *error)
     return TY_OK;
 }
 
-static bool is_same_device(const rank_place *a, const rank_place *b)
+static bool is_same_device(const ty_device_identity *a, const ty_device_identity *b)
 {
-    return a->ordinal == b->ordinal && strcmp(a->boot.text, b->boot.text) == 0;
+    static const ty_device_identity none;
+
+    return memcmp(a, b, sizeof *a) == 0 && memcmp(a, &none, sizeof *a) != 0;
 }
 
 /* Why the ranks cannot be linked directly, or NULL. */
@@ -51,7 +50,7 @@ static const char *obstacle(const rank_place *places, uint32_t count)
         if (!places[i].can_link)
             return places[i].reason.message;
         for (k = 0; k < i && !ty_device_link_is_shared(); k++) {
-            if (is_same_device(&places[i], &places[k]))
+            if (is_same_device(&places[i].device, &places[k].device))
                 return "two ranks share a GPU, which NCCL refuses (TRAINYARD_NCCL_SHARED_GPU=1 "
                        "lets "
                        "them pose as two hosts)";
@@ -68,8 +67,7 @@ static ty_status places_gather(const ty_link_options *options, rank_place *place
     ty_status status = choice_read(&own->choice, error);
 
     TY_CHECK(ty_transport_agree(transport, status, error), status, done);
-    own->boot = ty_machine_boot();
-    own->ordinal = memory->ordinal(options->stage);
+    own->device = memory->identity(options->stage);
     own->can_link =
         memory->link_check != NULL && memory->link_check(options->stage, &own->reason) == TY_OK;
     if (memory->link_check == NULL)
@@ -84,6 +82,33 @@ static ty_status places_gather(const ty_link_options *options, rank_place *place
                                                         .tag = PLACE_TAG},
                                error);
 done:
+    return status;
+}
+
+ty_status ty_device_first_user(ty_transport *transport, const ty_device_identity *own,
+                               uint32_t *out, ty_error *error)
+{
+    ty_device_identity *all = ty_alloc(transport->size, sizeof *all);
+    uint32_t found = 0;
+    ty_status status;
+
+    if (all == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory");
+    all[transport->rank] = *own;
+    TY_CHECK(ty_collective_run(transport,
+                               &(ty_collective_options){.kind = TY_ALL_GATHER,
+                                                        .member_count = transport->size,
+                                                        .data = all,
+                                                        .count = sizeof *all,
+                                                        .element = TY_ELEMENT_BYTE,
+                                                        .tag = PLACE_TAG},
+                               error),
+             status, cleanup);
+    while (found < transport->rank && !is_same_device(&all[found], own))
+        found++;
+    *out = found;
+cleanup:
+    ty_free(all);
     return status;
 }
 

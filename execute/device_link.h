@@ -29,6 +29,10 @@ typedef struct ty_transfer {
 struct ty_device_link {
     const char *name; /* "host", "nccl" */
     void *state;
+    /* Kernels on the devices wait for those of others: while messages are under way the thread that
+     * uses the link allocates and frees no memory of the device, which would wait for them. */
+    bool is_direct;
+    bool rings; /* ty_link_options.ring is called whenever a message or collective has ended */
     ty_status (*send)(ty_device_link *link, const ty_transfer *transfer, ty_request **out,
                       ty_error *error);
     ty_status (*receive)(ty_device_link *link, const ty_transfer *transfer, ty_request **out,
@@ -38,6 +42,12 @@ struct ty_device_link {
                           ty_request **out, ty_error *error);
     /** Never blocks; frees the request when it is done or failed. */
     ty_status (*test)(ty_device_link *link, ty_request *request, bool *is_done, ty_error *error);
+    /** Serves the others: what has been asked for goes on, whatever this rank waits for. The thread
+     * that uses the link calls it whenever it looks for something to do; a peer that is gone fails
+     * it. NULL: nobody needs it. */
+    ty_status (*advance)(ty_device_link *link, bool *is_moved, ty_error *error);
+    /** After a failure; a direct link is of no use from then on, and no kernel of its is left:
+     * memory may be freed when all requests are cancelled. */
     void (*cancel)(ty_device_link *link, ty_request *request);
     void (*close)(ty_device_link *link);
 };
@@ -51,6 +61,10 @@ struct ty_link_options {
     /* For what the lanes of a rank exchange inside passes, and nothing else: a link of the
      * thread of the passes, beside that of the other thread. */
     bool is_of_lanes;
+    /* Bytes of the largest all-to-all there will be, all parts together; 0: there is none. */
+    uint64_t all_to_all_bytes;
+    void (*ring)(void *context); /* see ty_device_link.rings; by any thread. May be NULL */
+    void *context;
 };
 
 /** Copies through host memory; works over every transport and for every backend with device memory.
@@ -66,6 +80,13 @@ ty_status ty_device_link_host(const ty_link_options *options, ty_device_link **o
  */
 ty_status ty_device_link_open(const ty_link_options *options, ty_device_link **out,
                               ty_error *error) TY_MUST_CHECK;
+
+/**
+ * The lowest rank that uses the same device as this one; itself, if no lower one does or it has
+ * none. Collective.
+ */
+ty_status ty_device_first_user(ty_transport *transport, const ty_device_identity *own,
+                               uint32_t *out, ty_error *error) TY_MUST_CHECK;
 
 /** What TRAINYARD_NCCL_SHARED_GPU=1 asks for: ranks on one GPU that pose as hosts of their own. */
 static inline bool ty_device_link_is_shared(void)

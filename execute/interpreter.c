@@ -205,6 +205,7 @@ static ty_status device_open(ty_interpreter *in, held_stage *held, ty_error *err
                                 .micro_batch_size = interpreter_lane_samples(in),
                                 .slots = held->slot_count,
                                 .recompute = stage->recompute,
+                                .recompute_blocks = stage->recompute_blocks,
                                 .loss_scale = local_share(plan) / ((double)plan->global_batch *
                                                                    (double)in->labels_per_sample),
                                 .seed = plan->seed,
@@ -324,24 +325,64 @@ cleanup:
     return status;
 }
 
+/* Over a link: something has ended that the communication thread may sleep for. */
+static void link_ring(void *context)
+{
+    ty_interpreter *in = context;
+
+    pthread_mutex_lock(&in->lock);
+    in->generation++;
+    interpreter_wake_communication(in);
+    pthread_mutex_unlock(&in->lock);
+}
+
+/* Of what compressors exchange. */
+static uint64_t largest_all_to_all(const ty_interpreter *in)
+{
+    uint64_t largest = 0;
+
+    for (uint32_t b = 0; b < in->options.plan->bucket_count; b++) {
+        const ty_codec *codec = in->buckets[b].codec;
+        const ty_compression *compression = &in->options.plan->buckets[b].compression;
+
+        for (uint32_t p = 0; codec != NULL && p < ty_compression_phases(compression); p++) {
+            const ty_collective_options options = ty_codec_exchange(codec, p);
+            const uint64_t bytes =
+                options.member_count * options.count * ty_element_bytes(options.element);
+
+            if (options.kind == TY_ALL_TO_ALL && bytes > largest)
+                largest = bytes;
+        }
+    }
+    return largest;
+}
+
 ty_status ty_interpreter_connect(ty_interpreter *in, ty_error *error)
 {
     ty_link_options options = {.plan = in->options.plan,
                                .program = in->options.program,
                                .backend = in->options.backend,
                                .stage = in->held[0].device,
-                               .transport = in->options.transport};
+                               .transport = in->options.transport,
+                               .ring = link_ring,
+                               .context = in};
     ty_status status;
 
     if (in->memory == NULL)
         return TY_OK;
-    status = ty_device_link_open(&options, &in->link, error);
+    options.all_to_all_bytes = largest_all_to_all(in);
+    TY_CHECK(ty_device_link_open(&options, &in->link, error), status, done);
+    TY_CHECK(interpreter_staging_open(in, error), status, done);
     options.is_of_lanes = true;
-    if (status == TY_OK && ty_plan_width(in->options.plan) > 1)
+    options.all_to_all_bytes = 0;
+    options.ring = NULL; /* the thread of the passes looks all the time */
+    if (ty_plan_width(in->options.plan) > 1)
         status = ty_device_link_open(&options, &in->lane_link, error);
+done:
     return status;
 }
 
+/* Of the device or the host, as the backend has it. */
 void interpreter_memory_free(ty_interpreter *in, void *memory)
 {
     if (in->memory == NULL)

@@ -16,6 +16,7 @@ enum {
     BUSY_AWAITED_SHORTEST_NS = 400000,
     BUSY_AWAITED_NS = 2000000,
     ROUNDS_PER_DOUBLING = 4,
+    LINKED_NS = 5000,
     /* What a send leaves at once without being looked after; see transport_mpi.c. */
     LONG_MESSAGE_BYTES = 524288,
     UNTIL_RUNG_NS = 1000000000
@@ -157,8 +158,17 @@ static long busy_delay(const ty_interpreter *in, const ty_backoff *backoff)
 /* Whether all that is under way rings: nothing need be looked for in between. */
 static bool is_told(const ty_interpreter *in)
 {
-    return in->options.transport->rings_always && in->exchange == NULL && in->link == NULL &&
-           !in->is_passing;
+    const bool link_rings = in->link == NULL || in->link->rings;
+
+    return in->options.transport->rings_always && (in->exchange == NULL || link_rings) &&
+           link_rings && !in->is_passing;
+}
+
+/* While passes run on a device of their own, nobody minds the core: what does not ring is looked
+ * for soon. */
+static long linked_delay(long delay)
+{
+    return delay > 0 ? delay : LINKED_NS;
 }
 
 /* At the transport's bell, which messages and the compute thread ring. */
@@ -194,6 +204,8 @@ static void rest(ty_interpreter *in, const glance *seen, ty_backoff *backoff)
     looks_again = is_under_way && delay == 0 && in->is_compute_waiting;
     if (!is_under_way)
         delay = UNTIL_RUNG_NS;
+    else if (in->link != NULL && in->link->rings)
+        delay = linked_delay(delay);
     else if (!in->is_compute_waiting)
         delay = busy_delay(in, backoff);
     if (!looks_again && !has_bell && in->generation == seen->generation) {
@@ -263,6 +275,8 @@ ty_status interpreter_communicate(ty_interpreter *in, ty_error *error)
     while (look(in, &seen)) {
         bool is_moved = false;
 
+        if (in->link != NULL && in->link->advance != NULL)
+            TY_CHECK(in->link->advance(in->link, &is_moved, error), status, done);
         TY_CHECK(interpreter_receives_finish(in, &is_moved, error), status, done);
         TY_CHECK(interpreter_sends_finish(in, &is_moved, error), status, done);
         TY_CHECK(interpreter_receives_start(in, &is_moved, error), status, done);
@@ -279,6 +293,7 @@ done:
     return status;
 }
 
+/* Memory is freed when no kernel of a link runs any more: freeing would wait for it. */
 void interpreter_cancel(ty_interpreter *in)
 {
     interpreter_messages_cancel(in);
@@ -286,4 +301,5 @@ void interpreter_cancel(ty_interpreter *in)
         in->link->cancel(in->link, in->exchange);
     ty_collective_cancel(in->running);
     ty_collective_cancel(in->control_running);
+    interpreter_staging_release(in);
 }

@@ -83,14 +83,9 @@ static ty_status run_forward(ty_interpreter *in, const ty_instruction *forward, 
 static ty_status run_recompute(ty_interpreter *in, const ty_instruction *recompute, uint32_t step,
                                uint32_t slot, ty_error *error)
 {
-    const held_stage *held = interpreter_held(in, recompute);
-    const ty_plan_stage *stage = &in->options.plan->stages[held->stage];
-
     version_select(in, recompute, step);
-    if (recompute->layer_count < stage->layer_count) /* in pieces, behind their gathers */
-        return in->options.backend->forward(held->device, slot, recompute->first_layer,
-                                            recompute->layer_count, error);
-    return in->options.backend->recompute(held->device, slot, error);
+    return in->options.backend->recompute(interpreter_held(in, recompute)->device, slot,
+                                          recompute->first_layer, recompute->layer_count, error);
 }
 
 /* Gradients of a step are their own where those of others are still under way. */
@@ -276,6 +271,14 @@ static const run_function run_functions[TY_OP_COUNT] = {
     [TY_OP_UPDATE] = run_update,
 };
 
+/* Whether a pass makes what the stage sends on. */
+static bool has_last_layer(const ty_interpreter *in, const ty_instruction *pass)
+{
+    const ty_plan_stage *stage = &in->options.plan->stages[pass->stage];
+
+    return pass->first_layer + pass->layer_count == stage->first_layer + stage->layer_count;
+}
+
 /* Everything it names is done, and the buffers it fills are its own. */
 static bool is_ready(ty_interpreter *in, uint32_t index, uint32_t step)
 {
@@ -293,7 +296,7 @@ static bool is_ready(ty_interpreter *in, uint32_t index, uint32_t step)
     slot = &interpreter_held(in, next)->slots[batch->slot];
     if (next->op == TY_OP_FORWARD && next->stage > 0 && !batch->is_placed)
         return false;
-    if (next->op == TY_OP_FORWARD || next->op == TY_OP_RECOMPUTE)
+    if (next->op == TY_OP_FORWARD || (next->op == TY_OP_RECOMPUTE && has_last_layer(in, next)))
         return !slot->is_output_busy;
     if (next->op == TY_OP_BACKWARD || next->op == TY_OP_BACKWARD_INPUT)
         return !slot->is_gradient_busy;

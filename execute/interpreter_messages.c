@@ -4,7 +4,10 @@
 #include <math.h>
 #include <string.h>
 
-enum { STAGED_AHEAD = 2 }; /* activations that may land before their slot is free */
+enum {
+    STAGED_AHEAD = 2,              /* activations that may land before their slot is free, */
+    STAGED_MOST = STAGED_AHEAD + 1 /* and one more that everything waits for */
+};
 
 /* ---- Messages: the transport's, or the link's between devices --------------------------- */
 
@@ -151,21 +154,49 @@ static arrival *arrival_at(ty_interpreter *in, uint32_t step, uint32_t instructi
                          instruction];
 }
 
+/* One more, to be given to the next activation that needs it. */
+static bool staging_add(ty_interpreter *in)
+{
+    /* Room to take every buffer back is made here, so that giving back cannot fail. */
+    void **grown = ty_resize(in->staging, in->staging_capacity + 1, sizeof *grown);
+    void *made;
+
+    if (grown == NULL)
+        return false;
+    in->staging = grown;
+    made = in->memory == NULL ? ty_alloc(1, in->staging_bytes)
+                              : in->memory->allocate(in->held[0].device, in->staging_bytes);
+    if (made == NULL)
+        return false;
+    in->staging_capacity++;
+    in->staging[in->staging_free++] = made;
+    return true;
+}
+
+static ty_status staging_fail(const ty_interpreter *in, ty_error *error)
+{
+    return ty_fail(error, TY_ENOMEM, "out of memory for %llu bytes of activations",
+                   (unsigned long long)in->staging_bytes);
+}
+
+ty_status interpreter_staging_open(ty_interpreter *in, ty_error *error)
+{
+    bool is_used = false;
+
+    for (uint32_t i = 0; i < in->program->instruction_count; i++) {
+        const ty_instruction *receive = &in->program->instructions[i];
+        is_used = is_used || (receive->op == TY_OP_RECEIVE && receive->direction == TY_ACTIVATION);
+    }
+    while (is_used && in->link->is_direct && in->staging_capacity < STAGED_MOST)
+        if (!staging_add(in))
+            return staging_fail(in, error);
+    return TY_OK;
+}
+
 static void *staging_take(ty_interpreter *in)
 {
-    void **grown;
-
-    if (in->staging_free == 0) {
-        /* Room to take every buffer back is made here, so that giving back cannot fail. */
-        grown = ty_resize(in->staging, in->staging_capacity + 1, sizeof *grown);
-        if (grown == NULL)
-            return NULL;
-        in->staging = grown;
-        in->staging_capacity++;
-        in->staging[in->staging_free++] =
-            in->memory == NULL ? ty_alloc(1, in->staging_bytes)
-                               : in->memory->allocate(in->held[0].device, in->staging_bytes);
-    }
+    if (in->staging_free == 0 && !staging_add(in))
+        return NULL;
     in->staging_used++;
     return in->staging[--in->staging_free];
 }
@@ -191,10 +222,12 @@ static ty_status receive_post(ty_interpreter *in, uint32_t index, uint32_t step,
     if (slot == NO_INDEX) {
         if (receive->direction == TY_GRADIENT || (in->staging_used >= STAGED_AHEAD && !is_head))
             return TY_OK;
+        /* Receives come in the order in which passes need them, so that a slot gets free. */
+        if (in->link != NULL && in->link->is_direct && in->staging_free == 0)
+            return TY_OK;
         coming->staging = buffer = staging_take(in);
         if (buffer == NULL)
-            return ty_fail(error, TY_ENOMEM, "out of memory for %llu bytes of activations",
-                           (unsigned long long)in->staging_bytes);
+            return staging_fail(in, error);
     } else {
         buffer = receive->direction == TY_ACTIVATION
                      ? in->options.backend->input(device, slot)
@@ -363,21 +396,28 @@ ty_status interpreter_receives_finish(ty_interpreter *in, bool *is_moved, ty_err
 
 /* ---- The end ------------------------------------------------------------------------------- */
 
+static uint32_t arrival_count(const ty_interpreter *in)
+{
+    return in->arrivals == NULL ? 0 : in->window * in->program->instruction_count;
+}
+
 void interpreter_messages_cancel(ty_interpreter *in)
 {
     uint32_t i;
 
-    for (i = 0; in->arrivals != NULL && i < in->window * in->program->instruction_count; i++) {
+    for (i = 0; i < arrival_count(in); i++) {
         if (in->arrivals[i].request != NULL)
             message_cancel(in, in->arrivals[i].request);
-        if (in->memory == NULL)
-            ty_free(in->arrivals[i].staging);
-        else if (in->arrivals[i].staging != NULL)
-            in->memory->release(in->held[0].device, in->arrivals[i].staging);
     }
     for (i = 0; i < in->departure_count; i++) {
         departure *left = &in->departures[(in->departure_first + i) % in->departure_capacity];
         if (left->request != NULL)
             message_cancel(in, left->request);
     }
+}
+
+void interpreter_staging_release(ty_interpreter *in)
+{
+    for (uint32_t i = 0; i < arrival_count(in); i++)
+        interpreter_memory_free(in, in->arrivals[i].staging);
 }

@@ -57,8 +57,9 @@ static uint32_t exchanges_of(const ty_interpreter *in, const ty_instruction *pas
 {
     const bool is_backward = pass->op == TY_OP_BACKWARD || pass->op == TY_OP_BACKWARD_INPUT;
 
-    if (is_backward ? !in->takes_part[layer]
-                    : pass->op != TY_OP_FORWARD && pass->op != TY_OP_RECOMPUTE)
+    if (pass->op == TY_OP_RECOMPUTE)
+        return ty_layer_recompute_collectives(in->options.plan, layer, in->is_kept[layer], out);
+    if (is_backward ? !in->takes_part[layer] : pass->op != TY_OP_FORWARD)
         return 0;
     return ty_layer_inner_collectives(in->options.plan, layer, is_backward, out);
 }
@@ -168,10 +169,15 @@ ty_status interpreter_payload_open(ty_interpreter *in, ty_error *error)
     const ty_plan *plan = in->options.plan;
     uint64_t largest = 0, largest_lane = 0;
 
+    ty_status status;
+
     in->takes_part = ty_alloc(plan->workload->layer_count, sizeof *in->takes_part);
-    if (in->takes_part == NULL)
+    in->is_kept = ty_alloc(plan->workload->layer_count, sizeof *in->is_kept);
+    if (in->takes_part == NULL || in->is_kept == NULL)
         return ty_fail(error, TY_ENOMEM, "out of memory for the interpreter");
     ty_workload_mark_backward(plan->workload, in->takes_part);
+    if ((status = ty_plan_mark_kept(plan, in->is_kept, error)) != TY_OK)
+        return status;
     for (uint32_t i = 0; i < in->program->instruction_count; i++) {
         const ty_instruction *exchanged = &in->program->instructions[i];
 
@@ -194,6 +200,7 @@ void interpreter_payload_close(ty_interpreter *in)
     ty_free(in->payload);
     ty_free(in->lane_payload);
     ty_free(in->takes_part);
+    ty_free(in->is_kept);
 }
 
 /* Zeros, which stay zeros however often they are summed. */

@@ -182,6 +182,7 @@ struct ty_interpreter {
     void *payload;      /* likewise: of all exchanges; only one runs at a time */
     void *lane_payload; /* likewise: of what lanes exchange inside passes; compute thread */
     bool *takes_part;   /* likewise: [layers] in backward */
+    bool *is_kept;      /* likewise: recomputing finds what its first product made */
     ty_collective *control_running;
     step_control control;
     ty_gradient_noise noise;        /* sums over the steps it was measured in */
@@ -257,7 +258,11 @@ ty_status interpreter_sends_start(ty_interpreter *interpreter, bool *is_moved, t
 ty_status interpreter_sends_finish(ty_interpreter *interpreter, bool *is_moved, ty_error *error);
 ty_status interpreter_receives_start(ty_interpreter *interpreter, bool *is_moved, ty_error *error);
 ty_status interpreter_receives_finish(ty_interpreter *interpreter, bool *is_moved, ty_error *error);
+/* Before the first run: over a direct link nothing can be allocated later. */
+ty_status interpreter_staging_open(ty_interpreter *interpreter, ty_error *error);
+/* Cancels all requests; then memory that they used may be freed. */
 void interpreter_messages_cancel(ty_interpreter *interpreter);
+void interpreter_staging_release(ty_interpreter *interpreter);
 /* The collective stream, as far as it goes (interpreter_exchange.c). */
 ty_status interpreter_exchange_advance(ty_interpreter *interpreter, bool *is_moved,
                                        ty_error *error);

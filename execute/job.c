@@ -3,6 +3,7 @@
 #include "profile_job.h"
 #include "results.h"
 #include "ty_execute.h"
+#include "ty_file.h"
 
 #include <pthread.h>
 #include <string.h>
@@ -17,7 +18,8 @@ typedef struct training {
     ty_checkpoint_place place; /* that it goes on from */
     uint32_t start;            /* steps done when this run began */
     uint32_t saved;            /* step of the newest checkpoint of ours; `start` without */
-    uint32_t first_recorded, recorded_steps;
+    int lock;                  /* on the folder for checkpoints; -1: another rank has it, or none */
+    bool is_finished;          /* by an earlier run, whose result is still there */
     double origin_s;
     double stretch_started_s; /* of the steps under way */
     ty_run *run;              /* wall time and evaluations so far */
@@ -106,11 +108,9 @@ static void on_step(void *context, uint32_t steps_done, double loss)
     ty_progress_update(&t->progress, steps_done, note);
 }
 
-/* Where to begin, and which steps' events are kept: a run that goes on warms up anew. */
 static ty_status start_find(training *t, ty_error *error)
 {
     const ty_job *job = t->job;
-    uint32_t left;
     ty_status status = TY_OK;
 
     if (job->resume)
@@ -120,11 +120,48 @@ static ty_status start_find(training *t, ty_error *error)
     else if (job->checkpoint != NULL)
         TY_CHECK(ty_checkpoint_refuse(job->checkpoint, error), status, done);
     t->start = t->saved = t->place.step;
-    left = job->steps - t->start;
-    t->first_recorded = t->start + job->warmup_steps;
-    t->recorded_steps = left > job->warmup_steps ? left - job->warmup_steps : 0;
-    if (t->recorded_steps > job->timeline_steps)
-        t->recorded_steps = job->timeline_steps;
+done:
+    return status;
+}
+
+/* Warm-up is recorded too: nobody knows yet whether the run outlasts it. */
+static uint32_t recorded_steps(const training *t)
+{
+    const uint64_t most = (uint64_t)t->job->warmup_steps + t->job->timeline_steps;
+    const uint32_t left = t->job->steps - t->start;
+
+    if (t->job->timeline_steps == 0)
+        return 0;
+    return left < most ? left : (uint32_t)most;
+}
+
+/* The steps of the timeline, now that it is known how many this run did. One that ended within its
+ * warm-up warms up for a quarter of what it did. */
+static ty_recorded_steps window_find(const training *t)
+{
+    const ty_job *job = t->job;
+    const uint32_t did = ty_interpreter_steps(t->interpreter) - t->start;
+    ty_recorded_steps window = {.first = job->warmup_steps};
+
+    if (did <= window.first)
+        window.first = did / 4;
+    window.count = did - window.first;
+    if (window.count > job->timeline_steps)
+        window.count = job->timeline_steps;
+    return window;
+}
+
+/* What can be known to fail at the end fails here. On rank 0, which writes. */
+static ty_status places_try(training *t, ty_error *error)
+{
+    const ty_job *job = t->job;
+    ty_status status = TY_OK;
+
+    if (t->transport->rank != 0)
+        return TY_OK;
+    if (job->checkpoint != NULL)
+        TY_CHECK(ty_checkpoint_lock(job->checkpoint, &t->lock, error), status, done);
+    status = ty_file_try(job->output, error);
 done:
     return status;
 }
@@ -139,7 +176,12 @@ static ty_status training_prepare(training *t, ty_error *error)
     ty_status status;
 
     TY_CHECK(job_check(job, t->transport, error), status, done);
+    TY_CHECK(places_try(t, error), status, done);
     TY_CHECK(start_find(t, error), status, done);
+    if (job->resume)
+        TY_CHECK(ty_result_is_kept(job, &t->place, &t->is_finished, error), status, done);
+    if (t->is_finished)
+        return TY_OK;
     TY_CHECK(ty_precision_find(job->precision, &precision, error), status, done);
     TY_CHECK(ty_device_backend_find(job->backend, &backend, error), status, done);
     TY_CHECK(backend_check(job, backend, error), status, done);
@@ -160,8 +202,8 @@ static ty_status training_prepare(training *t, ty_error *error)
                                                       .transport = t->transport,
                                                       .precision = precision,
                                                       .steps = job->steps,
-                                                      .first_recorded = t->first_recorded,
-                                                      .recorded_steps = t->recorded_steps,
+                                                      .first_recorded = t->start,
+                                                      .recorded_steps = recorded_steps(t),
                                                       .measure_distortion = job->measure_distortion,
                                                       .stop = t->options->stop,
                                                       .on_step = on_step,
@@ -186,6 +228,7 @@ static void training_free(training *t)
     if (t->test_set != NULL)
         ty_dataset_close(t->test_set);
     ty_run_free(t->run);
+    ty_checkpoint_unlock(t->lock);
 }
 
 /* ---- Training ---------------------------------------------------------------------------- */
@@ -266,6 +309,9 @@ static ty_status train(training *t, ty_error *error)
     uint32_t done = t->start;
     ty_status status = TY_OK;
 
+    /* All steps were done before, and the result was lost. */
+    if (done == job->steps && ty_target_is_set(&job->until))
+        TY_CHECK(evaluate(t, &is_reached, error), status, done);
     while (done < job->steps && !is_reached) {
         uint32_t end = stretch_end(job, done);
 
@@ -293,11 +339,14 @@ static void progress_end(training *t)
 {
     const ty_run *run = t->run;
     uint32_t steps = ty_interpreter_steps(t->interpreter);
-    double rate = (double)(steps - t->start) * t->job->plan->global_batch / run->wall_s;
+    double rate =
+        run->wall_s > 0 ? (double)(steps - t->start) * t->job->plan->global_batch / run->wall_s : 0;
     char note[160], seconds[32];
 
     ty_format_seconds(run->wall_s, seconds);
-    if (run->evaluation_count > 0)
+    if (steps == t->start)
+        snprintf(note, sizeof note, "the checkpoint has all %u steps; nothing was trained", steps);
+    else if (run->evaluation_count > 0)
         snprintf(note, sizeof note, "%u steps in %s, test accuracy %.2f %%, loss %.4f", steps,
                  seconds, 100 * run->evaluations[run->evaluation_count - 1].accuracy,
                  run->evaluations[run->evaluation_count - 1].loss);
@@ -309,22 +358,44 @@ static void progress_end(training *t)
     ty_progress_finish(&t->progress, note);
 }
 
+/* All that was asked for was done by an earlier run: its result once more. */
+static ty_status give_again(const training *t, ty_error *error)
+{
+    ty_progress progress;
+    char note[96];
+    ty_status status = TY_OK;
+
+    if (t->transport->rank == 0)
+        status = ty_result_give_again(t->job, error);
+    TY_CHECK(ty_transport_agree(t->transport, status, error), status, done);
+    snprintf(note, sizeof note, "finished before, after %u steps; its result again", t->place.step);
+    ty_progress_start(&progress, t->transport->rank == 0 ? t->options->progress : NULL, "training",
+                      t->job->steps, "steps");
+    ty_progress_finish(&progress, note);
+done:
+    return status;
+}
+
 static ty_status train_job(const ty_job *job, ty_transport *transport,
                            const ty_execute_options *options, ty_error *error)
 {
-    training t = {.job = job, .transport = transport, .options = options};
+    training t = {.job = job, .transport = transport, .options = options, .lock = -1};
     ty_status status;
 
     status = training_prepare(&t, error);
     TY_CHECK(ty_transport_agree(transport, status, error), status, cleanup);
+    if (t.is_finished) {
+        status = give_again(&t, error);
+        goto cleanup;
+    }
     TY_CHECK(ty_interpreter_connect(t.interpreter, error), status, broken);
     ty_progress_start(&t.progress, transport->rank == 0 ? options->progress : NULL, "training",
                       job->steps, "steps");
     TY_CHECK(ty_results_clock(transport, &t.origin_s, error), status, broken);
     TY_CHECK(train(&t, error), status, cleanup);
     progress_end(&t);
-    status = ty_results_save(job, t.interpreter, transport, t.first_recorded, t.recorded_steps,
-                             t.origin_s, t.run, error);
+    status =
+        ty_results_save(job, t.interpreter, transport, window_find(&t), t.origin_s, t.run, error);
     /* An unwritable output is rank 0's failure but everyone's result. */
     TY_CHECK(ty_transport_agree(transport, status, error), status, cleanup);
     goto cleanup;

@@ -2,6 +2,8 @@
  * look at whether anyone was asked to stop before each. */
 #include "profile_job.h"
 
+#include "device_link.h"
+
 #include "machine.h"
 
 typedef ty_status (*part_function)(ty_profiler *p, uint32_t argument, ty_error *error);
@@ -62,17 +64,25 @@ static uint32_t parts_list(const ty_job *job, uint32_t size, bool has_device, pa
     return count;
 }
 
-/* Ranks that shared a device would each measure half of it. */
-static ty_status device_check(const ty_profiler *p, ty_stage_device *device, ty_error *error)
+/* Ranks that shared a device would each measure half of it. All ranks, also one that opened none.
+ */
+static ty_status device_check(const ty_profiler *p, const ty_stage_device *device, ty_error *error)
 {
-    const uint32_t ordinal = p->backend->memory->ordinal(device), rank = p->transport->local_rank;
+    const uint32_t rank = p->transport->rank;
+    ty_device_identity own = {{0}};
+    uint32_t first = rank;
+    ty_status status;
 
-    if (ordinal == rank)
-        return TY_OK;
-    return ty_fail(error, TY_EUNSUPPORTED,
-                   "rank %u of this host would share device %u with another, and each would "
-                   "measure a part of it; expected at most as many ranks as there are devices",
-                   (unsigned)rank, (unsigned)ordinal);
+    if (device != NULL)
+        own = p->backend->memory->identity(device);
+    status = ty_device_first_user(p->transport, &own, &first, error);
+    if (status != TY_OK || first == rank)
+        return status;
+    return ty_fail(
+        error, TY_EUNSUPPORTED,
+        "rank %u would share a device with rank %u, and each would measure a part of it; "
+        "expected at most as many ranks as there are devices",
+        (unsigned)rank, (unsigned)first);
 }
 
 static ty_status device_describe(ty_profiler *p, ty_error *error)
@@ -80,10 +90,14 @@ static ty_status device_describe(ty_profiler *p, ty_error *error)
     const ty_device_memory *memory = p->backend->memory;
     ty_profile *profile = p->profile;
     ty_stage_device *device = NULL;
-    ty_status status;
+    ty_error unshared = {0};
+    ty_status status, shared;
 
-    TY_CHECK(ty_profiler_open(p, 1, 1, false, &device, error), status, done);
-    TY_CHECK(device_check(p, device, error), status, done);
+    status = ty_profiler_open(p, 1, 1, false, &device, error);
+    shared = device_check(p, device, &unshared);
+    if (status == TY_OK && shared != TY_OK)
+        status = ty_fail(error, shared, "%s", unshared.message);
+    TY_CHECK(status, status, done);
     profile->device = ty_strdup(memory->describe(device));
     profile->precision = ty_strdup(ty_precision_name(p->precision));
     profile->memory_bytes = memory->capacity_bytes(device);

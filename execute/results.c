@@ -2,11 +2,15 @@
 #include "results.h"
 
 #include "machine.h"
+#include "ty_file.h"
 
 #include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
-enum { RESULT_TAG = 6, CLOCK_TAG = 7 };
+enum { RESULT_TAG = 6, CLOCK_TAG = 7, RESCUE_PATH_SIZE = 1024 };
 
 typedef struct rank_result {
     uint64_t event_count, peak_memory_bytes;
@@ -180,8 +184,8 @@ static ty_status noise_samples_copy(const ty_interpreter *interpreter, ty_run *r
 }
 
 static ty_status run_fill(const ty_job *job, ty_interpreter *interpreter,
-                          const ty_transport *transport, uint32_t first_recorded, uint32_t recorded,
-                          ty_run *run, ty_error *error)
+                          const ty_transport *transport, uint32_t recorded, ty_run *run,
+                          ty_error *error)
 {
     uint32_t i;
     ty_status status;
@@ -199,41 +203,170 @@ static ty_status run_fill(const ty_job *job, ty_interpreter *interpreter,
     TY_CHECK(noise_samples_copy(interpreter, run, error), status, done);
     for (i = 0; run->losses != NULL && i < run->step_count; i++)
         run->losses[i] = ty_interpreter_losses(interpreter)[i];
-    /* Training that reached its target early may have recorded fewer steps. */
-    if (run->step_count < first_recorded + recorded)
-        recorded = run->step_count > first_recorded ? run->step_count - first_recorded : 0;
     TY_CHECK(ty_timeline_new(job->plan, recorded, &run->timeline, error), status, done);
     TY_CHECK(run_describe(job, interpreter, transport, run, error), status, done);
 done:
     return status;
 }
 
+/* ---- Beside the checkpoint ----------------------------------------------------------------- */
+
+static ty_status result_path(const ty_job *job, char **out, ty_error *error)
+{
+    ty_text text = {0};
+    ty_status status;
+
+    ty_text_addf(&text, "%s/result.json", job->checkpoint);
+    status = ty_text_take(&text, out, error);
+    ty_text_clear(&text);
+    return status;
+}
+
+static ty_status result_keep(const ty_job *job, const ty_run *run, ty_error *error)
+{
+    char *path = NULL;
+    ty_status status;
+
+    if (job->checkpoint == NULL)
+        return TY_OK;
+    TY_CHECK(result_path(job, &path, error), status, done);
+    status = ty_run_save(run, path, error);
+done:
+    ty_free(path);
+    return status;
+}
+
+/* Where nobody asked for it, but where it is not lost: in a folder of its own for temporary files.
+ */
+static ty_status result_rescue(const ty_run *run, char path[RESCUE_PATH_SIZE], ty_error *error)
+{
+    const char *const folders[] = {getenv("TMPDIR"), "/tmp", "/var/tmp", "/dev/shm"};
+    ty_status status = TY_EIO;
+
+    for (size_t i = 0; i < sizeof folders / sizeof folders[0] && status != TY_OK; i++) {
+        char folder[RESCUE_PATH_SIZE - 16];
+        if (folders[i] == NULL || folders[i][0] == '\0' ||
+            snprintf(folder, sizeof folder, "%s/trainyard-result-XXXXXX", folders[i]) >=
+                (int)sizeof folder ||
+            mkdtemp(folder) == NULL)
+            continue;
+        snprintf(path, RESCUE_PATH_SIZE, "%s/run.json", folder);
+        status = ty_run_save(run, path, error);
+        if (status != TY_OK)
+            rmdir(folder);
+    }
+    return status;
+}
+
+/* A disk that was full only at the end does not cost the training: the result goes where there is
+ * room, and the failure says where. */
+static ty_status result_save(const ty_job *job, const ty_run *run, ty_error *error)
+{
+    ty_error kept = {0}, rescued = {0};
+    char path[RESCUE_PATH_SIZE], why[sizeof error->message];
+    const ty_status in_folder = result_keep(job, run, &kept);
+    const ty_status status = ty_run_save(run, job->output, error);
+
+    if (status == TY_OK)
+        return in_folder == TY_OK ? TY_OK : ty_fail(error, in_folder, "%s", kept.message);
+    if (status != TY_EIO)
+        return status;
+    snprintf(why, sizeof why, "%s", error->message);
+    if (in_folder == TY_OK && job->checkpoint != NULL)
+        return ty_fail(error, TY_EIO, "%.110s; the result is in %.110s/result.json", why,
+                       job->checkpoint);
+    if (result_rescue(run, path, &rescued) == TY_OK)
+        return ty_fail(error, TY_EIO, "%.110s; the result is in %.110s", why, path);
+    return ty_fail(error, TY_EIO, "%.110s; nor could it be saved elsewhere: %.110s", why,
+                   rescued.message);
+}
+
+/* The result that lies beside the checkpoint; NULL where none can be read. */
+static ty_status result_load(const ty_job *job, ty_run **out, ty_error *error)
+{
+    ty_error unread = {0};
+    char *path = NULL;
+    ty_status status;
+
+    *out = NULL;
+    TY_CHECK(result_path(job, &path, error), status, done);
+    if (ty_file_exists(path) && ty_run_load(path, out, &unread) == TY_ENOMEM)
+        status = ty_fail(error, TY_ENOMEM, "%s", unread.message);
+done:
+    ty_free(path);
+    return status;
+}
+
+/* Whether the run got to what the job asks for. */
+static bool has_finished(const ty_job *job, const ty_run *run)
+{
+    if (run->step_count == job->steps)
+        return true;
+    for (uint32_t i = 0; ty_target_is_set(&job->until) && i < run->evaluation_count; i++)
+        if (ty_target_is_met(&job->until, run->evaluations[i].accuracy, run->evaluations[i].loss))
+            return true;
+    return false;
+}
+
+ty_status ty_result_is_kept(const ty_job *job, const ty_checkpoint_place *place, bool *out,
+                            ty_error *error)
+{
+    ty_run *run = NULL;
+    ty_status status = result_load(job, &run, error);
+
+    if (status != TY_OK)
+        return status;
+    *out = run != NULL && run->step_count == place->step &&
+           strcmp(run->plan_digest.hex, place->plan.hex) == 0 && has_finished(job, run);
+    ty_run_free(run);
+    return TY_OK;
+}
+
+ty_status ty_result_give_again(const ty_job *job, ty_error *error)
+{
+    char *path = NULL, *bytes = NULL;
+    size_t length;
+    ty_status status;
+
+    TY_CHECK(result_path(job, &path, error), status, done);
+    TY_CHECK(ty_file_read(path, 0, &bytes, &length, error), status, done);
+    status = ty_file_write(job->output, bytes, length, error);
+done:
+    ty_free(bytes);
+    ty_free(path);
+    return status;
+}
+
+/* ---- All ----------------------------------------------------------------------------------- */
+
 ty_status ty_results_save(const ty_job *job, ty_interpreter *interpreter, ty_transport *transport,
-                          uint32_t first_recorded, uint32_t recorded_steps, double origin_s,
-                          ty_run *run, ty_error *error)
+                          ty_recorded_steps window, double origin_s, ty_run *run, ty_error *error)
 {
     rank_result own = {.peak_memory_bytes = ty_machine_peak_memory_bytes()};
-    const ty_event *measured = ty_interpreter_events(interpreter, &own.event_count);
     const uint32_t width = ty_plan_width(job->plan);
-    ty_event *events = ty_alloc(own.event_count, sizeof *events);
+    uint64_t measured_count;
+    const ty_event *measured = ty_interpreter_events(interpreter, &measured_count);
+    ty_event *events = ty_alloc(measured_count, sizeof *events);
     uint64_t i;
     ty_status status;
 
-    if (transport->rank % width != 0)
-        own.event_count = 0;
     if (events == NULL)
         return ty_fail(error, TY_ENOMEM, "out of memory for a timeline");
-    for (i = 0; i < own.event_count; i++) {
-        events[i] = measured[i];
-        events[i].start_s -= origin_s;
-        events[i].end_s -= origin_s;
+    for (i = 0; i < measured_count && transport->rank % width == 0; i++) {
+        ty_event *event = &events[own.event_count];
+        if (measured[i].step < window.first || measured[i].step - window.first >= window.count)
+            continue;
+        *event = measured[i];
+        event->step -= window.first;
+        event->start_s -= origin_s;
+        event->end_s -= origin_s;
+        own.event_count++;
     }
     if (transport->rank != 0) {
         status = results_send(transport, &own, events, error);
         goto cleanup;
     }
-    TY_CHECK(run_fill(job, interpreter, transport, first_recorded, recorded_steps, run, error),
-             status, cleanup);
+    TY_CHECK(run_fill(job, interpreter, transport, window.count, run, error), status, cleanup);
     TY_CHECK(run_collect(transport, width, &own, events, run, error), status, cleanup);
     if (run->timeline->step_count > 0) {
         TY_CHECK(ty_timeline_check(job->plan, job->program, run->timeline, "timeline", error),
@@ -241,8 +374,11 @@ ty_status ty_results_save(const ty_job *job, ty_interpreter *interpreter, ty_tra
         TY_CHECK(
             ty_timeline_summarize(job->plan, job->program, run->timeline, &run->summary, error),
             status, cleanup);
+    } else {
+        ty_timeline_free(run->timeline);
+        run->timeline = NULL;
     }
-    status = ty_run_save(run, job->output, error);
+    status = result_save(job, run, error);
 cleanup:
     ty_free(events);
     return status;

@@ -2,7 +2,13 @@
 #ifndef TY_EXECUTE_RESULTS_H
 #define TY_EXECUTE_RESULTS_H
 
+#include "checkpoint.h"
 #include "interpreter.h"
+
+/** The steps that a timeline is made of, counted from the first one that was recorded. */
+typedef struct ty_recorded_steps {
+    uint32_t first, count;
+} ty_recorded_steps;
 
 /** The reading of this rank's ty_now_s that all ranks take as 0. On all ranks at once. */
 ty_status ty_results_clock(ty_transport *transport, double *origin_s,
@@ -10,12 +16,23 @@ ty_status ty_results_clock(ty_transport *transport, double *origin_s,
 
 /**
  * Gathers timeline, losses and memory on rank 0, which fills in `run` and writes the job's output.
- * On all ranks.
- * @param first_recorded, recorded_steps as the interpreter was told
+ * On all ranks. With a folder for checkpoints the result is kept there, too.
+ * @param window  of steps that were recorded, all of which have ended; a timeline of none is left
+ *                out
  * @param run wall time and evaluations are filled in by the caller
  */
 ty_status ty_results_save(const ty_job *job, ty_interpreter *interpreter, ty_transport *transport,
-                          uint32_t first_recorded, uint32_t recorded_steps, double origin_s,
-                          ty_run *run, ty_error *error) TY_MUST_CHECK;
+                          ty_recorded_steps window, double origin_s, ty_run *run,
+                          ty_error *error) TY_MUST_CHECK;
+
+/**
+ * Whether the run that wrote the checkpoint did all that the job asks for, its steps or its target,
+ * and its result is in the folder. Ranks that see the same folder get the same answer.
+ * @return TY_ENOMEM; a result that cannot be read is none
+ */
+ty_status ty_result_is_kept(const ty_job *job, const ty_checkpoint_place *place, bool *out,
+                            ty_error *error) TY_MUST_CHECK;
+/** Writes that result to the job's output. */
+ty_status ty_result_give_again(const ty_job *job, ty_error *error) TY_MUST_CHECK;
 
 #endif

@@ -108,6 +108,29 @@ bool interpreter_gather_may_start(ty_interpreter *in, const ty_instruction *gath
     return true;
 }
 
+static bool passes_through(const ty_bucket *bucket, const ty_instruction *in)
+{
+    return in->stream == TY_STREAM_COMPUTE && in->bucket == TY_NO_BUCKET &&
+           in->stage == bucket->stage &&
+           in->first_layer < bucket->first_layer + bucket->layer_count &&
+           bucket->first_layer < in->first_layer + in->layer_count;
+}
+
+/* Whether a later pass uses what was gathered for this one: until it is gathered anew, or the step
+ * is over. */
+static bool is_used_again(const ty_interpreter *in, uint32_t bucket, const ty_instruction *pass)
+{
+    const ty_instruction *end = in->program->instructions + in->program->instruction_count;
+
+    for (const ty_instruction *next = pass + 1; next < end; next++) {
+        if (next->op == TY_OP_GATHER && next->bucket == bucket)
+            return false;
+        if (passes_through(&in->options.plan->buckets[bucket], next))
+            return true;
+    }
+    return false;
+}
+
 void interpreter_pass_over(ty_interpreter *in, const ty_instruction *pass)
 {
     const ty_plan *plan = in->options.plan;
@@ -116,9 +139,8 @@ void interpreter_pass_over(ty_interpreter *in, const ty_instruction *pass)
     for (b = 0; b < plan->bucket_count; b++) {
         bucket_state *bucket = &in->buckets[b];
 
-        if (!bucket->is_in_use || plan->buckets[b].stage != pass->stage ||
-            plan->buckets[b].first_layer < pass->first_layer ||
-            plan->buckets[b].first_layer >= pass->first_layer + pass->layer_count)
+        if (!bucket->is_in_use || !passes_through(&plan->buckets[b], pass) ||
+            is_used_again(in, b, pass))
             continue;
         bucket->is_in_use = false;
         others_discard(in, bucket, in->options.backend->parameters(bucket->held->device));

@@ -33,3 +33,33 @@ void stage_trains_find(const ty_workload *workload, bool *trains)
             trains[l] = trains[l] || trains[layer->inputs[i]];
     }
 }
+
+ty_status stage_segments_find(const ty_stage_options *options, stage_segments *out, ty_error *error)
+{
+    const ty_workload *workload = options->workload;
+    const ty_recompute_range range = {options->first_layer, options->layer_count,
+                                      options->recompute, options->recompute_blocks};
+
+    out->starts = ty_alloc(workload->layer_count, sizeof *out->starts);
+    out->is_kept = ty_alloc(workload->layer_count, sizeof *out->is_kept);
+    if (out->starts == NULL || out->is_kept == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory for the segments of a stage");
+    out->count = ty_recompute_segments(workload, &range, out->starts);
+    ty_recompute_mark_kept(workload, &range, out->starts, out->count, out->is_kept);
+    return TY_OK;
+}
+
+void stage_segments_clear(stage_segments *segments)
+{
+    ty_free(segments->starts);
+    ty_free(segments->is_kept);
+}
+
+uint32_t stage_segment_of(const stage_segments *segments, uint32_t layer)
+{
+    uint32_t segment = segments->count > 0 ? segments->count - 1 : 0;
+
+    while (segment > 0 && segments->starts[segment] > layer)
+        segment--;
+    return segment;
+}

@@ -3,47 +3,88 @@
  * out identifiers; then there is a communicator per pair of ranks and direction, and one per set of
  * ranks that share a bucket, each on a stream of its own, so that none waits behind another.
  *
+ * A kernel of NCCL stays on its GPU until those of all members are there, and spins: one that is
+ * launched too early keeps others from running, perhaps what its own peer waits for. So nothing is
+ * launched before all members have said, over the transport, that they are ready. Of a
+ * communicator's members the lowest is asked: whoever has come to an operation tells it so, and
+ * once it has heard of all, and is there itself, it tells them to go, and they launch. A
+ * communicator has one operation at a time. What follows:
+ * - A kernel that runs waits for nothing but threads that serve links (nccl_advance), and these
+ * wait for no kernel of NCCL: all that such a thread uses is allocated, connected and loaded
+ * before.
+ * - Communicators of the same members launch in one order on all of them, that of their leader.
+ * - Who listens to a peer for what it says hears when its process is gone; NCCL itself may spin on.
+ *
  * NCCL knows no tags: messages of a communicator are matched by their order, which both programs
- * fix, and a receive that is posted too early waits here for its turn. The first use of a
- * communicator connects its ranks and blocks; so each is used once while opening, in one order over
- * all ranks, that of buckets and then of pairs, which no two ranks can wait for in a circle.
+ * fix, and one that is posted too early waits here for its turn. The first use of a communicator
+ * connects its ranks and blocks; so each is used once while opening, in one order over all ranks,
+ * that of buckets and then of pairs, which no two ranks can wait for in a circle.
  */
 #include "cuda_stage.h"
 #include "device_link.h"
 
 #include <stdio.h>
 
-enum { ID_TAG = 9 };
+enum { ID_TAG = 9, NOTICE_TAG = 10, INDEX_TAG = 11 };
 
 /* Of the streaming multiprocessors that a communicator may keep busy: many are open at once, and
  * compute wants the rest. */
 enum { PAIR_BLOCKS = 2, GROUP_BLOCKS = 8 };
 
-typedef struct channel { /* one communicator */
-    ncclComm_t comm;
-    cudaStream_t stream;
-    uint32_t *members; /* ranks; of a pair: the sender, then the receiver */
-    uint32_t member_count, position;
-    ty_direction direction; /* TY_NO_DIRECTION: a group */
-    uint64_t next;          /* order of the message that is started next */
-} channel;
+typedef struct channel channel;
 
 typedef struct nccl_request {
-    channel *on;
-    ty_transfer transfer; /* of a pair */
-    cudaEvent_t event;
-    bool is_started;
+    ty_transfer transfer;          /* of a pair */
+    ty_collective_options options; /* of a group */
+    struct nccl_request *next;     /* on the same channel; messages by their order */
+    bool is_done;
 } nccl_request;
+
+struct channel { /* one communicator */
+    ncclComm_t comm;
+    cudaStream_t stream;
+    cudaEvent_t event;
+    uint32_t *members; /* ranks; of a pair: the sender, then the receiver */
+    uint32_t *theirs;  /* by which number members call it, as far as they are told something */
+    uint32_t member_count, position, leader; /* leader: position of the lowest rank */
+    ty_direction direction;                  /* TY_NO_DIRECTION: a group */
+    uint64_t order;                          /* of the message that is next */
+
+    nccl_request *waiting; /* the first of which is next */
+    nccl_request *current; /* asked for, or launched */
+    bool is_asked, is_launched;
+    uint32_t ready_count; /* of the leader: members that came to the next operation */
+};
+
+/* What processes say of a channel: "I am ready" to its leader, "go" by it. */
+typedef struct notice {
+    uint32_t channel; /* as the receiver numbers them */
+    uint32_t is_go;
+} notice;
+
+typedef struct nccl_peer { /* a process that shares a channel with this one */
+    uint32_t rank;
+    notice heard;
+    ty_request *listening;
+} nccl_peer;
+
+typedef struct nccl_told { /* a notice on its way; its place never moves */
+    notice said;
+    ty_request *request; /* NULL: free */
+} nccl_told;
 
 typedef struct nccl_state {
     ty_link_options options;
     const cuda_nccl *nccl;
     channel *channels;
     uint32_t count;
+    nccl_peer *peers;
+    uint32_t peer_count;
+    nccl_told *told; /* [told_count], two for each member of each channel */
+    uint32_t told_count;
     bool is_broken;
     void *probe;   /* device memory for the first use: a number for each process */
     char *staging; /* what goes out in an all-to-all, while the same memory takes what comes in */
-    uint64_t staging_bytes;
 } nccl_state;
 
 static ty_status nccl_fail(const nccl_state *state, ty_error *error, const char *call,
@@ -89,13 +130,17 @@ static ty_status channel_add(nccl_state *state, const uint32_t *members, uint32_
     state->channels = grown;
     made = &grown[state->count];
     *made = (channel){.member_count = count, .direction = direction};
+    state->count++;
     made->members = ty_alloc(count, sizeof *made->members);
-    if (made->members == NULL)
+    made->theirs = ty_alloc(count, sizeof *made->theirs);
+    if (made->members == NULL || made->theirs == NULL)
         return ty_fail(error, TY_ENOMEM, "out of memory for communicators");
     memcpy(made->members, members, count * sizeof *members);
     while (made->members[made->position] != state->options.transport->rank)
         made->position++;
-    state->count++;
+    for (uint32_t m = 1; m < count; m++)
+        if (members[m] < members[made->leader])
+            made->leader = m;
     return TY_OK;
 }
 
@@ -285,31 +330,18 @@ static ty_status order_check(const nccl_state *state, const channel *c, ty_error
 
 /* ---- All-to-all, which NCCL has as messages ---- */
 
-/* Kept for the next one. One exchange is under way at a time. */
-static ty_status staging_grow(nccl_state *state, uint64_t bytes, ty_error *error)
-{
-    ty_status status = TY_OK;
-
-    if (bytes <= state->staging_bytes)
-        return TY_OK;
-    cudaFree(state->staging);
-    state->staging = NULL;
-    state->staging_bytes = 0;
-    CUDA_CHECK(cudaMalloc((void **)&state->staging, bytes), status, done);
-    state->staging_bytes = bytes;
-done:
-    return status;
-}
-
 /* In place: part p goes to member p, and member p's part for this one comes where it was. */
 static ty_status all_to_all_start(nccl_state *state, const channel *c, char *data, uint64_t bytes,
                                   ty_error *error)
 {
     const cuda_nccl *nccl = state->nccl;
     ncclResult_t code = ncclSuccess;
-    ty_status status;
+    ty_status status = TY_OK;
 
-    TY_CHECK(staging_grow(state, bytes * c->member_count, error), status, done);
+    if (bytes * c->member_count > state->options.all_to_all_bytes)
+        return ty_fail(error, TY_EINVAL, "an all-to-all of %llu bytes, expected at most %llu",
+                       (unsigned long long)(bytes * c->member_count),
+                       (unsigned long long)state->options.all_to_all_bytes);
     CUDA_CHECK(cudaMemcpyAsync(state->staging, data, bytes * c->member_count,
                                cudaMemcpyDeviceToDevice, c->stream),
                status, done);
@@ -326,17 +358,6 @@ static ty_status all_to_all_start(nccl_state *state, const channel *c, char *dat
     NCCL_CHECK(code, status, done);
 done:
     return status;
-}
-
-/* Whether a bucket's members each send parts to the others. */
-static bool has_all_to_all(const ty_plan *plan)
-{
-    for (uint32_t b = 0; b < plan->bucket_count; b++) {
-        const ty_compression *c = &plan->buckets[b].compression;
-        if (c->kind != TY_COMPRESSION_NONE && ty_compression_collective(c, 0) == TY_ALL_TO_ALL)
-            return true;
-    }
-    return false;
 }
 
 /* ---- Opening ---- */
@@ -357,24 +378,100 @@ done:
     return status;
 }
 
-/* Connects the members: one message, or one sum, and messages of all to all where there will be. */
-static ty_status channel_probe(nccl_state *state, const channel *c, ty_error *error)
+/* By which numbers the leader of a channel and its members call it. */
+static ty_status indices_share(const nccl_state *state, channel *c, ty_error *error)
+{
+    ty_transport *transport = state->options.transport;
+    const uint32_t own = (uint32_t)(c - state->channels);
+    ty_status status = TY_OK;
+
+    for (uint32_t m = 0; m < c->member_count; m++) {
+        if (m == c->position || (c->position != c->leader && m != c->leader))
+            continue;
+        TY_CHECK(ty_transport_send(transport, c->members[m], INDEX_TAG, &own, sizeof own, error),
+                 status, done);
+        TY_CHECK(ty_transport_receive(transport, c->members[m], INDEX_TAG, &c->theirs[m],
+                                      sizeof c->theirs[m], error),
+                 status, done);
+    }
+done:
+    return status;
+}
+
+static ty_status notices_advance(nccl_state *state, bool *is_moved, ty_error *error);
+
+/* As cudaStreamSynchronize, which would wait for a peer that is gone. */
+static ty_status probe_wait(nccl_state *state, const channel *c, ty_error *error)
+{
+    ty_backoff backoff = {0};
+    cudaError_t code;
+    ty_status status = TY_OK;
+
+    CUDA_CHECK(cudaEventRecord(c->event, c->stream), status, done);
+    while ((code = cudaEventQuery(c->event)) == cudaErrorNotReady) {
+        bool is_moved = false;
+
+        (void)cudaGetLastError();
+        TY_CHECK(notices_advance(state, &is_moved, error), status, done);
+        ty_backoff_wait(&backoff);
+    }
+    CUDA_CHECK(code, status, done);
+done:
+    return status;
+}
+
+/* Every kind of collective once, of one number for each member. */
+static ty_status group_probe(nccl_state *state, const channel *c, ty_error *error)
+{
+    const cuda_nccl *nccl = state->nccl;
+    float *all = state->probe, *own = all + c->position;
+    ty_status status = TY_OK;
+
+    NCCL_CHECK(
+        nccl->ncclAllReduce(all, all, c->member_count, ncclFloat, ncclSum, c->comm, c->stream),
+        status, done);
+    TY_CHECK(probe_wait(state, c, error), status, done);
+    NCCL_CHECK(nccl->ncclReduceScatter(all, own, 1, ncclFloat, ncclSum, c->comm, c->stream), status,
+               done);
+    TY_CHECK(probe_wait(state, c, error), status, done);
+    NCCL_CHECK(nccl->ncclAllGather(own, all, 1, ncclFloat, c->comm, c->stream), status, done);
+    TY_CHECK(probe_wait(state, c, error), status, done);
+    NCCL_CHECK(nccl->ncclReduce(all, all, 1, ncclFloat, ncclSum, 0, c->comm, c->stream), status,
+               done);
+    TY_CHECK(probe_wait(state, c, error), status, done);
+    NCCL_CHECK(nccl->ncclBroadcast(all, all, 1, ncclFloat, 0, c->comm, c->stream), status, done);
+    TY_CHECK(probe_wait(state, c, error), status, done);
+    if (state->options.all_to_all_bytes > 0)
+        TY_CHECK(all_to_all_start(state, c, state->probe, 1, error), status, done);
+    TY_CHECK(probe_wait(state, c, error), status, done);
+done:
+    return status;
+}
+
+static ty_status pair_probe(nccl_state *state, const channel *c, ty_error *error)
 {
     const cuda_nccl *nccl = state->nccl;
     ty_status status = TY_OK;
 
-    if (c->direction == TY_NO_DIRECTION)
-        NCCL_CHECK(nccl->ncclAllReduce(state->probe, state->probe, 1, ncclFloat, ncclSum, c->comm,
-                                       c->stream),
-                   status, done);
-    else if (c->position == 0)
+    if (c->position == 0)
         NCCL_CHECK(nccl->ncclSend(state->probe, 1, ncclChar, 1, c->comm, c->stream), status, done);
     else
         NCCL_CHECK(nccl->ncclRecv(state->probe, 1, ncclChar, 0, c->comm, c->stream), status, done);
-    if (c->direction == TY_NO_DIRECTION && !state->options.is_of_lanes &&
-        has_all_to_all(state->options.plan))
-        TY_CHECK(all_to_all_start(state, c, state->probe, 1, error), status, done);
-    CUDA_CHECK(cudaStreamSynchronize(c->stream), status, done);
+    TY_CHECK(probe_wait(state, c, error), status, done);
+done:
+    return status;
+}
+
+/* Its kernels go first: who waits for them waits on another GPU, too. */
+static ty_status stream_open(channel *c, ty_error *error)
+{
+    int least = 0, greatest = 0;
+    ty_status status = TY_OK;
+
+    CUDA_CHECK(cudaDeviceGetStreamPriorityRange(&least, &greatest), status, done);
+    CUDA_CHECK(cudaStreamCreateWithPriority(&c->stream, cudaStreamNonBlocking, greatest), status,
+               done);
+    CUDA_CHECK(cudaEventCreateWithFlags(&c->event, cudaEventDisableTiming), status, done);
 done:
     return status;
 }
@@ -386,12 +483,17 @@ static ty_status channel_open(nccl_state *state, channel *c, ty_error *error)
     ty_status status;
 
     config.maxCTAs = c->direction == TY_NO_DIRECTION ? GROUP_BLOCKS : PAIR_BLOCKS;
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 0)
+    config.commName = state->options.is_of_lanes ? "lanes" : "ranks";
+#endif
     TY_CHECK(id_share(state, c, &id, error), status, done);
-    CUDA_CHECK(cudaStreamCreateWithFlags(&c->stream, cudaStreamNonBlocking), status, done);
+    TY_CHECK(indices_share(state, c, error), status, done);
+    TY_CHECK(stream_open(c, error), status, done);
     NCCL_CHECK(state->nccl->ncclCommInitRankConfig(&c->comm, (int)c->member_count, id,
                                                    (int)c->position, &config),
                status, done);
-    status = channel_probe(state, c, error);
+    status = c->direction == TY_NO_DIRECTION ? group_probe(state, c, error)
+                                             : pair_probe(state, c, error);
 done:
     return status;
 }
@@ -410,111 +512,78 @@ static void shared_gpu_configure(uint32_t rank)
     setenv("NCCL_PROTO", "Simple", 0);
 }
 
+/* Ends what is on its way, here: kernels that wait for peers which may never come. Before any
+ * memory is freed, since that waits for them. */
+static void nccl_break(nccl_state *state)
+{
+    if (state->is_broken)
+        return;
+    state->is_broken = true;
+    for (uint32_t i = 0; i < state->count; i++) {
+        channel *c = &state->channels[i];
+        if (c->comm != NULL)
+            (void)state->nccl->ncclCommAbort(c->comm);
+        c->comm = NULL;
+        c->waiting = c->current = NULL; /* they are their owners' */
+    }
+}
+
+static void channel_close(const nccl_state *state, channel *c)
+{
+    if (c->comm != NULL)
+        (void)state->nccl->ncclCommDestroy(c->comm);
+    if (c->stream != NULL) {
+        (void)cudaStreamSynchronize(c->stream); /* what rings when it ends has rung */
+        cudaStreamDestroy(c->stream);
+    }
+    if (c->event != NULL)
+        cudaEventDestroy(c->event);
+    ty_free(c->members);
+    ty_free(c->theirs);
+}
+
 static void nccl_close(ty_device_link *link)
 {
     nccl_state *state;
+    ty_transport *transport;
 
     if (link == NULL)
         return;
     state = link->state;
-    for (uint32_t i = 0; i < state->count; i++) {
-        channel *c = &state->channels[i];
-        if (c->comm != NULL && (state->is_broken || state->options.transport->is_broken))
-            (void)state->nccl->ncclCommAbort(c->comm);
-        else if (c->comm != NULL)
-            (void)state->nccl->ncclCommDestroy(c->comm);
-        if (c->stream != NULL)
-            cudaStreamDestroy(c->stream);
-        ty_free(c->members);
-    }
+    transport = state->options.transport;
+    (void)cudaSetDevice(state->options.stage->ordinal);
+    if (transport->is_broken)
+        nccl_break(state);
+    for (uint32_t i = 0; i < state->count; i++)
+        channel_close(state, &state->channels[i]);
+    for (uint32_t p = 0; p < state->peer_count; p++)
+        transport->cancel(transport, state->peers[p].listening);
+    for (uint32_t i = 0; state->told != NULL && i < state->told_count; i++)
+        transport->cancel(transport, state->told[i].request);
     cudaFree(state->probe);
     cudaFree(state->staging);
     ty_free(state->channels);
+    ty_free(state->peers);
+    ty_free(state->told);
     ty_free(state);
     ty_free(link);
 }
 
-/* ---- Messages ---- */
+/* ---- What kernels do ---- */
 
-static ty_status request_new(channel *on, nccl_request **out, ty_error *error)
+static ty_status transfer_start(nccl_state *state, const channel *c, const ty_transfer *t,
+                                ty_error *error)
 {
-    nccl_request *made = ty_alloc(1, sizeof *made);
     ty_status status = TY_OK;
 
-    if (made == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
-    made->on = on;
-    CUDA_CHECK(cudaEventCreateWithFlags(&made->event, cudaEventDisableTiming), status, cleanup);
-    *out = made;
-    made = NULL; /* given away */
-cleanup:
-    ty_free(made);
-    return status;
-}
-
-static void request_free(nccl_request *request)
-{
-    if (request != NULL)
-        cudaEventDestroy(request->event);
-    ty_free(request);
-}
-
-/* If it is the message's turn. */
-static ty_status transfer_start(nccl_state *state, nccl_request *request, ty_error *error)
-{
-    channel *c = request->on;
-    const ty_transfer *t = &request->transfer;
-    ty_status status = TY_OK;
-
-    if (request->is_started || t->order != c->next)
-        return TY_OK;
     if (c->position == 0)
         NCCL_CHECK(state->nccl->ncclSend(t->buffer, t->bytes, ncclChar, 1, c->comm, c->stream),
                    status, done);
     else
         NCCL_CHECK(state->nccl->ncclRecv(t->buffer, t->bytes, ncclChar, 0, c->comm, c->stream),
                    status, done);
-    CUDA_CHECK(cudaEventRecord(request->event, c->stream), status, done);
-    request->is_started = true;
-    c->next++;
 done:
     return status;
-}
-
-static ty_status transfer_post(ty_device_link *link, const ty_transfer *transfer, bool is_send,
-                               ty_request **out, ty_error *error)
-{
-    nccl_state *state = link->state;
-    uint32_t own = state->options.transport->rank;
-    uint32_t pair[2] = {is_send ? own : transfer->peer, is_send ? transfer->peer : own};
-    channel *c = channel_find(state, pair, 2, transfer->direction);
-    nccl_request *request = NULL;
-    ty_status status;
-
-    if (c == NULL)
-        return ty_fail(error, TY_EINVAL, "rank %u has no messages with rank %u", own,
-                       transfer->peer);
-    TY_CHECK(cuda_use(state->options.stage, error), status, cleanup);
-    TY_CHECK(request_new(c, &request, error), status, cleanup);
-    request->transfer = *transfer;
-    TY_CHECK(transfer_start(state, request, error), status, cleanup);
-    *out = (ty_request *)request;
-    request = NULL; /* given away */
-cleanup:
-    request_free(request);
-    return status;
-}
-
-static ty_status nccl_send(ty_device_link *link, const ty_transfer *transfer, ty_request **out,
-                           ty_error *error)
-{
-    return transfer_post(link, transfer, true, out, error);
-}
-
-static ty_status nccl_receive(ty_device_link *link, const ty_transfer *transfer, ty_request **out,
-                              ty_error *error)
-{
-    return transfer_post(link, transfer, false, out, error);
 }
 
 /* Each member's share, summed there or sent from there to all: one group of calls, where shares
@@ -599,29 +668,123 @@ done:
     return status;
 }
 
-static ty_status nccl_exchange(ty_device_link *link, const ty_collective_options *options,
-                               ty_request **out, ty_error *error)
-{
-    nccl_state *state = link->state;
-    channel *c = channel_find(state, options->members, options->member_count, TY_NO_DIRECTION);
-    nccl_request *request = NULL;
-    ty_status status;
+/* ---- Who is ready ---- */
 
-    if (c == NULL)
-        return ty_fail(error, TY_EINVAL, "these processes have no collectives");
-    TY_CHECK(cuda_use(state->options.stage, error), status, cleanup);
-    TY_CHECK(request_new(c, &request, error), status, cleanup);
-    TY_CHECK(collective_start(state, c, options, error), status, cleanup);
-    CUDA_CHECK(cudaEventRecord(request->event, c->stream), status, cleanup);
-    request->is_started = true;
-    *out = (ty_request *)request;
-    request = NULL; /* given away */
-cleanup:
-    request_free(request);
+static uint32_t notice_tag(const nccl_state *state)
+{
+    return NOTICE_TAG + (state->options.is_of_lanes ? TY_TAG_OF_PASSES : 0);
+}
+
+static ty_status peer_listen(nccl_state *state, nccl_peer *peer, ty_error *error)
+{
+    ty_transport *transport = state->options.transport;
+
+    return transport->receive(transport, peer->rank, notice_tag(state), &peer->heard,
+                              sizeof peer->heard, &peer->listening, error);
+}
+
+/* Places for as many notices as there may be at once, or fewer. */
+static uint32_t told_free(const nccl_state *state)
+{
+    uint32_t found = 0;
+
+    for (uint32_t i = 0; i < state->told_count; i++)
+        found += state->told[i].request == NULL;
+    return found;
+}
+
+static ty_status tell(nccl_state *state, const channel *c, uint32_t member, bool is_go,
+                      ty_error *error)
+{
+    ty_transport *transport = state->options.transport;
+    nccl_told *place = state->told;
+
+    while (place->request != NULL)
+        place++;
+    place->said = (notice){c->theirs[member], is_go};
+    return transport->send(transport, c->members[member], notice_tag(state), &place->said,
+                           sizeof place->said, &place->request, error);
+}
+
+static ty_status told_advance(nccl_state *state, ty_error *error)
+{
+    ty_transport *transport = state->options.transport;
+    ty_status status = TY_OK;
+
+    for (uint32_t i = 0; i < state->told_count && status == TY_OK; i++) {
+        bool is_done = false;
+
+        if (state->told[i].request == NULL)
+            continue;
+        status = transport->test(transport, state->told[i].request, &is_done, error);
+        if (status != TY_OK || is_done)
+            state->told[i].request = NULL;
+    }
     return status;
 }
 
-/* A rank that died shows as a failure of the communicator. */
+/* The other members do so as well, or are about to. */
+static ty_status launch(nccl_state *state, channel *c, ty_error *error)
+{
+    const nccl_request *request = c->current;
+    ty_status status;
+
+    c->is_launched = true;
+    TY_CHECK(c->direction == TY_NO_DIRECTION ? collective_start(state, c, &request->options, error)
+                                             : transfer_start(state, c, &request->transfer, error),
+             status, done);
+    CUDA_CHECK(cudaEventRecord(c->event, c->stream), status, done);
+    if (state->options.ring != NULL)
+        CUDA_CHECK(cudaLaunchHostFunc(c->stream, state->options.ring, state->options.context),
+                   status, done);
+done:
+    return status;
+}
+
+static ty_status notice_take(nccl_state *state, const nccl_peer *peer, ty_error *error)
+{
+    const notice *heard = &peer->heard;
+    channel *c = heard->channel < state->count ? &state->channels[heard->channel] : NULL;
+
+    if (c == NULL || (c->position == c->leader) == heard->is_go ||
+        (heard->is_go && (c->current == NULL || !c->is_asked || c->is_launched)))
+        return ty_fail(error, TY_EBACKEND, "process %u says what it should not of channel %u",
+                       peer->rank, heard->channel);
+    if (heard->is_go)
+        return launch(state, c, error);
+    c->ready_count++;
+    return TY_OK;
+}
+
+/* Whoever is gone is found out here. */
+static ty_status notices_advance(nccl_state *state, bool *is_moved, ty_error *error)
+{
+    ty_transport *transport = state->options.transport;
+    ty_status status = TY_OK;
+
+    for (uint32_t p = 0; p < state->peer_count; p++) {
+        nccl_peer *peer = &state->peers[p];
+        bool is_here = true;
+
+        while (is_here) {
+            is_here = false;
+            status = transport->test(transport, peer->listening, &is_here, error);
+            if (status != TY_OK || is_here)
+                peer->listening = NULL;
+            if (status != TY_OK)
+                goto done;
+            if (!is_here)
+                break;
+            *is_moved = true;
+            TY_CHECK(notice_take(state, peer, error), status, done);
+            TY_CHECK(peer_listen(state, peer, error), status, done);
+        }
+    }
+done:
+    return status;
+}
+
+/* Nobody has to find out by himself that a network failed. */
 static ty_status failure_look(nccl_state *state, const channel *c, ty_error *error)
 {
     ncclResult_t failure = ncclSuccess;
@@ -634,38 +797,172 @@ done:
     return status;
 }
 
-static void nccl_cancel(ty_device_link *link, ty_request *request)
+/* Whether the kernel is over. */
+static ty_status end_look(nccl_state *state, channel *c, bool *is_moved, ty_error *error)
+{
+    const cudaError_t code = cudaEventQuery(c->event);
+    ty_status status = TY_OK;
+
+    if (code == cudaErrorNotReady) {
+        (void)cudaGetLastError();
+        return failure_look(state, c, error);
+    }
+    CUDA_CHECK(code, status, done);
+    c->current->is_done = true;
+    c->current = NULL;
+    *is_moved = true;
+done:
+    return status;
+}
+
+static void next_take(channel *c)
+{
+    nccl_request *next = c->waiting;
+
+    if (next == NULL || (c->direction != TY_NO_DIRECTION && next->transfer.order != c->order))
+        return;
+    c->waiting = next->next;
+    c->current = next;
+    c->is_asked = c->is_launched = false;
+    c->order++;
+}
+
+/* Tells the others to go: all have said that they are ready, and so is this one. */
+static ty_status go(nccl_state *state, channel *c, bool *is_moved, ty_error *error)
+{
+    ty_status status = TY_OK;
+
+    for (uint32_t m = 0; m < c->member_count; m++)
+        if (m != c->position)
+            TY_CHECK(tell(state, c, m, true, error), status, done);
+    c->ready_count -= c->member_count - 1;
+    *is_moved = true;
+    status = launch(state, c, error);
+done:
+    return status;
+}
+
+static ty_status channel_advance(nccl_state *state, channel *c, bool *is_moved, ty_error *error)
+{
+    ty_status status = TY_OK;
+
+    if (c->current != NULL && c->is_launched)
+        TY_CHECK(end_look(state, c, is_moved, error), status, done);
+    if (c->current == NULL)
+        next_take(c);
+    if (c->current == NULL || c->is_launched)
+        return TY_OK;
+    if (c->position != c->leader && !c->is_asked && told_free(state) > 0) {
+        c->is_asked = *is_moved = true;
+        return tell(state, c, c->leader, false, error);
+    }
+    if (c->position == c->leader && c->ready_count >= c->member_count - 1 &&
+        told_free(state) >= c->member_count - 1)
+        status = go(state, c, is_moved, error);
+done:
+    return status;
+}
+
+static ty_status nccl_advance(ty_device_link *link, bool *is_moved, ty_error *error)
 {
     nccl_state *state = link->state;
+    ty_status status = TY_OK;
 
-    state->is_broken = true; /* what is on its way can only be aborted with its communicator */
-    request_free((nccl_request *)request);
+    if (state->is_broken)
+        return ty_fail(error, TY_EBACKEND, "the link between devices was given up");
+    CUDA_CHECK(cudaSetDevice(state->options.stage->ordinal), status, done);
+    TY_CHECK(told_advance(state, error), status, done);
+    TY_CHECK(notices_advance(state, is_moved, error), status, done);
+    for (uint32_t i = 0; i < state->count && status == TY_OK; i++)
+        status = channel_advance(state, &state->channels[i], is_moved, error);
+done:
+    return status;
+}
+
+/* ---- Requests ---- */
+
+static ty_status request_post(ty_device_link *link, channel *on, const nccl_request *like,
+                              ty_request **out, ty_error *error)
+{
+    nccl_request *made = ty_alloc(1, sizeof *made), **place = &on->waiting;
+    bool is_moved = false;
+    ty_status status;
+
+    if (made == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory");
+    *made = *like;
+    while (*place != NULL &&
+           (on->direction == TY_NO_DIRECTION || (*place)->transfer.order < made->transfer.order))
+        place = &(*place)->next;
+    made->next = *place;
+    *place = made;
+    status = nccl_advance(link, &is_moved, error);
+    if (status == TY_OK) {
+        *out = (ty_request *)made;
+    } else {
+        nccl_break(link->state);
+        ty_free(made);
+    }
+    return status;
+}
+
+static ty_status transfer_post(ty_device_link *link, const ty_transfer *transfer, bool is_send,
+                               ty_request **out, ty_error *error)
+{
+    nccl_state *state = link->state;
+    uint32_t own = state->options.transport->rank;
+    uint32_t pair[2] = {is_send ? own : transfer->peer, is_send ? transfer->peer : own};
+    channel *c = channel_find(state, pair, 2, transfer->direction);
+
+    if (c == NULL)
+        return ty_fail(error, TY_EINVAL, "rank %u has no messages with rank %u", own,
+                       transfer->peer);
+    return request_post(link, c, &(nccl_request){.transfer = *transfer}, out, error);
+}
+
+static ty_status nccl_send(ty_device_link *link, const ty_transfer *transfer, ty_request **out,
+                           ty_error *error)
+{
+    return transfer_post(link, transfer, true, out, error);
+}
+
+static ty_status nccl_receive(ty_device_link *link, const ty_transfer *transfer, ty_request **out,
+                              ty_error *error)
+{
+    return transfer_post(link, transfer, false, out, error);
+}
+
+static ty_status nccl_exchange(ty_device_link *link, const ty_collective_options *options,
+                               ty_request **out, ty_error *error)
+{
+    nccl_state *state = link->state;
+    channel *c = channel_find(state, options->members, options->member_count, TY_NO_DIRECTION);
+
+    if (c == NULL)
+        return ty_fail(error, TY_EINVAL, "these processes have no collectives");
+    return request_post(link, c, &(nccl_request){.options = *options}, out, error);
+}
+
+/* What is on its way can only be aborted with its communicator, and others with it: who frees
+ * memory waits for the kernels of all. */
+static void nccl_cancel(ty_device_link *link, ty_request *request)
+{
+    nccl_break(link->state);
+    ty_free(request);
 }
 
 static ty_status nccl_test(ty_device_link *link, ty_request *request, bool *is_done,
                            ty_error *error)
 {
-    nccl_state *state = link->state;
-    nccl_request *own = (nccl_request *)request;
-    cudaError_t code = cudaErrorNotReady;
-    ty_status status;
+    const nccl_request *own = (const nccl_request *)request;
+    bool is_moved = false;
+    ty_status status = nccl_advance(link, &is_moved, error);
 
-    *is_done = false;
-    TY_CHECK(transfer_start(state, own, error), status, cleanup);
-    if (own->is_started)
-        code = cudaEventQuery(own->event);
-    if (code == cudaErrorNotReady) {
-        (void)cudaGetLastError();
-        TY_CHECK(failure_look(state, own->on, error), status, cleanup);
-        return TY_OK;
-    }
-    CUDA_CHECK(code, status, cleanup);
-    *is_done = true;
-    request_free(own);
-    return TY_OK;
-
-cleanup:
-    nccl_cancel(link, request);
+    *is_done = status == TY_OK && own->is_done;
+    if (status != TY_OK)
+        nccl_cancel(link, request);
+    else if (*is_done)
+        ty_free(request);
     return status;
 }
 
@@ -705,6 +1002,32 @@ static ty_status channels_list(nccl_state *state, ty_error *error)
     return status == TY_OK ? pairs_list(state, error) : status;
 }
 
+/* Processes that share a channel; each is listened to. */
+static ty_status peers_open(nccl_state *state, ty_error *error)
+{
+    const uint32_t own = state->options.transport->rank;
+    ty_status status = TY_OK;
+
+    for (uint32_t i = 0; i < state->count; i++)
+        state->told_count += 2 * state->channels[i].member_count;
+    state->peers = ty_alloc(state->options.transport->size, sizeof *state->peers);
+    state->told = ty_alloc(state->told_count, sizeof *state->told);
+    if (state->peers == NULL || state->told == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory for communicators");
+    for (uint32_t rank = 0; rank < state->options.transport->size && status == TY_OK; rank++) {
+        bool is_shared = false;
+
+        for (uint32_t i = 0; i < state->count && rank != own; i++)
+            is_shared = is_shared || is_member(state->channels[i].members,
+                                               state->channels[i].member_count, rank);
+        if (!is_shared)
+            continue;
+        state->peers[state->peer_count] = (nccl_peer){.rank = rank};
+        status = peer_listen(state, &state->peers[state->peer_count++], error);
+    }
+    return status;
+}
+
 static ty_status channels_open(nccl_state *state, ty_error *error)
 {
     const uint64_t probe_bytes = sizeof(float) * ty_plan_process_count(state->options.plan);
@@ -719,6 +1042,11 @@ static ty_status channels_open(nccl_state *state, ty_error *error)
             TY_CHECK(order_check(state, &state->channels[i], error), status, done);
     CUDA_CHECK(cudaMalloc(&state->probe, probe_bytes), status, done);
     CUDA_CHECK(cudaMemset(state->probe, 0, probe_bytes), status, done);
+    if (state->options.all_to_all_bytes > 0)
+        CUDA_CHECK(cudaMalloc((void **)&state->staging, state->options.all_to_all_bytes), status,
+                   done);
+    CUDA_CHECK(cudaDeviceSynchronize(), status, done); /* the zeros are there */
+    TY_CHECK(peers_open(state, error), status, done);
     for (uint32_t i = 0; i < state->count; i++)
         TY_CHECK(channel_open(state, &state->channels[i], error), status, done);
 done:
@@ -737,8 +1065,14 @@ ty_status cuda_link_open(const ty_link_options *options, ty_device_link **out, t
         return ty_fail(error, TY_ENOMEM, "out of memory for a link");
     }
     state->options = *options;
+    if (options->all_to_all_bytes > 0 && /* and of the probe, a byte for each */
+        options->all_to_all_bytes < options->transport->size)
+        state->options.all_to_all_bytes = options->transport->size;
     *link = (ty_device_link){.name = "nccl",
                              .state = state,
+                             .is_direct = true,
+                             .rings = options->ring != NULL,
+                             .advance = nccl_advance,
                              .send = nccl_send,
                              .receive = nccl_receive,
                              .exchange = nccl_exchange,
@@ -751,7 +1085,7 @@ ty_status cuda_link_open(const ty_link_options *options, ty_device_link **out, t
     if (status == TY_OK) {
         *out = link;
     } else {
-        state->is_broken = true;
+        nccl_break(state);
         nccl_close(link);
     }
     return status;

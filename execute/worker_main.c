@@ -1,11 +1,16 @@
 /* trainyard-worker: one rank of a job. Everything it knows comes from the job file. */
+#include "relay.h"
 #include "transport.h"
 #include "ty_execute.h"
 
+#include <fcntl.h>
 #include <getopt.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
+#include <unistd.h>
 
 enum { EXIT_USAGE = 2, EXIT_INPUT = 3, EXIT_INTERRUPTED = 130 };
 
@@ -16,11 +21,15 @@ static const char usage[] =
     "progress on standard error and writes the output file named in the job.\n"
     "\n"
     "  -q, --quiet    no progress on standard error\n"
+    "  --relay        in the place of a job: carry messages between ranks for the program that\n"
+    "                 started this one (`trainyard whatif` does)\n"
     "  -h, --help     this text\n"
     "  -V, --version  version\n"
     "\n"
     "exit status: 0 done, 1 failed, 2 usage, 3 bad input file (a wrong number of ranks included),\n"
-    "130 interrupted (the step under way was finished, nothing was written)\n";
+    "130 interrupted (SIGINT, SIGTERM, SIGUSR1: the step under way was finished and, with a "
+    "folder\n"
+    "for checkpoints, saved; no output was written)\n";
 
 static volatile sig_atomic_t stop_requested; /* signal handlers have no other way to tell */
 
@@ -30,6 +39,7 @@ static void on_signal(int signal)
     stop_requested = 1;
 }
 
+/* SIGUSR1 is what mpirun passes on to its ranks without ending them. */
 static void signals_catch(void)
 {
     struct sigaction action = {0};
@@ -38,6 +48,47 @@ static void signals_catch(void)
     action.sa_flags = SA_RESTART;
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
+    sigaction(SIGUSR1, &action, NULL);
+}
+
+/* For whoever started us: see TY_WORKER_SIGNS. */
+static void leave_sign(const char *sign)
+{
+    const char *folder = getenv(TY_WORKER_SIGNS);
+    char path[4096];
+    int file;
+
+    if (folder == NULL || snprintf(path, sizeof path, "%s/%s", folder, sign) >= (int)sizeof path)
+        return;
+    file = open(path, O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (file >= 0)
+        close(file);
+}
+
+static void *parent_watch(void *parent)
+{
+    const struct timespec nap = {0, 500000000};
+
+    while (getppid() == *(const pid_t *)parent)
+        nanosleep(&nap, NULL);
+    _exit(EXIT_FAILURE);
+}
+
+/* A rank whose launcher was killed has nobody left who would end it: it ends by itself. */
+static void end_with_launcher(void)
+{
+    static pid_t parent; /* for as long as the process */
+    sigset_t all, before;
+    pthread_t thread;
+
+    if (getenv("OMPI_COMM_WORLD_RANK") == NULL && getenv("PMIX_RANK") == NULL)
+        return;
+    parent = getppid();
+    sigfillset(&all); /* signals are the main thread's */
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    if (pthread_create(&thread, NULL, parent_watch, &parent) == 0)
+        pthread_detach(thread);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
 /* One thread per rank computes; more would fight for its core. An inherited kernel choice for
@@ -76,6 +127,7 @@ static void failure_print(const ty_transport *transport, const ty_error *error)
 {
     if (transport->rank == 0 || transport->is_broken)
         fprintf(stderr, "trainyard-worker: %s\n", error->message);
+    leave_sign(TY_WORKER_SAID);
 }
 
 static int run(const char *path, FILE *progress)
@@ -84,16 +136,22 @@ static int run(const char *path, FILE *progress)
     ty_job *job = NULL;
     ty_error error = {0};
     int code;
-    ty_status status = ty_transport_mpi(&transport, &error);
+    ty_status status;
 
+    signals_catch();
+    end_with_launcher();
+    status = ty_transport_mpi(&transport, &error);
     if (status != TY_OK) {
         fprintf(stderr, "trainyard-worker: %s\n", error.message);
+        leave_sign(TY_WORKER_SAID);
         return EXIT_FAILURE;
     }
-    signals_catch();
+    signals_catch(); /* MPI may have put its own in place */
     status = ty_job_load(path, &job, &error);
     status = ty_transport_agree(transport, status, &error);
     if (status == TY_OK) {
+        if (transport->rank == 0)
+            leave_sign(TY_WORKER_BEGUN);
         status = ty_execute_job(
             job, transport, &(ty_execute_options){.progress = progress, .stop = &stop_requested},
             &error);
@@ -108,10 +166,22 @@ static int run(const char *path, FILE *progress)
     return code;
 }
 
+static int relay(void)
+{
+    ty_error error = {0};
+
+    if (ty_relay_serve(STDIN_FILENO, &error) == TY_OK)
+        return EXIT_SUCCESS;
+    if (error.status != TY_EIO) /* that is told by the other end */
+        fprintf(stderr, "trainyard-worker: %s\n", error.message);
+    return EXIT_FAILURE;
+}
+
 int main(int argc, char **argv)
 {
     static const struct option options[] = {
         {"quiet", no_argument, NULL, 'q'},
+        {"relay", no_argument, NULL, 'r'},
         {"help", no_argument, NULL, 'h'},
         {"version", no_argument, NULL, 'V'},
         {0},
@@ -124,6 +194,8 @@ int main(int argc, char **argv)
             progress = NULL;
             continue;
         }
+        if (option == 'r')
+            return relay();
         if (option == 'h') {
             fputs(usage, stdout);
             return EXIT_SUCCESS;

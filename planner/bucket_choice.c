@@ -87,8 +87,8 @@ static double backward_s(const ty_costing *costing, uint32_t layer)
     double slowest_s = 0;
 
     for (uint32_t t = 0; t < costing->stage.type_count; t++)
-        slowest_s = fmax(slowest_s, costing->stage.backward_s[t * layers + layer]);
-    return slowest_s + costing->stage.inner_s[1][layer];
+        slowest_s = fmax(slowest_s, costing->stage.prices[t * layers + layer].backward.device_s);
+    return slowest_s + costing->stage.inner_s[COST_BACKWARD][layer];
 }
 
 /* False where a frozen layer's weights lie among the gradients: no bucket may hold them. */

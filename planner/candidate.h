@@ -3,6 +3,8 @@
  * One point of the plan space, before it is a plan. Internal to planner/.
  *
  *   question.c        what was asked, checked
+ *   default_stack.c   the software that is taken for granted
+ *   plan_stack.c      another one for a plan
  *   cut_positions.c   where stages may begin
  *   candidates.c      which points of the space are worth a look
  *   dimensions.c      what else is divided, where that is needed
@@ -31,6 +33,8 @@ typedef struct search_question {
     const ty_cluster *cluster;
     const ty_profile *profile;
     const ty_plan_options *options;
+    const ty_stack *stack; /* of the options, or the question's own */
+    ty_stack *own_stack;   /* the usual one, where the options name none; else NULL */
     uint32_t global_batch;
     uint32_t device_count;
     ty_plan_dimensions dimensions;   /* in hand: of the candidates that are enumerated */
@@ -187,6 +191,8 @@ typedef struct draft {
 ty_status ty_draft_make(const search_question *question, const candidate *c, draft *out,
                         ty_error *error) TY_MUST_CHECK;
 /** The plan with its memory alone: what shows whether a candidate fits, for a part of the work. */
+/** Counts the memory of a plan's stages anew; there is room for it. */
+ty_status ty_plan_count_memory(ty_plan *plan, ty_error *error) TY_MUST_CHECK;
 ty_status ty_draft_plan(const search_question *question, const candidate *c, draft *out,
                         ty_error *error) TY_MUST_CHECK;
 /** Its program: with ty_draft_plan what ty_draft_make does. */

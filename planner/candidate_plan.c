@@ -132,6 +132,7 @@ static ty_status plan_stages(const search_question *q, const candidate *c, ty_pl
         stage->layer_count = ty_division_end(q, d, s) - d->first_layers[s];
         stage->replicas = d->replicas[s];
         stage->recompute = c->dimensions.recompute;
+        stage->recompute_blocks = c->dimensions.recompute_blocks;
         stage->devices =
             ty_alloc((size_t)stage->replicas * ty_plan_width(plan), sizeof *stage->devices);
         if (stage->devices == NULL)
@@ -158,6 +159,7 @@ static ty_status make_plan(const search_question *q, const candidate *c, ty_plan
 
     plan->workload = (ty_workload *)q->workload;
     plan->profile = (ty_profile *)q->profile;
+    plan->stack = (ty_stack *)q->stack;
     plan->cluster_json = q->cluster_json;
     plan->workload_digest = q->workload_digest;
     plan->cluster_digest = q->cluster_digest;
@@ -194,7 +196,7 @@ done:
     return status;
 }
 
-static ty_status plan_memory(ty_plan *plan, ty_error *error)
+ty_status ty_plan_count_memory(ty_plan *plan, ty_error *error)
 {
     const uint32_t positions = ty_plan_position_count(plan);
     ty_program *passes = NULL;
@@ -219,7 +221,7 @@ ty_status ty_draft_plan(const search_question *q, const candidate *c, draft *out
         return ty_fail(error, TY_ENOMEM, "out of memory");
     ty_network_cache_trim(q->networks, TY_NETWORK_CACHE_BYTES);
     TY_CHECK(make_plan(q, c, d.plan, error), status, failed);
-    TY_CHECK(plan_memory(d.plan, error), status, failed);
+    TY_CHECK(ty_plan_count_memory(d.plan, error), status, failed);
     *out = d;
     return TY_OK;
 
@@ -253,6 +255,7 @@ void ty_draft_clear(draft *d)
     if (d->plan != NULL) { /* not what is borrowed */
         d->plan->workload = NULL;
         d->plan->profile = NULL;
+        d->plan->stack = NULL;
         d->plan->cluster_json = NULL;
     }
     ty_plan_free(d->plan);
@@ -300,8 +303,11 @@ static void name_dimensions(const ty_plan_dimensions *d, ty_text *name)
         ty_text_add(name, ", sequence parallel");
     if (d->zero > 0)
         ty_text_addf(name, ", ZeRO %u", d->zero);
-    if (d->recompute != TY_RECOMPUTE_NONE)
-        ty_text_addf(name, ", %s recompute", ty_recompute_name(d->recompute));
+    if (d->recompute != TY_RECOMPUTE_NONE) {
+        ty_text_add(name, ", ");
+        ty_recompute_text(d->recompute, d->recompute_blocks, name);
+        ty_text_add(name, " recompute");
+    }
 }
 
 ty_status ty_candidate_name(const search_question *q, const candidate *c, bool with_details,

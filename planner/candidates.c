@@ -149,6 +149,8 @@ static ty_status push_buckets(enumeration *e, candidate *c)
     if (e->q->workload->local_steps > 1 || e->q->workload->learning == TY_LEARNING_EVOLUTION)
         return push(e, c);
 
+    if (fixed == 0 && !e->q->stack->overlaps_exchange) /* nothing leaves before all is there */
+        return push(e, c);
     if (fixed > 0 && largest > 0) {
         c->bucket_bytes = fixed;
         return push(e, c);
@@ -221,7 +223,7 @@ static bool suits_schedule(const search_question *q, const candidate *c, ty_sche
         if (schedule == TY_PIPEDREAM_2BW && local < stages)
             return false;
     }
-    if (schedule == TY_ZERO_BUBBLE && q->dimensions.recompute == TY_RECOMPUTE_FULL)
+    if (schedule == TY_ZERO_BUBBLE && ty_recompute_has_segments(q->dimensions.recompute))
         return false;
     if (q->options->staleness > 0 && (q->dimensions.zero > 0 || !has_replicas(c->division)))
         return false;

@@ -77,17 +77,6 @@ static ty_status find_types(ty_costing *costing)
     return TY_OK;
 }
 
-/* What selective recomputing does twice: everything of attention that has no weights. */
-static double selective_share(const ty_workload *workload, const ty_layer *layer)
-{
-    const double weights = ty_layer_weight_flop(workload, layer);
-
-    if (layer->kind != TY_LAYER_ATTENTION || layer->attributes[TY_IS_FUSED] > 0 ||
-        !(layer->backward_flop > 0))
-        return 0;
-    return fmax(0, layer->forward_flop - weights) / layer->backward_flop;
-}
-
 /* Of backward, what the gradients of a layer's weights take: measured apart, or by the work. */
 static ty_status weight_share(const ty_costing *costing, uint32_t layer, double *out)
 {
@@ -105,41 +94,55 @@ static ty_status weight_share(const ty_costing *costing, uint32_t layer, double 
     return status;
 }
 
-/* One layer on each kind of device, and its collectives among lanes. */
-static ty_status cost_layer(ty_costing *costing, uint32_t layer, bool has_backward,
-                            ty_recompute recompute)
+/* Collectives among the lanes, in all passes of a layer. */
+static ty_status cost_talk(ty_costing *costing, uint32_t layer, bool has_backward, bool is_kept)
 {
-    const ty_plan *plan = costing->plan;
-    const ty_workload *workload = plan->workload;
-    const ty_layer *l = &workload->layers[layer];
-    const ty_layer_share share = {.work = ty_lane_work_share(plan, layer),
-                                  .parameters = ty_lane_parameter_share(plan, layer)};
-    ty_stage_costing *stage = &costing->stage;
     ty_inner_collective inner[TY_MAX_INNER_COLLECTIVES];
-    double weights = 0;
-    ty_status status;
+    ty_status status = TY_OK;
 
-    TY_CHECK(weight_share(costing, layer, &weights), status, done);
-    for (uint32_t t = 0; t < stage->type_count; t++) {
-        const size_t at = (size_t)t * workload->layer_count + layer;
-        ty_provenance provenance = TY_MEASURED;
-        TY_CHECK(ty_layer_share_cost(workload, layer, plan->micro_batch_size, share,
-                                     stage->types[t], costing->profile, &stage->forward_s[at],
-                                     &stage->backward_s[at], &provenance, costing->error),
-                 status, done);
-        if (!has_backward) /* no gradient reaches it, whatever it would take */
-            stage->backward_s[at] = 0;
-        stage->weight_s[at] = stage->backward_s[at] * weights;
-        if (recompute == TY_RECOMPUTE_SELECTIVE)
-            stage->backward_s[at] *= 1 + selective_share(workload, l);
-        ty_cost_relies_on(costing, provenance);
-    }
-    for (int pass = 0; pass < (has_backward ? 2 : 1); pass++) {
-        const uint32_t count = ty_layer_inner_collectives(plan, layer, pass == 1, inner);
+    for (int pass = 0; pass < COST_PASSES; pass++) {
+        const uint32_t count =
+            pass == COST_AGAIN
+                ? ty_layer_recompute_collectives(costing->plan, layer, is_kept, inner)
+            : pass == COST_FORWARD || has_backward
+                ? ty_layer_inner_collectives(costing->plan, layer, pass == COST_BACKWARD, inner)
+                : 0;
         for (uint32_t i = 0; i < count; i++) {
             double seconds = 0;
             TY_CHECK(ty_cost_inner(costing, &inner[i], &seconds), status, done);
-            stage->inner_s[pass][layer] += seconds;
+            costing->stage.inner_s[pass][layer] += seconds;
+        }
+    }
+done:
+    return status;
+}
+
+/* The layers of a stage of the position: on each kind of device, and among the lanes. */
+static ty_status cost_stage_layers(ty_costing *costing, const ty_plan_stage *planned,
+                                   const bool *takes_part, const bool *is_kept)
+{
+    const ty_plan *plan = costing->plan;
+    ty_stage_costing *stage = &costing->stage;
+    const uint32_t end = planned->first_layer + planned->layer_count;
+    ty_status status = TY_OK;
+
+    for (uint32_t l = planned->first_layer; l < end; l++) {
+        TY_CHECK(cost_talk(costing, l, takes_part[l], is_kept[l]), status, done);
+        stage->again_shares[l] = ty_layer_recompute_share(&plan->workload->layers[l], is_kept[l]);
+        TY_CHECK(weight_share(costing, l, &stage->weight_shares[l]), status, done);
+    }
+    for (uint32_t t = 0; t < stage->type_count; t++) {
+        ty_layer_price *prices = &stage->prices[(size_t)t * plan->workload->layer_count];
+        TY_CHECK(ty_layer_prices_of(plan, planned->first_layer, planned->layer_count,
+                                    stage->types[t], stage->inner_s, takes_part, prices,
+                                    costing->error),
+                 status, done);
+        for (uint32_t l = planned->first_layer; l < end; l++) {
+            if ((planned->recompute != TY_RECOMPUTE_SELECTIVE &&
+                 planned->recompute != TY_RECOMPUTE_OPERATOR) ||
+                !takes_part[l])
+                prices[l].scores_s = 0;
+            ty_cost_relies_on(costing, prices[l].provenance);
         }
     }
 done:
@@ -151,13 +154,14 @@ static ty_status stage_room(ty_costing *costing)
     ty_stage_costing *stage = &costing->stage;
     const size_t layers = costing->plan->workload->layer_count;
 
-    stage->forward_s = ty_alloc(stage->type_count * layers, sizeof *stage->forward_s);
-    stage->backward_s = ty_alloc(stage->type_count * layers, sizeof *stage->backward_s);
-    stage->weight_s = ty_alloc(stage->type_count * layers, sizeof *stage->weight_s);
-    for (int pass = 0; pass < 2; pass++)
+    stage->prices = ty_alloc(stage->type_count * layers, sizeof *stage->prices);
+    stage->weight_shares = ty_alloc(layers, sizeof *stage->weight_shares);
+    stage->again_shares = ty_alloc(layers, sizeof *stage->again_shares);
+    for (int pass = 0; pass < COST_PASSES; pass++)
         stage->inner_s[pass] = ty_alloc(layers, sizeof *stage->inner_s[pass]);
-    if (stage->forward_s == NULL || stage->backward_s == NULL || stage->weight_s == NULL ||
-        stage->inner_s[0] == NULL || stage->inner_s[1] == NULL)
+    if (stage->prices == NULL || stage->weight_shares == NULL || stage->again_shares == NULL ||
+        stage->inner_s[COST_FORWARD] == NULL || stage->inner_s[COST_BACKWARD] == NULL ||
+        stage->inner_s[COST_AGAIN] == NULL)
         return ty_fail(costing->error, TY_ENOMEM, "out of memory");
     return TY_OK;
 }
@@ -172,20 +176,17 @@ ty_status ty_cost_stage_open(ty_costing *costing, uint32_t index)
 {
     const ty_plan *plan = costing->plan;
     ty_status status = TY_OK;
-    bool *takes_part = ty_alloc(plan->workload->layer_count, sizeof *takes_part);
+    bool *takes_part = ty_alloc(plan->workload->layer_count, 2 * sizeof *takes_part);
+    bool *is_kept = takes_part == NULL ? NULL : takes_part + plan->workload->layer_count;
 
     if (takes_part == NULL)
         return ty_fail(costing->error, TY_ENOMEM, "out of memory");
     ty_workload_mark_backward(plan->workload, takes_part);
+    TY_CHECK(ty_plan_mark_kept(plan, is_kept, costing->error), status, done);
     TY_CHECK(ty_cost_stage_meet(costing, index), status, done);
     TY_CHECK(stage_room(costing), status, done);
-    for (uint32_t s = index; s < plan->stage_count; s += ty_plan_position_count(plan)) {
-        const ty_plan_stage *planned = &plan->stages[s];
-        for (uint32_t i = 0; i < planned->layer_count; i++)
-            TY_CHECK(cost_layer(costing, planned->first_layer + i,
-                                takes_part[planned->first_layer + i], planned->recompute),
-                     status, done);
-    }
+    for (uint32_t s = index; s < plan->stage_count; s += ty_plan_position_count(plan))
+        TY_CHECK(cost_stage_layers(costing, &plan->stages[s], takes_part, is_kept), status, done);
 done:
     ty_free(takes_part);
     return status;
@@ -194,11 +195,11 @@ done:
 void ty_cost_stage_close(ty_costing *costing)
 {
     ty_free(costing->stage.types);
-    ty_free(costing->stage.forward_s);
-    ty_free(costing->stage.backward_s);
-    ty_free(costing->stage.weight_s);
-    ty_free(costing->stage.inner_s[0]);
-    ty_free(costing->stage.inner_s[1]);
+    ty_free(costing->stage.prices);
+    ty_free(costing->stage.weight_shares);
+    ty_free(costing->stage.again_shares);
+    for (int pass = 0; pass < COST_PASSES; pass++)
+        ty_free(costing->stage.inner_s[pass]);
     costing->stage = (ty_stage_costing){0};
 }
 
@@ -209,14 +210,19 @@ static double instruction_overhead_s(const ty_costing *costing)
     return costing->profile == NULL ? 0 : costing->profile->instruction_overhead_s;
 }
 
-/* Seconds of an operation on one layer, which lies at `at` of the kind of device. */
-static double layer_seconds(const ty_stage_costing *stage, ty_op op, size_t at)
+/* Seconds of an operation on one layer, whose price lies at `at` of the kind of device. */
+static double layer_seconds(const ty_stage_costing *stage, ty_op op, uint32_t layer, size_t at)
 {
+    const ty_layer_price *price = &stage->prices[at];
+    const double weight_s = price->backward.device_s * stage->weight_shares[layer];
+
     if (op == TY_OP_BACKWARD)
-        return stage->backward_s[at];
+        return price->backward.device_s + price->scores_s;
     if (op == TY_OP_BACKWARD_INPUT)
-        return stage->backward_s[at] - stage->weight_s[at];
-    return op == TY_OP_BACKWARD_WEIGHT ? stage->weight_s[at] : stage->forward_s[at];
+        return price->backward.device_s - weight_s + price->scores_s;
+    if (op == TY_OP_RECOMPUTE)
+        return price->forward.device_s * stage->again_shares[layer];
+    return op == TY_OP_BACKWARD_WEIGHT ? weight_s : price->forward.device_s;
 }
 
 ty_status ty_cost_layers(ty_costing *costing, const ty_instruction *instruction,
@@ -225,11 +231,13 @@ ty_status ty_cost_layers(ty_costing *costing, const ty_instruction *instruction,
     const ty_plan *plan = costing->plan;
     const ty_stage_costing *stage = &costing->stage;
     const ty_op op = instruction->op;
-    const bool is_backward = op == TY_OP_BACKWARD || op == TY_OP_BACKWARD_INPUT;
+    const int pass = op == TY_OP_RECOMPUTE                                ? COST_AGAIN
+                     : op == TY_OP_BACKWARD || op == TY_OP_BACKWARD_INPUT ? COST_BACKWARD
+                                                                          : COST_FORWARD;
     const uint32_t own = instruction->stage < plan->stage_count ? instruction->stage : stage->stage;
     const ty_plan_stage *planned = &plan->stages[own];
     const uint32_t first = instruction->first_layer - planned->first_layer;
-    double slowest_s = 0, inner_s = 0;
+    double slowest_s = 0, inner_s = 0, pass_s;
 
     if (own % ty_plan_position_count(plan) != stage->stage ||
         instruction->first_layer < planned->first_layer || first > planned->layer_count ||
@@ -241,13 +249,19 @@ ty_status ty_cost_layers(ty_costing *costing, const ty_instruction *instruction,
     for (uint32_t t = 0; t < stage->type_count; t++) {
         double sum_s = 0;
         for (uint32_t i = 0; i < instruction->layer_count; i++)
-            sum_s += layer_seconds(
-                stage, op, (size_t)t * plan->workload->layer_count + instruction->first_layer + i);
+            sum_s += layer_seconds(stage, op, instruction->first_layer + i,
+                                   (size_t)t * plan->workload->layer_count +
+                                       instruction->first_layer + i);
         slowest_s = fmax(slowest_s, sum_s);
     }
     for (uint32_t i = 0; op != TY_OP_BACKWARD_WEIGHT && i < instruction->layer_count; i++)
-        inner_s += stage->inner_s[is_backward][instruction->first_layer + i];
-    *cost = (ty_instruction_cost){.seconds = slowest_s + inner_s + instruction_overhead_s(costing),
+        inner_s += stage->inner_s[pass][instruction->first_layer + i];
+    /* A pass may be in pieces, or in two parts. */
+    pass_s = ty_stack_of(plan)->host_pass_s * instruction->layer_count / planned->layer_count;
+    if (op == TY_OP_BACKWARD_INPUT || op == TY_OP_BACKWARD_WEIGHT)
+        pass_s /= 2;
+    *cost = (ty_instruction_cost){.seconds = slowest_s + inner_s + pass_s +
+                                             instruction_overhead_s(costing),
                                   .inner_s = inner_s,
                                   .core_share = stage->core_share};
     return TY_OK;
@@ -267,11 +281,11 @@ static double memory_seconds(const ty_costing *costing, double bytes)
 {
     double slowest_s = 0;
 
-    for (uint32_t t = 0; t < costing->stage.type_count; t++) {
-        const ty_device_type *type = costing->stage.types[t];
+    for (uint32_t t = 0; t < costing->stage.type_count; t++)
         slowest_s =
-            fmax(slowest_s, bytes / (type->memory_bandwidth_bytes_per_s * type->memory_efficiency));
-    }
+            fmax(slowest_s, bytes / ty_rates_of(costing->stage.types[t], ty_stack_of(costing->plan),
+                                                costing->plan->workload->element_bytes)
+                                        .bytes_per_s);
     return slowest_s;
 }
 
@@ -296,8 +310,23 @@ static double noise_passes(const ty_costing *costing)
     return is_evolution ? (double)costing->plan->global_batch : 0;
 }
 
+/* A step's own time of the host, shared out among the updates of the position. */
+static double host_step_s(const ty_costing *costing, const ty_bucket *bucket)
+{
+    const ty_plan *plan = costing->plan;
+    const uint32_t positions = ty_plan_position_count(plan);
+    double all = 0;
+
+    for (uint32_t b = 0; ty_stack_of(plan)->host_step_s > 0 && b < plan->bucket_count; b++)
+        if (plan->buckets[b].stage % positions == costing->stage.stage ||
+            (plan->buckets[b].tied_stage != TY_NO_STAGE &&
+             plan->buckets[b].tied_stage % positions == costing->stage.stage))
+            all += (double)plan->buckets[b].gradient_bytes;
+    return all > 0 ? ty_stack_of(plan)->host_step_s * (double)bucket->gradient_bytes / all : 0;
+}
+
 /* An optimizer step reads weight and gradient and writes the weight; each number of state is read
-   and written, too. */
+   and written, too; unless the stack says what it moves for a parameter. */
 ty_status ty_cost_update(ty_costing *costing, const ty_instruction *instruction,
                          ty_instruction_cost *cost)
 {
@@ -323,7 +352,11 @@ ty_status ty_cost_update(ty_costing *costing, const ty_instruction *instruction,
     if (costing->profile == NULL || noise > 0 ||
         !ty_profile_update(costing->profile, optimizer->kind, bytes / TY_GRADIENT_ELEMENT_BYTES,
                            &seconds)) {
-        seconds = memory_seconds(costing, passes * (double)bytes);
+        seconds = memory_seconds(costing, ty_stack_of(costing->plan)->optimizer_bytes < 0
+                                              ? passes * (double)bytes
+                                              : ty_stack_of(costing->plan)->optimizer_bytes *
+                                                    (double)bytes / TY_GRADIENT_ELEMENT_BYTES);
+        seconds += host_step_s(costing, bucket);
         ty_cost_relies_on(costing, TY_DATASHEET);
     }
     *cost = (ty_instruction_cost){.seconds = seconds + inner_s + instruction_overhead_s(costing),

@@ -87,15 +87,15 @@ static double pass_s(const shape *s, double flop, double traffic, double weights
     return fmin(direct_s, winograd_s(s, flop, traffic, share, at));
 }
 
-bool convolution_is_chosen(const ty_workload *workload, const ty_layer *layer,
-                           const ty_device_type *device)
+bool ty_convolution_is_chosen(const ty_workload *workload, const ty_layer *layer,
+                              const ty_device_type *device)
 {
     return layer->kind == TY_LAYER_CONV2D && workload->element_bytes == 4 &&
            device->convolution_efficiency > 0;
 }
 
-convolution_times convolution_cost(const ty_layer *layer, double samples,
-                                   const ty_device_type *device)
+convolution_times ty_convolution_cost(const ty_layer *layer, double samples,
+                                      const ty_device_type *device)
 {
     const shape s = shape_of(layer);
     const rates at = {.flop_per_s = device->peak_fp32_flop_per_s * device->convolution_efficiency,

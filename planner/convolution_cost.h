@@ -11,8 +11,8 @@ typedef struct convolution_times {
 } convolution_times;
 
 /** Whether the device's library chooses: a rate for it is known, and numbers have 4 bytes. */
-bool convolution_is_chosen(const ty_workload *workload, const ty_layer *layer,
-                           const ty_device_type *device);
+bool ty_convolution_is_chosen(const ty_workload *workload, const ty_layer *layer,
+                              const ty_device_type *device);
 
 /**
  * Three passes: forward, the gradient of the input (none where no gradient goes on: backward has no
@@ -20,7 +20,7 @@ bool convolution_is_chosen(const ty_workload *workload, const ty_layer *layer,
  * at least once.
  * @param samples of one pass; a share of one where work is divided
  */
-convolution_times convolution_cost(const ty_layer *layer, double samples,
-                                   const ty_device_type *device);
+convolution_times ty_convolution_cost(const ty_layer *layer, double samples,
+                                      const ty_device_type *device);
 
 #endif

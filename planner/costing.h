@@ -6,6 +6,7 @@
 #ifndef TY_COSTING_H
 #define TY_COSTING_H
 
+#include "cost/kernels.h"
 #include "network_cache.h"
 #include "ty_planner.h"
 
@@ -17,16 +18,19 @@ typedef struct ty_stage_transfer {
 } ty_stage_transfer;
 
 /** What the replicas of the position in hand have in common, filled in once per position. */
+/* Passes over a layer that differ in what lanes exchange. */
+enum { COST_FORWARD, COST_BACKWARD, COST_AGAIN, COST_PASSES };
+
 typedef struct ty_stage_costing {
     uint32_t stage;               /* the position, which is its first stage */
     uint32_t type_count;          /* kinds of device among the replicas */
     const ty_device_type **types; /* [type_count] */
-    /* [type_count][layers of the workload]: of one micro-batch, one lane's share, filled in for the
-     * layers of the position; `weight_s` is the part of backward that makes gradients of weights */
-    double *forward_s, *backward_s, *weight_s;
-    double *inner_s[2];     /* [layers of the workload]: among lanes, forward and backward */
-    double lane_core_share; /* of the greediest kind */
-    double core_share;      /* of all lanes of a rank that are on the host of the first */
+    ty_layer_price *prices; /* [type_count][layers of the workload]: of those of the position */
+    double *weight_shares;  /* [layers of the workload]: of backward, gradients of weights */
+    double *again_shares;   /* [layers of the workload]: of forward, what recomputing makes again */
+    double *inner_s[COST_PASSES]; /* [layers of the workload]: among lanes */
+    double lane_core_share;       /* of the greediest kind */
+    double core_share;            /* of all lanes of a rank that are on the host of the first */
     /* The cache's; NULL until asked for. Of an exchange of all but experts, and of experts; of the
      * lanes of a rank. */
     const ty_group_network *networks[2];

@@ -22,12 +22,15 @@ bool ty_dimensions_equal(const ty_plan_dimensions *a, const ty_plan_dimensions *
     return a->tensor_parallel == b->tensor_parallel && a->context_parallel == b->context_parallel &&
            a->expert_parallel == b->expert_parallel &&
            a->sequence_parallel == b->sequence_parallel && a->zero == b->zero &&
-           a->interleave == b->interleave && a->recompute == b->recompute;
+           a->interleave == b->interleave && a->recompute == b->recompute &&
+           a->recompute_blocks == b->recompute_blocks;
 }
 
 ty_plan ty_plan_of_dimensions(const search_question *q, uint32_t micro_batch_size)
 {
     return (ty_plan){.workload = (ty_workload *)q->workload,
+                     .profile = (ty_profile *)q->profile,
+                     .stack = (ty_stack *)q->stack,
                      .micro_batch_size = micro_batch_size,
                      .tensor_parallel = q->dimensions.tensor_parallel,
                      .context_parallel = q->dimensions.context_parallel,
@@ -89,7 +92,7 @@ uint32_t ty_dimensions_of_lanes(const search_question *q,
 uint32_t ty_dimensions_propose(const search_question *q, ty_plan_dimensions out[TY_MOST_DIMENSIONS])
 {
     static const ty_recompute recomputes[] = {TY_RECOMPUTE_NONE, TY_RECOMPUTE_SELECTIVE,
-                                              TY_RECOMPUTE_FULL};
+                                              TY_RECOMPUTE_OPERATOR, TY_RECOMPUTE_FULL};
     const uint32_t widest = smallest_host(q);
     uint32_t count = 0;
 
@@ -109,7 +112,8 @@ uint32_t ty_dimensions_propose(const search_question *q, ty_plan_dimensions out[
                     (ty_plan_dimensions){.tensor_parallel = lanes,
                                          .sequence_parallel = lanes > 1 && divides_sequence,
                                          .zero = zero,
-                                         .recompute = recomputes[r]};
+                                         .recompute = recomputes[r],
+                                         .recompute_blocks = recomputes[r] == TY_RECOMPUTE_FULL};
             }
     }
     return count;

@@ -155,6 +155,43 @@ static void nudge(quick_costs *costs, const cut_list *cuts, division *d)
     }
 }
 
+/* ---- Equal stages ------------------------------------------------------------------------ */
+
+/* As many blocks in each stage; what does not divide goes to the stages in the middle, which have
+ * no end of the network beside, then to the first. */
+static ty_status propose_equal(const search_question *q, uint32_t stages, uint32_t replicas,
+                               ty_arena *arena, const division **found, uint32_t *count,
+                               ty_error *error)
+{
+    uint32_t *starts = ty_alloc(q->workload->layer_count, sizeof *starts);
+    division *d = ty_arena_alloc(arena, 1, sizeof *d);
+    uint32_t blocks, rest, block = 0, head = TY_NO_LAYER;
+    ty_status status = TY_OK;
+
+    if (starts == NULL || d == NULL) {
+        status = out_of_memory(error);
+        goto done;
+    }
+    blocks = ty_workload_blocks(q->workload, starts, &head);
+    blocks -= blocks > 0 && head != TY_NO_LAYER ? 1 : 0; /* it goes with the last stage */
+    if (blocks < stages)
+        goto done;
+    rest = blocks % stages;
+    d->stage_count = stages;
+    for (uint32_t s = 0; s < stages; s++) {
+        const uint32_t middles = stages > 2 ? stages - 2 : 0;
+        const bool has_more =
+            s == 0 ? rest > middles : s + 1 < stages && s <= (rest > middles ? middles : rest);
+        d->first_layers[s] = s == 0 ? 0 : starts[block];
+        d->replicas[s] = replicas;
+        block += blocks / stages + (has_more ? 1 : 0);
+    }
+    found[(*count)++] = d;
+done:
+    ty_free(starts);
+    return status;
+}
+
 /* ---- All of them ------------------------------------------------------------------------- */
 
 static void add_new(const division *d, const division **found, uint32_t *count)
@@ -209,6 +246,12 @@ ty_status ty_divisions_propose(quick_costs *costs, uint32_t stages, ty_arena *ar
     ty_status status = TY_OK;
 
     *count = 0;
+    if (q->stack->has_equal_stages && stages > 1 && q->rank_count % positions == 0 &&
+        (!q->has_fixed_replicas || q->fixed_replicas[0] == q->rank_count / positions)) {
+        status = propose_equal(q, stages, q->rank_count / positions, arena, found, count, error);
+        if (status != TY_OK || *count > 0)
+            return status;
+    }
     if (interleave_of(q) == 1)
         status = propose(costs, stages, q->has_fixed_replicas ? q->fixed_replicas : NULL, arena,
                          found, count, error);

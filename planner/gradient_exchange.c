@@ -146,20 +146,6 @@ static ty_status piece_start(const ty_lowering *l, uint32_t own, uint32_t bucket
     return TY_OK;
 }
 
-/* One piece, behind its gather with ZeRO 3. `previous`: the piece before the one before it. */
-static ty_status last_piece(ty_lowering *l, const ty_instruction *piece, ty_lower_pass pass,
-                            uint32_t bucket, uint32_t received, uint32_t previous, uint32_t *index)
-{
-    uint32_t waits[2] = {received, TY_NO_INSTRUCTION};
-    ty_status status = TY_OK;
-
-    if (bucket != l->plan->bucket_count && l->plan->zero == 3)
-        TY_CHECK(ty_lower_gather(l, pass, bucket, previous, &waits[1]), status, done);
-    status = ty_lower_append(l, piece, waits, 2, index);
-done:
-    return status;
-}
-
 /* What a piece of backward leaves to be exchanged. */
 static ty_status exchange_piece(ty_lowering *l, uint32_t bucket, uint32_t backward)
 {
@@ -178,16 +164,13 @@ ty_status ty_lower_last_backward(ty_lowering *l, ty_op op, ty_lower_pass pass, u
     const bool is_overlapped = l->plan->workload->local_steps <= 1;
     uint32_t end = stage->first_layer + stage->layer_count;
     uint32_t bucket = is_overlapped ? next_piece(l, pass.stage, 0) : none, next, first = 0;
-    uint32_t backward = TY_NO_INSTRUCTION, previous;
-    ty_instruction piece;
+    uint32_t waits[2] = {received, TY_NO_INSTRUCTION}, backward = TY_NO_INSTRUCTION;
     ty_status status = TY_OK;
 
     do {
         next = bucket == none ? none : next_piece(l, pass.stage, bucket + 1);
         TY_CHECK(piece_start(l, pass.stage, bucket, next == none, end, &first), status, done);
-        piece = ty_lower_compute(op, pass, first, end - first);
-        previous = backward;
-        TY_CHECK(last_piece(l, &piece, pass, bucket, received, previous, &backward), status, done);
+        TY_CHECK(ty_lower_backward_range(l, op, pass, first, end, waits, &backward), status, done);
         if (next == none && op == TY_OP_BACKWARD)
             TY_CHECK(ty_lower_send_gradient(l, pass, backward), status, done);
         if (bucket != none)

@@ -3,6 +3,20 @@
 
 #include <math.h>
 
+/* Devices are numbered host by host. */
+static uint32_t devices_of_host(const ty_cluster *cluster, uint32_t device)
+{
+    const uint32_t host = ty_cluster_device_host(cluster, device);
+    const uint32_t all = ty_cluster_device_count(cluster);
+    uint32_t first = device, end = device + 1;
+
+    while (first > 0 && ty_cluster_device_host(cluster, first - 1) == host)
+        first--;
+    while (end < all && ty_cluster_device_host(cluster, end) == host)
+        end++;
+    return end - first;
+}
+
 ty_status ty_group_network_find(const ty_cluster *cluster, const uint32_t *devices, uint32_t count,
                                 ty_group_network *out, ty_error *error)
 {
@@ -17,6 +31,7 @@ ty_status ty_group_network_find(const ty_cluster *cluster, const uint32_t *devic
     TY_CHECK(ty_cluster_ring(cluster, devices, count, &network.ring_bandwidth_bytes_per_s,
                              &network.ring_latency_s, error),
              status, cleanup);
+    network.groups_per_host = devices_of_host(cluster, devices[0]) / network.rails.per_host;
     if (is_library) {
         if ((network.table = ty_alloc(1, sizeof *network.table)) == NULL) {
             status = ty_fail(error, TY_ENOMEM, "out of memory");
@@ -127,6 +142,30 @@ static void phased_cost(const ty_group_network *network, ty_algorithm algorithm,
         cost->rate_limit_bytes_per_s = cost->edge_bytes / transfer_s;
     if (transfer_s > 0 && algorithm == TY_HIERARCHICAL)
         cost->across_share = time.rail_s / transfer_s;
+}
+
+void ty_exchange_by_stack(const ty_group_network *network, const ty_stack *stack,
+                          ty_collective_kind kind, ty_instruction_cost *cost)
+{
+    const bool is_across = network->rails.hosts > 1;
+    const double others = network->groups_per_host > 1 ? network->groups_per_host - 1 : 0;
+    const double alone_s = cost->seconds - cost->latency_s;
+    double transfer_s = alone_s;
+
+    if (network->members < 2)
+        return;
+    transfer_s /= is_across ? stack->network_share : stack->host_link_share;
+    if (is_across) {
+        transfer_s *= 1 + stack->network_contention * others;
+        if (others > 0 && stack->network_group_bytes_per_s > 0)
+            transfer_s = fmax(transfer_s, cost->edge_bytes / stack->network_group_bytes_per_s);
+    }
+    cost->latency_s += stack->collective_s + (kind == TY_ALL_REDUCE ? 2 : 1) *
+                                                 (network->rails.per_host - 1) *
+                                                 stack->collective_member_s;
+    cost->seconds = cost->latency_s + transfer_s;
+    if ((transfer_s < alone_s || transfer_s > alone_s) && cost->edge_bytes > 0)
+        cost->rate_limit_bytes_per_s = cost->edge_bytes / transfer_s;
 }
 
 ty_status ty_group_exchange_cost(const ty_group_network *network, ty_collective_kind kind,

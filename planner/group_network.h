@@ -7,6 +7,7 @@
 
 typedef struct ty_group_network {
     uint32_t members;
+    uint32_t groups_per_host; /* such groups that the devices of the first one's host are in */
     ty_rails rails;
     double ring_bandwidth_bytes_per_s, ring_latency_s; /* one ring, members in their order */
     ty_collective_table *table; /* NULL: no library's model covers the devices */
@@ -28,6 +29,13 @@ void ty_group_network_clear(ty_group_network *network);
 ty_status ty_group_exchange_cost(const ty_group_network *network, ty_collective_kind kind,
                                  ty_algorithm algorithm, uint64_t bytes, ty_instruction_cost *cost,
                                  ty_error *error) TY_MUST_CHECK;
+/**
+ * What a stack makes of an exchange that the library's model has priced: its own time beside it,
+ * the share of the rate that it reaches, what groups of a host lose to one another, the most that a
+ * group draws which does not fill its hosts (ty_stack.h). Measured figures have all that in them.
+ */
+void ty_exchange_by_stack(const ty_group_network *network, const ty_stack *stack,
+                          ty_collective_kind kind, ty_instruction_cost *cost);
 /** Bytes over each edge of the channelled ring, and what its links allow. */
 void ty_group_automatic_edge(const ty_group_network *network, ty_collective_kind kind,
                              uint64_t bytes, double *edge_bytes, double *link_bytes_per_s);

@@ -105,52 +105,120 @@ static bool has_gradient_before(const ty_lowering *l, uint32_t stage)
     return stage > 0 && l->first_backward < l->plan->stages[stage].first_layer;
 }
 
-/* All of a stage in one instruction. */
-static ty_status whole_pass(ty_lowering *l, ty_op op, ty_lower_pass pass, const uint32_t waits[2],
-                            uint32_t *index)
+/* The layers of a stage that a pass of an operation has. */
+static void range_of(const ty_lowering *l, ty_op op, uint32_t stage, uint32_t *first, uint32_t *end)
 {
-    const ty_plan_stage *stage = stage_of(l, pass);
-    const bool is_backward =
-        op == TY_OP_BACKWARD || op == TY_OP_BACKWARD_INPUT || op == TY_OP_BACKWARD_WEIGHT;
-    const uint32_t first =
-        is_backward ? ty_lower_first_backward(l, pass.stage) : stage->first_layer;
-    const ty_instruction whole =
-        ty_lower_compute(op, pass, first, stage->first_layer + stage->layer_count - first);
+    const ty_plan_stage *s = &l->plan->stages[stage];
 
+    *first = op == TY_OP_FORWARD ? s->first_layer : ty_lower_first_backward(l, stage);
+    *end = s->first_layer + s->layer_count;
+}
+
+/* Layers [first, end) in one instruction, or in pieces behind their gathers. */
+static ty_status lower_range(ty_lowering *l, ty_op op, ty_lower_pass pass, uint32_t first,
+                             uint32_t end, const uint32_t waits[2], uint32_t *index)
+{
+    const ty_instruction whole = ty_lower_compute(op, pass, first, end - first);
+
+    if (ty_lower_is_gathered(l, pass) && (op == TY_OP_FORWARD || l->plan->zero == 3))
+        return ty_lower_gathered_range(l, op, pass, first, end, waits, index);
     return ty_lower_append(l, &whole, waits, 2, index);
 }
 
-/* The same, or pieces behind their gathers. */
+/* All of a stage. */
 static ty_status lower_pass(ty_lowering *l, ty_op op, ty_lower_pass pass, const uint32_t waits[2],
                             uint32_t *index)
 {
-    if (ty_lower_is_gathered(l, pass) && (op == TY_OP_FORWARD || l->plan->zero == 3))
-        return ty_lower_gathered_pass(l, op, pass, waits, index);
-    return whole_pass(l, op, pass, waits, index);
+    uint32_t first, end;
+
+    range_of(l, op, pass.stage, &first, &end);
+    if (op == TY_OP_FORWARD)
+        return lower_range(l, op, pass, first, end, waits, index);
+    return ty_lower_backward_range(l, op, pass, first, end, waits, index);
 }
 
 static ty_status bare_pass(ty_lowering *l, ty_op op, ty_lower_pass pass)
 {
+    ty_instruction whole;
+    uint32_t first, end;
+
+    range_of(l, op, pass.stage, &first, &end);
+    whole = ty_lower_compute(op, pass, first, end - first);
+    return ty_lower_append(l, &whole, NULL, 0, NULL);
+}
+
+/* ---- Segments ------------------------------------------------------------------------------ */
+
+/* Whether the stage's last pass so far was the forward of this very micro-batch, and left what its
+ * backward needs of the last segment. */
+static bool is_served_by_forward(const ty_lowering *l, ty_lower_pass pass)
+{
+    const ty_stage_program *list = &l->program->stages[l->position];
+    uint32_t i = list->instruction_count;
+
+    if (!ty_plan_forward_serves_backward(l->plan, pass.stage))
+        return false;
+    while (i-- > 0) {
+        const ty_instruction *in = &list->instructions[i];
+        if (in->stage == pass.stage && in->stream == TY_STREAM_COMPUTE && in->op != TY_OP_BEGIN)
+            return in->op == TY_OP_FORWARD && in->micro_batch == pass.micro_batch &&
+                   in->lead == pass.lead;
+    }
+    return false;
+}
+
+/* Of the segment that ends before layer `end`, if one does. Waits for nothing: it may run while the
+ * gradient is still on its way. */
+static ty_status lower_recompute(ty_lowering *l, ty_lower_pass pass, uint32_t end)
+{
+    const ty_plan_stage *stage = stage_of(l, pass);
+    const bool is_last = end == stage->first_layer + stage->layer_count;
     const uint32_t nothing[2] = {TY_NO_INSTRUCTION, TY_NO_INSTRUCTION};
     uint32_t ignored;
 
-    return whole_pass(l, op, pass, nothing, &ignored);
+    if (!is_last && l->segments[end] != end)
+        return TY_OK;
+    if (is_last && is_served_by_forward(l, pass))
+        return TY_OK;
+    return lower_range(l, TY_OP_RECOMPUTE, pass, l->segments[end - 1], end, nothing, &ignored);
+}
+
+ty_status ty_lower_backward_range(ty_lowering *l, ty_op op, ty_lower_pass pass, uint32_t first,
+                                  uint32_t end, const uint32_t waits[2], uint32_t *index)
+{
+    const bool is_recomputed = ty_recompute_has_segments(stage_of(l, pass)->recompute);
+    const uint32_t nothing[2] = {TY_NO_INSTRUCTION, TY_NO_INSTRUCTION};
+    ty_status status = TY_OK;
+
+    while (end > first) {
+        const uint32_t segment = l->segments[end - 1];
+        const uint32_t start = is_recomputed && segment > first ? segment : first;
+        if (is_recomputed)
+            TY_CHECK(lower_recompute(l, pass, end), status, done);
+        TY_CHECK(lower_range(l, op, pass, start, end, waits, index), status, done);
+        waits = nothing;
+        end = start;
+    }
+done:
+    return status;
 }
 
 ty_status ty_lower_forward(ty_lowering *l, ty_lower_pass pass)
 {
-    uint32_t *forward = &forwards_of(l, pass.stage)[pass.micro_batch];
+    uint32_t *forward;
     uint32_t sources[2] = {TY_NO_INSTRUCTION, TY_NO_INSTRUCTION}; /* load, receive */
     ty_instruction instruction;
     ty_status status = TY_OK;
 
     if (l->are_passes_only)
         return bare_pass(l, TY_OP_FORWARD, pass);
+    forward = &forwards_of(l, pass.stage)[pass.micro_batch];
     TY_CHECK(lower_load(l, pass, &sources[0]), status, done);
     if (pass.stage > 0) {
         instruction = transfer(l, TY_OP_RECEIVE, pass, TY_ACTIVATION, pass.stage - 1);
         TY_CHECK(ty_lower_append(l, &instruction, NULL, 0, &sources[1]), status, done);
     }
+    ty_lower_forget_gathered(l);
     TY_CHECK(lower_pass(l, TY_OP_FORWARD, pass, sources, forward), status, done);
     if (!is_last_stage(l, pass)) {
         instruction = transfer(l, TY_OP_SEND, pass, TY_ACTIVATION, pass.stage + 1);
@@ -169,24 +237,17 @@ ty_status ty_lower_send_gradient(ty_lowering *l, ty_lower_pass pass, uint32_t ba
     return ty_lower_append(l, &send, &backward, 1, NULL);
 }
 
-/* The gradient that backward starts from, and the forward again where nothing was kept. */
+/* The gradient that backward starts from. */
 static ty_status lower_backward_inputs(ty_lowering *l, ty_lower_pass pass, uint32_t *received)
 {
-    const uint32_t nothing[2] = {TY_NO_INSTRUCTION, TY_NO_INSTRUCTION};
     ty_instruction instruction;
-    ty_status status = TY_OK;
-    uint32_t ignored;
 
+    ty_lower_forget_gathered(l);
     *received = TY_NO_INSTRUCTION;
-    if (!is_last_stage(l, pass)) {
-        instruction = transfer(l, TY_OP_RECEIVE, pass, TY_GRADIENT, pass.stage + 1);
-        TY_CHECK(ty_lower_append(l, &instruction, NULL, 0, received), status, done);
-    }
-    if (stage_of(l, pass)->recompute == TY_RECOMPUTE_FULL)
-        /* Waits for nothing: it may run while the gradient is still on its way. */
-        status = lower_pass(l, TY_OP_RECOMPUTE, pass, nothing, &ignored);
-done:
-    return status;
+    if (is_last_stage(l, pass))
+        return TY_OK;
+    instruction = transfer(l, TY_OP_RECEIVE, pass, TY_GRADIENT, pass.stage + 1);
+    return ty_lower_append(l, &instruction, NULL, 0, received);
 }
 
 ty_status ty_lower_backward(ty_lowering *l, ty_lower_pass pass, bool is_last)
@@ -326,6 +387,29 @@ cleanup:
     return status;
 }
 
+static ty_status find_segments(ty_lowering *l)
+{
+    const uint32_t layers = l->plan->workload->layer_count;
+    uint32_t *starts = ty_alloc(layers, sizeof *starts);
+
+    l->segments = ty_alloc(layers, sizeof *l->segments);
+    if (starts == NULL || l->segments == NULL) {
+        ty_free(starts);
+        return ty_fail(l->error, TY_ENOMEM, "out of memory");
+    }
+    for (uint32_t s = 0; s < l->plan->stage_count; s++) {
+        const ty_plan_stage *stage = &l->plan->stages[s];
+        const uint32_t count = ty_plan_segments(l->plan, s, starts);
+        uint32_t segment = 0;
+        for (uint32_t i = stage->first_layer; i < stage->first_layer + stage->layer_count; i++) {
+            segment += segment + 1 < count && starts[segment + 1] == i;
+            l->segments[i] = count > 0 ? starts[segment] : stage->first_layer;
+        }
+    }
+    ty_free(starts);
+    return TY_OK;
+}
+
 static ty_status find_transfers(ty_lowering *l)
 {
     l->transfer_bytes = ty_alloc(l->plan->stage_count, 2 * sizeof *l->transfer_bytes);
@@ -368,8 +452,10 @@ static ty_status lower_plan(const ty_plan *plan, bool are_passes_only, ty_progra
     TY_CHECK(are_passes_only ? passes_new(plan, &lowering.program, error)
                              : ty_program_new(plan, &lowering.program, error),
              status, cleanup);
-    if (!are_passes_only)
+    if (!are_passes_only) {
         TY_CHECK(find_transfers(&lowering), status, cleanup);
+        TY_CHECK(find_segments(&lowering), status, cleanup);
+    }
     for (lowering.position = 0; lowering.position < lowering.program->stage_count;
          lowering.position++)
         TY_CHECK(lower_position(&lowering), status, cleanup);
@@ -378,6 +464,7 @@ static ty_status lower_plan(const ty_plan *plan, bool are_passes_only, ty_progra
 
 cleanup:
     ty_free(lowering.transfer_bytes);
+    ty_free(lowering.segments);
     ty_program_free(lowering.program);
     return status;
 }

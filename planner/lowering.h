@@ -9,6 +9,15 @@
 
 #include "ty_planner.h"
 
+/* Pieces that may be gathered ahead: one is computed with while the next arrives. */
+#define TY_GATHER_AHEAD 2
+
+/* A bucket whose weights are together, and the last pass so far that used them; TY_NO_INSTRUCTION
+ * where there is none. */
+typedef struct ty_lower_gathered {
+    uint32_t bucket, last_user;
+} ty_lower_gathered;
+
 typedef struct ty_lowering {
     const ty_plan *plan;
     ty_program *program;
@@ -25,6 +34,9 @@ typedef struct ty_lowering {
                            averaged,     or TY_NO_INSTRUCTION where nothing is exchanged */
     uint32_t begin;     /* with ZeRO: where the step begins */
     uint32_t *gathers;  /* [plan->bucket_count]: the bucket's last gather, or its experts' */
+    ty_lower_gathered together[TY_GATHER_AHEAD]; /* with ZeRO 3: in the pass of a micro-batch */
+    uint32_t *segments; /* [layers of the workload]: first layer of its segment, of its stage where
+                           that is not recomputed */
     ty_error *error;
 } ty_lowering;
 
@@ -75,6 +87,15 @@ ty_status ty_lower_append(ty_lowering *lowering, const ty_instruction *instructi
 /** A compute instruction on layers. */
 ty_instruction ty_lower_compute(ty_op op, ty_lower_pass pass, uint32_t first_layer,
                                 uint32_t layer_count);
+/**
+ * Backward of layers [first, end) of a stage, from segment to segment where it is recomputed, each
+ * behind its recompute.
+ * @param waits [2] of the first piece
+ * @param index [out] the last piece
+ */
+ty_status ty_lower_backward_range(ty_lowering *lowering, ty_op op, ty_lower_pass pass,
+                                  uint32_t first, uint32_t end, const uint32_t waits[2],
+                                  uint32_t *index) TY_MUST_CHECK;
 /** Sends the input gradient to the previous stage, if anything there is trained. */
 ty_status ty_lower_send_gradient(ty_lowering *lowering, ty_lower_pass pass,
                                  uint32_t backward) TY_MUST_CHECK;
@@ -113,19 +134,16 @@ ty_instruction ty_lower_bucket_instruction(const ty_lowering *lowering, ty_op op
 ty_status ty_lower_begin(ty_lowering *lowering) TY_MUST_CHECK;
 /** Whether a pass of a micro-batch is cut at buckets because their weights are gathered for it. */
 bool ty_lower_is_gathered(const ty_lowering *lowering, ty_lower_pass pass);
+/** With ZeRO 3, what was gathered for another pass is not there for the next. */
+void ty_lower_forget_gathered(ty_lowering *lowering);
 /**
- * A pass over all of a stage, cut where sharded weights begin, each piece behind its gather.
+ * A pass over layers [first, end) of a stage, cut where sharded weights begin, each piece behind
+ * the gather of its bucket, if that is not together from the piece before.
  * @param waits [2] of the first piece
  * @param index [out] the last piece
  */
-ty_status ty_lower_gathered_pass(ty_lowering *lowering, ty_op op, ty_lower_pass pass,
-                                 const uint32_t waits[2], uint32_t *index) TY_MUST_CHECK;
-/**
- * With ZeRO 3, the gather of a bucket, and of its experts, for one pass.
- * @param after what it waits for besides
- * @param index [out] the last gather
- */
-ty_status ty_lower_gather(ty_lowering *lowering, ty_lower_pass pass, uint32_t bucket,
-                          uint32_t after, uint32_t *index) TY_MUST_CHECK;
+ty_status ty_lower_gathered_range(ty_lowering *lowering, ty_op op, ty_lower_pass pass,
+                                  uint32_t first, uint32_t end, const uint32_t waits[2],
+                                  uint32_t *index) TY_MUST_CHECK;
 
 #endif

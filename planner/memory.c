@@ -1,9 +1,11 @@
 /* Memory of one device of a stage, row by row as the worker allocates it: parameters, their
  * gradients and optimizer state; a set of activations ("slot") for each micro-batch in flight; one
  * set of gradients of activations, since backward does one micro-batch at a time, unless it comes
- * in two parts; buffers. Sums are doubles, exact up to 2^53 bytes, so that no product of sizes can
- * wrap. */
-#include "ty_planner.h"
+ * in two parts; buffers. Where a stage is recomputed in segments, slots have what enters them, and
+ * one working set, as large as the largest segment needs, serves all segments and slots. Sums are
+ * doubles, exact up to 2^53 bytes, so that no product of sizes can wrap. */
+#include "cost/memory.h"
+#include "cost/kernels.h"
 
 #include <math.h>
 
@@ -22,8 +24,13 @@ typedef struct context {
     const ty_plan_stage *stage; /* one of the position's */
     uint32_t index, end;        /* of that stage; layer behind its last */
     double slots, samples;
-    bool *takes_part;                   /* [layers]: in backward */
-    bool *is_kept;                      /* [layers]: without backward, but its output is kept */
+    bool *takes_part;                  /* [layers]: in backward */
+    bool *is_kept;                     /* [layers]: without backward, but its output is kept */
+    uint32_t *segments, segment_count; /* first layers, of a stage that recomputes them */
+    bool *is_between; /* [layers]: its output goes from one segment to another, and no further */
+    bool *is_sent;    /* [layers]: its output is sent on */
+    bool *has_gradient_between; /* [layers]: and the gradient that lies in its memory */
+    bool *is_product_kept;      /* [layers]: recomputing finds what its first product made */
     uint32_t *crossing, crossing_count; /* layers whose outputs cross the cut behind the stage */
     double in, in_gradient, out,
         out_gradient; /* across the cuts before and behind it, per sample */
@@ -45,6 +52,9 @@ static double transfer(const context *c, uint32_t stage, ty_direction direction)
 /* A stage of the plan and program in `all`, which has marked what takes part in backward. */
 static context context_of(const context *all, uint32_t stage)
 {
+    const ty_plan_stage *planned = &all->plan->stages[stage];
+    const ty_recompute_range range = {planned->first_layer, planned->layer_count,
+                                      planned->recompute, planned->recompute_blocks};
     context c = *all;
 
     c.stage = &c.plan->stages[stage];
@@ -55,6 +65,9 @@ static context context_of(const context *all, uint32_t stage)
     c.crossing_count = c.end < c.plan->workload->layer_count
                            ? ty_workload_crossing(c.plan->workload, c.end, c.crossing)
                            : 0;
+    c.segment_count = ty_recompute_segments(c.plan->workload, &range, c.segments);
+    ty_recompute_mark_kept(c.plan->workload, &range, c.segments, c.segment_count,
+                           c.is_product_kept);
     c.in = transfer(&c, stage, TY_ACTIVATION);
     c.in_gradient = transfer(&c, stage, TY_GRADIENT);
     c.out = transfer(&c, stage + 1, TY_ACTIVATION);
@@ -142,8 +155,9 @@ static double score_bytes(const context *c, uint32_t layer)
     const ty_workload *w = c->plan->workload;
     double queries, keys, heads;
 
-    if (c->stage->recompute != TY_RECOMPUTE_SELECTIVE || l->kind != TY_LAYER_ATTENTION ||
-        l->attributes[TY_IS_FUSED] > 0)
+    if ((c->stage->recompute != TY_RECOMPUTE_SELECTIVE &&
+         c->stage->recompute != TY_RECOMPUTE_OPERATOR) ||
+        l->kind != TY_LAYER_ATTENTION || l->attributes[TY_IS_FUSED] > 0)
         return 0;
     heads = (double)l->attributes[TY_HEADS];
     keys = (double)ty_layer_input_shape(w, layer, 0)->dimensions[0];
@@ -219,12 +233,42 @@ static double kept_output_bytes(const context *c, uint32_t layer)
                 (double)layer_at(c, layer)->output_bytes * ty_lane_work_share(c->plan, layer));
 }
 
-/* A gradient for each output that has memory of its own. */
-static double output_gradients(const context *c)
+/* The layer in whose memory the gradient of a layer's output lies: a sum's is that of the first of
+ * what it adds, so that a residual stream has one. */
+static uint32_t gradient_holder(const context *c, uint32_t layer)
+{
+    layer = holder(c, layer);
+    while (layer >= c->stage->first_layer && layer < c->end &&
+           layer_at(c, layer)->kind == TY_LAYER_ADD)
+        layer = holder(c, layer_at(c, layer)->inputs[0]);
+    return layer;
+}
+
+/* Whether a layer's output has a gradient of its own: not a sum, nor what only a sum reads beside
+ * the first of what it adds, whose gradient is the sum's. */
+static bool has_own_gradient(const context *c, uint32_t layer)
+{
+    uint32_t readers = 0, sum = TY_NO_LAYER;
+
+    if (layer_at(c, layer)->kind == TY_LAYER_ADD)
+        return false;
+    for (uint32_t i = layer + 1; i < c->end; i++)
+        for (uint32_t k = 0; k < layer_at(c, i)->input_count; k++)
+            if (layer_at(c, i)->inputs[k] == layer) {
+                readers++;
+                sum = layer_at(c, i)->kind == TY_LAYER_ADD && k > 0 ? i : TY_NO_LAYER;
+            }
+    return readers != 1 || sum == TY_NO_LAYER;
+}
+
+/* Gradients of the outputs of layers [first, end). Those that go between segments are not of one.
+ */
+static double output_gradients(const context *c, uint32_t first, uint32_t end)
 {
     double bytes = 0;
-    for (uint32_t i = c->stage->first_layer; i < c->end; i++)
-        bytes += kept_output_bytes(c, i);
+    for (uint32_t i = first; i < end; i++)
+        if (!c->has_gradient_between[i] && has_own_gradient(c, i))
+            bytes += kept_output_bytes(c, i);
     return bytes;
 }
 
@@ -306,13 +350,85 @@ static double gradients_between(const context *c)
     return bytes;
 }
 
+/* ---- Segments -------------------------------------------------------------------------------- */
+
+/* What a layer's first product makes and recomputing does not: of attention all but its scores and
+ * what the layer makes of it. */
+static double product_bytes(const context *c, uint32_t layer)
+{
+    const ty_layer *l = layer_at(c, layer);
+    double bytes;
+
+    if (!c->is_product_kept[layer])
+        return 0;
+    if (l->kind == TY_LAYER_ATTENTION)
+        bytes = (double)l->stash_bytes - score_bytes(c, layer) - (double)l->output_bytes;
+    else if (l->kind == TY_LAYER_MLP)
+        bytes = inner_elements(c, layer) * c->plan->workload->element_bytes;
+    else /* the output, unless it stays anyway */
+        bytes = c->is_between[layer] || c->is_sent[layer] ? 0 : (double)l->output_bytes;
+    return fmax(0, fmin(bytes, (double)l->stash_bytes)) * ty_lane_work_share(c->plan, layer);
+}
+
+/* Which outputs go from a segment to a later one, and which behind the stage. */
+static void mark_between(const context *c)
+{
+    for (uint32_t i = c->stage->first_layer; i < c->end; i++)
+        c->is_between[i] = c->is_sent[i] = c->has_gradient_between[i] = false;
+    for (uint32_t i = 0; i < c->crossing_count; i++)
+        if (holder(c, c->crossing[i]) >= c->stage->first_layer &&
+            holder(c, c->crossing[i]) < c->end)
+            c->is_sent[holder(c, c->crossing[i])] = true;
+    for (uint32_t s = 1; s < c->segment_count; s++)
+        for (uint32_t i = c->segments[s]; i < c->end; i++)
+            for (uint32_t k = 0; k < layer_at(c, i)->input_count; k++) {
+                const uint32_t made = holder(c, layer_at(c, i)->inputs[k]);
+                const uint32_t gradient = gradient_holder(c, layer_at(c, i)->inputs[k]);
+                if (made >= c->stage->first_layer && made < c->segments[s])
+                    c->is_between[made] = !c->is_sent[made];
+                if (gradient >= c->stage->first_layer && gradient < c->segments[s])
+                    c->has_gradient_between[gradient] = true;
+            }
+}
+
 /* ---- Slots ----------------------------------------------------------------------------------- */
 
-/* What a micro-batch of a stage keeps while it is in flight: recomputing, slots share everything
- * but the stage's input, and its output where that is to be sent. */
+/* Of each micro-batch in flight, where a stage is recomputed: what goes from one segment to
+ * another, and what products have made that are not made again. */
+static double kept_between(const context *c)
+{
+    double bytes = 0;
+
+    for (uint32_t i = c->stage->first_layer; i < c->end; i++) {
+        const ty_layer *l = layer_at(c, i);
+        const double output = fmin((double)l->stash_bytes, (double)l->output_bytes);
+        if (c->is_between[i])
+            bytes += output * ty_lane_work_share(c->plan, i);
+        bytes += product_bytes(c, i);
+    }
+    return bytes;
+}
+
+/* What else layers [first, end) make that backward or a later layer of them reads. */
+static double working_set(const context *c, uint32_t first, uint32_t end)
+{
+    double bytes = 0;
+
+    for (uint32_t i = first; i < end; i++) {
+        const ty_layer *l = layer_at(c, i);
+        const double output = fmin((double)l->stash_bytes, (double)l->output_bytes);
+        bytes += layer_stash(c, i) - product_bytes(c, i);
+        if (c->is_between[i] || c->is_sent[i])
+            bytes -= output * ty_lane_work_share(c->plan, i);
+    }
+    return bytes;
+}
+
+/* What a micro-batch of a stage keeps while it is in flight: its input, what is sent on, and all
+ * that backward needs, or what goes between segments. */
 static double slot_bytes(const context *c)
 {
-    double beside = c->stage->recompute == TY_RECOMPUTE_FULL ? c->out : stash(c) + relayed(c);
+    double beside = c->segment_count > 0 ? c->out + kept_between(c) : stash(c) + relayed(c);
 
     if (splits_backward(c))
         beside += gradients_between(c);
@@ -320,14 +436,24 @@ static double slot_bytes(const context *c)
 }
 
 /* What one stage of the position has beside its slots: gradients, which are of one stage at a time,
- * and what recomputing makes. */
+ * and where it is recomputed those of the segment in hand with what that makes again. */
 static double beside_slots(const context *c)
 {
-    const double again = c->stage->recompute == TY_RECOMPUTE_FULL ? stash(c) : 0;
+    double bytes = inner_gradient(c), largest = 0;
 
-    const double gradients = splits_backward(c) ? 0 : output_gradients(c); /* else in slots */
-
-    return c->samples * (again + passing(c) + gradients + inner_gradient(c));
+    for (uint32_t s = 0; s < c->segment_count; s++) {
+        const uint32_t end = s + 1 < c->segment_count ? c->segments[s + 1] : c->end;
+        largest = fmax(largest, working_set(c, c->segments[s], end) +
+                                    output_gradients(c, c->segments[s], end));
+    }
+    for (uint32_t i = c->stage->first_layer; i < c->end; i++)
+        if (c->has_gradient_between[i])
+            bytes += kept_output_bytes(c, i);
+    if (c->segment_count == 0)
+        largest = passing(c) + (splits_backward(c) /* in slots */
+                                    ? 0
+                                    : output_gradients(c, c->stage->first_layer, c->end));
+    return c->samples * (bytes + largest);
 }
 
 /* Versions of the weights beside the newest: PipeDream keeps one for each step that a micro-batch
@@ -493,8 +619,8 @@ ty_status ty_stage_memory(const ty_plan *plan, const ty_program *program, uint32
                        "of %u",
                        stage, program->stage_count, plan->stage_count);
     weights = ty_alloc(ty_plan_interleave(plan), sizeof *weights);
-    all.takes_part = ty_alloc(plan->workload->layer_count, 2 * sizeof *all.takes_part);
-    all.crossing = ty_alloc(plan->workload->layer_count, sizeof *all.crossing);
+    all.takes_part = ty_alloc(plan->workload->layer_count, 6 * sizeof *all.takes_part);
+    all.crossing = ty_alloc(plan->workload->layer_count, 2 * sizeof *all.crossing);
     if (weights == NULL || all.takes_part == NULL || all.crossing == NULL) {
         ty_free(weights);
         ty_free(all.takes_part);
@@ -502,13 +628,25 @@ ty_status ty_stage_memory(const ty_plan *plan, const ty_program *program, uint32
         return ty_fail(error, TY_ENOMEM, "out of memory");
     }
     all.is_kept = all.takes_part + plan->workload->layer_count;
+    all.is_between = all.is_kept + plan->workload->layer_count;
+    all.is_sent = all.is_between + plan->workload->layer_count;
+    all.has_gradient_between = all.is_sent + plan->workload->layer_count;
+    all.is_product_kept = all.has_gradient_between + plan->workload->layer_count;
+    all.segments = all.crossing + plan->workload->layer_count;
     ty_workload_mark_backward(plan->workload, all.takes_part);
     for (uint32_t s = position; s < plan->stage_count; s += program->stage_count) {
         const context c = context_of(&all, s);
         mark_kept(&c, all.is_kept);
+        mark_between(&c);
         add_stage(&c, state, stashed_versions(plan, program, position), &r);
         weights[s / program->stage_count] = slot_bytes(&c);
         most = fmax(most, beside_slots(&c));
+    }
+    if (ty_stack_of(plan)->memory == TY_MEMORY_AUTOGRAD) {
+        ty_free(weights);
+        ty_free(all.takes_part);
+        ty_free(all.crossing);
+        return ty_autograd_memory(plan, program, stage, r.compression, out, error);
     }
     /* All stages' slots together at the fullest moment. */
     r.activations = ty_program_peak_stash(program, position, weights) + most;

@@ -112,12 +112,17 @@ static ty_status cost_transfer(ty_costing *costing, uint32_t peer_stage, uint64_
         *cost = measured_parts(seconds, smallest_s, bytes, bandwidth);
         cost->core_share = ty_profile_busy_share(costing->profile, payload);
     } else {
+        const ty_stack *stack = ty_stack_of(costing->plan);
         status = share_links(costing, peer_stage, &bandwidth);
         if (status != TY_OK)
             return status;
+        latency_s += stack->transfer_s;
+        bandwidth *= stack->transfer_share;
         *cost = (ty_instruction_cost){.seconds = latency_s + bytes / bandwidth,
                                       .latency_s = latency_s,
                                       .edge_bytes = bytes,
+                                      .rate_limit_bytes_per_s =
+                                          stack->transfer_share < 1 ? bandwidth : 0,
                                       .core_share = 1};
         ty_cost_relies_on(costing, TY_DATASHEET);
     }
@@ -395,8 +400,10 @@ ty_status ty_cost_inner(ty_costing *costing, const ty_inner_collective *inner, d
     TY_CHECK(
         ty_group_exchange_cost(lanes, inner->kind, algorithm, inner->bytes, &cost, costing->error),
         status, done);
-    if (!measured_here(costing, inner->kind, algorithm, lanes, inner->bytes, &cost))
+    if (!measured_here(costing, inner->kind, algorithm, lanes, inner->bytes, &cost)) {
+        ty_exchange_by_stack(lanes, ty_stack_of(costing->plan), inner->kind, &cost);
         ty_cost_relies_on(costing, lanes->table != NULL ? TY_CALIBRATED : TY_DATASHEET);
+    }
     slow_down(&cost, costing->stage.lane_crowds[inner->among]);
     *seconds = cost.seconds * inner->count;
 done:
@@ -433,10 +440,12 @@ ty_status ty_cost_collective_of(ty_costing *costing, const ty_bucket *bucket,
     TY_CHECK(ty_group_exchange_cost(network, kind, algorithm, bytes, cost, costing->error), status,
              done);
     if (!measured_here(costing, kind, algorithm, network, bytes, cost) &&
-        !measured_there(costing, kind, algorithm, network, bytes, cost))
+        !measured_there(costing, kind, algorithm, network, bytes, cost)) {
+        ty_exchange_by_stack(network, ty_stack_of(costing->plan), kind, cost);
         ty_cost_relies_on(costing, algorithm == TY_AUTOMATIC && network->table != NULL
                                        ? TY_CALIBRATED
                                        : TY_DATASHEET);
+    }
     TY_CHECK(crowd_of_bucket(costing, bucket, &crowd), status, done);
     slow_down(cost, crowd);
 done:
@@ -464,7 +473,9 @@ ty_status ty_cost_bucket(ty_costing *costing, uint32_t index, uint32_t phase,
 ty_status ty_cost_collective(ty_costing *costing, const ty_instruction *instruction,
                              ty_instruction_cost *cost)
 {
+    const ty_stack *stack = ty_stack_of(costing->plan);
     const ty_bucket *bucket;
+    uint64_t bytes = instruction->bytes;
     ty_status status;
 
     if (instruction->bucket >= costing->plan->bucket_count)
@@ -476,12 +487,14 @@ ty_status ty_cost_collective(ty_costing *costing, const ty_instruction *instruct
         return ty_fail(costing->error, TY_EINVAL,
                        "program:/stages/%u: phase %u of bucket %u, which has no such phase",
                        costing->stage.stage, instruction->phase, instruction->bucket);
+    if (instruction->op == TY_OP_COLLECTIVE && bucket->compression.kind == TY_COMPRESSION_NONE)
+        bytes = (uint64_t)((double)bytes * stack->gradient_bytes / TY_GRADIENT_ELEMENT_BYTES);
     status = ty_cost_collective_of(
         costing, bucket,
         instruction->op == TY_OP_GATHER
             ? TY_ALL_GATHER
             : ty_plan_exchange_kind(costing->plan, bucket, instruction->phase),
-        bucket->algorithm, instruction->bytes, cost);
+        bucket->algorithm, bytes, cost);
     if (status != TY_OK)
         return status;
     share_among_steps(cost, ty_plan_exchange_interval(costing->plan, bucket));

@@ -27,6 +27,7 @@ void ty_search_question_clear(search_question *q)
     ty_free(q->cuts);
     ty_free(q->cluster_json);
     ty_network_cache_free(q->networks);
+    ty_stack_free(q->own_stack);
     *q = (search_question){0};
 }
 
@@ -390,12 +391,18 @@ ty_status ty_search_question_make(const ty_workload *workload, const ty_cluster 
                            .cluster = cluster,
                            .profile = profile,
                            .options = options,
+                           .stack = options->stack,
                            .device_count = ty_cluster_device_count(cluster)};
     q->fixed_micro_batch_size = options->micro_batch_size;
     q->global_batch = options->global_batch > 0 ? options->global_batch : workload->global_batch;
     for (uint32_t d = 0; d < q->device_count; d++) {
         uint64_t bytes = ty_cluster_device_type(cluster, d)->memory_bytes;
         q->largest_memory_bytes = bytes > q->largest_memory_bytes ? bytes : q->largest_memory_bytes;
+    }
+    if (q->stack == NULL) {
+        TY_CHECK(ty_stack_open(ty_stack_default_name(workload, cluster), &q->own_stack, error),
+                 status, failed);
+        q->stack = q->own_stack;
     }
     TY_CHECK(ty_network_cache_new(cluster, &q->networks, error), status, failed);
     TY_CHECK(ty_search_question_divide(q, &options->dimensions, error), status, failed);
@@ -408,7 +415,8 @@ ty_status ty_search_question_make(const ty_workload *workload, const ty_cluster 
         status = ty_fail(error, TY_ENOMEM, "out of memory");
         goto failed;
     }
-    ty_search_question_thin(q, CUTS_PER_STAGE * q->fixed_stages);
+    ty_search_question_thin(q, CUTS_PER_STAGE * q->fixed_stages *
+                                   (q->dimensions.interleave > 1 ? q->dimensions.interleave : 1));
     TY_CHECK(check_batch(q, error), status, failed);
     TY_CHECK(check_compression(q, error), status, failed);
     TY_CHECK(check_evolution(q, error), status, failed);

@@ -1,6 +1,8 @@
 /* First figures for candidates, from running sums over layers. */
 #include "quick_estimate.h"
 
+#include "cost/kernels.h"
+
 #include <math.h>
 
 void ty_quick_costs_clear(quick_costs *costs)
@@ -251,31 +253,52 @@ static double inner_s(quick_costs *costs, const ty_plan *plan, uint32_t layer, b
         costs->status = ty_group_exchange_cost(*lanes, inner[i].kind,
                                                (*lanes)->table != NULL ? TY_AUTOMATIC : TY_RING,
                                                inner[i].bytes, &cost, NULL);
+        if (costs->status == TY_OK)
+            ty_exchange_by_stack(*lanes, ty_stack_of(plan), inner[i].kind, &cost);
         seconds += cost.seconds * inner[i].count;
     }
     return costs->status == TY_OK ? seconds : HUGE_VAL;
+}
+
+/* Of forward, what recomputing by operator makes again at least: a block's first product counts. */
+static double least_share(const ty_layer *layer)
+{
+    return ty_layer_recompute_share(
+        layer, layer->kind == TY_LAYER_LINEAR || layer->kind == TY_LAYER_CONV2D ||
+                   layer->kind == TY_LAYER_ATTENTION || layer->kind == TY_LAYER_MLP);
 }
 
 ty_status ty_quick_costs_set(quick_costs *costs, uint32_t micro_batches, ty_error *error)
 {
     const search_question *q = costs->q;
     uint32_t samples = q->global_batch / micro_batches;
+    const uint32_t layers = q->workload->layer_count;
     const ty_plan plan = ty_plan_of_dimensions(q, samples);
+    double *talk_s[2] = {ty_alloc(layers, sizeof(double)), ty_alloc(layers, sizeof(double))};
+    ty_layer_price *prices = ty_alloc(layers, sizeof *prices);
     ty_status status = TY_OK;
 
-    for (uint32_t l = 0; l < q->workload->layer_count; l++) {
-        const ty_layer_share share = {.work = ty_lane_work_share(&plan, l),
-                                      .parameters = ty_lane_parameter_share(&plan, l)};
-        double forward_s, backward_s;
-        ty_provenance ignored;
-        TY_CHECK(ty_layer_share_cost(q->workload, l, samples, share,
-                                     ty_cluster_device_type(q->cluster, 0), q->profile, &forward_s,
-                                     &backward_s, &ignored, error),
-                 status, done);
-        backward_s = costs->takes_part[l] ? backward_s + inner_s(costs, &plan, l, true) : 0;
+    if (talk_s[0] == NULL || talk_s[1] == NULL || prices == NULL) {
+        status = ty_fail(error, TY_ENOMEM, "out of memory");
+        goto done;
+    }
+    for (uint32_t l = 0; l < layers; l++) {
+        talk_s[0][l] = inner_s(costs, &plan, l, false);
+        talk_s[1][l] = costs->takes_part[l] ? inner_s(costs, &plan, l, true) : 0;
+    }
+    TY_CHECK(ty_layer_prices_of(&plan, 0, layers, ty_cluster_device_type(q->cluster, 0), talk_s,
+                                costs->takes_part, prices, error),
+             status, done);
+    for (uint32_t l = 0; l < layers; l++) {
+        double forward_s = prices[l].forward.device_s;
+        double backward_s = prices[l].backward.device_s + talk_s[1][l];
+        if (q->dimensions.recompute == TY_RECOMPUTE_SELECTIVE && costs->takes_part[l])
+            backward_s += prices[l].scores_s;
         if (q->dimensions.recompute == TY_RECOMPUTE_FULL)
             backward_s += forward_s;
-        forward_s += inner_s(costs, &plan, l, false);
+        else if (q->dimensions.recompute == TY_RECOMPUTE_OPERATOR)
+            backward_s += forward_s * least_share(&q->workload->layers[l]);
+        forward_s += talk_s[0][l];
         costs->layer_s[l] = forward_s + backward_s;
         costs->compute_sums[l + 1] = costs->compute_sums[l] + forward_s + backward_s;
         costs->backward_sums[l + 1] = costs->backward_sums[l] + backward_s;
@@ -283,6 +306,9 @@ ty_status ty_quick_costs_set(quick_costs *costs, uint32_t micro_batches, ty_erro
     TY_CHECK(price_transfers(costs, &plan, error), status, done);
     costs->micro_batches = micro_batches;
 done:
+    ty_free(talk_s[0]);
+    ty_free(talk_s[1]);
+    ty_free(prices);
     return status;
 }
 
@@ -348,6 +374,7 @@ static double bucket_s(quick_costs *costs, const ty_gradient_extent *extent, uin
         if (network == NULL || ty_group_exchange_cost(network, kind, algorithm_of(costs, network),
                                                       bytes, &cost, NULL) != TY_OK)
             return INFINITY;
+        ty_exchange_by_stack(network, costs->q->stack, kind, &cost);
         sum_s += cost.seconds;
     }
     return sum_s;

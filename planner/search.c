@@ -155,6 +155,7 @@ static int compare_shape(const candidate *a, const candidate *b)
         compare_counts(a->dimensions.context_parallel, b->dimensions.context_parallel),
         compare_counts(a->dimensions.tensor_parallel, b->dimensions.tensor_parallel),
         compare_counts((uint64_t)a->dimensions.recompute, (uint64_t)b->dimensions.recompute),
+        compare_counts(a->dimensions.recompute_blocks, b->dimensions.recompute_blocks),
         compare_counts(a->dimensions.zero, b->dimensions.zero),
         compare_counts(a->dimensions.interleave, b->dimensions.interleave),
         compare_counts(da->stage_count, db->stage_count),

@@ -6,9 +6,6 @@
  */
 #include "lowering.h"
 
-/* Pieces that may be gathered ahead: one is computed with while the next arrives. */
-#define GATHER_AHEAD 2
-
 static bool is_sharded(const ty_lowering *l, uint32_t bucket)
 {
     return ty_bucket_is_sharded(l->plan, &l->plan->buckets[bucket]);
@@ -49,8 +46,9 @@ static ty_status gather_bucket(ty_lowering *l, ty_lower_pass pass, uint32_t buck
     return ty_lower_append(l, &gather, waits, 2, index);
 }
 
-ty_status ty_lower_gather(ty_lowering *l, ty_lower_pass pass, uint32_t bucket, uint32_t after,
-                          uint32_t *index)
+/* A bucket and its experts. */
+static ty_status gather_both(ty_lowering *l, ty_lower_pass pass, uint32_t bucket, uint32_t after,
+                             uint32_t *index)
 {
     const uint32_t experts = ty_lower_experts_of(l, bucket);
     ty_status status = gather_bucket(l, pass, bucket, after, index);
@@ -69,8 +67,8 @@ static ty_status gather_stage(ty_lowering *l, uint32_t stage)
     if (buckets == NULL)
         return ty_fail(l->error, TY_ENOMEM, "out of memory");
     for (uint32_t i = 0; i < count; i++)
-        TY_CHECK(ty_lower_gather(l, (ty_lower_pass){.stage = stage}, buckets[i], TY_NO_INSTRUCTION,
-                                 &l->gathers[buckets[i]]),
+        TY_CHECK(gather_both(l, (ty_lower_pass){.stage = stage}, buckets[i], TY_NO_INSTRUCTION,
+                             &l->gathers[buckets[i]]),
                  status, done);
 done:
     ty_free(buckets);
@@ -107,23 +105,55 @@ bool ty_lower_is_gathered(const ty_lowering *l, ty_lower_pass pass)
     return bucket < l->plan->bucket_count && is_sharded(l, bucket);
 }
 
-/* Layers of the piece that starts with the n-th of `count` ascending buckets. */
-static void piece_range(const ty_lowering *l, uint32_t stage, uint32_t lowest,
-                        const uint32_t *buckets, uint32_t count, uint32_t n, uint32_t *first,
-                        uint32_t *end)
+void ty_lower_forget_gathered(ty_lowering *l)
 {
-    const ty_plan_stage *s = &l->plan->stages[stage];
-
-    *first = n == 0 ? lowest : l->plan->buckets[buckets[n]].first_layer;
-    *end = n + 1 == count ? s->first_layer + s->layer_count
-                          : l->plan->buckets[buckets[n + 1]].first_layer;
+    for (uint32_t k = 0; k < TY_GATHER_AHEAD; k++)
+        l->together[k] = (ty_lower_gathered){l->plan->bucket_count, TY_NO_INSTRUCTION};
 }
 
-ty_status ty_lower_gathered_pass(ty_lowering *l, ty_op op, ty_lower_pass pass,
-                                 const uint32_t waits[2], uint32_t *index)
+static bool is_older(uint32_t a, uint32_t b)
+{
+    return a != b && (a == TY_NO_INSTRUCTION || (b != TY_NO_INSTRUCTION && a < b));
+}
+
+/* With ZeRO 3 a bucket's weights are brought together unless they are; the one that was used
+ * longest ago is given up for it first. */
+static ty_status bring_together(ty_lowering *l, ty_lower_pass pass, uint32_t bucket,
+                                ty_lower_gathered **out)
+{
+    ty_lower_gathered *oldest = &l->together[0];
+    ty_status status;
+
+    for (uint32_t k = 0; k < TY_GATHER_AHEAD; k++) {
+        if (l->together[k].bucket == bucket) {
+            *out = &l->together[k];
+            return TY_OK;
+        }
+        if (is_older(l->together[k].last_user, oldest->last_user))
+            oldest = &l->together[k];
+    }
+    status = gather_both(l, pass, bucket, oldest->last_user, &l->gathers[bucket]);
+    *oldest = (ty_lower_gathered){bucket, TY_NO_INSTRUCTION};
+    *out = oldest;
+    return status;
+}
+
+/* Layers of the piece that starts with the n-th of `count` ascending buckets, of those from `first`
+ * to `end`; the first bucket has what is before it, too. */
+static void piece_range(const ty_lowering *l, const uint32_t *buckets, uint32_t count, uint32_t n,
+                        uint32_t *first, uint32_t *end)
+{
+    if (n > 0 && l->plan->buckets[buckets[n]].first_layer > *first)
+        *first = l->plan->buckets[buckets[n]].first_layer;
+    if (n + 1 < count && l->plan->buckets[buckets[n + 1]].first_layer < *end)
+        *end = l->plan->buckets[buckets[n + 1]].first_layer;
+}
+
+ty_status ty_lower_gathered_range(ty_lowering *l, ty_op op, ty_lower_pass pass, uint32_t first,
+                                  uint32_t end, const uint32_t waits[2], uint32_t *index)
 {
     const bool is_upward = op == TY_OP_FORWARD || op == TY_OP_RECOMPUTE;
-    uint32_t count = 0, pieces[GATHER_AHEAD] = {TY_NO_INSTRUCTION, TY_NO_INSTRUCTION};
+    uint32_t count = 0, behind[3] = {waits[0], waits[1], TY_NO_INSTRUCTION};
     uint32_t *buckets = ascending_buckets(l, pass.stage, &count);
     ty_status status = TY_OK;
 
@@ -131,21 +161,20 @@ ty_status ty_lower_gathered_pass(ty_lowering *l, ty_op op, ty_lower_pass pass,
         return ty_fail(l->error, TY_ENOMEM, "out of memory");
     for (uint32_t i = 0; i < count; i++) {
         const uint32_t n = is_upward ? i : count - 1 - i;
-        uint32_t first, end, *gather = &l->gathers[buckets[n]];
-        uint32_t behind[3] = {i == 0 ? waits[0] : TY_NO_INSTRUCTION,
-                              i == 0 ? waits[1] : TY_NO_INSTRUCTION, TY_NO_INSTRUCTION};
+        uint32_t piece_first = first, piece_end = end;
+        ty_lower_gathered *together = NULL;
         ty_instruction piece;
-        piece_range(l, pass.stage,
-                    is_upward ? l->plan->stages[pass.stage].first_layer
-                              : ty_lower_first_backward(l, pass.stage),
-                    buckets, count, n, &first, &end);
+        piece_range(l, buckets, count, n, &piece_first, &piece_end);
+        if (piece_first >= piece_end)
+            continue;
         if (l->plan->zero == 3)
-            TY_CHECK(ty_lower_gather(l, pass, buckets[n], pieces[i % GATHER_AHEAD], gather), status,
-                     done);
-        behind[2] = *gather;
-        piece = ty_lower_compute(op, pass, first, end - first);
+            TY_CHECK(bring_together(l, pass, buckets[n], &together), status, done);
+        behind[2] = l->gathers[buckets[n]];
+        piece = ty_lower_compute(op, pass, piece_first, piece_end - piece_first);
         TY_CHECK(ty_lower_append(l, &piece, behind, 3, index), status, done);
-        pieces[i % GATHER_AHEAD] = *index;
+        if (together != NULL)
+            together->last_user = *index;
+        behind[0] = behind[1] = TY_NO_INSTRUCTION;
     }
 done:
     ty_free(buckets);

@@ -200,7 +200,8 @@ static void choices_of(const preset *p, uint32_t devices, const ty_plan_options 
     options.replicas = NULL;
     options.layouts_only = p->division == LAYOUTS;
     options.fix_dimensions = p->division != LAYOUTS;
-    options.dimensions = (ty_plan_dimensions){.recompute = p->recompute};
+    options.dimensions = (ty_plan_dimensions){
+        .recompute = p->recompute, .recompute_blocks = p->recompute == TY_RECOMPUTE_FULL};
     options.fix_schedule = p->schedule >= 0;
     options.schedule = p->schedule >= 0 ? (ty_schedule)p->schedule : TY_GPIPE;
     options.fix_compression = p->compression >= 0;

@@ -303,30 +303,4 @@ ty_status ty_layout_search_exhaustive(const ty_layout_question *question,
                                       ty_error *error) TY_MUST_CHECK;
 void ty_layout_answer_free(ty_layout_answer *answer);
 
-/* ---- Published measurements -------------------------------------------------------------- */
-
-/** A record of published training speed, as question, layout and seconds. */
-typedef struct ty_layout_record {
-    char id[128];
-    char model[64];  /* of the record */
-    char group[192]; /* records that differ only in layout have the same */
-    ty_layout_question question;
-    ty_layout layout;
-    double measured_step_s; /* of a step of the global batch */
-    bool is_fitted;         /* the constants were fitted to this row */
-    char reason[160];       /* why it cannot be predicted; "" where it can */
-} ty_layout_record;
-
-/**
- * Reads one record of a file of measurements (an object with model, batch, cluster, parallel,
- * measured). What the record does not say is filled with the usual choice of its software and said
- * in docs/layout.md; what cannot be filled makes it unpredictable, with a reason.
- * @return TY_OK also when it cannot be predicted; TY_EPARSE: the record is broken.
- */
-ty_status ty_layout_record_read(const ty_json *record, ty_layout_record *out,
-                                ty_error *error) TY_MUST_CHECK;
-/** Reads a record and predicts its step. @param step_s [out] 0 where out->reason says why not */
-ty_status ty_layout_predict_record(const ty_json *record, ty_layout_record *out, double *step_s,
-                                   ty_error *error) TY_MUST_CHECK;
-
 #endif

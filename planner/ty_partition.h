@@ -1,13 +1,13 @@
 /**
  * @file ty_partition.h
- * Dividing a graph of layers into pipeline stages with replicas, exactly: PipeDream's and Piper's
- * searches, and one that beats PipeDream's.
+ * Dividing a graph of layers into pipeline stages with replicas, exactly: PipeDream's search, and
+ * one that beats it.
  *
  * Everything works on the graph's *ideals*: sets of layers that hold every predecessor of each of
  * their members (downsets; PipeDream draws them as antichains). A pipeline is a chain of ideals,
  * from none of the layers to all of them; its stages are the differences. On a graph that is a
- * chain the ideals are its prefixes; on others there may be very many, so that graphs can be merged
- * first (ty_layer_graph_merge).
+ * chain the ideals are its prefixes; on others there may be very many, so that branches can be
+ * merged first (ty_layer_graph_merge).
  *
  *     TY_CHECK(ty_layer_graph_read("graph.txt", &graph, error), status, cleanup);
  *     TY_CHECK(ty_states_find(graph, 0, &states, error), status, cleanup);
@@ -56,47 +56,20 @@ ty_status ty_layer_graph_make(const ty_graph_layer *layers, uint32_t layer_count
 ty_status ty_layer_graph_read(const char *path, ty_layer_graph **out,
                               ty_error *error) TY_MUST_CHECK;
 
-/**
- * A workload's graph: layer i is the workload's, in bytes of a micro-batch of `samples`.
- * @param layer_s [layer_count] forward and backward seconds of that micro-batch
- */
-ty_status ty_layer_graph_of_workload(const ty_workload *workload, uint32_t samples,
-                                     const double *layer_s, ty_layer_graph **out,
-                                     ty_error *error) TY_MUST_CHECK;
 void ty_layer_graph_free(ty_layer_graph *graph);
 
 /**
- * A coarser graph with fewer ideals. A merged layer has the sum of its members' time and
- * parameters, and the activations that its members hand on; those that stay inside are lost to
- * memory limits, as with PipeDream's compressor.
- *
- * First, with `limit` 0 only this: runs of layers behind a branching one, each the only reader of
- * the one before and reading nothing else, become one (PipeDream's compress_branches). Then, until
- * there are no more than `limit` ideals: the layers that every other one comes before or after
- * split the graph into parts; all parts with the most ideals are made coarser by the first of these
- * steps that changes something, so that repeated blocks stay alike:
- *   1. layers that cost nothing join the only layer they read or the only one that reads them;
- *   2. runs of layers become one;
- *   3. parallel layers with the same predecessors and successors become one;
- *   4. the whole part becomes one.
- * Cuts inside what was merged are lost; all others stay as they were.
+ * A coarser graph with fewer ideals: runs of layers behind a branching one, each the only reader of
+ * the one before and reading nothing else, become one (PipeDream's compress_branches). A merged
+ * layer has the sum of its members' time and parameters, and the activations that its members hand
+ * on; those that stay inside are lost to memory limits, as there. Cuts inside what was merged are
+ * lost; all others stay as they were.
  * @param owners [out, graph->layer_count] the merged layer that each layer belongs to
- * @return TY_ELIMIT where even one layer per part is more than `limit`.
  */
-ty_status ty_layer_graph_merge(const ty_layer_graph *graph, uint32_t limit, ty_layer_graph **out,
-                               uint32_t *owners, ty_error *error) TY_MUST_CHECK;
+ty_status ty_layer_graph_merge(const ty_layer_graph *graph, ty_layer_graph **out, uint32_t *owners,
+                               ty_error *error) TY_MUST_CHECK;
 
 /* ---- Ideals ------------------------------------------------------------------------------ */
-
-#define TY_MOST_IDEALS 40000u /* Piper's own limit (algo.cpp, IDEALS_LIMIT) */
-
-/** Which ideals are looked at. */
-typedef enum ty_ideal_kind {
-    TY_IDEALS_ALL,
-    /* PipeDream's states: what grows from the first source by adding, with all its predecessors, a
-     * reader of something that is in. Where there is one source, that is all but the empty one. */
-    TY_IDEALS_FROM_FIRST_SOURCE
-} ty_ideal_kind;
 
 typedef struct ty_ideals {
     uint32_t layer_count, count, words;
@@ -104,13 +77,15 @@ typedef struct ty_ideals {
 } ty_ideals;
 
 /**
- * The ideals of a graph. The first is empty, the last is the largest; they ascend by compute time,
- * then by number of layers, then as sets of bits, and so that a part comes before the whole.
- * @param limit most ideals; 0: TY_MOST_IDEALS
+ * PipeDream's states: the ideals that grow from the first source by adding, with all its
+ * predecessors, a reader of something that is in. Where there is one source, that is all of them.
+ * The first is empty, the last is the largest; they ascend by compute time, then by number of
+ * layers, then as sets of bits, and so that a part comes before the whole.
+ * @param limit most ideals
  * @return TY_ELIMIT naming the limit where there are more.
  */
-ty_status ty_ideals_find(const ty_layer_graph *graph, ty_ideal_kind kind, uint32_t limit,
-                         ty_ideals **out, ty_error *error) TY_MUST_CHECK;
+ty_status ty_ideals_find(const ty_layer_graph *graph, uint32_t limit, ty_ideals **out,
+                         ty_error *error) TY_MUST_CHECK;
 void ty_ideals_free(ty_ideals *ideals);
 bool ty_ideal_has(const ty_ideals *ideals, uint32_t ideal, uint32_t layer);
 /** Whether all of `part` is in `whole`; an ideal is inside itself. */
@@ -213,103 +188,5 @@ ty_status ty_divide_hierarchical(const ty_states *states, const ty_divide_option
  */
 ty_status ty_divide_flat(const ty_states *states, const ty_divide_options *options,
                          ty_division **out, ty_error *error) TY_MUST_CHECK;
-
-/* ---- Piper ------------------------------------------------------------------------------- */
-
-/** One way to run a layer on `tensor` devices. */
-typedef struct ty_piper_variant {
-    const char *name;                       /* "vanilla", "activation recomp" */
-    double time_s, parameter_bytes;         /* of one micro-batch, on each of the devices */
-    double memory_bytes_per_micro_batch;    /* A: times the micro-batches in flight */
-    double memory_bytes;                    /* B */
-    double *forward_bytes, *backward_bytes; /* [edge_count] added to an edge that comes in, goes
-                                               out; 0 for edges of others */
-} ty_piper_variant;
-
-typedef struct ty_piper_degree {
-    uint32_t tensor;
-    uint32_t variant_count; /* 1 or 2 */
-    ty_piper_variant variants[2];
-} ty_piper_degree;
-
-typedef struct ty_piper_layer {
-    uint64_t id;
-    const char *name;
-    uint32_t degree_count;
-    ty_piper_degree *degrees; /* ascending */
-} ty_piper_layer;
-
-typedef struct ty_piper_input {
-    double memory_bytes; /* of a device */
-    uint32_t devices, micro_batches;
-    double bandwidth_bytes_per_s;
-    uint32_t layer_count, edge_count;
-    ty_piper_layer *layers;
-    ty_graph_edge *edges;
-    double *edge_bytes; /* [edge_count] */
-    ty_arena *arena;
-} ty_piper_input;
-/** Reads Piper's JSON (bert32a100.json). Figures of the file may be changed afterwards. */
-ty_status ty_piper_read(const char *path, ty_piper_input **out, ty_error *error) TY_MUST_CHECK;
-void ty_piper_input_free(ty_piper_input *input);
-
-typedef struct ty_piper_stage {
-    uint32_t tensor, replicas;
-    uint32_t in_flight; /* micro-batches: what its memory is counted with */
-    double time_s, memory_bytes;
-    uint32_t layer_count, second_count; /* layers, and those that run their second variant */
-    uint32_t *layers;                   /* indices, ascending */
-} ty_piper_stage;
-
-typedef struct ty_piper_division {
-    double time_s; /* per micro-batch of the slowest stage */
-    uint32_t ideal_count, stage_count;
-    uint64_t pair_count; /* ideals inside others */
-    ty_piper_stage *stages;
-    ty_arena *arena;
-} ty_piper_division;
-void ty_piper_division_free(ty_piper_division *division);
-
-/**
- * Piper's search: all chains of ideals, for each stage t devices per replica and d replicas, where
- * d divides the micro-batches:
- *
- *     time = sum over layers of p/d + (2 (c + sync) over cut edges / d + 4 (d-1) w/d/micro-batches)
- *            / bandwidth
- *     memory = sum of A y + B,  y = ceil(replicas of this and all later stages / d)
- *
- * One variant per layer: the fastest everywhere; if that does not fit, the others replace it in the
- * order of time lost per byte saved until it does, as in the original.
- * Ties: the first found of ideals, then degrees, ascending.
- * Source: msr-fiddle/piper, algo.cpp; Tarnawski et al., "Piper", NeurIPS 2021, section 4. Rounds
- * with a growing bound on the time skip what cannot be below it.
- * @return TY_EINFEASIBLE where nothing fits; TY_ELIMIT for too many ideals.
- */
-ty_status ty_divide_piper(const ty_piper_input *input, ty_piper_division **out,
-                          ty_error *error) TY_MUST_CHECK;
-
-/* ---- Chains for workloads ---------------------------------------------------------------- */
-
-/**
- * A graph laid out as a chain, for searches that cut chains: an order of its layers such that every
- * beginning is an ideal, and what crosses the cut behind each.
- */
-typedef struct ty_downset_chain {
-    uint32_t count; /* layers */
-    uint32_t *layers;
-    uint32_t
-        *cut_tensors;  /* [count + 1] how many cross the cut before position i; 0 at both ends */
-    double *cut_bytes; /* [count + 1] their activation bytes, each tensor once */
-} ty_downset_chain;
-
-/**
- * The chain over whose cuts the fewest bytes go, all taken together; among equals, the one that
- * takes the first layers first. Exact over all ideals, of which `limit` are allowed (0:
- * TY_MOST_IDEALS); where there are more, of the graph merged to `limit`, whose merged layers are
- * laid out in the order given.
- */
-ty_status ty_downset_chain_find(const ty_layer_graph *graph, uint32_t limit, ty_downset_chain **out,
-                                ty_error *error) TY_MUST_CHECK;
-void ty_downset_chain_free(ty_downset_chain *chain);
 
 #endif

@@ -15,14 +15,11 @@
 
 #include "ty_collective_log.h"
 #include "ty_collective_model.h"
-#include "ty_convergence.h"
 #include "ty_core.h"
-#include "ty_economics.h"
 #include "ty_layout.h"
 #include "ty_partition.h"
 #include "ty_systems.h"
 #include "ty_topologies.h"
-#include "ty_validate.h"
 #include "ty_workloads.h"
 
 /* ---- Lowering ---------------------------------------------------------------------------- */
@@ -56,21 +53,13 @@ ty_status ty_costs_of_program(const ty_plan *plan, const ty_program *program,
                               const ty_cluster *cluster, ty_costs **out,
                               ty_error *error) TY_MUST_CHECK;
 
-/** Forward and backward seconds of one layer for `samples` on a device; returns the provenance. */
+/** Forward and backward seconds of one whole layer for `samples` on a device by its data sheet, or
+ * by the profile: what no stack adds anything to. */
 ty_status ty_layer_cost(const ty_workload *workload, uint32_t layer, uint32_t samples,
                         const ty_device_type *device, const ty_profile *profile, double *forward_s,
                         double *backward_s, ty_provenance *provenance,
                         ty_error *error) TY_MUST_CHECK;
 
-/** The part of a layer that one lane of a rank has. */
-typedef struct ty_layer_share {
-    double work, parameters; /* 1: all of it */
-} ty_layer_share;
-/** The same for a share of a layer. A measured time is taken in proportion, and calibrated then. */
-ty_status ty_layer_share_cost(const ty_workload *workload, uint32_t layer, uint32_t samples,
-                              ty_layer_share share, const ty_device_type *device,
-                              const ty_profile *profile, double *forward_s, double *backward_s,
-                              ty_provenance *provenance, ty_error *error) TY_MUST_CHECK;
 /** Flop a sample of a forward pass's products with weights: what the gradients of the weights take
  * once more. 0 for a layer without weights. */
 double ty_layer_weight_flop(const ty_workload *workload, const ty_layer *layer);
@@ -157,9 +146,18 @@ typedef struct ty_plan_dimensions {
     uint32_t zero;
     uint32_t interleave; /* stages a position; 0 counts as 1; more only with "interleaved" */
     ty_recompute recompute;
+    uint32_t recompute_blocks;
 } ty_plan_dimensions;
 
+/** The stack that is taken where none is named: the software that would run there. */
+const char *ty_stack_default_name(const ty_workload *workload, const ty_cluster *cluster);
+
+/** The same plan in other software: what it was predicted to take is dropped with its candidates,
+ * its memory, where that was counted, is counted anew. On failure the plan is only good to free. */
+ty_status ty_plan_use_stack(ty_plan *plan, const ty_stack *stack, ty_error *error) TY_MUST_CHECK;
+
 typedef struct ty_plan_options {
+    const ty_stack *stack;     /* borrowed; NULL: that of ty_stack_default_name */
     uint32_t global_batch;     /* 0: the workload's usual one */
     uint32_t micro_batch_size; /* 0: searched */
     uint32_t pipeline_stages;  /* positions of the pipeline; 0: searched */

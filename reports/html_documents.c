@@ -481,7 +481,7 @@ static ty_status put_launch_file(page *p, const ty_json *file, ty_error *error)
 
     TY_CHECK(ty_json_string(file, "name", &name, error), status, done);
     if (ty_json_has(file, "text"))
-        TY_CHECK(ty_json_string(file, "text", &text, error), status, done);
+        TY_CHECK(ty_json_lines(file, "text", &text, error), status, done);
     bytes = strlen(text);
     if (ty_json_has(file, "bytes"))
         TY_CHECK(ty_json_uint64(file, "bytes", 0, UINT64_C(1) << 53, &bytes, error), status, done);

@@ -103,6 +103,8 @@ static void put_verdict_cards(page *p, const ty_step_summary *s)
              in->plan->stage_count > 1 ? "s" : "");
     put_card(p->html, "devices", text);
     put_card(p->html, "times are", how_sure[in->plan->provenance]);
+    if (in->plan->stack != NULL)
+        put_card(p->html, "stack", in->plan->stack->name);
     ty_text_add(p->html, "</ul>\n");
 }
 
@@ -346,9 +348,9 @@ static void put_stages(page *p)
         ty_html_escape(p->html, layers[stage->first_layer + stage->layer_count - 1].name);
         if (plan->memory != NULL)
             ty_format_memory((double)ty_memory_use_total(&plan->memory[s]), bytes);
-        ty_text_addf(p->html, " (%u)</td><td>%u</td><td>%s</td><td>%s</td></tr>\n",
-                     stage->layer_count, stage->replicas, ty_recompute_name(stage->recompute),
-                     bytes);
+        ty_text_addf(p->html, " (%u)</td><td>%u</td><td>", stage->layer_count, stage->replicas);
+        ty_recompute_text(stage->recompute, stage->recompute_blocks, p->html);
+        ty_text_addf(p->html, "</td><td>%s</td></tr>\n", bytes);
     }
     ty_page_end_table(p);
 }
@@ -464,6 +466,10 @@ static void put_plan_facts(page *p, const ty_plan *plan)
                  ? "simulated, with contention on links and cores"
                  : "estimated");
     put_fact(p, "memory", "counted by the planner's memory model (docs/model.md)");
+    if (plan->stack != NULL) {
+        put_fact(p, "stack", plan->stack->title);
+        put_fact(p, "constants of the stack", plan->stack->source);
+    }
     put_fact(p, "workload", plan->workload->source);
     put_fact(p, "workload digest", plan->workload_digest.hex);
     put_fact(p, "cluster digest", plan->cluster_digest.hex);

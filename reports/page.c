@@ -107,7 +107,7 @@ void ty_page_end_table(page *p)
 
 #define JOULES_IN_KWH 3.6e6
 
-const char *ty_page_unit_name(page_unit unit)
+static const char *unit_name(page_unit unit)
 {
     static const char *const names[] = {
         [PAGE_SECONDS] = "s",   [PAGE_BYTES] = "bytes",   [PAGE_MEMORY] = "memory",
@@ -185,7 +185,8 @@ static void put_short(page *p, double value)
     ty_json_put_raw(&p->json, NULL, digits);
 }
 
-void ty_page_numbers(page *p, const char *key, const double *values, size_t count)
+/* Numbers as an array; NaN becomes null. */
+static void put_numbers(page *p, const char *key, const double *values, size_t count)
 {
     ty_json_open(&p->json, key, '[');
     for (size_t i = 0; i < count; i++)
@@ -193,7 +194,7 @@ void ty_page_numbers(page *p, const char *key, const double *values, size_t coun
     ty_json_close(&p->json, ']');
 }
 
-void ty_page_strings(page *p, const char *key, const char *const *values, size_t count)
+static void put_strings(page *p, const char *key, const char *const *values, size_t count)
 {
     ty_json_open(&p->json, key, '[');
     for (size_t i = 0; i < count; i++)
@@ -203,17 +204,17 @@ void ty_page_strings(page *p, const char *key, const char *const *values, size_t
 
 static void put_plot_data(page *p, const page_plot *plot)
 {
-    ty_json_put_string(&p->json, "unit", ty_page_unit_name(plot->unit));
-    ty_json_put_string(&p->json, "xUnit", ty_page_unit_name(plot->x_unit));
+    ty_json_put_string(&p->json, "unit", unit_name(plot->unit));
+    ty_json_put_string(&p->json, "xUnit", unit_name(plot->x_unit));
     ty_json_put_string(&p->json, "xName", plot->x_name);
     ty_json_put_string(&p->json, "yName", plot->y_name != NULL ? plot->y_name : "");
     ty_json_put_bool(&p->json, "stacked", plot->is_stacked);
     ty_json_put_bool(&p->json, "logX", plot->is_log_x);
     ty_json_put_bool(&p->json, "logY", plot->is_log_y);
     if (plot->categories != NULL)
-        ty_page_strings(p, "categories", plot->categories, plot->count);
+        put_strings(p, "categories", plot->categories, plot->count);
     else
-        ty_page_numbers(p, "x", plot->x, plot->count);
+        put_numbers(p, "x", plot->x, plot->count);
     if (plot->limit > 0) {
         ty_json_put_number(&p->json, "limit", plot->limit);
         ty_json_put_string(&p->json, "limitName", plot->limit_name);
@@ -223,10 +224,10 @@ static void put_plot_data(page *p, const page_plot *plot)
         const page_series *series = &plot->series[s];
         ty_json_open(&p->json, NULL, '{');
         ty_json_put_string(&p->json, "name", series->name);
-        ty_page_numbers(p, "values", series->values, plot->count);
+        put_numbers(p, "values", series->values, plot->count);
         if (series->low != NULL) {
-            ty_page_numbers(p, "low", series->low, plot->count);
-            ty_page_numbers(p, "high", series->high, plot->count);
+            put_numbers(p, "low", series->low, plot->count);
+            put_numbers(p, "high", series->high, plot->count);
         }
         if (series->colour != NULL)
             ty_json_put_string(&p->json, "colour", series->colour);

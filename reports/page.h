@@ -63,7 +63,6 @@ typedef enum page_unit {
     PAGE_FACTOR,
     PAGE_RATE /* bytes a second */
 } page_unit;
-const char *ty_page_unit_name(page_unit unit);
 /** A figure for people; "–" for NaN. */
 void ty_page_format(page_unit unit, double value, char out[40]);
 
@@ -79,10 +78,6 @@ void ty_page_chart(page *p, const char *id, const char *kind, const char *captio
 /** Closes the chart's object and opens the disclosure for its tables. */
 void ty_page_chart_table(page *p, const char *summary);
 void ty_page_end_chart(page *p);
-
-/** Numbers as an array; NaN becomes null. */
-void ty_page_numbers(page *p, const char *key, const double *values, size_t count);
-void ty_page_strings(page *p, const char *key, const char *const *values, size_t count);
 
 typedef struct page_series {
     const char *name;

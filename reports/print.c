@@ -54,6 +54,58 @@ void ty_print_summary(const ty_step_summary *s, ty_text *text)
     add_fact(text, "limited by", "%s", s->limited_by);
 }
 
+void ty_print_stack_name(const ty_stack *stack, ty_text *text)
+{
+    add_fact(text, "stack", "%s: %s", stack->name, stack->title);
+}
+
+#define CONSTANT_COLUMNS 26 /* "network_group_bytes_per_s " */
+#define VALUE_COLUMNS 12
+
+void ty_print_stack(const ty_stack *stack, ty_text *text)
+{
+    static const char *const attention[] = {
+        [TY_ATTENTION_OF_WORKLOAD] = "as each layer of the workload says",
+        [TY_ATTENTION_SCORES] = "scores go through memory and are kept",
+        [TY_ATTENTION_FUSED] = "fused: scores are never kept",
+    };
+    static const char *const memory[] = {
+        [TY_MEMORY_WORKER] = "what trainyard-worker allocates",
+        [TY_MEMORY_AUTOGRAD] = "what automatic differentiation keeps",
+    };
+    const ty_stack_constant *constant;
+
+    ty_print_stack_name(stack, text);
+    add_fact(text, "source", "%s", stack->source);
+    add_fact(text, "provenance", "%s", ty_provenance_name(stack->provenance));
+    add_fact(text, "attention", "%s%s", attention[stack->attention],
+             stack->has_dropout ? "; dropout" : "");
+    add_fact(text, "memory", "%s", memory[stack->memory]);
+    add_fact(text, "gradients", "%s",
+             stack->overlaps_exchange ? "leave while backward goes on"
+                                      : "leave behind the last backward");
+    for (uint32_t i = 0; i < stack->fitted_count; i++)
+        add_fact(text, i == 0 ? "fitted to" : "", "%s: %s", stack->fitted[i].source,
+                 stack->fitted[i].model != NULL ? stack->fitted[i].model : "all of it");
+    ty_text_addf(text, "\n%-*s %*s  %s\n", CONSTANT_COLUMNS, "constant", VALUE_COLUMNS, "value",
+                 "source");
+    for (uint32_t i = 0; (constant = ty_stack_constant_at(i)) != NULL; i++) {
+        char value[32];
+        double number;
+        memcpy(&number, (const char *)stack + constant->offset, sizeof number);
+        ty_format_number(number, value);
+        ty_text_addf(text, "%-*s %*s", CONSTANT_COLUMNS, constant->key, VALUE_COLUMNS,
+                     number == TY_OF_DEVICE ? "device" : value);
+        if (stack->sources[i] == NULL) {
+            ty_text_add(text, "\n");
+            continue;
+        }
+        ty_text_add(text, "  ");
+        ty_wrap_add(text, CONSTANT_COLUMNS + VALUE_COLUMNS + 3,
+                    CONSTANT_COLUMNS + VALUE_COLUMNS + 3, stack->sources[i]);
+    }
+}
+
 /* "0..7" where they follow each other, else a list. */
 static void devices_text(const ty_plan *plan, const ty_plan_stage *stage, ty_text *text)
 {
@@ -334,6 +386,8 @@ void ty_print_plan(const ty_plan *plan, ty_text *text)
         add_fact(text, "provenance", "%s%s", provenance_sentence(plan->provenance),
                  plan->simulation.step_time_s > 0 ? ", simulated" : ", estimated");
     }
+    if (plan->stack != NULL)
+        ty_print_stack_name(plan->stack, text);
     ty_text_add(text, "\n");
     print_stages(plan, text);
     ty_text_add(text, "\n");

@@ -11,6 +11,7 @@ typedef struct trace {
     const partners *partners;
     ty_json_writer writer;
     uint32_t first_process; /* of the timeline being written */
+    uint32_t lanes;         /* that it tells apart of each rank */
     const char *label;
     uint64_t next_flow;
 } trace;
@@ -33,9 +34,12 @@ static void put_names(trace *t)
 {
     for (uint32_t r = 0; r < ty_plan_rank_count(t->plan); r++) {
         uint32_t stage = ty_plan_stage_of_rank(t->plan, r);
-        char name[80];
-        snprintf(name, sizeof name, "%s rank %u (stage %u, replica %u)", t->label, r, stage,
-                 r - ty_plan_first_rank(t->plan, stage));
+        const uint32_t replica = (r - ty_plan_first_rank(t->plan, stage)) / t->lanes;
+        char name[96], lane[24] = "";
+        if (t->lanes > 1)
+            snprintf(lane, sizeof lane, ", lane %u", r % t->lanes);
+        snprintf(name, sizeof name, "%s rank %u (stage %u, replica %u%s)", t->label, r / t->lanes,
+                 stage, replica, lane);
         put_name(t, "process_name", t->first_process + r, 0, name);
         for (uint32_t s = 0; s < TY_STREAM_COUNT; s++)
             put_name(t, "thread_name", t->first_process + r, s, ty_stream_name((ty_stream)s));
@@ -114,32 +118,54 @@ static void put_timeline(trace *t, const ty_timeline *timeline)
     t->first_process += ty_plan_rank_count(t->plan);
 }
 
-ty_status ty_trace_write(const ty_plan *plan, const ty_program *program,
-                         const ty_timeline *predicted, const ty_timeline *measured, ty_text *text,
-                         ty_error *error)
+static ty_status write_trace(trace *t, const ty_timeline *predicted, const ty_timeline *measured,
+                             ty_text *text, ty_error *error)
 {
     partners *p = NULL;
-    trace t = {.plan = plan, .program = program, .writer = ty_json_writer_on(text)};
     ty_status status = TY_OK;
 
-    TY_CHECK(ty_timeline_check(plan, program, predicted, "predicted", error), status, done);
+    TY_CHECK(ty_timeline_check(t->plan, t->program, predicted, "predicted", error), status, done);
     if (measured != NULL)
-        TY_CHECK(ty_timeline_check(plan, program, measured, "measured", error), status, done);
-    TY_CHECK(ty_partners_new(plan, program, &p, error), status, done);
-    t.partners = p;
-    ty_json_open(&t.writer, NULL, '{');
-    ty_json_put_string(&t.writer, "displayTimeUnit", "ms");
-    ty_json_open(&t.writer, "traceEvents", '[');
-    t.label = "predicted";
-    put_timeline(&t, predicted);
-    t.label = "measured";
+        TY_CHECK(ty_timeline_check(t->plan, t->program, measured, "measured", error), status, done);
+    TY_CHECK(ty_partners_new(t->plan, t->program, &p, error), status, done);
+    t->partners = p;
+    ty_json_open(&t->writer, NULL, '{');
+    ty_json_put_string(&t->writer, "displayTimeUnit", "ms");
+    ty_json_open(&t->writer, "traceEvents", '[');
+    t->label = "predicted";
+    put_timeline(t, predicted);
+    t->label = "measured";
     if (measured != NULL)
-        put_timeline(&t, measured);
-    ty_json_close(&t.writer, ']');
-    ty_json_close(&t.writer, '}');
+        put_timeline(t, measured);
+    ty_json_close(&t->writer, ']');
+    ty_json_close(&t->writer, '}');
     ty_text_add(text, "\n");
     status = ty_text_check(text, error);
 done:
     ty_partners_free(p);
+    return status;
+}
+
+ty_status ty_trace_write(const ty_plan *plan, const ty_program *program,
+                         const ty_timeline *predicted, const ty_timeline *measured, ty_text *text,
+                         ty_error *error)
+{
+    const uint32_t width = ty_plan_width(plan);
+    const bool is_by_device =
+        width > 1 && predicted->rank_count == ty_plan_process_count(plan) && measured == NULL;
+    trace t = {.plan = plan,
+               .program = program,
+               .writer = ty_json_writer_on(text),
+               .lanes = is_by_device ? width : 1};
+    ty_plan *view = NULL;
+    ty_status status = TY_OK;
+
+    if (is_by_device) {
+        TY_CHECK(ty_plan_by_device(plan, &view, error), status, done);
+        t.plan = view;
+    }
+    status = write_trace(&t, predicted, measured, text, error);
+done:
+    ty_plan_view_free(view);
     return status;
 }

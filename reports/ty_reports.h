@@ -57,6 +57,10 @@ void ty_print_plan(const ty_plan *plan,
                    ty_text *text); /* stages, buckets, memory, prediction, candidates */
 void ty_print_summary(const ty_step_summary *summary, ty_text *text);
 void ty_print_memory(const ty_plan *plan, ty_text *text);
+/** "stack       megatron-2021: Megatron-LM of 2021 on A100" */
+void ty_print_stack_name(const ty_stack *stack, ty_text *text);
+/** Everything about a stack, each constant with its source. */
+void ty_print_stack(const ty_stack *stack, ty_text *text);
 void ty_print_comparison(const ty_plan *plan, const ty_comparison *comparison, ty_text *text);
 void ty_print_run(const ty_run *run, ty_text *text);
 
@@ -83,7 +87,7 @@ ty_status ty_critical_parts(const ty_plan *plan, const ty_program *program,
 /**
  * Chrome/Perfetto trace: one process per rank, one thread per stream, X events in microseconds,
  * flow arrows from each send to its receive. Measured ranks follow predicted ones where both are
- * given.
+ * given. Of a predicted timeline of devices (ty_plan_by_device), one process per device.
  * @param measured may be NULL
  * @return TY_EPARSE for timelines of another program
  */

@@ -10,7 +10,8 @@ static bool is_continuation(char byte)
     return ((unsigned char)byte & 0xc0) == 0x80;
 }
 
-size_t ty_wrap_columns(const char *string)
+/* Columns that a UTF-8 text takes, one for each character. */
+static size_t columns_of(const char *string)
 {
     size_t columns = 0;
 
@@ -47,7 +48,7 @@ static size_t break_before(const char *string, size_t bytes)
 
 void ty_wrap_add(ty_text *text, size_t column, size_t indent, const char *string)
 {
-    while (column + ty_wrap_columns(string) > TY_PRINT_COLUMNS) {
+    while (column + columns_of(string) > TY_PRINT_COLUMNS) {
         size_t room = column < TY_PRINT_COLUMNS ? TY_PRINT_COLUMNS - column : 0;
         size_t bytes = break_before(string, bytes_of(string, room)), end = bytes;
         while (end > 0 && string[end - 1] == ' ')
@@ -64,7 +65,7 @@ void ty_wrap_add(ty_text *text, size_t column, size_t indent, const char *string
 
 void ty_wrap_cell(ty_text *text, size_t columns, const char *string)
 {
-    size_t width = ty_wrap_columns(string);
+    size_t width = columns_of(string);
 
     if (width <= columns) {
         ty_text_add(text, string);

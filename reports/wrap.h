@@ -4,9 +4,6 @@
 
 #include "ty_core.h"
 
-/** Columns that a UTF-8 text takes, one for each character. */
-size_t ty_wrap_columns(const char *string);
-
 /**
  * Appends `string` and a newline. What goes beyond TY_PRINT_COLUMNS goes on in lines that begin
  * with `indent` spaces, divided after a space, comma or plus where there is one.

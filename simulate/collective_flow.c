@@ -4,42 +4,39 @@
 
 #include "ty_memory.h"
 
-/* What a member has to play in all groups. @return how many */
-static uint32_t plays_of_member(const ty_walker *walker, const ty_group *group, uint32_t member,
-                                const ty_instruction_cost *cost, ty_play *plays)
+static sg_host_t host_of(const ty_walker *walker, const ty_group *group, uint32_t member)
 {
-    const ty_walk *walk = walker->walk;
-    const uint32_t groups = group->pattern->groups;
-    const double share = ty_walk_share(&walk->ranks[walker->rank], cost);
-    ty_strand strands[TY_MOST_STRANDS];
-    const uint32_t count = ty_pattern_strands(group->pattern, member, cost, strands);
+    return walker->walk->devices[group->members[member]].host;
+}
 
-    for (uint32_t i = 0; i < count * groups; i++) {
-        const ty_strand *strand = &strands[i / groups];
-        plays[i].count = strand->count;
-        for (uint32_t l = 0; l < strand->count; l++) {
-            const ty_leg *leg = &strand->legs[l];
-            ty_message *message = &plays[i].messages[l];
-            *message = leg->message;
-            message->from = ty_group_host(walk, group, leg->from, i % groups);
-            message->to = ty_group_host(walk, group, leg->to, i % groups);
-            if (i < groups) /* a member's own cores, once */
-                *(leg->from == member ? &message->from_share : &message->to_share) = share;
-        }
-    }
-    return count * groups;
+static ty_message message_of(const ty_walker *walker, const ty_group *group, const ty_leg *leg)
+{
+    ty_message message = leg->message;
+
+    message.from = host_of(walker, group, leg->from);
+    message.to = host_of(walker, group, leg->to);
+    return message;
 }
 
 void ty_flow_play(ty_walker *walker, ty_group *group, uint32_t place,
                   const ty_instruction_cost *cost)
 {
-    ty_play *plays = ty_walk_plays(walker->walk->width * TY_MOST_STRANDS);
-    uint32_t count = 0;
+    const double share = ty_walk_share(&walker->walk->devices[walker->index], cost);
+    ty_strand strands[TY_MOST_STRANDS];
+    ty_play plays[TY_MOST_STRANDS];
+    const uint32_t count = ty_pattern_strands(group->pattern, place, cost, strands);
 
-    for (uint32_t n = 0; n < group->lanes; n++)
-        count += plays_of_member(walker, group, place * group->lanes + n, cost, plays + count);
+    for (uint32_t i = 0; i < count; i++) {
+        plays[i].count = strands[i].count;
+        for (uint32_t l = 0; l < strands[i].count; l++) {
+            const ty_leg *leg = &strands[i].legs[l];
+            ty_message *message = &plays[i].messages[l];
+            *message = message_of(walker, group, leg);
+            /* The member's own cores. */
+            *(leg->from == place ? &message->from_share : &message->to_share) = share;
+        }
+    }
     ty_walk_play(walker, plays, count);
-    ty_free(plays);
 }
 
 /* The round of a tree that is the `number`-th of all, up and then down. */
@@ -48,52 +45,28 @@ static uint32_t turn_at(uint32_t number, uint32_t rounds)
     return number < rounds ? number : 2 * rounds - 1 - number;
 }
 
-/* A member's message to its parent, or the other way, in all groups. */
-static uint32_t plays_of_edge(const ty_walker *walker, const ty_group *group, uint32_t member,
-                              const ty_leg *leg, double share, ty_play *plays)
-{
-    const ty_walk *walk = walker->walk;
-
-    for (uint32_t side = 0; side < group->pattern->groups; side++) {
-        ty_message *message = &plays[side].messages[0];
-        plays[side].count = 1;
-        *message = leg->message;
-        message->from = ty_group_host(walk, group, leg->from, side);
-        message->to = ty_group_host(walk, group, leg->to, side);
-        if (side == 0)
-            *(leg->from == member ? &message->from_share : &message->to_share) = share;
-    }
-    return group->pattern->groups;
-}
-
 /* All members go from round to round together: a flow is what its round has of an edge. Who has no
  * part in a round keeps its cores all the same, as in every other pattern. */
 void ty_flow_tree(ty_walker *walker, ty_group *group, uint32_t place,
                   const ty_instruction_cost *cost)
 {
     const uint32_t rounds = ty_tree_rounds(group->pattern->member_count);
-    const ty_walk_rank *rank = &walker->walk->ranks[walker->rank];
-    const double share = ty_walk_share(rank, cost);
-    ty_play *plays = ty_walk_plays(walker->walk->width);
+    const ty_walk_device *device = &walker->walk->devices[walker->index];
+    const double share = ty_walk_share(device, cost);
+    ty_strand strands[TY_MOST_STRANDS];
 
+    (void)ty_pattern_strands(group->pattern, place, cost, strands);
     for (uint32_t i = 0; i < 2 * rounds; i++) {
-        uint32_t count = 0;
-        for (uint32_t n = 0; n < group->lanes; n++) {
-            const uint32_t member = place * group->lanes + n;
-            ty_strand strands[TY_MOST_STRANDS];
-            if (turn_at(i, rounds) != ty_tree_turn(member))
-                continue;
-            (void)ty_pattern_strands(group->pattern, member, cost, strands);
-            count += plays_of_edge(walker, group, member, &strands[0].legs[i >= rounds], share,
-                                   plays + count);
+        if (turn_at(i, rounds) == ty_tree_turn(place)) {
+            const ty_leg *leg = &strands[0].legs[i >= rounds];
+            ty_message message = message_of(walker, group, leg);
+            *(leg->from == place ? &message.from_share : &message.to_share) = share;
+            ty_engine_message(&message);
+        } else if (share > 0.0) {
+            ty_engine_work(device->host, share, cost->seconds / (2.0 * rounds));
         }
-        if (count > 0)
-            ty_walk_play(walker, plays, count);
-        else if (share > 0.0)
-            ty_engine_work(rank->hosts[0], share, cost->seconds / (2.0 * rounds));
         ty_engine_barrier_wait(group->barrier);
     }
-    ty_free(plays);
 }
 
 static void fold_tree(ty_walker *walker, const ty_group *group, const ty_instruction_cost *cost)

@@ -31,12 +31,12 @@ static void enqueue(dry_run *d, uint32_t rank)
     if (d->is_queued[rank])
         return;
     d->is_queued[rank] = true;
-    d->queue[(d->head + d->length++) % d->walk->rank_count] = rank;
+    d->queue[(d->head + d->length++) % d->walk->device_count] = rank;
 }
 
 static uint32_t step_of(const dry_run *d, uint32_t rank, ty_stream stream)
 {
-    const ty_walk_rank *self = &d->walk->ranks[rank];
+    const ty_walk_device *self = &d->walk->devices[rank];
     const cursor *c = &d->cursors[rank][stream];
     return c->round + self->program->instructions[c->index].lead - self->walkers[stream].lead;
 }
@@ -44,7 +44,7 @@ static uint32_t step_of(const dry_run *d, uint32_t rank, ty_stream stream)
 /* Moves on to an instruction of the stream that is of a step of the run, or to the end. */
 static void settle(const dry_run *d, uint32_t rank, ty_stream stream)
 {
-    const ty_walk_rank *self = &d->walk->ranks[rank];
+    const ty_walk_device *self = &d->walk->devices[rank];
     cursor *c = &d->cursors[rank][stream];
 
     for (; c->round < d->steps + self->walkers[stream].lead; c->round++, c->index = 0)
@@ -55,23 +55,23 @@ static void settle(const dry_run *d, uint32_t rank, ty_stream stream)
     c->has_ended = true;
 }
 
-static void wake_receivers(dry_run *d, const ty_walk_rank *rank, const ty_instruction *send)
+static void wake_receivers(dry_run *d, const ty_walk_device *device, const ty_instruction *send)
 {
-    const uint32_t peer = ty_program_peer_rank(d->walk->plan, rank->number, send);
+    const uint32_t peer = ty_walk_peer(d->walk, device, send);
 
     if (d->walk->fold == NULL) {
         enqueue(d, peer);
         return;
     }
-    const uint32_t position = ty_plan_stage_of_rank(d->walk->plan, peer);
-    for (uint32_t r = 0; r < d->walk->rank_count; r++)
-        if (d->walk->ranks[r].stage == position)
+    const uint32_t position = ty_plan_stage_of_rank(d->walk->plan, peer / d->walk->width);
+    for (uint32_t r = 0; r < d->walk->device_count; r++)
+        if (d->walk->devices[r].stage == position)
             enqueue(d, r);
 }
 
 static void finish(dry_run *d, uint32_t rank, ty_stream stream)
 {
-    ty_walk_rank *self = &d->walk->ranks[rank];
+    ty_walk_device *self = &d->walk->devices[rank];
     cursor *c = &d->cursors[rank][stream];
     const ty_instruction *in = &self->program->instructions[c->index];
 
@@ -87,9 +87,9 @@ static void finish(dry_run *d, uint32_t rank, ty_stream stream)
 /* The last member lets all go. */
 static void arrive(dry_run *d, uint32_t rank, ty_stream stream)
 {
-    const ty_walk_rank *self = &d->walk->ranks[rank];
+    const ty_walk_device *self = &d->walk->devices[rank];
     const cursor *c = &d->cursors[rank][stream];
-    const ty_group *group = ty_walk_group(d->walk, &self->program->instructions[c->index]);
+    const ty_group *group = ty_walk_group(d->walk, self, &self->program->instructions[c->index]);
     uint32_t *arrivals = &d->arrivals[group - d->walk->groups];
 
     d->cursors[rank][stream].is_inside = true;
@@ -98,11 +98,12 @@ static void arrive(dry_run *d, uint32_t rank, ty_stream stream)
     *arrivals = 0;
     for (uint32_t m = 0; m < group->member_count; m++)
         for (int s = 0; s < TY_STREAM_COUNT; s++) {
-            const uint32_t member = group->ranks[m];
+            const uint32_t member = group->members[m];
             const cursor *there = &d->cursors[member][s];
             if (there->is_inside &&
-                ty_walk_group(d->walk,
-                              &d->walk->ranks[member].program->instructions[there->index]) == group)
+                ty_walk_group(d->walk, &d->walk->devices[member],
+                              &d->walk->devices[member].program->instructions[there->index]) ==
+                    group)
                 finish(d, member, (ty_stream)s);
         }
 }
@@ -115,7 +116,7 @@ static bool is_exchange(const ty_instruction *in)
 /* The own instruction that a stream's next one waits for, or TY_NO_INSTRUCTION. */
 static uint32_t awaited(const dry_run *d, uint32_t rank, ty_stream stream)
 {
-    const ty_walk_rank *self = &d->walk->ranks[rank];
+    const ty_walk_device *self = &d->walk->devices[rank];
     const ty_instruction *in = &self->program->instructions[d->cursors[rank][stream].index];
 
     for (uint32_t w = 0; w < in->wait_count; w++)
@@ -127,7 +128,7 @@ static uint32_t awaited(const dry_run *d, uint32_t rank, ty_stream stream)
 /* Takes instructions of a stream as long as there is nothing to wait for. */
 static void go_on(dry_run *d, uint32_t rank, ty_stream stream)
 {
-    const ty_walk_rank *self = &d->walk->ranks[rank];
+    const ty_walk_device *self = &d->walk->devices[rank];
     const cursor *c = &d->cursors[rank][stream];
 
     while (!c->has_ended && !c->is_inside && awaited(d, rank, stream) == TY_NO_INSTRUCTION) {
@@ -146,14 +147,14 @@ static void go_on(dry_run *d, uint32_t rank, ty_stream stream)
 /* "rank 3 at instruction 5 (receive) of step 0". */
 static void name_place(const dry_run *d, uint32_t rank, ty_stream stream, char *text, size_t room)
 {
-    const ty_walk_rank *self = &d->walk->ranks[rank];
+    const ty_walk_device *self = &d->walk->devices[rank];
     const cursor *c = &d->cursors[rank][stream];
 
     if (c->has_ended)
-        snprintf(text, room, "rank %u, whose %s stream is at its end", self->number,
+        snprintf(text, room, "rank %u, whose %s stream is at its end", self->rank,
                  ty_stream_name(stream));
     else
-        snprintf(text, room, "rank %u at instruction %u (%s) of step %u", self->number, c->index,
+        snprintf(text, room, "rank %u at instruction %u (%s) of step %u", self->rank, c->index,
                  ty_op_name(self->program->instructions[c->index].op), step_of(d, rank, stream));
 }
 
@@ -161,7 +162,7 @@ static void name_place(const dry_run *d, uint32_t rank, ty_stream stream, char *
 static void partner_of(const dry_run *d, uint32_t rank, ty_stream stream, uint32_t *other,
                        ty_stream *other_stream)
 {
-    const ty_walk_rank *self = &d->walk->ranks[rank];
+    const ty_walk_device *self = &d->walk->devices[rank];
     const ty_instruction *in = &self->program->instructions[d->cursors[rank][stream].index];
     const uint32_t own = awaited(d, rank, stream);
 
@@ -172,19 +173,18 @@ static void partner_of(const dry_run *d, uint32_t rank, ty_stream stream, uint32
     }
     *other_stream = stream;
     if (in->op == TY_OP_RECEIVE) {
-        *other = ty_walk_index(d->walk, ty_program_peer_rank(d->walk->plan, self->number, in));
+        *other = ty_walk_index(d->walk, ty_walk_peer(d->walk, self, in));
         *other_stream = TY_STREAM_SEND;
         return;
     }
-    const ty_group *group = ty_walk_group(d->walk, in);
+    const ty_group *group = ty_walk_group(d->walk, self, in);
     for (uint32_t m = 0; m < group->member_count; m++) {
-        const cursor *there = &d->cursors[group->ranks[m]][stream];
+        const ty_walk_device *member = &d->walk->devices[group->members[m]];
+        const cursor *there = &d->cursors[group->members[m]][stream];
         if (there->is_inside &&
-            ty_walk_group(d->walk,
-                          &d->walk->ranks[group->ranks[m]].program->instructions[there->index]) ==
-                group)
+            ty_walk_group(d->walk, member, &member->program->instructions[there->index]) == group)
             continue;
-        *other = group->ranks[m]; /* the first that has not come */
+        *other = group->members[m]; /* the first that has not come */
         return;
     }
 }
@@ -221,7 +221,7 @@ static ty_status explain(const dry_run *d, uint32_t rank, ty_stream stream, ty_e
 
 static ty_status check_ends(const dry_run *d, ty_error *error)
 {
-    for (uint32_t r = 0; r < d->walk->rank_count; r++)
+    for (uint32_t r = 0; r < d->walk->device_count; r++)
         for (int s = 0; s < TY_STREAM_COUNT; s++)
             if (!d->cursors[r][s].has_ended)
                 return explain(d, r, (ty_stream)s, error);
@@ -230,14 +230,14 @@ static ty_status check_ends(const dry_run *d, ty_error *error)
 
 static void run(dry_run *d)
 {
-    for (uint32_t r = 0; r < d->walk->rank_count; r++) {
+    for (uint32_t r = 0; r < d->walk->device_count; r++) {
         for (int s = 0; s < TY_STREAM_COUNT; s++)
             settle(d, r, (ty_stream)s);
         enqueue(d, r);
     }
     while (d->length > 0) {
         const uint32_t rank = d->queue[d->head];
-        d->head = (d->head + 1) % d->walk->rank_count;
+        d->head = (d->head + 1) % d->walk->device_count;
         d->length--;
         d->is_queued[rank] = false;
         for (int s = 0; s < TY_STREAM_COUNT; s++)
@@ -251,12 +251,12 @@ ty_status ty_walk_check(ty_walk *walk, ty_error *error)
     uint32_t lead = 0;
     dry_run d = {.walk = walk};
 
-    d.cursors = ty_alloc(walk->rank_count, sizeof *d.cursors);
+    d.cursors = ty_alloc(walk->device_count, sizeof *d.cursors);
     d.arrivals = ty_alloc(walk->group_count, sizeof *d.arrivals);
-    d.queue = ty_alloc(walk->rank_count, sizeof *d.queue);
-    d.is_queued = ty_alloc(walk->rank_count, sizeof *d.is_queued);
-    for (uint32_t r = 0; r < walk->rank_count; r++)
-        lead = walk->ranks[r].walkers[0].lead > lead ? walk->ranks[r].walkers[0].lead : lead;
+    d.queue = ty_alloc(walk->device_count, sizeof *d.queue);
+    d.is_queued = ty_alloc(walk->device_count, sizeof *d.is_queued);
+    for (uint32_t r = 0; r < walk->device_count; r++)
+        lead = walk->devices[r].walkers[0].lead > lead ? walk->devices[r].walkers[0].lead : lead;
     d.steps = walk->steps < lead + ENOUGH_STEPS ? walk->steps : lead + ENOUGH_STEPS;
     if (d.cursors == NULL || d.arrivals == NULL || d.queue == NULL || d.is_queued == NULL) {
         status = ty_fail(error, TY_ENOMEM, "simulation: memory ran out");
@@ -264,9 +264,9 @@ ty_status ty_walk_check(ty_walk *walk, ty_error *error)
         run(&d);
         status = check_ends(&d, error);
     }
-    for (uint32_t r = 0; r < walk->rank_count; r++)
-        memset(walk->ranks[r].done, 0,
-               walk->ranks[r].program->instruction_count * sizeof *walk->ranks[r].done);
+    for (uint32_t r = 0; r < walk->device_count; r++)
+        memset(walk->devices[r].done, 0,
+               walk->devices[r].program->instruction_count * sizeof *walk->devices[r].done);
     ty_free(d.cursors);
     ty_free(d.arrivals);
     ty_free(d.queue);

@@ -11,6 +11,7 @@
 #include <simgrid/exec.h>
 #include <simgrid/host.h>
 #include <simgrid/semaphore.h>
+#include <stdint.h>
 #include <stdlib.h>
 
 /* Below SimGrid's resolution of time; it would round up and complain. */
@@ -42,7 +43,7 @@ static char *const options[] = {
     "--cfg=network/model:CM02",
     "--cfg=network/crosstraffic:0",
     "--cfg=network/TCP-gamma:0",
-    "--cfg=contexts/stack-size:128", /* KiB */
+    "--cfg=contexts/stack-size:64", /* KiB; they are cleared */
     CONTEXTS,
     "--log=root.thres:error", /* what it says is for an error message */
     NULL,
@@ -138,6 +139,57 @@ static void sleep_until(double time_s)
         sg_actor_sleep_for(left_s);
 }
 
+/* What SimGrid says of a route. It finds it anew whenever it is asked, through all its zones. */
+struct route {
+    sg_host_t from, to; /* NULL: an empty place */
+    double latency_s, bandwidth_bytes_per_s;
+};
+
+/* Open addressing; `room` is a power of two. There is one engine in a process. */
+static struct {
+    struct route *places;
+    size_t room, count;
+} routes;
+
+static struct route *route_place(sg_host_t from, sg_host_t to)
+{
+    const uint64_t key = (uint64_t)(uintptr_t)from * 31 + (uint64_t)(uintptr_t)to;
+    size_t at = (size_t)(key * 0x9e3779b97f4a7c15u >> 20) & (routes.room - 1);
+
+    while (routes.places[at].from != NULL &&
+           (routes.places[at].from != from || routes.places[at].to != to))
+        at = (at + 1) & (routes.room - 1);
+    return &routes.places[at];
+}
+
+static void grow_routes(void)
+{
+    struct route *const before = routes.places;
+    const size_t room = routes.room;
+
+    routes.room = room == 0 ? 1024 : 2 * room;
+    routes.places = ty_alloc(routes.room, sizeof *routes.places);
+    if (routes.places == NULL)
+        _Exit(TY_CHILD_NO_MEMORY);
+    for (size_t i = 0; i < room; i++)
+        if (before[i].from != NULL)
+            *route_place(before[i].from, before[i].to) = before[i];
+    ty_free(before);
+}
+
+static const struct route *find_route(sg_host_t from, sg_host_t to)
+{
+    if (routes.count * 2 >= routes.room)
+        grow_routes();
+    struct route *route = route_place(from, to);
+    if (route->from == NULL) {
+        *route = (struct route){from, to, sg_host_get_route_latency(from, to),
+                                sg_host_get_route_bandwidth(from, to)};
+        routes.count++;
+    }
+    return route;
+}
+
 /* Work in progress on several cores of a host. */
 struct work {
     int count;
@@ -192,12 +244,12 @@ void ty_engine_work(sg_host_t host, double share, double seconds)
  * allows, so that the latency counts once; on a full link it counts once more for each piece, which
  * together is less than the limit itself adds.
  */
-static void flow(const ty_message *message, double route_latency_s)
+static void flow(const ty_message *message, const struct route *route)
 {
-    const double start_s = simgrid_get_clock();
+    const double start_s = simgrid_get_clock(), route_latency_s = route->latency_s;
     const double bandwidth = message->route_bandwidth_bytes_per_s > 0.0
                                  ? message->route_bandwidth_bytes_per_s
-                                 : sg_host_get_route_bandwidth(message->from, message->to);
+                                 : route->bandwidth_bytes_per_s;
     const double slack_s = message->least_s - message->bytes / bandwidth;
     double pieces = 1.0;
     double sent = 0.0;
@@ -223,9 +275,10 @@ void ty_engine_message(const ty_message *message)
     if (message->from == message->to) {
         sleep_until(start_s + message->seconds);
     } else {
-        const double route_s = sg_host_get_route_latency(message->from, message->to);
-        sleep_until(start_s + message->latency_s - route_s);
-        flow(message, route_s);
+        /* A copy: others make room for theirs meanwhile. */
+        const struct route route = *find_route(message->from, message->to);
+        sleep_until(start_s + message->latency_s - route.latency_s);
+        flow(message, &route);
     }
     work_end(&at_source);
     work_end(&at_target);

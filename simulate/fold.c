@@ -21,8 +21,8 @@ typedef struct weight {
 struct ty_fold {
     ty_fold_graph graph;
     uint32_t class_count, flow_count, link_count;
-    uint32_t *classes;     /* [rank] */
-    uint32_t *first_ranks; /* [class] */
+    uint32_t *classes;     /* [process] */
+    uint32_t *firsts;      /* [class]: its first process */
     uint32_t *flows;       /* [edge]: its class */
     uint32_t *first_edges; /* [flow] */
     ty_fold_flow *ways;    /* [flow] */
@@ -102,8 +102,8 @@ static ty_status find_classes(ty_fold *fold, ty_error *error)
         return out_of_memory(error);
     for (uint32_t e = 0; e < graph->edge_count; e++)
         colours[e] = graph->edges[e].colour;
-    TY_CHECK(number_classes(graph->rank_colours, graph->rank_count, &fold->classes,
-                            &fold->first_ranks, &fold->class_count, error),
+    TY_CHECK(number_classes(graph->process_colours, graph->process_count, &fold->classes,
+                            &fold->firsts, &fold->class_count, error),
              status, cleanup);
     TY_CHECK(number_classes(colours, graph->edge_count, &fold->flows, &fold->first_edges,
                             &fold->flow_count, error),
@@ -234,12 +234,13 @@ static bool is_smaller(const ty_fold *fold)
     for (uint64_t i = 0; i < fold->weight_count; i++)
         if (fold->weights[i].count > HEAVIEST)
             return false;
-    return fold->class_count < fold->graph.rank_count || fold->flow_count < fold->graph.edge_count;
+    return fold->class_count < fold->graph.process_count ||
+           fold->flow_count < fold->graph.edge_count;
 }
 
 ty_status ty_fold_new(const ty_plan *plan, const ty_program *program, const ty_costs *costs,
-                      const ty_cluster *cluster, const double *slowdowns, ty_fold **out,
-                      ty_error *error)
+                      const ty_lane_exchanges *lanes, const ty_cluster *cluster,
+                      const double *slowdowns, ty_fold **out, ty_error *error)
 {
     ty_status status = TY_OK;
     ty_fold *fold;
@@ -250,9 +251,10 @@ ty_status ty_fold_new(const ty_plan *plan, const ty_program *program, const ty_c
     fold = ty_alloc(1, sizeof *fold);
     if (fold == NULL)
         return out_of_memory(error);
-    fold->graph =
-        (ty_fold_graph){.plan = plan, .cluster = cluster, .slowdowns = slowdowns, .error = error};
+    fold->graph = (ty_fold_graph){
+        .plan = plan, .cluster = cluster, .lanes = lanes, .slowdowns = slowdowns, .error = error};
     TY_CHECK(ty_fold_graph_fill(&fold->graph, program), status, cleanup);
+    TY_CHECK(ty_fold_graph_hush(&fold->graph), status, cleanup);
     TY_CHECK(ty_fold_graph_refine(&fold->graph), status, cleanup);
     TY_CHECK(find_classes(fold, error), status, cleanup);
     TY_CHECK(find_links(fold, error), status, cleanup);
@@ -271,7 +273,7 @@ void ty_fold_free(ty_fold *fold)
         return;
     ty_fold_graph_clear(&fold->graph);
     ty_free(fold->classes);
-    ty_free(fold->first_ranks);
+    ty_free(fold->firsts);
     ty_free(fold->flows);
     ty_free(fold->first_edges);
     ty_free(fold->ways);
@@ -292,9 +294,9 @@ const uint32_t *ty_fold_classes(const ty_fold *fold)
     return fold->classes;
 }
 
-uint32_t ty_fold_first_rank(const ty_fold *fold, uint32_t class_index)
+uint32_t ty_fold_first(const ty_fold *fold, uint32_t class_index)
 {
-    return fold->first_ranks[class_index];
+    return fold->firsts[class_index];
 }
 
 uint32_t ty_fold_flow_count(const ty_fold *fold)
@@ -338,30 +340,19 @@ static uint32_t merge_ways(ty_fold_way *ways, uint32_t count)
     return kept;
 }
 
-ty_status ty_fold_transfer(const ty_fold *fold, uint32_t rank, const ty_instruction *send,
-                           ty_fold_way **out, uint32_t *count, ty_error *error)
+uint32_t ty_fold_transfer(const ty_fold *fold, uint32_t process, const ty_instruction *send)
 {
     const ty_fold_graph *graph = &fold->graph;
+    const uint32_t rank = process / graph->width;
     const uint32_t position = ty_plan_stage_of_rank(graph->plan, rank);
     const ty_fold_key *key =
         ty_fold_key_of(graph, position, send->peer_stage % graph->position_count);
 
     if (key == NULL)
-        return ty_fail(error, TY_EINVAL, "rank %u: a send to nobody; was the program checked?",
-                       rank);
+        return TY_NO_FLOW;
     const uint32_t replica = rank - ty_plan_first_rank(graph->plan, position);
     const uint32_t place = replica * key->period + send->micro_batch % key->period;
-    ty_fold_way *ways = ty_alloc(graph->width, sizeof *ways);
-    if (ways == NULL)
-        return out_of_memory(error);
-    for (uint32_t lane = 0; lane < graph->width; lane++)
-        ways[lane] = (ty_fold_way){
-            0,
-            0,
-            {fold->flows[key->first_edge + place * graph->width + lane], TY_NO_FLOW, TY_NO_FLOW}};
-    *count = merge_ways(ways, graph->width);
-    *out = ways;
-    return TY_OK;
+    return fold->flows[key->first_edge + place * graph->width + process % graph->width];
 }
 
 const ty_pattern_set *ty_fold_patterns(const ty_fold *fold)
@@ -369,40 +360,41 @@ const ty_pattern_set *ty_fold_patterns(const ty_fold *fold)
     return &fold->graph.patterns;
 }
 
-/* One way for each member, group and strand. */
-static uint32_t list_ways(const ty_fold *fold, const ty_pattern *pattern, ty_fold_way *ways)
+/* One way for each member and strand of a group. */
+static uint32_t list_ways(const ty_fold *fold, const ty_pattern *pattern, uint32_t side,
+                          ty_fold_way *ways)
 {
     static const ty_instruction_cost any = {.seconds = 1.0};
-    const ty_fold_graph *graph = &fold->graph;
-    uint32_t edge = graph->groups[pattern - graph->patterns.patterns].first_edge, listed = 0;
+    uint32_t edge = ty_fold_group_of(&fold->graph, pattern, side)->first_edge, listed = 0;
     ty_strand strands[TY_MOST_STRANDS];
 
     for (uint32_t m = 0; m < pattern->member_count; m++) {
         const uint32_t count = ty_pattern_strands(pattern, m, &any, strands);
-        for (uint32_t i = 0; i < count * pattern->groups; i++) {
-            const ty_strand *strand = &strands[i % count];
+        for (uint32_t i = 0; i < count; i++) {
             ty_fold_way *way = &ways[listed++];
-            *way = (ty_fold_way){m, i % count, {TY_NO_FLOW, TY_NO_FLOW, TY_NO_FLOW}};
-            for (uint32_t l = 0; l < strand->count; l++, edge++)
-                if (strand->legs[l].from != strand->legs[l].to)
+            *way = (ty_fold_way){m, i, {TY_NO_FLOW, TY_NO_FLOW, TY_NO_FLOW}};
+            for (uint32_t l = 0; l < strands[i].count; l++, edge++)
+                if (strands[i].legs[l].from != strands[i].legs[l].to)
                     way->flows[l] = fold->flows[edge];
         }
     }
     return listed;
 }
 
-ty_status ty_fold_exchange(const ty_fold *fold, const ty_pattern *pattern, ty_fold_way **out,
-                           uint32_t *count, ty_error *error)
+ty_status ty_fold_exchange(const ty_fold *fold, const ty_pattern *pattern, uint32_t side,
+                           ty_fold_way **ways, uint32_t *count, ty_error *error)
 {
-    ty_fold_way *kept,
-        *ways = ty_alloc((size_t)pattern->member_count * pattern->groups * TY_MOST_STRANDS,
-                         sizeof *ways);
+    const size_t most = *count + (size_t)pattern->member_count * TY_MOST_STRANDS;
+    ty_fold_way *kept, *grown;
 
-    if (ways == NULL)
+    if (pattern->is_quiet)
+        return TY_OK;
+    if ((grown = ty_resize(*ways, most, sizeof *grown)) == NULL)
         return out_of_memory(error);
-    *count = merge_ways(ways, list_ways(fold, pattern, ways));
-    kept = ty_resize(ways, *count, sizeof *ways); /* a few of very many */
-    *out = kept != NULL ? kept : ways;
+    *ways = grown;
+    *count = merge_ways(grown, *count + list_ways(fold, pattern, side, grown + *count));
+    kept = ty_resize(grown, *count, sizeof *grown); /* a few of very many */
+    *ways = kept != NULL ? kept : grown;
     return TY_OK;
 }
 

@@ -26,8 +26,9 @@ const ty_fold_key *ty_fold_key_of(const ty_fold_graph *graph, uint32_t position,
     return NULL;
 }
 
-uint32_t ty_fold_peer(const ty_fold_graph *graph, const ty_fold_key *key, uint32_t replica,
-                      uint32_t phase)
+/* The rank that replica `replica` of a key's position sends its `phase`-th micro-batch to. */
+static uint32_t fold_peer(const ty_fold_graph *graph, const ty_fold_key *key, uint32_t replica,
+                          uint32_t phase)
 {
     const uint64_t micro_batch =
         (uint64_t)phase * graph->plan->stages[key->position].replicas + replica;
@@ -90,27 +91,34 @@ static uint32_t strands_of(const ty_pattern *pattern, uint32_t member,
 static ty_status find_groups(ty_fold_graph *graph)
 {
     ty_strand strands[TY_MOST_STRANDS];
-    ty_status status =
-        ty_pattern_set_fill(&graph->patterns, graph->plan, graph->cluster, graph->error);
+    ty_status status = ty_pattern_set_fill(&graph->patterns, graph->plan, graph->lanes,
+                                           graph->cluster, graph->error);
+    uint64_t count = 0;
 
     if (status != TY_OK)
         return status;
-    graph->groups = ty_alloc(graph->patterns.count, sizeof *graph->groups);
-    if (graph->groups == NULL)
+    for (uint32_t p = 0; p < graph->patterns.count; p++)
+        count += graph->patterns.patterns[p].groups;
+    graph->first_groups = ty_alloc(graph->patterns.count, sizeof *graph->first_groups);
+    graph->groups = ty_alloc(count, sizeof *graph->groups);
+    if (graph->first_groups == NULL || graph->groups == NULL || count > UINT32_MAX)
         return out_of_memory(graph);
-    for (uint32_t g = 0; g < graph->patterns.count; g++) {
-        const ty_pattern *pattern = &graph->patterns.patterns[g];
+    for (uint32_t p = 0; p < graph->patterns.count; p++) {
+        const ty_pattern *pattern = &graph->patterns.patterns[p];
         uint64_t edges = 0;
         for (uint32_t m = 0; m < pattern->member_count; m++) {
-            const uint32_t count = strands_of(pattern, m, strands);
-            for (uint32_t i = 0; i < count; i++)
+            const uint32_t strand_count = strands_of(pattern, m, strands);
+            for (uint32_t i = 0; i < strand_count; i++)
                 edges += strands[i].count;
         }
-        edges *= pattern->groups;
-        if (edges > UINT32_MAX - graph->edge_count)
+        if (edges * pattern->groups > UINT32_MAX - graph->edge_count)
             return out_of_memory(graph);
-        graph->groups[g] = (ty_fold_group){graph->edge_count, (uint32_t)edges, 0};
-        graph->edge_count += (uint32_t)edges;
+        graph->first_groups[p] = graph->group_count;
+        for (uint32_t side = 0; side < pattern->groups; side++) {
+            graph->groups[graph->group_count++] =
+                (ty_fold_group){p, side, graph->edge_count, (uint32_t)edges, 0};
+            graph->edge_count += (uint32_t)edges;
+        }
     }
     return TY_OK;
 }
@@ -171,44 +179,34 @@ static ty_status fill_key(ty_fold_graph *graph, const ty_fold_key *key)
         for (uint32_t phase = 0; phase < key->period; phase++)
             for (uint32_t lane = 0; status == TY_OK && lane < graph->width; lane++, edge++) {
                 *edge = (ty_fold_edge){.kind = key->first_kind + phase,
-                                       .from = first_rank + q,
-                                       .to = ty_fold_peer(graph, key, q, phase),
+                                       .from = (first_rank + q) * graph->width + lane,
+                                       .to = fold_peer(graph, key, q, phase) * graph->width + lane,
                                        .turn = turn_of(graph, key, q, phase),
                                        .group = TY_NO_EDGE,
                                        .partner = TY_NO_EDGE};
-                status = route(graph, edge, ty_plan_device_of_lane(graph->plan, edge->from, lane),
-                               ty_plan_device_of_lane(graph->plan, edge->to, lane));
+                status = route(graph, edge, ty_fold_device(graph, edge->from),
+                               ty_fold_device(graph, edge->to));
             }
     return status;
 }
 
-static uint32_t rank_of_member(const ty_fold_graph *graph, const ty_pattern *pattern,
-                               uint32_t member)
+uint32_t ty_fold_device(const ty_fold_graph *graph, uint32_t process)
 {
-    uint32_t first = pattern->position, second = pattern->tied;
-
-    if (second != TY_NO_STAGE && second < first) {
-        first = pattern->tied;
-        second = pattern->position;
-    }
-    const uint32_t replicas = graph->plan->stages[first].replicas;
-    const uint32_t place = member / pattern->lanes;
-    return place < replicas ? ty_plan_first_rank(graph->plan, first) + place
-                            : ty_plan_first_rank(graph->plan, second) + place - replicas;
+    return ty_plan_device_of_lane(graph->plan, process / graph->width, process % graph->width);
 }
 
-uint32_t ty_fold_member_device(const ty_fold_graph *graph, const ty_pattern *pattern,
-                               uint32_t member, uint32_t side)
+const ty_fold_group *ty_fold_group_of(const ty_fold_graph *graph, const ty_pattern *pattern,
+                                      uint32_t side)
 {
-    return ty_plan_device_of_lane(graph->plan, rank_of_member(graph, pattern, member),
-                                  ty_pattern_lane(graph->plan, pattern, member, side));
+    return &graph->groups[graph->first_groups[pattern - graph->patterns.patterns] + side];
 }
 
 /* @param number [in, out] of the strand's first edge; of what comes after it */
 static ty_status fill_strand(ty_fold_graph *graph, uint32_t index, const ty_strand *strand,
-                             uint32_t kind, uint32_t side, uint32_t *number)
+                             uint32_t kind, uint32_t *number)
 {
-    const ty_pattern *pattern = &graph->patterns.patterns[index];
+    const ty_fold_group *group = &graph->groups[index];
+    const ty_pattern *pattern = &graph->patterns.patterns[group->pattern];
     const uint32_t first = *number;
     ty_status status = TY_OK;
 
@@ -223,8 +221,11 @@ static ty_status fill_strand(ty_fold_graph *graph, uint32_t index, const ty_stra
                                                              : first + (l + 1) % strand->count,
                                .first_link = (uint32_t)graph->link_count};
         if (leg->from != leg->to)
-            status = route(graph, edge, ty_fold_member_device(graph, pattern, leg->from, side),
-                           ty_fold_member_device(graph, pattern, leg->to, side));
+            status = route(graph, edge,
+                           ty_fold_device(graph, ty_pattern_process(graph->plan, pattern, leg->from,
+                                                                    group->side)),
+                           ty_fold_device(graph, ty_pattern_process(graph->plan, pattern, leg->to,
+                                                                    group->side)));
     }
     return status;
 }
@@ -240,19 +241,20 @@ static uint32_t kind_of(const ty_pattern *pattern, uint32_t member, uint32_t str
     return place * TY_MOST_LEGS;
 }
 
-static ty_status fill_group(ty_fold_graph *graph, uint32_t index, uint32_t first_kind)
+static ty_status fill_group(ty_fold_graph *graph, uint32_t index)
 {
-    const ty_pattern *pattern = &graph->patterns.patterns[index];
-    uint32_t number = graph->groups[index].first_edge;
+    const ty_fold_group *group = &graph->groups[index];
+    const ty_pattern *pattern = &graph->patterns.patterns[group->pattern];
+    const uint32_t first_kind = graph->kind_count + KINDS_OF_A_GROUP * group->pattern;
+    uint32_t number = group->first_edge;
     ty_strand strands[TY_MOST_STRANDS];
     ty_status status = TY_OK;
 
     for (uint32_t m = 0; m < pattern->member_count; m++) {
         const uint32_t count = strands_of(pattern, m, strands);
-        for (uint32_t side = 0; side < pattern->groups; side++)
-            for (uint32_t i = 0; status == TY_OK && i < count; i++)
-                status = fill_strand(graph, index, &strands[i], first_kind + kind_of(pattern, m, i),
-                                     side, &number);
+        for (uint32_t i = 0; status == TY_OK && i < count; i++)
+            status = fill_strand(graph, index, &strands[i], first_kind + kind_of(pattern, m, i),
+                                 &number);
     }
     return status;
 }
@@ -260,34 +262,90 @@ static ty_status fill_group(ty_fold_graph *graph, uint32_t index, uint32_t first
 ty_status ty_fold_graph_fill(ty_fold_graph *graph, const ty_program *program)
 {
     ty_status status = TY_OK;
-    uint32_t kinds = 0;
 
-    graph->rank_count = ty_plan_rank_count(graph->plan);
+    graph->process_count = ty_plan_process_count(graph->plan);
     graph->position_count = ty_plan_position_count(graph->plan);
     graph->width = ty_plan_width(graph->plan);
     graph->is_even = true;
     for (uint32_t p = 1; p < graph->position_count; p++)
         graph->is_even &= graph->plan->stages[p].replicas == graph->plan->stages[0].replicas;
-    TY_CHECK(find_keys(graph, program, &kinds), status, done);
+    TY_CHECK(find_keys(graph, program, &graph->kind_count), status, done);
     TY_CHECK(find_groups(graph), status, done);
     graph->edges = ty_alloc(graph->edge_count, sizeof *graph->edges);
     if (graph->edges == NULL)
         return out_of_memory(graph);
     for (uint32_t k = 0; k < graph->key_count; k++)
         TY_CHECK(fill_key(graph, &graph->keys[k]), status, done);
-    for (uint32_t g = 0; g < graph->patterns.count; g++)
-        TY_CHECK(fill_group(graph, g, kinds + KINDS_OF_A_GROUP * g), status, done);
+    for (uint32_t g = 0; g < graph->group_count; g++)
+        TY_CHECK(fill_group(graph, g), status, done);
 done:
     return status;
+}
+
+/* ---- Lanes that nobody meets ----------------------------------------------------------------- */
+
+static bool is_alone(const ty_fold_graph *graph, const ty_fold_group *group, const uint32_t *uses)
+{
+    for (uint32_t e = group->first_edge; e < group->first_edge + group->edge_count; e++)
+        for (uint32_t i = 0; i < graph->edges[e].link_count; i++)
+            if (uses[graph->links[graph->edges[e].first_link + i]] > 1)
+                return false;
+    return true;
+}
+
+/* Edges of lanes come last, so those that stay move up. */
+static void drop_quiet_edges(ty_fold_graph *graph)
+{
+    uint32_t kept = 0;
+
+    for (uint32_t g = 0; g < graph->group_count; g++) {
+        ty_fold_group *group = &graph->groups[g];
+        if (g == 0)
+            kept = group->first_edge;
+        const uint32_t moved = group->first_edge - kept;
+        if (graph->patterns.patterns[group->pattern].is_quiet)
+            group->edge_count = 0;
+        for (uint32_t e = 0; e < group->edge_count; e++) {
+            ty_fold_edge *edge = &graph->edges[kept + e];
+            *edge = graph->edges[group->first_edge + e];
+            if (edge->partner != TY_NO_EDGE)
+                edge->partner -= moved;
+        }
+        group->first_edge = kept;
+        kept += group->edge_count;
+    }
+    if (graph->group_count > 0)
+        graph->edge_count = kept;
+}
+
+ty_status ty_fold_graph_hush(ty_fold_graph *graph)
+{
+    uint32_t *uses = ty_alloc((size_t)ty_cluster_link_count(graph->cluster) * 2, sizeof *uses);
+
+    if (uses == NULL)
+        return out_of_memory(graph);
+    for (uint32_t e = 0; e < graph->edge_count; e++)
+        for (uint32_t i = 0; i < graph->edges[e].link_count; i++)
+            uses[graph->links[graph->edges[e].first_link + i]]++;
+    for (uint32_t p = 0; p < graph->patterns.count; p++) {
+        ty_pattern *pattern = &graph->patterns.patterns[p];
+        pattern->is_quiet = pattern->among != TY_LANE_KIND_COUNT;
+        for (uint32_t side = 0; pattern->is_quiet && side < pattern->groups; side++)
+            pattern->is_quiet = is_alone(graph, ty_fold_group_of(graph, pattern, side), uses);
+    }
+    ty_free(uses);
+    drop_quiet_edges(graph);
+    return TY_OK;
 }
 
 void ty_fold_graph_clear(ty_fold_graph *graph)
 {
     ty_free(graph->keys);
     ty_pattern_set_clear(&graph->patterns);
+    ty_free(graph->first_groups);
     ty_free(graph->groups);
     ty_free(graph->edges);
     ty_free(graph->links);
-    ty_free(graph->rank_colours);
+    ty_free(graph->process_colours);
     ty_free(graph->link_colours);
 }

@@ -14,10 +14,11 @@ typedef struct ty_fold_key {
     uint32_t first_kind;
 } ty_fold_key;
 
-/** The edges of a pattern: what its members send over, in the order of members, groups, strands and
- * legs. */
+/** One of the groups side by side of a pattern, and what its members send over: in the order of
+ * members, strands and legs. */
 typedef struct ty_fold_group {
-    uint32_t first_edge, edge_count;
+    uint32_t pattern, side;
+    uint32_t first_edge, edge_count; /* no edges of a quiet pattern */
     uint64_t colour;
 } ty_fold_group;
 
@@ -25,7 +26,7 @@ typedef struct ty_fold_group {
 typedef struct ty_fold_edge {
     uint32_t
         kind; /* of transfers: key and phase; of exchanges: pattern, strand or round, and leg */
-    uint32_t from, to; /* ranks; TY_NO_EDGE in exchanges, which belong to all members */
+    uint32_t from, to; /* processes; TY_NO_EDGE in exchanges, which belong to all members */
     uint32_t turn;     /* in which of its own micro-batches the receiver gets the first sent */
     uint32_t group;    /* TY_NO_EDGE in transfers */
     uint32_t partner;  /* the next leg of its strand, after the last the first */
@@ -37,33 +38,36 @@ typedef struct ty_fold_edge {
 typedef struct ty_fold_graph {
     const ty_plan *plan;
     const ty_cluster *cluster;
-    const double *slowdowns; /* [rank] or NULL */
-    uint32_t rank_count, position_count, width;
+    const ty_lane_exchanges *lanes; /* or NULL */
+    const double *slowdowns;        /* [process] or NULL */
+    uint32_t process_count, position_count, width;
     bool is_even; /* all stages have as many replicas */
-    uint32_t key_count, edge_count;
+    uint32_t key_count, kind_count, edge_count, group_count;
     ty_fold_key *keys;
     ty_pattern_set patterns;
-    ty_fold_group *groups; /* [pattern] */
+    uint32_t *first_groups; /* [pattern] */
+    ty_fold_group *groups;  /* by pattern, then by side */
     ty_fold_edge *edges;
     uint64_t link_count, link_capacity;
     uint32_t *links; /* of the edges: 2 * link of the cluster, + 1 against its direction */
-    uint64_t *rank_colours, *link_colours;
+    uint64_t *process_colours, *link_colours;
     ty_error *error;
 } ty_fold_graph;
 
 /** Finds keys, groups, edges and their routes. Clear it also after a failure. */
 ty_status ty_fold_graph_fill(ty_fold_graph *graph, const ty_program *program) TY_MUST_CHECK;
+/** Finds the patterns of lanes that are quiet, and drops their edges. */
+ty_status ty_fold_graph_hush(ty_fold_graph *graph) TY_MUST_CHECK;
 void ty_fold_graph_clear(ty_fold_graph *graph);
 /** Colours until nothing is told apart any more. */
 ty_status ty_fold_graph_refine(ty_fold_graph *graph) TY_MUST_CHECK;
 /** The key of a transfer; NULL when there is none. */
 const ty_fold_key *ty_fold_key_of(const ty_fold_graph *graph, uint32_t position, uint32_t peer);
-/** The rank that replica `replica` of a key's position sends its `phase`-th micro-batch to. */
-uint32_t ty_fold_peer(const ty_fold_graph *graph, const ty_fold_key *key, uint32_t replica,
-                      uint32_t phase);
 
-/** The device of a member of a pattern in the `side`-th of the groups side by side. */
-uint32_t ty_fold_member_device(const ty_fold_graph *graph, const ty_pattern *pattern,
-                               uint32_t member, uint32_t side);
+/** The device of a process. */
+uint32_t ty_fold_device(const ty_fold_graph *graph, uint32_t process);
+/** Of a pattern of the graph, the group that is its `side`-th. */
+const ty_fold_group *ty_fold_group_of(const ty_fold_graph *graph, const ty_pattern *pattern,
+                                      uint32_t side);
 
 #endif

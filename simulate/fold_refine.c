@@ -12,7 +12,7 @@
  * told apart by what is near only: links of a colour still carry flows of the same colours, but a
  * flow's links may be of a colour that others of its class do not meet.
  */
-enum { MANY_COLOURS = 4096, NEAR_ROUNDS = 4 };
+enum { MANY_COLOURS = 1024, NEAR_ROUNDS = 4 };
 
 /* Finaliser of MurmurHash3 (Appleby, 2011). */
 static uint64_t mix(uint64_t x)
@@ -45,8 +45,8 @@ static void colour_edges(ty_fold_graph *graph, uint64_t *next)
         const ty_fold_edge *edge = &graph->edges[e];
         uint64_t colour = join(edge->colour, edge->kind);
         if (edge->group == TY_NO_EDGE) {
-            colour = join(colour, graph->rank_colours[edge->from]);
-            colour = join(colour, graph->rank_colours[edge->to]);
+            colour = join(colour, graph->process_colours[edge->from]);
+            colour = join(colour, graph->process_colours[edge->to]);
         } else {
             colour = join(colour, graph->groups[edge->group].colour);
         }
@@ -72,24 +72,15 @@ static void colour_links(ty_fold_graph *graph, uint64_t *sums)
         graph->link_colours[l] = join(graph->link_colours[l], sums[l]);
 }
 
-static uint64_t colour_of_position(const ty_fold_graph *graph, uint32_t position)
-{
-    const uint32_t first = ty_plan_first_rank(graph->plan, position);
-    uint64_t sum = 0;
-
-    for (uint32_t q = 0; q < graph->plan->stages[position].replicas; q++)
-        sum += mix(graph->rank_colours[first + q]);
-    return sum;
-}
-
 static void colour_groups(ty_fold_graph *graph)
 {
-    for (uint32_t g = 0; g < graph->patterns.count; g++) {
+    for (uint32_t g = 0; g < graph->group_count; g++) {
         ty_fold_group *group = &graph->groups[g];
-        const ty_pattern *pattern = &graph->patterns.patterns[g];
-        uint64_t sum = colour_of_position(graph, pattern->position);
-        if (pattern->tied != TY_NO_STAGE)
-            sum += colour_of_position(graph, pattern->tied);
+        const ty_pattern *pattern = &graph->patterns.patterns[group->pattern];
+        uint64_t sum = 0;
+        for (uint32_t m = 0; m < pattern->member_count; m++)
+            sum += mix(
+                graph->process_colours[ty_pattern_process(graph->plan, pattern, m, group->side)]);
         group->colour = join(group->colour, sum);
         sum = 0;
         for (uint32_t e = 0; e < group->edge_count; e++)
@@ -98,53 +89,64 @@ static void colour_groups(ty_fold_graph *graph)
     }
 }
 
-/* Whom a rank meets with each of its micro-batches, in order; over which routes; and its groups. */
-static void colour_ranks(ty_fold_graph *graph, uint64_t *next)
+/* Whom a process meets with each of its micro-batches, in order; over which routes; and its groups.
+ */
+static void colour_processes(ty_fold_graph *graph, uint64_t *next)
 {
-    for (uint32_t r = 0; r < graph->rank_count; r++)
-        next[r] = graph->rank_colours[r];
+    for (uint32_t p = 0; p < graph->process_count; p++)
+        next[p] = graph->process_colours[p];
     for (uint32_t k = 0; k < graph->key_count; k++) {
         const ty_fold_key *key = &graph->keys[k];
-        const uint32_t first = ty_plan_first_rank(graph->plan, key->position);
         const ty_fold_edge *edge = &graph->edges[key->first_edge];
-        for (uint32_t q = 0; q < graph->plan->stages[key->position].replicas; q++)
-            for (uint32_t phase = 0; phase < key->period; phase++) {
-                uint64_t sum = 0;
-                next[first + q] = join(next[first + q], graph->rank_colours[edge->to]);
-                for (uint32_t lane = 0; lane < graph->width; lane++, edge++)
-                    sum += mix(edge->colour);
-                next[first + q] = join(next[first + q], sum);
-            }
+        const uint32_t count =
+            graph->plan->stages[key->position].replicas * key->period * graph->width;
+        for (uint32_t e = 0; e < count; e++, edge++)
+            next[edge->from] =
+                join(join(next[edge->from], graph->process_colours[edge->to]), edge->colour);
     }
-    for (uint32_t g = 0; g < graph->patterns.count; g++) {
+    for (uint32_t g = 0; g < graph->group_count; g++) {
         const ty_fold_group *group = &graph->groups[g];
-        const uint32_t positions[] = {graph->patterns.patterns[g].position,
-                                      graph->patterns.patterns[g].tied};
-        for (int p = 0; p < 2 && positions[p] != TY_NO_STAGE; p++) {
-            const uint32_t first = ty_plan_first_rank(graph->plan, positions[p]);
-            for (uint32_t q = 0; q < graph->plan->stages[positions[p]].replicas; q++)
-                next[first + q] = join(next[first + q], group->colour);
+        const ty_pattern *pattern = &graph->patterns.patterns[group->pattern];
+        for (uint32_t m = 0; m < pattern->member_count; m++) {
+            const uint32_t process = ty_pattern_process(graph->plan, pattern, m, group->side);
+            next[process] = join(next[process], group->colour);
         }
     }
-    memcpy(graph->rank_colours, next, graph->rank_count * sizeof *next);
+    memcpy(graph->process_colours, next, graph->process_count * sizeof *next);
 }
 
 /* ---- Until nothing changes ----------------------------------------------------------------- */
+
+/* The i-th of all colours: of links, processes, edges and groups. */
+static uint64_t colour_at(const ty_fold_graph *graph, uint64_t i)
+{
+    const uint64_t links = (uint64_t)ty_cluster_link_count(graph->cluster) * 2;
+
+    if (i < links)
+        return graph->link_colours[i];
+    if ((i -= links) < graph->process_count)
+        return graph->process_colours[i];
+    if ((i -= graph->process_count) < graph->edge_count)
+        return graph->edges[i].colour;
+    return graph->groups[i - graph->edge_count].colour;
+}
+
+static uint64_t colour_total(const ty_fold_graph *graph)
+{
+    return (uint64_t)ty_cluster_link_count(graph->cluster) * 2 + graph->process_count +
+           graph->edge_count + graph->group_count;
+}
 
 /* How many different colours there are; `table` has `size` places, a power of two and twice as
  * many as colours. Colour 0 marks an empty place. */
 static uint64_t count_colours(const ty_fold_graph *graph, uint64_t *table, uint64_t size)
 {
-    const uint64_t links = (uint64_t)ty_cluster_link_count(graph->cluster) * 2;
-    const uint64_t total = links + graph->rank_count + graph->edge_count;
+    const uint64_t total = colour_total(graph);
     uint64_t count = 0;
 
     memset(table, 0, size * sizeof *table);
     for (uint64_t i = 0; i < total; i++) {
-        uint64_t colour = i < links ? graph->link_colours[i]
-                          : i < links + graph->rank_count
-                              ? graph->rank_colours[i - links]
-                              : graph->edges[i - links - graph->rank_count].colour;
+        const uint64_t colour = colour_at(graph, i);
         uint64_t at = colour & (size - 1);
         while (table[at] != 0 && table[at] != colour)
             at = (at + 1) & (size - 1);
@@ -156,29 +158,29 @@ static uint64_t count_colours(const ty_fold_graph *graph, uint64_t *table, uint6
 
 static void colour_first(ty_fold_graph *graph)
 {
-    uint32_t rank = 0;
+    uint32_t process = 0;
 
     for (uint32_t p = 0; p < graph->position_count; p++)
-        for (uint32_t q = 0; q < graph->plan->stages[p].replicas; q++)
-            graph->rank_colours[rank++] = mix(p + 1);
-    for (rank = 0; graph->slowdowns != NULL && rank < graph->rank_count; rank++)
-        graph->rank_colours[rank] =
-            join(graph->rank_colours[rank], bits_of(graph->slowdowns[rank]));
+        for (uint32_t q = 0; q < graph->plan->stages[p].replicas * graph->width; q++)
+            graph->process_colours[process++] = mix(p + 1);
+    for (process = 0; graph->slowdowns != NULL && process < graph->process_count; process++)
+        graph->process_colours[process] =
+            join(graph->process_colours[process], bits_of(graph->slowdowns[process]));
     for (uint32_t l = 0; l < ty_cluster_link_count(graph->cluster) * 2; l++)
         graph->link_colours[l] =
             mix(bits_of(ty_cluster_link(graph->cluster, l / 2)->bandwidth_bytes_per_s));
     for (uint32_t e = 0; e < graph->edge_count; e++)
         graph->edges[e].colour =
             join(mix(bits_of(graph->edges[e].latency_s)), graph->edges[e].turn);
-    for (uint32_t g = 0; g < graph->patterns.count; g++)
-        graph->groups[g].colour = g + 1;
+    for (uint32_t g = 0; g < graph->group_count; g++)
+        graph->groups[g].colour = graph->groups[g].pattern + 1;
 }
 
 ty_status ty_fold_graph_refine(ty_fold_graph *graph)
 {
     ty_status status = TY_OK;
     const uint64_t links = (uint64_t)ty_cluster_link_count(graph->cluster) * 2;
-    const uint64_t total = links + graph->rank_count + graph->edge_count;
+    const uint64_t total = colour_total(graph);
     uint64_t size = 2, before = 0, found = 0;
     uint32_t rounds = 0;
 
@@ -186,23 +188,28 @@ ty_status ty_fold_graph_refine(ty_fold_graph *graph)
         size *= 2;
     uint64_t *table = ty_alloc(size, sizeof *table);
     uint64_t *scratch = ty_alloc(total, sizeof *scratch);
-    graph->rank_colours = ty_alloc(graph->rank_count, sizeof *graph->rank_colours);
+    graph->process_colours = ty_alloc(graph->process_count, sizeof *graph->process_colours);
     graph->link_colours = ty_alloc(links, sizeof *graph->link_colours);
-    if (table == NULL || scratch == NULL || graph->rank_colours == NULL ||
+    if (table == NULL || scratch == NULL || graph->process_colours == NULL ||
         graph->link_colours == NULL) {
         status = ty_fail(graph->error, TY_ENOMEM, "simulation: memory ran out");
         goto cleanup;
     }
     colour_first(graph);
     do {
-        if (found > MANY_COLOURS && rounds >= NEAR_ROUNDS && graph->is_even)
+        if (found > MANY_COLOURS && rounds >= NEAR_ROUNDS && graph->is_even) {
+            /* Whoever is played apart has flows of its own all the same. */
+            colour_groups(graph);
+            colour_edges(graph, scratch);
+            colour_links(graph, scratch);
             break;
+        }
         rounds++;
         before = found;
         colour_edges(graph, scratch);
         colour_links(graph, scratch);
         colour_groups(graph);
-        colour_ranks(graph, scratch);
+        colour_processes(graph, scratch);
         found = count_colours(graph, table, size);
     } while (found != before);
 

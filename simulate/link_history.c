@@ -7,13 +7,6 @@
 #include <math.h>
 #include <stdlib.h>
 
-static ty_status open_graph(ty_fold_graph *graph, const ty_plan *plan, const ty_program *program,
-                            const ty_cluster *cluster, ty_error *error)
-{
-    *graph = (ty_fold_graph){.plan = plan, .cluster = cluster, .error = error};
-    return ty_fold_graph_fill(graph, program);
-}
-
 /* ---- Over time ----------------------------------------------------------------------------- */
 
 typedef struct recorder {
@@ -126,17 +119,21 @@ ty_status ty_link_history_of(const ty_plan *plan, const ty_program *program, con
 {
     ty_status status;
     ty_link_history made = {0};
-    ty_fold_graph graph = {0};
+    ty_traffic_graph all = {0};
     recorder h = {.plan = plan,
                   .program = program,
                   .timeline = timeline,
                   .out = &made,
                   .position = TY_NO_EDGE};
-    ty_visit v = {
-        .graph = &graph, .program = program, .costs = costs, .tell = add_to_history, .context = &h};
+    ty_visit v = {.graph = &all.graph,
+                  .lanes = &all.lanes,
+                  .program = program,
+                  .costs = costs,
+                  .tell = add_to_history,
+                  .context = &h};
 
     TY_CHECK(ty_timeline_check(plan, program, timeline, "timeline", error), status, cleanup);
-    TY_CHECK(open_graph(&graph, plan, program, cluster, error), status, cleanup);
+    TY_CHECK(ty_traffic_graph_fill(&all, plan, program, costs, cluster, error), status, cleanup);
     TY_CHECK(prepare(&h, cluster, links, count, bins, error), status, cleanup);
     ty_visit_all(&v);
     *out = made;
@@ -144,7 +141,7 @@ ty_status ty_link_history_of(const ty_plan *plan, const ty_program *program, con
 cleanup:
     ty_free(h.curve_of);
     ty_link_history_clear(&made);
-    ty_fold_graph_clear(&graph);
+    ty_traffic_graph_clear(&all);
     return status;
 }
 
@@ -238,15 +235,19 @@ ty_status ty_traffic_matrix(const ty_plan *plan, const ty_program *program, cons
                             uint32_t *count, ty_error *error)
 {
     ty_status status;
-    ty_fold_graph graph = {0};
+    ty_traffic_graph all = {0};
     matrix m = {.cluster = cluster, .ends = ends, .room = 64, .cells = new_cells(64)};
-    ty_visit v = {
-        .graph = &graph, .program = program, .costs = costs, .tell = add_to_matrix, .context = &m};
+    ty_visit v = {.graph = &all.graph,
+                  .lanes = &all.lanes,
+                  .program = program,
+                  .costs = costs,
+                  .tell = add_to_matrix,
+                  .context = &m};
     uint32_t kept = 0;
 
     if (m.cells == NULL)
         return ty_fail(error, TY_ENOMEM, "traffic matrix: memory ran out");
-    TY_CHECK(open_graph(&graph, plan, program, cluster, error), status, cleanup);
+    TY_CHECK(ty_traffic_graph_fill(&all, plan, program, costs, cluster, error), status, cleanup);
     ty_visit_all(&v);
     if (m.has_failed) {
         status = ty_fail(error, TY_ENOMEM, "traffic matrix: memory ran out");
@@ -261,6 +262,6 @@ ty_status ty_traffic_matrix(const ty_plan *plan, const ty_program *program, cons
     m.cells = NULL;
 cleanup:
     ty_free(m.cells);
-    ty_fold_graph_clear(&graph);
+    ty_traffic_graph_clear(&all);
     return status;
 }

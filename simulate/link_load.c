@@ -34,13 +34,14 @@ ty_status ty_link_loads(const ty_plan *plan, const ty_program *program, const ty
     ty_status status;
     const uint32_t links = ty_cluster_link_count(cluster) * 2;
     uint32_t kept = 0;
-    ty_fold_graph graph = {.plan = plan, .cluster = cluster, .error = error};
+    ty_traffic_graph all = {0};
     ty_link_load *loads = ty_alloc(links, sizeof *loads);
 
     if (loads == NULL)
         return ty_fail(error, TY_ENOMEM, "out of memory");
-    TY_CHECK(ty_fold_graph_fill(&graph, program), status, cleanup);
-    ty_visit_all(&(ty_visit){.graph = &graph,
+    TY_CHECK(ty_traffic_graph_fill(&all, plan, program, costs, cluster, error), status, cleanup);
+    ty_visit_all(&(ty_visit){.graph = &all.graph,
+                             .lanes = &all.lanes,
                              .program = program,
                              .costs = costs,
                              .tell = add_to_links,
@@ -57,7 +58,7 @@ ty_status ty_link_loads(const ty_plan *plan, const ty_program *program, const ty
     *count = kept;
     loads = NULL;
 cleanup:
-    ty_fold_graph_clear(&graph);
+    ty_traffic_graph_clear(&all);
     ty_free(loads);
     return status;
 }

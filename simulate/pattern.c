@@ -40,7 +40,8 @@ static ty_pattern_shape shape_of(ty_collective_kind kind, ty_algorithm algorithm
     return shapes[algorithm];
 }
 
-bool ty_is_share(const ty_plan *plan, const ty_bucket *bucket, uint32_t phase)
+/* Whether a bucket's exchange takes place in every few steps only. */
+static bool is_share(const ty_plan *plan, const ty_bucket *bucket, uint32_t phase)
 {
     return phase != TY_GATHER_PHASE && ty_plan_exchange_interval(plan, bucket) > 1;
 }
@@ -52,6 +53,7 @@ static ty_pattern key_of(const ty_plan *plan, const ty_bucket *bucket, uint32_t 
     const bool is_gather = phase == TY_GATHER_PHASE;
     ty_pattern key = {.position = bucket->stage % positions,
                       .tied = TY_NO_STAGE,
+                      .among = TY_LANE_KIND_COUNT,
                       .shape = TY_SHAPE_COUNT,
                       .of_experts = bucket->of_experts,
                       .member_count = ty_bucket_device_count(plan, bucket),
@@ -60,7 +62,7 @@ static ty_pattern key_of(const ty_plan *plan, const ty_bucket *bucket, uint32_t 
 
     if (bucket->tied_stage != TY_NO_STAGE)
         key.tied = bucket->tied_stage % positions;
-    if (key.member_count < 2 || key.tied == key.position || ty_is_share(plan, bucket, phase))
+    if (key.member_count < 2 || key.tied == key.position || is_share(plan, bucket, phase))
         return key;
     if (is_gather ? ty_bucket_is_sharded(plan, bucket)
                   : phase < ty_compression_phases(&bucket->compression))
@@ -76,7 +78,17 @@ const ty_pattern *ty_pattern_of(const ty_pattern_set *set, const ty_plan *plan,
 
     for (uint32_t i = 0; i < set->count; i++)
         if (set->patterns[i].position == key.position && set->patterns[i].tied == key.tied &&
-            set->patterns[i].shape == key.shape && set->patterns[i].of_experts == key.of_experts)
+            set->patterns[i].among == key.among && set->patterns[i].shape == key.shape &&
+            set->patterns[i].of_experts == key.of_experts)
+            return &set->patterns[i];
+    return NULL;
+}
+
+const ty_pattern *ty_pattern_of_lanes(const ty_pattern_set *set, uint32_t position,
+                                      ty_lane_kind kind)
+{
+    for (uint32_t i = set->count; i-- > 0 && set->patterns[i].among != TY_LANE_KIND_COUNT;)
+        if (set->patterns[i].position == position && set->patterns[i].among == kind)
             return &set->patterns[i];
     return NULL;
 }
@@ -107,50 +119,78 @@ uint32_t ty_tree_turn(uint32_t member)
     return bit;
 }
 
-static int compare_ranks(const void *left, const void *right)
+static int compare_processes(const void *left, const void *right)
 {
     const uint32_t a = *(const uint32_t *)left, b = *(const uint32_t *)right;
     return (a > b) - (a < b);
 }
 
 /* With interleaving, a tied weight's user may be on earlier devices than its owner. */
-void ty_pattern_members(const ty_plan *plan, const ty_bucket *bucket, uint32_t *ranks)
+void ty_pattern_members(const ty_plan *plan, const ty_bucket *bucket, uint32_t group,
+                        uint32_t *processes)
 {
-    const uint32_t count = ty_bucket_members(plan, bucket, ranks);
-    qsort(ranks, count, sizeof *ranks, compare_ranks);
+    const uint32_t count = ty_bucket_processes(plan, bucket, group, processes);
+    qsort(processes, count, sizeof *processes, compare_processes);
 }
 
-uint32_t ty_pattern_lane(const ty_plan *plan, const ty_pattern *pattern, uint32_t member,
-                         uint32_t group)
+uint32_t ty_pattern_process(const ty_plan *plan, const ty_pattern *pattern, uint32_t member,
+                            uint32_t group)
 {
+    const uint32_t width = ty_plan_width(plan);
+
+    if (pattern->among != TY_LANE_KIND_COUNT) {
+        const uint32_t groups = width / pattern->member_count; /* of a rank */
+        return (pattern->first_ranks[0] + group / groups) * width +
+               ty_lane_of_group(plan, pattern->among, group % groups, member);
+    }
     const ty_bucket alike = {.of_experts = pattern->of_experts};
-    return ty_bucket_lane(plan, &alike, group, member % pattern->lanes);
+    const uint32_t place = member / pattern->lanes;
+    const uint32_t rank = place < pattern->replicas
+                              ? pattern->first_ranks[0] + place
+                              : pattern->first_ranks[1] + place - pattern->replicas;
+    return rank * width + ty_bucket_lane(plan, &alike, group, member % pattern->lanes);
+}
+
+static ty_status find_places(ty_pattern *pattern, ty_error *error)
+{
+    pattern->places = ty_alloc(pattern->member_count, sizeof *pattern->places);
+    if (pattern->places == NULL)
+        return out_of_memory(error);
+    for (uint32_t p = 0; p < pattern->member_count; p++)
+        pattern->places[pattern->rails.order[p]] = p;
+    return TY_OK;
 }
 
 /* Who passes on to whom inside hosts and across them: the first group's, the others lie alike. */
 static ty_status find_rails(ty_pattern *pattern, const ty_plan *plan, const ty_cluster *cluster,
-                            const ty_bucket *bucket, ty_error *error)
+                            ty_error *error)
 {
-    const uint32_t n = pattern->member_count;
-    uint32_t *ranks = ty_alloc(n, sizeof *ranks), *devices = ty_alloc(n, sizeof *devices);
+    const uint32_t n = pattern->member_count, width = ty_plan_width(plan);
+    uint32_t *devices = ty_alloc(n, sizeof *devices);
     ty_status status;
 
-    pattern->places = ty_alloc(n, sizeof *pattern->places);
-    if (ranks == NULL || devices == NULL || pattern->places == NULL) {
-        status = out_of_memory(error);
-        goto done;
+    if (devices == NULL)
+        return out_of_memory(error);
+    for (uint32_t m = 0; m < n; m++) {
+        const uint32_t process = ty_pattern_process(plan, pattern, m, 0);
+        devices[m] = ty_plan_device_of_lane(plan, process / width, process % width);
     }
-    ty_pattern_members(plan, bucket, ranks);
-    for (uint32_t m = 0; m < n; m++)
-        devices[m] = ty_plan_device_of_lane(plan, ranks[m / pattern->lanes],
-                                            ty_pattern_lane(plan, pattern, m, 0));
     status = ty_cluster_rails(cluster, devices, n, &pattern->rails, error);
-    for (uint32_t p = 0; status == TY_OK && p < n; p++)
-        pattern->places[pattern->rails.order[p]] = p;
-done:
-    ty_free(ranks);
     ty_free(devices);
-    return status;
+    return status == TY_OK ? find_places(pattern, error) : status;
+}
+
+static void find_ranks(ty_pattern *pattern, const ty_plan *plan)
+{
+    uint32_t first = pattern->position, second = pattern->tied;
+
+    if (second != TY_NO_STAGE && second < first) {
+        first = pattern->tied;
+        second = pattern->position;
+    }
+    pattern->replicas = plan->stages[first].replicas;
+    pattern->first_ranks[0] = ty_plan_first_rank(plan, first);
+    pattern->first_ranks[1] = second == TY_NO_STAGE ? 0 : ty_plan_first_rank(plan, second);
 }
 
 static ty_status add_pattern(ty_pattern_set *set, const ty_plan *plan, const ty_cluster *cluster,
@@ -169,22 +209,53 @@ static ty_status add_pattern(ty_pattern_set *set, const ty_plan *plan, const ty_
         return TY_OK;
     ty_pattern *pattern = &set->patterns[set->count++];
     *pattern = key;
+    find_ranks(pattern, plan);
     pattern->tree_rounds = (double)ty_tree_rounds(key.member_count);
-    return follows_hosts(key.shape) ? find_rails(pattern, plan, cluster, bucket, error) : TY_OK;
+    return follows_hosts(key.shape) ? find_rails(pattern, plan, cluster, error) : TY_OK;
 }
 
-ty_status ty_pattern_set_fill(ty_pattern_set *set, const ty_plan *plan, const ty_cluster *cluster,
+/* Expert lanes send everybody what is for their experts, others pass on sums and parts. */
+static ty_status add_lanes(ty_pattern_set *set, const ty_plan *plan, const ty_lane_exchanges *lanes,
+                           const ty_cluster *cluster, uint32_t position, ty_lane_kind kind,
+                           ty_error *error)
+{
+    const uint32_t n = ty_plan_lanes(plan, kind);
+    ty_status status;
+
+    if (!lanes->is_used[position][kind])
+        return TY_OK;
+    ty_pattern *pattern = &set->patterns[set->count++];
+    *pattern =
+        (ty_pattern){.position = position,
+                     .tied = TY_NO_STAGE,
+                     .among = kind,
+                     .shape = kind == TY_EXPERT_LANES ? TY_SHAPE_ALL_TO_ALL : TY_SHAPE_RAILS,
+                     .member_count = n,
+                     .lanes = n,
+                     .groups = plan->stages[position].replicas * ty_lane_group_count(plan, kind)};
+    find_ranks(pattern, plan);
+    status = ty_lane_rails(plan, cluster, position, kind, &pattern->rails, error);
+    return status == TY_OK ? find_places(pattern, error) : status;
+}
+
+ty_status ty_pattern_set_fill(ty_pattern_set *set, const ty_plan *plan,
+                              const ty_lane_exchanges *lanes, const ty_cluster *cluster,
                               ty_error *error)
 {
     ty_status status = TY_OK;
+    const size_t positions = lanes == NULL ? 0 : lanes->position_count;
 
-    set->patterns =
-        ty_alloc((size_t)plan->bucket_count * (TY_GATHER_PHASE + 1), sizeof *set->patterns);
+    set->patterns = ty_alloc((size_t)plan->bucket_count * (TY_GATHER_PHASE + 1) +
+                                 positions * TY_LANE_KIND_COUNT,
+                             sizeof *set->patterns);
     if (set->patterns == NULL)
         return out_of_memory(error);
     for (uint32_t b = 0; b < plan->bucket_count; b++)
         for (uint32_t phase = 0; status == TY_OK && phase <= TY_GATHER_PHASE; phase++)
             status = add_pattern(set, plan, cluster, b, phase, error);
+    for (uint32_t p = 0; p < positions; p++)
+        for (int k = 0; status == TY_OK && k < TY_LANE_KIND_COUNT; k++)
+            status = add_lanes(set, plan, lanes, cluster, p, (ty_lane_kind)k, error);
     return status;
 }
 
@@ -288,7 +359,7 @@ static uint32_t rails(const ty_pattern *p, uint32_t member, const ty_instruction
     return count;
 }
 
-ty_hierarchy_parts ty_hierarchy_parts_of(const ty_rails *rails, const ty_instruction_cost *cost)
+static ty_hierarchy_parts hierarchy_parts_of(const ty_rails *rails, const ty_instruction_cost *cost)
 {
     const double g = rails->per_host, hosts = rails->hosts;
     const double around = (g - 1) / g, across = 2 * (hosts - 1) / hosts / g;
@@ -312,7 +383,7 @@ ty_hierarchy_parts ty_hierarchy_parts_of(const ty_rails *rails, const ty_instruc
 static uint32_t hierarchy(const ty_pattern *p, uint32_t member, const ty_instruction_cost *cost,
                           ty_strand *out)
 {
-    const ty_hierarchy_parts parts = ty_hierarchy_parts_of(&p->rails, cost);
+    const ty_hierarchy_parts parts = hierarchy_parts_of(&p->rails, cost);
     const ty_leg around = {member, ty_pattern_around(p, member, 1),
                            timed(parts.around_latency_s, parts.around_bytes, parts.around_s)};
     const ty_leg across = {member, ty_pattern_across(p, member, 1),

@@ -4,6 +4,7 @@
 #define TY_PATTERN_H
 
 #include "engine.h"
+#include "lane_exchange.h"
 #include "ty_simulate.h"
 
 /** The shapes there are; a kind of collective and an algorithm have one. */
@@ -21,18 +22,23 @@ typedef enum ty_pattern_shape {
 #define TY_GATHER_PHASE TY_MOST_PHASES
 
 /**
- * Of a group that exchanges a bucket (ty_plan.h): its devices are the members, numbered from 0 in
- * ascending order of rank, and of lane within a rank. All groups do the same side by side.
+ * Of a group that exchanges a bucket (ty_plan.h), or of the lanes of a kind of one rank: its
+ * devices are the members, numbered from 0 in ascending order of rank, and of lane within a rank.
+ * All groups do the same side by side; those of lanes are numbered replica by replica.
  */
 typedef struct ty_pattern {
     uint32_t position, tied; /* TY_NO_STAGE */
+    ty_lane_kind among;      /* TY_LANE_KIND_COUNT: of buckets */
     ty_pattern_shape shape;
     bool of_experts;
+    bool is_quiet; /* of lanes, where asked for: nobody else uses their links, nor two of them one:
+                      they take what they take alone */
     uint32_t member_count;
-    uint32_t lanes, groups; /* members of each rank; groups side by side */
-    ty_rails rails;         /* of shapes that follow hosts; `order` indexes members */
-    uint32_t *places;       /* [member] in rails.order */
-    double tree_rounds;     /* of a tree: the least r with 2^r >= members */
+    uint32_t lanes, groups;            /* members of each rank; groups side by side */
+    ty_rails rails;                    /* of shapes that follow hosts; `order` indexes members */
+    uint32_t *places;                  /* [member] in rails.order */
+    double tree_rounds;                /* of a tree: the least r with 2^r >= members */
+    uint32_t replicas, first_ranks[2]; /* of the lower position; of both */
 } ty_pattern;
 
 /** All patterns of a plan, each once. */
@@ -41,23 +47,31 @@ typedef struct ty_pattern_set {
     ty_pattern *patterns;
 } ty_pattern_set;
 
-/** @return TY_EUNSUPPORTED naming the bucket whose algorithm has no shape. Clear it after a failure
- * too. */
-ty_status ty_pattern_set_fill(ty_pattern_set *set, const ty_plan *plan, const ty_cluster *cluster,
+/**
+ * First those of buckets, then those of lanes.
+ * @param lanes NULL: without those
+ * @return TY_EUNSUPPORTED naming the bucket whose algorithm has no shape. Clear it after a failure
+ * too.
+ */
+ty_status ty_pattern_set_fill(ty_pattern_set *set, const ty_plan *plan,
+                              const ty_lane_exchanges *lanes, const ty_cluster *cluster,
                               ty_error *error) TY_MUST_CHECK;
 void ty_pattern_set_clear(ty_pattern_set *set);
 /** Of a phase of a bucket's exchange. NULL where nothing is sent: one member, no such phase, or an
  * exchange of every few steps, which is played as time. */
 const ty_pattern *ty_pattern_of(const ty_pattern_set *set, const ty_plan *plan,
                                 const ty_bucket *bucket, uint32_t phase);
-/** Whether a bucket's exchange takes place in every few steps only. */
-bool ty_is_share(const ty_plan *plan, const ty_bucket *bucket, uint32_t phase);
+/** Of the lanes of a kind of a position; NULL where they exchange nothing. */
+const ty_pattern *ty_pattern_of_lanes(const ty_pattern_set *set, uint32_t position,
+                                      ty_lane_kind kind);
 
-/** Ranks of a bucket's members, ascending. @param ranks [out] room for its member count */
-void ty_pattern_members(const ty_plan *plan, const ty_bucket *bucket, uint32_t *ranks);
-/** The lane, of its rank, that a member is in a group. */
-uint32_t ty_pattern_lane(const ty_plan *plan, const ty_pattern *pattern, uint32_t member,
-                         uint32_t group);
+/** The device of a member of a group, as a process: rank * lanes of a rank + lane. */
+uint32_t ty_pattern_process(const ty_plan *plan, const ty_pattern *pattern, uint32_t member,
+                            uint32_t group);
+/** Members of a group of a bucket, likewise and ascending.
+ * @param processes [out] room for ty_bucket_device_count */
+void ty_pattern_members(const ty_plan *plan, const ty_bucket *bucket, uint32_t group,
+                        uint32_t *processes);
 
 /** Members by their ways inside a host and across hosts. */
 uint32_t ty_pattern_around(const ty_pattern *pattern, uint32_t member, uint32_t further);
@@ -92,6 +106,5 @@ typedef struct ty_hierarchy_parts {
     double around_bytes, across_bytes;
     double around_s, across_s; /* transfer alone */
 } ty_hierarchy_parts;
-ty_hierarchy_parts ty_hierarchy_parts_of(const ty_rails *rails, const ty_instruction_cost *cost);
 
 #endif

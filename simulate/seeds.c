@@ -27,6 +27,7 @@ static ty_status simulate_one(const share *s, uint32_t index, double *step_time_
     ty_status status;
 
     options.seed += index;
+    options.devices = NULL;
     TY_CHECK(ty_simulate(s->plan, s->program, s->costs, s->cluster, &options, &timeline, error),
              status, done);
     TY_CHECK(ty_timeline_summarize(s->plan, s->program, timeline, &summary, error), status, done);

@@ -99,6 +99,7 @@ static ty_status check_cost(uint32_t stage, uint32_t index, const ty_instruction
         {"rate_limit_bytes_per_s", limit, DBL_MAX},
         {"core_share", cost->core_share, MOST_CORES},
         {"across_share", cost->across_share, DBL_MAX},
+        {"inner_s", cost->inner_s, LONGEST_S},
         {"edge_bytes / rate_limit_bytes_per_s", limit > 0.0 ? cost->edge_bytes / limit : 0.0,
          LONGEST_S},
     };
@@ -156,13 +157,16 @@ static ty_status check_instruction(const ty_plan *plan, const ty_stage_program *
     return TY_OK;
 }
 
-static ty_status check_slowdowns(const ty_simulate_options *options, uint32_t ranks,
+static ty_status check_slowdowns(const ty_simulate_options *options, const ty_plan *plan,
                                  ty_error *error)
 {
-    for (uint32_t r = 0; options->slowdowns != NULL && r < ranks; r++)
-        if (!(options->slowdowns[r] >= 0.01 && options->slowdowns[r] <= 1e6))
-            return ty_fail(error, TY_EINVAL, "slowdown of rank %u is %g; expected 0.01 to 1e6", r,
-                           options->slowdowns[r]);
+    const uint32_t width = ty_plan_width(plan);
+
+    for (uint32_t p = 0; options->slowdowns != NULL && p < ty_plan_process_count(plan); p++)
+        if (!(options->slowdowns[p] >= 0.01 && options->slowdowns[p] <= 1e6))
+            return ty_fail(error, TY_EINVAL,
+                           "slowdown of rank %u is %g (lane %u); expected 0.01 to 1e6", p / width,
+                           options->slowdowns[p], p % width);
     return TY_OK;
 }
 
@@ -223,7 +227,7 @@ static ty_status check(const ty_plan *plan, const ty_program *program, const ty_
     if (status == TY_OK)
         status = check_ranks(plan, costs, cluster, error);
     if (status == TY_OK)
-        status = check_slowdowns(options, costs->rank_count, error);
+        status = check_slowdowns(options, plan, error);
     return status;
 }
 
@@ -267,27 +271,59 @@ static ty_status walk_in_child(void *context, void *result, ty_error *error)
     return status;
 }
 
-/* Every rank gets the events of what was walked for it. */
-static ty_status collect(ty_timeline *timeline, const ty_walk *walk, const ty_event *events,
-                         uint64_t count, ty_error *error)
+/* What was walked for the lanes of a rank, as one: it is ready when its last lane is. */
+static ty_event event_of_rank(const ty_walk *walk, const ty_event *events, uint32_t rank,
+                              uint32_t instruction)
 {
-    timeline->events = ty_alloc(count, sizeof *timeline->events);
-    if (timeline->events == NULL)
-        return ty_fail(error, TY_ENOMEM, "simulation: no memory for %llu events",
-                       (unsigned long long)count);
-    timeline->capacity = count;
+    ty_event found = {0};
+
+    for (uint32_t lane = 0; lane < walk->width; lane++) {
+        const uint32_t device = ty_walk_index(walk, rank * walk->width + lane);
+        const ty_event *event = &events[walk->devices[device].first_event + instruction];
+        found.start_s = fmax(found.start_s, event->start_s);
+        found.end_s = fmax(found.end_s, event->end_s);
+    }
+    return found;
+}
+
+/* Every rank, or device, gets the events of what was walked for it.
+ * @param width events of each rank: 1, or one for each lane */
+static ty_status collect(const ty_walk *walk, const ty_event *events, uint64_t count,
+                         uint32_t width, ty_timeline **out, ty_error *error)
+{
+    ty_timeline *timeline = NULL;
+    ty_status status;
+
+    TY_CHECK(ty_timeline_new(walk->plan, walk->steps, &timeline, error), status, cleanup);
+    timeline->rank_count *= width;
+    timeline->events = count > SIZE_MAX / sizeof *timeline->events / width
+                           ? NULL
+                           : ty_alloc(count * width, sizeof *timeline->events);
+    if (timeline->events == NULL) {
+        status = ty_fail(error, TY_ENOMEM, "simulation: no memory for %llu events of each of %u",
+                         (unsigned long long)count, width);
+        goto cleanup;
+    }
+    timeline->capacity = count * width;
     for (uint32_t step = 0; step < walk->steps; step++)
         for (uint32_t r = 0; r < timeline->rank_count; r++) {
-            const ty_walk_rank *walked = &walk->ranks[ty_walk_index(walk, r)];
-            const ty_event *first = &events[step * walk->step_events + walked->first_event];
+            const ty_event *of_step = &events[step * walk->step_events];
+            const uint32_t process = width > 1 ? r : r * walk->width;
+            const ty_walk_device *walked = &walk->devices[ty_walk_index(walk, process)];
             for (uint32_t i = 0; i < walked->program->instruction_count; i++) {
-                ty_event event = first[i];
+                ty_event event = width > 1 ? of_step[walked->first_event + i]
+                                           : event_of_rank(walk, of_step, r, i);
                 event.rank = r;
-                if (ty_timeline_add(timeline, &event) != TY_OK)
-                    return ty_fail(error, TY_ENOMEM, "simulation: memory ran out");
+                event.step = step;
+                event.instruction = i;
+                timeline->events[timeline->event_count++] = event;
             }
         }
-    return TY_OK;
+    *out = timeline;
+    timeline = NULL;
+cleanup:
+    ty_timeline_free(timeline);
+    return status;
 }
 
 static bool may_fold(const ty_simulate_options *options)
@@ -297,8 +333,8 @@ static bool may_fold(const ty_simulate_options *options)
 
 /* What was found to be sound. */
 static ty_status simulate(const ty_plan *plan, const ty_program *program, const ty_costs *costs,
-                          const ty_cluster *cluster, const ty_simulate_options *options,
-                          ty_timeline **out, ty_error *error)
+                          const ty_lane_exchanges *lanes, const ty_cluster *cluster,
+                          const ty_simulate_options *options, ty_timeline **out, ty_error *error)
 {
     ty_status status = TY_OK;
     ty_fold *fold = NULL;
@@ -309,16 +345,16 @@ static ty_status simulate(const ty_plan *plan, const ty_program *program, const 
     uint64_t count = 0;
 
     if (may_fold(options))
-        TY_CHECK(ty_fold_new(plan, program, costs, cluster, options->slowdowns, &fold, error),
-                 status, cleanup);
-    TY_CHECK(ty_walk_new(plan, program, costs, cluster, fold, options, &walk, error), status,
+        TY_CHECK(
+            ty_fold_new(plan, program, costs, lanes, cluster, options->slowdowns, &fold, error),
+            status, cleanup);
+    TY_CHECK(ty_walk_new(plan, program, costs, lanes, cluster, fold, options, &walk, error), status,
              cleanup);
     TY_CHECK(ty_walk_check(walk, error), status, cleanup);
     if (fold != NULL)
         ty_fold_platform(fold, &platform);
     else
         TY_CHECK(ty_simgrid_platform(cluster, &platform, error), status, cleanup);
-    TY_CHECK(ty_timeline_new(plan, options->steps, &timeline, error), status, cleanup);
     if (platform.failed || walk->step_events > SIZE_MAX / sizeof *events / options->steps) {
         status = ty_fail(error, TY_ENOMEM, "simulation: memory ran out");
         goto cleanup;
@@ -333,9 +369,11 @@ static ty_status simulate(const ty_plan *plan, const ty_program *program, const 
     TY_CHECK(ty_child_run(walk_in_child, &(struct task){walk, &platform}, events,
                           count * sizeof *events, options->time_limit_s, error),
              status, cleanup);
-    TY_CHECK(collect(timeline, walk, events, ty_program_event_count(plan, program) * options->steps,
-                     error),
-             status, cleanup);
+    count = ty_program_event_count(plan, program) * options->steps;
+    TY_CHECK(collect(walk, events, count, 1, &timeline, error), status, cleanup);
+    if (options->devices != NULL)
+        TY_CHECK(collect(walk, events, count, walk->width, options->devices, error), status,
+                 cleanup);
     *out = timeline;
     timeline = NULL;
 
@@ -348,27 +386,43 @@ cleanup:
     return status;
 }
 
-ty_status ty_simulate(const ty_plan *plan, const ty_program *program, const ty_costs *costs,
-                      const ty_cluster *cluster, const ty_simulate_options *options,
-                      ty_timeline **out, ty_error *error)
+ty_status ty_simulate_lanes(const ty_plan *plan, const ty_program *program, const ty_costs *costs,
+                            const ty_lane_exchanges *lanes, const ty_cluster *cluster,
+                            const ty_simulate_options *options, ty_timeline **out, ty_error *error)
 {
     ty_simulate_options with_spread = *options;
+    const uint32_t devices = ty_plan_process_count(plan);
     double *slowdowns = NULL;
     ty_status status = check(plan, program, costs, cluster, options, error);
 
     if (status != TY_OK)
         return status;
     if (options->spread > 0.0) {
-        slowdowns = ty_alloc(costs->rank_count, sizeof *slowdowns);
+        slowdowns = ty_alloc(devices, sizeof *slowdowns);
         if (slowdowns == NULL)
             return ty_fail(error, TY_ENOMEM, "simulation: memory ran out");
-        for (uint32_t r = 0; r < costs->rank_count; r++)
-            slowdowns[r] = (options->slowdowns != NULL ? options->slowdowns[r] : 1.0) *
-                           ty_spread(options->spread, options->seed, r);
+        for (uint32_t d = 0; d < devices; d++)
+            slowdowns[d] = (options->slowdowns != NULL ? options->slowdowns[d] : 1.0) *
+                           ty_spread(options->spread, options->seed, d);
         with_spread.slowdowns = slowdowns;
     }
-    status = simulate(plan, program, costs, cluster, &with_spread, out, error);
+    status = simulate(plan, program, costs, lanes, cluster, &with_spread, out, error);
     ty_free(slowdowns);
+    return status;
+}
+
+ty_status ty_simulate(const ty_plan *plan, const ty_program *program, const ty_costs *costs,
+                      const ty_cluster *cluster, const ty_simulate_options *options,
+                      ty_timeline **out, ty_error *error)
+{
+    ty_lane_exchanges lanes = {0};
+    ty_status status = check(plan, program, costs, cluster, options, error);
+
+    if (status == TY_OK)
+        status = ty_lane_exchanges_find(plan, program, costs, cluster, &lanes, error);
+    if (status == TY_OK)
+        status = ty_simulate_lanes(plan, program, costs, &lanes, cluster, options, out, error);
+    ty_lane_exchanges_clear(&lanes);
     return status;
 }
 
@@ -377,12 +431,17 @@ ty_status ty_simulate_classes(const ty_plan *plan, const ty_program *program, co
                               uint32_t *classes, ty_error *error)
 {
     ty_fold *fold = NULL;
+    ty_lane_exchanges lanes = {0};
     ty_status status = check(plan, program, costs, cluster, options, error);
 
-    if (status == TY_OK && may_fold(options) && options->spread <= 0.0)
-        status = ty_fold_new(plan, program, costs, cluster, options->slowdowns, &fold, error);
     if (status == TY_OK)
-        *classes = fold != NULL ? ty_fold_class_count(fold) : costs->rank_count;
+        status = ty_lane_exchanges_find(plan, program, costs, cluster, &lanes, error);
+    if (status == TY_OK && may_fold(options) && options->spread <= 0.0)
+        status =
+            ty_fold_new(plan, program, costs, &lanes, cluster, options->slowdowns, &fold, error);
+    if (status == TY_OK)
+        *classes = fold != NULL ? ty_fold_class_count(fold) : ty_plan_process_count(plan);
     ty_fold_free(fold);
+    ty_lane_exchanges_clear(&lanes);
     return status;
 }

@@ -1,6 +1,7 @@
 /* Several jobs as one plan whose parts do not talk to each other. See ty_tenants.h. */
 #include "ty_simulate.h"
 
+#include "lane_exchange.h"
 #include "ty_memory.h"
 
 #include <math.h>
@@ -16,6 +17,7 @@ typedef struct joined {
     ty_plan plan;
     ty_program program;
     ty_costs costs;
+    ty_lane_exchanges lanes;
     uint32_t position, bucket, rank; /* of the tenant that is being added, its first ones */
 } joined;
 
@@ -95,9 +97,13 @@ static ty_status make_room(joined *j, ty_error *error)
     j->costs.rank_host = ty_alloc(ranks, sizeof *j->costs.rank_host);
     j->costs.host_count = ty_cluster_host_count(j->cluster);
     j->costs.host_cores = ty_alloc(j->costs.host_count, sizeof *j->costs.host_cores);
+    j->lanes.positions = ty_alloc(positions, sizeof(ty_lane_instruction *));
+    j->lanes.is_used = ty_alloc(positions, sizeof *j->lanes.is_used);
+    j->lanes.position_count = (uint32_t)positions;
     if (j->plan.stages == NULL || j->plan.buckets == NULL || j->program.stages == NULL ||
         j->costs.instruction_counts == NULL || j->costs.instructions == NULL ||
-        j->costs.rank_host == NULL || j->costs.host_cores == NULL)
+        j->costs.rank_host == NULL || j->costs.host_cores == NULL || j->lanes.positions == NULL ||
+        j->lanes.is_used == NULL)
         return out_of_memory(error);
     for (uint32_t h = 0; h < j->costs.host_count; h++)
         j->costs.host_cores[h] = HUGE_VAL;
@@ -170,6 +176,30 @@ static ty_status add_program(joined *j, const ty_tenant *tenant, ty_error *error
     return TY_OK;
 }
 
+/* Its lanes exchange what its own layers say, where its devices are now. */
+static ty_status add_lanes(joined *j, const ty_tenant *tenant, ty_error *error)
+{
+    ty_plan moved = *tenant->plan;
+    ty_lane_exchanges own = {0};
+    ty_status status;
+
+    moved.stages = ty_alloc(moved.stage_count, sizeof *moved.stages);
+    if (moved.stages == NULL)
+        return out_of_memory(error);
+    for (uint32_t s = 0; s < moved.stage_count; s++)
+        moved.stages[s] = j->plan.stages[stage_of(j, tenant->plan, s)];
+    status =
+        ty_lane_exchanges_find(&moved, tenant->program, tenant->costs, j->cluster, &own, error);
+    for (uint32_t p = 0; status == TY_OK && p < own.position_count; p++) {
+        j->lanes.positions[j->position + p] = own.positions[p];
+        memcpy(j->lanes.is_used[j->position + p], own.is_used[p], sizeof *own.is_used);
+        own.positions[p] = NULL;
+    }
+    ty_lane_exchanges_clear(&own);
+    ty_free(moved.stages);
+    return status;
+}
+
 /* Ranks are where their devices are now; their cores are those that were counted on. */
 static void add_ranks(joined *j, const ty_tenant *tenant)
 {
@@ -212,6 +242,7 @@ static ty_status join(joined *j, ty_error *error)
         TY_CHECK(add_stages(j, tenant, error), status, done);
         add_buckets(j, tenant->plan);
         TY_CHECK(add_program(j, tenant, error), status, done);
+        TY_CHECK(add_lanes(j, tenant, error), status, done);
         add_ranks(j, tenant);
         j->position += ty_plan_position_count(tenant->plan);
         j->bucket += tenant->plan->bucket_count;
@@ -235,6 +266,9 @@ static void joined_clear(joined *j)
     ty_free(j->costs.instructions);
     ty_free(j->costs.rank_host);
     ty_free(j->costs.host_cores);
+    if (j->lanes.positions == NULL)
+        j->lanes.position_count = 0;
+    ty_lane_exchanges_clear(&j->lanes);
 }
 
 /* Each job's events, with ranks of its own. */
@@ -277,8 +311,9 @@ ty_status ty_simulate_tenants(const ty_tenant *tenants, uint32_t count, const ty
                          : out_of_memory(error);
     }
     TY_CHECK(join(&j, error), status, cleanup);
-    TY_CHECK(ty_simulate(&j.plan, &j.program, &j.costs, cluster, options, &all, error), status,
-             cleanup);
+    TY_CHECK(
+        ty_simulate_lanes(&j.plan, &j.program, &j.costs, &j.lanes, cluster, options, &all, error),
+        status, cleanup);
     TY_CHECK(part(&j, all, made, error), status, cleanup);
     memcpy(timelines, made, count * sizeof *made);
     memset(made, 0, count * sizeof *made);

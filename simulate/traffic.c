@@ -14,29 +14,51 @@ static void visit_send(ty_visit *v, const ty_instruction *in)
         for (uint32_t lane = 0; lane < graph->width; lane++) {
             const size_t place = (size_t)v->replica * key->period + in->micro_batch % key->period;
             const ty_fold_edge *edge = &graph->edges[key->first_edge + place * graph->width + lane];
-            v->tell(v->context, v, edge, ty_plan_device_of_lane(graph->plan, edge->from, lane),
-                    ty_plan_device_of_lane(graph->plan, edge->to, lane), bytes);
+            v->tell(v->context, v, edge, ty_fold_device(graph, edge->from),
+                    ty_fold_device(graph, edge->to), bytes);
         }
+}
+
+static void visit_group(ty_visit *v, const ty_pattern *pattern, uint32_t side,
+                        const ty_instruction_cost *cost)
+{
+    const ty_fold_graph *graph = v->graph;
+    uint32_t number = ty_fold_group_of(graph, pattern, side)->first_edge;
+    ty_strand strands[TY_MOST_STRANDS];
+
+    for (uint32_t m = 0; m < pattern->member_count; m++) {
+        const uint32_t count = ty_pattern_strands(pattern, m, cost, strands);
+        for (uint32_t i = 0; i < count; i++)
+            for (uint32_t l = 0; l < strands[i].count; l++, number++) {
+                const ty_leg *leg = &strands[i].legs[l];
+                v->tell(
+                    v->context, v, &graph->edges[number],
+                    ty_fold_device(graph,
+                                   ty_pattern_process(graph->plan, pattern, leg->from, side)),
+                    ty_fold_device(graph, ty_pattern_process(graph->plan, pattern, leg->to, side)),
+                    leg->message.bytes);
+            }
+    }
 }
 
 static void visit_exchange(ty_visit *v, const ty_pattern *pattern)
 {
-    const ty_fold_graph *graph = v->graph;
-    const ty_instruction_cost *cost = &v->costs->instructions[v->position][v->instruction];
-    uint32_t number = graph->groups[pattern - graph->patterns.patterns].first_edge;
-    ty_strand strands[TY_MOST_STRANDS];
-
     v->replica = TY_NO_EDGE;
-    for (uint32_t m = 0; m < pattern->member_count; m++) {
-        const uint32_t count = ty_pattern_strands(pattern, m, cost, strands);
-        for (uint32_t i = 0; i < count * pattern->groups; i++)
-            for (uint32_t l = 0; l < strands[i % count].count; l++, number++) {
-                const ty_leg *leg = &strands[i % count].legs[l];
-                const uint32_t side = i / count;
-                v->tell(v->context, v, &graph->edges[number],
-                        ty_fold_member_device(graph, pattern, leg->from, side),
-                        ty_fold_member_device(graph, pattern, leg->to, side), leg->message.bytes);
-            }
+    for (uint32_t side = 0; side < pattern->groups; side++)
+        visit_group(v, pattern, side, &v->costs->instructions[v->position][v->instruction]);
+}
+
+static void visit_lanes(ty_visit *v, const ty_lane_instruction *lanes)
+{
+    for (int k = 0; k < TY_LANE_KIND_COUNT; k++) {
+        const ty_pattern *pattern =
+            ty_pattern_of_lanes(&v->graph->patterns, v->position, (ty_lane_kind)k);
+        if (!(lanes->costs[k].seconds > 0.0) || pattern == NULL)
+            continue;
+        for (uint32_t side = 0; side < pattern->groups; side++) {
+            v->replica = side / ty_lane_group_count(v->graph->plan, (ty_lane_kind)k);
+            visit_group(v, pattern, side, &lanes->costs[k]);
+        }
     }
 }
 
@@ -47,6 +69,10 @@ void ty_visit_all(ty_visit *v)
         const ty_stage_program *code = &v->program->stages[v->position];
         for (v->instruction = 0; v->instruction < code->instruction_count; v->instruction++) {
             const ty_instruction *in = &code->instructions[v->instruction];
+            const ty_lane_instruction *lanes =
+                ty_lane_instruction_of(v->lanes, v->position, v->instruction);
+            if (lanes != NULL)
+                visit_lanes(v, lanes);
             if (in->op == TY_OP_SEND)
                 visit_send(v, in);
             if (in->op != TY_OP_COLLECTIVE && in->op != TY_OP_GATHER)
@@ -58,4 +84,21 @@ void ty_visit_all(ty_visit *v)
                 visit_exchange(v, pattern);
         }
     }
+}
+
+ty_status ty_traffic_graph_fill(ty_traffic_graph *all, const ty_plan *plan,
+                                const ty_program *program, const ty_costs *costs,
+                                const ty_cluster *cluster, ty_error *error)
+{
+    ty_status status = ty_lane_exchanges_find(plan, program, costs, cluster, &all->lanes, error);
+
+    all->graph =
+        (ty_fold_graph){.plan = plan, .cluster = cluster, .lanes = &all->lanes, .error = error};
+    return status == TY_OK ? ty_fold_graph_fill(&all->graph, program) : status;
+}
+
+void ty_traffic_graph_clear(ty_traffic_graph *all)
+{
+    ty_fold_graph_clear(&all->graph);
+    ty_lane_exchanges_clear(&all->lanes);
 }

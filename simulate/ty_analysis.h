@@ -25,8 +25,9 @@ typedef struct ty_link_history {
 
 /**
  * Bytes over some links in equal spans of time, of a timeline of this program: what a transfer or a
- * collective carries, spread evenly from when the last of its members was ready to its end. The sum
- * over the bins is the bytes of ty_link_loads, times the steps.
+ * collective carries, spread evenly from when the last of its members was ready to its end; what
+ * lanes exchange, over the whole pass. The sum over the bins is the bytes of ty_link_loads, times
+ * the steps.
  * @param links [count] 2 * link, + 1 for the way against its direction
  * @param bins  >= 1
  * @param out   [out] clear with ty_link_history_clear
@@ -46,9 +47,8 @@ typedef struct ty_traffic {
     double bytes;
 } ty_traffic;
 /**
- * The traffic matrix, without its zeros: most bytes first. Transfers and collectives as they are
- * played as flows; what lanes of a rank exchange inside passes is not in it, nor what is exchanged
- * in every few steps only.
+ * The traffic matrix, without its zeros: most bytes first. Transfers, collectives and what lanes of
+ * a rank exchange, as they are played as flows; not what is exchanged in every few steps only.
  * @param out [out] free with ty_free
  */
 ty_status ty_traffic_matrix(const ty_plan *plan, const ty_program *program, const ty_costs *costs,

@@ -20,14 +20,27 @@
  * above, each member keeping its cores busy.
  * - A collective of every k-th step (ty_plan_exchange_interval): `seconds`, its share of one step,
  * and cores; no traffic, since a share may be shorter than a route's latency.
- * - Lanes of a rank send side by side, each to the same lane of the partner. An exchange is played
- * by each group of ty_plan.h, side by side: its members are the devices of the group, in ascending
- * order of rank, and of lane within one. What lanes exchange inside layers stays in `seconds`.
- * - Between ranks of one simulated host there is no link to share: such an edge takes `seconds`,
- * and cores.
+ * - Every device of the plan takes part: the lanes of a rank go through its program each by itself,
+ * and send each to the same lane of the partner. An exchange is played by each group of ty_plan.h,
+ * side by side: its members are the devices of the group, in ascending order of rank, and of lane
+ * within one.
+ * - What lanes exchange inside a pass or an update (ty_layer_inner_collectives,
+ * ty_bucket_lane_bytes) is played by the lanes of each kind together, once all of them have come:
+ * as they would in rings in channels, expert lanes each with each. `inner_s` is what all of it
+ * takes alone; it is divided among the kinds by what each would take over the links between its
+ * lanes, with the bytes of rings, but no more than these links carry in the time. The pass's own
+ * work, `seconds` - `inner_s`, and the exchanges take turns, as many as there are collectives and
+ * at most four, equal ones, the work first: one after the other as in the estimate, so that without
+ * contention a pass takes `seconds`. Lanes whose links nobody else uses, and each of which only one
+ * of them, have nobody to meet: they wait for each other and take their time, as they would with
+ * flows.
+ * - Between devices of one simulated host there is no link to share: such an edge takes `seconds`,
+ * and cores. A cost's cores are those of the lanes that are on the host of the rank's first; each
+ * lane takes its part of them.
  *
- * Ranks, routes and links that are alike are simulated once (docs/simulation.md), in `flow`, where
- * ranks do not share cores.
+ * Devices, routes and links that are alike are simulated once (docs/simulation.md), in `flow`,
+ * where ranks do not share cores. Whole, an actor for each stream of each device is walked: 0.94 GB
+ * for the 4,096 devices of a pipeline; memory that runs out is TY_ENOMEM.
  *
  * Costs are refused beyond 1e9 s (also of edge_bytes at the rate limit), 1e18 bytes and 1e6 cores.
  *
@@ -63,14 +76,17 @@ typedef enum ty_resolution {
 typedef struct ty_simulate_options {
     uint32_t steps; /* consecutive steps; >= 1 */
     ty_resolution resolution;
-    const double *slowdowns; /* [rank]: its compute takes so many times as long; NULL: 1 for all */
+    const double *slowdowns; /* [rank][lane]: compute of that device takes so many times as long;
+                                NULL: 1 for all */
     double jitter; /* standard deviation of the logarithm of each compute time, whose median stays;
-                      0: none. Every rank is simulated then */
-    double spread; /* standard deviation of the logarithm of each rank's speed, which it keeps for
+                      0: none. Every device is simulated then */
+    double spread; /* standard deviation of the logarithm of each device's speed, which it keeps for
                       all of its compute; the median stays; 0: none */
     uint64_t seed; /* of jitter and spread */
-    bool no_fold;  /* simulate every rank, also where many are alike; always so in chunk */
-    double time_limit_s; /* wall-clock seconds before the child is stopped (TY_ELIMIT); > 0 */
+    bool no_fold;  /* simulate every device, also where many are alike; always so in chunk */
+    ty_timeline **devices; /* [out] besides, a timeline of each device, whose ranks are processes
+                              (rank * lanes + lane): one of ty_plan_by_device. NULL: none */
+    double time_limit_s;   /* wall-clock seconds before the child is stopped (TY_ELIMIT); > 0 */
 } ty_simulate_options;
 ty_simulate_options ty_simulate_options_default(void); /* 3 steps, flow, 300 s */
 
@@ -85,7 +101,8 @@ double ty_straggler_law(uint32_t members);
  * Simulates consecutive steps of a program that passed ty_program_check.
  * @param costs   of this program on this cluster: finite, >= 0; hosts and their cores as in the
  * cluster
- * @param out     [out] a sorted timeline with every instruction of every rank and step
+ * @param out     [out] a sorted timeline with every instruction of every rank and step; of a rank
+ * of several devices, from when the last of them was ready to when the last was done
  * @return TY_EINVAL naming the figure that does not fit; TY_ELIMIT when the time was up;
  * TY_EINTERRUPTED when the child was interrupted; TY_EBACKEND when SimGrid failed, with what it
  * said. Some 10 microseconds per instruction or message, more where very many messages share a
@@ -96,7 +113,7 @@ ty_status ty_simulate(const ty_plan *plan, const ty_program *program, const ty_c
                       ty_timeline **out, ty_error *error) TY_MUST_CHECK;
 
 /**
- * How many ranks ty_simulate would really walk: the classes they fall into, or all of them where
+ * How many devices ty_simulate would really walk: the classes they fall into, or all of them where
  * nothing is folded.
  */
 ty_status ty_simulate_classes(const ty_plan *plan, const ty_program *program, const ty_costs *costs,
@@ -117,7 +134,7 @@ ty_status ty_simulate_seeds(const ty_plan *plan, const ty_program *program, cons
 typedef struct ty_link_load {
     uint32_t link;    /* of the cluster */
     bool is_backward; /* against the link's direction */
-    double bytes;     /* transfers, exchanges and gathers; not what lanes of a rank exchange */
+    double bytes;     /* transfers, exchanges, gathers, and what lanes of a rank exchange */
     double busy_s;    /* bytes / bandwidth: the least a step can take over it */
 } ty_link_load;
 

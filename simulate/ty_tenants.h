@@ -20,7 +20,7 @@ typedef struct ty_tenant {
 /**
  * Simulates them side by side, each for options->steps steps from time 0; who has done its steps
  * leaves the links to the others.
- * @param options   slowdowns of all ranks, of one job after the other
+ * @param options   slowdowns of all devices, of one job after the other
  * @param timelines [out, count] one of each; free each with ty_timeline_free
  * @return TY_EINVAL: a device that there is not, or that two use; TY_EUNSUPPORTED: jobs that differ
  * in lanes, interleaving, sharding, staleness, or what learning they are for; and as ty_simulate

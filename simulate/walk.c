@@ -1,6 +1,7 @@
 /* Building the walk: who is where, which send a receive waits for, who is in which collective. */
 #include "walk.h"
 
+#include "fold_graph.h"
 #include "ty_memory.h"
 
 #include <math.h>
@@ -45,15 +46,16 @@ static ty_status sends_index(const ty_plan *plan, const ty_program *program, uin
     return TY_OK;
 }
 
-/* The counter of the send that `receive`, instruction `index` of `rank`, waits for. */
-static ty_status match(ty_walk *walk, const struct sends *sends, ty_walk_rank *self, uint32_t index,
-                       ty_error *error)
+/* The counter of the send that `receive`, instruction `index` of a device, waits for: that of the
+ * same lane of the partner. */
+static ty_status match(ty_walk *walk, const struct sends *sends, ty_walk_device *self,
+                       uint32_t index, ty_error *error)
 {
     const ty_plan *plan = walk->plan;
-    const uint32_t rank = self->number;
     const ty_instruction *receive = &self->program->instructions[index];
     const uint32_t stage = self->stage;
-    const uint32_t replica = rank - ty_plan_first_rank(plan, stage);
+    const uint32_t replica = self->rank - ty_plan_first_rank(plan, stage);
+    const ty_walk_device *from = NULL;
     uint32_t send = TY_NO_INSTRUCTION;
     uint32_t peer = 0;
 
@@ -62,22 +64,22 @@ static ty_status match(ty_walk *walk, const struct sends *sends, ty_walk_rank *s
         const uint32_t micro_batch =
             ty_program_global_micro_batch(plan, stage, replica, receive->micro_batch) /
             plan->stages[receive->peer_stage].replicas;
-        peer = ty_program_peer_rank(plan, rank, receive);
+        peer = ty_program_peer_rank(plan, self->rank, receive);
         if (micro_batch < theirs->micro_batches)
             send = theirs->instructions[receive->direction == TY_GRADIENT][micro_batch];
     }
-    const ty_walk_rank *from =
-        send == TY_NO_INSTRUCTION ? NULL : &walk->ranks[ty_walk_index(walk, peer)];
+    if (send != TY_NO_INSTRUCTION)
+        from = &walk->devices[ty_walk_index(walk, peer * walk->width + self->lane)];
     if (from != NULL &&
-        ty_program_peer_rank(plan, peer, &from->program->instructions[send]) != rank)
+        ty_program_peer_rank(plan, peer, &from->program->instructions[send]) != self->rank)
         send = TY_NO_INSTRUCTION; /* it goes to somebody else */
     if (send == TY_NO_INSTRUCTION)
         return ty_fail(error, TY_EINVAL,
                        "rank %u, instruction %u: a receive (%s, micro-batch %u) without its send: "
                        "rank %u of stage %u has none",
-                       rank, index, ty_direction_name(receive->direction), receive->micro_batch,
-                       peer, receive->peer_stage);
-    self->arrival[index] = &walk->ranks[ty_walk_index(walk, peer)].done[send];
+                       self->rank, index, ty_direction_name(receive->direction),
+                       receive->micro_batch, peer, receive->peer_stage);
+    self->arrival[index] = &from->done[send];
     return TY_OK;
 }
 
@@ -91,10 +93,10 @@ static ty_status match_all(ty_walk *walk, const ty_program *program, ty_error *e
         return out_of_memory(error);
     for (uint32_t s = 0; s < stages; s++)
         TY_CHECK(sends_index(walk->plan, program, s, &sends[s], error), status, cleanup);
-    for (uint32_t r = 0; r < walk->rank_count; r++)
-        for (uint32_t i = 0; i < walk->ranks[r].program->instruction_count; i++)
-            if (walk->ranks[r].program->instructions[i].op == TY_OP_RECEIVE)
-                TY_CHECK(match(walk, sends, &walk->ranks[r], i, error), status, cleanup);
+    for (uint32_t d = 0; d < walk->device_count; d++)
+        for (uint32_t i = 0; i < walk->devices[d].program->instruction_count; i++)
+            if (walk->devices[d].program->instructions[i].op == TY_OP_RECEIVE)
+                TY_CHECK(match(walk, sends, &walk->devices[d], i, error), status, cleanup);
 
 cleanup:
     for (uint32_t s = 0; s < stages; s++)
@@ -104,103 +106,332 @@ cleanup:
     return status;
 }
 
+/* ---- Who exchanges with whom ----------------------------------------------------------------- */
+
+/* Groups that do the same side by side. */
+typedef struct party {
+    const ty_bucket *bucket;   /* NULL: of lanes */
+    const ty_pattern *pattern; /* NULL: of a bucket whose exchange takes its `seconds` */
+    ty_collective_kind kind;
+    uint32_t sides, member_count; /* of each */
+    uint32_t first_slot;
+} party;
+
+/* Room for the party with the most members. */
+typedef struct gathering {
+    uint32_t *processes; /* [member] */
+    uint32_t *joined;    /* [side]: one that it is played with; itself */
+    uint32_t *owners;    /* [class]: a side that it is in, or TY_NO_GROUP */
+} gathering;
+
+static void find_members(const ty_walk *walk, const party *p, uint32_t side, uint32_t *out)
+{
+    if (p->bucket != NULL)
+        ty_pattern_members(walk->plan, p->bucket, side, out);
+    else
+        for (uint32_t m = 0; m < p->member_count; m++)
+            out[m] = ty_pattern_process(walk->plan, p->pattern, m, side);
+    for (uint32_t m = 0; m < p->member_count; m++)
+        out[m] = ty_walk_index(walk, out[m]);
+}
+
+static uint32_t root_of(uint32_t *joined, uint32_t side)
+{
+    while (joined[side] != side)
+        side = joined[side] = joined[joined[side]];
+    return side;
+}
+
+/* Sides that a class of devices has members in are one group: whoever stands for the class plays
+ * for all of them. */
+static void join_sides(const ty_walk *walk, const party *p, gathering *g)
+{
+    for (uint32_t side = 0; side < p->sides; side++)
+        g->joined[side] = side;
+    if (walk->fold == NULL)
+        return;
+    for (uint32_t c = 0; c < walk->device_count; c++)
+        g->owners[c] = TY_NO_GROUP;
+    for (uint32_t side = 0; side < p->sides; side++) {
+        find_members(walk, p, side, g->processes);
+        for (uint32_t m = 0; m < p->member_count; m++) {
+            uint32_t *owner = &g->owners[g->processes[m]];
+            if (*owner == TY_NO_GROUP)
+                *owner = side;
+            else
+                g->joined[root_of(g->joined, side)] = root_of(g->joined, *owner);
+        }
+    }
+}
+
 static int compare_indices(const void *left, const void *right)
 {
     const uint32_t a = *(const uint32_t *)left, b = *(const uint32_t *)right;
     return (a > b) - (a < b);
 }
 
-/* Of the members, one of each class. */
-static void keep_classes(const ty_walk *walk, ty_group *group)
+/* Adds the members of a side to its group; with folding, classes that are not in it yet. */
+static ty_status add_members(const ty_walk *walk, const party *p, uint32_t side, gathering *g,
+                             ty_group *group, ty_error *error)
 {
-    uint32_t kept = 0;
+    uint32_t *grown =
+        ty_resize(group->members, group->member_count + p->member_count, sizeof *grown);
 
-    for (uint32_t m = 0; m < group->member_count; m++)
-        group->ranks[m] = ty_walk_index(walk, group->ranks[m]);
-    qsort(group->ranks, group->member_count, sizeof *group->ranks, compare_indices);
-    for (uint32_t m = 0; m < group->member_count; m++)
-        if (m == 0 || group->ranks[m] != group->ranks[kept - 1])
-            group->ranks[kept++] = group->ranks[m];
-    group->member_count = kept;
+    if (grown == NULL)
+        return out_of_memory(error);
+    group->members = grown;
+    find_members(walk, p, side, g->processes);
+    for (uint32_t m = 0; m < p->member_count; m++) {
+        const uint32_t index = g->processes[m];
+        if (walk->fold != NULL && g->owners[index] == TY_NO_GROUP)
+            continue;
+        if (walk->fold != NULL)
+            g->owners[index] = TY_NO_GROUP;
+        group->members[group->member_count++] = index;
+    }
+    return walk->fold == NULL || p->pattern == NULL
+               ? TY_OK
+               : ty_fold_exchange(walk->fold, p->pattern, side, &group->ways, &group->way_count,
+                                  error);
 }
 
 /* The latency of an exchange where the first member has it first; 0 where it has none. */
-static double latency_of(const ty_walk *walk, const ty_group *group)
+static double latency_of(const ty_walk *walk, const party *p, const ty_group *group)
 {
-    const ty_walk_rank *first = &walk->ranks[group->ranks[0]];
+    const ty_walk_device *first = &walk->devices[group->members[0]];
 
     for (uint32_t i = 0; i < first->program->instruction_count; i++) {
         const ty_instruction *in = &first->program->instructions[i];
-        if ((in->op == TY_OP_COLLECTIVE || in->op == TY_OP_GATHER) &&
-            ty_walk_group(walk, in) == group)
+        const ty_lane_instruction *lanes = ty_lane_instruction_of(walk->lanes, first->stage, i);
+        if (p->bucket == NULL && lanes != NULL && lanes->costs[p->pattern->among].seconds > 0.0)
+            return lanes->costs[p->pattern->among].latency_s / lanes->collectives;
+        if (p->bucket != NULL && (in->op == TY_OP_COLLECTIVE || in->op == TY_OP_GATHER) &&
+            ty_walk_group(walk, first, in) == group)
             return first->costs[i].latency_s;
     }
     return 0.0;
 }
 
-/* `phase`: of the bucket's exchange, or TY_GATHER_PHASE. */
-static ty_status group_fill(const ty_walk *walk, uint32_t bucket, uint32_t phase, ty_group *group,
-                            ty_error *error)
+static ty_status make_room(const ty_walk *walk, const party *p, ty_group *group, ty_error *error)
 {
-    const ty_bucket *what = &walk->plan->buckets[bucket];
-    const uint32_t members = ty_bucket_member_count(walk->plan, what);
-    const uint32_t lanes = ty_bucket_lane_count(walk->plan, what);
-    const bool is_gather = phase == TY_GATHER_PHASE;
-    const ty_pattern_set *patterns =
-        walk->fold == NULL ? &walk->patterns : ty_fold_patterns(walk->fold);
-
-    if (!is_gather && phase >= ty_compression_phases(&what->compression))
+    if (p->bucket == NULL) {
+        group->waiting = ty_alloc(group->member_count, sizeof(ty_walker *));
+        if (group->waiting == NULL)
+            return out_of_memory(error);
+    }
+    if (walk->resolution != TY_CHUNK)
         return TY_OK;
-    group->ranks = ty_alloc(members, sizeof *group->ranks);
-    group->plays = ty_alloc(members, sizeof *group->plays);
-    group->arrived = ty_alloc((size_t)members * lanes * TY_MOST_LEGS, sizeof *group->arrived);
-    group->invited = ty_alloc(members, sizeof *group->invited);
-    if (group->ranks == NULL || group->plays == NULL || group->arrived == NULL ||
-        group->invited == NULL)
-        return out_of_memory(error);
-    group->kind = is_gather ? TY_ALL_GATHER : ty_plan_exchange_kind(walk->plan, what, phase);
-    group->pattern = ty_pattern_of(patterns, walk->plan, what, phase);
-    group->member_count = members;
-    group->lanes = lanes;
-    ty_pattern_members(walk->plan, what, group->ranks);
-    if (walk->resolution == TY_CHUNK)
-        group->latency_s = latency_of(walk, group);
-    if (walk->fold == NULL)
-        return TY_OK;
-    keep_classes(walk, group);
-    return group->pattern == NULL ? TY_OK
-                                  : ty_fold_exchange(walk->fold, group->pattern, &group->ways,
-                                                     &group->way_count, error);
+    group->plays = ty_alloc(group->member_count, sizeof *group->plays);
+    group->arrived = ty_alloc((size_t)group->member_count * TY_MOST_LEGS, sizeof *group->arrived);
+    group->invited = ty_alloc(group->member_count, sizeof *group->invited);
+    return group->plays == NULL || group->arrived == NULL || group->invited == NULL
+               ? out_of_memory(error)
+               : TY_OK;
 }
 
-static ty_status rank_fill(ty_walk *walk, const ty_program *program, const ty_costs *costs,
-                           uint32_t rank, ty_error *error)
+static ty_status add_groups(ty_walk *walk, const party *p, gathering *g, ty_error *error)
 {
-    ty_walk_rank *self = &walk->ranks[rank];
+    const uint32_t first = walk->group_count;
+    ty_status status = TY_OK;
 
-    self->number = walk->fold == NULL ? rank : ty_fold_first_rank(walk->fold, rank);
-    self->stage = ty_plan_stage_of_rank(walk->plan, self->number);
+    join_sides(walk, p, g);
+    for (uint32_t side = 0; side < p->sides; side++)
+        if (root_of(g->joined, side) == side) {
+            walk->slots[p->first_slot + side] = walk->group_count;
+            walk->groups[walk->group_count++] = (ty_group){.kind = p->kind, .pattern = p->pattern};
+        }
+    for (uint32_t side = 0; side < p->sides; side++) {
+        const uint32_t index = walk->slots[p->first_slot + root_of(g->joined, side)];
+        walk->slots[p->first_slot + side] = index;
+        TY_CHECK(add_members(walk, p, side, g, &walk->groups[index], error), status, done);
+    }
+    for (uint32_t i = first; i < walk->group_count; i++) {
+        ty_group *group = &walk->groups[i];
+        if (walk->fold != NULL)
+            qsort(group->members, group->member_count, sizeof *group->members, compare_indices);
+        TY_CHECK(make_room(walk, p, group, error), status, done);
+        if (walk->resolution == TY_CHUNK)
+            group->latency_s = latency_of(walk, p, group);
+    }
+done:
+    return status;
+}
+
+/* `phase`: of the bucket's exchange, or TY_GATHER_PHASE. */
+static party party_of_bucket(const ty_walk *walk, const ty_pattern_set *patterns, uint32_t index,
+                             uint32_t phase)
+{
+    const ty_bucket *bucket = &walk->plan->buckets[index];
+    const bool is_gather = phase == TY_GATHER_PHASE;
+    const bool is_there = is_gather || phase < ty_compression_phases(&bucket->compression);
+    return (party){
+        .bucket = bucket,
+        .pattern = is_there ? ty_pattern_of(patterns, walk->plan, bucket, phase) : NULL,
+        .kind = is_gather || !is_there ? TY_ALL_GATHER
+                                       : ty_plan_exchange_kind(walk->plan, bucket, phase),
+        .sides = is_there ? ty_bucket_group_count(walk->plan, bucket) : 0,
+        .member_count = ty_bucket_device_count(walk->plan, bucket),
+    };
+}
+
+/* Sums that every lane needs go round twice, parts once. */
+static party party_of_lanes(const ty_walk *walk, const ty_pattern *pattern)
+{
+    const bool are_sums = pattern->among == TY_TENSOR_LANES && !walk->plan->sequence_parallel;
+    return (party){.pattern = pattern,
+                   .kind = are_sums ? TY_ALL_REDUCE : TY_ALL_GATHER,
+                   .sides = pattern->groups,
+                   .member_count = pattern->member_count};
+}
+
+static ty_status add_parties(ty_walk *walk, party *parties, uint32_t count, gathering *g,
+                             ty_error *error)
+{
+    uint64_t slots = 0;
+    uint32_t most_members = 0, most_sides = 0;
+    ty_status status = TY_OK;
+
+    for (uint32_t i = 0; i < count; i++) {
+        parties[i].first_slot = (uint32_t)slots;
+        slots += parties[i].sides;
+        if (parties[i].member_count > most_members)
+            most_members = parties[i].member_count;
+        if (parties[i].sides > most_sides)
+            most_sides = parties[i].sides;
+    }
+    walk->slots = ty_alloc(slots, sizeof *walk->slots);
+    walk->groups = ty_alloc(slots, sizeof *walk->groups);
+    g->processes = ty_alloc(most_members, sizeof *g->processes);
+    g->joined = ty_alloc(most_sides, sizeof *g->joined);
+    g->owners = ty_alloc(walk->device_count, sizeof *g->owners);
+    if (walk->slots == NULL || walk->groups == NULL || g->processes == NULL || g->joined == NULL ||
+        g->owners == NULL || slots > UINT32_MAX)
+        return out_of_memory(error);
+    for (uint32_t i = 0; i < count; i++)
+        TY_CHECK(add_groups(walk, &parties[i], g, error), status, done);
+done:
+    return status;
+}
+
+/* Buckets, phase by phase, and then positions, by kinds of lanes. */
+static ty_status find_groups(ty_walk *walk, ty_error *error)
+{
+    const ty_pattern_set *patterns =
+        walk->fold == NULL ? &walk->patterns : ty_fold_patterns(walk->fold);
+    const uint32_t of_buckets = walk->plan->bucket_count * TY_GROUPS_OF_A_BUCKET;
+    const uint32_t of_lanes = ty_plan_position_count(walk->plan) * TY_LANE_KIND_COUNT;
+    ty_status status;
+    gathering g = {0};
+    party *parties = ty_alloc((size_t)of_buckets + of_lanes, sizeof *parties);
+    uint32_t count = 0;
+
+    walk->bucket_slots = ty_alloc(of_buckets, sizeof *walk->bucket_slots);
+    walk->lane_slots = ty_alloc(of_lanes, sizeof *walk->lane_slots);
+    if (parties == NULL || walk->bucket_slots == NULL || walk->lane_slots == NULL) {
+        ty_free(parties);
+        return out_of_memory(error);
+    }
+    for (uint32_t i = 0; i < of_buckets; i++, count++)
+        parties[count] =
+            party_of_bucket(walk, patterns, i / TY_GROUPS_OF_A_BUCKET, i % TY_GROUPS_OF_A_BUCKET);
+    for (uint32_t i = 0; i < of_lanes; i++) {
+        const ty_pattern *pattern = ty_pattern_of_lanes(patterns, i / TY_LANE_KIND_COUNT,
+                                                        (ty_lane_kind)(i % TY_LANE_KIND_COUNT));
+        parties[count++] = pattern == NULL ? (party){0} : party_of_lanes(walk, pattern);
+    }
+    uint64_t slot = 0;
+    for (uint32_t i = 0; i < count; slot += parties[i++].sides)
+        *(i < of_buckets ? &walk->bucket_slots[i] : &walk->lane_slots[i - of_buckets]) =
+            i >= of_buckets && parties[i].pattern == NULL ? TY_NO_GROUP : (uint32_t)slot;
+    status = add_parties(walk, parties, count, &g, error);
+    ty_free(parties);
+    ty_free(g.processes);
+    ty_free(g.joined);
+    ty_free(g.owners);
+    return status;
+}
+
+/* ---- Devices -----------------------------------------------------------------------------------
+ */
+
+/* A cost's cores are those of the lanes that are on the host of the rank's first. */
+static double core_part_of(const ty_walk *walk, const ty_costs *costs, uint32_t rank)
+{
+    const uint32_t host = costs->rank_host[rank];
+    uint32_t lanes = 0;
+
+    if (!isfinite(costs->host_cores[host]))
+        return 0.0;
+    for (uint32_t l = 0; l < walk->width; l++)
+        lanes += ty_cluster_device_host(walk->cluster,
+                                        ty_plan_device_of_lane(walk->plan, rank, l)) == host;
+    return 1.0 / lanes;
+}
+
+static ty_status device_fill(ty_walk *walk, const ty_program *program, const ty_costs *costs,
+                             const double *slowdowns, uint32_t index, ty_error *error)
+{
+    ty_walk_device *self = &walk->devices[index];
+
+    self->process = walk->fold == NULL ? index : ty_fold_first(walk->fold, index);
+    self->rank = self->process / walk->width;
+    self->lane = self->process % walk->width;
+    self->stage = ty_plan_stage_of_rank(walk->plan, self->rank);
     self->program = &program->stages[self->stage];
     self->costs = costs->instructions[self->stage];
-    self->has_cores = isfinite(costs->host_cores[costs->rank_host[self->number]]);
+    self->slowdown = slowdowns == NULL ? 1.0 : slowdowns[self->process];
+    self->core_part = core_part_of(walk, costs, self->rank);
     self->first_event = walk->step_events;
-    self->hosts = ty_alloc(walk->width, sizeof *self->hosts);
     self->done = ty_alloc(self->program->instruction_count, sizeof *self->done);
     self->arrival = ty_alloc(self->program->instruction_count, sizeof *self->arrival);
-    if (self->hosts == NULL || self->done == NULL || self->arrival == NULL)
+    if (self->done == NULL || self->arrival == NULL)
         return out_of_memory(error);
     for (int s = 0; s < TY_STREAM_COUNT; s++)
         self->walkers[s] = (ty_walker){.walk = walk,
-                                       .rank = rank,
+                                       .index = index,
                                        .stream = (ty_stream)s,
                                        .lead = ty_program_lead(program, self->stage)};
     walk->step_events += self->program->instruction_count;
     return TY_OK;
 }
 
+/* Without folding: who exchanges, and which lanes nobody meets. */
+static ty_status find_patterns(ty_walk *walk, const ty_program *program, ty_error *error)
+{
+    ty_fold_graph graph = {
+        .plan = walk->plan, .cluster = walk->cluster, .lanes = walk->lanes, .error = error};
+    ty_status status;
+
+    if (walk->lanes == NULL || walk->lanes->position_count == 0)
+        return ty_pattern_set_fill(&walk->patterns, walk->plan, NULL, walk->cluster, error);
+    TY_CHECK(ty_fold_graph_fill(&graph, program), status, cleanup);
+    TY_CHECK(ty_fold_graph_hush(&graph), status, cleanup);
+    walk->patterns = graph.patterns;
+    graph.patterns = (ty_pattern_set){0};
+cleanup:
+    ty_fold_graph_clear(&graph);
+    return status;
+}
+
+static void find_lanes(ty_walk *walk)
+{
+    for (uint32_t d = 0; d < walk->device_count; d++) {
+        ty_walk_device *self = &walk->devices[d];
+        const uint32_t replica = self->rank - ty_plan_first_rank(walk->plan, self->stage);
+        for (int k = 0; k < TY_LANE_KIND_COUNT; k++) {
+            const uint32_t first = walk->lane_slots[self->stage * TY_LANE_KIND_COUNT + (uint32_t)k];
+            const uint32_t side = replica * ty_lane_group_count(walk->plan, (ty_lane_kind)k) +
+                                  ty_lane_group_of(walk->plan, (ty_lane_kind)k, self->lane);
+            if (first != TY_NO_GROUP)
+                self->lanes[k] = &walk->groups[walk->slots[first + side]];
+        }
+    }
+}
+
 ty_status ty_walk_new(const ty_plan *plan, const ty_program *program, const ty_costs *costs,
-                      const ty_cluster *cluster, const ty_fold *fold,
-                      const ty_simulate_options *options, ty_walk **out, ty_error *error)
+                      const ty_lane_exchanges *lanes, const ty_cluster *cluster,
+                      const ty_fold *fold, const ty_simulate_options *options, ty_walk **out,
+                      ty_error *error)
 {
     ty_status status = TY_OK;
     ty_walk *walk = ty_alloc(1, sizeof *walk);
@@ -210,33 +441,27 @@ ty_status ty_walk_new(const ty_plan *plan, const ty_program *program, const ty_c
     walk->plan = plan;
     walk->cluster = cluster;
     walk->fold = fold;
+    walk->lanes = lanes;
     walk->width = ty_plan_width(plan);
     walk->steps = options->steps;
     walk->resolution = options->resolution;
     walk->jitter = options->jitter;
     walk->seed = options->seed;
-    const uint32_t rank_count = fold == NULL ? ty_plan_rank_count(plan) : ty_fold_class_count(fold);
-    walk->ranks = ty_alloc(rank_count, sizeof *walk->ranks);
-    walk->groups =
-        ty_alloc((size_t)plan->bucket_count * TY_GROUPS_OF_A_BUCKET, sizeof *walk->groups);
-    if (walk->ranks == NULL || walk->groups == NULL) {
+    walk->are_lanes_alike = options->jitter <= 0.0 && options->slowdowns == NULL;
+    const uint32_t count = fold == NULL ? ty_plan_process_count(plan) : ty_fold_class_count(fold);
+    walk->devices = ty_alloc(count, sizeof *walk->devices);
+    if (walk->devices == NULL) {
         status = out_of_memory(error);
         goto cleanup;
     }
-    walk->rank_count = rank_count;
-    walk->group_count = plan->bucket_count * TY_GROUPS_OF_A_BUCKET;
-    for (uint32_t r = 0; r < walk->rank_count; r++)
-        TY_CHECK(rank_fill(walk, program, costs, r, error), status, cleanup);
-    for (uint32_t r = 0; r < walk->rank_count; r++)
-        walk->ranks[r].slowdown =
-            options->slowdowns == NULL ? 1.0 : options->slowdowns[walk->ranks[r].number];
+    walk->device_count = count;
+    for (uint32_t d = 0; d < count; d++)
+        TY_CHECK(device_fill(walk, program, costs, options->slowdowns, d, error), status, cleanup);
     TY_CHECK(match_all(walk, program, error), status, cleanup);
     if (fold == NULL)
-        TY_CHECK(ty_pattern_set_fill(&walk->patterns, plan, cluster, error), status, cleanup);
-    for (uint32_t g = 0; g < walk->group_count; g++)
-        TY_CHECK(group_fill(walk, g / TY_GROUPS_OF_A_BUCKET, g % TY_GROUPS_OF_A_BUCKET,
-                            &walk->groups[g], error),
-                 status, cleanup);
+        TY_CHECK(find_patterns(walk, program, error), status, cleanup);
+    TY_CHECK(find_groups(walk, error), status, cleanup);
+    find_lanes(walk);
     *out = walk;
     walk = NULL;
 
@@ -249,38 +474,46 @@ void ty_walk_free(ty_walk *walk)
 {
     if (walk == NULL)
         return;
-    for (uint32_t r = 0; r < walk->rank_count; r++) {
-        ty_free(walk->ranks[r].hosts);
-        ty_free(walk->ranks[r].done);
-        ty_free(walk->ranks[r].arrival);
+    for (uint32_t d = 0; d < walk->device_count; d++) {
+        ty_free(walk->devices[d].done);
+        ty_free(walk->devices[d].arrival);
     }
-    for (uint32_t b = 0; b < walk->group_count; b++) {
-        ty_free(walk->groups[b].ranks);
-        ty_free(walk->groups[b].plays);
-        ty_free(walk->groups[b].arrived);
-        ty_free(walk->groups[b].invited);
-        ty_free(walk->groups[b].ways);
+    for (uint32_t g = 0; g < walk->group_count; g++) {
+        ty_free(walk->groups[g].members);
+        ty_free(walk->groups[g].waiting);
+        ty_free(walk->groups[g].plays);
+        ty_free(walk->groups[g].arrived);
+        ty_free(walk->groups[g].invited);
+        ty_free(walk->groups[g].ways);
     }
     ty_pattern_set_clear(&walk->patterns);
     ty_free(walk->flow_ends);
-    ty_free(walk->ranks);
+    ty_free(walk->devices);
     ty_free(walk->groups);
+    ty_free(walk->bucket_slots);
+    ty_free(walk->lane_slots);
+    ty_free(walk->slots);
     ty_free(walk);
 }
 
-ty_group *ty_walk_group(const ty_walk *walk, const ty_instruction *instruction)
+ty_group *ty_walk_group(const ty_walk *walk, const ty_walk_device *device,
+                        const ty_instruction *instruction)
 {
     const uint32_t phase = instruction->op == TY_OP_GATHER ? TY_GATHER_PHASE : instruction->phase;
-    return &walk->groups[(size_t)instruction->bucket * TY_GROUPS_OF_A_BUCKET + phase];
+    const uint32_t side =
+        ty_bucket_group_of(walk->plan, &walk->plan->buckets[instruction->bucket], device->lane);
+    const uint32_t first =
+        walk->bucket_slots[(size_t)instruction->bucket * TY_GROUPS_OF_A_BUCKET + phase];
+    return &walk->groups[walk->slots[first + side]];
 }
 
-sg_host_t ty_group_host(const ty_walk *walk, const ty_group *group, uint32_t member, uint32_t side)
+uint32_t ty_walk_index(const ty_walk *walk, uint32_t process)
 {
-    return walk->ranks[group->ranks[member / group->lanes]]
-        .hosts[ty_pattern_lane(walk->plan, group->pattern, member, side)];
+    return walk->fold == NULL ? process : ty_fold_classes(walk->fold)[process];
 }
 
-uint32_t ty_walk_index(const ty_walk *walk, uint32_t rank)
+uint32_t ty_walk_peer(const ty_walk *walk, const ty_walk_device *device,
+                      const ty_instruction *instruction)
 {
-    return walk->fold == NULL ? rank : ty_fold_classes(walk->fold)[rank];
+    return ty_program_peer_rank(walk->plan, device->rank, instruction) * walk->width + device->lane;
 }

@@ -21,10 +21,11 @@ void ty_walk_await(ty_walker *walker, const uint64_t *counter, uint64_t value)
     ty_engine_gate_wait(walker->gate);
 }
 
-void ty_walk_wake(ty_walk *walk, const uint64_t *counter, uint32_t rank)
+void ty_walk_advance(ty_walk *walk, uint64_t *counter, uint32_t index)
 {
+    ++*counter;
     for (int s = 0; s < TY_STREAM_COUNT; s++) {
-        ty_walker *walker = &walk->ranks[rank].walkers[s];
+        ty_walker *walker = &walk->devices[index].walkers[s];
         if (walker->awaited != counter || walker->awaited_value > *counter)
             continue;
         walker->awaited = NULL;
@@ -32,29 +33,16 @@ void ty_walk_wake(ty_walk *walk, const uint64_t *counter, uint32_t rank)
     }
 }
 
-void ty_walk_advance(ty_walk *walk, uint64_t *counter, uint32_t rank)
-{
-    ++*counter;
-    ty_walk_wake(walk, counter, rank);
-}
-
 /* ---- Instructions -------------------------------------------------------------------------- */
 
-double ty_walk_share(const ty_walk_rank *rank, const ty_instruction_cost *cost)
+static ty_walk_device *device_of(const ty_walker *walker)
 {
-    return rank->has_cores ? cost->core_share : 0.0;
+    return &walker->walk->devices[walker->index];
 }
 
-static void play_work(ty_walker *walker, uint32_t index)
+double ty_walk_share(const ty_walk_device *device, const ty_instruction_cost *cost)
 {
-    const ty_walk_rank *rank = &walker->walk->ranks[walker->rank];
-    const ty_instruction_cost *cost = &rank->costs[index];
-    double seconds = cost->seconds;
-
-    if (rank->program->instructions[index].stream == TY_STREAM_COMPUTE)
-        seconds *= rank->slowdown * ty_jitter(walker->walk->jitter, walker->walk->seed,
-                                              rank->number, walker->step, index);
-    ty_engine_work(rank->hosts[0], ty_walk_share(rank, cost), seconds);
+    return device->core_part * cost->core_share;
 }
 
 ty_play *ty_walk_plays(uint32_t count)
@@ -75,7 +63,7 @@ void ty_walk_aim(const ty_walker *walker, uint32_t flow, ty_message *message)
     const ty_walk *walk = walker->walk;
 
     if (flow == TY_NO_FLOW) {
-        message->from = message->to = walk->ranks[walker->rank].hosts[0];
+        message->from = message->to = device_of(walker)->host;
         return;
     }
     message->from = walk->flow_ends[2 * (size_t)flow];
@@ -83,66 +71,34 @@ void ty_walk_aim(const ty_walker *walker, uint32_t flow, ty_message *message)
     message->route_bandwidth_bytes_per_s = ty_fold_flow_of(walk->fold, flow)->bandwidth_bytes_per_s;
 }
 
-/* With folding: over one route of each class that the lanes use. */
-static void play_folded_send(ty_walker *walker, uint32_t index)
-{
-    const ty_walk *walk = walker->walk;
-    const ty_walk_rank *rank = &walk->ranks[walker->rank];
-    ty_fold_way *ways = NULL;
-    uint32_t count = 0;
-
-    if (ty_fold_transfer(walk->fold, rank->number, &rank->program->instructions[index], &ways,
-                         &count, NULL) != TY_OK)
-        _Exit(TY_CHILD_NO_MEMORY);
-    ty_play *plays = ty_walk_plays(count);
-    for (uint32_t w = 0; w < count; w++) {
-        plays[w] = (ty_play){{ty_message_part(&rank->costs[index], 1.0)}, 1};
-        ty_walk_aim(walker, ways[w].flows[0], &plays[w].messages[0]);
-    }
-    ty_walk_play(walker, plays, count);
-    ty_free(plays);
-    ty_free(ways);
-}
-
-/* The sender plays the messages, lane to lane, for both ends: it never waits for the receiver. */
+/* The sender plays the message, to the same lane of the partner, for both ends: it never waits for
+ * the receiver. */
 static void play_send(ty_walker *walker, uint32_t index)
 {
     const ty_walk *walk = walker->walk;
-    const ty_walk_rank *rank = &walk->ranks[walker->rank];
-    const ty_instruction_cost *cost = &rank->costs[index];
+    const ty_walk_device *device = device_of(walker);
+    const ty_instruction *send = &device->program->instructions[index];
+    const ty_instruction_cost *cost = &device->costs[index];
+    ty_message message = ty_message_part(cost, 1.0);
 
     if (walk->fold != NULL) {
-        play_folded_send(walker, index);
-        return;
-    }
-    const uint32_t peer =
-        ty_program_peer_rank(walk->plan, rank->number, &rank->program->instructions[index]);
-    const ty_walk_rank *to = &walk->ranks[peer];
-    ty_play *plays = ty_walk_plays(walk->width);
-    for (uint32_t lane = 0; lane < walk->width; lane++) {
-        ty_message message = ty_message_part(cost, 1.0);
-        message.from = rank->hosts[lane];
-        message.to = to->hosts[lane];
-        message.from_share = ty_walk_share(rank, cost);
+        ty_walk_aim(walker, ty_fold_transfer(walk->fold, device->process, send), &message);
+    } else {
+        const ty_walk_device *to = &walk->devices[ty_walk_peer(walk, device, send)];
+        message.from = device->host;
+        message.to = to->host;
+        message.from_share = ty_walk_share(device, cost);
         message.to_share = ty_walk_share(to, cost);
-        plays[lane] = (ty_play){{message}, 1};
     }
-    ty_walk_play(walker, plays, walk->width);
-    ty_free(plays);
+    ty_engine_message(&message);
 }
 
-static void play_receive(ty_walker *walker, uint32_t index)
-{
-    ty_walk_await(walker, walker->walk->ranks[walker->rank].arrival[index],
-                  (uint64_t)walker->step + 1);
-}
-
-static uint32_t place_of(const ty_group *group, uint32_t rank)
+static uint32_t place_of(const ty_group *group, uint32_t index)
 {
     uint32_t low = 0, high = group->member_count;
     while (high - low > 1) {
         const uint32_t middle = low + (high - low) / 2;
-        if (group->ranks[middle] <= rank)
+        if (group->members[middle] <= index)
             low = middle;
         else
             high = middle;
@@ -167,81 +123,253 @@ static const ty_collective_play collective_plays[][TY_SHAPE_COUNT] = {
                   [TY_SHAPE_ALL_TO_ALL] = ty_chunk_all_to_all},
 };
 
+/* What a group of several does once all have come. */
+static void play_pattern(ty_walker *walker, ty_group *group, const ty_instruction_cost *cost)
+{
+    const ty_walk *walk = walker->walk;
+    const uint32_t place = place_of(group, walker->index);
+
+    if (walk->fold == NULL)
+        collective_plays[walk->resolution][group->pattern->shape](walker, group, place, cost);
+    else if (place == 0)
+        ty_flow_folded(walker, group, cost);
+    ty_engine_barrier_wait(group->barrier);
+}
+
 static void play_collective(ty_walker *walker, uint32_t index)
 {
-    ty_walk *walk = walker->walk;
-    const ty_walk_rank *rank = &walk->ranks[walker->rank];
-    ty_group *group = ty_walk_group(walk, &rank->program->instructions[index]);
-    const uint32_t place = place_of(group, walker->rank);
+    const ty_walk_device *device = device_of(walker);
+    const ty_instruction_cost *cost = &device->costs[index];
+    ty_group *group = ty_walk_group(walker->walk, device, &device->program->instructions[index]);
 
     ty_engine_barrier_wait(group->barrier);
-    if (group->pattern == NULL) /* less than a route's latency may be left: there is no such flow */
-        play_work(walker, index);
-    else if (walk->fold == NULL)
-        collective_plays[walk->resolution][group->pattern->shape](walker, group, place,
-                                                                  &rank->costs[index]);
-    else if (place == 0)
-        ty_flow_folded(walker, group, &rank->costs[index]);
-    ty_engine_barrier_wait(group->barrier);
+    if (group->pattern != NULL)
+        play_pattern(walker, group, cost);
+    else /* less than a route's latency may be left: there is no such flow */
+        ty_engine_work(device->host, ty_walk_share(device, cost), cost->seconds);
+}
+
+/* ---- Work, and what lanes exchange between -----------------------------------------------------
+ */
+
+/* In how many turns work and exchanges are played: a pass has a collective or more in each layer.
+ */
+static uint32_t turns_of(const ty_lane_instruction *lanes)
+{
+    enum { MOST_TURNS = 4 };
+    return lanes->collectives < MOST_TURNS ? lanes->collectives : MOST_TURNS;
+}
+
+static bool are_quiet(const ty_walk_device *device, const ty_lane_instruction *lanes)
+{
+    for (int k = 0; k < TY_LANE_KIND_COUNT; k++)
+        if (lanes->costs[k].seconds > 0.0 && !device->lanes[k]->pattern->is_quiet)
+            return false;
+    return true;
+}
+
+/* One after the other, each once all have come. */
+static void play_exchanges(ty_walker *walker, const ty_lane_instruction *lanes, uint32_t turns)
+{
+    const ty_walk_device *device = device_of(walker);
+
+    for (int k = 0; k < TY_LANE_KIND_COUNT; k++) {
+        ty_group *group = device->lanes[k];
+        ty_instruction_cost part = lanes->costs[k];
+        if (!(part.seconds > 0.0))
+            continue;
+        part.seconds /= turns;
+        part.latency_s /= turns;
+        part.edge_bytes /= turns;
+        ty_engine_barrier_wait(group->barrier);
+        if (group->pattern->is_quiet)
+            ty_engine_work(device->host, ty_walk_share(device, &part), part.seconds);
+        else
+            play_pattern(walker, group, &part);
+    }
+}
+
+/* The last of a group to come spends the time; the others wait for it. */
+static void spend_together(ty_walker *walker, ty_group *group, double seconds)
+{
+    if (group->waiting_count + 1 < group->member_count) {
+        group->waiting[group->waiting_count++] = walker;
+        ty_engine_gate_wait(walker->gate);
+        return;
+    }
+    ty_engine_work(device_of(walker)->host, 0.0, seconds);
+    /* Who was let go may come again before all are: to the places of those that went. */
+    const uint32_t count = group->waiting_count;
+    group->waiting_count = 0;
+    for (uint32_t i = 0; i < count; i++)
+        ty_engine_gate_open(group->waiting[i]->gate);
+}
+
+/* Lanes that meet nobody, are alike and take no cores from others are in step from end to end. */
+static void play_in_step(ty_walker *walker, const ty_lane_instruction *lanes, double work_s)
+{
+    const ty_walk_device *device = device_of(walker);
+    ty_group *last = NULL;
+    double seconds = work_s;
+
+    for (int k = 0; k < TY_LANE_KIND_COUNT; k++) {
+        if (!(lanes->costs[k].seconds > 0.0))
+            continue;
+        if (last != NULL)
+            ty_engine_barrier_wait(last->barrier);
+        last = device->lanes[k];
+        seconds += lanes->costs[k].seconds;
+    }
+    spend_together(walker, last, seconds);
+}
+
+/* Where lanes meet nobody, it makes no difference how work and exchanges alternate. */
+static void play_lanes(ty_walker *walker, const ty_lane_instruction *lanes, double work_s,
+                       double share)
+{
+    const ty_walk_device *device = device_of(walker);
+    const bool is_quiet = are_quiet(device, lanes);
+    const uint32_t turns = is_quiet ? 1 : turns_of(lanes);
+
+    if (is_quiet && walker->walk->are_lanes_alike && share <= 0.0) {
+        play_in_step(walker, lanes, work_s);
+        return;
+    }
+    for (uint32_t t = 0; t < turns; t++) {
+        ty_engine_work(device->host, share, work_s / turns);
+        play_exchanges(walker, lanes, turns);
+    }
+}
+
+static void play_work(ty_walker *walker, uint32_t index)
+{
+    const ty_walk *walk = walker->walk;
+    const ty_walk_device *device = device_of(walker);
+    const ty_instruction_cost *cost = &device->costs[index];
+    const ty_lane_instruction *lanes = ty_lane_instruction_of(walk->lanes, device->stage, index);
+    const double share = ty_walk_share(device, cost);
+    double work_s = lanes == NULL ? cost->seconds : lanes->compute_s;
+
+    if (device->program->instructions[index].stream == TY_STREAM_COMPUTE)
+        work_s *= device->slowdown *
+                  ty_jitter(walk->jitter, walk->seed, device->process, walker->step, index);
+    if (lanes == NULL)
+        ty_engine_work(device->host, share, work_s);
+    else
+        play_lanes(walker, lanes, work_s, share);
 }
 
 static void play(ty_walker *walker, uint32_t index)
 {
     static void (*const plays[TY_OP_COUNT])(ty_walker *, uint32_t) = {
-        [TY_OP_LOAD] = play_work,         [TY_OP_FORWARD] = play_work,
-        [TY_OP_RECOMPUTE] = play_work,    [TY_OP_BACKWARD] = play_work,
-        [TY_OP_SEND] = play_send,         [TY_OP_RECEIVE] = play_receive,
-        [TY_OP_ENCODE] = play_work,       [TY_OP_COLLECTIVE] = play_collective,
-        [TY_OP_DECODE] = play_work,       [TY_OP_UPDATE] = play_work,
-        [TY_OP_BEGIN] = play_work,        [TY_OP_BACKWARD_INPUT] = play_work,
-        [TY_OP_GATHER] = play_collective, [TY_OP_BACKWARD_WEIGHT] = play_work,
+        [TY_OP_LOAD] = play_work,
+        [TY_OP_FORWARD] = play_work,
+        [TY_OP_RECOMPUTE] = play_work,
+        [TY_OP_BACKWARD] = play_work,
+        [TY_OP_SEND] = play_send,
+        [TY_OP_ENCODE] = play_work,
+        [TY_OP_COLLECTIVE] = play_collective,
+        [TY_OP_DECODE] = play_work,
+        [TY_OP_UPDATE] = play_work,
+        [TY_OP_BEGIN] = play_work,
+        [TY_OP_BACKWARD_INPUT] = play_work,
+        [TY_OP_GATHER] = play_collective,
+        [TY_OP_BACKWARD_WEIGHT] = play_work,
     };
-    plays[walker->walk->ranks[walker->rank].program->instructions[index].op](walker, index);
+    plays[device_of(walker)->program->instructions[index].op](walker, index);
 }
 
 /* ---- A stream's life ----------------------------------------------------------------------- */
 
-/* A class may send to ranks of several. */
-static void wake_receivers(ty_walk *walk, const ty_walk_rank *rank, const ty_instruction *send,
-                           const uint64_t *sent)
+static ty_event *event_of(const ty_walker *walker, uint32_t index)
 {
-    const uint32_t peer = ty_program_peer_rank(walk->plan, rank->number, send);
+    const ty_walk *walk = walker->walk;
+    return &walk->events[walker->step * walk->step_events + device_of(walker)->first_event + index];
+}
+
+static bool are_over(const ty_walk_device *device, const ty_instruction *in, uint32_t step)
+{
+    for (uint32_t w = 0; w < in->wait_count; w++)
+        if (device->done[in->waits[w]] <= step)
+            return false;
+    return true;
+}
+
+/* Whether the stream of receives is at one of a step of the run, where it goes if it has to. */
+static bool find_receive(ty_walker *walker)
+{
+    const ty_stage_program *program = device_of(walker)->program;
+
+    for (; walker->round < walker->walk->steps + walker->lead; walker->round++, walker->next = 0)
+        for (; walker->next < program->instruction_count; walker->next++) {
+            const ty_instruction *in = &program->instructions[walker->next];
+            walker->step = walker->round + in->lead - walker->lead;
+            if (in->op == TY_OP_RECEIVE && walker->step < walker->walk->steps)
+                return true;
+        }
+    return false;
+}
+
+/* All receives of a device that have nothing left to wait for. */
+static void receive(ty_walk *walk, uint32_t index)
+{
+    ty_walk_device *device = &walk->devices[index];
+    ty_walker *walker = &device->walkers[TY_STREAM_RECEIVE];
+
+    while (find_receive(walker)) {
+        const uint32_t at = walker->next;
+        if (!walker->is_ready &&
+            !are_over(device, &device->program->instructions[at], walker->step))
+            return;
+        if (!walker->is_ready)
+            event_of(walker, at)->start_s = ty_engine_clock();
+        walker->is_ready = *device->arrival[at] <= walker->step;
+        if (walker->is_ready)
+            return;
+        event_of(walker, at)->end_s = ty_engine_clock();
+        walker->next++;
+        ty_walk_advance(walk, &device->done[at], index);
+    }
+}
+
+/* A class may send to devices of several. */
+static void reach_receivers(ty_walk *walk, const ty_walk_device *device, const ty_instruction *send)
+{
+    const uint32_t peer = ty_walk_peer(walk, device, send);
 
     if (walk->fold == NULL) {
-        ty_walk_wake(walk, sent, peer);
+        receive(walk, peer);
         return;
     }
-    const uint32_t position = ty_plan_stage_of_rank(walk->plan, peer);
-    for (uint32_t r = 0; r < walk->rank_count; r++)
-        if (walk->ranks[r].stage == position)
-            ty_walk_wake(walk, sent, r);
+    const uint32_t position = ty_plan_stage_of_rank(walk->plan, peer / walk->width);
+    for (uint32_t d = 0; d < walk->device_count; d++)
+        if (walk->devices[d].stage == position)
+            receive(walk, d);
 }
 
 static void take(ty_walker *walker, uint32_t index)
 {
     ty_walk *walk = walker->walk;
-    ty_walk_rank *rank = &walk->ranks[walker->rank];
-    const ty_instruction *instruction = &rank->program->instructions[index];
-    ty_event *event = &walk->events[walker->step * walk->step_events + rank->first_event + index];
+    ty_walk_device *device = device_of(walker);
+    const ty_instruction *instruction = &device->program->instructions[index];
+    ty_event *event = event_of(walker, index);
 
     for (uint32_t w = 0; w < instruction->wait_count; w++)
-        ty_walk_await(walker, &rank->done[instruction->waits[w]], (uint64_t)walker->step + 1);
-    event->rank = walker->rank;
-    event->step = walker->step;
-    event->instruction = index;
+        ty_walk_await(walker, &device->done[instruction->waits[w]], (uint64_t)walker->step + 1);
     event->start_s = ty_engine_clock();
     play(walker, index);
     event->end_s = ty_engine_clock();
-    ty_walk_advance(walk, &rank->done[index], walker->rank);
+    ty_walk_advance(walk, &device->done[index], walker->index);
+    receive(walk, walker->index);
     if (instruction->op == TY_OP_SEND)
-        wake_receivers(walk, rank, instruction, &rank->done[index]);
+        reach_receivers(walk, device, instruction);
 }
 
 static void live(void *context)
 {
     ty_walker *walker = context;
     const ty_walk *walk = walker->walk;
-    const ty_stage_program *program = walk->ranks[walker->rank].program;
+    const ty_stage_program *program = device_of(walker)->program;
 
     /* Rounds of the program's loop; what belongs to no step of the run is left out. */
     for (uint32_t round = 0; round < walk->steps + walker->lead; round++)
@@ -260,41 +388,39 @@ static bool has_instructions(const ty_stage_program *program, ty_stream stream)
     return false;
 }
 
-/* Where a lane is; with folding there is no place but those of the flows. */
-static ty_status find_host(const ty_walk *walk, ty_walk_rank *self, uint32_t lane, ty_error *error)
+/* Where a device is; with folding there is no place but those of the flows. */
+static ty_status find_host(const ty_walk *walk, ty_walk_device *self, ty_error *error)
 {
     char name[TY_SIMGRID_NAME_SIZE] = "anywhere";
 
     if (walk->fold == NULL) {
         ty_status status = ty_simgrid_host_name(
-            walk->cluster, ty_plan_device_of_lane(walk->plan, self->number, lane), name, error);
+            walk->cluster, ty_plan_device_of_lane(walk->plan, self->rank, self->lane), name, error);
         if (status != TY_OK)
             return status;
     }
-    self->hosts[lane] = ty_engine_host(name);
-    if (self->hosts[lane] == NULL)
-        return ty_fail(error, TY_EBACKEND, "rank %u: the platform has no host '%s'", self->number,
+    self->host = ty_engine_host(name);
+    if (self->host == NULL)
+        return ty_fail(error, TY_EBACKEND, "rank %u: the platform has no host '%s'", self->rank,
                        name);
     return TY_OK;
 }
 
-static ty_status place(ty_walk *walk, uint32_t rank, ty_error *error)
+static ty_status place(ty_walk *walk, uint32_t index, ty_error *error)
 {
-    ty_walk_rank *self = &walk->ranks[rank];
-    ty_status status;
+    ty_walk_device *self = &walk->devices[index];
+    ty_status status = find_host(walk, self, error);
 
-    for (uint32_t lane = 0; lane < walk->width; lane++)
-        if ((status = find_host(walk, self, lane, error)) != TY_OK)
-            return status;
-    for (int s = 0; s < TY_STREAM_COUNT; s++) {
-        char name[48];
-        if (!has_instructions(self->program, (ty_stream)s))
+    for (int s = 0; status == TY_OK && s < TY_STREAM_COUNT; s++) {
+        char name[64];
+        if (s == TY_STREAM_RECEIVE || !has_instructions(self->program, (ty_stream)s))
             continue;
         self->walkers[s].gate = ty_engine_gate();
-        snprintf(name, sizeof name, "rank-%u-%s", self->number, ty_stream_name((ty_stream)s));
-        ty_engine_spawn(name, self->hosts[0], live, &self->walkers[s]);
+        snprintf(name, sizeof name, "rank-%u-%u-%s", self->rank, self->lane,
+                 ty_stream_name((ty_stream)s));
+        ty_engine_spawn(name, self->host, live, &self->walkers[s]);
     }
-    return TY_OK;
+    return status;
 }
 
 /* The hosts at the ends of the folded routes. */
@@ -318,13 +444,15 @@ static ty_status find_flow_ends(ty_walk *walk, ty_error *error)
 /* Nobody may be left waiting. The program was proved free of deadlock; this proves the walk. */
 static ty_status check_end(const ty_walk *walk, ty_error *error)
 {
-    for (uint32_t r = 0; r < walk->rank_count; r++)
-        for (uint32_t i = 0; i < walk->ranks[r].program->instruction_count; i++)
-            if (walk->ranks[r].done[i] != walk->steps)
+    for (uint32_t d = 0; d < walk->device_count; d++) {
+        const ty_walk_device *self = &walk->devices[d];
+        for (uint32_t i = 0; i < self->program->instruction_count; i++)
+            if (self->done[i] != walk->steps)
                 return ty_fail(error, TY_EBACKEND,
-                               "rank %u was left waiting at instruction %u (%s) of step %llu", r, i,
-                               ty_op_name(walk->ranks[r].program->instructions[i].op),
-                               (unsigned long long)walk->ranks[r].done[i]);
+                               "rank %u was left waiting at instruction %u (%s) of step %llu",
+                               self->rank, i, ty_op_name(self->program->instructions[i].op),
+                               (unsigned long long)self->done[i]);
+    }
     return TY_OK;
 }
 
@@ -336,12 +464,13 @@ ty_status ty_walk_run(ty_walk *walk, ty_event *events, ty_error *error)
     walk->crew = ty_engine_crew();
     if ((status = find_flow_ends(walk, error)) != TY_OK)
         return status;
-    for (uint32_t b = 0; b < walk->group_count; b++)
-        if (walk->groups[b].member_count > 0)
-            walk->groups[b].barrier = ty_engine_barrier(walk->groups[b].member_count);
-    for (uint32_t r = 0; r < walk->rank_count; r++)
-        if ((status = place(walk, r, error)) != TY_OK)
+    for (uint32_t g = 0; g < walk->group_count; g++)
+        walk->groups[g].barrier = ty_engine_barrier(walk->groups[g].member_count);
+    for (uint32_t d = 0; d < walk->device_count; d++)
+        if ((status = place(walk, d, error)) != TY_OK)
             return status;
+    for (uint32_t d = 0; d < walk->device_count; d++)
+        receive(walk, d);
     ty_engine_run();
     return check_end(walk, error);
 }

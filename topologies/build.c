@@ -34,12 +34,13 @@ ty_status builder_link(builder *b, uint32_t from, uint32_t to, uint32_t link, bo
 {
     const catalogue_link *entry = &b->catalogue->links[link];
     uint32_t *type = is_trunk ? &b->trunks[link] : &b->links[link];
+    link_type kind = is_trunk ? entry->trunk : entry->type;
     ty_status status;
 
+    if (b->rates != NULL && b->rates[link] > 0)
+        kind.bandwidth_bytes_per_s = b->rates[link];
     if (*type == NO_INDEX)
-        TY_CHECK(
-            cluster_add_link_type(b->cluster, is_trunk ? &entry->trunk : &entry->type, type, error),
-            status, done);
+        TY_CHECK(cluster_add_link_type(b->cluster, &kind, type, error), status, done);
     status = cluster_add_link(b->cluster, from, to, *type, lanes, error);
 done:
     return status;
@@ -93,46 +94,70 @@ done:
     return status;
 }
 
+/* The parts of a host's inside but the first, which is `hub`; one of them may be there already.
+ * @param vertices [out] [vertex_count] what each has become */
+static ty_status add_parts(builder *b, const catalogue_host *h, const char *name, uint32_t hub,
+                           uint32_t shared, uint32_t *vertices, ty_error *error)
+{
+    char inner[NAME_ROOM];
+    ty_status status = TY_OK;
+
+    vertices[0] = hub;
+    for (uint32_t v = 1; v < h->vertex_count && status == TY_OK; v++) {
+        snprintf(inner, sizeof inner, "%.200s/%.100s", name, h->vertices[v].name);
+        if (shared != NO_INDEX && v == h->domain_switch)
+            vertices[v] = shared;
+        else if (h->vertices[v].kind == TY_VERTEX_DEVICE)
+            status = builder_device(b, inner, h->device_type, hub, &vertices[v], error);
+        else
+            status =
+                cluster_add_vertex(b->cluster, h->vertices[v].kind, inner, 0, &vertices[v], error);
+    }
+    for (uint32_t e = 0; e < h->edge_count && status == TY_OK; e++)
+        status = builder_link(b, vertices[h->edges[e].from], vertices[h->edges[e].to],
+                              h->edges[e].link, false, h->edges[e].lanes, error);
+    return status;
+}
+
+static ty_status add_host(builder *b, uint32_t host, const char *name, uint32_t network_switch,
+                          uint32_t shared, uint32_t *first, ty_error *error)
+{
+    const catalogue_host *h = &b->catalogue->hosts[host];
+    uint32_t *vertices = ty_alloc(h->vertex_count, sizeof *vertices), hub;
+    ty_status status;
+
+    if (vertices == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory for a cluster");
+    TY_CHECK(add_hub(b, host, name, &hub, error), status, cleanup);
+    TY_CHECK(add_parts(b, h, name, hub, shared, vertices, error), status, cleanup);
+    for (uint32_t v = 1; v < h->vertex_count && network_switch != NO_INDEX; v++)
+        if (h->vertices[v].kind == TY_VERTEX_NIC)
+            TY_CHECK(builder_link(b, vertices[v], network_switch, h->network, false, 1, error),
+                     status, cleanup);
+    *first = hub;
+cleanup:
+    ty_free(vertices);
+    return status;
+}
+
 ty_status builder_host(builder *b, uint32_t host, const char *name, uint32_t *first,
                        ty_error *error)
 {
-    const catalogue_host *h = &b->catalogue->hosts[host];
-    uint32_t hub, vertex;
-    char inner[NAME_ROOM];
-    ty_status status;
-
-    TY_CHECK(add_hub(b, host, name, &hub, error), status, done);
-    for (uint32_t v = 1; v < h->vertex_count; v++) {
-        snprintf(inner, sizeof inner, "%.200s/%.100s", name, h->vertices[v].name);
-        if (h->vertices[v].kind == TY_VERTEX_DEVICE)
-            TY_CHECK(builder_device(b, inner, h->device_type, hub, &vertex, error), status, done);
-        else
-            TY_CHECK(cluster_add_vertex(b->cluster, h->vertices[v].kind, inner, 0, &vertex, error),
-                     status, done);
-    }
-    for (uint32_t e = 0; e < h->edge_count; e++)
-        TY_CHECK(builder_link(b, hub + h->edges[e].from, hub + h->edges[e].to, h->edges[e].link,
-                              false, h->edges[e].lanes, error),
-                 status, done);
-    *first = hub;
-done:
-    return status;
+    return add_host(b, host, name, NO_INDEX, NO_INDEX, first, error);
 }
 
 ty_status builder_host_below(builder *b, uint32_t host, const char *name, uint32_t network_switch,
                              ty_error *error)
 {
-    const catalogue_host *h = &b->catalogue->hosts[host];
-    uint32_t first;
-    ty_status status;
+    return builder_host_in_domain(b, host, name, network_switch, NO_INDEX, error);
+}
 
-    TY_CHECK(builder_host(b, host, name, &first, error), status, done);
-    for (uint32_t v = 1; v < h->vertex_count; v++)
-        if (h->vertices[v].kind == TY_VERTEX_NIC)
-            TY_CHECK(builder_link(b, first + v, network_switch, h->network, false, 1, error),
-                     status, done);
-done:
-    return status;
+ty_status builder_host_in_domain(builder *b, uint32_t host, const char *name,
+                                 uint32_t network_switch, uint32_t shared, ty_error *error)
+{
+    uint32_t first;
+
+    return add_host(b, host, name, network_switch, shared, &first, error);
 }
 
 uint32_t catalogue_host_count_of(const catalogue_host *host, ty_vertex_kind kind)

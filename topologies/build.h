@@ -10,6 +10,7 @@ typedef struct builder {
     const catalogue *catalogue;
     /* Index in the cluster of each of the catalogue's entries, or NO_INDEX while unused: */
     uint32_t *links, *trunks, *device_types, *host_types;
+    const double *rates; /* [links of the catalogue] bytes/s instead of its figure; 0: its figure */
 } builder;
 
 ty_status builder_open(builder *b, ty_cluster *cluster, const catalogue *c,
@@ -34,6 +35,11 @@ ty_status builder_host(builder *b, uint32_t host, const char *name, uint32_t *fi
 /** The same, with all its NICs linked to one switch. */
 ty_status builder_host_below(builder *b, uint32_t host, const char *name, uint32_t network_switch,
                              ty_error *error) TY_MUST_CHECK;
+/** The same in a domain: the host's own switch among devices is not drawn, its links go to
+ *  `shared`, a device switch of several hosts. NO_INDEX: its own. */
+ty_status builder_host_in_domain(builder *b, uint32_t host, const char *name,
+                                 uint32_t network_switch, uint32_t shared,
+                                 ty_error *error) TY_MUST_CHECK;
 
 /** cluster_describe, with a catalogue that is read already. */
 ty_status describe_with(const catalogue *catalogue, const char *text, ty_cluster **out,

@@ -268,6 +268,8 @@ static ty_status add_device(catalogue *c, const ty_json *entry, const ty_json *s
     TY_CHECK(read_device(c, entry, sources, &type, error), status, done);
     TY_CHECK(read_ports(c, entry, &device, error), status, done);
     TY_CHECK(read_matches(c, entry, c->device_type_count, error), status, done);
+    if (ty_json_has(entry, "sm"))
+        TY_CHECK(ty_json_uint32(entry, "sm", 1, 10000, &device.sm, error), status, done);
     TY_CHECK(ty_json_end(entry, error), status, done);
     if (catalogue_find_device(c, type.name) != NO_INDEX)
         return ty_json_fail(entry, error, "a name that no other device has");

@@ -28,6 +28,8 @@ typedef struct catalogue_device {
     uint32_t scale_up, direct; /* links: to a switch among devices, and one between two; NO_INDEX */
     double scale_up_links;     /* links that `scale_up` stands for */
     uint32_t port;             /* link to its host */
+    uint32_t sm; /* as NCCL writes it: NVIDIA's compute capability ("90"), AMD's compute units; 0:
+                    not known */
 } catalogue_device;
 
 /** What other tools call a device: "name:NVIDIA A10G", "pci:10de:2237", "gcn:906", "alias:h100". */
@@ -59,7 +61,11 @@ typedef struct catalogue_host {
     ty_host_type type; /* the name and the source again, price and power */
     uint32_t device_type;
     uint32_t network;
-    uint32_t vertex_count; /* the host vertex is the first */
+    uint32_t tray;         /* host that is a part of it as machines are counted elsewhere: of a rack
+                              drawn as one; NO_INDEX */
+    uint32_t domain_hosts; /* how many of it may share the switch among their devices; 0: none */
+    uint32_t domain_switch; /* that switch, one of the vertices */
+    uint32_t vertex_count;  /* the host vertex is the first */
     catalogue_vertex *vertices;
     uint32_t edge_count;
     catalogue_edge *edges;

@@ -299,6 +299,31 @@ cleanup:
     return status;
 }
 
+/* "domain_hosts": so many share the switch among their devices. "trays": the rack is of those. */
+static ty_status read_domain(const catalogue *c, const ty_json *object, catalogue_host *host,
+                             ty_error *error)
+{
+    const char *tray;
+    ty_status status = TY_OK;
+
+    host->tray = NO_INDEX;
+    if (ty_json_has(object, "domain_hosts")) {
+        TY_CHECK(ty_json_uint32(object, "domain_hosts", 2, 10000, &host->domain_hosts, error),
+                 status, done);
+        host->domain_switch = find_vertex(host, "device-switch-0");
+        if (host->domain_switch == NO_INDEX)
+            return ty_json_fail(object, error, "a switch among the devices that hosts can share");
+    }
+    if (ty_json_has(object, "trays")) {
+        TY_CHECK(ty_json_string(object, "trays", &tray, error), status, done);
+        host->tray = catalogue_find_host(c, tray);
+        if (host->tray == NO_INDEX || c->hosts[host->tray].domain_hosts == 0)
+            return ty_json_fail(object, error, "trays that are an earlier host with domain_hosts");
+    }
+done:
+    return status;
+}
+
 ty_status catalogue_read_host(const catalogue *c, const ty_json *object, const ty_json *sources,
                               catalogue_host *out, ty_error *error)
 {
@@ -324,6 +349,7 @@ ty_status catalogue_read_host(const catalogue *c, const ty_json *object, const t
         goto cleanup;
     }
     TY_CHECK(read_inside(c, object, out, error), status, cleanup);
+    TY_CHECK(read_domain(c, object, out, error), status, cleanup);
     status = ty_json_end(object, error);
 cleanup:
     ty_text_clear(&cited.text);

@@ -151,6 +151,17 @@ static ty_status add_vertex(ty_cluster *cluster, const cluster_vertex *vertex, u
     return TY_OK;
 }
 
+ty_status cluster_set_bus_id(ty_cluster *cluster, uint32_t vertex, const char *bus_id,
+                             ty_error *error)
+{
+    char *copy = ty_arena_strdup(cluster->arena, bus_id);
+
+    if (copy == NULL)
+        return out_of_memory(error);
+    cluster->vertices[vertex].bus_id = copy;
+    return TY_OK;
+}
+
 ty_status cluster_add_vertex(ty_cluster *cluster, ty_vertex_kind kind, const char *name,
                              uint32_t cores, uint32_t *vertex, ty_error *error)
 {

@@ -30,7 +30,8 @@ typedef struct cluster_vertex {
     uint32_t device_type; /* devices */
     uint32_t cores;       /* hosts */
     uint32_t host_type;   /* hosts; NO_INDEX where nothing more is known of it */
-    uint32_t island;      /* part of the graph without its network switches; NO_INDEX for those */
+    char *bus_id;    /* devices and NICs: PCI address where a file of the machine gave it; NULL */
+    uint32_t island; /* part of the graph without its network switches; NO_INDEX for those */
 } cluster_vertex;
 
 /** One end of a link, seen from a vertex. */
@@ -91,6 +92,10 @@ ty_status cluster_add_link(ty_cluster *cluster, uint32_t from, uint32_t to, uint
                            double lanes, ty_error *error) TY_MUST_CHECK;
 
 /** What is wrong with a graph, for the caller to put into the words of its source. */
+/** PCI address of a vertex; the text is copied. */
+ty_status cluster_set_bus_id(ty_cluster *cluster, uint32_t vertex, const char *bus_id,
+                             ty_error *error) TY_MUST_CHECK;
+
 typedef struct cluster_problem {
     const char *expected; /* NULL: nothing */
     uint32_t vertex;

@@ -182,6 +182,18 @@ static ty_status read_type_of_host(ty_cluster *cluster, const ty_json *row, uint
     return ty_json_fail(row, error, "a type that is in /host_types");
 }
 
+static ty_status read_bus_id(ty_cluster *cluster, const ty_json *row, uint32_t vertex,
+                             ty_error *error)
+{
+    const char *bus_id;
+    ty_status status;
+
+    if (!ty_json_has(row, "bus_id"))
+        return TY_OK;
+    status = ty_json_string(row, "bus_id", &bus_id, error);
+    return status == TY_OK ? cluster_set_bus_id(cluster, vertex, bus_id, error) : status;
+}
+
 /* A device's host may come later in the list: it is filled in by read_hosts_of. */
 static ty_status read_vertex(ty_cluster *cluster, const ty_json *row, ty_error *error)
 {
@@ -198,17 +210,21 @@ static ty_status read_vertex(ty_cluster *cluster, const ty_json *row, ty_error *
         TY_CHECK(ty_json_string(row, "type", &type, error), status, done);
         if ((device_type = find_device_type(cluster, type)) == NO_INDEX)
             return ty_json_fail(row, error, "a type that is in /device_types");
-        status = cluster_add_device(cluster, name, device_type, NO_INDEX, &vertex, error);
+        TY_CHECK(cluster_add_device(cluster, name, device_type, NO_INDEX, &vertex, error), status,
+                 done);
+        status = read_bus_id(cluster, row, vertex, error);
         goto done; /* "host" is still to be read */
     }
     if (kind == TY_VERTEX_HOST && ty_json_has(row, "cores"))
         TY_CHECK(ty_json_uint32(row, "cores", 1, 1000000, &cores, error), status, done);
     if (kind == TY_VERTEX_HOST && ty_json_has(row, "type"))
         TY_CHECK(read_type_of_host(cluster, row, &host_type, error), status, done);
-    TY_CHECK(ty_json_end(row, error), status, done);
     TY_CHECK(cluster_add_vertex(cluster, (ty_vertex_kind)kind, name, cores, &vertex, error), status,
              done);
     cluster->vertices[vertex].host_type = host_type;
+    if (kind == TY_VERTEX_NIC || kind == TY_VERTEX_DEVICE_SWITCH)
+        TY_CHECK(read_bus_id(cluster, row, vertex, error), status, done);
+    status = ty_json_end(row, error);
 done:
     return status;
 }
@@ -403,6 +419,8 @@ static void write_vertex(const ty_cluster *cluster, const cluster_vertex *vertex
         ty_json_put_string(writer, "type", cluster->host_types[vertex->host_type].name);
     if (vertex->cores > 0)
         ty_json_put_uint(writer, "cores", vertex->cores);
+    if (vertex->bus_id != NULL)
+        ty_json_put_string(writer, "bus_id", vertex->bus_id);
     ty_json_close(writer, '}');
 }
 

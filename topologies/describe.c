@@ -5,11 +5,14 @@
  *          | [pod:P] [leaf:L] host:H HOST [oversub:R]
  *          | [pod:P] [leaf:L] host:H gpu:G @DEVICE INSIDE NETWORK [oversub:R]
  *          | torus:XxYxZ @DEVICE LINK [host:D]
+ *   LINK, INSIDE, NETWORK = KIND | KIND=RATE     "nvlink3=300GB/s": the kind at a rate of one's own
+ *   DEVICE = name | NAME{KEY=VALUE,...}           of one's own: describe_device.c
  *
  * With gpu:G, every device has a NIC of its own. Leaves meet in one spine (of their pod), spines in
  * one core. A real fabric has many spines, which share the traffic; one that is as wide as all of
  * them together keeps what matters: the uplinks' sum, and that they may be oversubscribed. */
 #include "build.h"
+#include "describe_device.h"
 
 #include <ctype.h>
 #include <math.h>
@@ -30,6 +33,7 @@ typedef struct description {
     word *words;      /* [WORD_LIMIT] */
     uint32_t count;
     const catalogue *catalogue;
+    double *rates; /* [links of the catalogue] of one's own; 0: the catalogue's */
 } description;
 
 /* ---- Words: whatever stands between blanks, and each of + [ ] -------------------------------- */
@@ -138,6 +142,20 @@ static ty_status read_device(const description *d, uint32_t i, uint32_t *device,
                                              sizeof c->device_types[0]));
 }
 
+/* What a kind of link carries on this line, the same wherever it is named. */
+static ty_status read_rate(const description *d, uint32_t i, const char *text, double *rate,
+                           ty_error *error)
+{
+    double bytes_per_s;
+
+    if (ty_parse_bandwidth(text, &bytes_per_s, NULL) != TY_OK || !(bytes_per_s > 0))
+        return fail_at(d, i, error, "a rate behind \"=\", such as \"nvlink4=400GB/s\"", NULL);
+    if (*rate > 0 && (*rate < bytes_per_s || *rate > bytes_per_s))
+        return fail_at(d, i, error, "one rate for each kind of link", NULL);
+    *rate = bytes_per_s;
+    return TY_OK;
+}
+
 /* A link that is used inside hosts, or one of the network. */
 static ty_status read_link(const description *d, uint32_t i, bool is_network, uint32_t *link,
                            ty_error *error)
@@ -146,11 +164,18 @@ static ty_status read_link(const description *d, uint32_t i, bool is_network, ui
     const char *near = NULL;
 
     if (i < d->count) {
-        uint32_t found = catalogue_find_link(c, d->words[i].text);
-        link_use use = found == NO_INDEX ? LINK_USE_COUNT : c->links[found].use;
+        char *rate = strchr(d->words[i].text, '=');
+        uint32_t found;
+        link_use use;
+        if (rate != NULL)
+            *rate = '\0';
+        found = catalogue_find_link(c, d->words[i].text);
+        if (rate != NULL)
+            *rate = '=';
+        use = found == NO_INDEX ? LINK_USE_COUNT : c->links[found].use;
         if (is_network ? use == LINK_NETWORK : use == LINK_TO_SWITCH || use == LINK_TO_HOST) {
             *link = found;
-            return TY_OK;
+            return rate == NULL ? TY_OK : read_rate(d, i, rate + 1, &d->rates[found], error);
         }
         if (found == NO_INDEX)
             near =
@@ -800,18 +825,28 @@ ty_status describe_with(const catalogue *c, const char *text, ty_cluster **out, 
 {
     description d = {.text = text, .catalogue = c};
     const char *name = NULL;
+    catalogue own = {0};
+    char *line = NULL;
     uint32_t known = catalogue_find_cluster(c, text);
     ty_status status;
+
+    if (strchr(text, '{') != NULL) {
+        TY_CHECK(own_devices(text, c, &own, &line, error), status, cleanup);
+        d.text = line;
+        d.catalogue = &own;
+        name = text;
+    }
 
     if (known != NO_INDEX) {
         name = c->clusters[known].name;
         d.text = c->clusters[known].line;
-    } else {
+    } else if (line == NULL) {
         TY_CHECK(check_name(c, text, error), status, cleanup);
     }
     d.copy = ty_alloc(2 * strlen(d.text) + 2, 1);
     d.words = ty_alloc(WORD_LIMIT, sizeof *d.words);
-    if (d.copy == NULL || d.words == NULL) {
+    d.rates = ty_alloc(d.catalogue->link_count, sizeof *d.rates);
+    if (d.copy == NULL || d.words == NULL || d.rates == NULL) {
         status = ty_fail(error, TY_ENOMEM, "out of memory for a cluster");
         goto cleanup;
     }
@@ -819,6 +854,9 @@ ty_status describe_with(const catalogue *c, const char *text, ty_cluster **out, 
 cleanup:
     ty_free(d.copy);
     ty_free(d.words);
+    ty_free(d.rates);
+    ty_free(line);
+    own_devices_clear(&own);
     return status;
 }
 

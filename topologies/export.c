@@ -1,5 +1,7 @@
 /* Clusters in the words of other tools: Graphviz, Slurm, NCCL. */
 #include "catalogue.h"
+#include "export_block.h"
+#include "ty_quote.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -58,7 +60,7 @@ static ty_status export_dot(const ty_cluster *c, const char *host, ty_text *text
 /* ---- Slurm ------------------------------------------------------------------------------- */
 
 /* Slurm's names have letters, digits, and what cannot be mistaken for a list. */
-static void write_slurm_name(ty_text *text, const char *name)
+void write_slurm_name(ty_text *text, const char *name)
 {
     for (; *name != '\0'; name++) {
         bool is_plain = (*name >= 'a' && *name <= 'z') || (*name >= 'A' && *name <= 'Z') ||
@@ -73,6 +75,7 @@ typedef struct slurm {
     uint32_t *parents;        /* [vertex] of switches: the one above, NO_INDEX, or several */
     uint32_t *leaves;         /* [host] the switch it is on */
     bool has_several;
+    uint32_t beside; /* a leaf that another leaf is linked to, as in a torus; NO_INDEX */
 } slurm;
 
 static void find_levels(slurm *s)
@@ -111,6 +114,8 @@ static void find_parents(slurm *s)
             else if (s->levels[next] == s->levels[v] ||
                      (s->levels[next] > s->levels[v] && s->parents[v] != next))
                 s->has_several = true;
+            if (s->levels[v] == 1 && s->levels[next] == 1)
+                s->beside = v;
         }
     }
 }
@@ -175,10 +180,13 @@ static void write_slurm(const slurm *s, ty_text *text)
 static ty_status export_slurm(const ty_cluster *c, const char *host, ty_text *text, ty_error *error)
 {
     size_t vertices = c->vertex_count;
-    slurm s = {.c = c};
+    slurm s = {.c = c, .beside = NO_INDEX};
+    bool has_blocks = false;
     ty_status status;
 
     (void)host;
+    if ((status = export_blocks(c, text, &has_blocks, error)) != TY_OK || has_blocks)
+        return status;
     s.levels = ty_alloc(4 * vertices + c->host_count, sizeof *s.levels);
     if (s.levels == NULL)
         return ty_fail(error, TY_ENOMEM, "out of memory for an export");
@@ -195,7 +203,16 @@ static ty_status export_slurm(const ty_cluster *c, const char *host, ty_text *te
                              c->name, c->vertices[c->host_vertices[h]].name);
             goto cleanup;
         }
-    ty_text_addf(text, "# topology.conf of %s\n", c->name);
+    if (s.beside != NO_INDEX) {
+        status = ty_fail(error, TY_EUNSUPPORTED,
+                         "cluster %.100s: found switch %.60s linked to others like it, as in a "
+                         "torus or a mesh, expected a tree: topology.conf has no words for it",
+                         c->name, c->vertices[s.beside].name);
+        goto cleanup;
+    }
+    ty_text_add(text, "# topology.conf of ");
+    ty_quote_visible(text, c->name, "");
+    ty_text_add(text, "\n");
     write_slurm(&s, text);
     status = ty_text_check(text, error);
 cleanup:
@@ -210,9 +227,14 @@ typedef struct nccl {
     const catalogue *catalogue;
     uint32_t hub;
     ty_text *text;
-    uint32_t gpus, nics, numas;
-    bool *is_written; /* [vertex] */
+    uint32_t gpus, nics, numas, elements;
+    bool keeps_bus_ids; /* all devices and NICs of the host have theirs */
+    uint32_t strange;   /* a device that no "sm" is known of; NO_INDEX */
+    bool *is_written;   /* [vertex] */
 } nccl;
+
+/* NCCL_TOPO_XML_MAX_NODES of NVIDIA/nccl src/graph/topo.h at 2.30: what it reads of a file. */
+enum { NCCL_MOST_ELEMENTS = 256 };
 
 static bool has_prefix(const char *text, const char *prefix)
 {
@@ -222,7 +244,14 @@ static bool has_prefix(const char *text, const char *prefix)
 static void write_busid(nccl *n, uint32_t vertex)
 {
     uint32_t number = vertex - n->hub; /* vertices of a host follow each other */
-    ty_text_addf(n->text, "%04x:%02x:00.0", number >> 8, number & 255);
+
+    if (n->keeps_bus_ids && n->c->vertices[vertex].bus_id != NULL) {
+        ty_text_add(n->text, n->c->vertices[vertex].bus_id);
+        return;
+    }
+    /* beside addresses that are kept, in a domain that no machine has */
+    ty_text_addf(n->text, "%04x:%02x:00.0", (n->keeps_bus_ids ? 0xff00u : 0) + (number >> 8),
+                 number & 255);
 }
 
 /* What the catalogue knows a device as; NULL: nothing of that key. */
@@ -279,6 +308,7 @@ static void write_gpu_links(nccl *n, uint32_t vertex, int depth)
             continue;
         if (is_switch && type != NO_INDEX && n->catalogue->devices[type].scale_up_links > 0)
             count *= n->catalogue->devices[type].scale_up_links;
+        n->elements++;
         write_indent(n, depth);
         ty_text_addf(n->text, "<%s target=\"", has_prefix(kind, "xgmi") ? "xgmi" : "nvlink");
         write_busid(n, next);
@@ -289,9 +319,14 @@ static void write_gpu_links(nccl *n, uint32_t vertex, int depth)
 
 static void write_gpu(nccl *n, uint32_t vertex, uint32_t link, int depth)
 {
-    const char *pci = match_of(n, vertex, "pci"), *sm = match_of(n, vertex, "sm");
-    const char *gcn = match_of(n, vertex, "gcn");
+    const char *pci = match_of(n, vertex, "pci"), *gcn = match_of(n, vertex, "gcn");
+    uint32_t type = catalogue_find_device(
+        n->catalogue, n->c->device_types[n->c->vertices[vertex].device_type].name);
+    uint32_t sm = type != NO_INDEX ? n->catalogue->devices[type].sm : 0;
 
+    n->elements += 2;
+    if (sm == 0)
+        n->strange = vertex;
     write_indent(n, depth);
     ty_text_add(n->text, "<pci busid=\"");
     write_busid(n, vertex);
@@ -303,8 +338,7 @@ static void write_gpu(nccl *n, uint32_t vertex, uint32_t link, int depth)
     write_indent(n, depth + 1);
     ty_text_addf(n->text, "<gpu dev=\"%u\" rank=\"%u\" gdr=\"1\"", n->gpus, n->gpus);
     n->gpus++;
-    if (sm != NULL)
-        ty_text_addf(n->text, " sm=\"%s\"", sm);
+    ty_text_addf(n->text, " sm=\"%u\"", sm);
     if (gcn != NULL)
         ty_text_addf(n->text, " gcn=\"%s\"", gcn);
     ty_text_add(n->text, ">\n");
@@ -329,6 +363,7 @@ static void write_nic(nccl *n, uint32_t vertex, uint32_t link, int depth)
             is_infiniband = strchr("qfehnx", out->kind[0]) != NULL &&
                             strstr(out->kind, "dr") != NULL; /* qdr40 ... xdr800 */
         }
+    n->elements += 3;
     write_indent(n, depth);
     ty_text_add(n->text, "<pci busid=\"");
     write_busid(n, vertex);
@@ -368,6 +403,7 @@ static void write_below_pci(nccl *n, uint32_t parent, int depth)
         } else if (kind == TY_VERTEX_NIC) {
             write_nic(n, v, link, depth);
         } else {
+            n->elements++;
             write_indent(n, depth);
             ty_text_add(n->text, "<pci busid=\"");
             write_busid(n, v);
@@ -403,9 +439,24 @@ static void write_cpu(nccl *n, uint32_t vertex, const char *smp)
     for (size_t i = 0; smp != NULL && i < sizeof makers / sizeof makers[0]; i++)
         if (strcmp(makers[i].link, smp) == 0)
             attributes = makers[i].attributes;
+    n->elements++;
     ty_text_addf(n->text, "  <cpu numaid=\"%u\" affinity=\"\" %s>\n", n->numas++, attributes);
     write_below_pci(n, vertex, 2);
     ty_text_add(n->text, "  </cpu>\n");
+}
+
+/* NCCL tells devices by their PCI addresses: a file that makes them up shows a machine, but is no
+ * NCCL_TOPO_FILE. */
+static bool has_bus_ids(const nccl *n, uint32_t host)
+{
+    const ty_cluster *c = n->c;
+    uint32_t hub = c->host_vertices[host];
+
+    for (uint32_t v = hub + 1; v < c->vertex_count && c->vertices[v].kind != TY_VERTEX_HOST; v++)
+        if ((c->vertices[v].kind == TY_VERTEX_DEVICE || c->vertices[v].kind == TY_VERTEX_NIC) &&
+            c->vertices[v].bus_id == NULL)
+            return false;
+    return true;
 }
 
 /* Processors are what the hub is linked to otherwise than by PCIe; without any, the hub is one. */
@@ -414,6 +465,9 @@ static void write_system(nccl *n)
     const ty_cluster *c = n->c;
 
     n->is_written[n->hub] = true;
+    if (!n->keeps_bus_ids)
+        ty_text_add(n->text, "<!-- a drawing: bus addresses are made up, so that this is no "
+                             "NCCL_TOPO_FILE -->\n");
     ty_text_add(n->text, "<system version=\"1\">\n");
     for (uint32_t p = c->port_starts[n->hub]; p < c->port_starts[n->hub + 1]; p++) {
         const ty_link_edge *link = &c->links[c->ports[p].link];
@@ -436,6 +490,9 @@ static ty_status write_host(nccl *n, uint32_t host, ty_error *error)
 
     n->hub = c->host_vertices[host];
     n->gpus = n->nics = n->numas = 0;
+    n->elements = 1;
+    n->strange = NO_INDEX;
+    n->keeps_bus_ids = has_bus_ids(n, host);
     write_system(n);
     for (uint32_t d = 0; d < c->device_count; d++)
         devices += ty_cluster_device_host(c, d) == host;
@@ -443,6 +500,17 @@ static ty_status write_host(nccl *n, uint32_t host, ty_error *error)
         return ty_fail(error, TY_EUNSUPPORTED,
                        "cluster %s: found %u of the %u devices of host %s on PCIe, expected all",
                        c->name, n->gpus, devices, c->vertices[n->hub].name);
+    if (n->strange != NO_INDEX)
+        return ty_fail(error, TY_EUNSUPPORTED,
+                       "cluster %.80s: found device %.60s (%.40s), expected one whose compute "
+                       "capability or compute units the catalogue knows: NCCL needs sm of each",
+                       c->name, c->vertices[n->strange].name,
+                       c->device_types[c->vertices[n->strange].device_type].name);
+    if (n->elements > NCCL_MOST_ELEMENTS)
+        return ty_fail(error, TY_EUNSUPPORTED,
+                       "cluster %.80s: found %u elements for host %.60s, expected at most the %d "
+                       "that NCCL reads",
+                       c->name, n->elements, c->vertices[n->hub].name, NCCL_MOST_ELEMENTS);
     return ty_text_check(n->text, error);
 }
 

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { DEPTH_LIMIT = 100, THING_LIMIT = 1024 };
+enum { DEPTH_LIMIT = 100, THING_LIMIT = 1024, PACKAGE_LIMIT = 64 };
 
 /* A PCI device that matters, by hwloc's number for it and for the OS devices on it. */
 typedef struct thing {
@@ -23,7 +23,8 @@ typedef struct machine {
     importer *im;
     uint32_t number, hub, fabric, device_switch;
     uint32_t packages, bridges, gpus, nics, count;
-    thing *things; /* [THING_LIMIT] */
+    thing *things;                /* [THING_LIMIT] */
+    thing package[PACKAGE_LIMIT]; /* [packages] */
 } machine;
 
 /* ---- What things are --------------------------------------------------------------------- */
@@ -176,7 +177,9 @@ static ty_status add_package(machine *m, const xml_element *e, uint32_t *vertex,
     char name[64];
     ty_status status;
 
-    snprintf(name, sizeof name, "host-%u/package-%u", m->number, m->packages++);
+    if (m->packages == PACKAGE_LIMIT)
+        return import_fail(im, error, xml_line(e), "found more than %d packages", PACKAGE_LIMIT);
+    snprintf(name, sizeof name, "host-%u/package-%u", m->number, m->packages);
     TY_CHECK(cluster_add_vertex(im->cluster, TY_VERTEX_DEVICE_SWITCH, name, 0, vertex, error),
              status, done);
     status =
@@ -184,6 +187,7 @@ static ty_status add_package(machine *m, const xml_element *e, uint32_t *vertex,
                      import_smp_link(im, NULL, info_of(e, "CPUVendor"),
                                      info_of(e, "CPUFamilyNumber"), info_of(e, "CPUModelNumber")),
                      false, 1, error);
+    m->package[m->packages++] = (thing){.element = e, .vertex = *vertex};
 done:
     return status;
 }
@@ -251,6 +255,25 @@ static uint32_t find_thing(const machine *m, uint64_t number)
     return NO_INDEX;
 }
 
+static uint32_t find_package(const machine *m, uint64_t number)
+{
+    for (uint32_t p = 0; p < m->packages; p++)
+        if (is_number(m->package[p].element, number))
+            return p;
+    return NO_INDEX;
+}
+
+/* The object of that number in a tree; NULL: none. */
+static const xml_element *find_object(const xml_element *e, uint64_t number, int depth)
+{
+    const xml_element *found = xml_is(e, "object") && is_number(e, number) ? e : NULL;
+
+    for (const xml_element *c = xml_first(e); found == NULL && c != NULL && depth < DEPTH_LIMIT;
+         c = xml_next(c))
+        found = find_object(c, number, depth + 1);
+    return found;
+}
+
 /* Numbers in all elements of a name, one after the other; "OSDev:802" counts as 802. */
 static ty_status read_numbers(const importer *im, const xml_element *matrix, const char *name,
                               uint64_t *out, size_t count, ty_error *error)
@@ -315,23 +338,45 @@ done:
     return status;
 }
 
-static ty_status add_row(machine *m, uint32_t count, const uint64_t *indexes, const uint64_t *row,
-                         uint32_t self, ty_error *error)
+/* NVLinks to a processor, as of POWER8 and POWER9: the same wires that go to a switch elsewhere. */
+static ty_status add_to_package(machine *m, uint32_t gpu, uint32_t package, uint32_t type,
+                                double links, ty_error *error)
+{
+    const catalogue_device *device = &m->im->catalogue->devices[type];
+
+    if (device->scale_up == NO_INDEX)
+        return TY_OK;
+    return builder_link(&m->im->builder, m->things[gpu].vertex, m->package[package].vertex,
+                        device->scale_up, false, links / device->scale_up_links, error);
+}
+
+static ty_status add_row(machine *m, const xml_element *root, uint32_t count,
+                         const uint64_t *indexes, const uint64_t *row, uint32_t self,
+                         ty_error *error)
 {
     uint32_t from = find_thing(m, indexes[self]), type;
     double switched = 0;
     ty_status status = TY_OK;
 
     if (from == NO_INDEX || !m->things[from].is_gpu)
-        return TY_OK; /* an NVSwitch */
+        return TY_OK; /* an NVSwitch or a processor: its links are those of the GPUs */
     type = type_at(m, m->things[from].vertex);
     for (uint32_t i = 0; i < count && status == TY_OK; i++) {
         uint32_t to = row[i] > 0 && i != self ? find_thing(m, indexes[i]) : NO_INDEX;
+        uint32_t package = find_package(m, indexes[i]);
         double links = (double)row[i] / link_rate(m, type);
+        const xml_element *other;
         if (row[i] == 0 || i == self || row[i] > 10000000)
             continue;
-        if (to == NO_INDEX)
+        other = to == NO_INDEX ? find_object(root, indexes[i], 0) : NULL;
+        if (package != NO_INDEX)
+            status = add_to_package(m, from, package, type, links, error);
+        else if (to == NO_INDEX && other != NULL && !is_type(other, "Package"))
             switched += links;
+        else if (to == NO_INDEX)
+            import_note(m->im, "NVLinks of GPU %u to %s %llu are left out: it is not drawn", from,
+                        other != NULL ? "package" : "something the file does not have,",
+                        (unsigned long long)indexes[i]);
         else if (to > from && m->im->catalogue->devices[type].direct != NO_INDEX)
             status = builder_link(&m->im->builder, m->things[from].vertex, m->things[to].vertex,
                                   m->im->catalogue->devices[type].direct, false, links, error);
@@ -341,7 +386,8 @@ static ty_status add_row(machine *m, uint32_t count, const uint64_t *indexes, co
     return status;
 }
 
-static ty_status add_matrix(machine *m, const xml_element *matrix, ty_error *error)
+static ty_status add_matrix(machine *m, const xml_element *root, const xml_element *matrix,
+                            ty_error *error)
 {
     const char *size = xml_attribute(matrix, "nbobjs");
     uint64_t count = 0, *numbers = NULL;
@@ -358,8 +404,8 @@ static ty_status add_matrix(machine *m, const xml_element *matrix, ty_error *err
     TY_CHECK(read_numbers(m->im, matrix, "u64values", numbers + count, count * count, error),
              status, cleanup);
     for (uint32_t i = 0; i < count; i++)
-        TY_CHECK(add_row(m, (uint32_t)count, numbers, numbers + count * (i + 1), i, error), status,
-                 cleanup);
+        TY_CHECK(add_row(m, root, (uint32_t)count, numbers, numbers + count * (i + 1), i, error),
+                 status, cleanup);
 cleanup:
     ty_free(numbers);
     return status;
@@ -386,7 +432,7 @@ static ty_status add_machine(importer *im, const xml_element *root, uint32_t num
         const char *matrix = xml_attribute(e, "name");
         if (strncmp(xml_name(e), "distances2", 10) == 0 && matrix != NULL &&
             strcmp(matrix, "NVLinkBandwidth") == 0)
-            TY_CHECK(add_matrix(&m, e, error), status, cleanup);
+            TY_CHECK(add_matrix(&m, root, e, error), status, cleanup);
     }
 cleanup:
     ty_free(m.things);

@@ -108,6 +108,8 @@ static ty_status add_gpu(machine *m, const xml_element *pci, uint32_t parent, ty
     snprintf(name, sizeof name, "host-%u/gpu-%u", m->number, m->gpu_count);
     TY_CHECK(builder_device(&im->builder, name, added.type, m->hub, &added.vertex, error), status,
              done);
+    if (xml_attribute(pci, "busid") != NULL)
+        TY_CHECK(cluster_set_bus_id(im->cluster, added.vertex, added.busid, error), status, done);
     m->gpus[m->gpu_count++] = added;
     status = import_pcie_link(im, added.vertex, parent, link, false, error);
 done:
@@ -163,6 +165,8 @@ static ty_status add_nic(machine *m, const xml_element *pci, const xml_element *
     is_infiniband = is_infiniband || (label != NULL && strncmp(label, "mlx", 3) == 0);
     snprintf(name, sizeof name, "host-%u/nic-%u", m->number, m->nic_count++);
     TY_CHECK(cluster_add_vertex(im->cluster, TY_VERTEX_NIC, name, 0, &vertex, error), status, done);
+    if (pci != NULL && xml_attribute(pci, "busid") != NULL)
+        TY_CHECK(cluster_set_bus_id(im->cluster, vertex, busid_of(pci), error), status, done);
     TY_CHECK(import_pcie_link(im, vertex, parent, link, true, error), status, done);
     TY_CHECK(need_fabric(m, error), status, done);
     if (rate > 0)
@@ -217,6 +221,8 @@ static ty_status add_pci(machine *m, const xml_element *pci, uint32_t parent, in
     snprintf(name, sizeof name, "host-%u/pci-%.40s", m->number, busid_of(pci));
     TY_CHECK(cluster_add_vertex(m->im->cluster, TY_VERTEX_DEVICE_SWITCH, name, 0, &vertex, error),
              status, done);
+    if (xml_attribute(pci, "busid") != NULL)
+        TY_CHECK(cluster_set_bus_id(m->im->cluster, vertex, busid_of(pci), error), status, done);
     TY_CHECK(import_pcie_link(m->im, vertex, parent, link, true, error), status, done);
     status = add_children(m, pci, vertex, depth, error);
 done:

@@ -1,6 +1,8 @@
 /* SimGrid platforms (XML, version 4). A platform says which links a message passes; here it becomes
- * a graph again: routes place their links end to end, and a link that is already placed must fit.
- * A host is one device: SimGrid knows its speed but no memory. */
+ * a graph again: routes place their links end to end, and a link that is already placed must fit. A
+ * route that no such graph has gets wires of its own, like the links it names: it is as long and as
+ * wide as it should be, but shares them with no other. A host is one device: SimGrid knows its
+ * speed but no memory. */
 #include "import_simgrid.h"
 
 #include <ctype.h>
@@ -31,15 +33,29 @@ static const struct unit {
     {"ps", 1e-12},   {"m", 60},
 };
 
+/* The item of that number of a list such as "100Mf, 50Mf", the last if it has fewer. */
+static const char *item_of(const char *list, uint32_t index)
+{
+    const char *comma;
+
+    for (; index > 0 && (comma = strchr(list, ',')) != NULL; index--)
+        list = comma + 1;
+    return list;
+}
+
 ty_status simgrid_quantity(const importer *im, const xml_element *e, const char *key,
                            double minimum, double maximum, double *out, ty_error *error)
 {
     const char *text = xml_attribute(e, key);
+    const char *state = strcmp(key, "speed") == 0 ? xml_attribute(e, "pstate") : NULL;
+    const char *item =
+        text == NULL ? NULL : item_of(text, state != NULL ? (uint32_t)atoi(state) : 0);
     char *end = NULL;
-    double value = text == NULL ? 0 : strtod(text, &end);
+    double value = item == NULL ? 0 : strtod(item, &end);
 
-    for (size_t u = 0; text != NULL && end != text && u < sizeof units / sizeof units[0]; u++)
-        if (strcmp(end, units[u].text) == 0) {
+    for (size_t u = 0; item != NULL && end != item && u < sizeof units / sizeof units[0]; u++)
+        if (strncmp(end, units[u].text, strlen(units[u].text)) == 0 &&
+            strchr(", ", end[strlen(units[u].text)]) != NULL) { /* the end of the text, too */
             *out = value * units[u].factor;
             if (*out >= minimum && *out <= maximum)
                 return TY_OK;
@@ -256,11 +272,11 @@ static bool can_place(const platform *p, const stretch *s, bool with_fatpipes)
         if (w->from != NO_INDEX && !(with_fatpipes && w->is_fatpipe))
             return false;
     }
-    return s->first < s->end || s->from == s->to;
+    return s->first < s->end ? s->from != s->to : s->from == s->to;
 }
 
-/* End to end, with junctions between them. What bounds messages one by one and is elsewhere already
- * is there a second time. */
+/* End to end, with junctions between them. A link that is elsewhere already is drawn a second time.
+ */
 static ty_status place_links(platform *p, stretch *s, ty_error *error)
 {
     ty_status status = TY_OK;
@@ -289,7 +305,7 @@ static ty_status place_route(platform *p, const xml_element *e, uint32_t from, u
     stretch whole = {.from = from, .to = to}, left;
     ty_status status = list_links(p, e, whole.list, &whole.end, error);
 
-    if (status != TY_OK)
+    if (status != TY_OK || from == to) /* messages to oneself meet nothing here */
         return status;
     left = whole;
     shorten(p, &left, true);
@@ -299,12 +315,11 @@ static ty_status place_route(platform *p, const xml_element *e, uint32_t from, u
     shorten(p, &left, false);
     if (can_place(p, &left, true))
         return place_links(p, &left, error);
-    return import_fail(p->im, error, xml_line(e),
-                       left.first < left.end
-                           ? "found a route whose links are elsewhere already, expected routes "
-                             "over a graph"
-                           : "found a route that does not end where it should, expected routes "
-                             "over a graph");
+    if (whole.end == 0)
+        return import_fail(p->im, error, xml_line(e),
+                           "found a route without links between two places, expected some");
+    p->redrawn++;
+    return place_links(p, &whole, error);
 }
 
 static ty_status add_route(platform *p, const xml_element *e, ty_error *error)
@@ -332,6 +347,14 @@ done:
 
 static ty_status add_zone(platform *p, const xml_element *zone, int depth, ty_error *error);
 
+/* What changes in time or for one pair of hosts is left out, and said. */
+static ty_status leave_out(platform *p, const xml_element *e, ty_error *error)
+{
+    (void)error;
+    import_note(p->im, "line %u: <%.40s> is left out", xml_line(e), xml_name(e));
+    return TY_OK;
+}
+
 static ty_status skip(platform *p, const xml_element *e, ty_error *error)
 {
     (void)p;
@@ -346,14 +369,29 @@ static ty_status add_element(platform *p, const xml_element *e, int depth, ty_er
         const char *name;
         ty_status (*add)(platform *p, const xml_element *e, ty_error *error);
     } elements[] = {
-        {"host", add_host},     {"router", add_router},
-        {"link", add_link},     {"cluster", simgrid_add_cluster},
-        {"route", add_route},   {"zoneRoute", add_route},
-        {"ASroute", add_route}, {"prop", skip},
-        {"config", skip},       {"mount", skip},
-        {"storage", skip},      {"storage_type", skip},
+        {"host", add_host},
+        {"router", add_router},
+        {"link", add_link},
+        {"cluster", simgrid_add_cluster},
+        {"route", add_route},
+        {"zoneRoute", add_route},
+        {"ASroute", add_route},
+        {"prop", skip},
+        {"config", skip},
+        {"mount", skip},
+        {"storage", skip},
+        {"storage_type", skip},
+        {"trace", leave_out},
+        {"trace_connect", leave_out},
+        {"bypassRoute", leave_out},
+        {"bypassASroute", leave_out},
+        {"bypassZoneRoute", leave_out},
     };
 
+    if (xml_is(e, "peer"))
+        return import_fail(p->im, error, xml_line(e),
+                           "found <peer>, whose messages take as long as its coordinates say "
+                           "(Vivaldi), expected hosts with links that could be drawn");
     if (xml_is(e, "zone") || xml_is(e, "AS"))
         return add_zone(p, e, depth + 1, error);
     for (size_t i = 0; i < sizeof elements / sizeof elements[0]; i++)
@@ -367,8 +405,14 @@ static ty_status add_element(platform *p, const xml_element *e, int depth, ty_er
 
 static ty_status add_zone(platform *p, const xml_element *zone, int depth, ty_error *error)
 {
+    const char *routing = xml_attribute(zone, "routing");
     ty_status status = TY_OK;
 
+    if (routing != NULL && (strcmp(routing, "WIFI") == 0 || strcmp(routing, "Wifi") == 0))
+        return import_fail(p->im, error, xml_line(zone),
+                           "found routing=\"%s\", a cell that all share, expected zones whose "
+                           "links can be drawn",
+                           routing);
     if (depth > DEPTH_LIMIT)
         return import_fail(p->im, error, xml_line(zone), "found zones nested deeper than %d",
                            DEPTH_LIMIT);
@@ -491,6 +535,11 @@ static ty_status build(platform *p, ty_error *error)
     if (import_device(p->im) == NO_INDEX)
         import_note(p->im, "a platform knows no memory: 16 GiB and a byte a flop assumed (a device "
                            "is an option)");
+    if (p->redrawn > 0)
+        import_note(p->im,
+                    "%u routes have links that lie elsewhere in others: drawn again for each, not "
+                    "shared with those",
+                    p->redrawn);
     if (p->has_backbone)
         import_note(p->im, "a backbone bounds each message, but not all of them together");
 done:

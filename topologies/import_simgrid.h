@@ -31,7 +31,8 @@ typedef struct platform {
     uint32_t *link_wires; /* [link_names] */
     uint32_t link_room;
     uint32_t junctions;
-    double speed; /* of the hosts, the first's */
+    uint32_t redrawn; /* routes with wires of their own, since no graph has theirs */
+    double speed;     /* of the hosts, the first's */
     bool has_backbone;
 } platform;
 

@@ -9,6 +9,7 @@
 typedef struct slurm_tree {
     tree tree;
     uint32_t parent; /* switch that names are hung below */
+    uint32_t domain; /* of the block that nodes are hung below; NO_INDEX below a switch */
     bool are_nodes;  /* names are of nodes, not switches */
     unsigned line;   /* for messages; set by the reader */
     uint32_t blocks, switches;

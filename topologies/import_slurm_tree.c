@@ -8,7 +8,11 @@ ty_status slurm_tree_open(slurm_tree *s, importer *im, ty_error *error)
 {
     ty_status status = import_need_host(im, "names no devices", error);
 
-    return status == TY_OK ? tree_open(&s->tree, im, error) : status;
+    if (status == TY_OK)
+        status = tree_open(&s->tree, im, error);
+    if (status == TY_OK)
+        (void)tree_host(&s->tree);
+    return status;
 }
 
 void slurm_tree_close(slurm_tree *s)
@@ -32,6 +36,9 @@ ty_status slurm_tree_switch(slurm_tree *s, const char *name, size_t length, bool
     if (s->tree.nodes[s->parent].is_defined || s->tree.nodes[s->parent].host != NO_INDEX)
         return import_fail(im, error, s->line, "found %.60s a second time, expected it once", copy);
     s->tree.nodes[s->parent].is_defined = true;
+    s->domain = NO_INDEX;
+    if (is_block)
+        TY_CHECK(tree_domain_of(&s->tree, copy, &s->domain, error), status, done);
     *(is_block ? &s->blocks : &s->switches) += 1;
 done:
     return status;
@@ -48,8 +55,10 @@ static ty_status hang(void *data, const char *name, ty_error *error)
     if (s->are_nodes ? s->tree.nodes[node].is_defined : s->tree.nodes[node].host != NO_INDEX)
         return import_fail(im, error, s->line,
                            "found %.60s as a node and as a switch, expected one", name);
-    if (s->are_nodes)
+    if (s->are_nodes) {
         s->tree.nodes[node].host = im->host;
+        s->tree.nodes[node].domain = s->domain;
+    }
     status = tree_hang(&s->tree, node, s->parent, s->line, error);
 done:
     return status;
@@ -85,6 +94,11 @@ ty_status slurm_tree_build(slurm_tree *s, ty_error *error)
 
     if (status != TY_OK)
         return status;
+    if (im->catalogue->hosts[im->host].domain_hosts > 0)
+        import_note(im, s->blocks > 0
+                            ? "nodes of a block share one NVLink domain"
+                            : "NVLink is drawn inside each node only: switches are no NVLink "
+                              "domains, blocks (BlockName) are");
     if (s->has_sizes)
         import_note(im, "block sizes are for the scheduler and left out");
     if (im->options->oversubscription == 0)

@@ -1,4 +1,6 @@
-/* `nvidia-smi topo -m`: a matrix of how close GPUs and NICs are to each other.
+/* `nvidia-smi topo -m`: a matrix of how close GPUs and NICs are to each other; one or several, with
+ * a log, a legend or a page of documentation around them, their columns apart by tabs or by what
+ * copying made of them.
  *
  * PIX, PXB, PHB, NODE and SYS are levels of a tree, which is put together again: things at PIX
  * share a switch, switches at PXB share a root port, and so on. NV# hides the level two GPUs have
@@ -11,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { THING_LIMIT = 256, NAME_ROOM = 32 };
+enum { THING_LIMIT = 256, NAME_ROOM = 32, MATRIX_LIMIT = 64 };
 
 /* From near to far. */
 enum { SELF, PIX, PXB, PHB, NODE, SYS, UNKNOWN, RELATION_COUNT };
@@ -34,33 +36,33 @@ typedef struct matrix {
     uint32_t count, gpus;
     thing *things; /* [THING_LIMIT] in the order of the columns */
     cell *cells;   /* [THING_LIMIT][THING_LIMIT] */
-    uint32_t numa_column;
+    bool has_affinity;
+    unsigned line; /* of the header */
 } matrix;
 
 /* ---- Reading ----------------------------------------------------------------------------- */
 
-/* The next tab-separated field without blanks and terminal escapes; false at the end. */
-static bool next_field(const char **at, const char *end, char out[NAME_ROOM])
+/* The next word of a line, without terminal escapes and the bars of a table drawn with text; false
+ * at the end. No cell and no name has a blank in it. */
+static bool next_word(const char **at, const char *end, char out[NAME_ROOM])
 {
     size_t length = 0;
 
-    if (*at > end)
-        return false;
-    while (*at < end && **at != '\t') {
+    for (; *at < end; (*at)++) {
         if (**at == '\033') { /* ESC [ ... letter */
             while (*at < end && !isalpha((unsigned char)**at))
                 (*at)++;
-            if (*at < end)
-                (*at)++;
-            continue;
+            if (*at == end)
+                break;
+        } else if (!isspace((unsigned char)**at) && **at != '|') {
+            if (length + 1 < NAME_ROOM)
+                out[length++] = **at;
+        } else if (length > 0) {
+            break;
         }
-        if (!isspace((unsigned char)**at) && length + 1 < NAME_ROOM)
-            out[length++] = **at;
-        (*at)++;
     }
-    (*at)++; /* the tab, or past the end */
     out[length] = '\0';
-    return true;
+    return length > 0;
 }
 
 static bool starts_with(const char *text, const char *start)
@@ -70,43 +72,71 @@ static bool starts_with(const char *text, const char *start)
 
 static bool is_gpu_name(const char *name)
 {
-    return starts_with(name, "GPU") && isdigit((unsigned char)name[3]);
+    size_t digits = starts_with(name, "GPU") ? strspn(name + 3, "0123456789") : 0;
+    return digits > 0 && name[3 + digits] == '\0';
 }
 
-static bool is_header(const import_lines *lines)
+/* Where a line's first word of that name ends; NULL: it has none. */
+static const char *after_word(const import_lines *lines, const char *name)
 {
     const char *at = lines->line, *end = lines->line + lines->length;
-    char field[NAME_ROOM];
-    int empty = 0;
+    char word[NAME_ROOM];
 
-    while (next_field(&at, end, field))
-        if (field[0] != '\0')
-            return empty == 1 && is_gpu_name(field);
-        else
-            empty++;
+    while (next_word(&at, end, word))
+        if (strcmp(word, name) == 0)
+            return at;
+    return NULL;
+}
+
+/* The first word that names a GPU, and where it ends; NULL: none. */
+static const char *first_gpu(const import_lines *lines, char name[NAME_ROOM])
+{
+    const char *at = lines->line, *end = lines->line + lines->length;
+
+    while (next_word(&at, end, name))
+        if (is_gpu_name(name))
+            return at;
+    return NULL;
+}
+
+/* A line whose first GPU is followed by no relation, before one on which that GPU is one to itself.
+ */
+static bool is_header(const import_lines *lines)
+{
+    import_lines ahead = *lines;
+    char name[NAME_ROOM], word[NAME_ROOM];
+    const char *at = first_gpu(lines, name);
+
+    if (at == NULL || (next_word(&at, lines->line + lines->length, word) && strcmp(word, "X") == 0))
+        return false;
+    while (import_next_line(&ahead) && ahead.number <= lines->number + 3) {
+        at = after_word(&ahead, name);
+        if (at != NULL)
+            return next_word(&at, ahead.line + ahead.length, word) && strcmp(word, "X") == 0;
+    }
     return false;
 }
 
+/* Names from the first GPU on; "CPU Affinity" and what else is said of a row come behind. */
 static ty_status read_header(matrix *m, const import_lines *lines, ty_error *error)
 {
-    const char *at = lines->line, *end = lines->line + lines->length;
-    char field[NAME_ROOM];
-    uint32_t column = 0;
+    const char *end = lines->line + lines->length, *at;
+    char word[NAME_ROOM];
+    bool has_word = true;
 
-    for (; next_field(&at, end, field); column++) {
-        if (starts_with(field, "CPUAffinity"))
-            m->numa_column = column;
-        if (field[0] == '\0' || strstr(field, "Affinity") != NULL || starts_with(field, "GPUNUMA"))
-            continue;
-        if (column != m->count + 1 || m->count == THING_LIMIT)
+    m->line = lines->number;
+    for (at = first_gpu(lines, word); has_word; has_word = next_word(&at, end, word)) {
+        m->has_affinity = strcmp(word, "CPU") == 0;
+        if (m->has_affinity || strcmp(word, "NUMA") == 0 || strcmp(word, "GPU") == 0)
+            break;
+        if (m->count == THING_LIMIT)
             return import_fail(m->im, error, lines->number,
-                               "found column \"%s\", expected GPUs and NICs (at most %d) before "
-                               "anything else",
-                               field, THING_LIMIT);
-        m->things[m->count].is_gpu = is_gpu_name(field);
+                               "found column \"%s\", expected at most %d GPUs and NICs", word,
+                               THING_LIMIT);
+        m->things[m->count].is_gpu = is_gpu_name(word);
         m->things[m->count].row = NO_INDEX;
         m->gpus += m->things[m->count].is_gpu;
-        memcpy(m->things[m->count++].name, field, NAME_ROOM);
+        memcpy(m->things[m->count++].name, word, NAME_ROOM);
     }
     return TY_OK;
 }
@@ -128,34 +158,48 @@ static bool read_cell(const char *field, cell *out)
     return false;
 }
 
-static ty_status read_row(matrix *m, const import_lines *lines, bool *is_row, ty_error *error)
+/* The row of a line, and where its cells begin; NO_INDEX: the line is none of the matrix. It has a
+ * name of the matrix, and what follows are relations for the most part. */
+static uint32_t find_row(const matrix *m, const import_lines *lines, const char **cells)
 {
     const char *at = lines->line, *end = lines->line + lines->length;
-    char field[NAME_ROOM];
-    uint32_t row = 0;
+    char name[NAME_ROOM], word[NAME_ROOM];
+    cell c;
 
-    *is_row = false;
-    if (!next_field(&at, end, field) || field[0] == '\0' || at > end)
-        return TY_OK;
-    while (row < m->count && strcmp(m->things[row].name, field) != 0)
-        row++;
-    if (row == m->count)
-        return TY_OK; /* the legend */
-    *is_row = true;
+    while (next_word(&at, end, name)) {
+        const char *next = at;
+        uint32_t row = 0, words = 0, known = 0;
+        while (row < m->count && strcmp(m->things[row].name, name) != 0)
+            row++;
+        for (; row < m->count && words < m->count && next_word(&next, end, word); words++)
+            known += read_cell(word, &c);
+        *cells = at;
+        if (known > 0 && 2 * known >= words)
+            return row;
+    }
+    return NO_INDEX;
+}
+
+static ty_status read_row(matrix *m, const import_lines *lines, ty_error *error)
+{
+    const char *at, *end = lines->line + lines->length;
+    char word[NAME_ROOM];
+    uint32_t row = find_row(m, lines, &at);
+
+    if (row == NO_INDEX)
+        return TY_OK; /* the legend, or a log */
     if (m->things[row].row != NO_INDEX)
         return import_fail(m->im, error, lines->number, "found a second row %s, expected one",
-                           field);
+                           m->things[row].name);
     m->things[row].row = lines->number;
     for (uint32_t column = 0; column < m->count; column++)
-        if (!next_field(&at, end, field) ||
-            !read_cell(field, &m->cells[row * THING_LIMIT + column]))
+        if (!next_word(&at, end, word) || !read_cell(word, &m->cells[row * THING_LIMIT + column]))
             return import_fail(m->im, error, lines->number,
                                "found \"%s\" between %s and %s, expected X, NV#, PIX, PXB, PHB, "
                                "NODE or SYS",
-                               field, m->things[row].name, m->things[column].name);
-    for (uint32_t column = m->count + 1; next_field(&at, end, field); column++)
-        if (column == m->numa_column)
-            memcpy(m->things[row].numa, field, NAME_ROOM);
+                               word, m->things[row].name, m->things[column].name);
+    if (m->has_affinity && next_word(&at, end, word))
+        memcpy(m->things[row].numa, word, NAME_ROOM);
     return TY_OK;
 }
 
@@ -180,20 +224,52 @@ static ty_status check_matrix(const matrix *m, ty_error *error)
     return TY_OK;
 }
 
-static ty_status read_matrix(matrix *m, ty_error *error)
+/* All matrices of the file. @param matrices [out] [MATRIX_LIMIT], `count` of them to be freed */
+static ty_status read_matrices(importer *im, matrix *matrices, uint32_t *count, ty_error *error)
 {
-    import_lines lines = import_lines_of(m->im->text, m->im->length);
+    import_lines lines = import_lines_of(im->text, im->length);
     ty_status status = TY_OK;
-    bool is_row;
 
-    while (m->count == 0 && import_next_line(&lines))
-        if (is_header(&lines))
+    while (import_next_line(&lines)) {
+        matrix *m = *count > 0 ? &matrices[*count - 1] : NULL;
+        if (is_header(&lines)) {
+            if (*count == MATRIX_LIMIT)
+                return import_fail(im, error, lines.number,
+                                   "found more than %d matrices, expected fewer", MATRIX_LIMIT);
+            m = &matrices[(*count)++];
+            m->im = im;
+            m->things = ty_alloc(THING_LIMIT, sizeof *m->things);
+            m->cells = ty_alloc((size_t)THING_LIMIT * THING_LIMIT, sizeof *m->cells);
+            if (m->things == NULL || m->cells == NULL)
+                return ty_fail(error, TY_ENOMEM, "out of memory for %.160s", im->name);
             TY_CHECK(read_header(m, &lines, error), status, done);
-    while (import_next_line(&lines))
-        TY_CHECK(read_row(m, &lines, &is_row, error), status, done);
-    status = check_matrix(m, error);
+        } else if (m != NULL) {
+            TY_CHECK(read_row(m, &lines, error), status, done);
+        }
+    }
+    if (*count == 0)
+        return import_fail(im, error, 0, "found no GPU, expected a matrix of at least one");
+    for (uint32_t i = 0; i < *count; i++)
+        TY_CHECK(check_matrix(&matrices[i], error), status, done);
 done:
     return status;
+}
+
+static bool is_same_matrix(const matrix *a, const matrix *b)
+{
+    if (a->count != b->count)
+        return false;
+    for (uint32_t i = 0; i < a->count; i++) {
+        if (a->things[i].is_gpu != b->things[i].is_gpu ||
+            strcmp(a->things[i].numa, b->things[i].numa) != 0)
+            return false;
+        for (uint32_t k = 0; k < a->count; k++) {
+            const cell *c = &a->cells[i * THING_LIMIT + k], *d = &b->cells[i * THING_LIMIT + k];
+            if (c->relation != d->relation || c->links != d->links)
+                return false;
+        }
+    }
+    return true;
 }
 
 /* ---- The tree ---------------------------------------------------------------------------- */
@@ -412,53 +488,89 @@ done:
     return status;
 }
 
-static ty_status build(matrix *m, ty_error *error)
+/* What the file leaves open, said or asked for. @param count machines */
+static ty_status settle_network(importer *im, const matrix *matrices, uint32_t matrix_count,
+                                uint32_t count, uint32_t *fabric, ty_error *error)
 {
-    importer *im = m->im;
-    uint32_t count = im->options->hosts > 0 ? im->options->hosts : 1, fabric = NO_INDEX;
-    ty_status status;
+    uint32_t nics = 0;
+    ty_status status = TY_OK;
 
-    TY_CHECK(import_need_device(im, "does not say what its GPUs are", error), status, done);
-    if (m->count > m->gpus && im->host == NO_INDEX && count == 1)
+    for (uint32_t i = 0; i < matrix_count; i++) {
+        nics += matrices[i].count - matrices[i].gpus;
+        if (count > 1 && matrices[i].count == matrices[i].gpus)
+            return import_fail(im, error, matrices[i].line,
+                               "found no NIC, expected some to link %u machines", count);
+    }
+    if (nics > 0 && im->host == NO_INDEX && count == 1)
         import_note(im,
                     "the rate of %u NICs is not in the file and no host was named: not linked "
                     "to a network",
-                    m->count - m->gpus);
+                    nics);
     if (count > 1)
         TY_CHECK(import_need_host(im, "does not say how fast its NICs are", error), status, done);
-    if (count > 1 && m->count == m->gpus)
-        return import_fail(im, error, 0, "found no NIC, expected some to link %u machines", count);
-    if (m->count > m->gpus && im->host != NO_INDEX) {
-        TY_CHECK(cluster_add_vertex(im->cluster, TY_VERTEX_SWITCH, "fabric", 0, &fabric, error),
+    if (nics > 0 && im->host != NO_INDEX) {
+        TY_CHECK(cluster_add_vertex(im->cluster, TY_VERTEX_SWITCH, "fabric", 0, fabric, error),
                  status, done);
         import_note(im, "the rate of the NICs is not in the file: %s, as of %s",
                     im->catalogue->links[im->catalogue->hosts[im->host].network].name,
                     im->catalogue->hosts[im->host].name);
     }
+done:
+    return status;
+}
+
+/* Several matrices are several machines, or one that was printed again if the options say one. */
+static ty_status count_machines(importer *im, const matrix *matrices, uint32_t matrix_count,
+                                uint32_t *count, bool *are_alike, ty_error *error)
+{
+    *are_alike = true;
+    for (uint32_t i = 1; i < matrix_count; i++)
+        *are_alike = *are_alike && is_same_matrix(&matrices[0], &matrices[i]);
+    *count = im->options->hosts > 0 ? im->options->hosts : matrix_count;
+    if (!*are_alike && *count != matrix_count)
+        return import_fail(im, error, matrices[1].line,
+                           "found %u matrices that differ, expected %u equal machines: cut out one "
+                           "matrix, or leave --hosts out",
+                           matrix_count, *count);
+    if (matrix_count > 1)
+        import_note(im, "%u matrices%s: %u machine%s", matrix_count,
+                    *are_alike ? ", all alike" : "", *count, *count > 1 ? "s" : "");
+    return TY_OK;
+}
+
+static ty_status build(importer *im, matrix *matrices, uint32_t matrix_count, ty_error *error)
+{
+    uint32_t count, fabric = NO_INDEX;
+    bool are_alike;
+    ty_status status;
+
+    TY_CHECK(import_need_device(im, "does not say what its GPUs are", error), status, done);
+    TY_CHECK(count_machines(im, matrices, matrix_count, &count, &are_alike, error), status, done);
+    TY_CHECK(settle_network(im, matrices, matrix_count, count, &fabric, error), status, done);
     import_note(im, "PCIe is taken as a %s has it, processors as 10 GB/s apart",
                 im->catalogue->device_types[import_device(im)].name);
     for (uint32_t h = 0; h < count; h++)
-        TY_CHECK(add_machine(m, h, fabric, error), status, done);
+        TY_CHECK(add_machine(&matrices[are_alike ? 0 : h], h, fabric, error), status, done);
 done:
     return status;
 }
 
 static ty_status read(importer *im, ty_error *error)
 {
-    matrix m = {.im = im, .numa_column = NO_INDEX};
+    matrix *matrices = ty_alloc(MATRIX_LIMIT, sizeof *matrices);
+    uint32_t count = 0;
     ty_status status;
 
-    m.things = ty_alloc(THING_LIMIT, sizeof *m.things);
-    m.cells = ty_alloc((size_t)THING_LIMIT * THING_LIMIT, sizeof *m.cells);
-    if (m.things == NULL || m.cells == NULL) {
-        status = ty_fail(error, TY_ENOMEM, "out of memory for %.160s", im->name);
-        goto cleanup;
-    }
-    TY_CHECK(read_matrix(&m, error), status, cleanup);
-    status = build(&m, error);
+    if (matrices == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory for %.160s", im->name);
+    TY_CHECK(read_matrices(im, matrices, &count, error), status, cleanup);
+    status = build(im, matrices, count, error);
 cleanup:
-    ty_free(m.things);
-    ty_free(m.cells);
+    for (uint32_t i = 0; i < count; i++) {
+        ty_free(matrices[i].things);
+        ty_free(matrices[i].cells);
+    }
+    ty_free(matrices);
     return status;
 }
 
@@ -466,7 +578,7 @@ static bool probe(const char *text, size_t length)
 {
     import_lines lines = import_lines_of(text, length);
 
-    while (import_next_line(&lines) && lines.number < 100)
+    while (import_next_line(&lines) && lines.number < 10000)
         if (is_header(&lines))
             return true;
     return false;

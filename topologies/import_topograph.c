@@ -1,6 +1,5 @@
 /* topograph's cluster model (YAML): a tree of switches, and blocks of nodes below leaves. It names
- * no devices. NVLink domains (annotations) are not drawn: what NVLink reaches is up to the kind of
- * host. */
+ * no devices. Accelerator domains (annotations) are NVLink domains of hosts that can share one. */
 #include "hostlist.h"
 #include "import_tree.h"
 #include "yml.h"
@@ -12,7 +11,8 @@ typedef struct reader {
     tree tree;
     uint32_t parent;
     unsigned line;
-    uint32_t domains;
+    uint32_t domain;  /* of the block at hand; NO_INDEX */
+    uint32_t domains; /* blocks that have one */
 } reader;
 
 static ty_status add_switches(reader *r, yml_node switches, ty_error *error)
@@ -49,9 +49,27 @@ static ty_status hang(void *data, const char *name, ty_error *error)
         return import_fail(r->tree.im, error, r->line,
                            "found %.60s as a node and as a switch, expected one", name);
     r->tree.nodes[node].host = r->tree.im->host;
+    r->tree.nodes[node].domain = r->domain;
     status = tree_hang(&r->tree, node, r->parent, r->line, error);
 done:
     return status;
+}
+
+/* "accelerator.topology.test/domain: nvl-1-1": the prefix is the provider's. */
+static ty_status read_domain(reader *r, yml_node annotations, ty_error *error)
+{
+    r->domain = NO_INDEX;
+    for (size_t i = 0; i < yml_size(annotations) && yml_is_mapping(annotations); i++) {
+        yml_node key, value = yml_at(annotations, i, &key);
+        const char *name = strrchr(yml_text(key), '/');
+        name = name != NULL ? name + 1 : yml_text(key);
+        if (yml_text(value)[0] == '\0' ||
+            (strcmp(name, "domain") != 0 && strcmp(name, "accelerator") != 0))
+            continue;
+        r->domains++;
+        return tree_domain_of(&r->tree, yml_text(value), &r->domain, error);
+    }
+    return TY_OK;
 }
 
 static ty_status add_block(reader *r, yml_node block, ty_error *error)
@@ -65,7 +83,7 @@ static ty_status add_block(reader *r, yml_node block, ty_error *error)
                            "found a block without switch or nodes, expected both");
     TY_CHECK(tree_node_of(&r->tree, yml_text(leaf), yml_line(leaf), &r->parent, error), status,
              done);
-    r->domains += yml_get(block, "annotations").document != NULL;
+    TY_CHECK(read_domain(r, yml_get(block, "annotations"), error), status, done);
     for (size_t n = 0; n < yml_size(nodes); n++) {
         yml_node names = yml_at(nodes, n, NULL);
         r->line = yml_line(names);
@@ -88,10 +106,11 @@ static ty_status read_root(importer *im, yml_node root, ty_error *error)
         return import_fail(im, error, yml_line(root), "found no blocks, expected a list of them");
     TY_CHECK(import_need_host(im, "names no devices", error), status, cleanup);
     TY_CHECK(tree_open(&r.tree, im, error), status, cleanup);
+    (void)tree_host(&r.tree);
     TY_CHECK(add_switches(&r, yml_get(root, "switches"), error), status, cleanup);
     for (size_t b = 0; b < yml_size(blocks); b++)
         TY_CHECK(add_block(&r, yml_at(blocks, b, NULL), error), status, cleanup);
-    if (r.domains > 0)
+    if (r.domains > 0 && im->catalogue->hosts[im->host].domain_hosts == 0)
         import_note(im,
                     "accelerator domains of %u blocks are not drawn: what NVLink reaches is as "
                     "a %s has it",

@@ -21,6 +21,7 @@ void tree_close(tree *t)
 {
     ty_free(t->nodes);
     ty_free(t->slots);
+    ty_free(t->domains);
     ty_arena_free(t->arena);
     *t = (tree){0};
 }
@@ -69,7 +70,7 @@ static ty_status grow(tree *t, ty_error *error)
 
 ty_status tree_node_of(tree *t, const char *name, unsigned line, uint32_t *node, ty_error *error)
 {
-    tree_node added = {.parent = NO_INDEX, .host = NO_INDEX, .line = line};
+    tree_node added = {.parent = NO_INDEX, .host = NO_INDEX, .domain = NO_INDEX, .line = line};
     uint32_t *slot;
     ty_status status;
 
@@ -89,6 +90,44 @@ ty_status tree_node_of(tree *t, const char *name, unsigned line, uint32_t *node,
     status = TY_OK;
 done:
     return status;
+}
+
+/* Files name the hosts of a domain together: the last one first. */
+ty_status tree_domain_of(tree *t, const char *name, uint32_t *domain, ty_error *error)
+{
+    tree_domain added = {.vertex = NO_INDEX};
+
+    for (uint32_t d = t->domain_count; d > 0; d--)
+        if (strcmp(t->domains[d - 1].name, name) == 0) {
+            *domain = d - 1;
+            return TY_OK;
+        }
+    if (t->domain_count == t->domain_room) {
+        uint32_t room = t->domain_room == 0 ? 16 : 2 * t->domain_room;
+        tree_domain *domains = ty_resize(t->domains, room, sizeof *domains);
+        if (domains == NULL)
+            return out_of_memory(t, error);
+        t->domains = domains;
+        t->domain_room = room;
+    }
+    if ((added.name = ty_arena_strdup(t->arena, name)) == NULL)
+        return out_of_memory(t, error);
+    *domain = t->domain_count;
+    t->domains[t->domain_count++] = added;
+    return TY_OK;
+}
+
+uint32_t tree_host(tree *t)
+{
+    importer *im = t->im;
+    uint32_t host = im->host, tray = im->catalogue->hosts[host].tray;
+
+    if (tray == NO_INDEX)
+        return host;
+    import_note(im, "a node is taken as a %s: a %s is a rack of them",
+                im->catalogue->hosts[tray].name, im->catalogue->hosts[host].name);
+    im->host = tray;
+    return tray;
 }
 
 ty_status tree_hang(tree *t, uint32_t node, uint32_t parent, unsigned line, ty_error *error)
@@ -215,6 +254,36 @@ static ty_status add_trunk(const tree *t, uint32_t n, const uint32_t *vertices,
                         node->ports / oversubscription, error);
 }
 
+/* A host with its NICs on the switch above; those of a domain share the switch among their devices.
+ */
+static ty_status add_tree_host(const tree *t, const tree_node *node, uint32_t above,
+                               ty_error *error)
+{
+    const catalogue_host *host = &t->im->catalogue->hosts[node->host];
+    tree_domain *domain =
+        node->domain != NO_INDEX && host->domain_hosts > 0 ? &t->domains[node->domain] : NULL;
+    uint32_t shared = NO_INDEX;
+    char name[240];
+    ty_status status;
+
+    if (domain != NULL && ++domain->hosts > host->domain_hosts)
+        return import_fail(t->im, error, node->line,
+                           "found more than %u nodes in NVLink domain %.60s, expected at most as "
+                           "many %s as share one",
+                           host->domain_hosts, domain->name, host->name);
+    if (domain != NULL && domain->vertex == NO_INDEX) {
+        snprintf(name, sizeof name, "%.200s/nvswitch", domain->name);
+        TY_CHECK(cluster_add_vertex(t->im->cluster, TY_VERTEX_DEVICE_SWITCH, name, 0,
+                                    &domain->vertex, error),
+                 status, done);
+    }
+    if (domain != NULL)
+        shared = domain->vertex;
+    status = builder_host_in_domain(&t->im->builder, node->host, node->name, above, shared, error);
+done:
+    return status;
+}
+
 /* Switches first, so that hosts find theirs; both in the order of the file. */
 static ty_status add_all(const tree *t, uint32_t root, const bool *is_wanted, uint32_t *vertices,
                          const uint32_t *networks, ty_error *error)
@@ -235,9 +304,7 @@ static ty_status add_all(const tree *t, uint32_t root, const bool *is_wanted, ui
         if (is_switch(node))
             TY_CHECK(add_trunk(t, n, vertices, networks, error), status, done);
         else
-            TY_CHECK(builder_host_below(&t->im->builder, node->host, node->name,
-                                        vertices[node->parent], error),
-                     status, done);
+            TY_CHECK(add_tree_host(t, node, vertices[node->parent], error), status, done);
     }
 done:
     return status;

@@ -13,7 +13,14 @@ typedef struct tree_node {
     bool is_defined; /* named by a line of its own, not just as another's child */
     bool is_wan;     /* switch: its way up is between sites */
     double ports;    /* NICs below */
+    uint32_t domain; /* host: of the tree's domains; NO_INDEX: none is known */
 } tree_node;
+
+/** Hosts whose devices share a switch, such as the trays of an NVL72. */
+typedef struct tree_domain {
+    char *name;
+    uint32_t hosts, vertex;
+} tree_domain;
 
 /** Names are unique among nodes; a hash table finds them. Zero-initialise, but for `im`. */
 typedef struct tree {
@@ -23,6 +30,8 @@ typedef struct tree {
     tree_node *nodes;
     uint32_t slot_count;
     uint32_t *slots; /* [slot_count] node plus one */
+    uint32_t domain_count, domain_room;
+    tree_domain *domains;
 } tree;
 
 ty_status tree_open(tree *t, importer *im, ty_error *error) TY_MUST_CHECK;
@@ -30,6 +39,11 @@ void tree_close(tree *t);
 /** The node of that name, made where there is none. Valid until the next is made. */
 ty_status tree_node_of(tree *t, const char *name, unsigned line, uint32_t *node,
                        ty_error *error) TY_MUST_CHECK;
+/** The domain of that name, made where there is none. */
+ty_status tree_domain_of(tree *t, const char *name, uint32_t *domain,
+                         ty_error *error) TY_MUST_CHECK;
+/** The kind of host of the options; of a rack that is drawn as one host, its trays, noted. */
+uint32_t tree_host(tree *t);
 /** Puts a node below a switch; refused below two different ones. */
 ty_status tree_hang(tree *t, uint32_t node, uint32_t parent, unsigned line,
                     ty_error *error) TY_MUST_CHECK;

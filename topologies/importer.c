@@ -13,9 +13,9 @@
 
 /* In the order they are tried: those that are told by a name of their own first. */
 static const import_format *const formats[] = {
-    &import_nccl,      &import_nccl_graph, &import_hwloc,     &import_simgrid, &import_smi,
-    &import_slurm,     &import_slurm_yaml, &import_ibnet,     &import_k8s,     &import_foreign,
-    &import_topograph, &import_astra,      &import_hosts_csv,
+    &import_own,     &import_nccl,      &import_nccl_graph, &import_hwloc,     &import_simgrid,
+    &import_smi,     &import_slurm,     &import_slurm_yaml, &import_ibnet,     &import_k8s,
+    &import_foreign, &import_topograph, &import_astra,      &import_hosts_csv,
 };
 enum { FORMAT_COUNT = sizeof formats / sizeof formats[0] };
 
@@ -356,7 +356,8 @@ static ty_status read_all(importer *im, const import_format **format, ty_error *
     TY_CHECK(cluster_new(base_name(im->name), &im->cluster, error), status, done);
     TY_CHECK(builder_open(&im->builder, im->cluster, im->catalogue, error), status, done);
     TY_CHECK((*format)->read(im, error), status, done);
-    status = finish(im, error);
+    if (*format != &import_own)
+        status = finish(im, error);
 done:
     return status;
 }

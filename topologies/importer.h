@@ -83,6 +83,7 @@ typedef struct import_lines {
 import_lines import_lines_of(const char *text, size_t length);
 bool import_next_line(import_lines *lines);
 
+extern const import_format import_own; /* its cluster is finished already */
 extern const import_format import_nccl, import_nccl_graph, import_smi, import_slurm;
 extern const import_format import_slurm_yaml;
 extern const import_format import_hwloc, import_ibnet, import_topograph, import_k8s;

@@ -41,10 +41,26 @@ cleanup:
     return status;
 }
 
+/* A slash anywhere but in the unit of a rate: "nvlink4=400GB/s". From a brace on there are rates.
+ */
+static bool has_folder(const char *text)
+{
+    const char *brace = text + strcspn(text, "{");
+
+    for (const char *slash = strchr(text, '/'); slash != NULL && slash < brace;
+         slash = strchr(slash + 1, '/')) {
+        bool is_unit = slash > text && (slash[-1] == 'B' || slash[-1] == 'b') && slash[1] == 's' &&
+                       (slash[2] == ' ' || slash[2] == '\0');
+        if (!is_unit)
+            return true;
+    }
+    return false;
+}
+
 static bool is_path(const char *text)
 {
     size_t length = strlen(text);
-    return strcmp(text, "-") == 0 || strchr(text, '/') != NULL ||
+    return strcmp(text, "-") == 0 || has_folder(text) ||
            (length > 5 && strcmp(text + length - 5, ".json") == 0);
 }
 

@@ -266,8 +266,9 @@ ty_status ty_cluster_bisection(const ty_cluster *cluster, double *bandwidth_byte
                                ty_error *error) TY_MUST_CHECK;
 
 /**
- * Writes a cluster in the words of another tool: "dot" (Graphviz), "slurm" (topology.conf; of a
- * fabric that is no tree, the leaves below one switch), "nccl" (topology XML, which is about one
+ * Writes a cluster in the words of another tool: "dot" (Graphviz), "slurm" (topology.conf;
+ * blocks where hosts share NVLink domains; of a fabric whose switches are below several, the leaves
+ * below one switch; a torus is refused), "nccl" (topology XML, which is about one
  * host).
  * @param host name of the host that a file of one host is about; NULL: any, if all are alike
  * @param text appended to

@@ -732,6 +732,45 @@ uint32_t ty_builder_mlp(ty_builder *builder, uint32_t input, uint64_t hidden_fea
     return finish_layer(builder, l);
 }
 
+uint32_t ty_builder_state_space(ty_builder *builder, uint32_t input, uint64_t hidden_features,
+                                uint64_t state_size, uint64_t kernel_width, bool has_bias)
+{
+    ty_layer *l = begin_layer(builder, TY_LAYER_STATE_SPACE, &input, 1);
+    if (l == NULL)
+        return 0;
+    if (expect_sequence(builder, l) &&
+        (hidden_features == 0 || state_size == 0 || kernel_width == 0 ||
+         (l->attributes[TY_HEADS] > 0) == (l->attributes[TY_STEP_RANK] > 0)))
+        fail(builder, TY_EINVAL, l->name,
+             "expected inner features, a state and a kernel > 0, and either heads or a rank of "
+             "steps");
+    l->attributes[TY_HIDDEN_FEATURES] = hidden_features;
+    l->attributes[TY_STATE_SIZE] = state_size;
+    l->attributes[TY_KERNEL_WIDTH] = kernel_width;
+    l->attributes[TY_HAS_BIAS] = has_bias;
+    return finish_layer(builder, l);
+}
+
+uint32_t ty_builder_gated_delta(ty_builder *builder, uint32_t input, uint64_t heads,
+                                uint64_t kv_heads, uint64_t head_size, uint64_t value_head_size,
+                                uint64_t kernel_width)
+{
+    ty_layer *l = begin_layer(builder, TY_LAYER_GATED_DELTA, &input, 1);
+    if (l == NULL)
+        return 0;
+    if (expect_sequence(builder, l) &&
+        (heads == 0 || kv_heads == 0 || head_size == 0 || value_head_size == 0 ||
+         kernel_width == 0 || heads % kv_heads != 0))
+        fail(builder, TY_EINVAL, l->name,
+             "expected heads of sizes > 0, their number a multiple of the key heads, and a kernel");
+    l->attributes[TY_HEADS] = heads;
+    l->attributes[TY_KV_HEADS] = kv_heads;
+    l->attributes[TY_HEAD_SIZE] = head_size;
+    l->attributes[TY_VALUE_HEAD_SIZE] = value_head_size;
+    l->attributes[TY_KERNEL_WIDTH] = kernel_width;
+    return finish_layer(builder, l);
+}
+
 uint32_t ty_builder_lstm(ty_builder *builder, uint32_t input, uint64_t hidden_features,
                          bool has_bias)
 {

@@ -28,14 +28,53 @@ struct ty_import_state {
     ty_status note_status; /* TY_ENOMEM once a note was lost */
 };
 
+/* Python writes what JSON has no word for: Infinity and -Infinity become null, NaN 0.0, padded so
+ * that places stay. @param copy [out] NULL where there is none; free with ty_free */
+static ty_status replace_python_numbers(const ty_import_source *source, char **copy)
+{
+    static const char *const words[] = {"-Infinity", "Infinity", "NaN"};
+    bool is_text = false;
+
+    *copy = NULL;
+    for (size_t i = 0; i < source->length; i++) {
+        const char *at = source->bytes + i;
+        if (is_text && *at == '\\')
+            i++;
+        else if (*at == '"')
+            is_text = !is_text;
+        for (size_t w = 0; w < sizeof words / sizeof words[0] && !is_text; w++) {
+            size_t length = strlen(words[w]);
+            if (strncmp(at, words[w], length) != 0)
+                continue;
+            if (*copy == NULL && (*copy = ty_strndup(source->bytes, source->length)) == NULL)
+                return TY_ENOMEM;
+            memset(*copy + i, ' ', length);
+            if (length < 4)
+                memcpy(*copy + i, "0.0", 3);
+            else
+                memcpy(*copy + i, "null", 4);
+            i += length - 1;
+            break;
+        }
+    }
+    return TY_OK;
+}
+
 const ty_json *ty_import_json(ty_import_source *source)
 {
     struct ty_import_state *state = source->state;
 
     if (!state->is_parsed) {
+        char *copy = NULL;
         state->is_parsed = true;
-        state->json_error.status = ty_json_parse(source->bytes, source->length, source->path,
-                                                 &state->document, &state->json_error);
+        if (replace_python_numbers(source, &copy) != TY_OK)
+            state->json_error.status =
+                ty_fail(&state->json_error, TY_ENOMEM, "%s: out of memory", source->path);
+        else
+            state->json_error.status =
+                ty_json_parse(copy != NULL ? copy : source->bytes, source->length, source->path,
+                              &state->document, &state->json_error);
+        ty_free(copy);
     }
     return state->document != NULL ? ty_json_root(state->document) : NULL;
 }

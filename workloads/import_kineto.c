@@ -543,6 +543,14 @@ cleanup:
     return status;
 }
 
+static bool has_device_times(const trace *t)
+{
+    for (uint32_t i = 0; i < t->sum_count; i++)
+        if (strncmp(t->sums[i].name, "host ", 5) != 0)
+            return true;
+    return false;
+}
+
 ty_status ty_profile_import_kineto(const char *path, ty_profile **out, ty_import_report *report,
                                    ty_error *error)
 {
@@ -564,6 +572,13 @@ ty_status ty_profile_import_kineto(const char *path, ty_profile **out, ty_import
     if (t->sum_count == 0) {
         status = ty_fail(&detail, TY_EPARSE,
                          "%s: found %llu events but no kernel and no annotation with a duration",
+                         path, (unsigned long long)t->event_count);
+        goto cleanup;
+    }
+    if (!has_device_times(t)) {
+        status = ty_fail(&detail, TY_EPARSE,
+                         "%s: found %llu events but no kernel and no annotation of a device, "
+                         "expected a trace with them: the host's times say nothing of a device's",
                          path, (unsigned long long)t->event_count);
         goto cleanup;
     }

@@ -8,7 +8,9 @@
 #define USUAL_BATCH 512
 #define USUAL_LEARNING_RATE 3e-4
 
-const ty_optimizer ty_import_usual_optimizer = {
+/* AdamW as large models are trained: betas 0.9 and 0.95, weight decay 0.1. Source: Brown et al.,
+ *  arXiv:2005.14165, appendix B. No learning rate. */
+static const ty_optimizer import_usual_optimizer = {
     .kind = TY_OPTIMIZER_ADAMW, .beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .weight_decay = 0.1};
 
 static ty_status set_sequence(ty_import_source *source, ty_transformer *t)
@@ -42,60 +44,72 @@ static void set_training(ty_import_source *source, ty_import_training *training)
     }
     if (training->optimizer.learning_rate > 0)
         return;
-    training->optimizer = ty_import_usual_optimizer;
+    training->optimizer = import_usual_optimizer;
     training->optimizer.learning_rate = USUAL_LEARNING_RATE;
     ty_import_note(source, "AdamW with a learning rate of %g assumed", USUAL_LEARNING_RATE);
 }
 
-static ty_status build(ty_import_source *source, const ty_transformer *t,
-                       const ty_import_training *training, const char *whole, ty_workload **out)
+ty_status ty_import_finish_model(ty_import_source *source, ty_builder *builder,
+                                 const ty_import_training *training, ty_workload **out)
 {
     ty_status status = TY_OK;
-    char *name = NULL;
-    ty_builder *builder = NULL;
+    ty_import_training how = *training;
     ty_text origin = {0};
     ty_error mistake = {0};
     /* Without folders: the same file is the same workload wherever it lies. */
     const char *base = strrchr(source->path, '/');
 
-    TY_CHECK(ty_import_name(source, &name), status, cleanup);
+    set_training(source, &how);
     ty_text_addf(&origin, "imported from %s", base != NULL ? base + 1 : source->path);
     TY_CHECK(ty_text_check(&origin, source->error), status, cleanup);
-    builder = ty_transformer_build(t, name);
     ty_builder_set_source(builder, origin.data);
-    ty_builder_set_training(builder, "synthetic", training->batch, &training->optimizer);
+    ty_builder_set_training(builder, "synthetic", how.batch, &how.optimizer);
     status = ty_builder_finish(builder, out, &mistake); /* frees it */
+    builder = NULL;
     if (status != TY_OK && status != TY_ENOMEM)
-        status = ty_fail(source->error, TY_EPARSE, "%.200s expected sizes that fit (%s)", whole,
-                         mistake.message);
+        status = ty_fail(source->error, TY_EPARSE, "%.200s: expected sizes that fit (%s)",
+                         source->path, mistake.message);
     else if (status != TY_OK)
         ty_fail(source->error, status, "%s: out of memory", source->path);
 
 cleanup:
+    ty_builder_free(builder);
     ty_text_clear(&origin);
+    return status;
+}
+
+static ty_status build(ty_import_source *source, const ty_transformer *t,
+                       const ty_import_training *training, ty_workload **out)
+{
+    char *name = NULL;
+    ty_status status = ty_import_name(source, &name);
+
+    if (status == TY_OK)
+        status = ty_import_finish_model(source, ty_transformer_build(t, name), training, out);
     ty_free(name);
     return status;
+}
+
+ty_status ty_import_settle(ty_import_source *source, ty_transformer *t, const char *whole)
+{
+    char expected[TY_TRANSFORMER_TEXT_SIZE];
+    ty_status status = set_sequence(source, t);
+
+    if (status != TY_OK)
+        return status;
+    if (t->token_bytes == 0) /* what the numbers of the vocabulary need */
+        t->token_bytes = t->vocabulary <= 65536 ? 2 : 4;
+    if (!ty_transformer_fits(t, expected))
+        return ty_fail(source->error, TY_EPARSE, "%.200s expected %s", whole, expected);
+    return TY_OK;
 }
 
 ty_status ty_import_transformer(ty_import_source *source, const ty_transformer *sizes,
                                 const ty_import_training *training, const char *whole,
                                 ty_workload **out)
 {
-    ty_status status = TY_OK;
     ty_transformer t = *sizes;
-    ty_import_training how = *training;
-    char expected[TY_TRANSFORMER_TEXT_SIZE];
+    ty_status status = ty_import_settle(source, &t, whole);
 
-    TY_CHECK(set_sequence(source, &t), status, cleanup);
-    set_training(source, &how);
-    if (t.token_bytes == 0) /* what the numbers of the vocabulary need */
-        t.token_bytes = t.vocabulary <= 65536 ? 2 : 4;
-    if (!ty_transformer_fits(&t, expected)) {
-        status = ty_fail(source->error, TY_EPARSE, "%.200s expected %s", whole, expected);
-        goto cleanup;
-    }
-    status = build(source, &t, &how, whole, out);
-
-cleanup:
-    return status;
+    return status == TY_OK ? build(source, &t, training, out) : status;
 }

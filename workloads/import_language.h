@@ -14,9 +14,14 @@ typedef struct ty_import_training {
     ty_optimizer optimizer; /* learning_rate 0: the file has no optimizer */
 } ty_import_training;
 
-/** AdamW as large models are trained: betas 0.9 and 0.95, weight decay 0.1. Source: Brown et al.,
- *  arXiv:2005.14165, appendix B. No learning rate. */
-extern const ty_optimizer ty_import_usual_optimizer;
+/** Puts in the user's sequence length or the usual one and the bytes of a token, and checks that
+ * the sizes go together. @param whole as below */
+ty_status ty_import_settle(ty_import_source *source, ty_transformer *t,
+                           const char *whole) TY_MUST_CHECK;
+/** The workload of a builder that has all layers, with source and training; frees it. */
+ty_status ty_import_finish_model(ty_import_source *source, ty_builder *builder,
+                                 const ty_import_training *training,
+                                 ty_workload **out) TY_MUST_CHECK;
 
 /**
  * The workload of a transformer: the user's sequence length and batch are put in, what nobody gave

@@ -1,7 +1,9 @@
 /* Megatron-LM: a file of arguments for pretrain_gpt.py, or the shell script around them. Options
  * may be written `--num-layers 32` or `--num-layers=32`, over several lines, in quotes, in an
- * array, with comments between, or as YAML keys `--num-layers: 32`. Shell variables are not
- * followed. Meaning and defaults of options: NVIDIA/Megatron-LM, megatron/training/arguments.py. */
+ * array, with comments between, or as YAML keys `--num-layers: 32`. A shell variable stands for the
+ * value it is given in the file, or for the default behind it; what a command makes of it is not
+ * followed, nor is one that is given different values. Meaning and defaults of options:
+ * NVIDIA/Megatron-LM, megatron/training/arguments.py. */
 #include "import_language.h"
 
 #include <ctype.h>
@@ -143,6 +145,108 @@ static ty_status read_words(scanner *s)
     }
 }
 
+/* ---- Shell variables ------------------------------------------------------------------------- */
+
+static bool is_name_part(char c)
+{
+    return isalnum((unsigned char)c) || c == '_';
+}
+
+/* The value of a word that assigns to the variable, NAME=VALUE; NULL: it does not. Arrays, whose
+ * words follow, are none. */
+static const char *assigned_value(const word *w, const char *name, size_t length)
+{
+    if (strncmp(w->text, name, length) != 0 || w->text[length] != '=' ||
+        w->text[length + 1] == '\0')
+        return NULL;
+    return w->text + length + 1;
+}
+
+enum { MOST_EXPANSIONS = 8 };
+
+static const char *expand(const scanner *s, const char *text, int depth);
+
+/* What `name` is given, where that is one value in the whole file; "${N:-7}" where it is given from
+ * outside and has a default counts as 7. NULL: not known. */
+static const char *value_of(const scanner *s, const char *name, size_t length, int depth)
+{
+    const char *found = NULL;
+
+    for (size_t i = 0; i < s->count; i++) {
+        const char *value = assigned_value(&s->words[i], name, length);
+        if (value == NULL)
+            continue;
+        if (strchr(value, '$') != NULL)
+            value = expand(s, value, depth + 1);
+        if (value == NULL || (found != NULL && strcmp(found, value) != 0))
+            return NULL;
+        found = value;
+    }
+    return found;
+}
+
+/* The variable at "$": its name, a default, and where it ends. false: it is no plain variable. */
+static bool read_variable(const char *at, const char **name, size_t *length, const char **otherwise,
+                          size_t *otherwise_length, const char **end)
+{
+    bool is_braced = at[1] == '{';
+
+    *name = at + 1 + is_braced;
+    *otherwise = NULL;
+    *otherwise_length = 0;
+    for (*length = 0; is_name_part((*name)[*length]);)
+        (*length)++;
+    *end = *name + *length;
+    if (*length == 0 || isdigit((unsigned char)**name))
+        return false;
+    if (!is_braced)
+        return true;
+    if ((*end)[0] == ':' && ((*end)[1] == '-' || (*end)[1] == '=')) {
+        *otherwise = *end + 2;
+        *otherwise_length = strcspn(*otherwise, "}$");
+        *end = *otherwise + *otherwise_length;
+    }
+    if (**end != '}')
+        return false;
+    ++*end;
+    return true;
+}
+
+/* A text with its variables replaced; NULL where one is not known. Lives as long as the words. */
+static const char *expand(const scanner *s, const char *text, int depth)
+{
+    ty_text out = {0};
+    const char *result = NULL, *name, *otherwise, *end;
+    size_t length, otherwise_length;
+
+    if (depth > MOST_EXPANSIONS)
+        return NULL;
+    while (*text != '\0') {
+        const char *value;
+        size_t plain = strcspn(text, "$");
+        ty_text_append(&out, text, plain);
+        text += plain;
+        if (*text == '\0')
+            break;
+        if (!read_variable(text, &name, &length, &otherwise, &otherwise_length, &end))
+            goto cleanup;
+        value = value_of(s, name, length, depth);
+        if (value != NULL)
+            ty_text_append(&out, value, strlen(value));
+        else if (otherwise != NULL)
+            ty_text_append(&out, otherwise, otherwise_length);
+        else
+            goto cleanup;
+        text = end;
+    }
+    if (out.failed == TY_OK)
+        result = ty_arena_strdup(s->arena, out.data != NULL ? out.data : "");
+
+cleanup:
+    ty_text_clear(&out);
+    return result;
+}
+
 /* ---- Options --------------------------------------------------------------------------------- */
 
 typedef struct arguments {
@@ -227,12 +331,22 @@ static ty_status fail_option(const ty_import_source *source, const given *g, con
     return ty_fail(source->error, TY_EPARSE, "%.200s:%u: --%.*s: found %s%.60s%s, expected %s%s",
                    source->path, g->line, (int)g->name_length, g->name, g->value != NULL ? "'" : "",
                    g->value != NULL ? g->value : "no value", g->value != NULL ? "'" : "", expected,
-                   is_variable ? "; shell variables are not understood: write the value" : "");
+                   is_variable ? "; the variable has no one literal value here: write the value"
+                               : "");
 }
 
 static bool is_option(const word *w)
 {
     return w->text[0] == '-' && w->text[1] == '-' && isalpha((unsigned char)w->text[2]);
+}
+
+/* Its value with what is known of its variables. */
+static void expand_value(const scanner *s, given *g)
+{
+    const char *expanded =
+        g->value != NULL && strchr(g->value, '$') != NULL ? expand(s, g->value, 0) : NULL;
+    if (expanded != NULL && expanded[0] != '\0')
+        g->value = expanded;
 }
 
 /* Reads the option at words[*at] and its value, if there is one, and moves on. */
@@ -323,6 +437,7 @@ static ty_status read_options(const scanner *s, arguments *out)
             continue;
         }
         g = next_option(s, &at);
+        expand_value(s, &g);
         if (g.option != NULL)
             TY_CHECK(set_option(s->source, &g, out), status, cleanup);
         else
@@ -360,7 +475,9 @@ static ty_status set_vocabulary(ty_import_source *source, const arguments *a, ty
 {
     uint64_t size = a->vocabulary, multiple;
 
-    if (a->padded_vocabulary > 0) {
+    if (source->options->vocabulary > 0)
+        size = source->options->vocabulary;
+    else if (a->padded_vocabulary > 0) {
         t->vocabulary = a->padded_vocabulary;
         return TY_OK;
     }
@@ -371,8 +488,8 @@ static ty_status set_vocabulary(ty_import_source *source, const arguments *a, ty
     }
     if (size == 0)
         return ty_fail(source->error, TY_EPARSE,
-                       "%.200s: found no --vocab-size, expected it with a number: vocabulary files "
-                       "are not read",
+                       "%.200s: found no --vocab-size, expected it with a number, or vocabulary=N "
+                       "behind the file (--vocabulary N): vocabulary files are not read",
                        source->path);
     multiple =
         (a->divisor > 0 ? a->divisor : 128) * (a->tensor_parallel > 0 ? a->tensor_parallel : 1);

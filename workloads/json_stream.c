@@ -21,7 +21,8 @@ struct ty_json_stream {
     char buffer[BUFFER_SIZE];
 };
 
-uint64_t ty_json_stream_position(const ty_json_stream *stream)
+/* Bytes of text read so far. */
+static uint64_t json_stream_position(const ty_json_stream *stream)
 {
     return stream->before + stream->at;
 }
@@ -125,7 +126,7 @@ static int look_past_blanks(ty_json_stream *s)
 
 static ty_status fail_at(ty_json_stream *s, int found, const char *expected, ty_error *error)
 {
-    unsigned long long position = (unsigned long long)ty_json_stream_position(s);
+    unsigned long long position = (unsigned long long)json_stream_position(s);
 
     if (s->failed != TY_OK)
         return ty_fail(error, s->failed, "%s: byte %llu: %s", s->path, position, s->failure);

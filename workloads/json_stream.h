@@ -25,8 +25,6 @@ typedef struct ty_json_stream ty_json_stream;
 ty_status ty_json_stream_open(const char *path, ty_json_stream **out,
                               ty_error *error) TY_MUST_CHECK;
 void ty_json_stream_close(ty_json_stream *stream);
-/** Bytes of text read so far. */
-uint64_t ty_json_stream_position(const ty_json_stream *stream);
 /** Whether the text, or the compressed file, ended in the middle. */
 bool ty_json_stream_is_cut(const ty_json_stream *stream);
 

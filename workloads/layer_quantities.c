@@ -16,6 +16,8 @@
  * elementwise group; weights are not in it. */
 #include "layer_quantities.h"
 
+#include <math.h>
+
 /* What the formulas see. Counts are doubles: exact up to 2^53, no overflow beyond. */
 typedef struct view {
     const ty_layer *layer;
@@ -89,9 +91,14 @@ static double conv2d_flop(const view *v)
 
 /* ---- norms ---- */
 
+static double own(const view *v) /* 0 where parameters are another layer's */
+{
+    return 1 - at(v, TY_IS_SHARED);
+}
+
 static double gain_and_shift(const view *v)
 {
-    return 2 * at(v, TY_FEATURES);
+    return own(v) * (2 - at(v, TY_LACKS_SHIFT)) * at(v, TY_FEATURES);
 }
 
 static double gain(const view *v)
@@ -157,7 +164,8 @@ static double query_width(const view *v)
 
 static double kv_width(const view *v) /* keys and values */
 {
-    return at(v, TY_KV_HEADS) * (at(v, TY_HEAD_SIZE) + head_values(v));
+    return at(v, TY_KV_HEADS) *
+           (at(v, TY_HEAD_SIZE) + (at(v, TY_SHARES_KV) > 0 ? 0 : head_values(v)));
 }
 
 static double context_width(const view *v)
@@ -192,38 +200,82 @@ static double kv_expansion(const view *v)
     return at(v, TY_KV_RANK) * (kv_width(v) - at(v, TY_HEADS) * at(v, TY_ROTARY_SIZE));
 }
 
+static double gate_width(const view *v)
+{
+    return at(v, TY_HAS_GATE) * context_width(v);
+}
+
+/* Keys that a query meets: all, those in its window, or those that were chosen for it. */
+static double met_rows(const view *v)
+{
+    double rows = v->rows;
+
+    if (at(v, TY_WINDOW) > 0)
+        rows = fmin(rows, at(v, TY_WINDOW));
+    return at(v, TY_CHOSEN_ROWS) > 0 ? fmin(rows, at(v, TY_CHOSEN_ROWS)) : rows;
+}
+
 static double score_count(const view *v)
 {
-    return at(v, TY_HEADS) * query_rows(v) * v->rows;
+    return at(v, TY_HEADS) * query_rows(v) * met_rows(v);
+}
+
+/* The indexer (DeepSeek-V3.2): queries from the latent or the input, one key a row, a weight per
+ * head; keys have a layer norm. */
+static double index_queries(const view *v)
+{
+    return at(v, TY_INDEX_HEADS) * at(v, TY_INDEX_HEAD_SIZE);
+}
+
+static double index_parameters(const view *v)
+{
+    double from = at(v, TY_QUERY_RANK) > 0 ? at(v, TY_QUERY_RANK) : at(v, TY_FEATURES);
+    return from * index_queries(v) +
+           at(v, TY_FEATURES) * (at(v, TY_INDEX_HEAD_SIZE) + at(v, TY_INDEX_HEADS)) +
+           2 * at(v, TY_INDEX_HEAD_SIZE);
+}
+
+/* Every query meets every key of it; each score counts twice the size of a head. */
+static double index_scores(const view *v)
+{
+    return 2 * query_rows(v) * v->rows * index_queries(v);
 }
 
 static double attention_parameters(const view *v)
 {
     double features = at(v, TY_FEATURES);
     double projected = first_query_width(v) + first_kv_width(v);
-    double matrices =
-        features * (projected + context_width(v)) + query_expansion(v) + kv_expansion(v);
-    double biases = at(v, TY_HAS_BIAS) * (projected + features) +
+    double matrices = features * (projected + gate_width(v) + context_width(v)) +
+                      query_expansion(v) + kv_expansion(v) + index_parameters(v);
+    double keys = at(v, TY_KV_HEADS) * at(v, TY_HEAD_SIZE);
+    double biases = at(v, TY_HAS_BIAS) * (projected + features - at(v, TY_LACKS_KEY_BIAS) * keys) +
                     (at(v, TY_HAS_BIAS) > 0 ? 0 : at(v, TY_HAS_QKV_BIAS)) * projected;
-    double norms =
-        at(v, TY_QUERY_RANK) + at(v, TY_KV_RANK) + at(v, TY_HAS_QK_NORM) * 2 * at(v, TY_HEAD_SIZE);
-    return matrices + biases + norms + at(v, TY_RELATIVE_BUCKETS) * at(v, TY_HEADS);
+    double norms = at(v, TY_QUERY_RANK) + at(v, TY_KV_RANK) +
+                   at(v, TY_HAS_QK_NORM) * 2 * at(v, TY_HEAD_SIZE) +
+                   at(v, TY_HAS_WIDE_QK_NORM) * (query_width(v) + keys);
+    double per_head = at(v, TY_RELATIVE_BUCKETS) + at(v, TY_HAS_SINKS);
+    return own(v) * (matrices + biases + norms + per_head * at(v, TY_HEADS));
 }
 
 static double attention_input_product(const view *v)
 {
+    double from_latent = at(v, TY_QUERY_RANK) > 0 ? 0 : index_queries(v);
+    double indexer = at(v, TY_INDEX_HEAD_SIZE) + at(v, TY_INDEX_HEADS) + from_latent;
     return 2 * at(v, TY_FEATURES) *
-           (query_rows(v) * first_query_width(v) + v->rows * first_kv_width(v));
+           (query_rows(v) * (first_query_width(v) + gate_width(v) + indexer) +
+            v->rows * first_kv_width(v));
 }
 
 static double attention_scores(const view *v) /* and context */
 {
-    return 2 * score_count(v) * (at(v, TY_HEAD_SIZE) + head_values(v));
+    return 2 * score_count(v) * (at(v, TY_HEAD_SIZE) + head_values(v)) + index_scores(v);
 }
 
 static double attention_flop(const view *v)
 {
-    double expansion = 2 * (query_rows(v) * query_expansion(v) + v->rows * kv_expansion(v));
+    double from_latent = at(v, TY_QUERY_RANK) * index_queries(v);
+    double expansion =
+        2 * (query_rows(v) * (query_expansion(v) + from_latent) + v->rows * kv_expansion(v));
     double output = 2 * query_rows(v) * at(v, TY_FEATURES) * context_width(v);
     return attention_input_product(v) + expansion + attention_scores(v) + output;
 }
@@ -235,10 +287,14 @@ static double attention_kept(const view *v)
 {
     double queries = query_rows(v) * (query_width(v) + context_width(v) + 2 * at(v, TY_QUERY_RANK));
     double keys = v->rows * (kv_width(v) + 2 * at(v, TY_KV_RANK));
-    double normed = at(v, TY_HAS_QK_NORM) * (query_rows(v) * query_width(v) +
-                                             v->rows * at(v, TY_KV_HEADS) * at(v, TY_HEAD_SIZE));
+    double normed =
+        (at(v, TY_HAS_QK_NORM) + at(v, TY_HAS_WIDE_QK_NORM)) *
+        (query_rows(v) * query_width(v) + v->rows * at(v, TY_KV_HEADS) * at(v, TY_HEAD_SIZE));
     double scores = at(v, TY_IS_FUSED) > 0 ? at(v, TY_HEADS) * query_rows(v) : score_count(v);
-    return queries + keys + normed + scores;
+    double gates = query_rows(v) * gate_width(v);
+    double indexer = query_rows(v) * (index_queries(v) + at(v, TY_CHOSEN_ROWS)) +
+                     v->rows * at(v, TY_INDEX_HEAD_SIZE);
+    return queries + keys + normed + scores + gates + indexer;
 }
 
 /* Everything inside is written once and read once; the softmax reads and writes the scores. */
@@ -255,7 +311,9 @@ static double attention_kernels(const view *v)
 {
     double products = at(v, TY_IS_FUSED) > 0 ? 3 : 5;
     double latents = (at(v, TY_QUERY_RANK) > 0 ? 2 : 0) + (at(v, TY_KV_RANK) > 0 ? 3 : 0);
-    return products + latents + 2 * at(v, TY_HAS_QK_NORM) + (v->layer->input_count > 1);
+    double norms = 2 * (at(v, TY_HAS_QK_NORM) + at(v, TY_HAS_WIDE_QK_NORM));
+    double indexer = at(v, TY_INDEX_HEADS) > 0 ? 5 : 0; /* products, norm, scores, choice */
+    return products + latents + norms + indexer + at(v, TY_HAS_GATE) + (v->layer->input_count > 1);
 }
 
 /* ---- mlp: T rows of D features, F hidden ones ---- */
@@ -273,8 +331,8 @@ static double hidden_elements(const view *v)
 static double mlp_parameters(const view *v)
 {
     double features = at(v, TY_FEATURES), hidden = at(v, TY_HIDDEN_FEATURES);
-    return mlp_matrices(v) * features * hidden +
-           at(v, TY_HAS_BIAS) * ((mlp_matrices(v) - 1) * hidden + features);
+    return own(v) * (mlp_matrices(v) * features * hidden +
+                     at(v, TY_HAS_BIAS) * ((mlp_matrices(v) - 1) * hidden + features));
 }
 
 static double mlp_flop(const view *v)
@@ -313,28 +371,53 @@ static double hidden_of_token(const view *v)
     return at(v, TY_EXPERTS_PER_TOKEN) * at(v, TY_HIDDEN_FEATURES) + at(v, TY_SHARED_FEATURES);
 }
 
+/* Features that experts read and write. */
+static double expert_width(const view *v)
+{
+    return at(v, TY_LATENT_FEATURES) > 0 ? at(v, TY_LATENT_FEATURES) : at(v, TY_FEATURES);
+}
+
+static double latent_matrix(const view *v)
+{
+    return at(v, TY_FEATURES) * at(v, TY_LATENT_FEATURES);
+}
+
 static double moe_parameters(const view *v)
 {
     double features = at(v, TY_FEATURES), experts = at(v, TY_EXPERTS);
-    double hidden = experts * at(v, TY_HIDDEN_FEATURES) + at(v, TY_SHARED_FEATURES);
-    double mlps = experts + (at(v, TY_SHARED_FEATURES) > 0);
-    return (features + at(v, TY_HAS_ROUTER_BIAS)) * experts + mlp_matrices(v) * features * hidden +
-           at(v, TY_HAS_BIAS) * ((mlp_matrices(v) - 1) * hidden + mlps * features);
+    double hidden = experts * at(v, TY_HIDDEN_FEATURES), shared = at(v, TY_SHARED_FEATURES);
+    double written = experts * expert_width(v) + (shared > 0 ? features : 0);
+    return (features + at(v, TY_HAS_ROUTER_BIAS)) * experts + at(v, TY_HAS_GATE) * features +
+           2 * latent_matrix(v) + mlp_matrices(v) * (expert_width(v) * hidden + features * shared) +
+           at(v, TY_HAS_BIAS) * ((mlp_matrices(v) - 1) * (hidden + shared) + written);
 }
 
-static double router_flop(const view *v)
+/* Of a token's experts, numbers in one of their matrices. */
+static double expert_products(const view *v)
 {
-    return 2 * v->out * at(v, TY_EXPERTS);
+    return at(v, TY_EXPERTS_PER_TOKEN) * at(v, TY_HIDDEN_FEATURES) * expert_width(v) +
+           at(v, TY_SHARED_FEATURES) * at(v, TY_FEATURES);
+}
+
+static double router_flop(const view *v) /* and of the gate */
+{
+    return 2 * v->out * (at(v, TY_EXPERTS) + at(v, TY_HAS_GATE));
 }
 
 static double moe_flop(const view *v)
 {
-    return router_flop(v) + 2 * mlp_matrices(v) * v->out * hidden_of_token(v);
+    return router_flop(v) +
+           2 * v->rows * (mlp_matrices(v) * expert_products(v) + 2 * latent_matrix(v));
 }
 
+/* With latents the first product with the input is theirs, and the shared experts'. */
 static double moe_input_product(const view *v)
 {
-    return router_flop(v) + 2 * (mlp_matrices(v) - 1) * v->out * hidden_of_token(v);
+    double inner = at(v, TY_LATENT_FEATURES) > 0
+                       ? latent_matrix(v) +
+                             (mlp_matrices(v) - 1) * at(v, TY_SHARED_FEATURES) * at(v, TY_FEATURES)
+                       : (mlp_matrices(v) - 1) * expert_products(v);
+    return router_flop(v) + 2 * v->rows * inner;
 }
 
 /* The router's scores, a token's copies for its experts and what they make of them, all hidden
@@ -342,7 +425,8 @@ static double moe_input_product(const view *v)
 static double moe_kept(const view *v)
 {
     return v->rows * (at(v, TY_EXPERTS) + mlp_matrices(v) * hidden_of_token(v)) +
-           2 * at(v, TY_EXPERTS_PER_TOKEN) * v->out;
+           2 * v->rows * expert_width(v) * at(v, TY_EXPERTS_PER_TOKEN) +
+           2 * v->rows * at(v, TY_LATENT_FEATURES);
 }
 
 static double moe_traffic(const view *v)
@@ -354,7 +438,8 @@ static double moe_traffic(const view *v)
  */
 static double moe_kernels(const view *v)
 {
-    return 4 + mlp_kernels(v) * (1 + (at(v, TY_SHARED_FEATURES) > 0));
+    return 4 + mlp_kernels(v) * (1 + (at(v, TY_SHARED_FEATURES) > 0)) +
+           (at(v, TY_LATENT_FEATURES) > 0 ? 2 : 0) + at(v, TY_HAS_GATE);
 }
 
 /* ---- slice ---- */
@@ -449,6 +534,170 @@ static double additive_kernels(const view *v)
     return 5;
 }
 
+/* ---- state space: T rows of D features; I inner ones with N numbers of state each.
+ *
+ * Mamba (Gu and Dao, arXiv:2312.00752, section 3.4): the input makes I channels and as many gates;
+ * after a convolution over K rows the channels make the steps, through a rank, and what writes and
+ * reads the state, N numbers each.
+ * Mamba-2 (Dao and Gu, arXiv:2405.21060, section 8): all of that is made of the input at once,
+ * steps are one a head, groups of heads share what writes and reads; the output is normed before
+ * the last projection. The state is written and read once a row: 4 I N flop; a scan in chunks keeps
+ * it at their ends alone. ---- */
+
+static double channels(const view *v)
+{
+    return at(v, TY_HIDDEN_FEATURES);
+}
+
+static bool has_ranked_steps(const view *v)
+{
+    return at(v, TY_STEP_RANK) > 0;
+}
+
+static double written_and_read(const view *v) /* numbers a row */
+{
+    return 2 * (has_ranked_steps(v) ? 1 : at(v, TY_GROUPS)) * at(v, TY_STATE_SIZE);
+}
+
+static double convolved(const view *v)
+{
+    return channels(v) + (has_ranked_steps(v) ? 0 : written_and_read(v));
+}
+
+static double from_input(const view *v) /* what the first product makes of a row */
+{
+    return channels(v) + convolved(v) + at(v, TY_HEADS);
+}
+
+static double
+step_matrices(const view *v) /* of Mamba: channels to ranks and state, ranks to steps */
+{
+    return has_ranked_steps(v) ? channels(v) * (2 * at(v, TY_STEP_RANK) + written_and_read(v)) : 0;
+}
+
+static double state_space_parameters(const view *v)
+{
+    double matrices = at(v, TY_FEATURES) * (from_input(v) + channels(v)) + step_matrices(v);
+    double convolution = convolved(v) * (at(v, TY_KERNEL_WIDTH) + 1);
+    double biases = at(v, TY_HAS_BIAS) * (from_input(v) + at(v, TY_FEATURES));
+    double dynamics = has_ranked_steps(v) /* bias of steps, decay, what passes by; norm */
+                          ? channels(v) * (2 + at(v, TY_STATE_SIZE))
+                          : 3 * at(v, TY_HEADS) + channels(v);
+    double norms = at(v, TY_HAS_STEP_NORMS) * (at(v, TY_STEP_RANK) + written_and_read(v));
+    return matrices + convolution + biases + dynamics + norms;
+}
+
+static double state_space_input_product(const view *v)
+{
+    return 2 * v->rows * at(v, TY_FEATURES) * from_input(v);
+}
+
+static double state_space_scan(const view *v)
+{
+    return 4 * v->rows * channels(v) * at(v, TY_STATE_SIZE);
+}
+
+static double state_space_flop(const view *v)
+{
+    return state_space_input_product(v) + state_space_scan(v) +
+           2 * v->rows *
+               (channels(v) * at(v, TY_FEATURES) + step_matrices(v) +
+                convolved(v) * at(v, TY_KERNEL_WIDTH));
+}
+
+#define SCAN_CHUNK 256 /* rows: Mamba-2's chunk_size, and what mamba_ssm makes anew from */
+
+static double state_space_kept(const view *v)
+{
+    double row =
+        from_input(v) + convolved(v) + channels(v) + (has_ranked_steps(v) ? channels(v) : 0);
+    return v->rows * (row + at(v, TY_STEP_RANK)) +
+           v->rows / SCAN_CHUNK * channels(v) * at(v, TY_STATE_SIZE);
+}
+
+static double state_space_traffic(const view *v)
+{
+    return v->in + v->out + 2 * state_space_kept(v);
+}
+
+static double state_space_kernels(const view *v) /* products, convolution, scan, norm */
+{
+    return has_ranked_steps(v) ? 6 : 5;
+}
+
+/* ---- gated delta rule (Yang, Kautz and Hatamizadeh, arXiv:2412.06464; Qwen3-Next): H heads of
+ * values of w numbers, K of queries and keys of h; gates as wide as the values; a decay and a
+ * strength a head. The state of a head is h x w: the key reads it, the correction is written, the
+ * query reads it. ---- */
+
+static double delta_keys(const view *v)
+{
+    return at(v, TY_KV_HEADS) * at(v, TY_HEAD_SIZE);
+}
+
+static double delta_values(const view *v)
+{
+    return at(v, TY_HEADS) * at(v, TY_VALUE_HEAD_SIZE);
+}
+
+static double delta_convolved(const view *v)
+{
+    return 2 * delta_keys(v) + delta_values(v);
+}
+
+static double delta_from_input(const view *v)
+{
+    return delta_convolved(v) + delta_values(v) + 2 * at(v, TY_HEADS);
+}
+
+static double delta_parameters(const view *v)
+{
+    return at(v, TY_FEATURES) * (delta_from_input(v) + delta_values(v)) +
+           delta_convolved(v) * at(v, TY_KERNEL_WIDTH) + 2 * at(v, TY_HEADS) +
+           at(v, TY_VALUE_HEAD_SIZE);
+}
+
+static double delta_input_product(const view *v)
+{
+    return 2 * v->rows * at(v, TY_FEATURES) * delta_from_input(v);
+}
+
+static double delta_state(const view *v)
+{
+    return at(v, TY_HEADS) * at(v, TY_HEAD_SIZE) * at(v, TY_VALUE_HEAD_SIZE);
+}
+
+static double delta_scan(const view *v)
+{
+    return 6 * v->rows * delta_state(v);
+}
+
+static double delta_flop(const view *v)
+{
+    return delta_input_product(v) + delta_scan(v) +
+           2 * v->rows *
+               (at(v, TY_FEATURES) * delta_values(v) + delta_convolved(v) * at(v, TY_KERNEL_WIDTH));
+}
+
+#define DELTA_CHUNK 64 /* rows between states that are kept: flash-linear-attention */
+
+static double delta_kept(const view *v)
+{
+    return v->rows * (delta_from_input(v) + delta_convolved(v) + delta_values(v)) +
+           v->rows / DELTA_CHUNK * delta_state(v);
+}
+
+static double delta_traffic(const view *v)
+{
+    return v->in + v->out + 2 * delta_kept(v);
+}
+
+static double delta_kernels(const view *v) /* three products, convolution, scan in four, norm */
+{
+    (void)v;
+    return 9;
+}
+
 /* ---- loss ---- */
 
 /* Logits are read for the logarithm of the sum of their exponentials and once more for the loss;
@@ -485,6 +734,11 @@ static const rule rules[TY_LAYER_KIND_COUNT] = {
     [TY_LAYER_ADDITIVE_ATTENTION] = {additive_parameters, additive_flop, additive_input_product,
                                      additive_kept, additive_traffic, additive_kernels,
                                      additive_values},
+    [TY_LAYER_STATE_SPACE] = {state_space_parameters, state_space_flop, state_space_input_product,
+                              state_space_kept, state_space_traffic, state_space_kernels,
+                              state_space_scan},
+    [TY_LAYER_GATED_DELTA] = {delta_parameters, delta_flop, delta_input_product, delta_kept,
+                              delta_traffic, delta_kernels, delta_scan},
     [TY_LAYER_FLATTEN] = {NULL, NULL, NULL, NULL, NULL, NULL},
 };
 

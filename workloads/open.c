@@ -1,19 +1,9 @@
 /* From what a user types to a workload: a zoo name or a path, and the overrides behind it. */
 #include "zoo.h"
 
-#include <dirent.h>
-#include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define ZOO_SUFFIX ".json"
-
-static void free_names(char **names, uint32_t count)
-{
-    for (uint32_t i = 0; i < count; i++)
-        ty_free(names[i]);
-    ty_free(names);
-}
 
 static bool ends_in(const char *text, const char *suffix)
 {
@@ -21,63 +11,9 @@ static bool ends_in(const char *text, const char *suffix)
     return length > suffix_length && strcmp(text + length - suffix_length, suffix) == 0;
 }
 
-/* ---- The zoo's directory --------------------------------------------------------------------- */
-
-static int by_name(const void *a, const void *b)
-{
-    return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
-/* Appends "lenet" for "lenet.json"; other files are passed over. */
-static ty_status add_name(const char *file, char ***names, uint32_t *count, ty_error *error)
-{
-    char **grown, *name;
-
-    if (file[0] == '.' || !ends_in(file, ZOO_SUFFIX))
-        return TY_OK;
-    grown = ty_resize(*names, *count + 1, sizeof **names);
-    if (grown == NULL)
-        return ty_fail(error, TY_ENOMEM, "%s: out of memory", file);
-    *names = grown;
-    name = ty_strndup(file, strlen(file) - strlen(ZOO_SUFFIX));
-    if (name == NULL)
-        return ty_fail(error, TY_ENOMEM, "%s: out of memory", file);
-    grown[(*count)++] = name;
-    return TY_OK;
-}
-
 ty_status ty_zoo_list(char ***names, uint32_t *count, ty_error *error)
 {
-    ty_status status = TY_OK;
-    char *path = NULL, **list = NULL;
-    uint32_t n = 0;
-    DIR *directory = NULL;
-
-    TY_CHECK(ty_data_path("workloads", "zoo", &path, error), status, cleanup);
-    directory = opendir(path);
-    if (directory == NULL) {
-        status =
-            ty_fail(error, errno == ENOMEM ? TY_ENOMEM : TY_EIO, "%s: %s", path, strerror(errno));
-        goto cleanup;
-    }
-    for (const struct dirent *entry; (entry = readdir(directory)) != NULL;)
-        TY_CHECK(add_name(entry->d_name, &list, &n, error), status, cleanup);
-    if (n == 0) {
-        status = ty_fail(error, TY_EIO, "%s: no workload in this directory", path);
-        goto cleanup;
-    }
-    qsort(list, n, sizeof *list, by_name);
-    *names = list;
-    *count = n;
-    list = NULL; /* given away */
-
-cleanup:
-    if (directory != NULL)
-        closedir(directory);
-    if (list != NULL)
-        free_names(list, n);
-    ty_free(path);
-    return status;
+    return ty_data_names("workloads/zoo", ZOO_SUFFIX, names, count, error);
 }
 
 /* ---- What the user typed --------------------------------------------------------------------- */
@@ -101,8 +37,7 @@ static ty_status fail_unknown(const char *name, ty_error *error)
                          name, count);
 
 cleanup:
-    if (names != NULL)
-        free_names(names, count);
+    ty_names_free(names, count);
     return status;
 }
 
@@ -128,8 +63,7 @@ static ty_status find_in_zoo(const char *name, char **path, ty_error *error)
 cleanup:
     ty_text_clear(&file);
     ty_free(text);
-    if (names != NULL)
-        free_names(names, count);
+    ty_names_free(names, count);
     return status;
 }
 
@@ -156,8 +90,8 @@ cleanup:
     return status;
 }
 
-static const char *const override_keys[] = {"sequence", "batch"};
-enum { SEQUENCE, BATCH, OVERRIDE_COUNT };
+static const char *const override_keys[] = {"sequence", "batch", "vocabulary"};
+enum { SEQUENCE, BATCH, VOCABULARY, OVERRIDE_COUNT };
 
 static ty_status fail_override(const char *word, size_t key_length, ty_error *error)
 {
@@ -168,10 +102,11 @@ static ty_status fail_override(const char *word, size_t key_length, ty_error *er
         return ty_fail(error, TY_ENOMEM, "%s: out of memory", word);
     close = ty_suggest(key, override_keys, OVERRIDE_COUNT, sizeof override_keys[0]);
     ty_free(key);
-    return ty_fail(error, TY_EINVAL,
-                   "found '%s' behind the workload, expected sequence=N or batch=N%s%s%s", word,
-                   close != NULL ? "; did you mean '" : "", close != NULL ? close : "",
-                   close != NULL ? "'?" : "");
+    return ty_fail(
+        error, TY_EINVAL,
+        "found '%s' behind the workload, expected sequence=N, batch=N or vocabulary=N%s%s%s", word,
+        close != NULL ? "; did you mean '" : "", close != NULL ? close : "",
+        close != NULL ? "'?" : "");
 }
 
 /* "sequence=512" */
@@ -191,9 +126,98 @@ static ty_status read_override(const char *word, ty_zoo_overrides *out, ty_error
         return ty_fail(error, TY_EINVAL, "%s: %s", override_keys[key], detail.message);
     if (key == SEQUENCE)
         out->sequence = value;
+    else if (key == VOCABULARY)
+        out->vocabulary = value;
     else
         out->batch = (uint32_t)value;
     return TY_OK;
+}
+
+/* ---- "transformer blocks=24 features=2048 ..." ------------------------------------------------
+ */
+
+/* Families that one line can describe; docs/workloads.md. */
+static const char *const families[] = {"transformer", "decoder", "encoder"};
+
+static bool is_family(const char *word)
+{
+    for (size_t i = 0; i < sizeof families / sizeof families[0]; i++)
+        if (strcmp(word, families[i]) == 0)
+            return true;
+    return false;
+}
+
+#define LARGEST_NUMBER ((uint64_t)1 << 53)
+#define USUAL_BATCH 256
+#define TOKEN_BYTES 4
+
+/* KEY=VALUE as a member of the zoo's JSON; `batch` is called global_batch there. */
+static ty_status put_member(ty_json_writer *w, char *word, bool *has_batch, ty_error *error)
+{
+    char *equals = strchr(word, '=');
+    uint64_t number;
+    ty_error detail = {0};
+
+    if (equals == NULL || equals == word)
+        return ty_fail(error, TY_EINVAL,
+                       "found '%s' behind the family of a workload, expected KEY=VALUE as in "
+                       "features=2048",
+                       word);
+    *equals = '\0';
+    if (strcmp(equals + 1, "true") == 0 || strcmp(equals + 1, "false") == 0) {
+        ty_json_put_bool(w, word, equals[1] == 't');
+        return TY_OK;
+    }
+    if (strcmp(word, "head") == 0) {
+        ty_json_put_string(w, word, equals + 1);
+        return TY_OK;
+    }
+    if (ty_parse_uint(equals + 1, 0, LARGEST_NUMBER, &number, &detail) != TY_OK)
+        return ty_fail(error, TY_EINVAL, "%s: %s", word, detail.message);
+    *has_batch = *has_batch || strcmp(word, "batch") == 0;
+    ty_json_put_uint(w, strcmp(word, "batch") == 0 ? "global_batch" : word, number);
+    return TY_OK;
+}
+
+static ty_status describe_family(const char *family, char *rest, ty_workload **out, ty_error *error)
+{
+    ty_text text = {0};
+    ty_json_writer w = ty_json_writer_on(&text);
+    ty_json_document *document = NULL;
+    const ty_zoo_overrides none = {0};
+    bool has_batch = false, has_token_bytes = strstr(rest, "token_bytes=") != NULL;
+    char *word;
+    ty_status status = TY_OK;
+
+    ty_json_open(&w, NULL, '{');
+    ty_json_put_string(&w, "schema", TY_ZOO_SCHEMA);
+    ty_json_put_string(&w, "name", family);
+    ty_json_put_string(&w, "family", family);
+    ty_json_put_string(&w, "source", "as described");
+    ty_json_put_string(&w, "dataset", "synthetic");
+    while ((word = strtok_r(NULL, " \t", &rest)) != NULL)
+        TY_CHECK(put_member(&w, word, &has_batch, error), status, cleanup);
+    if (!has_batch)
+        ty_json_put_uint(&w, "global_batch", USUAL_BATCH);
+    if (!has_token_bytes)
+        ty_json_put_uint(&w, "token_bytes", TOKEN_BYTES);
+    ty_json_open(&w, "optimizer", '{'); /* Brown et al., arXiv:2005.14165, appendix B */
+    ty_json_put_string(&w, "kind", "adamw");
+    ty_json_put_number(&w, "learning_rate", 1e-4);
+    ty_json_put_number(&w, "weight_decay", 0.1);
+    ty_json_put_number(&w, "beta1", 0.9);
+    ty_json_put_number(&w, "beta2", 0.95);
+    ty_json_put_number(&w, "epsilon", 1e-8);
+    ty_json_close(&w, '}');
+    ty_json_close(&w, '}');
+    TY_CHECK(ty_text_check(&text, error), status, cleanup);
+    TY_CHECK(ty_json_parse(text.data, text.length, family, &document, error), status, cleanup);
+    status = ty_zoo_build(ty_json_root(document), &none, out, error);
+
+cleanup:
+    ty_json_free(document);
+    ty_text_clear(&text);
+    return status;
 }
 
 ty_status ty_workload_open(const char *name_or_path, ty_workload **out, ty_error *error)
@@ -212,6 +236,10 @@ ty_status ty_workload_open(const char *name_or_path, ty_workload **out, ty_error
     name = strtok_r(text, blanks, &rest);
     if (name == NULL) {
         status = ty_fail(error, TY_EINVAL, "expected the name or file of a workload, found none");
+        goto cleanup;
+    }
+    if (is_family(name) && *rest != '\0') {
+        status = describe_family(name, rest, out, error);
         goto cleanup;
     }
     while ((word = strtok_r(NULL, blanks, &rest)) != NULL)

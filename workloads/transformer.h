@@ -15,10 +15,39 @@ typedef enum ty_transformer_form {
 } ty_transformer_form;
 
 typedef enum ty_transformer_head {
-    TY_LANGUAGE_HEAD, /* logits of every position and the loss */
-    TY_MASKED_HEAD,   /* encoders: linear, gelu and norm before the logits, which have a bias */
-    TY_POOLER_HEAD    /* encoders: linear and tanh of the first token, no loss */
+    TY_LANGUAGE_HEAD,   /* logits of every position and the loss */
+    TY_MASKED_HEAD,     /* encoders: linear, gelu and norm before the logits, which have a bias */
+    TY_POOLER_HEAD,     /* encoders: linear and tanh of the first token, no loss */
+    TY_CLASSIFIER_HEAD, /* classes of the first token, and the loss */
+    TY_NO_HEAD
 } ty_transformer_head;
+
+/** Where the norms of a block are. */
+typedef enum ty_norm_place {
+    TY_NORMS_OF_FORM, /* behind the sums of an encoder, before what they feed else */
+    TY_NORMS_BEFORE,
+    TY_NORMS_AROUND,   /* before what they feed and behind it, before the sum: Gemma 2 */
+    TY_NORMS_BEHIND,   /* behind it alone, before the sum: OLMo 2 */
+    TY_NORMS_AFTER_SUM /* as BERT, and OPT-350M */
+} ty_norm_place;
+
+typedef enum ty_mixer {
+    TY_MIX_ATTENTION,
+    TY_MIX_STATE_SPACE,
+    TY_MIX_DELTA,
+    TY_MIX_LINEAR, /* a matrix in its place */
+    TY_MIX_NONE
+} ty_mixer;
+typedef enum ty_feed { TY_FEED_MLP, TY_FEED_EXPERTS, TY_FEED_LINEAR, TY_FEED_NONE } ty_feed;
+
+/** One block where they differ; sizes of 0 are those of the whole. */
+typedef struct ty_transformer_block {
+    ty_mixer mixer;
+    ty_feed feed;
+    uint64_t window; /* of attention; 0: none */
+    uint64_t heads, kv_heads, head_size, hidden_features;
+    bool shares_kv;
+} ty_transformer_block;
 
 /** Sizes are 0 where something is not there. */
 typedef struct ty_transformer {
@@ -40,6 +69,26 @@ typedef struct ty_transformer {
     bool has_attention_bias, has_qkv_bias, has_mlp_bias, has_qk_norm, has_router_bias;
     bool is_gated, is_relu, is_rms_norm, is_fused;
     bool is_tied; /* logits are made with the embedding's matrix */
+
+    /* What families of later years have. */
+    const ty_transformer_block *block_list; /* [blocks]; NULL: all alike, but for experts */
+    ty_norm_place norm_place;
+    bool is_parallel;   /* attention and mlp read the same and are summed together: GPT-J */
+    bool has_two_norms; /* ... each through a norm of its own: GPT-NeoX */
+    bool is_unshifted;  /* layer norms have gains only */
+    bool is_shared;     /* all blocks have the first one's parameters: ALBERT */
+    bool lacks_first_norm, lacks_final_norm, has_embedding_norm, has_output_bias;
+    uint64_t embedding_features; /* of the tables, where a matrix makes features of them; 0 */
+    bool has_embedding_bias;     /* of that matrix */
+    uint64_t late_positions;     /* rows of a table that is added behind it */
+    uint64_t classes;            /* of a classifier */
+    uint64_t window, index_heads, index_head_size, chosen_rows; /* ty_attribute */
+    bool has_sinks, has_attention_gate, has_wide_qk_norm, lacks_key_bias;
+    bool has_shared_gate;
+    uint64_t latent_features;
+    uint64_t state_features, state_size, state_heads, state_groups, step_rank, state_kernel;
+    bool has_state_bias, has_step_norms;
+    uint64_t delta_heads, delta_key_heads, delta_head_size, delta_value_size;
 } ty_transformer;
 
 /** The longest sequence it can be asked for; 0: any. */
@@ -51,6 +100,16 @@ uint64_t ty_transformer_longest(const ty_transformer *t);
  */
 #define TY_TRANSFORMER_TEXT_SIZE 160
 bool ty_transformer_fits(const ty_transformer *t, char expected[TY_TRANSFORMER_TEXT_SIZE]);
+
+/** Its blocks and last norm behind `x`; names begin with `prefix`. @param memory what blocks attend
+ * to besides; TY_BATCH: nothing */
+uint32_t ty_transformer_append(ty_builder *builder, const ty_transformer *t, const char *prefix,
+                               uint32_t x, uint32_t memory);
+/** Its head behind `x`. @param embedding the layer whose matrix tied logits use */
+void ty_transformer_append_head(ty_builder *builder, const ty_transformer *t, uint32_t x,
+                                uint32_t embedding);
+/** Its embedding with the norm and the matrix that may follow. @param x [out] where blocks begin */
+uint32_t ty_transformer_append_embedding(ty_builder *builder, const ty_transformer *t, uint32_t *x);
 
 /** A builder with all its layers, for sizes that fit; NULL only without memory. Source and training
  *  are left to the caller. */

@@ -59,9 +59,9 @@
 #include "ty_core.h"
 
 /**
- * A zoo name ("resnet50"), a zoo name with a sequence length or batch ("gpt2 sequence=512"), or the
- * path of a `trainyard.workload/1` or `trainyard.zoo/1` file or of any that ty_workload_import
- * reads.
+ * A zoo name ("resnet50"), a zoo name with a sequence length, batch or vocabulary ("gpt2
+ * sequence=512"), or the path of a `trainyard.workload/1` or `trainyard.zoo/1` file or of any that
+ * ty_workload_import reads.
  * @return TY_EPARSE for bad content; TY_EIO naming the closest zoo entry for an unknown name.
  */
 ty_status ty_workload_open(const char *name_or_path, ty_workload **out,
@@ -69,10 +69,12 @@ ty_status ty_workload_open(const char *name_or_path, ty_workload **out,
 
 /** What is asked for beside the file; 0: as the file says, or else the importer's usual value. */
 typedef struct ty_import_options {
-    uint64_t sequence; /* tokens per sample */
-    uint32_t batch;    /* samples per step */
-    const char *model; /* as for ty_workload_open: of a file that trains one but has none in it
-                          (DeepSpeed's); ignored by all others; NULL: none */
+    uint64_t sequence;   /* tokens per sample */
+    uint32_t batch;      /* samples per step */
+    uint64_t vocabulary; /* rows of the vocabulary before it is padded: of files that train a model
+                            whose tokenizer they only name (Megatron-LM's); ignored by others */
+    const char *model;   /* as for ty_workload_open: of a file that trains one but has none in it
+                            (DeepSpeed's); ignored by all others; NULL: none */
 } ty_import_options;
 
 /** What an importer found out. Zero-initialise it. */
@@ -247,6 +249,15 @@ uint32_t ty_builder_concat(ty_builder *builder, const uint32_t *inputs, uint32_t
 uint32_t ty_builder_concat_features(ty_builder *builder, const uint32_t *inputs, uint32_t count);
 uint32_t ty_builder_loss(ty_builder *builder,
                          uint32_t input); /* softmax cross-entropy over the last dimension */
+
+/** A selective state space. Options: TY_HEADS and TY_GROUPS (Mamba-2), or TY_STEP_RANK (Mamba) and
+ * TY_HAS_STEP_NORMS. */
+uint32_t ty_builder_state_space(ty_builder *builder, uint32_t input, uint64_t hidden_features,
+                                uint64_t state_size, uint64_t kernel_width, bool has_bias);
+/** Linear attention by the gated delta rule: `heads` of values, `kv_heads` of queries and keys. */
+uint32_t ty_builder_gated_delta(ty_builder *builder, uint32_t input, uint64_t heads,
+                                uint64_t kv_heads, uint64_t head_size, uint64_t value_head_size,
+                                uint64_t kernel_width);
 
 /** Attends to nothing outside its own direction: [T,D] -> [T,H]; biases as cuDNN has them, two per
  * gate. Option: TY_IS_REVERSED. */

@@ -51,17 +51,35 @@ static __device__ void digit_count(const search *s, uint32_t word, int digit, un
         atomicAdd(&histogram[codec_digit_of(bits, digit)], 1u);
 }
 
-/* Of the view, or, if there is none, of the candidates. */
+/* Of the view, or, if there is none, of the candidates. Each block counts by itself: gradients
+ * share a few exponents, and all threads of the device would wait for a few numbers. */
 static __global__ void digits_count(search *s, view from, const uint32_t *candidates, int digit)
 {
+    __shared__ unsigned counts[LARGEST_DIGIT];
+    const uint64_t count = candidates == NULL ? from.count : s->candidates;
+
     if (s->is_over)
         return;
-    if (candidates == NULL)
-        FOR_EACH (i, from.count)
-            digit_count(s, from.words[from.first + i * from.stride], digit, s->histograms[digit]);
-    else
-        FOR_EACH (i, s->candidates)
-            digit_count(s, candidates[i], digit, s->histograms[digit]);
+    for (unsigned d = threadIdx.x; d < LARGEST_DIGIT; d += blockDim.x)
+        counts[d] = 0;
+    __syncthreads();
+    FOR_EACH (i, count)
+        digit_count(s,
+                    candidates == NULL ? from.words[from.first + i * from.stride] : candidates[i],
+                    digit, counts);
+    __syncthreads();
+    for (unsigned d = threadIdx.x; d < LARGEST_DIGIT; d += blockDim.x)
+        if (counts[d] > 0)
+            atomicAdd(&s->histograms[digit][d], counts[d]);
+}
+
+/* Blocks enough to fill a device, each with many more elements than digits. */
+static unsigned digits_grid(uint64_t count)
+{
+    enum { MOST = 1024, LEAST_EACH = 4 * LARGEST_DIGIT };
+    const uint64_t wanted = (count + LEAST_EACH - 1) / LEAST_EACH;
+
+    return wanted < 1 ? 1 : wanted > MOST ? (unsigned)MOST : (unsigned)wanted;
 }
 
 /* One thread: at most 4096 steps. */
@@ -81,7 +99,7 @@ static __global__ void digit_find(search *s, uint64_t k, int digit)
 static void digit_search(search *s, view from, const uint32_t *candidates, int digit, uint64_t k,
                          cudaStream_t stream)
 {
-    TY_LAUNCH(digits_count, grid_for(from.count), BLOCK, 0, stream, s, from, candidates, digit);
+    TY_LAUNCH(digits_count, digits_grid(from.count), BLOCK, 0, stream, s, from, candidates, digit);
     TY_LAUNCH(digit_find, 1, 1, 0, stream, s, k, digit);
 }
 

@@ -107,6 +107,10 @@ static ty_status attention_build(ty_stage_device *stage, cuda_node *node, ty_err
                        (unsigned long long)at.core.batch, UINT16_MAX);
     node->stash_bytes = memory_cut(stage, &at, NULL, NULL);
     node->scratch_bytes = aligned(node->stash_bytes) + gathered_elements(&at) * stage->element;
+    if (cuda_finds_product(stage, node)) {
+        node->kept_bytes = node->stash_bytes;
+        node->stash_bytes = 0;
+    }
     node->sum_floats =
         cuda_affine_sums(at.rows, at.project > at.features ? at.project : at.features);
     node->lane_elements = node->is_divided ? at.rows * at.features : 0;
@@ -166,7 +170,7 @@ static ty_status attention_forward(ty_stage_device *stage, const cuda_node *node
                           at.has_bias ? cuda_weights(stage, node, ATTENTION_PROJECT_BIAS) : NULL};
     ty_status status;
 
-    memory_cut(stage, &at, node->stash[slot], &m);
+    memory_cut(stage, &at, node->kept[slot], &m);
     in.y = m.project;
     TY_CHECK(cuda_whole_input(stage, node, slot, stage->lane_whole, &in.x, error), status, done);
     TY_CHECK(cuda_affine_forward(stage, &in, error), status, done);
@@ -176,6 +180,17 @@ static ty_status attention_forward(ty_stage_device *stage, const cuda_node *node
     status = out_forward(stage, node, &at, m.context, cuda_out(stage, node, slot), error);
 done:
     return status;
+}
+
+/* The output of what the heads have summed. */
+static ty_status attention_again(ty_stage_device *stage, const cuda_node *node, uint32_t slot,
+                                 ty_error *error)
+{
+    const attention at = attention_of(stage, node);
+    attention_memory m;
+
+    memory_cut(stage, &at, node->kept[slot], &m);
+    return out_forward(stage, node, &at, m.context, cuda_out(stage, node, slot), error);
 }
 
 /* Gradients of the second projection, and of the context. */
@@ -249,7 +264,7 @@ static ty_status attention_backward(ty_stage_device *stage, const cuda_node *nod
     attention_memory m, d;
     ty_status status;
 
-    memory_cut(stage, &at, node->stash[slot], &m);
+    memory_cut(stage, &at, node->kept[slot], &m);
     memory_cut(stage, &at, stage->scratch, &d);
     if (stage->options.splits_backward)
         d.project = m.dproject;
@@ -261,5 +276,7 @@ done:
     return status;
 }
 
-const cuda_kind cuda_attention_kind = {
-    .build = attention_build, .forward = attention_forward, .backward = attention_backward};
+const cuda_kind cuda_attention_kind = {.build = attention_build,
+                                       .forward = attention_forward,
+                                       .again = attention_again,
+                                       .backward = attention_backward};

@@ -1,6 +1,5 @@
 /* From a workload's layers to the values and nodes of a stage, and their memory. */
 #include "cuda_stage.h"
-#include "stage_layers.h"
 
 #include <string.h>
 
@@ -223,6 +222,30 @@ static ty_status lower_input(lowering *low, ty_error *error)
     return status;
 }
 
+/* Whether a layer's output is what the loss of this stage reads, and nobody else. */
+static bool is_scores(const lowering *low, uint32_t layer)
+{
+    const ty_layer *next = &low->workload->layers[layer + 1 < low->end ? layer + 1 : layer];
+
+    return low->workload->layers[layer].kind == TY_LAYER_LINEAR &&
+           next->kind == TY_LAYER_SOFTMAX_CROSS_ENTROPY && next->input_count == 1 &&
+           next->inputs[0] == layer;
+}
+
+/* Rows of scores that begin at multiples of 16 bytes, as fast products of 16-bit numbers want them:
+ * a vocabulary is as odd as it pleases. */
+static void scores_pad(lowering *low, uint32_t at)
+{
+    const uint64_t several = 16 / low->stage->element;
+    ty_shape shape = low->stage->values[at].shape;
+    uint64_t *classes = &shape.dimensions[shape.dimension_count - 1];
+
+    if (low->stage->type == CUDA_TYPE_FLOAT)
+        return;
+    *classes = (*classes + several - 1) / several * several;
+    value_make(low, at, &shape, low->stage->values[at].needs_gradient);
+}
+
 static ty_status lower_layers(lowering *low, ty_error *error)
 {
     ty_status status = TY_OK;
@@ -233,6 +256,8 @@ static ty_status lower_layers(lowering *low, ty_error *error)
 
         TY_CHECK(inputs_check(low, layer, error), status, done);
         output_make(low, made, l);
+        if (is_scores(low, l))
+            scores_pad(low, made);
         if (layer->kind == TY_LAYER_FLATTEN)
             low->stage->values[made].same_as = low->stage->values[input_of(low, layer, 0)].same_as;
         else
@@ -273,6 +298,56 @@ static void gradients_order(ty_stage_device *stage, bool *is_written)
                 other->offsets[0] == node->offsets[0])
                 node->adds_matrix = true;
         }
+    }
+}
+
+/* One, until another has to do with it as well. */
+static void segment_note(uint32_t *segment, uint32_t another, bool *is_known)
+{
+    *segment = *is_known && *segment != another ? CUDA_NONE : another;
+    *is_known = true;
+}
+
+/* Which segment each value, and its gradient, is of; what goes from one to another is kept, and
+ * what products make that recomputing finds. What crosses the cut before the stage comes in with
+ * the first. `is_known`: [values], all false. */
+static void segments_place(ty_stage_device *stage, bool *is_known)
+{
+    const uint32_t before = stage->value_count - stage->options.layer_count;
+    const uint32_t last = stage->segments.count - 1;
+
+    for (uint32_t v = 0; v < stage->value_count; v++) {
+        stage->values[v].segment = v < before ? 0 : CUDA_NONE;
+        stage->values[v].gradient_segment = CUDA_NONE;
+    }
+    for (uint32_t i = 0; i < stage->before.count + stage->behind.count; i++) {
+        const cuda_crossing *tensor = i < stage->before.count
+                                          ? &stage->before.tensors[i]
+                                          : &stage->behind.tensors[i - stage->before.count];
+        const uint32_t root = stage->values[tensor->value].same_as;
+        segment_note(&stage->values[root].gradient_segment, i < stage->before.count ? 0 : last,
+                     &is_known[root]);
+    }
+    for (uint32_t n = 0; n < stage->node_count; n++) {
+        cuda_node *node = &stage->nodes[n];
+        const uint32_t segment = stage_segment_of(&stage->segments, node->layer_index);
+        const uint32_t made = stage->values[node->output].same_as;
+
+        node->is_kept = cuda_finds_product(stage, node) &&
+                        (node->kind == &cuda_linear || node->kind == &cuda_conv2d);
+        stage->values[made].segment = segment;
+        stage->values[made].is_kept = stage->values[made].is_kept || node->is_kept;
+        segment_note(&stage->values[made].gradient_segment, segment, &is_known[made]);
+        for (uint32_t i = 0; i < node->input_count; i++) {
+            const uint32_t root = stage->values[node->inputs[i]].same_as;
+            cuda_value *read = &stage->values[root];
+            read->is_kept = read->is_kept || read->segment != segment;
+            segment_note(&read->gradient_segment, segment, &is_known[root]);
+        }
+    }
+    for (uint32_t i = 0; i < stage->behind.count; i++) { /* copied behind the last layer */
+        cuda_value *sent = &stage->values[stage->values[stage->behind.tensors[i].value].same_as];
+        sent->is_kept = sent->is_kept || sent->segment != last;
     }
 }
 
@@ -318,6 +393,10 @@ static ty_status lower(ty_stage_device *stage, ty_error *error)
     TY_CHECK(lower_layers(&low, error), status, cleanup);
     TY_CHECK(lower_output(&low, error), status, cleanup);
     gradients_order(stage, low.is_written);
+    if (stage->segments.count > 0) {
+        memset(low.is_written, 0, stage->value_count * sizeof *low.is_written);
+        segments_place(stage, low.is_written);
+    }
 cleanup:
     ty_free(low.before);
     ty_free(low.behind);
@@ -349,11 +428,91 @@ static bool is_token_input(const ty_stage_device *stage)
     return stage->options.first_layer == 0 && stage->options.workload->input_kind == TY_INPUT_TOKEN;
 }
 
-/* Under full recompute the slots share all that is inside the stage. */
+/* ---- The working set of a stage that is recomputed ---- */
+
+/* The segment in whose working set a value's data lies; CUDA_NONE: it is per slot. */
+static uint32_t data_segment(const ty_stage_device *stage, const cuda_value *value)
+{
+    return stage->segments.count == 0 || value->is_kept ? CUDA_NONE : value->segment;
+}
+
+static uint32_t gradient_segment(const ty_stage_device *stage, const cuda_value *value)
+{
+    return stage->segments.count == 0 ? CUDA_NONE : value->gradient_segment;
+}
+
+static uint32_t stash_segment(const ty_stage_device *stage, const cuda_node *node)
+{
+    return stage->segments.count == 0 || node->is_kept
+               ? CUDA_NONE
+               : stage_segment_of(&stage->segments, node->layer_index);
+}
+
+/* Notes that a segment needs so much more. @return where its part begins */
+static uint64_t working_set_take(ty_stage_device *stage, uint32_t segment, uint64_t bytes)
+{
+    const uint64_t alignment = 256, at = stage->working_set_used[segment];
+
+    stage->working_set_used[segment] += (bytes + alignment - 1) / alignment * alignment;
+    return at;
+}
+
+static bool has_data(const ty_stage_device *stage, uint32_t v)
+{
+    return !(v == 0 && is_token_input(stage)) &&
+           !(v == stage->value_count - 1 && cuda_has_loss(stage)) && stage->values[v].same_as == v;
+}
+
+/* As large as the segment that needs most. */
+static bool working_set_allocate(ty_stage_device *stage)
+{
+    uint64_t largest = 0;
+
+    if (stage->segments.count == 0)
+        return true;
+    stage->working_set_used =
+        cuda_host_buffer(stage, stage->segments.count * sizeof *stage->working_set_used);
+    if (stage->working_set_used == NULL)
+        return false;
+    for (uint32_t v = 0; v < stage->value_count; v++) {
+        const cuda_value *value = &stage->values[v];
+        if (!has_data(stage, v))
+            continue;
+        if (data_segment(stage, value) != CUDA_NONE)
+            working_set_take(stage, data_segment(stage, value), value->count * stage->element);
+        if (value->needs_gradient && gradient_segment(stage, value) != CUDA_NONE)
+            working_set_take(stage, gradient_segment(stage, value), value->count * stage->element);
+    }
+    for (uint32_t n = 0; n < stage->node_count; n++)
+        if (stash_segment(stage, &stage->nodes[n]) != CUDA_NONE)
+            working_set_take(stage, stash_segment(stage, &stage->nodes[n]),
+                             stage->nodes[n].stash_bytes);
+    for (uint32_t s = 0; s < stage->segments.count; s++) {
+        if (stage->working_set_used[s] > largest)
+            largest = stage->working_set_used[s];
+        stage->working_set_used[s] = 0;
+    }
+    stage->working_set = cuda_buffer(stage, largest);
+    return stage->working_set != NULL;
+}
+
+/* The same place of the working set for each slot, or as slots_allocate. */
+static void *place(ty_stage_device *stage, uint64_t bytes, uint32_t segment, bool is_shared)
+{
+    void **slots;
+    uint64_t at;
+
+    if (segment == CUDA_NONE)
+        return slots_allocate(stage, bytes, is_shared, cuda_buffer);
+    slots = cuda_host_buffer(stage, stage->options.slots * sizeof *slots);
+    at = working_set_take(stage, segment, bytes);
+    for (uint32_t s = 0; slots != NULL && s < stage->options.slots; s++)
+        slots[s] = stage->working_set + at;
+    return slots;
+}
+
 static bool values_allocate(ty_stage_device *stage)
 {
-    bool is_recomputed = stage->options.recompute == TY_RECOMPUTE_FULL;
-
     for (uint32_t v = 0; v < stage->value_count; v++) {
         cuda_value *value = &stage->values[v];
         bool is_loss = v == stage->value_count - 1 && cuda_has_loss(stage);
@@ -366,10 +525,10 @@ static bool values_allocate(ty_stage_device *stage)
             value->gradient = stage->values[value->same_as].gradient;
             continue;
         }
-        value->data = slots_allocate(stage, bytes, is_recomputed, cuda_buffer);
+        value->data = place(stage, bytes, data_segment(stage, value), false);
         if (value->needs_gradient)
-            value->gradient =
-                slots_allocate(stage, bytes, !stage->options.splits_backward, cuda_buffer);
+            value->gradient = place(stage, bytes, gradient_segment(stage, value),
+                                    !stage->options.splits_backward);
         if (value->data == NULL || (value->needs_gradient && value->gradient == NULL))
             return false;
     }
@@ -389,16 +548,19 @@ static bool kept_allocate(ty_stage_device *stage, cuda_node *node)
 
 static bool nodes_allocate(ty_stage_device *stage)
 {
-    bool is_recomputed = stage->options.recompute == TY_RECOMPUTE_FULL;
     uint64_t scratch = 0, sums = 0, whole = 0;
 
     for (uint32_t n = 0; n < stage->node_count; n++) {
         cuda_node *node = &stage->nodes[n];
         if (node->stash_bytes > 0) {
-            node->stash = slots_allocate(stage, node->stash_bytes, is_recomputed, cuda_buffer);
+            node->stash = place(stage, node->stash_bytes, stash_segment(stage, node), false);
             if (node->stash == NULL)
                 return false;
         }
+        node->kept = node->stash;
+        if (node->kept_bytes > 0 &&
+            (node->kept = slots_allocate(stage, node->kept_bytes, false, cuda_buffer)) == NULL)
+            return false;
         if (!kept_allocate(stage, node))
             return false;
         scratch = node->scratch_bytes > scratch ? node->scratch_bytes : scratch;
@@ -475,7 +637,7 @@ static bool parameters_allocate(ty_stage_device *stage)
     stage->version_weights =
         stage->type == CUDA_TYPE_FLOAT
             ? stage->versions
-            : cuda_buffer(stage, versions * stage->set_stride * stage->element);
+            : cuda_buffer(stage, versions * stage->weight_stride * stage->element);
     stage->parameters = stage->versions;
     stage->weights = stage->version_weights;
     stage->gradient_sets =
@@ -498,6 +660,7 @@ ty_status cuda_build(ty_stage_device *stage, ty_error *error)
 {
     ty_status status = TY_OK;
 
+    TY_CHECK(stage_segments_find(&stage->options, &stage->segments, error), status, cleanup);
     TY_CHECK(stage_parameters_place(&stage->options, &stage->placed, error), status, cleanup);
     TY_CHECK(lower(stage, error), status, cleanup);
     for (uint32_t n = 0; n < stage->node_count; n++) {
@@ -505,9 +668,10 @@ ty_status cuda_build(ty_stage_device *stage, ty_error *error)
         if (node->kind->build != NULL)
             TY_CHECK(node->kind->build(stage, node, error), status, cleanup);
     }
-    if (!values_allocate(stage) || !nodes_allocate(stage) || !cuda_cuts_allocate(stage) ||
-        !input_allocate(stage) || !tokens_allocate(stage) || !loss_allocate(stage) ||
-        !parameters_allocate(stage)) {
+    TY_CHECK(cuda_copies_place(stage, error), status, cleanup);
+    if (!working_set_allocate(stage) || !values_allocate(stage) || !nodes_allocate(stage) ||
+        !cuda_cuts_allocate(stage) || !input_allocate(stage) || !tokens_allocate(stage) ||
+        !loss_allocate(stage) || !parameters_allocate(stage)) {
         (void)cudaGetLastError();
         status = ty_fail(error, TY_ENOMEM,
                          "out of GPU memory after %.3g GB for layers %u to %u with %u slots of %u "

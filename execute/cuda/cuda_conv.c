@@ -13,10 +13,13 @@
         }                                                                                          \
     } while (0)
 
+/* A pass each: its algorithm's kind of arithmetic is a part of the operation. */
+enum { FORWARD, DATA, FILTER, PASSES };
+
 typedef struct conv {
     cudnnTensorDescriptor_t x, y;
     cudnnFilterDescriptor_t w;
-    cudnnConvolutionDescriptor_t operation;
+    cudnnConvolutionDescriptor_t operations[PASSES];
     cudnnConvolutionFwdAlgo_t forward;
     cudnnConvolutionBwdDataAlgo_t data;
     cudnnConvolutionBwdFilterAlgo_t filter;
@@ -36,8 +39,9 @@ static void conv2d_release(ty_stage_device *stage, cuda_node *node)
         stage->dnn->cudnnDestroyTensorDescriptor(c->y);
     if (c->w != NULL)
         stage->dnn->cudnnDestroyFilterDescriptor(c->w);
-    if (c->operation != NULL)
-        stage->dnn->cudnnDestroyConvolutionDescriptor(c->operation);
+    for (int pass = 0; pass < PASSES; pass++)
+        if (c->operations[pass] != NULL)
+            stage->dnn->cudnnDestroyConvolutionDescriptor(c->operations[pass]);
     ty_free(c);
 }
 
@@ -96,15 +100,18 @@ static ty_status operation_make(const ty_stage_device *stage, const uint64_t *a,
                                               (int)(a[TY_IN_CHANNELS] / a[TY_GROUPS]),
                                               (int)a[TY_KERNEL_HEIGHT], (int)a[TY_KERNEL_WIDTH]),
               status, done);
-    DNN_CHECK(dnn->cudnnCreateConvolutionDescriptor(&c->operation), status, done);
-    DNN_CHECK(dnn->cudnnSetConvolution2dDescriptor(c->operation, (int)a[TY_PADDING_HEIGHT],
-                                                   (int)a[TY_PADDING_WIDTH], (int)a[TY_STRIDE],
-                                                   (int)a[TY_STRIDE], 1, 1, CUDNN_CROSS_CORRELATION,
-                                                   CUDNN_DATA_FLOAT),
-              status, done);
-    DNN_CHECK(dnn->cudnnSetConvolutionGroupCount(c->operation, (int)a[TY_GROUPS]), status, done);
-    DNN_CHECK(dnn->cudnnSetConvolutionMathType(c->operation, math_type(stage->options.precision)),
-              status, done);
+    for (int pass = 0; pass < PASSES; pass++) {
+        cudnnConvolutionDescriptor_t *made = &c->operations[pass];
+
+        DNN_CHECK(dnn->cudnnCreateConvolutionDescriptor(made), status, done);
+        DNN_CHECK(dnn->cudnnSetConvolution2dDescriptor(
+                      *made, (int)a[TY_PADDING_HEIGHT], (int)a[TY_PADDING_WIDTH], (int)a[TY_STRIDE],
+                      (int)a[TY_STRIDE], 1, 1, CUDNN_CROSS_CORRELATION, CUDNN_DATA_FLOAT),
+                  status, done);
+        DNN_CHECK(dnn->cudnnSetConvolutionGroupCount(*made, (int)a[TY_GROUPS]), status, done);
+        DNN_CHECK(dnn->cudnnSetConvolutionMathType(*made, math_type(stage->options.precision)),
+                  status, done);
+    }
 done:
     return status;
 }
@@ -139,11 +146,18 @@ static int chosen_for(const ty_stage_device *stage, const char *key)
     return cuda_choice_find(stage, key, &value) ? (int)value : NO_ALGORITHM;
 }
 
+/* An algorithm stands in the list with the arithmetic that it was found with, which need not be the
+ * operation's, and what memory it wants is of that. fp32 is fp32 whatever the list says. */
+static cudnnMathType_t found_math(const ty_stage_device *stage, cudnnMathType_t listed)
+{
+    return stage->options.precision == TY_PRECISION_FP32 ? CUDNN_FMA_MATH : listed;
+}
+
 /* Takes the first, which is the fastest, of those that give the same bits every time and whose
  * working memory is no more than WORKSPACE_LIMIT; otherwise the first that runs. One that was
  * chosen before goes before all. */
 #define WORKSPACE_LIMIT (UINT64_C(256) << 20)
-#define ALGORITHM_TAKE(found, count, chosen, into, c)                                              \
+#define ALGORITHM_TAKE(found, count, chosen, into, math)                                           \
     do {                                                                                           \
         int best_ = -1;                                                                            \
         for (int i_ = 0; i_ < (count); i_++) {                                                     \
@@ -157,8 +171,7 @@ static int chosen_for(const ty_stage_device *stage, const char *key)
         }                                                                                          \
         if (best_ >= 0) {                                                                          \
             (into) = (found)[best_].algo;                                                          \
-            if ((found)[best_].memory > (c)->workspace_bytes)                                      \
-                (c)->workspace_bytes = (found)[best_].memory;                                      \
+            (math) = found_math(stage, (found)[best_].mathType);                                   \
         } else {                                                                                   \
             status = ty_fail(error, TY_EUNSUPPORTED, "cuDNN has no algorithm for it");             \
         }                                                                                          \
@@ -166,9 +179,11 @@ static int chosen_for(const ty_stage_device *stage, const char *key)
 
 /* cuDNN's list for one pass, by its guesses, or by what it measures where nothing is known yet and
  * the stage is there to measure; and the choice. */
-#define ALGORITHM_CHOOSE(pass, guess, measure, found, into, ...)                                   \
+#define ALGORITHM_CHOOSE(pass, guess, measure, size, found, into, operation, ...)                  \
     do {                                                                                           \
         char key_[CUDA_KEY_SIZE];                                                                  \
+        cudnnMathType_t math_ = CUDNN_DEFAULT_MATH;                                                \
+        size_t bytes_ = 0;                                                                         \
         int chosen_, count_ = 0;                                                                   \
         key_make(stage, node, (pass), key_);                                                       \
         chosen_ = chosen_for(stage, key_);                                                         \
@@ -180,8 +195,15 @@ static int chosen_for(const ty_stage_device *stage, const char *key)
             DNN_CHECK(stage->dnn->guess(stage->dnn_handle, __VA_ARGS__, MOST_ALGORITHMS, &count_,  \
                                         (found)),                                                  \
                       status, done);                                                               \
-        ALGORITHM_TAKE((found), count_, chosen_, (into), c);                                       \
-        if (status == TY_OK && chosen_ == NO_ALGORITHM && stage->options.measures_algorithms)      \
+        ALGORITHM_TAKE((found), count_, chosen_, (into), math_);                                   \
+        if (status != TY_OK)                                                                       \
+            goto done;                                                                             \
+        DNN_CHECK(stage->dnn->cudnnSetConvolutionMathType((operation), math_), status, done);      \
+        DNN_CHECK(stage->dnn->size(stage->dnn_handle, __VA_ARGS__, (into), &bytes_), status,       \
+                  done);                                                                           \
+        if (bytes_ > c->workspace_bytes)                                                           \
+            c->workspace_bytes = bytes_;                                                           \
+        if (chosen_ == NO_ALGORITHM && stage->options.measures_algorithms)                         \
             status = cuda_choice_note(stage, key_, (uint32_t)(into), error);                       \
         if (status != TY_OK)                                                                       \
             goto done;                                                                             \
@@ -196,14 +218,17 @@ static ty_status algorithms_find(ty_stage_device *stage, const cuda_node *node, 
     ty_status status = TY_OK;
 
     ALGORITHM_CHOOSE("forward", cudnnGetConvolutionForwardAlgorithm_v7,
-                     cudnnFindConvolutionForwardAlgorithm, forward, c->forward, c->x, c->w,
-                     c->operation, c->y);
+                     cudnnFindConvolutionForwardAlgorithm, cudnnGetConvolutionForwardWorkspaceSize,
+                     forward, c->forward, c->operations[FORWARD], c->x, c->w,
+                     c->operations[FORWARD], c->y);
     ALGORITHM_CHOOSE("data", cudnnGetConvolutionBackwardDataAlgorithm_v7,
-                     cudnnFindConvolutionBackwardDataAlgorithm, data, c->data, c->w, c->y,
-                     c->operation, c->x);
+                     cudnnFindConvolutionBackwardDataAlgorithm,
+                     cudnnGetConvolutionBackwardDataWorkspaceSize, data, c->data,
+                     c->operations[DATA], c->w, c->y, c->operations[DATA], c->x);
     ALGORITHM_CHOOSE("filter", cudnnGetConvolutionBackwardFilterAlgorithm_v7,
-                     cudnnFindConvolutionBackwardFilterAlgorithm, filter, c->filter, c->x, c->y,
-                     c->operation, c->w);
+                     cudnnFindConvolutionBackwardFilterAlgorithm,
+                     cudnnGetConvolutionBackwardFilterWorkspaceSize, filter, c->filter,
+                     c->operations[FILTER], c->x, c->y, c->operations[FILTER], c->w);
 done:
     return status;
 }
@@ -250,7 +275,7 @@ static ty_status conv2d_forward(ty_stage_device *stage, const cuda_node *node, u
 
     DNN_CHECK(stage->dnn->cudnnConvolutionForward(
                   stage->dnn_handle, &one, c->x, cuda_in(stage, node, 0, slot), c->w,
-                  cuda_weights(stage, node, 0), c->operation, c->forward, stage->scratch,
+                  cuda_weights(stage, node, 0), c->operations[FORWARD], c->forward, stage->scratch,
                   c->workspace_bytes, &zero, c->y, y),
               status, done);
     if (node->layer->attributes[TY_HAS_BIAS] != 0)
@@ -276,7 +301,7 @@ static ty_status weights_backward(ty_stage_device *stage, const cuda_node *node,
         return TY_OK;
     DNN_CHECK(stage->dnn->cudnnConvolutionBackwardFilter(
                   stage->dnn_handle, &one, c->x, cuda_in(stage, node, 0, slot), c->y, dy,
-                  c->operation, c->filter, stage->scratch, c->workspace_bytes,
+                  c->operations[FILTER], c->filter, stage->scratch, c->workspace_bytes,
                   is_float && adds ? &one : &zero, c->w, is_float ? (void *)dw : own),
               status, done);
     if (!is_float)
@@ -301,7 +326,7 @@ static ty_status conv2d_backward(ty_stage_device *stage, const cuda_node *node, 
         return status;
     DNN_CHECK(stage->dnn->cudnnConvolutionBackwardData(
                   stage->dnn_handle, &one, c->w, cuda_weights(stage, node, 0), c->y,
-                  cuda_out_gradient(stage, node), c->operation, c->data, stage->scratch,
+                  cuda_out_gradient(stage, node), c->operations[DATA], c->data, stage->scratch,
                   c->workspace_bytes, node->adds[0] ? &one : &zero, c->x, dx),
               status, done);
 done:

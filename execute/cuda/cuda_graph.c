@@ -108,11 +108,12 @@ ty_device_graphs cuda_graphs_counts(const ty_stage_device *stage)
 
 static bool is_same(const pass_entry *a, const pass_entry *b)
 {
-    return a->pass.is_forward == b->pass.is_forward && a->pass.part == b->pass.part &&
-           a->pass.slot == b->pass.slot && a->pass.first == b->pass.first &&
-           a->pass.count == b->pass.count && a->pass.is_first == b->pass.is_first &&
-           a->is_evaluating == b->is_evaluating && a->is_timed == b->is_timed &&
-           a->parameters == b->parameters && a->gradients == b->gradients;
+    return a->pass.is_forward == b->pass.is_forward && a->pass.is_again == b->pass.is_again &&
+           a->pass.part == b->pass.part && a->pass.slot == b->pass.slot &&
+           a->pass.first == b->pass.first && a->pass.count == b->pass.count &&
+           a->pass.is_first == b->pass.is_first && a->is_evaluating == b->is_evaluating &&
+           a->is_timed == b->is_timed && a->parameters == b->parameters &&
+           a->gradients == b->gradients;
 }
 
 /* NULL: there is no room for another. */

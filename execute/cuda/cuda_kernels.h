@@ -132,7 +132,7 @@ void cuda_add_part_bias(cuda_type type, uint64_t rows, uint64_t columns, uint64_
 /* ---- Loss (loss.cu) ---- */
 
 /** Rows of scores, of which this lane has `own` from class `first` on; `stride` elements apart, the
- * rest of which is padding. Alone a lane has all: own = stride = classes. */
+ * rest of which is padding. Alone a lane has all: own = classes. */
 typedef struct cuda_scores {
     uint64_t rows, classes, stride, first, own;
 } cuda_scores;
@@ -145,7 +145,7 @@ typedef struct cuda_loss {
 /** @param log_sums [rows], kept for backward
  *  @param row_loss, row_best [rows] scratch
  *  @param loss [out] one, in device memory */
-void cuda_cross_entropy(cuda_type type, uint64_t rows, uint64_t classes, const void *logits,
+void cuda_cross_entropy(cuda_type type, const cuda_scores *s, const void *logits,
                         const int32_t *labels, float *log_sums, float *row_loss, int32_t *row_best,
                         cuda_loss *loss, cudaStream_t stream);
 /** dx = scale (softmax - 1 at the label), 0 in the padding. @param scale in device memory */
@@ -251,10 +251,23 @@ typedef struct cuda_update {
     float rate, momentum, decay;                   /* sgd */
     float beta1, beta2, root_scale, epsilon, keep; /* adamw; see optimizer.c */
 } cuda_update;
-/** @param copy the weights in the type of the passes, or NULL. State as in ty_optimizer_step; NULL
- *  where there is none. */
-void cuda_update_step(cuda_type type, const cuda_update *update, uint64_t count, float *parameters,
-                      const float *gradients, float *state, void *copy, cudaStream_t stream);
+/** The weights in the type of the passes: a set whose tensors begin at multiples of
+ * CUDA_COPY_ALIGNMENT elements, which those of the floats do not. */
+enum { CUDA_COPY_ALIGNMENT = 64 };
+typedef struct cuda_copy {
+    void *weights;
+    uint32_t part_count;
+    const uint64_t *starts; /* [part_count], ascending, device memory: first floats of tensors, */
+    const uint64_t *places; /* and where they are here */
+} cuda_copy;
+/** Of `count` floats of a set, from its `first` on, the copies. */
+void cuda_copy_make(cuda_type type, const cuda_copy *copy, uint64_t first, uint64_t count,
+                    const float *from, cudaStream_t stream);
+/** Of the parameters from the set's `first` on. @param copy of the same set, or NULL. State as in
+ *  ty_optimizer_step; NULL where there is none. */
+void cuda_update_step(cuda_type type, const cuda_update *update, uint64_t first, uint64_t count,
+                      float *parameters, const float *gradients, float *state,
+                      const cuda_copy *copy, cudaStream_t stream);
 enum { CUDA_SQUARE_PARTS = 256 };
 /** Sum of squares, in doubles. @param parts [CUDA_SQUARE_PARTS] scratch, of which the first is the
  * result */

@@ -432,9 +432,8 @@ static ty_status loss_forward(ty_stage_device *stage, const cuda_node *node, uin
 
     if (node->is_divided)
         return loss_among_lanes(stage, &s, logits, slot, node->stash[slot], error);
-    cuda_cross_entropy(stage->type, s.rows, s.classes, logits, stage->labels[slot],
-                       node->stash[slot], stage->row_loss, stage->row_best, stage->losses[slot],
-                       stage->stream);
+    cuda_cross_entropy(stage->type, &s, logits, stage->labels[slot], node->stash[slot],
+                       stage->row_loss, stage->row_best, stage->losses[slot], stage->stream);
     return TY_OK;
 }
 

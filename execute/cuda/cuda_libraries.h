@@ -48,6 +48,9 @@
     X(cudnnGetConvolutionForwardAlgorithm_v7)                                                      \
     X(cudnnGetConvolutionBackwardDataAlgorithm_v7)                                                 \
     X(cudnnGetConvolutionBackwardFilterAlgorithm_v7)                                               \
+    X(cudnnGetConvolutionForwardWorkspaceSize)                                                     \
+    X(cudnnGetConvolutionBackwardDataWorkspaceSize)                                                \
+    X(cudnnGetConvolutionBackwardFilterWorkspaceSize)                                              \
     X(cudnnFindConvolutionForwardAlgorithm)                                                        \
     X(cudnnFindConvolutionBackwardDataAlgorithm)                                                   \
     X(cudnnFindConvolutionBackwardFilterAlgorithm)                                                 \

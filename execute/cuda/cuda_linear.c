@@ -8,6 +8,14 @@ static uint64_t out_features(const ty_stage_device *stage, const cuda_node *node
     return lane_part(node->layer->attributes[TY_OUT_FEATURES], cuda_lanes_of(stage, node));
 }
 
+/* Scores may be padded. */
+static uint64_t out_stride(const ty_stage_device *stage, const cuda_node *node)
+{
+    const ty_shape *out = &stage->values[node->output].shape;
+
+    return out->dimensions[out->dimension_count - 1];
+}
+
 static ty_status linear_build(ty_stage_device *stage, cuda_node *node, ty_error *error)
 {
     const uint64_t rows = cuda_rows(&stage->values[node->output]);
@@ -26,6 +34,7 @@ static ty_status linear_forward(ty_stage_device *stage, const cuda_node *node, u
     cuda_affine f = {.rows = cuda_rows(&stage->values[node->output]),
                      .in = a[TY_IN_FEATURES],
                      .out = out_features(stage, node),
+                     .y_stride = out_stride(stage, node),
                      .weight = cuda_weights(stage, node, 0),
                      .bias = a[TY_HAS_BIAS] != 0 ? cuda_weights(stage, node, 1) : NULL,
                      .y = cuda_out(stage, node, slot)};
@@ -41,6 +50,7 @@ static ty_status linear_backward(ty_stage_device *stage, const cuda_node *node, 
     cuda_affine_gradient g = {.rows = cuda_rows(&stage->values[node->output]),
                               .in = a[TY_IN_FEATURES],
                               .out = out_features(stage, node),
+                              .dy_stride = out_stride(stage, node),
                               .weight = cuda_weights(stage, node, 0),
                               .dy = cuda_out_gradient(stage, node),
                               .dweight = cuda_parameter_gradient(stage, node, 0),

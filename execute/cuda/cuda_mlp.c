@@ -28,7 +28,8 @@ static mlp mlp_of(const ty_stage_device *stage, const cuda_node *node)
                  .has_bias = a[TY_HAS_BIAS] != 0};
 }
 
-/* Stash: before the activation [rows][up], behind it [rows][hidden]; where lanes divide the
+/* Stash: before the activation [rows][up], unless recomputing finds that; behind it [rows][hidden];
+ * where lanes divide the
  * sequence also the whole input [rows][features]; where backward comes in two parts also the
  * gradient of what goes into the activation [rows][up]. The epilogues that do a gelu want rows of a
  * multiple of 16 bytes, and round as the type does; in fp32 they are not used. */
@@ -48,9 +49,21 @@ static ty_status mlp_build(ty_stage_device *stage, cuda_node *node, ty_error *er
     node->sum_floats = cuda_affine_sums(m.rows, widest);
     if (node->is_divided)
         node->lane_elements = m.rows * m.features;
+    if (cuda_finds_product(stage, node)) {
+        node->kept_bytes = m.rows * m.up * stage->element;
+        node->stash_bytes -= node->kept_bytes;
+    }
     if (stage->options.splits_backward)
         node->stash_bytes += m.rows * m.up * stage->element;
     return TY_OK;
+}
+
+/* What comes out of the activation; what goes into it is at the beginning of what is kept. */
+static char *mlp_activated(const ty_stage_device *stage, const cuda_node *node, uint32_t slot,
+                           const mlp *m)
+{
+    return (char *)node->stash[slot] +
+           (node->kept_bytes > 0 ? 0 : m->rows * m->up * stage->element);
 }
 
 /* Where the gradient of what goes into the activation is. */
@@ -67,6 +80,14 @@ static void mlp_release(ty_stage_device *stage, cuda_node *node)
 {
     (void)stage;
     ty_free(node->state);
+}
+
+static void mlp_activate(const ty_stage_device *stage, const mlp *m, const void *h, void *a)
+{
+    if (m->is_gated)
+        cuda_gate(stage->type, m->rows, m->hidden, h, a, stage->stream);
+    else
+        cuda_activate(stage->type, CUDA_GELU, m->rows * m->hidden, h, a, stage->stream);
 }
 
 static ty_status mlp_up(ty_stage_device *stage, const cuda_node *node, const mlp *m, const void *x,
@@ -92,40 +113,57 @@ static ty_status mlp_up(ty_stage_device *stage, const cuda_node *node, const mlp
     up.y = h;
     up.before_gelu = NULL;
     status = cuda_affine_forward(stage, &up, error);
-    if (m->is_gated)
-        cuda_gate(stage->type, m->rows, m->hidden, h, a, stage->stream);
-    else
-        cuda_activate(stage->type, CUDA_GELU, m->rows * m->hidden, h, a, stage->stream);
+    mlp_activate(stage, m, h, a);
     return status;
 }
 
 /* Another product's bias is its epilogue; that of a summand comes from all lanes. */
+static ty_status mlp_down(ty_stage_device *stage, const cuda_node *node, const mlp *m,
+                          uint32_t slot, ty_error *error)
+{
+    void *y = cuda_out(stage, node, slot), *summand = cuda_summand(stage, node, false, y);
+    bool has_epilogue = m->has_bias && !node->is_divided;
+    cuda_affine down = {.rows = m->rows,
+                        .in = m->hidden,
+                        .out = m->features,
+                        .x = mlp_activated(stage, node, slot, m),
+                        .weight = cuda_weights(stage, node, MLP_DOWN),
+                        .bias = has_epilogue ? cuda_weights(stage, node, MLP_DOWN_BIAS) : NULL,
+                        .y = summand};
+    ty_status status = cuda_affine_forward(stage, &down, error);
+
+    if (status != TY_OK)
+        return status;
+    if (m->has_bias && !has_epilogue)
+        cuda_add_lane_bias(stage, m->rows, m->features, cuda_parameters(stage, node, MLP_DOWN_BIAS),
+                           summand);
+    return cuda_lanes_sum(stage, node, &node->whole_output, summand, false, y, error);
+}
+
 static ty_status mlp_forward(ty_stage_device *stage, const cuda_node *node, uint32_t slot,
                              ty_error *error)
 {
     mlp m = mlp_of(stage, node);
-    char *h = node->stash[slot], *a = h + m.rows * m.up * stage->element;
-    void *y = cuda_out(stage, node, slot), *summand = cuda_summand(stage, node, false, y);
-    bool has_epilogue = m.has_bias && !node->is_divided;
     const void *x;
-    cuda_affine down = {.rows = m.rows,
-                        .in = m.hidden,
-                        .out = m.features,
-                        .x = a,
-                        .weight = cuda_weights(stage, node, MLP_DOWN),
-                        .bias = has_epilogue ? cuda_weights(stage, node, MLP_DOWN_BIAS) : NULL,
-                        .y = summand};
     ty_status status;
 
     TY_CHECK(cuda_whole_input(stage, node, slot, stage->lane_whole, &x, error), status, done);
-    TY_CHECK(mlp_up(stage, node, &m, x, h, a, error), status, done);
-    TY_CHECK(cuda_affine_forward(stage, &down, error), status, done);
-    if (m.has_bias && !has_epilogue)
-        cuda_add_lane_bias(stage, m.rows, m.features, cuda_parameters(stage, node, MLP_DOWN_BIAS),
-                           summand);
-    status = cuda_lanes_sum(stage, node, &node->whole_output, summand, false, y, error);
+    TY_CHECK(
+        mlp_up(stage, node, &m, x, node->kept[slot], mlp_activated(stage, node, slot, &m), error),
+        status, done);
+    status = mlp_down(stage, node, &m, slot, error);
 done:
     return status;
+}
+
+/* From what the first product made. */
+static ty_status mlp_again(ty_stage_device *stage, const cuda_node *node, uint32_t slot,
+                           ty_error *error)
+{
+    mlp m = mlp_of(stage, node);
+
+    mlp_activate(stage, &m, node->kept[slot], mlp_activated(stage, node, slot, &m));
+    return mlp_down(stage, node, &m, slot, error);
 }
 
 /* From the output's gradient to that of what comes out of the activation into `da`, or, in one
@@ -159,13 +197,14 @@ static ty_status activation_backward(ty_stage_device *stage, const cuda_node *no
 
 /* Gradients of the second product and of the activation. */
 static ty_status mlp_down_backward(ty_stage_device *stage, const cuda_node *node, const mlp *m,
-                                   bool is_first, const char *h, char *dh, ty_error *error)
+                                   bool is_first, const char *h, const char *a, char *dh,
+                                   ty_error *error)
 {
     float *dbias = m->has_bias ? cuda_parameter_gradient(stage, node, MLP_DOWN_BIAS) : NULL;
     cuda_affine_gradient down = {.rows = m->rows,
                                  .in = m->hidden,
                                  .out = m->features,
-                                 .x = h + m->rows * m->up * stage->element,
+                                 .x = a,
                                  .weight = cuda_weights(stage, node, MLP_DOWN),
                                  .dweight = cuda_parameter_gradient(stage, node, MLP_DOWN),
                                  .dbias = node->is_divided ? NULL : dbias,
@@ -202,12 +241,16 @@ static ty_status mlp_backward(ty_stage_device *stage, const cuda_node *node, uin
         .adds_bias = cuda_adds(node, MLP_UP_BIAS, is_first)};
     ty_status status;
 
-    TY_CHECK(mlp_down_backward(stage, node, &m, is_first, node->stash[slot], dh, error), status,
-             done);
+    TY_CHECK(mlp_down_backward(stage, node, &m, is_first, node->kept[slot],
+                               mlp_activated(stage, node, slot, &m), dh, error),
+             status, done);
     status = cuda_input_product_backward(stage, node, slot, &up, error);
 done:
     return status;
 }
 
-const cuda_kind cuda_mlp = {
-    .build = mlp_build, .forward = mlp_forward, .backward = mlp_backward, .release = mlp_release};
+const cuda_kind cuda_mlp = {.build = mlp_build,
+                            .forward = mlp_forward,
+                            .again = mlp_again,
+                            .backward = mlp_backward,
+                            .release = mlp_release};

@@ -383,7 +383,7 @@ ty_status cuda_affine_forward(ty_stage_device *stage, const cuda_affine *f, ty_e
                  .k = f->in,
                  .lda = f->in,
                  .ldb = f->in,
-                 .ldd = f->out,
+                 .ldd = f->y_stride > 0 ? f->y_stride : f->out,
                  .transposes_a = true};
     operands o = {.a = f->weight, .b = f->x, .d = f->y, .bias = f->bias, .aux = f->before_gelu};
 
@@ -435,11 +435,12 @@ uint64_t cuda_affine_sums(uint64_t rows, uint64_t out)
 ty_status cuda_affine_backward(ty_stage_device *stage, const cuda_affine_gradient *g,
                                ty_error *error)
 {
+    const uint64_t dy_stride = g->dy_stride > 0 ? g->dy_stride : g->out;
     shape weight = {.m = g->in,
                     .n = g->out,
                     .k = g->rows,
                     .lda = g->in,
-                    .ldb = g->out,
+                    .ldb = dy_stride,
                     .ldd = g->in,
                     .transposes_b = true,
                     .is_sum_float = true,
@@ -448,7 +449,7 @@ ty_status cuda_affine_backward(ty_stage_device *stage, const cuda_affine_gradien
                    .n = g->rows,
                    .k = g->out,
                    .lda = g->in,
-                   .ldb = g->out,
+                   .ldb = dy_stride,
                    .ldd = g->in,
                    .epilogue = g->x_before_gelu != NULL ? CUBLASLT_EPILOGUE_DGELU
                                                         : CUBLASLT_EPILOGUE_DEFAULT};
@@ -459,7 +460,7 @@ ty_status cuda_affine_backward(ty_stage_device *stage, const cuda_affine_gradien
     if (g->x_before_gelu != NULL)
         of_input.aux = (void *)(uintptr_t)g->x_before_gelu; /* read only, but declared otherwise */
     if (g->dbias != NULL)
-        cuda_column_sums(stage->type, g->rows, g->out, g->out, g->dy, g->adds_bias, g->dbias,
+        cuda_column_sums(stage->type, g->rows, g->out, dy_stride, g->dy, g->adds_bias, g->dbias,
                          stage->sums, stage->stream);
     if (g->dweight != NULL)
         TY_CHECK(multiply(stage, &weight, &of_weight, error), status, done);

@@ -4,12 +4,12 @@
  *
  * A *value* is a tensor of one micro-batch in the type of the precision: the batch, what crosses
  * the cut before the stage, or what a layer makes of it, [B, C, H, W] as in the workload. A *node*
- * is a layer; flatten is none, its value is another name for its input. Data of values is per slot
- * (one set for all under full recompute), gradients inside the stage are one set, or, where
- * backward comes in two parts, per slot. The functions of a layer are the same for both parts: what
- * a part does not ask for has nowhere to go (cuda_in_gradient, cuda_parameter_gradient). What
- * crosses a cut is a message of floats per slot, which forward and backward convert from and to
- * (cuda_cut.c).
+ * is a layer; flatten is none, its value is another name for its input. Data of values is per slot,
+ * gradients inside the stage are one set, or, where backward comes in two parts, per slot; where
+ * the stage is recomputed, what only one segment has to do with lies in a working set that all
+ * segments and slots share. The functions of a layer are the same for both parts: what a part does
+ * not ask for has nowhere to go (cuda_in_gradient, cuda_parameter_gradient). What crosses a cut is
+ * a message of floats per slot, which forward and backward convert from and to (cuda_cut.c).
  *
  * With tensor lanes (cuda_lanes.c) tensors of parameters and values are what this lane has. A
  * divided layer reads all of its input and makes a summand of all of its output, which the lanes
@@ -30,13 +30,20 @@
 #include "cuda_libraries.h"
 #include "device.h"
 #include "init.h"
+#include "stage_layers.h"
 #include "stage_parameters.h"
+
+#define CUDA_NONE UINT32_MAX
 
 typedef struct cuda_value {
     ty_shape shape;   /* per sample */
     uint64_t count;   /* elements of a micro-batch */
     uint32_t same_as; /* the value whose memory it uses; itself if its own */
     bool needs_gradient;
+    /* Of its memory and its gradient's: the segment that alone has to do with it; CUDA_NONE: none,
+     * or several. */
+    uint32_t segment, gradient_segment;
+    bool is_kept;    /* per slot, though the stage is recomputed */
     void **data;     /* [slots] */
     void **gradient; /* [slots]; NULL where nobody asks for it */
 } cuda_value;
@@ -73,15 +80,19 @@ typedef struct cuda_node {
     ty_shape whole_input, whole_output;
     uint32_t tensor_count; /* parameter tensors */
     uint64_t offsets[LAYER_MAX_TENSORS];
-    bool is_divided;       /* among lanes, of which there are several */
-    bool is_matrix_frozen; /* tied to a frozen layer's */
-    bool adds_matrix;      /* a later node with the same (tied) matrix has written its gradient */
+    uint64_t weight_offsets[LAYER_MAX_TENSORS]; /* in a set of weights in the stage's type */
+    bool is_divided;                            /* among lanes, of which there are several */
+    bool is_matrix_frozen;                      /* tied to a frozen layer's */
+    bool adds_matrix; /* a later node with the same (tied) matrix has written its gradient */
     uint64_t stash_bytes, scratch_bytes;
     uint64_t sum_floats;    /* of scratch for sums over rows */
     uint64_t lane_elements; /* of the largest tensor that it gathers or sums among lanes */
     void **lane_kept;       /* [slots]: from one part of backward to the other, the whole input and
                                the gradient of the whole output; NULL: not gathered, or one part */
     void **stash;           /* [slots] */
+    bool is_kept;           /* recomputing finds all of it: output and stash are per slot */
+    uint64_t kept_bytes;    /* or so much, per slot: `again` makes the rest */
+    void **kept;            /* [slots]; else the stash */
     uint64_t statistic_offset; /* of its part of the stage's statistics */
     void *state;               /* the kind's own */
 } cuda_node;
@@ -90,6 +101,9 @@ struct cuda_kind {
     ty_status (*build)(ty_stage_device *stage, cuda_node *node, ty_error *error);
     ty_status (*forward)(ty_stage_device *stage, const cuda_node *node, uint32_t slot,
                          ty_error *error);
+    /** Forward from `kept` on; only where build has set kept_bytes. */
+    ty_status (*again)(ty_stage_device *stage, const cuda_node *node, uint32_t slot,
+                       ty_error *error);
     ty_status (*backward)(ty_stage_device *stage, const cuda_node *node, uint32_t slot,
                           bool is_first, ty_error *error);
     void (*release)(ty_stage_device *stage, cuda_node *node); /* NULL: no state */
@@ -110,7 +124,7 @@ typedef enum cuda_part { CUDA_BOTH, CUDA_INPUTS, CUDA_WEIGHTS } cuda_part;
 
 /* A pass of a slot, or of a range of its layers. */
 typedef struct cuda_pass {
-    bool is_forward;
+    bool is_forward, is_again;   /* forward; and one of a recompute */
     cuda_part part;              /* of backward */
     uint32_t slot, first, count; /* layers */
     bool is_first;               /* overwrites gradients of parameters */
@@ -124,7 +138,13 @@ typedef struct cuda_state_range {
 
 struct ty_stage_device {
     ty_stage_options options;
+    stage_segments segments;
+    /* Where the stage is recomputed: memory of what lies inside a segment, from its start for each
+     * of them; how much of it each has taken so far, while it is given out. */
+    char *working_set;
+    uint64_t *working_set_used; /* [segments] */
     int ordinal;
+    ty_device_identity identity;
     char description[160];
     uint64_t shared_bytes;   /* of a block, at most */
     uint64_t capacity_bytes; /* of the GPU */
@@ -168,6 +188,9 @@ struct ty_stage_device {
     float *versions, *gradient_sets; /* sets of weights and of gradients, `set_stride` apart */
     void *version_weights;           /* weights in the stage's type; `versions` for floats */
     uint64_t set_stride;             /* ty_parameter_stride */
+    uint64_t weight_stride;          /* of sets of weights in the stage's type */
+    uint32_t copy_part_count;        /* tensors of a set; 0 for floats, which have no copy */
+    uint64_t *copy_parts;            /* device: [2][copy_part_count], see cuda_copy */
     float *parameters, *gradients, *optimizer_state; /* the first two of the sets in use, */
     void *weights;                                   /* and weights in the stage's type */
     uint32_t state_count;                            /* of optimizer_state, for the parameters of */
@@ -206,6 +229,11 @@ ty_status cuda_supports(const ty_workload *workload, uint32_t first_layer, uint3
                         ty_error *error);
 
 /** Initial weights, in every set, and statistics. */
+/** Of weights of any set, which have come from outside, the copies in the stage's type. */
+void cuda_weights_follow(ty_stage_device *stage, const float *at, uint64_t count,
+                         cudaStream_t stream);
+/** Where tensors are in a set of weights in the stage's type. */
+ty_status cuda_copies_place(ty_stage_device *stage, ty_error *error) TY_MUST_CHECK;
 ty_status cuda_parameters_fill(ty_stage_device *stage, ty_error *error) TY_MUST_CHECK;
 
 /* ---- Cuts (cuda_cut.c) ---- */
@@ -294,11 +322,20 @@ static inline const float *cuda_parameters(const ty_stage_device *stage, const c
     return stage->parameters + node->offsets[tensor];
 }
 
+/** A set of weights in the stage's type. */
+static inline cuda_copy cuda_copy_of(const ty_stage_device *stage, void *weights)
+{
+    return (cuda_copy){.weights = weights,
+                       .part_count = stage->copy_part_count,
+                       .starts = stage->copy_parts,
+                       .places = stage->copy_parts + stage->copy_part_count};
+}
+
 /** The same in the stage's type. */
 static inline const void *cuda_weights(const ty_stage_device *stage, const cuda_node *node,
                                        uint32_t tensor)
 {
-    return (const char *)stage->weights + node->offsets[tensor] * stage->element;
+    return (const char *)stage->weights + node->weight_offsets[tensor] * stage->element;
 }
 
 /** Where the gradient of a parameter tensor goes, or NULL where it is frozen or not asked for. */
@@ -314,6 +351,12 @@ static inline float *cuda_parameter_gradient(const ty_stage_device *stage, const
 static inline bool cuda_adds(const cuda_node *node, uint32_t tensor, bool is_first)
 {
     return !is_first || (tensor == 0 && node->adds_matrix);
+}
+
+/** Whether recomputing finds what the first product of a node's layer made. */
+static inline bool cuda_finds_product(const ty_stage_device *stage, const cuda_node *node)
+{
+    return stage->segments.is_kept[node->layer_index];
 }
 
 /** Rows of a value seen as a matrix whose columns are its innermost dimension. */
@@ -416,6 +459,7 @@ void cuda_recording_go_on(ty_stage_device *stage);
 /** y = x W^T, row-major: x [rows][in], W [out][in], y [rows][out], in the stage's type. */
 typedef struct cuda_affine {
     uint64_t rows, in, out;
+    uint64_t y_stride;             /* of rows of y; 0: out */
     const void *x, *weight, *bias; /* bias may be NULL */
     void *y;
     void *before_gelu; /* not NULL: y = gelu of what is written here */
@@ -438,6 +482,7 @@ ty_status cuda_strided_backward(ty_stage_device *stage, const cuda_strided *prod
 
 typedef struct cuda_affine_gradient {
     uint64_t rows, in, out;
+    uint64_t dy_stride; /* likewise */
     const void *x, *weight, *dy;
     float *dweight, *dbias;    /* may be NULL */
     void *dx;                  /* may be NULL */

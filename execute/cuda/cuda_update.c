@@ -115,6 +115,7 @@ ty_status cuda_update_slice(ty_stage_device *stage, const ty_optimizer *optimize
     const cuda_update update = update_of(optimizer, step);
     const uint32_t states = ty_optimizer_state_count(optimizer);
     const bool is_copied = stage->type != CUDA_TYPE_FLOAT;
+    const cuda_copy copy = cuda_copy_of(stage, stage->weights);
     ty_status status;
 
     TY_CHECK(cuda_use(stage, error), status, done);
@@ -124,10 +125,9 @@ ty_status cuda_update_slice(ty_stage_device *stage, const ty_optimizer *optimize
         TY_CHECK(unscale(stage, offset, count, is_finite, error), status, done);
     if (!*is_finite)
         return TY_OK;
-    cuda_update_step(stage->type, &update, count, stage->parameters + offset,
+    cuda_update_step(stage->type, &update, offset, count, stage->parameters + offset,
                      stage->gradients + offset, states > 0 ? cuda_state(stage, offset) : NULL,
-                     is_copied ? (char *)stage->weights + offset * stage->element : NULL,
-                     stage->stream);
+                     is_copied ? &copy : NULL, stage->stream);
     status = cuda_pass_wait(stage, error);
 done:
     return status;

@@ -2,10 +2,11 @@
  * here are the functions of the backend and of the plugin that holds it. */
 #include "cuda_plugin.h"
 #include "cuda_stage.h"
-#include "stage_layers.h"
 
 #include <math.h>
+#include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* Of matrix products; NVIDIA's advice for Hopper is 32 MiB (cuBLAS documentation, "cuBLAS
@@ -151,6 +152,7 @@ static void device_close(ty_stage_device *stage)
     if (stage->side != NULL)
         cudaStreamDestroy(stage->side);
     stage_parameters_clear(&stage->placed);
+    stage_segments_clear(&stage->segments);
     ty_free(stage->state_ranges);
     ty_free(stage->values);
     ty_free(stage->nodes);
@@ -180,6 +182,7 @@ static ty_status device_choose(ty_stage_device *stage, ty_error *error)
                        properties.name, properties.major, properties.minor);
     stage->shared_bytes = (uint64_t)shared;
     stage->capacity_bytes = properties.totalGlobalMem;
+    memcpy(&stage->identity, &properties.uuid, sizeof stage->identity);
     CUDA_CHECK(cuda_attention_prepare(stage->shared_bytes), status, done);
     snprintf(stage->description, sizeof stage->description, "%.64s, CUDA %d.%d, %s",
              properties.name, runtime / 1000, runtime % 1000 / 10,
@@ -407,6 +410,17 @@ static bool is_from_start(const ty_stage_device *stage, uint32_t first, uint32_t
     return count > 0 && first == stage->options.first_layer;
 }
 
+/* A node's forward; or, of what recomputing finds, nothing, or the rest. */
+static ty_status node_forward(ty_stage_device *stage, const cuda_node *node, const cuda_pass *pass,
+                              ty_error *error)
+{
+    if (pass->is_again && node->is_kept)
+        return TY_OK;
+    if (pass->is_again && node->kept_bytes > 0)
+        return node->kind->again(stage, node, pass->slot, error);
+    return node->kind->forward(stage, node, pass->slot, error);
+}
+
 static ty_status forward_queue(ty_stage_device *stage, const cuda_pass *pass, ty_error *error)
 {
     const bool is_end = stage_range_has_last(&stage->options, pass->first, pass->count),
@@ -421,13 +435,30 @@ static ty_status forward_queue(ty_stage_device *stage, const cuda_pass *pass, ty
     for (uint32_t n = 0; n < stage->node_count; n++) {
         const cuda_node *node = &stage->nodes[n];
         if (is_between(node, pass->first, pass->count))
-            TY_CHECK(node->kind->forward(stage, node, pass->slot, error), status, done);
+            TY_CHECK(node_forward(stage, node, pass, error), status, done);
     }
     if (is_end && has_loss)
         TY_CHECK(loss_leave(stage, pass->slot, error), status, done);
-    if (is_end && !has_loss)
+    if (is_end && !has_loss && !pass->is_again) /* the message is still there */
         cuda_output_give(stage, pass->slot);
     status = clock_mark(stage, CLOCK_STOP, stage->stream, error);
+done:
+    return status;
+}
+
+static ty_status forward_run(ty_stage_device *stage, const cuda_pass *pass, ty_error *error)
+{
+    ty_status status;
+
+    TY_CHECK(stage_range_check(&stage->options, pass->slot, pass->first, pass->count, error),
+             status, done);
+    TY_CHECK(cuda_use(stage, error), status, done);
+    if (is_from_start(stage, pass->first, pass->count) && stage->host_tokens != NULL)
+        TY_CHECK(tokens_prepare(stage, pass->slot, error), status, done);
+    TY_CHECK(cuda_pass_run(stage, pass, forward_queue, error), status, done);
+    TY_CHECK(stream_wait(stage->stream, error), status, done);
+    if (stage_range_has_last(&stage->options, pass->first, pass->count) && cuda_has_loss(stage))
+        status = loss_check(stage, pass->slot, error);
 done:
     return status;
 }
@@ -436,24 +467,17 @@ static ty_status device_forward(ty_stage_device *stage, uint32_t slot, uint32_t 
                                 uint32_t count, ty_error *error)
 {
     const cuda_pass pass = {.is_forward = true, .slot = slot, .first = first, .count = count};
-    ty_status status;
 
-    TY_CHECK(stage_range_check(&stage->options, slot, first, count, error), status, done);
-    TY_CHECK(cuda_use(stage, error), status, done);
-    if (is_from_start(stage, first, count) && stage->host_tokens != NULL)
-        TY_CHECK(tokens_prepare(stage, slot, error), status, done);
-    TY_CHECK(cuda_pass_run(stage, &pass, forward_queue, error), status, done);
-    TY_CHECK(stream_wait(stage->stream, error), status, done);
-    if (stage_range_has_last(&stage->options, first, count) && cuda_has_loss(stage))
-        status = loss_check(stage, slot, error);
-done:
-    return status;
+    return forward_run(stage, &pass, error);
 }
 
-static ty_status device_recompute(ty_stage_device *stage, uint32_t slot, ty_error *error)
+static ty_status device_recompute(ty_stage_device *stage, uint32_t slot, uint32_t first,
+                                  uint32_t count, ty_error *error)
 {
-    return device_forward(stage, slot, stage->options.first_layer, stage->options.layer_count,
-                          error);
+    const cuda_pass pass = {
+        .is_forward = true, .is_again = true, .slot = slot, .first = first, .count = count};
+
+    return forward_run(stage, &pass, error);
 }
 
 /* What backward starts from: the loss's factor, or the neighbour's gradients. */
@@ -548,10 +572,9 @@ static uint64_t device_parameter_count(const ty_stage_device *stage)
 
 static void device_select(ty_stage_device *stage, uint32_t version)
 {
-    const uint64_t offset = version * stage->set_stride;
-
-    stage->parameters = stage->versions + offset;
-    stage->weights = (char *)stage->version_weights + offset * stage->element;
+    stage->parameters = stage->versions + version * stage->set_stride;
+    stage->weights =
+        (char *)stage->version_weights + version * stage->weight_stride * stage->element;
 }
 
 static float *device_statistics(ty_stage_device *stage, uint64_t *count)
@@ -694,18 +717,27 @@ static ty_status memory_read(ty_stage_device *stage, void *host, const void *dev
 }
 
 /* Weights, of any set, from outside have a copy that follows them. */
-static ty_status weights_follow(ty_stage_device *stage, const float *at, uint64_t count,
-                                ty_error *error)
+void cuda_weights_follow(ty_stage_device *stage, const float *at, uint64_t count,
+                         cudaStream_t stream)
 {
     const uint64_t all = cuda_version_count(stage) * stage->set_stride;
     const uintptr_t first = (uintptr_t)stage->versions, end = (uintptr_t)(stage->versions + all);
-    uint64_t offset;
+    cuda_copy copy;
+    uint64_t offset, set;
 
     if (stage->type == CUDA_TYPE_FLOAT || (uintptr_t)at < first || (uintptr_t)at >= end)
-        return TY_OK;
+        return;
     offset = (uint64_t)(at - stage->versions);
-    cuda_convert(CUDA_TYPE_FLOAT, at, stage->type,
-                 (char *)stage->version_weights + offset * stage->element, count, stage->side);
+    set = offset / stage->set_stride;
+    copy = cuda_copy_of(stage, (char *)stage->version_weights +
+                                   set * stage->weight_stride * stage->element);
+    cuda_copy_make(stage->type, &copy, offset - set * stage->set_stride, count, at, stream);
+}
+
+static ty_status weights_follow(ty_stage_device *stage, const float *at, uint64_t count,
+                                ty_error *error)
+{
+    cuda_weights_follow(stage, at, count, stage->side);
     return stream_wait(stage->side, error);
 }
 
@@ -770,9 +802,9 @@ static uint64_t device_capacity(const ty_stage_device *stage)
     return stage->capacity_bytes;
 }
 
-static uint32_t device_ordinal(const ty_stage_device *stage)
+static ty_device_identity device_identity(const ty_stage_device *stage)
 {
-    return (uint32_t)stage->ordinal;
+    return stage->identity;
 }
 
 static const char *device_describe(const ty_stage_device *stage)
@@ -800,7 +832,7 @@ static const ty_device_memory memory = {
     .codec_decode = cuda_codec_decode,
     .link_check = cuda_link_check,
     .link_open = cuda_link_open,
-    .ordinal = device_ordinal,
+    .identity = device_identity,
     .describe = device_describe,
     .graphs = cuda_graphs_counts,
     .time = device_time,
@@ -856,10 +888,25 @@ static ty_status check(ty_error *error)
 
 __attribute__((visibility("default"))) const ty_cuda_plugin *ty_cuda_plugin_get(void);
 
+/* What CUDA and NCCL read when they are first called; here, since no other thread may read the
+ * environment meanwhile. Kernels are loaded before they are needed, since loading one may wait for
+ * all that runs, NCCL's kernels that wait for a peer among it. Streams have hardware queues of
+ * their own, so that none holds up another. Who asked for something else has it; but that NCCL
+ * connects when a communicator is made, and not when a message of another size first comes, the
+ * link rests on. */
+static void environment_set(void)
+{
+    setenv("CUDA_MODULE_LOADING", "EAGER", 0);
+    setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
+    setenv("NCCL_RUNTIME_CONNECT", "0", 1);
+}
+
 const ty_cuda_plugin *ty_cuda_plugin_get(void)
 {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
     static const ty_cuda_plugin plugin = {
         .version = TY_CUDA_PLUGIN_VERSION, .backend = &backend, .check = check};
 
+    pthread_once(&once, environment_set);
     return &plugin;
 }

@@ -3,16 +3,17 @@
 #include "kernel.cuh"
 
 template <typename T>
-static __global__ void cross_entropy(uint64_t classes, const T *logits, const int32_t *labels,
+static __global__ void cross_entropy(cuda_scores s, const T *logits, const int32_t *labels,
                                      float *log_sums, float *row_loss, int32_t *row_best)
 {
     __shared__ unsigned long long best;
+    const uint64_t classes = s.classes;
     uint64_t row = blockIdx.x;
     int32_t label = labels[row];
     bool is_label = label >= 0 && (uint64_t)label < classes;
     float maximum = -INFINITY, sum = 0.0f;
 
-    logits += row * classes;
+    logits += row * s.stride;
     for (uint64_t c = threadIdx.x; c < classes; c += blockDim.x)
         maximum = fmaxf(maximum, to_float(logits[c]));
     maximum = block_maximum(maximum);
@@ -65,13 +66,13 @@ static __global__ void loss_sum(uint64_t rows, const float *row_loss, const int3
     loss->bad_row = bad < rows ? (int64_t)bad : -1;
 }
 
-void cuda_cross_entropy(cuda_type type, uint64_t rows, uint64_t classes, const void *logits,
+void cuda_cross_entropy(cuda_type type, const cuda_scores *s, const void *logits,
                         const int32_t *labels, float *log_sums, float *row_loss, int32_t *row_best,
                         cuda_loss *loss, cudaStream_t stream)
 {
-    TY_DISPATCH(type, TY_LAUNCH(cross_entropy<T>, rows, BLOCK, 0, stream, classes,
-                                (const T *)logits, labels, log_sums, row_loss, row_best))
-    TY_LAUNCH(loss_sum, 1, BLOCK, 0, stream, rows, row_loss, row_best, loss);
+    TY_DISPATCH(type, TY_LAUNCH(cross_entropy<T>, s->rows, BLOCK, 0, stream, *s, (const T *)logits,
+                                labels, log_sums, row_loss, row_best))
+    TY_LAUNCH(loss_sum, 1, BLOCK, 0, stream, s->rows, row_loss, row_best, loss);
 }
 
 /* One block a row: a division per element would cost more than the rest. */

@@ -2,9 +2,38 @@
  * that the passes read (formulas: optimizer.c), norms, means. */
 #include "kernel.cuh"
 
+/* Where the copy of a set's i-th float is: in the last tensor that begins at it or before. */
+static __device__ uint64_t copy_place(const cuda_copy &copy, uint64_t i)
+{
+    uint32_t low = 0, high = copy.part_count;
+
+    while (high - low > 1) {
+        const uint32_t middle = (low + high) / 2;
+        if (copy.starts[middle] <= i)
+            low = middle;
+        else
+            high = middle;
+    }
+    return copy.places[low] + (i - copy.starts[low]);
+}
+
 template <typename T>
-static __global__ void update(cuda_update u, uint64_t count, float *w, const float *g, float *state,
-                              T *copy)
+static __global__ void copy_make(cuda_copy copy, uint64_t first, uint64_t count, const float *from)
+{
+    FOR_EACH (i, count)
+        ((T *)copy.weights)[copy_place(copy, first + i)] = of_float<T>(from[i]);
+}
+
+void cuda_copy_make(cuda_type type, const cuda_copy *copy, uint64_t first, uint64_t count,
+                    const float *from, cudaStream_t stream)
+{
+    TY_DISPATCH(
+        type, TY_LAUNCH(copy_make<T>, grid_for(count), BLOCK, 0, stream, *copy, first, count, from))
+}
+
+template <typename T>
+static __global__ void update(cuda_update u, uint64_t first, uint64_t count, float *w,
+                              const float *g, float *state, cuda_copy copy)
 {
     FOR_EACH (i, count) {
         if (u.is_adamw) {
@@ -19,16 +48,19 @@ static __global__ void update(cuda_update u, uint64_t count, float *w, const flo
                 state[i] = v = u.momentum * state[i] + v;
             w[i] -= u.rate * v;
         }
-        if (copy != NULL)
-            copy[i] = of_float<T>(w[i]);
+        if (copy.weights != NULL)
+            ((T *)copy.weights)[copy_place(copy, first + i)] = of_float<T>(w[i]);
     }
 }
 
-void cuda_update_step(cuda_type type, const cuda_update *u, uint64_t count, float *parameters,
-                      const float *gradients, float *state, void *copy, cudaStream_t stream)
+void cuda_update_step(cuda_type type, const cuda_update *u, uint64_t first, uint64_t count,
+                      float *parameters, const float *gradients, float *state,
+                      const cuda_copy *copy, cudaStream_t stream)
 {
-    TY_DISPATCH(type, TY_LAUNCH(update<T>, grid_for(count), BLOCK, 0, stream, *u, count, parameters,
-                                gradients, state, (T *)copy))
+    const cuda_copy none = {}, to = copy != NULL ? *copy : none;
+
+    TY_DISPATCH(type, TY_LAUNCH(update<T>, grid_for(count), BLOCK, 0, stream, *u, first, count,
+                                parameters, gradients, state, to))
 }
 
 /* Each thread's sum, then the threads' one after the other. */

@@ -280,6 +280,11 @@ static ty_status find_ranks(log_reader *r)
     double pieces = r->elements > 0 ? (double)r->largest / (r->elements * r->element_bytes) : 0;
     double factor = r->bus_over_algo, ranks = 0;
 
+    if (log->ranks == 1)
+        return ty_fail(r->error, TY_EPARSE,
+                       "%s: found a log of one rank, which exchanges nothing: no calibration, "
+                       "expected one of two or more",
+                       r->name);
     if (log->ranks == 0) {
         if (pieces > 1.5)
             ranks = pieces;

@@ -190,8 +190,8 @@ static void walk_back(const tables *t, chain_link *links, uint32_t *count)
     }
 }
 
-ty_status chain_row_trace(const chain_row *row, double limit_s, chain_link *links, uint32_t *count,
-                          ty_error *error)
+ty_status ty_chain_row_trace(const chain_row *row, double limit_s, chain_link *links,
+                             uint32_t *count, ty_error *error)
 {
     ty_status status = TY_OK;
     const size_t cells = ((size_t)row->problem->positions + 1) * row->count;

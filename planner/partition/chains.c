@@ -7,18 +7,18 @@
 
 /* ---- Problems -------------------------------------------------------------------------------- */
 
-ty_status chain_make(chain_problem *problem, ty_error *error)
+ty_status ty_chain_make(chain_problem *problem, ty_error *error)
 {
     problem->starts = ty_alloc((size_t)problem->positions + 2, sizeof *problem->starts);
     return problem->starts != NULL ? TY_OK : ty_fail(error, TY_ENOMEM, "division: out of memory");
 }
 
-void chain_begin(chain_problem *problem, uint32_t position)
+void ty_chain_begin(chain_problem *problem, uint32_t position)
 {
     problem->starts[position] = problem->choice_count;
 }
 
-ty_status chain_add(chain_problem *problem, const chain_choice *choice, ty_error *error)
+ty_status ty_chain_add(chain_problem *problem, const chain_choice *choice, ty_error *error)
 {
     if (problem->choice_count == problem->choice_capacity) {
         uint32_t capacity = problem->choice_capacity == 0 ? 64 : problem->choice_capacity * 2;
@@ -32,7 +32,7 @@ ty_status chain_add(chain_problem *problem, const chain_choice *choice, ty_error
     return TY_OK;
 }
 
-void chain_clear(chain_problem *problem)
+void ty_chain_clear(chain_problem *problem)
 {
     ty_free(problem->starts);
     ty_free(problem->choices);
@@ -41,8 +41,8 @@ void chain_clear(chain_problem *problem)
 
 /* ---- Rows ------------------------------------------------------------------------------------ */
 
-ty_status chain_row_make(const chain_problem *problem, uint32_t most_states, chain_row *row,
-                         ty_error *error)
+ty_status ty_chain_row_make(const chain_problem *problem, uint32_t most_states, chain_row *row,
+                            ty_error *error)
 {
     *row = (chain_row){.problem = problem};
     row->states = ty_alloc(most_states, sizeof *row->states);
@@ -55,13 +55,13 @@ ty_status chain_row_make(const chain_problem *problem, uint32_t most_states, cha
     if (row->states == NULL || row->compute_s == NULL || row->parameter_bytes == NULL ||
         row->activation_bytes == NULL || row->output_bytes == NULL || row->time_s == NULL ||
         row->hints == NULL) {
-        chain_row_clear(row);
+        ty_chain_row_clear(row);
         return ty_fail(error, TY_ENOMEM, "division: out of memory");
     }
     return TY_OK;
 }
 
-void chain_row_clear(chain_row *row)
+void ty_chain_row_clear(chain_row *row)
 {
     ty_free(row->states);
     ty_free(row->compute_s);
@@ -73,7 +73,7 @@ void chain_row_clear(chain_row *row)
     *row = (chain_row){0};
 }
 
-void chain_row_set(chain_row *row, uint32_t from, uint32_t to)
+void ty_chain_row_set(chain_row *row, uint32_t from, uint32_t to)
 {
     const ty_states *s = row->problem->states;
 
@@ -169,7 +169,7 @@ static double solve_cell(chain_row *row, uint32_t position, uint32_t to)
     return best;
 }
 
-void chain_row_solve(chain_row *row)
+void ty_chain_row_solve(chain_row *row)
 {
     const uint32_t positions = row->problem->positions;
 

@@ -31,11 +31,11 @@ typedef struct chain_problem {
 } chain_problem;
 
 /** Starts the list of choices for position m; call for 1, 2, ... and then `positions + 1`. */
-void chain_begin(chain_problem *problem, uint32_t position);
-ty_status chain_add(chain_problem *problem, const chain_choice *choice,
-                    ty_error *error) TY_MUST_CHECK;
-ty_status chain_make(chain_problem *problem, ty_error *error) TY_MUST_CHECK;
-void chain_clear(chain_problem *problem);
+void ty_chain_begin(chain_problem *problem, uint32_t position);
+ty_status ty_chain_add(chain_problem *problem, const chain_choice *choice,
+                       ty_error *error) TY_MUST_CHECK;
+ty_status ty_chain_make(chain_problem *problem, ty_error *error) TY_MUST_CHECK;
+void ty_chain_clear(chain_problem *problem);
 
 /** States from one to another, in order, with what the search reads of them side by side. */
 typedef struct chain_row {
@@ -46,13 +46,13 @@ typedef struct chain_row {
     double *time_s;  /* [positions + 1][count]; HUGE_VAL: none */
     uint32_t *hints; /* [choices] where the last search began */
 } chain_row;
-ty_status chain_row_make(const chain_problem *problem, uint32_t most_states, chain_row *row,
-                         ty_error *error) TY_MUST_CHECK;
-void chain_row_clear(chain_row *row);
+ty_status ty_chain_row_make(const chain_problem *problem, uint32_t most_states, chain_row *row,
+                            ty_error *error) TY_MUST_CHECK;
+void ty_chain_row_clear(chain_row *row);
 /** Takes up the states between two; `to` contains `from`. */
-void chain_row_set(chain_row *row, uint32_t from, uint32_t to);
+void ty_chain_row_set(chain_row *row, uint32_t from, uint32_t to);
 /** Fills time_s. */
-void chain_row_solve(chain_row *row);
+void ty_chain_row_solve(chain_row *row);
 
 /** Time of a part, and what its cuts take; places are indices of row->states. */
 static inline double chain_part_s(const chain_row *row, const chain_choice *choice, uint32_t from,
@@ -113,8 +113,8 @@ typedef struct chain_link {
  * ty_divide_hierarchical documents. There must be one.
  * @param links [out, positions] first to last
  */
-ty_status chain_row_trace(const chain_row *row, double limit_s, chain_link *links, uint32_t *count,
-                          ty_error *error) TY_MUST_CHECK;
+ty_status ty_chain_row_trace(const chain_row *row, double limit_s, chain_link *links,
+                             uint32_t *count, ty_error *error) TY_MUST_CHECK;
 
 /** Part of the bound's slack for rounding: sums of a few thousand terms err less. */
 #define CHAIN_SLACK (1 + 1e-9)
@@ -130,9 +130,9 @@ typedef struct hierarchy {
     double time_s;                  /* all layers on all devices; HUGE_VAL: nothing fits */
     uint32_t unit_devices[TY_MOST_LEVELS + 1];
 } hierarchy;
-ty_status hierarchy_solve(const ty_states *states, const ty_divide_options *options, hierarchy *out,
-                          ty_error *error) TY_MUST_CHECK;
-void hierarchy_clear(hierarchy *h);
+ty_status ty_hierarchy_solve(const ty_states *states, const ty_divide_options *options,
+                             hierarchy *out, ty_error *error) TY_MUST_CHECK;
+void ty_hierarchy_clear(hierarchy *h);
 
 /** A division being put together. */
 typedef struct division_parts {
@@ -140,13 +140,13 @@ typedef struct division_parts {
     uint32_t count, capacity;
 } division_parts;
 /** Appends the parts of the best chain of a problem, and theirs below. */
-ty_status hierarchy_trace(const hierarchy *h, const chain_problem *problem, double limit_s,
-                          const ty_division_part *whole, uint32_t whole_index,
-                          division_parts *parts, ty_error *error) TY_MUST_CHECK;
+ty_status ty_hierarchy_trace(const hierarchy *h, const chain_problem *problem, double limit_s,
+                             const ty_division_part *whole, uint32_t whole_index,
+                             division_parts *parts, ty_error *error) TY_MUST_CHECK;
 /** Makes the answer of the parts, which it takes over. */
-ty_status hierarchy_answer(const hierarchy *h, double time_s, division_parts *parts,
-                           ty_division **out, ty_error *error) TY_MUST_CHECK;
+ty_status ty_hierarchy_answer(const hierarchy *h, double time_s, division_parts *parts,
+                              ty_division **out, ty_error *error) TY_MUST_CHECK;
 /** TY_EINFEASIBLE, with how much the memory limit is missed by. */
-ty_status hierarchy_fail(const hierarchy *h, ty_error *error);
+ty_status ty_hierarchy_fail(const hierarchy *h, ty_error *error);
 
 #endif

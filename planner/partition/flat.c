@@ -50,7 +50,7 @@ static ty_status add_choices(const hierarchy *h, uint32_t end, chain_problem *p,
             chain_choice c = choice_of(h, level, end, units);
             if (units > 1 && h->options->is_straight)
                 break;
-            TY_CHECK(chain_add(p, &c, error), status, done);
+            TY_CHECK(ty_chain_add(p, &c, error), status, done);
         }
     }
 done:
@@ -65,12 +65,12 @@ static ty_status make_problem(const hierarchy *h, chain_problem *p, ty_error *er
                          .options = h->options,
                          .positions = h->unit_devices[h->options->level_count],
                          .position_devices = 1};
-    TY_CHECK(chain_make(p, error), status, done);
+    TY_CHECK(ty_chain_make(p, error), status, done);
     for (uint32_t end = 1; end <= p->positions; end++) {
-        chain_begin(p, end);
+        ty_chain_begin(p, end);
         TY_CHECK(add_choices(h, end, p, error), status, done);
     }
-    chain_begin(p, p->positions + 1);
+    ty_chain_begin(p, p->positions + 1);
 done:
     return status;
 }
@@ -81,13 +81,13 @@ static ty_status solve(const chain_problem *p, double *time_s, ty_error *error)
     ty_status status = TY_OK;
     chain_row row = {0};
 
-    TY_CHECK(chain_row_make(p, count, &row, error), status, cleanup);
-    chain_row_set(&row, 0, count - 1);
-    chain_row_solve(&row);
+    TY_CHECK(ty_chain_row_make(p, count, &row, error), status, cleanup);
+    ty_chain_row_set(&row, 0, count - 1);
+    ty_chain_row_solve(&row);
     *time_s = *chain_time(&row, p->positions, row.count - 1);
 
 cleanup:
-    chain_row_clear(&row);
+    ty_chain_row_clear(&row);
     return status;
 }
 
@@ -101,26 +101,26 @@ ty_status ty_divide_flat(const ty_states *states, const ty_divide_options *optio
     ty_division_part whole = {0};
     double flat_s = HUGE_VAL;
 
-    TY_CHECK(hierarchy_solve(states, options, &h, error), status, cleanup);
+    TY_CHECK(ty_hierarchy_solve(states, options, &h, error), status, cleanup);
     TY_CHECK(make_problem(&h, &flat, error), status, cleanup);
     TY_CHECK(solve(&flat, &flat_s, error), status, cleanup);
     if (flat_s == HUGE_VAL && h.time_s == HUGE_VAL) {
-        status = hierarchy_fail(&h, error);
+        status = ty_hierarchy_fail(&h, error);
         goto cleanup;
     }
     whole.to = states->ideals->count - 1;
     if (h.time_s <= flat_s)
-        TY_CHECK(hierarchy_trace(&h, &h.problems[options->level_count - 1], h.time_s, &whole,
-                                 TY_NO_PART, &parts, error),
+        TY_CHECK(ty_hierarchy_trace(&h, &h.problems[options->level_count - 1], h.time_s, &whole,
+                                    TY_NO_PART, &parts, error),
                  status, cleanup);
     else
-        TY_CHECK(hierarchy_trace(&h, &flat, flat_s, &whole, TY_NO_PART, &parts, error), status,
+        TY_CHECK(ty_hierarchy_trace(&h, &flat, flat_s, &whole, TY_NO_PART, &parts, error), status,
                  cleanup);
-    status = hierarchy_answer(&h, h.time_s <= flat_s ? h.time_s : flat_s, &parts, out, error);
+    status = ty_hierarchy_answer(&h, h.time_s <= flat_s ? h.time_s : flat_s, &parts, out, error);
 
 cleanup:
     ty_free(parts.parts);
-    chain_clear(&flat);
-    hierarchy_clear(&h);
+    ty_chain_clear(&flat);
+    ty_hierarchy_clear(&h);
     return status;
 }

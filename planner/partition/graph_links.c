@@ -77,8 +77,8 @@ static ty_status sort_layers(ty_arena *arena, graph_links *g, ty_error *error)
     return TY_OK;
 }
 
-ty_status graph_links_make(ty_arena *arena, uint32_t layer_count, const ty_graph_edge *edges,
-                           uint32_t edge_count, graph_links *out, ty_error *error)
+ty_status ty_graph_links_make(ty_arena *arena, uint32_t layer_count, const ty_graph_edge *edges,
+                              uint32_t edge_count, graph_links *out, ty_error *error)
 {
     ty_status status = TY_OK;
     graph_links g = {.layer_count = layer_count, .words = bit_words(layer_count)};

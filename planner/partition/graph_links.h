@@ -15,8 +15,8 @@ typedef struct graph_links {
 } graph_links;
 
 /** TY_EINVAL where the edges go round in a circle, naming a layer that lies on it. */
-ty_status graph_links_make(ty_arena *arena, uint32_t layer_count, const ty_graph_edge *edges,
-                           uint32_t edge_count, graph_links *out, ty_error *error) TY_MUST_CHECK;
+ty_status ty_graph_links_make(ty_arena *arena, uint32_t layer_count, const ty_graph_edge *edges,
+                              uint32_t edge_count, graph_links *out, ty_error *error) TY_MUST_CHECK;
 
 static inline const uint64_t *graph_ancestors(const graph_links *links, uint32_t layer)
 {

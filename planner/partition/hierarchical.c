@@ -75,17 +75,17 @@ static ty_status make_problem(const hierarchy *h, uint32_t level, chain_problem 
                          .options = h->options,
                          .positions = h->options->levels[level].units,
                          .position_devices = h->unit_devices[level]};
-    TY_CHECK(chain_make(p, error), status, done);
+    TY_CHECK(ty_chain_make(p, error), status, done);
     for (uint32_t m = 1; m <= p->positions; m++) {
-        chain_begin(p, m);
+        ty_chain_begin(p, m);
         for (uint32_t units = 1; units <= m; units++) {
             chain_choice c = choice_of(h, level, m, units);
             if (units > 1 && h->options->is_straight)
                 continue;
-            TY_CHECK(chain_add(p, &c, error), status, done);
+            TY_CHECK(ty_chain_add(p, &c, error), status, done);
         }
     }
-    chain_begin(p, p->positions + 1);
+    ty_chain_begin(p, p->positions + 1);
 done:
     return status;
 }
@@ -102,16 +102,16 @@ static ty_status fill_units(hierarchy *h, uint32_t level, ty_error *error)
     if (out == NULL)
         return ty_fail(error, TY_ENOMEM, "division of %u states: out of memory", count);
     h->unit_s[level + 1] = out;
-    TY_CHECK(chain_row_make(p, count, &row, error), status, cleanup);
+    TY_CHECK(ty_chain_row_make(p, count, &row, error), status, cleanup);
     for (uint32_t from = 0; from < count; from++) {
-        chain_row_set(&row, from, count - 1);
-        chain_row_solve(&row);
+        ty_chain_row_set(&row, from, count - 1);
+        ty_chain_row_solve(&row);
         for (uint32_t place = 1; place < row.count; place++)
             out[(size_t)row.states[place] * count + from] = *chain_time(&row, p->positions, place);
     }
 
 cleanup:
-    chain_row_clear(&row);
+    ty_chain_row_clear(&row);
     return status;
 }
 
@@ -121,18 +121,18 @@ static ty_status solve_top(hierarchy *h, ty_error *error)
     ty_status status = TY_OK;
     chain_row row = {0};
 
-    TY_CHECK(chain_row_make(&h->problems[top], count, &row, error), status, cleanup);
-    chain_row_set(&row, 0, count - 1);
-    chain_row_solve(&row);
+    TY_CHECK(ty_chain_row_make(&h->problems[top], count, &row, error), status, cleanup);
+    ty_chain_row_set(&row, 0, count - 1);
+    ty_chain_row_solve(&row);
     h->time_s = *chain_time(&row, h->problems[top].positions, row.count - 1);
 
 cleanup:
-    chain_row_clear(&row);
+    ty_chain_row_clear(&row);
     return status;
 }
 
-ty_status hierarchy_solve(const ty_states *states, const ty_divide_options *options, hierarchy *out,
-                          ty_error *error)
+ty_status ty_hierarchy_solve(const ty_states *states, const ty_divide_options *options,
+                             hierarchy *out, ty_error *error)
 {
     ty_status status = TY_OK;
     hierarchy h = {.states = states, .options = options, .unit_devices = {1}};
@@ -151,14 +151,14 @@ ty_status hierarchy_solve(const ty_states *states, const ty_divide_options *opti
     return TY_OK;
 
 cleanup:
-    hierarchy_clear(&h);
+    ty_hierarchy_clear(&h);
     return status;
 }
 
-void hierarchy_clear(hierarchy *h)
+void ty_hierarchy_clear(hierarchy *h)
 {
     for (uint32_t l = 0; l < TY_MOST_LEVELS; l++) {
-        chain_clear(&h->problems[l]);
+        ty_chain_clear(&h->problems[l]);
         ty_free(h->unit_s[l]);
         h->unit_s[l] = NULL;
     }
@@ -200,16 +200,16 @@ static ty_status add_link(const hierarchy *h, const chain_problem *problem, cons
 
     TY_CHECK(add_part(parts, &part, error), status, done);
     if (part.level > 0)
-        status =
-            hierarchy_trace(h, &h->problems[part.level - 1], c->unit_s[part.to * count + part.from],
-                            &part, parts->count - 1, parts, error);
+        status = ty_hierarchy_trace(h, &h->problems[part.level - 1],
+                                    c->unit_s[part.to * count + part.from], &part, parts->count - 1,
+                                    parts, error);
 done:
     return status;
 }
 
-ty_status hierarchy_trace(const hierarchy *h, const chain_problem *problem, double limit_s,
-                          const ty_division_part *whole, uint32_t whole_index,
-                          division_parts *parts, ty_error *error)
+ty_status ty_hierarchy_trace(const hierarchy *h, const chain_problem *problem, double limit_s,
+                             const ty_division_part *whole, uint32_t whole_index,
+                             division_parts *parts, ty_error *error)
 {
     const uint32_t count = h->states->ideals->count;
     ty_status status = TY_OK;
@@ -219,15 +219,15 @@ ty_status hierarchy_trace(const hierarchy *h, const chain_problem *problem, doub
 
     if (links == NULL)
         return ty_fail(error, TY_ENOMEM, "division: out of memory");
-    TY_CHECK(chain_row_make(problem, count, &row, error), status, cleanup);
-    chain_row_set(&row, whole->from, whole->to);
-    TY_CHECK(chain_row_trace(&row, limit_s, links, &link_count, error), status, cleanup);
+    TY_CHECK(ty_chain_row_make(problem, count, &row, error), status, cleanup);
+    ty_chain_row_set(&row, whole->from, whole->to);
+    TY_CHECK(ty_chain_row_trace(&row, limit_s, links, &link_count, error), status, cleanup);
     for (uint32_t i = 0; i < link_count; i++)
         TY_CHECK(add_link(h, problem, &links[i], whole, whole_index, parts, error), status,
                  cleanup);
 
 cleanup:
-    chain_row_clear(&row);
+    ty_chain_row_clear(&row);
     ty_free(links);
     return status;
 }
@@ -248,8 +248,8 @@ static double data_parallel_s(const hierarchy *h)
     return time;
 }
 
-ty_status hierarchy_answer(const hierarchy *h, double time_s, division_parts *parts,
-                           ty_division **out, ty_error *error)
+ty_status ty_hierarchy_answer(const hierarchy *h, double time_s, division_parts *parts,
+                              ty_division **out, ty_error *error)
 {
     ty_division *division = ty_alloc(1, sizeof *division);
 
@@ -265,7 +265,7 @@ ty_status hierarchy_answer(const hierarchy *h, double time_s, division_parts *pa
     return TY_OK;
 }
 
-ty_status hierarchy_fail(const hierarchy *h, ty_error *error)
+ty_status ty_hierarchy_fail(const hierarchy *h, ty_error *error)
 {
     const ty_states *s = h->states;
     const uint32_t last = s->ideals->count - 1;
@@ -301,19 +301,19 @@ ty_status ty_divide_hierarchical(const ty_states *states, const ty_divide_option
     division_parts parts = {0};
     ty_division_part whole = {0};
 
-    TY_CHECK(hierarchy_solve(states, options, &h, error), status, cleanup);
+    TY_CHECK(ty_hierarchy_solve(states, options, &h, error), status, cleanup);
     if (h.time_s == HUGE_VAL) {
-        status = hierarchy_fail(&h, error);
+        status = ty_hierarchy_fail(&h, error);
         goto cleanup;
     }
     whole.to = states->ideals->count - 1;
-    TY_CHECK(hierarchy_trace(&h, &h.problems[options->level_count - 1], h.time_s, &whole,
-                             TY_NO_PART, &parts, error),
+    TY_CHECK(ty_hierarchy_trace(&h, &h.problems[options->level_count - 1], h.time_s, &whole,
+                                TY_NO_PART, &parts, error),
              status, cleanup);
-    status = hierarchy_answer(&h, h.time_s, &parts, out, error);
+    status = ty_hierarchy_answer(&h, h.time_s, &parts, out, error);
 
 cleanup:
     ty_free(parts.parts);
-    hierarchy_clear(&h);
+    ty_hierarchy_clear(&h);
     return status;
 }

@@ -9,7 +9,6 @@
 typedef struct finder {
     const graph_links *links;
     const double *weights; /* [layer] what the order goes by */
-    ty_ideal_kind kind;
     uint32_t limit, first_source;
     uint32_t words;
     set_table found;
@@ -24,13 +23,13 @@ static const uint64_t *set_of(const finder *f, uint32_t i)
 /* Keeps f->trial if it is new. */
 static ty_status keep_trial(finder *f, ty_error *error)
 {
-    if (set_table_find(&f->found, f->trial) != UINT32_MAX)
+    if (ty_set_table_find(&f->found, f->trial) != UINT32_MAX)
         return TY_OK;
     if (f->found.count == f->limit)
         return ty_fail(error, TY_ELIMIT,
                        "a graph of %u layers has more than %u ideals; merge it first",
                        f->links->layer_count, f->limit);
-    return set_table_add(&f->found, f->trial, error);
+    return ty_set_table_add(&f->found, f->trial, error);
 }
 
 /* Whether a layer may be added, with all its ancestors, to a set that lacks it. */
@@ -38,16 +37,13 @@ static bool may_join(const finder *f, uint32_t number, uint32_t layer)
 {
     const graph_links *g = f->links;
     const uint64_t *set = set_of(f, number);
-    bool has_some = false, has_all = true;
 
-    for (uint32_t i = g->source_starts[layer]; i < g->source_starts[layer + 1]; i++) {
-        bool is_in = bit_has(set, g->sources[i]);
-        has_some = has_some || is_in;
-        has_all = has_all && is_in;
-    }
-    if (f->kind == TY_IDEALS_ALL)
-        return has_all;
-    return number == 0 ? layer == f->first_source : has_some;
+    if (number == 0)
+        return layer == f->first_source;
+    for (uint32_t i = g->source_starts[layer]; i < g->source_starts[layer + 1]; i++)
+        if (bit_has(set, g->sources[i]))
+            return true;
+    return false;
 }
 
 static ty_status grow_all(finder *f, ty_error *error)
@@ -153,30 +149,29 @@ static ty_status find(finder *f, ty_ideals **out, ty_error *error)
 
 cleanup:
     ty_ideals_free(ideals);
-    set_table_clear(&f->found);
+    ty_set_table_clear(&f->found);
     ty_free(f->trial);
     return status;
 }
 
-ty_status ty_ideals_find(const ty_layer_graph *graph, ty_ideal_kind kind, uint32_t limit,
-                         ty_ideals **out, ty_error *error)
+ty_status ty_ideals_find(const ty_layer_graph *graph, uint32_t limit, ty_ideals **out,
+                         ty_error *error)
 {
     ty_status status = TY_OK;
     ty_arena *arena = ty_arena_new();
     double *weights = ty_alloc(graph->layer_count, sizeof *weights);
     graph_links links;
-    finder f = {.links = &links, .weights = weights, .kind = kind};
+    finder f = {.links = &links, .weights = weights, .limit = limit};
 
     if (arena == NULL || weights == NULL) {
         status = ty_fail(error, TY_ENOMEM, "ideals: out of memory");
         goto cleanup;
     }
-    TY_CHECK(
-        graph_links_make(arena, graph->layer_count, graph->edges, graph->edge_count, &links, error),
-        status, cleanup);
+    TY_CHECK(ty_graph_links_make(arena, graph->layer_count, graph->edges, graph->edge_count, &links,
+                                 error),
+             status, cleanup);
     for (uint32_t v = 0; v < graph->layer_count; v++)
         weights[v] = graph->layers[v].compute_s;
-    f.limit = limit == 0 || limit > TY_MOST_IDEALS ? TY_MOST_IDEALS : limit;
     f.words = f.found.words = links.words;
     f.first_source = first_source(&links);
     status = find(&f, out, error);

@@ -96,7 +96,7 @@ ty_status ty_layer_graph_make(const ty_graph_layer *layers, uint32_t layer_count
     g->layer_count = layer_count;
     TY_CHECK(copy_layers(g, layers, error), status, cleanup);
     TY_CHECK(copy_edges(g, edges, edge_count, error), status, cleanup);
-    TY_CHECK(graph_links_make(g->arena, layer_count, g->edges, g->edge_count, &links, error),
+    TY_CHECK(ty_graph_links_make(g->arena, layer_count, g->edges, g->edge_count, &links, error),
              status, cleanup); /* refuses circles */
     *out = g;
     g = NULL;
@@ -242,7 +242,7 @@ static ty_status make_sorted(const profile_text *p, const ty_graph_layer *layers
     if (count > MOST_LAYERS)
         return ty_fail(error, TY_EPARSE, "%s: found %u layers, expected at most %u", p->path, count,
                        MOST_LAYERS);
-    status = graph_links_make(p->arena, count, edges, edge_count, &links, error);
+    status = ty_graph_links_make(p->arena, count, edges, edge_count, &links, error);
     if (status == TY_EINVAL)
         return ty_fail(error, TY_EPARSE, "%s: found a circle of edges, expected none", p->path);
     if (status != TY_OK)
@@ -312,44 +312,5 @@ cleanup:
     ty_free(p.nodes);
     ty_free(p.edges);
     ty_arena_free(p.arena);
-    return status;
-}
-
-/* ---- From a workload ------------------------------------------------------------------------- */
-
-static uint32_t count_inputs(const ty_workload *workload)
-{
-    uint32_t count = 0;
-    for (uint32_t i = 0; i < workload->layer_count; i++)
-        count += workload->layers[i].input_count;
-    return count;
-}
-
-ty_status ty_layer_graph_of_workload(const ty_workload *workload, uint32_t samples,
-                                     const double *layer_s, ty_layer_graph **out, ty_error *error)
-{
-    ty_status status = TY_OK;
-    ty_graph_layer *layers = ty_alloc(workload->layer_count, sizeof *layers);
-    ty_graph_edge *edges = ty_alloc((size_t)count_inputs(workload) + 1, sizeof *edges);
-    uint32_t edge_count = 0;
-
-    if (layers == NULL || edges == NULL) {
-        status = ty_fail(error, TY_ENOMEM, "graph of %s: out of memory", workload->name);
-        goto cleanup;
-    }
-    for (uint32_t i = 0; i < workload->layer_count; i++) {
-        const ty_layer *from = &workload->layers[i];
-        layers[i] = (ty_graph_layer){.name = from->name,
-                                     .compute_s = layer_s[i],
-                                     .activation_bytes = (double)from->output_bytes * samples,
-                                     .parameter_bytes = (double)from->parameter_bytes};
-        for (uint32_t k = 0; k < from->input_count; k++)
-            edges[edge_count++] = (ty_graph_edge){from->inputs[k], i};
-    }
-    status = ty_layer_graph_make(layers, workload->layer_count, edges, edge_count, out, error);
-
-cleanup:
-    ty_free(layers);
-    ty_free(edges);
     return status;
 }

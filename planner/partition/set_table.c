@@ -45,7 +45,7 @@ static ty_status make_room(set_table *t, ty_error *error)
     return TY_OK;
 }
 
-uint32_t set_table_find(const set_table *table, const uint64_t *set)
+uint32_t ty_set_table_find(const set_table *table, const uint64_t *set)
 {
     if (table->count == 0)
         return UINT32_MAX;
@@ -57,7 +57,7 @@ uint32_t set_table_find(const set_table *table, const uint64_t *set)
     return UINT32_MAX;
 }
 
-ty_status set_table_add(set_table *table, const uint64_t *set, ty_error *error)
+ty_status ty_set_table_add(set_table *table, const uint64_t *set, ty_error *error)
 {
     ty_status status = TY_OK;
 
@@ -68,7 +68,7 @@ done:
     return status;
 }
 
-void set_table_clear(set_table *table)
+void ty_set_table_clear(set_table *table)
 {
     ty_free(table->sets);
     ty_free(table->slots);

@@ -11,10 +11,10 @@ typedef struct set_table {
 } set_table;
 
 /** Number of a set, or UINT32_MAX. */
-uint32_t set_table_find(const set_table *table, const uint64_t *set);
+uint32_t ty_set_table_find(const set_table *table, const uint64_t *set);
 /** Adds a set that is not in it; it gets number `count`. */
-ty_status set_table_add(set_table *table, const uint64_t *set, ty_error *error) TY_MUST_CHECK;
-void set_table_clear(set_table *table);
+ty_status ty_set_table_add(set_table *table, const uint64_t *set, ty_error *error) TY_MUST_CHECK;
+void ty_set_table_clear(set_table *table);
 
 static inline const uint64_t *set_table_at(const set_table *table, uint32_t number)
 {

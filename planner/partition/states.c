@@ -91,11 +91,10 @@ ty_status ty_states_find(const ty_layer_graph *graph, uint32_t limit, ty_states 
     }
     if (limit == 0 || limit > TY_MOST_STATES)
         limit = TY_MOST_STATES;
-    TY_CHECK(
-        graph_links_make(arena, graph->layer_count, graph->edges, graph->edge_count, &links, error),
-        status, cleanup);
-    TY_CHECK(ty_ideals_find(graph, TY_IDEALS_FROM_FIRST_SOURCE, limit, &s->ideals, error), status,
-             cleanup);
+    TY_CHECK(ty_graph_links_make(arena, graph->layer_count, graph->edges, graph->edge_count, &links,
+                                 error),
+             status, cleanup);
+    TY_CHECK(ty_ideals_find(graph, limit, &s->ideals, error), status, cleanup);
     TY_CHECK(allocate(s, error), status, cleanup);
     handed = ty_arena_alloc(arena, links.words, sizeof *handed);
     if (handed == NULL) {

@@ -1,5 +1,6 @@
 /* The table of targets, and what comes before each: placement, provenance. */
 #include "launch.h"
+#include "ty_quote.h"
 
 #include <ctype.h>
 #include <stdarg.h>
@@ -11,16 +12,17 @@ static const struct target {
     launch_target make;
     bool needs_job;
 } targets[] = {
-    {"mpirun", "Open MPI: script, host list, job file", launch_mpirun, true},
-    {"slurm", "Slurm: batch script and job file", launch_slurm, true},
-    {"k8s-mpijob", "Kubernetes: MPIJob of Kubeflow's MPI operator", launch_mpijob, true},
-    {"k8s-pytorchjob", "Kubernetes: PyTorchJob of Kubeflow's training operator", launch_pytorchjob,
+    {"mpirun", "Open MPI: script, host list, job file", ty_launch_mpirun, true},
+    {"slurm", "Slurm: batch script and job file", ty_launch_slurm, true},
+    {"k8s-mpijob", "Kubernetes: MPIJob of Kubeflow's MPI operator", ty_launch_mpijob, true},
+    {"k8s-pytorchjob", "Kubernetes: PyTorchJob of Kubeflow's training operator",
+     ty_launch_pytorchjob, false},
+    {"torchrun", "PyTorch: script and settings for your training script", ty_launch_torchrun,
      false},
-    {"torchrun", "PyTorch: script and settings for your training script", launch_torchrun, false},
-    {"megatron", "Megatron-LM: arguments of pretrain_gpt.py", launch_megatron, false},
-    {"deepspeed", "DeepSpeed: ds_config.json, host list, script", launch_deepspeed, false},
-    {"horovod", "Horovod: script and settings for your training script", launch_horovod, false},
-    {"chakra", "Chakra execution traces for simulators", launch_chakra, false},
+    {"megatron", "Megatron-LM: arguments of pretrain_gpt.py", ty_launch_megatron, false},
+    {"deepspeed", "DeepSpeed: ds_config.json, host list, script", ty_launch_deepspeed, false},
+    {"horovod", "Horovod: script and settings for your training script", ty_launch_horovod, false},
+    {"chakra", "Chakra execution traces for simulators", ty_launch_chakra, false},
 };
 #define TARGET_COUNT (sizeof targets / sizeof targets[0])
 
@@ -44,7 +46,7 @@ const char *ty_launch_target(uint32_t index, const char **title)
 bool ty_launch_is_traces(const char *target)
 {
     const struct target *t = find(target);
-    return t != NULL && t->make == launch_chakra;
+    return t != NULL && t->make == ty_launch_chakra;
 }
 
 bool ty_launch_needs_job(const char *target)
@@ -174,16 +176,14 @@ static void add_line(ty_text *text, const char *format, ...)
     va_start(arguments, format);
     vsnprintf(line, sizeof line, format, arguments);
     va_end(arguments);
-    for (char *c = line; *c != '\0'; c++)
-        if (iscntrl((unsigned char)*c))
-            *c = ' ';
-    ty_text_addf(text, "%s\n", line);
+    ty_quote_visible(text, line, "");
+    ty_text_add(text, "\n");
 }
 
 /* Whoever trains there exchanges gradients as it always does. */
 static bool sends_rows_densely(const launch *l, const struct target *t)
 {
-    if (t->needs_job || t->make == launch_chakra)
+    if (t->needs_job || t->make == ty_launch_chakra)
         return false;
     for (uint32_t b = 0; b < l->plan->bucket_count; b++)
         if (l->plan->buckets[b].compression.kind == TY_COMPRESSION_ROWS)
@@ -209,6 +209,9 @@ static ty_status write_comments(launch *l, const struct target *t, ty_error *err
     add_line(&l->comments, "uses     %u processes on %u host%s; a step is %u micro-batches of %u",
              l->process_count, l->host_count, l->host_count > 1 ? "s" : "", plan->micro_batches,
              plan->micro_batch_size);
+    if (plan->stack != NULL)
+        add_line(&l->comments, "stack    %.100s: what is expected is of this software",
+                 plan->stack->name);
     if (plan->has_prediction) {
         ty_format_seconds(s->step_time_s, step);
         ty_format_count(s->samples_per_s, rate);
@@ -228,7 +231,7 @@ static ty_status write_comments(launch *l, const struct target *t, ty_error *err
     return ty_text_check(&l->comments, error);
 }
 
-void launch_comments(const launch *l, const char *sign, ty_text *text)
+void ty_launch_comments(const launch *l, const char *sign, ty_text *text)
 {
     for (const char *line = l->comments.data; line != NULL && *line != '\0';) {
         size_t length = strcspn(line, "\n");
@@ -255,7 +258,8 @@ static void name_job(launch *l)
 
 /* ---- Files ------------------------------------------------------------------------------- */
 
-ty_status launch_add(launch *l, const char *name, ty_text *text, bool is_program, ty_error *error)
+ty_status ty_launch_add(launch *l, const char *name, ty_text *text, bool is_program,
+                        ty_error *error)
 {
     ty_status status = TY_OK;
     ty_launch_files *files = l->files;
@@ -282,7 +286,7 @@ cleanup:
     return status;
 }
 
-ty_status launch_next(launch *l, ty_error *error, const char *format, ...)
+ty_status ty_launch_next(launch *l, ty_error *error, const char *format, ...)
 {
     char line[400];
     va_list arguments;
@@ -308,7 +312,7 @@ void ty_launch_free(ty_launch_files *files)
     ty_free(files);
 }
 
-ty_status launch_refuse(ty_error *error, const char *target, const char *format, ...)
+ty_status ty_launch_refuse(ty_error *error, const char *target, const char *format, ...)
 {
     char reason[400];
     va_list arguments;
@@ -350,7 +354,7 @@ ty_status ty_launch(const char *target, const ty_launch_input *input, ty_launch_
     l.files = ty_alloc(1, sizeof *l.files);
     if (l.files == NULL)
         return no_memory(error);
-    TY_CHECK(launch_next(&l, error, "%s", ""), status, cleanup);
+    TY_CHECK(ty_launch_next(&l, error, "%s", ""), status, cleanup);
     TY_CHECK(place(&l, error), status, cleanup);
     name_job(&l);
     TY_CHECK(write_comments(&l, t, error), status, cleanup);

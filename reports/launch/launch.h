@@ -36,63 +36,66 @@ typedef struct launch {
 } launch;
 
 /** Appends a file. Takes the text's content, also on failure. */
-ty_status launch_add(launch *l, const char *name, ty_text *text, bool is_program,
-                     ty_error *error) TY_MUST_CHECK;
+ty_status ty_launch_add(launch *l, const char *name, ty_text *text, bool is_program,
+                        ty_error *error) TY_MUST_CHECK;
 /** The provenance, each line behind `sign` ("# "). */
-void launch_comments(const launch *l, const char *sign, ty_text *text);
+void ty_launch_comments(const launch *l, const char *sign, ty_text *text);
 /** What to type next. */
-ty_status launch_next(launch *l, ty_error *error, const char *format, ...) TY_PRINTF(3, 4);
+ty_status ty_launch_next(launch *l, ty_error *error, const char *format, ...) TY_PRINTF(3, 4);
 
 /** TY_EUNSUPPORTED: "--to TARGET: REASON". */
-ty_status launch_refuse(ty_error *error, const char *target, const char *format, ...)
+ty_status ty_launch_refuse(ty_error *error, const char *target, const char *format, ...)
     TY_PRINTF(3, 4);
 
 /** Refuses what a launcher with node rank and local rank cannot place. */
-ty_status launch_check_blocks(const launch *l, const char *target, ty_error *error) TY_MUST_CHECK;
+ty_status ty_launch_check_blocks(const launch *l, const char *target,
+                                 ty_error *error) TY_MUST_CHECK;
 /**
  * Refuses what plain data parallel training cannot do: stages, lanes, unequal replicas, local
  * steps, evolution, top-k.
  * @param largest_zero the most that the target shards
  */
-ty_status launch_check_data_parallel(const launch *l, const char *target, uint32_t largest_zero,
-                                     ty_error *error) TY_MUST_CHECK;
+ty_status ty_launch_check_data_parallel(const launch *l, const char *target, uint32_t largest_zero,
+                                        ty_error *error) TY_MUST_CHECK;
 
 /** Environment as the network and the plan ask for; value by name, in order. */
 typedef struct launch_variable {
     const char *name, *value, *why;
 } launch_variable;
 #define LAUNCH_MOST_VARIABLES 8
-uint32_t launch_environment(const launch *l, launch_variable out[LAUNCH_MOST_VARIABLES]);
+uint32_t ty_launch_environment(const launch *l, launch_variable out[LAUNCH_MOST_VARIABLES]);
 /** As lines of a shell script: "# why" and "export NAME=VALUE". */
-void launch_export_environment(const launch *l, ty_text *text);
+void ty_launch_export_environment(const launch *l, ty_text *text);
 
 /** A line per process: process, host, device on it, stage, replica, lane. */
-ty_status launch_add_ranks(launch *l, ty_error *error) TY_MUST_CHECK;
+ty_status ty_launch_add_ranks(launch *l, ty_error *error) TY_MUST_CHECK;
 /** rank.sh, which gives a process its device of ranks.txt. */
-ty_status launch_add_rank_script(launch *l, ty_error *error) TY_MUST_CHECK;
-ty_status launch_add_job(launch *l, ty_error *error) TY_MUST_CHECK;
+ty_status ty_launch_add_rank_script(launch *l, ty_error *error) TY_MUST_CHECK;
+ty_status ty_launch_add_job(launch *l, ty_error *error) TY_MUST_CHECK;
 /** Largest bucket, uncompressed bytes, but for those of rows if there are others; 0 without
  *  exchanges. */
-uint64_t launch_bucket_bytes(const launch *l);
+uint64_t ty_launch_bucket_bytes(const launch *l);
 /** Whether a bucket travels as fp16. */
-bool launch_is_fp16(const launch *l);
+bool ty_launch_is_fp16(const launch *l);
 /** trainyard_plan.py: the plan's settings and what wraps a model, of PyTorch's own or Horovod. */
-ty_status launch_add_settings(launch *l, bool is_horovod, ty_error *error) TY_MUST_CHECK;
-void launch_settings(const launch *l, bool is_horovod, ty_text *text);
+ty_status ty_launch_add_settings(launch *l, bool is_horovod, ty_error *error) TY_MUST_CHECK;
+void ty_launch_settings(const launch *l, bool is_horovod, ty_text *text);
 /** The end of a torchrun command is left to the caller: the script and its words. */
-void launch_write_torchrun(const launch *l, ty_text *text);
-/** `text` behind `indent` spaces, line by line, as the content of a YAML block scalar. */
-void launch_yaml_block(const char *block, int indent, ty_text *text);
+void ty_launch_write_torchrun(const launch *l, ty_text *text);
+/** What is trained, as the user named it or as it is usually called. */
+const char *ty_launch_script(const launch *l);
+/** A line of a shell script that sets `script` to it. */
+void ty_launch_write_script_name(const launch *l, ty_text *text);
 
 typedef ty_status (*launch_target)(launch *l, ty_error *error);
-ty_status launch_mpirun(launch *l, ty_error *error) TY_MUST_CHECK;
-ty_status launch_slurm(launch *l, ty_error *error) TY_MUST_CHECK;
-ty_status launch_mpijob(launch *l, ty_error *error) TY_MUST_CHECK;
-ty_status launch_pytorchjob(launch *l, ty_error *error) TY_MUST_CHECK;
-ty_status launch_torchrun(launch *l, ty_error *error) TY_MUST_CHECK;
-ty_status launch_megatron(launch *l, ty_error *error) TY_MUST_CHECK;
-ty_status launch_deepspeed(launch *l, ty_error *error) TY_MUST_CHECK;
-ty_status launch_horovod(launch *l, ty_error *error) TY_MUST_CHECK;
-ty_status launch_chakra(launch *l, ty_error *error) TY_MUST_CHECK;
+ty_status ty_launch_mpirun(launch *l, ty_error *error) TY_MUST_CHECK;
+ty_status ty_launch_slurm(launch *l, ty_error *error) TY_MUST_CHECK;
+ty_status ty_launch_mpijob(launch *l, ty_error *error) TY_MUST_CHECK;
+ty_status ty_launch_pytorchjob(launch *l, ty_error *error) TY_MUST_CHECK;
+ty_status ty_launch_torchrun(launch *l, ty_error *error) TY_MUST_CHECK;
+ty_status ty_launch_megatron(launch *l, ty_error *error) TY_MUST_CHECK;
+ty_status ty_launch_deepspeed(launch *l, ty_error *error) TY_MUST_CHECK;
+ty_status ty_launch_horovod(launch *l, ty_error *error) TY_MUST_CHECK;
+ty_status ty_launch_chakra(launch *l, ty_error *error) TY_MUST_CHECK;
 
 #endif

@@ -23,6 +23,7 @@ typedef struct writer {
     uint64_t *ids;                  /* [instructions]: the last node of each */
     uint64_t last[TY_STREAM_COUNT]; /* node of the stream's last instruction, plus 1; 0: none */
     uint64_t next;
+    bool *is_kept; /* [layers]: recomputing finds what its first product made */
     ty_text *file;
 } writer;
 
@@ -123,7 +124,7 @@ static ty_status add_groups(launch *l, ty_error *error)
     ty_text_add(&text, "\n");
     ty_free(ranks);
     ty_free(is_there);
-    return launch_add(l, "comm_group.json", &text, false, error);
+    return ty_launch_add(l, "comm_group.json", &text, false, error);
 }
 
 /* ---- Nodes ------------------------------------------------------------------------------- */
@@ -181,8 +182,9 @@ static bool is_backward(ty_op op)
 }
 
 /* Of one lane; a backward in two parts does half in each. */
-static double flop_of(const ty_plan *plan, const ty_instruction *in)
+static double flop_of(const writer *w, const ty_instruction *in)
 {
+    const ty_plan *plan = w->l->plan;
     double flop = 0;
 
     if (in->op != TY_OP_FORWARD && in->op != TY_OP_RECOMPUTE && !is_backward(in->op))
@@ -190,7 +192,10 @@ static double flop_of(const ty_plan *plan, const ty_instruction *in)
     for (uint32_t i = in->first_layer; i < in->first_layer + in->layer_count; i++) {
         const ty_layer *layer = &plan->workload->layers[i];
         flop += ty_lane_work_share(plan, i) *
-                (is_backward(in->op) ? layer->backward_flop : layer->forward_flop);
+                (is_backward(in->op) ? layer->backward_flop
+                 : in->op == TY_OP_FORWARD
+                     ? layer->forward_flop
+                     : layer->forward_flop * ty_layer_recompute_share(layer, w->is_kept[i]));
     }
     return flop * plan->micro_batch_size *
            (in->op == TY_OP_BACKWARD || !is_backward(in->op) ? 1 : 0.5);
@@ -209,11 +214,13 @@ static void put_inner(writer *w, const ty_instruction *in, const char *name)
 {
     const ty_plan *plan = w->l->plan;
 
-    if (ty_plan_width(plan) < 2 || in->op == TY_OP_BACKWARD_WEIGHT || flop_of(plan, in) <= 0)
+    if (ty_plan_width(plan) < 2 || in->op == TY_OP_BACKWARD_WEIGHT || flop_of(w, in) <= 0)
         return;
     for (uint32_t i = in->first_layer; i < in->first_layer + in->layer_count; i++) {
         ty_inner_collective inner[TY_MAX_INNER_COLLECTIVES];
-        uint32_t count = ty_layer_inner_collectives(plan, i, is_backward(in->op), inner);
+        uint32_t count = in->op == TY_OP_RECOMPUTE
+                             ? ty_layer_recompute_collectives(plan, i, w->is_kept[i], inner)
+                             : ty_layer_inner_collectives(plan, i, is_backward(in->op), inner);
         for (uint32_t c = 0; c < count; c++)
             for (uint32_t k = 0; k < inner[c].count; k++) {
                 ty_text node = {0};
@@ -263,7 +270,7 @@ static void put_instruction(writer *w, uint32_t index)
                        bucket_group(plan, in->bucket,
                                     ty_bucket_group_of(plan, &plan->buckets[in->bucket], w->lane)));
     else
-        ty_chakra_put_work(&node, cost->seconds - cost->inner_s, flop_of(plan, in),
+        ty_chakra_put_work(&node, cost->seconds - cost->inner_s, flop_of(w, in),
                            output_bytes(plan, in));
     ty_chakra_put_message(w->file, &node);
     w->next++;
@@ -287,8 +294,12 @@ static ty_status add_process(launch *l, uint32_t process, ty_error *error)
     w.position = ty_plan_stage_of_rank(l->plan, w.rank);
     program = &l->input->program->stages[w.position];
     w.ids = ty_alloc(program->instruction_count, sizeof *w.ids);
-    if (w.ids == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory");
+    w.is_kept = ty_alloc(l->plan->workload->layer_count, sizeof *w.is_kept);
+    if (w.ids == NULL || w.is_kept == NULL) {
+        status = ty_fail(error, TY_ENOMEM, "out of memory");
+        goto cleanup;
+    }
+    TY_CHECK(ty_plan_mark_kept(l->plan, w.is_kept, error), status, cleanup);
     ty_wire_put_bytes(&metadata, TY_CHAKRA_VERSION, "0.0.4", 5);
     ty_chakra_put_string(&metadata, TY_CHAKRA_METADATA_ATTRIBUTE, "trainyard.comments",
                          l->comments.data);
@@ -296,14 +307,17 @@ static ty_status add_process(launch *l, uint32_t process, ty_error *error)
     for (uint32_t i = 0; i < program->instruction_count; i++)
         put_instruction(&w, i);
     snprintf(name, sizeof name, "trace.%u.et", process);
-    status = launch_add(l, name, &file, false, error);
+    status = ty_launch_add(l, name, &file, false, error);
     if (status == TY_OK)
         l->files->files[l->files->count - 1].is_binary = true;
+
+cleanup:
     ty_free(w.ids);
+    ty_free(w.is_kept);
     return status;
 }
 
-ty_status launch_chakra(launch *l, ty_error *error)
+ty_status ty_launch_chakra(launch *l, ty_error *error)
 {
     ty_status status = TY_OK;
     uint64_t nodes;
@@ -311,17 +325,18 @@ ty_status launch_chakra(launch *l, ty_error *error)
     if (l->input->program == NULL || l->input->costs == NULL)
         return ty_fail(error, TY_EINVAL, "--to chakra needs a program with its costs");
     if (ty_schedule_is_asynchronous(l->plan->schedule))
-        return launch_refuse(error, "chakra",
-                             "a trace is of one step, and steps overlap in schedule %s",
-                             ty_schedule_name(l->plan->schedule));
+        return ty_launch_refuse(error, "chakra",
+                                "a trace is of one step, and steps overlap in schedule %s",
+                                ty_schedule_name(l->plan->schedule));
     if (l->plan->staleness > 0)
-        return launch_refuse(error, "chakra",
-                             "a trace is of one step, and updates of this plan come %u steps later",
-                             l->plan->staleness);
+        return ty_launch_refuse(
+            error, "chakra", "a trace is of one step, and updates of this plan come %u steps later",
+            l->plan->staleness);
     nodes = ty_program_event_count(l->plan, l->input->program) * ty_plan_width(l->plan);
     if (nodes > MOST_NODES)
-        return launch_refuse(error, "chakra", "the traces would have %llu nodes, expected up to %u",
-                             (unsigned long long)nodes, MOST_NODES);
+        return ty_launch_refuse(error, "chakra",
+                                "the traces would have %llu nodes, expected up to %u",
+                                (unsigned long long)nodes, MOST_NODES);
     TY_CHECK(add_groups(l, error), status, done);
     for (uint32_t p = 0; p < l->process_count; p++)
         TY_CHECK(add_process(l, p, error), status, done);

@@ -27,7 +27,7 @@ static void write_optimizer(const ty_optimizer *o, ty_json_writer *w)
 /* Bucket sizes are in elements. */
 static void write_zero(const launch *l, ty_json_writer *w)
 {
-    uint64_t elements = launch_bucket_bytes(l) / TY_GRADIENT_ELEMENT_BYTES;
+    uint64_t elements = ty_launch_bucket_bytes(l) / TY_GRADIENT_ELEMENT_BYTES;
 
     ty_json_open(w, "zero_optimization", '{');
     ty_json_put_uint(w, "stage", l->plan->zero);
@@ -51,7 +51,7 @@ static void write_config(const launch *l, ty_text *text)
                      plan->micro_batches / plan->stages[0].replicas);
     write_optimizer(&plan->optimizer, &w);
     write_zero(l, &w);
-    if (launch_is_fp16(l))
+    if (ty_launch_is_fp16(l))
         ty_json_put_string(&w, "communication_data_type", "fp16");
     ty_json_close(&w, '}');
     ty_text_add(text, "\n");
@@ -60,9 +60,10 @@ static void write_config(const launch *l, ty_text *text)
 static void write_script(const launch *l, ty_text *text)
 {
     ty_text_add(text, "#!/bin/sh\n");
-    launch_comments(l, "# ", text);
+    ty_launch_comments(l, "# ", text);
     ty_text_add(text, "set -eu\ncd \"$(dirname \"$0\")\"\n");
-    launch_export_environment(l, text);
+    ty_launch_export_environment(l, text);
+    ty_launch_write_script_name(l, text);
     ty_text_add(text, "exec deepspeed --hostfile hostfile");
     if (l->has_accelerators) {
         ty_text_add(text, " --include '");
@@ -73,27 +74,25 @@ static void write_script(const launch *l, ty_text *text)
         }
         ty_text_add(text, "'");
     }
-    ty_text_addf(text,
-                 " \\\n    \"${TRAINYARD_SCRIPT:-%s}\" --deepspeed --deepspeed_config "
-                 "ds_config.json \"$@\"\n",
-                 l->input->script != NULL ? l->input->script : "train.py");
+    ty_text_add(text, " \\\n    \"${TRAINYARD_SCRIPT:-$script}\" --deepspeed --deepspeed_config "
+                      "ds_config.json \"$@\"\n");
 }
 
-ty_status launch_deepspeed(launch *l, ty_error *error)
+ty_status ty_launch_deepspeed(launch *l, ty_error *error)
 {
     ty_status status = TY_OK;
     ty_text config = {0}, hosts = {0}, script = {0};
 
-    TY_CHECK(launch_check_data_parallel(l, "deepspeed", 3, error), status, cleanup);
+    TY_CHECK(ty_launch_check_data_parallel(l, "deepspeed", 3, error), status, cleanup);
     write_config(l, &config);
-    launch_comments(l, "# ", &hosts);
+    ty_launch_comments(l, "# ", &hosts);
     for (uint32_t h = 0; h < l->host_count; h++)
         ty_text_addf(&hosts, "%s slots=%u\n", l->hosts[h].name, l->first_slot + l->per_host);
     write_script(l, &script);
-    TY_CHECK(launch_add(l, "ds_config.json", &config, false, error), status, cleanup);
-    TY_CHECK(launch_add(l, "hostfile", &hosts, false, error), status, cleanup);
-    TY_CHECK(launch_add(l, "launch.sh", &script, true, error), status, cleanup);
-    status = launch_next(l, error, "./launch.sh");
+    TY_CHECK(ty_launch_add(l, "ds_config.json", &config, false, error), status, cleanup);
+    TY_CHECK(ty_launch_add(l, "hostfile", &hosts, false, error), status, cleanup);
+    TY_CHECK(ty_launch_add(l, "launch.sh", &script, true, error), status, cleanup);
+    status = ty_launch_next(l, error, "./launch.sh");
 
 cleanup:
     ty_text_clear(&config);

@@ -4,28 +4,28 @@
 
 #define MIB 1048576u
 
-ty_status launch_horovod(launch *l, ty_error *error)
+ty_status ty_launch_horovod(launch *l, ty_error *error)
 {
     ty_status status = TY_OK;
     ty_text text = {0};
-    uint64_t fusion_mb = (launch_bucket_bytes(l) + MIB - 1) / MIB;
+    uint64_t fusion_mb = (ty_launch_bucket_bytes(l) + MIB - 1) / MIB;
 
-    TY_CHECK(launch_check_data_parallel(l, "horovod", 0, error), status, cleanup);
+    TY_CHECK(ty_launch_check_data_parallel(l, "horovod", 0, error), status, cleanup);
     ty_text_add(&text, "#!/bin/sh\n");
-    launch_comments(l, "# ", &text);
+    ty_launch_comments(l, "# ", &text);
     ty_text_add(&text, "set -eu\ncd \"$(dirname \"$0\")\"\n");
-    launch_export_environment(l, &text);
+    ty_launch_export_environment(l, &text);
+    ty_launch_write_script_name(l, &text);
     ty_text_addf(&text, "exec horovodrun -np %u -H ", l->process_count);
     for (uint32_t h = 0; h < l->host_count; h++)
         ty_text_addf(&text, "%s%s:%u", h > 0 ? "," : "", l->hosts[h].name, l->per_host);
     ty_text_addf(&text,
                  " \\\n    --fusion-threshold-mb %llu \\\n"
-                 "    python3 \"${TRAINYARD_SCRIPT:-%s}\" \"$@\"\n",
-                 (unsigned long long)fusion_mb,
-                 l->input->script != NULL ? l->input->script : "train.py");
-    TY_CHECK(launch_add_settings(l, true, error), status, cleanup);
-    TY_CHECK(launch_add(l, "launch.sh", &text, true, error), status, cleanup);
-    status = launch_next(l, error, "./launch.sh");
+                 "    python3 \"${TRAINYARD_SCRIPT:-$script}\" \"$@\"\n",
+                 (unsigned long long)fusion_mb);
+    TY_CHECK(ty_launch_add_settings(l, true, error), status, cleanup);
+    TY_CHECK(ty_launch_add(l, "launch.sh", &text, true, error), status, cleanup);
+    status = ty_launch_next(l, error, "./launch.sh");
 
 cleanup:
     ty_text_clear(&text);

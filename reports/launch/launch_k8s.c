@@ -2,19 +2,22 @@
  * PyTorchJob (kubeflow.org/v1) around a training script. Source: the resource definitions in
  * kubeflow/mpi-operator manifests/base and kubeflow/training-operator manifests/base/crds. */
 #include "launch.h"
+#include "launch_yaml.h"
+#include "ty_quote.h"
 
+#include <stdio.h>
 #include <string.h>
 
 /* A ConfigMap holds at most 1 MiB, keys and all: Kubernetes documentation, "ConfigMaps". */
 #define LARGEST_CONFIG_BYTES (1000u * 1000u)
 #define ACCELERATOR_RESOURCE "nvidia.com/gpu"
 
-static void write_image(const launch *l, ty_text *text)
+static const char *image_of(const launch *l, char own[64])
 {
     if (l->input->image != NULL)
-        ty_text_addf(text, "%s\n", l->input->image);
-    else
-        ty_text_addf(text, "trainyard:%s\n", l->input->version);
+        return l->input->image;
+    snprintf(own, 64, "trainyard:%.40s", l->input->version);
+    return own;
 }
 
 static ty_status check_image(const launch *l, const char *target, ty_error *error)
@@ -23,139 +26,248 @@ static ty_status check_image(const launch *l, const char *target, ty_error *erro
         return l->input->version != NULL
                    ? TY_OK
                    : ty_fail(error, TY_EINVAL, "--to %s needs an image", target);
-    if (l->input->image[0] == '\0' || strpbrk(l->input->image, " \t\r\n#'\"{}[],&*") != NULL)
+    if (l->input->image[0] == '\0' || !ty_is_printable(l->input->image) ||
+        strpbrk(l->input->image, " \t\r\n#'\"{}[],&*") != NULL)
         return ty_fail(error, TY_EINVAL, "--image: found '%.80s', expected the name of an image",
                        l->input->image);
     return TY_OK;
 }
 
-static void write_config(const launch *l, const char *key, const char *content, ty_text *text)
-{
-    ty_text_addf(text, "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: %s\ndata:\n  %s: |\n",
-                 l->name, key);
-    launch_yaml_block(content, 4, text);
-    ty_text_add(text, "---\n");
-}
-
-static void write_claim(const launch *l, ty_text *text)
-{
-    ty_text_addf(text,
-                 "# Where the run file goes; every worker writes here.\n"
-                 "apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata:\n  name: %s\nspec:\n"
-                 "  accessModes: [ReadWriteMany]\n  resources:\n    requests:\n"
-                 "      storage: 1Gi\n---\n",
-                 l->name);
-}
-
-static void write_environment(const launch *l, ty_text *text)
+/* What stands before the documents. */
+static void write_head(const launch *l, ty_text *text)
 {
     launch_variable variables[LAUNCH_MOST_VARIABLES];
-    uint32_t count = launch_environment(l, variables);
+    uint32_t count = ty_launch_environment(l, variables);
 
-    ty_text_add(text, "              env:\n");
+    ty_launch_comments(l, "# ", text);
     for (uint32_t v = 0; v < count; v++)
-        ty_text_addf(text, "                - name: %s # %s\n                  value: \"%s\"\n",
-                     variables[v].name, variables[v].why, variables[v].value);
+        ty_text_addf(text, "# %s: %s\n", variables[v].name, variables[v].why);
 }
 
-static void write_resources(const launch *l, ty_text *text)
+static void open_resource(launch_yaml *y, const launch *l, const char *version, const char *kind)
 {
-    if (l->has_accelerators)
-        ty_text_addf(text,
-                     "              resources:\n                limits:\n"
-                     "                  " ACCELERATOR_RESOURCE ": %u\n",
-                     l->per_host);
-    else
-        ty_text_addf(text,
-                     "              resources:\n                limits:\n"
-                     "                  cpu: %u\n",
-                     l->per_host);
+    ty_launch_yaml_open_document(y);
+    ty_launch_yaml_word(y, "apiVersion", version);
+    ty_launch_yaml_word(y, "kind", kind);
+    ty_launch_yaml_open(y, "metadata", '{');
+    ty_launch_yaml_string(y, "name", l->name);
+    ty_launch_yaml_close(y, '}');
+}
+
+static void write_config(launch_yaml *y, const launch *l, const char *key, const char *content)
+{
+    open_resource(y, l, "v1", "ConfigMap");
+    ty_launch_yaml_open(y, "data", '{');
+    ty_launch_yaml_lines(y, key, content);
+    ty_launch_yaml_close(y, '}');
+    ty_launch_yaml_close_document(y);
+}
+
+/* Where the run file goes; every worker writes there. */
+static void write_claim(launch_yaml *y, const launch *l)
+{
+    open_resource(y, l, "v1", "PersistentVolumeClaim");
+    ty_launch_yaml_open(y, "spec", '{');
+    ty_launch_yaml_open(y, "accessModes", '[');
+    ty_launch_yaml_word(y, NULL, "ReadWriteMany");
+    ty_launch_yaml_close(y, ']');
+    ty_launch_yaml_open(y, "resources", '{');
+    ty_launch_yaml_open(y, "requests", '{');
+    ty_launch_yaml_word(y, "storage", "1Gi");
+    ty_launch_yaml_close(y, '}');
+    ty_launch_yaml_close(y, '}');
+    ty_launch_yaml_close(y, '}');
+    ty_launch_yaml_close_document(y);
+}
+
+static void write_variable(launch_yaml *y, const char *name, const char *value)
+{
+    ty_launch_yaml_open(y, NULL, '{');
+    ty_launch_yaml_string(y, "name", name);
+    ty_launch_yaml_string(y, "value", value);
+    ty_launch_yaml_close(y, '}');
+}
+
+/* @param path of Python's modules; NULL for none */
+static void write_environment(launch_yaml *y, const launch *l, const char *path)
+{
+    launch_variable variables[LAUNCH_MOST_VARIABLES];
+    uint32_t count = ty_launch_environment(l, variables);
+
+    ty_launch_yaml_open(y, "env", '[');
+    for (uint32_t v = 0; v < count; v++)
+        write_variable(y, variables[v].name, variables[v].value);
+    if (path != NULL)
+        write_variable(y, "PYTHONPATH", path);
+    ty_launch_yaml_close(y, ']');
+}
+
+static void write_resources(launch_yaml *y, const launch *l)
+{
+    ty_launch_yaml_open(y, "resources", '{');
+    ty_launch_yaml_open(y, "limits", '{');
+    ty_launch_yaml_number(y, l->has_accelerators ? ACCELERATOR_RESOURCE : "cpu", l->per_host);
+    ty_launch_yaml_close(y, '}');
+    ty_launch_yaml_close(y, '}');
+}
+
+static void write_mount(launch_yaml *y, const char *name, const char *path)
+{
+    ty_launch_yaml_open(y, NULL, '{');
+    ty_launch_yaml_word(y, "name", name);
+    ty_launch_yaml_word(y, "mountPath", path);
+    ty_launch_yaml_close(y, '}');
+}
+
+/* A volume of what the job's name names. */
+static void write_volume(launch_yaml *y, const launch *l, const char *name, const char *kind,
+                         const char *key)
+{
+    ty_launch_yaml_open(y, NULL, '{');
+    ty_launch_yaml_word(y, "name", name);
+    ty_launch_yaml_open(y, kind, '{');
+    ty_launch_yaml_string(y, key, l->name);
+    ty_launch_yaml_close(y, '}');
+    ty_launch_yaml_close(y, '}');
+}
+
+static void open_container(launch_yaml *y, const char *name, const char *image)
+{
+    ty_launch_yaml_open(y, "containers", '[');
+    ty_launch_yaml_open(y, NULL, '{');
+    ty_launch_yaml_word(y, "name", name);
+    ty_launch_yaml_string(y, "image", image);
+}
+
+static void close_container(launch_yaml *y)
+{
+    ty_launch_yaml_close(y, '}');
+    ty_launch_yaml_close(y, ']');
+}
+
+/* A kind of replica, up to the specification of its pod. */
+static void open_replicas(launch_yaml *y, const char *kind, uint32_t count, const char *restarts)
+{
+    ty_launch_yaml_open(y, kind, '{');
+    ty_launch_yaml_number(y, "replicas", count);
+    if (restarts != NULL)
+        ty_launch_yaml_word(y, "restartPolicy", restarts);
+    ty_launch_yaml_open(y, "template", '{');
+    ty_launch_yaml_open(y, "spec", '{');
+}
+
+static void close_replicas(launch_yaml *y)
+{
+    ty_launch_yaml_close(y, '}');
+    ty_launch_yaml_close(y, '}');
+    ty_launch_yaml_close(y, '}');
 }
 
 /* ---- MPIJob ------------------------------------------------------------------------------ */
 
-static void write_volumes(const launch *l, bool is_in_config, ty_text *text)
+static void write_launcher(launch_yaml *y, const launch *l, bool is_in_config)
 {
-    ty_text_add(text, "              volumeMounts:\n"
-                      "                - name: output\n                  mountPath: /output\n");
-    if (is_in_config)
-        ty_text_add(text, "                - name: job\n                  mountPath: /job\n");
-    ty_text_addf(text,
-                 "          volumes:\n            - name: output\n"
-                 "              persistentVolumeClaim:\n                claimName: %s\n",
-                 l->name);
-    if (is_in_config)
-        ty_text_addf(text,
-                     "            - name: job\n              configMap:\n"
-                     "                name: %s\n",
-                     l->name);
-}
-
-static void write_launcher(const launch *l, bool is_in_config, ty_text *text)
-{
+    const char *job = is_in_config ? "/job/job.json" : "/output/job.json";
     launch_variable variables[LAUNCH_MOST_VARIABLES];
-    uint32_t count = launch_environment(l, variables);
+    uint32_t count = ty_launch_environment(l, variables);
+    char own[64], line[160];
 
-    ty_text_add(text, "    Launcher:\n      replicas: 1\n      template:\n        spec:\n"
-                      "          restartPolicy: Never\n          containers:\n"
-                      "            - name: launcher\n              image: ");
-    write_image(l, text);
-    ty_text_addf(text,
-                 "              command: [mpirun, \"-n\", \"%u\", --map-by, slot, --bind-to, none, "
-                 "--wdir, /output",
-                 l->process_count);
-    for (uint32_t v = 0; v < count; v++)
-        ty_text_addf(text, ", \"-x\", %s=%s", variables[v].name, variables[v].value);
-    if (l->has_accelerators)
+    open_replicas(y, "Launcher", 1, NULL);
+    ty_launch_yaml_word(y, "restartPolicy", "Never");
+    open_container(y, "launcher", image_of(l, own));
+    ty_launch_yaml_open(y, "command", '[');
+    snprintf(line, sizeof line, "%u", l->process_count);
+    ty_launch_yaml_string(y, NULL, "mpirun");
+    ty_launch_yaml_string(y, NULL, "-n");
+    ty_launch_yaml_string(y, NULL, line);
+    for (const char *const *w = (const char *const[]){"--map-by", "slot", "--bind-to", "none",
+                                                      "--wdir", "/output", NULL};
+         *w != NULL; w++)
+        ty_launch_yaml_string(y, NULL, *w);
+    for (uint32_t v = 0; v < count; v++) {
+        snprintf(line, sizeof line, "%s=%s", variables[v].name, variables[v].value);
+        ty_launch_yaml_string(y, NULL, "-x");
+        ty_launch_yaml_string(y, NULL, line);
+    }
+    if (l->has_accelerators) {
         /* A pod's devices are numbered from 0, and its processes have them in order. */
-        ty_text_addf(text,
-                     ", sh, \"-c\",\n                'export "
-                     "CUDA_VISIBLE_DEVICES=$OMPI_COMM_WORLD_LOCAL_RANK; exec "
-                     "trainyard-worker %s']\n",
-                     is_in_config ? "/job/job.json" : "/output/job.json");
-    else
-        ty_text_addf(text, ", trainyard-worker, %s]\n",
-                     is_in_config ? "/job/job.json" : "/output/job.json");
+        snprintf(line, sizeof line,
+                 "export CUDA_VISIBLE_DEVICES=$OMPI_COMM_WORLD_LOCAL_RANK; exec trainyard-worker "
+                 "%s",
+                 job);
+        ty_launch_yaml_string(y, NULL, "sh");
+        ty_launch_yaml_string(y, NULL, "-c");
+        ty_launch_yaml_string(y, NULL, line);
+    } else {
+        ty_launch_yaml_string(y, NULL, "trainyard-worker");
+        ty_launch_yaml_string(y, NULL, job);
+    }
+    ty_launch_yaml_close(y, ']');
+    close_container(y);
+    close_replicas(y);
 }
 
-static void write_workers(const launch *l, bool is_in_config, ty_text *text)
+static void write_workers(launch_yaml *y, const launch *l, bool is_in_config)
 {
-    ty_text_addf(text,
-                 "    Worker:\n      replicas: %u\n      template:\n        spec:\n"
-                 "          containers:\n            - name: worker\n              image: ",
-                 l->host_count);
-    write_image(l, text);
-    write_environment(l, text);
-    write_resources(l, text);
-    write_volumes(l, is_in_config, text);
+    char own[64];
+
+    open_replicas(y, "Worker", l->host_count, NULL);
+    open_container(y, "worker", image_of(l, own));
+    write_environment(y, l, NULL);
+    write_resources(y, l);
+    ty_launch_yaml_open(y, "volumeMounts", '[');
+    write_mount(y, "output", "/output");
+    if (is_in_config)
+        write_mount(y, "job", "/job");
+    ty_launch_yaml_close(y, ']');
+    close_container(y);
+    ty_launch_yaml_open(y, "volumes", '[');
+    write_volume(y, l, "output", "persistentVolumeClaim", "claimName");
+    if (is_in_config)
+        write_volume(y, l, "job", "configMap", "name");
+    ty_launch_yaml_close(y, ']');
+    close_replicas(y);
 }
 
-ty_status launch_mpijob(launch *l, ty_error *error)
+static void write_mpijob(launch_yaml *y, const launch *l, bool is_in_config)
+{
+    if (is_in_config)
+        write_config(y, l, "job.json", l->input->job);
+    write_claim(y, l);
+    open_resource(y, l, "kubeflow.org/v2beta1", "MPIJob");
+    ty_launch_yaml_open(y, "spec", '{');
+    ty_launch_yaml_number(y, "slotsPerWorker", l->per_host);
+    ty_launch_yaml_open(y, "runPolicy", '{');
+    ty_launch_yaml_word(y, "cleanPodPolicy", "Running");
+    ty_launch_yaml_close(y, '}');
+    ty_launch_yaml_open(y, "mpiReplicaSpecs", '{');
+    write_launcher(y, l, is_in_config);
+    write_workers(y, l, is_in_config);
+    ty_launch_yaml_close(y, '}');
+    ty_launch_yaml_close(y, '}');
+    ty_launch_yaml_close_document(y);
+}
+
+ty_status ty_launch_mpijob(launch *l, ty_error *error)
 {
     ty_status status = TY_OK;
     bool is_in_config = strlen(l->input->job) <= LARGEST_CONFIG_BYTES;
+    launch_yaml y;
     ty_text text = {0};
 
-    TY_CHECK(launch_check_blocks(l, "k8s-mpijob", error), status, cleanup);
+    TY_CHECK(ty_launch_check_blocks(l, "k8s-mpijob", error), status, cleanup);
     TY_CHECK(check_image(l, "k8s-mpijob", error), status, cleanup);
-    launch_comments(l, "# ", &text);
-    if (is_in_config)
-        write_config(l, "job.json", l->input->job, &text);
-    else
+    write_head(l, &text);
+    if (!is_in_config)
         ty_text_add(&text, "# The job file is too large for a ConfigMap: copy job.json into the "
                            "volume below.\n");
-    write_claim(l, &text);
-    ty_text_addf(&text,
-                 "apiVersion: kubeflow.org/v2beta1\nkind: MPIJob\nmetadata:\n  name: %s\nspec:\n"
-                 "  slotsPerWorker: %u\n  runPolicy:\n    cleanPodPolicy: Running\n"
-                 "  mpiReplicaSpecs:\n",
-                 l->name, l->per_host);
-    write_launcher(l, is_in_config, &text);
-    write_workers(l, is_in_config, &text);
-    TY_CHECK(launch_add(l, "mpijob.yaml", &text, false, error), status, cleanup);
+    ty_launch_yaml_start(&y, &text);
+    write_mpijob(&y, l, is_in_config);
+    TY_CHECK(ty_launch_yaml_end(&y, error), status, cleanup);
+    TY_CHECK(ty_launch_add(l, "mpijob.yaml", &text, false, error), status, cleanup);
     if (!is_in_config)
-        TY_CHECK(launch_add_job(l, error), status, cleanup);
-    status = launch_next(l, error, "kubectl apply -f mpijob.yaml");
+        TY_CHECK(ty_launch_add_job(l, error), status, cleanup);
+    status = ty_launch_next(l, error, "kubectl apply -f mpijob.yaml");
 
 cleanup:
     ty_text_clear(&text);
@@ -164,50 +276,66 @@ cleanup:
 
 /* ---- PyTorchJob -------------------------------------------------------------------------- */
 
-static void write_replicas(const launch *l, const char *kind, uint32_t count, ty_text *text)
+static void write_replicas(launch_yaml *y, const launch *l, const char *kind, uint32_t count)
 {
-    const char *script = l->input->script != NULL ? l->input->script : "train.py";
+    char own[64];
 
-    ty_text_addf(text,
-                 "    %s:\n      replicas: %u\n      restartPolicy: OnFailure\n      template:\n"
-                 "        spec:\n          containers:\n            - name: pytorch\n"
-                 "              image: ",
-                 kind, count);
-    write_image(l, text);
+    open_replicas(y, kind, count, "OnFailure");
+    open_container(y, "pytorch", image_of(l, own));
     /* The operator gives torchrun its PET_* variables: hosts, processes, rendezvous. */
-    ty_text_add(text, "              command: [torchrun, ");
-    ty_text_addf(text, "\"%s\"]\n", script);
-    write_environment(l, text);
-    ty_text_add(text, "                - name: PYTHONPATH\n                  value: \"/plan\"\n");
-    write_resources(l, text);
-    ty_text_addf(text,
-                 "              volumeMounts:\n                - name: plan\n"
-                 "                  mountPath: /plan\n          volumes:\n            - name: "
-                 "plan\n              configMap:\n                name: %s\n",
-                 l->name);
+    ty_launch_yaml_open(y, "command", '[');
+    ty_launch_yaml_string(y, NULL, "torchrun");
+    ty_launch_yaml_string(y, NULL, ty_launch_script(l));
+    ty_launch_yaml_close(y, ']');
+    write_environment(y, l, "/plan");
+    write_resources(y, l);
+    ty_launch_yaml_open(y, "volumeMounts", '[');
+    write_mount(y, "plan", "/plan");
+    ty_launch_yaml_close(y, ']');
+    close_container(y);
+    ty_launch_yaml_open(y, "volumes", '[');
+    write_volume(y, l, "plan", "configMap", "name");
+    ty_launch_yaml_close(y, ']');
+    close_replicas(y);
 }
 
-ty_status launch_pytorchjob(launch *l, ty_error *error)
+static void write_pytorchjob(launch_yaml *y, const launch *l, const char *settings)
+{
+    char count[16];
+
+    snprintf(count, sizeof count, "%u", l->per_host);
+    write_config(y, l, "trainyard_plan.py", settings);
+    open_resource(y, l, "kubeflow.org/v1", "PyTorchJob");
+    ty_launch_yaml_open(y, "spec", '{');
+    ty_launch_yaml_string(y, "nprocPerNode", count);
+    ty_launch_yaml_open(y, "runPolicy", '{');
+    ty_launch_yaml_word(y, "cleanPodPolicy", "None");
+    ty_launch_yaml_close(y, '}');
+    ty_launch_yaml_open(y, "pytorchReplicaSpecs", '{');
+    write_replicas(y, l, "Master", 1);
+    if (l->host_count > 1)
+        write_replicas(y, l, "Worker", l->host_count - 1);
+    ty_launch_yaml_close(y, '}');
+    ty_launch_yaml_close(y, '}');
+    ty_launch_yaml_close_document(y);
+}
+
+ty_status ty_launch_pytorchjob(launch *l, ty_error *error)
 {
     ty_status status = TY_OK;
+    launch_yaml y;
     ty_text text = {0}, settings = {0};
 
-    TY_CHECK(launch_check_data_parallel(l, "k8s-pytorchjob", 3, error), status, cleanup);
+    TY_CHECK(ty_launch_check_data_parallel(l, "k8s-pytorchjob", 3, error), status, cleanup);
     TY_CHECK(check_image(l, "k8s-pytorchjob", error), status, cleanup);
-    launch_settings(l, false, &settings);
+    ty_launch_settings(l, false, &settings);
     TY_CHECK(ty_text_check(&settings, error), status, cleanup);
-    launch_comments(l, "# ", &text);
-    write_config(l, "trainyard_plan.py", settings.data, &text);
-    ty_text_addf(&text,
-                 "apiVersion: kubeflow.org/v1\nkind: PyTorchJob\nmetadata:\n  name: %s\nspec:\n"
-                 "  nprocPerNode: \"%u\"\n  runPolicy:\n    cleanPodPolicy: None\n"
-                 "  pytorchReplicaSpecs:\n",
-                 l->name, l->per_host);
-    write_replicas(l, "Master", 1, &text);
-    if (l->host_count > 1)
-        write_replicas(l, "Worker", l->host_count - 1, &text);
-    TY_CHECK(launch_add(l, "pytorchjob.yaml", &text, false, error), status, cleanup);
-    status = launch_next(l, error, "kubectl apply -f pytorchjob.yaml");
+    write_head(l, &text);
+    ty_launch_yaml_start(&y, &text);
+    write_pytorchjob(&y, l, settings.data);
+    TY_CHECK(ty_launch_yaml_end(&y, error), status, cleanup);
+    TY_CHECK(ty_launch_add(l, "pytorchjob.yaml", &text, false, error), status, cleanup);
+    status = ty_launch_next(l, error, "kubectl apply -f pytorchjob.yaml");
 
 cleanup:
     ty_text_clear(&settings);

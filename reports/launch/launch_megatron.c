@@ -12,46 +12,54 @@ static ty_status check_schedule(const ty_plan *plan, ty_error *error)
 {
     if (plan->stage_count > 1 && plan->schedule != TY_ONE_F_ONE_B &&
         plan->schedule != TY_INTERLEAVED)
-        return launch_refuse(error, target,
-                             "its pipelines run 1f1b or interleaved, and the plan %s; plan with "
-                             "--fix schedule=1f1b",
-                             ty_schedule_name(plan->schedule));
+        return ty_launch_refuse(error, target,
+                                "its pipelines run 1f1b or interleaved, and the plan %s; plan with "
+                                "--fix schedule=1f1b",
+                                ty_schedule_name(plan->schedule));
     for (uint32_t s = 1; s < plan->stage_count; s++) {
         if (plan->stages[s].replicas != plan->stages[0].replicas)
-            return launch_refuse(error, target,
-                                 "every stage has equally many replicas there; found %u in stage "
-                                 "0 and %u in stage %u; plan with --fix dp=N,pp=%u",
-                                 plan->stages[0].replicas, plan->stages[s].replicas, s,
-                                 plan->stage_count);
-        if (plan->stages[s].recompute != plan->stages[0].recompute)
-            return launch_refuse(error, target, "all stages recompute alike there");
+            return ty_launch_refuse(
+                error, target,
+                "every stage has equally many replicas there; found %u in stage "
+                "0 and %u in stage %u; plan with --fix dp=N,pp=%u",
+                plan->stages[0].replicas, plan->stages[s].replicas, s, plan->stage_count);
+        if (plan->stages[s].recompute != plan->stages[0].recompute ||
+            plan->stages[s].recompute_blocks != plan->stages[0].recompute_blocks)
+            return ty_launch_refuse(error, target, "all stages recompute alike there");
     }
+    if (plan->stages[0].recompute == TY_RECOMPUTE_OPERATOR)
+        return ty_launch_refuse(
+            error, target,
+            "it recomputes whole layers or the core of attention, not every other "
+            "product (operator); plan with --fix recompute=full or selective");
     return TY_OK;
 }
 
 static ty_status check_training(const ty_plan *plan, ty_error *error)
 {
     if (plan->workload->local_steps > 1 || plan->workload->learning != TY_LEARNING_GRADIENT)
-        return launch_refuse(error, target, "it averages gradients in every step");
+        return ty_launch_refuse(error, target, "it averages gradients in every step");
     if (plan->staleness > 0)
-        return launch_refuse(error, target,
-                             "it waits for the gradients of every step, and the plan's may be %u "
-                             "late; plan with --fix staleness=0",
-                             plan->staleness);
+        return ty_launch_refuse(
+            error, target,
+            "it waits for the gradients of every step, and the plan's may be %u "
+            "late; plan with --fix staleness=0",
+            plan->staleness);
     if (plan->zero > 1)
-        return launch_refuse(error, target,
-                             "its distributed optimizer shards optimizer state (ZeRO 1), and the "
-                             "plan has ZeRO %u; deepspeed has it",
-                             plan->zero);
+        return ty_launch_refuse(
+            error, target,
+            "its distributed optimizer shards optimizer state (ZeRO 1), and the "
+            "plan has ZeRO %u; deepspeed has it",
+            plan->zero);
     if (plan->context_parallel > 1 && plan->expert_parallel > 1)
-        return launch_refuse(error, target,
-                             "it divides experts among context ranks first, and the plan among "
-                             "replicas; plan with --fix cp=1 or ep=1");
+        return ty_launch_refuse(error, target,
+                                "it divides experts among context ranks first, and the plan among "
+                                "replicas; plan with --fix cp=1 or ep=1");
     for (uint32_t b = 0; b < plan->bucket_count; b++)
         if (plan->buckets[b].compression.kind != TY_COMPRESSION_NONE &&
             plan->buckets[b].compression.kind != TY_COMPRESSION_ROWS)
-            return launch_refuse(error, target,
-                                 "it compresses no gradients; plan with --fix compression=none");
+            return ty_launch_refuse(error, target,
+                                    "it compresses no gradients; plan with --fix compression=none");
     return TY_OK;
 }
 
@@ -69,10 +77,10 @@ static ty_status blocks_of_stage(const ty_plan *plan, const megatron_model *m, u
         end = last;
     if (end > last || begin > end || (begin - m->first_block_layer) % m->block_layers != 0 ||
         (end - begin) % m->block_layers != 0)
-        return launch_refuse(error, target,
-                             "stages are of whole blocks there, and stage %u is from %s to %s",
-                             stage, plan->workload->layers[s->first_layer].name,
-                             plan->workload->layers[s->first_layer + s->layer_count - 1].name);
+        return ty_launch_refuse(error, target,
+                                "stages are of whole blocks there, and stage %u is from %s to %s",
+                                stage, plan->workload->layers[s->first_layer].name,
+                                plan->workload->layers[s->first_layer + s->layer_count - 1].name);
     *blocks = (end - begin) / m->block_layers;
     return TY_OK;
 }
@@ -125,14 +133,41 @@ static void put_parallelism(const launch *l, ty_text *text)
                  plan->micro_batch_size / ty_plan_lanes(plan, TY_EXPERT_LANES), plan->global_batch);
     if (plan->stages[0].replicas * ty_plan_width(plan) > ty_plan_lanes(plan, TY_TENSOR_LANES))
         ty_text_addf(text, "--overlap-grad-reduce\n--ddp-bucket-size %llu\n",
-                     (unsigned long long)(launch_bucket_bytes(l) / TY_GRADIENT_ELEMENT_BYTES));
+                     (unsigned long long)(ty_launch_bucket_bytes(l) / TY_GRADIENT_ELEMENT_BYTES));
     if (plan->zero == 1)
         ty_text_add(text, "--use-distributed-optimizer\n");
+}
+
+/* There a segment is a number of blocks that divides those of every stage. */
+static ty_status put_recompute(const ty_plan *plan, const megatron_model *m, ty_text *text,
+                               ty_error *error)
+{
+    uint32_t segment = plan->stages[0].recompute_blocks;
+
     if (plan->stages[0].recompute == TY_RECOMPUTE_SELECTIVE)
         ty_text_add(text, "--recompute-granularity selective\n");
-    else if (plan->stages[0].recompute == TY_RECOMPUTE_FULL)
-        ty_text_add(text, "--recompute-granularity full\n--recompute-method uniform\n"
-                          "--recompute-num-layers 1\n");
+    if (plan->stages[0].recompute != TY_RECOMPUTE_FULL)
+        return TY_OK;
+    for (uint32_t s = 0; s < plan->stage_count; s++) {
+        uint32_t blocks = 0;
+        const ty_status status = blocks_of_stage(plan, m, s, &blocks, error);
+        if (status != TY_OK)
+            return status;
+        if (segment == 0)
+            segment = blocks;
+        if (segment == 0 || blocks % segment != 0)
+            return ty_launch_refuse(
+                error, target,
+                "it recomputes so many layers at a time as divide those of every "
+                "stage; found %u of the %u blocks of stage %u; plan with --fix "
+                "recompute=full",
+                segment, blocks, s);
+    }
+    ty_text_addf(text,
+                 "--recompute-granularity full\n--recompute-method uniform\n"
+                 "--recompute-num-layers %u\n",
+                 segment);
+    return TY_OK;
 }
 
 static void put_number(ty_text *text, const char *name, double value)
@@ -169,11 +204,12 @@ static ty_status write_arguments(const launch *l, const megatron_model *m, ty_te
 {
     ty_status status = TY_OK;
 
-    launch_comments(l, "# ", text);
-    TY_CHECK(megatron_model_arguments(l->plan->workload, m, ty_plan_lanes(l->plan, TY_TENSOR_LANES),
-                                      text, error),
+    ty_launch_comments(l, "# ", text);
+    TY_CHECK(ty_megatron_model_arguments(l->plan->workload, m,
+                                         ty_plan_lanes(l->plan, TY_TENSOR_LANES), text, error),
              status, done);
     put_parallelism(l, text);
+    TY_CHECK(put_recompute(l->plan, m, text, error), status, done);
     TY_CHECK(put_layout(l->plan, m, text, error), status, done);
     put_training(l, text);
 done:
@@ -183,32 +219,32 @@ done:
 static void write_script(const launch *l, ty_text *text)
 {
     ty_text_add(text, "#!/bin/sh\n");
-    launch_comments(l, "# ", text);
+    ty_launch_comments(l, "# ", text);
     ty_text_add(text, "# MEGATRON: the folder of Megatron-LM. Data, tokenizer and checkpoints are "
                       "arguments\n# of this script.\n"
                       "# shellcheck disable=SC2046 # megatron.args is to become words, and none of "
                       "them a pattern\n"
                       "set -f\n");
-    launch_write_torchrun(l, text);
+    ty_launch_write_torchrun(l, text);
     ty_text_add(text, "    \"${MEGATRON:?}/pretrain_gpt.py\" $(sed 's/#.*//' megatron.args) "
                       "\"$@\"\n");
 }
 
-ty_status launch_megatron(launch *l, ty_error *error)
+ty_status ty_launch_megatron(launch *l, ty_error *error)
 {
     ty_status status = TY_OK;
     megatron_model model = {0};
     ty_text arguments = {0}, script = {0};
 
-    TY_CHECK(megatron_model_of(l->plan->workload, &model, error), status, cleanup);
+    TY_CHECK(ty_megatron_model_of(l->plan->workload, &model, error), status, cleanup);
     TY_CHECK(check_schedule(l->plan, error), status, cleanup);
     TY_CHECK(check_training(l->plan, error), status, cleanup);
-    TY_CHECK(launch_check_blocks(l, target, error), status, cleanup);
+    TY_CHECK(ty_launch_check_blocks(l, target, error), status, cleanup);
     TY_CHECK(write_arguments(l, &model, &arguments, error), status, cleanup);
     write_script(l, &script);
-    TY_CHECK(launch_add(l, "megatron.args", &arguments, false, error), status, cleanup);
-    TY_CHECK(launch_add(l, "launch.sh", &script, true, error), status, cleanup);
-    status = launch_next(l, error, "MEGATRON=/path/to/Megatron-LM ./launch.sh --data-path ...");
+    TY_CHECK(ty_launch_add(l, "megatron.args", &arguments, false, error), status, cleanup);
+    TY_CHECK(ty_launch_add(l, "launch.sh", &script, true, error), status, cleanup);
+    status = ty_launch_next(l, error, "MEGATRON=/path/to/Megatron-LM ./launch.sh --data-path ...");
 
 cleanup:
     ty_free(model.has_experts);

@@ -1,62 +1,66 @@
 /* Checks, environment and files that several targets have. */
 #include "launch.h"
+#include "ty_quote.h"
 
 #include <stdio.h>
 #include <string.h>
 
 /* ---- Checks ------------------------------------------------------------------------------ */
 
-ty_status launch_check_blocks(const launch *l, const char *target, ty_error *error)
+ty_status ty_launch_check_blocks(const launch *l, const char *target, ty_error *error)
 {
     if (!l->is_blocked)
-        return launch_refuse(error, target,
-                             "it numbers processes host by host, and this plan's order goes to and "
-                             "fro between hosts or devices; mpirun and slurm can place it");
+        return ty_launch_refuse(
+            error, target,
+            "it numbers processes host by host, and this plan's order goes to and "
+            "fro between hosts or devices; mpirun and slurm can place it");
     if (l->per_host == 0)
-        return launch_refuse(error, target,
-                             "it wants equally many processes on each host; found %u on %s and %u "
-                             "on %s",
-                             l->hosts[0].process_count, l->hosts[0].name,
-                             l->hosts[l->host_count - 1].process_count,
-                             l->hosts[l->host_count - 1].name);
+        return ty_launch_refuse(
+            error, target,
+            "it wants equally many processes on each host; found %u on %s and %u "
+            "on %s",
+            l->hosts[0].process_count, l->hosts[0].name, l->hosts[l->host_count - 1].process_count,
+            l->hosts[l->host_count - 1].name);
     if (l->first_slot == UINT32_MAX)
-        return launch_refuse(error, target,
-                             "the plan uses other devices on one host than on the next");
+        return ty_launch_refuse(error, target,
+                                "the plan uses other devices on one host than on the next");
     return TY_OK;
 }
 
 static ty_status check_shape(const ty_plan *plan, const char *target, ty_error *error)
 {
     if (plan->stage_count > 1)
-        return launch_refuse(error, target,
-                             "it has no pipelines, and the plan has %u stages; plan with "
-                             "--fix pp=1, or export to mpirun, slurm or megatron",
-                             plan->stage_count);
+        return ty_launch_refuse(error, target,
+                                "it has no pipelines, and the plan has %u stages; plan with "
+                                "--fix pp=1, or export to mpirun, slurm or megatron",
+                                plan->stage_count);
     for (int k = 0; k < TY_LANE_KIND_COUNT; k++)
         if (ty_plan_lanes(plan, (ty_lane_kind)k) > 1)
-            return launch_refuse(error, target,
-                                 "it divides no layers, and the plan has %s parallelism of %u; "
-                                 "megatron has it",
-                                 ty_lane_kind_name((ty_lane_kind)k),
-                                 ty_plan_lanes(plan, (ty_lane_kind)k));
+            return ty_launch_refuse(error, target,
+                                    "it divides no layers, and the plan has %s parallelism of %u; "
+                                    "megatron has it",
+                                    ty_lane_kind_name((ty_lane_kind)k),
+                                    ty_plan_lanes(plan, (ty_lane_kind)k));
     if (plan->staleness > 0)
-        return launch_refuse(error, target,
-                             "it waits for the gradients of every step, and the plan's may be %u "
-                             "late; plan with --fix staleness=0, or export to mpirun or slurm",
-                             plan->staleness);
+        return ty_launch_refuse(
+            error, target,
+            "it waits for the gradients of every step, and the plan's may be %u "
+            "late; plan with --fix staleness=0, or export to mpirun or slurm",
+            plan->staleness);
     if (plan->workload->local_steps > 1)
-        return launch_refuse(error, target,
-                             "it averages gradients in every step, and the workload's weights are "
-                             "averaged every %u steps",
-                             plan->workload->local_steps);
+        return ty_launch_refuse(
+            error, target,
+            "it averages gradients in every step, and the workload's weights are "
+            "averaged every %u steps",
+            plan->workload->local_steps);
     if (plan->workload->learning != TY_LEARNING_GRADIENT)
-        return launch_refuse(error, target, "it trains by gradients, and the workload by %s",
-                             ty_learning_name(plan->workload->learning));
+        return ty_launch_refuse(error, target, "it trains by gradients, and the workload by %s",
+                                ty_learning_name(plan->workload->learning));
     return TY_OK;
 }
 
-ty_status launch_check_data_parallel(const launch *l, const char *target, uint32_t largest_zero,
-                                     ty_error *error)
+ty_status ty_launch_check_data_parallel(const launch *l, const char *target, uint32_t largest_zero,
+                                        ty_error *error)
 {
     const ty_plan *plan = l->plan;
     ty_status status = check_shape(plan, target, error);
@@ -64,25 +68,25 @@ ty_status launch_check_data_parallel(const launch *l, const char *target, uint32
     if (status != TY_OK)
         return status;
     if (plan->zero > largest_zero)
-        return launch_refuse(error, target, "it has no ZeRO %u; deepspeed and torchrun have",
-                             plan->zero);
+        return ty_launch_refuse(error, target, "it has no ZeRO %u; deepspeed and torchrun have",
+                                plan->zero);
     for (uint32_t b = 0; b < plan->bucket_count; b++) {
         ty_compression_kind kind = plan->buckets[b].compression.kind;
         if (kind != TY_COMPRESSION_NONE && kind != TY_COMPRESSION_FP16 &&
             kind != TY_COMPRESSION_ROWS)
-            return launch_refuse(error, target,
-                                 "it has no %s compression; plan with --fix compression=fp16 or "
-                                 "none, or export to mpirun or slurm",
-                                 ty_compression_name(kind));
+            return ty_launch_refuse(error, target,
+                                    "it has no %s compression; plan with --fix compression=fp16 or "
+                                    "none, or export to mpirun or slurm",
+                                    ty_compression_name(kind));
     }
     if (plan->stages[0].recompute != TY_RECOMPUTE_NONE)
-        return launch_refuse(error, target,
-                             "recomputing is a matter of the model's code there; plan with "
-                             "--fix recompute=none, or export to mpirun, slurm or megatron");
-    return launch_check_blocks(l, target, error);
+        return ty_launch_refuse(error, target,
+                                "recomputing is a matter of the model's code there; plan with "
+                                "--fix recompute=none, or export to mpirun, slurm or megatron");
+    return ty_launch_check_blocks(l, target, error);
 }
 
-uint64_t launch_bucket_bytes(const launch *l)
+uint64_t ty_launch_bucket_bytes(const launch *l)
 {
     uint64_t largest = 0, largest_rows = 0;
 
@@ -96,7 +100,7 @@ uint64_t launch_bucket_bytes(const launch *l)
     return largest > 0 ? largest : largest_rows;
 }
 
-bool launch_is_fp16(const launch *l)
+bool ty_launch_is_fp16(const launch *l)
 {
     for (uint32_t b = 0; b < l->plan->bucket_count; b++)
         if (l->plan->buckets[b].compression.kind == TY_COMPRESSION_FP16)
@@ -142,7 +146,7 @@ static bool is_plain_ethernet(const ty_cluster *cluster)
 }
 
 /* Names of variables: NCCL's user guide, "Environment variables". */
-uint32_t launch_environment(const launch *l, launch_variable out[LAUNCH_MOST_VARIABLES])
+uint32_t ty_launch_environment(const launch *l, launch_variable out[LAUNCH_MOST_VARIABLES])
 {
     uint32_t count = 0;
     const char *algorithm = only_algorithm(l->plan);
@@ -161,10 +165,10 @@ uint32_t launch_environment(const launch *l, launch_variable out[LAUNCH_MOST_VAR
     return count;
 }
 
-void launch_export_environment(const launch *l, ty_text *text)
+void ty_launch_export_environment(const launch *l, ty_text *text)
 {
     launch_variable variables[LAUNCH_MOST_VARIABLES];
-    uint32_t count = launch_environment(l, variables);
+    uint32_t count = ty_launch_environment(l, variables);
 
     for (uint32_t v = 0; v < count; v++)
         ty_text_addf(text, "# %s\nexport %s=%s\n", variables[v].why, variables[v].name,
@@ -173,11 +177,11 @@ void launch_export_environment(const launch *l, ty_text *text)
 
 /* ---- Files ------------------------------------------------------------------------------- */
 
-ty_status launch_add_ranks(launch *l, ty_error *error)
+ty_status ty_launch_add_ranks(launch *l, ty_error *error)
 {
     ty_text text = {0};
 
-    launch_comments(l, "# ", &text);
+    ty_launch_comments(l, "# ", &text);
     ty_text_add(&text, "# process host device stage replica lane\n");
     for (uint32_t p = 0; p < l->process_count; p++) {
         const launch_process *process = &l->processes[p];
@@ -185,15 +189,15 @@ ty_status launch_add_ranks(launch *l, ty_error *error)
         ty_text_addf(&text, "%u %s %u %u %u %u\n", p, l->hosts[process->host].name, process->slot,
                      stage, process->rank - ty_plan_first_rank(l->plan, stage), process->lane);
     }
-    return launch_add(l, "ranks.txt", &text, false, error);
+    return ty_launch_add(l, "ranks.txt", &text, false, error);
 }
 
-ty_status launch_add_rank_script(launch *l, ty_error *error)
+ty_status ty_launch_add_rank_script(launch *l, ty_error *error)
 {
     ty_text text = {0};
 
     ty_text_add(&text, "#!/bin/sh\n");
-    launch_comments(l, "# ", &text);
+    ty_launch_comments(l, "# ", &text);
     ty_text_add(&text,
                 "# Gives a process the device that ranks.txt names, then becomes the program.\n"
                 "set -eu\n"
@@ -203,25 +207,25 @@ ty_status launch_add_rank_script(launch *l, ty_error *error)
                 "\"$(dirname \"$0\")/ranks.txt\")\n"
                 "export CUDA_VISIBLE_DEVICES=\"${device:?rank $rank is not in ranks.txt}\"\n"
                 "exec \"$@\"\n");
-    return launch_add(l, "rank.sh", &text, true, error);
+    return ty_launch_add(l, "rank.sh", &text, true, error);
 }
 
-ty_status launch_add_job(launch *l, ty_error *error)
+ty_status ty_launch_add_job(launch *l, ty_error *error)
 {
     ty_text text = {0};
 
     ty_text_add(&text, l->input->job);
-    return launch_add(l, "job.json", &text, false, error);
+    return ty_launch_add(l, "job.json", &text, false, error);
 }
 
-void launch_yaml_block(const char *block, int indent, ty_text *text)
+const char *ty_launch_script(const launch *l)
 {
-    while (*block != '\0') {
-        size_t length = strcspn(block, "\n");
-        if (length > 0)
-            ty_text_addf(text, "%*s", indent, "");
-        ty_text_append(text, block, length);
-        ty_text_add(text, "\n");
-        block += length + (block[length] == '\n');
-    }
+    return l->input->script != NULL ? l->input->script : "train.py";
+}
+
+void ty_launch_write_script_name(const launch *l, ty_text *text)
+{
+    ty_text_add(text, "script=");
+    ty_quote_shell(text, ty_launch_script(l));
+    ty_text_add(text, "\n");
 }

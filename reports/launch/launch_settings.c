@@ -20,9 +20,9 @@ static void write_figures(const launch *l, ty_text *text)
     ty_text_addf(text, "ZERO = %u  # what is sharded: 1 optimizer state, 2 gradients, 3 weights\n",
                  plan->zero);
     ty_text_addf(text, "BUCKET_MB = %.6g  # MiB of gradients that travel together\n",
-                 (double)launch_bucket_bytes(l) / MIB);
+                 (double)ty_launch_bucket_bytes(l) / MIB);
     ty_text_addf(text, "SENDS_FP16 = %s  # gradients are halved for the network\n",
-                 launch_is_fp16(l) ? "True" : "False");
+                 ty_launch_is_fp16(l) ? "True" : "False");
 }
 
 static void write_optimizer(const ty_optimizer *o, ty_text *text)
@@ -94,9 +94,9 @@ static const char horovod[] =
     "        backward_passes_per_step=PASSES,\n"
     "    )\n";
 
-void launch_settings(const launch *l, bool is_horovod, ty_text *text)
+void ty_launch_settings(const launch *l, bool is_horovod, ty_text *text)
 {
-    launch_comments(l, "# ", text);
+    ty_launch_comments(l, "# ", text);
     ty_text_addf(text, "\"\"\"Settings of a plan: import this in the training script.\"\"\"\n%s\n",
                  is_horovod ? "import horovod.torch as hvd\nimport torch\n"
                             : "import contextlib\n\nimport torch\n");
@@ -105,10 +105,10 @@ void launch_settings(const launch *l, bool is_horovod, ty_text *text)
     ty_text_add(text, is_horovod ? horovod : pytorch);
 }
 
-ty_status launch_add_settings(launch *l, bool is_horovod, ty_error *error)
+ty_status ty_launch_add_settings(launch *l, bool is_horovod, ty_error *error)
 {
     ty_text text = {0};
 
-    launch_settings(l, is_horovod, &text);
-    return launch_add(l, "trainyard_plan.py", &text, false, error);
+    ty_launch_settings(l, is_horovod, &text);
+    return ty_launch_add(l, "trainyard_plan.py", &text, false, error);
 }

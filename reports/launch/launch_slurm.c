@@ -54,13 +54,13 @@ static void write_script(const launch *l, ty_text *text)
     bool is_arbitrary = !l->is_blocked || l->per_host == 0;
 
     ty_text_add(text, "#!/bin/bash\n");
-    launch_comments(l, "# ", text);
+    ty_launch_comments(l, "# ", text);
     write_directives(l, text);
     ty_text_add(text, "# TRAINYARD_MPI: what `srun --mpi=list` offers and trainyard-worker's MPI "
                       "understands.\n"
                       "set -eu\n"
                       "cd \"$SLURM_SUBMIT_DIR\"\n");
-    launch_export_environment(l, text);
+    ty_launch_export_environment(l, text);
     if (is_arbitrary)
         write_host_file(l, text);
     ty_text_addf(text,
@@ -71,18 +71,18 @@ static void write_script(const launch *l, ty_text *text)
                  l->has_accelerators ? "./rank.sh " : "");
 }
 
-ty_status launch_slurm(launch *l, ty_error *error)
+ty_status ty_launch_slurm(launch *l, ty_error *error)
 {
     ty_status status = TY_OK;
     ty_text script = {0};
 
-    TY_CHECK(launch_add_ranks(l, error), status, cleanup);
+    TY_CHECK(ty_launch_add_ranks(l, error), status, cleanup);
     if (l->has_accelerators)
-        TY_CHECK(launch_add_rank_script(l, error), status, cleanup);
-    TY_CHECK(launch_add_job(l, error), status, cleanup);
+        TY_CHECK(ty_launch_add_rank_script(l, error), status, cleanup);
+    TY_CHECK(ty_launch_add_job(l, error), status, cleanup);
     write_script(l, &script);
-    TY_CHECK(launch_add(l, "job.sbatch", &script, true, error), status, cleanup);
-    status = launch_next(l, error, "sbatch job.sbatch");
+    TY_CHECK(ty_launch_add(l, "job.sbatch", &script, true, error), status, cleanup);
+    status = ty_launch_next(l, error, "sbatch job.sbatch");
 
 cleanup:
     ty_text_clear(&script);

@@ -15,10 +15,10 @@ static void write_devices(const launch *l, ty_text *text)
 }
 
 /* The shell that starts one host's processes. */
-void launch_write_torchrun(const launch *l, ty_text *text)
+void ty_launch_write_torchrun(const launch *l, ty_text *text)
 {
     ty_text_add(text, "set -eu\ncd \"$(dirname \"$0\")\"\n");
-    launch_export_environment(l, text);
+    ty_launch_export_environment(l, text);
     write_devices(l, text);
     ty_text_add(text, "# TORCHRUN: the launcher's name, where it has another one.\n");
     if (l->host_count == 1) {
@@ -38,22 +38,22 @@ void launch_write_torchrun(const launch *l, ty_text *text)
                  l->host_count, l->per_host, l->hosts[0].name, RENDEZVOUS_PORT);
 }
 
-ty_status launch_torchrun(launch *l, ty_error *error)
+ty_status ty_launch_torchrun(launch *l, ty_error *error)
 {
     ty_status status = TY_OK;
     ty_text text = {0};
 
-    TY_CHECK(launch_check_data_parallel(l, "torchrun", 3, error), status, cleanup);
+    TY_CHECK(ty_launch_check_data_parallel(l, "torchrun", 3, error), status, cleanup);
     ty_text_add(&text, "#!/bin/sh\n");
-    launch_comments(l, "# ", &text);
-    launch_write_torchrun(l, &text);
-    ty_text_addf(&text, "    \"${TRAINYARD_SCRIPT:-%s}\" \"$@\"\n",
-                 l->input->script != NULL ? l->input->script : "train.py");
-    TY_CHECK(launch_add_settings(l, false, error), status, cleanup);
-    TY_CHECK(launch_add(l, "launch.sh", &text, true, error), status, cleanup);
-    status = launch_next(l, error,
-                         l->host_count > 1 ? "NODE_RANK=0 ./launch.sh   # on each host its number"
-                                           : "./launch.sh");
+    ty_launch_comments(l, "# ", &text);
+    ty_launch_write_script_name(l, &text);
+    ty_launch_write_torchrun(l, &text);
+    ty_text_add(&text, "    \"${TRAINYARD_SCRIPT:-$script}\" \"$@\"\n");
+    TY_CHECK(ty_launch_add_settings(l, false, error), status, cleanup);
+    TY_CHECK(ty_launch_add(l, "launch.sh", &text, true, error), status, cleanup);
+    status = ty_launch_next(
+        l, error,
+        l->host_count > 1 ? "NODE_RANK=0 ./launch.sh   # on each host its number" : "./launch.sh");
 
 cleanup:
     ty_text_clear(&text);

@@ -100,7 +100,7 @@ static ty_status check_attributes(const ty_workload *w, const megatron_model *m,
     return TY_OK;
 }
 
-ty_status megatron_model_of(const ty_workload *w, megatron_model *out, ty_error *error)
+ty_status ty_megatron_model_of(const ty_workload *w, megatron_model *out, ty_error *error)
 {
     ty_status status = TY_OK;
     megatron_model m = {.first_block_layer = FIRST_BLOCK_LAYER, .block_layers = BLOCK_LAYERS};
@@ -219,8 +219,8 @@ static void put_vocabulary(const megatron_model *m, uint32_t lanes, ty_text *tex
         ty_text_add(text, "--untie-embeddings-and-output-weights\n");
 }
 
-ty_status megatron_model_arguments(const ty_workload *w, const megatron_model *m, uint32_t lanes,
-                                   ty_text *text, ty_error *error)
+ty_status ty_megatron_model_arguments(const ty_workload *w, const megatron_model *m, uint32_t lanes,
+                                      ty_text *text, ty_error *error)
 {
     uint64_t positions = m->embedding->attributes[TY_POSITIONS];
 

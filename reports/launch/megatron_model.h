@@ -20,11 +20,11 @@ typedef struct megatron_model {
 } megatron_model;
 
 /** @return TY_EUNSUPPORTED naming the layer that pretrain_gpt.py would not build. */
-ty_status megatron_model_of(const ty_workload *workload, megatron_model *out,
-                            ty_error *error) TY_MUST_CHECK;
+ty_status ty_megatron_model_of(const ty_workload *workload, megatron_model *out,
+                               ty_error *error) TY_MUST_CHECK;
 
 /** Appends "--num-layers 24\n" and so on. @param lanes of tensor parallelism */
-ty_status megatron_model_arguments(const ty_workload *workload, const megatron_model *model,
-                                   uint32_t lanes, ty_text *text, ty_error *error) TY_MUST_CHECK;
+ty_status ty_megatron_model_arguments(const ty_workload *workload, const megatron_model *model,
+                                      uint32_t lanes, ty_text *text, ty_error *error) TY_MUST_CHECK;
 
 #endif

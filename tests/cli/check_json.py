@@ -14,7 +14,7 @@ for name, schema in store.items():
 mistakes = 0
 for path in sys.argv[2:]:
     document = json.loads(pathlib.Path(path).read_text())
-    noun = document.get("schema", "").removeprefix("trainyard.").removesuffix("/1")
+    noun = document.get("schema", "").removeprefix("trainyard.").partition("/")[0]
     schema = store.get(f"{noun}.json")
     if schema is None:
         errors = [f"no schema for {document.get('schema')}"]

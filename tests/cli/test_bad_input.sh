@@ -59,6 +59,41 @@ expect 3 run "$scratch/mlp.json" --steps 2 --data "$scratch/data" -o "$scratch/m
 expect_error_line "train-images-idx3-ubyte" "found" "expected"
 expect_only
 
+# What is called something with a newline, a separator or a terminal's commands in it is refused where it is read, and
+# the message shows it without doing it.
+escape=$(printf '\033')
+for hidden in '\n' '\u2028' '\u0085' '\u001b[2J' '\u202e'; do
+    sed "0,/\"cluster_name\": \"/s//&a\\${hidden}b/" "$plan" >"$scratch/hidden.json"
+    expect 3 export "$scratch/hidden.json" --to mpirun
+    expect_error_line "hidden.json:/cluster_name" "expected a string without controls"
+    expect 0 cluster export "1x p100-server" -o "$scratch/c.json"
+    sed "0,/\"name\": \"/s//&a\\${hidden}b/" "$scratch/c.json" >"$scratch/hidden.json"
+    expect 3 cluster export "$scratch/hidden.json" --to slurm
+    expect_error_line "hidden.json:/name" "expected a string without controls"
+done
+printf '{"schema": "trainyard.plan/1", "a%s[2Jb": 1}' "$escape" >"$scratch/hidden.json"
+expect 3 estimate "$scratch/hidden.json"
+expect 3 estimate "$scratch/a${escape}[2J"
+expect_error_line "a?[2J"
+expect 3 estimate "$scratch/$(printf 'a\302\2332J')"
+expect_error_line "a??2J"
+if grep -q "$escape" "$scratch/err"; then fail "a message commands the terminal"; else pass; fi
+
+# A byte order mark is none of the content; a pipe that nobody writes to is not waited for for ever.
+printf '\357\273\277' >"$scratch/marked.json"
+cat "$plan" >>"$scratch/marked.json"
+expect 0 estimate "$scratch/marked.json"
+mkfifo "$scratch/pipe"
+expect 3 estimate "$scratch/pipe"
+expect_error_line "pipe: found a pipe that nothing came from"
+cat "$plan" >"$scratch/pipe" &
+expect 0 estimate "$scratch/pipe"
+wait
+# What contradicts itself is refused; what is said twice is not.
+expect 2 plan -w lenet -c "1x p100-server" --fix pp=2,pp=4 --no-simulate
+expect_error_line "found pp=2 and pp=4"
+expect 0 plan -w lenet -c "1x p100-server" --fix pp=2,pp=2 --no-simulate -q
+
 # Output that cannot be written leaves nothing half-written.
 expect 1 plan -w lenet -c "1x p100-server" --no-simulate -o "$scratch/no/such/folder/plan.json"
 expect_error_line "no/such/folder"

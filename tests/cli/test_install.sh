@@ -12,8 +12,9 @@ fi
 for file in bin/trainyard bin/trainyard-worker share/man/man1/trainyard.1 share/man/man1/trainyard-plan.1 \
     share/bash-completion/completions/trainyard share/zsh/vendor-completions/_trainyard \
     share/fish/vendor_completions.d/trainyard.fish share/trainyard/workloads/zoo/lenet.json \
-    share/trainyard/topologies/catalogue/hosts.json share/trainyard/schemas/plan.json \
-    include/trainyard/ty_planner.h include/trainyard/ty_launch.h; do
+    share/trainyard/topologies/catalogue/hosts.json share/trainyard/planner/stacks/trainyard.json share/trainyard/schemas/plan.json \
+    include/trainyard/ty_planner.h include/trainyard/ty_study.h \
+    include/trainyard/ty_convergence.h share/trainyard/study/catalogue/economics.json include/trainyard/ty_launch.h; do
     if [ -s "$prefix/$file" ]; then pass; else fail "$file is not installed"; fi
 done
 internal=$(find "$prefix/include" -name '*.h' ! -name 'ty_*')

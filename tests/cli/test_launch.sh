@@ -136,6 +136,23 @@ expect 0 export gpt.json --to megatron
 expect_output "--tensor-model-parallel-size 2" "--micro-batch-size" "--num-layers 12"
 expect 1 export ddp.json --to megatron
 expect_error_line "decoder"
+# Segments of recomputing are numbers of blocks there that divide a stage's.
+segments="-w gpt2 -c 1x\ dgx-h100 --seq 256 --no-simulate -q --fix pp=1,dp=8,micro_batch=1,compression=none"
+for kind in full full:4 full:5 stage operator; do
+    eval "expect 0 plan $segments,recompute=$kind -o recomputed-$kind.json"
+done
+expect 0 export recomputed-full.json --to megatron
+expect_output "--recompute-granularity full" "--recompute-method uniform" "--recompute-num-layers 1"
+expect 0 export recomputed-full:4.json --to megatron
+expect_output "--recompute-num-layers 4"
+expect 0 export recomputed-stage.json --to megatron
+expect_output "--recompute-num-layers 12"
+expect 1 export recomputed-full:5.json --to megatron
+expect_error_line "found 5 of the 12 blocks of stage 0" "recompute=full"
+expect 1 export recomputed-operator.json --to megatron
+expect_error_line "not every other product (operator)" "recompute=full or selective"
+expect 1 export recomputed-full.json --to torchrun
+expect_error_line "recompute=none"
 # Context and expert lanes: there a micro-batch is what one lane has.
 moe="-w mixtral-8x7b -c 8x\ dgx-h100 --seq 256 --global-batch 64 --no-simulate -q"
 eval "expect 0 plan $moe --fix pp=1,tp=2,ep=4,zero=1,micro_batch=8,compression=none -o experts.json"

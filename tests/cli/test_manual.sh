@@ -43,6 +43,8 @@ words=$(complete_words trainyard plan --wor)
 [ "$words" = "--workload " ] && pass || fail "bash completes --wor to $words"
 words=$(complete_words trainyard plan --workload lene)
 [ "$words" = "lenet " ] && pass || fail "bash completes lene to $words"
+words=$(complete_words trainyard plan --stack megatron-v)
+[ "$words" = "megatron-vtrain-cluster megatron-vtrain-node " ] && pass || fail "bash completes megatron-v to $words"
 words=$(complete_words trainyard export p.json --to k8s)
 [ "$words" = "k8s-mpijob k8s-pytorchjob " ] && pass || fail "bash completes k8s to $words"
 words=$(complete_words trainyard workload im)
@@ -79,6 +81,23 @@ done
 printf 'clutser = x\n' >trainyard.conf
 expect 3 config
 expect_error_line "did you mean 'cluster'"
+# The file of a folder that one merely stands in starts nothing and leads nowhere else.
+rm trainyard.conf
+expect 0 plan -w lenet -c "1x p100-server" --fix pp=1 --no-simulate -o conf-plan.json
+for line in 'script = here.py' 'export.image = registry.example/x' 'data = /etc' 'run.checkpoint = ../elsewhere' 'task = a/../../b' \
+    'profile = ~/p.json' 'workload = /tmp/w.json'; do
+    printf '%s\n' "$line" >trainyard.conf
+    expect 3 export conf-plan.json --to torchrun
+    expect_error_line "trainyard.conf:1" "--trust-config"
+    expect 0 export conf-plan.json --to torchrun --trust-config
+    cp trainyard.conf named.conf
+    rm trainyard.conf
+    TRAINYARD_CONFIG=named.conf expect 0 export conf-plan.json --to torchrun
+done
+printf 'run.checkpoint = state\nrun.data = a/b..c\n' >trainyard.conf
+expect 0 export conf-plan.json --to torchrun
+printf 'trust-config = true\n' >trainyard.conf
+expect 3 config
 rm trainyard.conf
 export TRAINYARD_CONFIG=/dev/null
 
@@ -115,9 +134,9 @@ printf '%s' '{"schema": 1, "family": "law", "count": 1, "records": [
     echo '     1048576        262144     float     sum      -1    20.00   52.43   52.43      0    20.00   52.43   52.43      0'
 } >made/all_reduce.log
 expect 0 check made/whatif.json made/estimate.json made/score.json made/records.json made/all_reduce.log \
-    "$SOURCE/docs/examples/encoder.piper.json" "$SOURCE/docs/examples/encoder.graph.txt"
+    "$SOURCE/docs/examples/encoder.graph.txt"
 expect_output "trainyard.whatif/1, good" "trainyard.estimate/1, good" "trainyard.score/1, good" "published measurements, good" \
-    "nccl-tests log, good" "Piper's layer graph, good" "PipeDream graph.txt, good"
+    "nccl-tests log, good" "PipeDream graph.txt, good"
 sed 's/"samples_per_s": [0-9.]*/"samples_per_s": -1/' made/whatif.json >made/bad.json
 expect 3 check made/bad.json
 expect_output "/rows/0/samples_per_s: found -1"

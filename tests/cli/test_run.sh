@@ -183,13 +183,46 @@ if [ "$(ls "$scratch/experts/step-6" | wc -l)" -eq 4 ]; then pass; else fail "no
 # A run goes on from its checkpoint; whatever does not fit is refused with one line.
 expect 0 run "$work/plan.json" --steps 4 --checkpoint "$scratch/state" --checkpoint-every 2 -q -o "$work/first.json"
 expect 0 run "$work/plan.json" --steps 8 --checkpoint "$scratch/state" --resume -q -o "$work/second.json"
-if [ "$(ls "$scratch/state")" = "$(printf 'latest.json\nstep-8')" ]; then pass; else fail "old checkpoints stay"; fi
+if [ "$(ls "$scratch/state")" = "$(printf 'latest.json\nresult.json\nstep-8')" ]; then pass; else fail "old checkpoints stay"; fi
 expect 2 run "$work/plan.json" --steps 9 --resume -q -o "$work/none.json"
 expect_error_line "--resume" "--checkpoint"
 expect 1 run "$work/plan.json" --steps 9 --checkpoint "$scratch/state" -q -o "$work/none.json"
 expect_error_line "latest.json" "earlier run"
 expect 3 run "$work/other.json" --steps 9 --checkpoint "$scratch/state" --resume -q -o "$work/none.json"
 expect_error_line "latest.json" "this very plan"
+
+# All that was asked for is done: the result once more, whether it was kept or has to be made of the checkpoint.
+expect 0 run "$work/plan.json" --steps 8 --checkpoint "$scratch/state" --resume -o "$work/again.json"
+grep -q "finished before, after 8 steps" "$scratch/err" && pass || fail "a finished run does not say so"
+cmp -s "$work/second.json" "$work/again.json" && pass || fail "the result that comes again is another"
+rm "$scratch/state/result.json"
+expect 0 run "$work/plan.json" --steps 8 --checkpoint "$scratch/state" --resume -o "$work/again.json"
+grep -q "the checkpoint has all 8 steps" "$scratch/err" && pass || fail "a finished checkpoint does not say so"
+same_losses() {
+    /usr/bin/python3 -c 'import json, sys; a, b = (json.load(open(p))["losses"] for p in sys.argv[1:]); sys.exit(a != b)' "$1" "$2"
+}
+same_losses "$work/second.json" "$work/again.json" && pass || fail "a checkpoint has other losses than its run"
+expect 0 check "$work/again.json"
+expect 0 run "$work/plan.json" --steps 8 --checkpoint "$scratch/state" --resume -q --metrics "$work/again.prom" --mlperf-log "$work/again.log"
+expect 3 compare "$work/plan.json" "$work/again.json"
+expect_error_line "/timeline: found none" "recorded no step"
+expect 0 report "$work/plan.json" "$work/again.json" -o "$work/again.html"
+expect 3 run "$work/plan.json" --steps 7 --checkpoint "$scratch/state" --resume -q -o "$work/none.json"
+expect_error_line "at most 7 steps, not one of 8"
+
+# However few steps are left, and however early the target is met: what was trained is a result.
+for more in 1 2 5 10 11; do
+    rm -rf "$scratch/late"
+    expect 0 run "$work/plan.json" --steps 30 --checkpoint "$scratch/late" -q -o "$work/late-run.json"
+    expect 0 run "$work/plan.json" --steps $((30 + more)) --checkpoint "$scratch/late" --resume -q -o "$work/late-run.json"
+    expect 0 compare "$work/plan.json" "$work/late-run.json"
+done
+expect 0 run "$work/plan.json" --steps 60 --until loss=50 --evaluate-every 1 --checkpoint "$scratch/early" -q -o "$work/early.json"
+expect_output "after 1 steps"
+expect 0 compare "$work/plan.json" "$work/early.json"
+expect 0 run "$work/plan.json" --steps 60 --until loss=50 --evaluate-every 1 --checkpoint "$scratch/early" --resume -o "$work/again.json"
+grep -q "finished before, after 1 steps" "$scratch/err" && pass || fail "a target that was met is trained for again"
+cmp -s "$work/early.json" "$work/again.json" && pass || fail "the result that comes again is another"
 
 # A batch that grows: the same training goes on under another plan.
 expect 0 plan -w mlp -c local:2 --fix pp=1,compression=none --global-batch 64 --no-simulate -q -o "$work/small.json"
@@ -205,8 +238,9 @@ kill_one() {
     state=$scratch/killed-$2
     "$TRAINYARD" run "$plan" --steps 100000 --checkpoint "$state" --checkpoint-every 2 -q -o "$work/killed.json" >"$scratch/out" 2>"$scratch/err" &
     pid=$!
+    # Beyond 20 steps warm-up has ten: a run killed before would go on with less than it has left.
     tries=0
-    while [ $tries -lt 200 ] && [ ! -e "$state/latest.json" ]; do
+    while [ $tries -lt 200 ] && ! grep -q '"step": [2-9][0-9]' "$state/latest.json" 2>/dev/null; do
         tries=$((tries + 1))
         sleep 0.1
     done
@@ -222,7 +256,7 @@ kill_one() {
     touch "$state/step-1/rank-0" "$state/step-1/rank-1.tmp"
     step=$(sed -n 's/.*"step": \([0-9]*\).*/\1/p' "$state/latest.json")
     expect 0 run "$plan" --steps $((step + 3)) --checkpoint "$state" --resume -q -o "$work/killed.json"
-    if [ "$(ls "$state")" = "$(printf 'latest.json\nstep-%d' $((step + 3)))" ]; then pass; else fail "left in the checkpoint's folder: $(ls "$state")"; fi
+    if [ "$(ls "$state")" = "$(printf 'latest.json\nresult.json\nstep-%d' $((step + 3)))" ]; then pass; else fail "left in the checkpoint's folder: $(ls "$state")"; fi
     rm -f "$work/killed.json"
 }
 kill_one "$work/plan.json" rank

@@ -45,6 +45,9 @@ document simulate made/sharded.json --slow-link host-0/gpu-0:host-0/pcie-0=0.5 -
 expect 0 plan -w lenet -c "1x p100-server" --fix pp=1 --no-simulate -o made/small.json
 document simulate made/small.json --cluster "2x p100-server" --beside made/small.json
 document memory -w gpt2 -c "2x dgx-a100"
+document memory -w gpt2 -c "2x dgx-a100" --stack pytorch-ddp
+document stack list
+document stack show megatron-2021
 document run made/plan.json --steps 12 -q
 document run made/plan.json --until accuracy=0.05 --steps 60 -q
 expect 0 run made/plan.json --steps 12 -q -o made/run.json
@@ -71,7 +74,6 @@ document score made/priced.json --task resnet50-imagenet
 expect 0 plan -w mlp -c local:2 --fix pp=1,staleness=2 -q -o documents/late.json
 document score made/plan.json
 document partition "$SOURCE/docs/examples/encoder.graph.txt" --machines 2x2 --bandwidths 10GB/s,10Gb/s
-document partition "$SOURCE/docs/examples/encoder.piper.json" --mode piper
 printf '%s' '{"schema": 1, "family": "law", "count": 2, "records": [
  {"id": "law/a", "kind": "accuracy", "source": {"work": "made"}, "confidence": "read", "measured": {"metric": "top1", "value": 76, "unit": "%"}},
  {"id": "law/b", "kind": "convergence", "source": {"work": "made"}, "confidence": "read", "model": {"name": "m"}, "batch": {"global": 100}, "measured": {"metric": "median_to_converge", "value": 1100, "unit": "samples"}}]}' >law.json
@@ -83,6 +85,7 @@ printf 'plan.top = 3\nseed = 7\n' >conf
 TRAINYARD_CONFIG=$scratch/conf document config
 
 # Files.
+for file in "$SOURCE"/planner/stacks/*.json; do cp "$file" documents/stack-"$(basename "$file")"; done
 for name in gpt2 transfer-resnet50 es-humanoid; do expect 0 workload export $name -o documents/w-$name.json; done
 expect 0 workload import "$SOURCE/tests/fuzz/corpus/pipedream/chain.graph.txt" -o documents/w-opaque.json
 expect 0 cluster export "2x p4d.24xlarge" -o documents/c-priced.json
@@ -116,5 +119,7 @@ refused "an unknown key" '0,/"global_batch"/s//"globall_batch"/' made/plan.json
 refused "a negative size" '0,/"replicas": [0-9]*/s//"replicas": -2/' made/plan.json
 refused "a missing key" '/"wall_s"/d' made/run.json
 refused "a wrong schema" '0,/trainyard.workload.1/s//trainyard.workload\/9/' documents/w-gpt2.json
+refused "a constant out of range" 's/"jitter": 0,/"jitter": 2,/' "$SOURCE/planner/stacks/trainyard.json"
+refused "a stack without a constant" '/"jitter": 0,/d' "$SOURCE/planner/stacks/trainyard.json"
 refused "a text for a number" '0,/"power_w": [0-9.]*/s//"power_w": "many"/' documents/c-priced.json
 finish

@@ -26,6 +26,16 @@ expect_output "goodput" "of 10 d with 3 failures"
 expect 0 simulate "$plan" --fail random,device:3@2h --elastic --seeds 5
 expect_output "fewer devices" "19 of 20"
 
+# Ranks of several devices: each can be slow, and is shown.
+expect 0 plan -w gpt2 -c "2x dgx-a100" --fix pp=2,dp=2,tp=4 --no-simulate -o "$scratch/lanes.json"
+expect 0 simulate "$scratch/lanes.json" --straggler 3.2=1.5 --per-device --trace "$scratch/trace.json" --json
+expect_output "device_utilisation"
+count=$(grep -c '"device_utilisation": \[[^]]*\]' "$scratch/out")
+if [ "$count" = 1 ]; then pass; else fail "found $count lists of devices, expected 1"; fi
+if grep -q "rank 3 (stage 1, replica 1, lane 2)" "$scratch/trace.json"; then pass; else fail "no lane in the trace"; fi
+expect 2 simulate "$scratch/lanes.json" --straggler 3.4=1.5
+expect_error_line "lane 4" "below 4"
+
 expect 2 simulate "$plan" --straggler 3=x
 expect_error_line "--straggler" "RANK=FACTOR"
 expect 2 simulate "$plan" --straggler 99=2

@@ -27,6 +27,14 @@ expect 2 plan -w lenet -c "2x p100-server" --fix compression=gzip
 expect_error_line "gzip" "powersgd-RANK"
 expect 0 plan -w lenet -c "2x p100-server" --allow-lossy --no-simulate
 expect 0 plan -w lenet -c "2x p100-server" --fix compression=powersgd-2,pp=1 --no-simulate
+expect 0 plan -w gpt-tiny -c "host:1 gpu:1 @v100-sxm2-16gb nvlink2 eth1" --fix pp=1,micro_batch=4,recompute=full:2 --no-simulate -o "$scratch/segments.json"
+expect_output "full:2 recompute"
+expect 0 estimate "$scratch/segments.json" --program
+expect_output "recompute"
+expect 2 plan -w lenet -c "2x p100-server" --fix recompute=some
+expect_error_line "found 'some'" "none, selective, operator, full, full:K" "stage"
+expect 2 plan -w lenet -c "2x p100-server" --fix recompute=full:0
+expect_error_line "found 'full:0'" "K from 1 to"
 expect 2 plan -w lenet -c "2x p100-server" --fix replicas=3+1
 expect_error_line "needs 4 devices" "has 8"
 expect 2 plan -w lenet -c "2x p100-server" --global-batch 128 --fix micro_batch=48
@@ -59,7 +67,7 @@ expect_error_line "--bandwidths" "4x2"
 expect 2 partition graph.txt --machines 4xx --bandwidths 10GB/s,1GB/s
 expect_error_line "--machines"
 expect 2 partition graph.txt --mode zigzag
-expect_error_line "zigzag" "pipedream, flat or piper"
+expect_error_line "zigzag" "pipedream or flat"
 expect 2 partition graph.txt --machines 4 --bandwidths 10GB/s --ratio none
 expect_error_line "--ratio" "none"
 expect 2 partition graph.txt --machines 4 --bandwidths 10GB/s --merge all
@@ -86,7 +94,6 @@ expect_error_line "states"
 expect 4 partition "$scratch/chain.txt" --machines 9 --bandwidths 1GB/s --straight
 expect_error_line "idle"
 expect 0 partition "$scratch/chain.txt" --machines 9 --bandwidths 1GB/s --straight --fewer
-expect 3 partition "$scratch/chain.txt" --mode piper
 sed 's/node3 -- node4/node3 -- node9/' "$scratch/chain.txt" > "$scratch/broken.txt"
 expect 3 partition "$scratch/broken.txt" --machines 4 --bandwidths 10GB/s
 expect_error_line "broken.txt" "node9"

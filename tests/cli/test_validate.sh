@@ -38,4 +38,31 @@ mkdir "$scratch/empty"
 expect 3 validate "$scratch/empty"
 expect_error_line "no file whose name ends in .json"
 expect 2 validate
+
+# What is scored is what is answered: the commands of rows, typed.
+cat >"$made/asked.json" <<'EOF'
+{"schema": 1, "family": "asked", "count": 2, "records": [
+ {"id": "asked/a", "kind": "training-speed", "source": {"work": "made"}, "confidence": "read", "model": {"name": "GPT", "family": "gpt", "layers": 12, "hidden": 1024, "heads": 16, "seq": 1024, "vocab": 51200}, "batch": {"global": 16, "micro": 2}, "cluster": {"gpu": "A100-SXM4-80GB", "gpus": 8, "gpus_per_node": 8, "intra_node": {"GBps_per_gpu_per_direction": 300}}, "parallel": {"dp": 2, "tp": 2, "pp": 2, "recompute": "full", "zero": 0}, "measured": {"metric": "iteration_time", "value": 0.5, "unit": "s"}},
+ {"id": "asked/b", "kind": "training-speed", "source": {"work": "made"}, "confidence": "read", "model": {"name": "GPT", "family": "gpt", "layers": 24, "hidden": 2048, "heads": 16, "seq": 2048}, "batch": {"global": 64, "micro": 1}, "cluster": {"gpu": "H100-SXM", "gpus": 16, "gpus_per_node": 8, "intra_node": {"GBps_per_gpu_per_direction": 450}, "inter_node": {"GBps_per_node": 400}}, "parallel": {"dp": 16, "zero": 1}, "measured": {"metric": "tokens_per_s_per_gpu", "value": 15000, "unit": "tokens/s"}}]}
+EOF
+expect 0 validate "$made/asked.json" --json
+expect_output '"predictor": "language-model"' '"command"' '"--stack"' '"megatron-2021"' '"megatron"' \
+    "a vocabulary of 51,200" '"predicted_step_time_s"' '"predicted_rows": 2'
+cp "$scratch/out" "$scratch/asked"
+if python3 "$SOURCE/tests/cli/ask_again.py" "$TRAINYARD" "$scratch/asked" 1 >"$scratch/out"; then
+    pass
+else
+    fail "commands of rows have other answers: $(cat "$scratch/out")"
+fi
+if [ -d "$SOURCE/../shared/data/measurements" ]; then
+    expect 0 validate "$SOURCE/../shared/data/measurements" --json
+    cp "$scratch/out" "$scratch/all"
+    if python3 "$SOURCE/tests/cli/ask_again.py" "$TRAINYARD" "$scratch/all" 50 >"$scratch/out"; then
+        pass
+    else
+        fail "commands of rows have other answers: $(cat "$scratch/out")"
+    fi
+else
+    echo "skipped: no ../shared/data/measurements"
+fi
 finish

@@ -28,6 +28,25 @@ workload/tiny_cnn.json|trainyard.workload/1
 zoo/residual.json|trainyard.zoo/1
 END
 
+# A script that only names its tokenizer; configurations of training programs as a question.
+printf 'L=2\n--num-layers $L --hidden-size 64 --num-attention-heads 4 --max-position-embeddings 64\n' >script.sh
+expect 3 workload import script.sh
+expect_error_line "--vocabulary N"
+expect 0 workload import script.sh --vocabulary 1000 --quiet
+expect 0 workload show "./script.sh vocabulary=1000"
+data=$SOURCE/tests/workloads/data
+expect 0 plan --config "$data/megatron.yaml" --cluster "1x dgx-a100" --no-simulate
+grep -qF "NeMo, Megatron-Bridge or Megatron-LM YAML: megatron, tp=1,pp=2,cp=1,micro_batch=2,zero=1" err && pass || fail "the file's layout is not said"
+grep -q "^with the layout left open: .* of the file's$" out && pass || fail "what would be better is not said"
+expect 0 plan --config "$data/deepspeed.json" --workload gpt2 --cluster "1x dgx-a100" --no-simulate --json
+expect 2 plan --config "$data/accelerate.yaml" --cluster "1x dgx-a100"
+expect_error_line "expected one beside it (--workload)"
+expect 3 plan --config "$data/nemo.yaml" --cluster "1x dgx-a100"
+expect_error_line "--vocabulary N"
+expect 4 plan --config "$data/torchtitan.toml" --cluster "host:1 gpu:8 @t4 pcie3 eth25" --no-simulate
+expect 2 plan --config "$data/megatron.yaml" --cluster "1x dgx-a100" --seq 512
+expect 2 plan --workload gpt2 --vocabulary 9 --cluster "1x dgx-a100"
+
 expect 2 workload export mlp --to chakra
 expect_error_line "--output FILE"
 expect 2 workload export mlp --to chakrra -o x.et

@@ -86,7 +86,6 @@ Test(json, what_is_refused)
         {"nul", "expected a value"},
         {"trueish", "expected the end"},
         {"[\v1]", "found byte 0x0b, expected a value"}, /* cJSON */
-        {"\xef\xbb\xbf[]", "found byte 0xef"},          /* cJSON */
         {"\"a", "expected a closing quote"},
         {"\"a\nb\"", "no control character in a string"}, /* cJSON */
         {"\"\\x\"", "after a backslash"},
@@ -282,6 +281,42 @@ Test(json, values_are_read)
     cr_expect_str_eq(ty_json_key(ty_json_at(root, 0)), "n");
     cr_expect(ty_json_has(root, "o") && !ty_json_has(root, "nothing") && !ty_json_has(root, "O"));
     ty_json_free(document);
+}
+
+/* What files call things is shown on terminals and written into launch files. */
+Test(json, strings_are_printable)
+{
+    static const char *const bad[] = {"\\n",     "\\t",     "\\u001b", "\\u007f",      "\\u0085",
+                                      "\\u2028", "\\u2029", "\\u202e", "\xe2\x80\xa8", "\x7f"};
+
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        ty_json_document *document = NULL;
+        ty_error error = {0};
+        const char *out = NULL;
+        char text[64];
+        snprintf(text, sizeof text, "{\"name\": \"a%sb\"}", bad[i]);
+        cr_assert_eq(ty_json_parse(text, strlen(text), "t", &document, &error), TY_OK, "%s",
+                     error.message);
+        cr_expect_eq(ty_json_string(ty_json_root(document), "name", &out, &error), TY_EPARSE,
+                     "row %zu", i);
+        cr_expect_not_null(strstr(error.message, "t:/name: "), "%s", error.message);
+        cr_expect_eq(ty_json_lines(ty_json_root(document), "name", &out, &error), TY_OK);
+        ty_json_free(document);
+    }
+}
+
+/* Some editors begin files with one; a second is content. */
+Test(json, a_byte_order_mark_is_ignored)
+{
+    ty_json_document *document = NULL;
+    ty_error error = {0};
+
+    cr_assert_eq(ty_json_parse("\xef\xbb\xbf[]", 5, "t", &document, &error), TY_OK, "%s",
+                 error.message);
+    ty_json_free(document);
+    document = NULL;
+    cr_assert_eq(ty_json_parse("\xef\xbb\xbf\xef\xbb\xbf[]", 8, "t", &document, &error), TY_EPARSE);
+    cr_assert_eq(ty_json_parse("\xef\xbb\xbf", 3, "t", &document, &error), TY_EPARSE);
 }
 
 Test(json, unread_members_are_errors)

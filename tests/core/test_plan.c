@@ -583,12 +583,61 @@ Test(plan, files_go_there_and_back)
         cr_assert_eq(loaded->has_prediction, plan->has_prediction);
         cr_assert_eq(loaded->simulation.step_time_s, plan->simulation.step_time_s);
         cr_assert_eq(loaded->stages[0].recompute, plan->stages[0].recompute);
+        cr_assert_eq(loaded->stages[0].recompute_blocks, plan->stages[0].recompute_blocks);
         cr_assert_eq((loaded->profile == NULL), (plan->profile == NULL));
         ty_free(first);
         ty_free(second);
         ty_plan_free(plan);
         ty_plan_free(loaded);
     }
+    remove(path);
+}
+
+/* `text` without the member "stack" at its end. */
+static void cut_stack(char *text)
+{
+    char *at = strstr(text, ",\n  \"stack\": {");
+    cr_assert_not_null(at);
+    strcpy(at, "\n}\n");
+}
+
+Test(plan, carries_its_stack)
+{
+    const char *path = toy_path("plan.json");
+    ty_plan *plan = full_plan(), *loaded = NULL, *copy = NULL, *old = NULL;
+    ty_digest run, other_run, stack, other_stack;
+    ty_error error = {0};
+    char *text;
+
+    cr_assert_eq(ty_plan_digest(plan, &run, NULL), TY_OK);
+    cr_assert_eq(ty_stack_digest(plan->stack, &stack, NULL), TY_OK);
+    ty_stack_free(plan->stack);
+    cr_assert_eq(ty_stack_open("megatron-2021", &plan->stack, &error), TY_OK, "%s", error.message);
+    plan->stack->jitter = 0.125; /* as no catalogue has it */
+    cr_assert_eq(ty_plan_save(plan, path, &error), TY_OK, "%s", error.message);
+    cr_assert_eq(ty_plan_load(path, &loaded, &error), TY_OK, "%s", error.message);
+    cr_assert_eq(ty_plan_copy(loaded, &copy, &error), TY_OK, "%s", error.message);
+    cr_expect_str_eq(copy->stack->name, "megatron-2021");
+    cr_expect(copy->stack->jitter == 0.125 && copy->stack->attention == TY_ATTENTION_SCORES);
+    cr_expect_neq(copy->stack, loaded->stack, "a deep copy");
+    cr_expect(ty_stack_is_fitted(copy->stack, "megatron_lm", "GPT 3.6B"));
+    cr_assert_eq(ty_plan_digest(copy, &other_run, NULL), TY_OK);
+    cr_assert_eq(ty_stack_digest(copy->stack, &other_stack, NULL), TY_OK);
+    cr_expect_str_eq(run.hex, other_run.hex, "what is run is the same");
+    cr_expect_str_neq(stack.hex, other_stack.hex);
+
+    text = toy_read(path);
+    cut_stack(text);
+    cr_assert_eq(ty_file_write(path, text, strlen(text), &error), TY_OK);
+    cr_assert_eq(ty_plan_load(path, &old, &error), TY_OK, "%s", error.message);
+    cr_expect_str_eq(old->stack->name, "trainyard", "written before there were stacks");
+    cr_assert_eq(ty_stack_digest(old->stack, &other_stack, NULL), TY_OK);
+    cr_expect_str_eq(stack.hex, other_stack.hex);
+    ty_free(text);
+    ty_plan_free(plan);
+    ty_plan_free(loaded);
+    ty_plan_free(copy);
+    ty_plan_free(old);
     remove(path);
 }
 
@@ -665,6 +714,12 @@ Test(plan, bad_files_are_refused_with_pointer)
         {"\"replicas\": 3", "\"replicas\": 2", ":/stages/0/devices: found an array of 3"},
         {"\"recompute\": \"full\"", "\"recompute\": \"ful\"",
          ":/stages/0/recompute: found \"ful\""},
+        {"\"recompute\": \"full\"", "\"recompute\": \"full\", \"recompute_blocks\": 0",
+         ":/stages/0/recompute_blocks: found 0"},
+        {"\"recompute\": \"full\"", "\"recompute\": \"full\", \"recompute_blocks\": 10001",
+         ":/stages/0/recompute_blocks: found 10001"},
+        {"\"recompute\": \"full\"", "\"recompute\": \"operator\", \"recompute_blocks\": 2",
+         "/stages/0/recompute_blocks: found 2 with recompute \"operator\", expected 1 to"},
         {"\"schedule\": \"gpipe\"", "\"schedule\": \"gpip\"", ":/schedule: found \"gpip\""},
         {"\"compression\": \"top-k\"", "\"compression\": \"topk\"",
          ":/buckets/0/compression: found \"topk\""},

@@ -119,6 +119,37 @@ Test(profile, what_is_refused)
     ty_free(bytes);
 }
 
+/* Whatever is measured, more takes no less, and far beyond it nothing is flat. */
+Test(profile, curves_grow)
+{
+    static char relu[] = "relu input=8";
+    uint32_t seed = 1;
+
+    for (int round = 0; round < 200; round++) {
+        ty_layer_time rows[12] = {0};
+        ty_profile profile = {.layer_time_count = 12, .layer_times = rows};
+        double before = 0, at_last = 0, forward = 0, backward = 0;
+        for (uint32_t k = 0; k < 12; k++) {
+            seed = seed * 1664525u + 1013904223u;
+            rows[k] = (ty_layer_time){.signature = relu,
+                                      .micro_batch = 1u << k,
+                                      .forward_s = 1e-3 * (1u << k) * (0.2 + seed % 1000 / 500.0),
+                                      .backward_s = 1e-3};
+        }
+        for (uint32_t size = 1; size < 1u << 13; size += 1 + size / 16) {
+            cr_assert(ty_profile_layer(&profile, relu, size, &forward, &backward));
+            cr_assert(forward >= before, "round %d: %g at %u, %g before", round, forward, size,
+                      before);
+            before = forward;
+        }
+        cr_assert(ty_profile_layer(&profile, relu, 1u << 11, &at_last, &backward));
+        cr_assert(ty_profile_layer(&profile, relu, 1u << 16, &forward, &backward));
+        cr_assert(forward > 2 * at_last, "round %d: %g far beyond, %g at the largest", round,
+                  forward, at_last);
+        cr_assert(backward > 1.9e-3, "flat where all took as long: %g", backward);
+    }
+}
+
 /* Rows (micro-batch, seconds) and questions, worked out by hand. */
 Test(profile, layers_between_and_beyond_measured_sizes)
 {
@@ -138,9 +169,11 @@ Test(profile, layers_between_and_beyond_measured_sizes)
         {3, {{8, 18}, {2, 12}, {4, 14}}, 16, 26}, /* the last slope, 1 */
         {3, {{8, 18}, {2, 12}, {4, 14}}, 1, 11},  /* the first slope, intercept 10 */
         {3, {{8, 30}, {2, 12}, {4, 14}}, 10, 38}, /* the last slope, 4, not the first */
-        {3, {{8, 10}, {2, 12}, {4, 14}}, 16, 10}, /* a falling end is noise */
+        {3, {{8, 10}, {2, 12}, {4, 14}}, 16, 24}, /* falling: noise; all are 12, in proportion */
+        {3, {{8, 4}, {2, 2}, {4, 5}}, 20, 9.5},   /* 4 and 8 are 4.5; the slope before counts */
+        {3, {{8, 4}, {2, 2}, {4, 5}}, 6, 4.5},    /* nor does it fall in between */
         {2, {{4, 10}, {8, 30}}, 2, 5},            /* intercept -10: in proportion */
-        {2, {{4, 10}, {8, 8}}, 2, 10},            /* falling: no more than the smallest */
+        {2, {{4, 10}, {8, 8}}, 2, 9},             /* falling: no more than the smallest */
         {1, {{4, 10}}, 2, 5},                     /* one size: in proportion */
         {1, {{4, 10}}, 8, 20},
         {0, {{0, 0}}, 8, -1},

@@ -601,8 +601,9 @@ Test(program, check_refuses_each_flaw)
         {"pipeline", nothing_to_do,
          "toy:/stages/1/instructions: expected a forward and a backward "
          "for each of 2 micro-batches"},
-        {"pipeline recomputed", drop_recompute, "expected recompute of all layers before it"},
-        {"pipeline recomputed", recompute_in_part, "expected recompute of all layers before it"},
+        {"pipeline recomputed", drop_recompute, "expected a recompute of its segment, from layer"},
+        {"pipeline recomputed", recompute_in_part,
+         "expected a recompute of its segment, from layer"},
         {"pipeline recomputed", recompute_before_forward,
          "expected all forwards of the micro-batch before it"},
         {"hybrid tied", drop_encode, "expected one encode of bucket 0, found none"},

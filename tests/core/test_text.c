@@ -1,5 +1,6 @@
 /* Growing strings, numbers and quantities as text, suggestions, digests, memory in large blocks. */
 #include "ty_memory.h"
+#include "ty_quote.h"
 #include "ty_text.h"
 
 #include <criterion/criterion.h>
@@ -9,6 +10,55 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+/* ---- Quoting ------------------------------------------------------------------------------- */
+
+Test(quote, what_can_be_seen)
+{
+    static const struct {
+        const char *text, *shown;
+    } rows[] = {
+        {"plain", NULL},
+        {"\xc3\xa9 \xe2\x82\xac \xf0\x9f\x9a\x82", NULL},
+        {"", NULL},
+        {"a\tb\nc", "a\\x09b\\x0ac"},
+        {"\x1b[2J", "\\x1b[2J"},
+        {"\x7f", "\\x7f"},
+        {"\xc2\x85", "\\u0085"},
+        {"\xc2\x9f\xc2\xa0", "\\u009f\xc2\xa0"},
+        {"\xe2\x80\xa8\xe2\x80\xa9", "\\u2028\\u2029"},
+        {"\xe2\x80\xae\xe2\x81\xa6", "\\u202e\\u2066"},
+        {"\xef\xbb\xbf", "\\ufeff"},
+        {"\xff\xe2\x80", "\\xff\\xe2\\x80"},
+    };
+
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        ty_text text = {0};
+        ty_quote_visible(&text, rows[i].text, "");
+        cr_expect_eq(ty_is_printable(rows[i].text), rows[i].shown == NULL, "row %zu", i);
+        cr_expect_str_eq(text.data != NULL ? text.data : "",
+                         rows[i].shown != NULL ? rows[i].shown : rows[i].text, "row %zu", i);
+        ty_text_clear(&text);
+        ty_quote_visible(&text, "a\nb\r", "\n");
+        cr_expect_str_eq(text.data, "a\nb\\x0d");
+        ty_text_clear(&text);
+    }
+}
+
+Test(quote, words_of_a_shell)
+{
+    static const char *const rows[][2] = {
+        {"train.py", "train.py"}, {"", "''"},         {"a b", "'a b'"}, {"it's", "'it'\\''s'"},
+        {"$(x)", "'$(x)'"},       {"a\nb", "'a\nb'"}, {"~", "'~'"},     {"a=b", "'a=b'"},
+    };
+
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        ty_text text = {0};
+        ty_quote_shell(&text, rows[i][0]);
+        cr_expect_str_eq(text.data, rows[i][1]);
+        ty_text_clear(&text);
+    }
+}
 
 Test(text, grows_and_is_handed_over)
 {

@@ -73,7 +73,7 @@ Test(workload, names_and_attributes)
          "has_bias in_channels out_channels kernel_height kernel_width stride padding_height "
          "padding_width groups "},
         {TY_LAYER_BATCH_NORM, "batch_norm", "features "},
-        {TY_LAYER_LAYER_NORM, "layer_norm", "features "},
+        {TY_LAYER_LAYER_NORM, "layer_norm", "features | lacks_shift is_shared "},
         {TY_LAYER_RMS_NORM, "rms_norm", "features "},
         {TY_LAYER_POOL, "pool",
          "kernel_height kernel_width stride padding_height padding_width is_average is_global "},
@@ -85,11 +85,12 @@ Test(workload, names_and_attributes)
          "has_bias features heads kv_heads head_size is_causal "
          "| value_head_size has_qkv_bias has_qk_norm query_rank kv_rank rotary_size "
          "relative_buckets "
-         "is_fused "},
-        {TY_LAYER_MLP, "mlp", "has_bias features hidden_features is_gated | is_relu "},
+         "is_fused window chosen_rows index_heads index_head_size has_sinks has_gate "
+         "has_wide_qk_norm lacks_key_bias shares_kv is_shared "},
+        {TY_LAYER_MLP, "mlp", "has_bias features hidden_features is_gated | is_relu is_shared "},
         {TY_LAYER_MOE, "moe",
          "has_bias features hidden_features is_gated experts experts_per_token "
-         "| shared_features has_router_bias "},
+         "| shared_features has_router_bias has_gate latent_features "},
         {TY_LAYER_LSTM, "lstm", "in_features has_bias hidden_features | is_reversed "},
         {TY_LAYER_SOFTMAX_CROSS_ENTROPY, "softmax_cross_entropy", "classes "},
         {TY_LAYER_ADD, "add", ""},
@@ -99,12 +100,17 @@ Test(workload, names_and_attributes)
         {TY_LAYER_SLICE, "slice", "first_row rows "},
         {TY_LAYER_ADDITIVE_ATTENTION, "additive_attention",
          "in_features features hidden_features "},
+        {TY_LAYER_STATE_SPACE, "state_space",
+         "has_bias kernel_width features hidden_features state_size "
+         "| groups heads step_rank has_step_norms "},
+        {TY_LAYER_GATED_DELTA, "gated_delta",
+         "kernel_width features heads kv_heads head_size value_head_size "},
         {TY_LAYER_OPAQUE, "opaque", ""},
     };
 
     cr_assert_eq(sizeof rows / sizeof rows[0], TY_LAYER_KIND_COUNT);
     for (size_t i = 0; i < TY_LAYER_KIND_COUNT; i++) {
-        char names[256] = "", options[256] = "";
+        char names[512] = "", options[256] = "";
         for (ty_attribute a = 0; a < TY_ATTRIBUTE_COUNT; a++) {
             ty_attribute_use use = ty_layer_attribute_use(rows[i].kind, a);
             if (use == TY_ATTRIBUTE_REQUIRED)

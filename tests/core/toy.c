@@ -124,6 +124,7 @@ ty_plan *toy_plan(const toy_spec *spec)
 
     plan->workload = toy_workload(spec->is_tied);
     cr_assert_eq(ty_workload_digest(plan->workload, &plan->workload_digest, NULL), TY_OK);
+    cr_assert_eq(ty_stack_open(TY_WORKER_STACK, &plan->stack, NULL), TY_OK);
     plan->cluster_name = ty_strdup("toy cluster");
     plan->cluster_json = ty_strdup(cluster);
     cr_assert_eq(ty_json_parse(cluster, strlen(cluster), "cluster", &document, NULL), TY_OK);

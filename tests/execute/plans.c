@@ -128,6 +128,7 @@ static void add_stages(ty_plan *plan, const plan_shape *shape)
         stage->layer_count = end - stage->first_layer;
         stage->replicas = shape->replicas[s];
         stage->recompute = shape->recompute;
+        stage->recompute_blocks = shape->recompute_blocks;
         stage->devices =
             ty_alloc((size_t)stage->replicas * ty_plan_width(plan), sizeof *stage->devices);
         for (uint32_t d = 0; d < stage->replicas * ty_plan_width(plan); d++)
@@ -203,6 +204,7 @@ ty_plan *make_plan(const char *workload, const plan_shape *shape)
         plan->workload->local_steps = shape->local_steps;
     must(ty_workload_digest(plan->workload, &plan->workload_digest, &error) == TY_OK, workload,
          error.message);
+    must(ty_stack_open(TY_WORKER_STACK, &plan->stack, &error) == TY_OK, workload, error.message);
     add_cluster(plan, shape->cluster);
     plan->strategy = ty_strdup(shape->name);
     plan->schedule = shape->schedule;

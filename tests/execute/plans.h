@@ -15,6 +15,7 @@ typedef struct plan_shape {
     ty_algorithm algorithm;
     ty_compression compression;
     ty_recompute recompute;
+    uint32_t recompute_blocks;
     uint32_t frozen; /* layers before this one are */
     uint32_t interleave, zero, staleness;
     uint32_t local_steps;

@@ -2,6 +2,8 @@
  * leaves the last checkpoint as it was. */
 #include "plans.h"
 
+#include "checkpoint.h"
+
 #include <criterion/criterion.h>
 #include <math.h>
 #include <signal.h>
@@ -9,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { STEPS = 6, EVERY = 3 };
@@ -218,8 +221,64 @@ Test(checkpoint, says_what_does_not_fit)
     expect_failure(&f, &shapes[0], STEPS, true, TY_EPARSE, "of this very plan (\"one rank\", 1");
     other.cuts[0] = 4;
     expect_failure(&f, &other, STEPS, true, TY_EPARSE, "this very plan");
-    expect_failure(&f, &shapes[2], EVERY, true, TY_EPARSE, "fewer than 3 steps");
+    expect_failure(&f, &shapes[2], EVERY - 1, true, TY_EPARSE, "at most 2 steps, not one of 3");
     must_run(&f, &shapes[2], STEPS, true, NULL);
+    fixture_free(&f);
+}
+
+/* With a warm-up longer than what is left, and one that the run ends within: what was trained is
+ * recorded, and can be read. */
+Test(checkpoint, few_steps_are_a_result)
+{
+    static const struct {
+        uint32_t steps, recorded;
+    } rows[] = {{1, 1}, {4, 3}, {10, 8}, {11, 1}, {30, 11}};
+
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        fixture f = fixture_make();
+        ty_job *job = make_job(make_plan("mlp", &shapes[2]), 20 + rows[i].steps, f.directory);
+        ty_run *found = NULL;
+        ty_error error = {0};
+
+        must_run(&f, &shapes[2], 20, false, NULL);
+        job->checkpoint = ty_strdup(f.checkpoint);
+        job->resume = true;
+        job->warmup_steps = 10;
+        job->timeline_steps = 11;
+        cr_assert_eq(ty_execute_job_locally(job, 3, &(ty_execute_options){0}, &error), TY_OK,
+                     "%u steps: %s", rows[i].steps, error.message);
+        cr_assert_eq(ty_run_load(job->output, &found, &error), TY_OK, "%u steps: %s", rows[i].steps,
+                     error.message);
+        cr_expect_eq(found->timeline->step_count, rows[i].recorded, "%u steps: %u recorded",
+                     rows[i].steps, found->timeline->step_count);
+        cr_expect(found->summary.step_time_s > 0);
+        ty_run_free(found);
+        ty_job_free(job);
+        fixture_free(&f);
+    }
+}
+
+/* Once more, with the result that was kept and without it. */
+Test(checkpoint, a_finished_run_gives_its_result_again)
+{
+    fixture f = fixture_make();
+    ty_run *expected = NULL, *found = NULL;
+    char path[700];
+
+    must_run(&f, &shapes[2], STEPS, false, &expected);
+    must_run(&f, &shapes[2], STEPS, true, &found);
+    cr_expect_eq(found->wall_s, expected->wall_s);
+    cr_expect_eq(found->timeline->event_count, expected->timeline->event_count);
+    ty_run_free(found);
+    snprintf(path, sizeof path, "%s/result.json", f.checkpoint);
+    cr_assert_eq(unlink(path), 0);
+    must_run(&f, &shapes[2], STEPS, true, &found);
+    cr_expect_null(found->timeline);
+    cr_assert_eq(found->step_count, STEPS);
+    for (uint32_t s = 0; s < STEPS; s++)
+        cr_expect_eq(found->losses[s], expected->losses[s], "step %u", s);
+    ty_run_free(found);
+    ty_run_free(expected);
     fixture_free(&f);
 }
 
@@ -257,6 +316,104 @@ Test(checkpoint, tells_damage)
     expect_failure(&f, &shapes[2], STEPS, true, TY_EPARSE, "rank-1: truncated in section");
     unlink(path);
     expect_failure(&f, &shapes[2], STEPS, true, TY_EIO, "rank-1: No such file");
+    fixture_free(&f);
+}
+
+static void flip(const char *path, long at, int bit)
+{
+    FILE *file = fopen(path, "r+b");
+    int byte;
+
+    cr_assert_not_null(file, "%s", path);
+    cr_assert_eq(fseek(file, at, SEEK_SET), 0);
+    byte = fgetc(file);
+    cr_assert_eq(fseek(file, at, SEEK_SET), 0);
+    fputc(byte ^ (1 << bit), file);
+    fclose(file);
+}
+
+static long file_length(const char *path)
+{
+    struct stat found;
+
+    cr_assert_eq(stat(path, &found), 0, "%s", path);
+    return (long)found.st_size;
+}
+
+/* Of latest.json every single one; of a rank's file some in each part of it. */
+Test(checkpoint, any_flipped_bit_is_refused)
+{
+    fixture f = fixture_make();
+    ty_plan *plan = make_plan("mlp", &shapes[2]);
+    ty_checkpoint_place place;
+    ty_error error = {0};
+    char path[700];
+    long length, at;
+
+    must_run(&f, &shapes[2], EVERY, false, NULL);
+    length = file_length(f.latest);
+    for (at = 0; at < length; at++)
+        for (int bit = 0; bit < 8; bit++) {
+            flip(f.latest, at, bit);
+            cr_expect_eq(ty_checkpoint_find(f.checkpoint, plan, 0, STEPS, &place, &error),
+                         TY_EPARSE, "bit %d of byte %ld", bit, at);
+            flip(f.latest, at, bit);
+        }
+    cr_assert_eq(ty_checkpoint_find(f.checkpoint, plan, 0, STEPS, &place, &error), TY_OK, "%s",
+                 error.message);
+    snprintf(path, sizeof path, "%s/step-%d/rank-1", f.checkpoint, EVERY);
+    length = file_length(path);
+    for (int i = 0; i < 48; i++) { /* the headers, and what follows */
+        at = i < 32 ? 8 * i : (long)((double)length * (i - 31) / 17);
+        flip(path, at, i % 8);
+        expect_failure(&f, &shapes[2], STEPS, true, TY_EPARSE, "rank-1: ");
+        flip(path, at, i % 8);
+    }
+    must_run(&f, &shapes[2], STEPS, true, NULL);
+    ty_plan_free(plan);
+    fixture_free(&f);
+}
+
+/* The lock is this process's, as if it were another's; a lock that nobody holds is none, and what
+ * was half-written goes. */
+Test(checkpoint, one_run_at_a_time)
+{
+    fixture f = fixture_make();
+    ty_error error = {0};
+    char path[700], holder[64];
+    int lock;
+
+    cr_assert_eq(ty_checkpoint_lock(f.checkpoint, &lock, &error), TY_OK, "%s", error.message);
+    snprintf(holder, sizeof holder, "another run is using this folder: process %ld on",
+             (long)getpid());
+    expect_failure(&f, &shapes[2], EVERY, false, TY_EIO, holder);
+    ty_checkpoint_unlock(lock);
+    snprintf(path, sizeof path, "%s/.trainyard-1-0.tmp", f.checkpoint);
+    cr_assert_eq(ty_file_write(path, "x", 1, NULL), TY_OK);
+    must_run(&f, &shapes[2], EVERY, false, NULL);
+    cr_expect(!ty_file_exists(path));
+    fixture_free(&f);
+}
+
+/* Whoever makes a link of a step's folder has nothing written or removed through it. */
+Test(checkpoint, folders_of_steps_are_no_links)
+{
+    fixture f = fixture_make();
+    char elsewhere[600], link[700], path[700];
+
+    snprintf(elsewhere, sizeof elsewhere, "%s/elsewhere", f.directory);
+    snprintf(path, sizeof path, "%s/rank-0", elsewhere);
+    cr_assert_eq(ty_directory_make(elsewhere, NULL), TY_OK);
+    cr_assert_eq(ty_file_write(path, "precious", 8, NULL), TY_OK);
+    cr_assert_eq(ty_directory_make(f.checkpoint, NULL), TY_OK);
+    snprintf(link, sizeof link, "%s/step-%d", f.checkpoint, EVERY);
+    cr_assert_eq(symlink(elsewhere, link), 0);
+    expect_failure(&f, &shapes[2], EVERY, false, TY_EIO, "found a symbolic link");
+    cr_expect_eq(file_length(path), 8);
+    must_run(&f, &shapes[2], EVERY, false, NULL); /* the link went with what failed */
+    cr_expect_eq(file_length(path), 8);
+    unlink(path);
+    rmdir(elsewhere);
     fixture_free(&f);
 }
 

@@ -692,9 +692,62 @@ Test(oracle, resnet18)
          .recompute = TY_RECOMPUTE_FULL},
         {"zb-h1 3 stages, cuts inside a block", ZERO_BUBBLE, .replicas = {1, 1, 1}, .cuts = {7, 9},
          .buckets = 1, .global_batch = 16, .micro_batch_size = 4},
+        {"1f1b 2 stages, cut inside a block, blocks", ONE_F_ONE_B, .replicas = {1, 1}, .cuts = {7},
+         .buckets = 1, .global_batch = 16, .micro_batch_size = 4, .recompute = TY_RECOMPUTE_FULL,
+         .recompute_blocks = 1},
+        {"data parallel 2, operator", .replicas = {2}, .buckets = 3, .global_batch = 16,
+         .micro_batch_size = 4, .recompute = TY_RECOMPUTE_OPERATOR},
     };
 
     compare_in(text, 4, shapes, sizeof shapes / sizeof shapes[0], 6, 1e-4, 1e-3);
+}
+
+#define BLOCKS(n) .recompute = TY_RECOMPUTE_FULL, .recompute_blocks = n
+#define OPERATOR .recompute = TY_RECOMPUTE_OPERATOR
+
+/* Segments of blocks, and every other product: a bucket is smaller than a segment, and larger. */
+Test(oracle, recompute_in_segments)
+{
+    static const plan_shape mlp[] = {
+        {"data parallel 2, blocks", .replicas = {2}, .buckets = 3, BATCH, BLOCKS(1)},
+        {"1f1b 2 stages, operator", ONE_F_ONE_B, .replicas = {1, 1}, .cuts = {3}, .buckets = 1,
+         BATCH, OPERATOR},
+        {"gpipe 2+1, blocks", GPIPE, .replicas = {2, 1}, .cuts = {3}, .buckets = 2, BATCH,
+         BLOCKS(1)},
+    };
+    static const plan_shape lenet[] = {
+        {"one rank, blocks", .replicas = {1}, .buckets = 1, BATCH, BLOCKS(1)},
+        {"data parallel 2, operator", .replicas = {2}, .buckets = 3, BATCH, OPERATOR},
+        {"gpipe 2 stages, blocks", GPIPE, .replicas = {1, 1}, .cuts = {5}, .buckets = 1, BATCH,
+         BLOCKS(1)},
+    };
+    static const plan_shape gpt[] = {
+        {"data parallel 2, blocks", .replicas = {2}, .buckets = 5, BATCH, BLOCKS(1)},
+        {"data parallel 2, operator", .replicas = {2}, .buckets = 2, BATCH, OPERATOR},
+        {"1f1b 2 stages, blocks", ONE_F_ONE_B, .replicas = {1, 1}, .cuts = {13}, .buckets = 1,
+         BATCH, BLOCKS(1)},
+        {"gpipe 3 stages, cuts inside blocks, pairs", GPIPE, .replicas = {1, 1, 1}, .cuts = {5, 18},
+         .buckets = 1, BATCH, BLOCKS(2)},
+        {"1f1b 2+1, operator", ONE_F_ONE_B, .replicas = {2, 1}, .cuts = {10}, .buckets = 2, BATCH,
+         OPERATOR},
+        {"interleaved 2 x 2, blocks", INTERLEAVED, .replicas = {1, 1, 1, 1}, .cuts = {7, 13, 19},
+         .buckets = 1, BATCH, .interleave = 2, BLOCKS(1)},
+        {"2 lanes along the sequence, operator", .replicas = {1}, .buckets = 2, BATCH, .lanes = 2,
+         .divides_sequence = true, OPERATOR},
+        {"2 lanes, blocks", .replicas = {2}, .buckets = 2, BATCH, .lanes = 2, BLOCKS(1)},
+        {"2 contexts, operator", .replicas = {1}, .buckets = 2, BATCH, .contexts = 2, OPERATOR},
+        {"zero 3, buckets smaller than blocks", .replicas = {2}, .buckets = 9, BATCH, .zero = 3,
+         BLOCKS(1)},
+        {"zero 3, buckets larger than blocks", .replicas = {2}, .buckets = 2, BATCH, .zero = 3,
+         BLOCKS(1)},
+        {"zero 3, operator", .replicas = {2}, .buckets = 3, BATCH, .zero = 3, OPERATOR},
+        {"zero 2, 2+2, pairs", ONE_F_ONE_B, .replicas = {2, 2}, .cuts = {13}, .buckets = 2, BATCH,
+         .zero = 2, BLOCKS(2)},
+    };
+
+    compare("mlp", mlp, sizeof mlp / sizeof mlp[0], 8, 1e-5, 1e-5);
+    compare("lenet", lenet, sizeof lenet / sizeof lenet[0], 8, 1e-5, 1e-3);
+    compare("gpt-tiny sequence=32", gpt, sizeof gpt / sizeof gpt[0], 5, 1e-5, 1e-3);
 }
 
 /* As in a U-Net, what the first layers make is read again by the last, and inside it happens once
@@ -725,6 +778,8 @@ Test(oracle, u_net)
          .buckets = 1, BATCH, .recompute = TY_RECOMPUTE_FULL},
         {"1f1b 1+2+1", ONE_F_ONE_B, .replicas = {1, 2, 1}, .cuts = {5, 9}, .buckets = 2, BATCH},
         {"zb-h1 3 stages", ZERO_BUBBLE, .replicas = {1, 1, 1}, .cuts = {4, 8}, .buckets = 1, BATCH},
+        {"1f1b 2 stages, operator", ONE_F_ONE_B, .replicas = {1, 1}, .cuts = {4}, .buckets = 1,
+         BATCH, .recompute = TY_RECOMPUTE_OPERATOR},
         {"interleaved 2 x 2", INTERLEAVED, .replicas = {1, 1, 1, 1}, .cuts = {4, 7, 9},
          .buckets = 1, .interleave = 2, BATCH},
         {"zero 3, 2+2", ONE_F_ONE_B, .replicas = {2, 2}, .cuts = {5}, .buckets = 2, .zero = 3,

@@ -108,7 +108,8 @@ static traffic played(const ty_plan *plan)
 
     cr_assert_eq(ty_cluster_parse(plan->cluster_json, "cluster", &cluster, &error), TY_OK, "%s",
                  error.message);
-    cr_assert_eq(ty_pattern_set_fill(&set, plan, cluster, &error), TY_OK, "%s", error.message);
+    cr_assert_eq(ty_pattern_set_fill(&set, plan, NULL, cluster, &error), TY_OK, "%s",
+                 error.message);
     pattern = ty_pattern_of(&set, plan, bucket, 0);
     cr_assert_not_null(pattern);
     cost = exchange_cost(plan, cluster);

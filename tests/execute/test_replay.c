@@ -145,6 +145,16 @@ static uint64_t exchange_bytes(const ty_plan *plan, const ty_instruction *exchan
            collective_bytes(kind, ty_bucket_device_count(plan, bucket), exchange->bytes);
 }
 
+static bool finds_product(const ty_plan *plan, uint32_t layer)
+{
+    bool *is_kept = ty_alloc(plan->workload->layer_count, sizeof *is_kept), found;
+
+    cr_assert_eq(ty_plan_mark_kept(plan, is_kept, NULL), TY_OK);
+    found = is_kept[layer];
+    ty_free(is_kept);
+    return found;
+}
+
 /* Of all lanes of a rank, inside one instruction. */
 static void add_inside(const ty_plan *plan, const ty_instruction *in,
                        uint64_t bytes[TY_LANE_KIND_COUNT])
@@ -161,7 +171,10 @@ static void add_inside(const ty_plan *plan, const ty_instruction *in,
     if (!is_backward && in->op != TY_OP_FORWARD && in->op != TY_OP_RECOMPUTE)
         return;
     for (uint32_t l = in->first_layer; l < in->first_layer + in->layer_count; l++) {
-        const uint32_t count = ty_layer_inner_collectives(plan, l, is_backward, inner);
+        const uint32_t count =
+            in->op == TY_OP_RECOMPUTE
+                ? ty_layer_recompute_collectives(plan, l, finds_product(plan, l), inner)
+                : ty_layer_inner_collectives(plan, l, is_backward, inner);
         for (uint32_t i = 0; i < count; i++) {
             const uint64_t n = ty_plan_lanes(plan, inner[i].among);
             bytes[inner[i].among] +=
@@ -476,7 +489,12 @@ Test(replay, lanes_exchange_inside_passes)
          {.tensor_parallel = 2, .sequence_parallel = true, .recompute = TY_RECOMPUTE_FULL},
          2,
          0},
+        {"tensor 2 along the sequence, 2 stages, operator",
+         {.tensor_parallel = 2, .sequence_parallel = true, .recompute = TY_RECOMPUTE_OPERATOR},
+         2,
+         0},
         {"context 2", {.context_parallel = 2}, 1, 0},
+        {"context 2, operator", {.context_parallel = 2, .recompute = TY_RECOMPUTE_OPERATOR}, 2, 0},
         {"context 4, zero 3", {.context_parallel = 4, .zero = 3}, 1, 2},
         {"expert 2", {.expert_parallel = 2}, 1, 0},
         {"expert 4, zero 1", {.expert_parallel = 4, .zero = 1}, 1, 0},

@@ -20,6 +20,22 @@ static double device_share(const ty_plan *plan, uint32_t stage, const ty_memory_
            staging;
 }
 
+/* The stage's layer whose matrix another stage has, too. */
+static uint32_t tied_layer(const ty_plan *plan, uint32_t stage)
+{
+    for (uint32_t b = 0; b < plan->bucket_count; b++) {
+        const ty_bucket *bucket = &plan->buckets[b];
+        if (bucket->tied_stage == TY_NO_STAGE)
+            continue;
+        if (bucket->stage == stage)
+            return bucket->first_layer;
+        for (uint32_t l = 0; bucket->tied_stage == stage && l < plan->workload->layer_count; l++)
+            if (plan->workload->layers[l].tied_to == bucket->first_layer)
+                return l;
+    }
+    return TY_NO_LAYER;
+}
+
 static double worker_bytes(const ty_plan *plan, const ty_program *program, uint32_t stage)
 {
     const ty_plan_stage *own = &plan->stages[stage];
@@ -29,8 +45,9 @@ static double worker_bytes(const ty_plan *plan, const ty_program *program, uint3
                                       .micro_batch_size = plan->micro_batch_size,
                                       .slots = ty_program_peak_in_flight(program, stage),
                                       .recompute = own->recompute,
+                                      .recompute_blocks = own->recompute_blocks,
                                       .loss_scale = 1,
-                                      .tied_layer = TY_NO_LAYER,
+                                      .tied_layer = tied_layer(plan, stage),
                                       .splits_backward = plan->schedule == TY_ZERO_BUBBLE};
     ty_stage_device *device = NULL;
     ty_error error = {0};
@@ -130,4 +147,46 @@ Test(stage_memory, is_what_the_worker_allocates)
         compare(rows[r].workload, &rows[r].one, rows[r].tolerance);
         compare(rows[r].workload, &rows[r].two, rows[r].tolerance);
     }
+}
+
+/* Recomputing of each kind, with four micro-batches in flight. What is not in the model, whatever
+ * is recomputed: copies of images in the order in which convolutions compute, their scratch, and
+ * that those of LeNet make images for their pools a few at a time. */
+Test(stage_memory, is_what_the_worker_allocates_to_recompute)
+{
+    static const char resnet18[] =
+        "{\"schema\": \"trainyard.zoo/1\", \"name\": \"resnet18-small\", \"family\": \"residual\","
+        "\"source\": \"resnet18.json\", \"input\": [3, 64, 64], \"sample_bytes\": 12290,"
+        "\"block\": \"basic\", \"blocks\": [2, 2, 2, 2], \"width\": 16, \"classes\": 10,"
+        "\"dataset\": \"synthetic\", \"global_batch\": 16, \"optimizer\": {\"kind\": \"sgd\","
+        "\"learning_rate\": 0.02, \"momentum\": 0.9, \"weight_decay\": 0.0001}}";
+    static const struct {
+        const char *workload;
+        uint32_t cut, samples; /* a micro-batch */
+        double tolerance;
+    } networks[] = {{"mlp", 3, 32, 0.1},
+                    {"lenet", 5, 8, 0.6},
+                    {"gpt-tiny", 13, 8, 0.1},
+                    {resnet18, 18, 64, 0.17}};
+    static const struct {
+        ty_recompute kind;
+        uint32_t blocks;
+        const char *name;
+    } kinds[] = {{TY_RECOMPUTE_NONE, 0, "none"},         {TY_RECOMPUTE_SELECTIVE, 0, "selective"},
+                 {TY_RECOMPUTE_OPERATOR, 0, "operator"}, {TY_RECOMPUTE_FULL, 1, "full"},
+                 {TY_RECOMPUTE_FULL, 2, "full:2"},       {TY_RECOMPUTE_FULL, 0, "stage"}};
+
+    for (size_t n = 0; n < sizeof networks / sizeof networks[0]; n++)
+        for (size_t k = 0; k < sizeof kinds / sizeof kinds[0]; k++) {
+            const plan_shape gpipe = {kinds[k].name,
+                                      .schedule = TY_GPIPE,
+                                      .cuts = {networks[n].cut},
+                                      .replicas = {1, 1},
+                                      .buckets = 1,
+                                      .global_batch = 4 * networks[n].samples,
+                                      .micro_batch_size = networks[n].samples,
+                                      .recompute = kinds[k].kind,
+                                      .recompute_blocks = kinds[k].blocks};
+            compare(networks[n].workload, &gpipe, networks[n].tolerance);
+        }
 }

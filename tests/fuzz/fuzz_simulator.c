@@ -325,8 +325,9 @@ static void make_options(source *from, subject *s)
     s->options.time_limit_s = 20.0;
     if (!seldom(from, 4))
         return;
-    MUST((s->slowdowns = ty_alloc(s->costs->rank_count, sizeof *s->slowdowns)) != NULL);
-    for (uint32_t r = 0; r < s->costs->rank_count; r++)
+    const uint32_t devices = ty_plan_process_count(&s->plan);
+    MUST((s->slowdowns = ty_alloc(devices, sizeof *s->slowdowns)) != NULL);
+    for (uint32_t r = 0; r < devices; r++)
         s->slowdowns[r] = seldom(from, 100) ? figure(from, 1.0) : 1.0 + take(from, 4) / 4.0;
     s->options.slowdowns = s->slowdowns;
 }

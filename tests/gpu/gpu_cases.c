@@ -170,6 +170,7 @@ int main(int argc, char **argv)
     plans_run();
     schedules_run();
     graphs_run();
+    links_run();
     if (results != NULL) {
         fprintf(results, "\n]}\n");
         fclose(results);

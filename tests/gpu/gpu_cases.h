@@ -45,9 +45,9 @@ bool is_close(const ty_workload *w, const ty_stage_device *stage, const float *f
               const float *expected, double tolerance);
 ty_stage_options options_of(const ty_workload *w, uint32_t batch, ty_precision precision);
 bool stage_open(const ty_device_backend *b, const ty_stage_options *o, ty_stage_device **out);
-/** Two micro-batches, both forward before the first backward, as a pipeline has it. */
-bool two_passes(const ty_device_backend *b, ty_stage_device *stage, const ty_stage_options *o,
-                bool recomputes);
+/** Two micro-batches, both forward before the first backward, as a pipeline has it; what the
+ * options recompute is. */
+bool two_passes(const ty_device_backend *b, ty_stage_device *stage, const ty_stage_options *o);
 
 /* ---- The cases ---- */
 
@@ -58,6 +58,7 @@ void codecs_run(void);    /* gpu_codecs.c */
 void plans_run(void);     /* gpu_plans.c */
 void schedules_run(void); /* gpu_schedules.c: asynchronous and split ones, ZeRO, checkpoints */
 void graphs_run(void);    /* gpu_graphs.c */
+void links_run(void);     /* gpu_links.c: between emulated devices */
 
 /** A run's gradients of the first step, as ty_interpreter_save_gradients has them, and its record.
  */
@@ -89,6 +90,8 @@ typedef struct plan_case {
 #define BATCH .global_batch = 8, .micro_batch_size = 2
 #define EXACT NULL, 1e-4, 1e-3
 bool case_plan(const plan_case *c);
+/** Gradients and losses within the case's tolerances. */
+bool outcome_compare(const plan_case *c, const outcome *found, const outcome *expected);
 /** Convolutions with batch norm between them. */
 extern const char batch_norm_small[];
 /** Three linear layers; two have matrices that PowerSGD factors at rank 8. */

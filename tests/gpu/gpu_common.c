@@ -113,10 +113,29 @@ bool stage_open(const ty_device_backend *b, const ty_stage_options *o, ty_stage_
     return b->open(o, out, &error) == TY_OK || wrong("%s: %s", b->name, error.message);
 }
 
-bool two_passes(const ty_device_backend *b, ty_stage_device *stage, const ty_stage_options *o,
-                bool recomputes)
+/* Layer by layer, each segment behind its recompute. */
+static ty_status backward_in_segments(const ty_device_backend *b, ty_stage_device *stage,
+                                      const ty_stage_options *o, uint32_t slot, ty_error *error)
 {
-    uint32_t layers = o->layer_count;
+    const ty_recompute_range range = {o->first_layer, o->layer_count, o->recompute,
+                                      o->recompute_blocks};
+    uint32_t *starts = calloc(o->workload->layer_count, sizeof *starts);
+    uint32_t end = o->first_layer + o->layer_count;
+    ty_status status = TY_OK;
+
+    for (uint32_t s = ty_recompute_segments(o->workload, &range, starts);
+         s-- > 0 && status == TY_OK; end = starts[s]) {
+        status = b->recompute(stage, slot, starts[s], end - starts[s], error);
+        for (uint32_t l = end; l-- > starts[s] && status == TY_OK;)
+            status = b->backward(stage, slot, l, 1, slot == 0, error);
+    }
+    free(starts);
+    return status;
+}
+
+bool two_passes(const ty_device_backend *b, ty_stage_device *stage, const ty_stage_options *o)
+{
+    const uint32_t layers = o->layer_count;
     ty_error error = {0};
     ty_status status = TY_OK;
 
@@ -124,13 +143,9 @@ bool two_passes(const ty_device_backend *b, ty_stage_device *stage, const ty_sta
         batch_fill(b, stage, s, o->workload, o->micro_batch_size, 11 + s);
         status = b->forward(stage, s, 0, layers, &error);
     }
-    for (uint32_t s = 0; s < 2 && status == TY_OK; s++) {
-        if (recomputes)
-            status = b->recompute(stage, s, &error);
-        for (uint32_t l = layers; l-- > 0 && recomputes && status == TY_OK;)
-            status = b->backward(stage, s, l, 1, s == 0, &error);
-        if (!recomputes)
-            status = b->backward(stage, s, 0, layers, s == 0, &error);
-    }
+    for (uint32_t s = 0; s < 2 && status == TY_OK; s++)
+        status = ty_recompute_has_segments(o->recompute)
+                     ? backward_in_segments(b, stage, o, s, &error)
+                     : b->backward(stage, s, 0, layers, s == 0, &error);
     return status == TY_OK || wrong("%s: %s", b->name, error.message);
 }

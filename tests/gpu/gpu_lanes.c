@@ -193,7 +193,7 @@ static bool case_lanes(const lane_case *n, const precision_case *p)
     is_right = stage_open(cpu, &o, &alone) && lanes_open(lanes, &hub, &other, alone);
     if (is_right) {
         whole = malloc(cpu->parameter_count(alone) * sizeof *whole);
-        is_right = weights_compare(&hub, alone, whole) && two_passes(cpu, alone, &o, false) &&
+        is_right = weights_compare(&hub, alone, whole) && two_passes(cpu, alone, &o) &&
                    threads_run(lanes, lane_run) && losses_compare(lanes, p) &&
                    lanes_joined(&hub, alone, NULL, whole) &&
                    is_close(w, alone, whole, cpu->gradients(alone), p->tolerance);

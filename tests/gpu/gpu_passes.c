@@ -116,7 +116,8 @@ static bool gradients_compare(const ty_stage_options *o, ty_stage_device *one,
     return is_right;
 }
 
-static bool case_gradients(const network *n, const precision_case *p, ty_recompute recompute)
+static bool case_gradients(const network *n, const precision_case *p, ty_recompute recompute,
+                           uint32_t blocks)
 {
     ty_workload *w = n->make();
     ty_stage_options o = options_of(w, n->batch, TY_PRECISION_FP32), other_o;
@@ -126,10 +127,10 @@ static bool case_gradients(const network *n, const precision_case *p, ty_recompu
     other_o = o;
     other_o.precision = p->precision;
     other_o.recompute = recompute;
+    other_o.recompute_blocks = blocks;
     is_right = stage_open(cpu, &o, &one) && stage_open(gpu, &other_o, &other) &&
-               weights_set(one, other) && two_passes(cpu, one, &o, false) &&
-               two_passes(gpu, other, &other_o, recompute == TY_RECOMPUTE_FULL) &&
-               losses_compare(one, other, p->precision) &&
+               weights_set(one, other) && two_passes(cpu, one, &o) &&
+               two_passes(gpu, other, &other_o) && losses_compare(one, other, p->precision) &&
                gradients_compare(&o, one, other, is_rough ? pooling_tolerance : p->tolerance);
     cpu->close(one);
     gpu->close(other);
@@ -228,7 +229,8 @@ static bool chain_run(const stage_chain *c, const stage_case *n)
                     wrong("%s", error.message));
     for (uint32_t s = c->count; s-- > 0 && is_right;) {
         if (n->recompute == TY_RECOMPUTE_FULL)
-            is_right = gpu->recompute(c->devices[s], 0, &error) == TY_OK;
+            is_right =
+                gpu->recompute(c->devices[s], 0, c->first[s], layers_of(c, s), &error) == TY_OK;
         is_right =
             is_right &&
             (gpu->backward(c->devices[s], 0, c->first[s], layers_of(c, s), true, &error) == TY_OK ||
@@ -349,6 +351,14 @@ enum { STAGES = sizeof stages / sizeof *stages };
 
 void passes_run(void)
 {
+    static const struct {
+        const char *name;
+        ty_recompute kind;
+        uint32_t blocks;
+    } kinds[] = {{"recompute", TY_RECOMPUTE_FULL, 0},
+                 {"recompute blocks of", TY_RECOMPUTE_FULL, 1},
+                 {"recompute operators of", TY_RECOMPUTE_OPERATOR, 0},
+                 {"selective", TY_RECOMPUTE_SELECTIVE, 0}};
     char name[96];
 
     for (int n = 0; n < NETWORKS; n++)
@@ -356,15 +366,16 @@ void passes_run(void)
             snprintf(name, sizeof name, "gradients %s %s", networks[n].name,
                      ty_precision_name(precisions[p].precision));
             if (is_asked(name))
-                report(name, case_gradients(&networks[n], &precisions[p], TY_RECOMPUTE_NONE));
+                report(name, case_gradients(&networks[n], &precisions[p], TY_RECOMPUTE_NONE, 0));
         }
     for (int n = 0; n < NETWORKS; n++) {
-        snprintf(name, sizeof name, "recompute %s", networks[n].name);
-        if (is_asked(name))
-            report(name, case_gradients(&networks[n], &precisions[0], TY_RECOMPUTE_FULL));
-        snprintf(name, sizeof name, "selective %s", networks[n].name);
-        if (networks[n].has_attention && is_asked(name))
-            report(name, case_gradients(&networks[n], &precisions[0], TY_RECOMPUTE_SELECTIVE));
+        for (size_t k = 0; k < sizeof kinds / sizeof kinds[0]; k++) {
+            snprintf(name, sizeof name, "%s %s", kinds[k].name, networks[n].name);
+            if (is_asked(name) &&
+                (kinds[k].kind != TY_RECOMPUTE_SELECTIVE || networks[n].has_attention))
+                report(name, case_gradients(&networks[n], &precisions[0], kinds[k].kind,
+                                            kinds[k].blocks));
+        }
     }
     for (int n = 0; n < STAGES; n++)
         if (is_asked(stages[n].name))

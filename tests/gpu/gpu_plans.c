@@ -339,7 +339,7 @@ static bool noise_compare(const ty_gradient_noise *found, const ty_gradient_nois
     return true;
 }
 
-static bool run_compare(const plan_case *c, const outcome *found, const outcome *expected)
+bool outcome_compare(const plan_case *c, const outcome *found, const outcome *expected)
 {
     return files_compare(found, expected, c->gradient_tolerance) &&
            losses_of_runs_compare(found->run, expected->run, c->loss_tolerance) &&
@@ -367,7 +367,7 @@ bool case_plan(const plan_case *c)
     is_right = expected != NULL &&
                plan_run_evaluated(workload, &shape, "cuda", c->precision, steps, c->evaluate_every,
                                   &found) &&
-               run_compare(c, &found, expected);
+               outcome_compare(c, &found, expected);
     outcome_free(&found);
     outcome_free(&alike);
     return is_right;

@@ -109,8 +109,10 @@ ty_plan *make_plan(const plan_shape *shape)
         *stage = (ty_plan_stage){.first_layer = layer_count,
                                  .layer_count = shape->layers[s],
                                  .replicas = shape->replicas[s],
-                                 .recompute =
-                                     shape->is_recomputed ? TY_RECOMPUTE_FULL : TY_RECOMPUTE_NONE};
+                                 .recompute = shape->is_by_operator  ? TY_RECOMPUTE_OPERATOR
+                                              : shape->is_recomputed ? TY_RECOMPUTE_FULL
+                                                                     : TY_RECOMPUTE_NONE,
+                                 .recompute_blocks = shape->recompute_blocks};
         stage->devices = need(ty_alloc(stage->replicas, sizeof *stage->devices));
         for (uint32_t q = 0; q < stage->replicas; q++)
             stage->devices[q] = s < ty_plan_position_count(plan)
@@ -121,6 +123,8 @@ ty_plan *make_plan(const plan_shape *shape)
     }
     plan->workload = make_workload(layer_count, shape->is_tied);
     if (ty_workload_digest(plan->workload, &plan->workload_digest, NULL) != TY_OK)
+        abort();
+    if (ty_stack_open(TY_WORKER_STACK, &plan->stack, NULL) != TY_OK)
         abort();
     plan->cluster_name = text("made for a test");
     plan->cluster_json = text("{}");
@@ -167,6 +171,9 @@ plan_shape random_shape(random_numbers *numbers)
     if (shape.compression.kind == TY_COMPRESSION_ROWS) /* there are no embeddings here */
         shape.compression.kind = TY_COMPRESSION_NONE;
     shape.staleness = random_below(numbers, 2) == 0 ? random_below(numbers, 4) : 0;
+    shape.recompute_blocks = shape.is_recomputed ? random_below(numbers, 3) : 0;
+    shape.is_by_operator =
+        shape.is_recomputed && shape.recompute_blocks == 0 && random_below(numbers, 2) == 0;
     shape.is_tied = shape.stage_count > 1 && random_below(numbers, 2) == 0;
     for (uint32_t s = 0; s < shape.stage_count; s++) {
         shape.replicas[s] = 1 + random_below(numbers, 3);

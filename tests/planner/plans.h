@@ -21,7 +21,8 @@ typedef struct plan_shape {
     ty_compression compression; /* ratio, rank 0: usual ones */
     bool is_tied; /* the last layer uses the first one's matrix; needs two stages, and two
                      layers in the first one */
-    bool is_recomputed;
+    bool is_recomputed, is_by_operator;
+    uint32_t recompute_blocks;
 } plan_shape;
 
 /* Aborts when memory runs out: tests of failing allocation make their plans before. */

@@ -100,6 +100,9 @@ Test(log, what_is_wrong_with_them)
         {HEADER DEVICES ROW, "x: found no program's name"},
         {"all_reduce_perf\n" HEADER "8 2 float sum -1 1.0 0.00 0.00 0 1.0 0.00 0.00 0\n",
          "x: found no list of devices and no way to tell the ranks"},
+        {"all_reduce_perf\n" HEADER "#  Rank  0 Group  0 Pid 1 on a device  0\n"
+         "1048576 262144 float sum -1 10.0 104.9 0.00 0 9.0 116.5 0.00 0\n",
+         "x: found a log of one rank, which exchanges nothing: no calibration"},
         {"all_reduce_perf\n" HEADER DEVICES
          "1048576 262144 float sum -1 100.0 10.0 15.0 0 90.0 10.0 15.0 0\n",
          "x: found a bus bandwidth 1.500 times"},

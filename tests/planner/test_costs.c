@@ -262,6 +262,32 @@ static void expect_costs(const cost_case *c, const expected_cost *rows, size_t c
     }
 }
 
+/* Of segments a recompute takes what their forwards do: layers 3 and 4, then 0 to 2, and none of
+ * layer 5, which the forward has just made. */
+Test(costs, recompute_of_segments)
+{
+    plan_shape shape = two_plus_one;
+    cost_case c;
+    double seconds[3] = {0};
+
+    shape.stage_count = 1;
+    shape.replicas[0] = 1;
+    shape.layers[0] = 6;
+    shape.recompute_blocks = 1;
+    c = open_case(&shape);
+    cr_assert_eq(ty_cluster_open("1x dgx-a100", NULL, &c.cluster, NULL), TY_OK);
+    find_costs(&c);
+    for (uint32_t i = 0, n = 0; i < c.program->stages[0].instruction_count; i++) {
+        const ty_instruction *in = &c.program->stages[0].instructions[i];
+        if (in->op == TY_OP_RECOMPUTE && in->micro_batch == 1)
+            seconds[n++] = c.costs->instructions[0][i].seconds;
+    }
+    cr_expect(is_close(seconds[0], 2 * (4e-3 + 5e-3)), "%g", seconds[0]);
+    cr_expect(is_close(seconds[1], 2 * (1e-3 + 2e-3 + 3e-3)), "%g", seconds[1]);
+    cr_expect_eq(seconds[2], 0);
+    close_case(&c);
+}
+
 Test(costs, data_sheet_on_paper)
 {
     /* Bucket 0: 3000 parameters; bucket 1: 7000. The slow device has 0.5e9 bytes/s, the fast one

@@ -297,7 +297,7 @@ Test(division, refusals)
     ty_layer_graph_free(graph);
 }
 
-/* A graph merged, divided and laid out as a chain, with all that is made on the way. */
+/* A graph merged and divided, with all that is made on the way. */
 static ty_status do_all(const small_graph *g, ty_error *error)
 {
     const ty_level levels[] = {{2, 2}, {2, 1}};
@@ -306,18 +306,15 @@ static ty_status do_all(const small_graph *g, ty_error *error)
     ty_layer_graph *graph = NULL, *merged = NULL;
     ty_states *states = NULL;
     ty_division *division = NULL;
-    ty_downset_chain *chain = NULL;
     uint32_t owners[MOST_SMALL];
 
     TY_CHECK(ty_layer_graph_make(g->layers, g->n, g->edges, g->edge_count, &graph, error), status,
              cleanup);
-    TY_CHECK(ty_layer_graph_merge(graph, 9, &merged, owners, error), status, cleanup);
+    TY_CHECK(ty_layer_graph_merge(graph, &merged, owners, error), status, cleanup);
     TY_CHECK(ty_states_find(graph, 0, &states, error), status, cleanup);
     TY_CHECK(ty_divide_flat(states, &o, &division, error), status, cleanup);
-    TY_CHECK(ty_downset_chain_find(graph, 9, &chain, error), status, cleanup);
 
 cleanup:
-    ty_downset_chain_free(chain);
     ty_division_free(division);
     ty_states_free(states);
     ty_layer_graph_free(merged);

@@ -1,4 +1,4 @@
-/* PipeDream's optimizer and Piper on their own inputs: every objective of the reference lists, and
+/* PipeDream's optimizer on its own profiles: every objective of the reference list, and
  * plans that must be reached or beaten. Skipped where ../shared (or
  * what TY_SHARED names) is absent. */
 #include "ty_file.h"
@@ -43,7 +43,7 @@ static shared_path shared(const char *folder, const char *file)
     return path;
 }
 
-static ty_states *states_of(size_t model, uint32_t merge_limit)
+static ty_states *states_of(size_t model)
 {
     char folder[128];
     ty_layer_graph *graph = NULL, *merged = NULL;
@@ -53,9 +53,9 @@ static ty_states *states_of(size_t model, uint32_t merge_limit)
     snprintf(folder, sizeof folder, "pipedream-profiles/%s/", models[model].name);
     cr_assert_eq(ty_layer_graph_read(shared(folder, "graph.txt").text, &graph, &error), TY_OK, "%s",
                  error.message);
-    if (models[model].is_merged || merge_limit > 0) {
+    if (models[model].is_merged) {
         uint32_t *owners = ty_alloc(graph->layer_count, sizeof *owners);
-        cr_assert_eq(ty_layer_graph_merge(graph, merge_limit, &merged, owners, &error), TY_OK, "%s",
+        cr_assert_eq(ty_layer_graph_merge(graph, &merged, owners, &error), TY_OK, "%s",
                      error.message);
         ty_free(owners);
     }
@@ -179,7 +179,7 @@ Test(division_reference, every_objective_of_pipedream)
 
     cr_assert_eq(ty_json_array(root, "results", 1, 10000, &results, NULL), TY_OK);
     for (size_t m = 0; m < MODELS; m++) {
-        ty_states *states = states_of(m, 0);
+        ty_states *states = states_of(m);
         for (size_t i = 0; i < ty_json_size(results); i++)
             if (strcmp(text(ty_json_at(results, i), "model"), models[m].name) == 0) {
                 check_row(root, ty_json_at(results, i), states);
@@ -202,7 +202,7 @@ Test(division_reference, replicas_on_devices_beat_servers)
                 {{{8, 30e9}, {2, 3.125e9}}, 0.04885, 0.06576668672}};
     ty_states *states;
 
-    states = states_of(0, 0);
+    states = states_of(0);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         const ty_divide_options o = {
             .levels = rows[i].levels, .level_count = 2, .activation_ratio = 1};
@@ -215,63 +215,4 @@ Test(division_reference, replicas_on_devices_beat_servers)
         ty_division_free(devices);
     }
     ty_states_free(states);
-}
-
-/* Inception-v3 merged further, to fewer than 500 states, loses nothing on 4 x 4. */
-Test(division_reference, merging_keeps_the_objective)
-{
-    const ty_level levels[] = {{4, 10e9}, {4, 1.25e9}};
-    const ty_divide_options o = {.levels = levels, .level_count = 2, .activation_ratio = 1};
-    ty_division *merged = NULL;
-    ty_states *states;
-
-    states = states_of(MODELS - 1, 500);
-    cr_assert_lt(states->ideals->count, 500);
-    cr_assert_eq(ty_divide_hierarchical(states, &o, &merged, NULL), TY_OK);
-    check_near(merged->time_s, 0.059949968977777775, "inception_v3");
-    ty_division_free(merged);
-    ty_states_free(states);
-}
-
-/* ---- Piper ------------------------------------------------------------------------------------
- */
-
-static void check_piper_row(ty_piper_input *input, const ty_json *row)
-{
-    ty_piper_division *found = NULL;
-    ty_error error = {0};
-    bool is_feasible = false;
-    ty_status status;
-
-    cr_assert_eq(ty_json_bool(row, "feasible", &is_feasible, NULL), TY_OK);
-    input->devices = (uint32_t)number(row, "devices");
-    input->memory_bytes = number(row, "memory_gib") * 1073741824;
-    input->micro_batches = (uint32_t)number(row, "microbatches");
-    input->bandwidth_bytes_per_s = number(row, "bandwidth_bytes_per_s");
-    status = ty_divide_piper(input, &found, &error);
-    cr_assert_eq(status, is_feasible ? TY_OK : TY_EINFEASIBLE, "%s", error.message);
-    if (!is_feasible) {
-        cr_assert(strstr(error.message, "1 GiB") != NULL, "%s", error.message);
-        return;
-    }
-    cr_assert_leq(found->time_s, number(row, "time_per_sample_s") * (1 + TOLERANCE));
-    cr_assert_eq(found->ideal_count, (uint32_t)number(row, "ideals"));
-    cr_assert_eq(found->pair_count, (uint64_t)number(row, "ideal_pairs"));
-    ty_piper_division_free(found);
-}
-
-Test(division_reference, every_objective_of_piper)
-{
-    ty_json_document *document = load_reference("piper/");
-    const ty_json *results;
-    ty_piper_input *input = NULL;
-    ty_error error = {0};
-
-    cr_assert_eq(ty_piper_read(shared("piper/", "piper-bert32a100.json").text, &input, &error),
-                 TY_OK, "%s", error.message);
-    cr_assert_eq(ty_json_array(ty_json_root(document), "results", 1, 1000, &results, NULL), TY_OK);
-    for (size_t i = 0; i < ty_json_size(results); i++)
-        check_piper_row(input, ty_json_at(results, i));
-    ty_piper_input_free(input);
-    ty_json_free(document);
 }

@@ -1,5 +1,6 @@
 /* Lanes of all kinds: their numbers, what a plan may say of them, what each has and what they tell
  * each other, against figures worked out by hand and against layouts in closed form. */
+#include "cost/kernels.h"
 #include "ty_memory.h"
 #include "ty_planner.h"
 
@@ -540,17 +541,12 @@ static double pass_by_hand(const ty_plan *plan, const ty_cluster *cluster, bool 
 
     *talk_s = 0;
     for (uint32_t l = 0; l < plan->workload->layer_count; l++) {
-        const ty_layer_share share = {ty_lane_work_share(plan, l),
-                                      ty_lane_parameter_share(plan, l)};
         ty_inner_collective inner[TY_MAX_INNER_COLLECTIVES];
         const uint32_t count = ty_layer_inner_collectives(plan, l, is_backward, inner);
-        double forward_s = 0, backward_s = 0;
-        ty_provenance ignored;
-        cr_assert_eq(ty_layer_share_cost(plan->workload, l, plan->micro_batch_size, share,
-                                         ty_cluster_device_type(cluster, 0), NULL, &forward_s,
-                                         &backward_s, &ignored, NULL),
+        ty_layer_price price;
+        cr_assert_eq(ty_layer_price_of(plan, l, ty_cluster_device_type(cluster, 0), &price, NULL),
                      TY_OK);
-        work_s += is_backward ? backward_s : forward_s;
+        work_s += is_backward ? price.backward.device_s : price.forward.device_s;
         for (uint32_t i = 0; i < count; i++) {
             const uint32_t lanes = ty_plan_lanes(plan, inner[i].among);
             ty_communicator communicator;

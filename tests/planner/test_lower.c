@@ -16,7 +16,7 @@ static const char *const letters[TY_OP_COUNT] = {
 };
 
 /* Letter, > or < for a transfer to the next or previous stage's direction, micro-batch or bucket,
-   [layers] of a backward, and after @ the instructions it waits for. */
+   [layers] of a backward and a recompute, and after @ the instructions it waits for. */
 static void add_instruction(ty_text *line, const ty_instruction *instruction, bool has_waits)
 {
     const char *direction = instruction->direction == TY_ACTIVATION ? ">" : "<";
@@ -24,7 +24,7 @@ static void add_instruction(ty_text *line, const ty_instruction *instruction, bo
                  instruction->direction == TY_NO_DIRECTION ? "" : direction,
                  instruction->bucket == TY_NO_BUCKET ? instruction->micro_batch
                                                      : instruction->bucket);
-    if (instruction->op == TY_OP_BACKWARD)
+    if (instruction->op == TY_OP_BACKWARD || instruction->op == TY_OP_RECOMPUTE)
         ty_text_addf(line, "[%u-%u]", instruction->first_layer,
                      instruction->first_layer + instruction->layer_count - 1);
     for (uint32_t i = 0; has_waits && i < instruction->wait_count; i++)
@@ -90,8 +90,36 @@ static const struct {
       .buckets = {1, 1},
       .micro_batches = 2,
       .is_recomputed = true},
-     {"L0 F0@0 S>0@1 r<0 R0 B0[0-1]@3 C0@5 U0@6",
-      "L0 r>0 F0@0,1 L1 r>1 F1@3,4 R1 B1[2-3] S<1@7 R0 B0[2-3] S<0@10 U1"}},
+     {"L0 F0@0 S>0@1 r<0 R0[0-1] B0[0-1]@3 C0@5 U0@6",
+      "L0 r>0 F0@0,1 L1 r>1 F1@3,4 R1[2-3] B1[2-3] S<1@7 R0[2-3] B0[2-3] S<0@10 U1"}},
+    /* Blocks of two layers from 1 on, as 0 is like none; what is behind them has just been made by
+       forward. A bucket leaves as soon as its layers are done: in the middle of a segment, whose
+       rest is still there. */
+    {"data parallel, segments of blocks",
+     {.schedule = TY_ONE_F_ONE_B,
+      .stage_count = 1,
+      .replicas = {2},
+      .layers = {6},
+      .buckets = {3},
+      .micro_batches = 4,
+      .is_recomputed = true,
+      .recompute_blocks = 1},
+     {"L0 F0@0 B0[5-5] R0[3-4] B0[3-4] R0[0-2] B0[0-2] L1 F1@7 B1[5-5] R1[3-4] B1[4-4] C0@11 "
+      "B1[3-3] R1[0-2] B1[2-2] C1@15 B1[0-1] C2@17 U0@12 U1@16 U2@18"}},
+    /* The first stage's gradient is on its way while its last segment is made again. */
+    {"gpipe 1+1, segments of blocks",
+     {.schedule = TY_GPIPE,
+      .stage_count = 2,
+      .replicas = {1, 1},
+      .layers = {4, 3},
+      .buckets = {1, 1},
+      .micro_batches = 2,
+      .is_recomputed = true,
+      .recompute_blocks = 1},
+     {"L0 F0@0 S>0@1 L1 F1@3 S>1@4 r<1 R1[3-3] B1[3-3]@6 R1[0-2] B1[0-2] r<0 R0[3-3] B0[3-3]@11 "
+      "R0[0-2] B0[0-2] U0",
+      "L0 r>0 F0@0,1 L1 r>1 F1@3,4 B1[5-6] R1[4-4] B1[4-4] S<1@8 R0[5-6] B0[5-6] R0[4-4] B0[4-4] "
+      "S<0@13 U1"}},
     {"1f1b 1+2, tied weight",
      {.schedule = TY_ONE_F_ONE_B,
       .stage_count = 2,
@@ -574,4 +602,57 @@ Test(lower, updates_come_late)
             ty_program_free(program);
             ty_plan_free(plan);
         }
+}
+
+/* What the checker says of programs that do not find what backward needs. */
+Test(lower, checker_sees_that_activations_are_there)
+{
+    static const struct {
+        const char *name;
+        uint32_t recompute; /* the n-th of stage 0 */
+        enum { LATER, WIDER, TWICE, SHORTER, MOVED } change;
+        const char *message;
+    } rows[] = {
+        {"of another micro-batch", 0, MOVED, "expected a recompute of its segment, from layer 3"},
+        {"of two segments", 0, WIDER, "expected each layer of the segment from layer 3 on"},
+        {"not to its end", 1, SHORTER, "expected a recompute of its segment, from layer 0"},
+        {"twice", 1, TWICE, "its layers are still there from before"},
+        {"from its middle", 1, LATER, "expected each layer of the segment from layer 0 on"},
+    };
+    const plan_shape shape = {.schedule = TY_GPIPE,
+                              .stage_count = 2,
+                              .replicas = {1, 1},
+                              .layers = {4, 3},
+                              .buckets = {1, 1},
+                              .micro_batches = 2,
+                              .is_recomputed = true,
+                              .recompute_blocks = 1};
+
+    for (size_t r = 0; r < sizeof rows / sizeof rows[0]; r++) {
+        ty_plan *plan = make_plan(&shape);
+        ty_program *program = lower(rows[r].name, plan);
+        ty_stage_program *list = &program->stages[0];
+        ty_error error = {0};
+        uint32_t at = 0, seen = 0;
+
+        while (list->instructions[at].op != TY_OP_RECOMPUTE || seen++ < rows[r].recompute)
+            at++;
+        ty_instruction *in = &list->instructions[at];
+        if (rows[r].change == MOVED)
+            in->micro_batch = 1 - in->micro_batch;
+        else if (rows[r].change == WIDER)
+            in->first_layer = 0, in->layer_count = 4;
+        else if (rows[r].change == SHORTER)
+            in->layer_count--;
+        else if (rows[r].change == LATER)
+            in->first_layer++, in->layer_count--;
+        else /* the segment that was just made, instead of its own */
+            in->first_layer = 3, in->layer_count = 1;
+        cr_assert_eq(ty_program_check(plan, program, "program", &error), TY_EPARSE, "%s",
+                     rows[r].name);
+        cr_expect(strstr(error.message, rows[r].message) != NULL, "%s: \"%s\" lacks \"%s\"",
+                  rows[r].name, error.message, rows[r].message);
+        ty_program_free(program);
+        ty_plan_free(plan);
+    }
 }

@@ -1,5 +1,6 @@
 /* Validation: reading, scores against brute force, fixed plans against closed forms, and where they
  * lie beside the repository the published measurements themselves. */
+#include "ty_convergence.h"
 #include "ty_planner.h"
 #include "ty_validate.h"
 #include "validate/fixed_plan.h"

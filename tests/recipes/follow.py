@@ -78,7 +78,7 @@ edit("execute/profile_codecs.c", "TY_COMPRESSION_FP16", "    {.kind = TY_COMPRES
 replace("execute/CMakeLists.txt", "        codec_fp16.c\n", "        codec_fp16.c\n        codec_again.c\n")
 replace("execute/CMakeLists.txt", "codec.c codec_fp16.c", "codec.c codec_again.c codec_fp16.c")
 edit("planner/compute_costs.c", "[TY_COMPRESSION_FP16]", "    [TY_COMPRESSION_AGAIN] = {.encode = {1.5}, .decode = 1.5},")
-edit("planner/catalogue/convergence.json", '"name": "fp16"',
+edit("study/catalogue/convergence.json", '"name": "fp16"',
      '    {"name": "fp16-again", "low": 1, "expected": 1, "high": 1.02, "source": "half"},')
 
 # A collective algorithm: the ring under another name.

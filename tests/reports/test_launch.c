@@ -2,7 +2,12 @@
 #include "scene.h"
 
 #include <criterion/criterion.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <yaml.h>
 
 typedef struct launch_scene {
     scene made;
@@ -138,6 +143,244 @@ Test(launch, names_cannot_leave_comments)
     cr_assert_null(strstr(script->bytes, "\nb'"));
     ty_launch_free(files);
     close_scene(&s);
+}
+
+/* ---- Whatever is called whatever ----------------------------------------------------------- */
+
+static const char *const hostile[] = {"'",
+                                      "''",
+                                      "\"",
+                                      "\\",
+                                      "`touch made`",
+                                      "$(touch made)",
+                                      "$HOME",
+                                      "${IFS}",
+                                      "; touch made;",
+                                      "&& touch made",
+                                      "| touch made",
+                                      "> made",
+                                      "#",
+                                      " # ",
+                                      ": ",
+                                      "- ",
+                                      "---",
+                                      "\n---\n",
+                                      "...",
+                                      "&a ",
+                                      "*a ",
+                                      "!t ",
+                                      "|",
+                                      ">",
+                                      "%TAG",
+                                      "{",
+                                      "}",
+                                      "[",
+                                      "]",
+                                      ",",
+                                      "@",
+                                      "~",
+                                      "null",
+                                      "yes",
+                                      "1e3",
+                                      "0x10",
+                                      " ",
+                                      "  x  ",
+                                      "\\\n",
+                                      "\"\"\"",
+                                      "\"\"\"\n",
+                                      "\xc3\xa9",
+                                      "\xf0\x9f\x9a\x82",
+                                      "\xff",
+                                      "\xe2\x80",
+                                      "\nkind: Pod\nspec:\n  hostPID: true\n",
+                                      "\xe2\x80\xa8kind: Pod\xe2\x80\xa8",
+                                      "\xc2\x85kind: Pod\xc2\x85",
+                                      "\xe2\x80\xa9",
+                                      "\xe2\x80\xae",
+                                      "\xef\xbb\xbf",
+                                      "\x1b[2J"};
+enum { HOSTILE_COUNT = sizeof hostile / sizeof hostile[0], CONTROL_COUNT = 0x9f };
+
+/* The texts above, then each control by itself. */
+static const char *hostile_text(size_t index, char room[32])
+{
+    const unsigned code = (unsigned)(index - HOSTILE_COUNT) + 1;
+
+    if (index < HOSTILE_COUNT)
+        return hostile[index];
+    if (code < 0x80)
+        snprintf(room, 32, "a%c- kind: Pod", (int)code);
+    else
+        snprintf(room, 32, "a%c%c- kind: Pod", (int)(0xc0 | code >> 6),
+                 (int)(0x80 | (code & 0x3f)));
+    return room;
+}
+
+static launch_scene open_hostile(const char *text)
+{
+    launch_scene s = open_scene("data parallel", "32x p100-server");
+
+    for (uint32_t r = 0; r < s.made.plan->stages[0].replicas; r++)
+        s.made.plan->stages[0].devices[r] = r; /* as launchers number them */
+    ty_free(s.made.plan->cluster_name);
+    s.made.plan->cluster_name = ty_strdup(text);
+    ty_free(s.made.plan->strategy);
+    s.made.plan->strategy = ty_strdup(text);
+    ty_free(s.made.plan->workload->name);
+    s.made.plan->workload->name = ty_strdup(text);
+    s.input.command = text;
+    s.input.script = text;
+    return s;
+}
+
+/* What is said of a key of a document's root. */
+static const char *root_value(yaml_document_t *d, const char *key)
+{
+    yaml_node_t *root = yaml_document_get_root_node(d);
+
+    for (yaml_node_pair_t *p = root->data.mapping.pairs.start; p < root->data.mapping.pairs.top;
+         p++)
+        if (strcmp((const char *)yaml_document_get_node(d, p->key)->data.scalar.value, key) == 0)
+            return (const char *)yaml_document_get_node(d, p->value)->data.scalar.value;
+    return "";
+}
+
+/* Whether a scalar anywhere in the document is this text. */
+static bool has_scalar(yaml_document_t *d, const char *text)
+{
+    yaml_node_t *node;
+
+    for (int i = 1; (node = yaml_document_get_node(d, i)) != NULL; i++)
+        if (node->type == YAML_SCALAR_NODE && node->data.scalar.length == strlen(text) &&
+            memcmp(node->data.scalar.value, text, strlen(text)) == 0)
+            return true;
+    return false;
+}
+
+static void check_documents(const char *what, const ty_launch_file *file, const char *const *kinds,
+                            const char *script)
+{
+    yaml_parser_t parser;
+    yaml_document_t document;
+    bool is_named = false;
+
+    cr_assert(yaml_parser_initialize(&parser));
+    yaml_parser_set_input_string(&parser, (const unsigned char *)file->bytes, file->length);
+    for (; *kinds != NULL; kinds++) {
+        cr_assert(yaml_parser_load(&parser, &document), "%s: %s", what, parser.problem);
+        cr_assert_not_null(yaml_document_get_root_node(&document), "%s: no %s", what, *kinds);
+        cr_assert_str_eq(root_value(&document, "kind"), *kinds, "%s", what);
+        cr_assert(!has_scalar(&document, "hostPID"), "%s", what);
+        is_named = is_named || (script != NULL && has_scalar(&document, script));
+        yaml_document_delete(&document);
+    }
+    cr_assert(yaml_parser_load(&parser, &document));
+    cr_assert_null(yaml_document_get_root_node(&document), "%s: more documents", what);
+    cr_assert(script == NULL || is_named, "%s: the script's name is another", what);
+    yaml_document_delete(&document);
+    yaml_parser_delete(&parser);
+}
+
+/* YAML holds what YAML can: a text that is no UTF-8 is none. */
+static bool is_utf8(const char *text)
+{
+    return strcmp(text, "\xff") != 0 && strcmp(text, "\xe2\x80") != 0;
+}
+
+Test(launch, names_stay_names_in_yaml)
+{
+    static const char *const mpijob[] = {"ConfigMap", "PersistentVolumeClaim", "MPIJob", NULL};
+    static const char *const pytorchjob[] = {"ConfigMap", "PyTorchJob", NULL};
+
+    for (size_t i = 0; i < HOSTILE_COUNT + CONTROL_COUNT; i++) {
+        char room[32], what[64];
+        const char *text = hostile_text(i, room);
+        launch_scene s = open_hostile(text);
+        ty_launch_files *files = NULL;
+        ty_error error = {0};
+
+        snprintf(what, sizeof what, "text %zu \"%s\"", i, text);
+        s.input.job = "{\"name\": \"a\xe2\x80\xa8kind: Pod\"}\n";
+        cr_assert_eq(ty_launch("k8s-mpijob", &s.input, &files, &error), TY_OK, "%s", error.message);
+        check_documents(what, file_named(files, "mpijob.yaml"), mpijob, NULL);
+        ty_launch_free(files);
+        files = NULL;
+        if (is_utf8(text)) {
+            cr_assert_eq(ty_launch("k8s-pytorchjob", &s.input, &files, &error), TY_OK, "%s: %s",
+                         what, error.message);
+            check_documents(what, file_named(files, "pytorchjob.yaml"), pytorchjob, text);
+            ty_launch_free(files);
+        }
+        close_scene(&s);
+    }
+}
+
+static void write_file(const char *folder, const char *name, const char *bytes)
+{
+    char path[512];
+
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    cr_assert_eq(ty_file_write(path, bytes, strlen(bytes), NULL), TY_OK);
+    cr_assert_eq(chmod(path, 0755), 0);
+}
+
+/* Whether one of the words that the launcher was given, each ended by a zero, is the text. */
+static bool was_given(const char *folder, const char *text)
+{
+    char path[512], *bytes = NULL;
+    size_t length = 0, at;
+    bool is_found = false;
+
+    snprintf(path, sizeof path, "%s/given", folder);
+    if (ty_file_read(path, 0, &bytes, &length, NULL) != TY_OK)
+        return false;
+    for (at = 0; at < length; at += strlen(bytes + at) + 1)
+        is_found = is_found || strcmp(bytes + at, text) == 0;
+    ty_free(bytes);
+    unlink(path);
+    return is_found;
+}
+
+Test(launch, names_stay_names_in_shells_and_python)
+{
+    static const char *const targets[][2] = {
+        {"torchrun", "torchrun"}, {"horovod", "horovodrun"}, {"deepspeed", "deepspeed"}};
+    char folder[] = "/tmp/trainyard-launch-XXXXXX", path[512], command[1200];
+
+    cr_assert_not_null(mkdtemp(folder));
+    snprintf(path, sizeof path, "%s:%s", folder, getenv("PATH"));
+    setenv("PATH", path, 1);
+    setenv("NODE_RANK", "0", 1);
+    for (int t = 0; t < 3; t++)
+        write_file(folder, targets[t][1], "#!/bin/sh\nprintf '%s\\0' \"$@\" >given\n");
+    for (size_t i = 0; i < HOSTILE_COUNT + CONTROL_COUNT; i++) {
+        char room[32];
+        const char *text = hostile_text(i, room);
+        launch_scene s = open_hostile(text);
+        for (int t = 0; t < 3; t++) {
+            ty_launch_files *files = NULL;
+            ty_error error = {0};
+            cr_assert_eq(ty_launch(targets[t][0], &s.input, &files, &error), TY_OK, "%s",
+                         error.message);
+            write_file(folder, "launch.sh", file_named(files, "launch.sh")->bytes);
+            if (t == 0) {
+                snprintf(path, sizeof path, "plan_%zu.py", i);
+                write_file(folder, path, file_named(files, "trainyard_plan.py")->bytes);
+            }
+            ty_launch_free(files);
+            snprintf(command, sizeof command, "cd %s && ./launch.sh", folder);
+            cr_assert_eq(system(command), 0, "%s: text %zu", targets[t][0], i);
+            cr_assert(was_given(folder, text), "%s: text %zu \"%s\" is not given", targets[t][0], i,
+                      text);
+            snprintf(path, sizeof path, "%s/made", folder);
+            cr_assert(!ty_file_exists(path), "%s: text %zu was run", targets[t][0], i);
+        }
+        close_scene(&s);
+    }
+    snprintf(command, sizeof command, "cd %s && /usr/bin/python3 -m py_compile plan_*.py", folder);
+    cr_assert_eq(system(command), 0);
+    snprintf(command, sizeof command, "rm -rf %s", folder);
+    cr_assert_eq(system(command), 0);
 }
 
 Test(launch, host_names_are_plain)

@@ -177,8 +177,9 @@ static void compare_folded(bool has_kinds)
         random_scenario(&s, &state, is_limited);
         if (has_kinds)
             divide_lanes(&s, &state);
-        cr_assert_eq(ty_fold_new(&s.plan, &s.program, s.costs, s.cluster, NULL, &fold, &error),
-                     TY_OK, "%s", error.message);
+        cr_assert_eq(
+            ty_fold_new(&s.plan, &s.program, s.costs, NULL, s.cluster, NULL, &fold, &error), TY_OK,
+            "%s", error.message);
         folded_plans += fold != NULL;
         ty_fold_free(fold);
         ty_timeline *folded = scenario_simulate(&s);
@@ -231,8 +232,9 @@ Test(fold, slow_ranks_are_classes_of_their_own)
     scenario_add(&s, 0, exchange(bucket), (const uint32_t[]){backward, TY_NO_INSTRUCTION},
                  (ty_instruction_cost){.seconds = 0.1, .edge_bytes = 1e9});
     scenario_close(&s);
-    cr_assert_eq(ty_fold_new(&s.plan, &s.program, s.costs, s.cluster, slowdowns, &fold, &error),
-                 TY_OK, "%s", error.message);
+    cr_assert_eq(
+        ty_fold_new(&s.plan, &s.program, s.costs, NULL, s.cluster, slowdowns, &fold, &error), TY_OK,
+        "%s", error.message);
     cr_assert_not_null(fold);
     cr_expect_eq(ty_fold_class_count(fold), 2, "found %u classes", ty_fold_class_count(fold));
     s.options.slowdowns = slowdowns;
@@ -317,7 +319,8 @@ Test(fold, a_seam_in_a_long_ring_makes_no_difference)
     scenario_close(&s);
     ty_fold *fold = NULL;
     ty_error error = {0};
-    cr_assert_eq(ty_fold_new(&s.plan, &s.program, s.costs, s.cluster, NULL, &fold, &error), TY_OK);
+    cr_assert_eq(ty_fold_new(&s.plan, &s.program, s.costs, NULL, s.cluster, NULL, &fold, &error),
+                 TY_OK);
     cr_assert_not_null(fold);
     s.options.time_limit_s = 280.0; /* thousands of actors; with sanitizers each is a thread */
     cr_expect(ty_fold_flow_count(fold) < 200, "%u classes of routes", ty_fold_flow_count(fold));
@@ -349,8 +352,9 @@ Test(fold, alike_ranks_are_one_class)
         scenario_add(&s, 0, exchange(scenario_bucket(&s, 0, TY_RING, TY_COMPRESSION_NONE)), NULL,
                      (ty_instruction_cost){.seconds = 1e-3, .edge_bytes = 1e6});
         scenario_close(&s);
-        cr_assert_eq(ty_fold_new(&s.plan, &s.program, s.costs, s.cluster, NULL, &fold, &error),
-                     TY_OK, "%s", error.message);
+        cr_assert_eq(
+            ty_fold_new(&s.plan, &s.program, s.costs, NULL, s.cluster, NULL, &fold, &error), TY_OK,
+            "%s", error.message);
         cr_assert_not_null(fold, "%s", rows[i].cluster);
         cr_expect_eq(ty_fold_class_count(fold), rows[i].classes, "%s: found %u classes",
                      rows[i].cluster, ty_fold_class_count(fold));

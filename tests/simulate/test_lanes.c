@@ -1,6 +1,9 @@
 /* Plans with lanes of all kinds, simulated: on machines whose links nobody else uses, as the
- * estimate has them; folded as unfolded; and with all bytes of their exchanges on the links. */
+ * estimate has them; folded as unfolded; with all bytes of their exchanges on the links; and slower
+ * where they meet other traffic, by what can be computed by hand. */
 #include "scenario.h"
+
+#include "lane_exchange.h"
 
 #include "ty_memory.h"
 #include "ty_planner.h"
@@ -13,17 +16,22 @@
 typedef struct row {
     const char *workload, *cluster;
     uint32_t stages, tensor, context, expert, zero;
-    bool is_ring; /* else what the library chooses */
+    bool is_ring;    /* else what the library chooses */
+    bool is_crowded; /* lanes meet other traffic */
+    bool is_along_sequence;
 } row;
 
 static const row rows[] = {
-    {"gpt2", "1x dgx-h100", 1, 1, 2, 1, 0, true},
-    {"gpt2", "2x dgx-h100", 1, 2, 4, 1, 0, false},
-    {"gpt2", "2x dgx-h100", 2, 1, 4, 1, 1, false},
-    {"gpt2", "4x dgx-a100", 1, 4, 8, 1, 0, true},
-    {"mixtral-8x7b sequence=1024", "8x dgx-h100", 1, 1, 1, 8, 1, false},
-    {"mixtral-8x7b sequence=1024", "8x dgx-h100", 1, 2, 2, 4, 1, true},
-    {"mixtral-8x7b sequence=1024", "8x dgx-h100", 4, 1, 2, 8, 3, false},
+    {"gpt2", "1x dgx-h100", 1, 1, 2, 1, 0, true, false, false},
+    {"gpt2", "2x dgx-h100", 1, 2, 4, 1, 0, false, false, false},
+    {"gpt2", "2x dgx-h100", 2, 1, 4, 1, 1, false, false, false},
+    {"gpt2", "4x dgx-a100", 1, 4, 8, 1, 0, true, false, false},
+    {"gpt2", "4x dgx-a100", 2, 4, 1, 1, 1, false, false, true},
+    {"gpt2", "4x dgx1-v100", 2, 4, 1, 1, 0, true, false, true},
+    {"gpt2", "host:8 gpu:1 @a100-sxm4-80gb nvlink3 hdr200", 4, 2, 1, 1, 0, true, true, false},
+    {"mixtral-8x7b sequence=1024", "8x dgx-h100", 1, 1, 1, 8, 1, false, false, false},
+    {"mixtral-8x7b sequence=1024", "8x dgx-h100", 1, 2, 2, 4, 1, true, false, false},
+    {"mixtral-8x7b sequence=1024", "8x dgx-h100", 4, 1, 2, 8, 3, false, true, false},
 };
 enum { ROW_COUNT = sizeof rows / sizeof *rows };
 
@@ -51,6 +59,7 @@ static subject open_subject(const row *r)
     options.dimensions = (ty_plan_dimensions){.tensor_parallel = r->tensor,
                                               .context_parallel = r->context,
                                               .expert_parallel = r->expert,
+                                              .sequence_parallel = r->is_along_sequence,
                                               .zero = r->zero,
                                               .recompute = TY_RECOMPUTE_FULL};
     options.fix_schedule = true;
@@ -99,7 +108,7 @@ Test(lanes, folded_as_unfolded)
             char what[96];
             snprintf(what, sizeof what, "row %d, rank %u, instruction %u", i,
                      folded->events[e].rank, folded->events[e].instruction);
-            expect_close(what, folded->events[e].end_s, unfolded->events[e].end_s, 2e-2);
+            expect_close(what, folded->events[e].end_s, unfolded->events[e].end_s, 5e-3);
         }
         ty_timeline_free(folded);
         ty_timeline_free(unfolded);
@@ -107,36 +116,51 @@ Test(lanes, folded_as_unfolded)
     }
 }
 
-/* One exchange at a time, each over links of its own: a step is as long as the estimate says. What
- * software holds back is sent in pieces, and groups that share adapters are known to the costs, so
- * that they are held back twice: by at most 5 %. */
+static double step_of(const subject *s, const ty_timeline *timeline)
+{
+    ty_step_summary summary = {0};
+    ty_error error = {0};
+
+    cr_assert_eq(ty_timeline_summarize(s->plan, s->program, timeline, &summary, &error), TY_OK,
+                 "%s", error.message);
+    return summary.step_time_s;
+}
+
+/* What lanes exchange lies between what they compute, in the estimate as in the simulation: where
+ * it meets nothing, a step is as long. Else it is longer. */
 Test(lanes, a_step_is_as_estimated)
 {
     for (int i = 0; i < ROW_COUNT; i++) {
         subject s = open_subject(&rows[i]);
         ty_timeline *simulated = simulate(&s, false), *estimated = NULL;
-        ty_step_summary found = {0}, expected = {0};
         ty_error error = {0};
         cr_assert_eq(ty_estimate(s.plan, s.program, s.costs, 2, &estimated, &error), TY_OK, "%s",
                      error.message);
-        cr_assert_eq(ty_timeline_summarize(s.plan, s.program, simulated, &found, &error), TY_OK);
-        cr_assert_eq(ty_timeline_summarize(s.plan, s.program, estimated, &expected, &error), TY_OK);
-        expect_close(s.plan->strategy, found.step_time_s, expected.step_time_s, 0.05);
+        if (rows[i].is_crowded)
+            cr_expect_gt(step_of(&s, simulated), 1.001 * step_of(&s, estimated), "%s: %g s, %g s",
+                         s.plan->strategy, step_of(&s, simulated), step_of(&s, estimated));
+        else
+            expect_close(s.plan->strategy, step_of(&s, simulated), step_of(&s, estimated), 5e-3);
         ty_timeline_free(simulated);
         ty_timeline_free(estimated);
         close_subject(&s);
     }
 }
 
-/* What devices send in the rings of all groups: its edge of each, whoever is next. */
-static double bytes_of_exchanges(const subject *s)
+/* What devices send in the rings of all groups: its edge of each, whoever is next. Among lanes,
+ * what they exchange inside instructions. */
+static double bytes_of_exchanges(const subject *s, const ty_lane_exchanges *lanes)
 {
+    const uint32_t width = ty_plan_width(s->plan);
     double bytes = 0;
 
     for (uint32_t p = 0; p < s->program->stage_count; p++)
         for (uint32_t i = 0; i < s->program->stages[p].instruction_count; i++) {
             const ty_instruction *in = &s->program->stages[p].instructions[i];
+            const ty_lane_instruction *inside = ty_lane_instruction_of(lanes, p, i);
             const ty_bucket *bucket;
+            for (int k = 0; inside != NULL && k < TY_LANE_KIND_COUNT; k++)
+                bytes += inside->costs[k].edge_bytes * width * s->plan->stages[p].replicas;
             if (in->op != TY_OP_COLLECTIVE && in->op != TY_OP_GATHER)
                 continue;
             bucket = &s->plan->buckets[in->bucket];
@@ -147,7 +171,7 @@ static double bytes_of_exchanges(const subject *s)
     return bytes;
 }
 
-/* Rings of one stage: whatever a device sends leaves it over a link of its own. */
+/* Rings of one stage: whatever a device sends leaves it over a link of its own, once. */
 Test(lanes, all_bytes_of_exchanges_are_on_links)
 {
     uint32_t seen = 0;
@@ -155,12 +179,15 @@ Test(lanes, all_bytes_of_exchanges_are_on_links)
     for (int i = 0; i < ROW_COUNT; i++) {
         subject s;
         ty_link_load *loads = NULL;
+        ty_lane_exchanges inside = {0};
         ty_error error = {0};
         uint32_t count = 0;
         double sent = 0;
         if (!rows[i].is_ring || rows[i].stages > 1)
             continue;
         s = open_subject(&rows[i]);
+        cr_assert_eq(ty_lane_exchanges_find(s.plan, s.program, s.costs, s.cluster, &inside, &error),
+                     TY_OK, "%s", error.message);
         cr_assert_eq(ty_link_loads(s.plan, s.program, s.costs, s.cluster, &loads, &count, &error),
                      TY_OK, "%s", error.message);
         for (uint32_t l = 0; l < count; l++) {
@@ -171,8 +198,9 @@ Test(lanes, all_bytes_of_exchanges_are_on_links)
                     sent += loads[l].bytes;
         }
         cr_expect(sent > 0);
-        expect_close(s.plan->strategy, sent, bytes_of_exchanges(&s), 1e-9);
+        expect_close(s.plan->strategy, sent, bytes_of_exchanges(&s, &inside), 1e-9);
         seen++;
+        ty_lane_exchanges_clear(&inside);
         ty_free(loads);
         close_subject(&s);
     }
@@ -204,4 +232,194 @@ Test(lanes, flows_and_messages_agree)
         expect_close(s.plan->strategy, found[1].step_time_s, found[0].step_time_s, 0.02);
         close_subject(&s);
     }
+}
+
+/* ---- Beside other traffic -------------------------------------------------------------------- */
+
+/* Four hosts of one device each, all of whose traffic passes its PCIe way to the NIC. Two replicas
+ * of two tensor lanes: lanes are neighbours across hosts, and so are those that exchange gradients.
+ */
+#define NETWORK "host:4 gpu:1 @a100-sxm4-80gb nvlink3 hdr200"
+#define WAY_BYTES_PER_S 24e9
+
+typedef struct crowd {
+    scenario s;
+    ty_workload *workload;
+} crowd;
+
+/* The gradients of a first pass are exchanged while a second one computes for `work_s` and its
+ * lanes exchange for as long as their links need for what they carry in `lanes_s`, in layers
+ * [first, first + count). Seconds are many, so that latencies do not count. */
+static void open_crowd(crowd *c, uint32_t first, uint32_t count, double work_s, double lanes_s,
+                       double exchange_s)
+{
+    const uint32_t replicas = 4;
+    ty_error error = {0};
+    scenario *s = &c->s;
+
+    cr_assert_eq(ty_workload_open("gpt2", &c->workload, &error), TY_OK, "%s", error.message);
+    scenario_open(s, cluster_of(NETWORK), 1, &replicas, 2);
+    s->plan.workload = c->workload;
+    s->plan.tensor_parallel = 2;
+    s->plan.micro_batch_size = 1 << 20; /* more than the links carry */
+    s->stages[0].replicas = 2;          /* devices 0, 1 and 2, 3 */
+    scenario_bucket(s, 0, TY_RING, TY_COMPRESSION_NONE);
+    ty_instruction pass = op(TY_OP_BACKWARD);
+    pass.micro_batch = 0;
+    const uint32_t passed[] = {scenario_add(s, 0, pass, (uint32_t[]){TY_NO_INSTRUCTION},
+                                            (ty_instruction_cost){.seconds = 10.0}),
+                               TY_NO_INSTRUCTION};
+    scenario_add(
+        s, 0, exchange(0), passed,
+        (ty_instruction_cost){.seconds = exchange_s, .edge_bytes = exchange_s * WAY_BYTES_PER_S});
+    pass.first_layer = first;
+    pass.layer_count = count;
+    scenario_add(s, 0, pass, (uint32_t[]){TY_NO_INSTRUCTION},
+                 (ty_instruction_cost){.seconds = work_s + lanes_s, .inner_s = lanes_s});
+    scenario_close(s);
+}
+
+static void close_crowd(crowd *c)
+{
+    scenario_free(&c->s);
+    ty_workload_free(c->workload);
+}
+
+static uint32_t first_mlp(const ty_workload *workload)
+{
+    uint32_t layer = 0;
+
+    while (workload->layers[layer].kind != TY_LAYER_MLP)
+        layer++;
+    return layer;
+}
+
+Test(lanes, share_links_with_exchanges)
+{
+    static const struct {
+        uint32_t layers; /* 0: one mlp, which exchanges once; else all */
+        double work_s, lanes_s, exchange_s, pass_end_s, exchange_end_s;
+    } cases[] = {
+        /* The exchange is over when lanes start. */
+        {0, 10, 10, 10, 30, 20},
+        /* From 20 on both share the ways: the exchange's last 5 take 10, lanes have done 5 by then
+         * and have 5 to go. */
+        {0, 10, 10, 15, 35, 30},
+        /* Both from 10 on: half the rate for 20. */
+        {0, 0, 10, 10, 30, 30},
+        /* Four turns of 2.5 and 2.5: the exchange has sent 2.5 when the first exchange of lanes
+         * starts; both need 2.5 more, which takes 5. The rest is undisturbed. */
+        {1, 10, 10, 5, 32.5, 17.5},
+        /* It meets the lanes in the first turn, in which it sends 2.5 in 5 besides the 2.5 before;
+         * 2.5 while they compute; and its last 2.5 takes 5 in the second turn. */
+        {1, 10, 10, 10, 35, 25},
+    };
+    ty_workload *gpt2 = NULL;
+    ty_error error = {0};
+
+    cr_assert_eq(ty_workload_open("gpt2", &gpt2, &error), TY_OK, "%s", error.message);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        for (int variant = 0; variant < 3; variant++) {
+            crowd c = {0};
+            char what[64];
+            open_crowd(&c, cases[i].layers == 0 ? first_mlp(gpt2) : 0,
+                       cases[i].layers == 0 ? 1 : gpt2->layer_count, cases[i].work_s,
+                       cases[i].lanes_s, cases[i].exchange_s);
+            c.s.options.no_fold = variant == 1;
+            c.s.options.resolution = variant == 2 ? TY_CHUNK : TY_FLOW;
+            ty_timeline *timeline = scenario_simulate(&c.s);
+            const double tolerance = variant == 2 ? 1e-2 : 1e-4;
+            for (uint32_t rank = 0; rank < 2; rank++) {
+                snprintf(what, sizeof what, "case %zu, %s, pass", i,
+                         variant == 0   ? "folded"
+                         : variant == 1 ? "whole"
+                                        : "chunk");
+                expect_close(what, event_of(&c.s, timeline, 0, rank, 2)->end_s, cases[i].pass_end_s,
+                             tolerance);
+                expect_close("exchange", event_of(&c.s, timeline, 0, rank, 1)->end_s,
+                             cases[i].exchange_end_s, tolerance);
+            }
+            ty_timeline_free(timeline);
+            close_crowd(&c);
+        }
+    ty_workload_free(gpt2);
+}
+
+/* ---- Devices -----------------------------------------------------------------------------------
+ */
+
+/* All devices are walked, and what a rank's are seen to do is what the rank does. */
+Test(lanes, every_device_takes_part)
+{
+    subject s = open_subject(&rows[4]);
+    const uint32_t devices = ty_cluster_device_count(s.cluster), width = ty_plan_width(s.plan);
+    ty_simulate_options how = ty_simulate_options_default();
+    ty_timeline *ranks = NULL, *lanes = NULL, *again = NULL;
+    ty_plan *view = NULL;
+    ty_error error = {0};
+    uint32_t classes = 0;
+
+    how.no_fold = true;
+    cr_assert_eq(ty_simulate_classes(s.plan, s.program, s.costs, s.cluster, &how, &classes, &error),
+                 TY_OK);
+    cr_expect_eq(classes, devices, "%u are walked of %u", classes, devices);
+    how.devices = &lanes;
+    cr_assert_eq(ty_simulate(s.plan, s.program, s.costs, s.cluster, &how, &ranks, &error), TY_OK);
+    ty_timeline_free(ranks);
+    how.devices = &again;
+    cr_assert_eq(ty_simulate(s.plan, s.program, s.costs, s.cluster, &how, &ranks, &error), TY_OK);
+    cr_assert_eq(ty_plan_by_device(s.plan, &view, &error), TY_OK);
+    cr_expect_eq(ty_timeline_check(view, s.program, lanes, "devices", &error), TY_OK, "%s",
+                 error.message);
+    cr_expect_eq(ty_plan_rank_count(view), devices);
+    ty_plan_view_free(view);
+    cr_assert_eq(lanes->event_count, ranks->event_count * width);
+    cr_expect_eq(lanes->rank_count, devices);
+    cr_expect_arr_eq(lanes->events, again->events, lanes->event_count * sizeof *lanes->events);
+    for (uint64_t e = 0, r = 0; e < lanes->event_count; r++) {
+        const uint32_t stage = ty_plan_stage_of_rank(s.plan, ranks->events[r].rank);
+        const uint32_t count = s.program->stages[stage].instruction_count;
+        double end_s = 0;
+        for (uint32_t lane = 0; lane < width; lane++)
+            end_s = fmax(end_s, lanes->events[e + (uint64_t)lane * count].end_s);
+        cr_assert_eq(end_s, ranks->events[r].end_s);
+        e += ranks->events[r].instruction + 1 == count ? (uint64_t)(width - 1) * count + 1 : 1;
+    }
+    ty_timeline_free(ranks);
+    ty_timeline_free(lanes);
+    ty_timeline_free(again);
+    close_subject(&s);
+}
+
+/* A slow device slows its group as if all of it were slow; and no more than its own compute does.
+ */
+Test(lanes, a_slow_device_slows_its_rank)
+{
+    subject s = open_subject(&rows[4]);
+    const uint32_t devices = ty_plan_process_count(s.plan), width = ty_plan_width(s.plan);
+    double *slowdowns = ty_alloc(devices, sizeof *slowdowns), step_s[3] = {0};
+    ty_error error = {0};
+
+    for (int slow = 0; slow < 3; slow++) { /* no lane, one, all of the rank */
+        ty_simulate_options how = ty_simulate_options_default();
+        ty_timeline *timelines[2] = {NULL};
+        for (uint32_t d = 0; d < devices; d++)
+            slowdowns[d] = d / width == 1 && (slow == 2 || (slow == 1 && d % width == 2)) ? 1.5 : 1;
+        how.slowdowns = slowdowns;
+        for (int no_fold = 0; no_fold < 2; no_fold++) {
+            how.no_fold = no_fold == 1;
+            cr_assert_eq(ty_simulate(s.plan, s.program, s.costs, s.cluster, &how,
+                                     &timelines[no_fold], &error),
+                         TY_OK, "%s", error.message);
+        }
+        step_s[slow] = step_of(&s, timelines[0]);
+        expect_close("folded", step_s[slow], step_of(&s, timelines[1]), 1e-3);
+        ty_timeline_free(timelines[0]);
+        ty_timeline_free(timelines[1]);
+    }
+    cr_expect_gt(step_s[1], 1.05 * step_s[0]);
+    cr_expect_lt(step_s[1], 1.5 * step_s[0]);
+    expect_close("one lane or all", step_s[1], step_s[2], 1e-3);
+    ty_free(slowdowns);
+    close_subject(&s);
 }

@@ -236,6 +236,96 @@ Test(builder, optional_attributes)
 }
 
 /* What GNMT is made of beside LSTM layers in the usual direction. */
+static ty_workload *build_newer(bool is_frozen)
+{
+    ty_builder *b = ty_builder_new("newer", TY_INPUT_TOKEN, &(ty_shape){1, {6}});
+    uint32_t x = ty_builder_embedding(b, TY_BATCH, 10, 8, 0);
+
+    ty_builder_name_next(b, "windowed");
+    ty_builder_set_next(b, TY_WINDOW, 2);
+    ty_builder_set_next(b, TY_HAS_SINKS, 1);
+    ty_builder_set_next(b, TY_HAS_GATE, 1);
+    ty_builder_set_next(b, TY_HAS_WIDE_QK_NORM, 1);
+    x = ty_builder_attention(b, x, 2, 1, 4, false, true);
+    ty_builder_name_next(b, "sparse");
+    ty_builder_set_next(b, TY_QUERY_RANK, 4);
+    ty_builder_set_next(b, TY_KV_RANK, 2);
+    ty_builder_set_next(b, TY_ROTARY_SIZE, 1);
+    ty_builder_set_next(b, TY_CHOSEN_ROWS, 3);
+    ty_builder_set_next(b, TY_INDEX_HEADS, 2);
+    ty_builder_set_next(b, TY_INDEX_HEAD_SIZE, 5);
+    x = ty_builder_attention(b, x, 2, 2, 4, false, true);
+    ty_builder_name_next(b, "latent_moe");
+    ty_builder_set_next(b, TY_SHARED_FEATURES, 5);
+    ty_builder_set_next(b, TY_HAS_GATE, 1);
+    ty_builder_set_next(b, TY_LATENT_FEATURES, 2);
+    x = ty_builder_moe(b, x, 4, 2, 3, false, false);
+    ty_builder_name_next(b, "mamba2");
+    ty_builder_set_next(b, TY_HEADS, 4);
+    ty_builder_set_next(b, TY_GROUPS, 2);
+    x = ty_builder_state_space(b, x, 16, 4, 3, false);
+    ty_builder_name_next(b, "mamba");
+    ty_builder_set_next(b, TY_STEP_RANK, 2);
+    ty_builder_set_next(b, TY_HAS_STEP_NORMS, 1);
+    x = ty_builder_state_space(b, x, 16, 4, 3, false);
+    ty_builder_name_next(b, "delta");
+    x = ty_builder_gated_delta(b, x, 4, 2, 3, 5, 4);
+    ty_builder_name_next(b, "unshifted");
+    ty_builder_set_next(b, TY_LACKS_SHIFT, 1);
+    x = ty_builder_layer_norm(b, x);
+    ty_builder_name_next(b, "shared_mlp");
+    ty_builder_set_next(b, TY_IS_SHARED, 1);
+    x = ty_builder_mlp(b, x, 16, true, false);
+    if (is_frozen)
+        ty_builder_freeze(b, 1, 9);
+    return finish(b);
+}
+
+/* Six tokens of 8 features; figures worked out by hand from the papers' shapes. */
+Test(builder, layers_of_newer_families)
+{
+    static const struct {
+        const char *name;
+        uint64_t parameters;
+        double forward_flop, of_states; /* scores, scans: products without parameters */
+    } rows[] = {
+        /* queries, gates, keys and values, output: 4 x 64; norms of 8 and 4; 2 sinks. Every query
+           meets 2 keys: 2 x 2 heads x 6 x 2 x 8 */
+        {"windowed", 4 * 64 + 12 + 2, 2 * 8 * (6 * 16 + 6 * 8) + 384 + 2 * 6 * 64, 384},
+        /* latents of 4 and 2: 8 x (4 + 2 + 1 + 8) + 4 x 8 + 2 x 2 x (3 + 4); indexer 4 x 2 x 5 + 8
+           x (5 + 2) + 10; norms 6; 3 keys met, all 6 by the indexer */
+        {"sparse", 8 * 15 + 32 + 28 + 106 + 6,
+         2 * 8 * (6 * (4 + 5 + 2) + 6 * 3) + 2 * (6 * (32 + 40) + 6 * 28) +
+             (2 * (2 * 6 * 3) * 8 + 2 * 36 * 10) + 2 * 6 * 64,
+         2 * (2 * 6 * 3) * 8 + 2 * 36 * 10},
+        {"latent_moe", 8 * 4 + 8 + 2 * 16 + 2 * (2 * 12 + 40),
+         2 * 48 * 5 + 2 * 6 * (2 * (2 * 3 * 2 + 40) + 32), 0},
+        {"mamba2", 8 * (52 + 16) + 32 * 4 + 12 + 16,
+         2 * 6 * 8 * 52 + 4 * 6 * 64 + 2 * 6 * (128 + 96), 4 * 6 * 64},
+        {"mamba", 8 * (32 + 16) + 16 * 12 + 16 * 4 + 16 * 6 + 10,
+         2 * 6 * 8 * 32 + 4 * 6 * 64 + 2 * 6 * (128 + 192 + 48), 4 * 6 * 64},
+        {"delta", 8 * (60 + 20) + 32 * 4 + 8 + 5, 2 * 6 * 8 * 60 + 6 * 6 * 60 + 2 * 6 * (160 + 128),
+         6 * 6 * 60},
+        {"unshifted", 8, 0, 0},
+        {"shared_mlp", 0, 2 * 2 * 6 * 8 * 16, 0},
+    };
+    for (int is_frozen = 0; is_frozen < 2; is_frozen++) {
+        ty_workload *w = build_newer(is_frozen);
+        for (uint32_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+            const ty_layer *l = &w->layers[i + 1];
+            const double forward = rows[i].forward_flop;
+            cr_assert_str_eq(l->name, rows[i].name);
+            cr_expect_eq(l->parameter_bytes, 4 * rows[i].parameters, "%s: %llu parameters", l->name,
+                         (unsigned long long)l->parameter_bytes / 4);
+            cr_expect_eq(l->forward_flop, forward, "%s: %g", l->name, l->forward_flop);
+            cr_expect_eq(l->backward_flop, forward + (is_frozen ? rows[i].of_states : forward),
+                         "%s", l->name);
+            cr_expect_geq(l->stash_bytes, l->output_bytes, "%s", l->name);
+        }
+        ty_workload_free(w);
+    }
+}
+
 Test(builder, two_sequences)
 {
     static const expected rows[] = {

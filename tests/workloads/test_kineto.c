@@ -178,6 +178,8 @@ Test(kineto, bad_traces_are_refused)
         {"{}", "found no \"traceEvents\""},
         {"{\"traceEvents\": []}", "found 0 events but no kernel"},
         {"[]", "found 0 events but no kernel"},
+        {"[{\"ph\": \"X\", \"cat\": \"user_annotation\", \"name\": \"forward\", \"dur\": 7}]",
+         "found 1 events but no kernel and no annotation of a device"},
         {"{\"traceEvents\": {}}", "found '{', expected an array"},
         {"{\"traceEvents\": [7]}", "found '7', expected an object"},
         {"{\"traceEvents\": [{\"ph\": \"X\"} {", "byte 29: found '{', expected ',' or ']'"},

@@ -10,6 +10,10 @@
 #include <stddef.h>
 
 #ifdef __cplusplus
+struct emulated_queue;
+/** Where a stream's work goes. */
+emulated_queue *emulated_queue_of(cudaStream_t stream);
+
 extern "C" {
 #endif
 
@@ -18,7 +22,8 @@ void emulated_call(cudaStream_t stream, void (*run)(const void *arguments), cons
                    size_t bytes);
 
 /** Whether TRAINYARD_EMULATED_FAULT names this fault: "allocate" (libraries allocate working memory
- * in every call, which no capture allows), "instantiate", "launch" (of a graph). */
+ * in every call, which no capture allows), "instantiate", "launch" (of a graph), "unaligned" (there
+ * are no products of 16-bit matrices whose rows do not begin at multiples of 16 bytes). */
 int emulated_fault(const char *name);
 
 /** Whether libraries list several algorithms, as TRAINYARD_EMULATED_ALGORITHMS asks: of products

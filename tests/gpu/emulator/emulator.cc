@@ -4,11 +4,16 @@
 #include <csetjmp>
 #include <cstdio>
 #include <cstdlib>
+#include <deque>
 #include <ucontext.h>
 #include <vector>
 
 thread_local emulated_index threadIdx, blockIdx;
 thread_local dim3 gridDim, blockDim;
+
+#ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/common_interface_defs.h>
+#endif
 
 namespace
 {
@@ -25,7 +30,7 @@ struct warp {
 };
 
 /* Switching by setjmp and longjmp: swapcontext would ask the kernel for the signal mask each time.
- */
+ * A fiber is made once and plays a thread of one block after the other. */
 struct fiber {
     ucontext_t context;
     jmp_buf place;
@@ -33,12 +38,14 @@ struct fiber {
 };
 
 struct machine {
-    std::vector<fiber> fibers;
+    std::deque<fiber> fibers; /* whose contexts are never moved */
     std::vector<std::vector<char>> stacks;
     std::vector<warp> warps;
     std::vector<unsigned char> shared;
     barrier block;
     jmp_buf main;
+    const void *own_stack = nullptr; /* of the thread, as the address sanitizer has it */
+    size_t own_size = 0;
     ucontext_t unused;
     unsigned current = 0;
     bool is_meeting = false; /* a thread of this launch came to a barrier */
@@ -48,10 +55,31 @@ struct machine {
 
 thread_local machine here;
 
+/* Which stack comes next, for the address sanitizer: a fiber's, or the thread's own. */
+void switch_begin([[maybe_unused]] void **kept, [[maybe_unused]] const void *bottom,
+                  [[maybe_unused]] size_t size)
+{
+#ifdef __SANITIZE_ADDRESS__
+    __sanitizer_start_switch_fiber(kept, bottom, size);
+#endif
+}
+
+void switch_end([[maybe_unused]] void *kept, [[maybe_unused]] const void **bottom,
+                [[maybe_unused]] size_t *size)
+{
+#ifdef __SANITIZE_ADDRESS__
+    __sanitizer_finish_switch_fiber(kept, bottom, size);
+#endif
+}
+
 void turn_over()
 {
+    void *kept = nullptr;
+
+    switch_begin(&kept, here.own_stack, here.own_size);
     if (_setjmp(here.fibers[here.current].place) == 0)
         _longjmp(here.main, 1);
+    switch_end(kept, nullptr, nullptr);
 }
 
 void pass(barrier &gate)
@@ -83,38 +111,53 @@ void leave(barrier &gate)
 
 void fiber_main()
 {
-    (*here.body)();
-    leave(here.warps[here.current / LANES].gate);
-    leave(here.block);
-    here.fibers[here.current].is_done = true;
-    for (;;)
+    switch_end(nullptr, &here.own_stack, &here.own_size);
+    for (;;) {
+        (*here.body)();
+        leave(here.warps[here.current / LANES].gate);
+        leave(here.block);
+        here.fibers[here.current].is_done = true;
         turn_over();
+    }
+}
+
+void fiber_make(unsigned t)
+{
+    fiber &own = here.fibers[t];
+
+    here.stacks.emplace_back(STACK_BYTES);
+    own.is_started = false;
+    getcontext(&own.context);
+    own.context.uc_stack.ss_sp = here.stacks[t].data();
+    own.context.uc_stack.ss_size = STACK_BYTES;
+    own.context.uc_link = nullptr;
+    makecontext(&own.context, fiber_main, 0);
 }
 
 void block_prepare(unsigned threads)
 {
-    here.fibers.resize(threads);
-    while (here.stacks.size() < threads)
-        here.stacks.emplace_back(STACK_BYTES);
+    while (here.fibers.size() < threads) {
+        here.fibers.emplace_back();
+        fiber_make((unsigned)here.fibers.size() - 1);
+    }
     here.warps.assign((threads + LANES - 1) / LANES, warp());
     here.block = barrier();
     here.block.alive = threads;
     for (unsigned t = 0; t < threads; t++) {
-        fiber &own = here.fibers[t];
-        own.is_done = own.is_started = false;
+        here.fibers[t].is_done = false;
         here.warps[t / LANES].gate.alive++;
-        getcontext(&own.context);
-        own.context.uc_stack.ss_sp = here.stacks[t].data();
-        own.context.uc_stack.ss_size = STACK_BYTES;
-        own.context.uc_link = nullptr;
-        makecontext(&own.context, fiber_main, 0);
     }
 }
 
 void fiber_resume(fiber &own)
 {
-    if (_setjmp(here.main) != 0)
+    void *volatile kept = nullptr;
+
+    if (_setjmp(here.main) != 0) {
+        switch_end(kept, nullptr, nullptr);
         return;
+    }
+    switch_begin((void **)&kept, here.stacks[here.current].data(), STACK_BYTES);
     if (own.is_started)
         _longjmp(own.place, 1);
     own.is_started = true;

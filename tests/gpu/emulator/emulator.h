@@ -45,9 +45,9 @@ void __syncwarp(void);
 /* The 32 bits that each lane of the warp brought; valid until the next barrier of the warp. */
 const uint32_t *emulated_lanes(uint32_t own);
 
-/* Puts work on a stream: done at once, or, where the stream is being captured, noted in the graph.
- */
-void emulated_work(cudaStream_t stream, std::function<void()> work);
+/* Puts a kernel's work on a stream: done at once, or when its turn comes, or, where the stream is
+ * being captured, noted in the graph. */
+void emulated_work(cudaStream_t stream, const void *kernel, std::function<void()> work);
 
 /* As CUDA does, a launch takes its arguments by value: a graph plays it with what they were. */
 template <typename... Parameters, typename... Arguments>
@@ -57,8 +57,9 @@ static inline void emulated_launch(void (*kernel)(Parameters...), dim3 grid, uns
 {
     std::tuple<std::remove_cv_t<Parameters>...> taken(static_cast<Parameters>(arguments)...);
 
-    emulated_work(
-        stream, [=] { emulate(grid, threads, shared_bytes, [&] { std::apply(kernel, taken); }); });
+    emulated_work(stream, (const void *)kernel, [=] {
+        emulate(grid, threads, shared_bytes, [&] { std::apply(kernel, taken); });
+    });
 }
 
 #define TY_LAUNCH_GRID(kernel, grid, threads, shared_bytes, stream, ...)                           \

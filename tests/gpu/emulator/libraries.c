@@ -8,6 +8,7 @@
 
 #include "activation.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 /* Whether a call fails as one would that needs memory and is not given any. */
@@ -163,6 +164,12 @@ static cublasStatus_t fake_preference_set(cublasLtMatmulPreference_t made,
 enum { ALGORITHMS = 4 };
 static const double delays_s[ALGORITHMS] = {1000, 0, 2000, 0};
 
+/* Whether tensor cores would read the matrix 16 bytes at a time. */
+static bool has_fast_rows(const layout *of)
+{
+    return of->type == CUDA_R_32F || of->stride % 8 == 0;
+}
+
 /* Shapes that fit, or nothing is found. */
 static cublasStatus_t fake_heuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t made,
                                      cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
@@ -180,7 +187,9 @@ static cublasStatus_t fake_heuristic(cublasLtHandle_t handle, cublasLtMatmulDesc
     memset(results, 0, (size_t)offered * sizeof *results);
     for (int i = 0; i < offered; i++)
         results[i].algo.data[0] = (uint64_t)i;
-    *found = (o->transposes_a ? x->columns : x->rows) == z->rows &&
+    *found = (!emulated_fault("unaligned") ||
+              (has_fast_rows(x) && has_fast_rows(y) && has_fast_rows(z))) &&
+                     (o->transposes_a ? x->columns : x->rows) == z->rows &&
                      (o->transposes_b ? y->rows : y->columns) == z->columns &&
                      (o->transposes_b ? y->columns : y->rows) == k
                  ? offered
@@ -328,6 +337,7 @@ typedef struct tensor {
 
 typedef struct convolution {
     int padding_h, padding_w, stride_h, stride_w, groups;
+    cudnnMathType_t math;
 } convolution;
 
 static cudaDataType_t number_type(cudnnDataType_t type)
@@ -410,7 +420,8 @@ static cudnnStatus_t fake_convolution_set(cudnnConvolutionDescriptor_t made, int
                                           int dilation_w, cudnnConvolutionMode_t mode,
                                           cudnnDataType_t compute)
 {
-    *(convolution *)(void *)made = (convolution){padding_h, padding_w, stride_h, stride_w, 1};
+    *(convolution *)(void *)made =
+        (convolution){padding_h, padding_w, stride_h, stride_w, 1, CUDNN_DEFAULT_MATH};
     return dilation_h == 1 && dilation_w == 1 && mode == CUDNN_CROSS_CORRELATION &&
                    compute == CUDNN_DATA_FLOAT
                ? CUDNN_STATUS_SUCCESS
@@ -425,12 +436,44 @@ static cudnnStatus_t fake_groups_set(cudnnConvolutionDescriptor_t made, int grou
 
 static cudnnStatus_t fake_math_set(cudnnConvolutionDescriptor_t made, cudnnMathType_t math)
 {
-    (void)made, (void)math;
+    ((convolution *)(void *)made)->math = math;
     return CUDNN_STATUS_SUCCESS;
 }
 
+/* As the library may: an algorithm is listed with other arithmetic than was asked for, and wants
+ * more memory with any but that. */
+static cudnnMathType_t listed_math(const cudnnConvolutionDescriptor_t of)
+{
+    const cudnnMathType_t asked = ((const convolution *)(const void *)of)->math;
+
+    return asked == CUDNN_TENSOR_OP_MATH ? CUDNN_DEFAULT_MATH : CUDNN_FMA_MATH;
+}
+
+enum { LISTED_BYTES = 1000, OTHER_BYTES = 5000 };
+
+static size_t workspace_of(const convolution *of)
+{
+    return of->math == CUDNN_TENSOR_OP_MATH ? OTHER_BYTES : LISTED_BYTES;
+}
+
+#define FAKE_SIZE(name, algorithm_type, first, second, third)                                      \
+    static cudnnStatus_t name(cudnnHandle_t handle, const first a, const second b,                 \
+                              const cudnnConvolutionDescriptor_t c, const third d,                 \
+                              algorithm_type algorithm, size_t *bytes)                             \
+    {                                                                                              \
+        (void)handle, (void)a, (void)b, (void)d, (void)algorithm;                                  \
+        *bytes = workspace_of((const convolution *)(const void *)c);                               \
+        return CUDNN_STATUS_SUCCESS;                                                               \
+    }
+FAKE_SIZE(fake_forward_size, cudnnConvolutionFwdAlgo_t, cudnnTensorDescriptor_t,
+          cudnnFilterDescriptor_t, cudnnTensorDescriptor_t)
+FAKE_SIZE(fake_data_size, cudnnConvolutionBwdDataAlgo_t, cudnnFilterDescriptor_t,
+          cudnnTensorDescriptor_t, cudnnTensorDescriptor_t)
+FAKE_SIZE(fake_filter_size, cudnnConvolutionBwdFilterAlgo_t, cudnnTensorDescriptor_t,
+          cudnnTensorDescriptor_t, cudnnFilterDescriptor_t)
+
 /* By guess in the order of their numbers, by measuring the other way round. */
-#define FAKE_ALGORITHMS(result, found, is_measured)                                                \
+#define FAKE_ALGORITHMS(result, found, is_measured, of)                                            \
     do {                                                                                           \
         *(found) = emulated_algorithms() ? 2 : 1;                                                  \
         memset((result), 0, (size_t) * (found) * sizeof *(result));                                \
@@ -438,7 +481,8 @@ static cudnnStatus_t fake_math_set(cudnnConvolutionDescriptor_t made, cudnnMathT
             (result)[i_].algo = (is_measured) ? *(found)-1 - i_ : i_;                              \
             (result)[i_].status = CUDNN_STATUS_SUCCESS;                                            \
             (result)[i_].determinism = CUDNN_DETERMINISTIC;                                        \
-            (result)[i_].memory = 1000;                                                            \
+            (result)[i_].memory = LISTED_BYTES;                                                    \
+            (result)[i_].mathType = listed_math(of);                                               \
         }                                                                                          \
     } while (0)
 
@@ -448,8 +492,8 @@ static cudnnStatus_t fake_forward_find(cudnnHandle_t handle, const cudnnTensorDe
                                        const cudnnTensorDescriptor_t y, const int asked, int *found,
                                        cudnnConvolutionFwdAlgoPerf_t *results)
 {
-    (void)handle, (void)x, (void)w, (void)c, (void)y, (void)asked;
-    FAKE_ALGORITHMS(results, found, false);
+    (void)handle, (void)x, (void)w, (void)y, (void)asked;
+    FAKE_ALGORITHMS(results, found, false, c);
     return CUDNN_STATUS_SUCCESS;
 }
 
@@ -459,8 +503,8 @@ static cudnnStatus_t fake_forward_measure(cudnnHandle_t handle, const cudnnTenso
                                           const cudnnTensorDescriptor_t y, const int asked,
                                           int *found, cudnnConvolutionFwdAlgoPerf_t *results)
 {
-    (void)handle, (void)x, (void)w, (void)c, (void)y, (void)asked;
-    FAKE_ALGORITHMS(results, found, true);
+    (void)handle, (void)x, (void)w, (void)y, (void)asked;
+    FAKE_ALGORITHMS(results, found, true, c);
     return CUDNN_STATUS_SUCCESS;
 }
 
@@ -470,8 +514,8 @@ static cudnnStatus_t fake_data_find(cudnnHandle_t handle, const cudnnFilterDescr
                                     const cudnnTensorDescriptor_t dx, const int asked, int *found,
                                     cudnnConvolutionBwdDataAlgoPerf_t *results)
 {
-    (void)handle, (void)w, (void)dy, (void)c, (void)dx, (void)asked;
-    FAKE_ALGORITHMS(results, found, false);
+    (void)handle, (void)w, (void)dy, (void)dx, (void)asked;
+    FAKE_ALGORITHMS(results, found, false, c);
     return CUDNN_STATUS_SUCCESS;
 }
 
@@ -481,8 +525,8 @@ static cudnnStatus_t fake_data_measure(cudnnHandle_t handle, const cudnnFilterDe
                                        const cudnnTensorDescriptor_t dx, const int asked,
                                        int *found, cudnnConvolutionBwdDataAlgoPerf_t *results)
 {
-    (void)handle, (void)w, (void)dy, (void)c, (void)dx, (void)asked;
-    FAKE_ALGORITHMS(results, found, true);
+    (void)handle, (void)w, (void)dy, (void)dx, (void)asked;
+    FAKE_ALGORITHMS(results, found, true, c);
     return CUDNN_STATUS_SUCCESS;
 }
 
@@ -492,8 +536,8 @@ static cudnnStatus_t fake_filter_find(cudnnHandle_t handle, const cudnnTensorDes
                                       const cudnnFilterDescriptor_t dw, const int asked, int *found,
                                       cudnnConvolutionBwdFilterAlgoPerf_t *results)
 {
-    (void)handle, (void)x, (void)dy, (void)c, (void)dw, (void)asked;
-    FAKE_ALGORITHMS(results, found, false);
+    (void)handle, (void)x, (void)dy, (void)dw, (void)asked;
+    FAKE_ALGORITHMS(results, found, false, c);
     return CUDNN_STATUS_SUCCESS;
 }
 
@@ -503,8 +547,8 @@ static cudnnStatus_t fake_filter_measure(cudnnHandle_t handle, const cudnnTensor
                                          const cudnnFilterDescriptor_t dw, const int asked,
                                          int *found, cudnnConvolutionBwdFilterAlgoPerf_t *results)
 {
-    (void)handle, (void)x, (void)dy, (void)c, (void)dw, (void)asked;
-    FAKE_ALGORITHMS(results, found, true);
+    (void)handle, (void)x, (void)dy, (void)dw, (void)asked;
+    FAKE_ALGORITHMS(results, found, true, c);
     return CUDNN_STATUS_SUCCESS;
 }
 
@@ -601,10 +645,20 @@ static void conv_run(const void *arguments)
     ty_free(p.sums);
 }
 
+/* Tensor cores read 16 bytes at a time. */
+static bool is_aligned(const tensor *of, const void *data)
+{
+    return of->type == CUDA_R_32F || (uintptr_t)data % 16 == 0;
+}
+
 static cudnnStatus_t conv_queue(cudnnHandle_t handle, const conv_call *call)
 {
     if (is_refused())
         return CUDNN_STATUS_ALLOC_FAILED;
+    if (call->workspace_bytes < workspace_of(&call->operation) ||
+        !is_aligned(&call->x, call->x_data) || !is_aligned(&call->w, call->w_data) ||
+        !is_aligned(&call->y, call->y_data) || !is_aligned(&call->w, call->to))
+        return CUDNN_STATUS_BAD_PARAM;
     emulated_call(*(cudaStream_t *)(void *)handle, conv_run, call, sizeof *call);
     return CUDNN_STATUS_SUCCESS;
 }
@@ -699,6 +753,9 @@ ty_status cuda_dnn_load(const cuda_dnn **out, ty_error *error)
         .cudnnGetConvolutionForwardAlgorithm_v7 = fake_forward_find,
         .cudnnGetConvolutionBackwardDataAlgorithm_v7 = fake_data_find,
         .cudnnGetConvolutionBackwardFilterAlgorithm_v7 = fake_filter_find,
+        .cudnnGetConvolutionForwardWorkspaceSize = fake_forward_size,
+        .cudnnGetConvolutionBackwardDataWorkspaceSize = fake_data_size,
+        .cudnnGetConvolutionBackwardFilterWorkspaceSize = fake_filter_size,
         .cudnnFindConvolutionForwardAlgorithm = fake_forward_measure,
         .cudnnFindConvolutionBackwardDataAlgorithm = fake_data_measure,
         .cudnnFindConvolutionBackwardFilterAlgorithm = fake_filter_measure,
@@ -712,8 +769,14 @@ ty_status cuda_dnn_load(const cuda_dnn **out, ty_error *error)
     return TY_OK;
 }
 
+/* Between devices that work beside the host; see nccl.cc. */
 ty_status cuda_nccl_load(const cuda_nccl **out, ty_error *error)
 {
-    (void)out;
-    return ty_fail(error, TY_EUNSUPPORTED, "the emulator has no NCCL");
+#define NCCL_FUNCTION(function) .function = function,
+    static const cuda_nccl fake = {CUDA_NCCL_FUNCTIONS(NCCL_FUNCTION)};
+
+    if (getenv("TRAINYARD_EMULATED_DEVICES") == NULL)
+        return ty_fail(error, TY_EUNSUPPORTED, "one emulated device has no NCCL");
+    *out = &fake;
+    return TY_OK;
 }

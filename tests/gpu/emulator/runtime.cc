@@ -1,12 +1,15 @@
 /*
- * The part of the CUDA runtime that the backend calls: one device, whose memory is the host's and
- * whose work is done at once, unless its stream is being captured: then it is noted, with its
- * arguments by value, and done whenever the graph is launched. What CUDA forbids during a capture
- * (CUDA C++ programming guide, "Prohibited and unhandled operations") fails here, too.
+ * The part of the CUDA runtime that the backend calls: devices whose memory is the host's and whose
+ * work is done at once, or by threads of theirs (emulated_device.h), unless its stream is being
+ * captured: then it is noted, with its arguments by value, and done whenever the graph is launched.
+ * What CUDA forbids during a capture (CUDA C++ programming guide, "Prohibited and unhandled
+ * operations") fails here, too.
  */
+#include "emulated_device.h"
 #include "emulated_queue.h"
 #include "emulator.h"
 
+#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -30,11 +33,17 @@ struct CUstream_st {
     cudaStreamCaptureMode mode;
     std::thread::id owner; /* who began the capture */
     bool is_invalid;       /* something forbidden was asked for meanwhile */
+    emulated_queue *queue; /* NULL: its work is done at once */
+};
+
+struct event_state {
+    double at_s = 0;
+    bool is_captured = false; /* recorded as a point of a graph, which has no time */
+    std::atomic<unsigned long> asked{0}, passed{0}; /* records */
 };
 
 struct CUevent_st {
-    double at_s;
-    bool is_captured; /* recorded as a point of a graph, which has no time */
+    std::shared_ptr<event_state> state; /* records under way outlive the event */
 };
 
 namespace
@@ -69,9 +78,11 @@ bool is_forbidden()
     return is_found;
 }
 
-/* Does the work, or notes it. */
+/* Does the work, or notes it, or puts it into the stream's queue. */
 cudaError_t take(cudaStream_t stream, std::function<void()> work)
 {
+    if (emulated_device_is_lost())
+        return fail(cudaErrorIllegalAddress);
     if (stream != nullptr) {
         std::lock_guard<std::mutex> guard(lock);
         if (stream->recording != nullptr) {
@@ -81,7 +92,10 @@ cudaError_t take(cudaStream_t stream, std::function<void()> work)
             return cudaSuccess;
         }
     }
-    work();
+    if (stream != nullptr && stream->queue != nullptr)
+        emulated_queue_work(stream->queue, std::move(work));
+    else
+        work();
     return cudaSuccess;
 }
 
@@ -128,9 +142,16 @@ struct leak_check {
 } at_end;
 } // namespace
 
-void emulated_work(cudaStream_t stream, std::function<void()> work)
+void emulated_work(cudaStream_t stream, const void *kernel, std::function<void()> work)
 {
+    if (stream != nullptr && !is_capturing(stream))
+        emulated_device_load(stream->queue, kernel);
     (void)take(stream, std::move(work));
+}
+
+emulated_queue *emulated_queue_of(cudaStream_t stream)
+{
+    return stream->queue;
 }
 
 extern "C" {
@@ -141,6 +162,8 @@ void emulated_call(cudaStream_t stream, void (*run)(const void *arguments), cons
     auto copy = std::make_shared<std::vector<char>>((const char *)arguments,
                                                     (const char *)arguments + bytes);
 
+    if (stream != nullptr && !is_capturing(stream))
+        emulated_device_load(stream->queue, (const void *)run);
     (void)take(stream, [=] { run(copy->data()); });
 }
 
@@ -169,6 +192,9 @@ cudaError_t cudaMalloc(void **out, size_t bytes)
 {
     if (is_forbidden())
         return fail(cudaErrorStreamCaptureUnsupported);
+    if (emulated_device_is_lost())
+        return fail(cudaErrorIllegalAddress);
+    emulated_device_drain("cudaMalloc");
     *out = aligned_alloc(256, (bytes + 255) / 256 * 256);
     if (*out == nullptr)
         return fail(cudaErrorMemoryAllocation);
@@ -178,8 +204,11 @@ cudaError_t cudaMalloc(void **out, size_t bytes)
 
 cudaError_t cudaFree(void *memory)
 {
+    if (memory == nullptr)
+        return cudaSuccess;
     if (is_forbidden())
         return fail(cudaErrorStreamCaptureUnsupported);
+    emulated_device_drain("cudaFree");
     free(memory);
     return cudaSuccess;
 }
@@ -203,6 +232,8 @@ cudaError_t cudaFreeHost(void *memory)
         std::lock_guard<std::mutex> guard(lock);
         pinned.erase((const char *)memory);
     }
+    if (memory != nullptr)
+        emulated_device_drain("cudaFreeHost");
     free(memory);
     return cudaSuccess;
 }
@@ -236,8 +267,16 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaM
                        : kind == cudaMemcpyDeviceToHost ? to
                                                         : nullptr;
 
-    if (is_capturing(stream) && host != nullptr && !is_pinned(host, bytes))
-        return capture_spoil(stream);
+    if (host != nullptr && !is_pinned(host, bytes)) {
+        if (is_capturing(stream))
+            return capture_spoil(stream);
+        if (stream != nullptr && stream->queue != nullptr) { /* through a buffer of the driver's */
+            cudaError_t code = cudaStreamSynchronize(stream);
+            if (code == cudaSuccess)
+                memmove(to, from, bytes);
+            return code;
+        }
+    }
     return take(stream, [=] { memmove(to, from, bytes); });
 }
 
@@ -248,12 +287,25 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t *out, unsigned flags)
     if (flags !=
         cudaStreamNonBlocking) /* the others wait for the legacy stream, which this lacks */
         return fail(cudaErrorNotSupported);
-    *out = new CUstream_st{nullptr, cudaStreamCaptureModeGlobal, {}, false};
+    *out = new CUstream_st{nullptr, cudaStreamCaptureModeGlobal, {}, false, emulated_queue_new()};
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t *out, unsigned flags, int)
+{
+    return cudaStreamCreateWithFlags(out, flags);
+}
+
+cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest)
+{
+    *least = 0;
+    *greatest = -5;
     return cudaSuccess;
 }
 
 cudaError_t cudaStreamDestroy(cudaStream_t stream)
 {
+    emulated_queue_free(stream->queue);
     delete stream;
     return cudaSuccess;
 }
@@ -262,7 +314,24 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream)
 {
     if (is_capturing(stream))
         return capture_spoil(stream);
-    return is_forbidden() ? fail(cudaErrorStreamCaptureUnsupported) : cudaSuccess;
+    if (is_forbidden())
+        return fail(cudaErrorStreamCaptureUnsupported);
+    if (stream != nullptr && stream->queue != nullptr)
+        emulated_queue_wait(stream->queue);
+    return emulated_device_is_lost() ? fail(cudaErrorIllegalAddress) : cudaSuccess;
+}
+
+cudaError_t cudaDeviceSynchronize(void)
+{
+    if (is_forbidden())
+        return fail(cudaErrorStreamCaptureUnsupported);
+    emulated_device_drain("cudaDeviceSynchronize");
+    return emulated_device_is_lost() ? fail(cudaErrorIllegalAddress) : cudaSuccess;
+}
+
+cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t call, void *data)
+{
+    return take(stream, [=] { call(data); });
 }
 
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, enum cudaStreamCaptureMode mode)
@@ -338,16 +407,18 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t stream)
         return fail(cudaErrorNotSupported); /* a graph in a graph, which nobody here asks for */
     if (emulated_fault("launch"))
         return fail(cudaErrorLaunchOutOfResources);
-    for (const std::function<void()> &node : graph->nodes)
-        node();
-    return cudaSuccess;
+    std::vector<std::function<void()>> nodes = graph->nodes; /* it may be freed meanwhile */
+    return take(stream, [nodes] {
+        for (const std::function<void()> &node : nodes)
+            node();
+    });
 }
 
 /* ---- Events ---- */
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *out, unsigned)
 {
-    *out = new CUevent_st{0, false};
+    *out = new CUevent_st{std::make_shared<event_state>()};
     return cudaSuccess;
 }
 
@@ -359,13 +430,23 @@ cudaError_t cudaEventDestroy(cudaEvent_t event)
 
 cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, unsigned flags)
 {
-    if (is_capturing(stream) && flags != cudaEventRecordExternal) {
-        event->is_captured = true;
+    const bool is_captured = is_capturing(stream);
+    std::shared_ptr<event_state> state = event->state;
+    const auto pass = [state] {
+        state->at_s = now_s() + skipped_s;
+        state->is_captured = false;
+    };
+
+    if (is_captured && flags != cudaEventRecordExternal) {
+        state->is_captured = true;
         return cudaSuccess;
     }
-    return take(stream, [=] {
-        event->at_s = now_s() + skipped_s;
-        event->is_captured = false;
+    if (is_captured)
+        return take(stream, pass);
+    state->asked++;
+    return take(stream, [state, pass] {
+        pass();
+        state->passed++;
     });
 }
 
@@ -376,35 +457,30 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
 
 cudaError_t cudaEventQuery(cudaEvent_t event)
 {
-    if (event->is_captured)
+    if (event->state->is_captured)
         return fail(cudaErrorCapturedEvent);
-    return is_forbidden() ? fail(cudaErrorStreamCaptureUnsupported) : cudaSuccess;
+    if (is_forbidden())
+        return fail(cudaErrorStreamCaptureUnsupported);
+    if (emulated_device_is_lost())
+        return fail(cudaErrorIllegalAddress);
+    return event->state->passed == event->state->asked ? cudaSuccess : fail(cudaErrorNotReady);
 }
 
 cudaError_t cudaEventElapsedTime(float *milliseconds, cudaEvent_t start, cudaEvent_t end)
 {
-    if (start->is_captured || end->is_captured)
+    if (start->state->is_captured || end->state->is_captured)
         return fail(cudaErrorCapturedEvent);
-    *milliseconds = (float)((end->at_s - start->at_s) * 1e3);
+    *milliseconds = (float)((end->state->at_s - start->state->at_s) * 1e3);
     return cudaSuccess;
 }
 
 /* ---- The device ---- */
 
-cudaError_t cudaSetDevice(int)
+cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *properties, int ordinal)
 {
-    return cudaSuccess;
-}
-
-cudaError_t cudaGetDeviceCount(int *count)
-{
-    *count = 1;
-    return cudaSuccess;
-}
-
-cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *properties, int)
-{
+    emulated_options_read(ordinal);
     memset(properties, 0, sizeof *properties);
+    memset(&properties->uuid, ordinal + 1, sizeof properties->uuid);
     strcpy(properties->name, "emulated GPU");
     properties->major = 9;
     properties->totalGlobalMem = (size_t)16 << 30;

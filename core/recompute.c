@@ -1,0 +1,347 @@
+/*
+ * Where activations are dropped and made again: the blocks that a network repeats, the segments
+ * that a stage makes of them, and which products' outputs stay where others are made again.
+ */
+#include "ty_memory.h"
+#include "ty_plan.h"
+
+#include <string.h>
+
+/* ---- Names --------------------------------------------------------------------------------- */
+
+const char *ty_recompute_name(ty_recompute recompute)
+{
+    static const char *const names[TY_RECOMPUTE_COUNT] = {
+        [TY_RECOMPUTE_NONE] = "none",
+        [TY_RECOMPUTE_SELECTIVE] = "selective",
+        [TY_RECOMPUTE_OPERATOR] = "operator",
+        [TY_RECOMPUTE_FULL] = "full",
+    };
+    return (unsigned)recompute < TY_RECOMPUTE_COUNT ? names[recompute] : "unknown";
+}
+
+void ty_recompute_text(ty_recompute recompute, uint32_t blocks, ty_text *text)
+{
+    if (recompute == TY_RECOMPUTE_FULL && blocks == 0)
+        ty_text_add(text, "stage");
+    else if (recompute == TY_RECOMPUTE_FULL && blocks > 1)
+        ty_text_addf(text, "full:%u", blocks);
+    else
+        ty_text_add(text, ty_recompute_name(recompute));
+}
+
+ty_status ty_recompute_parse(const char *text, ty_recompute *recompute, uint32_t *blocks,
+                             ty_error *error)
+{
+    static const char full[] = "full:";
+    uint64_t number = 0;
+
+    if (strcmp(text, "stage") == 0) {
+        *recompute = TY_RECOMPUTE_FULL;
+        *blocks = 0;
+        return TY_OK;
+    }
+    for (int r = 0; r < TY_RECOMPUTE_COUNT; r++) {
+        if (strcmp(text, ty_recompute_name((ty_recompute)r)) != 0)
+            continue;
+        *recompute = (ty_recompute)r;
+        *blocks = r == TY_RECOMPUTE_FULL ? 1 : 0;
+        return TY_OK;
+    }
+    if (strncmp(text, full, sizeof full - 1) != 0)
+        return ty_fail(error, TY_EINVAL,
+                       "found '%s', expected none, selective, operator, full, full:K (blocks of "
+                       "the network a segment) or stage",
+                       text);
+    if (ty_parse_uint(text + sizeof full - 1, 1, TY_MAX_RECOMPUTE_BLOCKS, &number, NULL) != TY_OK)
+        return ty_fail(error, TY_EINVAL, "found '%s', expected full:K with K from 1 to %d", text,
+                       TY_MAX_RECOMPUTE_BLOCKS);
+    *recompute = TY_RECOMPUTE_FULL;
+    *blocks = (uint32_t)number;
+    return TY_OK;
+}
+
+/* ---- Blocks -------------------------------------------------------------------------------- */
+
+/* Whether two layers could be the same one of two blocks: of T5's the first alone has the table of
+ * biases that all use. */
+static bool is_alike(const ty_layer *a, const ty_layer *b)
+{
+    if (a->kind != b->kind || a->input_count != b->input_count ||
+        a->output.dimension_count != b->output.dimension_count ||
+        memcmp(a->output.dimensions, b->output.dimensions,
+               a->output.dimension_count * sizeof a->output.dimensions[0]) != 0)
+        return false;
+    for (int k = 0; k < TY_ATTRIBUTE_COUNT; k++)
+        if (k != TY_RELATIVE_BUCKETS && a->attributes[k] != b->attributes[k])
+            return false;
+    return true;
+}
+
+/* Matrix products of a layer, one behind the other: no more than two are told apart. */
+static uint32_t product_count(const ty_layer *layer)
+{
+    switch ((int)layer->kind) {
+    case TY_LAYER_LINEAR:
+    case TY_LAYER_CONV2D:
+    case TY_LAYER_OPAQUE: /* nobody knows */
+        return 1;
+    case TY_LAYER_ATTENTION:
+    case TY_LAYER_ADDITIVE_ATTENTION:
+    case TY_LAYER_MLP:
+    case TY_LAYER_MOE:
+    case TY_LAYER_LSTM:
+        return 2;
+    default:
+        return 0;
+    }
+}
+
+/* Fewer products than these are not worth keeping an input for: what lies between two such inputs
+ * is little more than they are. */
+enum { LEAST_PRODUCTS = 2 };
+
+static uint32_t products_of(const ty_workload *w, uint32_t first, uint32_t count)
+{
+    uint32_t products = 0;
+    for (uint32_t i = first; i < first + count; i++)
+        products += product_count(&w->layers[i]);
+    return products;
+}
+
+/* Layers from `first` on that are as those `period` before them, those first ones included; 0 where
+ * there are not two whole periods. */
+static uint32_t run_length(const ty_workload *w, uint32_t first, uint32_t period)
+{
+    uint32_t length = period;
+
+    while (first + length < w->layer_count &&
+           is_alike(&w->layers[first + length], &w->layers[first + length - period]))
+        length++;
+    return length >= 2 * period ? length : 0;
+}
+
+/* Equal blocks side by side. */
+typedef struct run {
+    uint32_t first, period, count; /* layers, layers, blocks */
+} run;
+
+/* Of the places in a period at which a block could begin, the one where the least crosses: a cut of
+ * the stream of activations, not one inside a residual branch. Not before a layer that works in its
+ * input's memory. */
+static run run_at(const ty_workload *w, uint32_t first, uint32_t period, uint32_t length)
+{
+    run best = {first, period, length / period};
+    uint64_t least = UINT64_MAX;
+
+    for (uint32_t shift = 0; shift < period && length - shift >= 2 * period; shift++) {
+        const uint32_t second = first + shift + period; /* before the first nothing may cross */
+        const uint64_t bytes = ty_workload_cut_bytes(w, second);
+        if (w->layers[second].stash_bytes == 0 || bytes >= least)
+            continue;
+        least = bytes;
+        best = (run){first + shift, period, (length - shift) / period};
+    }
+    return best;
+}
+
+/* The shortest period with enough products that begins at a layer. @return whether there is one */
+static bool run_find(const ty_workload *w, uint32_t first, run *out)
+{
+    const uint32_t left = w->layer_count - first;
+
+    for (uint32_t period = 1; period <= left / 2; period++) {
+        const uint32_t length = run_length(w, first, period);
+        if (length == 0 || products_of(w, first, period) < LEAST_PRODUCTS)
+            continue;
+        *out = run_at(w, first, period, length);
+        return true;
+    }
+    return false;
+}
+
+/* Where a block that is like no other may begin: at a cut that one tensor crosses, before what
+ * starts a branch. */
+static bool may_begin(const ty_workload *w, uint32_t layer)
+{
+    const ty_layer_kind kind = w->layers[layer].kind;
+
+    return (product_count(&w->layers[layer]) > 0 || kind == TY_LAYER_LAYER_NORM ||
+            kind == TY_LAYER_RMS_NORM) &&
+           ty_workload_is_cut(w, layer);
+}
+
+uint32_t ty_workload_blocks(const ty_workload *w, uint32_t *starts, uint32_t *head)
+{
+    uint32_t count = 1, products = 0, layer = 0;
+    bool is_own = true; /* the last block is like no other */
+    run next;
+
+    starts[0] = 0;
+    while (layer < w->layer_count) {
+        if (run_find(w, layer, &next)) {
+            products += products_of(w, layer, next.first - layer);
+            if (next.first > starts[count - 1] && products >= LEAST_PRODUCTS)
+                starts[count++] = next.first;
+            for (uint32_t b = 1; b < next.count; b++)
+                starts[count++] = next.first + b * next.period;
+            layer = next.first + next.count * next.period;
+            is_own = layer < w->layer_count;
+            if (is_own)
+                starts[count++] = layer;
+            products = 0;
+            continue;
+        }
+        if (layer > starts[count - 1] && products >= LEAST_PRODUCTS && may_begin(w, layer)) {
+            starts[count++] = layer;
+            products = 0;
+        }
+        products += product_count(&w->layers[layer++]);
+    }
+    *head = is_own && count > 1 ? starts[count - 1] : TY_NO_LAYER;
+    return count;
+}
+
+/* ---- Segments ------------------------------------------------------------------------------ */
+
+bool ty_recompute_has_segments(ty_recompute recompute)
+{
+    return recompute == TY_RECOMPUTE_FULL || recompute == TY_RECOMPUTE_OPERATOR;
+}
+
+/* Frozen layers before all trained ones are never made again, but for those of the segment in which
+ * backward ends: what is before that needs no inputs kept. @return how many are left */
+static uint32_t frozen_join(const ty_workload *w, uint32_t *starts, uint32_t count)
+{
+    const uint32_t first_backward = count > 2 ? ty_workload_first_backward(w) : 0;
+    uint32_t joined = 0;
+
+    while (joined + 2 < count && starts[joined + 2] <= first_backward)
+        joined++;
+    for (uint32_t s = 1; joined > 0 && s + joined < count; s++)
+        starts[s] = starts[s + joined];
+    return count - joined;
+}
+
+uint32_t ty_recompute_segments(const ty_workload *w, const ty_recompute_range *range,
+                               uint32_t *starts)
+{
+    const uint32_t end = range->first_layer + range->layer_count;
+    const uint32_t blocks = range->recompute == TY_RECOMPUTE_OPERATOR ? 1 : range->blocks;
+    uint32_t head, found, count = 1, in_segment = 1;
+
+    if (!ty_recompute_has_segments(range->recompute))
+        return 0;
+    if (blocks == 0) {
+        starts[0] = range->first_layer;
+        return 1;
+    }
+    found = ty_workload_blocks(w, starts, &head);
+    /* In place: as many or fewer of them, from the front. */
+    for (uint32_t b = 0; b < found; b++) {
+        const uint32_t start = starts[b];
+        if (b == 0)
+            starts[0] = range->first_layer;
+        if (start <= range->first_layer || start >= end)
+            continue;
+        if (in_segment == blocks || start == head) {
+            starts[count++] = start;
+            in_segment = 0;
+        }
+        in_segment++;
+    }
+    return frozen_join(w, starts, count);
+}
+
+uint32_t ty_plan_segments(const ty_plan *plan, uint32_t stage, uint32_t *starts)
+{
+    const ty_plan_stage *s = &plan->stages[stage];
+    const ty_recompute_range range = {s->first_layer, s->layer_count, s->recompute,
+                                      s->recompute_blocks};
+
+    return ty_recompute_segments(plan->workload, &range, starts);
+}
+
+bool ty_plan_forward_serves_backward(const ty_plan *plan, uint32_t stage)
+{
+    const ty_plan_stage *s = &plan->stages[stage];
+
+    return stage + 1 == plan->stage_count && ty_recompute_has_segments(s->recompute) &&
+           !(s->recompute == TY_RECOMPUTE_FULL && s->recompute_blocks == 0);
+}
+
+/* ---- Products ------------------------------------------------------------------------------ */
+
+void ty_recompute_mark_kept(const ty_workload *w, const ty_recompute_range *range,
+                            const uint32_t *starts, uint32_t segments, bool *is_kept)
+{
+    uint32_t segment = 0, single = 0; /* products of layers that have one, in the segment */
+
+    for (uint32_t i = range->first_layer; i < range->first_layer + range->layer_count; i++) {
+        const ty_layer_kind kind = w->layers[i].kind;
+
+        is_kept[i] = false;
+        if (range->recompute != TY_RECOMPUTE_OPERATOR)
+            continue;
+        if (segment < segments && i == starts[segment]) {
+            segment++;
+            single = 0;
+        }
+        if (kind == TY_LAYER_LINEAR || kind == TY_LAYER_CONV2D)
+            is_kept[i] = single++ % 2 == 0;
+        else
+            is_kept[i] = kind == TY_LAYER_ATTENTION || kind == TY_LAYER_MLP;
+    }
+}
+
+ty_status ty_plan_mark_kept(const ty_plan *plan, bool *is_kept, ty_error *error)
+{
+    uint32_t *starts = ty_alloc(plan->workload->layer_count, sizeof *starts);
+
+    if (starts == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory");
+    for (uint32_t s = 0; s < plan->stage_count; s++) {
+        const ty_plan_stage *own = &plan->stages[s];
+        const ty_recompute_range range = {own->first_layer, own->layer_count, own->recompute,
+                                          own->recompute_blocks};
+        const uint32_t count = ty_recompute_segments(plan->workload, &range, starts);
+        ty_recompute_mark_kept(plan->workload, &range, starts, count, is_kept);
+    }
+    ty_free(starts);
+    return TY_OK;
+}
+
+double ty_layer_recompute_share(const ty_layer *layer, bool is_kept)
+{
+    const uint64_t *a = layer->attributes;
+    const uint64_t value_size = a[TY_VALUE_HEAD_SIZE] > 0 ? a[TY_VALUE_HEAD_SIZE] : a[TY_HEAD_SIZE];
+    double output_flop;
+
+    if (!is_kept)
+        return 1;
+    if (layer->kind == TY_LAYER_MLP)
+        return 1.0 / (a[TY_IS_GATED] != 0 ? 3 : 2);
+    if (layer->kind != TY_LAYER_ATTENTION || !(layer->forward_flop > 0))
+        return 0;
+    output_flop = 2 * (double)layer->output.dimensions[0] * (double)a[TY_HEADS] *
+                  (double)value_size * (double)a[TY_FEATURES];
+    return output_flop < layer->forward_flop ? output_flop / layer->forward_flop : 1;
+}
+
+uint32_t ty_layer_recompute_collectives(const ty_plan *plan, uint32_t layer, bool is_kept,
+                                        ty_inner_collective *out)
+{
+    const uint32_t found = ty_layer_inner_collectives(plan, layer, false, out);
+    const ty_layer_kind kind = plan->workload->layers[layer].kind;
+    uint32_t count = 0;
+
+    if (!is_kept)
+        return found;
+    /* Only the second product is made again: what it sums. */
+    for (uint32_t i = 0; i < found; i++)
+        if ((kind == TY_LAYER_ATTENTION || kind == TY_LAYER_MLP) &&
+            out[i].among == TY_TENSOR_LANES &&
+            (out[i].kind == TY_ALL_REDUCE || out[i].kind == TY_REDUCE_SCATTER))
+            out[count++] = out[i];
+    return count;
+}

@@ -1,0 +1,141 @@
+/* Stacks in memory: the table of constants that reading, writing and fitting follow, and what
+ * becomes of a stack but files. */
+#include "ty_memory.h"
+#include "ty_stack.h"
+
+#include <float.h>
+#include <string.h>
+
+#define CONSTANT(key, minimum, maximum)                                                            \
+    {                                                                                              \
+#key, offsetof(ty_stack, key), minimum, maximum, false                                     \
+    }
+#define OF_DEVICE(key, minimum, maximum)                                                           \
+    {                                                                                              \
+#key, offsetof(ty_stack, key), minimum, maximum, true                                      \
+    }
+
+static const ty_stack_constant constants[] = {
+    OF_DEVICE(product_share, DBL_MIN, 1),
+    CONSTANT(product_edge, 0, 1e4),
+    OF_DEVICE(attention_share, DBL_MIN, 1),
+    CONSTANT(attention_backward, DBL_MIN, 100),
+    OF_DEVICE(memory_share, DBL_MIN, 1),
+    CONSTANT(traffic_share, DBL_MIN, 10),
+    OF_DEVICE(kernel_s, 0, 1),
+    CONSTANT(attention_kernels, 0, 1e4),
+    CONSTANT(loss_kernels, 0, 1e4),
+    CONSTANT(logit_bytes, 0, 1e4),
+    CONSTANT(accumulate_bytes, 0, 1e4),
+    OF_DEVICE(optimizer_bytes, 0, 1e4),
+    CONSTANT(host_kernel_s, 0, 1),
+    CONSTANT(host_collective_s, 0, 1),
+    CONSTANT(host_unfused_s, 0, 1),
+    CONSTANT(host_pass_s, 0, 1),
+    CONSTANT(host_step_s, 0, 10),
+    CONSTANT(host_link_share, DBL_MIN, 1.25),
+    CONSTANT(network_share, DBL_MIN, 1.25),
+    CONSTANT(network_contention, 0, 10),
+    CONSTANT(network_group_bytes_per_s, 0, 1e15),
+    CONSTANT(collective_s, 0, 1),
+    CONSTANT(collective_member_s, 0, 1),
+    CONSTANT(transfer_share, DBL_MIN, 1),
+    CONSTANT(transfer_s, 0, 1),
+    CONSTANT(overlap_loss, 0, 1),
+    CONSTANT(jitter, 0, 1),
+    CONSTANT(context_bytes, 0, 1e12),
+    CONSTANT(memory_waste, 0, 10),
+    CONSTANT(gradient_bytes, 1, 16),
+};
+#define CONSTANT_COUNT (sizeof constants / sizeof constants[0])
+
+const ty_stack_constant *ty_stack_constant_at(uint32_t i)
+{
+    return i < CONSTANT_COUNT ? &constants[i] : NULL;
+}
+
+double *ty_stack_value(ty_stack *stack, const ty_stack_constant *constant)
+{
+    return (double *)(void *)((char *)stack + constant->offset);
+}
+
+const char *ty_stack_source(const ty_stack *stack, uint32_t i)
+{
+    return stack->sources[i] != NULL ? stack->sources[i] : stack->source;
+}
+
+const char *ty_stack_attention_name(ty_stack_attention attention)
+{
+    static const char *const names[] = {"workload", "scores", "fused"};
+    return (unsigned)attention < TY_STACK_ATTENTION_COUNT ? names[attention] : "unknown";
+}
+
+const char *ty_stack_memory_name(ty_stack_memory memory)
+{
+    static const char *const names[] = {"worker", "autograd"};
+    return (unsigned)memory < TY_STACK_MEMORY_COUNT ? names[memory] : "unknown";
+}
+
+bool ty_stack_is_fitted(const ty_stack *stack, const char *source, const char *model)
+{
+    for (uint32_t i = 0; i < stack->fitted_count; i++)
+        if (strcmp(stack->fitted[i].source, source) == 0 &&
+            (stack->fitted[i].model == NULL || strcmp(stack->fitted[i].model, model) == 0))
+            return true;
+    return false;
+}
+
+void ty_stack_free(ty_stack *stack)
+{
+    if (stack == NULL)
+        return;
+    ty_free(stack->name);
+    ty_free(stack->title);
+    ty_free(stack->source);
+    for (uint32_t i = 0; i < stack->fitted_count; i++) {
+        ty_free(stack->fitted[i].source);
+        ty_free(stack->fitted[i].model);
+    }
+    ty_free(stack->fitted);
+    for (size_t i = 0; stack->sources != NULL && i < CONSTANT_COUNT; i++)
+        ty_free(stack->sources[i]);
+    ty_free(stack->sources);
+    ty_free(stack);
+}
+
+/* Whether memory was enough; NULL is copied as NULL. */
+static bool copy_text(const char *text, char **out)
+{
+    *out = ty_strdup(text);
+    return text == NULL || *out != NULL;
+}
+
+ty_status ty_stack_copy(const ty_stack *stack, ty_stack **out, ty_error *error)
+{
+    ty_stack *copy = ty_alloc(1, sizeof *copy);
+    bool is_whole;
+
+    if (copy == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory");
+    *copy = *stack;
+    copy->fitted_count = 0;
+    copy->fitted = ty_alloc(stack->fitted_count, sizeof *copy->fitted);
+    copy->sources = ty_alloc(CONSTANT_COUNT, sizeof *copy->sources);
+    is_whole = copy->fitted != NULL && copy->sources != NULL;
+    is_whole &= copy_text(stack->name, &copy->name);
+    is_whole &= copy_text(stack->title, &copy->title);
+    is_whole &= copy_text(stack->source, &copy->source);
+    for (size_t i = 0; i < CONSTANT_COUNT && is_whole; i++)
+        is_whole = copy_text(stack->sources[i], &copy->sources[i]);
+    for (uint32_t i = 0; i < stack->fitted_count && is_whole; i++) {
+        copy->fitted_count = i + 1;
+        is_whole = copy_text(stack->fitted[i].source, &copy->fitted[i].source);
+        is_whole &= copy_text(stack->fitted[i].model, &copy->fitted[i].model);
+    }
+    if (!is_whole) {
+        ty_stack_free(copy);
+        return ty_fail(error, TY_ENOMEM, "out of memory");
+    }
+    *out = copy;
+    return TY_OK;
+}

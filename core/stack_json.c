@@ -1,0 +1,468 @@
+/* Stacks as `trainyard.stack/1`: of the catalogue, of files, of plans. What a stack is `like` is
+ * read first; the stack then says what differs. */
+#include "json_parts.h"
+#include "ty_file.h"
+#include "ty_memory.h"
+#include "ty_stack.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define SCHEMA "trainyard.stack/1"
+#define FOLDER "planner/stacks"
+#define SUFFIX ".json"
+#define MOST_FITTED 100000
+#define MOST_LIKE 16 /* stacks one like the other, beyond which none is found to be like itself */
+
+/* ---- Writing --------------------------------------------------------------------------------- */
+
+static void write_value(const ty_stack_constant *constant, double value, const char *key,
+                        ty_json_writer *writer)
+{
+    if (constant->may_be_of_device && value == TY_OF_DEVICE)
+        ty_json_put_string(writer, key, "device");
+    else
+        ty_json_put_number(writer, key, value);
+}
+
+static void write_constants(const ty_stack *stack, ty_json_writer *writer)
+{
+    const ty_stack_constant *constant;
+
+    for (uint32_t i = 0; (constant = ty_stack_constant_at(i)) != NULL; i++) {
+        double value;
+        memcpy(&value, (const char *)stack + constant->offset, sizeof value);
+        if (stack->sources[i] == NULL) {
+            write_value(constant, value, constant->key, writer);
+            continue;
+        }
+        ty_json_open_flat(writer, constant->key, '{');
+        write_value(constant, value, "value", writer);
+        ty_json_put_string(writer, "source", stack->sources[i]);
+        ty_json_close(writer, '}');
+    }
+}
+
+void ty_stack_to_json(const ty_stack *stack, ty_json_writer *writer, const char *key)
+{
+    ty_json_open(writer, key, '{');
+    ty_json_put_string(writer, "schema", SCHEMA);
+    ty_json_put_string(writer, "name", stack->name);
+    ty_json_put_string(writer, "title", stack->title);
+    ty_json_put_string(writer, "source", stack->source);
+    ty_json_put_string(writer, "provenance", ty_provenance_name(stack->provenance));
+    write_constants(stack, writer);
+    ty_json_put_string(writer, "attention", ty_stack_attention_name(stack->attention));
+    ty_json_put_string(writer, "memory", ty_stack_memory_name(stack->memory));
+    ty_json_put_bool(writer, "has_dropout", stack->has_dropout);
+    ty_json_put_bool(writer, "overlaps_exchange", stack->overlaps_exchange);
+    ty_json_put_bool(writer, "has_equal_stages", stack->has_equal_stages);
+    ty_json_open(writer, "fitted", '[');
+    for (uint32_t i = 0; i < stack->fitted_count; i++) {
+        ty_json_open_flat(writer, NULL, '{');
+        ty_json_put_string(writer, "source", stack->fitted[i].source);
+        ty_json_put_string_if(writer, "model", stack->fitted[i].model);
+        ty_json_close(writer, '}');
+    }
+    ty_json_close(writer, ']');
+    ty_json_close(writer, '}');
+}
+
+ty_status ty_stack_digest(const ty_stack *stack, ty_digest *out, ty_error *error)
+{
+    ty_text text = {0};
+    ty_json_writer writer = ty_json_writer_on(&text);
+    ty_json_document *document = NULL;
+    char *compact = NULL;
+    ty_status status;
+
+    ty_stack_to_json(stack, &writer, NULL);
+    TY_CHECK(ty_text_check(&text, error), status, cleanup);
+    TY_CHECK(ty_json_parse(text.data, text.length, "stack", &document, error), status, cleanup);
+    TY_CHECK(ty_json_text(ty_json_root(document), &compact, error), status, cleanup);
+    *out = ty_digest_of(compact, strlen(compact));
+
+cleanup:
+    ty_free(compact);
+    ty_json_free(document);
+    ty_text_clear(&text);
+    return status;
+}
+
+/* ---- Reading --------------------------------------------------------------------------------- */
+
+/* A string member in place of the one that there is. */
+static ty_status replace_text(const ty_json *object, const char *key, char **text, ty_error *error)
+{
+    char *read;
+    ty_status status = ty_json_string_copy(object, key, &read, error);
+
+    if (status != TY_OK)
+        return status;
+    ty_free(*text);
+    *text = read;
+    return TY_OK;
+}
+
+static ty_status read_value(const ty_json *value, const ty_stack_constant *constant, double *out,
+                            ty_error *error)
+{
+    const char *word;
+    ty_status status;
+
+    if (!constant->may_be_of_device || !ty_json_is_string(value))
+        return ty_json_as_number(value, constant->minimum, constant->maximum, out, error);
+    status = ty_json_as_string(value, &word, error);
+    if (status != TY_OK)
+        return status;
+    if (strcmp(word, "device") != 0)
+        return ty_json_fail(value, error, "a number or \"device\"");
+    *out = TY_OF_DEVICE;
+    return TY_OK;
+}
+
+/* 0.5, "device", or either with its source: {"value": 0.5, "source": "..."}. */
+static ty_status read_constant(const ty_json *object, uint32_t i, ty_stack *stack, ty_error *error)
+{
+    const ty_stack_constant *constant = ty_stack_constant_at(i);
+    const ty_json *figure, *value;
+    ty_status status;
+
+    TY_CHECK(ty_json_member(object, constant->key, &figure, error), status, done);
+    if (!ty_json_is_object(figure)) {
+        ty_free(stack->sources[i]);
+        stack->sources[i] = NULL;
+        return read_value(figure, constant, ty_stack_value(stack, constant), error);
+    }
+    TY_CHECK(ty_json_member(figure, "value", &value, error), status, done);
+    TY_CHECK(read_value(value, constant, ty_stack_value(stack, constant), error), status, done);
+    TY_CHECK(replace_text(figure, "source", &stack->sources[i], error), status, done);
+    status = ty_json_end(figure, error);
+
+done:
+    return status;
+}
+
+static ty_status read_fitted(const ty_json *object, ty_stack *stack, ty_error *error)
+{
+    const ty_json *rows;
+    ty_status status = ty_json_array(object, "fitted", 0, MOST_FITTED, &rows, error);
+
+    if (status != TY_OK)
+        return status;
+    for (uint32_t i = 0; i < stack->fitted_count; i++) {
+        ty_free(stack->fitted[i].source);
+        ty_free(stack->fitted[i].model);
+    }
+    ty_free(stack->fitted);
+    stack->fitted_count = 0;
+    stack->fitted = ty_alloc(ty_json_size(rows), sizeof *stack->fitted);
+    if (stack->fitted == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory");
+    for (size_t i = 0; i < ty_json_size(rows); i++) {
+        const ty_json *row = ty_json_at(rows, i);
+        ty_stack_fitted *fitted = &stack->fitted[i];
+        stack->fitted_count = (uint32_t)i + 1;
+        TY_CHECK(ty_json_string_copy(row, "source", &fitted->source, error), status, done);
+        TY_CHECK(ty_json_string_copy_if(row, "model", &fitted->model, error), status, done);
+        TY_CHECK(ty_json_end(row, error), status, done);
+    }
+
+done:
+    return status;
+}
+
+static const char *provenance_name(int i)
+{
+    return ty_provenance_name((ty_provenance)i);
+}
+
+static const char *attention_name(int i)
+{
+    return ty_stack_attention_name((ty_stack_attention)i);
+}
+
+static const char *memory_name(int i)
+{
+    return ty_stack_memory_name((ty_stack_memory)i);
+}
+
+/* Names stand in commands, comments of scripts and file names. */
+static ty_status check_name(const ty_json *object, const ty_stack *stack, ty_error *error)
+{
+    static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                                  "0123456789-_.";
+    const ty_json *value;
+    ty_status status;
+
+    if (strspn(stack->name, letters) == strlen(stack->name))
+        return TY_OK;
+    status = ty_json_member(object, "name", &value, error);
+    if (status != TY_OK)
+        return status;
+    return ty_json_fail(value, error, "letters, digits, '-', '_' and '.'");
+}
+
+/* Whether a member is to be read: all there are where nothing stands in for those that lack. */
+static bool is_said(const ty_json *object, const char *key, bool has_base)
+{
+    return !has_base || ty_json_has(object, key);
+}
+
+/* What the stack says of itself, over what is there already of the stack that it is like. */
+static ty_status read_members(const ty_json *object, bool has_base, ty_stack *stack,
+                              ty_error *error)
+{
+    ty_status status;
+    int choice;
+
+    TY_CHECK(ty_json_schema(object, SCHEMA, error), status, done);
+    TY_CHECK(replace_text(object, "name", &stack->name, error), status, done);
+    TY_CHECK(check_name(object, stack, error), status, done);
+    TY_CHECK(replace_text(object, "title", &stack->title, error), status, done);
+    TY_CHECK(replace_text(object, "source", &stack->source, error), status, done);
+    TY_CHECK(ty_json_name(object, "provenance", provenance_name, TY_DATASHEET + 1, &choice, error),
+             status, done);
+    stack->provenance = (ty_provenance)choice;
+    for (uint32_t i = 0; ty_stack_constant_at(i) != NULL; i++)
+        if (is_said(object, ty_stack_constant_at(i)->key, has_base))
+            TY_CHECK(read_constant(object, i, stack, error), status, done);
+    if (is_said(object, "attention", has_base)) {
+        TY_CHECK(ty_json_name(object, "attention", attention_name, TY_STACK_ATTENTION_COUNT,
+                              &choice, error),
+                 status, done);
+        stack->attention = (ty_stack_attention)choice;
+    }
+    if (is_said(object, "memory", has_base)) {
+        TY_CHECK(ty_json_name(object, "memory", memory_name, TY_STACK_MEMORY_COUNT, &choice, error),
+                 status, done);
+        stack->memory = (ty_stack_memory)choice;
+    }
+    if (is_said(object, "has_dropout", has_base))
+        TY_CHECK(ty_json_bool(object, "has_dropout", &stack->has_dropout, error), status, done);
+    if (is_said(object, "overlaps_exchange", has_base))
+        TY_CHECK(ty_json_bool(object, "overlaps_exchange", &stack->overlaps_exchange, error),
+                 status, done);
+    if (is_said(object, "has_equal_stages", has_base))
+        TY_CHECK(ty_json_bool(object, "has_equal_stages", &stack->has_equal_stages, error), status,
+                 done);
+    if (ty_json_has(object, "fitted"))
+        TY_CHECK(read_fitted(object, stack, error), status, done);
+    status = ty_json_end(object, error);
+
+done:
+    return status;
+}
+
+static ty_status new_stack(ty_stack **out, ty_error *error)
+{
+    ty_stack *stack = ty_alloc(1, sizeof *stack);
+    uint32_t count = 0;
+
+    while (ty_stack_constant_at(count) != NULL)
+        count++;
+    if (stack != NULL)
+        stack->sources = ty_alloc(count, sizeof *stack->sources);
+    if (stack == NULL || stack->sources == NULL) {
+        ty_stack_free(stack);
+        return ty_fail(error, TY_ENOMEM, "out of memory");
+    }
+    *out = stack;
+    return TY_OK;
+}
+
+ty_status ty_stack_from_json(const ty_json *object, ty_stack **out, ty_error *error)
+{
+    ty_stack *stack = NULL;
+    ty_status status = new_stack(&stack, error);
+
+    if (status != TY_OK)
+        return status;
+    status = read_members(object, false, stack, error);
+    if (status == TY_OK)
+        *out = stack;
+    else
+        ty_stack_free(stack);
+    return status;
+}
+
+/* ---- The catalogue --------------------------------------------------------------------------- */
+
+static bool ends_in_suffix(const char *text)
+{
+    size_t length = strlen(text), suffix = strlen(SUFFIX);
+    return length > suffix && strcmp(text + length - suffix, SUFFIX) == 0;
+}
+
+ty_status ty_stack_names(char ***names, uint32_t *count, ty_error *error)
+{
+    return ty_data_names(FOLDER, SUFFIX, names, count, error);
+}
+
+/* ---- Files ----------------------------------------------------------------------------------- */
+
+static ty_status fail_unknown(const char *name, char **names, uint32_t count, ty_error *error)
+{
+    const char *close = ty_suggest(name, names, count, sizeof *names);
+
+    if (close != NULL)
+        return ty_fail(error, TY_EINVAL, "no stack or file '%.100s'; did you mean '%s'?", name,
+                       close);
+    return ty_fail(error, TY_EINVAL,
+                   "no stack or file '%.100s', nor one called like it among the %u of the "
+                   "catalogue (trainyard stack list)",
+                   name, count);
+}
+
+static bool is_path(const char *text)
+{
+    return strcmp(text, "-") == 0 || strchr(text, '/') != NULL || ends_in_suffix(text);
+}
+
+/* `text` seen from the folder of `from`; NULL: as it is. */
+static ty_status path_beside(const char *from, const char *text, char **out, ty_error *error)
+{
+    const char *slash = from == NULL || text[0] == '/' ? NULL : strrchr(from, '/');
+    ty_text path = {0};
+    ty_status status;
+
+    if (slash != NULL)
+        ty_text_append(&path, from, (size_t)(slash - from) + 1);
+    ty_text_add(&path, text);
+    status = ty_text_take(&path, out, error);
+    ty_text_clear(&path);
+    return status;
+}
+
+/* The file of a stack, whatever it was called in. */
+static ty_status find_file(const char *from, const char *text, char **path, ty_error *error)
+{
+    ty_status status;
+    char **names = NULL, *file = NULL;
+    uint32_t count = 0, i = 0;
+    ty_text name = {0};
+
+    if (is_path(text))
+        return path_beside(from, text, path, error);
+    TY_CHECK(ty_stack_names(&names, &count, error), status, cleanup);
+    while (i < count && strcmp(names[i], text) != 0)
+        i++;
+    if (i < count) {
+        ty_text_addf(&name, "%s" SUFFIX, text);
+        TY_CHECK(ty_text_take(&name, &file, error), status, cleanup);
+        status = ty_data_path(FOLDER, file, path, error);
+        goto cleanup;
+    }
+    TY_CHECK(path_beside(from, text, &file, error), status, cleanup);
+    if (text[0] == '\0' || !ty_file_exists(file)) {
+        status = fail_unknown(text, names, count, error);
+        goto cleanup;
+    }
+    *path = file;
+    file = NULL;
+
+cleanup:
+    ty_text_clear(&name);
+    ty_free(file);
+    ty_names_free(names, count);
+    return status;
+}
+
+/* The stacks that are being read, each because the one before is like it. */
+typedef struct chain {
+    const struct chain *before;
+    char *path; /* as the system knows it, so that no file has two */
+    int length;
+} chain;
+
+static ty_status read_file(const char *path, const chain *before, ty_stack **out, ty_error *error);
+
+/* What `object` is like, into *out; its own figures then say where they were taken from. */
+static ty_status read_base(const ty_json *object, const char *path, const chain *self,
+                           ty_stack **out, ty_error *error)
+{
+    const ty_json *member;
+    const char *like;
+    char *base_path = NULL, place[TY_JSON_PLACE_SIZE];
+    ty_stack *base = NULL;
+    ty_error detail = {0};
+    ty_status status;
+
+    TY_CHECK(ty_json_string(object, "like", &like, error), status, cleanup);
+    TY_CHECK(ty_json_member(object, "like", &member, error), status, cleanup);
+    ty_json_place(member, place);
+    status = strcmp(like, "-") == 0
+                 ? ty_fail(&detail, TY_EINVAL, "standard input is read only once")
+                 : find_file(path, like, &base_path, &detail);
+    if (status != TY_OK) {
+        status = ty_fail(error, status == TY_EINVAL ? TY_EPARSE : status, "%s: %s", place,
+                         detail.message);
+        goto cleanup;
+    }
+    for (const chain *c = self; c != NULL; c = c->before) {
+        char *known = realpath(base_path, NULL);
+        bool is_same = known != NULL && strcmp(known, c->path) == 0;
+        free(known);
+        if (is_same || self->length >= MOST_LIKE) {
+            status = ty_json_fail(member, error, "a stack that is not like this one in turn");
+            goto cleanup;
+        }
+    }
+    TY_CHECK(read_file(base_path, self, &base, error), status, cleanup);
+    for (uint32_t i = 0; ty_stack_constant_at(i) != NULL; i++) {
+        if (base->sources[i] == NULL && (base->sources[i] = ty_strdup(base->source)) == NULL) {
+            status = ty_fail(error, TY_ENOMEM, "out of memory");
+            goto cleanup;
+        }
+    }
+    *out = base;
+    base = NULL;
+
+cleanup:
+    ty_stack_free(base);
+    ty_free(base_path);
+    return status;
+}
+
+static ty_status read_file(const char *path, const chain *before, ty_stack **out, ty_error *error)
+{
+    ty_json_document *document = NULL;
+    ty_stack *stack = NULL;
+    chain self = {.before = before, .length = before == NULL ? 1 : before->length + 1};
+    char *known = NULL;
+    const ty_json *root;
+    bool has_base;
+    ty_status status;
+
+    TY_CHECK(ty_json_load(path, &document, error), status, cleanup);
+    known = realpath(path, NULL); /* none of standard input */
+    self.path = known != NULL ? known : (char *)path;
+    root = ty_json_root(document);
+    has_base = ty_json_has(root, "like");
+    if (has_base)
+        TY_CHECK(read_base(root, path, &self, &stack, error), status, cleanup);
+    else
+        TY_CHECK(new_stack(&stack, error), status, cleanup);
+    TY_CHECK(read_members(root, has_base, stack, error), status, cleanup);
+    *out = stack;
+    stack = NULL;
+
+cleanup:
+    free(known);
+    ty_stack_free(stack);
+    ty_json_free(document);
+    return status;
+}
+
+ty_status ty_stack_open(const char *text, ty_stack **out, ty_error *error)
+{
+    char *path = NULL;
+    ty_status status;
+
+    TY_CHECK(find_file(NULL, text, &path, error), status, cleanup);
+    status = read_file(path, NULL, out, error);
+
+cleanup:
+    ty_free(path);
+    return status;
+}

@@ -1,0 +1,159 @@
+/**
+ * @file ty_stack.h
+ * A stack: the software that runs a plan, as far as it changes what the plan costs. A device has
+ * physical rates; a stack says how much of them its kernels reach, what its host adds, what it
+ * overlaps, what it keeps in memory. Every predicted time and size names its stack.
+ *
+ *     ty_stack *stack = NULL;
+ *     TY_CHECK(ty_stack_open("megatron", &stack, error), status, cleanup);
+ *     seconds = flop / (peak * stack->product_share);
+ *
+ * Stacks are data: `planner/stacks/NAME.json`, one file each, or a file of one's own
+ * (`trainyard.stack/1`, docs/files.md). A stack may be `like` another and then says only what
+ * differs. Every figure has a source; those that were fitted say to which rows
+ * (docs/validation.md). A plan carries its stack whole, so that a saved plan is always answered
+ * alike. A stack is immutable once opened.
+ */
+#ifndef TY_STACK_H
+#define TY_STACK_H
+
+#include "ty_json.h"
+#include "ty_profile.h"
+#include "ty_status.h"
+#include "ty_text.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/** What a stack keeps and makes of the scores of attention. */
+typedef enum ty_stack_attention {
+    TY_ATTENTION_OF_WORKLOAD, /* as each layer's `is_fused` says */
+    TY_ATTENTION_SCORES,      /* scores, softmax and dropout go through memory and are kept */
+    TY_ATTENTION_FUSED,       /* scores are made block by block and never kept (FlashAttention) */
+    TY_STACK_ATTENTION_COUNT
+} ty_stack_attention;
+const char *
+ty_stack_attention_name(ty_stack_attention attention); /* "workload", "scores", "fused" */
+
+/** Whose memory is counted. */
+typedef enum ty_stack_memory {
+    TY_MEMORY_WORKER,   /* what trainyard-worker allocates: every layer keeps its output */
+    TY_MEMORY_AUTOGRAD, /* what a framework's automatic differentiation keeps: each operation the
+                           inputs its backward reads (Korthikanti et al. 2022, section 4.1) */
+    TY_STACK_MEMORY_COUNT
+} ty_stack_memory;
+const char *ty_stack_memory_name(ty_stack_memory memory); /* "worker", "autograd" */
+
+/** Rows of published measurements that constants were fitted to: never validation. */
+typedef struct ty_stack_fitted {
+    char *source; /* as `validate` calls it: "vtrain_multi" */
+    char *model;  /* of that source; NULL: all of it */
+} ty_stack_fitted;
+
+#define TY_OF_DEVICE (-1.0) /* of a constant: the device's own figure, "device" in JSON */
+
+typedef struct ty_stack {
+    char *name;   /* "megatron-2021": letters, digits, '-', '_' and '.' */
+    char *title;  /* "Megatron-LM of 2021 on A100" */
+    char *source; /* of what is not said by the figures themselves */
+    ty_provenance provenance;
+
+    /* ---- Kernels. A product of m x n x k takes
+     *   max(2 m n k / (peak x product_share) (1 + edge/m)(1 + edge/n)(1 + edge/k), traffic)
+     * and a pass over memory bytes / (bandwidth x memory_share), each with kernel_s beside it. */
+    double product_share;      /* 0 to 1, of the peak of the precision; TY_OF_DEVICE */
+    double product_edge;       /* elements */
+    double attention_share;    /* of the peak, fused attention forward; TY_OF_DEVICE: as products */
+    double attention_backward; /* rate of fused attention's backward over its forward's, > 0 */
+    double memory_share;       /* 0 to 1, of the memory's bandwidth; TY_OF_DEVICE */
+    double traffic_share;      /* of the unfused bytes that its passes move: 1 nothing is fused */
+    double kernel_s;           /* device seconds of a kernel beside its work; TY_OF_DEVICE */
+    double attention_kernels;  /* launches of attention's forward beside the layer's own count */
+    double loss_kernels;       /* likewise of a loss over a vocabulary */
+    double logit_bytes;        /* traffic of a loss, all passes, per row and class */
+    double accumulate_bytes;   /* traffic of a backward pass per parameter beside the products' own:
+                                  gradients that are added up */
+    double optimizer_bytes;    /* traffic of an update per parameter; TY_OF_DEVICE: what the
+                                  optimizer reads and writes, each number once */
+
+    /* ---- The host: a pass takes the longer of device and host. */
+    double host_kernel_s;     /* until a kernel is launched */
+    double host_collective_s; /* ... a collective inside a layer */
+    double host_unfused_s;    /* more per softmax where the fused kernel does not apply */
+    double host_pass_s;       /* per pass of a micro-batch over a stage */
+    double host_step_s;       /* per step: optimizer, scaler, logging */
+
+    /* ---- The network, over what the library's own model says (ty_collective_model.h). */
+    double host_link_share;           /* > 0, of the rates inside hosts that collectives reach */
+    double network_share;             /* > 0, likewise between hosts */
+    double network_contention;        /* loss per further group that shares a host's adapters */
+    double network_group_bytes_per_s; /* most that a group draws which does not fill its hosts; 0:
+                                         no limit */
+    double collective_s;              /* of a collective beside the library's own latency */
+    double collective_member_s; /* and for every member of a host beyond the first, who all wait
+                                   for one another; of an all-reduce twice */
+    double transfer_share;      /* of a path's rate that transfers between stages reach */
+    double transfer_s;          /* of a transfer beside the path's latency */
+    double overlap_loss;        /* share of compute lost while a collective runs beside it */
+    double jitter; /* deviation of a device's step as a share of it: all wait for the slowest */
+
+    /* ---- Memory. */
+    double context_bytes;  /* of a process before its first tensor */
+    double memory_waste;   /* share of activations lost to the allocator */
+    double gradient_bytes; /* kept per parameter: 4, or 2 where gradients stay in 16 bits */
+
+    /* ---- What it does. */
+    ty_stack_attention attention;
+    ty_stack_memory memory;
+    bool has_dropout;       /* of language models: masks are made, kept and read */
+    bool overlaps_exchange; /* gradients leave while backward goes on */
+    bool has_equal_stages;  /* pipeline stages are equal numbers of whole blocks of the network, as
+                               Megatron-LM divides it, not what balances best */
+
+    uint32_t fitted_count;
+    ty_stack_fitted *fitted;
+    /* [constants, in the order of ty_stack_constant_at] where the figure comes from; NULL: as
+     * `source` says. Of a stack that is `like` another also for what it took from there. */
+    char **sources;
+} ty_stack;
+
+/** The catalogue's name of the software that comes with this: what `run` runs. */
+#define TY_WORKER_STACK "trainyard"
+
+/**
+ * A stack of the catalogue by its name, or of a file: what has a '/' or ends in ".json" is a file,
+ * "-" standard input, any other word a file only where the catalogue has no such name. `like` is
+ * read alike, a file's path from the folder of the file that says so.
+ * @return TY_EPARSE with file and pointer: a constant that is not known or out of range, a stack
+ *         that is like itself; TY_EINVAL for a name there is not, with the nearest.
+ */
+ty_status ty_stack_open(const char *text, ty_stack **out, ty_error *error) TY_MUST_CHECK;
+/** As a plan carries it: complete, not `like` another, checked as a file is. */
+ty_status ty_stack_from_json(const ty_json *object, ty_stack **out, ty_error *error) TY_MUST_CHECK;
+void ty_stack_to_json(const ty_stack *stack, ty_json_writer *writer, const char *key);
+ty_status ty_stack_copy(const ty_stack *stack, ty_stack **out, ty_error *error) TY_MUST_CHECK;
+/** SHA-256 of its JSON as written above, without blanks. */
+ty_status ty_stack_digest(const ty_stack *stack, ty_digest *out, ty_error *error) TY_MUST_CHECK;
+void ty_stack_free(ty_stack *stack);
+
+/** Names of the catalogue's stacks, sorted; free each and the array with ty_free. */
+ty_status ty_stack_names(char ***names, uint32_t *count, ty_error *error) TY_MUST_CHECK;
+
+/** The i-th constant: its JSON key, its place in a stack and its range; NULL behind the last. For
+ * those who fit them, print them or read them. */
+typedef struct ty_stack_constant {
+    const char *key;
+    size_t offset; /* of a double in ty_stack */
+    double minimum, maximum;
+    bool may_be_of_device; /* TY_OF_DEVICE is allowed, "device" in JSON */
+} ty_stack_constant;
+const ty_stack_constant *ty_stack_constant_at(uint32_t i);
+double *ty_stack_value(ty_stack *stack, const ty_stack_constant *constant);
+/** Where the i-th constant comes from: its own source or the stack's; never NULL. */
+const char *ty_stack_source(const ty_stack *stack, uint32_t i);
+
+/** Whether a row of a source is one that constants were fitted to. */
+bool ty_stack_is_fitted(const ty_stack *stack, const char *source, const char *model);
+
+#endif

@@ -1,0 +1,76 @@
+/* Carries messages for a process that knows nothing of MPI. */
+#include "relay.h"
+
+#include "ty_memory.h"
+
+#include <mpi.h>
+#include <poll.h>
+#include <stdbool.h>
+
+#define TAG 1
+/* Between looks for messages: waiting relays leave their core to working ranks. */
+#define WAIT_MS 1
+
+/* A message of another rank, if there is one. */
+static ty_status carry_in(int socket, ty_error *error)
+{
+    MPI_Message message;
+    MPI_Status from;
+    int is_there = 0, length = 0;
+    char *bytes;
+    ty_status status;
+
+    MPI_Improbe(MPI_ANY_SOURCE, TAG, MPI_COMM_WORLD, &is_there, &message, &from);
+    if (!is_there)
+        return TY_OK;
+    MPI_Get_count(&from, MPI_BYTE, &length);
+    bytes = ty_alloc((size_t)length, 1);
+    if (bytes == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory");
+    MPI_Mrecv(bytes, length, MPI_BYTE, &message, &from);
+    status = ty_relay_write(socket, (uint32_t)from.MPI_SOURCE, bytes, (uint32_t)length, error);
+    ty_free(bytes);
+    return status;
+}
+
+/* A frame for another rank. @param is_end [out] it was the last */
+static ty_status carry_out(int socket, int size, bool *is_end, ty_error *error)
+{
+    ty_relay_frame frame;
+    ty_status status = ty_relay_read(socket, &frame, error);
+
+    if (status != TY_OK)
+        return status;
+    *is_end = frame.peer == TY_RELAY_END;
+    if (!*is_end && frame.peer >= (uint32_t)size)
+        status = ty_fail(error, TY_EPARSE, "relay: found rank %u, expected one below %d",
+                         frame.peer, size);
+    else if (!*is_end)
+        MPI_Send(frame.bytes, (int)frame.length, MPI_BYTE, (int)frame.peer, TAG, MPI_COMM_WORLD);
+    ty_free(frame.bytes);
+    return status;
+}
+
+ty_status ty_relay_serve(int socket, ty_error *error)
+{
+    struct pollfd ready = {.fd = socket, .events = POLLIN};
+    int rank = 0, size = 1;
+    bool is_end = false;
+    ty_status status = TY_OK;
+
+    if (MPI_Init(NULL, NULL) != MPI_SUCCESS)
+        return ty_fail(error, TY_EBACKEND, "MPI does not start");
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    TY_CHECK(ty_relay_write(socket, (uint32_t)rank, &(uint32_t){(uint32_t)size}, sizeof(uint32_t),
+                            error),
+             status, done);
+    while (!is_end) {
+        TY_CHECK(carry_in(socket, error), status, done);
+        if (poll(&ready, 1, WAIT_MS) > 0)
+            TY_CHECK(carry_out(socket, size, &is_end, error), status, done);
+    }
+    MPI_Finalize();
+done:
+    return status;
+}

@@ -1,0 +1,530 @@
+/* Layers as kernels. Symbols: e bytes of a number, t tensor lanes, c context lanes; a lane has
+ * 1/c of each sequence, and of divided layers 1/t. */
+#include "kernels.h"
+
+#include "convolution_cost.h"
+
+#include <math.h>
+
+/* Backward of passes, against forward: with weights, each of the two gradients reads the output's
+ * gradient and one factor; without, the input's gradient is written from the output's and one kept
+ * tensor, three transfers for forward's two. */
+#define BACKWARD_TRAFFIC_WITH_WEIGHTS 2.0
+#define BACKWARD_TRAFFIC_WITHOUT 1.5
+/* A fused attention makes its scores anew: five products for forward's two (Dao et al. 2022). */
+#define SCORES_AGAIN 0.5
+#define CAUSAL_SHARE 0.5 /* of the blocks that a fused attention computes */
+/* To the experts and back, each a read and a write of every token's copies. */
+#define PERMUTATION_PASSES 4.0
+
+/* What a layer is on one lane. */
+typedef struct site {
+    const ty_plan *plan;
+    const ty_layer *layer;
+    const ty_shape *input;
+    double element;
+    double samples;       /* of this lane */
+    double t, c, experts; /* lanes */
+    double divided;       /* 1/t where tensor lanes share the layer out */
+    double along;         /* share of the sequence between divided layers */
+    bool has_dropout;
+    ty_kernel *out;
+    uint32_t count;
+} site;
+
+const ty_stack *ty_stack_of(const ty_plan *plan)
+{
+    static const ty_stack none = {.name = (char *)"none",
+                                  .provenance = TY_DATASHEET,
+                                  .product_share = TY_OF_DEVICE,
+                                  .attention_share = TY_OF_DEVICE,
+                                  .attention_backward = 1,
+                                  .memory_share = TY_OF_DEVICE,
+                                  .traffic_share = 1,
+                                  .kernel_s = TY_OF_DEVICE,
+                                  .optimizer_bytes = TY_OF_DEVICE,
+                                  .host_link_share = 1,
+                                  .network_share = 1,
+                                  .transfer_share = 1,
+                                  .gradient_bytes = TY_GRADIENT_ELEMENT_BYTES,
+                                  .overlaps_exchange = true};
+    return plan->stack != NULL ? plan->stack : &none;
+}
+
+static double at(const site *s, ty_attribute attribute)
+{
+    return (double)s->layer->attributes[attribute];
+}
+
+static void add(site *s, ty_kernel kernel)
+{
+    if (s->count < TY_MOST_KERNELS)
+        s->out[s->count++] = kernel;
+}
+
+static void add_product(site *s, double times, double m, double n, double k, double launches)
+{
+    add(s, (ty_kernel){.kind = TY_KERNEL_PRODUCT,
+                       .times = times,
+                       .m = m,
+                       .n = n,
+                       .k = k,
+                       .flop = 2 * m * n * k,
+                       .bytes = s->element * (m * k + k * n + m * n),
+                       .launches = launches});
+}
+
+static void add_pass(site *s, double bytes, double launches)
+{
+    add(s, (ty_kernel){.kind = TY_KERNEL_PASS,
+                       .times = 1,
+                       .bytes = bytes * ty_stack_of(s->plan)->traffic_share,
+                       .launches = launches});
+}
+
+/* Rows of the first input, as a matrix over its last dimension. */
+static double rows_of(const ty_shape *shape)
+{
+    return (double)ty_shape_elements(shape) /
+           (double)shape->dimensions[shape->dimension_count > 0 ? shape->dimension_count - 1 : 0];
+}
+
+bool ty_attention_is_fused(const ty_stack *stack, const ty_layer *layer)
+{
+    if (stack->attention == TY_ATTENTION_OF_WORKLOAD)
+        return layer->attributes[TY_IS_FUSED] > 0;
+    return stack->attention == TY_ATTENTION_FUSED;
+}
+
+/* Keys that a query meets at most: all, those of a window, or those that an indexer chooses. */
+static double met_keys(const site *s, double keys)
+{
+    const double most = at(s, TY_WINDOW) > 0 ? at(s, TY_WINDOW) : at(s, TY_CHOSEN_ROWS);
+    return most > 0 ? fmin(keys, most) : keys;
+}
+
+/* Scores of all heads of this lane: two products and the softmax between them, or one kernel. */
+static void add_scores(site *s, double queries, double sources, double head, double value)
+{
+    const double keys = met_keys(s, sources);
+    const double heads = at(s, TY_HEADS) * s->divided * s->samples;
+    const uint32_t first = s->count;
+
+    if (ty_attention_is_fused(ty_stack_of(s->plan), s->layer)) {
+        const double shown = at(s, TY_IS_CAUSAL) > 0 && keys >= sources ? CAUSAL_SHARE : 1;
+        add(s, (ty_kernel){.kind = TY_KERNEL_ATTENTION,
+                           .times = heads,
+                           .m = queries,
+                           .n = keys,
+                           .k = head,
+                           .flop = 2 * queries * keys * (head + value) * shown,
+                           .bytes = s->element * (queries + keys) * (head + value),
+                           .launches = 1});
+    } else {
+        add_product(s, heads, queries, keys, head, 1);
+        add_product(s, heads, queries, value, keys, 1);
+        /* Read and written by the softmax, and once more by dropout with its mask. */
+        add_pass(s,
+                 heads * queries * keys *
+                     (2 * s->element + (s->has_dropout ? 2 * s->element + 1 : 0)),
+                 1);
+    }
+    for (uint32_t i = first; i < s->count; i++)
+        s->out[i].is_of_scores = true;
+}
+
+static void attention(site *s)
+{
+    const double features = at(s, TY_FEATURES), heads = at(s, TY_HEADS);
+    const double head = at(s, TY_HEAD_SIZE);
+    const double value = at(s, TY_VALUE_HEAD_SIZE) > 0 ? at(s, TY_VALUE_HEAD_SIZE) : head;
+    const double queries = heads * head, context = heads * value;
+    const double keys = at(s, TY_KV_HEADS) * (head + value);
+    const double key_rows = rows_of(s->input), query_rows = (double)s->layer->output.dimensions[0];
+    const double tokens = s->samples * query_rows / s->c, sources = s->samples * key_rows / s->c;
+    const double latent = at(s, TY_KV_RANK), query_latent = at(s, TY_QUERY_RANK);
+    const double rotated = at(s, TY_ROTARY_SIZE), d = s->divided;
+    const bool is_one = s->layer->input_count < 2 && latent <= 0 && query_latent <= 0;
+
+    if (is_one) {
+        add_product(s, 1, tokens, (queries + keys) * d, features, 1);
+    } else {
+        /* Latents are whole on every lane; what is made of them is divided. */
+        if (query_latent > 0)
+            add_product(s, 1, tokens, query_latent, features, 2);
+        add_product(s, 1, tokens, queries * d, query_latent > 0 ? query_latent : features, 1);
+        if (latent > 0)
+            add_product(s, 1, sources, latent + rotated, features, 2);
+        add_product(s, 1, sources, (latent > 0 ? keys - heads * rotated : keys) * d,
+                    latent > 0 ? latent : features, 1);
+    }
+    add_scores(s, query_rows / s->c, key_rows, head, value);
+    add_product(s, 1, tokens, features, context * d, 1);
+    /* Heads are put side by side for the scores, and back. */
+    add_pass(s, 2 * s->element * d * (tokens * (queries + context) + sources * keys),
+             ty_stack_of(s->plan)->attention_kernels + 2 * at(s, TY_HAS_QK_NORM));
+}
+
+static void mlp_products(site *s, double times, double tokens, double hidden)
+{
+    const double in = 1 + at(s, TY_IS_GATED);
+
+    if (!(times > 0 && tokens > 0 && hidden > 0))
+        return;
+    add_product(s, times, tokens, in * hidden * s->divided, at(s, TY_FEATURES), in);
+    add_product(s, times, tokens, at(s, TY_FEATURES), hidden * s->divided, 1);
+}
+
+/* Bytes of an activation: read and written, of a gated one the gate besides. */
+static double activation(const site *s, double tokens, double hidden)
+{
+    return (2 + at(s, TY_IS_GATED)) * s->element * tokens * hidden * s->divided;
+}
+
+static void mlp(site *s)
+{
+    const double tokens = s->samples * rows_of(s->input) / s->c;
+
+    mlp_products(s, 1, tokens, at(s, TY_HIDDEN_FEATURES));
+    add_pass(s, activation(s, tokens, at(s, TY_HIDDEN_FEATURES)), 1);
+}
+
+/* Each expert of a lane sees its share of the tokens of all its expert lanes. */
+static void moe(site *s)
+{
+    const double tokens = s->samples * rows_of(s->input) / s->c, all = at(s, TY_EXPERTS);
+    const double chosen = at(s, TY_EXPERTS_PER_TOKEN), local = all / s->experts;
+    const double shared = at(s, TY_SHARED_FEATURES);
+    const double hidden = chosen * at(s, TY_HIDDEN_FEATURES) + shared;
+
+    add_product(s, 1, tokens, all, at(s, TY_FEATURES), 2); /* and the choice */
+    mlp_products(s, local, tokens * chosen / local, at(s, TY_HIDDEN_FEATURES));
+    mlp_products(s, 1, tokens, shared);
+    add_pass(s, activation(s, tokens, hidden), shared > 0 ? 2 : 1);
+    add_pass(s, PERMUTATION_PASSES * s->element * tokens * s->along * chosen * at(s, TY_FEATURES),
+             2);
+}
+
+static void linear(site *s)
+{
+    add_product(s, 1, s->samples * rows_of(s->input) / s->c, at(s, TY_OUT_FEATURES) * s->divided,
+                at(s, TY_IN_FEATURES), 1);
+}
+
+/* Masks of dropout are made where a residual is added. */
+static void elementwise(site *s)
+{
+    const double share = s->along / s->c;
+    const double masks = s->has_dropout && s->layer->kind == TY_LAYER_ADD
+                             ? (double)ty_shape_elements(&s->layer->output)
+                             : 0;
+
+    add_pass(s, s->samples * share * ((double)s->layer->traffic_bytes + masks),
+             s->layer->kernel_count);
+}
+
+/* A stack may say what a loss over a vocabulary moves, in both passes. */
+static void loss(site *s)
+{
+    const double logits = s->samples * (double)ty_shape_elements(s->input) / s->c * s->divided;
+    const bool is_known =
+        ty_stack_of(s->plan)->logit_bytes > 0 && s->plan->workload->tokens_per_sample > 0;
+
+    if (is_known)
+        add(s,
+            (ty_kernel){.kind = TY_KERNEL_PASS,
+                        .times = 1,
+                        .bytes = ty_stack_of(s->plan)->logit_bytes /
+                                 (1 + BACKWARD_TRAFFIC_WITHOUT) * logits,
+                        .launches = s->layer->kernel_count + ty_stack_of(s->plan)->loss_kernels});
+    else
+        add_pass(s, s->samples * (double)s->layer->traffic_bytes / s->c * s->divided,
+                 s->layer->kernel_count);
+}
+
+/* Kinds of which no more is known than flop and bytes: one kernel that does all of it. An embedding
+ * reads only the rows of its tokens, which its traffic holds. */
+static void other(site *s)
+{
+    const uint32_t index = (uint32_t)(s->layer - s->plan->workload->layers);
+    const double work = s->plan->micro_batch_size * ty_lane_work_share(s->plan, index);
+    const double weights =
+        s->layer->kind == TY_LAYER_EMBEDDING
+            ? 0
+            : (double)s->layer->parameter_bytes * ty_lane_parameter_share(s->plan, index);
+
+    add(s, (ty_kernel){.kind = s->layer->forward_flop > 0 ? TY_KERNEL_PRODUCT : TY_KERNEL_PASS,
+                       .times = 1,
+                       .flop = work * s->layer->forward_flop,
+                       .bytes = work * (double)s->layer->traffic_bytes + weights,
+                       .launches = s->layer->kernel_count});
+}
+
+static void forward(site *s)
+{
+    switch (s->layer->kind) {
+    case TY_LAYER_LINEAR:
+        linear(s);
+        break;
+    case TY_LAYER_ATTENTION:
+        attention(s);
+        break;
+    case TY_LAYER_MLP:
+        mlp(s);
+        break;
+    case TY_LAYER_MOE:
+        moe(s);
+        break;
+    case TY_LAYER_LAYER_NORM:
+    case TY_LAYER_RMS_NORM:
+    case TY_LAYER_BATCH_NORM:
+    case TY_LAYER_POOL:
+    case TY_LAYER_RELU:
+    case TY_LAYER_GELU:
+    case TY_LAYER_SILU:
+    case TY_LAYER_TANH:
+    case TY_LAYER_ADD:
+    case TY_LAYER_CONCAT:
+    case TY_LAYER_FLATTEN:
+    case TY_LAYER_SLICE:
+        elementwise(s);
+        break;
+    case TY_LAYER_SOFTMAX_CROSS_ENTROPY:
+        loss(s);
+        break;
+    case TY_LAYER_CONV2D:
+    case TY_LAYER_EMBEDDING:
+    case TY_LAYER_LSTM:
+    case TY_LAYER_STATE_SPACE:
+    case TY_LAYER_GATED_DELTA:
+    case TY_LAYER_ADDITIVE_ATTENTION:
+    case TY_LAYER_OPAQUE:
+    case TY_LAYER_KIND_COUNT:
+        other(s);
+        break;
+    }
+}
+
+/* Each product comes once for the gradient of either factor, less what needs none; passes move what
+ * their gradients do. Gradients of weights are added to what is there. */
+static void turn_around(site *s)
+{
+    const ty_layer *l = s->layer;
+    const uint32_t index = (uint32_t)(l - s->plan->workload->layers);
+    const bool has_weights = l->parameter_bytes > 0 || l->tied_to != TY_NO_LAYER;
+    const double products = l->forward_flop > 0 ? l->backward_flop / l->forward_flop : 0;
+    const double traffic = has_weights ? BACKWARD_TRAFFIC_WITH_WEIGHTS : BACKWARD_TRAFFIC_WITHOUT;
+    const double matrix =
+        l->tied_to == TY_NO_LAYER ? 0 : at(s, TY_IN_FEATURES) * at(s, TY_OUT_FEATURES);
+    const double weights = ((double)l->parameter_bytes / s->element + matrix) *
+                           ty_lane_parameter_share(s->plan, index);
+
+    for (uint32_t i = 0; i < s->count; i++) {
+        ty_kernel *k = &s->out[i];
+        k->launches *= has_weights ? 2 : 1;
+        if (k->kind == TY_KERNEL_PASS)
+            k->bytes *= traffic;
+        else if (k->kind == TY_KERNEL_ATTENTION)
+            k->times *= products > 0 ? products + SCORES_AGAIN : 0;
+        else
+            k->times *= products;
+    }
+    if (has_weights && ty_layer_is_trained(s->plan->workload, index))
+        add(s, (ty_kernel){.kind = TY_KERNEL_PASS,
+                           .times = 1,
+                           .bytes = weights * ty_stack_of(s->plan)->accumulate_bytes});
+}
+
+uint32_t ty_layer_kernels(const ty_plan *plan, uint32_t layer, bool is_backward,
+                          ty_kernel out[TY_MOST_KERNELS])
+{
+    const ty_tensor_split split = ty_layer_tensor_split(plan->workload, layer);
+    const double tensor = ty_plan_lanes(plan, TY_TENSOR_LANES);
+    site s = {.plan = plan,
+              .layer = &plan->workload->layers[layer],
+              .input = ty_layer_input_shape(plan->workload, layer, 0),
+              .element = plan->workload->element_bytes,
+              .c = ty_plan_lanes(plan, TY_CONTEXT_LANES),
+              .experts = ty_plan_lanes(plan, TY_EXPERT_LANES),
+              .divided = split == TY_SPLIT_NONE || split == TY_SPLIT_SEQUENCE ? 1 : 1 / tensor,
+              .along = plan->sequence_parallel ? 1 / tensor : 1,
+              .has_dropout =
+                  ty_stack_of(plan)->has_dropout && plan->workload->tokens_per_sample > 0,
+              .out = out};
+
+    s.samples = plan->micro_batch_size / s.experts;
+    if (split != TY_SPLIT_SEQUENCE && split != TY_SPLIT_EXPERTS)
+        s.along = 1;
+    forward(&s);
+    if (is_backward)
+        turn_around(&s);
+    return s.count;
+}
+
+/* ---- Seconds ------------------------------------------------------------------------------- */
+
+static double of_device(double constant, double device)
+{
+    return constant < 0 ? device : constant;
+}
+
+ty_rates ty_rates_of(const ty_device_type *device, const ty_stack *stack, uint32_t element_bytes)
+{
+    const double peak =
+        element_bytes <= 2 ? device->peak_fp16_flop_per_s : device->peak_fp32_flop_per_s;
+
+    return (ty_rates){
+        .product_flop_per_s = peak * of_device(stack->product_share, device->matmul_efficiency),
+        .attention_flop_per_s = stack->attention_share < 0 ? 0 : peak * stack->attention_share,
+        .bytes_per_s = device->memory_bandwidth_bytes_per_s *
+                       of_device(stack->memory_share, device->memory_efficiency),
+        .kernel_s = of_device(stack->kernel_s, device->launch_overhead_s),
+        .edge = stack->product_edge};
+}
+
+static double edges(const ty_kernel *k, double edge)
+{
+    return k->m > 0 ? (1 + edge / k->m) * (1 + edge / k->n) * (1 + edge / k->k) : 1;
+}
+
+double ty_kernels_seconds(const ty_kernel *kernels, uint32_t count, const ty_rates *rates,
+                          const ty_stack *stack, bool is_backward)
+{
+    double seconds = 0;
+
+    for (uint32_t i = 0; i < count; i++) {
+        const ty_kernel *k = &kernels[i];
+        double compute_s = 0;
+        if (k->kind == TY_KERNEL_ATTENTION && rates->attention_flop_per_s > 0)
+            compute_s = k->flop / rates->attention_flop_per_s /
+                        (is_backward ? stack->attention_backward : 1);
+        else if (k->flop > 0)
+            compute_s = k->flop / rates->product_flop_per_s * edges(k, rates->edge);
+        seconds += k->times * fmax(compute_s, k->bytes / rates->bytes_per_s) +
+                   k->launches * rates->kernel_s;
+    }
+    return seconds;
+}
+
+/* The fused softmax of Megatron-LM needs a multiple of four of (sequence, head) pairs. */
+#define SOFTMAX_BATCH 4
+
+static double host_s(const ty_plan *plan, uint32_t layer, const ty_kernel *kernels, uint32_t count)
+{
+    const ty_stack *stack = ty_stack_of(plan);
+    const ty_layer *l = &plan->workload->layers[layer];
+    double seconds = 0;
+
+    for (uint32_t i = 0; i < count; i++)
+        seconds += kernels[i].launches * stack->host_kernel_s;
+    if (l->kind == TY_LAYER_ATTENTION && !ty_attention_is_fused(stack, l) &&
+        (plan->micro_batch_size * l->attributes[TY_HEADS] / ty_plan_lanes(plan, TY_TENSOR_LANES)) %
+                SOFTMAX_BATCH !=
+            0)
+        seconds += stack->host_unfused_s;
+    return seconds;
+}
+
+static ty_status by_kernels(const ty_plan *plan, uint32_t layer, const ty_device_type *device,
+                            ty_layer_price *out, ty_error *error)
+{
+    const ty_workload *workload = plan->workload;
+    const ty_rates rates = ty_rates_of(device, ty_stack_of(plan), workload->element_bytes);
+    ty_kernel kernels[TY_MOST_KERNELS];
+    uint32_t count = ty_layer_kernels(plan, layer, false, kernels);
+
+    if (!(rates.product_flop_per_s > 0 && rates.bytes_per_s > 0))
+        return ty_fail(error, TY_EUNSUPPORTED,
+                       "device %s: has no peak rate or bandwidth for numbers of %u bytes",
+                       device->name, workload->element_bytes);
+    out->forward =
+        (ty_layer_pass){ty_kernels_seconds(kernels, count, &rates, ty_stack_of(plan), false),
+                        host_s(plan, layer, kernels, count)};
+    for (uint32_t i = 0; i < count; i++)
+        if (kernels[i].is_of_scores && kernels[i].kind != TY_KERNEL_ATTENTION)
+            out->scores_s += ty_kernels_seconds(&kernels[i], 1, &rates, ty_stack_of(plan), false);
+    count = ty_layer_kernels(plan, layer, true, kernels);
+    out->backward =
+        (ty_layer_pass){ty_kernels_seconds(kernels, count, &rates, ty_stack_of(plan), true),
+                        host_s(plan, layer, kernels, count)};
+    if (ty_convolution_is_chosen(workload, &workload->layers[layer], device)) {
+        const double work = plan->micro_batch_size * ty_lane_work_share(plan, layer);
+        const convolution_times t = ty_convolution_cost(&workload->layers[layer], work, device);
+        const double launches = workload->layers[layer].kernel_count * rates.kernel_s;
+        out->forward.device_s = t.forward_s + launches;
+        out->backward.device_s = t.backward_s + 2 * launches;
+    }
+    out->provenance = TY_DATASHEET;
+    return TY_OK;
+}
+
+static ty_status look_up(const ty_plan *plan, uint32_t layer, ty_layer_price *out, bool *is_found,
+                         ty_error *error)
+{
+    ty_status status = TY_OK;
+    char *signature = NULL;
+
+    *is_found = false;
+    if (plan->profile == NULL)
+        return TY_OK;
+    TY_CHECK(ty_layer_signature(plan->workload, layer, &signature, error), status, cleanup);
+    *is_found = ty_profile_layer(plan->profile, signature, plan->micro_batch_size,
+                                 &out->forward.device_s, &out->backward.device_s);
+
+cleanup:
+    ty_free(signature);
+    return status;
+}
+
+/* An opaque layer that was never timed but has work is costed like any other. */
+static bool has_own_times(const ty_layer *l)
+{
+    bool is_timed = l->measured_forward_s > 0 || l->measured_backward_s > 0;
+    bool has_work = l->forward_flop > 0 || l->backward_flop > 0 || l->traffic_bytes > 0;
+    return l->kind == TY_LAYER_OPAQUE && (is_timed || !has_work);
+}
+
+ty_status ty_layer_price_of(const ty_plan *plan, uint32_t layer, const ty_device_type *device,
+                            ty_layer_price *out, ty_error *error)
+{
+    ty_status status = TY_OK;
+    ty_layer_price price = {.provenance = TY_MEASURED};
+    const ty_layer *l;
+    double share;
+    bool is_found;
+
+    if (layer >= plan->workload->layer_count || plan->micro_batch_size == 0)
+        return ty_fail(error, TY_EINVAL,
+                       "found layer %u for %u samples, expected one of %u layers "
+                       "and at least one sample",
+                       layer, plan->micro_batch_size, plan->workload->layer_count);
+    l = &plan->workload->layers[layer];
+    share = ty_lane_work_share(plan, layer);
+    TY_CHECK(look_up(plan, layer, &price, &is_found, error), status, done);
+    if (!is_found && has_own_times(l)) { /* imported: measured, but not on this device */
+        price.forward.device_s = l->measured_forward_s * plan->micro_batch_size;
+        price.backward.device_s = l->measured_backward_s * plan->micro_batch_size;
+        price.provenance = TY_CALIBRATED;
+        is_found = true;
+    }
+    if (is_found) {
+        if (share < 1) {
+            price.forward.device_s *= share;
+            price.backward.device_s *= share;
+            price.provenance = TY_CALIBRATED;
+        }
+        if (l->kind == TY_LAYER_ATTENTION && !ty_attention_is_fused(ty_stack_of(plan), l) &&
+            l->forward_flop > 0) /* by its part of the work */
+            price.scores_s = price.forward.device_s *
+                             fmax(0, 1 - ty_layer_weight_flop(plan->workload, l) / l->forward_flop);
+    } else if (device == NULL) {
+        status = ty_fail(error, TY_EINVAL, "layer %s: not in the profile, and no device is given",
+                         l->name);
+        goto done;
+    } else {
+        TY_CHECK(by_kernels(plan, layer, device, &price, error), status, done);
+    }
+    *out = price;
+done:
+    return status;
+}

@@ -1,0 +1,254 @@
+/* Collectives among lanes: see lane_exchange.h. */
+#include "lane_exchange.h"
+
+#include "ty_memory.h"
+
+#include <math.h>
+
+static ty_status out_of_memory(ty_error *error)
+{
+    return ty_fail(error, TY_ENOMEM, "simulation: memory ran out");
+}
+
+/* ---- Groups of lanes ------------------------------------------------------------------------- */
+
+/* Between the lanes of a group. */
+static uint32_t stride_of(const ty_plan *plan, ty_lane_kind kind)
+{
+    uint32_t stride = 1;
+
+    for (int inner = 0; inner < (int)kind; inner++)
+        stride *= ty_plan_lanes(plan, (ty_lane_kind)inner);
+    return stride;
+}
+
+uint32_t ty_lane_group_count(const ty_plan *plan, ty_lane_kind kind)
+{
+    return ty_plan_width(plan) / ty_plan_lanes(plan, kind);
+}
+
+uint32_t ty_lane_group_of(const ty_plan *plan, ty_lane_kind kind, uint32_t lane)
+{
+    const uint32_t stride = stride_of(plan, kind);
+    return lane / (stride * ty_plan_lanes(plan, kind)) * stride + lane % stride;
+}
+
+uint32_t ty_lane_of_group(const ty_plan *plan, ty_lane_kind kind, uint32_t group, uint32_t n)
+{
+    const uint32_t stride = stride_of(plan, kind);
+    return (group / stride * ty_plan_lanes(plan, kind) + n) * stride + group % stride;
+}
+
+static uint32_t device_of(const ty_plan *plan, uint32_t position, ty_lane_kind kind, uint32_t group,
+                          uint32_t n)
+{
+    const uint32_t groups = ty_lane_group_count(plan, kind), width = ty_plan_width(plan);
+    return plan->stages[position].devices[(size_t)(group / groups) * width +
+                                          ty_lane_of_group(plan, kind, group % groups, n)];
+}
+
+/* Neighbours are on one host or not: what is on most hosts changes most often. */
+static uint32_t widest_group(const ty_plan *plan, const ty_cluster *cluster, uint32_t position,
+                             ty_lane_kind kind)
+{
+    const uint32_t n = ty_plan_lanes(plan, kind);
+    const uint32_t groups = plan->stages[position].replicas * ty_lane_group_count(plan, kind);
+    uint32_t widest = 0, most = 0;
+
+    for (uint32_t g = 0; g < groups; g++) {
+        uint32_t changes = 0;
+        for (uint32_t m = 1; m < n; m++)
+            changes += ty_cluster_device_host(cluster, device_of(plan, position, kind, g, m)) !=
+                       ty_cluster_device_host(cluster, device_of(plan, position, kind, g, m - 1));
+        if (changes > most) {
+            most = changes;
+            widest = g;
+        }
+    }
+    return widest;
+}
+
+ty_status ty_lane_rails(const ty_plan *plan, const ty_cluster *cluster, uint32_t position,
+                        ty_lane_kind kind, ty_rails *out, ty_error *error)
+{
+    const uint32_t n = ty_plan_lanes(plan, kind);
+    const uint32_t group = widest_group(plan, cluster, position, kind);
+    uint32_t *devices = ty_alloc(n, sizeof *devices);
+    ty_status status;
+
+    if (devices == NULL)
+        return out_of_memory(error);
+    for (uint32_t m = 0; m < n; m++)
+        devices[m] = device_of(plan, position, kind, group, m);
+    status = ty_cluster_rails(cluster, devices, n, out, error);
+    ty_free(devices);
+    return status;
+}
+
+/* ---- What an instruction exchanges ----------------------------------------------------------- */
+
+/* Of the lanes of a kind, all collectives of an instruction over the links between them. */
+typedef struct demand {
+    uint32_t collectives;
+    double latency_s, edge_bytes, seconds;
+} demand;
+
+typedef struct finder {
+    const ty_plan *plan;
+    const ty_cluster *cluster;
+    uint32_t position;
+    bool is_known[TY_LANE_KIND_COUNT];
+    ty_rails rails[TY_LANE_KIND_COUNT]; /* of the position */
+    ty_error *error;
+} finder;
+
+/* A ring, round which each of n members sends its parts: Thakur, Rabenseifner, Gropp,
+ * "Optimization of Collective Communication Operations in MPICH", 2005, sections 4.1, 4.4, 4.5. */
+static ty_status add_collective(finder *f, const ty_inner_collective *inner, demand *demands)
+{
+    const double n = ty_plan_lanes(f->plan, inner->among);
+    const double rounds = (n - 1) * (inner->kind == TY_ALL_REDUCE ? 2 : 1);
+    const double part = (double)inner->bytes / (inner->kind == TY_ALL_GATHER ? 1 : n);
+    ty_rails *rails = &f->rails[inner->among];
+    demand *d = &demands[inner->among];
+
+    if (n < 2 || inner->count == 0)
+        return TY_OK;
+    if (!f->is_known[inner->among]) {
+        const ty_status status =
+            ty_lane_rails(f->plan, f->cluster, f->position, inner->among, rails, f->error);
+        if (status != TY_OK)
+            return status;
+        f->is_known[inner->among] = true;
+    }
+    const double latency_s =
+        inner->count * rounds * fmax(rails->around_latency_s, rails->across_latency_s);
+    const double bytes = inner->count * rounds * part;
+    d->collectives += inner->count;
+    d->latency_s += latency_s;
+    d->edge_bytes += bytes;
+    d->seconds += latency_s + bytes / rails->bandwidth_bytes_per_s;
+    return TY_OK;
+}
+
+static ty_status add_layers(finder *f, const ty_instruction *in, bool is_backward, demand *demands)
+{
+    ty_inner_collective inner[TY_MAX_INNER_COLLECTIVES];
+    ty_status status = TY_OK;
+
+    for (uint32_t i = 0; i < in->layer_count; i++) {
+        const uint32_t layer = in->first_layer + i;
+        if (layer >= f->plan->workload->layer_count)
+            break;
+        const uint32_t count = ty_layer_inner_collectives(f->plan, layer, is_backward, inner);
+        for (uint32_t c = 0; c < count; c++)
+            if ((status = add_collective(f, &inner[c], demands)) != TY_OK)
+                return status;
+    }
+    return status;
+}
+
+static ty_status find_demands(finder *f, const ty_instruction *in, demand *demands)
+{
+    const bool is_backward = in->op == TY_OP_BACKWARD || in->op == TY_OP_BACKWARD_INPUT;
+    ty_inner_collective sum = {TY_TENSOR_LANES, TY_ALL_REDUCE, 0, 1};
+
+    if (is_backward || in->op == TY_OP_FORWARD || in->op == TY_OP_RECOMPUTE)
+        return add_layers(f, in, is_backward, demands);
+    if (in->op != TY_OP_UPDATE || in->bucket >= f->plan->bucket_count)
+        return TY_OK;
+    sum.bytes = ty_bucket_lane_bytes(f->plan, &f->plan->buckets[in->bucket]);
+    return sum.bytes > 0 ? add_collective(f, &sum, demands) : TY_OK;
+}
+
+static void take_apart(const finder *f, const demand *demands, const ty_instruction_cost *cost,
+                       ty_lane_instruction *out)
+{
+    double wanted_s = 0.0;
+
+    *out = (ty_lane_instruction){.compute_s = cost->seconds};
+    for (int k = 0; k < TY_LANE_KIND_COUNT; k++)
+        wanted_s += demands[k].seconds;
+    if (!(wanted_s > 0.0))
+        return;
+    const double scale = fmin(cost->inner_s, cost->seconds) / wanted_s;
+    for (int k = 0; k < TY_LANE_KIND_COUNT; k++) {
+        const demand *d = &demands[k];
+        if (!(d->seconds > 0.0))
+            continue;
+        const double transfer_s = (d->seconds - d->latency_s) * scale;
+        const double most = transfer_s * f->rails[k].bandwidth_bytes_per_s;
+        ty_instruction_cost *c = &out->costs[k];
+        *c = (ty_instruction_cost){.seconds = d->seconds * scale,
+                                   .latency_s = d->latency_s * scale,
+                                   .edge_bytes = fmin(d->edge_bytes, most),
+                                   .core_share = cost->core_share};
+        if (transfer_s > 0.0)
+            c->rate_limit_bytes_per_s = c->edge_bytes / transfer_s;
+        out->collectives += d->collectives;
+        out->compute_s -= c->seconds;
+    }
+    out->compute_s = fmax(0.0, out->compute_s);
+}
+
+static ty_status find_position(finder *f, const ty_stage_program *code,
+                               const ty_instruction_cost *costs, ty_lane_instruction **out)
+{
+    ty_status status = TY_OK;
+
+    for (uint32_t i = 0; i < code->instruction_count; i++) {
+        demand demands[TY_LANE_KIND_COUNT] = {{0}};
+        if (!(costs[i].inner_s > 0.0))
+            continue;
+        if (*out == NULL && (*out = ty_alloc(code->instruction_count, sizeof **out)) == NULL)
+            return out_of_memory(f->error);
+        if ((status = find_demands(f, &code->instructions[i], demands)) != TY_OK)
+            return status;
+        take_apart(f, demands, &costs[i], &(*out)[i]);
+    }
+    return status;
+}
+
+ty_status ty_lane_exchanges_find(const ty_plan *plan, const ty_program *program,
+                                 const ty_costs *costs, const ty_cluster *cluster,
+                                 ty_lane_exchanges *out, ty_error *error)
+{
+    ty_status status = TY_OK;
+
+    *out = (ty_lane_exchanges){0};
+    if (ty_plan_width(plan) == 1)
+        return TY_OK;
+    out->positions = ty_alloc(program->stage_count, sizeof(ty_lane_instruction *));
+    out->is_used = ty_alloc(program->stage_count, sizeof *out->is_used);
+    if (out->positions == NULL || out->is_used == NULL)
+        return out_of_memory(error);
+    out->position_count = program->stage_count;
+    for (uint32_t p = 0; status == TY_OK && p < program->stage_count; p++) {
+        finder f = {.plan = plan, .cluster = cluster, .position = p, .error = error};
+        status = find_position(&f, &program->stages[p], costs->instructions[p], &out->positions[p]);
+        for (int k = 0; k < TY_LANE_KIND_COUNT; k++) {
+            out->is_used[p][k] = f.is_known[k];
+            ty_rails_clear(&f.rails[k]);
+        }
+    }
+    return status;
+}
+
+void ty_lane_exchanges_clear(ty_lane_exchanges *exchanges)
+{
+    for (uint32_t p = 0; p < exchanges->position_count; p++)
+        ty_free(exchanges->positions[p]);
+    ty_free(exchanges->positions);
+    ty_free(exchanges->is_used);
+    *exchanges = (ty_lane_exchanges){0};
+}
+
+const ty_lane_instruction *ty_lane_instruction_of(const ty_lane_exchanges *exchanges,
+                                                  uint32_t position, uint32_t instruction)
+{
+    if (exchanges == NULL || position >= exchanges->position_count ||
+        exchanges->positions[position] == NULL)
+        return NULL;
+    const ty_lane_instruction *found = &exchanges->positions[position][instruction];
+    return found->collectives > 0 ? found : NULL;
+}

@@ -1,0 +1,302 @@
+/* The best plan for a question: by the search, a system, or an objective that takes the steps to
+ * the target in. */
+#include "question.h"
+
+#include <math.h>
+#include <string.h>
+
+/* ---- Objectives ---------------------------------------------------------------------------- */
+
+static const char *const objectives[TY_OBJECTIVE_COUNT] = {"throughput", "time-to-target", "cost",
+                                                           "energy"};
+
+ty_status ty_objective_find(const char *name, ty_objective *out, ty_error *error)
+{
+    const char *close;
+
+    for (int i = 0; i < TY_OBJECTIVE_COUNT; i++)
+        if (name == NULL || strcmp(name, objectives[i]) == 0) {
+            *out = (ty_objective)i;
+            return TY_OK;
+        }
+    close = ty_suggest(name, objectives, TY_OBJECTIVE_COUNT, sizeof objectives[0]);
+    return ty_fail(
+        error, TY_EINVAL,
+        "--objective: found '%s', expected throughput, time-to-target, cost or energy%s%s", name,
+        close != NULL ? "; did you mean " : "", close != NULL ? close : "");
+}
+
+/* ---- Scores -------------------------------------------------------------------------------- */
+
+/* How late the gradients of a plan are. */
+static ty_staleness_kind staleness_of(const ty_plan *plan)
+{
+    if (plan->staleness > 0)
+        return TY_STALENESS_DELAYED;
+    if (plan->schedule == TY_PIPEDREAM)
+        return TY_STALENESS_WEIGHT_STASHING;
+    return plan->schedule == TY_PIPEDREAM_2BW ? TY_STALENESS_DOUBLE_BUFFERED : TY_STALENESS_NONE;
+}
+
+static ty_status score_plan(const ty_plan *plan, const ty_cluster *cluster,
+                            const ty_convergence *task, ty_score *out, ty_error *error)
+{
+    ty_score_question question = ty_score_question_default();
+
+    question.task = task;
+    question.staleness = staleness_of(plan);
+    return ty_score_plan(plan, cluster, &question, out, error);
+}
+
+/* The task that is named, or the one known for the workload; NULL where there is none. */
+static ty_status open_task(const char *name, const char *workload, ty_convergence **out,
+                           ty_error *error)
+{
+    ty_error ignored = {0};
+    ty_status status;
+
+    *out = NULL;
+    if (name != NULL)
+        return ty_convergence_open(name, out, error);
+    status = ty_convergence_of_workload(workload, out, &ignored);
+    return status == TY_EIO
+               ? TY_OK
+               : (status == TY_OK ? TY_OK : ty_fail(error, status, "%s", ignored.message));
+}
+
+ty_status ty_plan_score(const ty_plan *plan, const ty_cluster *cluster, const char *task_name,
+                        ty_score *out, ty_error *error)
+{
+    ty_convergence *task = NULL;
+    ty_status status = open_task(task_name, plan->workload->name, &task, error);
+
+    if (status == TY_OK)
+        status = score_plan(plan, cluster, task, out, error);
+    ty_convergence_free(task);
+    return status;
+}
+
+/* ---- By an objective ----------------------------------------------------------------------- */
+
+/* HUGE_VAL: not known. */
+static double figure_of(const ty_score *s, ty_objective objective)
+{
+    if (objective == TY_TIME_TO_TARGET)
+        return s->time_to_target_s.expected;
+    if (objective == TY_COST)
+        return s->has_price ? s->money_usd.expected : HUGE_VAL;
+    return s->has_power ? s->energy_j.expected : HUGE_VAL;
+}
+
+typedef struct best_plan {
+    ty_plan *plan;
+    double figure;
+    ty_error refusal; /* of the last batch that cannot be planned */
+} best_plan;
+
+/* @param refusal where there is no such plan; another one may do */
+static ty_status try_plan(const ty_question_inputs *q, const ty_plan_options *how,
+                          const ty_convergence *task, ty_objective objective, best_plan *best,
+                          ty_error *refusal, ty_error *error)
+{
+    ty_plan *plan = NULL;
+    ty_score score = {0};
+    double figure;
+    ty_status status = ty_plan_search(q->workload, q->cluster, q->profile, how, &plan, refusal);
+
+    if (status == TY_EINVAL || status == TY_EINFEASIBLE)
+        return TY_OK;
+    if (status != TY_OK)
+        return ty_fail(error, status, "%s", refusal->message);
+    TY_CHECK(score_plan(plan, q->cluster, task, &score, error), status, done);
+    figure = figure_of(&score, objective);
+    if (figure < best->figure) {
+        ty_plan_free(best->plan);
+        best->plan = plan;
+        best->figure = figure;
+        plan = NULL;
+    }
+done:
+    ty_score_clear(&score);
+    ty_plan_free(plan);
+    return status;
+}
+
+/* Gradients that are a step late take more steps, which are counted, and shorter ones. Later ones
+ * hide no more of the exchanges that are predicted. */
+static ty_status try_batch(const ty_question_inputs *q, const ty_plan_options *how, uint32_t batch,
+                           const ty_convergence *task, ty_objective objective, best_plan *best,
+                           ty_error *error)
+{
+    ty_plan_options with_batch = *how;
+    ty_error ignored = {0};
+    ty_status status;
+
+    with_batch.global_batch = batch;
+    status = try_plan(q, &with_batch, task, objective, best, &best->refusal, error);
+    if (status != TY_OK || how->fix_staleness)
+        return status;
+    with_batch.staleness = 1;
+    return try_plan(q, &with_batch, task, objective, best, &ignored, error);
+}
+
+/* Global batches beside the usual one are tried unless one was asked for. */
+static ty_status plan_by_objective(const ty_question *question, const ty_question_inputs *q,
+                                   ty_objective objective, ty_plan_options *how, ty_plan **out,
+                                   ty_error *error)
+{
+    const uint32_t usual = q->workload->global_batch;
+    best_plan best = {.figure = HUGE_VAL};
+    ty_convergence *task = NULL;
+    ty_status status = TY_OK;
+
+    TY_CHECK(open_task(question->task, q->workload->name, &task, error), status, done);
+    if (task == NULL) {
+        status = ty_fail(error, TY_EINVAL,
+                         "--objective %s: how %s converges is not known: give --task NAME or a "
+                         "calibration file",
+                         objectives[objective], q->workload->name);
+        goto done;
+    }
+    /* Eight times less to eight times more, unless a batch was asked for. */
+    for (int power = -3; power <= 3; power++) {
+        const double batch =
+            power < 0 ? usual / (double)(1 << -power) : (double)usual * (1 << power);
+        if (question->global_batch > 0 && power != 0)
+            continue;
+        if (batch < 1 || batch > UINT32_MAX)
+            continue;
+        TY_CHECK(try_batch(q, how,
+                           question->global_batch > 0 ? question->global_batch : (uint32_t)batch,
+                           task, objective, &best, error),
+                 status, done);
+    }
+    if (best.plan == NULL)
+        status = best.refusal.status != TY_OK
+                     ? ty_fail(error, best.refusal.status, "%s", best.refusal.message)
+                     : ty_fail(error, TY_EINFEASIBLE, "--objective %s: the cluster has no %s",
+                               objectives[objective], objective == TY_COST ? "prices" : "power");
+    *out = best.plan;
+    best.plan = NULL;
+done:
+    ty_plan_free(best.plan);
+    ty_convergence_free(task);
+    return status;
+}
+
+/* ---- By the search, or a system ------------------------------------------------------------ */
+
+/* The planner's finalists are judged by the simulator. */
+static ty_status simulate_finalist(void *context, const ty_plan *plan, const ty_program *program,
+                                   const ty_costs *costs, ty_step_summary *summary, ty_error *error)
+{
+    ty_status status = TY_OK;
+    const ty_cluster *cluster = context;
+    ty_simulate_options options = ty_simulate_options_default();
+    ty_timeline *timeline = NULL;
+
+    options.steps += 2 * ty_program_largest_lead(program); /* which fill and drain */
+    TY_CHECK(ty_simulate(plan, program, costs, cluster, &options, &timeline, error), status, done);
+    TY_CHECK(ty_timeline_summarize(plan, program, timeline, summary, error), status, done);
+done:
+    ty_timeline_free(timeline);
+    return status;
+}
+
+static ty_status plan_by_system(const char *name, const ty_question_inputs *q,
+                                const ty_plan_options *how, ty_plan **out, ty_error *error)
+{
+    const ty_system *system = ty_system_find(name);
+    const char *names[64];
+    size_t count = 0;
+    const char *close;
+
+    if (system != NULL)
+        return ty_plan_system(system, q->workload, q->cluster, q->profile, how, out, error);
+    while (count < 64 && ty_system_at((uint32_t)count) != NULL) {
+        names[count] = ty_system_at((uint32_t)count)->name;
+        count++;
+    }
+    close = ty_suggest(name, names, count, sizeof names[0]);
+    return ty_fail(error, TY_EINVAL, "--system: unknown system '%s'%s%s; trainyard systems has all",
+                   name, close != NULL ? "; did you mean " : "", close != NULL ? close : "");
+}
+
+static ty_status find(const ty_question *question, const ty_question_inputs *q,
+                      ty_plan_options *how, ty_plan **out, ty_error *error)
+{
+    ty_objective objective = TY_THROUGHPUT;
+    ty_status status = ty_objective_find(question->objective, &objective, error);
+
+    if (status != TY_OK)
+        return status;
+    if (objective != TY_THROUGHPUT && question->system != NULL)
+        return ty_fail(error, TY_EINVAL, "--objective and --system: found both, expected one");
+    if (objective != TY_THROUGHPUT)
+        return plan_by_objective(question, q, objective, how, out, error);
+    if (question->system != NULL)
+        return plan_by_system(question->system, q, how, out, error);
+    return ty_plan_search(q->workload, q->cluster, q->profile, how, out, error);
+}
+
+/* The learning rate that a plan trains with: what was asked for, or what a calibration proposes for
+ * the plan's batch. */
+static ty_status set_learning_rate(const ty_question *question, const ty_watch *watch,
+                                   ty_plan *plan, ty_error *error)
+{
+    ty_convergence *task = NULL;
+    double rate;
+    bool is_beyond;
+    ty_status status = TY_OK;
+
+    if (question->learning_rate > 0)
+        plan->optimizer.learning_rate = question->learning_rate;
+    if (question->learning_rate > 0 || question->task == NULL)
+        return TY_OK;
+    TY_CHECK(ty_convergence_open(question->task, &task, error), status, done);
+    if (!(task->learning_rate > 0))
+        goto done;
+    TY_CHECK(ty_learning_rate(task, task->learning_rate, task->batch, plan->global_batch, &rate,
+                              &is_beyond, error),
+             status, done);
+    plan->optimizer.learning_rate = rate;
+    ty_watch_note(watch, "learning rate %.4g for a batch of %u, by the calibration's rule (%s)",
+                  rate, plan->global_batch, ty_scaling_rule_name(task->scaling_rule));
+done:
+    ty_convergence_free(task);
+    return status;
+}
+
+ty_status ty_question_plan(const ty_question *question, const ty_question_inputs *inputs,
+                           const ty_watch *watch, ty_plan **out, ty_error *error)
+{
+    ty_status status = TY_OK;
+    ty_plan_options how;
+    ty_text replicas = {0};
+    ty_plan *plan = NULL;
+
+    TY_CHECK(ty_plan_options_of(question, inputs, &replicas, &how, error), status, done);
+    if (watch != NULL) {
+        how.should_stop = watch->should_stop;
+        how.stop_context = watch->context;
+    }
+    if (question->top > 0) {
+        how.simulate_top = question->top;
+        how.simulate = simulate_finalist;
+        how.simulate_context = inputs->cluster;
+    }
+    TY_CHECK(find(question, inputs, &how, &plan, error), status, done);
+    TY_CHECK(set_learning_rate(question, watch, plan, error), status, done);
+    ty_free(plan->cluster_name);
+    plan->cluster_name = ty_strdup(question->cluster);
+    if (plan->cluster_name == NULL) {
+        status = ty_fail(error, TY_ENOMEM, "out of memory");
+        goto done;
+    }
+    *out = plan;
+    plan = NULL; /* given away */
+done:
+    ty_plan_free(plan);
+    ty_text_clear(&replicas);
+    return status;
+}

@@ -1,0 +1,601 @@
+/*
+ * Short trainings on this machine tell how a task converges.
+ * Data-parallel runs to the target, one for each seed, give the steps it takes and the gradient
+ * noise; the first steps of each, done again with each compressor and with late gradients, tell
+ * what those cost: weights at the start and samples are the same, so that the losses of the runs
+ * differ by the change alone. So does the first half at half the learning rate: what the noise
+ * costs at the full one.
+ */
+#include "ty_study.h"
+
+#include <limits.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define PLAIN "pp=1,tp=1,compression=none"
+#define SHORT_SHARE 4 /* short runs are a quarter as long as the run to the target */
+#define SHORTEST 64   /* what ty_loss_stretch asks for */
+#define LEAST_RANKS 2 /* replicas whose gradients differ */
+/* The run at half the rate takes two steps for each of the others'. It goes half the way, since
+ * what rates differ by in the first steps is not yet what noise costs: as many steps as the run
+ * that it is set beside. */
+#define SLOW_STEPS 2
+
+/* ---- One run ------------------------------------------------------------------------------- */
+
+typedef struct calibration {
+    const ty_calibration_question *asked;
+    const ty_watch *watch;
+    ty_question_inputs inputs;
+    ty_calibration *out;
+} calibration;
+
+/* What the planner makes of a batch with what --fix would say. */
+static ty_status plan_make(const calibration *c, const char *fix, uint32_t batch, uint64_t seed,
+                           ty_plan **out, ty_error *error)
+{
+    ty_question question = c->asked->question;
+
+    question.fix = fix;
+    question.global_batch = batch;
+    question.seed = seed;
+    question.task = NULL;
+    question.top = 0;
+    return ty_question_plan(&question, &c->inputs, c->watch, out, error);
+}
+
+/* Trains: to the target where `steps` is 0. Takes the plan. */
+static ty_status train(const calibration *c, ty_plan *plan, uint32_t steps, ty_run **out,
+                       ty_error *error)
+{
+    ty_training training = c->asked->training;
+    ty_plan_inputs inputs = {0};
+    ty_job *job = NULL;
+    char path[PATH_MAX] = "";
+    ty_status status = TY_OK;
+
+    if (steps > 0) {
+        training.until = (ty_target){0};
+        training.evaluate_every = 0;
+        training.steps = steps;
+    }
+    TY_CHECK(ty_plan_inputs_from(plan, &inputs, error), status, cleanup);
+    TY_CHECK(ty_scratch_file("trainyard-calibrate", path, sizeof path, error), status, cleanup);
+    TY_CHECK(ty_training_job(&training, &inputs, path, &job, error), status, cleanup);
+    job->measure_distortion = true;
+    TY_CHECK(ty_worker_run(job, ty_plan_process_count(job->plan), c->watch, error), status,
+             cleanup);
+    status = ty_run_load(path, out, error);
+
+cleanup:
+    if (path[0] != '\0')
+        unlink(path);
+    ty_job_free(job);
+    ty_plan_inputs_clear(&inputs);
+    return status;
+}
+
+/* ---- Runs to the target -------------------------------------------------------------------- */
+
+static ty_status not_reached(const calibration *c, const ty_run *run, ty_error *error)
+{
+    ty_text target = {0};
+    double accuracy = 0, loss = HUGE_VAL;
+    ty_status status;
+
+    for (uint32_t i = 0; i < run->evaluation_count; i++) {
+        accuracy = fmax(accuracy, run->evaluations[i].accuracy);
+        loss = fmin(loss, run->evaluations[i].loss);
+    }
+    ty_target_text(&c->asked->training.until, &target);
+    status =
+        ty_fail(error, TY_ELIMIT,
+                "%s was not reached in %u steps (best accuracy %.4g, loss %.4g): ask for less, "
+                "or allow more with --steps",
+                target.data != NULL ? target.data : "the target", run->step_count, accuracy, loss);
+    ty_text_clear(&target);
+    return status;
+}
+
+static int by_step(const void *left, const void *right)
+{
+    const ty_noise_sample *a = left, *b = right;
+    return (a->step > b->step) - (a->step < b->step);
+}
+
+/* Runs are of different lengths: estimates are put in order by their share of the run. */
+static ty_status samples_add(calibration *c, const ty_run *run, ty_error *error)
+{
+    const double scale = (double)UINT32_MAX / run->step_count;
+    ty_noise_sample *grown = ty_resize(
+        c->out->samples, (size_t)c->out->sample_count + run->noise_sample_count + 1, sizeof *grown);
+
+    if (grown == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory");
+    c->out->samples = grown;
+    for (uint32_t i = 0; i < run->noise_sample_count; i++) {
+        c->out->samples[c->out->sample_count] = run->noise_samples[i];
+        c->out->samples[c->out->sample_count++].step =
+            (uint32_t)(run->noise_samples[i].step * scale);
+    }
+    qsort(c->out->samples, c->out->sample_count, sizeof *c->out->samples, by_step);
+    return TY_OK;
+}
+
+static ty_status run_to_target(calibration *c, uint32_t index, ty_error *error)
+{
+    const ty_evaluation *reached;
+    ty_plan *plan = NULL;
+    ty_run *run = NULL;
+    ty_status status = TY_OK;
+
+    TY_CHECK(plan_make(c, PLAIN, c->out->batch, c->asked->question.seed + index, &plan, error),
+             status, done);
+    TY_CHECK(train(c, plan, 0, &run, error), status, done);
+    reached = ty_run_reached(run);
+    if (reached == NULL) {
+        status = not_reached(c, run, error);
+        goto done;
+    }
+    c->out->steps[index] = reached->step;
+    c->out->step_time_s += run->wall_s / run->step_count / c->out->run_count;
+    TY_CHECK(samples_add(c, run, error), status, done);
+    c->out->runs[index] = run;
+    run = NULL;
+done:
+    ty_run_free(run);
+    return status;
+}
+
+/* ---- What the runs tell of the task -------------------------------------------------------- */
+
+static ty_status describe(const calibration *c, ty_convergence *t, const ty_plan *plan,
+                          ty_error *error)
+{
+    ty_text name = {0}, source = {0}, target = {0};
+    ty_status status = TY_OK;
+
+    ty_target_text(&c->asked->training.until, &target);
+    ty_text_addf(&name, "%s %s", plan->workload->name, target.data != NULL ? target.data : "");
+    ty_text_addf(&source, "%u runs of batch %u, learning rate %g, on %u local ranks (%s)",
+                 c->out->run_count, c->out->batch, plan->optimizer.learning_rate, c->out->ranks,
+                 c->out->runs[0]->date);
+    TY_CHECK(ty_text_take(&target, &t->target, error), status, done);
+    TY_CHECK(ty_text_take(&name, &t->name, error), status, done);
+    status = ty_text_take(&source, &t->source, error);
+done:
+    ty_text_clear(&target);
+    ty_text_clear(&name);
+    ty_text_clear(&source);
+    return status;
+}
+
+static ty_status task_make(calibration *c, ty_error *error)
+{
+    ty_plan *plan = NULL;
+    ty_convergence *t = ty_alloc(1, sizeof *t);
+    double mean_log;
+    ty_status status = TY_OK;
+
+    if (t == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory");
+    TY_CHECK(plan_make(c, PLAIN, c->out->batch, c->asked->question.seed, &plan, error), status,
+             done);
+    TY_CHECK(ty_noise_over_run(c->out->samples, c->out->sample_count, &t->noise_scale_samples,
+                               &t->noise_growth, error),
+             status, done);
+    t->log_deviation = ty_run_deviation(c->out->steps, c->out->run_count, &mean_log);
+    t->minimum_samples =
+        exp(mean_log) * c->out->batch / (1 + c->out->batch / t->noise_scale_samples);
+    t->smallest_batch = t->largest_batch = t->batch = c->out->batch;
+    t->learning_rate = plan->optimizer.learning_rate;
+    t->scaling_rule =
+        plan->optimizer.kind == TY_OPTIMIZER_SGD ? TY_SCALING_LINEAR : TY_SCALING_SQRT;
+    TY_CHECK(describe(c, t, plan, error), status, done);
+    c->out->task = t;
+    t = NULL;
+done:
+    ty_convergence_free(t);
+    ty_plan_free(plan);
+    return status;
+}
+
+/* ---- The cost of noise ----------------------------------------------------------------------- */
+
+/* A figure that is measured with a seed. */
+typedef ty_status (*seed_measure)(const calibration *c, uint32_t index, void *context,
+                                  ty_interval *out, ty_error *error);
+
+/* Measures it with each seed, and takes the mean. */
+static ty_status seeds_measure(const calibration *c, seed_measure measure, void *context,
+                               ty_interval *mean, ty_error *error)
+{
+    ty_interval *estimates = ty_alloc(c->out->run_count, sizeof *estimates);
+    ty_status status = TY_OK;
+
+    if (estimates == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory");
+    for (uint32_t i = 0; i < c->out->run_count; i++)
+        TY_CHECK(measure(c, i, context, &estimates[i], error), status, done);
+    *mean = ty_interval_mean(estimates, c->out->run_count);
+done:
+    ty_free(estimates);
+    return status;
+}
+
+/* Losses of a run's seed at a part of its learning rate, one for each of the run's steps: the mean
+ * of those that go as far. @param losses [out, steps] */
+static ty_status slow_losses(const calibration *c, uint32_t index, uint32_t steps, double *losses,
+                             ty_error *error)
+{
+    ty_plan *plan = NULL;
+    ty_run *run = NULL;
+    ty_status status = TY_OK;
+
+    TY_CHECK(plan_make(c, PLAIN, c->out->batch, c->asked->question.seed + index, &plan, error),
+             status, done);
+    plan->optimizer.learning_rate /= SLOW_STEPS;
+    TY_CHECK(train(c, plan, SLOW_STEPS * steps, &run, error), status, done);
+    for (uint32_t i = 0; i < steps; i++) {
+        losses[i] = 0;
+        for (uint32_t k = 0; k < SLOW_STEPS; k++)
+            losses[i] += run->losses[SLOW_STEPS * i + k] / SLOW_STEPS;
+    }
+done:
+    ty_run_free(run);
+    return status;
+}
+
+static ty_status temperature_stretch(const calibration *c, uint32_t index, void *context,
+                                     ty_interval *factor, ty_error *error)
+{
+    const ty_run *run = c->out->runs[index];
+    const uint32_t steps = run->step_count / SLOW_STEPS;
+    double *losses = NULL;
+    ty_status status;
+
+    (void)context;
+    if (steps < SHORTEST)
+        return ty_fail(error, TY_EINFEASIBLE,
+                       "the target was reached in %u steps, expected at least %d: evaluate later "
+                       "or ask for more",
+                       run->step_count, SLOW_STEPS * SHORTEST);
+    losses = ty_alloc(steps, sizeof *losses);
+    if (losses == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory");
+    status = slow_losses(c, index, steps, losses, error);
+    if (status == TY_OK)
+        status = ty_loss_stretch(run->losses, losses, steps, factor, error);
+    ty_free(losses);
+    return status;
+}
+
+/* Where it cannot be told, steps follow the noise scale alone. */
+static ty_status temperature_measure(calibration *c, ty_error *error)
+{
+    ty_interval factor;
+    ty_error why = {0};
+    ty_status status = seeds_measure(c, temperature_stretch, NULL, &factor, &why);
+
+    if (status == TY_OK) {
+        c->out->task->temperature_cost = ty_temperature_cost_of_stretch(factor, 1.0 / SLOW_STEPS);
+        c->out->task->has_temperature_cost = true;
+    } else if (status == TY_EINFEASIBLE || status == TY_EBACKEND) {
+        snprintf(c->out->temperature_note, sizeof c->out->temperature_note, "%s", why.message);
+        status = TY_OK;
+    } else {
+        ty_fail(error, status, "half the learning rate: %s", why.message);
+    }
+    return status;
+}
+
+/* ---- Changes ------------------------------------------------------------------------------- */
+
+/* A plan that differs from the runs', and what it did to their losses. */
+typedef struct change {
+    const char *fix, *name;
+    ty_interval factor;       /* on steps */
+    double steps, distortion; /* mean over seeds, of the steps compared; NaN: nothing was lost */
+} change;
+
+static uint32_t short_steps(const ty_run *run)
+{
+    const uint32_t steps = run->step_count / SHORT_SHARE;
+    return steps > SHORTEST ? steps : SHORTEST;
+}
+
+/* The factor on steps by the losses beside one run's. */
+static ty_status change_stretch(const calibration *c, uint32_t index, void *context,
+                                ty_interval *factor, ty_error *error)
+{
+    change *changed = context;
+    const ty_run *plain = c->out->runs[index];
+    const uint32_t steps = short_steps(plain);
+    ty_plan *plan = NULL;
+    ty_run *run = NULL;
+    ty_error detail = {0};
+    ty_status status;
+
+    if (steps > plain->step_count)
+        return ty_fail(error, TY_EINFEASIBLE,
+                       "%s: the target was reached in %u steps, expected at least %d to compare "
+                       "with: evaluate later or ask for more",
+                       changed->name, plain->step_count, SHORTEST);
+    TY_CHECK(
+        plan_make(c, changed->fix, c->out->batch, c->asked->question.seed + index, &plan, error),
+        status, done);
+    status = train(c, plan, steps, &run, &detail);
+    if (status != TY_OK) {
+        ty_fail(error, status, "%s: %s", changed->name,
+                detail.message[0] != '\0' ? detail.message
+                                          : "the run failed; where the loss diverged, a smaller "
+                                            "--learning-rate may help");
+        goto done;
+    }
+    changed->steps += (double)steps / c->out->run_count;
+    changed->distortion +=
+        (run->distortion_steps > 0 ? run->distortion : (double)NAN) / c->out->run_count;
+    status = ty_loss_stretch(plain->losses, run->losses, steps, factor, &detail);
+    if (status != TY_OK)
+        ty_fail(error, status, "%s: %s", changed->name, detail.message);
+done:
+    ty_run_free(run);
+    return status;
+}
+
+static ty_status change_measure(const calibration *c, change *changed, ty_error *error)
+{
+    changed->steps = changed->distortion = 0;
+    return seeds_measure(c, change_stretch, changed, &changed->factor, error);
+}
+
+static ty_status compressor_measure(calibration *c, const char *name,
+                                    const ty_compression *compression, ty_error *error)
+{
+    change changed = {.name = name};
+    ty_text fix = {0};
+    ty_status status = TY_OK;
+
+    ty_text_addf(&fix, "pp=1,tp=1,compression=%s", name);
+    TY_CHECK(ty_text_check(&fix, error), status, done);
+    changed.fix = fix.data;
+    TY_CHECK(change_measure(c, &changed, error), status, done);
+    c->out->task->compressors[c->out->task->compressor_count++] =
+        (ty_compressor_calibration){.compression = *compression,
+                                    .distortion = changed.distortion,
+                                    .lag = ty_lag_of_stretch(changed.factor, changed.steps),
+                                    .factor = changed.factor};
+done:
+    ty_text_clear(&fix);
+    return status;
+}
+
+static ty_status compressors_measure(calibration *c, ty_error *error)
+{
+    ty_text name = {0};
+    ty_status status = TY_OK;
+
+    c->out->task->compressors =
+        ty_alloc(c->asked->compression_count, sizeof *c->out->task->compressors);
+    if (c->out->task->compressors == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory");
+    for (uint32_t i = 0; i < c->asked->compression_count; i++) {
+        ty_text_clear(&name);
+        ty_compression_text(&c->asked->compressions[i], &name);
+        TY_CHECK(ty_text_check(&name, error), status, done);
+        TY_CHECK(compressor_measure(c, name.data, &c->asked->compressions[i], error), status, done);
+    }
+done:
+    ty_text_clear(&name);
+    return status;
+}
+
+/* Two stages that update after each micro-batch, as asynchronous as it gets: the first is one
+ * update late, the second none. Where the workload or the ranks do not divide so, replicas that are
+ * a step late; where training does not stand it, it stays unknown. */
+static ty_status staleness_measure(calibration *c, ty_error *error)
+{
+    double delay = ty_staleness_delay(TY_STALENESS_WEIGHT_STASHING, 2);
+    ty_error why = {0};
+    ty_text fix = {0};
+    change changed = {.name = "late gradients"};
+    ty_status status;
+
+    ty_text_addf(&fix, "pp=2,tp=1,schedule=pipedream,compression=none,micro_batch=%u",
+                 c->out->batch);
+    if ((status = ty_text_check(&fix, error)) != TY_OK)
+        return status;
+    changed.fix = fix.data;
+    status = change_measure(c, &changed, &why);
+    if (status == TY_EINFEASIBLE || status == TY_EINVAL) {
+        delay = ty_staleness_delay(TY_STALENESS_DELAYED, 1);
+        changed.fix = PLAIN ",staleness=1";
+        status = change_measure(c, &changed, &why);
+    }
+    if (status == TY_OK) {
+        c->out->task->staleness =
+            ty_interval_scale(ty_lag_of_stretch(changed.factor, changed.steps), 1 / delay);
+        c->out->task->has_staleness = true;
+    } else if (status == TY_EINFEASIBLE || status == TY_EINVAL || status == TY_EBACKEND) {
+        snprintf(c->out->staleness_note, sizeof c->out->staleness_note, "%s", why.message);
+        status = TY_OK;
+    } else {
+        ty_fail(error, status, "%s", why.message);
+    }
+    ty_text_clear(&fix);
+    return status;
+}
+
+/* ---- What to do with it -------------------------------------------------------------------- */
+
+/* One batch: the learning rate by the rule, the steps by the law, the step time by the planner.
+ * Batches that cannot be planned are passed over. */
+static ty_status row_add(calibration *c, uint32_t batch, ty_error *error)
+{
+    ty_calibration_batch *row = &c->out->batches[c->out->batch_count];
+    ty_plan *plan = NULL;
+    ty_error ignored = {0};
+    ty_status status = plan_make(c, NULL, batch, c->asked->question.seed, &plan, &ignored);
+
+    if (status == TY_EINFEASIBLE || status == TY_EINVAL)
+        return TY_OK;
+    if (status != TY_OK)
+        return ty_fail(error, status, "%s", ignored.message);
+    *row = (ty_calibration_batch){.batch = batch,
+                                  .steps = ty_convergence_steps(c->out->task, batch),
+                                  .step_time_s = plan->prediction.step_time_s};
+    ty_plan_free(plan);
+    status = ty_learning_rate(c->out->task, c->out->task->learning_rate, c->out->batch, batch,
+                              &row->learning_rate, &row->is_beyond_limit, error);
+    c->out->batch_count += status == TY_OK;
+    return status;
+}
+
+static ty_status propose(calibration *c, ty_error *error)
+{
+    ty_batch_option options[2 * TY_CALIBRATION_POWERS + 1];
+    double time_s;
+    ty_status status = TY_OK;
+
+    for (int power = -TY_CALIBRATION_POWERS; power <= TY_CALIBRATION_POWERS; power++) {
+        const double batch = ldexp(c->out->batch, power);
+        if (batch >= 1 && batch == floor(batch) && batch <= INT_MAX)
+            TY_CHECK(row_add(c, (uint32_t)batch, error), status, done);
+    }
+    for (uint32_t i = 0; i < c->out->batch_count; i++)
+        options[i] = (ty_batch_option){c->out->batches[i].batch, c->out->batches[i].step_time_s};
+    TY_CHECK(
+        ty_best_batch(c->out->task, options, c->out->batch_count, &c->out->best, &time_s, error),
+        status, done);
+    status = ty_batch_schedule(c->out->task, options, c->out->batch_count, TY_CALIBRATION_PHASES,
+                               c->out->schedule, &time_s, error);
+done:
+    return status;
+}
+
+/* ---- Output -------------------------------------------------------------------------------- */
+
+static void put_noise(const ty_calibration *c, ty_json_writer *w)
+{
+    double scales[TY_NOISE_PARTS];
+
+    ty_json_open(w, "noise", '{');
+    ty_json_put_uint(w, "estimates", c->sample_count);
+    ty_noise_parts(c->samples, c->sample_count, TY_NOISE_PARTS, scales);
+    ty_json_open_flat(w, "scale_samples", '['); /* parts of the run, in order */
+    for (uint32_t p = 0; p < TY_NOISE_PARTS; p++)
+        if (isnan(scales[p]))
+            ty_json_put_null(w, NULL);
+        else
+            ty_json_put_number(w, NULL, scales[p]);
+    ty_json_close(w, ']');
+    ty_json_close(w, '}');
+}
+
+static void put_proposal(const ty_calibration *c, ty_json_writer *w)
+{
+    ty_json_open(w, "proposal", '{');
+    ty_json_put_uint(w, "global_batch", c->batches[c->best].batch);
+    ty_json_put_number(w, "learning_rate", c->batches[c->best].learning_rate);
+    ty_json_open_flat(w, "schedule", '[');
+    for (uint32_t p = 0; p < TY_CALIBRATION_PHASES; p++)
+        ty_json_put_uint(w, NULL, c->batches[c->schedule[p]].batch);
+    ty_json_close(w, ']');
+    ty_json_open(w, "batches", '[');
+    for (uint32_t i = 0; i < c->batch_count; i++) {
+        const ty_calibration_batch *row = &c->batches[i];
+        ty_json_open_flat(w, NULL, '{');
+        ty_json_put_uint(w, "global_batch", row->batch);
+        ty_json_put_number(w, "learning_rate", row->learning_rate);
+        ty_json_put_number(w, "steps", row->steps);
+        ty_json_put_number(w, "step_time_s", row->step_time_s);
+        ty_json_put_number(w, "time_to_target_s", row->steps * row->step_time_s);
+        ty_json_close(w, '}');
+    }
+    ty_json_close(w, ']');
+    ty_json_close(w, '}');
+}
+
+void ty_calibration_to_json(const ty_calibration *c, ty_json_writer *w)
+{
+    ty_json_open(w, NULL, '{');
+    ty_json_put_string(w, "schema", "trainyard.calibration/1");
+    ty_json_put_string(w, "date", c->runs[0]->date);
+    ty_json_put_string(w, "machine", c->runs[0]->machine);
+    ty_convergence_to_calibration(c->task, w);
+    ty_json_open_flat(w, "steps_to_target", '[');
+    for (uint32_t i = 0; i < c->run_count; i++)
+        ty_json_put_number(w, NULL, c->steps[i]);
+    ty_json_close(w, ']');
+    put_noise(c, w);
+    put_proposal(c, w);
+    ty_json_close(w, '}');
+}
+
+/* ---- The whole ----------------------------------------------------------------------------- */
+
+static ty_status open_question(calibration *c, ty_error *error)
+{
+    const ty_question *q = &c->asked->question;
+    ty_calibration *out = c->out;
+    uint32_t ignored;
+    ty_status status = TY_OK;
+
+    if (q->cluster == NULL || !ty_cluster_is_local(q->cluster, &ignored))
+        return ty_fail(error, TY_EINVAL,
+                       "--cluster: found %s, expected local:N: the runs are made on this machine",
+                       q->cluster != NULL ? q->cluster : "none");
+    if (!ty_target_is_set(&c->asked->training.until))
+        return ty_fail(error, TY_EINVAL,
+                       "--until is needed: the accuracy or loss to calibrate for");
+    TY_CHECK(ty_question_open(q, c->watch, &c->inputs, error), status, done);
+    out->ranks = ty_cluster_device_count(c->inputs.cluster);
+    if (out->ranks < LEAST_RANKS)
+        return ty_fail(
+            error, TY_EINVAL,
+            "--cluster: found %s, expected local:2 or more: the noise scale is told from "
+            "the gradients of replicas",
+            q->cluster);
+    out->batch = q->global_batch > 0 ? q->global_batch : c->inputs.workload->global_batch;
+    out->run_count = c->asked->runs > 0 ? c->asked->runs : 1;
+    out->steps = ty_alloc(out->run_count, sizeof *out->steps);
+    out->runs = ty_alloc(out->run_count, sizeof *out->runs);
+    if (out->steps == NULL || out->runs == NULL)
+        status = ty_fail(error, TY_ENOMEM, "out of memory");
+done:
+    return status;
+}
+
+ty_status ty_calibrate(const ty_calibration_question *question, const ty_watch *watch,
+                       ty_calibration *out, ty_error *error)
+{
+    calibration c = {.asked = question, .watch = watch, .out = out};
+    ty_status status = TY_OK;
+
+    *out = (ty_calibration){0};
+    TY_CHECK(open_question(&c, error), status, done);
+    for (uint32_t i = 0; i < out->run_count; i++)
+        TY_CHECK(run_to_target(&c, i, error), status, done);
+    TY_CHECK(task_make(&c, error), status, done);
+    TY_CHECK(temperature_measure(&c, error), status, done);
+    TY_CHECK(compressors_measure(&c, error), status, done);
+    TY_CHECK(staleness_measure(&c, error), status, done);
+    status = propose(&c, error);
+done:
+    ty_question_inputs_clear(&c.inputs);
+    return status;
+}
+
+void ty_calibration_clear(ty_calibration *c)
+{
+    ty_convergence_free(c->task);
+    for (uint32_t i = 0; c->runs != NULL && i < c->run_count; i++)
+        ty_run_free(c->runs[i]);
+    ty_free(c->runs);
+    ty_free(c->samples);
+    ty_free(c->steps);
+    *c = (ty_calibration){0};
+}

@@ -1,0 +1,140 @@
+/* Measuring this machine through a profile job, and keeping what was measured. */
+#include "cache.h"
+#include "question.h"
+
+#include "ty_memory.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* Whoever computes meanwhile makes all that is measured longer. */
+static void warn_of_load(const ty_watch *watch)
+{
+    const double most_share = 0.5; /* of the cores, by others */
+    const long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    double load = 0;
+
+    if (getloadavg(&load, 1) == 1 && load > most_share * (double)cores)
+        ty_watch_note(watch,
+                      "warning: this machine is busy (load %.1f on %ld cores); times measured now "
+                      "are longer than they will be",
+                      load, cores);
+}
+
+ty_status ty_profile_measure(const ty_workload *workload, const char *backend,
+                             const char *precision, uint32_t ranks, const uint32_t *micro_batches,
+                             uint32_t micro_batch_count, const ty_watch *watch, ty_profile **out,
+                             ty_error *error)
+{
+    ty_status status = TY_OK;
+    char output[PATH_MAX] = "";
+    ty_job *job = ty_alloc(1, sizeof *job);
+
+    if (job == NULL) {
+        status = ty_fail(error, TY_ENOMEM, "cannot prepare a profile job");
+        goto cleanup;
+    }
+    TY_CHECK(ty_scratch_file("trainyard-profile", output, sizeof output, error), status, cleanup);
+    job->kind = TY_JOB_PROFILE;
+    job->backend = ty_strdup(backend);
+    job->precision = ty_strdup(precision);
+    job->output = ty_strdup(output);
+    job->micro_batches = ty_alloc(micro_batch_count, sizeof *job->micro_batches);
+    if (job->backend == NULL || job->output == NULL || job->micro_batches == NULL) {
+        status = ty_fail(error, TY_ENOMEM, "out of memory");
+        goto cleanup;
+    }
+    warn_of_load(watch);
+    memcpy(job->micro_batches, micro_batches, micro_batch_count * sizeof *micro_batches);
+    job->micro_batch_count = micro_batch_count;
+    TY_CHECK(ty_plan_of_workload(workload, &job->plan, error), status, cleanup);
+    TY_CHECK(ty_worker_run(job, ranks, watch, error), status, cleanup);
+    TY_CHECK(ty_profile_load(output, out, error), status, cleanup);
+
+cleanup:
+    if (output[0] != '\0')
+        unlink(output);
+    ty_job_free(job);
+    return status;
+}
+
+/* The batch and its halves: what micro-batch sizes a plan of that batch is likely to use. */
+static uint32_t usual_sizes(uint32_t batch, uint32_t sizes[6])
+{
+    uint32_t count = 0;
+    uint32_t smallest = batch;
+
+    while (count < 5 && smallest > 1 && smallest % 2 == 0) {
+        smallest /= 2;
+        count++;
+    }
+    for (uint32_t i = 0; i <= count; i++)
+        sizes[i] = smallest << i;
+    return count + 1;
+}
+
+/* profile-HOST-WORKLOAD-DIGEST-rRANKS-bBATCH.json: names are there for people, and may be anything.
+ */
+static ty_status cache_of(const ty_workload *workload, uint32_t ranks, uint32_t batch,
+                          ty_cache **out, ty_error *error)
+{
+    char host[65] = "", plain_host[65], plain_name[41], name[256];
+    ty_digest digest;
+    ty_status status = ty_workload_digest(workload, &digest, error);
+
+    if (status != TY_OK)
+        return status;
+    gethostname(host, sizeof host - 1);
+    ty_cache_word(host, plain_host, sizeof plain_host);
+    ty_cache_word(workload->name, plain_name, sizeof plain_name);
+    snprintf(name, sizeof name, "profile-%s-%s-%.12s-r%u-b%u.json", plain_host, plain_name,
+             digest.hex, ranks, batch);
+    return ty_cache_open(name, out, error);
+}
+
+/* Without a cache everything works, only longer: said, and gone on. */
+static void warn_of_cache(const ty_error *trouble, const ty_watch *watch)
+{
+    ty_watch_note(watch, "warning: measurements are not kept: %s", trouble->message);
+}
+
+ty_status ty_profile_measure_cached(const ty_workload *workload, uint32_t ranks,
+                                    uint32_t global_batch, const ty_watch *watch, ty_profile **out,
+                                    ty_error *error)
+{
+    ty_status status = TY_OK;
+    uint32_t batch = global_batch > 0 ? global_batch : workload->global_batch;
+    uint32_t sizes[6];
+    uint32_t size_count = usual_sizes(batch, sizes);
+    ty_profile *profile = NULL;
+    ty_error trouble = {0};
+    ty_cache *cache = NULL;
+
+    status = cache_of(workload, ranks, batch, &cache, &trouble);
+    if (status == TY_OK)
+        status = ty_cache_load(cache, &profile, &trouble);
+    if (status != TY_OK)
+        warn_of_cache(&trouble, watch);
+    if (profile == NULL) {
+        const bool is_kept = status == TY_OK;
+        TY_CHECK(ty_profile_measure(workload, "cpu", NULL, ranks, sizes, size_count, watch,
+                                    &profile, error),
+                 status, cleanup);
+        if (is_kept && ty_cache_keep(cache, profile, &trouble) != TY_OK)
+            warn_of_cache(&trouble, watch);
+        else if (is_kept)
+            ty_watch_note(watch, "measured this machine; kept in %s (remove it to measure anew)",
+                          ty_cache_shown(cache));
+    }
+    *out = profile;
+    profile = NULL;
+    status = TY_OK;
+
+cleanup:
+    ty_profile_free(profile);
+    ty_cache_close(cache);
+    return status;
+}

@@ -1,0 +1,45 @@
+/**
+ * @file question.h
+ * What the words of a question mean. Internal to study/.
+ */
+#ifndef TY_STUDY_QUESTION_H
+#define TY_STUDY_QUESTION_H
+
+#include "ty_study.h"
+
+/** Whether `fix` has such a key. */
+bool ty_fix_key_is_known(const char *key);
+
+/** What `fix` and the rest of a question ask the planner for. TY_EINVAL names the key.
+ *  @param replicas gets storage that must outlive the options */
+ty_status ty_plan_options_of(const ty_question *question, const ty_question_inputs *inputs,
+                             ty_text *replicas, ty_plan_options *out,
+                             ty_error *error) TY_MUST_CHECK;
+
+typedef enum ty_objective {
+    TY_THROUGHPUT,
+    TY_TIME_TO_TARGET,
+    TY_COST,
+    TY_ENERGY,
+    TY_OBJECTIVE_COUNT
+} ty_objective;
+/** "throughput" and the like; NULL is throughput. TY_EINVAL has the nearest. */
+ty_status ty_objective_find(const char *name, ty_objective *out, ty_error *error) TY_MUST_CHECK;
+
+static inline bool ty_watch_stops(const ty_watch *watch)
+{
+    return watch != NULL && watch->should_stop != NULL && watch->should_stop(watch->context);
+}
+static inline bool ty_watch_stops_now(const ty_watch *watch)
+{
+    return watch != NULL && watch->should_stop_now != NULL &&
+           watch->should_stop_now(watch->context);
+}
+static inline bool ty_watch_listens(const ty_watch *watch)
+{
+    return watch != NULL && watch->note != NULL;
+}
+/** A line to whoever listens. */
+void ty_watch_note(const ty_watch *watch, const char *format, ...) TY_PRINTF(2, 3);
+
+#endif

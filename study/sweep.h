@@ -1,0 +1,43 @@
+/**
+ * @file sweep.h
+ * Independent pieces of work side by side, each in a process of its own. Internal to study/.
+ */
+#ifndef TY_STUDY_SWEEP_H
+#define TY_STUDY_SWEEP_H
+
+#include "ty_study.h"
+
+typedef struct ty_sweep {
+    uint32_t count;    /* pieces */
+    uint32_t parallel; /* at most so many at once; >= 1 */
+    const ty_watch *watch;
+    void *context;
+    /* Whether a piece is to be done; NULL: all. */
+    bool (*is_wanted)(void *context, uint32_t index);
+    /* In the child: appends the piece's result. */
+    ty_status (*work)(void *context, uint32_t index, ty_text *result, ty_error *error);
+    /* In the parent, in the order in which pieces end; `result` is terminated. */
+    ty_status (*take)(void *context, uint32_t index, const char *result, ty_error *error);
+} ty_sweep;
+
+/**
+ * Does every wanted piece. The first failure, of a piece or of taking its result, ends the others
+ * and is returned; of several that were under way, whichever came first.
+ * @return TY_EINTERRUPTED once the watch says so; TY_EBACKEND for a child that died.
+ */
+ty_status ty_sweep_run(const ty_sweep *work, ty_error *error) TY_MUST_CHECK;
+
+/* ---- Over the ranks of an MPI job ------------------------------------------------------------ */
+
+/** Whether this process is one of several that mpirun or srun started. */
+bool ty_sweep_has_ranks(void);
+/** Whether it is the one that takes results, or the only one. */
+bool ty_sweep_is_first_rank(void);
+/**
+ * ty_sweep_run over all ranks of the job, each of which calls it with the same work: rank 0 hands
+ * out pieces to the others as they ask, and alone takes results and returns the first failure of
+ * any. Call it once.
+ */
+ty_status ty_sweep_over_ranks(const ty_sweep *work, ty_error *error) TY_MUST_CHECK;
+
+#endif

@@ -1,0 +1,318 @@
+/**
+ * @file ty_convergence.h
+ * How many steps a network needs to reach its target, and how long that takes: what the global
+ * batch, late gradients and compressed gradients cost or save beside the step time.
+ *
+ *     ty_convergence *task = NULL;
+ *     TY_CHECK(ty_convergence_open("resnet50-imagenet", &task, error), status, cleanup);
+ *     double steps = ty_convergence_steps(task, 8192);
+ *
+ * The law: with N the gradient noise scale and B the global batch, both in samples,
+ *     steps(B)   = S (1 + N/B)          S: steps to target with exact gradients
+ *     samples(B) = E (1 + B/N)          E = S N: samples to target with the smallest batches
+ * Source: McCandlish et al. 2018 (arXiv:1812.06162), equation 2.11. It assumes that the learning
+ * rate is tuned for every batch. E is for a target, an optimizer and a data set: a task. Where a
+ * calibration measured what noise costs at its own rate, ty_temperature_multiplier corrects it.
+ *
+ * Tasks and the effects of compressors and staleness are data with sources:
+ * study/catalogue/convergence.json. What comes from there is a prior; what a calibration run
+ * measured replaces it. Every uncertain figure is a ty_interval.
+ */
+#ifndef TY_CONVERGENCE_H
+#define TY_CONVERGENCE_H
+
+#include "ty_core.h"
+
+/* ---- Intervals --------------------------------------------------------------------------- */
+
+/** A positive figure that is believed to lie in [low, high] eight times in ten. */
+typedef struct ty_interval {
+    double low, expected, high;
+} ty_interval;
+
+/** A figure known exactly. */
+ty_interval ty_interval_exact(double value);
+/** expected * exp(-+ TY_INTERVAL_DEVIATIONS * log_deviation): from a standard deviation of the log.
+ */
+ty_interval ty_interval_of_deviation(double expected, double log_deviation);
+/** Product of independent figures: the distances of the bounds, as logs, add in quadrature. */
+ty_interval ty_interval_product(ty_interval a, ty_interval b);
+/** Sum of figures that err together: bounds are added, which is the wider choice. */
+ty_interval ty_interval_sum(ty_interval a, ty_interval b);
+ty_interval ty_interval_scale(ty_interval a, double factor);
+/**
+ * Geometric mean of independent estimates of one positive figure. Its deviation is the larger of
+ * what theirs say and of what they scatter by, over the root of their number.
+ * @param count >= 1
+ */
+ty_interval ty_interval_mean(const ty_interval *estimates, uint32_t count);
+/** {"low": ..., "expected": ..., "high": ...} on one line. */
+void ty_interval_to_json(ty_interval interval, ty_json_writer *writer, const char *key);
+
+/** Standard deviations from the middle to the bounds of the central 80 % of a normal distribution.
+ */
+#define TY_INTERVAL_DEVIATIONS 1.2816
+
+/* ---- Steps and samples ------------------------------------------------------------------- */
+
+typedef enum ty_scaling_rule {
+    TY_SCALING_LINEAR, /* SGD: learning rate in proportion to the batch */
+    TY_SCALING_SQRT,   /* Adam, LAMB: to its square root */
+    TY_SCALING_RULE_COUNT
+} ty_scaling_rule;
+const char *ty_scaling_rule_name(ty_scaling_rule rule); /* "linear", "sqrt" */
+
+/** What a calibration run found a compressor to cost: see ty_compression_cost. */
+typedef struct ty_compressor_calibration {
+    ty_compression compression;
+    double distortion; /* |Cg - g|^2 / |g|^2 of a rank's gradients, mean over steps; NaN: unknown */
+    ty_interval lag;   /* updates that training is behind; >= 0; of those with error feedback */
+    ty_interval factor; /* on steps; > 0; of the others, whose losses are never made good */
+} ty_compressor_calibration;
+
+/** One task: workload, data set, target. */
+typedef struct ty_convergence {
+    char *name;   /* "resnet50-imagenet" */
+    char *target; /* "75.9 % top-1" */
+    char *source;
+    bool is_prior;              /* from the catalogue; false: measured in a calibration run */
+    double noise_scale_samples; /* N, averaged over the run */
+    double minimum_samples;     /* E */
+    double log_deviation; /* of samples to target around the law; spread between runs included */
+    double smallest_batch, largest_batch; /* range the figures were taken in */
+    double noise_growth;                  /* noise scale at the end over that at the start; >= 1 */
+    ty_scaling_rule scaling_rule;
+    double scaling_limit_batch; /* largest batch the rule is known to hold to; 0: not known */
+    /* Of a calibration run: */
+    double learning_rate, batch;  /* that it trained with; 0: not known */
+    bool has_temperature_cost;    /* only with a batch */
+    ty_interval temperature_cost; /* of that rate and batch: see ty_temperature_multiplier */
+    bool has_staleness;
+    ty_interval staleness; /* updates that training is behind for each that gradients are late */
+    uint32_t compressor_count;
+    ty_compressor_calibration *compressors; /* owned */
+} ty_convergence;
+
+/**
+ * A task of the catalogue by its name, or a `trainyard.calibration/1` file: its "convergence"
+ * member and what it has of "staleness" and "compression" (docs/convergence.md).
+ * @return TY_EIO naming the closest task for an unknown name; TY_EPARSE for bad content.
+ */
+ty_status ty_convergence_open(const char *name_or_path, ty_convergence **out,
+                              ty_error *error) TY_MUST_CHECK;
+/** The catalogue's task for a workload of the zoo; TY_EIO where there is none. */
+ty_status ty_convergence_of_workload(const char *workload, ty_convergence **out,
+                                     ty_error *error) TY_MUST_CHECK;
+ty_status ty_convergence_from_json(const ty_json *object, ty_convergence **out,
+                                   ty_error *error) TY_MUST_CHECK;
+/** The members "convergence", "staleness" and "compression" of a calibration, to an open object. */
+void ty_convergence_to_calibration(const ty_convergence *task, ty_json_writer *writer);
+void ty_convergence_to_json(const ty_convergence *task, ty_json_writer *writer, const char *key);
+void ty_convergence_free(ty_convergence *task);
+
+/** Steps to target, with the learning rate that ty_learning_rate has for the batch; batch > 0. */
+double ty_convergence_steps(const ty_convergence *task, double batch);
+/** Samples to target with its interval, wider by a factor two a doubling (as a log deviation of
+ * TY_EXTRAPOLATION_DEVIATION each) outside the range of the task's figures. */
+ty_interval ty_convergence_samples(const ty_convergence *task, double batch);
+#define TY_EXTRAPOLATION_DEVIATION 0.1
+
+/**
+ * Factor on the law's steps for a batch B where a calibration at batch B0 measured c, the
+ * temperature cost:
+ *     exp(c (k - 1)),  k = (B0 + N) / (B + N)
+ * The temperature of a training is its learning rate over its batch (McCandlish et al., appendix C;
+ * Mandt, Hoffman and Blei 2017, arXiv:1704.04289). At a rate that is small beside what is stable,
+ * noise raises the loss by a share in proportion to it, whatever the batch, and where losses fall
+ * as a power of steps x rate, log(steps x rate) grows in proportion: by c at the calibration's
+ * temperature. k is the temperature at B, over the calibration's, with the rate of
+ * ty_learning_rate; of Adam that of the rate over the root mean square of the gradients, which
+ * comes to the same. 1 where no c was measured.
+ */
+ty_interval ty_temperature_multiplier(const ty_convergence *task, double batch);
+#define TY_TEMPERATURE_COST_MOST 10.0 /* 22026 times the steps: no calibration would have ended */
+
+/** One batch size and what it took. */
+typedef struct ty_convergence_point {
+    double batch, samples; /* > 0 */
+    double weight;         /* e.g. the square root of the number of runs; > 0 */
+} ty_convergence_point;
+
+/**
+ * The law through points: least weighted squares of log(samples). N by golden section over its
+ * log between a hundredth of the smallest batch and a hundred times the largest, E in closed form.
+ * Where the points show no growth N is the upper end: a lower bound of the noise scale.
+ * @param count at least 1; with one batch size only N is `assumed_noise`, which must then be > 0
+ * @param rms_log_error [out] weighted, over the points
+ */
+ty_status ty_convergence_fit(const ty_convergence_point *points, uint32_t count,
+                             double assumed_noise, double *noise_scale_samples,
+                             double *minimum_samples, double *rms_log_error,
+                             ty_error *error) TY_MUST_CHECK;
+
+/**
+ * Noise scale from squared gradient norms at two batch sizes, each averaged over steps: in data
+ * parallel training the ranks' own (b) and that of the average (B), for free.
+ *   |G|^2 = (B |g_B|^2 - b |g_b|^2) / (B - b),  tr S = (|g_b|^2 - |g_B|^2) / (1/b - 1/B),  N = tr
+ * S / |G|^2. Source: McCandlish et al., appendix A.1.
+ * @return TY_EINVAL unless 0 < b < B and norms > 0; TY_EINFEASIBLE where the difference of the
+ *         norms leaves no signal or no noise: average over more steps.
+ */
+ty_status ty_noise_scale(double small_batch, double small_norm_squared, double large_batch,
+                         double large_norm_squared, double *noise_scale_samples,
+                         ty_error *error) TY_MUST_CHECK;
+
+/* ---- Late and compressed gradients ------------------------------------------------------- */
+
+typedef enum ty_staleness_kind {
+    TY_STALENESS_NONE,            /* synchronous, pipelines with flush included */
+    TY_STALENESS_WEIGHT_STASHING, /* PipeDream: stage s of n is n-1-s updates late */
+    TY_STALENESS_VERTICAL_SYNC,   /* all stages n-1 updates late */
+    TY_STALENESS_DOUBLE_BUFFERED, /* PipeDream-2BW: one update late */
+    TY_STALENESS_ASYNCHRONOUS, /* n workers and a parameter server: n-1 updates late on average */
+    TY_STALENESS_BOUNDED,      /* workers at most n updates apart: n/2 on average */
+    TY_STALENESS_DELAYED,      /* a plan's staleness n: all gradients n updates late */
+    TY_STALENESS_KIND_COUNT
+} ty_staleness_kind;
+const char *ty_staleness_name(ty_staleness_kind kind);
+/** Mean delay in updates. @param depth stages, workers or bound, as above; >= 1 */
+double ty_staleness_delay(ty_staleness_kind kind, uint32_t depth);
+
+/**
+ * Factor on steps for a mean delay of d updates:  (N/B + 1 + c d) / (N/B + 1).
+ * The delay only lengthens the part of training that exact gradients would take (Stich and
+ * Karimireddy 2020, theorem 1); c is of the catalogue and uncertain. Where the task's calibration
+ * measured by how many updates L a delay of one puts training behind: 1 + L d / steps(B).
+ */
+ty_status ty_staleness_multiplier(const ty_convergence *task, double batch, double delay,
+                                  ty_interval *out, ty_error *error) TY_MUST_CHECK;
+
+/** What is known of a compressor's effect. */
+typedef struct ty_compressor_effect {
+    /* From a calibration run; a NaN where not measured. Of an unbiased compressor E|Cg-g|^2 /
+     * |g|^2; of one with error feedback 1 - |Cg-g|^2 / |g|^2, averaged over steps. */
+    double omega, delta;
+    uint32_t workers; /* whose errors average out, with omega; >= 1 */
+} ty_compressor_effect;
+
+/**
+ * Factor on steps for a compressor by its catalogue name: none, fp16, bf16, fp8, int8, one-bit,
+ * ternary, top-k, random-k, dgc, powersgd.
+ * - `effect` NULL: the catalogue's prior, judged from published accuracies.
+ * - omega measured: (1 + omega/p + (1+omega) N/B) / (1 + N/B): the variance of the mean gradient.
+ * - delta measured: 1 + c (1/delta - 1) / (1 + N/B), c as for staleness: error feedback delays what
+ *   was not sent by 1/delta - 1 steps on average.
+ * @return TY_EINVAL for an unknown name, with the nearest one; or measured figures out of range
+ */
+ty_status ty_compression_multiplier(const ty_convergence *task, double batch,
+                                    const char *compressor, const ty_compressor_effect *effect,
+                                    ty_interval *out, ty_error *error) TY_MUST_CHECK;
+/**
+ * The same for a compressor with its parameters, where the task's calibration has it: 1 + L /
+ * steps(B) with error feedback, which sends later what it holds back, so that training is L updates
+ * behind and stays so; without, the factor that was measured. Else the prior.
+ */
+ty_status ty_compression_cost(const ty_convergence *task, double batch,
+                              const ty_compression *compression, ty_interval *out,
+                              ty_error *error) TY_MUST_CHECK;
+/** The catalogue's compressors and what their prior rests on; NULL from `index` == their number on.
+ * Free both. */
+ty_status ty_compressor_list(uint32_t index, char **name, char **source, ty_interval *prior,
+                             ty_error *error) TY_MUST_CHECK;
+
+/* ---- From short runs --------------------------------------------------------------------- */
+
+/**
+ * How many times as many steps a changed training takes, from the losses of the same first steps of
+ * both: same weights at the start, same samples in every step. With f(t) the mean loss over steps
+ * t/2 to t, and the last one T = count,
+ *   factor = 2 ^ (log(f_changed(T) / f(T)) / log(f(T/2) / f(T)))
+ * which is exact where losses fall as a power of the steps. f_changed(T) and f(T) are over the same
+ * samples, so that what those scatter by cancels. The interval is from the scatter of that ratio
+ * among eight parts of the last half, and from that of the losses about a power in both means.
+ * @param count at least 64
+ * @return TY_EINFEASIBLE where the loss does not fall between the two means: more steps are needed
+ */
+ty_status ty_loss_stretch(const double *losses, const double *changed, uint32_t count,
+                          ty_interval *factor, ty_error *error) TY_MUST_CHECK;
+
+/**
+ * By how many updates a changed training is behind, from its ty_loss_stretch over `count` steps:
+ * t (1 - 1/factor), t = TY_STRETCH_MIDDLE count being the step whose loss is the mean over the last
+ * half of them. Bounds below 0 become 0: nothing that is held back or late is taken to help.
+ */
+ty_interval ty_lag_of_stretch(ty_interval factor, double count);
+/* Of t^-b over [1/2, 1]: 0.729 to 0.735 for b from 0.1 to 0.5. */
+#define TY_STRETCH_MIDDLE 0.73
+
+/**
+ * The temperature cost at a learning rate, from the ty_loss_stretch of a training at the share
+ * `share` of that rate, 0 < share < 1, in steps x rate: its losses averaged over as many steps as
+ * go as far as one of the full rate. -log(factor) / (1 - share), bounds below 0 become 0.
+ */
+ty_interval ty_temperature_cost_of_stretch(ty_interval factor, double share);
+
+/**
+ * The noise scale over a run from single estimates in it, in order: the mean of those of up to
+ * eight parts of the run, sixteen estimates or more each, a part's being the ratio of its sums.
+ * steps(B) sums over the run what noise adds to each of its steps, so that parts of equal length
+ * count alike; the ratio of all sums would be that of the first steps, where gradients are largest.
+ * Growth compares the halves, N2/N1 squared, since their middles are half a run apart. At least 1.
+ * @return TY_EINFEASIBLE: under eight estimates, or sums that are not positive
+ */
+ty_status ty_noise_over_run(const ty_noise_sample *samples, uint32_t count, double *noise_scale,
+                            double *growth, ty_error *error) TY_MUST_CHECK;
+/** Those of parts of equal length; NaN where the sums are not positive. @param scales [out, parts]
+ */
+void ty_noise_parts(const ty_noise_sample *samples, uint32_t count, uint32_t parts, double *scales);
+#define TY_NOISE_PARTS 8
+
+/**
+ * How the log of one more run's steps lies around the mean of these, runs that differ by the seed
+ * alone: their variance and a prior's, which counts like TY_PRIOR_RUNS more of them,
+ *   sqrt((2 * 0.1^2 + sum (log s - mean)^2) / (2 + n - 1) * (1 + 1/n))
+ * The prior is the middle of what the catalogue's tasks have, 0.02 to 0.13.
+ * @param count at least 1
+ */
+double ty_run_deviation(const double *steps, uint32_t count, double *mean_log);
+#define TY_PRIOR_RUN_DEVIATION 0.1
+#define TY_PRIOR_RUNS 2.0
+
+/* ---- Learning rate ----------------------------------------------------------------------- */
+
+/**
+ * Learning rate for a batch, from one known to work for another: times (1 + N/B0) / (1 + N/B) for
+ * the linear rule, which far below the noise scale is B/B0, and the square root of that for the
+ * other (McCandlish et al., equation 2.9). So steps fall as the rate rises; steps times rate, how
+ * far training goes, stay the same but for ty_temperature_multiplier.
+ * @param is_beyond_limit [out] the batch is larger than any the task's rule is known to hold for
+ */
+ty_status ty_learning_rate(const ty_convergence *task, double base_rate, double base_batch,
+                           double batch, double *rate, bool *is_beyond_limit,
+                           ty_error *error) TY_MUST_CHECK;
+
+/* ---- Choosing the batch ------------------------------------------------------------------ */
+
+/** A global batch that can be run, and its step time on the cluster in question. */
+typedef struct ty_batch_option {
+    double batch, step_time_s; /* > 0 */
+} ty_batch_option;
+
+/** The option of least steps(B) * step time; ties go to the smaller batch. */
+ty_status ty_best_batch(const ty_convergence *task, const ty_batch_option *options, uint32_t count,
+                        uint32_t *best, double *training_time_s, ty_error *error) TY_MUST_CHECK;
+
+/**
+ * A batch for each phase of training. The noise scale grows from phase to phase by a constant
+ * factor, by `task->noise_growth` from the first to the last, its mean being the task's; phases do
+ * equal parts of the steps that exact gradients would take, S / phases. Each phase takes its best
+ * option, which is the optimum, since phases do not depend on each other. Temperatures are those of
+ * the task's noise scale, as the rates are.
+ * @param chosen          [out, phases] index of an option
+ * @param training_time_s [out] of the whole; never above that of ty_best_batch
+ */
+ty_status ty_batch_schedule(const ty_convergence *task, const ty_batch_option *options,
+                            uint32_t count, uint32_t phases, uint32_t *chosen,
+                            double *training_time_s, ty_error *error) TY_MUST_CHECK;
+
+#endif

@@ -1,0 +1,169 @@
+/**
+ * @file ty_economics.h
+ * What training costs beyond the steps: failures and checkpoints, input that does not keep up,
+ * money and energy; and all of it together as the score of a plan.
+ *
+ *     ty_score_question question = ty_score_question_default();
+ *     question.task = task;
+ *     TY_CHECK(ty_score_plan(plan, cluster, &question, &score, error), status, cleanup);
+ *     ty_score_to_json(&score, &writer, NULL);
+ *
+ * Rates of failure, idle power and the like are data with sources:
+ * study/catalogue/economics.json.
+ */
+#ifndef TY_ECONOMICS_H
+#define TY_ECONOMICS_H
+
+#include "ty_convergence.h"
+#include "ty_core.h"
+#include "ty_topologies.h"
+
+/* ---- Failures ---------------------------------------------------------------------------- */
+
+/** What breaks how often, and what saving and starting again costs. */
+typedef struct ty_failure_question {
+    uint32_t devices, hosts;
+    double device_mtbf_s, host_mtbf_s; /* mean time between failures of one; HUGE_VAL: never */
+    double checkpoint_write_s;         /* training stands still for that long; >= 0 */
+    double restart_s;                  /* from the failure to the first new step; >= 0 */
+    double checkpoint_interval_s;      /* work between checkpoints; 0: the best one is taken */
+} ty_failure_question;
+
+typedef struct ty_failure_outlook {
+    double system_mtbf_s;         /* HUGE_VAL: never fails */
+    double checkpoint_interval_s; /* chosen, or as asked for; HUGE_VAL: none are written */
+    double goodput;               /* share of the time that is work which lasts; 0..1 */
+} ty_failure_outlook;
+
+/**
+ * Failures come as a Poisson process, at any time but while restarting after another is counted
+ * into the restart. With M the system's mean time between failures, d the time to write a
+ * checkpoint, R to restart and t the work between checkpoints:
+ *   1/M = devices/device MTBF + hosts/host MTBF
+ *   goodput = t / (M e^(R/M) (e^((t+d)/M) - 1))
+ *   best t = sqrt(2 d M) (1 + sqrt(d/2M)/3 + (d/2M)/9) - d for d < 2M, else M
+ * Sources: Young 1974 (doi 10.1145/361147.361115); Daly 2006 (doi 10.1016/j.future.2004.11.016),
+ * equations 20 and 37.
+ */
+ty_status ty_failures(const ty_failure_question *question, ty_failure_outlook *out,
+                      ty_error *error) TY_MUST_CHECK;
+
+/* ---- Input ------------------------------------------------------------------------------- */
+
+/** A place that samples are read from: memory, local disk, network storage. */
+typedef struct ty_storage_level {
+    const char *name;        /* for people; borrowed */
+    double bytes_per_s;      /* to one host; > 0 */
+    uint64_t capacity_bytes; /* for this host's share of the data; UINT64_MAX: all of it */
+} ty_storage_level;
+
+typedef struct ty_input_question {
+    const ty_storage_level *levels; /* [level_count], fastest first; the last one holds all */
+    uint32_t level_count;
+    uint64_t data_bytes;             /* that one host reads in an epoch */
+    double sample_bytes;             /* > 0 */
+    double preprocess_samples_per_s; /* of one core; HUGE_VAL: nothing to do */
+    double preprocess_cores;         /* of one host; > 0 */
+} ty_input_question;
+
+typedef struct ty_input_outlook {
+    double samples_per_s;  /* of one host */
+    const char *bound_by;  /* name of a level, or "preprocessing" */
+    double level_share[8]; /* of the samples, read from each level */
+} ty_input_outlook;
+
+/**
+ * Each level keeps what the faster ones do not, as far as it reaches; the data stay where they are
+ * from epoch to epoch; levels and processors work side by side. So the rate is the least of
+ * level rate / (sample bytes * share of the samples read there) and cores * preprocessing rate.
+ * @return TY_EINVAL: more than eight levels, or data that no level has room for
+ */
+ty_status ty_input_rate(const ty_input_question *question, ty_input_outlook *out,
+                        ty_error *error) TY_MUST_CHECK;
+
+/* ---- Money and energy -------------------------------------------------------------------- */
+
+/** What is not in the catalogue of clusters; zero or NaN: as study/catalogue/economics.json. */
+typedef struct ty_cost_rates {
+    double price_usd_per_device_hour; /* 0: hosts' prices of the catalogue */
+    double price_usd_per_kwh;         /* 0: energy is in the price */
+    double power_usage_effectiveness; /* of the building; >= 1, 0: 1 */
+} ty_cost_rates;
+
+typedef struct ty_cluster_rates {
+    bool has_price; /* every host has one, or it was given */
+    double price_usd_per_s;
+    ty_interval power_w; /* at the load asked for; all 0: not known */
+    char assumption[256];
+} ty_cluster_rates;
+
+/**
+ * What a second of a whole cluster costs. Power of a host at load u: P (i + (1-i) u), P its rated
+ * power and i the share of it drawn when idle; of hosts without rating, devices at theirs, times
+ * 1 + host overhead.
+ * @param load share of the time that devices compute; 0..1
+ */
+ty_status ty_cluster_rates_of(const ty_cluster *cluster, double load, const ty_cost_rates *rates,
+                              ty_cluster_rates *out, ty_error *error) TY_MUST_CHECK;
+
+/* ---- Scoring a plan ---------------------------------------------------------------------- */
+
+typedef struct ty_score_question {
+    const ty_convergence *task; /* NULL: no time to target, only rates */
+    double step_log_deviation;  /* of the predicted step time; 0: by the plan's provenance */
+    const char *compressor;     /* catalogue name; NULL: by the plan's buckets */
+    const ty_compressor_effect *compressor_effect; /* NULL: the prior */
+    ty_staleness_kind staleness;
+    uint32_t staleness_depth;          /* stages, workers or bound; 0: the plan's stages, or the
+                                          staleness it says */
+    double device_mtbf_s, host_mtbf_s; /* 0: the catalogue's */
+    double checkpoint_bytes_per_s;     /* to storage; 0: the catalogue's */
+    double restart_s;                  /* 0: the catalogue's */
+    double checkpoint_interval_s;      /* 0: the best */
+    const ty_input_question *input;    /* NULL: input keeps up */
+    ty_cost_rates rates;
+} ty_score_question;
+ty_score_question ty_score_question_default(void);
+
+/** One plan by everything a decision may turn on. */
+typedef struct ty_score {
+    double step_time_s;   /* as predicted, or as the input allows where that is slower */
+    double samples_per_s; /* while training */
+    bool is_bound_by_input;
+    char input_bound_by[64];
+    bool has_target;
+    double steps;                  /* expected, multipliers included; 0 without a target */
+    ty_interval samples_to_target; /* multipliers included */
+    ty_interval compression_multiplier, staleness_multiplier;
+    ty_interval time_to_target_s; /* checkpoints and failures included */
+    ty_failure_outlook failures;
+    uint64_t checkpoint_bytes;
+    bool has_price, has_power;
+    double price_usd_per_hour;
+    ty_interval money_usd; /* to target */
+    ty_interval power_w;
+    ty_interval energy_j;     /* to target */
+    ty_provenance provenance; /* of the step time */
+    bool is_prior;            /* convergence is of the catalogue, not measured */
+    char *notes;              /* a line each: what was assumed; free with ty_score_clear */
+} ty_score;
+
+/** What breaks how often in a plan's devices and hosts: as asked, else as the catalogue has it. */
+ty_status ty_failure_question_of(const ty_plan *plan, const ty_cluster *cluster,
+                                 const ty_score_question *question, ty_failure_question *out,
+                                 ty_error *error) TY_MUST_CHECK;
+
+/**
+ * Time to target, money, energy and goodput of a plan with a prediction. The simulated step time is
+ * preferred to the estimated one.
+ *   samples = samples(B) x compression x staleness;  time = samples / B x step time / goodput
+ * @return TY_EINVAL: the plan has no prediction
+ */
+ty_status ty_score_plan(const ty_plan *plan, const ty_cluster *cluster,
+                        const ty_score_question *question, ty_score *out,
+                        ty_error *error) TY_MUST_CHECK;
+void ty_score_clear(ty_score *score);
+/** `trainyard.score/1` where `key` is NULL; else the same as a member. */
+void ty_score_to_json(const ty_score *score, ty_json_writer *writer, const char *key);
+
+#endif

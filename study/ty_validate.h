@@ -1,0 +1,182 @@
+/**
+ * @file ty_validate.h
+ * Predictions scored on measurements that others published.
+ *
+ *     ty_validation *v = NULL;
+ *     TY_CHECK(ty_validation_run("measurements/", &v, error), status, cleanup);
+ *     ty_validation_to_json(v, &writer);
+ *
+ * A file of measurements is one JSON object
+ *     {"schema": 1, "family": "horovod", "count": 4, "records": [...]}
+ * and a record an object with `id`, `kind`, `source`, `confidence` (read, recalled), `measured`
+ * (`metric`, `value`, `unit`) and, as far as the source says, `quality`, `model`, `batch`,
+ * `cluster`, `parallel`, `collective`, `also_measured` and context. docs/validation.md lists what
+ * is read of them; members that are not known are left alone, since these files are others'.
+ *
+ * Every record goes to the first predictor that takes its kind; what it cannot predict it skips
+ * with a reason, and no record is dropped. Three numbers score a source (docs/validation.md):
+ * error, pair order, regret; rows that a constant was fitted to are kept apart.
+ */
+#ifndef TY_VALIDATE_H
+#define TY_VALIDATE_H
+
+#include "ty_core.h"
+
+/* ---- Records ----------------------------------------------------------------------------- */
+
+/** One published measurement. Texts are borrowed from the file, "" where not stated; numbers are 0
+ * where not stated. */
+typedef struct ty_record {
+    const char *id, *kind, *quality;
+    bool is_recalled;
+    const char *source_table;
+    const char *model, *model_family, *dtype;
+    const char *gpu, *node, *network; /* network between nodes */
+    const char *update, *schedule, *configuration, *recompute;
+    const char *framework, *software, *input_data;
+    const char *operation, *algorithm; /* of a collective */
+    double dataset_samples;
+    double global_batch, batch_per_gpu, micro_batches;
+    double gpus, gpus_per_node, inter_node_bytes_per_s;
+    double dp, tp, pp, cp, ep;
+    double runs;
+    double collective_bytes;
+    const char *metric, *unit;
+    double value;
+    const ty_json *json; /* the record itself, for what is not above */
+} ty_record;
+
+typedef struct ty_records {
+    char *path;   /* of the file; NULL where they came from memory */
+    char *family; /* of the file: the name of the source */
+    uint32_t count;
+    ty_record *items;
+    ty_json_document *document;
+} ty_records;
+
+/**
+ * Reads a file of measurements.
+ * @return TY_EPARSE with file and pointer: another schema, a count that is not the number of
+ *         records, a record without what all must have, an id that comes twice, a figure that is
+ *         no number where one is expected
+ */
+ty_status ty_records_load(const char *path, ty_records **out, ty_error *error) TY_MUST_CHECK;
+/** From memory. @param name file name for messages */
+ty_status ty_records_parse(const char *text, size_t length, const char *name, ty_records **out,
+                           ty_error *error) TY_MUST_CHECK;
+void ty_records_free(ty_records *records);
+
+/** A number of a record's member, e.g. ("model", "layers"); 0 where it is not stated. */
+double ty_record_number(const ty_record *record, const char *member, const char *key);
+/** Of an object inside a member, e.g. ("cluster", "inter_node", "GBps_per_node"). */
+double ty_record_nested(const ty_record *record, const char *member, const char *inner,
+                        const char *key);
+bool ty_record_has(const ty_record *record, const char *member, const char *key);
+bool ty_record_flag(const ty_record *record, const char *member, const char *key, bool otherwise);
+/** A text likewise; "" where it is not stated. */
+const char *ty_record_text(const ty_record *record, const char *member, const char *key);
+/** A further metric of the same run; 0 where there is none of that name. */
+double ty_record_also_measured(const ty_record *record, const char *metric);
+/** Whether more of the metric is better; false for times, sizes and samples to target. */
+bool ty_record_more_is_better(const ty_record *record);
+
+/* ---- Predictors -------------------------------------------------------------------------- */
+
+#define TY_SKIP_REASON_SIZE 160
+
+/** What a predictor makes of a record. */
+typedef struct ty_verdict {
+    bool is_predicted; /* else skipped for `reason` */
+    bool is_fitted;    /* a constant of the prediction was fitted to this row */
+    double value;      /* in the record's unit */
+    char reason[TY_SKIP_REASON_SIZE];
+    /* Of a prediction that is a question's answer: the command that has the same one, as a JSON
+     * array of words behind the program's name, and the step it predicts; NULL and 0 else. */
+    char *command;
+    double step_s;
+    char assumed[256]; /* what the source leaves out and was taken; "" nothing */
+} ty_verdict;
+
+/**
+ * One way to predict some kinds of records. `predict` is asked only for what `takes` accepts; it
+ * may look at the other records of the file, for a baseline of the same series. TY_OK with a reason
+ * is a skip, and so are failures, by their message; TY_ENOMEM and TY_EIO end the validation.
+ */
+typedef struct ty_predictor {
+    const char *name; /* "data-parallel-scaling" */
+    const char *what; /* a sentence */
+    bool (*takes)(const ty_records *records, uint32_t index);
+    ty_status (*predict)(const ty_records *records, uint32_t index, ty_verdict *out,
+                         ty_error *error);
+} ty_predictor;
+
+/** The table, in the order predictors are asked; the last one takes everything and skips it. */
+const ty_predictor *ty_predictor_at(uint32_t index); /* NULL behind the last */
+
+/* ---- Scores ------------------------------------------------------------------------------ */
+
+typedef struct ty_validation_score {
+    uint32_t rows;                              /* that were scored */
+    double mean_error, median_error, p90_error; /* of |predicted/measured - 1|; NaN: no row */
+    uint32_t pairs, choices;                    /* that order and regret are over */
+    double pair_order, mean_regret;             /* NaN: no pair, no choice */
+} ty_validation_score;
+
+/** A prediction beside its measurement. */
+typedef struct ty_scored_row {
+    double measured, predicted; /* > 0 */
+    bool more_is_better;
+    uint32_t group; /* rows of one model on one cluster */
+} ty_scored_row;
+
+/**
+ * The three numbers of rows. The median and the 90th percentile are the smallest error that at
+ * least that share of rows does not exceed. Pairs are of one group, their measurements different; a
+ * tie of predictions is half right. The regret of a group of two and more is by how much the row
+ * that the predictions would choose is worse than the best measured one, as a share of the best.
+ */
+ty_status ty_validation_score_rows(const ty_scored_row *rows, uint32_t count,
+                                   ty_validation_score *out, ty_error *error) TY_MUST_CHECK;
+
+typedef struct ty_skip_count {
+    char reason[TY_SKIP_REASON_SIZE];
+    uint32_t rows;
+} ty_skip_count;
+
+typedef struct ty_predictor_score {
+    const char *predictor; /* static */
+    ty_validation_score score;
+} ty_predictor_score;
+
+typedef struct ty_validated_source {
+    char *source;
+    uint32_t rows, fitted_rows, skipped_rows, recalled_rows;
+    ty_validation_score score;  /* of rows neither fitted nor skipped */
+    ty_validation_score fitted; /* of the fitted ones */
+    uint32_t predictor_count;
+    ty_predictor_score *predictors; /* unfitted rows by predictor, in the table's order */
+    uint32_t skip_count;
+    ty_skip_count *skips;        /* most frequent first */
+    const char **row_predictors; /* [rows] names, static */
+    ty_verdict *verdicts;        /* [rows] in the file's order */
+    ty_records *records;
+} ty_validated_source;
+
+typedef struct ty_validation {
+    uint32_t source_count;
+    ty_validated_source *sources; /* by name */
+} ty_validation;
+
+/**
+ * Scores a file, or every *.json of a directory.
+ * @return as ty_records_load; TY_EIO for a directory without such files
+ */
+ty_status ty_validation_run(const char *path, ty_validation **out, ty_error *error) TY_MUST_CHECK;
+void ty_validation_free(ty_validation *validation);
+
+/** `trainyard.validation/1`. */
+void ty_validation_to_json(const ty_validation *validation, ty_json_writer *writer);
+/** A table for people. */
+void ty_validation_print(const ty_validation *validation, ty_text *text);
+
+#endif

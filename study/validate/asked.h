@@ -1,0 +1,31 @@
+/**
+ * @file asked.h
+ * The question that a published measurement answers, in the words of the command line: what
+ * `validate` predicts is what a user gets who types them. Internal.
+ */
+#ifndef TY_ASKED_H
+#define TY_ASKED_H
+
+#include "ty_validate.h"
+
+#define TY_ASKED_SIZE 256
+
+/** Words; "" where they are left out. */
+typedef struct ty_asked {
+    char workload[TY_ASKED_SIZE], cluster[TY_ASKED_SIZE], stack[TY_ASKED_SIZE];
+    char precision[16], fix[TY_ASKED_SIZE];
+    uint32_t global_batch;
+    double measured_step_s;      /* of a step of the global batch; 0: not told */
+    char assumed[TY_ASKED_SIZE]; /* what the source leaves out, and what was taken for it */
+} ty_asked;
+
+/**
+ * A language model's record, by reading alone: shape, cluster and layout as words. What the source
+ * leaves out is filled with the usual choice of its software (`language_stacks` of
+ * study/catalogue/published.json).
+ * @param reason [out] why there is no question; "" where there is one
+ */
+ty_status ty_ask_language_model(const ty_record *record, ty_asked *out,
+                                char reason[TY_SKIP_REASON_SIZE], ty_error *error) TY_MUST_CHECK;
+
+#endif

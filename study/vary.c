@@ -1,0 +1,390 @@
+/* What-if: keys set to other values, in the question and in the cluster's document. */
+#include "vary.h"
+
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+void ty_vary_point_clear(ty_vary_point *point)
+{
+    ty_arena_free(point->texts);
+    *point = (ty_vary_point){0};
+}
+
+ty_status ty_vary_point_new(const ty_question *base, ty_vary_point *point, ty_error *error)
+{
+    *point = (ty_vary_point){.question = *base, .texts = ty_arena_new()};
+    return point->texts != NULL ? TY_OK : ty_fail(error, TY_ENOMEM, "out of memory");
+}
+
+/* Moves a text into the point's arena. */
+static ty_status keep(ty_vary_point *point, ty_text *text, const char **out, ty_error *error)
+{
+    ty_status status = ty_text_check(text, error);
+
+    if (status == TY_OK) {
+        *out = ty_arena_strdup(point->texts, text->data != NULL ? text->data : "");
+        if (*out == NULL)
+            status = ty_fail(error, TY_ENOMEM, "out of memory");
+    }
+    ty_text_clear(text);
+    return status;
+}
+
+/* ---- Options ------------------------------------------------------------------------------- */
+
+static ty_status set_batch(ty_vary_point *point, const char *value, ty_error *error)
+{
+    uint64_t samples;
+    ty_status status = ty_parse_uint(value, 1, 1u << 30, &samples, error);
+
+    if (status == TY_OK)
+        point->question.global_batch = (uint32_t)samples;
+    return status;
+}
+
+static ty_status set_objective(ty_vary_point *point, const char *value, ty_error *error)
+{
+    ty_objective ignored;
+
+    point->question.objective = value;
+    return ty_objective_find(value, &ignored, error);
+}
+
+static ty_status append_to_workload(ty_vary_point *point, const char *key, const char *value,
+                                    ty_error *error)
+{
+    ty_text text = {0};
+
+    ty_text_addf(&text, "%s %s=%s", point->question.workload, key, value);
+    return keep(point, &text, &point->question.workload, error);
+}
+
+static ty_status set_sequence(ty_vary_point *point, const char *value, ty_error *error)
+{
+    uint64_t tokens;
+    ty_status status = ty_parse_uint(value, 1, 1u << 30, &tokens, error);
+
+    return status == TY_OK ? append_to_workload(point, "sequence", value, error) : status;
+}
+
+static ty_status append_fix(ty_vary_point *point, const char *key, const char *value,
+                            ty_error *error)
+{
+    ty_text text = {0};
+
+    ty_text_addf(&text, "%s%s%s=%s", point->question.fix != NULL ? point->question.fix : "",
+                 point->question.fix != NULL ? "," : "", key, value);
+    return keep(point, &text, &point->question.fix, error);
+}
+
+/* ---- The cluster's line -------------------------------------------------------------------- */
+
+/* Replaces the value of every word "key:..." or, for a mark, of every word that starts with it. */
+static ty_status replace_word(ty_vary_point *point, const char *prefix, const char *value,
+                              ty_error *error)
+{
+    const char *at = point->question.cluster;
+    const size_t length = strlen(prefix);
+    bool is_start = true, is_found = false;
+    ty_text text = {0};
+
+    while (*at != '\0') {
+        if (is_start && strncmp(at, prefix, length) == 0) {
+            ty_text_addf(&text, "%s%s", prefix, value);
+            at += length + strcspn(at + length, " +[]");
+            is_found = true;
+        } else {
+            ty_text_append(&text, at++, 1);
+        }
+        is_start = at > point->question.cluster && strchr(" +[]", at[-1]) != NULL;
+    }
+    if (!is_found) {
+        ty_text_clear(&text);
+        return ty_fail(error, TY_EINVAL, "cluster \"%s\" has no word \"%s...\" to vary",
+                       point->question.cluster, prefix);
+    }
+    return keep(point, &text, &point->question.cluster, error);
+}
+
+/* "16x dgx-a100" or a bare host's name; else the "host:" of a described fabric. */
+static ty_status set_hosts(ty_vary_point *point, const char *value, ty_error *error)
+{
+    const char *line = point->question.cluster;
+    const size_t digits = strspn(line, "0123456789");
+    uint64_t count;
+    uint32_t ranks;
+    ty_text text = {0};
+    ty_status status = ty_parse_uint(value, 1, 262144, &count, error);
+
+    if (status != TY_OK)
+        return status;
+    if (strstr(line, "host:") != NULL)
+        return replace_word(point, "host:", value, error);
+    if (strpbrk(line, "+[]") != NULL || ty_cluster_is_local(line, &ranks))
+        return ty_fail(error, TY_EINVAL, "cluster \"%s\": which hosts to vary is not plain", line);
+    if (digits > 0 && line[digits] == 'x')
+        line += digits + 1 + strspn(line + digits + 1, " ");
+    ty_text_addf(&text, "%sx %s", value, line);
+    return keep(point, &text, &point->question.cluster, error);
+}
+
+static ty_status set_device(ty_vary_point *point, const char *value, ty_error *error)
+{
+    return replace_word(point, "@", value[0] == '@' ? value + 1 : value, error);
+}
+
+/* ---- The cluster's figures ----------------------------------------------------------------- */
+
+static ty_status parse_bytes(const char *text, double *value, ty_error *error)
+{
+    uint64_t bytes;
+    ty_status status = ty_parse_bytes(text, &bytes, error);
+
+    if (status == TY_OK)
+        *value = (double)bytes;
+    return status;
+}
+
+typedef struct figure {
+    const char *key;
+    const char *list, *field;
+    /* NULL: only factors make sense, as there are several rates */
+    ty_status (*parse)(const char *text, double *value, ty_error *error);
+} figure;
+
+static const figure figures[] = {
+    {"bandwidth.", "link_types", "bandwidth_bytes_per_s", ty_parse_bandwidth},
+    {"latency.", "link_types", "latency_s", ty_parse_seconds},
+    {"memory", "device_types", "memory_bytes", parse_bytes},
+    {"memory_bandwidth", "device_types", "memory_bandwidth_bytes_per_s", ty_parse_bandwidth},
+    {"compute", "device_types", "peak_", NULL},
+};
+
+static ty_status set_figure(ty_vary_point *point, const figure *f, const char *name,
+                            const char *value, ty_error *error)
+{
+    ty_status status = TY_OK;
+    ty_vary_edit edit = {.list = f->list, .field = f->field, .is_factor = value[0] == 'x'};
+    char *end;
+
+    if (point->edit_count == TY_VARY_MOST_KEYS)
+        return ty_fail(error, TY_EINVAL, "at most %d figures can be varied", TY_VARY_MOST_KEYS);
+    if (*name != '\0' && strcmp(name, "all") != 0)
+        edit.name = name;
+    if (edit.is_factor) {
+        edit.value = strtod(value + 1, &end);
+        if (end == value + 1 || *end != '\0' || !(edit.value > 0) || edit.value > 1e6)
+            status = ty_fail(error, TY_EINVAL, "found '%s', expected a factor as in x0.5", value);
+    } else if (f->parse == NULL) {
+        status = ty_fail(error, TY_EINVAL, "found '%s', expected a factor as in x2", value);
+    } else {
+        status = f->parse(value, &edit.value, error);
+    }
+    if (status == TY_OK)
+        point->edits[point->edit_count++] = edit;
+    return status;
+}
+
+static bool edit_is_of(const ty_vary_edit *edit, const char *list, const char *entry,
+                       const char *field)
+{
+    if (strcmp(list, edit->list) != 0 || (edit->name != NULL && strcmp(entry, edit->name) != 0))
+        return false;
+    return strcmp(edit->field, "peak_") == 0 ? strncmp(field, "peak_", 5) == 0
+                                             : strcmp(field, edit->field) == 0;
+}
+
+/* Copies one entry of link_types or device_types with the edits made. */
+static ty_status copy_entry(const ty_vary_point *point, const char *list, const ty_json *entry,
+                            bool *used, ty_json_writer *w, ty_error *error)
+{
+    ty_status status = TY_OK;
+    const char *name = "";
+    char *raw = NULL;
+
+    TY_CHECK(ty_json_string(entry, "name", &name, error), status, done);
+    ty_json_open(w, NULL, '{');
+    for (size_t i = 0; i < ty_json_size(entry); i++) {
+        const ty_json *member = ty_json_at(entry, i);
+        double number = 0;
+        bool is_edited = false;
+        for (uint32_t e = 0; e < point->edit_count; e++) {
+            const ty_vary_edit *edit = &point->edits[e];
+            if (!edit_is_of(edit, list, name, ty_json_key(member)) || !ty_json_is_number(member))
+                continue;
+            if (!is_edited)
+                TY_CHECK(ty_json_as_number(member, 0, 1e300, &number, error), status, done);
+            number = edit->is_factor ? number * edit->value : edit->value;
+            if (strcmp(edit->field, "memory_bytes") == 0)
+                number = (double)(uint64_t)number;
+            used[e] = is_edited = true;
+        }
+        if (is_edited) {
+            ty_json_put_number(w, ty_json_key(member), number);
+            continue;
+        }
+        TY_CHECK(ty_json_text(member, &raw, error), status, done);
+        ty_json_put_raw(w, ty_json_key(member), raw);
+        ty_free(raw);
+        raw = NULL;
+    }
+    ty_json_close(w, '}');
+done:
+    ty_free(raw);
+    return status;
+}
+
+static ty_status copy_cluster(const ty_vary_point *point, const ty_json *root, bool *used,
+                              ty_json_writer *w, ty_error *error)
+{
+    ty_status status = TY_OK;
+    char *raw = NULL;
+
+    ty_json_open(w, NULL, '{');
+    for (size_t i = 0; i < ty_json_size(root); i++) {
+        const ty_json *member = ty_json_at(root, i);
+        const char *key = ty_json_key(member);
+        if (strcmp(key, "link_types") == 0 || strcmp(key, "device_types") == 0) {
+            ty_json_open(w, key, '[');
+            for (size_t k = 0; k < ty_json_size(member); k++)
+                TY_CHECK(copy_entry(point, key, ty_json_at(member, k), used, w, error), status,
+                         done);
+            ty_json_close(w, ']');
+            continue;
+        }
+        TY_CHECK(ty_json_text(member, &raw, error), status, done);
+        ty_json_put_raw(w, key, raw);
+        ty_free(raw);
+        raw = NULL;
+    }
+    ty_json_close(w, '}');
+done:
+    ty_free(raw);
+    return status;
+}
+
+/* Puts the edited cluster in the place of the one that was opened. */
+static ty_status edit_cluster(const ty_vary_point *point, ty_cluster **cluster, ty_error *error)
+{
+    ty_status status = TY_OK;
+    ty_text before = {0}, after = {0};
+    ty_json_writer reader = ty_json_writer_on(&before), writer = ty_json_writer_on(&after);
+    ty_json_document *document = NULL;
+    ty_cluster *edited = NULL;
+    bool used[TY_VARY_MOST_KEYS] = {false};
+
+    ty_cluster_to_json(*cluster, &reader, NULL);
+    TY_CHECK(ty_text_check(&before, error), status, done);
+    TY_CHECK(ty_json_parse(before.data, before.length, "cluster", &document, error), status, done);
+    TY_CHECK(copy_cluster(point, ty_json_root(document), used, &writer, error), status, done);
+    for (uint32_t e = 0; e < point->edit_count; e++)
+        if (!used[e]) {
+            status =
+                ty_fail(error, TY_EINVAL, "cluster \"%s\" has no %s \"%s\" with a %s",
+                        point->question.cluster,
+                        strcmp(point->edits[e].list, "link_types") == 0 ? "link type" : "device",
+                        point->edits[e].name != NULL ? point->edits[e].name : "of any name",
+                        point->edits[e].field);
+            goto done;
+        }
+    TY_CHECK(ty_text_check(&after, error), status, done);
+    TY_CHECK(ty_cluster_parse(after.data, "cluster", &edited, error), status, done);
+    ty_cluster_free(*cluster);
+    *cluster = edited;
+done:
+    ty_json_free(document);
+    ty_text_clear(&before);
+    ty_text_clear(&after);
+    return status;
+}
+
+ty_status ty_vary_open(const ty_vary_point *point, const ty_watch *watch, ty_question_inputs *out,
+                       ty_error *error)
+{
+    ty_status status = ty_question_open(&point->question, watch, out, error);
+
+    if (status == TY_OK && point->edit_count > 0) {
+        status = edit_cluster(point, &out->cluster, error);
+        if (status != TY_OK)
+            ty_question_inputs_clear(out);
+    }
+    return status;
+}
+
+/* ---- Keys ---------------------------------------------------------------------------------- */
+
+typedef struct plain_key {
+    const char *name;
+    ty_status (*set)(ty_vary_point *point, const char *value, ty_error *error);
+    size_t text; /* in ty_question, where the value is the text; `set` is NULL then */
+} plain_key;
+
+static const plain_key plain_keys[] = {
+    {"workload", NULL, offsetof(ty_question, workload)},
+    {"cluster", NULL, offsetof(ty_question, cluster)},
+    {"batch", set_batch, 0},
+    {"seq", set_sequence, 0},
+    {"hosts", set_hosts, 0},
+    {"device", set_device, 0},
+    {"system", NULL, offsetof(ty_question, system)},
+    {"precision", NULL, offsetof(ty_question, precision)},
+    {"stack", NULL, offsetof(ty_question, stack)},
+    {"objective", set_objective, 0},
+    {"task", NULL, offsetof(ty_question, task)},
+};
+#define PLAIN_KEY_COUNT (sizeof plain_keys / sizeof plain_keys[0])
+
+static const char *const fabric_words[] = {"pod:", "leaf:", "host:", "gpu:", "oversub:"};
+
+static bool is_word_of_fabric(const char *key, size_t i)
+{
+    const size_t length = strlen(key);
+    return strlen(fabric_words[i]) == length + 1 && strncmp(fabric_words[i], key, length) == 0;
+}
+
+static ty_status fail_unknown(const char *key, ty_error *error)
+{
+    const char *const close = ty_suggest(key, plain_keys, PLAIN_KEY_COUNT, sizeof plain_keys[0]);
+
+    if (close != NULL)
+        return ty_fail(error, TY_EINVAL, "unknown key '%s'; did you mean %s?", key, close);
+    return ty_fail(
+        error, TY_EINVAL,
+        "unknown key '%s'; expected workload, cluster, batch, seq, hosts, device, pod, "
+        "leaf, host, gpu, oversub, system, stack, precision, objective, task, bandwidth.LINK, "
+        "latency.LINK, memory, memory_bandwidth, compute, or a key of --fix",
+        key);
+}
+
+static ty_status set_plain(ty_vary_point *point, const plain_key *key, const char *value,
+                           ty_error *error)
+{
+    if (key->set != NULL)
+        return key->set(point, value, error);
+    *(const char **)((char *)&point->question + key->text) = value;
+    return TY_OK;
+}
+
+ty_status ty_vary_set(ty_vary_point *point, const char *key, const char *value, ty_error *error)
+{
+    for (size_t k = 0; k < PLAIN_KEY_COUNT; k++)
+        if (strcmp(key, plain_keys[k].name) == 0)
+            return set_plain(point, &plain_keys[k], value, error);
+    for (size_t k = 0; k < sizeof fabric_words / sizeof fabric_words[0]; k++)
+        if (is_word_of_fabric(key, k))
+            return replace_word(point, fabric_words[k], value, error);
+    for (size_t k = 0; k < sizeof figures / sizeof figures[0]; k++) {
+        const size_t length = strlen(figures[k].key);
+        const bool has_name = figures[k].key[length - 1] == '.';
+        if (has_name ? strncmp(key, figures[k].key, length) == 0 && key[length] != '\0'
+                     : strcmp(key, figures[k].key) == 0)
+            return set_figure(point, &figures[k], key + length, value, error);
+    }
+    if (strncmp(key, "workload.", 9) == 0 && key[9] != '\0')
+        return append_to_workload(point, key + 9, value, error);
+    if (ty_fix_key_is_known(key))
+        return append_fix(point, key, value, error);
+    return fail_unknown(key, error);
+}

@@ -1,0 +1,42 @@
+/**
+ * @file vary.h
+ * One point of a what-if question: the question with some keys (ty_whatif_axis) set to other
+ * values. Internal to study/.
+ */
+#ifndef TY_STUDY_VARY_H
+#define TY_STUDY_VARY_H
+
+#include "question.h"
+
+/** A figure of the cluster's document that is replaced after the cluster was opened. */
+typedef struct ty_vary_edit {
+    const char *list;  /* "link_types", "device_types" */
+    const char *name;  /* of the entry; NULL: every one */
+    const char *field; /* "latency_s"; "peak_" stands for all peak rates */
+    double value;
+    bool is_factor;
+} ty_vary_edit;
+
+#define TY_VARY_MOST_KEYS 16
+
+typedef struct ty_vary_point {
+    ty_question question; /* texts lie in `texts` or are the base's */
+    ty_arena *texts;
+    ty_vary_edit edits[TY_VARY_MOST_KEYS];
+    uint32_t edit_count;
+} ty_vary_point;
+
+/** Starts from the base; `point` must be cleared, also after a failure. */
+ty_status ty_vary_point_new(const ty_question *base, ty_vary_point *point,
+                            ty_error *error) TY_MUST_CHECK;
+void ty_vary_point_clear(ty_vary_point *point);
+
+/** TY_EINVAL: no such key (with the nearest), or a value that this key cannot have. */
+ty_status ty_vary_set(ty_vary_point *point, const char *key, const char *value,
+                      ty_error *error) TY_MUST_CHECK;
+
+/** Opens workload, cluster and profile of a point, with its edits made to the cluster. */
+ty_status ty_vary_open(const ty_vary_point *point, const ty_watch *watch, ty_question_inputs *out,
+                       ty_error *error) TY_MUST_CHECK;
+
+#endif

@@ -1,0 +1,419 @@
+/* What if: the best plan for every combination of values, rows in their order whatever the number
+ * of processes. */
+#include "sweep.h"
+#include "vary.h"
+
+#include <string.h>
+#include <unistd.h>
+
+#define WHATIF_SCHEMA "trainyard.whatif/1"
+#define MOST_ROWS 100000
+
+struct ty_whatif {
+    const ty_question *question;
+    const ty_whatif_axis *axes;
+    uint32_t axis_count, row_count, done_count;
+    char **rows;            /* [row_count]: an object of JSON in one line; NULL: not done yet */
+    const ty_watch *watch;  /* while it runs */
+    ty_whatif_taken *taken; /* likewise */
+    void *context;
+};
+
+void ty_whatif_free(ty_whatif *w)
+{
+    for (uint32_t r = 0; w != NULL && w->rows != NULL && r < w->row_count; r++)
+        ty_free(w->rows[r]);
+    if (w != NULL)
+        ty_free(w->rows);
+    ty_free(w);
+}
+
+/* ---- The question -------------------------------------------------------------------------- */
+
+/* The value of an axis in a row: the last axis changes fastest. */
+const char *ty_whatif_value(const ty_whatif *w, uint32_t row, uint32_t axis_index)
+{
+    for (uint32_t a = w->axis_count; a-- > axis_index + 1;)
+        row /= w->axes[a].count;
+    return w->axes[axis_index].values[row % w->axes[axis_index].count];
+}
+
+static ty_status set_point(const ty_whatif *w, uint32_t row, ty_vary_point *point, ty_error *error)
+{
+    ty_status status = ty_vary_point_new(w->question, point, error);
+
+    for (uint32_t a = 0; a < w->axis_count && status == TY_OK; a++) {
+        ty_error detail = {0};
+        status = ty_vary_set(point, w->axes[a].key, ty_whatif_value(w, row, a), &detail);
+        if (status != TY_OK)
+            status = ty_fail(error, status, "--vary %s=%s: %s", w->axes[a].key,
+                             ty_whatif_value(w, row, a), detail.message);
+    }
+    return status;
+}
+
+static ty_status check_axes(const ty_whatif *w, uint32_t *row_count, ty_error *error)
+{
+    uint64_t rows = 1;
+
+    if (w->axis_count == 0)
+        return ty_fail(error, TY_EINVAL, "--vary KEY=V,... is needed, as in --vary hosts=1,2,4");
+    for (uint32_t a = 0; a < w->axis_count; a++) {
+        if (w->axes[a].count == 0)
+            return ty_fail(error, TY_EINVAL, "--vary %s: no values", w->axes[a].key);
+        for (uint32_t i = 0; i < a; i++)
+            if (strcmp(w->axes[i].key, w->axes[a].key) == 0)
+                return ty_fail(error, TY_EINVAL, "--vary: key '%s' is given twice", w->axes[a].key);
+        rows *= w->axes[a].count;
+        if (rows > MOST_ROWS)
+            return ty_fail(error, TY_EINVAL, "--vary: more than %d combinations", MOST_ROWS);
+    }
+    *row_count = (uint32_t)rows;
+    return TY_OK;
+}
+
+ty_status ty_whatif_new(const ty_question *question, const ty_whatif_axis *axes,
+                        uint32_t axis_count, ty_whatif **out, ty_error *error)
+{
+    ty_status status = TY_OK;
+    ty_whatif *w = ty_alloc(1, sizeof *w);
+
+    if (w == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory");
+    *w = (ty_whatif){.question = question, .axes = axes, .axis_count = axis_count};
+    if (question->workload == NULL || question->cluster == NULL) {
+        status = ty_fail(error, TY_EINVAL, "--workload and --cluster are needed");
+        goto done;
+    }
+    TY_CHECK(check_axes(w, &w->row_count, error), status, done);
+    w->rows = ty_alloc(w->row_count, sizeof *w->rows);
+    if (w->rows == NULL) {
+        status = ty_fail(error, TY_ENOMEM, "out of memory");
+        goto done;
+    }
+    for (uint32_t r = 0; r < w->row_count && status == TY_OK; r++) {
+        ty_vary_point point = {0};
+        status = set_point(w, r, &point, error);
+        ty_vary_point_clear(&point);
+    }
+    if (status == TY_OK) {
+        *out = w;
+        w = NULL; /* given away */
+    }
+done:
+    ty_whatif_free(w);
+    return status;
+}
+
+uint32_t ty_whatif_row_count(const ty_whatif *w)
+{
+    return w->row_count;
+}
+
+uint32_t ty_whatif_done_count(const ty_whatif *w)
+{
+    return w->done_count;
+}
+
+const char *ty_whatif_row(const ty_whatif *w, uint32_t row)
+{
+    return w->rows[row];
+}
+
+/* ---- One row ------------------------------------------------------------------------------- */
+
+static void put_values(const ty_whatif *w, uint32_t row, ty_json_writer *out)
+{
+    ty_json_open(out, "values", '{');
+    for (uint32_t a = 0; a < w->axis_count; a++)
+        ty_json_put_string(out, w->axes[a].key, ty_whatif_value(w, row, a));
+    ty_json_close(out, '}');
+}
+
+/* Dollars an hour of the hosts that the plan uses; 0: not known. */
+static double price_of(const ty_cluster *cluster, const ty_plan *plan, ty_error *error)
+{
+    const uint32_t hosts = ty_cluster_host_count(cluster);
+    bool *used = ty_alloc(hosts, sizeof *used);
+    double price = 0;
+
+    (void)error;
+    for (uint32_t s = 0; used != NULL && s < plan->stage_count; s++)
+        for (uint32_t d = 0; d < plan->stages[s].replicas * ty_plan_width(plan); d++)
+            used[ty_cluster_device_host(cluster, plan->stages[s].devices[d])] = true;
+    for (uint32_t h = 0; used != NULL && h < hosts; h++) {
+        const ty_host_type *type = used[h] ? ty_cluster_host_type(cluster, h) : NULL;
+        if (used[h] && (type == NULL || type->price_date == NULL)) {
+            price = 0;
+            break;
+        }
+        price += used[h] ? type->price_usd_per_hour : 0;
+    }
+    ty_free(used);
+    return price;
+}
+
+static void put_answer(const ty_plan *plan, const ty_cluster *cluster, ty_json_writer *w)
+{
+    const bool is_simulated = plan->simulation.step_time_s > 0;
+    const ty_step_summary *s = is_simulated ? &plan->simulation : &plan->prediction;
+    uint64_t peak = 0, capacity = UINT64_MAX;
+    const double price = price_of(cluster, plan, NULL);
+
+    for (uint32_t i = 0; i < plan->stage_count; i++)
+        if (ty_memory_use_total(&plan->memory[i]) > peak)
+            peak = ty_memory_use_total(&plan->memory[i]);
+    for (uint32_t d = 0; d < ty_cluster_device_count(cluster); d++)
+        if (ty_cluster_device_type(cluster, d)->memory_bytes < capacity)
+            capacity = ty_cluster_device_type(cluster, d)->memory_bytes;
+    ty_json_put_uint(w, "devices", ty_cluster_device_count(cluster));
+    ty_json_put_uint(w, "global_batch", plan->global_batch);
+    ty_json_put_number(w, "step_time_s", s->step_time_s);
+    ty_json_put_number(w, "estimated_step_time_s", plan->prediction.step_time_s);
+    ty_json_put_bool(w, "is_simulated", is_simulated);
+    ty_json_put_number(w, "samples_per_s", s->samples_per_s);
+    ty_json_put_number(w, "tokens_per_s", s->tokens_per_s);
+    ty_json_put_uint(w, "peak_memory_bytes", peak);
+    ty_json_put_uint(w, "memory_bytes", capacity);
+    if (price > 0)
+        ty_json_put_number(w, "price_usd_per_hour", price);
+    ty_json_put_string(w, "limited_by", s->limited_by);
+    ty_json_put_string(w, "strategy", plan->strategy);
+    ty_json_put_string(w, "plan",
+                       plan->candidate_count > 0 ? plan->candidates[0].name : plan->strategy);
+    ty_json_put_string(w, "stack", plan->stack->name);
+    ty_json_put_string(w, "provenance", ty_provenance_name(plan->provenance));
+}
+
+/* In a child. "Nothing fits" and "this makes no sense" are answers; an unreadable file is not. */
+static ty_status do_row(void *context, uint32_t row, ty_text *result, ty_error *error)
+{
+    const ty_whatif *w = context;
+    ty_status status;
+    ty_json_writer out = ty_json_writer_on(result);
+    ty_vary_point point = {0};
+    ty_question_inputs q = {0};
+    ty_plan *plan = NULL;
+
+    TY_CHECK(set_point(w, row, &point, error), status, done);
+    status = ty_vary_open(&point, w->watch, &q, error);
+    if (status == TY_OK)
+        status = ty_question_plan(&point.question, &q, w->watch, &plan, error);
+    if (status != TY_OK && status != TY_EINFEASIBLE && status != TY_EINVAL)
+        goto done;
+    ty_json_open_flat(&out, NULL, '{');
+    put_values(w, row, &out);
+    if (status == TY_OK)
+        put_answer(plan, q.cluster, &out);
+    else
+        ty_json_put_string(&out, "reason", error->message);
+    ty_json_close(&out, '}');
+    status = TY_OK;
+done:
+    ty_plan_free(plan);
+    ty_question_inputs_clear(&q);
+    ty_vary_point_clear(&point);
+    return status;
+}
+
+/* ---- The document -------------------------------------------------------------------------- */
+
+/* What rows depend on beside their values: a document may be taken only where it is the same. */
+static void put_question(const ty_whatif *w, ty_json_writer *out, const char *key)
+{
+    const ty_question *o = w->question;
+
+    ty_json_open(out, key, '{');
+    ty_json_put_string(out, "workload", o->workload);
+    ty_json_put_string(out, "cluster", o->cluster);
+    if (o->global_batch > 0)
+        ty_json_put_uint(out, "global_batch", o->global_batch);
+    if (o->profile != NULL)
+        ty_json_put_string(out, "profile", o->profile);
+    if (o->fix != NULL)
+        ty_json_put_string(out, "fix", o->fix);
+    if (o->stack != NULL)
+        ty_json_put_string(out, "stack", o->stack);
+    if (o->sequence > 0)
+        ty_json_put_uint(out, "sequence", o->sequence);
+    if (o->precision != NULL)
+        ty_json_put_string(out, "precision", o->precision);
+    if (o->system != NULL)
+        ty_json_put_string(out, "system", o->system);
+    if (o->objective != NULL)
+        ty_json_put_string(out, "objective", o->objective);
+    if (o->task != NULL)
+        ty_json_put_string(out, "task", o->task);
+    if (o->allow_lossy)
+        ty_json_put_bool(out, "is_lossy_allowed", true);
+    ty_json_put_uint(out, "seed", o->seed);
+    ty_json_put_uint(out, "simulated_finalists", o->top);
+    ty_json_close(out, '}');
+}
+
+void ty_whatif_to_json(const ty_whatif *w, ty_json_writer *out)
+{
+    ty_json_open(out, NULL, '{');
+    ty_json_put_string(out, "schema", WHATIF_SCHEMA);
+    ty_json_put_string(out, "version", TY_VERSION);
+    put_question(w, out, "question");
+    ty_json_open(out, "vary", '[');
+    for (uint32_t a = 0; a < w->axis_count; a++) {
+        ty_json_open_flat(out, NULL, '{');
+        ty_json_put_string(out, "key", w->axes[a].key);
+        ty_json_open(out, "values", '[');
+        for (uint32_t i = 0; i < w->axes[a].count; i++)
+            ty_json_put_string(out, NULL, w->axes[a].values[i]);
+        ty_json_close(out, ']');
+        ty_json_close(out, '}');
+    }
+    ty_json_close(out, ']');
+    ty_json_put_bool(out, "is_complete", w->done_count == w->row_count);
+    ty_json_open(out, "rows", '[');
+    for (uint32_t r = 0; r < w->row_count; r++)
+        if (w->rows[r] != NULL)
+            ty_json_put_raw(out, NULL, w->rows[r]);
+    ty_json_close(out, ']');
+    ty_json_close(out, '}');
+}
+
+/* ---- Resuming ------------------------------------------------------------------------------ */
+
+static ty_status check_question(const ty_whatif *w, const char *path, const ty_json *root,
+                                ty_error *error)
+{
+    ty_status status = TY_OK;
+    const ty_json *theirs;
+    ty_text ours = {0};
+    ty_json_writer out = ty_json_writer_on(&ours);
+    ty_json_document *document = NULL;
+    char *own_text = NULL, *their_text = NULL;
+
+    put_question(w, &out, NULL);
+    TY_CHECK(ty_text_check(&ours, error), status, done);
+    TY_CHECK(ty_json_parse(ours.data, ours.length, "question", &document, error), status, done);
+    TY_CHECK(ty_json_text(ty_json_root(document), &own_text, error), status, done);
+    TY_CHECK(ty_json_object(root, "question", &theirs, error), status, done);
+    TY_CHECK(ty_json_text(theirs, &their_text, error), status, done);
+    if (strcmp(own_text, their_text) != 0)
+        status = ty_fail(error, TY_EPARSE,
+                         "%s:/question: found %.160s, expected %.160s: rows of another question",
+                         path, their_text, own_text);
+done:
+    ty_free(own_text);
+    ty_free(their_text);
+    ty_json_free(document);
+    ty_text_clear(&ours);
+    return status;
+}
+
+/* The row with a set of values; row_count: none. */
+static ty_status find_row(const ty_whatif *w, const ty_json *row, uint32_t *out, ty_error *error)
+{
+    ty_status status = TY_OK;
+    const ty_json *values;
+    uint32_t index = 0;
+
+    *out = w->row_count;
+    TY_CHECK(ty_json_object(row, "values", &values, error), status, done);
+    if (ty_json_size(values) != w->axis_count)
+        return TY_OK;
+    for (uint32_t a = 0; a < w->axis_count; a++) {
+        const char *text;
+        uint32_t i = 0;
+        if (!ty_json_has(values, w->axes[a].key))
+            return TY_OK;
+        TY_CHECK(ty_json_string(values, w->axes[a].key, &text, error), status, done);
+        while (i < w->axes[a].count && strcmp(w->axes[a].values[i], text) != 0)
+            i++;
+        if (i == w->axes[a].count)
+            return TY_OK;
+        index = index * w->axes[a].count + i;
+    }
+    *out = index;
+done:
+    return status;
+}
+
+ty_status ty_whatif_resume(ty_whatif *w, const char *path, ty_error *error)
+{
+    ty_status status = TY_OK;
+    ty_json_document *document = NULL;
+    const ty_json *root, *rows;
+
+    TY_CHECK(ty_json_load(path, &document, error), status, done);
+    root = ty_json_root(document);
+    TY_CHECK(ty_json_schema(root, WHATIF_SCHEMA, error), status, done);
+    TY_CHECK(check_question(w, path, root, error), status, done);
+    TY_CHECK(ty_json_array(root, "rows", 0, MOST_ROWS, &rows, error), status, done);
+    for (size_t i = 0; i < ty_json_size(rows); i++) {
+        uint32_t index;
+        TY_CHECK(find_row(w, ty_json_at(rows, i), &index, error), status, done);
+        if (index == w->row_count || w->rows[index] != NULL)
+            continue;
+        TY_CHECK(ty_json_text(ty_json_at(rows, i), &w->rows[index], error), status, done);
+        w->done_count++;
+    }
+done:
+    ty_json_free(document);
+    return status;
+}
+
+/* ---- All rows ------------------------------------------------------------------------------ */
+
+static bool is_wanted(void *context, uint32_t row)
+{
+    return ((const ty_whatif *)context)->rows[row] == NULL;
+}
+
+static ty_status take_row(void *context, uint32_t row, const char *result, ty_error *error)
+{
+    ty_whatif *w = context;
+
+    w->rows[row] = ty_strdup(result);
+    if (w->rows[row] == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory");
+    w->done_count++;
+    return w->taken != NULL ? w->taken(w->context, w, error) : TY_OK;
+}
+
+static bool is_measured_here(const ty_whatif *w)
+{
+    uint32_t ranks;
+
+    for (uint32_t a = 0; a < w->axis_count; a++)
+        for (uint32_t i = 0; strcmp(w->axes[a].key, "cluster") == 0 && i < w->axes[a].count; i++)
+            if (ty_cluster_is_local(w->axes[a].values[i], &ranks))
+                return true;
+    return ty_cluster_is_local(w->question->cluster, &ranks);
+}
+
+bool ty_whatif_is_first_rank(void)
+{
+    return ty_sweep_is_first_rank();
+}
+
+ty_status ty_whatif_run(ty_whatif *w, const ty_watch *watch, ty_whatif_taken *taken, void *context,
+                        ty_error *error)
+{
+    const long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    ty_sweep work = {.count = w->row_count,
+                     .watch = watch,
+                     .context = w,
+                     .is_wanted = is_wanted,
+                     .work = do_row,
+                     .take = take_row};
+
+    w->watch = watch;
+    w->taken = taken;
+    w->context = context;
+    if (!ty_sweep_has_ranks()) {
+        work.parallel = cores < 1 || is_measured_here(w) ? 1 : (uint32_t)cores;
+        return ty_sweep_run(&work, error);
+    }
+    if (is_measured_here(w))
+        return ty_fail(
+            error, TY_EINVAL,
+            "a local cluster is measured on one machine: start whatif without a launcher");
+    return ty_sweep_over_ranks(&work, error);
+}

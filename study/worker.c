@@ -1,0 +1,346 @@
+/* Starting trainyard-worker on local ranks and seeing it to its end. */
+#define _GNU_SOURCE /* pipe2 */
+#include "worker.h"
+#include "question.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <libgen.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define SCRATCH_NAME "trainyard"
+
+/* What the worker's exit status says (execute/worker_main.c); others are failures. */
+enum { WORKER_DONE = 0, WORKER_BAD_INPUT = 3, WORKER_INTERRUPTED = 130 };
+
+ty_status ty_worker_path(char *out, ty_error *error)
+{
+    static const char *const places[] = {"trainyard-worker",
+                                         "../libexec/trainyard/trainyard-worker"};
+    const char *named = getenv("TRAINYARD_WORKER");
+    char self[PATH_MAX];
+    ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
+
+    if (named != NULL) {
+        if (access(named, X_OK) != 0)
+            return ty_fail(error, TY_EIO, "%s: %s (TRAINYARD_WORKER)", named, strerror(errno));
+        snprintf(out, PATH_MAX, "%s", named);
+        return TY_OK;
+    }
+    if (length < 0)
+        return ty_fail(error, TY_EIO, "/proc/self/exe: %s", strerror(errno));
+    self[length] = '\0';
+    for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
+        char folder[PATH_MAX];
+        memcpy(folder, self, (size_t)length + 1);
+        if (snprintf(out, PATH_MAX, "%s/%s", dirname(folder), places[i]) < PATH_MAX &&
+            access(out, X_OK) == 0)
+            return TY_OK;
+    }
+    return ty_fail(error, TY_EIO, "trainyard-worker is not beside %s; set TRAINYARD_WORKER", self);
+}
+
+/* Ranks of one host need no network: messages go through memory, and what the launcher listens on
+ * is the loopback. Whoever set one of these for this machine, or starts mpirun on several, has the
+ * last word. The names are those of Open MPI 4, of 5 with PRRTE, and of PMIx. */
+static void stay_on_this_host(void)
+{
+    static const char *const settings[][2] = {
+        {"OMPI_MCA_btl", TY_OPEN_MPI_MAJOR < 5 ? "self,vader" : "self,sm"},
+        {"OMPI_MCA_pml", "ob1"},
+        {"OMPI_MCA_btl_tcp_if_include", "lo"},
+        {"OMPI_MCA_oob_tcp_if_include", "lo"},
+        {"PRTE_MCA_oob_tcp_if_include", "lo"},
+        {"PRTE_MCA_prte_if_include", "lo"},
+        {"PMIX_MCA_ptl_tcp_if_include", "lo"},
+    };
+
+    for (size_t i = 0; i < sizeof settings / sizeof settings[0]; i++)
+        setenv(settings[i][0], settings[i][1], 0);
+}
+
+/* In the child: becomes mpirun, or says through the pipe why not. Waiting ranks yield their core,
+ * and a dying parent takes them along. */
+static void become_mpirun(const char *worker, const char *folder, const char *job, uint32_t ranks,
+                          bool quiet, int complaints)
+{
+    char count[16];
+    char *words[20];
+    int n = 0;
+
+    snprintf(count, sizeof count, "%u", ranks);
+    words[n++] = "mpirun";
+    if (geteuid() == 0)
+        words[n++] = "--allow-run-as-root";
+    words[n++] = "--oversubscribe";
+    words[n++] = "--bind-to";
+    words[n++] = "none";
+    words[n++] = "--mca";
+    words[n++] = "mpi_yield_when_idle";
+    words[n++] = "1";
+    words[n++] = "--quiet";
+    words[n++] = "-n";
+    words[n++] = count;
+    words[n++] = (char *)worker;
+    words[n++] = (char *)job;
+    if (quiet)
+        words[n++] = "--quiet";
+    words[n] = NULL;
+    unsetenv("OPENBLAS_CORETYPE"); /* a forced kernel set can halve the speed of OpenBLAS */
+    setenv("OMP_NUM_THREADS", "1", 1);
+    setenv(TY_WORKER_SIGNS, folder, 1);
+    stay_on_this_host();
+    ty_private_network_enter();
+    prctl(PR_SET_PDEATHSIG, SIGTERM); /* behind it: other credentials forget it */
+    execvp(words[0], words);
+    if (write(complaints, &errno, sizeof errno) < 0)
+        _exit(126);
+    _exit(127);
+}
+
+/* A file that the worker leaves in the scratch folder to say something. */
+static void sign_path(char *path, const char *folder, const char *sign)
+{
+    snprintf(path, PATH_MAX + 16, "%s/%s", folder, sign);
+}
+
+static bool has_sign(const char *folder, const char *sign)
+{
+    char path[PATH_MAX + 16];
+
+    sign_path(path, folder, sign);
+    return ty_file_exists(path);
+}
+
+/* An interrupt is told the ranks first, by a signal that mpirun passes on: they end their step and
+ * save. mpirun itself, which kills its ranks within seconds, is interrupted when they did not end
+ * within the grace, by another interrupt, or where they had not begun; its group is killed last. */
+static int wait_for(pid_t child, const char *folder, const ty_watch *watch)
+{
+    const struct timespec nap = {0, 20000000};
+    const double grace_s = 120, end_s = 10;
+    double told_at_s = 0, ended_at_s = 0;
+    bool is_killed = false;
+    int outcome = 0;
+
+    while (waitpid(child, &outcome, WNOHANG) == 0) {
+        if (told_at_s <= 0 && ty_watch_stops(watch) && has_sign(folder, TY_WORKER_BEGUN)) {
+            told_at_s = ty_now_s();
+            kill(child, SIGUSR1);
+            ty_watch_note(watch, "interrupted: the ranks end their step, within %.0f s%s", grace_s,
+                          watch->should_stop_now != NULL ? "; another interrupt ends them now"
+                                                         : "");
+        }
+        if (ended_at_s <= 0 && ty_watch_stops(watch) &&
+            (told_at_s <= 0 || ty_watch_stops_now(watch) || ty_now_s() - told_at_s > grace_s)) {
+            ended_at_s = ty_now_s();
+            kill(child, SIGINT);
+        }
+        if (ended_at_s > 0 && !is_killed && ty_now_s() - ended_at_s > end_s) {
+            kill(-child, SIGKILL);
+            is_killed = true;
+        }
+        nanosleep(&nap, NULL);
+    }
+    return outcome;
+}
+
+/* Shells and mpirun pass a signal on as an exit code above this. */
+enum { SIGNAL_CODE = 128 };
+
+/* mpirun ends the other ranks, and its code is the signal's. */
+static ty_status rank_killed(const ty_job *job, int signal, ty_error *error)
+{
+    char latest[PATH_MAX + 16] = "";
+
+    if (job->checkpoint != NULL)
+        snprintf(latest, sizeof latest, "%s/latest.json", job->checkpoint);
+    if (job->checkpoint != NULL && ty_file_exists(latest))
+        return ty_fail(error, TY_EBACKEND,
+                       "a rank was ended by signal %d (%s), the others with it; --resume goes on "
+                       "from %.128s",
+                       signal, strsignal(signal), latest);
+    return ty_fail(error, TY_EBACKEND, "a rank was ended by signal %d (%s), the others with it",
+                   signal, strsignal(signal));
+}
+
+static ty_status status_of(const ty_job *job, const char *folder, int outcome,
+                           const ty_watch *watch, ty_error *error)
+{
+    int code = WIFEXITED(outcome) ? WEXITSTATUS(outcome) : EXIT_FAILURE;
+
+    if (ty_watch_stops(watch) || code == WORKER_INTERRUPTED)
+        return ty_fail(error, TY_EINTERRUPTED, "interrupted; %s was written",
+                       job->checkpoint != NULL ? "no result" : "nothing");
+    if (WIFSIGNALED(outcome))
+        return ty_fail(error, TY_EBACKEND, "mpirun was ended by signal %d", WTERMSIG(outcome));
+    if (code == WORKER_DONE)
+        return TY_OK;
+    if (code > SIGNAL_CODE && code < SIGNAL_CODE + NSIG)
+        return rank_killed(job, code - SIGNAL_CODE, error);
+    if (!has_sign(folder, TY_WORKER_SAID))
+        return ty_fail(error, TY_EBACKEND, "trainyard-worker ended with code %d and without a word",
+                       code);
+    return ty_fail(error, code == WORKER_BAD_INPUT ? TY_EPARSE : TY_EBACKEND, "%s", "");
+}
+
+static void scratch_name(char *path, size_t room, const char *name)
+{
+    const char *temporary = getenv("TMPDIR");
+    bool is_set = temporary != NULL && temporary[0] != '\0';
+
+    snprintf(path, room, "%s/%s-XXXXXX", is_set ? temporary : "/tmp", name);
+}
+
+ty_status ty_scratch_file(const char *name, char *path, size_t room, ty_error *error)
+{
+    int file;
+
+    scratch_name(path, room, name);
+    file = mkstemp(path);
+    if (file < 0) {
+        ty_fail(error, TY_EIO, "%s: %s", path, strerror(errno));
+        path[0] = '\0';
+        return TY_EIO;
+    }
+    close(file);
+    return TY_OK;
+}
+
+/* ---- Folders of runs ------------------------------------------------------------------------ */
+
+/* What a run has in a folder: all flat, but for segments that Open MPI makes beside our files. */
+static void folder_remove(const char *folder)
+{
+    DIR *opened = opendir(folder);
+    const struct dirent *entry;
+
+    while (opened != NULL && (entry = readdir(opened)) != NULL)
+        if (entry->d_name[0] != '.')
+            (void)unlinkat(dirfd(opened), entry->d_name, 0);
+    if (opened != NULL)
+        closedir(opened);
+    rmdir(folder);
+}
+
+/* Opened and locked for as long as this process lives; -1 where another process has it, or it is
+ * none of ours. */
+static int folder_lock(const char *folder)
+{
+    struct stat found;
+    const int file = open(folder, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+
+    if (file < 0)
+        return -1;
+    if (fstat(file, &found) == 0 && found.st_uid == geteuid() && (found.st_mode & 07777) == 0700 &&
+        flock(file, LOCK_EX | LOCK_NB) == 0)
+        return file;
+    close(file);
+    return -1;
+}
+
+/* Folders whose run was killed: nobody holds their lock. One that is being made is a second old. */
+static void dead_folders_remove(const char *beside)
+{
+    const double least_age_s = 60;
+    char above[PATH_MAX], folder[2 * PATH_MAX];
+    struct stat found;
+    const struct dirent *entry;
+    DIR *opened;
+
+    snprintf(above, sizeof above, "%s", beside);
+    opened = opendir(dirname(above));
+    while (opened != NULL && (entry = readdir(opened)) != NULL) {
+        int lock;
+        if (strncmp(entry->d_name, SCRATCH_NAME "-", sizeof SCRATCH_NAME) != 0 ||
+            strlen(entry->d_name) != sizeof SCRATCH_NAME + 6)
+            continue;
+        snprintf(folder, sizeof folder, "%s/%s", above, entry->d_name);
+        lock = folder_lock(folder);
+        if (lock < 0)
+            continue;
+        if (fstat(lock, &found) == 0 && difftime(time(NULL), found.st_mtime) > least_age_s)
+            folder_remove(folder);
+        close(lock);
+    }
+    if (opened != NULL)
+        closedir(opened);
+}
+
+/* Where ranks share memory through files: in memory, in a folder that goes with the run. Open MPI's
+ * own place is /dev/shm itself, where segments of a run that was killed stay. */
+static int segments_make(char folder[PATH_MAX])
+{
+    snprintf(folder, PATH_MAX, "/dev/shm/" SCRATCH_NAME "-XXXXXX");
+    dead_folders_remove(folder);
+    if (mkdtemp(folder) == NULL) {
+        folder[0] = '\0';
+        return -1;
+    }
+    return folder_lock(folder);
+}
+
+ty_status ty_worker_run(ty_job *job, uint32_t ranks, const ty_watch *watch, ty_error *error)
+{
+    ty_status status = TY_OK;
+    char worker[PATH_MAX], folder[PATH_MAX], segments[PATH_MAX], path[PATH_MAX + 16];
+    int folder_held, segments_held, ends[2], outcome, why = 0;
+    pid_t child;
+
+    TY_CHECK(ty_processes_check(job, ranks, error), status, done);
+    TY_CHECK(ty_worker_path(worker, error), status, done);
+    scratch_name(folder, sizeof folder, SCRATCH_NAME);
+    dead_folders_remove(folder);
+    if (mkdtemp(folder) == NULL)
+        return ty_fail(error, TY_EIO, "%s: %s", folder, strerror(errno));
+    folder_held = folder_lock(folder);
+    segments_held = segments_make(segments);
+    snprintf(path, sizeof path, "%s/job.json", folder);
+    TY_CHECK(ty_job_save(job, path, error), status, cleanup);
+    if (pipe2(ends, O_CLOEXEC) != 0) {
+        status = ty_fail(error, TY_EIO, "pipe: %s", strerror(errno));
+        goto cleanup;
+    }
+    fflush(NULL);
+    child = fork();
+    if (child == 0) {
+        setpgid(0, 0); /* the terminal's Ctrl-C reaches us alone; we pass it on once */
+        if (segments[0] != '\0')
+            setenv(TY_OPEN_MPI_MAJOR < 5 ? "OMPI_MCA_btl_vader_backing_directory"
+                                         : "OMPI_MCA_btl_sm_backing_directory",
+                   segments, 0);
+        become_mpirun(worker, folder, path, ranks, !ty_watch_listens(watch), ends[1]);
+    }
+    close(ends[1]);
+    if (child < 0) {
+        status = ty_fail(error, TY_EIO, "cannot start mpirun: %s", strerror(errno));
+    } else {
+        outcome = wait_for(child, folder, watch);
+        status = read(ends[0], &why, sizeof why) == sizeof why
+                     ? ty_fail(error, TY_EBACKEND, "mpirun: %s", strerror(why))
+                     : status_of(job, folder, outcome, watch, error);
+    }
+    close(ends[0]);
+
+cleanup:
+    folder_remove(folder);
+    if (segments[0] != '\0')
+        folder_remove(segments);
+    if (folder_held >= 0)
+        close(folder_held);
+    if (segments_held >= 0)
+        close(segments_held);
+done:
+    return status;
+}

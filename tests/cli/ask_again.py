@@ -1,0 +1,32 @@
+#!/usr/bin/env python3
+"""Types the commands that `validate --json` prints: every n-th predicted row's answer must be the
+row's own number to 1e-9.
+
+    ask_again.py TRAINYARD VALIDATION.json EVERY
+"""
+import json
+import subprocess
+import sys
+
+program, path, every = sys.argv[1], sys.argv[2], int(sys.argv[3])
+with open(path) as file:
+    validation = json.load(file)
+rows = [
+    row
+    for source in validation["sources"]
+    for row in source["predictions"]
+    if "command" in row
+]
+wrong = 0
+for row in rows[::every]:
+    answer = subprocess.run([program, *row["command"]], capture_output=True, text=True)
+    if answer.returncode != 0:
+        print(f"{row['id']}: exit code {answer.returncode}: {answer.stderr.strip()}")
+        wrong += 1
+        continue
+    step_s = json.loads(answer.stdout)["prediction"]["step_time_s"]
+    if abs(step_s / row["predicted_step_time_s"] - 1) > 1e-9:
+        print(f"{row['id']}: {step_s!r}, not {row['predicted_step_time_s']!r}")
+        wrong += 1
+print(f"asked {len(rows[::every])} of {len(rows)} rows")
+sys.exit(1 if wrong or not rows else 0)

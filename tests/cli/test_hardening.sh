@@ -1,0 +1,284 @@
+#!/bin/sh
+# What is around a run: how many processes, interrupts, launchers that die, who may connect.
+. "$(dirname "$0")/lib.sh"
+mkdir "$scratch/made" "$scratch/tmp"
+work=$scratch/made
+export TMPDIR="$scratch/tmp"
+cores=$(getconf _NPROCESSORS_ONLN)
+
+# Until the ranks have begun, for 60 s.
+wait_for_ranks() {
+    tries=0
+    while [ $tries -lt 600 ] && ! ls "$TMPDIR"/trainyard-*/begun >/dev/null 2>&1; do
+        tries=$((tries + 1))
+        sleep 0.1
+    done
+    [ $tries -lt 600 ] || fail "the ranks do not begin"
+}
+
+# ranks_of PID: the workers below a trainyard's mpirun.
+ranks_of() {
+    pgrep -P "$(pgrep -P "$1" -x mpirun)" -f trainyard-worker
+}
+
+expect 0 plan -w mlp -c local:2 --fix pp=1,compression=none -q -o "$work/plan.json"
+
+# ---- How the programs are built ------------------------------------------------------------------
+if [ -z "${TY_SANITIZE:-}" ] && command -v readelf >/dev/null 2>&1; then
+    for program in "$TRAINYARD" "$WORKER"; do
+        readelf -Wh "$program" | grep -q 'Type: *DYN' && pass || fail "$program is not position-independent"
+        readelf -Wl "$program" | grep -q GNU_RELRO && pass || fail "$program has no read-only relocations"
+        readelf -Wd "$program" | grep -q 'BIND_NOW\|Flags:.*NOW' && pass || fail "$program binds late"
+        readelf -Wl "$program" | grep 'GNU_STACK' | grep -q 'RW ' && pass || fail "$program has an executable stack"
+        readelf -Ws "$program" | grep -q '__stack_chk_fail' && pass || fail "$program has no stack protector"
+        readelf -Ws "$program" | grep -q '_chk@\|_chk$' && pass || fail "$program checks no string functions"
+    done
+fi
+
+# ---- As many processes as the machine has room for, said before any is started -------------------
+expect 1 plan -w mlp -c local:100000 -q -o "$work/none.json"
+expect_error_line "100000 processes" "expected at most $((16 * cores)) on this machine" "$cores core"
+expect 1 profile -w mlp --ranks 4096 -q -o "$work/none.json"
+expect_error_line "4096 processes"
+expect 0 plan -w mlp -c "32x p100-server" --global-batch 1024 --fix pp=1 --no-simulate -q -o "$work/foreign.json"
+expect 1 run "$work/foreign.json" --steps 2 -q -o "$work/none.json"
+expect_error_line "128 processes of a plan for 32x p100-server" "--backend replay"
+expect 0 plan -w llama-2-13b -c "host:1 gpu:4 @h100 nvlink4 ndr400" --seq 128 --global-batch 4 --fix pp=1,tp=4 --no-simulate -q -o "$work/large.json"
+if [ "$cores" -ge 2 ] && [ "$(awk '/MemAvailable/ {print int($2 / 1e6)}' /proc/meminfo)" -lt 180 ]; then
+    expect 1 run "$work/large.json" --steps 2 -q -o "$work/none.json"
+    expect_error_line "of memory that are free"
+fi
+
+# ---- Under a limit of memory: an answer or an error, never a hang ---------------------------------
+if [ -z "${TY_SANITIZE:-}" ]; then
+    for limit in 50000 120000 150000 200000 250000 300000; do
+        for command in "plan -w lenet -c 1x\ p100-server --fix pp=2,dp=2 -q" "simulate $work/plan.json" "run $work/plan.json --steps 2 -q"; do
+            eval "set -- $command"
+            (
+                # shellcheck disable=SC3045
+                ulimit -v $limit
+                exec timeout -s KILL 60 "$TRAINYARD" "$@"
+            ) >"$scratch/out" 2>"$scratch/err" </dev/null
+            got=$?
+            if [ $got -eq 137 ]; then
+                fail "hangs below $limit KiB: $command"
+            elif [ $got -ne 0 ] && [ ! -s "$scratch/err" ]; then
+                fail "exit code $got without a word below $limit KiB: $command"
+            elif [ $got -eq 134 ] || [ $got -eq 139 ]; then
+                fail "crashes ($got) below $limit KiB: $command"
+            else
+                pass
+            fi
+        done
+    done
+    # Whatever the number of cores: there is one thread.
+    OPENBLAS_NUM_THREADS=64 "$TRAINYARD" plan -w resnet50 -c "16x dgx-a100" --top 20 -q >/dev/null 2>&1 &
+    pid=$!
+    sleep 0.3
+    threads=$(sed -n 's/^Threads:\t//p' /proc/$pid/status 2>/dev/null)
+    if [ "${threads:-1}" -eq 1 ]; then pass; else fail "planning has $threads threads"; fi
+    wait $pid
+fi
+
+# ---- The cache is a folder of one's own, or there is none -----------------------------------------
+planted=$scratch/precious
+echo precious >"$planted"
+in_cache() { # WHERE EXPECTED-TEXT...: a plan that measures, with its cache there
+    where=$1
+    shift
+    XDG_CACHE_HOME=$where "$TRAINYARD" plan -w lenet -c local:1 --global-batch 16 -o "$work/none.json" >"$scratch/out" 2>"$scratch/err"
+    got=$?
+    if [ $got -eq 0 ]; then pass; else fail "exit code $got instead of 0 with a cache in $where"; fi
+    for text in "$@"; do
+        if grep -qF -- "$text" "$scratch/err"; then pass; else fail "stderr lacks '$text'"; fi
+    done
+    if [ "$(cat "$planted")" = precious ]; then pass; else fail "a planted link is written through"; fi
+}
+in_cache "$scratch/mine" "kept in $scratch/mine/trainyard/profile-"
+if [ "$(stat -c %a "$scratch/mine/trainyard")" = 700 ]; then pass; else fail "the cache is open to others"; fi
+kept=$(ls "$scratch/mine/trainyard")
+rm "$scratch/mine/trainyard/$kept"
+ln -s "$planted" "$scratch/mine/trainyard/$kept"
+in_cache "$scratch/mine" "kept in"
+if [ -L "$scratch/mine/trainyard/$kept" ]; then fail "a link stays in the cache"; else pass; fi
+mkdir "$scratch/linked" "$scratch/elsewhere"
+ln -s "$scratch/elsewhere" "$scratch/linked/trainyard"
+in_cache "$scratch/linked" "not kept" "expected one"
+if [ -z "$(ls "$scratch/elsewhere")" ]; then pass; else fail "the cache follows a link"; fi
+mkdir -p "$scratch/open/trainyard"
+chmod 777 "$scratch/open/trainyard"
+in_cache "$scratch/open" "not kept" "that all may write to"
+if [ "$(id -u)" -eq 0 ]; then
+    mkdir -p "$scratch/theirs/trainyard"
+    chown 12345 "$scratch/theirs/trainyard"
+    in_cache "$scratch/theirs" "not kept" "a folder of user 12345"
+fi
+in_cache /proc/self "not kept" # nothing can be made there
+(unset HOME XDG_CACHE_HOME; cd / && "$TRAINYARD" plan -w lenet -c local:1 --global-batch 17 -q >/dev/null 2>&1)
+if [ -e /tmp/.cache/trainyard ]; then fail "/tmp/.cache is somebody's"; else pass; fi
+if [ "$(id -u)" -eq 0 ] && mkdir "$scratch/small" && mount -t tmpfs -o size=4k none "$scratch/small" 2>/dev/null; then
+    in_cache "$scratch/small" "not kept" "No space left"
+    umount "$scratch/small"
+fi
+# Names of workloads are no paths.
+expect 0 workload export lenet -o "$work/w.json"
+long=$(printf 'a/%.0s' $(seq 150))
+sed "0,/\"name\": \"lenet\"/s||\"name\": \"../../$long\"|" "$work/w.json" >"$work/odd.json"
+XDG_CACHE_HOME="$scratch/mine" expect 0 plan -w "$work/odd.json" -c local:1 --global-batch 16 -o "$work/odd-plan.json"
+if grep -q "kept in $scratch/mine/trainyard/profile-" "$scratch/err"; then pass; else fail "a name with slashes is not kept"; fi
+expect 0 export "$work/odd-plan.json" --to mpirun
+
+# ---- What cannot be written is found before training; what was trained is not lost ----------------
+for where in "$scratch/no/such/run.json" "$work"; do
+    expect 1 run "$work/plan.json" --steps 100000 --checkpoint "$scratch/never" -q -o "$where"
+    expect_error_line "$where"
+done
+if [ -e "$scratch/never/latest.json" ]; then fail "trained for a result that has no place"; else pass; fi
+expect 1 run "$work/plan.json" --steps 100000 -q -o "$work/none.json" --metrics "$scratch/no/such/m.prom"
+expect_error_line "no/such/m.prom"
+echo file >"$scratch/file"
+expect 1 run "$work/plan.json" --steps 100000 --checkpoint "$scratch/file/state" -q -o "$work/none.json"
+expect_error_line "file/state"
+if [ "$(id -u)" -eq 0 ] && mkdir "$scratch/full" && mount -t tmpfs -o size=64k none "$scratch/full" 2>/dev/null; then
+    # Room for a byte when it begins, and for no result when it ends.
+    head -c 57000 /dev/zero >"$scratch/full/filler"
+    expect 1 run "$work/plan.json" --steps 30 -q -o "$scratch/full/run.json"
+    expect_error_line "No space left" "the result is in "
+    saved=$(sed 's/.*the result is in //' "$scratch/err")
+    expect 0 compare "$work/plan.json" "$saved"
+    expect 1 run "$work/plan.json" --steps 30 --checkpoint "$scratch/kept" -q -o "$scratch/full/run.json"
+    expect_error_line "No space left" "the result is in $scratch/kept/result.json"
+    expect 0 run "$work/plan.json" --steps 30 --checkpoint "$scratch/kept" --resume -q -o "$work/again.json"
+    expect 0 compare "$work/plan.json" "$work/again.json"
+    umount "$scratch/full"
+fi
+# One run a folder.
+"$TRAINYARD" run "$work/plan.json" --steps 1000000 --checkpoint "$scratch/one" --checkpoint-every 10 -q -o "$work/none.json" >/dev/null 2>&1 &
+pid=$!
+wait_for_ranks
+expect 1 run "$work/plan.json" --steps 10 --checkpoint "$scratch/one" -q -o "$work/none.json"
+expect_error_line "another run is using this folder" "process "
+kill -9 $pid $(ranks_of $pid)
+wait $pid 2>/dev/null
+sleep 1
+rm -rf "$TMPDIR"/trainyard-*
+tries=0
+while [ $tries -lt 20 ] && ! [ -e "$scratch/one/latest.json" ]; do tries=$((tries + 1)); sleep 0.1; done
+if [ -e "$scratch/one/latest.json" ]; then
+    step=$(sed -n 's/.*"step": \([0-9]*\).*/\1/p' "$scratch/one/latest.json")
+    expect 0 run "$work/plan.json" --steps $((step + 3)) --checkpoint "$scratch/one" --resume -q -o "$work/again.json"
+fi
+
+# ---- A worker that says nothing ------------------------------------------------------------------
+TRAINYARD_WORKER=/bin/false expect 1 run "$work/plan.json" --steps 2 -q -o "$work/none.json"
+if grep -q "trainyard-worker ended with code 1 and without a word" "$scratch/err"; then pass; else fail "a false worker goes unmentioned"; fi
+
+rm -f "$work/none.json"
+
+# ---- Ctrl-C in a long step: the step ends, what was trained is kept ------------------------------
+expect 0 profile -w mlp --ranks 2 --micro-batches 32,1024 -q -o "$work/profile.json"
+expect 0 plan -w mlp -c local:2 -p "$work/profile.json" --global-batch 32768 --fix pp=1,compression=none,micro_batch=1024 \
+    --no-simulate -q -o "$work/long.json"
+"$TRAINYARD" run "$work/long.json" --steps 100 --checkpoint "$scratch/long" -o "$work/none.json" >"$scratch/out" 2>"$scratch/err" &
+pid=$!
+wait_for_ranks
+sleep 0.5
+kill -INT $pid
+wait $pid
+got=$?
+if [ $got -eq 130 ]; then pass; else fail "exit code $got instead of 130"; fi
+if [ -f "$scratch/long/latest.json" ]; then pass; else fail "an interrupt in a long step leaves no checkpoint"; fi
+if grep -q "saved in $scratch/long" "$scratch/err"; then pass; else fail "nobody says what was saved"; fi
+if [ -e "$work/none.json" ]; then fail "an interrupted run has a result"; else pass; fi
+# A second one does not wait.
+"$TRAINYARD" run "$work/long.json" --steps 100 --checkpoint "$scratch/twice" -q -o "$work/none.json" >"$scratch/out" 2>"$scratch/err" &
+pid=$!
+wait_for_ranks
+kill -INT $pid
+sleep 0.3
+kill -INT $pid
+wait $pid
+got=$?
+if [ $got -eq 130 ]; then pass; else fail "exit code $got instead of 130"; fi
+if [ -z "$(ls "$TMPDIR" | grep trainyard)" ]; then pass; else fail "left behind: $(ls "$TMPDIR")"; fi
+
+# ---- A launcher that dies takes its children along; nobody else may connect -----------------------
+others=$(ls -d /dev/shm/trainyard-* 2>/dev/null) # of whatever else runs here
+for victim in launcher trainyard; do
+    "$TRAINYARD" run "$work/plan.json" --steps 1000000 -q -o "$work/none.json" >"$scratch/out" 2>"$scratch/err" &
+    pid=$!
+    wait_for_ranks
+    launcher=$(pgrep -P $pid -x mpirun)
+    ranks=$(ranks_of $pid)
+    if [ "$(echo "$ranks" | wc -w)" -eq 2 ]; then pass; else fail "there are not two ranks: $ranks"; fi
+    if [ $victim = launcher ] && command -v ss >/dev/null 2>&1; then
+        for process in $launcher $ranks; do
+            # In our network; in one of its own nobody else gets there.
+            if ss -Hltnp 2>/dev/null | grep "pid=$process," | awk '{print $4}' | grep -v -e '^127\.' -e '^\[::1\]'; then
+                fail "a process of a local run listens beyond the loopback"
+            else
+                pass
+            fi
+        done
+        # Whoever does connect there is not waited for.
+        enter=
+        if [ "$(id -u)" -eq 0 ] && command -v nsenter >/dev/null; then enter="nsenter -t $launcher -n"; fi
+        $enter ss -Hltnp 2>/dev/null | grep "pid=$launcher," | awk '{print $4}' | sed 's/.*://' >"$scratch/ports"
+        if [ -z "$enter" ] || [ -s "$scratch/ports" ]; then pass; else fail "the launcher listens nowhere"; fi
+        $enter /usr/bin/python3 - "$scratch/ports" <<'PYTHON' &
+import socket, sys, time
+held = []
+for port in open(sys.argv[1]).read().split():
+    for start in (b"", b"\0" * 64, b"GET / HTTP/1.0\r\n\r\n"):
+        s = socket.create_connection(("127.0.0.1", int(port)), 2)
+        s.sendall(start)
+        held.append(s)
+time.sleep(20)
+PYTHON
+        stranger=$!
+        sleep 1
+        kill -USR1 "$launcher"
+        wait $pid
+        got=$?
+        if [ $got -eq 130 ]; then pass; else fail "exit code $got instead of 130 with a stranger connected"; fi
+        kill $stranger 2>/dev/null
+        wait $stranger 2>/dev/null
+        "$TRAINYARD" run "$work/plan.json" --steps 1000000 -q -o "$work/none.json" >"$scratch/out" 2>"$scratch/err" &
+        pid=$!
+        wait_for_ranks
+        launcher=$(pgrep -P $pid -x mpirun)
+        ranks=$(ranks_of $pid)
+    fi
+    if [ $victim = launcher ]; then kill -9 "$launcher"; else kill -9 $pid; fi
+    wait $pid 2>/dev/null
+    tries=0
+    while [ $tries -lt 50 ] && ps -o pid= -p "$(echo $ranks | tr ' ' ',')" >/dev/null; do
+        tries=$((tries + 1))
+        sleep 0.2
+    done
+    for rank in $ranks; do
+        if kill -0 "$rank" 2>/dev/null; then
+            fail "a rank outlives its $victim"
+            kill -9 "$rank"
+        else
+            pass
+        fi
+    done
+    # What it left goes with the next start, once it is old enough to be nobody's.
+    segments=$(ls -d /dev/shm/trainyard-* 2>/dev/null | grep -vxF "${others:-none}")
+    # shellcheck disable=SC2086
+    touch -c -d '10 minutes ago' "$TMPDIR"/trainyard-* $segments 2>/dev/null
+    expect 0 run "$work/plan.json" --steps 2 -q -o "$work/none.json"
+    rm "$work/none.json"
+    if ls -d "$TMPDIR"/trainyard-* >/dev/null 2>&1; then
+        fail "left by a killed $victim: $(ls "$TMPDIR")"
+        rm -rf "$TMPDIR"/trainyard-*
+    else
+        pass
+    fi
+    for segment in $segments; do
+        # One that is locked is another run's.
+        if [ -e "$segment" ] && flock -n "$segment" true; then fail "left by a killed $victim: $segment"; else pass; fi
+    done
+done
+finish

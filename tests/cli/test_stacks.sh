@@ -1,0 +1,104 @@
+#!/bin/sh
+# Stacks: the catalogue, --stack wherever a cost or memory is asked for, and where the name stands.
+. "$(dirname "$0")/lib.sh"
+mkdir "$scratch/made"
+cd "$scratch/made" || exit 1
+ask() { # ask CODE COMMAND WORDS...: about gpt2 on two hosts
+    code=$1 command=$2
+    shift 2
+    expect "$code" "$command" -w gpt2 -c "2x dgx-a100" "$@"
+}
+
+# The catalogue.
+expect 0 stack list
+expect_output "trainyard " "megatron-2021 " "Megatron-LM of 2021 on A100"
+expect 0 stack list --quiet
+[ "$(grep -c ' ' "$scratch/out")" -eq 0 ] && pass || fail "names alone have blanks"
+for name in $(cat "$scratch/out"); do
+    expect 0 stack show "$name"
+    expect_output "stack       $name: " "product_share" "gradient_bytes" "source"
+    expect 0 check "$SOURCE/planner/stacks/$name.json"
+    expect_output "trainyard.stack/1"
+done
+expect 0 stack show megatron-2021
+expect_output "scores go through memory and are kept; dropout" "leave behind the last backward" "megatron_lm: GPT 3.6B" "0.9016"
+expect 0 stack show megatron-2021 --json -o mine.json
+expect 0 stack show ./mine.json
+expect_output "stack       megatron-2021: "
+expect 2 stack
+expect 2 stack dance
+expect_error_line "dance" "list or show"
+expect 2 stack lst
+expect_error_line "did you mean 'list'"
+expect 2 stack show
+expect_error_line "show needs a name"
+expect 2 stack list megatron
+expect_error_line "list takes no name"
+expect 2 stack show megatron-2012
+expect_error_line "no stack or file 'megatron-2012'" "did you mean 'megatron-2021'"
+
+# A file of one's own, and what is wrong in one.
+printf '%s' '{"schema": "trainyard.stack/1", "name": "ours", "title": "Our trainer", "source": "our runs", "provenance": "measured", "like": "pytorch-ddp", "jitter": 0.01}' >ours.json
+ask 0 memory --stack ours.json
+expect_output "stack       ours: Our trainer"
+sed 's/0.01/1.01/' ours.json >bad.json
+ask 3 plan --stack bad.json
+expect_error_line "bad.json:/jitter: found 1.01, expected a number from 0 to 1"
+sed 's/"pytorch-ddp"/".\/bad.json"/' ours.json >bad.json
+ask 3 plan --stack bad.json
+expect_error_line "bad.json:/like:" "not like this one in turn"
+ask 2 plan --stack megatrn
+expect_error_line "no stack or file 'megatrn'" "did you mean 'megatron'"
+expect 2 run mine.json --stack megatron
+expect_error_line "--stack"
+
+# Every result names it: the usual one, and the one that was asked for.
+ask 0 plan --no-simulate -o usual.json
+expect_output "stack       trainyard: Trainyard's own worker"
+ask 0 plan --no-simulate --stack ours.json -o other.json
+expect_output "stack       ours: Our trainer"
+ask 0 plan --no-simulate --stack ours.json --json
+expect_output '"title": "Our trainer"'
+ask 0 memory
+expect_output "stack       trainyard: "
+ask 0 memory --stack ours.json --json
+expect_output '"stack": "ours"'
+ask 0 systems --stack ours.json --json
+expect_output '"stack": "ours"'
+ask 0 systems
+expect_output "stack       trainyard: "
+ask 0 whatif --vary stack=trainyard,./ours.json --no-simulate --quiet --json
+expect_output '"values": {"stack": "./ours.json"}' '"stack": "ours"' '"stack": "trainyard"'
+ask 0 whatif --vary batch=512 --stack ./ours.json --no-simulate --quiet --json
+expect_output '"stack": "./ours.json"' '"stack": "ours"'
+expect 4 plan -w gpt3-175b -c "1x dgx-a100" --fix pp=1,tp=1 --stack ours.json --json -q
+expect_output '"stack": "ours"'
+
+# A plan has its own, and can be asked about with another: nothing but the name of the file is lost with it.
+expect 0 estimate usual.json
+expect_output "stack       trainyard: "
+mv ours.json elsewhere.json
+expect 0 estimate other.json --json
+expect_output '"stack": "ours"'
+expect 0 estimate usual.json --stack elsewhere.json --json
+expect_output '"stack": "ours"'
+expect 0 estimate usual.json --stack megatron
+expect_output "stack       megatron: "
+expect 2 estimate usual.json --stack megatrn
+expect_error_line "did you mean 'megatron'"
+expect 0 simulate other.json --stack trainyard
+expect_output "stack       trainyard: "
+expect 0 simulate other.json --json
+expect_output '"stack": "ours"'
+expect 0 report other.json -o report.html
+grep -q '<b>ours</b>' report.html && grep -q 'Our trainer' report.html && pass || fail "the report does not name the stack"
+expect 0 export other.json --to mpirun
+expect_output "# stack    ours"
+
+# A plan from before there were stacks is one of the worker's.
+if [ -x /usr/bin/python3 ]; then
+    /usr/bin/python3 -c 'import json,sys; d = json.load(open("other.json")); del d["stack"]; json.dump(d, open("old.json", "w"))'
+    expect 0 estimate old.json
+    expect_output "stack       trainyard: "
+fi
+finish

@@ -1,0 +1,305 @@
+/* Stacks: the catalogue, JSON there and back, what is like another, and what is refused. */
+#include "ty_file.h"
+#include "ty_memory.h"
+#include "ty_stack.h"
+
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static ty_stack *open_stack(const char *text)
+{
+    ty_stack *stack = NULL;
+    ty_error error = {0};
+    cr_assert_eq(ty_stack_open(text, &stack, &error), TY_OK, "%s: %s", text, error.message);
+    return stack;
+}
+
+static char *text_of(const ty_stack *stack)
+{
+    ty_text text = {0};
+    ty_json_writer writer = ty_json_writer_on(&text);
+    char *out = NULL;
+    ty_stack_to_json(stack, &writer, NULL);
+    cr_assert_eq(ty_text_take(&text, &out, NULL), TY_OK);
+    return out;
+}
+
+static void write_file(const char *folder, const char *name, const char *text, char path[256])
+{
+    snprintf(path, 256, "%s/%s", folder, name);
+    cr_assert_eq(ty_file_write(path, text, strlen(text), NULL), TY_OK);
+}
+
+/* `text` with `find` replaced by `put`; free it. */
+static char *changed(const char *text, const char *find, const char *put)
+{
+    const char *at = strstr(text, find);
+    char *out = NULL;
+    ty_text result = {0};
+    cr_assert_not_null(at, "%s", find);
+    ty_text_append(&result, text, (size_t)(at - text));
+    ty_text_add(&result, put);
+    ty_text_add(&result, at + strlen(find));
+    cr_assert_eq(ty_text_take(&result, &out, NULL), TY_OK);
+    return out;
+}
+
+Test(stack, names)
+{
+    cr_expect_str_eq(ty_stack_attention_name(TY_ATTENTION_OF_WORKLOAD), "workload");
+    cr_expect_str_eq(ty_stack_attention_name(TY_ATTENTION_SCORES), "scores");
+    cr_expect_str_eq(ty_stack_attention_name(TY_ATTENTION_FUSED), "fused");
+    cr_expect_str_eq(ty_stack_attention_name(TY_STACK_ATTENTION_COUNT), "unknown");
+    cr_expect_str_eq(ty_stack_memory_name(TY_MEMORY_WORKER), "worker");
+    cr_expect_str_eq(ty_stack_memory_name(TY_MEMORY_AUTOGRAD), "autograd");
+}
+
+Test(stack, every_one_of_the_catalogue_is_whole)
+{
+    char **names = NULL;
+    uint32_t count = 0;
+    ty_error error = {0};
+
+    cr_assert_eq(ty_stack_names(&names, &count, &error), TY_OK, "%s", error.message);
+    cr_expect(count >= 9, "%u", count);
+    for (uint32_t n = 0; n < count; n++) {
+        ty_stack *stack = open_stack(names[n]), *read = NULL, *copy = NULL;
+        char *before = text_of(stack), *after, *copied;
+        ty_json_document *document = NULL;
+        ty_digest digests[2];
+
+        cr_expect_str_eq(stack->name, names[n]);
+        cr_expect(n == 0 || strcmp(names[n - 1], names[n]) < 0, "sorted");
+        for (uint32_t i = 0; ty_stack_constant_at(i) != NULL; i++) {
+            const ty_stack_constant *c = ty_stack_constant_at(i);
+            double value = *ty_stack_value(stack, c);
+            cr_expect((value >= c->minimum && value <= c->maximum) ||
+                          (c->may_be_of_device && value == TY_OF_DEVICE),
+                      "%s: %s is %g", names[n], c->key, value);
+            cr_expect(strlen(ty_stack_source(stack, i)) > 0);
+        }
+        cr_assert_eq(ty_json_parse(before, strlen(before), names[n], &document, &error), TY_OK);
+        cr_assert_eq(ty_stack_from_json(ty_json_root(document), &read, &error), TY_OK, "%s",
+                     error.message);
+        cr_assert_eq(ty_stack_copy(stack, &copy, &error), TY_OK);
+        after = text_of(read);
+        copied = text_of(copy);
+        cr_expect_str_eq(before, after);
+        cr_expect_str_eq(before, copied);
+        cr_expect_eq(ty_stack_digest(stack, &digests[0], NULL), TY_OK);
+        cr_expect_eq(ty_stack_digest(read, &digests[1], NULL), TY_OK);
+        cr_expect_str_eq(digests[0].hex, digests[1].hex);
+        read->jitter += 0.01;
+        cr_expect_eq(ty_stack_digest(read, &digests[1], NULL), TY_OK);
+        cr_expect_str_neq(digests[0].hex, digests[1].hex);
+        ty_json_free(document);
+        ty_free(before);
+        ty_free(after);
+        ty_free(copied);
+        ty_stack_free(stack);
+        ty_stack_free(read);
+        ty_stack_free(copy);
+    }
+    ty_names_free(names, count);
+}
+
+Test(stack, what_the_worker_and_its_relatives_say)
+{
+    ty_stack *worker = open_stack("trainyard"), *ddp = open_stack("pytorch-ddp");
+
+    cr_expect(worker->product_share == TY_OF_DEVICE && worker->optimizer_bytes == TY_OF_DEVICE);
+    cr_expect(worker->network_share == 1 && worker->gradient_bytes == 4);
+    cr_expect(worker->memory == TY_MEMORY_WORKER && worker->overlaps_exchange);
+    cr_expect_eq(worker->provenance, TY_MEASURED);
+    cr_expect(ddp->memory == TY_MEMORY_AUTOGRAD && ddp->context_bytes == 1.5e9);
+    cr_expect(ddp->network_share == 1, "what it does not say is its base's");
+    ty_stack_free(worker);
+    ty_stack_free(ddp);
+}
+
+Test(stack, what_is_like_another_takes_its_figures_with_their_sources)
+{
+    ty_stack *node = open_stack("megatron-vtrain-node"), *late = open_stack("megatron-2021");
+
+    cr_expect_eq(late->host_kernel_s, node->host_kernel_s, "two stacks up");
+    cr_expect_neq(late->product_share, node->product_share);
+    cr_expect(late->gradient_bytes == 4 && node->gradient_bytes == 2);
+    cr_expect(late->attention == TY_ATTENTION_SCORES && late->has_dropout);
+    for (uint32_t i = 0; ty_stack_constant_at(i) != NULL; i++) {
+        if (strcmp(ty_stack_constant_at(i)->key, "host_kernel_s") == 0)
+            cr_expect_str_eq(ty_stack_source(late, i), ty_stack_source(node, i));
+        if (strcmp(ty_stack_constant_at(i)->key, "attention_backward") ==
+            0) /* no source of its own */
+            cr_expect_str_eq(ty_stack_source(late, i), node->source);
+        if (strcmp(ty_stack_constant_at(i)->key, "gradient_bytes") == 0)
+            cr_expect_str_eq(ty_stack_source(late, i), late->source);
+    }
+    cr_expect(ty_stack_is_fitted(late, "megatron_lm", "GPT 3.6B"));
+    cr_expect_not(ty_stack_is_fitted(late, "megatron_lm", "GPT 1.7B"));
+    cr_expect_not(ty_stack_is_fitted(late, "korthikanti", "GPT 3.6B"));
+    ty_stack_free(node);
+    ty_stack_free(late);
+}
+
+Test(stack, files)
+{
+    char folder[] = "/tmp/trainyard-stack-XXXXXX", path[256], other[256];
+    ty_stack *stack;
+
+    cr_assert_not_null(mkdtemp(folder));
+    write_file(folder, "mine.json",
+               "{\"schema\": \"trainyard.stack/1\", \"name\": \"mine\", \"title\": \"t\",\n"
+               " \"source\": \"measured\", \"provenance\": \"measured\", \"like\": \"megatron\",\n"
+               " \"product_share\": \"device\", \"kernel_s\": 3e-06, \"attention\": \"scores\",\n"
+               " \"memory_share\": {\"value\": 0.5, \"source\": \"copy.c\"}, \"fitted\":\n"
+               " [{\"source\": \"ours\"}]}",
+               path);
+    stack = open_stack(path);
+    cr_expect(stack->product_share == TY_OF_DEVICE && stack->kernel_s == 3e-6);
+    cr_expect(stack->memory_share == 0.5 && stack->attention == TY_ATTENTION_SCORES);
+    cr_expect(ty_stack_is_fitted(stack, "ours", "any model"), "all of a source");
+    cr_expect_not(ty_stack_is_fitted(stack, "megatron_lm", "GPT 3.6B"), "its own list, no other");
+    ty_stack_free(stack);
+
+    /* Beside it, and like it by a path from there. */
+    write_file(folder, "yours.json",
+               "{\"schema\": \"trainyard.stack/1\", \"name\": \"yours\", \"title\": \"t\",\n"
+               " \"source\": \"s\", \"provenance\": \"datasheet\", \"like\": \"mine.json\"}",
+               other);
+    stack = open_stack(other);
+    cr_expect(stack->memory_share == 0.5 && stack->fitted_count == 1);
+    ty_stack_free(stack);
+    unlink(path);
+    unlink(other);
+    rmdir(folder);
+}
+
+Test(stack, what_is_refused)
+{
+    static const struct {
+        const char *find, *put, *message;
+    } rows[] = {
+        {"trainyard.stack/1", "trainyard.plan/1", "/schema: found \"trainyard.plan/1\""},
+        {"\"name\": \"trainyard\"", "\"name\": \"a\\nb\"",
+         "/name: found \"a b\", expected a string without controls"},
+        {"\"title\"", "\"titel\"", "/title: found only \"titel\""},
+        {"\"measured\"", "\"guessed\"", "/provenance: found \"guessed\""},
+        {"\"network_share\": 1,", "", "/network_share: found nothing, expected a value"},
+        {"\"jitter\": 0", "\"jitter\": 2", "/jitter: found 2, expected a number from 0 to 1"},
+        {"\"jitter\": 0", "\"jitter\": \"device\"", "/jitter: found \"device\""},
+        {"\"jitter\": 0", "\"jitter\": {\"value\": 0}", "/jitter/source: found nothing"},
+        {"\"jitter\": 0", "\"jitter\": {\"value\": -1, \"source\": \"s\"}",
+         "/jitter/value: found -1"},
+        {"\"jitter\": 0", "\"jitter\": {\"value\": 0, \"source\": \"s\", \"unit\": 1}",
+         "/jitter/unit: found"},
+        {"\"jitter\": 0", "\"jiter\": 1, \"jitter\": 0", "/jiter: found"},
+        {"\"product_share\": \"device\"", "\"product_share\": \"devise\"",
+         "/product_share: found \"devise\", expected a number or \"device\""},
+        {"\"product_share\": \"device\"", "\"product_share\": -1", "/product_share: found -1"},
+        {"\"product_share\": \"device\"", "\"product_share\": 0",
+         "/product_share: found 0, expected a number > 0"},
+        {"\"attention\": \"workload\"", "\"attention\": \"flash\"", "/attention: found \"flash\""},
+        {"\"memory\": \"worker\"", "\"memory\": \"work\"", "/memory: found \"work\""},
+        {"\"has_dropout\": false", "\"has_dropout\": 0", "/has_dropout: found 0"},
+        {"\"fitted\": []", "\"fitted\": [{\"model\": \"m\"}]", "/fitted/0/source: found nothing"},
+        {"\"fitted\": []", "\"fitted\": [{\"source\": \"s\", \"row\": 1}]", "/fitted/0/row: found"},
+        {"\"provenance\"", "\"like\": \"trainyrd\", \"provenance\"",
+         "/like: no stack or file 'trainyrd'; did you mean 'trainyard'?"},
+        {"\"provenance\"", "\"like\": \"-\", \"provenance\"", "/like: standard input"},
+    };
+    ty_stack *worker = open_stack("trainyard");
+    char folder[] = "/tmp/trainyard-stack-XXXXXX", path[256], *whole = text_of(worker);
+
+    cr_assert_not_null(mkdtemp(folder));
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char *text = changed(whole, rows[i].find, rows[i].put);
+        ty_stack *stack = NULL;
+        ty_error error = {0};
+        write_file(folder, "bad.json", text, path);
+        cr_expect_eq(ty_stack_open(path, &stack, &error), TY_EPARSE, "%s", rows[i].put);
+        cr_expect_null(stack);
+        cr_expect(strstr(error.message, "bad.json:") != NULL &&
+                      strstr(error.message, rows[i].message) != NULL,
+                  "%s: %s", rows[i].put, error.message);
+        ty_free(text);
+    }
+    unlink(path);
+    rmdir(folder);
+    ty_free(whole);
+    ty_stack_free(worker);
+}
+
+Test(stack, a_plan_s_stack_is_like_no_other)
+{
+    static const char text[] = "{\"schema\": \"trainyard.stack/1\", \"name\": \"n\", \"title\": "
+                               "\"t\", \"source\": \"s\", \"provenance\": \"datasheet\", "
+                               "\"like\": \"trainyard\"}";
+    ty_json_document *document = NULL;
+    ty_stack *stack = NULL;
+    ty_error error = {0};
+
+    cr_assert_eq(ty_json_parse(text, strlen(text), "plan", &document, &error), TY_OK);
+    cr_expect_eq(ty_stack_from_json(ty_json_root(document), &stack, &error), TY_EPARSE);
+    cr_expect_not_null(strstr(error.message, "/product_share: found nothing"), "%s", error.message);
+    ty_json_free(document);
+}
+
+Test(stack, circles_are_refused)
+{
+    char folder[] = "/tmp/trainyard-stack-XXXXXX", first[256], second[256];
+    ty_stack *stack = NULL;
+    ty_error error = {0};
+
+    cr_assert_not_null(mkdtemp(folder));
+#define LIKE(other)                                                                                \
+    "{\"schema\": \"trainyard.stack/1\", \"name\": \"n\", \"title\": \"t\", \"source\": \"s\", "   \
+    "\"provenance\": \"datasheet\", \"like\": \"" other "\"}"
+    write_file(folder, "a.json", LIKE("./b.json"), first);
+    write_file(folder, "b.json", LIKE("./a.json"), second);
+    cr_expect_eq(ty_stack_open(first, &stack, &error), TY_EPARSE);
+    cr_expect_not_null(strstr(error.message, "b.json:/like: found \"./a.json\", expected a stack "
+                                             "that is not like this one in turn"),
+                       "%s", error.message);
+    write_file(folder, "a.json", LIKE("a.json"), first);
+    cr_expect_eq(ty_stack_open(first, &stack, &error), TY_EPARSE, "like itself");
+    cr_expect_not_null(strstr(error.message, "a.json:/like: found \"a.json\""));
+    cr_expect_null(stack);
+    unlink(first);
+    unlink(second);
+    rmdir(folder);
+}
+
+Test(stack, names_there_are_not)
+{
+    ty_stack *stack = NULL;
+    ty_error error = {0};
+
+    cr_expect_eq(ty_stack_open("megatron-2012", &stack, &error), TY_EINVAL);
+    cr_expect_not_null(strstr(error.message, "did you mean 'megatron-2021'?"), "%s", error.message);
+    cr_expect_eq(ty_stack_open("xyzzy", &stack, &error), TY_EINVAL);
+    cr_expect_not_null(strstr(error.message, "trainyard stack list"), "%s", error.message);
+    cr_expect_eq(ty_stack_open("", &stack, &error), TY_EINVAL);
+    cr_expect_eq(ty_stack_open("nowhere/mine.json", &stack, &error), TY_EIO);
+    cr_expect_null(stack);
+}
+
+Test(stack, lack_of_memory_at_any_point)
+{
+    for (long n = 1;; n++) {
+        ty_stack *stack = NULL, *copy = NULL;
+        ty_status status;
+        ty_memory_fail_after(n);
+        status = ty_stack_open("megatron-2021", &stack, NULL);
+        if (status == TY_OK)
+            status = ty_stack_copy(stack, &copy, NULL);
+        ty_memory_fail_after(0);
+        ty_stack_free(stack);
+        ty_stack_free(copy);
+        if (status == TY_OK)
+            break;
+        cr_assert_eq(status, TY_ENOMEM, "allocation %ld: %s", n, ty_status_name(status));
+    }
+}

@@ -1,0 +1,77 @@
+/**
+ * @file emulated_device.h
+ * Emulated GPUs that work beside the host: each has a thread that plays what lies in its hardware
+ * queues, in an order that a seed decides as far as CUDA leaves it open. Used by runtime.cc and
+ * nccl.cc.
+ *
+ * TRAINYARD_EMULATED_DEVICES  how many there are; unset: one, which works at once, when it is asked
+ * TRAINYARD_EMULATED_ORDER    the seed; read again whenever a device is opened, as are these:
+ * TRAINYARD_EMULATED_CROWDED  1: while a kernel waits for its peers, no other finds room
+ * TRAINYARD_EMULATED_LOST     DEVICE:N: that device is lost when it is given its Nth kernel
+ * TRAINYARD_EMULATED_PATIENCE seconds after which what does not move is called a deadlock
+ *
+ * As a GPU has it: streams share CUDA_DEVICE_MAX_CONNECTIONS hardware queues (8), whose first
+ * kernel may keep others from starting; allocating and freeing wait for all that runs; so does the
+ * first launch of a kernel, unless CUDA_MODULE_LOADING is EAGER.
+ */
+#ifndef TY_TEST_GPU_EMULATED_DEVICE_H
+#define TY_TEST_GPU_EMULATED_DEVICE_H
+
+#include <cuda_runtime_api.h>
+
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+
+/** A kernel that stays on the device until others have come, on other devices. Its functions are
+ * called with the lock of all devices. */
+struct resident_kernel {
+    virtual ~resident_kernel() = default;
+    virtual void arrive() = 0; /* it runs now */
+    virtual bool is_complete() const = 0;
+    virtual void leave() = 0; /* it is off the device */
+    virtual void describe(char *text, size_t size) const = 0;
+};
+
+struct emulated_queue { /* a stream's place on its device */
+    int device, hardware;
+    size_t left;     /* operations that are not over */
+    bool is_running; /* the first of them is on the device */
+};
+
+/** NULL where there is one device, which works at once. */
+emulated_queue *emulated_queue_new(void);
+/** What is in it is still played. */
+void emulated_queue_free(emulated_queue *queue);
+void emulated_queue_work(emulated_queue *queue, std::function<void()> work);
+void emulated_queue_kernel(emulated_queue *queue, std::shared_ptr<resident_kernel> kernel);
+/** Until all is over that was put into it so far, or the device is lost. */
+void emulated_queue_wait(emulated_queue *queue);
+
+/** Of the calling thread. */
+int emulated_device_current(void);
+bool emulated_device_is_lost(void);
+/** With the lock. */
+bool emulated_device_gone(int ordinal);
+/** Whether a kernel on the calling thread's device waits for its peers. With the lock. */
+bool emulated_device_waits(void);
+/** Waits until nothing runs there; `call` is named where a kernel waits for its peers meanwhile. */
+void emulated_device_drain(const char *call);
+/** The code of a kernel, which may have to be loaded. */
+void emulated_device_load(emulated_queue *queue, const void *kernel);
+/** Of the device that is opened. */
+void emulated_options_read(int ordinal);
+
+/** Of all devices and what they tell each other. */
+std::unique_lock<std::mutex> emulated_lock(void);
+/** Something happened that somebody may wait for. With the lock. */
+void emulated_changed(void);
+/** With the lock, which is given away meanwhile. A wait in which nothing moves anywhere ends the
+ * program with what everybody waits for. */
+void emulated_wait(std::unique_lock<std::mutex> &lock, const char *what,
+                   const std::function<bool()> &is_over);
+/** A rule is broken: a line that fails the test, and on. */
+void emulated_broken(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+#endif

@@ -1,0 +1,552 @@
+/*
+ * A stand-in for NCCL between the emulated devices of one process: calls put kernels on streams
+ * that stay on their devices until those of all peers are there. What NCCL 2.28 does that may hang
+ * a program it does as well: a rank's first use of an algorithm, or of a peer, blocks the caller
+ * until the others have come as far (NCCL_RUNTIME_CONNECT=0 connects algorithms at the start);
+ * messages are matched by their order alone; who is gone is waited for without end, and no
+ * asynchronous error says so (as over NVLink). What a program must not do is told: calls that do
+ * not match, memory or communicators given up under a kernel, communicators of one name and one set
+ * of members launched in different orders, a kernel launched behind another of its communicator
+ * that is not over, communicators left at the end.
+ */
+#include "emulated_device.h"
+#include "emulated_queue.h"
+
+#include <nccl.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <set>
+#include <string>
+#include <tuple>
+#include <vector>
+
+extern "C" {
+void ty_half_add(uint16_t *target, const uint16_t *source, uint64_t count);
+void ty_bfloat_add(uint16_t *target, const uint16_t *source, uint64_t count);
+}
+
+namespace
+{
+enum kind { ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, REDUCE, BROADCAST, SEND, RECEIVE };
+const char *const names[] = {"all-reduce", "all-gather", "reduce-scatter", "reduce",
+                             "broadcast",  "send",       "receive"};
+
+struct call {
+    kind what;
+    const void *in;
+    void *out;
+    size_t count;
+    ncclDataType_t type;
+    ncclRedOp_t op;
+    int other; /* root or peer */
+};
+
+struct world;
+struct nccl_kernel;
+
+struct arrival { /* of a member at a collective or a message */
+    nccl_kernel *kernel = nullptr;
+    const call *of = nullptr;
+};
+
+/* What is told apart: the how many-th collective, or message between two. */
+typedef std::tuple<int, int, unsigned long> place;
+const int everybody = -1;
+
+struct world {
+    int size, serial;
+    std::string name;
+    std::vector<ncclComm_t> members; /* NULL: not there yet, or gone */
+    std::vector<int> devices;
+    int joined = 0;
+    std::map<place, std::vector<arrival>> meetings;
+    std::map<std::string, std::set<int>> connections; /* members that came as far */
+};
+} // namespace
+
+struct ncclComm {
+    std::shared_ptr<world> of;
+    int rank;
+    std::map<std::pair<int, int>, unsigned long> counts; /* calls so far: kind of place */
+    std::set<nccl_kernel *> kernels;                     /* launched and not over */
+    bool is_aborted;
+};
+
+namespace
+{
+/* All with the lock of the devices; never freed. */
+struct registry {
+    std::map<std::string, std::shared_ptr<world>> worlds; /* by identifier, until all joined */
+    int made = 0, open = 0;
+    unsigned long identifiers = 0;
+    /* Of communicators with one name and one set of devices: the order in which members launch. */
+    std::map<std::pair<std::string, std::vector<int>>, std::vector<int>> orders;
+    std::map<std::pair<std::string, std::vector<int>>, std::map<int, size_t>> launched;
+};
+
+registry &all()
+{
+    static registry *const made = new registry;
+
+    return *made;
+}
+
+struct leak_check {
+    ~leak_check()
+    {
+        if (all().open != 0)
+            printf("FAIL emulator: %d communicators are left\n", all().open);
+    }
+} at_end;
+
+/* ---- Numbers ---- */
+
+size_t bytes_of(ncclDataType_t type)
+{
+    return type == ncclDouble                         ? 8
+           : type == ncclFloat                        ? 4
+           : type == ncclHalf || type == ncclBfloat16 ? 2
+                                                      : 1;
+}
+
+void numbers_add(const call &like, char *to, const char *from, size_t count)
+{
+    if (like.type == ncclHalf)
+        ty_half_add((uint16_t *)to, (const uint16_t *)from, count);
+    else if (like.type == ncclBfloat16)
+        ty_bfloat_add((uint16_t *)to, (const uint16_t *)from, count);
+    else if (like.type == ncclDouble)
+        for (size_t i = 0; i < count; i++)
+            ((double *)to)[i] += ((const double *)from)[i];
+    else if (like.type == ncclFloat && like.op == ncclMax)
+        for (size_t i = 0; i < count; i++)
+            ((float *)to)[i] = std::max(((float *)to)[i], ((const float *)from)[i]);
+    else if (like.type == ncclFloat)
+        for (size_t i = 0; i < count; i++)
+            ((float *)to)[i] += ((const float *)from)[i];
+    else
+        emulated_broken("NCCL: sums of type %d", (int)like.type);
+}
+
+/* ---- Kernels ---- */
+
+void meeting_look(world *of, const place &at);
+
+struct nccl_kernel final : resident_kernel {
+    ncclComm_t comm;
+    std::shared_ptr<world> of;
+    int rank;
+    std::vector<call> calls;
+    std::vector<place> places;
+    size_t left;
+    bool is_resident = false, is_aborted = false;
+
+    void arrive() override
+    {
+        is_resident = true;
+        for (size_t i = 0; i < calls.size() && !is_aborted; i++) {
+            std::vector<arrival> &met = of->meetings[places[i]];
+            const bool is_message = std::get<0>(places[i]) != everybody;
+            met.resize(is_message ? 2 : (size_t)of->size);
+            met[is_message ? calls[i].what == RECEIVE : (size_t)rank] = {this, &calls[i]};
+        }
+        for (size_t i = 0; i < calls.size() && !is_aborted; i++)
+            meeting_look(of.get(), places[i]);
+    }
+    bool is_complete() const override
+    {
+        return left == 0 || is_aborted;
+    }
+    void leave() override
+    {
+        if (comm != nullptr)
+            comm->kernels.erase(this);
+    }
+    void describe(char *text, size_t size) const override
+    {
+        int at =
+            snprintf(text, size, "NCCL \"%s\" %d member %d:", of->name.c_str(), of->serial, rank);
+        for (size_t i = 0; i < calls.size() && at > 0 && (size_t)at < size; i++)
+            at += snprintf(text + at, size - (size_t)at, " %s of %zu (%d, the %lu.)",
+                           names[calls[i].what], calls[i].count, calls[i].other,
+                           std::get<2>(places[i]));
+    }
+};
+
+bool is_alike(const call &a, const call &b)
+{
+    if (a.what == SEND || a.what == RECEIVE)
+        return a.count == b.count && a.type == b.type;
+    return a.what == b.what && a.count == b.count && a.type == b.type && a.op == b.op &&
+           a.other == b.other;
+}
+
+void collective_run(const std::vector<arrival> &met)
+{
+    const call &first = *met[0].of;
+    const size_t size = bytes_of(first.type), part = first.count * size, n = met.size();
+    const bool is_sum =
+        first.what == ALL_REDUCE || first.what == REDUCE_SCATTER || first.what == REDUCE;
+    const size_t brought = first.what == REDUCE_SCATTER ? n * part : part;
+    std::vector<std::vector<char>> in;
+    std::vector<char> result;
+
+    for (const arrival &a : met)
+        in.emplace_back((const char *)a.of->in, (const char *)a.of->in + brought);
+    if (is_sum) {
+        result = in[0];
+        for (size_t m = 1; m < n; m++)
+            numbers_add(first, result.data(), in[m].data(), brought / size);
+    }
+    for (size_t m = 0; m < n; m++) {
+        char *out = (char *)met[m].of->out;
+        if (first.what == ALL_REDUCE || (first.what == REDUCE && (int)m == first.other))
+            memcpy(out, result.data(), part);
+        else if (first.what == REDUCE_SCATTER)
+            memcpy(out, result.data() + m * part, part);
+        else if (first.what == BROADCAST)
+            memcpy(out, in[(size_t)first.other].data(), part);
+        for (size_t from = 0; first.what == ALL_GATHER && from < n; from++)
+            memcpy(out + from * part, in[from].data(), part);
+    }
+}
+
+/* Whether all are there: then it is done, at once. */
+void meeting_look(world *of, const place &at)
+{
+    const std::vector<arrival> met = of->meetings[at];
+
+    for (const arrival &a : met)
+        if (a.kernel == nullptr)
+            return;
+    for (const arrival &a : met)
+        if (!is_alike(*met[0].of, *a.of))
+            emulated_broken("NCCL \"%s\": %s of %zu of type %d meets %s of %zu of type %d",
+                            of->name.c_str(), names[met[0].of->what], met[0].of->count,
+                            (int)met[0].of->type, names[a.of->what], a.of->count, (int)a.of->type);
+    if (std::get<0>(at) != everybody)
+        memmove(met[1].of->out, met[0].of->in, met[0].of->count * bytes_of(met[0].of->type));
+    else
+        collective_run(met);
+    for (const arrival &a : met)
+        a.kernel->left--;
+    of->meetings.erase(at);
+    emulated_changed();
+}
+
+/* ---- Connections ---- */
+
+/* By size, as NCCL's tuner chooses. */
+std::string connection_of(const ncclComm_t comm, const call &of)
+{
+    const bool is_message = of.what == SEND || of.what == RECEIVE;
+
+    if (is_message && of.what == SEND)
+        return std::to_string(comm->rank) + " to " + std::to_string(of.other);
+    if (is_message)
+        return std::to_string(of.other) + " to " + std::to_string(comm->rank);
+    return of.what == ALL_REDUCE && of.count * bytes_of(of.type) <= 1024 ? "tree" : "ring";
+}
+
+bool has_lost(const world *of)
+{
+    const int own = emulated_device_current();
+    bool is_found = false;
+
+    for (int device : of->devices)
+        is_found = is_found || (device >= 0 && emulated_device_gone(device));
+    return is_found || emulated_device_gone(own);
+}
+
+bool is_connected(const world *of, const std::string &name)
+{
+    const auto found = of->connections.find(name);
+    const size_t needed = name == "tree" || name == "ring" ? (size_t)of->size : 2;
+
+    return found != of->connections.end() && found->second.size() >= needed;
+}
+
+bool connect(std::unique_lock<std::mutex> &lock, ncclComm_t comm, const std::vector<call> &calls)
+{
+    const std::shared_ptr<world> of = comm->of;
+
+    for (const call &c : calls) {
+        const bool is_first = of->connections[connection_of(comm, c)].insert(comm->rank).second;
+        if (is_first && emulated_device_waits())
+            emulated_broken("NCCL \"%s\" connects %s for its first %s while a kernel waits for its "
+                            "peers",
+                            of->name.c_str(), connection_of(comm, c).c_str(), names[c.what]);
+    }
+    emulated_changed();
+    for (const call &c : calls) {
+        const std::string name = connection_of(comm, c);
+        emulated_wait(lock, ("NCCL's first " + name + " of \"" + of->name + "\"").c_str(),
+                      [&] { return is_connected(of.get(), name) || has_lost(of.get()); });
+        if (!is_connected(of.get(), name))
+            return false;
+    }
+    return true;
+}
+
+/* ---- Launches ---- */
+
+void order_check(ncclComm_t comm)
+{
+    const world *of = comm->of.get();
+    std::vector<int> set = of->devices;
+
+    std::sort(set.begin(), set.end());
+    const auto key = std::make_pair(of->name, set);
+    std::vector<int> &order = all().orders[key];
+    const size_t next = all().launched[key][of->devices[(size_t)comm->rank]]++;
+    if (next == order.size())
+        order.push_back(of->serial);
+    else if (order[next] != of->serial)
+        emulated_broken("NCCL \"%s\": member %d launches communicator %d where another member of "
+                        "the same set launched %d",
+                        of->name.c_str(), comm->rank, of->serial, order[next]);
+}
+
+ncclResult_t launch(ncclComm_t comm, cudaStream_t stream, const std::vector<call> &calls)
+{
+    std::unique_lock<std::mutex> lock = emulated_lock();
+
+    if (comm->is_aborted) {
+        emulated_broken("NCCL: a call on a communicator that was aborted");
+        return ncclInvalidUsage;
+    }
+    if (!connect(lock, comm, calls))
+        return ncclSystemError;
+    if (!comm->kernels.empty())
+        emulated_broken("NCCL \"%s\": member %d launches a kernel behind another that is not over",
+                        comm->of->name.c_str(), comm->rank);
+    order_check(comm);
+    auto kernel = std::make_shared<nccl_kernel>();
+    kernel->comm = comm;
+    kernel->of = comm->of;
+    kernel->rank = comm->rank;
+    kernel->calls = calls;
+    kernel->left = calls.size();
+    for (const call &c : calls) {
+        const bool is_message = c.what == SEND || c.what == RECEIVE;
+        const int from = !is_message ? everybody : c.what == SEND ? comm->rank : c.other;
+        const int to = !is_message ? everybody : c.what == SEND ? c.other : comm->rank;
+        kernel->places.emplace_back(from, to, comm->counts[{from, to}]++);
+    }
+    comm->kernels.insert(kernel.get());
+    lock.unlock();
+    emulated_queue_kernel(emulated_queue_of(stream), kernel);
+    return ncclSuccess;
+}
+
+struct grouped {
+    ncclComm_t comm;
+    cudaStream_t stream;
+    std::vector<call> calls;
+};
+thread_local int group_depth;
+thread_local std::vector<grouped> group;
+
+ncclResult_t take(ncclComm_t comm, cudaStream_t stream, const call &asked)
+{
+    if (comm == nullptr || stream == nullptr || asked.count == 0 ||
+        (asked.what >= REDUCE && (asked.other < 0 || asked.other >= comm->of->size))) {
+        emulated_broken("NCCL: a call with an argument that is none");
+        return ncclInvalidArgument;
+    }
+    if (group_depth == 0)
+        return launch(comm, stream, {asked});
+    for (grouped &g : group)
+        if (g.comm == comm && g.stream == stream) {
+            g.calls.push_back(asked);
+            return ncclSuccess;
+        }
+    group.push_back({comm, stream, {asked}});
+    return ncclSuccess;
+}
+
+void world_leave(ncclComm_t comm)
+{
+    comm->of->members[(size_t)comm->rank] = nullptr;
+    all().open--;
+    delete comm;
+}
+} // namespace
+
+/* ---- NCCL's functions ---- */
+
+extern "C" {
+
+ncclResult_t ncclGetUniqueId(ncclUniqueId *id)
+{
+    std::unique_lock<std::mutex> lock = emulated_lock();
+
+    memset(id, 0, sizeof *id);
+    snprintf(id->internal, sizeof id->internal, "%lu", ++all().identifiers);
+    return ncclSuccess;
+}
+
+ncclResult_t ncclGetVersion(int *version)
+{
+    *version = NCCL_VERSION_CODE;
+    return ncclSuccess;
+}
+
+const char *ncclGetErrorString(ncclResult_t code)
+{
+    return code == ncclSystemError ? "unhandled system error" : "emulated failure";
+}
+
+ncclResult_t ncclCommInitRankConfig(ncclComm_t *out, int size, ncclUniqueId id, int rank,
+                                    ncclConfig_t *config)
+{
+    const char *connects = getenv("NCCL_RUNTIME_CONNECT");
+    std::unique_lock<std::mutex> lock = emulated_lock();
+    if (all().open == 0) { /* whose members may have ended in the middle */
+        all().orders.clear();
+        all().launched.clear();
+    }
+    std::shared_ptr<world> &of = all().worlds[id.internal];
+
+    if (of == nullptr) {
+        of = std::make_shared<world>();
+        of->size = size;
+        of->serial = all().made++;
+        of->name = config->commName != nullptr ? config->commName : "";
+        of->members.resize((size_t)size);
+        of->devices.assign((size_t)size, -1);
+    }
+    const std::shared_ptr<world> own = of;
+    if (own->size != size || own->devices[(size_t)rank] >= 0)
+        emulated_broken("NCCL: member %d of %d joins twice, or another communicator", rank, size);
+    for (int device : own->devices)
+        if (device == emulated_device_current())
+            emulated_broken("NCCL: two members on device %d", device);
+    own->devices[(size_t)rank] = emulated_device_current();
+    *out = new ncclComm{own, rank, {}, {}, false};
+    own->members[(size_t)rank] = *out;
+    all().open++;
+    if (++own->joined == size)
+        all().worlds.erase(id.internal);
+    emulated_changed();
+    emulated_wait(lock, "ncclCommInitRankConfig",
+                  [&] { return own->joined == own->size || has_lost(own.get()); });
+    if (own->joined < own->size)
+        return ncclSystemError;
+    if (connects != nullptr && strcmp(connects, "0") == 0)
+        for (const char *name : {"tree", "ring"})
+            for (int m = 0; m < size; m++)
+                own->connections[name].insert(m);
+    return ncclSuccess;
+}
+
+ncclResult_t ncclCommGetAsyncError(ncclComm_t, ncclResult_t *out)
+{
+    *out = ncclSuccess;
+    return ncclSuccess;
+}
+
+ncclResult_t ncclCommDestroy(ncclComm_t comm)
+{
+    std::unique_lock<std::mutex> lock = emulated_lock();
+
+    if (!comm->kernels.empty())
+        emulated_broken("NCCL \"%s\": member %d is destroyed under a kernel",
+                        comm->of->name.c_str(), comm->rank);
+    emulated_wait(lock, "ncclCommDestroy", [&] { return comm->kernels.empty(); });
+    world_leave(comm);
+    return ncclSuccess;
+}
+
+ncclResult_t ncclCommAbort(ncclComm_t comm)
+{
+    std::unique_lock<std::mutex> lock = emulated_lock();
+
+    for (nccl_kernel *kernel : comm->kernels) {
+        kernel->is_aborted = true;
+        kernel->comm = nullptr;
+        for (const place &at : kernel->places) {
+            const auto met = comm->of->meetings.find(at);
+            if (met == comm->of->meetings.end())
+                continue;
+            for (arrival &a : met->second)
+                if (a.kernel == kernel)
+                    a = arrival();
+        }
+    }
+    emulated_changed();
+    world_leave(comm);
+    return ncclSuccess;
+}
+
+ncclResult_t ncclGroupStart(void)
+{
+    group_depth++;
+    return ncclSuccess;
+}
+
+ncclResult_t ncclGroupEnd(void)
+{
+    std::vector<grouped> taken;
+    ncclResult_t first = ncclSuccess;
+
+    if (group_depth == 0) {
+        emulated_broken("NCCL: a group ends that has not begun");
+        return ncclInvalidUsage;
+    }
+    if (--group_depth > 0)
+        return ncclSuccess;
+    taken.swap(group);
+    for (const grouped &g : taken) {
+        const ncclResult_t code = launch(g.comm, g.stream, g.calls);
+        first = first == ncclSuccess ? code : first;
+    }
+    return first;
+}
+
+ncclResult_t ncclAllReduce(const void *in, void *out, size_t count, ncclDataType_t type,
+                           ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream)
+{
+    return take(comm, stream, {ALL_REDUCE, in, out, count, type, op, 0});
+}
+
+ncclResult_t ncclAllGather(const void *in, void *out, size_t count, ncclDataType_t type,
+                           ncclComm_t comm, cudaStream_t stream)
+{
+    return take(comm, stream, {ALL_GATHER, in, out, count, type, ncclSum, 0});
+}
+
+ncclResult_t ncclReduceScatter(const void *in, void *out, size_t count, ncclDataType_t type,
+                               ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream)
+{
+    return take(comm, stream, {REDUCE_SCATTER, in, out, count, type, op, 0});
+}
+
+ncclResult_t ncclReduce(const void *in, void *out, size_t count, ncclDataType_t type,
+                        ncclRedOp_t op, int root, ncclComm_t comm, cudaStream_t stream)
+{
+    return take(comm, stream, {REDUCE, in, out, count, type, op, root});
+}
+
+ncclResult_t ncclBroadcast(const void *in, void *out, size_t count, ncclDataType_t type, int root,
+                           ncclComm_t comm, cudaStream_t stream)
+{
+    return take(comm, stream, {BROADCAST, in, out, count, type, ncclSum, root});
+}
+
+ncclResult_t ncclSend(const void *in, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
+                      cudaStream_t stream)
+{
+    return take(comm, stream, {SEND, in, nullptr, count, type, ncclSum, peer});
+}
+
+ncclResult_t ncclRecv(void *out, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
+                      cudaStream_t stream)
+{
+    return take(comm, stream, {RECEIVE, nullptr, out, count, type, ncclSum, peer});
+}
+}

@@ -1,0 +1,386 @@
+/*
+ * The link between devices, on emulated ones that have a stand-in for NCCL (emulator/nccl.cc):
+ * small plans of every kind in many orders of completion, each drawn by a seed, and with a device
+ * that is lost at any kernel. Whatever a GPU and NCCL may do in such an order, nothing hangs, and
+ * gradients and losses are the CPU backend's. What the emulator finds wrong it prints as a line
+ * with FAIL.
+ *
+ * TRAINYARD_LINK_ORDERS says how many orders of each plan are tried, TRAINYARD_LOST_STRIDE at every
+ * how many-th kernel the device is lost.
+ */
+#include "../execute/rank_threads.h"
+#include "device_link.h"
+#include "gpu_cases.h"
+
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Of 40 words and 8 positions, tied. */
+static const char gpt_small[] =
+    "{\"schema\": \"trainyard.zoo/1\", \"name\": \"gpt-small\", \"family\": \"transformer\","
+    "\"source\": \"gpt-tiny.json\", \"blocks\": 2, \"features\": 8, \"heads\": 2,"
+    "\"hidden_features\": 16, \"vocabulary\": 40, \"positions\": 8, \"sequence\": 8,"
+    "\"is_tied\": true, \"token_bytes\": 1, \"dataset\": \"synthetic\", \"global_batch\": 8,"
+    "\"optimizer\": {\"kind\": \"sgd\", \"learning_rate\": 0.1, \"momentum\": 0.9,"
+    "\"weight_decay\": 0}}";
+
+#define MLP mlp_small, mlp_small
+#define GPT gpt_small, gpt_small
+static const plan_case plans[] = {
+    {"link mlp, data parallel 2", MLP, {.replicas = {2}, .buckets = 3, BATCH}, EXACT, true},
+    {"link mlp, gpipe 3 stages",
+     MLP,
+     {.schedule = TY_GPIPE, .replicas = {1, 1, 1}, .cuts = {2, 4}, .buckets = 1, BATCH},
+     EXACT,
+     true},
+    {"link mlp, 1f1b 2+1",
+     MLP,
+     {.schedule = TY_ONE_F_ONE_B, .replicas = {2, 1}, .cuts = {3}, .buckets = 2, BATCH},
+     EXACT,
+     true},
+    {"link mlp, 1f1b 2+2",
+     MLP,
+     {.schedule = TY_ONE_F_ONE_B, .replicas = {2, 2}, .cuts = {3}, .buckets = 2, BATCH},
+     EXACT,
+     true},
+    {"link gpt, 1f1b 2 stages, recompute, tied",
+     GPT,
+     {.schedule = TY_ONE_F_ONE_B,
+      .replicas = {1, 1},
+      .cuts = {5},
+      .buckets = 2,
+      BATCH,
+      .recompute = TY_RECOMPUTE_FULL},
+     EXACT,
+     true},
+    {"link mlp, interleaved 2 x 2",
+     MLP,
+     {.schedule = TY_INTERLEAVED,
+      .replicas = {1, 1, 1, 1},
+      .cuts = {2, 4, 5},
+      .buckets = 1,
+      BATCH,
+      .interleave = 2},
+     EXACT,
+     true},
+    {"link mlp, pipedream 3 stages",
+     MLP,
+     {.schedule = TY_PIPEDREAM, .replicas = {1, 1, 1}, .cuts = {2, 4}, .buckets = 1, BATCH},
+     EXACT,
+     true},
+    {"link mlp, 2bw 2+1",
+     MLP,
+     {.schedule = TY_PIPEDREAM_2BW, .replicas = {2, 1}, .cuts = {3}, .buckets = 1, BATCH},
+     EXACT,
+     true},
+    {"link mlp, zb-h1 2+2, fp16 buckets",
+     MLP,
+     {.schedule = TY_ZERO_BUBBLE,
+      .replicas = {2, 2},
+      .cuts = {3},
+      .buckets = 2,
+      BATCH,
+      .compression.kind = TY_COMPRESSION_FP16},
+     NULL,
+     4e-3,
+     1e-2,
+     true},
+    {"link gpt, data parallel 2, 2 lanes along the sequence",
+     GPT,
+     {.replicas = {2}, .buckets = 2, BATCH, .lanes = 2, .divides_sequence = true},
+     EXACT,
+     true},
+    {"link gpt, 1f1b 2 stages of 2 contexts",
+     GPT,
+     {.schedule = TY_ONE_F_ONE_B,
+      .replicas = {1, 1},
+      .cuts = {5},
+      .buckets = 2,
+      BATCH,
+      .contexts = 2},
+     EXACT,
+     true},
+    {"link gpt, ZeRO 2, 2 contexts",
+     GPT,
+     {.replicas = {1}, .buckets = 2, BATCH, .zero = 2, .contexts = 2},
+     EXACT,
+     true},
+    {"link mlp, ZeRO 1, 3 replicas",
+     MLP,
+     {.replicas = {3}, .buckets = 2, .global_batch = 12, .micro_batch_size = 2, .zero = 1},
+     EXACT,
+     true},
+    {"link mlp, ZeRO 3, 1f1b 2+2",
+     MLP,
+     {.schedule = TY_ONE_F_ONE_B, .replicas = {2, 2}, .cuts = {3}, .buckets = 2, BATCH, .zero = 3},
+     EXACT,
+     true},
+    {"link mlp, one-bit, 3 replicas",
+     MLP,
+     {.replicas = {3},
+      .buckets = 2,
+      .global_batch = 12,
+      .micro_batch_size = 2,
+      .compression.kind = TY_COMPRESSION_ONE_BIT},
+     NULL,
+     1e-2,
+     1e-3,
+     true},
+    {"link mlp, 1f1b 2+1, powersgd",
+     MLP,
+     {.schedule = TY_ONE_F_ONE_B,
+      .replicas = {2, 1},
+      .cuts = {3},
+      .buckets = 2,
+      BATCH,
+      .compression = {.kind = TY_COMPRESSION_POWERSGD, .rank = 2}},
+     NULL,
+     1e-3,
+     1e-3,
+     true},
+    {"link mlp, late, 1f1b 2+2, top-k",
+     MLP,
+     {.schedule = TY_ONE_F_ONE_B,
+      .replicas = {2, 2},
+      .cuts = {3},
+      .buckets = 2,
+      BATCH,
+      .compression = {.kind = TY_COMPRESSION_TOP_K, .ratio = 1},
+      .staleness = 1},
+     EXACT,
+     true},
+    {"link mlp, local steps 2, gpipe 2+2",
+     MLP,
+     {.schedule = TY_GPIPE,
+      .replicas = {2, 2},
+      .cuts = {3},
+      .buckets = 2,
+      .global_batch = 16,
+      .micro_batch_size = 2,
+      .local_steps = 2},
+     EXACT,
+     true},
+};
+enum { PLANS = sizeof plans / sizeof *plans, STEPS = 3, ORDERS = 3, LOST_STRIDE = 23 };
+
+static bool number_set(const char *name, const char *format, uint32_t a, uint32_t b)
+{
+    char text[64];
+
+    snprintf(text, sizeof text, format, a, b);
+    return setenv(name, text, 1) == 0;
+}
+
+/* Whether the plan's own options say which way it went. */
+static bool is_linked(const ty_run *run)
+{
+    return run->versions != NULL && strstr(run->versions, "link nccl") != NULL;
+}
+
+static bool order_run(const plan_case *c, const plan_shape *shape, uint32_t order,
+                      const outcome *expected)
+{
+    outcome found = {0};
+    char said[sizeof message];
+    bool is_right;
+
+    number_set("TRAINYARD_EMULATED_ORDER", "%u", order, 0);
+    is_right = plan_run(c->workload, shape, "cuda", c->precision, STEPS, &found) &&
+               (is_linked(found.run) || wrong("not over NCCL")) &&
+               outcome_compare(c, &found, expected);
+    outcome_free(&found);
+    snprintf(said, sizeof said, "%s", message);
+    return is_right || wrong("order %u: %.400s", order, said);
+}
+
+static uint32_t asked_count(const char *name, uint32_t otherwise)
+{
+    const char *value = getenv(name);
+
+    return value != NULL ? (uint32_t)atoi(value) : otherwise;
+}
+
+static bool case_orders(const plan_case *c)
+{
+    const uint32_t orders = asked_count("TRAINYARD_LINK_ORDERS", ORDERS);
+    plan_shape shape = c->shape;
+    outcome expected = {0};
+    bool is_right;
+
+    shape.name = c->name;
+    is_right = plan_run(c->workload, &shape, "cpu", NULL, STEPS, &expected);
+    for (uint32_t order = 1; order <= orders && is_right; order++)
+        is_right = order_run(c, &shape, order, &expected);
+    outcome_free(&expected);
+    return is_right;
+}
+
+/* ---- A device is lost ---- */
+
+/* Every rank ends, and says so, whichever kernel the device takes with it; behind the last one the
+ * run is as ever. */
+static bool case_lost(const plan_case *c, uint32_t device, uint32_t stride)
+{
+    plan_shape shape = c->shape;
+    outcome expected = {0}, found = {0};
+    uint32_t kernel = 1, lost = 0;
+    bool has_run = false, is_right;
+
+    shape.name = c->name;
+    is_right = plan_run(c->workload, &shape, "cpu", NULL, STEPS, &expected);
+    for (; is_right && !has_run; kernel += stride) {
+        number_set("TRAINYARD_EMULATED_LOST", "%u:%u", device, kernel);
+        number_set("TRAINYARD_EMULATED_ORDER", "%u", kernel, 0);
+        has_run = plan_run(c->workload, &shape, "cuda", c->precision, STEPS, &found);
+        lost += !has_run;
+        is_right = !has_run || outcome_compare(c, &found, &expected);
+        outcome_free(&found);
+        found = (outcome){0};
+    }
+    unsetenv("TRAINYARD_EMULATED_LOST");
+    outcome_free(&expected);
+    return is_right && (lost > 3 || wrong("lost at %u kernels only", lost));
+}
+
+static void lost_run(const plan_case *c)
+{
+    const uint32_t stride = asked_count("TRAINYARD_LOST_STRIDE", LOST_STRIDE);
+    char name[160];
+
+    for (uint32_t device = 0; device < 2; device++) {
+        snprintf(name, sizeof name, "lost device %u of %s", device, c->name + strlen("link "));
+        if (is_asked(name))
+            report(name, case_lost(c, device, stride));
+    }
+}
+
+/* ---- A link by itself ---- */
+
+/* Ranks 0 and 2 are on one device, 3 and 4 on none. */
+static ty_status devices_of_rank(ty_transport *transport, ty_error *error)
+{
+    static const unsigned char of[] = {7, 8, 7, 0, 0};
+    static const uint32_t expected[] = {0, 1, 0, 3, 4};
+    ty_device_identity own = {{of[transport->rank]}};
+    uint32_t first = 0;
+    ty_status status = ty_device_first_user(transport, &own, &first, error);
+
+    if (status == TY_OK && first != expected[transport->rank])
+        return ty_fail(error, TY_EINVAL, "rank %u's device is first used by %u, expected %u",
+                       transport->rank, first, expected[transport->rank]);
+    return status;
+}
+
+static ty_plan *link_plan;
+static ty_program *link_program;
+
+static void ring(void *context)
+{
+    atomic_fetch_add((atomic_uint *)context, 1);
+}
+
+/* A sum of [rank + 1] over two ranks, which serve the link and never ask for their request until it
+ * rings. */
+static ty_status sum_on_link(const ty_link_options *options, ty_device_link *link, ty_error *error)
+{
+    static const uint32_t members[] = {0, 1};
+    const ty_device_memory *memory = gpu->memory;
+    atomic_uint *rings = options->context;
+    float *data = memory->allocate(options->stage, sizeof *data);
+    float number = (float)options->transport->rank + 1;
+    ty_request *request = NULL;
+    bool is_moved = false, is_done = false;
+    ty_status status = memory->write(options->stage, data, &number, sizeof number, error);
+
+    if (status == TY_OK)
+        status = link->exchange(link,
+                                &(ty_collective_options){.kind = TY_ALL_REDUCE,
+                                                         .members = members,
+                                                         .member_count = 2,
+                                                         .data = data,
+                                                         .count = 1,
+                                                         .element = TY_ELEMENT_FLOAT},
+                                &request, error);
+    while (status == TY_OK && atomic_load(rings) == 0)
+        status = link->advance(link, &is_moved, error);
+    while (status == TY_OK && !is_done)
+        status = link->test(link, request, &is_done, error);
+    if (status == TY_OK)
+        status = memory->read(options->stage, &number, data, sizeof number, error);
+    memory->release(options->stage, data);
+    if (status == TY_OK && (number != 3 || atomic_load(rings) != 1))
+        return ty_fail(error, TY_EINVAL, "found %g after %u rings, expected 3 after 1",
+                       (double)number, atomic_load(rings));
+    return status;
+}
+
+static ty_status link_of_rank(ty_transport *transport, ty_error *error)
+{
+    atomic_uint rings = 0;
+    ty_stage_options options = {.workload = link_plan->workload,
+                                .layer_count = link_plan->workload->layer_count,
+                                .micro_batch_size = 2,
+                                .slots = 1,
+                                .loss_scale = 1,
+                                .tied_layer = TY_NO_LAYER,
+                                .local_rank = transport->rank};
+    ty_link_options to = {.plan = link_plan,
+                          .program = link_program,
+                          .backend = gpu,
+                          .transport = transport,
+                          .ring = ring,
+                          .context = &rings};
+    ty_device_link *link = NULL;
+    ty_status status = gpu->open(&options, &to.stage, error);
+
+    if (status == TY_OK)
+        status = ty_device_link_open(&to, &link, error);
+    if (status == TY_OK)
+        status = sum_on_link(&to, link, error);
+    if (status != TY_OK)
+        transport->is_broken = true;
+    if (link != NULL)
+        link->close(link);
+    if (to.stage != NULL)
+        gpu->close(to.stage);
+    return status;
+}
+
+static bool case_of_ranks(uint32_t count, rank_function function)
+{
+    ty_error error = {0};
+
+    return rank_threads_all(ty_transport_local, count, function, &error) == TY_OK ||
+           wrong("%s", error.message);
+}
+
+static bool case_rings(void)
+{
+    const plan_shape shape = {.name = "link", .replicas = {2}, .buckets = 1, BATCH};
+    ty_error error = {0};
+    bool is_right;
+
+    link_plan = make_plan(mlp_small, &shape);
+    is_right =
+        ty_plan_lower(link_plan, &link_program, &error) == TY_OK && case_of_ranks(2, link_of_rank);
+    ty_program_free(link_program);
+    ty_plan_free(link_plan);
+    return is_right;
+}
+
+void links_run(void)
+{
+    if (is_asked("devices of ranks"))
+        report("devices of ranks", case_of_ranks(5, devices_of_rank));
+    if (getenv("TRAINYARD_EMULATED_DEVICES") == NULL)
+        return;
+    if (is_asked("link rings and serves"))
+        report("link rings and serves", case_rings());
+    for (int i = 0; i < PLANS; i++) {
+        if (is_asked(plans[i].name))
+            report(plans[i].name, case_orders(&plans[i]));
+        lost_run(&plans[i]);
+    }
+}

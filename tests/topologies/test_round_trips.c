@@ -1,0 +1,196 @@
+/* What goes out and comes in again is what it was; what a format cannot say is refused. */
+#include "samples.h"
+
+#include <criterion/criterion.h>
+#include <math.h>
+#include <string.h>
+
+#define DATA TY_TEST_SOURCE "/data/"
+
+static char *export_as(const ty_cluster *c, const char *format)
+{
+    ty_text text = {0};
+    ty_error error = {0};
+    char *taken = NULL;
+
+    cr_assert_eq(ty_cluster_export(c, format, NULL, &text, &error), TY_OK, "%s", error.message);
+    cr_assert_eq(ty_text_take(&text, &taken, NULL), TY_OK);
+    return taken;
+}
+
+static ty_cluster *import_text(const char *text, const ty_cluster_import_options *options,
+                               ty_import_notes *notes)
+{
+    ty_cluster *c = NULL;
+    ty_error error = {0};
+
+    cr_assert_eq(ty_cluster_import_text(text, strlen(text), "back", options, &c, notes, &error),
+                 TY_OK, "%s", error.message);
+    return c;
+}
+
+/* trainyard.cluster/1 through `cluster import`: byte for byte, trees, tori, domains and all. */
+Test(round_trips, own_files)
+{
+    static const char *const lines[] = {"2x dgx-a100", "torus:2x3x2 @tpu-v4 ici-v4 host:4",
+                                        "pod:2 leaf:2 host:2 dgx-h100 oversub:2", "gb200-nvl72",
+                                        "[2x dgx-a100] + [4x p100-server] wan10"};
+
+    for (size_t i = 0; i < sizeof lines / sizeof lines[0]; i++) {
+        ty_cluster *before = sample_open(lines[i]), *after;
+        ty_import_notes notes = {0};
+        char *text = sample_json(before), *again;
+        after = import_text(text, NULL, &notes);
+        cr_assert_str_eq(notes.format, "trainyard");
+        again = sample_json(after);
+        cr_assert_str_eq(again, text, "%s", lines[i]);
+        ty_import_notes_clear(&notes);
+        ty_free(again);
+        ty_free(text);
+        ty_cluster_free(after);
+        ty_cluster_free(before);
+    }
+}
+
+Test(round_trips, own_files_are_complete)
+{
+    ty_cluster *c = sample_open("2x dgx-a100"), *back = NULL;
+    ty_cluster_import_options options = {.host = "dgx-a100"};
+    char *text = sample_json(c);
+    ty_error error = {0};
+
+    cr_assert_eq(ty_cluster_import_text(text, strlen(text), "back", &options, &back, NULL, &error),
+                 TY_EINVAL);
+    cr_assert_not_null(strstr(error.message, "found a cluster that is complete"));
+    text[strlen(text) / 2] = '\0'; /* cut off */
+    cr_assert_eq(ty_cluster_import_text(text, strlen(text), "back", NULL, &back, NULL, &error),
+                 TY_EPARSE);
+    ty_free(text);
+    ty_cluster_free(c);
+}
+
+/* ---- Slurm ---------------------------------------------------------------------------------- */
+
+Test(round_trips, slurm_blocks)
+{
+    static const char text[] = "# topology.conf of x\nBlockName=b1 Nodes=n1,n2,n3\n"
+                               "BlockName=b2 Nodes=n4,n5,n6\nBlockSizes=3\n";
+    ty_cluster_import_options options = {.host = "gb200-tray"};
+    ty_cluster *c = import_text(text, &options, NULL);
+    char *out = export_as(c, "slurm");
+
+    cr_assert_str_eq(strchr(out, '\n'), strchr(text, '\n'), "%s", out);
+    ty_free(out);
+    ty_cluster_free(c);
+}
+
+Test(round_trips, slurm_has_no_words_for)
+{
+    static const struct {
+        const char *line, *part;
+    } rows[] = {
+        {"torus:4x4 @tpu-v3 ici-v3 host:4", "as in a torus or a mesh"},
+        {"torus:2x2x2 @tpu-v4 ici-v4", "as in a torus or a mesh"},
+    };
+
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        ty_cluster *c = sample_open(rows[i].line);
+        ty_text text = {0};
+        ty_error error = {0};
+        cr_assert_eq(ty_cluster_export(c, "slurm", NULL, &text, &error), TY_EUNSUPPORTED, "%s",
+                     rows[i].line);
+        cr_assert_not_null(strstr(error.message, rows[i].part), "%s", error.message);
+        cr_assert_eq(text.length, 0);
+        ty_cluster_free(c);
+    }
+}
+
+Test(round_trips, slurm_blocks_of_one_size)
+{
+    ty_cluster_import_options options = {.host = "gb200-tray"};
+    ty_cluster *c =
+        import_text("BlockName=b1 Nodes=n[1-3]\nBlockName=b2 Nodes=n[4-5]\n", &options, NULL);
+    ty_text text = {0};
+    ty_error error = {0};
+
+    cr_assert_eq(ty_cluster_export(c, "slurm", NULL, &text, &error), TY_EUNSUPPORTED);
+    cr_assert_not_null(strstr(error.message, "found blocks of 3 and 2 hosts"), "%s", error.message);
+    cr_assert_eq(text.length, 0);
+    ty_cluster_free(c);
+}
+
+/* ---- NCCL ----------------------------------------------------------------------------------- */
+
+static uint32_t count(const char *text, const char *part)
+{
+    uint32_t found = 0;
+    while ((text = strstr(text, part)) != NULL) {
+        found++;
+        text += strlen(part);
+    }
+    return found;
+}
+
+/* Every GPU says its sm; addresses that are made up are said to be. */
+Test(round_trips, nccl_drawings)
+{
+    static const char *const hosts[] = {"dgx-a100",    "dgx-h200",        "dgx-b300",
+                                        "g5.48xlarge", "rtx-4090-server", "mi300x-server",
+                                        "gh200-server"};
+
+    for (size_t i = 0; i < sizeof hosts / sizeof hosts[0]; i++) {
+        ty_cluster *c = sample_open(hosts[i]);
+        char *text = export_as(c, "nccl");
+        cr_assert_eq(count(text, " sm=\""), ty_cluster_device_count(c), "%s", hosts[i]);
+        cr_assert_eq(count(text, "<!-- a drawing:"), 1, "%s", hosts[i]);
+        ty_free(text);
+        ty_cluster_free(c);
+    }
+}
+
+/* Addresses that came in go out again, also by way of a file of our own. */
+Test(round_trips, nccl_addresses)
+{
+    ty_error error = {0};
+    ty_cluster *c = NULL, *again;
+    char *text, *json;
+
+    cr_assert_eq(ty_cluster_import(DATA "nccl.xml", NULL, &c, NULL, &error), TY_OK, "%s",
+                 error.message);
+    json = sample_json(c);
+    again = import_text(json, NULL, NULL);
+    text = export_as(again, "nccl");
+    cr_assert_null(strstr(text, "a drawing"), "%s", text);
+    cr_assert_not_null(strstr(json, "\"bus_id\""));
+    for (const char *at = json; (at = strstr(at, "\"bus_id\": \"")) != NULL;) {
+        char wanted[64];
+        at += strlen("\"bus_id\": \"");
+        snprintf(wanted, sizeof wanted, "busid=\"%.*s\"", (int)strcspn(at, "\""), at);
+        cr_assert_eq(count(text, wanted), 1, "%s", wanted);
+    }
+    ty_free(text);
+    ty_free(json);
+    ty_cluster_free(again);
+    ty_cluster_free(c);
+}
+
+Test(round_trips, nccl_has_limits)
+{
+    static const struct {
+        const char *line, *part;
+    } rows[] = {
+        {"gb200-nvl72", "expected at most the 256 that NCCL reads"},
+        {"tpu-v4-host", "NCCL needs sm of each"},
+        {"host:1 gpu:2 @mine{like=h100} nvlink4 ndr400", "NCCL needs sm of each"},
+    };
+
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        ty_cluster *c = sample_open(rows[i].line);
+        ty_text text = {0};
+        ty_error error = {0};
+        cr_assert_eq(ty_cluster_export(c, "nccl", NULL, &text, &error), TY_EUNSUPPORTED, "%s: %s",
+                     rows[i].line, error.message);
+        cr_assert_not_null(strstr(error.message, rows[i].part), "%s", error.message);
+        ty_cluster_free(c);
+    }
+}

@@ -1,0 +1,274 @@
+/* A device of one's own in a description: @NAME{bf16=400e12,memory=48GiB,bandwidth=1.5TB/s,...}. It
+ * becomes an entry of a copy of the catalogue, which the rest of the description then names. */
+#include "describe_device.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { OWN_LIMIT = 16 };
+
+/* Until somebody says otherwise: as cards of the catalogue that nobody has measured. */
+#define USUAL_LAUNCH_S 5e-6
+#define USUAL_EFFICIENCY 0.7
+#define USUAL_MEMORY_EFFICIENCY 0.9
+/* Of units without matrix engines; cards of the catalogue lie between an eighth and a thirtieth. */
+#define USUAL_FP32_SHARE 0.0625
+
+typedef struct reading {
+    const char *text; /* the description, for messages */
+    catalogue *own;
+    ty_device_type type;
+    catalogue_device links;
+} reading;
+
+static ty_status fail_value(const reading *r, const char *key, const char *value,
+                            const char *expected, ty_error *error)
+{
+    return ty_fail(error, TY_EPARSE, "cluster \"%.80s\": %s: found \"%.40s\", expected %s", r->text,
+                   key, value, expected);
+}
+
+/* ---- Values ---------------------------------------------------------------------------------- */
+
+static ty_status read_number(const reading *r, const char *key, const char *value, double minimum,
+                             double maximum, const char *expected, double *out, ty_error *error)
+{
+    double number;
+
+    if (value[strspn(value, "0123456789.eE-")] != '\0' ||
+        ty_parse_bandwidth(value, &number, NULL) != TY_OK || number < minimum || number > maximum)
+        return fail_value(r, key, value, expected, error);
+    *out = number;
+    return TY_OK;
+}
+
+static ty_status read_rate(reading *r, const char *key, const char *value, ty_error *error)
+{
+    double *out = strcmp(key, "fp32") == 0   ? &r->type.peak_fp32_flop_per_s
+                  : strcmp(key, "tf32") == 0 ? &r->type.peak_tf32_flop_per_s
+                                             : &r->type.peak_fp16_flop_per_s;
+    return read_number(r, key, value, 1, 1e18, "flop/s such as 400e12", out, error);
+}
+
+static ty_status read_memory(reading *r, const char *key, const char *value, ty_error *error)
+{
+    if (ty_parse_bytes(value, &r->type.memory_bytes, NULL) != TY_OK || r->type.memory_bytes == 0)
+        return fail_value(r, key, value, "a size such as 48GiB", error);
+    return TY_OK;
+}
+
+static ty_status read_bandwidth(reading *r, const char *key, const char *value, ty_error *error)
+{
+    double *out = &r->type.memory_bandwidth_bytes_per_s;
+
+    if (ty_parse_bandwidth(value, out, NULL) != TY_OK || !(*out >= 1 && *out <= 1e18))
+        return fail_value(r, key, value, "a bandwidth such as 1.5TB/s", error);
+    return TY_OK;
+}
+
+static ty_status read_efficiency(reading *r, const char *key, const char *value, ty_error *error)
+{
+    double *out =
+        strcmp(key, "efficiency") == 0 ? &r->type.matmul_efficiency : &r->type.memory_efficiency;
+    return read_number(r, key, value, 1e-3, 1, "a share of the peak such as 0.7", out, error);
+}
+
+static ty_status read_power(reading *r, const char *key, const char *value, ty_error *error)
+{
+    return read_number(r, key, value, 0, 1e6, "watts such as 350", &r->type.power_w, error);
+}
+
+static ty_status read_launch(reading *r, const char *key, const char *value, ty_error *error)
+{
+    if (ty_parse_seconds(value, &r->type.launch_overhead_s, NULL) != TY_OK ||
+        r->type.launch_overhead_s > 1)
+        return fail_value(r, key, value, "a time such as 5us", error);
+    return TY_OK;
+}
+
+static ty_status read_port(reading *r, const char *key, const char *value, ty_error *error)
+{
+    uint32_t link = catalogue_find_link(r->own, value);
+
+    if (link == NO_INDEX || r->own->links[link].use != LINK_TO_HOST)
+        return fail_value(r, key, value, "a link of the catalogue to the host such as pcie5",
+                          error);
+    r->links.port = link;
+    return TY_OK;
+}
+
+/* What is not said is as of another device. */
+static ty_status read_like(reading *r, const char *key, const char *value, ty_error *error)
+{
+    uint32_t device = catalogue_find_device(r->own, value);
+
+    if (device == NO_INDEX)
+        device = catalogue_match_device(r->own, "alias", value);
+    if (device == NO_INDEX)
+        return fail_value(r, key, value, "a device of the catalogue", error);
+    r->type = r->own->device_types[device];
+    r->links = r->own->devices[device];
+    return TY_OK;
+}
+
+static const struct key {
+    const char *name;
+    ty_status (*read)(reading *r, const char *key, const char *value, ty_error *error);
+} keys[] = {
+    {"like", read_like},
+    {"fp32", read_rate},
+    {"tf32", read_rate},
+    {"bf16", read_rate},
+    {"fp16", read_rate},
+    {"memory", read_memory},
+    {"bandwidth", read_bandwidth},
+    {"efficiency", read_efficiency},
+    {"memory_efficiency", read_efficiency},
+    {"power", read_power},
+    {"launch", read_launch},
+    {"port", read_port},
+};
+#define KEY_COUNT (sizeof keys / sizeof keys[0])
+
+static ty_status read_pair(reading *r, char *pair, ty_error *error)
+{
+    char *equals = strchr(pair, '=');
+    const char *near;
+
+    if (equals != NULL)
+        *equals = '\0';
+    for (size_t k = 0; k < KEY_COUNT && equals != NULL; k++)
+        if (strcmp(keys[k].name, pair) == 0)
+            return keys[k].read(r, pair, equals + 1, error);
+    near = ty_suggest(pair, &keys[0].name, KEY_COUNT, sizeof keys[0]);
+    return ty_fail(error, TY_EPARSE,
+                   "cluster \"%.80s\": found \"%.40s\", expected like=, fp32=, tf32=, bf16=, "
+                   "memory=, bandwidth=, efficiency=, memory_efficiency=, power=, launch= or "
+                   "port=%s%s%s",
+                   r->text, pair, near != NULL ? "; did you mean \"" : "", near != NULL ? near : "",
+                   near != NULL ? "\"?" : "");
+}
+
+/* ---- A device -------------------------------------------------------------------------------- */
+
+static ty_status complete(reading *r, ty_error *error)
+{
+    ty_device_type *t = &r->type;
+    bool has_fp32 = t->peak_fp32_flop_per_s > 0;
+
+    if ((!has_fp32 && !(t->peak_fp16_flop_per_s > 0)) || t->memory_bytes == 0 ||
+        !(t->memory_bandwidth_bytes_per_s > 0))
+        return ty_fail(
+            error, TY_EPARSE,
+            "cluster \"%.80s\": @%s: expected bf16= or fp32=, memory= and bandwidth=, or "
+            "like= a device that has them",
+            r->text, t->name);
+    if (!has_fp32)
+        t->peak_fp32_flop_per_s = USUAL_FP32_SHARE * t->peak_fp16_flop_per_s;
+    t->source = ty_arena_strdup(r->own->arena,
+                                has_fp32 ? "as the description says, else estimates"
+                                         : "as the description says, else estimates; fp32 at a "
+                                           "sixteenth of the bf16 rate");
+    return t->source != NULL ? TY_OK : ty_fail(error, TY_ENOMEM, "out of memory for a device");
+}
+
+/* Adds the device of "NAME{...}". @param body between the braces; is written to */
+static ty_status add_device(reading *r, const char *name, size_t length, char *body,
+                            ty_error *error)
+{
+    char *rest = NULL, *pair, *own = ty_arena_alloc(r->own->arena, length + 1, 1);
+    uint32_t port = catalogue_find_link(r->own, "pcie4");
+    ty_status status = TY_OK;
+
+    if (own == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory for a device");
+    memcpy(own, name, length);
+    own[length] = '\0';
+    r->type = (ty_device_type){.launch_overhead_s = USUAL_LAUNCH_S,
+                               .matmul_efficiency = USUAL_EFFICIENCY,
+                               .memory_efficiency = USUAL_MEMORY_EFFICIENCY};
+    r->links = (catalogue_device){.scale_up = NO_INDEX, .direct = NO_INDEX, .port = port};
+    for (pair = strtok_r(body, ",", &rest); pair != NULL && status == TY_OK;
+         pair = strtok_r(NULL, ",", &rest))
+        status = read_pair(r, pair, error);
+    if (status != TY_OK)
+        return status;
+    r->type.name = own;
+    if (length == 0 || catalogue_find_device(r->own, own) != NO_INDEX)
+        return ty_fail(error, TY_EPARSE,
+                       "cluster \"%.80s\": found device \"%.40s\", expected a name of its own that "
+                       "no device has",
+                       r->text, own);
+    if ((status = complete(r, error)) != TY_OK)
+        return status;
+    r->own->device_types[r->own->device_type_count] = r->type;
+    r->own->devices[r->own->device_type_count++] = r->links;
+    return TY_OK;
+}
+
+/* ---- All of them ----------------------------------------------------------------------------- */
+
+static ty_status copy_entries(const catalogue *c, catalogue *own, ty_error *error)
+{
+    size_t count = c->device_type_count;
+
+    *own = *c;
+    own->device_types = ty_alloc(count + OWN_LIMIT, sizeof *own->device_types);
+    own->devices = ty_alloc(count + OWN_LIMIT, sizeof *own->devices);
+    if (own->device_types == NULL || own->devices == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory for a device");
+    memcpy(own->device_types, c->device_types, count * sizeof *own->device_types);
+    memcpy(own->devices, c->devices, count * sizeof *own->devices);
+    return TY_OK;
+}
+
+ty_status own_devices(const char *text, const catalogue *c, catalogue *own, char **line,
+                      ty_error *error)
+{
+    reading r = {.text = text, .own = own};
+    char *copy = ty_strdup(text), *out = copy, *at = copy;
+    ty_status status = TY_OK;
+
+    *own = (catalogue){0};
+    if (copy == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory for a device");
+    TY_CHECK(copy_entries(c, own, error), status, cleanup);
+    while (*at != '\0') {
+        char *open = strchr(at, '{'), *close = open != NULL ? strchr(open, '}') : NULL, *name;
+        if (open == NULL) {
+            memmove(out, at, strlen(at) + 1);
+            out += strlen(out);
+            break;
+        }
+        for (name = open; name > at && name[-1] != '@' && name[-1] != ' ';)
+            name--;
+        if (close == NULL || name == at || name[-1] != '@' ||
+            own->device_type_count == c->device_type_count + OWN_LIMIT) {
+            status = ty_fail(error, TY_EPARSE,
+                             "cluster \"%.80s\": found \"%.40s\", expected @NAME{KEY=VALUE,...} at "
+                             "most %d times",
+                             text, open, OWN_LIMIT);
+            goto cleanup;
+        }
+        *close = '\0';
+        TY_CHECK(add_device(&r, name, (size_t)(open - name), open + 1, error), status, cleanup);
+        memmove(out, at, (size_t)(open - at));
+        out += open - at;
+        at = close + 1;
+    }
+    *out = '\0';
+    *line = copy;
+    copy = NULL; /* given away */
+
+cleanup:
+    ty_free(copy);
+    return status;
+}
+
+void own_devices_clear(catalogue *own)
+{
+    ty_free(own->device_types);
+    ty_free(own->devices);
+    *own = (catalogue){0};
+}

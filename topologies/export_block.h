@@ -1,0 +1,18 @@
+/* Slurm's block topology: hosts that share a switch among their devices. */
+#ifndef TY_EXPORT_BLOCK_H
+#define TY_EXPORT_BLOCK_H
+
+#include "cluster.h"
+
+/**
+ * Writes topology.conf of topology/block where hosts share NVLink domains: a block each.
+ * @param has_blocks [out] false: nothing is shared, nothing was written
+ * @return TY_EUNSUPPORTED where only some hosts share one, or blocks differ in size
+ */
+ty_status export_blocks(const ty_cluster *c, ty_text *text, bool *has_blocks,
+                        ty_error *error) TY_MUST_CHECK;
+
+/** A name as Slurm takes it (export.c). */
+void write_slurm_name(ty_text *text, const char *name);
+
+#endif

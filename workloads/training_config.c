@@ -1,0 +1,721 @@
+/* Configuration files of training programs. Each kind is a row: the keys it is told by, where its
+ * layout stands, and how its model becomes one of ours - a zoo entry by its name, Megatron-LM's
+ * arguments, or a configuration as Hugging Face writes it, read by the importers of those. Sources:
+ * torchtitan/config/job_config.py, NVIDIA/NeMo megatron_gpt_config.yaml, Megatron-LM
+ * megatron/training/yaml_arguments.py, AI-Hypercomputer/maxtext configs/base.yml, Accelerate's and
+ * DeepSpeed's documentation of their configurations. */
+#include "ty_training_config.h"
+
+#include "import.h"
+#include "training_pairs.h"
+
+#include <ctype.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+#define COUNT(table) (sizeof(table) / sizeof(table)[0])
+
+typedef struct reading {
+    const char *path, *model;
+    uint64_t vocabulary;
+    training_pairs pairs;
+    ty_training_config *out;
+    ty_error *error;
+} reading;
+
+/* ---- Values ---------------------------------------------------------------------------------- */
+
+static ty_status fail_value(const reading *r, const training_pair *p, const char *expected)
+{
+    char line[16] = "";
+
+    if (p->line > 0)
+        snprintf(line, sizeof line, ":%u", p->line);
+    return ty_fail(r->error, TY_EPARSE, "%.160s%s: %.80s: found \"%.60s\", expected %s", r->path,
+                   line, p->key, p->value, expected);
+}
+
+/* -1, "auto" and what is not there leave it open. */
+static ty_status read_count(const reading *r, const training_pair *p, uint32_t *out)
+{
+    uint64_t value;
+
+    if (p == NULL || strcmp(p->value, "-1") == 0 || strcmp(p->value, "auto") == 0)
+        return TY_OK;
+    if (ty_parse_uint(p->value, 0, 1u << 30, &value, NULL) != TY_OK)
+        return fail_value(r, p, "a whole number");
+    *out = (uint32_t)value;
+    return TY_OK;
+}
+
+typedef struct count_key {
+    size_t offset;
+    const char *keys[5]; /* whole, or the last part of one where they have no dot */
+} count_key;
+
+#define FIELD(name) offsetof(ty_training_config, name)
+
+static const training_pair *find(const reading *r, const char *key)
+{
+    return strchr(key, '.') != NULL ? ty_training_pair_of(&r->pairs, key)
+                                    : ty_training_pair_called(&r->pairs, key);
+}
+
+static ty_status read_counts(const reading *r, const count_key *table, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        uint32_t *out = (uint32_t *)(void *)((char *)r->out + table[i].offset);
+        for (size_t k = 0; k < COUNT(table[i].keys) && table[i].keys[k] != NULL; k++) {
+            const training_pair *p = find(r, table[i].keys[k]);
+            ty_status status = read_count(r, p, out);
+            if (status != TY_OK)
+                return status;
+            if (p != NULL)
+                break;
+        }
+    }
+    return TY_OK;
+}
+
+static bool is_value(const reading *r, const char *key, const char *value)
+{
+    const training_pair *p = find(r, key);
+    return p != NULL && strcasecmp(p->value, value) == 0;
+}
+
+static void set_zero(const reading *r, uint32_t zero)
+{
+    r->out->has_zero = true;
+    r->out->zero = zero;
+}
+
+static ty_status note(const reading *r, const char *text)
+{
+    return ty_import_report_add(&r->out->report, text, r->error);
+}
+
+/* ---- Models ---------------------------------------------------------------------------------- */
+
+/* A model by name or file, with the file's sequence and batch. */
+static ty_status open_model(const reading *r, const char *name, uint32_t sequence)
+{
+    ty_text line = {0};
+    ty_status status;
+
+    ty_text_addf(&line, "%s", name);
+    if (sequence > 0)
+        ty_text_addf(&line, " sequence=%u", sequence);
+    if (r->out->global_batch > 0)
+        ty_text_addf(&line, " batch=%u", r->out->global_batch);
+    if (r->vocabulary > 0)
+        ty_text_addf(&line, " vocabulary=%llu", (unsigned long long)r->vocabulary);
+    TY_CHECK(ty_text_check(&line, r->error), status, cleanup);
+    status = ty_workload_open(line.data, &r->out->workload, r->error);
+
+cleanup:
+    ty_text_clear(&line);
+    return status;
+}
+
+static ty_status need_model(const reading *r, uint32_t sequence)
+{
+    if (r->model == NULL)
+        return ty_fail(r->error, TY_EINVAL,
+                       "%.200s: found %s, which has no model in it, expected one beside it "
+                       "(--workload)",
+                       r->path, r->out->format);
+    return open_model(r, r->model, sequence);
+}
+
+/* What other programs call models of the zoo. */
+static const struct known_model {
+    const char *family, *flavor, *zoo;
+} known_models[] = {
+    {"llama2", "7b", "llama-2-7b"},
+    {"llama2", "13b", "llama-2-13b"},
+    {"llama2", "70b", "llama-2-70b"},
+    {"llama3", "8b", "llama-3.1-8b"},
+    {"llama3", "70b", "llama-3.1-70b"},
+    {"llama3", "405b", "llama-3.1-405b"},
+    {"llama3.1", "8b", "llama-3.1-8b"},
+    {"llama3.1", "70b", "llama-3.1-70b"},
+    {"llama3.1", "405b", "llama-3.1-405b"},
+    {"mixtral", "8x7b", "mixtral-8x7b"},
+    {"mixtral", "8x22b", "mixtral-8x22b"},
+    {"deepseek_v3", "671b", "deepseek-v3"},
+    {"deepseek3", "671b", "deepseek-v3"},
+    {"qwen3", "8b", "qwen3-8b"},
+    {"qwen3", "32b", "qwen3-32b"},
+    {"qwen3", "30b-a3b", "qwen3-30b-a3b"},
+    {"qwen3", "235b-a22b", "qwen3-235b-a22b"},
+    {"gpt3", "175b", "gpt3-175b"},
+};
+
+static const char *zoo_name(const char *family, const char *flavor)
+{
+    for (size_t i = 0; i < COUNT(known_models); i++)
+        if (strcasecmp(known_models[i].family, family) == 0 &&
+            strcasecmp(known_models[i].flavor, flavor) == 0)
+            return known_models[i].zoo;
+    return NULL;
+}
+
+/* ---- torchtitan ------------------------------------------------------------------------------ */
+
+static bool is_torchtitan(const training_pairs *p)
+{
+    return ty_training_pair_of(p, "model.flavor") != NULL &&
+           (ty_training_pair_of(p, "training.seq_len") != NULL ||
+            ty_training_pair_of(p, "training.steps") != NULL);
+}
+
+static ty_status read_torchtitan(const reading *r)
+{
+    static const count_key keys[] = {
+        {FIELD(global_batch), {"training.global_batch_size"}},
+        {FIELD(micro_batch), {"training.local_batch_size", "training.batch_size"}},
+        {FIELD(tensor), {"parallelism.tensor_parallel_degree", "training.tensor_parallel_degree"}},
+        {FIELD(pipeline),
+         {"parallelism.pipeline_parallel_degree", "experimental.pipeline_parallel_degree"}},
+        {FIELD(context),
+         {"parallelism.context_parallel_degree", "experimental.context_parallel_degree"}},
+        {FIELD(expert), {"parallelism.expert_parallel_degree"}},
+    };
+    const training_pair *name = ty_training_pair_of(&r->pairs, "model.name");
+    const training_pair *flavor = ty_training_pair_of(&r->pairs, "model.flavor");
+    const training_pair *mode = ty_training_pair_called(&r->pairs, "mode");
+    uint32_t replicas = 1, shards = 0, sequence = 2048;
+    const char *zoo;
+    ty_status status;
+
+    TY_CHECK(read_counts(r, keys, COUNT(keys)), status, cleanup);
+    TY_CHECK(read_count(r, ty_training_pair_of(&r->pairs, "training.seq_len"), &sequence), status,
+             cleanup);
+    TY_CHECK(read_count(r, ty_training_pair_called(&r->pairs, "data_parallel_replicate_degree"),
+                        &replicas),
+             status, cleanup);
+    TY_CHECK(
+        read_count(r, ty_training_pair_called(&r->pairs, "data_parallel_shard_degree"), &shards),
+        status, cleanup);
+    if (shards > 0)
+        r->out->data = shards * (replicas > 0 ? replicas : 1);
+    set_zero(r, shards == 1 ? 0 : 3);
+    if (replicas > 1 && shards != 1)
+        TY_CHECK(note(r, "shards in groups (HSDP) are planned as shards over all replicas"), status,
+                 cleanup);
+    r->out->precision =
+        is_value(r, "mixed_precision_param", "float32") ? "fp32" : "bf16"; /* its default */
+    if (mode != NULL && strcmp(mode->key, "activation_checkpoint.mode") == 0)
+        r->out->recompute = strcmp(mode->value, "full") == 0        ? "full"
+                            : strcmp(mode->value, "selective") == 0 ? "selective"
+                                                                    : "none";
+    if (r->model != NULL) {
+        status = open_model(r, r->model, sequence);
+        goto cleanup;
+    }
+    zoo = name != NULL ? zoo_name(name->value, flavor->value) : NULL;
+    if (zoo == NULL) {
+        status = fail_value(r, flavor,
+                            "a flavor that the zoo has, or a model beside it "
+                            "(--workload)");
+        goto cleanup;
+    }
+    status = open_model(r, zoo, sequence);
+
+cleanup:
+    return status;
+}
+
+/* ---- Megatron-LM, NeMo, Megatron-Bridge ------------------------------------------------------ */
+
+static bool is_megatron(const training_pairs *p)
+{
+    return ty_training_pair_called(p, "num_layers") != NULL &&
+           ty_training_pair_called(p, "hidden_size") != NULL &&
+           ty_training_pair_called(p, "num_attention_heads") != NULL;
+}
+
+/* Keys that Megatron's arguments have under another name, or as a flag. */
+static void put_argument(ty_text *text, const char *key, const char *value)
+{
+    static const struct {
+        const char *key, *name;
+    } renamed[] = {{"encoder_seq_length", "seq-length"},
+                   {"num_moe_experts", "num-experts"},
+                   {"lr", "lr"},
+                   {"init_method_std", NULL}};
+    bool is_true = strcasecmp(value, "true") == 0, is_false = strcasecmp(value, "false") == 0;
+
+    for (size_t i = 0; i < COUNT(renamed); i++)
+        if (strcmp(renamed[i].key, key) == 0) {
+            if (renamed[i].name != NULL)
+                ty_text_addf(text, "--%s %s\n", renamed[i].name, value);
+            return;
+        }
+    if ((strcmp(key, "bias") == 0 || strcmp(key, "add_bias_linear") == 0) && is_false)
+        ty_text_add(text, "--disable-bias-linear\n");
+    else if (strcmp(key, "share_embeddings_and_output_weights") == 0 && is_false)
+        ty_text_add(text, "--untie-embeddings-and-output-weights\n");
+    else if ((strcmp(key, "activation") == 0 || strcmp(key, "activation_func") == 0) &&
+             strstr(value, "swiglu") != NULL)
+        ty_text_add(text, "--swiglu\n");
+    else if (strcmp(key, "gated_linear_unit") == 0 && is_true)
+        ty_text_add(text, "--swiglu\n");
+    else if (strcmp(key, "normalization") == 0)
+        ty_text_addf(text, "--normalization %s\n",
+                     strcasecmp(value, "rmsnorm") == 0 ? "RMSNorm" : "LayerNorm");
+    else if (strcmp(key, "num_query_groups") == 0)
+        ty_text_addf(text, "--group-query-attention --num-query-groups %s\n", value);
+    else if (is_true || (!is_false && value[0] != '\0')) {
+        ty_text_add(text, "--");
+        for (; *key != '\0'; key++)
+            ty_text_append(text, *key == '_' ? "-" : key, 1);
+        ty_text_addf(text, is_true ? "\n" : " '%s'\n", value);
+    }
+}
+
+/* Only what sizes, batch and optimizer depend on: the importer would name the others as not read.
+ */
+static bool is_argument(const char *key)
+{
+    static const char *const keys[] = {"num_layers",
+                                       "hidden_size",
+                                       "ffn_hidden_size",
+                                       "num_attention_heads",
+                                       "kv_channels",
+                                       "num_query_groups",
+                                       "encoder_seq_length",
+                                       "seq_length",
+                                       "max_position_embeddings",
+                                       "position_embedding_type",
+                                       "vocab_size",
+                                       "make_vocab_size_divisible_by",
+                                       "tensor_model_parallel_size",
+                                       "tokenizer_type",
+                                       "swiglu",
+                                       "activation",
+                                       "activation_func",
+                                       "gated_linear_unit",
+                                       "normalization",
+                                       "bias",
+                                       "add_bias_linear",
+                                       "add_qkv_bias",
+                                       "qk_layernorm",
+                                       "share_embeddings_and_output_weights",
+                                       "untie_embeddings_and_output_weights",
+                                       "num_moe_experts",
+                                       "num_experts",
+                                       "moe_router_topk",
+                                       "moe_ffn_hidden_size",
+                                       "moe_shared_expert_intermediate_size",
+                                       "multi_latent_attention",
+                                       "q_lora_rank",
+                                       "kv_lora_rank",
+                                       "qk_head_dim",
+                                       "qk_pos_emb_head_dim",
+                                       "v_head_dim",
+                                       "global_batch_size",
+                                       "lr",
+                                       "weight_decay",
+                                       "adam_beta1",
+                                       "adam_beta2",
+                                       "adam_eps"};
+
+    for (size_t i = 0; i < COUNT(keys); i++)
+        if (strcmp(keys[i], key) == 0)
+            return true;
+    return false;
+}
+
+static ty_status import_arguments(const reading *r, const ty_text *text)
+{
+    const ty_import_options options = {.vocabulary = r->vocabulary};
+    ty_import_report report = {0};
+    ty_status status = ty_text_check(text, r->error);
+
+    if (status == TY_OK)
+        status = ty_import_bytes(r->path, text->data, text->length, &options, &r->out->workload,
+                                 &report, r->error);
+    for (uint32_t i = 0; i < report.note_count && status == TY_OK; i++)
+        status = note(r, report.notes[i]);
+    ty_import_report_clear(&report);
+    return status;
+}
+
+static ty_status read_megatron(const reading *r)
+{
+    static const count_key keys[] = {
+        {FIELD(global_batch), {"global_batch_size"}},
+        {FIELD(micro_batch), {"micro_batch_size"}},
+        {FIELD(tensor), {"tensor_model_parallel_size"}},
+        {FIELD(pipeline), {"pipeline_model_parallel_size"}},
+        {FIELD(context), {"context_parallel_size"}},
+        {FIELD(expert), {"expert_model_parallel_size"}},
+        {FIELD(interleave), {"virtual_pipeline_model_parallel_size"}},
+    };
+    const training_pair *granularity = ty_training_pair_called(&r->pairs, "recompute_granularity");
+    const training_pair *precision = ty_training_pair_of(&r->pairs, "trainer.precision");
+    uint32_t nodes = 0, per_node = 0;
+    ty_text text = {0};
+    ty_status status;
+
+    TY_CHECK(read_counts(r, keys, COUNT(keys)), status, cleanup);
+    if (granularity == NULL)
+        granularity = ty_training_pair_called(&r->pairs, "activations_checkpoint_granularity");
+    if (granularity != NULL)
+        r->out->recompute = strcmp(granularity->value, "full") == 0 ? "full" : "selective";
+    if (is_value(r, "bf16", "true") ||
+        (precision != NULL && strstr(precision->value, "bf16") != NULL))
+        r->out->precision = "bf16";
+    else if (is_value(r, "fp16", "true"))
+        r->out->precision = "fp16";
+    if (is_value(r, "use_distributed_optimizer", "true") ||
+        is_value(r, "optim.name", "distributed_fused_adam") ||
+        is_value(r, "model.optim.name", "distributed_fused_adam"))
+        set_zero(r, 1);
+    TY_CHECK(read_count(r, ty_training_pair_of(&r->pairs, "trainer.num_nodes"), &nodes), status,
+             cleanup);
+    TY_CHECK(read_count(r, ty_training_pair_of(&r->pairs, "trainer.devices"), &per_node), status,
+             cleanup);
+    if ((uint64_t)nodes * per_node <= UINT32_MAX)
+        r->out->devices = nodes * per_node;
+    if (r->model != NULL) {
+        status = open_model(r, r->model, 0);
+        goto cleanup;
+    }
+    for (uint32_t i = 0; i < r->pairs.count; i++) {
+        const char *dot = strrchr(r->pairs.pairs[i].key, '.');
+        const char *key = dot != NULL ? dot + 1 : r->pairs.pairs[i].key;
+        if (is_argument(key) && r->pairs.pairs[i].value[0] != '\0')
+            put_argument(&text, key, r->pairs.pairs[i].value);
+    }
+    status = import_arguments(r, &text);
+
+cleanup:
+    ty_text_clear(&text);
+    return status;
+}
+
+/* ---- MaxText --------------------------------------------------------------------------------- */
+
+static bool is_maxtext(const training_pairs *p)
+{
+    return ty_training_pair_of(p, "base_emb_dim") != NULL ||
+           (ty_training_pair_of(p, "model_name") != NULL &&
+            ty_training_pair_of(p, "per_device_batch_size") != NULL);
+}
+
+static ty_status multiply(const reading *r, const char *inside, const char *across, uint32_t *out)
+{
+    uint32_t a = 0, b = 0;
+    ty_status status;
+
+    TY_CHECK(read_count(r, ty_training_pair_of(&r->pairs, inside), &a), status, cleanup);
+    TY_CHECK(read_count(r, ty_training_pair_of(&r->pairs, across), &b), status, cleanup);
+    if (a > 0 || b > 0)
+        *out = (a > 0 ? a : 1) * (b > 0 ? b : 1);
+
+cleanup:
+    return status;
+}
+
+/* Its sizes as those of a Llama, which "decoder_block" llama2, mistral and mixtral are. */
+static ty_status read_maxtext_sizes(const reading *r, const ty_import_options *options)
+{
+    static const struct {
+        const char *key, *name;
+    } sizes[] = {{"base_emb_dim", "hidden_size"},
+                 {"base_num_query_heads", "num_attention_heads"},
+                 {"base_num_kv_heads", "num_key_value_heads"},
+                 {"base_mlp_dim", "intermediate_size"},
+                 {"base_num_decoder_layers", "num_hidden_layers"},
+                 {"head_dim", "head_dim"},
+                 {"vocab_size", "vocab_size"},
+                 {"num_experts", "num_local_experts"},
+                 {"num_experts_per_tok", "num_experts_per_tok"}};
+    const training_pair *block = ty_training_pair_of(&r->pairs, "decoder_block");
+    uint32_t experts = 1;
+    ty_text text = {0};
+    ty_json_writer w = ty_json_writer_on(&text);
+    ty_status status;
+
+    TY_CHECK(read_count(r, ty_training_pair_of(&r->pairs, "num_experts"), &experts), status,
+             cleanup);
+    if (block != NULL && strcmp(block->value, "llama2") != 0 &&
+        strcmp(block->value, "mistral") != 0 && strcmp(block->value, "mixtral") != 0) {
+        status = fail_value(r, block,
+                            "llama2, mistral or mixtral, or a model beside the file "
+                            "(--workload)");
+        goto cleanup;
+    }
+    ty_json_open(&w, NULL, '{');
+    ty_json_put_string(&w, "model_type", experts > 1 ? "mixtral" : "llama");
+    ty_json_put_bool(&w, "tie_word_embeddings", is_value(r, "logits_via_embedding", "true"));
+    for (size_t i = 0; i < COUNT(sizes); i++) {
+        uint32_t value = 0;
+        TY_CHECK(read_count(r, ty_training_pair_of(&r->pairs, sizes[i].key), &value), status,
+                 cleanup);
+        if (value > 0 && (experts > 1 || i < 7))
+            ty_json_put_uint(&w, sizes[i].name, value);
+    }
+    ty_json_close(&w, '}');
+    TY_CHECK(ty_text_check(&text, r->error), status, cleanup);
+    status = ty_import_bytes(r->path, text.data, text.length, options, &r->out->workload, NULL,
+                             r->error);
+
+cleanup:
+    ty_text_clear(&text);
+    return status;
+}
+
+static ty_status read_maxtext(const reading *r)
+{
+    const training_pair *name = ty_training_pair_of(&r->pairs, "model_name"), *policy;
+    char family[64] = "", *dash;
+    uint32_t sequence = 2048, shards = 0;
+    ty_import_options options = {0};
+    const char *zoo = NULL;
+    ty_status status;
+
+    TY_CHECK(multiply(r, "ici_tensor_parallelism", "dcn_tensor_parallelism", &r->out->tensor),
+             status, cleanup);
+    TY_CHECK(multiply(r, "ici_pipeline_parallelism", "dcn_pipeline_parallelism", &r->out->pipeline),
+             status, cleanup);
+    TY_CHECK(multiply(r, "ici_context_parallelism", "dcn_context_parallelism", &r->out->context),
+             status, cleanup);
+    TY_CHECK(multiply(r, "ici_expert_parallelism", "dcn_expert_parallelism", &r->out->expert),
+             status, cleanup);
+    TY_CHECK(multiply(r, "ici_fsdp_parallelism", "dcn_fsdp_parallelism", &shards), status, cleanup);
+    set_zero(r, shards == 1 ? 0 : 3);
+    TY_CHECK(read_count(r, ty_training_pair_of(&r->pairs, "max_target_length"), &sequence), status,
+             cleanup);
+    TY_CHECK(read_count(r, ty_training_pair_of(&r->pairs, "per_device_batch_size"),
+                        &r->out->micro_batch),
+             status, cleanup);
+    TY_CHECK(read_count(r, ty_training_pair_of(&r->pairs, "gradient_accumulation_steps"),
+                        &r->out->accumulation),
+             status, cleanup);
+    r->out->precision = is_value(r, "dtype", "float32") ? "fp32" : "bf16";
+    policy = ty_training_pair_of(&r->pairs, "remat_policy");
+    if (policy != NULL)
+        r->out->recompute = strcmp(policy->value, "full") == 0      ? "full"
+                            : strcmp(policy->value, "minimal") == 0 ? "selective"
+                                                                    : NULL;
+    options.sequence = sequence;
+    if (r->model != NULL) {
+        status = open_model(r, r->model, sequence);
+        goto cleanup;
+    }
+    if (name != NULL && strcmp(name->value, "default") != 0) {
+        snprintf(family, sizeof family, "%.60s", name->value); /* "llama3.1-70b" */
+        if ((dash = strchr(family, '-')) != NULL) {
+            *dash = '\0';
+            zoo = zoo_name(family, dash + 1);
+        }
+        status = zoo != NULL ? open_model(r, zoo, sequence)
+                             : fail_value(r, name,
+                                          "a model that the zoo has, or one beside the "
+                                          "file (--workload)");
+        goto cleanup;
+    }
+    status = read_maxtext_sizes(r, &options);
+
+cleanup:
+    return status;
+}
+
+/* ---- Accelerate, DeepSpeed ------------------------------------------------------------------- */
+
+static bool is_accelerate(const training_pairs *p)
+{
+    return ty_training_pair_of(p, "distributed_type") != NULL ||
+           ty_training_pair_of(p, "compute_environment") != NULL;
+}
+
+static ty_status read_accelerate(const reading *r)
+{
+    static const count_key keys[] = {
+        {FIELD(devices), {"num_processes"}},
+        {FIELD(accumulation), {"gradient_accumulation_steps"}},
+    };
+    const training_pair *strategy = ty_training_pair_called(&r->pairs, "fsdp_sharding_strategy");
+    const training_pair *stage = ty_training_pair_called(&r->pairs, "zero_stage");
+    const training_pair *precision = ty_training_pair_of(&r->pairs, "mixed_precision");
+    uint32_t zero = 0;
+    ty_status status;
+
+    TY_CHECK(read_counts(r, keys, COUNT(keys)), status, cleanup);
+    r->out->tensor = r->out->pipeline = 1;
+    TY_CHECK(
+        read_count(r, ty_training_pair_called(&r->pairs, "megatron_lm_tp_degree"), &r->out->tensor),
+        status, cleanup);
+    TY_CHECK(read_count(r, ty_training_pair_called(&r->pairs, "megatron_lm_pp_degree"),
+                        &r->out->pipeline),
+             status, cleanup);
+    if (is_value(r, "distributed_type", "FSDP"))
+        set_zero(
+            r,
+            strategy == NULL || strstr(strategy->value, "FULL") != NULL ||
+                    strstr(strategy->value, "HYBRID") != NULL || strcmp(strategy->value, "1") == 0
+                ? 3
+                : (strstr(strategy->value, "NO") != NULL || strcmp(strategy->value, "3") == 0 ? 0
+                                                                                              : 2));
+    if (stage != NULL) {
+        TY_CHECK(read_count(r, stage, &zero), status, cleanup);
+        if (zero > 3) {
+            status = fail_value(r, stage, "0 to 3");
+            goto cleanup;
+        }
+        set_zero(r, zero);
+    }
+    if (precision != NULL)
+        r->out->precision = strcmp(precision->value, "no") == 0     ? "fp32"
+                            : strcmp(precision->value, "fp16") == 0 ? "fp16"
+                                                                    : "bf16";
+    if (is_value(r, "fsdp_activation_checkpointing", "true"))
+        r->out->recompute = "full";
+    status = need_model(r, 0);
+
+cleanup:
+    return status;
+}
+
+static bool is_deepspeed(const training_pairs *p)
+{
+    return ty_training_pair_of(p, "train_micro_batch_size_per_gpu") != NULL ||
+           ty_training_pair_of(p, "train_batch_size") != NULL ||
+           ty_training_pair_of(p, "zero_optimization.stage") != NULL;
+}
+
+/* Its optimizer and batch are the importer's to read. */
+static ty_status read_deepspeed(const reading *r)
+{
+    static const count_key keys[] = {
+        {FIELD(global_batch), {"train_batch_size"}},
+        {FIELD(micro_batch), {"train_micro_batch_size_per_gpu"}},
+        {FIELD(accumulation), {"gradient_accumulation_steps"}},
+    };
+    const ty_import_options options = {.model = r->model, .vocabulary = r->vocabulary};
+    uint32_t zero = 0;
+    ty_status status;
+
+    TY_CHECK(read_counts(r, keys, COUNT(keys)), status, cleanup);
+    TY_CHECK(read_count(r, ty_training_pair_of(&r->pairs, "zero_optimization.stage"), &zero),
+             status, cleanup);
+    if (zero > 3) {
+        status = fail_value(r, ty_training_pair_of(&r->pairs, "zero_optimization.stage"), "0 to 3");
+        goto cleanup;
+    }
+    set_zero(r, zero);
+    r->out->precision = is_value(r, "bf16.enabled", "true")   ? "bf16"
+                        : is_value(r, "fp16.enabled", "true") ? "fp16"
+                                                              : NULL;
+    if (r->model == NULL) {
+        status = need_model(r, 0);
+        goto cleanup;
+    }
+    status = ty_workload_import(r->path, &options, &r->out->workload, &r->out->report, r->error);
+
+cleanup:
+    return status;
+}
+
+/* ---- All ------------------------------------------------------------------------------------- */
+
+static const struct kind {
+    const char *format;
+    bool (*probe)(const training_pairs *pairs);
+    ty_status (*read)(const reading *r);
+} kinds[] = {
+    {"torchtitan TOML", is_torchtitan, read_torchtitan},
+    {"MaxText YAML", is_maxtext, read_maxtext},
+    {"NeMo, Megatron-Bridge or Megatron-LM YAML", is_megatron, read_megatron},
+    {"an Accelerate configuration", is_accelerate, read_accelerate},
+    {"a DeepSpeed configuration", is_deepspeed, read_deepspeed},
+};
+
+/* What a step has follows from the devices where only a device's share is said. */
+static void settle_batch(ty_training_config *c)
+{
+    uint64_t lanes = (uint64_t)(c->tensor > 0 ? c->tensor : 1) *
+                     (c->pipeline > 0 ? c->pipeline : 1) * (c->context > 0 ? c->context : 1);
+    uint64_t replicas = c->data > 0                                 ? c->data
+                        : c->devices > 0 && c->devices % lanes == 0 ? c->devices / lanes
+                                                                    : 0;
+    uint64_t batch =
+        (uint64_t)c->micro_batch * replicas * (c->accumulation > 0 ? c->accumulation : 1);
+
+    if (c->global_batch == 0 && batch > 0 && batch <= 1u << 30)
+        c->global_batch = (uint32_t)batch;
+    if (c->global_batch > 0 && c->workload != NULL)
+        c->workload->global_batch = c->global_batch;
+}
+
+ty_status ty_training_config_load(const char *path, const char *model, uint64_t vocabulary,
+                                  ty_training_config *out, ty_error *error)
+{
+    ty_training_config config = {0};
+    reading r = {
+        .path = path, .model = model, .vocabulary = vocabulary, .out = &config, .error = error};
+    char *bytes = NULL;
+    size_t length = 0, k = 0;
+    ty_status status;
+
+    TY_CHECK(ty_file_read(path, 0, &bytes, &length, error), status, cleanup);
+    TY_CHECK(ty_training_pairs_read(path, bytes, length, &r.pairs, error), status, cleanup);
+    while (k < COUNT(kinds) && !kinds[k].probe(&r.pairs))
+        k++;
+    if (k == COUNT(kinds)) {
+        status = ty_fail(error, TY_EPARSE,
+                         "%.200s: found no configuration that is known, expected torchtitan's "
+                         "TOML, YAML of NeMo, Megatron-Bridge, Megatron-LM or MaxText, or a "
+                         "configuration of Accelerate or DeepSpeed",
+                         path);
+        goto cleanup;
+    }
+    config.format = kinds[k].format;
+    TY_CHECK(kinds[k].read(&r), status, cleanup);
+    settle_batch(&config);
+    *out = config;
+    config = (ty_training_config){0}; /* given away */
+
+cleanup:
+    ty_training_config_clear(&config);
+    ty_training_pairs_clear(&r.pairs);
+    ty_free(bytes);
+    return status;
+}
+
+void ty_training_config_clear(ty_training_config *config)
+{
+    ty_workload_free(config->workload);
+    ty_import_report_clear(&config->report);
+    *config = (ty_training_config){0};
+}
+
+ty_status ty_training_config_fix(const ty_training_config *config, ty_text *out, ty_error *error)
+{
+    const struct {
+        const char *key;
+        uint32_t value;
+        bool is_said;
+    } rows[] = {
+        {"tp", config->tensor, config->tensor > 0},
+        {"pp", config->pipeline, config->pipeline > 0},
+        {"cp", config->context, config->context > 0},
+        {"ep", config->expert, config->expert > 0},
+        {"dp", config->data, config->data > 0},
+        {"interleave", config->interleave, config->interleave > 1},
+        {"micro_batch", config->micro_batch, config->micro_batch > 0},
+        {"zero", config->zero, config->has_zero},
+    };
+
+    for (size_t i = 0; i < COUNT(rows); i++)
+        if (rows[i].is_said)
+            ty_text_addf(out, "%s%s=%u", out->length > 0 ? "," : "", rows[i].key, rows[i].value);
+    if (config->recompute != NULL)
+        ty_text_addf(out, "%srecompute=%s", out->length > 0 ? "," : "", config->recompute);
+    return ty_text_check(out, error);
+}

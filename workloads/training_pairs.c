@@ -1,0 +1,323 @@
+/* TOML, YAML and JSON as a flat list of keys and scalars. Of TOML (toml.io, 1.0) what configuration
+ * files of training programs have: tables, bare and dotted keys, scalars; arrays are passed over.
+ */
+#include "training_pairs.h"
+
+#include "yml.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { DEPTH_LIMIT = 32, PAIR_LIMIT = 100000 };
+
+void ty_training_pairs_clear(training_pairs *pairs)
+{
+    ty_free(pairs->pairs);
+    ty_arena_free(pairs->arena);
+    *pairs = (training_pairs){0};
+}
+
+static ty_status add_pair(training_pairs *p, const char *key, const char *value, size_t length,
+                          unsigned line, ty_error *error)
+{
+    char *own;
+
+    if (p->count == PAIR_LIMIT)
+        return ty_fail(error, TY_EPARSE, "found more than %d settings, expected fewer", PAIR_LIMIT);
+    if (p->count == p->room) {
+        uint32_t room = p->room == 0 ? 64 : 2 * p->room;
+        training_pair *grown = ty_resize(p->pairs, room, sizeof *grown);
+        if (grown == NULL)
+            return ty_fail(error, TY_ENOMEM, "out of memory for a configuration");
+        p->pairs = grown;
+        p->room = room;
+    }
+    own = ty_arena_alloc(p->arena, length + 1, 1);
+    if (own == NULL || (key = ty_arena_strdup(p->arena, key)) == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory for a configuration");
+    memcpy(own, value, length);
+    own[length] = '\0';
+    p->pairs[p->count++] = (training_pair){key, own, line};
+    return TY_OK;
+}
+
+static const training_pair *filled(const training_pair *p)
+{
+    return p->value[0] != '\0' ? p : NULL;
+}
+
+const training_pair *ty_training_pair_of(const training_pairs *pairs, const char *key)
+{
+    for (uint32_t i = 0; i < pairs->count; i++)
+        if (strcmp(pairs->pairs[i].key, key) == 0)
+            return filled(&pairs->pairs[i]);
+    return NULL;
+}
+
+const training_pair *ty_training_pair_called(const training_pairs *pairs, const char *name)
+{
+    for (uint32_t i = 0; i < pairs->count; i++) {
+        const char *dot = strrchr(pairs->pairs[i].key, '.');
+        if (strcmp(dot != NULL ? dot + 1 : pairs->pairs[i].key, name) == 0 &&
+            filled(&pairs->pairs[i]) != NULL)
+            return &pairs->pairs[i];
+    }
+    return NULL;
+}
+
+static bool is_null(const char *text)
+{
+    return strcmp(text, "null") == 0 || strcmp(text, "~") == 0 || strcmp(text, "None") == 0;
+}
+
+/* ---- YAML and JSON --------------------------------------------------------------------------- */
+
+#define KEY_ROOM 256
+
+static void join(char out[KEY_ROOM], const char *prefix, const char *key)
+{
+    snprintf(out, KEY_ROOM, "%.120s%s%.120s", prefix, prefix[0] != '\0' ? "." : "", key);
+}
+
+static ty_status add_yml(training_pairs *p, const char *prefix, yml_node node, int depth,
+                         ty_error *error)
+{
+    ty_status status = TY_OK;
+
+    for (size_t i = 0; yml_is_mapping(node) && i < yml_size(node) && status == TY_OK; i++) {
+        yml_node key, value = yml_at(node, i, &key);
+        const char *text = yml_text(value);
+        char name[KEY_ROOM];
+        join(name, prefix, yml_text(key));
+        if (yml_is_mapping(value) && depth < DEPTH_LIMIT)
+            status = add_yml(p, name, value, depth + 1, error);
+        else if (!yml_is_mapping(value) && !yml_is_sequence(value))
+            status = add_pair(p, name, is_null(text) ? "" : text, is_null(text) ? 0 : strlen(text),
+                              yml_line(value), error);
+    }
+    return status;
+}
+
+static ty_status add_json(training_pairs *p, const char *prefix, const ty_json *object, int depth,
+                          ty_error *error)
+{
+    ty_status status = TY_OK;
+
+    for (size_t i = 0; i < ty_json_size(object) && status == TY_OK; i++) {
+        const ty_json *value = ty_json_at(object, i);
+        char name[KEY_ROOM], *text = NULL;
+        const char *string = NULL;
+        join(name, prefix, ty_json_key(value));
+        if (ty_json_is_object(value)) {
+            status = depth < DEPTH_LIMIT ? add_json(p, name, value, depth + 1, error) : TY_OK;
+            continue;
+        }
+        if (ty_json_is_array(value))
+            continue;
+        if (ty_json_is_string(value) && ty_json_as_string(value, &string, NULL) == TY_OK) {
+            status = add_pair(p, name, string, strlen(string), 0, error);
+            continue;
+        }
+        TY_CHECK(ty_json_text(value, &text, error), status, done);
+        status = add_pair(p, name, text, is_null(text) ? 0 : strlen(text), 0, error);
+        ty_free(text);
+    }
+done:
+    return status;
+}
+
+/* ---- TOML ------------------------------------------------------------------------------------ */
+
+typedef struct toml {
+    const char *path, *at, *end;
+    unsigned line;
+    char table[KEY_ROOM];
+    training_pairs *out;
+    ty_error *error;
+} toml;
+
+static ty_status fail(const toml *t, const char *expected)
+{
+    return ty_fail(t->error, TY_EPARSE, "%.200s:%u: found \"%.*s\", expected %s", t->path, t->line,
+                   (int)(t->end - t->at < 40 ? t->end - t->at : 40), t->at, expected);
+}
+
+static void skip_blank(toml *t)
+{
+    while (t->at < t->end && (*t->at == ' ' || *t->at == '\t'))
+        t->at++;
+}
+
+/* Bare or quoted parts joined by dots. */
+static ty_status read_key(toml *t, char out[KEY_ROOM])
+{
+    size_t length = 0;
+    char quote = '\0';
+
+    for (; t->at < t->end; t->at++) {
+        char c = *t->at;
+        if (quote != '\0' ? c == quote : c == '"' || c == '\'') {
+            quote = quote != '\0' ? '\0' : c;
+            continue;
+        }
+        if (quote == '\0' && !isalnum((unsigned char)c) && strchr("_-.", c) == NULL)
+            break;
+        if (length + 1 == KEY_ROOM)
+            return fail(t, "a shorter key");
+        out[length++] = c;
+    }
+    out[length] = '\0';
+    skip_blank(t);
+    return length > 0 && quote == '\0' ? TY_OK : fail(t, "a key");
+}
+
+/* A text in quotes; escapes are kept as they stand: sizes and names have none. */
+static ty_status read_quoted(toml *t, const char *key)
+{
+    char quote = *t->at++;
+    const char *start = t->at;
+
+    while (t->at < t->end && *t->at != quote)
+        t->at += *t->at == '\\' && quote == '"' && t->at + 1 < t->end ? 2 : 1;
+    if (t->at >= t->end)
+        return fail(t, "the quote that ends a text on its line");
+    return add_pair(t->out, key, start, (size_t)(t->at++ - start), t->line, t->error);
+}
+
+/* A number or a truth value; underscores between digits are left out. */
+static ty_status read_bare(toml *t, const char *key)
+{
+    char value[128];
+    size_t length = 0;
+
+    while (t->at < t->end && *t->at != '#' && !isspace((unsigned char)*t->at)) {
+        if (length + 1 == sizeof value)
+            return fail(t, "a shorter value");
+        if (*t->at != '_')
+            value[length++] = *t->at;
+        t->at++;
+    }
+    if (length == 0)
+        return fail(t, "a value");
+    return add_pair(t->out, key, value, length, t->line, t->error);
+}
+
+/* Passed over, with everything in it; it may go on for lines. */
+static ty_status skip_nested(toml *t, const char *bytes_end)
+{
+    int depth = 0;
+    char quote = '\0';
+
+    for (;; t->at++) {
+        if (t->at >= t->end) { /* of the line */
+            if (t->end >= bytes_end)
+                return fail(t, "the end of an array or table");
+            t->line++;
+            t->at = t->end;
+            t->end = memchr(t->at + 1, '\n', (size_t)(bytes_end - t->at - 1));
+            if (t->end == NULL)
+                t->end = bytes_end;
+        }
+        if (quote != '\0' || *t->at == '"' || *t->at == '\'')
+            quote = quote == *t->at ? '\0' : quote != '\0' ? quote : *t->at;
+        else if (*t->at == '#')
+            t->at = t->end - 1;
+        else
+            depth += (*t->at == '[' || *t->at == '{') - (*t->at == ']' || *t->at == '}');
+        if (depth == 0) {
+            t->at++;
+            return TY_OK;
+        }
+    }
+}
+
+static ty_status read_toml_line(toml *t, const char *bytes_end)
+{
+    char key[KEY_ROOM], name[KEY_ROOM];
+    ty_status status = TY_OK;
+
+    skip_blank(t);
+    if (t->at == t->end || *t->at == '#' || *t->at == '\r')
+        return TY_OK;
+    if (*t->at == '[') {
+        t->at += t->at + 1 < t->end && t->at[1] == '[' ? 2 : 1;
+        skip_blank(t);
+        TY_CHECK(read_key(t, t->table), status, done);
+        return t->at < t->end && *t->at == ']' ? TY_OK : fail(t, "] behind the name of a table");
+    }
+    TY_CHECK(read_key(t, key), status, done);
+    if (t->at == t->end || *t->at != '=')
+        return fail(t, "KEY = VALUE");
+    t->at++;
+    skip_blank(t);
+    join(name, t->table, key);
+    if (t->at < t->end && (*t->at == '"' || *t->at == '\''))
+        status = read_quoted(t, name);
+    else if (t->at < t->end && (*t->at == '[' || *t->at == '{'))
+        status = skip_nested(t, bytes_end);
+    else
+        status = read_bare(t, name);
+done:
+    return status;
+}
+
+static ty_status read_toml(const char *path, const char *bytes, size_t length, training_pairs *out,
+                           ty_error *error)
+{
+    toml t = {.path = path, .out = out, .error = error};
+    const char *end = bytes + length, *next = bytes;
+    ty_status status = TY_OK;
+
+    while (next < end && status == TY_OK) {
+        t.line++;
+        t.at = next;
+        t.end = memchr(next, '\n', (size_t)(end - next));
+        if (t.end == NULL)
+            t.end = end;
+        status = read_toml_line(&t, end);
+        next = t.end + 1;
+    }
+    return status;
+}
+
+/* ---- Which ----------------------------------------------------------------------------------- */
+
+/* A line that is a table's name alone: YAML has none. */
+static bool looks_like_toml(const char *bytes)
+{
+    for (const char *at = bytes; at != NULL && *at != '\0';
+         at = strchr(at, '\n'), at = at != NULL ? at + 1 : NULL) {
+        size_t name = *at == '[' ? strspn(at + 1, "abcdefghijklmnopqrstuvwxyz_.-0123456789") : 0;
+        if (name > 0 && at[1 + name] == ']' &&
+            strchr("\r\n #", at[2 + name]) != NULL) /* the end of the text, too */
+            return true;
+    }
+    return false;
+}
+
+ty_status ty_training_pairs_read(const char *path, const char *bytes, size_t length,
+                                 training_pairs *out, ty_error *error)
+{
+    ty_json_document *json = NULL;
+    yml_document *yml = NULL;
+    ty_status status = TY_OK;
+
+    *out = (training_pairs){.arena = ty_arena_new()};
+    if (out->arena == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory for a configuration");
+    if (bytes[strspn(bytes, " \t\r\n")] == '{') {
+        TY_CHECK(ty_json_parse(bytes, length, path, &json, error), status, cleanup);
+        status = add_json(out, "", ty_json_root(json), 0, error);
+    } else if (looks_like_toml(bytes)) {
+        status = read_toml(path, bytes, length, out, error);
+    } else {
+        TY_CHECK(yml_parse(bytes, length, path, &yml, error), status, cleanup);
+        status = add_yml(out, "", yml_root(yml), 0, error);
+    }
+
+cleanup:
+    ty_json_free(json);
+    yml_free(yml);
+    return status;
+}

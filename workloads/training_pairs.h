@@ -1,0 +1,34 @@
+/**
+ * @file training_pairs.h
+ * Configuration files of training programs as a flat list: "parallelism.tensor_parallel_degree" and
+ * what stands there, whether the file is TOML, YAML or JSON. Internal to workloads/.
+ */
+#ifndef TY_WORKLOADS_TRAINING_PAIRS_H
+#define TY_WORKLOADS_TRAINING_PAIRS_H
+
+#include "ty_core.h"
+
+typedef struct training_pair {
+    const char *key, *value; /* value: without quotes; "" for null */
+    unsigned line;           /* 0: not known */
+} training_pair;
+
+/** Zero-initialise; free with ty_training_pairs_clear. */
+typedef struct training_pairs {
+    ty_arena *arena; /* of the texts */
+    training_pair *pairs;
+    uint32_t count, room;
+} training_pairs;
+
+/** By the first letters and the name: JSON begins with a brace, TOML has "[section]" lines.
+ *  Sequences other than of scalars, and of those all, are left out. */
+ty_status ty_training_pairs_read(const char *path, const char *bytes, size_t length,
+                                 training_pairs *out, ty_error *error) TY_MUST_CHECK;
+void ty_training_pairs_clear(training_pairs *pairs);
+
+/** The pair whose key is `key`; NULL: none, or an empty value. */
+const training_pair *ty_training_pair_of(const training_pairs *pairs, const char *key);
+/** The first pair whose key ends in ".name" or is `name`; NULL: none, or empty. */
+const training_pair *ty_training_pair_called(const training_pairs *pairs, const char *name);
+
+#endif

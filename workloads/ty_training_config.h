@@ -1,0 +1,52 @@
+/**
+ * @file ty_training_config.h
+ * Configuration files of training programs read as a question: a model, a layout and a batch.
+ *
+ *     ty_training_config config = {0};
+ *     TY_CHECK(ty_training_config_load("llama3_8b.toml", NULL, 0, &config, error), status,
+ * cleanup);
+ *     // config.workload, config.tensor, config.global_batch, ...
+ *     ty_training_config_clear(&config);
+ *
+ * torchtitan's TOML, NeMo's, Megatron-Bridge's and Megatron-LM's YAML, MaxText's YAML, Accelerate's
+ * YAML or JSON, and DeepSpeed's JSON. docs/workloads.md says what of each is read. What a file does
+ * not say is 0: whoever asks the planner leaves it open.
+ */
+#ifndef TY_TRAINING_CONFIG_H
+#define TY_TRAINING_CONFIG_H
+
+#include "ty_workloads.h"
+
+typedef struct ty_training_config {
+    const char *format;    /* "torchtitan TOML" */
+    ty_workload *workload; /* its sequence and batch as the file says */
+    uint32_t global_batch; /* samples a step; 0: follows from micro-batch, accumulation and devices,
+                              or is not said */
+    uint32_t micro_batch;  /* samples of one device and pass */
+    uint32_t accumulation; /* micro-batches a step */
+    uint32_t tensor, pipeline, context, expert, interleave; /* lanes and stages */
+    uint32_t data;    /* replicas, sharded or not; 0: what devices are left for */
+    uint32_t devices; /* that the file starts; 0: not said */
+    bool has_zero;
+    uint32_t zero;           /* 0 to 3 */
+    const char *precision;   /* "bf16", "fp16", "fp32"; NULL: not said */
+    const char *recompute;   /* "none", "selective", "full"; NULL: not said */
+    ty_import_report report; /* what was left out or assumed */
+} ty_training_config;
+
+/**
+ * @param model as for ty_workload_open: needed where the file trains a model but has none in it
+ *              (Accelerate, DeepSpeed), else in place of the file's; NULL: the file's
+ * @param vocabulary of files that only name a tokenizer; 0: none
+ * @return TY_EPARSE for a file of no known kind and for values that are none; TY_EINVAL where a
+ *         model is needed.
+ */
+ty_status ty_training_config_load(const char *path, const char *model, uint64_t vocabulary,
+                                  ty_training_config *out, ty_error *error) TY_MUST_CHECK;
+void ty_training_config_clear(ty_training_config *config);
+
+/** The layout as `--fix` takes it, "tp=8,pp=4,zero=1"; "" where the file leaves all open. */
+ty_status ty_training_config_fix(const ty_training_config *config, ty_text *out,
+                                 ty_error *error) TY_MUST_CHECK;
+
+#endif
