@@ -41,8 +41,6 @@ static const ty_stack_constant constants[] = {
     CONSTANT(collective_member_s, 0, 1),
     CONSTANT(transfer_share, DBL_MIN, 1),
     CONSTANT(transfer_s, 0, 1),
-    CONSTANT(overlap_loss, 0, 1),
-    CONSTANT(jitter, 0, 1),
     CONSTANT(context_bytes, 0, 1e12),
     CONSTANT(memory_waste, 0, 10),
     CONSTANT(gradient_bytes, 1, 16),

@@ -95,8 +95,6 @@ typedef struct ty_stack {
                                    for one another; of an all-reduce twice */
     double transfer_share;      /* of a path's rate that transfers between stages reach */
     double transfer_s;          /* of a transfer beside the path's latency */
-    double overlap_loss;        /* share of compute lost while a collective runs beside it */
-    double jitter; /* deviation of a device's step as a share of it: all wait for the slowest */
 
     /* ---- Memory. */
     double context_bytes;  /* of a process before its first tensor */

@@ -119,7 +119,7 @@ refused "an unknown key" '0,/"global_batch"/s//"globall_batch"/' made/plan.json
 refused "a negative size" '0,/"replicas": [0-9]*/s//"replicas": -2/' made/plan.json
 refused "a missing key" '/"wall_s"/d' made/run.json
 refused "a wrong schema" '0,/trainyard.workload.1/s//trainyard.workload\/9/' documents/w-gpt2.json
-refused "a constant out of range" 's/"jitter": 0,/"jitter": 2,/' "$SOURCE/planner/stacks/trainyard.json"
-refused "a stack without a constant" '/"jitter": 0,/d' "$SOURCE/planner/stacks/trainyard.json"
+refused "a constant out of range" 's/"memory_waste": 0,/"memory_waste": 11,/' "$SOURCE/planner/stacks/trainyard.json"
+refused "a stack without a constant" '/"memory_waste": 0,/d' "$SOURCE/planner/stacks/trainyard.json"
 refused "a text for a number" '0,/"power_w": [0-9.]*/s//"power_w": "many"/' documents/c-priced.json
 finish

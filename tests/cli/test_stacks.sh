@@ -38,12 +38,12 @@ expect 2 stack show megatron-2012
 expect_error_line "no stack or file 'megatron-2012'" "did you mean 'megatron-2021'"
 
 # A file of one's own, and what is wrong in one.
-printf '%s' '{"schema": "trainyard.stack/1", "name": "ours", "title": "Our trainer", "source": "our runs", "provenance": "measured", "like": "pytorch-ddp", "jitter": 0.01}' >ours.json
+printf '%s' '{"schema": "trainyard.stack/1", "name": "ours", "title": "Our trainer", "source": "our runs", "provenance": "measured", "like": "pytorch-ddp", "memory_waste": 0.01}' >ours.json
 ask 0 memory --stack ours.json
 expect_output "stack       ours: Our trainer"
-sed 's/0.01/1.01/' ours.json >bad.json
+sed 's/0.01/10.01/' ours.json >bad.json
 ask 3 plan --stack bad.json
-expect_error_line "bad.json:/jitter: found 1.01, expected a number from 0 to 1"
+expect_error_line "bad.json:/memory_waste: found 10.01, expected a number from 0 to 10"
 sed 's/"pytorch-ddp"/".\/bad.json"/' ours.json >bad.json
 ask 3 plan --stack bad.json
 expect_error_line "bad.json:/like:" "not like this one in turn"
