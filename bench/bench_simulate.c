@@ -211,7 +211,7 @@ static ty_status make_by_search(const struct row *row, subject *s, ty_error *err
     options.micro_batch_size = row->micro_batch_size;
     options.pipeline_stages = row->pipeline;
     options.replicas = replicas.data;
-    options.fix_dimensions = true;
+    options.pinned = TY_PIN_ALL;
     options.dimensions.tensor_parallel = row->tensor;
     options.dimensions.sequence_parallel = row->tensor > 1;
     options.dimensions.zero = row->zero;

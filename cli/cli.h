@@ -73,7 +73,6 @@ exit_code cmd_simulate(const cli_options *options);
 exit_code cmd_memory(const cli_options *options);
 exit_code cmd_run(const cli_options *options);
 exit_code cmd_systems(const cli_options *options);
-exit_code cmd_layout(const cli_options *options);
 exit_code cmd_score(const cli_options *options);
 exit_code cmd_compare(const cli_options *options);
 exit_code cmd_report(const cli_options *options);

@@ -43,14 +43,6 @@ const cli_command commands[] = {
      OPTIONS("workload", "cluster", "seq", "global-batch", "precision", "profile", "stack", "seed",
              "json"),
      0, 0, cmd_systems},
-    {"layout", "--workload W --cluster C [options]",
-     "every layout of a large transformer, in closed form",
-     "Tensor, sequence, context, expert, pipeline and data parallelism, interleaving,\n"
-     "ZeRO, recomputation, micro-batches and buckets of a stack of equal layers on\n"
-     "equal hosts; exact within its formulas. Keys of --fix here: tp, cp, ep, pp,\n"
-     "interleave, dp, micro_batch, schedule, recompute, zero, sp.\n",
-     OPTIONS("workload", "cluster", "seq", "global-batch", "precision", "fix", "top", "json"), 0, 0,
-     cmd_layout},
     {"run", "PLAN [options]", "train for real on local ranks and measure", NULL,
      OPTIONS("backend", "precision", "steps", "until", "evaluate-every", "data", "checkpoint",
              "checkpoint-every", "resume", "metrics", "mlperf-log", "output", "json"),

@@ -8,7 +8,7 @@
  *   cut_positions.c   where stages may begin
  *   candidates.c      which points of the space are worth a look
  *   dimensions.c      what else is divided, where that is needed
- *   layout_seeds.c    where to look first for a transformer
+ *   layout/            equal stages of networks of blocks, all of them
  *   divisions.c       ways to cut the layers into stages
  *   bucket_choice.c   which gradients share a bucket
  *   row_choice.c      which embeddings' gradients travel as rows
@@ -37,11 +37,15 @@ typedef struct search_question {
     ty_stack *own_stack;   /* the usual one, where the options name none; else NULL */
     uint32_t global_batch;
     uint32_t device_count;
-    ty_plan_dimensions dimensions;   /* in hand: of the candidates that are enumerated */
-    uint32_t rank_count;             /* with them: devices / lanes */
-    uint64_t largest_memory_bytes;   /* of any device */
-    bool is_short_of_memory;         /* the usual micro-batches do not fit: look at smaller ones */
-    bool ignore_memory;              /* nothing fits: look for what misses least */
+    ty_plan_dimensions dimensions; /* in hand: of the candidates that are enumerated */
+    uint32_t rank_count;           /* with them: devices / lanes */
+    uint64_t largest_memory_bytes; /* of any device */
+    bool has_equal_memory;         /* all devices have that */
+    bool is_short_of_memory;       /* the usual micro-batches do not fit: look at smaller ones */
+    bool ignore_memory;            /* nothing fits: look for what misses least */
+    /* Why nothing can be enumerated with the dimensions that are asked for, others left undivided;
+     * status TY_OK: it can. Layouts may divide them. */
+    ty_error refusal;
     uint32_t fixed_stages;           /* by the options; 0: searched */
     uint32_t fixed_micro_batch_size; /* by the options; 0: searched */
     bool has_fixed_replicas;
@@ -66,6 +70,8 @@ void ty_search_question_clear(search_question *question);
 /** Lanes of a rank by dimensions. */
 uint32_t ty_dimensions_width(const ty_plan_dimensions *dimensions);
 uint32_t ty_dimensions_sequence_parts(const ty_plan_dimensions *dimensions);
+/** What counts as 1 is 0, so that equal ones are equal. */
+void ty_dimensions_normalize(ty_plan_dimensions *dimensions);
 bool ty_dimensions_equal(const ty_plan_dimensions *a, const ty_plan_dimensions *b);
 /** A plan of which only the dimensions and the workload are there, for what ty_plan.h says of
  * lanes. */
@@ -140,6 +146,9 @@ typedef struct candidate_list {
 ty_status ty_candidates_enumerate(const search_question *question, candidate_list *list,
                                   ty_error *error) TY_MUST_CHECK;
 void ty_candidates_clear(candidate_list *list);
+/** The strategy of a candidate, new in the list or not. */
+ty_status ty_candidates_strategy(candidate_list *list, const candidate *c, uint32_t *index,
+                                 ty_error *error) TY_MUST_CHECK;
 /** Appends a copy. */
 ty_status ty_candidates_add(candidate_list *list, const candidate *c,
                             ty_error *error) TY_MUST_CHECK;
@@ -159,25 +168,6 @@ uint32_t ty_dimensions_of_lanes(const search_question *question,
 uint32_t ty_dimensions_propose(const search_question *question,
                                ty_plan_dimensions out[TY_MOST_DIMENSIONS]);
 
-/** layout_seeds.c: a layout worth a look, as a question with everything fixed but buckets. */
-typedef struct layout_seed {
-    ty_plan_dimensions dimensions;
-    uint32_t positions, replicas, micro_batch_size;
-} layout_seed;
-#define TY_MOST_LAYOUT_SEEDS 16
-bool ty_layout_seed_equals(const layout_seed *a, const layout_seed *b);
-/** Which layouts are looked at. */
-typedef enum layout_seed_space {
-    TY_SEEDS_PLAIN, /* the best without context and expert parallelism */
-    TY_SEEDS_ALL,   /* the best of all, where there are experts or long sequences */
-    TY_SEEDS_FRONT, /* of all, from the fastest to the smallest, where the best do not fit */
-    TY_SEED_SPACE_COUNT
-} layout_seed_space;
-/** Layouts of a transformer on equal accelerators, fastest first; none for other questions, and for
- * those that fix what a layout decides. @return how many */
-uint32_t ty_layout_seeds(const search_question *question, layout_seed_space space,
-                         layout_seed out[TY_MOST_LAYOUT_SEEDS]);
-
 /* ---- From a candidate to a plan ---------------------------------------------------------- */
 
 /**
@@ -195,8 +185,8 @@ ty_status ty_draft_make(const search_question *question, const candidate *c, dra
 ty_status ty_plan_count_memory(ty_plan *plan, ty_error *error) TY_MUST_CHECK;
 ty_status ty_draft_plan(const search_question *question, const candidate *c, draft *out,
                         ty_error *error) TY_MUST_CHECK;
-/** Its program: with ty_draft_plan what ty_draft_make does. */
-ty_status ty_draft_lower(draft *d, ty_error *error) TY_MUST_CHECK;
+/** Its program, as ty_draft_make has it but for the digest of its plan: for the estimator. */
+ty_status ty_draft_sketch(draft *d, ty_error *error) TY_MUST_CHECK;
 void ty_draft_clear(draft *d);
 
 /**

@@ -47,9 +47,9 @@ static bool is_same_strategy(const strategy *a, const strategy *b)
                   a->division->stage_count * sizeof *a->division->replicas) == 0;
 }
 
-static ty_status find_strategy(enumeration *e, const candidate *c, uint32_t *index)
+ty_status ty_candidates_strategy(candidate_list *list, const candidate *c, uint32_t *index,
+                                 ty_error *error)
 {
-    candidate_list *list = e->list;
     const strategy wanted = {c->schedule, c->dimensions, c->division};
 
     for (*index = 0; *index < list->strategy_count; ++*index)
@@ -59,7 +59,7 @@ static ty_status find_strategy(enumeration *e, const candidate *c, uint32_t *ind
         uint32_t room = list->strategy_room > 0 ? list->strategy_room * 2 : 32;
         strategy *more = ty_resize(list->strategies, room, sizeof *more);
         if (more == NULL)
-            return out_of_memory(e);
+            return ty_fail(error, TY_ENOMEM, "out of memory");
         list->strategies = more;
         list->strategy_room = room;
     }
@@ -248,7 +248,7 @@ static ty_status push_schedules(enumeration *e, candidate *c)
         if (!suits_schedule(e->q, c, (ty_schedule)k))
             continue;
         c->schedule = (ty_schedule)k;
-        status = find_strategy(e, c, &c->strategy);
+        status = ty_candidates_strategy(e->list, c, &c->strategy, e->error);
         if (status == TY_OK)
             status = push_compressions(e, c);
     }

@@ -34,6 +34,7 @@ typedef struct ty_stage_costing {
     /* The cache's; NULL until asked for. Of an exchange of all but experts, and of experts; of the
      * lanes of a rank. */
     const ty_group_network *networks[2];
+    double bucket_crowds[2]; /* how much such groups slow each other; 0: not asked for */
     const ty_group_network *lanes[TY_LANE_KIND_COUNT];
     double lane_crowds[TY_LANE_KIND_COUNT]; /* how much such groups of a rank slow each other */
     ty_stage_transfer transfers[2];         /* to the previous position, to the next */

@@ -17,6 +17,15 @@ uint32_t ty_dimensions_sequence_parts(const ty_plan_dimensions *d)
     return ty_plan_sequence_parts(&plan);
 }
 
+void ty_dimensions_normalize(ty_plan_dimensions *d)
+{
+    uint32_t *degrees[] = {&d->tensor_parallel, &d->context_parallel, &d->expert_parallel,
+                           &d->interleave};
+
+    for (size_t i = 0; i < sizeof degrees / sizeof *degrees; i++)
+        *degrees[i] = *degrees[i] > 1 ? *degrees[i] : 0;
+}
+
 bool ty_dimensions_equal(const ty_plan_dimensions *a, const ty_plan_dimensions *b)
 {
     return a->tensor_parallel == b->tensor_parallel && a->context_parallel == b->context_parallel &&
@@ -58,6 +67,19 @@ static uint32_t smallest_host(const search_question *q)
 static bool is_on_cores(const search_question *q)
 {
     return ty_cluster_device_type(q->cluster, 0)->core_share > 0;
+}
+
+/* Whether what is pinned is as it is asked for. */
+static bool is_wanted(const search_question *q, const ty_plan_dimensions *d)
+{
+    const ty_plan_dimensions *o = &q->options->dimensions;
+    const uint32_t pinned = q->options->pinned;
+
+    return ((pinned & TY_PIN_TENSOR) == 0 || ty_dimensions_width(d) == ty_dimensions_width(o)) &&
+           ((pinned & TY_PIN_SEQUENCE) == 0 || d->sequence_parallel == o->sequence_parallel) &&
+           ((pinned & TY_PIN_ZERO) == 0 || d->zero == o->zero) &&
+           ((pinned & TY_PIN_RECOMPUTE) == 0 ||
+            (d->recompute == o->recompute && d->recompute_blocks == o->recompute_blocks));
 }
 
 /* What is proposed for processors is for the worker to run. */
@@ -108,12 +130,13 @@ uint32_t ty_dimensions_propose(const search_question *q, ty_plan_dimensions out[
                     continue;
                 if (zero > 0 && q->options->staleness > 0)
                     continue;
-                out[count++] =
+                out[count] =
                     (ty_plan_dimensions){.tensor_parallel = lanes,
                                          .sequence_parallel = lanes > 1 && divides_sequence,
                                          .zero = zero,
                                          .recompute = recomputes[r],
                                          .recompute_blocks = recomputes[r] == TY_RECOMPUTE_FULL};
+                count += is_wanted(q, &out[count]);
             }
     }
     return count;

@@ -11,6 +11,7 @@
 #include "ty_planner.h"
 
 #include <math.h>
+#include <string.h>
 
 typedef enum slot_state {
     SLOT_IDLE,    /* the instruction at the cursor waits for earlier ones */
@@ -553,31 +554,69 @@ static bool can_fold(const ty_plan *plan, const ty_costs *costs)
     return true;
 }
 
+/* Walks all steps. @param w [out] to be cleared, whatever is returned */
+static ty_status walk_all(walk *w, const ty_program *program)
+{
+    ty_status status = TY_OK;
+
+    TY_CHECK(check_input(w->plan, program, w->costs, w->steps, w->error), status, done);
+    w->positions = program->stage_count;
+    w->held = ty_plan_interleave(w->plan);
+    w->is_folded = can_fold(w->plan, w->costs);
+    w->rank_count = w->is_folded ? w->positions : w->costs->rank_count;
+    w->stages = ty_alloc(w->positions, sizeof *w->stages);
+    if (w->stages == NULL)
+        return no_memory(w->error);
+    for (uint32_t s = 0; s < w->positions; s++)
+        TY_CHECK(prepare_stage(w, s, program), status, done);
+    TY_CHECK(prepare_ranks(w), status, done);
+    TY_CHECK(prepare_buckets(w), status, done);
+    TY_CHECK(prepare_sharing(w), status, done);
+    status = run(w);
+done:
+    return status;
+}
+
 ty_status ty_estimate(const ty_plan *plan, const ty_program *program, const ty_costs *costs,
                       uint32_t steps, ty_timeline **out, ty_error *error)
 {
     walk w = {.plan = plan, .costs = costs, .steps = steps, .error = error};
-    ty_status status = TY_OK;
+    ty_status status = walk_all(&w, program);
 
-    TY_CHECK(check_input(plan, program, costs, steps, error), status, cleanup);
-    w.positions = program->stage_count;
-    w.held = ty_plan_interleave(plan);
-    w.is_folded = can_fold(plan, costs);
-    w.rank_count = w.is_folded ? w.positions : costs->rank_count;
-    w.stages = ty_alloc(w.positions, sizeof *w.stages);
-    if (w.stages == NULL) {
-        status = no_memory(error);
-        goto cleanup;
+    if (status == TY_OK)
+        status = write_timeline(&w, out);
+    walk_clear(&w);
+    return status;
+}
+
+ty_status ty_estimate_summary(const ty_plan *plan, const ty_program *program, const ty_costs *costs,
+                              uint32_t steps, ty_step_summary *out, ty_error *error)
+{
+    walk w = {.plan = plan, .costs = costs, .steps = steps, .error = error};
+    ty_plan one = *plan;
+    ty_timeline *timeline = NULL;
+    ty_status status = walk_all(&w, program);
+
+    if (status != TY_OK)
+        goto done;
+    if (w.is_folded) { /* each replica spends its time as the first does */
+        one.micro_batches = plan->micro_batches / plan->stages[0].replicas;
+        one.stages = ty_alloc(plan->stage_count, sizeof *one.stages);
+        if (one.stages == NULL) {
+            status = no_memory(error);
+            goto done;
+        }
+        memcpy(one.stages, plan->stages, plan->stage_count * sizeof *one.stages);
+        for (uint32_t s = 0; s < plan->stage_count; s++)
+            one.stages[s].replicas = 1;
+        w.plan = &one;
     }
-    for (uint32_t s = 0; s < w.positions; s++)
-        TY_CHECK(prepare_stage(&w, s, program), status, cleanup);
-    TY_CHECK(prepare_ranks(&w), status, cleanup);
-    TY_CHECK(prepare_buckets(&w), status, cleanup);
-    TY_CHECK(prepare_sharing(&w), status, cleanup);
-    TY_CHECK(run(&w), status, cleanup);
-    status = write_timeline(&w, out);
-
-cleanup:
+    TY_CHECK(write_timeline(&w, &timeline), status, done);
+    status = ty_timeline_summarize(w.plan, program, timeline, out, error);
+done:
+    if (one.stages != plan->stages)
+        ty_free(one.stages);
+    ty_timeline_free(timeline);
     walk_clear(&w);
     return status;
 }

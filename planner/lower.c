@@ -423,7 +423,7 @@ static ty_status find_transfers(ty_lowering *l)
 }
 
 /* A program without the digest of its plan: nobody else sees it. */
-static ty_status passes_new(const ty_plan *plan, ty_program **out, ty_error *error)
+static ty_status unsigned_new(const ty_plan *plan, ty_program **out, ty_error *error)
 {
     ty_program *program = ty_alloc(1, sizeof *program);
 
@@ -439,8 +439,8 @@ static ty_status passes_new(const ty_plan *plan, ty_program **out, ty_error *err
     return TY_OK;
 }
 
-static ty_status lower_plan(const ty_plan *plan, bool are_passes_only, ty_program **out,
-                            ty_error *error)
+static ty_status lower_plan(const ty_plan *plan, bool are_passes_only, bool is_signed,
+                            ty_program **out, ty_error *error)
 {
     ty_lowering lowering = {.plan = plan,
                             .are_passes_only = are_passes_only,
@@ -449,8 +449,8 @@ static ty_status lower_plan(const ty_plan *plan, bool are_passes_only, ty_progra
     ty_status status = TY_OK;
 
     TY_CHECK(check_plan(plan, error), status, cleanup);
-    TY_CHECK(are_passes_only ? passes_new(plan, &lowering.program, error)
-                             : ty_program_new(plan, &lowering.program, error),
+    TY_CHECK(is_signed ? ty_program_new(plan, &lowering.program, error)
+                       : unsigned_new(plan, &lowering.program, error),
              status, cleanup);
     if (!are_passes_only) {
         TY_CHECK(find_transfers(&lowering), status, cleanup);
@@ -471,10 +471,15 @@ cleanup:
 
 ty_status ty_plan_lower(const ty_plan *plan, ty_program **out, ty_error *error)
 {
-    return lower_plan(plan, false, out, error);
+    return lower_plan(plan, false, true, out, error);
 }
 
 ty_status ty_plan_lower_passes(const ty_plan *plan, ty_program **out, ty_error *error)
 {
-    return lower_plan(plan, true, out, error);
+    return lower_plan(plan, true, false, out, error);
+}
+
+ty_status ty_plan_lower_unsigned(const ty_plan *plan, ty_program **out, ty_error *error)
+{
+    return lower_plan(plan, false, false, out, error);
 }

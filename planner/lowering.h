@@ -47,6 +47,11 @@ typedef struct ty_lowering {
 ty_status ty_plan_lower_passes(const ty_plan *plan, ty_program **out,
                                ty_error *error) TY_MUST_CHECK;
 
+/** ty_plan_lower without the digest of the plan, which takes longer to make than small programs:
+ * for readers that have both in hand. */
+ty_status ty_plan_lower_unsigned(const ty_plan *plan, ty_program **out,
+                                 ty_error *error) TY_MUST_CHECK;
+
 /**
  * A schedule: for each stage of the position calls ty_lower_forward once for each micro-batch, and
  * ty_lower_backward, or ty_lower_backward_input and ty_lower_backward_weight.

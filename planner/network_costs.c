@@ -433,7 +433,7 @@ ty_status ty_cost_collective_of(ty_costing *costing, const ty_bucket *bucket,
                                 ty_instruction_cost *cost)
 {
     const ty_group_network *network;
-    double crowd = 1;
+    double crowd = 0;
     ty_status status;
 
     TY_CHECK(find_network(costing, bucket, &network), status, done);
@@ -446,7 +446,12 @@ ty_status ty_cost_collective_of(ty_costing *costing, const ty_bucket *bucket,
                                        ? TY_CALIBRATED
                                        : TY_DATASHEET);
     }
-    TY_CHECK(crowd_of_bucket(costing, bucket, &crowd), status, done);
+    if (bucket->tied_stage == TY_NO_STAGE)
+        crowd = costing->stage.bucket_crowds[bucket->of_experts];
+    if (!(crowd > 0))
+        TY_CHECK(crowd_of_bucket(costing, bucket, &crowd), status, done);
+    if (bucket->tied_stage == TY_NO_STAGE)
+        costing->stage.bucket_crowds[bucket->of_experts] = crowd;
     slow_down(cost, crowd);
 done:
     return status;

@@ -90,7 +90,7 @@ static ty_status check_stages(search_question *q, ty_error *error)
 
     if (o->replicas != NULL)
         TY_CHECK(parse_replicas(q, error), status, done);
-    else
+    else if (!q->has_fixed_replicas)
         q->fixed_stages = o->pipeline_stages;
     if (o->pipeline_stages > 0 && o->pipeline_stages != q->fixed_stages)
         return ty_fail(error, TY_EINVAL,
@@ -113,7 +113,8 @@ done:
 /* Whether ranks may be groups of devices, so that there are fewer of them. */
 static bool may_have_lanes(const search_question *q)
 {
-    return !q->options->fix_dimensions && ty_tensor_check(q->workload, 2, 1, NULL) == TY_OK;
+    return (q->options->pinned & TY_PIN_TENSOR) == 0 &&
+           ty_tensor_check(q->workload, 2, 1, NULL) == TY_OK;
 }
 
 static ty_status check_batch(const search_question *q, ty_error *error)
@@ -303,6 +304,29 @@ done:
     return status;
 }
 
+/* As many equal stages as the devices allow. */
+static ty_status replicate(search_question *q, ty_error *error)
+{
+    const uint32_t replicas = q->options->data_parallel;
+    const uint32_t stages =
+        q->options->pipeline_stages > 0 ? q->options->pipeline_stages : q->rank_count / replicas;
+
+    if ((uint64_t)stages * replicas != q->rank_count)
+        return ty_fail(error, TY_EINVAL,
+                       "dp=%u times pp=%u times %u lanes (tp, cp and ep) is not the %u devices of "
+                       "%s",
+                       replicas, stages, q->device_count / q->rank_count, q->device_count,
+                       ty_cluster_name(q->cluster));
+    if (stages > TY_MAX_STAGES)
+        return ty_fail(error, TY_EINVAL, "%u pipeline stages were asked for, expected at most %d",
+                       stages, TY_MAX_STAGES);
+    q->fixed_stages = stages;
+    q->has_fixed_replicas = true;
+    for (uint32_t s = 0; s < stages; s++)
+        q->fixed_replicas[s] = replicas;
+    return TY_OK;
+}
+
 ty_status ty_search_question_divide(search_question *q, const ty_plan_dimensions *d,
                                     ty_error *error)
 {
@@ -315,13 +339,11 @@ ty_status ty_search_question_divide(search_question *q, const ty_plan_dimensions
         return ty_fail(error, TY_EINVAL, "sequence parallelism needs tensor parallelism");
     if (d->zero > 3)
         return ty_fail(error, TY_EINVAL, "zero: found %u, expected 0 to 3", d->zero);
-    q->dimensions = *d; /* what counts as 1 is 0, so that equal ones are equal */
-    q->dimensions.tensor_parallel = d->tensor_parallel > 1 ? d->tensor_parallel : 0;
-    q->dimensions.context_parallel = d->context_parallel > 1 ? d->context_parallel : 0;
-    q->dimensions.expert_parallel = d->expert_parallel > 1 ? d->expert_parallel : 0;
-    q->dimensions.interleave = d->interleave > 1 ? d->interleave : 0;
+    q->dimensions = *d;
+    ty_dimensions_normalize(&q->dimensions);
     q->rank_count = q->device_count / lanes;
-    return TY_OK;
+    return q->options->data_parallel > 0 && q->options->replicas == NULL ? replicate(q, error)
+                                                                         : TY_OK;
 }
 
 /* Copies cuts that one tensor crosses, or the others, from `all_cuts` to the same place of `cuts`:
@@ -381,6 +403,24 @@ static uint32_t wanted_cuts(const ty_plan_options *options)
     return stages > 0 ? stages - 1 : 0;
 }
 
+/* The pins without which layouts may divide devices in ways that the question as it stands does
+ * not. */
+#define LANE_PINS ((uint32_t)TY_PIN_TENSOR | TY_PIN_CONTEXT | TY_PIN_EXPERT)
+
+/* The question with the dimensions that are asked for and no others. */
+static ty_status stand(search_question *q, ty_error *error)
+{
+    ty_status status = TY_OK;
+
+    TY_CHECK(ty_search_question_divide(q, &q->options->dimensions, error), status, done);
+    TY_CHECK(check_stages(q, error), status, done);
+    ty_search_question_thin(q, CUTS_PER_STAGE * q->fixed_stages *
+                                   (q->dimensions.interleave > 1 ? q->dimensions.interleave : 1));
+    TY_CHECK(check_batch(q, error), status, done);
+done:
+    return status;
+}
+
 ty_status ty_search_question_make(const ty_workload *workload, const ty_cluster *cluster,
                                   const ty_profile *profile, const ty_plan_options *options,
                                   search_question *q, ty_error *error)
@@ -395,8 +435,11 @@ ty_status ty_search_question_make(const ty_workload *workload, const ty_cluster 
                            .device_count = ty_cluster_device_count(cluster)};
     q->fixed_micro_batch_size = options->micro_batch_size;
     q->global_batch = options->global_batch > 0 ? options->global_batch : workload->global_batch;
+    q->has_equal_memory = true;
     for (uint32_t d = 0; d < q->device_count; d++) {
         uint64_t bytes = ty_cluster_device_type(cluster, d)->memory_bytes;
+        q->has_equal_memory =
+            q->has_equal_memory && bytes == ty_cluster_device_type(cluster, 0)->memory_bytes;
         q->largest_memory_bytes = bytes > q->largest_memory_bytes ? bytes : q->largest_memory_bytes;
     }
     if (q->stack == NULL) {
@@ -405,19 +448,21 @@ ty_status ty_search_question_make(const ty_workload *workload, const ty_cluster 
         q->stack = q->own_stack;
     }
     TY_CHECK(ty_network_cache_new(cluster, &q->networks, error), status, failed);
-    TY_CHECK(ty_search_question_divide(q, &options->dimensions, error), status, failed);
     TY_CHECK(
         ty_cut_positions(workload, wanted_cuts(options), &q->all_cuts, &q->all_cut_count, error),
         status, failed);
-    TY_CHECK(check_stages(q, error), status, failed);
     q->cuts = ty_alloc(q->all_cut_count + 1, sizeof *q->cuts);
     if (q->cuts == NULL) {
         status = ty_fail(error, TY_ENOMEM, "out of memory");
         goto failed;
     }
-    ty_search_question_thin(q, CUTS_PER_STAGE * q->fixed_stages *
-                                   (q->dimensions.interleave > 1 ? q->dimensions.interleave : 1));
-    TY_CHECK(check_batch(q, error), status, failed);
+    q->rank_count = q->device_count;
+    status = stand(q, &q->refusal);
+    if (status != TY_OK && (status != TY_EINVAL || options->replicas != NULL ||
+                            (options->pinned & LANE_PINS) == LANE_PINS)) {
+        status = ty_fail(error, status, "%s", q->refusal.message);
+        goto failed;
+    }
     TY_CHECK(check_compression(q, error), status, failed);
     TY_CHECK(check_evolution(q, error), status, failed);
     TY_CHECK(check_staleness(q, error), status, failed);

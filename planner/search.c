@@ -6,6 +6,7 @@
  * by that. */
 #include "candidate.h"
 #include "costing.h"
+#include "layout/layout.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -31,7 +32,8 @@ typedef struct search {
     candidate_list list;
     double *corrections; /* [strategies]: estimate / quick estimate of the scout; 0: none yet */
     uint32_t estimates, misfits;
-    double best_s; /* least estimate so far; HUGE_VAL: none */
+    uint64_t walked; /* instructions */
+    double best_s;   /* least estimate so far; HUGE_VAL: none */
 } search;
 
 /* ---- Judging one candidate --------------------------------------------------------------- */
@@ -43,7 +45,9 @@ static void judge_memory(const search_question *q, const ty_plan *plan, candidat
         uint64_t need = ty_memory_use_total(&plan->memory[s]);
         if (need > c->peak_memory_bytes)
             c->peak_memory_bytes = need;
-        for (uint32_t r = 0; r < plan->stages[s].replicas * ty_plan_width(plan); r++) {
+        const uint32_t devices =
+            q->has_equal_memory ? 1 : plan->stages[s].replicas * ty_plan_width(plan);
+        for (uint32_t r = 0; r < devices; r++) {
             uint64_t room =
                 ty_cluster_device_type(q->cluster, plan->stages[s].devices[r])->memory_bytes;
             if (need > room && need - room > c->missing_bytes) {
@@ -59,16 +63,12 @@ static ty_status estimate(const search_question *q, const draft *d, candidate *c
 {
     ty_status status = TY_OK;
     ty_costs *costs = NULL;
-    ty_timeline *timeline = NULL;
 
     TY_CHECK(ty_costs_by_networks(d->plan, d->program, q->networks, &costs, error), status, done);
-    TY_CHECK(ty_estimate(d->plan, d->program, costs,
-                         ESTIMATED_STEPS + 2 * ty_program_largest_lead(d->program), &timeline,
-                         error),
-             status, done);
-    status = ty_timeline_summarize(d->plan, d->program, timeline, &c->estimate, error);
+    status = ty_estimate_summary(d->plan, d->program, costs,
+                                 ESTIMATED_STEPS + 2 * ty_program_largest_lead(d->program),
+                                 &c->estimate, error);
 done:
-    ty_timeline_free(timeline);
     ty_costs_free(costs);
     return status;
 }
@@ -106,11 +106,13 @@ static ty_status judge(search *s, candidate *c, ty_error *error)
         s->misfits++;
         goto done;
     }
-    TY_CHECK(ty_draft_lower(&d, error), status, done);
+    TY_CHECK(ty_draft_sketch(&d, error), status, done);
     TY_CHECK(estimate(s->q, &d, c, error), status, done);
+    for (uint32_t i = 0; i < d.program->stage_count; i++)
+        s->walked += d.program->stages[i].instruction_count;
     s->estimates++;
     s->best_s = fmin(s->best_s, c->estimate.step_time_s);
-    if (s->corrections[c->strategy] <= 0)
+    if (s->corrections != NULL && s->corrections[c->strategy] <= 0)
         s->corrections[c->strategy] = c->estimate.step_time_s / c->quick_s;
 done:
     ty_draft_clear(&d);
@@ -491,77 +493,160 @@ static bool has_found(const search *s)
     return s->estimates > 0 || s->list.is_cut_short;
 }
 
+/* ---- Layouts ------------------------------------------------------------------------------- */
+
+/* How many instructions of layouts' programs are walked before the best so far has to do. */
+#define MOST_WALKED 1500000
+/* So many of the best are looked at once more with other divisions, compressors and buckets. */
+#define PLANTED 4
 /* Equal stages of a layout need cuts where an equal division has them, to a fraction of a stage. */
 #define CUTS_PER_CHUNK 4
 
-/* The seed's question instead of the open one. */
-static ty_status plant(search_question *q, const layout_seed *seed, ty_error *error)
+static ty_status candidate_of(search *s, const ty_layouts *layouts, const layout *l, double bound_s,
+                              candidate *out, ty_error *error)
 {
-    ty_status status = ty_search_question_divide(q, &seed->dimensions, error);
+    const uint32_t held = l->dimensions.interleave > 1 ? l->dimensions.interleave : 1;
+    division *d;
 
-    q->fixed_stages = seed->positions;
-    q->fixed_micro_batch_size = seed->micro_batch_size;
-    q->has_fixed_replicas = true;
-    for (uint32_t s = 0; s < seed->positions; s++)
-        q->fixed_replicas[s] = seed->replicas;
-    ty_search_question_thin(
-        q, CUTS_PER_CHUNK * seed->positions *
-               (seed->dimensions.interleave > 1 ? seed->dimensions.interleave : 1));
-    return status;
+    if (s->list.divisions == NULL)
+        s->list.divisions = ty_arena_new();
+    d = s->list.divisions == NULL ? NULL : ty_arena_alloc(s->list.divisions, 1, sizeof *d);
+    if (d == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory");
+    d->stage_count = l->positions * held;
+    ty_layout_divide(layouts, l, d->first_layers);
+    for (uint32_t k = 0; k < d->stage_count; k++)
+        d->replicas[k] = l->replicas;
+    *out = (candidate){.division = d,
+                       .dimensions = l->dimensions,
+                       .micro_batches = s->q->global_batch / l->micro_batch_size,
+                       .schedule = l->schedule,
+                       .bucket_bytes = l->bucket_bytes,
+                       .quick_s = bound_s,
+                       .expected_s = bound_s};
+    ty_dimensions_normalize(&out->dimensions);
+    if (l->compression != TY_COMPRESSION_NONE)
+        out->compression = ty_proposed_compression(s->q->options, l->compression);
+    return ty_candidates_strategy(&s->list, out, &out->strategy, error);
 }
 
-/* Layouts that were looked at, and the question with one of them planted. */
-typedef struct nursery {
-    search_question planted; /* borrows what the open one owns, but for the cuts */
-    layout_seed seeds[TY_SEED_SPACE_COUNT * TY_MOST_LAYOUT_SEEDS];
-    uint32_t count;
-} nursery;
-
-static bool is_planted(const nursery *n, const layout_seed *seed)
+/* Layouts in the order of their bounds, until no other can be faster than the best. */
+static ty_status estimate_layouts(search *s, ty_layouts *layouts, ty_error *error)
 {
-    for (uint32_t i = 0; i < n->count; i++)
-        if (ty_layout_seed_equals(&n->seeds[i], seed))
-            return true;
-    return false;
-}
-
-/* Adds the candidates of the layouts of a space. */
-static ty_status plant_space(search *s, nursery *n, layout_seed_space space, ty_error *error)
-{
-    layout_seed seeds[TY_MOST_LAYOUT_SEEDS];
-    const uint32_t count = ty_layout_seeds(s->q, space, seeds);
     ty_status status = TY_OK;
 
-    for (uint32_t i = 0; i < count; i++) {
-        if (is_planted(n, &seeds[i]))
-            continue;
-        n->seeds[n->count++] = seeds[i];
-        TY_CHECK(plant(&n->planted, &seeds[i], error), status, done);
-        TY_CHECK(ty_candidates_enumerate(&n->planted, &s->list, error), status, done);
+    while (s->walked < MOST_WALKED && !is_over(s)) {
+        layout l;
+        double bound_s;
+        bool found;
+        candidate c;
+        TY_CHECK(ty_layouts_next(layouts, &l, &bound_s, &found, error), status, done);
+        if (!found || bound_s >= s->best_s)
+            break;
+        TY_CHECK(candidate_of(s, layouts, &l, bound_s, &c, error), status, done);
+        TY_CHECK(ty_candidates_add(&s->list, &c, error), status, done);
+        TY_CHECK(judge(s, &s->list.items[s->list.count - 1], error), status, done);
     }
+    s->list.is_cut_short = is_over(s) && ty_search_must_stop(s->q);
 done:
     return status;
 }
 
-static ty_status look_at_layouts(search *s, const search_question *q, ty_error *error)
+/* A layout's question instead of the open one. */
+static ty_status plant(search_question *q, const candidate *c, ty_error *error)
 {
-    nursery n = {.planted = *q};
+    const uint32_t held = c->dimensions.interleave > 1 ? c->dimensions.interleave : 1;
+    ty_status status;
+
+    q->fixed_stages = c->division->stage_count / held;
+    q->fixed_micro_batch_size = q->global_batch / c->micro_batches;
+    q->has_fixed_replicas = true;
+    for (uint32_t s = 0; s < q->fixed_stages; s++)
+        q->fixed_replicas[s] = c->division->replicas[0];
+    status = ty_search_question_divide(q, &c->dimensions, error);
+    ty_search_question_thin(q, CUTS_PER_CHUNK * c->division->stage_count);
+    return status;
+}
+
+static bool is_same_layout(const candidate *a, const candidate *b)
+{
+    return a->division->stage_count == b->division->stage_count &&
+           a->micro_batches == b->micro_batches &&
+           ty_dimensions_equal(&a->dimensions, &b->dimensions);
+}
+
+/* Of those from `first` on, what is there before them already. */
+static void drop_repetitions(candidate_list *list, uint32_t first)
+{
+    uint32_t kept = first;
+
+    for (uint32_t i = first; i < list->count; i++) {
+        bool is_there = false;
+        for (uint32_t k = 0; k < first && !is_there; k++)
+            is_there = list->items[k].has_dense_embeddings == list->items[i].has_dense_embeddings &&
+                       list->items[k].has_fitted_buckets == list->items[i].has_fitted_buckets &&
+                       compare_shape(&list->items[k], &list->items[i]) == 0;
+        if (!is_there)
+            list->items[kept++] = list->items[i];
+    }
+    list->count = kept;
+}
+
+/* The best layouts once more, with everything else that a plan may choose. */
+static ty_status plant_best(search *s, ty_error *error)
+{
+    const uint32_t judged = s->list.count;
+    search_question planted = *s->q; /* borrows what the open one owns, but for the cuts */
+    candidate best[PLANTED];
+    uint32_t count = 0;
     ty_status status = TY_OK;
 
-    n.planted.cuts = ty_alloc(q->all_cut_count + 1, sizeof *n.planted.cuts);
-    if (n.planted.cuts == NULL)
+    qsort(s->list.items, judged, sizeof *s->list.items, by_outcome);
+    for (uint32_t i = 0; i < judged && count < PLANTED && rank_of(&s->list.items[i]) <= 1; i++) {
+        bool is_taken = false;
+        for (uint32_t k = 0; k < count; k++)
+            is_taken = is_taken || is_same_layout(&best[k], &s->list.items[i]);
+        if (!is_taken)
+            best[count++] = s->list.items[i];
+    }
+    planted.cuts = ty_alloc(s->q->all_cut_count + 1, sizeof *planted.cuts);
+    if (planted.cuts == NULL)
         return ty_fail(error, TY_ENOMEM, "out of memory");
-    TY_CHECK(plant_space(s, &n, TY_SEEDS_PLAIN, error), status, done);
-    TY_CHECK(plant_space(s, &n, TY_SEEDS_ALL, error), status, done);
-    if (s->list.count == 0)
+    for (uint32_t i = 0; i < count; i++) {
+        TY_CHECK(plant(&planted, &best[i], error), status, done);
+        TY_CHECK(ty_candidates_enumerate(&planted, &s->list, error), status, done);
+    }
+    drop_repetitions(&s->list, judged);
+done:
+    ty_free(planted.cuts);
+    return status;
+}
+
+static ty_status look_at_layouts(search *s, bool *has_layouts, ty_error *error)
+{
+    ty_layouts *layouts = NULL;
+    ty_status status = TY_OK;
+    bool found = false;
+    layout smallest;
+    candidate c;
+
+    TY_CHECK(ty_layouts_open(s->q, &layouts, error), status, done);
+    *has_layouts = layouts != NULL && ty_layouts_count(layouts) > 0;
+    if (!*has_layouts)
         goto done;
-    TY_CHECK(judge_list(s, error), status, done);
-    if (has_found(s))
-        goto done;
-    TY_CHECK(plant_space(s, &n, TY_SEEDS_FRONT, error), status, done);
+    TY_CHECK(estimate_layouts(s, layouts, error), status, done);
+    if (has_found(s)) {
+        TY_CHECK(plant_best(s, error), status, done);
+    } else {
+        TY_CHECK(ty_layouts_smallest(layouts, &smallest, &found, error), status, done);
+        if (!found)
+            goto done;
+        TY_CHECK(candidate_of(s, layouts, &smallest, 1, &c, error), status, done);
+        TY_CHECK(ty_candidates_add(&s->list, &c, error), status, done);
+    }
     status = judge_list(s, error);
 done:
-    ty_free(n.planted.cuts);
+    ty_layouts_close(layouts);
     return status;
 }
 
@@ -600,29 +685,37 @@ ty_status ty_plan_search(const ty_workload *workload, const ty_cluster *cluster,
     ty_status status = TY_OK;
     search_question q = {0};
     search s = {.q = &q, .best_s = HUGE_VAL};
-    bool can_divide;
+    bool can_divide, is_open, has_layouts = false;
 
     TY_CHECK(ty_search_question_make(workload, cluster, profile, options, &q, error), status, done);
-    TY_CHECK(look_at_layouts(&s, &q, error), status, done);
+    TY_CHECK(look_at_layouts(&s, &has_layouts, error), status, done);
     if (options->layouts_only && !has_found(&s)) {
         status = refuse_layouts(&q, &s, error);
         goto done;
     }
-    can_divide = !options->fix_dimensions && !q.has_fixed_replicas && !options->fix_schedule;
-    if (!options->layouts_only && (!has_found(&s) || q.device_count <= FEW_DEVICES))
+    /* Stages of their own size and with their own numbers of replicas: where devices are few, or
+     * there are no layouts. */
+    is_open = q.refusal.status == TY_OK && !options->layouts_only;
+    can_divide = options->pinned == 0 && !q.has_fixed_replicas && !options->fix_schedule;
+    if (is_open && (has_layouts ? q.device_count <= FEW_DEVICES : !has_found(&s)))
         TY_CHECK(look(&s, can_divide && options->pipeline_stages == 0, error), status, done);
     /* Where the usual micro-batches do not fit, smaller ones may; then other ways to divide; and
      * what misses least is still worth telling. */
-    if (!has_found(&s)) {
+    if (is_open && !has_found(&s) && !has_layouts) {
         q.is_short_of_memory = true;
         ty_candidates_clear(&s.list); /* all of them come again, and smaller ones */
         TY_CHECK(look(&s, false, error), status, done);
     }
-    if (!has_found(&s) && can_divide)
+    if (is_open && !has_found(&s) && !has_layouts && options->pinned != TY_PIN_ALL &&
+        !q.has_fixed_replicas && !options->fix_schedule)
         TY_CHECK(look_further(&s, &q, error), status, done);
-    if (!has_found(&s) && s.list.count == 0) {
+    if (is_open && !has_found(&s) && s.list.count == 0) {
         q.ignore_memory = true;
         TY_CHECK(look(&s, false, error), status, done);
+    }
+    if (q.refusal.status != TY_OK && s.list.count == 0) {
+        status = ty_fail(error, q.refusal.status, "%s", q.refusal.message);
+        goto done;
     }
     if (s.estimates > 0)
         status = ty_answer_make(&q, &s.list, out, error);

@@ -11,7 +11,7 @@ typedef enum division_rule {
     WHOLE,        /* data parallel: every device has all layers */
     PIPELINES,    /* two stages and more, all with as many replicas */
     ANY_DIVISION, /* any stages, any replicas, one stage included */
-    LAYOUTS       /* what ty_layout.h proposes */
+    LAYOUTS       /* equal stages of blocks */
 } division_rule;
 
 typedef struct preset {
@@ -199,7 +199,7 @@ static void choices_of(const preset *p, uint32_t devices, const ty_plan_options 
     c->count = 0;
     options.replicas = NULL;
     options.layouts_only = p->division == LAYOUTS;
-    options.fix_dimensions = p->division != LAYOUTS;
+    options.pinned = p->division != LAYOUTS ? (uint32_t)TY_PIN_ALL : 0;
     options.dimensions = (ty_plan_dimensions){
         .recompute = p->recompute, .recompute_blocks = p->recompute == TY_RECOMPUTE_FULL};
     options.fix_schedule = p->schedule >= 0;

@@ -16,7 +16,6 @@
 #include "ty_collective_log.h"
 #include "ty_collective_model.h"
 #include "ty_core.h"
-#include "ty_layout.h"
 #include "ty_partition.h"
 #include "ty_systems.h"
 #include "ty_topologies.h"
@@ -129,6 +128,11 @@ ty_status ty_plan_of_workload(const ty_workload *workload, ty_plan **out,
 ty_status ty_estimate(const ty_plan *plan, const ty_program *program, const ty_costs *costs,
                       uint32_t steps, ty_timeline **out, ty_error *error) TY_MUST_CHECK;
 
+/** What ty_timeline_summarize makes of ty_estimate's timeline, without the timeline: where all
+ * stages have as many replicas it does not grow with them. */
+ty_status ty_estimate_summary(const ty_plan *plan, const ty_program *program, const ty_costs *costs,
+                              uint32_t steps, ty_step_summary *out, ty_error *error) TY_MUST_CHECK;
+
 /* ---- Searching --------------------------------------------------------------------------- */
 
 /** How a finalist is simulated; the command line plugs in simulate/. TY_OK fills `summary`. */
@@ -149,6 +153,18 @@ typedef struct ty_plan_dimensions {
     uint32_t recompute_blocks;
 } ty_plan_dimensions;
 
+/** What of ty_plan_dimensions is asked for. */
+typedef enum ty_pin {
+    TY_PIN_TENSOR = 1 << 0,
+    TY_PIN_CONTEXT = 1 << 1,
+    TY_PIN_EXPERT = 1 << 2,
+    TY_PIN_SEQUENCE = 1 << 3,
+    TY_PIN_ZERO = 1 << 4,
+    TY_PIN_INTERLEAVE = 1 << 5,
+    TY_PIN_RECOMPUTE = 1 << 6,
+    TY_PIN_ALL = (1 << 7) - 1
+} ty_pin;
+
 /** The stack that is taken where none is named: the software that would run there. */
 const char *ty_stack_default_name(const ty_workload *workload, const ty_cluster *cluster);
 
@@ -162,9 +178,12 @@ typedef struct ty_plan_options {
     uint32_t micro_batch_size; /* 0: searched */
     uint32_t pipeline_stages;  /* positions of the pipeline; 0: searched */
     const char *replicas;      /* "2,1": replicas of each stage, fixed; NULL: searched */
-    bool fix_dimensions;       /* else what fits without them is preferred */
+    /* Replicas of every stage, equal; 0: searched. With lanes and stages left open as many of those
+     * as it leaves devices for. */
+    uint32_t data_parallel;
+    uint32_t pinned; /* bits of ty_pin: of `dimensions` what is as they say; the rest is searched */
     ty_plan_dimensions dimensions;
-    bool layouts_only; /* only what ty_layout.h proposes: transformers on equal accelerators */
+    bool layouts_only; /* only equal stages of networks of blocks on equal accelerators */
     bool fix_schedule;
     ty_schedule schedule; /* if fix_schedule */
     /* Steps that gradients are late (ty_plan.h), of every candidate; 0: none. Late gradients change

@@ -205,20 +205,26 @@ typedef struct fix_target {
     ty_plan_options *options;
     ty_text *replicas;
     uint32_t devices;
-    uint64_t data_parallel, stages;
 } fix_target;
+
+static ty_status fix_count(const char *value, uint64_t most, uint32_t *out, ty_error *error)
+{
+    uint64_t number;
+    ty_status status = ty_parse_uint(value, 1, most, &number, error);
+
+    if (status == TY_OK)
+        *out = (uint32_t)number;
+    return status;
+}
 
 static ty_status fix_stages(fix_target *target, const char *value, ty_error *error)
 {
-    ty_status status = ty_parse_uint(value, 1, target->devices, &target->stages, error);
-    if (status == TY_OK)
-        target->options->pipeline_stages = (uint32_t)target->stages;
-    return status;
+    return fix_count(value, target->devices, &target->options->pipeline_stages, error);
 }
 
 static ty_status fix_data_parallel(fix_target *target, const char *value, ty_error *error)
 {
-    return ty_parse_uint(value, 1, target->devices, &target->data_parallel, error);
+    return fix_count(value, target->devices, &target->options->data_parallel, error);
 }
 
 /* "2+1" becomes "2,1", which the planner checks. */
@@ -248,11 +254,7 @@ static ty_status fix_schedule(fix_target *target, const char *value, ty_error *e
 
 static ty_status fix_micro_batch(fix_target *target, const char *value, ty_error *error)
 {
-    uint64_t size;
-    ty_status status = ty_parse_uint(value, 1, 1u << 30, &size, error);
-    if (status == TY_OK)
-        target->options->micro_batch_size = (uint32_t)size;
-    return status;
+    return fix_count(value, 1u << 30, &target->options->micro_batch_size, error);
 }
 
 static ty_status fix_compression(fix_target *target, const char *value, ty_error *error)
@@ -282,41 +284,41 @@ static ty_status fix_bucket(fix_target *target, const char *value, ty_error *err
     return ty_parse_bytes(value, &target->options->bucket_bytes, error);
 }
 
-/* A number among the dimensions; any of them means that no others are tried. */
-static ty_status fix_number(fix_target *target, const char *value, uint64_t least, uint64_t most,
-                            uint32_t *out, ty_error *error)
+/* A number among the dimensions. */
+static ty_status fix_number(fix_target *target, ty_pin pin, const char *value, uint64_t least,
+                            uint64_t most, uint32_t *out, ty_error *error)
 {
     uint64_t number;
     ty_status status = ty_parse_uint(value, least, most, &number, error);
 
     if (status == TY_OK) {
         *out = (uint32_t)number;
-        target->options->fix_dimensions = true;
+        target->options->pinned |= pin;
     }
     return status;
 }
 
 static ty_status fix_tensor(fix_target *target, const char *value, ty_error *error)
 {
-    return fix_number(target, value, 1, target->devices,
+    return fix_number(target, TY_PIN_TENSOR, value, 1, target->devices,
                       &target->options->dimensions.tensor_parallel, error);
 }
 
 static ty_status fix_context(fix_target *target, const char *value, ty_error *error)
 {
-    return fix_number(target, value, 1, target->devices,
+    return fix_number(target, TY_PIN_CONTEXT, value, 1, target->devices,
                       &target->options->dimensions.context_parallel, error);
 }
 
 static ty_status fix_expert(fix_target *target, const char *value, ty_error *error)
 {
-    return fix_number(target, value, 1, target->devices,
+    return fix_number(target, TY_PIN_EXPERT, value, 1, target->devices,
                       &target->options->dimensions.expert_parallel, error);
 }
 
 static ty_status fix_zero(fix_target *target, const char *value, ty_error *error)
 {
-    return fix_number(target, value, 0, 3, &target->options->dimensions.zero, error);
+    return fix_number(target, TY_PIN_ZERO, value, 0, 3, &target->options->dimensions.zero, error);
 }
 
 static ty_status fix_staleness(fix_target *target, const char *value, ty_error *error)
@@ -333,14 +335,14 @@ static ty_status fix_staleness(fix_target *target, const char *value, ty_error *
 
 static ty_status fix_interleave(fix_target *target, const char *value, ty_error *error)
 {
-    return fix_number(target, value, 1, TY_MAX_STAGES_OF_A_PLAN,
+    return fix_number(target, TY_PIN_INTERLEAVE, value, 1, TY_MAX_STAGES_OF_A_PLAN,
                       &target->options->dimensions.interleave, error);
 }
 
 static ty_status fix_sequence(fix_target *target, const char *value, ty_error *error)
 {
     uint32_t number = 0;
-    ty_status status = fix_number(target, value, 0, 1, &number, error);
+    ty_status status = fix_number(target, TY_PIN_SEQUENCE, value, 0, 1, &number, error);
     target->options->dimensions.sequence_parallel = number == 1;
     return status;
 }
@@ -351,7 +353,7 @@ static ty_status fix_recompute(fix_target *target, const char *value, ty_error *
     const ty_status status = ty_recompute_parse(value, &d->recompute, &d->recompute_blocks, error);
 
     if (status == TY_OK)
-        target->options->fix_dimensions = true;
+        target->options->pinned |= TY_PIN_RECOMPUTE;
     return status;
 }
 
@@ -434,38 +436,6 @@ static ty_status fix_all(fix_target *target, const char *text, ty_error *error)
     return status;
 }
 
-static uint64_t at_least_one(uint32_t value)
-{
-    return value > 1 ? value : 1;
-}
-
-/* Equal replication is what dp=N means: as many stages as the devices allow, N replicas each. */
-static ty_status replicate(fix_target *target, ty_plan_options *out, ty_error *error)
-{
-    const uint64_t more = at_least_one(out->dimensions.context_parallel) *
-                          at_least_one(out->dimensions.expert_parallel);
-    const uint64_t tensor = at_least_one(out->dimensions.tensor_parallel);
-    const uint64_t ranks = target->devices / (tensor * more);
-    uint64_t stages = target->stages > 0 ? target->stages : ranks / target->data_parallel;
-    char lanes[64] = "";
-
-    if (more > 1)
-        snprintf(lanes, sizeof lanes, " times cp=%llu times ep=%llu",
-                 (unsigned long long)at_least_one(out->dimensions.context_parallel),
-                 (unsigned long long)at_least_one(out->dimensions.expert_parallel));
-    if (stages * target->data_parallel * tensor * more != target->devices)
-        return ty_fail(error, TY_EINVAL,
-                       "--fix: dp=%llu times pp=%llu times tp=%llu%s is not the %u devices of "
-                       "the cluster",
-                       (unsigned long long)target->data_parallel, (unsigned long long)stages,
-                       (unsigned long long)tensor, lanes, target->devices);
-    for (uint64_t s = 0; s < stages; s++)
-        ty_text_addf(target->replicas, "%s%llu", s > 0 ? "," : "",
-                     (unsigned long long)target->data_parallel);
-    out->replicas = target->replicas->data;
-    return TY_OK;
-}
-
 ty_status ty_plan_options_of(const ty_question *question, const ty_question_inputs *inputs,
                              ty_text *replicas, ty_plan_options *out, ty_error *error)
 {
@@ -480,8 +450,6 @@ ty_status ty_plan_options_of(const ty_question *question, const ty_question_inpu
     out->allow_lossy = question->allow_lossy;
     if (question->fix != NULL)
         TY_CHECK(fix_all(&target, question->fix, error), status, done);
-    if (target.data_parallel > 0 && out->replicas == NULL)
-        TY_CHECK(replicate(&target, out, error), status, done);
     if (replicas->failed)
         return ty_fail(error, TY_ENOMEM, "out of memory");
 done:

@@ -1,205 +1,273 @@
-/* The values that each dimension of a search may take. */
-#include "search.h"
-
-#include "ty_memory.h"
+/* Which layouts there are: the values of every dimension, and which of them go together. */
+#include "space.h"
 
 #include <string.h>
 
-#define MEBIBYTE ((uint64_t)1 << 20)
+/* From so many tokens on context parallelism is looked at: Llama 3 was trained without it at 8,192
+ * tokens and with 16 context lanes at 131,072 (Dubey et al. 2024, table 4). */
+#define LONG_SEQUENCE 16384
+/* Compressing changes what is learnt: a cast to 16 bits is what is proposed unasked. */
+static const ty_compression_kind usual_compressions[] = {TY_COMPRESSION_NONE, TY_COMPRESSION_FP16};
+/* Everything at once, PyTorch's 25 MiB, and ten times that; more than MOST_BUCKETS of a stage are
+ * left out, whose latencies eat what overlap gains. */
+static const uint64_t usual_buckets[] = {UINT64_MAX, 250u << 20, 25u << 20};
+#define MOST_BUCKETS 64
 
-/* As PyTorch's DistributedDataParallel and Megatron-LM have them by default, and some beside. */
-static const uint64_t usual_buckets[] = {
-    0, 25 * MEBIBYTE, 50 * MEBIBYTE, 100 * MEBIBYTE, 160 * MEBIBYTE, 640 * MEBIBYTE};
+/* ---- Blocks ------------------------------------------------------------------------------ */
 
-ty_layout_options ty_layout_options_default(void)
+static bool mixes_positions(const ty_layer *layer)
 {
-    return (ty_layout_options){.schedules = (1u << TY_LAYOUT_SCHEDULE_COUNT) - 1,
-                               .recomputes = (1u << TY_LAYOUT_RECOMPUTE_COUNT) - 1,
-                               .precisions = 1u << TY_LAYOUT_HALF,
-                               .zeros = 15,
-                               .compressions =
-                                   1u << TY_COMPRESSION_NONE | 1u << TY_COMPRESSION_FP16,
-                               .sequence_parallel = 3,
-                               .overlap_gradients = 3,
-                               .overlap_tensor = 3,
-                               .buckets = usual_buckets,
-                               .bucket_count = sizeof usual_buckets / sizeof *usual_buckets,
-                               .top = 10};
+    return layer->kind == TY_LAYER_ATTENTION || layer->kind == TY_LAYER_STATE_SPACE ||
+           layer->kind == TY_LAYER_GATED_DELTA;
 }
 
-/* ---- Axes
- * ------------------------------------------------------------------------------------------ */
-
-/* Divisors of `whole` up to `most`; only `fixed` where it is not 0. */
-static ty_status divisors(uint32_t whole, uint32_t most, uint32_t fixed, layout_axis *out,
-                          ty_error *error)
+/* Whether two blocks take the same: kinds, sizes and shapes of their layers. */
+static bool are_alike(const ty_workload *w, uint32_t a, uint32_t a_end, uint32_t b, uint32_t b_end)
 {
-    uint32_t capacity = 0;
-
-    out->count = 0;
-    for (uint32_t i = 1; i <= most && i <= whole; i++) {
-        if (whole % i != 0 || (fixed != 0 && i != fixed))
-            continue;
-        if (out->count == capacity) {
-            uint32_t *grown = ty_resize(out->values, capacity + 64, sizeof *grown);
-            if (grown == NULL)
-                return ty_fail(error, TY_ENOMEM, "out of memory for divisors");
-            out->values = grown;
-            capacity += 64;
-        }
-        out->values[out->count++] = i;
+    if (a_end - a != b_end - b)
+        return false;
+    for (; a < a_end; a++, b++) {
+        const ty_layer *left = &w->layers[a], *right = &w->layers[b];
+        if (left->kind != right->kind || left->is_frozen != right->is_frozen ||
+            left->parameter_bytes != right->parameter_bytes ||
+            left->output_bytes != right->output_bytes || left->stash_bytes != right->stash_bytes ||
+            left->forward_flop != right->forward_flop || left->input_count != right->input_count ||
+            memcmp(left->attributes, right->attributes, sizeof left->attributes) != 0)
+            return false;
     }
-    return TY_OK;
-}
-
-ty_status layout_axes_of(const ty_layout_question *q, const ty_layout_options *o, layout_axes *out,
-                         ty_error *error)
-{
-    const ty_layout_shape *s = &q->shape;
-    uint32_t devices = q->cluster.devices;
-    ty_status status = TY_OK;
-    layout_axes axes = {0};
-
-    TY_CHECK(divisors(devices, s->heads, o->tensor, &axes.tensors, error), status, cleanup);
-    TY_CHECK(divisors(devices, s->sequence, o->context, &axes.contexts, error), status, cleanup);
-    TY_CHECK(divisors(s->experts > 0 ? s->experts : 1, devices, o->expert, &axes.experts, error),
-             status, cleanup);
-    TY_CHECK(divisors(devices, s->layers, o->pipeline, &axes.pipelines, error), status, cleanup);
-    TY_CHECK(divisors(q->global_batch, q->global_batch, o->micro_batch, &axes.micro_batches, error),
-             status, cleanup);
-    TY_CHECK(divisors(s->layers, s->layers, o->interleave, &axes.chunks, error), status, cleanup);
-    *out = axes;
-    axes = (layout_axes){0};
-
-cleanup:
-    layout_axes_clear(&axes);
-    return status;
-}
-
-void layout_axes_clear(layout_axes *axes)
-{
-    layout_axis *all[] = {&axes->tensors,   &axes->contexts,      &axes->experts,
-                          &axes->pipelines, &axes->micro_batches, &axes->chunks};
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-        ty_free(all[i]->values);
-    *axes = (layout_axes){0};
-}
-
-bool layout_set_data(const ty_layout_question *q, const ty_layout_options *o, ty_layout *l)
-{
-    uint64_t rest = (uint64_t)l->tensor * l->context * l->pipeline;
-    if (rest > q->cluster.devices || q->cluster.devices % rest != 0)
-        return false;
-    l->data = (uint32_t)(q->cluster.devices / rest);
-    return o->data == 0 || o->data == l->data;
-}
-
-bool layout_divides(const ty_layout_question *q, const ty_layout *l)
-{
-    return l->interleave == 1 || q->shape.layers % ((uint64_t)l->pipeline * l->interleave) == 0;
-}
-
-/* ---- Ways to exchange gradients
- * ---------------------------------------------------------------------- */
-
-static bool allows(uint32_t mask, unsigned value)
-{
-    return (mask >> value & 1) != 0;
-}
-
-ty_status layout_choices_of(const ty_layout_options *o, layout_choice **out, uint32_t *count,
-                            uint32_t *lone_count, ty_error *error)
-{
-    size_t most = 4 * (size_t)TY_COMPRESSION_COUNT * (o->bucket_count + 1u);
-    layout_choice *choices = ty_alloc(most + 1, sizeof *choices);
-    uint32_t n = 0;
-
-    if (choices == NULL)
-        return ty_fail(error, TY_ENOMEM, "out of memory for %zu choices", most);
-    for (unsigned zero = 0; zero < 4; zero++)
-        for (unsigned c = 0; c < TY_COMPRESSION_COUNT; c++) {
-            if (!allows(o->zeros, zero) || !allows(o->compressions, c) ||
-                !layout_compresses((ty_compression_kind)c) ||
-                (c == TY_COMPRESSION_TOP_K && zero > 0))
-                continue;
-            if (allows(o->overlap_gradients, 0))
-                choices[n++] = (layout_choice){zero, (ty_compression_kind)c, false, 0};
-            for (uint32_t b = 0; b < o->bucket_count && allows(o->overlap_gradients, 1); b++)
-                choices[n++] = (layout_choice){zero, (ty_compression_kind)c, true, o->buckets[b]};
-        }
-    *lone_count = n > 0 && choices[0].zero == 0 && choices[0].compression == TY_COMPRESSION_NONE &&
-                          !choices[0].overlap_gradients
-                      ? 1
-                      : 0;
-    *count = n;
-    *out = choices;
-    return TY_OK;
-}
-
-/* ---- Every combination
- * ----------------------------------------------------------------------------------- */
-
-/* The next number, the first digit fastest; false behind the last. */
-static bool count_up(layout_counter *counter, const uint32_t counts[LAYOUT_DIGITS])
-{
-    uint32_t *d = counter->digits;
-    size_t i = 0;
-
-    while (counter->is_started && i < LAYOUT_DIGITS && d[i] == counts[i] - 1)
-        d[i++] = 0;
-    if (i == LAYOUT_DIGITS)
-        return false;
-    d[i] += counter->is_started ? 1 : 0;
-    counter->is_started = true;
     return true;
 }
 
-static ty_layout layout_of(const uint32_t d[LAYOUT_DIGITS], const layout_axes *a,
-                           const layout_choice *choices)
+static void classify(layout_space *s)
 {
-    ty_layout l = {.tensor = a->tensors.values[d[11]],
-                   .context = a->contexts.values[d[10]],
-                   .expert = a->experts.values[d[9]],
-                   .pipeline = a->pipelines.values[d[8]],
-                   .micro_batch = a->micro_batches.values[d[7]],
-                   .interleave = a->chunks.values[d[6]],
-                   .schedule = (ty_layout_schedule)d[5],
-                   .recompute = (ty_layout_recompute)d[4],
-                   .precision = (ty_layout_precision)d[3],
-                   .sequence_parallel = d[2] == 1,
-                   .overlap_tensor = d[1] == 1};
-    layout_choose(&choices[d[0]], &l);
-    return l;
+    for (uint32_t b = 0; b < s->block_count; b++) {
+        uint32_t c = 0;
+        while (c < s->class_count &&
+               !are_alike(s->q->workload, s->blocks[s->class_of_first[c]],
+                          s->blocks[s->class_of_first[c] + 1], s->blocks[b], s->blocks[b + 1]))
+            c++;
+        if (c == s->class_count)
+            s->class_of_first[s->class_count++] = b;
+        s->classes[b] = c;
+    }
 }
 
-/* Each digit of a number stands for a value of a dimension. */
-bool layout_next(const ty_layout_question *q, const ty_layout_options *o, const layout_axes *a,
-                 const layout_choice *choices, uint32_t choice_count, layout_counter *counter,
-                 ty_layout *out)
+ty_status ty_layout_space_open(const search_question *q, layout_space *out, bool *has_blocks,
+                               ty_error *error)
 {
-    const uint32_t counts[LAYOUT_DIGITS] = {choice_count,
-                                            2,
-                                            2,
-                                            TY_LAYOUT_PRECISION_COUNT,
-                                            TY_LAYOUT_RECOMPUTE_COUNT,
-                                            TY_LAYOUT_SCHEDULE_COUNT,
-                                            a->chunks.count,
-                                            a->micro_batches.count,
-                                            a->pipelines.count,
-                                            a->experts.count,
-                                            a->contexts.count,
-                                            a->tensors.count};
+    const ty_workload *w = q->workload;
+    const uint32_t layers = w->layer_count;
+    layout_space s = {.q = q,
+                      .head = layers,
+                      .blocks = ty_alloc((size_t)layers + 1, sizeof *s.blocks),
+                      .classes = ty_alloc(layers, sizeof *s.classes),
+                      .class_of_first = ty_alloc(layers, sizeof *s.class_of_first)};
+    uint32_t head = TY_NO_LAYER, mixers = 0;
 
-    for (size_t i = 0; i < LAYOUT_DIGITS; i++)
-        if (counts[i] == 0)
-            return false;
-    while (count_up(counter, counts)) {
-        *out = layout_of(counter->digits, a, choices);
-        if (layout_set_data(q, o, out) && allows(o->schedules, out->schedule) &&
-            allows(o->recomputes, out->recompute) && allows(o->precisions, out->precision) &&
-            allows(o->sequence_parallel, out->sequence_parallel) &&
-            allows(o->overlap_tensor, out->overlap_tensor))
-            return true;
+    *has_blocks = false;
+    if (s.blocks == NULL || s.classes == NULL || s.class_of_first == NULL) {
+        ty_layout_space_clear(&s);
+        return ty_fail(error, TY_ENOMEM, "out of memory");
     }
+    s.block_count = ty_workload_blocks(w, s.blocks, &head);
+    if (head != TY_NO_LAYER) {
+        s.block_count--; /* it is the last of them */
+        s.head = head;
+    }
+    s.blocks[s.block_count] = s.head;
+    for (uint32_t b = 0; b < s.block_count; b++) {
+        bool has = false;
+        for (uint32_t l = s.blocks[b]; l < s.blocks[b + 1]; l++)
+            has = has || mixes_positions(&w->layers[l]);
+        mixers += has;
+        /* Stages are cut where one tensor crosses, and the first alone reads the batch. */
+        if (b > 0 && !ty_workload_is_cut(w, s.blocks[b]))
+            mixers = 0, b = s.block_count;
+    }
+    if (mixers < 2 || mixers < s.block_count ||
+        (head != TY_NO_LAYER && !ty_workload_is_cut(w, head))) {
+        ty_layout_space_clear(&s);
+        return TY_OK;
+    }
+    classify(&s);
+    for (uint32_t l = 0; l < layers; l++) {
+        const ty_layer *layer = &w->layers[l];
+        s.has_scores = s.has_scores || (layer->kind == TY_LAYER_ATTENTION &&
+                                        !ty_attention_is_fused(q->stack, layer));
+        s.has_experts = s.has_experts || layer->kind == TY_LAYER_MOE;
+    }
+    *out = s;
+    *has_blocks = true;
+    return TY_OK;
+}
+
+void ty_layout_space_clear(layout_space *s)
+{
+    ty_free(s->blocks);
+    ty_free(s->classes);
+    ty_free(s->class_of_first);
+    *s = (layout_space){0};
+}
+
+/* Stages 1 to `rest` have one more; where these would be all but the first, the first one has it
+ * and the last does not. */
+uint32_t ty_layout_stage_block(const layout_space *s, uint32_t stages, uint32_t stage)
+{
+    const uint32_t base = s->block_count / stages, rest = s->block_count % stages;
+    const uint32_t before = rest + 1 == stages || stage == 0 ? stage : stage - 1;
+
+    return stage * base + (before < rest ? before : rest);
+}
+
+/* ---- Dimensions -------------------------------------------------------------------------- */
+
+static uint32_t at_least_one(uint32_t value)
+{
+    return value > 1 ? value : 1;
+}
+
+/* Whether a value is the one that is asked for, or none is. */
+static bool suits(const search_question *q, ty_pin pin, uint32_t wanted, uint32_t value)
+{
+    return (q->options->pinned & pin) == 0 || at_least_one(wanted) == value;
+}
+
+bool ty_layout_allows_lanes(const layout_space *s, const ty_plan_dimensions *d)
+{
+    const search_question *q = s->q;
+    const ty_plan_dimensions *o = &q->options->dimensions;
+    const uint32_t tensor = d->tensor_parallel, context = d->context_parallel;
+    const uint32_t expert = d->expert_parallel, lanes = tensor * context * expert;
+    const bool may_sum = q->workload->local_steps <= 1; /* in every step */
+
+    if (!suits(q, TY_PIN_TENSOR, o->tensor_parallel, tensor) ||
+        !suits(q, TY_PIN_CONTEXT, o->context_parallel, context) ||
+        !suits(q, TY_PIN_EXPERT, o->expert_parallel, expert))
+        return false;
+    if ((q->options->pinned & TY_PIN_SEQUENCE) != 0 && o->sequence_parallel != d->sequence_parallel)
+        return false;
+    if (q->device_count % lanes != 0 || (d->sequence_parallel && tensor == 1))
+        return false;
+    if (context > 1 && (!may_sum || ((q->options->pinned & TY_PIN_CONTEXT) == 0 &&
+                                     q->workload->tokens_per_sample < LONG_SEQUENCE)))
+        return false;
+    if (expert > 1 && (!s->has_experts || !may_sum))
+        return false;
+    return ty_tensor_check(q->workload, tensor, ty_dimensions_sequence_parts(d), NULL) == TY_OK &&
+           ty_context_check(q->workload, context, NULL) == TY_OK &&
+           ty_expert_check(q->workload, expert, NULL) == TY_OK;
+}
+
+bool ty_layout_allows_grid(const layout_space *s, uint32_t lanes, uint32_t positions)
+{
+    const search_question *q = s->q;
+    const uint32_t ranks = q->device_count / lanes;
+
+    if (positions > s->block_count || positions > TY_MAX_STAGES || ranks % positions != 0)
+        return false;
+    if (q->options->pipeline_stages > 0 && q->options->pipeline_stages != positions)
+        return false;
+    if (q->options->data_parallel > 0 && q->options->data_parallel != ranks / positions)
+        return false;
+    return q->global_batch % (ranks / positions) == 0;
+}
+
+bool ty_layout_allows_batch(const layout_space *s, uint32_t expert, uint32_t replicas,
+                            uint32_t size)
+{
+    const search_question *q = s->q;
+
+    return q->global_batch / replicas % size == 0 && size % expert == 0 &&
+           (q->options->micro_batch_size == 0 || q->options->micro_batch_size == size);
+}
+
+bool ty_layout_allows_recompute(const layout_space *s, ty_recompute recompute, uint32_t blocks)
+{
+    const ty_plan_options *o = s->q->options;
+
+    if ((o->pinned & TY_PIN_RECOMPUTE) != 0)
+        return recompute == o->dimensions.recompute && blocks == o->dimensions.recompute_blocks;
+    if (recompute == TY_RECOMPUTE_SELECTIVE && !s->has_scores)
+        return false;
+    return recompute != TY_RECOMPUTE_FULL || blocks == 1;
+}
+
+bool ty_layout_allows_schedule(const layout_space *s, const layout *l, uint32_t micro_batches)
+{
+    const ty_plan_options *o = s->q->options;
+    const uint32_t interleave = at_least_one(l->dimensions.interleave);
+
+    if (!suits(s->q, TY_PIN_INTERLEAVE, o->dimensions.interleave, interleave))
+        return false;
+    if (interleave > 1) {
+        if ((o->fix_schedule && o->schedule != TY_INTERLEAVED) || l->schedule != TY_INTERLEAVED)
+            return false;
+        return l->positions > 1 && micro_batches % l->positions == 0 &&
+               (uint64_t)l->positions * interleave <= s->block_count &&
+               (uint64_t)l->positions * interleave <= TY_MAX_STAGES &&
+               ((o->pinned & TY_PIN_INTERLEAVE) != 0 ||
+                s->block_count % (l->positions * interleave) == 0);
+    }
+    /* As in candidates.c: what changes what is learnt, or is not everybody's, is for who asks. */
+    if (o->fix_schedule
+            ? l->schedule != o->schedule
+            : l->schedule != TY_ONE_F_ONE_B && (l->schedule != TY_GPIPE || l->positions == 1))
+        return false;
+    if (l->schedule == TY_INTERLEAVED)
+        return false; /* with one stage a position that is 1F1B */
+    if (l->schedule == TY_PIPEDREAM_2BW && micro_batches < l->positions)
+        return false;
+    return l->schedule != TY_ZERO_BUBBLE || !ty_recompute_has_segments(l->dimensions.recompute);
+}
+
+bool ty_layout_allows_zero(const layout_space *s, const layout *l, uint32_t zero)
+{
+    const ty_plan_options *o = s->q->options;
+    const bool is_exchanged = l->replicas * at_least_one(l->dimensions.context_parallel) *
+                                  at_least_one(l->dimensions.expert_parallel) >
+                              1;
+
+    if ((o->pinned & TY_PIN_ZERO) != 0 ? zero != o->dimensions.zero : zero > 0 && !is_exchanged)
+        return false;
+    return zero == 0 ||
+           (o->staleness == 0 && (l->schedule == TY_GPIPE || l->schedule == TY_ONE_F_ONE_B ||
+                                  l->schedule == TY_INTERLEAVED));
+}
+
+uint32_t ty_layout_buckets(const layout_space *s, uint64_t stage_bytes,
+                           uint64_t out[LAYOUT_MOST_BUCKETS])
+{
+    const ty_plan_options *o = s->q->options;
+    uint32_t count = 0;
+
+    _Static_assert(sizeof usual_buckets / sizeof *usual_buckets <= LAYOUT_MOST_BUCKETS,
+                   "room for all sizes");
+    if (o->bucket_bytes > 0) {
+        out[0] = o->bucket_bytes;
+        return 1;
+    }
+    for (size_t i = 0; i < sizeof usual_buckets / sizeof *usual_buckets; i++)
+        if (i == 0 ||
+            (s->q->stack->overlaps_exchange && s->q->workload->local_steps <= 1 &&
+             usual_buckets[i] < stage_bytes && stage_bytes / usual_buckets[i] < MOST_BUCKETS))
+            out[count++] = usual_buckets[i];
+    return count;
+}
+
+bool ty_layout_allows_compression(const layout_space *s, const layout *l, ty_compression_kind kind,
+                                  bool is_exchanged)
+{
+    const ty_plan_options *o = s->q->options;
+    const ty_compression c = ty_proposed_compression(o, kind);
+
+    if (kind == TY_COMPRESSION_NONE)
+        return !o->fix_compression || o->compression.kind == kind || !is_exchanged;
+    if (!is_exchanged || (l->dimensions.zero > 0 && !ty_compression_shards(&c)))
+        return false;
+    if (o->fix_compression)
+        return kind == o->compression.kind;
+    for (size_t i = 0; i < sizeof usual_compressions / sizeof *usual_compressions; i++)
+        if (usual_compressions[i] == kind)
+            return true;
     return false;
 }

@@ -68,7 +68,6 @@ document cluster check "$SOURCE/tests/topologies/data/nccl.xml"
 document check made/plan.json made/run.json
 document systems -w gpt2 -c "2x dgx-a100"
 document systems -w lenet -c local:2
-document layout -w gpt2 -c "2x dgx-a100" --top 3
 expect 0 plan -w resnet50 -c "2x p3.16xlarge" --objective time-to-target --task resnet50-imagenet --no-simulate -o made/priced.json
 document score made/priced.json --task resnet50-imagenet
 expect 0 plan -w mlp -c local:2 --fix pp=1,staleness=2 -q -o documents/late.json

@@ -103,18 +103,10 @@ for command in $("$TRAINYARD" --help | awk '/^  [a-z]/ { print $1 }'); do
     expect_output "usage: trainyard $command"
     if awk 'length($0) > 80 { exit 1 }' "$scratch/out"; then pass; else fail "$command --help is wider than 80 columns"; fi
 done
-expect 0 layout -w mixtral-8x7b -c "2x dgx-h100" --fix ep=8 --top 3
-expect_output "ep 8" "the best" "the front" "too large"
-expect 0 layout -w gpt2 -c "2x dgx-a100" --fix tp=2,cp=2,zero=1,recompute=full,schedule=1f1b,sp=1 --top 1 --json
-expect_output '"tp": 2' '"cp": 2' '"recompute": "full"' '"is_complete": true'
-expect 4 layout -w gpt3-175b -c "1x dgx-a100"
-expect_error_line "no layout fits" "tp 8"
-expect 1 layout -w resnet50 -c "2x dgx-a100"
-expect_error_line "expected a stack of equal transformer layers"
-expect 2 layout -w gpt2 -c "2x dgx-a100" --fix zp=3
-expect_error_line "unknown key 'zp'" "cp, ep"
-expect 2 layout -w gpt2 -c "2x dgx-a100" --fix recompute=some
-expect_error_line "none, selective, full"
+expect 2 layout -w gpt2 -c "2x dgx-a100"
+expect_error_line "unknown command 'layout'"
+expect 4 plan -w gpt3-175b -c "1x dgx-a100" --no-simulate
+expect_error_line "does not fit"
 expect 2 systems --workload lenet
 expect_error_line "--cluster"
 expect 2 plan --workload lenet --cluster "1x p100-server" --system horrovod

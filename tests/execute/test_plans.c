@@ -291,7 +291,7 @@ static void check_dimensions(trial *t, const ty_cluster *cluster, ty_schedule sc
         options.global_batch = t->subject->global_batch;
         options.fix_schedule = true;
         options.schedule = schedule;
-        options.fix_dimensions = true;
+        options.pinned = TY_PIN_ALL;
         options.dimensions = *divided;
         options.staleness = staleness;
         options.fix_compression = true;

@@ -466,7 +466,7 @@ static ty_plan *plan_of_lanes(const lane_shape *shape)
     options.global_batch = 16;
     options.micro_batch_size = 4;
     options.pipeline_stages = shape->stages;
-    options.fix_dimensions = true;
+    options.pinned = TY_PIN_ALL;
     options.dimensions = shape->dimensions;
     if (shape->element_bytes > 0)
         ty_workload_set_element_bytes(workload, shape->element_bytes);

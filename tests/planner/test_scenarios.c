@@ -33,6 +33,7 @@ static scene plan_of(const ty_workload *workload, const char *cluster, uint32_t 
     scene s = {0};
 
     options.fix_compression = true;
+    options.pinned = TY_PIN_ALL; /* as their papers have it: no lanes, nothing sharded */
     options.pipeline_stages = stages;
     cr_assert_eq(ty_cluster_open(cluster, NULL, &s.cluster, &error), TY_OK, "%s", error.message);
     cr_assert_eq(ty_plan_search(workload, s.cluster, NULL, &options, &s.plan, &error), TY_OK,

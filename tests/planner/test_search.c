@@ -248,6 +248,7 @@ Test(search, tied_weights_get_a_bucket)
     const ty_bucket *tied;
 
     options.pipeline_stages = 2;
+    options.pinned = TY_PIN_ALL;
     plan = search(gpt2, cluster, &options);
     tied = &plan->buckets[plan->bucket_count - 1];
     cr_expect_eq(tied->stage, 0);
@@ -413,7 +414,7 @@ Test(search, nonsense_is_refused)
          "staleness: found 1, expected 0: no stage has replicas"},
         {{.staleness = 2, .fix_schedule = true, .schedule = TY_PIPEDREAM},
          "staleness: found 2, expected 0: gradients of that schedule are late already"},
-        {{.staleness = 1, .fix_dimensions = true, .dimensions.zero = 1},
+        {{.staleness = 1, .pinned = TY_PIN_ALL, .dimensions.zero = 1},
          "staleness: found 1, expected 0: with ZeRO"},
         {{.seed = (uint64_t)1 << 53}, "seed: found 9007199254740992, expected less than 2^53"},
         {{.simulate_top = 3}, "3 finalists are to be simulated, but nothing does that"},
@@ -980,7 +981,7 @@ Test(search, rows_can_be_fixed)
     cr_expect(strstr(error.message, "expected an embedding that is not tied") != NULL, "%s",
               error.message);
     o.dimensions.zero = 1;
-    o.fix_dimensions = true;
+    o.pinned = TY_PIN_ALL;
     cr_expect_eq(ty_plan_search(few, cluster, NULL, &o, &none, &error), TY_EINVAL);
     cr_expect(strstr(error.message, "found rows with zero 1") != NULL, "%s", error.message);
     ty_workload_free(few);
@@ -997,7 +998,7 @@ Test(search, rows_give_way_to_memory)
     ty_plan_options o = {.pipeline_stages = 1,
                          .micro_batch_size = 8,
                          .bucket_bytes = 1u << 20,
-                         .fix_dimensions = true};
+                         .pinned = TY_PIN_ALL};
     ty_workload *w = wordy(2600, false, false);
     ty_cluster *roomy = small_cluster(1ull << 40, 1e9, 1e8), *tight;
     ty_plan *plan = search(w, roomy, &o), *dense;

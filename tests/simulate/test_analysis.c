@@ -44,7 +44,7 @@ static subject open_subject(const struct row *row)
     options.micro_batch_size = 1;
     options.pipeline_stages = row->stages;
     options.replicas = row->replicas;
-    options.fix_dimensions = true;
+    options.pinned = TY_PIN_ALL;
     options.dimensions.tensor_parallel = row->tensor;
     options.dimensions.context_parallel = row->context;
     options.dimensions.zero = row->zero;

@@ -55,7 +55,7 @@ static subject open_subject(const row *r)
     options.global_batch = 256;
     options.micro_batch_size = r->expert > 1 ? r->expert : 4;
     options.pipeline_stages = r->stages;
-    options.fix_dimensions = true;
+    options.pinned = TY_PIN_ALL;
     options.dimensions = (ty_plan_dimensions){.tensor_parallel = r->tensor,
                                               .context_parallel = r->context,
                                               .expert_parallel = r->expert,

@@ -1,0 +1,549 @@
+/* Layouts one after the other by their bounds: families first, which share a cell and a division of
+ * devices, and of those at the front every member. */
+#include "space.h"
+
+#include "ty_memory.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* All layouts that share the division of devices, micro-batches and what is made again. */
+typedef struct family {
+    layout first; /* without what its members differ in */
+    uint32_t cell, grid, group;
+    double bound_s; /* of all members */
+} family;
+
+/* How large micro-batches may be for what is divided and made again: memory grows with them. */
+typedef struct memory_group {
+    uint32_t fitting;  /* the largest that is known to fit, with everything sharded */
+    uint32_t refusing; /* the smallest that is known not to; UINT32_MAX: none */
+    uint32_t smallest; /* of its families */
+} memory_group;
+
+typedef struct member {
+    layout layout;
+    double bound_s;
+    uint32_t family;
+} member;
+
+struct ty_layouts {
+    layout_space space;
+    uint32_t *identity;
+    layout_cell *cells;
+    layout_grid_costs *grids;
+    memory_group *groups;
+    family *families;
+    member *members; /* a heap by member_is_before */
+    uint32_t cell_count, grid_count, group_count, family_count, member_count;
+    uint32_t cell_room, grid_room, group_room, family_room, member_room;
+    uint32_t next_family; /* those before it are open */
+};
+
+/* Makes room for one more. */
+static bool reserve(void **items, uint32_t count, uint32_t *room, size_t size)
+{
+    const uint32_t more = *room > 0 ? 2 * *room : 64;
+    void *grown;
+
+    if (count < *room)
+        return true;
+    grown = ty_resize(*items, more, size);
+    if (grown == NULL)
+        return false;
+    *items = grown;
+    *room = more;
+    return true;
+}
+
+static ty_status no_memory(ty_error *error)
+{
+    return ty_fail(error, TY_ENOMEM, "out of memory");
+}
+
+/* ---- Families ------------------------------------------------------------------------------ */
+
+static int compare(uint64_t a, uint64_t b)
+{
+    return (a > b) - (a < b);
+}
+
+/* Of equal bounds the simpler first: the same question gives the same answer. */
+static int compare_layouts(const layout *a, const layout *b)
+{
+    const ty_plan_dimensions *x = &a->dimensions, *y = &b->dimensions;
+    const int orders[] = {compare(x->expert_parallel, y->expert_parallel),
+                          compare(x->context_parallel, y->context_parallel),
+                          compare(x->tensor_parallel, y->tensor_parallel),
+                          compare((uint64_t)x->recompute, (uint64_t)y->recompute),
+                          compare(x->zero, y->zero),
+                          compare(x->interleave, y->interleave),
+                          compare(a->positions, b->positions),
+                          compare(b->micro_batch_size, a->micro_batch_size),
+                          compare((uint64_t)a->compression, (uint64_t)b->compression),
+                          compare(b->bucket_bytes, a->bucket_bytes),
+                          compare((uint64_t)b->schedule, (uint64_t)a->schedule),
+                          compare(x->sequence_parallel, y->sequence_parallel)};
+
+    for (size_t i = 0; i < sizeof orders / sizeof *orders; i++)
+        if (orders[i] != 0)
+            return orders[i];
+    return 0;
+}
+
+static int by_bound(const void *left, const void *right)
+{
+    const family *a = left, *b = right;
+
+    if (a->bound_s != b->bound_s)
+        return a->bound_s < b->bound_s ? -1 : 1;
+    return compare_layouts(&a->first, &b->first);
+}
+
+/* The schedule that no member of a family is faster than: all there is hides, nothing fills. */
+static double family_bound_s(const ty_layouts *s, const family *f)
+{
+    layout least = f->first;
+    const uint32_t local = s->space.q->global_batch / least.micro_batch_size / least.replicas;
+    double bound_s = HUGE_VAL;
+
+    least.bucket_bytes = 1; /* what overlaps, does */
+    least.compression = TY_COMPRESSION_NONE;
+    for (int k = 0; k < TY_SCHEDULE_COUNT; k++) {
+        least.schedule = (ty_schedule)k;
+        for (uint32_t held = 1; held <= s->space.block_count / least.positions; held++) {
+            least.dimensions.interleave = held > 1 ? held : 0;
+            if (ty_layout_allows_schedule(&s->space, &least, local))
+                bound_s = fmin(
+                    bound_s, ty_layout_bound_s(
+                                 &s->space, &least, &s->cells[f->cell],
+                                 &(layout_grid_costs){.latency_s = s->grids[f->grid].latency_s,
+                                                      .s_per_byte = s->grids[f->grid].s_per_byte}));
+            if (k != TY_INTERLEAVED)
+                break;
+        }
+    }
+    return bound_s;
+}
+
+static ty_status add_family(ty_layouts *s, const layout *l, uint32_t cell, uint32_t grid,
+                            uint32_t group, ty_error *error)
+{
+    family f = {.first = *l, .cell = cell, .grid = grid, .group = group};
+
+    f.bound_s = family_bound_s(s, &f);
+    if (!isfinite(f.bound_s)) /* no schedule is allowed */
+        return TY_OK;
+    if (!reserve((void **)&s->families, s->family_count, &s->family_room, sizeof *s->families))
+        return no_memory(error);
+    s->families[s->family_count++] = f;
+    if (l->micro_batch_size < s->groups[group].smallest)
+        s->groups[group].smallest = l->micro_batch_size;
+    return TY_OK;
+}
+
+/* With lanes, sizes and what is made again in hand: every division of the devices. */
+static ty_status add_grids(ty_layouts *s, layout *l, const uint32_t *grids, const uint32_t *groups,
+                           uint32_t *identity, ty_error *error)
+{
+    const uint32_t lanes = ty_dimensions_width(&l->dimensions);
+    const uint32_t ranks = s->space.q->device_count / lanes;
+    bool has_cell = false;
+    ty_status status = TY_OK;
+
+    for (uint32_t p = 1; p <= ranks && p <= s->space.block_count; p++) {
+        if (!ty_layout_allows_grid(&s->space, lanes, p) ||
+            !ty_layout_allows_batch(&s->space, l->dimensions.expert_parallel, ranks / p,
+                                    l->micro_batch_size))
+            continue;
+        if (!has_cell) {
+            if (!reserve((void **)&s->cells, s->cell_count, &s->cell_room, sizeof *s->cells)) {
+                status = no_memory(error);
+                goto done;
+            }
+            TY_CHECK(ty_layout_cell_make(&s->space, &l->dimensions, l->micro_batch_size, identity,
+                                         &s->cells[s->cell_count], error),
+                     status, done);
+            s->cell_count++;
+            has_cell = true;
+        }
+        l->positions = p;
+        l->replicas = ranks / p;
+        TY_CHECK(add_family(s, l, s->cell_count - 1, grids[p], groups[p], error), status, done);
+    }
+done:
+    return status;
+}
+
+/* With lanes in hand: what they exchange and transfer, then all sizes and recomputings. */
+static ty_status add_lanes(ty_layouts *s, const ty_plan_dimensions *d, ty_error *error)
+{
+    const layout_space *space = &s->space;
+    const search_question *q = space->q;
+    const ty_plan_options *o = q->options;
+    const uint32_t lanes = ty_dimensions_width(d), ranks = q->device_count / lanes;
+    uint32_t *grids = ty_alloc((size_t)ranks + 1, sizeof *grids);
+    uint32_t *groups = ty_alloc((size_t)ranks + 1, sizeof *groups);
+    ty_status status = TY_OK;
+
+    if (grids == NULL || groups == NULL) {
+        status = no_memory(error);
+        goto done;
+    }
+    if (ty_search_must_stop(q)) {
+        status = ty_fail(error, TY_EINTERRUPTED, "stopped before a plan that fits was found");
+        goto done;
+    }
+    for (uint32_t p = 1; p <= ranks && p <= space->block_count; p++) {
+        if (!ty_layout_allows_grid(space, lanes, p))
+            continue;
+        if (!reserve((void **)&s->grids, s->grid_count, &s->grid_room, sizeof *s->grids)) {
+            status = no_memory(error);
+            goto done;
+        }
+        TY_CHECK(ty_layout_grid_make(space, d, p, s->identity, &s->grids[s->grid_count], error),
+                 status, done);
+        grids[p] = s->grid_count++;
+    }
+    for (int r = 0; r < TY_RECOMPUTE_COUNT; r++) {
+        layout l = {.dimensions = *d, .bucket_bytes = UINT64_MAX};
+        const bool is_pinned = (o->pinned & TY_PIN_RECOMPUTE) != 0;
+        l.dimensions.recompute = (ty_recompute)r;
+        l.dimensions.recompute_blocks =
+            is_pinned ? o->dimensions.recompute_blocks : r == TY_RECOMPUTE_FULL;
+        if (!ty_layout_allows_recompute(space, l.dimensions.recompute,
+                                        l.dimensions.recompute_blocks))
+            continue;
+        for (uint32_t p = 1; p <= ranks && p <= space->block_count; p++) {
+            if (!reserve((void **)&s->groups, s->group_count, &s->group_room, sizeof *s->groups)) {
+                status = no_memory(error);
+                goto done;
+            }
+            s->groups[s->group_count] =
+                (memory_group){.refusing = UINT32_MAX, .smallest = UINT32_MAX};
+            groups[p] = s->group_count++;
+        }
+        for (l.micro_batch_size = 1; l.micro_batch_size <= q->global_batch; l.micro_batch_size++)
+            if (q->global_batch % l.micro_batch_size == 0)
+                TY_CHECK(add_grids(s, &l, grids, groups, s->identity, error), status, done);
+    }
+done:
+    ty_free(grids);
+    ty_free(groups);
+    return status;
+}
+
+static ty_status find_families(ty_layouts *s, ty_error *error)
+{
+    const uint32_t devices = s->space.q->device_count;
+    ty_plan_dimensions d = {0};
+    ty_status status = TY_OK;
+
+    for (uint32_t t = 1; t <= devices && t <= TY_MAX_LANES; t++)
+        for (uint32_t c = 1; c <= devices / t && c <= TY_MAX_LANES && devices % t == 0; c++)
+            for (uint32_t e = 1; e <= devices / t / c && e <= TY_MAX_LANES && devices / t % c == 0;
+                 e++)
+                for (int along = 0; along < 2; along++) {
+                    d.tensor_parallel = t;
+                    d.context_parallel = c;
+                    d.expert_parallel = e;
+                    d.sequence_parallel = along == 1;
+                    if (devices / t / c % e == 0 && ty_layout_allows_lanes(&s->space, &d))
+                        TY_CHECK(add_lanes(s, &d, error), status, done);
+                }
+    if (s->family_count > 0)
+        qsort(s->families, s->family_count, sizeof *s->families, by_bound);
+done:
+    return status;
+}
+
+/* ---- Opening ------------------------------------------------------------------------------- */
+
+static bool are_equal_accelerators(const search_question *q)
+{
+    const ty_device_type *first = ty_cluster_device_type(q->cluster, 0);
+
+    for (uint32_t d = 1; d < q->device_count; d++)
+        if (ty_cluster_device_type(q->cluster, d) != first)
+            return false;
+    return first->core_share <= 0;
+}
+
+void ty_layouts_close(ty_layouts *s)
+{
+    if (s == NULL)
+        return;
+    for (uint32_t i = 0; i < s->cell_count; i++)
+        ty_layout_cell_clear(&s->cells[i]);
+    ty_layout_space_clear(&s->space);
+    ty_free(s->identity);
+    ty_free(s->cells);
+    ty_free(s->grids);
+    ty_free(s->groups);
+    ty_free(s->families);
+    ty_free(s->members);
+    ty_free(s);
+}
+
+ty_status ty_layouts_open(const search_question *q, ty_layouts **out, ty_error *error)
+{
+    bool has_blocks = false;
+    ty_status status = TY_OK;
+    ty_layouts *s;
+
+    *out = NULL;
+    if (q->workload->learning != TY_LEARNING_GRADIENT || q->options->replicas != NULL ||
+        !are_equal_accelerators(q))
+        return TY_OK;
+    if ((s = ty_alloc(1, sizeof *s)) == NULL)
+        return no_memory(error);
+    TY_CHECK(ty_layout_space_open(q, &s->space, &has_blocks, error), status, failed);
+    if (!has_blocks)
+        goto failed;
+    s->identity = ty_alloc(q->device_count, sizeof *s->identity);
+    if (s->identity == NULL) {
+        status = no_memory(error);
+        goto failed;
+    }
+    for (uint32_t d = 0; d < q->device_count; d++)
+        s->identity[d] = d;
+    TY_CHECK(find_families(s, error), status, failed);
+    *out = s;
+    return TY_OK;
+
+failed:
+    ty_layouts_close(s);
+    return status;
+}
+
+/* ---- One after the other -------------------------------------------------------------------- */
+
+static bool is_before(const member *a, const member *b)
+{
+    if (a->bound_s != b->bound_s)
+        return a->bound_s < b->bound_s;
+    return compare_layouts(&a->layout, &b->layout) < 0;
+}
+
+static bool push(ty_layouts *s, const member *m)
+{
+    uint32_t at = s->member_count;
+
+    if (!reserve((void **)&s->members, at, &s->member_room, sizeof *s->members))
+        return false;
+    s->member_count++;
+    for (; at > 0 && is_before(m, &s->members[(at - 1) / 2]); at = (at - 1) / 2)
+        s->members[at] = s->members[(at - 1) / 2];
+    s->members[at] = *m;
+    return true;
+}
+
+static member pop(ty_layouts *s)
+{
+    const member first = s->members[0], last = s->members[--s->member_count];
+    uint32_t at = 0, child;
+
+    while ((child = 2 * at + 1) < s->member_count) {
+        child +=
+            child + 1 < s->member_count && is_before(&s->members[child + 1], &s->members[child]);
+        if (!is_before(&s->members[child], &last))
+            break;
+        s->members[at] = s->members[child];
+        at = child;
+    }
+    if (s->member_count > 0)
+        s->members[at] = last;
+    return first;
+}
+
+/* The schedule that keeps least, and everything sharded that may be. */
+static layout smallest_of(const ty_layouts *s, const family *f)
+{
+    const ty_plan_options *o = s->space.q->options;
+    layout least = f->first;
+
+    least.bucket_bytes = 1; /* the smallest buffers */
+    least.schedule =
+        o->fix_schedule && o->schedule != TY_INTERLEAVED ? o->schedule : TY_ONE_F_ONE_B;
+    for (uint32_t zero = 0; zero <= 3; zero++)
+        if (ty_layout_allows_zero(&s->space, &least, zero))
+            least.dimensions.zero = zero;
+    return least;
+}
+
+static ty_status fits_device(ty_layouts *s, const layout *l, bool *fits, ty_error *error)
+{
+    uint64_t bytes = 0;
+    const ty_status status = ty_layout_memory(&s->space, l, s->identity, &bytes, error);
+
+    *fits = bytes <= s->space.q->largest_memory_bytes;
+    return status;
+}
+
+/* Whether any member may fit. What fits with larger micro-batches fits with smaller ones. */
+static ty_status may_fit(ty_layouts *s, const family *f, bool *fits, ty_error *error)
+{
+    memory_group *group = &s->groups[f->group];
+    const layout least = smallest_of(s, f);
+    ty_status status = TY_OK;
+
+    *fits = least.micro_batch_size <= group->fitting;
+    if (*fits || least.micro_batch_size >= group->refusing)
+        return TY_OK;
+    TY_CHECK(fits_device(s, &least, fits, error), status, done);
+    if (*fits)
+        group->fitting = least.micro_batch_size;
+    else
+        group->refusing = least.micro_batch_size;
+done:
+    return status;
+}
+
+/* What each member of a family is given to. */
+typedef ty_status (*member_function)(ty_layouts *layouts, const member *m, void *context,
+                                     ty_error *error);
+
+static ty_status each_member(ty_layouts *s, uint32_t index, const bool allowed_zeros[4],
+                             member_function give, void *context, ty_error *error)
+{
+    const family *f = &s->families[index];
+    const layout_grid_costs *grid = &s->grids[f->grid];
+    const uint32_t local = s->space.q->global_batch / f->first.micro_batch_size / f->first.replicas;
+    member m = {.layout = f->first, .family = index};
+    layout *l = &m.layout;
+    ty_status status = TY_OK;
+
+    for (int k = 0; k < TY_SCHEDULE_COUNT; k++) {
+        const uint32_t most = k == TY_INTERLEAVED ? s->space.block_count / l->positions : 1;
+        l->schedule = (ty_schedule)k;
+        for (uint32_t held = k == TY_INTERLEAVED ? 2 : 1; held <= most; held++) {
+            uint64_t buckets[LAYOUT_MOST_BUCKETS];
+            const uint32_t bucket_count =
+                ty_layout_buckets(&s->space, grid->gradient_bytes / held, buckets);
+            l->dimensions.interleave = held > 1 ? held : 0;
+            if (!ty_layout_allows_schedule(&s->space, l, local))
+                continue;
+            for (uint32_t zero = 0; zero <= 3; zero++)
+                for (int c = 0; c < TY_COMPRESSION_COUNT; c++) {
+                    l->dimensions.zero = zero;
+                    l->compression = (ty_compression_kind)c;
+                    if (!allowed_zeros[zero] || !ty_layout_allows_zero(&s->space, l, zero) ||
+                        !ty_layout_allows_compression(&s->space, l, l->compression,
+                                                      grid->is_exchanged))
+                        continue;
+                    for (uint32_t b = 0; b < (grid->is_exchanged ? bucket_count : 1); b++) {
+                        l->bucket_bytes = buckets[b];
+                        TY_CHECK(give(s, &m, context, error), status, done);
+                    }
+                }
+        }
+    }
+done:
+    return status;
+}
+
+static ty_status push_member(ty_layouts *s, const member *m, void *context, ty_error *error)
+{
+    const family *f = &s->families[m->family];
+    member bounded = *m;
+
+    (void)context;
+    bounded.bound_s = fmax(f->bound_s, ty_layout_bound_s(&s->space, &m->layout, &s->cells[f->cell],
+                                                         &s->grids[f->grid]));
+    return push(s, &bounded) ? TY_OK : no_memory(error);
+}
+
+/* The members of the next family that may fit by what it shards. */
+static ty_status open_family(ty_layouts *s, ty_error *error)
+{
+    const uint32_t index = s->next_family++;
+    bool fits = false, allowed_zeros[4] = {false};
+    layout l = smallest_of(s, &s->families[index]);
+    ty_status status = TY_OK;
+
+    TY_CHECK(may_fit(s, &s->families[index], &fits, error), status, done);
+    if (!fits)
+        goto done;
+    fits = false; /* what fits with less sharded fits with more */
+    for (l.dimensions.zero = 0; l.dimensions.zero <= 3; l.dimensions.zero++) {
+        if (!fits && ty_layout_allows_zero(&s->space, &l, l.dimensions.zero))
+            TY_CHECK(fits_device(s, &l, &fits, error), status, done);
+        allowed_zeros[l.dimensions.zero] = fits;
+    }
+    status = each_member(s, index, allowed_zeros, push_member, NULL, error);
+done:
+    return status;
+}
+
+ty_status ty_layouts_next(ty_layouts *s, layout *out, double *bound_s, bool *found, ty_error *error)
+{
+    ty_status status = TY_OK;
+
+    *found = false;
+    while (!*found) {
+        member m;
+        while (
+            s->next_family < s->family_count &&
+            (s->member_count == 0 || s->families[s->next_family].bound_s <= s->members[0].bound_s))
+            TY_CHECK(open_family(s, error), status, done);
+        if (s->member_count == 0)
+            break;
+        m = pop(s);
+        TY_CHECK(fits_device(s, &m.layout, found, error), status, done);
+        *out = m.layout;
+        *bound_s = m.bound_s;
+    }
+done:
+    return status;
+}
+
+static ty_status count_member(ty_layouts *s, const member *m, void *context, ty_error *error)
+{
+    (void)s;
+    (void)m;
+    (void)error;
+    ++*(uint64_t *)context;
+    return TY_OK;
+}
+
+uint64_t ty_layouts_count(ty_layouts *s)
+{
+    static const bool all_zeros[4] = {true, true, true, true};
+    uint64_t count = 0;
+
+    for (uint32_t f = 0; f < s->family_count; f++)
+        (void)each_member(s, f, all_zeros, count_member, &count, NULL);
+    return count;
+}
+
+ty_status ty_layouts_smallest(ty_layouts *s, layout *out, bool *found, ty_error *error)
+{
+    uint64_t least = UINT64_MAX;
+    ty_status status = TY_OK;
+
+    *found = false;
+    for (uint32_t f = 0; f < s->family_count; f++) {
+        const layout l = smallest_of(s, &s->families[f]);
+        uint64_t bytes = 0;
+        if (l.micro_batch_size > s->groups[s->families[f].group].smallest)
+            continue;
+        TY_CHECK(ty_layout_memory(&s->space, &l, s->identity, &bytes, error), status, done);
+        if (bytes >= least)
+            continue;
+        least = bytes;
+        *out = l;
+        *found = true;
+    }
+done:
+    return status;
+}
+
+void ty_layout_divide(const ty_layouts *s, const layout *l, uint32_t *first_layers)
+{
+    const uint32_t held = l->dimensions.interleave > 1 ? l->dimensions.interleave : 1;
+    const uint32_t stages = l->positions * held;
+
+    for (uint32_t k = 0; k < stages; k++)
+        first_layers[k] = s->space.blocks[ty_layout_stage_block(&s->space, stages, k)];
+}

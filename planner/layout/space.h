@@ -1,0 +1,88 @@
+/* What the files of planner/layout/ share: the blocks of a network and the rules of layouts. */
+#ifndef TY_PLANNER_LAYOUT_SPACE_H
+#define TY_PLANNER_LAYOUT_SPACE_H
+
+#include "cost/kernels.h"
+#include "layout.h"
+
+/** A network as blocks; those of a class take the same. */
+typedef struct layout_space {
+    const search_question *q;
+    uint32_t block_count, head; /* head: its first layer; layer_count: none */
+    uint32_t *blocks;           /* [block_count + 1]: first layers; the last one is the head's */
+    uint32_t *classes;          /* [block_count] */
+    uint32_t class_count, *class_of_first; /* [class_count]: the first block of each class */
+    bool has_scores;                       /* there is an attention whose scores the stack keeps */
+    bool has_experts;
+} layout_space;
+/** @param has_blocks [out] whether stages could be equal blocks; if not, `out` is left alone */
+ty_status ty_layout_space_open(const search_question *q, layout_space *out, bool *has_blocks,
+                               ty_error *error) TY_MUST_CHECK;
+void ty_layout_space_clear(layout_space *space);
+
+/** The first block of a stage of so many; block_count behind the last. */
+uint32_t ty_layout_stage_block(const layout_space *space, uint32_t stages, uint32_t stage);
+
+/* Whether the workload, the batch and what is pinned allow a value, those before it allowed. In
+ * dimensions 1 stands for "not divided". */
+bool ty_layout_allows_lanes(const layout_space *space, const ty_plan_dimensions *dimensions);
+bool ty_layout_allows_grid(const layout_space *space, uint32_t lanes, uint32_t positions);
+bool ty_layout_allows_batch(const layout_space *space, uint32_t expert, uint32_t replicas,
+                            uint32_t micro_batch_size);
+bool ty_layout_allows_recompute(const layout_space *space, ty_recompute recompute, uint32_t blocks);
+/** @param micro_batches of a replica */
+bool ty_layout_allows_schedule(const layout_space *space, const layout *layout,
+                               uint32_t micro_batches);
+bool ty_layout_allows_zero(const layout_space *space, const layout *layout, uint32_t zero);
+bool ty_layout_allows_compression(const layout_space *space, const layout *layout,
+                                  ty_compression_kind kind, bool is_exchanged);
+#define LAYOUT_MOST_BUCKETS 8
+/** Sizes of buckets for stages of so many bytes of gradients. @return how many */
+uint32_t ty_layout_buckets(const layout_space *space, uint64_t stage_bytes,
+                           uint64_t out[LAYOUT_MOST_BUCKETS]);
+
+/* ---- bounds.c ----------------------------------------------------------------------------- */
+
+/** Seconds of passes on one lane, of a way to divide layers, a size of micro-batches and a way to
+ * recompute. */
+typedef struct layout_cell {
+    double *forward_s, *backward_s; /* [block_count + 1]: of all blocks before; backward with what
+                                       is made again before it */
+    double *weight_s;               /* likewise: of backward, what nobody waits for */
+    double *again_s;                /* likewise: of backward, what is made again */
+    double head_forward_s, head_backward_s, head_weight_s;
+    double pass_s, again_pass_s; /* of the host, a forward or backward; a pass that makes again */
+    uint64_t message_bytes;      /* to the next stage */
+} layout_cell;
+
+/** What exchanges, updates and transfers of an equal division of devices take, of the first
+ * position, one in the middle and the last. */
+enum { LAYOUT_FIRST, LAYOUT_MIDDLE, LAYOUT_LAST, LAYOUT_PLACES };
+typedef struct layout_grid_costs {
+    uint64_t gradient_bytes; /* of the middle, or the only, position */
+    bool is_exchanged;
+    double reduce_s[LAYOUT_PLACES][TY_COMPRESSION_COUNT]; /* all-reduce, all at once; < 0: not asked
+                                                             for */
+    double scatter_s[LAYOUT_PLACES][TY_COMPRESSION_COUNT]; /* with ZeRO */
+    double gather_s[LAYOUT_PLACES];
+    double update_s[LAYOUT_PLACES], sharded_update_s[LAYOUT_PLACES];
+    double latency_s, s_per_byte; /* of a transfer between positions */
+} layout_grid_costs;
+
+/** @param identity [devices] 0, 1, 2, ... */
+ty_status ty_layout_cell_make(const layout_space *space, const ty_plan_dimensions *dimensions,
+                              uint32_t micro_batch_size, uint32_t *identity, layout_cell *out,
+                              ty_error *error) TY_MUST_CHECK;
+void ty_layout_cell_clear(layout_cell *cell);
+ty_status ty_layout_grid_make(const layout_space *space, const ty_plan_dimensions *dimensions,
+                              uint32_t positions, uint32_t *identity, layout_grid_costs *out,
+                              ty_error *error) TY_MUST_CHECK;
+/** Seconds of a step that no estimate of the layout is below. */
+double ty_layout_bound_s(const layout_space *space, const layout *layout, const layout_cell *cell,
+                         const layout_grid_costs *grid);
+/** Bytes of the device that needs most, by ty_stage_memory; with more than one bucket a stage
+ * without buffers of messages, which depend on buckets: a layout needs no less. */
+ty_status ty_layout_memory(const layout_space *space, const layout *layout, uint32_t *identity,
+                           uint64_t *bytes, ty_error *error) TY_MUST_CHECK;
+
+#endif

@@ -1,0 +1,223 @@
+/* Layouts: that no estimate is below its bound, that what a search answers is the best of all of
+ * them, that what is pinned is kept and nothing else, and how a network is divided. */
+#include "costing.h"
+#include "layout/layout.h"
+#include "ty_memory.h"
+
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct scene {
+    ty_workload *workload;
+    ty_cluster *cluster;
+    ty_stack *stack;
+    ty_plan_options options;
+    search_question question;
+    char text[320];
+} scene;
+
+static uint32_t pick(uint64_t *state, uint32_t count)
+{
+    *state = *state * 6364136223846793005u + 1442695040888963407u; /* Knuth's MMIX */
+    return (uint32_t)((*state >> 33) % count);
+}
+
+static const char *const stacks[] = {"trainyard", "megatron", "pytorch-ddp", "pytorch-fsdp",
+                                     "deepspeed"};
+
+/* A small question, drawn by a seed: a transformer of 2 to 9 blocks on 1 to 3 hosts of 2 to 8
+ * devices, whose memory is scarce in a third of them. */
+static scene open_scene(uint64_t seed, uint32_t pin_one_in)
+{
+    static const char *const devices[] = {"a100-sxm4-80gb", "h100-sxm",
+                                          "mine{bf16=100e12,fp32=20e12,bandwidth=1e12,"
+                                          "memory=1200MiB}"};
+    static const char *const links[] = {"nvlink3", "pcie4"};
+    uint64_t state = seed;
+    char workload[128], cluster[128];
+    scene s = {.options = ty_plan_options_default()};
+    const uint32_t heads = 4u << pick(&state, 2);
+    ty_error error = {0};
+
+    snprintf(workload, sizeof workload,
+             "transformer blocks=%u features=%u heads=%u hidden_features=%u vocabulary=%u "
+             "sequence=%u positions=1024",
+             2 + pick(&state, 8), 64 * heads, heads, 256 * heads, 1000 * (1 + pick(&state, 32)),
+             128u << pick(&state, 3));
+    s.options.global_batch = 8u << pick(&state, 3);
+    snprintf(cluster, sizeof cluster, "host:%u gpu:%u @%s %s hdr200", 1 + pick(&state, 3),
+             2u << pick(&state, 3), devices[pick(&state, 3)], links[pick(&state, 2)]);
+    snprintf(s.text, sizeof s.text, "seed %llu: %s on %s", (unsigned long long)seed, workload,
+             cluster);
+    cr_assert_eq(ty_workload_open(workload, &s.workload, &error), TY_OK, "%s: %s", s.text,
+                 error.message);
+    ty_workload_set_element_bytes(s.workload, 2);
+    cr_assert_eq(ty_cluster_open(cluster, NULL, &s.cluster, &error), TY_OK, "%s: %s", s.text,
+                 error.message);
+    cr_assert_eq(
+        ty_stack_open(stacks[pick(&state, sizeof stacks / sizeof *stacks)], &s.stack, &error),
+        TY_OK, "%s", error.message);
+    s.options.stack = s.stack;
+    s.options.layouts_only = true;
+    if (pick(&state, pin_one_in) == 0)
+        s.options.pinned |= TY_PIN_TENSOR,
+            s.options.dimensions.tensor_parallel = 1u << pick(&state, 3);
+    if (pick(&state, pin_one_in) == 0)
+        s.options.pinned |= TY_PIN_ZERO, s.options.dimensions.zero = pick(&state, 4);
+    if (pick(&state, pin_one_in) == 0) {
+        s.options.pinned |= TY_PIN_RECOMPUTE;
+        s.options.dimensions.recompute = (ty_recompute)pick(&state, TY_RECOMPUTE_COUNT);
+        s.options.dimensions.recompute_blocks =
+            s.options.dimensions.recompute == TY_RECOMPUTE_FULL ? pick(&state, 3) : 0;
+    }
+    if (pick(&state, pin_one_in) == 0)
+        s.options.micro_batch_size = 1 + pick(&state, 2);
+    if (pick(&state, pin_one_in) == 0)
+        s.options.data_parallel = 1 + pick(&state, 2);
+    if (pick(&state, 2 * pin_one_in) == 0) {
+        static const ty_schedule schedules[] = {TY_GPIPE, TY_ZERO_BUBBLE, TY_INTERLEAVED,
+                                                TY_PIPEDREAM_2BW};
+        s.options.fix_schedule = true;
+        s.options.schedule = schedules[pick(&state, sizeof schedules / sizeof *schedules)];
+    }
+    if (pick(&state, pin_one_in) == 0)
+        s.options.fix_compression = true;
+    return s;
+}
+
+static void close_scene(scene *s)
+{
+    ty_workload_free(s->workload);
+    ty_cluster_free(s->cluster);
+    ty_stack_free(s->stack);
+}
+
+/* A layout's plan as the search makes it, estimated by the walk of its program; HUGE_VAL: it does
+ * not fit. */
+static double walk(const search_question *q, const ty_layouts *layouts, const layout *l)
+{
+    division d = {.stage_count =
+                      l->positions * (l->dimensions.interleave > 1 ? l->dimensions.interleave : 1)};
+    candidate c = {.division = &d,
+                   .dimensions = l->dimensions,
+                   .micro_batches = q->global_batch / l->micro_batch_size,
+                   .schedule = l->schedule,
+                   .bucket_bytes = l->bucket_bytes};
+    ty_step_summary summary = {0};
+    ty_costs *costs = NULL;
+    ty_error error = {0};
+    draft made = {0};
+    bool fits = true;
+
+    ty_layout_divide(layouts, l, d.first_layers);
+    for (uint32_t k = 0; k < d.stage_count; k++)
+        d.replicas[k] = l->replicas;
+    if (l->compression != TY_COMPRESSION_NONE)
+        c.compression = ty_proposed_compression(q->options, l->compression);
+    cr_assert_eq(ty_draft_make(q, &c, &made, &error), TY_OK, "%s", error.message);
+    for (uint32_t k = 0; k < made.plan->stage_count; k++)
+        fits = fits && ty_memory_use_total(&made.plan->memory[k]) <= q->largest_memory_bytes;
+    cr_assert_eq(ty_costs_by_networks(made.plan, made.program, q->networks, &costs, &error), TY_OK,
+                 "%s", error.message);
+    cr_assert_eq(ty_estimate_summary(made.plan, made.program, costs,
+                                     3 + 2 * ty_program_largest_lead(made.program), &summary,
+                                     &error),
+                 TY_OK, "%s", error.message);
+    ty_costs_free(costs);
+    ty_draft_clear(&made);
+    return fits ? summary.step_time_s : HUGE_VAL;
+}
+
+typedef struct outcome {
+    uint64_t layouts, fitting, close; /* close: the bound is within 2 % */
+    double best_s;
+} outcome;
+
+/* All layouts of a question, each estimated. */
+static outcome walk_all(scene *s)
+{
+    ty_layouts *layouts = NULL;
+    outcome o = {.best_s = HUGE_VAL};
+    ty_error error = {0};
+    double before_s = 0;
+
+    if (ty_search_question_make(s->workload, s->cluster, NULL, &s->options, &s->question, &error) !=
+        TY_OK)
+        return o;
+    cr_assert_eq(ty_layouts_open(&s->question, &layouts, &error), TY_OK, "%s", error.message);
+    for (bool found = layouts != NULL; found;) {
+        layout l;
+        double bounmades, step_s;
+        cr_assert_eq(ty_layouts_next(layouts, &l, &bounmades, &found, &error), TY_OK, "%s",
+                     error.message);
+        if (!found)
+            break;
+        cr_assert_geq(bounmades, before_s, "%s: bounds rise", s->text);
+        before_s = bounmades;
+        step_s = walk(&s->question, layouts, &l);
+        o.layouts++;
+        if (!isfinite(step_s))
+            continue;
+        o.fitting++;
+        o.close += bounmades >= 0.98 * step_s;
+        o.best_s = fmin(o.best_s, step_s);
+        cr_expect(
+            bounmades <= step_s * (1 + 1e-9),
+            "%s, stack %s: pp %u x %u dp %u tp %u%s mb %u zero %u %s recompute %s bucket %llu "
+            "compression %s: bound %.9g, walk %.9g",
+            s->text, s->stack->name, l.positions, l.dimensions.interleave, l.replicas,
+            l.dimensions.tensor_parallel, l.dimensions.sequence_parallel ? "+sp" : "",
+            l.micro_batch_size, l.dimensions.zero, ty_schedule_name(l.schedule),
+            ty_recompute_name(l.dimensions.recompute), (unsigned long long)l.bucket_bytes,
+            ty_compression_name(l.compression), bounmades, step_s);
+    }
+    cr_assert(layouts == NULL || ty_layouts_count(layouts) >= o.layouts);
+    ty_layouts_close(layouts);
+    ty_search_question_clear(&s->question);
+    return o;
+}
+
+/* The answer is as good as the best of all layouts, each estimated by itself; and never above the
+ * bound that the search stopped at. */
+Test(layouts, no_layout_is_better_than_the_answer, .timeout = 600)
+{
+    const uint64_t questions = 1000;
+    uint64_t answered = 0, refused = 0;
+    outcome all = {0};
+
+    for (uint64_t seed = 1; seed <= questions; seed++) {
+        scene s = open_scene(seed * 7919, 2);
+        const outcome o = walk_all(&s);
+        ty_plan *plan = NULL;
+        ty_error error = {0};
+        const ty_status status =
+            ty_plan_search(s.workload, s.cluster, NULL, &s.options, &plan, &error);
+
+        all.layouts += o.layouts;
+        all.fitting += o.fitting;
+        all.close += o.close;
+        if (isfinite(o.best_s)) {
+            cr_assert_eq(status, TY_OK, "%s: %s", s.text, error.message);
+            cr_expect(plan->prediction.step_time_s <= o.best_s * (1 + 1e-9),
+                      "%s, stack %s: answered %.9g, best %.9g of %llu", s.text, s.stack->name,
+                      plan->prediction.step_time_s, o.best_s, (unsigned long long)o.fitting);
+            answered++;
+        } else {
+            cr_expect(status == TY_EINFEASIBLE || status == TY_EINVAL, "%s: %s", s.text,
+                      status == TY_OK ? plan->strategy : error.message);
+            refused++;
+        }
+        ty_plan_free(plan);
+        close_scene(&s);
+    }
+    cr_log_info("%llu layouts, %llu fit, %llu bounds within 2 %%; %llu questions answered, %llu "
+                "refused",
+                (unsigned long long)all.layouts, (unsigned long long)all.fitting,
+                (unsigned long long)all.close, (unsigned long long)answered,
+                (unsigned long long)refused);
+    cr_expect(answered > questions / 2 && refused > 0);
+    cr_expect(all.close * 4 > all.fitting, "bounds that say nothing");
+}
