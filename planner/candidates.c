@@ -255,6 +255,33 @@ static ty_status push_schedules(enumeration *e, candidate *c)
     return status;
 }
 
+static uint32_t stage_of(const enumeration *e, const division *d, uint32_t layer)
+{
+    uint32_t stage = 0;
+
+    while (layer >= ty_division_end(e->q, d, stage))
+        stage++;
+    return stage;
+}
+
+/* Whether a matrix and what is tied to it are in two stages of one position, which would exchange
+ * it with itself. */
+static bool ties_to_itself(const enumeration *e, const division *d)
+{
+    const uint32_t held = e->q->dimensions.interleave > 1 ? e->q->dimensions.interleave : 1;
+    const uint32_t positions = d->stage_count / held;
+
+    for (uint32_t l = 0; held > 1 && l < e->q->workload->layer_count; l++) {
+        const uint32_t owner = e->q->workload->layers[l].tied_to;
+        if (owner != TY_NO_LAYER) {
+            const uint32_t a = stage_of(e, d, l), b = stage_of(e, d, owner);
+            if (a != b && a % positions == b % positions)
+                return true;
+        }
+    }
+    return false;
+}
+
 static ty_status push_divisions(enumeration *e, uint32_t stages)
 {
     const division *found[TY_MOST_DIVISIONS];
@@ -266,7 +293,8 @@ static ty_status push_divisions(enumeration *e, uint32_t stages)
         candidate c = {.division = found[i],
                        .dimensions = e->q->dimensions,
                        .micro_batches = e->costs.micro_batches};
-        status = push_schedules(e, &c);
+        if (!ties_to_itself(e, found[i]))
+            status = push_schedules(e, &c);
     }
     return status;
 }
