@@ -360,7 +360,7 @@ static ty_status lowering_start(lowering *low, ty_error *error)
 /* One, until another has to do with it as well. */
 static void segment_note(uint32_t *segment, uint32_t another, bool *is_known)
 {
-    *segment = *is_known && *segment != another ? CPU_NONE : another;
+    *segment = *is_known && *segment != another ? STAGE_NO_SEGMENT : another;
     *is_known = true;
 }
 
@@ -374,7 +374,7 @@ static ty_status segments_place(ty_stage_device *stage, ty_error *error)
         return ty_fail(error, TY_ENOMEM, "out of memory for %u tensors",
                        (unsigned)stage->value_count);
     for (uint32_t v = 0; v < stage->value_count; v++)
-        stage->values[v].segment = stage->values[v].gradient_segment = CPU_NONE;
+        stage->values[v].segment = stage->values[v].gradient_segment = STAGE_NO_SEGMENT;
     for (uint32_t n = 0; n < stage->node_count; n++) {
         cpu_node *node = &stage->nodes[n];
         const uint32_t segment = stage_segment_of(&stage->segments, node->layer_index);

@@ -54,7 +54,7 @@ typedef struct cpu_value {
     bool gets_gradient;    /* by its root: backward begins with what a neighbour has found of it */
     bool is_private;       /* one reader, so that it may be overwritten */
     uint32_t segment, gradient_segment; /* of its data and of its gradient, of roots: the one that
-                                           has to do with it; CPU_NONE: none, or several */
+                                           has to do with it, or STAGE_NO_SEGMENT */
     bool is_inside;   /* of a node, which makes and uses it piece by piece: has no memory */
     float **data;     /* [slots] */
     float **gradient; /* [slots] */
@@ -144,9 +144,8 @@ struct ty_stage_device {
     stage_segments segments;
     /* Where the stage is recomputed: memory of what lies inside a segment, from its start for each
      * of them; how much of it each has taken so far, while it is given out. */
-    unsigned char *working_set;
-    uint64_t *working_set_used; /* [segments] */
-    cpu_part part;              /* of the backward under way */
+    stage_working_set working_set;
+    cpu_part part; /* of the backward under way */
     uint32_t value_count, node_count;
     cpu_value *values; /* [0] is the batch, or what crosses the cut before the stage comes first */
     cpu_node *nodes;   /* in the order of forward */

@@ -3,9 +3,11 @@
 
 #include <string.h>
 
+enum { ALIGNMENT = 64 }; /* bytes: a cache line, and the widest vector */
+
 void *cpu_buffer(ty_stage_device *stage, uint64_t count, uint64_t size)
 {
-    const uint64_t alignment = 64;
+    const uint64_t alignment = ALIGNMENT;
     unsigned char *block;
 
     if (count > (UINT64_MAX - alignment) / size)
@@ -65,40 +67,27 @@ static bool is_passing(const ty_stage_device *stage, uint32_t root)
     return !stage->values[root].is_kept && !is_used_by_backward(stage, root);
 }
 
-/* ---- The working set of a stage that is recomputed ---- */
+/* ---- What lies in the working set of a stage that is recomputed ---- */
 
-/* The segment in whose working set a root's data lies; CPU_NONE: it is per slot. */
 static uint32_t data_segment(const ty_stage_device *stage, uint32_t root)
 {
     const cpu_value *value = &stage->values[root];
 
-    return stage->segments.count == 0 || value->is_kept || value->is_inside ? CPU_NONE
-                                                                            : value->segment;
+    return stage_segment_of_part(&stage->segments, value->is_kept || value->is_inside,
+                                 value->segment);
 }
 
 static uint32_t gradient_segment(const ty_stage_device *stage, uint32_t root)
 {
     const cpu_value *value = &stage->values[root];
 
-    return stage->segments.count == 0 || value->is_gradient_kept || value->is_inside
-               ? CPU_NONE
-               : value->gradient_segment;
+    return stage_segment_of_part(&stage->segments, value->is_gradient_kept || value->is_inside,
+                                 value->gradient_segment);
 }
 
 static uint32_t stash_segment(const ty_stage_device *stage, const cpu_node *node)
 {
-    return stage->segments.count == 0 || node->is_kept
-               ? CPU_NONE
-               : stage_segment_of(&stage->segments, node->layer_index);
-}
-
-/* Notes that a segment needs so much more. @return where its part begins */
-static uint64_t working_set_take(ty_stage_device *stage, uint32_t segment, uint64_t bytes)
-{
-    const uint64_t alignment = 64, at = stage->working_set_used[segment];
-
-    stage->working_set_used[segment] += (bytes + alignment - 1) / alignment * alignment;
-    return at;
+    return stage_segment_of_stash(&stage->segments, node->is_kept, node->layer_index);
 }
 
 static bool has_data(const ty_stage_device *stage, uint32_t v)
@@ -113,35 +102,27 @@ static bool has_own_gradient(const ty_stage_device *stage, uint32_t v)
     return stage->values[v].needs_gradient && stage->values[v].gradient_of == v;
 }
 
-/* As large as the segment that needs most. */
 static bool working_set_allocate(ty_stage_device *stage)
 {
-    uint64_t largest = 0;
+    stage_working_set *set = &stage->working_set;
 
     if (stage->segments.count == 0)
         return true;
-    stage->working_set_used =
-        cpu_buffer(stage, stage->segments.count, sizeof *stage->working_set_used);
-    if (stage->working_set_used == NULL)
+    set->used = cpu_buffer(stage, stage->segments.count, sizeof *set->used);
+    if (set->used == NULL)
         return false;
     for (uint32_t v = 0; v < stage->value_count; v++) {
         const uint64_t bytes = stage->values[v].count * sizeof(float);
-        if (has_data(stage, v) && data_segment(stage, v) != CPU_NONE)
-            working_set_take(stage, data_segment(stage, v), bytes);
-        if (has_own_gradient(stage, v) && gradient_segment(stage, v) != CPU_NONE)
-            working_set_take(stage, gradient_segment(stage, v), bytes);
+        if (has_data(stage, v))
+            stage_working_set_take(set, data_segment(stage, v), bytes, ALIGNMENT);
+        if (has_own_gradient(stage, v))
+            stage_working_set_take(set, gradient_segment(stage, v), bytes, ALIGNMENT);
     }
     for (uint32_t n = 0; n < stage->node_count; n++)
-        if (stash_segment(stage, &stage->nodes[n]) != CPU_NONE)
-            working_set_take(stage, stash_segment(stage, &stage->nodes[n]),
-                             stage->nodes[n].stash_bytes);
-    for (uint32_t s = 0; s < stage->segments.count; s++) {
-        if (stage->working_set_used[s] > largest)
-            largest = stage->working_set_used[s];
-        stage->working_set_used[s] = 0;
-    }
-    stage->working_set = cpu_buffer(stage, largest, 1);
-    return stage->working_set != NULL;
+        stage_working_set_take(set, stash_segment(stage, &stage->nodes[n]),
+                               stage->nodes[n].stash_bytes, ALIGNMENT);
+    set->memory = cpu_buffer(stage, stage_working_set_measure(set, &stage->segments), 1);
+    return set->memory != NULL;
 }
 
 /* The same place of the working set for each slot, or as slots_allocate. */
@@ -150,12 +131,12 @@ static void *place(ty_stage_device *stage, uint64_t bytes, uint32_t segment, boo
     void **slots;
     uint64_t at;
 
-    if (segment == CPU_NONE)
+    if (segment == STAGE_NO_SEGMENT)
         return slots_allocate(stage, bytes, is_shared);
     slots = cpu_buffer(stage, stage->options.slots, sizeof *slots);
-    at = working_set_take(stage, segment, bytes);
+    at = stage_working_set_take(&stage->working_set, segment, bytes, ALIGNMENT);
     for (uint32_t s = 0; slots != NULL && s < stage->options.slots; s++)
-        slots[s] = stage->working_set + at;
+        slots[s] = stage->working_set.memory + at;
     return slots;
 }
 

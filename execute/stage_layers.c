@@ -63,3 +63,37 @@ uint32_t stage_segment_of(const stage_segments *segments, uint32_t layer)
         segment--;
     return segment;
 }
+
+uint32_t stage_segment_of_part(const stage_segments *segments, bool is_kept, uint32_t segment)
+{
+    return segments->count == 0 || is_kept ? STAGE_NO_SEGMENT : segment;
+}
+
+uint32_t stage_segment_of_stash(const stage_segments *segments, bool is_kept, uint32_t layer)
+{
+    return stage_segment_of_part(segments, is_kept, stage_segment_of(segments, layer));
+}
+
+uint64_t stage_working_set_take(stage_working_set *set, uint32_t segment, uint64_t bytes,
+                                uint64_t alignment)
+{
+    uint64_t at;
+
+    if (segment == STAGE_NO_SEGMENT)
+        return 0;
+    at = set->used[segment];
+    set->used[segment] += (bytes + alignment - 1) / alignment * alignment;
+    return at;
+}
+
+uint64_t stage_working_set_measure(stage_working_set *set, const stage_segments *segments)
+{
+    uint64_t largest = 0;
+
+    for (uint32_t s = 0; s < segments->count; s++) {
+        if (set->used[s] > largest)
+            largest = set->used[s];
+        set->used[s] = 0;
+    }
+    return largest;
+}

@@ -304,7 +304,7 @@ static void gradients_order(ty_stage_device *stage, bool *is_written)
 /* One, until another has to do with it as well. */
 static void segment_note(uint32_t *segment, uint32_t another, bool *is_known)
 {
-    *segment = *is_known && *segment != another ? CUDA_NONE : another;
+    *segment = *is_known && *segment != another ? STAGE_NO_SEGMENT : another;
     *is_known = true;
 }
 
@@ -317,8 +317,8 @@ static void segments_place(ty_stage_device *stage, bool *is_known)
     const uint32_t last = stage->segments.count - 1;
 
     for (uint32_t v = 0; v < stage->value_count; v++) {
-        stage->values[v].segment = v < before ? 0 : CUDA_NONE;
-        stage->values[v].gradient_segment = CUDA_NONE;
+        stage->values[v].segment = v < before ? 0 : STAGE_NO_SEGMENT;
+        stage->values[v].gradient_segment = STAGE_NO_SEGMENT;
     }
     for (uint32_t i = 0; i < stage->before.count + stage->behind.count; i++) {
         const cuda_crossing *tensor = i < stage->before.count
@@ -428,33 +428,23 @@ static bool is_token_input(const ty_stage_device *stage)
     return stage->options.first_layer == 0 && stage->options.workload->input_kind == TY_INPUT_TOKEN;
 }
 
-/* ---- The working set of a stage that is recomputed ---- */
+/* ---- What lies in the working set of a stage that is recomputed ---- */
 
-/* The segment in whose working set a value's data lies; CUDA_NONE: it is per slot. */
+enum { ALIGNMENT = 256 }; /* bytes, of parts: as cudaMalloc has it */
+
 static uint32_t data_segment(const ty_stage_device *stage, const cuda_value *value)
 {
-    return stage->segments.count == 0 || value->is_kept ? CUDA_NONE : value->segment;
+    return stage_segment_of_part(&stage->segments, value->is_kept, value->segment);
 }
 
 static uint32_t gradient_segment(const ty_stage_device *stage, const cuda_value *value)
 {
-    return stage->segments.count == 0 ? CUDA_NONE : value->gradient_segment;
+    return stage_segment_of_part(&stage->segments, false, value->gradient_segment);
 }
 
 static uint32_t stash_segment(const ty_stage_device *stage, const cuda_node *node)
 {
-    return stage->segments.count == 0 || node->is_kept
-               ? CUDA_NONE
-               : stage_segment_of(&stage->segments, node->layer_index);
-}
-
-/* Notes that a segment needs so much more. @return where its part begins */
-static uint64_t working_set_take(ty_stage_device *stage, uint32_t segment, uint64_t bytes)
-{
-    const uint64_t alignment = 256, at = stage->working_set_used[segment];
-
-    stage->working_set_used[segment] += (bytes + alignment - 1) / alignment * alignment;
-    return at;
+    return stage_segment_of_stash(&stage->segments, node->is_kept, node->layer_index);
 }
 
 static bool has_data(const ty_stage_device *stage, uint32_t v)
@@ -463,37 +453,29 @@ static bool has_data(const ty_stage_device *stage, uint32_t v)
            !(v == stage->value_count - 1 && cuda_has_loss(stage)) && stage->values[v].same_as == v;
 }
 
-/* As large as the segment that needs most. */
 static bool working_set_allocate(ty_stage_device *stage)
 {
-    uint64_t largest = 0;
+    stage_working_set *set = &stage->working_set;
 
     if (stage->segments.count == 0)
         return true;
-    stage->working_set_used =
-        cuda_host_buffer(stage, stage->segments.count * sizeof *stage->working_set_used);
-    if (stage->working_set_used == NULL)
+    set->used = cuda_host_buffer(stage, stage->segments.count * sizeof *set->used);
+    if (set->used == NULL)
         return false;
     for (uint32_t v = 0; v < stage->value_count; v++) {
         const cuda_value *value = &stage->values[v];
+        const uint64_t bytes = value->count * stage->element;
         if (!has_data(stage, v))
             continue;
-        if (data_segment(stage, value) != CUDA_NONE)
-            working_set_take(stage, data_segment(stage, value), value->count * stage->element);
-        if (value->needs_gradient && gradient_segment(stage, value) != CUDA_NONE)
-            working_set_take(stage, gradient_segment(stage, value), value->count * stage->element);
+        stage_working_set_take(set, data_segment(stage, value), bytes, ALIGNMENT);
+        if (value->needs_gradient)
+            stage_working_set_take(set, gradient_segment(stage, value), bytes, ALIGNMENT);
     }
     for (uint32_t n = 0; n < stage->node_count; n++)
-        if (stash_segment(stage, &stage->nodes[n]) != CUDA_NONE)
-            working_set_take(stage, stash_segment(stage, &stage->nodes[n]),
-                             stage->nodes[n].stash_bytes);
-    for (uint32_t s = 0; s < stage->segments.count; s++) {
-        if (stage->working_set_used[s] > largest)
-            largest = stage->working_set_used[s];
-        stage->working_set_used[s] = 0;
-    }
-    stage->working_set = cuda_buffer(stage, largest);
-    return stage->working_set != NULL;
+        stage_working_set_take(set, stash_segment(stage, &stage->nodes[n]),
+                               stage->nodes[n].stash_bytes, ALIGNMENT);
+    set->memory = cuda_buffer(stage, stage_working_set_measure(set, &stage->segments));
+    return set->memory != NULL;
 }
 
 /* The same place of the working set for each slot, or as slots_allocate. */
@@ -502,12 +484,12 @@ static void *place(ty_stage_device *stage, uint64_t bytes, uint32_t segment, boo
     void **slots;
     uint64_t at;
 
-    if (segment == CUDA_NONE)
+    if (segment == STAGE_NO_SEGMENT)
         return slots_allocate(stage, bytes, is_shared, cuda_buffer);
     slots = cuda_host_buffer(stage, stage->options.slots * sizeof *slots);
-    at = working_set_take(stage, segment, bytes);
+    at = stage_working_set_take(&stage->working_set, segment, bytes, ALIGNMENT);
     for (uint32_t s = 0; slots != NULL && s < stage->options.slots; s++)
-        slots[s] = stage->working_set + at;
+        slots[s] = stage->working_set.memory + at;
     return slots;
 }
 

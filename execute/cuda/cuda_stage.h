@@ -33,15 +33,13 @@
 #include "stage_layers.h"
 #include "stage_parameters.h"
 
-#define CUDA_NONE UINT32_MAX
-
 typedef struct cuda_value {
     ty_shape shape;   /* per sample */
     uint64_t count;   /* elements of a micro-batch */
     uint32_t same_as; /* the value whose memory it uses; itself if its own */
     bool needs_gradient;
-    /* Of its memory and its gradient's: the segment that alone has to do with it; CUDA_NONE: none,
-     * or several. */
+    /* Of its memory and its gradient's: the segment that alone has to do with it, or
+     * STAGE_NO_SEGMENT. */
     uint32_t segment, gradient_segment;
     bool is_kept;    /* per slot, though the stage is recomputed */
     void **data;     /* [slots] */
@@ -141,8 +139,7 @@ struct ty_stage_device {
     stage_segments segments;
     /* Where the stage is recomputed: memory of what lies inside a segment, from its start for each
      * of them; how much of it each has taken so far, while it is given out. */
-    char *working_set;
-    uint64_t *working_set_used; /* [segments] */
+    stage_working_set working_set;
     int ordinal;
     ty_device_identity identity;
     char description[160];

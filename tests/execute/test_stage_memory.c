@@ -1,6 +1,7 @@
 /* The planner's memory of a stage against what the CPU worker allocates for it. */
 #include "device.h"
 #include "plans.h"
+#include "stage_layers.h"
 
 #include <criterion/criterion.h>
 #include <math.h>
@@ -189,4 +190,28 @@ Test(stage_memory, is_what_the_worker_allocates_to_recompute)
                                       .recompute_blocks = kinds[k].blocks};
             compare(networks[n].workload, &gpipe, networks[n].tolerance);
         }
+}
+
+/* ---- The working set of a stage that is recomputed ---- */
+
+Test(working_set, as_large_as_the_segment_that_needs_most)
+{
+    uint64_t used[3] = {0};
+    uint32_t starts[3] = {0, 4, 6};
+    const stage_segments segments = {.count = 3, .starts = starts}, none = {0};
+    stage_working_set set = {.used = used};
+
+    cr_assert_eq(stage_segment_of_part(&segments, false, 1), 1);
+    cr_assert_eq(stage_segment_of_part(&segments, true, 1), STAGE_NO_SEGMENT);
+    cr_assert_eq(stage_segment_of_part(&none, false, 1), STAGE_NO_SEGMENT);
+    cr_assert_eq(stage_segment_of_stash(&segments, false, 5), 1);
+    cr_assert_eq(stage_segment_of_stash(&segments, true, 5), STAGE_NO_SEGMENT);
+    for (int pass = 0; pass < 2; pass++) {
+        cr_expect_eq(stage_working_set_take(&set, 0, 1, 64), 0);
+        cr_expect_eq(stage_working_set_take(&set, 0, 65, 64), 64);
+        cr_expect_eq(stage_working_set_take(&set, 2, 1, 256), 0);
+        cr_expect_eq(stage_working_set_take(&set, 2, 256, 256), 256);
+        cr_expect_eq(stage_working_set_take(&set, STAGE_NO_SEGMENT, 1000, 256), 0);
+        cr_expect_eq(stage_working_set_measure(&set, &segments), 512, "all is given back");
+    }
 }
