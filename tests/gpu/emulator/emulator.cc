@@ -5,11 +5,11 @@
 #include <cstdio>
 #include <cstdlib>
 #include <deque>
+#include <memory>
 #include <ucontext.h>
 #include <vector>
 
-thread_local emulated_index threadIdx, blockIdx;
-thread_local dim3 gridDim, blockDim;
+__thread emulated_index threadIdx, blockIdx, gridDim, blockDim;
 
 #ifdef __SANITIZE_ADDRESS__
 #include <sanitizer/common_interface_defs.h>
@@ -53,7 +53,8 @@ struct machine {
     const std::function<void()> *body = nullptr;
 };
 
-thread_local machine here;
+thread_local std::unique_ptr<machine> owned; /* until the thread ends */
+__thread machine *here; /* the same, without a look at whether it is there yet */
 
 /* Which stack comes next, for the address sanitizer: a fiber's, or the thread's own. */
 void switch_begin([[maybe_unused]] void **kept, [[maybe_unused]] const void *bottom,
@@ -76,9 +77,9 @@ void turn_over()
 {
     void *kept = nullptr;
 
-    switch_begin(&kept, here.own_stack, here.own_size);
-    if (_setjmp(here.fibers[here.current].place) == 0)
-        _longjmp(here.main, 1);
+    switch_begin(&kept, here->own_stack, here->own_size);
+    if (_setjmp(here->fibers[here->current].place) == 0)
+        _longjmp(here->main, 1);
     switch_end(kept, nullptr, nullptr);
 }
 
@@ -86,8 +87,8 @@ void pass(barrier &gate)
 {
     unsigned long generation = gate.generation;
 
-    here.is_meeting = true;
-    if (here.is_direct) {
+    here->is_meeting = true;
+    if (here->is_direct) {
         fprintf(stderr, "emulator: only some blocks of a kernel come to a barrier\n");
         abort();
     }
@@ -111,24 +112,24 @@ void leave(barrier &gate)
 
 void fiber_main()
 {
-    switch_end(nullptr, &here.own_stack, &here.own_size);
+    switch_end(nullptr, &here->own_stack, &here->own_size);
     for (;;) {
-        (*here.body)();
-        leave(here.warps[here.current / LANES].gate);
-        leave(here.block);
-        here.fibers[here.current].is_done = true;
+        (*here->body)();
+        leave(here->warps[here->current / LANES].gate);
+        leave(here->block);
+        here->fibers[here->current].is_done = true;
         turn_over();
     }
 }
 
 void fiber_make(unsigned t)
 {
-    fiber &own = here.fibers[t];
+    fiber &own = here->fibers[t];
 
-    here.stacks.emplace_back(STACK_BYTES);
+    here->stacks.emplace_back(STACK_BYTES);
     own.is_started = false;
     getcontext(&own.context);
-    own.context.uc_stack.ss_sp = here.stacks[t].data();
+    own.context.uc_stack.ss_sp = here->stacks[t].data();
     own.context.uc_stack.ss_size = STACK_BYTES;
     own.context.uc_link = nullptr;
     makecontext(&own.context, fiber_main, 0);
@@ -136,16 +137,16 @@ void fiber_make(unsigned t)
 
 void block_prepare(unsigned threads)
 {
-    while (here.fibers.size() < threads) {
-        here.fibers.emplace_back();
-        fiber_make((unsigned)here.fibers.size() - 1);
+    while (here->fibers.size() < threads) {
+        here->fibers.emplace_back();
+        fiber_make((unsigned)here->fibers.size() - 1);
     }
-    here.warps.assign((threads + LANES - 1) / LANES, warp());
-    here.block = barrier();
-    here.block.alive = threads;
+    here->warps.assign((threads + LANES - 1) / LANES, warp());
+    here->block = barrier();
+    here->block.alive = threads;
     for (unsigned t = 0; t < threads; t++) {
-        here.fibers[t].is_done = false;
-        here.warps[t / LANES].gate.alive++;
+        here->fibers[t].is_done = false;
+        here->warps[t / LANES].gate.alive++;
     }
 }
 
@@ -153,15 +154,15 @@ void fiber_resume(fiber &own)
 {
     void *volatile kept = nullptr;
 
-    if (_setjmp(here.main) != 0) {
+    if (_setjmp(here->main) != 0) {
         switch_end(kept, nullptr, nullptr);
         return;
     }
-    switch_begin((void **)&kept, here.stacks[here.current].data(), STACK_BYTES);
+    switch_begin((void **)&kept, here->stacks[here->current].data(), STACK_BYTES);
     if (own.is_started)
         _longjmp(own.place, 1);
     own.is_started = true;
-    swapcontext(&here.unused, &own.context);
+    swapcontext(&here->unused, &own.context);
 }
 
 void block_run(unsigned threads)
@@ -172,12 +173,12 @@ void block_run(unsigned threads)
     while (left > 0) {
         left = 0;
         for (unsigned t = 0; t < threads; t++) {
-            if (here.fibers[t].is_done)
+            if (here->fibers[t].is_done)
                 continue;
-            here.current = t;
+            here->current = t;
             threadIdx = {t, 0, 0};
-            fiber_resume(here.fibers[t]);
-            left += !here.fibers[t].is_done;
+            fiber_resume(here->fibers[t]);
+            left += !here->fibers[t].is_done;
         }
     }
 }
@@ -186,24 +187,28 @@ void block_run_direct(unsigned threads)
 {
     for (unsigned t = 0; t < threads; t++) {
         threadIdx = {t, 0, 0};
-        (*here.body)();
+        (*here->body)();
     }
 }
 } // namespace
 
 void emulate(dim3 grid, unsigned threads, size_t shared_bytes, const std::function<void()> &body)
 {
-    gridDim = grid;
-    blockDim = dim3(threads);
-    here.body = &body;
-    here.is_meeting = here.is_direct = false;
-    here.shared.assign(shared_bytes + 128, 0xff); /* NaN: shared memory starts with anything */
+    if (here == nullptr) {
+        owned = std::make_unique<machine>();
+        here = owned.get();
+    }
+    gridDim = {grid.x, grid.y, grid.z};
+    blockDim = {threads, 1, 1};
+    here->body = &body;
+    here->is_meeting = here->is_direct = false;
+    here->shared.assign(shared_bytes + 128, 0xff); /* NaN: shared memory starts with anything */
     for (unsigned z = 0; z < grid.z; z++)
         for (unsigned y = 0; y < grid.y; y++)
             for (unsigned x = 0; x < grid.x; x++) {
                 blockIdx = {x, y, z};
-                here.is_direct = (x > 0 || y > 0 || z > 0) && !here.is_meeting;
-                if (here.is_direct)
+                here->is_direct = (x > 0 || y > 0 || z > 0) && !here->is_meeting;
+                if (here->is_direct)
                     block_run_direct(threads);
                 else
                     block_run(threads);
@@ -212,7 +217,7 @@ void emulate(dim3 grid, unsigned threads, size_t shared_bytes, const std::functi
 
 unsigned char *emulated_shared(void)
 {
-    uintptr_t at = (uintptr_t)here.shared.data();
+    uintptr_t at = (uintptr_t)here->shared.data();
 
     return (unsigned char *)((at + 127) / 128 * 128);
 }
@@ -220,22 +225,22 @@ unsigned char *emulated_shared(void)
 void __syncthreads(void)
 {
     emulated_index own = threadIdx;
-    pass(here.block);
+    pass(here->block);
     threadIdx = own;
 }
 
 void __syncwarp(void)
 {
     emulated_index own = threadIdx;
-    pass(here.warps[here.current / LANES].gate);
+    pass(here->warps[here->current / LANES].gate);
     threadIdx = own;
 }
 
 const uint32_t *emulated_lanes(uint32_t own)
 {
-    warp &mine = here.warps[here.current / LANES];
+    warp &mine = here->warps[here->current / LANES];
 
-    mine.lanes[here.current % LANES] = own;
+    mine.lanes[here->current % LANES] = own;
     __syncwarp();
     return mine.lanes;
 }

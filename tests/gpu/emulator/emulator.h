@@ -34,8 +34,9 @@ using std::isfinite;
 struct emulated_index {
     unsigned x, y, z;
 };
-extern thread_local emulated_index threadIdx, blockIdx;
-extern thread_local dim3 gridDim, blockDim;
+/* Read in every line of every kernel: of types that need no initialiser, for which thread_local
+ * would look each time. */
+extern __thread emulated_index threadIdx, blockIdx, gridDim, blockDim;
 
 void emulate(dim3 grid, unsigned threads, size_t shared_bytes, const std::function<void()> &body);
 unsigned char *emulated_shared(void);
