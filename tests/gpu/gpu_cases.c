@@ -1,6 +1,9 @@
 /*
- * The program: `gpu_cases [--quick] [-o FILE] [NAME...]`. One line a case; exit code 1 when one
- * failed, 77 where there is no GPU. The same program runs on the emulator.
+ * The program: `gpu_cases [--quick] [-o FILE] [--family F] [--from N] [--stop] [NAME...]`. One line
+ * a case; exit code 1 when one failed, 77 where there is no GPU. The same program runs on the
+ * emulator. FILE gets a line of JSON when a case begins and one when it is over, each written at
+ * once: who reads it after a crash knows which case that was, and goes on behind it with --from.
+ * --stop ends at the first failure, since a device that met one may fail all that follows.
  */
 #include "gpu_cases.h"
 
@@ -18,6 +21,8 @@ static FILE *results;
 static int failures, passes;
 static char **asked;
 static int asked_count;
+static long begun, first_wanted; /* cases in their order */
+static bool stops;
 
 bool wrong(const char *format, ...)
 {
@@ -29,7 +34,26 @@ bool wrong(const char *format, ...)
     return false;
 }
 
-bool is_asked(const char *name)
+static void line_write(const char *kind, const char *name, const bool *passed, const char *said)
+{
+    ty_text text = {0};
+    ty_json_writer w = ty_json_writer_on(&text);
+
+    if (results == NULL)
+        return;
+    ty_json_open_flat(&w, NULL, '{');
+    ty_json_put_string(&w, kind, name);
+    if (passed != NULL)
+        ty_json_put_bool(&w, "passed", *passed);
+    if (said != NULL)
+        ty_json_put_string(&w, "message", said);
+    ty_json_close(&w, '}');
+    fprintf(results, "%s\n", ty_text_check(&text, NULL) == TY_OK ? text.data : "{}");
+    fflush(results);
+    ty_text_clear(&text);
+}
+
+static bool is_named(const char *name)
 {
     for (int i = 0; i < asked_count; i++)
         if (strstr(name, asked[i]) != NULL)
@@ -37,15 +61,20 @@ bool is_asked(const char *name)
     return asked_count == 0;
 }
 
+bool is_asked(const char *name)
+{
+    if (!is_named(name) || (stops && failures > 0) || begun++ < first_wanted)
+        return false;
+    line_write("begins", name, NULL, NULL);
+    return true;
+}
+
 void report(const char *name, bool is_right)
 {
     printf("%s %s%s%s\n", is_right ? "ok  " : "FAIL", name, is_right ? "" : ": ",
            is_right ? "" : message);
     fflush(stdout);
-    if (results != NULL)
-        fprintf(results, "%s\n    {\"name\": \"%s\", \"passed\": %s%s%s%s}",
-                passes + failures > 0 ? "," : "", name, is_right ? "true" : "false",
-                is_right ? "" : ", \"message\": \"", is_right ? "" : message, is_right ? "" : "\"");
+    line_write("name", name, &is_right, is_right ? NULL : message);
     passes += is_right;
     failures += !is_right;
 }
@@ -82,6 +111,12 @@ static int bench(const char *workload, const char *precision, uint32_t batch, ui
 /* Two processes each, so that they find one GPU. */
 static const plan_shape jobs[] = {
     {.name = "replicas", .replicas = {2}, .buckets = 3, BATCH},
+    {.name = "halves",
+     .schedule = TY_ONE_F_ONE_B,
+     .replicas = {1, 1},
+     .cuts = {3},
+     .buckets = 1,
+     BATCH},
     {.name = "lanes", .replicas = {1}, .buckets = 3, BATCH, .lanes = 2, .divides_sequence = true},
     {.name = "2bw",
      .schedule = TY_PIPEDREAM_2BW,
@@ -139,42 +174,61 @@ static int job_write(const char *workload, const char *name, const char *folder)
     return status != TY_OK;
 }
 
+static const struct {
+    const char *name;
+    void (*run)(void);
+} families[] = {{"passes", passes_run}, {"lanes", lanes_run}, {"updates", updates_run},
+                {"codecs", codecs_run}, {"plans", plans_run}, {"schedules", schedules_run},
+                {"graphs", graphs_run}, {"links", links_run}};
+
+static int usage(void)
+{
+    fprintf(stderr, "usage: gpu_cases [--quick] [-o FILE] [--family F] [--from N] [--stop] "
+                    "[NAME...]\n       gpu_cases --bench WORKLOAD PRECISION BATCH STEPS\n"
+                    "       gpu_cases --job WORKLOAD JOB FOLDER\n"
+                    "       gpu_cases --sweep COLLECTIVE RANKS LARGEST_BYTES\n");
+    return 2;
+}
+
 int main(int argc, char **argv)
 {
     ty_error error = {0};
+    const char *family = NULL;
     int first = 1;
 
     if (argc == 6 && strcmp(argv[1], "--bench") == 0)
         return bench(argv[2], argv[3], (uint32_t)atoi(argv[4]), (uint32_t)atoi(argv[5]));
     if (argc == 5 && strcmp(argv[1], "--job") == 0)
         return job_write(argv[2], argv[3], argv[4]);
+    if (argc == 5 && strcmp(argv[1], "--sweep") == 0)
+        return sweep_run(argv[2], (uint32_t)atoi(argv[3]), strtoull(argv[4], NULL, 10));
 
     for (; first < argc && argv[first][0] == '-'; first++) {
+        const bool has_value = first + 1 < argc;
         if (strcmp(argv[first], "--quick") == 0)
             is_quick = true;
-        else if (strcmp(argv[first], "-o") == 0 && first + 1 < argc)
-            results = fopen(argv[++first], "w");
+        else if (strcmp(argv[first], "--stop") == 0)
+            stops = true;
+        else if (strcmp(argv[first], "-o") == 0 && has_value)
+            results = fopen(argv[++first], "a");
+        else if (strcmp(argv[first], "--from") == 0 && has_value)
+            first_wanted = atol(argv[++first]);
+        else if (strcmp(argv[first], "--family") == 0 && has_value)
+            family = argv[++first];
+        else
+            return usage();
     }
     if (ty_device_backend_find("cuda", &gpu, &error) != TY_OK) {
         printf("skipped: %s\n", error.message);
         return EXIT_SKIP;
     }
-    if (results != NULL)
-        fprintf(results, "{\"schema\": \"trainyard.gpu_cases/1\", \"cases\": [");
     asked = argv + first;
     asked_count = argc - first;
-    passes_run();
-    lanes_run();
-    updates_run();
-    codecs_run();
-    plans_run();
-    schedules_run();
-    graphs_run();
-    links_run();
-    if (results != NULL) {
-        fprintf(results, "\n]}\n");
+    for (size_t f = 0; f < sizeof families / sizeof *families; f++)
+        if (family == NULL || strcmp(family, families[f].name) == 0)
+            families[f].run();
+    if (results != NULL)
         fclose(results);
-    }
     printf("%d passed, %d failed\n", passes, failures);
     return failures > 0 || passes == 0;
 }

@@ -18,7 +18,7 @@ extern char message[512];
 
 /** Leaves a message. @return false */
 bool wrong(const char *format, ...) __attribute__((format(printf, 1, 2)));
-/** Whether the program was asked for cases with this name. */
+/** Whether the program was asked for the case with this name: then it begins. */
 bool is_asked(const char *name);
 /** One line, and an entry of the results. A case that failed has left its message. */
 void report(const char *name, bool is_right);
@@ -59,6 +59,15 @@ void plans_run(void);     /* gpu_plans.c */
 void schedules_run(void); /* gpu_schedules.c: asynchronous and split ones, ZeRO, checkpoints */
 void graphs_run(void);    /* gpu_graphs.c */
 void links_run(void);     /* gpu_links.c: between emulated devices */
+
+/**
+ * Collectives of this many ranks, each with a device of its own, over the link that training has
+ * (with its rendezvous), as a log of nccl-tests on standard output: in place in both halves, since
+ * the link knows no other. gpu_sweep.c
+ * @param collective all_reduce, all_gather, reduce_scatter, all_to_all
+ * @return exit code: 77 where there is no GPU, or fewer than ranks
+ */
+int sweep_run(const char *collective, uint32_t ranks, uint64_t largest_bytes);
 
 /** A run's gradients of the first step, as ty_interpreter_save_gradients has them, and its record.
  */
