@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <csignal>
 #include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
@@ -30,8 +31,8 @@ struct device {
     std::condition_variable wake; /* of its thread */
     std::vector<std::deque<operation>> hardware;
     std::vector<operation> resident;
-    size_t next_hardware = 0, left = 0; /* operations that are not over */
-    unsigned long launched = 0;
+    size_t next_hardware = 0, left = 0;     /* operations that are not over */
+    unsigned long launched = 0, linked = 0; /* kernels; and those behind the first of NCCL */
     bool is_lost = false, is_busy = false;
     std::set<const void *> loaded;
     std::mt19937 random;
@@ -46,8 +47,9 @@ struct machine {
     std::list<std::pair<int, std::string>> waiters;
     bool is_crowded = false;
     double patience_s = 20;
-    int lost_device = -1;
-    unsigned long lost_after = 0;
+    int lost_device = -1, killed_device = -1;
+    unsigned long lost_after = 0, killed_after = 0;
+    bool is_of_processes = false; /* peers are looked for, not heard of */
 };
 
 thread_local int current;
@@ -68,17 +70,22 @@ void options_read(machine *all, int ordinal)
     const char *lost = asked("TRAINYARD_EMULATED_LOST");
     const char *patience = asked("TRAINYARD_EMULATED_PATIENCE");
     const char *crowded = asked("TRAINYARD_EMULATED_CROWDED");
+    const char *killed = asked("TRAINYARD_EMULATED_KILLED");
     const unsigned seed = order != nullptr ? (unsigned)strtoul(order, nullptr, 10) : 1;
     std::seed_seq mixed{seed, (unsigned)ordinal};
 
     all->devices[(size_t)ordinal].random.seed(mixed);
     all->devices[(size_t)ordinal].is_lost = false;
-    all->devices[(size_t)ordinal].launched = 0;
+    all->devices[(size_t)ordinal].launched = all->devices[(size_t)ordinal].linked = 0;
     all->is_crowded = crowded != nullptr && crowded[0] == '1';
     all->patience_s = patience != nullptr ? atof(patience) : 20;
     all->lost_device = -1;
     if (lost != nullptr && sscanf(lost, "%d:%lu", &all->lost_device, &all->lost_after) != 2)
         emulated_broken("TRAINYARD_EMULATED_LOST: found \"%s\", expected DEVICE:N", lost);
+    all->is_of_processes = asked("TRAINYARD_EMULATED_NCCL") != nullptr;
+    all->killed_device = -1;
+    if (killed != nullptr && sscanf(killed, "%d:%lu", &all->killed_device, &all->killed_after) != 2)
+        emulated_broken("TRAINYARD_EMULATED_KILLED: found \"%s\", expected DEVICE:N", killed);
 }
 
 machine *machine_make()
@@ -184,7 +191,10 @@ void device_main(machine *all, int ordinal)
         size_t chosen;
 
         if (found.empty()) {
-            d.wake.wait(lock);
+            if (all->is_of_processes && !d.resident.empty())
+                d.wake.wait_for(lock, std::chrono::microseconds(200));
+            else
+                d.wake.wait(lock);
             continue;
         }
         if (d.random() % 4 == 0) { /* others may be faster */
@@ -339,6 +349,9 @@ static void queue_put(emulated_queue *queue, operation o)
     if (o.kernel == nullptr && ++d.launched >= all->lost_after &&
         queue->device == all->lost_device && !d.is_lost)
         d.is_lost = true;
+    if (queue->device == all->killed_device && (o.kernel != nullptr || d.linked > 0) &&
+        ++d.linked >= all->killed_after)
+        raise(SIGKILL);
     queue->left++;
     d.left++;
     d.hardware[(size_t)queue->hardware].push_back(std::move(o));

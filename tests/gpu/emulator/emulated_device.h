@@ -8,7 +8,9 @@
  * TRAINYARD_EMULATED_ORDER    the seed; read again whenever a device is opened, as are these:
  * TRAINYARD_EMULATED_CROWDED  1: while a kernel waits for its peers, no other finds room
  * TRAINYARD_EMULATED_LOST     DEVICE:N: that device is lost when it is given its Nth kernel
- * TRAINYARD_EMULATED_PATIENCE seconds after which what does not move is called a deadlock
+ * TRAINYARD_EMULATED_KILLED   DEVICE:N: the process that uses that device is killed when it gives
+ * it the Nth piece of work, counted from its first kernel of NCCL on TRAINYARD_EMULATED_PATIENCE
+ * seconds after which what does not move is called a deadlock
  *
  * As a GPU has it: streams share CUDA_DEVICE_MAX_CONNECTIONS hardware queues (8), whose first
  * kernel may keep others from starting; allocating and freeing wait for all that runs; so does the

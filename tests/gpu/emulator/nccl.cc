@@ -8,6 +8,10 @@
  * not match, memory or communicators given up under a kernel, communicators of one name and one set
  * of members launched in different orders, a kernel launched behind another of its communicator
  * that is not over, communicators left at the end.
+ *
+ * TRAINYARD_EMULATED_NCCL=FOLDER: ranks are processes, and what they bring to a collective or a
+ * message lies in files of that folder, which must be empty at first. Then only what members bring
+ * is compared; the rules of order and of first uses are for ranks of one process.
  */
 #include "emulated_device.h"
 #include "emulated_queue.h"
@@ -15,13 +19,20 @@
 #include <nccl.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <dirent.h>
 #include <map>
 #include <set>
 #include <string>
+#include <sys/stat.h>
+#include <thread>
 #include <tuple>
+#include <unistd.h>
 #include <vector>
 
 extern "C" {
@@ -60,6 +71,7 @@ const int everybody = -1;
 struct world {
     int size, serial;
     std::string name;
+    std::string files; /* what their names begin with, where members are processes; else empty */
     std::vector<ncclComm_t> members; /* NULL: not there yet, or gone */
     std::vector<int> devices;
     int joined = 0;
@@ -135,6 +147,8 @@ void numbers_add(const call &like, char *to, const char *from, size_t count)
 /* ---- Kernels ---- */
 
 void meeting_look(world *of, const place &at);
+bool files_meet(const world *of, const place &at, const call &own, int rank);
+void file_bring(const world *of, const place &at, const call &own, int rank);
 
 struct nccl_kernel final : resident_kernel {
     ncclComm_t comm;
@@ -142,12 +156,19 @@ struct nccl_kernel final : resident_kernel {
     int rank;
     std::vector<call> calls;
     std::vector<place> places;
-    size_t left;
+    mutable size_t left;
+    mutable std::vector<bool> is_met; /* between processes, who are looked for again and again */
     bool is_resident = false, is_aborted = false;
 
     void arrive() override
     {
         is_resident = true;
+        if (!of->files.empty()) {
+            is_met.assign(calls.size(), false);
+            for (size_t i = 0; i < calls.size(); i++)
+                file_bring(of.get(), places[i], calls[i], rank);
+            return;
+        }
         for (size_t i = 0; i < calls.size() && !is_aborted; i++) {
             std::vector<arrival> &met = of->meetings[places[i]];
             const bool is_message = std::get<0>(places[i]) != everybody;
@@ -159,6 +180,11 @@ struct nccl_kernel final : resident_kernel {
     }
     bool is_complete() const override
     {
+        for (size_t i = 0; i < is_met.size() && !is_aborted; i++)
+            if (!is_met[i] && files_meet(of.get(), places[i], calls[i], rank)) {
+                is_met[i] = true;
+                left--;
+            }
         return left == 0 || is_aborted;
     }
     void leave() override
@@ -204,6 +230,8 @@ void collective_run(const std::vector<arrival> &met)
     }
     for (size_t m = 0; m < n; m++) {
         char *out = (char *)met[m].of->out;
+        if (out == nullptr) /* another process's */
+            continue;
         if (first.what == ALL_REDUCE || (first.what == REDUCE && (int)m == first.other))
             memcpy(out, result.data(), part);
         else if (first.what == REDUCE_SCATTER)
@@ -236,6 +264,121 @@ void meeting_look(world *of, const place &at)
         a.kernel->left--;
     of->meetings.erase(at);
     emulated_changed();
+}
+
+/* ---- Between processes ---- */
+
+const char *files_folder()
+{
+    return getenv("TRAINYARD_EMULATED_NCCL");
+}
+
+/* Whole or not at all. */
+void file_write(const std::string &path, const void *head, size_t head_bytes, const void *data,
+                size_t bytes)
+{
+    const std::string unfinished = path + ".new";
+    FILE *file = fopen(unfinished.c_str(), "wb");
+    const bool is_written = file != nullptr && fwrite(head, 1, head_bytes, file) == head_bytes &&
+                            fwrite(data, 1, bytes, file) == bytes;
+
+    if (file == nullptr || fclose(file) != 0 || !is_written ||
+        rename(unfinished.c_str(), path.c_str()) != 0)
+        emulated_broken("NCCL: %s: %s", path.c_str(), strerror(errno));
+}
+
+std::string file_of(const world *of, const place &at, int rank)
+{
+    return of->files + "." + std::to_string(std::get<0>(at)) + "." +
+           std::to_string(std::get<1>(at)) + "." + std::to_string(std::get<2>(at)) + "." +
+           std::to_string(rank);
+}
+
+size_t brought_bytes(const world *of, const call &own)
+{
+    const size_t parts = own.what == REDUCE_SCATTER ? (size_t)of->size
+                         : own.what == RECEIVE      ? 0
+                                                    : 1;
+
+    return parts * own.count * bytes_of(own.type);
+}
+
+void file_bring(const world *of, const place &at, const call &own, int rank)
+{
+    file_write(file_of(of, at, rank), &own, sizeof own, own.in, brought_bytes(of, own));
+}
+
+/* Whether all have brought theirs: then this member has its result. */
+bool files_meet(const world *of, const place &at, const call &own, int rank)
+{
+    const bool is_message = std::get<0>(at) != everybody;
+    const size_t count = is_message ? 2 : (size_t)of->size;
+    std::vector<std::vector<char>> brought(count);
+    std::vector<call> calls(count);
+    std::vector<arrival> met(count);
+
+    for (size_t m = 0; m < count; m++) {
+        const int member = !is_message ? (int)m : m == 0 ? std::get<0>(at) : std::get<1>(at);
+        if (access(file_of(of, at, member).c_str(), R_OK) != 0)
+            return false;
+    }
+    for (size_t m = 0; m < count; m++) {
+        const int member = !is_message ? (int)m : m == 0 ? std::get<0>(at) : std::get<1>(at);
+        FILE *file = fopen(file_of(of, at, member).c_str(), "rb");
+        if (file == nullptr || fread(&calls[m], sizeof calls[m], 1, file) != 1)
+            emulated_broken("NCCL: what member %d brought cannot be read", member);
+        brought[m].resize(brought_bytes(of, calls[m]));
+        if (file != nullptr &&
+            fread(brought[m].data(), 1, brought[m].size(), file) != brought[m].size())
+            emulated_broken("NCCL: what member %d brought is cut short", member);
+        if (file != nullptr)
+            fclose(file);
+        calls[m].in = brought[m].data();
+        calls[m].out = member == rank ? own.out : nullptr;
+        met[m].of = &calls[m];
+        if (!is_alike(calls[0], calls[m]))
+            emulated_broken("NCCL \"%s\": %s of %zu meets %s of %zu", of->name.c_str(),
+                            names[calls[0].what], calls[0].count, names[calls[m].what],
+                            calls[m].count);
+    }
+    if (!is_message)
+        collective_run(met);
+    else if (own.what == RECEIVE)
+        memcpy(own.out, brought[0].data(), brought[0].size());
+    return true;
+}
+
+/* Whether a process that ever joined here is gone: a bootstrap's sockets would be closed. */
+bool has_lost_process()
+{
+    DIR *folder = opendir(files_folder());
+    bool is_found = false;
+
+    while (folder != nullptr && !is_found) {
+        const struct dirent *entry = readdir(folder);
+        int pid;
+        if (entry == nullptr)
+            break;
+        is_found = sscanf(entry->d_name, "process.%d", &pid) == 1 && kill(pid, 0) != 0;
+    }
+    if (folder != nullptr)
+        closedir(folder);
+    return is_found;
+}
+
+/* Until all members are there. */
+bool files_join(world *of, const char *identifier, int rank)
+{
+    of->files = std::string(files_folder()) + "/" + identifier;
+    file_write(std::string(files_folder()) + "/process." + std::to_string(getpid()), "", 0, "", 0);
+    file_write(of->files + ".joined." + std::to_string(rank), "", 0, "", 0);
+    for (int m = 0; m < of->size; m++)
+        while (access((of->files + ".joined." + std::to_string(m)).c_str(), R_OK) != 0) {
+            if (has_lost_process())
+                return false;
+            std::this_thread::sleep_for(std::chrono::microseconds(200));
+        }
+    return true;
 }
 
 /* ---- Connections ---- */
@@ -319,12 +462,13 @@ ncclResult_t launch(ncclComm_t comm, cudaStream_t stream, const std::vector<call
         emulated_broken("NCCL: a call on a communicator that was aborted");
         return ncclInvalidUsage;
     }
-    if (!connect(lock, comm, calls))
+    if (comm->of->files.empty() && !connect(lock, comm, calls))
         return ncclSystemError;
     if (!comm->kernels.empty())
         emulated_broken("NCCL \"%s\": member %d launches a kernel behind another that is not over",
                         comm->of->name.c_str(), comm->rank);
-    order_check(comm);
+    if (comm->of->files.empty())
+        order_check(comm);
     auto kernel = std::make_shared<nccl_kernel>();
     kernel->comm = comm;
     kernel->of = comm->of;
@@ -386,7 +530,7 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId *id)
     std::unique_lock<std::mutex> lock = emulated_lock();
 
     memset(id, 0, sizeof *id);
-    snprintf(id->internal, sizeof id->internal, "%lu", ++all().identifiers);
+    snprintf(id->internal, sizeof id->internal, "%d-%lu", (int)getpid(), ++all().identifiers);
     return ncclSuccess;
 }
 
@@ -427,9 +571,18 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *out, int size, ncclUniqueId id, 
         if (device == emulated_device_current())
             emulated_broken("NCCL: two members on device %d", device);
     own->devices[(size_t)rank] = emulated_device_current();
+    if (files_folder() != nullptr) {
+        all().worlds.erase(id.internal);
+        lock.unlock();
+        if (!files_join(own.get(), id.internal, rank))
+            return ncclSystemError;
+        lock.lock();
+    }
     *out = new ncclComm{own, rank, {}, {}, false};
     own->members[(size_t)rank] = *out;
     all().open++;
+    if (files_folder() != nullptr)
+        return ncclSuccess;
     if (++own->joined == size)
         all().worlds.erase(id.internal);
     emulated_changed();
