@@ -17,6 +17,13 @@
 #include <unistd.h>
 #include <vector>
 
+#ifdef TY_EMULATED_RACES
+#include <sanitizer/tsan_interface.h>
+#else
+#define __tsan_release(at) ((void)(at))
+#define __tsan_acquire(at) ((void)(at))
+#endif
+
 namespace
 {
 typedef std::chrono::steady_clock steady;
@@ -158,9 +165,28 @@ void operation_over(machine *all, device &d, const operation &over)
     moved(all);
 }
 
+/* Behind what its stream did before and what was done before it was asked for, and before whoever
+ * waits for the stream or the device: beside all else. */
+void work_run(device &d, operation &next)
+{
+#ifdef TY_EMULATED_RACES
+    void *own = __tsan_get_current_fiber();
+
+    __tsan_switch_to_fiber(next.queue->race_fiber, __tsan_switch_to_fiber_no_sync);
+    __tsan_acquire(&next.queue->left);
+#endif
+    next.work();
+    next.work = nullptr; /* what it holds is its stream's to give back */
+    __tsan_release(&next.queue->is_running);
+    __tsan_release(&d.left);
+#ifdef TY_EMULATED_RACES
+    __tsan_switch_to_fiber(own, __tsan_switch_to_fiber_no_sync);
+#endif
+}
+
 void operation_begin(machine *all, device &d, size_t from, std::unique_lock<std::mutex> &lock)
 {
-    operation next = d.hardware[from].front();
+    operation next = std::move(d.hardware[from].front());
 
     d.hardware[from].pop_front();
     next.queue->is_running = true;
@@ -174,7 +200,7 @@ void operation_begin(machine *all, device &d, size_t from, std::unique_lock<std:
     if (!d.is_lost) {
         d.is_busy = true;
         lock.unlock();
-        next.work();
+        work_run(d, next);
         lock.lock();
         d.is_busy = false;
     }
@@ -327,7 +353,12 @@ emulated_queue *emulated_queue_new(void)
         return nullptr;
     std::lock_guard<std::mutex> guard(all->lock);
     device &d = all->devices[(size_t)current];
-    return new emulated_queue{current, (int)(d.next_hardware++ % d.hardware.size()), 0, false};
+    auto *made = new emulated_queue{current, (int)(d.next_hardware++ % d.hardware.size()), 0, false,
+                                    nullptr};
+#ifdef TY_EMULATED_RACES
+    made->race_fiber = __tsan_create_fiber(0);
+#endif
+    return made;
 }
 
 void emulated_queue_free(emulated_queue *queue)
@@ -352,6 +383,7 @@ static void queue_put(emulated_queue *queue, operation o)
     if (queue->device == all->killed_device && (o.kernel != nullptr || d.linked > 0) &&
         ++d.linked >= all->killed_after)
         raise(SIGKILL);
+    __tsan_release(&queue->left);
     queue->left++;
     d.left++;
     d.hardware[(size_t)queue->hardware].push_back(std::move(o));
@@ -376,6 +408,7 @@ void emulated_queue_wait(emulated_queue *queue)
     device &d = all->devices[(size_t)queue->device];
 
     emulated_wait(lock, "cudaStreamSynchronize", [&] { return queue->left == 0 || d.is_lost; });
+    __tsan_acquire(&queue->is_running);
 }
 
 /* ---- Devices ---- */
@@ -416,6 +449,7 @@ void emulated_device_drain(const char *call)
     if (is_kernel_waiting(d) && !d.is_lost)
         emulated_broken("%s while a kernel waits for its peers", call);
     emulated_wait(lock, call, [&] { return d.left == 0 || (d.is_lost && !d.is_busy); });
+    __tsan_acquire(&d.left);
 }
 
 void emulated_device_load(emulated_queue *queue, const void *kernel)

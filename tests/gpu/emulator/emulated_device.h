@@ -38,8 +38,9 @@ struct resident_kernel {
 
 struct emulated_queue { /* a stream's place on its device */
     int device, hardware;
-    size_t left;     /* operations that are not over */
-    bool is_running; /* the first of them is on the device */
+    size_t left;      /* operations that are not over */
+    bool is_running;  /* the first of them is on the device */
+    void *race_fiber; /* of the thread sanitizer: what a stream does, whoever plays it */
 };
 
 /** NULL where there is one device, which works at once. */

@@ -1,4 +1,12 @@
-/* Fibers for a block's threads. */
+/*
+ * Fibers for a block's threads.
+ *
+ * With TY_EMULATED_RACES each is a fiber of the thread sanitizer, too: what a thread of the GPU
+ * does happens before what another does only by barriers, by shuffles and by the ends of launches,
+ * not by the order in which they take turns here. Every other block is played by a second thread,
+ * so that blocks have shared memory and an order of their own. This file itself is not
+ * instrumented.
+ */
 #include "emulator.h"
 
 #include <csetjmp>
@@ -14,6 +22,12 @@ __thread emulated_index threadIdx, blockIdx, gridDim, blockDim;
 #ifdef __SANITIZE_ADDRESS__
 #include <sanitizer/common_interface_defs.h>
 #endif
+#ifdef TY_EMULATED_RACES
+#include <condition_variable>
+#include <mutex>
+#include <sanitizer/tsan_interface.h>
+#include <thread>
+#endif
 
 namespace
 {
@@ -22,6 +36,7 @@ enum { LANES = 32, STACK_BYTES = 64 * 1024 };
 struct barrier {
     unsigned alive = 0, arrived = 0;
     unsigned long generation = 0;
+    char places[2]; /* of this and the next generation, for the thread sanitizer */
 };
 
 struct warp {
@@ -34,7 +49,8 @@ struct warp {
 struct fiber {
     ucontext_t context;
     jmp_buf place;
-    bool is_started, is_done;
+    bool is_started, is_done, is_begun; /* the last in this block */
+    void *race_fiber = nullptr;         /* as the thread sanitizer has it */
 };
 
 struct machine {
@@ -47,6 +63,8 @@ struct machine {
     const void *own_stack = nullptr; /* of the thread, as the address sanitizer has it */
     size_t own_size = 0;
     ucontext_t unused;
+    void *race_main = nullptr; /* the thread itself, for the thread sanitizer */
+    char begin, end;           /* of a block: before and behind what its threads do */
     unsigned current = 0;
     bool is_meeting = false; /* a thread of this launch came to a barrier */
     bool is_direct = false;  /* none did in the first block: threads run without fibers */
@@ -73,13 +91,37 @@ void switch_end([[maybe_unused]] void *kept, [[maybe_unused]] const void **botto
 #endif
 }
 
+/* Which of the sanitizer's fibers is next; that orders nothing. */
+void race_switch([[maybe_unused]] void *to)
+{
+#ifdef TY_EMULATED_RACES
+    __tsan_switch_to_fiber(to, __tsan_switch_to_fiber_no_sync);
+#endif
+}
+
+void race_release([[maybe_unused]] void *at)
+{
+#ifdef TY_EMULATED_RACES
+    __tsan_release(at);
+#endif
+}
+
+void race_acquire([[maybe_unused]] void *at)
+{
+#ifdef TY_EMULATED_RACES
+    __tsan_acquire(at);
+#endif
+}
+
 void turn_over()
 {
     void *kept = nullptr;
 
     switch_begin(&kept, here->own_stack, here->own_size);
-    if (_setjmp(here->fibers[here->current].place) == 0)
+    if (_setjmp(here->fibers[here->current].place) == 0) {
+        race_switch(here->race_main);
         _longjmp(here->main, 1);
+    }
     switch_end(kept, nullptr, nullptr);
 }
 
@@ -87,6 +129,7 @@ void pass(barrier &gate)
 {
     unsigned long generation = gate.generation;
 
+    race_release(&gate.places[generation % 2]);
     here->is_meeting = true;
     if (here->is_direct) {
         fprintf(stderr, "emulator: only some blocks of a kernel come to a barrier\n");
@@ -95,10 +138,10 @@ void pass(barrier &gate)
     if (++gate.arrived == gate.alive) {
         gate.arrived = 0;
         gate.generation++;
-        return;
     }
     while (gate.generation == generation)
         turn_over();
+    race_acquire(&gate.places[generation % 2]);
 }
 
 void leave(barrier &gate)
@@ -117,6 +160,7 @@ void fiber_main()
         (*here->body)();
         leave(here->warps[here->current / LANES].gate);
         leave(here->block);
+        race_release(&here->end);
         here->fibers[here->current].is_done = true;
         turn_over();
     }
@@ -128,6 +172,9 @@ void fiber_make(unsigned t)
 
     here->stacks.emplace_back(STACK_BYTES);
     own.is_started = false;
+#ifdef TY_EMULATED_RACES
+    own.race_fiber = __tsan_create_fiber(0);
+#endif
     getcontext(&own.context);
     own.context.uc_stack.ss_sp = here->stacks[t].data();
     own.context.uc_stack.ss_size = STACK_BYTES;
@@ -145,7 +192,7 @@ void block_prepare(unsigned threads)
     here->block = barrier();
     here->block.alive = threads;
     for (unsigned t = 0; t < threads; t++) {
-        here->fibers[t].is_done = false;
+        here->fibers[t].is_done = here->fibers[t].is_begun = false;
         here->warps[t / LANES].gate.alive++;
     }
 }
@@ -159,6 +206,10 @@ void fiber_resume(fiber &own)
         return;
     }
     switch_begin((void **)&kept, here->stacks[here->current].data(), STACK_BYTES);
+    race_switch(own.race_fiber);
+    if (!own.is_begun)
+        race_acquire(&here->begin);
+    own.is_begun = true;
     if (own.is_started)
         _longjmp(own.place, 1);
     own.is_started = true;
@@ -170,6 +221,7 @@ void block_run(unsigned threads)
     unsigned left = threads;
 
     block_prepare(threads);
+    race_release(&here->begin);
     while (left > 0) {
         left = 0;
         for (unsigned t = 0; t < threads; t++) {
@@ -181,6 +233,7 @@ void block_run(unsigned threads)
             left += !here->fibers[t].is_done;
         }
     }
+    race_acquire(&here->end);
 }
 
 void block_run_direct(unsigned threads)
@@ -192,27 +245,95 @@ void block_run_direct(unsigned threads)
 }
 } // namespace
 
-void emulate(dim3 grid, unsigned threads, size_t shared_bytes, const std::function<void()> &body)
+namespace
 {
+/* Every `step`-th block from `first` on, by the calling thread. */
+void blocks_run(dim3 grid, unsigned threads, size_t shared_bytes, const std::function<void()> &body,
+                uint64_t first, uint64_t step)
+{
+    const uint64_t blocks = (uint64_t)grid.x * grid.y * grid.z;
+
     if (here == nullptr) {
         owned = std::make_unique<machine>();
         here = owned.get();
     }
+#ifdef TY_EMULATED_RACES
+    here->race_main = __tsan_get_current_fiber();
+#endif
     gridDim = {grid.x, grid.y, grid.z};
     blockDim = {threads, 1, 1};
     here->body = &body;
     here->is_meeting = here->is_direct = false;
-    here->shared.assign(shared_bytes + 128, 0xff); /* NaN: shared memory starts with anything */
-    for (unsigned z = 0; z < grid.z; z++)
-        for (unsigned y = 0; y < grid.y; y++)
-            for (unsigned x = 0; x < grid.x; x++) {
-                blockIdx = {x, y, z};
-                here->is_direct = (x > 0 || y > 0 || z > 0) && !here->is_meeting;
-                if (here->is_direct)
-                    block_run_direct(threads);
-                else
-                    block_run(threads);
-            }
+    for (uint64_t b = first; b < blocks; b += step) {
+        blockIdx = {(unsigned)(b % grid.x), (unsigned)(b / grid.x % grid.y),
+                    (unsigned)(b / grid.x / grid.y)};
+        here->shared.assign(shared_bytes + 128, 0xff); /* NaN: it starts with anything */
+        here->is_direct = here->race_main == nullptr && b > first && !here->is_meeting;
+        if (here->is_direct)
+            block_run_direct(threads);
+        else
+            block_run(threads);
+    }
+}
+
+#ifdef TY_EMULATED_RACES
+/* The second thread of a thread that launches. */
+struct helper {
+    std::mutex lock;
+    std::condition_variable changed;
+    const std::function<void()> *work = nullptr;
+    bool is_over = false;
+    std::thread thread{[this] {
+        std::unique_lock<std::mutex> held(lock);
+        for (;;) {
+            changed.wait(held, [this] { return work != nullptr || is_over; });
+            if (is_over)
+                return;
+            (*work)();
+            work = nullptr;
+            changed.notify_all();
+        }
+    }};
+
+    ~helper()
+    {
+        {
+            std::lock_guard<std::mutex> held(lock);
+            is_over = true;
+        }
+        changed.notify_all();
+        thread.join();
+    }
+    /* Both at once. */
+    void run(const std::function<void()> &theirs, const std::function<void()> &own)
+    {
+        {
+            std::lock_guard<std::mutex> held(lock);
+            work = &theirs;
+        }
+        changed.notify_all();
+        own();
+        std::unique_lock<std::mutex> held(lock);
+        changed.wait(held, [this] { return work == nullptr; });
+    }
+};
+#endif
+} // namespace
+
+void emulate(dim3 grid, unsigned threads, size_t shared_bytes, const std::function<void()> &body)
+{
+#ifdef TY_EMULATED_RACES
+    static thread_local std::unique_ptr<helper> other;
+
+    if ((uint64_t)grid.x * grid.y * grid.z > 1) {
+        if (other == nullptr)
+            other = std::make_unique<helper>();
+        other->run([&] { blocks_run(grid, threads, shared_bytes, body, 1, 2); },
+                   [&] { blocks_run(grid, threads, shared_bytes, body, 0, 2); });
+        return;
+    }
+#endif
+    blocks_run(grid, threads, shared_bytes, body, 0, 1);
 }
 
 unsigned char *emulated_shared(void)

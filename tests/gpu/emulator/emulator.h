@@ -103,7 +103,22 @@ static inline uint32_t __float_as_uint(float value)
     return bits;
 }
 
-/* One fiber runs at a time, so that nothing has to be atomic. */
+#ifdef TY_EMULATED_RACES /* blocks run side by side, and the sanitizer knows what is atomic */
+template <typename T> static inline T atomicAdd(T *to, T value)
+{
+    return __atomic_fetch_add(to, value, __ATOMIC_RELAXED);
+}
+
+template <typename T> static inline T atomicMin(T *to, T value)
+{
+    T before = __atomic_load_n(to, __ATOMIC_RELAXED);
+
+    while (value < before && !__atomic_compare_exchange_n(to, &before, value, true,
+                                                          __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+        ;
+    return before;
+}
+#else /* one fiber runs at a time, so that nothing has to be atomic */
 template <typename T> static inline T atomicAdd(T *to, T value)
 {
     T before = *to;
@@ -118,5 +133,6 @@ template <typename T> static inline T atomicMin(T *to, T value)
         *to = value;
     return before;
 }
+#endif
 
 #endif

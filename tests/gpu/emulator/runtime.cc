@@ -38,7 +38,7 @@ struct CUstream_st {
 
 struct event_state {
     double at_s = 0;
-    bool is_captured = false; /* recorded as a point of a graph, which has no time */
+    std::atomic<bool> is_captured{false}; /* recorded as a point of a graph, which has no time */
     std::atomic<unsigned long> asked{0}, passed{0}; /* records */
 };
 
