@@ -122,6 +122,52 @@ void events_check(cudaStream_t stream)
 }
 } // namespace
 
+/* ---- Launches ---- */
+
+void touch_shared(int *is_poisoned, unsigned bytes)
+{
+    unsigned char *own = emulated_shared();
+
+    for (unsigned i = 0; i < bytes; i++) {
+        *is_poisoned = *is_poisoned && own[i] == 0xff;
+        own[i] = 1;
+    }
+}
+
+bool is_launched(cudaStream_t stream, dim3 grid, unsigned threads, size_t shared_bytes)
+{
+    int is_poisoned = 1;
+
+    TY_LAUNCH_GRID(touch_shared, grid, threads, shared_bytes, stream, &is_poisoned, 0u);
+    return cudaGetLastError() == cudaSuccess;
+}
+
+void launches_check(cudaStream_t stream)
+{
+    int is_poisoned = 1;
+
+    expect(is_launched(stream, dim3(3, 2, 2), 1024, 48 * 1024), "a launch within all limits");
+    expect(!is_launched(stream, dim3(1), 1025, 0), "no block has 1025 threads");
+    expect(!is_launched(stream, dim3(1), 0, 0), "nor none");
+    expect(!is_launched(stream, dim3(0), 32, 0), "no grid is empty");
+    expect(!is_launched(stream, dim3(1, 65536), 32, 0), "nor has 65536 rows of blocks");
+    expect(!is_launched(stream, dim3(1), 32, 48 * 1024 + 1),
+           "more than 48 KiB of shared memory have to be asked for");
+    expect(cudaFuncSetAttribute((const void *)touch_shared,
+                                cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                100 * 1024) == cudaSuccess &&
+               is_launched(stream, dim3(1), 32, 100 * 1024) &&
+               !is_launched(stream, dim3(1), 32, 100 * 1024 + 1),
+           "and then there is as much");
+    expect(cudaFuncSetAttribute((const void *)touch_shared,
+                                cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                228 * 1024) != cudaSuccess,
+           "228 KiB are more than there are");
+    (void)cudaGetLastError();
+    TY_LAUNCH_GRID(touch_shared, dim3(4), 1, 64, stream, &is_poisoned, 64u);
+    expect(is_poisoned, "a block finds nothing of the one before in shared memory");
+}
+
 int main()
 {
     cudaStream_t stream, other;
@@ -134,6 +180,7 @@ int main()
     replay_check(stream, (int *)on_device, (int *)pinned);
     forbidden_check(stream, other, (int *)on_device);
     events_check(stream);
+    launches_check(stream);
     cudaFree(on_device);
     cudaFreeHost(pinned);
     cudaStreamDestroy(stream);

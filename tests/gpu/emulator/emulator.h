@@ -49,6 +49,8 @@ const uint32_t *emulated_lanes(uint32_t own);
 /* Puts a kernel's work on a stream: done at once, or when its turn comes, or, where the stream is
  * being captured, noted in the graph. */
 void emulated_work(cudaStream_t stream, const void *kernel, std::function<void()> work);
+/* Whether a GPU would take such a launch; if not, the next question for an error tells. */
+bool emulated_launch_check(const void *kernel, dim3 grid, unsigned threads, size_t shared_bytes);
 
 /* As CUDA does, a launch takes its arguments by value: a graph plays it with what they were. */
 template <typename... Parameters, typename... Arguments>
@@ -58,6 +60,8 @@ static inline void emulated_launch(void (*kernel)(Parameters...), dim3 grid, uns
 {
     std::tuple<std::remove_cv_t<Parameters>...> taken(static_cast<Parameters>(arguments)...);
 
+    if (!emulated_launch_check((const void *)kernel, grid, threads, shared_bytes))
+        return;
     emulated_work(stream, (const void *)kernel, [=] {
         emulate(grid, threads, shared_bytes, [&] { std::apply(kernel, taken); });
     });

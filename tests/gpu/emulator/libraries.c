@@ -8,6 +8,7 @@
 
 #include "activation.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -56,7 +57,18 @@ static void number_put(cudaDataType_t type, void *to, uint64_t i, float value)
     }
 }
 
-/* ---- cuBLASLt ---- */
+/*
+ * ---- cuBLASLt ----
+ * Besides its numbers what cublasLt.h asks of arguments: types that a compute type has, leading
+ * dimensions of auxiliary matrices, pointers aligned as was promised when the algorithm was asked
+ * for, memory to work in. A call that breaks a rule fails and says which on standard error.
+ */
+
+static cublasStatus_t rule_broken(const char *rule)
+{
+    fprintf(stderr, "emulated cuBLASLt: %s\n", rule);
+    return CUBLAS_STATUS_INVALID_VALUE;
+}
 
 typedef struct layout {
     cudaDataType_t type;
@@ -70,7 +82,31 @@ typedef struct operation {
     const void *bias;
     void *aux;
     int64_t aux_stride;
+    cublasComputeType_t compute;
+    cudaDataType_t scale;
 } operation;
+
+typedef struct preference {
+    uint64_t workspace_bytes;
+    uint32_t alignment[4]; /* of A, B, C and D in bytes */
+} preference;
+
+/* What an algorithm was found for, in its data. */
+typedef struct promise {
+    uint64_t index, workspace_bytes;
+    uint32_t alignment[4], bias_alignment, aux_alignment;
+} promise;
+_Static_assert(sizeof(promise) <= sizeof(cublasLtMatmulAlgo_t),
+               "a promise is kept in an algorithm");
+
+static uint32_t alignment_of(const void *address)
+{
+    uint32_t alignment = 256;
+
+    while ((uintptr_t)address % alignment != 0)
+        alignment /= 2;
+    return alignment;
+}
 
 static cublasStatus_t fake_create(cublasLtHandle_t *out)
 {
@@ -92,9 +128,9 @@ static size_t fake_version(void)
 static cublasStatus_t fake_operation_create(cublasLtMatmulDesc_t *out, cublasComputeType_t compute,
                                             cudaDataType_t scale)
 {
-    (void)compute, (void)scale;
     *out = ty_alloc(1, sizeof(operation));
-    ((operation *)(void *)*out)->epilogue = CUBLASLT_EPILOGUE_DEFAULT;
+    *(operation *)(void *)*out =
+        (operation){.epilogue = CUBLASLT_EPILOGUE_DEFAULT, .compute = compute, .scale = scale};
     return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -141,7 +177,10 @@ static cublasStatus_t fake_layout_destroy(cublasLtMatrixLayout_t made)
 
 static cublasStatus_t fake_preference_create(cublasLtMatmulPreference_t *out)
 {
-    *out = ty_alloc(1, 1);
+    preference *made = ty_alloc(1, sizeof *made);
+
+    *made = (preference){.alignment = {256, 256, 256, 256}};
+    *out = (cublasLtMatmulPreference_t)(void *)made;
     return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -155,8 +194,51 @@ static cublasStatus_t fake_preference_set(cublasLtMatmulPreference_t made,
                                           cublasLtMatmulPreferenceAttributes_t attribute,
                                           const void *value, size_t size)
 {
-    (void)made, (void)attribute, (void)value, (void)size;
+    preference *own = (preference *)(void *)made;
+    const int matrix = (int)attribute - (int)CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES;
+
+    if (attribute == CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES && size == sizeof(uint64_t))
+        memcpy(&own->workspace_bytes, value, size);
+    else if (matrix >= 0 && matrix < 4 && size == sizeof(uint32_t))
+        memcpy(&own->alignment[matrix], value, size);
+    else
+        return rule_broken("an attribute of a preference that is none, or of another size");
     return CUBLAS_STATUS_SUCCESS;
+}
+
+static bool has_aux(const operation *o)
+{
+    return o->epilogue == CUBLASLT_EPILOGUE_GELU_AUX ||
+           o->epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS || o->epilogue == CUBLASLT_EPILOGUE_DGELU;
+}
+
+static bool has_bias(const operation *o)
+{
+    return o->epilogue == CUBLASLT_EPILOGUE_BIAS || o->epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
+}
+
+/* Of a product of these matrices, whatever its shape. NULL, or the rule that is broken. */
+static const char *types_check(const operation *o, const layout *a, const layout *b,
+                               const layout *c, const layout *d)
+{
+    const bool is_float = a->type == CUDA_R_32F;
+
+    if (o->scale != CUDA_R_32F)
+        return "sums in 32 bits are scaled by 32 bits";
+    if (a->type != b->type || c->type != d->type)
+        return "A and B are of one type, and so are C and D";
+    if (o->compute == CUBLAS_COMPUTE_32F_FAST_TF32 && !is_float)
+        return "TF32 multiplies matrices of 32 bits";
+    if (o->compute != CUBLAS_COMPUTE_32F && o->compute != CUBLAS_COMPUTE_32F_FAST_TF32)
+        return "another compute type than the backend asks for";
+    if (d->type != CUDA_R_32F && d->type != a->type)
+        return "a product is of its operands' type or of 32 bits";
+    if (has_bias(o) && o->bias == NULL)
+        return "an epilogue with a bias and no pointer to it";
+    if (has_aux(o) &&
+        (o->aux == NULL || o->aux_stride % 8 != 0 || o->aux_stride < (int64_t)d->rows))
+        return "the leading dimension of what gelu read is divisible by 8 and at least D's rows";
+    return NULL;
 }
 
 /* What each algorithm takes longer than the fastest, more than any machine is held up; the last one
@@ -174,19 +256,30 @@ static bool has_fast_rows(const layout *of)
 static cublasStatus_t fake_heuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t made,
                                      cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
                                      cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
-                                     cublasLtMatmulPreference_t preference, int asked,
+                                     cublasLtMatmulPreference_t wanted, int asked,
                                      cublasLtMatmulHeuristicResult_t *results, int *found)
 {
     const operation *o = (const operation *)(void *)made;
     const layout *x = (layout *)(void *)a, *y = (layout *)(void *)b, *z = (layout *)(void *)d;
+    const preference *preferred = (const preference *)(void *)wanted;
+    const char *rule = types_check(o, x, y, (layout *)(void *)c, z);
     uint64_t k = o->transposes_a ? x->rows : x->columns;
-
     const int offered = emulated_algorithms() && asked >= ALGORITHMS ? ALGORITHMS : 1;
+    promise promised = {.workspace_bytes = preferred->workspace_bytes / 2,
+                        .bias_alignment = alignment_of(o->bias),
+                        .aux_alignment = alignment_of(o->aux)};
 
-    (void)handle, (void)c, (void)preference;
+    (void)handle;
+    *found = 0;
+    if (rule != NULL)
+        return rule_broken(rule);
+    memcpy(promised.alignment, preferred->alignment, sizeof promised.alignment);
     memset(results, 0, (size_t)offered * sizeof *results);
-    for (int i = 0; i < offered; i++)
-        results[i].algo.data[0] = (uint64_t)i;
+    for (int i = 0; i < offered; i++) {
+        promised.index = (uint64_t)i;
+        memcpy(&results[i].algo, &promised, sizeof promised);
+        results[i].workspaceSize = promised.workspace_bytes;
+    }
     *found = (!emulated_fault("unaligned") ||
               (has_fast_rows(x) && has_fast_rows(y) && has_fast_rows(z))) &&
                      (o->transposes_a ? x->columns : x->rows) == z->rows &&
@@ -201,10 +294,8 @@ static float fake_epilogue(const operation *o, cudaDataType_t type, uint64_t row
                            float sum)
 {
     uint64_t aux = column * (uint64_t)o->aux_stride + row;
-    bool has_bias =
-        o->epilogue == CUBLASLT_EPILOGUE_BIAS || o->epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
 
-    if (has_bias)
+    if (has_bias(o))
         sum += number_get(type, o->bias, row);
     if (o->epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS ||
         o->epilogue == CUBLASLT_EPILOGUE_GELU_AUX) {
@@ -275,6 +366,25 @@ static void matmul_run(const void *arguments)
     ty_free(right);
 }
 
+/* Of pointers and memory, against what the algorithm was found for. */
+static const char *pointers_check(const matmul *call, const promise *promised,
+                                  const void *workspace, size_t workspace_bytes)
+{
+    const void *const matrices[] = {call->a, call->b, call->c, call->d};
+
+    for (int m = 0; m < 4; m++)
+        if (matrices[m] == NULL || alignment_of(matrices[m]) < promised->alignment[m])
+            return "a matrix is not aligned as was said when the algorithm was asked for";
+    if (has_bias(&call->operation) && alignment_of(call->operation.bias) < promised->bias_alignment)
+        return "a bias is less aligned than the one the algorithm was found for";
+    if (has_aux(&call->operation) && alignment_of(call->operation.aux) < promised->aux_alignment)
+        return "what gelu read is less aligned than what the algorithm was found for";
+    if (workspace_bytes < promised->workspace_bytes || workspace == NULL ||
+        (uintptr_t)workspace % 16 != 0)
+        return "the workspace is smaller than the algorithm asks for, or not aligned to 16 bytes";
+    return NULL;
+}
+
 static cublasStatus_t fake_matmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t made,
                                   const void *alpha, const void *a, cublasLtMatrixLayout_t a_layout,
                                   const void *b, cublasLtMatrixLayout_t b_layout, const void *beta,
@@ -294,13 +404,23 @@ static cublasStatus_t fake_matmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t 
                          .c = c,
                          .d = d};
 
-    (void)handle, (void)c_layout, (void)workspace, (void)workspace_bytes;
+    promise promised;
+    const char *rule;
+
+    (void)handle;
+    memcpy(&promised, algorithm, sizeof promised);
+    rule = types_check(&call.operation, &call.a_layout, &call.b_layout, (layout *)(void *)c_layout,
+                       &call.d_layout);
+    if (rule == NULL)
+        rule = pointers_check(&call, &promised, workspace, workspace_bytes);
+    if (rule != NULL)
+        return rule_broken(rule);
     if (is_refused())
         return CUBLAS_STATUS_ALLOC_FAILED;
-    if (algorithm->data[0] == ALGORITHMS - 1)
+    if (promised.index == ALGORITHMS - 1)
         return CUBLAS_STATUS_NOT_SUPPORTED;
     if (emulated_algorithms())
-        emulated_delay(stream, delays_s[algorithm->data[0]]);
+        emulated_delay(stream, delays_s[promised.index]);
     emulated_call(stream, matmul_run, &call, sizeof call);
     return CUBLAS_STATUS_SUCCESS;
 }

@@ -51,7 +51,8 @@ namespace
 /* Of everything below. Streams are captured by one thread, and used by several. */
 std::mutex lock;
 std::set<cudaStream_t> captured;
-std::map<const char *, size_t> pinned; /* host memory that graphs may copy from and to */
+std::map<const char *, size_t> pinned;       /* host memory that graphs may copy from and to */
+std::map<const void *, size_t> shared_asked; /* by kernels that want more than all have */
 long graphs_alive;
 thread_local cudaError_t last_error = cudaSuccess;
 thread_local double skipped_s; /* that nobody waited for */
@@ -147,6 +148,30 @@ void emulated_work(cudaStream_t stream, const void *kernel, std::function<void()
     if (stream != nullptr && !is_capturing(stream))
         emulated_device_load(stream->queue, kernel);
     (void)take(stream, std::move(work));
+}
+
+/* The limits of compute capabilities 8.0 and 9.0 (CUDA C++ Programming Guide, "Technical
+ * Specifications per Compute Capability"); above 48 KiB a kernel has to ask for shared memory. */
+bool emulated_launch_check(const void *kernel, dim3 grid, unsigned threads, size_t shared_bytes)
+{
+    const size_t unasked = 48 * 1024;
+    const bool has_shape = grid.x > 0 && grid.y > 0 && grid.z > 0 && grid.x <= 0x7fffffff &&
+                           grid.y <= 65535 && grid.z <= 65535 && threads > 0 && threads <= 1024;
+    size_t allowed = unasked;
+
+    {
+        std::lock_guard<std::mutex> guard(lock);
+        const auto found = shared_asked.find(kernel);
+        if (found != shared_asked.end() && found->second > unasked)
+            allowed = found->second;
+    }
+    if (has_shape && shared_bytes <= allowed)
+        return true;
+    fprintf(stderr,
+            "emulator: a launch of %u x %u x %u blocks of %u threads with %zu bytes shared\n",
+            grid.x, grid.y, grid.z, threads, shared_bytes);
+    (void)fail(has_shape ? cudaErrorInvalidValue : cudaErrorInvalidConfiguration);
+    return false;
 }
 
 emulated_queue *emulated_queue_of(cudaStream_t stream)
@@ -530,8 +555,12 @@ const char *cudaGetErrorString(cudaError_t code)
     }
 }
 
-cudaError_t cudaFuncSetAttribute(const void *, enum cudaFuncAttribute, int)
+cudaError_t cudaFuncSetAttribute(const void *kernel, enum cudaFuncAttribute attribute, int value)
 {
+    if (attribute != cudaFuncAttributeMaxDynamicSharedMemorySize || value < 0 || value > 227 * 1024)
+        return fail(cudaErrorInvalidValue);
+    std::lock_guard<std::mutex> guard(lock);
+    shared_asked[kernel] = (size_t)value;
     return cudaSuccess;
 }
 }
