@@ -98,6 +98,30 @@ typedef struct plan_case {
 } plan_case;
 #define BATCH .global_batch = 8, .micro_batch_size = 2
 #define EXACT NULL, 1e-4, 1e-3
+/* How plans are divided that several tables try: of the mlp, of the small one, whose layers are as
+ * many, of gpt-tiny, of the small gpt and of any network. */
+#define MLP_INTERLEAVED                                                                            \
+    .schedule = TY_INTERLEAVED, .replicas = {1, 1, 1, 1}, .cuts = {2, 4, 5}, .buckets = 1, BATCH,  \
+    .interleave = 2
+#define GPT_INTERLEAVED                                                                            \
+    .schedule = TY_INTERLEAVED, .replicas = {1, 1, 1, 1}, .cuts = {7, 13, 19}, .buckets = 1,       \
+    BATCH, .interleave = 2
+#define GPT_INTERLEAVED_TWICE                                                                      \
+    .schedule = TY_INTERLEAVED, .replicas = {2, 2, 2, 2}, .cuts = {7, 13, 19}, .buckets = 1,       \
+    BATCH, .interleave = 2
+#define MLP_PIPEDREAM                                                                              \
+    .schedule = TY_PIPEDREAM, .replicas = {1, 1, 1}, .cuts = {2, 4}, .buckets = 1, BATCH
+#define MLP_2BW .schedule = TY_PIPEDREAM_2BW, .replicas = {2, 1}, .cuts = {3}, .buckets = 1, BATCH
+#define GPT_2BW .schedule = TY_PIPEDREAM_2BW, .replicas = {1, 1}, .cuts = {13}, .buckets = 1, BATCH
+#define LSTM_ZERO_BUBBLE                                                                           \
+    .schedule = TY_ZERO_BUBBLE, .replicas = {1, 1}, .cuts = {2}, .buckets = 1, BATCH
+#define GPT_ZERO_BUBBLE                                                                            \
+    .schedule = TY_ZERO_BUBBLE, .replicas = {1, 1}, .cuts = {13}, .buckets = 1, BATCH
+#define MLP_TWICE .schedule = TY_ONE_F_ONE_B, .replicas = {2, 2}, .cuts = {3}, .buckets = 2, BATCH
+#define SMALL_GPT_HALVES                                                                           \
+    .schedule = TY_ONE_F_ONE_B, .replicas = {1, 1}, .cuts = {5}, .buckets = 2, BATCH
+#define THREE_REPLICAS .replicas = {3}, .buckets = 2, .global_batch = 12, .micro_batch_size = 2
+
 bool case_plan(const plan_case *c);
 /** Gradients and losses within the case's tolerances. */
 bool outcome_compare(const plan_case *c, const outcome *found, const outcome *expected);
