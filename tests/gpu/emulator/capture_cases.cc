@@ -5,9 +5,13 @@
  */
 #include "emulator.h"
 
+#include <csignal>
 #include <cstdio>
 #include <functional>
+#include <sys/mman.h>
+#include <sys/wait.h>
 #include <thread>
+#include <unistd.h>
 
 namespace
 {
@@ -56,13 +60,19 @@ void replay_check(cudaStream_t stream, int *on_device, int *pinned)
     cudaGraph_t graph = nullptr;
     cudaGraphExec_t exec = nullptr;
     int value = 5, *to = on_device;
+    const auto seen = [&] { /* by a copy, outside the stream */
+        int found = 0;
+        cudaMemcpyAsync(&found, on_device, sizeof found, cudaMemcpyDeviceToHost, nullptr);
+        return found;
+    };
 
-    *on_device = 1;
+    cudaMemset(on_device, 0, sizeof *on_device);
+    launch_add(stream, on_device, 1);
     *pinned = 0;
     cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal);
     launch_add(stream, to, value);
     cudaMemcpyAsync(pinned, to, sizeof *to, cudaMemcpyDeviceToHost, stream);
-    expect(*on_device == 1, "a capture runs nothing");
+    expect(seen() == 1, "a capture runs nothing");
     cudaStreamEndCapture(stream, &graph);
     cudaGraphInstantiateWithFlags(&exec, graph, 0);
     cudaGraphDestroy(graph);
@@ -70,7 +80,7 @@ void replay_check(cudaStream_t stream, int *on_device, int *pinned)
     to = nullptr;
     cudaGraphLaunch(exec, stream);
     cudaGraphLaunch(exec, stream);
-    expect(*on_device == 11 && *pinned == 11, "launches have their arguments by value");
+    expect(seen() == 11 && *pinned == 11, "launches have their arguments by value");
     cudaGraphExecDestroy(exec);
 }
 
@@ -168,6 +178,44 @@ void launches_check(cudaStream_t stream)
     expect(is_poisoned, "a block finds nothing of the one before in shared memory");
 }
 
+/* ---- Memory ---- */
+
+/* How a child ends that touches device memory. */
+int touched(int *on_device, cudaStream_t stream)
+{
+    int outcome = 0, pinned_value = 0;
+    const pid_t child = fork();
+
+    if (child == 0) {
+        signal(SIGSEGV, SIG_DFL);
+        if (stream != nullptr) { /* by a launch and a copy */
+            launch_add(stream, on_device, 1);
+            cudaMemcpyAsync(&pinned_value, on_device, sizeof pinned_value, cudaMemcpyDeviceToHost,
+                            stream);
+        } else {
+            *(volatile int *)on_device = 1;
+        }
+        _exit(0);
+    }
+    waitpid(child, &outcome, 0);
+    return WIFSIGNALED(outcome) ? WTERMSIG(outcome) : WEXITSTATUS(outcome);
+}
+
+void memory_check(cudaStream_t stream, int *on_device)
+{
+    const int key = pkey_alloc(0, 0);
+
+    expect(touched(on_device, stream) == 0, "launches and copies touch device memory");
+    if (key < 0) {
+        printf("no keys of protection here: device memory is not guarded\n");
+        return;
+    }
+    pkey_free(key);
+#if !defined(__SANITIZE_ADDRESS__)
+    expect(touched(on_device, nullptr) == SIGSEGV, "the host does not");
+#endif
+}
+
 int main()
 {
     cudaStream_t stream, other;
@@ -181,6 +229,7 @@ int main()
     forbidden_check(stream, other, (int *)on_device);
     events_check(stream);
     launches_check(stream);
+    memory_check(stream, (int *)on_device);
     cudaFree(on_device);
     cudaFreeHost(pinned);
     cudaStreamDestroy(stream);

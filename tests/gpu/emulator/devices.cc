@@ -210,6 +210,7 @@ void operation_begin(machine *all, device &d, size_t from, std::unique_lock<std:
 void device_main(machine *all, int ordinal)
 {
     device &d = all->devices[(size_t)ordinal];
+    const emulated_access access;
     std::unique_lock<std::mutex> lock(all->lock);
 
     for (;;) {

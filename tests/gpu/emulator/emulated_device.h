@@ -43,6 +43,20 @@ struct emulated_queue { /* a stream's place on its device */
     void *race_fiber; /* of the thread sanitizer: what a stream does, whoever plays it */
 };
 
+/**
+ * While one lives, its thread may touch the memory of devices, as launches and copies do. Elsewhere
+ * that ends the program, as far as the processor has keys of protection and no sanitizer wants to
+ * know what is allocated.
+ */
+struct emulated_access {
+    emulated_access();
+    ~emulated_access();
+    emulated_access(const emulated_access &) = delete;
+
+  private:
+    int before;
+};
+
 /** NULL where there is one device, which works at once. */
 emulated_queue *emulated_queue_new(void);
 /** What is in it is still played. */

@@ -17,6 +17,7 @@
 #include <memory>
 #include <mutex>
 #include <set>
+#include <sys/mman.h>
 #include <thread>
 #include <vector>
 
@@ -95,8 +96,10 @@ cudaError_t take(cudaStream_t stream, std::function<void()> work)
     }
     if (stream != nullptr && stream->queue != nullptr)
         emulated_queue_work(stream->queue, std::move(work));
-    else
+    else {
+        const emulated_access access;
         work();
+    }
     return cudaSuccess;
 }
 
@@ -133,6 +136,62 @@ double now_s()
         .count();
 }
 
+/* ---- Memory that only devices touch ---- */
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+int device_key()
+{
+    return -1;
+}
+#else
+/* Whose rights are each thread's own; -1: this processor has none. */
+int device_key()
+{
+    static const int made = pkey_alloc(0, PKEY_DISABLE_ACCESS);
+
+    return made;
+}
+#endif
+
+std::map<void *, size_t> guarded; /* device memory, mapped with the key */
+
+void *device_allocate(size_t bytes)
+{
+    const size_t page = 4096, size = (bytes + page) / page * page;
+    void *made;
+
+    if (device_key() < 0)
+        return aligned_alloc(256, (bytes + 255) / 256 * 256);
+    made = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (made == MAP_FAILED)
+        return nullptr;
+    if (pkey_mprotect(made, size, PROT_READ | PROT_WRITE, device_key()) != 0) {
+        munmap(made, size);
+        return nullptr;
+    }
+    std::lock_guard<std::mutex> guard(lock);
+    guarded[made] = size;
+    return made;
+}
+
+void device_release(void *memory)
+{
+    size_t size = 0;
+
+    {
+        std::lock_guard<std::mutex> guard(lock);
+        const auto found = guarded.find(memory);
+        if (found != guarded.end()) {
+            size = found->second;
+            guarded.erase(found);
+        }
+    }
+    if (size > 0)
+        munmap(memory, size);
+    else
+        free(memory);
+}
+
 /* A program that ends has freed its graphs. */
 struct leak_check {
     ~leak_check()
@@ -142,6 +201,18 @@ struct leak_check {
     }
 } at_end;
 } // namespace
+
+emulated_access::emulated_access() : before(device_key() < 0 ? 0 : pkey_get(device_key()))
+{
+    if (device_key() >= 0)
+        pkey_set(device_key(), 0);
+}
+
+emulated_access::~emulated_access()
+{
+    if (device_key() >= 0)
+        pkey_set(device_key(), (unsigned)before);
+}
 
 void emulated_work(cudaStream_t stream, const void *kernel, std::function<void()> work)
 {
@@ -220,9 +291,10 @@ cudaError_t cudaMalloc(void **out, size_t bytes)
     if (emulated_device_is_lost())
         return fail(cudaErrorIllegalAddress);
     emulated_device_drain("cudaMalloc");
-    *out = aligned_alloc(256, (bytes + 255) / 256 * 256);
+    *out = device_allocate(bytes);
     if (*out == nullptr)
         return fail(cudaErrorMemoryAllocation);
+    const emulated_access access;
     memset(*out, 0xff, bytes);
     return cudaSuccess;
 }
@@ -234,19 +306,24 @@ cudaError_t cudaFree(void *memory)
     if (is_forbidden())
         return fail(cudaErrorStreamCaptureUnsupported);
     emulated_device_drain("cudaFree");
-    free(memory);
+    device_release(memory);
     return cudaSuccess;
 }
 
 cudaError_t cudaHostAlloc(void **out, size_t bytes, unsigned)
 {
-    cudaError_t code = cudaMalloc(out, bytes);
-
-    if (code == cudaSuccess) {
-        std::lock_guard<std::mutex> guard(lock);
-        pinned[(const char *)*out] = bytes;
-    }
-    return code;
+    if (is_forbidden())
+        return fail(cudaErrorStreamCaptureUnsupported);
+    if (emulated_device_is_lost())
+        return fail(cudaErrorIllegalAddress);
+    emulated_device_drain("cudaHostAlloc");
+    *out = aligned_alloc(256, (bytes + 255) / 256 * 256);
+    if (*out == nullptr)
+        return fail(cudaErrorMemoryAllocation);
+    memset(*out, 0xff, bytes);
+    std::lock_guard<std::mutex> guard(lock);
+    pinned[(const char *)*out] = bytes;
+    return cudaSuccess;
 }
 
 cudaError_t cudaFreeHost(void *memory)
@@ -267,6 +344,7 @@ cudaError_t cudaMemset(void *memory, int value, size_t bytes)
 {
     if (is_forbidden())
         return fail(cudaErrorStreamCaptureUnsupported);
+    const emulated_access access;
     memset(memory, value, bytes);
     return cudaSuccess;
 }
@@ -297,8 +375,10 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaM
             return capture_spoil(stream);
         if (stream != nullptr && stream->queue != nullptr) { /* through a buffer of the driver's */
             cudaError_t code = cudaStreamSynchronize(stream);
-            if (code == cudaSuccess)
+            if (code == cudaSuccess) {
+                const emulated_access access;
                 memmove(to, from, bytes);
+            }
             return code;
         }
     }
