@@ -159,6 +159,9 @@ static ty_status read_scenario(const ty_json *object, ty_workload *w, ty_error *
             status, done);
     if (w->local_steps == 1)
         w->local_steps = 0;
+    if (ty_json_has(object, "rotary_base"))
+        TY_CHECK(ty_json_uint64(object, "rotary_base", 1, TY_MAX_QUANTITY, &w->rotary_base, error),
+                 status, done);
     if (ty_json_has(object, "input_s_per_sample"))
         TY_CHECK(ty_json_number(object, "input_s_per_sample", 0.0, TY_MAX_INPUT_S,
                                 &w->input_s_per_sample, error),
@@ -303,6 +306,8 @@ void ty_workload_to_json(const ty_workload *workload, ty_json_writer *writer, co
         ty_json_put_string(writer, "learning", ty_learning_name(workload->learning));
     if (workload->local_steps > 1)
         ty_json_put_uint(writer, "local_steps", workload->local_steps);
+    if (workload->rotary_base > 0)
+        ty_json_put_uint(writer, "rotary_base", workload->rotary_base);
     if (workload->input_s_per_sample > 0)
         ty_json_put_number(writer, "input_s_per_sample", workload->input_s_per_sample);
     ty_json_open(writer, "layers", '[');

@@ -192,6 +192,12 @@ void ty_builder_set_training(ty_builder *builder, const char *dataset, uint32_t 
     builder->workload->optimizer = *optimizer;
 }
 
+void ty_builder_set_rotary_base(ty_builder *builder, uint64_t rotary_base)
+{
+    if (!is_broken(builder))
+        builder->workload->rotary_base = rotary_base;
+}
+
 void ty_builder_set_scenario(ty_builder *builder, ty_learning learning, uint32_t local_steps,
                              double input_s_per_sample)
 {

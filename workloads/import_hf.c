@@ -3,6 +3,7 @@
  * nothing to do with sizes are passed over, others that are not known are noted. */
 #include "hf_config.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -265,9 +266,32 @@ static ty_status finish_builder(hf_config *c, ty_builder *builder, ty_workload *
     return ty_import_finish_model(c->source, builder, &training, out);
 }
 
+/* As "rope_theta" or GPT-NeoX's "rotary_emb_base", since Transformers 5 among "rope_parameters"; 0
+ * where it is not there or no whole number. */
+static uint64_t rotary_base_of(const hf_config *c)
+{
+    static const char *const names[] = {"rope_theta", "rotary_emb_base"};
+    const ty_json *inside = NULL;
+
+    if (ty_json_has(c->root, "rope_parameters") &&
+        ty_json_object(c->root, "rope_parameters", &inside, NULL) != TY_OK)
+        return 0;
+
+    for (size_t i = 0; i < 2 * COUNT(names); i++) {
+        const ty_json *object = i < COUNT(names) ? c->root : inside;
+        const char *name = names[i % COUNT(names)];
+        double base;
+        if (object != NULL && ty_json_has(object, name) &&
+            ty_json_number(object, name, 1, 1e15, &base, NULL) == TY_OK && base == floor(base))
+            return (uint64_t)base;
+    }
+    return 0;
+}
+
 static ty_status read(ty_import_source *source, ty_workload **out)
 {
     ty_status status = TY_OK;
+    uint64_t base;
     hf_config c = {.source = source, .outer = ty_import_json(source), .error = source->error};
     ty_import_training training = {0};
     ty_builder *builder = NULL;
@@ -296,8 +320,10 @@ static ty_status read(ty_import_source *source, ty_workload **out)
         builder = NULL; /* freed by it */
         goto cleanup;
     }
+    base = rotary_base_of(&c);
     TY_CHECK(note_unread(&c), status, cleanup);
-    status = ty_import_transformer(source, &c.t, &training, whole, out);
+    TY_CHECK(ty_import_transformer(source, &c.t, &training, whole, out), status, cleanup);
+    (*out)->rotary_base = c.t.positions > 0 ? 0 : base;
 
 cleanup:
     ty_builder_free(builder);

@@ -252,7 +252,7 @@ cleanup:
 typedef struct arguments {
     uint64_t layers, hidden, ffn, heads, kv_channels, groups, sequence, positions, vocabulary;
     uint64_t padded_vocabulary, divisor, tensor_parallel, experts, top_k, expert_ffn, shared_ffn;
-    uint64_t batch, query_rank, kv_rank, qk_size, rotary_size, value_size;
+    uint64_t batch, query_rank, kv_rank, qk_size, rotary_size, value_size, rotary_base;
     double learning_rate, weight_decay, beta1, beta2, epsilon, momentum;
     const char *position_type, *normalization, *optimizer, *layer_frequency, *tokenizer;
     bool has_groups, is_gated, is_unbiased, has_qkv_bias, has_qk_norm, is_untied, is_rotary;
@@ -282,6 +282,7 @@ static const struct option {
     OPTION("position-embedding-type", TEXT, position_type),
     OPTION("use-rotary-position-embeddings", FLAG, is_rotary),
     OPTION("no-position-embedding", FLAG, has_no_positions),
+    OPTION("rotary-base", SIZE, rotary_base),
     OPTION("vocab-size", SIZE, vocabulary),
     OPTION("padded-vocab-size", SIZE, padded_vocabulary),
     OPTION("make-vocab-size-divisible-by", SIZE, divisor),
@@ -655,7 +656,8 @@ static ty_status read(ty_import_source *source, ty_workload **out)
     TY_CHECK(to_sizes(source, &a, &sizes), status, cleanup);
     TY_CHECK(set_training(source, &a, &training), status, cleanup);
     snprintf(whole, sizeof whole, "%.240s:", source->path);
-    status = ty_import_transformer(source, &sizes, &training, whole, out);
+    TY_CHECK(ty_import_transformer(source, &sizes, &training, whole, out), status, cleanup);
+    (*out)->rotary_base = sizes.positions > 0 ? 0 : a.rotary_base;
 
 cleanup:
     ty_free(s.words);

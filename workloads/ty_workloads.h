@@ -51,7 +51,8 @@
  *                token in storage), and what docs/workloads.md lists: the families differ in what
  *                they take for granted
  * In all families: "frozen_through" (the name of a layer: it and all before it are not trained),
- * "learning" ("gradient"), "local_steps" and "input_s_per_sample" as in `trainyard.workload/1`.
+ * "learning" ("gradient"), "local_steps", "rotary_base" and "input_s_per_sample" as in
+ * `trainyard.workload/1`.
  */
 #ifndef TY_WORKLOADS_H
 #define TY_WORKLOADS_H
@@ -185,6 +186,8 @@ void ty_builder_set_source(ty_builder *builder, const char *source);
 /** Data set, usual global batch and optimizer. */
 void ty_builder_set_training(ty_builder *builder, const char *dataset, uint32_t global_batch,
                              const ty_optimizer *optimizer);
+/** ty_workload.rotary_base. */
+void ty_builder_set_rotary_base(ty_builder *builder, uint64_t rotary_base);
 /** What scenarios have beyond layers, as in ty_workload. */
 void ty_builder_set_scenario(ty_builder *builder, ty_learning learning, uint32_t local_steps,
                              double input_s_per_sample);

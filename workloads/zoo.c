@@ -140,7 +140,7 @@ static ty_status read_scenario(ty_zoo_reader *reader)
     static const char *const names[TY_LEARNING_COUNT] = {"gradient", "evolution"};
     ty_status status = TY_OK;
     int learning = TY_LEARNING_GRADIENT;
-    uint64_t local_steps;
+    uint64_t local_steps, rotary_base;
     double input_s = 0;
     const char *last_frozen;
 
@@ -154,6 +154,9 @@ static ty_status read_scenario(ty_zoo_reader *reader)
         TY_CHECK(ty_json_number(reader->root, "input_s_per_sample", 0, HUGE_VAL, &input_s,
                                 reader->error),
                  status, cleanup);
+    TY_CHECK(ty_zoo_size(reader->root, "rotary_base", 0, &rotary_base, reader->error), status,
+             cleanup);
+    ty_builder_set_rotary_base(reader->builder, rotary_base);
     ty_builder_set_scenario(reader->builder, (ty_learning)learning, (uint32_t)local_steps, input_s);
     if (ty_json_has(reader->root, "frozen_through")) {
         TY_CHECK(ty_json_string(reader->root, "frozen_through", &last_frozen, reader->error),
