@@ -95,13 +95,36 @@ static exit_code show_all(const ty_launch_files *files)
 
 /* ---- Making ------------------------------------------------------------------------------ */
 
-static ty_status write_job(const cli_options *options, const char *plan_path,
+/* A plan runs on its devices, in its numbers, unless it is told otherwise. */
+static ty_status choose_backend(const ty_plan_inputs *inputs, cli_options *options, ty_error *error)
+{
+    const char *precision = ty_launch_precision(inputs->plan, inputs->cluster);
+
+    if (options->backend == NULL)
+        options->backend = ty_launch_backend(inputs->plan, inputs->cluster);
+    if (options->backend == NULL)
+        return ty_fail(
+            error, TY_EUNSUPPORTED,
+            "--to %s: trainyard-worker runs on processors and on NVIDIA's GPUs; found "
+            "%.60s; --backend cpu trains on the processors of their hosts",
+            options->to,
+            ty_cluster_device_type(inputs->cluster, ty_plan_device_of_rank(inputs->plan, 0))->name);
+    if (options->precision == NULL && strcmp(options->backend, "cuda") == 0 &&
+        strcmp(precision, "fp32") != 0)
+        options->precision = precision;
+    return TY_OK;
+}
+
+static ty_status write_job(const cli_options *options, const char *target, const char *plan_path,
                            ty_plan_inputs *inputs, ty_text *text, uint32_t *steps, ty_error *error)
 {
     ty_status status = TY_OK;
     ty_job *job = NULL;
+    cli_options chosen = *options;
 
-    TY_CHECK(job_from_options(options, inputs, JOB_OUTPUT, &job, error), status, cleanup);
+    chosen.to = target;
+    TY_CHECK(choose_backend(inputs, &chosen, error), status, cleanup);
+    TY_CHECK(job_from_options(&chosen, inputs, JOB_OUTPUT, &job, error), status, cleanup);
     *steps = job->steps;
     status = ty_job_to_text(job, plan_path, text, error);
     inputs->plan = job->plan;
@@ -139,7 +162,8 @@ ty_status launch_open(const cli_options *options, const char *plan_path, ty_plan
     if (nodes != NULL)
         TY_CHECK(ty_host_names(nodes, hosts, &names, error), status, cleanup);
     if (ty_launch_needs_job(target))
-        TY_CHECK(write_job(options, plan_path, inputs, &job, &steps, error), status, cleanup);
+        TY_CHECK(write_job(options, target, plan_path, inputs, &job, &steps, error), status,
+                 cleanup);
     ty_text_addf(&command, "trainyard export %s --to %s", plan_path, target);
     TY_CHECK(ty_text_check(&command, error), status, cleanup);
     status = ty_launch(target,

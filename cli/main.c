@@ -128,8 +128,8 @@ const cli_command commands[] = {
      "k8s-pytorchjob, horovod, deepspeed and megatron a training script of yours;\n"
      "chakra writes execution traces. -o is a folder; without it the files are shown.\n"
      "What a target cannot express is refused with the reason.\n",
-     OPTIONS("to", "output", "nodes", "steps", "until", "backend", "data", "script", "image",
-             "force"),
+     OPTIONS("to", "output", "nodes", "steps", "until", "backend", "precision", "data", "script",
+             "image", "force"),
      1, 1, cmd_export},
     {"check", "FILE... [options]", "whether files can be read, and what in them is not used",
      "Reads whatever Trainyard reads: its own files, and those of other programs that\n"

@@ -75,7 +75,8 @@ static const option_row table[] = {
            "steps between two checkpoints (default: one at the end)"),
     FLAG("resume", 0, resume, "go on from the newest checkpoint"),
     TEXT("backend", 0, backend, "B",
-         "what computes: cpu (default) or cuda; replay only takes the predicted time"),
+         "what computes: cpu (default) or cuda; replay only takes the predicted time; export: cuda "
+         "where the plan's devices are NVIDIA's"),
     TEXT("objective", 0, objective, "O", "throughput (default), time-to-target, cost or energy"),
     TEXT("task", 0, task, "T", "how it converges: a task of the catalogue, or a calibration"),
     TEXT("compressions", 0, compressions, "C,...",

@@ -9,14 +9,18 @@
  *     for (uint32_t i = 0; i < files->count; i++)
  *         ...write files->files[i]...
  *
- * Targets of two kinds:
+ * Targets of three kinds:
  *   mpirun, slurm, k8s-mpijob    start trainyard-worker, one process per device, with a job file
- *   torchrun, k8s-pytorchjob, horovod, deepspeed, megatron
- *                                start a training script of the user's; the plan becomes its
+ *   torchrun, k8s-pytorchjob, horovod, deepspeed, accelerate, torchtitan, megatron
+ *                                start a training program of the user's; the plan becomes its
  *                                settings
- *   chakra                       starts nothing: an execution trace for every process, for
- *                                simulators
+ *   nccl-tuner, chakra           start nothing: what NCCL is to choose for every size; an execution
+ *                                trace for every process, for simulators
  * What a target cannot express is refused with the reason (TY_EUNSUPPORTED).
+ *
+ * Whatever has a launch.sh that is run once on every host (torchrun, deepspeed, accelerate,
+ * torchtitan, megatron) can be put into what starts hosts: `on` names slurm, k8s-jobset,
+ * k8s-trainjob or skypilot, and a file of it comes beside the target's own.
  *
  * Placement. Process p of a launch is lane p mod w of the plan's rank p / w, w being the lanes of a
  * rank. Hosts are in the order in which processes meet them, which is the plan's own: neighbours in
@@ -38,8 +42,12 @@ typedef struct ty_launch_input {
     /* Real names of the cluster's hosts, [host_count of the cluster]; NULL: as the cluster calls
      * them. */
     char *const *host_names;
-    const char *script;  /* the user's training script; NULL: "train.py" */
-    const char *image;   /* container image; NULL: "trainyard:VERSION" */
+    const char *script; /* the user's training script; NULL: "train.py" */
+    const char *image;  /* container image; NULL: "trainyard:VERSION", under Slurm none */
+    const char *on;     /* what starts launch.sh on the hosts; NULL: nothing */
+    /* Resource by which Kubernetes hands out network adapters with RDMA; NULL: as NVIDIA's network
+     * operator calls it in its examples; "none": none is asked for */
+    const char *rdma;
     const char *command; /* that asked, for the comments; NULL: none */
     const char *version; /* of Trainyard, for the comments */
 } ty_launch_input;
@@ -64,6 +72,29 @@ const char *ty_launch_target(uint32_t index, const char **title);
 bool ty_launch_is_traces(const char *target);
 /** Whether the target starts trainyard-worker and so needs input->job. */
 bool ty_launch_needs_job(const char *target);
+
+/** Name and title of what a target can be put `on`; NULL from `index` == their number on. */
+const char *ty_launch_place(uint32_t index, const char **title);
+
+/**
+ * Whether Megatron-LM's pretrain_gpt.py can run a plan as it is: a decoder of equal blocks, whole
+ * blocks in every stage, its schedules, what its lanes divide evenly. Where its processes lie and
+ * the devices' precision are `ty_launch`'s to ask. For whoever looks for plans that it can run.
+ * @return TY_EUNSUPPORTED with the reason
+ */
+ty_status ty_megatron_check(const ty_plan *plan, ty_error *error) TY_MUST_CHECK;
+
+/**
+ * What numbers the passes of a plan are in, as frameworks call it: "fp32" where the workload's
+ * elements have 4 bytes; of 2 "bf16", and "fp16" on NVIDIA's GPUs before Ampere, which have no
+ * units for bf16.
+ */
+const char *ty_launch_precision(const ty_plan *plan, const ty_cluster *cluster);
+/**
+ * What trainyard-worker runs a plan with: "cuda" where the devices are NVIDIA's GPUs, "cpu" where
+ * they are processors; NULL for other devices, which it has no backend for.
+ */
+const char *ty_launch_backend(const ty_plan *plan, const ty_cluster *cluster);
 
 /**
  * @return TY_EINVAL: no such target (with the nearest), or an input is missing; TY_EUNSUPPORTED:

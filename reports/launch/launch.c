@@ -356,6 +356,7 @@ ty_status ty_launch(const char *target, const ty_launch_input *input, ty_launch_
         return no_memory(error);
     TY_CHECK(ty_launch_next(&l, error, "%s", ""), status, cleanup);
     TY_CHECK(place(&l, error), status, cleanup);
+    l.precision = ty_launch_precision(l.plan, input->cluster);
     name_job(&l);
     TY_CHECK(write_comments(&l, t, error), status, cleanup);
     TY_CHECK(t->make(&l, error), status, cleanup);

@@ -30,8 +30,9 @@ typedef struct launch {
     uint32_t per_host;   /* processes of each host, where all have the same number; else 0 */
     uint32_t first_slot; /* of every host's first process, where it is the same; else UINT32_MAX */
     bool has_accelerators;
-    char name[64];    /* of the job: letters, digits and hyphens (a DNS label of RFC 1123) */
-    ty_text comments; /* lines without a comment sign, each ended */
+    const char *precision; /* "fp32", "bf16", "fp16" */
+    char name[64];         /* of the job: letters, digits and hyphens (a DNS label of RFC 1123) */
+    ty_text comments;      /* lines without a comment sign, each ended */
     ty_launch_files *files;
 } launch;
 
@@ -52,11 +53,13 @@ ty_status ty_launch_check_blocks(const launch *l, const char *target,
                                  ty_error *error) TY_MUST_CHECK;
 /**
  * Refuses what plain data parallel training cannot do: stages, lanes, unequal replicas, local
- * steps, evolution, top-k.
+ * steps, evolution, compression but to 16 bits, segments of recomputing that are no single block.
  * @param largest_zero the most that the target shards
  */
 ty_status ty_launch_check_data_parallel(const launch *l, const char *target, uint32_t largest_zero,
                                         ty_error *error) TY_MUST_CHECK;
+/** Blocks that the network repeats, as users' scripts list them; 0: it repeats none. */
+ty_status ty_launch_blocks(const launch *l, uint32_t *blocks, ty_error *error) TY_MUST_CHECK;
 
 /** Environment as the network and the plan ask for; value by name, in order. */
 typedef struct launch_variable {
@@ -72,14 +75,28 @@ ty_status ty_launch_add_ranks(launch *l, ty_error *error) TY_MUST_CHECK;
 /** rank.sh, which gives a process its device of ranks.txt. */
 ty_status ty_launch_add_rank_script(launch *l, ty_error *error) TY_MUST_CHECK;
 ty_status ty_launch_add_job(launch *l, ty_error *error) TY_MUST_CHECK;
-/** Largest bucket, uncompressed bytes, but for those of rows if there are others; 0 without
- *  exchanges. */
-uint64_t ty_launch_bucket_bytes(const launch *l);
-/** Whether a bucket travels as fp16. */
-bool ty_launch_is_fp16(const launch *l);
-/** trainyard_plan.py: the plan's settings and what wraps a model, of PyTorch's own or Horovod. */
-ty_status ty_launch_add_settings(launch *l, bool is_horovod, ty_error *error) TY_MUST_CHECK;
-void ty_launch_settings(const launch *l, bool is_horovod, ty_text *text);
+/**
+ * The one size at which frameworks close a bucket that comes nearest to the plan's buckets. They
+ * fill from the last parameter of a stage down and close a bucket as soon as it has so much
+ * (DistributedDataParallel's compute_bucket_assignment_by_size, Megatron-LM's
+ * param_and_grad_buffer, DeepSpeed's independent gradient buckets).
+ */
+typedef struct launch_bucket_limit {
+    uint64_t bytes;     /* uncompressed, fp32 */
+    uint32_t planned;   /* buckets of the plan, but for tied weights and experts */
+    uint32_t count;     /* that frameworks make of the limit, filling by whole layers */
+    bool is_as_planned; /* and they are the plan's, layer by layer */
+} launch_bucket_limit;
+launch_bucket_limit ty_launch_bucket_limit(const launch *l);
+/** What gradients travel as: "fp16" or "bf16" where the plan halves a bucket, else "fp32". */
+const char *ty_launch_gradient_precision(const launch *l);
+/** Who averages gradients. */
+typedef enum launch_framework { LAUNCH_PYTORCH, LAUNCH_HOROVOD, LAUNCH_DEEPSPEED } launch_framework;
+/** trainyard_plan.py: the plan's settings and what makes a model train by them. */
+ty_status ty_launch_add_settings(launch *l, launch_framework framework,
+                                 ty_error *error) TY_MUST_CHECK;
+ty_status ty_launch_settings(const launch *l, launch_framework framework, ty_text *text,
+                             ty_error *error) TY_MUST_CHECK;
 /** The end of a torchrun command is left to the caller: the script and its words. */
 void ty_launch_write_torchrun(const launch *l, ty_text *text);
 /** What is trained, as the user named it or as it is usually called. */

@@ -2,6 +2,8 @@
  * Configuration JSON". Pipelines are a matter of the model's code there (PipelineModule). */
 #include "launch.h"
 
+#include <string.h>
+
 static void write_optimizer(const ty_optimizer *o, ty_json_writer *w)
 {
     bool is_sgd = o->kind == TY_OPTIMIZER_SGD;
@@ -24,19 +26,51 @@ static void write_optimizer(const ty_optimizer *o, ty_json_writer *w)
     ty_json_close(w, '}');
 }
 
-/* Bucket sizes are in elements. */
+/* Bucket sizes are in elements. Each stage has the keys it reads: 1 and 2 gather buckets of updated
+ * weights behind the step, 3 gathers weights before each use, so many elements ahead. */
 static void write_zero(const launch *l, ty_json_writer *w)
 {
-    uint64_t elements = ty_launch_bucket_bytes(l) / TY_GRADIENT_ELEMENT_BYTES;
+    uint64_t elements = ty_launch_bucket_limit(l).bytes / TY_GRADIENT_ELEMENT_BYTES;
 
     ty_json_open(w, "zero_optimization", '{');
     ty_json_put_uint(w, "stage", l->plan->zero);
-    if (elements > 0) {
+    if (elements > 0)
         ty_json_put_uint(w, "reduce_bucket_size", elements);
-        ty_json_put_uint(w, "allgather_bucket_size", elements);
-    }
     ty_json_put_bool(w, "overlap_comm", true);
+    if (l->plan->zero > 0) {
+        ty_json_put_bool(w, "contiguous_gradients", true);
+        ty_json_put_bool(w, "reduce_scatter", true);
+    }
+    if (elements > 0 && (l->plan->zero == 1 || l->plan->zero == 2))
+        ty_json_put_uint(w, "allgather_bucket_size", elements);
+    if (elements > 0 && l->plan->zero == 3) {
+        ty_json_put_uint(w, "stage3_prefetch_bucket_size", elements);
+        ty_json_put_uint(w, "stage3_param_persistence_threshold", 0);
+        ty_json_put_bool(w, "stage3_gather_16bit_weights_on_model_save", true);
+    }
     ty_json_close(w, '}');
+}
+
+/* Passes in 16 bits keep fp32 weights in the optimizer; gradients are summed in fp32, and travel so
+ * unless the plan halves them. */
+static void write_precision(const launch *l, ty_json_writer *w)
+{
+    const bool is_half = strcmp(l->precision, "fp32") != 0;
+
+    ty_json_open(w, "bf16", '{');
+    ty_json_put_bool(w, "enabled", strcmp(l->precision, "bf16") == 0);
+    ty_json_close(w, '}');
+    ty_json_open(w, "fp16", '{');
+    ty_json_put_bool(w, "enabled", strcmp(l->precision, "fp16") == 0);
+    if (strcmp(l->precision, "fp16") == 0)
+        ty_json_put_uint(w, "loss_scale", 0); /* found while it trains */
+    ty_json_close(w, '}');
+    if (is_half) {
+        ty_json_open(w, "data_types", '{');
+        ty_json_put_string(w, "grad_accum_dtype", "fp32");
+        ty_json_close(w, '}');
+    }
+    ty_json_put_string(w, "communication_data_type", ty_launch_gradient_precision(l));
 }
 
 static void write_config(const launch *l, ty_text *text)
@@ -51,8 +85,7 @@ static void write_config(const launch *l, ty_text *text)
                      plan->micro_batches / plan->stages[0].replicas);
     write_optimizer(&plan->optimizer, &w);
     write_zero(l, &w);
-    if (ty_launch_is_fp16(l))
-        ty_json_put_string(&w, "communication_data_type", "fp16");
+    write_precision(l, &w);
     ty_json_close(&w, '}');
     ty_text_add(text, "\n");
 }
@@ -90,6 +123,7 @@ ty_status ty_launch_deepspeed(launch *l, ty_error *error)
         ty_text_addf(&hosts, "%s slots=%u\n", l->hosts[h].name, l->first_slot + l->per_host);
     write_script(l, &script);
     TY_CHECK(ty_launch_add(l, "ds_config.json", &config, false, error), status, cleanup);
+    TY_CHECK(ty_launch_add_settings(l, LAUNCH_DEEPSPEED, error), status, cleanup);
     TY_CHECK(ty_launch_add(l, "hostfile", &hosts, false, error), status, cleanup);
     TY_CHECK(ty_launch_add(l, "launch.sh", &script, true, error), status, cleanup);
     status = ty_launch_next(l, error, "./launch.sh");

@@ -2,15 +2,23 @@
  * horovod.readthedocs.io, "Run Horovod" and "Tensor Fusion". */
 #include "launch.h"
 
+#include <string.h>
+
 #define MIB 1048576u
 
 ty_status ty_launch_horovod(launch *l, ty_error *error)
 {
     ty_status status = TY_OK;
     ty_text text = {0};
-    uint64_t fusion_mb = (ty_launch_bucket_bytes(l) + MIB - 1) / MIB;
+    uint64_t fusion_mb = (ty_launch_bucket_limit(l).bytes + MIB - 1) / MIB;
 
     TY_CHECK(ty_launch_check_data_parallel(l, "horovod", 0, error), status, cleanup);
+    if (strcmp(ty_launch_gradient_precision(l), "bf16") == 0) {
+        status = ty_launch_refuse(error, "horovod",
+                                  "it halves gradients to fp16 only, and the plan to bf16; plan "
+                                  "with --fix compression=fp16 or none");
+        goto cleanup;
+    }
     ty_text_add(&text, "#!/bin/sh\n");
     ty_launch_comments(l, "# ", &text);
     ty_text_add(&text, "set -eu\ncd \"$(dirname \"$0\")\"\n");
@@ -23,7 +31,7 @@ ty_status ty_launch_horovod(launch *l, ty_error *error)
                  " \\\n    --fusion-threshold-mb %llu \\\n"
                  "    python3 \"${TRAINYARD_SCRIPT:-$script}\" \"$@\"\n",
                  (unsigned long long)fusion_mb);
-    TY_CHECK(ty_launch_add_settings(l, true, error), status, cleanup);
+    TY_CHECK(ty_launch_add_settings(l, LAUNCH_HOROVOD, error), status, cleanup);
     TY_CHECK(ty_launch_add(l, "launch.sh", &text, true, error), status, cleanup);
     status = ty_launch_next(l, error, "./launch.sh");
 

@@ -328,8 +328,7 @@ ty_status ty_launch_pytorchjob(launch *l, ty_error *error)
 
     TY_CHECK(ty_launch_check_data_parallel(l, "k8s-pytorchjob", 3, error), status, cleanup);
     TY_CHECK(check_image(l, "k8s-pytorchjob", error), status, cleanup);
-    ty_launch_settings(l, false, &settings);
-    TY_CHECK(ty_text_check(&settings, error), status, cleanup);
+    TY_CHECK(ty_launch_settings(l, LAUNCH_PYTORCH, &settings, error), status, cleanup);
     write_head(l, &text);
     ty_launch_yaml_start(&y, &text);
     write_pytorchjob(&y, l, settings.data);

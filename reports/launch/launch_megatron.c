@@ -4,12 +4,17 @@
 #include "launch.h"
 #include "megatron_model.h"
 
+#include <string.h>
+
 static const char target[] = "megatron";
 
 /* ---- What Megatron can do ---------------------------------------------------------------- */
 
 static ty_status check_schedule(const ty_plan *plan, ty_error *error)
 {
+    const uint32_t positions = ty_plan_position_count(plan),
+                   each = plan->micro_batches / plan->stages[0].replicas;
+
     if (plan->stage_count > 1 && plan->schedule != TY_ONE_F_ONE_B &&
         plan->schedule != TY_INTERLEAVED)
         return ty_launch_refuse(error, target,
@@ -27,11 +32,51 @@ static ty_status check_schedule(const ty_plan *plan, ty_error *error)
             plan->stages[s].recompute_blocks != plan->stages[0].recompute_blocks)
             return ty_launch_refuse(error, target, "all stages recompute alike there");
     }
+    if (ty_plan_interleave(plan) > 1 && each % positions != 0)
+        return ty_launch_refuse(error, target,
+                                "interleaved stages take the micro-batches of a replica in groups "
+                                "of as many as there are positions; found %u and %u; plan with "
+                                "--fix schedule=1f1b",
+                                each, positions);
     if (plan->stages[0].recompute == TY_RECOMPUTE_OPERATOR)
         return ty_launch_refuse(
             error, target,
             "it recomputes whole layers or the core of attention, not every other "
             "product (operator); plan with --fix recompute=full or selective");
+    return TY_OK;
+}
+
+/* What is divided among lanes must divide evenly. */
+static ty_status check_lanes(const ty_plan *plan, const megatron_model *m, ty_error *error)
+{
+    const uint32_t tensor = ty_plan_lanes(plan, TY_TENSOR_LANES),
+                   expert = ty_plan_lanes(plan, TY_EXPERT_LANES);
+    const struct {
+        const char *what;
+        uint64_t number;
+    } divided[] = {
+        {"heads", m->attention->attributes[TY_HEADS]},
+        {"heads of keys and values",
+         m->attention->attributes[TY_KV_RANK] > 0 ? 0 : m->attention->attributes[TY_KV_HEADS]},
+        {"features of the mlp", m->mlp != NULL ? m->mlp->attributes[TY_HIDDEN_FEATURES] : 0},
+        {"features of an expert", m->moe != NULL ? m->moe->attributes[TY_HIDDEN_FEATURES] : 0},
+        {"tokens", plan->sequence_parallel ? plan->workload->tokens_per_sample : 0},
+    };
+
+    for (size_t i = 0; i < sizeof divided / sizeof divided[0]; i++)
+        if (divided[i].number % tensor != 0)
+            return ty_launch_refuse(error, target,
+                                    "tensor parallelism divides %s evenly there; found %llu among "
+                                    "%u; plan with --fix tp=N",
+                                    divided[i].what, (unsigned long long)divided[i].number, tensor);
+    if (m->moe != NULL && tensor > 1 && !plan->sequence_parallel)
+        return ty_launch_refuse(error, target,
+                                "experts and tensor parallelism need sequence parallelism there; "
+                                "plan with --fix sp=1 or tp=1");
+    if (plan->context_parallel > 1 && expert > 1)
+        return ty_launch_refuse(error, target,
+                                "it divides experts among context ranks first, and the plan among "
+                                "replicas; plan with --fix cp=1 or ep=1");
     return TY_OK;
 }
 
@@ -51,10 +96,6 @@ static ty_status check_training(const ty_plan *plan, ty_error *error)
             "its distributed optimizer shards optimizer state (ZeRO 1), and the "
             "plan has ZeRO %u; deepspeed has it",
             plan->zero);
-    if (plan->context_parallel > 1 && plan->expert_parallel > 1)
-        return ty_launch_refuse(error, target,
-                                "it divides experts among context ranks first, and the plan among "
-                                "replicas; plan with --fix cp=1 or ep=1");
     for (uint32_t b = 0; b < plan->bucket_count; b++)
         if (plan->buckets[b].compression.kind != TY_COMPRESSION_NONE &&
             plan->buckets[b].compression.kind != TY_COMPRESSION_ROWS)
@@ -116,14 +157,23 @@ cleanup:
     return status;
 }
 
+static bool overlaps_exchange(const ty_plan *plan)
+{
+    return plan->stack == NULL || plan->stack->overlaps_exchange;
+}
+
 static void put_parallelism(const launch *l, ty_text *text)
 {
     const ty_plan *plan = l->plan;
+    const bool is_exchanged =
+        plan->stages[0].replicas * ty_plan_width(plan) > ty_plan_lanes(plan, TY_TENSOR_LANES);
 
     ty_text_addf(text, "--tensor-model-parallel-size %u\n--pipeline-model-parallel-size %u\n",
                  ty_plan_lanes(plan, TY_TENSOR_LANES), ty_plan_position_count(plan));
+    /* The plan's context lanes gather keys and values. */
     if (plan->context_parallel > 1)
-        ty_text_addf(text, "--context-parallel-size %u\n", plan->context_parallel);
+        ty_text_addf(text, "--context-parallel-size %u\n--cp-comm-type all_gather\n",
+                     plan->context_parallel);
     if (plan->expert_parallel > 1)
         ty_text_addf(text, "--expert-model-parallel-size %u\n", plan->expert_parallel);
     if (plan->sequence_parallel)
@@ -131,11 +181,15 @@ static void put_parallelism(const launch *l, ty_text *text)
     /* There a micro-batch is what one lane has. */
     ty_text_addf(text, "--micro-batch-size %u\n--global-batch-size %u\n",
                  plan->micro_batch_size / ty_plan_lanes(plan, TY_EXPERT_LANES), plan->global_batch);
-    if (plan->stages[0].replicas * ty_plan_width(plan) > ty_plan_lanes(plan, TY_TENSOR_LANES))
-        ty_text_addf(text, "--overlap-grad-reduce\n--ddp-bucket-size %llu\n",
-                     (unsigned long long)(ty_launch_bucket_bytes(l) / TY_GRADIENT_ELEMENT_BYTES));
     if (plan->zero == 1)
         ty_text_add(text, "--use-distributed-optimizer\n");
+    if (is_exchanged && overlaps_exchange(plan)) {
+        ty_text_addf(
+            text, "--overlap-grad-reduce\n--ddp-bucket-size %llu\n",
+            (unsigned long long)(ty_launch_bucket_limit(l).bytes / TY_GRADIENT_ELEMENT_BYTES));
+        if (plan->zero == 1)
+            ty_text_add(text, "--overlap-param-gather\n");
+    }
 }
 
 /* There a segment is a number of blocks that divides those of every stage. */
@@ -178,12 +232,29 @@ static void put_number(ty_text *text, const char *name, double value)
     ty_text_addf(text, "--%s %s\n", name, number);
 }
 
+/* Gradients are summed and exchanged in 32 bits unless the plan's software keeps 16 of them. */
+static void put_precision(const launch *l, ty_text *text)
+{
+    const bool is_half_gradient =
+        l->plan->stack != NULL && l->plan->stack->gradient_bytes < TY_GRADIENT_ELEMENT_BYTES;
+    const bool is_bf16 = strcmp(l->precision, "bf16") == 0;
+
+    if (strcmp(l->precision, "fp32") == 0)
+        return;
+    ty_text_addf(text, "--%s\n", l->precision);
+    if (!is_half_gradient)
+        ty_text_add(text, "--accumulate-allreduce-grads-in-fp32\n");
+    else if (is_bf16)
+        ty_text_add(text, "--grad-reduce-in-bf16\n");
+}
+
 static void put_training(const launch *l, ty_text *text)
 {
     const ty_optimizer *o = &l->plan->optimizer;
 
     ty_text_addf(text, "--optimizer %s\n", o->kind == TY_OPTIMIZER_SGD ? "sgd" : "adam");
     put_number(text, "lr", o->learning_rate);
+    ty_text_add(text, "--lr-decay-style constant\n");
     put_number(text, "weight-decay", o->weight_decay);
     if (o->kind == TY_OPTIMIZER_SGD) {
         put_number(text, "sgd-momentum", o->momentum);
@@ -193,10 +264,29 @@ static void put_training(const launch *l, ty_text *text)
         put_number(text, "adam-eps", o->epsilon);
     }
     ty_text_addf(text, "--seed %llu\n", (unsigned long long)l->plan->seed);
-    if (l->plan->workload->element_bytes == 2)
-        ty_text_add(text, "--bf16\n");
+    put_precision(l, text);
     if (l->input->steps > 0)
         ty_text_addf(text, "--train-iters %u\n", l->input->steps);
+}
+
+/* What the plan's software does beside the network: Megatron's own defaults are dropout of a tenth
+ * and fused attention where it can be had. */
+static void put_stack(const ty_plan *plan, ty_text *text)
+{
+    const char *dropout = plan->stack != NULL && plan->stack->has_dropout ? "0.1" : "0.0";
+
+    ty_text_addf(text, "--attention-dropout %s\n--hidden-dropout %s\n", dropout, dropout);
+    if (plan->stack != NULL && plan->stack->attention == TY_ATTENTION_SCORES)
+        ty_text_add(text, "--attention-backend unfused\n");
+}
+
+/* Tokens travel to their experts by an all-to-all, which are one grouped product where the devices
+ * have bf16. */
+static void put_experts(const launch *l, ty_text *text)
+{
+    ty_text_add(text, "--moe-token-dispatcher-type alltoall\n");
+    if (strcmp(l->precision, "bf16") == 0)
+        ty_text_add(text, "--moe-grouped-gemm\n");
 }
 
 static ty_status write_arguments(const launch *l, const megatron_model *m, ty_text *text,
@@ -208,6 +298,9 @@ static ty_status write_arguments(const launch *l, const megatron_model *m, ty_te
     TY_CHECK(ty_megatron_model_arguments(l->plan->workload, m,
                                          ty_plan_lanes(l->plan, TY_TENSOR_LANES), text, error),
              status, done);
+    put_stack(l->plan, text);
+    if (m->moe != NULL)
+        put_experts(l, text);
     put_parallelism(l, text);
     TY_CHECK(put_recompute(l->plan, m, text, error), status, done);
     TY_CHECK(put_layout(l->plan, m, text, error), status, done);
@@ -225,9 +318,41 @@ static void write_script(const launch *l, ty_text *text)
                       "# shellcheck disable=SC2046 # megatron.args is to become words, and none of "
                       "them a pattern\n"
                       "set -f\n");
+    /* It wants that for devices before Blackwell, so that transfers are queued in order. */
+    if (ty_plan_lanes(l->plan, TY_TENSOR_LANES) > 1 || l->plan->context_parallel > 1)
+        ty_text_add(text, "export CUDA_DEVICE_MAX_CONNECTIONS=1\n");
     ty_launch_write_torchrun(l, text);
     ty_text_add(text, "    \"${MEGATRON:?}/pretrain_gpt.py\" $(sed 's/#.*//' megatron.args) "
                       "\"$@\"\n");
+}
+
+/* Whether it can run a plan, wherever its devices are. Fills the model: free has_experts. */
+static ty_status check_plan(const ty_plan *plan, megatron_model *model, ty_error *error)
+{
+    ty_status status;
+    uint32_t blocks;
+
+    TY_CHECK(ty_megatron_model_of(plan->workload, model, error), status, done);
+    TY_CHECK(check_schedule(plan, error), status, done);
+    TY_CHECK(check_training(plan, error), status, done);
+    TY_CHECK(check_lanes(plan, model, error), status, done);
+    for (uint32_t s = 0; s < plan->stage_count; s++)
+        TY_CHECK(blocks_of_stage(plan, model, s, &blocks, error), status, done);
+done:
+    return status;
+}
+
+ty_status ty_megatron_check(const ty_plan *plan, ty_error *error)
+{
+    megatron_model model = {0};
+    ty_text ignored = {0};
+    ty_status status = check_plan(plan, &model, error);
+
+    if (status == TY_OK)
+        status = put_recompute(plan, &model, &ignored, error);
+    ty_text_clear(&ignored);
+    ty_free(model.has_experts);
+    return status;
 }
 
 ty_status ty_launch_megatron(launch *l, ty_error *error)
@@ -236,10 +361,13 @@ ty_status ty_launch_megatron(launch *l, ty_error *error)
     megatron_model model = {0};
     ty_text arguments = {0}, script = {0};
 
-    TY_CHECK(ty_megatron_model_of(l->plan->workload, &model, error), status, cleanup);
-    TY_CHECK(check_schedule(l->plan, error), status, cleanup);
-    TY_CHECK(check_training(l->plan, error), status, cleanup);
+    TY_CHECK(check_plan(l->plan, &model, error), status, cleanup);
     TY_CHECK(ty_launch_check_blocks(l, target, error), status, cleanup);
+    if (strcmp(l->precision, "fp16") == 0 && l->plan->expert_parallel > 1) {
+        status = ty_launch_refuse(error, target,
+                                  "experts are not divided in fp16 there; plan with --fix ep=1");
+        goto cleanup;
+    }
     TY_CHECK(write_arguments(l, &model, &arguments, error), status, cleanup);
     write_script(l, &script);
     TY_CHECK(ty_launch_add(l, "megatron.args", &arguments, false, error), status, cleanup);

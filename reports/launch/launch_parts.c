@@ -1,9 +1,41 @@
 /* Checks, environment and files that several targets have. */
 #include "launch.h"
+#include "ty_collective_model.h"
 #include "ty_quote.h"
 
 #include <stdio.h>
 #include <string.h>
+
+/* ---- Blocks ------------------------------------------------------------------------------ */
+
+static bool are_alike(const ty_workload *w, uint32_t first, uint32_t second, uint32_t length)
+{
+    for (uint32_t i = 0; i < length; i++)
+        if (w->layers[first + i].kind != w->layers[second + i].kind)
+            return false;
+    return true;
+}
+
+ty_status ty_launch_blocks(const launch *l, uint32_t *blocks, ty_error *error)
+{
+    const ty_workload *w = l->plan->workload;
+    uint32_t *starts = ty_alloc((size_t)w->layer_count + 1, sizeof *starts), head, count;
+    bool is_repeated = false;
+
+    if (starts == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory");
+    count = ty_workload_blocks(w, starts, &head);
+    starts[count] = w->layer_count;
+    count -= head != TY_NO_LAYER;
+    /* The first has what comes before the blocks as well. */
+    for (uint32_t b = 1; b < count && !is_repeated; b++) {
+        const uint32_t length = starts[b + 1] - starts[b];
+        is_repeated = starts[b] >= length && are_alike(w, starts[b] - length, starts[b], length);
+    }
+    *blocks = is_repeated ? count : 0;
+    ty_free(starts);
+    return TY_OK;
+}
 
 /* ---- Checks ------------------------------------------------------------------------------ */
 
@@ -59,6 +91,30 @@ static ty_status check_shape(const ty_plan *plan, const char *target, ty_error *
     return TY_OK;
 }
 
+/* Frameworks check single blocks, and attention keeps no scores by itself. */
+static ty_status check_recompute(const launch *l, const char *target, ty_error *error)
+{
+    const ty_plan_stage *stage = &l->plan->stages[0];
+    uint32_t blocks = 0;
+    ty_status status;
+
+    if (!ty_recompute_has_segments(stage->recompute))
+        return TY_OK;
+    if ((status = ty_launch_blocks(l, &blocks, error)) != TY_OK)
+        return status;
+    if (stage->recompute == TY_RECOMPUTE_FULL && stage->recompute_blocks != 1)
+        return ty_launch_refuse(error, target,
+                                "it recomputes block by block, and the plan several blocks at a "
+                                "time; plan with --fix recompute=full");
+    if (blocks == 0)
+        return ty_launch_refuse(
+            error, target,
+            "it recomputes the blocks that a model lists, and %.80s repeats "
+            "none; plan with --fix recompute=none, or export to mpirun or slurm",
+            l->plan->workload->name);
+    return TY_OK;
+}
+
 ty_status ty_launch_check_data_parallel(const launch *l, const char *target, uint32_t largest_zero,
                                         ty_error *error)
 {
@@ -73,39 +129,138 @@ ty_status ty_launch_check_data_parallel(const launch *l, const char *target, uin
     for (uint32_t b = 0; b < plan->bucket_count; b++) {
         ty_compression_kind kind = plan->buckets[b].compression.kind;
         if (kind != TY_COMPRESSION_NONE && kind != TY_COMPRESSION_FP16 &&
-            kind != TY_COMPRESSION_ROWS)
+            kind != TY_COMPRESSION_BF16 && kind != TY_COMPRESSION_ROWS)
             return ty_launch_refuse(error, target,
                                     "it has no %s compression; plan with --fix compression=fp16 or "
                                     "none, or export to mpirun or slurm",
                                     ty_compression_name(kind));
     }
-    if (plan->stages[0].recompute != TY_RECOMPUTE_NONE)
-        return ty_launch_refuse(error, target,
-                                "recomputing is a matter of the model's code there; plan with "
-                                "--fix recompute=none, or export to mpirun, slurm or megatron");
-    return ty_launch_check_blocks(l, target, error);
+    status = check_recompute(l, target, error);
+    return status == TY_OK ? ty_launch_check_blocks(l, target, error) : status;
 }
 
-uint64_t ty_launch_bucket_bytes(const launch *l)
-{
-    uint64_t largest = 0, largest_rows = 0;
+/* ---- Precision --------------------------------------------------------------------------- */
 
-    for (uint32_t b = 0; b < l->plan->bucket_count; b++) {
-        const ty_bucket *bucket = &l->plan->buckets[b];
-        uint64_t *so_far =
-            bucket->compression.kind == TY_COMPRESSION_ROWS ? &largest_rows : &largest;
-        if (bucket->gradient_bytes > *so_far)
-            *so_far = bucket->gradient_bytes;
+const char *ty_launch_precision(const ty_plan *plan, const ty_cluster *cluster)
+{
+    const uint32_t device = ty_plan_device_of_rank(plan, 0);
+    ty_communicator communicator;
+
+    if (plan->workload->element_bytes != 2)
+        return "fp32";
+    return ty_communicator_of(cluster, &device, 1, &communicator, NULL) == TY_OK &&
+                   communicator.generation == TY_VOLTA
+               ? "fp16"
+               : "bf16";
+}
+
+const char *ty_launch_backend(const ty_plan *plan, const ty_cluster *cluster)
+{
+    const uint32_t width = ty_plan_width(plan), count = ty_plan_process_count(plan);
+    uint32_t processors = 0, gpus = 0;
+
+    for (uint32_t p = 0; p < count; p++) {
+        const ty_device_type *type =
+            ty_cluster_device_type(cluster, ty_plan_device_of_lane(plan, p / width, p % width));
+        processors += type->core_share > 0;
+        gpus += ty_is_nccl_device(type->name);
     }
-    return largest > 0 ? largest : largest_rows;
+    return processors == count ? "cpu" : gpus == count ? "cuda" : NULL;
 }
 
-bool ty_launch_is_fp16(const launch *l)
+const char *ty_launch_gradient_precision(const launch *l)
 {
-    for (uint32_t b = 0; b < l->plan->bucket_count; b++)
+    for (uint32_t b = 0; b < l->plan->bucket_count; b++) {
         if (l->plan->buckets[b].compression.kind == TY_COMPRESSION_FP16)
-            return true;
-    return false;
+            return "fp16";
+        if (l->plan->buckets[b].compression.kind == TY_COMPRESSION_BF16)
+            return "bf16";
+    }
+    return "fp32";
+}
+
+/* ---- Buckets ----------------------------------------------------------------------------- */
+
+static bool is_of_range(const ty_bucket *bucket)
+{
+    return bucket->tied_stage == TY_NO_STAGE && !bucket->of_experts;
+}
+
+/* Buckets that are full with so many bytes, and whether each begins where the plan's does. */
+static uint32_t fill_buckets(const ty_plan *plan, uint64_t full, bool *is_as_planned)
+{
+    uint32_t count = 0;
+
+    *is_as_planned = true;
+    for (uint32_t s = 0, b = 0; s < plan->stage_count; s++) {
+        const uint32_t first = plan->stages[s].first_layer;
+        uint64_t held = 0;
+        for (uint32_t l = first + plan->stages[s].layer_count; l-- > first;) {
+            const ty_bucket one = {
+                .stage = s, .first_layer = l, .layer_count = 1, .tied_stage = TY_NO_STAGE};
+            const uint64_t bytes = ty_bucket_gradient_bytes(plan, &one);
+            bool begins = false;
+            if (bytes == 0)
+                continue;
+            /* The plan's bucket that this layer is the first of, from behind. */
+            while (b < plan->bucket_count &&
+                   (!is_of_range(&plan->buckets[b]) || plan->buckets[b].stage < s ||
+                    (plan->buckets[b].stage == s && plan->buckets[b].first_layer > l)))
+                b++;
+            if (b < plan->bucket_count && plan->buckets[b].stage == s) {
+                const ty_bucket *own = &plan->buckets[b];
+                begins = true;
+                for (uint32_t after = l + 1; begins && after < own->first_layer + own->layer_count;
+                     after++) {
+                    const ty_bucket next = {.stage = s,
+                                            .first_layer = after,
+                                            .layer_count = 1,
+                                            .tied_stage = TY_NO_STAGE};
+                    begins = ty_bucket_gradient_bytes(plan, &next) == 0;
+                }
+            }
+            *is_as_planned &= begins == (held == 0);
+            count += held == 0;
+            held += bytes;
+            if (held >= full)
+                held = 0;
+        }
+    }
+    return count;
+}
+
+launch_bucket_limit ty_launch_bucket_limit(const launch *l)
+{
+    const ty_plan *plan = l->plan;
+    launch_bucket_limit limit = {.bytes = UINT64_MAX};
+    uint64_t largest = 1, low = 1, high;
+
+    for (uint32_t b = 0; b < plan->bucket_count; b++) {
+        const ty_bucket *next = b + 1 < plan->bucket_count ? &plan->buckets[b + 1] : NULL;
+        if (plan->buckets[b].gradient_bytes > largest)
+            largest = plan->buckets[b].gradient_bytes;
+        limit.planned += is_of_range(&plan->buckets[b]);
+        /* The last of a stage is closed by its end, whatever it has. */
+        if (is_of_range(&plan->buckets[b]) && next != NULL && is_of_range(next) &&
+            next->stage == plan->buckets[b].stage && plan->buckets[b].gradient_bytes < limit.bytes)
+            limit.bytes = plan->buckets[b].gradient_bytes;
+    }
+    if (limit.bytes == UINT64_MAX)
+        limit.bytes = largest;
+    limit.count = fill_buckets(plan, limit.bytes, &limit.is_as_planned);
+    if (limit.is_as_planned)
+        return limit;
+    /* The largest that makes as many: more bytes make fewer. */
+    for (high = largest; low < high;) {
+        const uint64_t middle = high - (high - low) / 2;
+        if (fill_buckets(plan, middle, &limit.is_as_planned) >= limit.planned)
+            low = middle;
+        else
+            high = middle - 1;
+    }
+    limit.bytes = low;
+    limit.count = fill_buckets(plan, low, &limit.is_as_planned);
+    return limit;
 }
 
 /* ---- Environment ------------------------------------------------------------------------- */

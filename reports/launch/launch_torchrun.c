@@ -49,7 +49,7 @@ ty_status ty_launch_torchrun(launch *l, ty_error *error)
     ty_launch_write_script_name(l, &text);
     ty_launch_write_torchrun(l, &text);
     ty_text_add(&text, "    \"${TRAINYARD_SCRIPT:-$script}\" \"$@\"\n");
-    TY_CHECK(ty_launch_add_settings(l, false, error), status, cleanup);
+    TY_CHECK(ty_launch_add_settings(l, LAUNCH_PYTORCH, error), status, cleanup);
     TY_CHECK(ty_launch_add(l, "launch.sh", &text, true, error), status, cleanup);
     status = ty_launch_next(
         l, error,

@@ -5,9 +5,9 @@
 #include <string.h>
 
 enum { NORM, ATTENTION, ATTENTION_ADD, MLP_NORM, MLP, MLP_ADD, BLOCK_LAYERS };
-#define FIRST_BLOCK_LAYER 1 /* behind the embedding */
-#define LAYERS_AROUND 4     /* embedding, final norm, output, loss */
-#define USUAL_DIVISOR 128   /* --make-vocab-size-divisible-by */
+#define FIRST_BLOCK_LAYER 1    /* behind the embedding */
+#define LAYERS_AROUND 4        /* embedding, final norm, output, loss */
+#define VOCABULARY_DIVISOR 128 /* --make-vocab-size-divisible-by, its default */
 
 static ty_status refuse(const ty_workload *w, uint32_t layer, const char *expected, ty_error *error)
 {
@@ -81,12 +81,47 @@ static ty_status check_ends(const ty_workload *w, megatron_model *m, ty_error *e
     return TY_OK;
 }
 
+/* Attributes that the arguments below, or the tests beside them, say of a kind of layer. */
+static const ty_attribute said[] = {
+    TY_FEATURES,        TY_HIDDEN_FEATURES, TY_HAS_BIAS,         TY_IS_GATED,
+    TY_HEADS,           TY_KV_HEADS,        TY_HEAD_SIZE,        TY_IS_CAUSAL,
+    TY_EXPERTS,         TY_VALUE_HEAD_SIZE, TY_HAS_QKV_BIAS,     TY_HAS_QK_NORM,
+    TY_QUERY_RANK,      TY_KV_RANK,         TY_ROTARY_SIZE,      TY_IS_FUSED,
+    TY_SHARED_FEATURES, TY_HAS_ROUTER_BIAS, TY_EXPERTS_PER_TOKEN};
+
+/* A window, sinks, a gate: what no argument here says would train something else. */
+static ty_status check_said(const ty_workload *w, uint32_t layer, ty_error *error)
+{
+    for (int a = 0; a < TY_ATTRIBUTE_COUNT; a++) {
+        bool is_said = w->layers[layer].attributes[a] == 0;
+        for (size_t i = 0; i < sizeof said / sizeof said[0] && !is_said; i++)
+            is_said = (int)said[i] == a;
+        if (!is_said)
+            return ty_fail(error, TY_EUNSUPPORTED,
+                           "--to megatron: layer %u of %.60s (%.60s) has %s %llu, which these "
+                           "arguments of pretrain_gpt.py cannot say",
+                           layer, w->name, w->layers[layer].name,
+                           ty_attribute_name((ty_attribute)a),
+                           (unsigned long long)w->layers[layer].attributes[a]);
+    }
+    return TY_OK;
+}
+
 /* What Megatron has no argument for. */
 static ty_status check_attributes(const ty_workload *w, const megatron_model *m, ty_error *error)
 {
     const uint64_t *a = m->attention->attributes;
     const ty_layer *mlp = m->mlp != NULL ? m->mlp : m->moe;
     bool has_latents = a[TY_KV_RANK] > 0;
+
+    for (uint32_t l = FIRST_BLOCK_LAYER; l < w->layer_count - 2; l++) {
+        const ty_status status = check_said(w, l, error);
+        if (status != TY_OK)
+            return status;
+    }
+    if (m->moe != NULL && m->mlp != NULL &&
+        m->moe->attributes[TY_IS_GATED] != m->mlp->attributes[TY_IS_GATED])
+        return refuse(w, FIRST_BLOCK_LAYER + MLP, "experts gated as the mlps are", error);
 
     if (a[TY_RELATIVE_BUCKETS] > 0 || !a[TY_IS_CAUSAL] ||
         (a[TY_VALUE_HEAD_SIZE] > 0 && !has_latents))
@@ -95,8 +130,6 @@ static ty_status check_attributes(const ty_workload *w, const megatron_model *m,
     if ((a[TY_HAS_BIAS] > 0) != (mlp->attributes[TY_HAS_BIAS] > 0))
         return refuse(w, FIRST_BLOCK_LAYER + ATTENTION, "biases as the mlp has (or has not)",
                       error);
-    if (mlp->attributes[TY_IS_RELU] > 0)
-        return refuse(w, FIRST_BLOCK_LAYER + MLP, "gelu or SwiGLU", error);
     return TY_OK;
 }
 
@@ -200,23 +233,39 @@ static ty_status put_mlp(const megatron_model *m, ty_text *text, ty_error *error
     if (m->moe->attributes[TY_SHARED_FEATURES] > 0)
         put(text, "moe-shared-expert-intermediate-size", m->moe->attributes[TY_SHARED_FEATURES]);
     if (m->moe->attributes[TY_HAS_ROUTER_BIAS] > 0)
-        ty_text_add(text, "--moe-router-enable-expert-bias\n");
+        ty_text_add(text, "--moe-router-score-function sigmoid\n--moe-router-enable-expert-bias\n");
     return put_expert_blocks(m, text, error);
 }
 
-/* Megatron pads a vocabulary; this one is as padded as it is to be. */
+uint64_t ty_megatron_vocabulary(const megatron_model *m, uint32_t lanes)
+{
+    const uint64_t multiple = (uint64_t)VOCABULARY_DIVISOR * lanes,
+                   size = m->embedding->attributes[TY_VOCABULARY];
+
+    return (size + multiple - 1) / multiple * multiple;
+}
+
 static void put_vocabulary(const megatron_model *m, uint32_t lanes, ty_text *text)
 {
-    uint64_t vocabulary = m->embedding->attributes[TY_VOCABULARY];
-    uint64_t divisor = USUAL_DIVISOR;
+    const uint64_t vocabulary = m->embedding->attributes[TY_VOCABULARY],
+                   padded = ty_megatron_vocabulary(m, lanes);
 
-    while (divisor > 1 && vocabulary % (divisor * lanes) != 0)
-        divisor /= 2;
+    if (padded != vocabulary)
+        ty_text_addf(text, "# differs: it pads the vocabulary to %llu\n",
+                     (unsigned long long)padded);
     put(text, "vocab-size", vocabulary);
-    put(text, "make-vocab-size-divisible-by", divisor);
-    put(text, "padded-vocab-size", vocabulary);
+    put(text, "make-vocab-size-divisible-by", VOCABULARY_DIVISOR);
     if (!m->is_tied)
         ty_text_add(text, "--untie-embeddings-and-output-weights\n");
+}
+
+/* It costs nothing, and a model trained on another one is another model. */
+static void put_rotary(const ty_workload *w, ty_text *text)
+{
+    if (w->rotary_base > 0)
+        put(text, "rotary-base", w->rotary_base);
+    else
+        ty_text_add(text, "# --rotary-base: the workload does not say it, and 10000 is usual\n");
 }
 
 ty_status ty_megatron_model_arguments(const ty_workload *w, const megatron_model *m, uint32_t lanes,
@@ -233,6 +282,8 @@ ty_status ty_megatron_model_arguments(const ty_workload *w, const megatron_model
     put(text, "max-position-embeddings", positions > 0 ? positions : w->tokens_per_sample);
     ty_text_addf(text, "--position-embedding-type %s\n",
                  positions > 0 ? "learned_absolute" : "rope");
+    if (positions == 0)
+        put_rotary(w, text);
     put_vocabulary(m, lanes, text);
     return put_mlp(m, text, error);
 }

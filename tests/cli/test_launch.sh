@@ -108,9 +108,9 @@ for model in deepseek-v3 qwen3-32b; do
     sed 's/\("num_hidden_layers"\): *[0-9]*/\1: 5/; s/\("n_routed_experts"\): *[0-9]*/\1: 8/; s/\("hidden_size"\): *[0-9]*/\1: 512/' \
         "$SOURCE/tests/fuzz/corpus/hf/$model.json" >"small-$model.json"
 done
-while read -r lanes model; do
+while read -r lanes sequence model; do
     name=$(basename "$model" | cut -d' ' -f1)
-    expect 0 plan -w "$model" -c "32x dgx-h100" --fix "pp=1,tp=$lanes,zero=1,micro_batch=1,compression=none" --global-batch 256 --no-simulate -o m.json
+    expect 0 plan -w "$model" -c "32x dgx-h100" --fix "pp=1,tp=$lanes,sp=$sequence,zero=1,micro_batch=1,compression=none" --global-batch 256 --no-simulate -o m.json
     [ "$got" -eq 0 ] || continue
     expect 0 export m.json --to megatron -o "made/megatron-$name" --quiet
     bash -n "made/megatron-$name/launch.sh" && pass || fail "launch.sh of $name"
@@ -118,21 +118,38 @@ while read -r lanes model; do
         shellcheck -s sh "made/megatron-$name/launch.sh" >"$scratch/out" && pass || fail "shellcheck: $(cat "$scratch/out")"
     fi
     expect 0 workload import "made/megatron-$name/megatron.args" --json
-    grep -E '"(parameters|forward_flop_per_sample|tokens_per_sample|global_batch)"' "$scratch/out" | head -4 >back
+    cp "$scratch/out" back.json
     expect 0 workload show "$model" --json
-    grep -E '"(parameters|forward_flop_per_sample|tokens_per_sample|global_batch)"' "$scratch/out" | head -4 >there
-    if [ "$(grep -v batch back)" = "$(grep -v batch there)" ] && grep -q '"global_batch": 256' back; then pass; else
-        diff there back
+    if /usr/bin/python3 - "$scratch/out" back.json "made/megatron-$name/megatron.args" "$lanes" <<'CHECK'; then pass; else
+import json, re, sys
+there, back = json.load(open(sys.argv[1])), json.load(open(sys.argv[2]))
+text, lanes = open(sys.argv[3]).read(), int(sys.argv[4])
+vocabulary = int(re.search(r"--vocab-size (\d+)", text)[1])
+hidden = int(re.search(r"--hidden-size (\d+)", text)[1])
+padded = -(-vocabulary // (128 * lanes)) * 128 * lanes
+assert (f"# differs: it pads the vocabulary to {padded}\n" in text) == (padded != vocabulary)
+more = (padded - vocabulary) * hidden
+tables = 2 if "--untie-embeddings" in text else 1
+assert back["parameters"] == there["parameters"] + more * tables, (back["parameters"], there["parameters"], more)
+flop = 2 * more * there["tokens_per_sample"]
+assert back["forward_flop_per_sample"] == there["forward_flop_per_sample"] + flop
+assert back["tokens_per_sample"] == there["tokens_per_sample"] and back["global_batch"] == 256
+CHECK
         fail "$name comes back from Megatron's arguments as another workload"
     fi
 done <<END
-4 gpt2 sequence=512
-8 llama-2-7b
-8 mixtral-8x7b
-1 $scratch/small-deepseek-v3.json
-1 $scratch/small-qwen3-32b.json
+4 0 gpt2 sequence=512
+8 0 llama-2-7b
+8 1 mixtral-8x7b
+1 0 $scratch/small-deepseek-v3.json
+1 0 $scratch/small-qwen3-32b.json
 END
+# The base of rotary positions is the configuration's, from file to file.
+grep -qx -- '--rotary-base 1000000' made/megatron-small-qwen3-32b.json/megatron.args && pass || fail "the rotary base of qwen3-32b"
+expect 0 workload import made/megatron-small-qwen3-32b.json/megatron.args -o rotary.json
+grep -q '"rotary_base": 1000000' rotary.json && pass || fail "the rotary base is not read back"
 expect 0 export gpt.json --to megatron
+if grep -q rotary "$scratch/out"; then fail "learned positions have a rotary base"; else pass; fi
 expect_output "--tensor-model-parallel-size 2" "--micro-batch-size" "--num-layers 12"
 expect 1 export ddp.json --to megatron
 expect_error_line "decoder"
@@ -151,12 +168,19 @@ expect 1 export recomputed-full:5.json --to megatron
 expect_error_line "found 5 of the 12 blocks of stage 0" "recompute=full"
 expect 1 export recomputed-operator.json --to megatron
 expect_error_line "not every other product (operator)" "recompute=full or selective"
-expect 1 export recomputed-full.json --to torchrun
-expect_error_line "recompute=none"
+expect 1 export recomputed-full:4.json --to torchrun
+expect_error_line "block by block" "recompute=full"
+expect 0 plan -w resnet50 -c "1x p100-server" --fix pp=1,recompute=full --no-simulate -q -o blocks.json
+expect 0 plan -w lenet -c "1x p100-server" --fix pp=1,recompute=full --no-simulate -q -o few.json
+expect 1 export few.json --to torchrun
+expect_error_line "lenet repeats none" "recompute=none"
 # Context and expert lanes: there a micro-batch is what one lane has.
 moe="-w mixtral-8x7b -c 8x\ dgx-h100 --seq 256 --global-batch 64 --no-simulate -q"
-eval "expect 0 plan $moe --fix pp=1,tp=2,ep=4,zero=1,micro_batch=8,compression=none -o experts.json"
-eval "expect 0 plan $moe --fix pp=1,tp=2,cp=2,ep=4,zero=1,compression=none -o lanes.json"
+eval "expect 0 plan $moe --fix pp=1,tp=2,ep=4,sp=1,zero=1,micro_batch=8,compression=none -o experts.json"
+eval "expect 0 plan $moe --fix pp=1,tp=2,cp=2,ep=4,sp=1,zero=1,compression=none -o lanes.json"
+eval "expect 0 plan $moe --fix pp=1,tp=2,ep=4,sp=0,zero=1,compression=none -o whole.json"
+expect 1 export whole.json --to megatron
+expect_error_line "need sequence parallelism" "--fix sp=1"
 expect 0 export experts.json --to megatron
 expect_output "--tensor-model-parallel-size 2" "--expert-model-parallel-size 4" "--micro-batch-size 2"
 expect 1 export lanes.json --to megatron
@@ -169,6 +193,103 @@ expect 0 workload import made/deepspeed/ds_config.json --workload gpt2 -o back.j
 grep -q "DeepSpeed configuration" "$scratch/err" && pass || fail "import does not say what it read"
 grep -q '"global_batch": 256' back.json && pass || fail "the batch of ds_config.json"
 grep -q '"train_micro_batch_size_per_gpu"' made/deepspeed/ds_config.json && pass || fail "ds_config.json"
+
+# What torchrun, Horovod and DeepSpeed are given does what the plan says: precision, recomputing, sharding, buckets.
+while IFS='|' read -r targets precision model cluster fix; do
+    expect 0 plan -w "$model" -c "$cluster" --fix "$fix" --no-simulate -q -o settings.json
+    for to in $targets; do
+        expect 0 export settings.json --to "$to" -o made/settings --quiet --force
+        if $python "$checks/check_settings.py" made/settings/trainyard_plan.py settings.json "$to" "$precision" >"$scratch/out" 2>&1; then pass; else
+            fail "trainyard_plan.py for $to of $model on $cluster, $fix: $(tail -n 1 "$scratch/out")"
+        fi
+    done
+done <<END
+torchrun horovod deepspeed|bf16|gpt2 sequence=512|2x dgx-a100|pp=1,tp=1,compression=none
+torchrun horovod deepspeed|bf16|gpt2 sequence=512|2x dgx-a100|pp=1,tp=1,compression=none,recompute=full,bucket=25MB
+torchrun deepspeed|bf16|gpt2 sequence=512|2x dgx-h100|pp=1,tp=1,compression=none,recompute=operator,zero=3
+torchrun deepspeed|bf16|gpt2 sequence=512|2x dgx-a100|pp=1,tp=1,compression=none,recompute=selective,zero=2,micro_batch=1
+torchrun deepspeed|bf16|gpt2 sequence=512|2x dgx-a100|pp=1,tp=1,zero=1,compression=none
+torchrun|bf16|gpt2 sequence=512|2x dgx-a100|pp=1,tp=1,compression=bf16
+torchrun horovod deepspeed|fp16|gpt2 sequence=512|2x dgx1-v100|pp=1,tp=1,compression=fp16
+torchrun horovod deepspeed|fp32|resnet50|4x p100-server|pp=1,bucket=4MB
+torchrun|fp32|vgg16|4x p100-server|pp=1,bucket=1MB
+torchrun|fp32|resnet50|4x p100-server|pp=1,compression=none
+END
+expect 0 plan -w "gpt2 sequence=512" -c "2x dgx-a100" --fix pp=1,tp=1,compression=bf16 --no-simulate -q -o half.json
+expect 1 export half.json --to horovod
+expect_error_line "halves gradients to fp16 only"
+expect 0 export half.json --to deepspeed -o made/half --quiet
+expect 0 plan -w "gpt2 sequence=512" -c "2x dgx-a100" --fix pp=1,tp=1,compression=none,zero=3 --no-simulate -q -o sharded.json
+expect 0 export sharded.json --to deepspeed -o made/sharded --quiet
+expect 0 export ddp.json --to deepspeed -o made/whole --quiet
+if /usr/bin/python3 - made/half made/sharded made/whole <<'END'; then pass; else fail "ds_config.json"; fi
+import json, sys
+half, sharded, whole = (json.load(open(folder + "/ds_config.json")) for folder in sys.argv[1:])
+for config in half, sharded:
+    assert config["bf16"] == {"enabled": True} and config["fp16"] == {"enabled": False}
+    assert config["data_types"] == {"grad_accum_dtype": "fp32"}
+assert half["communication_data_type"] == "bf16" and sharded["communication_data_type"] == "fp32"
+assert whole["bf16"] == whole["fp16"] == {"enabled": False}
+zero = sharded["zero_optimization"]
+assert zero["stage"] == 3 and zero["stage3_prefetch_bucket_size"] == zero["reduce_bucket_size"] > 0
+assert not [key for key in half["zero_optimization"] if key.startswith("stage3")]
+assert "contiguous_gradients" not in whole["zero_optimization"]
+END
+
+# Megatron's own rules hold for whatever is written, and it trains what was planned.
+while IFS='|' read -r model cluster fix others; do
+    # shellcheck disable=SC2086 # several options
+    expect 0 plan -w "$model" -c "$cluster" --fix "$fix,compression=none" $others --no-simulate -q -o ruled.json
+    rm -rf made/ruled
+    expect 0 export ruled.json --to megatron -o made/ruled --quiet
+    if $python "$checks/check_megatron.py" made/ruled ruled.json >"$scratch/out" 2>&1; then pass; else
+        fail "Megatron's rules: $model on $cluster, $fix: $(tail -n 1 "$scratch/out")"
+    fi
+done <<END
+llama-3.1-8b batch=128|2x dgx-h100|tp=2,pp=1,zero=1|
+llama-3.1-8b batch=128|2x dgx-h100|tp=2,pp=2|--stack megatron
+llama-3.1-8b batch=128|2x dgx-h100|tp=8,pp=2,sp=1,zero=1,recompute=full|
+llama-3.1-8b batch=128|2x dgx-h100|tp=4,pp=2,interleave=4,schedule=interleaved|--stack megatron
+llama-3.1-8b batch=128|4x dgx-a100|tp=4,pp=1,cp=2,zero=1,recompute=selective|
+llama-3.1-70b batch=512|64x dgx-h100|pp=4,tp=4,sp=1,interleave=10,schedule=interleaved,zero=1|--stack megatron
+llama-3.1-70b batch=512|64x dgx-h100|pp=8,tp=4,recompute=full:5|--stack megatron
+gpt2 sequence=512|4x dgx1-v100|tp=2,pp=2,schedule=1f1b|--precision fp16
+gpt2 sequence=512|2x p100-server|pp=1,dp=4,tp=2|--precision fp32
+gpt2 sequence=512|2x dgx-a100|pp=1,tp=2|--stack megatron-2021
+mixtral-8x7b batch=256|16x dgx-h100|tp=2,ep=4,sp=1,zero=1,pp=1|
+qwen3-30b-a3b batch=256|16x dgx-h100|ep=8,zero=1,pp=1|
+llama-2-13b batch=512|2x dgx-a100|pp=16|
+llama-2-70b batch=512|16x dgx-a100|tp=8,pp=4,recompute=stage|
+END
+# The checker does refuse: what Megatron would stop at.
+expect 0 export ruled.json --to megatron -o made/ruled --quiet --force
+for edit in 's/^--bf16/--bf16\n--fp16/' 's/^--seed/--seeds/' 's/^--num-attention-heads .*/--num-attention-heads 60/' \
+    's/^--global-batch-size .*/--global-batch-size 511/' 's/^--num-layers .*/--num-layers 41/'; do
+    mkdir -p made/broken
+    sed "$edit" made/ruled/megatron.args >made/broken/megatron.args
+    cp made/ruled/launch.sh made/broken/
+    if cmp -s made/ruled/megatron.args made/broken/megatron.args; then fail "the edit $edit changed nothing"; fi
+    if $python "$checks/check_megatron.py" made/broken ruled.json >/dev/null 2>&1; then fail "Megatron's rules: $edit is taken"; else pass; fi
+done
+
+# A plan for GPUs runs on GPUs in the plan's numbers, unless it is told otherwise.
+job_has() { # job_has PATTERN WORDS...
+    pattern=$1
+    shift
+    expect 0 export "$@"
+    if grep -q "$pattern" "$scratch/out"; then pass; else fail "the job lacks $pattern: $*"; fi
+}
+job_has '"backend": "cuda"' gpt.json --to slurm
+job_has '"precision": "bf16"' gpt.json --to k8s-mpijob
+job_has '"backend": "cuda"' ddp.json --to mpirun
+if grep -q '"precision"' "$scratch/out"; then fail "fp32 is not said"; else pass; fi
+job_has '"backend": "cpu"' gpt.json --to slurm --backend cpu
+if grep -q '"precision"' "$scratch/out"; then fail "processors have no bf16"; else pass; fi
+job_has '"precision": "tf32"' ddp.json --to mpirun --precision tf32
+expect 0 plan -w gpt2 -c "torus:4x4 @tpu-v4 ici-v4 host:4" --no-simulate -q -o tpu.json
+expect 1 export tpu.json --to mpirun
+expect_error_line "--to mpirun" "found tpu-v4" "--backend cpu"
+job_has '"backend": "cpu"' tpu.json --to mpirun --backend cpu
 
 # Chakra: dependencies, transfers and groups of all processes fit together.
 for plan in ddp pipe gpt lanes; do
