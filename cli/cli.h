@@ -37,7 +37,7 @@ typedef struct cli_options {
     const char *backend, *data, *until, *fail_over, *title, *directory, *seed_text, *micro_batches;
     const char *collective, *precision, *system, *objective, *task;
     const char *mode, *machines, *bandwidths, *ratio, *memory, *merge;
-    const char *host, *device, *format, *to, *root, *oversubscription, *hosts_text;
+    const char *host, *device, *format, *to, *on, *rdma, *root, *oversubscription, *hosts_text;
     const char *nodes, *script, *image, *metrics, *mlperf_log;
     const char *checkpoint, *checkpoint_every_text, *evaluate_every_text, *vocabulary_text;
     const char *global_batch_text, *top_text, *steps_text, *ranks_text, *sequence_text;

@@ -165,6 +165,8 @@ ty_status launch_open(const cli_options *options, const char *plan_path, ty_plan
         TY_CHECK(write_job(options, target, plan_path, inputs, &job, &steps, error), status,
                  cleanup);
     ty_text_addf(&command, "trainyard export %s --to %s", plan_path, target);
+    if (options->on != NULL)
+        ty_text_addf(&command, " --on %s", options->on);
     TY_CHECK(ty_text_check(&command, error), status, cleanup);
     status = ty_launch(target,
                        &(ty_launch_input){.plan = inputs->plan,
@@ -176,6 +178,8 @@ ty_status launch_open(const cli_options *options, const char *plan_path, ty_plan
                                           .host_names = names,
                                           .script = options->script,
                                           .image = options->image,
+                                          .on = options->on,
+                                          .rdma = options->rdma,
                                           .command = command.data,
                                           .version = TY_VERSION},
                        out, error);

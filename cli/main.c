@@ -126,10 +126,11 @@ const cli_command commands[] = {
      "the files that launch a plan: scripts, host lists, arguments",
      "Targets: mpirun, slurm and k8s-mpijob start trainyard-worker; torchrun,\n"
      "k8s-pytorchjob, horovod, deepspeed and megatron a training script of yours;\n"
+     "--on puts what is started on every host into Slurm, Kubernetes or SkyPilot.\n"
      "chakra writes execution traces. -o is a folder; without it the files are shown.\n"
      "What a target cannot express is refused with the reason.\n",
      OPTIONS("to", "output", "nodes", "steps", "until", "backend", "precision", "data", "script",
-             "image", "force"),
+             "image", "on", "rdma", "force"),
      1, 1, cmd_export},
     {"check", "FILE... [options]", "whether files can be read, and what in them is not used",
      "Reads whatever Trainyard reads: its own files, and those of other programs that\n"

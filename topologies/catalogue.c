@@ -445,6 +445,39 @@ uint32_t catalogue_find_cluster(const catalogue *c, const char *name)
     return NO_INDEX;
 }
 
+const char *catalogue_alias(const catalogue *c, uint32_t device, const char *key)
+{
+    const size_t length = strlen(key);
+
+    for (uint32_t i = 0; i < c->match_count; i++) {
+        const char *match = c->matches[i].text;
+        if (c->matches[i].device == device && strncmp(match, key, length) == 0 &&
+            match[length] == ':')
+            return match + length + 1;
+    }
+    return NULL;
+}
+
+ty_status ty_device_alias(const char *device, const char *key, char **alias, ty_error *error)
+{
+    catalogue *known = NULL;
+    const char *found = NULL;
+    uint32_t index;
+    ty_status status;
+
+    TY_CHECK(catalogue_load(&known, error), status, cleanup);
+    index = catalogue_find_device(known, device);
+    if (index != NO_INDEX)
+        found = catalogue_alias(known, index, key);
+    *alias = ty_strdup(found);
+    if (found != NULL && *alias == NULL)
+        status = ty_fail(error, TY_ENOMEM, "out of memory");
+
+cleanup:
+    catalogue_free(known);
+    return status;
+}
+
 uint32_t catalogue_match_device(const catalogue *c, const char *key, const char *text)
 {
     size_t length = strlen(key);

@@ -95,6 +95,8 @@ uint32_t catalogue_find_link(const catalogue *catalogue, const char *name);
 uint32_t catalogue_find_host(const catalogue *catalogue, const char *name);
 uint32_t catalogue_find_cluster(const catalogue *catalogue, const char *name);
 /** Device that is called `text` elsewhere; case does not matter. @param key "name", "pci", ... */
+/** The text with a key among those by which a device is recognised; NULL: it has none. */
+const char *catalogue_alias(const catalogue *catalogue, uint32_t device, const char *key);
 uint32_t catalogue_match_device(const catalogue *catalogue, const char *key, const char *text);
 
 #endif

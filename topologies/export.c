@@ -258,16 +258,11 @@ static void write_busid(nccl *n, uint32_t vertex)
 static const char *match_of(const nccl *n, uint32_t vertex, const char *key)
 {
     const ty_cluster *c = n->c;
-    uint32_t type =
-        catalogue_find_device(n->catalogue, c->device_types[c->vertices[vertex].device_type].name);
-    size_t length = strlen(key);
 
-    for (uint32_t i = 0; i < n->catalogue->match_count; i++)
-        if (n->catalogue->matches[i].device == type &&
-            strncmp(n->catalogue->matches[i].text, key, length) == 0 &&
-            n->catalogue->matches[i].text[length] == ':')
-            return n->catalogue->matches[i].text + length + 1;
-    return NULL;
+    return catalogue_alias(
+        n->catalogue,
+        catalogue_find_device(n->catalogue, c->device_types[c->vertices[vertex].device_type].name),
+        key);
 }
 
 static void write_pcie(nccl *n, uint32_t link)

@@ -146,6 +146,14 @@ uint32_t ty_cluster_device_count(const ty_cluster *cluster);
 uint32_t ty_cluster_host_count(const ty_cluster *cluster);
 const ty_device_type *ty_cluster_device_type(const ty_cluster *cluster, uint32_t device);
 uint32_t ty_cluster_device_host(const ty_cluster *cluster, uint32_t device);
+/**
+ * What others call a device of the catalogue: of the texts by which it is recognised the one with
+ * this key ("sky": SkyPilot's accelerators, "pci": vendor and device).
+ * @param alias [out] free with ty_free; NULL where the catalogue has no such text, or no such
+ *        device
+ */
+ty_status ty_device_alias(const char *device, const char *key, char **alias,
+                          ty_error *error) TY_MUST_CHECK;
 /** NULL where nothing is known of a host but its inside. */
 const ty_host_type *ty_cluster_host_type(const ty_cluster *cluster, uint32_t host);
 const char *ty_cluster_host_name(const ty_cluster *cluster, uint32_t host);

@@ -11,18 +11,20 @@ static const struct target {
     const char *name, *title;
     launch_target make;
     bool needs_job;
+    bool is_per_host; /* its launch.sh is run once on every host */
 } targets[] = {
-    {"mpirun", "Open MPI: script, host list, job file", ty_launch_mpirun, true},
-    {"slurm", "Slurm: batch script and job file", ty_launch_slurm, true},
-    {"k8s-mpijob", "Kubernetes: MPIJob of Kubeflow's MPI operator", ty_launch_mpijob, true},
+    {"mpirun", "Open MPI: script, host list, job file", ty_launch_mpirun, true, false},
+    {"slurm", "Slurm: batch script and job file", ty_launch_slurm, true, false},
+    {"k8s-mpijob", "Kubernetes: MPIJob of Kubeflow's MPI operator", ty_launch_mpijob, true, false},
     {"k8s-pytorchjob", "Kubernetes: PyTorchJob of Kubeflow's training operator",
-     ty_launch_pytorchjob, false},
-    {"torchrun", "PyTorch: script and settings for your training script", ty_launch_torchrun,
+     ty_launch_pytorchjob, false, false},
+    {"torchrun", "PyTorch: script and settings for your training script", ty_launch_torchrun, false,
+     true},
+    {"megatron", "Megatron-LM: arguments of pretrain_gpt.py", ty_launch_megatron, false, true},
+    {"deepspeed", "DeepSpeed: ds_config.json, host list, script", ty_launch_deepspeed, false, true},
+    {"horovod", "Horovod: script and settings for your training script", ty_launch_horovod, false,
      false},
-    {"megatron", "Megatron-LM: arguments of pretrain_gpt.py", ty_launch_megatron, false},
-    {"deepspeed", "DeepSpeed: ds_config.json, host list, script", ty_launch_deepspeed, false},
-    {"horovod", "Horovod: script and settings for your training script", ty_launch_horovod, false},
-    {"chakra", "Chakra execution traces for simulators", ty_launch_chakra, false},
+    {"chakra", "Chakra execution traces for simulators", ty_launch_chakra, false, false},
 };
 #define TARGET_COUNT (sizeof targets / sizeof targets[0])
 
@@ -351,6 +353,12 @@ ty_status ty_launch(const char *target, const ty_launch_input *input, ty_launch_
         return unknown_target(target, error);
     if (t->needs_job && input->job == NULL)
         return ty_fail(error, TY_EINVAL, "--to %s needs a job", target);
+    if (input->on != NULL && !t->is_per_host)
+        return ty_fail(
+            error, TY_EINVAL,
+            "--on %.40s: found --to %s, expected a target whose launch.sh is run once on "
+            "every host, such as torchrun or megatron",
+            input->on, target);
     l.files = ty_alloc(1, sizeof *l.files);
     if (l.files == NULL)
         return no_memory(error);
@@ -360,6 +368,8 @@ ty_status ty_launch(const char *target, const ty_launch_input *input, ty_launch_
     name_job(&l);
     TY_CHECK(write_comments(&l, t, error), status, cleanup);
     TY_CHECK(t->make(&l, error), status, cleanup);
+    if (input->on != NULL)
+        TY_CHECK(ty_launch_put_on(&l, error), status, cleanup);
     *out = l.files;
     l.files = NULL;
 

@@ -97,8 +97,22 @@ ty_status ty_launch_add_settings(launch *l, launch_framework framework,
                                  ty_error *error) TY_MUST_CHECK;
 ty_status ty_launch_settings(const launch *l, launch_framework framework, ty_text *text,
                              ty_error *error) TY_MUST_CHECK;
-/** The end of a torchrun command is left to the caller: the script and its words. */
+/** CUDA_VISIBLE_DEVICES of a host's processes, where there are accelerators. */
+void ty_launch_write_devices(const launch *l, ty_text *text);
+/** "exec torchrun ..." up to the script and its words, which are left to the caller. */
+void ty_launch_write_rendezvous(const launch *l, ty_text *text);
+/** All before that as well: environment, devices. The end of a torchrun command is left to the
+ * caller: the script and its words. */
 void ty_launch_write_torchrun(const launch *l, ty_text *text);
+/** The #SBATCH lines of a job with so many tasks on every host, 0 for as many as it has processes.
+ */
+void ty_launch_write_directives(const launch *l, uint32_t per_host, ty_text *text);
+/** Whether hosts exchange by adapters with RDMA that a container has to be given. */
+bool ty_launch_has_rdma(const launch *l);
+/** Puts launch.sh into what input->on names. */
+ty_status ty_launch_put_on(launch *l, ty_error *error) TY_MUST_CHECK;
+ty_status ty_launch_on_jobset(launch *l, ty_error *error) TY_MUST_CHECK;
+ty_status ty_launch_on_trainjob(launch *l, ty_error *error) TY_MUST_CHECK;
 /** What is trained, as the user named it or as it is usually called. */
 const char *ty_launch_script(const launch *l);
 /** A line of a shell script that sets `script` to it. */

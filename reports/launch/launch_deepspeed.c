@@ -97,6 +97,12 @@ static void write_script(const launch *l, ty_text *text)
     ty_text_add(text, "set -eu\ncd \"$(dirname \"$0\")\"\n");
     ty_launch_export_environment(l, text);
     ty_launch_write_script_name(l, text);
+    /* Its own launcher goes to the hosts by ssh; who was started on each of them needs none. */
+    ty_text_add(text, "if [ -n \"${NODE_RANK:-}\" ]; then\n");
+    ty_launch_write_devices(l, text);
+    ty_launch_write_rendezvous(l, text);
+    ty_text_add(text, "    \"${TRAINYARD_SCRIPT:-$script}\" --deepspeed --deepspeed_config "
+                      "ds_config.json \"$@\"\nfi\n");
     ty_text_add(text, "exec deepspeed --hostfile hostfile");
     if (l->has_accelerators) {
         ty_text_add(text, " --include '");

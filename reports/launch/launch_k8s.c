@@ -1,72 +1,16 @@
-/* Kubernetes, by Kubeflow's operators: an MPIJob (kubeflow.org/v2beta1) around trainyard-worker, a
- * PyTorchJob (kubeflow.org/v1) around a training script. Source: the resource definitions in
- * kubeflow/mpi-operator manifests/base and kubeflow/training-operator manifests/base/crds. */
-#include "launch.h"
-#include "launch_yaml.h"
-#include "ty_quote.h"
+/* Kubernetes, by Kubeflow's operators of before: an MPIJob (kubeflow.org/v2beta1) around
+ * trainyard-worker, a PyTorchJob (kubeflow.org/v1) around a training script. Source: the resource
+ * definitions in kubeflow/mpi-operator manifests/base and kubeflow/training-operator
+ * manifests/base/crds. */
+#include "launch_pod.h"
 
 #include <stdio.h>
 #include <string.h>
 
-/* A ConfigMap holds at most 1 MiB, keys and all: Kubernetes documentation, "ConfigMaps". */
-#define LARGEST_CONFIG_BYTES (1000u * 1000u)
-#define ACCELERATOR_RESOURCE "nvidia.com/gpu"
-
-static const char *image_of(const launch *l, char own[64])
-{
-    if (l->input->image != NULL)
-        return l->input->image;
-    snprintf(own, 64, "trainyard:%.40s", l->input->version);
-    return own;
-}
-
-static ty_status check_image(const launch *l, const char *target, ty_error *error)
-{
-    if (l->input->image == NULL)
-        return l->input->version != NULL
-                   ? TY_OK
-                   : ty_fail(error, TY_EINVAL, "--to %s needs an image", target);
-    if (l->input->image[0] == '\0' || !ty_is_printable(l->input->image) ||
-        strpbrk(l->input->image, " \t\r\n#'\"{}[],&*") != NULL)
-        return ty_fail(error, TY_EINVAL, "--image: found '%.80s', expected the name of an image",
-                       l->input->image);
-    return TY_OK;
-}
-
-/* What stands before the documents. */
-static void write_head(const launch *l, ty_text *text)
-{
-    launch_variable variables[LAUNCH_MOST_VARIABLES];
-    uint32_t count = ty_launch_environment(l, variables);
-
-    ty_launch_comments(l, "# ", text);
-    for (uint32_t v = 0; v < count; v++)
-        ty_text_addf(text, "# %s: %s\n", variables[v].name, variables[v].why);
-}
-
-static void open_resource(launch_yaml *y, const launch *l, const char *version, const char *kind)
-{
-    ty_launch_yaml_open_document(y);
-    ty_launch_yaml_word(y, "apiVersion", version);
-    ty_launch_yaml_word(y, "kind", kind);
-    ty_launch_yaml_open(y, "metadata", '{');
-    ty_launch_yaml_string(y, "name", l->name);
-    ty_launch_yaml_close(y, '}');
-}
-
-static void write_config(launch_yaml *y, const launch *l, const char *key, const char *content)
-{
-    open_resource(y, l, "v1", "ConfigMap");
-    ty_launch_yaml_open(y, "data", '{');
-    ty_launch_yaml_lines(y, key, content);
-    ty_launch_yaml_close(y, '}');
-    ty_launch_yaml_close_document(y);
-}
-
 /* Where the run file goes; every worker writes there. */
 static void write_claim(launch_yaml *y, const launch *l)
 {
-    open_resource(y, l, "v1", "PersistentVolumeClaim");
+    ty_launch_open_resource(y, l, "v1", "PersistentVolumeClaim");
     ty_launch_yaml_open(y, "spec", '{');
     ty_launch_yaml_open(y, "accessModes", '[');
     ty_launch_yaml_word(y, NULL, "ReadWriteMany");
@@ -80,69 +24,11 @@ static void write_claim(launch_yaml *y, const launch *l)
     ty_launch_yaml_close_document(y);
 }
 
-static void write_variable(launch_yaml *y, const char *name, const char *value)
+static void write_config(launch_yaml *y, const launch *l, const char *key, const char *content)
 {
-    ty_launch_yaml_open(y, NULL, '{');
-    ty_launch_yaml_string(y, "name", name);
-    ty_launch_yaml_string(y, "value", value);
-    ty_launch_yaml_close(y, '}');
-}
-
-/* @param path of Python's modules; NULL for none */
-static void write_environment(launch_yaml *y, const launch *l, const char *path)
-{
-    launch_variable variables[LAUNCH_MOST_VARIABLES];
-    uint32_t count = ty_launch_environment(l, variables);
-
-    ty_launch_yaml_open(y, "env", '[');
-    for (uint32_t v = 0; v < count; v++)
-        write_variable(y, variables[v].name, variables[v].value);
-    if (path != NULL)
-        write_variable(y, "PYTHONPATH", path);
-    ty_launch_yaml_close(y, ']');
-}
-
-static void write_resources(launch_yaml *y, const launch *l)
-{
-    ty_launch_yaml_open(y, "resources", '{');
-    ty_launch_yaml_open(y, "limits", '{');
-    ty_launch_yaml_number(y, l->has_accelerators ? ACCELERATOR_RESOURCE : "cpu", l->per_host);
-    ty_launch_yaml_close(y, '}');
-    ty_launch_yaml_close(y, '}');
-}
-
-static void write_mount(launch_yaml *y, const char *name, const char *path)
-{
-    ty_launch_yaml_open(y, NULL, '{');
-    ty_launch_yaml_word(y, "name", name);
-    ty_launch_yaml_word(y, "mountPath", path);
-    ty_launch_yaml_close(y, '}');
-}
-
-/* A volume of what the job's name names. */
-static void write_volume(launch_yaml *y, const launch *l, const char *name, const char *kind,
-                         const char *key)
-{
-    ty_launch_yaml_open(y, NULL, '{');
-    ty_launch_yaml_word(y, "name", name);
-    ty_launch_yaml_open(y, kind, '{');
-    ty_launch_yaml_string(y, key, l->name);
-    ty_launch_yaml_close(y, '}');
-    ty_launch_yaml_close(y, '}');
-}
-
-static void open_container(launch_yaml *y, const char *name, const char *image)
-{
-    ty_launch_yaml_open(y, "containers", '[');
-    ty_launch_yaml_open(y, NULL, '{');
-    ty_launch_yaml_word(y, "name", name);
-    ty_launch_yaml_string(y, "image", image);
-}
-
-static void close_container(launch_yaml *y)
-{
-    ty_launch_yaml_close(y, '}');
-    ty_launch_yaml_close(y, ']');
+    ty_launch_open_config(y, l);
+    ty_launch_yaml_lines(y, key, content);
+    ty_launch_close_config(y);
 }
 
 /* A kind of replica, up to the specification of its pod. */
@@ -174,7 +60,7 @@ static void write_launcher(launch_yaml *y, const launch *l, bool is_in_config)
 
     open_replicas(y, "Launcher", 1, NULL);
     ty_launch_yaml_word(y, "restartPolicy", "Never");
-    open_container(y, "launcher", image_of(l, own));
+    ty_launch_open_container(y, "launcher", ty_launch_image(l, own));
     ty_launch_yaml_open(y, "command", '[');
     snprintf(line, sizeof line, "%u", l->process_count);
     ty_launch_yaml_string(y, NULL, "mpirun");
@@ -203,7 +89,7 @@ static void write_launcher(launch_yaml *y, const launch *l, bool is_in_config)
         ty_launch_yaml_string(y, NULL, job);
     }
     ty_launch_yaml_close(y, ']');
-    close_container(y);
+    ty_launch_close_container(y);
     close_replicas(y);
 }
 
@@ -212,19 +98,23 @@ static void write_workers(launch_yaml *y, const launch *l, bool is_in_config)
     char own[64];
 
     open_replicas(y, "Worker", l->host_count, NULL);
-    open_container(y, "worker", image_of(l, own));
-    write_environment(y, l, NULL);
-    write_resources(y, l);
-    ty_launch_yaml_open(y, "volumeMounts", '[');
-    write_mount(y, "output", "/output");
-    if (is_in_config)
-        write_mount(y, "job", "/job");
+    ty_launch_open_container(y, "worker", ty_launch_image(l, own));
+    ty_launch_yaml_open(y, "env", '[');
+    ty_launch_pod_environment(y, l);
     ty_launch_yaml_close(y, ']');
-    close_container(y);
-    ty_launch_yaml_open(y, "volumes", '[');
-    write_volume(y, l, "output", "persistentVolumeClaim", "claimName");
+    ty_launch_pod_resources(y, l);
+    ty_launch_yaml_open(y, "volumeMounts", '[');
+    ty_launch_pod_shared_mount(y);
+    ty_launch_pod_mount(y, "output", "/output");
     if (is_in_config)
-        write_volume(y, l, "job", "configMap", "name");
+        ty_launch_pod_mount(y, "job", "/job");
+    ty_launch_yaml_close(y, ']');
+    ty_launch_close_container(y);
+    ty_launch_yaml_open(y, "volumes", '[');
+    ty_launch_pod_shared_memory(y);
+    ty_launch_pod_volume(y, l, "output", "persistentVolumeClaim", "claimName");
+    if (is_in_config)
+        ty_launch_pod_volume(y, l, "job", "configMap", "name");
     ty_launch_yaml_close(y, ']');
     close_replicas(y);
 }
@@ -234,7 +124,7 @@ static void write_mpijob(launch_yaml *y, const launch *l, bool is_in_config)
     if (is_in_config)
         write_config(y, l, "job.json", l->input->job);
     write_claim(y, l);
-    open_resource(y, l, "kubeflow.org/v2beta1", "MPIJob");
+    ty_launch_open_resource(y, l, "kubeflow.org/v2beta1", "MPIJob");
     ty_launch_yaml_open(y, "spec", '{');
     ty_launch_yaml_number(y, "slotsPerWorker", l->per_host);
     ty_launch_yaml_open(y, "runPolicy", '{');
@@ -251,13 +141,13 @@ static void write_mpijob(launch_yaml *y, const launch *l, bool is_in_config)
 ty_status ty_launch_mpijob(launch *l, ty_error *error)
 {
     ty_status status = TY_OK;
-    bool is_in_config = strlen(l->input->job) <= LARGEST_CONFIG_BYTES;
+    bool is_in_config = strlen(l->input->job) <= LAUNCH_LARGEST_CONFIG_BYTES;
     launch_yaml y;
     ty_text text = {0};
 
     TY_CHECK(ty_launch_check_blocks(l, "k8s-mpijob", error), status, cleanup);
-    TY_CHECK(check_image(l, "k8s-mpijob", error), status, cleanup);
-    write_head(l, &text);
+    TY_CHECK(ty_launch_check_pod(l, "k8s-mpijob", error), status, cleanup);
+    ty_launch_pod_head(l, &text);
     if (!is_in_config)
         ty_text_add(&text, "# The job file is too large for a ConfigMap: copy job.json into the "
                            "volume below.\n");
@@ -281,20 +171,25 @@ static void write_replicas(launch_yaml *y, const launch *l, const char *kind, ui
     char own[64];
 
     open_replicas(y, kind, count, "OnFailure");
-    open_container(y, "pytorch", image_of(l, own));
+    ty_launch_open_container(y, "pytorch", ty_launch_image(l, own));
     /* The operator gives torchrun its PET_* variables: hosts, processes, rendezvous. */
     ty_launch_yaml_open(y, "command", '[');
     ty_launch_yaml_string(y, NULL, "torchrun");
     ty_launch_yaml_string(y, NULL, ty_launch_script(l));
     ty_launch_yaml_close(y, ']');
-    write_environment(y, l, "/plan");
-    write_resources(y, l);
-    ty_launch_yaml_open(y, "volumeMounts", '[');
-    write_mount(y, "plan", "/plan");
+    ty_launch_yaml_open(y, "env", '[');
+    ty_launch_pod_environment(y, l);
+    ty_launch_pod_variable(y, "PYTHONPATH", "/plan");
     ty_launch_yaml_close(y, ']');
-    close_container(y);
+    ty_launch_pod_resources(y, l);
+    ty_launch_yaml_open(y, "volumeMounts", '[');
+    ty_launch_pod_shared_mount(y);
+    ty_launch_pod_mount(y, "plan", "/plan");
+    ty_launch_yaml_close(y, ']');
+    ty_launch_close_container(y);
     ty_launch_yaml_open(y, "volumes", '[');
-    write_volume(y, l, "plan", "configMap", "name");
+    ty_launch_pod_shared_memory(y);
+    ty_launch_pod_volume(y, l, "plan", "configMap", "name");
     ty_launch_yaml_close(y, ']');
     close_replicas(y);
 }
@@ -305,7 +200,7 @@ static void write_pytorchjob(launch_yaml *y, const launch *l, const char *settin
 
     snprintf(count, sizeof count, "%u", l->per_host);
     write_config(y, l, "trainyard_plan.py", settings);
-    open_resource(y, l, "kubeflow.org/v1", "PyTorchJob");
+    ty_launch_open_resource(y, l, "kubeflow.org/v1", "PyTorchJob");
     ty_launch_yaml_open(y, "spec", '{');
     ty_launch_yaml_string(y, "nprocPerNode", count);
     ty_launch_yaml_open(y, "runPolicy", '{');
@@ -327,9 +222,9 @@ ty_status ty_launch_pytorchjob(launch *l, ty_error *error)
     ty_text text = {0}, settings = {0};
 
     TY_CHECK(ty_launch_check_data_parallel(l, "k8s-pytorchjob", 3, error), status, cleanup);
-    TY_CHECK(check_image(l, "k8s-pytorchjob", error), status, cleanup);
+    TY_CHECK(ty_launch_check_pod(l, "k8s-pytorchjob", error), status, cleanup);
     TY_CHECK(ty_launch_settings(l, LAUNCH_PYTORCH, &settings, error), status, cleanup);
-    write_head(l, &text);
+    ty_launch_pod_head(l, &text);
     ty_launch_yaml_start(&y, &text);
     write_pytorchjob(&y, l, settings.data);
     TY_CHECK(ty_launch_yaml_end(&y, error), status, cleanup);

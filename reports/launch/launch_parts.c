@@ -300,6 +300,12 @@ static bool is_plain_ethernet(const ty_cluster *cluster)
     return is_any;
 }
 
+bool ty_launch_has_rdma(const launch *l)
+{
+    return l->has_accelerators && l->host_count > 1 && !is_plain_ethernet(l->input->cluster) &&
+           (l->input->rdma == NULL || strcmp(l->input->rdma, "none") != 0);
+}
+
 /* Names of variables: NCCL's user guide, "Environment variables". */
 uint32_t ty_launch_environment(const launch *l, launch_variable out[LAUNCH_MOST_VARIABLES])
 {

@@ -9,14 +9,14 @@
 #define TIME_FACTOR 2
 #define STARTING_MINUTES 15
 
-static void write_directives(const launch *l, ty_text *text)
+void ty_launch_write_directives(const launch *l, uint32_t per_host, ty_text *text)
 {
     const ty_plan *plan = l->plan;
 
     ty_text_addf(text, "#SBATCH --job-name=%s\n#SBATCH --nodes=%u\n#SBATCH --ntasks=%u\n", l->name,
-                 l->host_count, l->process_count);
-    if (l->per_host > 0)
-        ty_text_addf(text, "#SBATCH --ntasks-per-node=%u\n", l->per_host);
+                 l->host_count, per_host == 1 ? l->host_count : l->process_count);
+    if (per_host > 0)
+        ty_text_addf(text, "#SBATCH --ntasks-per-node=%u\n", per_host);
     if (l->has_accelerators && l->per_host > 0)
         ty_text_addf(text, "#SBATCH --gpus-per-node=%u\n", l->per_host);
     else if (l->has_accelerators)
@@ -55,7 +55,7 @@ static void write_script(const launch *l, ty_text *text)
 
     ty_text_add(text, "#!/bin/bash\n");
     ty_launch_comments(l, "# ", text);
-    write_directives(l, text);
+    ty_launch_write_directives(l, l->per_host, text);
     ty_text_add(text, "# TRAINYARD_MPI: what `srun --mpi=list` offers and trainyard-worker's MPI "
                       "understands.\n"
                       "set -eu\n"

@@ -103,11 +103,112 @@ sys.exit(json.loads(inside) != json.load(open(sys.argv[2])))
 END
 fi
 
+# What starts launch.sh on every host: by the resources' schemas, and run here with stand-ins for srun,
+# scontrol and torchrun, which say what each host is given.
+expect 0 plan -w "gpt2 sequence=512" -c "2x dgx-a100" --fix pp=1,dp=16,compression=none --no-simulate -q -o hosts.json
+mkdir -p stand-ins
+cat >stand-ins/srun <<'END'
+#!/bin/sh
+for word in "$@"; do case $word in --nodes=*) nodes=${word#--nodes=} ;; esac; done
+while [ "${1#--}" != "$1" ]; do shift; done
+host=0
+while [ $host -lt "$nodes" ]; do
+    SLURM_NODEID=$host "$@"
+    host=$((host + 1))
+done
+END
+cat >stand-ins/scontrol <<'END'
+#!/bin/sh
+printf 'first\nsecond\n'
+END
+cat >stand-ins/torchrun <<'END'
+#!/bin/sh
+echo "$CUDA_VISIBLE_DEVICES $*" >>"$GIVEN"
+END
+chmod +x stand-ins/*
+GIVEN=$scratch/given
+export GIVEN
+given() { # given TEXT COUNT: so many hosts were given it
+    if [ "$(grep -c -- "$1" "$GIVEN")" -eq "$2" ]; then pass; else fail "$2 hosts should be given $1: $(cat "$GIVEN")"; fi
+}
+for plan in torchrun:hosts megatron:gpt deepspeed:hosts; do
+    to=${plan%:*}
+    for on in slurm k8s-jobset k8s-trainjob skypilot; do
+        expect 0 export "${plan#*:}.json" --to "$to" --on $on -o "made/$on-$to" --quiet
+    done
+    if shellcheck -s bash "made/slurm-$to/job.sbatch" >"$scratch/out"; then pass; else fail "shellcheck: $(cat "$scratch/out")"; fi
+    if $python -c 'import jsonschema, yaml' 2>/dev/null; then
+        if $python "$checks/check_yaml.py" "made/k8s-jobset-$to/jobset.yaml" ConfigMap JobSet &&
+            $python "$checks/check_yaml.py" "made/k8s-trainjob-$to/trainjob.yaml" ConfigMap TrainingRuntime TrainJob &&
+            $python "$checks/check_yaml.py" "made/skypilot-$to/task.yaml" "task of SkyPilot"; then pass; else fail "YAML of $to"; fi
+        # The command of a pod, with the ConfigMap unpacked where it is mounted.
+        for on in k8s-jobset:jobset k8s-trainjob:trainjob; do
+            rm -rf pod && mkdir -p pod/plan pod/work
+            $python - "made/${on%:*}-$to/${on#*:}.yaml" pod <<'END'
+import pathlib, sys, yaml
+documents = [d for d in yaml.safe_load_all(open(sys.argv[1])) if d]
+folder = pathlib.Path(sys.argv[2])
+for name, text in documents[0]["data"].items():
+    (folder / "plan" / name).write_text(text)
+job = documents[1]["spec"]
+job = job.get("template", {}).get("spec", job)["replicatedJobs"][0]["template"]["spec"]
+container = job["template"]["spec"]["containers"][0]
+lines = [f"export {e['name']}='{e['value']}'" for e in container["env"]]
+words = " ".join("'" + word.replace("/plan", str(folder.resolve() / "plan")) + "'" for word in container["command"])
+(folder / "start.sh").write_text("\n".join(lines) + f"\ncd {folder.resolve()}/work\nexec " + words + ' "$@"\n')
+END
+            rm -f "$GIVEN"
+            for host in 0 1; do
+                PATH=$PWD/stand-ins:$PATH MEGATRON=/m JOB_COMPLETION_INDEX=$host PET_NODE_RANK=$host PET_MASTER_ADDR=gpt2-node-0-0.gpt2 \
+                    PET_MASTER_PORT=29500 sh pod/start.sh --more 1 2>"$scratch/err" || fail "the pod of $to in $on"
+            done
+            given "--nnodes=2 --nproc_per_node=8" 2
+            given "--node_rank=1 --master_addr=gpt2-node-0-0.gpt2 --master_port=29500" 1
+            given "^0,1,2,3,4,5,6,7 .*--more 1$" 2
+        done
+    fi
+    rm -f "$GIVEN"
+    if (cd "made/slurm-$to" && PATH=$scratch/stand-ins:$PATH SLURM_SUBMIT_DIR=$PWD SLURM_JOB_ID=7 SLURM_JOB_NODELIST=x MEGATRON=/m \
+        CUDA_VISIBLE_DEVICES=4,5 ./job.sbatch --more 1); then pass; else fail "job.sbatch of $to"; fi
+    given "--nnodes=2 --nproc_per_node=8" 2
+    given "--node_rank=0 --master_addr=first --master_port=20007" 1
+    given "--node_rank=1 --master_addr=first --master_port=20007" 1
+    given "^4,5 .*--more 1$" 2
+    rm -f "$GIVEN"
+    sed -n '/^run: |/,$ { /^run/d; s/^  //; p }' "made/skypilot-$to/task.yaml" >"made/skypilot-$to/run.sh"
+    if (cd "made/skypilot-$to" && PATH=$scratch/stand-ins:$PATH SKYPILOT_NODE_RANK=1 SKYPILOT_NODE_IPS="10.0.0.1
+10.0.0.2" MEGATRON=/m sh run.sh); then pass; else fail "the task of $to"; fi
+    given "--node_rank=1 --master_addr=10.0.0.1 " 1
+done
+grep -q -- '--use-distributed-optimizer\|--tensor-model-parallel-size 2' "$GIVEN" || grep -q deepspeed_config "$GIVEN" || fail "the arguments are lost"
+grep -qx '#SBATCH --gpus-per-node=8' made/slurm-torchrun/job.sbatch && grep -qx '#SBATCH --ntasks=2' made/slurm-torchrun/job.sbatch && pass || fail "what Slurm is asked for"
+grep -q 'accelerators: "A100-80GB:8"' made/skypilot-torchrun/task.yaml && pass || fail "SkyPilot's name of the device"
+expect 0 export hosts.json --to torchrun --on slurm --image registry.example/train:1
+expect_output "--container-image=registry.example/train:1"
+expect 0 export hosts.json --to torchrun --on k8s-jobset --rdma rdma/ib
+expect_output "rdma/ib: 1" "IPC_LOCK" "mountPath: /dev/shm" "medium: Memory"
+expect 0 export hosts.json --to torchrun --on k8s-jobset --rdma none
+if grep -q IPC_LOCK "$scratch/out"; then fail "adapters that nobody asked for"; else pass; fi
+expect 0 export ddp.json --to torchrun --on k8s-jobset
+if grep -q IPC_LOCK "$scratch/out"; then fail "plain Ethernet has no RDMA"; else pass; fi
+expect 2 export hosts.json --to torchrun --on k8s-jobset --rdma 'a b'
+expect_error_line "--rdma" "expected a resource"
+expect 2 export hosts.json --to torchrun --on slrum
+expect_error_line "did you mean slurm?"
+expect 2 export hosts.json --to horovod --on slurm
+expect_error_line "--on slurm: found --to horovod" "torchrun or megatron"
+
+# The image is made of what bootstrap installs.
+for package in $(sed -n '/^build_packages=/,/"$/p' "$SOURCE/bootstrap" | tr -d '"' | sed 's/build_packages=//'); do
+    if [ "$(grep -cw -- "$package" "$SOURCE/Containerfile")" -ge 1 ]; then pass; else fail "Containerfile lacks $package"; fi
+done
+
 # Megatron and DeepSpeed: what is written reads back as the same.
 for model in deepseek-v3 qwen3-32b; do
     sed 's/\("num_hidden_layers"\): *[0-9]*/\1: 5/; s/\("n_routed_experts"\): *[0-9]*/\1: 8/; s/\("hidden_size"\): *[0-9]*/\1: 512/' \
         "$SOURCE/tests/fuzz/corpus/hf/$model.json" >"small-$model.json"
 done
+sed -i 's/"model_type": "qwen3",/&\n  "rope_theta": 1000000.0,/' small-qwen3-32b.json
 while read -r lanes sequence model; do
     name=$(basename "$model" | cut -d' ' -f1)
     expect 0 plan -w "$model" -c "32x dgx-h100" --fix "pp=1,tp=$lanes,sp=$sequence,zero=1,micro_batch=1,compression=none" --global-batch 256 --no-simulate -o m.json
