@@ -132,25 +132,26 @@ static ty_status need_model(const reading *r, uint32_t sequence)
 /* What other programs call models of the zoo. */
 static const struct known_model {
     const char *family, *flavor, *zoo;
+    const char *titan; /* as torchtitan writes the flavor; NULL: it has none */
 } known_models[] = {
-    {"llama2", "7b", "llama-2-7b"},
-    {"llama2", "13b", "llama-2-13b"},
-    {"llama2", "70b", "llama-2-70b"},
-    {"llama3", "8b", "llama-3.1-8b"},
-    {"llama3", "70b", "llama-3.1-70b"},
-    {"llama3", "405b", "llama-3.1-405b"},
-    {"llama3.1", "8b", "llama-3.1-8b"},
-    {"llama3.1", "70b", "llama-3.1-70b"},
-    {"llama3.1", "405b", "llama-3.1-405b"},
-    {"mixtral", "8x7b", "mixtral-8x7b"},
-    {"mixtral", "8x22b", "mixtral-8x22b"},
-    {"deepseek_v3", "671b", "deepseek-v3"},
-    {"deepseek3", "671b", "deepseek-v3"},
-    {"qwen3", "8b", "qwen3-8b"},
-    {"qwen3", "32b", "qwen3-32b"},
-    {"qwen3", "30b-a3b", "qwen3-30b-a3b"},
-    {"qwen3", "235b-a22b", "qwen3-235b-a22b"},
-    {"gpt3", "175b", "gpt3-175b"},
+    {"llama2", "7b", "llama-2-7b", NULL},
+    {"llama2", "13b", "llama-2-13b", NULL},
+    {"llama2", "70b", "llama-2-70b", NULL},
+    {"llama3", "8b", "llama-3.1-8b", "8B"},
+    {"llama3", "70b", "llama-3.1-70b", "70B"},
+    {"llama3", "405b", "llama-3.1-405b", "405B"},
+    {"llama3.1", "8b", "llama-3.1-8b", NULL},
+    {"llama3.1", "70b", "llama-3.1-70b", NULL},
+    {"llama3.1", "405b", "llama-3.1-405b", NULL},
+    {"mixtral", "8x7b", "mixtral-8x7b", NULL},
+    {"mixtral", "8x22b", "mixtral-8x22b", NULL},
+    {"deepseek_v3", "671b", "deepseek-v3", "671B"},
+    {"deepseek3", "671b", "deepseek-v3", NULL},
+    {"qwen3", "8b", "qwen3-8b", "8B"},
+    {"qwen3", "32b", "qwen3-32b", "32B"},
+    {"qwen3", "30b-a3b", "qwen3-30b-a3b", "30B-A3B"},
+    {"qwen3", "235b-a22b", "qwen3-235b-a22b", "235B-A22B"},
+    {"gpt3", "175b", "gpt3-175b", NULL},
 };
 
 static const char *zoo_name(const char *family, const char *flavor)
@@ -160,6 +161,21 @@ static const char *zoo_name(const char *family, const char *flavor)
             strcasecmp(known_models[i].flavor, flavor) == 0)
             return known_models[i].zoo;
     return NULL;
+}
+
+bool ty_training_flavor(const char *zoo, const char **family, const char **flavor)
+{
+    static const char *const families[] = {"llama3", "deepseek_v3", "qwen3"};
+
+    for (size_t i = 0; i < COUNT(known_models); i++)
+        for (size_t f = 0; f < COUNT(families); f++)
+            if (strcmp(known_models[i].zoo, zoo) == 0 &&
+                strcmp(known_models[i].family, families[f]) == 0) {
+                *family = known_models[i].family;
+                *flavor = known_models[i].titan;
+                return *flavor != NULL;
+            }
+    return false;
 }
 
 /* ---- torchtitan ------------------------------------------------------------------------------ */

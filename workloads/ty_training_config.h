@@ -45,6 +45,12 @@ ty_status ty_training_config_load(const char *path, const char *model, uint64_t 
                                   ty_training_config *out, ty_error *error) TY_MUST_CHECK;
 void ty_training_config_clear(ty_training_config *config);
 
+/**
+ * What torchtitan calls a model of the zoo.
+ * @return false where it has none that is known, or another program's alone
+ */
+bool ty_training_flavor(const char *zoo, const char **family, const char **flavor);
+
 /** The layout as `--fix` takes it, "tp=8,pp=4,zero=1"; "" where the file leaves all open. */
 ty_status ty_training_config_fix(const ty_training_config *config, ty_text *out,
                                  ty_error *error) TY_MUST_CHECK;

@@ -24,6 +24,10 @@ static const struct target {
     {"deepspeed", "DeepSpeed: ds_config.json, host list, script", ty_launch_deepspeed, false, true},
     {"horovod", "Horovod: script and settings for your training script", ty_launch_horovod, false,
      false},
+    {"torchtitan", "torchtitan: its TOML and a script", ty_launch_torchtitan, false, true},
+    {"accelerate", "Accelerate: its YAML, settings and a script", ty_launch_accelerate, false,
+     true},
+    {"nccl-tuner", "NCCL: what it is to choose for every size", ty_launch_nccl, false, false},
     {"chakra", "Chakra execution traces for simulators", ty_launch_chakra, false, false},
 };
 #define TARGET_COUNT (sizeof targets / sizeof targets[0])

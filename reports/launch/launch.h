@@ -91,7 +91,11 @@ launch_bucket_limit ty_launch_bucket_limit(const launch *l);
 /** What gradients travel as: "fp16" or "bf16" where the plan halves a bucket, else "fp32". */
 const char *ty_launch_gradient_precision(const launch *l);
 /** Who averages gradients. */
-typedef enum launch_framework { LAUNCH_PYTORCH, LAUNCH_HOROVOD, LAUNCH_DEEPSPEED } launch_framework;
+typedef enum launch_framework {
+    LAUNCH_PYTORCH,
+    LAUNCH_HOROVOD,
+    LAUNCH_ENGINE /* DeepSpeed's or Accelerate's, told by a file of its own */
+} launch_framework;
 /** trainyard_plan.py: the plan's settings and what makes a model train by them. */
 ty_status ty_launch_add_settings(launch *l, launch_framework framework,
                                  ty_error *error) TY_MUST_CHECK;
@@ -127,6 +131,9 @@ ty_status ty_launch_torchrun(launch *l, ty_error *error) TY_MUST_CHECK;
 ty_status ty_launch_megatron(launch *l, ty_error *error) TY_MUST_CHECK;
 ty_status ty_launch_deepspeed(launch *l, ty_error *error) TY_MUST_CHECK;
 ty_status ty_launch_horovod(launch *l, ty_error *error) TY_MUST_CHECK;
+ty_status ty_launch_torchtitan(launch *l, ty_error *error) TY_MUST_CHECK;
+ty_status ty_launch_accelerate(launch *l, ty_error *error) TY_MUST_CHECK;
+ty_status ty_launch_nccl(launch *l, ty_error *error) TY_MUST_CHECK;
 ty_status ty_launch_chakra(launch *l, ty_error *error) TY_MUST_CHECK;
 
 #endif

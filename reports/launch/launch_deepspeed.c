@@ -129,7 +129,7 @@ ty_status ty_launch_deepspeed(launch *l, ty_error *error)
         ty_text_addf(&hosts, "%s slots=%u\n", l->hosts[h].name, l->first_slot + l->per_host);
     write_script(l, &script);
     TY_CHECK(ty_launch_add(l, "ds_config.json", &config, false, error), status, cleanup);
-    TY_CHECK(ty_launch_add_settings(l, LAUNCH_DEEPSPEED, error), status, cleanup);
+    TY_CHECK(ty_launch_add_settings(l, LAUNCH_ENGINE, error), status, cleanup);
     TY_CHECK(ty_launch_add(l, "hostfile", &hosts, false, error), status, cleanup);
     TY_CHECK(ty_launch_add(l, "launch.sh", &script, true, error), status, cleanup);
     status = ty_launch_next(l, error, "./launch.sh");

@@ -232,7 +232,7 @@ ty_status ty_launch_settings(const launch *l, launch_framework framework, ty_tex
     write_optimizer(&l->plan->optimizer, text);
     ty_text_add(text, blocks_of);
     ty_text_add(text, checkpointed);
-    if (framework != LAUNCH_DEEPSPEED) /* its engine has its own */
+    if (framework != LAUNCH_ENGINE) /* its engine has its own */
         ty_text_add(text, precision);
     ty_text_add(text, framework == LAUNCH_PYTORCH   ? pytorch
                       : framework == LAUNCH_HOROVOD ? horovod

@@ -373,6 +373,47 @@ for edit in 's/^--bf16/--bf16\n--fp16/' 's/^--seed/--seeds/' 's/^--num-attention
     if $python "$checks/check_megatron.py" made/broken ruled.json >/dev/null 2>&1; then fail "Megatron's rules: $edit is taken"; else pass; fi
 done
 
+# torchtitan, Accelerate, NCCL's tuner: against the plan.
+while IFS='|' read -r targets model cluster fix others; do
+    # shellcheck disable=SC2086 # several options
+    expect 0 plan -w "$model" -c "$cluster" --fix "$fix,compression=none" $others --no-simulate -q -o others.json
+    for to in $targets; do
+        rm -rf made/others
+        expect 0 export others.json --to "$to" -o made/others --quiet
+        if $python "$checks/check_others.py" "$to" made/others others.json >"$scratch/out" 2>&1; then pass; else
+            fail "$to of $model on $cluster, $fix: $(tail -n 1 "$scratch/out")"
+        fi
+        if [ -f made/others/launch.sh ] && ! shellcheck -s sh made/others/launch.sh >"$scratch/out"; then
+            fail "shellcheck of $to: $(cat "$scratch/out")"
+        else pass; fi
+        if [ "$to" = accelerate ] && ! $python "$checks/check_yaml.py" made/others/accelerate.yaml "configuration of Accelerate"; then
+            fail "accelerate.yaml"
+        else pass; fi
+    done
+done <<END
+torchtitan nccl-tuner|llama-3.1-8b batch=256|8x dgx-h100|pp=1,tp=2,sp=1,zero=3,recompute=operator|
+torchtitan|llama-3.1-8b batch=256|8x dgx-h100|pp=4,tp=4,sp=1,schedule=1f1b,recompute=full|--stack megatron
+torchtitan nccl-tuner|llama-3.1-8b batch=256|8x dgx-h100|pp=4,tp=2,sp=1,interleave=2,schedule=interleaved,zero=2|--stack megatron
+torchtitan|qwen3-32b batch=256|8x dgx-h100|pp=1,tp=4,sp=1,zero=3,recompute=full|
+accelerate nccl-tuner|gpt2 sequence=512|2x dgx-a100|pp=1,tp=1,zero=3,recompute=full|
+accelerate|gpt2 sequence=512|2x dgx-a100|pp=1,tp=1,zero=2|
+accelerate nccl-tuner|gpt2 sequence=512|2x dgx1-v100|pp=1,tp=1,zero=0,algorithm=ring|
+accelerate nccl-tuner|resnet50|4x p100-server|pp=1,algorithm=tree|
+END
+expect 1 export ddp.json --to torchtitan
+expect_error_line "no model for resnet50"
+expect 0 plan -w "llama-3.1-8b batch=256" -c "8x dgx-h100" --fix pp=4,tp=4,sp=1,zero=1,compression=none --no-simulate -q -o others.json
+expect 1 export others.json --to torchtitan
+expect_error_line "shards weights, gradients and optimizer together"
+expect 0 plan -w "gpt2 sequence=512" -c "2x dgx-a100" --fix pp=1,tp=1,zero=0,recompute=full,compression=none --no-simulate -q -o others.json
+expect 1 export others.json --to accelerate
+expect_error_line "recomputes whole blocks, with FSDP"
+expect 0 plan -w mlp -c local:2 --fix pp=1,dp=2 -q -o processors.json
+expect 1 export processors.json --to nccl-tuner
+expect_error_line "the plan has processors"
+expect 0 export hosts.json --to accelerate --on slurm -o made/accelerate-slurm --quiet
+grep -q 'machine_rank "${NODE_RANK:-0}"' made/accelerate-slurm/launch.sh && [ -x made/accelerate-slurm/job.sbatch ] && pass || fail "Accelerate under Slurm"
+
 # A plan for GPUs runs on GPUs in the plan's numbers, unless it is told otherwise.
 job_has() { # job_has PATTERN WORDS...
     pattern=$1

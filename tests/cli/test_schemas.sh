@@ -83,6 +83,20 @@ document whatif -w resnet50 -c "1x p3.16xlarge" -q --vary batch=256,512 --fix pp
 printf 'plan.top = 3\nseed = 7\n' >conf
 TRAINYARD_CONFIG=$scratch/conf document config
 
+# A calibration of a library's log has hosts, and so have the plans made with it.
+{
+    echo "all_reduce_perf -b 1M -e 1G"
+    echo "# size count type redop root time algbw busbw #wrong time algbw busbw #wrong"
+    for i in 0 1 2 3 4 5 6 7; do echo "#  Rank  $i Group  0 Pid 1 on alpha device  $i [0x0f] NVIDIA H100"; done
+    echo "1048576 262144 float sum -1 1000 1.05 1.84 0 1000 1.05 1.84 0"
+    echo "1073741824 268435456 float sum -1 1000000 1.07 1.88 0 1000000 1.07 1.88 0"
+} >library.log
+expect 0 calibrate library.log -c "1x dgx-h100" -o documents/library.json
+if grep -q '"hosts": 1' documents/library.json; then pass; else fail "the calibration has no hosts"; fi
+document plan -w "gpt2 sequence=256" -c "1x dgx-h100" --profile documents/library.json --fix pp=1 --no-simulate
+expect 0 plan -w "gpt2 sequence=256" -c "1x dgx-h100" --profile documents/library.json --fix pp=1 --no-simulate -q -o documents/library-plan.json
+document simulate documents/library-plan.json
+
 # Files.
 for file in "$SOURCE"/planner/stacks/*.json; do cp "$file" documents/stack-"$(basename "$file")"; done
 for name in gpt2 transfer-resnet50 es-humanoid; do expect 0 workload export $name -o documents/w-$name.json; done
