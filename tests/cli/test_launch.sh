@@ -537,6 +537,51 @@ dist.broadcast(other, 0)
 assert dist.get_world_size() == plan.PROCESSES == 2 and torch.equal(total, other)
 print("rank", dist.get_rank(), "agrees")
 END
+# Blocks are checkpointed, and buckets are the plan's, in PyTorch itself.
+cat >blocks.py <<'END'
+import json, sys
+import torch
+import torch.distributed as dist
+settings = {}
+exec(compile(open(sys.argv[1]).read(), sys.argv[1], "exec"), settings)
+plan = json.load(open(sys.argv[2]))
+
+class Block(torch.nn.Module):
+    runs = 0
+
+    def __init__(self):
+        super().__init__()
+        self.inside = torch.nn.Linear(4, 4)
+
+    def forward(self, x):
+        Block.runs += 1
+        return torch.tanh(self.inside(x))
+
+model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ModuleList([Block() for _ in range(settings["BLOCKS"])]))
+made = settings["checkpointed"](model)
+x = made[0](torch.ones(2, 4))
+with settings["precision"]() if settings["DEVICE"] == "cpu" else torch.autocast("cpu", dtype=settings["PRECISION"]):
+    for block in made[1]:
+        x = block(x)
+x.float().sum().backward()
+assert Block.runs == 2 * settings["BLOCKS"], "forward, and again in backward"
+element = plan["workload"]["element_bytes"]
+layers = [(i, l) for i, l in enumerate(plan["workload"]["layers"]) if l["parameter_bytes"] > 0]
+tensors = [torch.empty(l["parameter_bytes"] // element) for i, l in reversed(layers)]
+buckets, _ = dist._compute_bucket_assignment_by_size(tensors, [settings["BUCKET_BYTES"]])
+lasts = [max(layers[len(layers) - 1 - t][0] for t in bucket) for bucket in buckets]
+kept = {i for i, l in layers}
+planned = [max(i for i in range(b["first_layer"], b["first_layer"] + b["layer_count"]) if i in kept) for b in plan["buckets"]]
+assert lasts == planned and len(planned) > 3, (lasts, planned)
+print("agrees")
+END
+expect 0 plan -w "gpt2 sequence=512" -c "2x dgx-a100" --fix pp=1,tp=1,compression=none,recompute=full,bucket=25MB --no-simulate -q -o buckets.json
+expect 0 export buckets.json --to torchrun -o made/buckets --quiet
+if have python3-torch $python -c 'import torch'; then
+    if $python blocks.py made/buckets/trainyard_plan.py buckets.json >"$scratch/out" 2>"$scratch/err" && grep -q agrees "$scratch/out"; then pass; else
+        fail "PyTorch makes other blocks or buckets: $(tail -n 1 "$scratch/err")"
+    fi
+fi
 expect 0 export local.json --to torchrun -o made/torch --quiet
 if have python3-torch $python -c 'import torch.distributed.run'; then
     cp train.py made/torch/
