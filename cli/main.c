@@ -125,8 +125,8 @@ const cli_command commands[] = {
     {"export", "PLAN --to TARGET [-o DIR] [options]",
      "the files that launch a plan: scripts, host lists, arguments",
      "Targets: mpirun, slurm and k8s-mpijob start trainyard-worker; torchrun,\n"
-     "k8s-pytorchjob, horovod, deepspeed, accelerate, torchtitan and megatron a training\n"
-     "script of yours; nccl-tuner writes what NCCL is to choose.\n"
+     "k8s-pytorchjob, horovod, deepspeed, accelerate, torchtitan and megatron a\n"
+     "training script of yours; nccl-tuner writes what NCCL is to choose.\n"
      "--on puts what is started on every host into Slurm, Kubernetes or SkyPilot.\n"
      "chakra writes execution traces. -o is a folder; without it the files are shown.\n"
      "What a target cannot express is refused with the reason.\n",

@@ -1,5 +1,5 @@
 /* Training programs that are told by one file: torchtitan's TOML, Accelerate's YAML. Sources:
- * pytorch/torchtitan torchtitan/config/job_config.py (v0.1 and v0.2), its models' flavors as
+ * pytorch/torchtitan torchtitan/config/job_config.py (after 0.1.0), its models' flavors as
  * workloads/training_config.c reads them; huggingface/accelerate (1.6 and later, for FSDP 2),
  * "Launching Accelerate scripts" and "FSDP1 vs FSDP2". */
 #include "launch.h"
@@ -40,6 +40,10 @@ static ty_status check_titan(const launch *l, const char **family, const char **
     if (plan->staleness > 0 || plan->workload->local_steps > 1 ||
         plan->workload->learning != TY_LEARNING_GRADIENT)
         return ty_launch_refuse(error, titan, "it averages gradients in every step");
+    if (plan->zero == 0 && (plan->stage_count > 1 || ty_plan_width(plan) > 1))
+        return ty_launch_refuse(error, titan,
+                                "it replicates whole networks only, where neither layers nor "
+                                "stages are divided; plan with --fix zero=2 or 3");
     if (plan->zero == 1)
         return ty_launch_refuse(error, titan,
                                 "it shards weights, gradients and optimizer together (ZeRO 2 and "

@@ -392,7 +392,7 @@ while IFS='|' read -r targets model cluster fix others; do
     done
 done <<END
 torchtitan nccl-tuner|llama-3.1-8b batch=256|8x dgx-h100|pp=1,tp=2,sp=1,zero=3,recompute=operator|
-torchtitan|llama-3.1-8b batch=256|8x dgx-h100|pp=4,tp=4,sp=1,schedule=1f1b,recompute=full|--stack megatron
+torchtitan|llama-3.1-8b batch=256|8x dgx-h100|pp=4,tp=4,sp=1,zero=2,schedule=1f1b,recompute=full|--stack megatron
 torchtitan nccl-tuner|llama-3.1-8b batch=256|8x dgx-h100|pp=4,tp=2,sp=1,interleave=2,schedule=interleaved,zero=2|--stack megatron
 torchtitan|qwen3-32b batch=256|8x dgx-h100|pp=1,tp=4,sp=1,zero=3,recompute=full|
 accelerate nccl-tuner|gpt2 sequence=512|2x dgx-a100|pp=1,tp=1,zero=3,recompute=full|
@@ -402,6 +402,9 @@ accelerate nccl-tuner|resnet50|4x p100-server|pp=1,algorithm=tree|
 END
 expect 1 export ddp.json --to torchtitan
 expect_error_line "no model for resnet50"
+expect 0 plan -w "llama-3.1-8b batch=256" -c "8x dgx-h100" --fix pp=1,tp=4,sp=1,zero=0,compression=none --stack megatron --no-simulate -q -o others.json
+expect 1 export others.json --to torchtitan
+expect_error_line "replicates whole networks only" "zero=2 or 3"
 expect 0 plan -w "llama-3.1-8b batch=256" -c "8x dgx-h100" --fix pp=4,tp=4,sp=1,zero=1,compression=none --no-simulate -q -o others.json
 expect 1 export others.json --to torchtitan
 expect_error_line "shards weights, gradients and optimizer together"

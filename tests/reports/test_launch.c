@@ -111,9 +111,12 @@ Test(launch, late_gradients_are_the_worker_s)
         if (ty_launch_needs_job(target)) {
             started += status == TY_OK;
             cr_expect_null(strstr(error.message, "late"), "%s: %s", target, error.message);
+        } else if (strcmp(target, "nccl-tuner") == 0) { /* starts nothing, whenever it comes */
+            cr_expect_eq(status, TY_OK, "%s: %s", target, error.message);
         } else {
             cr_expect_eq(status, TY_EUNSUPPORTED, "%s", target);
             cr_expect(strstr(error.message, "late") != NULL || strcmp(target, "megatron") == 0 ||
+                          strcmp(target, "torchtitan") == 0 || /* they refuse the network before */
                           strstr(error.message, "2 steps later") != NULL,
                       "%s: %s", target, error.message);
         }
