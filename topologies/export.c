@@ -299,6 +299,13 @@ static void write_gpu_links(nccl *n, uint32_t vertex, int depth)
         double count = c->link_lanes[link];
         uint32_t type = catalogue_find_device(
             n->catalogue, c->device_types[c->vertices[vertex].device_type].name);
+        if (strcmp(kind, "c2c") == 0) { /* to its processor; in MB/s of each of `count` links */
+            n->elements++;
+            write_indent(n, depth);
+            ty_text_addf(n->text, "<c2c bw=\"%.0f\" count=\"1\"/>\n",
+                         c->links[link].bandwidth_bytes_per_s / 1e6);
+            continue;
+        }
         if (!is_switch && c->vertices[next].kind != TY_VERTEX_DEVICE)
             continue;
         if (is_switch && type != NO_INDEX && n->catalogue->devices[type].scale_up_links > 0)

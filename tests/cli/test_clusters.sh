@@ -57,6 +57,10 @@ expect_output "SwitchName=spine-0 Switches=leaf-0,leaf-1" "SwitchName=leaf-1 Nod
 expect 0 cluster export dgx-h100 --to nccl -o "$scratch/made/dgx.xml"
 expect 0 cluster check "$scratch/made/dgx.xml"
 expect_output "8 devices on 1 hosts" "device classes: 1"
+# The way to a processor that is no PCIe has its rate, and the file reads back.
+expect 0 cluster export "1x gb200-tray" --to nccl -o "$scratch/made/tray.xml"
+if [ "$(grep -c '<c2c bw="360000" count="1"/>' "$scratch/made/tray.xml")" -eq 4 ]; then pass; else fail "C2C of a GB200 tray"; fi
+expect 0 cluster import "$scratch/made/tray.xml"
 expect 2 cluster export "1x dgx-a100 + 1x p100-server" --to nccl
 expect_error_line "found hosts that differ" "--host host-1"
 expect 0 cluster export "1x dgx-a100 + 1x p100-server" --to nccl --host host-1 -o "$scratch/made/p100.xml"
