@@ -111,6 +111,9 @@ static void page_of_all(ty_text *out)
              ".TP\nTRAINYARD_NETWORK\n\\(lqhost\\(rq: local runs stay in this machine's network. "
              "Without it they get one of their own, with nothing but a loopback, where the "
              "system allows it.\n"
+             ".TP\nTRAINYARD_START_SECONDS\nHow long mpirun may hang before a run is given up, "
+             "while it brings up its ranks or once they have ended: 30 where it is not set, 0 for "
+             "ever.\n"
              ".TP\nNO_COLOR\nSet to anything: no colour on terminals.\n"
              ".TP\nXDG_CACHE_HOME\nWhere measurements of this machine are kept.\n");
     put_exit_codes(out);

@@ -5,6 +5,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 /* Ranks that share a core take turns; with more than so many nothing of a run is told but how long
@@ -107,4 +108,27 @@ ty_status ty_processes_check(const ty_job *job, uint32_t processes, ty_error *er
                        processes, wants, has);
     }
     return TY_OK;
+}
+
+void ty_limits_text(ty_text *text)
+{
+    static const struct {
+        int resource;
+        const char *name;
+    } limits[] = {
+        {RLIMIT_AS, "the address space of a process"},
+        {RLIMIT_DATA, "the data of a process"},
+        {RLIMIT_FSIZE, "the size of a file"},
+    };
+    const char *before = ", under a limit of ";
+
+    for (size_t i = 0; i < sizeof limits / sizeof limits[0]; i++) {
+        struct rlimit limit;
+        char bytes[32];
+        if (getrlimit(limits[i].resource, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY)
+            continue;
+        ty_format_memory((double)limit.rlim_cur, bytes);
+        ty_text_addf(text, "%s%s for %s", before, bytes, limits[i].name);
+        before = " and of ";
+    }
 }

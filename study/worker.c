@@ -125,17 +125,33 @@ static bool has_sign(const char *folder, const char *sign)
 
 /* An interrupt is told the ranks first, by a signal that mpirun passes on: they end their step and
  * save. mpirun itself, which kills its ranks within seconds, is interrupted when they did not end
- * within the grace, by another interrupt, or where they had not begun; its group is killed last. */
-static int wait_for(pid_t child, const char *folder, const ty_watch *watch)
+ * within the grace, by another interrupt, or where they had not begun; all are killed last, and at
+ * once where mpirun hangs: `lost` says how, or is NULL. */
+static int wait_for(pid_t child, const char *folder, const ty_watch *watch, const char **lost)
 {
     const struct timespec nap = {0, 20000000};
     const double grace_s = 120, end_s = 10;
-    double told_at_s = 0, ended_at_s = 0;
+    double told_at_s = 0, ended_at_s = 0, looked_at_s = ty_now_s();
+    ty_launch_watch launch = {.patience_s = ty_launch_patience_s()};
     bool is_killed = false;
     int outcome = 0;
 
+    *lost = NULL;
     while (waitpid(child, &outcome, WNOHANG) == 0) {
-        if (told_at_s <= 0 && ty_watch_stops(watch) && has_sign(folder, TY_WORKER_BEGUN)) {
+        const bool have_begun = has_sign(folder, TY_WORKER_BEGUN);
+        ty_process_tree tree;
+        /* To look around takes milliseconds, which ranks that train may want. */
+        if (launch.patience_s > 0 && !is_killed &&
+            ty_now_s() - looked_at_s > (have_begun ? 5 : 1)) {
+            looked_at_s = ty_now_s();
+            if (ty_process_tree_read(child, &tree))
+                *lost = ty_launch_is_lost(&launch, &tree, have_begun, looked_at_s);
+            if (*lost != NULL) {
+                ty_process_tree_kill(child);
+                is_killed = true;
+            }
+        }
+        if (told_at_s <= 0 && ty_watch_stops(watch) && have_begun) {
             told_at_s = ty_now_s();
             kill(child, SIGUSR1);
             ty_watch_note(watch, "interrupted: the ranks end their step, within %.0f s%s", grace_s,
@@ -148,7 +164,7 @@ static int wait_for(pid_t child, const char *folder, const ty_watch *watch)
             kill(child, SIGINT);
         }
         if (ended_at_s > 0 && !is_killed && ty_now_s() - ended_at_s > end_s) {
-            kill(-child, SIGKILL);
+            ty_process_tree_kill(child);
             is_killed = true;
         }
         nanosleep(&nap, NULL);
@@ -159,23 +175,44 @@ static int wait_for(pid_t child, const char *folder, const ty_watch *watch)
 /* Shells and mpirun pass a signal on as an exit code above this. */
 enum { SIGNAL_CODE = 128 };
 
-/* mpirun ends the other ranks, and its code is the signal's. */
-static ty_status rank_killed(const ty_job *job, int signal, ty_error *error)
+/* The run broke off without an error of its own, which may leave a checkpoint. */
+static ty_status broke_off(const ty_job *job, const char *why, ty_error *error)
 {
     char latest[PATH_MAX + 16] = "";
 
     if (job->checkpoint != NULL)
         snprintf(latest, sizeof latest, "%s/latest.json", job->checkpoint);
     if (job->checkpoint != NULL && ty_file_exists(latest))
-        return ty_fail(error, TY_EBACKEND,
-                       "a rank was ended by signal %d (%s), the others with it; --resume goes on "
-                       "from %.128s",
-                       signal, strsignal(signal), latest);
-    return ty_fail(error, TY_EBACKEND, "a rank was ended by signal %d (%s), the others with it",
-                   signal, strsignal(signal));
+        return ty_fail(error, TY_EBACKEND, "%s; --resume goes on from %.128s", why, latest);
+    return ty_fail(error, TY_EBACKEND, "%s", why);
 }
 
-static ty_status status_of(const ty_job *job, const char *folder, int outcome,
+/* mpirun ends the other ranks, and its code is the signal's. */
+static ty_status rank_killed(const ty_job *job, int signal, ty_error *error)
+{
+    char why[128];
+
+    snprintf(why, sizeof why, "a rank was ended by signal %d (%s), the others with it", signal,
+             strsignal(signal));
+    return broke_off(job, why, error);
+}
+
+static ty_status launcher_lost(const ty_job *job, const char *lost, ty_error *error)
+{
+    ty_text why = {0};
+    ty_status status;
+
+    ty_text_addf(&why, "mpirun was killed after %g s: it %s", ty_launch_patience_s(), lost);
+    ty_limits_text(&why);
+    status = ty_text_check(&why, error);
+    if (status == TY_OK)
+        status = broke_off(job, why.data, error);
+    ty_text_clear(&why);
+    return status;
+}
+
+/* `lost` as wait_for has it. */
+static ty_status status_of(const ty_job *job, const char *folder, int outcome, const char *lost,
                            const ty_watch *watch, ty_error *error)
 {
     int code = WIFEXITED(outcome) ? WEXITSTATUS(outcome) : EXIT_FAILURE;
@@ -183,6 +220,8 @@ static ty_status status_of(const ty_job *job, const char *folder, int outcome,
     if (ty_watch_stops(watch) || code == WORKER_INTERRUPTED)
         return ty_fail(error, TY_EINTERRUPTED, "interrupted; %s was written",
                        job->checkpoint != NULL ? "no result" : "nothing");
+    if (lost != NULL)
+        return launcher_lost(job, lost, error);
     if (WIFSIGNALED(outcome))
         return ty_fail(error, TY_EBACKEND, "mpirun was ended by signal %d", WTERMSIG(outcome));
     if (code == WORKER_DONE)
@@ -295,6 +334,7 @@ ty_status ty_worker_run(ty_job *job, uint32_t ranks, const ty_watch *watch, ty_e
 {
     ty_status status = TY_OK;
     char worker[PATH_MAX], folder[PATH_MAX], segments[PATH_MAX], path[PATH_MAX + 16];
+    const char *lost;
     int folder_held, segments_held, ends[2], outcome, why = 0;
     pid_t child;
 
@@ -326,10 +366,10 @@ ty_status ty_worker_run(ty_job *job, uint32_t ranks, const ty_watch *watch, ty_e
     if (child < 0) {
         status = ty_fail(error, TY_EIO, "cannot start mpirun: %s", strerror(errno));
     } else {
-        outcome = wait_for(child, folder, watch);
+        outcome = wait_for(child, folder, watch, &lost);
         status = read(ends[0], &why, sizeof why) == sizeof why
                      ? ty_fail(error, TY_EBACKEND, "mpirun: %s", strerror(why))
-                     : status_of(job, folder, outcome, watch, error);
+                     : status_of(job, folder, outcome, lost, watch, error);
     }
     close(ends[0]);
 

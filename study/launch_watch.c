@@ -1,0 +1,48 @@
+/* Launchers that hang. Open MPI's may, where memory, files or processes are limited: it waits in a
+ * lock for a rank that has ended, or ranks wait for one that was never started. */
+#include "worker.h"
+
+#include <stdlib.h>
+
+#define PATIENCE_S 30.0
+
+/* Less than this, over the whole patience, is what clocks and threads that look around take. A
+ * process that has something to do gets more, even as one of dozens on a core. */
+#define SILENCE_CPU_S 0.05
+
+double ty_launch_patience_s(void)
+{
+    const char *asked = getenv("TRAINYARD_START_SECONDS");
+    char *end;
+    double seconds;
+
+    if (asked == NULL)
+        return PATIENCE_S;
+    seconds = strtod(asked, &end);
+    return end != asked && *end == '\0' && seconds >= 0 ? seconds : PATIENCE_S;
+}
+
+const char *ty_launch_is_lost(ty_launch_watch *watch, const ty_process_tree *tree, bool have_begun,
+                              double now_s)
+{
+    const bool is_stuck = tree->unreaped_count > 0 || (have_begun && tree->child_count == 0);
+
+    if (!watch->is_watching || tree->cpu_s - watch->cpu_s >= SILENCE_CPU_S) {
+        watch->is_watching = true;
+        watch->cpu_s = tree->cpu_s;
+        watch->silent_since_s = now_s;
+    }
+    if (!is_stuck)
+        watch->stuck_since_s = 0;
+    else if (watch->stuck_since_s <= 0)
+        watch->stuck_since_s = now_s;
+    if (is_stuck && now_s - watch->stuck_since_s > watch->patience_s)
+        return "took no note of ranks that ended";
+    if (have_begun)
+        return NULL;
+    if (now_s - watch->silent_since_s > watch->patience_s)
+        return "did not bring up the ranks: all was silent";
+    if (tree->cpu_s > 2 * watch->patience_s * tree->process_count)
+        return "did not bring up the ranks, for all the processor time they took";
+    return NULL;
+}

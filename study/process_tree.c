@@ -1,0 +1,147 @@
+/* The processes below one, as /proc has them. Ranks are in groups of their own, so that a
+ * launcher's group is not all that it started. */
+#include "worker.h"
+
+#include <dirent.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+typedef struct process {
+    pid_t id, parent;
+    char state;
+    double cpu_s; /* its own, and that of children it has waited for */
+    bool is_below;
+} process;
+
+static bool process_read(const char *id, process *out)
+{
+    char path[64], text[1024];
+    const char *rest;
+    unsigned long user, system;
+    long waited_user, waited_system;
+    size_t length;
+    FILE *file;
+
+    snprintf(path, sizeof path, "/proc/%.20s/stat", id);
+    file = fopen(path, "r");
+    if (file == NULL)
+        return false;
+    length = fread(text, 1, sizeof text - 1, file);
+    fclose(file);
+    text[length] = '\0';
+    rest = strrchr(text, ')'); /* a name may have anything in it */
+    if (rest == NULL ||
+        sscanf(rest, ") %c %d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu %ld %ld", &out->state,
+               &out->parent, &user, &system, &waited_user, &waited_system) != 6)
+        return false;
+    out->id = (pid_t)strtol(id, NULL, 10);
+    out->cpu_s = ((double)user + (double)system + (double)waited_user + (double)waited_system) /
+                 (double)sysconf(_SC_CLK_TCK);
+    out->is_below = false;
+    return true;
+}
+
+static int by_id(const void *a, const void *b)
+{
+    const process *x = a, *y = b;
+    return (x->id > y->id) - (x->id < y->id);
+}
+
+/* All that this user sees, by id; NULL where /proc is not there, or memory is not. */
+static process *processes_read(size_t *count)
+{
+    DIR *proc = opendir("/proc");
+    const struct dirent *entry;
+    process *all = NULL;
+    size_t room = 0;
+
+    *count = 0;
+    while (proc != NULL && (entry = readdir(proc)) != NULL) {
+        if (entry->d_name[0] < '1' || entry->d_name[0] > '9')
+            continue;
+        if (*count == room) {
+            process *more;
+            room = room > 0 ? 2 * room : 256;
+            more = realloc(all, room * sizeof *all);
+            if (more == NULL) {
+                free(all);
+                all = NULL;
+                break;
+            }
+            all = more;
+        }
+        if (process_read(entry->d_name, &all[*count]))
+            (*count)++;
+    }
+    if (proc != NULL)
+        closedir(proc);
+    if (all != NULL)
+        qsort(all, *count, sizeof *all, by_id);
+    return all;
+}
+
+static process *find(process *all, size_t count, pid_t id)
+{
+    return bsearch(&(process){.id = id}, all, count, sizeof *all, by_id);
+}
+
+/* Marks `top` and all below it. Ids wrap around, so a child may come before its parent. */
+static bool mark_below(process *all, size_t count, pid_t top)
+{
+    process *first = find(all, count, top);
+    bool is_more = first != NULL;
+
+    if (first != NULL)
+        first->is_below = true;
+    while (is_more) {
+        is_more = false;
+        for (size_t i = 0; i < count; i++) {
+            const process *parent = all[i].is_below ? NULL : find(all, count, all[i].parent);
+            if (parent != NULL && parent->is_below)
+                is_more = all[i].is_below = true;
+        }
+    }
+    return first != NULL;
+}
+
+bool ty_process_tree_read(pid_t top, ty_process_tree *out)
+{
+    size_t count;
+    process *all = processes_read(&count);
+    const bool is_there = all != NULL && mark_below(all, count, top);
+    ty_process_tree tree = {0};
+
+    for (size_t i = 0; i < count && is_there; i++) {
+        if (!all[i].is_below)
+            continue;
+        tree.process_count++;
+        tree.cpu_s += all[i].cpu_s;
+        if (all[i].parent == top) {
+            tree.child_count++;
+            tree.unreaped_count += all[i].state == 'Z';
+        }
+    }
+    free(all);
+    if (is_there)
+        *out = tree;
+    return is_there;
+}
+
+void ty_process_tree_kill(pid_t top)
+{
+    size_t count;
+    process *all;
+
+    kill(top, SIGSTOP); /* it starts nothing more */
+    all = processes_read(&count);
+    if (all != NULL && mark_below(all, count, top))
+        for (size_t i = 0; i < count; i++)
+            if (all[i].is_below && all[i].id != top)
+                kill(all[i].id, SIGKILL);
+    free(all);
+    kill(-top, SIGKILL);
+    kill(top, SIGKILL);
+}
