@@ -180,7 +180,8 @@ void ty_whatif_to_json(const ty_whatif *whatif, ty_json_writer *writer);
  * `should_stop` says so they end the step under way and save it, where the job has a checkpoint;
  * after 120 s, once `should_stop_now` says so, or where they had not begun, they are interrupted,
  * 10 s later killed. Where mpirun hangs, for $TRAINYARD_START_SECONDS or 30, all are killed, and
- * the error says so with the limits that this process has. They are in a network namespace of their own, with nothing but a loopback,
+ * the error says so with the limits that this process has. They are in a network namespace of their
+ * own, with nothing but a loopback,
  * where the system allows one and $TRAINYARD_NETWORK is not "host".
  * The worker is $TRAINYARD_WORKER, or beside this program, or in ../libexec/trainyard.
  * @return TY_OK, TY_EINTERRUPTED; TY_EUNSUPPORTED, before any is started: this machine has not the

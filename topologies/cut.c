@@ -1,5 +1,6 @@
 /* Bandwidth between groups of devices: flows, and the least cut between two halves of the hosts. */
 #include "cluster.h"
+#include "flow_reduce.h"
 #include "graph.h"
 
 /* Splits the hosts that have devices: those before the answer form the first half, which gets the
@@ -27,37 +28,49 @@ static ty_status first_of_second_half(const ty_cluster *cluster, uint32_t *host,
     return TY_OK;
 }
 
-/* The cluster's links, and from every device one to the end of its half that never is the
- * bottleneck. */
-static void fill(const ty_cluster *cluster, uint32_t host, uint32_t *ends, double *capacities)
+/* Between two vertices behind those of the cluster. */
+static ty_status flow_between_ends(const ty_cluster *cluster, flow_graph *graph,
+                                   double *bandwidth_bytes_per_s, ty_error *error)
 {
-    uint32_t links = cluster->link_count;
-    double sum = 1;
+    ty_status status = TY_OK;
 
-    for (uint32_t i = 0; i < links; i++) {
-        ends[2 * i] = cluster->links[i].from;
-        ends[2 * i + 1] = cluster->links[i].to;
-        capacities[i] = cluster->links[i].bandwidth_bytes_per_s;
-        sum += capacities[i];
+    graph->vertex_count = cluster->vertex_count + 2;
+    TY_CHECK(flow_reduce(graph, cluster->vertex_count, cluster->vertex_count + 1, error), status,
+             done);
+    status = graph_max_flow(&(graph_edges){graph->vertex_count, graph->edge_count, graph->ends},
+                            graph->capacities, 0, 1, bandwidth_bytes_per_s, error);
+done:
+    return status;
+}
+
+/* The cluster's links; a device is the end of its half, as nothing limits what is between them. */
+static void fill(const ty_cluster *cluster, uint32_t host, flow_graph *graph)
+{
+    for (uint32_t i = 0; i < cluster->link_count; i++) {
+        const uint32_t vertices[] = {cluster->links[i].from, cluster->links[i].to};
+        for (uint32_t end = 0; end < 2; end++) {
+            const uint32_t device = cluster->vertices[vertices[end]].device;
+            graph->ends[2 * (size_t)i + end] =
+                device == NO_INDEX
+                    ? vertices[end]
+                    : cluster->vertex_count + (ty_cluster_device_host(cluster, device) >= host);
+        }
+        graph->capacities[i] = cluster->links[i].bandwidth_bytes_per_s;
     }
-    for (uint32_t d = 0; d < cluster->device_count; d++) {
-        ends[2 * (links + d)] = cluster->device_vertices[d];
-        ends[2 * (links + d) + 1] =
-            cluster->vertex_count + (ty_cluster_device_host(cluster, d) >= host);
-        capacities[links + d] = sum;
-    }
+    graph->edge_count = cluster->link_count;
 }
 
 ty_status ty_cluster_bisection(const ty_cluster *cluster, double *bandwidth_bytes_per_s,
                                ty_error *error)
 {
-    uint32_t count = cluster->link_count + cluster->device_count, host = 0;
-    uint32_t *ends = ty_alloc(2 * (size_t)count, sizeof *ends);
-    double *capacities = ty_alloc(count, sizeof *capacities);
-    graph_edges edges = {.vertex_count = cluster->vertex_count + 2, .edge_count = count};
+    uint32_t host = 0;
+    flow_graph graph = {
+        .ends = ty_alloc(2 * (size_t)cluster->link_count, sizeof *graph.ends),
+        .capacities = ty_alloc(cluster->link_count, sizeof *graph.capacities),
+    };
     ty_status status;
 
-    if (ends == NULL || capacities == NULL) {
+    if (graph.ends == NULL || graph.capacities == NULL) {
         status = ty_fail(error, TY_ENOMEM, "out of memory for a cut");
         goto cleanup;
     }
@@ -66,13 +79,11 @@ ty_status ty_cluster_bisection(const ty_cluster *cluster, double *bandwidth_byte
         *bandwidth_bytes_per_s = 0;
         goto cleanup;
     }
-    fill(cluster, host, ends, capacities);
-    edges.ends = ends;
-    status = graph_max_flow(&edges, capacities, cluster->vertex_count, cluster->vertex_count + 1,
-                            bandwidth_bytes_per_s, error);
+    fill(cluster, host, &graph);
+    status = flow_between_ends(cluster, &graph, bandwidth_bytes_per_s, error);
 cleanup:
-    ty_free(ends);
-    ty_free(capacities);
+    ty_free(graph.ends);
+    ty_free(graph.capacities);
     return status;
 }
 
@@ -103,55 +114,50 @@ static bool is_open(const ty_cluster *cluster, const uint8_t *sides, uint32_t ve
     return device == NO_INDEX || sides[device] != OTHER;
 }
 
-/* The links without those of other devices, and from each member one to the end of its group. */
-static uint32_t fill_flow(const ty_cluster *cluster, const uint8_t *sides, uint32_t *ends,
-                          double *capacities)
+static uint32_t end_of(const ty_cluster *cluster, const uint8_t *sides, uint32_t vertex)
+{
+    const uint32_t device = cluster->vertices[vertex].device;
+    return device == NO_INDEX ? vertex : cluster->vertex_count + (sides[device] == TO);
+}
+
+/* The links without those of other devices; a member is the end of its group. */
+static void fill_flow(const ty_cluster *cluster, const uint8_t *sides, flow_graph *graph)
 {
     uint32_t count = 0;
-    double sum = 1;
 
     for (uint32_t i = 0; i < cluster->link_count; i++) {
         const ty_link_edge *link = &cluster->links[i];
         if (!is_open(cluster, sides, link->from) || !is_open(cluster, sides, link->to))
             continue;
-        ends[2 * count] = link->from;
-        ends[2 * count + 1] = link->to;
-        capacities[count++] = link->bandwidth_bytes_per_s;
-        sum += link->bandwidth_bytes_per_s;
+        graph->ends[2 * (size_t)count] = end_of(cluster, sides, link->from);
+        graph->ends[2 * (size_t)count + 1] = end_of(cluster, sides, link->to);
+        graph->capacities[count++] = link->bandwidth_bytes_per_s;
     }
-    for (uint32_t d = 0; d < cluster->device_count; d++) {
-        if (sides[d] == OTHER)
-            continue;
-        ends[2 * count] = cluster->device_vertices[d];
-        ends[2 * count + 1] = cluster->vertex_count + (sides[d] == TO);
-        capacities[count++] = sum;
-    }
-    return count;
+    graph->edge_count = count;
 }
 
 ty_status ty_cluster_flow(const ty_cluster *cluster, const uint32_t *from, uint32_t from_count,
                           const uint32_t *to, uint32_t to_count, double *bandwidth_bytes_per_s,
                           ty_error *error)
 {
-    size_t room = (size_t)cluster->link_count + cluster->device_count;
-    uint32_t *ends = ty_alloc(2 * room, sizeof *ends);
-    double *capacities = ty_alloc(room, sizeof *capacities);
+    flow_graph graph = {
+        .ends = ty_alloc(2 * (size_t)cluster->link_count, sizeof *graph.ends),
+        .capacities = ty_alloc(cluster->link_count, sizeof *graph.capacities),
+    };
     uint8_t *sides = ty_alloc(cluster->device_count, 1);
-    graph_edges edges = {.vertex_count = cluster->vertex_count + 2, .ends = ends};
     ty_status status;
 
-    if (ends == NULL || capacities == NULL || sides == NULL) {
+    if (graph.ends == NULL || graph.capacities == NULL || sides == NULL) {
         status = ty_fail(error, TY_ENOMEM, "out of memory for a flow");
         goto cleanup;
     }
     TY_CHECK(mark(cluster, from, from_count, FROM, sides, error), status, cleanup);
     TY_CHECK(mark(cluster, to, to_count, TO, sides, error), status, cleanup);
-    edges.edge_count = fill_flow(cluster, sides, ends, capacities);
-    status = graph_max_flow(&edges, capacities, cluster->vertex_count, cluster->vertex_count + 1,
-                            bandwidth_bytes_per_s, error);
+    fill_flow(cluster, sides, &graph);
+    status = flow_between_ends(cluster, &graph, bandwidth_bytes_per_s, error);
 cleanup:
-    ty_free(ends);
-    ty_free(capacities);
+    ty_free(graph.ends);
+    ty_free(graph.capacities);
     ty_free(sides);
     return status;
 }
