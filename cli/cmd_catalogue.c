@@ -365,9 +365,13 @@ static void show_cluster_json(const ty_cluster *cluster, double bisection, uint3
     ty_text_add(text, "\n");
 }
 
+/* Of a large cluster's links nobody reads all; --json has them. */
+enum { LINKS_SHOWN = 1000 };
+
 static void show_cluster_text(const ty_cluster *cluster, double bisection, ty_text *text)
 {
     const ty_device_type *type = ty_cluster_device_type(cluster, 0);
+    const uint32_t links = ty_cluster_link_count(cluster);
     char memory[32], bandwidth[32], latency[32], peak[32];
 
     ty_format_memory((double)type->memory_bytes, memory);
@@ -382,7 +386,7 @@ static void show_cluster_text(const ty_cluster *cluster, double bisection, ty_te
     }
     ty_text_addf(text, "\n%-20s %-20s %-12s %12s %10s\n", "from", "to", "kind", "bandwidth",
                  "latency");
-    for (uint32_t l = 0; l < ty_cluster_link_count(cluster); l++) {
+    for (uint32_t l = 0; l < links && l < LINKS_SHOWN; l++) {
         const ty_link_edge *link = ty_cluster_link(cluster, l);
         ty_format_bandwidth(link->bandwidth_bytes_per_s, bandwidth);
         ty_format_seconds(link->latency_s, latency);
@@ -390,6 +394,8 @@ static void show_cluster_text(const ty_cluster *cluster, double bisection, ty_te
                      ty_cluster_vertex_name(cluster, link->from),
                      ty_cluster_vertex_name(cluster, link->to), link->kind, bandwidth, latency);
     }
+    if (links > LINKS_SHOWN)
+        ty_text_addf(text, "... and %u more links (--json has all)\n", links - LINKS_SHOWN);
 }
 
 static ty_status show_cluster(const char *name, const cli_options *options, ty_text *text,
@@ -402,16 +408,17 @@ static ty_status show_cluster(const char *name, const cli_options *options, ty_t
 
     TY_CHECK(open_cluster(name, options->quiet, &cluster, error), status, done);
     TY_CHECK(ty_cluster_bisection(cluster, &bisection, error), status, done);
+    if (!options->json) {
+        show_cluster_text(cluster, bisection, text);
+        goto done;
+    }
     classes = ty_alloc(ty_cluster_device_count(cluster), sizeof *classes);
     if (classes == NULL) {
         status = ty_fail(error, TY_ENOMEM, "out of memory");
         goto done;
     }
     TY_CHECK(ty_cluster_classes(cluster, classes, &class_count, NULL, error), status, done);
-    if (options->json)
-        show_cluster_json(cluster, bisection, class_count, text);
-    else
-        show_cluster_text(cluster, bisection, text);
+    show_cluster_json(cluster, bisection, class_count, text);
 done:
     ty_free(classes);
     ty_cluster_free(cluster);

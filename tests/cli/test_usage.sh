@@ -148,6 +148,12 @@ expect 0 cluster list
 expect_output dgx-a100 dgx1-v100
 expect 0 cluster show "2x dgx-a100" --json
 expect_output '"devices": 16' '"hosts": 2' '"equivalence_classes": 1' '"bisection_bandwidth_bytes_per_s"'
+expect 0 cluster show "64x dgx-a100"
+expect_output "... and " " more links (--json has all)"
+if [ "$(wc -l <"$scratch/out")" -lt 1100 ]; then pass; else fail "all links of a large cluster are shown"; fi
+more=$(sed -n 's/^\.\.\. and \([0-9]*\) more.*/\1/p' "$scratch/out")
+expect 0 cluster show "64x dgx-a100" --json
+if [ "$(grep -c '"kind"' "$scratch/out")" -eq $((1000 + more)) ]; then pass; else fail "--json has not the 1,000 and $more links"; fi
 expect 3 workload show lenett
 expect_error_line "lenett" "lenet"
 expect 3 cluster show "2x dgx-a10"
