@@ -248,16 +248,12 @@ static ty_status crowd_of_bucket(const ty_costing *costing, const ty_bucket *buc
     return crowd_of_groups(costing, &routes, crowd);
 }
 
-/* The part of an exchange that goes by bandwidth takes so many times as long. */
+/* The part of an exchange that goes by bandwidth takes so many times as long. The pace of an edge is
+ * what it was: who plays the traffic plays the crowd itself. */
 static void slow_down(ty_instruction_cost *cost, double crowd)
 {
-    if (crowd <= 1)
-        return;
-    cost->rate_limit_bytes_per_s =
-        cost->seconds > cost->latency_s && cost->edge_bytes > 0
-            ? cost->edge_bytes / ((cost->seconds - cost->latency_s) * crowd)
-            : cost->rate_limit_bytes_per_s;
-    cost->seconds = cost->latency_s + (cost->seconds - cost->latency_s) * crowd;
+    if (crowd > 1)
+        cost->seconds = cost->latency_s + (cost->seconds - cost->latency_s) * crowd;
 }
 
 /* The network of the lanes of a kind that `lane` of a rank is one of; kept if it is narrower than
