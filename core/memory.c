@@ -131,10 +131,11 @@ void *ty_arena_alloc(ty_arena *arena, size_t count, size_t size)
 
 char *ty_arena_strdup(ty_arena *arena, const char *text)
 {
-    size_t length = strlen(text);
-    char *copy = ty_arena_alloc(arena, length + 1, 1);
+    const size_t size = strlen(text) + 1;
+    char *copy = ty_arena_alloc(arena, size, 1);
+
     if (copy != NULL)
-        memcpy(copy, text, length);
+        memcpy(copy, text, size);
     return copy;
 }
 

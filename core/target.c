@@ -17,11 +17,12 @@ ty_status ty_target_parse(const char *text, ty_target *out, ty_error *error)
     double value;
     char after;
 
+    /* Beyond range is infinite, which is refused. NOLINTBEGIN(cert-err34-c) */
     if (sscanf(text, "accuracy=%lf%c", &value, &after) == 1 && value > 0 && value <= 1)
         *out = (ty_target){.accuracy = value};
     else if (sscanf(text, "loss=%lf%c", &value, &after) == 1 && value > 0 && isfinite(value))
         *out = (ty_target){.loss = value};
-    else
+    else /* NOLINTEND(cert-err34-c) */
         return ty_fail(error, TY_EINVAL,
                        "found '%s', expected accuracy=X with X above 0 and up to 1, or loss=X with "
                        "X above 0, both of the test set",

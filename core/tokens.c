@@ -176,8 +176,9 @@ static ty_status map_file(const char *path, void **memory, uint64_t *bytes, ty_e
         status = ty_fail(error, TY_EIO, "%s: %s", path, strerror(errno));
     else if (about.st_size == 0)
         status = ty_fail(error, TY_EPARSE, "%s: found an empty file, expected tokens", path);
-    else if ((mapped = mmap(NULL, (size_t)about.st_size, PROT_READ, MAP_SHARED, file, 0)) ==
-             MAP_FAILED)
+    else
+        mapped = mmap(NULL, (size_t)about.st_size, PROT_READ, MAP_SHARED, file, 0);
+    if (status == TY_OK && mapped == MAP_FAILED)
         status = ty_fail(error, TY_EIO, "%s: %s", path, strerror(errno));
     close(file);
     if (status == TY_OK) {

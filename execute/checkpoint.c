@@ -5,8 +5,8 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <unistd.h>
@@ -105,16 +105,30 @@ void ty_checkpoint_unlock(int lock)
         close(lock);
 }
 
+/* "step-N" */
+static bool is_step(const char *name, uint32_t *step)
+{
+    char *end;
+    unsigned long value;
+
+    if (strncmp(name, "step-", 5) != 0 || name[5] < '0' || name[5] > '9')
+        return false;
+    value = strtoul(name + 5, &end, 10);
+    if (*end != '\0' || value > UINT32_MAX)
+        return false;
+    *step = (uint32_t)value;
+    return true;
+}
+
 /* What was left by a run that ended while it wrote or removed one: all but the newest. */
 static void others_remove(const ty_interpreter *in, const char *directory, uint32_t newest)
 {
     DIR *folder = opendir(directory);
     const struct dirent *entry;
     uint32_t step;
-    char after;
 
     while (folder != NULL && (entry = readdir(folder)) != NULL)
-        if (sscanf(entry->d_name, "step-%" SCNu32 "%c", &step, &after) == 1 && step != newest)
+        if (is_step(entry->d_name, &step) && step != newest)
             checkpoint_rank_remove(in, directory, step);
     if (folder != NULL)
         closedir(folder);

@@ -356,6 +356,7 @@ static ty_status rank_read(const char *path, const header *expected, const ty_di
 
     if (file == NULL)
         return ty_fail(error, TY_EIO, "%s: %s", path, strerror(errno));
+    /* Padding is zero. NOLINTNEXTLINE(bugprone-suspicious-memory-comparison) */
     if (fread(&found, sizeof found, 1, file) != 1 || memcmp(&found, expected, sizeof found) != 0)
         status = ty_fail(error, TY_EPARSE,
                          "%s: found no header of rank %u of %u after %u steps of this plan", path,

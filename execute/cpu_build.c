@@ -216,7 +216,7 @@ static ty_status lower_pool(lowering *low, uint32_t index, uint32_t input, uint3
     const uint32_t made = last != NULL ? stage->values[last->output].data_of : CPU_NONE;
     const bool is_average = layer->attributes[TY_IS_AVERAGE] != 0;
 
-    if (stage->values[input].data_of != made || !stage->values[input].is_private ||
+    if (last == NULL || stage->values[input].data_of != made || !stage->values[input].is_private ||
         !last->kind->fuses_pool || last->pool != NULL || (is_average && last->has_relu) ||
         stage->options.splits_backward)
         return node_add(low, &cpu_pool, index, &input, 1, output, error);

@@ -35,7 +35,8 @@ bool cpu_conv_product_suits(const cpu_conv_shape *s)
 {
     const uint64_t computed = (s->in_channels + VECTOR - 1) / VECTOR * VECTOR;
 
-    return s->groups == 1 && 4 * s->in_channels <= 3 * computed && s->out_channels >= 2 * VECTOR;
+    return s->groups == 1 && 4 * s->in_channels <= 3 * computed &&
+           s->out_channels >= (uint64_t)2 * VECTOR;
 }
 
 uint64_t cpu_conv_product_bytes(const cpu_conv_shape *s)

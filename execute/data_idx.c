@@ -31,7 +31,7 @@ static uint64_t declared_bytes(const unsigned char *bytes, size_t length, uint32
     if (length < IDX_HEADER(dimension_count) || big_endian(bytes) != (0x0800 | dimension_count))
         return 0;
     for (uint32_t d = 0; d < dimension_count; d++) {
-        uint32_t size = big_endian(bytes + 4 + 4 * d);
+        uint32_t size = big_endian(bytes + 4 + (size_t)4 * d);
         if (size == 0 || total > LARGEST_FILE / size)
             return 0;
         total *= size;
@@ -66,7 +66,7 @@ ty_status idx_check(const unsigned char *bytes, size_t length, const char *name,
         return ty_fail(error, TY_EPARSE, "%s: found more than %llu bytes, expected the end", name,
                        (unsigned long long)declared);
     for (uint32_t d = 0; d < dimension_count; d++)
-        dimensions[d] = big_endian(bytes + 4 + 4 * d);
+        dimensions[d] = big_endian(bytes + 4 + (size_t)4 * d);
     return TY_OK;
 }
 

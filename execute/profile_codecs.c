@@ -251,7 +251,8 @@ ty_status ty_profile_codecs(ty_profiler *p, ty_error *error)
     ty_profile *profile = p->profile;
     ty_status status = TY_OK;
 
-    profile->codec_times = ty_alloc(RANK_COUNTS * KINDS * SIDES, sizeof *profile->codec_times);
+    profile->codec_times =
+        ty_alloc((size_t)RANK_COUNTS * KINDS * SIDES, sizeof *profile->codec_times);
     if (profile->codec_times == NULL)
         return ty_fail(error, TY_ENOMEM, "out of memory for a profile");
     TY_CHECK(work_open(p, sides[SIDES - 1] * sides[SIDES - 1], &work, error), status, done);

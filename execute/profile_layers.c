@@ -205,10 +205,10 @@ static ty_status rows_add(ty_profiler *p, uint32_t micro_batch, const double *me
         for (other = layer; other < count; other++) {
             if (strcmp(names[other], names[layer]) != 0)
                 continue;
-            row.forward_s += medians[2 * other];
-            row.backward_s += medians[2 * other + 1];
-            row.input_s += parts[2 * other];
-            row.weight_s += parts[2 * other + 1];
+            row.forward_s += medians[2 * (size_t)other];
+            row.backward_s += medians[2 * (size_t)other + 1];
+            row.input_s += parts[2 * (size_t)other];
+            row.weight_s += parts[2 * (size_t)other + 1];
             alike++;
         }
         row.forward_s /= alike;
@@ -280,9 +280,9 @@ static ty_status samples_reduce(const ty_profiler *p, const layer_samples *sampl
         const size_t at = (size_t)layer * MAX_PASSES, bytes = samples->pass_count * sizeof *values;
 
         memcpy(values, &first[at], bytes);
-        pairs[2 * layer] = ty_median(values, samples->pass_count);
+        pairs[2 * (size_t)layer] = ty_median(values, samples->pass_count);
         memcpy(values, &second[at], bytes);
-        pairs[2 * layer + 1] = ty_median(values, samples->pass_count);
+        pairs[2 * (size_t)layer + 1] = ty_median(values, samples->pass_count);
         if (updates == NULL)
             continue;
         memcpy(values, &samples->third_s[at], bytes);

@@ -40,13 +40,13 @@ static void add_hash(ty_text *html, const char *content)
     unsigned char bytes[33] = {0}; /* 32 of the digest, one to make groups of three */
     char text[45];
 
-    for (int i = 0; i < 32; i++)
+    for (size_t i = 0; i < 32; i++)
         bytes[i] =
             (unsigned char)(digit_of(digest.hex[2 * i]) << 4 | digit_of(digest.hex[2 * i + 1]));
-    for (int group = 0; group < 11; group++) {
+    for (size_t group = 0; group < 11; group++) {
         const unsigned three = (unsigned)bytes[3 * group] << 16 |
                                (unsigned)bytes[3 * group + 1] << 8 | bytes[3 * group + 2];
-        for (int i = 0; i < 4; i++)
+        for (size_t i = 0; i < 4; i++)
             text[4 * group + i] = letters[three >> (18 - 6 * i) & 63];
     }
     text[43] = '=';

@@ -154,6 +154,7 @@ static void print_stage_run(const ty_plan *plan, uint32_t s, uint32_t run, ty_te
         ty_text_addf(&devices, "%u each", stage->replicas * ty_plan_width(plan));
     else
         devices_text(plan, stage, &devices);
+    /* Bytes of whole elements. NOLINTNEXTLINE(bugprone-integer-division) */
     ty_format_count((double)(stage_bytes(plan, s) / w->element_bytes), parameters);
     ty_text_addf(text, "%5s  ", label);
     ty_wrap_cell(text, 44, range.data != NULL ? range.data : "");

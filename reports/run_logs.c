@@ -124,7 +124,8 @@ static double milliseconds_of(const char *date)
 {
     struct tm parts = {0};
 
-    if (sscanf(date, "%d-%d-%dT%d:%d:%d", &parts.tm_year, &parts.tm_mon, &parts.tm_mday,
+    /* So many digits are within range. NOLINTNEXTLINE(cert-err34-c) */
+    if (sscanf(date, "%4d-%2d-%2dT%2d:%2d:%2d", &parts.tm_year, &parts.tm_mon, &parts.tm_mday,
                &parts.tm_hour, &parts.tm_min, &parts.tm_sec) != 6)
         return 0;
     parts.tm_year -= 1900;
@@ -192,6 +193,7 @@ static void put_settings(const mllog *l, const ty_plan *plan)
     point_text(l, "submission_benchmark", plan->workload->name);
     point_text(l, "submission_platform", plan->cluster_name);
     point_number(l, "global_batch_size", plan->global_batch);
+    /* Replicas divide them. NOLINTNEXTLINE(bugprone-integer-division) */
     point_number(l, "gradient_accumulation_steps", plan->micro_batches / first->replicas);
     point_number(l, "seed", (double)plan->seed);
     point_text(l, "opt_name", ty_optimizer_name(plan->optimizer.kind));

@@ -13,11 +13,9 @@ static int append(void *text, unsigned char *bytes, size_t size)
 /* Takes the event, if it could be made. */
 static void emit(launch_yaml *y, yaml_event_t *event, int is_made)
 {
-    if (!is_made)
-        y->has_failed = true;
-    else if (y->has_failed)
+    if (is_made && y->has_failed)
         yaml_event_delete(event);
-    else if (!yaml_emitter_emit(&y->emitter, event))
+    else if (!is_made || !yaml_emitter_emit(&y->emitter, event))
         y->has_failed = true;
 }
 
