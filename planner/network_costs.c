@@ -248,8 +248,8 @@ static ty_status crowd_of_bucket(const ty_costing *costing, const ty_bucket *buc
     return crowd_of_groups(costing, &routes, crowd);
 }
 
-/* The part of an exchange that goes by bandwidth takes so many times as long. The pace of an edge is
- * what it was: who plays the traffic plays the crowd itself. */
+/* The part of an exchange that goes by bandwidth takes so many times as long. The pace of an edge
+ * is what it was: who plays the traffic plays the crowd itself. */
 static void slow_down(ty_instruction_cost *cost, double crowd)
 {
     if (crowd > 1)
