@@ -1,4 +1,4 @@
-/* oneDNN 2.x behind the few calls the CPU backend needs. */
+/* oneDNN 2 and 3 behind the few calls the CPU backend needs. */
 #include "dnnl_wrap.h"
 #include "ty_memory.h"
 
@@ -40,6 +40,58 @@ void cpu_gemm(bool is_a_transposed, bool is_b_transposed, uint64_t m, uint64_t n
     (void)done;
 }
 
+/* ---- Descriptions of arrays ---- */
+
+/* In oneDNN 2 a description of an array is a struct, and what reads it takes its address; in 3 it
+ * is a handle that is made and destroyed. */
+#if DNNL_VERSION_MAJOR < 3
+typedef const dnnl_memory_desc_t *array_view;
+
+static dnnl_status_t array_init(dnnl_memory_desc_t *array, int dimensions, const dnnl_dims_t sizes,
+                                dnnl_format_tag_t layout)
+{
+    return dnnl_memory_desc_init_by_tag(array, dimensions, sizes, dnnl_f32, layout);
+}
+
+static array_view array_at(const dnnl_memory_desc_t *array)
+{
+    return array;
+}
+
+static void array_clear(dnnl_memory_desc_t *array)
+{
+    (void)array;
+}
+
+static dnnl_status_t relu_append(dnnl_post_ops_t after)
+{
+    return dnnl_post_ops_append_eltwise(after, 1.0f, dnnl_eltwise_relu, 0.0f, 0.0f);
+}
+#else
+typedef const_dnnl_memory_desc_t array_view;
+
+static dnnl_status_t array_init(dnnl_memory_desc_t *array, int dimensions, const dnnl_dims_t sizes,
+                                dnnl_format_tag_t layout)
+{
+    return dnnl_memory_desc_create_with_tag(array, dimensions, sizes, dnnl_f32, layout);
+}
+
+static array_view array_at(const dnnl_memory_desc_t *array)
+{
+    return *array;
+}
+
+static void array_clear(dnnl_memory_desc_t *array)
+{
+    dnnl_memory_desc_destroy(*array);
+}
+
+static dnnl_status_t relu_append(dnnl_post_ops_t after)
+{
+    return dnnl_post_ops_append_eltwise(after, dnnl_eltwise_relu, 0.0f, 0.0f);
+}
+#endif
+
 /* ---- Convolution ---- */
 
 /* oneDNN chooses its own layout for weights, so each pass reorders them from or to ours. */
@@ -59,6 +111,7 @@ struct cpu_conv {
     dnnl_engine_t engine;
     dnnl_stream_t stream;
     dnnl_memory_desc_t source, target, weight, bias;
+    dnnl_memory_desc_t any_weight; /* in whatever layout is fastest */
     dnnl_memory_t source_memory, target_memory, weight_memory, bias_memory;
     pass passes[PASS_COUNT];
 };
@@ -90,59 +143,79 @@ static ty_status descriptions_make(cpu_conv *conv, ty_error *error)
     dnnl_dims_t bias = {out};
     ty_status status = TY_OK;
 
-    DNNL_CHECK(dnnl_memory_desc_init_by_tag(&conv->source, 4, source, dnnl_f32, dnnl_nhwc), conv,
-               status, done);
-    DNNL_CHECK(dnnl_memory_desc_init_by_tag(&conv->target, 4, target, dnnl_f32, dnnl_nhwc), conv,
-               status, done);
-    if (groups == 1)
-        DNNL_CHECK(dnnl_memory_desc_init_by_tag(&conv->weight, 4, weight, dnnl_f32, dnnl_oihw),
-                   conv, status, done);
-    else
-        DNNL_CHECK(dnnl_memory_desc_init_by_tag(&conv->weight, 5, grouped, dnnl_f32, dnnl_goihw),
-                   conv, status, done);
-    DNNL_CHECK(dnnl_memory_desc_init_by_tag(&conv->bias, 1, bias, dnnl_f32, dnnl_a), conv, status,
-               done);
+    int dimensions = groups == 1 ? 4 : 5;
+
+    DNNL_CHECK(array_init(&conv->source, 4, source, dnnl_nhwc), conv, status, done);
+    DNNL_CHECK(array_init(&conv->target, 4, target, dnnl_nhwc), conv, status, done);
+    DNNL_CHECK(array_init(&conv->weight, dimensions, groups == 1 ? weight : grouped,
+                          groups == 1 ? dnnl_oihw : dnnl_goihw),
+               conv, status, done);
+    DNNL_CHECK(array_init(&conv->any_weight, dimensions, groups == 1 ? weight : grouped,
+                          dnnl_format_tag_any),
+               conv, status, done);
+    DNNL_CHECK(array_init(&conv->bias, 1, bias, dnnl_a), conv, status, done);
 done:
     return status;
 }
 
-/* The operation of a pass, with weights in whatever layout is fastest. */
-static dnnl_status_t operation_init(const cpu_conv *conv, conv_pass which,
-                                    dnnl_convolution_desc_t *operation)
+/* What computes a pass, with weights in whatever layout is fastest. A backward pass is made for the
+ * forward pass that it belongs to. */
+static dnnl_status_t description_make(const cpu_conv *conv, conv_pass which,
+                                      const_dnnl_primitive_attr_t attributes,
+                                      dnnl_primitive_desc_t *out)
 {
     const cpu_conv_shape *s = &conv->shape;
-    const dnnl_memory_desc_t *bias = s->has_bias ? &conv->bias : NULL;
-    dnnl_memory_desc_t any;
+    const_dnnl_primitive_desc_t forward = conv->passes[PASS_FORWARD].description;
+    array_view source = array_at(&conv->source), target = array_at(&conv->target);
+    array_view weight = array_at(&conv->any_weight);
+    array_view bias = s->has_bias ? array_at(&conv->bias) : NULL;
     dnnl_dims_t strides = {(dnnl_dim_t)s->stride, (dnnl_dim_t)s->stride};
     dnnl_dims_t padding = {(dnnl_dim_t)s->padding_height, (dnnl_dim_t)s->padding_width};
-    dnnl_status_t result = dnnl_memory_desc_init_by_tag(&any, conv->weight.ndims, conv->weight.dims,
-                                                        dnnl_f32, dnnl_format_tag_any);
+#if DNNL_VERSION_MAJOR < 3
+    dnnl_convolution_desc_t operation;
+    dnnl_status_t result;
 
+    if (which == PASS_FORWARD)
+        result = dnnl_convolution_forward_desc_init(&operation, dnnl_forward_training,
+                                                    dnnl_convolution_direct, source, weight, bias,
+                                                    target, strides, padding, padding);
+    else if (which == PASS_WEIGHTS)
+        result = dnnl_convolution_backward_weights_desc_init(&operation, dnnl_convolution_direct,
+                                                             source, weight, bias, target, strides,
+                                                             padding, padding);
+    else
+        result = dnnl_convolution_backward_data_desc_init(
+            &operation, dnnl_convolution_direct, source, weight, target, strides, padding, padding);
     if (result != dnnl_success)
         return result;
+    return dnnl_primitive_desc_create(out, &operation, attributes, conv->engine, forward);
+#else
+    const dnnl_dims_t dense = {0, 0}; /* no holes in the kernel */
+
     if (which == PASS_FORWARD)
-        return dnnl_convolution_forward_desc_init(operation, dnnl_forward_training,
-                                                  dnnl_convolution_direct, &conv->source, &any,
-                                                  bias, &conv->target, strides, padding, padding);
+        return dnnl_convolution_forward_primitive_desc_create(
+            out, conv->engine, dnnl_forward_training, dnnl_convolution_direct, source, weight, bias,
+            target, strides, dense, padding, padding, attributes);
     if (which == PASS_WEIGHTS)
-        return dnnl_convolution_backward_weights_desc_init(operation, dnnl_convolution_direct,
-                                                           &conv->source, &any, bias, &conv->target,
-                                                           strides, padding, padding);
-    return dnnl_convolution_backward_data_desc_init(operation, dnnl_convolution_direct,
-                                                    &conv->source, &any, &conv->target, strides,
-                                                    padding, padding);
+        return dnnl_convolution_backward_weights_primitive_desc_create(
+            out, conv->engine, dnnl_convolution_direct, source, weight, bias, target, strides,
+            dense, padding, padding, forward, attributes);
+    return dnnl_convolution_backward_data_primitive_desc_create(
+        out, conv->engine, dnnl_convolution_direct, source, weight, target, strides, dense, padding,
+        padding, forward, attributes);
+#endif
 }
 
-static ty_status reorder_make(cpu_conv *conv, pass *p, bool is_gradient,
-                              const dnnl_memory_desc_t *blocked, ty_error *error)
+static ty_status reorder_make(cpu_conv *conv, pass *p, bool is_gradient, array_view blocked,
+                              ty_error *error)
 {
-    const dnnl_memory_desc_t *from = is_gradient ? blocked : &conv->weight;
-    const dnnl_memory_desc_t *to = is_gradient ? &conv->weight : blocked;
+    array_view plain = array_at(&conv->weight);
+    array_view from = is_gradient ? blocked : plain, to = is_gradient ? plain : blocked;
     dnnl_primitive_desc_t description = NULL;
     uint64_t bytes = dnnl_memory_desc_get_size(blocked);
     ty_status status = TY_OK;
 
-    if (dnnl_memory_desc_equal(blocked, &conv->weight))
+    if (dnnl_memory_desc_equal(blocked, plain))
         return TY_OK;
     DNNL_CHECK(dnnl_memory_create(&p->blocked, blocked, conv->engine, DNNL_MEMORY_NONE), conv,
                status, cleanup);
@@ -162,22 +235,17 @@ static ty_status pass_make(cpu_conv *conv, conv_pass which, ty_error *error)
 {
     pass *p = &conv->passes[which];
     bool is_gradient = which == PASS_WEIGHTS;
-    dnnl_convolution_desc_t operation;
     dnnl_primitive_attr_t attributes = NULL;
     dnnl_post_ops_t after = NULL;
     ty_status status = TY_OK;
 
-    DNNL_CHECK(operation_init(conv, which, &operation), conv, status, cleanup);
     DNNL_CHECK(dnnl_primitive_attr_create(&attributes), conv, status, cleanup);
     if (which == PASS_FORWARD && conv->shape.has_relu) {
         DNNL_CHECK(dnnl_post_ops_create(&after), conv, status, cleanup);
-        DNNL_CHECK(dnnl_post_ops_append_eltwise(after, 1.0f, dnnl_eltwise_relu, 0.0f, 0.0f), conv,
-                   status, cleanup);
+        DNNL_CHECK(relu_append(after), conv, status, cleanup);
         DNNL_CHECK(dnnl_primitive_attr_set_post_ops(attributes, after), conv, status, cleanup);
     }
-    DNNL_CHECK(dnnl_primitive_desc_create(&p->description, &operation, attributes, conv->engine,
-                                          conv->passes[PASS_FORWARD].description),
-               conv, status, cleanup);
+    DNNL_CHECK(description_make(conv, which, attributes, &p->description), conv, status, cleanup);
     DNNL_CHECK(dnnl_primitive_create(&p->primitive, p->description), conv, status, cleanup);
     status = reorder_make(
         conv, p, is_gradient,
@@ -195,16 +263,17 @@ static ty_status memories_make(cpu_conv *conv, ty_error *error)
 {
     ty_status status = TY_OK;
 
-    DNNL_CHECK(
-        dnnl_memory_create(&conv->source_memory, &conv->source, conv->engine, DNNL_MEMORY_NONE),
-        conv, status, done);
-    DNNL_CHECK(
-        dnnl_memory_create(&conv->target_memory, &conv->target, conv->engine, DNNL_MEMORY_NONE),
-        conv, status, done);
-    DNNL_CHECK(
-        dnnl_memory_create(&conv->weight_memory, &conv->weight, conv->engine, DNNL_MEMORY_NONE),
-        conv, status, done);
-    DNNL_CHECK(dnnl_memory_create(&conv->bias_memory, &conv->bias, conv->engine, DNNL_MEMORY_NONE),
+    DNNL_CHECK(dnnl_memory_create(&conv->source_memory, array_at(&conv->source), conv->engine,
+                                  DNNL_MEMORY_NONE),
+               conv, status, done);
+    DNNL_CHECK(dnnl_memory_create(&conv->target_memory, array_at(&conv->target), conv->engine,
+                                  DNNL_MEMORY_NONE),
+               conv, status, done);
+    DNNL_CHECK(dnnl_memory_create(&conv->weight_memory, array_at(&conv->weight), conv->engine,
+                                  DNNL_MEMORY_NONE),
+               conv, status, done);
+    DNNL_CHECK(dnnl_memory_create(&conv->bias_memory, array_at(&conv->bias), conv->engine,
+                                  DNNL_MEMORY_NONE),
                conv, status, done);
 done:
     return status;
@@ -252,6 +321,11 @@ void cpu_conv_close(cpu_conv *conv)
     dnnl_memory_destroy(conv->target_memory);
     dnnl_memory_destroy(conv->weight_memory);
     dnnl_memory_destroy(conv->bias_memory);
+    array_clear(&conv->source);
+    array_clear(&conv->target);
+    array_clear(&conv->weight);
+    array_clear(&conv->any_weight);
+    array_clear(&conv->bias);
     dnnl_stream_destroy(conv->stream);
     dnnl_engine_destroy(conv->engine);
     ty_free(conv);

@@ -1,7 +1,7 @@
 /**
  * @file dnnl_wrap.h
- * All of oneDNN that the CPU backend uses, so that a change of its interface (3.x differs from 2.x)
- * touches one file. Everything runs on the calling thread.
+ * All of oneDNN, 2 or 3, that the CPU backend uses, so that a change of its interface touches one
+ * file. Everything runs on the calling thread.
  */
 #ifndef TY_EXECUTE_DNNL_WRAP_H
 #define TY_EXECUTE_DNNL_WRAP_H
