@@ -1,6 +1,7 @@
 /* trainyard demo: the whole loop once, on this machine, in about a minute. */
 #include "cli.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -58,8 +59,10 @@ exit_code cmd_demo(const cli_options *options)
     demo_files files = {0};
     const char *plan_and_run[2];
     cli_options step;
+    char worker[PATH_MAX];
 
-    if (files_make(options->directory, &files, &error) != TY_OK) {
+    if (ty_worker_path(worker, &error) != TY_OK ||
+        files_make(options->directory, &files, &error) != TY_OK) {
         code = report_failure(&error);
         goto cleanup;
     }

@@ -158,7 +158,8 @@ static ty_status derive_documents(const cli_options *options, report_files *file
         if (is_given(files, schemas[i]))
             continue;
         if (i == 0)
-            status = ty_plan_memory_document(&f->inputs, f->simulated, parsed, error);
+            status = ty_plan_memory_document(
+                &f->inputs, f->simulated != NULL ? f->simulated : f->estimated, parsed, error);
         else if (i == 1)
             status = ty_plan_score_document(&f->inputs, options->task, parsed, error);
         else if (i == 2)

@@ -47,12 +47,14 @@ ty_status findings_make(findings *f, ty_error *error)
                              3 + 2 * ty_program_largest_lead(in->program), &f->estimated, error),
                  status, done);
     how.steps += 2 * ty_program_largest_lead(in->program);
-    if (f->simulated == NULL)
+    if (f->simulated == NULL && ty_simulate_is_built())
         TY_CHECK(
             ty_simulate(in->plan, in->program, in->costs, in->cluster, &how, &f->simulated, error),
             status, done);
     if (f->run != NULL && f->run->timeline != NULL)
-        TY_CHECK(ty_compare(in->plan, in->program, f->simulated, f->run, &f->comparison, error),
+        TY_CHECK(ty_compare(in->plan, in->program,
+                            f->simulated != NULL ? f->simulated : f->estimated, f->run,
+                            &f->comparison, error),
                  status, done);
 done:
     return status;

@@ -7,8 +7,15 @@
 #ifndef TY_ENGINE_H
 #define TY_ENGINE_H
 
-#include <simgrid/forward.h>
 #include <stdbool.h>
+
+#if TY_HAS_SIMGRID
+#include <simgrid/forward.h>
+#else /* messages are described, and never sent */
+typedef struct s4u_Host *sg_host_t;
+typedef struct s4u_Semaphore *sg_sem_t;
+typedef struct s4u_Barrier *sg_bar_t;
+#endif
 
 /** Starts SimGrid on a platform file. */
 void ty_engine_open(const char *platform_path);

@@ -90,6 +90,10 @@ typedef struct ty_simulate_options {
 } ty_simulate_options;
 ty_simulate_options ty_simulate_options_default(void); /* 3 steps, flow, 300 s */
 
+/** Whether this build has the simulator: without it (TY_WITH_SIMULATE=OFF) everything that plays a
+ *  program returns TY_EUNSUPPORTED. */
+bool ty_simulate_is_built(void);
+
 /**
  * How much longer a step takes for the slowest of `members` equal machines, on the average of
  * public training logs: 1 + l / (l + 1) * 0.09 * sqrt(l), l = log2(members). Source: SimuMax 1.2,

@@ -280,7 +280,7 @@ ty_status ty_question_plan(const ty_question *question, const ty_question_inputs
         how.should_stop = watch->should_stop;
         how.stop_context = watch->context;
     }
-    if (question->top > 0) {
+    if (question->top > 0 && ty_simulate_is_built()) {
         how.simulate_top = question->top;
         how.simulate = simulate_finalist;
         how.simulate_context = inputs->cluster;

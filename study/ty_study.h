@@ -176,6 +176,13 @@ void ty_whatif_to_json(const ty_whatif *whatif, ty_json_writer *writer);
 /* ---- This machine ------------------------------------------------------------------------ */
 
 /**
+ * trainyard-worker: $TRAINYARD_WORKER, or beside this program, or in ../libexec/trainyard.
+ * @param out [out, PATH_MAX]
+ * @return TY_EIO: it is not there; TY_EUNSUPPORTED: and this build leaves it out
+ */
+ty_status ty_worker_path(char *out, ty_error *error) TY_MUST_CHECK;
+
+/**
  * Saves the job to a temporary file, starts `ranks` local workers under mpirun and waits. Once
  * `should_stop` says so they end the step under way and save it, where the job has a checkpoint;
  * after 120 s, once `should_stop_now` says so, or where they had not begun, they are interrupted,
@@ -183,7 +190,7 @@ void ty_whatif_to_json(const ty_whatif *whatif, ty_json_writer *writer);
  * the error says so with the limits that this process has. They are in a network namespace of their
  * own, with nothing but a loopback,
  * where the system allows one and $TRAINYARD_NETWORK is not "host".
- * The worker is $TRAINYARD_WORKER, or beside this program, or in ../libexec/trainyard.
+ * The worker is that of ty_worker_path.
  * @return TY_OK, TY_EINTERRUPTED; TY_EUNSUPPORTED, before any is started: this machine has not the
  *         cores or the memory for so many; or the status that the worker's exit code stands for,
  *         with an empty message where the worker itself has said why on stderr

@@ -48,7 +48,15 @@ ty_status ty_worker_path(char *out, ty_error *error)
             access(out, X_OK) == 0)
             return TY_OK;
     }
-    return ty_fail(error, TY_EIO, "trainyard-worker is not beside %s; set TRAINYARD_WORKER", self);
+    if (!TY_HAS_WORKER)
+        return ty_fail(
+            error, TY_EUNSUPPORTED,
+            "run, demo, calibrate and profile need trainyard-worker, which is left out of "
+            "this build (TY_WITH_EXECUTE=OFF): set TRAINYARD_WORKER to another build's");
+    return ty_fail(error, TY_EIO,
+                   "trainyard-worker is not beside %s: install it there (its package is "
+                   "trainyard-worker), or set TRAINYARD_WORKER",
+                   self);
 }
 
 /* Ranks of one host need no network: messages go through memory, and what the launcher listens on

@@ -5,13 +5,9 @@
 #ifndef TY_STUDY_WORKER_H
 #define TY_STUDY_WORKER_H
 
-#include "ty_core.h"
+#include "ty_study.h"
 
 #include <sys/types.h>
-
-/** trainyard-worker: $TRAINYARD_WORKER, or beside this program, or in ../libexec/trainyard.
- *  @param out [out, PATH_MAX] */
-ty_status ty_worker_path(char *out, ty_error *error) TY_MUST_CHECK;
 
 /** TY_EUNSUPPORTED where this machine's cores or memory are too few for so many processes of the
  * job. */

@@ -1,0 +1,40 @@
+/* In the place of the simulator, where a build leaves it out. */
+#include "ty_simulate.h"
+
+#include "lane_exchange.h"
+
+bool ty_simulate_is_built(void)
+{
+    return false;
+}
+
+static ty_status left_out(ty_error *error)
+{
+    return ty_fail(error, TY_EUNSUPPORTED,
+                   "simulation is left out of this build (TY_WITH_SIMULATE=OFF): it needs SimGrid; "
+                   "estimate does without");
+}
+
+ty_status ty_simulate(const ty_plan *plan, const ty_program *program, const ty_costs *costs,
+                      const ty_cluster *cluster, const ty_simulate_options *options,
+                      ty_timeline **out, ty_error *error)
+{
+    (void)plan, (void)program, (void)costs, (void)cluster, (void)options, (void)out;
+    return left_out(error);
+}
+
+ty_status ty_simulate_lanes(const ty_plan *plan, const ty_program *program, const ty_costs *costs,
+                            const ty_lane_exchanges *lanes, const ty_cluster *cluster,
+                            const ty_simulate_options *options, ty_timeline **out, ty_error *error)
+{
+    (void)plan, (void)program, (void)costs, (void)lanes, (void)cluster, (void)options, (void)out;
+    return left_out(error);
+}
+
+ty_status ty_simulate_classes(const ty_plan *plan, const ty_program *program, const ty_costs *costs,
+                              const ty_cluster *cluster, const ty_simulate_options *options,
+                              uint32_t *classes, ty_error *error)
+{
+    (void)plan, (void)program, (void)costs, (void)cluster, (void)options, (void)classes;
+    return left_out(error);
+}

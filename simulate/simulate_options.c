@@ -1,0 +1,7 @@
+/* What a simulation is asked for, usually. */
+#include "ty_simulate.h"
+
+ty_simulate_options ty_simulate_options_default(void)
+{
+    return (ty_simulate_options){.steps = 3, .resolution = TY_FLOW, .time_limit_s = 300.0};
+}
