@@ -97,7 +97,8 @@ static void become_mpirun(const char *worker, const char *folder, const char *jo
     words[n++] = "--mca";
     words[n++] = "mpi_yield_when_idle";
     words[n++] = "1";
-    words[n++] = "--quiet";
+    if (TY_OPEN_MPI_MAJOR < 5) /* later ones have no such word, and do say how a rank ended */
+        words[n++] = "--quiet";
     words[n++] = "-n";
     words[n++] = count;
     words[n++] = (char *)worker;

@@ -18,7 +18,7 @@ wait_for_ranks() {
 
 # ranks_of PID: the workers below a trainyard's mpirun.
 ranks_of() {
-    pgrep -P "$(pgrep -P "$1" -x mpirun)" -f trainyard-worker
+    pgrep -P "$(pgrep -P "$1" -x "mpirun|prterun")" -f trainyard-worker
 }
 
 expect 0 plan -w mlp -c local:2 --fix pp=1,compression=none -q -o "$work/plan.json"
@@ -208,7 +208,7 @@ for victim in launcher trainyard; do
     "$TRAINYARD" run "$work/plan.json" --steps 1000000 -q -o "$work/none.json" >"$scratch/out" 2>"$scratch/err" &
     pid=$!
     wait_for_ranks
-    launcher=$(pgrep -P $pid -x mpirun)
+    launcher=$(pgrep -P $pid -x "mpirun|prterun")
     ranks=$(ranks_of $pid)
     if [ "$(echo "$ranks" | wc -w)" -eq 2 ]; then pass; else fail "there are not two ranks: $ranks"; fi
     if [ $victim = launcher ] && command -v ss >/dev/null 2>&1; then
@@ -246,7 +246,7 @@ PYTHON
         "$TRAINYARD" run "$work/plan.json" --steps 1000000 -q -o "$work/none.json" >"$scratch/out" 2>"$scratch/err" &
         pid=$!
         wait_for_ranks
-        launcher=$(pgrep -P $pid -x mpirun)
+        launcher=$(pgrep -P $pid -x "mpirun|prterun")
         ranks=$(ranks_of $pid)
     fi
     if [ $victim = launcher ]; then kill -9 "$launcher"; else kill -9 $pid; fi

@@ -244,7 +244,7 @@ kill_one() {
         tries=$((tries + 1))
         sleep 0.1
     done
-    rank=$(pgrep -P "$(pgrep -P $pid -x mpirun)" -f trainyard-worker | tail -1)
+    rank=$(pgrep -P "$(pgrep -P $pid -x "mpirun|prterun")" -f trainyard-worker | tail -1)
     kill -9 "$rank"
     wait $pid
     got=$?
@@ -271,7 +271,7 @@ chmod +x "$scratch/catch"
 TRAINYARD_WORKER=$scratch/catch "$TRAINYARD" run "$work/plan.json" --steps 4 -q >"$scratch/out" 2>&1
 root=
 [ "$(id -u)" -ne 0 ] || root=--allow-run-as-root
-mpirun $root --oversubscribe --quiet -n 3 "$WORKER" -q "$scratch/job.json" >"$scratch/out" 2>"$scratch/err"
+mpirun $root --oversubscribe -n 3 "$WORKER" -q "$scratch/job.json" >"$scratch/out" 2>"$scratch/err"
 got=$?
 if [ $got -eq 3 ]; then pass; else fail "exit code $got instead of 3 for three ranks of a plan of two"; fi
 expect_error_line "/plan/stages" "found a plan of 2 ranks" "expected one of 3"
