@@ -66,6 +66,8 @@ typedef struct cli_command {
     exit_code (*run)(const cli_options *options);
 } cli_command;
 extern const cli_command commands[]; /* ends with a NULL name */
+/** Does what the words behind the program's name ask. */
+exit_code command_run(int count, char **words);
 
 exit_code cmd_plan(const cli_options *options);
 exit_code cmd_estimate(const cli_options *options);
@@ -102,6 +104,11 @@ void options_clear(cli_options *options);
 /** Help of a command, or of all (NULL), at most 80 columns. */
 void options_help(const cli_command *command, FILE *stream);
 
+/* ---- examples.c -------------------------------------------------------------------------- */
+
+/** A line that can be typed, from 0 on; NULL: no more. */
+const char *example_of(const char *command, size_t number);
+
 /* ---- config.c ---------------------------------------------------------------------------- */
 
 /**
@@ -121,6 +128,19 @@ exit_code cmd_data(const cli_options *options);
 exit_code manual_generate(int count, char **words);
 
 /* ---- outcome.c --------------------------------------------------------------------------- */
+
+/** Who hears what commands say, in the place of standard output and standard error. */
+typedef struct cli_audience {
+    ty_text *answer;                               /* gets what would be printed */
+    ty_text *message;                              /* gets the line of a failure */
+    void (*note)(void *context, const char *line); /* NULL: nobody */
+    bool (*should_stop)(void *context);            /* NULL: never */
+    void *context;
+} cli_audience;
+/** From now on; NULL: the terminal. One command at a time: see ty_command.h. */
+void audience_set(const cli_audience *audience);
+/** A line about what goes on, on stderr. */
+void tell(const char *format, ...) TY_PRINTF(1, 2);
 
 /** Prints "trainyard: error: ..." and gives the exit code for the status. An empty message is one
  *  that the worker has given already. */

@@ -222,8 +222,8 @@ static ty_status add_log(const char *path, ty_collective_kind kind, const ty_clu
     else if (status != TY_OK)
         status = ty_fail(error, status, "%s", detail.message);
     else if (!quiet)
-        fprintf(stderr, "%s: %u sizes of %s among %u ranks\n", path, log->row_count,
-                ty_collective_name(log->kind), log->ranks);
+        tell("%s: %u sizes of %s among %u ranks", path, log->row_count,
+             ty_collective_name(log->kind), log->ranks);
     ty_collective_log_free(log);
     return status;
 }

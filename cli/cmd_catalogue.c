@@ -222,9 +222,9 @@ static ty_status export_workload(const char *name, ty_text *text, ty_error *erro
 
 void print_import_report(const char *path, const ty_import_report *report)
 {
-    fprintf(stderr, "trainyard: %s: %s\n", path, report->format);
+    tell("trainyard: %s: %s", path, report->format);
     for (uint32_t i = 0; i < report->note_count; i++)
-        fprintf(stderr, "trainyard: note: %s\n", report->notes[i]);
+        tell("trainyard: note: %s", report->notes[i]);
 }
 
 /* The workload itself if it goes to a file, else what it is made of. */

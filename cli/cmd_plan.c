@@ -158,10 +158,10 @@ cleanup:
 
 static void print_config(const char *path, const ty_training_config *config, const char *fix)
 {
-    fprintf(stderr, "trainyard: %s: %s: %s, %s\n", path, config->format, config->workload->name,
-            fix[0] != '\0' ? fix : "no layout");
+    tell("trainyard: %s: %s: %s, %s", path, config->format, config->workload->name,
+         fix[0] != '\0' ? fix : "no layout");
     for (uint32_t i = 0; i < config->report.note_count; i++)
-        fprintf(stderr, "trainyard: note: %s\n", config->report.notes[i]);
+        tell("trainyard: note: %s", config->report.notes[i]);
 }
 
 /* What would be better: the same model and batch with the layout left open. */

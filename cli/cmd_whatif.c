@@ -219,10 +219,8 @@ static exit_code finish(whatif *c, ty_error *error)
         code = print_text(&text);
     else if (o->output == NULL || strcmp(o->output, "-") != 0)
         code = print_text(&lines);
-    if (code == EXIT_DONE && plans == 0) {
-        fputs("trainyard: error: no combination has a plan\n", stderr);
-        code = EXIT_NO_PLAN;
-    }
+    if (code == EXIT_DONE && plans == 0)
+        code = report_failure(&(ty_error){TY_EINFEASIBLE, "no combination has a plan"});
     ty_text_clear(&text);
     ty_text_clear(&lines);
     return code;

@@ -116,7 +116,11 @@ void completion_bash(ty_text *out)
                      "    COMPREPLY=()\n    if [ \"$COMP_CWORD\" -eq 1 ]; then\n"
                      "        mapfile -t COMPREPLY < <(compgen -W '");
     put_commands(out);
-    ty_text_add(out, " help --help --version' -- \"$current\")\n        return\n    fi\n");
+    ty_text_add(out, " help --help --version' -- \"$current\")\n        return\n    fi\n"
+                     "    if [ \"$command\" = help ]; then\n"
+                     "        mapfile -t COMPREPLY < <(compgen -W '");
+    put_commands(out);
+    ty_text_add(out, "' -- \"$current\")\n        return\n    fi\n");
     put_bash_values(out);
     ty_text_add(out, "    case $command in\n");
     for (const cli_command *c = commands; c->name != NULL; c++) {

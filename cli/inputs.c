@@ -51,7 +51,7 @@ static void print_note(void *context, const char *line)
 {
     (void)context;
     /* An interrupt leaves the cursor behind ^C, in a line of progress. */
-    fprintf(stderr, "%s%s\n", interrupted(NULL) ? "\n" : "", line);
+    tell("%s%s", interrupted(NULL) ? "\n" : "", line);
 }
 
 ty_watch watch_from(const cli_options *options)

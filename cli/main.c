@@ -1,8 +1,7 @@
-/* trainyard: one table of subcommands. */
+/* One table of subcommands. */
 #include "cli.h"
 
 #include <limits.h>
-#include <locale.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -161,29 +160,29 @@ static exit_code unknown_command(const char *word)
     return report_usage(NULL, "unknown command '%s'", word);
 }
 
-int main(int count, char **words)
+exit_code command_run(int count, char **words)
 {
-    const char *name = count > 1 ? words[1] : NULL;
+    const char *name = count > 0 ? words[0] : NULL;
+    const bool is_help = name != NULL && strcmp(name, "help") == 0 && count > 1;
 
-    setlocale(LC_ALL, "C");
-    if (name == NULL) {
+    if (is_help) /* of a command: "help plan" */
+        name = words[1];
+    else if (name == NULL) {
         options_help(NULL, stderr);
         return EXIT_USAGE;
-    }
-    if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0 || strcmp(name, "help") == 0) {
+    } else if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0 ||
+               strcmp(name, "help") == 0) {
         options_help(NULL, stdout);
         return EXIT_DONE;
-    }
-    if (strcmp(name, "--version") == 0) {
+    } else if (strcmp(name, "--version") == 0 || strcmp(name, "-V") == 0) {
         puts("trainyard " TY_VERSION);
         return EXIT_DONE;
-    }
-    if (strcmp(name, "--generate") == 0)
-        return manual_generate(count - 2, words + 2);
+    } else if (strcmp(name, "--generate") == 0)
+        return manual_generate(count - 1, words + 1);
     for (const cli_command *c = commands; c->name != NULL; c++) {
         if (strcmp(c->name, name) == 0) {
-            cli_options options;
-            exit_code code = options_parse(c, count - 2, words + 2, &options);
+            cli_options options = {.help = is_help};
+            exit_code code = is_help ? EXIT_DONE : options_parse(c, count - 1, words + 1, &options);
             if (code == EXIT_DONE && options.help)
                 options_help(c, stdout);
             else if (code == EXIT_DONE)

@@ -87,6 +87,12 @@ static void page_of_command(const cli_command *command, ty_text *out)
     for (size_t i = 0; (row = option_at(i)) != NULL; i++)
         if (command_accepts(command, row))
             put_option(out, row);
+    ty_text_add(out, ".SH EXAMPLES\n.nf\n");
+    for (size_t i = 0; example_of(command->name, i) != NULL; i++) {
+        put_text(out, example_of(command->name, i));
+        ty_text_add(out, "\n");
+    }
+    ty_text_add(out, ".fi\n");
     put_exit_codes(out);
     ty_text_add(out, ".SH SEE ALSO\n.BR trainyard (1)\n");
 }

@@ -346,7 +346,7 @@ void options_help(const cli_command *command, FILE *stream)
         }
         fputs("\nDefaults come from /etc/trainyard.conf, ~/.config/trainyard/config and\n"
               "./trainyard.conf: see trainyard config.\n"
-              "trainyard COMMAND --help tells more; trainyard --version the version.\n"
+              "trainyard help COMMAND tells more, with examples; trainyard -V the version.\n"
               "Exit codes: 0 done, 1 failed, 2 usage, 3 bad input, 4 no feasible plan,\n"
               "130 interrupted.\n",
               stream);
@@ -360,4 +360,6 @@ void options_help(const cli_command *command, FILE *stream)
             print_option(stream, &table[i]);
     if (command->details != NULL)
         fprintf(stream, "\n%s", command->details);
+    for (size_t i = 0; example_of(command->name, i) != NULL; i++)
+        fprintf(stream, "%s  %s\n", i == 0 ? "\nFor example:\n" : "", example_of(command->name, i));
 }

@@ -30,10 +30,36 @@ static bool is_coloured(FILE *stream)
            isatty(fileno(stream));
 }
 
+/* Of ty_command, which lets one command at a time in. NULL: the terminal. */
+static const cli_audience *heard_by;
+
+void audience_set(const cli_audience *audience)
+{
+    heard_by = audience;
+}
+
+void tell(const char *format, ...)
+{
+    va_list arguments;
+    char line[1024];
+
+    va_start(arguments, format);
+    vsnprintf(line, sizeof line, format, arguments);
+    va_end(arguments);
+    if (heard_by == NULL)
+        fprintf(stderr, "%s\n", line);
+    else if (heard_by->note != NULL)
+        heard_by->note(heard_by->context, line);
+}
+
 exit_code report_failure(const ty_error *error)
 {
     const char *word = is_coloured(stderr) ? "\033[1;31merror:\033[0m " : "error: ";
 
+    if (heard_by != NULL) {
+        ty_text_add(heard_by->message, error->message);
+        return code_of(error->status);
+    }
     if (error->message[0] != '\0')
         fprintf(stderr, "trainyard: %s%s\n", error->status == TY_EINTERRUPTED ? "" : word,
                 error->message);
@@ -50,6 +76,14 @@ exit_code report_usage(const char *command, const char *format, ...)
 {
     va_list arguments;
 
+    if (heard_by != NULL) {
+        char line[1024];
+        va_start(arguments, format);
+        vsnprintf(line, sizeof line, format, arguments);
+        va_end(arguments);
+        ty_text_add(heard_by->message, line);
+        return EXIT_USAGE;
+    }
     fputs("trainyard: ", stderr);
     if (command != NULL)
         fprintf(stderr, "%s: ", command);
@@ -67,6 +101,14 @@ exit_code print_text(ty_text *text)
     char *string = NULL;
     exit_code code = EXIT_DONE;
 
+    if (heard_by != NULL) {
+        if (ty_text_check(text, &error) == TY_OK)
+            ty_text_append(heard_by->answer, text->data, text->length);
+        else
+            code = report_failure(&error);
+        ty_text_clear(text);
+        return code;
+    }
     if (ty_text_take(text, &string, &error) != TY_OK)
         return report_failure(&error);
     errno = 0;
@@ -102,6 +144,8 @@ void interrupts_catch(void)
 {
     struct sigaction action = {.sa_handler = count_interrupt};
 
+    if (heard_by != NULL) /* signals are another program's */
+        return;
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
 }
@@ -109,6 +153,8 @@ void interrupts_catch(void)
 bool interrupted(void *unused)
 {
     (void)unused;
+    if (heard_by != NULL)
+        return heard_by->should_stop != NULL && heard_by->should_stop(heard_by->context);
     return interrupt_count > 0;
 }
 

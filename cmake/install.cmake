@@ -29,4 +29,8 @@ install(FILES ${PROJECT_BINARY_DIR}/trainyard.pc DESTINATION ${CMAKE_INSTALL_LIB
 install(DIRECTORY workloads/zoo DESTINATION ${TRAINYARD_DATA_DIR}/workloads)
 install(DIRECTORY docs/schemas DESTINATION ${TRAINYARD_DATA_DIR})
 install(DIRECTORY docs/examples DESTINATION ${CMAKE_INSTALL_DOCDIR})
+install(FILES docs/agents.md docs/python.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
+if(TARGET trainyard_shared)
+    install(DIRECTORY python/trainyard DESTINATION lib/python3/dist-packages FILES_MATCHING PATTERN "*.py")
+endif()
 install(FILES README.md LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})

@@ -271,8 +271,9 @@ chmod +x "$scratch/catch"
 TRAINYARD_WORKER=$scratch/catch "$TRAINYARD" run "$work/plan.json" --steps 4 -q >"$scratch/out" 2>&1
 root=
 [ "$(id -u)" -ne 0 ] || root=--allow-run-as-root
-mpirun $root --oversubscribe -n 3 "$WORKER" -q "$scratch/job.json" >"$scratch/out" 2>"$scratch/err"
+mpirun $root --oversubscribe -n 3 "$WORKER" -q "$scratch/job.json" >"$scratch/out" 2>"$scratch/all"
 got=$?
+grep '^trainyard' "$scratch/all" >"$scratch/err" # the launcher has words of its own
 if [ $got -eq 3 ]; then pass; else fail "exit code $got instead of 3 for three ranks of a plan of two"; fi
 expect_error_line "/plan/stages" "found a plan of 2 ranks" "expected one of 3"
 

@@ -1,0 +1,191 @@
+"""The shared library: where it is found, and how its one function is called.
+
+No compiler and no other package is needed: ctypes alone. Every function of trainyard asks the same
+question as the command of that name, and gets the same document.
+"""
+
+import ctypes
+import os
+import shutil
+import threading
+
+_FILE = "libtrainyard.so.0"
+_NOTE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_char_p)
+_STOP = ctypes.CFUNCTYPE(ctypes.c_bool, ctypes.c_void_p)
+_lock = threading.Lock()
+_loaded = None
+
+
+class _Listener(ctypes.Structure):
+    _fields_ = [("note", _NOTE), ("should_stop", _STOP), ("context", ctypes.c_void_p)]
+
+
+class Error(Exception):
+    """Something failed; the sentence is the program's. `exit_code` is what the program would end with."""
+
+    exit_code = 1
+
+
+class UsageError(Error, ValueError):
+    """A word that has no meaning, or a value that it cannot have."""
+
+    exit_code = 2
+
+
+class InputError(Error, ValueError):
+    """A file, a workload or a cluster that cannot be read."""
+
+    exit_code = 3
+
+
+class NoPlanError(Error):
+    """No plan satisfies the question."""
+
+    exit_code = 4
+
+
+class LibraryError(ImportError):
+    """The shared library is not there, or what it needs is not."""
+
+
+_ERRORS = {kind.exit_code: kind for kind in (Error, UsageError, InputError, NoPlanError)}
+_INTERRUPTED = 130
+
+
+def _places():
+    """Where the library may be, the nearest first: a path, and the folder of data beside it or None."""
+    named = os.environ.get("TRAINYARD_LIBRARY")
+    if named:
+        yield named, None
+        return
+    here = os.path.dirname(os.path.abspath(__file__))
+    yield os.path.join(here, _FILE), os.path.join(here, "data")
+    source = os.path.dirname(os.path.dirname(here))
+    for build in ("release", "ci", "planner"):
+        yield os.path.join(source, "build", build, _FILE), source
+    program = shutil.which("trainyard")
+    if program:
+        prefix = os.path.dirname(os.path.dirname(os.path.realpath(program)))
+        for folder in ("lib", os.path.join("lib", os.uname().machine + "-linux-gnu"), "lib64"):
+            yield os.path.join(prefix, folder, _FILE), os.path.join(prefix, "share", "trainyard")
+    yield _FILE, "/usr/share/trainyard"
+
+
+def _open(path):
+    # OpenBLAS, which igraph brings along and nothing here uses, starts a thread for each core as it is
+    # loaded unless it is told not to.
+    before = os.environ.get("OPENBLAS_NUM_THREADS")
+    os.environ["OPENBLAS_NUM_THREADS"] = "1"
+    try:
+        return ctypes.CDLL(path)
+    finally:
+        if before is None:
+            del os.environ["OPENBLAS_NUM_THREADS"]
+        else:
+            os.environ["OPENBLAS_NUM_THREADS"] = before
+
+
+def _load():
+    tried = []
+    for path, data in _places():
+        if os.path.dirname(path) and not os.path.exists(path):
+            tried.append(path + ": not there")
+            continue
+        try:
+            library = _open(path)
+        except OSError as error:
+            tried.append(str(error))
+            continue
+        if data is not None and os.path.isdir(data):
+            os.environ.setdefault("TRAINYARD_DATA", data)
+        worker = os.path.join(os.path.dirname(path), "trainyard-worker")
+        if not os.access(worker, os.X_OK):
+            worker = shutil.which("trainyard-worker")
+        if worker:
+            os.environ.setdefault("TRAINYARD_WORKER", worker)
+        library.ty_command.argtypes = [
+            ctypes.c_int,
+            ctypes.POINTER(ctypes.c_char_p),
+            ctypes.POINTER(_Listener),
+            ctypes.POINTER(ctypes.c_void_p),
+            ctypes.POINTER(ctypes.c_void_p),
+        ]
+        library.ty_command.restype = ctypes.c_int
+        library.ty_command_free.argtypes = [ctypes.c_void_p]
+        library.ty_command_free.restype = None
+        library.ty_command_version.restype = ctypes.c_char_p
+        return library
+    raise LibraryError(
+        "libtrainyard is not found; it needs igraph, cJSON, libxml2, libyaml, libmd and SimGrid of this "
+        "machine, and TRAINYARD_LIBRARY can name it. Tried:\n  " + "\n  ".join(tried)
+    )
+
+
+def library():
+    """The loaded library."""
+    global _loaded
+    with _lock:
+        if _loaded is None:
+            _loaded = _load()
+    return _loaded
+
+
+def version():
+    """Of the library."""
+    return library().ty_command_version().decode()
+
+
+def _taken(handle):
+    text = ctypes.string_at(handle).decode() if handle else None
+    library().ty_command_free(handle)
+    return text
+
+
+def ask(words, progress=None):
+    """What `trainyard WORDS...` prints, as text.
+
+    progress: called with a line now and then. What it raises, KeyboardInterrupt too, ends the command
+    and is raised here.
+    """
+    raised = []
+
+    def note(_context, line):
+        if progress is not None and not raised:
+            try:
+                progress(line.decode(errors="replace"))
+            except BaseException as error:  # it cannot pass through C; it is raised below
+                raised.append(error)
+
+    def should_stop(_context):
+        return bool(raised)
+
+    def held(call):
+        # Python's own handler of Ctrl-C runs between two of its instructions: in the callback.
+        def guarded(context):
+            try:
+                return call(context)
+            except BaseException as error:
+                raised.append(error)
+                return True
+
+        return guarded
+
+    encoded = [str(word).encode() for word in words]
+    array = (ctypes.c_char_p * len(encoded))(*encoded)
+    listener = _Listener(_NOTE(note), _STOP(held(should_stop)), None)
+    answer, message = ctypes.c_void_p(), ctypes.c_void_p()
+    code = library().ty_command(
+        len(encoded), array, ctypes.byref(listener), ctypes.byref(answer), ctypes.byref(message)
+    )
+    text, why = _taken(answer), _taken(message)
+    if raised:
+        raise raised[0]
+    if code == _INTERRUPTED:
+        raise KeyboardInterrupt
+    if text is None or why is None:
+        raise MemoryError("trainyard: memory ran out")
+    if code != 0:
+        error = _ERRORS.get(code, Error)(why or "trainyard %s ended with code %d" % (words[0], code))
+        error.answer = text
+        raise error
+    return text

@@ -1,0 +1,39 @@
+#!/bin/sh
+# A wheel: installed by unpacking, as pip does, and of use without the source tree.
+. "$(dirname "$0")/../cli/lib.sh"
+unset PYTHONPATH
+library=$TRAINYARD_LIBRARY
+unset TRAINYARD_LIBRARY
+PYTHON=$("$PYTHON" -c 'import sys; print(sys.executable)') # and no script that looks for it
+if wheel=$("$PYTHON" "$SOURCE/python/make_wheel.py" "$library" "$scratch/a"); then pass; else fail "no wheel is made"; fi
+again=$("$PYTHON" "$SOURCE/python/make_wheel.py" "$library" "$scratch/b")
+cmp -s "$wheel" "$again" && pass || fail "two wheels of the same files differ"
+mkdir "$scratch/site"
+"$PYTHON" -m zipfile -e "$wheel" "$scratch/site" && pass || fail "the wheel is no archive"
+if find "$scratch/site" -name '*igraph*' -o -name '*simgrid*' | grep -q .; then fail "others' libraries are inside"; else pass; fi
+# Every line of RECORD has the digest of a file that is there.
+"$PYTHON" - "$scratch/site" <<'END' && pass || fail "RECORD is not true"
+import base64, hashlib, pathlib, sys
+site = pathlib.Path(sys.argv[1])
+rows = next(site.glob("*.dist-info/RECORD")).read_text().splitlines()
+named = {row.rsplit(",", 2)[0] for row in rows}
+assert named == {str(p.relative_to(site)) for p in site.rglob("*") if p.is_file()}, "other files"
+for row in rows:
+    name, digest, _ = row.rsplit(",", 2)
+    if digest:
+        found = base64.urlsafe_b64encode(hashlib.sha256((site / name).read_bytes()).digest()).rstrip(b"=").decode()
+        assert digest == "sha256=" + found, name
+END
+# Its own data, and not that of the source tree: an entry that only the copy has.
+sed 's/"name": "lenet"/"name": "only-here"/' "$SOURCE/workloads/zoo/lenet.json" >"$scratch/site/trainyard/data/workloads/zoo/only-here.json"
+(cd "$scratch" && PYTHONPATH=$scratch/site "$PYTHON" -c '
+import trainyard
+assert trainyard.__file__.endswith("site/trainyard/__init__.py")
+print(trainyard.plan("only-here", "2x p100-server", top=1))') >"$scratch/out" 2>"$scratch/err" && pass || fail "the wheel does not plan"
+expect_output "only-here on 2x p100-server"
+# Where nothing can be loaded, the sentence says what is needed.
+cp -r "$scratch/site" "$scratch/empty"
+rm "$scratch/empty/trainyard/libtrainyard.so.0"
+(cd "$scratch" && PATH=/nowhere PYTHONPATH=$scratch/empty "$PYTHON" -c 'import trainyard; trainyard.version()') >"$scratch/out" 2>"$scratch/err" && fail "a library comes from nowhere" || pass
+grep -q "libtrainyard is not found; it needs igraph" "$scratch/err" && pass || fail "the sentence about the library"
+finish
