@@ -9,6 +9,8 @@
 typedef struct catalogue_kind {
     const char *command;
     ty_status (*list)(char ***names, uint32_t *count, ty_error *error);
+    /* Size, and what it is, on the line of a name. */
+    ty_status (*describe)(const char *name, ty_text *text, ty_error *error);
     ty_status (*show)(const char *name, const cli_options *options, ty_text *text, ty_error *error);
     ty_status (*export)(const char *name, ty_text *text, ty_error *error);
     /* From another program's file; NULL: not for this kind. */
@@ -16,18 +18,36 @@ typedef struct catalogue_kind {
                         ty_error *error);
 } catalogue_kind;
 
-static ty_status list_names(const catalogue_kind *kind, ty_text *text, ty_error *error)
+/* A line of each: what it is and how large; with --quiet the names alone. */
+static ty_status list_names(const catalogue_kind *kind, const cli_options *options, ty_text *text,
+                            ty_error *error)
 {
     char **names = NULL;
     uint32_t count = 0;
     ty_status status = kind->list(&names, &count, error);
 
     for (uint32_t i = 0; status == TY_OK && i < count; i++) {
-        ty_text_addf(text, "%s\n", names[i]);
-        ty_free(names[i]);
+        ty_text_addf(text, options->quiet ? "%s" : "%-24s  ", names[i]);
+        if (!options->quiet)
+            status = kind->describe(names[i], text, error);
+        ty_text_add(text, "\n");
     }
-    ty_free(names);
+    ty_names_free(names, count);
     return status;
+}
+
+/* The beginning of a source: up to where it goes into detail, in a line of 100 columns. */
+static void add_source(const char *source, ty_text *text)
+{
+    enum { ROOM = 60 };
+    size_t length = strcspn(source, ";");
+
+    if (length > ROOM) {
+        length = ROOM;
+        while (length > 0 && source[length] != ' ')
+            length--;
+    }
+    ty_text_addf(text, "%.*s%s", (int)length, source, source[length] != '\0' ? " ..." : "");
 }
 
 static exit_code unknown_verb(const catalogue_kind *kind, const char *verb)
@@ -64,7 +84,7 @@ static exit_code catalogue(const catalogue_kind *kind, const cli_options *option
         return report_usage(kind->command, is_list ? "list takes no name" : "%s needs a name",
                             verb);
     if (is_list)
-        status = list_names(kind, &text, &error);
+        status = list_names(kind, options, &text, &error);
     else if (is_export)
         status = kind->export(name, &text, &error);
     else if (is_import)
@@ -206,6 +226,22 @@ static ty_status show_workload(const char *name, const cli_options *options, ty_
     return TY_OK;
 }
 
+static ty_status describe_workload(const char *name, ty_text *text, ty_error *error)
+{
+    ty_workload *w = NULL;
+    char parameters[32];
+    ty_status status = ty_workload_open(name, &w, error);
+
+    if (status != TY_OK)
+        return status;
+    ty_format_count((double)(ty_workload_parameter_bytes(w, 0, w->layer_count) / w->element_bytes),
+                    parameters);
+    ty_text_addf(text, "%8s  ", parameters);
+    add_source(w->source, text);
+    ty_workload_free(w);
+    return TY_OK;
+}
+
 static ty_status export_workload(const char *name, ty_text *text, ty_error *error)
 {
     ty_workload *workload = NULL;
@@ -299,8 +335,8 @@ static exit_code export_workload_to(const cli_options *options, const catalogue_
 
 exit_code cmd_workload(const cli_options *options)
 {
-    static const catalogue_kind workloads = {"workload", ty_zoo_list, show_workload,
-                                             export_workload, import_workload};
+    static const catalogue_kind workloads = {"workload",    ty_zoo_list,     describe_workload,
+                                             show_workload, export_workload, import_workload};
     const char *verb = options->files[0];
     bool is_import = strcmp(verb, "import") == 0, is_export = strcmp(verb, "export") == 0;
 
@@ -334,6 +370,24 @@ static ty_status open_cluster(const char *name, bool quiet, ty_cluster **out, ty
 done:
     ty_question_inputs_clear(&q);
     return status;
+}
+
+static ty_status describe_cluster(const char *name, ty_text *text, ty_error *error)
+{
+    ty_cluster *cluster = NULL;
+    const ty_device_type *type;
+    char memory[32];
+    ty_status status = ty_cluster_open(name, NULL, &cluster, error);
+
+    if (status != TY_OK)
+        return status;
+    type = ty_cluster_device_type(cluster, 0);
+    ty_format_memory((double)type->memory_bytes, memory);
+    ty_text_addf(text, "%4u x %s, %s", ty_cluster_device_count(cluster), type->name, memory);
+    if (ty_cluster_host_count(cluster) > 1)
+        ty_text_addf(text, ", %u hosts", ty_cluster_host_count(cluster));
+    ty_cluster_free(cluster);
+    return TY_OK;
 }
 
 static void show_cluster_json(const ty_cluster *cluster, double bisection, uint32_t class_count,
@@ -442,7 +496,7 @@ static ty_status export_cluster(const char *name, ty_text *text, ty_error *error
 /* What cmd_cluster leaves to the catalogue: list, show and export as JSON. */
 exit_code cluster_catalogue(const cli_options *options)
 {
-    static const catalogue_kind clusters = {"cluster", ty_catalogue_list, show_cluster,
-                                            export_cluster, NULL};
+    static const catalogue_kind clusters = {"cluster",    ty_catalogue_list, describe_cluster,
+                                            show_cluster, export_cluster,    NULL};
     return catalogue(&clusters, options);
 }

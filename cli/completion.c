@@ -9,8 +9,8 @@
 static const struct {
     const char *option, *words, *command;
 } values[] = {
-    {"workload", NULL, "trainyard workload list"},
-    {"cluster", NULL, "trainyard cluster list"},
+    {"workload", NULL, "trainyard workload list --quiet"},
+    {"cluster", NULL, "trainyard cluster list --quiet"},
     {"stack", NULL, "trainyard stack list --quiet"},
     {"to", NULL, NULL}, /* the targets of export, and what cluster export writes */
     {"resolution", "flow chunk", NULL},

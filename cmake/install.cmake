@@ -26,6 +26,7 @@ endif()
 configure_file(cmake/trainyard.pc.in trainyard.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/trainyard.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 
+install(FILES workloads/aliases.json DESTINATION ${TRAINYARD_DATA_DIR}/workloads)
 install(DIRECTORY workloads/zoo DESTINATION ${TRAINYARD_DATA_DIR}/workloads)
 install(DIRECTORY docs/schemas DESTINATION ${TRAINYARD_DATA_DIR})
 install(DIRECTORY docs/examples DESTINATION ${CMAKE_INSTALL_DOCDIR})

@@ -57,4 +57,12 @@ ty_status ty_data_names(const char *folder, const char *suffix, char ***names, u
                         ty_error *error) TY_MUST_CHECK;
 void ty_names_free(char **names, uint32_t count);
 
+/**
+ * What people call things of such a catalogue: a `trainyard.aliases/1` (docs/files.md) has an entry
+ * for `word`, read as ty_name_find reads.
+ * @param name [out] free with ty_free; NULL: no entry
+ */
+ty_status ty_alias_find(const char *folder, const char *file, const char *word, char **name,
+                        ty_error *error) TY_MUST_CHECK;
+
 #endif

@@ -61,6 +61,14 @@ ty_status ty_parse_uint(const char *text, uint64_t minimum, uint64_t maximum, ui
  */
 const char *ty_suggest(const char *word, const void *names, size_t count, size_t stride);
 
+/**
+ * The entry of `names` that somebody means who types `word`: case, blanks and - _ . do not matter
+ * ("GPT-2" is "gpt2"), and what stands in front of one of - _ . will do where it is that of one
+ * entry alone ("p4d" is "p4d.24xlarge"). NULL: none, or several.
+ * @param stride as for ty_suggest
+ */
+const char *ty_name_find(const char *word, const void *names, size_t count, size_t stride);
+
 /** SHA-256 of `length` bytes as 64 lower-case hexadecimal digits and a terminator. */
 typedef struct ty_digest {
     char hex[65];

@@ -490,3 +490,17 @@ uint32_t catalogue_match_device(const catalogue *c, const char *key, const char 
     }
     return NO_INDEX;
 }
+
+uint32_t catalogue_match_name(const catalogue *c, const char *name)
+{
+    uint32_t found = catalogue_find_device(c, name);
+    const char *meant;
+
+    if (found == NO_INDEX)
+        found = catalogue_match_device(c, "alias", name);
+    if (found != NO_INDEX)
+        return found;
+    meant = ty_name_find(name, &c->device_types[0].name, c->device_type_count,
+                         sizeof c->device_types[0]);
+    return meant != NULL ? catalogue_find_device(c, meant) : NO_INDEX;
+}

@@ -108,33 +108,12 @@ static ty_status read_host(const description *d, uint32_t i, uint32_t *host, ty_
                                               sizeof c->hosts[0]));
 }
 
-/* A device by its name, or by the start of it up to a dash where only one starts so: "h100". */
-static uint32_t match_device(const catalogue *c, const char *name)
-{
-    size_t length = strlen(name);
-    uint32_t found = catalogue_find_device(c, name), matches = 0;
-
-    if (found == NO_INDEX)
-        found = catalogue_match_device(c, "alias", name);
-    if (found != NO_INDEX)
-        return found;
-
-    for (uint32_t i = 0; i < c->device_type_count; i++)
-        matches += strncmp(c->device_types[i].name, name, length) == 0 &&
-                   c->device_types[i].name[length] == '-';
-    for (uint32_t i = 0; matches == 1 && found == NO_INDEX; i++)
-        if (strncmp(c->device_types[i].name, name, length) == 0 &&
-            c->device_types[i].name[length] == '-')
-            found = i;
-    return found;
-}
-
 static ty_status read_device(const description *d, uint32_t i, uint32_t *device, ty_error *error)
 {
     const catalogue *c = d->catalogue;
     const char *name = i < d->count && d->words[i].text[0] == '@' ? d->words[i].text + 1 : NULL;
 
-    if (name != NULL && (*device = match_device(c, name)) != NO_INDEX)
+    if (name != NULL && (*device = catalogue_match_name(c, name)) != NO_INDEX)
         return TY_OK;
     return fail_at(d, i, error, "@ and a device of the catalogue",
                    name == NULL ? NULL

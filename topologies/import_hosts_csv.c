@@ -77,7 +77,7 @@ static bool read_header(const import_lines *l, header *out)
 
 static ty_status add_line(tree *t, const header *h, const import_lines *l, ty_error *error)
 {
-    char fields[COLUMN_LIMIT][FIELD_ROOM], path[4 * FIELD_ROOM] = "cluster";
+    char fields[COLUMN_LIMIT][FIELD_ROOM], path[(1 + COLUMN_LIMIT) * (FIELD_ROOM + 1)] = "cluster";
     const char *host = "";
     uint32_t count = 0, parent, node, before;
     size_t at = 0;

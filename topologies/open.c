@@ -1,5 +1,6 @@
 /* What a user may write for a cluster: "local:4", a description, the name of a file. */
 #include "importer.h"
+#include "plain_names.h"
 
 #include <string.h>
 
@@ -68,6 +69,8 @@ ty_status ty_cluster_open(const char *text, const ty_profile *local, ty_cluster 
                           ty_error *error)
 {
     ty_status status;
+    ty_error plain = {0};
+    char *line = NULL;
     uint32_t ranks;
 
     if (ty_cluster_is_local(text, &ranks)) {
@@ -86,5 +89,15 @@ ty_status ty_cluster_open(const char *text, const ty_profile *local, ty_cluster 
     status = cluster_describe(text, out, error);
     if (status == TY_EPARSE && ty_file_exists(text))
         return open_file(text, out, error);
+    if (status != TY_EPARSE)
+        return status;
+    status = cluster_plain_line(text, &line, &plain);
+    if (line != NULL)
+        status = cluster_describe(line, out, error);
+    else if (status != TY_OK && error != NULL)
+        *error = plain;
+    else
+        status = TY_EPARSE; /* what the description has said of it stands */
+    ty_free(line);
     return status;
 }

@@ -41,27 +41,31 @@ cleanup:
     return status;
 }
 
-/* Whether the zoo has `name`; only then `path` is set. */
+/* Whether the zoo has `name`, or what people mean by it; only then `path` is set. */
 static ty_status find_in_zoo(const char *name, char **path, ty_error *error)
 {
     ty_status status = TY_OK;
     char **names = NULL;
     uint32_t count = 0;
     ty_text file = {0};
-    char *text = NULL;
+    char *text = NULL, *alias = NULL;
+    const char *found;
 
     TY_CHECK(ty_zoo_list(&names, &count, error), status, cleanup);
-    for (uint32_t i = 0; i < count; i++) {
-        if (strcmp(names[i], name) != 0)
-            continue;
-        ty_text_addf(&file, "%s" ZOO_SUFFIX, name);
-        TY_CHECK(ty_text_take(&file, &text, error), status, cleanup);
-        status = ty_data_path("workloads/zoo", text, path, error);
-        break;
+    found = ty_name_find(name, names, count, sizeof *names);
+    if (found == NULL) {
+        TY_CHECK(ty_alias_find("workloads", "aliases.json", name, &alias, error), status, cleanup);
+        found = alias;
     }
+    if (found == NULL)
+        goto cleanup;
+    ty_text_addf(&file, "%s" ZOO_SUFFIX, found);
+    TY_CHECK(ty_text_take(&file, &text, error), status, cleanup);
+    status = ty_data_path("workloads/zoo", text, path, error);
 
 cleanup:
     ty_text_clear(&file);
+    ty_free(alias);
     ty_free(text);
     ty_names_free(names, count);
     return status;

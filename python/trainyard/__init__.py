@@ -168,7 +168,11 @@ class Workload:
     @classmethod
     def load(cls, path):
         """A file of Trainyard's or of another program."""
-        return cls(_json.loads(ask([cls._command, "import", _os.fspath(path), "--quiet"])))
+        with _Files() as files:
+            made = files.path("imported.json")
+            ask([cls._command, "import", _os.fspath(path), "--output", made, "--quiet"])
+            with open(made, encoding="utf-8") as file:
+                return cls(_json.load(file))
 
     def document(self):
         """The whole of it, as a dict."""

@@ -158,4 +158,68 @@ expect 3 workload show lenett
 expect_error_line "lenett" "lenet"
 expect 3 cluster show "2x dgx-a10"
 expect_error_line "dgx-a10"
+
+# Names as people type them: what is meant is what is shown.
+while IFS='|' read -r typed meant; do
+    expect 0 workload show "$typed"
+    expect_output "$meant: "
+done <<'NAMES'
+GPT2|gpt2
+GPT-2-XL|gpt2-xl
+gpt-3|gpt3-175b
+bert|bert-base-mlm
+T5|t5-base
+deepseek|deepseek-v3
+Llama_2_7B|llama-2-7b
+resnet|resnet50
+NAMES
+while IFS='|' read -r typed meant; do
+    expect 0 cluster show "$typed"
+    expect_output "$meant: "
+done <<'NAMES'
+8x a100|1x dgx-a100
+8 H100|1x dgx-h100
+H100x8|1x dgx-h100
+h100 x 16|2x dgx-h100
+p4d|1x p4d.24xlarge
+p5|1x p5.48xlarge
+2x DGX-H100|2x dgx-h100
+A100|1x dgx-a100
+8xMI300X|1x mi300x-server
+host:1 gpu:8 @A100 nvlink3 hdr200|host:1 gpu:8 @A100 nvlink3 hdr200
+NAMES
+expect 3 cluster show "4x a100"
+expect_error_line 'found 4 devices, and dgx-a100 has 8 each' '"1x dgx-a100"'
+expect 3 workload show gpipe-transformer # two of them
+expect_error_line "no workload or file 'gpipe-transformer'"
+for aliases in workloads/aliases.json topologies/catalogue/aliases.json; do
+    kind=${aliases%%/*}
+    kind=$([ "$kind" = workloads ] && echo workload || echo cluster)
+    "$TRAINYARD" $kind list --quiet | sort >"$scratch/known"
+    sed -n 's/.*": "\(.*\)".*/\1/p' "$SOURCE/$aliases" | grep -v '^trainyard.aliases' | sort -u >"$scratch/meant"
+    if [ -s "$scratch/meant" ] && [ -z "$(comm -13 "$scratch/known" "$scratch/meant")" ]; then pass; else
+        fail "$aliases names what is not there: $(comm -13 "$scratch/known" "$scratch/meant")"
+    fi
+done
+
+# Lists: a line with size and description each, names alone for programs.
+expect 0 workload list
+expect_output "lenet                        431 k  LeNet as in Caffe"
+expect 0 cluster list
+expect_output "dgx-a100                     8 x a100-sxm4-80gb, 80 GiB"
+expect 0 cluster list --quiet
+if grep -q ' ' "$scratch/out"; then fail "list --quiet has more than names"; else pass; fi
+
+# Help by every name, with examples that begin with the command.
+expect 0 -V
+expect_output "trainyard 0."
+for command in $("$TRAINYARD" --help | sed -n 's/^  \([a-z]*\)  .*/\1/p'); do
+    expect 0 help "$command"
+    expect_output "usage: trainyard $command" "For example:" "  trainyard $command"
+    cp "$scratch/out" "$scratch/by-help"
+    expect 0 "$command" --help
+    cmp -s "$scratch/out" "$scratch/by-help" && pass || fail "help $command and $command --help differ"
+done
+expect 2 help plann
+expect_error_line "did you mean 'plan'"
 finish
