@@ -348,6 +348,9 @@ static ty_status read_profile(const ty_json *object, ty_profile *p, ty_error *er
     TY_CHECK(ty_json_string_copy(object, "date", &p->date, error), status, done);
     TY_CHECK(ty_json_string_copy(object, "versions", &p->versions, error), status, done);
     TY_CHECK(ty_json_uint32(object, "cores", 1, UINT32_MAX, &p->cores, error), status, done);
+    if (ty_json_has(object, "others_share"))
+        TY_CHECK(ty_json_number(object, "others_share", 0, 1, &p->others_share, error), status,
+                 done);
     TY_CHECK(ty_json_uint32(object, "concurrent_ranks", 1, UINT32_MAX, &p->concurrent_ranks, error),
              status, done);
     TY_CHECK(read_size(object, "memory_bytes", &p->memory_bytes, error), status, done);
@@ -407,6 +410,8 @@ void ty_profile_to_json(const ty_profile *profile, ty_json_writer *writer, const
     ty_json_put_string(writer, "date", profile->date);
     ty_json_put_string(writer, "versions", profile->versions);
     ty_json_put_uint(writer, "cores", profile->cores);
+    if (profile->others_share > 0)
+        ty_json_put_number(writer, "others_share", profile->others_share);
     ty_json_put_uint(writer, "concurrent_ranks", profile->concurrent_ranks);
     ty_json_put_uint(writer, "memory_bytes", profile->memory_bytes);
     ty_json_put_number(writer, "peak_flop_per_s", profile->peak_flop_per_s);

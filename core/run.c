@@ -179,6 +179,52 @@ done:
     return status;
 }
 
+static ty_status read_disturbance(const ty_json *root, ty_run *run, ty_error *error)
+{
+    ty_disturbance *d = &run->disturbance;
+    const ty_json *value, *list;
+    ty_status status;
+
+    TY_CHECK(ty_json_object(root, "disturbance", &value, error), status, done);
+    TY_CHECK(ty_json_uint32(value, "steps", 1, TY_MAX_STEPS, &d->steps, error), status, done);
+    TY_CHECK(ty_json_uint32(value, "disturbed_steps", 0, d->steps, &d->disturbed_steps, error),
+             status, done);
+    TY_CHECK(ty_json_number(value, "switches", 0, DBL_MAX, &d->switches, error), status, done);
+    TY_CHECK(ty_json_number(value, "others_share", 0, 1, &d->others_share, error), status, done);
+    TY_CHECK(ty_json_number(value, "steal_share", 0, 1, &d->steal_share, error), status, done);
+    TY_CHECK(ty_json_number(value, "load", 0, DBL_MAX, &d->load, error), status, done);
+    TY_CHECK(ty_json_array(value, "timeline_steps", 0, TY_MAX_STEPS, &list, error), status, done);
+    d->timeline_steps = ty_alloc(ty_json_size(list), sizeof *d->timeline_steps);
+    if (d->timeline_steps == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory");
+    for (size_t i = 0; i < ty_json_size(list); i++) {
+        uint64_t step = 0;
+        const uint32_t least = i > 0 ? d->timeline_steps[i - 1] + 1 : 0;
+        TY_CHECK(ty_json_as_uint64(ty_json_at(list, i), least, TY_MAX_STEPS, &step, error), status,
+                 done);
+        d->timeline_steps[d->timeline_step_count++] = (uint32_t)step;
+    }
+    status = ty_json_end(value, error);
+done:
+    return status;
+}
+
+static void write_disturbance(const ty_disturbance *d, ty_json_writer *writer)
+{
+    ty_json_open_flat(writer, "disturbance", '{');
+    ty_json_put_uint(writer, "steps", d->steps);
+    ty_json_put_uint(writer, "disturbed_steps", d->disturbed_steps);
+    ty_json_put_number(writer, "switches", d->switches);
+    ty_json_put_number(writer, "others_share", d->others_share);
+    ty_json_put_number(writer, "steal_share", d->steal_share);
+    ty_json_put_number(writer, "load", d->load);
+    ty_json_open_flat(writer, "timeline_steps", '[');
+    for (uint32_t i = 0; i < d->timeline_step_count; i++)
+        ty_json_put_uint(writer, NULL, d->timeline_steps[i]);
+    ty_json_close(writer, ']');
+    ty_json_close(writer, '}');
+}
+
 static ty_status read_run_timeline(const ty_json *root, ty_run *run, ty_error *error)
 {
     ty_status status;
@@ -225,6 +271,8 @@ static ty_status read_run(const ty_json *root, ty_run *run, ty_error *error)
         TY_CHECK(read_noise(root, run, error), status, done);
     if (ty_json_has(root, "compression_distortion"))
         TY_CHECK(read_distortion(root, run, error), status, done);
+    if (ty_json_has(root, "disturbance"))
+        TY_CHECK(read_disturbance(root, run, error), status, done);
     if (ty_json_has(root, "timeline"))
         TY_CHECK(read_run_timeline(root, run, error), status, done);
     status = ty_json_end(root, error);
@@ -293,6 +341,8 @@ static void write_run(const ty_run *run, ty_json_writer *writer)
         ty_json_put_number(writer, "share", run->distortion);
         ty_json_close(writer, '}');
     }
+    if (run->disturbance.steps > 0)
+        write_disturbance(&run->disturbance, writer);
     ty_json_open(writer, "evaluations", '[');
     for (uint32_t i = 0; i < run->evaluation_count; i++) {
         ty_json_open_flat(writer, NULL, '{');
@@ -359,6 +409,7 @@ void ty_run_free(ty_run *run)
     ty_free(run->peak_memory_bytes);
     ty_free(run->evaluations);
     ty_free(run->noise_samples);
+    ty_free(run->disturbance.timeline_steps);
     ty_timeline_free(run->timeline);
     ty_free(run);
 }

@@ -31,6 +31,7 @@
 #ifndef TY_CORE_H
 #define TY_CORE_H
 
+#include "ty_busy.h"
 #include "ty_compression.h"
 #include "ty_costs.h"
 #include "ty_file.h"

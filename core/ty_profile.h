@@ -86,6 +86,8 @@ typedef struct ty_profile {
     char *date;                /* ISO 8601 */
     char *versions;            /* of the libraries that did the work */
     uint32_t cores;            /* that ranks of this host share */
+    double others_share;       /* of them, that others took while it was measured; 0: none, or not
+                                  known */
     uint32_t concurrent_ranks; /* ranks that computed side by side while layers were timed */
     uint64_t memory_bytes;     /* of the machine, or of each device that has its own */
     double peak_flop_per_s;    /* one rank's matrix multiplication at its best size */

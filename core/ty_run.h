@@ -109,6 +109,18 @@ typedef struct ty_noise_sample {
     double square, variance;
 } ty_noise_sample;
 
+/** What others on the host of rank 0 took while a run was under way; steps 0: nothing is known. */
+typedef struct ty_disturbance {
+    uint32_t steps;           /* that were looked at */
+    uint32_t disturbed_steps; /* of them: put aside while others took TY_BUSY_SHARE of the cores */
+    double switches;          /* involuntary ones of all ranks */
+    double others_share;      /* of the cores, by other processes and guests */
+    double steal_share;       /* of the cores, by other guests of the hypervisor */
+    double load;              /* of the last minute, when the run ended */
+    uint32_t timeline_step_count;
+    uint32_t *timeline_steps; /* [timeline_step_count] of the timeline, disturbed, ascending */
+} ty_disturbance;
+
 /** A measurement: `trainyard.run/1`. */
 typedef struct ty_run {
     ty_digest plan_digest;
@@ -126,6 +138,7 @@ typedef struct ty_run {
     ty_target until;   /* what the run was to reach; none: so many steps */
     double distortion; /* |Cg - g|^2 / |g|^2 of lossy compressors, mean over ranks and steps */
     uint32_t distortion_steps; /* it was measured in; 0: it was not asked for */
+    ty_disturbance disturbance;
     uint32_t evaluation_count;
     ty_evaluation *evaluations;
     ty_timeline *timeline; /* owned; NULL: none was recorded */

@@ -310,6 +310,7 @@ ty_status ty_interpreter_open(const ty_interpreter_options *options, ty_interpre
     TY_CHECK(streams_make(in, error), status, cleanup);
     TY_CHECK(state_make(in, error), status, cleanup);
     TY_CHECK(interpreter_noise_open(in, error), status, cleanup);
+    TY_CHECK(interpreter_busy_open(in, error), status, cleanup);
     TY_CHECK(held_open(in, error), status, cleanup);
     TY_CHECK(interpreter_held_check(in, error), status, cleanup);
     TY_CHECK(interpreter_buckets_open(in, error), status, cleanup);
@@ -438,6 +439,7 @@ void ty_interpreter_close(ty_interpreter *in)
     ty_free(in->events);
     ty_free(in->losses);
     ty_free(in->noise_samples);
+    ty_free(in->busy.is_disturbed);
     pthread_cond_destroy(&in->for_compute);
     pthread_cond_destroy(&in->for_communication);
     pthread_mutex_destroy(&in->lock);

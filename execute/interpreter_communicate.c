@@ -43,6 +43,7 @@ static ty_status control_start(ty_interpreter *in, ty_error *error)
     if (!is_due)
         return TY_OK;
     in->control.stop_count = stop != NULL && *stop != 0;
+    interpreter_busy_count(in, &in->control);
     return ty_collective_start(in->options.transport,
                                &(ty_collective_options){.kind = TY_ALL_REDUCE,
                                                         .algorithm = TY_TREE,
@@ -82,6 +83,7 @@ static void control_done(ty_interpreter *in)
 
     interpreter_noise_add(in, &in->control);
     interpreter_distortion_add(in, &in->control);
+    interpreter_busy_add(in, &in->control);
     in->is_diverged = in->is_diverged || !isfinite(loss);
     in->is_stopped = in->is_stopped || in->control.stop_count > 0;
     pthread_mutex_lock(&in->lock);

@@ -101,7 +101,8 @@ typedef struct step_control { /* summed over all ranks after each step */
     double gradient_square, gradient_variance, noise_count;
     double lost_square, whole_square; /* by and before compression */
     double loss_sum, label_count, stop_count;
-    double overflow_count; /* updates left out because of gradients beyond fp16 */
+    double overflow_count;      /* updates left out because of gradients beyond fp16 */
+    double switch_count, cpu_s; /* see busy_steps.c */
 } step_control;
 enum { CONTROL_COUNT = sizeof(step_control) / sizeof(double) };
 
@@ -115,6 +116,17 @@ typedef struct whole_sample {
     float *input;
     int32_t *tokens, *labels;
 } whole_sample;
+
+typedef struct busy_watch {         /* busy_steps.c */
+    double own_cpu_s, own_switches; /* of this process, by the last step */
+    /* Rank 0 only, about all ranks: */
+    bool is_watching;
+    ty_cpu_clock first, from;      /* of the run, of the interval under way */
+    double all_cpu_s, whole_cpu_s; /* of the interval, of those before it */
+    double switches;
+    uint32_t first_step, end_step, step_count;
+    bool *is_disturbed; /* [options.steps] */
+} busy_watch;
 
 struct ty_interpreter {
     ty_interpreter_options options;
@@ -187,11 +199,18 @@ struct ty_interpreter {
     step_control control;
     ty_gradient_noise noise;        /* sums over the steps it was measured in */
     ty_noise_sample *noise_samples; /* [noise.steps], with room for interpreter_noise_most */
+    busy_watch busy;
     double distortion_sum;
     uint32_t distortion_steps;
     double *losses;
     bool is_stopped, is_diverged;
 };
+
+/* ---- Others on this machine (busy_steps.c) -------------------------------------------------- */
+
+ty_status interpreter_busy_open(ty_interpreter *interpreter, ty_error *error) TY_MUST_CHECK;
+void interpreter_busy_count(ty_interpreter *interpreter, step_control *control);
+void interpreter_busy_add(ty_interpreter *interpreter, const step_control *control);
 
 /* ---- Shared steps (interpreter_steps.c); all but the first need the lock held -------------- */
 

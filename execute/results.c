@@ -367,6 +367,9 @@ ty_status ty_results_save(const ty_job *job, ty_interpreter *interpreter, ty_tra
         goto cleanup;
     }
     TY_CHECK(run_fill(job, interpreter, transport, window.count, run, error), status, cleanup);
+    TY_CHECK(ty_interpreter_disturbance(interpreter, window.first, window.count, &run->disturbance,
+                                        error),
+             status, cleanup);
     TY_CHECK(run_collect(transport, width, &own, events, run, error), status, cleanup);
     if (run->timeline->step_count > 0) {
         TY_CHECK(ty_timeline_check(job->plan, job->program, run->timeline, "timeline", error),

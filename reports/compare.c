@@ -166,6 +166,49 @@ static void fill_memory(const ty_plan *plan, const ty_run *run, ty_comparison *c
             c->measured_peak_memory_bytes = run->peak_memory_bytes[r];
 }
 
+/* From this share of disturbed steps on, a comparison says so. */
+#define BUSY_SHARE 0.05
+
+bool ty_comparison_is_busy(const ty_comparison *comparison)
+{
+    return comparison->disturbed_share >= BUSY_SHARE || comparison->others_share >= TY_BUSY_SHARE;
+}
+
+/* A step ends with its last event, and lasts from the end of the one before. */
+static ty_status fill_quiet(const ty_run *run, ty_comparison *c, ty_error *error)
+{
+    const ty_disturbance *d = &run->disturbance;
+    const ty_timeline *timeline = run->timeline;
+    double *ends = ty_alloc(timeline->step_count, sizeof *ends), sum_s = 0;
+    uint32_t next = 0;
+
+    if (ends == NULL)
+        return ty_fail(error, TY_ENOMEM, "out of memory");
+    if (d->steps > 0)
+        c->disturbed_share = (double)d->disturbed_steps / d->steps;
+    c->others_share = d->others_share;
+    c->load = d->load;
+    for (uint64_t e = 0; e < timeline->event_count; e++) {
+        const ty_event *event = &timeline->events[e];
+        if (event->end_s > ends[event->step])
+            ends[event->step] = event->end_s;
+    }
+    for (uint32_t s = 0; s < timeline->step_count && d->steps > 0; s++) {
+        const bool is_disturbed = next < d->timeline_step_count && d->timeline_steps[next] == s;
+        next += is_disturbed;
+        if (s == 0 || is_disturbed)
+            continue;
+        sum_s += ends[s] - ends[s - 1];
+        c->quiet_steps++;
+    }
+    if (c->quiet_steps > 0 && sum_s > 0) {
+        c->quiet_step_time_s = sum_s / c->quiet_steps;
+        c->quiet_error = c->predicted.step_time_s / c->quiet_step_time_s - 1;
+    }
+    ty_free(ends);
+    return TY_OK;
+}
+
 static void fill_target(const ty_run *run, ty_comparison *c)
 {
     const ty_evaluation *reached = ty_run_reached(run);
@@ -203,6 +246,7 @@ ty_status ty_compare(const ty_plan *plan, const ty_program *program, const ty_ti
     TY_CHECK(make_rows(program, c, row_of, error), status, done);
     TY_CHECK(fill_medians(plan, p, row_of, predicted, run->timeline, c, error), status, done);
     qsort(c->rows, c->row_count, sizeof *c->rows, by_stage_then_share);
+    TY_CHECK(fill_quiet(run, c, error), status, done);
     fill_memory(plan, run, c);
     fill_target(run, c);
     *out = c;

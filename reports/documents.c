@@ -40,6 +40,18 @@ void ty_comparison_to_json(const ty_plan *plan, const ty_comparison *c, ty_json_
     ty_json_put_number(w, "predicted_step_time_s", c->predicted.step_time_s);
     ty_json_put_number(w, "measured_step_time_s", c->measured.step_time_s);
     ty_json_put_number(w, "step_time_error", c->step_time_error);
+    if (ty_comparison_is_busy(c)) {
+        ty_json_open_flat(w, "busy", '{');
+        ty_json_put_number(w, "disturbed_share", c->disturbed_share);
+        ty_json_put_number(w, "others_share", c->others_share);
+        ty_json_put_number(w, "load", c->load);
+        ty_json_put_uint(w, "quiet_steps", c->quiet_steps);
+        if (c->quiet_step_time_s > 0) {
+            ty_json_put_number(w, "quiet_step_time_s", c->quiet_step_time_s);
+            ty_json_put_number(w, "quiet_step_time_error", c->quiet_error);
+        }
+        ty_json_close(w, '}');
+    }
     ty_json_put_uint(w, "predicted_peak_memory_bytes", c->predicted_peak_memory_bytes);
     ty_json_put_uint(w, "measured_peak_memory_bytes", c->measured_peak_memory_bytes);
     ty_step_summary_to_json(&c->predicted, w, "predicted");

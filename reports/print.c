@@ -443,6 +443,18 @@ void ty_print_comparison(const ty_plan *plan, const ty_comparison *c, ty_text *t
     ty_format_seconds(c->measured.step_time_s, measured);
     ty_text_addf(text, "step time   predicted %s, measured %s: %+.1f %%\n", predicted, measured,
                  c->step_time_error * 100);
+    if (ty_comparison_is_busy(c)) {
+        ty_text_addf(
+            text,
+            "machine     was busy: %.0f %% of steps disturbed, others took %.0f %% of the cores; ",
+            c->disturbed_share * 100, c->others_share * 100);
+        if (c->quiet_step_time_s > 0) {
+            ty_format_seconds(c->quiet_step_time_s, measured);
+            ty_text_addf(text, "the %u quiet\n            ones: %s, %+.1f %%\n", c->quiet_steps,
+                         measured, c->quiet_error * 100);
+        } else
+            ty_text_add(text, "none was\n            quiet: run it again on a quiet machine\n");
+    }
     if (c->predicted_peak_memory_bytes > 0 && c->measured_peak_memory_bytes > 0) {
         ty_format_memory((double)c->predicted_peak_memory_bytes, predicted);
         ty_format_memory((double)c->measured_peak_memory_bytes, measured);
@@ -495,6 +507,12 @@ void ty_print_run(const ty_run *run, ty_text *text)
     else
         ty_text_add(text, "loss        none: layers only took their time\n");
     ty_text_addf(text, "memory      %s (largest rank)\n", memory);
+    if (run->disturbance.others_share >= TY_BUSY_SHARE)
+        ty_text_addf(text,
+                     "machine     busy: %u of %u steps disturbed, others took %.0f %% of the "
+                     "cores, load %.1f\n",
+                     run->disturbance.disturbed_steps, run->disturbance.steps,
+                     run->disturbance.others_share * 100, run->disturbance.load);
     if (run->noise.steps > 0 && run->noise.square > 0)
         ty_text_addf(text, "noise scale %.3g samples (a larger batch gains little)\n",
                      run->noise.variance / run->noise.square);

@@ -38,6 +38,12 @@ typedef struct ty_comparison {
     ty_comparison_row *rows; /* by stage, then largest measured share of the step first */
     uint64_t predicted_peak_memory_bytes,
         measured_peak_memory_bytes; /* largest over ranks; 0: unknown */
+    double
+        disturbed_share;  /* of the run's steps, by others on the machine; 0: none, or not known */
+    double others_share;  /* of the cores, that these took */
+    double load;          /* of the machine, when the run ended */
+    uint32_t quiet_steps; /* of the timeline, that were not disturbed; 0 where none were */
+    double quiet_step_time_s, quiet_error; /* of them: mean, and predicted / that - 1 */
     /* Where the run had one; what is predicted of it is filled in by who knows how it converges. */
     ty_target_comparison target;
 } ty_comparison;
@@ -63,6 +69,8 @@ void ty_print_stack_name(const ty_stack *stack, ty_text *text);
 void ty_print_stack(const ty_stack *stack, ty_text *text);
 void ty_print_comparison(const ty_plan *plan, const ty_comparison *comparison, ty_text *text);
 void ty_print_run(const ty_run *run, ty_text *text);
+/** Whether a comparison's figures are those of a machine that others used, too. */
+bool ty_comparison_is_busy(const ty_comparison *comparison);
 
 /** A document: "trainyard.comparison/1". */
 void ty_comparison_to_json(const ty_plan *plan, const ty_comparison *comparison,

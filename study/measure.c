@@ -8,20 +8,29 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <time.h>
 #include <unistd.h>
 
-/* Whoever computes meanwhile makes all that is measured longer. */
-static void warn_of_load(const ty_watch *watch)
+/* What the children that were waited for have computed. */
+static double children_cpu_s(void)
 {
-    const double most_share = 0.5; /* of the cores, by others */
-    const long cores = sysconf(_SC_NPROCESSORS_ONLN);
-    double load = 0;
+    struct rusage used;
 
-    if (getloadavg(&load, 1) == 1 && load > most_share * (double)cores)
+    if (getrusage(RUSAGE_CHILDREN, &used) != 0)
+        return 0;
+    return (double)used.ru_utime.tv_sec + 1e-6 * (double)used.ru_utime.tv_usec +
+           (double)used.ru_stime.tv_sec + 1e-6 * (double)used.ru_stime.tv_usec;
+}
+
+/* Whoever computes meanwhile makes all that is measured longer. */
+static void warn_of_others(double share, const ty_watch *watch)
+{
+    if (share >= TY_BUSY_SHARE)
         ty_watch_note(watch,
-                      "warning: this machine is busy (load %.1f on %ld cores); times measured now "
-                      "are longer than they will be",
-                      load, cores);
+                      "warning: this machine was busy: others took %.0f %% of its cores while it "
+                      "was measured; times are longer than they will be",
+                      share * 100);
 }
 
 ty_status ty_profile_measure(const ty_workload *workload, const char *backend,
@@ -31,6 +40,9 @@ ty_status ty_profile_measure(const ty_workload *workload, const char *backend,
 {
     ty_status status = TY_OK;
     char output[PATH_MAX] = "";
+    ty_cpu_clock from, to;
+    double own_cpu_s;
+    bool has_clock;
     ty_job *job = ty_alloc(1, sizeof *job);
 
     if (job == NULL) {
@@ -47,12 +59,16 @@ ty_status ty_profile_measure(const ty_workload *workload, const char *backend,
         status = ty_fail(error, TY_ENOMEM, "out of memory");
         goto cleanup;
     }
-    warn_of_load(watch);
+    has_clock = ty_cpu_clock_read(&from);
+    own_cpu_s = children_cpu_s();
     memcpy(job->micro_batches, micro_batches, micro_batch_count * sizeof *micro_batches);
     job->micro_batch_count = micro_batch_count;
     TY_CHECK(ty_plan_of_workload(workload, &job->plan, error), status, cleanup);
     TY_CHECK(ty_worker_run(job, ranks, watch, error), status, cleanup);
     TY_CHECK(ty_profile_load(output, out, error), status, cleanup);
+    if (has_clock && ty_cpu_clock_read(&to))
+        (*out)->others_share = ty_others_share(&from, &to, children_cpu_s() - own_cpu_s);
+    warn_of_others((*out)->others_share, watch);
 
 cleanup:
     if (output[0] != '\0')
@@ -101,6 +117,42 @@ static void warn_of_cache(const ty_error *trouble, const ty_watch *watch)
     ty_watch_note(watch, "warning: measurements are not kept: %s", trouble->message);
 }
 
+/* What others take right now. */
+static double others_now(void)
+{
+    const struct timespec nap = {0, 200000000};
+    ty_cpu_clock from, to;
+
+    if (!ty_cpu_clock_read(&from))
+        return 0;
+    nanosleep(&nap, NULL);
+    return ty_cpu_clock_read(&to) ? ty_others_share(&from, &to, 0) : 0;
+}
+
+/* One that was kept of a busy machine serves while it is no quieter, and is renewed then. */
+static void renew_if_quiet(ty_profile **profile, const ty_watch *watch)
+{
+    const double then = *profile != NULL ? (*profile)->others_share : 0;
+    double now;
+
+    if (then < TY_BUSY_SHARE)
+        return;
+    now = others_now();
+    if (now < TY_BUSY_SHARE && now < then / 2) {
+        ty_watch_note(watch,
+                      "what was kept was measured while others took %.0f %% of this machine: "
+                      "measuring again",
+                      then * 100);
+        ty_profile_free(*profile);
+        *profile = NULL;
+        return;
+    }
+    ty_watch_note(watch,
+                  "warning: times were measured while others took %.0f %% of this machine, which "
+                  "is busy still (%.0f %%)",
+                  then * 100, now * 100);
+}
+
 ty_status ty_profile_measure_cached(const ty_workload *workload, uint32_t ranks,
                                     uint32_t global_batch, const ty_watch *watch, ty_profile **out,
                                     ty_error *error)
@@ -118,6 +170,7 @@ ty_status ty_profile_measure_cached(const ty_workload *workload, uint32_t ranks,
         status = ty_cache_load(cache, &profile, &trouble);
     if (status != TY_OK)
         warn_of_cache(&trouble, watch);
+    renew_if_quiet(&profile, watch);
     if (profile == NULL) {
         const bool is_kept = status == TY_OK;
         TY_CHECK(ty_profile_measure(workload, "cpu", NULL, ranks, sizes, size_count, watch,

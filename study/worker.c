@@ -85,7 +85,7 @@ static void become_mpirun(const char *worker, const char *folder, const char *jo
 {
     char count[16];
     char *words[20];
-    int n = 0;
+    int n = 0, none;
 
     snprintf(count, sizeof count, "%u", ranks);
     words[n++] = "mpirun";
@@ -106,6 +106,9 @@ static void become_mpirun(const char *worker, const char *folder, const char *jo
     if (quiet)
         words[n++] = "--quiet";
     words[n] = NULL;
+    none = open("/dev/null", O_RDONLY); /* mpirun would read ours, for its first rank */
+    if (none >= 0)
+        dup2(none, STDIN_FILENO);
     unsetenv("OPENBLAS_CORETYPE"); /* a forced kernel set can halve the speed of OpenBLAS */
     setenv("OMP_NUM_THREADS", "1", 1);
     setenv(TY_WORKER_SIGNS, folder, 1);

@@ -1,0 +1,44 @@
+/* What others compute: /proc/stat, see proc(5). */
+#include "ty_busy.h"
+#include "ty_progress.h"
+
+#include <stdio.h>
+#include <unistd.h>
+
+#define SHORTEST_S 0.05
+
+bool ty_cpu_clock_read(ty_cpu_clock *out)
+{
+    enum { USER, NICE, SYSTEM, IDLE, IOWAIT, IRQ, SOFTIRQ, STEAL, KIND_COUNT };
+    const double ticks_per_s = (double)sysconf(_SC_CLK_TCK);
+    double ticks[KIND_COUNT] = {0};
+    FILE *file = fopen("/proc/stat", "re");
+    int count = 0;
+
+    if (file == NULL)
+        return false;
+    if (fscanf(file, "cpu") == 0)
+        while (count < KIND_COUNT && fscanf(file, "%lf", &ticks[count]) == 1)
+            count++;
+    fclose(file);
+    if (count < SOFTIRQ || !(ticks_per_s > 0))
+        return false;
+    *out = (ty_cpu_clock){.now_s = ty_now_s(),
+                          .busy_s = (ticks[USER] + ticks[NICE] + ticks[SYSTEM] + ticks[IRQ] +
+                                     ticks[SOFTIRQ] + ticks[STEAL]) /
+                                    ticks_per_s,
+                          .steal_s = ticks[STEAL] / ticks_per_s};
+    return true;
+}
+
+double ty_others_share(const ty_cpu_clock *from, const ty_cpu_clock *to, double own_cpu_s)
+{
+    const double span_s = to->now_s - from->now_s;
+    const double cores = (double)sysconf(_SC_NPROCESSORS_ONLN);
+    double share;
+
+    if (!(span_s >= SHORTEST_S) || !(cores > 0))
+        return 0;
+    share = (to->busy_s - from->busy_s - own_cpu_s) / (span_s * cores);
+    return share < 0 ? 0 : (share > 1 ? 1 : share);
+}
