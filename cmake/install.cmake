@@ -5,33 +5,42 @@ set(ty_package_folder ${CMAKE_INSTALL_LIBDIR}/cmake/Trainyard)
 set(TRAINYARD_DATA_DIR ${CMAKE_INSTALL_DATADIR}/trainyard)
 foreach(module ${ty_library_modules})
     set_target_properties(trainyard_${module} PROPERTIES EXPORT_NAME ${module})
-    install(TARGETS trainyard_${module} EXPORT Trainyard ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
-    install(DIRECTORY ${PROJECT_SOURCE_DIR}/${module}/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/trainyard
+    install(TARGETS trainyard_${module} EXPORT Trainyard ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT dev)
+    install(DIRECTORY ${PROJECT_SOURCE_DIR}/${module}/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/trainyard COMPONENT dev
         FILES_MATCHING PATTERN "ty_*.h" PATTERN "launch" EXCLUDE PATTERN "catalogue" EXCLUDE PATTERN "zoo" EXCLUDE)
 endforeach()
 set_target_properties(trainyard_yml PROPERTIES EXPORT_NAME yml)
-install(TARGETS trainyard_yml EXPORT Trainyard ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
-install(EXPORT Trainyard FILE TrainyardTargets.cmake NAMESPACE trainyard:: DESTINATION ${ty_package_folder})
+install(TARGETS trainyard_yml EXPORT Trainyard ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT dev)
+install(EXPORT Trainyard FILE TrainyardTargets.cmake NAMESPACE trainyard:: DESTINATION ${ty_package_folder}
+    COMPONENT dev)
 configure_package_config_file(cmake/TrainyardConfig.cmake.in ${PROJECT_BINARY_DIR}/TrainyardConfig.cmake
     INSTALL_DESTINATION ${ty_package_folder} PATH_VARS TRAINYARD_DATA_DIR CMAKE_INSTALL_INCLUDEDIR)
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/TrainyardConfigVersion.cmake
     COMPATIBILITY SameMinorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/TrainyardConfig.cmake ${PROJECT_BINARY_DIR}/TrainyardConfigVersion.cmake
-    DESTINATION ${ty_package_folder})
+    DESTINATION ${ty_package_folder} COMPONENT dev)
 
 file(RELATIVE_PATH TY_PC_PREFIX /prefix/${CMAKE_INSTALL_LIBDIR}/pkgconfig /prefix)
 if(TY_WITH_SIMULATE)
     set(TY_PC_SIMGRID " simgrid")
 endif()
 configure_file(cmake/trainyard.pc.in trainyard.pc @ONLY)
-install(FILES ${PROJECT_BINARY_DIR}/trainyard.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+install(FILES ${PROJECT_BINARY_DIR}/trainyard.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT dev)
 
 install(FILES workloads/aliases.json DESTINATION ${TRAINYARD_DATA_DIR}/workloads)
 install(DIRECTORY workloads/zoo DESTINATION ${TRAINYARD_DATA_DIR}/workloads)
 install(DIRECTORY docs/schemas DESTINATION ${TRAINYARD_DATA_DIR})
-install(DIRECTORY docs/examples DESTINATION ${CMAKE_INSTALL_DOCDIR})
-install(FILES docs/agents.md docs/python.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
+install(DIRECTORY docs/examples DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT doc)
+file(GLOB ty_pages CONFIGURE_DEPENDS docs/*.md)
+install(FILES ${ty_pages} DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT doc)
+install(DIRECTORY docs/tutorials docs/images DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT doc)
 if(TARGET trainyard_shared)
-    install(DIRECTORY python/trainyard DESTINATION lib/python3/dist-packages FILES_MATCHING PATTERN "*.py")
+    install(DIRECTORY python/trainyard DESTINATION lib/python3/dist-packages COMPONENT python
+        FILES_MATCHING PATTERN "*.py")
 endif()
-install(FILES README.md LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
+install(FILES README.md DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT doc)
+
+# What an installation has put somewhere goes again, by its list; folders that are empty then, too.
+add_custom_target(uninstall COMMAND ${CMAKE_COMMAND} -DMANIFEST=${PROJECT_BINARY_DIR}/install_manifest.txt
+    -P ${CMAKE_CURRENT_LIST_DIR}/uninstall.cmake VERBATIM)
+include(${CMAKE_CURRENT_LIST_DIR}/packages.cmake)

@@ -60,14 +60,16 @@ def _places():
         return
     here = os.path.dirname(os.path.abspath(__file__))
     yield os.path.join(here, _FILE), os.path.join(here, "data")
+    # An installation: PREFIX/lib/python3/dist-packages/trainyard, and PREFIX/lib/trainyard.
+    prefix = os.path.normpath(os.path.join(here, *[os.pardir] * 4))
+    yield os.path.join(prefix, "lib", "trainyard", _FILE), os.path.join(prefix, "share", "trainyard")
     source = os.path.dirname(os.path.dirname(here))
     for build in ("release", "ci", "planner"):
         yield os.path.join(source, "build", build, _FILE), source
     program = shutil.which("trainyard")
     if program:
         prefix = os.path.dirname(os.path.dirname(os.path.realpath(program)))
-        for folder in ("lib", os.path.join("lib", os.uname().machine + "-linux-gnu"), "lib64"):
-            yield os.path.join(prefix, folder, _FILE), os.path.join(prefix, "share", "trainyard")
+        yield os.path.join(prefix, "lib", "trainyard", _FILE), os.path.join(prefix, "share", "trainyard")
     yield _FILE, "/usr/share/trainyard"
 
 
