@@ -18,7 +18,7 @@ set(CPACK_DEB_COMPONENT_INSTALL ON)
 set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_PACKAGE_SECTION science)
 set(CPACK_DEBIAN_PACKAGE_PRIORITY optional)
-set(CPACK_DEBIAN_PACKAGE_RELEASE 0)
+set(CPACK_DEBIAN_PACKAGE_RELEASE 0.1)
 set(CPACK_DEBIAN_COMPRESSION_TYPE xz)
 set(CPACK_DEBIAN_PACKAGE_CONTROL_STRICT_PERMISSION ON)
 set(CPACK_DEBIAN_PROGRAM_PACKAGE_SHLIBDEPS ON)
@@ -43,7 +43,7 @@ function(ty_package component name section summary description)
     string(JOIN ", " depends ${ARGN})
     set(CPACK_DEBIAN_${upper}_PACKAGE_DEPENDS "${depends}" PARENT_SCOPE)
 endfunction()
-set(ty_own "(= ${PROJECT_VERSION}-0)")
+set(ty_own "(= ${PROJECT_VERSION}-0.1)")
 ty_package(program trainyard science "planner and simulator of distributed training"
     "Finds the best way to train a neural network on a cluster, says what limits\nit, and plays it on a simulated network.")
 set(CPACK_DEBIAN_PROGRAM_PACKAGE_SUGGESTS "trainyard-worker, trainyard-doc")
@@ -64,7 +64,7 @@ set(CPACK_DEBIAN_PYTHON_PACKAGE_SUGGESTS python3-pandas)
 
 # What Debian's policy wants of every package: its licence and its changes in its own folder.
 string(TIMESTAMP ty_date "%a, %d %b %Y 00:00:00 +0000" UTC)
-file(WRITE ${PROJECT_BINARY_DIR}/packages/changelog "trainyard (${PROJECT_VERSION}-0) unstable; urgency=medium
+file(WRITE ${PROJECT_BINARY_DIR}/packages/changelog "trainyard (${PROJECT_VERSION}-0.1) unstable; urgency=medium
 
   * Version ${PROJECT_VERSION}.
 

@@ -24,7 +24,7 @@ def files(library):
     for name in sorted(os.listdir(package)):
         if name.endswith(".py"):
             yield "trainyard/" + name, os.path.join(package, name)
-    yield "trainyard/libtrainyard.so.0", library
+    yield "trainyard/libtrainyard.so", library
     for entry in DATA:
         if entry.endswith(".json"):
             yield "trainyard/data/" + entry, os.path.join(SOURCE, entry)
@@ -63,7 +63,7 @@ def main():
             record.append("%s,sha256=%s,%d" % (name, digest, len(content)))
             entry = zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0))
             entry.compress_type = zipfile.ZIP_DEFLATED
-            entry.external_attr = (0o100755 if name.endswith(".so.0") else 0o100644) << 16
+            entry.external_attr = (0o100755 if name.endswith(".so") else 0o100644) << 16
             archive.writestr(entry, content)
 
         for name, source in files(library):

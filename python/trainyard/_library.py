@@ -9,7 +9,7 @@ import os
 import shutil
 import threading
 
-_FILE = "libtrainyard.so.0"
+_FILE = "libtrainyard.so"
 _NOTE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_char_p)
 _STOP = ctypes.CFUNCTYPE(ctypes.c_bool, ctypes.c_void_p)
 _lock = threading.Lock()
@@ -60,16 +60,16 @@ def _places():
         return
     here = os.path.dirname(os.path.abspath(__file__))
     yield os.path.join(here, _FILE), os.path.join(here, "data")
-    # An installation: PREFIX/lib/python3/dist-packages/trainyard, and PREFIX/lib/trainyard.
+    # An installation: PREFIX/lib/python3/dist-packages/trainyard, and PREFIX/lib/trainyard/python.
     prefix = os.path.normpath(os.path.join(here, *[os.pardir] * 4))
-    yield os.path.join(prefix, "lib", "trainyard", _FILE), os.path.join(prefix, "share", "trainyard")
+    yield os.path.join(prefix, "lib", "trainyard", "python", _FILE), os.path.join(prefix, "share", "trainyard")
     source = os.path.dirname(os.path.dirname(here))
     for build in ("release", "ci", "planner"):
         yield os.path.join(source, "build", build, _FILE), source
     program = shutil.which("trainyard")
     if program:
         prefix = os.path.dirname(os.path.dirname(os.path.realpath(program)))
-        yield os.path.join(prefix, "lib", "trainyard", _FILE), os.path.join(prefix, "share", "trainyard")
+        yield os.path.join(prefix, "lib", "trainyard", "python", _FILE), os.path.join(prefix, "share", "trainyard")
     yield _FILE, "/usr/share/trainyard"
 
 

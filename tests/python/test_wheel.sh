@@ -33,7 +33,7 @@ print(trainyard.plan("only-here", "2x p100-server", top=1))') >"$scratch/out" 2>
 expect_output "only-here on 2x p100-server"
 # Where nothing can be loaded, the sentence says what is needed.
 cp -r "$scratch/site" "$scratch/empty"
-rm "$scratch/empty/trainyard/libtrainyard.so.0"
+rm "$scratch/empty/trainyard/libtrainyard.so"
 (cd "$scratch" && PATH=/nowhere PYTHONPATH=$scratch/empty "$PYTHON" -c 'import trainyard; trainyard.version()') >"$scratch/out" 2>"$scratch/err" && fail "a library comes from nowhere" || pass
 grep -q "libtrainyard is not found; it needs igraph" "$scratch/err" && pass || fail "the sentence about the library"
 finish
