@@ -287,7 +287,7 @@ Test(describe, refuses_bad_lines)
         {"18446744073709551617x dgx-a100", TY_EPARSE, {"\"18446744073709551617x\""}},
         {"262144x dgx-a100", TY_EPARSE, {"2097152 devices", "at most 262144"}},
         {"2x dgx-a100 dgx-a100", TY_EPARSE, {"word 3, column 13", "nothing after"}},
-        {"16 dgx-a100", TY_EPARSE, {"word 1", "\"16\"", "16x HOST"}},
+        {"16 dgx-a1000", TY_EPARSE, {"word 1", "\"16\"", "16x HOST"}},
         {"leaf:4 hots:3 gpu:8", TY_EPARSE, {"word 2, column 8", "\"hots:3\"", "\"host\""}},
         {"leaf:4 host:8", TY_EPARSE, {"its end after 2 words", "gpu:N"}},
         {"leaf:4 gpu:8", TY_EPARSE, {"word 2", "host:N before"}},
@@ -301,7 +301,8 @@ Test(describe, refuses_bad_lines)
         {"host:4 gpu:8", TY_EPARSE, {"its end after 2 words", "a device of the catalogue"}},
         {"host:4 gpu:8 h100-sxm nvlink4 ndr400", TY_EPARSE, {"word 3", "@ and a device"}},
         {"host:4 gpu:8 @h100-smx nvlink4 ndr400", TY_EPARSE, {"did you mean \"h100-sxm\""}},
-        {"host:4 gpu:8 @v100 nvlink2 edr100", TY_EPARSE, {"\"@v100\""}}, /* two kinds */
+        {"host:4 gpu:8 @mi250x-x nvlink2 edr100", TY_EPARSE, {"\"@mi250x-x\""}}, /* none */
+        {"host:4 gpu:8 @tpu nvlink2 edr100", TY_EPARSE, {"\"@tpu\""}}, /* several kinds */
         {"host:4 gpu:8 @h100 nvlnk4 ndr400", TY_EPARSE, {"word 4", "did you mean \"nvlink4\""}},
         {"host:4 gpu:8 @h100 ndr400 nvlink4", TY_EPARSE, {"word 4", "inside the host"}},
         {"host:4 gpu:8 @h100 nvlink4", TY_EPARSE, {"its end after 4 words", "to the network"}},
