@@ -302,7 +302,7 @@ Test(describe, refuses_bad_lines)
         {"host:4 gpu:8 h100-sxm nvlink4 ndr400", TY_EPARSE, {"word 3", "@ and a device"}},
         {"host:4 gpu:8 @h100-smx nvlink4 ndr400", TY_EPARSE, {"did you mean \"h100-sxm\""}},
         {"host:4 gpu:8 @mi250x-x nvlink2 edr100", TY_EPARSE, {"\"@mi250x-x\""}}, /* none */
-        {"host:4 gpu:8 @tpu nvlink2 edr100", TY_EPARSE, {"\"@tpu\""}}, /* several kinds */
+        {"host:4 gpu:8 @tpu nvlink2 edr100", TY_EPARSE, {"\"@tpu\""}},           /* several kinds */
         {"host:4 gpu:8 @h100 nvlnk4 ndr400", TY_EPARSE, {"word 4", "did you mean \"nvlink4\""}},
         {"host:4 gpu:8 @h100 ndr400 nvlink4", TY_EPARSE, {"word 4", "inside the host"}},
         {"host:4 gpu:8 @h100 nvlink4", TY_EPARSE, {"its end after 4 words", "to the network"}},
