@@ -13,7 +13,6 @@ static const struct {
     {"memory", "trainyard memory -w gpt2 -c '2x dgx-a100' --fix pp=4"},
     {"score", "trainyard score gpt2.json"},
     {"systems", "trainyard systems -w vgg16 -c '4x p100-server'"},
-    {"layout", "trainyard layout -w gpt3-175b -c '64x dgx-a100' --top 10"},
     {"run", "trainyard run lenet.json --steps 60 -o lenet-run.json"},
     {"run", "trainyard run gpt2.json --backend replay"},
     {"compare", "trainyard compare lenet.json lenet-run.json"},

@@ -45,7 +45,6 @@ __all__ = [
     "compare",
     "estimate",
     "frame",
-    "layout",
     "memory",
     "plan",
     "score",
@@ -346,11 +345,6 @@ def simulate(plan, progress=None, **options):
 def memory(workload, cluster, progress=None, **options):
     """Does it fit: bytes of every stage's devices by purpose."""
     return _document("memory", progress=progress, workload=workload, cluster=cluster, **options)
-
-
-def layout(workload, cluster, progress=None, **options):
-    """Every layout of a large transformer, in closed form."""
-    return _document("layout", progress=progress, workload=workload, cluster=cluster, **options)
 
 
 def systems(workload, cluster, progress=None, **options):
