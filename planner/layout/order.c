@@ -17,9 +17,10 @@ typedef struct family {
 
 /* How large micro-batches may be for what is divided and made again: memory grows with them. */
 typedef struct memory_group {
-    uint32_t fitting;  /* the largest that is known to fit, with everything sharded */
-    uint32_t refusing; /* the smallest that is known not to; UINT32_MAX: none */
-    uint32_t smallest; /* of its families */
+    uint32_t fitting;     /* the largest that is known to fit, with everything sharded */
+    uint32_t refusing;    /* the smallest that is known not to; UINT32_MAX: none */
+    uint32_t smallest;    /* of its families */
+    uint64_t least_bytes; /* of the smallest, with everything sharded; 0: not asked for yet */
 } memory_group;
 
 typedef struct member {
@@ -381,6 +382,26 @@ static ty_status fits_device(ty_layouts *s, const layout *l, bool *fits, ty_erro
     return status;
 }
 
+/* Asks for the memory of a group's smallest micro-batches, once. */
+static ty_status ask_least(ty_layouts *s, const family *f, ty_error *error)
+{
+    memory_group *group = &s->groups[f->group];
+    layout least = smallest_of(s, f);
+    ty_status status = TY_OK;
+
+    if (group->least_bytes > 0)
+        return TY_OK;
+    least.micro_batch_size = group->smallest;
+    TY_CHECK(ty_layout_memory(&s->space, &least, s->identity, &group->least_bytes, error), status,
+             done);
+    if (group->least_bytes > s->space.q->largest_memory_bytes)
+        group->refusing = 0;
+    else
+        group->fitting = group->smallest;
+done:
+    return status;
+}
+
 /* Whether any member may fit. What fits with larger micro-batches fits with smaller ones. */
 static ty_status may_fit(ty_layouts *s, const family *f, bool *fits, ty_error *error)
 {
@@ -388,6 +409,7 @@ static ty_status may_fit(ty_layouts *s, const family *f, bool *fits, ty_error *e
     const layout least = smallest_of(s, f);
     ty_status status = TY_OK;
 
+    TY_CHECK(ask_least(s, f, error), status, done);
     *fits = least.micro_batch_size <= group->fitting;
     if (*fits || least.micro_batch_size >= group->refusing)
         return TY_OK;
@@ -524,15 +546,16 @@ ty_status ty_layouts_smallest(ty_layouts *s, layout *out, bool *found, ty_error 
 
     *found = false;
     for (uint32_t f = 0; f < s->family_count; f++) {
+        const memory_group *group = &s->groups[s->families[f].group];
         const layout l = smallest_of(s, &s->families[f]);
-        uint64_t bytes = 0;
-        if (l.micro_batch_size > s->groups[s->families[f].group].smallest)
+        if (l.micro_batch_size > group->smallest)
             continue;
-        TY_CHECK(ty_layout_memory(&s->space, &l, s->identity, &bytes, error), status, done);
-        if (bytes >= least)
+        TY_CHECK(ask_least(s, &s->families[f], error), status, done);
+        if (group->least_bytes >= least)
             continue;
-        least = bytes;
+        least = group->least_bytes;
         *out = l;
+        out->bucket_bytes = UINT64_MAX;
         *found = true;
     }
 done:

@@ -1,5 +1,5 @@
 /* Layouts: that no estimate is below its bound, that what a search answers is the best of all of
- * them, that what is pinned is kept and nothing else, and how a network is divided. */
+ * them, and that a pin leaves the rest open. */
 #include "costing.h"
 #include "layout/layout.h"
 #include "ty_memory.h"
@@ -220,4 +220,66 @@ Test(layouts, no_layout_is_better_than_the_answer, .timeout = 600)
                 (unsigned long long)refused);
     cr_expect(answered > questions / 2 && refused > 0);
     cr_expect(all.close * 4 > all.fitting, "bounds that say nothing");
+}
+
+/* Who pins what the winner has gets a plan that is no worse: a pin leaves everything else open. */
+Test(layouts, pins_leave_the_rest_open)
+{
+    uint32_t asked = 0;
+
+    for (uint64_t seed = 1; seed <= 40; seed++) {
+        scene s = open_scene(seed * 104729, UINT32_MAX);
+        ty_plan *open = NULL;
+        ty_error error = {0};
+
+        if (ty_plan_search(s.workload, s.cluster, NULL, &s.options, &open, &error) != TY_OK) {
+            close_scene(&s);
+            continue;
+        }
+        for (int key = 0; key < 7; key++) {
+            ty_plan_options pinned = s.options;
+            ty_plan *plan = NULL;
+            pinned.dimensions = (ty_plan_dimensions){
+                .tensor_parallel = open->tensor_parallel,
+                .sequence_parallel = open->sequence_parallel,
+                .interleave = open->interleave,
+                .zero = open->zero,
+                .recompute = open->stages[0].recompute,
+                .recompute_blocks = open->stages[0].recompute_blocks,
+            };
+            switch (key) {
+            case 0:
+                pinned.pinned = TY_PIN_TENSOR;
+                break;
+            case 1:
+                pinned.pinned = TY_PIN_ZERO;
+                break;
+            case 2:
+                pinned.pinned = TY_PIN_RECOMPUTE;
+                break;
+            case 3:
+                pinned.pinned = TY_PIN_INTERLEAVE | TY_PIN_SEQUENCE;
+                break;
+            case 4:
+                pinned.micro_batch_size = open->micro_batch_size;
+                break;
+            case 5:
+                pinned.pipeline_stages = ty_plan_position_count(open);
+                break;
+            default:
+                pinned.data_parallel = open->stages[0].replicas;
+                break;
+            }
+            cr_assert_eq(ty_plan_search(s.workload, s.cluster, NULL, &pinned, &plan, &error), TY_OK,
+                         "%s: key %d: %s", s.text, key, error.message);
+            cr_expect(plan->prediction.step_time_s <= open->prediction.step_time_s * (1 + 1e-9),
+                      "%s, %s: key %d: %.9g, open %.9g", s.text, open->strategy, key,
+                      plan->prediction.step_time_s, open->prediction.step_time_s);
+            asked++;
+            ty_plan_free(plan);
+        }
+        ty_plan_free(open);
+        close_scene(&s);
+    }
+    cr_expect_gt(asked, 100u);
 }

@@ -1,7 +1,10 @@
 /* ty_stage_memory against rows computed by hand. */
 #include "ty_planner.h"
+#include "ty_workloads.h"
 
 #include <criterion/criterion.h>
+#include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -276,4 +279,69 @@ Test(memory, refuses_strange_questions)
     cr_assert(strstr(error.message, "more than 2^53") != NULL, "%s", error.message);
     cr_assert_eq(use.parameter_bytes, 7);
     free_setting(s);
+}
+
+/* ---- Activations of a transformer, as published -------------------------------------------- */
+
+static double activations_of(uint32_t blocks, const ty_plan_dimensions *d, uint32_t micro_batch)
+{
+    char text[128];
+    ty_plan_options options = ty_plan_options_default();
+    ty_workload *w = NULL;
+    ty_cluster *cluster = NULL;
+    ty_plan *plan = NULL;
+    ty_stack *stack = NULL;
+    ty_error error = {0};
+    double bytes;
+
+    snprintf(text, sizeof text,
+             "transformer blocks=%u features=1024 heads=16 hidden_features=4096 vocabulary=512 "
+             "sequence=1024 positions=1024",
+             blocks);
+    cr_assert_eq(ty_workload_open(text, &w, &error), TY_OK, "%s", error.message);
+    ty_workload_set_element_bytes(w, 2);
+    snprintf(text, sizeof text, "host:1 gpu:%u @a100-sxm4-80gb nvlink3 hdr200", d->tensor_parallel);
+    cr_assert_eq(ty_cluster_open(text, NULL, &cluster, &error), TY_OK, "%s", error.message);
+    cr_assert_eq(ty_stack_open("megatron-2021", &stack, &error), TY_OK, "%s", error.message);
+    options.stack = stack;
+    options.global_batch = micro_batch;
+    options.micro_batch_size = micro_batch;
+    options.pipeline_stages = 1;
+    options.pinned = TY_PIN_ALL;
+    options.dimensions = *d;
+    cr_assert_eq(ty_plan_search(w, cluster, NULL, &options, &plan, &error), TY_OK, "%s",
+                 error.message);
+    bytes = (double)plan->memory[0].activation_bytes;
+    ty_plan_free(plan);
+    ty_stack_free(stack);
+    ty_cluster_free(cluster);
+    ty_workload_free(w);
+    return bytes;
+}
+
+/* What one more layer keeps: Korthikanti et al., "Reducing Activation Recomputation in Large
+ * Transformer Models", 2022, table 2, with s = 1024, h = 1024, a = 16. */
+Test(memory, of_a_layer_as_korthikanti_have_it)
+{
+    static const struct {
+        ty_plan_dimensions dimensions;
+        double by_sbh;
+    } rows[] = {
+        {{.tensor_parallel = 1}, 34 + 5 * 16},
+        {{.tensor_parallel = 4}, 10 + 24 / 4.0 + 5 * 16 / 4.0},
+        {{.tensor_parallel = 4, .sequence_parallel = true}, (34 + 5 * 16) / 4.0},
+        {{.tensor_parallel = 4, .recompute = TY_RECOMPUTE_SELECTIVE}, 10 + 24 / 4.0},
+        {{.tensor_parallel = 4, .sequence_parallel = true, .recompute = TY_RECOMPUTE_SELECTIVE},
+         34 / 4.0},
+        {{.tensor_parallel = 4, .recompute = TY_RECOMPUTE_FULL, .recompute_blocks = 1}, 2},
+    };
+
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        for (uint32_t b = 1; b <= 4; b *= 4) {
+            const double sbh = 1024.0 * b * 1024, one = activations_of(3, &rows[i].dimensions, b);
+            const double more = activations_of(5, &rows[i].dimensions, b);
+            cr_expect(fabs((more - one) / 2 / (rows[i].by_sbh * sbh) - 1) < 1e-3,
+                      "row %zu, %u samples: %g, expected %g times sbh", i, b,
+                      (more - one) / 2 / sbh, rows[i].by_sbh);
+        }
 }
