@@ -3,6 +3,8 @@
 #include "ty_progress.h"
 
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #define SHORTEST_S 0.05
@@ -12,14 +14,18 @@ bool ty_cpu_clock_read(ty_cpu_clock *out)
     enum { USER, NICE, SYSTEM, IDLE, IOWAIT, IRQ, SOFTIRQ, STEAL, KIND_COUNT };
     const double ticks_per_s = (double)sysconf(_SC_CLK_TCK);
     double ticks[KIND_COUNT] = {0};
+    char line[512] = "", *at = line + strlen("cpu"), *end;
     FILE *file = fopen("/proc/stat", "re");
     int count = 0;
 
     if (file == NULL)
         return false;
-    if (fscanf(file, "cpu") == 0)
-        while (count < KIND_COUNT && fscanf(file, "%lf", &ticks[count]) == 1)
-            count++;
+    if (fgets(line, sizeof line, file) != NULL && strncmp(line, "cpu ", strlen("cpu ")) == 0)
+        for (; count < KIND_COUNT; count++, at = end) {
+            ticks[count] = strtod(at, &end);
+            if (end == at)
+                break;
+        }
     fclose(file);
     if (count < SOFTIRQ || !(ticks_per_s > 0))
         return false;
