@@ -9,7 +9,7 @@
 #include "launch_yaml.h"
 
 /** A ConfigMap holds at most 1 MiB, keys and all: Kubernetes documentation, "ConfigMaps". */
-#define LAUNCH_LARGEST_CONFIG_BYTES (1000u * 1000u)
+#define LAUNCH_LARGEST_CONFIG_BYTES ((size_t)1000 * 1000)
 
 const char *ty_launch_image(const launch *l, char own[64]);
 /** Image and resources that can be named. @return TY_EINVAL, TY_EUNSUPPORTED */
