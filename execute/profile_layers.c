@@ -2,6 +2,7 @@
  * each finds the caches as its predecessor leaves them. */
 #include "profile_job.h"
 
+#include <math.h>
 #include <string.h>
 
 enum { MAX_PASSES = 400, MIN_PASSES = 5, WARM_PASSES = 2 };
@@ -207,8 +208,9 @@ static ty_status rows_add(ty_profiler *p, uint32_t micro_batch, const double *me
                 continue;
             row.forward_s += medians[2 * (size_t)other];
             row.backward_s += medians[2 * (size_t)other + 1];
-            row.input_s += parts[2 * (size_t)other];
-            row.weight_s += parts[2 * (size_t)other + 1];
+            /* A part is a difference of clocks: of next to nothing it may be less than none. */
+            row.input_s += fmax(0, parts[2 * (size_t)other]);
+            row.weight_s += fmax(0, parts[2 * (size_t)other + 1]);
             alike++;
         }
         row.forward_s /= alike;

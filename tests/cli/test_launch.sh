@@ -16,11 +16,23 @@ have() {
     return 1
 }
 
-expect 0 plan -w resnet50 -c "4x p100-server" --fix pp=1 --no-simulate -o ddp.json
-expect 0 plan -w resnet50 -c "2x p100-server" --fix pp=2 --no-simulate -o pipe.json
+# What is named, and nothing else divided, sharded or made again.
+rest() {
+    all=$1
+    for pair in tp=1 cp=1 ep=1 sp=0 zero=0 interleave=1 recompute=none; do
+        case ",$all," in
+        *",${pair%%=*}="*) ;;
+        *) all=$all,$pair ;;
+        esac
+    done
+    echo "$all"
+}
+
+expect 0 plan -w resnet50 -c "4x p100-server" --fix "$(rest pp=1)" --no-simulate -o ddp.json
+expect 0 plan -w resnet50 -c "2x p100-server" --fix "$(rest pp=2)" --no-simulate -o pipe.json
 expect 0 plan -w "gpt2 sequence=128" -c "2x p100-server" --fix replicas=4+2+2,compression=none --no-simulate -o uneven.json
-expect 0 plan -w "gpt2 sequence=512" -c "2x dgx-a100" --fix pp=1,tp=2,dp=8,compression=none --no-simulate -o gpt.json
-expect 0 plan -w resnet50 -c "2x p100-server" --fix pp=1,compression=top-k:0.01 --no-simulate -o topk.json
+expect 0 plan -w "gpt2 sequence=512" -c "2x dgx-a100" --fix "$(rest pp=1,tp=2,dp=8,compression=none)" --no-simulate -o gpt.json
+expect 0 plan -w resnet50 -c "2x p100-server" --fix "$(rest pp=1,compression=top-k:0.01)" --no-simulate -o topk.json
 
 # Every script is a shell's, by the shell and by shellcheck; every file says where it came from.
 for to in mpirun slurm torchrun horovod deepspeed; do
@@ -73,7 +85,7 @@ expect 1 export uneven.json --to megatron
 expect_error_line "--to megatron" "equally many replicas" "found 4 in stage 0 and 2 in stage 1"
 expect 1 export topk.json --to torchrun
 expect_error_line "top-k"
-expect 0 plan -w gnmt-8 -c "2x p100-server" --fix pp=1,compression=rows --no-simulate -o rows.json
+expect 0 plan -w gnmt-8 -c "2x p100-server" --fix "$(rest pp=1,compression=rows)" --no-simulate -o rows.json
 expect 0 export rows.json --to horovod
 expect_output "embeddings that the plan sends as rows travel densely here"
 expect 0 export rows.json --to slurm
@@ -105,7 +117,7 @@ fi
 
 # What starts launch.sh on every host: by the resources' schemas, and run here with stand-ins for srun,
 # scontrol and torchrun, which say what each host is given.
-expect 0 plan -w "gpt2 sequence=512" -c "2x dgx-a100" --fix pp=1,dp=16,compression=none --no-simulate -q -o hosts.json
+expect 0 plan -w "gpt2 sequence=512" -c "2x dgx-a100" --fix "$(rest pp=1,dp=16,compression=none)" --no-simulate -q -o hosts.json
 mkdir -p stand-ins
 cat >stand-ins/srun <<'END'
 #!/bin/sh
@@ -211,7 +223,7 @@ done
 sed -i 's/"model_type": "qwen3",/&\n  "rope_theta": 1000000.0,/' small-qwen3-32b.json
 while read -r lanes sequence model; do
     name=$(basename "$model" | cut -d' ' -f1)
-    expect 0 plan -w "$model" -c "32x dgx-h100" --fix "pp=1,tp=$lanes,sp=$sequence,zero=1,micro_batch=1,compression=none" --global-batch 256 --no-simulate -o m.json
+    expect 0 plan -w "$model" -c "32x dgx-h100" --fix "$(rest "pp=1,tp=$lanes,sp=$sequence,zero=1,micro_batch=1,compression=none")" --global-batch 256 --no-simulate -o m.json
     [ "$got" -eq 0 ] || continue
     expect 0 export m.json --to megatron -o "made/megatron-$name" --quiet
     bash -n "made/megatron-$name/launch.sh" && pass || fail "launch.sh of $name"
@@ -255,7 +267,7 @@ expect_output "--tensor-model-parallel-size 2" "--micro-batch-size" "--num-layer
 expect 1 export ddp.json --to megatron
 expect_error_line "decoder"
 # Segments of recomputing are numbers of blocks there that divide a stage's.
-segments="-w gpt2 -c 1x\ dgx-h100 --seq 256 --no-simulate -q --fix pp=1,dp=8,micro_batch=1,compression=none"
+segments="-w gpt2 -c 1x\ dgx-h100 --seq 256 --no-simulate -q --fix pp=1,dp=8,micro_batch=1,compression=none,tp=1,cp=1,ep=1,sp=0,zero=0,interleave=1"
 for kind in full full:4 full:5 stage operator; do
     eval "expect 0 plan $segments,recompute=$kind -o recomputed-$kind.json"
 done
@@ -271,15 +283,15 @@ expect 1 export recomputed-operator.json --to megatron
 expect_error_line "not every other product (operator)" "recompute=full or selective"
 expect 1 export recomputed-full:4.json --to torchrun
 expect_error_line "block by block" "recompute=full"
-expect 0 plan -w resnet50 -c "1x p100-server" --fix pp=1,recompute=full --no-simulate -q -o blocks.json
-expect 0 plan -w lenet -c "1x p100-server" --fix pp=1,recompute=full --no-simulate -q -o few.json
+expect 0 plan -w resnet50 -c "1x p100-server" --fix "$(rest pp=1,recompute=full)" --no-simulate -q -o blocks.json
+expect 0 plan -w lenet -c "1x p100-server" --fix "$(rest pp=1,recompute=full)" --no-simulate -q -o few.json
 expect 1 export few.json --to torchrun
 expect_error_line "lenet repeats none" "recompute=none"
 # Context and expert lanes: there a micro-batch is what one lane has.
 moe="-w mixtral-8x7b -c 8x\ dgx-h100 --seq 256 --global-batch 64 --no-simulate -q"
-eval "expect 0 plan $moe --fix pp=1,tp=2,ep=4,sp=1,zero=1,micro_batch=8,compression=none -o experts.json"
-eval "expect 0 plan $moe --fix pp=1,tp=2,cp=2,ep=4,sp=1,zero=1,compression=none -o lanes.json"
-eval "expect 0 plan $moe --fix pp=1,tp=2,ep=4,sp=0,zero=1,compression=none -o whole.json"
+eval "expect 0 plan $moe --fix $(rest pp=1,tp=2,ep=4,sp=1,zero=1,micro_batch=8,compression=none) -o experts.json"
+eval "expect 0 plan $moe --fix $(rest pp=1,tp=2,cp=2,ep=4,sp=1,zero=1,compression=none) -o lanes.json"
+eval "expect 0 plan $moe --fix $(rest pp=1,tp=2,ep=4,sp=0,zero=1,compression=none) -o whole.json"
 expect 1 export whole.json --to megatron
 expect_error_line "need sequence parallelism" "--fix sp=1"
 expect 0 export experts.json --to megatron
@@ -297,7 +309,7 @@ grep -q '"train_micro_batch_size_per_gpu"' made/deepspeed/ds_config.json && pass
 
 # What torchrun, Horovod and DeepSpeed are given does what the plan says: precision, recomputing, sharding, buckets.
 while IFS='|' read -r targets precision model cluster fix; do
-    expect 0 plan -w "$model" -c "$cluster" --fix "$fix" --no-simulate -q -o settings.json
+    expect 0 plan -w "$model" -c "$cluster" --fix "$(rest "$fix")" --no-simulate -q -o settings.json
     for to in $targets; do
         expect 0 export settings.json --to "$to" -o made/settings --quiet --force
         if $python "$checks/check_settings.py" made/settings/trainyard_plan.py settings.json "$to" "$precision" >"$scratch/out" 2>&1; then pass; else
@@ -316,11 +328,11 @@ torchrun horovod deepspeed|fp32|resnet50|4x p100-server|pp=1,bucket=4MB
 torchrun|fp32|vgg16|4x p100-server|pp=1,bucket=1MB
 torchrun|fp32|resnet50|4x p100-server|pp=1,compression=none
 END
-expect 0 plan -w "gpt2 sequence=512" -c "2x dgx-a100" --fix pp=1,tp=1,compression=bf16 --no-simulate -q -o half.json
+expect 0 plan -w "gpt2 sequence=512" -c "2x dgx-a100" --fix "$(rest pp=1,tp=1,compression=bf16)" --no-simulate -q -o half.json
 expect 1 export half.json --to horovod
 expect_error_line "halves gradients to fp16 only"
 expect 0 export half.json --to deepspeed -o made/half --quiet
-expect 0 plan -w "gpt2 sequence=512" -c "2x dgx-a100" --fix pp=1,tp=1,compression=none,zero=3 --no-simulate -q -o sharded.json
+expect 0 plan -w "gpt2 sequence=512" -c "2x dgx-a100" --fix "$(rest pp=1,tp=1,compression=none,zero=3)" --no-simulate -q -o sharded.json
 expect 0 export sharded.json --to deepspeed -o made/sharded --quiet
 expect 0 export ddp.json --to deepspeed -o made/whole --quiet
 if /usr/bin/python3 - made/half made/sharded made/whole <<'END'; then pass; else fail "ds_config.json"; fi
@@ -340,7 +352,7 @@ END
 # Megatron's own rules hold for whatever is written, and it trains what was planned.
 while IFS='|' read -r model cluster fix others; do
     # shellcheck disable=SC2086 # several options
-    expect 0 plan -w "$model" -c "$cluster" --fix "$fix,compression=none" $others --no-simulate -q -o ruled.json
+    expect 0 plan -w "$model" -c "$cluster" --fix "$(rest "$fix,compression=none")" $others --no-simulate -q -o ruled.json
     rm -rf made/ruled
     expect 0 export ruled.json --to megatron -o made/ruled --quiet
     if $python "$checks/check_megatron.py" made/ruled ruled.json >"$scratch/out" 2>&1; then pass; else
@@ -359,7 +371,7 @@ gpt2 sequence=512|2x p100-server|pp=1,dp=4,tp=2|--precision fp32
 gpt2 sequence=512|2x dgx-a100|pp=1,tp=2|--stack megatron-2021
 mixtral-8x7b batch=256|16x dgx-h100|tp=2,ep=4,sp=1,zero=1,pp=1|
 qwen3-30b-a3b batch=256|16x dgx-h100|ep=8,zero=1,pp=1|
-llama-2-13b batch=512|2x dgx-a100|pp=16|
+llama-2-13b batch=512|2x dgx-a100|pp=8|
 llama-2-70b batch=512|16x dgx-a100|tp=8,pp=4,recompute=stage|
 END
 # The checker does refuse: what Megatron would stop at.
@@ -376,7 +388,7 @@ done
 # torchtitan, Accelerate, NCCL's tuner: against the plan.
 while IFS='|' read -r targets model cluster fix others; do
     # shellcheck disable=SC2086 # several options
-    expect 0 plan -w "$model" -c "$cluster" --fix "$fix,compression=none" $others --no-simulate -q -o others.json
+    expect 0 plan -w "$model" -c "$cluster" --fix "$(rest "$fix,compression=none")" $others --no-simulate -q -o others.json
     for to in $targets; do
         rm -rf made/others
         expect 0 export others.json --to "$to" -o made/others --quiet
@@ -402,16 +414,16 @@ accelerate nccl-tuner|resnet50|4x p100-server|pp=1,algorithm=tree|
 END
 expect 1 export ddp.json --to torchtitan
 expect_error_line "no model for resnet50"
-expect 0 plan -w "llama-3.1-8b batch=256" -c "8x dgx-h100" --fix pp=1,tp=4,sp=1,zero=0,compression=none --stack megatron --no-simulate -q -o others.json
+expect 0 plan -w "llama-3.1-8b batch=256" -c "8x dgx-h100" --fix "$(rest pp=1,tp=4,sp=1,zero=0,compression=none)" --stack megatron --no-simulate -q -o others.json
 expect 1 export others.json --to torchtitan
 expect_error_line "replicates whole networks only" "zero=2 or 3"
-expect 0 plan -w "llama-3.1-8b batch=256" -c "8x dgx-h100" --fix pp=4,tp=4,sp=1,zero=1,compression=none --no-simulate -q -o others.json
+expect 0 plan -w "llama-3.1-8b batch=256" -c "8x dgx-h100" --fix "$(rest pp=4,tp=4,sp=1,zero=1,compression=none)" --no-simulate -q -o others.json
 expect 1 export others.json --to torchtitan
 expect_error_line "shards weights, gradients and optimizer together"
-expect 0 plan -w "gpt2 sequence=512" -c "2x dgx-a100" --fix pp=1,tp=1,zero=0,recompute=full,compression=none --no-simulate -q -o others.json
+expect 0 plan -w "gpt2 sequence=512" -c "2x dgx-a100" --fix "$(rest pp=1,tp=1,zero=0,recompute=full,compression=none)" --no-simulate -q -o others.json
 expect 1 export others.json --to accelerate
 expect_error_line "recomputes whole blocks, with FSDP"
-expect 0 plan -w mlp -c local:2 --fix pp=1,dp=2 -q -o processors.json
+expect 0 plan -w mlp -c local:2 --fix "$(rest pp=1,dp=2)" -q -o processors.json
 expect 1 export processors.json --to nccl-tuner
 expect_error_line "the plan has processors"
 expect 0 export hosts.json --to accelerate --on slurm -o made/accelerate-slurm --quiet
@@ -419,8 +431,8 @@ grep -q 'machine_rank "${NODE_RANK:-0}"' made/accelerate-slurm/launch.sh && [ -x
 
 # The plans of docs/launch.md: what was planned is what the files say, item by item, as the page has it.
 llama='-w llama-3.1-70b\ batch=512 -c 64x\ dgx-h100 --no-simulate -q'
-eval "expect 0 plan $llama --stack megatron --fix pp=4,tp=4,sp=1,interleave=10,schedule=interleaved,zero=1,compression=none -o llama.json"
-eval "expect 0 plan $llama --stack pytorch-fsdp --fix pp=1,tp=1,zero=3,recompute=full,compression=none -o llama-sharded.json"
+eval "expect 0 plan $llama --stack megatron --fix $(rest pp=4,tp=4,sp=1,interleave=10,schedule=interleaved,zero=1,compression=none) -o llama.json"
+eval "expect 0 plan $llama --stack pytorch-fsdp --fix $(rest pp=1,tp=1,zero=3,recompute=full,compression=none) -o llama-sharded.json"
 expect 0 export llama.json --to megatron --on slurm -o made/llama-slurm --quiet
 expect 0 export llama.json --to megatron --on k8s-jobset -o made/llama-jobset --quiet
 expect 0 export llama-sharded.json --to torchrun --on slurm -o made/llama-torchrun --quiet
@@ -470,7 +482,7 @@ expect 1 run opaque.json --steps 2
 if grep -q "dlrm-kaggle: found layer loss at the end" "$scratch/err"; then pass; else fail "the worker does not say what it refuses"; fi
 
 # mpirun starts ours for real.
-expect 0 plan -w mlp -c local:2 --fix pp=1,compression=none -q -o local.json
+expect 0 plan -w mlp -c local:2 --fix "$(rest pp=1,compression=none)" -q -o local.json
 expect 0 export local.json --to mpirun -o made/run --steps 6 --quiet
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 if made/run/launch.sh --oversubscribe >"$scratch/out" 2>"$scratch/err"; then pass; else fail "launch.sh of mpirun"; fi
@@ -598,7 +610,7 @@ planned = [max(i for i in range(b["first_layer"], b["first_layer"] + b["layer_co
 assert lasts == planned and len(planned) > 3, (lasts, planned)
 print("agrees")
 END
-expect 0 plan -w "gpt2 sequence=512" -c "2x dgx-a100" --fix pp=1,tp=1,compression=none,recompute=full,bucket=25MB --no-simulate -q -o buckets.json
+expect 0 plan -w "gpt2 sequence=512" -c "2x dgx-a100" --fix "$(rest pp=1,tp=1,compression=none,recompute=full,bucket=25MB)" --no-simulate -q -o buckets.json
 expect 0 export buckets.json --to torchrun -o made/buckets --quiet
 if have python3-torch $python -c 'import torch'; then
     if $python blocks.py made/buckets/trainyard_plan.py buckets.json >"$scratch/out" 2>"$scratch/err" && grep -q agrees "$scratch/out"; then pass; else
