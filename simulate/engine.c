@@ -21,19 +21,29 @@
 #define MAX_PIECES 8.0
 
 #if defined(__has_feature) /* clang's way to say it; gcc defines macros */
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define IS_SANITIZED
+#if __has_feature(thread_sanitizer)
+#define IS_THREAD_SANITIZED
 #endif
-#elif defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define IS_SANITIZED
+#if __has_feature(address_sanitizer)
+#define IS_ADDRESS_SANITIZED
+#endif
+#endif
+#ifdef __SANITIZE_THREAD__
+#define IS_THREAD_SANITIZED
+#endif
+#ifdef __SANITIZE_ADDRESS__
+#define IS_ADDRESS_SANITIZED
 #endif
 
-/* Sanitizers cannot follow a switch of stacks. Else, with thousands of actors, no page of guard for
- * each stack. */
-#ifdef IS_SANITIZED
-#define CONTEXTS "--cfg=contexts/factory:thread"
+/* KiB a stack, which is cleared, and pages of guard below it. With thousands of actors, none; the
+ * address sanitizer needs both (its frames are larger). The thread sanitizer cannot follow a switch
+ * of stacks: there, actors are threads. */
+#if defined(IS_THREAD_SANITIZED)
+#define CONTEXTS "--cfg=contexts/stack-size:64", "--cfg=contexts/factory:thread"
+#elif defined(IS_ADDRESS_SANITIZED)
+#define CONTEXTS "--cfg=contexts/stack-size:256", "--cfg=contexts/guard-size:1"
 #else
-#define CONTEXTS "--cfg=contexts/guard-size:0"
+#define CONTEXTS "--cfg=contexts/stack-size:64", "--cfg=contexts/guard-size:0"
 #endif
 
 /* Latency + bytes / bandwidth exactly, flows sharing links evenly: no corrections fitted to TCP, no
@@ -43,7 +53,6 @@ static char *const options[] = {
     "--cfg=network/model:CM02",
     "--cfg=network/crosstraffic:0",
     "--cfg=network/TCP-gamma:0",
-    "--cfg=contexts/stack-size:64", /* KiB; they are cleared */
     CONTEXTS,
     "--log=root.thres:error", /* what it says is for an error message */
     NULL,

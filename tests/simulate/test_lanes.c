@@ -52,7 +52,7 @@ static subject open_subject(const row *r)
     cr_assert_eq(ty_cluster_open(r->cluster, NULL, &s.cluster, &error), TY_OK, "%s", error.message);
     cr_assert_eq(ty_workload_open(r->workload, &workload, &error), TY_OK, "%s", error.message);
     ty_workload_set_element_bytes(workload, 2);
-    options.global_batch = 256;
+    options.global_batch = 64;
     options.micro_batch_size = r->expert > 1 ? r->expert : 4;
     options.pipeline_stages = r->stages;
     options.pinned = TY_PIN_ALL;
